@@ -1,0 +1,218 @@
+package ipam
+
+import (
+	"cmp"
+	"net/netip"
+	"slices"
+	"strings"
+)
+
+// Owner is who holds prefixes: a Node by its UID, a service range, an excluded range.
+type Owner struct {
+	Kind Kind
+	ID   string
+}
+
+type Kind uint8
+
+const (
+	Node Kind = iota
+	Service
+	Exclusion
+)
+
+func (k Kind) String() string { return [...]string{"Node", "Service", "Exclusion"}[k] }
+
+func (o Owner) String() string { return o.Kind.String() + "/" + o.ID }
+
+func compareOwners(a, b Owner) int {
+	return cmp.Or(cmp.Compare(a.Kind, b.Kind), strings.Compare(a.ID, b.ID))
+}
+
+// Holding says that an owner holds a prefix.
+type Holding struct {
+	Owner  Owner
+	Prefix netip.Prefix
+}
+
+// Ledger knows who holds what. The zero value is an empty ledger.
+//
+// Holdings of different owners may overlap, because what others wrote into a Node has to be believed; but [Ledger.Pick]
+// and [Ledger.Reserve] never add such an overlap. An address is free again only when its last holder released it.
+type Ledger struct {
+	taken   PrefixSet // every prefix once per holder
+	holders map[netip.Prefix][]Owner
+	held    map[Owner][]netip.Prefix
+	cursors map[cursor]netip.Addr
+}
+
+// cursor names the place where the search for the next block of a pool's range goes on.
+type cursor struct {
+	pool   string // Pool.ID
+	family Family
+}
+
+// Pick is one free block from every range of a pool, in the order of Pool.Ranges.
+type Pick struct {
+	Pool   *Pool
+	Blocks []netip.Prefix
+}
+
+// Pick chooses one block from every range of the first pool that is enabled and can serve all of its ranges. It changes
+// nothing: a pool that can serve one family but not the other loses nothing.
+func (l *Ledger) Pick(pools ...*Pool) (Pick, bool) {
+	for _, p := range pools {
+		if p.State != Enabled || len(p.Ranges) == 0 {
+			continue
+		}
+		if blocks, full := l.blocks(p); len(full) == 0 {
+			return Pick{Pool: p, Blocks: blocks}, true
+		}
+	}
+	return Pick{}, false
+}
+
+// Full returns the families in which p has no free block, whatever p's state.
+func (l *Ledger) Full(p *Pool) []Family {
+	_, full := l.blocks(p)
+	return full
+}
+
+func (l *Ledger) blocks(p *Pool) (blocks []netip.Prefix, full []Family) {
+	blocks = make([]netip.Prefix, 0, len(p.Ranges))
+	for _, r := range p.Ranges {
+		b, ok := l.taken.NextFree(r.Prefix, r.BlockBits, l.Cursor(p, r.Family()))
+		if !ok {
+			full = append(full, r.Family())
+			continue
+		}
+		blocks = append(blocks, b)
+	}
+	return blocks, full
+}
+
+// Reserve makes o the holder of the picked blocks, all or none, and moves the pool's cursors behind them. It reports
+// false, and changes nothing, if o holds anything already or a block overlaps what anyone holds: the pick was made
+// before something else changed, and has to be made again.
+func (l *Ledger) Reserve(o Owner, pick Pick) bool {
+	if len(l.held[o]) > 0 || slices.ContainsFunc(pick.Blocks, l.taken.Overlaps) {
+		return false
+	}
+	l.Hold(o, pick.Blocks...)
+	for _, b := range pick.Blocks {
+		after, _ := next(b) // at the end of the address space the invalid address, which means the range's start
+		l.SetCursor(pick.Pool, FamilyOf(b), after)
+	}
+	return true
+}
+
+// Hold makes the given prefixes all that o holds, whoever else holds them. It is how the ledger learns of what is a
+// fact already: podCIDRs that a Node shows, a service range, an exclusion. Held the second time, nothing changes.
+// A prefix that is not valid stands for no address and is passed over; host bits are masked off.
+func (l *Ledger) Hold(o Owner, prefixes ...netip.Prefix) {
+	var now []netip.Prefix
+	for _, p := range prefixes {
+		if p = p.Masked(); p.IsValid() && !slices.Contains(now, p) {
+			now = append(now, p)
+		}
+	}
+	before := l.held[o]
+	if slices.Equal(before, now) {
+		return
+	}
+	for _, p := range now {
+		if !slices.Contains(before, p) {
+			l.add(o, p)
+		}
+	}
+	for _, p := range before {
+		if !slices.Contains(now, p) {
+			l.drop(o, p)
+		}
+	}
+	if len(now) == 0 {
+		delete(l.held, o)
+		return
+	}
+	if l.held == nil {
+		l.held = map[Owner][]netip.Prefix{}
+	}
+	l.held[o] = now
+}
+
+// Release ends all that o holds. It reports whether there was anything.
+func (l *Ledger) Release(o Owner) bool {
+	held := len(l.held[o]) > 0
+	l.Hold(o)
+	return held
+}
+
+// Held returns what o holds, in the order in which it was given. The caller must not change it.
+func (l *Ledger) Held(o Owner) []netip.Prefix { return l.held[o] }
+
+// Overlapping returns every holding that shares an address with p: those that contain p, widest first, then those
+// inside p in the order of their addresses; holders of the same prefix in the order of their kind and ID.
+func (l *Ledger) Overlapping(p netip.Prefix) []Holding {
+	var all []Holding
+	for q := range l.taken.Overlapping(p) {
+		for _, o := range l.holders[q] {
+			all = append(all, Holding{Owner: o, Prefix: q})
+		}
+	}
+	return all
+}
+
+// Conflicts returns the holdings of others that share an address with something o holds.
+func (l *Ledger) Conflicts(o Owner) []Holding {
+	var others []Holding
+	for _, p := range l.held[o] {
+		for _, h := range l.Overlapping(p) {
+			if h.Owner != o && !slices.Contains(others, h) {
+				others = append(others, h)
+			}
+		}
+	}
+	return others
+}
+
+// Free returns how many blocks of r overlap nothing held by anyone; math.MaxUint64 stands for that many or more. It
+// visits every holding inside r, so it is for reports, not for choosing.
+func (l *Ledger) Free(r Range) uint64 { return l.taken.Free(r.Prefix, r.BlockBits) }
+
+// Cursor returns the address where the search for p's next block of family f starts, or the invalid address, which
+// means the start of the range.
+func (l *Ledger) Cursor(p *Pool, f Family) netip.Addr { return l.cursors[cursor{p.ID, f}] }
+
+func (l *Ledger) SetCursor(p *Pool, f Family, a netip.Addr) {
+	if l.cursors == nil {
+		l.cursors = map[cursor]netip.Addr{}
+	}
+	l.cursors[cursor{p.ID, f}] = a
+}
+
+// Forget drops p's cursors. What is held from p stays held.
+func (l *Ledger) Forget(p *Pool) {
+	delete(l.cursors, cursor{p.ID, IPv4})
+	delete(l.cursors, cursor{p.ID, IPv6})
+}
+
+func (l *Ledger) add(o Owner, p netip.Prefix) {
+	if l.holders == nil {
+		l.holders = map[netip.Prefix][]Owner{}
+	}
+	owners := l.holders[p]
+	i, _ := slices.BinarySearchFunc(owners, o, compareOwners)
+	l.holders[p] = slices.Insert(owners, i, o)
+	l.taken.Insert(p)
+}
+
+func (l *Ledger) drop(o Owner, p netip.Prefix) {
+	owners := l.holders[p]
+	i, _ := slices.BinarySearchFunc(owners, o, compareOwners)
+	if owners = slices.Delete(owners, i, i+1); len(owners) == 0 {
+		delete(l.holders, p)
+	} else {
+		l.holders[p] = owners
+	}
+	l.taken.Remove(p)
+}

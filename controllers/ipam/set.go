@@ -1,0 +1,267 @@
+package ipam
+
+import (
+	"iter"
+	"net/netip"
+)
+
+// PrefixSet is a counted set of prefixes of both families: a prefix inserted twice is there until it is removed twice.
+// Members may overlap and nest. The zero value is the empty set.
+//
+// Each family is a path-compressed binary trie. Every node knows the shortest free aligned block below it, which lets
+// [PrefixSet.NextFree] skip what is full without looking inside; no operation depends on how many blocks a range has.
+type PrefixSet struct {
+	root [2]*node // by Family
+}
+
+// node stands for the prefix key/bits.
+// Invariants: either count > 0, or both children are there. A child lies inside the half of the node that its index
+// names. free is freeBelow().
+type node struct {
+	key   key
+	child [2]*node
+	count uint32 // insertions of exactly this prefix that were not removed
+	bits  uint8
+	free  uint8 // length of the shortest (so largest) prefix below that overlaps no member; none if there is none
+}
+
+// none is longer than any prefix: "no free block".
+const none = 255
+
+func (s *PrefixSet) Insert(p netip.Prefix) {
+	p = p.Masked()
+	root := &s.root[FamilyOf(p)]
+	*root = (*root).insert(keyOf(p.Addr()), uint8(p.Bits()))
+}
+
+// Remove takes back one insertion of exactly p. It reports whether there was one.
+func (s *PrefixSet) Remove(p netip.Prefix) (ok bool) {
+	p = p.Masked()
+	root := &s.root[FamilyOf(p)]
+	*root, ok = (*root).remove(keyOf(p.Addr()), uint8(p.Bits()))
+	return ok
+}
+
+// Overlaps reports whether a member shares an address with p.
+func (s *PrefixSet) Overlaps(p netip.Prefix) bool {
+	n, covered := s.below(p)
+	return covered || n != nil
+}
+
+// Overlapping yields the members that share an address with p, each once however often it was inserted: first those
+// that contain p, widest first, then those inside p in the order of their addresses, a wider one before those it
+// contains. The set must not change meanwhile.
+func (s *PrefixSet) Overlapping(p netip.Prefix) iter.Seq[netip.Prefix] {
+	return func(yield func(netip.Prefix) bool) {
+		p := p.Masked()
+		f := FamilyOf(p)
+		k, b := keyOf(p.Addr()), uint8(p.Bits())
+		n := s.root[f]
+		for ; n != nil && n.bits < b && n.contains(k, b); n = n.child[k.bit(n.bits)] {
+			if n.count > 0 && !yield(n.prefix(f)) {
+				return
+			}
+		}
+		if n.inside(k, b) {
+			n.walk(f, yield)
+		}
+	}
+}
+
+// NextFree returns the first aligned block of the given length inside within that overlaps no member. The search starts
+// at the block that contains from, goes up to the end of within, and on from its start. A from that is not inside
+// within means the start. ok is false when within has no such block.
+func (s *PrefixSet) NextFree(within netip.Prefix, bits int, from netip.Addr) (block netip.Prefix, ok bool) {
+	within = within.Masked()
+	f := FamilyOf(within)
+	if bits < within.Bits() || bits > f.Bits() {
+		return netip.Prefix{}, false
+	}
+	n, covered := s.below(within)
+	if covered {
+		return netip.Prefix{}, false
+	}
+	start, startBits, b := keyOf(within.Addr()), uint8(within.Bits()), uint8(bits)
+	at := start
+	if within.Contains(from) {
+		at = keyOf(from).and(mask(b))
+	}
+	k, ok := n.nextFree(start, startBits, b, at)
+	if !ok {
+		k, ok = n.nextFree(start, startBits, b, start)
+	}
+	if !ok {
+		return netip.Prefix{}, false
+	}
+	return netip.PrefixFrom(k.addr(f), bits), true
+}
+
+// Free returns how many aligned blocks of the given length inside within overlap no member; math.MaxUint64 stands for
+// that many or more. Unlike the other methods it visits every member inside within.
+func (s *PrefixSet) Free(within netip.Prefix, bits int) uint64 {
+	within = within.Masked()
+	if bits < within.Bits() || bits > FamilyOf(within).Bits() {
+		return 0
+	}
+	n, covered := s.below(within)
+	if covered {
+		return 0
+	}
+	return n.countFree(uint8(within.Bits()), uint8(bits))
+}
+
+// below returns the topmost node inside p, p itself included, or nil if no member lies inside p. covered reports
+// whether a member strictly contains p.
+func (s *PrefixSet) below(p netip.Prefix) (n *node, covered bool) {
+	p = p.Masked()
+	k, b := keyOf(p.Addr()), uint8(p.Bits())
+	n = s.root[FamilyOf(p)]
+	for ; n != nil && n.bits < b && n.contains(k, b); n = n.child[k.bit(n.bits)] {
+		covered = covered || n.count > 0
+	}
+	if !n.inside(k, b) {
+		return nil, covered
+	}
+	return n, covered
+}
+
+func (n *node) prefix(f Family) netip.Prefix { return netip.PrefixFrom(n.key.addr(f), int(n.bits)) }
+
+// contains reports whether n's prefix contains k/b.
+func (n *node) contains(k key, b uint8) bool { return n.bits <= b && n.key.common(k, n.bits) == n.bits }
+
+// inside reports whether n is not nil and k/b contains n's prefix.
+func (n *node) inside(k key, b uint8) bool {
+	return n != nil && b <= n.bits && n.key.common(k, b) == b
+}
+
+// insert adds k/b at or below the place of n and returns the node that stands there now.
+//
+//	n = nil        k/b = n        k/b inside n     n inside k/b      neither
+//
+//	  k/b             n+1              n                k/b             fork
+//	                                  / \               /               /  \
+//	                                 .  k/b            n               n   k/b
+func (n *node) insert(k key, b uint8) *node {
+	if n == nil {
+		return (&node{key: k, bits: b, count: 1}).updated()
+	}
+	shared := n.key.common(k, min(n.bits, b))
+	switch {
+	case shared == n.bits && shared == b:
+		n.count++
+	case shared == n.bits:
+		c := &n.child[k.bit(n.bits)]
+		*c = (*c).insert(k, b)
+	case shared == b:
+		parent := &node{key: k, bits: b, count: 1}
+		parent.child[n.key.bit(b)] = n
+		n = parent
+	default:
+		fork := &node{key: k.and(mask(shared)), bits: shared}
+		fork.child[n.key.bit(shared)] = n
+		fork.child[k.bit(shared)] = (*node)(nil).insert(k, b)
+		n = fork
+	}
+	return n.updated()
+}
+
+// remove takes back one insertion of k/b at or below the place of n and returns the node that stands there now.
+func (n *node) remove(k key, b uint8) (_ *node, ok bool) {
+	if n == nil || !n.contains(k, b) {
+		return n, false
+	}
+	if n.bits == b {
+		if n.count == 0 {
+			return n, false
+		}
+		n.count--
+	} else {
+		c := &n.child[k.bit(n.bits)]
+		if *c, ok = (*c).remove(k, b); !ok {
+			return n, false
+		}
+	}
+	switch {
+	case n.count > 0 || n.child[0] != nil && n.child[1] != nil:
+		return n.updated(), true
+	case n.child[0] != nil:
+		return n.child[0], true
+	default:
+		return n.child[1], true
+	}
+}
+
+// updated recomputes n.free from the children's.
+func (n *node) updated() *node {
+	if n.count > 0 {
+		n.free = none
+	} else {
+		n.free = min(n.child[0].largestFree(n.bits+1), n.child[1].largestFree(n.bits+1))
+	}
+	return n
+}
+
+// largestFree returns the length of the largest free block of a region of length b in which n is the topmost node.
+func (n *node) largestFree(b uint8) uint8 {
+	switch {
+	case n == nil:
+		return b
+	case n.bits == b:
+		return n.free
+	default:
+		return b + 1 // n lies in one half of the region; the other half is free
+	}
+}
+
+// in returns the topmost node of half i of a region of length b in which n is the topmost node.
+func (n *node) in(b uint8, i int) *node {
+	switch {
+	case n == nil:
+		return nil
+	case n.bits == b:
+		return n.child[i]
+	case n.key.bit(b) == i:
+		return n
+	default:
+		return nil
+	}
+}
+
+// nextFree returns the lowest free block of length b at or above from in region r/rb, where n is the topmost node in
+// the region. Requires rb <= b and from aligned to b.
+//
+// It takes O(address bits) steps: of the regions it enters, those wholly at or above from either are refused by
+// largestFree at once or contain the answer, and only one path of regions has from strictly inside.
+func (n *node) nextFree(r key, rb, b uint8, from key) (key, bool) {
+	if n.largestFree(rb) > b || r.last(rb).less(from) {
+		return key{}, false
+	}
+	if n == nil {
+		if r.less(from) {
+			return from, true
+		}
+		return r, true
+	}
+	if k, ok := n.in(rb, 0).nextFree(r, rb+1, b, from); ok {
+		return k, true
+	}
+	return n.in(rb, 1).nextFree(r.withBit(rb), rb+1, b, from)
+}
+
+// countFree returns how many free blocks of length b a region of length rb has in which n is the topmost node.
+func (n *node) countFree(rb, b uint8) uint64 {
+	if n.largestFree(rb) > b {
+		return 0
+	}
+	if n == nil {
+		return pow2(int(b - rb))
+	}
+	return add(n.in(rb, 0).countFree(rb+1, b), n.in(rb, 1).countFree(rb+1, b))
+}
+
+// walk yields the members at and below n, in the order of their addresses, a wider one first. It reports whether to go on.
+func (n *node) walk(f Family, yield func(netip.Prefix) bool) bool {
+	return n == nil ||
+		(n.count == 0 || yield(n.prefix(f))) && n.child[0].walk(f, yield) && n.child[1].walk(f, yield)
+}
