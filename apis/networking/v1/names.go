@@ -1,0 +1,45 @@
+package v1
+
+// Names that the controller writes on objects. Changing one breaks running clusters.
+const (
+	// Finalizer keeps a ClusterCIDR until no Node holds a block from it. It is added before the first block is given.
+	Finalizer = "networking.x-k8s.io/cluster-cidr-finalizer"
+
+	// AnnotationClusterCIDR on a Node names the ClusterCIDR that its podCIDRs came from.
+	AnnotationClusterCIDR = "networking.x-k8s.io/cluster-cidr"
+
+	// AnnotationLeaseHolder on a Node is the identity of the leader that assigned its podCIDRs. An admission policy can
+	// compare it with the Lease and so refuse the write of a leader that has been deposed.
+	AnnotationLeaseHolder = "networking.x-k8s.io/lease-holder"
+)
+
+// Condition types of a ClusterCIDR.
+const (
+	// ConditionReady is True while the ClusterCIDR can serve a Node.
+	ConditionReady = "Ready"
+
+	// ConditionConflicted is True while two holders overlap inside the ranges; the message names them.
+	ConditionConflicted = "Conflicted"
+)
+
+// Reasons of ConditionReady.
+const (
+	// ReasonAvailable (True): there is a free block in every family.
+	ReasonAvailable = "Available"
+	// ReasonExhausted (False): at least one family has no free block.
+	ReasonExhausted = "Exhausted"
+	// ReasonDisabled (False): spec.allocation is Disabled.
+	ReasonDisabled = "Disabled"
+	// ReasonTerminating (False): the object is being deleted and waits for the Nodes that hold its blocks.
+	ReasonTerminating = "Terminating"
+	// ReasonInvalid (False): the object was stored under an older CRD and breaks a rule; the message says which.
+	ReasonInvalid = "Invalid"
+)
+
+// Reasons of ConditionConflicted.
+const (
+	// ReasonOverlap (True): the podCIDRs of two Nodes, or of a Node and a service range, share addresses.
+	ReasonOverlap = "Overlap"
+	// ReasonNoOverlap (False): no two holders share an address.
+	ReasonNoOverlap = "NoOverlap"
+)

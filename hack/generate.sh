@@ -1,0 +1,33 @@
+#!/usr/bin/env bash
+# Regenerates everything that is derived from the Go sources: deepcopy, clients, CRD, RBAC role.
+#
+# usage: hack/generate.sh [ROOT]
+# ROOT is the tree to generate in, by default this one; hack/verify.sh passes a copy. The generators are the `tool`s
+# of hack/tools/go.mod, always of the tree this script is in.
+set -euo pipefail
+
+tools=$(cd "$(dirname "$0")/tools" && pwd)
+cd "${1:-$tools/../..}"
+
+# One build of the generators for every machine, whether it has a C compiler or not.
+export CGO_ENABLED=0
+generator() { go tool -modfile="$tools/go.mod" "$@"; }
+
+module=$(go list -m)
+api=$module/apis/networking/v1
+generated=$module/apis/generated
+
+rm -rf apis/generated
+find apis -name 'zz_generated.*.go' -delete
+
+echo "deepcopy"
+generator deepcopy-gen --output-file zz_generated.deepcopy.go "$api"
+
+echo "apply configurations, clientset, listers, informers"
+generator applyconfiguration-gen --output-dir apis/generated/applyconfiguration --output-pkg "$generated/applyconfiguration" "$api"
+generator client-gen --clientset-name versioned --input-base "$module/apis" --input networking/v1 \
+	--apply-configuration-package "$generated/applyconfiguration" \
+	--output-dir apis/generated/clientset --output-pkg "$generated/clientset"
+generator lister-gen --output-dir apis/generated/listers --output-pkg "$generated/listers" "$api"
+generator informer-gen --versioned-clientset-package "$generated/clientset/versioned" --listers-package "$generated/listers" \
+	--output-dir apis/generated/informers --output-pkg "$generated/informers" "$api"
