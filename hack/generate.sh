@@ -31,3 +31,14 @@ generator client-gen --clientset-name versioned --input-base "$module/apis" --in
 generator lister-gen --output-dir apis/generated/listers --output-pkg "$generated/listers" "$api"
 generator informer-gen --versioned-clientset-package "$generated/clientset/versioned" --listers-package "$generated/listers" \
 	--output-dir apis/generated/informers --output-pkg "$generated/informers" "$api"
+
+echo "CRD"
+generator controller-gen crd paths=./apis/networking/v1 output:crd:dir=manifests/crds
+crd=manifests/crds/networking.x-k8s.io_clustercidrs.yaml
+terms=/spec/versions/0/schema/openAPIV3Schema/properties/spec/properties/nodeSelector/properties/nodeSelectorTerms
+generator kubectl patch --local --filename "$crd" --type json --output yaml \
+	--patch "$(sed "s#path: /#path: $terms/#" hack/crd-node-selector.patch.yaml)" >"$crd.patched"
+mv "$crd.patched" "$crd"
+
+echo "RBAC role"
+generator controller-gen rbac:roleName=system:controller:multi-cidr-node-ipam-controller paths=./controllers/nodeipam output:rbac:dir=manifests/rbac

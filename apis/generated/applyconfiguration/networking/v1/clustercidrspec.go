@@ -17,7 +17,7 @@ type ClusterCIDRSpecApplyConfiguration struct {
 	// nodeSelector says which Nodes this ClusterCIDR serves. Its meaning is that of core/v1: terms are ORed, the
 	// requirements of a term are ANDed, an empty term matches no Node, and matchFields knows metadata.name only.
 	// Absent: every Node, as a fall-back behind all ClusterCIDRs of the same priority that have a nodeSelector.
-	// Immutable.
+	// Immutable. hack/crd-node-selector.patch.yaml adds the rules for a single requirement.
 	NodeSelector *corev1.NodeSelector `json:"nodeSelector,omitempty"`
 	// perNodeHostBits is the size of one Node's block: 2^perNodeHostBits addresses, so 8 gives each Node a /24 of
 	// ipv4 and, unless ipv6PerNodeHostBits is set, a /120 of ipv6. From 4 (16 addresses, KEP-2593) to 32 minus the
