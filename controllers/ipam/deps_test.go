@@ -1,0 +1,43 @@
+package ipam
+
+import (
+	"go/build"
+	"go/parser"
+	"go/token"
+	"path/filepath"
+	"strconv"
+	"strings"
+	"testing"
+)
+
+// TestImportsOnlyTheStandardLibrary keeps the core pure. What the standard library imports is its own, so the direct
+// imports are all there is to look at; the files are read as text, so that no build tag hides one.
+func TestImportsOnlyTheStandardLibrary(t *testing.T) {
+	files, err := filepath.Glob("*.go")
+	if err != nil {
+		t.Fatal(err)
+	}
+	imports := 0
+	for _, name := range files {
+		if strings.HasSuffix(name, "_test.go") {
+			continue
+		}
+		file, err := parser.ParseFile(token.NewFileSet(), name, nil, parser.ImportsOnly)
+		if err != nil {
+			t.Fatal(err)
+		}
+		for _, spec := range file.Imports {
+			path, err := strconv.Unquote(spec.Path.Value)
+			if err != nil {
+				t.Fatal(err)
+			}
+			if pkg, err := build.Import(path, ".", build.FindOnly); err != nil || !pkg.Goroot {
+				t.Errorf("%s imports %s, which is not in the standard library (%v)", name, path, err)
+			}
+			imports++
+		}
+	}
+	if imports == 0 {
+		t.Error("no import was read, so nothing was checked")
+	}
+}

@@ -1,0 +1,60 @@
+package ipam
+
+import (
+	"maps"
+	"net/netip"
+	"slices"
+	"testing"
+)
+
+func pfx(s string) netip.Prefix { return netip.MustParsePrefix(s) }
+
+// cut returns the range of a prefix cut into blocks of the given length.
+func cut(t testing.TB, prefix string, blockBits int) Range {
+	t.Helper()
+	p := pfx(prefix)
+	r, err := NewRange(p, p.Addr().BitLen()-blockBits)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return r
+}
+
+// pool returns a pool of the given name, which is its ID too.
+func pool(name string, ranges ...Range) *Pool { return &Pool{ID: name, Name: name, Ranges: ranges} }
+
+// clone returns a ledger that is like l and shares nothing with it.
+func clone(l *Ledger) *Ledger {
+	c := &Ledger{
+		holders: maps.Clone(l.holders),
+		held:    maps.Clone(l.held),
+		cursors: maps.Clone(l.cursors),
+	}
+	for p, owners := range c.holders {
+		c.holders[p] = slices.Clone(owners)
+	}
+	for o, prefixes := range c.held {
+		c.held[o] = slices.Clone(prefixes)
+	}
+	for f, root := range l.taken.root {
+		c.taken.root[f] = root.clone()
+	}
+	return c
+}
+
+func (n *node) clone() *node {
+	if n == nil {
+		return nil
+	}
+	c := *n
+	c.child = [2]*node{n.child[0].clone(), n.child[1].clone()}
+	return &c
+}
+
+// size returns how many nodes the trie has at and below n.
+func (n *node) size() int {
+	if n == nil {
+		return 0
+	}
+	return 1 + n.child[0].size() + n.child[1].size()
+}

@@ -1,0 +1,305 @@
+package ipam
+
+import (
+	"flag"
+	"fmt"
+	"net/netip"
+	"reflect"
+	"slices"
+	"strings"
+	"testing"
+)
+
+var (
+	firstSeed = flag.Uint64("seed", 1, "seed of the first random history")
+	histories = flag.Int("histories", 60, "how many random histories to run, each with the next seed")
+)
+
+// TestRandomHistories drives a ledger and the reference through the same random steps and compares every answer after
+// every step. A failure prints its seed and all steps; `go test -run TestRandomHistories -seed=N -histories=1` runs it
+// again.
+func TestRandomHistories(t *testing.T) {
+	for seed := *firstSeed; seed < *firstSeed+uint64(*histories); seed++ {
+		t.Run(fmt.Sprintf("seed=%d", seed), func(t *testing.T) {
+			t.Parallel()
+			h := newHistory(t, seeded(seed))
+			for range 100 {
+				h.step()
+			}
+			h.end()
+		})
+	}
+}
+
+// history is a ledger, the reference, and all that was done to both.
+type history struct {
+	t testing.TB
+	dice
+	ledger    Ledger
+	reference reference
+	foreign   int // how many steps of 100 bring facts that were not asked for
+	owners    []Owner
+	pools     []*Pool
+	late      *Pick // made some steps ago and not reserved yet
+	told      []string
+}
+
+func newHistory(t testing.TB, d dice) *history {
+	h := &history{t: t, dice: d, foreign: one(d, []int{2, 8, 20})}
+	for i := range 16 {
+		h.owners = append(h.owners, Owner{[]Kind{Node, Node, Node, Service, Exclusion}[i%5], fmt.Sprint("o", i)})
+	}
+	for i := range 2 + d(4) {
+		p := pool(fmt.Sprint("p", i))
+		families := 1 + d(3)
+		for f := IPv4; f <= IPv6; f++ {
+			if families&(1<<f) != 0 {
+				p.Ranges = append(p.Ranges, h.someRange(f))
+			}
+		}
+		h.pools = append(h.pools, p)
+		h.tell("pool %s %v", p.Name, p.Ranges)
+	}
+	return h
+}
+
+func (h *history) tell(format string, args ...any) {
+	h.told = append(h.told, fmt.Sprintf(format, args...))
+}
+
+func (h *history) fail(format string, args ...any) {
+	h.t.Helper()
+	h.t.Fatalf("%s\nafter:\n  %s", fmt.Sprintf(format, args...), strings.Join(h.told, "\n  "))
+}
+
+// same compares an answer of the ledger with the reference's.
+func same[T comparable](h *history, got, want []T, format string, args ...any) {
+	h.t.Helper()
+	if !slices.Equal(got, want) {
+		h.fail("%s = %v, want %v", fmt.Sprintf(format, args...), got, want)
+	}
+}
+
+// step does one thing to both ledgers and asks both everything.
+func (h *history) step() {
+	switch d := h.dice(100); {
+	case d < h.foreign:
+		h.hold(one(h.dice, h.owners), h.somePrefixes())
+	case d < 40:
+		h.release(one(h.dice, h.owners))
+	case d < 45:
+		if pick, ok := h.pick(h.somePools()); ok {
+			h.late = &pick
+		}
+	case d < 50:
+		if h.late != nil {
+			h.reserve(h.someOwner(), *h.late)
+		}
+	case d < 56:
+		p, f, a := one(h.dice, h.pools), Family(h.dice(2)), h.somePrefix().Addr()
+		h.tell("cursor %s %v %v", p.Name, f, a)
+		h.ledger.SetCursor(p, f, a)
+		h.reference.setCursor(p, f, a)
+	case d < 58:
+		p := one(h.dice, h.pools)
+		h.tell("forget %s", p.Name)
+		h.ledger.Forget(p)
+		h.reference.forget(p)
+	case d < 62:
+		i := h.dice(len(h.pools))
+		p := *h.pools[i] // a pool changes by being compiled anew; who has the old one keeps it
+		p.State = one(h.dice, []State{Enabled, Enabled, Enabled, Pending, Disabled, Terminating, Invalid})
+		h.tell("state %s %v", p.Name, p.State)
+		h.pools[i] = &p
+	default:
+		if pick, ok := h.pick(h.somePools()); ok {
+			h.reserve(h.someOwner(), pick)
+		}
+	}
+	h.ask()
+}
+
+// pick asks both for a pick and checks what every pick has to be, whatever the reference thinks.
+func (h *history) pick(pools []*Pool) (Pick, bool) {
+	h.t.Helper()
+	pick, ok := h.ledger.Pick(pools...)
+	want, wantOK := h.reference.pick(pools...)
+	same(h, pick.Blocks, want.Blocks, "blocks of Pick(%v)", names(pools))
+	if ok != wantOK || pick.Pool != want.Pool {
+		h.fail("Pick(%v) = %v, %v, want %v, %v", names(pools), pick, ok, want, wantOK)
+	}
+	if !ok {
+		return pick, false
+	}
+	if pick.Pool.State != Enabled {
+		h.fail("pool %s is %v and gave %v", pick.Pool.Name, pick.Pool.State, pick.Blocks)
+	}
+	if len(pick.Blocks) != len(pick.Pool.Ranges) {
+		h.fail("pool %s gave %d blocks from %d ranges", pick.Pool.Name, len(pick.Blocks), len(pick.Pool.Ranges))
+	}
+	for i, b := range pick.Blocks {
+		if r := pick.Pool.Ranges[i]; b.Bits() != r.BlockBits || b != b.Masked() || !r.Prefix.Contains(b.Addr()) {
+			h.fail("%v is not a block of %v", b, r)
+		}
+		if others := h.reference.overlapping(b); len(others) > 0 {
+			h.fail("picked %v overlaps %v", b, others)
+		}
+	}
+	return pick, true
+}
+
+func (h *history) reserve(o Owner, pick Pick) {
+	h.t.Helper()
+	before := clone(&h.ledger)
+	ok := h.ledger.Reserve(o, pick)
+	h.tell("reserve %v %s %v: %v", o, pick.Pool.Name, pick.Blocks, ok)
+	if want := h.reference.reserve(o, pick); ok != want {
+		h.fail("Reserve = %v, want %v", ok, want)
+	}
+	if !ok && !reflect.DeepEqual(before, &h.ledger) {
+		h.fail("a refused Reserve changed the ledger from %+v to %+v", before, &h.ledger)
+	}
+	if conflicts := h.ledger.Conflicts(o); ok && len(conflicts) > 0 {
+		h.fail("Reserve made conflicts: %v", conflicts)
+	}
+}
+
+func (h *history) release(o Owner) {
+	h.t.Helper()
+	h.tell("release %v", o)
+	same(h, []bool{h.ledger.Release(o)}, []bool{h.reference.release(o)}, "Release(%v)", o)
+}
+
+func (h *history) hold(o Owner, prefixes []netip.Prefix) {
+	h.t.Helper()
+	h.tell("hold %v %v", o, prefixes)
+	h.ledger.Hold(o, prefixes...)
+	h.reference.hold(o, prefixes...)
+
+	once := clone(&h.ledger)
+	h.ledger.Hold(o, append(prefixes, prefixes...)...)
+	if !reflect.DeepEqual(once, &h.ledger) {
+		h.fail("held twice, the ledger is %+v, and %+v held once", &h.ledger, once)
+	}
+}
+
+// ask compares every answer and looks at the inside. No question may change anything.
+func (h *history) ask() {
+	h.t.Helper()
+	if err := h.ledger.broken(); err != nil {
+		h.fail("%v", err)
+	}
+	before := clone(&h.ledger)
+	for _, o := range h.owners {
+		same(h, h.ledger.Held(o), h.reference.held(o), "Held(%v)", o)
+		same(h, h.ledger.Conflicts(o), h.reference.conflicts(o), "Conflicts(%v)", o)
+	}
+	for _, p := range h.pools {
+		same(h, h.ledger.Full(p), h.reference.full(p), "Full(%s)", p.Name)
+		for _, r := range p.Ranges {
+			same(h, []uint64{h.ledger.Free(r)}, []uint64{h.reference.taken().free(r.Prefix, r.BlockBits)}, "Free(%v)", r)
+		}
+		for f := IPv4; f <= IPv6; f++ {
+			same(h, []netip.Addr{h.ledger.Cursor(p, f)}, []netip.Addr{h.reference.cursor(p, f)}, "Cursor(%s, %v)", p.Name, f)
+		}
+		h.pick([]*Pool{p})
+	}
+	h.pick(h.somePools())
+	for range 3 {
+		p := h.somePrefix()
+		same(h, h.ledger.Overlapping(p), h.reference.overlapping(p), "Overlapping(%v)", p)
+	}
+	if !reflect.DeepEqual(before, &h.ledger) {
+		h.fail("questions changed the ledger from %+v to %+v", before, &h.ledger)
+	}
+}
+
+// end releases and forgets everything. Nothing may be left.
+func (h *history) end() {
+	h.t.Helper()
+	for _, o := range h.owners {
+		h.release(o)
+		h.ask()
+	}
+	for _, p := range h.pools {
+		h.ledger.Forget(p)
+	}
+	if n := len(h.ledger.holders) + len(h.ledger.held) + len(h.ledger.cursors); n > 0 {
+		h.fail("%d entries leaked: %+v", n, &h.ledger)
+	}
+	if h.ledger.taken != (PrefixSet{}) {
+		h.fail("trie nodes leaked: %+v", h.ledger.taken)
+	}
+	for _, p := range h.pools {
+		for _, r := range p.Ranges {
+			if free := h.ledger.Free(r); free != r.Blocks() {
+				h.fail("%d of %d blocks of %v are free after everything was released", free, r.Blocks(), r)
+			}
+		}
+	}
+}
+
+// someOwner returns an owner, mostly one that holds nothing.
+func (h *history) someOwner() Owner {
+	o := one(h.dice, h.owners)
+	for range 4 {
+		if len(h.reference.held(o)) == 0 {
+			break
+		}
+		o = one(h.dice, h.owners)
+	}
+	return o
+}
+
+// somePools returns some of the pools, each at most once, in any order.
+func (h *history) somePools() []*Pool {
+	pools := slices.Clone(h.pools)
+	for i := range pools {
+		j := i + h.dice(len(pools)-i)
+		pools[i], pools[j] = pools[j], pools[i]
+	}
+	return pools[:1+h.dice(len(pools))]
+}
+
+func names(pools []*Pool) []string {
+	var all []string
+	for _, p := range pools {
+		all = append(all, fmt.Sprintf("%s(%v)", p.Name, p.State))
+	}
+	return all
+}
+
+// somePrefixes returns what a Node, written by anybody, could show.
+func (h *history) somePrefixes() []netip.Prefix {
+	var prefixes []netip.Prefix
+	for range one(h.dice, []int{0, 1, 1, 1, 2, 2, 3}) {
+		prefixes = append(prefixes, h.somePrefix())
+	}
+	if len(prefixes) > 0 && h.dice(8) == 0 {
+		prefixes = append(prefixes, netip.Prefix{}) // unreadable
+	}
+	return prefixes
+}
+
+// somePrefix returns a valid prefix, maybe with host bits set: near a block of a pool, near something held, or foreign.
+func (h *history) somePrefix() netip.Prefix {
+	switch d := h.dice(20); {
+	case d < 10: // in a pool or around it, from wider than the range to narrower than a block
+		if p := one(h.dice, h.pools); len(p.Ranges) > 0 {
+			r := one(h.dice, p.Ranges)
+			return h.somePrefixIn(r.Prefix, max(0, r.Prefix.Bits()+h.dice(8)-2), min(r.Family().Bits(), r.BlockBits+h.dice(3)))
+		}
+		fallthrough
+	case d < 14: // the same as something held, its parent, or inside of it
+		for _, o := range h.owners[h.dice(len(h.owners)):] {
+			if held := h.reference.held(o); len(held) > 0 {
+				p := held[0]
+				bits := min(max(0, p.Bits()-1+h.dice(3)), p.Addr().BitLen())
+				return h.somePrefixIn(p, bits, bits)
+			}
+		}
+		fallthrough
+	default:
+		return h.someForeignPrefix()
+	}
+}

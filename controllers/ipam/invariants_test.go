@@ -1,0 +1,125 @@
+package ipam
+
+import (
+	"fmt"
+	"net/netip"
+	"reflect"
+	"slices"
+)
+
+// broken returns what is wrong inside l: an index that does not say what the others say, or a trie that is not the one
+// that its members demand. It says nothing about whether l holds what it should.
+func (l *Ledger) broken() error {
+	holders := map[netip.Prefix][]Owner{}
+	members := map[netip.Prefix]uint32{}
+	for o, prefixes := range l.held {
+		if len(prefixes) == 0 {
+			return fmt.Errorf("%v holds an empty list", o)
+		}
+		for _, p := range prefixes {
+			if p != p.Masked() || !p.IsValid() {
+				return fmt.Errorf("%v holds %v, which is not masked or not valid", o, p)
+			}
+			holders[p] = append(holders[p], o)
+			members[p]++
+		}
+	}
+	for _, owners := range holders {
+		slices.SortFunc(owners, compareOwners)
+	}
+	if (len(holders) > 0 || len(l.holders) > 0) && !reflect.DeepEqual(l.holders, holders) {
+		return fmt.Errorf("holders are %v, but what owners hold says %v", l.holders, holders)
+	}
+	return l.taken.broken(members)
+}
+
+// broken returns what is wrong in s, which has to have exactly the given members with the given counts.
+func (s *PrefixSet) broken(members map[netip.Prefix]uint32) error {
+	rest := len(members)
+	for f := IPv4; f <= IPv6; f++ {
+		var inFamily []netip.Prefix
+		for p := range members {
+			if FamilyOf(p) == f {
+				inFamily = append(inFamily, p)
+			}
+		}
+		free := map[netip.Prefix]uint8{}
+		everything := addrAt(size(0).SetUint64(0), f)
+		shortestFree(netip.PrefixFrom(everything, 0), inFamily, free)
+
+		var visit func(n *node) error
+		visit = func(n *node) error {
+			if n == nil {
+				return nil
+			}
+			p := n.prefix(f)
+			switch {
+			case int(n.bits) > f.Bits() || n.key != keyOf(p.Masked().Addr()):
+				return fmt.Errorf("node %v has bits set behind its length", p)
+			case n.count != members[p]:
+				return fmt.Errorf("node %v counts %d insertions, not %d", p, n.count, members[p])
+			case n.count == 0 && (n.child[0] == nil || n.child[1] == nil):
+				return fmt.Errorf("node %v is neither a member nor a fork", p)
+			case n.free != free[p]:
+				return fmt.Errorf("node %v says its largest free block is a /%d, not /%d", p, n.free, free[p])
+			}
+			if n.count > 0 {
+				rest--
+			}
+			for i, c := range n.child {
+				if c != nil && !half(p, i).Contains(c.key.addr(f)) {
+					return fmt.Errorf("node %v has child %v in half %d", p, c.prefix(f), i)
+				}
+				if c != nil && c.bits <= n.bits {
+					return fmt.Errorf("node %v has child %v, which is not inside", p, c.prefix(f))
+				}
+				if err := visit(c); err != nil {
+					return err
+				}
+			}
+			return nil
+		}
+		if err := visit(s.root[f]); err != nil {
+			return err
+		}
+	}
+	if rest != 0 {
+		return fmt.Errorf("%d of the members %v are not in the trie", rest, members)
+	}
+	return nil
+}
+
+// shortestFree returns the length of the shortest prefix at or below p that overlaps none of the members at or below p,
+// which are given, and records the answer for p and everything below it that has members.
+func shortestFree(p netip.Prefix, members []netip.Prefix, found map[netip.Prefix]uint8) uint8 {
+	if len(members) == 0 {
+		return uint8(p.Bits())
+	}
+	free := uint8(none)
+	if p.Bits() < p.Addr().BitLen() {
+		for i := range 2 {
+			h := half(p, i)
+			var below []netip.Prefix
+			for _, m := range members {
+				if m != p && h.Contains(m.Addr()) {
+					below = append(below, m)
+				}
+			}
+			free = min(free, shortestFree(h, below, found))
+		}
+	}
+	if slices.Contains(members, p) {
+		free = none
+	}
+	found[p] = free
+	return free
+}
+
+// half returns the lower or upper half of p.
+func half(p netip.Prefix, i int) netip.Prefix {
+	lower := netip.PrefixFrom(p.Masked().Addr(), p.Bits()+1)
+	if i == 0 {
+		return lower
+	}
+	return netip.PrefixFrom(addrAt(after(lower), FamilyOf(p)), p.Bits()+1)
+}

@@ -1,0 +1,274 @@
+package ipam
+
+import (
+	"cmp"
+	"fmt"
+	"math"
+	"math/big"
+	"net/netip"
+	"slices"
+)
+
+// reference is the ledger as one would explain it at a whiteboard: a list of who holds what, read from end to end for
+// every question. It is slow, and too simple to be wrong in the way in which a trie is. Addresses are big integers.
+type reference struct {
+	holdings []Holding
+	cursors  map[cursor]netip.Addr
+}
+
+func (r *reference) held(o Owner) []netip.Prefix {
+	var held []netip.Prefix
+	for _, h := range r.holdings {
+		if h.Owner == o {
+			held = append(held, h.Prefix)
+		}
+	}
+	return held
+}
+
+func (r *reference) release(o Owner) bool {
+	before := len(r.holdings)
+	r.holdings = slices.DeleteFunc(r.holdings, func(h Holding) bool { return h.Owner == o })
+	return len(r.holdings) < before
+}
+
+func (r *reference) hold(o Owner, prefixes ...netip.Prefix) {
+	r.release(o)
+	for _, p := range prefixes {
+		if h := (Holding{o, p.Masked()}); p.IsValid() && !slices.Contains(r.holdings, h) {
+			r.holdings = append(r.holdings, h)
+		}
+	}
+}
+
+func (r *reference) overlapping(p netip.Prefix) []Holding {
+	var found []Holding
+	for _, h := range r.holdings {
+		if h.Prefix.Overlaps(p) {
+			found = append(found, h)
+		}
+	}
+	slices.SortFunc(found, func(a, b Holding) int {
+		return cmp.Or(
+			byAddress(a.Prefix, b.Prefix),
+			cmp.Compare(a.Owner.Kind, b.Owner.Kind),
+			cmp.Compare(a.Owner.ID, b.Owner.ID),
+		)
+	})
+	return found
+}
+
+func (r *reference) conflicts(o Owner) []Holding {
+	var others []Holding
+	for _, p := range r.held(o) {
+		for _, h := range r.overlapping(p) {
+			if h.Owner != o && !slices.Contains(others, h) {
+				others = append(others, h)
+			}
+		}
+	}
+	return others
+}
+
+// taken lists what is held, a prefix as often as it has holders.
+func (r *reference) taken() prefixList {
+	var taken prefixList
+	for _, h := range r.holdings {
+		taken = append(taken, h.Prefix)
+	}
+	return taken
+}
+
+func (r *reference) pick(pools ...*Pool) (Pick, bool) {
+	for _, p := range pools {
+		if p.State == Enabled && len(p.Ranges) > 0 && len(r.full(p)) == 0 {
+			return Pick{p, r.blocks(p)}, true
+		}
+	}
+	return Pick{}, false
+}
+
+func (r *reference) blocks(p *Pool) []netip.Prefix {
+	var blocks []netip.Prefix
+	for _, rng := range p.Ranges {
+		if b, ok := r.taken().nextFree(rng.Prefix, rng.BlockBits, r.cursor(p, rng.Family())); ok {
+			blocks = append(blocks, b)
+		}
+	}
+	return blocks
+}
+
+func (r *reference) full(p *Pool) []Family {
+	var full []Family
+	for _, rng := range p.Ranges {
+		if r.taken().free(rng.Prefix, rng.BlockBits) == 0 {
+			full = append(full, rng.Family())
+		}
+	}
+	return full
+}
+
+func (r *reference) reserve(o Owner, pick Pick) bool {
+	if len(r.held(o)) > 0 {
+		return false
+	}
+	for _, b := range pick.Blocks {
+		if r.taken().overlaps(b) {
+			return false
+		}
+	}
+	r.hold(o, pick.Blocks...)
+	for _, b := range pick.Blocks {
+		r.setCursor(pick.Pool, FamilyOf(b), addrAt(after(b), FamilyOf(b)))
+	}
+	return true
+}
+
+func (r *reference) cursor(p *Pool, f Family) netip.Addr { return r.cursors[cursor{p.ID, f}] }
+
+func (r *reference) setCursor(p *Pool, f Family, a netip.Addr) {
+	if r.cursors == nil {
+		r.cursors = map[cursor]netip.Addr{}
+	}
+	r.cursors[cursor{p.ID, f}] = a
+}
+
+func (r *reference) forget(p *Pool) {
+	r.setCursor(p, IPv4, netip.Addr{})
+	r.setCursor(p, IPv6, netip.Addr{})
+}
+
+// byAddress orders prefixes by their first address, a wider one first.
+func byAddress(a, b netip.Prefix) int {
+	return cmp.Or(a.Addr().Compare(b.Addr()), cmp.Compare(a.Bits(), b.Bits()))
+}
+
+// prefixList is the set of prefixes of the reference.
+type prefixList []netip.Prefix
+
+func (l prefixList) overlaps(p netip.Prefix) bool { return slices.ContainsFunc(l, p.Overlaps) }
+
+// countable is the width up to which the reference looks at every single block of a range.
+const countable = 6
+
+// nextFree looks at every block where a range is narrow, and skips what is taken where it is wide. Where both can be
+// done they have to agree, so that the reference is not believed blindly either.
+func (l prefixList) nextFree(within netip.Prefix, bits int, from netip.Addr) (netip.Prefix, bool) {
+	bySkipping, ok := l.nextFreeBySkipping(within, bits, from)
+	if bits-within.Bits() <= countable {
+		byLooking, okToo := l.nextFreeByLooking(within, bits, from)
+		if byLooking != bySkipping || ok != okToo {
+			panic(fmt.Sprintf("the reference contradicts itself: next free /%d in %v from %v without %v: %v or %v",
+				bits, within, from, l, byLooking, bySkipping))
+		}
+	}
+	return bySkipping, ok
+}
+
+func (l prefixList) nextFreeByLooking(within netip.Prefix, bits int, from netip.Addr) (netip.Prefix, bool) {
+	blocks := everyBlock(within, bits)
+	start := max(0, slices.IndexFunc(blocks, func(b netip.Prefix) bool { return b.Contains(from) }))
+	for _, b := range slices.Concat(blocks[start:], blocks[:start]) {
+		if !l.overlaps(b) {
+			return b, true
+		}
+	}
+	return netip.Prefix{}, false
+}
+
+func (l prefixList) nextFreeBySkipping(within netip.Prefix, bits int, from netip.Addr) (netip.Prefix, bool) {
+	if !within.Contains(from) {
+		from = within.Masked().Addr()
+	}
+	cursor := netip.PrefixFrom(from, bits).Masked()
+	if b, ok := l.firstFree(first(cursor), after(within), bits, FamilyOf(within)); ok {
+		return b, true
+	}
+	return l.firstFree(first(within), first(cursor), bits, FamilyOf(within))
+}
+
+// firstFree returns the lowest free block at or above lo and below end.
+func (l prefixList) firstFree(lo, end *big.Int, bits int, f Family) (netip.Prefix, bool) {
+	for at := lo; at.Cmp(end) < 0; {
+		block := netip.PrefixFrom(addrAt(at, f), bits)
+		i := slices.IndexFunc(l, block.Overlaps)
+		if i < 0 {
+			return block, true
+		}
+		at = after(block)
+		if behind := after(l[i]); behind.Cmp(at) > 0 {
+			at = behind // still aligned: what is wider than a block ends where a block ends
+		}
+	}
+	return netip.Prefix{}, false
+}
+
+// free counts the blocks one by one where a range is narrow. Where it is wide, it takes those that are touched from
+// those there are.
+func (l prefixList) free(within netip.Prefix, bits int) uint64 {
+	if bits-within.Bits() <= countable {
+		n := uint64(0)
+		for _, b := range everyBlock(within, bits) {
+			if !l.overlaps(b) {
+				n++
+			}
+		}
+		return n
+	}
+	var held prefixList // the blocks and what is wider, each once and none inside another
+	for _, p := range l {
+		if !p.Overlaps(within) {
+			continue
+		}
+		if p.Bits() <= within.Bits() {
+			return 0
+		}
+		p = netip.PrefixFrom(p.Addr(), min(p.Bits(), bits)).Masked()
+		held = slices.DeleteFunc(held, func(q netip.Prefix) bool { return p.Bits() <= q.Bits() && p.Overlaps(q) })
+		if !held.overlaps(p) {
+			held = append(held, p)
+		}
+	}
+	free := size(bits - within.Bits())
+	for _, p := range held {
+		free.Sub(free, size(bits-p.Bits()))
+	}
+	return capped(free)
+}
+
+// everyBlock lists the blocks of a narrow range.
+func everyBlock(within netip.Prefix, bits int) []netip.Prefix {
+	var blocks []netip.Prefix
+	for at := first(within); at.Cmp(after(within)) < 0; {
+		b := netip.PrefixFrom(addrAt(at, FamilyOf(within)), bits)
+		blocks = append(blocks, b)
+		at = after(b)
+	}
+	return blocks
+}
+
+// first returns p's first address, and after the one behind its last, as numbers.
+func first(p netip.Prefix) *big.Int { return new(big.Int).SetBytes(p.Masked().Addr().AsSlice()) }
+
+func after(p netip.Prefix) *big.Int {
+	return new(big.Int).Add(first(p), size(p.Addr().BitLen()-p.Bits()))
+}
+
+func size(hostBits int) *big.Int { return new(big.Int).Lsh(big.NewInt(1), uint(hostBits)) }
+
+// capped returns n, or math.MaxUint64 where that does not fit.
+func capped(n *big.Int) uint64 {
+	if !n.IsUint64() {
+		return math.MaxUint64
+	}
+	return n.Uint64()
+}
+
+// addrAt returns the address of number n, or the invalid address where the family has none.
+func addrAt(n *big.Int, f Family) netip.Addr {
+	if n.BitLen() > f.Bits() {
+		return netip.Addr{}
+	}
+	a, _ := netip.AddrFromSlice(n.FillBytes(make([]byte, f.Bits()/8)))
+	return a
+}
