@@ -1,10 +1,18 @@
+// kube-controller-manager is Kubernetes' own with the multi-cidr-node-ipam-controller in it.
 package main
 
 import (
 	"os"
+	_ "time/tzdata" // time zones of CronJobs, on images without them
 
 	"k8s.io/component-base/cli"
-	"k8s.io/kubernetes/cmd/kube-controller-manager/app"
+	_ "k8s.io/component-base/logs/json/register"          // --logging-format=json
+	_ "k8s.io/component-base/metrics/prometheus/clientgo" // rest_client_* and leader_election_* metrics
+	_ "k8s.io/component-base/metrics/prometheus/version"  // kubernetes_build_info
+
+	"github.com/multicidr/controller-manager/controllers/manager"
 )
 
-func main() { os.Exit(cli.Run(app.NewControllerManagerCommand())) }
+func main() {
+	os.Exit(cli.Run(manager.NewCommand(manager.NodeIPAM())))
+}

@@ -1,0 +1,46 @@
+package manager
+
+import (
+	"context"
+
+	"github.com/spf13/pflag"
+
+	"k8s.io/kubernetes/cmd/kube-controller-manager/app"
+)
+
+// Descriptor is a controller that runs beside upstream's own.
+//
+// A controller may also implement controller.HealthCheckable and controller.Debuggable of k8s.io/controller-manager; they are
+// served where upstream serves those of its own controllers, at /healthz/<Name> and /debug/controllers/<Name>. Its health
+// check has to answer at once: probes wait for it.
+type Descriptor struct {
+	// Name is used in --controllers, as the name of the flag section, the health check, the service account under
+	// --use-service-account-credentials, and in leader migration.
+	Name string
+	// Aliases are further names that --controllers understands.
+	Aliases []string
+	// DisabledByDefault: "*" in --controllers does not turn it on.
+	DisabledByDefault bool
+	// Replaces names upstream controllers that must not run in the same process while this one does. They are left out if
+	// only "*" turned them on; naming both is an error. A controller that replaces others has to be DisabledByDefault:
+	// replacing is something a user asks for.
+	Replaces []string
+	// Flags are the controller's own; nil means none. They are checked whether the controller is enabled or not, as
+	// upstream's are.
+	Flags Flags
+	// New makes the controller. It is called after the leader lease was won, while the other controllers are running already, so
+	// it can neither delay nor stop them. After an error or a panic it is called again, until it succeeds: what may fail comes
+	// first in it, and what must happen once, last. Informers it takes from the context are started after it returns.
+	New func(ctx context.Context, c Context) (app.Controller, error)
+}
+
+// Flags are command line flags and the check of their values.
+type Flags interface {
+	AddFlags(fs *pflag.FlagSet)
+	Validate() []error
+}
+
+// Context is what a constructor gets: upstream's context, and room for what only this package knows.
+type Context struct {
+	app.ControllerContext
+}

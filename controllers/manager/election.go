@@ -1,0 +1,199 @@
+package manager
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"os"
+	"sync"
+	"time"
+
+	"github.com/blang/semver/v4"
+
+	coordinationv1 "k8s.io/api/coordination/v1"
+	utilerrors "k8s.io/apimachinery/pkg/util/errors"
+	"k8s.io/apimachinery/pkg/util/uuid"
+	"k8s.io/apiserver/pkg/server/healthz"
+	utilfeature "k8s.io/apiserver/pkg/util/feature"
+	"k8s.io/client-go/tools/leaderelection"
+	"k8s.io/client-go/tools/leaderelection/resourcelock"
+	basecompatibility "k8s.io/component-base/compatibility"
+	cmfeatures "k8s.io/controller-manager/pkg/features"
+	"k8s.io/controller-manager/pkg/leadermigration"
+	"k8s.io/klog/v2"
+	kubefeatures "k8s.io/kubernetes/pkg/features"
+)
+
+// leaseCheckTolerance is for how long after its lease expired a leader that cannot renew it may still answer that it is healthy.
+const leaseCheckTolerance = 20 * time.Second
+
+// elections is what the leader elections of one process share.
+type elections struct {
+	*process
+	identity   string
+	leaseCheck *leaderelection.HealthzAdaptor
+	// work ends when the process is told to stop, or when the controllers under either lease ended: one without the other is of
+	// no use, and the next leader takes over both.
+	work     context.Context
+	stopWork context.CancelFunc
+}
+
+// runElected runs the controllers under the main lease and, with leader migration, those that migrate under a second one.
+func (p *process) runElected(ctx context.Context, leaseCheck *leaderelection.HealthzAdaptor) error {
+	hostname, err := os.Hostname()
+	if err != nil {
+		return err
+	}
+	work, stopWork := context.WithCancel(ctx)
+	defer stopWork()
+	e := &elections{
+		process: p,
+		// Two processes of one host must not take each other's lease for their own.
+		identity:   hostname + "_" + string(uuid.NewUUID()),
+		leaseCheck: leaseCheck,
+		work:       work,
+		stopWork:   stopWork,
+	}
+	if utilfeature.DefaultFeatureGate.Enabled(kubefeatures.CoordinatedLeaderElection) {
+		if err := e.runCandidate(); err != nil {
+			return err
+		}
+	}
+	if leadermigration.Enabled(&p.config.ComponentConfig.Generic) {
+		return e.leadMigrating()
+	}
+	all := p.set(func(string) bool { return true })
+	all.onTokens = func() {}
+	return e.lead(e.mainLease(), all)
+}
+
+// leadMigrating runs what stays under the main lease and what leader migration gives to a second one, which is shared with the
+// component on the other side of the migration, say a cloud controller manager. Controllers that belong to that component are
+// left out.
+func (e *elections) leadMigrating() error {
+	klog.FromContext(e.work).Info("starting leader migration")
+	migrator := leadermigration.NewLeaderMigrator(&e.config.ComponentConfig.Generic.LeaderMigration, component)
+	main := e.set(func(name string) bool { return migrator.FilterFunc(name) == leadermigration.ControllerNonMigrated })
+	main.onTokens = func() { close(migrator.MigrationReady) }
+	migrated := e.set(func(name string) bool { return migrator.FilterFunc(name) == leadermigration.ControllerMigrated })
+
+	var mainErr, migratedErr error
+	var running sync.WaitGroup
+	running.Go(func() { mainErr = e.lead(e.mainLease(), main) })
+	// The second lease is only for the holder of the first. Two processes that hold one each would split the work.
+	select {
+	case <-migrator.MigrationReady:
+		running.Go(func() { migratedErr = e.lead(e.migrationLease(), migrated) })
+	case <-e.work.Done():
+	}
+	running.Wait()
+	return utilerrors.NewAggregate([]error{mainErr, migratedErr})
+}
+
+// lease is one leader lease.
+type lease struct {
+	title    string // how log lines call it
+	resource string
+	name     string
+}
+
+func (e *elections) mainLease() lease {
+	c := e.config.ComponentConfig.Generic.LeaderElection
+	return lease{title: "leaderelection", resource: c.ResourceLock, name: c.ResourceName}
+}
+
+func (e *elections) migrationLease() lease {
+	c := e.config.ComponentConfig.Generic.LeaderMigration
+	return lease{title: "migration leaderelection", resource: c.ResourceLock, name: c.LeaderName}
+}
+
+// lead waits for the lease, runs the set while holding it, and returns when both ended.
+//
+// The lease outlives the set. Upstream hands both the same context, so that with
+// ControllerManagerReleaseLeaderElectionLockOnExit a successor may start while the last writes of this process are on their way. Here the
+// lease is kept and renewed until the controllers have returned.
+func (e *elections) lead(l lease, s set) error {
+	defer e.stopWork()
+	held, release := context.WithCancel(context.WithoutCancel(e.work))
+	defer release()
+	// running is locked while the set runs.
+	var running sync.Mutex
+	context.AfterFunc(e.work, func() {
+		running.Lock()
+		defer running.Unlock()
+		release()
+	})
+
+	var err error
+	onStartedLeading := func(leading context.Context) {
+		running.Lock()
+		defer running.Unlock()
+		defer e.stopWork() // Which releases the lease, above.
+		leading, stop := context.WithCancel(leading)
+		defer stop()
+		defer context.AfterFunc(e.work, stop)()
+		if runErr := e.runSet(leading, s); !errors.Is(runErr, context.Canceled) {
+			err = runErr
+		}
+	}
+	if err := e.elect(held, l, onStartedLeading); err != nil {
+		return err
+	}
+	running.Lock()
+	defer running.Unlock()
+	return err
+}
+
+// elect runs one election until the context ends or the lease is lost.
+func (e *elections) elect(ctx context.Context, l lease, onStartedLeading func(context.Context)) error {
+	c := e.config.ComponentConfig.Generic.LeaderElection
+	releaseOnExit := utilfeature.DefaultFeatureGate.Enabled(cmfeatures.ControllerManagerReleaseLeaderElectionLockOnExit)
+	lock, err := resourcelock.NewFromKubeconfig(l.resource, c.ResourceNamespace, l.name,
+		resourcelock.ResourceLockConfig{Identity: e.identity, EventRecorder: e.config.EventRecorder},
+		e.config.Kubeconfig, c.RenewDeadline.Duration)
+	if err != nil {
+		return fmt.Errorf("create the lock of lease %s/%s: %w", c.ResourceNamespace, l.name, err)
+	}
+	leaderelection.RunOrDie(ctx, leaderelection.LeaderElectionConfig{
+		Lock:          lock,
+		LeaseDuration: c.LeaseDuration.Duration,
+		RenewDeadline: c.RenewDeadline.Duration,
+		RetryPeriod:   c.RetryPeriod.Duration,
+		Callbacks: leaderelection.LeaderCallbacks{
+			OnStartedLeading: onStartedLeading,
+			OnStoppedLeading: func() {
+				klog.FromContext(ctx).Error(nil, l.title+" lost/stopped")
+				if !releaseOnExit {
+					// Controllers may still be writing, and the lease is gone.
+					klog.FlushAndExit(klog.ExitFlushTimeout, 1)
+				}
+			},
+		},
+		WatchDog:        e.leaseCheck,
+		ReleaseOnCancel: releaseOnExit,
+		Name:            l.name,
+		Coordinated:     utilfeature.DefaultFeatureGate.Enabled(kubefeatures.CoordinatedLeaderElection),
+	})
+	return nil
+}
+
+// runCandidate makes this process known to coordinated leader election, where the API server chooses the leader by version.
+func (e *elections) runCandidate() error {
+	effective := e.config.ComponentGlobalsRegistry.EffectiveVersionFor(basecompatibility.DefaultKubeComponent)
+	binary, err := semver.ParseTolerant(effective.BinaryVersion().String())
+	if err != nil {
+		return err
+	}
+	emulated, err := semver.ParseTolerant(effective.EmulationVersion().String())
+	if err != nil {
+		return err
+	}
+	candidate, informers, err := leaderelection.NewCandidate(e.config.Client, "kube-system", e.identity, component,
+		binary.FinalizeVersion(), emulated.FinalizeVersion(), coordinationv1.OldestEmulationVersion)
+	if err != nil {
+		return err
+	}
+	e.health.AddHealthChecker(healthz.NewInformerSyncHealthz(informers))
+	go candidate.Run(e.work)
+	return nil
+}

@@ -1,0 +1,125 @@
+package manager
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"net/http"
+	"sync"
+	"time"
+
+	"k8s.io/apimachinery/pkg/util/wait"
+	"k8s.io/controller-manager/controller"
+	"k8s.io/klog/v2"
+	"k8s.io/kubernetes/cmd/kube-controller-manager/app"
+)
+
+// retryConstruction paces the calls of a constructor that fails: what it misses, say a permission, is often there a moment later,
+// and may be missing for days.
+var retryConstruction = wait.Backoff{Duration: time.Second, Factor: 2, Jitter: 0.1, Steps: 6, Cap: 30 * time.Second}
+
+// guarded is an added controller that cannot hurt the others: it is built when it runs and not before, since an error of a
+// constructor would end the process, and a constructor that waits, say for an API server that is slow to make its service
+// account, would delay every controller of the cluster.
+type guarded struct {
+	descriptor Descriptor
+	shared     *sharedContext
+	// mount serves what the controller offers beyond Run. It is called once, when the controller was built.
+	mount func(app.Controller)
+
+	lock    sync.Mutex
+	running app.Controller // nil until it was built
+	failure error          // why the last attempt to build it failed
+}
+
+// guard registers the health check of an added controller and returns what RunControllers is to run.
+func (p *process) guard(d Descriptor, shared *sharedContext) app.Controller {
+	g := &guarded{descriptor: d, shared: shared, mount: func(c app.Controller) { p.mountDebugHandler(d.Name, c) }}
+	p.health.addAdvisory(d.Name, g.check)
+	if p.mux != nil {
+		// Upstream's base handler answers at /healthz and at no path below it.
+		p.mux.UnlistedHandle(healthPath(d.Name), p.health)
+	}
+	return g
+}
+
+// mountDebugHandler does for added controllers what BuildControllers does for upstream's.
+func (p *process) mountDebugHandler(name string, c app.Controller) {
+	debuggable, ok := c.(controller.Debuggable)
+	if !ok || p.mux == nil {
+		return
+	}
+	if handler := debuggable.DebuggingHandler(); handler != nil {
+		path := "/debug/controllers/" + name
+		p.mux.UnlistedHandle(path, http.StripPrefix(path, handler))
+		p.mux.UnlistedHandlePrefix(path+"/", http.StripPrefix(path, handler))
+	}
+}
+
+func (g *guarded) Name() string { return g.descriptor.Name }
+
+// Run builds the controller, however long that takes, and runs it.
+func (g *guarded) Run(ctx context.Context) {
+	logger := klog.FromContext(ctx)
+	built := g.build(klog.NewContext(ctx, klog.LoggerWithName(logger, g.Name())))
+	if built == nil {
+		return // The context ended first.
+	}
+	g.shared.startInformers()
+	g.mount(built)
+	built.Run(ctx)
+}
+
+func (g *guarded) build(ctx context.Context) (built app.Controller) {
+	err := retryConstruction.DelayFunc().Until(ctx, true, true, func(ctx context.Context) (bool, error) {
+		c, err := g.construct(ctx)
+		g.lock.Lock()
+		defer g.lock.Unlock()
+		g.running, g.failure = c, err
+		if err != nil {
+			klog.FromContext(ctx).Error(err, "Cannot build a controller; the others keep running. It starts by itself when the cause is gone",
+				"controller", g.Name(), "details", healthPath(g.Name()))
+			return false, nil
+		}
+		built = c
+		return true, nil
+	})
+	if err != nil {
+		return nil
+	}
+	return built
+}
+
+// construct calls the constructor and makes an error of everything but a controller.
+func (g *guarded) construct(ctx context.Context) (built app.Controller, err error) {
+	defer func() {
+		if r := recover(); r != nil {
+			built, err = nil, fmt.Errorf("panic in the constructor: %v", r)
+		}
+	}()
+	built, err = g.descriptor.New(ctx, Context{ControllerContext: g.shared.ControllerContext})
+	if err == nil && built == nil {
+		err = errors.New("the constructor returned no controller")
+	}
+	return built, err
+}
+
+// check is the controller's own health check once there is a controller; without one of its own, it is healthy when it runs.
+func (g *guarded) check(r *http.Request) error {
+	g.lock.Lock()
+	running, failure := g.running, g.failure
+	g.lock.Unlock()
+
+	if running == nil {
+		if failure != nil {
+			return fmt.Errorf("cannot be built: %w", failure)
+		}
+		return errors.New("not built yet")
+	}
+	if checkable, ok := running.(controller.HealthCheckable); ok {
+		if checker := checkable.HealthChecker(); checker != nil {
+			return checker.Check(r)
+		}
+	}
+	return nil
+}

@@ -1,0 +1,115 @@
+package manager
+
+import (
+	"context"
+	"fmt"
+	"strings"
+
+	"github.com/spf13/pflag"
+
+	"k8s.io/client-go/kubernetes"
+	"k8s.io/client-go/rest"
+	"k8s.io/kubernetes/cmd/kube-controller-manager/app"
+	"k8s.io/kubernetes/cmd/kube-controller-manager/names"
+	netutils "k8s.io/utils/net"
+
+	"github.com/multicidr/controller-manager/apis/generated/clientset/versioned"
+	"github.com/multicidr/controller-manager/controllers/ipam"
+	"github.com/multicidr/controller-manager/controllers/nodeipam"
+)
+
+// NodeIPAMController is the name of the controller that serves Nodes from ClusterCIDRs.
+const NodeIPAMController = nodeipam.Name
+
+// NodeIPAM is the controller that gives every Node its Pod ranges from ClusterCIDRs. It does the work of upstream's
+// node-ipam-controller, which writes the same fields of the same Nodes from --cluster-cidr and so cannot run beside it.
+func NodeIPAM() Descriptor {
+	flags := &nodeIPAMFlags{syncs: 30, burst: 100}
+	return Descriptor{
+		Name:              NodeIPAMController,
+		Aliases:           []string{"multicidrnodeipam"},
+		DisabledByDefault: true,
+		Replaces:          []string{names.NodeIpamController},
+		Flags:             flags,
+		New:               flags.newController,
+	}
+}
+
+type nodeIPAMFlags struct {
+	syncs int32
+	qps   float32
+	burst int
+}
+
+func (f *nodeIPAMFlags) AddFlags(fs *pflag.FlagSet) {
+	fs.Int32Var(&f.syncs, "concurrent-node-cidr-syncs", f.syncs,
+		"The number of Nodes that the "+NodeIPAMController+" serves concurrently. Larger number = faster start of large clusters, but more network load")
+	fs.Float32Var(&f.qps, "node-ipam-kube-api-qps", f.qps,
+		"QPS to use while talking with kubernetes apiserver for the "+NodeIPAMController+". 0 means no limit here: the priority and fairness rules of the server decide.")
+	fs.IntVar(&f.burst, "node-ipam-kube-api-burst", f.burst,
+		"Burst to use while talking with kubernetes apiserver for the "+NodeIPAMController+". Only used with --node-ipam-kube-api-qps.")
+}
+
+func (f *nodeIPAMFlags) Validate() []error {
+	var errs []error
+	if f.syncs < 1 {
+		errs = append(errs, fmt.Errorf("--concurrent-node-cidr-syncs must be greater than 0, got %d", f.syncs))
+	}
+	if f.qps < 0 {
+		errs = append(errs, fmt.Errorf("--node-ipam-kube-api-qps must be 0 (no limit) or greater, got %v", f.qps))
+	}
+	if f.burst < 1 {
+		errs = append(errs, fmt.Errorf("--node-ipam-kube-api-burst must be greater than 0, got %d", f.burst))
+	}
+	return errs
+}
+
+// limit applies the flags to a client configuration. One limiter for all its clients is what a user who gives one number expects.
+func (f *nodeIPAMFlags) limit(config *rest.Config) *rest.Config {
+	config = rest.CopyConfig(config)
+	config.QPS, config.Burst = f.qps, f.burst
+	if f.qps == 0 {
+		config.QPS = -1 // To client-go 0 is its own default of 5.
+	}
+	return config
+}
+
+func (f *nodeIPAMFlags) newController(_ context.Context, c Context) (app.Controller, error) {
+	config, err := c.NewClientConfig(NodeIPAMController)
+	if err != nil {
+		return nil, err
+	}
+	config = f.limit(config)
+	client, err := kubernetes.NewForConfig(config)
+	if err != nil {
+		return nil, fmt.Errorf("create the client for Nodes: %w", err)
+	}
+	// The API server stores custom resources as JSON and speaks nothing else for them.
+	config.ContentType, config.AcceptContentTypes = "", ""
+	clusterCIDRClient, err := versioned.NewForConfig(config)
+	if err != nil {
+		return nil, fmt.Errorf("create the client for ClusterCIDRs: %w", err)
+	}
+	return nodeipam.New(nodeipam.Config{
+		Client:            client,
+		ClusterCIDRClient: clusterCIDRClient,
+		Nodes:             c.InformerFactory.Core().V1().Nodes(),
+		PrimaryFamily:     primaryFamily(c.ComponentConfig.KubeCloudShared.ClusterCIDR, c.ComponentConfig.NodeIPAMController.ServiceCIDR),
+		Workers:           int(f.syncs),
+	})
+}
+
+// primaryFamily is the family of the first CIDR in --cluster-cidr, else of --service-cluster-ip-range, else IPv4. It comes
+// first in podCIDRs and so decides which of a Pod's addresses is its podIP.
+func primaryFamily(clusterCIDR, serviceCIDR string) ipam.Family {
+	for _, list := range []string{clusterCIDR, serviceCIDR} {
+		first, _, _ := strings.Cut(list, ",")
+		switch {
+		case netutils.IsIPv4CIDRString(strings.TrimSpace(first)):
+			return ipam.IPv4
+		case netutils.IsIPv6CIDRString(strings.TrimSpace(first)):
+			return ipam.IPv6
+		}
+	}
+	return ipam.IPv4
+}

@@ -1,0 +1,89 @@
+package manager
+
+import (
+	"context"
+	"fmt"
+	"os"
+
+	"k8s.io/client-go/util/cert"
+	"k8s.io/client-go/util/keyutil"
+	"k8s.io/controller-manager/pkg/clientbuilder"
+	"k8s.io/klog/v2"
+	"k8s.io/kubernetes/cmd/kube-controller-manager/app"
+	"k8s.io/kubernetes/cmd/kube-controller-manager/names"
+	serviceaccountcontroller "k8s.io/kubernetes/pkg/controller/serviceaccount"
+	"k8s.io/kubernetes/pkg/serviceaccount"
+)
+
+// tokenClient is the name upstream's token controller has in user agents and logs of the API server.
+const tokenClient = "tokens-controller"
+
+// newTokenController makes the controller that signs service account tokens. Its upstream descriptor is of no use here: it gets
+// the client builder inside upstream's Run and has none outside. It uses the process's own credentials, since those of the
+// other controllers may depend on its work.
+//
+// Without a private key there is nothing to sign with, and no controller: nil.
+func newTokenController(ctx context.Context, c app.ControllerContext, clients clientbuilder.ControllerClientBuilder) (app.Controller, error) {
+	logger := klog.LoggerWithName(klog.FromContext(ctx), names.ServiceAccountTokenController)
+	options := c.ComponentConfig.SAController
+	if options.ServiceAccountKeyFile == "" {
+		logger.Info("Controller is disabled because there is no private key", "controller", names.ServiceAccountTokenController)
+		return nil, nil
+	}
+
+	key, err := keyutil.PrivateKeyFromFile(options.ServiceAccountKeyFile)
+	if err != nil {
+		return nil, fmt.Errorf("read the key of the service account token controller: %w", err)
+	}
+	generator, err := serviceaccount.JWTTokenGenerator(serviceaccount.LegacyIssuer, key)
+	if err != nil {
+		return nil, fmt.Errorf("use the key of the service account token controller: %w", err)
+	}
+	rootCA, err := tokenRootCA(options.RootCAFile, clients)
+	if err != nil {
+		return nil, err
+	}
+	client, err := clients.Client(tokenClient)
+	if err != nil {
+		return nil, fmt.Errorf("create client %q: %w", tokenClient, err)
+	}
+
+	tokens, err := serviceaccountcontroller.NewTokensController(logger,
+		c.InformerFactory.Core().V1().ServiceAccounts(), c.InformerFactory.Core().V1().Secrets(), client,
+		serviceaccountcontroller.TokensControllerOptions{TokenGenerator: generator, RootCA: rootCA})
+	if err != nil {
+		return nil, fmt.Errorf("create the service account token controller: %w", err)
+	}
+	return &loop{name: names.ServiceAccountTokenController, run: func(ctx context.Context) {
+		tokens.Run(ctx, int(options.ConcurrentSATokenSyncs))
+	}}, nil
+}
+
+// tokenRootCA is the CA bundle that goes into token secrets: that of --root-ca-file, else the one the process itself trusts.
+func tokenRootCA(file string, clients clientbuilder.ControllerClientBuilder) ([]byte, error) {
+	if file == "" {
+		config, err := clients.Config(tokenClient)
+		if err != nil {
+			return nil, fmt.Errorf("create client configuration %q: %w", tokenClient, err)
+		}
+		return config.CAData, nil
+	}
+	pem, err := os.ReadFile(file)
+	if err == nil {
+		_, err = cert.ParseCertsPEM(pem)
+	}
+	if err != nil {
+		return nil, fmt.Errorf("read --root-ca-file %s: %w", file, err)
+	}
+	return pem, nil
+}
+
+// loop is a controller that is one function.
+type loop struct {
+	name string
+	run  func(ctx context.Context)
+}
+
+func (l *loop) Name() string { return l.name }
+
+func (l *loop) Run(ctx context.Context) { l.run(ctx) }
