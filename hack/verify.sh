@@ -1,0 +1,54 @@
+#!/usr/bin/env bash
+# Fails when something that is checked in is not what our tools would write: generated files, formatting, module files,
+# Kubernetes pins; and when go vet complains. Works on a copy; changes nothing in the tree.
+#
+# Every check runs, so that one run shows everything there is to repair.
+set -euo pipefail
+
+cd "$(dirname "$0")/.."
+export CGO_ENABLED=0
+
+copy=$(mktemp -d)
+trap 'rm -rf "$copy"' EXIT
+tar --create --exclude=./.git --exclude=./bin . | tar --extract --directory="$copy"
+
+failed=()
+# check NAME REPAIR COMMAND... runs the command and remembers the name, and what to do about it, if it fails.
+check() {
+	local name=$1 repair=$2
+	shift 2
+	echo "verify: $name"
+	"$@" || failed+=("$name: $repair")
+}
+
+# unchanged PATH... compares the paths with the copy.
+unchanged() {
+	local path same=true
+	for path in "$@"; do
+		diff --recursive --new-file --unified "$path" "$copy/$path" || same=false
+	done
+	$same
+}
+generated() { hack/generate.sh "$copy" >/dev/null && unchanged apis manifests; }
+pinned() {
+	"$copy/hack/pin-kubernetes.sh" "$(go list -m -f '{{.Version}}' k8s.io/kubernetes)" >/dev/null &&
+		unchanged go.mod go.sum hack/tools/go.mod hack/tools/go.sum
+}
+formatted() {
+	local files
+	files=$(gofmt -l .)
+	[[ -z $files ]] || { echo "$files"; return 1; }
+}
+
+check "generated files" "run make generate and commit the result" generated
+check "formatting" "run gofmt -w on these files" formatted
+check "go vet" "repair what it says" go vet ./...
+check "go.mod" "run go mod tidy" go mod tidy -diff
+check "hack/tools/go.mod" "run go mod tidy in hack/tools" go -C hack/tools mod tidy -diff
+check "Kubernetes pins" "run hack/pin-kubernetes.sh with the version of k8s.io/kubernetes in go.mod" pinned
+
+if [[ ${#failed[@]} -gt 0 ]]; then
+	printf 'verify: FAILED %s\n' "${failed[@]}" >&2
+	exit 1
+fi
+echo "verify: all good"
