@@ -1,0 +1,192 @@
+package nodeipam
+
+import (
+	"fmt"
+	"net/netip"
+	"slices"
+	"strings"
+
+	v1 "k8s.io/api/core/v1"
+	"k8s.io/component-helpers/scheduling/corev1/nodeaffinity"
+	netutils "k8s.io/utils/net"
+
+	networkingv1 "github.com/multicidr/controller-manager/apis/networking/v1"
+	"github.com/multicidr/controller-manager/controllers/ipam"
+)
+
+// minHostBits is the smallest block that KEP-2593 allows: 16 addresses.
+const minHostBits = 4
+
+// pool is a ClusterCIDR, compiled. It does not change once it is in the book; a changed object makes a new one.
+type pool struct {
+	ipam.Pool
+	terms    []term // of the nodeSelector; only read if Selective
+	excluded []netip.Prefix
+	// problem says why State is Invalid, or what Pending waits for if that failed. For people.
+	problem string
+}
+
+// term is one term of a nodeSelector. Terms are ORed.
+type term struct {
+	selector     *nodeaffinity.NodeSelector
+	requirements int
+}
+
+// compile reads a ClusterCIDR. It always returns a pool: an object that breaks a rule, because it was stored under an
+// older CRD, is one that gives nothing and says why. What of its ranges can be read is kept, so that the Nodes that
+// hold blocks in them are still known to belong to it.
+func compile(cc *networkingv1.ClusterCIDR) *pool {
+	p := &pool{Pool: ipam.Pool{ID: string(cc.UID), Name: cc.Name, Priority: cc.Spec.Priority}}
+	var problems []string
+	check := func(err error) {
+		if err != nil {
+			problems = append(problems, err.Error())
+		}
+	}
+
+	ipv6HostBits := cc.Spec.PerNodeHostBits
+	if cc.Spec.IPv6PerNodeHostBits != nil {
+		ipv6HostBits = *cc.Spec.IPv6PerNodeHostBits
+	}
+	check(p.addRange("ipv4", cc.Spec.IPv4, ipam.IPv4, cc.Spec.PerNodeHostBits))
+	check(p.addRange("ipv6", cc.Spec.IPv6, ipam.IPv6, ipv6HostBits))
+	if cc.Spec.IPv4 == "" && cc.Spec.IPv6 == "" {
+		check(fmt.Errorf("neither spec.ipv4 nor spec.ipv6 is set"))
+	}
+	check(p.addSelector(cc.Spec.NodeSelector))
+	for _, s := range cc.Spec.ExcludedCIDRs {
+		excluded, err := parseCIDR(s)
+		if err != nil {
+			check(fmt.Errorf("spec.excludedCIDRs: %w", err))
+			continue
+		}
+		p.excluded = append(p.excluded, excluded)
+	}
+
+	switch {
+	case cc.DeletionTimestamp != nil:
+		p.State = ipam.Terminating
+	case len(problems) > 0:
+		p.State, p.problem = ipam.Invalid, strings.Join(problems, "; ")
+	case cc.Spec.Allocation == networkingv1.AllocationDisabled:
+		p.State = ipam.Disabled
+	case !slices.Contains(cc.Finalizers, networkingv1.Finalizer):
+		p.State = ipam.Pending
+	}
+	return p
+}
+
+// addRange adds the range of one family, unless cidr is empty.
+func (p *pool) addRange(field, cidr string, family ipam.Family, hostBits int32) error {
+	if cidr == "" {
+		return nil
+	}
+	prefix, err := netip.ParsePrefix(cidr)
+	if err != nil || ipam.FamilyOf(prefix) != family || prefix.Addr().Is4In6() {
+		return fmt.Errorf("spec.%s: %q is not an %v range", field, cidr, family)
+	}
+	r, err := ipam.NewRange(prefix, max(int(hostBits), minHostBits))
+	switch {
+	case hostBits < minHostBits:
+		return fmt.Errorf("spec.%s: blocks of %d host bits are smaller than %d", field, hostBits, minHostBits)
+	case err != nil:
+		return fmt.Errorf("spec.%s: %w", field, err)
+	}
+	p.Ranges = append(p.Ranges, r)
+	return nil
+}
+
+func (p *pool) addSelector(selector *v1.NodeSelector) error {
+	if selector == nil {
+		return nil
+	}
+	p.Selective = true
+	p.Selector = canonical(selector)
+	for _, t := range selector.NodeSelectorTerms {
+		s, err := nodeaffinity.NewNodeSelector(&v1.NodeSelector{NodeSelectorTerms: []v1.NodeSelectorTerm{t}})
+		if err != nil {
+			return fmt.Errorf("spec.nodeSelector: %w", err)
+		}
+		p.terms = append(p.terms, term{selector: s, requirements: len(t.MatchExpressions) + len(t.MatchFields)})
+	}
+	return nil
+}
+
+// equal reports whether p and o serve the same Nodes the same way.
+func (p *pool) equal(o *pool) bool {
+	return p.ID == o.ID && p.Name == o.Name && p.Priority == o.Priority && p.State == o.State && p.problem == o.problem &&
+		p.Selective == o.Selective && p.Selector == o.Selector &&
+		slices.Equal(p.Ranges, o.Ranges) && slices.Equal(p.excluded, o.excluded)
+}
+
+// matches reports whether p's selector matches the Node, and the requirements of the largest term that does.
+func (p *pool) matches(node *v1.Node) (specificity int, ok bool) {
+	if !p.Selective {
+		return 0, true
+	}
+	for _, t := range p.terms {
+		if t.selector.Match(node) {
+			specificity, ok = max(specificity, t.requirements), true
+		}
+	}
+	return specificity, ok
+}
+
+// contains reports whether a block lies inside one of p's ranges.
+func (p *pool) contains(block netip.Prefix) bool {
+	return slices.ContainsFunc(p.Ranges, func(r ipam.Range) bool {
+		return r.Prefix.Bits() <= block.Bits() && r.Prefix.Contains(block.Addr())
+	})
+}
+
+// canonical writes a selector so that two that say the same in another order are the same text: values, requirements
+// and terms sorted.
+func canonical(selector *v1.NodeSelector) string {
+	requirements := func(prefix string, rs []v1.NodeSelectorRequirement) []string {
+		var texts []string
+		for _, r := range rs {
+			texts = append(texts, fmt.Sprintf("%s%s %s %q", prefix, r.Key, r.Operator, slices.Sorted(slices.Values(r.Values))))
+		}
+		return texts
+	}
+	var terms []string
+	for _, t := range selector.NodeSelectorTerms {
+		texts := append(requirements("", t.MatchExpressions), requirements("field ", t.MatchFields)...)
+		slices.Sort(texts)
+		terms = append(terms, strings.Join(texts, ", "))
+	}
+	slices.Sort(terms)
+	return strings.Join(terms, " or ")
+}
+
+// parseCIDR reads a CIDR as the rest of the cluster does: an address with leading zeros or an IPv4-mapped one, which
+// the API server may have stored long ago, means its IPv4 address.
+func parseCIDR(s string) (netip.Prefix, error) {
+	_, n, err := netutils.ParseCIDRSloppy(s)
+	if err != nil {
+		return netip.Prefix{}, err
+	}
+	addr, _ := netip.AddrFromSlice(n.IP)
+	bits, _ := n.Mask.Size()
+	if addr.Is4In6() && bits >= 96 {
+		addr, bits = addr.Unmap(), bits-96
+	}
+	return netip.PrefixFrom(addr, bits), nil
+}
+
+// podCIDRsOf returns what a Node shows as its Pod ranges, and those of them that cannot be read.
+func podCIDRsOf(node *v1.Node) (blocks []netip.Prefix, unreadable []string) {
+	cidrs := node.Spec.PodCIDRs
+	if len(cidrs) == 0 && node.Spec.PodCIDR != "" {
+		cidrs = []string{node.Spec.PodCIDR}
+	}
+	for _, s := range cidrs {
+		block, err := parseCIDR(s)
+		if err != nil {
+			unreadable = append(unreadable, s)
+			continue
+		}
+		blocks = append(blocks, block)
+	}
+	return blocks, unreadable
+}

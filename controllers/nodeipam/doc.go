@@ -1,0 +1,18 @@
+// Package nodeipam gives every Node its Pod ranges, node.spec.podCIDRs, from ClusterCIDR objects. It is a thin shell
+// around package ipam, which decides; this package watches, asks and writes.
+//
+// One Node's way:
+//
+//  1. An event puts the Node's name on a queue (controller.go). Nothing else happens in an event handler.
+//  2. Nothing is decided before every ClusterCIDR and every Node that exists has been read and what it holds has been
+//     entered in the book (start.go).
+//  3. syncNode (node.go) reads the Node from the cache. Gone: its blocks are free. Shows podCIDRs: they are what it
+//     holds, whoever wrote them. Being deleted: nothing changes, its Pods may still run.
+//  4. Otherwise the book (book.go) reserves one block from every range of the first ClusterCIDR that can serve it, under
+//     the one lock there is. None can: the Node waits, an event on it says why, and whatever may help wakes it.
+//  5. One PATCH writes the blocks, with the UID of the Node they were chosen for.
+//  6. The watch shows the Node with its podCIDRs, and the reservation becomes an observation.
+//
+// A reservation belongs to a Node, by UID, until the Node shows podCIDRs or is gone. A PATCH whose answer was an error, or was lost,
+// may have been carried out, or may still be: it is repeated with the same blocks and never undone.
+package nodeipam

@@ -1,0 +1,82 @@
+package nodeipam
+
+import (
+	"encoding/json"
+	"net/netip"
+	"slices"
+
+	v1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/types"
+
+	networkingv1 "github.com/multicidr/controller-manager/apis/networking/v1"
+	"github.com/multicidr/controller-manager/controllers/ipam"
+)
+
+// What is written, as functions of what is known. All patches are JSON merge patches (RFC 7386).
+
+type objectPatch struct {
+	Metadata metadataPatch `json:"metadata"`
+	Spec     *nodeSpecs    `json:"spec,omitempty"`
+}
+
+type metadataPatch struct {
+	// UID and ResourceVersion are preconditions: the API server refuses the patch if the object's differ.
+	UID             types.UID         `json:"uid"`
+	ResourceVersion string            `json:"resourceVersion,omitempty"`
+	Annotations     map[string]string `json:"annotations,omitempty"`
+	Finalizers      *[]string         `json:"finalizers,omitempty"`
+}
+
+type nodeSpecs struct {
+	PodCIDR  string   `json:"podCIDR"`
+	PodCIDRs []string `json:"podCIDRs"`
+}
+
+// podCIDRsPatch writes a reservation into the Node it was made for: the UID makes it miss a new Node of the same name.
+// It is a merge patch because a strategic one would add to podCIDRs that the Node has got meanwhile; this one asks to replace them,
+// which the API server refuses.
+func podCIDRsPatch(node *v1.Node, r reservation, primary ipam.Family) []byte {
+	cidrs := podCIDRs(r.blocks, primary)
+	return encode(objectPatch{
+		Metadata: metadataPatch{UID: node.UID, Annotations: map[string]string{networkingv1.AnnotationClusterCIDR: r.pool}},
+		Spec:     &nodeSpecs{PodCIDR: cidrs[0], PodCIDRs: cidrs},
+	})
+}
+
+// podCIDRs writes blocks as podCIDRs, the primary family first.
+func podCIDRs(blocks []netip.Prefix, primary ipam.Family) []string {
+	blocks = slices.Clone(blocks)
+	slices.SortStableFunc(blocks, func(a, b netip.Prefix) int {
+		switch {
+		case ipam.FamilyOf(a) == ipam.FamilyOf(b):
+			return 0
+		case ipam.FamilyOf(a) == primary:
+			return -1
+		default:
+			return 1
+		}
+	})
+	cidrs := make([]string, len(blocks))
+	for i, block := range blocks {
+		cidrs[i] = block.String()
+	}
+	return cidrs
+}
+
+// finalizersPatch adds or takes away our finalizer. The patch carries the whole list, so the resourceVersion keeps it
+// from undoing what somebody else did to it.
+func finalizersPatch(cc *networkingv1.ClusterCIDR, present bool) []byte {
+	finalizers := slices.DeleteFunc(slices.Clone(cc.Finalizers), func(f string) bool { return f == networkingv1.Finalizer })
+	if present {
+		finalizers = append(finalizers, networkingv1.Finalizer)
+	}
+	return encode(objectPatch{Metadata: metadataPatch{UID: cc.UID, ResourceVersion: cc.ResourceVersion, Finalizers: &finalizers}})
+}
+
+func encode(p objectPatch) []byte {
+	b, err := json.Marshal(p)
+	if err != nil {
+		panic(err) // strings only
+	}
+	return b
+}

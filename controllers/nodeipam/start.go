@@ -1,0 +1,101 @@
+package nodeipam
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"net/http"
+	"time"
+
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/labels"
+	"k8s.io/apimachinery/pkg/util/wait"
+	"k8s.io/client-go/tools/cache"
+	"k8s.io/controller-manager/pkg/healthz"
+	"k8s.io/klog/v2"
+)
+
+// lookInterval is how often a missing CRD or permission is looked for again.
+const lookInterval = time.Second
+
+// start returns when the book knows every ClusterCIDR and what every Node holds, so that the first choice can be made;
+// false if ctx was done before. What is missing is said in the log and by the health check, and waited for.
+func (c *Controller) start(ctx context.Context) bool {
+	// The informer would look for itself, but with ever longer pauses and without telling people what to do.
+	if err := wait.PollUntilContextCancel(ctx, lookInterval, true, c.canRead); err != nil {
+		return false
+	}
+	c.setWaitsFor("the caches of Nodes and ClusterCIDRs to fill")
+	c.informers.Start(ctx.Done())
+	if !cache.WaitForNamedCacheSyncWithContext(ctx, c.clusterCIDRsSynced, c.nodesSynced) {
+		return false
+	}
+	if err := c.readAll(); err != nil {
+		// Listing a cache fails only for a selector that cannot be parsed.
+		klog.FromContext(ctx).Error(err, "Cannot start")
+		c.setWaitsFor(err.Error())
+		return false
+	}
+	c.waitsFor.Store(nil)
+	klog.FromContext(ctx).Info("Read all ClusterCIDRs and Nodes, starting to serve")
+	return true
+}
+
+// canRead reports whether ClusterCIDRs can be read, and says what to do if not.
+func (c *Controller) canRead(ctx context.Context) (bool, error) {
+	_, err := c.clusterCIDRClient.NetworkingV1().ClusterCIDRs().List(ctx, metav1.ListOptions{Limit: 1})
+	var missing string
+	switch {
+	case err == nil:
+		return true, nil
+	case apierrors.IsNotFound(err):
+		missing = "the CustomResourceDefinition of ClusterCIDR is not installed: apply manifests/crds"
+	case apierrors.IsForbidden(err):
+		missing = fmt.Sprintf("the controller may not read ClusterCIDRs: apply manifests/rbac (%v)", err)
+	default:
+		missing = fmt.Sprintf("ClusterCIDRs cannot be read: %v", err)
+	}
+	if missing != *c.waitsFor.Load() {
+		klog.FromContext(ctx).Error(nil, "No Node gets podCIDRs: "+missing)
+	}
+	c.setWaitsFor(missing)
+	return false, nil
+}
+
+// readAll enters all that is cached in the book.
+func (c *Controller) readAll() error {
+	clusterCIDRs, err := c.clusterCIDRs.List(labels.Everything())
+	if err != nil {
+		return err
+	}
+	nodes, err := c.nodes.List(labels.Everything())
+	if err != nil {
+		return err
+	}
+	c.with(func(b *book) {
+		for _, cc := range clusterCIDRs {
+			b.setPool(compile(cc))
+		}
+		for _, node := range nodes {
+			if blocks, _ := podCIDRsOf(node); len(blocks) > 0 {
+				b.observe(node, blocks)
+			}
+		}
+	})
+	return nil
+}
+
+func (c *Controller) setWaitsFor(what string) { c.waitsFor.Store(&what) }
+
+// HealthChecker reports an error, which says what to do, for as long as the controller does not serve.
+func (c *Controller) HealthChecker() healthz.UnnamedHealthChecker { return health{c} }
+
+type health struct{ c *Controller }
+
+func (h health) Check(*http.Request) error {
+	if waitsFor := h.c.waitsFor.Load(); waitsFor != nil {
+		return errors.New("not serving Nodes yet; waiting for " + *waitsFor)
+	}
+	return nil
+}
