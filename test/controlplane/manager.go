@@ -109,6 +109,8 @@ func (m *Manager) Get(ctx context.Context, path string) (status int, body []byte
 func (m *Manager) WaitLeading(ctx context.Context) error {
 	// The Lease would tell a host name and a random id; the metric tells it of this very process.
 	const leading = `leader_election_master_status{name="kube-controller-manager"} 1`
+	ctx, cancel := context.WithTimeout(ctx, startTimeout)
+	defer cancel()
 	return m.waitReady(ctx, func(ctx context.Context) error {
 		status, body, err := m.Get(ctx, "/metrics")
 		if err == nil && !strings.Contains(string(body), leading) {

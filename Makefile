@@ -1,0 +1,95 @@
+# Everything a person or CI does here; `make help` lists it. Needs Go, make, git and bash; test-unit also a C compiler.
+
+SHELL := bash
+.SHELLFLAGS := -euo pipefail -c
+.DELETE_ON_ERROR:
+.DEFAULT_GOAL := help
+
+# The toolchain is the machine's and C never decides what we build; only the race detector turns cgo on again.
+export GOTOOLCHAIN := local
+export CGO_ENABLED := 0
+
+# How many Nodes `make run` and `make demo` register.
+NODES ?= 12
+
+##@ Try it
+
+.PHONY: run
+run: tools build ## Start a control plane with our controller manager and NODES=12 Nodes, and watch them until Ctrl-C
+	@bin/local-cluster run --nodes=$(NODES)
+
+.PHONY: demo
+demo: tools build ## The same, but end as soon as every Node is served; non-zero if one is not
+	@bin/local-cluster demo --nodes=$(NODES)
+
+##@ Build
+
+.PHONY: build
+build: ## Build bin/kube-controller-manager and bin/local-cluster, the command behind run and demo
+	@hack/build.sh bin/kube-controller-manager ./cmd/kube-controller-manager
+	@hack/build.sh bin/local-cluster ./test/run
+
+TOOLS := bin/etcd bin/kube-apiserver bin/kubectl
+
+.PHONY: tools
+tools: $(TOOLS) ## Build etcd, kube-apiserver and kubectl into bin/, at the versions of hack/tools/go.mod
+
+bin/etcd: package := go.etcd.io/etcd/server/v3
+bin/kube-apiserver: package := k8s.io/kubernetes/cmd/kube-apiserver
+bin/kubectl: package := k8s.io/kubernetes/cmd/kubectl
+$(TOOLS): hack/tools/go.mod hack/tools/go.sum hack/build.sh
+	@hack/build.sh $@ $(package) hack/tools
+
+UPSTREAM := bin/upstream/kube-controller-manager
+
+.PHONY: upstream
+upstream: $(UPSTREAM) ## Build Kubernetes' own controller manager, which the parity test compares ours with
+
+$(UPSTREAM): go.mod go.sum hack/build.sh
+	@hack/build.sh $@ k8s.io/kubernetes/cmd/kube-controller-manager
+
+##@ Change it
+
+.PHONY: generate
+generate: ## Write deepcopy, clients, CRD and RBAC role anew from the Go sources
+	hack/generate.sh
+
+.PHONY: verify
+verify: ## Fail if generated files, formatting, module files or pins are not what our tools would write
+	hack/verify.sh
+
+##@ Test
+
+.PHONY: test
+test: test-unit test-integration test-parity ## Run all tests
+
+.PHONY: test-unit
+test-unit: ## Run the unit tests with the race detector; wants a C compiler
+	@hack/ensure-c-compiler.sh
+	@echo "== unit tests"
+	CGO_ENABLED=1 go test -race ./apis/... ./cmd/... ./controllers/...
+
+# Control planes share the machine badly, so these packages run one after the other; and they run programs that
+# go test's cache does not know, so their results are never taken from it.
+INTEGRATION := go test -count=1 -p=1 -timeout=20m
+
+.PHONY: test-integration
+test-integration: tools build ## Run the real binary against a real etcd and kube-apiserver
+	@echo "== integration tests"
+	$(INTEGRATION) $$(go list ./test/... | grep -v /test/parity)
+
+.PHONY: test-parity
+test-parity: tools build upstream ## Compare our controller manager with Kubernetes' own
+	@echo "== parity tests"
+	$(INTEGRATION) ./test/parity/...
+
+##@ Other
+
+.PHONY: clean
+clean: ## Remove bin/; Go's build cache stays
+	rm -rf bin
+
+.PHONY: help
+help: ## Show this list
+	@sed -n -e 's/^##@ \(.*\)/\n\1/p' -e 's/^\([a-z-]*\):.*## \(.*\)/  \1|\2/p' $(MAKEFILE_LIST) | \
+		while IFS='|' read -r target text; do [[ -z $$text ]] && echo "$$target" || printf '  %-18s %s\n' $$target "$$text"; done

@@ -1,0 +1,18 @@
+#!/usr/bin/env bash
+# Makes sure there is a C compiler, which the race detector needs: installs one where that is possible without a
+# question, else says what to do.
+set -euo pipefail
+
+compiler=$(go env CC)
+compiler=${compiler%% *}
+if command -v "$compiler" >/dev/null; then exit 0; fi
+
+if [[ $EUID -eq 0 ]] && command -v apt-get >/dev/null; then
+	echo "installing gcc: the race detector needs a C compiler"
+	apt-get update --quiet=2
+	DEBIAN_FRONTEND=noninteractive apt-get install --quiet=2 --yes --no-install-recommends gcc libc6-dev
+	exit 0
+fi
+echo "The race detector needs a C compiler, and '$compiler' is not installed. Install gcc and the C library's headers" >&2
+echo "(Debian: sudo apt-get install gcc libc6-dev), or set CC to another compiler." >&2
+exit 1
