@@ -198,6 +198,7 @@ func (a *admission) testCreate(t *testing.T) {
 		"exclusions inside both families":            {spec: exclude("10.0.0.0/24", "10.0.200.3/32", "'fd00::8000/120'")},
 		"an exclusion of the whole range":            {spec: exclude("10.0.0.0/16")},
 		"an exclusion with host bits":                {spec: exclude("10.0.3.7/24")},
+		"an exclusion from a range with host bits":   {spec: "{perNodeHostBits: 8, ipv4: 10.244.7.9/16, excludedCIDRs: [10.244.0.0/24]}"},
 		"as many exclusions as allowed":              {spec: exclude(many(256, "10.0.0.0/24"))},
 		"an empty term, which matches no Node":       {spec: selector("{}")},
 		"two terms":                                  {spec: selector("{matchExpressions: [{key: a, operator: In, values: ['1']}]}, {matchExpressions: [{key: b, operator: In, values: ['1']}]}")},

@@ -9,6 +9,5 @@
 // below are the only validation there is. Objects stored under an older CRD may break any of the rules.
 //
 // +k8s:deepcopy-gen=package
-// +kubebuilder:object:generate=false
 // +groupName=networking.x-k8s.io
 package v1
