@@ -1,6 +1,7 @@
 package ipam
 
 import (
+	"fmt"
 	"maps"
 	"net/netip"
 	"slices"
@@ -22,6 +23,9 @@ func cut(t testing.TB, prefix string, blockBits int) Range {
 
 // pool returns a pool of the given name, which is its ID too.
 func pool(name string, ranges ...Range) *Pool { return &Pool{ID: name, Name: name, Ranges: ranges} }
+
+// numbered returns a Node with an ID as long as a UID.
+func numbered(i int) Owner { return Owner{Node, fmt.Sprintf("11111111-2222-3333-4444-%012d", i)} }
 
 // clone returns a ledger that is like l and shares nothing with it.
 func clone(l *Ledger) *Ledger {

@@ -1,0 +1,139 @@
+package ipam
+
+import (
+	"fmt"
+	"runtime"
+	"testing"
+)
+
+// reserve serves one owner and ends the benchmark or test if nothing is free.
+func reserve(t testing.TB, l *Ledger, o Owner, p *Pool) Pick {
+	t.Helper()
+	pick, ok := l.Pick(p)
+	if !ok || !l.Reserve(o, pick) {
+		t.Fatalf("%s has no block for %v", p.Name, o)
+	}
+	return pick
+}
+
+// filled returns a ledger in which n Nodes hold blocks of p.
+func filled(t testing.TB, p *Pool, n int) *Ledger {
+	t.Helper()
+	l := &Ledger{}
+	for i := range n {
+		reserve(t, l, numbered(i), p)
+	}
+	return l
+}
+
+// serve measures one Node that comes and goes.
+func serve(b *testing.B, l *Ledger, p *Pool) {
+	b.Helper()
+	o := Owner{Node, "comes and goes"}
+	b.ReportAllocs()
+	for b.Loop() {
+		reserve(b, l, o, p)
+		l.Release(o)
+	}
+}
+
+func BenchmarkServe(b *testing.B) {
+	dual := pool("dual", cut(b, "10.0.0.0/8", 28), cut(b, "fd00::/32", 64))
+	for _, n := range []int{1_000, 15_000, 100_000} {
+		b.Run(fmt.Sprintf("dual stack, %d held", n), func(b *testing.B) { serve(b, filled(b, dual, n), dual) })
+	}
+	for name, r := range wide(b) {
+		if r.Blocks() < 10_000 {
+			continue
+		}
+		b.Run(name+", 10000 held", func(b *testing.B) { p := pool("p", r); serve(b, filled(b, p, 10_000), p) })
+	}
+	b.Run("99.99 % full, the free block behind the cursor", func(b *testing.B) {
+		p := pool("p", cut(b, "10.0.0.0/14", 28)) // 16384 blocks
+		l := filled(b, p, 16_384)
+		l.Release(numbered(0))
+		serve(b, l, p)
+	})
+	b.Run("three block sizes in the same addresses, 15000 held", func(b *testing.B) {
+		pools := []*Pool{
+			pool("28", cut(b, "10.0.0.0/9", 28)), pool("24", cut(b, "10.0.0.0/9", 24)), pool("26", cut(b, "10.0.0.0/9", 26)),
+		}
+		l := &Ledger{}
+		for i := range 15_000 {
+			reserve(b, l, numbered(i), pools[i%len(pools)])
+		}
+		serve(b, l, pools[1])
+	})
+}
+
+// BenchmarkFull measures the answer that nothing is free, which every waiting Node asks for again.
+func BenchmarkFull(b *testing.B) {
+	p := pool("p", cut(b, "10.0.0.0/14", 28))
+	l := filled(b, p, 16_384)
+	b.ReportAllocs()
+	for b.Loop() {
+		if _, ok := l.Pick(p); ok {
+			b.Fatal("a full pool gave a block")
+		}
+	}
+}
+
+// BenchmarkRebuild measures a start: every Node's podCIDRs become holdings of an empty ledger.
+func BenchmarkRebuild(b *testing.B) {
+	const nodes = 100_000
+	p := pool("dual", cut(b, "10.0.0.0/8", 28), cut(b, "fd00::/32", 64))
+	shown := filled(b, p, nodes).held
+	b.ReportAllocs()
+	for b.Loop() {
+		var l Ledger
+		for o, prefixes := range shown {
+			l.Hold(o, prefixes...)
+		}
+	}
+	b.ReportMetric(float64(b.Elapsed().Nanoseconds())/float64(b.N)/nodes, "ns/Node")
+}
+
+// BenchmarkMemory measures the heap that one Node's holdings take.
+func BenchmarkMemory(b *testing.B) {
+	const nodes = 100_000
+	for name, p := range map[string]*Pool{
+		"IPv4":       pool("v4", cut(b, "10.0.0.0/8", 28)),
+		"dual stack": pool("dual", cut(b, "10.0.0.0/8", 28), cut(b, "fd00::/32", 64)),
+	} {
+		b.Run(name, func(b *testing.B) {
+			var heap uint64
+			for b.Loop() {
+				before := heapInUse()
+				l := filled(b, p, nodes)
+				heap = heapInUse() - before
+				runtime.KeepAlive(l)
+			}
+			b.ReportMetric(float64(heap)/nodes, "heap-B/Node")
+		})
+	}
+}
+
+func heapInUse() uint64 {
+	runtime.GC()
+	var m runtime.MemStats
+	runtime.ReadMemStats(&m)
+	return m.HeapAlloc
+}
+
+// BenchmarkReport measures counting the free blocks and finding the conflicts of one Node among 100000.
+func BenchmarkReport(b *testing.B) {
+	p := pool("dual", cut(b, "10.0.0.0/8", 28), cut(b, "fd00::/32", 64))
+	l := filled(b, p, 100_000)
+	b.Run("Free", func(b *testing.B) {
+		b.ReportAllocs()
+		for b.Loop() {
+			l.Free(p.Ranges[0])
+		}
+	})
+	b.Run("Conflicts", func(b *testing.B) {
+		b.ReportAllocs()
+		for b.Loop() {
+			l.Conflicts(numbered(50_000))
+		}
+	})
+}
