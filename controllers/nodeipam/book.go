@@ -114,6 +114,9 @@ func (b *book) reserve(node *v1.Node) (_ reservation, _ []refusal, ok bool) {
 		return reservation{pool: b.nodes[node.Name].pool, blocks: held}, nil, true
 	}
 	candidates := b.candidates(node)
+	if i := slices.IndexFunc(candidates, (*pool).aboutToServe); i >= 0 {
+		candidates = candidates[:i+1] // in a moment it can serve, and it comes before the rest
+	}
 	pools := make([]*ipam.Pool, len(candidates))
 	for i, p := range candidates {
 		pools[i] = &p.Pool

@@ -7,6 +7,7 @@ import (
 	"strings"
 
 	v1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/util/validation/field"
 	"k8s.io/component-helpers/scheduling/corev1/nodeaffinity"
 	netutils "k8s.io/utils/net"
 
@@ -77,20 +78,20 @@ func compile(cc *networkingv1.ClusterCIDR) *pool {
 }
 
 // addRange adds the range of one family, unless cidr is empty.
-func (p *pool) addRange(field, cidr string, family ipam.Family, hostBits int32) error {
+func (p *pool) addRange(name, cidr string, family ipam.Family, hostBits int32) error {
 	if cidr == "" {
 		return nil
 	}
 	prefix, err := netip.ParsePrefix(cidr)
 	if err != nil || ipam.FamilyOf(prefix) != family || prefix.Addr().Is4In6() {
-		return fmt.Errorf("spec.%s: %q is not an %v range", field, cidr, family)
+		return fmt.Errorf("spec.%s: %q is not an %v range", name, cidr, family)
 	}
 	r, err := ipam.NewRange(prefix, max(int(hostBits), minHostBits))
 	switch {
 	case hostBits < minHostBits:
-		return fmt.Errorf("spec.%s: blocks of %d host bits are smaller than %d", field, hostBits, minHostBits)
+		return fmt.Errorf("spec.%s: blocks of %d host bits are smaller than %d", name, hostBits, minHostBits)
 	case err != nil:
-		return fmt.Errorf("spec.%s: %w", field, err)
+		return fmt.Errorf("spec.%s: %w", name, err)
 	}
 	p.Ranges = append(p.Ranges, r)
 	return nil
@@ -102,15 +103,22 @@ func (p *pool) addSelector(selector *v1.NodeSelector) error {
 	}
 	p.Selective = true
 	p.Selector = canonical(selector)
+	if _, err := nodeaffinity.NewNodeSelector(selector, field.WithPath(field.NewPath("spec", "nodeSelector"))); err != nil {
+		return err
+	}
 	for _, t := range selector.NodeSelectorTerms {
+		// Each term by itself, because which one matches decides the order.
 		s, err := nodeaffinity.NewNodeSelector(&v1.NodeSelector{NodeSelectorTerms: []v1.NodeSelectorTerm{t}})
 		if err != nil {
-			return fmt.Errorf("spec.nodeSelector: %w", err)
+			return err
 		}
 		p.terms = append(p.terms, term{selector: s, requirements: len(t.MatchExpressions) + len(t.MatchFields)})
 	}
 	return nil
 }
+
+// aboutToServe reports whether p waits for its finalizer only, which has not failed so far.
+func (p *pool) aboutToServe() bool { return p.State == ipam.Pending && p.problem == "" }
 
 // equal reports whether p and o serve the same Nodes the same way.
 func (p *pool) equal(o *pool) bool {

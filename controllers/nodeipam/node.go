@@ -10,8 +10,6 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/klog/v2"
-
-	"github.com/multicidr/controller-manager/controllers/ipam"
 )
 
 // writeTimeout bounds one PATCH. A leader has stopped writing this long after it stopped deciding.
@@ -73,10 +71,8 @@ func (c *Controller) reserve(node *v1.Node) (r reservation, ok bool) {
 		if r, refusals, ok = b.reserve(node); ok {
 			return
 		}
-		for _, refusal := range refusals {
-			if refusal.pool.State == ipam.Pending && refusal.pool.problem == "" {
-				return // it will be enabled, or say why not, in a moment
-			}
+		if n := len(refusals); n > 0 && refusals[n-1].pool.aboutToServe() {
+			return // it serves, or says why not, in a moment
 		}
 		w := b.waiting[node.Name]
 		said := fmt.Sprintf("%t %s", len(b.pools) > 0, reasons(refusals))

@@ -1,0 +1,395 @@
+package nodeipam
+
+import (
+	"fmt"
+	"slices"
+	"strings"
+	"testing"
+
+	"github.com/google/go-cmp/cmp"
+	v1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/types"
+
+	networkingv1 "github.com/multicidr/controller-manager/apis/networking/v1"
+	"github.com/multicidr/controller-manager/controllers/ipam"
+)
+
+// The steps of one history of a book. Each returns what it has to say: a Node's blocks, or why it waits.
+
+type step func(b *book) string
+
+func node(name string, edits ...func(*v1.Node)) *v1.Node {
+	n := &v1.Node{ObjectMeta: metav1.ObjectMeta{Name: name, UID: types.UID("uid-" + name)}}
+	for _, edit := range edits {
+		edit(n)
+	}
+	return n
+}
+
+func uid(u types.UID) func(*v1.Node) { return func(n *v1.Node) { n.UID = u } }
+
+func label(key, value string) func(*v1.Node) {
+	return func(n *v1.Node) { metav1.SetMetaDataLabel(&n.ObjectMeta, key, value) }
+}
+
+func from(clusterCIDR string) func(*v1.Node) {
+	return func(n *v1.Node) {
+		metav1.SetMetaDataAnnotation(&n.ObjectMeta, networkingv1.AnnotationClusterCIDR, clusterCIDR)
+	}
+}
+
+// reserve asks for blocks for a Node that shows none.
+func reserve(n *v1.Node) step {
+	return func(b *book) string {
+		r, refusals, ok := b.reserve(n)
+		if !ok {
+			return "waits: " + reasons(refusals)
+		}
+		return fmt.Sprintf("%s %s", r.pool, strings.Join(texts(r.blocks), " "))
+	}
+}
+
+// shows says that a Node has podCIDRs.
+func shows(n *v1.Node, cidrs ...string) step {
+	return func(b *book) string { b.observe(n, pfxs(cidrs...)); return "" }
+}
+
+func gone(name string) step {
+	return func(b *book) string { b.gone(name); return "" }
+}
+
+func set(cc *networkingv1.ClusterCIDR) step {
+	return func(b *book) string { b.setPool(compile(cc)); return "" }
+}
+
+func drop(clusterCIDR string) step {
+	return func(b *book) string { b.dropPool(clusterCIDR); return "" }
+}
+
+// woken tells whom the steps since the last call woke.
+func woken(b *book) string {
+	nodes, pools := b.toWake()
+	slices.Sort(pools)
+	return strings.Join(append(nodes, pools...), " ")
+}
+
+func inUse(clusterCIDR string) step {
+	return func(b *book) string { return fmt.Sprint(b.inUse(b.pools[clusterCIDR])) }
+}
+
+func spec4(cidr string, hostBits int32, selector *v1.NodeSelector) networkingv1.ClusterCIDRSpec {
+	return networkingv1.ClusterCIDRSpec{IPv4: cidr, PerNodeHostBits: hostBits, NodeSelector: selector}
+}
+
+func TestBook(t *testing.T) {
+	type say struct {
+		step step
+		want string
+	}
+	quiet := func(s step) say { return say{s, ""} }
+	selX := anyOf(allOf(in("p", "x")))
+	for name, history := range map[string][]say{
+		"a reservation stands until the Node is gone, however often it is asked for": {
+			quiet(set(clusterCIDR("a", spec4("10.0.0.0/23", 8, nil)))),
+			{reserve(node("n1")), "a 10.0.0.0/24"},
+			{reserve(node("n2")), "a 10.0.1.0/24"},
+			{reserve(node("n1")), "a 10.0.0.0/24"},
+			{reserve(node("n3")), "waits: a is full (IPv4)"},
+			quiet(gone("n1")),
+			{woken, "n3"},
+			{reserve(node("n3")), "a 10.0.0.0/24"},
+		},
+		"a reservation outlives its ClusterCIDR": {
+			quiet(set(clusterCIDR("a", spec4("10.0.0.0/24", 8, nil)))),
+			{reserve(node("n1")), "a 10.0.0.0/24"},
+			quiet(drop("a")),
+			quiet(set(clusterCIDR("b", spec4("10.0.0.0/24", 8, nil)))),
+			{reserve(node("n2")), "waits: b is full (IPv4)"},
+			{reserve(node("n1")), "a 10.0.0.0/24"},
+		},
+		"a Node of the same name with another UID is another Node": {
+			quiet(set(clusterCIDR("a", spec4("10.0.0.0/23", 8, nil)))),
+			{reserve(node("n1")), "a 10.0.0.0/24"},
+			{reserve(node("n1", uid("second"))), "a 10.0.1.0/24"},
+			{reserve(node("n2")), "a 10.0.0.0/24"},
+		},
+		"what a Node shows replaces its reservation": {
+			quiet(set(clusterCIDR("a", spec4("10.0.0.0/24", 8, nil)))),
+			{reserve(node("n1")), "a 10.0.0.0/24"},
+			{reserve(node("n2")), "waits: a is full (IPv4)"},
+			{woken, "n2"}, // the ClusterCIDR is new
+			quiet(shows(node("n1"), "172.16.0.0/24")),
+			{woken, "n2"},
+			{reserve(node("n2")), "a 10.0.0.0/24"},
+		},
+		"a reservation confirmed wakes nobody": {
+			quiet(set(clusterCIDR("a", spec4("10.0.0.0/24", 8, nil)))),
+			{reserve(node("n1")), "a 10.0.0.0/24"},
+			{reserve(node("n2")), "waits: a is full (IPv4)"},
+			{woken, "n2"}, // the ClusterCIDR is new
+			quiet(shows(node("n1", from("a")), "10.0.0.0/24")),
+			quiet(woken),
+		},
+		"a block shared by two Nodes is free when both are gone": {
+			quiet(set(clusterCIDR("a", spec4("10.0.0.0/24", 8, nil)))),
+			quiet(shows(node("n1"), "10.0.0.0/24")),
+			quiet(shows(node("n2"), "10.0.0.0/25")),
+			quiet(gone("n1")),
+			{reserve(node("n3")), "waits: a is full (IPv4)"},
+			quiet(gone("n2")),
+			{reserve(node("n3")), "a 10.0.0.0/24"},
+		},
+		"a dual-stack pool that lacks one family loses nothing of the other": {
+			quiet(set(clusterCIDR("both", networkingv1.ClusterCIDRSpec{IPv4: "10.0.0.0/23", IPv6: "fd00::/120", PerNodeHostBits: 8}))),
+			{reserve(node("n1")), "both 10.0.0.0/24 fd00::/120"},
+			{reserve(node("n2")), "waits: both is full (IPv6)"},
+			quiet(set(clusterCIDR("four", spec4("10.0.1.0/24", 8, nil)))),
+			{reserve(node("n2")), "four 10.0.1.0/24"},
+		},
+		"the next matching pool serves when the first is full": {
+			quiet(set(clusterCIDR("x", spec4("10.1.0.0/24", 8, selX)))),
+			quiet(set(clusterCIDR("all", spec4("10.2.0.0/16", 8, nil)))),
+			{reserve(node("n1", label("p", "x"))), "x 10.1.0.0/24"},
+			{reserve(node("n2", label("p", "x"))), "all 10.2.0.0/24"},
+		},
+		"nobody overtakes a pool that is about to serve, but one that cannot is passed over": {
+			quiet(set(clusterCIDR("x", spec4("10.1.0.0/24", 8, selX), noFinalizer))),
+			quiet(set(clusterCIDR("all", spec4("10.2.0.0/16", 8, nil)))),
+			{reserve(node("n1", label("p", "x"))), "waits: x is pending"},
+			{reserve(node("other")), "all 10.2.0.0/24"},
+			quiet(func(b *book) string {
+				failed := compile(clusterCIDR("x", spec4("10.1.0.0/24", 8, selX), noFinalizer))
+				failed.problem = "no permission"
+				b.setPool(failed)
+				return ""
+			}),
+			{woken, "n1"},
+			{reserve(node("n1", label("p", "x"))), "all 10.2.1.0/24"},
+		},
+		"disabled, terminating and invalid pools give nothing": {
+			quiet(set(clusterCIDR("d", spec4("10.1.0.0/16", 8, nil), func(cc *networkingv1.ClusterCIDR) { cc.Spec.Allocation = networkingv1.AllocationDisabled }))),
+			quiet(set(clusterCIDR("i", spec4("10.2.0.0/16", 20, nil)))),
+			quiet(set(clusterCIDR("t", spec4("10.3.0.0/16", 8, nil), deleted))),
+			{reserve(node("n1")), "waits: d is disabled; t is terminating; i is invalid (spec.ipv4: a block of 20 host bits does not fit into 10.2.0.0/16, which has 16)"},
+		},
+		"exclusions count at once and stop counting at once": {
+			quiet(set(clusterCIDR("a", networkingv1.ClusterCIDRSpec{IPv4: "10.0.0.0/23", PerNodeHostBits: 8, ExcludedCIDRs: []string{"10.0.0.0/28"}}))),
+			{reserve(node("n1")), "a 10.0.1.0/24"},
+			{reserve(node("n2")), "waits: a is full (IPv4)"},
+			{woken, "n2"},
+			quiet(set(clusterCIDR("a", spec4("10.0.0.0/23", 8, nil)))),
+			{woken, "n2"},
+			{reserve(node("n2")), "a 10.0.0.0/24"},
+		},
+		"a ClusterCIDR created again under its name starts anew, its predecessor's exclusions are gone": {
+			quiet(set(clusterCIDR("a", networkingv1.ClusterCIDRSpec{IPv4: "10.0.0.0/23", PerNodeHostBits: 8, ExcludedCIDRs: []string{"10.0.0.0/24"}}))),
+			{reserve(node("n1")), "a 10.0.1.0/24"},
+			quiet(set(clusterCIDR("a", spec4("10.0.0.0/23", 8, nil), func(cc *networkingv1.ClusterCIDR) { cc.UID = "second" }))),
+			{reserve(node("n2")), "a 10.0.0.0/24"},
+		},
+		"the same ClusterCIDR again wakes nobody": {
+			quiet(set(clusterCIDR("a", spec4("10.0.0.0/24", 8, selX)))),
+			{reserve(node("n1")), "waits: "},
+			{woken, "n1"},
+			quiet(set(clusterCIDR("a", spec4("10.0.0.0/24", 8, selX)))),
+			quiet(woken),
+		},
+		"a terminating ClusterCIDR is looked at again when something is freed": {
+			quiet(set(clusterCIDR("a", spec4("10.0.0.0/16", 8, nil), deleted))),
+			quiet(shows(node("n1"), "10.0.0.0/24")),
+			{inUse("a"), "true"},
+			{woken, "a"},
+			quiet(gone("n1")),
+			{woken, "a"},
+			{inUse("a"), "false"},
+		},
+		"without an annotation a Node belongs to every pool that contains one of its blocks": {
+			quiet(set(clusterCIDR("a", spec4("10.0.0.0/16", 8, nil)))),
+			quiet(set(clusterCIDR("b", spec4("10.0.0.0/8", 8, nil)))),
+			quiet(set(clusterCIDR("c", spec4("10.1.0.0/16", 8, nil)))),
+			quiet(shows(node("n1"), "10.0.0.0/24", "fd00::/64")),
+			{inUse("a"), "true"},
+			{inUse("b"), "true"},
+			{inUse("c"), "false"},
+		},
+		"with an annotation it belongs to that pool alone": {
+			quiet(set(clusterCIDR("a", spec4("10.0.0.0/16", 8, nil)))),
+			quiet(set(clusterCIDR("b", spec4("10.0.0.0/8", 8, nil)))),
+			quiet(shows(node("n1", from("b")), "10.0.0.0/24")),
+			{inUse("a"), "false"},
+			{inUse("b"), "true"},
+		},
+		"an annotation that cannot be true does not count": {
+			quiet(set(clusterCIDR("a", spec4("10.0.0.0/16", 8, nil)))),
+			quiet(set(clusterCIDR("c", spec4("10.1.0.0/16", 8, nil)))),
+			quiet(shows(node("n1", from("c")), "10.0.0.0/24")),
+			quiet(shows(node("n2", from("no such")), "10.1.0.0/24")),
+			{inUse("a"), "true"},
+			{inUse("c"), "true"},
+		},
+		"a relabelled Node still belongs to the pool it was served from": {
+			quiet(set(clusterCIDR("x", spec4("10.1.0.0/24", 8, selX)))),
+			quiet(shows(node("n1", from("x"), label("p", "y")), "10.1.0.0/24")),
+			{inUse("x"), "true"},
+			quiet(gone("n1")),
+			{inUse("x"), "false"},
+		},
+		"a podCIDR larger than the range blocks it and belongs to nobody": {
+			quiet(set(clusterCIDR("a", spec4("10.0.0.0/24", 8, nil)))),
+			quiet(shows(node("n1"), "10.0.0.0/16")),
+			{inUse("a"), "false"},
+			{reserve(node("n2")), "waits: a is full (IPv4)"},
+		},
+		"the oldest Node is woken first": {
+			{reserve(node("n1", created(3))), "waits: "},
+			{reserve(node("n2", created(1))), "waits: "},
+			{reserve(node("n3", created(2))), "waits: "},
+			quiet(woken),
+			quiet(set(clusterCIDR("a", spec4("10.0.0.0/16", 8, nil)))),
+			{woken, "n2 n3 n1"},
+		},
+	} {
+		t.Run(name, func(t *testing.T) {
+			b := newBook()
+			for i, s := range history {
+				if got := s.step(b); got != s.want {
+					t.Fatalf("step %d: got %q, want %q", i+1, got, s.want)
+				}
+			}
+		})
+	}
+}
+
+func created(second int64) func(*v1.Node) {
+	return func(n *v1.Node) { n.CreationTimestamp = metav1.Unix(second, 0) }
+}
+
+func TestNothingLeaks(t *testing.T) {
+	b := newBook()
+	cc := clusterCIDR("a", networkingv1.ClusterCIDRSpec{IPv4: "10.0.0.0/20", PerNodeHostBits: 8, ExcludedCIDRs: []string{"10.0.0.0/24"}})
+	b.setPool(compile(cc))
+	for range 3 {
+		for i := range 40 { // more than there are blocks
+			n := node(fmt.Sprint("n", i))
+			if r, _, ok := b.reserve(n); ok && i%2 == 0 {
+				b.observe(n, r.blocks)
+			}
+		}
+		for i := range 40 {
+			b.gone(fmt.Sprint("n", i))
+		}
+	}
+	b.dropPool("a")
+	if len(b.nodes)+len(b.names)+len(b.waiting)+len(b.pools) > 0 || len(b.ledger.Overlapping(pfx("0.0.0.0/0"))) > 0 {
+		t.Errorf("left in the book: %+v", b)
+	}
+}
+
+func TestFindings(t *testing.T) {
+	b := newBook()
+	b.setPool(compile(clusterCIDR("a", spec4("10.0.0.0/16", 8, nil))))
+	show := func(name string, cidrs ...string) *v1.Node {
+		n := node(name)
+		n.Spec.PodCIDRs = cidrs
+		blocks, _ := podCIDRsOf(n)
+		b.observe(n, blocks)
+		return n
+	}
+	inside := show("inside", "10.0.0.0/24")
+	outside := show("outside", "172.16.0.0/24")
+	twin := show("twin", "10.0.1.0/24")
+	other := show("other", "10.0.1.128/25")
+	garbled := show("garbled", "10.0.2.0/24", "ten")
+	for name, tc := range map[string]struct {
+		node *v1.Node
+		want map[string]string // a part of the message, by reason
+	}{
+		"nothing wrong":                  {inside, map[string]string{}},
+		"in no ClusterCIDR":              {outside, map[string]string{ReasonOutsideRanges: "[172.16.0.0/24] lie in no ClusterCIDR"}},
+		"shared, said of the one":        {twin, map[string]string{ReasonConflict: "with those of other (10.0.1.128/25)"}},
+		"shared, said of the other":      {other, map[string]string{ReasonConflict: "with those of twin (10.0.1.0/24)"}},
+		"unreadable, what can be counts": {garbled, map[string]string{ReasonUnreadable: `["ten"] cannot be read`}},
+	} {
+		t.Run(name, func(t *testing.T) {
+			got := b.findings(tc.node)
+			for reason, part := range tc.want {
+				if !strings.Contains(got[reason], part) {
+					t.Errorf("%s: %q, want %q in it", reason, got[reason], part)
+				}
+			}
+			if len(got) != len(tc.want) {
+				t.Errorf("findings %v, want %v", got, tc.want)
+			}
+		})
+	}
+	t.Run("without any ClusterCIDR nobody is outside", func(t *testing.T) {
+		b.dropPool("a")
+		if got := b.findings(outside); len(got) > 0 {
+			t.Errorf("findings %v, want none", got)
+		}
+	})
+}
+
+func TestNotAvailableSaysWhatToDo(t *testing.T) {
+	full := func(name string) refusal {
+		return refusal{pool: &pool{Pool: ipam.Pool{Name: name}}, full: []ipam.Family{ipam.IPv4, ipam.IPv6}}
+	}
+	var many []refusal
+	for i := range 2000 {
+		many = append(many, full(fmt.Sprintf("a-name-of-some-length-%d", i)))
+	}
+	for name, tc := range map[string]struct {
+		refusals []refusal
+		pools    int
+		want     string
+	}{
+		"no ClusterCIDR":  {nil, 0, "No ClusterCIDR exists. Create one that selects this Node."},
+		"none matches":    {nil, 3, "None of the 3 ClusterCIDRs selects this Node. Change its labels or create a ClusterCIDR that selects it."},
+		"one is full":     {[]refusal{full("a")}, 3, "No ClusterCIDR that selects this Node can serve it: a is full (IPv4 and IPv6). Create another one, or delete Nodes that are not needed."},
+		"more than a few": {many, 3000, "a-name-of-some-length-7 is full (IPv4 and IPv6); 1992 more. Create another one"},
+	} {
+		t.Run(name, func(t *testing.T) {
+			got := notAvailable(tc.refusals, tc.pools)
+			if !strings.Contains(got, tc.want) {
+				t.Errorf("got %q, want %q", got, tc.want)
+			}
+			if len(got) > 1024 {
+				t.Errorf("%d bytes; the API server takes 1024", len(got))
+			}
+		})
+	}
+}
+
+func TestPatches(t *testing.T) {
+	n := node("n1")
+	r := reservation{pool: "a", blocks: pfxs("10.0.0.0/24", "fd00::/64")}
+	cc := clusterCIDR("a", networkingv1.ClusterCIDRSpec{}, func(cc *networkingv1.ClusterCIDR) {
+		cc.ResourceVersion = "7"
+		cc.Finalizers = []string{"one", networkingv1.Finalizer, "two"}
+	})
+	for name, tc := range map[string]struct {
+		got  []byte
+		want string
+	}{
+		"IPv4 first": {podCIDRsPatch(n, r, ipam.IPv4),
+			`{"metadata":{"uid":"uid-n1","annotations":{"networking.x-k8s.io/cluster-cidr":"a"}},"spec":{"podCIDR":"10.0.0.0/24","podCIDRs":["10.0.0.0/24","fd00::/64"]}}`},
+		"IPv6 first": {podCIDRsPatch(n, r, ipam.IPv6),
+			`{"metadata":{"uid":"uid-n1","annotations":{"networking.x-k8s.io/cluster-cidr":"a"}},"spec":{"podCIDR":"fd00::/64","podCIDRs":["fd00::/64","10.0.0.0/24"]}}`},
+		"only our finalizer goes": {finalizersPatch(cc, false),
+			`{"metadata":{"uid":"uid-a","resourceVersion":"7","finalizers":["one","two"]}}`},
+		"the last finalizer goes, too": {finalizersPatch(clusterCIDR("a", networkingv1.ClusterCIDRSpec{}), false),
+			`{"metadata":{"uid":"uid-a","finalizers":[]}}`},
+		"our finalizer comes, once": {finalizersPatch(cc, true),
+			`{"metadata":{"uid":"uid-a","resourceVersion":"7","finalizers":["one","two","networking.x-k8s.io/cluster-cidr-finalizer"]}}`},
+	} {
+		t.Run(name, func(t *testing.T) {
+			if diff := cmp.Diff(tc.want, string(tc.got)); diff != "" {
+				t.Errorf("(-want +got):\n%s", diff)
+			}
+		})
+	}
+	if want := pfxs("10.0.0.0/24", "fd00::/64"); !slices.Equal(r.blocks, want) {
+		t.Errorf("the reservation was changed to %v", r.blocks)
+	}
+}

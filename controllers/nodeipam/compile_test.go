@@ -1,0 +1,216 @@
+package nodeipam
+
+import (
+	"net/netip"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/google/go-cmp/cmp"
+	"github.com/google/go-cmp/cmp/cmpopts"
+	v1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/types"
+
+	networkingv1 "github.com/multicidr/controller-manager/apis/networking/v1"
+	"github.com/multicidr/controller-manager/controllers/ipam"
+)
+
+func pfx(s string) netip.Prefix { return netip.MustParsePrefix(s) }
+
+func pfxs(ss ...string) []netip.Prefix {
+	var all []netip.Prefix
+	for _, s := range ss {
+		all = append(all, pfx(s))
+	}
+	return all
+}
+
+// clusterCIDR makes one that is ready to serve; edits come on top.
+func clusterCIDR(name string, spec networkingv1.ClusterCIDRSpec, edits ...func(*networkingv1.ClusterCIDR)) *networkingv1.ClusterCIDR {
+	cc := &networkingv1.ClusterCIDR{
+		ObjectMeta: metav1.ObjectMeta{Name: name, UID: types.UID("uid-" + name), Finalizers: []string{networkingv1.Finalizer}},
+		Spec:       spec,
+	}
+	for _, edit := range edits {
+		edit(cc)
+	}
+	return cc
+}
+
+func deleted(cc *networkingv1.ClusterCIDR) {
+	cc.DeletionTimestamp = &metav1.Time{Time: time.Unix(1, 0)}
+}
+
+func noFinalizer(cc *networkingv1.ClusterCIDR) { cc.Finalizers = nil }
+
+func in(key string, values ...string) v1.NodeSelectorRequirement {
+	return v1.NodeSelectorRequirement{Key: key, Operator: v1.NodeSelectorOpIn, Values: values}
+}
+
+func anyOf(terms ...v1.NodeSelectorTerm) *v1.NodeSelector {
+	return &v1.NodeSelector{NodeSelectorTerms: terms}
+}
+
+func allOf(requirements ...v1.NodeSelectorRequirement) v1.NodeSelectorTerm {
+	return v1.NodeSelectorTerm{MatchExpressions: requirements}
+}
+
+func TestCompile(t *testing.T) {
+	ipv4 := networkingv1.ClusterCIDRSpec{PerNodeHostBits: 8, IPv4: "10.244.7.9/16"}
+	range4 := []ipam.Range{{Prefix: pfx("10.244.0.0/16"), BlockBits: 24}}
+	for name, tc := range map[string]struct {
+		cc          *networkingv1.ClusterCIDR
+		wantState   ipam.State
+		wantRanges  []ipam.Range
+		wantProblem string // a part of it
+	}{
+		"host bits of the range are masked off": {
+			cc: clusterCIDR("a", ipv4), wantState: ipam.Enabled, wantRanges: range4,
+		},
+		"one host bits value cuts both families": {
+			cc:         clusterCIDR("a", networkingv1.ClusterCIDRSpec{PerNodeHostBits: 8, IPv4: "10.0.0.0/16", IPv6: "fd00::/112"}),
+			wantRanges: []ipam.Range{{Prefix: pfx("10.0.0.0/16"), BlockBits: 24}, {Prefix: pfx("fd00::/112"), BlockBits: 120}},
+		},
+		"IPv6 host bits of its own": {
+			cc: clusterCIDR("a", networkingv1.ClusterCIDRSpec{
+				PerNodeHostBits: 8, IPv6PerNodeHostBits: new(int32(64)), IPv4: "10.0.0.0/16", IPv6: "fd00::/48",
+			}),
+			wantRanges: []ipam.Range{{Prefix: pfx("10.0.0.0/16"), BlockBits: 24}, {Prefix: pfx("fd00::/48"), BlockBits: 64}},
+		},
+		"without the finalizer it does not serve yet": {
+			cc: clusterCIDR("a", ipv4, noFinalizer), wantState: ipam.Pending, wantRanges: range4,
+		},
+		"disabled": {
+			cc:        clusterCIDR("a", ipv4, func(cc *networkingv1.ClusterCIDR) { cc.Spec.Allocation = networkingv1.AllocationDisabled }),
+			wantState: ipam.Disabled, wantRanges: range4,
+		},
+		"being deleted, also when disabled": {
+			cc: clusterCIDR("a", ipv4, deleted, func(cc *networkingv1.ClusterCIDR) {
+				cc.Spec.Allocation = networkingv1.AllocationDisabled
+			}),
+			wantState: ipam.Terminating, wantRanges: range4,
+		},
+		"stored without a spec": {
+			cc: clusterCIDR("a", networkingv1.ClusterCIDRSpec{}), wantState: ipam.Invalid, wantProblem: "neither spec.ipv4 nor spec.ipv6",
+		},
+		"stored with blocks larger than the range": {
+			cc:        clusterCIDR("a", networkingv1.ClusterCIDRSpec{PerNodeHostBits: 16, IPv4: "10.0.0.0/24"}),
+			wantState: ipam.Invalid, wantProblem: "spec.ipv4: a block of 16 host bits does not fit into 10.0.0.0/24",
+		},
+		"stored with blocks below the minimum": {
+			cc:        clusterCIDR("a", networkingv1.ClusterCIDRSpec{PerNodeHostBits: -1, IPv4: "10.0.0.0/24"}),
+			wantState: ipam.Invalid, wantProblem: "blocks of -1 host bits are smaller than 4",
+		},
+		"stored with the wrong family, the other range still counts": {
+			cc:        clusterCIDR("a", networkingv1.ClusterCIDRSpec{PerNodeHostBits: 8, IPv4: "10.244.0.0/16", IPv6: "10.0.0.0/16"}),
+			wantState: ipam.Invalid, wantRanges: range4, wantProblem: `spec.ipv6: "10.0.0.0/16" is not an IPv6 range`,
+		},
+		"stored with an IPv4-mapped range": {
+			cc:        clusterCIDR("a", networkingv1.ClusterCIDRSpec{PerNodeHostBits: 8, IPv6: "::ffff:10.0.0.0/112"}),
+			wantState: ipam.Invalid, wantProblem: "is not an IPv6 range",
+		},
+		"stored with an unknown operator": {
+			cc: clusterCIDR("a", networkingv1.ClusterCIDRSpec{PerNodeHostBits: 8, IPv4: "10.244.0.0/16",
+				NodeSelector: anyOf(allOf(in("a", "1")), allOf(v1.NodeSelectorRequirement{Key: "a", Operator: "Foo"}))}),
+			wantState: ipam.Invalid, wantRanges: range4, wantProblem: `spec.nodeSelector.nodeSelectorTerms[1].matchExpressions[0].operator: Unsupported value: "Foo"`,
+		},
+		"stored with an unreadable exclusion": {
+			cc:        clusterCIDR("a", networkingv1.ClusterCIDRSpec{PerNodeHostBits: 8, IPv4: "10.244.0.0/16", ExcludedCIDRs: []string{"x"}}),
+			wantState: ipam.Invalid, wantRanges: range4, wantProblem: "spec.excludedCIDRs",
+		},
+		"invalid and being deleted": {
+			cc:        clusterCIDR("a", networkingv1.ClusterCIDRSpec{}, deleted),
+			wantState: ipam.Terminating,
+		},
+	} {
+		t.Run(name, func(t *testing.T) {
+			p := compile(tc.cc)
+			if p.State != tc.wantState {
+				t.Errorf("state %v, want %v (%s)", p.State, tc.wantState, p.problem)
+			}
+			if diff := cmp.Diff(tc.wantRanges, p.Ranges, cmp.Comparer(func(a, b netip.Prefix) bool { return a == b }), cmpopts.EquateEmpty()); diff != "" {
+				t.Errorf("ranges (-want +got):\n%s", diff)
+			}
+			if !strings.Contains(p.problem, tc.wantProblem) || (p.problem == "") != (tc.wantProblem == "") {
+				t.Errorf("problem %q, want %q in it", p.problem, tc.wantProblem)
+			}
+			if !p.equal(compile(tc.cc)) {
+				t.Error("compiled twice, it is not equal to itself")
+			}
+		})
+	}
+}
+
+func TestMatches(t *testing.T) {
+	node := &v1.Node{ObjectMeta: metav1.ObjectMeta{Name: "n1", Labels: map[string]string{"a": "1", "b": "2"}}}
+	named := v1.NodeSelectorRequirement{Key: "metadata.name", Operator: v1.NodeSelectorOpIn, Values: []string{"n1"}}
+	for name, tc := range map[string]struct {
+		selector        *v1.NodeSelector
+		want            bool
+		wantSpecificity int
+	}{
+		"no selector matches every Node":                   {nil, true, 0},
+		"no terms match no Node":                           {anyOf(), false, 0},
+		"an empty term matches no Node":                    {anyOf(v1.NodeSelectorTerm{}), false, 0},
+		"one requirement":                                  {anyOf(allOf(in("a", "1"))), true, 1},
+		"requirements of a term are ANDed":                 {anyOf(allOf(in("a", "1"), in("b", "x"))), false, 0},
+		"terms are ORed":                                   {anyOf(allOf(in("a", "x")), allOf(in("b", "2"))), true, 1},
+		"the largest matching term counts":                 {anyOf(allOf(in("a", "1")), allOf(in("a", "1"), in("b", "2")), allOf(in("a", "x"), in("b", "2"), in("c", "3"))), true, 2},
+		"matchFields knows the name, and counts":           {anyOf(v1.NodeSelectorTerm{MatchFields: []v1.NodeSelectorRequirement{named}, MatchExpressions: []v1.NodeSelectorRequirement{in("a", "1")}}), true, 2},
+		"an empty term beside one that matches is ignored": {anyOf(v1.NodeSelectorTerm{}, allOf(in("a", "1"))), true, 1},
+	} {
+		t.Run(name, func(t *testing.T) {
+			p := compile(clusterCIDR("a", networkingv1.ClusterCIDRSpec{PerNodeHostBits: 8, IPv4: "10.0.0.0/16", NodeSelector: tc.selector}))
+			if specificity, ok := p.matches(node); ok != tc.want || specificity != tc.wantSpecificity {
+				t.Errorf("got %v, %d; want %v, %d", ok, specificity, tc.want, tc.wantSpecificity)
+			}
+		})
+	}
+}
+
+func TestCanonicalSelectorDoesNotDependOnOrder(t *testing.T) {
+	exists := v1.NodeSelectorRequirement{Key: "c", Operator: v1.NodeSelectorOpExists}
+	a := anyOf(allOf(in("a", "1", "2"), exists), allOf(in("b", "3")))
+	b := anyOf(allOf(in("b", "3")), allOf(exists, in("a", "2", "1")))
+	if x, y := canonical(a), canonical(b); x != y {
+		t.Errorf("%q and %q differ", x, y)
+	}
+	if x, y := canonical(a), canonical(anyOf(allOf(in("a", "1"), exists), allOf(in("b", "3")))); x == y {
+		t.Errorf("another selector is %q too", x)
+	}
+}
+
+func TestPodCIDRsOf(t *testing.T) {
+	for name, tc := range map[string]struct {
+		spec           v1.NodeSpec
+		want           []netip.Prefix
+		wantUnreadable []string
+	}{
+		"none":                             {spec: v1.NodeSpec{}},
+		"both fields":                      {spec: v1.NodeSpec{PodCIDR: "10.0.0.0/24", PodCIDRs: []string{"10.0.0.0/24", "fd00::/64"}}, want: pfxs("10.0.0.0/24", "fd00::/64")},
+		"only the older field":             {spec: v1.NodeSpec{PodCIDR: "10.0.0.0/24"}, want: pfxs("10.0.0.0/24")},
+		"host bits set":                    {spec: v1.NodeSpec{PodCIDRs: []string{"10.0.0.7/24"}}, want: pfxs("10.0.0.0/24")},
+		"leading zeros, as others read it": {spec: v1.NodeSpec{PodCIDRs: []string{"010.001.0.0/24"}}, want: pfxs("10.1.0.0/24")},
+		"an IPv4-mapped address is IPv4":   {spec: v1.NodeSpec{PodCIDRs: []string{"::ffff:10.0.0.0/120"}}, want: pfxs("10.0.0.0/24")},
+		"what cannot be read is told":      {spec: v1.NodeSpec{PodCIDRs: []string{"10.0.0.0/24", "ten"}}, want: pfxs("10.0.0.0/24"), wantUnreadable: []string{"ten"}},
+	} {
+		t.Run(name, func(t *testing.T) {
+			blocks, unreadable := podCIDRsOf(&v1.Node{Spec: tc.spec})
+			if diff := cmp.Diff(texts(tc.want), texts(blocks)); diff != "" {
+				t.Errorf("blocks (-want +got):\n%s", diff)
+			}
+			if diff := cmp.Diff(tc.wantUnreadable, unreadable); diff != "" {
+				t.Errorf("unreadable (-want +got):\n%s", diff)
+			}
+		})
+	}
+}
+
+func texts(prefixes []netip.Prefix) []string {
+	var all []string
+	for _, p := range prefixes {
+		all = append(all, p.String())
+	}
+	return all
+}
