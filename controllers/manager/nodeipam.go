@@ -9,6 +9,7 @@ import (
 
 	"k8s.io/client-go/kubernetes"
 	"k8s.io/client-go/rest"
+	"k8s.io/client-go/util/flowcontrol"
 	"k8s.io/kubernetes/cmd/kube-controller-manager/app"
 	"k8s.io/kubernetes/cmd/kube-controller-manager/names"
 	netutils "k8s.io/utils/net"
@@ -64,12 +65,12 @@ func (f *nodeIPAMFlags) Validate() []error {
 	return errs
 }
 
-// limit applies the flags to a client configuration. One limiter for all its clients is what a user who gives one number expects.
+// limit applies the flags to a client configuration. All clients made from it share one limit: a user gives one number.
 func (f *nodeIPAMFlags) limit(config *rest.Config) *rest.Config {
 	config = rest.CopyConfig(config)
-	config.QPS, config.Burst = f.qps, f.burst
-	if f.qps == 0 {
-		config.QPS = -1 // To client-go 0 is its own default of 5.
+	config.QPS = -1 // To client-go 0 is its own default of 5.
+	if f.qps > 0 {
+		config.RateLimiter = flowcontrol.NewTokenBucketRateLimiter(f.qps, f.burst)
 	}
 	return config
 }
