@@ -185,8 +185,12 @@ func (b *book) dropPool(name string) {
 
 func exclusionsOf(p *pool) ipam.Owner { return ipam.Owner{Kind: ipam.Exclusion, ID: p.ID} }
 
-// inUse reports whether a Node belongs to p.
-func (b *book) inUse(p *pool) bool {
+// inUse reports whether a Node belongs to the pool of this name.
+func (b *book) inUse(name string) bool {
+	p, ok := b.pools[name]
+	if !ok {
+		return false
+	}
 	for _, r := range p.Ranges {
 		for _, h := range b.ledger.Overlapping(r.Prefix) {
 			if h.Owner.Kind == ipam.Node && b.belongs(types.UID(h.Owner.ID), p) {

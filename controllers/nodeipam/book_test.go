@@ -75,7 +75,7 @@ func woken(b *book) string {
 }
 
 func inUse(clusterCIDR string) step {
-	return func(b *book) string { return fmt.Sprint(b.inUse(b.pools[clusterCIDR])) }
+	return func(b *book) string { return fmt.Sprint(b.inUse(clusterCIDR)) }
 }
 
 func spec4(cidr string, hostBits int32, selector *v1.NodeSelector) networkingv1.ClusterCIDRSpec {
@@ -198,6 +198,8 @@ func TestBook(t *testing.T) {
 		"a terminating ClusterCIDR is looked at again when something is freed": {
 			quiet(set(clusterCIDR("a", spec4("10.0.0.0/16", 8, nil), deleted))),
 			quiet(shows(node("n1"), "10.0.0.0/24")),
+			{inUse("a"), "true"},
+			quiet(set(clusterCIDR("a", spec4("10.0.0.0/16", 8, nil), deleted))), // the same, read again
 			{inUse("a"), "true"},
 			{woken, "a"},
 			quiet(gone("n1")),

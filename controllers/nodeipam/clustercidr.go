@@ -30,7 +30,7 @@ func (c *Controller) syncClusterCIDR(ctx context.Context, name string) error {
 	var inUse bool
 	c.with(func(b *book) {
 		b.setPool(p)
-		inUse = b.inUse(p)
+		inUse = b.inUse(name)
 	})
 
 	finalized := slices.Contains(cc.Finalizers, networkingv1.Finalizer)
