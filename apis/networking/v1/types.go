@@ -64,16 +64,16 @@ type ClusterCIDR struct {
 // immutable (KEP-2593): Nodes hold blocks that were cut by them. To change one, create a second ClusterCIDR and
 // delete the first, which then goes as soon as its last Node is gone.
 //
-// +kubebuilder:validation:XValidation:rule="(has(self.ipv4) ? self.ipv4 : '') == (has(oldSelf.ipv4) ? oldSelf.ipv4 : '')",fieldPath=".ipv4",message="ipv4 cannot be changed, added or removed: create another ClusterCIDR with the range you want, then delete this one"
-// +kubebuilder:validation:XValidation:rule="(has(self.ipv6) ? self.ipv6 : '') == (has(oldSelf.ipv6) ? oldSelf.ipv6 : '')",fieldPath=".ipv6",message="ipv6 cannot be changed, added or removed: create another ClusterCIDR with the range you want, then delete this one"
+// +kubebuilder:validation:XValidation:rule=`(has(self.ipv4) ? self.ipv4 : "") == (has(oldSelf.ipv4) ? oldSelf.ipv4 : "")`,fieldPath=".ipv4",message="ipv4 cannot be changed, added or removed: create another ClusterCIDR with the range you want, then delete this one"
+// +kubebuilder:validation:XValidation:rule=`(has(self.ipv6) ? self.ipv6 : "") == (has(oldSelf.ipv6) ? oldSelf.ipv6 : "")`,fieldPath=".ipv6",message="ipv6 cannot be changed, added or removed: create another ClusterCIDR with the range you want, then delete this one"
 // +kubebuilder:validation:XValidation:rule="self.perNodeHostBits == oldSelf.perNodeHostBits",fieldPath=".perNodeHostBits",message="perNodeHostBits cannot be changed: create another ClusterCIDR with the block size you want, then delete this one"
 // +kubebuilder:validation:XValidation:rule="self.?ipv6PerNodeHostBits == oldSelf.?ipv6PerNodeHostBits",fieldPath=".ipv6PerNodeHostBits",message="ipv6PerNodeHostBits cannot be changed, added or removed: create another ClusterCIDR with the block size you want, then delete this one"
 // +kubebuilder:validation:XValidation:rule="has(self.nodeSelector) == has(oldSelf.nodeSelector) && (!has(self.nodeSelector) || self.nodeSelector == oldSelf.nodeSelector)",fieldPath=".nodeSelector",message="nodeSelector cannot be changed, added or removed: create another ClusterCIDR with the nodeSelector you want, then delete this one"
-// +kubebuilder:validation:XValidation:optionalOldSelf=true,rule="oldSelf.hasValue() || (has(self.ipv4) && self.ipv4 != '') || (has(self.ipv6) && self.ipv6 != '')",message="at least one range is required: set ipv4 (for example 10.244.0.0/16), ipv6 (for example fd00:10:244::/48) or both"
+// +kubebuilder:validation:XValidation:optionalOldSelf=true,rule=`oldSelf.hasValue() || (has(self.ipv4) && self.ipv4 != "") || (has(self.ipv6) && self.ipv6 != "")`,message="at least one range is required: set ipv4 (for example 10.244.0.0/16), ipv6 (for example fd00:10:244::/48) or both"
 // +kubebuilder:validation:XValidation:optionalOldSelf=true,rule="oldSelf.hasValue() || !has(self.ipv4) || !isCIDR(self.ipv4) || cidr(self.ipv4).ip().family() != 4 || self.perNodeHostBits <= 32 - cidr(self.ipv4).prefixLength()",fieldPath=".perNodeHostBits",message="a block of that size does not fit into ipv4: use 4 to 32 minus the prefix length of ipv4 (4 to 16 for a /16) or a wider ipv4, and give IPv6 its own size with ipv6PerNodeHostBits"
 // +kubebuilder:validation:XValidation:optionalOldSelf=true,rule="oldSelf.hasValue() || has(self.ipv6PerNodeHostBits) || !has(self.ipv6) || !isCIDR(self.ipv6) || cidr(self.ipv6).ip().family() != 6 || self.perNodeHostBits <= 128 - cidr(self.ipv6).prefixLength()",fieldPath=".perNodeHostBits",message="a block of that size does not fit into ipv6: use 4 to 128 minus the prefix length of ipv6 (4 to 16 for a /112) or a wider ipv6, or give IPv6 its own size with ipv6PerNodeHostBits"
 // +kubebuilder:validation:XValidation:optionalOldSelf=true,rule="oldSelf.hasValue() || !has(self.ipv6PerNodeHostBits) || !has(self.ipv6) || !isCIDR(self.ipv6) || cidr(self.ipv6).ip().family() != 6 || self.ipv6PerNodeHostBits <= 128 - cidr(self.ipv6).prefixLength()",fieldPath=".ipv6PerNodeHostBits",message="a block of that size does not fit into ipv6: use 4 to 128 minus the prefix length of ipv6 (4 to 80 for a /48) or a wider ipv6"
-// +kubebuilder:validation:XValidation:optionalOldSelf=true,rule="oldSelf.hasValue() || !has(self.ipv6PerNodeHostBits) || (has(self.ipv6) && self.ipv6 != '')",fieldPath=".ipv6PerNodeHostBits",message="ipv6PerNodeHostBits has no meaning without ipv6: set ipv6 or remove ipv6PerNodeHostBits"
+// +kubebuilder:validation:XValidation:optionalOldSelf=true,rule=`oldSelf.hasValue() || !has(self.ipv6PerNodeHostBits) || (has(self.ipv6) && self.ipv6 != "")`,fieldPath=".ipv6PerNodeHostBits",message="ipv6PerNodeHostBits has no meaning without ipv6: set ipv6 or remove ipv6PerNodeHostBits"
 // +kubebuilder:validation:XValidation:rule="!has(self.excludedCIDRs) || self.excludedCIDRs.all(e, !isCIDR(e) || (has(self.ipv4) && isCIDR(self.ipv4) && cidr(self.ipv4).containsCIDR(cidr(e))) || (has(self.ipv6) && isCIDR(self.ipv6) && cidr(self.ipv6).containsCIDR(cidr(e))))",fieldPath=".excludedCIDRs",message="every excluded CIDR must lie inside ipv4 or ipv6: remove it, or write the part of it that lies inside the range"
 type ClusterCIDRSpec struct {
 	// nodeSelector says which Nodes this ClusterCIDR serves. Its meaning is that of core/v1: terms are ORed, the
@@ -105,7 +105,7 @@ type ClusterCIDRSpec struct {
 	// ipv6 is required. Immutable.
 	// +optional
 	// +kubebuilder:validation:MaxLength=18
-	// +kubebuilder:validation:XValidation:rule="self == '' || (isCIDR(self) && cidr(self).ip().family() == 4)",message="must be an IPv4 range in CIDR notation, for example 10.244.0.0/16, octets without leading zeros"
+	// +kubebuilder:validation:XValidation:rule=`self == "" || (isCIDR(self) && cidr(self).ip().family() == 4)`,message="must be an IPv4 range in CIDR notation, for example 10.244.0.0/16, octets without leading zeros"
 	IPv4 string `json:"ipv4,omitempty"`
 
 	// ipv6 is the IPv6 range in CIDR notation (RFC 4291 section 2.3), for example fd00:10:244::/48. Host bits are masked
@@ -113,7 +113,7 @@ type ClusterCIDRSpec struct {
 	// required. Immutable.
 	// +optional
 	// +kubebuilder:validation:MaxLength=49
-	// +kubebuilder:validation:XValidation:rule="self == '' || (isCIDR(self) && cidr(self).ip().family() == 6)",message="must be an IPv6 range in CIDR notation, for example fd00:10:244::/48, and not an IPv4-mapped one"
+	// +kubebuilder:validation:XValidation:rule=`self == "" || (isCIDR(self) && cidr(self).ip().family() == 6)`,message="must be an IPv6 range in CIDR notation, for example fd00:10:244::/48, and not an IPv4-mapped one"
 	IPv6 string `json:"ipv6,omitempty"`
 
 	// priority orders the ClusterCIDRs that match a Node before every other rule: higher is tried first. Mutable; Nodes
