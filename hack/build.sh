@@ -40,6 +40,6 @@ progress() {
 	if ((compiled > 0)); then echo "  $compiled packages compiled in $((SECONDS - begin))s"; fi
 }
 
-echo "build ${output#"$PWD"/}$([[ -e $output ]] || echo " (compiling Kubernetes for the first time takes minutes)")"
+echo "build ${output#"$PWD"/}$([[ -e $output ]] || echo " (a first build of Kubernetes takes minutes)")"
 mkdir -p "$(dirname "$output")"
 go -C "$module" build -v -ldflags "$(version_flags)" -o "$output" "$package" 2>&1 | progress

@@ -51,9 +51,11 @@ type ControlPlane struct {
 // Start returns when the API server is ready. ctx bounds the start only; Stop ends what was started.
 func Start(ctx context.Context, opts Options) (_ *ControlPlane, err error) {
 	if opts.BinDir == "" {
-		if opts.BinDir, err = moduleBinDir(); err != nil {
+		root, err := ModuleRoot()
+		if err != nil {
 			return nil, err
 		}
+		opts.BinDir = filepath.Join(root, "bin")
 	}
 	if opts.ServiceRange == "" {
 		opts.ServiceRange = "10.96.0.0/16,fd00:10:96::/112"
@@ -71,7 +73,7 @@ func Start(ctx context.Context, opts Options) (_ *ControlPlane, err error) {
 	}
 	defer func() {
 		if err != nil {
-			err = fmt.Errorf("start control plane (logs kept in %s): %w", cp.LogDir(), errors.Join(err, cp.stopProcesses()))
+			err = fmt.Errorf("start control plane (logs kept in %s): %w", cp.LogDir(), errors.Join(err, cp.StopKeepingLogs()))
 		}
 	}()
 	if err := cp.prepare(); err != nil {
@@ -110,8 +112,11 @@ func (cp *ControlPlane) Stop() error {
 	return err
 }
 
-// StopKeepingLogs ends every process and leaves the directory for a look at what went wrong.
-func (cp *ControlPlane) StopKeepingLogs() error { return cp.stopProcesses() }
+// StopKeepingLogs ends every process and leaves logs and keys for a look at what went wrong, but not etcd's data,
+// which takes sixty megabytes even when it is empty.
+func (cp *ControlPlane) StopKeepingLogs() error {
+	return errors.Join(cp.stopProcesses(), os.RemoveAll(cp.path("etcd")))
+}
 
 func (cp *ControlPlane) stopProcesses() error {
 	cp.mu.Lock()
@@ -314,19 +319,19 @@ func (cp *ControlPlane) binary(program, makeTarget string) (string, error) {
 	return path, nil
 }
 
-// moduleBinDir is bin/ beside the go.mod above the working directory. Tests run in their package's
-// directory and commands anywhere in the tree, so a relative path would not do.
-func moduleBinDir() (string, error) {
+// ModuleRoot is the directory of the go.mod above the working directory. Tests run in their package's directory and
+// commands anywhere in the tree, so a path relative to the working directory would not do.
+func ModuleRoot() (string, error) {
 	wd, err := os.Getwd()
 	if err != nil {
 		return "", err
 	}
 	for dir := wd; ; dir = filepath.Dir(dir) {
 		if _, err := os.Stat(filepath.Join(dir, "go.mod")); err == nil {
-			return filepath.Join(dir, "bin"), nil
+			return dir, nil
 		}
 		if dir == filepath.Dir(dir) {
-			return "", fmt.Errorf("no go.mod in or above %s: run inside the repository or name the directory of the binaries", wd)
+			return "", fmt.Errorf("no go.mod in or above %s: run inside the repository", wd)
 		}
 	}
 }

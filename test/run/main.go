@@ -1,0 +1,122 @@
+// local-cluster is the command behind `make run` and `make demo`: a control plane on loopback with our
+// kube-controller-manager, the objects of examples/, and Nodes that they serve.
+package main
+
+import (
+	"context"
+	"errors"
+	"flag"
+	"fmt"
+	"os"
+	"os/signal"
+	"path/filepath"
+	"syscall"
+	"time"
+
+	"github.com/multicidr/controller-manager/test/controlplane"
+)
+
+const usage = `usage: bin/local-cluster run|demo [flags]
+
+  run   show Nodes and ClusterCIDRs until Ctrl-C
+  demo  end as soon as every Node that can be served is served
+
+`
+
+func main() {
+	flags := flag.NewFlagSet("local-cluster", flag.ExitOnError)
+	flags.Usage = func() {
+		fmt.Fprint(flags.Output(), usage)
+		flags.PrintDefaults()
+	}
+	nodes := flags.Int("nodes", 12, "how many Nodes to register")
+	timeout := flags.Duration("timeout", 2*time.Minute, "how long demo waits for Nodes to be served")
+	if len(os.Args) < 2 || os.Args[1] != "run" && os.Args[1] != "demo" {
+		flags.Usage()
+		os.Exit(2)
+	}
+	_ = flags.Parse(os.Args[2:]) // ExitOnError
+	if *nodes < 0 || flags.NArg() > 0 {
+		flags.Usage()
+		os.Exit(2)
+	}
+
+	restore := takeTerminal()
+	ctx, release := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM, syscall.SIGHUP)
+	context.AfterFunc(ctx, release) // A second Ctrl-C ends us at once; the kernel then ends our children.
+	err := cluster{nodes: *nodes, demo: os.Args[1] == "demo", timeout: *timeout}.run(ctx)
+	restore()
+	if err != nil {
+		fmt.Fprintln(os.Stderr, "local-cluster:", err)
+		os.Exit(1)
+	}
+}
+
+type cluster struct {
+	nodes   int
+	demo    bool
+	timeout time.Duration
+}
+
+// run returns nil when it did what was asked: for run that is until ctx is done.
+func (c cluster) run(ctx context.Context) (err error) {
+	defer func() {
+		if ctx.Err() != nil && !c.demo {
+			err = nil // It was told to end, at whatever it was.
+		}
+	}()
+	fmt.Println("starting etcd and kube-apiserver")
+	cp, err := controlplane.Start(ctx, controlplane.Options{})
+	if err != nil {
+		return err
+	}
+	defer func() {
+		if err != nil && ctx.Err() == nil {
+			fmt.Fprintf(os.Stderr, "logs are kept in %s\n", cp.LogDir())
+			err = errors.Join(err, cp.StopKeepingLogs())
+			return
+		}
+		fmt.Println("stopping")
+		err = errors.Join(err, cp.Stop())
+	}()
+
+	fmt.Println("applying manifests/ and examples/")
+	root, err := controlplane.ModuleRoot()
+	if err != nil {
+		return err
+	}
+	if err := cp.Apply(ctx, filepath.Join(root, "manifests/crds"), filepath.Join(root, "manifests/rbac"), filepath.Join(root, "examples")); err != nil {
+		return err
+	}
+	fmt.Println("starting kube-controller-manager")
+	manager, err := cp.StartManager(ctx, controlplane.ManagerOptions{Args: []string{
+		"--leader-elect=true",
+		"--controllers=*,multi-cidr-node-ipam-controller",
+	}})
+	if err != nil {
+		return err
+	}
+	kubeconfig, err := cp.Kubeconfig("admin", "system:masters")
+	if err != nil {
+		return err
+	}
+	fmt.Printf("registering %d Nodes\n", c.nodes)
+	if err := registerNodes(ctx, cp.AdminConfig(), c.nodes); err != nil {
+		return err
+	}
+
+	watchCtx, cancel := context.WithCancelCause(ctx)
+	defer cancel(nil)
+	for name, process := range map[string]*controlplane.Process{"etcd": cp.Etcd(), "kube-apiserver": cp.APIServer(), "kube-controller-manager": manager.Process} {
+		go func() {
+			if _, err := process.Wait(watchCtx); err == nil {
+				cancel(fmt.Errorf("%s ended by itself; its log is %s", name, process.LogPath()))
+			}
+		}()
+	}
+	hint := fmt.Sprintf("export KUBECONFIG=%s; bin/kubectl get cc", kubeconfig)
+	if c.demo {
+		return showUntilServed(watchCtx, cp.AdminConfig(), c.nodes, c.timeout)
+	}
+	return show(watchCtx, cp.AdminConfig(), hint)
+}
