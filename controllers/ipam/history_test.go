@@ -12,7 +12,7 @@ import (
 
 var (
 	firstSeed = flag.Uint64("seed", 1, "seed of the first random history")
-	histories = flag.Int("histories", 60, "how many random histories to run, each with the next seed")
+	histories = flag.Int("histories", 40, "how many random histories to run, each with the next seed")
 )
 
 // TestRandomHistories drives a ledger and the reference through the same random steps and compares every answer after

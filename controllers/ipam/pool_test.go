@@ -37,6 +37,10 @@ func TestCompareOrdersByOneRuleAfterTheOther(t *testing.T) {
 			first:  Candidate{&Pool{Ranges: []Range{large, cut(t, "fd00::/119", 120)}, Selector: "b", Name: "b"}, 1},
 			second: Candidate{&Pool{Ranges: []Range{cut(t, "10.0.0.0/22", 24)}, Selector: "a", Name: "a"}, 1},
 		},
+		"4. also where that is IPv4": {
+			first:  Candidate{&Pool{Ranges: []Range{cut(t, "10.1.0.0/23", 24), cut(t, "fd00::/112", 120)}, Name: "b"}, 1},
+			second: Candidate{&Pool{Ranges: []Range{cut(t, "10.0.0.0/22", 24), cut(t, "fd00::/118", 120)}, Name: "a"}, 1},
+		},
 		"4. more blocks than 64 bits can count": {
 			first:  Candidate{&Pool{Ranges: []Range{cut(t, "fd01::/16", 88)}, Name: "b"}, 1},
 			second: Candidate{&Pool{Ranges: []Range{cut(t, "fd00::/16", 112)}, Name: "a"}, 1},
