@@ -1,6 +1,7 @@
 package nodeipam
 
 import (
+	"errors"
 	"fmt"
 	"net/netip"
 	"slices"
@@ -51,8 +52,11 @@ func compile(cc *networkingv1.ClusterCIDR) *pool {
 	}
 	check(p.addRange("ipv4", cc.Spec.IPv4, ipam.IPv4, cc.Spec.PerNodeHostBits))
 	check(p.addRange("ipv6", cc.Spec.IPv6, ipam.IPv6, ipv6HostBits))
-	if cc.Spec.IPv4 == "" && cc.Spec.IPv6 == "" {
-		check(fmt.Errorf("neither spec.ipv4 nor spec.ipv6 is set"))
+	switch {
+	case cc.Spec.IPv4 == "" && cc.Spec.IPv6 == "":
+		check(errors.New("neither spec.ipv4 nor spec.ipv6 is set"))
+	case cc.Spec.IPv6 == "" && cc.Spec.IPv6PerNodeHostBits != nil:
+		check(errors.New("spec.ipv6PerNodeHostBits is set without spec.ipv6"))
 	}
 	check(p.addSelector(cc.Spec.NodeSelector))
 	for _, s := range cc.Spec.ExcludedCIDRs {
@@ -103,6 +107,9 @@ func (p *pool) addSelector(selector *v1.NodeSelector) error {
 	}
 	p.Selective = true
 	p.Selector = canonical(selector)
+	if len(selector.NodeSelectorTerms) == 0 {
+		return errors.New("spec.nodeSelector has no terms and so matches no Node")
+	}
 	if _, err := nodeaffinity.NewNodeSelector(selector, field.WithPath(field.NewPath("spec", "nodeSelector"))); err != nil {
 		return err
 	}

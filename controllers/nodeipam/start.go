@@ -14,6 +14,8 @@ import (
 	"k8s.io/client-go/tools/cache"
 	"k8s.io/controller-manager/pkg/healthz"
 	"k8s.io/klog/v2"
+
+	networkingv1 "github.com/multicidr/controller-manager/apis/networking/v1"
 )
 
 // lookInterval is how often a missing CRD or permission is looked for again.
@@ -44,23 +46,32 @@ func (c *Controller) start(ctx context.Context) bool {
 
 // canRead reports whether ClusterCIDRs can be read, and says what to do if not.
 func (c *Controller) canRead(ctx context.Context) (bool, error) {
-	_, err := c.clusterCIDRClient.NetworkingV1().ClusterCIDRs().List(ctx, metav1.ListOptions{Limit: 1})
-	var missing string
-	switch {
-	case err == nil:
+	missing := c.missing(ctx)
+	if missing == "" {
 		return true, nil
-	case apierrors.IsNotFound(err):
-		missing = "the CustomResourceDefinition of ClusterCIDR is not installed: apply manifests/crds"
-	case apierrors.IsForbidden(err):
-		missing = fmt.Sprintf("the controller may not read ClusterCIDRs: apply manifests/rbac (%v)", err)
-	default:
-		missing = fmt.Sprintf("ClusterCIDRs cannot be read: %v", err)
 	}
 	if missing != *c.waitsFor.Load() {
 		klog.FromContext(ctx).Error(nil, "No Node gets podCIDRs: "+missing)
 	}
 	c.setWaitsFor(missing)
 	return false, nil
+}
+
+// missing says what keeps ClusterCIDRs from being read and what to do about it.
+func (c *Controller) missing(ctx context.Context) string {
+	// Discovery first: everybody may ask it, while a resource that is not there is forbidden to who has no permission.
+	if _, err := c.clusterCIDRClient.Discovery().ServerResourcesForGroupVersion(networkingv1.SchemeGroupVersion.String()); apierrors.IsNotFound(err) {
+		return "the CustomResourceDefinition of ClusterCIDR is not installed: apply manifests/crds"
+	}
+	_, err := c.clusterCIDRClient.NetworkingV1().ClusterCIDRs().List(ctx, metav1.ListOptions{Limit: 1})
+	switch {
+	case err == nil:
+		return ""
+	case apierrors.IsForbidden(err):
+		return fmt.Sprintf("the controller may not read ClusterCIDRs: apply manifests/rbac (%v)", err)
+	default:
+		return fmt.Sprintf("ClusterCIDRs cannot be read: %v", err)
+	}
 }
 
 // readAll enters all that is cached in the book.

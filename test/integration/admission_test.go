@@ -39,7 +39,7 @@ const (
 // TestAdmission shows what the CRD and the RBAC manifests do on a real API server. It has a control plane of its own
 // without a manager: it stores broken objects and swaps the CRD, which no other test should see.
 func TestAdmission(t *testing.T) {
-	admission := newAdmission(t)
+	admission := newAdmission(t, controlplane.StartForTest(t, controlplane.Options{}))
 
 	t.Run("kubectl applies CRD and RBAC", admission.testKubectlApply)
 	t.Run("the service account may do its work and no more", admission.testRBAC)
@@ -62,9 +62,8 @@ type admission struct {
 	typed versioned.Interface
 }
 
-func newAdmission(t *testing.T) *admission {
+func newAdmission(t *testing.T, cp *controlplane.ControlPlane) *admission {
 	t.Helper()
-	cp := controlplane.StartForTest(t, controlplane.Options{})
 	kubeconfig, err := cp.Kubeconfig("admin", "system:masters")
 	if err != nil {
 		t.Fatal(err)
@@ -441,40 +440,27 @@ func (a *admission) testPrinterColumns(t *testing.T) {
 	}
 }
 
+// brokenSpecs break every kind of rule of the CRD.
+var brokenSpecs = map[string]string{
+	"no spec":                          "",
+	"no range":                         "{perNodeHostBits: 8}",
+	"a range that is no CIDR":          "{perNodeHostBits: 8, ipv4: a-range-that-is-too-long}",
+	"the wrong family":                 "{perNodeHostBits: 8, ipv4: 'fd00::/48'}",
+	"too few host bits":                "{perNodeHostBits: 3, ipv4: 10.0.0.0/16}",
+	"too many host bits":               "{perNodeHostBits: 17, ipv4: 10.0.0.0/16, ipv6: 'fd00::/120'}",
+	"a block that does not fit IPv6":   "{perNodeHostBits: 8, ipv6PerNodeHostBits: 81, ipv6: 'fd00::/48'}",
+	"an IPv6 block size without ipv6":  "{perNodeHostBits: 8, ipv6PerNodeHostBits: 64, ipv4: 10.0.0.0/16}",
+	"a nodeSelector without terms":     "{perNodeHostBits: 8, ipv4: 10.0.0.0/16, nodeSelector: {nodeSelectorTerms: []}}",
+	"an unknown operator":              "{perNodeHostBits: 8, ipv4: 10.0.0.0/16, nodeSelector: {nodeSelectorTerms: [{matchExpressions: [{key: a, operator: Foo}]}]}}",
+	"matchFields on another field":     "{perNodeHostBits: 8, ipv4: 10.0.0.0/16, nodeSelector: {nodeSelectorTerms: [{matchFields: [{key: spec.podCIDR, operator: Gt, values: [a, b]}]}]}}",
+	"a list longer than it may be now": "{perNodeHostBits: 8, ipv4: 10.0.0.0/16, nodeSelector: {nodeSelectorTerms: [" + strings.Repeat("{},", 64) + "{}]}}",
+}
+
 // testLegacyObjects stores objects that break every kind of rule while the CRD has no rules, and then brings the
 // rules back. Such objects must keep taking what the controller and an operator do to get rid of them.
 func (a *admission) testLegacyObjects(t *testing.T) {
-	broken := map[string]string{
-		"no spec":                          "",
-		"no range":                         "{perNodeHostBits: 8}",
-		"a range that is no CIDR":          "{perNodeHostBits: 8, ipv4: a-range-that-is-too-long}",
-		"the wrong family":                 "{perNodeHostBits: 8, ipv4: 'fd00::/48'}",
-		"too few host bits":                "{perNodeHostBits: 3, ipv4: 10.0.0.0/16}",
-		"too many host bits":               "{perNodeHostBits: 17, ipv4: 10.0.0.0/16, ipv6: 'fd00::/120'}",
-		"a block that does not fit IPv6":   "{perNodeHostBits: 8, ipv6PerNodeHostBits: 81, ipv6: 'fd00::/48'}",
-		"an IPv6 block size without ipv6":  "{perNodeHostBits: 8, ipv6PerNodeHostBits: 64, ipv4: 10.0.0.0/16}",
-		"a nodeSelector without terms":     "{perNodeHostBits: 8, ipv4: 10.0.0.0/16, nodeSelector: {nodeSelectorTerms: []}}",
-		"an unknown operator":              "{perNodeHostBits: 8, ipv4: 10.0.0.0/16, nodeSelector: {nodeSelectorTerms: [{matchExpressions: [{key: a, operator: Foo}]}]}}",
-		"matchFields on another field":     "{perNodeHostBits: 8, ipv4: 10.0.0.0/16, nodeSelector: {nodeSelectorTerms: [{matchFields: [{key: spec.podCIDR, operator: Gt, values: [a, b]}]}]}}",
-		"a list longer than it may be now": "{perNodeHostBits: 8, ipv4: 10.0.0.0/16, nodeSelector: {nodeSelectorTerms: [" + strings.Repeat("{},", 64) + "{}]}}",
-	}
-
-	if err := a.cp.ApplyObjects(t.Context(), crdWithoutRules(t)); err != nil {
-		t.Fatal(err)
-	}
-	a.waitForRules(t, false)
-	names := map[string]string{}
-	for name, spec := range broken {
-		object := clusterCIDRWithSpec(t, "legacy-"+strings.ReplaceAll(strings.ToLower(name), " ", "-"), spec)
-		object.SetFinalizers([]string{networkingv1.Finalizer})
-		names[name] = a.create(t, object).GetName()
-	}
-	if err := a.cp.Apply(t.Context(), crdFile); err != nil {
-		t.Fatal(err)
-	}
-	a.waitForRules(t, true)
-
-	for name, spec := range broken {
+	names := a.storeBroken(t)
+	for name, spec := range brokenSpecs {
 		t.Run(name, func(t *testing.T) {
 			_, err := a.raw.Create(t.Context(), clusterCIDRWithSpec(t, "broken-now", spec), metav1.CreateOptions{DryRun: []string{metav1.DryRunAll}})
 			if !apierrors.IsInvalid(err) {
@@ -504,6 +490,27 @@ func (a *admission) testLegacyObjects(t *testing.T) {
 			}
 		})
 	}
+}
+
+// storeBroken stores an object of each broken spec while the CRD has no rules, brings the rules back, and returns the
+// objects' names.
+func (a *admission) storeBroken(t *testing.T) map[string]string {
+	t.Helper()
+	if err := a.cp.ApplyObjects(t.Context(), crdWithoutRules(t)); err != nil {
+		t.Fatal(err)
+	}
+	a.waitForRules(t, false)
+	names := map[string]string{}
+	for name, spec := range brokenSpecs {
+		object := clusterCIDRWithSpec(t, "legacy-"+strings.ReplaceAll(strings.ToLower(name), " ", "-"), spec)
+		object.SetFinalizers([]string{networkingv1.Finalizer})
+		names[name] = a.create(t, object).GetName()
+	}
+	if err := a.cp.Apply(t.Context(), crdFile); err != nil {
+		t.Fatal(err)
+	}
+	a.waitForRules(t, true)
+	return names
 }
 
 // create stores the object until the test ends.

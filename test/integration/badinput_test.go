@@ -1,0 +1,147 @@
+package integration
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"net/http"
+	"strings"
+	"testing"
+
+	corev1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/client-go/kubernetes"
+
+	"github.com/multicidr/controller-manager/apis/generated/clientset/versioned"
+	"github.com/multicidr/controller-manager/test/controlplane"
+)
+
+const healthPath = "/healthz/multi-cidr-node-ipam-controller"
+
+// TestStartsWithoutCRDAndRBAC starts the whole manager on a cluster where nothing of ours is installed. Upstream's
+// controllers work, ours says what is missing, and serves as soon as that is there, without a restart.
+func TestStartsWithoutCRDAndRBAC(t *testing.T) {
+	ctx := context.Background()
+	cp := controlplane.StartForTest(t, controlplane.Options{})
+	c := &cluster{
+		cp:           cp,
+		kube:         kubernetes.NewForConfigOrDie(cp.AdminConfig()),
+		clusterCIDRs: versioned.NewForConfigOrDie(cp.AdminConfig()),
+	}
+	if err := c.startManager("--controllers=*,multi-cidr-node-ipam-controller"); err != nil {
+		t.Fatal(err)
+	}
+
+	if err := c.healthSays("the CustomResourceDefinition of ClusterCIDR is not installed: apply manifests/crds"); err != nil {
+		t.Fatal(err)
+	}
+	if err := createNode(c, []string{"n1"}); err != nil {
+		t.Fatal(err)
+	}
+	// A namespace gets its default ServiceAccount from one of upstream's controllers.
+	if _, err := c.kube.CoreV1().Namespaces().Create(ctx, &corev1.Namespace{ObjectMeta: metav1.ObjectMeta{Name: "others-work"}}, metav1.CreateOptions{}); err != nil {
+		t.Fatal(err)
+	}
+	err := eventually(patience, func(ctx context.Context) error {
+		_, err := c.kube.CoreV1().ServiceAccounts("others-work").Get(ctx, "default", metav1.GetOptions{})
+		return err
+	})
+	if err != nil {
+		t.Error(err)
+	}
+
+	if err := cp.Apply(ctx, "../../manifests/crds"); err != nil {
+		t.Fatal(err)
+	}
+	if err := c.healthSays("the controller may not read ClusterCIDRs: apply manifests/rbac"); err != nil {
+		t.Error(err)
+	}
+
+	if err := cp.Apply(ctx, "../../manifests/rbac"); err != nil {
+		t.Fatal(err)
+	}
+	if err := createClusterCIDR(c, []string{"a", "10.0.0.0/16", "hb8"}); err != nil {
+		t.Fatal(err)
+	}
+	if err := served(c, []string{"n1", "10.0.0.0/24", "by", "a"}); err != nil {
+		t.Error(err)
+	}
+	if err := eventually(patience, func(ctx context.Context) error {
+		status, body, err := c.manager.Get(ctx, healthPath)
+		if err == nil && status != http.StatusOK {
+			err = fmt.Errorf("%s answers %d %s", healthPath, status, body)
+		}
+		return err
+	}); err != nil {
+		t.Error(err)
+	}
+
+	log, err := c.manager.Log()
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, said := range []string{"apply manifests/crds", "apply manifests/rbac"} {
+		if n := strings.Count(log, said); n != 1 {
+			t.Errorf("the log says %q %d times, want once", said, n)
+		}
+	}
+}
+
+// healthSays waits until the controller's own health check fails with a text, and wants the check of the whole process, which a
+// kubelet asks, to pass all the while.
+func (c *cluster) healthSays(text string) error {
+	return eventually(patience, func(ctx context.Context) error {
+		status, body, err := c.manager.Get(ctx, "/healthz")
+		if err != nil || status != http.StatusOK {
+			return errors.Join(err, fmt.Errorf("/healthz answers %d %s", status, body))
+		}
+		status, body, err = c.manager.Get(ctx, healthPath)
+		if err == nil && (status == http.StatusOK || !strings.Contains(string(body), text)) {
+			err = fmt.Errorf("%s answers %d %s, want a failure that says %q", healthPath, status, body, text)
+		}
+		return err
+	})
+}
+
+// TestStoredInvalidClusterCIDRs stores ClusterCIDRs that break the rules, as an older CRD let them. They serve nobody, say
+// why, and hold up neither the Nodes that others serve nor the start of a controller.
+func TestStoredInvalidClusterCIDRs(t *testing.T) {
+	c := freshCluster(t, controlplane.Options{})
+	names := newAdmission(t, c.cp).storeBroken(t)
+	if err := createClusterCIDR(c, []string{"valid", "sel(p=x)", "10.0.0.0/16", "hb8"}); err != nil {
+		t.Fatal(err)
+	}
+	if err := createNode(c, []string{"n1", "p=x"}); err != nil {
+		t.Fatal(err)
+	}
+	if err := served(c, []string{"n1", "10.0.0.0/24", "by", "valid"}); err != nil {
+		t.Error(err)
+	}
+	if err := createNode(c, []string{"n2"}); err != nil {
+		t.Fatal(err)
+	}
+	if err := waits(c, []string{"n2", "is invalid (neither spec.ipv4 nor spec.ipv6 is set)"}); err != nil {
+		t.Error(err)
+	}
+
+	if err := manage(c, []string{"restart"}); err != nil {
+		t.Fatal(err)
+	}
+	if err := createNode(c, []string{"n3", "p=x"}); err != nil {
+		t.Fatal(err)
+	}
+	if err := served(c, []string{"n3", "10.0.1.0/24", "by", "valid"}); err != nil {
+		t.Error(err)
+	}
+
+	// An operator can get rid of them.
+	clusterCIDRs := c.clusterCIDRs.NetworkingV1().ClusterCIDRs()
+	for kind, name := range names {
+		if err := clusterCIDRs.Delete(t.Context(), name, metav1.DeleteOptions{}); err != nil {
+			t.Fatal(err)
+		}
+		if err := gone(c, []string{"cc", name}); err != nil {
+			t.Errorf("%s: %v", kind, err)
+		}
+	}
+}
