@@ -101,7 +101,7 @@ func newConfig(ctx context.Context, opts *options.KubeControllerManagerOptions, 
 	}
 	replacements, err := roster.replacements(opts.Generic.Controllers)
 	errs = append(errs, err)
-	if err := utilerrors.NewAggregate(errs); err != nil {
+	if err := utilerrors.Flatten(utilerrors.NewAggregate(errs)); err != nil {
 		return nil, err
 	}
 

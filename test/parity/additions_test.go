@@ -1,0 +1,57 @@
+package parity
+
+// The additions are everything that our kube-controller-manager has and Kubernetes' own has not. This file is the only place for
+// them: what is in neither place fails the comparison, and so does what is listed here and not there.
+
+const ours = "multi-cidr-node-ipam-controller"
+
+// inHelp is what --help says more.
+var inHelp = surface{
+	controllers:  {ours: ""},
+	offByDefault: {ours: ""},
+	flagSections: {"Multi-cidr-node-ipam-controller": ""},
+	flags: {
+		"Multi-cidr-node-ipam-controller --concurrent-node-cidr-syncs": "int32 The number of Nodes that the multi-cidr-node-ipam-controller " +
+			"serves concurrently. Larger number = faster start of large clusters, but more network load (default 30)",
+		"Multi-cidr-node-ipam-controller --node-ipam-kube-api-qps": "float32 QPS to use while talking with kubernetes apiserver for the " +
+			"multi-cidr-node-ipam-controller. 0 means no limit here: the priority and fairness rules of the server decide.",
+		"Multi-cidr-node-ipam-controller --node-ipam-kube-api-burst": "int Burst to use while talking with kubernetes apiserver for the " +
+			"multi-cidr-node-ipam-controller. Only used with --node-ipam-kube-api-qps. (default 100)",
+	},
+}
+
+// always is what a running process has more, whether our controller is on or not.
+var always = surface{
+	flagz: {
+		"concurrent-node-cidr-syncs": "30",
+		"node-ipam-kube-api-qps":     "0",
+		"node-ipam-kube-api-burst":   "100",
+	},
+}
+
+// whenOn is what a running process has more when started with --controllers=*,multi-cidr-node-ipam-controller, compared with
+// upstream's started with --controllers=*.
+var whenOn = surface{
+	flagz:   {"controllers": "[*,multi-cidr-node-ipam-controller]"},
+	configz: {".kubecontrollermanager.config.k8s.io.Generic.Controllers": `["*","multi-cidr-node-ipam-controller","-node-ipam-controller"]`},
+	healthChecks: {
+		ours: "ok",
+	},
+	statusCodes: {
+		// Upstream's answers at /healthz only.
+		"/healthz/multi-cidr-node-ipam-controller": "administrator 200, stranger 403",
+	},
+	serviceAccounts: {ours: ""},
+	clients: {
+		"system:kube-controller-manager system:serviceaccount:kube-system:" + ours: "",
+	},
+}
+
+// whenMigrating is what leader migration shows, compared with upstream's without it: upstream's own does not start with it.
+var whenMigrating = surface{
+	flagz: {"enable-leader-migration": "true"},
+	configz: {
+		".kubecontrollermanager.config.k8s.io.Generic.LeaderMigrationEnabled": "true",
+	},
+	leases: {"cloud-provider-extraction-migration": "held true, strategy false"},
+}

@@ -1,0 +1,289 @@
+package parity
+
+import (
+	"bufio"
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"maps"
+	"net/http"
+	"os"
+	"path/filepath"
+	"regexp"
+	"slices"
+	"strings"
+
+	"github.com/google/go-cmp/cmp"
+	dto "github.com/prometheus/client_model/go"
+	"github.com/prometheus/common/expfmt"
+	"github.com/prometheus/common/model"
+
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/client-go/kubernetes"
+	"k8s.io/client-go/rest"
+
+	"github.com/multicidr/controller-manager/test/controlplane"
+)
+
+// surface is what can be seen of a kube-controller-manager: aspect, then name, then how it looks.
+type surface map[string]map[string]string
+
+func (s surface) add(aspect, name, value string) {
+	if s[aspect] == nil {
+		s[aspect] = map[string]string{}
+	}
+	s[aspect][name] = value
+}
+
+// plus is the surface with additions, which win over what is there.
+func (s surface) plus(additions surface) surface {
+	result := surface{}
+	for _, part := range []surface{s, additions} {
+		for aspect, entries := range part {
+			for name, value := range entries {
+				result.add(aspect, name, value)
+			}
+		}
+	}
+	return result
+}
+
+// drift says how ours differs from upstream's with the additions; an addition that is not there is a difference too.
+func drift(upstream, ours, additions surface) string {
+	return cmp.Diff(upstream.plus(additions), ours)
+}
+
+// The aspects that a running process has.
+const (
+	healthChecks    = "health checks"
+	configz         = "/configz"
+	flagz           = "/flagz"
+	statusz         = "/statusz"
+	metrics         = "metrics"
+	statusCodes     = "status codes"
+	leases          = "leases"
+	candidates      = "lease candidates"
+	serviceAccounts = "service accounts"
+	clients         = "clients"
+)
+
+// observe looks at a running manager from all sides.
+func observe(ctx context.Context, s *site, m *controlplane.Manager) (surface, error) {
+	result := surface{}
+	for _, look := range []func(context.Context, *site, *controlplane.Manager, surface) error{
+		observeHealth, observeConfigz, observeLines, observeMetrics, observeStatusCodes, observeObjects, observeClients,
+	} {
+		if err := look(ctx, s, m, result); err != nil {
+			return nil, err
+		}
+	}
+	return result, nil
+}
+
+func observeHealth(ctx context.Context, _ *site, m *controlplane.Manager, result surface) error {
+	body, err := page(ctx, m, "/healthz?verbose")
+	for line := range strings.Lines(body) {
+		if name, ok := strings.CutPrefix(strings.TrimSuffix(line, " ok\n"), "[+]"); ok {
+			result.add(healthChecks, name, "ok")
+		} else if line != "healthz check passed\n" {
+			result.add(healthChecks, "unexpected line", line)
+		}
+	}
+	return err
+}
+
+func observeConfigz(ctx context.Context, s *site, m *controlplane.Manager, result surface) error {
+	body, err := page(ctx, m, "/configz")
+	if err != nil {
+		return err
+	}
+	var config any
+	if err := json.Unmarshal([]byte(s.anonymize(body)), &config); err != nil {
+		return fmt.Errorf("read /configz: %w", err)
+	}
+	flatten(result, configz, "", config)
+	return nil
+}
+
+// flatten makes one entry of each leaf, so that a difference shows where it is. A list is a leaf.
+func flatten(result surface, aspect, path string, value any) {
+	object, ok := value.(map[string]any)
+	if !ok {
+		text, _ := json.Marshal(value) // It came from JSON.
+		result.add(aspect, path, string(text))
+		return
+	}
+	for key, inner := range object {
+		flatten(result, aspect, path+"."+key, inner)
+	}
+}
+
+// observeLines reads the pages of "name:value" lines.
+func observeLines(ctx context.Context, s *site, m *controlplane.Manager, result surface) error {
+	for _, path := range []string{flagz, statusz} {
+		body, err := page(ctx, m, path)
+		if err != nil {
+			return err
+		}
+		for line := range strings.Lines(s.anonymize(body)) {
+			name, value, _ := strings.Cut(strings.TrimSpace(line), ":")
+			switch name {
+			case "", "Started", "Up", "secure-port": // These differ from process to process.
+				continue
+			}
+			result.add(path, name, value)
+		}
+	}
+	return nil
+}
+
+func observeMetrics(ctx context.Context, _ *site, m *controlplane.Manager, result surface) error {
+	for _, path := range []string{"/metrics", "/metrics/slis"} {
+		body, err := page(ctx, m, path)
+		if err != nil {
+			return err
+		}
+		parser := expfmt.NewTextParser(model.LegacyValidation)
+		families, err := parser.TextToMetricFamilies(strings.NewReader(body))
+		if err != nil {
+			return fmt.Errorf("read %s: %w", path, err)
+		}
+		for name, family := range families {
+			result.add(metrics, path+" "+name, describe(family))
+		}
+	}
+	return nil
+}
+
+// describe is the type and the label names of a metric. The labels' values come and go with what happens in the cluster.
+func describe(family *dto.MetricFamily) string {
+	labels := map[string]bool{}
+	for _, metric := range family.Metric {
+		for _, pair := range metric.Label {
+			labels[pair.GetName()] = true
+		}
+	}
+	return fmt.Sprintf("%s{%s}", strings.ToLower(family.GetType().String()), strings.Join(slices.Sorted(maps.Keys(labels)), ","))
+}
+
+// observeStatusCodes asks what an administrator and what a stranger gets.
+func observeStatusCodes(ctx context.Context, s *site, m *controlplane.Manager, result surface) error {
+	stranger, err := rest.HTTPClientFor(&rest.Config{TLSClientConfig: rest.TLSClientConfig{CAFile: filepath.Join(s.PKIDir(), "ca.crt")}})
+	if err != nil {
+		return err
+	}
+	defer stranger.CloseIdleConnections()
+	for _, path := range []string{
+		"/", "/healthz", "/healthz/leaderElection", "/healthz/node-ipam-controller", "/healthz/multi-cidr-node-ipam-controller",
+		"/livez", "/readyz", "/metrics", "/metrics/slis", "/configz", "/flagz", "/statusz", "/version",
+		"/debug/pprof/", "/debug/flags/v", "/debug/controllers/garbage-collector-controller/graph",
+		"/debug/controllers/multi-cidr-node-ipam-controller",
+	} {
+		asAdmin, _, err := m.Get(ctx, path)
+		if err != nil {
+			return err
+		}
+		request, err := http.NewRequestWithContext(ctx, http.MethodGet, m.URL()+path, nil)
+		if err != nil {
+			return err
+		}
+		response, err := stranger.Do(request)
+		if err != nil {
+			return err
+		}
+		response.Body.Close()
+		result.add(statusCodes, path, fmt.Sprintf("administrator %d, stranger %d", asAdmin, response.StatusCode))
+	}
+	return nil
+}
+
+// observeObjects reads what the manager writes for itself.
+func observeObjects(ctx context.Context, s *site, _ *controlplane.Manager, result surface) error {
+	client, err := kubernetes.NewForConfig(s.AdminConfig())
+	if err != nil {
+		return err
+	}
+	leaseList, err := client.CoordinationV1().Leases("kube-system").List(ctx, metav1.ListOptions{})
+	if err != nil {
+		return err
+	}
+	for _, lease := range leaseList.Items {
+		if !strings.HasPrefix(lease.Name, "apiserver-") {
+			result.add(leases, lease.Name, fmt.Sprintf("held %t, strategy %v", lease.Spec.HolderIdentity != nil, lease.Spec.Strategy != nil))
+		}
+	}
+	if s.coordinated {
+		candidateList, err := client.CoordinationV1beta1().LeaseCandidates("kube-system").List(ctx, metav1.ListOptions{})
+		if err != nil {
+			return err
+		}
+		for _, candidate := range candidateList.Items {
+			result.add(candidates, candidate.Spec.LeaseName, fmt.Sprintf("binary %s, emulates %s, strategy %s",
+				candidate.Spec.BinaryVersion, candidate.Spec.EmulationVersion, candidate.Spec.Strategy))
+		}
+	}
+	accounts, err := client.CoreV1().ServiceAccounts("kube-system").List(ctx, metav1.ListOptions{})
+	if err != nil {
+		return err
+	}
+	for _, account := range accounts.Items {
+		result.add(serviceAccounts, account.Name, "")
+	}
+	return nil
+}
+
+// observeClients reads from the API server's audit log who asked, under which user agent.
+func observeClients(_ context.Context, s *site, _ *controlplane.Manager, result surface) error {
+	file, err := os.Open(s.auditLog)
+	if errors.Is(err, os.ErrNotExist) {
+		return nil
+	}
+	if err != nil {
+		return err
+	}
+	defer file.Close()
+	lines := bufio.NewReader(file)
+	for {
+		line, err := lines.ReadBytes('\n')
+		if err == io.EOF {
+			return nil // What follows the last line end is still being written.
+		}
+		if err != nil {
+			return err
+		}
+		var event struct {
+			UserAgent string
+			User      struct{ Username string }
+		}
+		if err := json.Unmarshal(line, &event); err != nil {
+			return fmt.Errorf("read audit log: %w", err)
+		}
+		if strings.HasPrefix(event.UserAgent, "kube-controller-manager/") {
+			result.add(clients, event.User.Username+" "+agentVersion.ReplaceAllString(event.UserAgent, ""), "")
+		}
+	}
+}
+
+var (
+	agentVersion = regexp.MustCompile(` \([^)]*\) kubernetes/[^/ ]*`)
+	localAddress = regexp.MustCompile(`127\.0\.0\.1:\d+`)
+	kubeconfig   = regexp.MustCompile(`(system:kube-controller-manager)-\d+(\.yaml)`)
+)
+
+// anonymize takes out what differs from one control plane to the next.
+func (s *site) anonymize(text string) string {
+	text = strings.ReplaceAll(text, s.Dir(), "DIR")
+	text = localAddress.ReplaceAllString(text, "127.0.0.1:PORT")
+	return kubeconfig.ReplaceAllString(text, "$1$2")
+}
+
+// page is what an administrator reads at a path of the manager.
+func page(ctx context.Context, m *controlplane.Manager, path string) (string, error) {
+	code, body, err := m.Get(ctx, path)
+	if err == nil && code != http.StatusOK {
+		err = fmt.Errorf("GET %s: %d %s", path, code, body)
+	}
+	return string(body), err
+}
