@@ -2,6 +2,7 @@ package main
 
 import (
 	"bytes"
+	"cmp"
 	"context"
 	"fmt"
 	"math"
@@ -58,11 +59,20 @@ func showUntilServed(ctx context.Context, config *rest.Config, count int, timeou
 	if err == nil {
 		return nil
 	}
-	var missing []string
-	for _, node := range last.missing() {
-		missing = append(missing, node.name)
+	return fmt.Errorf("%w; %d of %d Nodes are registered, and these could be served: %s", err, len(last.nodes), count, names(last.missing()))
+}
+
+// names lists the first few.
+func names(rows []nodeRow) string {
+	const most = 10
+	var texts []string
+	for _, node := range rows[:min(len(rows), most)] {
+		texts = append(texts, node.name)
 	}
-	return fmt.Errorf("%w; %d of %d Nodes are registered, without podCIDRs are: %s", err, len(last.nodes), count, strings.Join(missing, ", "))
+	if more := len(rows) - most; more > 0 {
+		texts = append(texts, fmt.Sprintf("%d more", more))
+	}
+	return cmp.Or(strings.Join(texts, ", "), "none")
 }
 
 func printChanges(v, before view) {

@@ -95,10 +95,10 @@ func (v view) servedCount() (count int) {
 	return count
 }
 
-// missing are the Nodes without podCIDRs that have no good reason: a ClusterCIDR has room, or no event says why.
+// missing are the Nodes without podCIDRs although a ClusterCIDR that selects them has room.
 func (v view) missing() (rows []nodeRow) {
 	for _, node := range v.nodes {
-		if !node.served() && (node.couldBeServed || node.waitsBecause == "") {
+		if !node.served() && node.couldBeServed {
 			rows = append(rows, node)
 		}
 	}
