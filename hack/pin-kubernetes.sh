@@ -28,6 +28,12 @@ for dir in . hack/tools; do
 		args=(-require="k8s.io/kubernetes@$version")
 		for module in $staged; do
 			args+=(-replace="$module=$module@$staged_version")
+		done
+		go mod edit "${args[@]}"
+		go mod tidy
+		# Now every module that is needed is listed, staged ones that only Kubernetes requires at v0.0.0.
+		args=()
+		for module in $staged; do
 			if go mod edit -print | grep -q "^[[:space:]]*$module v"; then args+=(-require="$module@$staged_version"); fi
 		done
 		go mod edit "${args[@]}"
