@@ -5,13 +5,14 @@ set -euo pipefail
 
 compiler=$(go env CC)
 compiler=${compiler%% *}
-if command -v "$compiler" >/dev/null; then exit 0; fi
+found() { command -v "$compiler" >/dev/null; }
 
+if found; then exit 0; fi
 if [[ $EUID -eq 0 ]] && command -v apt-get >/dev/null; then
 	echo "installing gcc: the race detector needs a C compiler"
 	apt-get update --quiet=2
 	DEBIAN_FRONTEND=noninteractive apt-get install --quiet=2 --yes --no-install-recommends gcc libc6-dev
-	exit 0
+	if found; then exit 0; fi
 fi
 echo "The race detector needs a C compiler, and '$compiler' is not installed. Install gcc and the C library's headers" >&2
 echo "(Debian: sudo apt-get install gcc libc6-dev), or set CC to another compiler." >&2
