@@ -92,10 +92,10 @@ func (l *Ledger) blocks(p *Pool) (blocks []netip.Prefix, full []Family) {
 }
 
 // Reserve makes o the holder of the picked blocks, all or none, and moves the pool's cursors behind them. It reports
-// false, and changes nothing, if o holds anything already or a block overlaps what anyone holds: the pick was made
-// before something else changed, and has to be made again.
+// false, and changes nothing, if the pick is empty, if o holds anything already, or if a block overlaps what anyone
+// holds: then the pick was made before something else changed, and has to be made again.
 func (l *Ledger) Reserve(o Owner, pick Pick) bool {
-	if len(l.held[o]) > 0 || slices.ContainsFunc(pick.Blocks, l.taken.Overlaps) {
+	if len(pick.Blocks) == 0 || len(l.held[o]) > 0 || slices.ContainsFunc(pick.Blocks, l.taken.Overlaps) {
 		return false
 	}
 	l.Hold(o, pick.Blocks...)
@@ -150,7 +150,7 @@ func (l *Ledger) Release(o Owner) bool {
 // Held returns what o holds, in the order in which it was given. The caller must not change it.
 func (l *Ledger) Held(o Owner) []netip.Prefix { return l.held[o] }
 
-// Overlapping returns every holding that shares an address with p: those that contain p, widest first, then those
+// Overlapping returns every holding that shares an address with p, which has to be valid: those that contain p, widest first, then those
 // inside p in the order of their addresses; holders of the same prefix in the order of their kind and ID.
 func (l *Ledger) Overlapping(p netip.Prefix) []Holding {
 	var all []Holding
@@ -176,7 +176,7 @@ func (l *Ledger) Conflicts(o Owner) []Holding {
 }
 
 // Free returns how many blocks of r overlap nothing held by anyone; math.MaxUint64 stands for that many or more. It
-// visits every holding inside r, so it is for reports, not for choosing.
+// may visit every holding inside r, so it is for reports, not for choosing.
 func (l *Ledger) Free(r Range) uint64 { return l.taken.Free(r.Prefix, r.BlockBits) }
 
 // Cursor returns the address where the search for p's next block of family f starts, or the invalid address, which

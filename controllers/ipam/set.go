@@ -6,7 +6,7 @@ import (
 )
 
 // PrefixSet is a counted set of prefixes of both families: a prefix inserted twice is there until it is removed twice.
-// Members may overlap and nest. The zero value is the empty set.
+// Members may overlap and nest. The zero value is the empty set. All methods require valid prefixes.
 //
 // Each family is a path-compressed binary trie. Every node knows the shortest free aligned block below it, which lets
 // [PrefixSet.NextFree] skip what is full without looking inside; no operation depends on how many blocks a range has.
@@ -16,13 +16,13 @@ type PrefixSet struct {
 
 // node stands for the prefix key/bits.
 // Invariants: either count > 0, or both children are there. A child lies inside the half of the node that its index
-// names. free is freeBelow().
+// names. free is what updated computes.
 type node struct {
 	key   key
 	child [2]*node
 	count uint32 // insertions of exactly this prefix that were not removed
 	bits  uint8
-	free  uint8 // length of the shortest (so largest) prefix below that overlaps no member; none if there is none
+	free  uint8 // length of the shortest (so largest) prefix inside that overlaps no member at or below the node; none if there is none
 }
 
 // none is longer than any prefix: "no free block".
@@ -97,7 +97,7 @@ func (s *PrefixSet) NextFree(within netip.Prefix, bits int, from netip.Addr) (bl
 }
 
 // Free returns how many aligned blocks of the given length inside within overlap no member; math.MaxUint64 stands for
-// that many or more. Unlike the other methods it visits every member inside within.
+// that many or more. Unlike the other methods it may visit every member inside within.
 func (s *PrefixSet) Free(within netip.Prefix, bits int) uint64 {
 	within = within.Masked()
 	if bits < within.Bits() || bits > FamilyOf(within).Bits() {
@@ -214,11 +214,9 @@ func (n *node) largestFree(b uint8) uint8 {
 	}
 }
 
-// in returns the topmost node of half i of a region of length b in which n is the topmost node.
+// in returns the topmost node of half i of a region of length b in which n is the topmost node. Requires n != nil.
 func (n *node) in(b uint8, i int) *node {
 	switch {
-	case n == nil:
-		return nil
 	case n.bits == b:
 		return n.child[i]
 	case n.key.bit(b) == i:
