@@ -67,7 +67,7 @@ test: test-unit test-integration test-parity ## Run all tests
 test-unit: ## Run the unit tests with the race detector; wants a C compiler
 	@hack/ensure-c-compiler.sh
 	@echo "== unit tests"
-	CGO_ENABLED=1 go test -race ./apis/... ./cmd/... ./controllers/...
+	CGO_ENABLED=1 go test -race $$(go list -f '{{if or .TestGoFiles .XTestGoFiles}}{{.ImportPath}}{{end}}' ./apis/... ./cmd/... ./controllers/...)
 
 # Control planes share the machine badly, so these packages run one after the other; and they run programs that
 # go test's cache does not know, so their results are never taken from it.
