@@ -3,6 +3,7 @@ package manager
 import (
 	"context"
 	"fmt"
+	"net/netip"
 	"strings"
 
 	"github.com/spf13/pflag"
@@ -12,9 +13,12 @@ import (
 	"k8s.io/client-go/util/flowcontrol"
 	"k8s.io/kubernetes/cmd/kube-controller-manager/app"
 	"k8s.io/kubernetes/cmd/kube-controller-manager/names"
+	kubectrlmgrconfig "k8s.io/kubernetes/pkg/controller/apis/config"
+	nodeipamconfig "k8s.io/kubernetes/pkg/controller/nodeipam/config"
 	netutils "k8s.io/utils/net"
 
 	"github.com/multicidr/controller-manager/apis/generated/clientset/versioned"
+	networkingv1 "github.com/multicidr/controller-manager/apis/networking/v1"
 	"github.com/multicidr/controller-manager/controllers/ipam"
 	"github.com/multicidr/controller-manager/controllers/nodeipam"
 )
@@ -91,13 +95,44 @@ func (f *nodeIPAMFlags) newController(_ context.Context, c Context) (app.Control
 	if err != nil {
 		return nil, fmt.Errorf("create the client for ClusterCIDRs: %w", err)
 	}
+	shared, serviceRange := c.ComponentConfig.KubeCloudShared, serviceRangeOf(c.ComponentConfig.NodeIPAMController)
+	var fromFlags *networkingv1.ClusterCIDRSpec
+	if shared.AllocateNodeCIDRs {
+		if fromFlags, err = flagsOf(c.ComponentConfig).Spec(); err != nil {
+			return nil, err
+		}
+	}
+	var serviceRanges []netip.Prefix
+	if serviceRange != "" {
+		if serviceRanges, err = nodeipam.ParseCIDRs("--service-cluster-ip-range", serviceRange); err != nil {
+			return nil, err
+		}
+	}
 	return nodeipam.New(nodeipam.Config{
 		Client:            client,
 		ClusterCIDRClient: clusterCIDRClient,
 		Nodes:             c.InformerFactory.Core().V1().Nodes(),
-		PrimaryFamily:     primaryFamily(c.ComponentConfig.KubeCloudShared.ClusterCIDR, c.ComponentConfig.NodeIPAMController.ServiceCIDR),
+		ServiceCIDRs:      c.InformerFactory.Networking().V1().ServiceCIDRs(),
+		ServiceRanges:     serviceRanges,
+		FromFlags:         fromFlags,
+		PrimaryFamily:     primaryFamily(shared.ClusterCIDR, serviceRange),
 		Workers:           int(f.syncs),
 	})
+}
+
+// flagsOf are the flags of the in-tree allocator.
+func flagsOf(c kubectrlmgrconfig.KubeControllerManagerConfiguration) nodeipam.Flags {
+	return nodeipam.Flags{
+		ClusterCIDR:      c.KubeCloudShared.ClusterCIDR,
+		NodeMaskSize:     c.NodeIPAMController.NodeCIDRMaskSize,
+		NodeMaskSizeIPv4: c.NodeIPAMController.NodeCIDRMaskSizeIPv4,
+		NodeMaskSizeIPv6: c.NodeIPAMController.NodeCIDRMaskSizeIPv6,
+	}
+}
+
+// serviceRangeOf is --service-cluster-ip-range as it was written; upstream's options take it apart.
+func serviceRangeOf(c nodeipamconfig.NodeIPAMControllerConfiguration) string {
+	return strings.Trim(c.ServiceCIDR+","+c.SecondaryServiceCIDR, ",")
 }
 
 // primaryFamily is the family of the first CIDR in --cluster-cidr, else of --service-cluster-ip-range, else IPv4. It comes

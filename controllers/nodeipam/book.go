@@ -2,6 +2,7 @@ package nodeipam
 
 import (
 	"cmp"
+	"iter"
 	"maps"
 	"net/netip"
 	"slices"
@@ -18,13 +19,17 @@ import (
 // book is all that the controller knows: the pools, who holds what, which Node belongs to which pool, who waits. It
 // makes no calls and reads no clock. Not safe for concurrent use: Controller.with holds the lock.
 type book struct {
-	ledger  ipam.Ledger
-	pools   map[string]*pool       // by the ClusterCIDR's name
-	nodes   map[string]*nodeEntry  // by name: Nodes that show podCIDRs or have a reservation
-	names   map[types.UID]string   // of the Nodes in nodes
-	waiting map[string]waitingNode // by name
-	// changed: something became free or a pool became another, which may let a waiting Node be served or a ClusterCIDR go.
-	changed bool
+	ledger ipam.Ledger
+	// addresses are the Nodes' own. They take nothing from a pool; that they lie in one is reported.
+	addresses ipam.Ledger
+	pools     map[string]*pool       // by the ClusterCIDR's name
+	nodes     map[string]*nodeEntry  // by name: all Nodes that hold anything
+	names     map[types.UID]string   // of the Nodes in nodes
+	waiting   map[string]waitingNode // by name
+
+	// What happened since effects was called:
+	changed bool            // something became free or a pool became another, which may help a waiting Node or let a ClusterCIDR go
+	touched map[string]bool // pools whose status may be another
 }
 
 type nodeEntry struct {
@@ -36,8 +41,9 @@ type nodeEntry struct {
 }
 
 type waitingNode struct {
-	since time.Time // the Node's creation
-	said  string    // the reasons in the last event about it
+	since    time.Time // the Node's creation
+	refusals []refusal
+	said     string // the reasons in the last event about it
 }
 
 // reservation is what is to be written into a Node.
@@ -58,36 +64,66 @@ func newBook() *book {
 		nodes:   map[string]*nodeEntry{},
 		names:   map[types.UID]string{},
 		waiting: map[string]waitingNode{},
+		touched: map[string]bool{},
 	}
 }
 
 func ownerOf(uid types.UID) ipam.Owner { return ipam.Owner{Kind: ipam.Node, ID: string(uid)} }
 
-// observe enters the podCIDRs that a Node shows as what it holds, whoever wrote them.
-func (b *book) observe(node *v1.Node, blocks []netip.Prefix) {
-	e := b.enter(node)
-	e.pool = node.Annotations[networkingv1.AnnotationClusterCIDR]
+// observe enters what a Node shows: its addresses, and its podCIDRs, if any, as what it holds, whoever wrote them.
+func (b *book) observe(node *v1.Node, blocks, addresses []netip.Prefix) {
+	b.replaced(node)
+	owner := ownerOf(node.UID)
+	if len(addresses) > 0 || len(blocks) > 0 {
+		b.enter(node)
+	}
+	if before := b.addresses.Held(owner); !slices.Equal(before, addresses) {
+		b.touch(before...)
+		b.touch(addresses...)
+		b.addresses.Hold(owner, addresses...)
+	}
+	if len(blocks) == 0 {
+		return // what is reserved for it stays so
+	}
 	delete(b.waiting, node.Name)
-	before := b.ledger.Held(ownerOf(node.UID))
-	b.ledger.Hold(ownerOf(node.UID), blocks...)
+	if e, annotated := b.nodes[node.Name], node.Annotations[networkingv1.AnnotationClusterCIDR]; e.pool != annotated {
+		e.pool = annotated
+		b.touch(blocks...)
+	}
+	b.hold(owner, blocks)
+}
+
+// hold makes blocks all that owner holds, and notes what that may change for others.
+func (b *book) hold(owner ipam.Owner, blocks []netip.Prefix) {
+	before := b.ledger.Held(owner)
+	if slices.Equal(before, blocks) {
+		return
+	}
 	for _, block := range before {
 		b.changed = b.changed || !slices.Contains(blocks, block)
 	}
+	b.touch(before...)
+	b.touch(blocks...)
+	b.ledger.Hold(owner, blocks...)
 }
 
 // gone frees all that a Node of this name holds: there is no such Node any more.
 func (b *book) gone(name string) {
 	delete(b.waiting, name)
-	if e, ok := b.nodes[name]; ok {
-		b.changed = b.ledger.Release(ownerOf(e.uid)) || b.changed
-		delete(b.nodes, name)
-		delete(b.names, e.uid)
+	e, ok := b.nodes[name]
+	if !ok {
+		return
 	}
+	owner := ownerOf(e.uid)
+	b.hold(owner, nil)
+	b.touch(b.addresses.Held(owner)...)
+	b.addresses.Release(owner)
+	delete(b.nodes, name)
+	delete(b.names, e.uid)
 }
 
 // enter returns the Node's entry.
 func (b *book) enter(node *v1.Node) *nodeEntry {
-	b.replaced(node)
 	e, ok := b.nodes[node.Name]
 	if !ok {
 		e = &nodeEntry{uid: node.UID}
@@ -124,13 +160,14 @@ func (b *book) reserve(node *v1.Node) (_ reservation, _ []refusal, ok bool) {
 	if pick, ok := b.ledger.Pick(pools...); ok && b.ledger.Reserve(owner, pick) {
 		b.enter(node).pool = pick.Pool.Name
 		delete(b.waiting, node.Name)
+		b.touch(pick.Blocks...)
 		return reservation{pool: pick.Pool.Name, blocks: pick.Blocks}, nil, true
 	}
 	refusals := make([]refusal, len(candidates))
 	for i, p := range candidates {
 		refusals[i] = refusal{pool: p, full: b.ledger.Full(&p.Pool)}
 	}
-	b.waiting[node.Name] = waitingNode{since: node.CreationTimestamp.Time, said: b.waiting[node.Name].said}
+	b.waiting[node.Name] = waitingNode{since: node.CreationTimestamp.Time, refusals: refusals, said: b.waiting[node.Name].said}
 	return reservation{}, refusals, false
 }
 
@@ -158,16 +195,23 @@ func (b *book) candidates(node *v1.Node) []*pool {
 
 // setPool enters a pool in place of the one of the same name.
 func (b *book) setPool(p *pool) {
-	if old, ok := b.pools[p.Name]; ok {
-		if old.equal(p) {
-			return
-		}
-		if old.ID != p.ID {
-			b.dropPool(p.Name)
+	old, known := b.pools[p.Name]
+	if known && old.equal(p) {
+		return
+	}
+	if known && old.ID != p.ID {
+		b.dropPool(p.Name)
+		known = false
+	}
+	if !known {
+		// Where an earlier process left off. From now on we know better than the object.
+		for family, cursor := range p.cursors {
+			b.ledger.SetCursor(&p.Pool, family, cursor)
 		}
 	}
 	b.pools[p.Name] = p
-	b.ledger.Hold(exclusionsOf(p), p.excluded...)
+	b.hold(exclusionsOf(p), p.excluded)
+	b.touchPool(p)
 	b.changed = true
 }
 
@@ -178,24 +222,42 @@ func (b *book) dropPool(name string) {
 		return
 	}
 	b.ledger.Forget(&p.Pool)
-	b.ledger.Release(exclusionsOf(p))
+	b.hold(exclusionsOf(p), nil)
 	delete(b.pools, name)
+	b.touchPool(p)
 	b.changed = true
 }
 
 func exclusionsOf(p *pool) ipam.Owner { return ipam.Owner{Kind: ipam.Exclusion, ID: p.ID} }
 
+// setService enters what a source of service ranges, a ServiceCIDR or a flag, has now; none when it is gone.
+func (b *book) setService(source string, ranges []netip.Prefix) {
+	b.hold(ipam.Owner{Kind: ipam.Service, ID: source}, ranges)
+}
+
+// members yields the UIDs of the Nodes that belong to p, each once, in the order of their first block in p.
+func (b *book) members(p *pool) iter.Seq[types.UID] {
+	return func(yield func(types.UID) bool) {
+		seen := map[types.UID]bool{}
+		for _, r := range p.Ranges {
+			for _, h := range b.ledger.Overlapping(r.Prefix) {
+				uid := types.UID(h.Owner.ID)
+				if h.Owner.Kind != ipam.Node || seen[uid] || !b.belongs(uid, p) {
+					continue
+				}
+				if seen[uid] = true; !yield(uid) {
+					return
+				}
+			}
+		}
+	}
+}
+
 // inUse reports whether a Node belongs to the pool of this name.
 func (b *book) inUse(name string) bool {
-	p, ok := b.pools[name]
-	if !ok {
-		return false
-	}
-	for _, r := range p.Ranges {
-		for _, h := range b.ledger.Overlapping(r.Prefix) {
-			if h.Owner.Kind == ipam.Node && b.belongs(types.UID(h.Owner.ID), p) {
-				return true
-			}
+	if p, ok := b.pools[name]; ok {
+		for range b.members(p) {
+			return true
 		}
 	}
 	return false
@@ -214,15 +276,21 @@ func (b *book) belongs(uid types.UID, p *pool) bool {
 	return slices.ContainsFunc(blocks, p.contains)
 }
 
-// conflicts returns the names of the other Nodes that hold addresses which a Node holds, and what they hold.
-func (b *book) conflicts(uid types.UID) map[string]netip.Prefix {
-	others := map[string]netip.Prefix{}
-	for _, h := range b.ledger.Conflicts(ownerOf(uid)) {
-		if h.Owner.Kind == ipam.Node {
-			others[b.names[types.UID(h.Owner.ID)]] = h.Prefix
-		}
+// conflicts returns what others hold of the addresses that a Node holds; exclusions do not count.
+func (b *book) conflicts(uid types.UID) []ipam.Holding {
+	return slices.DeleteFunc(b.ledger.Conflicts(ownerOf(uid)), func(h ipam.Holding) bool { return h.Owner.Kind == ipam.Exclusion })
+}
+
+// nameOf writes an owner for people.
+func (b *book) nameOf(o ipam.Owner) string {
+	switch o.Kind {
+	case ipam.Node:
+		return "Node " + b.names[types.UID(o.ID)]
+	case ipam.Service:
+		return "service range " + o.ID
+	default:
+		return "an exclusion"
 	}
-	return others
 }
 
 // outside reports whether there are pools but none contains any of the blocks.
@@ -235,19 +303,47 @@ func (b *book) outside(blocks []netip.Prefix) bool {
 	return len(b.pools) > 0
 }
 
-// toWake returns whom the changes since the last call may help: the waiting Nodes, oldest first, and the ClusterCIDRs that are being deleted.
-func (b *book) toWake() (nodes, pools []string) {
+// touch notes that the status of the pools around these prefixes may be another.
+func (b *book) touch(prefixes ...netip.Prefix) {
+	for _, prefix := range prefixes {
+		for name, p := range b.pools {
+			if p.overlaps(prefix) {
+				b.touched[name] = true
+			}
+		}
+	}
+}
+
+func (b *book) touchPool(p *pool) {
+	b.touched[p.Name] = true
+	for _, r := range p.Ranges {
+		b.touch(r.Prefix)
+	}
+}
+
+// effects is whom changes of the book may concern.
+type effects struct {
+	nodes        []string // that wait, oldest first
+	terminating  []string // ClusterCIDRs that may be able to go
+	clusterCIDRs []string // whose status may be another
+}
+
+// effects returns whom the changes since the last call may concern.
+func (b *book) effects() effects {
+	e := effects{clusterCIDRs: slices.Sorted(maps.Keys(b.touched))}
+	clear(b.touched)
 	if !b.changed {
-		return nil, nil
+		return e
 	}
 	b.changed = false
-	nodes = slices.SortedFunc(maps.Keys(b.waiting), func(x, y string) int {
+	e.nodes = slices.SortedFunc(maps.Keys(b.waiting), func(x, y string) int {
 		return cmp.Or(b.waiting[x].since.Compare(b.waiting[y].since), strings.Compare(x, y))
 	})
 	for name, p := range b.pools {
 		if p.State == ipam.Terminating {
-			pools = append(pools, name)
+			e.terminating = append(e.terminating, name)
 		}
 	}
-	return nodes, pools
+	slices.Sort(e.terminating)
+	return e
 }

@@ -52,7 +52,7 @@ func reserve(n *v1.Node) step {
 
 // shows says that a Node has podCIDRs.
 func shows(n *v1.Node, cidrs ...string) step {
-	return func(b *book) string { b.observe(n, pfxs(cidrs...)); return "" }
+	return func(b *book) string { b.observe(n, pfxs(cidrs...), nil); return "" }
 }
 
 func gone(name string) step {
@@ -69,9 +69,8 @@ func drop(clusterCIDR string) step {
 
 // woken tells whom the steps since the last call woke.
 func woken(b *book) string {
-	nodes, pools := b.toWake()
-	slices.Sort(pools)
-	return strings.Join(append(nodes, pools...), " ")
+	e := b.effects()
+	return strings.Join(append(e.nodes, e.terminating...), " ")
 }
 
 func inUse(clusterCIDR string) step {
@@ -275,7 +274,7 @@ func TestNothingLeaks(t *testing.T) {
 		for i := range 40 { // more than there are blocks
 			n := node(fmt.Sprint("n", i))
 			if r, _, ok := b.reserve(n); ok && i%2 == 0 {
-				b.observe(n, r.blocks)
+				b.observe(n, r.blocks, nil)
 			}
 		}
 		for i := range 40 {
@@ -283,7 +282,8 @@ func TestNothingLeaks(t *testing.T) {
 		}
 	}
 	b.dropPool("a")
-	if len(b.nodes)+len(b.names)+len(b.waiting)+len(b.pools) > 0 || len(b.ledger.Overlapping(pfx("0.0.0.0/0"))) > 0 {
+	b.effects()
+	if len(b.touched)+len(b.nodes)+len(b.names)+len(b.waiting)+len(b.pools) > 0 || len(b.ledger.Overlapping(pfx("0.0.0.0/0"))) > 0 {
 		t.Errorf("left in the book: %+v", b)
 	}
 }
@@ -295,7 +295,7 @@ func TestFindings(t *testing.T) {
 		n := node(name)
 		n.Spec.PodCIDRs = cidrs
 		blocks, _ := podCIDRsOf(n)
-		b.observe(n, blocks)
+		b.observe(n, blocks, nil)
 		return n
 	}
 	inside := show("inside", "10.0.0.0/24")
@@ -309,8 +309,8 @@ func TestFindings(t *testing.T) {
 	}{
 		"nothing wrong":                  {inside, map[string]string{}},
 		"in no ClusterCIDR":              {outside, map[string]string{ReasonOutsideRanges: "[172.16.0.0/24] lie in no ClusterCIDR"}},
-		"shared, said of the one":        {twin, map[string]string{ReasonConflict: "with those of other (10.0.1.128/25)"}},
-		"shared, said of the other":      {other, map[string]string{ReasonConflict: "with those of twin (10.0.1.0/24)"}},
+		"shared, said of the one":        {twin, map[string]string{ReasonConflict: "share addresses with Node other (10.0.1.128/25)"}},
+		"shared, said of the other":      {other, map[string]string{ReasonConflict: "share addresses with Node twin (10.0.1.0/24)"}},
 		"unreadable, what can be counts": {garbled, map[string]string{ReasonUnreadable: `["ten"] cannot be read`}},
 	} {
 		t.Run(name, func(t *testing.T) {
@@ -349,7 +349,7 @@ func TestNotAvailableSaysWhatToDo(t *testing.T) {
 		"no ClusterCIDR":  {nil, 0, "No ClusterCIDR exists. Create one that selects this Node."},
 		"none matches":    {nil, 3, "None of the 3 ClusterCIDRs selects this Node. Change its labels or create a ClusterCIDR that selects it."},
 		"one is full":     {[]refusal{full("a")}, 3, "No ClusterCIDR that selects this Node can serve it: a is full (IPv4 and IPv6). Create another one, or delete Nodes that are not needed."},
-		"more than a few": {many, 3000, "a-name-of-some-length-7 is full (IPv4 and IPv6); 1992 more. Create another one"},
+		"more than a few": {many, 3000, "a-name-of-some-length-9 is full (IPv4 and IPv6); 1990 more. Create another one"},
 	} {
 		t.Run(name, func(t *testing.T) {
 			got := notAvailable(tc.refusals, tc.pools)

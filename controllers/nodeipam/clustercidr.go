@@ -20,8 +20,11 @@ func (c *Controller) syncClusterCIDR(ctx context.Context, name string) error {
 	cc, err := c.clusterCIDRs.Get(name)
 	switch {
 	case apierrors.IsNotFound(err):
-		c.with(func(b *book) { b.dropPool(name) })
-		return nil
+		c.with(func(b *book) {
+			b.dropPool(name)
+			delete(c.statusWritten, name)
+		})
+		return c.followFlags(ctx)
 	case err != nil:
 		return err
 	}
@@ -46,7 +49,13 @@ func (c *Controller) syncClusterCIDR(ctx context.Context, name string) error {
 		failed.problem = "its finalizer cannot be added: " + err.Error()
 		c.with(func(b *book) { b.setPool(&failed) })
 	}
-	return err
+	if err != nil {
+		return err
+	}
+	if _, ok := cc.Labels[networkingv1.LabelCreatedFromFlags]; ok {
+		return c.followFlags(ctx)
+	}
+	return nil
 }
 
 func (c *Controller) patchFinalizers(ctx context.Context, cc *networkingv1.ClusterCIDR, present bool) error {

@@ -24,6 +24,8 @@ type pool struct {
 	ipam.Pool
 	terms    []term // of the nodeSelector; only read if Selective
 	excluded []netip.Prefix
+	// cursors is where the status says that the search goes on. Only read when the pool is new to the book.
+	cursors map[ipam.Family]netip.Addr
 	// problem says why State is Invalid, or what Pending waits for if that failed. For people.
 	problem string
 }
@@ -67,6 +69,9 @@ func compile(cc *networkingv1.ClusterCIDR) *pool {
 		}
 		p.excluded = append(p.excluded, excluded)
 	}
+
+	p.addCursor(ipam.IPv4, cc.Status.IPv4)
+	p.addCursor(ipam.IPv6, cc.Status.IPv6)
 
 	switch {
 	case cc.DeletionTimestamp != nil:
@@ -124,6 +129,19 @@ func (p *pool) addSelector(selector *v1.NodeSelector) error {
 	return nil
 }
 
+// addCursor reads a cursor from the status. One that cannot be read is none: the search starts at the range's start.
+func (p *pool) addCursor(family ipam.Family, status *networkingv1.RangeStatus) {
+	if status == nil {
+		return
+	}
+	if cursor, err := netip.ParseAddr(status.Cursor); err == nil {
+		if p.cursors == nil {
+			p.cursors = map[ipam.Family]netip.Addr{}
+		}
+		p.cursors[family] = cursor
+	}
+}
+
 // aboutToServe reports whether p waits for its finalizer only, which has not failed so far.
 func (p *pool) aboutToServe() bool { return p.State == ipam.Pending && p.problem == "" }
 
@@ -152,6 +170,11 @@ func (p *pool) contains(block netip.Prefix) bool {
 	return slices.ContainsFunc(p.Ranges, func(r ipam.Range) bool {
 		return r.Prefix.Bits() <= block.Bits() && r.Prefix.Contains(block.Addr())
 	})
+}
+
+// overlaps reports whether a prefix shares an address with one of p's ranges.
+func (p *pool) overlaps(prefix netip.Prefix) bool {
+	return slices.ContainsFunc(p.Ranges, func(r ipam.Range) bool { return r.Prefix.Overlaps(prefix) })
 }
 
 // canonical writes a selector so that two that say the same in another order are the same text: values, requirements
@@ -204,4 +227,16 @@ func podCIDRsOf(node *v1.Node) (blocks []netip.Prefix, unreadable []string) {
 		blocks = append(blocks, block)
 	}
 	return blocks, unreadable
+}
+
+// addressesOf returns a Node's own addresses, each as a prefix of full length. A host name is none.
+func addressesOf(node *v1.Node) []netip.Prefix {
+	var addresses []netip.Prefix
+	for _, a := range node.Status.Addresses {
+		if addr, err := netip.ParseAddr(a.Address); err == nil {
+			addr = addr.Unmap().WithZone("")
+			addresses = append(addresses, netip.PrefixFrom(addr, addr.BitLen()))
+		}
+	}
+	return addresses
 }

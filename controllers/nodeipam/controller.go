@@ -2,28 +2,26 @@ package nodeipam
 
 import (
 	"context"
+	"net/netip"
 	"sync"
 	"sync/atomic"
 	"time"
 
-	v1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/api/meta"
-	"k8s.io/apimachinery/pkg/runtime"
 	utilruntime "k8s.io/apimachinery/pkg/util/runtime"
 	"k8s.io/apimachinery/pkg/util/wait"
 	coreinformers "k8s.io/client-go/informers/core/v1"
+	networkinginformers "k8s.io/client-go/informers/networking/v1"
 	"k8s.io/client-go/kubernetes"
-	kubescheme "k8s.io/client-go/kubernetes/scheme"
-	v1core "k8s.io/client-go/kubernetes/typed/core/v1"
 	corelisters "k8s.io/client-go/listers/core/v1"
+	networkinglisters "k8s.io/client-go/listers/networking/v1"
 	"k8s.io/client-go/tools/cache"
-	"k8s.io/client-go/tools/record"
 	"k8s.io/client-go/util/workqueue"
 	"k8s.io/klog/v2"
 
 	"github.com/multicidr/controller-manager/apis/generated/clientset/versioned"
 	"github.com/multicidr/controller-manager/apis/generated/informers/externalversions"
-	networkinglisters "github.com/multicidr/controller-manager/apis/generated/listers/networking/v1"
+	clustercidrlisters "github.com/multicidr/controller-manager/apis/generated/listers/networking/v1"
 	networkingv1 "github.com/multicidr/controller-manager/apis/networking/v1"
 	"github.com/multicidr/controller-manager/controllers/ipam"
 )
@@ -38,7 +36,7 @@ const (
 	retryMax   = 10 * time.Second
 )
 
-// Config is what a Controller is made from. All fields are required.
+// Config is what a Controller is made from. Clients, Nodes and Workers are required.
 type Config struct {
 	// Client patches Nodes and writes events.
 	Client kubernetes.Interface
@@ -46,6 +44,12 @@ type Config struct {
 	ClusterCIDRClient versioned.Interface
 	// Nodes is the shared informer; whoever made it starts it.
 	Nodes coreinformers.NodeInformer
+	// ServiceCIDRs is the shared informer of ServiceCIDRs; nil if the cluster does not have that API.
+	ServiceCIDRs networkinginformers.ServiceCIDRInformer
+	// ServiceRanges are never handed out, beside those of ServiceCIDRs: what --service-cluster-ip-range says.
+	ServiceRanges []netip.Prefix
+	// FromFlags is what there has to be a ClusterCIDR for, because the flags of the in-tree allocator say so; nil for none.
+	FromFlags *networkingv1.ClusterCIDRSpec
 	// PrimaryFamily is the family that comes first in podCIDRs.
 	PrimaryFamily ipam.Family
 	// Workers is how many Nodes are written at a time.
@@ -56,61 +60,87 @@ type Config struct {
 type Controller struct {
 	client            kubernetes.Interface
 	clusterCIDRClient versioned.Interface
+	flags             *networkingv1.ClusterCIDRSpec
 	primary           ipam.Family
 	workers           int
 
-	nodes              corelisters.NodeLister
-	nodesSynced        cache.InformerSynced
-	clusterCIDRs       networkinglisters.ClusterCIDRLister
-	clusterCIDRsSynced cache.InformerSynced
-	informers          externalversions.SharedInformerFactory
+	nodes        corelisters.NodeLister
+	clusterCIDRs clustercidrlisters.ClusterCIDRLister
+	serviceCIDRs networkinglisters.ServiceCIDRLister // nil without that API
+	informers    externalversions.SharedInformerFactory
+	synced       []cache.InformerSynced
 
-	nodeQueue        workqueue.TypedRateLimitingInterface[string]
-	clusterCIDRQueue workqueue.TypedRateLimitingInterface[string]
-	broadcaster      record.EventBroadcaster
-	recorder         record.EventRecorder
+	nodeQueue        queue
+	clusterCIDRQueue queue
+	serviceCIDRQueue queue
+	statusQueue      queue // of ClusterCIDRs
 
 	mu   sync.Mutex // held for computing only, never across a call to the API server
 	book *book
+	// statusWritten is when each ClusterCIDR's status was last written.
+	statusWritten map[string]time.Time
 
 	// waitsFor says, for people, what Run waits for before it starts to serve; nil once it does.
 	waitsFor atomic.Pointer[string]
 }
 
+type queue = workqueue.TypedRateLimitingInterface[string]
+
 // New makes a controller. It does no I/O.
 func New(cfg Config) (*Controller, error) {
 	factory := externalversions.NewSharedInformerFactoryWithOptions(cfg.ClusterCIDRClient, 0, externalversions.WithTransform(stripManagedFields))
 	clusterCIDRs := factory.Networking().V1().ClusterCIDRs()
-
-	scheme := runtime.NewScheme()
-	utilruntime.Must(kubescheme.AddToScheme(scheme))
-	utilruntime.Must(networkingv1.AddToScheme(scheme)) // else no event can refer to a ClusterCIDR
-	broadcaster := record.NewBroadcaster()
-
 	c := &Controller{
-		client:             cfg.Client,
-		clusterCIDRClient:  cfg.ClusterCIDRClient,
-		primary:            cfg.PrimaryFamily,
-		workers:            cfg.Workers,
-		nodes:              cfg.Nodes.Lister(),
-		nodesSynced:        cfg.Nodes.Informer().HasSynced,
-		clusterCIDRs:       clusterCIDRs.Lister(),
-		clusterCIDRsSynced: clusterCIDRs.Informer().HasSynced,
-		informers:          factory,
-		nodeQueue:          newQueue("multi_cidr_node_ipam_nodes"),
-		clusterCIDRQueue:   newQueue("multi_cidr_node_ipam_clustercidrs"),
-		broadcaster:        broadcaster,
-		recorder:           broadcaster.NewRecorder(scheme, v1.EventSource{Component: Name}),
-		book:               newBook(),
+		client:            cfg.Client,
+		clusterCIDRClient: cfg.ClusterCIDRClient,
+		flags:             cfg.FromFlags,
+		primary:           cfg.PrimaryFamily,
+		workers:           cfg.Workers,
+		nodes:             cfg.Nodes.Lister(),
+		clusterCIDRs:      clusterCIDRs.Lister(),
+		informers:         factory,
+		nodeQueue:         newQueue("nodes"),
+		clusterCIDRQueue:  newQueue("clustercidrs"),
+		serviceCIDRQueue:  newQueue("servicecidrs"),
+		statusQueue:       newQueue("status"),
+		book:              newBook(),
+		statusWritten:     map[string]time.Time{},
 	}
 	c.setWaitsFor("the start")
-	if _, err := cfg.Nodes.Informer().AddEventHandler(enqueueTo(c.nodeQueue)); err != nil {
+	c.book.setService(flagServiceRanges, cfg.ServiceRanges)
+
+	if err := c.watch(cfg.Nodes.Informer(), c.nodeQueue); err != nil {
 		return nil, err
 	}
-	if _, err := clusterCIDRs.Informer().AddEventHandler(enqueueTo(c.clusterCIDRQueue)); err != nil {
+	if err := c.watch(clusterCIDRs.Informer(), c.clusterCIDRQueue); err != nil {
 		return nil, err
+	}
+	if cfg.ServiceCIDRs != nil {
+		c.serviceCIDRs = cfg.ServiceCIDRs.Lister()
+		if err := c.watch(cfg.ServiceCIDRs.Informer(), c.serviceCIDRQueue); err != nil {
+			return nil, err
+		}
 	}
 	return c, nil
+}
+
+// watch makes every event of an informer put the object's name on a queue, and the start wait for the informer.
+func (c *Controller) watch(informer cache.SharedIndexInformer, queue queue) error {
+	enqueue := func(obj any) {
+		name, err := cache.DeletionHandlingObjectToName(obj)
+		if err != nil {
+			utilruntime.HandleError(err)
+			return
+		}
+		queue.Add(name.Name)
+	}
+	c.synced = append(c.synced, informer.HasSynced)
+	_, err := informer.AddEventHandler(cache.ResourceEventHandlerFuncs{
+		AddFunc:    enqueue,
+		UpdateFunc: func(_, obj any) { enqueue(obj) },
+		DeleteFunc: enqueue,
+	})
+	return err
 }
 
 // stripManagedFields keeps what nobody here reads out of the cache.
@@ -121,28 +151,11 @@ func stripManagedFields(obj any) (any, error) {
 	return obj, nil
 }
 
-func newQueue(name string) workqueue.TypedRateLimitingInterface[string] {
+func newQueue(of string) queue {
 	return workqueue.NewTypedRateLimitingQueueWithConfig(
 		workqueue.NewTypedItemExponentialFailureRateLimiter[string](retryFirst, retryMax),
-		workqueue.TypedRateLimitingQueueConfig[string]{Name: name},
+		workqueue.TypedRateLimitingQueueConfig[string]{Name: "multi_cidr_node_ipam_" + of},
 	)
-}
-
-// enqueueTo returns handlers that put the names of objects on a queue.
-func enqueueTo(queue workqueue.TypedRateLimitingInterface[string]) cache.ResourceEventHandler {
-	enqueue := func(obj any) {
-		name, err := cache.DeletionHandlingObjectToName(obj)
-		if err != nil {
-			utilruntime.HandleError(err)
-			return
-		}
-		queue.Add(name.Name)
-	}
-	return cache.ResourceEventHandlerFuncs{
-		AddFunc:    enqueue,
-		UpdateFunc: func(_, obj any) { enqueue(obj) },
-		DeleteFunc: enqueue,
-	}
 }
 
 // Name makes Controller one that the manager can run.
@@ -155,19 +168,19 @@ func (c *Controller) Run(ctx context.Context) {
 	logger.Info("Starting controller", "controller", Name)
 	defer logger.Info("Stopped controller", "controller", Name)
 
-	c.broadcaster.StartRecordingToSink(&v1core.EventSinkImpl{Interface: c.client.CoreV1().Events("")})
-	defer c.broadcaster.Shutdown()
-
 	var wg sync.WaitGroup
 	defer wg.Wait()
-	defer c.nodeQueue.ShutDown()
-	defer c.clusterCIDRQueue.ShutDown()
 	defer c.informers.Shutdown()
+	for _, queue := range []queue{c.nodeQueue, c.clusterCIDRQueue, c.serviceCIDRQueue, c.statusQueue} {
+		defer queue.ShutDown()
+	}
 
 	if !c.start(ctx) {
 		return
 	}
 	wg.Go(func() { work(ctx, c.clusterCIDRQueue, c.syncClusterCIDR) })
+	wg.Go(func() { work(ctx, c.serviceCIDRQueue, c.syncServiceCIDR) })
+	wg.Go(func() { work(ctx, c.statusQueue, c.syncStatus) })
 	for range c.workers {
 		wg.Go(func() { work(ctx, c.nodeQueue, c.syncNode) })
 	}
@@ -175,7 +188,7 @@ func (c *Controller) Run(ctx context.Context) {
 }
 
 // work calls sync for names from the queue until ctx is done and the queue is shut down. What is queued then stays undone.
-func work(ctx context.Context, queue workqueue.TypedRateLimitingInterface[string], sync func(context.Context, string) error) {
+func work(ctx context.Context, queue queue, sync func(context.Context, string) error) {
 	one := func(ctx context.Context) (more bool) {
 		name, quit := queue.Get()
 		if quit {
@@ -200,16 +213,19 @@ func work(ctx context.Context, queue workqueue.TypedRateLimitingInterface[string
 	}, time.Second)
 }
 
-// with runs f on the book, alone, and then wakes whom its changes may help.
+// with runs f on the book, alone, and then wakes whom its changes may concern.
 func (c *Controller) with(f func(*book)) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	f(c.book)
-	nodes, clusterCIDRs := c.book.toWake()
-	for _, name := range clusterCIDRs {
+	e := c.book.effects()
+	for _, name := range e.terminating {
 		c.clusterCIDRQueue.Add(name)
 	}
-	for _, name := range nodes {
+	for _, name := range e.nodes {
 		c.nodeQueue.Add(name)
+	}
+	for _, name := range e.clusterCIDRs {
+		c.statusQueue.AddAfter(name, time.Until(c.statusWritten[name].Add(statusInterval)))
 	}
 }

@@ -1,21 +1,28 @@
 package nodeipam
 
 import (
+	"context"
 	"fmt"
-	"maps"
+	"hash/fnv"
 	"slices"
 	"strings"
+	"time"
 
 	v1 "k8s.io/api/core/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/types"
+	"k8s.io/klog/v2"
 
+	networkingv1 "github.com/multicidr/controller-manager/apis/networking/v1"
 	"github.com/multicidr/controller-manager/controllers/ipam"
 )
 
-// Reasons of the events on Nodes, all of type Warning.
+// Reasons of events, all of type Warning. On Nodes:
 const (
 	// ReasonNotAvailable: no ClusterCIDR can serve the Node. It is served as soon as one can.
 	ReasonNotAvailable = "CIDRNotAvailable"
-	// ReasonConflict: the Node holds addresses that another Node holds too.
+	// ReasonConflict: the Node holds addresses that another Node or a service range has too.
 	ReasonConflict = "CIDRConflict"
 	// ReasonOutsideRanges: no ClusterCIDR contains any podCIDR of the Node.
 	ReasonOutsideRanges = "CIDROutsideRanges"
@@ -23,8 +30,76 @@ const (
 	ReasonUnreadable = "CIDRUnreadable"
 )
 
-// maxNamed bounds how many objects a message names; an event's message has at most 1,024 bytes.
-const maxNamed = 8
+// And on ClusterCIDRs:
+const (
+	// ReasonExhausted: a family has no free block any more.
+	ReasonExhausted = "Exhausted"
+	// ReasonDeletionBlocked: it was deleted, and Nodes belong to it.
+	ReasonDeletionBlocked = "DeletionBlocked"
+	// ReasonInvalid: it breaks a rule and serves nobody.
+	ReasonInvalid = "Invalid"
+)
+
+const (
+	// maxNamed bounds how many objects a message names.
+	maxNamed = 10
+	// maxMessage is the longest message of an event that every API for events takes, in bytes.
+	maxMessage = 1024
+	// maxSubjectInName leaves room for the rest of an event's name, which has at most 253 characters.
+	maxSubjectInName = 200
+)
+
+func subjectOf(cc *networkingv1.ClusterCIDR) v1.ObjectReference {
+	return v1.ObjectReference{APIVersion: networkingv1.SchemeGroupVersion.String(), Kind: "ClusterCIDR", Name: cc.Name, UID: cc.UID}
+}
+
+func subjectOfNode(node *v1.Node) v1.ObjectReference {
+	return v1.ObjectReference{APIVersion: "v1", Kind: "Node", Name: node.Name, UID: node.UID}
+}
+
+// say writes an event. It is not left to a recorder, which drops events when many come at once: five thousand Nodes that
+// wait shall have five thousand events. Who says the same of the same object again, after a restart for instance, renews
+// the event that is there.
+func (c *Controller) say(ctx context.Context, about v1.ObjectReference, reason, message string) error {
+	message = message[:min(len(message), maxMessage)]
+	hash := fnv.New64a()
+	for _, s := range []string{string(about.UID), reason, message} {
+		hash.Write([]byte(s + "\x00"))
+	}
+	now := metav1.NewTime(time.Now().Truncate(time.Second))
+	event := &v1.Event{
+		ObjectMeta: metav1.ObjectMeta{
+			Name:      fmt.Sprintf("%s.%016x", about.Name[:min(len(about.Name), maxSubjectInName)], hash.Sum64()),
+			Namespace: metav1.NamespaceDefault, // where events of objects without a namespace are
+		},
+		InvolvedObject:      about,
+		Type:                v1.EventTypeWarning,
+		Reason:              reason,
+		Message:             message,
+		Source:              v1.EventSource{Component: Name},
+		ReportingController: Name,
+		FirstTimestamp:      now,
+		LastTimestamp:       now,
+		Count:               1,
+	}
+	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), writeTimeout)
+	defer cancel()
+	events := c.client.CoreV1().Events(event.Namespace)
+	_, err := events.Create(ctx, event, metav1.CreateOptions{FieldManager: Name})
+	if apierrors.IsAlreadyExists(err) {
+		renewal := encode(map[string]any{"firstTimestamp": now, "lastTimestamp": now})
+		_, err = events.Patch(ctx, event.Name, types.MergePatchType, renewal, metav1.PatchOptions{FieldManager: Name})
+	}
+	switch {
+	case apierrors.IsForbidden(err):
+		// An event is not worth asking for ever.
+		klog.FromContext(ctx).Error(err, "May not write events: apply manifests/rbac", "about", about.Name, "reason", reason, "message", message)
+		return nil
+	case err != nil:
+		return fmt.Errorf("write event %s of %s %s: %w", reason, about.Kind, about.Name, err)
+	}
+	return nil
+}
 
 // reasons writes why pools refused a Node, the same text for the same reasons.
 func reasons(refusals []refusal) string {
@@ -42,12 +117,24 @@ func (r refusal) String() string {
 	case r.pool.State != ipam.Enabled:
 		return fmt.Sprintf("%s is %s", r.pool.Name, strings.ToLower(r.pool.State.String()))
 	default:
-		var families []string
-		for _, f := range r.full {
-			families = append(families, f.String())
-		}
-		return fmt.Sprintf("%s is full (%s)", r.pool.Name, strings.Join(families, " and "))
+		return fmt.Sprintf("%s is full (%s)", r.pool.Name, families(r.full))
 	}
+}
+
+func families(fs []ipam.Family) string {
+	var texts []string
+	for _, f := range fs {
+		texts = append(texts, f.String())
+	}
+	return strings.Join(texts, " and ")
+}
+
+// counted writes a number with the word that goes with it.
+func counted(n int, one, more string) string {
+	if n == 1 {
+		return "1 " + one
+	}
+	return fmt.Sprintf("%d %s", n, more)
 }
 
 // notAvailable says why a Node waits and what to do.
@@ -74,10 +161,11 @@ func (b *book) findings(node *v1.Node) map[string]string {
 	}
 	if others := b.conflicts(node.UID); len(others) > 0 {
 		var texts []string
-		for _, name := range slices.Sorted(maps.Keys(others)) {
-			texts = append(texts, fmt.Sprintf("%s (%v)", name, others[name]))
+		for _, h := range others {
+			texts = append(texts, fmt.Sprintf("%s (%v)", b.nameOf(h.Owner), h.Prefix))
 		}
-		found[ReasonConflict] = fmt.Sprintf("podCIDRs %v share addresses with those of %s. Pods on these Nodes may get the same address: drain and delete all but one of them and let them register again.", blocks, listed(texts))
+		slices.Sort(texts)
+		found[ReasonConflict] = fmt.Sprintf("podCIDRs %v share addresses with %s. Two Pods, or a Pod and a Service, may get the same address: drain and delete this Node or the others and let them register again.", blocks, listed(texts))
 	}
 	return found
 }

@@ -10,6 +10,8 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/klog/v2"
+
+	"github.com/multicidr/controller-manager/controllers/ipam"
 )
 
 // writeTimeout bounds one PATCH. A leader has stopped writing this long after it stopped deciding.
@@ -24,48 +26,59 @@ func (c *Controller) syncNode(ctx context.Context, name string) error {
 		return nil
 	case err != nil:
 		return err
-	case len(node.Spec.PodCIDRs) > 0 || node.Spec.PodCIDR != "":
-		c.observe(node)
-		return nil
+	}
+	served, err := c.observe(ctx, node)
+	switch {
+	case err != nil || served:
+		return err
 	case node.DeletionTimestamp != nil:
 		// Its blocks, if it has a reservation, stay its own until the object is gone; it needs no new ones.
-		c.with(func(b *book) {
-			b.replaced(node)
-			delete(b.waiting, name)
-		})
+		c.with(func(b *book) { delete(b.waiting, name) })
 		return nil
 	}
-	r, ok := c.reserve(node)
-	if !ok {
-		return nil // it waits, and whatever may help wakes it
+	r, ok, err := c.reserve(ctx, node)
+	if err != nil || !ok {
+		return err // it waits, and whatever may help wakes it
 	}
 	return c.write(ctx, node, r)
 }
 
-// observe takes the podCIDRs that a Node shows as what it holds, and reports what is wrong with them, once.
-func (c *Controller) observe(node *v1.Node) {
-	blocks, _ := podCIDRsOf(node)
+// observe enters what a Node shows, and reports what is wrong with its podCIDRs, once. It returns whether it has any.
+func (c *Controller) observe(ctx context.Context, node *v1.Node) (served bool, err error) {
+	var found, reported map[string]string
 	c.with(func(b *book) {
-		b.observe(node, blocks)
-		found := b.findings(node)
-		e := b.nodes[node.Name]
-		for reason, message := range found {
-			if e.reported[reason] != message {
-				c.recorder.Event(node, v1.EventTypeWarning, reason, message)
+		blocks, unreadable := podCIDRsOf(node)
+		b.observe(node, blocks, addressesOf(node))
+		if served = len(blocks)+len(unreadable) > 0; !served {
+			return
+		}
+		found = b.findings(node)
+		e := b.enter(node)
+		reported, e.reported = e.reported, found
+		if found[ReasonConflict] != "" && reported[ReasonConflict] == "" {
+			for _, h := range b.conflicts(node.UID) {
+				if h.Owner.Kind == ipam.Node {
+					c.nodeQueue.Add(b.names[types.UID(h.Owner.ID)]) // it has the same to report
+				}
 			}
 		}
-		if _, ok := found[ReasonConflict]; ok && e.reported[ReasonConflict] == "" {
-			for other := range b.conflicts(node.UID) {
-				c.nodeQueue.Add(other) // it has the same conflict to report
-			}
-		}
-		e.reported = found
 	})
+	for reason, message := range found {
+		if reported[reason] == message {
+			continue
+		}
+		if err := c.say(ctx, subjectOfNode(node), reason, message); err != nil {
+			c.with(func(b *book) { b.enter(node).reported = nil })
+			return served, err
+		}
+	}
+	return served, nil
 }
 
-// reserve returns the Node's reservation. If there is none because no pool can serve it, an event on the Node says why,
-// once for the same reasons.
-func (c *Controller) reserve(node *v1.Node) (r reservation, ok bool) {
+// reserve returns the Node's reservation. If there is none because no pool can serve the Node, an event on it says why, once
+// for the same reasons.
+func (c *Controller) reserve(ctx context.Context, node *v1.Node) (r reservation, ok bool, err error) {
+	var message, before, now string
 	c.with(func(b *book) {
 		var refusals []refusal
 		if r, refusals, ok = b.reserve(node); ok {
@@ -75,15 +88,24 @@ func (c *Controller) reserve(node *v1.Node) (r reservation, ok bool) {
 			return // it serves, or says why not, in a moment
 		}
 		w := b.waiting[node.Name]
-		said := fmt.Sprintf("%t %s", len(b.pools) > 0, reasons(refusals))
-		if said == w.said {
-			return
-		}
-		w.said = said
+		before, now = w.said, fmt.Sprintf("%t %s", len(b.pools) > 0, reasons(refusals))
+		message = notAvailable(refusals, len(b.pools))
+		w.said = now
 		b.waiting[node.Name] = w
-		c.recorder.Event(node, v1.EventTypeWarning, ReasonNotAvailable, notAvailable(refusals, len(b.pools)))
 	})
-	return r, ok
+	if ok || before == now {
+		return r, ok, nil
+	}
+	if err := c.say(ctx, subjectOfNode(node), ReasonNotAvailable, message); err != nil {
+		c.with(func(b *book) {
+			if w, ok := b.waiting[node.Name]; ok {
+				w.said = before
+				b.waiting[node.Name] = w
+			}
+		})
+		return r, false, err
+	}
+	return r, false, nil
 }
 
 // write puts a reservation into its Node. Whatever the answer, the reservation stands: an error says only that we do not

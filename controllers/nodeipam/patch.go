@@ -73,10 +73,10 @@ func finalizersPatch(cc *networkingv1.ClusterCIDR, present bool) []byte {
 	return encode(objectPatch{Metadata: metadataPatch{UID: cc.UID, ResourceVersion: cc.ResourceVersion, Finalizers: &finalizers}})
 }
 
-func encode(p objectPatch) []byte {
-	b, err := json.Marshal(p)
+func encode(patch any) []byte {
+	b, err := json.Marshal(patch)
 	if err != nil {
-		panic(err) // strings only
+		panic(err) // nothing that we make cannot be written
 	}
 	return b
 }

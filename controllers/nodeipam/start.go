@@ -7,6 +7,7 @@ import (
 	"net/http"
 	"time"
 
+	networkingapiv1 "k8s.io/api/networking/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/labels"
@@ -28,12 +29,12 @@ func (c *Controller) start(ctx context.Context) bool {
 	if err := wait.PollUntilContextCancel(ctx, lookInterval, true, c.canRead); err != nil {
 		return false
 	}
-	c.setWaitsFor("the caches of Nodes and ClusterCIDRs to fill")
+	c.setWaitsFor("the caches of Nodes, ClusterCIDRs and ServiceCIDRs to fill")
 	c.informers.Start(ctx.Done())
-	if !cache.WaitForNamedCacheSyncWithContext(ctx, c.clusterCIDRsSynced, c.nodesSynced) {
+	if !cache.WaitForNamedCacheSyncWithContext(ctx, c.synced...) {
 		return false
 	}
-	if err := c.readAll(); err != nil {
+	if err := c.readAll(ctx); err != nil {
 		// Listing a cache fails only for a selector that cannot be parsed.
 		klog.FromContext(ctx).Error(err, "Cannot start")
 		c.setWaitsFor(err.Error())
@@ -75,7 +76,7 @@ func (c *Controller) missing(ctx context.Context) string {
 }
 
 // readAll enters all that is cached in the book.
-func (c *Controller) readAll() error {
+func (c *Controller) readAll(ctx context.Context) error {
 	clusterCIDRs, err := c.clusterCIDRs.List(labels.Everything())
 	if err != nil {
 		return err
@@ -84,16 +85,27 @@ func (c *Controller) readAll() error {
 	if err != nil {
 		return err
 	}
+	var serviceCIDRs []*networkingapiv1.ServiceCIDR
+	if c.serviceCIDRs != nil {
+		if serviceCIDRs, err = c.serviceCIDRs.List(labels.Everything()); err != nil {
+			return err
+		}
+	}
 	c.with(func(b *book) {
 		for _, cc := range clusterCIDRs {
 			b.setPool(compile(cc))
 		}
+		for _, serviceCIDR := range serviceCIDRs {
+			b.setService(serviceSource(serviceCIDR.Name), serviceRangesOf(ctx, serviceCIDR))
+		}
 		for _, node := range nodes {
-			if blocks, _ := podCIDRsOf(node); len(blocks) > 0 {
-				b.observe(node, blocks)
-			}
+			blocks, _ := podCIDRsOf(node)
+			b.observe(node, blocks, addressesOf(node))
 		}
 	})
+	if c.flags != nil {
+		c.clusterCIDRQueue.Add(nameFromFlags(c.flags)) // it is made if it is not there
+	}
 	return nil
 }
 

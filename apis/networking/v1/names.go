@@ -8,6 +8,9 @@ const (
 	// AnnotationClusterCIDR on a Node names the ClusterCIDR that its podCIDRs came from.
 	AnnotationClusterCIDR = "networking.x-k8s.io/cluster-cidr"
 
+	// LabelCreatedFromFlags on a ClusterCIDR says that the controller made it from its flags and keeps it in step with them.
+	LabelCreatedFromFlags = "networking.x-k8s.io/created-from-flags"
+
 	// AnnotationLeaseHolder on a Node is the identity of the leader that assigned its podCIDRs. An admission policy can
 	// compare it with the Lease and so refuse the write of a leader that has been deposed.
 	AnnotationLeaseHolder = "networking.x-k8s.io/lease-holder"
@@ -17,6 +20,10 @@ const (
 const (
 	// ConditionReady is True while the ClusterCIDR can serve a Node.
 	ConditionReady = "Ready"
+
+	// ConditionOverlapping is True while the ranges share addresses with another ClusterCIDR, a service range or the
+	// address of a Node. Nothing of that is ever given twice, but it may not be what was meant.
+	ConditionOverlapping = "Overlapping"
 
 	// ConditionConflicted is True while two holders overlap inside the ranges; the message names them.
 	ConditionConflicted = "Conflicted"
@@ -28,6 +35,8 @@ const (
 	ReasonAvailable = "Available"
 	// ReasonExhausted (False): at least one family has no free block.
 	ReasonExhausted = "Exhausted"
+	// ReasonPending (False): the finalizer could not be added so far; the message says why.
+	ReasonPending = "Pending"
 	// ReasonDisabled (False): spec.allocation is Disabled.
 	ReasonDisabled = "Disabled"
 	// ReasonTerminating (False): the object is being deleted and waits for the Nodes that hold its blocks.
@@ -36,8 +45,14 @@ const (
 	ReasonInvalid = "Invalid"
 )
 
-// Reasons of ConditionConflicted.
+// Reasons of ConditionConflicted and ConditionOverlapping. The first that applies is given; the message has all.
 const (
+	// ReasonServiceRange (True): with a service range.
+	ReasonServiceRange = "ServiceRange"
+	// ReasonNodeAddress (True): with the address of a Node.
+	ReasonNodeAddress = "NodeAddress"
+	// ReasonClusterCIDR (True): with another ClusterCIDR.
+	ReasonClusterCIDR = "ClusterCIDR"
 	// ReasonOverlap (True): the podCIDRs of two Nodes, or of a Node and a service range, share addresses.
 	ReasonOverlap = "Overlap"
 	// ReasonNoOverlap (False): no two holders share an address.

@@ -1,0 +1,257 @@
+package nodeipam
+
+import (
+	"cmp"
+	"context"
+	"fmt"
+	"math"
+	"net/netip"
+	"slices"
+	"strings"
+	"time"
+
+	"k8s.io/apimachinery/pkg/api/equality"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	"k8s.io/apimachinery/pkg/api/meta"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/types"
+	metav1ac "k8s.io/client-go/applyconfigurations/meta/v1"
+
+	applyv1 "github.com/multicidr/controller-manager/apis/generated/applyconfiguration/networking/v1"
+	networkingv1 "github.com/multicidr/controller-manager/apis/networking/v1"
+	"github.com/multicidr/controller-manager/controllers/ipam"
+)
+
+// statusInterval is the least time between two writes of one ClusterCIDR's status. Changes in between go into one write.
+const statusInterval = time.Second
+
+// syncStatus writes what the book says of one ClusterCIDR into its status, unless that is there already.
+func (c *Controller) syncStatus(ctx context.Context, name string) error {
+	cc, err := c.clusterCIDRs.Get(name)
+	switch {
+	case apierrors.IsNotFound(err):
+		return nil
+	case err != nil:
+		return err
+	}
+	var want networkingv1.ClusterCIDRStatus
+	var known bool
+	c.with(func(b *book) {
+		want, known = b.status(cc)
+		if known && !equality.Semantic.DeepEqual(want, cc.Status) {
+			c.statusWritten[name] = time.Now()
+		} else {
+			known = false
+		}
+	})
+	if !known {
+		return nil
+	}
+
+	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), writeTimeout)
+	defer cancel()
+	_, err = c.clusterCIDRClient.NetworkingV1().ClusterCIDRs().ApplyStatus(ctx, statusPatch(cc, want), metav1.ApplyOptions{FieldManager: Name, Force: true})
+	switch {
+	case apierrors.IsNotFound(err), apierrors.IsConflict(err):
+		return nil // gone, or another one of that name
+	case err != nil:
+		return fmt.Errorf("apply status of ClusterCIDR %s: %w", name, err)
+	}
+	return c.sayOf(ctx, cc, want)
+}
+
+// sayOf reports that a ClusterCIDR came into a state that someone should look at.
+func (c *Controller) sayOf(ctx context.Context, cc *networkingv1.ClusterCIDR, now networkingv1.ClusterCIDRStatus) error {
+	reasons := map[string]string{
+		networkingv1.ReasonExhausted:   ReasonExhausted,
+		networkingv1.ReasonInvalid:     ReasonInvalid,
+		networkingv1.ReasonTerminating: ReasonDeletionBlocked,
+	}
+	before := meta.FindStatusCondition(cc.Status.Conditions, networkingv1.ConditionReady)
+	ready := meta.FindStatusCondition(now.Conditions, networkingv1.ConditionReady)
+	reason, ok := reasons[ready.Reason]
+	if !ok || before != nil && before.Reason == ready.Reason {
+		return nil
+	}
+	return c.say(ctx, subjectOf(cc), reason, ready.Message)
+}
+
+// status returns what a ClusterCIDR's status should be. known is false while the book does not know it, or knows that it
+// changes in a moment.
+func (b *book) status(cc *networkingv1.ClusterCIDR) (status networkingv1.ClusterCIDRStatus, known bool) {
+	p, ok := b.pools[cc.Name]
+	if !ok || p.ID != string(cc.UID) || p.aboutToServe() {
+		return networkingv1.ClusterCIDRStatus{}, false
+	}
+	for _, r := range p.Ranges {
+		if r.Family() == ipam.IPv4 {
+			status.IPv4 = b.rangeStatus(p, r)
+		} else {
+			status.IPv6 = b.rangeStatus(p, r)
+		}
+	}
+	// From the conditions as they are, so that an unchanged one keeps the time of its last transition.
+	for _, known := range cc.Status.Conditions {
+		status.Conditions = append(status.Conditions, *known.DeepCopy())
+	}
+	for _, condition := range []metav1.Condition{b.ready(p), b.overlapping(p), b.conflicted(p)} {
+		condition.ObservedGeneration = cc.Generation
+		meta.SetStatusCondition(&status.Conditions, condition)
+	}
+	return status, true
+}
+
+func (b *book) rangeStatus(p *pool, r ipam.Range) *networkingv1.RangeStatus {
+	allocated := map[netip.Prefix]bool{}
+	for _, h := range b.ledger.Overlapping(r.Prefix) {
+		if h.Owner.Kind == ipam.Node && h.Prefix.Bits() == r.BlockBits {
+			allocated[h.Prefix] = true
+		}
+	}
+	total, used, free := r.Blocks(), uint64(len(allocated)), b.ledger.Free(r)
+	s := &networkingv1.RangeStatus{
+		CIDR:              r.Prefix.String(),
+		BlockPrefixLength: int32(r.BlockBits),
+		Total:             capped(total),
+		Allocated:         capped(used),
+		Free:              capped(free),
+		Unavailable:       capped(total - min(total, used+min(free, math.MaxUint64-used))),
+	}
+	if cursor := b.ledger.Cursor(&p.Pool, r.Family()); cursor.IsValid() {
+		s.Cursor = cursor.String()
+	}
+	return s
+}
+
+func capped(n uint64) int64 { return int64(min(n, math.MaxInt64)) }
+
+// ready says whether p can serve a Node now.
+func (b *book) ready(p *pool) metav1.Condition {
+	no := func(reason, message string) metav1.Condition {
+		return metav1.Condition{Type: networkingv1.ConditionReady, Status: metav1.ConditionFalse, Reason: reason, Message: message}
+	}
+	switch full := b.ledger.Full(&p.Pool); {
+	case p.State == ipam.Terminating:
+		return no(networkingv1.ReasonTerminating, b.waitsForNodes(p))
+	case p.State == ipam.Invalid:
+		return no(networkingv1.ReasonInvalid, p.problem+". Delete this ClusterCIDR and create one that is right.")
+	case p.State == ipam.Disabled:
+		return no(networkingv1.ReasonDisabled, "spec.allocation is Disabled. Nodes keep what they have.")
+	case p.State == ipam.Pending:
+		return no(networkingv1.ReasonPending, p.problem)
+	case len(full) > 0:
+		return no(networkingv1.ReasonExhausted, fmt.Sprintf("No free block for %s. Create another ClusterCIDR, or delete Nodes that are not needed.", families(full)))
+	}
+	return metav1.Condition{Type: networkingv1.ConditionReady, Status: metav1.ConditionTrue, Reason: networkingv1.ReasonAvailable, Message: "It can serve Nodes."}
+}
+
+// waitsForNodes says which Nodes keep a ClusterCIDR that is being deleted.
+func (b *book) waitsForNodes(p *pool) string {
+	var names []string
+	for uid := range b.members(p) {
+		names = append(names, b.names[uid])
+	}
+	slices.Sort(names)
+	if len(names) == 0 {
+		return "No Node belongs to it any more."
+	}
+	return fmt.Sprintf("%s to it: %s. It goes when they are deleted.", counted(len(names), "Node belongs", "Nodes belong"), listed(names))
+}
+
+// overlapping says with what p's ranges share addresses.
+func (b *book) overlapping(p *pool) metav1.Condition {
+	found := map[string][]string{}
+	for _, r := range p.Ranges {
+		for _, h := range b.ledger.Overlapping(r.Prefix) {
+			if h.Owner.Kind == ipam.Service {
+				found[networkingv1.ReasonServiceRange] = append(found[networkingv1.ReasonServiceRange], fmt.Sprintf("%v of %s", h.Prefix, h.Owner.ID))
+			}
+		}
+		for _, h := range b.addresses.Overlapping(r.Prefix) {
+			found[networkingv1.ReasonNodeAddress] = append(found[networkingv1.ReasonNodeAddress], fmt.Sprintf("%v of %s", h.Prefix.Addr(), b.names[types.UID(h.Owner.ID)]))
+		}
+	}
+	for _, o := range b.pools {
+		if o.Name != p.Name && slices.ContainsFunc(p.Ranges, func(r ipam.Range) bool { return o.overlaps(r.Prefix) }) {
+			found[networkingv1.ReasonClusterCIDR] = append(found[networkingv1.ReasonClusterCIDR], o.Name)
+		}
+	}
+	condition := metav1.Condition{Type: networkingv1.ConditionOverlapping, Status: metav1.ConditionFalse, Reason: networkingv1.ReasonNoOverlap, Message: "Nobody else uses these addresses."}
+	var messages []string
+	for _, kind := range []struct{ reason, message string }{
+		{networkingv1.ReasonServiceRange, "Service ranges, which are never handed out: %s."},
+		{networkingv1.ReasonNodeAddress, "Addresses of Nodes, which Pods would get too; exclude them or use another range: %s."},
+		{networkingv1.ReasonClusterCIDR, "Other ClusterCIDRs, which share what is free: %s."},
+	} {
+		if texts := found[kind.reason]; len(texts) > 0 {
+			slices.Sort(texts)
+			messages = append(messages, fmt.Sprintf(kind.message, listed(slices.Compact(texts))))
+			condition.Status, condition.Reason = metav1.ConditionTrue, cmp.Or(reasonIfTrue(condition), kind.reason)
+		}
+	}
+	if len(messages) > 0 {
+		condition.Message = strings.Join(messages, " ")
+	}
+	return condition
+}
+
+func reasonIfTrue(condition metav1.Condition) string {
+	if condition.Status == metav1.ConditionTrue {
+		return condition.Reason
+	}
+	return ""
+}
+
+// conflicted says which holders hold the same addresses inside p's ranges. A Node in an excluded range is none: exclusions
+// are about what is given from now on.
+func (b *book) conflicted(p *pool) metav1.Condition {
+	var pairs []string
+	for _, r := range p.Ranges {
+		var around []ipam.Holding // those that contain the next one, widest first
+		for _, h := range b.ledger.Overlapping(r.Prefix) {
+			if h.Owner.Kind == ipam.Exclusion {
+				continue
+			}
+			for len(around) > 0 && !around[len(around)-1].Prefix.Overlaps(h.Prefix) {
+				around = around[:len(around)-1]
+			}
+			for _, outer := range around {
+				if (outer.Owner.Kind == ipam.Node || h.Owner.Kind == ipam.Node) && outer.Owner != h.Owner {
+					pairs = append(pairs, fmt.Sprintf("%s (%v) and %s (%v)", b.nameOf(outer.Owner), outer.Prefix, b.nameOf(h.Owner), h.Prefix))
+				}
+			}
+			around = append(around, h)
+		}
+	}
+	if len(pairs) == 0 {
+		return metav1.Condition{Type: networkingv1.ConditionConflicted, Status: metav1.ConditionFalse, Reason: networkingv1.ReasonNoOverlap, Message: "No address is held twice."}
+	}
+	slices.Sort(pairs)
+	return metav1.Condition{Type: networkingv1.ConditionConflicted, Status: metav1.ConditionTrue, Reason: networkingv1.ReasonOverlap,
+		Message: fmt.Sprintf("The same addresses are held by %s. Delete the Nodes that should not have them and let them register again.", listed(slices.Compact(pairs)))}
+}
+
+// statusPatch is the server-side apply of a status. The UID keeps it from another object of the same name.
+func statusPatch(cc *networkingv1.ClusterCIDR, status networkingv1.ClusterCIDRStatus) *applyv1.ClusterCIDRApplyConfiguration {
+	s := applyv1.ClusterCIDRStatus()
+	for _, c := range status.Conditions {
+		s.WithConditions(metav1ac.Condition().WithType(c.Type).WithStatus(c.Status).WithReason(c.Reason).WithMessage(c.Message).
+			WithObservedGeneration(c.ObservedGeneration).WithLastTransitionTime(c.LastTransitionTime))
+	}
+	if status.IPv4 != nil {
+		s.WithIPv4(rangePatch(status.IPv4))
+	}
+	if status.IPv6 != nil {
+		s.WithIPv6(rangePatch(status.IPv6))
+	}
+	return applyv1.ClusterCIDR(cc.Name).WithUID(cc.UID).WithStatus(s)
+}
+
+func rangePatch(r *networkingv1.RangeStatus) *applyv1.RangeStatusApplyConfiguration {
+	patch := applyv1.RangeStatus().WithCIDR(r.CIDR).WithBlockPrefixLength(r.BlockPrefixLength).
+		WithTotal(r.Total).WithAllocated(r.Allocated).WithUnavailable(r.Unavailable).WithFree(r.Free)
+	if r.Cursor != "" {
+		patch.WithCursor(r.Cursor)
+	}
+	return patch
+}
