@@ -1,0 +1,155 @@
+package nodeipam
+
+import (
+	"fmt"
+	"math"
+	"net/netip"
+	"strings"
+	"testing"
+
+	"github.com/google/go-cmp/cmp"
+	"k8s.io/apimachinery/pkg/api/equality"
+	"k8s.io/apimachinery/pkg/api/meta"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+
+	networkingv1 "github.com/multicidr/controller-manager/apis/networking/v1"
+)
+
+func TestStatus(t *testing.T) {
+	a := clusterCIDR("a", networkingv1.ClusterCIDRSpec{IPv4: "10.0.0.0/22", IPv6: "fd00::/64", PerNodeHostBits: 8})
+	excluding := clusterCIDR("a", networkingv1.ClusterCIDRSpec{IPv4: "10.0.0.0/22", IPv6: "fd00::/64", PerNodeHostBits: 8, ExcludedCIDRs: []string{"10.0.2.128/28"}})
+	isTerminating := clusterCIDR("a", a.Spec, deleted)
+	service := func(ranges ...string) step {
+		return func(b *book) string { b.setService("ServiceCIDR s", pfxs(ranges...)); return "" }
+	}
+	// counts writes a range as total = allocated + unavailable + free, and the cursor.
+	counts := func(r *networkingv1.RangeStatus) string {
+		return fmt.Sprintf("%s /%d %d = %d + %d + %d at %q", r.CIDR, r.BlockPrefixLength, r.Total, r.Allocated, r.Unavailable, r.Free, r.Cursor)
+	}
+	const full6 = "fd00::/64 /120 72057594037927936 = "
+	for name, tc := range map[string]struct {
+		steps            []step
+		cc               *networkingv1.ClusterCIDR
+		want4, want6     string
+		wantReady        string
+		wantOverlapping  string
+		wantConflicted   string
+		wantReadyMessage string
+	}{
+		"nobody holds anything": {
+			steps: []step{set(a)}, cc: a,
+			want4: `10.0.0.0/22 /24 4 = 0 + 0 + 4 at ""`, want6: full6 + `0 + 0 + 72057594037927936 at ""`, wantReady: "True Available",
+		},
+		"one Node, reserved or shown": {
+			steps: []step{set(a), reserve(node("n1"))}, cc: a,
+			want4: `10.0.0.0/22 /24 4 = 1 + 0 + 3 at "10.0.1.0"`, want6: full6 + `1 + 0 + 72057594037927935 at "fd00::100"`, wantReady: "True Available",
+		},
+		"blocks of two Nodes, one excluded, one in part a service range": {
+			steps: []step{set(excluding), reserve(node("n1")), service("10.0.3.0/28"), shows(node("n2"), "10.0.1.0/24")}, cc: excluding,
+			want4: `10.0.0.0/22 /24 4 = 2 + 2 + 0 at "10.0.1.0"`, want6: full6 + `1 + 0 + 72057594037927935 at "fd00::100"`,
+			wantReady: "False Exhausted", wantReadyMessage: "No free block for IPv4.", wantOverlapping: "10.0.3.0/28 of ServiceCIDR s",
+		},
+		"a larger podCIDR takes all and is no block": {
+			steps: []step{set(a), shows(node("n1"), "10.0.0.0/8")}, cc: a,
+			want4: `10.0.0.0/22 /24 4 = 0 + 4 + 0 at ""`, want6: full6 + `0 + 0 + 72057594037927936 at ""`, wantReady: "False Exhausted",
+		},
+		"smaller podCIDRs of an earlier block size": {
+			steps: []step{set(a), shows(node("n1"), "10.0.0.0/26"), shows(node("n2"), "10.0.0.64/26")}, cc: a,
+			want4: `10.0.0.0/22 /24 4 = 0 + 1 + 3 at ""`, want6: full6 + `0 + 0 + 72057594037927936 at ""`, wantReady: "True Available",
+		},
+		"two Nodes with one block, counted once": {
+			steps: []step{set(a), shows(node("n1"), "10.0.0.0/24"), shows(node("n2"), "10.0.0.0/24"), shows(node("n3"), "10.0.0.128/25")}, cc: a,
+			want4: `10.0.0.0/22 /24 4 = 1 + 0 + 3 at ""`, want6: full6 + `0 + 0 + 72057594037927936 at ""`, wantReady: "True Available",
+			wantConflicted: "Node n1 (10.0.0.0/24) and Node n2 (10.0.0.0/24); Node n1 (10.0.0.0/24) and Node n3 (10.0.0.128/25); Node n2 (10.0.0.0/24) and Node n3 (10.0.0.128/25)",
+		},
+		"a Node inside a service range": {
+			steps: []step{set(a), shows(node("n1"), "10.0.0.0/24"), service("10.0.0.0/23")}, cc: a,
+			want4: `10.0.0.0/22 /24 4 = 1 + 1 + 2 at ""`, want6: full6 + `0 + 0 + 72057594037927936 at ""`, wantReady: "True Available",
+			wantConflicted: "service range ServiceCIDR s (10.0.0.0/23) and Node n1 (10.0.0.0/24)", wantOverlapping: "10.0.0.0/23 of ServiceCIDR s",
+		},
+		"a Node in an excluded range is no conflict": {
+			steps: []step{set(excluding), shows(node("n1"), "10.0.2.0/24")}, cc: excluding,
+			want4: `10.0.0.0/22 /24 4 = 1 + 0 + 3 at ""`, want6: full6 + `0 + 0 + 72057594037927936 at ""`, wantReady: "True Available",
+		},
+		"the address of a Node and another ClusterCIDR in the range": {
+			steps: []step{set(a), set(clusterCIDR("b", spec4("10.0.0.0/8", 8, nil))), func(b *book) string {
+				b.observe(node("n1"), nil, []netip.Prefix{pfx("10.0.0.7/32"), pfx("192.0.2.7/32")})
+				return ""
+			}}, cc: a,
+			want4: `10.0.0.0/22 /24 4 = 0 + 0 + 4 at ""`, want6: full6 + `0 + 0 + 72057594037927936 at ""`, wantReady: "True Available",
+			wantOverlapping: "use another range: 10.0.0.7 of n1. Other ClusterCIDRs, which share what is free: b.",
+		},
+		"being deleted, with Nodes": {
+			steps: []step{set(a), reserve(node("n2")), reserve(node("n1")), set(isTerminating)}, cc: isTerminating,
+			want4: `10.0.0.0/22 /24 4 = 2 + 0 + 2 at "10.0.2.0"`, want6: full6 + `2 + 0 + 72057594037927934 at "fd00::200"`,
+			wantReady: "False Terminating", wantReadyMessage: "2 Nodes belong to it: n1; n2. It goes when they are deleted.",
+		},
+	} {
+		t.Run(name, func(t *testing.T) {
+			b := newBook()
+			for _, s := range tc.steps {
+				s(b)
+			}
+			status, known := b.status(tc.cc)
+			if !known {
+				t.Fatal("the book does not know it")
+			}
+			if diff := cmp.Diff([]string{tc.want4, tc.want6}, []string{counts(status.IPv4), counts(status.IPv6)}); diff != "" {
+				t.Errorf("ranges (-want +got):\n%s", diff)
+			}
+			ready := meta.FindStatusCondition(status.Conditions, networkingv1.ConditionReady)
+			if got := string(ready.Status) + " " + ready.Reason; got != tc.wantReady || !strings.Contains(ready.Message, tc.wantReadyMessage) {
+				t.Errorf("Ready %s: %s; want %s: %s", got, ready.Message, tc.wantReady, tc.wantReadyMessage)
+			}
+			for condition, want := range map[string]string{networkingv1.ConditionOverlapping: tc.wantOverlapping, networkingv1.ConditionConflicted: tc.wantConflicted} {
+				got := meta.FindStatusCondition(status.Conditions, condition)
+				if (got.Status == metav1.ConditionTrue) != (want != "") || !strings.Contains(got.Message, want) {
+					t.Errorf("%s %s: %s; want %q", condition, got.Status, got.Message, want)
+				}
+			}
+			written := tc.cc.DeepCopy()
+			written.Status = status
+			if again, _ := b.status(written); !equality.Semantic.DeepEqual(again, status) {
+				t.Errorf("computed again it differs, so that it would be written for ever:\n%s", cmp.Diff(status, again))
+			}
+		})
+	}
+}
+
+func TestStatusOfAHugeRangeIsCapped(t *testing.T) {
+	b := newBook()
+	cc := clusterCIDR("a", networkingv1.ClusterCIDRSpec{IPv6: "fd00::/8", PerNodeHostBits: 16})
+	set(cc)(b)
+	reserve(node("n1"))(b)
+	status, _ := b.status(cc)
+	if got := status.IPv6; got.Total != math.MaxInt64 || got.Free != math.MaxInt64 || got.Allocated != 1 || got.Unavailable != 0 {
+		t.Errorf("got %+v", got)
+	}
+}
+
+func TestStatusOfAnotherObjectOfThatName(t *testing.T) {
+	b := newBook()
+	set(clusterCIDR("a", spec4("10.0.0.0/16", 8, nil)))(b)
+	if _, known := b.status(clusterCIDR("a", spec4("10.0.0.0/16", 8, nil), func(cc *networkingv1.ClusterCIDR) { cc.UID = "second" })); known {
+		t.Error("the book answers for an object that it has not seen yet")
+	}
+	if _, known := b.status(clusterCIDR("b", spec4("10.0.0.0/16", 8, nil))); known {
+		t.Error("the book answers for an object that it does not know")
+	}
+}
+
+func TestCursorComesFromTheStatusOnce(t *testing.T) {
+	b := newBook()
+	cc := clusterCIDR("a", spec4("10.0.0.0/22", 8, nil), func(cc *networkingv1.ClusterCIDR) {
+		cc.Status.IPv4 = &networkingv1.RangeStatus{Cursor: "10.0.2.0"}
+	})
+	set(cc)(b)
+	for _, want := range []string{"a 10.0.2.0/24", "a 10.0.3.0/24", "a 10.0.0.0/24"} {
+		if got := reserve(node(want))(b); got != want {
+			t.Errorf("got %s, want %s", got, want)
+		}
+		cc = cc.DeepCopy()
+		cc.Spec.Priority++ // the pool is entered again, with the old cursor in its status
+		set(cc)(b)
+	}
+}
