@@ -6,8 +6,6 @@ import (
 	"slices"
 
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
-	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
-	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/klog/v2"
 
 	networkingv1 "github.com/multicidr/controller-manager/apis/networking/v1"
@@ -61,7 +59,7 @@ func (c *Controller) syncClusterCIDR(ctx context.Context, name string) error {
 func (c *Controller) patchFinalizers(ctx context.Context, cc *networkingv1.ClusterCIDR, present bool) error {
 	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), writeTimeout)
 	defer cancel()
-	_, err := c.clusterCIDRClient.NetworkingV1().ClusterCIDRs().Patch(ctx, cc.Name, types.MergePatchType, finalizersPatch(cc, present), metav1.PatchOptions{FieldManager: Name})
+	err := c.api.patchClusterCIDR(ctx, cc.Name, finalizersPatch(cc, present))
 	switch {
 	case err == nil:
 		klog.FromContext(ctx).Info("Updated finalizer", "clusterCIDR", klog.KObj(cc), "present", present)

@@ -4,9 +4,9 @@ import (
 	"context"
 	"net/netip"
 	"sync"
-	"sync/atomic"
 	"time"
 
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	"k8s.io/apimachinery/pkg/api/meta"
 	utilruntime "k8s.io/apimachinery/pkg/util/runtime"
 	"k8s.io/apimachinery/pkg/util/wait"
@@ -58,8 +58,9 @@ type Config struct {
 
 // Controller serves Nodes from ClusterCIDRs. See the package comment.
 type Controller struct {
-	client            kubernetes.Interface
-	clusterCIDRClient versioned.Interface
+	api               api
+	clusterCIDRClient versioned.Interface // for what start looks at
+	now               func() time.Time
 	flags             *networkingv1.ClusterCIDRSpec
 	primary           ipam.Family
 	workers           int
@@ -80,8 +81,7 @@ type Controller struct {
 	// statusWritten is when each ClusterCIDR's status was last written.
 	statusWritten map[string]time.Time
 
-	// waitsFor says, for people, what Run waits for before it starts to serve; nil once it does.
-	waitsFor atomic.Pointer[string]
+	health health
 }
 
 type queue = workqueue.TypedRateLimitingInterface[string]
@@ -89,15 +89,14 @@ type queue = workqueue.TypedRateLimitingInterface[string]
 // New makes a controller. It does no I/O.
 func New(cfg Config) (*Controller, error) {
 	factory := externalversions.NewSharedInformerFactoryWithOptions(cfg.ClusterCIDRClient, 0, externalversions.WithTransform(stripManagedFields))
-	clusterCIDRs := factory.Networking().V1().ClusterCIDRs()
 	c := &Controller{
-		client:            cfg.Client,
+		api:               clients{kube: cfg.Client, clusterCIDRs: cfg.ClusterCIDRClient},
 		clusterCIDRClient: cfg.ClusterCIDRClient,
+		now:               time.Now,
 		flags:             cfg.FromFlags,
 		primary:           cfg.PrimaryFamily,
 		workers:           cfg.Workers,
 		nodes:             cfg.Nodes.Lister(),
-		clusterCIDRs:      clusterCIDRs.Lister(),
 		informers:         factory,
 		nodeQueue:         newQueue("nodes"),
 		clusterCIDRQueue:  newQueue("clustercidrs"),
@@ -106,13 +105,15 @@ func New(cfg Config) (*Controller, error) {
 		book:              newBook(),
 		statusWritten:     map[string]time.Time{},
 	}
-	c.setWaitsFor("the start")
+	clusterCIDRs := factory.InformerFor(&networkingv1.ClusterCIDR{}, c.newInformer)
+	c.clusterCIDRs = clustercidrlisters.NewClusterCIDRLister(clusterCIDRs.GetIndexer())
+	c.health.waitFor("the start")
 	c.book.setService(flagServiceRanges, cfg.ServiceRanges)
 
 	if err := c.watch(cfg.Nodes.Informer(), c.nodeQueue); err != nil {
 		return nil, err
 	}
-	if err := c.watch(clusterCIDRs.Informer(), c.clusterCIDRQueue); err != nil {
+	if err := c.watch(clusterCIDRs, c.clusterCIDRQueue); err != nil {
 		return nil, err
 	}
 	if cfg.ServiceCIDRs != nil {
@@ -178,11 +179,11 @@ func (c *Controller) Run(ctx context.Context) {
 	if !c.start(ctx) {
 		return
 	}
-	wg.Go(func() { work(ctx, c.clusterCIDRQueue, c.syncClusterCIDR) })
+	wg.Go(func() { work(ctx, c.clusterCIDRQueue, c.noting("ClusterCIDR", c.syncClusterCIDR)) })
 	wg.Go(func() { work(ctx, c.serviceCIDRQueue, c.syncServiceCIDR) })
-	wg.Go(func() { work(ctx, c.statusQueue, c.syncStatus) })
+	wg.Go(func() { work(ctx, c.statusQueue, c.noting("status of ClusterCIDR", c.syncStatus)) })
 	for range c.workers {
-		wg.Go(func() { work(ctx, c.nodeQueue, c.syncNode) })
+		wg.Go(func() { work(ctx, c.nodeQueue, c.noting("Node", c.syncNode)) })
 	}
 	<-ctx.Done()
 }
@@ -199,7 +200,11 @@ func work(ctx context.Context, queue queue, sync func(context.Context, string) e
 			return false
 		}
 		if err := sync(ctx, name); err != nil {
-			klog.FromContext(ctx).Error(err, "Will try again")
+			if logger := klog.FromContext(ctx); apierrors.IsForbidden(err) {
+				logger.V(4).Info("Will try again", "err", err) // noting says it, once
+			} else {
+				logger.Error(err, "Will try again")
+			}
 			queue.AddRateLimited(name)
 			return true
 		}
@@ -226,6 +231,6 @@ func (c *Controller) with(f func(*book)) {
 		c.nodeQueue.Add(name)
 	}
 	for _, name := range e.clusterCIDRs {
-		c.statusQueue.AddAfter(name, time.Until(c.statusWritten[name].Add(statusInterval)))
+		c.statusQueue.AddAfter(name, c.statusWritten[name].Add(statusInterval).Sub(c.now()))
 	}
 }

@@ -11,7 +11,6 @@ import (
 	v1 "k8s.io/api/core/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
-	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/klog/v2"
 
 	networkingv1 "github.com/multicidr/controller-manager/apis/networking/v1"
@@ -66,7 +65,7 @@ func (c *Controller) say(ctx context.Context, about v1.ObjectReference, reason, 
 	for _, s := range []string{string(about.UID), reason, message} {
 		hash.Write([]byte(s + "\x00"))
 	}
-	now := metav1.NewTime(time.Now().Truncate(time.Second))
+	now := metav1.NewTime(c.now().Truncate(time.Second))
 	event := &v1.Event{
 		ObjectMeta: metav1.ObjectMeta{
 			Name:      fmt.Sprintf("%s.%016x", about.Name[:min(len(about.Name), maxSubjectInName)], hash.Sum64()),
@@ -84,11 +83,10 @@ func (c *Controller) say(ctx context.Context, about v1.ObjectReference, reason, 
 	}
 	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), writeTimeout)
 	defer cancel()
-	events := c.client.CoreV1().Events(event.Namespace)
-	_, err := events.Create(ctx, event, metav1.CreateOptions{FieldManager: Name})
+	err := c.api.createEvent(ctx, event)
 	if apierrors.IsAlreadyExists(err) {
 		renewal := encode(map[string]any{"firstTimestamp": now, "lastTimestamp": now})
-		_, err = events.Patch(ctx, event.Name, types.MergePatchType, renewal, metav1.PatchOptions{FieldManager: Name})
+		err = c.api.patchEvent(ctx, event.Namespace, event.Name, renewal)
 	}
 	switch {
 	case apierrors.IsForbidden(err):

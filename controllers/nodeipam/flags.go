@@ -194,7 +194,7 @@ func (c *Controller) createFromFlags(ctx context.Context, name string) error {
 	}
 	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), writeTimeout)
 	defer cancel()
-	_, err := c.clusterCIDRClient.NetworkingV1().ClusterCIDRs().Create(ctx, cc, metav1.CreateOptions{FieldManager: Name})
+	err := c.api.createClusterCIDR(ctx, cc)
 	switch {
 	case err == nil:
 		klog.FromContext(ctx).Info("Created a ClusterCIDR from the flags", "clusterCIDR", klog.KObj(cc), "ipv4", cc.Spec.IPv4, "ipv6", cc.Spec.IPv6)
@@ -209,7 +209,7 @@ func (c *Controller) createFromFlags(ctx context.Context, name string) error {
 func (c *Controller) deleteFromFlags(ctx context.Context, cc *networkingv1.ClusterCIDR) error {
 	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), writeTimeout)
 	defer cancel()
-	err := c.clusterCIDRClient.NetworkingV1().ClusterCIDRs().Delete(ctx, cc.Name, metav1.DeleteOptions{Preconditions: metav1.NewUIDPreconditions(string(cc.UID))})
+	err := c.api.deleteClusterCIDR(ctx, cc.Name, cc.UID)
 	switch {
 	case err == nil:
 		klog.FromContext(ctx).Info("Deleting a ClusterCIDR that the flags do not say any more", "clusterCIDR", klog.KObj(cc))

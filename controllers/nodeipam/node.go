@@ -7,7 +7,6 @@ import (
 
 	v1 "k8s.io/api/core/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
-	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/klog/v2"
 
@@ -114,7 +113,7 @@ func (c *Controller) write(ctx context.Context, node *v1.Node, r reservation) er
 	// A shutdown does not cut a write off in the middle: Run returns when it has ended.
 	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), writeTimeout)
 	defer cancel()
-	_, err := c.client.CoreV1().Nodes().Patch(ctx, node.Name, types.MergePatchType, podCIDRsPatch(node, r, c.primary), metav1.PatchOptions{FieldManager: Name})
+	err := c.api.patchNode(ctx, node.Name, podCIDRsPatch(node, r, c.primary))
 	logger := klog.FromContext(ctx)
 	switch {
 	case err == nil:
@@ -123,8 +122,6 @@ func (c *Controller) write(ctx context.Context, node *v1.Node, r reservation) er
 	case apierrors.IsNotFound(err), apierrors.IsConflict(err):
 		logger.V(4).Info("The Node is gone or another one by now", "node", klog.KObj(node), "err", err)
 		return nil // the watch will say which
-	case apierrors.IsForbidden(err):
-		return fmt.Errorf("patch podCIDRs of Node %s (apply manifests/rbac to allow it): %w", node.Name, err)
 	default:
 		return fmt.Errorf("patch podCIDRs of Node %s: %w", node.Name, err)
 	}

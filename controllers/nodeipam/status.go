@@ -39,7 +39,7 @@ func (c *Controller) syncStatus(ctx context.Context, name string) error {
 	c.with(func(b *book) {
 		want, known = b.status(cc)
 		if known && !equality.Semantic.DeepEqual(want, cc.Status) {
-			c.statusWritten[name] = time.Now()
+			c.statusWritten[name] = c.now()
 		} else {
 			known = false
 		}
@@ -50,7 +50,7 @@ func (c *Controller) syncStatus(ctx context.Context, name string) error {
 
 	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), writeTimeout)
 	defer cancel()
-	_, err = c.clusterCIDRClient.NetworkingV1().ClusterCIDRs().ApplyStatus(ctx, statusPatch(cc, want), metav1.ApplyOptions{FieldManager: Name, Force: true})
+	err = c.api.applyStatus(ctx, statusPatch(cc, want))
 	switch {
 	case apierrors.IsNotFound(err), apierrors.IsConflict(err):
 		return nil // gone, or another one of that name

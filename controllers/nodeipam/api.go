@@ -1,0 +1,65 @@
+package nodeipam
+
+import (
+	"context"
+
+	v1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/types"
+	"k8s.io/client-go/kubernetes"
+
+	applyv1 "github.com/multicidr/controller-manager/apis/generated/applyconfiguration/networking/v1"
+	"github.com/multicidr/controller-manager/apis/generated/clientset/versioned"
+	networkingv1 "github.com/multicidr/controller-manager/apis/networking/v1"
+)
+
+// api is all that the controller asks of the API server beyond what informers read.
+type api interface {
+	patchNode(ctx context.Context, name string, patch []byte) error
+	createClusterCIDR(ctx context.Context, cc *networkingv1.ClusterCIDR) error
+	patchClusterCIDR(ctx context.Context, name string, patch []byte) error
+	deleteClusterCIDR(ctx context.Context, name string, uid types.UID) error
+	applyStatus(ctx context.Context, patch *applyv1.ClusterCIDRApplyConfiguration) error
+	createEvent(ctx context.Context, event *v1.Event) error
+	patchEvent(ctx context.Context, namespace, name string, patch []byte) error
+}
+
+// clients are the real API server.
+type clients struct {
+	kube         kubernetes.Interface
+	clusterCIDRs versioned.Interface
+}
+
+func (c clients) patchNode(ctx context.Context, name string, patch []byte) error {
+	_, err := c.kube.CoreV1().Nodes().Patch(ctx, name, types.MergePatchType, patch, metav1.PatchOptions{FieldManager: Name})
+	return err
+}
+
+func (c clients) createClusterCIDR(ctx context.Context, cc *networkingv1.ClusterCIDR) error {
+	_, err := c.clusterCIDRs.NetworkingV1().ClusterCIDRs().Create(ctx, cc, metav1.CreateOptions{FieldManager: Name})
+	return err
+}
+
+func (c clients) patchClusterCIDR(ctx context.Context, name string, patch []byte) error {
+	_, err := c.clusterCIDRs.NetworkingV1().ClusterCIDRs().Patch(ctx, name, types.MergePatchType, patch, metav1.PatchOptions{FieldManager: Name})
+	return err
+}
+
+func (c clients) deleteClusterCIDR(ctx context.Context, name string, uid types.UID) error {
+	return c.clusterCIDRs.NetworkingV1().ClusterCIDRs().Delete(ctx, name, metav1.DeleteOptions{Preconditions: metav1.NewUIDPreconditions(string(uid))})
+}
+
+func (c clients) applyStatus(ctx context.Context, patch *applyv1.ClusterCIDRApplyConfiguration) error {
+	_, err := c.clusterCIDRs.NetworkingV1().ClusterCIDRs().ApplyStatus(ctx, patch, metav1.ApplyOptions{FieldManager: Name, Force: true})
+	return err
+}
+
+func (c clients) createEvent(ctx context.Context, event *v1.Event) error {
+	_, err := c.kube.CoreV1().Events(event.Namespace).Create(ctx, event, metav1.CreateOptions{FieldManager: Name})
+	return err
+}
+
+func (c clients) patchEvent(ctx context.Context, namespace, name string, patch []byte) error {
+	_, err := c.kube.CoreV1().Events(namespace).Patch(ctx, name, types.MergePatchType, patch, metav1.PatchOptions{FieldManager: Name})
+	return err
+}
