@@ -2,21 +2,14 @@ package nodeipam
 
 import (
 	"context"
-	"errors"
-	"fmt"
-	"net/http"
 	"time"
 
 	networkingapiv1 "k8s.io/api/networking/v1"
-	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/labels"
 	"k8s.io/apimachinery/pkg/util/wait"
 	"k8s.io/client-go/tools/cache"
-	"k8s.io/controller-manager/pkg/healthz"
 	"k8s.io/klog/v2"
-
-	networkingv1 "github.com/multicidr/controller-manager/apis/networking/v1"
 )
 
 // lookInterval is how often a missing CRD or permission is looked for again.
@@ -29,7 +22,7 @@ func (c *Controller) start(ctx context.Context) bool {
 	if err := wait.PollUntilContextCancel(ctx, lookInterval, true, c.canRead); err != nil {
 		return false
 	}
-	c.setWaitsFor("the caches of Nodes, ClusterCIDRs and ServiceCIDRs to fill")
+	c.health.waitFor("the caches of Nodes, ClusterCIDRs and ServiceCIDRs to fill")
 	c.informers.Start(ctx.Done())
 	if !cache.WaitForNamedCacheSyncWithContext(ctx, c.synced...) {
 		return false
@@ -37,42 +30,25 @@ func (c *Controller) start(ctx context.Context) bool {
 	if err := c.readAll(ctx); err != nil {
 		// Listing a cache fails only for a selector that cannot be parsed.
 		klog.FromContext(ctx).Error(err, "Cannot start")
-		c.setWaitsFor(err.Error())
+		c.health.waitFor(err.Error())
 		return false
 	}
-	c.waitsFor.Store(nil)
+	c.health.waitFor("")
 	klog.FromContext(ctx).Info("Read all ClusterCIDRs and Nodes, starting to serve")
 	return true
 }
 
 // canRead reports whether ClusterCIDRs can be read, and says what to do if not.
 func (c *Controller) canRead(ctx context.Context) (bool, error) {
-	missing := c.missing(ctx)
-	if missing == "" {
-		return true, nil
-	}
-	if missing != *c.waitsFor.Load() {
-		klog.FromContext(ctx).Error(nil, "No Node gets podCIDRs: "+missing)
-	}
-	c.setWaitsFor(missing)
-	return false, nil
-}
-
-// missing says what keeps ClusterCIDRs from being read and what to do about it.
-func (c *Controller) missing(ctx context.Context) string {
-	// Discovery first: everybody may ask it, while a resource that is not there is forbidden to who has no permission.
-	if _, err := c.clusterCIDRClient.Discovery().ServerResourcesForGroupVersion(networkingv1.SchemeGroupVersion.String()); apierrors.IsNotFound(err) {
-		return "the CustomResourceDefinition of ClusterCIDR is not installed: apply manifests/crds"
-	}
 	_, err := c.clusterCIDRClient.NetworkingV1().ClusterCIDRs().List(ctx, metav1.ListOptions{Limit: 1})
-	switch {
-	case err == nil:
-		return ""
-	case apierrors.IsForbidden(err):
-		return fmt.Sprintf("the controller may not read ClusterCIDRs: apply manifests/rbac (%v)", err)
-	default:
-		return fmt.Sprintf("ClusterCIDRs cannot be read: %v", err)
+	if ctx.Err() != nil || err == nil {
+		return err == nil, nil
 	}
+	why := c.whyUnreadable(err)
+	if c.health.waitFor(why) {
+		klog.FromContext(ctx).Error(nil, "No Node gets podCIDRs: "+why)
+	}
+	return false, nil
 }
 
 // readAll enters all that is cached in the book.
@@ -105,20 +81,6 @@ func (c *Controller) readAll(ctx context.Context) error {
 	})
 	if c.flags != nil {
 		c.clusterCIDRQueue.Add(nameFromFlags(c.flags)) // it is made if it is not there
-	}
-	return nil
-}
-
-func (c *Controller) setWaitsFor(what string) { c.waitsFor.Store(&what) }
-
-// HealthChecker reports an error, which says what to do, for as long as the controller does not serve.
-func (c *Controller) HealthChecker() healthz.UnnamedHealthChecker { return health{c} }
-
-type health struct{ c *Controller }
-
-func (h health) Check(*http.Request) error {
-	if waitsFor := h.c.waitsFor.Load(); waitsFor != nil {
-		return errors.New("not serving Nodes yet; waiting for " + *waitsFor)
 	}
 	return nil
 }
