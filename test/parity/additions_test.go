@@ -23,16 +23,16 @@ var inHelp = surface{
 // always is what a running process has more, whether our controller is on or not.
 var always = surface{
 	flagz: {
-		"concurrent-node-cidr-syncs": "30",
-		"node-ipam-kube-api-qps":     "0",
-		"node-ipam-kube-api-burst":   "100",
+		".flags.concurrent-node-cidr-syncs": `"30"`,
+		".flags.node-ipam-kube-api-qps":     `"0"`,
+		".flags.node-ipam-kube-api-burst":   `"100"`,
 	},
 }
 
 // whenOn is what a running process has more when started with --controllers=*,multi-cidr-node-ipam-controller, compared with
 // upstream's started with --controllers=*.
 var whenOn = surface{
-	flagz:   {"controllers": "[*,multi-cidr-node-ipam-controller]"},
+	flagz:   {".flags.controllers": `"[*,multi-cidr-node-ipam-controller]"`},
 	configz: {".kubecontrollermanager.config.k8s.io.Generic.Controllers": `["*","multi-cidr-node-ipam-controller","-node-ipam-controller"]`},
 	healthChecks: {
 		ours: "ok",
@@ -43,15 +43,20 @@ var whenOn = surface{
 	},
 	serviceAccounts: {ours: ""},
 	clients: {
-		"system:kube-controller-manager system:serviceaccount:kube-system:" + ours: "",
+		"system:serviceaccount:kube-system:" + ours + " kube-controller-manager/system:serviceaccount:kube-system:" + ours: "",
 	},
 }
 
 // whenMigrating is what leader migration shows, compared with upstream's without it: upstream's own does not start with it.
 var whenMigrating = surface{
-	flagz: {"enable-leader-migration": "true"},
+	flagz: {".flags.enable-leader-migration": `"true"`},
 	configz: {
-		".kubecontrollermanager.config.k8s.io.Generic.LeaderMigrationEnabled": "true",
+		".kubecontrollermanager.config.k8s.io.Generic.LeaderMigrationEnabled":                                                                                "true",
+		".kubecontrollermanager.config.k8s.io.Generic.LeaderMigration.leaderName":                                                                            `"cloud-provider-extraction-migration"`,
+		".kubecontrollermanager.config.k8s.io.Generic.LeaderMigration.resourceLock":                                                                          `"leases"`,
+		".kubecontrollermanager.config.k8s.io.Generic.LeaderMigration.controllerLeaders has " + `{"component":"*","name":"cloud-node-lifecycle-controller"}`: "",
+		".kubecontrollermanager.config.k8s.io.Generic.LeaderMigration.controllerLeaders has " + `{"component":"*","name":"route-controller"}`:                "",
+		".kubecontrollermanager.config.k8s.io.Generic.LeaderMigration.controllerLeaders has " + `{"component":"*","name":"service-controller"}`:              "",
 	},
 	leases: {"cloud-provider-extraction-migration": "held true, strategy false"},
 }

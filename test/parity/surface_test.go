@@ -73,7 +73,7 @@ const (
 func observe(ctx context.Context, s *site, m *controlplane.Manager) (surface, error) {
 	result := surface{}
 	for _, look := range []func(context.Context, *site, *controlplane.Manager, surface) error{
-		observeHealth, observeConfigz, observeLines, observeMetrics, observeStatusCodes, observeObjects, observeClients,
+		observeHealth, observePages, observeMetrics, observeStatusCodes, observeObjects, observeClients,
 	} {
 		if err := look(ctx, s, m, result); err != nil {
 			return nil, err
@@ -94,49 +94,65 @@ func observeHealth(ctx context.Context, _ *site, m *controlplane.Manager, result
 	return err
 }
 
-func observeConfigz(ctx context.Context, s *site, m *controlplane.Manager, result surface) error {
-	body, err := page(ctx, m, "/configz")
+// observePages reads the pages that are objects. As plain text, flagz and statusz use another separator in each process, lest
+// somebody parse them.
+func observePages(ctx context.Context, s *site, m *controlplane.Manager, result surface) error {
+	client, err := rest.HTTPClientFor(s.AdminConfig())
 	if err != nil {
 		return err
 	}
-	var config any
-	if err := json.Unmarshal([]byte(s.anonymize(body)), &config); err != nil {
-		return fmt.Errorf("read /configz: %w", err)
-	}
-	flatten(result, configz, "", config)
-	return nil
-}
-
-// flatten makes one entry of each leaf, so that a difference shows where it is. A list is a leaf.
-func flatten(result surface, aspect, path string, value any) {
-	object, ok := value.(map[string]any)
-	if !ok {
-		text, _ := json.Marshal(value) // It came from JSON.
-		result.add(aspect, path, string(text))
-		return
-	}
-	for key, inner := range object {
-		flatten(result, aspect, path+"."+key, inner)
-	}
-}
-
-// observeLines reads the pages of "name:value" lines.
-func observeLines(ctx context.Context, s *site, m *controlplane.Manager, result surface) error {
-	for _, path := range []string{flagz, statusz} {
-		body, err := page(ctx, m, path)
+	for path, accept := range map[string]string{
+		configz: "application/json",
+		flagz:   "application/json;g=config.k8s.io;v=v1beta1;as=Flagz",
+		statusz: "application/json;g=config.k8s.io;v=v1beta1;as=Statusz",
+	} {
+		code, body, err := get(ctx, client, m.URL()+path, accept)
 		if err != nil {
 			return err
 		}
-		for line := range strings.Lines(s.anonymize(body)) {
-			name, value, _ := strings.Cut(strings.TrimSpace(line), ":")
-			switch name {
-			case "", "Started", "Up", "secure-port": // These differ from process to process.
-				continue
-			}
-			result.add(path, name, value)
+		var object any
+		if err := json.Unmarshal([]byte(s.anonymize(body)), &object); err != nil {
+			return fmt.Errorf("read %s: %d %s: %w", path, code, body, err)
 		}
+		flatten(result, path, "", object)
 	}
+	// These differ from process to process.
+	delete(result[flagz], ".flags.secure-port")
+	delete(result[statusz], ".startTime")
+	delete(result[statusz], ".uptimeSeconds")
 	return nil
+}
+
+// flatten makes one entry of each leaf, so that a difference shows where it is. A list of objects is a set: upstream makes one of
+// them from a map.
+func flatten(result surface, aspect, path string, value any) {
+	switch value := value.(type) {
+	case nil: // As if it were not there.
+	case map[string]any:
+		for key, inner := range value {
+			flatten(result, aspect, path+"."+key, inner)
+		}
+	case []any:
+		if !slices.ContainsFunc(value, isObject) {
+			result.add(aspect, path, compact(value))
+			return
+		}
+		for _, inner := range value {
+			result.add(aspect, path+" has "+compact(inner), "")
+		}
+	default:
+		result.add(aspect, path, compact(value))
+	}
+}
+
+func isObject(value any) bool {
+	_, ok := value.(map[string]any)
+	return ok
+}
+
+func compact(value any) string {
+	text, _ := json.Marshal(value) // It came from JSON.
+	return string(text)
 }
 
 func observeMetrics(ctx context.Context, _ *site, m *controlplane.Manager, result surface) error {
@@ -151,11 +167,18 @@ func observeMetrics(ctx context.Context, _ *site, m *controlplane.Manager, resul
 			return fmt.Errorf("read %s: %w", path, err)
 		}
 		for name, family := range families {
+			if byChance.MatchString(name) {
+				continue
+			}
 			result.add(metrics, path+" "+name, describe(family))
 		}
 	}
 	return nil
 }
+
+// byChance are the metrics that are only there once something went against the odds: a request had to be sent again, or a controller's
+// cache was behind its own writes.
+var byChance = regexp.MustCompile(`^rest_client_request_retries_total$|_stale_sync_skips_total$`)
 
 // describe is the type and the label names of a metric. The labels' values come and go with what happens in the cluster.
 func describe(family *dto.MetricFamily) string {
@@ -185,16 +208,11 @@ func observeStatusCodes(ctx context.Context, s *site, m *controlplane.Manager, r
 		if err != nil {
 			return err
 		}
-		request, err := http.NewRequestWithContext(ctx, http.MethodGet, m.URL()+path, nil)
+		asStranger, _, err := get(ctx, stranger, m.URL()+path, "*/*")
 		if err != nil {
 			return err
 		}
-		response, err := stranger.Do(request)
-		if err != nil {
-			return err
-		}
-		response.Body.Close()
-		result.add(statusCodes, path, fmt.Sprintf("administrator %d, stranger %d", asAdmin, response.StatusCode))
+		result.add(statusCodes, path, fmt.Sprintf("administrator %d, stranger %d", asAdmin, asStranger))
 	}
 	return nil
 }
@@ -267,7 +285,7 @@ func observeClients(_ context.Context, s *site, _ *controlplane.Manager, result 
 }
 
 var (
-	agentVersion = regexp.MustCompile(` \([^)]*\) kubernetes/[^/ ]*`)
+	agentVersion = regexp.MustCompile(`/v[^/ ]* \([^)]*\) kubernetes/[^/ ]*`)
 	localAddress = regexp.MustCompile(`127\.0\.0\.1:\d+`)
 	kubeconfig   = regexp.MustCompile(`(system:kube-controller-manager)-\d+(\.yaml)`)
 )
@@ -286,4 +304,20 @@ func page(ctx context.Context, m *controlplane.Manager, path string) (string, er
 		err = fmt.Errorf("GET %s: %d %s", path, code, body)
 	}
 	return string(body), err
+}
+
+// get is for what Manager.Get cannot ask: with other credentials, or for another form of the page.
+func get(ctx context.Context, client *http.Client, url, accept string) (code int, body string, err error) {
+	request, err := http.NewRequestWithContext(ctx, http.MethodGet, url, nil)
+	if err != nil {
+		return 0, "", err
+	}
+	request.Header.Set("Accept", accept)
+	response, err := client.Do(request)
+	if err != nil {
+		return 0, "", err
+	}
+	defer response.Body.Close()
+	content, err := io.ReadAll(response.Body)
+	return response.StatusCode, string(content), err
 }
