@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"maps"
 	"net/netip"
 	"os"
 	"slices"
@@ -12,11 +13,15 @@ import (
 	"time"
 
 	corev1 "k8s.io/api/core/v1"
+	networkingapiv1 "k8s.io/api/networking/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 	"k8s.io/apimachinery/pkg/fields"
+	"k8s.io/apimachinery/pkg/runtime/schema"
 	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/apimachinery/pkg/util/wait"
+	"k8s.io/client-go/dynamic"
 	"k8s.io/client-go/kubernetes"
 
 	"github.com/multicidr/controller-manager/apis/generated/clientset/versioned"
@@ -36,10 +41,20 @@ type cluster struct {
 	cp           *controlplane.ControlPlane
 	kube         kubernetes.Interface
 	clusterCIDRs versioned.Interface
+	dynamic      dynamic.Interface
+
+	dir      string // all that belongs to the control plane
+	auditLog string
+	// countFrom is the place in the audit log from which the scripts count writes.
+	countFrom int64
 
 	manager     *controlplane.Manager // nil while none runs
 	managerArgs []string              // what it was started with
+	paused      bool                  // the manager
 }
+
+// defaultServiceCIDR is the one that the API server makes from its --service-cluster-ip-range.
+const defaultServiceCIDR = "kubernetes"
 
 // ours runs nothing but our controller: it starts at once, and nobody else changes the Nodes.
 var ours = []string{"--controllers=multi-cidr-node-ipam-controller"}
@@ -72,11 +87,16 @@ func stopShared(keepLogs bool) error {
 	if shared.cluster == nil {
 		return nil
 	}
+	return shared.stop(keepLogs)
+}
+
+// stop ends all processes. Logs that are kept stay where it says.
+func (c *cluster) stop(keepLogs bool) error {
 	if keepLogs {
-		fmt.Fprintf(os.Stderr, "logs of the control plane are kept in %s\n", shared.cp.LogDir())
-		return shared.cp.StopKeepingLogs()
+		fmt.Fprintf(os.Stderr, "logs of the control plane are kept in %s\n", c.cp.LogDir())
+		return c.cp.StopKeepingLogs()
 	}
-	return shared.cp.Stop()
+	return errors.Join(c.cp.Stop(), os.RemoveAll(c.dir))
 }
 
 // freshCluster starts a cluster that the test has for itself.
@@ -87,12 +107,7 @@ func freshCluster(t testing.TB, opts controlplane.Options, managerArgs ...string
 		t.Fatal(err)
 	}
 	t.Cleanup(func() {
-		stop := c.cp.Stop
-		if t.Failed() {
-			t.Logf("logs of the control plane are kept in %s", c.cp.LogDir())
-			stop = c.cp.StopKeepingLogs
-		}
-		if err := stop(); err != nil {
+		if err := c.stop(t.Failed()); err != nil {
 			t.Error(err)
 		}
 	})
@@ -106,6 +121,13 @@ func newCluster(opts controlplane.Options, managerArgs ...string) (_ *cluster, e
 		opts.ServiceRange = "198.51.100.0/24,2001:db8::/112"
 	}
 	ctx := context.Background()
+	if opts.Dir, err = os.MkdirTemp("", "integration-"); err != nil {
+		return nil, err
+	}
+	opts, auditLog, err := withAudit(opts)
+	if err != nil {
+		return nil, err
+	}
 	cp, err := controlplane.Start(ctx, opts)
 	if err != nil {
 		return nil, err
@@ -119,6 +141,9 @@ func newCluster(opts controlplane.Options, managerArgs ...string) (_ *cluster, e
 		cp:           cp,
 		kube:         kubernetes.NewForConfigOrDie(cp.AdminConfig()),
 		clusterCIDRs: versioned.NewForConfigOrDie(cp.AdminConfig()),
+		dynamic:      dynamic.NewForConfigOrDie(cp.AdminConfig()),
+		dir:          opts.Dir,
+		auditLog:     auditLog,
 	}
 	if err := cp.Apply(ctx, "../../manifests/crds", "../../manifests/rbac"); err != nil {
 		return nil, err
@@ -141,7 +166,7 @@ func (c *cluster) startManager(args ...string) error {
 	if err != nil {
 		return err
 	}
-	c.manager, c.managerArgs = manager, args
+	c.manager, c.managerArgs, c.paused = manager, args, false
 	return manager.WaitLeading(ctx)
 }
 
@@ -155,21 +180,11 @@ func (c *cluster) stopManager(how func(*controlplane.Process) error) error {
 	return err
 }
 
-// reset deletes all Nodes and ClusterCIDRs and sees to it that a manager with the usual flags runs. A ClusterCIDR that
-// stays behind is an error: its finalizer has to go with the last Node.
+// reset deletes all Nodes, ClusterCIDRs and ServiceCIDRs and sees to it that everything runs, the manager with the usual flags. A
+// ClusterCIDR that stays behind is an error: its finalizer has to go with the last Node.
 func (c *cluster) reset() error {
 	ctx := context.Background()
-	if c.manager != nil && !slices.Equal(c.managerArgs, ours) {
-		if err := c.stopManager((*controlplane.Process).Stop); err != nil {
-			return err
-		}
-	}
-	if c.manager == nil {
-		if err := c.startManager(ours...); err != nil {
-			return err
-		}
-	}
-	if err := c.manager.Continue(); err != nil { // if a test paused it
+	if err := c.revive(ctx); err != nil {
 		return err
 	}
 	nodes, err := c.kube.CoreV1().Nodes().List(ctx, metav1.ListOptions{})
@@ -177,10 +192,24 @@ func (c *cluster) reset() error {
 		return err
 	}
 	for _, node := range nodes.Items {
-		if len(node.Finalizers) == 0 {
+		if len(node.Finalizers) > 0 {
+			if err := c.release(ctx, "node", node.Name); err != nil {
+				return err
+			}
+		}
+	}
+	serviceCIDRs, err := c.kube.NetworkingV1().ServiceCIDRs().List(ctx, metav1.ListOptions{})
+	if err != nil {
+		return err
+	}
+	for _, serviceCIDR := range serviceCIDRs.Items {
+		if serviceCIDR.Name == defaultServiceCIDR {
 			continue
 		}
-		if err := c.clearFinalizers(ctx, node.Name); err != nil {
+		if err := c.release(ctx, "servicecidr", serviceCIDR.Name); err != nil {
+			return err
+		}
+		if err := c.kube.NetworkingV1().ServiceCIDRs().Delete(ctx, serviceCIDR.Name, metav1.DeleteOptions{}); err != nil && !apierrors.IsNotFound(err) {
 			return err
 		}
 	}
@@ -191,32 +220,106 @@ func (c *cluster) reset() error {
 	if err := clusterCIDRs.DeleteCollection(ctx, metav1.DeleteOptions{}, metav1.ListOptions{}); err != nil {
 		return err
 	}
-	var left []string
-	err = eventually(patience, func(ctx context.Context) error {
-		list, err := clusterCIDRs.List(ctx, metav1.ListOptions{})
+	err = c.waitClusterCIDRs(patience)
+	if err == nil {
+		return nil
+	}
+	// The next test starts clean all the same.
+	left, listErr := clusterCIDRs.List(ctx, metav1.ListOptions{})
+	if listErr != nil {
+		return errors.Join(err, listErr)
+	}
+	for _, cc := range left.Items {
+		err = errors.Join(err, c.release(ctx, "cc", cc.Name))
+	}
+	return fmt.Errorf("although no Node is left: %w", err)
+}
+
+// revive sees to it that etcd, the API server and a manager with the usual flags run.
+func (c *cluster) revive(ctx context.Context) error {
+	if err := c.cp.Etcd().Continue(); err != nil {
+		return err
+	}
+	select {
+	case <-c.cp.APIServer().Done():
+		if err := c.cp.StartAPIServer(ctx); err != nil {
+			return err
+		}
+	default:
+	}
+	if c.manager != nil && !slices.Equal(c.managerArgs, ours) {
+		if err := c.stopManager((*controlplane.Process).Stop); err != nil {
+			return err
+		}
+	}
+	if c.manager == nil {
+		return c.startManager(ours...)
+	}
+	c.paused = false
+	return c.manager.Continue()
+}
+
+// waitClusterCIDRs waits until the ClusterCIDRs are exactly these.
+func (c *cluster) waitClusterCIDRs(within time.Duration, want ...string) error {
+	return eventually(within, func(ctx context.Context) error {
+		list, err := c.clusterCIDRs.NetworkingV1().ClusterCIDRs().List(ctx, metav1.ListOptions{})
 		if err != nil {
 			return err
 		}
-		left = nil
+		var got []string
 		for _, cc := range list.Items {
-			left = append(left, cc.Name)
+			got = append(got, cc.Name)
 		}
-		if len(left) > 0 {
-			return fmt.Errorf("ClusterCIDRs %q are still there although no Node is", left)
+		slices.Sort(want)
+		if !slices.Equal(got, want) {
+			return fmt.Errorf("the ClusterCIDRs are %q, want %q", got, want)
 		}
 		return nil
 	})
-	for _, name := range left { // The next test starts clean all the same.
-		_, patchErr := clusterCIDRs.Patch(ctx, name, types.MergePatchType, []byte(`{"metadata":{"finalizers":null}}`), metav1.PatchOptions{})
-		err = errors.Join(err, patchErr)
+}
+
+// kinds are the objects that the tests deal with, by the words that the scripts have for them.
+var kinds = map[string]schema.GroupVersionResource{
+	"node":        corev1.SchemeGroupVersion.WithResource("nodes"),
+	"cc":          networkingv1.SchemeGroupVersion.WithResource("clustercidrs"),
+	"servicecidr": networkingapiv1.SchemeGroupVersion.WithResource("servicecidrs"),
+}
+
+// object is one object of the cluster, whether it exists or not.
+type object struct {
+	client dynamic.ResourceInterface
+	name   string
+}
+
+func (c *cluster) object(kind, name string) (object, error) {
+	resource, ok := kinds[kind]
+	if !ok {
+		return object{}, fmt.Errorf("want one of %q, not %q", slices.Sorted(maps.Keys(kinds)), kind)
 	}
+	return object{client: c.dynamic.Resource(resource), name: name}, nil
+}
+
+func (o object) get(ctx context.Context) (*unstructured.Unstructured, error) {
+	return o.client.Get(ctx, o.name, metav1.GetOptions{})
+}
+
+func (o object) delete(ctx context.Context) error {
+	return o.client.Delete(ctx, o.name, metav1.DeleteOptions{})
+}
+
+// merge merges fields, given as JSON, into the object.
+func (o object) merge(ctx context.Context, patch string) error {
+	_, err := o.client.Patch(ctx, o.name, types.MergePatchType, []byte(patch), metav1.PatchOptions{})
 	return err
 }
 
-// clearFinalizers takes all finalizers from a Node, so that a deletion of it ends.
-func (c *cluster) clearFinalizers(ctx context.Context, node string) error {
-	_, err := c.kube.CoreV1().Nodes().Patch(ctx, node, types.MergePatchType, []byte(`{"metadata":{"finalizers":null}}`), metav1.PatchOptions{})
-	return err
+// release takes all finalizers from an object, so that a deletion of it ends.
+func (c *cluster) release(ctx context.Context, kind, name string) error {
+	o, err := c.object(kind, name)
+	if err != nil {
+		return err
+	}
+	return o.merge(ctx, `{"metadata":{"finalizers":null}}`)
 }
 
 // waitServed waits until the Node has podCIDRs. They never change again, so the caller may compare at once.
@@ -234,23 +337,14 @@ func (c *cluster) waitServed(name string, within time.Duration) (*corev1.Node, e
 	return node, err
 }
 
-// waitEvent waits for a warning about this very Node, not about an earlier one of its name.
-func (c *cluster) waitEvent(node *corev1.Node, reason string, within time.Duration) (corev1.Event, error) {
-	var found corev1.Event
-	selector := fields.Set{"involvedObject.uid": string(node.UID), "reason": reason, "type": corev1.EventTypeWarning}.String()
-	err := eventually(within, func(ctx context.Context) error {
-		events, err := c.kube.CoreV1().Events("").List(ctx, metav1.ListOptions{FieldSelector: selector})
-		if err != nil {
-			return err
-		}
-		if len(events.Items) == 0 {
-			return fmt.Errorf("Node %s has no event %s", node.Name, reason)
-		}
-		newer := func(a, b corev1.Event) int { return a.LastTimestamp.Compare(b.LastTimestamp.Time) }
-		found = slices.MaxFunc(events.Items, newer)
-		return nil
-	})
-	return found, err
+// warnings returns the warnings about this very object, not about an earlier one of its name.
+func (c *cluster) warnings(ctx context.Context, uid types.UID, reason string) ([]corev1.Event, error) {
+	selector := fields.Set{"involvedObject.uid": string(uid), "reason": reason, "type": corev1.EventTypeWarning}.String()
+	events, err := c.kube.CoreV1().Events("").List(ctx, metav1.ListOptions{FieldSelector: selector})
+	if err != nil {
+		return nil, err
+	}
+	return events.Items, nil
 }
 
 // overlaps returns an error for every two Nodes that were served blocks with a common address. Nodes that were created

@@ -1,0 +1,103 @@
+package integration
+
+import (
+	"bytes"
+	"encoding/json"
+	"fmt"
+	"io"
+	"os"
+	"path/filepath"
+	"slices"
+	"strings"
+
+	auditv1 "k8s.io/apiserver/pkg/apis/audit/v1"
+
+	"github.com/multicidr/controller-manager/controllers/nodeipam"
+	"github.com/multicidr/controller-manager/test/controlplane"
+)
+
+// auditPolicy makes the API server note every write of our controller, and of the process that it runs in.
+const auditPolicy = `apiVersion: audit.k8s.io/v1
+kind: Policy
+omitStages: [RequestReceived]
+rules:
+- level: Metadata
+  users: ["` + controllerUser + `", "system:kube-controller-manager"]
+  verbs: [create, update, patch, delete, deletecollection]
+- level: None
+`
+
+const controllerUser = "system:serviceaccount:kube-system:" + nodeipam.Name
+
+// withAudit returns options of a control plane that keeps an audit log in its directory, and the log's path.
+func withAudit(opts controlplane.Options) (controlplane.Options, string, error) {
+	policy := filepath.Join(opts.Dir, "audit-policy.yaml")
+	log := filepath.Join(opts.Dir, "logs", "audit.log")
+	opts.APIServerArgs = append(slices.Clone(opts.APIServerArgs), "--audit-policy-file="+policy, "--audit-log-path="+log)
+	return opts, log, os.WriteFile(policy, []byte(auditPolicy), 0o600)
+}
+
+// write is one line of the audit log.
+type write = auditv1.Event
+
+// auditEnd is where the audit log ends now.
+func (c *cluster) auditEnd() (int64, error) {
+	info, err := os.Stat(c.auditLog)
+	if err != nil {
+		return 0, err
+	}
+	return info.Size(), nil
+}
+
+// writes returns the writes that the API server has answered since a place in its audit log: those of our controller and of its
+// process, save for the leases.
+func (c *cluster) writes(since int64) ([]write, error) {
+	file, err := os.Open(c.auditLog)
+	if err != nil {
+		return nil, err
+	}
+	defer file.Close()
+	if _, err := file.Seek(since, io.SeekStart); err != nil {
+		return nil, err
+	}
+	content, err := io.ReadAll(file)
+	if err != nil {
+		return nil, err
+	}
+	content = content[:bytes.LastIndexByte(content, '\n')+1] // without a line that is just being written
+	var writes []write
+	for line := range bytes.Lines(content) {
+		var w write
+		if err := json.Unmarshal(line, &w); err != nil {
+			return nil, fmt.Errorf("read %s: %w", c.auditLog, err)
+		}
+		if w.ObjectRef != nil && w.ObjectRef.Resource != "leases" {
+			writes = append(writes, w)
+		}
+	}
+	return writes, nil
+}
+
+// about reports whether a write went to a resource, such as "nodes" or "clustercidrs/status", and, unless name is empty, to the
+// object of that name; an event belongs to the object that it is about.
+func about(w write, resource, name string) bool {
+	ref := w.ObjectRef
+	got := ref.Resource
+	if ref.Subresource != "" {
+		got += "/" + ref.Subresource
+	}
+	return got == resource && (name == "" || ref.Name == name || resource == "events" && strings.HasPrefix(ref.Name, name+"."))
+}
+
+// describe lists writes for people.
+func describe(writes []write) string {
+	var b strings.Builder
+	for _, w := range writes {
+		code := int32(0)
+		if w.ResponseStatus != nil {
+			code = w.ResponseStatus.Code
+		}
+		fmt.Fprintf(&b, "\n\t%s %s %s/%s %s: %d, by %s", w.StageTimestamp.Format("15:04:05.000"), w.Verb, w.ObjectRef.Resource, w.ObjectRef.Subresource, w.ObjectRef.Name, code, w.User.Username)
+	}
+	return b.String()
+}
