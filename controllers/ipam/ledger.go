@@ -44,6 +44,7 @@ type Ledger struct {
 	holders map[netip.Prefix][]Owner
 	held    map[Owner][]netip.Prefix
 	cursors map[cursor]netip.Addr
+	counts  counts
 }
 
 // cursor names the place where the search for the next block of a pool's range goes on.
@@ -190,13 +191,18 @@ func (l *Ledger) SetCursor(p *Pool, f Family, a netip.Addr) {
 	l.cursors[cursor{p.ID, f}] = a
 }
 
-// Forget drops p's cursors. What is held from p stays held.
+// Forget drops p's cursors and stops to keep count of its ranges. What is held from p stays held.
 func (l *Ledger) Forget(p *Pool) {
+	for _, r := range p.Ranges {
+		l.counts.drop(r)
+	}
 	delete(l.cursors, cursor{p.ID, IPv4})
 	delete(l.cursors, cursor{p.ID, IPv6})
 }
 
 func (l *Ledger) add(o Owner, p netip.Prefix) {
+	l.recount(p, minus)
+	defer l.recount(p, 1)
 	if l.holders == nil {
 		l.holders = map[netip.Prefix][]Owner{}
 	}
@@ -207,6 +213,8 @@ func (l *Ledger) add(o Owner, p netip.Prefix) {
 }
 
 func (l *Ledger) drop(o Owner, p netip.Prefix) {
+	l.recount(p, minus)
+	defer l.recount(p, 1)
 	owners := l.holders[p]
 	i, _ := slices.BinarySearchFunc(owners, o, compareOwners)
 	if owners = slices.Delete(owners, i, i+1); len(owners) == 0 {

@@ -1,0 +1,104 @@
+package ipam
+
+import (
+	"math"
+	"net/netip"
+	"slices"
+)
+
+// Usage is how many blocks of a range are in use.
+type Usage struct {
+	// Allocated blocks are held by a Node, as they are: a block that is only a part of what a Node holds, or contains it,
+	// is not counted here. Nor is it free.
+	Allocated uint64
+	// Free blocks overlap nothing held by anyone; math.MaxUint64 stands for that many or more.
+	Free uint64
+}
+
+// counts keeps the Usage of ranges in step with the ledger, for a cost that does not depend on how much is held in them.
+// The zero value counts nothing.
+type counts struct {
+	prefixes PrefixSet                       // of the counted ranges
+	usage    map[netip.Prefix]map[int]*Usage // by prefix and block length
+}
+
+// Usage returns the usage of r. The first call visits every holding inside r; from then on the ledger keeps count, and
+// answers at once, until [Ledger.Forget] of a pool with that range. Only of ranges with 2^64 blocks and more the free
+// ones are counted each time.
+func (l *Ledger) Usage(r Range) Usage {
+	u, ok := l.counts.usage[r.Prefix][r.BlockBits]
+	if !ok {
+		u = l.count(r)
+		l.counts.add(r, u)
+	}
+	if r.Blocks() == math.MaxUint64 {
+		return Usage{Allocated: u.Allocated, Free: l.Free(r)}
+	}
+	return *u
+}
+
+func (l *Ledger) count(r Range) *Usage {
+	u := &Usage{Free: l.Free(r)}
+	for p := range l.taken.Overlapping(r.Prefix) {
+		if r.allocatedBy(p, l.holders[p]) {
+			u.Allocated++
+		}
+	}
+	return u
+}
+
+// minus is -1: sums of uint64 wrap around.
+const minus = math.MaxUint64
+
+// recount adds what the blocks around p count for to the usage of every counted range, sign times. Once with minus before p is
+// inserted or removed and once with 1 after it, it keeps them right.
+func (l *Ledger) recount(p netip.Prefix, sign uint64) {
+	for q := range l.counts.prefixes.Overlapping(p) {
+		for bits, u := range l.counts.usage[q] {
+			r := Range{Prefix: q, BlockBits: bits}
+			u.Free += sign * l.Free(r.around(p))
+			if r.allocatedBy(p, l.holders[p]) {
+				u.Allocated += sign
+			}
+		}
+	}
+}
+
+// around returns the part of r whose blocks overlap p, which has to overlap r: the one block that contains p, or those
+// inside p.
+func (r Range) around(p netip.Prefix) Range {
+	bits := min(max(p.Bits(), r.Prefix.Bits()), r.BlockBits)
+	addr := p.Addr()
+	if p.Bits() < r.Prefix.Bits() {
+		addr = r.Prefix.Addr()
+	}
+	return Range{Prefix: netip.PrefixFrom(addr, bits).Masked(), BlockBits: r.BlockBits}
+}
+
+// allocatedBy reports whether p is a block of r and one of its holders a Node.
+func (r Range) allocatedBy(p netip.Prefix, holders []Owner) bool {
+	return p.Bits() == r.BlockBits && r.Prefix.Contains(p.Addr()) &&
+		slices.ContainsFunc(holders, func(o Owner) bool { return o.Kind == Node })
+}
+
+func (c *counts) add(r Range, u *Usage) {
+	if c.usage == nil {
+		c.usage = map[netip.Prefix]map[int]*Usage{}
+	}
+	if c.usage[r.Prefix] == nil {
+		c.usage[r.Prefix] = map[int]*Usage{}
+		c.prefixes.Insert(r.Prefix)
+	}
+	c.usage[r.Prefix][r.BlockBits] = u
+}
+
+func (c *counts) drop(r Range) {
+	if _, ok := c.usage[r.Prefix][r.BlockBits]; !ok {
+		return
+	}
+	delete(c.usage[r.Prefix], r.BlockBits)
+	if len(c.usage[r.Prefix]) == 0 {
+		delete(c.usage, r.Prefix)
+		c.prefixes.Remove(r.Prefix)
+	}
+}
