@@ -85,14 +85,17 @@ func observe(ctx context.Context, s *site, m *controlplane.Manager) (surface, er
 func observeHealth(ctx context.Context, _ *site, m *controlplane.Manager, result surface) error {
 	body, err := page(ctx, m, "/healthz?verbose")
 	for line := range strings.Lines(body) {
-		if name, ok := strings.CutPrefix(strings.TrimSuffix(line, " ok\n"), "[+]"); ok {
-			result.add(healthChecks, name, "ok")
-		} else if line != "healthz check passed\n" {
-			result.add(healthChecks, "unexpected line", line)
+		line = strings.TrimSuffix(line, "\n")
+		if check := healthLine.FindStringSubmatch(line); check != nil {
+			result.add(healthChecks, check[1], check[2])
+		} else if line != "healthz check passed" {
+			result.add(healthChecks, "another line", line)
 		}
 	}
 	return err
 }
+
+var healthLine = regexp.MustCompile(`^\[[+-]](\S+) (.*)$`)
 
 // observePages reads the pages that are objects. As plain text, flagz and statusz use another separator in each process, lest
 // somebody parse them.

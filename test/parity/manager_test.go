@@ -1,0 +1,310 @@
+package parity
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"net/http"
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+	"time"
+
+	corev1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/client-go/kubernetes"
+
+	"github.com/multicidr/controller-manager/test/controlplane"
+)
+
+const allAndOurs = "--controllers=*,multi-cidr-node-ipam-controller"
+
+// A leader that dies says nothing; its successor waits for the lease to expire.
+func TestFailoverAfterACrash(t *testing.T) {
+	s := newSite(t, false)
+	short := []string{allAndOurs, "--leader-elect-lease-duration=4s", "--leader-elect-renew-deadline=3s", "--leader-elect-retry-period=1s"}
+	first := startLeading(t, s, "first", short...)
+	second := s.StartManagerForTest(t, controlplane.ManagerOptions{Name: "second", Args: short})
+
+	if err := first.Kill(); err != nil {
+		t.Fatal(err)
+	}
+	if err := second.WaitLeading(deadline(t)); err != nil {
+		t.Fatal(err)
+	}
+	wantWork(t, s, "after-a-crash")
+}
+
+// A leader that is told to stop gives the lease up. The lease lasts longer than this test may, so nothing but that lets the second lead.
+func TestHandoverOnShutdown(t *testing.T) {
+	s := newSite(t, false)
+	long := []string{allAndOurs, "--leader-elect-lease-duration=10m", "--leader-elect-renew-deadline=9m", "--leader-elect-retry-period=1s",
+		"--feature-gates=ControllerManagerReleaseLeaderElectionLockOnExit=true"}
+	first := startLeading(t, s, "first", long...)
+	second := s.StartManagerForTest(t, controlplane.ManagerOptions{Name: "second", Args: long})
+
+	wantExitCode(t, first, 0)
+	if err := second.WaitLeading(deadline(t)); err != nil {
+		t.Fatal(err)
+	}
+	wantWork(t, s, "after-a-shutdown")
+	wantExitCode(t, second, 0)
+}
+
+// A standby has nothing to end and no lease to give up.
+func TestStandbyEndsOnShutdown(t *testing.T) {
+	s := newSite(t, false)
+	args := []string{allAndOurs, "--feature-gates=ControllerManagerReleaseLeaderElectionLockOnExit=true"}
+	startLeading(t, s, "leader", args...)
+	standby := s.StartManagerForTest(t, controlplane.ManagerOptions{Name: "standby", Args: args})
+	wantExitCode(t, standby, 0)
+}
+
+// Writes of a controller that is still ending must not meet those of a successor.
+func TestLeaseIsKeptUntilControllersEnded(t *testing.T) {
+	t.Setenv(runAsManager, "1")
+	s := newSite(t, false)
+	m := startLeading(t, s, self(t), "--controllers=*,lingering", "--leader-elect-lease-duration=4s", "--leader-elect-renew-deadline=3s",
+		"--leader-elect-retry-period=500ms", "--feature-gates=ControllerManagerReleaseLeaderElectionLockOnExit=true")
+	eventually(t, func(ctx context.Context) error { return wantHealth(ctx, m, "lingering", http.StatusOK, "ok") })
+	wantExitCode(t, m, 0)
+
+	client := clientOf(t, s)
+	outcome, err := client.CoreV1().ConfigMaps("default").Get(t.Context(), "lingering", metav1.GetOptions{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	if got := outcome.Data["lease"]; got != "renewed" {
+		t.Errorf("the lease while a controller was ending: %s, want renewed", got)
+	}
+	lease, err := client.CoordinationV1().Leases("kube-system").Get(t.Context(), "kube-controller-manager", metav1.GetOptions{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	if holder := lease.Spec.HolderIdentity; holder != nil && *holder != "" {
+		t.Errorf("the lease after the end is still held by %s", *holder)
+	}
+}
+
+func TestBadConstructorsDoNotHurtTheOthers(t *testing.T) {
+	t.Setenv(runAsManager, "1")
+	s := newSite(t, false)
+	m := startLeading(t, s, self(t), "--controllers=*,failing,panicking,blocking")
+	for name, reason := range map[string]string{
+		"failing":   "cannot be built: no permission",
+		"panicking": "cannot be built: panic in the constructor: a nil map",
+		"blocking":  "not built yet",
+	} {
+		eventually(t, func(ctx context.Context) error {
+			return wantHealth(ctx, m, name, http.StatusInternalServerError, reason)
+		})
+	}
+	wantWork(t, s, "beside-bad-constructors")
+
+	body, err := page(t.Context(), m, "/healthz?verbose") // 200, or it is an error.
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, line := range []string{
+		"[+]namespace-controller ok\n", "[+]failing excluded: ok\n", "warn: panicking failed and was excluded: see /healthz/panicking\n",
+	} {
+		if !strings.Contains(body, line) {
+			t.Errorf("/healthz?verbose lacks %q:\n%s", line, body)
+		}
+	}
+}
+
+func TestTheInTreeControllerIsLeftOut(t *testing.T) {
+	s := newSite(t, false)
+	m := startLeading(t, s, "manager", "--controllers=*,multicidrnodeipam", "--allocate-node-cidrs", "--cluster-cidr=10.244.0.0/16")
+	var checks surface
+	eventually(t, func(ctx context.Context) error {
+		checks = surface{}
+		if err := observeHealth(ctx, s, m, checks); err != nil {
+			return err
+		}
+		if _, ok := checks[healthChecks][ours]; !ok {
+			return errors.New("ours does not run yet")
+		}
+		return nil
+	})
+	if _, ok := checks[healthChecks]["node-ipam-controller"]; ok {
+		t.Error("the in-tree controller runs beside ours")
+	}
+	log, err := m.Log()
+	if err != nil {
+		t.Fatal(err)
+	}
+	const line = `"Leaving out a controller that another one replaces" controller="node-ipam-controller" replacedBy="multi-cidr-node-ipam-controller"`
+	if n := strings.Count(log, line); n != 1 {
+		t.Errorf("the log says %d times, want once: %s", n, line)
+	}
+}
+
+// It ends before it asks anybody: there is no API server here.
+func TestBothNamedEndsAtStart(t *testing.T) {
+	got := runToEnd(t, ourBinary, "--controllers=*,nodeipam,multicidrnodeipam")
+	if got.Code != 1 || !strings.Contains(got.Stderr, `remove \"node-ipam-controller\" to let \"multi-cidr-node-ipam-controller\" do it`) {
+		t.Errorf("exit code %d, want 1 and what to remove:\n%s", got.Code, got.Stderr)
+	}
+}
+
+func TestTokenControllerFillsSecrets(t *testing.T) {
+	s := newSite(t, false)
+	startLeading(t, s, "manager")
+	client := clientOf(t, s)
+	eventually(t, func(ctx context.Context) error {
+		_, err := client.CoreV1().ServiceAccounts("workload").Get(ctx, "default", metav1.GetOptions{})
+		return err
+	})
+	_, err := client.CoreV1().Secrets("workload").Create(t.Context(), &corev1.Secret{
+		ObjectMeta: metav1.ObjectMeta{Name: "legacy", Annotations: map[string]string{corev1.ServiceAccountNameKey: "default"}},
+		Type:       corev1.SecretTypeServiceAccountToken,
+	}, metav1.CreateOptions{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	eventually(t, func(ctx context.Context) error {
+		secret, err := client.CoreV1().Secrets("workload").Get(ctx, "legacy", metav1.GetOptions{})
+		if err != nil {
+			return err
+		}
+		if len(secret.Data[corev1.ServiceAccountTokenKey]) == 0 || len(secret.Data[corev1.ServiceAccountRootCAKey]) == 0 {
+			return fmt.Errorf("the secret has no token or no CA yet: %d keys", len(secret.Data))
+		}
+		return nil
+	})
+}
+
+// Leader migration knows our controller by its name, as any other.
+func TestOurControllerMigrates(t *testing.T) {
+	cases := map[string]struct {
+		component string
+		want      bool
+	}{
+		"it is given to us":            {component: "kube-controller-manager", want: true},
+		"it is given to somebody else": {component: "cloud-controller-manager", want: false},
+	}
+	for sentence, tc := range cases {
+		t.Run(sentence, func(t *testing.T) {
+			config := filepath.Join(t.TempDir(), "migration.yaml")
+			content := fmt.Sprintf("apiVersion: controllermanager.config.k8s.io/v1\nkind: LeaderMigrationConfiguration\nleaderName: migration\n"+
+				"controllerLeaders:\n- name: %s\n  component: %s\n- name: ttl-controller\n  component: '*'\n", ours, tc.component)
+			if err := os.WriteFile(config, []byte(content), 0o600); err != nil {
+				t.Fatal(err)
+			}
+			s := newSite(t, false)
+			m := startLeading(t, s, "manager", allAndOurs, "--enable-leader-migration", "--leader-migration-config="+config)
+
+			checks := surface{}
+			eventually(t, func(ctx context.Context) error {
+				checks = surface{}
+				if err := observeHealth(ctx, s, m, checks); err != nil {
+					return err
+				}
+				// One of either set, and ours if it is to come: a set adds its checks in one go, ours at the end of it.
+				awaited := []string{"namespace-controller", "ttl-controller"}
+				if tc.want {
+					awaited = append(awaited, ours)
+				}
+				for _, name := range awaited {
+					if _, ok := checks[healthChecks][name]; !ok {
+						return fmt.Errorf("%s does not run yet", name)
+					}
+				}
+				return nil
+			})
+			if _, got := checks[healthChecks][ours]; got != tc.want {
+				t.Errorf("ours runs: %t, want %t", got, tc.want)
+			}
+		})
+	}
+}
+
+// startLeading starts a manager, ours or at the given path, and waits until it leads.
+func startLeading(t *testing.T, s *site, nameOrPath string, args ...string) *controlplane.Manager {
+	t.Helper()
+	opts := controlplane.ManagerOptions{Name: filepath.Base(nameOrPath), Args: args}
+	if filepath.IsAbs(nameOrPath) {
+		opts.Binary = nameOrPath
+	}
+	m := s.StartManagerForTest(t, opts)
+	if err := m.WaitLeading(deadline(t)); err != nil {
+		t.Fatal(err)
+	}
+	return m
+}
+
+// self is this test's own binary; see TestMain.
+func self(t *testing.T) string {
+	t.Helper()
+	path, err := os.Executable()
+	if err != nil {
+		t.Fatal(err)
+	}
+	return path
+}
+
+// wantWork makes a Namespace and waits for what several controllers put into it: then they work.
+func wantWork(t *testing.T, s *site, namespace string) {
+	t.Helper()
+	client := clientOf(t, s)
+	if _, err := client.CoreV1().Namespaces().Create(t.Context(), &corev1.Namespace{ObjectMeta: metav1.ObjectMeta{Name: namespace}}, metav1.CreateOptions{}); err != nil {
+		t.Fatal(err)
+	}
+	eventually(t, func(ctx context.Context) error {
+		_, account := client.CoreV1().ServiceAccounts(namespace).Get(ctx, "default", metav1.GetOptions{})
+		_, ca := client.CoreV1().ConfigMaps(namespace).Get(ctx, "kube-root-ca.crt", metav1.GetOptions{})
+		return errors.Join(account, ca)
+	})
+}
+
+func wantHealth(ctx context.Context, m *controlplane.Manager, name string, code int, part string) error {
+	gotCode, body, err := m.Get(ctx, "/healthz/"+name)
+	if err == nil && (gotCode != code || !strings.Contains(string(body), part)) {
+		err = fmt.Errorf("/healthz/%s: got %d %q, want %d and %q", name, gotCode, body, code, part)
+	}
+	return err
+}
+
+func wantExitCode(t *testing.T, m *controlplane.Manager, want int) {
+	t.Helper()
+	if err := m.Stop(); err != nil {
+		t.Fatal(err)
+	}
+	got, err := m.Wait(deadline(t))
+	if err != nil {
+		t.Fatal(err)
+	}
+	if got != want {
+		log, _ := m.Log()
+		t.Fatalf("exit code %d after SIGTERM, want %d; its log:\n%s", got, want, log)
+	}
+}
+
+func clientOf(t *testing.T, s *site) kubernetes.Interface {
+	t.Helper()
+	client, err := kubernetes.NewForConfig(s.AdminConfig())
+	if err != nil {
+		t.Fatal(err)
+	}
+	return client
+}
+
+// eventually waits until there is no error any more.
+func eventually(t *testing.T, try func(context.Context) error) {
+	t.Helper()
+	ctx := deadline(t)
+	for {
+		err := try(ctx)
+		if err == nil {
+			return
+		}
+		select {
+		case <-ctx.Done():
+			t.Fatal(err)
+		case <-time.After(100 * time.Millisecond):
+		}
+	}
+}
