@@ -86,29 +86,28 @@ type Controller struct {
 
 type queue = workqueue.TypedRateLimitingInterface[string]
 
+// parts are what a Controller works with: the real ones in New, simulated ones in a test that takes every step itself.
+type parts struct {
+	api          api
+	now          func() time.Time
+	nodes        corelisters.NodeLister
+	clusterCIDRs clustercidrlisters.ClusterCIDRLister
+	serviceCIDRs networkinglisters.ServiceCIDRLister // nil without that API
+	newQueue     func(of string) queue
+}
+
 // New makes a controller. It does no I/O.
 func New(cfg Config) (*Controller, error) {
-	factory := externalversions.NewSharedInformerFactoryWithOptions(cfg.ClusterCIDRClient, 0, externalversions.WithTransform(stripManagedFields))
-	c := &Controller{
-		api:               clients{kube: cfg.Client, clusterCIDRs: cfg.ClusterCIDRClient},
-		clusterCIDRClient: cfg.ClusterCIDRClient,
-		now:               time.Now,
-		flags:             cfg.FromFlags,
-		primary:           cfg.PrimaryFamily,
-		workers:           cfg.Workers,
-		nodes:             cfg.Nodes.Lister(),
-		informers:         factory,
-		nodeQueue:         newQueue("nodes"),
-		clusterCIDRQueue:  newQueue("clustercidrs"),
-		serviceCIDRQueue:  newQueue("servicecidrs"),
-		statusQueue:       newQueue("status"),
-		book:              newBook(),
-		statusWritten:     map[string]time.Time{},
-	}
-	clusterCIDRs := factory.InformerFor(&networkingv1.ClusterCIDR{}, c.newInformer)
+	c := newController(cfg, parts{
+		api:      clients{kube: cfg.Client, clusterCIDRs: cfg.ClusterCIDRClient},
+		now:      time.Now,
+		nodes:    cfg.Nodes.Lister(),
+		newQueue: newQueue,
+	})
+	c.clusterCIDRClient = cfg.ClusterCIDRClient
+	c.informers = externalversions.NewSharedInformerFactoryWithOptions(cfg.ClusterCIDRClient, 0, externalversions.WithTransform(stripManagedFields))
+	clusterCIDRs := c.informers.InformerFor(&networkingv1.ClusterCIDR{}, c.newInformer)
 	c.clusterCIDRs = clustercidrlisters.NewClusterCIDRLister(clusterCIDRs.GetIndexer())
-	c.health.waitFor("the start")
-	c.book.setService(flagServiceRanges, cfg.ServiceRanges)
 
 	if err := c.watch(cfg.Nodes.Informer(), c.nodeQueue); err != nil {
 		return nil, err
@@ -123,6 +122,28 @@ func New(cfg Config) (*Controller, error) {
 		}
 	}
 	return c, nil
+}
+
+func newController(cfg Config, p parts) *Controller {
+	c := &Controller{
+		api:              p.api,
+		now:              p.now,
+		flags:            cfg.FromFlags,
+		primary:          cfg.PrimaryFamily,
+		workers:          cfg.Workers,
+		nodes:            p.nodes,
+		clusterCIDRs:     p.clusterCIDRs,
+		serviceCIDRs:     p.serviceCIDRs,
+		nodeQueue:        p.newQueue("nodes"),
+		clusterCIDRQueue: p.newQueue("clustercidrs"),
+		serviceCIDRQueue: p.newQueue("servicecidrs"),
+		statusQueue:      p.newQueue("status"),
+		book:             newBook(),
+		statusWritten:    map[string]time.Time{},
+	}
+	c.health.waitFor("the start")
+	c.book.setService(flagServiceRanges, cfg.ServiceRanges)
+	return c
 }
 
 // watch makes every event of an informer put the object's name on a queue, and the start wait for the informer.
@@ -172,50 +193,68 @@ func (c *Controller) Run(ctx context.Context) {
 	var wg sync.WaitGroup
 	defer wg.Wait()
 	defer c.informers.Shutdown()
-	for _, queue := range []queue{c.nodeQueue, c.clusterCIDRQueue, c.serviceCIDRQueue, c.statusQueue} {
-		defer queue.ShutDown()
+	lines := c.lines()
+	for _, l := range lines {
+		defer l.queue.ShutDown()
 	}
 
 	if !c.start(ctx) {
 		return
 	}
-	wg.Go(func() { work(ctx, c.clusterCIDRQueue, c.noting("ClusterCIDR", c.syncClusterCIDR)) })
-	wg.Go(func() { work(ctx, c.serviceCIDRQueue, c.syncServiceCIDR) })
-	wg.Go(func() { work(ctx, c.statusQueue, c.noting("status of ClusterCIDR", c.syncStatus)) })
-	for range c.workers {
-		wg.Go(func() { work(ctx, c.nodeQueue, c.noting("Node", c.syncNode)) })
+	for _, l := range lines {
+		for range l.workers {
+			wg.Go(func() { work(ctx, l.queue, l.sync) })
+		}
 	}
 	<-ctx.Done()
 }
 
+// line is a queue of names and what is done about each.
+type line struct {
+	queue   queue
+	sync    func(ctx context.Context, name string) error
+	workers int
+}
+
+func (c *Controller) lines() []line {
+	return []line{
+		{c.clusterCIDRQueue, c.noting("ClusterCIDR", c.syncClusterCIDR), 1},
+		{c.serviceCIDRQueue, c.syncServiceCIDR, 1},
+		{c.statusQueue, c.noting("status of ClusterCIDR", c.syncStatus), 1},
+		{c.nodeQueue, c.noting("Node", c.syncNode), c.workers},
+	}
+}
+
 // work calls sync for names from the queue until ctx is done and the queue is shut down. What is queued then stays undone.
 func work(ctx context.Context, queue queue, sync func(context.Context, string) error) {
-	one := func(ctx context.Context) (more bool) {
-		name, quit := queue.Get()
-		if quit {
-			return false
-		}
-		defer queue.Done(name)
-		if ctx.Err() != nil {
-			return false
-		}
-		if err := sync(ctx, name); err != nil {
-			if logger := klog.FromContext(ctx); apierrors.IsForbidden(err) {
-				logger.V(4).Info("Will try again", "err", err) // noting says it, once
-			} else {
-				logger.Error(err, "Will try again")
-			}
-			queue.AddRateLimited(name)
-			return true
-		}
-		queue.Forget(name)
-		return true
-	}
 	// After a panic in sync, which is reported, the worker goes on.
 	wait.UntilWithContext(ctx, func(ctx context.Context) {
-		for one(ctx) {
+		for workOne(ctx, queue, sync) {
 		}
 	}, time.Second)
+}
+
+// workOne calls sync for the next name from the queue. It reports whether there may be more.
+func workOne(ctx context.Context, queue queue, sync func(context.Context, string) error) (more bool) {
+	name, quit := queue.Get()
+	if quit {
+		return false
+	}
+	defer queue.Done(name)
+	if ctx.Err() != nil {
+		return false
+	}
+	if err := sync(ctx, name); err != nil {
+		if logger := klog.FromContext(ctx); apierrors.IsForbidden(err) {
+			logger.V(4).Info("Will try again", "err", err) // noting says it, once
+		} else {
+			logger.Error(err, "Will try again")
+		}
+		queue.AddRateLimited(name)
+		return true
+	}
+	queue.Forget(name)
+	return true
 }
 
 // with runs f on the book, alone, and then wakes whom its changes may concern.
