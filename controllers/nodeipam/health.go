@@ -28,29 +28,43 @@ import (
 // methods may be called at once.
 type health struct {
 	mu sync.Mutex
-	// waitsFor is what Run waits for before it serves; empty once it does.
-	waitsFor string
-	// unreadable is why ClusterCIDRs cannot be watched; empty while they are.
-	unreadable string
+	// waitsFor is what Run waits for before it serves; the zero value once it does.
+	waitsFor trouble
+	// unreadable is why ClusterCIDRs cannot be watched; the zero value while they are.
+	unreadable trouble
 	// refused are the writes that the API server forbade at their last try: error by object by kind of object.
 	refused map[string]map[string]error
 }
 
-// waitFor says what Run waits for now; empty: it serves. It reports whether that is new.
-func (h *health) waitFor(what string) (changed bool) {
+// trouble is what is wrong and what to do about it. Two of the same what are the same trouble: an error can name a port or a
+// time, and be another one at every try.
+type trouble struct {
+	what string
+	err  error // what the API server said; nil if it was not that
+}
+
+func (t trouble) String() string {
+	if t.err == nil {
+		return t.what
+	}
+	return fmt.Sprintf("%s (%v)", t.what, t.err)
+}
+
+// waitFor says what Run waits for now; the zero value: it serves. It reports whether that is new.
+func (h *health) waitFor(t trouble) (changed bool) {
 	h.mu.Lock()
 	defer h.mu.Unlock()
-	changed = h.waitsFor != what
-	h.waitsFor = what
+	changed = h.waitsFor.what != t.what
+	h.waitsFor = t
 	return changed
 }
 
-// read notes how the last try to read ClusterCIDRs ended: why it failed, or empty. It reports whether that is new.
-func (h *health) read(why string) (changed bool) {
+// read notes how the last try to read ClusterCIDRs ended: the zero value if it worked. It reports whether that is new.
+func (h *health) read(t trouble) (changed bool) {
 	h.mu.Lock()
 	defer h.mu.Unlock()
-	changed = h.unreadable != why
-	h.unreadable = why
+	changed = h.unreadable.what != t.what
+	h.unreadable = t
 	return changed
 }
 
@@ -79,11 +93,11 @@ func (h *health) Check(*http.Request) error {
 	h.mu.Lock()
 	defer h.mu.Unlock()
 	var problems []string
-	if h.waitsFor != "" {
-		problems = append(problems, "not serving Nodes yet; waiting for "+h.waitsFor)
+	if h.waitsFor.what != "" {
+		problems = append(problems, fmt.Sprintf("not serving Nodes yet; waiting for %v", h.waitsFor))
 	}
-	if h.unreadable != "" && h.unreadable != h.waitsFor {
-		problems = append(problems, "changes of ClusterCIDRs are not seen: "+h.unreadable)
+	if h.unreadable.what != "" {
+		problems = append(problems, fmt.Sprintf("changes of ClusterCIDRs are not seen: %v", h.unreadable))
 	}
 	for _, kind := range slices.Sorted(maps.Keys(h.refused)) {
 		if refused := h.refused[kind]; len(refused) > 0 {
@@ -92,7 +106,7 @@ func (h *health) Check(*http.Request) error {
 			if more := len(refused) - 1; more > 0 {
 				which += fmt.Sprintf(" and %d more", more)
 			}
-			problems = append(problems, fmt.Sprintf("%s cannot be written: %s", which, whyForbidden(refused[first])))
+			problems = append(problems, fmt.Sprintf("%s cannot be written: %v", which, trouble{forbidden, refused[first]}))
 		}
 	}
 	if len(problems) == 0 {
@@ -104,10 +118,8 @@ func (h *health) Check(*http.Request) error {
 // HealthChecker reports an error, which says what to do, for as long as the controller cannot do all of its work.
 func (c *Controller) HealthChecker() healthz.UnnamedHealthChecker { return &c.health }
 
-// whyForbidden says what to do about a refused call. An admission rule can refuse one as well, in words of its own.
-func whyForbidden(err error) string {
-	return fmt.Sprintf("the API server forbids it: apply manifests/rbac (%v)", err)
-}
+// forbidden says what to do about a refused call. An admission rule can refuse one as well; its words are in the error.
+const forbidden = "the API server forbids it: apply manifests/rbac"
 
 // noting passes on what sync returns, and notes which objects the API server forbids to write. All of them lack the same
 // permission, as a rule, so only the first is logged.
@@ -117,7 +129,7 @@ func (c *Controller) noting(kind string, sync func(context.Context, string) erro
 		changed := c.health.wrote(kind, name, err)
 		switch {
 		case changed && err != nil:
-			klog.FromContext(ctx).Error(nil, "Cannot write: "+whyForbidden(err), "kind", kind, "name", name)
+			klog.FromContext(ctx).Error(err, "Cannot write: "+forbidden, "kind", kind, "name", name)
 		case changed:
 			klog.FromContext(ctx).Info("Can write again", "kind", kind)
 		}
@@ -153,27 +165,27 @@ func (c *Controller) noteRead(ctx context.Context, err error) {
 	if ctx.Err() != nil || apierrors.IsResourceExpired(err) || apierrors.IsGone(err) {
 		return // the end, or a watch that starts anew from a list
 	}
-	why := c.whyUnreadable(err)
-	changed := c.health.read(why)
+	t := c.unreadable(err)
+	changed := c.health.read(t)
 	switch {
 	case changed && err != nil:
-		klog.FromContext(ctx).Error(nil, "Changes of ClusterCIDRs are not seen: "+why)
+		klog.FromContext(ctx).Error(err, "Changes of ClusterCIDRs are not seen: "+t.what)
 	case changed:
 		klog.FromContext(ctx).Info("Watching ClusterCIDRs again")
 	}
 }
 
-// whyUnreadable says what keeps ClusterCIDRs from being read and what to do about it; empty without an error.
-func (c *Controller) whyUnreadable(err error) string {
+// unreadable says what keeps ClusterCIDRs from being read and what to do about it; the zero value without an error.
+func (c *Controller) unreadable(err error) trouble {
 	switch {
 	case err == nil:
-		return ""
+		return trouble{}
 	case apierrors.IsNotFound(err), apierrors.IsForbidden(err) && !c.crdExists():
-		return "the CustomResourceDefinition of ClusterCIDR is not installed: apply manifests/crds"
+		return trouble{what: "the CustomResourceDefinition of ClusterCIDR is not installed: apply manifests/crds"}
 	case apierrors.IsForbidden(err):
-		return fmt.Sprintf("the controller may not read ClusterCIDRs: apply manifests/rbac (%v)", err)
+		return trouble{"the controller may not read ClusterCIDRs: apply manifests/rbac", err}
 	default:
-		return fmt.Sprintf("ClusterCIDRs cannot be read: %v", err)
+		return trouble{"ClusterCIDRs cannot be read", err}
 	}
 }
 

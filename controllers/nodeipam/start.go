@@ -22,7 +22,7 @@ func (c *Controller) start(ctx context.Context) bool {
 	if err := wait.PollUntilContextCancel(ctx, lookInterval, true, c.canRead); err != nil {
 		return false
 	}
-	c.health.waitFor("the caches of Nodes, ClusterCIDRs and ServiceCIDRs to fill")
+	c.health.waitFor(trouble{what: "the caches of Nodes, ClusterCIDRs and ServiceCIDRs to fill"})
 	c.informers.Start(ctx.Done())
 	if !cache.WaitForNamedCacheSyncWithContext(ctx, c.synced...) {
 		return false
@@ -30,10 +30,10 @@ func (c *Controller) start(ctx context.Context) bool {
 	if err := c.readAll(ctx); err != nil {
 		// Listing a cache fails only for a selector that cannot be parsed.
 		klog.FromContext(ctx).Error(err, "Cannot start")
-		c.health.waitFor(err.Error())
+		c.health.waitFor(trouble{what: err.Error()})
 		return false
 	}
-	c.health.waitFor("")
+	c.health.waitFor(trouble{})
 	klog.FromContext(ctx).Info("Read all ClusterCIDRs and Nodes, starting to serve")
 	return true
 }
@@ -44,9 +44,8 @@ func (c *Controller) canRead(ctx context.Context) (bool, error) {
 	if ctx.Err() != nil || err == nil {
 		return err == nil, nil
 	}
-	why := c.whyUnreadable(err)
-	if c.health.waitFor(why) {
-		klog.FromContext(ctx).Error(nil, "No Node gets podCIDRs: "+why)
+	if t := c.unreadable(err); c.health.waitFor(t) {
+		klog.FromContext(ctx).Error(err, "No Node gets podCIDRs: "+t.what)
 	}
 	return false, nil
 }

@@ -1,0 +1,169 @@
+package integration
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"net/http"
+	"slices"
+	"strings"
+	"testing"
+
+	rbacv1 "k8s.io/api/rbac/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/runtime/schema"
+	"k8s.io/client-go/dynamic"
+
+	"github.com/multicidr/controller-manager/test/controlplane"
+)
+
+// TestHealthAfterTheStart takes away from a running controller what it needs. Its health check and one line in the log say what
+// to apply; nobody restarts anything, and once it is applied Nodes are served and the check passes.
+func TestHealthAfterTheStart(t *testing.T) {
+	ctx := t.Context()
+	// The lease outlives a restart of the API server.
+	c := freshCluster(t, controlplane.Options{}, append(slices.Clone(ours), "--leader-elect-lease-duration=3m", "--leader-elect-renew-deadline=2m")...)
+	if err := c.healthy(); err != nil {
+		t.Fatal(err)
+	}
+	// Later Nodes show that all works again.
+	works := func(t *testing.T, nodes ...string) {
+		t.Helper()
+		for _, node := range nodes {
+			if _, err := c.waitServed(node, patience); err != nil {
+				t.Error(err)
+			}
+		}
+		if err := c.healthy(); err != nil {
+			t.Error(err)
+		}
+	}
+	saidOnce := func(t *testing.T, text string) {
+		t.Helper()
+		log, err := c.manager.Log()
+		if err != nil {
+			t.Fatal(err)
+		}
+		if n := strings.Count(log, text); n != 1 {
+			t.Errorf("the log says %q %d times, want once", text, n)
+		}
+	}
+
+	t.Run("the CRD is deleted", func(t *testing.T) {
+		crds := dynamic.NewForConfigOrDie(c.cp.AdminConfig()).Resource(schema.GroupVersionResource{
+			Group: "apiextensions.k8s.io", Version: "v1", Resource: "customresourcedefinitions",
+		})
+		if err := crds.Delete(ctx, "clustercidrs.networking.x-k8s.io", metav1.DeleteOptions{}); err != nil {
+			t.Fatal(err)
+		}
+		const says = "changes of ClusterCIDRs are not seen: the CustomResourceDefinition of ClusterCIDR is not installed: apply manifests/crds"
+		if err := c.healthSays(says); err != nil {
+			t.Fatal(err)
+		}
+		saidOnce(t, "apply manifests/crds")
+		if err := c.cp.Apply(ctx, "../../manifests/crds"); err != nil {
+			t.Fatal(err)
+		}
+		err := eventually(patience, func(context.Context) error { return createClusterCIDR(c, []string{"a", "10.0.0.0/16", "hb8"}) })
+		if err != nil {
+			t.Fatal(err)
+		}
+		if err := createNode(c, []string{"after-crd"}); err != nil {
+			t.Fatal(err)
+		}
+		works(t, "after-crd")
+	})
+
+	t.Run("all permissions are taken away", func(t *testing.T) {
+		if err := c.kube.RbacV1().ClusterRoleBindings().Delete(ctx, roleName, metav1.DeleteOptions{}); err != nil {
+			t.Fatal(err)
+		}
+		// A watch that runs is not asked for its permission; the next one is.
+		if err := errors.Join(c.cp.APIServer().Kill(), c.cp.StartAPIServer(ctx)); err != nil {
+			t.Fatal(err)
+		}
+		if err := c.healthSays("changes of ClusterCIDRs are not seen: the controller may not read ClusterCIDRs: apply manifests/rbac"); err != nil {
+			t.Fatal(err)
+		}
+		if err := c.cp.Apply(ctx, "../../manifests/rbac"); err != nil {
+			t.Fatal(err)
+		}
+		if err := createNode(c, []string{"after-binding"}); err != nil {
+			t.Fatal(err)
+		}
+		works(t, "after-binding")
+	})
+
+	t.Run("Nodes may not be patched", func(t *testing.T) {
+		c.forbidPatch(t, "nodes")
+		var nodes []string
+		for i := range 20 {
+			nodes = append(nodes, fmt.Sprintf("forbidden-%02d", i))
+			if err := createNode(c, nodes[i:i+1]); err != nil {
+				t.Fatal(err)
+			}
+		}
+		if err := c.healthSays("Node forbidden-00 and 19 more cannot be written: the API server forbids it: apply manifests/rbac"); err != nil {
+			t.Fatal(err)
+		}
+		saidOnce(t, `"Cannot write: the API server forbids it: apply manifests/rbac" err="patch podCIDRs of Node`)
+		if err := c.cp.Apply(ctx, "../../manifests/rbac"); err != nil {
+			t.Fatal(err)
+		}
+		works(t, nodes...)
+	})
+
+	t.Run("ClusterCIDRs may not be patched", func(t *testing.T) {
+		c.forbidPatch(t, "clustercidrs")
+		cc, err := parseClusterCIDR([]string{"b", "sel(p=b)", "10.1.0.0/16", "hb8"})
+		if err != nil {
+			t.Fatal(err)
+		}
+		if _, err := c.clusterCIDRs.NetworkingV1().ClusterCIDRs().Create(ctx, cc, metav1.CreateOptions{}); err != nil {
+			t.Fatal(err)
+		}
+		if err := c.healthSays("ClusterCIDR b cannot be written: the API server forbids it: apply manifests/rbac"); err != nil {
+			t.Fatal(err)
+		}
+		// Without its finalizer it gives nothing.
+		if err := createNode(c, []string{"forbidden-cc", "p=b"}); err != nil {
+			t.Fatal(err)
+		}
+		if err := c.cp.Apply(ctx, "../../manifests/rbac"); err != nil {
+			t.Fatal(err)
+		}
+		works(t, "forbidden-cc")
+	})
+}
+
+// roleName is that of our controller's ClusterRole and of its binding.
+const roleName = "system:controller:multi-cidr-node-ipam-controller"
+
+// forbidPatch takes the permission to patch a resource from the controller, until manifests/rbac is applied again.
+func (c *cluster) forbidPatch(t *testing.T, resource string) {
+	t.Helper()
+	roles := c.kube.RbacV1().ClusterRoles()
+	role, err := roles.Get(t.Context(), roleName, metav1.GetOptions{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	i := slices.IndexFunc(role.Rules, func(r rbacv1.PolicyRule) bool { return slices.Contains(r.Resources, resource) })
+	if i < 0 {
+		t.Fatalf("ClusterRole %s does not name %s", roleName, resource)
+	}
+	role.Rules[i].Verbs = slices.DeleteFunc(role.Rules[i].Verbs, func(verb string) bool { return verb == "patch" })
+	if _, err := roles.Update(t.Context(), role, metav1.UpdateOptions{}); err != nil {
+		t.Fatal(err)
+	}
+}
+
+// healthy waits until the controller's own health check passes.
+func (c *cluster) healthy() error {
+	return eventually(patience, func(ctx context.Context) error {
+		status, body, err := c.manager.Get(ctx, healthPath)
+		if err == nil && status != http.StatusOK {
+			err = fmt.Errorf("%s answers %d %s, want it to pass", healthPath, status, body)
+		}
+		return err
+	})
+}
