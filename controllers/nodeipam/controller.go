@@ -141,7 +141,7 @@ func newController(cfg Config, p parts) *Controller {
 		book:             newBook(),
 		statusWritten:    map[string]time.Time{},
 	}
-	c.health.waitFor("the start")
+	c.health.waitFor(trouble{what: "the start"})
 	c.book.setService(flagServiceRanges, cfg.ServiceRanges)
 	return c
 }
