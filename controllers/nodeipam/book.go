@@ -26,6 +26,7 @@ type book struct {
 	nodes     map[string]*nodeEntry  // by name: all Nodes that hold anything
 	names     map[types.UID]string   // of the Nodes in nodes
 	waiting   map[string]waitingNode // by name
+	tally
 
 	// What happened since effects was called:
 	changed bool            // something became free or a pool became another, which may help a waiting Node or let a ClusterCIDR go
@@ -43,6 +44,7 @@ type nodeEntry struct {
 type waitingNode struct {
 	since    time.Time // the Node's creation
 	refusals []refusal
+	why      waitReason
 	said     string // the reasons in the last event about it
 }
 
@@ -65,6 +67,7 @@ func newBook() *book {
 		names:   map[types.UID]string{},
 		waiting: map[string]waitingNode{},
 		touched: map[string]bool{},
+		tally:   newTally(),
 	}
 }
 
@@ -105,6 +108,7 @@ func (b *book) hold(owner ipam.Owner, blocks []netip.Prefix) {
 	b.touch(before...)
 	b.touch(blocks...)
 	b.ledger.Hold(owner, blocks...)
+	b.held(owner, before, blocks)
 }
 
 // gone frees all that a Node of this name holds: there is no such Node any more.
@@ -157,17 +161,26 @@ func (b *book) reserve(node *v1.Node) (_ reservation, _ []refusal, ok bool) {
 	for i, p := range candidates {
 		pools[i] = &p.Pool
 	}
-	if pick, ok := b.ledger.Pick(pools...); ok && b.ledger.Reserve(owner, pick) {
-		b.enter(node).pool = pick.Pool.Name
-		delete(b.waiting, node.Name)
-		b.touch(pick.Blocks...)
-		return reservation{pool: pick.Pool.Name, blocks: pick.Blocks}, nil, true
+	if pick, ok := b.ledger.Pick(pools...); ok {
+		tries := b.tries(pick)
+		if b.ledger.Reserve(owner, pick) {
+			b.enter(node).pool = pick.Pool.Name
+			delete(b.waiting, node.Name)
+			b.touch(pick.Blocks...)
+			b.allocated(pick, tries)
+			return reservation{pool: pick.Pool.Name, blocks: pick.Blocks}, nil, true
+		}
 	}
 	refusals := make([]refusal, len(candidates))
 	for i, p := range candidates {
 		refusals[i] = refusal{pool: p, full: b.ledger.Full(&p.Pool)}
 	}
-	b.waiting[node.Name] = waitingNode{since: node.CreationTimestamp.Time, refusals: refusals, said: b.waiting[node.Name].said}
+	b.waiting[node.Name] = waitingNode{
+		since:    node.CreationTimestamp.Time,
+		refusals: refusals,
+		why:      waitReasonOf(len(b.pools), refusals),
+		said:     b.waiting[node.Name].said,
+	}
 	return reservation{}, refusals, false
 }
 
@@ -209,7 +222,12 @@ func (b *book) setPool(p *pool) {
 			b.ledger.SetCursor(&p.Pool, family, cursor)
 		}
 	}
+	var before []ipam.Range
+	if known {
+		before = old.Ranges
+	}
 	b.pools[p.Name] = p
+	b.replaceRanges(before, p.Ranges)
 	b.hold(exclusionsOf(p), p.excluded)
 	b.touchPool(p)
 	b.changed = true
@@ -224,6 +242,7 @@ func (b *book) dropPool(name string) {
 	b.ledger.Forget(&p.Pool)
 	b.hold(exclusionsOf(p), nil)
 	delete(b.pools, name)
+	b.forgetPool(p)
 	b.touchPool(p)
 	b.changed = true
 }
@@ -295,12 +314,7 @@ func (b *book) nameOf(o ipam.Owner) string {
 
 // outside reports whether there are pools but none contains any of the blocks.
 func (b *book) outside(blocks []netip.Prefix) bool {
-	for _, p := range b.pools {
-		if slices.ContainsFunc(blocks, p.contains) {
-			return false
-		}
-	}
-	return len(b.pools) > 0
+	return len(b.pools) > 0 && !slices.ContainsFunc(blocks, b.inRange)
 }
 
 // touch notes that the status of the pools around these prefixes may be another.
@@ -308,14 +322,19 @@ func (b *book) touch(prefixes ...netip.Prefix) {
 	for _, prefix := range prefixes {
 		for name, p := range b.pools {
 			if p.overlaps(prefix) {
-				b.touched[name] = true
+				b.touchName(name)
 			}
 		}
 	}
 }
 
+func (b *book) touchName(name string) {
+	b.touched[name] = true
+	delete(b.blocking, name)
+}
+
 func (b *book) touchPool(p *pool) {
-	b.touched[p.Name] = true
+	b.touchName(p.Name)
 	for _, r := range p.Ranges {
 		b.touch(r.Prefix)
 	}

@@ -4,8 +4,10 @@ import (
 	"context"
 	"net/netip"
 	"sync"
+	"sync/atomic"
 	"time"
 
+	v1 "k8s.io/api/core/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	"k8s.io/apimachinery/pkg/api/meta"
 	utilruntime "k8s.io/apimachinery/pkg/util/runtime"
@@ -81,7 +83,10 @@ type Controller struct {
 	// statusWritten is when each ClusterCIDR's status was last written.
 	statusWritten map[string]time.Time
 
-	health health
+	health    health
+	sightings sightings
+	// filled is whether the book knows all that there was at the start.
+	filled atomic.Bool
 }
 
 type queue = workqueue.TypedRateLimitingInterface[string]
@@ -149,6 +154,9 @@ func newController(cfg Config, p parts) *Controller {
 // watch makes every event of an informer put the object's name on a queue, and the start wait for the informer.
 func (c *Controller) watch(informer cache.SharedIndexInformer, queue queue) error {
 	enqueue := func(obj any) {
+		if node, ok := obj.(*v1.Node); ok {
+			c.sightings.see(node, c.now()) // here, because its wait in the queue counts
+		}
 		name, err := cache.DeletionHandlingObjectToName(obj)
 		if err != nil {
 			utilruntime.HandleError(err)
@@ -190,6 +198,7 @@ func (c *Controller) Run(ctx context.Context) {
 	logger.Info("Starting controller", "controller", Name)
 	defer logger.Info("Stopped controller", "controller", Name)
 
+	defer c.showMetrics()()
 	var wg sync.WaitGroup
 	defer wg.Wait()
 	defer c.informers.Shutdown()
@@ -201,6 +210,7 @@ func (c *Controller) Run(ctx context.Context) {
 	if !c.start(ctx) {
 		return
 	}
+	c.filled.Store(true)
 	for _, l := range lines {
 		for range l.workers {
 			wg.Go(func() { work(ctx, l.queue, l.sync) })

@@ -22,6 +22,7 @@ func (c *Controller) syncNode(ctx context.Context, name string) error {
 	switch {
 	case apierrors.IsNotFound(err):
 		c.with(func(b *book) { b.gone(name) })
+		c.sightings.gone(name)
 		return nil
 	case err != nil:
 		return err
@@ -114,6 +115,7 @@ func (c *Controller) write(ctx context.Context, node *v1.Node, r reservation) er
 	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), writeTimeout)
 	defer cancel()
 	err := c.api.patchNode(ctx, node.Name, podCIDRsPatch(node, r, c.primary))
+	c.patched(node, err)
 	logger := klog.FromContext(ctx)
 	switch {
 	case err == nil:

@@ -5,7 +5,6 @@ import (
 	"context"
 	"fmt"
 	"math"
-	"net/netip"
 	"slices"
 	"strings"
 	"time"
@@ -102,13 +101,8 @@ func (b *book) status(cc *networkingv1.ClusterCIDR) (status networkingv1.Cluster
 }
 
 func (b *book) rangeStatus(p *pool, r ipam.Range) *networkingv1.RangeStatus {
-	allocated := map[netip.Prefix]bool{}
-	for _, h := range b.ledger.Overlapping(r.Prefix) {
-		if h.Owner.Kind == ipam.Node && h.Prefix.Bits() == r.BlockBits {
-			allocated[h.Prefix] = true
-		}
-	}
-	total, used, free := r.Blocks(), uint64(len(allocated)), b.ledger.Free(r)
+	usage := b.ledger.Usage(r)
+	total, used, free := r.Blocks(), usage.Allocated, usage.Free
 	s := &networkingv1.RangeStatus{
 		CIDR:              r.Prefix.String(),
 		BlockPrefixLength: int32(r.BlockBits),

@@ -1,0 +1,336 @@
+package nodeipam
+
+import (
+	"context"
+	"errors"
+	"slices"
+
+	"sync"
+	"sync/atomic"
+	"time"
+
+	"github.com/prometheus/client_golang/prometheus"
+	v1 "k8s.io/api/core/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	"k8s.io/apimachinery/pkg/labels"
+	"k8s.io/apimachinery/pkg/types"
+	utilnet "k8s.io/apimachinery/pkg/util/net"
+	"k8s.io/component-base/metrics"
+	"k8s.io/component-base/metrics/legacyregistry"
+
+	networkingv1 "github.com/multicidr/controller-manager/apis/networking/v1"
+	"github.com/multicidr/controller-manager/controllers/ipam"
+)
+
+// Metrics of two kinds. What follows from the state of the cluster is read from the book at every scrape, so that it is never
+// behind, and its series go when their object does. What happens in a moment, a PATCH, is counted when it does.
+//
+// The names node_ipam_controller_multicidrset_* are those of kubernetes-sigs/node-ipam-controller and STABLE: dashboards that
+// were made for it go on working. The others are ALPHA, which in Kubernetes means that they may still change.
+
+const metricsPrefix = "node_ipam_controller_"
+
+func desc(stability metrics.StabilityLevel, name, help string, labels ...string) *metrics.Desc {
+	return metrics.NewDesc(metricsPrefix+name, help, labels, nil, stability, "")
+}
+
+var (
+	readyDesc = desc(metrics.ALPHA, "ready",
+		"1 if the controller can do all of its work, 0 if something is missing, which its health check names.")
+	clusterCIDRsDesc = desc(metrics.ALPHA, "clustercidrs",
+		"Number of ClusterCIDRs by state: Enabled, Pending, Disabled, Terminating, Invalid.", "state")
+	blocksDesc = desc(metrics.ALPHA, "blocks",
+		"Number of blocks of a ClusterCIDR by family and state: allocated to a Node, free, or unavailable because they are excluded, of a service range or otherwise held.",
+		"clusterCIDRName", "family", "state")
+	blockersDesc = desc(metrics.ALPHA, "terminating_clustercidr_nodes",
+		"Number of Nodes that keep a ClusterCIDR which is being deleted. There is a series for every such ClusterCIDR.", "clusterCIDRName")
+	waitingDesc = desc(metrics.ALPHA, "waiting_nodes",
+		"Number of Nodes that no ClusterCIDR can serve, by reason: NoClusterCIDR, NotSelected, Full, Pending, Disabled, Terminating, Invalid.", "reason")
+	sharingDesc = desc(metrics.ALPHA, "conflicting_nodes",
+		"Number of Nodes that hold addresses which another Node or a service range holds too.")
+	outsidersDesc = desc(metrics.ALPHA, "nodes_outside_ranges",
+		"Number of Nodes that hold podCIDRs of which none lies in a ClusterCIDR; 0 while there is no ClusterCIDR.")
+	holdingDesc = desc(metrics.ALPHA, "nodes_holding_blocks",
+		"Number of Nodes that hold blocks in the controller's ledger, those included whose podCIDRs are being written.")
+	showingDesc = desc(metrics.ALPHA, "nodes_with_podcidrs",
+		"Number of Nodes in the cluster that have podCIDRs. It differs from nodes_holding_blocks for as long as a write takes.")
+
+	maxDesc = desc(metrics.STABLE, "multicidrset_max_cidrs",
+		"Maximum number of CIDRs that can be allocated.", "clusterCIDR", "clusterCIDRName")
+	usageDesc = desc(metrics.STABLE, "multicidrset_usage_cidrs",
+		"Share of the CIDRs, from 0 to 1, that are not free: allocated, or not available.", "clusterCIDR", "clusterCIDRName")
+	allocationsDesc = desc(metrics.STABLE, "multicidrset_cidrs_allocations_total",
+		"Counter measuring total number of CIDR allocations. What Nodes had before this process started does not count.", "clusterCIDR", "clusterCIDRName")
+	releasesDesc = desc(metrics.STABLE, "multicidrset_cidrs_releases_total",
+		"Counter measuring total number of CIDR releases.", "clusterCIDR", "clusterCIDRName")
+	triesDesc = desc(metrics.STABLE, "multicidrset_allocation_tries_per_request",
+		"Histogram measuring CIDR allocation tries per request: 1 if the next CIDR was free.", "clusterCIDR", "clusterCIDRName")
+
+	stateDescs = []*metrics.Desc{
+		readyDesc, clusterCIDRsDesc, blocksDesc, blockersDesc, waitingDesc, sharingDesc, outsidersDesc, holdingDesc, showingDesc,
+		maxDesc, usageDesc, allocationsDesc, releasesDesc, triesDesc,
+	}
+
+	assignmentDuration = metrics.NewHistogram(&metrics.HistogramOpts{
+		Name:           metricsPrefix + "assignment_duration_seconds",
+		Help:           "Seconds from seeing a Node without podCIDRs first to the PATCH that gave it some, its wait for a ClusterCIDR included.",
+		Buckets:        []float64{.001, .0025, .005, .01, .025, .05, .1, .25, .5, 1, 2.5, 5, 10, 30, 60, 120, 300},
+		StabilityLevel: metrics.ALPHA,
+	})
+	nodePatches = metrics.NewCounterVec(&metrics.CounterOpts{
+		Name: metricsPrefix + "node_patches_total",
+		Help: "Number of PATCHes of podCIDRs by result: success, gone (the Node is deleted, or another one of its name), forbidden, invalid, throttled, " +
+			"timeout, error. All but the first two are tried again with the same blocks.",
+		StabilityLevel: metrics.ALPHA,
+	}, []string{"result"})
+)
+
+// waitReason is why a Node waits, in one word. There are few, and all of them are always shown.
+type waitReason string
+
+const (
+	waitNoClusterCIDR waitReason = "NoClusterCIDR"
+	waitNotSelected   waitReason = "NotSelected"
+	waitFull          waitReason = "Full"
+)
+
+var waitReasons = []waitReason{waitNoClusterCIDR, waitNotSelected, waitFull,
+	waitReason(ipam.Pending.String()), waitReason(ipam.Disabled.String()), waitReason(ipam.Terminating.String()), waitReason(ipam.Invalid.String())}
+
+// waitReasonOf sums up why pools refused a Node. Of several reasons it is that of the first pool that could be made to serve it: one
+// that is full needs space, one in another state somebody's hand.
+func waitReasonOf(pools int, refusals []refusal) waitReason {
+	switch {
+	case pools == 0:
+		return waitNoClusterCIDR
+	case len(refusals) == 0:
+		return waitNotSelected
+	case slices.ContainsFunc(refusals, func(r refusal) bool { return r.pool.State == ipam.Enabled }):
+		return waitFull
+	default:
+		return waitReason(refusals[0].pool.State.String())
+	}
+}
+
+// stateCollector shows the state of the Controller that runs in this process, and nothing while none does: a standby has no state.
+type stateCollector struct {
+	metrics.BaseStableCollector
+	running atomic.Pointer[Controller]
+}
+
+var (
+	stateMetrics    stateCollector
+	registerMetrics = sync.OnceFunc(func() {
+		legacyregistry.MustRegister(assignmentDuration, nodePatches)
+		legacyregistry.CustomMustRegister(&stateMetrics)
+		for _, result := range patchResults { // A rate is only known of what has been 0.
+			nodePatches.WithLabelValues(result)
+		}
+	})
+)
+
+// showMetrics makes the metrics show c, instead of another Controller if there is one, until hide is called. The first call makes
+// them known to the process: who does not use this controller does not see them.
+func (c *Controller) showMetrics() (hide func()) {
+	registerMetrics()
+	stateMetrics.running.Store(c)
+	return func() { stateMetrics.running.CompareAndSwap(c, nil) }
+}
+
+func (s *stateCollector) DescribeWithStability(ch chan<- *metrics.Desc) {
+	for _, d := range stateDescs {
+		ch <- d
+	}
+}
+
+func (s *stateCollector) CollectWithStability(ch chan<- metrics.Metric) {
+	c := s.running.Load()
+	if c == nil {
+		return
+	}
+	gauge := func(d *metrics.Desc, value float64, labels ...string) {
+		ch <- metrics.NewLazyConstMetric(d, metrics.GaugeValue, value, labels...)
+	}
+	gauge(readyDesc, boolValue(c.HealthChecker().Check(nil) == nil))
+	if !c.filled.Load() {
+		return // Of an empty book, nothing can be said.
+	}
+	showing := 0
+	if nodes, err := c.nodes.List(labels.Everything()); err == nil { // of a cache, which cannot fail for this selector
+		for _, node := range nodes {
+			if len(node.Spec.PodCIDRs) > 0 {
+				showing++
+			}
+		}
+	}
+	var f figures
+	c.with(func(b *book) { f = b.figures() })
+	gauge(showingDesc, float64(showing))
+	gauge(holdingDesc, float64(f.holding))
+	gauge(sharingDesc, float64(f.sharing))
+	gauge(outsidersDesc, float64(f.outsiders))
+	for _, reason := range waitReasons {
+		gauge(waitingDesc, float64(f.waiting[reason]), string(reason))
+	}
+	for state := ipam.Enabled; state <= ipam.Invalid; state++ {
+		gauge(clusterCIDRsDesc, float64(f.states[state]), state.String())
+	}
+	for name, n := range f.blockers {
+		gauge(blockersDesc, float64(n), name)
+	}
+	for _, r := range f.ranges {
+		r.collect(ch)
+	}
+}
+
+func boolValue(b bool) float64 {
+	if b {
+		return 1
+	}
+	return 0
+}
+
+// figures is what a scrape takes out of the book, which it must not hold for long.
+type figures struct {
+	holding, sharing, outsiders int
+	waiting                     map[waitReason]int
+	states                      map[ipam.State]int
+	blockers                    map[string]int // by the name of a terminating ClusterCIDR
+	ranges                      []rangeFigures
+}
+
+type rangeFigures struct {
+	clusterCIDR string // name
+	family      ipam.Family
+	status      *networkingv1.RangeStatus
+	traffic     traffic
+}
+
+func (b *book) figures() figures {
+	f := figures{
+		holding:  b.holding,
+		sharing:  len(b.sharing),
+		waiting:  map[waitReason]int{},
+		states:   map[ipam.State]int{},
+		blockers: map[string]int{},
+	}
+	if len(b.pools) > 0 {
+		f.outsiders = len(b.outsiders)
+	}
+	for _, w := range b.waiting {
+		f.waiting[w.why]++
+	}
+	for name, p := range b.pools {
+		f.states[p.State]++
+		if p.State == ipam.Terminating {
+			f.blockers[name] = b.blockers(p)
+		}
+		for _, r := range p.Ranges {
+			f.ranges = append(f.ranges, rangeFigures{name, r.Family(), b.rangeStatus(p, r), *b.trafficOf(&p.Pool, r.Family())})
+		}
+	}
+	return f
+}
+
+func (r rangeFigures) collect(ch chan<- metrics.Metric) {
+	for state, n := range map[string]int64{"allocated": r.status.Allocated, "free": r.status.Free, "unavailable": r.status.Unavailable} {
+		ch <- metrics.NewLazyConstMetric(blocksDesc, metrics.GaugeValue, float64(n), r.clusterCIDR, r.family.String(), state)
+	}
+	show := func(d *metrics.Desc, kind metrics.ValueType, value float64) metrics.Metric {
+		return metrics.NewLazyConstMetric(d, kind, value, r.status.CIDR, r.clusterCIDR)
+	}
+	total, free := float64(r.status.Total), float64(r.status.Free)
+	ch <- show(maxDesc, metrics.GaugeValue, total)
+	ch <- show(usageDesc, metrics.GaugeValue, (total-free)/total)
+	ch <- show(allocationsDesc, metrics.CounterValue, float64(r.traffic.allocations))
+	ch <- show(releasesDesc, metrics.CounterValue, float64(r.traffic.releases))
+
+	// The metrics package has no constant histograms. What it makes of the description is nil if the metric is switched off.
+	if untyped := show(triesDesc, metrics.UntypedValue, 0); untyped != nil {
+		cumulative, sum := map[float64]uint64{}, uint64(0)
+		for i, n := range r.traffic.tries {
+			sum += n
+			cumulative[triesBuckets[i]] = sum
+		}
+		ch <- prometheus.MustNewConstHistogram(untyped.Desc(), r.traffic.allocations, r.traffic.triesSum, cumulative, r.status.CIDR, r.clusterCIDR)
+	}
+}
+
+var patchResults = []string{"success", "gone", "forbidden", "invalid", "throttled", "timeout", "error"}
+
+func patchResult(err error) string {
+	switch {
+	case err == nil:
+		return "success"
+	case apierrors.IsNotFound(err), apierrors.IsConflict(err):
+		return "gone"
+	case apierrors.IsForbidden(err), apierrors.IsUnauthorized(err):
+		return "forbidden"
+	case apierrors.IsInvalid(err), apierrors.IsBadRequest(err):
+		return "invalid"
+	case apierrors.IsTooManyRequests(err):
+		return "throttled"
+	case apierrors.IsTimeout(err), apierrors.IsServerTimeout(err), utilnet.IsTimeout(err), errors.Is(err, context.DeadlineExceeded):
+		return "timeout"
+	default:
+		return "error"
+	}
+}
+
+// patched counts a PATCH of podCIDRs, and how long its Node had been without.
+func (c *Controller) patched(node *v1.Node, err error) {
+	nodePatches.WithLabelValues(patchResult(err)).Inc()
+	if err != nil {
+		return
+	}
+	if since, ok := c.sightings.end(node); ok {
+		assignmentDuration.Observe(c.now().Sub(since).Seconds())
+	}
+}
+
+// sightings is when Nodes without podCIDRs were first seen. The zero value has seen none. All methods may be called at once.
+type sightings struct {
+	mu sync.Mutex
+	of map[string]sighting // by Node name
+}
+
+type sighting struct {
+	uid  types.UID
+	at   time.Time
+	over bool // It was served. A cached state from before that must not begin another sighting.
+}
+
+// see notes what an event shows of a Node.
+func (s *sightings) see(node *v1.Node, now time.Time) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	switch known, ok := s.of[node.Name]; {
+	case len(node.Spec.PodCIDRs) > 0:
+		delete(s.of, node.Name)
+	case !ok || known.uid != node.UID:
+		if s.of == nil {
+			s.of = map[string]sighting{}
+		}
+		s.of[node.Name] = sighting{uid: node.UID, at: now}
+	}
+}
+
+// end returns since when the Node had been seen without podCIDRs; not ok if it has not been, or if this was asked before.
+func (s *sightings) end(node *v1.Node) (since time.Time, ok bool) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	seen, ok := s.of[node.Name]
+	if !ok || seen.uid != node.UID || seen.over {
+		return time.Time{}, false
+	}
+	seen.over = true
+	s.of[node.Name] = seen
+	return seen.at, true
+}
+
+// gone forgets the Node of this name: there is none any more.
+func (s *sightings) gone(name string) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	delete(s.of, name)
+}

@@ -1,0 +1,201 @@
+package nodeipam
+
+import (
+	"math/big"
+	"net/netip"
+	"slices"
+
+	"k8s.io/apimachinery/pkg/types"
+
+	"github.com/multicidr/controller-manager/controllers/ipam"
+)
+
+// tally is what metrics show of the book and what would take a walk over all Nodes to find out. The book keeps it in step, so
+// that it is right at every scrape, and a scrape is short.
+type tally struct {
+	ranges    ipam.PrefixSet     // of all pools
+	holding   int                // Nodes that hold anything
+	sharing   map[types.UID]bool // Nodes that hold addresses which another Node or a service range holds too
+	outsiders map[types.UID]bool // Nodes that hold blocks, none of them in a range
+	// blocking is how many Nodes keep a terminating pool, by its name; without an entry, it has to be counted again.
+	blocking map[string]int
+	traffic  map[rangeKey]*traffic
+}
+
+// rangeKey names one range of one ClusterCIDR, and never that of a later one with the same name.
+type rangeKey struct {
+	pool   string // Pool.ID
+	family ipam.Family
+}
+
+// traffic is what happened to the blocks of a range since this process knows it.
+type traffic struct {
+	allocations uint64 // blocks that we gave to Nodes
+	releases    uint64 // blocks that Nodes stopped to hold
+	// How many blocks were looked at for one allocation: how often so many, by triesBuckets, and their sum.
+	tries    [len(triesBuckets)]uint64
+	triesSum float64
+}
+
+// triesBuckets are the peer's.
+var triesBuckets = [...]float64{1, 5, 25, 125, 625}
+
+func newTally() tally {
+	return tally{sharing: map[types.UID]bool{}, outsiders: map[types.UID]bool{}, blocking: map[string]int{}, traffic: map[rangeKey]*traffic{}}
+}
+
+// trafficOf returns the traffic of one range of a pool.
+func (t *tally) trafficOf(p *ipam.Pool, family ipam.Family) *traffic {
+	key := rangeKey{p.ID, family}
+	if t.traffic[key] == nil {
+		t.traffic[key] = &traffic{}
+	}
+	return t.traffic[key]
+}
+
+// tries returns, for each block of a pick that was not reserved yet, how many blocks were looked at: those that were not free
+// since the cursor, and the block itself. The search does not really look at each one; a search over a bitmap would, and
+// the number shows how crowded the range is.
+func (b *book) tries(pick ipam.Pick) []float64 {
+	tries := make([]float64, len(pick.Blocks))
+	for i, block := range pick.Blocks {
+		r := pick.Pool.Ranges[i]
+		from := b.ledger.Cursor(pick.Pool, r.Family())
+		if !r.Prefix.Contains(from) {
+			from = r.Prefix.Addr()
+		}
+		n := new(big.Int).Sub(blockNumber(block.Addr(), r), blockNumber(from, r))
+		if n.Sign() < 0 { // around the end
+			n.Add(n, new(big.Int).Lsh(big.NewInt(1), uint(r.BlockBits-r.Prefix.Bits())))
+		}
+		passed, _ := n.Float64()
+		tries[i] = passed + 1
+	}
+	return tries
+}
+
+// blockNumber numbers the blocks of the whole address space.
+func blockNumber(a netip.Addr, r ipam.Range) *big.Int {
+	n := new(big.Int).SetBytes(a.AsSlice())
+	return n.Rsh(n, uint(r.Family().Bits()-r.BlockBits))
+}
+
+// allocated enters that a Node which held nothing got the blocks of a pick.
+func (b *book) allocated(pick ipam.Pick, tries []float64) {
+	b.holding++
+	for i, r := range pick.Pool.Ranges {
+		t := b.trafficOf(pick.Pool, r.Family())
+		t.allocations++
+		t.triesSum += tries[i]
+		if bucket := slices.IndexFunc(triesBuckets[:], func(le float64) bool { return tries[i] <= le }); bucket >= 0 {
+			t.tries[bucket]++
+		}
+	}
+}
+
+// held enters what an owner holds in place of what it held before.
+func (b *book) held(owner ipam.Owner, before, now []netip.Prefix) {
+	switch owner.Kind {
+	case ipam.Exclusion:
+		return // it concerns what is given from now on, and no Node
+	case ipam.Node:
+		uid := types.UID(owner.ID)
+		for _, block := range before {
+			if !slices.Contains(now, block) {
+				b.released(uid, block)
+			}
+		}
+		b.holding += min(len(now), 1) - min(len(before), 1)
+		b.judge(uid)
+	}
+	b.judgeIn(before)
+	b.judgeIn(now)
+}
+
+// released enters that a Node does not hold a block any more. It counts for the pool that the Node names if that has the
+// block, else for every pool that has it.
+func (b *book) released(uid types.UID, block netip.Prefix) {
+	count := func(p *pool) { b.trafficOf(&p.Pool, ipam.FamilyOf(block)).releases++ }
+	if e, ok := b.nodes[b.names[uid]]; ok {
+		if named, ok := b.pools[e.pool]; ok && named.contains(block) {
+			count(named)
+			return
+		}
+	}
+	for _, p := range b.pools {
+		if p.contains(block) {
+			count(p)
+		}
+	}
+}
+
+// replaceRanges enters the ranges of a pool in place of those that it had before.
+func (b *book) replaceRanges(before, now []ipam.Range) {
+	if slices.Equal(before, now) {
+		return
+	}
+	var changed []netip.Prefix
+	for _, r := range before {
+		b.ranges.Remove(r.Prefix)
+		changed = append(changed, r.Prefix)
+	}
+	for _, r := range now {
+		b.ranges.Insert(r.Prefix)
+		changed = append(changed, r.Prefix)
+	}
+	b.judgeIn(changed)
+}
+
+// forgetPool drops what is known of a pool that is gone.
+func (b *book) forgetPool(p *pool) {
+	b.replaceRanges(p.Ranges, nil)
+	delete(b.blocking, p.Name)
+	for _, family := range []ipam.Family{ipam.IPv4, ipam.IPv6} {
+		delete(b.traffic, rangeKey{p.ID, family})
+	}
+}
+
+// judgeIn judges every Node that holds something in the prefixes.
+func (b *book) judgeIn(prefixes []netip.Prefix) {
+	for _, p := range prefixes {
+		for _, h := range b.ledger.Overlapping(p) {
+			if h.Owner.Kind == ipam.Node {
+				b.judge(types.UID(h.Owner.ID))
+			}
+		}
+	}
+}
+
+// judge says of one Node whether it shares addresses and whether it is in no range.
+func (b *book) judge(uid types.UID) {
+	mark := func(set map[types.UID]bool, is bool) {
+		if is {
+			set[uid] = true
+		} else {
+			delete(set, uid)
+		}
+	}
+	blocks := b.ledger.Held(ownerOf(uid))
+	mark(b.sharing, len(b.conflicts(uid)) > 0)
+	mark(b.outsiders, len(blocks) > 0 && !slices.ContainsFunc(blocks, b.inRange))
+}
+
+// inRange reports whether a range contains the block.
+func (b *book) inRange(block netip.Prefix) bool {
+	for r := range b.ranges.Overlapping(block) {
+		return r.Bits() <= block.Bits() // those that contain it come first
+	}
+	return false
+}
+
+// blockers returns how many Nodes belong to a pool.
+func (b *book) blockers(p *pool) int {
+	n, ok := b.blocking[p.Name]
+	if !ok {
+		for range b.members(p) {
+			n++
+		}
+		b.blocking[p.Name] = n
+	}
+	return n
+}
