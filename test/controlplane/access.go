@@ -34,22 +34,34 @@ func (cp *ControlPlane) Kubeconfig(user string, groups ...string) (string, error
 	if err != nil {
 		return "", err
 	}
-	path, err := os.CreateTemp(cp.path("kubeconfig"), user+"-*.yaml")
+	return cp.WriteKubeconfig(user, config)
+}
+
+// WriteKubeconfig writes a configuration with a client certificate as a kubeconfig, for instance one whose Host is a
+// proxy, and returns its path. name is for the file and for messages.
+func (cp *ControlPlane) WriteKubeconfig(name string, config *rest.Config) (string, error) {
+	path, err := os.CreateTemp(cp.path("kubeconfig"), name+"-*.yaml")
 	if err != nil {
 		return "", err
 	}
 	if err := path.Close(); err != nil {
 		return "", err
 	}
-	const name = "local"
+	const cluster = "local"
 	return path.Name(), clientcmd.WriteToFile(clientcmdapi.Config{
-		Clusters: map[string]*clientcmdapi.Cluster{name: {
+		Clusters: map[string]*clientcmdapi.Cluster{cluster: {
 			Server: config.Host, CertificateAuthorityData: config.CAData,
 		}},
-		AuthInfos: map[string]*clientcmdapi.AuthInfo{user: {
+		AuthInfos: map[string]*clientcmdapi.AuthInfo{name: {
 			ClientCertificateData: config.CertData, ClientKeyData: config.KeyData,
 		}},
-		Contexts:       map[string]*clientcmdapi.Context{name: {Cluster: name, AuthInfo: user}},
-		CurrentContext: name,
+		Contexts:       map[string]*clientcmdapi.Context{cluster: {Cluster: cluster, AuthInfo: name}},
+		CurrentContext: cluster,
 	}, path.Name())
+}
+
+// ServingCertificate issues a certificate for a server on loopback that the control plane's clients shall trust, such as
+// a proxy in front of the API server. Both are PEM.
+func (cp *ControlPlane) ServingCertificate(commonName string) (certificate, key []byte, err error) {
+	return cp.ca.issue(serving(commonName))
 }

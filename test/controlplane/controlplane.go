@@ -30,6 +30,8 @@ type Options struct {
 	ServiceRange string
 	// APIServerArgs come after our own, so that they win.
 	APIServerArgs []string
+	// EtcdArgs come after our own, so that they win.
+	EtcdArgs []string
 }
 
 // ControlPlane is a running etcd and kube-apiserver with the managers started on them.
@@ -186,24 +188,24 @@ func (cp *ControlPlane) startEtcdOnFreePorts(ctx context.Context) error {
 // StartEtcd starts a dead etcd again, on its old ports and data, and waits until it is healthy.
 func (cp *ControlPlane) StartEtcd(ctx context.Context) error {
 	peerURL := fmt.Sprintf("http://127.0.0.1:%d", cp.etcdPorts[1])
-	process, err := cp.startProcess("etcd", "etcd", "make tools",
+	process, err := cp.startProcess("etcd", "etcd", "make tools", append([]string{
 		"--name=local",
-		"--data-dir="+cp.path("etcd"),
-		"--listen-client-urls="+cp.EtcdEndpoint(),
-		"--advertise-client-urls="+cp.EtcdEndpoint(),
-		"--listen-peer-urls="+peerURL,
-		"--initial-advertise-peer-urls="+peerURL,
-		"--initial-cluster=local="+peerURL,
+		"--data-dir=" + cp.path("etcd"),
+		"--listen-client-urls=" + cp.EtcdEndpoint(),
+		"--advertise-client-urls=" + cp.EtcdEndpoint(),
+		"--listen-peer-urls=" + peerURL,
+		"--initial-advertise-peer-urls=" + peerURL,
+		"--initial-cluster=local=" + peerURL,
 		// With a client CA only our API server gets in, and we cannot take a stranger's etcd for ours
 		// when somebody was faster on the port.
 		"--client-cert-auth",
-		"--trusted-ca-file="+cp.pki("ca.crt"),
-		"--cert-file="+cp.pki("etcd.crt"),
-		"--key-file="+cp.pki("etcd.key"),
+		"--trusted-ca-file=" + cp.pki("ca.crt"),
+		"--cert-file=" + cp.pki("etcd.crt"),
+		"--key-file=" + cp.pki("etcd.key"),
 		// The data need not outlive the machine, only the process.
 		"--unsafe-no-fsync",
 		"--log-level=warn",
-	)
+	}, cp.opts.EtcdArgs...)...)
 	if err != nil {
 		return err
 	}

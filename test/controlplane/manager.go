@@ -1,6 +1,7 @@
 package controlplane
 
 import (
+	"cmp"
 	"context"
 	"fmt"
 	"net/http"
@@ -17,6 +18,8 @@ type ManagerOptions struct {
 	Binary string
 	// User whose credentials the manager gets. Default: system:kube-controller-manager.
 	User string
+	// Kubeconfig is the path of the one that the manager gets. Default: User's, straight to the API server.
+	Kubeconfig string
 	// Args come after our own, so that they win. There is no --controllers among ours.
 	Args []string
 }
@@ -30,25 +33,17 @@ type Manager struct {
 
 // StartManager returns when the manager's /healthz answers 200, which is before it leads.
 func (cp *ControlPlane) StartManager(ctx context.Context, opts ManagerOptions) (*Manager, error) {
-	if opts.Binary == "" {
-		opts.Binary = "kube-controller-manager"
-	}
-	if opts.Name == "" {
-		opts.Name = "kube-controller-manager"
-	}
-	if opts.User == "" {
-		opts.User = "system:kube-controller-manager"
-	}
-	kubeconfig, err := cp.Kubeconfig(opts.User)
-	if err != nil {
+	if err := cp.complete(&opts); err != nil {
 		return nil, err
 	}
 	ctx, cancel := context.WithTimeout(ctx, startTimeout)
 	defer cancel()
 	var manager *Manager
-	err = retryTakenPorts(func() (err error) {
-		manager, err = cp.startManager(ctx, opts, kubeconfig)
-		return err
+	err := retryTakenPorts(func() (err error) {
+		if manager, err = cp.launchManager(opts); err != nil {
+			return err
+		}
+		return manager.waitReady(ctx, httpOK(manager.client, manager.url+"/healthz"))
 	})
 	if err != nil {
 		return nil, err
@@ -56,25 +51,44 @@ func (cp *ControlPlane) StartManager(ctx context.Context, opts ManagerOptions) (
 	return manager, nil
 }
 
-func (cp *ControlPlane) startManager(ctx context.Context, opts ManagerOptions, kubeconfig string) (*Manager, error) {
+// LaunchManager starts a manager and does not wait for anything: it may find its port taken, or no API server, and end.
+func (cp *ControlPlane) LaunchManager(opts ManagerOptions) (*Manager, error) {
+	if err := cp.complete(&opts); err != nil {
+		return nil, err
+	}
+	return cp.launchManager(opts)
+}
+
+// complete fills in the defaults.
+func (cp *ControlPlane) complete(opts *ManagerOptions) (err error) {
+	opts.Binary = cmp.Or(opts.Binary, "kube-controller-manager")
+	opts.Name = cmp.Or(opts.Name, "kube-controller-manager")
+	opts.User = cmp.Or(opts.User, "system:kube-controller-manager")
+	if opts.Kubeconfig == "" {
+		opts.Kubeconfig, err = cp.Kubeconfig(opts.User)
+	}
+	return err
+}
+
+func (cp *ControlPlane) launchManager(opts ManagerOptions) (*Manager, error) {
 	port, err := freePort()
 	if err != nil {
 		return nil, err
 	}
-	process, err := cp.startProcess(opts.Name, opts.Binary, "make build", append(cp.managerArgs(kubeconfig, port), opts.Args...)...)
-	if err != nil {
-		return nil, err
-	}
-	manager := &Manager{Process: process, url: fmt.Sprintf("https://127.0.0.1:%d", port)}
-	cp.mu.Lock()
-	cp.managers = append(cp.managers, manager)
-	cp.mu.Unlock()
+	manager := &Manager{url: fmt.Sprintf("https://127.0.0.1:%d", port)}
 	config := cp.AdminConfig()
 	config.Host = manager.url
 	if manager.client, err = rest.HTTPClientFor(config); err != nil {
 		return nil, err
 	}
-	return manager, process.waitReady(ctx, httpOK(manager.client, manager.url+"/healthz"))
+	manager.Process, err = cp.startProcess(opts.Name, opts.Binary, "make build", append(cp.managerArgs(opts.Kubeconfig, port), opts.Args...)...)
+	if err != nil {
+		return nil, err
+	}
+	cp.mu.Lock()
+	cp.managers = append(cp.managers, manager)
+	cp.mu.Unlock()
+	return manager, nil
 }
 
 // managerArgs is what every manager needs here, as kubeadm would pass it.
