@@ -1,0 +1,424 @@
+package faultproxy
+
+import (
+	"context"
+	"crypto/tls"
+	"encoding/pem"
+	"errors"
+	"fmt"
+	"io"
+	"net"
+	"net/http"
+	"net/http/httptest"
+	"net/http/httptrace"
+	"strings"
+	"sync/atomic"
+	"testing"
+	"time"
+
+	"github.com/google/go-cmp/cmp"
+	"k8s.io/client-go/rest"
+	"k8s.io/client-go/util/cert"
+)
+
+// upstream stands for the API server. It tells each client who it took it for.
+type upstream struct {
+	*httptest.Server
+	config *rest.Config // with the manager's certificate
+
+	arrived chan string   // method and body of each request, as far as somebody receives them
+	hold    chan struct{} // if not nil, requests other than watches are answered when it is closed
+	hits    atomic.Int32
+	ended   chan error // why the context of a watch ended
+}
+
+func newUpstream(t *testing.T) *upstream {
+	u := &upstream{arrived: make(chan string, 100), ended: make(chan error, 100)}
+	u.Server = httptest.NewUnstartedServer(u)
+	u.EnableHTTP2 = true
+	u.TLS = &tls.Config{ClientAuth: tls.RequestClientCert}
+	u.StartTLS()
+	t.Cleanup(u.Close)
+	certificate, key := keyPair(t, "manager")
+	u.config = &rest.Config{Host: u.URL, TLSClientConfig: rest.TLSClientConfig{
+		CAData:   pem.EncodeToMemory(&pem.Block{Type: "CERTIFICATE", Bytes: u.Certificate().Raw}),
+		CertData: certificate, KeyData: key,
+	}}
+	return u
+}
+
+func (u *upstream) ServeHTTP(w http.ResponseWriter, r *http.Request) {
+	if isWatch(r) {
+		fmt.Fprintln(w, "event")
+		w.(http.Flusher).Flush()
+		<-r.Context().Done()
+		u.ended <- r.Context().Err()
+		return
+	}
+	body, err := io.ReadAll(r.Body)
+	u.hits.Add(1)
+	u.arrived <- fmt.Sprintf("%s %s %v", r.Method, body, err)
+	if u.hold != nil {
+		<-u.hold
+	}
+	if err := r.Context().Err(); err != nil {
+		u.ended <- err
+	}
+	user := "anonymous"
+	if len(r.TLS.PeerCertificates) > 0 {
+		user = "certificate of " + r.TLS.PeerCertificates[0].Subject.CommonName
+	}
+	fmt.Fprint(w, user+" "+r.Header.Get("Authorization"))
+}
+
+func keyPair(t *testing.T, host string) (certificate, key []byte) {
+	t.Helper()
+	certificate, key, err := cert.GenerateSelfSignedCertKey(host, []net.IP{net.IPv4(127, 0, 0, 1)}, nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return certificate, key
+}
+
+// newProxy starts a proxy before u, and returns it with the configuration of a manager behind it.
+func newProxy(t *testing.T, u *upstream, observe func(Exchange)) (*Proxy, *rest.Config) {
+	t.Helper()
+	certificate, key := keyPair(t, "127.0.0.1")
+	p, err := Start(Config{Upstream: u.config, Certificate: certificate, Key: key, Seed: 1, Observe: observe})
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { p.Close() })
+	config := rest.CopyConfig(u.config)
+	config.Host, config.CAData = p.URL(), certificate
+	return p, config
+}
+
+func httpClient(t *testing.T, config *rest.Config) *http.Client {
+	t.Helper()
+	client, err := rest.HTTPClientFor(config)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return client
+}
+
+// do sends a request and returns the answer's status and body.
+func do(ctx context.Context, client *http.Client, method, url string) (int, string, error) {
+	request, err := http.NewRequestWithContext(ctx, method, url, strings.NewReader("payload"))
+	if err != nil {
+		return 0, "", err
+	}
+	response, err := client.Do(request)
+	if err != nil {
+		return 0, "", err
+	}
+	defer response.Body.Close()
+	body, err := io.ReadAll(response.Body)
+	if err == nil && response.ProtoMajor != 2 {
+		err = fmt.Errorf("answered with %s, want HTTP/2", response.Proto)
+	}
+	return response.StatusCode, string(body), err
+}
+
+// receive waits for a value.
+func receive[T any](t *testing.T, from <-chan T, what string) T {
+	t.Helper()
+	select {
+	case v := <-from:
+		return v
+	case <-time.After(30 * time.Second):
+		t.Fatalf("%s did not happen", what)
+		panic("unreachable")
+	}
+}
+
+func TestIdentity(t *testing.T) {
+	u := newUpstream(t)
+	_, manager := newProxy(t, u, nil)
+	withToken := rest.CopyConfig(manager)
+	withToken.BearerToken = "secret"
+	stranger := rest.CopyConfig(manager)
+	stranger.CertData, stranger.KeyData = keyPair(t, "stranger")
+	tokenOnly := rest.AnonymousClientConfig(manager)
+	tokenOnly.BearerToken = "secret"
+	tests := map[string]struct {
+		config *rest.Config
+		want   string
+	}{
+		"the manager's certificate is used upstream":                {config: manager, want: "certificate of manager "},
+		"a token goes on without a certificate":                     {config: tokenOnly, want: "anonymous Bearer secret"},
+		"a token counts more than the certificate it comes with":    {config: withToken, want: "anonymous Bearer secret"},
+		"somebody else's certificate does not become the manager's": {config: stranger, want: "anonymous "},
+		"nobody stays nobody":                                       {config: rest.AnonymousClientConfig(manager), want: "anonymous "},
+	}
+	for sentence, tc := range tests {
+		t.Run(sentence, func(t *testing.T) {
+			status, got, err := do(t.Context(), httpClient(t, tc.config), "GET", tc.config.Host+"/who")
+			if err != nil || status != http.StatusOK {
+				t.Fatalf("GET: %d, %v", status, err)
+			}
+			// The self-signed certificates carry a time stamp in their names.
+			got, _, _ = strings.Cut(strings.Replace(got, "@", " @", 1), " @")
+			if diff := cmp.Diff(strings.TrimSpace(tc.want), strings.TrimSpace(got)); diff != "" {
+				t.Errorf("who the upstream saw (-want +got):\n%s", diff)
+			}
+		})
+	}
+}
+
+func TestFaultsOfRequests(t *testing.T) {
+	const requests = 20
+	type outcome struct{ answered, refused, failed bool } // of at least one request
+	tests := map[string]struct {
+		faults   Faults
+		wantHits int32
+		want     outcome
+	}{
+		"nothing is wrong":                 {wantHits: requests, want: outcome{answered: true}},
+		"an answer is lost after the work": {faults: Faults{LoseAnswers: 1}, wantHits: requests, want: outcome{refused: true, failed: true}},
+		"a late answer is an answer":       {faults: Faults{DelayAnswers: 1, MaxDelay: time.Millisecond}, wantHits: requests, want: outcome{answered: true}},
+		"a refused request does not pass":  {faults: Faults{Refuse: 1}, want: outcome{refused: true}},
+		"a dropped request does not pass":  {faults: Faults{Drop: 1}, want: outcome{failed: true}},
+	}
+	for sentence, tc := range tests {
+		t.Run(sentence, func(t *testing.T) {
+			u := newUpstream(t)
+			p, config := newProxy(t, u, nil)
+			client := httpClient(t, config)
+			p.Set(tc.faults)
+			var got outcome
+			for range requests {
+				status, body, err := do(t.Context(), client, "PATCH", p.URL())
+				switch {
+				case err != nil:
+					got.failed = true
+				case status == http.StatusOK:
+					got.answered = true
+				case !strings.Contains(body, fmt.Sprintf(`"kind":"Status"`)):
+					t.Errorf("%d with body %s, want a Status", status, body)
+				default:
+					got.refused = true
+				}
+			}
+			if diff := cmp.Diff(tc.want, got, cmp.AllowUnexported(outcome{})); diff != "" {
+				t.Errorf("what the client saw (-want +got):\n%s", diff)
+			}
+			if hits := u.hits.Load(); hits != tc.wantHits {
+				t.Errorf("%d of %d requests reached the server, want %d", hits, requests, tc.wantHits)
+			}
+			counted := 0
+			for fault, n := range p.Counts() {
+				if (fault == None) != (tc.faults == Faults{}) && n > 0 {
+					t.Errorf("%d requests counted as %q", n, fault)
+				}
+				counted += n
+			}
+			if counted != requests {
+				t.Errorf("%d requests counted, want %d", counted, requests)
+			}
+		})
+	}
+}
+
+func TestEveryRefusalIsDrawn(t *testing.T) {
+	d := newDice(1)
+	got := map[int]bool{}
+	for range 100 {
+		got[d.draw(Faults{Refuse: 1}, false).status] = true
+	}
+	want := map[int]bool{429: true, 500: true, 503: true, 504: true}
+	if diff := cmp.Diff(want, got); diff != "" {
+		t.Errorf("(-want +got):\n%s", diff)
+	}
+}
+
+func TestSharesAddUp(t *testing.T) {
+	d := newDice(1)
+	got := map[Fault]int{}
+	const draws = 10_000
+	for range draws {
+		got[d.draw(Faults{LoseAnswers: .1, DelayRequests: .2, DelayAnswers: .1, Refuse: .2, Drop: .1, MaxDelay: time.Second}, false).fault]++
+	}
+	for fault, share := range map[Fault]float64{LostAnswer: .1, LateRequest: .2, LateAnswer: .1, Refused: .2, Dropped: .1, None: .3} {
+		if n := float64(got[fault]); n < 0.8*share*draws || n > 1.2*share*draws {
+			t.Errorf("%q in %.0f of %d requests, want about %.0f", fault, n, draws, share*draws)
+		}
+	}
+}
+
+// written returns a context that calls then as soon as the request is on its way.
+func written(ctx context.Context, then func()) context.Context {
+	return httptrace.WithClientTrace(ctx, &httptrace.ClientTrace{WroteRequest: func(httptrace.WroteRequestInfo) { then() }})
+}
+
+func TestLateWriteArrivesWithoutItsClient(t *testing.T) {
+	u := newUpstream(t)
+	p, config := newProxy(t, u, nil)
+	client := httpClient(t, config)
+	late := Faults{DelayRequests: 1, MaxDelay: 2 * time.Second}
+	wantDelay := newDice(1).draw(late, false).delay
+	p.Set(late)
+	begin := time.Now()
+	ctx, cancel := context.WithCancel(t.Context())
+	if _, _, err := do(written(ctx, cancel), client, "PATCH", p.URL()); !errors.Is(err, context.Canceled) {
+		t.Fatalf("the client that gave up got %v", err)
+	}
+	if got := receive(t, u.arrived, "the write"); got != "PATCH payload <nil>" {
+		t.Errorf("the server got %q", got)
+	}
+	if took := time.Since(begin); took < wantDelay {
+		t.Errorf("it arrived after %s, want %s or more", took, wantDelay)
+	}
+}
+
+func TestForwardedWriteOutlivesItsClient(t *testing.T) {
+	u := newUpstream(t)
+	u.hold = make(chan struct{})
+	answered := make(chan Exchange, 1)
+	p, config := newProxy(t, u, func(e Exchange) { answered <- e })
+	client := httpClient(t, config)
+	ctx, cancel := context.WithCancel(t.Context())
+	failed := make(chan error)
+	go func() {
+		_, _, err := do(ctx, client, "PATCH", p.URL()+"/n1")
+		failed <- err
+	}()
+	receive(t, u.arrived, "the write")
+	cancel()
+	if err := receive(t, failed, "the client's end"); !errors.Is(err, context.Canceled) {
+		t.Fatalf("the client got %v", err)
+	}
+	close(u.hold)
+	want := Exchange{Method: "PATCH", Path: "/n1", Status: http.StatusOK}
+	if diff := cmp.Diff(want, receive(t, answered, "the answer")); diff != "" {
+		t.Errorf("(-want +got):\n%s", diff)
+	}
+	select {
+	case err := <-u.ended:
+		t.Errorf("the server saw the write end early: %v", err)
+	default:
+	}
+}
+
+// startWatch returns when the watch has shown its first event.
+func startWatch(t *testing.T, client *http.Client, url string) (rest <-chan error) {
+	t.Helper()
+	response, err := client.Get(url + "/nodes?watch=true")
+	if err != nil {
+		t.Fatal(err)
+	}
+	first := make([]byte, len("event\n"))
+	if _, err := io.ReadFull(response.Body, first); err != nil {
+		t.Fatal(err)
+	}
+	ended := make(chan error, 1)
+	go func() {
+		defer response.Body.Close()
+		_, err := io.Copy(io.Discard, response.Body)
+		ended <- err
+	}()
+	return ended
+}
+
+func TestInterruptions(t *testing.T) {
+	tests := map[string]struct {
+		interrupt func(*Proxy)
+		want      Fault
+	}{
+		"watches are cut":        {interrupt: (*Proxy).CutWatches, want: CutWatch},
+		"connections are closed": {interrupt: (*Proxy).CloseConnections, want: Closed},
+		"a severed network":      {interrupt: func(p *Proxy) { p.Sever(); p.Heal() }, want: Closed},
+	}
+	for sentence, tc := range tests {
+		t.Run(sentence, func(t *testing.T) {
+			u := newUpstream(t)
+			p, config := newProxy(t, u, nil)
+			client := httpClient(t, config)
+			ended := startWatch(t, client, p.URL())
+			tc.interrupt(p)
+			if err := receive(t, ended, "the end of the watch"); err == nil {
+				t.Error("the watch ended as if nothing was wrong")
+			}
+			receive(t, u.ended, "the end of the watch upstream")
+			if n := p.Counts()[tc.want]; n != 1 {
+				t.Errorf("%d %s counted, want 1", n, tc.want)
+			}
+			if _, _, err := do(t.Context(), client, "GET", p.URL()); err != nil {
+				t.Errorf("a request after it: %v", err)
+			}
+		})
+	}
+}
+
+func TestSevered(t *testing.T) {
+	u := newUpstream(t)
+	p, config := newProxy(t, u, nil)
+	client := httpClient(t, config)
+	p.Sever()
+	for range 3 {
+		if _, _, err := do(t.Context(), client, "GET", p.URL()); err == nil {
+			t.Error("a request passed")
+		}
+	}
+	p.Heal()
+	if _, _, err := do(t.Context(), client, "GET", p.URL()); err != nil {
+		t.Errorf("after it healed: %v", err)
+	}
+	if hits := u.hits.Load(); hits != 1 {
+		t.Errorf("%d requests reached the server, want the one after it healed", hits)
+	}
+}
+
+func TestPartitionHoldsWhatWasSent(t *testing.T) {
+	u := newUpstream(t)
+	p, config := newProxy(t, u, nil)
+	client := httpClient(t, config)
+	if _, _, err := do(t.Context(), client, "GET", p.URL()); err != nil { // there is a connection
+		t.Fatal(err)
+	}
+	receive(t, u.arrived, "the first request")
+
+	p.Partition()
+	ctx, cancel := context.WithCancel(t.Context())
+	if _, _, err := do(written(ctx, cancel), client, "PATCH", p.URL()); !errors.Is(err, context.Canceled) {
+		t.Fatalf("the client that gave up got %v", err)
+	}
+	if hits := u.hits.Load(); hits != 1 {
+		t.Errorf("%d requests passed the partition", hits-1)
+	}
+	p.Heal()
+	if got := receive(t, u.arrived, "the write"); got != "PATCH payload <nil>" {
+		t.Errorf("the server got %q after the partition", got)
+	}
+}
+
+func TestPartitionHoldsAnswers(t *testing.T) {
+	u := newUpstream(t)
+	u.hold = make(chan struct{})
+	forwarded := make(chan Exchange, 1)
+	p, config := newProxy(t, u, func(e Exchange) { forwarded <- e })
+	client := httpClient(t, config)
+	type answer struct {
+		status int
+		err    error
+	}
+	answered := make(chan answer, 1)
+	go func() {
+		status, _, err := do(t.Context(), client, "PATCH", p.URL())
+		answered <- answer{status, err}
+	}()
+	receive(t, u.arrived, "the write")
+	p.Partition()
+	close(u.hold)
+	receive(t, forwarded, "the server's answer")
+	select {
+	case a := <-answered:
+		t.Errorf("the answer passed the partition: %v", a)
+	default:
+	}
+	p.Heal()
+	if a := receive(t, answered, "the answer"); a.err != nil || a.status != http.StatusOK {
+		t.Errorf("after the partition: %v, want 200", a)
+	}
+}
