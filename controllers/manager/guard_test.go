@@ -6,6 +6,7 @@ import (
 	"net/http"
 	"net/http/httptest"
 	"strings"
+	"sync/atomic"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -14,6 +15,7 @@ import (
 
 	"k8s.io/apiserver/pkg/server/mux"
 	controllerhealthz "k8s.io/controller-manager/pkg/healthz"
+	"k8s.io/klog/v2/ktesting"
 	"k8s.io/kubernetes/cmd/kube-controller-manager/app"
 )
 
@@ -43,7 +45,8 @@ func (c check) Check(*http.Request) error { return *c.err }
 // What an SRE sees of a controller whose constructor fails, in one way after the other, and then succeeds.
 func TestGuardedControllerIsBuiltWhenItCan(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		ctx, cancel := context.WithCancel(t.Context())
+		_, ctx := ktesting.NewTestContext(t) // Keeps the many log lines of a test that passes to itself.
+		ctx, cancel := context.WithCancel(ctx)
 		f := &fake{running: make(chan struct{})}
 		attempts := []func() (app.Controller, error){
 			func() (app.Controller, error) { return nil, errors.New("the service account cannot be made") },
@@ -53,7 +56,7 @@ func TestGuardedControllerIsBuiltWhenItCan(t *testing.T) {
 		}
 		next := make(chan int, len(attempts))
 		attempt := 0
-		informersStarted := 0
+		var informersStarted atomic.Int32
 		p := &process{health: newHealth(), mux: mux.NewPathRecorderMux("test")}
 		p.mux.Handle("/healthz", p.health)
 		g := p.guard(Descriptor{
@@ -63,7 +66,7 @@ func TestGuardedControllerIsBuiltWhenItCan(t *testing.T) {
 				next <- attempt
 				return attempts[attempt]()
 			},
-		}, &sharedContext{startInformers: func() { informersStarted++ }})
+		}, &sharedContext{startInformers: func() { informersStarted.Add(1) }})
 
 		wantHealth := func(code int, part string) {
 			t.Helper()
@@ -91,7 +94,7 @@ func TestGuardedControllerIsBuiltWhenItCan(t *testing.T) {
 			}
 			synctest.Wait()
 			wantHealth(500, part)
-			if informersStarted != 0 {
+			if informersStarted.Load() != 0 {
 				t.Error("informers were started for a controller that does not exist")
 			}
 			if got := get(p.mux, "/debug/controllers/fake-controller"); got.Code != http.StatusNotFound {
@@ -101,8 +104,8 @@ func TestGuardedControllerIsBuiltWhenItCan(t *testing.T) {
 
 		<-f.running
 		wantHealth(200, "ok")
-		if informersStarted != 1 {
-			t.Errorf("informers were started %d times, want once", informersStarted)
+		if n := informersStarted.Load(); n != 1 {
+			t.Errorf("informers were started %d times, want once", n)
 		}
 		if diff := cmp.Diff("debug /ledger", get(p.mux, "/debug/controllers/fake-controller/ledger").Body.String()); diff != "" {
 			t.Errorf("debug handler (-want +got):\n%s", diff)
@@ -124,7 +127,8 @@ func TestGuardedControllerEndsWithTheContext(t *testing.T) {
 	for sentence, construct := range cases {
 		t.Run(sentence, func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
-				ctx, cancel := context.WithTimeout(t.Context(), time.Hour)
+				_, ctx := ktesting.NewTestContext(t)
+				ctx, cancel := context.WithTimeout(ctx, time.Hour)
 				defer cancel()
 				p := &process{health: newHealth()} // No mux: the process serves nothing.
 				p.guard(Descriptor{Name: "fake-controller", New: construct}, &sharedContext{}).Run(ctx)
@@ -138,7 +142,8 @@ func TestGuardedControllerEndsWithTheContext(t *testing.T) {
 
 func TestFailingConstructorIsPaced(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		ctx, cancel := context.WithTimeout(t.Context(), time.Hour)
+		_, ctx := ktesting.NewTestContext(t)
+		ctx, cancel := context.WithTimeout(ctx, time.Hour)
 		defer cancel()
 		calls := 0
 		p := &process{health: newHealth()}
