@@ -1,0 +1,143 @@
+package lease
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"sync"
+	"sync/atomic"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	"k8s.io/apimachinery/pkg/runtime/schema"
+	"k8s.io/client-go/tools/leaderelection"
+	"k8s.io/client-go/tools/leaderelection/resourcelock"
+)
+
+// TestNoWriteOutlivesTheLease lets client-go's own elector lead with its usual settings, asks for a write every 10 ms, then
+// cuts the leader off, and wants every write that was let through to be over when another process takes the lease.
+func TestNoWriteOutlivesTheLease(t *testing.T) {
+	for name, cut := range map[string]func(*memoryLock){
+		"renewals do not arrive":          func(l *memoryLock) { l.lostRequests.Store(true) },
+		"renewals arrive, answers do not": func(l *memoryLock) { l.lostAnswers.Store(true) },
+	} {
+		t.Run(name, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				ctx, cancel := context.WithCancel(t.Context())
+				defer cancel()
+				leaseOfTheCluster := &memoryLease{}
+				var electors sync.WaitGroup
+				first := &memoryLock{lease: leaseOfTheCluster, identity: "first"}
+				lock, fence := Wrap(first)
+				leads := make(chan struct{})
+				electors.Go(func() { elect(ctx, lock, func() { close(leads) }) })
+				<-leads
+
+				var second atomic.Pointer[time.Time]
+				electors.Go(func() {
+					elect(ctx, &memoryLock{lease: leaseOfTheCluster, identity: "second"}, func() {
+						now := time.Now()
+						second.Store(&now)
+					})
+				})
+
+				// As long as the lease can be renewed, writes are always possible.
+				for start := time.Now(); time.Since(start) < time.Minute; time.Sleep(10 * time.Millisecond) {
+					_, leave, err := fence.Enter(ctx, time.Minute)
+					if err != nil {
+						t.Fatalf("after %v: %v", time.Since(start), err)
+					}
+					leave()
+				}
+				cut(first)
+				var last time.Time // deadline of a write that was let through
+				for second.Load() == nil {
+					if ctx, leave, err := fence.Enter(ctx, time.Minute); err == nil {
+						last, _ = ctx.Deadline()
+						leave()
+					}
+					time.Sleep(10 * time.Millisecond)
+				}
+				if !last.Before(*second.Load()) {
+					t.Errorf("a write could go on until %v after the lease was taken over", last.Sub(*second.Load()))
+				}
+				if _, _, err := fence.Enter(ctx, time.Minute); !errors.Is(err, ErrClosed) {
+					t.Errorf("while somebody else leads: got %v, want ErrClosed", err)
+				}
+				cancel()
+				electors.Wait()
+			})
+		})
+	}
+}
+
+func elect(ctx context.Context, lock resourcelock.Interface, leads func()) {
+	leaderelection.RunOrDie(ctx, leaderelection.LeaderElectionConfig{
+		Lock:            lock,
+		LeaseDuration:   15 * time.Second,
+		RenewDeadline:   10 * time.Second,
+		RetryPeriod:     2 * time.Second,
+		ReleaseOnCancel: true,
+		Callbacks:       leaderelection.LeaderCallbacks{OnStartedLeading: func(context.Context) { leads() }, OnStoppedLeading: func() {}},
+	})
+}
+
+// memoryLease is the one Lease of a cluster, with the API server's optimistic concurrency.
+type memoryLease struct {
+	sync.Mutex
+	record  resourcelock.LeaderElectionRecord
+	version int
+}
+
+// memoryLock is a process's view of it.
+type memoryLock struct {
+	lease                     *memoryLease
+	identity                  string
+	seen                      int // version
+	lostRequests, lostAnswers atomic.Bool
+}
+
+var errLost = errors.New("lost on the way")
+
+func (l *memoryLock) Get(context.Context) (*resourcelock.LeaderElectionRecord, []byte, error) {
+	if l.lostRequests.Load() || l.lostAnswers.Load() {
+		return nil, nil, errLost
+	}
+	l.lease.Lock()
+	defer l.lease.Unlock()
+	if l.lease.version == 0 {
+		return nil, nil, apierrors.NewNotFound(schema.GroupResource{}, "lease")
+	}
+	l.seen = l.lease.version
+	record := l.lease.record
+	raw, err := json.Marshal(record)
+	return &record, raw, err
+}
+
+func (l *memoryLock) Create(ctx context.Context, record resourcelock.LeaderElectionRecord) error {
+	return l.Update(ctx, record)
+}
+
+func (l *memoryLock) Update(_ context.Context, record resourcelock.LeaderElectionRecord) error {
+	if l.lostRequests.Load() {
+		return errLost
+	}
+	l.lease.Lock()
+	defer l.lease.Unlock()
+	if l.seen != l.lease.version {
+		return &apierrors.StatusError{ErrStatus: apierrors.NewConflict(schema.GroupResource{}, "lease", errLost).Status()}
+	}
+	l.lease.version++
+	l.lease.record = record
+	if l.lostAnswers.Load() {
+		return errLost
+	}
+	l.seen = l.lease.version
+	return nil
+}
+
+func (l *memoryLock) RecordEvent(string) {}
+func (l *memoryLock) Identity() string   { return l.identity }
+func (l *memoryLock) Describe() string   { return "memory/lease" }

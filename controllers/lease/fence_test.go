@@ -1,0 +1,312 @@
+package lease
+
+import (
+	"context"
+	"errors"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/client-go/tools/leaderelection/resourcelock"
+	"k8s.io/klog/v2"
+	"k8s.io/klog/v2/ktesting"
+)
+
+// world is one process with a lock whose answers the test gives, and clocks that the test moves.
+type world struct {
+	reading
+	lock  resourcelock.Interface
+	fence *Fence
+
+	answer func() error                        // of the next writes to the lease
+	sent   []resourcelock.LeaderElectionRecord // to the API server
+}
+
+func newWorld() *world {
+	w := &world{reading: reading{wall: time.Date(2026, 1, 1, 0, 0, 0, 0, time.UTC)}}
+	w.lock, w.fence = Wrap(inner{w})
+	w.fence.clocks = func() reading { return w.reading }
+	return w
+}
+
+func (w *world) wait(d time.Duration) {
+	w.setWall(d)
+	w.monotonic += d
+}
+
+// setWall moves the wall clock alone: somebody set it, or the machine was suspended.
+func (w *world) setWall(d time.Duration) { w.wall = w.wall.Add(d) }
+
+// renew is what an elector does that has 15 seconds in its flags.
+func (w *world) renew() { _ = w.lock.Update(context.Background(), w.record(15)) }
+
+func (w *world) record(seconds int) resourcelock.LeaderElectionRecord {
+	return resourcelock.LeaderElectionRecord{HolderIdentity: "me", LeaseDurationSeconds: seconds, RenewTime: metav1.NewTime(w.wall)}
+}
+
+func (w *world) release() {
+	_ = w.lock.Update(context.Background(), resourcelock.LeaderElectionRecord{LeaseDurationSeconds: 1})
+}
+
+// inner is the lock that Wrap gets.
+type inner struct{ *world }
+
+func (l inner) Create(_ context.Context, record resourcelock.LeaderElectionRecord) error {
+	return l.Update(nil, record)
+}
+
+func (l inner) Update(_ context.Context, record resourcelock.LeaderElectionRecord) error {
+	l.sent = append(l.sent, record)
+	if l.answer != nil {
+		return l.answer()
+	}
+	return nil
+}
+
+func (l inner) Get(context.Context) (*resourcelock.LeaderElectionRecord, []byte, error) {
+	return nil, nil, errors.ErrUnsupported
+}
+func (l inner) RecordEvent(string) {}
+func (l inner) Identity() string   { return "me" }
+func (l inner) Describe() string   { return "kube-system/kube-controller-manager" }
+
+func TestEnter(t *testing.T) {
+	const s = time.Second
+	lost := func() error { return errors.New("the answer was lost") }
+	for name, tc := range map[string]struct {
+		history func(w *world)
+		atMost  time.Duration // default: 5s
+		want    bool
+	}{
+		"closed before the lease was won":                 {func(w *world) {}, 0, false},
+		"open when the lease was created":                 {func(w *world) { _ = w.lock.Create(context.Background(), w.record(15)) }, 0, true},
+		"open when the lease was updated":                 {func(w *world) { w.renew() }, 0, true},
+		"open while a write ends before the lease":        {func(w *world) { w.renew(); w.wait(10*s - 1) }, 0, true},
+		"closed when it would end with the lease":         {func(w *world) { w.renew(); w.wait(10 * s) }, 0, false},
+		"open for longer to a write that takes less time": {func(w *world) { w.renew(); w.wait(13 * s) }, s, true},
+		"no write takes more than a third of the lease":   {func(w *world) { w.renew(); w.wait(10*s - 1) }, time.Hour, true},
+		"open again after a renewal":                      {func(w *world) { w.renew(); w.wait(20 * s); w.renew() }, 0, true},
+		"a renewal without an answer does not count": {func(w *world) {
+			w.renew()
+			w.wait(8 * s)
+			w.answer = lost
+			w.renew()
+			w.wait(2 * s)
+		}, 0, false},
+		"nor does it take away what is left": {func(w *world) {
+			w.renew()
+			w.wait(8 * s)
+			w.answer = lost
+			w.renew()
+		}, 0, true},
+		"a lease that was lost before it was won": {func(w *world) {
+			w.answer = lost
+			w.renew()
+		}, 0, false},
+		"a renewal counts from when it was sent, not answered": {func(w *world) {
+			w.answer = func() error { w.wait(8 * s); return nil }
+			w.renew()
+			w.wait(2 * s)
+		}, 0, false},
+		"closed after the machine was suspended": {func(w *world) { w.renew(); w.setWall(10 * s) }, 0, false},
+		"closed after the machine was suspended during the renewal": {func(w *world) {
+			w.answer = func() error { w.setWall(10 * s); return nil }
+			w.renew()
+		}, 0, false},
+		"closed although the wall clock was set back": {func(w *world) { w.renew(); w.wait(10 * s); w.setWall(-time.Hour) }, 0, false},
+		"open although the wall clock was set back":   {func(w *world) { w.renew(); w.wait(5 * s); w.setWall(-time.Hour) }, 0, true},
+		"closed when the wall clock was set ahead":    {func(w *world) { w.renew(); w.setWall(time.Hour) }, 0, false},
+		"open when a renewal followed": {func(w *world) {
+			w.renew()
+			w.setWall(time.Hour)
+			w.renew()
+			w.wait(5 * s)
+		}, 0, true},
+		"others count the whole seconds in the lease, not our flag of 2.9s": {func(w *world) {
+			_ = w.lock.Update(context.Background(), w.record(2))
+			w.wait(1400 * time.Millisecond)
+		}, 0, false},
+		"a lease of 2s is open for two thirds of it": {func(w *world) {
+			_ = w.lock.Update(context.Background(), w.record(2))
+			w.wait(1300 * time.Millisecond)
+		}, 0, true},
+		"counts from the record's own time, which the API server goes by in coordinated election": {func(w *world) {
+			record := w.record(15)
+			w.wait(4 * s)
+			_ = w.lock.Update(context.Background(), record)
+			w.wait(6 * s)
+		}, 0, false},
+		"closed by a release": {func(w *world) { w.renew(); w.release() }, 0, false},
+		"closed by a release that failed": {func(w *world) {
+			w.renew()
+			w.answer = lost
+			w.release()
+		}, 0, false},
+		"stays closed after a release": {func(w *world) { w.renew(); w.release(); w.renew() }, 0, false},
+		"closed when the process ends": {func(w *world) { w.renew(); w.fence.Close(); w.renew() }, 0, false},
+	} {
+		t.Run(name, func(t *testing.T) {
+			w := newWorld()
+			tc.history(w)
+			if tc.atMost == 0 {
+				tc.atMost = 5 * s
+			}
+			_, leave, err := w.fence.Enter(t.Context(), tc.atMost)
+			if err == nil {
+				leave()
+			} else if !errors.Is(err, ErrClosed) {
+				t.Errorf("got error %v, want ErrClosed", err)
+			}
+			if got := err == nil; got != tc.want {
+				t.Errorf("got open %t (%v), want %t", got, err, tc.want)
+			}
+		})
+	}
+}
+
+func TestEnterBoundsTheWrite(t *testing.T) {
+	for name, tc := range map[string]struct {
+		seconds int
+		atMost  time.Duration
+		want    time.Duration
+	}{
+		"to what the caller asks for":          {60, 5 * time.Second, 5 * time.Second},
+		"to a third of the lease":              {15, time.Minute, 5 * time.Second},
+		"to a third of a lease that is short":  {2, 5 * time.Second, 2 * time.Second / 3},
+		"without leader election, to the same": {0, 5 * time.Second, 5 * time.Second},
+	} {
+		t.Run(name, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				f := &Fence{}
+				if tc.seconds > 0 {
+					w := newWorld()
+					f = w.fence
+					_ = w.lock.Update(t.Context(), w.record(tc.seconds))
+				}
+				ctx, leave, err := f.Enter(t.Context(), tc.atMost)
+				if err != nil {
+					t.Fatal(err)
+				}
+				start := time.Now()
+				<-ctx.Done()
+				if got := time.Since(start); got != tc.want || !errors.Is(ctx.Err(), context.DeadlineExceeded) {
+					t.Errorf("context ended after %v with %v, want %v and its deadline", got, ctx.Err(), tc.want)
+				}
+				leave()
+				leave() // is harmless: `defer leave()` may stand above
+				f.Close()
+			})
+		})
+	}
+}
+
+func TestZeroFence(t *testing.T) {
+	f := &Fence{}
+	if got := f.Holder(); got != "" {
+		t.Errorf("got holder %q, want none", got)
+	}
+	_, leave, err := f.Enter(t.Context(), time.Second)
+	if err != nil {
+		t.Fatal(err)
+	}
+	leave()
+	f.Close()
+	if _, _, err := f.Enter(t.Context(), time.Second); !errors.Is(err, ErrClosed) {
+		t.Errorf("after Close: got error %v, want ErrClosed", err)
+	}
+}
+
+func TestHolder(t *testing.T) {
+	if got := newWorld().fence.Holder(); got != "me" {
+		t.Errorf("got %q, want the identity of the lock", got)
+	}
+}
+
+// An elector releases the lease also when it failed to renew it, while the controllers still run.
+func TestReleaseWaitsForWrites(t *testing.T) {
+	for name, tc := range map[string]struct {
+		takes time.Duration // the longer of two writes
+		want  time.Duration // until the release is sent
+	}{
+		"until they have ended":                {3 * time.Second, 3 * time.Second},
+		"that do not end until their deadline": {time.Minute, 5 * time.Second},
+	} {
+		t.Run(name, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				w := newWorld()
+				w.renew()
+				w.sent = nil
+				for _, takes := range []time.Duration{time.Second, tc.takes} {
+					_, leave, err := w.fence.Enter(t.Context(), 5*time.Second)
+					if err != nil {
+						t.Fatal(err)
+					}
+					time.AfterFunc(takes, leave)
+				}
+				start := time.Now()
+				w.answer = func() error {
+					if got := time.Since(start); got != tc.want {
+						t.Errorf("released after %v, want %v", got, tc.want)
+					}
+					return nil
+				}
+				w.release()
+				if len(w.sent) != 1 {
+					t.Errorf("got %d writes to the lease, want the release", len(w.sent))
+				}
+				time.Sleep(tc.takes) // For a write that ends after all: it must not upset anybody.
+				synctest.Wait()
+			})
+		})
+	}
+}
+
+func TestCloseIsLoggedOnce(t *testing.T) {
+	logger := ktesting.NewLogger(t, ktesting.NewConfig(ktesting.BufferLogs(true)))
+	ctx := klog.NewContext(t.Context(), logger)
+	w := newWorld()
+	enter := func() {
+		if _, leave, err := w.fence.Enter(ctx, time.Second); err == nil {
+			leave()
+		}
+	}
+	lines := func() int { return len(logger.GetSink().(ktesting.Underlier).GetBuffer().Data()) }
+	for _, step := range []struct {
+		do   func()
+		want int // lines so far
+	}{
+		{w.renew, 0},
+		{func() { w.wait(20 * time.Second) }, 1},
+		{func() { w.wait(20 * time.Second) }, 1},
+		{w.renew, 2},
+		{w.renew, 2},
+		{w.release, 3},
+	} {
+		step.do()
+		for range 3 {
+			enter()
+		}
+		if got := lines(); got != step.want {
+			t.Errorf("got %d log lines so far, want %d", got, step.want)
+		}
+	}
+}
+
+func TestCheckTimes(t *testing.T) {
+	for name, tc := range map[string]struct {
+		leaseDuration, retryPeriod time.Duration
+		ok                         bool
+	}{
+		"the defaults":                   {15 * time.Second, 2 * time.Second, true},
+		"a renewal just in time":         {15 * time.Second, 10*time.Second - 1, true},
+		"a renewal too late":             {15 * time.Second, 10 * time.Second, false},
+		"only whole seconds are counted": {3900 * time.Millisecond, 2100 * time.Millisecond, false},
+	} {
+		t.Run(name, func(t *testing.T) {
+			if err := CheckTimes(tc.leaseDuration, tc.retryPeriod); (err == nil) != tc.ok {
+				t.Errorf("got %v, want ok %t", err, tc.ok)
+			}
+		})
+	}
+}

@@ -1,0 +1,68 @@
+package lease
+
+import (
+	"context"
+	"fmt"
+	"time"
+
+	"k8s.io/client-go/tools/leaderelection/resourcelock"
+)
+
+// Wrap returns the lock to elect a leader with, and the fence that is open while this process holds it. It serves coordinated leader
+// election, too: there the API server names the leader, but a leader still begins its term with an Update of its own.
+func Wrap(inner resourcelock.Interface) (resourcelock.Interface, *Fence) {
+	f := &Fence{name: inner.Describe(), holder: inner.Identity()}
+	return &lock{Interface: inner, fence: f}, f
+}
+
+type lock struct {
+	resourcelock.Interface
+	fence *Fence
+}
+
+func (l *lock) Create(ctx context.Context, record resourcelock.LeaderElectionRecord) error {
+	return l.write(ctx, record, l.Interface.Create)
+}
+
+func (l *lock) Update(ctx context.Context, record resourcelock.LeaderElectionRecord) error {
+	return l.write(ctx, record, l.Interface.Update)
+}
+
+func (l *lock) write(ctx context.Context, record resourcelock.LeaderElectionRecord, write func(context.Context, resourcelock.LeaderElectionRecord) error) error {
+	if record.HolderIdentity != l.Identity() {
+		// A release. From the moment it is sent somebody else may lead. An elector releases also when it failed to renew, while the
+		// controllers still run.
+		l.fence.Close()
+		return write(ctx, record)
+	}
+	sent := l.fence.readClocks()
+	if err := write(ctx, record); err != nil {
+		return err
+	}
+	l.fence.renew(sent, record)
+	return nil
+}
+
+// renew notes a renewal that succeeded.
+func (f *Fence) renew(sent reading, record resourcelock.LeaderElectionRecord) {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	// In coordinated leader election the API server compares its clock with the time in the record, which the elector took before it
+	// read the lease.
+	if stamp := record.RenewTime.Time.Round(0); stamp.Before(sent.wall) {
+		sent.wall = stamp
+	}
+	f.renewed = sent
+	// Not what the flags say: others count the whole seconds that are in the lease.
+	f.duration = time.Duration(record.LeaseDurationSeconds) * time.Second
+}
+
+// CheckTimes returns an error if a leader with these settings of its elector has to pause its writes before every renewal.
+func CheckTimes(leaseDuration, retryPeriod time.Duration) error {
+	good := leaseDuration.Truncate(time.Second)
+	writable := good - good/timeoutShare
+	if retryPeriod >= writable {
+		return fmt.Errorf("the lease is renewed every %v, but writes are possible only in the first %v of its %v: make the retry period shorter or the lease longer", retryPeriod, writable, good)
+	}
+	return nil
+}

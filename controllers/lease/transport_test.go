@@ -1,0 +1,64 @@
+package lease
+
+import (
+	"errors"
+	"net/http"
+	"net/http/httptest"
+	"net/url"
+	"testing"
+	"time"
+
+	"github.com/google/go-cmp/cmp"
+
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/types"
+	"k8s.io/client-go/kubernetes"
+	"k8s.io/client-go/rest"
+)
+
+// Through client-go as controllers use it: errors.Is has to find ErrClosed in what a typed client returns.
+func TestTransport(t *testing.T) {
+	for name, tc := range map[string]struct {
+		enter bool          // the fence first
+		then  time.Duration // pass before the request is sent
+		want  url.Values    // what arrives at the server; nil: nothing
+	}{
+		"other requests pass unchanged":          {want: url.Values{"fieldManager": {"us"}}},
+		"a write tells how long it may take":     {enter: true, want: url.Values{"fieldManager": {"us"}, "timeout": {"5s"}}},
+		"which is what is left of its time":      {enter: true, then: 3 * time.Second, want: url.Values{"fieldManager": {"us"}, "timeout": {"2s"}}},
+		"a write that comes too late stays here": {enter: true, then: 5 * time.Second},
+	} {
+		t.Run(name, func(t *testing.T) {
+			var got url.Values
+			server := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+				got = r.URL.Query()
+				w.Header().Set("Content-Type", "application/json")
+				_, _ = w.Write([]byte(`{"apiVersion":"v1","kind":"Node"}`))
+			}))
+			defer server.Close()
+			config := &rest.Config{Host: server.URL}
+			config.Wrap(Transport)
+
+			w, ctx := newWorld(), t.Context()
+			w.renew()
+			if tc.enter {
+				entered, leave, err := w.fence.Enter(ctx, 5*time.Second)
+				if err != nil {
+					t.Fatal(err)
+				}
+				defer leave()
+				ctx = entered
+			}
+			// The machine was suspended: the deadline of the context has not moved.
+			w.setWall(tc.then)
+			_, err := kubernetes.NewForConfigOrDie(config).CoreV1().Nodes().
+				Patch(ctx, "n", types.MergePatchType, []byte(`{}`), metav1.PatchOptions{FieldManager: "us"})
+			if tc.want == nil != errors.Is(err, ErrClosed) || tc.want != nil && err != nil {
+				t.Errorf("got error %v", err)
+			}
+			if diff := cmp.Diff(tc.want, got); diff != "" {
+				t.Errorf("query of the request (-want +got):\n%s", diff)
+			}
+		})
+	}
+}
