@@ -109,6 +109,11 @@ func TestEnter(t *testing.T) {
 			w.renew()
 			w.wait(2 * s)
 		}, 0, false},
+		"also if the wall clock was set back meanwhile": {func(w *world) {
+			w.answer = func() error { w.wait(8 * s); w.setWall(-time.Hour); return nil }
+			w.renew()
+			w.wait(2 * s)
+		}, 0, false},
 		"closed after the machine was suspended": {func(w *world) { w.renew(); w.setWall(10 * s) }, 0, false},
 		"closed after the machine was suspended during the renewal": {func(w *world) {
 			w.answer = func() error { w.setWall(10 * s); return nil }
