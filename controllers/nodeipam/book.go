@@ -225,6 +225,7 @@ func (b *book) setPool(p *pool) {
 	var before []ipam.Range
 	if known {
 		before = old.Ranges
+		b.touchPool(old)
 	}
 	b.pools[p.Name] = p
 	b.replaceRanges(before, p.Ranges)

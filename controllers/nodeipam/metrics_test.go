@@ -1,0 +1,519 @@
+package nodeipam
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"maps"
+	"math/rand/v2"
+	"net/netip"
+	"slices"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/google/go-cmp/cmp"
+	"github.com/prometheus/client_golang/prometheus/testutil"
+	dto "github.com/prometheus/client_model/go"
+	v1 "k8s.io/api/core/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	"k8s.io/apimachinery/pkg/runtime/schema"
+	"k8s.io/apimachinery/pkg/types"
+	corelisters "k8s.io/client-go/listers/core/v1"
+	"k8s.io/client-go/tools/cache"
+	"k8s.io/component-base/metrics"
+	"k8s.io/component-base/metrics/legacyregistry"
+
+	networkingv1 "github.com/multicidr/controller-manager/apis/networking/v1"
+	"github.com/multicidr/controller-manager/controllers/ipam"
+)
+
+// TestTallyIsInStep drives books through random histories and compares what is kept in step with what a walk over all Nodes
+// finds, after every step.
+func TestTallyIsInStep(t *testing.T) {
+	for seed := range uint64(30) {
+		t.Run(fmt.Sprint("seed=", seed), func(t *testing.T) {
+			t.Parallel()
+			dice := rand.New(rand.NewPCG(seed, 0))
+			b := newBook()
+			cidr := func() string { return fmt.Sprintf("10.0.%d.%d/%d", dice.IntN(4), dice.IntN(4)*64, 22+dice.IntN(6)) }
+			var history []string
+			for range 300 {
+				name := fmt.Sprint("n", dice.IntN(12))
+				n := node(name, uid(types.UID(fmt.Sprint(name, "-", dice.IntN(8)/7))), from(fmt.Sprint("p", dice.IntN(5))))
+				pool := fmt.Sprint("p", dice.IntN(4))
+				var done string
+				switch dice.IntN(9) {
+				case 0, 1:
+					cc := clusterCIDR(pool, spec4(cidr(), 4, nil))
+					cc.UID = types.UID(fmt.Sprint(pool, dice.IntN(2)))
+					if dice.IntN(3) == 0 {
+						deleted(cc)
+					}
+					if dice.IntN(3) == 0 {
+						cc.Spec.ExcludedCIDRs = []string{cidr()}
+					}
+					done = fmt.Sprintf("set %s %v %v", cc.UID, cc.Spec.IPv4, cc.Spec.ExcludedCIDRs)
+					set(cc)(b)
+				case 2:
+					done = "drop " + pool
+					b.dropPool(pool)
+				case 3:
+					done = "gone " + name
+					b.gone(name)
+				case 4:
+					ranges := []netip.Prefix{pfx(cidr())}[:dice.IntN(2)]
+					done = fmt.Sprint("service ", ranges)
+					b.setService("s", ranges)
+				case 5, 6:
+					blocks := []netip.Prefix{pfx(cidr()), pfx(cidr())}[:1+dice.IntN(2)]
+					done = fmt.Sprintf("%s/%s shows %v", name, n.UID, blocks)
+					b.observe(n, blocks, nil)
+				default:
+					r, _, ok := b.reserve(n)
+					done = fmt.Sprintf("reserve %s/%s: %v %v", name, n.UID, r.blocks, ok)
+				}
+				history = append(history, done)
+				if diff := cmp.Diff(walked(b), kept(b)); diff != "" {
+					t.Fatalf("(-walk +kept):\n%s\nafter\n%s", diff, strings.Join(history, "\n"))
+				}
+			}
+			// Nothing may be left of what is gone.
+			for _, name := range slices.Collect(maps.Keys(b.nodes)) {
+				b.gone(name)
+			}
+			for _, name := range slices.Collect(maps.Keys(b.pools)) {
+				b.dropPool(name)
+			}
+			b.setService("s", nil)
+			if diff := cmp.Diff(newTally(), b.tally, cmp.AllowUnexported(tally{}, ipam.PrefixSet{}), cmp.Comparer(func(a, b ipam.PrefixSet) bool { return a == b })); diff != "" {
+				t.Errorf("left over (-want +got):\n%s", diff)
+			}
+		})
+	}
+}
+
+type summary struct {
+	Holding            int
+	Sharing, Outsiders []types.UID
+	Blocking           map[string]int
+	Ranges             []string
+}
+
+func kept(b *book) summary {
+	f := b.figures()
+	s := summary{Holding: f.holding, Sharing: slices.Sorted(maps.Keys(b.sharing)), Outsiders: slices.Sorted(maps.Keys(b.outsiders)), Blocking: f.blockers}
+	for _, r := range f.ranges {
+		s.Ranges = append(s.Ranges, fmt.Sprintf("%s %d allocated %d free", r.clusterCIDR, r.status.Allocated, r.status.Free))
+	}
+	slices.Sort(s.Ranges)
+	return s
+}
+
+func walked(b *book) summary {
+	s := summary{Blocking: map[string]int{}}
+	for _, e := range b.nodes {
+		blocks := b.ledger.Held(ownerOf(e.uid))
+		if len(blocks) == 0 {
+			continue
+		}
+		s.Holding++
+		if len(b.conflicts(e.uid)) > 0 {
+			s.Sharing = append(s.Sharing, e.uid)
+		}
+		inside := false
+		for _, p := range b.pools {
+			inside = inside || slices.ContainsFunc(blocks, p.contains)
+		}
+		if !inside {
+			s.Outsiders = append(s.Outsiders, e.uid)
+		}
+	}
+	slices.Sort(s.Sharing)
+	slices.Sort(s.Outsiders)
+	for name, p := range b.pools {
+		if p.State == ipam.Terminating {
+			s.Blocking[name] = 0
+			for _, e := range b.nodes {
+				if b.belongs(e.uid, p) {
+					s.Blocking[name]++
+				}
+			}
+		}
+		for _, r := range p.Ranges {
+			allocated := map[netip.Prefix]bool{}
+			for _, h := range b.ledger.Overlapping(r.Prefix) {
+				if h.Owner.Kind == ipam.Node && h.Prefix.Bits() == r.BlockBits {
+					allocated[h.Prefix] = true
+				}
+			}
+			s.Ranges = append(s.Ranges, fmt.Sprintf("%s %d allocated %d free", name, len(allocated), b.ledger.Free(r)))
+		}
+	}
+	slices.Sort(s.Ranges)
+	return s
+}
+
+// refusing is an API server that answers every PATCH of a Node with err.
+type refusing struct {
+	api
+	err error
+}
+
+func (r refusing) patchNode(context.Context, string, []byte) error { return r.err }
+
+// newQuietController makes a controller whose cluster has the given Nodes and which talks to nobody.
+func newQuietController(t testing.TB, nodes ...*v1.Node) *Controller {
+	t.Helper()
+	indexer := cache.NewIndexer(cache.MetaNamespaceKeyFunc, cache.Indexers{})
+	for _, n := range nodes {
+		if err := indexer.Add(n); err != nil {
+			t.Fatal(err)
+		}
+	}
+	c := newController(Config{Workers: 1}, parts{now: time.Now, nodes: corelisters.NewNodeLister(indexer), newQueue: newQueue})
+	t.Cleanup(func() {
+		for _, l := range c.lines() {
+			l.queue.ShutDown()
+		}
+	})
+	return c
+}
+
+func TestStateMetrics(t *testing.T) {
+	shown := func(n *v1.Node, cidrs ...string) *v1.Node { n.Spec.PodCIDRs = cidrs; return n }
+	c := newQuietController(t, shown(node("old"), "10.0.0.0/24"), shown(node("clash"), "10.0.0.0/25"), shown(node("far"), "172.16.0.0/24"), node("n1"), node("n2"))
+	c.with(func(b *book) {
+		for _, s := range []step{
+			set(clusterCIDR("a", networkingv1.ClusterCIDRSpec{IPv4: "10.0.0.0/22", IPv6: "fd00::/116", PerNodeHostBits: 8, ExcludedCIDRs: []string{"10.0.1.0/28"}})),
+			set(clusterCIDR("going", spec4("10.0.0.0/23", 8, nil), deleted)),
+			set(clusterCIDR("wrong", spec4("10.9.0.0/16", 20, nil))),
+			set(clusterCIDR("off", spec4("10.8.0.0/16", 8, anyOf(allOf(in("p", "off")))), func(cc *networkingv1.ClusterCIDR) { cc.Spec.Allocation = networkingv1.AllocationDisabled })),
+			shows(node("old"), "10.0.0.0/24"), shows(node("clash"), "10.0.0.0/25"), shows(node("far"), "172.16.0.0/24"),
+			reserve(node("n1")), reserve(node("n2")), gone("n1"), reserve(node("n3")), reserve(node("n4")), reserve(node("n5")),
+			set(clusterCIDR("a2", spec4("10.1.0.0/24", 8, nil), noFinalizer)),
+		} {
+			s(b)
+		}
+	})
+	c.health.waitFor(trouble{})
+
+	var collector stateCollector
+	registry := metrics.NewKubeRegistry()
+	registry.CustomMustRegister(&collector)
+	want := func(text string, names ...string) {
+		t.Helper()
+		for i := range names {
+			names[i] = metricsPrefix + names[i]
+		}
+		if err := testutil.GatherAndCompare(registry, strings.NewReader(text), names...); err != nil {
+			t.Error(err)
+		}
+	}
+	want("") // A standby shows nothing at all.
+
+	collector.running.Store(c)
+	const ready = `
+# HELP node_ipam_controller_ready [ALPHA] 1 if the controller can do all of its work, 0 if something is missing, which its health check names.
+# TYPE node_ipam_controller_ready gauge
+node_ipam_controller_ready %d
+`
+	want(fmt.Sprintf(ready, 1)) // and before the book is filled, nothing else
+
+	c.filled.Store(true)
+	c.health.read(trouble{what: "no permission"})
+	want(fmt.Sprintf(ready, 0), "ready")
+	want(`
+# HELP node_ipam_controller_blocks [ALPHA] Number of blocks of a ClusterCIDR by family and state: allocated to a Node, free, or unavailable because they are excluded, of a service range or otherwise held.
+# TYPE node_ipam_controller_blocks gauge
+node_ipam_controller_blocks{clusterCIDRName="a",family="IPv4",state="allocated"} 3
+node_ipam_controller_blocks{clusterCIDRName="a",family="IPv4",state="free"} 0
+node_ipam_controller_blocks{clusterCIDRName="a",family="IPv4",state="unavailable"} 1
+node_ipam_controller_blocks{clusterCIDRName="a",family="IPv6",state="allocated"} 2
+node_ipam_controller_blocks{clusterCIDRName="a",family="IPv6",state="free"} 14
+node_ipam_controller_blocks{clusterCIDRName="a",family="IPv6",state="unavailable"} 0
+node_ipam_controller_blocks{clusterCIDRName="a2",family="IPv4",state="allocated"} 0
+node_ipam_controller_blocks{clusterCIDRName="a2",family="IPv4",state="free"} 1
+node_ipam_controller_blocks{clusterCIDRName="a2",family="IPv4",state="unavailable"} 0
+node_ipam_controller_blocks{clusterCIDRName="going",family="IPv4",state="allocated"} 1
+node_ipam_controller_blocks{clusterCIDRName="going",family="IPv4",state="free"} 0
+node_ipam_controller_blocks{clusterCIDRName="going",family="IPv4",state="unavailable"} 1
+node_ipam_controller_blocks{clusterCIDRName="off",family="IPv4",state="allocated"} 0
+node_ipam_controller_blocks{clusterCIDRName="off",family="IPv4",state="free"} 256
+node_ipam_controller_blocks{clusterCIDRName="off",family="IPv4",state="unavailable"} 0
+# HELP node_ipam_controller_clustercidrs [ALPHA] Number of ClusterCIDRs by state: Enabled, Pending, Disabled, Terminating, Invalid.
+# TYPE node_ipam_controller_clustercidrs gauge
+node_ipam_controller_clustercidrs{state="Disabled"} 1
+node_ipam_controller_clustercidrs{state="Enabled"} 1
+node_ipam_controller_clustercidrs{state="Invalid"} 1
+node_ipam_controller_clustercidrs{state="Pending"} 1
+node_ipam_controller_clustercidrs{state="Terminating"} 1
+# HELP node_ipam_controller_conflicting_nodes [ALPHA] Number of Nodes that hold addresses which another Node or a service range holds too.
+# TYPE node_ipam_controller_conflicting_nodes gauge
+node_ipam_controller_conflicting_nodes 2
+# HELP node_ipam_controller_nodes_holding_blocks [ALPHA] Number of Nodes that hold blocks in the controller's ledger, those included whose podCIDRs are being written.
+# TYPE node_ipam_controller_nodes_holding_blocks gauge
+node_ipam_controller_nodes_holding_blocks 5
+# HELP node_ipam_controller_nodes_outside_ranges [ALPHA] Number of Nodes that hold podCIDRs of which none lies in a ClusterCIDR; 0 while there is no ClusterCIDR.
+# TYPE node_ipam_controller_nodes_outside_ranges gauge
+node_ipam_controller_nodes_outside_ranges 1
+# HELP node_ipam_controller_nodes_with_podcidrs [ALPHA] Number of Nodes in the cluster that have podCIDRs. It differs from nodes_holding_blocks for as long as a write takes.
+# TYPE node_ipam_controller_nodes_with_podcidrs gauge
+node_ipam_controller_nodes_with_podcidrs 3
+# HELP node_ipam_controller_terminating_clustercidr_nodes [ALPHA] Number of Nodes that keep a ClusterCIDR which is being deleted. There is a series for every such ClusterCIDR.
+# TYPE node_ipam_controller_terminating_clustercidr_nodes gauge
+node_ipam_controller_terminating_clustercidr_nodes{clusterCIDRName="going"} 2
+# HELP node_ipam_controller_waiting_nodes [ALPHA] Number of Nodes that no ClusterCIDR can serve, by reason: NoClusterCIDR, NotSelected, Full, Pending, Disabled, Terminating, Invalid.
+# TYPE node_ipam_controller_waiting_nodes gauge
+node_ipam_controller_waiting_nodes{reason="Disabled"} 0
+node_ipam_controller_waiting_nodes{reason="Full"} 2
+node_ipam_controller_waiting_nodes{reason="Invalid"} 0
+node_ipam_controller_waiting_nodes{reason="NoClusterCIDR"} 0
+node_ipam_controller_waiting_nodes{reason="NotSelected"} 0
+node_ipam_controller_waiting_nodes{reason="Pending"} 0
+node_ipam_controller_waiting_nodes{reason="Terminating"} 0
+`, "blocks", "clustercidrs", "conflicting_nodes", "nodes_holding_blocks", "nodes_outside_ranges", "nodes_with_podcidrs", "terminating_clustercidr_nodes", "waiting_nodes")
+
+	// The peer's, of one ClusterCIDR whose objects are gone and one that stays.
+	c.with(func(b *book) {
+		for _, name := range []string{"a2", "going", "off", "wrong"} {
+			b.dropPool(name)
+		}
+	})
+	want(`
+# HELP node_ipam_controller_multicidrset_allocation_tries_per_request [STABLE] Histogram measuring CIDR allocation tries per request: 1 if the next CIDR was free.
+# TYPE node_ipam_controller_multicidrset_allocation_tries_per_request histogram
+node_ipam_controller_multicidrset_allocation_tries_per_request_bucket{clusterCIDR="10.0.0.0/22",clusterCIDRName="a",le="1"} 1
+node_ipam_controller_multicidrset_allocation_tries_per_request_bucket{clusterCIDR="10.0.0.0/22",clusterCIDRName="a",le="5"} 3
+node_ipam_controller_multicidrset_allocation_tries_per_request_bucket{clusterCIDR="10.0.0.0/22",clusterCIDRName="a",le="25"} 3
+node_ipam_controller_multicidrset_allocation_tries_per_request_bucket{clusterCIDR="10.0.0.0/22",clusterCIDRName="a",le="125"} 3
+node_ipam_controller_multicidrset_allocation_tries_per_request_bucket{clusterCIDR="10.0.0.0/22",clusterCIDRName="a",le="625"} 3
+node_ipam_controller_multicidrset_allocation_tries_per_request_bucket{clusterCIDR="10.0.0.0/22",clusterCIDRName="a",le="+Inf"} 3
+node_ipam_controller_multicidrset_allocation_tries_per_request_sum{clusterCIDR="10.0.0.0/22",clusterCIDRName="a"} 7
+node_ipam_controller_multicidrset_allocation_tries_per_request_count{clusterCIDR="10.0.0.0/22",clusterCIDRName="a"} 3
+node_ipam_controller_multicidrset_allocation_tries_per_request_bucket{clusterCIDR="fd00::/116",clusterCIDRName="a",le="1"} 3
+node_ipam_controller_multicidrset_allocation_tries_per_request_bucket{clusterCIDR="fd00::/116",clusterCIDRName="a",le="5"} 3
+node_ipam_controller_multicidrset_allocation_tries_per_request_bucket{clusterCIDR="fd00::/116",clusterCIDRName="a",le="25"} 3
+node_ipam_controller_multicidrset_allocation_tries_per_request_bucket{clusterCIDR="fd00::/116",clusterCIDRName="a",le="125"} 3
+node_ipam_controller_multicidrset_allocation_tries_per_request_bucket{clusterCIDR="fd00::/116",clusterCIDRName="a",le="625"} 3
+node_ipam_controller_multicidrset_allocation_tries_per_request_bucket{clusterCIDR="fd00::/116",clusterCIDRName="a",le="+Inf"} 3
+node_ipam_controller_multicidrset_allocation_tries_per_request_sum{clusterCIDR="fd00::/116",clusterCIDRName="a"} 3
+node_ipam_controller_multicidrset_allocation_tries_per_request_count{clusterCIDR="fd00::/116",clusterCIDRName="a"} 3
+# HELP node_ipam_controller_multicidrset_cidrs_allocations_total [STABLE] Counter measuring total number of CIDR allocations. What Nodes had before this process started does not count.
+# TYPE node_ipam_controller_multicidrset_cidrs_allocations_total counter
+node_ipam_controller_multicidrset_cidrs_allocations_total{clusterCIDR="10.0.0.0/22",clusterCIDRName="a"} 3
+node_ipam_controller_multicidrset_cidrs_allocations_total{clusterCIDR="fd00::/116",clusterCIDRName="a"} 3
+# HELP node_ipam_controller_multicidrset_cidrs_releases_total [STABLE] Counter measuring total number of CIDR releases.
+# TYPE node_ipam_controller_multicidrset_cidrs_releases_total counter
+node_ipam_controller_multicidrset_cidrs_releases_total{clusterCIDR="10.0.0.0/22",clusterCIDRName="a"} 1
+node_ipam_controller_multicidrset_cidrs_releases_total{clusterCIDR="fd00::/116",clusterCIDRName="a"} 1
+# HELP node_ipam_controller_multicidrset_max_cidrs [STABLE] Maximum number of CIDRs that can be allocated.
+# TYPE node_ipam_controller_multicidrset_max_cidrs gauge
+node_ipam_controller_multicidrset_max_cidrs{clusterCIDR="10.0.0.0/22",clusterCIDRName="a"} 4
+node_ipam_controller_multicidrset_max_cidrs{clusterCIDR="fd00::/116",clusterCIDRName="a"} 16
+# HELP node_ipam_controller_multicidrset_usage_cidrs [STABLE] Share of the CIDRs, from 0 to 1, that are not free: allocated, or not available.
+# TYPE node_ipam_controller_multicidrset_usage_cidrs gauge
+node_ipam_controller_multicidrset_usage_cidrs{clusterCIDR="10.0.0.0/22",clusterCIDRName="a"} 1
+node_ipam_controller_multicidrset_usage_cidrs{clusterCIDR="fd00::/116",clusterCIDRName="a"} 0.125
+`, "multicidrset_allocation_tries_per_request", "multicidrset_cidrs_allocations_total", "multicidrset_cidrs_releases_total", "multicidrset_max_cidrs", "multicidrset_usage_cidrs")
+}
+
+func TestWaitReasonOf(t *testing.T) {
+	by := func(states ...ipam.State) (refusals []refusal) {
+		for _, s := range states {
+			refusals = append(refusals, refusal{pool: &pool{Pool: ipam.Pool{State: s}}})
+		}
+		return refusals
+	}
+	cases := map[string]struct {
+		pools    int
+		refusals []refusal
+		want     waitReason
+	}{
+		"there is no ClusterCIDR":                {want: "NoClusterCIDR"},
+		"none selects the Node":                  {pools: 2, want: "NotSelected"},
+		"the only one is full":                   {pools: 1, refusals: by(ipam.Enabled), want: "Full"},
+		"the second is full, the first disabled": {pools: 2, refusals: by(ipam.Disabled, ipam.Enabled), want: "Full"},
+		"none is enabled, the first is invalid":  {pools: 2, refusals: by(ipam.Invalid, ipam.Terminating), want: "Invalid"},
+	}
+	for sentence, tc := range cases {
+		t.Run(sentence, func(t *testing.T) {
+			got := waitReasonOf(tc.pools, tc.refusals)
+			if got != tc.want {
+				t.Errorf("got %s, want %s", got, tc.want)
+			}
+			if !slices.Contains(waitReasons, got) {
+				t.Errorf("%s is not among those that are shown: %v", got, waitReasons)
+			}
+		})
+	}
+}
+
+// TestPatchMetrics writes one Node several times, the way it went for one that met with everything.
+func TestPatchMetrics(t *testing.T) {
+	registerMetrics()
+	gathered := func() map[string]float64 {
+		families, err := legacyregistry.DefaultGatherer.Gather()
+		if err != nil {
+			t.Fatal(err)
+		}
+		all := map[string]float64{}
+		for _, family := range families {
+			for _, m := range family.Metric {
+				switch family.GetName() {
+				case metricsPrefix + "node_patches_total":
+					all[m.Label[0].GetValue()] = m.Counter.GetValue()
+				case metricsPrefix + "assignment_duration_seconds":
+					all["durations"], all["seconds"] = float64(m.Histogram.GetSampleCount()), m.Histogram.GetSampleSum()
+				}
+			}
+		}
+		return all
+	}
+	before := gathered()
+	for _, result := range patchResults {
+		if _, ok := before[result]; !ok {
+			t.Errorf("result %q is not shown before it happens, so its first time is no increase", result)
+		}
+	}
+
+	nodes := schema.GroupResource{Resource: "nodes"}
+	now := time.Unix(0, 0)
+	c := newQuietController(t)
+	c.now = func() time.Time { return now }
+	r := reservation{pool: "a", blocks: pfxs("10.0.0.0/24")}
+	write := func(n *v1.Node, err error) {
+		c.api = refusing{err: err}
+		_ = c.write(t.Context(), n, r)
+	}
+
+	c.sightings.see(node("n"), now)
+	now = now.Add(time.Second)
+	c.sightings.see(node("n"), now) // the first sighting counts
+	for _, err := range []error{
+		apierrors.NewForbidden(nodes, "n", nil), apierrors.NewUnauthorized(""),
+		apierrors.NewInvalid(schema.GroupKind{}, "n", nil), apierrors.NewTooManyRequests("", 1),
+		apierrors.NewTimeoutError("", 1), apierrors.NewServerTimeout(nodes, "patch", 1), fmt.Errorf("patch: %w", context.DeadlineExceeded),
+		apierrors.NewConflict(nodes, "n", nil), apierrors.NewNotFound(nodes, "n"),
+		errors.New("connection refused"), apierrors.NewInternalError(errors.New("etcd")),
+	} {
+		write(node("n"), err)
+	}
+	now = now.Add(2 * time.Second)
+	write(node("n"), nil)
+	c.sightings.see(node("n"), now) // an event from before the write
+	write(node("n"), nil)           // which is carried out once more
+
+	// A Node that is made anew is another one, also if its predecessor was not seen to go.
+	c.sightings.see(node("n", uid("again")), now)
+	now = now.Add(4 * time.Second)
+	write(node("n"), nil) // an answer for the old one
+	write(node("n", uid("again")), nil)
+	served := node("n", uid("again"))
+	served.Spec.PodCIDRs = []string{"10.0.0.0/24"}
+	c.sightings.see(served, now)
+	c.sightings.see(node("other"), now)
+	c.sightings.gone("other")
+	if len(c.sightings.of) > 0 {
+		t.Errorf("sightings of Nodes that are served or gone are kept: %v", c.sightings.of)
+	}
+
+	after, delta := gathered(), map[string]float64{}
+	for name, value := range after {
+		if value != before[name] {
+			delta[name] = value - before[name]
+		}
+	}
+	want := map[string]float64{
+		"success": 4, "gone": 2, "forbidden": 2, "invalid": 1, "throttled": 1, "timeout": 3, "error": 2,
+		"durations": 2, "seconds": 3 + 4,
+	}
+	if diff := cmp.Diff(want, delta); diff != "" {
+		t.Errorf("(-want +got):\n%s", diff)
+	}
+}
+
+func TestOnlyTheRunningControllerIsShown(t *testing.T) {
+	shown := func() int {
+		families, err := legacyregistry.DefaultGatherer.Gather()
+		if err != nil {
+			t.Fatal(err)
+		}
+		return slices.IndexFunc(families, func(f *dto.MetricFamily) bool { return f.GetName() == metricsPrefix+"ready" })
+	}
+	one, two := newQuietController(t), newQuietController(t)
+	hideOne := one.showMetrics()
+	hideTwo := two.showMetrics() // A test can have two in a process. The registry refuses series that are there twice.
+	if shown() < 0 {
+		t.Error("two controllers run and none is shown")
+	}
+	hideOne()
+	if shown() < 0 {
+		t.Error("the first one ended, and the second is not shown any more")
+	}
+	hideTwo()
+	if shown() >= 0 {
+		t.Error("a controller that ended is shown")
+	}
+}
+
+// BenchmarkScrape measures how long the book is locked for one scrape, and the whole scrape, with 100,000 Nodes in 1,000
+// ClusterCIDRs, one of which is going, and 1,000 Nodes waiting.
+func BenchmarkScrape(b *testing.B) {
+	const pools, nodes = 1000, 100_000
+	layouts := map[string]func(i int) networkingv1.ClusterCIDRSpec{
+		"side by side": func(i int) networkingv1.ClusterCIDRSpec {
+			return spec4(fmt.Sprintf("10.%d.%d.0/18", i/4, i%4*64), 4, nil)
+		},
+		"nested": func(i int) networkingv1.ClusterCIDRSpec { return spec4(fmt.Sprintf("10.0.0.0/%d", 8+i%2), 4, nil) },
+	}
+	for sentence, layout := range layouts {
+		var all []*v1.Node
+		book := newBook()
+		for i := range pools {
+			book.setPool(compile(clusterCIDR(fmt.Sprint("cc", i), layout(i))))
+		}
+		for i := range nodes {
+			n := node(fmt.Sprint("n", i), from(fmt.Sprint("cc", i%pools)))
+			j := i % pools
+			n.Spec.PodCIDRs = []string{fmt.Sprintf("10.%d.%d.%d/28", j/4, j%4*64+i/pools/16, i/pools%16*16)}
+			book.observe(n, pfxs(n.Spec.PodCIDRs...), nil)
+			all = append(all, n)
+		}
+		for i := range 1000 {
+			book.waiting[fmt.Sprint("w", i)] = waitingNode{why: waitFull}
+		}
+		book.setPool(compile(clusterCIDR("cc0", layout(0), deleted)))
+		c := newQuietController(b, all...)
+		c.book = book
+		c.filled.Store(true)
+		collector := &stateCollector{}
+		collector.running.Store(c)
+		registry := metrics.NewKubeRegistry()
+		registry.CustomMustRegister(collector)
+		book.figures() // the first one counts
+		b.Run(sentence+", lock", func(b *testing.B) {
+			for b.Loop() {
+				c.book.figures()
+			}
+		})
+		b.Run(sentence+", lock, and a Node comes and goes", func(b *testing.B) {
+			var locked time.Duration
+			for b.Loop() {
+				c.book.observe(node("new"), pfxs("10.0.0.240/28"), nil)
+				c.book.gone("new")
+				start := time.Now()
+				c.book.figures()
+				locked += time.Since(start)
+			}
+			b.ReportMetric(float64(locked.Microseconds())/float64(b.N), "locked-µs/op")
+		})
+		b.Run(sentence+", scrape", func(b *testing.B) {
+			for b.Loop() {
+				if _, err := registry.Gather(); err != nil {
+					b.Fatal(err)
+				}
+			}
+		})
+	}
+}
