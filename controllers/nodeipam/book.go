@@ -37,6 +37,8 @@ type nodeEntry struct {
 	uid types.UID
 	// pool names the ClusterCIDR that the blocks came from: the Node's annotation, or the reservation's pool.
 	pool string
+	// shown is whether the Node shows podCIDRs; until then what it holds is a reservation.
+	shown bool
 	// reported is what the last events about its podCIDRs said, message by reason.
 	reported map[string]string
 }
@@ -89,6 +91,7 @@ func (b *book) observe(node *v1.Node, blocks, addresses []netip.Prefix) {
 		return // what is reserved for it stays so
 	}
 	delete(b.waiting, node.Name)
+	b.nodes[node.Name].shown = true
 	if e, annotated := b.nodes[node.Name], node.Annotations[networkingv1.AnnotationClusterCIDR]; e.pool != annotated {
 		e.pool = annotated
 		b.touch(blocks...)

@@ -1,0 +1,453 @@
+package nodeipam
+
+import (
+	_ "embed"
+	"fmt"
+	"html/template"
+	"math"
+	"net/http"
+	"net/netip"
+	"net/url"
+	"slices"
+	"strings"
+
+	"k8s.io/apimachinery/pkg/types"
+
+	"github.com/multicidr/controller-manager/controllers/ipam"
+)
+
+//go:embed debug.html
+var debugHTML string
+
+var debugPage = template.Must(template.New("debug").Funcs(template.FuncMap{"number": number, "lower": strings.ToLower}).Parse(debugHTML))
+
+// What one page shows at most; whoever needs more takes the JSON.
+const (
+	maxRows  = 200 // of a table
+	maxNames = 20  // of Nodes that wait for the same reason, or that have something wrong
+	columns  = 64  // cells in a line of a picture
+	// A picture has 2^n cells: fewer where many pictures share a page.
+	maxCellBits     = 10
+	minCellBits     = 4
+	maxCellsOfRange = 256 // on the page of all ranges
+	maxCellsOfPage  = 4096
+	maxPictures     = maxCellsOfPage >> minCellBits
+)
+
+// debugPageData is what the template shows.
+type debugPageData struct {
+	debugLedger
+	Status int // HTTP status
+	Error  string
+	Find   string // what was looked for
+	Found  *found
+	One    *debugClusterCIDR // the only one to show; nil: all
+	In     string            // what of it is shown
+
+	Pictures     []picture
+	NoPictures   bool // there would be too many
+	Holdings     []holdingRow
+	MoreHoldings int
+
+	States   []nodeCount
+	Waiting  []waitingGroup
+	Findings []debugNode
+	More     int // findings that are not shown
+}
+
+type nodeCount struct {
+	State string
+	Count int
+}
+
+// waitingGroup is Nodes that wait for the same reason.
+type waitingGroup struct {
+	Why   string
+	Nodes []string
+	More  int
+	Count int
+}
+
+type holdingRow struct {
+	CIDR  netip.Prefix
+	Kind  string
+	Name  string
+	State string
+}
+
+// pageOf answers one query of the page: ?cc=NAME for one ClusterCIDR, with &in=PREFIX for a part of its range, ?find=TEXT for
+// Nodes and addresses, else all.
+func pageOf(l debugLedger, b *book, query url.Values) debugPageData {
+	d := debugPageData{debugLedger: l, Status: http.StatusOK, Find: strings.TrimSpace(query.Get("find"))}
+	fail := func(status int, format string, args ...any) debugPageData {
+		d.Status, d.Error = status, fmt.Sprintf(format, args...)
+		return d
+	}
+	for _, state := range []string{nodeAssigned, nodeReserved, nodeWaiting, nodeWithout} {
+		d.States = append(d.States, nodeCount{State: state})
+	}
+	for _, n := range l.Nodes {
+		i := slices.IndexFunc(d.States, func(c nodeCount) bool { return c.State == n.State })
+		d.States[i].Count++
+	}
+	if d.Find != "" {
+		d.Found = b.find(l, d.Find)
+		return d
+	}
+	if name := query.Get("cc"); name != "" {
+		i := slices.IndexFunc(l.ClusterCIDRs, func(cc debugClusterCIDR) bool { return cc.Name == name })
+		if i < 0 {
+			return fail(http.StatusNotFound, "There is no ClusterCIDR %q.", name)
+		}
+		d.One = &l.ClusterCIDRs[i]
+		p := b.pools[name]
+		views := rangesOf(p)
+		if d.In = query.Get("in"); d.In != "" {
+			view, err := netip.ParsePrefix(d.In)
+			if err != nil {
+				return fail(http.StatusBadRequest, "in: %q is no prefix.", d.In)
+			}
+			j := slices.IndexFunc(p.Ranges, func(r ipam.Range) bool { return insideOf(view, r.Prefix) && view.Bits() <= r.BlockBits })
+			if j < 0 {
+				return fail(http.StatusBadRequest, "in: %v is no part of a range of ClusterCIDR %s.", view, name)
+			}
+			views = []rangeView{{p.Ranges[j], view.Masked()}}
+		}
+		for _, v := range views {
+			d.Pictures = append(d.Pictures, b.picture(p, v, maxCellBits))
+			d.addHoldings(b, v.view)
+		}
+		return d
+	}
+
+	var all []func(cellBits int) picture
+	for _, cc := range l.ClusterCIDRs {
+		p := b.pools[cc.Name]
+		for _, v := range rangesOf(p) {
+			all = append(all, func(cellBits int) picture { return b.picture(p, v, cellBits) })
+		}
+	}
+	if d.NoPictures = len(all) > maxPictures; !d.NoPictures {
+		for _, draw := range all {
+			d.Pictures = append(d.Pictures, draw(int(math.Log2(float64(min(maxCellsOfRange, maxCellsOfPage/len(all)))))))
+		}
+	}
+	d.Waiting = waitingGroups(l.Nodes)
+	for _, n := range l.Nodes {
+		switch {
+		case len(n.Findings) == 0:
+		case len(d.Findings) == maxNames:
+			d.More++
+		default:
+			d.Findings = append(d.Findings, n)
+		}
+	}
+	return d
+}
+
+// OnlyOne is One, for the table of ClusterCIDRs.
+func (d debugPageData) OnlyOne() []debugClusterCIDR { return []debugClusterCIDR{*d.One} }
+
+func (d *debugPageData) addHoldings(b *book, view netip.Prefix) {
+	for _, h := range b.ledger.Overlapping(view) {
+		if len(d.Holdings) == maxRows {
+			d.MoreHoldings++
+			continue
+		}
+		d.Holdings = append(d.Holdings, b.holdingRow(h))
+	}
+}
+
+func (b *book) holdingRow(h ipam.Holding) holdingRow {
+	holder := b.debugHolder(h)
+	row := holdingRow{CIDR: h.Prefix, Kind: holder.Kind, Name: holder.Name}
+	switch {
+	case h.Owner.Kind != ipam.Node:
+		row.State = "never given"
+	case b.shown(h.Owner):
+		row.State = "assigned"
+	default:
+		row.State = "reserved"
+	}
+	return row
+}
+
+func waitingGroups(nodes []debugNode) []waitingGroup {
+	var groups []waitingGroup
+	index := map[string]int{}
+	for _, n := range nodes {
+		if n.State != nodeWaiting {
+			continue
+		}
+		i, ok := index[n.Why]
+		if !ok {
+			i = len(groups)
+			index[n.Why] = i
+			groups = append(groups, waitingGroup{Why: n.Why})
+		}
+		g := &groups[i]
+		if g.Count++; g.Count <= maxNames {
+			g.Nodes = append(g.Nodes, n.Name)
+		} else {
+			g.More++
+		}
+	}
+	slices.SortStableFunc(groups, func(x, y waitingGroup) int { return y.Count - x.Count })
+	return groups
+}
+
+// found is what a search found.
+type found struct {
+	Nodes []debugNode
+	More  int // Nodes that are not shown
+	// If an address or a prefix was looked for:
+	Prefix    string
+	Holdings  []holdingRow
+	MoreRows  int
+	Addresses []holdingRow // of Nodes
+	Blocks    []foundBlock
+}
+
+// foundBlock is the block of a ClusterCIDR that an address lies in.
+type foundBlock struct {
+	ClusterCIDR string
+	Range       netip.Prefix
+	Block       netip.Prefix
+	Free        bool
+}
+
+// find looks for an address, a prefix, the UID of a Node or a part of a Node's name.
+func (b *book) find(l debugLedger, text string) *found {
+	f := &found{}
+	prefix, err := netip.ParsePrefix(text)
+	if addr, addrErr := netip.ParseAddr(text); addrErr == nil {
+		addr = addr.Unmap().WithZone("")
+		prefix, err = netip.PrefixFrom(addr, addr.BitLen()), nil
+	}
+	if err == nil {
+		prefix = prefix.Masked()
+		f.Prefix = strings.TrimSuffix(prefix.String(), fmt.Sprintf("/%d", prefix.Addr().BitLen()))
+		for _, h := range b.ledger.Overlapping(prefix) {
+			if len(f.Holdings) == maxRows {
+				f.MoreRows++
+				continue
+			}
+			f.Holdings = append(f.Holdings, b.holdingRow(h))
+		}
+		for _, h := range b.addresses.Overlapping(prefix) {
+			if len(f.Addresses) < maxRows {
+				f.Addresses = append(f.Addresses, holdingRow{CIDR: h.Prefix, Kind: "Node", Name: b.names[types.UID(h.Owner.ID)]})
+			}
+		}
+		for _, cc := range l.ClusterCIDRs {
+			for _, r := range b.pools[cc.Name].Ranges {
+				if insideOf(prefix, r.Prefix) {
+					block := netip.PrefixFrom(prefix.Addr(), min(r.BlockBits, prefix.Bits())).Masked()
+					f.Blocks = append(f.Blocks, foundBlock{cc.Name, r.Prefix, block, len(b.ledger.Overlapping(block)) == 0})
+				}
+			}
+		}
+		return f
+	}
+	exact := func(n debugNode) bool { return n.Name == text || string(n.UID) == text }
+	if i := slices.IndexFunc(l.Nodes, exact); i >= 0 {
+		f.Nodes = []debugNode{l.Nodes[i]} // and not node-10 for node-1
+		return f
+	}
+	for _, n := range l.Nodes {
+		switch {
+		case !strings.Contains(n.Name, text):
+		case len(f.Nodes) == maxRows:
+			f.More++
+		default:
+			f.Nodes = append(f.Nodes, n)
+		}
+	}
+	return f
+}
+
+// insideOf reports whether p lies in q.
+func insideOf(p, q netip.Prefix) bool { return q.Bits() <= p.Bits() && q.Contains(p.Addr()) }
+
+// rangeView is a range and the part of it that is shown.
+type rangeView struct {
+	ipam.Range
+	view netip.Prefix
+}
+
+func rangesOf(p *pool) []rangeView {
+	var views []rangeView
+	for _, r := range p.Ranges {
+		views = append(views, rangeView{r, r.Prefix})
+	}
+	return views
+}
+
+// picture shows a range, or a part of it, as cells in the order of addresses.
+type picture struct {
+	ClusterCIDR string
+	View        netip.Prefix
+	Range       netip.Prefix
+	Up          string // the next wider part, if View is not all
+	Cell        string // what one cell is
+	Lines       []pictureLine
+	Columns     int
+}
+
+type pictureLine struct {
+	First netip.Addr
+	Cells []cell
+}
+
+// cell is one block, or many of them. What it shows is decided here, how it looks in the template.
+type cell struct {
+	Class string
+	Title string
+	Find  string // what to look for when it is clicked
+	In    string // what to zoom into then
+	// Of a cell of many blocks: how far each colour reaches, in percent. The rest is free.
+	Many                             bool
+	Allocated, Reserved, Unavailable int
+}
+
+// picture draws a part of one of p's ranges with at most 2^cellBits cells, so few that each is a block or more.
+func (b *book) picture(p *pool, v rangeView, cellBits int) picture {
+	bits := min(v.view.Bits()+cellBits, v.BlockBits)
+	n := 1 << (bits - v.view.Bits())
+	pic := picture{ClusterCIDR: p.Name, View: v.view, Range: v.Prefix, Columns: min(n, columns)}
+	if v.view != v.Prefix {
+		pic.Up = netip.PrefixFrom(v.view.Addr(), max(v.view.Bits()-cellBits, v.Prefix.Bits())).Masked().String()
+	}
+	of := ipam.Range{Prefix: netip.PrefixFrom(v.view.Addr(), bits), BlockBits: v.BlockBits}
+	pic.Cell = fmt.Sprintf("one block, a /%d", bits)
+	if bits < v.BlockBits {
+		pic.Cell = fmt.Sprintf("a /%d, which is %s blocks of /%d", bits, number(of.Blocks()), v.BlockBits)
+	}
+	for at := of.Prefix; len(pic.Lines) < n/pic.Columns; {
+		line := pictureLine{First: at.Addr()}
+		for range pic.Columns {
+			line.Cells = append(line.Cells, b.cell(ipam.Range{Prefix: at, BlockBits: v.BlockBits}))
+			at = following(at)
+		}
+		pic.Lines = append(pic.Lines, line)
+	}
+	return pic
+}
+
+// following returns the prefix of the same length after p; after the last one comes the first one.
+func following(p netip.Prefix) netip.Prefix {
+	a := p.Addr().AsSlice()
+	if p.Bits() == 0 {
+		return p
+	}
+	for i, carry := (p.Bits()-1)/8, 1<<(7-(p.Bits()-1)%8); i >= 0 && carry > 0; i-- {
+		carry += int(a[i])
+		a[i], carry = byte(carry), carry>>8
+	}
+	addr, _ := netip.AddrFromSlice(a)
+	return netip.PrefixFrom(addr, p.Bits())
+}
+
+// cell shows the blocks of one part of a range.
+func (b *book) cell(r ipam.Range) cell {
+	holdings := b.ledger.Overlapping(r.Prefix)
+	if len(holdings) == 0 {
+		return cell{Class: "f", Title: r.Prefix.String() + ": free"}
+	}
+	var names []string
+	var allocated, reserved uint64
+	var counted netip.Prefix // the last block that was counted: two Nodes can hold the same
+	var around []ipam.Holding
+	inConflict := false
+	for _, h := range holdings {
+		if h.Owner.Kind == ipam.Node && h.Prefix.Bits() == r.BlockBits && h.Prefix != counted {
+			allocated++
+			counted = h.Prefix
+			if !b.shown(h.Owner) {
+				reserved++
+			}
+		}
+		if !inConflict && h.Owner.Kind != ipam.Exclusion {
+			around = slices.DeleteFunc(around, func(o ipam.Holding) bool { return !o.Prefix.Overlaps(h.Prefix) })
+			inConflict = slices.ContainsFunc(around, func(o ipam.Holding) bool { return conflicting(o, h) })
+			around = append(around, h)
+		}
+		if len(names) <= maxNamedInCell {
+			names = append(names, b.inCell(h, r))
+		}
+	}
+	if more := len(holdings) - maxNamedInCell; more > 0 {
+		names = append(names[:maxNamedInCell], fmt.Sprintf("%d more", more))
+	}
+	who := strings.Join(names, ", ")
+	c := cell{Find: r.Prefix.String()}
+	if r.Prefix.Bits() == r.BlockBits {
+		switch {
+		case reserved > 0:
+			c.Class, c.Title = "r", "reserved for "+who
+		case allocated > 0:
+			c.Class, c.Title = "a", who
+		default:
+			c.Class, c.Title = "u", "unavailable: "+who
+		}
+	} else {
+		total, free := r.Blocks(), b.ledger.Free(r)
+		unavailable := total - min(total, allocated+min(free, math.MaxUint64-allocated))
+		c.Class, c.Find, c.In, c.Many = "m", "", r.Prefix.String(), true
+		c.Title = fmt.Sprintf("%s allocated, %s unavailable, %s free: %s", number(allocated), number(unavailable), number(free), who)
+		widths := shares(allocated-reserved, reserved, unavailable, free)
+		c.Allocated, c.Reserved, c.Unavailable = widths[0], widths[0]+widths[1], widths[0]+widths[1]+widths[2]
+	}
+	if inConflict {
+		c.Class += " x"
+		c.Title = "CONFLICT " + c.Title
+	}
+	c.Title = r.Prefix.String() + ": " + c.Title
+	return c
+}
+
+// maxNamedInCell is how many holders the title of a cell names.
+const maxNamedInCell = 3
+
+// inCell writes a holder; with its prefix if that is not the cell's.
+func (b *book) inCell(h ipam.Holding, r ipam.Range) string {
+	if h.Prefix == r.Prefix || h.Owner.Kind == ipam.Node && r.Prefix.Bits() < r.BlockBits {
+		return b.nameOf(h.Owner)
+	}
+	return fmt.Sprintf("%s (%v)", b.nameOf(h.Owner), h.Prefix)
+}
+
+// minShare is the least width, in percent, of what is there at all.
+const minShare = 8
+
+// shares returns the parts in percent, at least minShare of each that is not 0, at the cost of the largest; in all 100.
+func shares(parts ...uint64) []int {
+	sum, largest, left := 0.0, 0, 100
+	for i, p := range parts {
+		sum += float64(p)
+		if p > parts[largest] {
+			largest = i
+		}
+	}
+	widths := make([]int, len(parts))
+	for i, p := range parts {
+		if p > 0 && i != largest {
+			widths[i] = max(minShare, int(math.Round(100*float64(p)/sum)))
+			left -= widths[i]
+		}
+	}
+	widths[largest] = left
+	return widths
+}
+
+// number writes a count, an integer of any type, with commas between thousands. What counts no further says so.
+func number(n any) string {
+	s := fmt.Sprint(n)
+	if s == fmt.Sprint(math.MaxInt64) || s == fmt.Sprint(uint64(math.MaxUint64)) {
+		return "≥ 2⁶³"
+	}
+	for i := len(s) - 3; i > 0; i -= 3 {
+		s = s[:i] + "," + s[i:]
+	}
+	return s
+}

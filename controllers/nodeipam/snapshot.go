@@ -1,0 +1,126 @@
+package nodeipam
+
+import (
+	"fmt"
+	"maps"
+	"net/netip"
+	"slices"
+
+	"k8s.io/apimachinery/pkg/types"
+
+	"github.com/multicidr/controller-manager/controllers/ipam"
+)
+
+// snapshot is what a book says at one time, taken out of it in one short walk, so that the lock is free while people are
+// told. It shares with the book only what is never changed, but replaced.
+type snapshot struct {
+	pools     []*pool
+	cursors   map[*pool][]netip.Addr // by the index of the range
+	held      map[ipam.Owner][]netip.Prefix
+	addresses map[ipam.Owner][]netip.Prefix
+	nodes     map[string]nodeEntry
+	waiting   map[string]waitingNode
+}
+
+// everything is the whole address space.
+var everything = []netip.Prefix{netip.PrefixFrom(netip.IPv4Unspecified(), 0), netip.PrefixFrom(netip.IPv6Unspecified(), 0)}
+
+func (b *book) snapshot() snapshot {
+	s := snapshot{
+		cursors:   make(map[*pool][]netip.Addr, len(b.pools)),
+		held:      make(map[ipam.Owner][]netip.Prefix, len(b.nodes)),
+		addresses: make(map[ipam.Owner][]netip.Prefix, len(b.nodes)),
+		nodes:     make(map[string]nodeEntry, len(b.nodes)),
+		waiting:   maps.Clone(b.waiting),
+	}
+	for _, p := range b.pools {
+		s.pools = append(s.pools, p)
+		for _, r := range p.Ranges {
+			s.cursors[p] = append(s.cursors[p], b.ledger.Cursor(&p.Pool, r.Family()))
+		}
+	}
+	for name, e := range b.nodes {
+		s.nodes[name] = *e
+	}
+	for _, all := range everything {
+		for _, h := range b.ledger.Overlapping(all) {
+			s.held[h.Owner] = b.ledger.Held(h.Owner)
+		}
+		for _, h := range b.addresses.Overlapping(all) {
+			s.addresses[h.Owner] = b.addresses.Held(h.Owner)
+		}
+	}
+	return s
+}
+
+// book makes a book that says the same, for one reader to ask.
+func (s snapshot) book() *book {
+	b := newBook()
+	for _, p := range s.pools {
+		b.setPool(p)
+		for i, r := range p.Ranges {
+			b.ledger.SetCursor(&p.Pool, r.Family(), s.cursors[p][i])
+		}
+	}
+	for name, e := range s.nodes {
+		b.nodes[name] = &e
+		b.names[e.uid] = name
+	}
+	for owner, prefixes := range s.held {
+		b.ledger.Hold(owner, prefixes...)
+	}
+	for owner, prefixes := range s.addresses {
+		b.addresses.Hold(owner, prefixes...)
+	}
+	b.waiting = s.waiting
+	return b
+}
+
+// conflict is two holders of the same addresses; the second one's prefix lies in the first one's.
+type conflict struct{ outer, inner ipam.Holding }
+
+// conflicting reports whether two holdings that overlap should not: one at least is a Node's. Two service ranges may.
+func conflicting(a, b ipam.Holding) bool {
+	return a.Owner != b.Owner && (a.Owner.Kind == ipam.Node || b.Owner.Kind == ipam.Node)
+}
+
+// maxConflicts bounds how many conflicts are shown. Were all Nodes to hold the same block, there would be millions.
+const maxConflicts = 1000
+
+// allConflicts returns the conflicts of the whole address space, at most maxConflicts of them, how many there are in all, and
+// with whom each Node is in conflict, at most maxNamed names. A Node in an excluded range is in none.
+func (b *book) allConflicts() (some []conflict, total int, with map[types.UID][]string) {
+	with = map[types.UID][]string{}
+	note := func(about, other ipam.Holding) {
+		uid := types.UID(about.Owner.ID)
+		if about.Owner.Kind != ipam.Node || len(with[uid]) == maxNamed {
+			return
+		}
+		if text := fmt.Sprintf("%s (%v)", b.nameOf(other.Owner), other.Prefix); !slices.Contains(with[uid], text) {
+			with[uid] = append(with[uid], text)
+		}
+	}
+	for _, all := range everything {
+		var around []ipam.Holding // those that contain the next one, widest first
+		for _, h := range b.ledger.Overlapping(all) {
+			if h.Owner.Kind == ipam.Exclusion {
+				continue
+			}
+			for len(around) > 0 && !around[len(around)-1].Prefix.Overlaps(h.Prefix) {
+				around = around[:len(around)-1]
+			}
+			for _, outer := range around {
+				if !conflicting(outer, h) {
+					continue
+				}
+				if total++; total <= maxConflicts {
+					some = append(some, conflict{outer, h})
+				}
+				note(outer, h)
+				note(h, outer)
+			}
+			around = append(around, h)
+		}
+	}
+	return some, total, with
+}
