@@ -6,6 +6,8 @@ import (
 	"github.com/spf13/pflag"
 
 	"k8s.io/kubernetes/cmd/kube-controller-manager/app"
+
+	"github.com/multicidr/controller-manager/controllers/lease"
 )
 
 // Descriptor is a controller that runs beside upstream's own.
@@ -43,4 +45,7 @@ type Flags interface {
 // Context is what a constructor gets: upstream's context, and room for what only this package knows.
 type Context struct {
 	app.ControllerContext
+	// Fence is closed to writes while the lease that the controller runs under may be somebody else's. A write that must not come
+	// from a deposed leader enters it, with a client whose configuration is wrapped in lease.Transport.
+	Fence *lease.Fence
 }

@@ -22,6 +22,8 @@ import (
 	"k8s.io/controller-manager/pkg/leadermigration"
 	"k8s.io/klog/v2"
 	kubefeatures "k8s.io/kubernetes/pkg/features"
+
+	"github.com/multicidr/controller-manager/controllers/lease"
 )
 
 // leaseCheckTolerance is for how long after its lease expired a leader that cannot renew it may still answer that it is healthy.
@@ -90,21 +92,21 @@ func (e *elections) leadMigrating() error {
 	return utilerrors.NewAggregate([]error{mainErr, migratedErr})
 }
 
-// lease is one leader lease.
-type lease struct {
+// leaderLease is one leader lease.
+type leaderLease struct {
 	title    string // how log lines call it
 	resource string
 	name     string
 }
 
-func (e *elections) mainLease() lease {
+func (e *elections) mainLease() leaderLease {
 	c := e.config.ComponentConfig.Generic.LeaderElection
-	return lease{title: "leaderelection", resource: c.ResourceLock, name: c.ResourceName}
+	return leaderLease{title: "leaderelection", resource: c.ResourceLock, name: c.ResourceName}
 }
 
-func (e *elections) migrationLease() lease {
+func (e *elections) migrationLease() leaderLease {
 	c := e.config.ComponentConfig.Generic.LeaderMigration
-	return lease{title: "migration leaderelection", resource: c.ResourceLock, name: c.LeaderName}
+	return leaderLease{title: "migration leaderelection", resource: c.ResourceLock, name: c.LeaderName}
 }
 
 // lead waits for the lease, runs the set while holding it, and returns when both ended.
@@ -112,8 +114,13 @@ func (e *elections) migrationLease() lease {
 // The lease outlives the set. Upstream hands both the same context, so that with
 // ControllerManagerReleaseLeaderElectionLockOnExit a successor may start while the last writes of this process are on their way. Here the
 // lease is kept and renewed until the controllers have returned.
-func (e *elections) lead(l lease, s set) error {
+func (e *elections) lead(l leaderLease, s set) error {
 	defer e.stopWork()
+	lock, err := e.lock(l)
+	if err != nil {
+		return err
+	}
+	lock, s.fence = lease.Wrap(lock)
 	held, release := context.WithCancel(context.WithoutCancel(e.work))
 	defer release()
 	// running is locked while the set runs.
@@ -124,7 +131,6 @@ func (e *elections) lead(l lease, s set) error {
 		release()
 	})
 
-	var err error
 	onStartedLeading := func(leading context.Context) {
 		running.Lock()
 		defer running.Unlock()
@@ -136,45 +142,54 @@ func (e *elections) lead(l lease, s set) error {
 			err = runErr
 		}
 	}
-	if err := e.elect(held, l, onStartedLeading); err != nil {
-		return err
-	}
+	e.elect(held, l, lock, leaderelection.LeaderCallbacks{
+		OnStartedLeading: onStartedLeading,
+		OnStoppedLeading: func() {
+			klog.FromContext(held).Error(nil, l.title+" lost/stopped")
+			s.fence.Close()
+			if !releaseOnExit() {
+				// Controllers may still be writing, and the lease is gone.
+				klog.FlushAndExit(klog.ExitFlushTimeout, 1)
+			}
+		},
+	})
 	running.Lock()
 	defer running.Unlock()
 	return err
 }
 
-// elect runs one election until the context ends or the lease is lost.
-func (e *elections) elect(ctx context.Context, l lease, onStartedLeading func(context.Context)) error {
+func releaseOnExit() bool {
+	return utilfeature.DefaultFeatureGate.Enabled(cmfeatures.ControllerManagerReleaseLeaderElectionLockOnExit)
+}
+
+func (e *elections) lock(l leaderLease) (resourcelock.Interface, error) {
 	c := e.config.ComponentConfig.Generic.LeaderElection
-	releaseOnExit := utilfeature.DefaultFeatureGate.Enabled(cmfeatures.ControllerManagerReleaseLeaderElectionLockOnExit)
+	if err := lease.CheckTimes(c.LeaseDuration.Duration, c.RetryPeriod.Duration); err != nil {
+		klog.FromContext(e.work).Error(err, "Controllers that write only under a good lease pause before every renewal", "lease", l.name)
+	}
 	lock, err := resourcelock.NewFromKubeconfig(l.resource, c.ResourceNamespace, l.name,
 		resourcelock.ResourceLockConfig{Identity: e.identity, EventRecorder: e.config.EventRecorder},
 		e.config.Kubeconfig, c.RenewDeadline.Duration)
 	if err != nil {
-		return fmt.Errorf("create the lock of lease %s/%s: %w", c.ResourceNamespace, l.name, err)
+		return nil, fmt.Errorf("create the lock of lease %s/%s: %w", c.ResourceNamespace, l.name, err)
 	}
+	return lock, nil
+}
+
+// elect runs one election until the context ends or the lease is lost.
+func (e *elections) elect(ctx context.Context, l leaderLease, lock resourcelock.Interface, callbacks leaderelection.LeaderCallbacks) {
+	c := e.config.ComponentConfig.Generic.LeaderElection
 	leaderelection.RunOrDie(ctx, leaderelection.LeaderElectionConfig{
-		Lock:          lock,
-		LeaseDuration: c.LeaseDuration.Duration,
-		RenewDeadline: c.RenewDeadline.Duration,
-		RetryPeriod:   c.RetryPeriod.Duration,
-		Callbacks: leaderelection.LeaderCallbacks{
-			OnStartedLeading: onStartedLeading,
-			OnStoppedLeading: func() {
-				klog.FromContext(ctx).Error(nil, l.title+" lost/stopped")
-				if !releaseOnExit {
-					// Controllers may still be writing, and the lease is gone.
-					klog.FlushAndExit(klog.ExitFlushTimeout, 1)
-				}
-			},
-		},
+		Lock:            lock,
+		LeaseDuration:   c.LeaseDuration.Duration,
+		RenewDeadline:   c.RenewDeadline.Duration,
+		RetryPeriod:     c.RetryPeriod.Duration,
+		Callbacks:       callbacks,
 		WatchDog:        e.leaseCheck,
-		ReleaseOnCancel: releaseOnExit,
+		ReleaseOnCancel: releaseOnExit(),
 		Name:            l.name,
 		Coordinated:     utilfeature.DefaultFeatureGate.Enabled(kubefeatures.CoordinatedLeaderElection),
 	})
-	return nil
 }
 
 // runCandidate makes this process known to coordinated leader election, where the API server chooses the leader by version.

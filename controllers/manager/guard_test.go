@@ -17,6 +17,8 @@ import (
 	controllerhealthz "k8s.io/controller-manager/pkg/healthz"
 	"k8s.io/klog/v2/ktesting"
 	"k8s.io/kubernetes/cmd/kube-controller-manager/app"
+
+	"github.com/multicidr/controller-manager/controllers/lease"
 )
 
 // fake is a controller with everything a controller may have.
@@ -59,14 +61,18 @@ func TestGuardedControllerIsBuiltWhenItCan(t *testing.T) {
 		var informersStarted atomic.Int32
 		p := &process{health: newHealth(), mux: mux.NewPathRecorderMux("test")}
 		p.mux.Handle("/healthz", p.health)
+		fence := &lease.Fence{}
 		g := p.guard(Descriptor{
 			Name: "fake-controller",
-			New: func(context.Context, Context) (app.Controller, error) {
+			New: func(_ context.Context, c Context) (app.Controller, error) {
 				defer func() { attempt++ }()
+				if c.Fence != fence {
+					t.Error("the constructor got another fence than that of the lease")
+				}
 				next <- attempt
 				return attempts[attempt]()
 			},
-		}, &sharedContext{startInformers: func() { informersStarted.Add(1) }})
+		}, &sharedContext{startInformers: func() { informersStarted.Add(1) }}, fence)
 
 		wantHealth := func(code int, part string) {
 			t.Helper()
@@ -131,7 +137,7 @@ func TestGuardedControllerEndsWithTheContext(t *testing.T) {
 				ctx, cancel := context.WithTimeout(ctx, time.Hour)
 				defer cancel()
 				p := &process{health: newHealth()} // No mux: the process serves nothing.
-				p.guard(Descriptor{Name: "fake-controller", New: construct}, &sharedContext{}).Run(ctx)
+				p.guard(Descriptor{Name: "fake-controller", New: construct}, &sharedContext{}, nil).Run(ctx)
 				if ctx.Err() == nil {
 					t.Error("returned without a controller before the context ended")
 				}
@@ -150,7 +156,7 @@ func TestFailingConstructorIsPaced(t *testing.T) {
 		p.guard(Descriptor{Name: "fake-controller", New: func(context.Context, Context) (app.Controller, error) {
 			calls++
 			return nil, errors.New("no")
-		}}, &sharedContext{}).Run(ctx)
+		}}, &sharedContext{}, nil).Run(ctx)
 		// Every 30 s, a little more at the start, a little less for the jitter.
 		if calls < 100 || calls > 130 {
 			t.Errorf("called %d times in an hour, want about 120", calls)

@@ -29,6 +29,8 @@ import (
 	"k8s.io/kubernetes/cmd/kube-controller-manager/app/config"
 	"k8s.io/kubernetes/cmd/kube-controller-manager/names"
 	configv1alpha1conversion "k8s.io/kubernetes/pkg/controller/apis/config/v1alpha1"
+
+	"github.com/multicidr/controller-manager/controllers/lease"
 )
 
 // component is the name of the binary where upstream uses it: leader migration, lease candidates, flagz and statusz.
@@ -82,6 +84,8 @@ func run(ctx context.Context, c *config.CompletedConfig, roster roster) error {
 	}
 	all := p.set(func(string) bool { return true })
 	all.onTokens = func() {}
+	all.fence = &lease.Fence{}
+	defer all.fence.Close()
 	return p.runSet(ctx, all)
 }
 
@@ -169,6 +173,8 @@ type set struct {
 	// onTokens is called when the service account token controller starts; nil for a set without that controller. It is no
 	// part of upstream, because its descriptor cannot be used, and not chosen by name, because it always runs under the main lease.
 	onTokens func()
+	// fence is that of the lease, and open if there is none.
+	fence *lease.Fence
 }
 
 // set is every controller whose name passes the filter.
@@ -244,7 +250,7 @@ func (p *process) build(ctx context.Context, s set, shared *sharedContext) ([]ap
 			logger.Info("Warning: controller is disabled", "controller", d.Name)
 			continue
 		}
-		controllers = append(controllers, p.guard(d, shared))
+		controllers = append(controllers, p.guard(d, shared, s.fence))
 	}
 	return controllers, nil
 }
