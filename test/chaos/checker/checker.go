@@ -1,0 +1,482 @@
+package checker
+
+import (
+	"cmp"
+	"fmt"
+	"maps"
+	"net/netip"
+	"slices"
+	"strings"
+	"sync"
+	"time"
+
+	corev1 "k8s.io/api/core/v1"
+
+	networkingv1 "github.com/multicidr/controller-manager/apis/networking/v1"
+)
+
+// Options of a Checker. The zero value is for an allocator that serves from ClusterCIDRs only.
+type Options struct {
+	// Static are the ranges of an allocator that has them from flags and writes no annotation on Nodes.
+	Static []Range
+	// ServiceRanges must not be given to Nodes.
+	ServiceRanges []netip.Prefix
+	// Slack is how long before its revision a decision may have been made: retries, and watches that lag.
+	Slack time.Duration
+	// Lease is the name of the leader lease, for the histories and for the count of leaders.
+	Lease string
+}
+
+const (
+	// historyLines is how much is kept of one object's history.
+	historyLines = 60
+	// noteWindow is how long before a violation notes and leaders are part of its history.
+	noteWindow = time.Minute
+)
+
+// Checker takes events in the order of their revisions. Its methods may be called at once.
+type Checker struct {
+	opts Options
+
+	mu         sync.Mutex
+	begin      time.Time
+	nodes      map[string]*node
+	pools      map[string]*pool
+	holder     string            // of the lease
+	history    map[string][]line // by object
+	notes      []line
+	violations []Violation
+	summary    Summary
+	latencies  []time.Duration
+}
+
+// line is one line of a history.
+type line struct {
+	revision int64 // 0 for a note
+	at       time.Time
+	text     string
+}
+
+// node is one Node object through its life.
+type node struct {
+	*corev1.Node // as it is now
+	created      Event
+	blocks       []netip.Prefix
+	served       bool // its podCIDRs came after its creation
+	labels       []labelled
+}
+
+// labelled is a Node with the labels it had from then on.
+type labelled struct {
+	since time.Time
+	*corev1.Node
+}
+
+// New returns a Checker that has seen nothing yet.
+func New(opts Options) *Checker {
+	return &Checker{opts: opts, begin: time.Now(), nodes: map[string]*node{}, pools: map[string]*pool{}, history: map[string][]line{}}
+}
+
+// Observe takes the next event.
+func (c *Checker) Observe(e Event) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	c.summary.Revisions++
+	switch {
+	case e.Node != nil && e.Gone:
+		c.nodeGone(e)
+	case e.Node != nil:
+		c.node(e)
+	case e.ClusterCIDR != nil && e.Gone:
+		c.poolGone(e)
+	case e.ClusterCIDR != nil:
+		c.pool(e)
+	case e.Lease != nil && !e.Gone && e.Lease.Name == c.opts.Lease:
+		if holder := e.Lease.Spec.HolderIdentity; holder != nil && *holder != "" && *holder != c.holder {
+			c.holder = *holder
+			c.summary.Leaders++
+			c.note(e, "leader is now "+*holder)
+		}
+	}
+}
+
+// Note adds something that the histories shall show, such as a fault.
+func (c *Checker) Note(format string, args ...any) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	c.note(Event{At: time.Now()}, fmt.Sprintf(format, args...))
+}
+
+func (c *Checker) note(e Event, text string) {
+	c.notes = append(c.notes, line{e.Revision, e.At, text})
+}
+
+func (c *Checker) node(e Event) {
+	name := e.Node.Name
+	n, known := c.nodes[name]
+	if known && n.UID != e.Node.UID { // etcd would have told of the removal in between, but this is not for us to trust
+		c.nodeGone(e)
+		known = false
+	}
+	if !known {
+		n = &node{created: e}
+		c.nodes[name] = n
+		c.summary.Created++
+		c.log(e, nodeName(name), "created, uid %s, labels %v", e.Node.UID, e.Node.Labels)
+	}
+	before := n.Node
+	n.Node = e.Node
+	if before == nil || !maps.Equal(before.Labels, e.Node.Labels) {
+		n.labels = append(n.labels, labelled{e.At, e.Node})
+		if before != nil {
+			c.log(e, nodeName(name), "relabelled %v", e.Node.Labels)
+		}
+	}
+	if e.Node.DeletionTimestamp != nil && (before == nil || before.DeletionTimestamp == nil) {
+		c.log(e, nodeName(name), "being deleted, finalizers %v", e.Node.Finalizers)
+	}
+
+	blocks, err := parsePrefixes(e.Node.Spec.PodCIDRs)
+	if err != nil {
+		c.violate(e, OutsideRange, fmt.Sprintf("Node %s has unreadable podCIDRs: %v", name, err), nodeName(name))
+		return
+	}
+	had := n.blocks
+	n.blocks = blocks
+	switch {
+	case slices.Equal(had, blocks):
+	case len(had) > 0:
+		c.violate(e, Changed, fmt.Sprintf("podCIDRs of Node %s were %v and are %v", name, had, blocks), nodeName(name))
+	case !known:
+		c.summary.Foreign++
+		c.log(e, nodeName(name), "was created with podCIDRs %v", blocks)
+		for _, o := range c.overlappers(n) {
+			c.summary.ForeignOverlaps++
+			c.log(e, nodeName(name), "overlaps Node %s, which is nobody's fault but its creator's", o.Name)
+		}
+	default:
+		n.served = true
+		c.log(e, nodeName(name), "served %v from %q by %q", blocks, n.Annotations[networkingv1.AnnotationClusterCIDR], n.Annotations[networkingv1.AnnotationLeaseHolder])
+		c.summary.Served++
+		c.summary.LastServed = e.At
+		if holder := n.Annotations[networkingv1.AnnotationLeaseHolder]; holder != "" && c.holder != "" && holder != c.holder {
+			c.summary.Deposed++
+			c.log(e, nodeName(name), "but the leader is %q", c.holder)
+		}
+		c.latencies = append(c.latencies, e.At.Sub(n.created.At))
+		c.checkServed(e, n)
+	}
+}
+
+func (c *Checker) nodeGone(e Event) {
+	if n, ok := c.nodes[e.Node.Name]; ok {
+		c.log(e, nodeName(n.Name), "gone, uid %s, with podCIDRs %v", n.UID, n.blocks)
+		delete(c.nodes, n.Name)
+		c.summary.Deleted++
+	}
+}
+
+// overlappers returns the live Nodes that share an address with n.
+func (c *Checker) overlappers(n *node) []*node {
+	var found []*node
+	for _, o := range c.nodes {
+		if _, _, overlap := overlapping(n.blocks, o.blocks); overlap && o != n {
+			found = append(found, o)
+		}
+	}
+	slices.SortFunc(found, func(a, b *node) int { return strings.Compare(a.Name, b.Name) })
+	return found
+}
+
+// checkServed is for a Node that has just got its podCIDRs.
+func (c *Checker) checkServed(e Event, n *node) {
+	for _, o := range c.overlappers(n) {
+		rule, mine, its := Overlap, n.blocks, o.blocks
+		switch {
+		case !o.served && o.created.Revision > n.created.Revision:
+			// It may have come after the decision, and then nobody could know. One that is older than n itself was known: both
+			// come to the allocator in one stream, in this order.
+			c.summary.ForeignRaces++
+			c.log(e, nodeName(n.Name), "overlaps Node %s, created with %v while this one waited", o.Name, its)
+			continue
+		case o.DeletionTimestamp != nil:
+			rule = EarlyReuse
+		}
+		c.violate(e, rule, fmt.Sprintf("Node %s was served %v while Node %s has %v", n.Name, mine, o.Name, its), nodeName(n.Name), nodeName(o.Name))
+	}
+	if block, service, ok := overlapping(n.blocks, c.opts.ServiceRanges); ok {
+		c.violate(e, ServiceRange, fmt.Sprintf("Node %s was served %v of service range %v", n.Name, block, service), nodeName(n.Name))
+	}
+	c.checkSource(e, n)
+}
+
+func (c *Checker) checkSource(e Event, n *node) {
+	source := n.Annotations[networkingv1.AnnotationClusterCIDR]
+	p, exists := c.pools[source]
+	involved := []string{nodeName(n.Name), poolName(source)}
+	switch {
+	case source == "" && len(c.opts.Static) > 0:
+		if !shaped(c.opts.Static, n.blocks) {
+			c.violate(e, OutsideRange, fmt.Sprintf("Node %s was served %v, which is not one block of each range", n.Name, n.blocks), involved...)
+		}
+	case !exists:
+		c.violate(e, NoSource, fmt.Sprintf("Node %s was served %v from %q, and there is no such ClusterCIDR", n.Name, n.blocks, source), involved...)
+	case !shaped(p.ranges, n.blocks):
+		c.violate(e, OutsideRange, fmt.Sprintf("Node %s was served %v, which is not one block of each range of %s", n.Name, n.blocks, source), involved...)
+	case !p.now().finalized:
+		c.violate(e, NoFinalizer, fmt.Sprintf("Node %s was served %v from %s, which has no finalizer", n.Name, n.blocks, source), involved...)
+	default:
+		lag, ever := c.sinceAllowed(e, p, n)
+		if ever && lag <= c.opts.Slack {
+			if lag > 0 {
+				c.summary.Late++
+				c.summary.MaxLag = max(c.summary.MaxLag, lag)
+				c.log(e, nodeName(n.Name), "came %s after %s stopped giving this", lag, source)
+			}
+			return
+		}
+		c.violate(e, NotAllowed, fmt.Sprintf("Node %s was served %v from %s, which was not to give this to it for %s or ever", n.Name, n.blocks, source, lag), involved...)
+	}
+}
+
+// sinceAllowed returns how long ago p might last have given n these blocks; 0 if it still may. Before its creation a Node counts as
+// having had its first labels: what it was given then is as old as the allocator's view of p, which is another stream than
+// that of Nodes.
+func (c *Checker) sinceAllowed(e Event, p *pool, n *node) (lag time.Duration, ever bool) {
+	until := e.At
+	v, l := len(p.versions)-1, len(n.labels)-1
+	for v >= 0 {
+		version, labels := p.versions[v], n.labels[l]
+		_, _, excluded := overlapping(n.blocks, version.exclusions)
+		if version.enabled && !excluded && p.matches(labels.Node) {
+			return e.At.Sub(until), true
+		}
+		// Back to what was before the later of the two changes.
+		if l > 0 && labels.since.After(version.since) {
+			until = labels.since
+			l--
+		} else {
+			until = version.since
+			v--
+		}
+	}
+	return e.At.Sub(until), false
+}
+
+func (c *Checker) pool(e Event) {
+	name := e.ClusterCIDR.Name
+	p, known := c.pools[name]
+	if known && p.uid != e.ClusterCIDR.UID {
+		c.poolGone(e)
+		known = false
+	}
+	if !known {
+		var err error
+		if p, err = newPool(e); err != nil {
+			c.log(e, poolName(name), "cannot be read: %v", err) // it can give nothing
+			return
+		}
+		c.pools[name] = p
+		c.summary.ClusterCIDRs++
+		c.log(e, poolName(name), "created, uid %s, ranges %v, priority %d, selector %v", p.uid, p.ranges, e.ClusterCIDR.Spec.Priority, e.ClusterCIDR.Spec.NodeSelector)
+	}
+	if err := p.observe(e); err != nil {
+		c.log(e, poolName(name), "cannot be read: %v", err)
+		return
+	}
+	now := p.now()
+	now.status = networkingv1.ClusterCIDRStatus{}
+	c.log(e, poolName(name), "enabled %t, deleting %t, finalized %t, excluded %v", now.enabled, now.deleting, now.finalized, now.exclusions)
+}
+
+func (c *Checker) poolGone(e Event) {
+	p, ok := c.pools[e.ClusterCIDR.Name]
+	if !ok {
+		return
+	}
+	c.log(e, poolName(p.name), "gone, uid %s", p.uid)
+	delete(c.pools, p.name)
+	for _, n := range c.members(p) {
+		if !n.served && e.At.Sub(n.created.At) <= c.opts.Slack {
+			continue // it was created with blocks of p at about the moment when p was found to be unused
+		}
+		c.violate(e, GoneInUse, fmt.Sprintf("ClusterCIDR %s is gone while Node %s has %v of it", p.name, n.Name, n.blocks), poolName(p.name), nodeName(n.Name))
+	}
+}
+
+// members returns the Nodes that keep p: those that were served from it, and those that somebody else gave one of its blocks.
+func (c *Checker) members(p *pool) []*node {
+	var found []*node
+	for _, n := range c.nodes {
+		source := n.Annotations[networkingv1.AnnotationClusterCIDR]
+		named, ok := c.pools[source]
+		if source == p.name {
+			named, ok = p, true // p may just be gone
+		}
+		if ok && named.holds(n.blocks) && named != p {
+			continue // it belongs to another one
+		}
+		if slices.ContainsFunc(n.blocks, p.touches) {
+			found = append(found, n)
+		}
+	}
+	slices.SortFunc(found, func(a, b *node) int { return strings.Compare(a.Name, b.Name) })
+	return found
+}
+
+// held returns all prefixes that cannot be given now.
+func (c *Checker) held() []netip.Prefix {
+	held := slices.Clone(c.opts.ServiceRanges)
+	for _, n := range c.nodes {
+		held = append(held, n.blocks...)
+	}
+	for _, p := range c.pools {
+		held = append(held, p.now().exclusions...)
+	}
+	return held
+}
+
+// Free returns how many Nodes a ClusterCIDR has blocks for, by counting; with an empty name, the static ranges.
+func (c *Checker) Free(clusterCIDR string) (uint64, bool) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	if clusterCIDR == "" {
+		return freeTuples(c.opts.Static, c.held()), len(c.opts.Static) > 0
+	}
+	p, ok := c.pools[clusterCIDR]
+	if !ok || !p.now().enabled {
+		return 0, ok
+	}
+	return freeTuples(p.ranges, c.held()), true
+}
+
+// ServedFrom returns the Nodes that have podCIDRs from a ClusterCIDR, or from static ranges with an empty name.
+func (c *Checker) ServedFrom(clusterCIDR string) map[string]bool {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	names := map[string]bool{}
+	for name, n := range c.nodes {
+		if n.served && n.Annotations[networkingv1.AnnotationClusterCIDR] == clusterCIDR {
+			names[name] = true
+		}
+	}
+	return names
+}
+
+// Unsettled returns what would be violations if the allocator had nothing left to do.
+func (c *Checker) Unsettled() []Violation {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	recorded := c.violations
+	c.violations = nil
+	e := Event{At: time.Now()}
+	held := c.held()
+	free := map[*pool]uint64{}
+	for _, p := range c.pools {
+		free[p] = freeTuples(p.ranges, held)
+	}
+	static := freeTuples(c.opts.Static, held)
+	for _, n := range c.nodes {
+		if len(n.blocks) > 0 || n.DeletionTimestamp != nil {
+			continue
+		}
+		if static > 0 {
+			c.violate(e, LeftWaiting, fmt.Sprintf("Node %s waits while %d blocks are free", n.Name, static), nodeName(n.Name))
+			continue
+		}
+		for _, p := range c.pools {
+			if p.now().enabled && free[p] > 0 && p.matches(n.Node) {
+				c.violate(e, LeftWaiting, fmt.Sprintf("Node %s waits while %s has %d free", n.Name, p.name, free[p]), nodeName(n.Name), poolName(p.name))
+				break
+			}
+		}
+	}
+	for _, p := range c.pools {
+		if p.now().deleting {
+			if len(c.members(p)) == 0 {
+				c.violate(e, Stuck, fmt.Sprintf("ClusterCIDR %s is still being deleted and no Node has a block of it", p.name), poolName(p.name))
+			}
+			continue
+		}
+		c.checkStatus(e, p, held)
+	}
+	found := c.violations
+	c.violations = recorded
+	slices.SortFunc(found, func(a, b Violation) int {
+		return cmp.Or(strings.Compare(string(a.Rule), string(b.Rule)), strings.Compare(a.Message, b.Message))
+	})
+	return found
+}
+
+// checkStatus compares what a ClusterCIDR says is free with what is.
+func (c *Checker) checkStatus(e Event, p *pool, held []netip.Prefix) {
+	for _, r := range p.ranges {
+		status := p.now().status.IPv6
+		if r.Prefix.Addr().Is4() {
+			status = p.now().status.IPv4
+		}
+		if status == nil {
+			c.violate(e, Leak, fmt.Sprintf("ClusterCIDR %s does not say what is free in %v", p.name, r.Prefix), poolName(p.name))
+			continue
+		}
+		if free := r.free(held); uint64(status.Free) != free {
+			c.violate(e, Leak, fmt.Sprintf("ClusterCIDR %s says that %d blocks of %v are free, and there are %d", p.name, status.Free, r.Prefix, free), poolName(p.name))
+		}
+	}
+}
+
+// Add records violations that somebody else found.
+func (c *Checker) Add(violations ...Violation) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	c.violations = append(c.violations, violations...)
+}
+
+// Violations returns what was found so far, oldest first.
+func (c *Checker) Violations() []Violation {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	return slices.Clone(c.violations)
+}
+
+func nodeName(name string) string { return "Node " + name }
+func poolName(name string) string { return "ClusterCIDR " + name }
+
+func (c *Checker) log(e Event, object, format string, args ...any) {
+	lines := c.history[object]
+	text := fmt.Sprintf(format, args...)
+	if n := len(lines); n > 0 && lines[n-1].text == text {
+		return
+	}
+	lines = append(lines, line{e.Revision, e.At, text})
+	c.history[object] = lines[max(0, len(lines)-historyLines):]
+}
+
+// violate records a violation with the histories of the objects and with what was noted shortly before.
+func (c *Checker) violate(e Event, rule Rule, message string, objects ...string) {
+	type entry struct {
+		line
+		text string
+	}
+	var entries []entry
+	for _, object := range objects {
+		for _, l := range c.history[object] {
+			entries = append(entries, entry{l, object + ": " + l.text})
+		}
+	}
+	for _, l := range c.notes {
+		if e.At.Sub(l.at) <= noteWindow {
+			entries = append(entries, entry{l, l.text})
+		}
+	}
+	slices.SortStableFunc(entries, func(a, b entry) int { return a.at.Compare(b.at) })
+	v := Violation{Rule: rule, Revision: e.Revision, At: e.At, Message: message}
+	for _, l := range entries {
+		revision := "       "
+		if l.revision > 0 {
+			revision = fmt.Sprintf("r%-6d", l.revision)
+		}
+		v.History = append(v.History, fmt.Sprintf("%s %8.3fs %s", revision, l.at.Sub(c.begin).Seconds(), l.text))
+	}
+	c.violations = append(c.violations, v)
+}
