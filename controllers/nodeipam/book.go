@@ -31,6 +31,9 @@ type book struct {
 	// What happened since effects was called:
 	changed bool            // something became free or a pool became another, which may help a waiting Node or let a ClusterCIDR go
 	touched map[string]bool // pools whose status may be another
+	// suspects are the Nodes about whose podCIDRs there may be something else to say, because of what others hold or of a range that
+	// came or went.
+	suspects map[string]bool
 }
 
 type nodeEntry struct {
@@ -64,12 +67,13 @@ type refusal struct {
 
 func newBook() *book {
 	return &book{
-		pools:   map[string]*pool{},
-		nodes:   map[string]*nodeEntry{},
-		names:   map[types.UID]string{},
-		waiting: map[string]waitingNode{},
-		touched: map[string]bool{},
-		tally:   newTally(),
+		pools:    map[string]*pool{},
+		nodes:    map[string]*nodeEntry{},
+		names:    map[types.UID]string{},
+		waiting:  map[string]waitingNode{},
+		touched:  map[string]bool{},
+		suspects: map[string]bool{},
+		tally:    newTally(),
 	}
 }
 
@@ -346,7 +350,7 @@ func (b *book) touchPool(p *pool) {
 
 // effects is whom changes of the book may concern.
 type effects struct {
-	nodes        []string // that wait, oldest first
+	nodes        []string // suspects, and those that wait, oldest first
 	terminating  []string // ClusterCIDRs that may be able to go
 	clusterCIDRs []string // whose status may be another
 }
@@ -355,13 +359,15 @@ type effects struct {
 func (b *book) effects() effects {
 	e := effects{clusterCIDRs: slices.Sorted(maps.Keys(b.touched))}
 	clear(b.touched)
+	e.nodes = slices.Sorted(maps.Keys(b.suspects))
+	clear(b.suspects)
 	if !b.changed {
 		return e
 	}
 	b.changed = false
-	e.nodes = slices.SortedFunc(maps.Keys(b.waiting), func(x, y string) int {
+	e.nodes = append(e.nodes, slices.SortedFunc(maps.Keys(b.waiting), func(x, y string) int {
 		return cmp.Or(b.waiting[x].since.Compare(b.waiting[y].since), strings.Compare(x, y))
-	})
+	})...)
 	for name, p := range b.pools {
 		if p.State == ipam.Terminating {
 			e.terminating = append(e.terminating, name)

@@ -119,7 +119,7 @@ func TestBook(t *testing.T) {
 			{reserve(node("n2")), "waits: a is full (IPv4)"},
 			{woken, "n2"}, // the ClusterCIDR is new
 			quiet(shows(node("n1"), "172.16.0.0/24")),
-			{woken, "n2"},
+			{woken, "n1 n2"}, // n1 is outside of every range now
 			{reserve(node("n2")), "a 10.0.0.0/24"},
 		},
 		"a reservation confirmed wakes nobody": {
@@ -235,6 +235,23 @@ func TestBook(t *testing.T) {
 			{inUse("x"), "true"},
 			quiet(gone("n1")),
 			{inUse("x"), "false"},
+		},
+		"others are looked at again when what they share, or the range around them, comes or goes": {
+			quiet(set(clusterCIDR("a", spec4("10.0.0.0/16", 8, nil)))),
+			quiet(shows(node("n1", from("a")), "10.0.0.0/24")),
+			quiet(woken),
+			quiet(shows(node("n2"), "10.0.0.0/25")),
+			{woken, "n1 n2"},
+			quiet(gone("n2")),
+			{woken, "n1 n2"},
+			quiet(func(b *book) string { b.setService("ServiceCIDR s", pfxs("10.0.0.0/28")); return "" }),
+			{woken, "n1"},
+			quiet(func(b *book) string { b.setService("ServiceCIDR s", nil); return "" }),
+			{woken, "n1"},
+			quiet(shows(node("n3"), "10.0.1.0/24")),
+			quiet(woken),
+			quiet(drop("a")),
+			{woken, "n1 n3"},
 		},
 		"a podCIDR larger than the range blocks it and belongs to nobody": {
 			quiet(set(clusterCIDR("a", spec4("10.0.0.0/24", 8, nil)))),

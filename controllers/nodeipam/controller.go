@@ -46,6 +46,9 @@ type Config struct {
 	ClusterCIDRClient versioned.Interface
 	// Nodes is the shared informer; whoever made it starts it.
 	Nodes coreinformers.NodeInformer
+	// NodesAsOf is what ReadNodes returned after the lease was won, and best before the informer of Nodes started. Empty: the
+	// start reads for itself.
+	NodesAsOf string
 	// ServiceCIDRs is the shared informer of ServiceCIDRs; nil if the cluster does not have that API.
 	ServiceCIDRs networkinginformers.ServiceCIDRInformer
 	// ServiceRanges are never handed out, beside those of ServiceCIDRs: what --service-cluster-ip-range says.
@@ -61,7 +64,8 @@ type Config struct {
 // Controller serves Nodes from ClusterCIDRs. See the package comment.
 type Controller struct {
 	api               api
-	clusterCIDRClient versioned.Interface // for what start looks at
+	client            kubernetes.Interface // for what start looks at, like the next
+	clusterCIDRClient versioned.Interface
 	now               func() time.Time
 	flags             *networkingv1.ClusterCIDRSpec
 	primary           ipam.Family
@@ -72,6 +76,9 @@ type Controller struct {
 	serviceCIDRs networkinglisters.ServiceCIDRLister // nil without that API
 	informers    externalversions.SharedInformerFactory
 	synced       []cache.InformerSynced
+	// nodesAsOf and the versions are for waitFresh.
+	nodesAsOf                         string
+	nodesVersion, clusterCIDRsVersion func() string
 
 	nodeQueue        queue
 	clusterCIDRQueue queue
@@ -109,10 +116,14 @@ func New(cfg Config) (*Controller, error) {
 		nodes:    cfg.Nodes.Lister(),
 		newQueue: newQueue,
 	})
-	c.clusterCIDRClient = cfg.ClusterCIDRClient
+	c.client, c.clusterCIDRClient = cfg.Client, cfg.ClusterCIDRClient
 	c.informers = externalversions.NewSharedInformerFactoryWithOptions(cfg.ClusterCIDRClient, 0, externalversions.WithTransform(stripManagedFields))
 	clusterCIDRs := c.informers.InformerFor(&networkingv1.ClusterCIDR{}, c.newInformer)
 	c.clusterCIDRs = clustercidrlisters.NewClusterCIDRLister(clusterCIDRs.GetIndexer())
+
+	c.nodesAsOf = cfg.NodesAsOf
+	c.nodesVersion = cfg.Nodes.Informer().LastSyncResourceVersion
+	c.clusterCIDRsVersion = clusterCIDRs.LastSyncResourceVersion
 
 	if err := c.watch(cfg.Nodes.Informer(), c.nodeQueue); err != nil {
 		return nil, err

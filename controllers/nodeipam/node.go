@@ -7,10 +7,7 @@ import (
 
 	v1 "k8s.io/api/core/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
-	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/klog/v2"
-
-	"github.com/multicidr/controller-manager/controllers/ipam"
 )
 
 // writeTimeout bounds one PATCH. A leader has stopped writing this long after it stopped deciding.
@@ -55,13 +52,6 @@ func (c *Controller) observe(ctx context.Context, node *v1.Node) (served bool, e
 		found = b.findings(node)
 		e := b.enter(node)
 		reported, e.reported = e.reported, found
-		if found[ReasonConflict] != "" && reported[ReasonConflict] == "" {
-			for _, h := range b.conflicts(node.UID) {
-				if h.Owner.Kind == ipam.Node {
-					c.nodeQueue.Add(b.names[types.UID(h.Owner.ID)]) // it has the same to report
-				}
-			}
-		}
 	})
 	for reason, message := range found {
 		if reported[reason] == message {

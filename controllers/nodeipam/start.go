@@ -19,12 +19,20 @@ const lookInterval = time.Second
 // false if ctx was done before. What is missing is said in the log and by the health check, and waited for.
 func (c *Controller) start(ctx context.Context) bool {
 	// The informer would look for itself, but with ever longer pauses and without telling people what to do.
-	if err := wait.PollUntilContextCancel(ctx, lookInterval, true, c.canRead); err != nil {
+	var clusterCIDRsAsOf string
+	err := wait.PollUntilContextCancel(ctx, lookInterval, true, func(ctx context.Context) (ok bool, _ error) {
+		clusterCIDRsAsOf, ok = c.canRead(ctx)
+		return ok, nil
+	})
+	if err != nil {
 		return false
 	}
 	c.health.waitFor(trouble{what: "the caches of Nodes, ClusterCIDRs and ServiceCIDRs to fill"})
 	c.informers.Start(ctx.Done())
 	if !cache.WaitForNamedCacheSyncWithContext(ctx, c.synced...) {
+		return false
+	}
+	if !c.waitFresh(ctx, cached{"Nodes", c.nodesAsOf, c.nodesVersion}, cached{"ClusterCIDRs", clusterCIDRsAsOf, c.clusterCIDRsVersion}) {
 		return false
 	}
 	if err := c.readAll(ctx); err != nil {
@@ -38,16 +46,23 @@ func (c *Controller) start(ctx context.Context) bool {
 	return true
 }
 
-// canRead reports whether ClusterCIDRs can be read, and says what to do if not.
-func (c *Controller) canRead(ctx context.Context) (bool, error) {
-	_, err := c.clusterCIDRClient.NetworkingV1().ClusterCIDRs().List(ctx, metav1.ListOptions{Limit: 1})
-	if ctx.Err() != nil || err == nil {
-		return err == nil, nil
+// canRead reports whether ClusterCIDRs and Nodes can be read, and says what to do if not. If so, asOf is the resource version
+// of a consistent read of ClusterCIDRs, and c.nodesAsOf that of one of Nodes.
+func (c *Controller) canRead(ctx context.Context) (asOf string, ok bool) {
+	list, err := c.clusterCIDRClient.NetworkingV1().ClusterCIDRs().List(ctx, metav1.ListOptions{Limit: 1})
+	t := c.unreadable(err)
+	if err == nil && c.nodesAsOf == "" {
+		if c.nodesAsOf, err = ReadNodes(ctx, c.client); err != nil {
+			t = trouble{"Nodes cannot be read: apply manifests/rbac if that is forbidden", err}
+		}
 	}
-	if t := c.unreadable(err); c.health.waitFor(t) {
+	if err == nil {
+		return list.ResourceVersion, true
+	}
+	if ctx.Err() == nil && c.health.waitFor(t) {
 		klog.FromContext(ctx).Error(err, "No Node gets podCIDRs: "+t.what)
 	}
-	return false, nil
+	return "", false
 }
 
 // readAll enters all that is cached in the book.

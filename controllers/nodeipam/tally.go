@@ -175,9 +175,14 @@ func (b *book) judge(uid types.UID) {
 			delete(set, uid)
 		}
 	}
+	wasSharing, wasOutsider := b.sharing[uid], b.outsiders[uid]
 	blocks := b.ledger.Held(ownerOf(uid))
 	mark(b.sharing, len(b.conflicts(uid)) > 0)
 	mark(b.outsiders, len(blocks) > 0 && !slices.ContainsFunc(blocks, b.inRange))
+	// One that shares may share with others than before.
+	if wasSharing || b.sharing[uid] || wasOutsider != b.outsiders[uid] {
+		b.suspects[b.names[uid]] = true
+	}
 }
 
 // inRange reports whether a range contains the block.
