@@ -61,13 +61,18 @@ verify: ## Fail if generated files, formatting, module files or pins are not wha
 ##@ Test
 
 .PHONY: test
-test: test-unit test-integration test-parity ## Run all tests
+test: test-unit test-monitoring test-integration test-parity ## Run all tests
 
 .PHONY: test-unit
 test-unit: ## Run the unit tests with the race detector; wants a C compiler
 	@hack/ensure-c-compiler.sh
 	@echo "== unit tests"
 	CGO_ENABLED=1 go test -race $$(go list -f '{{if or .TestGoFiles .XTestGoFiles}}{{.ImportPath}}{{end}}' ./apis/... ./cmd/... ./controllers/...)
+
+.PHONY: test-monitoring
+test-monitoring: ## Try the alerts and the dashboard on samples, with Prometheus' own engine
+	@echo "== alerts and dashboard"
+	go -C test/monitoring test -count=1 ./...
 
 # Control planes share the machine badly, so these packages run one after the other; and they run programs that
 # go test's cache does not know, so their results are never taken from it.

@@ -37,8 +37,8 @@ func desc(stability metrics.StabilityLevel, name, help string, labels ...string)
 var (
 	readyDesc = desc(metrics.ALPHA, "ready",
 		"1 if the controller can do all of its work, 0 if something is missing, which its health check names.")
-	clusterCIDRsDesc = desc(metrics.ALPHA, "clustercidrs",
-		"Number of ClusterCIDRs by state: Enabled, Pending, Disabled, Terminating, Invalid.", "state")
+	stateDesc = desc(metrics.ALPHA, "clustercidr_state",
+		"1 for every ClusterCIDR, with the state that it is in: Enabled, Pending, Disabled, Terminating or Invalid.", "clusterCIDRName", "state")
 	blocksDesc = desc(metrics.ALPHA, "blocks",
 		"Number of blocks of a ClusterCIDR by family and state: allocated to a Node, free, or unavailable because they are excluded, of a service range or otherwise held.",
 		"clusterCIDRName", "family", "state")
@@ -67,7 +67,7 @@ var (
 		"Histogram measuring CIDR allocation tries per request: 1 if the next CIDR was free.", "clusterCIDR", "clusterCIDRName")
 
 	stateDescs = []*metrics.Desc{
-		readyDesc, clusterCIDRsDesc, blocksDesc, blockersDesc, waitingDesc, sharingDesc, outsidersDesc, holdingDesc, showingDesc,
+		readyDesc, stateDesc, blocksDesc, blockersDesc, waitingDesc, sharingDesc, outsidersDesc, holdingDesc, showingDesc,
 		maxDesc, usageDesc, allocationsDesc, releasesDesc, triesDesc,
 	}
 
@@ -172,8 +172,8 @@ func (s *stateCollector) CollectWithStability(ch chan<- metrics.Metric) {
 	for _, reason := range waitReasons {
 		gauge(waitingDesc, float64(f.waiting[reason]), string(reason))
 	}
-	for state := ipam.Enabled; state <= ipam.Invalid; state++ {
-		gauge(clusterCIDRsDesc, float64(f.states[state]), state.String())
+	for name, state := range f.states {
+		gauge(stateDesc, 1, name, state.String())
 	}
 	for name, n := range f.blockers {
 		gauge(blockersDesc, float64(n), name)
@@ -194,8 +194,8 @@ func boolValue(b bool) float64 {
 type figures struct {
 	holding, sharing, outsiders int
 	waiting                     map[waitReason]int
-	states                      map[ipam.State]int
-	blockers                    map[string]int // by the name of a terminating ClusterCIDR
+	states                      map[string]ipam.State // by the ClusterCIDR's name, as is
+	blockers                    map[string]int        // of terminating ones
 	ranges                      []rangeFigures
 }
 
@@ -211,7 +211,7 @@ func (b *book) figures() figures {
 		holding:  b.holding,
 		sharing:  len(b.sharing),
 		waiting:  map[waitReason]int{},
-		states:   map[ipam.State]int{},
+		states:   make(map[string]ipam.State, len(b.pools)),
 		blockers: map[string]int{},
 	}
 	if len(b.pools) > 0 {
@@ -221,7 +221,7 @@ func (b *book) figures() figures {
 		f.waiting[w.why]++
 	}
 	for name, p := range b.pools {
-		f.states[p.State]++
+		f.states[name] = p.State
 		if p.State == ipam.Terminating {
 			f.blockers[name] = b.blockers(p)
 		}

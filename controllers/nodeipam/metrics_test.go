@@ -241,13 +241,13 @@ node_ipam_controller_blocks{clusterCIDRName="going",family="IPv4",state="unavail
 node_ipam_controller_blocks{clusterCIDRName="off",family="IPv4",state="allocated"} 0
 node_ipam_controller_blocks{clusterCIDRName="off",family="IPv4",state="free"} 256
 node_ipam_controller_blocks{clusterCIDRName="off",family="IPv4",state="unavailable"} 0
-# HELP node_ipam_controller_clustercidrs [ALPHA] Number of ClusterCIDRs by state: Enabled, Pending, Disabled, Terminating, Invalid.
-# TYPE node_ipam_controller_clustercidrs gauge
-node_ipam_controller_clustercidrs{state="Disabled"} 1
-node_ipam_controller_clustercidrs{state="Enabled"} 1
-node_ipam_controller_clustercidrs{state="Invalid"} 1
-node_ipam_controller_clustercidrs{state="Pending"} 1
-node_ipam_controller_clustercidrs{state="Terminating"} 1
+# HELP node_ipam_controller_clustercidr_state [ALPHA] 1 for every ClusterCIDR, with the state that it is in: Enabled, Pending, Disabled, Terminating or Invalid.
+# TYPE node_ipam_controller_clustercidr_state gauge
+node_ipam_controller_clustercidr_state{clusterCIDRName="a",state="Enabled"} 1
+node_ipam_controller_clustercidr_state{clusterCIDRName="a2",state="Pending"} 1
+node_ipam_controller_clustercidr_state{clusterCIDRName="going",state="Terminating"} 1
+node_ipam_controller_clustercidr_state{clusterCIDRName="off",state="Disabled"} 1
+node_ipam_controller_clustercidr_state{clusterCIDRName="wrong",state="Invalid"} 1
 # HELP node_ipam_controller_conflicting_nodes [ALPHA] Number of Nodes that hold addresses which another Node or a service range holds too.
 # TYPE node_ipam_controller_conflicting_nodes gauge
 node_ipam_controller_conflicting_nodes 2
@@ -272,7 +272,7 @@ node_ipam_controller_waiting_nodes{reason="NoClusterCIDR"} 0
 node_ipam_controller_waiting_nodes{reason="NotSelected"} 0
 node_ipam_controller_waiting_nodes{reason="Pending"} 0
 node_ipam_controller_waiting_nodes{reason="Terminating"} 0
-`, "blocks", "clustercidrs", "conflicting_nodes", "nodes_holding_blocks", "nodes_outside_ranges", "nodes_with_podcidrs", "terminating_clustercidr_nodes", "waiting_nodes")
+`, "blocks", "clustercidr_state", "conflicting_nodes", "nodes_holding_blocks", "nodes_outside_ranges", "nodes_with_podcidrs", "terminating_clustercidr_nodes", "waiting_nodes")
 
 	// The peer's, of one ClusterCIDR whose objects are gone and one that stays.
 	c.with(func(b *book) {

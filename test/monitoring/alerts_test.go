@@ -1,0 +1,291 @@
+package monitoring
+
+import (
+	"log/slog"
+	"maps"
+	"os"
+	"regexp"
+	"slices"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/google/go-cmp/cmp"
+	"github.com/prometheus/common/model"
+	"github.com/prometheus/prometheus/model/labels"
+	"github.com/prometheus/prometheus/model/rulefmt"
+	"github.com/prometheus/prometheus/promql/promqltest"
+	"github.com/prometheus/prometheus/rules"
+	"go.yaml.in/yaml/v3"
+)
+
+// alerts reads the rules as the Prometheus Operator hands them to Prometheus.
+func alerts(t *testing.T) map[string]rulefmt.Rule {
+	t.Helper()
+	content, err := os.ReadFile("../../manifests/monitoring/prometheusrule.yaml")
+	if err != nil {
+		t.Fatal(err)
+	}
+	var object struct {
+		APIVersion string `yaml:"apiVersion"`
+		Kind       string
+		Metadata   struct{ Name, Namespace string }
+		Spec       map[string]any
+	}
+	if err := yaml.Unmarshal(content, &object); err != nil {
+		t.Fatal(err)
+	}
+	if object.APIVersion != "monitoring.coreos.com/v1" || object.Kind != "PrometheusRule" || object.Metadata.Name == "" || object.Metadata.Namespace == "" {
+		t.Errorf("this is %+v, want a PrometheusRule with a name and a namespace", object)
+	}
+	spec, err := yaml.Marshal(object.Spec)
+	if err != nil {
+		t.Fatal(err)
+	}
+	groups, errs := rulefmt.Parse(spec, false, model.LegacyValidation, promQL, slog.New(slog.DiscardHandler))
+	for _, err := range errs {
+		t.Error(err)
+	}
+	if len(errs) > 0 {
+		t.FailNow()
+	}
+	all := map[string]rulefmt.Rule{}
+	for _, group := range groups.Groups {
+		for _, rule := range group.Rules {
+			if _, twice := all[rule.Alert]; twice || rule.Alert == "" {
+				t.Errorf("alert %q is there twice, or is no alert", rule.Alert)
+			}
+			all[rule.Alert] = rule
+		}
+	}
+	return all
+}
+
+var usedLabel = regexp.MustCompile(`\$labels\.(\w+)`)
+
+func TestAlertsAreWellFormed(t *testing.T) {
+	known := documented(t)
+	for name, rule := range alerts(t) {
+		t.Run(name, func(t *testing.T) {
+			expr, err := promQL.ParseExpr(rule.Expr)
+			if err != nil {
+				t.Fatal(err)
+			}
+			checkNames(t, expr, known)
+			if rule.For == 0 {
+				t.Error("it fires at the first look; a scrape can be late, or a leader change")
+			}
+			if severity := rule.Labels["severity"]; !slices.Contains([]string{"info", "warning", "critical"}, severity) {
+				t.Errorf("severity is %q", severity)
+			}
+			for _, annotation := range []string{"summary", "description"} {
+				if len(strings.Fields(rule.Annotations[annotation])) < 5 {
+					t.Errorf("%s is %q, which helps nobody", annotation, rule.Annotations[annotation])
+				}
+			}
+		})
+	}
+}
+
+// Samples come once a minute, and the rules are looked at as often. `stale` is what Prometheus writes when a series ends.
+func TestAlerts(t *testing.T) {
+	const enabled = `node_ipam_controller_clustercidr_state{clusterCIDRName="a",state="Enabled"} 1x60` + "\n"
+	blocks := func(allocated, free, unavailable string) string {
+		return `node_ipam_controller_blocks{clusterCIDRName="a",family="IPv4",state="allocated"} ` + allocated + "\n" +
+			`node_ipam_controller_blocks{clusterCIDRName="a",family="IPv4",state="free"} ` + free + "\n" +
+			`node_ipam_controller_blocks{clusterCIDRName="a",family="IPv4",state="unavailable"} ` + unavailable + "\n"
+	}
+	type firing = map[string]string // labels, and the value under "value"
+	cases := map[string]struct {
+		alert  string
+		series string
+		after  time.Duration
+		want   []firing
+	}{
+		"81 % used for a quarter of an hour": {
+			alert: "NodeIPAMRangeAlmostFull", series: enabled + blocks("71x60", "19x60", "10x60"), after: 16 * time.Minute,
+			want: []firing{{"clusterCIDRName": "a", "family": "IPv4", "severity": "warning", "value": "81%"}},
+		},
+		"81 % used for a moment": {
+			alert: "NodeIPAMRangeAlmostFull", series: enabled + blocks("71x14 60x45", "19x14 30x45", "10x60"), after: 40 * time.Minute,
+		},
+		"80 % used": {
+			alert: "NodeIPAMRangeAlmostFull", series: enabled + blocks("70x60", "20x60", "10x60"), after: 30 * time.Minute,
+		},
+		"almost full and disabled": {
+			alert: "NodeIPAMRangeAlmostFull", after: 30 * time.Minute,
+			series: `node_ipam_controller_clustercidr_state{clusterCIDRName="a",state="Disabled"} 1x60` + "\n" + blocks("90x60", "10x60", "0x60"),
+		},
+		"full, for which there is another alert": {
+			alert: "NodeIPAMRangeAlmostFull", series: enabled + blocks("90x60", "0x60", "10x60"), after: 30 * time.Minute,
+		},
+		"full": {
+			alert: "NodeIPAMRangeExhausted", series: enabled + blocks("90x60", "0x60", "10x60"), after: 6 * time.Minute,
+			want: []firing{{"clusterCIDRName": "a", "family": "IPv4", "severity": "warning", "value": "0"}},
+		},
+		"one block left": {
+			alert: "NodeIPAMRangeExhausted", series: enabled + blocks("89x60", "1x60", "10x60"), after: 30 * time.Minute,
+		},
+		"full and being drained": {
+			alert: "NodeIPAMRangeExhausted", after: 30 * time.Minute,
+			series: `node_ipam_controller_clustercidr_state{clusterCIDRName="a",state="Terminating"} 1x60` + "\n" + blocks("90x60", "0x60", "10x60"),
+		},
+		"Nodes wait, for two reasons": {
+			alert: "NodeIPAMNodesWaiting", after: 6 * time.Minute,
+			series: "node_ipam_controller_waiting_nodes{reason=\"Full\"} 3x10\nnode_ipam_controller_waiting_nodes{reason=\"NotSelected\"} 1x10\nnode_ipam_controller_waiting_nodes{reason=\"Disabled\"} 0x10",
+			want: []firing{
+				{"reason": "Full", "severity": "critical", "value": "3"},
+				{"reason": "NotSelected", "severity": "critical", "value": "1"},
+			},
+		},
+		"Nodes wait, while another process takes the lead": {
+			alert: "NodeIPAMNodesWaiting", after: 6 * time.Minute,
+			series: "node_ipam_controller_waiting_nodes{instance=\"x\",reason=\"Full\"} 3x2 stale\nnode_ipam_controller_waiting_nodes{instance=\"y\",reason=\"Full\"} _x2 3x10",
+			want:   []firing{{"reason": "Full", "severity": "critical", "value": "3"}},
+		},
+		"Nodes wait for four minutes": {
+			alert: "NodeIPAMNodesWaiting", series: `node_ipam_controller_waiting_nodes{reason="Full"} 0x1 3x4 0x20`, after: 20 * time.Minute,
+		},
+		"two Nodes share addresses": {
+			alert: "NodeIPAMConflict", series: `node_ipam_controller_conflicting_nodes 2x10`, after: 2 * time.Minute,
+			want: []firing{{"severity": "critical", "value": "2"}},
+		},
+		"no Nodes share addresses": {
+			alert: "NodeIPAMConflict", series: `node_ipam_controller_conflicting_nodes 0x10`, after: 10 * time.Minute,
+		},
+		"a Node holds blocks that it does not show": {
+			alert: "NodeIPAMAllocatedDiffersFromNodes", after: 11 * time.Minute,
+			series: "node_ipam_controller_nodes_holding_blocks{instance=\"x\"} 100x20\nnode_ipam_controller_nodes_with_podcidrs{instance=\"x\"} 99x20",
+			want:   []firing{{"severity": "warning", "value": "1"}},
+		},
+		"two Nodes show what the ledger does not know": {
+			alert: "NodeIPAMAllocatedDiffersFromNodes", after: 11 * time.Minute,
+			series: "node_ipam_controller_nodes_holding_blocks 100x20\nnode_ipam_controller_nodes_with_podcidrs 102x20",
+			want:   []firing{{"severity": "warning", "value": "2"}},
+		},
+		"many Nodes are being served": {
+			alert: "NodeIPAMAllocatedDiffersFromNodes", after: 20 * time.Minute,
+			series: "node_ipam_controller_nodes_holding_blocks 100x5 5000x20\nnode_ipam_controller_nodes_with_podcidrs 100x5 2000 4000 5000x20",
+		},
+		"a process without Nodes stands by": {
+			alert: "NodeIPAMAllocatedDiffersFromNodes", after: 20 * time.Minute,
+			series: "node_ipam_controller_nodes_holding_blocks{instance=\"x\"} 100x30\nnode_ipam_controller_nodes_with_podcidrs{instance=\"x\"} 100x30\nup{instance=\"y\"} 1x30",
+		},
+		"a deletion waits for Nodes for a day": {
+			alert: "NodeIPAMDeletionBlocked", series: `node_ipam_controller_terminating_clustercidr_nodes{clusterCIDRName="a"} 7x1500`, after: 24*time.Hour + time.Minute,
+			want: []firing{{"clusterCIDRName": "a", "severity": "warning", "value": "7"}},
+		},
+		"a deletion waits for Nodes for some hours": {
+			alert: "NodeIPAMDeletionBlocked", series: `node_ipam_controller_terminating_clustercidr_nodes{clusterCIDRName="a"} 7x700 0 stale`, after: 25 * time.Hour,
+		},
+		"nothing keeps a ClusterCIDR, and it does not go": {
+			alert: "NodeIPAMDeletionStuck", series: `node_ipam_controller_terminating_clustercidr_nodes{clusterCIDRName="a"} 7x5 0x20`, after: 17 * time.Minute,
+			want: []firing{{"clusterCIDRName": "a", "severity": "warning", "value": "0"}},
+		},
+		"the last Node goes and with it the ClusterCIDR": {
+			alert: "NodeIPAMDeletionStuck", series: `node_ipam_controller_terminating_clustercidr_nodes{clusterCIDRName="a"} 7x5 0 stale`, after: 30 * time.Minute,
+		},
+		"an invalid ClusterCIDR": {
+			alert: "NodeIPAMClusterCIDRInvalid", series: enabled + `node_ipam_controller_clustercidr_state{clusterCIDRName="b",state="Invalid"} 1x20`, after: 6 * time.Minute,
+			want: []firing{{"clusterCIDRName": "b", "severity": "warning", "value": "1"}},
+		},
+		"valid ClusterCIDRs": {
+			alert: "NodeIPAMClusterCIDRInvalid", series: enabled, after: 20 * time.Minute,
+		},
+		"Nodes in no range": {
+			alert: "NodeIPAMNodesOutsideRanges", series: `node_ipam_controller_nodes_outside_ranges 4x70`, after: 61 * time.Minute,
+			want: []firing{{"severity": "info", "value": "4"}},
+		},
+		"Nodes in no range, until there is one": {
+			alert: "NodeIPAMNodesOutsideRanges", series: `node_ipam_controller_nodes_outside_ranges 4x50 0x50`, after: 90 * time.Minute,
+		},
+		"PATCHes are forbidden": {
+			alert: "NodeIPAMPatchErrors", after: 15 * time.Minute,
+			series: "node_ipam_controller_node_patches_total{result=\"forbidden\"} 0+6x30\nnode_ipam_controller_node_patches_total{result=\"success\"} 0+60x30\nnode_ipam_controller_node_patches_total{result=\"gone\"} 0+60x30",
+			want:   []firing{{"result": "forbidden", "severity": "warning", "value": "0.1"}},
+		},
+		"PATCHes failed once": {
+			alert: "NodeIPAMPatchErrors", after: 25 * time.Minute,
+			series: "node_ipam_controller_node_patches_total{result=\"timeout\"} 0x2 9x30\nnode_ipam_controller_node_patches_total{result=\"success\"} 0+60x30",
+		},
+		"the controller waits for the CRD": {
+			alert: "NodeIPAMControllerNotReady", series: `node_ipam_controller_ready 0x10`, after: 6 * time.Minute,
+			want: []firing{{"severity": "critical", "value": "0"}},
+		},
+		"the controller was not ready for a moment": {
+			alert: "NodeIPAMControllerNotReady", series: `node_ipam_controller_ready 1x2 0x4 1x20`, after: 20 * time.Minute,
+		},
+		"nobody leads": {
+			alert: "NodeIPAMControllerAbsent", series: "node_ipam_controller_ready 1x5 stale\nup{instance=\"x\"} 1x60", after: 22 * time.Minute,
+			want: []firing{{"severity": "critical", "value": "1"}},
+		},
+		"the lead changes, and the new one is not ready": {
+			alert: "NodeIPAMControllerAbsent", series: "node_ipam_controller_ready{instance=\"x\"} 1x5 stale\nnode_ipam_controller_ready{instance=\"y\"} _x7 0x60", after: 60 * time.Minute,
+		},
+	}
+
+	all := alerts(t)
+	fires, silent := map[string]bool{}, map[string]bool{}
+	for sentence, tc := range cases {
+		if len(tc.want) > 0 {
+			fires[tc.alert] = true
+		} else {
+			silent[tc.alert] = true
+		}
+		t.Run(sentence, func(t *testing.T) {
+			rule, ok := all[tc.alert]
+			if !ok {
+				t.Fatalf("there is no alert %s", tc.alert)
+			}
+			var got []firing
+			for _, alert := range firingAfter(t, rule, tc.series, tc.after) {
+				for _, m := range usedLabel.FindAllStringSubmatch(rule.Annotations["summary"]+rule.Annotations["description"], -1) {
+					if alert.Labels.Get(m[1]) == "" {
+						t.Errorf("a text uses label %s, which the alert does not have: %v", m[1], alert.Labels)
+					}
+				}
+				value := alert.Annotations.Get("value")
+				if text := alert.Annotations.Get("summary") + alert.Annotations.Get("description"); strings.Contains(text, "error expanding") {
+					t.Error(text)
+				}
+				f := alert.Labels.Map()
+				delete(f, labels.AlertName)
+				f["value"] = value
+				got = append(got, f)
+			}
+			slices.SortFunc(got, func(a, b firing) int { return strings.Compare(a["reason"], b["reason"]) })
+			if diff := cmp.Diff(tc.want, got); diff != "" {
+				t.Errorf("firing after %v (-want +got):\n%s", tc.after, diff)
+			}
+		})
+	}
+	for _, name := range slices.Sorted(maps.Keys(all)) {
+		if !fires[name] || !silent[name] {
+			t.Errorf("there has to be a case in which %s fires (%v), and one in which it does not (%v)", name, fires[name], silent[name])
+		}
+	}
+}
+
+// firingAfter returns the alerts that fire when the rule has been looked at once a minute for so long.
+func firingAfter(t *testing.T, rule rulefmt.Rule, series string, after time.Duration) []*rules.Alert {
+	t.Helper()
+	storage := promqltest.LoadedStorage(t, "load 1m\n  "+strings.ReplaceAll(strings.TrimSpace(series), "\n", "\n  ")+"\n")
+	query := rules.EngineQueryFunc(promqltest.NewTestEngine(t, false, 0, 100_000), storage)
+	expr, err := promQL.ParseExpr(rule.Expr)
+	if err != nil {
+		t.Fatal(err)
+	}
+	texts := maps.Clone(rule.Annotations)
+	texts["value"] = "{{ $value }}"
+	if strings.Contains(rule.Annotations["summary"], "humanizePercentage") {
+		texts["value"] = "{{ $value | humanizePercentage }}"
+	}
+	alerting := rules.NewAlertingRule(rule.Alert, expr, time.Duration(rule.For), time.Duration(rule.KeepFiringFor),
+		labels.FromMap(rule.Labels), labels.FromMap(texts), labels.EmptyLabels(), "", true, slog.New(slog.DiscardHandler))
+	for at := time.Duration(0); at <= after; at += time.Minute {
+		if _, err := alerting.Eval(t.Context(), 0, time.Unix(0, 0).UTC().Add(at), query, nil, 0); err != nil {
+			t.Fatal(err)
+		}
+	}
+	return slices.DeleteFunc(alerting.ActiveAlerts(), func(a *rules.Alert) bool { return a.State != rules.StateFiring })
+}

@@ -1,0 +1,122 @@
+package monitoring
+
+import (
+	"os"
+	"regexp"
+	"slices"
+	"strings"
+	"testing"
+
+	"github.com/prometheus/prometheus/model/labels"
+	"github.com/prometheus/prometheus/promql/parser"
+)
+
+var promQL = parser.NewParser(parser.Options{})
+
+// metric is a row of the tables in docs/metrics.md.
+type metric struct {
+	kind    string
+	labels  []string
+	meaning string // names the values of its labels
+}
+
+var (
+	row  = regexp.MustCompile("(?m)^\\| `([a-z_:]+)` \\| (gauge|counter|histogram) \\|([^|]*)\\|[^|]*\\| (.*) \\|$")
+	word = regexp.MustCompile(`\w+`)
+)
+
+// targetLabels are those that a Prometheus gives to all that it scrapes.
+var targetLabels = []string{"cluster", "job", "instance"}
+
+func documented(t *testing.T) map[string]metric {
+	t.Helper()
+	page, err := os.ReadFile("../../docs/metrics.md")
+	if err != nil {
+		t.Fatal(err)
+	}
+	all := map[string]metric{}
+	for _, m := range row.FindAllStringSubmatch(string(page), -1) {
+		all[m[1]] = metric{kind: m[2], labels: word.FindAllString(m[3], -1), meaning: m[4]}
+	}
+	if len(all) < 15 {
+		t.Fatalf("only %d metrics found in docs/metrics.md: it is not read right", len(all))
+	}
+	return all
+}
+
+// checkNames fails for metrics, labels and values of labels in an expression that the documentation does not know.
+func checkNames(t *testing.T, expr parser.Expr, known map[string]metric) {
+	t.Helper()
+	var usable []string // labels of all metrics in the expression
+	parser.Inspect(expr, func(node parser.Node, _ []parser.Node) error {
+		selector, ok := node.(*parser.VectorSelector)
+		if !ok {
+			return nil
+		}
+		base, part := cutHistogram(selector.Name)
+		m, ok := known[base]
+		if !ok {
+			if m, ok = known[selector.Name]; !ok {
+				t.Errorf("metric %s is not in docs/metrics.md", selector.Name)
+				return nil
+			}
+			part = ""
+		}
+		if (m.kind == "histogram") != (part != "") {
+			t.Errorf("%s: docs/metrics.md says that it is a %s", selector.Name, m.kind)
+		}
+		has := slices.Concat(m.labels, targetLabels)
+		if part == "_bucket" {
+			has = append(has, "le")
+		}
+		usable = append(usable, has...)
+		for _, matcher := range selector.LabelMatchers {
+			switch {
+			case matcher.Name == labels.MetricName, matcher.Value == ".*":
+			case !slices.Contains(has, matcher.Name):
+				t.Errorf("%s has no label %s", selector.Name, matcher.Name)
+			default:
+				checkValues(t, selector.Name, matcher, m.meaning)
+			}
+		}
+		return nil
+	})
+	parser.Inspect(expr, func(node parser.Node, _ []parser.Node) error {
+		var used []string
+		switch node := node.(type) {
+		case *parser.AggregateExpr:
+			used = node.Grouping
+		case *parser.BinaryExpr:
+			if node.VectorMatching != nil {
+				used = slices.Concat(node.VectorMatching.MatchingLabels, node.VectorMatching.Include)
+			}
+		}
+		for _, label := range used {
+			if !slices.Contains(usable, label) {
+				t.Errorf("no metric in %s has a label %s", node, label)
+			}
+		}
+		return nil
+	})
+}
+
+func cutHistogram(name string) (base, part string) {
+	for _, part := range []string{"_bucket", "_sum", "_count"} {
+		if base, ok := strings.CutSuffix(name, part); ok {
+			return base, part
+		}
+	}
+	return name, ""
+}
+
+// checkValues wants every value that a matcher names in the description of the metric: a misspelt one would match nothing, or
+// everything, for ever.
+func checkValues(t *testing.T, name string, matcher *labels.Matcher, meaning string) {
+	t.Helper()
+	for value := range strings.SplitSeq(matcher.Value, "|") {
+		known := labels.MustNewMatcher(labels.MatchRegexp, matcher.Name, value)
+		if !slices.ContainsFunc(word.FindAllString(meaning, -1), known.Matches) {
+			t.Errorf("docs/metrics.md does not say that label %s of %s can be %q", matcher.Name, name, value)
+		}
+	}
+}
