@@ -235,6 +235,11 @@ func (b *book) setPool(p *pool) {
 		b.touchPool(old)
 	}
 	b.pools[p.Name] = p
+	if len(b.pools) == 1 { // While there is none, nobody is reported as outside of them.
+		for uid := range b.outsiders {
+			b.suspects[b.names[uid]] = true
+		}
+	}
 	b.replaceRanges(before, p.Ranges)
 	b.hold(exclusionsOf(p), p.excluded)
 	b.touchPool(p)

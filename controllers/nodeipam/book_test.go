@@ -99,6 +99,14 @@ func TestBook(t *testing.T) {
 			{woken, "n3"},
 			{reserve(node("n3")), "a 10.0.0.0/24"},
 		},
+		"a Node outside of the first ClusterCIDR is looked at again": {
+			quiet(shows(node("n1"), "10.0.0.0/24")),
+			{woken, "n1"},
+			quiet(set(clusterCIDR("a", spec4("10.1.0.0/16", 8, nil)))),
+			{woken, "n1"},
+			quiet(set(clusterCIDR("b", spec4("10.2.0.0/16", 8, nil)))),
+			{woken, ""},
+		},
 		"a reservation outlives its ClusterCIDR": {
 			quiet(set(clusterCIDR("a", spec4("10.0.0.0/24", 8, nil)))),
 			{reserve(node("n1")), "a 10.0.0.0/24"},

@@ -34,8 +34,9 @@ func (c *Controller) syncStatus(ctx context.Context, name string) error {
 		return err
 	}
 	var want networkingv1.ClusterCIDRStatus
-	var known bool
+	var known, inUse bool
 	c.with(func(b *book) {
+		inUse = cc.DeletionTimestamp != nil && b.inUse(name)
 		want, known = b.status(cc)
 		if known && !equality.Semantic.DeepEqual(want, cc.Status) {
 			c.statusWritten[name] = c.now()
@@ -56,11 +57,11 @@ func (c *Controller) syncStatus(ctx context.Context, name string) error {
 	case err != nil:
 		return fmt.Errorf("apply status of ClusterCIDR %s: %w", name, err)
 	}
-	return c.sayOf(ctx, cc, want)
+	return c.sayOf(ctx, cc, want, inUse)
 }
 
-// sayOf reports that a ClusterCIDR came into a state that someone should look at.
-func (c *Controller) sayOf(ctx context.Context, cc *networkingv1.ClusterCIDR, now networkingv1.ClusterCIDRStatus) error {
+// sayOf reports that a ClusterCIDR came into a state that someone should look at. One that is deleted while no Node uses it did not.
+func (c *Controller) sayOf(ctx context.Context, cc *networkingv1.ClusterCIDR, now networkingv1.ClusterCIDRStatus, inUse bool) error {
 	reasons := map[string]string{
 		networkingv1.ReasonExhausted:   ReasonExhausted,
 		networkingv1.ReasonInvalid:     ReasonInvalid,
@@ -69,7 +70,7 @@ func (c *Controller) sayOf(ctx context.Context, cc *networkingv1.ClusterCIDR, no
 	before := meta.FindStatusCondition(cc.Status.Conditions, networkingv1.ConditionReady)
 	ready := meta.FindStatusCondition(now.Conditions, networkingv1.ConditionReady)
 	reason, ok := reasons[ready.Reason]
-	if !ok || before != nil && before.Reason == ready.Reason {
+	if !ok || before != nil && before.Reason == ready.Reason || reason == ReasonDeletionBlocked && !inUse {
 		return nil
 	}
 	return c.say(ctx, subjectOf(cc), reason, ready.Message)
@@ -211,7 +212,9 @@ func (b *book) conflicted(p *pool) metav1.Condition {
 			}
 			for _, outer := range around {
 				if (outer.Owner.Kind == ipam.Node || h.Owner.Kind == ipam.Node) && outer.Owner != h.Owner {
-					pairs = append(pairs, fmt.Sprintf("%s (%v) and %s (%v)", b.nameOf(outer.Owner), outer.Prefix, b.nameOf(h.Owner), h.Prefix))
+					pair := []string{fmt.Sprintf("%s (%v)", b.nameOf(outer.Owner), outer.Prefix), fmt.Sprintf("%s (%v)", b.nameOf(h.Owner), h.Prefix)}
+					slices.Sort(pair) // and not by UID
+					pairs = append(pairs, strings.Join(pair, " and "))
 				}
 			}
 			around = append(around, h)

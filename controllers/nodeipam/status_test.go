@@ -65,7 +65,7 @@ func TestStatus(t *testing.T) {
 		"a Node inside a service range": {
 			steps: []step{set(a), shows(node("n1"), "10.0.0.0/24"), service("10.0.0.0/23")}, cc: a,
 			want4: `10.0.0.0/22 /24 4 = 1 + 1 + 2 at ""`, want6: full6 + `0 + 0 + 72057594037927936 at ""`, wantReady: "True Available",
-			wantConflicted: "service range ServiceCIDR s (10.0.0.0/23) and Node n1 (10.0.0.0/24)", wantOverlapping: "10.0.0.0/23 of ServiceCIDR s",
+			wantConflicted: "Node n1 (10.0.0.0/24) and service range ServiceCIDR s (10.0.0.0/23)", wantOverlapping: "10.0.0.0/23 of ServiceCIDR s",
 		},
 		"a Node in an excluded range is no conflict": {
 			steps: []step{set(excluding), shows(node("n1"), "10.0.2.0/24")}, cc: excluding,
