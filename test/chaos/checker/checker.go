@@ -107,6 +107,13 @@ func (c *Checker) Note(format string, args ...any) {
 	c.note(Event{At: time.Now()}, fmt.Sprintf(format, args...))
 }
 
+// NoteNode adds something to the history of a Node, such as a request that somebody sent for it.
+func (c *Checker) NoteNode(name, text string) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	c.log(Event{At: time.Now()}, nodeName(name), "%s", text)
+}
+
 func (c *Checker) note(e Event, text string) {
 	c.notes = append(c.notes, line{e.Revision, e.At, text})
 }
