@@ -277,14 +277,16 @@ func patchResult(err error) string {
 	}
 }
 
-// patched counts a PATCH of podCIDRs, and how long its Node had been without.
-func (c *Controller) patched(node *v1.Node, err error) {
-	nodePatches.WithLabelValues(patchResult(err)).Inc()
-	if err != nil {
-		return
-	}
-	if since, ok := c.sightings.end(node); ok {
-		assignmentDuration.Observe(c.now().Sub(since).Seconds())
+// patching is called before a PATCH of podCIDRs, and patched with its answer: it counts the PATCH, and how long its Node had been
+// without. The watch may show the Node served before the answer is here, so the beginning has to be asked for first.
+func (c *Controller) patching(node *v1.Node) (patched func(error)) {
+	since, waits := c.sightings.since(node)
+	return func(err error) {
+		nodePatches.WithLabelValues(patchResult(err)).Inc()
+		if err == nil && waits {
+			c.sightings.over(node)
+			assignmentDuration.Observe(c.now().Sub(since).Seconds())
+		}
 	}
 }
 
@@ -315,17 +317,22 @@ func (s *sightings) see(node *v1.Node, now time.Time) {
 	}
 }
 
-// end returns since when the Node had been seen without podCIDRs; not ok if it has not been, or if this was asked before.
-func (s *sightings) end(node *v1.Node) (since time.Time, ok bool) {
+// since returns since when the Node has been seen without podCIDRs; not ok if it has not been, or if that is over.
+func (s *sightings) since(node *v1.Node) (at time.Time, ok bool) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	seen, ok := s.of[node.Name]
-	if !ok || seen.uid != node.UID || seen.over {
-		return time.Time{}, false
+	seen := s.of[node.Name]
+	return seen.at, seen.uid == node.UID && !seen.over
+}
+
+// over notes that the Node was served.
+func (s *sightings) over(node *v1.Node) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if seen, ok := s.of[node.Name]; ok && seen.uid == node.UID {
+		seen.over = true
+		s.of[node.Name] = seen
 	}
-	seen.over = true
-	s.of[node.Name] = seen
-	return seen.at, true
 }
 
 // gone forgets the Node of this name: there is none any more.

@@ -154,13 +154,20 @@ func walked(b *book) summary {
 	return s
 }
 
-// refusing is an API server that answers every PATCH of a Node with err.
-type refusing struct {
+// answering is an API server that gives the same answer to every PATCH of a Node.
+type answering struct {
 	api
 	err error
+	// before is called before the answer is given.
+	before func()
 }
 
-func (r refusing) patchNode(context.Context, string, []byte) error { return r.err }
+func (r answering) patchNode(context.Context, string, []byte) error {
+	if r.before != nil {
+		r.before()
+	}
+	return r.err
+}
 
 // newQuietController makes a controller whose cluster has the given Nodes and which talks to nobody.
 func newQuietController(t testing.TB, nodes ...*v1.Node) *Controller {
@@ -383,7 +390,7 @@ func TestPatchMetrics(t *testing.T) {
 	c.now = func() time.Time { return now }
 	r := reservation{pool: "a", blocks: pfxs("10.0.0.0/24")}
 	write := func(n *v1.Node, err error) {
-		c.api = refusing{err: err}
+		c.api = answering{err: err}
 		_ = c.write(t.Context(), n, r)
 	}
 
@@ -408,10 +415,12 @@ func TestPatchMetrics(t *testing.T) {
 	c.sightings.see(node("n", uid("again")), now)
 	now = now.Add(4 * time.Second)
 	write(node("n"), nil) // an answer for the old one
-	write(node("n", uid("again")), nil)
-	served := node("n", uid("again"))
-	served.Spec.PodCIDRs = []string{"10.0.0.0/24"}
-	c.sightings.see(served, now)
+	c.api = answering{before: func() { // The watch is often faster than the answer.
+		served := node("n", uid("again"))
+		served.Spec.PodCIDRs = []string{"10.0.0.0/24"}
+		c.sightings.see(served, now)
+	}}
+	_ = c.write(t.Context(), node("n", uid("again")), r)
 	c.sightings.see(node("other"), now)
 	c.sightings.gone("other")
 	if len(c.sightings.of) > 0 {

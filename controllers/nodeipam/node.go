@@ -104,8 +104,9 @@ func (c *Controller) write(ctx context.Context, node *v1.Node, r reservation) er
 	// A shutdown does not cut a write off in the middle: Run returns when it has ended.
 	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), writeTimeout)
 	defer cancel()
+	patched := c.patching(node)
 	err := c.api.patchNode(ctx, node.Name, podCIDRsPatch(node, r, c.primary))
-	c.patched(node, err)
+	patched(err)
 	logger := klog.FromContext(ctx)
 	switch {
 	case err == nil:
