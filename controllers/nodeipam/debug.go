@@ -203,8 +203,8 @@ func (b *book) debug(nodes []*v1.Node) debugLedger {
 	for _, node := range byName {
 		n := b.debugNode(node)
 		n.ClusterCIDRs = append(n.ClusterCIDRs, memberOf[n.UID]...)
-		if others := with[n.UID]; len(others) > 0 {
-			n.find(ReasonConflict, "shares addresses with "+listed(others))
+		if others, ok := with[n.UID]; ok {
+			n.find(ReasonConflict, "shares addresses with "+others.String())
 		}
 		l.Nodes = append(l.Nodes, n)
 	}

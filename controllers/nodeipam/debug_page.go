@@ -411,7 +411,7 @@ const maxNamedInCell = 3
 
 // inCell writes a holder; with its prefix if that is not the cell's.
 func (b *book) inCell(h ipam.Holding, r ipam.Range) string {
-	if h.Prefix == r.Prefix || h.Owner.Kind == ipam.Node && r.Prefix.Bits() < r.BlockBits {
+	if h.Prefix == r.Prefix || h.Owner.Kind == ipam.Node && h.Prefix.Bits() == r.BlockBits {
 		return b.nameOf(h.Owner)
 	}
 	return fmt.Sprintf("%s (%v)", b.nameOf(h.Owner), h.Prefix)

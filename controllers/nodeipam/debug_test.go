@@ -254,7 +254,7 @@ func TestDebugOfManyNodes(t *testing.T) {
 	for name, ranges := range map[string][]networkingv1.ClusterCIDRSpec{
 		"one narrow range, dual stack": {{IPv4: "10.0.0.0/8", IPv6: "fd00::/32", PerNodeHostBits: 8, IPv6PerNodeHostBits: new(int32(64))}},
 		"one wide range":               {spec4("10.0.0.0/8", 4, nil)},
-		"very many ranges":             manyRanges(600),
+		"too many for pictures":        manyRanges(maxPictures + 1),
 		"as many as have pictures":     manyRanges(maxPictures),
 		"full":                         {spec4("10.0.0.0/20", 8, nil)},
 	} {
@@ -267,6 +267,10 @@ func TestDebugOfManyNodes(t *testing.T) {
 				steps = append(steps, reserve(node(fmt.Sprintf("node-with-a-name-of-usual-length-%04d.example.com", i))))
 			}
 			c := showing(t, nil, steps...)
+			pictures := strings.Count(ask(c, "GET", "", nil).Body.String(), `class="picture"`)
+			if want := len(c.book.pools); (want <= maxPictures && pictures < want) || (want > maxPictures && pictures > 0) {
+				t.Errorf("%d pictures of %d ClusterCIDRs", pictures, want)
+			}
 			for _, query := range []string{"", "?cc=cc-000", "?find=node", "?find=0.0.0.0/0"} {
 				if size := ask(c, "GET", query, nil).Body.Len(); size > maxSize {
 					t.Errorf("the page %q has %d bytes, want at most %d", query, size, maxSize)
@@ -279,7 +283,7 @@ func TestDebugOfManyNodes(t *testing.T) {
 func manyRanges(n int) []networkingv1.ClusterCIDRSpec {
 	var specs []networkingv1.ClusterCIDRSpec
 	for i := range n {
-		specs = append(specs, spec4(fmt.Sprintf("10.%d.%d.0/24", i/256, i%256), 4, nil))
+		specs = append(specs, networkingv1.ClusterCIDRSpec{IPv6: fmt.Sprintf("fd00:%x::/32", i), PerNodeHostBits: 64})
 	}
 	return specs
 }
@@ -298,8 +302,12 @@ func TestDebugOfOneBlockForAll(t *testing.T) {
 	if want := nodes * (nodes - 1) / 2; l.ConflictsTotal != want || len(l.Conflicts) != maxConflicts {
 		t.Errorf("%d of %d conflicts, want %d of %d", len(l.Conflicts), l.ConflictsTotal, maxConflicts, want)
 	}
-	if got := strings.Count(l.Nodes[0].Findings[ReasonConflict], "Node "); got != maxNamed {
+	finding := l.Nodes[0].Findings[ReasonConflict]
+	if got := strings.Count(finding, "Node "); got != maxNamed {
 		t.Errorf("%d Nodes are named, want %d", got, maxNamed)
+	}
+	if want := fmt.Sprintf("; %d more", nodes-1-maxNamed); !strings.HasSuffix(finding, want) {
+		t.Errorf("the finding is %q, want %q at its end", finding, want)
 	}
 }
 
@@ -351,6 +359,41 @@ func TestPictureCoversRange(t *testing.T) {
 			}
 			if rest, ok := seen.NextFree(view, r.BlockBits, view.Addr()); ok {
 				t.Errorf("%v is in no cell", rest)
+			}
+		})
+	}
+}
+
+func TestCellOfManyBlocks(t *testing.T) {
+	for name, tc := range map[string]struct {
+		steps []step
+		want  cell
+	}{
+		"two Nodes with the same block": {
+			[]step{shows(node("n1"), "10.0.1.0/24"), shows(node("n2"), "10.0.1.0/24")},
+			cell{Class: "m x", Title: "10.0.0.0/22: CONFLICT 1 allocated, 0 unavailable, 3 free: Node n1, Node n2", Allocated: 25, Reserved: 25, Unavailable: 25},
+		},
+		"one of each state": {
+			[]step{shows(node("n1"), "10.0.0.0/24"), set(clusterCIDR("a", spec4("10.0.1.0/24", 8, nil))), reserve(node("n2")), services("s", "10.0.2.0/25")},
+			cell{Class: "m", Title: "10.0.0.0/22: 2 allocated, 1 unavailable, 1 free: Node n1, Node n2, service range s (10.0.2.0/25)", Allocated: 25, Reserved: 50, Unavailable: 75},
+		},
+		"inside of what one Node holds": {
+			[]step{shows(node("n1"), "10.0.0.0/16")},
+			cell{Class: "m", Title: "10.0.0.0/22: 0 allocated, 4 unavailable, 0 free: Node n1 (10.0.0.0/16)", Unavailable: 100},
+		},
+		"more holders than a title takes": {
+			[]step{shows(node("n1"), "10.0.0.0/24"), shows(node("n2"), "10.0.1.0/24"), shows(node("n3"), "10.0.2.0/24"), shows(node("n4"), "10.0.3.0/24")},
+			cell{Class: "m", Title: "10.0.0.0/22: 4 allocated, 0 unavailable, 0 free: Node n1, Node n2, Node n3, 1 more", Allocated: 100, Reserved: 100, Unavailable: 100},
+		},
+	} {
+		t.Run(name, func(t *testing.T) {
+			b := newBook()
+			for _, s := range tc.steps {
+				s(b)
+			}
+			tc.want.Many, tc.want.In = true, "10.0.0.0/22"
+			if diff := cmp.Diff(tc.want, b.cell(ipam.Range{Prefix: pfx("10.0.0.0/22"), BlockBits: 24})); diff != "" {
+				t.Errorf("cell (-want +got):\n%s", diff)
 			}
 		})
 	}

@@ -4,7 +4,7 @@ import (
 	"fmt"
 	"maps"
 	"net/netip"
-	"slices"
+	"strings"
 
 	"k8s.io/apimachinery/pkg/types"
 
@@ -87,17 +87,36 @@ func conflicting(a, b ipam.Holding) bool {
 // maxConflicts bounds how many conflicts are shown. Were all Nodes to hold the same block, there would be millions.
 const maxConflicts = 1000
 
+// company is with whom a Node shares addresses: some of them, and how many more.
+type company struct {
+	names []string
+	more  int
+}
+
+func (c *company) String() string {
+	text := strings.Join(c.names, "; ")
+	if c.more > 0 {
+		text += fmt.Sprintf("; %d more", c.more)
+	}
+	return text
+}
+
 // allConflicts returns the conflicts of the whole address space, at most maxConflicts of them, how many there are in all, and
-// with whom each Node is in conflict, at most maxNamed names. A Node in an excluded range is in none.
-func (b *book) allConflicts() (some []conflict, total int, with map[types.UID][]string) {
-	with = map[types.UID][]string{}
+// with whom each Node is in conflict. A Node in an excluded range is in none.
+func (b *book) allConflicts() (some []conflict, total int, with map[types.UID]*company) {
+	with = map[types.UID]*company{}
 	note := func(about, other ipam.Holding) {
-		uid := types.UID(about.Owner.ID)
-		if about.Owner.Kind != ipam.Node || len(with[uid]) == maxNamed {
+		if about.Owner.Kind != ipam.Node {
 			return
 		}
-		if text := fmt.Sprintf("%s (%v)", b.nameOf(other.Owner), other.Prefix); !slices.Contains(with[uid], text) {
-			with[uid] = append(with[uid], text)
+		uid := types.UID(about.Owner.ID)
+		if with[uid] == nil {
+			with[uid] = &company{}
+		}
+		if c := with[uid]; len(c.names) == maxNamed {
+			c.more++
+		} else {
+			c.names = append(c.names, fmt.Sprintf("%s (%v)", b.nameOf(other.Owner), other.Prefix))
 		}
 	}
 	for _, all := range everything {
