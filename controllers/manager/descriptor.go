@@ -27,6 +27,8 @@ type Descriptor struct {
 	// only "*" turned them on; naming both is an error. A controller that replaces others has to be DisabledByDefault:
 	// replacing is something a user asks for.
 	Replaces []string
+	// ReadsNodes: the controller wants Context.NodesAsOf.
+	ReadsNodes bool
 	// Flags are the controller's own; nil means none. They are checked whether the controller is enabled or not, as
 	// upstream's are.
 	Flags Flags
@@ -48,4 +50,7 @@ type Context struct {
 	// Fence is closed to writes while the lease that the controller runs under may be somebody else's. A write that must not come
 	// from a deposed leader enters it, with a client whose configuration is wrapped in lease.Transport.
 	Fence *lease.Fence
+	// NodesAsOf is what nodeipam.ReadNodes returned after the lease was won and, unless another lease of this process had done so,
+	// before the informers started. Empty if the descriptor did not ask for it, or the API server did not answer.
+	NodesAsOf string
 }

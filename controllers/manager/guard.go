@@ -12,8 +12,6 @@ import (
 	"k8s.io/controller-manager/controller"
 	"k8s.io/klog/v2"
 	"k8s.io/kubernetes/cmd/kube-controller-manager/app"
-
-	"github.com/multicidr/controller-manager/controllers/lease"
 )
 
 // retryConstruction paces the calls of a constructor that fails: what it misses, say a permission, is often there a moment later,
@@ -24,9 +22,9 @@ var retryConstruction = wait.Backoff{Duration: time.Second, Factor: 2, Jitter: 0
 // constructor would end the process, and a constructor that waits, say for an API server that is slow to make its service
 // account, would delay every controller of the cluster.
 type guarded struct {
-	descriptor Descriptor
-	shared     *sharedContext
-	fence      *lease.Fence
+	descriptor     Descriptor
+	context        Context
+	startInformers func()
 	// mount serves what the controller offers beyond Run. It is called once, when the controller was built.
 	mount func(app.Controller)
 
@@ -36,8 +34,8 @@ type guarded struct {
 }
 
 // guard registers the health check of an added controller and returns what RunControllers is to run.
-func (p *process) guard(d Descriptor, shared *sharedContext, fence *lease.Fence) app.Controller {
-	g := &guarded{descriptor: d, shared: shared, fence: fence, mount: func(c app.Controller) { p.mountDebugHandler(d.Name, c) }}
+func (p *process) guard(d Descriptor, c Context, startInformers func()) app.Controller {
+	g := &guarded{descriptor: d, context: c, startInformers: startInformers, mount: func(c app.Controller) { p.mountDebugHandler(d.Name, c) }}
 	p.health.addAdvisory(d.Name, g.check)
 	if p.mux != nil {
 		// Upstream's base handler answers at /healthz and at no path below it.
@@ -68,7 +66,7 @@ func (g *guarded) Run(ctx context.Context) {
 	if built == nil {
 		return // The context ended first.
 	}
-	g.shared.startInformers()
+	g.startInformers()
 	g.mount(built)
 	built.Run(ctx)
 }
@@ -100,7 +98,7 @@ func (g *guarded) construct(ctx context.Context) (built app.Controller, err erro
 			built, err = nil, fmt.Errorf("panic in the constructor: %v", r)
 		}
 	}()
-	built, err = g.descriptor.New(ctx, Context{ControllerContext: g.shared.ControllerContext, Fence: g.fence})
+	built, err = g.descriptor.New(ctx, g.context)
 	if err == nil && built == nil {
 		err = errors.New("the constructor returned no controller")
 	}

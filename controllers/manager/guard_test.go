@@ -72,7 +72,7 @@ func TestGuardedControllerIsBuiltWhenItCan(t *testing.T) {
 				next <- attempt
 				return attempts[attempt]()
 			},
-		}, &sharedContext{startInformers: func() { informersStarted.Add(1) }}, fence)
+		}, Context{Fence: fence}, func() { informersStarted.Add(1) })
 
 		wantHealth := func(code int, part string) {
 			t.Helper()
@@ -137,7 +137,7 @@ func TestGuardedControllerEndsWithTheContext(t *testing.T) {
 				ctx, cancel := context.WithTimeout(ctx, time.Hour)
 				defer cancel()
 				p := &process{health: newHealth()} // No mux: the process serves nothing.
-				p.guard(Descriptor{Name: "fake-controller", New: construct}, &sharedContext{}, nil).Run(ctx)
+				p.guard(Descriptor{Name: "fake-controller", New: construct}, Context{}, func() {}).Run(ctx)
 				if ctx.Err() == nil {
 					t.Error("returned without a controller before the context ended")
 				}
@@ -156,7 +156,7 @@ func TestFailingConstructorIsPaced(t *testing.T) {
 		p.guard(Descriptor{Name: "fake-controller", New: func(context.Context, Context) (app.Controller, error) {
 			calls++
 			return nil, errors.New("no")
-		}}, &sharedContext{}, nil).Run(ctx)
+		}}, Context{}, func() {}).Run(ctx)
 		// Every 30 s, a little more at the start, a little less for the jitter.
 		if calls < 100 || calls > 130 {
 			t.Errorf("called %d times in an hour, want about 120", calls)

@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"os"
 	"sync"
+	"time"
 
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apiserver/pkg/server/flagz"
@@ -29,6 +30,8 @@ import (
 	"k8s.io/kubernetes/cmd/kube-controller-manager/app/config"
 	"k8s.io/kubernetes/cmd/kube-controller-manager/names"
 	configv1alpha1conversion "k8s.io/kubernetes/pkg/controller/apis/config/v1alpha1"
+
+	"github.com/multicidr/controller-manager/controllers/nodeipam"
 
 	"github.com/multicidr/controller-manager/controllers/lease"
 )
@@ -219,6 +222,18 @@ func (p *process) runSet(ctx context.Context, s set) error {
 	return nil
 }
 
+// readNodes returns the resource version of Nodes now: the lease is won and the informers have not started. An API server that does
+// not answer must not delay the other controllers, so there is one short try; empty if it fails.
+func (p *process) readNodes(ctx context.Context) (asOf string) {
+	ctx, cancel := context.WithTimeout(ctx, 2*time.Second)
+	defer cancel()
+	asOf, err := nodeipam.ReadNodes(ctx, p.config.Client)
+	if err != nil {
+		klog.FromContext(ctx).Error(err, "Controllers that depend on it read Nodes themselves")
+	}
+	return asOf
+}
+
 func (p *process) build(ctx context.Context, s set, shared *sharedContext) ([]app.Controller, error) {
 	logger := klog.FromContext(ctx)
 	var controllers []app.Controller
@@ -245,12 +260,16 @@ func (p *process) build(ctx context.Context, s set, shared *sharedContext) ([]ap
 	}
 	controllers = append(controllers, upstream...)
 
+	c := Context{ControllerContext: shared.ControllerContext, Fence: s.fence}
 	for _, d := range s.added {
 		if !p.roster.enabled(d.Name, shared.ComponentConfig.Generic.Controllers) {
 			logger.Info("Warning: controller is disabled", "controller", d.Name)
 			continue
 		}
-		controllers = append(controllers, p.guard(d, shared, s.fence))
+		if d.ReadsNodes && c.NodesAsOf == "" {
+			c.NodesAsOf = p.readNodes(ctx)
+		}
+		controllers = append(controllers, p.guard(d, c, shared.startInformers))
 	}
 	return controllers, nil
 }
