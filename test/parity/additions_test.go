@@ -39,7 +39,26 @@ var whenOn = surface{
 	},
 	statusCodes: {
 		// Upstream's answers at /healthz only.
-		"/healthz/multi-cidr-node-ipam-controller": "administrator 200, stranger 403",
+		"/healthz/multi-cidr-node-ipam-controller":           "administrator 200, stranger 403",
+		"/debug/controllers/multi-cidr-node-ipam-controller": "administrator 200, stranger 403",
+	},
+	// Beside these, node_ipam_controller_terminating_clustercidr_nodes, which is only there while a ClusterCIDR is being deleted.
+	metrics: {
+		"/metrics node_ipam_controller_assignment_duration_seconds":               "histogram{}",
+		"/metrics node_ipam_controller_blocks":                                    "gauge{clusterCIDRName,family,state}",
+		"/metrics node_ipam_controller_clustercidr_state":                         "gauge{clusterCIDRName,state}",
+		"/metrics node_ipam_controller_conflicting_nodes":                         "gauge{}",
+		"/metrics node_ipam_controller_multicidrset_allocation_tries_per_request": "histogram{clusterCIDR,clusterCIDRName}",
+		"/metrics node_ipam_controller_multicidrset_cidrs_allocations_total":      "counter{clusterCIDR,clusterCIDRName}",
+		"/metrics node_ipam_controller_multicidrset_cidrs_releases_total":         "counter{clusterCIDR,clusterCIDRName}",
+		"/metrics node_ipam_controller_multicidrset_max_cidrs":                    "gauge{clusterCIDR,clusterCIDRName}",
+		"/metrics node_ipam_controller_multicidrset_usage_cidrs":                  "gauge{clusterCIDR,clusterCIDRName}",
+		"/metrics node_ipam_controller_node_patches_total":                        "counter{result}",
+		"/metrics node_ipam_controller_nodes_holding_blocks":                      "gauge{}",
+		"/metrics node_ipam_controller_nodes_outside_ranges":                      "gauge{}",
+		"/metrics node_ipam_controller_nodes_with_podcidrs":                       "gauge{}",
+		"/metrics node_ipam_controller_ready":                                     "gauge{}",
+		"/metrics node_ipam_controller_waiting_nodes":                             "gauge{reason}",
 	},
 	serviceAccounts: {ours: ""},
 	clients: {

@@ -222,7 +222,9 @@ func observeStatusCodes(ctx context.Context, s *site, m *controlplane.Manager, r
 
 // observeObjects reads what the manager writes for itself.
 func observeObjects(ctx context.Context, s *site, _ *controlplane.Manager, result surface) error {
-	client, err := kubernetes.NewForConfig(s.AdminConfig())
+	config := s.AdminConfig()
+	config.WarningHandler = rest.NoWarnings{} // LeaseCandidates are deprecated, and all there is.
+	client, err := kubernetes.NewForConfig(config)
 	if err != nil {
 		return err
 	}
