@@ -27,7 +27,7 @@ func (c *Controller) syncClusterCIDR(ctx context.Context, name string) error {
 		return err
 	}
 
-	p := compile(cc)
+	p := c.compile(cc)
 	var inUse bool
 	c.with(func(b *book) {
 		b.setPool(p)

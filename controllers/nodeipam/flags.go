@@ -152,12 +152,12 @@ func (c *Controller) followFlags(ctx context.Context) error {
 	for _, cc := range made {
 		switch {
 		case cc.DeletionTimestamp != nil:
-		case c.flags != nil && sameRanges(cc.Spec, *c.flags):
-			exists = true
-		default:
+		case c.superseded(cc):
 			if err := c.deleteFromFlags(ctx, cc); err != nil {
 				return err
 			}
+		default:
+			exists = true
 		}
 	}
 	if exists || c.flags == nil {
@@ -170,6 +170,22 @@ func (c *Controller) followFlags(ctx context.Context) error {
 		}
 		name = fmt.Sprintf("%s-%d", nameFromFlags(c.flags), i)
 	}
+}
+
+// superseded reports whether a ClusterCIDR was made from flags that say something else now.
+func (c *Controller) superseded(cc *networkingv1.ClusterCIDR) bool {
+	_, made := cc.Labels[networkingv1.LabelCreatedFromFlags]
+	return made && (c.flags == nil || !sameRanges(cc.Spec, *c.flags))
+}
+
+// compile is the function of that name, save that a superseded ClusterCIDR gives nothing: it is deleted in a moment, but at a
+// start Nodes are served before that.
+func (c *Controller) compile(cc *networkingv1.ClusterCIDR) *pool {
+	p := compile(cc)
+	if c.superseded(cc) && (p.State == ipam.Enabled || p.State == ipam.Pending) {
+		p.State, p.problem = ipam.Pending, "the flags say something else now, so it will be deleted"
+	}
+	return p
 }
 
 // sameRanges compares what is immutable; the rest of a ClusterCIDR is for users to change.

@@ -83,7 +83,7 @@ func (c *Controller) readAll(ctx context.Context) error {
 	}
 	c.with(func(b *book) {
 		for _, cc := range clusterCIDRs {
-			b.setPool(compile(cc))
+			b.setPool(c.compile(cc))
 		}
 		for _, serviceCIDR := range serviceCIDRs {
 			b.setService(serviceSource(serviceCIDR.Name), serviceRangesOf(ctx, serviceCIDR))
