@@ -1,0 +1,16 @@
+#!/usr/bin/env bash
+# Makes sure there is a browser, which the test of the debug page needs: installs one where that is possible without a
+# question, else says what to do.
+set -euo pipefail
+
+found() { command -v chromium || command -v chromium-browser || command -v google-chrome; }
+
+if found >/dev/null; then exit 0; fi
+if [[ $EUID -eq 0 ]] && command -v apt-get >/dev/null; then
+	echo "installing chromium: the test of the debug page needs a browser"
+	apt-get update --quiet=2
+	DEBIAN_FRONTEND=noninteractive apt-get install --quiet=2 --yes --no-install-recommends chromium
+	if found >/dev/null; then exit 0; fi
+fi
+echo "The test of the debug page needs a browser. Install Chromium (Debian: sudo apt-get install chromium) or Chrome." >&2
+exit 1
