@@ -7,6 +7,7 @@ import (
 	"errors"
 	"fmt"
 	"net/netip"
+	"slices"
 	"strings"
 
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
@@ -148,10 +149,11 @@ func (c *Controller) followFlags(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
-	exists := false
+	exists, goes := false, false
 	for _, cc := range made {
 		switch {
 		case cc.DeletionTimestamp != nil:
+			goes = goes || !c.superseded(cc) && c.goesAtOnce(cc)
 		case c.superseded(cc):
 			if err := c.deleteFromFlags(ctx, cc); err != nil {
 				return err
@@ -160,8 +162,8 @@ func (c *Controller) followFlags(ctx context.Context) error {
 			exists = true
 		}
 	}
-	if exists || c.flags == nil {
-		return nil
+	if exists || goes || c.flags == nil {
+		return nil // what goes leaves its name, and then this is called again
 	}
 	name := nameFromFlags(c.flags)
 	for i := 2; ; i++ {
@@ -170,6 +172,14 @@ func (c *Controller) followFlags(ctx context.Context) error {
 		}
 		name = fmt.Sprintf("%s-%d", nameFromFlags(c.flags), i)
 	}
+}
+
+// goesAtOnce reports whether nothing but us keeps a ClusterCIDR that is being deleted, and we do not for long.
+func (c *Controller) goesAtOnce(cc *networkingv1.ClusterCIDR) (goes bool) {
+	c.with(func(b *book) {
+		goes = !b.inUse(cc.Name) && slices.Equal(cc.Finalizers, []string{networkingv1.Finalizer})
+	})
+	return goes
 }
 
 // superseded reports whether a ClusterCIDR was made from flags that say something else now.
