@@ -9,6 +9,7 @@ import (
 	"path/filepath"
 	"slices"
 	"strings"
+	"time"
 
 	auditv1 "k8s.io/apiserver/pkg/apis/audit/v1"
 
@@ -40,24 +41,30 @@ func withAudit(opts controlplane.Options) (controlplane.Options, string, error) 
 // write is one line of the audit log.
 type write = auditv1.Event
 
-// auditEnd is where the audit log ends now.
-func (c *cluster) auditEnd() (int64, error) {
-	info, err := os.Stat(c.auditLog)
-	if err != nil {
-		return 0, err
-	}
-	return info.Size(), nil
+// auditMark is a place in the audit log.
+type auditMark struct {
+	offset int64
+	// time is of requests: one that came before may be written behind the offset.
+	time time.Time
 }
 
-// writes returns the writes that the API server has answered since a place in its audit log: those of our controller and of its
-// process, save for the leases.
-func (c *cluster) writes(since int64) ([]write, error) {
+// mark is where the audit log is now.
+func (c *cluster) mark() (auditMark, error) {
+	info, err := os.Stat(c.auditLog)
+	if err != nil {
+		return auditMark{}, err
+	}
+	return auditMark{offset: info.Size(), time: time.Now()}, nil
+}
+
+// writes returns what our controller and its process have written since then, save for leases, as far as the API server has answered.
+func (c *cluster) writes(since auditMark) ([]write, error) {
 	file, err := os.Open(c.auditLog)
 	if err != nil {
 		return nil, err
 	}
 	defer file.Close()
-	if _, err := file.Seek(since, io.SeekStart); err != nil {
+	if _, err := file.Seek(since.offset, io.SeekStart); err != nil {
 		return nil, err
 	}
 	content, err := io.ReadAll(file)
@@ -71,7 +78,7 @@ func (c *cluster) writes(since int64) ([]write, error) {
 		if err := json.Unmarshal(line, &w); err != nil {
 			return nil, fmt.Errorf("read %s: %w", c.auditLog, err)
 		}
-		if w.ObjectRef != nil && w.ObjectRef.Resource != "leases" {
+		if w.ObjectRef != nil && w.ObjectRef.Resource != "leases" && w.RequestReceivedTimestamp.After(since.time) {
 			writes = append(writes, w)
 		}
 	}

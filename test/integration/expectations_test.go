@@ -251,7 +251,7 @@ func writes(c *cluster, args []string) error {
 	}
 	name := strings.Join(args[2:], "")
 	return eventually(patience, func(context.Context) error {
-		all, err := c.writes(c.countFrom)
+		all, err := c.writes(c.counted)
 		if err != nil {
 			return err
 		}

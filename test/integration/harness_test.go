@@ -45,8 +45,8 @@ type cluster struct {
 
 	dir      string // all that belongs to the control plane
 	auditLog string
-	// countFrom is the place in the audit log from which the scripts count writes.
-	countFrom int64
+	// counted is from where the scripts count writes.
+	counted auditMark
 
 	manager     *controlplane.Manager // nil while none runs
 	managerArgs []string              // what it was started with
