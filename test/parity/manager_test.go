@@ -22,6 +22,7 @@ const allAndOurs = "--controllers=*,multi-cidr-node-ipam-controller"
 
 // A leader that dies says nothing; its successor waits for the lease to expire.
 func TestFailoverAfterACrash(t *testing.T) {
+	t.Parallel()
 	s := newSite(t, false)
 	short := []string{allAndOurs, "--leader-elect-lease-duration=4s", "--leader-elect-renew-deadline=3s", "--leader-elect-retry-period=1s"}
 	first := startLeading(t, s, "first", short...)
@@ -38,6 +39,7 @@ func TestFailoverAfterACrash(t *testing.T) {
 
 // A leader that is told to stop gives the lease up. The lease lasts longer than this test may, so nothing but that lets the second lead.
 func TestHandoverOnShutdown(t *testing.T) {
+	t.Parallel()
 	s := newSite(t, false)
 	long := []string{allAndOurs, "--leader-elect-lease-duration=10m", "--leader-elect-renew-deadline=9m", "--leader-elect-retry-period=1s",
 		"--feature-gates=ControllerManagerReleaseLeaderElectionLockOnExit=true"}
@@ -54,6 +56,7 @@ func TestHandoverOnShutdown(t *testing.T) {
 
 // A standby has nothing to end and no lease to give up.
 func TestStandbyEndsOnShutdown(t *testing.T) {
+	t.Parallel()
 	s := newSite(t, false)
 	args := []string{allAndOurs, "--feature-gates=ControllerManagerReleaseLeaderElectionLockOnExit=true"}
 	startLeading(t, s, "leader", args...)
@@ -116,6 +119,7 @@ func TestBadConstructorsDoNotHurtTheOthers(t *testing.T) {
 }
 
 func TestTheInTreeControllerIsLeftOut(t *testing.T) {
+	t.Parallel()
 	s := newSite(t, false)
 	m := startLeading(t, s, "manager", "--controllers=*,multicidrnodeipam", "--allocate-node-cidrs", "--cluster-cidr=10.244.0.0/16")
 	var checks surface
@@ -151,6 +155,7 @@ func TestBothNamedEndsAtStart(t *testing.T) {
 }
 
 func TestTokenControllerFillsSecrets(t *testing.T) {
+	t.Parallel()
 	s := newSite(t, false)
 	startLeading(t, s, "manager")
 	client := clientOf(t, s)
@@ -188,6 +193,7 @@ func TestOurControllerMigrates(t *testing.T) {
 	}
 	for sentence, tc := range cases {
 		t.Run(sentence, func(t *testing.T) {
+			t.Parallel()
 			config := filepath.Join(t.TempDir(), "migration.yaml")
 			content := fmt.Sprintf("apiVersion: controllermanager.config.k8s.io/v1\nkind: LeaderMigrationConfiguration\nleaderName: migration\n"+
 				"controllerLeaders:\n- name: %s\n  component: %s\n- name: ttl-controller\n  component: '*'\n", ours, tc.component)

@@ -113,6 +113,7 @@ func TestProcessParity(t *testing.T) {
 	}
 	for sentence, tc := range cases {
 		t.Run(sentence, func(t *testing.T) {
+			t.Parallel() // Most of it is waiting.
 			upstream := newRun(t, upstreamBinary, tc.coordinated, slices.Concat(tc.args, tc.upstreamArgs))
 			our := newRun(t, ourBinary, tc.coordinated, slices.Concat(tc.args, tc.ourArgs))
 			wantSameSurface(t, upstream, our, always.plus(tc.additions))
@@ -124,6 +125,7 @@ func TestProcessParity(t *testing.T) {
 // Upstream's v1.37.1 makes one set of informers per lease, and the second set's name is taken. Ours has one set, so that leader
 // migration works. When this test fails, upstream does it too: compare the two with leader migration on both.
 func TestUpstreamCannotMigrateLeaders(t *testing.T) {
+	t.Parallel()
 	upstream := newRun(t, upstreamBinary, false, []string{"--enable-leader-migration"})
 	code, err := upstream.manager.Wait(deadline(t))
 	if err != nil {
