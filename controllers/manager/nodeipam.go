@@ -20,6 +20,7 @@ import (
 	"github.com/multicidr/controller-manager/apis/generated/clientset/versioned"
 	networkingv1 "github.com/multicidr/controller-manager/apis/networking/v1"
 	"github.com/multicidr/controller-manager/controllers/ipam"
+	"github.com/multicidr/controller-manager/controllers/lease"
 	"github.com/multicidr/controller-manager/controllers/nodeipam"
 )
 
@@ -86,6 +87,7 @@ func (f *nodeIPAMFlags) newController(_ context.Context, c Context) (app.Control
 		return nil, err
 	}
 	config = f.limit(config)
+	config.Wrap(lease.Transport)
 	client, err := kubernetes.NewForConfig(config)
 	if err != nil {
 		return nil, fmt.Errorf("create the client for Nodes: %w", err)
@@ -119,6 +121,7 @@ func (f *nodeIPAMFlags) newController(_ context.Context, c Context) (app.Control
 		FromFlags:         fromFlags,
 		PrimaryFamily:     primaryFamily(shared.ClusterCIDR, serviceRange),
 		Workers:           int(f.syncs),
+		Fence:             c.Fence,
 	})
 }
 

@@ -2,6 +2,7 @@ package nodeipam
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"slices"
 
@@ -10,6 +11,7 @@ import (
 
 	networkingv1 "github.com/multicidr/controller-manager/apis/networking/v1"
 	"github.com/multicidr/controller-manager/controllers/ipam"
+	"github.com/multicidr/controller-manager/controllers/lease"
 )
 
 // syncClusterCIDR enters one ClusterCIDR in the book and keeps its finalizer: there before the first block is given,
@@ -42,7 +44,7 @@ func (c *Controller) syncClusterCIDR(ctx context.Context, name string) error {
 	case p.State != ipam.Terminating && p.State != ipam.Invalid && !finalized:
 		err = c.patchFinalizers(ctx, cc, true)
 	}
-	if err != nil && p.State == ipam.Pending {
+	if err != nil && p.State == ipam.Pending && !errors.Is(err, lease.ErrClosed) {
 		failed := *p
 		failed.problem = "its finalizer cannot be added: " + err.Error()
 		c.with(func(b *book) { b.setPool(&failed) })

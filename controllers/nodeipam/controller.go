@@ -2,6 +2,7 @@ package nodeipam
 
 import (
 	"context"
+	"errors"
 	"net/netip"
 	"sync"
 	"sync/atomic"
@@ -26,6 +27,7 @@ import (
 	clustercidrlisters "github.com/multicidr/controller-manager/apis/generated/listers/networking/v1"
 	networkingv1 "github.com/multicidr/controller-manager/apis/networking/v1"
 	"github.com/multicidr/controller-manager/controllers/ipam"
+	"github.com/multicidr/controller-manager/controllers/lease"
 )
 
 // Name is the controller's name: in --controllers, of its ServiceAccount, as field manager and as the source of events.
@@ -59,6 +61,8 @@ type Config struct {
 	PrimaryFamily ipam.Family
 	// Workers is how many Nodes are written at a time.
 	Workers int
+	// Fence is that of the leader lease; nil is one that is always open.
+	Fence Fence
 }
 
 // Controller serves Nodes from ClusterCIDRs. See the package comment.
@@ -70,6 +74,7 @@ type Controller struct {
 	flags             *networkingv1.ClusterCIDRSpec
 	primary           ipam.Family
 	workers           int
+	holder            string // who this process is in the lease; empty without one
 
 	nodes        corelisters.NodeLister
 	clusterCIDRs clustercidrlisters.ClusterCIDRLister
@@ -156,6 +161,9 @@ func newController(cfg Config, p parts) *Controller {
 		statusQueue:      p.newQueue("status"),
 		book:             newBook(),
 		statusWritten:    map[string]time.Time{},
+	}
+	if cfg.Fence != nil {
+		c.api, c.holder = fenced{p.api, cfg.Fence}, cfg.Fence.Holder()
 	}
 	c.health.waitFor(trouble{what: "the start"})
 	c.book.setService(flagServiceRanges, cfg.ServiceRanges)
@@ -265,16 +273,20 @@ func workOne(ctx context.Context, queue queue, sync func(context.Context, string
 	if ctx.Err() != nil {
 		return false
 	}
-	if err := sync(ctx, name); err != nil {
-		if logger := klog.FromContext(ctx); apierrors.IsForbidden(err) {
-			logger.V(4).Info("Will try again", "err", err) // noting says it, once
-		} else {
-			logger.Error(err, "Will try again")
-		}
+	logger := klog.FromContext(ctx)
+	switch err := sync(ctx, name); {
+	case err == nil:
+		queue.Forget(name)
+	case errors.Is(err, lease.ErrClosed):
+		logger.V(4).Info("Will try again", "err", err) // the fence says it, once
+		queue.AddAfter(name, closedRetry)
+	case apierrors.IsForbidden(err):
+		logger.V(4).Info("Will try again", "err", err) // noting says it, once
 		queue.AddRateLimited(name)
-		return true
+	default:
+		logger.Error(err, "Will try again")
+		queue.AddRateLimited(name)
 	}
-	queue.Forget(name)
 	return true
 }
 

@@ -21,6 +21,7 @@ import (
 
 	"github.com/multicidr/controller-manager/apis/generated/clientset/versioned"
 	networkingv1 "github.com/multicidr/controller-manager/apis/networking/v1"
+	"github.com/multicidr/controller-manager/controllers/lease"
 )
 
 // health is what keeps the controller from its work, for people: the health check, the log and the debug page say it.
@@ -74,6 +75,9 @@ func (h *health) wrote(kind, name string, err error) (changed bool) {
 	h.mu.Lock()
 	defer h.mu.Unlock()
 	before := len(h.refused[kind])
+	if errors.Is(err, lease.ErrClosed) {
+		return false // The API server was not asked.
+	}
 	if !apierrors.IsForbidden(err) {
 		delete(h.refused[kind], name)
 		return before > 0 && len(h.refused[kind]) == 0
@@ -106,7 +110,7 @@ func (h *health) Check(*http.Request) error {
 			if more := len(refused) - 1; more > 0 {
 				which += fmt.Sprintf(" and %d more", more)
 			}
-			problems = append(problems, fmt.Sprintf("%s cannot be written: %v", which, trouble{forbidden, refused[first]}))
+			problems = append(problems, fmt.Sprintf("%s cannot be written: %v", which, trouble{whyForbidden(refused[first]), refused[first]}))
 		}
 	}
 	if len(problems) == 0 {
@@ -118,8 +122,13 @@ func (h *health) Check(*http.Request) error {
 // HealthChecker reports an error, which says what to do, for as long as the controller cannot do all of its work.
 func (c *Controller) HealthChecker() healthz.UnnamedHealthChecker { return &c.health }
 
-// forbidden says what to do about a refused call. An admission rule can refuse one as well; its words are in the error.
-const forbidden = "the API server forbids it: apply manifests/rbac"
+// whyForbidden says what to do about a refused call. An admission rule of others can refuse one as well; its words are in the error.
+func whyForbidden(err error) string {
+	if refusedByPolicy(err) {
+		return "the API server takes another process for the leader: this passes if the lease has just changed hands, else the policy looks at another Lease than ours (manifests/fencing)"
+	}
+	return "the API server forbids it: apply manifests/rbac"
+}
 
 // noting passes on what sync returns, and notes which objects the API server forbids to write. All of them lack the same
 // permission, as a rule, so only the first is logged.
@@ -129,7 +138,7 @@ func (c *Controller) noting(kind string, sync func(context.Context, string) erro
 		changed := c.health.wrote(kind, name, err)
 		switch {
 		case changed && err != nil:
-			klog.FromContext(ctx).Error(err, "Cannot write: "+forbidden, "kind", kind, "name", name)
+			klog.FromContext(ctx).Error(err, "Cannot write: "+whyForbidden(err), "kind", kind, "name", name)
 		case changed:
 			klog.FromContext(ctx).Info("Can write again", "kind", kind)
 		}

@@ -7,6 +7,8 @@ import (
 	"github.com/google/go-cmp/cmp"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	"k8s.io/apimachinery/pkg/runtime/schema"
+
+	"github.com/multicidr/controller-manager/controllers/lease"
 )
 
 func TestHealth(t *testing.T) {
@@ -37,6 +39,7 @@ func TestHealth(t *testing.T) {
 		"of many forbidden writes the first and the end of the last are new": {
 			{wrote("Node", "b", refused), true, `Node b cannot be written: the API server forbids it: apply manifests/rbac (nodes "n" is forbidden: no)`},
 			{wrote("Node", "a", refused), false, `Node a and 1 more cannot be written: the API server forbids it: apply manifests/rbac (nodes "n" is forbidden: no)`},
+			{wrote("Node", "b", lease.ErrClosed), false, `Node a and 1 more cannot be written: the API server forbids it: apply manifests/rbac (nodes "n" is forbidden: no)`},
 			{wrote("Node", "a", nil), false, `Node b cannot be written: the API server forbids it: apply manifests/rbac (nodes "n" is forbidden: no)`},
 			{wrote("Node", "b", errors.New("timeout")), true, ""},
 			{wrote("Node", "b", nil), false, ""},

@@ -20,6 +20,7 @@ import (
 
 	networkingv1 "github.com/multicidr/controller-manager/apis/networking/v1"
 	"github.com/multicidr/controller-manager/controllers/ipam"
+	"github.com/multicidr/controller-manager/controllers/lease"
 )
 
 // Metrics of two kinds. What follows from the state of the cluster is read from the book at every scrape, so that it is never
@@ -282,6 +283,9 @@ func patchResult(err error) string {
 func (c *Controller) patching(node *v1.Node) (patched func(error)) {
 	since, waits := c.sightings.since(node)
 	return func(err error) {
+		if errors.Is(err, lease.ErrClosed) {
+			return // none was sent
+		}
 		nodePatches.WithLabelValues(patchResult(err)).Inc()
 		if err == nil && waits {
 			c.sightings.over(node)

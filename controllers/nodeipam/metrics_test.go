@@ -26,6 +26,7 @@ import (
 
 	networkingv1 "github.com/multicidr/controller-manager/apis/networking/v1"
 	"github.com/multicidr/controller-manager/controllers/ipam"
+	"github.com/multicidr/controller-manager/controllers/lease"
 )
 
 // TestTallyIsInStep drives books through random histories and compares what is kept in step with what a walk over all Nodes
@@ -403,6 +404,7 @@ func TestPatchMetrics(t *testing.T) {
 		apierrors.NewTimeoutError("", 1), apierrors.NewServerTimeout(nodes, "patch", 1), fmt.Errorf("patch: %w", context.DeadlineExceeded),
 		apierrors.NewConflict(nodes, "n", nil), apierrors.NewNotFound(nodes, "n"),
 		errors.New("connection refused"), apierrors.NewInternalError(errors.New("etcd")),
+		fmt.Errorf("patch: %w", lease.ErrClosed), // which was not sent, and does not count
 	} {
 		write(node("n"), err)
 	}
@@ -414,7 +416,7 @@ func TestPatchMetrics(t *testing.T) {
 	// A Node that is made anew is another one, also if its predecessor was not seen to go.
 	c.sightings.see(node("n", uid("again")), now)
 	now = now.Add(4 * time.Second)
-	write(node("n"), nil) // an answer for the old one
+	write(node("n"), nil)              // an answer for the old one
 	c.api = answering{before: func() { // The watch is often faster than the answer.
 		served := node("n", uid("again"))
 		served.Spec.PodCIDRs = []string{"10.0.0.0/24"}

@@ -10,7 +10,7 @@ import (
 	"k8s.io/klog/v2"
 )
 
-// writeTimeout bounds one PATCH. A leader has stopped writing this long after it stopped deciding.
+// writeTimeout bounds one write; under a leader lease that is short, a third of the lease does.
 const writeTimeout = 5 * time.Second
 
 // syncNode brings one Node on. Its outcome depends on what is cached and in the book, not on which event called it.
@@ -105,7 +105,7 @@ func (c *Controller) write(ctx context.Context, node *v1.Node, r reservation) er
 	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), writeTimeout)
 	defer cancel()
 	patched := c.patching(node)
-	err := c.api.patchNode(ctx, node.Name, podCIDRsPatch(node, r, c.primary))
+	err := c.api.patchNode(ctx, node.Name, podCIDRsPatch(node, r, c.primary, c.holder))
 	patched(err)
 	logger := klog.FromContext(ctx)
 	switch {

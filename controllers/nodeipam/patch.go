@@ -34,11 +34,15 @@ type nodeSpecs struct {
 
 // podCIDRsPatch writes a reservation into the Node it was made for: the UID makes it miss a new Node of the same name.
 // It is a merge patch because a strategic one would add to podCIDRs that the Node has got meanwhile; this one asks to replace them,
-// which the API server refuses.
-func podCIDRsPatch(node *v1.Node, r reservation, primary ipam.Family) []byte {
+// which the API server refuses. An admission policy can compare the holder with the one in the Lease (manifests/fencing).
+func podCIDRsPatch(node *v1.Node, r reservation, primary ipam.Family, holder string) []byte {
 	cidrs := podCIDRs(r.blocks, primary)
+	annotations := map[string]string{networkingv1.AnnotationClusterCIDR: r.pool}
+	if holder != "" {
+		annotations[networkingv1.AnnotationLeaseHolder] = holder
+	}
 	return encode(objectPatch{
-		Metadata: metadataPatch{UID: node.UID, Annotations: map[string]string{networkingv1.AnnotationClusterCIDR: r.pool}},
+		Metadata: metadataPatch{UID: node.UID, Annotations: annotations},
 		Spec:     &nodeSpecs{PodCIDR: cidrs[0], PodCIDRs: cidrs},
 	})
 }
