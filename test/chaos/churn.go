@@ -177,9 +177,9 @@ func (w *churn) createNode(ctx context.Context, i int, s *slot) {
 		node.Finalizers = []string{hold}
 	}
 	switch x := rng.Float64(); {
-	case x < 0.03: // a Node from elsewhere, outside of all ranges
+	case x < w.s.Foreign/2: // a Node from elsewhere, outside of all ranges
 		node.Spec.PodCIDRs = []string{fmt.Sprintf("172.%d.%d.0/24", 16+i/256, i%256)}
-	case x < 0.06: // and one inside
+	case x < w.s.Foreign: // and one inside
 		node.Spec.PodCIDRs = []string{w.randomBlock(rng).String()}
 	}
 	if len(node.Spec.PodCIDRs) > 0 {

@@ -7,6 +7,7 @@ import (
 	"math/rand/v2"
 	"slices"
 	"sync"
+	"syscall"
 	"time"
 
 	"github.com/multicidr/controller-manager/test/chaos/checker"
@@ -79,6 +80,9 @@ var managerFaults = []onManager{
 		return true, nil
 	}},
 	{name: "partition", weight: 3, leader: true, do: func(f *faults, m *manager, share float64) (bool, func()) {
+		if !f.s.Late { // what it holds back would arrive at the end
+			return false, nil
+		}
 		m.proxy.Partition()
 		return true, f.after(f.between(time.Second, f.s.Lease*2, share), m.proxy.Heal)
 	}},
@@ -94,7 +98,19 @@ var serverFaults = []struct {
 	weight int
 	do     func(ctx context.Context, f *faults, share float64) error
 }{
-	{name: "API server stopped and started", weight: 1, do: func(ctx context.Context, f *faults, _ float64) error { return f.cp.RestartAPIServer(ctx) }},
+	{name: "API server stopped", weight: 1, do: func(ctx context.Context, f *faults, share float64) error {
+		// It listens no more and waits for the watches of its clients, up to a minute. A kubelet does not wait for that either.
+		if err := syscall.Kill(f.cp.APIServer().PID(), syscall.SIGTERM); err != nil {
+			return err
+		}
+		grace, cancel := context.WithTimeout(ctx, f.between(time.Second, 5*time.Second, share))
+		defer cancel()
+		_, _ = f.cp.APIServer().Wait(grace) // Kill is for what still runs.
+		if err := f.cp.APIServer().Kill(); err != nil {
+			return err
+		}
+		return f.cp.StartAPIServer(ctx)
+	}},
 	{name: "API server killed", weight: 1, do: func(ctx context.Context, f *faults, _ float64) error {
 		if err := f.cp.APIServer().Kill(); err != nil {
 			return err

@@ -39,6 +39,8 @@ type settings struct {
 	Interval     time.Duration
 	Lease        time.Duration
 	MaxDelay     time.Duration
+	Late         bool
+	Foreign      float64
 	Fence        bool
 	Fill         int
 
@@ -65,7 +67,9 @@ func parse(arguments []string) (settings, error) {
 	flags.DurationVar(&s.Interval, "interval", 3*time.Second, "average time between two faults")
 	flags.DurationVar(&s.Lease, "lease", 15*time.Second, "lease duration of the managers; renew deadline and retry period are in the usual proportion")
 	flags.DurationVar(&s.MaxDelay, "max-delay", 3*time.Second, "how late the proxies make a request or an answer at most")
-	flags.BoolVar(&s.Fence, "fence", false, "apply manifests/fencing")
+	flags.BoolVar(&s.Late, "late", true, "let writes arrive whose sender has given up, by delay or after a partition; without it they are lost")
+	flags.BoolVar(&s.Fence, "fence", true, "apply manifests/fencing; another allocator than ours needs --fence=false")
+	flags.Float64Var(&s.Foreign, "foreign", 0.06, "share of Nodes that are created with podCIDRs, one half inside and one half outside of all ranges")
 	flags.IntVar(&s.Fill, "fill", 2000, "how many Nodes may be created at the end to see that every free block can be given; 0 for no such test")
 	flags.StringVar(&s.json, "json", "", "write the report to this file as well")
 	flags.StringVar(&s.dir, "dir", "", "keep logs and data of the control plane in this new directory")
@@ -91,7 +95,7 @@ func parse(arguments []string) (settings, error) {
 		return s, errors.New("--clustercidrs=0 needs --ranges: else there is nothing to give")
 	case s.ClusterCIDRs > 0 && len(s.Ranges) > 0:
 		return s, errors.New("--ranges is for --clustercidrs=0")
-	case s.Managers < 1, s.Nodes < 1, s.Rate <= 0, s.Interval <= 0, s.Lease < 3*time.Second, s.MaxDelay < 0, s.Duration <= 0, s.ClusterCIDRs < 0, s.Fill < 0:
+	case s.Managers < 1, s.Nodes < 1, s.Rate <= 0, s.Interval <= 0, s.Lease < 3*time.Second, s.MaxDelay < 0, s.Foreign < 0, s.Duration <= 0, s.ClusterCIDRs < 0, s.Fill < 0:
 		return s, errors.New("a number is too small; --lease is 3s at least")
 	}
 	return s, nil
@@ -148,8 +152,8 @@ func main() {
 
 // chaos is one run from an empty directory to its report.
 func chaos(ctx context.Context, s settings) (_ *report, err error) {
-	fmt.Printf("chaos: seed %d, %s, %d managers, lease %s, %d Nodes, %d ClusterCIDRs, server-side fence %t\n  %s\n",
-		s.Seed, s.Duration, s.Managers, s.Lease, s.Nodes, s.ClusterCIDRs, s.Fence, s.Command)
+	fmt.Printf("chaos: seed %d, %s, %d managers, lease %s, %d Nodes, %d ClusterCIDRs, late writes %t, server-side fence %t\n  %s\n",
+		s.Seed, s.Duration, s.Managers, s.Lease, s.Nodes, s.ClusterCIDRs, s.Late, s.Fence, s.Command)
 	cp, err := controlplane.Start(ctx, controlplane.Options{
 		Dir:          s.dir,
 		ServiceRange: serviceRanges,

@@ -57,7 +57,7 @@ func newManager(s settings, cp *controlplane.ControlPlane, index int, c *checker
 		return nil, err
 	}
 	m.proxy, err = faultproxy.Start(faultproxy.Config{
-		Upstream: upstream, Certificate: certificate, Key: key, Seed: s.Seed + uint64(index),
+		Upstream: upstream, Certificate: certificate, Key: key, Seed: s.Seed + uint64(index), LoseAbandoned: !s.Late,
 		Observe: func(e faultproxy.Exchange) { m.observe(e, c) },
 	})
 	if err != nil {

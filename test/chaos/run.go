@@ -202,7 +202,7 @@ func (r *run) show(ctx context.Context, phase string) {
 	for sleep(ctx, r.shown.interval) {
 		s := r.checker.Summary()
 		r.shown.line(fmt.Sprintf("%s of %s  Nodes %d (%d wait)  served %d  gone %d  ClusterCIDRs %d  leaders %d  faults %d  violations %d",
-			time.Since(begin).Round(time.Second), r.s.Duration, s.Nodes, s.Waiting, s.Served, s.Deleted, s.Pools, s.Leaders, r.faults.total(), len(r.checker.Violations())))
+			time.Since(begin).Round(time.Second), r.s.Duration, s.Nodes, s.Waiting, s.Served, s.Deleted, s.Pools, s.Leaders, r.faults.total(), r.checker.Count()))
 	}
 }
 

@@ -29,9 +29,11 @@ type Options struct {
 
 const (
 	// historyLines is how much is kept of one object's history.
-	historyLines = 60
-	// noteWindow is how long before a violation notes and leaders are part of its history.
+	historyLines = 200
+	// A violation's history has the notes of this long before it. It has also what came shortly after: whoever notes that a
+	// request was answered does so when its revision is history already.
 	noteWindow = time.Minute
+	aftermath  = 5 * time.Second
 )
 
 // Checker takes events in the order of their revisions. Its methods may be called at once.
@@ -45,16 +47,25 @@ type Checker struct {
 	holder     string            // of the lease
 	history    map[string][]line // by object
 	notes      []line
-	violations []Violation
+	violations []finding
 	summary    Summary
 	latencies  []time.Duration
 }
+
+// created begins the line of a history with which an object's life begins.
+const created = "created, "
 
 // line is one line of a history.
 type line struct {
 	revision int64 // 0 for a note
 	at       time.Time
 	text     string
+}
+
+// finding is a violation and the objects involved; its history is written when somebody asks.
+type finding struct {
+	Violation
+	objects []string
 }
 
 // node is one Node object through its life.
@@ -129,7 +140,7 @@ func (c *Checker) node(e Event) {
 		n = &node{created: e}
 		c.nodes[name] = n
 		c.summary.Created++
-		c.log(e, nodeName(name), "created, uid %s, labels %v", e.Node.UID, e.Node.Labels)
+		c.log(e, nodeName(name), created+"uid %s, labels %v", e.Node.UID, e.Node.Labels)
 	}
 	before := n.Node
 	n.Node = e.Node
@@ -285,7 +296,7 @@ func (c *Checker) pool(e Event) {
 		}
 		c.pools[name] = p
 		c.summary.ClusterCIDRs++
-		c.log(e, poolName(name), "created, uid %s, ranges %v, priority %d, selector %v", p.uid, p.ranges, e.ClusterCIDR.Spec.Priority, e.ClusterCIDR.Spec.NodeSelector)
+		c.log(e, poolName(name), created+"uid %s, ranges %v, priority %d, selector %v", p.uid, p.ranges, e.ClusterCIDR.Spec.Priority, e.ClusterCIDR.Spec.NodeSelector)
 	}
 	if err := p.observe(e); err != nil {
 		c.log(e, poolName(name), "cannot be read: %v", err)
@@ -374,8 +385,7 @@ func (c *Checker) ServedFrom(clusterCIDR string) map[string]bool {
 func (c *Checker) Unsettled() []Violation {
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	recorded := c.violations
-	c.violations = nil
+	recorded := len(c.violations)
 	e := Event{At: time.Now()}
 	held := c.held()
 	free := map[*pool]uint64{}
@@ -407,12 +417,15 @@ func (c *Checker) Unsettled() []Violation {
 		}
 		c.checkStatus(e, p, held)
 	}
-	found := c.violations
-	c.violations = recorded
-	slices.SortFunc(found, func(a, b Violation) int {
+	var unsettled []Violation
+	for _, f := range c.violations[recorded:] {
+		unsettled = append(unsettled, c.told(f))
+	}
+	c.violations = c.violations[:recorded]
+	slices.SortFunc(unsettled, func(a, b Violation) int {
 		return cmp.Or(strings.Compare(string(a.Rule), string(b.Rule)), strings.Compare(a.Message, b.Message))
 	})
-	return found
+	return unsettled
 }
 
 // checkStatus compares what a ClusterCIDR says is free with what is.
@@ -432,58 +445,79 @@ func (c *Checker) checkStatus(e Event, p *pool, held []netip.Prefix) {
 	}
 }
 
-// Add records violations that somebody else found.
+// Add records violations of which Unsettled turned out to be right.
 func (c *Checker) Add(violations ...Violation) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	c.violations = append(c.violations, violations...)
+	for _, v := range violations {
+		c.violations = append(c.violations, finding{Violation: v})
+	}
 }
 
 // Violations returns what was found so far, oldest first.
 func (c *Checker) Violations() []Violation {
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	return slices.Clone(c.violations)
+	var violations []Violation
+	for _, f := range c.violations {
+		violations = append(violations, c.told(f))
+	}
+	return violations
+}
+
+// Count returns how many violations were found so far.
+func (c *Checker) Count() int {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	return len(c.violations)
 }
 
 func nodeName(name string) string { return "Node " + name }
 func poolName(name string) string { return "ClusterCIDR " + name }
 
 func (c *Checker) log(e Event, object, format string, args ...any) {
-	lines := c.history[object]
-	text := fmt.Sprintf(format, args...)
-	if n := len(lines); n > 0 && lines[n-1].text == text {
-		return
-	}
-	lines = append(lines, line{e.Revision, e.At, text})
+	lines := append(c.history[object], line{e.Revision, e.At, fmt.Sprintf(format, args...)})
 	c.history[object] = lines[max(0, len(lines)-historyLines):]
 }
 
-// violate records a violation with the histories of the objects and with what was noted shortly before.
+// violate records a violation.
 func (c *Checker) violate(e Event, rule Rule, message string, objects ...string) {
-	type entry struct {
-		line
-		text string
+	c.violations = append(c.violations, finding{Violation{Rule: rule, Revision: e.Revision, At: e.At, Message: message}, objects})
+}
+
+// told returns a violation with its history: that of the objects since each was created, and what was noted around it.
+func (c *Checker) told(f finding) Violation {
+	if f.History != nil {
+		return f.Violation
 	}
-	var entries []entry
-	for _, object := range objects {
+	var lines []line
+	for _, object := range f.objects {
+		var life []line
 		for _, l := range c.history[object] {
-			entries = append(entries, entry{l, object + ": " + l.text})
+			if l.at.After(f.At.Add(aftermath)) {
+				break
+			}
+			if strings.HasPrefix(l.text, created) && !l.at.After(f.At) {
+				life = nil
+			}
+			l.text = object + ": " + l.text
+			life = append(life, l)
 		}
+		lines = append(lines, life...)
 	}
 	for _, l := range c.notes {
-		if e.At.Sub(l.at) <= noteWindow {
-			entries = append(entries, entry{l, l.text})
+		if f.At.Sub(l.at) <= noteWindow && l.at.Sub(f.At) <= aftermath {
+			lines = append(lines, l)
 		}
 	}
-	slices.SortStableFunc(entries, func(a, b entry) int { return a.at.Compare(b.at) })
-	v := Violation{Rule: rule, Revision: e.Revision, At: e.At, Message: message}
-	for _, l := range entries {
+	slices.SortStableFunc(lines, func(a, b line) int { return a.at.Compare(b.at) })
+	v := f.Violation
+	for _, l := range lines {
 		revision := "       "
 		if l.revision > 0 {
 			revision = fmt.Sprintf("r%-6d", l.revision)
 		}
 		v.History = append(v.History, fmt.Sprintf("%s %8.3fs %s", revision, l.at.Sub(c.begin).Seconds(), l.text))
 	}
-	c.violations = append(c.violations, v)
+	return v
 }

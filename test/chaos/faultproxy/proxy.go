@@ -32,6 +32,8 @@ type Config struct {
 	Upstream *rest.Config
 	// Certificate and Key, in PEM, are what the proxy serves with on 127.0.0.1.
 	Certificate, Key []byte
+	// LoseAbandoned: a late write whose client has gone by then is lost, instead of arriving all the same.
+	LoseAbandoned bool
 	// Seed of the faults.
 	Seed uint64
 	// Observe, if not nil, is told of every request that has been answered or was lost, at once from several goroutines.
@@ -211,6 +213,10 @@ func (p *Proxy) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 			gone = nil
 		}
 		pause(v.delay, gone)
+		if p.cfg.LoseAbandoned && r.Context().Err() != nil {
+			p.record(r, Dropped, 0)
+			panic(http.ErrAbortHandler)
+		}
 	}
 
 	ctx, cancel := p.forwarding(r, watch)

@@ -272,6 +272,37 @@ func TestLateWriteArrivesWithoutItsClient(t *testing.T) {
 	}
 }
 
+func TestLateWriteIsLostWithItsClient(t *testing.T) {
+	u := newUpstream(t)
+	certificate, key := keyPair(t, "127.0.0.1")
+	ended := make(chan Exchange, 1)
+	p, err := Start(Config{Upstream: u.config, Certificate: certificate, Key: key, Seed: 1, LoseAbandoned: true, Observe: func(e Exchange) { ended <- e }})
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { p.Close() })
+	config := rest.CopyConfig(u.config)
+	config.Host, config.CAData = p.URL(), certificate
+	client := httpClient(t, config)
+	late := Faults{DelayRequests: 1, MaxDelay: time.Second}
+	p.Set(late)
+	if status, _, err := do(t.Context(), client, "PATCH", p.URL()+"/awaited"); err != nil || status != http.StatusOK {
+		t.Errorf("a late write that somebody waits for: %d, %v", status, err)
+	}
+	receive(t, ended, "the awaited write")
+	ctx, cancel := context.WithCancel(t.Context())
+	if _, _, err := do(written(ctx, cancel), client, "PATCH", p.URL()+"/abandoned"); !errors.Is(err, context.Canceled) {
+		t.Fatalf("the client that gave up got %v", err)
+	}
+	want := Exchange{Method: "PATCH", Path: "/abandoned", Fault: Dropped}
+	if diff := cmp.Diff(want, receive(t, ended, "the abandoned write")); diff != "" {
+		t.Errorf("(-want +got):\n%s", diff)
+	}
+	if hits := u.hits.Load(); hits != 1 {
+		t.Errorf("%d writes reached the server, want the awaited one", hits)
+	}
+}
+
 func TestForwardedWriteOutlivesItsClient(t *testing.T) {
 	u := newUpstream(t)
 	u.hold = make(chan struct{})
