@@ -90,6 +90,7 @@ func TestAlertsAreWellFormed(t *testing.T) {
 // Samples come once a minute, and the rules are looked at as often. `stale` is what Prometheus writes when a series ends.
 func TestAlerts(t *testing.T) {
 	const enabled = `node_ipam_controller_clustercidr_state{clusterCIDRName="a",state="Enabled"} 1x60` + "\n"
+	const otherEnabled = `node_ipam_controller_clustercidr_state{clusterCIDRName="b",state="Enabled"} 1x60` + "\n"
 	blocks := func(allocated, free, unavailable string) string {
 		return `node_ipam_controller_blocks{clusterCIDRName="a",family="IPv4",state="allocated"} ` + allocated + "\n" +
 			`node_ipam_controller_blocks{clusterCIDRName="a",family="IPv4",state="free"} ` + free + "\n" +
@@ -100,7 +101,7 @@ func TestAlerts(t *testing.T) {
 		alert  string
 		series string
 		after  time.Duration
-		want   []firing
+		want   []firing // then; none: and never before
 	}{
 		"81 % used for a quarter of an hour": {
 			alert: "NodeIPAMRangeAlmostFull", series: enabled + blocks("71x60", "19x60", "10x60"), after: 16 * time.Minute,
@@ -112,9 +113,9 @@ func TestAlerts(t *testing.T) {
 		"80 % used": {
 			alert: "NodeIPAMRangeAlmostFull", series: enabled + blocks("70x60", "20x60", "10x60"), after: 30 * time.Minute,
 		},
-		"almost full and disabled": {
+		"almost full and disabled, beside one that is enabled": {
 			alert: "NodeIPAMRangeAlmostFull", after: 30 * time.Minute,
-			series: `node_ipam_controller_clustercidr_state{clusterCIDRName="a",state="Disabled"} 1x60` + "\n" + blocks("90x60", "10x60", "0x60"),
+			series: otherEnabled + `node_ipam_controller_clustercidr_state{clusterCIDRName="a",state="Disabled"} 1x60` + "\n" + blocks("90x60", "10x60", "0x60"),
 		},
 		"full, for which there is another alert": {
 			alert: "NodeIPAMRangeAlmostFull", series: enabled + blocks("90x60", "0x60", "10x60"), after: 30 * time.Minute,
@@ -126,9 +127,9 @@ func TestAlerts(t *testing.T) {
 		"one block left": {
 			alert: "NodeIPAMRangeExhausted", series: enabled + blocks("89x60", "1x60", "10x60"), after: 30 * time.Minute,
 		},
-		"full and being drained": {
+		"full and being drained, beside one that is enabled": {
 			alert: "NodeIPAMRangeExhausted", after: 30 * time.Minute,
-			series: `node_ipam_controller_clustercidr_state{clusterCIDRName="a",state="Terminating"} 1x60` + "\n" + blocks("90x60", "0x60", "10x60"),
+			series: otherEnabled + `node_ipam_controller_clustercidr_state{clusterCIDRName="a",state="Terminating"} 1x60` + "\n" + blocks("90x60", "0x60", "10x60"),
 		},
 		"Nodes wait, for two reasons": {
 			alert: "NodeIPAMNodesWaiting", after: 6 * time.Minute,
@@ -238,7 +239,7 @@ func TestAlerts(t *testing.T) {
 				t.Fatalf("there is no alert %s", tc.alert)
 			}
 			var got []firing
-			for _, alert := range firingAfter(t, rule, tc.series, tc.after) {
+			for _, alert := range firingAfter(t, rule, tc.series, tc.after, len(tc.want) == 0) {
 				for _, m := range usedLabel.FindAllStringSubmatch(rule.Annotations["summary"]+rule.Annotations["description"], -1) {
 					if alert.Labels.Get(m[1]) == "" {
 						t.Errorf("a text uses label %s, which the alert does not have: %v", m[1], alert.Labels)
@@ -266,8 +267,8 @@ func TestAlerts(t *testing.T) {
 	}
 }
 
-// firingAfter returns the alerts that fire when the rule has been looked at once a minute for so long.
-func firingAfter(t *testing.T, rule rulefmt.Rule, series string, after time.Duration) []*rules.Alert {
+// firingAfter looks at a rule once a minute for so long, and returns the alerts that fire then, or at any time before.
+func firingAfter(t *testing.T, rule rulefmt.Rule, series string, after time.Duration, orBefore bool) (firing []*rules.Alert) {
 	t.Helper()
 	storage := promqltest.LoadedStorage(t, "load 1m\n  "+strings.ReplaceAll(strings.TrimSpace(series), "\n", "\n  ")+"\n")
 	query := rules.EngineQueryFunc(promqltest.NewTestEngine(t, false, 0, 100_000), storage)
@@ -286,6 +287,11 @@ func firingAfter(t *testing.T, rule rulefmt.Rule, series string, after time.Dura
 		if _, err := alerting.Eval(t.Context(), 0, time.Unix(0, 0).UTC().Add(at), query, nil, 0); err != nil {
 			t.Fatal(err)
 		}
+		for _, alert := range alerting.ActiveAlerts() {
+			if alert.State == rules.StateFiring && (orBefore || at == after) {
+				firing = append(firing, alert)
+			}
+		}
 	}
-	return slices.DeleteFunc(alerting.ActiveAlerts(), func(a *rules.Alert) bool { return a.State != rules.StateFiring })
+	return firing
 }
