@@ -1,0 +1,88 @@
+package integration
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"testing"
+
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	"k8s.io/client-go/util/workqueue"
+
+	"github.com/multicidr/controller-manager/test/controlplane"
+)
+
+const joining = 200
+
+// joinAround creates Nodes and in the middle of it does something that the Nodes' kubelets feel, too: they try until they are
+// registered. In the end every Node is served, nobody overlaps, and no block is held for nobody.
+func (c *cluster) joinAround(t *testing.T, disaster func() error) {
+	t.Helper()
+	if err := createClusterCIDR(c, []string{"a", "10.0.0.0/16", "fd00::/112", "hb8"}); err != nil {
+		t.Fatal(err)
+	}
+	ctx := context.Background()
+	errs := make([]error, joining)
+	workqueue.ParallelizeUntil(ctx, 8, joining, func(i int) {
+		errs[i] = eventually(patience, func(context.Context) error {
+			if err := createNode(c, []string{fmt.Sprint("n", i)}); err != nil && !apierrors.IsAlreadyExists(err) {
+				return err
+			}
+			return nil
+		})
+		if i == joining/2 {
+			errs[i] = errors.Join(errs[i], disaster())
+		}
+	})
+	if err := errors.Join(errs...); err != nil {
+		t.Fatal(err)
+	}
+	for i := range joining {
+		if _, err := c.waitServed(fmt.Sprint("n", i), patience); err != nil {
+			t.Fatal(err)
+		}
+	}
+	if err := c.overlaps(ctx); err != nil {
+		t.Error(err)
+	}
+	allocated := fmt.Sprintf("allocated=%d", joining)
+	for _, family := range []string{"ipv4", "ipv6"} {
+		if err := counts(c, []string{"a", family, "total=256", allocated, "unavailable=0", fmt.Sprintf("free=%d", 256-joining)}); err != nil {
+			t.Error(err)
+		}
+	}
+}
+
+// TestAPIServerDiesWhileNodesJoin loses answers to writes that were carried out, and to some that were not.
+func TestAPIServerDiesWhileNodesJoin(t *testing.T) {
+	c := sharedCluster(t)
+	c.joinAround(t, func() error { return apiServer(c, []string{"restart"}) })
+}
+
+// TestManagerDiesWhileNodesJoin kills the manager between its reservations and its writes.
+func TestManagerDiesWhileNodesJoin(t *testing.T) {
+	c := sharedCluster(t)
+	c.joinAround(t, func() error { return errors.Join(manage(c, []string{"kill"}), manage(c, []string{"start"})) })
+}
+
+// TestLeaderDiesWhileNodesJoin has a second manager that waits for the lease, and takes over when the first one is killed.
+func TestLeaderDiesWhileNodesJoin(t *testing.T) {
+	c := sharedCluster(t)
+	// Shorter than the defaults, so that the lease runs out in reasonable time.
+	election := []string{"--leader-elect-lease-duration=8s", "--leader-elect-renew-deadline=6s", "--leader-elect-retry-period=1s"}
+	if err := manage(c, append([]string{"restart"}, election...)); err != nil {
+		t.Fatal(err)
+	}
+	standby := c.cp.StartManagerForTest(t, controlplane.ManagerOptions{Name: "standby", Args: append(election, ours...)})
+	t.Cleanup(func() {
+		if err := standby.Stop(); err != nil {
+			t.Error(err)
+		}
+	})
+
+	c.joinAround(t, func() error { return manage(c, []string{"kill"}) })
+
+	if err := standby.WaitLeading(t.Context()); err != nil {
+		t.Error(err)
+	}
+}

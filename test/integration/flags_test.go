@@ -1,0 +1,86 @@
+package integration
+
+import (
+	"context"
+	"strconv"
+	"strings"
+	"testing"
+
+	corev1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+)
+
+// TestWrongFlags starts the manager with flags of the in-tree allocator that make no sense. Our controller says so, in its health
+// check and in the log; other controllers work, and Nodes keep what they have.
+func TestWrongFlags(t *testing.T) {
+	for name, tc := range map[string]struct {
+		flags []string
+		want  string
+	}{
+		"blocks larger than the range": {
+			flags: []string{"--cluster-cidr=10.244.0.0/24", "--node-cidr-mask-size=16"},
+			want:  "Nodes cannot get /16 blocks of --cluster-cidr 10.244.0.0/24: use a --node-cidr-mask-size from 24 to 28",
+		},
+		"blocks too small": {
+			flags: []string{"--cluster-cidr=10.244.0.0/16", "--node-cidr-mask-size=30"},
+			want:  "Nodes cannot get /30 blocks of --cluster-cidr 10.244.0.0/16: use a --node-cidr-mask-size from 16 to 28",
+		},
+		"two ranges of one family": {
+			flags: []string{"--cluster-cidr=10.244.0.0/16,10.245.0.0/16"},
+			want:  `--cluster-cidr: "10.244.0.0/16,10.245.0.0/16": at most one CIDR of each family`,
+		},
+		"one mask for two families": {
+			flags: []string{"--cluster-cidr=10.244.0.0/16,fd00::/48", "--node-cidr-mask-size=24"},
+			want:  "--node-cidr-mask-size cannot be used with two families: use --node-cidr-mask-size-ipv4 and --node-cidr-mask-size-ipv6",
+		},
+		"no CIDR": {
+			flags: []string{"--cluster-cidr=10.244.0.0"},
+			want:  "--cluster-cidr: invalid CIDR address: 10.244.0.0: write one CIDR, or one of each family with a comma between them",
+		},
+	} {
+		t.Run(name, func(t *testing.T) {
+			c := sharedCluster(t)
+			if err := createNode(c, []string{"n1", "10.244.0.0/24"}); err != nil {
+				t.Fatal(err)
+			}
+			flags := append(tc.flags, "--allocate-node-cidrs", "--controllers=multi-cidr-node-ipam-controller,serviceaccount-controller")
+			if err := manage(c, append([]string{"restart"}, flags...)); err != nil {
+				t.Fatal(err)
+			}
+			if err := c.healthSays(tc.want); err != nil {
+				t.Error(err)
+			}
+			if err := logSays(c, []string{"--", strings.Trim(strconv.Quote(tc.want), `"`)}); err != nil {
+				t.Error(err)
+			}
+			// A namespace gets its default ServiceAccount from one of upstream's controllers.
+			ctx := context.Background()
+			namespace, err := c.kube.CoreV1().Namespaces().Create(ctx, &corev1.Namespace{ObjectMeta: metav1.ObjectMeta{GenerateName: "others-work-"}}, metav1.CreateOptions{})
+			if err != nil {
+				t.Fatal(err)
+			}
+			if err := eventually(patience, func(ctx context.Context) error {
+				_, err := c.kube.CoreV1().ServiceAccounts(namespace.Name).Get(ctx, "default", metav1.GetOptions{})
+				return err
+			}); err != nil {
+				t.Error(err)
+			}
+			if err := served(c, []string{"n1", "10.244.0.0/24"}); err != nil {
+				t.Error(err)
+			}
+			// And once the flags are right, so is everything.
+			if err := manage(c, []string{"restart", "--allocate-node-cidrs", "--cluster-cidr=10.244.0.0/16"}); err != nil {
+				t.Fatal(err)
+			}
+			if err := healthy(c, nil); err != nil {
+				t.Error(err)
+			}
+			if err := createNode(c, []string{"n2"}); err != nil {
+				t.Fatal(err)
+			}
+			if err := served(c, []string{"n2", "10.244.1.0/24"}); err != nil {
+				t.Error(err)
+			}
+		})
+	}
+}

@@ -1,0 +1,135 @@
+package integration
+
+import (
+	"context"
+	"fmt"
+	"slices"
+	"testing"
+	"time"
+
+	"k8s.io/client-go/util/flowcontrol"
+
+)
+
+// TestIdle runs 1,000 Nodes for a minute in which nothing happens but that each Node's kubelet updates it once. Our manager writes
+// nothing: no status, no event, no retry, no resync. Nodes that wait, share a block or are in no range are among them, because it is
+// they who cost others writes.
+func TestIdle(t *testing.T) {
+	const (
+		nodes  = 1000
+		minute = time.Minute
+	)
+	c := sharedCluster(t)
+	for _, step := range []struct {
+		run  func(*cluster, []string) error
+		args []string
+	}{
+		{createClusterCIDR, []string{"a", "10.0.0.0/14", "fd00::/48", "hb8", "v6hb64"}},
+		{createClusterCIDR, []string{"full", "sel(p=full)", "10.8.0.0/24", "hb8", "priority=1"}},
+		{createClusterCIDR, []string{"off", "sel(p=off)", "10.9.0.0/16", "hb8", "disabled"}},
+		{createClusterCIDR, []string{"going", "sel(p=going)", "10.10.0.0/16", "hb8"}},
+		{createNode, []string{"outside", "172.16.0.0/24"}},
+		{createNode, []string{"twin1", "10.3.0.0/24"}},
+		{createNode, []string{"twin2", "10.3.0.0/24"}},
+		{createNode, []string{"member", "10.10.0.0/24", "from=going"}},
+		{deleteObjects, []string{"cc", "going"}},
+		{createNodes, []string{fmt.Sprint(nodes), "n"}},
+		{set, []string{"cc", "a", "disabled"}},
+		{createNodes, []string{"20", "waiting"}},
+
+		// All that there is to write about them has been written.
+		{counts, []string{"a", "ipv4", "total=1024", fmt.Sprintf("allocated=%d", nodes+1)}},
+		{condition, []string{"a", "Ready", "False", "Disabled"}},
+		{condition, []string{"a", "Conflicted", "True", "Overlap"}},
+		{condition, []string{"full", "Ready", "True", "Available"}},
+		{condition, []string{"off", "Ready", "False", "Disabled"}},
+		{condition, []string{"going", "Ready", "False", "Terminating"}},
+		{clusterCIDREvent, []string{"going", "DeletionBlocked"}},
+		{event, []string{"outside", "CIDROutsideRanges"}},
+		{event, []string{"twin1", "CIDRConflict"}},
+		{event, []string{"twin2", "CIDRConflict"}},
+	} {
+		if err := step.run(c, step.args); err != nil {
+			t.Fatalf("%q: %v", step.args, err)
+		}
+	}
+	for i := range 20 {
+		if err := waits(c, []string{fmt.Sprint("waiting", i+1), "a is disabled"}); err != nil {
+			t.Fatal(err)
+		}
+	}
+
+	if err := count(c, nil); err != nil {
+		t.Fatal(err)
+	}
+	idle, cancel := context.WithTimeout(t.Context(), minute)
+	defer cancel()
+	beat := flowcontrol.NewTokenBucketRateLimiter(nodes/float32(minute.Seconds()), 1)
+	beats := 0
+	for ; beat.Wait(idle) == nil; beats++ {
+		if err := touch(c, []string{fmt.Sprint("n", beats%nodes+1), "1"}); err != nil {
+			t.Fatal(err)
+		}
+	}
+	<-idle.Done()
+
+	// What the manager does now, it does after all that it had to do in that minute, and the log of writes has it.
+	if err := createNode(c, []string{"last", "p=full"}); err != nil {
+		t.Fatal(err)
+	}
+	if err := served(c, []string{"last", "10.8.0.0/24"}); err != nil {
+		t.Fatal(err)
+	}
+	if err := writes(c, []string{"1", "nodes"}); err != nil {
+		t.Error(err)
+	}
+	all, err := c.writes(c.counted)
+	if err != nil {
+		t.Fatal(err)
+	}
+	during := slices.DeleteFunc(all, func(w write) bool { return about(w, "nodes", "last") || about(w, "clustercidrs/status", "full") || about(w, "events", "full") })
+	if len(during) > 0 {
+		t.Errorf("the manager wrote %d times in %s while %d Nodes were updated, want none:%s", len(during), minute, beats, describe(during))
+	}
+}
+
+// TestStatusIsWrittenOnceASecond serves Nodes for some seconds: changes in between go into one write.
+func TestStatusIsWrittenOnceASecond(t *testing.T) {
+	c := sharedCluster(t)
+	if err := createClusterCIDR(c, []string{"a", "10.0.0.0/16", "hb8"}); err != nil {
+		t.Fatal(err)
+	}
+	if err := count(c, nil); err != nil {
+		t.Fatal(err)
+	}
+	start, n := time.Now(), 0
+	for ; time.Since(start) < 3*time.Second; n++ {
+		name := fmt.Sprint("n", n)
+		if err := createNode(c, []string{name}); err != nil {
+			t.Fatal(err)
+		}
+		if _, err := c.waitServed(name, patience); err != nil {
+			t.Fatal(err)
+		}
+	}
+	if err := counts(c, []string{"a", "ipv4", fmt.Sprintf("allocated=%d", n)}); err != nil {
+		t.Error(err)
+	}
+
+	all, err := c.writes(c.counted)
+	if err != nil {
+		t.Fatal(err)
+	}
+	statuses := slices.DeleteFunc(all, func(w write) bool { return !about(w, "clustercidrs/status", "a") })
+	if len(statuses) < 3 {
+		t.Errorf("the status of ClusterCIDR a was written %d times in %s, want that people see what goes on:%s", len(statuses), time.Since(start), describe(statuses))
+	}
+	// A write may have waited a little before it reached the API server, and the next one not.
+	const least = 900 * time.Millisecond
+	for i := 1; i < len(statuses); i++ {
+		if gap := statuses[i].RequestReceivedTimestamp.Sub(statuses[i-1].RequestReceivedTimestamp.Time); gap < least {
+			t.Errorf("two writes of the status %s apart, want a second:%s", gap, describe(statuses[i-1:i+1]))
+		}
+	}
+	t.Logf("%d Nodes, %d writes of %s", n, len(statuses), "the status")
+}
