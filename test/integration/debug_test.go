@@ -3,6 +3,7 @@ package integration
 import (
 	"context"
 	"encoding/json"
+	"errors"
 	"fmt"
 	"net/http"
 	"net/http/httptest"
@@ -17,12 +18,16 @@ import (
 	"github.com/chromedp/cdproto/emulation"
 	"github.com/chromedp/chromedp"
 	"github.com/google/go-cmp/cmp"
+	rbacv1 "k8s.io/api/rbac/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/client-go/rest"
+
+	"github.com/multicidr/controller-manager/test/controlplane"
 )
 
 const debugPath = "/debug/controllers/multi-cidr-node-ipam-controller"
 
-// TestDebug looks at the ledger of a running controller as a script does, as a stranger does, and in a real browser.
+// TestDebug looks at the ledger of a running controller as a script does, as others do, and in a real browser.
 func TestDebug(t *testing.T) {
 	const nodes = 30
 	c := sharedCluster(t)
@@ -56,7 +61,7 @@ func TestDebug(t *testing.T) {
 	want["foreign"] = []string{"10.0.2.0/24"}
 
 	t.Run("JSON says what the Nodes show", func(t *testing.T) { debugJSON(t, c, want) })
-	t.Run("nobody sees it without permission", func(t *testing.T) { debugOfStranger(t, c) })
+	t.Run("who may see it", func(t *testing.T) { debugOfOthers(t, c) })
 	t.Run("the page works in a browser", func(t *testing.T) { debugInBrowser(t, c) })
 }
 
@@ -93,21 +98,79 @@ func debugJSON(t *testing.T, c *cluster, want map[string][]string) {
 	}
 }
 
-func debugOfStranger(t *testing.T, c *cluster) {
-	config := rest.AnonymousClientConfig(c.cp.AdminConfig())
-	client, err := rest.HTTPClientFor(config)
+// debugOfOthers asks without credentials, with a permission as docs/debugging.md gives it, and a manager that does not lead.
+func debugOfOthers(t *testing.T, c *cluster) {
+	ctx := t.Context()
+	const name = "see-node-ipam-ledger"
+	role := &rbacv1.ClusterRole{
+		ObjectMeta: metav1.ObjectMeta{Name: name},
+		Rules:      []rbacv1.PolicyRule{{NonResourceURLs: []string{debugPath}, Verbs: []string{"get"}}},
+	}
+	binding := &rbacv1.ClusterRoleBinding{
+		ObjectMeta: metav1.ObjectMeta{Name: name},
+		RoleRef:    rbacv1.RoleRef{APIGroup: rbacv1.GroupName, Kind: "ClusterRole", Name: name},
+		Subjects:   []rbacv1.Subject{{Kind: rbacv1.UserKind, APIGroup: rbacv1.GroupName, Name: "auditor"}},
+	}
+	if _, err := c.kube.RbacV1().ClusterRoles().Create(ctx, role, metav1.CreateOptions{}); err != nil {
+		t.Fatal(err)
+	}
+	if _, err := c.kube.RbacV1().ClusterRoleBindings().Create(ctx, binding, metav1.CreateOptions{}); err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() {
+		ctx := context.Background()
+		if err := errors.Join(c.kube.RbacV1().ClusterRoleBindings().Delete(ctx, name, metav1.DeleteOptions{}), c.kube.RbacV1().ClusterRoles().Delete(ctx, name, metav1.DeleteOptions{})); err != nil {
+			t.Error(err)
+		}
+	})
+	auditor, err := c.cp.Config("auditor")
 	if err != nil {
 		t.Fatal(err)
 	}
-	response, err := client.Get(c.manager.URL() + debugPath)
+	stranger, err := c.cp.Config("stranger")
 	if err != nil {
 		t.Fatal(err)
 	}
-	if err := response.Body.Close(); err != nil {
-		t.Error(err)
+	standby, err := c.cp.StartManager(ctx, controlplane.ManagerOptions{Name: "standby", Args: ours})
+	if err != nil {
+		t.Fatal(err)
 	}
-	if response.StatusCode != http.StatusForbidden {
-		t.Errorf("status %d, want %d", response.StatusCode, http.StatusForbidden)
+	t.Cleanup(func() {
+		if err := standby.Stop(); err != nil {
+			t.Error(err)
+		}
+	})
+
+	for name, tc := range map[string]struct {
+		config  *rest.Config
+		manager *controlplane.Manager
+		want    int
+	}{
+		"nobody":                       {rest.AnonymousClientConfig(c.cp.AdminConfig()), c.manager, http.StatusForbidden},
+		"somebody without permission":  {stranger, c.manager, http.StatusForbidden},
+		"somebody with the permission": {auditor, c.manager, http.StatusOK},
+		"a manager that does not lead": {c.cp.AdminConfig(), standby, http.StatusNotFound},
+	} {
+		t.Run(name, func(t *testing.T) {
+			client, err := rest.HTTPClientFor(tc.config)
+			if err != nil {
+				t.Fatal(err)
+			}
+			// A permission that was given a moment ago is not known everywhere yet.
+			err = eventually(patience, func(context.Context) error {
+				response, err := client.Get(tc.manager.URL() + debugPath)
+				if err != nil {
+					return err
+				}
+				if response.StatusCode != tc.want {
+					err = fmt.Errorf("status %d, want %d", response.StatusCode, tc.want)
+				}
+				return errors.Join(err, response.Body.Close())
+			})
+			if err != nil {
+				t.Error(err)
+			}
+		})
 	}
 }
 
