@@ -47,6 +47,7 @@ type nodeEntry struct {
 }
 
 type waitingNode struct {
+	uid      types.UID
 	since    time.Time // the Node's creation
 	refusals []refusal
 	why      waitReason
@@ -98,6 +99,7 @@ func (b *book) observe(node *v1.Node, blocks, addresses []netip.Prefix) {
 	b.nodes[node.Name].shown = true
 	if e, annotated := b.nodes[node.Name], node.Annotations[networkingv1.AnnotationClusterCIDR]; e.pool != annotated {
 		e.pool = annotated
+		b.changed = true // the ClusterCIDR that it belonged to may be able to go
 		b.touch(blocks...)
 	}
 	b.hold(owner, blocks)
@@ -149,6 +151,9 @@ func (b *book) enter(node *v1.Node) *nodeEntry {
 func (b *book) replaced(node *v1.Node) {
 	if e, ok := b.nodes[node.Name]; ok && e.uid != node.UID {
 		b.gone(node.Name)
+	}
+	if w, ok := b.waiting[node.Name]; ok && w.uid != node.UID {
+		delete(b.waiting, node.Name)
 	}
 }
 
