@@ -34,6 +34,7 @@ func (c *Controller) syncClusterCIDR(ctx context.Context, name string) error {
 	c.with(func(b *book) {
 		b.setPool(p)
 		inUse = b.inUse(name)
+		b.touched[name] = true // a write of its status that came late may have undone a newer one
 	})
 
 	finalized := slices.Contains(cc.Finalizers, networkingv1.Finalizer)
