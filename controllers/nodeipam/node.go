@@ -3,6 +3,8 @@ package nodeipam
 import (
 	"context"
 	"fmt"
+	"maps"
+	"slices"
 	"time"
 
 	v1 "k8s.io/api/core/v1"
@@ -53,7 +55,8 @@ func (c *Controller) observe(ctx context.Context, node *v1.Node) (served bool, e
 		e := b.enter(node)
 		reported, e.reported = e.reported, found
 	})
-	for reason, message := range found {
+	for _, reason := range slices.Sorted(maps.Keys(found)) {
+		message := found[reason]
 		if reported[reason] == message {
 			continue
 		}
