@@ -1,0 +1,282 @@
+package nodeipam
+
+import (
+	"encoding/json"
+	"fmt"
+	"net/netip"
+	"slices"
+
+	"github.com/google/go-cmp/cmp"
+	v1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/types"
+
+	networkingv1 "github.com/multicidr/controller-manager/apis/networking/v1"
+	"github.com/multicidr/controller-manager/controllers/ipam"
+)
+
+// The invariants of the design, by their numbers:
+//
+//  1. No two live Nodes get overlapping blocks from us.
+//  2. A block is not reused before its Node object is gone.
+//  3. After quiescence: free = total - held - excluded; nothing leaks.
+//  4. A ClusterCIDR that is disabled or being deleted never allocates.
+//  5. Its finalizer goes when, and only when, no Node holds a block from it.
+//  6. podCIDRs are never changed once set.
+//  7. Service ranges, excluded ranges and ranges held by foreign podCIDRs are never handed out.
+//  8. A Node that some pool can serve is served; no Node waits for a timer when space, a pool or a label appears.
+//
+// What others do is known to a process only once it has looked at it: a Node that registers with podCIDRs of its own while a
+// PATCH with the same block is on its way makes a conflict, which nobody can prevent. So a choice is judged by what its
+// process had seen, and a write that arrives by all that our processes did.
+
+func overlap(a, b []netip.Prefix) bool {
+	return slices.ContainsFunc(a, func(p netip.Prefix) bool {
+		return slices.ContainsFunc(b, p.Overlaps)
+	})
+}
+
+// assigns judges the first podCIDRs of a Node on their arrival at the server.
+func (w *world) assigns(node *v1.Node) {
+	blocks := prefixes(node.Spec.PodCIDRs)
+	w.invariant1And2(node, blocks)
+	w.invariant4And5(node)
+	if overlap(blocks, w.serviceRanges) {
+		w.violate("invariant 7", "Node %s gets %v, in the service range %v", node.Name, blocks, w.serviceRanges)
+	}
+	w.assigned[node.UID] = node.Annotations[networkingv1.AnnotationClusterCIDR]
+	w.cover("podCIDRs assigned")
+}
+
+func (w *world) invariant1And2(node *v1.Node, blocks []netip.Prefix) {
+	for _, o := range w.server.objects[kindNode] {
+		other := o.(*v1.Node)
+		if other.UID == node.UID || !overlap(blocks, prefixes(other.Spec.PodCIDRs)) {
+			continue
+		}
+		switch {
+		case w.assigned[other.UID] == "":
+			w.cover("a foreign Node came while a block was on its way")
+		case other.DeletionTimestamp != nil:
+			w.violate("invariant 2", "Node %s gets %v while %s with %v is being deleted", node.Name, blocks, other.Name, other.Spec.PodCIDRs)
+		default:
+			w.violate("invariant 1", "Node %s gets %v while %s has %v", node.Name, blocks, other.Name, other.Spec.PodCIDRs)
+		}
+	}
+}
+
+// invariant4And5: what a block came from is there, with its finalizer, when the block arrives.
+func (w *world) invariant4And5(node *v1.Node) {
+	name := node.Annotations[networkingv1.AnnotationClusterCIDR]
+	cc := w.server.clusterCIDR(name)
+	if !w.forced[name] && (cc == nil || !slices.Contains(cc.Finalizers, networkingv1.Finalizer)) {
+		w.violate("invariant 5", "Node %s gets %v from ClusterCIDR %s, which is gone or has no finalizer", node.Name, node.Spec.PodCIDRs, name)
+	}
+}
+
+// letsGo judges the end of our finalizer on its arrival at the server.
+func (w *world) letsGo(cc *networkingv1.ClusterCIDR) {
+	for _, o := range w.server.objects[kindNode] {
+		node := o.(*v1.Node)
+		if w.assigned[node.UID] == cc.Name && !w.annotated[node.UID] && !w.forced[cc.Name] {
+			w.violate("invariant 5", "ClusterCIDR %s goes while Node %s has %v from it", cc.Name, node.Name, node.Spec.PodCIDRs)
+		}
+	}
+	w.cover("a ClusterCIDR let go")
+}
+
+// willPatchNode judges a PATCH of podCIDRs before it is sent.
+func (p *process) willPatchNode(name string, patch []byte) {
+	var node v1.Node
+	if err := json.Unmarshal(patch, &node); err != nil {
+		p.w.violate("patches are JSON", "%s: %v", patch, err)
+		return
+	}
+	seen := p.seen.nodes[name]
+	switch {
+	case len(node.Spec.PodCIDRs) == 0:
+	case seen == nil:
+		p.w.violate("invariant 2", "%s writes to Node %s, which it knows to be gone", p.name, name)
+	case len(seen.Spec.PodCIDRs) > 0:
+		p.w.violate("invariant 6", "%s writes podCIDRs %v to Node %s, which has %v", p.name, node.Spec.PodCIDRs, name, seen.Spec.PodCIDRs)
+	}
+}
+
+// willPatchClusterCIDR judges a PATCH of finalizers before it is sent.
+func (p *process) willPatchClusterCIDR(name string, patch []byte) {
+	var cc networkingv1.ClusterCIDR
+	if err := json.Unmarshal(patch, &cc); err != nil {
+		p.w.violate("patches are JSON", "%s: %v", patch, err)
+		return
+	}
+	if slices.Contains(cc.Finalizers, networkingv1.Finalizer) {
+		return
+	}
+	if seen := p.seen.clusterCIDRs[name]; seen == nil {
+		p.w.violate("invariant 5", "%s removes the finalizer of ClusterCIDR %s, which it knows to be gone", p.name, name)
+	} else if members := p.seen.membersOf(seen); len(members) > 0 {
+		p.w.violate("invariant 5", "%s removes the finalizer of ClusterCIDR %s, to which %v belong", p.name, name, members)
+	}
+}
+
+// check judges what a process has in its book after every bit that it ran.
+func (p *process) check() {
+	for _, name := range sortedNames(p.seen.nodes) {
+		node := p.seen.nodes[name]
+		held := p.controller.book.ledger.Held(ownerOf(node.UID))
+		if len(held) == 0 || len(p.seen.blocksOf(node)) > 0 {
+			continue // a difference is found below
+		}
+		r := reservation{pool: p.controller.book.nodes[name].pool, blocks: held}
+		p.chose(node, r)
+		if p.w.violation != nil {
+			return
+		}
+		p.seen.reserve(node, r)
+		p.w.note("  %s reserves %v of %s for Node %s", p.name, r.blocks, r.pool, name)
+	}
+	b := p.controller.book
+	all := append(b.ledger.Overlapping(netip.MustParsePrefix("0.0.0.0/0")), b.ledger.Overlapping(netip.MustParsePrefix("::/0"))...)
+	slices.SortFunc(all, compareHoldings)
+	if want := p.seen.holdings(); !slices.Equal(all, want) {
+		p.w.violate("the book is right", "%s has another book than what it has seen (-want +got):\n%s", p.name, cmp.Diff(holdingTexts(want), holdingTexts(all)))
+	}
+}
+
+// chose judges a new reservation.
+func (p *process) chose(node *v1.Node, r reservation) {
+	w, v := p.w, p.seen
+	cc := v.clusterCIDRs[r.pool]
+	if cc == nil {
+		w.violate("invariant 4", "%s chose %v for Node %s from ClusterCIDR %q, which it does not know", p.name, r.blocks, node.Name, r.pool)
+		return
+	}
+	if reason, ok := ready(cc); !ok {
+		w.violate("invariant 4", "%s chose %v for Node %s from ClusterCIDR %s, which is %s", p.name, r.blocks, node.Name, r.pool, reason)
+	}
+	if len(r.blocks) != len(slowRangesOf(cc)) {
+		w.violate("every family", "%s chose %v for Node %s from ClusterCIDR %s", p.name, r.blocks, node.Name, r.pool)
+	}
+	for _, h := range v.holdings() {
+		if !overlap(r.blocks, []netip.Prefix{h.Prefix}) {
+			continue
+		}
+		switch other := v.nodeOf(h.Owner); {
+		case h.Owner.Kind != ipam.Node, len(other.Spec.PodCIDRs) > 0 && w.assigned[other.UID] == "":
+			w.violate("invariant 7", "%s chose %v for Node %s, and %v has %v", p.name, r.blocks, node.Name, h.Owner, h.Prefix)
+		case other.DeletionTimestamp != nil:
+			w.violate("invariant 2", "%s chose %v for Node %s, and %s, which is being deleted, has %v", p.name, r.blocks, node.Name, other.Name, h.Prefix)
+		default:
+			w.violate("invariant 1", "%s chose %v for Node %s, and %s has %v", p.name, r.blocks, node.Name, other.Name, h.Prefix)
+		}
+	}
+	if want, ok := v.choose(node); !ok || want.pool != r.pool || !slices.Equal(want.blocks, r.blocks) {
+		w.violate("the choice is right", "%s chose %v of %s for Node %s, want %v of %s", p.name, r.blocks, r.pool, node.Name, want.blocks, want.pool)
+	}
+}
+
+func (v *view) nodeOf(o ipam.Owner) *v1.Node {
+	for _, node := range v.nodes {
+		if o.Kind == ipam.Node && types.UID(o.ID) == node.UID {
+			return node
+		}
+	}
+	return nil
+}
+
+// checkSettled judges a process that has seen everything and done all it wanted to do without waiting.
+func (w *world) checkSettled(p *process) {
+	now := w.whole(p.seen.reserved)
+	for _, name := range sortedNames(now.nodes) {
+		node := now.nodes[name]
+		if len(node.Spec.PodCIDRs) > 0 {
+			continue
+		}
+		switch r, served := now.choose(node); {
+		case node.DeletionTimestamp != nil:
+			w.cover("a Node is deleted before it is served")
+		case len(now.blocksOf(node)) > 0:
+			w.violate("invariant 8", "the blocks that %s reserved for Node %s are not written", p.name, name)
+		case served:
+			w.violate("invariant 8", "Node %s waits although it could have %v of %s", name, r.blocks, r.pool)
+		default:
+			w.cover("a Node waits with reason")
+			if !w.said(node.UID, ReasonNotAvailable) {
+				w.violate("it is said why", "no event on Node %s, which waits", name)
+			}
+		}
+	}
+	for _, name := range sortedNames(now.clusterCIDRs) {
+		cc := now.clusterCIDRs[name]
+		w.invariant3(p, now, cc)
+		finalized := slices.Contains(cc.Finalizers, networkingv1.Finalizer)
+		switch members := now.membersOf(cc); {
+		case cc.DeletionTimestamp == nil && !finalized:
+			w.violate("invariant 5", "ClusterCIDR %s has no finalizer", name)
+		case cc.DeletionTimestamp != nil && finalized && len(members) == 0:
+			w.violate("invariant 5", "ClusterCIDR %s does not go although no Node belongs to it", name)
+		case cc.DeletionTimestamp != nil && finalized:
+			w.cover("a ClusterCIDR waits for Nodes")
+		}
+	}
+	for reserved := range p.seen.reserved {
+		if node := now.nodeOf(ownerOf(reserved)); node == nil || node.DeletionTimestamp == nil {
+			w.violate("invariant 3", "%s still has a reservation for %s", p.name, reserved)
+		}
+	}
+}
+
+// invariant3: free = total - held - excluded, for the book and for who counts block by block.
+func (w *world) invariant3(p *process, now *view, cc *networkingv1.ClusterCIDR) {
+	for _, r := range slowRangesOf(cc) {
+		got := p.controller.book.ledger.Free(ipam.Range{Prefix: r.prefix, BlockBits: r.blocks[0].Bits()})
+		if want := len(r.free(now.holdings())); got != uint64(want) {
+			w.violate("invariant 3", "%d blocks of %v in ClusterCIDR %s are free, %s says %d", want, r.prefix, cc.Name, p.name, got)
+		}
+	}
+}
+
+// said reports whether there is an event on an object.
+func (w *world) said(uid types.UID, reason string) bool {
+	for _, e := range w.server.events {
+		if e.InvolvedObject.UID == uid && e.Reason == reason {
+			return true
+		}
+	}
+	return false
+}
+
+// checkStatuses judges the statuses when all timers have run out.
+func (w *world) checkStatuses(p *process) {
+	now := w.whole(p.seen.reserved)
+	for _, name := range sortedNames(now.clusterCIDRs) {
+		cc := now.clusterCIDRs[name]
+		if diff := cmp.Diff(now.statusText(cc), textOfStatus(cc.Status)); diff != "" {
+			w.violate("statuses are right", "of ClusterCIDR %s (-want +got):\n%s", name, diff)
+		}
+		for _, s := range []*networkingv1.RangeStatus{cc.Status.IPv4, cc.Status.IPv6} {
+			if s == nil {
+				continue
+			}
+			cursor := p.seen.cursors[cc.UID][ipam.FamilyOf(netip.MustParsePrefix(s.CIDR))]
+			if got := s.Cursor; cursor.IsValid() && got != cursor.String() {
+				w.violate("statuses are right", "the cursor of ClusterCIDR %s is %s, want %v", name, got, cursor)
+			}
+		}
+	}
+}
+
+func sortedNames[T any](m map[string]T) []string {
+	names := make([]string, 0, len(m))
+	for name := range m {
+		names = append(names, name)
+	}
+	slices.Sort(names)
+	return names
+}
+
+func holdingTexts(holdings []ipam.Holding) (texts []string) {
+	for _, h := range holdings {
+		texts = append(texts, fmt.Sprintf("%v %v", h.Owner, h.Prefix))
+	}
+	return texts
+}

@@ -1,0 +1,572 @@
+package nodeipam
+
+import (
+	"cmp"
+	"context"
+	"encoding/json"
+	"errors"
+	"iter"
+	"maps"
+	"slices"
+	"time"
+
+	v1 "k8s.io/api/core/v1"
+	networkingapiv1 "k8s.io/api/networking/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/labels"
+	"k8s.io/apimachinery/pkg/types"
+	corelisters "k8s.io/client-go/listers/core/v1"
+	networkinglisters "k8s.io/client-go/listers/networking/v1"
+	"k8s.io/client-go/util/workqueue"
+
+	applyv1 "github.com/multicidr/controller-manager/apis/generated/applyconfiguration/networking/v1"
+	clustercidrlisters "github.com/multicidr/controller-manager/apis/generated/listers/networking/v1"
+	networkingv1 "github.com/multicidr/controller-manager/apis/networking/v1"
+)
+
+// A simulated process: the real Controller with caches, queues, clocks and an API server that move only when the
+// simulation says so.
+
+// process is one run of a controller manager.
+type process struct {
+	w    *world
+	name string
+	// The clocks: asleep is how long the monotonic one stood still, shifted how far the wall clock was set.
+	asleep, shifted time.Duration
+
+	election   election
+	controller *Controller // from when the lease is won
+	caches     map[kind]*simCache
+	queues     map[string]*simQueue
+	tasks      []*task
+	asOf       int  // the revision of a consistent read after the lease was won; -1 before
+	serving    bool // the workers have started
+	stopping   bool // told to end: what runs may finish
+	seen       *view
+}
+
+func (w *world) bootAs(name string) {
+	w.booted++
+	w.processes = append(w.processes, &process{w: w, name: name, asOf: -1})
+}
+
+// monotonic and wall are what the clocks of the process's machine show.
+func (p *process) monotonic() time.Duration { return p.w.elapsed - p.asleep }
+func (p *process) wall() time.Duration      { return p.w.elapsed + p.shifted }
+
+func (p *process) time() time.Time { return epoch.Add(p.monotonic()) }
+
+// lead makes the controller, as a process does that has won the lease.
+func (p *process) lead() {
+	p.caches, p.queues, p.seen = map[kind]*simCache{}, map[string]*simQueue{}, newView(p.w.serviceRanges)
+	for _, k := range kinds {
+		p.caches[k] = &simCache{kind: k, objects: map[string]metav1.Object{}}
+	}
+	p.controller = newController(p.w.config(p), parts{
+		api:          simAPI{p},
+		now:          p.time,
+		nodes:        nodeLister{p.caches[kindNode]},
+		clusterCIDRs: clusterCIDRLister{p.caches[kindClusterCIDR]},
+		serviceCIDRs: serviceCIDRLister{p.caches[kindServiceCIDR]},
+		newQueue: func(of string) queue {
+			q := &simQueue{p: p, processing: map[string]bool{}, delayed: map[string]delay{}, failures: map[string]int{}}
+			p.queues[of] = q
+			return q
+		},
+	})
+}
+
+// The names of the queues, as newController gives them, in the order of Controller.lines.
+var lineNames = []string{string(kindClusterCIDR), string(kindServiceCIDR), "status", string(kindNode)}
+
+// start is what Controller.start does after the caches have filled. It reports whether the workers may start.
+func (p *process) start() bool {
+	if !p.fresh() {
+		return false
+	}
+	if err := p.controller.readAll(p.w.ctx); err != nil {
+		panic(err)
+	}
+	for _, k := range kinds {
+		for _, name := range slices.Sorted(maps.Keys(p.caches[k].objects)) {
+			p.see(k, name)
+		}
+	}
+	p.serving = true
+	p.check()
+	return true
+}
+
+func (p *process) fresh() bool {
+	for _, k := range kinds {
+		if c := p.caches[k]; !c.listed || p.asOf < 0 || c.revision < p.asOf {
+			return false
+		}
+	}
+	return true
+}
+
+// simCache is what an informer knows: the objects of one kind as of one revision.
+type simCache struct {
+	kind     kind
+	listed   bool
+	revision int
+	objects  map[string]metav1.Object
+}
+
+// advance brings the cache to a revision and returns the names of which there was a change, in its order.
+func (c *simCache) advance(s *simServer, revision int) (names []string) {
+	for _, change := range s.changes[c.revision:revision] {
+		if change.kind != c.kind {
+			continue
+		}
+		if change.object == nil {
+			delete(c.objects, change.name)
+		} else {
+			c.objects[change.name] = change.object
+		}
+		names = append(names, change.name)
+	}
+	c.revision = revision
+	return names
+}
+
+// behind is how many changes the cache has not seen.
+func (c *simCache) behind(s *simServer) int {
+	n := 0
+	for _, change := range s.changes[c.revision:] {
+		if change.kind == c.kind {
+			n++
+		}
+	}
+	return n
+}
+
+// deliver brings the next changes, at most n, as watch events; without any left the cache learns by a bookmark how new it is.
+func (p *process) deliver(k kind, n int) (names []string) {
+	c := p.caches[k]
+	revision := c.revision
+	for i, change := range p.w.server.changes[c.revision:] {
+		if change.kind == k {
+			revision = c.revision + i + 1
+			if n--; n == 0 {
+				break
+			}
+		}
+	}
+	if n > 0 {
+		revision = p.w.server.revision()
+	}
+	names = c.advance(p.w.server, revision)
+	for _, name := range names {
+		p.queues[string(k)].Add(name)
+	}
+	return names
+}
+
+// list replaces the cache by a list as of a revision. What came and went since the cache was filled leaves no event.
+func (p *process) list(k kind, revision int) {
+	c := p.caches[k]
+	before := maps.Clone(c.objects)
+	c.listed = true
+	changed := c.advance(p.w.server, max(revision, c.revision))
+	slices.Sort(changed)
+	for _, name := range slices.Compact(changed) {
+		if before[name] != c.objects[name] {
+			p.queues[string(k)].Add(name)
+		}
+	}
+}
+
+func list[O any](c *simCache, selector labels.Selector) (all []O, err error) {
+	for _, name := range slices.Sorted(maps.Keys(c.objects)) {
+		if o := c.objects[name]; selector.Matches(labels.Set(o.GetLabels())) {
+			all = append(all, o.(O))
+		}
+	}
+	return all, nil
+}
+
+func get[O any](c *simCache, name string) (o O, err error) {
+	o, ok := c.objects[name].(O)
+	if !ok {
+		return o, apierrors.NewNotFound(c.kind.resource(), name)
+	}
+	return o, nil
+}
+
+// Listers of a cache, in the order of names: the real ones list in an order of their own each time.
+type (
+	nodeLister struct{ *simCache }
+
+	clusterCIDRLister struct{ *simCache }
+
+	serviceCIDRLister struct{ *simCache }
+)
+
+var (
+	_ corelisters.NodeLister               = nodeLister{}
+	_ clustercidrlisters.ClusterCIDRLister = clusterCIDRLister{}
+	_ networkinglisters.ServiceCIDRLister  = serviceCIDRLister{}
+)
+
+func (l nodeLister) List(s labels.Selector) ([]*v1.Node, error) { return list[*v1.Node](l.simCache, s) }
+func (l nodeLister) Get(name string) (*v1.Node, error)          { return get[*v1.Node](l.simCache, name) }
+
+func (l clusterCIDRLister) List(s labels.Selector) ([]*networkingv1.ClusterCIDR, error) {
+	return list[*networkingv1.ClusterCIDR](l.simCache, s)
+}
+
+func (l clusterCIDRLister) Get(name string) (*networkingv1.ClusterCIDR, error) {
+	return get[*networkingv1.ClusterCIDR](l.simCache, name)
+}
+
+func (l serviceCIDRLister) List(s labels.Selector) ([]*networkingapiv1.ServiceCIDR, error) {
+	return list[*networkingapiv1.ServiceCIDR](l.simCache, s)
+}
+
+func (l serviceCIDRLister) Get(name string) (*networkingapiv1.ServiceCIDR, error) {
+	return get[*networkingapiv1.ServiceCIDR](l.simCache, name)
+}
+
+// simQueue is a workqueue in simulated time, from which the simulation takes whatever name it likes: the order in which
+// many workers come to an end is anybody's guess.
+type simQueue struct {
+	workqueue.TypedRateLimitingInterface[string] // nil: the controller calls nothing but what is below
+
+	p          *process
+	waiting    []string // each once
+	processing map[string]bool
+	delayed    map[string]delay
+	failures   map[string]int
+	next       string // what Get returns
+}
+
+type delay struct {
+	until time.Duration // on the monotonic clock
+	retry bool          // of something that failed
+}
+
+func (q *simQueue) Add(name string) {
+	if !slices.Contains(q.waiting, name) {
+		q.waiting = append(q.waiting, name)
+	}
+}
+
+func (q *simQueue) AddAfter(name string, d time.Duration) { q.addAfter(name, d, false) }
+
+func (q *simQueue) AddRateLimited(name string) {
+	d := min(retryFirst<<min(q.failures[name], 30), retryMax)
+	q.failures[name]++
+	q.addAfter(name, d, true)
+}
+
+func (q *simQueue) addAfter(name string, d time.Duration, retry bool) {
+	if d <= 0 {
+		q.Add(name)
+		return
+	}
+	until := q.p.monotonic() + d
+	if before, ok := q.delayed[name]; !ok || until < before.until {
+		q.delayed[name] = delay{until, retry}
+	}
+}
+
+func (q *simQueue) Forget(name string) { delete(q.failures, name) }
+
+func (q *simQueue) Get() (string, bool) {
+	q.waiting = slices.DeleteFunc(q.waiting, func(name string) bool { return name == q.next })
+	q.processing[q.next] = true
+	return q.next, false
+}
+
+func (q *simQueue) Done(name string) { delete(q.processing, name) }
+
+// expire makes what was delayed for long enough wait; retries at once if the simulation wants none left.
+func (q *simQueue) expire(retries bool) {
+	for _, name := range slices.Sorted(maps.Keys(q.delayed)) {
+		if d := q.delayed[name]; d.until <= q.p.monotonic() || retries && d.retry {
+			delete(q.delayed, name)
+			q.Add(name)
+		}
+	}
+}
+
+// ready returns the names that a worker could take now.
+func (q *simQueue) ready() (names []string) {
+	q.expire(false)
+	for _, name := range q.waiting {
+		if !q.processing[name] {
+			names = append(names, name)
+		}
+	}
+	return names
+}
+
+// task is a worker with one name in its hands, or an elector at one try. It is a coroutine: it runs, alone in the world, until it calls
+// the API server, and goes on when the simulation lets the call return.
+type task struct {
+	p      *process
+	line   string // of the queue, or "lease"
+	name   string
+	call   *call            // what it waits for
+	yield  func(*call) bool // hands a call to the simulation; false: the process is killed
+	resume func() (*call, bool)
+	kill   func()
+}
+
+// call is one request to the API server.
+type call struct {
+	task *task
+	what string
+	// handle is what the server does on arrival.
+	handle func(*simServer) error
+	// deadline is when the server gives up the request; the time of the whole simulation, for the server counts by its own clock.
+	deadline time.Duration
+	arrived  bool
+	answer   error
+}
+
+var (
+	errKilled  = errors.New("the process was killed")
+	errTimeout = &timeoutError{}
+)
+
+type timeoutError struct{}
+
+func (*timeoutError) Error() string   { return "context deadline exceeded" }
+func (*timeoutError) Timeout() bool   { return true }
+func (*timeoutError) Temporary() bool { return true }
+
+// spawn starts a task and runs it up to its first call.
+func (p *process) spawn(line, name string, run func()) *task {
+	t := &task{p: p, line: line, name: name}
+	t.resume, t.kill = iter.Pull(func(yield func(*call) bool) {
+		t.yield = yield
+		defer func() {
+			if r := recover(); r != nil && r != errKilled {
+				panic(r)
+			}
+		}()
+		run()
+	})
+	p.tasks = append(p.tasks, t)
+	t.goOn()
+	return t
+}
+
+// goOn lets a task run up to its next call or its end.
+func (t *task) goOn() {
+	t.p.w.running = t
+	var more bool
+	if t.call, more = t.resume(); !more {
+		t.p.tasks = slices.DeleteFunc(t.p.tasks, func(o *task) bool { return o == t })
+	}
+	if t.p.serving && t.p.w.violation == nil {
+		t.p.check()
+	}
+}
+
+// do makes a call to the API server: it returns when the simulation brings an answer.
+func (p *process) do(what string, handle func(*simServer) error) error {
+	c := &call{task: p.w.running, what: what, handle: handle, deadline: p.w.elapsed + writeTimeout}
+	if c.task.line != "lease" {
+		p.w.writes++
+	}
+	if !c.task.yield(c) {
+		panic(errKilled)
+	}
+	return c.answer
+}
+
+// task finds the task that has a name in its hands.
+func (p *process) task(line, name string) *task {
+	if i := slices.IndexFunc(p.tasks, func(t *task) bool { return t.line == line && t.name == name }); i >= 0 {
+		return p.tasks[i]
+	}
+	return nil
+}
+
+// run lets a worker take a name from a queue.
+func (p *process) run(line, name string) bool {
+	i := slices.Index(lineNames, line)
+	l := p.controller.lines()[i]
+	q := p.queues[line]
+	busy := 0
+	for _, t := range p.tasks {
+		if t.line == line {
+			busy++
+		}
+	}
+	if !p.serving || p.stopping || busy >= l.workers || !slices.Contains(q.ready(), name) {
+		return false
+	}
+	p.see(kind(line), name)
+	q.next = name
+	p.spawn(line, name, func() { workOne(p.w.ctx, l.queue, l.sync) })
+	return true
+}
+
+// leave is the end of a process that was told to end, or that could not renew its lease in time. It reports whether it is over: told
+// to end, it waits for its workers and for its last write, and then gives the lease up.
+func (p *process) leave() bool {
+	switch {
+	case p.overdue():
+		p.w.cover("a leader gave up")
+	case !p.stopping || slices.ContainsFunc(p.tasks, func(t *task) bool { return t.line != "lease" }):
+		return false
+	case p.name == p.w.server.lease.holder:
+		if slices.ContainsFunc(p.w.network, func(c *call) bool { return c.task.p == p && p.w.elapsed <= c.deadline }) {
+			return false
+		}
+		p.w.server.lease = simLease{revision: p.w.server.lease.revision + 1}
+		p.w.cover("a lease was given up")
+	}
+	p.die()
+	return true
+}
+
+// die ends a process between two instructions. What it has sent is on its way.
+func (p *process) die() {
+	for _, t := range p.tasks {
+		t.kill()
+	}
+	p.tasks = nil
+	p.w.processes = slices.DeleteFunc(p.w.processes, func(o *process) bool { return o == p })
+}
+
+// simAPI is the API server as one process sees it.
+type simAPI struct{ p *process }
+
+func (a simAPI) patchNode(_ context.Context, name string, patch []byte) error {
+	if !a.p.mayWrite(writeTimeout) {
+		a.p.w.cover("the fence is closed")
+		return errors.New("not this process's turn")
+	}
+	a.p.willPatchNode(name, patch)
+	return a.p.do("patch Node "+name, func(s *simServer) error { return s.patchNode(name, a.p.name, patch) })
+}
+
+func (a simAPI) createClusterCIDR(_ context.Context, cc *networkingv1.ClusterCIDR) error {
+	return a.p.do("create ClusterCIDR "+cc.Name, func(s *simServer) error {
+		if s.clusterCIDR(cc.Name) != nil {
+			return apierrors.NewAlreadyExists(kindClusterCIDR.resource(), cc.Name)
+		}
+		s.create(kindClusterCIDR, cc.DeepCopy())
+		return nil
+	})
+}
+
+func (a simAPI) patchClusterCIDR(_ context.Context, name string, patch []byte) error {
+	if !a.p.mayWrite(writeTimeout) {
+		a.p.w.cover("the fence is closed")
+		return errors.New("not this process's turn")
+	}
+	a.p.willPatchClusterCIDR(name, patch)
+	return a.p.do("patch ClusterCIDR "+name, func(s *simServer) error { return s.patchClusterCIDR(name, patch) })
+}
+
+func (a simAPI) deleteClusterCIDR(_ context.Context, name string, uid types.UID) error {
+	return a.p.do("delete ClusterCIDR "+name, func(s *simServer) error {
+		switch cc := s.clusterCIDR(name); {
+		case cc == nil:
+			return apierrors.NewNotFound(kindClusterCIDR.resource(), name)
+		case cc.UID != uid:
+			return apierrors.NewConflict(kindClusterCIDR.resource(), name, errors.New("uid mismatch"))
+		}
+		s.delete(kindClusterCIDR, name)
+		return nil
+	})
+}
+
+func (a simAPI) applyStatus(_ context.Context, patch *applyv1.ClusterCIDRApplyConfiguration) error {
+	var cc networkingv1.ClusterCIDR
+	if text, err := json.Marshal(patch); err != nil {
+		return err
+	} else if err := json.Unmarshal(text, &cc); err != nil {
+		return err
+	}
+	return a.p.do("apply status of ClusterCIDR "+cc.Name, func(s *simServer) error { return s.applyStatus(cc.Name, cc.UID, cc.Status) })
+}
+
+func (a simAPI) createEvent(_ context.Context, event *v1.Event) error {
+	return a.p.do("create event "+event.Reason+" of "+event.InvolvedObject.Name, func(s *simServer) error { return s.createEvent(event) })
+}
+
+func (a simAPI) patchEvent(_ context.Context, _, name string, _ []byte) error {
+	return a.p.do("patch event "+name, func(s *simServer) error { return s.patchEvent(name) })
+}
+
+// The leader election of client-go, as its LeaderElector does it: a lease is taken over when it was seen unchanged for as long as it
+// lasts, renewed every so often, and given up by who could not renew it.
+const (
+	leaseDuration = 15 * time.Second
+	renewDeadline = 10 * time.Second
+	retryPeriod   = 2 * time.Second
+)
+
+type election struct {
+	tried      time.Duration // by the monotonic clock, as all times but wall
+	observed   simLease
+	observedAt time.Duration // by the monotonic clock
+	// renewed is when the last renewal that succeeded had its answer; sent is when it was sent, by both clocks.
+	renewed            time.Duration
+	sentMono, sentWall time.Duration
+	leading            bool
+}
+
+// elect is one try to acquire or renew the lease.
+func (p *process) elect() {
+	e := &p.election
+	e.tried = p.monotonic()
+	if !e.leading {
+		var l simLease
+		if err := p.do("read lease", func(s *simServer) error { l = s.lease; return nil }); err != nil {
+			return
+		}
+		if l != e.observed || e.observedAt == 0 {
+			e.observed, e.observedAt = l, p.monotonic()
+		}
+		if l.holder != "" && l.holder != p.name && p.monotonic() < e.observedAt+l.duration {
+			return
+		}
+	}
+	if e.leading && e.observed.holder != p.name {
+		return // somebody else leads; overdue will tell
+	}
+	sentMono, sentWall := p.monotonic(), p.wall()
+	l := simLease{holder: p.name, duration: leaseDuration, revision: e.observed.revision}
+	if err := p.do("renew lease", func(s *simServer) error { return s.updateLease(l) }); err != nil {
+		if e.leading { // the slow path: it may have been carried out after all, or somebody else leads
+			var now simLease
+			if p.do("read lease", func(s *simServer) error { now = s.lease; return nil }) == nil {
+				e.observed = now
+			}
+		}
+		return
+	}
+	l.revision++
+	e.observed, e.observedAt = l, p.monotonic()
+	e.renewed, e.sentMono, e.sentWall = p.monotonic(), sentMono, sentWall
+	if !e.leading {
+		e.leading = true
+		p.lead()
+	}
+}
+
+// mayWrite is the fence: whether a write that takes this long ends while the lease is good, by the more pessimistic clock.
+func (p *process) mayWrite(timeout time.Duration) bool {
+	e := p.election
+	elapsed := max(p.monotonic()-e.sentMono, p.wall()-e.sentWall)
+	return e.leading && leaseDuration-elapsed > timeout
+}
+
+// overdue reports whether the leader should have given up, which it does when it gets to it.
+func (p *process) overdue() bool {
+	return p.election.leading && p.monotonic() > p.election.renewed+renewDeadline
+}
+
+func compareTasks(a, b *task) int {
+	return cmp.Or(cmp.Compare(a.p.name, b.p.name), cmp.Compare(a.line, b.line), cmp.Compare(a.name, b.name))
+}

@@ -1,0 +1,273 @@
+package nodeipam
+
+import (
+	"encoding/json"
+	"errors"
+	"fmt"
+	"net/netip"
+	"slices"
+	"strconv"
+	"time"
+
+	jsonpatch "gopkg.in/evanphx/json-patch.v4"
+	v1 "k8s.io/api/core/v1"
+	networkingapiv1 "k8s.io/api/networking/v1"
+	"k8s.io/apimachinery/pkg/api/equality"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/runtime/schema"
+	"k8s.io/apimachinery/pkg/types"
+
+	networkingv1 "github.com/multicidr/controller-manager/apis/networking/v1"
+	"github.com/multicidr/controller-manager/controllers/ipam"
+)
+
+// The simulated API server. It does what the real one does to the requests that the controller and its users make, and
+// keeps every revision, so that a cache can lag behind it by any number of changes.
+
+type kind string
+
+const (
+	kindNode        kind = "nodes"
+	kindClusterCIDR kind = "clustercidrs"
+	kindServiceCIDR kind = "servicecidrs"
+)
+
+var kinds = []kind{kindNode, kindClusterCIDR, kindServiceCIDR}
+
+func (k kind) resource() schema.GroupResource { return schema.GroupResource{Resource: string(k)} }
+
+// change is one revision. Stored objects are never changed, only replaced.
+type change struct {
+	kind   kind
+	name   string
+	object metav1.Object // nil: deleted
+}
+
+type simServer struct {
+	now func() time.Time
+	// changes[i] made revision i+1. One counter serves all kinds, as in etcd.
+	changes []change
+	objects map[kind]map[string]metav1.Object
+	events  map[string]*v1.Event
+	lease   simLease
+	uids    int
+	// policy: a first podCIDR has to name the holder of the lease (manifests/fencing).
+	policy bool
+	// onPodCIDRs and onFinalizerRemoved are told of writes that matter, before they are stored.
+	onPodCIDRs         func(node *v1.Node)
+	onFinalizerRemoved func(cc *networkingv1.ClusterCIDR)
+}
+
+// simLease is the Lease object.
+type simLease struct {
+	holder   string
+	duration time.Duration
+	revision int
+}
+
+func newSimServer(now func() time.Time) *simServer {
+	s := &simServer{now: now, objects: map[kind]map[string]metav1.Object{}, events: map[string]*v1.Event{}}
+	for _, k := range kinds {
+		s.objects[k] = map[string]metav1.Object{}
+	}
+	return s
+}
+
+func (s *simServer) revision() int { return len(s.changes) }
+
+func (s *simServer) node(name string) *v1.Node {
+	n, _ := s.objects[kindNode][name].(*v1.Node)
+	return n
+}
+
+func (s *simServer) clusterCIDR(name string) *networkingv1.ClusterCIDR {
+	cc, _ := s.objects[kindClusterCIDR][name].(*networkingv1.ClusterCIDR)
+	return cc
+}
+
+func (s *simServer) serviceCIDR(name string) *networkingapiv1.ServiceCIDR {
+	sc, _ := s.objects[kindServiceCIDR][name].(*networkingapiv1.ServiceCIDR)
+	return sc
+}
+
+// create gives an object what the server gives it. The caller has seen that the name is not taken.
+func (s *simServer) create(k kind, o metav1.Object) {
+	s.uids++
+	o.SetUID(types.UID(fmt.Sprintf("%s-%d", o.GetName(), s.uids)))
+	o.SetCreationTimestamp(metav1.NewTime(s.now()))
+	o.SetGeneration(1)
+	s.store(k, o)
+}
+
+// store makes o the next revision. An object under deletion whose last finalizer is gone is gone.
+func (s *simServer) store(k kind, o metav1.Object) {
+	if o.GetDeletionTimestamp() != nil && len(o.GetFinalizers()) == 0 {
+		delete(s.objects[k], o.GetName())
+		s.changes = append(s.changes, change{k, o.GetName(), nil})
+		return
+	}
+	o.SetResourceVersion(strconv.Itoa(s.revision() + 1))
+	s.objects[k][o.GetName()] = o
+	s.changes = append(s.changes, change{k, o.GetName(), o})
+}
+
+func (s *simServer) delete(k kind, name string) {
+	o := copyOf(s.objects[k][name])
+	if o.GetDeletionTimestamp() != nil {
+		return
+	}
+	now := metav1.NewTime(s.now())
+	o.SetDeletionTimestamp(&now)
+	s.store(k, o)
+}
+
+func copyOf(o metav1.Object) metav1.Object {
+	switch o := o.(type) {
+	case *v1.Node:
+		return o.DeepCopy()
+	case *networkingv1.ClusterCIDR:
+		return o.DeepCopy()
+	case *networkingapiv1.ServiceCIDR:
+		return o.DeepCopy()
+	}
+	panic(fmt.Sprintf("no such kind: %T", o))
+}
+
+// merge applies a JSON merge patch to a stored object. What it returns is not stored yet; nil means that nothing changed.
+func merge[T any, O interface {
+	*T
+	metav1.Object
+}](s *simServer, k kind, name string, patch []byte) (O, error) {
+	old, ok := s.objects[k][name].(O)
+	if !ok {
+		return nil, apierrors.NewNotFound(k.resource(), name)
+	}
+	before, err := json.Marshal(old)
+	if err != nil {
+		return nil, err
+	}
+	after, err := jsonpatch.MergePatch(before, patch)
+	if err != nil {
+		return nil, apierrors.NewBadRequest(err.Error())
+	}
+	o := O(new(T))
+	if err := json.Unmarshal(after, o); err != nil {
+		return nil, apierrors.NewBadRequest(err.Error())
+	}
+	switch {
+	case o.GetUID() != old.GetUID():
+		return nil, invalid(k, name, "metadata.uid: field is immutable")
+	case o.GetResourceVersion() != old.GetResourceVersion():
+		return nil, apierrors.NewConflict(k.resource(), name, errors.New("the object has been modified"))
+	case old.GetDeletionTimestamp() != nil && slices.ContainsFunc(o.GetFinalizers(), func(f string) bool { return !slices.Contains(old.GetFinalizers(), f) }):
+		return nil, invalid(k, name, "metadata.finalizers: no new finalizers can be added if the object is being deleted")
+	case equality.Semantic.DeepEqual(o, old):
+		return nil, nil
+	}
+	return o, nil
+}
+
+func invalid(k kind, name, why string) error {
+	err := apierrors.NewInvalid(schema.GroupKind{Kind: string(k)}, name, nil)
+	err.ErrStatus.Message = why
+	return err
+}
+
+func (s *simServer) patchNode(name, holder string, patch []byte) error {
+	node, err := merge[v1.Node](s, kindNode, name, patch)
+	if err != nil || node == nil {
+		return err
+	}
+	old := s.node(name)
+	if err := validPodCIDRs(node); err != nil {
+		return err
+	}
+	if len(old.Spec.PodCIDRs) > 0 && !slices.Equal(old.Spec.PodCIDRs, node.Spec.PodCIDRs) {
+		return invalid(kindNode, name, "spec.podCIDRs: node updates may not change them")
+	}
+	if len(old.Spec.PodCIDRs) == 0 && len(node.Spec.PodCIDRs) > 0 {
+		if s.policy && holder != s.lease.holder {
+			return apierrors.NewForbidden(kindNode.resource(), name, fmt.Errorf("podCIDRs are assigned by %s", s.lease.holder))
+		}
+		s.onPodCIDRs(node)
+	}
+	s.store(kindNode, node)
+	return nil
+}
+
+// validPodCIDRs is what core/v1 says of a Node.
+func validPodCIDRs(node *v1.Node) error {
+	if len(node.Spec.PodCIDRs) == 0 {
+		return nil
+	}
+	var families []ipam.Family
+	for _, s := range node.Spec.PodCIDRs {
+		p, err := netip.ParsePrefix(s)
+		if err != nil {
+			return invalid(kindNode, node.Name, err.Error())
+		}
+		families = append(families, ipam.FamilyOf(p))
+	}
+	if node.Spec.PodCIDR != node.Spec.PodCIDRs[0] || len(families) > 2 || len(families) == 2 && families[0] == families[1] {
+		return invalid(kindNode, node.Name, "spec.podCIDRs: one of each family, the first one in podCIDR too")
+	}
+	return nil
+}
+
+func (s *simServer) patchClusterCIDR(name string, patch []byte) error {
+	cc, err := merge[networkingv1.ClusterCIDR](s, kindClusterCIDR, name, patch)
+	if err != nil || cc == nil {
+		return err
+	}
+	old := s.clusterCIDR(name)
+	if !equality.Semantic.DeepEqual(cc.Spec, old.Spec) {
+		return invalid(kindClusterCIDR, name, "spec: the controller must not change it")
+	}
+	cc.Status = old.Status // a subresource of its own
+	if slices.Contains(old.Finalizers, networkingv1.Finalizer) && !slices.Contains(cc.Finalizers, networkingv1.Finalizer) {
+		s.onFinalizerRemoved(old)
+	}
+	s.store(kindClusterCIDR, cc)
+	return nil
+}
+
+// applyStatus is a server-side apply by the one who owns all of the status.
+func (s *simServer) applyStatus(name string, uid types.UID, status networkingv1.ClusterCIDRStatus) error {
+	old := s.clusterCIDR(name)
+	switch {
+	case old == nil || old.UID != uid:
+		return apierrors.NewConflict(kindClusterCIDR.resource(), name, errors.New("uid mismatch"))
+	case equality.Semantic.DeepEqual(old.Status, status):
+		return nil
+	}
+	cc := old.DeepCopy()
+	cc.Status = status
+	s.store(kindClusterCIDR, cc)
+	return nil
+}
+
+func (s *simServer) createEvent(event *v1.Event) error {
+	if s.events[event.Name] != nil {
+		return apierrors.NewAlreadyExists(schema.GroupResource{Resource: "events"}, event.Name)
+	}
+	s.events[event.Name] = event
+	return nil
+}
+
+func (s *simServer) patchEvent(name string) error {
+	if s.events[name] == nil {
+		return apierrors.NewNotFound(schema.GroupResource{Resource: "events"}, name)
+	}
+	return nil
+}
+
+// updateLease replaces the Lease that the caller has read.
+func (s *simServer) updateLease(l simLease) error {
+	if l.revision != s.lease.revision {
+		return apierrors.NewConflict(schema.GroupResource{Resource: "leases"}, "lease", errors.New("the object has been modified"))
+	}
+	l.revision++
+	s.lease = l
+	return nil
+}

@@ -1,0 +1,313 @@
+package nodeipam
+
+import (
+	"context"
+	"fmt"
+	"maps"
+	"net/netip"
+	"slices"
+	"strings"
+	"time"
+
+	"github.com/go-logr/logr"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	"k8s.io/apimachinery/pkg/runtime/schema"
+	"k8s.io/apimachinery/pkg/types"
+	"k8s.io/klog/v2"
+
+	"github.com/multicidr/controller-manager/controllers/ipam"
+)
+
+// The simulated world: one API server, the processes that take turns to lead, the network between them, and time. One
+// goroutine moves all of it, one step after the other, so that a history of steps always has the same outcome.
+
+var epoch = time.Date(2026, 1, 1, 0, 0, 0, 0, time.UTC)
+
+type world struct {
+	ctx           context.Context
+	elapsed       time.Duration // since epoch: the one true time
+	server        *simServer
+	processes     []*process
+	booted        int
+	serviceRanges []netip.Prefix // --service-cluster-ip-range
+	running       *task
+	// network has the requests whose sender has given up on them, and that may still arrive.
+	network []*call
+
+	// assigned has the Nodes that have podCIDRs from one of our processes, and the ClusterCIDR they came from.
+	assigned map[types.UID]string
+	// annotated has the Nodes whose annotation somebody else has changed.
+	annotated map[types.UID]bool
+	// forced has the ClusterCIDRs, by name, whose finalizer somebody took away by force, or that somebody created under our feet.
+	forced map[string]bool
+	// writes is how many requests the controllers made, save for their leases.
+	writes int
+
+	trace     []string // what came of the steps
+	violation *violation
+	covered   map[string]int
+}
+
+// violation is a broken invariant.
+type violation struct {
+	invariant string
+	detail    string
+}
+
+func (v *violation) String() string { return v.invariant + ": " + v.detail }
+
+func newWorld(kind string) *world {
+	w := &world{
+		ctx:           klog.NewContext(context.Background(), logr.Discard()),
+		elapsed:       time.Hour,
+		serviceRanges: []netip.Prefix{netip.MustParsePrefix("10.0.0.48/28")},
+		assigned:      map[types.UID]string{},
+		annotated:     map[types.UID]bool{},
+		forced:        map[string]bool{},
+		covered:       map[string]int{},
+	}
+	w.server = newSimServer(func() time.Time { return epoch.Add(w.elapsed) })
+	w.server.policy = kind == "policy"
+	w.server.onPodCIDRs = w.assigns
+	w.server.onFinalizerRemoved = w.letsGo
+	return w
+}
+
+func (w *world) config(*process) Config {
+	return Config{ServiceRanges: w.serviceRanges, PrimaryFamily: ipam.IPv4, Workers: 3}
+}
+
+// end stops all that runs.
+func (w *world) end() {
+	for len(w.processes) > 0 {
+		w.processes[0].die()
+	}
+}
+
+func (w *world) note(format string, args ...any) {
+	w.trace = append(w.trace, fmt.Sprintf(format, args...))
+}
+
+// cover counts that something happened. What never happens in many runs was not tested.
+func (w *world) cover(what string) { w.covered[what]++ }
+
+func (w *world) violate(invariant, format string, args ...any) {
+	if w.violation == nil {
+		w.violation = &violation{invariant, fmt.Sprintf(format, args...)}
+	}
+}
+
+func (w *world) process(name string) *process {
+	if i := slices.IndexFunc(w.processes, func(p *process) bool { return p.name == name }); i >= 0 {
+		return w.processes[i]
+	}
+	return nil
+}
+
+// arrive lets a request reach the server.
+func (w *world) arrive(c *call) {
+	if c.arrived {
+		return
+	}
+	c.arrived = true
+	// With the policy alone the server may take its time; without, it has to honour the deadline that came with the request.
+	if !w.server.policy && w.elapsed > c.deadline {
+		w.cover("a request arrived after its deadline")
+		c.answer = errTimeout
+		return
+	}
+	c.answer = c.handle(w.server)
+	switch {
+	case c.answer == nil:
+		w.note("  %s %s", c.task.p.name, c.what)
+	default:
+		w.note("  %s %s: %v", c.task.p.name, c.what, c.answer)
+		w.cover("refused: " + strings.SplitN(c.what, " ", 3)[0] + " " + strings.SplitN(c.what, " ", 3)[1] + ": " + string(apierrors.ReasonForError(c.answer)))
+	}
+}
+
+// The ways in which a call can end.
+const (
+	outcomeOK     = "ok"     // it arrives, and so does the answer
+	outcomeLost   = "lost"   // it arrives, the answer does not
+	outcomeCut    = "cut"    // it does not arrive
+	outcomeBusy   = "busy"   // the server refuses to handle it
+	outcomeForbid = "forbid" // the server does not allow it
+	outcomeDelay  = "delay"  // the caller gives up, and it may arrive later
+	outcomeHold   = "hold"   // it arrives; the answer comes with the next outcome
+)
+
+var outcomes = []string{outcomeOK, outcomeLost, outcomeCut, outcomeBusy, outcomeForbid, outcomeDelay, outcomeHold}
+
+// finish brings a call to an end.
+func (w *world) finish(c *call, outcome string) {
+	switch outcome {
+	case outcomeOK:
+		w.arrive(c)
+	case outcomeLost:
+		w.arrive(c)
+		c.answer = errTimeout
+	case outcomeHold:
+		w.arrive(c)
+		return
+	case outcomeDelay:
+		if !c.arrived {
+			late := *c
+			w.network = append(w.network, &late)
+		}
+		c.answer = errTimeout
+	case outcomeCut, outcomeBusy, outcomeForbid:
+		switch {
+		case c.arrived || outcome == outcomeCut:
+			c.answer = errTimeout
+		case outcome == outcomeBusy, strings.Contains(c.what, "event"): // an event that is forbidden is not tried again
+			c.answer = apierrors.NewTooManyRequests("busy", 1)
+		default:
+			c.answer = apierrors.NewForbidden(schema.GroupResource{}, "", nil)
+		}
+	}
+	w.cover("answer: " + outcome)
+	c.task.goOn()
+}
+
+// leader returns the process that leads, serves, and may write; nil if there is none.
+func (w *world) leader() *process {
+	for _, p := range w.processes {
+		if p.serving && !p.stopping && p.name == w.server.lease.holder && p.mayWrite(writeTimeout) {
+			return p
+		}
+	}
+	return nil
+}
+
+// maxRounds bounds how long a process may be busy with itself when nothing happens any more.
+const maxRounds = 1000
+
+// settle brings all news to a process and lets it do its work to the end, without faults and without time to pass: whatever has
+// to wait for a timer then, waits for nothing else.
+func (w *world) settle(p *process) {
+	for range maxRounds {
+		if !w.settleOnce(p) || w.violation != nil {
+			return
+		}
+	}
+	w.violate("it comes to rest", "%s is still at work after %d rounds", p.name, maxRounds)
+}
+
+func (w *world) settleOnce(p *process) (more bool) {
+	for _, t := range slices.Clone(p.tasks) {
+		w.finish(t.call, outcomeOK)
+		more = true
+	}
+	for _, k := range kinds {
+		if p.caches[k].behind(w.server) > 0 {
+			p.deliver(k, w.server.revision())
+			more = true
+		}
+	}
+	for _, line := range lineNames {
+		p.queues[line].expire(true)
+		for _, name := range p.queues[line].ready() {
+			more = p.run(line, name) || more
+		}
+	}
+	return more
+}
+
+// calm ends all faults and waits until a process leads and serves.
+func (w *world) calm() *process {
+	for range 120 {
+		for len(w.network) > 0 {
+			c := w.network[0]
+			w.network = w.network[1:]
+			w.arrive(c)
+		}
+		w.elapsed += time.Second
+		if len(w.processes) == 0 {
+			w.bootAs(fmt.Sprintf("p%d", w.booted+1))
+		}
+		for _, p := range slices.Clone(w.processes) {
+			w.calmly(p)
+		}
+		if p := w.leader(); p != nil || w.violation != nil {
+			return p
+		}
+	}
+	w.violate("somebody leads", "nobody does after two minutes without a fault")
+	return nil
+}
+
+// calmly does for one process what happens by itself when nothing goes wrong.
+func (w *world) calmly(p *process) {
+	for len(p.tasks) > 0 {
+		w.finish(p.tasks[0].call, outcomeOK)
+	}
+	if p.overdue() || p.stopping {
+		p.leave()
+		return
+	}
+	p.spawn("lease", "", p.elect)
+	for len(p.tasks) > 0 {
+		w.finish(p.tasks[0].call, outcomeOK)
+	}
+	if p.controller == nil || p.serving {
+		return
+	}
+	p.asOf = max(p.asOf, 0)
+	for _, k := range kinds {
+		p.list(k, w.server.revision())
+	}
+	p.asOf = w.server.revision()
+	p.start()
+}
+
+// whole is a view of all there is at the server.
+func (w *world) whole(reserved map[types.UID]reservation) *view {
+	v := newView(w.serviceRanges)
+	for _, k := range kinds {
+		for _, name := range slices.Sorted(maps.Keys(w.server.objects[k])) {
+			v.see(k, name, w.server.objects[k][name])
+		}
+	}
+	for _, node := range v.nodes {
+		if r, ok := reserved[node.UID]; ok && len(node.Spec.PodCIDRs) == 0 {
+			v.reserved[node.UID] = r
+		}
+	}
+	return v
+}
+
+// quiesce ends all faults and judges what is left when everything has come to rest.
+func (w *world) quiesce() {
+	if w.violation != nil {
+		return
+	}
+	p := w.calm()
+	if p == nil {
+		return
+	}
+	w.settle(p)
+	if w.violation == nil {
+		w.checkSettled(p)
+	}
+	if w.violation == nil {
+		w.rest(p, time.Minute) // longer than any timer
+		w.checkStatuses(p)
+	}
+	before := w.writes
+	if w.violation == nil {
+		w.rest(p, time.Hour)
+	}
+	if w.writes > before {
+		w.violate("idle means idle", "%d requests in an hour in which nothing happened", w.writes-before)
+	}
+}
+
+// rest lets time pass while a process leads and nothing happens.
+func (w *world) rest(p *process, d time.Duration) {
+	for end := w.elapsed + d; w.elapsed < end && w.violation == nil; {
+		w.elapsed += d / 10
+		p.election.renewed, p.election.sentMono, p.election.sentWall = p.monotonic(), p.monotonic(), p.wall()
+		w.settle(p)
+	}
+}
