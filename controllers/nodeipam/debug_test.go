@@ -248,26 +248,34 @@ func TestDebugReadsACopy(t *testing.T) {
 	}
 }
 
-// TestDebugOfManyNodes wants pages that a browser can show, and titles that name each Node, of a large cluster.
+// TestDebugOfManyNodes wants pages of a large cluster that a browser can show.
 func TestDebugOfManyNodes(t *testing.T) {
-	const nodes, maxSize = 5000, 1 << 20
-	for name, ranges := range map[string][]networkingv1.ClusterCIDRSpec{
-		"one narrow range, dual stack": {{IPv4: "10.0.0.0/8", IPv6: "fd00::/32", PerNodeHostBits: 8, IPv6PerNodeHostBits: new(int32(64))}},
-		"one wide range":               {spec4("10.0.0.0/8", 4, nil)},
-		"too many for pictures":        manyRanges(maxPictures + 1),
-		"as many as have pictures":     manyRanges(maxPictures),
-		"full":                         {spec4("10.0.0.0/20", 8, nil)},
+	const maxSize = 1 << 20
+	for name, tc := range map[string]struct {
+		ranges []networkingv1.ClusterCIDRSpec
+		nodes  int
+		says   string
+	}{
+		"one narrow range, dual stack": {[]networkingv1.ClusterCIDRSpec{{IPv4: "10.0.0.0/8", IPv6: "fd00::/32", PerNodeHostBits: 8, IPv6PerNodeHostBits: new(int32(64))}}, 5000, "5,000 reserved"},
+		"one wide range":               {[]networkingv1.ClusterCIDRSpec{spec4("10.0.0.0/8", 4, nil)}, 5000, "4,096 blocks of /28"},
+		"full, and most Nodes wait":    {[]networkingv1.ClusterCIDRSpec{spec4("10.0.0.0/20", 8, nil)}, 5000, "and 4,964 more"},
+		"as many as have pictures":     {manyRanges(maxPictures), 200, "200 reserved"},
+		"too many for pictures":        {manyRanges(maxPictures + 1), 200, "There are too many ranges for pictures here"},
 	} {
 		t.Run(name, func(t *testing.T) {
 			var steps []step
-			for i, spec := range ranges {
+			for i, spec := range tc.ranges {
 				steps = append(steps, set(clusterCIDR(fmt.Sprintf("cc-%03d", i), spec)))
 			}
-			for i := range nodes {
+			for i := range tc.nodes {
 				steps = append(steps, reserve(node(fmt.Sprintf("node-with-a-name-of-usual-length-%04d.example.com", i))))
 			}
 			c := showing(t, nil, steps...)
-			pictures := strings.Count(ask(c, "GET", "", nil).Body.String(), `class="picture"`)
+			all := ask(c, "GET", "", nil).Body.String()
+			if !strings.Contains(all, tc.says) {
+				t.Errorf("the page does not say %q", tc.says)
+			}
+			pictures := strings.Count(all, `class="picture"`)
 			if want := len(c.book.pools); (want <= maxPictures && pictures < want) || (want > maxPictures && pictures > 0) {
 				t.Errorf("%d pictures of %d ClusterCIDRs", pictures, want)
 			}
