@@ -267,10 +267,12 @@ func TestDebugOfManyNodes(t *testing.T) {
 			for i, spec := range tc.ranges {
 				steps = append(steps, set(clusterCIDR(fmt.Sprintf("cc-%03d", i), spec)))
 			}
+			var nodes []*v1.Node
 			for i := range tc.nodes {
-				steps = append(steps, reserve(node(fmt.Sprintf("node-with-a-name-of-usual-length-%04d.example.com", i))))
+				nodes = append(nodes, node(fmt.Sprintf("node-with-a-name-of-usual-length-%04d.example.com", i)))
+				steps = append(steps, reserve(nodes[i]))
 			}
-			c := showing(t, nil, steps...)
+			c := showing(t, nodes, steps...)
 			all := ask(c, "GET", "", nil).Body.String()
 			if !strings.Contains(all, tc.says) {
 				t.Errorf("the page does not say %q", tc.says)
