@@ -1,0 +1,434 @@
+package integration
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"os/exec"
+	"slices"
+	"strings"
+	"testing"
+	"time"
+
+	coordinationv1 "k8s.io/api/coordination/v1"
+	corev1 "k8s.io/api/core/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/fields"
+	"k8s.io/apimachinery/pkg/types"
+
+	networkingv1 "github.com/multicidr/controller-manager/apis/networking/v1"
+	"github.com/multicidr/controller-manager/controllers/nodeipam"
+	"github.com/multicidr/controller-manager/test/controlplane"
+)
+
+// The manifests, as docs/fencing.md says to apply them.
+const (
+	policy       = "../../manifests/fencing/policy.yaml"
+	insideKCM    = "../../manifests/fencing/kube-controller-manager.yaml"
+	standalone   = "../../manifests/fencing/node-ipam-controller.yaml"
+	createdNodes = "../../manifests/fencing/created-nodes.yaml"
+
+	kcmLease        = "kube-controller-manager"
+	standaloneLease = "node-ipam-controller"
+)
+
+// TestFencingPolicy asks the API server for all kinds of writes while the Lease is somebody's, nobody's or not there. No manager of ours
+// has to do with it: the Lease is that of the standalone binary.
+func TestFencingPolicy(t *testing.T) {
+	ctx := t.Context()
+	c := freshCluster(t, controlplane.Options{})
+	if err := errors.Join(c.setLease(ctx, standaloneLease, "us"), c.cp.Apply(ctx, policy, standalone)); err != nil {
+		t.Fatal(err)
+	}
+	if _, err := c.waitPolicy(ctx, standaloneLease); err != nil {
+		t.Fatal(err)
+	}
+	const (
+		none     = `{"spec":{"podCIDR":"10.0.0.0/24","podCIDRs":["10.0.0.0/24"]}}`
+		single   = `{"spec":{"podCIDR":"10.0.0.0/24"}}`
+		of       = `{"metadata":{"annotations":{"networking.x-k8s.io/lease-holder":"%s"}},"spec":{"podCIDR":"10.0.0.0/24","podCIDRs":["10.0.0.0/24"]}}`
+		label    = `{"metadata":{"labels":{"a":"b"}}}`
+		released = ""
+	)
+	for name, tc := range map[string]struct {
+		holder string
+		served bool // the Node has podCIDRs already, from an earlier leader
+		patch  string
+		want   []string // parts of the refusal; none: admitted
+		// byServer: not by the policy
+		byServer bool
+	}{
+		"the holder":                        {holder: "us", patch: fmt.Sprintf(of, "us")},
+		"another writer":                    {holder: "us", patch: none, want: []string{"kube-system/node-ipam-controller", `now "us"`, "another allocator", "delete this policy"}},
+		"one that was deposed":              {holder: "us", patch: fmt.Sprintf(of, "them"), want: []string{`now "us"`, `is of "them"`}},
+		"podCIDR alone":                     {holder: "us", patch: single, want: []string{`now "us"`}},
+		"nobody leads":                      {holder: released, patch: fmt.Sprintf(of, "us"), want: []string{"nobody holds now"}},
+		"nobody leads, and an empty name":   {holder: released, patch: fmt.Sprintf(of, ""), want: []string{"nobody holds now"}},
+		"anything else about a Node":        {holder: "us", patch: label},
+		"a label of a Node that was served": {holder: "us", served: true, patch: label},
+		"a change of what a Node has is left to the API server": {
+			holder: "us", served: true, patch: strings.ReplaceAll(none, "10.0.0.0", "10.9.0.0"),
+			want: []string{"may not change podCIDR except from"}, byServer: true,
+		},
+		"without a Lease everybody may write":  {holder: noLease, patch: none},
+		"without a Lease Nodes can be changed": {holder: noLease, patch: label},
+	} {
+		t.Run(name, func(t *testing.T) {
+			if err := c.setLease(ctx, standaloneLease, tc.holder); err != nil {
+				t.Fatal(err)
+			}
+			node := &corev1.Node{ObjectMeta: metav1.ObjectMeta{GenerateName: "n-"}}
+			if tc.served {
+				node.Annotations = map[string]string{networkingv1.AnnotationLeaseHolder: "them"}
+				node.Spec.PodCIDR = "10.0.0.0/24"
+			}
+			node, err := c.kube.CoreV1().Nodes().Create(ctx, node, metav1.CreateOptions{})
+			if err != nil {
+				t.Fatal(err)
+			}
+			// The API server learns of the Lease by watching, so it may need a moment; a dry run leaves the Node as it is until then.
+			wrong := eventually(patience, func(ctx context.Context) error {
+				err = c.patchNode(ctx, node.Name, tc.patch, metav1.DryRunAll)
+				if (err != nil) != (len(tc.want) > 0) {
+					return fmt.Errorf("got %v", err)
+				}
+				for _, part := range tc.want {
+					if !strings.Contains(err.Error(), part) {
+						return fmt.Errorf("got %q, want %q in it", err, part)
+					}
+				}
+				return nil
+			})
+			if wrong != nil {
+				t.Fatal(wrong)
+			}
+			if tc.want != nil && !tc.byServer && (!apierrors.IsForbidden(err) || !strings.Contains(err.Error(), nodeipam.FencingPolicy)) {
+				t.Errorf("the controller would not know this refusal: %v", err)
+			}
+		})
+	}
+}
+
+// TestCreatedNodesPolicy: whether Nodes may be created with podCIDRs is a choice of its own.
+func TestCreatedNodesPolicy(t *testing.T) {
+	ctx := t.Context()
+	c := freshCluster(t, controlplane.Options{})
+	create := func(ctx context.Context, opts metav1.CreateOptions) error {
+		node := &corev1.Node{ObjectMeta: metav1.ObjectMeta{GenerateName: "n-"}, Spec: corev1.NodeSpec{PodCIDR: "10.0.0.0/24"}}
+		_, err := c.kube.CoreV1().Nodes().Create(ctx, node, opts)
+		return err
+	}
+	if err := errors.Join(c.cp.Apply(ctx, policy, insideKCM), create(ctx, metav1.CreateOptions{})); err != nil {
+		t.Errorf("without that choice: %v", err)
+	}
+	if err := c.cp.Apply(ctx, createdNodes); err != nil {
+		t.Fatal(err)
+	}
+	err := eventually(patience, func(ctx context.Context) error {
+		err := create(ctx, metav1.CreateOptions{DryRun: []string{metav1.DryRunAll}})
+		if !apierrors.IsForbidden(err) || !strings.Contains(err.Error(), "is created without podCIDRs") {
+			return fmt.Errorf("a Node with podCIDRs: got %v, want a refusal", err)
+		}
+		return nil
+	})
+	if err := errors.Join(err, c.createNodes(ctx, nil, "bare")); err != nil {
+		t.Error(err)
+	}
+}
+
+// TestSecondWriter starts upstream's allocator beside ours by mistake, and a person with kubectl.
+func TestSecondWriter(t *testing.T) {
+	ctx := t.Context()
+	c := freshCluster(t, controlplane.Options{})
+	if err := c.cp.Apply(ctx, policy, insideKCM); err != nil {
+		t.Fatal(err)
+	}
+	holder, err := c.waitPolicy(ctx, kcmLease)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := createClusterCIDR(c, []string{"a", "sel(p=x)", "10.0.0.0/16", "hb8"}); err != nil {
+		t.Fatal(err)
+	}
+	second, err := c.cp.StartManager(ctx, controlplane.ManagerOptions{Name: "upstream", Binary: "upstream/kube-controller-manager",
+		Args: []string{"--controllers=node-ipam-controller", "--leader-elect=false", "--allocate-node-cidrs", "--cluster-cidr=10.99.0.0/16"}})
+	if err != nil {
+		t.Fatal(err)
+	}
+	// Ours leaves this Node alone, so there is no race for it.
+	if err := c.createNodes(ctx, nil, "n"); err != nil {
+		t.Fatal(err)
+	}
+	if err := eventually(patience, logs(second, nodeipam.FencingPolicy, holder)); err != nil {
+		t.Error(err)
+	}
+	kubeconfig, err := c.cp.Kubeconfig("admin", "system:masters")
+	if err != nil {
+		t.Fatal(err)
+	}
+	output, err := exec.CommandContext(ctx, "../../bin/kubectl", "--kubeconfig="+kubeconfig,
+		"patch", "node", "n", "--type=merge", "-p", `{"spec":{"podCIDR":"10.98.0.0/24"}}`).CombinedOutput()
+	if err == nil || !strings.Contains(string(output), holder) {
+		t.Errorf("kubectl patch: %v, %s, want a refusal that names %s", err, output, holder)
+	}
+	t.Logf("kubectl patch: %s", output)
+
+	// Ours goes on.
+	if err := c.patchNode(ctx, "n", `{"metadata":{"labels":{"p":"x"}}}`); err != nil {
+		t.Fatal(err)
+	}
+	node, err := c.waitServed("n", patience)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if got := node.Annotations[networkingv1.AnnotationLeaseHolder]; got != holder || node.Spec.PodCIDR != "10.0.0.0/24" {
+		t.Errorf("Node n has podCIDR %s from %q, want 10.0.0.0/24 from the holder %q", node.Spec.PodCIDR, got, holder)
+	}
+
+	// Without the policy there is nothing that keeps the other one from writing, and nothing else has changed.
+	if err := c.createNodes(ctx, nil, "m"); err != nil {
+		t.Fatal(err)
+	}
+	if err := eventually(patience, logs(second, nodeipam.FencingPolicy, `nodes \"m\" is forbidden`)); err != nil {
+		t.Error(err)
+	}
+	if err := c.removePolicy(ctx); err != nil {
+		t.Fatal(err)
+	}
+	if node, err = c.waitServed("m", patience); err != nil {
+		t.Fatal(err)
+	}
+	if !strings.HasPrefix(node.Spec.PodCIDR, "10.99.") {
+		t.Errorf("Node m has podCIDR %s, want one of upstream's allocator", node.Spec.PodCIDR)
+	}
+	if err := second.Stop(); err != nil {
+		t.Error(err)
+	}
+	if _, err := c.kube.CoreV1().Nodes().Create(ctx, &corev1.Node{ObjectMeta: metav1.ObjectMeta{Name: "o", Labels: map[string]string{"p": "x"}}}, metav1.CreateOptions{}); err != nil {
+		t.Fatal(err)
+	}
+	if _, err := c.waitServed("o", patience); err != nil {
+		t.Error(err)
+	}
+}
+
+// TestRefusalIsADoubt binds the policy to a Lease that somebody else holds, so that the API server refuses the leader's writes.
+// Nothing is wrong with the Node, and the leader goes on by itself when the API server looks at the right Lease.
+func TestRefusalIsADoubt(t *testing.T) {
+	ctx := t.Context()
+	c := freshCluster(t, controlplane.Options{})
+	if err := errors.Join(c.setLease(ctx, standaloneLease, "somebody"), c.cp.Apply(ctx, policy, standalone)); err != nil {
+		t.Fatal(err)
+	}
+	if _, err := c.waitPolicy(ctx, standaloneLease); err != nil {
+		t.Fatal(err)
+	}
+	var names []string
+	for i := range 10 {
+		names = append(names, fmt.Sprintf("n%d", i))
+	}
+	// A finalizer is not fenced by the policy, only by the leader itself.
+	if err := errors.Join(createClusterCIDR(c, []string{"a", "10.0.0.0/16", "hb8"}), c.createNodes(ctx, nil, names...)); err != nil {
+		t.Fatal(err)
+	}
+	health := "/healthz/" + nodeipam.Name
+	err := eventually(patience, func(ctx context.Context) error {
+		_, body, err := c.manager.Get(ctx, health)
+		if err == nil && !(strings.Contains(string(body), "9 more") && strings.Contains(string(body), "another process for the leader")) {
+			err = fmt.Errorf("GET %s: %s, want what is wrong", health, body)
+		}
+		return err
+	})
+	if err != nil {
+		t.Error(err)
+	}
+
+	if err := c.cp.Apply(ctx, insideKCM); err != nil {
+		t.Fatal(err)
+	}
+	for _, name := range names {
+		node, err := c.waitServed(name, patience)
+		if err != nil {
+			t.Fatal(err)
+		}
+		events, err := c.kube.CoreV1().Events("").List(ctx, metav1.ListOptions{FieldSelector: fields.Set{"involvedObject.uid": string(node.UID)}.String()})
+		if err != nil {
+			t.Fatal(err)
+		}
+		for _, event := range events.Items {
+			t.Errorf("event on Node %s: %s %s", name, event.Reason, event.Message)
+		}
+	}
+	log, err := c.manager.Log()
+	if err != nil {
+		t.Fatal(err)
+	}
+	if got := strings.Count(log, "another process for the leader"); got != 1 {
+		t.Errorf("the log says %d times that the API server refuses, want once for all Nodes", got)
+	}
+	if strings.Contains(log, "Will try again") {
+		t.Error("the log has a line for a Node that was refused")
+	}
+}
+
+// TestFencedFailover kills the leader while Nodes are created all the time, and wants the standby to serve them as soon as it leads,
+// with the policy as without it.
+func TestFencedFailover(t *testing.T) {
+	ctx := t.Context()
+	c := freshCluster(t, controlplane.Options{}, slices.Concat(ours, shortLease)...)
+	if err := c.cp.Apply(ctx, policy, insideKCM); err != nil {
+		t.Fatal(err)
+	}
+	first, err := c.waitPolicy(ctx, kcmLease)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := createClusterCIDR(c, []string{"a", "sel(p=x)", "10.0.0.0/8", "hb8"}); err != nil {
+		t.Fatal(err)
+	}
+	standby, err := c.cp.StartManager(ctx, controlplane.ManagerOptions{Name: "standby", Args: slices.Concat(ours, shortLease)})
+	if err != nil {
+		t.Fatal(err)
+	}
+
+	creating, stop := context.WithCancel(ctx)
+	created := make(chan int)
+	go func() {
+		n := 0
+		for ; creating.Err() == nil; n++ {
+			if err := c.createNodes(ctx, map[string]string{"p": "x"}, fmt.Sprintf("n%d", n)); err != nil {
+				t.Error(err)
+				break
+			}
+			select {
+			case <-creating.Done():
+			case <-time.After(20 * time.Millisecond):
+			}
+		}
+		created <- n
+	}()
+	if _, err := c.waitServed("n10", patience); err != nil {
+		t.Fatal(err)
+	}
+	if err := c.stopManager((*controlplane.Process).Kill); err != nil {
+		t.Fatal(err)
+	}
+	if err := standby.WaitLeading(ctx); err != nil {
+		t.Fatal(err)
+	}
+	lease, err := c.kube.CoordinationV1().Leases(metav1.NamespaceSystem).Get(ctx, "kube-controller-manager", metav1.GetOptions{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	second := *lease.Spec.HolderIdentity
+	stop()
+	n := <-created
+
+	byHolder := map[string]int{}
+	for i := range n {
+		node, err := c.waitServed(fmt.Sprintf("n%d", i), patience)
+		if err != nil {
+			t.Fatal(err)
+		}
+		byHolder[node.Annotations[networkingv1.AnnotationLeaseHolder]]++
+	}
+	took := time.Since(lease.Spec.AcquireTime.Time)
+	t.Logf("all %d Nodes are served %v after the lease changed hands; by leader: %v", n, took, byHolder)
+	if took > 10*time.Second {
+		t.Errorf("it took the successor %v to serve them", took)
+	}
+	if len(byHolder) != 2 || byHolder[first] == 0 || byHolder[second] == 0 {
+		t.Errorf("Nodes by who served them: %v, want some by %s and the others by %s", byHolder, first, second)
+	}
+	if err := c.overlaps(ctx); err != nil {
+		t.Error(err)
+	}
+
+	// The first one was only paused, between its last look at the clock and the PATCH.
+	late := fmt.Sprintf(`{"metadata":{"annotations":{%q:%q}},"spec":{"podCIDR":"10.0.0.0/24","podCIDRs":["10.0.0.0/24"]}}`, networkingv1.AnnotationLeaseHolder, first)
+	if err := c.createNodes(ctx, nil, "late"); err != nil {
+		t.Fatal(err)
+	}
+	if err := c.patchNode(ctx, "late", late); !apierrors.IsForbidden(err) || !strings.Contains(err.Error(), second) {
+		t.Errorf("write of the deposed leader: got %v, want a refusal that names %s", err, second)
+	}
+}
+
+// logs returns a condition: the manager has printed a line with all parts.
+func logs(m *controlplane.Manager, parts ...string) func(context.Context) error {
+	return func(context.Context) error {
+		log, err := m.Log()
+		if err != nil {
+			return err
+		}
+		for line := range strings.Lines(log) {
+			if !slices.ContainsFunc(parts, func(part string) bool { return !strings.Contains(line, part) }) {
+				return nil
+			}
+		}
+		return fmt.Errorf("%s has no line with %q", m.LogPath(), parts)
+	}
+}
+
+// waitPolicy waits until the policy looks at a Lease, and returns the holder that its refusal names. No ClusterCIDR may be there yet.
+func (c *cluster) waitPolicy(ctx context.Context, lease string) (holder string, err error) {
+	const probe = "policy-probe"
+	if err := c.createNodes(ctx, nil, probe); err != nil {
+		return "", err
+	}
+	err = eventually(patience, func(ctx context.Context) error {
+		found, err := c.kube.CoordinationV1().Leases(metav1.NamespaceSystem).Get(ctx, lease, metav1.GetOptions{})
+		if err != nil {
+			return err
+		}
+		holder = *found.Spec.HolderIdentity
+		err = c.patchNode(ctx, probe, `{"spec":{"podCIDR":"10.0.0.0/24"}}`, metav1.DryRunAll)
+		if !apierrors.IsForbidden(err) || !strings.Contains(err.Error(), fmt.Sprintf("now %q", holder)) {
+			return fmt.Errorf("a write without the policy's annotation: got %v, want a refusal that names %q", err, holder)
+		}
+		return nil
+	})
+	return holder, errors.Join(err, c.kube.CoreV1().Nodes().Delete(ctx, probe, metav1.DeleteOptions{}))
+}
+
+// createNodes creates Nodes that differ in their names only.
+func (c *cluster) createNodes(ctx context.Context, labels map[string]string, names ...string) error {
+	for _, name := range names {
+		node := &corev1.Node{ObjectMeta: metav1.ObjectMeta{Name: name, Labels: labels}}
+		if _, err := c.kube.CoreV1().Nodes().Create(ctx, node, metav1.CreateOptions{}); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// removePolicy deletes what manifests/fencing has for updates, and waits until that is in force.
+func (c *cluster) removePolicy(ctx context.Context) error {
+	policies := c.kube.AdmissionregistrationV1()
+	return errors.Join(
+		policies.ValidatingAdmissionPolicyBindings().Delete(ctx, nodeipam.FencingPolicy, metav1.DeleteOptions{}),
+		policies.ValidatingAdmissionPolicies().Delete(ctx, nodeipam.FencingPolicy, metav1.DeleteOptions{}),
+	)
+}
+
+// noLease as a holder: the Lease does not exist.
+const noLease = "-"
+
+// setLease makes a Lease be held by somebody, or by nobody if the holder is empty.
+func (c *cluster) setLease(ctx context.Context, name, holder string) error {
+	leases := c.kube.CoordinationV1().Leases(metav1.NamespaceSystem)
+	if err := leases.Delete(ctx, name, metav1.DeleteOptions{}); err != nil && !apierrors.IsNotFound(err) {
+		return err
+	}
+	if holder == noLease {
+		return nil
+	}
+	_, err := leases.Create(ctx, &coordinationv1.Lease{ObjectMeta: metav1.ObjectMeta{Name: name}, Spec: coordinationv1.LeaseSpec{HolderIdentity: &holder}}, metav1.CreateOptions{})
+	return err
+}
+
+func (c *cluster) patchNode(ctx context.Context, name, patch string, dryRun ...string) error {
+	_, err := c.kube.CoreV1().Nodes().Patch(ctx, name, types.MergePatchType, []byte(patch), metav1.PatchOptions{DryRun: dryRun})
+	return err
+}
