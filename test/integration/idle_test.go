@@ -8,7 +8,6 @@ import (
 	"time"
 
 	"k8s.io/client-go/util/flowcontrol"
-
 )
 
 // TestIdle runs 1,000 Nodes for a minute in which nothing happens but that each Node's kubelet updates it once. Our manager writes
@@ -34,11 +33,11 @@ func TestIdle(t *testing.T) {
 		{createNode, []string{"member", "10.10.0.0/24", "from=going"}},
 		{deleteObjects, []string{"cc", "going"}},
 		{createNodes, []string{fmt.Sprint(nodes), "n"}},
+		{counts, []string{"a", "ipv4", "total=1024", fmt.Sprintf("allocated=%d", nodes+1)}},
 		{set, []string{"cc", "a", "disabled"}},
 		{createNodes, []string{"20", "waiting"}},
 
 		// All that there is to write about them has been written.
-		{counts, []string{"a", "ipv4", "total=1024", fmt.Sprintf("allocated=%d", nodes+1)}},
 		{condition, []string{"a", "Ready", "False", "Disabled"}},
 		{condition, []string{"a", "Conflicted", "True", "Overlap"}},
 		{condition, []string{"full", "Ready", "True", "Available"}},
@@ -87,7 +86,9 @@ func TestIdle(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	during := slices.DeleteFunc(all, func(w write) bool { return about(w, "nodes", "last") || about(w, "clustercidrs/status", "full") || about(w, "events", "full") })
+	during := slices.DeleteFunc(all, func(w write) bool {
+		return about(w, "nodes", "last") || about(w, "clustercidrs/status", "full") || about(w, "events", "full")
+	})
 	if len(during) > 0 {
 		t.Errorf("the manager wrote %d times in %s while %d Nodes were updated, want none:%s", len(during), minute, beats, describe(during))
 	}
