@@ -39,7 +39,8 @@ const (
 
 // Violation is one broken rule, with what happened before.
 type Violation struct {
-	Rule     Rule      `json:"rule"`
+	Rule Rule `json:"rule"`
+	// Revision is where it became true; 0 for what is wrong when all is at rest.
 	Revision int64     `json:"revision"`
 	At       time.Time `json:"at"`
 	Message  string    `json:"message"`
@@ -48,5 +49,9 @@ type Violation struct {
 }
 
 func (v Violation) String() string {
-	return fmt.Sprintf("%s at revision %d: %s\n    %s", v.Rule, v.Revision, v.Message, strings.Join(v.History, "\n    "))
+	when := fmt.Sprintf("revision %d", v.Revision)
+	if v.Revision == 0 {
+		when = "rest"
+	}
+	return fmt.Sprintf("%s at %s: %s\n    %s", v.Rule, when, v.Message, strings.Join(v.History, "\n    "))
 }
