@@ -61,7 +61,7 @@ verify: ## Fail if generated files, formatting, module files or pins are not wha
 ##@ Test
 
 .PHONY: test
-test: test-unit test-monitoring test-integration test-parity ## Run all tests
+test: test-unit test-monitoring test-integration test-parity test-chaos ## Run all tests
 
 .PHONY: test-unit
 test-unit: ## Run the unit tests with the race detector; wants a C compiler
@@ -88,6 +88,26 @@ test-integration: tools build ## Run the real binary against a real etcd and kub
 test-parity: tools build upstream ## Compare our controller manager with Kubernetes' own
 	@echo "== parity tests"
 	$(INTEGRATION) ./test/parity/...
+
+.PHONY: build-chaos
+build-chaos: tools build
+	@hack/build.sh bin/chaos ./test/chaos
+
+# The leases are short, so that a leader is deposed every few seconds. The second run is without the server-side fence, which would hide
+# that a leader writes when it should not.
+.PHONY: test-chaos
+test-chaos: build-chaos ## Two minutes of killed, paused and parted managers, with and without the server-side fence
+	@echo "== chaos"
+	bin/chaos --duration=1m --lease=6s --interval=1500ms --max-delay=15s
+	bin/chaos --duration=1m --lease=6s --interval=1500ms --late=false --fence=false
+
+# How long `make chaos` lasts; CHAOS takes more flags, for instance CHAOS='--seed=7 --json=report.json'.
+DURATION ?= 10m
+CHAOS ?=
+
+.PHONY: chaos
+chaos: build-chaos ## Chaos with the usual leases for DURATION=10m; docs/chaos.md says what it does and how to read it
+	@bin/chaos --duration=$(DURATION) $(CHAOS)
 
 ##@ Other
 
