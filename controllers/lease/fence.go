@@ -29,7 +29,7 @@ type Fence struct {
 	ended bool
 
 	inFlight     int
-	lastDeadline time.Time     // none of those in flight goes on after it
+	lastDeadline time.Duration // by the monotonic clock; none of those in flight goes on after it
 	idle         chan struct{} // closed when ended and nothing is in flight
 	refusing     bool          // the last write that asked was refused
 }
@@ -42,7 +42,8 @@ func (f *Fence) Holder() string {
 }
 
 // Enter gives leave for one write, or an error with ErrClosed. The write has to use the context, which ends after atMost or a third of
-// the lease, and to call leave when it has its answer or gave up. Its requests should go through Transport.
+// the lease, and to call leave when it knows what came of it. Without an answer it does not: the API server may carry the write out until
+// its deadline, so leave is not called, and Close waits for that. Its requests should go through Transport.
 func (f *Fence) Enter(ctx context.Context, atMost time.Duration) (_ context.Context, leave func(), err error) {
 	f.mu.Lock()
 	defer f.mu.Unlock()
@@ -57,9 +58,7 @@ func (f *Fence) Enter(ctx context.Context, atMost time.Duration) (_ context.Cont
 	}
 	ctx, cancel := context.WithTimeout(context.WithValue(ctx, passKey{}, p), p.timeout)
 	f.inFlight++
-	if deadline, _ := ctx.Deadline(); deadline.After(f.lastDeadline) {
-		f.lastDeadline = deadline
-	}
+	f.lastDeadline = max(f.lastDeadline, p.entered.monotonic+p.timeout)
 	return ctx, sync.OnceFunc(func() {
 		cancel()
 		f.leave()
@@ -122,15 +121,29 @@ func (f *Fence) Close() {
 			close(f.idle)
 		}
 	}
-	idle, deadline := f.idle, f.lastDeadline
+	idle, busy := f.idle, f.busy()
 	f.mu.Unlock()
 
-	timer := time.NewTimer(time.Until(deadline))
+	timer := time.NewTimer(busy)
 	defer timer.Stop()
 	select {
 	case <-idle:
 	case <-timer.C:
 	}
+}
+
+// Busy returns for how long Close waits at most.
+func (f *Fence) Busy() time.Duration {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	return f.busy()
+}
+
+func (f *Fence) busy() time.Duration {
+	if f.inFlight == 0 {
+		return 0
+	}
+	return max(0, f.lastDeadline-f.readClocks().monotonic)
 }
 
 func (f *Fence) readClocks() reading {

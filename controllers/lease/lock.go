@@ -11,7 +11,21 @@ import (
 // Wrap returns the lock to elect a leader with, and the fence that is open while this process holds it. It serves coordinated leader
 // election, too: there the API server names the leader, but a leader still begins its term with an Update of its own.
 func Wrap(inner resourcelock.Interface) (resourcelock.Interface, *Fence) {
+	return WrapWithClocks(inner, nil)
+}
+
+// Clocks reads both clocks of the machine: the wall clock, and the monotonic one since any fixed moment.
+type Clocks func() (wall time.Time, monotonic time.Duration)
+
+// WrapWithClocks is Wrap with other clocks than those of the machine, for who simulates one. nil: those of the machine.
+func WrapWithClocks(inner resourcelock.Interface, clocks Clocks) (resourcelock.Interface, *Fence) {
 	f := &Fence{name: inner.Describe(), holder: inner.Identity()}
+	if clocks != nil {
+		f.clocks = func() (r reading) {
+			r.wall, r.monotonic = clocks()
+			return r
+		}
+	}
 	return &lock{Interface: inner, fence: f}, f
 }
 

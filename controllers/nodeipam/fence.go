@@ -2,6 +2,8 @@ package nodeipam
 
 import (
 	"context"
+	"errors"
+	"net/http"
 	"strings"
 	"time"
 
@@ -10,6 +12,7 @@ import (
 
 	applyv1 "github.com/multicidr/controller-manager/apis/generated/applyconfiguration/networking/v1"
 	networkingv1 "github.com/multicidr/controller-manager/apis/networking/v1"
+	"github.com/multicidr/controller-manager/controllers/lease"
 )
 
 // Fence keeps a process from writing that may not be the leader any more. A lease.Fence is one.
@@ -57,8 +60,20 @@ func (f fenced) enter(ctx context.Context, write func(context.Context) error) er
 	if err != nil {
 		return err
 	}
-	defer leave()
-	return write(ctx)
+	if err = write(ctx); answered(err) {
+		leave()
+	}
+	return err
+}
+
+// answered reports whether a request is over: it was carried out, not sent, or refused. A broken connection or a server that is in trouble
+// says nothing about what comes of it.
+func answered(err error) bool {
+	if err == nil || errors.Is(err, lease.ErrClosed) {
+		return true
+	}
+	var status apierrors.APIStatus
+	return errors.As(err, &status) && status.Status().Code < http.StatusInternalServerError
 }
 
 // FencingPolicy is in the name of the ValidatingAdmissionPolicy of manifests/fencing, which the API server puts into its refusals.

@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"io"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -159,6 +160,28 @@ func TestRefusedByPolicy(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			if got := refusedByPolicy(tc.err); got != tc.want {
 				t.Errorf("got %t, want %t", got, tc.want)
+			}
+		})
+	}
+}
+
+func TestAnswered(t *testing.T) {
+	for name, tc := range map[string]struct {
+		err  error
+		want bool
+	}{
+		"carried out":                       {nil, true},
+		"not sent":                          {fmt.Errorf("patch: %w", lease.ErrClosed), true},
+		"refused":                           {apierrors.NewForbidden(schema.GroupResource{}, "n", nil), true},
+		"refused because there is too much": {apierrors.NewTooManyRequests("later", 1), true},
+		"the API server gave up":            {apierrors.NewTimeoutError("etcd", 1), false},
+		"the API server is in trouble":      {apierrors.NewInternalError(errors.New("etcdserver: request timed out")), false},
+		"the connection broke":              {io.ErrUnexpectedEOF, false},
+		"no answer in time":                 {context.DeadlineExceeded, false},
+	} {
+		t.Run(name, func(t *testing.T) {
+			if got := answered(tc.err); got != tc.want {
+				t.Errorf("got %v, want %v", got, tc.want)
 			}
 		})
 	}

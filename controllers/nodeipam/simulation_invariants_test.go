@@ -150,7 +150,7 @@ func (p *process) chose(node *v1.Node, r reservation) {
 		w.violate("invariant 4", "%s chose %v for Node %s from ClusterCIDR %q, which it does not know", p.name, r.blocks, node.Name, r.pool)
 		return
 	}
-	if reason, ok := ready(cc); !ok {
+	if reason, ok := v.ready(cc); !ok {
 		w.violate("invariant 4", "%s chose %v for Node %s from ClusterCIDR %s, which is %s", p.name, r.blocks, node.Name, r.pool, reason)
 	}
 	if len(r.blocks) != len(slowRangesOf(cc)) {
@@ -185,7 +185,7 @@ func (v *view) nodeOf(o ipam.Owner) *v1.Node {
 
 // checkSettled judges a process that has seen everything and done all it wanted to do without waiting.
 func (w *world) checkSettled(p *process) {
-	now := w.whole(p.seen.reserved)
+	now := w.whole(p.seen.reserved, p.flags)
 	for _, name := range sortedNames(now.nodes) {
 		node := now.nodes[name]
 		if len(node.Spec.PodCIDRs) > 0 {
@@ -247,7 +247,7 @@ func (w *world) said(uid types.UID, reason string) bool {
 
 // checkStatuses judges the statuses when all timers have run out.
 func (w *world) checkStatuses(p *process) {
-	now := w.whole(p.seen.reserved)
+	now := w.whole(p.seen.reserved, p.flags)
 	for _, name := range sortedNames(now.clusterCIDRs) {
 		cc := now.clusterCIDRs[name]
 		if diff := cmp.Diff(now.statusText(cc), textOfStatus(cc.Status)); diff != "" {

@@ -72,6 +72,13 @@ var (
 		"p=x|p=x,q=y": anyOf(allOf(in("p", "x")), allOf(in("p", "x"), in("q", "y"))),
 	}
 	selectorNames = sortedNames(selectors)
+	// What processes have as --cluster-cidr.
+	flags = map[string]*networkingv1.ClusterCIDRSpec{
+		nothing: nil,
+		"old":   {IPv4: "10.0.2.0/26", PerNodeHostBits: 4},
+		"new":   {IPv4: "10.0.2.0/25", PerNodeHostBits: 4},
+	}
+	flagNames = []string{nothing, nothing, nothing, nothing, "old", "new"}
 	// Exclusions are cut out of the first range: how many bits longer, and where.
 	exclusions = []string{nothing, nothing, "0/1", "1/2", "3/2", "0/0"}
 )
@@ -367,13 +374,13 @@ var moves = map[string]moveKind{
 		if len(w.processes) >= 3 || len(w.processes) > 0 && d.IntN(10) > 0 {
 			return nil
 		}
-		return []string{fmt.Sprintf("p%d", w.booted+1)}
+		return []string{fmt.Sprintf("p%d", w.booted+1), must(d, flagNames)}
 	}, func(w *world, a []string) bool {
 		// The name is in the move so that a history stays true to itself when another one's boot is cut out of it.
 		if len(w.processes) >= 3 || w.process(a[0]) != nil {
 			return false
 		}
-		w.bootAs(a[0])
+		w.boot(a[0], flags[a[1]])
 		return true
 	}},
 	"crash": {5, processes(anyProcess), onProcess(func(p *process, _ []string) bool {
@@ -410,9 +417,9 @@ var moves = map[string]moveKind{
 		return true
 	})},
 	"elect": {700, processes(func(p *process) bool {
-		return p.task("lease", "") == nil && p.monotonic() >= p.election.tried+retryPeriod
+		return p.task("lease", "") == nil && !p.election.released && p.monotonic() >= p.election.tried+retryPeriod
 	}), onProcess(func(p *process, _ []string) bool {
-		if p.stopping && p.controller == nil || p.task("lease", "") != nil {
+		if p.election.released || p.task("lease", "") != nil {
 			return false
 		}
 		p.spawn("lease", "", p.elect)
@@ -448,7 +455,7 @@ var moves = map[string]moveKind{
 		var some [][]string
 		for _, p := range w.processes {
 			for _, k := range kinds {
-				if p.controller != nil && p.caches[k].listed && (p.caches[k].behind(w.server) > 0 || !p.serving && p.caches[k].revision < p.asOf) {
+				if p.controller != nil && p.caches[k].listed && (p.caches[k].behind(w.server) > 0 || !p.serving && p.caches[k].revision < w.server.revision()) {
 					some = append(some, []string{p.name, string(k)})
 				}
 			}
@@ -470,16 +477,8 @@ var moves = map[string]moveKind{
 		}
 		return p.caches[kind(a[0])].revision > before
 	})},
-	"read-fresh": {500, processes(func(p *process) bool { return p.controller != nil && p.asOf < 0 }), onProcess(func(p *process, _ []string) bool {
-		if p.controller == nil || p.asOf >= 0 {
-			return false
-		}
-		p.asOf = p.w.server.revision()
-		return true
-	})},
-	"start": {600, processes(func(p *process) bool { return p.controller != nil && !p.serving && p.fresh() }), onProcess(func(p *process, _ []string) bool {
-		return p.controller != nil && !p.serving && p.start()
-	})},
+	"read-fresh": {500, processes(func(p *process) bool { return p.controller != nil && p.asOf == "" }), onProcess(func(p *process, _ []string) bool { return p.readFresh() })},
+	"start":      {600, processes(func(p *process) bool { return p.controller != nil && !p.serving && p.fresh() }), onProcess(func(p *process, _ []string) bool { return p.start() })},
 
 	// What a process does.
 	"run": {600, func(w *world, d *rand.Rand) []string {

@@ -1,15 +1,16 @@
 package nodeipam
 
 import (
-	"cmp"
 	"context"
 	"encoding/json"
 	"errors"
 	"iter"
 	"maps"
 	"slices"
+	"strconv"
 	"time"
 
+	"github.com/go-logr/logr"
 	v1 "k8s.io/api/core/v1"
 	networkingapiv1 "k8s.io/api/networking/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
@@ -19,10 +20,12 @@ import (
 	corelisters "k8s.io/client-go/listers/core/v1"
 	networkinglisters "k8s.io/client-go/listers/networking/v1"
 	"k8s.io/client-go/util/workqueue"
+	"k8s.io/klog/v2"
 
 	applyv1 "github.com/multicidr/controller-manager/apis/generated/applyconfiguration/networking/v1"
 	clustercidrlisters "github.com/multicidr/controller-manager/apis/generated/listers/networking/v1"
 	networkingv1 "github.com/multicidr/controller-manager/apis/networking/v1"
+	"github.com/multicidr/controller-manager/controllers/ipam"
 )
 
 // A simulated process: the real Controller with caches, queues, clocks and an API server that move only when the
@@ -32,6 +35,8 @@ import (
 type process struct {
 	w    *world
 	name string
+	// flags is what --cluster-cidr stands for; nil if it is not set.
+	flags *networkingv1.ClusterCIDRSpec
 	// The clocks: asleep is how long the monotonic one stood still, shifted how far the wall clock was set.
 	asleep, shifted time.Duration
 
@@ -40,15 +45,19 @@ type process struct {
 	caches     map[kind]*simCache
 	queues     map[string]*simQueue
 	tasks      []*task
-	asOf       int  // the revision of a consistent read after the lease was won; -1 before
-	serving    bool // the workers have started
-	stopping   bool // told to end: what runs may finish
+	asOf       string // the resource version of a consistent read after the lease was won; empty before
+	serving    bool   // the workers have started
+	refused    bool   // by the fence: what is put off next is a retry
+	stopping   bool   // told to end: what runs may finish
 	seen       *view
 }
 
-func (w *world) bootAs(name string) {
+// boot starts a process. made, if not nil, is what its --cluster-cidr stands for.
+func (w *world) boot(name string, made *networkingv1.ClusterCIDRSpec) {
 	w.booted++
-	w.processes = append(w.processes, &process{w: w, name: name, asOf: -1})
+	p := &process{w: w, name: name, flags: made}
+	p.election = p.newElection()
+	w.processes = append(w.processes, p)
 }
 
 // monotonic and wall are what the clocks of the process's machine show.
@@ -59,11 +68,11 @@ func (p *process) time() time.Time { return epoch.Add(p.monotonic()) }
 
 // lead makes the controller, as a process does that has won the lease.
 func (p *process) lead() {
-	p.caches, p.queues, p.seen = map[kind]*simCache{}, map[string]*simQueue{}, newView(p.w.serviceRanges)
+	p.caches, p.queues, p.seen = map[kind]*simCache{}, map[string]*simQueue{}, newView(p.w.serviceRanges, p.flags)
 	for _, k := range kinds {
 		p.caches[k] = &simCache{kind: k, objects: map[string]metav1.Object{}}
 	}
-	p.controller = newController(p.w.config(p), parts{
+	p.controller = newController(Config{ServiceRanges: p.w.serviceRanges, FromFlags: p.flags, PrimaryFamily: ipam.IPv4, Workers: 3, Fence: simFence{p.election.fence, p}}, parts{
 		api:          simAPI{p},
 		now:          p.time,
 		nodes:        nodeLister{p.caches[kindNode]},
@@ -80,9 +89,36 @@ func (p *process) lead() {
 // The names of the queues, as newController gives them, in the order of Controller.lines.
 var lineNames = []string{string(kindClusterCIDR), string(kindServiceCIDR), "status", string(kindNode)}
 
-// start is what Controller.start does after the caches have filled. It reports whether the workers may start.
+// fresh reports whether the caches are filled, and as new as the controller wants them for a start.
+func (p *process) fresh() bool {
+	for _, k := range kinds {
+		if !p.caches[k].listed {
+			return false
+		}
+	}
+	version := func(k kind) func() string { return func() string { return strconv.Itoa(p.caches[k].revision) } }
+	return p.controller.waitFresh(noTime, cached{"Nodes", p.asOf, version(kindNode)}, cached{"ClusterCIDRs", p.asOf, version(kindClusterCIDR)})
+}
+
+// noTime is a context for functions that wait, to make them look once.
+var noTime = func() context.Context {
+	ctx, cancel := context.WithCancel(klog.NewContext(context.Background(), logr.Discard()))
+	cancel()
+	return ctx
+}()
+
+// readFresh is the consistent read after the lease was won.
+func (p *process) readFresh() bool {
+	if p.controller == nil || p.asOf != "" {
+		return false
+	}
+	p.asOf = strconv.Itoa(p.w.server.revision())
+	return true
+}
+
+// start is what Controller.start does once the caches have filled. It reports whether the workers may start.
 func (p *process) start() bool {
-	if !p.fresh() {
+	if p.controller == nil || p.serving || !p.fresh() {
 		return false
 	}
 	if err := p.controller.readAll(p.w.ctx); err != nil {
@@ -95,15 +131,6 @@ func (p *process) start() bool {
 	}
 	p.serving = true
 	p.check()
-	return true
-}
-
-func (p *process) fresh() bool {
-	for _, k := range kinds {
-		if c := p.caches[k]; !c.listed || p.asOf < 0 || c.revision < p.asOf {
-			return false
-		}
-	}
 	return true
 }
 
@@ -254,7 +281,10 @@ func (q *simQueue) Add(name string) {
 	}
 }
 
-func (q *simQueue) AddAfter(name string, d time.Duration) { q.addAfter(name, d, false) }
+func (q *simQueue) AddAfter(name string, d time.Duration) {
+	q.addAfter(name, d, q.p.refused)
+	q.p.refused = false
+}
 
 func (q *simQueue) AddRateLimited(name string) {
 	d := min(retryFirst<<min(q.failures[name], 30), retryMax)
@@ -408,25 +438,6 @@ func (p *process) run(line, name string) bool {
 	return true
 }
 
-// leave is the end of a process that was told to end, or that could not renew its lease in time. It reports whether it is over: told
-// to end, it waits for its workers and for its last write, and then gives the lease up.
-func (p *process) leave() bool {
-	switch {
-	case p.overdue():
-		p.w.cover("a leader gave up")
-	case !p.stopping || slices.ContainsFunc(p.tasks, func(t *task) bool { return t.line != "lease" }):
-		return false
-	case p.name == p.w.server.lease.holder:
-		if slices.ContainsFunc(p.w.network, func(c *call) bool { return c.task.p == p && p.w.elapsed <= c.deadline }) {
-			return false
-		}
-		p.w.server.lease = simLease{revision: p.w.server.lease.revision + 1}
-		p.w.cover("a lease was given up")
-	}
-	p.die()
-	return true
-}
-
 // die ends a process between two instructions. What it has sent is on its way.
 func (p *process) die() {
 	for _, t := range p.tasks {
@@ -440,12 +451,8 @@ func (p *process) die() {
 type simAPI struct{ p *process }
 
 func (a simAPI) patchNode(_ context.Context, name string, patch []byte) error {
-	if !a.p.mayWrite(writeTimeout) {
-		a.p.w.cover("the fence is closed")
-		return errors.New("not this process's turn")
-	}
 	a.p.willPatchNode(name, patch)
-	return a.p.do("patch Node "+name, func(s *simServer) error { return s.patchNode(name, a.p.name, patch) })
+	return a.p.do("patch Node "+name, func(s *simServer) error { return s.patchNode(name, patch) })
 }
 
 func (a simAPI) createClusterCIDR(_ context.Context, cc *networkingv1.ClusterCIDR) error {
@@ -459,10 +466,6 @@ func (a simAPI) createClusterCIDR(_ context.Context, cc *networkingv1.ClusterCID
 }
 
 func (a simAPI) patchClusterCIDR(_ context.Context, name string, patch []byte) error {
-	if !a.p.mayWrite(writeTimeout) {
-		a.p.w.cover("the fence is closed")
-		return errors.New("not this process's turn")
-	}
 	a.p.willPatchClusterCIDR(name, patch)
 	return a.p.do("patch ClusterCIDR "+name, func(s *simServer) error { return s.patchClusterCIDR(name, patch) })
 }
@@ -496,77 +499,4 @@ func (a simAPI) createEvent(_ context.Context, event *v1.Event) error {
 
 func (a simAPI) patchEvent(_ context.Context, _, name string, _ []byte) error {
 	return a.p.do("patch event "+name, func(s *simServer) error { return s.patchEvent(name) })
-}
-
-// The leader election of client-go, as its LeaderElector does it: a lease is taken over when it was seen unchanged for as long as it
-// lasts, renewed every so often, and given up by who could not renew it.
-const (
-	leaseDuration = 15 * time.Second
-	renewDeadline = 10 * time.Second
-	retryPeriod   = 2 * time.Second
-)
-
-type election struct {
-	tried      time.Duration // by the monotonic clock, as all times but wall
-	observed   simLease
-	observedAt time.Duration // by the monotonic clock
-	// renewed is when the last renewal that succeeded had its answer; sent is when it was sent, by both clocks.
-	renewed            time.Duration
-	sentMono, sentWall time.Duration
-	leading            bool
-}
-
-// elect is one try to acquire or renew the lease.
-func (p *process) elect() {
-	e := &p.election
-	e.tried = p.monotonic()
-	if !e.leading {
-		var l simLease
-		if err := p.do("read lease", func(s *simServer) error { l = s.lease; return nil }); err != nil {
-			return
-		}
-		if l != e.observed || e.observedAt == 0 {
-			e.observed, e.observedAt = l, p.monotonic()
-		}
-		if l.holder != "" && l.holder != p.name && p.monotonic() < e.observedAt+l.duration {
-			return
-		}
-	}
-	if e.leading && e.observed.holder != p.name {
-		return // somebody else leads; overdue will tell
-	}
-	sentMono, sentWall := p.monotonic(), p.wall()
-	l := simLease{holder: p.name, duration: leaseDuration, revision: e.observed.revision}
-	if err := p.do("renew lease", func(s *simServer) error { return s.updateLease(l) }); err != nil {
-		if e.leading { // the slow path: it may have been carried out after all, or somebody else leads
-			var now simLease
-			if p.do("read lease", func(s *simServer) error { now = s.lease; return nil }) == nil {
-				e.observed = now
-			}
-		}
-		return
-	}
-	l.revision++
-	e.observed, e.observedAt = l, p.monotonic()
-	e.renewed, e.sentMono, e.sentWall = p.monotonic(), sentMono, sentWall
-	if !e.leading {
-		e.leading = true
-		p.lead()
-	}
-}
-
-// mayWrite is the fence: whether a write that takes this long ends while the lease is good, by the more pessimistic clock.
-func (p *process) mayWrite(timeout time.Duration) bool {
-	e := p.election
-	elapsed := max(p.monotonic()-e.sentMono, p.wall()-e.sentWall)
-	return e.leading && leaseDuration-elapsed > timeout
-}
-
-// overdue reports whether the leader should have given up, which it does when it gets to it.
-func (p *process) overdue() bool {
-	return p.election.leading && p.monotonic() > p.election.renewed+renewDeadline
-}
-
-func compareTasks(a, b *task) int {
-	return cmp.Or(cmp.Compare(a.p.name, b.p.name), cmp.Compare(a.line, b.line), cmp.Compare(a.name, b.name))
 }

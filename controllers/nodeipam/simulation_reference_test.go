@@ -26,19 +26,21 @@ type view struct {
 	nodes        map[string]*v1.Node
 	clusterCIDRs map[string]*networkingv1.ClusterCIDR
 	serviceCIDRs map[string]*networkingapiv1.ServiceCIDR
-	flags        []netip.Prefix // service ranges
+	service      []netip.Prefix                // --service-cluster-ip-range
+	flags        *networkingv1.ClusterCIDRSpec // --cluster-cidr
 	// reserved is what was chosen for Nodes that do not show it yet.
 	reserved map[types.UID]reservation
 	// cursors is where the search in a range goes on, by the ClusterCIDR's UID.
 	cursors map[types.UID]map[ipam.Family]netip.Addr
 }
 
-func newView(serviceRanges []netip.Prefix) *view {
+func newView(serviceRanges []netip.Prefix, flags *networkingv1.ClusterCIDRSpec) *view {
 	return &view{
 		nodes:        map[string]*v1.Node{},
 		clusterCIDRs: map[string]*networkingv1.ClusterCIDR{},
 		serviceCIDRs: map[string]*networkingapiv1.ServiceCIDR{},
-		flags:        serviceRanges,
+		service:      serviceRanges,
+		flags:        flags,
 		reserved:     map[types.UID]reservation{},
 		cursors:      map[types.UID]map[ipam.Family]netip.Addr{},
 	}
@@ -127,7 +129,7 @@ func (v *view) holdings() []ipam.Holding {
 	for name, sc := range v.serviceCIDRs {
 		hold(ipam.Service, "ServiceCIDR "+name, prefixes(sc.Spec.CIDRs))
 	}
-	hold(ipam.Service, "--service-cluster-ip-range", v.flags)
+	hold(ipam.Service, "--service-cluster-ip-range", v.service)
 	slices.SortFunc(all, compareHoldings)
 	return slices.Compact(all)
 }
@@ -267,7 +269,7 @@ func (v *view) candidatesFor(node *v1.Node) (matching []*networkingv1.ClusterCID
 }
 
 // ready returns whether a ClusterCIDR gives blocks at all, and if not the reason in its Ready condition.
-func ready(cc *networkingv1.ClusterCIDR) (reason string, ok bool) {
+func (v *view) ready(cc *networkingv1.ClusterCIDR) (reason string, ok bool) {
 	switch {
 	case cc.DeletionTimestamp != nil:
 		return networkingv1.ReasonTerminating, false
@@ -275,8 +277,15 @@ func ready(cc *networkingv1.ClusterCIDR) (reason string, ok bool) {
 		return networkingv1.ReasonDisabled, false
 	case !slices.Contains(cc.Finalizers, networkingv1.Finalizer):
 		return networkingv1.ReasonPending, false
+	case v.superseded(cc):
+		return networkingv1.ReasonPending, false
 	}
 	return "", true
+}
+
+// superseded reports whether a ClusterCIDR was made from flags that say something else now.
+func (v *view) superseded(cc *networkingv1.ClusterCIDR) bool {
+	return cc.Labels[networkingv1.LabelCreatedFromFlags] != "" && (v.flags == nil || cc.Spec.IPv4 != v.flags.IPv4)
 }
 
 // choose returns what a Node without blocks has to get; ok is false if there is nothing for it.
@@ -284,7 +293,7 @@ func (v *view) choose(node *v1.Node) (_ reservation, ok bool) {
 	held := v.holdings()
 next:
 	for _, cc := range v.candidatesFor(node) {
-		if _, ok := ready(cc); !ok {
+		if _, ok := v.ready(cc); !ok {
 			continue
 		}
 		var blocks []netip.Prefix
@@ -310,7 +319,7 @@ next:
 // pendingFor reports whether a ClusterCIDR that matches the Node only waits for its finalizer.
 func (v *view) pendingFor(node *v1.Node) bool {
 	return slices.ContainsFunc(v.candidatesFor(node), func(cc *networkingv1.ClusterCIDR) bool {
-		reason, _ := ready(cc)
+		reason, _ := v.ready(cc)
 		return reason == networkingv1.ReasonPending
 	})
 }
@@ -367,7 +376,7 @@ func (v *view) membersOf(cc *networkingv1.ClusterCIDR) (names []string) {
 func (v *view) statusText(cc *networkingv1.ClusterCIDR) string {
 	held := v.holdings()
 	var text strings.Builder
-	reason, ok := ready(cc)
+	reason, ok := v.ready(cc)
 	full := false
 	overlaps, conflicted := networkingv1.ReasonNoOverlap, networkingv1.ReasonNoOverlap
 	for _, r := range slowRangesOf(cc) {

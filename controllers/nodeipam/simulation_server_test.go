@@ -18,6 +18,8 @@ import (
 	"k8s.io/apimachinery/pkg/runtime/schema"
 	"k8s.io/apimachinery/pkg/types"
 
+	"k8s.io/client-go/tools/leaderelection/resourcelock"
+
 	networkingv1 "github.com/multicidr/controller-manager/apis/networking/v1"
 	"github.com/multicidr/controller-manager/controllers/ipam"
 )
@@ -61,9 +63,8 @@ type simServer struct {
 
 // simLease is the Lease object.
 type simLease struct {
-	holder   string
-	duration time.Duration
-	revision int
+	record   resourcelock.LeaderElectionRecord
+	revision int // 0: there is none
 }
 
 func newSimServer(now func() time.Time) *simServer {
@@ -71,6 +72,7 @@ func newSimServer(now func() time.Time) *simServer {
 	for _, k := range kinds {
 		s.objects[k] = map[string]metav1.Object{}
 	}
+	s.changes = []change{{}} // the first revision is 1
 	return s
 }
 
@@ -174,7 +176,7 @@ func invalid(k kind, name, why string) error {
 	return err
 }
 
-func (s *simServer) patchNode(name, holder string, patch []byte) error {
+func (s *simServer) patchNode(name string, patch []byte) error {
 	node, err := merge[v1.Node](s, kindNode, name, patch)
 	if err != nil || node == nil {
 		return err
@@ -187,8 +189,8 @@ func (s *simServer) patchNode(name, holder string, patch []byte) error {
 		return invalid(kindNode, name, "spec.podCIDRs: node updates may not change them")
 	}
 	if len(old.Spec.PodCIDRs) == 0 && len(node.Spec.PodCIDRs) > 0 {
-		if s.policy && holder != s.lease.holder {
-			return apierrors.NewForbidden(kindNode.resource(), name, fmt.Errorf("podCIDRs are assigned by %s", s.lease.holder))
+		if s.policy && node.Annotations[networkingv1.AnnotationLeaseHolder] != s.lease.record.HolderIdentity {
+			return apierrors.NewForbidden(kindNode.resource(), name, fmt.Errorf("%s: podCIDRs are assigned by %s", FencingPolicy, s.lease.record.HolderIdentity))
 		}
 		s.onPodCIDRs(node)
 	}
@@ -262,12 +264,13 @@ func (s *simServer) patchEvent(name string) error {
 	return nil
 }
 
-// updateLease replaces the Lease that the caller has read.
-func (s *simServer) updateLease(l simLease) error {
-	if l.revision != s.lease.revision {
-		return apierrors.NewConflict(schema.GroupResource{Resource: "leases"}, "lease", errors.New("the object has been modified"))
+// updateLease replaces the Lease of a revision, or makes the first one.
+func (s *simServer) updateLease(record resourcelock.LeaderElectionRecord, revision int) error {
+	if revision != s.lease.revision {
+		return apierrors.NewConflict(leases, "lease", errors.New("the object has been modified"))
 	}
-	l.revision++
-	s.lease = l
+	s.lease = simLease{record, revision + 1}
 	return nil
 }
+
+var leases = schema.GroupResource{Resource: "leases"}

@@ -15,7 +15,7 @@ import (
 	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/klog/v2"
 
-	"github.com/multicidr/controller-manager/controllers/ipam"
+	networkingv1 "github.com/multicidr/controller-manager/apis/networking/v1"
 )
 
 // The simulated world: one API server, the processes that take turns to lead, the network between them, and time. One
@@ -71,10 +71,6 @@ func newWorld(kind string) *world {
 	w.server.onPodCIDRs = w.assigns
 	w.server.onFinalizerRemoved = w.letsGo
 	return w
-}
-
-func (w *world) config(*process) Config {
-	return Config{ServiceRanges: w.serviceRanges, PrimaryFamily: ipam.IPv4, Workers: 3}
 }
 
 // end stops all that runs.
@@ -173,7 +169,7 @@ func (w *world) finish(c *call, outcome string) {
 // leader returns the process that leads, serves, and may write; nil if there is none.
 func (w *world) leader() *process {
 	for _, p := range w.processes {
-		if p.serving && !p.stopping && p.name == w.server.lease.holder && p.mayWrite(writeTimeout) {
+		if p.serving && !p.stopping && p.name == w.server.lease.record.HolderIdentity && p.mayWrite() {
 			return p
 		}
 	}
@@ -224,7 +220,7 @@ func (w *world) calm() *process {
 		}
 		w.elapsed += time.Second
 		if len(w.processes) == 0 {
-			w.bootAs(fmt.Sprintf("p%d", w.booted+1))
+			w.boot(fmt.Sprintf("p%d", w.booted+1), nil)
 		}
 		for _, p := range slices.Clone(w.processes) {
 			w.calmly(p)
@@ -253,17 +249,16 @@ func (w *world) calmly(p *process) {
 	if p.controller == nil || p.serving {
 		return
 	}
-	p.asOf = max(p.asOf, 0)
 	for _, k := range kinds {
 		p.list(k, w.server.revision())
 	}
-	p.asOf = w.server.revision()
+	p.readFresh()
 	p.start()
 }
 
 // whole is a view of all there is at the server.
-func (w *world) whole(reserved map[types.UID]reservation) *view {
-	v := newView(w.serviceRanges)
+func (w *world) whole(reserved map[types.UID]reservation, flags *networkingv1.ClusterCIDRSpec) *view {
+	v := newView(w.serviceRanges, flags)
 	for _, k := range kinds {
 		for _, name := range slices.Sorted(maps.Keys(w.server.objects[k])) {
 			v.see(k, name, w.server.objects[k][name])
@@ -307,7 +302,10 @@ func (w *world) quiesce() {
 func (w *world) rest(p *process, d time.Duration) {
 	for end := w.elapsed + d; w.elapsed < end && w.violation == nil; {
 		w.elapsed += d / 10
-		p.election.renewed, p.election.sentMono, p.election.sentWall = p.monotonic(), p.monotonic(), p.wall()
+		if p.overdue() { // much time goes in few steps; in truth it was renewed all the while
+			p.election.renewed = p.monotonic()
+		}
+		p.spawn("lease", "", p.elect)
 		w.settle(p)
 	}
 }
