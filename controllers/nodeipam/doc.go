@@ -4,8 +4,8 @@
 // One Node's way:
 //
 //  1. An event puts the Node's name on a queue (controller.go). Nothing else happens in an event handler.
-//  2. Nothing is decided before every ClusterCIDR and every Node that exists has been read and what it holds has been
-//     entered in the book (start.go).
+//  2. Nothing is decided before every ClusterCIDR and every Node that exists has been read, from caches at least as new as
+//     the leader's lease (fresh.go), and what it holds has been entered in the book (start.go).
 //  3. syncNode (node.go) reads the Node from the cache. Gone: its blocks are free. Shows podCIDRs: they are what it
 //     holds, whoever wrote them. Being deleted: nothing changes, its Pods may still run.
 //  4. Otherwise the book (book.go) reserves one block from every range of the first ClusterCIDR that can serve it, under
@@ -16,4 +16,7 @@
 //
 // A reservation belongs to a Node, by UID, until the Node shows podCIDRs or is gone. A PATCH whose answer was an error, or was lost,
 // may have been carried out, or may still be: it is repeated with the same blocks and never undone.
+//
+// Beside that way: compile.go reads ClusterCIDRs and Nodes, clustercidr.go keeps finalizers, flags.go and service.go follow the
+// flags of the in-tree allocator and service ranges; status.go, events.go, metrics.go, health.go and debug.go say what is known.
 package nodeipam
