@@ -139,7 +139,13 @@ func (f *Follower) Run(ctx context.Context) error {
 					return err
 				}
 			}
-			f.seen.Store(max(f.seen.Load(), response.Header.Revision))
+			// Only a response without events says how far the watch is: while it catches up, what comes with events is the
+			// revision of the store.
+			if n := len(response.Events); n > 0 {
+				f.seen.Store(response.Events[n-1].Kv.ModRevision)
+			} else if response.IsProgressNotify() {
+				f.seen.Store(max(f.seen.Load(), response.Header.Revision))
+			}
 		}
 	}
 }
