@@ -145,6 +145,9 @@ func (p *process) check() {
 // chose judges a new reservation.
 func (p *process) chose(node *v1.Node, r reservation) {
 	w, v := p.w, p.seen
+	if w.server.lease.record.HolderIdentity != p.name {
+		w.cover("a deposed leader chose blocks")
+	}
 	cc := v.clusterCIDRs[r.pool]
 	if cc == nil {
 		w.violate("invariant 4", "%s chose %v for Node %s from ClusterCIDR %q, which it does not know", p.name, r.blocks, node.Name, r.pool)
@@ -218,10 +221,28 @@ func (w *world) checkSettled(p *process) {
 			w.cover("a ClusterCIDR waits for Nodes")
 		}
 	}
+	w.checkFlags(p, now)
 	for reserved := range p.seen.reserved {
 		if node := now.nodeOf(ownerOf(reserved)); node == nil || node.DeletionTimestamp == nil {
 			w.violate("invariant 3", "%s still has a reservation for %s", p.name, reserved)
 		}
+	}
+}
+
+// checkFlags: there is one ClusterCIDR for what the flags say, and those for what they said before are being deleted.
+func (w *world) checkFlags(p *process, now *view) {
+	made := 0
+	for _, name := range sortedNames(now.clusterCIDRs) {
+		switch cc := now.clusterCIDRs[name]; {
+		case cc.Labels[networkingv1.LabelCreatedFromFlags] == "" || cc.DeletionTimestamp != nil:
+		case now.superseded(cc):
+			w.violate("the flags are followed", "ClusterCIDR %s is not deleted although the flags of %s say something else", name, p.name)
+		default:
+			made++
+		}
+	}
+	if want := p.flags != nil; (made == 1) != want || made > 1 {
+		w.violate("the flags are followed", "%d ClusterCIDRs for the flags of %s", made, p.name)
 	}
 }
 

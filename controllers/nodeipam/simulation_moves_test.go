@@ -140,7 +140,7 @@ func any_(metav1.Object) bool    { return true }
 func processes(holds func(*process) bool) func(*world, *rand.Rand) []string {
 	return func(w *world, d *rand.Rand) []string {
 		var names []string
-		for _, p := range w.processes {
+		for _, p := range w.running() {
 			if holds(p) {
 				names = append(names, p.name)
 			}
@@ -181,10 +181,11 @@ func onClusterCIDR(change func(cc *networkingv1.ClusterCIDR, args []string)) fun
 	}
 }
 
+// onProcess is something that a process does, or that happens to it, while it runs.
 func onProcess(do func(p *process, args []string) bool) func(*world, []string) bool {
 	return func(w *world, args []string) bool {
 		p := w.process(args[0])
-		return p != nil && do(p, args[1:])
+		return p != nil && !p.paused && do(p, args[1:])
 	}
 }
 
@@ -250,7 +251,7 @@ func wordToInt(s string) int {
 // calling picks a call that waits.
 func calling(w *world, d *rand.Rand) []string {
 	var calls [][]string
-	for _, p := range w.processes {
+	for _, p := range w.running() {
 		for _, t := range p.tasks {
 			name := t.name
 			if name == "" {
@@ -275,9 +276,9 @@ func calling(w *world, d *rand.Rand) []string {
 
 var moves = map[string]moveKind{
 	// What users and machines do.
-	"create-node": {99, with(unused(kindNode, nodeNames), nodeLabels, append(slices.Repeat([]string{nothing}, 80), foreignCIDRs...), []string{nothing, nothing, nothing, foreignFinalizer}),
+	"create-node": {130, with(unused(kindNode, nodeNames), nodeLabels, append(slices.Repeat([]string{nothing}, 80), foreignCIDRs...), []string{nothing, nothing, nothing, foreignFinalizer}),
 		func(w *world, a []string) bool { return createNode(w, a[0], a[1], a[2], a[3]) }},
-	"delete-node": {60, named(kindNode, alive), func(w *world, a []string) bool {
+	"delete-node": {80, named(kindNode, alive), func(w *world, a []string) bool {
 		if node := w.server.node(a[0]); node == nil || node.DeletionTimestamp != nil {
 			return false
 		}
@@ -312,7 +313,7 @@ var moves = map[string]moveKind{
 			setPodCIDRs(node, a[0])
 		}
 	})},
-	"create-cc": {90, with(unused(kindClusterCIDR, clusterCIDRNames), shapeNames, append(slices.Repeat([]string{nothing}, 6), selectorNames...), []string{"0", "0", "5"}, exclusions), func(w *world, a []string) bool {
+	"create-cc": {100, with(unused(kindClusterCIDR, clusterCIDRNames), shapeNames, append(slices.Repeat([]string{nothing}, 6), selectorNames...), []string{"0", "0", "5"}, exclusions), func(w *world, a []string) bool {
 		if w.server.clusterCIDR(a[0]) != nil {
 			return false
 		}
@@ -323,24 +324,24 @@ var moves = map[string]moveKind{
 		w.server.create(kindClusterCIDR, &networkingv1.ClusterCIDR{ObjectMeta: metav1.ObjectMeta{Name: a[0]}, Spec: spec})
 		return true
 	}},
-	"delete-cc": {25, named(kindClusterCIDR, alive), func(w *world, a []string) bool {
+	"delete-cc": {12, named(kindClusterCIDR, alive), func(w *world, a []string) bool {
 		if cc := w.server.clusterCIDR(a[0]); cc == nil || cc.DeletionTimestamp != nil {
 			return false
 		}
 		w.server.delete(kindClusterCIDR, a[0])
 		return true
 	}},
-	"strip-cc": {3, named(kindClusterCIDR, any_), func(w *world, a []string) bool {
+	"strip-cc": {2, named(kindClusterCIDR, any_), func(w *world, a []string) bool {
 		if w.server.clusterCIDR(a[0]) == nil {
 			return false
 		}
 		w.forced[a[0]] = true
 		return onClusterCIDR(func(cc *networkingv1.ClusterCIDR, _ []string) { cc.Finalizers = nil })(w, a)
 	}},
-	"allocation": {15, with(named(kindClusterCIDR, any_), []string{"Enabled", "Enabled", "Disabled"}), onClusterCIDR(func(cc *networkingv1.ClusterCIDR, a []string) {
+	"allocation": {8, with(named(kindClusterCIDR, any_), []string{"Enabled", "Enabled", "Disabled"}), onClusterCIDR(func(cc *networkingv1.ClusterCIDR, a []string) {
 		cc.Spec.Allocation = networkingv1.AllocationMode(a[0])
 	})},
-	"exclude": {12, with(named(kindClusterCIDR, any_), exclusions), onClusterCIDR(func(cc *networkingv1.ClusterCIDR, a []string) {
+	"exclude": {8, with(named(kindClusterCIDR, any_), exclusions), onClusterCIDR(func(cc *networkingv1.ClusterCIDR, a []string) {
 		cc.Spec.ExcludedCIDRs = exclusion(cc.Spec, a[0])
 	})},
 	"prioritize": {6, with(named(kindClusterCIDR, any_), []string{"0", "5", "9"}), onClusterCIDR(func(cc *networkingv1.ClusterCIDR, a []string) {
@@ -362,7 +363,10 @@ var moves = map[string]moveKind{
 	}},
 
 	// Time.
-	"time": {100, func(_ *world, d *rand.Rand) []string {
+	"time": {100, func(w *world, d *rand.Rand) []string {
+		if len(w.running()) < len(w.processes) && d.IntN(3) == 0 {
+			return []string{"6000"} // long enough for others to take over
+		}
 		return []string{must(d, []string{"1", "1", "10", "10", "50", "50", "200", "200", "500", "1000", "1000", "2000", "6000"})}
 	}, func(w *world, a []string) bool {
 		w.elapsed += time.Duration(wordToInt(a[0])) * time.Millisecond
@@ -383,7 +387,7 @@ var moves = map[string]moveKind{
 		w.boot(a[0], flags[a[1]])
 		return true
 	}},
-	"crash": {5, processes(anyProcess), onProcess(func(p *process, _ []string) bool {
+	"crash": {4, processes(anyProcess), onProcess(func(p *process, _ []string) bool {
 		for _, t := range p.tasks {
 			if !t.call.arrived && t.call.what != "" {
 				late := *t.call
@@ -399,7 +403,35 @@ var moves = map[string]moveKind{
 		return true
 	})},
 	"leave": {200, processes(func(p *process) bool { return p.stopping || p.overdue() }), onProcess(func(p *process, _ []string) bool { return p.leave() })},
-	"suspend": {5, with(processes(func(p *process) bool { return p.shifted == 0 }), []string{"1000", "7000", "20000"}), onProcess(func(p *process, a []string) bool {
+	// Mostly where it hurts: between the look at the fence and the sending.
+	"pause": {60, func(w *world, d *rand.Rand) []string {
+		anywhere := d.IntN(10) == 0
+		return processes(func(p *process) bool { return p.serving && (anywhere || p.writesNode()) })(w, d)
+	}, onProcess(func(p *process, _ []string) bool {
+		p.paused = true
+		return true
+	})},
+	"resume": {40, func(w *world, d *rand.Rand) []string {
+		var names []string
+		for _, p := range w.processes {
+			if p.paused {
+				names = append(names, p.name)
+			}
+		}
+		name, ok := pickOne(d, names)
+		if !ok {
+			return nil
+		}
+		return []string{name}
+	}, func(w *world, a []string) bool {
+		p := w.process(a[0])
+		if p == nil || !p.paused {
+			return false
+		}
+		p.paused = false
+		return true
+	}},
+	"suspend": {4, with(processes(func(p *process) bool { return p.shifted == 0 }), []string{"1000", "7000", "20000"}), onProcess(func(p *process, a []string) bool {
 		// Only one of its clocks goes wrong in the life of a process: with both, nothing could tell how late it is.
 		if p.shifted != 0 {
 			return false
@@ -409,7 +441,7 @@ var moves = map[string]moveKind{
 		p.w.elapsed += d
 		return true
 	})},
-	"set-clock": {5, with(processes(func(p *process) bool { return p.asleep == 0 }), []string{"-60000", "-5000", "3000", "60000"}), onProcess(func(p *process, a []string) bool {
+	"set-clock": {4, with(processes(func(p *process) bool { return p.asleep == 0 }), []string{"-60000", "-5000", "3000", "60000"}), onProcess(func(p *process, a []string) bool {
 		if p.asleep != 0 {
 			return false
 		}
@@ -428,11 +460,19 @@ var moves = map[string]moveKind{
 
 	// What a process gets to know.
 	"list": {600, func(w *world, d *rand.Rand) []string {
-		words := processes(func(p *process) bool { return p.controller != nil && !p.serving })(w, d)
-		if words == nil {
+		var some [][]string
+		for _, p := range w.running() {
+			for _, k := range kinds {
+				if p.controller != nil && !p.caches[k].listed {
+					some = append(some, []string{p.name, string(k)})
+				}
+			}
+		}
+		words, ok := pickOne(d, some)
+		if !ok {
 			return nil
 		}
-		return append(words, string(must(d, kinds)), strconv.Itoa(max(0, w.server.revision()-d.IntN(12))))
+		return append(words, strconv.Itoa(max(0, w.server.revision()-must(d, []int{0, 0, 1, 3, 12}))))
 	}, onProcess(func(p *process, a []string) bool {
 		if p.controller == nil {
 			return false
@@ -453,7 +493,7 @@ var moves = map[string]moveKind{
 	})},
 	"deliver": {600, func(w *world, d *rand.Rand) []string {
 		var some [][]string
-		for _, p := range w.processes {
+		for _, p := range w.running() {
 			for _, k := range kinds {
 				if p.controller != nil && p.caches[k].listed && (p.caches[k].behind(w.server) > 0 || !p.serving && p.caches[k].revision < w.server.revision()) {
 					some = append(some, []string{p.name, string(k)})
@@ -483,7 +523,7 @@ var moves = map[string]moveKind{
 	// What a process does.
 	"run": {600, func(w *world, d *rand.Rand) []string {
 		var some [][]string
-		for _, p := range w.processes {
+		for _, p := range w.running() {
 			if !p.serving || p.stopping {
 				continue
 			}

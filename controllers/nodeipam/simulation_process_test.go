@@ -8,6 +8,7 @@ import (
 	"maps"
 	"slices"
 	"strconv"
+	"strings"
 	"time"
 
 	"github.com/go-logr/logr"
@@ -48,6 +49,7 @@ type process struct {
 	asOf       string // the resource version of a consistent read after the lease was won; empty before
 	serving    bool   // the workers have started
 	refused    bool   // by the fence: what is put off next is a retry
+	paused     bool   // it does nothing, as after SIGSTOP; its clocks go on
 	stopping   bool   // told to end: what runs may finish
 	seen       *view
 }
@@ -388,7 +390,7 @@ func (p *process) spawn(line, name string, run func()) *task {
 
 // goOn lets a task run up to its next call or its end.
 func (t *task) goOn() {
-	t.p.w.running = t
+	t.p.w.current = t
 	var more bool
 	if t.call, more = t.resume(); !more {
 		t.p.tasks = slices.DeleteFunc(t.p.tasks, func(o *task) bool { return o == t })
@@ -398,9 +400,12 @@ func (t *task) goOn() {
 	}
 }
 
+const requests = "requests to the API server"
+
 // do makes a call to the API server: it returns when the simulation brings an answer.
 func (p *process) do(what string, handle func(*simServer) error) error {
-	c := &call{task: p.w.running, what: what, handle: handle, deadline: p.w.elapsed + writeTimeout}
+	c := &call{task: p.w.current, what: what, handle: handle, deadline: p.w.elapsed + writeTimeout}
+	p.w.cover(requests)
 	if c.task.line != "lease" {
 		p.w.writes++
 	}
@@ -408,6 +413,11 @@ func (p *process) do(what string, handle func(*simServer) error) error {
 		panic(errKilled)
 	}
 	return c.answer
+}
+
+// writesNode reports whether a PATCH of a Node is about to be sent.
+func (p *process) writesNode() bool {
+	return slices.ContainsFunc(p.tasks, func(t *task) bool { return !t.call.arrived && strings.HasPrefix(t.call.what, "patch Node") })
 }
 
 // task finds the task that has a name in its hands.

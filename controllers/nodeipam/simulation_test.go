@@ -3,7 +3,6 @@ package nodeipam
 import (
 	"flag"
 	"fmt"
-	"maps"
 	"math/rand/v2"
 	"os"
 	"path/filepath"
@@ -14,13 +13,18 @@ import (
 	"sync/atomic"
 	"testing"
 	"time"
+
+	"github.com/schollz/progressbar/v3"
 )
 
+// The simulation. docs/simulation.md says what it is and how to use it.
 var (
-	seedFlag    = flag.Uint64("simulation.seed", 0, "play this seed only, and print its history")
-	historyFlag = flag.String("simulation.history", "", "play the history in this file only")
-	seedsFlag   = flag.Uint64("simulation.seeds", 1000, "how many seeds TestSimulation plays")
-	stepsFlag   = flag.Int("simulation.steps", 300, "moves per seed")
+	seedsFlag    = flag.Uint64("simulation.seeds", 1000, "how many histories TestSimulation makes")
+	movesFlag    = flag.Int("simulation.moves", 300, "how many moves each has")
+	progressFlag = flag.Bool("simulation.progress", false, "show a progress bar")
+	shrinkFlag   = flag.Bool("simulation.shrink", true, "shrink the history that breaks an invariant")
+	seedFlag     = flag.Uint64("simulation.seed", 0, "make the history of this seed only, and print it")
+	historyFlag  = flag.String("simulation.history", "", "play the history in this file only, and print it")
 )
 
 // history is how the world is made, and what happens in it.
@@ -36,13 +40,13 @@ type result struct {
 }
 
 // generate makes a history from a seed, and plays it.
-func generate(seed uint64, steps int) result {
+func generate(seed uint64, moves int) result {
 	d := rand.New(rand.NewPCG(seed, 1))
 	h := history{world: must(d, []string{"deadlines", "policy"})}
 	w := newWorld(h.world)
 	defer w.end()
 	weights, total := temper(d)
-	for len(h.moves) < steps && w.violation == nil {
+	for len(h.moves) < moves && w.violation == nil {
 		h.moves = append(h.moves, w.roll(d, weights, total))
 		w.make(h.moves[len(h.moves)-1])
 	}
@@ -129,45 +133,140 @@ func TestSimulationHistories(t *testing.T) {
 	}
 }
 
+// enough is from how many seeds on everything has to have happened.
+const enough = 1000
+
+// has to happen, beside every move. What never happens was not tested.
+var hasToHappen = []string{
+	"a ClusterCIDR let go",
+	"a ClusterCIDR waits for Nodes",
+	"a Node is deleted before it is served",
+	"a Node waits with reason",
+	"a deposed leader chose blocks",
+	"a first list may be stale",
+	"a foreign Node came while a block was on its way",
+	"a leader gave up",
+	"a request arrived after its deadline",
+	"a request arrived after its sender gave up",
+	"changes seen as one",
+	"crash during: apply status",
+	"crash during: create event",
+	"crash during: patch ClusterCIDR",
+	"crash during: patch Node",
+	"crash during: renew lease",
+	"podCIDRs assigned",
+	"refused: apply status: Conflict",
+	"refused: create ClusterCIDR: AlreadyExists",
+	"refused: patch ClusterCIDR: Conflict",
+	"refused: patch ClusterCIDR: Invalid",
+	"refused: patch ClusterCIDR: NotFound",
+	"refused: patch Node: Forbidden",
+	"refused: patch Node: Invalid",
+	"refused: patch Node: NotFound",
+	"refused: renew lease: Conflict",
+	"the fence is closed",
+}
+
 func TestSimulation(t *testing.T) {
 	if *seedFlag > 0 {
-		r := generate(*seedFlag, *stepsFlag)
+		r := generate(*seedFlag, *movesFlag)
 		t.Log(r)
 		if r.violation != nil {
 			t.Error(shrink(r))
 		}
 		return
 	}
-	var (
-		next    atomic.Uint64
-		failed  atomic.Bool
-		mu      sync.Mutex
-		covered = map[string]int{}
-		steps   int
-	)
+	s := simulateMany(*seedsFlag, *movesFlag)
+	t.Log(s)
+	if r := s.failed; r != nil {
+		broke := r.violation.invariant
+		if *shrinkFlag {
+			*r = shrink(*r)
+		}
+		t.Fatalf("seed %d broke %s:\n%v", s.failedSeed, broke, *r)
+	}
+	if *seedsFlag < enough {
+		return
+	}
+	for _, name := range moveNames {
+		hasToHappen = append(hasToHappen, "move: "+name)
+	}
+	for _, outcome := range outcomes {
+		hasToHappen = append(hasToHappen, "answer: "+outcome)
+	}
+	for _, what := range hasToHappen {
+		if s.covered[what] == 0 {
+			t.Errorf("in %d histories it never happened: %s", *seedsFlag, what)
+		}
+	}
+}
+
+// simulated is what came of many histories.
+type simulated struct {
+	mu           sync.Mutex
+	seeds, moves int
+	took         time.Duration
+	covered      map[string]int
+	// failed is the first history, by its seed, that broke an invariant.
+	failed     *result
+	failedSeed uint64
+}
+
+// simulateMany makes histories until one breaks an invariant. Each is made by one goroutine; as many go on at once as there
+// are processors.
+func simulateMany(seeds uint64, moves int) *simulated {
+	s := &simulated{covered: map[string]int{}}
+	bar := progressbar.DefaultSilent(int64(seeds))
+	if *progressFlag {
+		bar = progressbar.NewOptions64(int64(seeds), progressbar.OptionShowCount(), progressbar.OptionShowIts(), progressbar.OptionSetItsString("seeds"),
+			progressbar.OptionSetPredictTime(true), progressbar.OptionThrottle(time.Second), progressbar.OptionSetWriter(os.Stderr), progressbar.OptionOnCompletion(func() { fmt.Fprintln(os.Stderr) }))
+	}
 	start := time.Now()
+	var next atomic.Uint64
+	var stop atomic.Bool
 	var workers sync.WaitGroup
 	for range runtime.GOMAXPROCS(0) {
 		workers.Go(func() {
-			for seed := next.Add(1); seed <= *seedsFlag && !failed.Load(); seed = next.Add(1) {
-				r := generate(seed, *stepsFlag)
-				mu.Lock()
-				for what, n := range r.covered {
-					covered[what] += n
+			for !stop.Load() {
+				seed := next.Add(1)
+				if seed > seeds {
+					return
 				}
-				steps += len(r.moves)
-				mu.Unlock()
-				if r.violation != nil && !failed.Swap(true) {
-					t.Errorf("seed %d broke %s:\n%v", seed, r.violation.invariant, shrink(r))
+				r := generate(seed, moves)
+				s.add(seed, r)
+				if r.violation != nil {
+					stop.Store(true)
 				}
+				_ = bar.Add(1)
 			}
 		})
 	}
 	workers.Wait()
-	took := time.Since(start)
-	var lines []string
-	for _, what := range slices.Sorted(maps.Keys(covered)) {
-		lines = append(lines, fmt.Sprintf("%9d %s", covered[what], what))
+	s.took = time.Since(start)
+	return s
+}
+
+func (s *simulated) add(seed uint64, r result) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.seeds++
+	s.moves += len(r.moves)
+	for what, n := range r.covered {
+		s.covered[what] += n
 	}
-	t.Logf("%d seeds, %d moves in %v: %.0f seeds/s\n%s", *seedsFlag, steps, took, float64(*seedsFlag)/took.Seconds(), strings.Join(lines, "\n"))
+	if r.violation != nil && (s.failed == nil || seed < s.failedSeed) {
+		s.failed, s.failedSeed = &r, seed
+	}
+}
+
+// String says how much was tried, and how often what happened.
+func (s *simulated) String() string {
+	var text strings.Builder
+	seconds := s.took.Seconds()
+	fmt.Fprintf(&text, "%d histories, %d moves, %d requests to the API server in %v: %.0f histories/s, %.0f moves/s\n",
+		s.seeds, s.moves, s.covered[requests], s.took.Round(time.Second), float64(s.seeds)/seconds, float64(s.moves)/seconds)
+	for _, what := range sortedNames(s.covered) {
+		fmt.Fprintf(&text, "%10d %s\n", s.covered[what], what)
+	}
+	return text.String()
 }

@@ -30,7 +30,7 @@ type world struct {
 	processes     []*process
 	booted        int
 	serviceRanges []netip.Prefix // --service-cluster-ip-range
-	running       *task
+	current       *task          // the one that runs
 	// network has the requests whose sender has given up on them, and that may still arrive.
 	network []*call
 
@@ -93,6 +93,11 @@ func (w *world) violate(invariant, format string, args ...any) {
 	}
 }
 
+// running returns the processes that are not paused.
+func (w *world) running() []*process {
+	return slices.DeleteFunc(slices.Clone(w.processes), func(p *process) bool { return p.paused })
+}
+
 func (w *world) process(name string) *process {
 	if i := slices.IndexFunc(w.processes, func(p *process) bool { return p.name == name }); i >= 0 {
 		return w.processes[i]
@@ -145,6 +150,7 @@ func (w *world) finish(c *call, outcome string) {
 		c.answer = errTimeout
 	case outcomeHold:
 		w.arrive(c)
+		w.cover("answer: " + outcome)
 		return
 	case outcomeDelay:
 		if !c.arrived {
@@ -169,7 +175,7 @@ func (w *world) finish(c *call, outcome string) {
 // leader returns the process that leads, serves, and may write; nil if there is none.
 func (w *world) leader() *process {
 	for _, p := range w.processes {
-		if p.serving && !p.stopping && p.name == w.server.lease.record.HolderIdentity && p.mayWrite() {
+		if p.serving && !p.stopping && !p.paused && p.name == w.server.lease.record.HolderIdentity && p.mayWrite() {
 			return p
 		}
 	}
@@ -212,6 +218,9 @@ func (w *world) settleOnce(p *process) (more bool) {
 
 // calm ends all faults and waits until a process leads and serves.
 func (w *world) calm() *process {
+	for _, p := range w.processes {
+		p.paused = false
+	}
 	for range 120 {
 		for len(w.network) > 0 {
 			c := w.network[0]
