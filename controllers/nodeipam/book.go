@@ -188,6 +188,7 @@ func (b *book) reserve(node *v1.Node) (_ reservation, _ []refusal, ok bool) {
 		refusals[i] = refusal{pool: p, full: b.ledger.Full(&p.Pool)}
 	}
 	b.waiting[node.Name] = waitingNode{
+		uid:      node.UID,
 		since:    node.CreationTimestamp.Time,
 		refusals: refusals,
 		why:      waitReasonOf(len(b.pools), refusals),

@@ -118,6 +118,19 @@ func (p *process) willPatchClusterCIDR(name string, patch []byte) {
 	}
 }
 
+// willCreateEvent: who waits for the same reasons is told once.
+func (p *process) willCreateEvent(event *v1.Event) {
+	if event.Reason == ReasonNotAvailable && p.lastSaid[event.InvolvedObject.UID] == event.Name {
+		p.w.violate("it is said once", "%s says again of Node %s: %s", p.name, event.InvolvedObject.Name, event.Message)
+	}
+}
+
+func (p *process) said(event *v1.Event, err error) {
+	if event.Reason == ReasonNotAvailable && err == nil {
+		p.lastSaid[event.InvolvedObject.UID] = event.Name
+	}
+}
+
 // check judges what a process has in its book after every bit that it ran.
 func (p *process) check() {
 	for _, name := range sortedNames(p.seen.nodes) {

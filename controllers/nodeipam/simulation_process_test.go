@@ -52,6 +52,7 @@ type process struct {
 	paused     bool   // it does nothing, as after SIGSTOP; its clocks go on
 	stopping   bool   // told to end: what runs may finish
 	seen       *view
+	lastSaid   map[types.UID]string // the last event on a Node that waits, by the Node's UID
 }
 
 // boot starts a process. made, if not nil, is what its --cluster-cidr stands for.
@@ -70,7 +71,8 @@ func (p *process) time() time.Time { return epoch.Add(p.monotonic()) }
 
 // lead makes the controller, as a process does that has won the lease.
 func (p *process) lead() {
-	p.caches, p.queues, p.seen = map[kind]*simCache{}, map[string]*simQueue{}, newView(p.w.serviceRanges, p.flags)
+	p.caches, p.queues, p.lastSaid = map[kind]*simCache{}, map[string]*simQueue{}, map[types.UID]string{}
+	p.seen = newView(p.w.serviceRanges, p.flags)
 	for _, k := range kinds {
 		p.caches[k] = &simCache{kind: k, objects: map[string]metav1.Object{}}
 	}
@@ -504,9 +506,16 @@ func (a simAPI) applyStatus(_ context.Context, patch *applyv1.ClusterCIDRApplyCo
 }
 
 func (a simAPI) createEvent(_ context.Context, event *v1.Event) error {
-	return a.p.do("create event "+event.Reason+" of "+event.InvolvedObject.Name, func(s *simServer) error { return s.createEvent(event) })
+	a.p.willCreateEvent(event)
+	err := a.p.do("create event "+event.Reason+" of "+event.InvolvedObject.Name, func(s *simServer) error { return s.createEvent(event) })
+	a.p.said(event, err)
+	return err
 }
 
 func (a simAPI) patchEvent(_ context.Context, _, name string, _ []byte) error {
-	return a.p.do("patch event "+name, func(s *simServer) error { return s.patchEvent(name) })
+	err := a.p.do("patch event "+name, func(s *simServer) error { return s.patchEvent(name) })
+	if event := a.p.w.server.events[name]; event != nil {
+		a.p.said(event, err)
+	}
+	return err
 }
