@@ -167,8 +167,14 @@ func (c *Controller) followFlags(ctx context.Context) error {
 	}
 	name := nameFromFlags(c.flags)
 	for i := 2; ; i++ {
-		if _, err := c.clusterCIDRs.Get(name); apierrors.IsNotFound(err) {
+		cc, err := c.clusterCIDRs.Get(name)
+		switch {
+		case apierrors.IsNotFound(err):
 			return c.createFromFlags(ctx, name)
+		case err != nil:
+			return err
+		case cc.DeletionTimestamp == nil && cc.Labels[networkingv1.LabelCreatedFromFlags] != "" && !c.superseded(cc):
+			return nil // an earlier try to create it was not in vain, and showed while others were being deleted
 		}
 		name = fmt.Sprintf("%s-%d", nameFromFlags(c.flags), i)
 	}
