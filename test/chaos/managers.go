@@ -5,7 +5,6 @@ import (
 	"fmt"
 	"regexp"
 	"slices"
-	"strings"
 	"sync"
 	"sync/atomic"
 	"time"
@@ -133,21 +132,7 @@ func (m *manager) do(act func(*controlplane.Process) error) (ok bool) {
 	return process != nil && act(process.Process) == nil
 }
 
-// endedForGood says why a manager cannot run at all; empty if it can.
-func (m *manager) endedForGood() string {
-	m.mu.Lock()
-	process, starts := m.process, m.starts
-	m.mu.Unlock()
-	if process == nil || starts < 2 {
-		return ""
-	}
-	log, err := process.Log()
-	if err == nil && strings.Contains(log, "unknown flag") {
-		return fmt.Sprintf("%s does not understand its flags; its log is %s", m.name, process.LogPath())
-	}
-	return ""
-}
-
+// restarts returns how often it was started again.
 func (m *manager) restarts() int {
 	m.mu.Lock()
 	defer m.mu.Unlock()

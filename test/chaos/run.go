@@ -25,6 +25,8 @@ import (
 const (
 	// startPatience is how long the managers may take until one of them leads.
 	startPatience = 2 * time.Minute
+	// startAttempts is how often a manager may end meanwhile, for instance because its port was taken.
+	startAttempts = 5
 	// restPatience is how long after the last fault the managers may take until nothing is left to do. A backoff of the Node's
 	// write, a lease that has to run out and the start of the next leader are all in it.
 	restPatience = 90 * time.Second
@@ -189,8 +191,8 @@ func (r *run) waitForLeader(ctx context.Context) error {
 			return nil
 		}
 		for _, m := range r.managers {
-			if why := m.endedForGood(); why != "" {
-				return errors.New(why)
+			if m.restarts() >= startAttempts {
+				return fmt.Errorf("%s ended %d times by itself before anybody led: look into its log", m.name, m.restarts())
 			}
 		}
 	}
