@@ -79,7 +79,7 @@ test-monitoring: ## Try the alerts and the dashboard on samples, with Prometheus
 INTEGRATION := go test -count=1 -p=1 -timeout=20m
 
 .PHONY: test-integration
-test-integration: tools build ## Run the real binary against a real etcd and kube-apiserver; wants a browser
+test-integration: tools build upstream ## Run the real binary against a real etcd and kube-apiserver; wants a browser
 	@hack/ensure-chromium.sh
 	@echo "== integration tests"
 	$(INTEGRATION) $$(go list ./test/... | grep -v /test/parity)

@@ -348,9 +348,23 @@ func following(p netip.Prefix) netip.Prefix {
 	return netip.PrefixFrom(addr, p.Bits())
 }
 
+// holdingsByName are the holdings in a prefix, those of the same prefix in the order of their owners' names instead of their UIDs.
+func (b *book) holdingsByName(p netip.Prefix) []ipam.Holding {
+	holdings := b.ledger.Overlapping(p)
+	for rest := holdings; len(rest) > 0; {
+		n := slices.IndexFunc(rest, func(h ipam.Holding) bool { return h.Prefix != rest[0].Prefix })
+		if n < 0 {
+			n = len(rest)
+		}
+		slices.SortFunc(rest[:n], func(x, y ipam.Holding) int { return strings.Compare(b.nameOf(x.Owner), b.nameOf(y.Owner)) })
+		rest = rest[n:]
+	}
+	return holdings
+}
+
 // cell shows the blocks of one part of a range.
 func (b *book) cell(r ipam.Range) cell {
-	holdings := b.ledger.Overlapping(r.Prefix)
+	holdings := b.holdingsByName(r.Prefix)
 	if len(holdings) == 0 {
 		return cell{Class: "f", Title: r.Prefix.String() + ": free"}
 	}

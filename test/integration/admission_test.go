@@ -93,18 +93,18 @@ func (a *admission) testRBAC(t *testing.T) {
 		access access
 		want   bool
 	}{
-		"write the podCIDRs of a Node":              {access{"patch", "", "nodes", ""}, true},
-		"watch Nodes":                               {access{"watch", "", "nodes", ""}, true},
-		"watch ClusterCIDRs":                        {access{"watch", networkingv1.GroupName, "clustercidrs", ""}, true},
-		"put the finalizer on a ClusterCIDR":        {access{"patch", networkingv1.GroupName, "clustercidrs", ""}, true},
-		"make the ClusterCIDR of the flags":         {access{"create", networkingv1.GroupName, "clustercidrs", ""}, true},
-		"report status":                             {access{"patch", networkingv1.GroupName, "clustercidrs", "status"}, true},
-		"watch service ranges":                      {access{"watch", "networking.k8s.io", "servicecidrs", ""}, true},
-		"write an event":                            {access{"create", "", "events", ""}, true},
-		"write an event of the new API":             {access{"create", "events.k8s.io", "events", ""}, true},
-		"not delete a Node":                         {access{"delete", "", "nodes", ""}, false},
-		"not write the status of a Node":            {access{"patch", "", "nodes", "status"}, false},
-		"not delete a ClusterCIDR that a user made": {access{"delete", networkingv1.GroupName, "clustercidrs", ""}, false},
+		"write the podCIDRs of a Node":       {access{"patch", "", "nodes", ""}, true},
+		"watch Nodes":                        {access{"watch", "", "nodes", ""}, true},
+		"watch ClusterCIDRs":                 {access{"watch", networkingv1.GroupName, "clustercidrs", ""}, true},
+		"put the finalizer on a ClusterCIDR": {access{"patch", networkingv1.GroupName, "clustercidrs", ""}, true},
+		"make the ClusterCIDR of the flags":  {access{"create", networkingv1.GroupName, "clustercidrs", ""}, true},
+		"delete that of earlier flags":       {access{"delete", networkingv1.GroupName, "clustercidrs", ""}, true},
+		"report status":                      {access{"patch", networkingv1.GroupName, "clustercidrs", "status"}, true},
+		"watch service ranges":               {access{"watch", "networking.k8s.io", "servicecidrs", ""}, true},
+		"write an event":                     {access{"create", "", "events", ""}, true},
+		"not delete a Node":                  {access{"delete", "", "nodes", ""}, false},
+		"not write the status of a Node":     {access{"patch", "", "nodes", "status"}, false},
+		"not delete all ClusterCIDRs":        {access{"deletecollection", networkingv1.GroupName, "clustercidrs", ""}, false},
 	}
 	users := map[string][]string{
 		"system:serviceaccount:kube-system:multi-cidr-node-ipam-controller": {"system:serviceaccounts"},
