@@ -253,32 +253,40 @@ func (c *Checker) checkSource(e Event, n *node) {
 			}
 			return
 		}
-		c.violate(e, NotAllowed, fmt.Sprintf("Node %s was served %v from %s, which was not to give this to it for %s or ever", n.Name, n.blocks, source, lag), involved...)
+		since := "at any time"
+		if ever {
+			since = "for " + lag.String()
+		}
+		c.violate(e, NotAllowed, fmt.Sprintf("Node %s was served %v from %s, which has not been to give this to it %s", n.Name, n.blocks, source, since), involved...)
 	}
 }
 
-// sinceAllowed returns how long ago p might last have given n these blocks; 0 if it still may. Before its creation a Node counts as
-// having had its first labels: what it was given then is as old as the allocator's view of p, which is another stream than
-// that of Nodes.
+// sinceAllowed returns how old a view of p or of n it takes, the older one of both, to give n these blocks; 0 if they may be given now.
+// Nodes and ClusterCIDRs come to the allocator as two streams, of which one can lag behind the other, so any version of p is held
+// against any labels of n.
 func (c *Checker) sinceAllowed(e Event, p *pool, n *node) (lag time.Duration, ever bool) {
-	until := e.At
-	v, l := len(p.versions)-1, len(n.labels)-1
-	for v >= 0 {
-		version, labels := p.versions[v], n.labels[l]
+	for v, version := range p.versions {
 		_, _, excluded := overlapping(n.blocks, version.exclusions)
-		if version.enabled && !excluded && p.matches(labels.Node) {
-			return e.At.Sub(until), true
+		if !version.enabled || excluded {
+			continue
 		}
-		// Back to what was before the later of the two changes.
-		if l > 0 && labels.since.After(version.since) {
-			until = labels.since
-			l--
-		} else {
-			until = version.since
-			v--
+		for l, labels := range n.labels {
+			if !p.matches(labels.Node) {
+				continue
+			}
+			var age time.Duration
+			if v+1 < len(p.versions) {
+				age = e.At.Sub(p.versions[v+1].since)
+			}
+			if l+1 < len(n.labels) {
+				age = max(age, e.At.Sub(n.labels[l+1].since))
+			}
+			if !ever || age < lag {
+				lag, ever = age, true
+			}
 		}
 	}
-	return e.At.Sub(until), false
+	return lag, ever
 }
 
 func (c *Checker) pool(e Event) {

@@ -420,17 +420,27 @@ func TestHistories(t *testing.T) {
 			},
 			want: []Rule{NotAllowed},
 		},
-		"a Node that was selected only while the ClusterCIDR was disabled": {
+		"a Node that was selected only while the ClusterCIDR was disabled, long ago": {
 			happens: func(h *history) {
 				h.pool("a")
 				h.putNode("n1", func(n *corev1.Node) { n.Labels = nil })
 				h.pool("a", disable)
 				h.relabel("n1", "x")
 				h.relabel("n1", "y")
+				h.wait(time.Hour)
 				h.pool("a", enable)
 				h.serve("n1", "a", "10.0.0.0/24")
 			},
 			want: []Rule{NotAllowed},
+		},
+		"a Node that is selected since a moment after the ClusterCIDR was disabled, which may be known later": {
+			happens: func(h *history) {
+				h.pool("a")
+				h.putNode("n1", func(n *corev1.Node) { n.Labels = nil })
+				h.pool("a", disable)
+				h.relabel("n1", "x")
+				h.serve("n1", "a", "10.0.0.0/24")
+			},
 		},
 		"a ClusterCIDR goes after its last Node": {
 			happens: func(h *history) {
