@@ -61,7 +61,7 @@ verify: ## Fail if generated files, formatting, module files or pins are not wha
 ##@ Test
 
 .PHONY: test
-test: test-unit test-monitoring test-integration test-parity test-chaos ## Run all tests
+test: test-unit test-monitoring test-integration test-parity ## Run all tests
 
 .PHONY: test-unit
 test-unit: ## Run the unit tests with the race detector; wants a C compiler
