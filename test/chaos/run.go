@@ -110,6 +110,11 @@ func execute(ctx context.Context, s settings, cp *controlplane.ControlPlane) (_ 
 	if cause := context.Cause(ctx); cause != nil {
 		err = cause
 	}
+	if err != nil { // what was found until then is worth knowing, and nobody else will say it
+		for _, v := range r.checker.Violations() {
+			fmt.Fprintf(os.Stderr, "\n%v\n", v)
+		}
+	}
 	return result, err
 }
 
