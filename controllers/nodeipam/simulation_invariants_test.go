@@ -96,6 +96,8 @@ func (p *process) willPatchNode(name string, patch []byte) {
 	case len(node.Spec.PodCIDRs) == 0:
 	case seen == nil:
 		p.w.violate("invariant 2", "%s writes to Node %s, which it knows to be gone", p.name, name)
+	case seen.DeletionTimestamp != nil:
+		p.w.violate("a Node that goes gets nothing", "%s writes podCIDRs %v to Node %s, which is being deleted", p.name, node.Spec.PodCIDRs, name)
 	case len(seen.Spec.PodCIDRs) > 0:
 		p.w.violate("invariant 6", "%s writes podCIDRs %v to Node %s, which has %v", p.name, node.Spec.PodCIDRs, name, seen.Spec.PodCIDRs)
 	}
@@ -136,16 +138,29 @@ func (p *process) check() {
 	for _, name := range sortedNames(p.seen.nodes) {
 		node := p.seen.nodes[name]
 		held := p.controller.book.ledger.Held(ownerOf(node.UID))
+		if p.w.outside && len(held) == 0 {
+			delete(p.seen.reserved, node.UID)
+		}
 		if len(held) == 0 || len(p.seen.blocksOf(node)) > 0 {
 			continue // a difference is found below
 		}
+		if p.w.server.lease.record.HolderIdentity != p.name {
+			p.w.cover("a deposed leader chose blocks")
+		}
 		r := reservation{pool: p.controller.book.nodes[name].pool, blocks: held}
-		p.chose(node, r)
+		if !p.w.outside {
+			p.chose(node, r)
+		}
 		if p.w.violation != nil {
 			return
 		}
-		p.seen.reserve(node, r)
+		if p.seen.clusterCIDRs[r.pool] != nil {
+			p.seen.reserve(node, r)
+		}
 		p.w.note("  %s reserves %v of %s for Node %s", p.name, r.blocks, r.pool, name)
+	}
+	if p.w.outside {
+		return
 	}
 	b := p.controller.book
 	all := append(b.ledger.Overlapping(netip.MustParsePrefix("0.0.0.0/0")), b.ledger.Overlapping(netip.MustParsePrefix("::/0"))...)
@@ -158,9 +173,6 @@ func (p *process) check() {
 // chose judges a new reservation.
 func (p *process) chose(node *v1.Node, r reservation) {
 	w, v := p.w, p.seen
-	if w.server.lease.record.HolderIdentity != p.name {
-		w.cover("a deposed leader chose blocks")
-	}
 	cc := v.clusterCIDRs[r.pool]
 	if cc == nil {
 		w.violate("invariant 4", "%s chose %v for Node %s from ClusterCIDR %q, which it does not know", p.name, r.blocks, node.Name, r.pool)
@@ -205,6 +217,7 @@ func (w *world) checkSettled(p *process) {
 	for _, name := range sortedNames(now.nodes) {
 		node := now.nodes[name]
 		if len(node.Spec.PodCIDRs) > 0 {
+			w.checkFindings(now, node)
 			continue
 		}
 		switch r, served := now.choose(node); {
@@ -236,8 +249,38 @@ func (w *world) checkSettled(p *process) {
 	}
 	w.checkFlags(p, now)
 	for reserved := range p.seen.reserved {
+		if w.outside {
+			break
+		}
 		if node := now.nodeOf(ownerOf(reserved)); node == nil || node.DeletionTimestamp == nil {
 			w.violate("invariant 3", "%s still has a reservation for %s", p.name, reserved)
+		}
+	}
+}
+
+// checkFindings: who shares addresses, or lies in no range, has an event.
+func (w *world) checkFindings(now *view, node *v1.Node) {
+	blocks := now.blocksOf(node)
+	shares := slices.ContainsFunc(now.holdings(), func(h ipam.Holding) bool {
+		return h.Owner != ownerOf(node.UID) && h.Owner.Kind != ipam.Exclusion && overlap(blocks, []netip.Prefix{h.Prefix})
+	})
+	if shares && !w.said(node.UID, ReasonConflict) {
+		w.violate("conflicts are seen", "no event on Node %s, which shares addresses", node.Name)
+	}
+	outside := len(now.clusterCIDRs) > 0
+	for _, cc := range now.clusterCIDRs {
+		outside = outside && !slices.ContainsFunc(blocks, func(b netip.Prefix) bool { return inside(cc, b) })
+	}
+	if outside && !w.said(node.UID, ReasonOutsideRanges) {
+		w.violate("conflicts are seen", "no event on Node %s, which is in no range", node.Name)
+	}
+}
+
+// keepsOthers: we take away no finalizer but our own.
+func (w *world) keepsOthers(old, cc *networkingv1.ClusterCIDR) {
+	for _, f := range old.Finalizers {
+		if f != networkingv1.Finalizer && !slices.Contains(cc.Finalizers, f) {
+			w.violate("finalizers of others stay", "ClusterCIDR %s loses %s", cc.Name, f)
 		}
 	}
 }
@@ -262,6 +305,9 @@ func (w *world) checkFlags(p *process, now *view) {
 // invariant3: free = total - held - excluded, for the book and for who counts block by block.
 func (w *world) invariant3(p *process, now *view, cc *networkingv1.ClusterCIDR) {
 	for _, r := range slowRangesOf(cc) {
+		if w.outside {
+			return
+		}
 		got := p.controller.book.ledger.Free(ipam.Range{Prefix: r.prefix, BlockBits: r.blocks[0].Bits()})
 		if want := len(r.free(now.holdings())); got != uint64(want) {
 			w.violate("invariant 3", "%d blocks of %v in ClusterCIDR %s are free, %s says %d", want, r.prefix, cc.Name, p.name, got)

@@ -58,6 +58,7 @@ type simServer struct {
 	policy bool
 	// onPodCIDRs and onFinalizerRemoved are told of writes that matter, before they are stored.
 	onPodCIDRs         func(node *v1.Node)
+	onFinalizers       func(old, cc *networkingv1.ClusterCIDR)
 	onFinalizerRemoved func(cc *networkingv1.ClusterCIDR)
 }
 
@@ -227,6 +228,7 @@ func (s *simServer) patchClusterCIDR(name string, patch []byte) error {
 		return invalid(kindClusterCIDR, name, "spec: the controller must not change it")
 	}
 	cc.Status = old.Status // a subresource of its own
+	s.onFinalizers(old, cc)
 	if slices.Contains(old.Finalizers, networkingv1.Finalizer) && !slices.Contains(cc.Finalizers, networkingv1.Finalizer) {
 		s.onFinalizerRemoved(old)
 	}

@@ -22,6 +22,7 @@ var (
 	seedsFlag    = flag.Uint64("simulation.seeds", 1000, "how many histories TestSimulation makes")
 	movesFlag    = flag.Int("simulation.moves", 300, "how many moves each has")
 	progressFlag = flag.Bool("simulation.progress", false, "show a progress bar")
+	outsideFlag  = flag.Bool("simulation.outside", false, "judge only what users can see, as if the book could not be looked into")
 	shrinkFlag   = flag.Bool("simulation.shrink", true, "shrink the history that breaks an invariant")
 	seedFlag     = flag.Uint64("simulation.seed", 0, "make the history of this seed only, and print it")
 	historyFlag  = flag.String("simulation.history", "", "play the history in this file only, and print it")
@@ -42,7 +43,7 @@ type result struct {
 // generate makes a history from a seed, and plays it.
 func generate(seed uint64, moves int) result {
 	d := rand.New(rand.NewPCG(seed, 1))
-	h := history{world: must(d, []string{"deadlines", "policy"})}
+	h := history{world: oneOf(d, []string{"deadlines", "policy"})}
 	w := newWorld(h.world)
 	defer w.end()
 	weights, total := temper(d)

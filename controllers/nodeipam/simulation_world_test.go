@@ -40,6 +40,8 @@ type world struct {
 	annotated map[types.UID]bool
 	// forced has the ClusterCIDRs, by name, whose finalizer somebody took away by force, or that somebody created under our feet.
 	forced map[string]bool
+	// outside: only what users can see is judged, not what a process has in its book.
+	outside bool
 	// writes is how many requests the controllers made, save for their leases.
 	writes int
 
@@ -65,10 +67,12 @@ func newWorld(kind string) *world {
 		annotated:     map[types.UID]bool{},
 		forced:        map[string]bool{},
 		covered:       map[string]int{},
+		outside:       *outsideFlag,
 	}
 	w.server = newSimServer(func() time.Time { return epoch.Add(w.elapsed) })
 	w.server.policy = kind == "policy"
 	w.server.onPodCIDRs = w.assigns
+	w.server.onFinalizers = w.keepsOthers
 	w.server.onFinalizerRemoved = w.letsGo
 	return w
 }

@@ -1,0 +1,64 @@
+package nodeipam
+
+import (
+	"net/http"
+	"net/http/httptest"
+	"testing"
+
+	"github.com/google/go-cmp/cmp"
+	v1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/client-go/kubernetes"
+	"k8s.io/client-go/rest"
+
+	applyv1 "github.com/multicidr/controller-manager/apis/generated/applyconfiguration/networking/v1"
+	"github.com/multicidr/controller-manager/apis/generated/clientset/versioned"
+	networkingv1 "github.com/multicidr/controller-manager/apis/networking/v1"
+)
+
+// The simulation begins behind the interface api, so what is in front of it is looked at here: the kind of patch decides
+// whether the API server replaces podCIDRs, and so refuses to, or adds to them.
+func TestRequests(t *testing.T) {
+	type request struct{ Method, Path, Manager, ContentType string }
+	var got request
+	server := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		got = request{r.Method, r.URL.Path, r.URL.Query().Get("fieldManager"), r.Header.Get("Content-Type")}
+		w.Header().Set("Content-Type", "application/json")
+		_, _ = w.Write([]byte("{}"))
+	}))
+	defer server.Close()
+	config := &rest.Config{Host: server.URL, ContentConfig: rest.ContentConfig{ContentType: "application/json"}}
+	api := clients{kube: kubernetes.NewForConfigOrDie(config), clusterCIDRs: versioned.NewForConfigOrDie(config)}
+
+	const clusterCIDRs = "/apis/networking.x-k8s.io/v1/clustercidrs"
+	for name, tc := range map[string]struct {
+		call func() error
+		want request
+	}{
+		"podCIDRs": {func() error { return api.patchNode(t.Context(), "n", []byte("{}")) },
+			request{"PATCH", "/api/v1/nodes/n", Name, "application/merge-patch+json"}},
+		"a finalizer": {func() error { return api.patchClusterCIDR(t.Context(), "a", []byte("{}")) },
+			request{"PATCH", clusterCIDRs + "/a", Name, "application/merge-patch+json"}},
+		"a status": {func() error { return api.applyStatus(t.Context(), applyv1.ClusterCIDR("a")) },
+			request{"PATCH", clusterCIDRs + "/a/status", Name, "application/apply-patch+yaml"}},
+		"a ClusterCIDR of the flags": {func() error {
+			return api.createClusterCIDR(t.Context(), &networkingv1.ClusterCIDR{ObjectMeta: metav1.ObjectMeta{Name: "a"}})
+		}, request{"POST", clusterCIDRs, Name, "application/json"}},
+		"the end of a ClusterCIDR of other flags": {func() error { return api.deleteClusterCIDR(t.Context(), "a", "uid") },
+			request{"DELETE", clusterCIDRs + "/a", "", "application/json"}},
+		"an event": {func() error {
+			return api.createEvent(t.Context(), &v1.Event{ObjectMeta: metav1.ObjectMeta{Name: "e", Namespace: "default"}})
+		}, request{"POST", "/api/v1/namespaces/default/events", Name, "application/json"}},
+		"the same event again": {func() error { return api.patchEvent(t.Context(), "default", "e", []byte("{}")) },
+			request{"PATCH", "/api/v1/namespaces/default/events/e", Name, "application/merge-patch+json"}},
+	} {
+		t.Run(name, func(t *testing.T) {
+			if err := tc.call(); err != nil {
+				t.Fatal(err)
+			}
+			if diff := cmp.Diff(tc.want, got); diff != "" {
+				t.Errorf("-want +got:\n%s", diff)
+			}
+		})
+	}
+}

@@ -1,0 +1,195 @@
+package nodeipam
+
+import (
+	"encoding/json"
+	"net/netip"
+	"slices"
+	"testing"
+	"time"
+	"unicode/utf8"
+
+	v1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/types"
+
+	networkingv1 "github.com/multicidr/controller-manager/apis/networking/v1"
+	"github.com/multicidr/controller-manager/controllers/ipam"
+)
+
+// FuzzClusterCIDR puts ClusterCIDRs to use that an API server can have stored, also under an older CRD with fewer rules.
+// Nothing panics, and one that is not Invalid obeys the rules: see checkPool.
+func FuzzClusterCIDR(f *testing.F) {
+	const selector = `{"nodeSelectorTerms":[{"matchExpressions":[{"key":"p","operator":"In","values":["x"]}]}]}`
+	f.Add("10.0.0.0/16", "", int32(8), int32(-1), "", "Enabled", selector, "10.0.1.0")
+	f.Add("10.244.7.9/16", "fd00::/48", int32(8), int32(64), "10.244.0.0/28", "", "", "fd00::")
+	f.Add("", "fd00::/112", int32(4), int32(-1), "fd00::/112", "Disabled", `{"nodeSelectorTerms":[{}]}`, "x")
+	f.Add("10.0.0.0/33", "::ffff:10.0.0.0/112", int32(-1), int32(200), "10.0.0.0/08", "x", `{"nodeSelectorTerms":[{"matchFields":[{"key":"metadata.name","operator":"In","values":["n"]}]}]}`, "::1%eth0")
+	f.Add("0.0.0.0/0", "::/0", int32(32), int32(128), "::/0", "Enabled", `{"nodeSelectorTerms":null}`, "255.255.255.255")
+	f.Add("010.0.0.0/8", "fe80::1%eth0/64", int32(2147483647), int32(-2147483648), "0.0.0.0/0", "", `{"nodeSelectorTerms":[{"matchExpressions":[{"key":"p","operator":"Gt","values":["99999999999999999999"]}]}]}`, "ffff:ffff:ffff:ffff:ffff:ffff:ffff:ffff")
+	f.Fuzz(func(t *testing.T, ipv4, ipv6 string, hostBits, ipv6HostBits int32, excluded, allocation, selector, cursor string) {
+		cc := &networkingv1.ClusterCIDR{
+			ObjectMeta: metav1.ObjectMeta{Name: "a", UID: "uid-a", Finalizers: []string{networkingv1.Finalizer}},
+			Spec:       networkingv1.ClusterCIDRSpec{IPv4: ipv4, IPv6: ipv6, PerNodeHostBits: hostBits, Allocation: networkingv1.AllocationMode(allocation)},
+			Status:     networkingv1.ClusterCIDRStatus{IPv4: &networkingv1.RangeStatus{Cursor: cursor}, IPv6: &networkingv1.RangeStatus{Cursor: cursor}},
+		}
+		if ipv6HostBits != -1 {
+			cc.Spec.IPv6PerNodeHostBits = &ipv6HostBits
+		}
+		if excluded != "" {
+			cc.Spec.ExcludedCIDRs = []string{excluded}
+		}
+		if selector != "" {
+			if err := json.Unmarshal([]byte(selector), &cc.Spec.NodeSelector); err != nil {
+				return // no API server stores that
+			}
+		}
+		p := compile(cc)
+		checkPool(t, cc, p)
+
+		b := newBook()
+		b.setPool(p)
+		n := &v1.Node{ObjectMeta: metav1.ObjectMeta{Name: "n", UID: "uid-n", Labels: map[string]string{"p": "x"}}}
+		r, refusals, ok := b.reserve(n)
+		switch {
+		case ok && p.State != ipam.Enabled:
+			t.Errorf("it is %v and gives %v", p.State, r.blocks)
+		case ok && len(r.blocks) != len(p.Ranges):
+			t.Errorf("it has %v and gives %v", p.Ranges, r.blocks)
+		case ok:
+			for i, block := range r.blocks {
+				if !p.contains(block) || block.Bits() != p.Ranges[i].BlockBits || block != block.Masked() || slices.ContainsFunc(p.excluded, block.Overlaps) {
+					t.Errorf("it gives %v of %v without %v", block, p.Ranges[i], p.excluded)
+				}
+			}
+			if !b.inUse("a") {
+				t.Error("nobody belongs to it after it gave blocks")
+			}
+		}
+		_ = notAvailable(refusals, 1)
+		if status, known := b.status(cc); known {
+			checkCounts(t, status)
+		}
+		b.gone("n")
+		b.dropPool("a")
+		if left := b.ledger.Overlapping(netip.MustParsePrefix("::/0")); len(left) > 0 {
+			t.Errorf("left over: %v", left)
+		}
+	})
+}
+
+// checkPool checks what the rest of the program relies on.
+func checkPool(t *testing.T, cc *networkingv1.ClusterCIDR, p *pool) {
+	t.Helper()
+	if (p.State == ipam.Invalid) != (p.problem != "") {
+		t.Errorf("it is %v because of %q", p.State, p.problem)
+	}
+	for _, r := range p.Ranges {
+		hostBits := r.Family().Bits() - r.BlockBits
+		if !r.Prefix.IsValid() || r.Prefix != r.Prefix.Masked() || r.BlockBits < r.Prefix.Bits() || hostBits < minHostBits {
+			t.Errorf("it has range %v with blocks of /%d", r.Prefix, r.BlockBits)
+		}
+	}
+	if p.State == ipam.Invalid {
+		return
+	}
+	want := 0
+	for _, cidr := range []string{cc.Spec.IPv4, cc.Spec.IPv6} {
+		if cidr != "" {
+			want++
+		}
+	}
+	if len(p.Ranges) != want || want == 0 || len(p.excluded) != len(cc.Spec.ExcludedCIDRs) || p.Selective != (cc.Spec.NodeSelector != nil) {
+		t.Errorf("%+v became %+v", cc.Spec, p)
+	}
+}
+
+// checkCounts checks that total = allocated + unavailable + free wherever none of them is capped.
+func checkCounts(t *testing.T, status networkingv1.ClusterCIDRStatus) {
+	t.Helper()
+	for _, s := range []*networkingv1.RangeStatus{status.IPv4, status.IPv6} {
+		if s == nil {
+			continue
+		}
+		capped := s.Total == 1<<63-1
+		if min(s.Total, s.Allocated, s.Unavailable, s.Free) < 0 || !capped && s.Total != s.Allocated+s.Unavailable+s.Free {
+			t.Errorf("counts do not add up: %+v", s)
+		}
+	}
+}
+
+// FuzzPodCIDRs lets a Node show any podCIDRs. What can be read is held, by it alone and only as long as it is there.
+func FuzzPodCIDRs(f *testing.F) {
+	f.Add("10.0.0.0/24", "fd00::/64", "a")
+	f.Add("010.0.0.0/024", "::ffff:10.0.0.0/120", "")
+	f.Add("10.0.0.77/24", "10.0.0.0/24", "b")
+	f.Add("0.0.0.0/0", "::/0", "a")
+	f.Add("10.0.0.0/33", "fe80::1%eth0/64", "a")
+	f.Fuzz(func(t *testing.T, first, second, annotation string) {
+		n := &v1.Node{
+			ObjectMeta: metav1.ObjectMeta{Name: "n", UID: "uid-n", Annotations: map[string]string{networkingv1.AnnotationClusterCIDR: annotation}},
+			Spec:       v1.NodeSpec{PodCIDR: first, PodCIDRs: []string{first, second}},
+			Status:     v1.NodeStatus{Addresses: []v1.NodeAddress{{Address: first}, {Address: second}}},
+		}
+		blocks, unreadable := podCIDRsOf(n)
+		if len(blocks)+len(unreadable) != 2 {
+			t.Fatalf("two podCIDRs became %v and %q", blocks, unreadable)
+		}
+		for _, block := range blocks {
+			if !block.IsValid() || block != block.Masked() || block.Addr().Is4In6() {
+				t.Errorf("block %v", block)
+			}
+		}
+		b := newBook()
+		b.setPool(compile(clusterCIDR("a", networkingv1.ClusterCIDRSpec{IPv4: "10.0.0.0/16", IPv6: "fd00::/112", PerNodeHostBits: 8})))
+		b.observe(n, blocks, addressesOf(n))
+		_ = b.findings(n)
+		held := b.ledger.Held(ownerOf(n.UID))
+		for _, block := range blocks {
+			if !slices.Contains(held, block) {
+				t.Errorf("%v is not held: %v", block, held)
+			}
+		}
+		other := &v1.Node{ObjectMeta: metav1.ObjectMeta{Name: "other", UID: "uid-other"}}
+		if r, _, ok := b.reserve(other); ok && (slices.ContainsFunc(r.blocks, func(block netip.Prefix) bool { return slices.ContainsFunc(blocks, block.Overlaps) })) {
+			t.Errorf("%v is given while %v is held", r.blocks, blocks)
+		}
+		b.gone("n")
+		if held := b.ledger.Held(ownerOf(n.UID)); len(held) > 0 || len(b.names) > 1 {
+			t.Errorf("left over: %v", held)
+		}
+	})
+}
+
+// FuzzPatches writes patches for objects with any names. They are JSON, and say what they should.
+func FuzzPatches(f *testing.F) {
+	f.Add("uid", "a", "me", "example.com/hold", "7")
+	f.Add("\"", "\\", "\x00\xff", "</script>", "")
+	f.Fuzz(func(t *testing.T, uid, pool, holder, finalizer, resourceVersion string) {
+		n := &v1.Node{ObjectMeta: metav1.ObjectMeta{UID: types.UID(uid), CreationTimestamp: metav1.NewTime(time.Unix(0, 0))}}
+		blocks := pfxs("fd00::/64", "10.0.0.0/24")
+		var node v1.Node
+		if err := json.Unmarshal(podCIDRsPatch(n, reservation{pool, blocks}, ipam.IPv4, holder), &node); err != nil {
+			t.Fatal(err)
+		}
+		if utf8.ValidString(uid+pool+holder) && (string(node.UID) != uid || node.Annotations[networkingv1.AnnotationClusterCIDR] != pool || node.Annotations[networkingv1.AnnotationLeaseHolder] != holder) {
+			t.Errorf("it writes %+v", node.ObjectMeta)
+		}
+		if !slices.Equal(node.Spec.PodCIDRs, []string{"10.0.0.0/24", "fd00::/64"}) || node.Spec.PodCIDR != "10.0.0.0/24" {
+			t.Errorf("it writes %+v", node.Spec)
+		}
+		cc := &networkingv1.ClusterCIDR{ObjectMeta: metav1.ObjectMeta{UID: types.UID(uid), ResourceVersion: resourceVersion, Finalizers: []string{finalizer}}}
+		for _, present := range []bool{true, false} {
+			var patched networkingv1.ClusterCIDR
+			if err := json.Unmarshal(finalizersPatch(cc, present), &patched); err != nil {
+				t.Fatal(err)
+			}
+			want := slices.DeleteFunc([]string{finalizer, networkingv1.Finalizer}, func(f string) bool { return f == networkingv1.Finalizer })
+			if present {
+				want = append(want, networkingv1.Finalizer)
+			}
+			if len(patched.Finalizers) != len(want) || utf8.ValidString(resourceVersion) && patched.ResourceVersion != resourceVersion {
+				t.Errorf("finalizers %q became %q", cc.Finalizers, patched.Finalizers)
+			}
+		}
+	})
+}
