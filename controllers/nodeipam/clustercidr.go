@@ -7,6 +7,7 @@ import (
 	"slices"
 
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	utilruntime "k8s.io/apimachinery/pkg/util/runtime"
 	"k8s.io/klog/v2"
 
 	networkingv1 "github.com/multicidr/controller-manager/apis/networking/v1"
@@ -17,25 +18,24 @@ import (
 // syncClusterCIDR enters one ClusterCIDR in the book and keeps its finalizer: there before the first block is given,
 // gone when, and only when, the object is being deleted and no Node belongs to it.
 func (c *Controller) syncClusterCIDR(ctx context.Context, name string) error {
-	cc, err := c.clusterCIDRs.Get(name)
+	var (
+		cc    *networkingv1.ClusterCIDR
+		p     *pool
+		inUse bool
+		err   error
+	)
+	c.with(func(b *book) {
+		if cc, p, err = c.lookAtClusterCIDR(b, name); cc != nil {
+			inUse = b.inUse(name)
+			b.touched[name] = true // a write of its status that came late may have undone a newer one
+		}
+	})
 	switch {
-	case apierrors.IsNotFound(err):
-		c.with(func(b *book) {
-			b.dropPool(name)
-			delete(c.statusWritten, name)
-		})
-		return c.followFlags(ctx)
 	case err != nil:
 		return err
+	case cc == nil:
+		return c.followFlags(ctx)
 	}
-
-	p := c.compile(cc)
-	var inUse bool
-	c.with(func(b *book) {
-		b.setPool(p)
-		inUse = b.inUse(name)
-		b.touched[name] = true // a write of its status that came late may have undone a newer one
-	})
 
 	finalized := slices.Contains(cc.Finalizers, networkingv1.Finalizer)
 	switch {
@@ -46,9 +46,13 @@ func (c *Controller) syncClusterCIDR(ctx context.Context, name string) error {
 		err = c.patchFinalizers(ctx, cc, true)
 	}
 	if err != nil && p.State == ipam.Pending && !errors.Is(err, lease.ErrClosed) {
-		failed := *p
-		failed.problem = "its finalizer cannot be added: " + err.Error()
-		c.with(func(b *book) { b.setPool(&failed) })
+		c.with(func(b *book) {
+			if now, ok := b.pools[name]; ok && now.ID == p.ID && now.State == ipam.Pending {
+				failed := *now
+				failed.problem = "its finalizer cannot be added: " + err.Error()
+				b.setPool(&failed)
+			}
+		})
 	}
 	if err != nil {
 		return err
@@ -57,6 +61,39 @@ func (c *Controller) syncClusterCIDR(ctx context.Context, name string) error {
 		return c.followFlags(ctx)
 	}
 	return nil
+}
+
+// lookAtClusterCIDR enters in the book what the cache shows of a ClusterCIDR now, and returns it and its pool; nil if there is none.
+// Whoever looks holds the book, as with lookAtNode.
+func (c *Controller) lookAtClusterCIDR(b *book, name string) (*networkingv1.ClusterCIDR, *pool, error) {
+	cc, err := c.clusterCIDRs.Get(name)
+	switch {
+	case apierrors.IsNotFound(err):
+		b.dropPool(name)
+		delete(c.statusWritten, name)
+		return nil, nil, nil
+	case err != nil:
+		return nil, nil, err
+	}
+	p := c.compile(cc)
+	if old, ok := b.pools[name]; ok && old.ID == p.ID && old.State == ipam.Pending && p.State == ipam.Pending {
+		p.problem = old.problem // until a try to add its finalizer ends otherwise
+	}
+	b.setPool(p)
+	return cc, p, nil
+}
+
+// heardOfClusterCIDR is called by the informer, event by event: what is disabled or deleted stops to give at once, also while the worker
+// waits for the answer of a write.
+func (c *Controller) heardOfClusterCIDR(name string) {
+	if !c.filled.Load() {
+		return
+	}
+	c.with(func(b *book) {
+		if _, _, err := c.lookAtClusterCIDR(b, name); err != nil {
+			utilruntime.HandleError(err) // its worker will have it again
+		}
+	})
 }
 
 func (c *Controller) patchFinalizers(ctx context.Context, cc *networkingv1.ClusterCIDR, present bool) error {

@@ -229,6 +229,9 @@ func podCIDRsOf(node *v1.Node) (blocks []netip.Prefix, unreadable []string) {
 	return blocks, unreadable
 }
 
+// showsPodCIDRs reports whether a Node has podCIDRs, readable or not.
+func showsPodCIDRs(node *v1.Node) bool { return len(node.Spec.PodCIDRs) > 0 || node.Spec.PodCIDR != "" }
+
 // addressesOf returns a Node's own addresses, each as a prefix of full length. A host name is none.
 func addressesOf(node *v1.Node) []netip.Prefix {
 	var addresses []netip.Prefix

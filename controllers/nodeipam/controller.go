@@ -130,15 +130,15 @@ func New(cfg Config) (*Controller, error) {
 	c.nodesVersion = cfg.Nodes.Informer().LastSyncResourceVersion
 	c.clusterCIDRsVersion = clusterCIDRs.LastSyncResourceVersion
 
-	if err := c.watch(cfg.Nodes.Informer(), c.nodeQueue); err != nil {
+	if err := c.watch(cfg.Nodes.Informer(), c.heardOfNode, c.nodeQueue); err != nil {
 		return nil, err
 	}
-	if err := c.watch(clusterCIDRs, c.clusterCIDRQueue); err != nil {
+	if err := c.watch(clusterCIDRs, c.heardOfClusterCIDR, c.clusterCIDRQueue); err != nil {
 		return nil, err
 	}
 	if cfg.ServiceCIDRs != nil {
 		c.serviceCIDRs = cfg.ServiceCIDRs.Lister()
-		if err := c.watch(cfg.ServiceCIDRs.Informer(), c.serviceCIDRQueue); err != nil {
+		if err := c.watch(cfg.ServiceCIDRs.Informer(), func(string) {}, c.serviceCIDRQueue); err != nil {
 			return nil, err
 		}
 	}
@@ -170,8 +170,9 @@ func newController(cfg Config, p parts) *Controller {
 	return c
 }
 
-// watch makes every event of an informer put the object's name on a queue, and the start wait for the informer.
-func (c *Controller) watch(informer cache.SharedIndexInformer, queue queue) error {
+// watch makes every event of an informer call heard with the object's name and then put it on a queue, and the start wait for
+// the informer. What an event tells is in the book before anything is decided for which a later event is the reason.
+func (c *Controller) watch(informer cache.SharedIndexInformer, heard func(name string), queue queue) error {
 	enqueue := func(obj any) {
 		if node, ok := obj.(*v1.Node); ok {
 			c.sightings.see(node, c.now()) // here, because its wait in the queue counts
@@ -181,6 +182,7 @@ func (c *Controller) watch(informer cache.SharedIndexInformer, queue queue) erro
 			utilruntime.HandleError(err)
 			return
 		}
+		heard(name.Name)
 		queue.Add(name.Name)
 	}
 	c.synced = append(c.synced, informer.HasSynced)
@@ -229,7 +231,6 @@ func (c *Controller) Run(ctx context.Context) {
 	if !c.start(ctx) {
 		return
 	}
-	c.filled.Store(true)
 	for _, l := range lines {
 		for range l.workers {
 			wg.Go(func() { work(ctx, l.queue, l.sync) })

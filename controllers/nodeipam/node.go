@@ -9,6 +9,7 @@ import (
 
 	v1 "k8s.io/api/core/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	utilruntime "k8s.io/apimachinery/pkg/util/runtime"
 	"k8s.io/klog/v2"
 )
 
@@ -17,88 +18,119 @@ const writeTimeout = 5 * time.Second
 
 // syncNode brings one Node on. Its outcome depends on what is cached and in the book, not on which event called it.
 func (c *Controller) syncNode(ctx context.Context, name string) error {
+	var (
+		node   *v1.Node
+		say    []remark
+		unsay  func(*book)
+		assign *reservation
+		err    error
+	)
+	c.with(func(b *book) {
+		// One look and one decision: between two, the event handler could have entered a younger Node of this name.
+		if node, err = c.lookAtNode(b, name); err != nil || node == nil {
+			return
+		}
+		switch {
+		case showsPodCIDRs(node):
+			say, unsay = b.report(node)
+		case node.DeletionTimestamp != nil:
+			// Its blocks, if it has a reservation, stay its own until the object is gone; it needs no new ones.
+			delete(b.waiting, name)
+		default:
+			assign, say, unsay = b.serve(node)
+		}
+	})
+	switch {
+	case err != nil:
+		return err
+	case node == nil:
+		c.sightings.gone(name)
+		return nil
+	}
+	for _, r := range say {
+		if err := c.say(ctx, subjectOfNode(node), r.reason, r.message); err != nil {
+			c.with(unsay)
+			return err
+		}
+	}
+	if assign == nil {
+		return nil // it is served, or goes, or waits, and whatever may help wakes it
+	}
+	return c.write(ctx, node, *assign)
+}
+
+// lookAtNode enters in the book what the cache shows of a Node now, and returns the Node; nil if there is none. Whoever looks holds
+// the book, so that what is entered never gets older.
+func (c *Controller) lookAtNode(b *book, name string) (*v1.Node, error) {
 	node, err := c.nodes.Get(name)
 	switch {
 	case apierrors.IsNotFound(err):
-		c.with(func(b *book) { b.gone(name) })
-		c.sightings.gone(name)
-		return nil
+		b.gone(name)
+		return nil, nil
 	case err != nil:
-		return err
+		return nil, err
 	}
-	served, err := c.observe(ctx, node)
-	switch {
-	case err != nil || served:
-		return err
-	case node.DeletionTimestamp != nil:
-		// Its blocks, if it has a reservation, stay its own until the object is gone; it needs no new ones.
-		c.with(func(b *book) { delete(b.waiting, name) })
-		return nil
-	}
-	r, ok, err := c.reserve(ctx, node)
-	if err != nil || !ok {
-		return err // it waits, and whatever may help wakes it
-	}
-	return c.write(ctx, node, r)
+	blocks, _ := podCIDRsOf(node)
+	b.observe(node, blocks, addressesOf(node))
+	return node, nil
 }
 
-// observe enters what a Node shows, and reports what is wrong with its podCIDRs, once. It returns whether it has any.
-func (c *Controller) observe(ctx context.Context, node *v1.Node) (served bool, err error) {
-	var found, reported map[string]string
+// heardOfNode is called by the informer, event by event. A Node's worker may be busy with a write for seconds, and the Nodes behind
+// it in the queue must not be given what a new Node of its name has brought along.
+func (c *Controller) heardOfNode(name string) {
+	if !c.filled.Load() {
+		return
+	}
 	c.with(func(b *book) {
-		blocks, unreadable := podCIDRsOf(node)
-		b.observe(node, blocks, addressesOf(node))
-		if served = len(blocks)+len(unreadable) > 0; !served {
-			return
+		if _, err := c.lookAtNode(b, name); err != nil {
+			utilruntime.HandleError(err) // its worker will have it again
 		}
-		found = b.findings(node)
-		e := b.enter(node)
-		reported, e.reported = e.reported, found
 	})
+}
+
+// remark is something to tell people about a Node.
+type remark struct{ reason, message string }
+
+// report returns what is wrong with a Node's podCIDRs and was not said yet; unsay takes back that it is said.
+func (b *book) report(node *v1.Node) (say []remark, unsay func(*book)) {
+	found := b.findings(node)
+	e := b.enter(node)
 	for _, reason := range slices.Sorted(maps.Keys(found)) {
-		message := found[reason]
-		if reported[reason] == message {
-			continue
-		}
-		if err := c.say(ctx, subjectOfNode(node), reason, message); err != nil {
-			c.with(func(b *book) { b.enter(node).reported = nil })
-			return served, err
+		if message := found[reason]; e.reported[reason] != message {
+			say = append(say, remark{reason, message})
 		}
 	}
-	return served, nil
+	e.reported = found
+	return say, func(b *book) {
+		if e, ok := b.nodes[node.Name]; ok && e.uid == node.UID {
+			e.reported = nil
+		}
+	}
 }
 
-// reserve returns the Node's reservation. If there is none because no pool can serve the Node, an event on it says why, once
-// for the same reasons.
-func (c *Controller) reserve(ctx context.Context, node *v1.Node) (r reservation, ok bool, err error) {
-	var message, before, now string
-	c.with(func(b *book) {
-		var refusals []refusal
-		if r, refusals, ok = b.reserve(node); ok {
-			return
-		}
-		if n := len(refusals); n > 0 && refusals[n-1].pool.aboutToServe() {
-			return // it serves, or says why not, in a moment
-		}
-		w := b.waiting[node.Name]
-		before, now = w.said, fmt.Sprintf("%t %s", len(b.pools) > 0, reasons(refusals))
-		message = notAvailable(refusals, len(b.pools))
-		w.said = now
-		b.waiting[node.Name] = w
-	})
-	if ok || before == now {
-		return r, ok, nil
+// serve returns the Node's reservation. If there is none because no pool can serve the Node, there is a remark that says why, once for
+// the same reasons; unsay takes back that it is said.
+func (b *book) serve(node *v1.Node) (_ *reservation, say []remark, unsay func(*book)) {
+	r, refusals, ok := b.reserve(node)
+	if ok {
+		return &r, nil, nil
 	}
-	if err := c.say(ctx, subjectOfNode(node), ReasonNotAvailable, message); err != nil {
-		c.with(func(b *book) {
-			if w, ok := b.waiting[node.Name]; ok {
-				w.said = before
-				b.waiting[node.Name] = w
-			}
-		})
-		return r, false, err
+	if n := len(refusals); n > 0 && refusals[n-1].pool.aboutToServe() {
+		return nil, nil, nil // it serves, or says why not, in a moment
 	}
-	return r, false, nil
+	w := b.waiting[node.Name]
+	before, now := w.said, fmt.Sprintf("%t %s", len(b.pools) > 0, reasons(refusals))
+	if before == now {
+		return nil, nil, nil
+	}
+	w.said = now
+	b.waiting[node.Name] = w
+	return nil, []remark{{ReasonNotAvailable, notAvailable(refusals, len(b.pools))}}, func(b *book) {
+		if w, ok := b.waiting[node.Name]; ok && w.uid == node.UID {
+			w.said = before
+			b.waiting[node.Name] = w
+		}
+	}
 }
 
 // write puts a reservation into its Node. Whatever the answer, the reservation stands: an error says only that we do not

@@ -190,10 +190,27 @@ func (p *process) deliver(k kind, n int) (names []string) {
 		revision = p.w.server.revision()
 	}
 	names = c.advance(p.w.server, revision)
+	p.hear(k, names)
+	return names
+}
+
+// hear is what an informer does with changes once they are in its cache.
+func (p *process) hear(k kind, names []string) {
 	for _, name := range names {
+		switch k {
+		case kindNode:
+			p.controller.heardOfNode(name)
+		case kindClusterCIDR:
+			p.controller.heardOfClusterCIDR(name)
+		}
+		if p.serving && k != kindServiceCIDR {
+			p.see(k, name)
+		}
 		p.queues[string(k)].Add(name)
 	}
-	return names
+	if p.serving && p.w.violation == nil {
+		p.check()
+	}
 }
 
 // list replaces the cache by a list as of a revision. What came and went since the cache was filled leaves no event.
@@ -203,11 +220,7 @@ func (p *process) list(k kind, revision int) {
 	c.listed = true
 	changed := c.advance(p.w.server, max(revision, c.revision))
 	slices.Sort(changed)
-	for _, name := range slices.Compact(changed) {
-		if before[name] != c.objects[name] {
-			p.queues[string(k)].Add(name)
-		}
-	}
+	p.hear(k, slices.DeleteFunc(slices.Compact(changed), func(name string) bool { return before[name] == c.objects[name] }))
 }
 
 func list[O any](c *simCache, selector labels.Selector) (all []O, err error) {

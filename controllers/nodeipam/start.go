@@ -67,6 +67,22 @@ func (c *Controller) canRead(ctx context.Context) (asOf string, ok bool) {
 
 // readAll enters all that is cached in the book.
 func (c *Controller) readAll(ctx context.Context) error {
+	var err error
+	c.with(func(b *book) {
+		// From here on events are entered as they come, so the caches are read with the book in hand.
+		err = c.fill(ctx, b)
+		c.filled.Store(err == nil)
+	})
+	if err != nil {
+		return err
+	}
+	if c.flags != nil {
+		c.clusterCIDRQueue.Add(nameFromFlags(c.flags)) // it is made if it is not there
+	}
+	return nil
+}
+
+func (c *Controller) fill(ctx context.Context, b *book) error {
 	clusterCIDRs, err := c.clusterCIDRs.List(labels.Everything())
 	if err != nil {
 		return err
@@ -81,20 +97,15 @@ func (c *Controller) readAll(ctx context.Context) error {
 			return err
 		}
 	}
-	c.with(func(b *book) {
-		for _, cc := range clusterCIDRs {
-			b.setPool(c.compile(cc))
-		}
-		for _, serviceCIDR := range serviceCIDRs {
-			b.setService(serviceSource(serviceCIDR.Name), serviceRangesOf(ctx, serviceCIDR))
-		}
-		for _, node := range nodes {
-			blocks, _ := podCIDRsOf(node)
-			b.observe(node, blocks, addressesOf(node))
-		}
-	})
-	if c.flags != nil {
-		c.clusterCIDRQueue.Add(nameFromFlags(c.flags)) // it is made if it is not there
+	for _, cc := range clusterCIDRs {
+		b.setPool(c.compile(cc))
+	}
+	for _, serviceCIDR := range serviceCIDRs {
+		b.setService(serviceSource(serviceCIDR.Name), serviceRangesOf(ctx, serviceCIDR))
+	}
+	for _, node := range nodes {
+		blocks, _ := podCIDRsOf(node)
+		b.observe(node, blocks, addressesOf(node))
 	}
 	return nil
 }
