@@ -111,51 +111,35 @@ func (e *elections) migrationLease() leaderLease {
 
 // lead waits for the lease, runs the set while holding it, and returns when both ended.
 //
-// The lease outlives the set. Upstream hands both the same context, so that with
-// ControllerManagerReleaseLeaderElectionLockOnExit a successor may start while the last writes of this process are on their way. Here the
-// lease is kept and renewed until the controllers have returned.
+// Upstream hands lease and controllers the same context, so that with ControllerManagerReleaseLeaderElectionLockOnExit a successor may start
+// while the last writes of this process are on their way. Here the lease outlives the set.
 func (e *elections) lead(l leaderLease, s set) error {
 	defer e.stopWork()
 	lock, err := e.lock(l)
 	if err != nil {
 		return err
 	}
-	lock, s.fence = lease.Wrap(lock)
-	held, release := context.WithCancel(context.WithoutCancel(e.work))
-	defer release()
-	// running is locked while the set runs.
-	var running sync.Mutex
-	context.AfterFunc(e.work, func() {
-		running.Lock()
-		defer running.Unlock()
-		release()
-	})
-
-	onStartedLeading := func(leading context.Context) {
-		running.Lock()
-		defer running.Unlock()
-		defer e.stopWork() // Which releases the lease, above.
-		leading, stop := context.WithCancel(leading)
-		defer stop()
-		defer context.AfterFunc(e.work, stop)()
-		if runErr := e.runSet(leading, s); !errors.Is(runErr, context.Canceled) {
-			err = runErr
+	c := e.config.ComponentConfig.Generic.LeaderElection
+	return lease.Lead(e.work, leaderelection.LeaderElectionConfig{
+		Lock:            lock,
+		LeaseDuration:   c.LeaseDuration.Duration,
+		RenewDeadline:   c.RenewDeadline.Duration,
+		RetryPeriod:     c.RetryPeriod.Duration,
+		WatchDog:        e.leaseCheck,
+		ReleaseOnCancel: releaseOnExit(),
+		Name:            l.name,
+		Coordinated:     utilfeature.DefaultFeatureGate.Enabled(kubefeatures.CoordinatedLeaderElection),
+		Callbacks: leaderelection.LeaderCallbacks{OnStoppedLeading: func() {
+			klog.FromContext(e.work).Error(nil, l.title+" lost/stopped")
+		}},
+	}, func(leading context.Context, fence *lease.Fence) error {
+		defer e.stopWork()
+		s.fence = fence
+		if err := e.runSet(leading, s); !errors.Is(err, context.Canceled) {
+			return err
 		}
-	}
-	e.elect(held, l, lock, leaderelection.LeaderCallbacks{
-		OnStartedLeading: onStartedLeading,
-		OnStoppedLeading: func() {
-			klog.FromContext(held).Error(nil, l.title+" lost/stopped")
-			s.fence.Close()
-			if !releaseOnExit() {
-				// Controllers may still be writing, and the lease is gone.
-				klog.FlushAndExit(klog.ExitFlushTimeout, 1)
-			}
-		},
+		return nil
 	})
-	running.Lock()
-	defer running.Unlock()
-	return err
 }
 
 func releaseOnExit() bool {
@@ -174,22 +158,6 @@ func (e *elections) lock(l leaderLease) (resourcelock.Interface, error) {
 		return nil, fmt.Errorf("create the lock of lease %s/%s: %w", c.ResourceNamespace, l.name, err)
 	}
 	return lock, nil
-}
-
-// elect runs one election until the context ends or the lease is lost.
-func (e *elections) elect(ctx context.Context, l leaderLease, lock resourcelock.Interface, callbacks leaderelection.LeaderCallbacks) {
-	c := e.config.ComponentConfig.Generic.LeaderElection
-	leaderelection.RunOrDie(ctx, leaderelection.LeaderElectionConfig{
-		Lock:            lock,
-		LeaseDuration:   c.LeaseDuration.Duration,
-		RenewDeadline:   c.RenewDeadline.Duration,
-		RetryPeriod:     c.RetryPeriod.Duration,
-		Callbacks:       callbacks,
-		WatchDog:        e.leaseCheck,
-		ReleaseOnCancel: releaseOnExit(),
-		Name:            l.name,
-		Coordinated:     utilfeature.DefaultFeatureGate.Enabled(kubefeatures.CoordinatedLeaderElection),
-	})
 }
 
 // runCandidate makes this process known to coordinated leader election, where the API server chooses the leader by version.

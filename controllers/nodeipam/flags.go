@@ -22,10 +22,12 @@ import (
 // Flags are the flags of the in-tree allocator, which stand for one ClusterCIDR without a selector. Their names, defaults and rules
 // are those of kube-controller-manager.
 type Flags struct {
+	Allocate         bool   // --allocate-node-cidrs: without it --cluster-cidr says only which family comes first
 	ClusterCIDR      string // --cluster-cidr: one CIDR, or one of each family
 	NodeMaskSize     int32  // --node-cidr-mask-size: of the one family there is; 0: the default
 	NodeMaskSizeIPv4 int32  // --node-cidr-mask-size-ipv4; 0: the default
 	NodeMaskSizeIPv6 int32  // --node-cidr-mask-size-ipv6; 0: the default
+	ServiceRange     string // --service-cluster-ip-range: one CIDR, or one of each family
 }
 
 // The prefix lengths of Nodes' blocks that kube-controller-manager takes unless told otherwise.

@@ -1,0 +1,110 @@
+package nodeipam
+
+import (
+	"fmt"
+	"net/netip"
+	"strings"
+
+	"github.com/spf13/pflag"
+
+	"k8s.io/client-go/kubernetes"
+	"k8s.io/client-go/rest"
+	"k8s.io/client-go/util/flowcontrol"
+	netutils "k8s.io/utils/net"
+
+	"github.com/multicidr/controller-manager/apis/generated/clientset/versioned"
+	"github.com/multicidr/controller-manager/controllers/ipam"
+	"github.com/multicidr/controller-manager/controllers/lease"
+)
+
+// Options are the controller's own flags, the same in every program that has it.
+type Options struct {
+	syncs int32
+	qps   float32
+	burst int
+}
+
+// NewOptions returns the defaults.
+func NewOptions() *Options { return &Options{syncs: 30, burst: 100} }
+
+// AddFlags adds the flags.
+func (o *Options) AddFlags(fs *pflag.FlagSet) {
+	fs.Int32Var(&o.syncs, "concurrent-node-cidr-syncs", o.syncs,
+		"The number of Nodes that the "+Name+" serves concurrently. Larger number = faster start of large clusters, but more network load")
+	fs.Float32Var(&o.qps, "node-ipam-kube-api-qps", o.qps,
+		"QPS to use while talking with kubernetes apiserver for the "+Name+". 0 means no limit here: the priority and fairness rules of the server decide.")
+	fs.IntVar(&o.burst, "node-ipam-kube-api-burst", o.burst,
+		"Burst to use while talking with kubernetes apiserver for the "+Name+". Only used with --node-ipam-kube-api-qps.")
+}
+
+// Validate returns what is wrong with the values.
+func (o *Options) Validate() []error {
+	var errs []error
+	if o.syncs < 1 {
+		errs = append(errs, fmt.Errorf("--concurrent-node-cidr-syncs must be greater than 0, got %d", o.syncs))
+	}
+	if o.qps < 0 {
+		errs = append(errs, fmt.Errorf("--node-ipam-kube-api-qps must be 0 (no limit) or greater, got %v", o.qps))
+	}
+	if o.burst < 1 {
+		errs = append(errs, fmt.Errorf("--node-ipam-kube-api-burst must be greater than 0, got %d", o.burst))
+	}
+	return errs
+}
+
+// Build makes the controller. Informers and the fence are in cfg; clients and what the flags say are added to it.
+func (o *Options) Build(config *rest.Config, flags Flags, cfg Config) (_ *Controller, err error) {
+	config = o.limit(config)
+	config.Wrap(lease.Transport)
+	if cfg.Client, err = kubernetes.NewForConfig(config); err != nil {
+		return nil, fmt.Errorf("create the client for Nodes: %w", err)
+	}
+	// The API server stores custom resources as JSON and speaks nothing else for them.
+	config.ContentType, config.AcceptContentTypes = "", ""
+	if cfg.ClusterCIDRClient, err = versioned.NewForConfig(config); err != nil {
+		return nil, fmt.Errorf("create the client for ClusterCIDRs: %w", err)
+	}
+	if flags.Allocate {
+		if cfg.FromFlags, err = flags.Spec(); err != nil {
+			return nil, err
+		}
+	}
+	if cfg.ServiceRanges, err = flags.serviceRanges(); err != nil {
+		return nil, err
+	}
+	cfg.PrimaryFamily = flags.primaryFamily()
+	cfg.Workers = int(o.syncs)
+	return New(cfg)
+}
+
+// limit applies the flags to a client configuration. All clients made from it share one limit: a user gives one number.
+func (o *Options) limit(config *rest.Config) *rest.Config {
+	config = rest.CopyConfig(config)
+	config.QPS = -1 // To client-go 0 is its own default of 5.
+	if o.qps > 0 {
+		config.RateLimiter = flowcontrol.NewTokenBucketRateLimiter(o.qps, o.burst)
+	}
+	return config
+}
+
+func (f Flags) serviceRanges() ([]netip.Prefix, error) {
+	if strings.TrimSpace(f.ServiceRange) == "" {
+		return nil, nil
+	}
+	return ParseCIDRs(flagServiceRanges, f.ServiceRange)
+}
+
+// primaryFamily is the family of the first CIDR in --cluster-cidr, else of --service-cluster-ip-range, else IPv4. It comes
+// first in podCIDRs and so decides which of a Pod's addresses is its podIP.
+func (f Flags) primaryFamily() ipam.Family {
+	for _, list := range []string{f.ClusterCIDR, f.ServiceRange} {
+		first, _, _ := strings.Cut(list, ",")
+		switch {
+		case netutils.IsIPv4CIDRString(strings.TrimSpace(first)):
+			return ipam.IPv4
+		case netutils.IsIPv6CIDRString(strings.TrimSpace(first)):
+			return ipam.IPv6
+		}
+	}
+	return ipam.IPv4
+}
