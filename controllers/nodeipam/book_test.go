@@ -328,12 +328,18 @@ func TestFindings(t *testing.T) {
 	twin := show("twin", "10.0.1.0/24")
 	other := show("other", "10.0.1.128/25")
 	garbled := show("garbled", "10.0.2.0/24", "ten")
+	b.setService("services", pfxs("10.96.0.0/12"))
+	service := show("service", "10.96.1.0/24")
 	for name, tc := range map[string]struct {
 		node *v1.Node
 		want map[string]string // a part of the message, by reason
 	}{
-		"nothing wrong":                  {inside, map[string]string{}},
-		"in no ClusterCIDR":              {outside, map[string]string{ReasonOutsideRanges: "[172.16.0.0/24] lie in no ClusterCIDR"}},
+		"nothing wrong":     {inside, map[string]string{}},
+		"in no ClusterCIDR": {outside, map[string]string{ReasonOutsideRanges: "[172.16.0.0/24] lie in no ClusterCIDR. They stay as they are and are given to nobody else. Create a ClusterCIDR that contains them, or"}},
+		"in no ClusterCIDR but in a service range, where none belongs": {service, map[string]string{
+			ReasonOutsideRanges: "[10.96.1.0/24] lie in no ClusterCIDR. They stay as they are and are given to nobody else. Drain and delete the Node and",
+			ReasonConflict:      "share addresses with service range services (10.96.0.0/12)",
+		}},
 		"shared, said of the one":        {twin, map[string]string{ReasonConflict: "share addresses with Node other (10.0.1.128/25)"}},
 		"shared, said of the other":      {other, map[string]string{ReasonConflict: "share addresses with Node twin (10.0.1.0/24)"}},
 		"unreadable, what can be counts": {garbled, map[string]string{ReasonUnreadable: `["ten"] cannot be read`}},
@@ -362,6 +368,7 @@ func TestNotAvailableSaysWhatToDo(t *testing.T) {
 	full := func(name string) refusal {
 		return refusal{pool: &pool{Pool: ipam.Pool{Name: name}}, full: []ipam.Family{ipam.IPv4, ipam.IPv6}}
 	}
+	in := func(state ipam.State) refusal { return refusal{pool: &pool{Pool: ipam.Pool{Name: "a", State: state}}} }
 	var many []refusal
 	for i := range 2000 {
 		many = append(many, full(fmt.Sprintf("a-name-of-some-length-%d", i)))
@@ -374,6 +381,9 @@ func TestNotAvailableSaysWhatToDo(t *testing.T) {
 		"no ClusterCIDR":  {nil, 0, "No ClusterCIDR exists. Create one that selects this Node."},
 		"none matches":    {nil, 3, "None of the 3 ClusterCIDRs selects this Node. Change its labels or create a ClusterCIDR that selects it."},
 		"one is full":     {[]refusal{full("a")}, 3, "No ClusterCIDR that selects this Node can serve it: a is full (IPv4 and IPv6). Create another one, or delete Nodes that are not needed."},
+		"one is disabled": {[]refusal{in(ipam.Disabled)}, 3, "can serve it: a is disabled. Create another one, or set spec.allocation: Enabled."},
+		"one goes":        {[]refusal{in(ipam.Terminating)}, 3, "can serve it: a is terminating. Create another one."},
+		"of each a bit":   {[]refusal{in(ipam.Disabled), full("b")}, 3, "a is disabled; b is full (IPv4 and IPv6). Create another one, or set spec.allocation: Enabled, or delete Nodes that are not needed."},
 		"more than a few": {many, 3000, "a-name-of-some-length-9 is full (IPv4 and IPv6); 1990 more. Create another one"},
 	} {
 		t.Run(name, func(t *testing.T) {

@@ -113,7 +113,7 @@ func TestDebugJSON(t *testing.T) {
 		{"name": "unreadable", "uid": "uid-unreadable", "state": "Assigned", "blocks": [], "clusterCIDRs": [], "addresses": [],
 			"findings": {"CIDRUnreadable": "podCIDRs 10.0.0.0/99 cannot be read"}},
 		{"name": "waiting", "uid": "uid-waiting", "state": "Waiting", "blocks": [], "clusterCIDRs": [], "addresses": [],
-			"why": "No ClusterCIDR that selects this Node can serve it: a is disabled; b is full (IPv4). Create another one, or delete Nodes that are not needed.",
+			"why": "No ClusterCIDR that selects this Node can serve it: a is disabled; b is full (IPv4). Create another one, or set spec.allocation: Enabled, or delete Nodes that are not needed.",
 			"refusedBy": [{"clusterCIDR": "a", "reason": "a is disabled"}, {"clusterCIDR": "b", "reason": "b is full (IPv4)"}]},
 		{"name": "wide", "uid": "uid-wide", "state": "Assigned", "blocks": ["10.0.0.0/23"], "clusterCIDRs": ["a"], "addresses": [],
 			"findings": {"CIDRConflict": "shares addresses with Node n1 (10.0.1.0/24)"}}

@@ -143,8 +143,20 @@ func notAvailable(refusals []refusal, pools int) string {
 	case len(refusals) == 0:
 		return fmt.Sprintf("None of the %d ClusterCIDRs selects this Node. Change its labels or create a ClusterCIDR that selects it.", pools)
 	default:
-		return fmt.Sprintf("No ClusterCIDR that selects this Node can serve it: %s. Create another one, or delete Nodes that are not needed.", reasons(refusals))
+		return fmt.Sprintf("No ClusterCIDR that selects this Node can serve it: %s. %s.", reasons(refusals), wayOut(refusals))
 	}
+}
+
+// wayOut says what to do about refusals: besides another ClusterCIDR, only what helps.
+func wayOut(refusals []refusal) string {
+	ways := []string{"Create another one"}
+	if slices.ContainsFunc(refusals, func(r refusal) bool { return r.pool.State == ipam.Disabled }) {
+		ways = append(ways, "set spec.allocation: Enabled")
+	}
+	if slices.ContainsFunc(refusals, func(r refusal) bool { return r.pool.State == ipam.Enabled }) {
+		ways = append(ways, "delete Nodes that are not needed")
+	}
+	return strings.Join(ways, ", or ")
 }
 
 // findings returns what is wrong with the podCIDRs that a Node shows, message by reason.
@@ -154,10 +166,15 @@ func (b *book) findings(node *v1.Node) map[string]string {
 	if len(unreadable) > 0 {
 		found[ReasonUnreadable] = fmt.Sprintf("podCIDRs %q cannot be read, so nothing keeps their addresses from being given to another Node. Delete the Node and let it register again.", unreadable)
 	}
+	others := b.conflicts(node.UID)
 	if len(blocks) > 0 && b.outside(blocks) {
-		found[ReasonOutsideRanges] = fmt.Sprintf("podCIDRs %v lie in no ClusterCIDR. They stay as they are and are given to nobody else. Create a ClusterCIDR that contains them, or delete the Node and let it register again.", blocks)
+		wayOut := "Create a ClusterCIDR that contains them, or delete the Node and let it register again."
+		if slices.ContainsFunc(others, func(h ipam.Holding) bool { return h.Owner.Kind == ipam.Service }) {
+			wayOut = "Drain and delete the Node and let it register again." // A ClusterCIDR would overlap the service range.
+		}
+		found[ReasonOutsideRanges] = fmt.Sprintf("podCIDRs %v lie in no ClusterCIDR. They stay as they are and are given to nobody else. %s", blocks, wayOut)
 	}
-	if others := b.conflicts(node.UID); len(others) > 0 {
+	if len(others) > 0 {
 		var texts []string
 		for _, h := range others {
 			texts = append(texts, fmt.Sprintf("%s (%v)", b.nameOf(h.Owner), h.Prefix))
