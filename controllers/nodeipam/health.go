@@ -33,8 +33,8 @@ type health struct {
 	waitsFor trouble
 	// unreadable is why ClusterCIDRs cannot be watched; the zero value while they are.
 	unreadable trouble
-	// refused are the writes that the API server forbade at their last try: error by object by kind of object.
-	refused map[string]map[string]error
+	// refused are the writes that the API server refused until somebody does something: why, by object, by kind of object.
+	refused map[string]map[string]trouble
 }
 
 // trouble is what is wrong and what to do about it. Two of the same what are the same trouble: an error can name a port or a
@@ -69,27 +69,34 @@ func (h *health) read(t trouble) (changed bool) {
 	return changed
 }
 
-// wrote notes how the last try to bring an object on ended. It reports whether that made the first forbidden write of the
-// kind, or ended the last one.
+// wrote notes how the last try to bring an object on ended. It reports whether that is new: a refusal of another sort than those that
+// are known of the kind, or the end of the last one.
 func (h *health) wrote(kind, name string, err error) (changed bool) {
 	h.mu.Lock()
 	defer h.mu.Unlock()
-	before := len(h.refused[kind])
-	if errors.Is(err, lease.ErrClosed) {
-		return false // The API server was not asked.
+	refused := h.refused[kind]
+	if err == nil {
+		before := len(refused)
+		delete(refused, name)
+		return before > 0 && len(refused) == 0
 	}
-	if !apierrors.IsForbidden(err) {
-		delete(h.refused[kind], name)
-		return before > 0 && len(h.refused[kind]) == 0
+	t := writeTrouble(err)
+	if t.what == "" {
+		return false // A call that got no answer, for one. What was refused before may still be.
 	}
-	if h.refused == nil {
-		h.refused = map[string]map[string]error{}
+	if refused == nil {
+		refused = map[string]trouble{}
+		if h.refused == nil {
+			h.refused = map[string]map[string]trouble{}
+		}
+		h.refused[kind] = refused
 	}
-	if h.refused[kind] == nil {
-		h.refused[kind] = map[string]error{}
+	changed = true
+	for _, other := range refused {
+		changed = changed && other.what != t.what
 	}
-	h.refused[kind][name] = err
-	return before == 0
+	refused[name] = t
+	return changed
 }
 
 // Check returns an error that says what to do for as long as the controller cannot do all of its work.
@@ -110,7 +117,7 @@ func (h *health) Check(*http.Request) error {
 			if more := len(refused) - 1; more > 0 {
 				which += fmt.Sprintf(" and %d more", more)
 			}
-			problems = append(problems, fmt.Sprintf("%s cannot be written: %v", which, trouble{whyForbidden(refused[first]), refused[first]}))
+			problems = append(problems, fmt.Sprintf("%s cannot be written: %v", which, refused[first]))
 		}
 	}
 	if len(problems) == 0 {
@@ -122,15 +129,31 @@ func (h *health) Check(*http.Request) error {
 // HealthChecker reports an error, which says what to do, for as long as the controller cannot do all of its work.
 func (c *Controller) HealthChecker() healthz.UnnamedHealthChecker { return &c.health }
 
-// whyForbidden says what to do about a refused call. An admission rule of others can refuse one as well; its words are in the error.
-func whyForbidden(err error) string {
-	if refusedByPolicy(err) {
-		return "the API server takes another process for the leader: this passes if the lease has just changed hands, else the policy looks at another Lease than ours (manifests/fencing)"
+// What the start, the watch and writes say alike of the CRD.
+const crdMissing = "the CustomResourceDefinition of ClusterCIDR is not installed: apply manifests/crds"
+
+// writeTrouble says why a write was refused and what to do about it; the zero value if err is of another sort and trying again may help.
+// An admission rule of others can forbid a write as well; its words are in the error.
+func writeTrouble(err error) trouble {
+	switch {
+	case errors.Is(err, lease.ErrClosed):
+		return trouble{} // The API server was not asked.
+	case apierrors.IsNotFound(err) && apierrors.HasStatusCause(err, metav1.CauseTypeUnexpectedServerResponse):
+		// It is the resource that does not exist, not an object. Of all that is written, only that of the CRD can be missing.
+		return trouble{crdMissing, err}
+	case !apierrors.IsForbidden(err):
+		return trouble{}
+	case strings.Contains(err.Error(), "custom resource definition is terminating"):
+		// The API server gives no machine-readable cause, and its discovery documents may be older than its answer.
+		return trouble{"the CustomResourceDefinition of ClusterCIDR is being deleted, which goes on until the last ClusterCIDR is gone: then apply manifests/crds and the ClusterCIDRs anew", err}
+	case refusedByPolicy(err):
+		return trouble{"the API server takes another process for the leader: this passes if the lease has just changed hands, else the policy looks at another Lease than ours (manifests/fencing)", err}
+	default:
+		return trouble{"the API server forbids it: apply manifests/rbac", err}
 	}
-	return "the API server forbids it: apply manifests/rbac"
 }
 
-// noting passes on what sync returns, and notes which objects the API server forbids to write. All of them lack the same
+// noting passes on what sync returns, and notes which objects the API server refuses to write. All of them lack the same
 // permission, as a rule, so only the first is logged.
 func (c *Controller) noting(kind string, sync func(context.Context, string) error) func(context.Context, string) error {
 	return func(ctx context.Context, name string) error {
@@ -138,7 +161,7 @@ func (c *Controller) noting(kind string, sync func(context.Context, string) erro
 		changed := c.health.wrote(kind, name, err)
 		switch {
 		case changed && err != nil:
-			klog.FromContext(ctx).Error(err, "Cannot write: "+whyForbidden(err), "kind", kind, "name", name)
+			klog.FromContext(ctx).Error(err, "Cannot write: "+writeTrouble(err).what, "kind", kind, "name", name)
 		case changed:
 			klog.FromContext(ctx).Info("Can write again", "kind", kind)
 		}
@@ -190,7 +213,7 @@ func (c *Controller) unreadable(err error) trouble {
 	case err == nil:
 		return trouble{}
 	case apierrors.IsNotFound(err), apierrors.IsForbidden(err) && !c.crdExists():
-		return trouble{what: "the CustomResourceDefinition of ClusterCIDR is not installed: apply manifests/crds"}
+		return trouble{what: crdMissing}
 	case apierrors.IsForbidden(err):
 		return trouble{"the controller may not read ClusterCIDRs: apply manifests/rbac", err}
 	default:

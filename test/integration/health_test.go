@@ -38,29 +38,13 @@ func TestHealthAfterTheStart(t *testing.T) {
 			t.Error(err)
 		}
 	}
-	saidOnce := func(t *testing.T, text string) {
-		t.Helper()
-		log, err := c.manager.Log()
-		if err != nil {
-			t.Fatal(err)
-		}
-		if n := strings.Count(log, text); n != 1 {
-			t.Errorf("the log says %q %d times, want once", text, n)
-		}
-	}
-
 	t.Run("the CRD is deleted", func(t *testing.T) {
-		crds := dynamic.NewForConfigOrDie(c.cp.AdminConfig()).Resource(schema.GroupVersionResource{
-			Group: "apiextensions.k8s.io", Version: "v1", Resource: "customresourcedefinitions",
-		})
-		if err := crds.Delete(ctx, "clustercidrs.networking.x-k8s.io", metav1.DeleteOptions{}); err != nil {
-			t.Fatal(err)
-		}
+		c.deleteCRD(t)
 		const says = "changes of ClusterCIDRs are not seen: the CustomResourceDefinition of ClusterCIDR is not installed: apply manifests/crds"
 		if err := c.healthSays(says); err != nil {
 			t.Fatal(err)
 		}
-		saidOnce(t, "apply manifests/crds")
+		c.saidOnce(t, "apply manifests/crds")
 		if err := c.cp.Apply(ctx, "../../manifests/crds"); err != nil {
 			t.Fatal(err)
 		}
@@ -106,7 +90,7 @@ func TestHealthAfterTheStart(t *testing.T) {
 		if err := c.healthSays("Node forbidden-00 and 19 more cannot be written: the API server forbids it: apply manifests/rbac"); err != nil {
 			t.Fatal(err)
 		}
-		saidOnce(t, `"Cannot write: the API server forbids it: apply manifests/rbac" err="patch podCIDRs of Node`)
+		c.saidOnce(t, `"Cannot write: the API server forbids it: apply manifests/rbac" err="patch podCIDRs of Node`)
 		if err := c.cp.Apply(ctx, "../../manifests/rbac"); err != nil {
 			t.Fatal(err)
 		}
@@ -134,6 +118,81 @@ func TestHealthAfterTheStart(t *testing.T) {
 		}
 		works(t, "forbidden-cc")
 	})
+}
+
+// TestCRDDeletedWhileInUse deletes the CRD under Nodes that hold blocks. That deletes every ClusterCIDR, and goes on until they are gone.
+// Who takes their finalizers away and applies all anew, as docs/operations.md says, has the ranges back, and no block is given twice.
+func TestCRDDeletedWhileInUse(t *testing.T) {
+	c := freshCluster(t, controlplane.Options{}, append(slices.Clone(ours), "--allocate-node-cidrs", "--cluster-cidr=10.244.0.0/16")...)
+	const fromFlags = "created-from-flags-9458922a"
+	steps := func(steps ...error) {
+		t.Helper()
+		if err := errors.Join(steps...); err != nil {
+			t.Fatal(err)
+		}
+	}
+	steps(
+		createNode(c, []string{"n1"}),
+		served(c, []string{"n1", "10.244.0.0/24", "by", fromFlags}),
+		createClusterCIDR(c, []string{"a", "sel(p=a)", "10.0.0.0/16", "hb8"}),
+		createNode(c, []string{"n2", "p=a"}),
+		served(c, []string{"n2", "10.0.0.0/24", "by", "a"}),
+	)
+
+	c.deleteCRD(t)
+	steps(
+		condition(c, []string{fromFlags, "Ready", "False", "Terminating", "1 Node belongs to it: n1"}),
+		condition(c, []string{"a", "Ready", "False", "Terminating", "1 Node belongs to it: n2"}),
+		// What the flags say is to be there again, and cannot be.
+		c.healthSays("cannot be written: the CustomResourceDefinition of ClusterCIDR is being deleted"),
+		createNode(c, []string{"n3"}),
+		waits(c, []string{"n3", fromFlags + " is terminating. Create another one."}),
+	)
+	c.saidOnce(t, "Cannot write: the CustomResourceDefinition of ClusterCIDR is being deleted")
+
+	steps(
+		strip(c, []string{"cc", "a"}),
+		strip(c, []string{"cc", fromFlags}),
+		c.healthSays("changes of ClusterCIDRs are not seen: the CustomResourceDefinition of ClusterCIDR is not installed"),
+		c.cp.Apply(t.Context(), "../../manifests/crds"),
+		served(c, []string{"n3", "10.244.1.0/24", "by", fromFlags}),
+		createClusterCIDR(c, []string{"a", "sel(p=a)", "10.0.0.0/16", "hb8"}),
+		createNode(c, []string{"n4", "p=a"}),
+		served(c, []string{"n4", "10.0.1.0/24", "by", "a"}),
+		c.healthy(),
+	)
+	c.saidOnce(t, "Can write again")
+	c.saidOnce(t, "Watching ClusterCIDRs again")
+	log, err := c.manager.Log()
+	if err != nil {
+		t.Fatal(err)
+	}
+	if strings.Contains(log, "manifests/rbac") {
+		t.Error("the log says that permissions are missing, and they are not")
+	}
+}
+
+// deleteCRD starts the deletion of the CRD, which goes on as long as there are ClusterCIDRs.
+func (c *cluster) deleteCRD(t *testing.T) {
+	t.Helper()
+	crds := dynamic.NewForConfigOrDie(c.cp.AdminConfig()).Resource(schema.GroupVersionResource{
+		Group: "apiextensions.k8s.io", Version: "v1", Resource: "customresourcedefinitions",
+	})
+	if err := crds.Delete(t.Context(), "clustercidrs.networking.x-k8s.io", metav1.DeleteOptions{}); err != nil {
+		t.Fatal(err)
+	}
+}
+
+// saidOnce wants a text in the manager's log exactly once.
+func (c *cluster) saidOnce(t *testing.T, text string) {
+	t.Helper()
+	log, err := c.manager.Log()
+	if err != nil {
+		t.Fatal(err)
+	}
+	if n := strings.Count(log, text); n != 1 {
+		t.Errorf("the log says %q %d times, want once", text, n)
+	}
 }
 
 // roleName is that of our controller's ClusterRole and of its binding.
