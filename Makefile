@@ -25,8 +25,9 @@ demo: tools build ## The same, but end as soon as every Node is served; non-zero
 ##@ Build
 
 .PHONY: build
-build: ## Build bin/kube-controller-manager and bin/local-cluster, the command behind run and demo
+build: ## Build bin/kube-controller-manager, bin/node-ipam-controller, and bin/local-cluster, the command behind run and demo
 	@hack/build.sh bin/kube-controller-manager ./cmd/kube-controller-manager
+	@hack/build.sh bin/node-ipam-controller ./cmd/node-ipam-controller
 	@hack/build.sh bin/local-cluster ./test/run
 
 TOOLS := bin/etcd bin/kube-apiserver bin/kubectl

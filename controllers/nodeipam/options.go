@@ -87,6 +87,13 @@ func (o *Options) limit(config *rest.Config) *rest.Config {
 	return config
 }
 
+// Validate returns what is wrong with the values, for a program in which nothing but this controller depends on them.
+func (f Flags) Validate() []error {
+	_, specErr := f.Spec()
+	_, serviceErr := f.serviceRanges()
+	return []error{specErr, serviceErr}
+}
+
 func (f Flags) serviceRanges() ([]netip.Prefix, error) {
 	if strings.TrimSpace(f.ServiceRange) == "" {
 		return nil, nil

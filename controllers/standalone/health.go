@@ -1,0 +1,156 @@
+package standalone
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"net/http"
+	"sync"
+	"time"
+
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	"k8s.io/apiserver/pkg/server/healthz"
+	"k8s.io/apiserver/pkg/server/mux"
+	"k8s.io/client-go/tools/leaderelection"
+	"k8s.io/client-go/tools/leaderelection/resourcelock"
+
+	"github.com/multicidr/controller-manager/controllers/nodeipam"
+)
+
+// leaseCheckTolerance is for how long after its lease expired a leader that cannot renew it may still answer that it is healthy.
+const leaseCheckTolerance = 20 * time.Second
+
+// health answers two questions. /healthz: would a restart help? Only when the elector hangs. /readyz: does this process do its work? That
+// is, if it leads, all of the controller's work; and if it does not, to be able to take over, which takes a Lease that it can read.
+//
+// All methods may be called at once.
+type health struct {
+	watchDog *leaderelection.HealthzAdaptor // nil without leader election
+
+	mu sync.Mutex
+	// lease is what was wrong the last time the Lease was read or written; nil if nothing was.
+	lease error
+	leads bool
+	// missing is what has to be there before there is a controller.
+	missing    error
+	controller *nodeipam.Controller // nil until it was built
+}
+
+func newHealth(elect bool) *health {
+	h := &health{missing: errors.New("the start")}
+	if elect {
+		h.watchDog = leaderelection.NewLeaderHealthzAdaptor(leaseCheckTolerance)
+		h.lease = errors.New("it has not been read yet")
+	}
+	return h
+}
+
+// lead notes that this process leads.
+func (h *health) lead() {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	h.leads = true
+}
+
+// misses notes what the start waits for. It reports whether that is new.
+func (h *health) misses(missing error) (changed bool) {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	changed = h.missing.Error() != missing.Error()
+	h.missing = missing
+	return changed
+}
+
+// controlledBy makes the controller's own check count.
+func (h *health) controlledBy(c *nodeipam.Controller) {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	h.controller = c
+}
+
+// checkLease is the part of readiness that is about the Lease.
+func (h *health) checkLease(*http.Request) error {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	if h.lease != nil {
+		return fmt.Errorf("this process cannot lead without its Lease: %w", h.lease)
+	}
+	return nil
+}
+
+// checkController is the part of readiness that is about the controller. A standby has none and is ready.
+func (h *health) checkController(r *http.Request) error {
+	h.mu.Lock()
+	leads, missing, controller := h.leads, h.missing, h.controller
+	h.mu.Unlock()
+	switch {
+	case controller != nil:
+		return controller.HealthChecker().Check(r)
+	case leads || h.watchDog == nil:
+		return fmt.Errorf("not serving Nodes yet; waiting for %w", missing)
+	default:
+		return nil
+	}
+}
+
+// install serves all checks. What a single one says is at its own path, as in kube-controller-manager.
+func (h *health) install(mux *mux.PathRecorderMux) {
+	live := []healthz.HealthChecker{healthz.PingHealthz}
+	controller := healthz.NamedCheck(nodeipam.Name, h.checkController)
+	ready := []healthz.HealthChecker{controller}
+	if h.watchDog != nil {
+		live = append(live, h.watchDog)
+		ready = append(ready, healthz.NamedCheck("lease", h.checkLease))
+	}
+	healthz.InstallHandler(mux, live...)
+	healthz.InstallReadyzHandler(mux, ready...)
+	// Where kube-controller-manager has it. It does not count for /healthz there either.
+	mux.Handle("/healthz/"+controller.Name(), http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		if err := controller.Check(r); err != nil {
+			http.Error(w, fmt.Sprintf("internal server error: %v", err), http.StatusInternalServerError)
+			return
+		}
+		fmt.Fprint(w, "ok")
+	}))
+}
+
+// watch returns a lock that notes how its calls end.
+func (h *health) watch(lock resourcelock.Interface) resourcelock.Interface {
+	return watchedLock{Interface: lock, health: h}
+}
+
+type watchedLock struct {
+	resourcelock.Interface
+	health *health
+}
+
+func (l watchedLock) Get(ctx context.Context) (*resourcelock.LeaderElectionRecord, []byte, error) {
+	record, raw, err := l.Interface.Get(ctx)
+	l.note(err)
+	return record, raw, err
+}
+
+func (l watchedLock) Create(ctx context.Context, record resourcelock.LeaderElectionRecord) error {
+	err := l.Interface.Create(ctx, record)
+	l.note(err)
+	return err
+}
+
+func (l watchedLock) Update(ctx context.Context, record resourcelock.LeaderElectionRecord) error {
+	err := l.Interface.Update(ctx, record)
+	l.note(err)
+	return err
+}
+
+// note: that somebody else was faster is nothing wrong, and neither is that there is no Lease yet, since the elector makes one.
+func (l watchedLock) note(err error) {
+	if apierrors.IsNotFound(err) || apierrors.IsConflict(err) || apierrors.IsAlreadyExists(err) {
+		err = nil
+	}
+	if err != nil {
+		err = fmt.Errorf("%s: %w", l.Describe(), err)
+	}
+	l.health.mu.Lock()
+	defer l.health.mu.Unlock()
+	l.health.lease = err
+}

@@ -1,0 +1,287 @@
+package standalone
+
+import (
+	"cmp"
+	"errors"
+	"fmt"
+	"net"
+	"os"
+	"time"
+
+	"github.com/spf13/pflag"
+
+	utilerrors "k8s.io/apimachinery/pkg/util/errors"
+	"k8s.io/apimachinery/pkg/util/uuid"
+	apiserveroptions "k8s.io/apiserver/pkg/server/options"
+	"k8s.io/client-go/rest"
+	"k8s.io/client-go/tools/clientcmd"
+	"k8s.io/client-go/tools/leaderelection"
+	"k8s.io/client-go/tools/leaderelection/resourcelock"
+	cliflag "k8s.io/component-base/cli/flag"
+	logsapi "k8s.io/component-base/logs/api/v1"
+	"k8s.io/klog/v2"
+
+	"github.com/multicidr/controller-manager/controllers/lease"
+	"github.com/multicidr/controller-manager/controllers/nodeipam"
+)
+
+// options are what a user decides.
+type options struct {
+	apiServer, kubeconfig string
+	webserver             string // address of the plain HTTP server
+	healthProbe           string // the older name of webserver
+
+	elect                                     bool
+	leaseDuration, renewDeadline, retryPeriod time.Duration
+	lockType, lockNamespace, lockName, id     string
+
+	flags    nodeipam.Flags
+	nodeIPAM *nodeipam.Options
+
+	secureServing  *apiserveroptions.SecureServingOptions
+	authentication *apiserveroptions.DelegatingAuthenticationOptions
+	authorization  *apiserveroptions.DelegatingAuthorizationOptions
+	logs           *logsapi.LoggingConfiguration
+}
+
+func newOptions() *options {
+	o := &options{
+		webserver:      ":8081",
+		elect:          true,
+		leaseDuration:  15 * time.Second,
+		renewDeadline:  10 * time.Second,
+		retryPeriod:    2 * time.Second,
+		lockType:       resourcelock.LeasesResourceLock,
+		lockName:       component,
+		flags:          nodeipam.Flags{Allocate: true}, // naming --cluster-cidr is enough here
+		nodeIPAM:       nodeipam.NewOptions(),
+		secureServing:  apiserveroptions.NewSecureServingOptions(),
+		authentication: apiserveroptions.NewDelegatingAuthenticationOptions(),
+		authorization:  apiserveroptions.NewDelegatingAuthorizationOptions(),
+		logs:           logsapi.NewLoggingConfiguration(),
+	}
+	o.secureServing.BindPort = 0
+	// Without a directory a self-signed certificate stays in memory: root file systems are read-only.
+	o.secureServing.ServerCert.CertDirectory, o.secureServing.ServerCert.PairName = "", component
+	o.authentication.RemoteKubeConfigFileOptional = true
+	o.authorization.RemoteKubeConfigFileOptional = true
+	return o
+}
+
+// variable is an environment variable that stands for a flag which is not on the command line.
+type variable struct {
+	name, flag string
+	// older: it is read when the newer one of the same flag is not set, and it is said that it is deprecated.
+	older bool
+}
+
+// variables in the order in which they are read: of two for one flag the first that is set counts.
+var variables = []variable{
+	{name: "IPAM_API_SERVER_URL", flag: "apiserver"},
+	{name: "IPAM_KUBECONFIG", flag: "kubeconfig"},
+	{name: "IPAM_WEBSERVER_BIND_ADDR", flag: "webserver-bind-address"},
+	{name: "IPAM_HEALTH_PROBE_ADDR", flag: "webserver-bind-address", older: true},
+	{name: "IPAM_ENABLE_LEADER_ELECTION", flag: "enable-leader-election"},
+	{name: "IPAM_LEASE_DURATION", flag: "leader-elect-lease-duration"},
+	{name: "IPAM_RENEW_DEADLINE", flag: "leader-elect-renew-deadline"},
+	{name: "IPAM_LEADER_ELECT_RETRY_PERIOD", flag: "leader-elect-retry-period"},
+	{name: "IPAM_RESOURCE_LOCK", flag: "leader-elect-retry-period", older: true},
+	{name: "IPAM_RESOURCE_LOCK_NAME", flag: "leader-elect-resource-lock"},
+	{name: "IPAM_RESOURCE_NAME", flag: "leader-elect-resource-name"},
+	{name: "IPAM_LEADER_ELECT_ID", flag: "leader-elect-id"},
+	{name: "IPAM_LEADER_ELECT_NAMESPACE", flag: "leader-elect-namespace"},
+}
+
+// sections are the flags, in the order in which the help shows them.
+func (o *options) sections() (sections cliflag.NamedFlagSets) {
+	fs := sections.FlagSet("cluster")
+	fs.StringVar(&o.kubeconfig, "kubeconfig", o.kubeconfig, "Path of a kubeconfig. Only needed outside of the cluster.")
+	fs.StringVar(&o.apiServer, "apiserver", o.apiServer,
+		"URL of the API server, in place of the one in the kubeconfig; inside of the cluster, in place of the kubernetes Service, which wants kube-proxy to work.")
+
+	fs = sections.FlagSet("serving")
+	fs.StringVar(&o.webserver, "webserver-bind-address", o.webserver,
+		"Address of the HTTP server with /healthz, /readyz and, without --secure-port, /metrics.")
+	fs.StringVar(&o.healthProbe, "health-probe-address", o.healthProbe, "Older name of --webserver-bind-address.")
+	if err := fs.MarkDeprecated("health-probe-address", "use --webserver-bind-address"); err != nil {
+		panic(err) // it is there, in the line above
+	}
+
+	fs = sections.FlagSet("leader election")
+	fs.BoolVar(&o.elect, "enable-leader-election", o.elect, "Serve Nodes only while holding a Lease. Needed with more than one replica.")
+	fs.DurationVar(&o.leaseDuration, "leader-elect-lease-duration", o.leaseDuration, "How long a Lease that is not renewed stays its holder's.")
+	fs.DurationVar(&o.renewDeadline, "leader-elect-renew-deadline", o.renewDeadline, "How long the leader tries to renew the Lease before it ends. Less than the duration.")
+	fs.DurationVar(&o.retryPeriod, "leader-elect-retry-period", o.retryPeriod, "How often the leader renews the Lease, and others look at it.")
+	fs.StringVar(&o.lockType, "leader-elect-resource-lock", o.lockType, `Kind of the lock: "leases", and nothing else.`)
+	fs.StringVar(&o.lockName, "leader-elect-resource-name", o.lockName, "Name of the Lease.")
+	fs.StringVar(&o.lockNamespace, "leader-elect-namespace", o.lockNamespace, "Namespace of the Lease. Without it, POD_NAMESPACE.")
+	fs.StringVar(&o.id, "leader-elect-id", o.id,
+		"Who this process is in the Lease; something random is added, so that two processes never are the same. Without it, POD_NAME, or else the host name.")
+
+	fs = sections.FlagSet("node ipam")
+	fs.StringVar(&o.flags.ClusterCIDR, "cluster-cidr", o.flags.ClusterCIDR,
+		"CIDR, or one of each family with a comma between them, for which a ClusterCIDR is created. The first one's family comes first in podCIDRs.")
+	fs.Int32Var(&o.flags.NodeMaskSize, "node-cidr-mask-size", o.flags.NodeMaskSize, "Mask size of a Node's block of --cluster-cidr, if that has one family. 0: 24 for IPv4, 64 for IPv6.")
+	fs.Int32Var(&o.flags.NodeMaskSizeIPv4, "node-cidr-mask-size-ipv4", o.flags.NodeMaskSizeIPv4, "Mask size of a Node's IPv4 block of --cluster-cidr. 0: 24.")
+	fs.Int32Var(&o.flags.NodeMaskSizeIPv6, "node-cidr-mask-size-ipv6", o.flags.NodeMaskSizeIPv6, "Mask size of a Node's IPv6 block of --cluster-cidr. 0: 64.")
+	fs.StringVar(&o.flags.ServiceRange, "service-cluster-ip-range", o.flags.ServiceRange,
+		"CIDR, or one of each family, that no Node is given, beside those of ServiceCIDR objects. Needed where the API server has no ServiceCIDRs.")
+	o.nodeIPAM.AddFlags(fs)
+
+	o.secureServing.AddFlags(sections.FlagSet("secure serving"))
+	o.authentication.AddFlags(sections.FlagSet("authentication"))
+	o.authorization.AddFlags(sections.FlagSet("authorization"))
+	logsapi.AddFlags(o.logs, sections.FlagSet("logs"))
+
+	for _, v := range variables {
+		if v.older {
+			continue
+		}
+		for _, fs := range sections.FlagSets {
+			if flag := fs.Lookup(v.flag); flag != nil {
+				flag.Usage += " [$" + v.name + "]"
+			}
+		}
+	}
+	return sections
+}
+
+// complete gives the flags that are not on the command line what the environment says, and checks everything. What is said
+// in warnings is for the log.
+func (o *options) complete(fs *pflag.FlagSet, getenv func(string) string) (warnings []string, err error) {
+	if fs.Changed("health-probe-address") && !fs.Changed("webserver-bind-address") {
+		if err := fs.Set("webserver-bind-address", o.healthProbe); err != nil {
+			return nil, err
+		}
+	}
+	warnings, err = setFromEnvironment(fs, getenv)
+	if err != nil {
+		return nil, err
+	}
+	o.lockNamespace = cmp.Or(o.lockNamespace, getenv("POD_NAMESPACE"))
+	if o.id = cmp.Or(o.id, getenv("POD_NAME")); o.id == "" {
+		if o.id, err = os.Hostname(); err != nil {
+			return nil, fmt.Errorf("find out the host name, which stands for --leader-elect-id: %w", err)
+		}
+	}
+	// Two processes of one name, say two replicas with the same --leader-elect-id, must not take each other's lease for their own.
+	o.id += "_" + string(uuid.NewUUID())
+	// Who may see metrics is asked where everything else is asked.
+	o.authentication.RemoteKubeConfigFile = cmp.Or(o.authentication.RemoteKubeConfigFile, o.kubeconfig)
+	o.authorization.RemoteKubeConfigFile = cmp.Or(o.authorization.RemoteKubeConfigFile, o.kubeconfig)
+	return warnings, utilerrors.Flatten(utilerrors.NewAggregate(o.validate()))
+}
+
+func setFromEnvironment(fs *pflag.FlagSet, getenv func(string) string) (warnings []string, err error) {
+	set := map[string]bool{} // flags that have their value
+	for _, v := range variables {
+		value := getenv(v.name)
+		flag := fs.Lookup(v.flag)
+		if value == "" || flag.Changed || set[v.flag] {
+			continue
+		}
+		if v.name == "IPAM_RESOURCE_LOCK" {
+			// A release of the peer read its retry period from a variable of this name; to others it looks like the kind of the lock.
+			if _, err := time.ParseDuration(value); err != nil {
+				warnings = append(warnings, fmt.Sprintf("The environment variable IPAM_RESOURCE_LOCK=%q is not used: the kind of the lock is IPAM_RESOURCE_LOCK_NAME", value))
+				continue
+			}
+		}
+		if err := flag.Value.Set(value); err != nil {
+			return nil, fmt.Errorf("the environment variable %s=%q is no value for --%s: %w", v.name, value, v.flag, err)
+		}
+		set[v.flag] = true
+		if v.older {
+			warnings = append(warnings, fmt.Sprintf("The environment variable %s is deprecated: use %s", v.name, newer(v.flag)))
+		}
+	}
+	return warnings, nil
+}
+
+// newer is the variable of a flag that is not deprecated.
+func newer(flag string) string {
+	for _, v := range variables {
+		if v.flag == flag && !v.older {
+			return v.name
+		}
+	}
+	panic("no variable of --" + flag)
+}
+
+// validate returns everything that is wrong, in words that say what to do.
+func (o *options) validate() []error {
+	var errs []error
+	if _, _, err := net.SplitHostPort(o.webserver); err != nil {
+		errs = append(errs, fmt.Errorf("--webserver-bind-address is no address with a port, such as :8081: %w", err))
+	}
+	errs = append(errs, o.validateElection()...)
+	errs = append(errs, o.flags.Validate()...)
+	errs = append(errs, o.nodeIPAM.Validate()...)
+	errs = append(errs, o.secureServing.Validate()...)
+	errs = append(errs, o.authentication.Validate()...)
+	return append(errs, o.authorization.Validate()...)
+}
+
+func (o *options) validateElection() []error {
+	var errs []error
+	// Looked at also without election: the flag was given for a reason.
+	if o.lockType != resourcelock.LeasesResourceLock {
+		errs = append(errs, fmt.Errorf("--leader-elect-resource-lock=%s does not exist any more: Kubernetes took the locks on Endpoints and ConfigMaps away, "+
+			"because every renewal went to all who watch those; leave the flag out or set it to leases", o.lockType))
+	}
+	if !o.elect {
+		return errs
+	}
+	if o.lockNamespace == "" {
+		errs = append(errs, errors.New("the Lease has no namespace: set --leader-elect-namespace, or POD_NAMESPACE as the chart does, or turn leader election off with --enable-leader-election=false"))
+	}
+	if o.lockName == "" {
+		errs = append(errs, errors.New("--leader-elect-resource-name must not be empty"))
+	}
+	if o.leaseDuration < time.Second {
+		errs = append(errs, fmt.Errorf("--leader-elect-lease-duration=%v: a Lease counts whole seconds, so it must be 1s or more", o.leaseDuration))
+	}
+	if o.leaseDuration <= o.renewDeadline {
+		errs = append(errs, fmt.Errorf("--leader-elect-lease-duration=%v must be longer than --leader-elect-renew-deadline=%v", o.leaseDuration, o.renewDeadline))
+	}
+	if o.retryPeriod <= 0 {
+		errs = append(errs, fmt.Errorf("--leader-elect-retry-period=%v must be longer than 0", o.retryPeriod))
+	}
+	if float64(o.renewDeadline) <= leaderelection.JitterFactor*float64(o.retryPeriod) {
+		errs = append(errs, fmt.Errorf("--leader-elect-renew-deadline=%v must be longer than %v times --leader-elect-retry-period=%v", o.renewDeadline, leaderelection.JitterFactor, o.retryPeriod))
+	}
+	return errs
+}
+
+// clientConfig is for all clients; inside of a cluster, with the credentials of the service account.
+func (o *options) clientConfig() (*rest.Config, error) {
+	config, err := rest.InClusterConfig()
+	switch {
+	case o.kubeconfig == "" && err == nil:
+		// The URL does not take the credentials away, as it would in clientcmd.
+		config.Host = cmp.Or(o.apiServer, config.Host)
+	case o.kubeconfig == "" && o.apiServer == "":
+		return nil, fmt.Errorf("this is no Pod with a service account (%w): outside of a cluster use --kubeconfig", err)
+	default:
+		if config, err = clientcmd.BuildConfigFromFlags(o.apiServer, o.kubeconfig); err != nil {
+			return nil, fmt.Errorf("read --kubeconfig: %w", err)
+		}
+	}
+	// Nodes are large, and protobuf is a fraction of their JSON.
+	config.ContentType, config.AcceptContentTypes = "application/vnd.kubernetes.protobuf", "application/vnd.kubernetes.protobuf,application/json"
+	return config, nil
+}
+
+// election is the leader election without its lock.
+func (o *options) election(logger klog.Logger) leaderelection.LeaderElectionConfig {
+	if err := lease.CheckTimes(o.leaseDuration, o.retryPeriod); err != nil {
+		logger.Error(err, "The leader pauses before every renewal", "lease", o.lockName)
+	}
+	return leaderelection.LeaderElectionConfig{
+		LeaseDuration:   o.leaseDuration,
+		RenewDeadline:   o.renewDeadline,
+		RetryPeriod:     o.retryPeriod,
+		ReleaseOnCancel: true,
+		Name:            o.lockName,
+	}
+}

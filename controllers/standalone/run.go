@@ -1,0 +1,152 @@
+package standalone
+
+import (
+	"context"
+	"fmt"
+	"time"
+
+	networkingv1 "k8s.io/api/networking/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	"k8s.io/apimachinery/pkg/api/meta"
+	"k8s.io/apimachinery/pkg/util/wait"
+	"k8s.io/client-go/informers"
+	"k8s.io/client-go/kubernetes"
+	"k8s.io/client-go/rest"
+	"k8s.io/client-go/tools/leaderelection/resourcelock"
+	"k8s.io/klog/v2"
+
+	"github.com/multicidr/controller-manager/controllers/lease"
+	"github.com/multicidr/controller-manager/controllers/nodeipam"
+)
+
+// lookInterval is how often is looked again for what the start misses.
+const lookInterval = time.Second
+
+// process is what lives as long as the program.
+type process struct {
+	opts   *options
+	config *rest.Config
+	client kubernetes.Interface
+	health *health
+	server *servers
+}
+
+// run serves until ctx is done, and then returns nil when the writes under way have ended and the lease is released. It returns an
+// error when something is wrong with the options, and when the lease was lost: a new process starts from what is true then.
+func run(ctx context.Context, opts *options) (err error) {
+	p := &process{opts: opts, health: newHealth(opts.elect)}
+	if p.config, err = opts.clientConfig(); err != nil {
+		return err
+	}
+	if p.client, err = kubernetes.NewForConfig(p.config); err != nil {
+		return fmt.Errorf("create the client for reading: %w", err)
+	}
+	// The servers answer from now on, also while this process waits for the lease, and until everything else has ended.
+	if p.server, err = serve(opts, p.health); err != nil {
+		return err
+	}
+	defer p.server.stop()
+
+	if !opts.elect {
+		fence := &lease.Fence{}
+		defer fence.Close()
+		return p.control(ctx, fence)
+	}
+	logger := klog.FromContext(ctx)
+	election := opts.election(logger)
+	lock, err := resourcelock.NewFromKubeconfig(opts.lockType, opts.lockNamespace, opts.lockName,
+		resourcelock.ResourceLockConfig{Identity: opts.id}, p.config, opts.renewDeadline)
+	if err != nil {
+		return fmt.Errorf("create the lock of Lease %s/%s: %w", opts.lockNamespace, opts.lockName, err)
+	}
+	election.Lock = p.health.watch(lock)
+	election.WatchDog = p.health.watchDog
+	election.Callbacks.OnNewLeader = func(holder string) {
+		logger.Info("The Lease has a new holder", "lease", lock.Describe(), "holder", holder, "thisProcess", lock.Identity())
+	}
+	election.Callbacks.OnStoppedLeading = func() {
+		logger.Info("This process does not hold the Lease any more, and does not wait for it", "lease", lock.Describe())
+	}
+	if err := lease.Lead(ctx, election, p.control); err != nil {
+		return err
+	}
+	if ctx.Err() == nil {
+		return fmt.Errorf("the Lease %s was lost", lock.Describe())
+	}
+	return nil
+}
+
+// control runs the controller, under the lease if there is one.
+func (p *process) control(ctx context.Context, fence *lease.Fence) error {
+	p.health.lead()
+	asOf, serviceCIDRs, err := p.look(ctx)
+	if err != nil {
+		return nil // ctx is done
+	}
+	factory := informers.NewSharedInformerFactoryWithOptions(p.client, 0, informers.WithTransform(stripManagedFields))
+	cfg := nodeipam.Config{Nodes: factory.Core().V1().Nodes(), NodesAsOf: asOf, Fence: fence}
+	if serviceCIDRs {
+		cfg.ServiceCIDRs = factory.Networking().V1().ServiceCIDRs()
+	}
+	controller, err := p.opts.nodeIPAM.Build(p.config, p.opts.flags, cfg)
+	if err != nil {
+		return err
+	}
+	p.health.controlledBy(controller)
+	p.server.debug(controller.DebuggingHandler())
+
+	ctx, stop := context.WithCancel(ctx)
+	defer factory.Shutdown()
+	defer stop()
+	factory.Start(ctx.Done())
+	controller.Run(ctx)
+	return nil
+}
+
+// look reads what has to be read after the lease was won and before the informers start, however often it takes: the resource version
+// of Nodes (see nodeipam.ReadNodes), and whether the API server has ServiceCIDRs. An error means that ctx is done.
+func (p *process) look(ctx context.Context) (nodesAsOf string, serviceCIDRs bool, err error) {
+	err = wait.PollUntilContextCancel(ctx, lookInterval, true, func(ctx context.Context) (bool, error) {
+		var err error
+		if nodesAsOf, err = nodeipam.ReadNodes(ctx, p.client); err != nil {
+			p.say(ctx, fmt.Errorf("Nodes cannot be read: apply manifests/rbac if that is forbidden (%w)", err))
+			return false, nil
+		}
+		if serviceCIDRs, err = p.hasServiceCIDRs(); err != nil {
+			p.say(ctx, fmt.Errorf("the API server does not say whether it has ServiceCIDRs (%w)", err))
+			return false, nil
+		}
+		return true, nil
+	})
+	return nodesAsOf, serviceCIDRs, err
+}
+
+// say notes what the start waits for, and logs it when it is new.
+func (p *process) say(ctx context.Context, missing error) {
+	if ctx.Err() == nil && p.health.misses(missing) {
+		klog.FromContext(ctx).Error(missing, "No Node gets podCIDRs")
+	}
+}
+
+// hasServiceCIDRs: the API is in Kubernetes since 1.33. An informer of what does not exist would never be filled.
+func (p *process) hasServiceCIDRs() (bool, error) {
+	list, err := p.client.Discovery().ServerResourcesForGroupVersion(networkingv1.SchemeGroupVersion.String())
+	if err != nil && !apierrors.IsNotFound(err) {
+		return false, err
+	}
+	for _, resource := range list.APIResources {
+		if resource.Name == "servicecidrs" {
+			return true, nil
+		}
+	}
+	klog.InfoS("The API server has no ServiceCIDRs: only --service-cluster-ip-range keeps Service addresses from Nodes")
+	return false, nil
+}
+
+// stripManagedFields keeps what nobody here reads out of the caches.
+func stripManagedFields(obj any) (any, error) {
+	if o, err := meta.Accessor(obj); err == nil {
+		o.SetManagedFields(nil)
+	}
+	return obj, nil
+}

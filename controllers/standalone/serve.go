@@ -1,0 +1,117 @@
+package standalone
+
+import (
+	"context"
+	"fmt"
+	"net"
+	"net/http"
+	"time"
+
+	"k8s.io/apiserver/pkg/server"
+	"k8s.io/apiserver/pkg/server/mux"
+	"k8s.io/component-base/metrics/legacyregistry"
+	"k8s.io/component-base/metrics/prometheus/slis"
+	_ "k8s.io/component-base/metrics/prometheus/workqueue" // workqueue_* metrics
+	genericcontrollermanager "k8s.io/controller-manager/app"
+	"k8s.io/klog/v2"
+
+	"github.com/multicidr/controller-manager/controllers/nodeipam"
+)
+
+const (
+	// Who talks to the plain server asks short questions; without bounds a few slow ones would keep connections for ever.
+	readTimeout = 10 * time.Second
+	idleTimeout = 90 * time.Second
+	// stopTimeout is how long answers under way may take at the end.
+	stopTimeout = 5 * time.Second
+)
+
+// servers are the plain HTTP server, for probes, and the HTTPS server, for who may see more.
+type servers struct {
+	plain      *http.Server
+	secured    *mux.PathRecorderMux // nil without --secure-port
+	stopSecure chan struct{}
+	ended      <-chan struct{} // closed when the HTTPS server has ended
+}
+
+// serve starts the servers. With --secure-port metrics are there and not at the plain address: who asked for it does not want
+// them to be seen by everybody. The debug page names every Node and is never at the plain address.
+func serve(opts *options, health *health) (*servers, error) {
+	s := &servers{stopSecure: make(chan struct{})}
+	plain := mux.NewPathRecorderMux(component)
+	health.install(plain)
+	metricsMux := plain
+	if opts.secureServing.BindPort != 0 {
+		s.secured = mux.NewPathRecorderMux(component)
+		health.install(s.secured)
+		metricsMux = s.secured
+	}
+	metricsMux.Handle("/metrics", legacyregistry.Handler())
+	slis.SLIMetricsWithReset{}.Install(metricsMux)
+
+	listener, err := net.Listen("tcp", opts.webserver)
+	if err != nil {
+		return nil, fmt.Errorf("listen at --webserver-bind-address: %w", err)
+	}
+	if s.secured != nil {
+		if err := s.serveSecured(opts); err != nil {
+			listener.Close()
+			return nil, err
+		}
+	}
+	s.plain = &http.Server{Handler: plain, ReadTimeout: readTimeout, IdleTimeout: idleTimeout}
+	go func() {
+		if err := s.plain.Serve(listener); err != http.ErrServerClosed {
+			klog.ErrorS(err, "The HTTP server ended", "address", opts.webserver) // The probes will notice.
+		}
+	}()
+	klog.InfoS("Answering probes", "address", listener.Addr().String())
+	return s, nil
+}
+
+// serveSecured starts the HTTPS server as kube-controller-manager does: who may see what is a question for the API server.
+func (s *servers) serveSecured(opts *options) error {
+	if err := opts.secureServing.MaybeDefaultWithSelfSignedCerts("localhost", nil, []net.IP{net.IPv4(127, 0, 0, 1), net.IPv6loopback}); err != nil {
+		return fmt.Errorf("make a self-signed certificate: %w", err)
+	}
+	var (
+		serving        *server.SecureServingInfo
+		authentication server.AuthenticationInfo
+		authorization  server.AuthorizationInfo
+	)
+	if err := opts.secureServing.ApplyTo(&serving); err != nil {
+		return fmt.Errorf("listen at --secure-port: %w", err)
+	}
+	if err := opts.authentication.ApplyTo(&authentication, serving, nil); err != nil {
+		return err
+	}
+	if err := opts.authorization.ApplyTo(&authorization); err != nil {
+		return err
+	}
+	ended, _, err := serving.Serve(genericcontrollermanager.BuildHandlerChain(s.secured, &authorization, &authentication), stopTimeout, s.stopSecure)
+	s.ended = ended
+	return err
+}
+
+// debug serves the controller's debug page, where kube-controller-manager has it. Until then there is none.
+func (s *servers) debug(handler http.Handler) {
+	if s.secured == nil {
+		return
+	}
+	const path = "/debug/controllers/" + nodeipam.Name
+	s.secured.UnlistedHandle(path, http.StripPrefix(path, handler))
+	s.secured.UnlistedHandlePrefix(path+"/", http.StripPrefix(path, handler))
+}
+
+// stop returns when both servers have ended.
+func (s *servers) stop() {
+	close(s.stopSecure)
+	ctx, cancel := context.WithTimeout(context.Background(), stopTimeout)
+	defer cancel()
+	if err := s.plain.Shutdown(ctx); err != nil {
+		klog.ErrorS(err, "The HTTP server did not end in time")
+	}
+	if s.ended != nil {
+		<-s.ended
+	}
+}
