@@ -7,16 +7,19 @@ import (
 	"net/http"
 	"strings"
 
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/client-go/rest"
 )
 
 // ManagerOptions of a kube-controller-manager. The zero value runs ours with its defaults.
 type ManagerOptions struct {
-	// Name is for the log's file name and for messages. Default: kube-controller-manager.
+	// Alone runs node-ipam-controller, our controller as a program of its own. It has other flags and another lease.
+	Alone bool
+	// Name is for the log's file name and for messages. Default: the program's.
 	Name string
-	// Binary is a file of BinDir or an absolute path. Default: kube-controller-manager.
+	// Binary is a file of BinDir or an absolute path. Default: kube-controller-manager, or node-ipam-controller.
 	Binary string
-	// User whose credentials the manager gets. Default: system:kube-controller-manager.
+	// User whose credentials the manager gets. Default: system:kube-controller-manager, or the controller's service account.
 	User string
 	// Kubeconfig is the path of the one that the manager gets. Default: User's, straight to the API server.
 	Kubeconfig string
@@ -24,12 +27,22 @@ type ManagerOptions struct {
 	Args []string
 }
 
-// Manager is a running kube-controller-manager, ours or any other of the same command line.
+// Manager is a running kube-controller-manager, ours or any other of the same command line, or node-ipam-controller.
 type Manager struct {
 	*Process
 	url    string
+	probes string // the plain HTTP endpoint of node-ipam-controller
+	lease  string
 	client *http.Client
 }
+
+// Where our controller runs.
+const (
+	insideKCM = "kube-controller-manager"
+	alone     = "node-ipam-controller"
+	// AloneUser is who node-ipam-controller is here: the controller's service account, whose permissions are in manifests/rbac.
+	AloneUser = "system:serviceaccount:kube-system:multi-cidr-node-ipam-controller"
+)
 
 // StartManager returns when the manager's /healthz answers 200, which is before it leads.
 func (cp *ControlPlane) StartManager(ctx context.Context, opts ManagerOptions) (*Manager, error) {
@@ -61,9 +74,13 @@ func (cp *ControlPlane) LaunchManager(opts ManagerOptions) (*Manager, error) {
 
 // complete fills in the defaults.
 func (cp *ControlPlane) complete(opts *ManagerOptions) (err error) {
-	opts.Binary = cmp.Or(opts.Binary, "kube-controller-manager")
-	opts.Name = cmp.Or(opts.Name, "kube-controller-manager")
-	opts.User = cmp.Or(opts.User, "system:kube-controller-manager")
+	program, user := insideKCM, "system:kube-controller-manager"
+	if opts.Alone {
+		program, user = alone, AloneUser
+	}
+	opts.Binary = cmp.Or(opts.Binary, program)
+	opts.Name = cmp.Or(opts.Name, program)
+	opts.User = cmp.Or(opts.User, user)
 	if opts.Kubeconfig == "" {
 		opts.Kubeconfig, err = cp.Kubeconfig(opts.User)
 	}
@@ -75,13 +92,22 @@ func (cp *ControlPlane) launchManager(opts ManagerOptions) (*Manager, error) {
 	if err != nil {
 		return nil, err
 	}
-	manager := &Manager{url: fmt.Sprintf("https://127.0.0.1:%d", port)}
+	manager := &Manager{url: fmt.Sprintf("https://127.0.0.1:%d", port), lease: insideKCM}
+	args := cp.managerArgs(opts.Kubeconfig, port)
+	if opts.Alone {
+		probes, err := freePort()
+		if err != nil {
+			return nil, err
+		}
+		manager.lease, manager.probes = alone, fmt.Sprintf("http://127.0.0.1:%d", probes)
+		args = cp.aloneArgs(opts.Kubeconfig, port, probes)
+	}
 	config := cp.AdminConfig()
 	config.Host = manager.url
 	if manager.client, err = rest.HTTPClientFor(config); err != nil {
 		return nil, err
 	}
-	manager.Process, err = cp.startProcess(opts.Name, opts.Binary, "make build", append(cp.managerArgs(opts.Kubeconfig, port), opts.Args...)...)
+	manager.Process, err = cp.startProcess(opts.Name, opts.Binary, "make build", append(args, opts.Args...)...)
 	if err != nil {
 		return nil, err
 	}
@@ -111,6 +137,25 @@ func (cp *ControlPlane) managerArgs(kubeconfig string, port int) []string {
 	}
 }
 
+// aloneArgs is what node-ipam-controller needs here. It serves HTTPS, so that one can ask it what one asks a manager.
+func (cp *ControlPlane) aloneArgs(kubeconfig string, port, probes int) []string {
+	return []string{
+		"--kubeconfig=" + kubeconfig,
+		fmt.Sprintf("--webserver-bind-address=127.0.0.1:%d", probes),
+		"--leader-elect-namespace=" + metav1.NamespaceSystem,
+		"--bind-address=127.0.0.1",
+		fmt.Sprintf("--secure-port=%d", port),
+		"--tls-cert-file=" + cp.pki("manager.crt"),
+		"--tls-private-key-file=" + cp.pki("manager.key"),
+		"--client-ca-file=" + cp.pki("ca.crt"),
+	}
+}
+
+// Probe asks the plain HTTP endpoint of node-ipam-controller.
+func (m *Manager) Probe(ctx context.Context, path string) (status int, body []byte, err error) {
+	return get(ctx, http.DefaultClient, m.probes+path)
+}
+
 // URL is the manager's HTTPS endpoint.
 func (m *Manager) URL() string { return m.url }
 
@@ -119,10 +164,10 @@ func (m *Manager) Get(ctx context.Context, path string) (status int, body []byte
 	return get(ctx, m.client, m.url+path)
 }
 
-// WaitLeading returns when this manager holds the lease kube-controller-manager.
+// WaitLeading returns when this manager holds the lease of its program.
 func (m *Manager) WaitLeading(ctx context.Context) error {
 	// The Lease would tell a host name and a random id; the metric tells it of this very process.
-	const leading = `leader_election_master_status{name="kube-controller-manager"} 1`
+	leading := fmt.Sprintf(`leader_election_master_status{name=%q} 1`, m.lease)
 	ctx, cancel := context.WithTimeout(ctx, startTimeout)
 	defer cancel()
 	return m.waitReady(ctx, func(ctx context.Context) error {

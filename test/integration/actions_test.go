@@ -316,11 +316,7 @@ func manage(c *cluster, args []string) error {
 	if err := want(args, 1, "what to do"); err != nil {
 		return err
 	}
-	// --controllers adds up when it is given twice.
-	flags := args[1:]
-	if !slices.ContainsFunc(flags, func(f string) bool { return strings.HasPrefix(f, "--controllers=") }) {
-		flags = slices.Concat(ours, flags)
-	}
+	flags := c.program.flags(args[1:])
 	switch args[0] {
 	case "stop":
 		return c.stopManager((*controlplane.Process).Stop)

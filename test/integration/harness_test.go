@@ -8,6 +8,7 @@ import (
 	"net/netip"
 	"os"
 	"slices"
+	"strings"
 	"sync"
 	"testing"
 	"time"
@@ -48,6 +49,7 @@ type cluster struct {
 	// counted is from where the scripts count writes.
 	counted auditMark
 
+	program     program
 	manager     *controlplane.Manager // nil while none runs
 	managerArgs []string              // what it was started with
 	paused      bool                  // the manager
@@ -58,6 +60,31 @@ const defaultServiceCIDR = "kubernetes"
 
 // ours runs nothing but our controller: it starts at once, and nobody else changes the Nodes.
 var ours = []string{"--controllers=multi-cidr-node-ipam-controller"}
+
+// program is one that our controller runs in.
+type program struct {
+	alone bool
+	lease string   // in kube-system
+	usual []string // flags of a manager that the tests share
+}
+
+var (
+	insideManager = program{lease: "kube-controller-manager", usual: ours}
+	alone         = program{lease: "node-ipam-controller", alone: true}
+)
+
+// flags are those that scripts give to a manager, as this program has them.
+func (p program) flags(flags []string) []string {
+	if p.alone {
+		// Here naming --cluster-cidr is enough.
+		return slices.DeleteFunc(slices.Clone(flags), func(f string) bool { return f == "--allocate-node-cidrs" })
+	}
+	// --controllers adds up when it is given twice.
+	if slices.ContainsFunc(flags, func(f string) bool { return strings.HasPrefix(f, "--controllers=") }) {
+		return flags
+	}
+	return slices.Concat(p.usual, flags)
+}
 
 // shared is the cluster of all tests that clean up behind themselves.
 var shared struct {
@@ -144,8 +171,9 @@ func newCluster(opts controlplane.Options, managerArgs ...string) (_ *cluster, e
 		dynamic:      dynamic.NewForConfigOrDie(cp.AdminConfig()),
 		dir:          opts.Dir,
 		auditLog:     auditLog,
+		program:      insideManager,
 	}
-	if err := cp.Apply(ctx, "../../manifests/crds", "../../manifests/rbac"); err != nil {
+	if err := cp.Apply(ctx, "../../manifests/crds", "../../manifests/rbac", "standalone-rbac.yaml"); err != nil {
 		return nil, err
 	}
 	if len(managerArgs) == 0 {
@@ -154,15 +182,36 @@ func newCluster(opts controlplane.Options, managerArgs ...string) (_ *cluster, e
 	return c, c.startManager(managerArgs...)
 }
 
+// runs makes the cluster's manager that program until the test ends.
+func (c *cluster) runs(t *testing.T, p program) {
+	t.Helper()
+	swap := func(to program) error {
+		if err := c.stopManager((*controlplane.Process).Stop); err != nil {
+			return err
+		}
+		c.program = to
+		return c.startManager(to.usual...)
+	}
+	before := c.program
+	if err := swap(p); err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() {
+		if err := swap(before); err != nil {
+			t.Error(err)
+		}
+	})
+}
+
 // startManager starts the manager and returns when it leads.
 func (c *cluster) startManager(args ...string) error {
 	ctx := context.Background()
 	// Whoever held the lease is gone for sure, so nobody has to wait until it has run out.
-	err := c.kube.CoordinationV1().Leases(metav1.NamespaceSystem).Delete(ctx, "kube-controller-manager", metav1.DeleteOptions{})
+	err := c.kube.CoordinationV1().Leases(metav1.NamespaceSystem).Delete(ctx, c.program.lease, metav1.DeleteOptions{})
 	if err != nil && !apierrors.IsNotFound(err) {
 		return err
 	}
-	manager, err := c.cp.StartManager(ctx, controlplane.ManagerOptions{Args: args})
+	manager, err := c.cp.StartManager(ctx, controlplane.ManagerOptions{Alone: c.program.alone, Args: args})
 	if err != nil {
 		return err
 	}
@@ -247,13 +296,13 @@ func (c *cluster) revive(ctx context.Context) error {
 		}
 	default:
 	}
-	if c.manager != nil && !slices.Equal(c.managerArgs, ours) {
+	if c.manager != nil && !slices.Equal(c.managerArgs, c.program.usual) {
 		if err := c.stopManager((*controlplane.Process).Stop); err != nil {
 			return err
 		}
 	}
 	if c.manager == nil {
-		return c.startManager(ours...)
+		return c.startManager(c.program.usual...)
 	}
 	c.paused = false
 	return c.manager.Continue()

@@ -1,4 +1,4 @@
-// Package integration drives the real kube-controller-manager against a real etcd and kube-apiserver.
+// Package integration drives the real kube-controller-manager and node-ipam-controller against a real etcd and kube-apiserver.
 //
 // The cases of the ClusterCIDR semantics are the scripts in testdata, one file each; script_test.go has their
 // commands.

@@ -5,6 +5,7 @@ import (
 	"flag"
 	"fmt"
 	"os"
+	"path/filepath"
 	"slices"
 	"strings"
 	"testing"
@@ -53,8 +54,24 @@ var commands = map[string]func(c *cluster, args []string) error{
 // Each step waits for what it says, so there is none that sleeps. That something does not happen is shown by a later
 // step that the controller can only have done afterwards.
 func TestScripts(t *testing.T) {
+	runScripts(t, "testdata/*.txt")
+}
+
+// TestExamplesStandalone runs the examples of the ClusterCIDR semantics, whose names are a letter and a number, with
+// node-ipam-controller in place of kube-controller-manager.
+func TestExamplesStandalone(t *testing.T) {
+	sharedCluster(t).runs(t, alone)
+	runScripts(t, "testdata/[a-z][0-9]*.txt")
+}
+
+func runScripts(t *testing.T, pattern string) {
+	t.Helper()
+	files, err := filepath.Glob(pattern)
+	if err != nil || len(files) == 0 {
+		t.Fatalf("no script matches %s: %v", pattern, err)
+	}
 	params := testscript.Params{
-		Dir: "testdata",
+		Files: files,
 		Setup: func(env *testscript.Env) error {
 			t := env.T().(serial).T
 			env.Values[clusterKey{}] = sharedCluster(t)
