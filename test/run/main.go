@@ -10,6 +10,8 @@ import (
 	"os"
 	"os/signal"
 	"path/filepath"
+	"slices"
+	"strings"
 	"syscall"
 	"time"
 
@@ -96,7 +98,7 @@ func (c cluster) run(ctx context.Context) (err error) {
 	if err != nil {
 		return err
 	}
-	kubeconfig, err := cp.Kubeconfig("admin", "system:masters")
+	hints, err := waysIn(cp, manager)
 	if err != nil {
 		return err
 	}
@@ -114,9 +116,30 @@ func (c cluster) run(ctx context.Context) (err error) {
 			}
 		}()
 	}
-	hint := fmt.Sprintf("export KUBECONFIG=%s; bin/kubectl get cc", kubeconfig)
 	if c.demo {
 		return showUntilServed(watchCtx, cp.AdminConfig(), c.nodes, c.timeout)
 	}
-	return show(watchCtx, cp.AdminConfig(), hint)
+	return show(watchCtx, cp.AdminConfig(), hints)
+}
+
+// waysIn writes the credentials of an administrator to files and returns what to type to use them.
+func waysIn(cp *controlplane.ControlPlane, manager *controlplane.Manager) (hints []string, err error) {
+	config, err := cp.Config("admin", "system:masters")
+	if err != nil {
+		return nil, err
+	}
+	kubeconfig, err := cp.WriteKubeconfig("admin", config)
+	if err != nil {
+		return nil, err
+	}
+	// curl takes the certificate and its key from one file.
+	if err := os.WriteFile(strings.TrimSuffix(kubeconfig, ".yaml")+".pem", slices.Concat(config.CertData, config.KeyData), 0o600); err != nil {
+		return nil, err
+	}
+	return []string{
+		"export KUBECONFIG=" + kubeconfig,
+		"bin/kubectl get cc",
+		`curl -kE ${KUBECONFIG%.yaml}.pem "` + manager.URL() + `/debug/controllers/multi-cidr-node-ipam-controller?format=json"`,
+		"Ctrl-C stops everything.",
+	}, nil
 }

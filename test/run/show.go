@@ -1,11 +1,9 @@
 package main
 
 import (
-	"bytes"
 	"cmp"
 	"context"
 	"fmt"
-	"math"
 	"reflect"
 	"strings"
 	"time"
@@ -26,8 +24,8 @@ import (
 const redrawInterval = 100 * time.Millisecond
 
 // show draws the view whenever something changes, until ctx is done.
-func show(ctx context.Context, config *rest.Config, hint string) error {
-	fmt.Println(hint)
+func show(ctx context.Context, config *rest.Config, hints []string) error {
+	fmt.Println(strings.Join(hints, "\n"))
 	_, _, live := screenSize()
 	var before view
 	return watch(ctx, config, func(v view) bool {
@@ -35,7 +33,7 @@ func show(ctx context.Context, config *rest.Config, hint string) error {
 		case !live:
 			printChanges(v, before)
 		case !reflect.DeepEqual(v, before):
-			draw(v, hint)
+			draw(v, hints)
 		}
 		before = v
 		return false
@@ -53,9 +51,7 @@ func showUntilServed(ctx context.Context, config *rest.Config, count int, timeou
 		return len(v.nodes) >= count && len(v.missing()) == 0
 	})
 	fmt.Println()
-	var tables bytes.Buffer
-	last.write(&tables, math.MaxInt)
-	fmt.Println(tables.String())
+	fmt.Println(strings.Join(last.lines(len(last.nodes)), "\n"))
 	if err == nil {
 		return nil
 	}
@@ -82,22 +78,44 @@ func printChanges(v, before view) {
 }
 
 // draw fills the screen, so that the newest view is all there is to see.
-func draw(v view, hint string) {
+func draw(v view, hints []string) {
 	width, height, _ := screenSize()
-	var picture bytes.Buffer
-	around := len(v.clusterCIDRs) + 8 // headers, empty lines, hints
-	v.write(&picture, max(1, height-around))
-	fmt.Fprintf(&picture, "\n%s\nCtrl-C stops everything.", hint)
-
 	const clear, clearLine = "\033[H\033[2J", "\033[K"
-	lines := strings.Split(picture.String(), "\n")
-	for i, line := range lines {
-		// A line that wraps would push the first ones out of sight. The hint is to be copied whole.
-		if runes := []rune(line); len(runes) > width && line != hint {
-			lines[i] = string(runes[:width])
+	fmt.Print(clear + strings.Join(picture(v, hints, width, height), clearLine+"\n") + "\n")
+}
+
+// picture is the view and the hints in a screen's size, with as many Nodes as fit.
+func picture(v view, hints []string, width, height int) (lines []string) {
+	for maxNodes := len(v.nodes); ; {
+		lines = nil
+		for _, line := range v.lines(maxNodes) {
+			lines = append(lines, wrapped(line, width)...)
+		}
+		rows := len(lines) + 2 // an empty line before the hints, and the cursor's after them
+		for _, hint := range hints {
+			rows += 1 + (len(hint)-1)/max(width, 1) // A hint is to be copied whole, so the terminal breaks it.
+		}
+		tooMany := rows - height
+		if tooMany <= 0 || maxNodes <= 1 {
+			return append(append(lines, ""), hints...)
+		}
+		maxNodes = max(1, maxNodes-tooMany)
+	}
+}
+
+// wrapped breaks prose into lines. A table's row, which has runs of spaces, loses its end instead: breaking it would tear the table.
+func wrapped(line string, width int) (lines []string) {
+	if runes := []rune(line); len(runes) > width && strings.Contains(line, "  ") {
+		return []string{string(runes[:max(width-1, 0)]) + "…"}
+	}
+	for _, word := range strings.Split(line, " ") {
+		if last := len(lines) - 1; last >= 0 && len(lines[last])+1+len(word) <= width {
+			lines[last] += " " + word
+		} else {
+			lines = append(lines, word)
 		}
 	}
-	fmt.Print(clear + strings.Join(lines, clearLine+"\n") + "\n")
+	return lines
 }
 
 // watch calls see with the view at first and after changes, until it returns true or ctx is done, which is an error.
@@ -116,6 +134,7 @@ func watch(ctx context.Context, config *rest.Config, see func(view) (done bool))
 	}))
 	clusterCIDRInformers := externalversions.NewSharedInformerFactory(clusterCIDRClient, 0)
 	nodes := kubeInformers.Core().V1().Nodes()
+	services := kubeInformers.Networking().V1().ServiceCIDRs()
 	events := eventInformers.Core().V1().Events()
 	clusterCIDRs := clusterCIDRInformers.Networking().V1().ClusterCIDRs()
 
@@ -126,7 +145,7 @@ func watch(ctx context.Context, config *rest.Config, see func(view) (done bool))
 		default: // The view that is due will show this change too.
 		}
 	}
-	for _, informer := range []cache.SharedIndexInformer{nodes.Informer(), events.Informer(), clusterCIDRs.Informer()} {
+	for _, informer := range []cache.SharedIndexInformer{nodes.Informer(), services.Informer(), events.Informer(), clusterCIDRs.Informer()} {
 		if _, err := informer.AddEventHandler(cache.ResourceEventHandlerFuncs{
 			AddFunc: func(any) { notify() }, UpdateFunc: func(any, any) { notify() }, DeleteFunc: func(any) { notify() },
 		}); err != nil {
@@ -138,7 +157,7 @@ func watch(ctx context.Context, config *rest.Config, see func(view) (done bool))
 	kubeInformers.Start(ctx.Done())
 	eventInformers.Start(ctx.Done())
 	clusterCIDRInformers.Start(ctx.Done())
-	if !cache.WaitForCacheSync(ctx.Done(), nodes.Informer().HasSynced, events.Informer().HasSynced, clusterCIDRs.Informer().HasSynced) {
+	if !cache.WaitForCacheSync(ctx.Done(), nodes.Informer().HasSynced, services.Informer().HasSynced, events.Informer().HasSynced, clusterCIDRs.Informer().HasSynced) {
 		return context.Cause(ctx)
 	}
 	for {
@@ -150,11 +169,15 @@ func watch(ctx context.Context, config *rest.Config, see func(view) (done bool))
 		if err != nil {
 			return err
 		}
+		serviceList, err := services.Lister().List(labels.Everything())
+		if err != nil {
+			return err
+		}
 		eventList, err := events.Lister().List(labels.Everything())
 		if err != nil {
 			return err
 		}
-		if see(newView(nodeList, clusterCIDRList, eventList)) {
+		if see(newView(nodeList, clusterCIDRList, serviceList, eventList)) {
 			return nil
 		}
 		select {

@@ -3,7 +3,6 @@ package main
 import (
 	"cmp"
 	"fmt"
-	"io"
 	"math"
 	"net/netip"
 	"slices"
@@ -11,6 +10,7 @@ import (
 	"text/tabwriter"
 
 	corev1 "k8s.io/api/core/v1"
+	networkingapiv1 "k8s.io/api/networking/v1"
 	"k8s.io/apimachinery/pkg/api/meta"
 	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/component-helpers/scheduling/corev1/nodeaffinity"
@@ -21,7 +21,8 @@ import (
 // reasonWaiting is the event that says why a Node waits.
 const reasonWaiting = "CIDRNotAvailable"
 
-// view is what a person sees of the cluster at one moment. It is computed from objects alone.
+// view is what a person sees of the cluster at one moment. It is computed from objects alone: an event outlives what it tells of, so of
+// events only the reason is taken why a Node waits that still does.
 type view struct {
 	nodes        []nodeRow
 	clusterCIDRs []clusterCIDRRow
@@ -30,13 +31,43 @@ type view struct {
 type nodeRow struct {
 	name, group  string
 	podCIDRs     string
-	clusterCIDR  string
-	waitsBecause string // empty: served, or not looked at yet
+	clusterCIDR  string // empty: its podCIDRs, if it has some, are from somebody else
+	conflict     bool   // its podCIDRs share addresses with another Node or a service range
+	outside      bool   // no ClusterCIDR contains any of its podCIDRs
+	waitsBecause string // empty: it has podCIDRs, or was not looked at yet
 	// couldBeServed: a ClusterCIDR that selects the Node has a block to spare.
 	couldBeServed bool
 }
 
-func (n nodeRow) served() bool { return n.podCIDRs != "" }
+func (n nodeRow) has() bool    { return n.podCIDRs != "" }
+func (n nodeRow) served() bool { return n.has() && n.clusterCIDR != "" }
+
+// from says where the podCIDRs are from, and what is wrong with them in the words of the events about it.
+func (n nodeRow) from() string {
+	if !n.has() {
+		return "waits"
+	}
+	texts := []string{cmp.Or(n.clusterCIDR, "others")}
+	if n.conflict {
+		texts = append(texts, "CIDRConflict")
+	}
+	if n.outside {
+		texts = append(texts, "CIDROutsideRanges")
+	}
+	return strings.Join(texts, ", ")
+}
+
+// urgency orders Nodes by how much they need somebody's eyes.
+func (n nodeRow) urgency() int {
+	switch {
+	case !n.has():
+		return 0
+	case n.conflict || n.outside:
+		return 1
+	default:
+		return 2
+	}
+}
 
 type clusterCIDRRow struct {
 	name, ranges, blocks string
@@ -44,7 +75,7 @@ type clusterCIDRRow struct {
 	state                string
 }
 
-func newView(nodes []*corev1.Node, clusterCIDRs []*networkingv1.ClusterCIDR, events []*corev1.Event) view {
+func newView(nodes []*corev1.Node, clusterCIDRs []*networkingv1.ClusterCIDR, services []*networkingapiv1.ServiceCIDR, events []*corev1.Event) view {
 	servedBy := map[string]int64{}
 	for _, node := range nodes {
 		if len(node.Spec.PodCIDRs) > 0 {
@@ -58,6 +89,7 @@ func newView(nodes []*corev1.Node, clusterCIDRs []*networkingv1.ClusterCIDR, eve
 			latest[event.InvolvedObject.UID] = event
 		}
 	}
+	conflicting := conflicts(nodes, services)
 
 	var v view
 	for _, node := range nodes {
@@ -66,8 +98,10 @@ func newView(nodes []*corev1.Node, clusterCIDRs []*networkingv1.ClusterCIDR, eve
 			group:       node.Labels[poolLabel],
 			podCIDRs:    strings.Join(node.Spec.PodCIDRs, ", "),
 			clusterCIDR: node.Annotations[networkingv1.AnnotationClusterCIDR],
+			conflict:    conflicting[node.Name],
+			outside:     outside(node, clusterCIDRs),
 		}
-		if event, ok := latest[node.UID]; ok && !row.served() {
+		if event, ok := latest[node.UID]; ok && !row.has() {
 			row.waitsBecause = event.Message
 		}
 		row.couldBeServed = slices.ContainsFunc(clusterCIDRs, func(cc *networkingv1.ClusterCIDR) bool {
@@ -81,14 +115,73 @@ func newView(nodes []*corev1.Node, clusterCIDRs []*networkingv1.ClusterCIDR, eve
 			name: cc.Name, ranges: ranges(cc), blocks: blockSizes(cc), nodes: servedBy[cc.Name], state: state(cc),
 		})
 	}
-	slices.SortFunc(v.nodes, func(a, b nodeRow) int { return cmp.Or(cmp.Compare(a.group, b.group), cmp.Compare(a.name, b.name)) })
+	slices.SortFunc(v.nodes, func(a, b nodeRow) int {
+		return cmp.Or(cmp.Compare(a.urgency(), b.urgency()), cmp.Compare(a.group, b.group), cmp.Compare(a.name, b.name))
+	})
 	slices.SortFunc(v.clusterCIDRs, func(a, b clusterCIDRRow) int { return cmp.Compare(a.name, b.name) })
 	return v
 }
 
-func (v view) servedCount() (count int) {
+// conflicts are the names of Nodes whose podCIDRs share addresses with another Node or a service range.
+func conflicts(nodes []*corev1.Node, services []*networkingapiv1.ServiceCIDR) map[string]bool {
+	type block struct {
+		netip.Prefix
+		node string // empty: a service range
+	}
+	var blocks []block
+	for _, node := range nodes {
+		for _, prefix := range parsed(node.Spec.PodCIDRs) {
+			blocks = append(blocks, block{prefix, node.Name})
+		}
+	}
+	for _, service := range services {
+		for _, prefix := range parsed(service.Spec.CIDRs) {
+			blocks = append(blocks, block{prefix, ""})
+		}
+	}
+	// In this order a block stands before all that lie in it.
+	slices.SortFunc(blocks, func(a, b block) int { return a.Compare(b.Prefix) })
+	found := map[string]bool{}
+	var around []block // those that contain the next one, widest first
+	for _, b := range blocks {
+		for len(around) > 0 && !around[len(around)-1].Overlaps(b.Prefix) {
+			around = around[:len(around)-1]
+		}
+		for _, outer := range around {
+			if outer.node != b.node {
+				found[outer.node], found[b.node] = true, true
+			}
+		}
+		around = append(around, b)
+	}
+	return found
+}
+
+// outside reports whether the Node has podCIDRs and none of them lies in a ClusterCIDR, although there are some.
+func outside(node *corev1.Node, clusterCIDRs []*networkingv1.ClusterCIDR) bool {
+	blocks := parsed(node.Spec.PodCIDRs)
+	inside := slices.ContainsFunc(clusterCIDRs, func(cc *networkingv1.ClusterCIDR) bool {
+		ranges, _ := families(cc)
+		return slices.ContainsFunc(blocks, func(block netip.Prefix) bool {
+			return slices.ContainsFunc(ranges, func(r netip.Prefix) bool { return r.Bits() <= block.Bits() && r.Contains(block.Addr()) })
+		})
+	})
+	return len(blocks) > 0 && len(clusterCIDRs) > 0 && !inside
+}
+
+// parsed are those of the CIDRs that can be read.
+func parsed(cidrs []string) (prefixes []netip.Prefix) {
+	for _, cidr := range cidrs {
+		if prefix, err := netip.ParsePrefix(cidr); err == nil {
+			prefixes = append(prefixes, prefix.Masked())
+		}
+	}
+	return prefixes
+}
+
+func (v view) count(is func(nodeRow) bool) (count int) {
 	for _, node := range v.nodes {
-		if node.served() {
+		if is(node) {
 			count++
 		}
 	}
@@ -98,41 +191,70 @@ func (v view) servedCount() (count int) {
 // missing are the Nodes without podCIDRs although a ClusterCIDR that selects them has room.
 func (v view) missing() (rows []nodeRow) {
 	for _, node := range v.nodes {
-		if !node.served() && node.couldBeServed {
+		if !node.has() && node.couldBeServed {
 			rows = append(rows, node)
 		}
 	}
 	return rows
 }
 
-// write prints the tables. At most maxNodes Nodes are shown, those that wait before others.
-func (v view) write(w io.Writer, maxNodes int) {
-	nodes := v.nodes
-	if len(nodes) > maxNodes {
-		nodes = slices.Clone(nodes)
-		slices.SortStableFunc(nodes, func(a, b nodeRow) int { return cmp.Compare(len(a.podCIDRs), len(b.podCIDRs)) })
-		nodes = nodes[:maxNodes]
-	}
-	table := tabwriter.NewWriter(w, 0, 0, 3, ' ', 0)
-	fmt.Fprintln(table, "NODE\tGROUP\tPOD CIDRS\tCLUSTERCIDR")
-	for _, node := range nodes {
-		from := cmp.Or(node.clusterCIDR, "none: not served by us")
-		if !node.served() {
-			from = "waits: " + cmp.Or(node.waitsBecause, "not looked at yet")
-		}
-		fmt.Fprintf(table, "%s\t%s\t%s\t%s\n", node.name, cmp.Or(node.group, "-"), cmp.Or(node.podCIDRs, "-"), from)
+// lines are the tables, of at most maxNodes Nodes, and below them why Nodes wait.
+func (v view) lines(maxNodes int) []string {
+	var text strings.Builder
+	table := tabwriter.NewWriter(&text, 0, 0, 2, ' ', 0)
+	fmt.Fprintln(table, "NODE\tGROUP\tPOD CIDRS\tFROM")
+	shown := v.nodes[:min(len(v.nodes), maxNodes)]
+	for _, node := range shown {
+		fmt.Fprintf(table, "%s\t%s\t%s\t%s\n", node.name, cmp.Or(node.group, "-"), cmp.Or(node.podCIDRs, "-"), node.from())
 	}
 	table.Flush()
-	if more := len(v.nodes) - len(nodes); more > 0 {
-		fmt.Fprintf(w, "... and %d more\n", more)
+	if more := len(v.nodes) - len(shown); more > 0 {
+		fmt.Fprintf(&text, "... and %d more\n", more)
 	}
-	fmt.Fprintf(w, "%d of %d Nodes served\n\n", v.servedCount(), len(v.nodes))
+	fmt.Fprintf(&text, "%s\n\n", v.summary())
 
-	fmt.Fprintln(table, "CLUSTERCIDR\tRANGES\tBLOCK OF A NODE\tNODES\tSTATE")
+	fmt.Fprintln(table, "CLUSTERCIDR\tRANGES\tBLOCK\tNODES\tSTATE")
 	for _, cc := range v.clusterCIDRs {
 		fmt.Fprintf(table, "%s\t%s\t%s\t%d\t%s\n", cc.name, cc.ranges, cc.blocks, cc.nodes, cc.state)
 	}
 	table.Flush()
+	return append(strings.Split(strings.TrimSuffix(text.String(), "\n"), "\n"), v.waits()...)
+}
+
+func (v view) summary() string {
+	text := fmt.Sprintf("%d of %d Nodes served", v.count(nodeRow.served), len(v.nodes))
+	for _, part := range []struct {
+		what string
+		is   func(nodeRow) bool
+	}{
+		{"%d without podCIDRs", func(n nodeRow) bool { return !n.has() }},
+		{"%d from somebody else", func(n nodeRow) bool { return n.has() && !n.served() }},
+		{"%d in conflict", func(n nodeRow) bool { return n.conflict }},
+	} {
+		if count := v.count(part.is); count > 0 {
+			text += ", " + fmt.Sprintf(part.what, count)
+		}
+	}
+	return text
+}
+
+// waits says why Nodes wait, once for all that wait for the same reason. A few reasons must do.
+func (v view) waits() (lines []string) {
+	const most = 3
+	var reasons []string
+	waiting := map[string][]nodeRow{}
+	for _, node := range v.nodes {
+		if why := node.waitsBecause; why != "" {
+			if waiting[why] == nil {
+				reasons = append(reasons, why)
+			}
+			waiting[why] = append(waiting[why], node)
+		}
+	}
+	for _, why := range reasons[:min(len(reasons), most)] {
+		lines = append(lines, "", fmt.Sprintf("Waiting: %s. %s", names(waiting[why]), why))
+	}
+	return lines
 }
 
 // changes are the lines that tell what is new since the view before.
@@ -145,9 +267,9 @@ func (v view) changes(before view) (lines []string) {
 		old, seen := known[node.name]
 		delete(known, node.name)
 		switch {
-		case seen && old == node, seen && old.podCIDRs == node.podCIDRs && old.waitsBecause == node.waitsBecause:
-		case node.served():
-			lines = append(lines, fmt.Sprintf("Node %s: %s from %s", node.name, node.podCIDRs, node.clusterCIDR))
+		case seen && old.podCIDRs == node.podCIDRs && old.waitsBecause == node.waitsBecause && old.from() == node.from():
+		case node.has():
+			lines = append(lines, fmt.Sprintf("Node %s: %s from %s", node.name, node.podCIDRs, node.from()))
 		case node.waitsBecause != "":
 			lines = append(lines, fmt.Sprintf("Node %s waits: %s", node.name, node.waitsBecause))
 		}

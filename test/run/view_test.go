@@ -7,6 +7,7 @@ import (
 
 	"github.com/google/go-cmp/cmp"
 	corev1 "k8s.io/api/core/v1"
+	networkingapiv1 "k8s.io/api/networking/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/types"
 
@@ -66,7 +67,7 @@ func TestViewMissing(t *testing.T) {
 	}
 	for name, tc := range tests {
 		t.Run(name, func(t *testing.T) {
-			v := newView([]*corev1.Node{holder, waiting}, tc.clusterCIDRs, nil)
+			v := newView([]*corev1.Node{holder, waiting}, tc.clusterCIDRs, nil, nil)
 			var got []string
 			for _, node := range v.missing() {
 				got = append(got, node.name)
@@ -78,42 +79,60 @@ func TestViewMissing(t *testing.T) {
 	}
 }
 
-func TestViewWrite(t *testing.T) {
+func TestPicture(t *testing.T) {
 	dual := testClusterCIDR("dual", "gpu", "10.244.7.9/16", "fd00::/48", 8)
 	bits := int32(64)
 	dual.Spec.IPv6PerNodeHostBits = &bits
+	service := &networkingapiv1.ServiceCIDR{Spec: networkingapiv1.ServiceCIDRSpec{CIDRs: []string{"10.244.255.0/24"}}}
+	full := "No ClusterCIDR that selects this Node can serve it: dual is full (IPv4 and IPv6). Create another one, or delete Nodes that are not needed."
 	v := newView(
 		[]*corev1.Node{
-			testNode("b", "gpu", "dual", "10.244.0.0/24", "fd00::/64"),
-			testNode("a", "gpu", ""),
-			testNode("c", "", "", "172.16.0.0/24"),
-			testNode("d", "gpu", "dual", "10.244.1.0/24", "fd00:0:0:1::/64"),
+			testNode("a", "gpu", "dual", "10.244.0.0/24", "fd00::/64"),
+			testNode("b", "gpu", "dual", "10.244.1.0/24", "fd00:0:0:1::/64"),
+			testNode("foreign", "gpu", "", "10.244.2.0/24"),
+			testNode("far", "", "", "172.16.0.0/24"),
+			testNode("in-services", "gpu", "dual", "10.244.255.0/28", "fd00:0:0:2::/64"),
+			testNode("twin", "gpu", "", "10.244.2.0/23"),
+			testNode("waits", "gpu", ""),
+			testNode("waits-too", "gpu", ""),
 		},
-		[]*networkingv1.ClusterCIDR{dual},
-		[]*corev1.Event{waitEvent("a", "later", time.Unix(2, 0)), waitEvent("a", "earlier", time.Unix(1, 0)), waitEvent("b", "over", time.Unix(1, 0))},
+		[]*networkingv1.ClusterCIDR{dual}, []*networkingapiv1.ServiceCIDR{service},
+		[]*corev1.Event{
+			waitEvent("waits", full, time.Unix(2, 0)), waitEvent("waits", "earlier", time.Unix(1, 0)), waitEvent("waits-too", full, time.Unix(2, 0)),
+			waitEvent("b", "over", time.Unix(1, 0)),
+		},
 	)
-	var got strings.Builder
-	v.write(&got, 3)
-	want := `NODE   GROUP   POD CIDRS                  CLUSTERCIDR
-a      gpu     -                          waits: later
-c      -       172.16.0.0/24              none: not served by us
-b      gpu     10.244.0.0/24, fd00::/64   dual
-... and 1 more
-3 of 4 Nodes served
+	hints := []string{"hint"}
+	got := strings.Join(picture(v, hints, 60, 20), "\n")
+	want := `NODE         GROUP  POD CIDRS                         FROM
+waits        gpu    -                                 waits
+waits-too    gpu    -                                 waits
+far          -      172.16.0.0/24                     others
+foreign      gpu    10.244.2.0/24                     others
+in-services  gpu    10.244.255.0/28, fd00:0:0:2::/64  dual,…
+twin         gpu    10.244.2.0/23                     others
+... and 2 more
+3 of 8 Nodes served, 2 without podCIDRs, 3 from somebody
+else, 3 in conflict
 
-CLUSTERCIDR   RANGES                     BLOCK OF A NODE   NODES   STATE
-dual          10.244.0.0/16, fd00::/48   /24, /64          2       Enabled
-`
-	if diff := cmp.Diff(want, got.String()); diff != "" {
-		t.Errorf("tables (-want +got):\n%s", diff)
+CLUSTERCIDR  RANGES                    BLOCK     NODES  STA…
+dual         10.244.0.0/16, fd00::/48  /24, /64  3      Ena…
+
+Waiting: waits, waits-too. No ClusterCIDR that selects this
+Node can serve it: dual is full (IPv4 and IPv6). Create
+another one, or delete Nodes that are not needed.
+
+hint`
+	if diff := cmp.Diff(want, got); diff != "" {
+		t.Errorf("picture (-want +got):\n%s", diff)
 	}
 }
 
 func TestViewChanges(t *testing.T) {
-	before := newView([]*corev1.Node{testNode("same", "", "x", "10.0.0.0/24"), testNode("served", "", ""), testNode("old", "", "")}, nil, nil)
+	before := newView([]*corev1.Node{testNode("same", "", "x", "10.0.0.0/24"), testNode("served", "", ""), testNode("old", "", "")}, nil, nil, nil)
 	v := newView(
 		[]*corev1.Node{testNode("same", "", "x", "10.0.0.0/24"), testNode("served", "", "x", "10.0.1.0/24"), testNode("new", "", ""), testNode("quiet", "", "")},
-		nil, []*corev1.Event{waitEvent("new", "no room", time.Unix(1, 0))},
+		nil, nil, []*corev1.Event{waitEvent("new", "no room", time.Unix(1, 0))},
 	)
 	want := []string{"Node new waits: no room", "Node served: 10.0.1.0/24 from x", "Node old is gone"}
 	if diff := cmp.Diff(want, v.changes(before)); diff != "" {
