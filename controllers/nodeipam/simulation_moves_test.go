@@ -83,6 +83,7 @@ func (w *world) roll(d *rand.Rand, weights []int, total int) move {
 
 // make carries a move out.
 func (w *world) make(m move) {
+	defer w.survive()
 	w.note("%v", m)
 	if moves[m[0]].do(w, m[1:]) {
 		w.cover("move: " + m[0])

@@ -23,6 +23,7 @@ var (
 	movesFlag    = flag.Int("simulation.moves", 300, "how many moves each has")
 	progressFlag = flag.Bool("simulation.progress", false, "show a progress bar")
 	outsideFlag  = flag.Bool("simulation.outside", false, "judge only what users can see, as if the book could not be looked into")
+	judgeFlag    = flag.String("simulation.judge", "", "judge only the invariants whose names match this regular expression")
 	shrinkFlag   = flag.Bool("simulation.shrink", true, "shrink the history that breaks an invariant")
 	seedFlag     = flag.Uint64("simulation.seed", 0, "make the history of this seed only, and print it")
 	historyFlag  = flag.String("simulation.history", "", "play the history in this file only, and print it")

@@ -5,6 +5,8 @@ import (
 	"fmt"
 	"maps"
 	"net/netip"
+	"regexp"
+	"runtime/debug"
 	"slices"
 	"strings"
 	"time"
@@ -42,6 +44,7 @@ type world struct {
 	forced map[string]bool
 	// outside: only what users can see is judged, not what a process has in its book.
 	outside bool
+	judged  *regexp.Regexp // only invariants with such names are
 	// writes is how many requests the controllers made, save for their leases.
 	writes int
 
@@ -68,6 +71,7 @@ func newWorld(kind string) *world {
 		forced:        map[string]bool{},
 		covered:       map[string]int{},
 		outside:       *outsideFlag,
+		judged:        regexp.MustCompile(*judgeFlag),
 	}
 	w.server = newSimServer(func() time.Time { return epoch.Add(w.elapsed) })
 	w.server.policy = kind == "policy"
@@ -92,8 +96,15 @@ func (w *world) note(format string, args ...any) {
 func (w *world) cover(what string) { w.covered[what]++ }
 
 func (w *world) violate(invariant, format string, args ...any) {
-	if w.violation == nil {
+	if w.violation == nil && w.judged.MatchString(invariant) {
 		w.violation = &violation{invariant, fmt.Sprintf(format, args...)}
+	}
+}
+
+// survive makes a panic a violation, whatever is judged, so that it comes with its history.
+func (w *world) survive() {
+	if r := recover(); r != nil && w.violation == nil {
+		w.violation = &violation{"nothing panics", fmt.Sprintf("%v\n%s", r, debug.Stack())}
 	}
 }
 
@@ -287,6 +298,7 @@ func (w *world) whole(reserved map[types.UID]reservation, flags *networkingv1.Cl
 
 // quiesce ends all faults and judges what is left when everything has come to rest.
 func (w *world) quiesce() {
+	defer w.survive()
 	if w.violation != nil {
 		return
 	}
