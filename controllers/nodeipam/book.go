@@ -44,6 +44,8 @@ type nodeEntry struct {
 	shown bool
 	// reported is what the last events about its podCIDRs said, message by reason.
 	reported map[string]string
+	// byOther says that another process gave it its podCIDRs while this one led; empty if none did.
+	byOther string
 }
 
 type waitingNode struct {

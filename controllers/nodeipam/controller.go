@@ -133,6 +133,9 @@ func New(cfg Config) (*Controller, error) {
 	if err := c.watch(cfg.Nodes.Informer(), c.heardOfNode, c.nodeQueue); err != nil {
 		return nil, err
 	}
+	if _, err := cfg.Nodes.Informer().AddEventHandler(cache.ResourceEventHandlerFuncs{UpdateFunc: c.noticeOther}); err != nil {
+		return nil, err
+	}
 	if err := c.watch(clusterCIDRs, c.heardOfClusterCIDR, c.clusterCIDRQueue); err != nil {
 		return nil, err
 	}

@@ -25,6 +25,8 @@ const (
 	ReasonConflict = "CIDRConflict"
 	// ReasonOutsideRanges: no ClusterCIDR contains any podCIDR of the Node.
 	ReasonOutsideRanges = "CIDROutsideRanges"
+	// ReasonAssignedByOther: another allocator gave the Node its podCIDRs while this one was the leader.
+	ReasonAssignedByOther = "CIDRAssignedByOther"
 	// ReasonUnreadable: a podCIDR of the Node is no CIDR.
 	ReasonUnreadable = "CIDRUnreadable"
 )
@@ -167,6 +169,9 @@ func (b *book) findings(node *v1.Node) map[string]string {
 		found[ReasonUnreadable] = fmt.Sprintf("podCIDRs %q cannot be read, so nothing keeps their addresses from being given to another Node. Delete the Node and let it register again.", unreadable)
 	}
 	others := b.conflicts(node.UID)
+	if e, ok := b.nodes[node.Name]; ok && e.byOther != "" {
+		found[ReasonAssignedByOther] = e.byOther
+	}
 	if len(blocks) > 0 && b.outside(blocks) {
 		wayOut := "Create a ClusterCIDR that contains them, or delete the Node and let it register again."
 		if slices.ContainsFunc(others, func(h ipam.Holding) bool { return h.Owner.Kind == ipam.Service }) {

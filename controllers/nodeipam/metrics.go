@@ -84,6 +84,11 @@ var (
 			"timeout, error. All but the first two are tried again with the same blocks.",
 		StabilityLevel: metrics.ALPHA,
 	}, []string{"result"})
+	assignmentsByOthers = metrics.NewCounter(&metrics.CounterOpts{
+		Name:           metricsPrefix + "assignments_by_others_total",
+		Help:           "Number of Nodes that got their podCIDRs from another process while this one was the leader. More than 0: two allocators are on.",
+		StabilityLevel: metrics.ALPHA,
+	})
 )
 
 // waitReason is why a Node waits, in one word. There are few, and all of them are always shown.
@@ -122,7 +127,7 @@ type stateCollector struct {
 var (
 	stateMetrics    stateCollector
 	registerMetrics = sync.OnceFunc(func() {
-		legacyregistry.MustRegister(assignmentDuration, nodePatches)
+		legacyregistry.MustRegister(assignmentDuration, nodePatches, assignmentsByOthers)
 		legacyregistry.CustomMustRegister(&stateMetrics)
 		for _, result := range patchResults { // A rate is only known of what has been 0.
 			nodePatches.WithLabelValues(result)

@@ -24,6 +24,7 @@ func TestStartsWithoutCRDAndRBAC(t *testing.T) {
 	ctx := context.Background()
 	cp := controlplane.StartForTest(t, controlplane.Options{})
 	c := &cluster{
+		program:      insideManager,
 		cp:           cp,
 		kube:         kubernetes.NewForConfigOrDie(cp.AdminConfig()),
 		clusterCIDRs: versioned.NewForConfigOrDie(cp.AdminConfig()),

@@ -1,0 +1,39 @@
+package nodeipam
+
+import (
+	"context"
+	"fmt"
+
+	v1 "k8s.io/api/core/v1"
+	"k8s.io/klog/v2"
+
+	networkingv1 "github.com/multicidr/controller-manager/apis/networking/v1"
+)
+
+// noticeOther is called by the informer with two states of a Node. If the Node got podCIDRs in between and not from this process, another
+// allocator is on, under another lease or without one. Nothing breaks at once: what it wrote is respected. But it does not know
+// what this process has given and not yet written, so sooner or later two Nodes get the same addresses, and people should know before.
+//
+// Only this step tells: what Nodes had before may be of an earlier leader, or of the allocator that was here before.
+func (c *Controller) noticeOther(before, after any) {
+	was, ok := before.(*v1.Node)
+	node, ok2 := after.(*v1.Node)
+	if !ok || !ok2 || was.UID != node.UID || showsPodCIDRs(was) || !showsPodCIDRs(node) || !c.filled.Load() || c.wrote(node) {
+		return
+	}
+	writer := "It did not say who it is"
+	if holder := node.Annotations[networkingv1.AnnotationLeaseHolder]; holder != "" {
+		writer = fmt.Sprintf("It is %q", holder)
+	}
+	message := fmt.Sprintf("podCIDRs %v were written by another process than the leader. %s. Only one allocator may be on: turn the others off (kube-controller-manager: "+
+		"--allocate-node-cidrs=false), or let the API server keep them out (manifests/fencing).", node.Spec.PodCIDRs, writer)
+	assignmentsByOthers.Inc()
+	klog.FromContext(context.Background()).Error(nil, "Another allocator is on", "node", klog.KObj(node), "message", message)
+	c.with(func(b *book) { b.enter(node).byOther = message })
+	c.nodeQueue.Add(node.Name)
+}
+
+// wrote reports whether a Node's podCIDRs are from this process: the PATCH that writes them says so.
+func (c *Controller) wrote(node *v1.Node) bool {
+	return node.Annotations[networkingv1.AnnotationClusterCIDR] != "" && node.Annotations[networkingv1.AnnotationLeaseHolder] == c.holder
+}
