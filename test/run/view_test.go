@@ -107,10 +107,10 @@ func TestPicture(t *testing.T) {
 	want := `NODE         GROUP  POD CIDRS                         FROM
 waits        gpu    -                                 waits
 waits-too    gpu    -                                 waits
-far          -      172.16.0.0/24                     others
-foreign      gpu    10.244.2.0/24                     others
+far          -      172.16.0.0/24                     other…
+foreign      gpu    10.244.2.0/24                     other…
 in-services  gpu    10.244.255.0/28, fd00:0:0:2::/64  dual,…
-twin         gpu    10.244.2.0/23                     others
+twin         gpu    10.244.2.0/23                     other…
 ... and 2 more
 3 of 8 Nodes served, 2 without podCIDRs, 3 from somebody
 else, 3 in conflict
