@@ -40,6 +40,8 @@ progress() {
 	if ((compiled > 0)); then echo "  $compiled packages compiled in $((SECONDS - begin))s"; fi
 }
 
-echo "build ${output#"$PWD"/}$([[ -e $output ]] || echo " (a first build of Kubernetes takes minutes)")"
+note=
+if [[ ! -e $output && ($package == k8s.io/kubernetes/* || $package == ./cmd/*) ]]; then note=" (a first build of Kubernetes takes minutes)"; fi
+echo "build ${output#"$PWD"/}$note"
 mkdir -p "$(dirname "$output")"
 go -C "$module" build -v -ldflags "$(version_flags)" -o "$output" "$package" 2>&1 | progress
