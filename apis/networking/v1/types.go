@@ -14,6 +14,7 @@ import (
 //     breaks such a rule can still be disabled.
 //   - spec is required by a rule instead of the schema: a missing required field is never ratcheted, and would
 //     keep the finalizer on an old object without a spec for ever.
+//   - The rules for a requirement of the nodeSelector are in hack/crd-node-selector.patch.yaml: its Go type is not ours.
 
 // ClusterCIDR is one source of Pod addresses for Nodes: an IPv4 range, an IPv6 range, or one of each, cut into blocks
 // of equal size. Every Node that it serves gets one block of each family as its spec.podCIDRs. A cluster may have any
@@ -79,7 +80,7 @@ type ClusterCIDRSpec struct {
 	// nodeSelector says which Nodes this ClusterCIDR serves. Its meaning is that of core/v1: terms are ORed, the
 	// requirements of a term are ANDed, an empty term matches no Node, and matchFields knows metadata.name only.
 	// Absent: every Node, as a fall-back behind all ClusterCIDRs of the same priority that have a nodeSelector.
-	// Immutable. hack/crd-node-selector.patch.yaml adds the rules for a single requirement.
+	// Immutable.
 	// +optional
 	// +kubebuilder:validation:XValidation:rule="size(self.nodeSelectorTerms) > 0",fieldPath=".nodeSelectorTerms",message="at least one term is required: add a term, or remove nodeSelector to serve every Node"
 	NodeSelector *corev1.NodeSelector `json:"nodeSelector,omitempty"`
@@ -116,8 +117,8 @@ type ClusterCIDRSpec struct {
 	// +kubebuilder:validation:XValidation:rule=`self == "" || (isCIDR(self) && cidr(self).ip().family() == 6)`,message="must be an IPv6 range in CIDR notation, for example fd00:10:244::/48, and not an IPv4-mapped one"
 	IPv6 string `json:"ipv6,omitempty"`
 
-	// priority orders the ClusterCIDRs that match a Node before every other rule: higher is tried first. Mutable; Nodes
-	// keep what they have.
+	// priority orders the ClusterCIDRs that match a Node before every other rule: higher is tried first. May be negative.
+	// Default 0. Mutable; Nodes keep what they have.
 	// +optional
 	Priority int32 `json:"priority,omitempty"`
 
@@ -150,8 +151,9 @@ const (
 
 // ClusterCIDRStatus is the observed state of a ClusterCIDR, written by the controller only.
 type ClusterCIDRStatus struct {
-	// conditions are Ready (can it serve a Node now; if not, the reason is Exhausted, Disabled, Terminating or Invalid)
-	// and Conflicted (do two holders overlap inside the ranges).
+	// conditions are Ready (can it serve a Node now; if not, the reason is Exhausted, Disabled, Terminating, Invalid or
+	// Pending), Overlapping (do its ranges share addresses with a service range, a Node's address or another ClusterCIDR)
+	// and Conflicted (do two holders have the same addresses inside the ranges).
 	// +optional
 	// +listType=map
 	// +listMapKey=type

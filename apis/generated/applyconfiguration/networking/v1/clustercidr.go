@@ -20,6 +20,7 @@ import (
 // breaks such a rule can still be disabled.
 // - spec is required by a rule instead of the schema: a missing required field is never ratcheted, and would
 // keep the finalizer on an old object without a spec for ever.
+// - The rules for a requirement of the nodeSelector are in hack/crd-node-selector.patch.yaml: its Go type is not ours.
 // ClusterCIDR is one source of Pod addresses for Nodes: an IPv4 range, an IPv6 range, or one of each, cut into blocks
 // of equal size. Every Node that it serves gets one block of each family as its spec.podCIDRs. A cluster may have any
 // number of ClusterCIDRs, and their ranges may overlap: no address is ever given twice.

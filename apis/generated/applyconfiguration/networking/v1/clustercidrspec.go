@@ -17,7 +17,7 @@ type ClusterCIDRSpecApplyConfiguration struct {
 	// nodeSelector says which Nodes this ClusterCIDR serves. Its meaning is that of core/v1: terms are ORed, the
 	// requirements of a term are ANDed, an empty term matches no Node, and matchFields knows metadata.name only.
 	// Absent: every Node, as a fall-back behind all ClusterCIDRs of the same priority that have a nodeSelector.
-	// Immutable. hack/crd-node-selector.patch.yaml adds the rules for a single requirement.
+	// Immutable.
 	NodeSelector *corev1.NodeSelector `json:"nodeSelector,omitempty"`
 	// perNodeHostBits is the size of one Node's block: 2^perNodeHostBits addresses, so 8 gives each Node a /24 of
 	// ipv4 and, unless ipv6PerNodeHostBits is set, a /120 of ipv6. From 4 (16 addresses, KEP-2593) to 32 minus the
@@ -35,8 +35,8 @@ type ClusterCIDRSpecApplyConfiguration struct {
 	// off. IPv4-mapped addresses (::ffff:10.0.0.0/112) are refused. Empty means absent. At least one of ipv4 and ipv6 is
 	// required. Immutable.
 	IPv6 *string `json:"ipv6,omitempty"`
-	// priority orders the ClusterCIDRs that match a Node before every other rule: higher is tried first. Mutable; Nodes
-	// keep what they have.
+	// priority orders the ClusterCIDRs that match a Node before every other rule: higher is tried first. May be negative.
+	// Default 0. Mutable; Nodes keep what they have.
 	Priority *int32 `json:"priority,omitempty"`
 	// excludedCIDRs are CIDRs inside ipv4 or ipv6 that are not handed out from now on; what a Node already holds
 	// stays with it. Mutable.
