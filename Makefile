@@ -22,6 +22,19 @@ run: tools build ## Start a control plane with our controller manager and NODES=
 demo: tools build ## The same, but end as soon as every Node is served; non-zero if one is not
 	@bin/local-cluster demo --nodes=$(NODES)
 
+# How many workers `make cluster` joins.
+WORKERS ?= 2
+
+.PHONY: cluster
+cluster: cluster-tools ## Start a real kubeadm cluster with WORKERS=2 kubelets in namespaces of this host; as root on Linux
+	@hack/ensure-runc.sh
+	@bin/cluster up --workers=$(WORKERS)
+
+.PHONY: cluster-down
+cluster-down: ## End it, in whatever state it is, and leave nothing behind
+	@go build -o bin/cluster ./hack/cluster
+	@bin/cluster down
+
 ##@ Build
 
 .PHONY: build
@@ -38,7 +51,11 @@ tools: $(TOOLS) ## Build etcd, kube-apiserver and kubectl into bin/, at the vers
 bin/etcd: package := go.etcd.io/etcd/server/v3
 bin/kube-apiserver: package := k8s.io/kubernetes/cmd/kube-apiserver
 bin/kubectl: package := k8s.io/kubernetes/cmd/kubectl
-$(TOOLS): hack/tools/go.mod hack/tools/go.sum hack/build.sh
+
+KUBEADM_TOOLS := bin/kubeadm bin/kubelet bin/kube-scheduler
+
+$(KUBEADM_TOOLS): package = k8s.io/kubernetes/cmd/$(@F)
+$(TOOLS) $(KUBEADM_TOOLS): hack/tools/go.mod hack/tools/go.sum hack/build.sh
 	@hack/build.sh $@ $(package) hack/tools
 
 UPSTREAM := bin/upstream/kube-controller-manager
@@ -48,6 +65,17 @@ upstream: $(UPSTREAM) ## Build Kubernetes' own controller manager, which the par
 
 $(UPSTREAM): go.mod go.sum hack/build.sh
 	@hack/build.sh $@ k8s.io/kubernetes/cmd/kube-controller-manager
+
+.PHONY: cluster-tools
+cluster-tools: tools build upstream $(KUBEADM_TOOLS) bin/node ## Build what make cluster needs: kubeadm, kubelet, containerd, network plugins
+	@hack/build.sh bin/cluster ./hack/cluster
+
+# What runs on a cluster's machines beside Kubernetes.
+bin/node: hack/cluster/tools/go.mod hack/cluster/tools/go.sum hack/cluster/pause/main.go
+	@echo "build $@"
+	@go -C hack/cluster/tools build -tags=no_btrfs,no_zfs,no_devmapper -o $(CURDIR)/$@/ tool
+	@go build -o $@/pause ./hack/cluster/pause
+	@touch $@
 
 ##@ Change it
 

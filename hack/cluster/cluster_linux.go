@@ -1,0 +1,197 @@
+package main
+
+import (
+	"context"
+	"crypto/sha256"
+	"errors"
+	"fmt"
+	"io/fs"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"slices"
+	"strings"
+	"time"
+
+	corev1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/util/wait"
+	"k8s.io/client-go/kubernetes"
+	"k8s.io/client-go/tools/clientcmd"
+
+	"golang.org/x/sync/errgroup"
+)
+
+const controlPlane = "control-plane"
+
+// cluster is everything below one directory and one cgroup.
+type cluster struct {
+	dir, bin string
+	cgroup   string
+	begin    time.Time
+}
+
+func openCluster(dir, bin string) (*cluster, error) {
+	if os.Geteuid() != 0 {
+		return nil, errors.New("needs root, for namespaces, mounts and cgroups: run it with sudo")
+	}
+	dir, err := filepath.Abs(dir)
+	if err != nil {
+		return nil, err
+	}
+	bin, err = filepath.Abs(bin)
+	if err != nil {
+		return nil, err
+	}
+	// The cgroup is found again without the directory, should somebody have removed that.
+	id := fmt.Sprintf("cluster-%x", sha256.Sum256([]byte(dir)))[:len("cluster-")+8]
+	return &cluster{dir: dir, bin: bin, cgroup: id, begin: time.Now()}, nil
+}
+
+// say reports progress.
+func (c *cluster) say(format string, args ...any) {
+	fmt.Printf("%5.1fs  %s\n", time.Since(c.begin).Seconds(), fmt.Sprintf(format, args...))
+}
+
+func (c *cluster) kubeconfig() string { return filepath.Join(c.dir, "kubeconfig") }
+
+type upOptions struct {
+	workers         int
+	config, patches string
+	apply, images   []string
+}
+
+func (c *cluster) up(ctx context.Context, opts upOptions) error {
+	if err := c.require(); err != nil {
+		return err
+	}
+	if err := os.Mkdir(c.dir, 0o755); errors.Is(err, fs.ErrExist) {
+		return fmt.Errorf("%s exists: end that cluster first, with `cluster down --dir=%[1]s`", c.dir)
+	} else if err != nil {
+		return err
+	}
+	if err := c.start(ctx, opts); err != nil {
+		return fmt.Errorf("%w\nlogs are below %s; `cluster down --dir=%s` removes what was started", err, c.dir, c.dir)
+	}
+	c.say("up: export KUBECONFIG=%s", c.kubeconfig())
+	return nil
+}
+
+func (c *cluster) start(ctx context.Context, opts upOptions) error {
+	if err := c.keepImages(opts.images); err != nil {
+		return err
+	}
+	port, err := c.startRouter()
+	if err != nil {
+		return err
+	}
+	c.say("boot %s", controlPlane)
+	m := c.machine(controlPlane)
+	if err := m.create(ctx); err != nil {
+		return err
+	}
+	c.say("import images")
+	if err := errors.Join(m.importImages(ctx), m.importControlPlane(ctx)); err != nil {
+		return err
+	}
+	c.say("kubeadm init")
+	if err := m.kubeadmInit(ctx, opts); err != nil {
+		return err
+	}
+	if err := c.writeKubeconfig(port); err != nil {
+		return err
+	}
+	for _, path := range opts.apply {
+		c.say("kubectl apply -f %s", path)
+		apply := exec.CommandContext(ctx, filepath.Join(c.bin, "kubectl"), "--kubeconfig="+c.kubeconfig(), "apply", "-f", path)
+		if output, err := apply.CombinedOutput(); err != nil {
+			return fmt.Errorf("%w\n%s", err, output)
+		}
+	}
+	joins, joinCtx := errgroup.WithContext(ctx)
+	names := []string{controlPlane}
+	for i := range opts.workers {
+		name := fmt.Sprintf("worker-%d", i+1)
+		names = append(names, name)
+		joins.Go(func() error { return c.join(joinCtx, name, joinOptions{}) })
+	}
+	if err := joins.Wait(); err != nil {
+		return err
+	}
+	c.say("wait until the Nodes are ready")
+	return c.waitReady(ctx, names)
+}
+
+// waitReady waits for Nodes that run Pods, which a Node without podCIDRs does not.
+func (c *cluster) waitReady(ctx context.Context, names []string) error {
+	config, err := clientcmd.BuildConfigFromFlags("", c.kubeconfig())
+	if err != nil {
+		return err
+	}
+	client, err := kubernetes.NewForConfig(config)
+	if err != nil {
+		return err
+	}
+	var waitFor string
+	err = wait.PollUntilContextTimeout(ctx, 200*time.Millisecond, 3*time.Minute, true, func(ctx context.Context) (bool, error) {
+		for _, name := range names {
+			node, err := client.CoreV1().Nodes().Get(ctx, name, metav1.GetOptions{})
+			if err != nil {
+				waitFor = err.Error()
+				return false, nil
+			}
+			ready := slices.IndexFunc(node.Status.Conditions, func(c corev1.NodeCondition) bool { return c.Type == corev1.NodeReady })
+			if ready < 0 || node.Status.Conditions[ready].Status != corev1.ConditionTrue {
+				waitFor = fmt.Sprintf("Node %s with podCIDRs %v is not ready", name, node.Spec.PodCIDRs)
+				if ready >= 0 {
+					waitFor += ": " + node.Status.Conditions[ready].Message
+				}
+				return false, nil
+			}
+		}
+		return true, nil
+	})
+	if err != nil {
+		return fmt.Errorf("%s: %w", waitFor, err)
+	}
+	return nil
+}
+
+// writeKubeconfig makes kubeadm's admin.conf one for the host.
+func (c *cluster) writeKubeconfig(port int) error {
+	config, err := clientcmd.LoadFromFile(c.machine(controlPlane).disk("etc/kubernetes/admin.conf"))
+	if err != nil {
+		return err
+	}
+	for _, cluster := range config.Clusters {
+		cluster.Server = fmt.Sprintf("https://127.0.0.1:%d", port)
+	}
+	return clientcmd.WriteToFile(*config, c.kubeconfig())
+}
+
+// down needs nothing of what up has written, so that it also ends what is left of an up that was killed.
+func (c *cluster) down(ctx context.Context) error {
+	return errors.Join(removeCgroup(ctx, c.cgroup), os.RemoveAll(c.dir))
+}
+
+// require says what is missing before anything is started.
+func (c *cluster) require() error {
+	var missing []string
+	for _, program := range []string{"bash", "ip", "losetup", "mount", "nsenter", "pivot_root", "runc", "unshare"} {
+		if _, err := exec.LookPath(program); err != nil {
+			missing = append(missing, program)
+		}
+	}
+	if len(missing) > 0 {
+		return fmt.Errorf("not installed: %s (Debian: apt-get install runc iproute2 mount util-linux)", strings.Join(missing, ", "))
+	}
+	for _, program := range []string{"kubeadm", "kubelet", "kubectl", "node/containerd", "node/ctr", "node/bridge"} {
+		if _, err := os.Stat(filepath.Join(c.bin, program)); err != nil {
+			return fmt.Errorf("%w; `make cluster-tools` builds it", err)
+		}
+	}
+	if filesystems, err := os.ReadFile("/proc/filesystems"); err == nil && !strings.Contains(string(filesystems), "\toverlay\n") {
+		return errors.New("this kernel has no overlay file system: load it with `modprobe overlay`")
+	}
+	return nil
+}

@@ -1,0 +1,25 @@
+// Command cluster runs a real Kubernetes cluster on one Linux host: kubeadm, kubelets, containerd and Pods, without a
+// container engine, an image registry or systemd, and without a trace on the host once it is down.
+//
+//	cluster up       a control plane, and workers
+//	cluster join     one more worker
+//	cluster exec     run a command on a machine
+//	cluster reboot   kill everything on a machine, and boot it from its disk
+//	cluster remove   end a machine for good
+//	cluster down     end them all, whatever state they are in
+//
+// A machine is a set of namespaces with an init of its own (machine.sh). The host's root is its root, copy on write; /etc/kubernetes,
+// /var/lib/kubelet and what else has to outlive a reboot is on its disk, a directory below --dir. So on a machine every path is where
+// kubeadm's documentation says it is. The machines hang on a router, a network namespace with a bridge and a route for each Node's
+// podCIDRs, as a cloud's network has them. The host sees a port on its loopback address, behind which is the API server.
+//
+//	 host                    router                        machine "control-plane", "worker-1", ...
+//	┌───────────────────┐   ┌────────────────────────┐    ┌──────────────────────────────┐
+//	│ 127.0.0.1:port ───┼───┼─► forward to :6443     │    │ init: machine.sh             │
+//	│ kubeconfig, --dir │   │ bridge ◄─── veth ──────┼────┼─► eth0                       │
+//	└───────────────────┘   │ podCIDRs via Node IP   │    │ containerd, kubelet, Pods    │
+//	                        └────────────────────────┘    │ cni0: the Node's podCIDRs    │
+//	                                                      └──────────────────────────────┘
+//
+// All processes are below one cgroup whose name follows from --dir. It is how down finds them, also after a crash of up.
+package main

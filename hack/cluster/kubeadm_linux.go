@@ -1,0 +1,229 @@
+package main
+
+import (
+	"bytes"
+	"context"
+	_ "embed"
+	"errors"
+	"fmt"
+	"io"
+	"net"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"slices"
+	"strconv"
+	"strings"
+
+	"k8s.io/apimachinery/pkg/util/yaml"
+	"k8s.io/client-go/tools/clientcmd"
+	clientcmdapi "k8s.io/client-go/tools/clientcmd/api"
+	bootstraputil "k8s.io/cluster-bootstrap/token/util"
+	sigsyaml "sigs.k8s.io/yaml"
+)
+
+const kubeadmAPI = "kubeadm.k8s.io/v1beta4"
+
+var (
+	//go:embed kubeadm.yaml
+	defaultConfig []byte
+	// kubeletConfig is for every kubelet, whatever the user's configuration says.
+	//go:embed kubelet.yaml
+	kubeletConfig []byte
+)
+
+func (m machine) kubeadmInit(ctx context.Context, opts upOptions) error {
+	given := defaultConfig
+	if opts.config != "" {
+		var err error
+		if given, err = os.ReadFile(opts.config); err != nil {
+			return err
+		}
+	}
+	documents, err := parse(given)
+	if err != nil {
+		return fmt.Errorf("read %s: %w", opts.config, err)
+	}
+	version, err := m.kubernetesVersion(ctx)
+	if err != nil {
+		return err
+	}
+	token, err := bootstraputil.GenerateBootstrapToken()
+	if err != nil {
+		return err
+	}
+
+	clusterConfig := documents.get(kubeadmAPI, "ClusterConfiguration")
+	clusterConfig["kubernetesVersion"] = version
+	add(clusterConfig.object("apiServer"), "certSANs", "127.0.0.1")
+
+	initConfig := documents.get(kubeadmAPI, "InitConfiguration")
+	if err := m.register(initConfig, ""); err != nil {
+		return err
+	}
+	initConfig.object("localAPIEndpoint")["advertiseAddress"] = address4(routerNumber + 1)
+	initConfig["bootstrapTokens"] = []any{map[string]any{"token": token, "ttl": "0s"}}
+	// Services need kube-proxy and names need CoreDNS; the Pods here need neither.
+	add(initConfig, "skipPhases", "addon/kube-proxy", "addon/coredns")
+	if opts.patches != "" {
+		if err := os.CopyFS(m.disk("etc/kubernetes/patches"), os.DirFS(opts.patches)); err != nil {
+			return err
+		}
+		initConfig.object("patches")["directory"] = "/etc/kubernetes/patches"
+	}
+
+	ours, err := parse(kubeletConfig)
+	if err != nil {
+		return err
+	}
+	kubelet := documents.get("kubelet.config.k8s.io/v1beta1", "KubeletConfiguration")
+	for field, value := range ours[0] {
+		kubelet[field] = value
+	}
+	if err := os.WriteFile(filepath.Join(m.dir, "token"), []byte(token), 0o600); err != nil {
+		return err
+	}
+	return m.kubeadm(ctx, "init", documents)
+}
+
+// kubernetesVersion is that of bin; without it kubeadm would ask the internet for the newest.
+func (c *cluster) kubernetesVersion(ctx context.Context) (string, error) {
+	version, err := exec.CommandContext(ctx, filepath.Join(c.bin, "kubeadm"), "version", "--output=short").Output()
+	return strings.TrimSpace(string(version)), err
+}
+
+type joinOptions struct {
+	labels string
+}
+
+func (c *cluster) join(ctx context.Context, name string, opts joinOptions) error {
+	token, err := os.ReadFile(filepath.Join(c.dir, "token"))
+	if err != nil {
+		return fmt.Errorf("there is no cluster in %s: start one with `cluster up`", c.dir)
+	}
+	m := c.machine(name)
+	c.say("boot %s", name)
+	if err := m.create(ctx); err != nil {
+		return err
+	}
+	if err := m.importImages(ctx); err != nil {
+		return err
+	}
+	// What kubeadm would otherwise have to be told by a token that it cannot trust yet: where the API server is and its CA.
+	ca, err := os.ReadFile(c.machine(controlPlane).disk("etc/kubernetes/pki/ca.crt"))
+	if err != nil {
+		return err
+	}
+	err = clientcmd.WriteToFile(clientcmdapi.Config{Clusters: map[string]*clientcmdapi.Cluster{"": {
+		Server:                   "https://" + net.JoinHostPort(address4(routerNumber+1), strconv.Itoa(apiPort)),
+		CertificateAuthorityData: ca,
+	}}}, m.disk("etc/kubernetes/discovery.conf"))
+	if err != nil {
+		return err
+	}
+	var documents documents
+	joinConfig := documents.get(kubeadmAPI, "JoinConfiguration")
+	if err := m.register(joinConfig, opts.labels); err != nil {
+		return err
+	}
+	joinConfig.object("discovery", "file")["kubeConfigPath"] = "/etc/kubernetes/discovery.conf"
+	joinConfig.object("discovery")["tlsBootstrapToken"] = string(token)
+	c.say("kubeadm join %s", name)
+	return m.kubeadm(ctx, "join", documents)
+}
+
+// register fills in what init and join say of the machine.
+func (m machine) register(config document, labels string) error {
+	number, err := m.number()
+	if err != nil {
+		return err
+	}
+	registration := config.object("nodeRegistration")
+	registration["name"] = m.name
+	// All images are there, and there is nowhere to pull from.
+	registration["imagePullPolicy"] = "Never"
+	add(registration, "ignorePreflightErrors", "all")
+	add(registration, "kubeletExtraArgs", map[string]any{"name": "node-ip", "value": address4(number) + "," + address6(number)})
+	if labels != "" {
+		add(registration, "kubeletExtraArgs", map[string]any{"name": "node-labels", "value": labels})
+	}
+	return nil
+}
+
+// kubeadm runs init or join with the configuration, of which it leaves a copy and its output on the machine.
+func (m machine) kubeadm(ctx context.Context, verb string, config documents) error {
+	content, err := config.marshal()
+	if err != nil {
+		return err
+	}
+	path := "/etc/kubernetes/kubeadm-" + verb + ".yaml"
+	if err := os.WriteFile(m.disk(path), content, 0o600); err != nil {
+		return err
+	}
+	output, err := m.run(ctx, nil, "kubeadm", verb, "--config="+path)
+	return errors.Join(err, os.WriteFile(m.disk("var/log/kubeadm-"+verb+".log"), []byte(output), 0o644))
+}
+
+// documents are the parts of a configuration file.
+type documents []document
+
+type document map[string]any
+
+func parse(content []byte) (documents, error) {
+	var all documents
+	for decoder := yaml.NewYAMLOrJSONDecoder(bytes.NewReader(content), 4096); ; {
+		var d document
+		switch err := decoder.Decode(&d); {
+		case errors.Is(err, io.EOF):
+			return all, nil
+		case err != nil:
+			return nil, err
+		case len(d) > 0:
+			all = append(all, d)
+		}
+	}
+}
+
+// get is the document of a kind, which may be a new one.
+func (all *documents) get(apiVersion, kind string) document {
+	for _, d := range *all {
+		if d["kind"] == kind {
+			return d
+		}
+	}
+	d := document{"apiVersion": apiVersion, "kind": kind}
+	*all = append(*all, d)
+	return d
+}
+
+func (all documents) marshal() ([]byte, error) {
+	var content [][]byte
+	for _, d := range all {
+		one, err := sigsyaml.Marshal(d)
+		if err != nil {
+			return nil, err
+		}
+		content = append(content, one)
+	}
+	return bytes.Join(content, []byte("---\n")), nil
+}
+
+// object is the object at the path, which may be a new one; what is there and no object, such as null, is replaced.
+func (d document) object(path ...string) map[string]any {
+	object := map[string]any(d)
+	for _, field := range path {
+		child, ok := object[field].(map[string]any)
+		if !ok {
+			child = map[string]any{}
+			object[field] = child
+		}
+		object = child
+	}
+	return object
+}
+
+// add appends to a list of an object.
+func add(object map[string]any, field string, values ...any) {
+	list, _ := object[field].([]any)
+	object[field] = slices.Concat(list, values)
+}

@@ -1,0 +1,105 @@
+package main
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"os"
+	"os/exec"
+	"os/signal"
+	"path/filepath"
+	"syscall"
+
+	"github.com/spf13/cobra"
+)
+
+func main() {
+	ctx, release := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
+	context.AfterFunc(ctx, release) // A second Ctrl-C ends us at once.
+	err := command().ExecuteContext(ctx)
+	// The exit code of a command on a machine is ours, and it has said itself what was wrong.
+	if exit := (*exec.ExitError)(nil); errors.As(err, &exit) && exit.Exited() {
+		os.Exit(exit.ExitCode())
+	}
+	if err != nil {
+		fmt.Fprintln(os.Stderr, "cluster:", err)
+		os.Exit(1)
+	}
+}
+
+func command() *cobra.Command {
+	var dir string
+	root := &cobra.Command{
+		Use:           "cluster",
+		Short:         "A real kubeadm cluster in namespaces of this host",
+		SilenceUsage:  true,
+		SilenceErrors: true,
+	}
+	bin := "bin"
+	if executable, err := os.Executable(); err == nil {
+		bin = filepath.Dir(executable)
+	}
+	root.PersistentFlags().StringVar(&dir, "dir", filepath.Join(bin, "cluster-state"), "where the cluster's disks, logs and kubeconfig are")
+	root.PersistentFlags().StringVar(&bin, "bin", bin, "where `make cluster-tools` has built everything")
+
+	// with opens the cluster for a command.
+	with := func(run func(ctx context.Context, c *cluster, args []string) error) func(*cobra.Command, []string) error {
+		return func(cmd *cobra.Command, args []string) error {
+			c, err := openCluster(dir, bin)
+			if err != nil {
+				return err
+			}
+			return run(cmd.Context(), c, args)
+		}
+	}
+
+	var up upOptions
+	upCommand := &cobra.Command{
+		Use: "up", Short: "Start a control plane and workers, and wait until all Nodes are ready", Args: cobra.NoArgs,
+		RunE: with(func(ctx context.Context, c *cluster, _ []string) error { return c.up(ctx, up) }),
+	}
+	upCommand.Flags().IntVar(&up.workers, "workers", 2, "how many workers to join")
+	upCommand.Flags().StringVar(&up.config, "config", "", "kubeadm's configuration; what this host needs is added (default: a dual-stack cluster with the stock kube-controller-manager)")
+	upCommand.Flags().StringVar(&up.patches, "patches", "", "directory with kubeadm's patches for the static Pods")
+	upCommand.Flags().StringSliceVar(&up.apply, "apply", nil, "objects to apply as soon as the API server answers: files or directories")
+	upCommand.Flags().StringSliceVar(&up.images, "image", nil, "one more image for every machine: an archive, or NAME=PROGRAM for an image of one static program")
+
+	var join joinOptions
+	joinCommand := &cobra.Command{
+		Use: "join NAME", Short: "Add a worker; returns when kubeadm join has", Args: cobra.ExactArgs(1),
+		RunE: with(func(ctx context.Context, c *cluster, args []string) error { return c.join(ctx, args[0], join) }),
+	}
+	joinCommand.Flags().StringVar(&join.labels, "labels", "", "labels that the kubelet registers the Node with, as key=value,...")
+
+	execCommand := &cobra.Command{
+		Use: "exec MACHINE -- COMMAND...", Short: "Run a command on a machine", Args: cobra.MinimumNArgs(2),
+		RunE: with(func(ctx context.Context, c *cluster, args []string) error {
+			cmd, err := c.machine(args[0]).command(ctx, args[1:]...)
+			if err != nil {
+				return err
+			}
+			cmd.Stdin, cmd.Stdout, cmd.Stderr = os.Stdin, os.Stdout, os.Stderr
+			return cmd.Run()
+		}),
+	}
+	one := func(use, short string, run func(*cluster, context.Context, string) error) *cobra.Command {
+		return &cobra.Command{
+			Use: use, Short: short, Args: cobra.ExactArgs(1),
+			RunE: with(func(ctx context.Context, c *cluster, args []string) error { return run(c, ctx, args[0]) }),
+		}
+	}
+	root.AddCommand(
+		upCommand, joinCommand, execCommand,
+		one("reboot MACHINE", "Kill everything on a machine, and boot it from its disk", (*cluster).reboot),
+		one("remove MACHINE", "End a machine and remove its disk; its Node object is left to you", (*cluster).remove),
+		&cobra.Command{
+			Use: "down", Short: "End the cluster, in whatever state it is, and remove --dir", Args: cobra.NoArgs,
+			RunE: with(func(ctx context.Context, c *cluster, _ []string) error { return c.down(ctx) }),
+		},
+		&cobra.Command{
+			Use: routerCommand, Hidden: true, Args: cobra.NoArgs, // What up starts in the router's namespace.
+			RunE: with(func(ctx context.Context, c *cluster, _ []string) error { return c.route(ctx) }),
+		},
+	)
+	return root
+}

@@ -1,0 +1,297 @@
+package main
+
+import (
+	"bytes"
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"io/fs"
+	"maps"
+	"net"
+	"net/netip"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"strconv"
+	"strings"
+	"syscall"
+	"time"
+
+	corev1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/util/wait"
+	"k8s.io/client-go/kubernetes"
+	"k8s.io/client-go/tools/clientcmd"
+)
+
+const (
+	routerCommand = "router"
+	// routerNumber is the last byte of the router's addresses; machines have the ones after it.
+	routerNumber = 1
+	apiPort      = 6443
+)
+
+// address4 and address6 are those of a machine on the bridge, which nobody outside ever sees.
+func address4(number int) string { return fmt.Sprintf("172.18.0.%d", number) }
+func address6(number int) string { return fmt.Sprintf("fd00:172:18::%d", number) }
+
+// startRouter returns the port of the host's loopback address behind which the API server will be.
+func (c *cluster) startRouter() (port int, err error) {
+	if err := makeCgroup(c.cgroup + "/" + routerCommand); err != nil {
+		return 0, err
+	}
+	if err := os.MkdirAll(filepath.Join(c.dir, routerCommand), 0o755); err != nil {
+		return 0, err
+	}
+	log, err := os.Create(filepath.Join(c.dir, routerCommand, "log"))
+	if err != nil {
+		return 0, err
+	}
+	defer log.Close()
+	// A socket stays in the namespace it was made in: this one is the host's, and so the router's only way out.
+	listener, err := net.ListenTCP("tcp4", &net.TCPAddr{IP: net.IPv4(127, 0, 0, 1)})
+	if err != nil {
+		return 0, err
+	}
+	defer listener.Close()
+	socket, err := listener.File()
+	if err != nil {
+		return 0, err
+	}
+	defer socket.Close()
+
+	router := exec.Command("/proc/self/exe", routerCommand, "--dir="+c.dir, "--bin="+c.bin)
+	router.Stdout, router.Stderr = log, log
+	router.ExtraFiles = []*os.File{socket}
+	router.SysProcAttr = &syscall.SysProcAttr{Setsid: true, Cloneflags: syscall.CLONE_NEWNET}
+	if err := router.Start(); err != nil {
+		return 0, err
+	}
+	if err := os.WriteFile(c.routerPID(), []byte(strconv.Itoa(router.Process.Pid)), 0o644); err != nil {
+		return 0, err
+	}
+	return listener.Addr().(*net.TCPAddr).Port, inNetwork(router.Process.Pid, fmt.Sprintf(`
+link set lo up
+link add nodes type bridge
+address add %s/24 dev nodes
+address add %s/64 dev nodes nodad
+link set nodes up
+`, address4(routerNumber), address6(routerNumber)))
+}
+
+func (c *cluster) routerPID() string { return filepath.Join(c.dir, routerCommand, "pid") }
+
+// plugIn connects a machine's network to the bridge.
+func (m machine) plugIn(ctx context.Context, number, pid int) error {
+	router, err := m.pidIn(m.routerPID(), m.cgroup+"/"+routerCommand)
+	if err != nil {
+		return err
+	}
+	// After a reboot the kernel needs a moment to remove the old machine's end, and with it this one.
+	var last error
+	err = wait.PollUntilContextTimeout(ctx, 50*time.Millisecond, 10*time.Second, true, func(context.Context) (bool, error) {
+		last = inNetwork(router, fmt.Sprintf("link add machine%d type veth peer name eth0 netns %d\n", number, pid))
+		return last == nil, nil
+	})
+	if err != nil {
+		return fmt.Errorf("plug in %s: %w", m.name, errors.Join(err, last))
+	}
+	return errors.Join(
+		inNetwork(router, fmt.Sprintf("link set machine%d master nodes up\n", number)),
+		inNetwork(pid, fmt.Sprintf(`
+address add %s/24 dev eth0
+address add %s/64 dev eth0 nodad
+link set eth0 up
+route add default via %s
+route add default via %s
+`, address4(number), address6(number), address4(routerNumber), address6(routerNumber))),
+	)
+}
+
+// inNetwork runs commands of ip(8) in the network namespace of a process.
+func inNetwork(pid int, commands string) error {
+	cmd := exec.Command("nsenter", "--target", strconv.Itoa(pid), "--net", "ip", "-batch", "-")
+	cmd.Stdin = strings.NewReader(commands)
+	if output, err := cmd.CombinedOutput(); err != nil {
+		return fmt.Errorf("ip: %w\n%s%s", err, strings.TrimSpace(commands), output)
+	}
+	return nil
+}
+
+// route is the router's process. It ends with the cluster.
+func (c *cluster) route(ctx context.Context) error {
+	if err := enterCgroup(c.cgroup + "/" + routerCommand); err != nil {
+		return err
+	}
+	for setting, value := range map[string]string{
+		"ipv4/ip_forward":          "1",
+		"ipv6/conf/all/forwarding": "1",
+		// Nodes are neighbours, but their Pods' packets shall take the route that we keep.
+		"ipv4/conf/all/send_redirects":     "0",
+		"ipv4/conf/default/send_redirects": "0",
+	} {
+		if err := os.WriteFile("/proc/sys/net/"+setting, []byte(value), 0); err != nil {
+			return err
+		}
+	}
+	socket := os.NewFile(3, "loopback")
+	listener, err := net.FileListener(socket)
+	if err != nil {
+		return err
+	}
+	socket.Close()
+	go c.keepRoutes(ctx)
+	for {
+		conn, err := listener.Accept()
+		if err != nil {
+			return err
+		}
+		go forward(conn, net.JoinHostPort(address4(routerNumber+1), strconv.Itoa(apiPort)))
+	}
+}
+
+// forward joins two connections until both have ended.
+func forward(client net.Conn, address string) {
+	defer client.Close()
+	server, err := net.DialTimeout("tcp", address, 5*time.Second)
+	if err != nil {
+		return // The client sees its connection closed, as when the server itself is down.
+	}
+	defer server.Close()
+	done := make(chan struct{})
+	go func() {
+		defer close(done)
+		_, _ = io.Copy(server, client)
+		_ = server.(*net.TCPConn).CloseWrite()
+	}()
+	_, _ = io.Copy(client, server)
+	_ = client.(*net.TCPConn).CloseWrite()
+	<-done
+}
+
+// keepRoutes does for podCIDRs what a cloud's route controller and a network plugin's agent do: a route to the Node, and a
+// CNI configuration on it. It asks instead of watching, so that nobody waits for a client's backoff after a reboot.
+func (c *cluster) keepRoutes(ctx context.Context) {
+	routes := map[string]string{}
+	said := ""
+	wait.UntilWithContext(ctx, func(ctx context.Context) {
+		message := ""
+		if err := c.syncRoutes(ctx, routes); err != nil {
+			message = err.Error()
+		}
+		if message != said {
+			fmt.Println(time.Now().Format(time.TimeOnly), "routes:", message)
+			said = message
+		}
+	}, 250*time.Millisecond)
+}
+
+// syncRoutes changes the routes there are, by podCIDR, to those there should be.
+func (c *cluster) syncRoutes(ctx context.Context, routes map[string]string) error {
+	ctx, cancel := context.WithTimeout(ctx, 5*time.Second)
+	defer cancel()
+	config, err := clientcmd.BuildConfigFromFlags("", c.machine(controlPlane).disk("etc/kubernetes/admin.conf"))
+	if err != nil {
+		return err
+	}
+	client, err := kubernetes.NewForConfig(config)
+	if err != nil {
+		return err
+	}
+	nodes, err := client.CoreV1().Nodes().List(ctx, metav1.ListOptions{})
+	if err != nil {
+		return err
+	}
+	wanted := map[string]string{}
+	for _, node := range nodes.Items {
+		maps.Copy(wanted, routesTo(&node))
+		if err := c.machine(node.Name).configureCNI(node.Spec.PodCIDRs); err != nil {
+			return err
+		}
+	}
+	for cidr, via := range routes {
+		if _, keep := wanted[cidr]; !keep {
+			if err := changeRoute(ctx, "delete", cidr, via); err != nil {
+				return err
+			}
+			delete(routes, cidr)
+		}
+	}
+	for cidr, via := range wanted {
+		if routes[cidr] != via {
+			if err := changeRoute(ctx, "replace", cidr, via); err != nil {
+				return err
+			}
+			routes[cidr] = via
+		}
+	}
+	return nil
+}
+
+func changeRoute(ctx context.Context, change, cidr, via string) error {
+	output, err := exec.CommandContext(ctx, "ip", "route", change, cidr, "via", via).CombinedOutput()
+	if err != nil {
+		return fmt.Errorf("ip route %s %s via %s: %w\n%s", change, cidr, via, err, output)
+	}
+	fmt.Println(time.Now().Format(time.TimeOnly), "route", change, cidr, "via", via)
+	return nil
+}
+
+// routesTo are the routes to a Node's Pods: podCIDR to the Node's address of the same family.
+func routesTo(node *corev1.Node) map[string]string {
+	routes := map[string]string{}
+	for _, cidr := range node.Spec.PodCIDRs {
+		prefix, err := netip.ParsePrefix(cidr)
+		if err != nil {
+			continue
+		}
+		for _, address := range node.Status.Addresses {
+			ip, err := netip.ParseAddr(address.Address)
+			if address.Type == corev1.NodeInternalIP && err == nil && ip.Is4() == prefix.Addr().Is4() {
+				routes[cidr] = address.Address
+			}
+		}
+	}
+	return routes
+}
+
+// configureCNI gives the machine its Pod network. Until then, as the kubelet sees it, it has none and is not ready.
+func (m machine) configureCNI(podCIDRs []string) error {
+	if len(podCIDRs) == 0 {
+		return nil
+	}
+	var ranges [][]map[string]string
+	var routes []map[string]string
+	for _, cidr := range podCIDRs {
+		ranges = append(ranges, []map[string]string{{"subnet": cidr}})
+		all := "0.0.0.0/0"
+		if strings.Contains(cidr, ":") {
+			all = "::/0"
+		}
+		routes = append(routes, map[string]string{"dst": all})
+	}
+	config, err := json.MarshalIndent(map[string]any{
+		"cniVersion": "1.0.0",
+		"name":       "pods",
+		"plugins": []map[string]any{{
+			"type": "bridge", "bridge": "cni0", "isGateway": true,
+			"ipam": map[string]any{"type": "host-local", "ranges": ranges, "routes": routes},
+		}},
+	}, "", "  ")
+	if err != nil {
+		return err
+	}
+	path := m.disk("etc/cni/net.d/10-pods.conflist")
+	// A Node that is no machine of ours, or not any more, is not an error.
+	if _, err := os.Stat(filepath.Dir(path)); errors.Is(err, fs.ErrNotExist) {
+		return nil
+	}
+	if present, err := os.ReadFile(path); err == nil && bytes.Equal(present, config) {
+		return nil
+	}
+	// containerd watches the directory: it shall never see half a file.
+	temporary := m.disk("etc/cni/net.d/.10-pods")
+	return errors.Join(os.WriteFile(temporary, config, 0o644), os.Rename(temporary, path))
+}
