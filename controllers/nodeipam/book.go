@@ -22,10 +22,14 @@ type book struct {
 	ledger ipam.Ledger
 	// addresses are the Nodes' own. They take nothing from a pool; that they lie in one is reported.
 	addresses ipam.Ledger
-	pools     map[string]*pool       // by the ClusterCIDR's name
-	nodes     map[string]*nodeEntry  // by name: all Nodes that hold anything
-	names     map[types.UID]string   // of the Nodes in nodes
-	waiting   map[string]waitingNode // by name
+	pools     map[string]*pool // by the ClusterCIDR's name
+	// candidates has the pools in the order in which they are tried; nil if they have changed since it was made.
+	candidates *candidates
+	// terminating are the pools that are being deleted.
+	terminating map[string]bool
+	nodes       map[string]*nodeEntry  // by name: all Nodes that hold anything
+	names       map[types.UID]string   // of the Nodes in nodes
+	waiting     map[string]waitingNode // by name
 	tally
 
 	// What happened since effects was called:
@@ -70,13 +74,14 @@ type refusal struct {
 
 func newBook() *book {
 	return &book{
-		pools:    map[string]*pool{},
-		nodes:    map[string]*nodeEntry{},
-		names:    map[types.UID]string{},
-		waiting:  map[string]waitingNode{},
-		touched:  map[string]bool{},
-		suspects: map[string]bool{},
-		tally:    newTally(),
+		pools:       map[string]*pool{},
+		terminating: map[string]bool{},
+		nodes:       map[string]*nodeEntry{},
+		names:       map[types.UID]string{},
+		waiting:     map[string]waitingNode{},
+		touched:     map[string]bool{},
+		suspects:    map[string]bool{},
+		tally:       newTally(),
 	}
 }
 
@@ -167,27 +172,25 @@ func (b *book) reserve(node *v1.Node) (_ reservation, _ []refusal, ok bool) {
 	if held := b.ledger.Held(owner); len(held) > 0 {
 		return reservation{pool: b.nodes[node.Name].pool, blocks: held}, nil, true
 	}
-	candidates := b.candidates(node)
-	if i := slices.IndexFunc(candidates, (*pool).aboutToServe); i >= 0 {
-		candidates = candidates[:i+1] // in a moment it can serve, and it comes before the rest
+	if b.candidates == nil {
+		b.candidates = newCandidates(maps.Values(b.pools))
 	}
-	pools := make([]*ipam.Pool, len(candidates))
-	for i, p := range candidates {
-		pools[i] = &p.Pool
-	}
-	if pick, ok := b.ledger.Pick(pools...); ok {
-		tries := b.tries(pick)
-		if b.ledger.Reserve(owner, pick) {
-			b.enter(node).pool = pick.Pool.Name
-			delete(b.waiting, node.Name)
-			b.touch(pick.Blocks...)
-			b.allocated(pick, tries)
-			return reservation{pool: pick.Pool.Name, blocks: pick.Blocks}, nil, true
+	var refusals []refusal
+	for p := range b.candidates.of(node) {
+		if pick, ok := b.ledger.Pick(&p.Pool); ok {
+			tries := b.tries(pick)
+			if b.ledger.Reserve(owner, pick) {
+				b.enter(node).pool = p.Name
+				delete(b.waiting, node.Name)
+				b.touch(pick.Blocks...)
+				b.allocated(pick, tries)
+				return reservation{pool: p.Name, blocks: pick.Blocks}, nil, true
+			}
 		}
-	}
-	refusals := make([]refusal, len(candidates))
-	for i, p := range candidates {
-		refusals[i] = refusal{pool: p, full: b.ledger.Full(&p.Pool)}
+		refusals = append(refusals, refusal{pool: p, full: b.ledger.Full(&p.Pool)})
+		if p.aboutToServe() {
+			break // in a moment it can serve, and it comes before the rest
+		}
 	}
 	b.waiting[node.Name] = waitingNode{
 		uid:      node.UID,
@@ -197,28 +200,6 @@ func (b *book) reserve(node *v1.Node) (_ reservation, _ []refusal, ok bool) {
 		said:     b.waiting[node.Name].said,
 	}
 	return reservation{}, refusals, false
-}
-
-// candidates returns the pools whose selector matches the Node, in the order in which they are tried.
-func (b *book) candidates(node *v1.Node) []*pool {
-	type candidate struct {
-		*pool
-		specificity int
-	}
-	var matching []candidate
-	for _, p := range b.pools {
-		if specificity, ok := p.matches(node); ok {
-			matching = append(matching, candidate{p, specificity})
-		}
-	}
-	slices.SortFunc(matching, func(x, y candidate) int {
-		return ipam.Compare(ipam.Candidate{Pool: &x.Pool, Specificity: x.specificity}, ipam.Candidate{Pool: &y.Pool, Specificity: y.specificity})
-	})
-	pools := make([]*pool, len(matching))
-	for i, c := range matching {
-		pools[i] = c.pool
-	}
-	return pools
 }
 
 // setPool enters a pool in place of the one of the same name.
@@ -243,12 +224,16 @@ func (b *book) setPool(p *pool) {
 		b.touchPool(old)
 	}
 	b.pools[p.Name] = p
+	b.candidates = nil
+	if delete(b.terminating, p.Name); p.State == ipam.Terminating {
+		b.terminating[p.Name] = true
+	}
 	if len(b.pools) == 1 { // While there is none, nobody is reported as outside of them.
 		for uid := range b.outsiders {
 			b.suspects[b.names[uid]] = true
 		}
 	}
-	b.replaceRanges(before, p.Ranges)
+	b.replaceRanges(p.Name, before, p.Ranges)
 	b.hold(exclusionsOf(p), p.excluded)
 	b.touchPool(p)
 	b.changed = true
@@ -263,6 +248,8 @@ func (b *book) dropPool(name string) {
 	b.ledger.Forget(&p.Pool)
 	b.hold(exclusionsOf(p), nil)
 	delete(b.pools, name)
+	delete(b.terminating, name)
+	b.candidates = nil
 	b.forgetPool(p)
 	b.touchPool(p)
 	b.changed = true
@@ -341,8 +328,8 @@ func (b *book) outside(blocks []netip.Prefix) bool {
 // touch notes that the status of the pools around these prefixes may be another.
 func (b *book) touch(prefixes ...netip.Prefix) {
 	for _, prefix := range prefixes {
-		for name, p := range b.pools {
-			if p.overlaps(prefix) {
+		for r := range b.ranges.Overlapping(prefix) {
+			for name := range b.of[r] {
 				b.touchName(name)
 			}
 		}
@@ -381,11 +368,6 @@ func (b *book) effects() effects {
 	e.nodes = append(e.nodes, slices.SortedFunc(maps.Keys(b.waiting), func(x, y string) int {
 		return cmp.Or(b.waiting[x].since.Compare(b.waiting[y].since), strings.Compare(x, y))
 	})...)
-	for name, p := range b.pools {
-		if p.State == ipam.Terminating {
-			e.terminating = append(e.terminating, name)
-		}
-	}
-	slices.Sort(e.terminating)
+	e.terminating = slices.Sorted(maps.Keys(b.terminating))
 	return e
 }

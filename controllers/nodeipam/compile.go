@@ -34,6 +34,8 @@ type pool struct {
 type term struct {
 	selector     *nodeaffinity.NodeSelector
 	requirements int
+	// oneOf has, for each requirement that asks for a label or the name with certain values, these values.
+	oneOf [][]attribute
 }
 
 // compile reads a ClusterCIDR. It always returns a pool: an object that breaks a rule, because it was stored under an
@@ -124,9 +126,32 @@ func (p *pool) addSelector(selector *v1.NodeSelector) error {
 		if err != nil {
 			return err
 		}
-		p.terms = append(p.terms, term{selector: s, requirements: len(t.MatchExpressions) + len(t.MatchFields)})
+		p.terms = append(p.terms, term{selector: s, requirements: len(t.MatchExpressions) + len(t.MatchFields), oneOf: askedFor(t)})
 	}
 	return nil
+}
+
+// askedFor returns, for each requirement of a term that asks for a label or the name with certain values, these values.
+func askedFor(t v1.NodeSelectorTerm) (all [][]attribute) {
+	add := func(key string, r v1.NodeSelectorRequirement) {
+		if r.Operator != v1.NodeSelectorOpIn {
+			return
+		}
+		var attributes []attribute
+		for _, value := range r.Values {
+			if a := (attribute{key, value}); !slices.Contains(attributes, a) {
+				attributes = append(attributes, a)
+			}
+		}
+		all = append(all, attributes)
+	}
+	for _, r := range t.MatchExpressions {
+		add(r.Key, r)
+	}
+	for _, r := range t.MatchFields {
+		add(nameKey, r) // there is no other field
+	}
+	return all
 }
 
 // addCursor reads a cursor from the status. One that cannot be read is none: the search starts at the range's start.
@@ -150,19 +175,6 @@ func (p *pool) equal(o *pool) bool {
 	return p.ID == o.ID && p.Name == o.Name && p.Priority == o.Priority && p.State == o.State && p.problem == o.problem &&
 		p.Selective == o.Selective && p.Selector == o.Selector &&
 		slices.Equal(p.Ranges, o.Ranges) && slices.Equal(p.excluded, o.excluded)
-}
-
-// matches reports whether p's selector matches the Node, and the requirements of the largest term that does.
-func (p *pool) matches(node *v1.Node) (specificity int, ok bool) {
-	if !p.Selective {
-		return 0, true
-	}
-	for _, t := range p.terms {
-		if t.selector.Match(node) {
-			specificity, ok = max(specificity, t.requirements), true
-		}
-	}
-	return specificity, ok
 }
 
 // contains reports whether a block lies inside one of p's ranges.

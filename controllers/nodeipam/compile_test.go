@@ -162,7 +162,7 @@ func TestMatches(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			p := compile(clusterCIDR("a", networkingv1.ClusterCIDRSpec{PerNodeHostBits: 8, IPv4: "10.0.0.0/16", NodeSelector: tc.selector}))
-			if specificity, ok := p.matches(node); ok != tc.want || specificity != tc.wantSpecificity {
+			if specificity, ok := matches(p, node); ok != tc.want || specificity != tc.wantSpecificity {
 				t.Errorf("got %v, %d; want %v, %d", ok, specificity, tc.want, tc.wantSpecificity)
 			}
 		})

@@ -13,10 +13,11 @@ import (
 // tally is what metrics show of the book and what would take a walk over all Nodes to find out. The book keeps it in step, so
 // that it is right at every scrape, and a scrape is short.
 type tally struct {
-	ranges    ipam.PrefixSet     // of all pools
-	holding   int                // Nodes that hold anything
-	sharing   map[types.UID]bool // Nodes that hold addresses which another Node or a service range holds too
-	outsiders map[types.UID]bool // Nodes that hold blocks, none of them in a range
+	ranges    ipam.PrefixSet                   // of all pools
+	of        map[netip.Prefix]map[string]bool // the names of the pools that have a range
+	holding   int                              // Nodes that hold anything
+	sharing   map[types.UID]bool               // Nodes that hold addresses which another Node or a service range holds too
+	outsiders map[types.UID]bool               // Nodes that hold blocks, none of them in a range
 	// blocking is how many Nodes keep a terminating pool, by its name; without an entry, it has to be counted again.
 	blocking map[string]int
 	traffic  map[rangeKey]*traffic
@@ -41,7 +42,7 @@ type traffic struct {
 var triesBuckets = [...]float64{1, 5, 25, 125, 625}
 
 func newTally() tally {
-	return tally{sharing: map[types.UID]bool{}, outsiders: map[types.UID]bool{}, blocking: map[string]int{}, traffic: map[rangeKey]*traffic{}}
+	return tally{of: map[netip.Prefix]map[string]bool{}, sharing: map[types.UID]bool{}, outsiders: map[types.UID]bool{}, blocking: map[string]int{}, traffic: map[rangeKey]*traffic{}}
 }
 
 // trafficOf returns the traffic of one range of a pool.
@@ -130,17 +131,24 @@ func (b *book) released(uid types.UID, block netip.Prefix) {
 }
 
 // replaceRanges enters the ranges of a pool in place of those that it had before.
-func (b *book) replaceRanges(before, now []ipam.Range) {
+func (b *book) replaceRanges(name string, before, now []ipam.Range) {
 	if slices.Equal(before, now) {
 		return
 	}
 	var changed []netip.Prefix
 	for _, r := range before {
 		b.ranges.Remove(r.Prefix)
+		if delete(b.of[r.Prefix], name); len(b.of[r.Prefix]) == 0 {
+			delete(b.of, r.Prefix)
+		}
 		changed = append(changed, r.Prefix)
 	}
 	for _, r := range now {
 		b.ranges.Insert(r.Prefix)
+		if b.of[r.Prefix] == nil {
+			b.of[r.Prefix] = map[string]bool{}
+		}
+		b.of[r.Prefix][name] = true
 		changed = append(changed, r.Prefix)
 	}
 	b.judgeIn(changed)
@@ -148,7 +156,7 @@ func (b *book) replaceRanges(before, now []ipam.Range) {
 
 // forgetPool drops what is known of a pool that is gone.
 func (b *book) forgetPool(p *pool) {
-	b.replaceRanges(p.Ranges, nil)
+	b.replaceRanges(p.Name, p.Ranges, nil)
 	delete(b.blocking, p.Name)
 	for _, family := range []ipam.Family{ipam.IPv4, ipam.IPv6} {
 		delete(b.traffic, rangeKey{p.ID, family})
