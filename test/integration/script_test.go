@@ -2,8 +2,10 @@ package integration
 
 import (
 	"context"
+	"encoding/json"
 	"flag"
 	"fmt"
+	"net/http"
 	"os"
 	"path/filepath"
 	"slices"
@@ -60,7 +62,14 @@ func TestScripts(t *testing.T) {
 // TestExamplesStandalone runs the examples of the ClusterCIDR semantics, whose names are a letter and a number, with
 // node-ipam-controller in place of kube-controller-manager.
 func TestExamplesStandalone(t *testing.T) {
-	sharedCluster(t).runs(t, alone)
+	c := sharedCluster(t)
+	c.runs(t, alone)
+	t.Run("it has the debug page", func(t *testing.T) {
+		status, body, err := c.manager.Get(t.Context(), debugPath+"?format=json")
+		if err != nil || status != http.StatusOK || !json.Valid(body) {
+			t.Errorf("GET %s: %d %.200s, %v", debugPath, status, body, err)
+		}
+	})
 	runScripts(t, "testdata/[a-z][0-9]*.txt")
 }
 

@@ -1,0 +1,359 @@
+package integration
+
+import (
+	"bytes"
+	"context"
+	"errors"
+	"fmt"
+	"os/exec"
+	"path/filepath"
+	"regexp"
+	"slices"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/google/go-cmp/cmp"
+
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+
+	"github.com/multicidr/controller-manager/test/controlplane"
+)
+
+// nodeIPAMController runs the program with this environment and no other until it ends by itself, and returns what it printed.
+func nodeIPAMController(t *testing.T, env []string, args ...string) (output string, code int) {
+	t.Helper()
+	ctx, cancel := context.WithTimeout(t.Context(), patience)
+	defer cancel()
+	cmd := exec.CommandContext(ctx, "../../bin/node-ipam-controller", args...)
+	cmd.Env = append([]string{}, env...) // nil would be the environment of this process
+	out, err := cmd.CombinedOutput()
+	if exit := (&exec.ExitError{}); err != nil && !errors.As(err, &exit) {
+		t.Fatal(err)
+	}
+	return string(out), cmd.ProcessState.ExitCode()
+}
+
+// TestStandaloneFlagsAndVariables gives every flag by itself, by its environment variable, and by both. The program shows what
+// it has understood, and then ends, because its kubeconfig is not there.
+func TestStandaloneFlagsAndVariables(t *testing.T) {
+	nowhere := filepath.Join(t.TempDir(), "nowhere")
+	for flag, tc := range map[string]struct {
+		variable     string
+		value, other string
+	}{
+		"apiserver":                   {variable: "IPAM_API_SERVER_URL", value: "https://192.0.2.1:6443", other: "https://192.0.2.2:6443"},
+		"kubeconfig":                  {variable: "IPAM_KUBECONFIG", value: nowhere, other: nowhere + "-either"},
+		"webserver-bind-address":      {variable: "IPAM_WEBSERVER_BIND_ADDR", value: "127.0.0.1:1", other: ":2"},
+		"enable-leader-election":      {variable: "IPAM_ENABLE_LEADER_ELECTION", value: "false", other: "true"},
+		"leader-elect-lease-duration": {variable: "IPAM_LEASE_DURATION", value: "30s", other: "20s"},
+		"leader-elect-renew-deadline": {variable: "IPAM_RENEW_DEADLINE", value: "9s", other: "8s"},
+		"leader-elect-retry-period":   {variable: "IPAM_LEADER_ELECT_RETRY_PERIOD", value: "3s", other: "4s"},
+		"leader-elect-resource-lock":  {variable: "IPAM_RESOURCE_LOCK_NAME", value: "leases", other: "endpoints"},
+		"leader-elect-resource-name":  {variable: "IPAM_RESOURCE_NAME", value: "a", other: "b"},
+		"leader-elect-namespace":      {variable: "IPAM_LEADER_ELECT_NAMESPACE", value: "a", other: "b"},
+		"leader-elect-id":             {variable: "IPAM_LEADER_ELECT_ID", value: "a", other: "b"},
+		"cluster-cidr":                {value: "10.0.0.0/16,fd00::/48"},
+		"node-cidr-mask-size":         {value: "25"},
+		"node-cidr-mask-size-ipv4":    {value: "25"},
+		"node-cidr-mask-size-ipv6":    {value: "65"},
+		"service-cluster-ip-range":    {value: "10.96.0.0/12"},
+		"concurrent-node-cidr-syncs":  {value: "3"},
+		"node-ipam-kube-api-qps":      {value: "1.5"},
+		"node-ipam-kube-api-burst":    {value: "7"},
+		"secure-port":                 {value: "10258"},
+		"logging-format":              {value: "text"},
+		"v":                           {value: "1"},
+	} {
+		given := fmt.Sprintf("--%s=%s", flag, tc.value)
+		ways := map[string]struct{ env, args []string }{"the flag": {args: []string{given}}}
+		if tc.variable != "" {
+			ways["the variable"] = struct{ env, args []string }{env: []string{tc.variable + "=" + tc.value}}
+			ways["the flag wins"] = struct{ env, args []string }{env: []string{tc.variable + "=" + tc.other}, args: []string{given}}
+		}
+		for name, way := range ways {
+			t.Run(flag+"/"+name, func(t *testing.T) {
+				env := append([]string{"POD_NAMESPACE=kube-system"}, way.env...)
+				args := append([]string{"-v=1"}, way.args...)
+				if flag != "kubeconfig" {
+					args = append(args, "--kubeconfig="+nowhere)
+				}
+				output, code := nodeIPAMController(t, env, args...)
+				if want := fmt.Sprintf("FLAG: --%s=%q", flag, tc.value); !strings.Contains(output, want) {
+					t.Errorf("no %s in:\n%s", want, output)
+				}
+				if want := "stat " + nowhere + ": no such file"; code != 1 || !strings.Contains(output, want) {
+					t.Errorf("ended with %d, want 1 and %q in:\n%s", code, want, output)
+				}
+			})
+		}
+	}
+}
+
+// TestStandaloneOlderNames gives what older releases of the peer called otherwise.
+func TestStandaloneOlderNames(t *testing.T) {
+	const (
+		bindAddress = `FLAG: --webserver-bind-address=":9"`
+		retryPeriod = `FLAG: --leader-elect-retry-period="3s"`
+		standard    = `FLAG: --leader-elect-retry-period="2s"`
+	)
+	for name, tc := range map[string]struct {
+		env, args []string
+		want      []string
+	}{
+		"the flag of the probes": {
+			args: []string{"--health-probe-address=:9"},
+			want: []string{bindAddress, "Flag --health-probe-address has been deprecated, use --webserver-bind-address"},
+		},
+		"the variable of the probes": {
+			env:  []string{"IPAM_HEALTH_PROBE_ADDR=:9"},
+			want: []string{bindAddress, "The environment variable IPAM_HEALTH_PROBE_ADDR is deprecated: use IPAM_WEBSERVER_BIND_ADDR"},
+		},
+		"the older flag wins over the newer variable": {
+			env: []string{"IPAM_WEBSERVER_BIND_ADDR=:8"}, args: []string{"--health-probe-address=:9"}, want: []string{bindAddress},
+		},
+		"the newer flag wins over the older flag": {
+			args: []string{"--health-probe-address=:8", "--webserver-bind-address=:9"}, want: []string{bindAddress},
+		},
+		"the newer variable wins over the older variable": {
+			env: []string{"IPAM_HEALTH_PROBE_ADDR=:8", "IPAM_WEBSERVER_BIND_ADDR=:9"}, want: []string{bindAddress},
+		},
+		"the retry period in the variable of the lock": {
+			env:  []string{"IPAM_RESOURCE_LOCK=3s"},
+			want: []string{retryPeriod, "The environment variable IPAM_RESOURCE_LOCK is deprecated: use IPAM_LEADER_ELECT_RETRY_PERIOD"},
+		},
+		"the newer variable of the retry period wins": {
+			env: []string{"IPAM_RESOURCE_LOCK=4s", "IPAM_LEADER_ELECT_RETRY_PERIOD=3s"}, want: []string{retryPeriod},
+		},
+		"the kind of the lock in the variable that is none of it": {
+			env:  []string{"IPAM_RESOURCE_LOCK=leases"},
+			want: []string{standard, `The environment variable IPAM_RESOURCE_LOCK="leases" is not used: the kind of the lock is IPAM_RESOURCE_LOCK_NAME`},
+		},
+		"an empty variable is none": {
+			env: []string{"IPAM_LEADER_ELECT_RETRY_PERIOD=", "IPAM_ENABLE_LEADER_ELECTION="}, want: []string{standard, `FLAG: --enable-leader-election="true"`},
+		},
+	} {
+		t.Run(name, func(t *testing.T) {
+			output, code := nodeIPAMController(t, append([]string{"POD_NAMESPACE=kube-system"}, tc.env...), append([]string{"-v=1", "--kubeconfig=/nowhere"}, tc.args...)...)
+			if code != 1 {
+				t.Errorf("ended with %d, want 1, for there is no kubeconfig", code)
+			}
+			for _, want := range tc.want {
+				if !strings.Contains(strings.ReplaceAll(output, `\"`, `"`), want) {
+					t.Errorf("no %q in:\n%s", want, output)
+				}
+			}
+		})
+	}
+}
+
+// TestStandaloneRefusals gives what cannot work. The program ends at once with 1, and says what is wrong and what to do.
+func TestStandaloneRefusals(t *testing.T) {
+	for name, tc := range map[string]struct {
+		env, args []string
+		noPod     bool // POD_NAMESPACE is not set
+		want      string
+	}{
+		"an unknown flag":              {args: []string{"--replicas=2"}, want: "unknown flag: --replicas"},
+		"an argument":                  {args: []string{"run"}, want: `unknown command "run" for "node-ipam-controller"`},
+		"a variable that is no time":   {env: []string{"IPAM_LEASE_DURATION=15"}, want: `the environment variable IPAM_LEASE_DURATION="15" is no value for --leader-elect-lease-duration: time: missing unit in duration "15"`},
+		"a variable that is no bool":   {env: []string{"IPAM_ENABLE_LEADER_ELECTION=yes"}, want: `the environment variable IPAM_ENABLE_LEADER_ELECTION="yes" is no value for --enable-leader-election`},
+		"an address without a port":    {args: []string{"--webserver-bind-address=localhost"}, want: "--webserver-bind-address is no address with a port, such as :8081"},
+		"a lock on Endpoints":          {args: []string{"--leader-elect-resource-lock=endpoints"}, want: "--leader-elect-resource-lock=endpoints does not exist any more"},
+		"a lock on ConfigMaps":         {env: []string{"IPAM_RESOURCE_LOCK_NAME=configmaps"}, want: "leave the flag out or set it to leases"},
+		"no namespace of the Lease":    {noPod: true, want: "the Lease has no namespace: set --leader-elect-namespace, or POD_NAMESPACE"},
+		"no name of the Lease":         {args: []string{"--leader-elect-resource-name="}, want: "--leader-elect-resource-name must not be empty"},
+		"a lease that is too short":    {args: []string{"--leader-elect-lease-duration=900ms", "--leader-elect-renew-deadline=800ms", "--leader-elect-retry-period=100ms"}, want: "it must be 1s or more"},
+		"a deadline after the lease":   {args: []string{"--leader-elect-renew-deadline=15s"}, want: "--leader-elect-lease-duration=15s must be longer than --leader-elect-renew-deadline=15s"},
+		"a deadline without a retry":   {args: []string{"--leader-elect-retry-period=9s"}, want: "--leader-elect-renew-deadline=10s must be longer than 1.2 times --leader-elect-retry-period=9s"},
+		"no retry period":              {args: []string{"--leader-elect-retry-period=0"}, want: "--leader-elect-retry-period=0s must be longer than 0"},
+		"a cluster range that is none": {args: []string{"--cluster-cidr=10.0.0.0"}, want: "--cluster-cidr: invalid CIDR address: 10.0.0.0"},
+		"a service range that is none": {args: []string{"--service-cluster-ip-range=x"}, want: "--service-cluster-ip-range: invalid CIDR address: x"},
+		"blocks larger than the range": {args: []string{"--cluster-cidr=10.0.0.0/24", "--node-cidr-mask-size=16"}, want: "Nodes cannot get /16 blocks of --cluster-cidr 10.0.0.0/24"},
+		"no worker":                    {args: []string{"--concurrent-node-cidr-syncs=0"}, want: "--concurrent-node-cidr-syncs must be greater than 0, got 0"},
+		"a negative rate":              {args: []string{"--node-ipam-kube-api-qps=-1"}, want: "--node-ipam-kube-api-qps must be 0 (no limit) or greater, got -1"},
+		"no port of that number":       {args: []string{"--secure-port=70000"}, want: "--secure-port 70000 must be between"},
+		"an unknown format of the log": {args: []string{"--logging-format=yaml"}, want: "Unsupported log format"},
+		"an address of another machine": {
+			args: []string{"--webserver-bind-address=192.0.2.1:1", "--apiserver=https://127.0.0.1:1"}, want: "listen at --webserver-bind-address: listen tcp 192.0.2.1:1"},
+		"no cluster around": {want: "this is no Pod with a service account"},
+	} {
+		t.Run(name, func(t *testing.T) {
+			env := tc.env
+			if !tc.noPod {
+				env = append([]string{"POD_NAMESPACE=kube-system"}, env...)
+			}
+			output, code := nodeIPAMController(t, env, tc.args...)
+			if code != 1 || !strings.Contains(strings.ReplaceAll(output, `\"`, `"`), tc.want) {
+				t.Errorf("ended with %d, want 1 and %q in:\n%s", code, tc.want, output)
+			}
+		})
+	}
+}
+
+// TestStandaloneHelp: the help names every variable beside its flag, and asking for it or for the version is no mistake.
+func TestStandaloneHelp(t *testing.T) {
+	output, code := nodeIPAMController(t, nil, "--help")
+	if code != 0 {
+		t.Errorf("--help ended with %d, want 0", code)
+	}
+	var got []string
+	for _, match := range regexp.MustCompile(`\[\$(\w+)\]`).FindAllStringSubmatch(output, -1) {
+		got = append(got, match[1])
+	}
+	slices.Sort(got)
+	want := []string{
+		"IPAM_API_SERVER_URL", "IPAM_ENABLE_LEADER_ELECTION", "IPAM_KUBECONFIG", "IPAM_LEADER_ELECT_ID", "IPAM_LEADER_ELECT_NAMESPACE",
+		"IPAM_LEADER_ELECT_RETRY_PERIOD", "IPAM_LEASE_DURATION", "IPAM_RENEW_DEADLINE", "IPAM_RESOURCE_LOCK_NAME", "IPAM_RESOURCE_NAME", "IPAM_WEBSERVER_BIND_ADDR",
+	}
+	if diff := cmp.Diff(want, got); diff != "" {
+		t.Errorf("variables in the help (-want +got):\n%s", diff)
+	}
+	if strings.Contains(output, "health-probe-address") {
+		t.Error("the help shows a deprecated flag")
+	}
+	if output, code = nodeIPAMController(t, nil, "--version"); code != 0 || !strings.HasPrefix(output, "Kubernetes v1.") {
+		t.Errorf("--version printed %q and ended with %d", output, code)
+	}
+}
+
+// TestStandaloneByEnvironment starts the program as a Pod does that has no arguments: all that it does is as the environment says.
+func TestStandaloneByEnvironment(t *testing.T) {
+	c := sharedCluster(t)
+	kubeconfig, err := c.cp.Kubeconfig(controlplane.AloneUser)
+	if err != nil {
+		t.Fatal(err)
+	}
+	const name = "node-ipam-controller"
+	for variable, value := range map[string]string{
+		"IPAM_KUBECONFIG":                kubeconfig,
+		"IPAM_API_SERVER_URL":            c.cp.AdminConfig().Host,
+		"IPAM_WEBSERVER_BIND_ADDR":       "127.0.0.1:0",
+		"IPAM_LEASE_DURATION":            "7s",
+		"IPAM_RENEW_DEADLINE":            "5s",
+		"IPAM_LEADER_ELECT_RETRY_PERIOD": "1s",
+		"POD_NAME":                       "ipam-0",
+		"POD_NAMESPACE":                  metav1.NamespaceSystem,
+	} {
+		t.Setenv(variable, value)
+	}
+	if err := c.stopManager((*controlplane.Process).Stop); err != nil {
+		t.Fatal(err)
+	}
+	start := func(t *testing.T) *plainProgram {
+		t.Helper()
+		return startPlain(t, c, name+"-of-the-environment")
+	}
+
+	t.Run("with leader election", func(t *testing.T) {
+		p := start(t)
+		if err := p.ready(); err != nil {
+			t.Fatal(err)
+		}
+		var holder string
+		err := eventually(patience, func(ctx context.Context) error {
+			lease, err := c.kube.CoordinationV1().Leases(metav1.NamespaceSystem).Get(ctx, name, metav1.GetOptions{})
+			if err != nil {
+				return err
+			}
+			if lease.Spec.HolderIdentity == nil || *lease.Spec.LeaseDurationSeconds != 7 {
+				return fmt.Errorf("the Lease has holder %v and %d seconds", lease.Spec.HolderIdentity, *lease.Spec.LeaseDurationSeconds)
+			}
+			holder = *lease.Spec.HolderIdentity
+			return nil
+		})
+		if err != nil {
+			t.Fatal(err)
+		}
+		if !regexp.MustCompile(`^ipam-0_[0-9a-f-]{36}$`).MatchString(holder) {
+			t.Errorf("the Lease's holder is %q, want the Pod's name and something random", holder)
+		}
+	})
+
+	t.Run("without leader election", func(t *testing.T) {
+		if err := c.kube.CoordinationV1().Leases(metav1.NamespaceSystem).Delete(t.Context(), name, metav1.DeleteOptions{}); err != nil {
+			t.Fatal(err)
+		}
+		t.Setenv("IPAM_ENABLE_LEADER_ELECTION", "false")
+		p := start(t)
+		if err := p.ready(); err != nil {
+			t.Fatal(err)
+		}
+		if err := createClusterCIDR(c, []string{"a", "10.0.0.0/16", "hb8"}); err != nil {
+			t.Fatal(err)
+		}
+		if err := createNode(c, []string{"n"}); err != nil {
+			t.Fatal(err)
+		}
+		if _, err := c.waitServed("n", patience); err != nil {
+			t.Fatal(err)
+		}
+		// It has done its work by now.
+		leases, err := c.kube.CoordinationV1().Leases(metav1.NamespaceSystem).List(t.Context(), metav1.ListOptions{FieldSelector: "metadata.name=" + name})
+		if err != nil || len(leases.Items) > 0 {
+			t.Errorf("Leases %v, %v: want none", leases.Items, err)
+		}
+	})
+}
+
+// plainProgram is a node-ipam-controller as the chart runs it: without HTTPS.
+type plainProgram struct {
+	*controlplane.Process
+	url string
+}
+
+// startPlain returns when the program answers at its plain address, which it may choose; it ends with the test.
+func startPlain(t *testing.T, c *cluster, name string, args ...string) *plainProgram {
+	t.Helper()
+	process, err := controlplane.StartProcess(name, filepath.Join(c.cp.LogDir(), name+".log"), "../../bin/node-ipam-controller", args...)
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() {
+		if err := process.Stop(); err != nil {
+			t.Error(err)
+		}
+	})
+	p := &plainProgram{Process: process}
+	err = eventually(patience, func(context.Context) error {
+		log, err := process.Log()
+		if err != nil {
+			return err
+		}
+		match := regexp.MustCompile(`"Answering probes" address="([^"]+)"`).FindStringSubmatch(log)
+		if match == nil {
+			return fmt.Errorf("%s does not answer probes:\n%s", name, log)
+		}
+		p.url = "http://" + match[1]
+		return nil
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+	return p
+}
+
+// answers waits until a GET of path has this status, and this text in its answer.
+func (p *plainProgram) answers(path string, status int, text string) error {
+	return eventually(patience, func(ctx context.Context) error {
+		got, body, err := httpGet(ctx, p.url+path)
+		if err == nil && (got != status || !bytes.Contains(body, []byte(text))) {
+			err = fmt.Errorf("GET %s: %d %s, want %d and %q", path, got, body, status, text)
+		}
+		return err
+	})
+}
+
+func (p *plainProgram) ready() error { return p.answers("/readyz", 200, "ok") }
+
+// leads waits until the program leads.
+func (p *plainProgram) leads() error {
+	return p.answers("/metrics", 200, `leader_election_master_status{name="node-ipam-controller"} 1`)
+}
+
+// ended waits until the program has ended by itself, and returns its exit code.
+func (p *plainProgram) ended(within time.Duration) (int, error) {
+	ctx, cancel := context.WithTimeout(context.Background(), within)
+	defer cancel()
+	return p.Wait(ctx)
+}

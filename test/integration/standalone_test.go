@@ -1,0 +1,274 @@
+package integration
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"net/http"
+	"strings"
+	"syscall"
+	"testing"
+	"time"
+
+	coordinationv1 "k8s.io/api/coordination/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/client-go/kubernetes"
+	"k8s.io/client-go/rest"
+	"k8s.io/utils/ptr"
+
+	"github.com/multicidr/controller-manager/apis/generated/clientset/versioned"
+	networkingv1 "github.com/multicidr/controller-manager/apis/networking/v1"
+	"github.com/multicidr/controller-manager/test/controlplane"
+)
+
+// TestStandaloneHealth starts the program in a cluster where nothing is installed that it needs. It lives, says at each step what is
+// missing, and serves as soon as all is there, without a restart.
+func TestStandaloneHealth(t *testing.T) {
+	ctx := t.Context()
+	cp := controlplane.StartForTest(t, controlplane.Options{})
+	c := &cluster{
+		program:      alone,
+		cp:           cp,
+		kube:         kubernetes.NewForConfigOrDie(cp.AdminConfig()),
+		clusterCIDRs: versioned.NewForConfigOrDie(cp.AdminConfig()),
+	}
+	kubeconfig, err := cp.Kubeconfig(controlplane.AloneUser)
+	if err != nil {
+		t.Fatal(err)
+	}
+	flags := []string{"--kubeconfig=" + kubeconfig, "--webserver-bind-address=127.0.0.1:0", "--leader-elect-namespace=kube-system"}
+	p := startPlain(t, c, "first", flags...)
+	if err := createNode(c, []string{"n"}); err != nil {
+		t.Fatal(err)
+	}
+
+	const controllerPath = "/readyz/multi-cidr-node-ipam-controller"
+	for _, step := range []struct{ path, want, apply string }{
+		{"/readyz/lease", `leases.coordination.k8s.io "node-ipam-controller" is forbidden`, "standalone-rbac.yaml"},
+		{controllerPath, "Nodes cannot be read: apply manifests/rbac if that is forbidden", "../../manifests/rbac"},
+		{controllerPath, "the CustomResourceDefinition of ClusterCIDR is not installed: apply manifests/crds", "../../manifests/crds"},
+	} {
+		if err := errors.Join(p.answers(step.path, 500, step.want), p.answers("/readyz", 500, "readyz check failed"), p.answers("/healthz", 200, "ok")); err != nil {
+			t.Fatal(err)
+		}
+		if err := cp.Apply(ctx, step.apply); err != nil {
+			t.Fatal(err)
+		}
+	}
+	if err := errors.Join(p.leads(), p.ready(), p.answers(healthPath, 200, "ok")); err != nil {
+		t.Fatal(err)
+	}
+	if err := createClusterCIDR(c, []string{"a", "10.0.0.0/16", "hb8"}); err != nil {
+		t.Fatal(err)
+	}
+	if _, err := c.waitServed("n", patience); err != nil {
+		t.Fatal(err)
+	}
+
+	t.Run("a standby is ready", func(t *testing.T) {
+		standby := startPlain(t, c, "standby", flags...)
+		if err := errors.Join(standby.ready(), standby.answers("/metrics", 200, `leader_election_master_status{name="node-ipam-controller"} 0`)); err != nil {
+			t.Error(err)
+		}
+	})
+	t.Run("metrics have the names of the peer", func(t *testing.T) {
+		if err := p.answers("/metrics", 200, `node_ipam_controller_multicidrset_cidrs_allocations_total{clusterCIDR="10.0.0.0/16",clusterCIDRName="a"} 1`); err != nil {
+			t.Error(err)
+		}
+	})
+	t.Run("the debug page is not for everybody", func(t *testing.T) {
+		if err := p.answers(debugPath, 404, ""); err != nil {
+			t.Error(err)
+		}
+	})
+	t.Run("a missing permission after the start", func(t *testing.T) {
+		c.forbidPatch(t, "nodes")
+		if err := createNode(c, []string{"m"}); err != nil {
+			t.Fatal(err)
+		}
+		if err := errors.Join(p.answers(controllerPath, 500, "Node m cannot be written: the API server forbids it: apply manifests/rbac"), p.answers("/healthz", 200, "ok")); err != nil {
+			t.Error(err)
+		}
+		if err := cp.Apply(ctx, "../../manifests/rbac"); err != nil {
+			t.Fatal(err)
+		}
+		if err := p.ready(); err != nil {
+			t.Error(err)
+		}
+	})
+	t.Run("with --secure-port metrics are only there", func(t *testing.T) {
+		secured, err := cp.StartManager(ctx, controlplane.ManagerOptions{Name: "secured", Alone: true, Args: []string{"--leader-elect-resource-name=node-ipam-controller"}})
+		if err != nil {
+			t.Fatal(err)
+		}
+		for path, want := range map[string]int{"/metrics": 404, "/readyz": 200, "/healthz": 200} {
+			if status, body, err := secured.Probe(ctx, path); err != nil || status != want {
+				t.Errorf("GET %s at the plain address: %d %s, %v, want %d", path, status, body, err, want)
+			}
+		}
+		status, body, err := secured.Get(ctx, "/metrics")
+		if err != nil || status != 200 || !strings.Contains(string(body), "leader_election_master_status") {
+			t.Errorf("GET /metrics at the secure address: %d %.200s, %v", status, body, err)
+		}
+		nobody, err := rest.HTTPClientFor(rest.AnonymousClientConfig(cp.AdminConfig()))
+		if err != nil {
+			t.Fatal(err)
+		}
+		response, err := nobody.Get(secured.URL() + "/metrics")
+		if err != nil {
+			t.Fatal(err)
+		}
+		defer response.Body.Close()
+		if response.StatusCode != http.StatusForbidden {
+			t.Errorf("GET /metrics as nobody: %s, want 403", response.Status)
+		}
+		if err := secured.Stop(); err != nil {
+			t.Error(err)
+		}
+	})
+}
+
+// TestStandaloneReplicas runs two replicas under the fence of the API server, kills the leader, tells the next one to end, and pauses
+// the third past the end of its lease. Nodes that join all the while are served by who leads, without overlaps.
+func TestStandaloneReplicas(t *testing.T) {
+	c := freshCluster(t, controlplane.Options{})
+	ctx := t.Context()
+	if err := errors.Join(c.stopManager((*controlplane.Process).Stop), c.cp.Apply(ctx, policy, standalone)); err != nil {
+		t.Fatal(err)
+	}
+	kubeconfig, err := c.cp.Kubeconfig(controlplane.AloneUser)
+	if err != nil {
+		t.Fatal(err)
+	}
+	replica := func(id string) *plainProgram {
+		t.Helper()
+		p := startPlain(t, c, id, "--kubeconfig="+kubeconfig, "--webserver-bind-address=127.0.0.1:0", "--leader-elect-namespace=kube-system", "--leader-elect-id="+id,
+			"--leader-elect-lease-duration=4s", "--leader-elect-renew-deadline=3s", "--leader-elect-retry-period=500ms")
+		if err := p.ready(); err != nil {
+			t.Fatal(err)
+		}
+		return p
+	}
+	// by returns who served a Node.
+	by := func(name string) string {
+		t.Helper()
+		node, err := c.waitServed(name, patience)
+		if err != nil {
+			t.Fatal(err)
+		}
+		id, _, _ := strings.Cut(node.Annotations[networkingv1.AnnotationLeaseHolder], "_")
+		return id
+	}
+
+	first := replica("first")
+	if err := first.leads(); err != nil {
+		t.Fatal(err)
+	}
+	second := replica("second")
+	c.joinAround(t, first.Kill)
+	if err := second.leads(); err != nil {
+		t.Fatal(err)
+	}
+	if got := by(fmt.Sprint("n", joining-1)); got != "second" {
+		t.Errorf("the last Node was served by %q, want the second", got)
+	}
+
+	third := replica("third")
+	if err := errors.Join(second.Stop(), third.leads()); err != nil {
+		t.Fatal(err)
+	}
+	if code, err := second.ended(patience); code != 0 || err != nil {
+		t.Errorf("told to end, the leader ended with %d, %v, want 0", code, err)
+	}
+	log, err := second.Log()
+	if err != nil {
+		t.Fatal(err)
+	}
+	stopped, released := strings.Index(log, "Stopped controller"), strings.Index(log, "This process does not hold the Lease any more")
+	if stopped < 0 || released < stopped {
+		t.Errorf("the controller has to stop before the Lease is given up:\n%s", log)
+	}
+	if err := createNode(c, []string{"by-third"}); err != nil {
+		t.Fatal(err)
+	}
+	if got := by("by-third"); got != "third" {
+		t.Errorf("Node by-third was served by %q", got)
+	}
+
+	fourth := replica("fourth")
+	if err := third.Pause(); err != nil {
+		t.Fatal(err)
+	}
+	if err := createNode(c, []string{"by-fourth"}); err != nil {
+		t.Fatal(err)
+	}
+	if got := by("by-fourth"); got != "fourth" {
+		t.Errorf("Node by-fourth was served by %q", got)
+	}
+	if err := errors.Join(third.Continue(), fourth.leads()); err != nil {
+		t.Fatal(err)
+	}
+	if code, err := third.ended(patience); code != 1 || err != nil {
+		t.Errorf("without its Lease the third ended with %d, %v, want 1: a new process starts from what is true then", code, err)
+	}
+	if log, err = third.Log(); err != nil || !strings.Contains(log, "node-ipam-controller was lost") {
+		t.Errorf("the third does not say that its Lease was lost, %v:\n%s", err, log)
+	}
+	if err := c.overlaps(ctx); err != nil {
+		t.Error(err)
+	}
+}
+
+// TestStandaloneEndsAsStandby tells a program to end that never led.
+func TestStandaloneEndsAsStandby(t *testing.T) {
+	c := sharedCluster(t)
+	if err := c.holdLease(t.Context(), "somebody", time.Hour); err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() {
+		if err := c.setLease(context.Background(), standaloneLease, noLease); err != nil {
+			t.Error(err)
+		}
+	})
+	kubeconfig, err := c.cp.Kubeconfig(controlplane.AloneUser)
+	if err != nil {
+		t.Fatal(err)
+	}
+	p := startPlain(t, c, "never-leads", "--kubeconfig="+kubeconfig, "--webserver-bind-address=127.0.0.1:0", "--leader-elect-namespace=kube-system")
+	if err := errors.Join(p.ready(), syscall.Kill(p.PID(), syscall.SIGTERM)); err != nil {
+		t.Fatal(err)
+	}
+	if code, err := p.ended(patience); code != 0 || err != nil {
+		t.Errorf("ended with %d, %v, want 0", code, err)
+	}
+}
+
+func httpGet(ctx context.Context, url string) (status int, body []byte, err error) {
+	request, err := http.NewRequestWithContext(ctx, http.MethodGet, url, nil)
+	if err != nil {
+		return 0, nil, err
+	}
+	response, err := http.DefaultClient.Do(request)
+	if err != nil {
+		return 0, nil, err
+	}
+	defer response.Body.Close()
+	body, err = io.ReadAll(response.Body)
+	return response.StatusCode, body, err
+}
+
+// holdLease makes somebody the holder of the Lease of node-ipam-controller from now on, for so long.
+func (c *cluster) holdLease(ctx context.Context, holder string, good time.Duration) error {
+	if err := c.setLease(ctx, standaloneLease, noLease); err != nil {
+		return err
+	}
+	now := metav1.NowMicro()
+	_, err := c.kube.CoordinationV1().Leases(metav1.NamespaceSystem).Create(ctx, &coordinationv1.Lease{
+		ObjectMeta: metav1.ObjectMeta{Name: standaloneLease},
+		Spec: coordinationv1.LeaseSpec{
+			HolderIdentity: &holder, LeaseDurationSeconds: ptr.To(int32(good.Seconds())), AcquireTime: &now, RenewTime: &now,
+		},
+	}, metav1.CreateOptions{})
+	return err
+}
