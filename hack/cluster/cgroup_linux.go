@@ -5,8 +5,10 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"io"
 	"io/fs"
 	"os"
+	"os/exec"
 	"path/filepath"
 	"slices"
 	"strconv"
@@ -110,18 +112,31 @@ func inheritCPUSet(parent, dir string) error {
 	return nil
 }
 
-// enterCgroup moves this process.
-func enterCgroup(name string) error {
+// startInCgroup starts a process that waits for a line on its standard input before it does anything, and ends if there is
+// none: so down finds it in the cgroup, or it has done nothing.
+func startInCgroup(name string, cmd *exec.Cmd) error {
+	if err := makeCgroup(name); err != nil {
+		return err
+	}
+	goAhead, err := cmd.StdinPipe()
+	if err != nil {
+		return err
+	}
+	defer goAhead.Close()
+	if err := cmd.Start(); err != nil {
+		return err
+	}
 	all, err := hierarchies()
 	if err != nil {
 		return err
 	}
 	for _, h := range all {
-		if err := os.WriteFile(filepath.Join(h.dir, name, "cgroup.procs"), []byte("0"), 0); err != nil {
+		if err := os.WriteFile(filepath.Join(h.dir, name, "cgroup.procs"), []byte(strconv.Itoa(cmd.Process.Pid)), 0); err != nil {
 			return err
 		}
 	}
-	return nil
+	_, err = io.WriteString(goAhead, "\n")
+	return err
 }
 
 // walkCgroup calls visit for the cgroup and those below it in every hierarchy, children first.

@@ -3,10 +3,10 @@
 # file system and is then the machine's init: it starts containerd and the kubelet and reaps what they leave behind.
 # It writes to nothing of the host; when it dies the kernel ends every process, mount and interface in here.
 #
-# usage: machine.sh NAME MACHINE_DIR BIN_DIR CGROUP
+# usage: machine.sh NAME MACHINE_DIR BIN_DIR
 set -euo pipefail
 
-name=$1 machine=$2 bin=$3 cgroup=$4 stage=${5:-outside}
+name=$1 machine=$2 bin=$3 stage=${4:-outside}
 
 # The host's root, copy on write, and on top of it the directories that a reboot must not lose.
 make_root() {
@@ -74,7 +74,6 @@ serve() {
 	# Nobody else is on these networks; without this an address is unusable for a second or two.
 	echo 0 >/proc/sys/net/ipv6/conf/default/accept_dad
 	echo 0 >/proc/sys/net/ipv6/conf/all/accept_dad
-	export PATH=/opt/cluster:/opt/cluster/node:$PATH
 	containerd >>/var/log/containerd.log 2>&1 &
 	# What systemd does with kubeadm's unit: start the kubelet once it has a configuration, and always again.
 	until [[ -s /var/lib/kubelet/config.yaml && -s /var/lib/kubelet/kubeadm-flags.env ]]; do sleep 0.2; done
@@ -89,11 +88,9 @@ serve() {
 }
 
 if [[ $stage == outside ]]; then
-	for procs in /sys/fs/cgroup/"$cgroup"/cgroup.procs /sys/fs/cgroup/*/"$cgroup"/cgroup.procs; do
-		if [[ -e $procs ]]; then echo 0 >"$procs"; fi
-	done
-	# A cgroup namespace begins at the cgroup its first process is in, so it can only be made now.
-	exec unshare --cgroup bash "$0" "$name" "$machine" "$bin" "$cgroup" inside
+	# Who started us puts us into the machine's cgroup first. A cgroup namespace begins where its first process is.
+	read -r _
+	exec unshare --cgroup bash "$0" "$name" "$machine" "$bin" inside </dev/null
 fi
 make_root
 mount_cgroups

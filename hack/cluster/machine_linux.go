@@ -11,6 +11,7 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
+	"slices"
 	"strconv"
 	"strings"
 	"syscall"
@@ -25,6 +26,13 @@ var (
 	//go:embed containerd.toml
 	containerdConfig []byte
 )
+
+// environment is that of all processes on a machine: ours means nothing there.
+var environment = []string{
+	"PATH=/opt/cluster:/opt/cluster/node:/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin",
+	"HOME=/root",
+	"KUBECONFIG=/etc/kubernetes/admin.conf",
+}
 
 // machine is one machine of the cluster, running or not.
 type machine struct {
@@ -107,22 +115,20 @@ func (m machine) boot(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
-	if err := makeCgroup(m.machineCgroup()); err != nil {
-		return err
-	}
 	console, err := os.OpenFile(m.disk("var/log/console.log"), os.O_CREATE|os.O_APPEND|os.O_WRONLY, 0o644)
 	if err != nil {
 		return err
 	}
 	defer console.Close()
 	// No context: the machine outlives us.
-	init := exec.Command("bash", m.path("machine.sh"), m.name, m.path(), m.bin, m.machineCgroup())
+	init := exec.Command("bash", m.path("machine.sh"), m.name, m.path(), m.bin)
+	init.Env = environment
 	init.Stdout, init.Stderr = console, console
 	init.SysProcAttr = &syscall.SysProcAttr{
 		Setsid:     true,
 		Cloneflags: syscall.CLONE_NEWPID | syscall.CLONE_NEWNS | syscall.CLONE_NEWNET | syscall.CLONE_NEWUTS | syscall.CLONE_NEWIPC,
 	}
-	if err := init.Start(); err != nil {
+	if err := startInCgroup(m.machineCgroup(), init); err != nil {
 		return err
 	}
 	ended := make(chan error, 1)
@@ -185,12 +191,7 @@ func (m machine) command(ctx context.Context, args ...string) (*exec.Cmd, error)
 	}
 	enter := []string{"--target", strconv.Itoa(pid), "--mount", "--uts", "--ipc", "--net", "--pid", "--cgroup", "--root", "--wd"}
 	cmd := exec.CommandContext(ctx, "nsenter", append(append(enter, "--"), args...)...)
-	cmd.Env = []string{
-		"PATH=/opt/cluster:/opt/cluster/node:/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin",
-		"HOME=/root",
-		"KUBECONFIG=/etc/kubernetes/admin.conf",
-		"TERM=" + os.Getenv("TERM"),
-	}
+	cmd.Env = append(slices.Clip(environment), "TERM="+os.Getenv("TERM"))
 	return cmd, nil
 }
 

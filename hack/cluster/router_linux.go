@@ -39,9 +39,6 @@ func address6(number int) string { return fmt.Sprintf("fd00:172:18::%d", number)
 
 // startRouter returns the port of the host's loopback address behind which the API server will be.
 func (c *cluster) startRouter() (port int, err error) {
-	if err := makeCgroup(c.cgroup + "/" + routerCommand); err != nil {
-		return 0, err
-	}
 	if err := os.MkdirAll(filepath.Join(c.dir, routerCommand), 0o755); err != nil {
 		return 0, err
 	}
@@ -66,8 +63,8 @@ func (c *cluster) startRouter() (port int, err error) {
 	router.Stdout, router.Stderr = log, log
 	router.ExtraFiles = []*os.File{socket}
 	router.SysProcAttr = &syscall.SysProcAttr{Setsid: true, Cloneflags: syscall.CLONE_NEWNET}
-	if err := router.Start(); err != nil {
-		return 0, err
+	if err := startInCgroup(c.cgroup+"/"+routerCommand, router); err != nil {
+		return 0, fmt.Errorf("start the router: %w", err)
 	}
 	if err := os.WriteFile(c.routerPID(), []byte(strconv.Itoa(router.Process.Pid)), 0o644); err != nil {
 		return 0, err
@@ -122,8 +119,8 @@ func inNetwork(pid int, commands string) error {
 
 // route is the router's process. It ends with the cluster.
 func (c *cluster) route(ctx context.Context) error {
-	if err := enterCgroup(c.cgroup + "/" + routerCommand); err != nil {
-		return err
+	if _, err := os.Stdin.Read(make([]byte, 1)); err != nil {
+		return fmt.Errorf("wait for the go-ahead: %w", err)
 	}
 	for setting, value := range map[string]string{
 		"ipv4/ip_forward":          "1",
