@@ -35,6 +35,14 @@ cluster-down: ## End it, in whatever state it is, and leave nothing behind
 	@go build -o bin/cluster ./hack/cluster
 	@bin/cluster down
 
+.PHONY: setup-test-env
+setup-test-env: tools build ## Start a control plane with the CRDs only, in the background, to run node-ipam-controller by hand on; says how
+	@hack/test-env.sh up
+
+.PHONY: teardown-test-env
+teardown-test-env: ## End it
+	@hack/test-env.sh down
+
 ##@ Build
 
 .PHONY: build

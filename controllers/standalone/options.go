@@ -34,6 +34,7 @@ type options struct {
 	elect                                     bool
 	leaseDuration, renewDeadline, retryPeriod time.Duration
 	lockType, lockNamespace, lockName, id     string
+	identity                                  string // id and something random, once complete
 
 	flags    nodeipam.Flags
 	nodeIPAM *nodeipam.Options
@@ -159,13 +160,13 @@ func (o *options) complete(fs *pflag.FlagSet, getenv func(string) string) (warni
 		return nil, err
 	}
 	o.lockNamespace = cmp.Or(o.lockNamespace, getenv("POD_NAMESPACE"))
-	if o.id = cmp.Or(o.id, getenv("POD_NAME")); o.id == "" {
-		if o.id, err = os.Hostname(); err != nil {
+	if o.identity = cmp.Or(o.id, getenv("POD_NAME")); o.identity == "" {
+		if o.identity, err = os.Hostname(); err != nil {
 			return nil, fmt.Errorf("find out the host name, which stands for --leader-elect-id: %w", err)
 		}
 	}
 	// Two processes of one name, say two replicas with the same --leader-elect-id, must not take each other's lease for their own.
-	o.id += "_" + string(uuid.NewUUID())
+	o.identity += "_" + string(uuid.NewUUID())
 	// Who may see metrics is asked where everything else is asked.
 	o.authentication.RemoteKubeConfigFile = cmp.Or(o.authentication.RemoteKubeConfigFile, o.kubeconfig)
 	o.authorization.RemoteKubeConfigFile = cmp.Or(o.authorization.RemoteKubeConfigFile, o.kubeconfig)

@@ -42,7 +42,7 @@ func run(ctx context.Context, opts *options) (err error) {
 		return fmt.Errorf("create the client for reading: %w", err)
 	}
 	// The servers answer from now on, also while this process waits for the lease, and until everything else has ended.
-	if p.server, err = serve(opts, p.health); err != nil {
+	if p.server, err = serve(opts, p.config, p.health); err != nil {
 		return err
 	}
 	defer p.server.stop()
@@ -55,7 +55,7 @@ func run(ctx context.Context, opts *options) (err error) {
 	logger := klog.FromContext(ctx)
 	election := opts.election(logger)
 	lock, err := resourcelock.NewFromKubeconfig(opts.lockType, opts.lockNamespace, opts.lockName,
-		resourcelock.ResourceLockConfig{Identity: opts.id}, p.config, opts.renewDeadline)
+		resourcelock.ResourceLockConfig{Identity: opts.identity}, p.config, opts.renewDeadline)
 	if err != nil {
 		return fmt.Errorf("create the lock of Lease %s/%s: %w", opts.lockNamespace, opts.lockName, err)
 	}

@@ -5,10 +5,13 @@ import (
 	"fmt"
 	"net"
 	"net/http"
+	"net/url"
 	"time"
 
 	"k8s.io/apiserver/pkg/server"
 	"k8s.io/apiserver/pkg/server/mux"
+	"k8s.io/client-go/rest"
+	"k8s.io/client-go/transport"
 	"k8s.io/component-base/metrics/legacyregistry"
 	"k8s.io/component-base/metrics/prometheus/slis"
 	_ "k8s.io/component-base/metrics/prometheus/workqueue" // workqueue_* metrics
@@ -36,7 +39,7 @@ type servers struct {
 
 // serve starts the servers. With --secure-port metrics are there and not at the plain address: who asked for it does not want
 // them to be seen by everybody. The debug page names every Node and is never at the plain address.
-func serve(opts *options, health *health) (*servers, error) {
+func serve(opts *options, config *rest.Config, health *health) (*servers, error) {
 	s := &servers{stopSecure: make(chan struct{})}
 	plain := mux.NewPathRecorderMux(component)
 	health.install(plain)
@@ -54,7 +57,7 @@ func serve(opts *options, health *health) (*servers, error) {
 		return nil, fmt.Errorf("listen at --webserver-bind-address: %w", err)
 	}
 	if s.secured != nil {
-		if err := s.serveSecured(opts); err != nil {
+		if err := s.serveSecured(opts, config); err != nil {
 			listener.Close()
 			return nil, err
 		}
@@ -70,7 +73,16 @@ func serve(opts *options, health *health) (*servers, error) {
 }
 
 // serveSecured starts the HTTPS server as kube-controller-manager does: who may see what is a question for the API server.
-func (s *servers) serveSecured(opts *options) error {
+func (s *servers) serveSecured(opts *options, config *rest.Config) error {
+	if opts.apiServer != "" {
+		apiServer, _, err := rest.DefaultServerUrlFor(config)
+		if err != nil {
+			return err
+		}
+		// These options know a kubeconfig and the kubernetes Service only.
+		opts.authentication.CustomRoundTripperFn = towards(apiServer)
+		opts.authorization.CustomRoundTripperFn = towards(apiServer)
+	}
 	if err := opts.secureServing.MaybeDefaultWithSelfSignedCerts("localhost", nil, []net.IP{net.IPv4(127, 0, 0, 1), net.IPv6loopback}); err != nil {
 		return fmt.Errorf("make a self-signed certificate: %w", err)
 	}
@@ -92,6 +104,21 @@ func (s *servers) serveSecured(opts *options) error {
 	s.ended = ended
 	return err
 }
+
+// towards makes requests go to another API server than their client was made for.
+func towards(apiServer *url.URL) transport.WrapperFunc {
+	return func(next http.RoundTripper) http.RoundTripper {
+		return roundTripper(func(request *http.Request) (*http.Response, error) {
+			request = request.Clone(request.Context())
+			request.URL.Scheme, request.URL.Host = apiServer.Scheme, apiServer.Host
+			return next.RoundTrip(request)
+		})
+	}
+}
+
+type roundTripper func(*http.Request) (*http.Response, error)
+
+func (f roundTripper) RoundTrip(request *http.Request) (*http.Response, error) { return f(request) }
 
 // debug serves the controller's debug page, where kube-controller-manager has it. Until then there is none.
 func (s *servers) debug(handler http.Handler) {

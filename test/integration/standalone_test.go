@@ -98,7 +98,18 @@ func TestStandaloneHealth(t *testing.T) {
 		}
 	})
 	t.Run("with --secure-port metrics are only there", func(t *testing.T) {
-		secured, err := cp.StartManager(ctx, controlplane.ManagerOptions{Name: "secured", Alone: true, Args: []string{"--leader-elect-resource-name=node-ipam-controller"}})
+		// As in a Pod that is told to do without the kubernetes Service.
+		elsewhere, err := cp.Config(controlplane.AloneUser)
+		if err != nil {
+			t.Fatal(err)
+		}
+		apiServer := elsewhere.Host
+		elsewhere.Host = "https://127.0.0.1:1"
+		nowhere, err := cp.WriteKubeconfig("nowhere", elsewhere)
+		if err != nil {
+			t.Fatal(err)
+		}
+		secured, err := cp.StartManager(ctx, controlplane.ManagerOptions{Name: "secured", Alone: true, Kubeconfig: nowhere, Args: []string{"--apiserver=" + apiServer}})
 		if err != nil {
 			t.Fatal(err)
 		}

@@ -1,5 +1,5 @@
-// local-cluster is the command behind `make run` and `make demo`: a control plane on loopback with our
-// kube-controller-manager, the objects of examples/, and Nodes that they serve.
+// local-cluster is the command behind `make run`, `make demo` and `make setup-test-env`: a control plane on loopback with our
+// kube-controller-manager, the objects of examples/, and Nodes that they serve; or with nothing but the CRDs.
 package main
 
 import (
@@ -18,10 +18,11 @@ import (
 	"github.com/multicidr/controller-manager/test/controlplane"
 )
 
-const usage = `usage: bin/local-cluster run|demo [flags]
+const usage = `usage: bin/local-cluster run|demo|env [flags]
 
   run   show Nodes and ClusterCIDRs until Ctrl-C
   demo  end as soon as every Node that can be served is served
+  env   a control plane with the CRDs only, until it is told to end; hack/test-env.sh runs it in the background
 
 `
 
@@ -33,12 +34,13 @@ func main() {
 	}
 	nodes := flags.Int("nodes", 12, "how many Nodes to register")
 	timeout := flags.Duration("timeout", 2*time.Minute, "how long demo waits for Nodes to be served")
-	if len(os.Args) < 2 || os.Args[1] != "run" && os.Args[1] != "demo" {
+	dir := flags.String("dir", "", "where env keeps its files")
+	if len(os.Args) < 2 || !slices.Contains([]string{"run", "demo", "env"}, os.Args[1]) {
 		flags.Usage()
 		os.Exit(2)
 	}
 	_ = flags.Parse(os.Args[2:]) // ExitOnError
-	if *nodes < 0 || flags.NArg() > 0 {
+	if *nodes < 0 || flags.NArg() > 0 || (os.Args[1] == "env") != (*dir != "") {
 		flags.Usage()
 		os.Exit(2)
 	}
@@ -46,7 +48,12 @@ func main() {
 	restore := takeTerminal()
 	ctx, release := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM, syscall.SIGHUP)
 	context.AfterFunc(ctx, release) // A second Ctrl-C ends us at once; the kernel then ends our children.
-	err := cluster{nodes: *nodes, demo: os.Args[1] == "demo", timeout: *timeout}.run(ctx)
+	var err error
+	if os.Args[1] == "env" {
+		err = env(ctx, *dir)
+	} else {
+		err = cluster{nodes: *nodes, demo: os.Args[1] == "demo", timeout: *timeout}.run(ctx)
+	}
 	restore()
 	if err != nil {
 		fmt.Fprintln(os.Stderr, "local-cluster:", err)

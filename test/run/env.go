@@ -1,0 +1,62 @@
+package main
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"path/filepath"
+
+	"github.com/multicidr/controller-manager/test/controlplane"
+)
+
+// env is a control plane with the CRDs and nothing else, until ctx is done. Its files go to dir.
+func env(ctx context.Context, dir string) (err error) {
+	root, err := controlplane.ModuleRoot()
+	if err != nil {
+		return err
+	}
+	if dir, err = filepath.Abs(dir); err != nil {
+		return err
+	}
+	fmt.Println("starting etcd and kube-apiserver")
+	cp, err := controlplane.Start(ctx, controlplane.Options{Dir: dir})
+	if err != nil {
+		return err
+	}
+	defer func() { err = errors.Join(err, cp.Stop()) }()
+	if err := cp.Apply(ctx, filepath.Join(root, "manifests/crds")); err != nil {
+		return err
+	}
+	kubeconfig, err := cp.Kubeconfig("admin", "system:masters")
+	if err != nil {
+		return err
+	}
+	fmt.Printf(`ready: a control plane with the CRDs and nothing that allocates
+
+Use it:
+  export KUBECONFIG=%[1]s
+  bin/kubectl apply -f examples/
+  bin/kubectl get cc
+
+Run the controller by hand, as an administrator and without leader election:
+  bin/node-ipam-controller --kubeconfig=%[1]s --enable-leader-election=false
+
+End it:
+  make teardown-test-env
+`, kubeconfig)
+
+	ended := make(chan error, 2)
+	for name, process := range map[string]*controlplane.Process{"etcd": cp.Etcd(), "kube-apiserver": cp.APIServer()} {
+		go func() {
+			if _, err := process.Wait(ctx); err == nil {
+				ended <- fmt.Errorf("%s ended by itself; its log is %s", name, process.LogPath())
+			}
+		}()
+	}
+	select {
+	case <-ctx.Done():
+		return nil
+	case err := <-ended:
+		return err
+	}
+}
