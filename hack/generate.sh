@@ -1,5 +1,5 @@
 #!/usr/bin/env bash
-# Regenerates everything that is derived from the Go sources: deepcopy, clients, CRD, RBAC role.
+# Regenerates everything that is derived from the Go sources: deepcopy, clients, CRD, RBAC role, and their copies in the chart.
 #
 # usage: hack/generate.sh [ROOT]
 # ROOT is the tree to generate in, by default this one; hack/verify.sh passes a copy. The generators are the `tool`s
@@ -42,3 +42,11 @@ mv "$crd.patched" "$crd"
 
 echo "RBAC role"
 generator controller-gen rbac:roleName=system:controller:multi-cidr-node-ipam-controller paths=./controllers/nodeipam output:rbac:dir=manifests/rbac
+
+# Helm takes no file from outside of a chart.
+echo "chart"
+chart=manifests/charts/node-ipam-controller/files
+rm -rf "$chart"
+for file in "$crd" manifests/rbac/role.yaml manifests/fencing/policy.yaml manifests/fencing/node-ipam-controller.yaml; do
+	install -D --mode=644 "$file" "$chart/${file#manifests/}"
+done
