@@ -85,6 +85,11 @@ bin/node: hack/cluster/tools/go.mod hack/cluster/tools/go.sum hack/cluster/pause
 	@go build -o $@/pause ./hack/cluster/pause
 	@touch $@
 
+# The epoch is the time of all files in the archive, so that the same files make the same archive.
+.PHONY: chart
+chart: ## Package the Helm chart of node-ipam-controller into bin/
+	@SOURCE_DATE_EPOCH=0 go -C test/chart tool helm package $(CURDIR)/manifests/charts/node-ipam-controller --destination $(CURDIR)/bin
+
 ##@ Change it
 
 .PHONY: generate
@@ -98,7 +103,7 @@ verify: ## Fail if generated files, formatting, module files or pins are not wha
 ##@ Test
 
 .PHONY: test
-test: test-unit test-monitoring test-integration test-parity ## Run all tests
+test: test-unit test-monitoring test-chart test-integration test-parity ## Run all tests
 
 .PHONY: test-unit
 test-unit: ## Run the unit tests with the race detector; wants a C compiler
@@ -110,6 +115,11 @@ test-unit: ## Run the unit tests with the race detector; wants a C compiler
 test-monitoring: ## Try the alerts and the dashboard on samples, with Prometheus' own engine
 	@echo "== alerts and dashboard"
 	go -C test/monitoring test -count=1 ./...
+
+.PHONY: test-chart
+test-chart: tools build ## Try the Helm chart with Helm, and the program with what the chart gives it, on a real etcd and kube-apiserver
+	@echo "== chart"
+	go -C test/chart test -count=1 ./...
 
 # Control planes share the machine badly, so these packages run one after the other; and they run programs that
 # go test's cache does not know, so their results are never taken from it.
@@ -145,6 +155,22 @@ CHAOS ?=
 .PHONY: chaos
 chaos: build-chaos ## Chaos with the usual leases for DURATION=10m; docs/chaos.md says what it does and how to read it
 	@bin/chaos --duration=$(DURATION) $(CHAOS)
+
+# What `make simulate` plays: so many seeds, or one of them, or a history from a file.
+SEEDS ?= 100000
+SEED ?=
+HISTORY ?=
+
+.PHONY: simulate
+simulate: ## Simulate SEEDS=100000 histories of the whole controller, or print one: SEED=7 or HISTORY=file; see docs/simulation.md
+	@go test -c -o bin/simulation.test ./controllers/nodeipam
+	@cd controllers/nodeipam && ../../bin/simulation.test -test.v -test.timeout=0 \
+		$(if $(HISTORY),-test.run=TestSimulationHistories -simulation.history=$(abspath $(HISTORY)), \
+		-test.run='^TestSimulation$$' $(if $(SEED),-simulation.seed=$(SEED),-simulation.seeds=$(SEEDS) -simulation.progress))
+
+.PHONY: mutants
+mutants: ## Break the controller in one place after another and fail if no test notices; RUN=regexp picks some, WRITE=1 writes the table in docs/simulation.md
+	@go run ./test/mutants $(if $(RUN),-run='$(RUN)') $(if $(WRITE),-write)
 
 ##@ Other
 
