@@ -114,8 +114,15 @@ func TestStandaloneHealth(t *testing.T) {
 			t.Fatal(err)
 		}
 		for path, want := range map[string]int{"/metrics": 404, "/readyz": 200, "/healthz": 200} {
-			if status, body, err := secured.Probe(ctx, path); err != nil || status != want {
-				t.Errorf("GET %s at the plain address: %d %s, %v, want %d", path, status, body, err, want)
+			err := eventually(patience, func(ctx context.Context) error {
+				status, body, err := secured.Probe(ctx, path)
+				if err == nil && status != want {
+					err = fmt.Errorf("GET %s at the plain address: %d %s, want %d", path, status, body, want)
+				}
+				return err
+			})
+			if err != nil {
+				t.Error(err)
 			}
 		}
 		status, body, err := secured.Get(ctx, "/metrics")
