@@ -37,6 +37,9 @@ const (
 func address4(number int) string { return fmt.Sprintf("172.18.0.%d", number) }
 func address6(number int) string { return fmt.Sprintf("fd00:172:18::%d", number) }
 
+// mac is the same after a reboot, as a network card's is: the neighbours remember it.
+func mac(number int) string { return fmt.Sprintf("02:00:00:00:00:%02x", number) }
+
 // startRouter returns the port of the host's loopback address behind which the API server will be.
 func (c *cluster) startRouter() (port int, err error) {
 	if err := os.MkdirAll(filepath.Join(c.dir, routerCommand), 0o755); err != nil {
@@ -89,7 +92,7 @@ func (m machine) plugIn(ctx context.Context, number, pid int) error {
 	// After a reboot the kernel needs a moment to remove the old machine's end, and with it this one.
 	var last error
 	err = wait.PollUntilContextTimeout(ctx, 50*time.Millisecond, 10*time.Second, true, func(context.Context) (bool, error) {
-		last = inNetwork(router, fmt.Sprintf("link add machine%d type veth peer name eth0 netns %d\n", number, pid))
+		last = inNetwork(router, fmt.Sprintf("link add machine%d type veth peer name eth0 address %s netns %d\n", number, mac(number), pid))
 		return last == nil, nil
 	})
 	if err != nil {
