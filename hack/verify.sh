@@ -44,9 +44,11 @@ check "generated files" "run make generate and commit the result" generated
 check "formatting" "run gofmt -w on these files" formatted
 check "go vet" "repair what it says" go vet ./...
 check "go vet in test/monitoring" "repair what it says" go -C test/monitoring vet ./...
+check "go vet in test/chart" "repair what it says" go -C test/chart vet ./...
 check "go.mod" "run go mod tidy" go mod tidy -diff
 check "hack/tools/go.mod" "run go mod tidy in hack/tools" go -C hack/tools mod tidy -diff
 check "test/monitoring/go.mod" "run go mod tidy in test/monitoring" go -C test/monitoring mod tidy -diff
+check "test/chart/go.mod" "run go mod tidy in test/chart" go -C test/chart mod tidy -diff
 check "Kubernetes pins" "run hack/pin-kubernetes.sh with the version of k8s.io/kubernetes in go.mod" pinned
 
 if [[ ${#failed[@]} -gt 0 ]]; then

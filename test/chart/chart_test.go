@@ -1,0 +1,391 @@
+package chart
+
+import (
+	"bytes"
+	"flag"
+	"fmt"
+	"maps"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"regexp"
+	"slices"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/google/go-cmp/cmp"
+	"helm.sh/helm/v4/pkg/action"
+	"helm.sh/helm/v4/pkg/chart/common"
+	"helm.sh/helm/v4/pkg/chart/common/util"
+	helmchart "helm.sh/helm/v4/pkg/chart/v2"
+	"helm.sh/helm/v4/pkg/chart/v2/loader"
+	"helm.sh/helm/v4/pkg/engine"
+	"sigs.k8s.io/yaml"
+)
+
+const (
+	manifests = "../../manifests"
+	chartDir  = manifests + "/charts/node-ipam-controller"
+	// crdTemplate renders the CRD, which has a test of its own and would fill the golden files.
+	crdTemplate = "templates/crds.yaml"
+)
+
+var update = flag.Bool("update", false, "write the golden files anew")
+
+func loadChart(t *testing.T) *helmchart.Chart {
+	t.Helper()
+	chart, err := loader.Load(chartDir)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return chart
+}
+
+// valueSets are the files of testdata/values by name.
+func valueSets(t *testing.T) map[string]map[string]any {
+	t.Helper()
+	files, err := filepath.Glob("testdata/values/*.yaml")
+	if err != nil || len(files) == 0 {
+		t.Fatalf("no value sets: %v", err)
+	}
+	sets := map[string]map[string]any{}
+	for _, file := range files {
+		content, err := os.ReadFile(file)
+		if err != nil {
+			t.Fatal(err)
+		}
+		sets[strings.TrimSuffix(filepath.Base(file), ".yaml")] = object(t, string(content))
+	}
+	return sets
+}
+
+// object reads YAML, with the types that Helm has for values.
+func object(t *testing.T, text string) map[string]any {
+	t.Helper()
+	var o map[string]any
+	if err := yaml.UnmarshalStrict([]byte(text), &o); err != nil {
+		t.Fatalf("%v in\n%s", err, text)
+	}
+	return o
+}
+
+// render returns what the templates make of values, by their paths in the chart.
+func render(t *testing.T, values map[string]any) (map[string]string, error) {
+	t.Helper()
+	chart := loadChart(t)
+	release := common.ReleaseOptions{Name: "ranges", Namespace: "network", Revision: 1, IsInstall: true}
+	all, err := util.ToRenderValues(chart, values, release, nil)
+	if err != nil {
+		return nil, err
+	}
+	rendered, err := engine.Render(chart, all)
+	if err != nil {
+		return nil, err
+	}
+	files := map[string]string{}
+	for path, content := range rendered {
+		if strings.TrimSpace(content) != "" {
+			files[strings.TrimPrefix(path, chart.Name()+"/")] = content
+		}
+	}
+	return files, nil
+}
+
+func mustRender(t *testing.T, values map[string]any) map[string]string {
+	t.Helper()
+	files, err := render(t, values)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return files
+}
+
+// objects are those in rendered YAML documents, by "Kind name".
+func objects(t *testing.T, documents string) map[string]map[string]any {
+	t.Helper()
+	found := map[string]map[string]any{}
+	for document := range strings.SplitSeq("\n"+documents, "\n---\n") {
+		if o := object(t, document); o != nil {
+			found[fmt.Sprintf("%v %v", o["kind"], o["metadata"].(map[string]any)["name"])] = o
+		}
+	}
+	return found
+}
+
+// onlyObject is the one in a file.
+func onlyObject(t *testing.T, path string) map[string]any {
+	t.Helper()
+	content, err := os.ReadFile(path)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return object(t, strings.TrimPrefix(string(content), "---\n"))
+}
+
+func TestLint(t *testing.T) {
+	for name, values := range valueSets(t) {
+		t.Run(name, func(t *testing.T) {
+			lint := action.NewLint()
+			lint.Strict = true
+			for _, err := range lint.Run([]string{chartDir}, values).Errors {
+				t.Error(err)
+			}
+		})
+	}
+}
+
+func TestGolden(t *testing.T) {
+	for name, values := range valueSets(t) {
+		t.Run(name, func(t *testing.T) {
+			files := mustRender(t, values)
+			delete(files, crdTemplate)
+			var got bytes.Buffer
+			for _, path := range slices.Sorted(maps.Keys(files)) {
+				fmt.Fprintf(&got, "##### %s\n%s\n", path, strings.Trim(files[path], "\n"))
+			}
+			golden := filepath.Join("testdata", "golden", name+".txt")
+			if *update {
+				if err := os.WriteFile(golden, got.Bytes(), 0o644); err != nil {
+					t.Fatal(err)
+				}
+			}
+			want, err := os.ReadFile(golden)
+			if err != nil {
+				t.Fatal(err)
+			}
+			if diff := cmp.Diff(string(want), got.String()); diff != "" {
+				t.Errorf("rendered differently; if that is meant, run `go -C test/chart test -run TestGolden ./... -update` and look at the diff (-want +got):\n%s", diff)
+			}
+		})
+	}
+}
+
+func TestRefusedValues(t *testing.T) {
+	tests := map[string]struct {
+		values string
+		want   string // part of the message
+	}{
+		"no image":                         {`{image: {repository: ""}}`, "image.repository is empty: build the image"},
+		"a value that does not exist":      {`{replicas: 2}`, "additional properties 'replicas' not allowed"},
+		"one that does not exist in a map": {`{image: {pullpolicy: Always}}`, "at '/image': additional properties 'pullpolicy' not allowed"},
+		"a number of replicas in words":    {`{replicaCount: two}`, "at '/replicaCount': got string, want integer"},
+		"fewer replicas than none":         {`{replicaCount: -1}`, "at '/replicaCount': minimum: got -1, want 0"},
+		"two replicas without election":    {`{replicaCount: 2, leaderElection: {enabled: false}}`, "Set leaderElection.enabled=true or replicaCount=1"},
+		"a fence without election":         {`{fencing: {enabled: true}, leaderElection: {enabled: false}}`, "fencing.enabled needs leaderElection.enabled=true"},
+		"a duration without unit":          {`{leaderElection: {leaseDuration: 15}}`, "at '/leaderElection/leaseDuration': got number, want string"},
+		"a duration that is none":          {`{leaderElection: {retryPeriod: soon}}`, "at '/leaderElection/retryPeriod': 'soon' does not match pattern"},
+		"a lock of former times":           {`{leaderElection: {resourceLock: endpoints}}`, "at '/leaderElection/resourceLock': value must be 'leases'"},
+		"a lease without name":             {`{leaderElection: {resourceName: ""}}`, "at '/leaderElection/resourceName'"},
+		"a port that does not exist":       {`{service: {port: 65536}}`, "at '/service/port': maximum: got 65,536, want 65,535"},
+		"one port for both":                {`{service: {port: 8443, securePort: 8443}}`, "service.port and service.securePort must differ"},
+		"an API server without scheme":     {`{apiServer: "10.0.0.1:6443"}`, "at '/apiServer': '10.0.0.1:6443' does not match pattern"},
+		"a tag that is a number":           {`{image: {tag: 1.0}}`, "at '/image/tag': got number, want string"},
+		"an argument that is no flag":      {`{extraArgs: [v=2]}`, "at '/extraArgs/0': 'v=2' does not match pattern"},
+		"a flag that has a value":          {`{extraArgs: [--leader-elect-resource-name=other]}`, "Use apiServer, leaderElection or service"},
+	}
+	for name, tc := range tests {
+		t.Run(name, func(t *testing.T) {
+			values := loader.MergeMaps(valueSets(t)["defaults"], object(t, tc.values))
+			_, err := render(t, values)
+			if err == nil {
+				t.Fatal("the values were taken")
+			}
+			if !strings.Contains(err.Error(), tc.want) {
+				t.Errorf("the message is %q, want %q in it", err, tc.want)
+			}
+		})
+	}
+}
+
+// The CRD is the generated one, and nothing but `kubectl delete` takes it and with it all ClusterCIDRs away.
+func TestCRD(t *testing.T) {
+	want := onlyObject(t, manifests+"/crds/networking.x-k8s.io_clustercidrs.yaml")
+	want["metadata"].(map[string]any)["annotations"].(map[string]any)["helm.sh/resource-policy"] = "keep"
+	got := objects(t, mustRender(t, valueSets(t)["defaults"])[crdTemplate])
+	if diff := cmp.Diff(map[string]map[string]any{"CustomResourceDefinition clustercidrs.networking.x-k8s.io": want}, got); diff != "" {
+		t.Errorf("run `make generate` if the CRD has changed (-generated +rendered):\n%s", diff)
+	}
+	if file, ok := mustRender(t, valueSets(t)["everything-off"])[crdTemplate]; ok {
+		t.Errorf("installCRDs=false renders\n%s", file)
+	}
+}
+
+// The controller has the permissions that are generated from its source, and beside them only what election and secure serving take.
+func TestPermissions(t *testing.T) {
+	want := onlyObject(t, manifests+"/rbac/role.yaml")["rules"]
+	for name, values := range valueSets(t) {
+		t.Run(name, func(t *testing.T) {
+			files := mustRender(t, values)
+			var clusterRoles []string
+			for key, o := range objects(t, files["templates/rbac.yaml"]) {
+				if o["kind"] != "ClusterRole" {
+					continue
+				}
+				clusterRoles = append(clusterRoles, key)
+				if diff := cmp.Diff(want, o["rules"]); diff != "" {
+					t.Errorf("run `make generate` if the role has changed (-generated +rendered):\n%s", diff)
+				}
+			}
+			if len(clusterRoles) != 1 {
+				t.Errorf("the ClusterRoles are %q, want one", clusterRoles)
+			}
+		})
+	}
+}
+
+// The fence is that of manifests/fencing, on the Lease of the release.
+func TestFencing(t *testing.T) {
+	files := mustRender(t, valueSets(t)["everything-on"])
+	got := objects(t, files["templates/fencing.yaml"])
+	want := map[string]map[string]any{}
+	for _, file := range []string{"policy.yaml", "node-ipam-controller.yaml"} {
+		o := onlyObject(t, filepath.Join(manifests, "fencing", file))
+		want[fmt.Sprintf("%v lease-holder.networking.x-k8s.io", o["kind"])] = o
+	}
+	paramRef := want["ValidatingAdmissionPolicyBinding lease-holder.networking.x-k8s.io"]["spec"].(map[string]any)["paramRef"].(map[string]any)
+	paramRef["namespace"], paramRef["name"] = "network", "pod-ranges"
+	for _, o := range got {
+		delete(o["metadata"].(map[string]any), "labels")
+	}
+	if diff := cmp.Diff(want, got); diff != "" {
+		t.Errorf("run `make generate` if manifests/fencing has changed (-want +rendered):\n%s", diff)
+	}
+}
+
+// README.md, values.yaml and values.schema.json know the same values, and README.md the same defaults.
+func TestValuesAreDocumented(t *testing.T) {
+	chart := loadChart(t)
+	want := leaves("", chart.Values)
+	readme, err := os.ReadFile(filepath.Join(chartDir, "README.md"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	got := map[string]string{}
+	for _, row := range regexp.MustCompile("(?m)^\\| `([^`]+)` \\| (.*?) \\| .+ \\|$").FindAllStringSubmatch(string(readme), -1) {
+		got[row[1]] = strings.Trim(row[2], "`")
+	}
+	for name, value := range want {
+		if strings.HasPrefix(value, "[{") || strings.HasPrefix(value, `{"`) {
+			want[name] = "see values.yaml"
+		}
+	}
+	if diff := cmp.Diff(want, got); diff != "" {
+		t.Errorf("the table of README.md differs from values.yaml (-values.yaml +README.md):\n%s", diff)
+	}
+
+	schema := object(t, string(chart.Schema))
+	delete(schema["properties"].(map[string]any), "global") // Helm's own
+	// What values.yaml leaves to the user stands for nothing; what it has must be known.
+	for _, name := range slices.Sorted(maps.Keys(chart.Values)) {
+		inSchema(t, name, chart.Values[name], schema)
+	}
+	if diff := cmp.Diff(slices.Sorted(maps.Keys(chart.Values)), slices.Sorted(maps.Keys(schema["properties"].(map[string]any)))); diff != "" {
+		t.Errorf("values.schema.json differs from values.yaml (-values.yaml +schema):\n%s", diff)
+	}
+}
+
+// leaves are the values that have no fixed names below them, as JSON.
+func leaves(prefix string, values map[string]any) map[string]string {
+	found := map[string]string{}
+	for name, value := range values {
+		name = prefix + name
+		if below, ok := value.(map[string]any); ok && len(below) > 0 && !open[name] {
+			maps.Copy(found, leaves(name+".", below))
+			continue
+		}
+		text, err := yaml.Marshal(value)
+		if err != nil {
+			panic(err) // it was just read from YAML
+		}
+		json, err := yaml.YAMLToJSON(text)
+		if err != nil {
+			panic(err)
+		}
+		found[name] = strings.Trim(string(json), `"`)
+		if found[name] == "" {
+			found[name] = `""`
+		}
+	}
+	return found
+}
+
+// open are the values that Kubernetes defines.
+var open = map[string]bool{"resources": true, "securityContext": true}
+
+// inSchema complains about a value that the schema does not know, and about a fixed name of the schema that values.yaml has not.
+func inSchema(t *testing.T, name string, value any, schema map[string]any) {
+	t.Helper()
+	properties, _ := schema["properties"].(map[string]any)
+	last := name[strings.LastIndex(name, ".")+1:]
+	known, ok := properties[last].(map[string]any)
+	if !ok {
+		t.Errorf("values.schema.json does not know %s", name)
+		return
+	}
+	below, ok := value.(map[string]any)
+	if !ok || open[name] {
+		return
+	}
+	for key, value := range below {
+		inSchema(t, name+"."+key, value, known)
+	}
+	if fixed, ok := known["properties"].(map[string]any); ok && len(fixed) != len(below) {
+		t.Errorf("of %s the schema knows %q, values.yaml has %q", name, slices.Sorted(maps.Keys(fixed)), slices.Sorted(maps.Keys(below)))
+	}
+}
+
+// The archive has the same bytes whenever and wherever the same files are packaged.
+func TestPackageIsReproducible(t *testing.T) {
+	epoch := time.Unix(0, 0)
+	var archives [2][]byte
+	for i := range archives {
+		pack := action.NewPackage()
+		pack.Destination, pack.SourceDateEpoch = t.TempDir(), &epoch
+		copied := filepath.Join(t.TempDir(), "node-ipam-controller")
+		if err := os.CopyFS(copied, os.DirFS(chartDir)); err != nil {
+			t.Fatal(err)
+		}
+		file, err := pack.Run(copied, nil)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if archives[i], err = os.ReadFile(file); err != nil {
+			t.Fatal(err)
+		}
+		packed, err := loader.Load(file)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if packed.Metadata.Version != loadChart(t).Metadata.Version {
+			t.Errorf("the archive has version %s", packed.Metadata.Version)
+		}
+	}
+	if !bytes.Equal(archives[0], archives[1]) {
+		t.Error("two archives of the same files differ")
+	}
+}
+
+// The default tag of the image is the version that the program in it says it has.
+func TestAppVersion(t *testing.T) {
+	out, err := exec.Command(program(t), "--version").Output()
+	if err != nil {
+		t.Fatal(err)
+	}
+	if want := loadChart(t).Metadata.AppVersion; !strings.Contains(string(out), want) {
+		t.Errorf("--version says %q, Chart.yaml has appVersion %s", out, want)
+	}
+}
+
+// program is the built one.
+func program(t *testing.T) string {
+	t.Helper()
+	path, err := filepath.Abs("../../bin/node-ipam-controller")
+	if err != nil {
+		t.Fatal(err)
+	}
+	if _, err := os.Stat(path); err != nil {
+		t.Fatalf("%v; `make build` builds it", err)
+	}
+	return path
+}

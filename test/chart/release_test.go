@@ -1,0 +1,286 @@
+package chart
+
+import (
+	"context"
+	"fmt"
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+
+	"github.com/google/go-cmp/cmp"
+	"helm.sh/helm/v4/pkg/action"
+	"helm.sh/helm/v4/pkg/chart/common"
+	helmchart "helm.sh/helm/v4/pkg/chart/v2"
+	"helm.sh/helm/v4/pkg/chart/v2/loader"
+	"helm.sh/helm/v4/pkg/cli"
+	"helm.sh/helm/v4/pkg/kube"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/client-go/kubernetes"
+
+	"github.com/multicidr/controller-manager/apis/generated/clientset/versioned"
+	networkingv1 "github.com/multicidr/controller-manager/apis/networking/v1"
+	"github.com/multicidr/controller-manager/test/controlplane"
+)
+
+const (
+	releaseName = "ranges"
+	namespace   = "network"
+	// fullname is what the chart makes of the release's name.
+	fullname = "ranges-node-ipam-controller"
+	crdName  = "clustercidrs.networking.x-k8s.io"
+)
+
+// cluster is a control plane that Helm installs into.
+type cluster struct {
+	*controlplane.ControlPlane
+	kube         kubernetes.Interface
+	clusterCIDRs versioned.Interface
+	helm         *action.Configuration
+}
+
+// startCluster starts one that ends with the test. Nothing runs on it but the API server: Deployments are stored, not carried out.
+func startCluster(t *testing.T, opts controlplane.Options) *cluster {
+	t.Helper()
+	var err error
+	if opts.BinDir, err = filepath.Abs("../../bin"); err != nil {
+		t.Fatal(err)
+	}
+	cp := controlplane.StartForTest(t, opts)
+	kubeconfig, err := cp.Kubeconfig("admin", "system:masters")
+	if err != nil {
+		t.Fatal(err)
+	}
+	settings := cli.New()
+	settings.KubeConfig = kubeconfig
+	settings.SetNamespace(namespace)
+	c := &cluster{
+		ControlPlane: cp,
+		kube:         kubernetes.NewForConfigOrDie(cp.AdminConfig()),
+		clusterCIDRs: versioned.NewForConfigOrDie(cp.AdminConfig()),
+		helm:         action.NewConfiguration(),
+	}
+	if err := c.helm.Init(settings.RESTClientGetter(), namespace, "secret"); err != nil {
+		t.Fatal(err)
+	}
+	return c
+}
+
+func (c *cluster) install(t *testing.T, values map[string]any) {
+	t.Helper()
+	install := action.NewInstall(c.helm)
+	install.ReleaseName, install.Namespace, install.CreateNamespace = releaseName, namespace, true
+	install.WaitStrategy = kube.HookOnlyStrategy
+	if _, err := install.Run(loadChart(t), values); err != nil {
+		t.Fatalf("install: %v", err)
+	}
+}
+
+func (c *cluster) upgrade(t *testing.T, values map[string]any) {
+	t.Helper()
+	upgrade := action.NewUpgrade(c.helm)
+	upgrade.Namespace, upgrade.ServerSideApply = namespace, "auto"
+	upgrade.WaitStrategy = kube.HookOnlyStrategy
+	if _, err := upgrade.Run(releaseName, loadChart(t), values); err != nil {
+		t.Fatalf("upgrade: %v", err)
+	}
+}
+
+func (c *cluster) rollback(t *testing.T) {
+	t.Helper()
+	rollback := action.NewRollback(c.helm)
+	rollback.WaitStrategy = kube.HookOnlyStrategy
+	if err := rollback.Run(releaseName); err != nil {
+		t.Fatalf("rollback: %v", err)
+	}
+}
+
+func (c *cluster) uninstall(t *testing.T) {
+	t.Helper()
+	uninstall := action.NewUninstall(c.helm)
+	uninstall.WaitStrategy = kube.HookOnlyStrategy
+	if _, err := uninstall.Run(releaseName); err != nil {
+		t.Fatalf("uninstall: %v", err)
+	}
+}
+
+// installed are the objects of the release that are in the API server, by "Kind name"; the values tell what is compared of them.
+func (c *cluster) installed(t *testing.T) map[string]string {
+	t.Helper()
+	ctx, found := t.Context(), map[string]string{}
+	// note: an object that is not there is no error.
+	note := func(kind, name string, err error, what ...any) {
+		t.Helper()
+		if apierrors.IsNotFound(err) {
+			return
+		}
+		if err != nil {
+			t.Fatal(err)
+		}
+		found[kind+" "+name] = fmt.Sprint(what...)
+	}
+	deployment, err := c.kube.AppsV1().Deployments(namespace).Get(ctx, fullname, metav1.GetOptions{})
+	note("Deployment", fullname, err, *orZero(deployment.Spec.Replicas), " replicas")
+	_, err = c.kube.CoreV1().ServiceAccounts(namespace).Get(ctx, fullname, metav1.GetOptions{})
+	note("ServiceAccount", fullname, err)
+	_, err = c.kube.CoreV1().Services(namespace).Get(ctx, fullname, metav1.GetOptions{})
+	note("Service", fullname, err)
+	_, err = c.kube.PolicyV1().PodDisruptionBudgets(namespace).Get(ctx, fullname, metav1.GetOptions{})
+	note("PodDisruptionBudget", fullname, err)
+	_, err = c.kube.RbacV1().ClusterRoles().Get(ctx, fullname, metav1.GetOptions{})
+	note("ClusterRole", fullname, err)
+	role, err := c.kube.RbacV1().Roles(namespace).Get(ctx, fullname+"-lease", metav1.GetOptions{})
+	var leases []string
+	for _, rule := range role.Rules {
+		leases = append(leases, rule.ResourceNames...)
+	}
+	note("Role", fullname+"-lease", err, strings.Join(leases, ","))
+	const fence = "lease-holder.networking.x-k8s.io"
+	binding, err := c.kube.AdmissionregistrationV1().ValidatingAdmissionPolicyBindings().Get(ctx, fence, metav1.GetOptions{})
+	if ref := binding.Spec.ParamRef; ref != nil {
+		note("ValidatingAdmissionPolicyBinding", fence, err, ref.Namespace, "/", ref.Name)
+	} else {
+		note("ValidatingAdmissionPolicyBinding", fence, err)
+	}
+	return found
+}
+
+func orZero[T any](p *T) *T {
+	if p == nil {
+		return new(T)
+	}
+	return p
+}
+
+// The life of a release. ClusterCIDRs live longer.
+func TestRelease(t *testing.T) {
+	c := startCluster(t, controlplane.Options{})
+	ctx := t.Context()
+	values := func(set string, more string) map[string]any {
+		return loader.MergeMaps(valueSets(t)[set], object(t, more))
+	}
+	usual := map[string]string{
+		"Deployment " + fullname:          "1 replicas",
+		"ServiceAccount " + fullname:      "",
+		"Service " + fullname:             "",
+		"PodDisruptionBudget " + fullname: "",
+		"ClusterRole " + fullname:         "",
+		"Role " + fullname + "-lease":     "node-ipam-controller",
+	}
+	expect := func(step string, want map[string]string) {
+		t.Helper()
+		if diff := cmp.Diff(want, c.installed(t)); diff != "" {
+			t.Errorf("after the %s (-want +installed):\n%s", step, diff)
+		}
+		// The CRD is served, and what was created stays.
+		if _, err := c.clusterCIDRs.NetworkingV1().ClusterCIDRs().Get(ctx, "kept", metav1.GetOptions{}); err != nil {
+			t.Errorf("after the %s: %v", step, err)
+		}
+	}
+
+	c.install(t, values("defaults", `{}`))
+	c.create(t, &networkingv1.ClusterCIDR{
+		ObjectMeta: metav1.ObjectMeta{Name: "kept"},
+		Spec:       networkingv1.ClusterCIDRSpec{IPv4: "10.0.0.0/16", PerNodeHostBits: 8},
+	})
+	expect("installation", usual)
+
+	c.upgrade(t, values("everything-on", `{serviceMonitor: {enabled: false}}`))
+	expect("upgrade", map[string]string{
+		"Deployment " + fullname:          "2 replicas",
+		"ServiceAccount " + fullname:      "",
+		"Service " + fullname:             "",
+		"PodDisruptionBudget " + fullname: "",
+		"ClusterRole " + fullname:         "",
+		"Role " + fullname + "-lease":     "pod-ranges",
+		"ValidatingAdmissionPolicyBinding lease-holder.networking.x-k8s.io": namespace + "/pod-ranges",
+	})
+
+	c.rollback(t)
+	expect("rollback", usual)
+
+	// What a release no longer renders Helm deletes; the policy of the CRD keeps it here too.
+	c.upgrade(t, values("defaults", `{installCRDs: false}`))
+	expect("upgrade without CRD", usual)
+	c.rollback(t)
+	expect("rollback to the CRD", usual)
+
+	c.uninstall(t)
+	expect("uninstallation", map[string]string{})
+	c.install(t, values("defaults", `{}`))
+	expect("second installation", usual)
+}
+
+// create makes a ClusterCIDR as soon as the API server serves the CRD that was installed a moment ago.
+func (c *cluster) create(t *testing.T, clusterCIDR *networkingv1.ClusterCIDR) {
+	t.Helper()
+	eventually(t, func(ctx context.Context) error {
+		_, err := c.clusterCIDRs.NetworkingV1().ClusterCIDRs().Create(ctx, clusterCIDR, metav1.CreateOptions{})
+		return err
+	})
+}
+
+// A release of kubernetes-sigs/node-ipam-controller becomes one of ours: Helm and the API server take the upgrade of the objects that
+// it leaves, of which the Deployment's selector can never change.
+func TestUpgradeFromPeer(t *testing.T) {
+	c := startCluster(t, controlplane.Options{})
+	objects, err := os.ReadFile("testdata/peer.yaml")
+	if err != nil {
+		t.Fatal(err)
+	}
+	peer := &helmchart.Chart{
+		Metadata:  &helmchart.Metadata{APIVersion: helmchart.APIVersionV2, Name: "node-ipam-controller", Version: "0.0.1"},
+		Templates: []*common.File{{Name: "templates/peer.yaml", Data: objects}},
+	}
+	install := action.NewInstall(c.helm)
+	install.ReleaseName, install.Namespace, install.CreateNamespace = releaseName, namespace, true
+	install.WaitStrategy = kube.HookOnlyStrategy
+	install.ServerSideApply = false // as Helm 3, which was there when the peer was installed
+	if _, err := install.Run(peer, map[string]any{}); err != nil {
+		t.Fatal(err)
+	}
+	before, err := c.kube.AppsV1().Deployments(namespace).Get(t.Context(), fullname, metav1.GetOptions{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	c.create(t, &networkingv1.ClusterCIDR{
+		ObjectMeta: metav1.ObjectMeta{Name: "kept"},
+		Spec:       networkingv1.ClusterCIDRSpec{IPv4: "10.0.0.0/16", PerNodeHostBits: 8},
+	})
+
+	c.upgrade(t, valueSets(t)["defaults"])
+	after, err := c.kube.AppsV1().Deployments(namespace).Get(t.Context(), fullname, metav1.GetOptions{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	if before.UID != after.UID {
+		t.Error("the Deployment was made anew")
+	}
+	if image := after.Spec.Template.Spec.Containers[0].Image; !strings.HasPrefix(image, "registry.example.com/") {
+		t.Errorf("the image is still %s", image)
+	}
+	if _, err := c.kube.RbacV1().ClusterRoles().Get(t.Context(), fullname+"-manager-role", metav1.GetOptions{}); !apierrors.IsNotFound(err) {
+		t.Errorf("the peer's ClusterRole: %v, want it gone", err)
+	}
+	if _, err := c.clusterCIDRs.NetworkingV1().ClusterCIDRs().Get(t.Context(), "kept", metav1.GetOptions{}); err != nil {
+		t.Error(err)
+	}
+}
+
+// NOTES.txt names objects that the release has.
+func TestNotes(t *testing.T) {
+	for name, values := range valueSets(t) {
+		t.Run(name, func(t *testing.T) {
+			files := mustRender(t, values)
+			notes := files["templates/NOTES.txt"]
+			deployment := objects(t, files["templates/deployment.yaml"])
+			for key := range deployment {
+				want := "deployment/" + strings.TrimPrefix(key, "Deployment ")
+				if !strings.Contains(notes, want) {
+					t.Errorf("the notes do not name %s:\n%s", want, notes)
+				}
+			}
+		})
+	}
+}
