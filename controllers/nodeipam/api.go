@@ -4,6 +4,7 @@ import (
 	"context"
 
 	v1 "k8s.io/api/core/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/client-go/kubernetes"
@@ -62,4 +63,11 @@ func (c clients) createEvent(ctx context.Context, event *v1.Event) error {
 func (c clients) patchEvent(ctx context.Context, namespace, name string, patch []byte) error {
 	_, err := c.kube.CoreV1().Events(namespace).Patch(ctx, name, types.MergePatchType, patch, metav1.PatchOptions{FieldManager: Name})
 	return err
+}
+
+// notThere reports whether an object that was to be written does not exist. An API server that does not serve the resource, because it has
+// not got to know the CRD yet for instance, answers with 404 as well; nothing will happen that brings such a write back, so it has
+// to be tried again.
+func notThere(err error) bool {
+	return apierrors.IsNotFound(err) && !apierrors.HasStatusCause(err, metav1.CauseTypeUnexpectedServerResponse)
 }

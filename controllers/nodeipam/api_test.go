@@ -7,6 +7,7 @@ import (
 
 	"github.com/google/go-cmp/cmp"
 	v1 "k8s.io/api/core/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/client-go/kubernetes"
 	"k8s.io/client-go/rest"
@@ -60,5 +61,22 @@ func TestRequests(t *testing.T) {
 				t.Errorf("-want +got:\n%s", diff)
 			}
 		})
+	}
+}
+
+// Only an object that does not exist needs no further try.
+func TestNotThere(t *testing.T) {
+	resource := networkingv1.SchemeGroupVersion.WithResource("clustercidrs").GroupResource()
+	for name, tc := range map[string]struct {
+		err  error
+		want bool
+	}{
+		"the object":   {apierrors.NewNotFound(resource, "a"), true},
+		"the resource": {apierrors.NewGenericServerResponse(http.StatusNotFound, "patch", resource, "a", "404 page not found", 0, true), false},
+		"no answer":    {errTimeout, false},
+	} {
+		if got := notThere(tc.err); got != tc.want {
+			t.Errorf("%s: %t", name, got)
+		}
 	}
 }

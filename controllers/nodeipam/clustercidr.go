@@ -86,10 +86,10 @@ func (c *Controller) lookAtClusterCIDR(b *book, name string) (*networkingv1.Clus
 // heardOfClusterCIDR is called by the informer, event by event: what is disabled or deleted stops to give at once, also while the worker
 // waits for the answer of a write.
 func (c *Controller) heardOfClusterCIDR(name string) {
-	if !c.filled.Load() {
-		return
-	}
 	c.with(func(b *book) {
+		if !c.filled.Load() {
+			return // fill reads the cache, and holds the book meanwhile
+		}
 		if _, _, err := c.lookAtClusterCIDR(b, name); err != nil {
 			utilruntime.HandleError(err) // its worker will have it again
 		}
@@ -104,7 +104,7 @@ func (c *Controller) patchFinalizers(ctx context.Context, cc *networkingv1.Clust
 	case err == nil:
 		klog.FromContext(ctx).Info("Updated finalizer", "clusterCIDR", klog.KObj(cc), "present", present)
 		return nil
-	case apierrors.IsNotFound(err), apierrors.IsConflict(err):
+	case notThere(err), apierrors.IsConflict(err):
 		return nil // it has changed since it was cached, and that event comes
 	default:
 		return fmt.Errorf("patch finalizers of ClusterCIDR %s: %w", cc.Name, err)

@@ -80,7 +80,7 @@ type Controller struct {
 	clusterCIDRs clustercidrlisters.ClusterCIDRLister
 	serviceCIDRs networkinglisters.ServiceCIDRLister // nil without that API
 	informers    externalversions.SharedInformerFactory
-	synced       []cache.InformerSynced
+	synced       map[string]cache.InformerSynced // by what is cached
 	// nodesAsOf and the versions are for waitFresh.
 	nodesAsOf                         string
 	nodesVersion, clusterCIDRsVersion func() string
@@ -127,21 +127,22 @@ func New(cfg Config) (*Controller, error) {
 	c.clusterCIDRs = clustercidrlisters.NewClusterCIDRLister(clusterCIDRs.GetIndexer())
 
 	c.nodesAsOf = cfg.NodesAsOf
-	c.nodesVersion = cfg.Nodes.Informer().LastSyncResourceVersion
-	c.clusterCIDRsVersion = clusterCIDRs.LastSyncResourceVersion
+	// Of the stores: an informer's own is that of its reflector, which runs ahead of what listers show.
+	c.nodesVersion = cfg.Nodes.Informer().GetStore().LastStoreSyncResourceVersion
+	c.clusterCIDRsVersion = clusterCIDRs.GetStore().LastStoreSyncResourceVersion
 
-	if err := c.watch(cfg.Nodes.Informer(), c.heardOfNode, c.nodeQueue); err != nil {
+	if err := c.watch("Nodes", cfg.Nodes.Informer(), c.heardOfNode, c.nodeQueue); err != nil {
 		return nil, err
 	}
 	if _, err := cfg.Nodes.Informer().AddEventHandler(cache.ResourceEventHandlerFuncs{UpdateFunc: c.noticeOther}); err != nil {
 		return nil, err
 	}
-	if err := c.watch(clusterCIDRs, c.heardOfClusterCIDR, c.clusterCIDRQueue); err != nil {
+	if err := c.watch("ClusterCIDRs", clusterCIDRs, c.heardOfClusterCIDR, c.clusterCIDRQueue); err != nil {
 		return nil, err
 	}
 	if cfg.ServiceCIDRs != nil {
 		c.serviceCIDRs = cfg.ServiceCIDRs.Lister()
-		if err := c.watch(cfg.ServiceCIDRs.Informer(), func(string) {}, c.serviceCIDRQueue); err != nil {
+		if err := c.watch("ServiceCIDRs", cfg.ServiceCIDRs.Informer(), func(string) {}, c.serviceCIDRQueue); err != nil {
 			return nil, err
 		}
 	}
@@ -164,6 +165,7 @@ func newController(cfg Config, p parts) *Controller {
 		statusQueue:      p.newQueue("status"),
 		book:             newBook(),
 		statusWritten:    map[string]time.Time{},
+		synced:           map[string]cache.InformerSynced{},
 	}
 	if cfg.Fence != nil {
 		c.api, c.holder = fenced{p.api, cfg.Fence}, cfg.Fence.Holder()
@@ -175,7 +177,7 @@ func newController(cfg Config, p parts) *Controller {
 
 // watch makes every event of an informer call heard with the object's name and then put it on a queue, and the start wait for
 // the informer. What an event tells is in the book before anything is decided for which a later event is the reason.
-func (c *Controller) watch(informer cache.SharedIndexInformer, heard func(name string), queue queue) error {
+func (c *Controller) watch(kind string, informer cache.SharedIndexInformer, heard func(name string), queue queue) error {
 	enqueue := func(obj any) {
 		if node, ok := obj.(*v1.Node); ok {
 			c.sightings.see(node, c.now()) // here, because its wait in the queue counts
@@ -188,7 +190,7 @@ func (c *Controller) watch(informer cache.SharedIndexInformer, heard func(name s
 		heard(name.Name)
 		queue.Add(name.Name)
 	}
-	c.synced = append(c.synced, informer.HasSynced)
+	c.synced[kind] = informer.HasSynced
 	_, err := informer.AddEventHandler(cache.ResourceEventHandlerFuncs{
 		AddFunc:    enqueue,
 		UpdateFunc: func(_, obj any) { enqueue(obj) },

@@ -248,7 +248,7 @@ func (c *Controller) deleteFromFlags(ctx context.Context, cc *networkingv1.Clust
 	case err == nil:
 		klog.FromContext(ctx).Info("Deleting a ClusterCIDR that the flags do not say any more", "clusterCIDR", klog.KObj(cc))
 		return nil
-	case apierrors.IsNotFound(err), apierrors.IsConflict(err):
+	case notThere(err), apierrors.IsConflict(err):
 		return nil
 	default:
 		return fmt.Errorf("delete ClusterCIDR %s: %w", cc.Name, err)

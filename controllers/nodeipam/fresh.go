@@ -25,7 +25,7 @@ type cached struct {
 	kind string
 	// asOf is the resource version of that read.
 	asOf string
-	// version is the resource version that the cache has reached.
+	// version is the resource version that the cache shows, all of it.
 	version func() string
 }
 
@@ -52,7 +52,11 @@ func (c *Controller) waitFresh(ctx context.Context, caches ...cached) bool {
 			if err == nil && order >= 0 {
 				return true, nil
 			}
-			c.health.waitFor(trouble{what: fmt.Sprintf("the cache of %s to be as new as when this process became the leader (it has resource version %q and needs %q)", cache.kind, version, cache.asOf), err: err})
+			t := trouble{what: fmt.Sprintf("the cache of %s to be as new as when this process became the leader (it has resource version %q and needs %q)", cache.kind, version, cache.asOf), err: err}
+			if version == "" {
+				t.what = "a cache that tells its resource version: turn client-go's feature AtomicFIFO on (environment variable KUBE_FEATURE_AtomicFIFO), which is the default"
+			}
+			c.health.waitFor(t)
 			if !told {
 				klog.FromContext(ctx).Info("Waiting for a cache that lags", "kind", cache.kind, "resourceVersion", version, "needed", cache.asOf)
 				told = true
@@ -64,4 +68,29 @@ func (c *Controller) waitFresh(ctx context.Context, caches ...cached) bool {
 		}
 	}
 	return true
+}
+
+// waitServiceCIDRs returns when the cache of ServiceCIDRs shows all that a consistent read does; false if ctx was done before. There are
+// few of them and they hardly ever change, so their cache could wait long for news by which it could tell how new it is.
+func (c *Controller) waitServiceCIDRs(ctx context.Context) bool {
+	err := wait.PollUntilContextCancel(ctx, freshInterval, true, func(ctx context.Context) (bool, error) {
+		list, err := c.client.NetworkingV1().ServiceCIDRs().List(ctx, metav1.ListOptions{})
+		if err != nil {
+			c.health.waitFor(trouble{"ServiceCIDRs to be readable: apply manifests/rbac if that is forbidden", err})
+			return false, nil
+		}
+		for _, read := range list.Items {
+			shown, err := c.serviceCIDRs.Get(read.Name)
+			if err == nil {
+				var order int
+				if order, err = resourceversion.CompareResourceVersion(shown.ResourceVersion, read.ResourceVersion); order >= 0 && err == nil {
+					continue
+				}
+			}
+			c.health.waitFor(trouble{fmt.Sprintf("the cache of ServiceCIDRs to show %s as of resource version %s", read.Name, read.ResourceVersion), err})
+			return false, nil
+		}
+		return true, nil
+	})
+	return err == nil
 }

@@ -78,10 +78,10 @@ func (c *Controller) lookAtNode(b *book, name string) (*v1.Node, error) {
 // heardOfNode is called by the informer, event by event. A Node's worker may be busy with a write for seconds, and the Nodes behind
 // it in the queue must not be given what a new Node of its name has brought along.
 func (c *Controller) heardOfNode(name string) {
-	if !c.filled.Load() {
-		return
-	}
 	c.with(func(b *book) {
+		if !c.filled.Load() {
+			return // fill reads the cache, and holds the book meanwhile
+		}
 		if _, err := c.lookAtNode(b, name); err != nil {
 			utilruntime.HandleError(err) // its worker will have it again
 		}
@@ -147,7 +147,7 @@ func (c *Controller) write(ctx context.Context, node *v1.Node, r reservation) er
 	case err == nil:
 		logger.Info("Assigned podCIDRs", "node", klog.KObj(node), "podCIDRs", podCIDRs(r.blocks, c.primary), "clusterCIDR", r.pool)
 		return nil
-	case apierrors.IsNotFound(err), apierrors.IsConflict(err):
+	case notThere(err), apierrors.IsConflict(err):
 		logger.V(4).Info("The Node is gone or another one by now", "node", klog.KObj(node), "err", err)
 		return nil // the watch will say which
 	default:

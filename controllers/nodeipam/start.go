@@ -27,9 +27,14 @@ func (c *Controller) start(ctx context.Context) bool {
 	if err != nil {
 		return false
 	}
-	c.health.waitFor(trouble{what: "the caches of Nodes, ClusterCIDRs and ServiceCIDRs to fill"})
 	c.informers.Start(ctx.Done())
-	if !cache.WaitForNamedCacheSyncWithContext(ctx, c.synced...) {
+	for kind, synced := range c.synced {
+		c.health.waitFor(trouble{what: "the cache of " + kind + " to fill"})
+		if !cache.WaitForNamedCacheSyncWithContext(ctx, synced) {
+			return false
+		}
+	}
+	if c.serviceCIDRs != nil && !c.waitServiceCIDRs(ctx) {
 		return false
 	}
 	if !c.waitFresh(ctx, cached{"Nodes", c.nodesAsOf, c.nodesVersion}, cached{"ClusterCIDRs", clusterCIDRsAsOf, c.clusterCIDRsVersion}) {

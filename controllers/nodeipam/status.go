@@ -50,14 +50,17 @@ func (c *Controller) syncStatus(ctx context.Context, name string) error {
 
 	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), writeTimeout)
 	defer cancel()
+	if err := c.sayOf(ctx, cc, want, inUse); err != nil {
+		return err // once the status is written, there would be nothing left that asks for it
+	}
 	err = c.api.applyStatus(ctx, statusPatch(cc, want))
 	switch {
-	case apierrors.IsNotFound(err), apierrors.IsConflict(err):
+	case notThere(err), apierrors.IsConflict(err):
 		return nil // gone, or another one of that name
 	case err != nil:
 		return fmt.Errorf("apply status of ClusterCIDR %s: %w", name, err)
 	}
-	return c.sayOf(ctx, cc, want, inUse)
+	return nil
 }
 
 // sayOf reports that a ClusterCIDR came into a state that someone should look at. One that is deleted while no Node uses it did not.

@@ -1,0 +1,103 @@
+package nodeipam
+
+import (
+	"testing"
+	"time"
+
+	v1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/labels"
+	"k8s.io/client-go/informers"
+	coreinformers "k8s.io/client-go/informers/core/v1"
+	"k8s.io/client-go/kubernetes/fake"
+	corelisters "k8s.io/client-go/listers/core/v1"
+	"k8s.io/client-go/tools/cache"
+
+	versionedfake "github.com/multicidr/controller-manager/apis/generated/clientset/versioned/fake"
+	networkingv1 "github.com/multicidr/controller-manager/apis/networking/v1"
+	"github.com/multicidr/controller-manager/controllers/ipam"
+)
+
+// aheadOfStore is an informer that has read further than its lister shows, because it still enters what it has read.
+type aheadOfStore struct{ coreinformers.NodeInformer }
+
+func (i aheadOfStore) Informer() cache.SharedIndexInformer {
+	return aheadOfStoreInformer{i.NodeInformer.Informer()}
+}
+
+type aheadOfStoreInformer struct{ cache.SharedIndexInformer }
+
+func (aheadOfStoreInformer) LastSyncResourceVersion() string { return "9" }
+
+func (aheadOfStoreInformer) GetStore() cache.Store {
+	return &cache.FakeCustomStore{LastStoreSyncResourceVersionFunc: func() string { return "5" }}
+}
+
+// Only what listers show counts.
+func TestFreshIsWhatListersShow(t *testing.T) {
+	client := fake.NewClientset()
+	nodes := aheadOfStore{informers.NewSharedInformerFactory(client, 0).Core().V1().Nodes()}
+	c, err := New(Config{Client: client, ClusterCIDRClient: versionedfake.NewClientset(), Nodes: nodes, Workers: 1})
+	if err != nil {
+		t.Fatal(err)
+	}
+	if c.waitFresh(noTime, cached{"Nodes", "9", c.nodesVersion}) {
+		t.Error("the lister shows Nodes as of 5, and those of 9 are needed")
+	}
+	if !c.waitFresh(noTime, cached{"Nodes", "5", c.nodesVersion}) {
+		t.Error("the lister shows what is needed")
+	}
+}
+
+// nodesWhileListed is a lister of Nodes with something that happens while they are listed.
+type nodesWhileListed struct {
+	corelisters.NodeLister
+	nodes map[string]*v1.Node
+	then  func()
+}
+
+func (l nodesWhileListed) List(labels.Selector) (all []*v1.Node, err error) {
+	for _, n := range l.nodes {
+		all = append(all, n)
+	}
+	l.then()
+	return all, nil
+}
+
+func (l nodesWhileListed) Get(name string) (*v1.Node, error) { return l.nodes[name], nil }
+
+type clusterCIDRs []*networkingv1.ClusterCIDR
+
+func (l clusterCIDRs) List(labels.Selector) ([]*networkingv1.ClusterCIDR, error) { return l, nil }
+func (l clusterCIDRs) Get(string) (*networkingv1.ClusterCIDR, error)             { return l[0], nil }
+
+// What an event tells while the start reads the cache is in the book before the first choice.
+func TestEventWhileTheStartReads(t *testing.T) {
+	foreign := node("foreign")
+	foreign.Spec.PodCIDRs = []string{"10.0.0.0/24"}
+	heard := make(chan struct{})
+	var c *Controller
+	l := nodesWhileListed{nodes: map[string]*v1.Node{"waits": node("waits")}}
+	l.then = func() {
+		l.nodes["foreign"] = foreign
+		started := make(chan struct{})
+		go func() {
+			close(started)
+			c.heardOfNode("foreign")
+			close(heard)
+		}()
+		<-started
+	}
+	c = newController(Config{Workers: 1, PrimaryFamily: ipam.IPv4}, parts{
+		now: time.Now, nodes: l, newQueue: newQueue,
+		clusterCIDRs: clusterCIDRs{clusterCIDR("a", spec4("10.0.0.0/16", 8, nil))},
+	})
+	if err := c.readAll(t.Context()); err != nil {
+		t.Fatal(err)
+	}
+	<-heard
+	c.with(func(b *book) {
+		if r, _, ok := b.reserve(node("waits")); !ok || r.blocks[0] != pfx("10.0.1.0/24") {
+			t.Errorf("reserved %v, %v; want the first block that foreign does not have", r.blocks, ok)
+		}
+	})
+}
