@@ -218,9 +218,9 @@ func (b *book) setPool(p *pool) {
 			b.ledger.SetCursor(&p.Pool, family, cursor)
 		}
 	}
-	var before []ipam.Range
+	var before []netip.Prefix
 	if known {
-		before = old.Ranges
+		before = old.extent()
 		b.touchPool(old)
 	}
 	b.pools[p.Name] = p
@@ -233,7 +233,7 @@ func (b *book) setPool(p *pool) {
 			b.suspects[b.names[uid]] = true
 		}
 	}
-	b.replaceRanges(p.Name, before, p.Ranges)
+	b.replaceRanges(p.Name, before, p.extent())
 	b.hold(exclusionsOf(p), p.excluded)
 	b.touchPool(p)
 	b.changed = true
@@ -266,8 +266,8 @@ func (b *book) setService(source string, ranges []netip.Prefix) {
 func (b *book) members(p *pool) iter.Seq[types.UID] {
 	return func(yield func(types.UID) bool) {
 		seen := map[types.UID]bool{}
-		for _, r := range p.Ranges {
-			for _, h := range b.ledger.Overlapping(r.Prefix) {
+		for _, r := range p.extent() {
+			for _, h := range b.ledger.Overlapping(r) {
 				uid := types.UID(h.Owner.ID)
 				if h.Owner.Kind != ipam.Node || seen[uid] || !b.belongs(uid, p) {
 					continue
@@ -343,9 +343,7 @@ func (b *book) touchName(name string) {
 
 func (b *book) touchPool(p *pool) {
 	b.touchName(p.Name)
-	for _, r := range p.Ranges {
-		b.touch(r.Prefix)
-	}
+	b.touch(p.extent()...)
 }
 
 // effects is whom changes of the book may concern.

@@ -313,6 +313,23 @@ func TestNothingLeaks(t *testing.T) {
 	}
 }
 
+// A ClusterCIDR that another controller served Nodes from, or an older CRD took, may have blocks of a size that is refused today.
+func TestInvalidRangeKeepsItsNodes(t *testing.T) {
+	for _, hostBits := range []int32{-1, 0, 3, 17, 1 << 30} {
+		cc := clusterCIDR("a", spec4("10.0.0.0/16", hostBits, nil))
+		cc.DeletionTimestamp = &metav1.Time{}
+		b := newBook()
+		b.setPool(compile(cc))
+		b.observe(node("n", from("a")), pfxs("10.0.3.0/24"), nil)
+		if !b.inUse("a") {
+			t.Errorf("host bits %d: nobody belongs to it, and its finalizer goes", hostBits)
+		}
+		if found := b.findings(node("n", from("a"))); len(found) > 0 {
+			t.Errorf("host bits %d: %v", hostBits, found)
+		}
+	}
+}
+
 func TestFindings(t *testing.T) {
 	b := newBook()
 	b.setPool(compile(clusterCIDR("a", spec4("10.0.0.0/16", 8, nil))))

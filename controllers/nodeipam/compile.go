@@ -24,6 +24,8 @@ type pool struct {
 	ipam.Pool
 	terms    []term // of the nodeSelector; only read if Selective
 	excluded []netip.Prefix
+	// uncut are ranges whose size of blocks breaks a rule. Nodes may have blocks in them, of a time in which it did not.
+	uncut []netip.Prefix
 	// cursors is where the status says that the search goes on. Only read when the pool is new to the book.
 	cursors map[ipam.Family]netip.Addr
 	// problem says why State is Invalid, or what Pending waits for if that failed. For people.
@@ -100,9 +102,13 @@ func (p *pool) addRange(name, cidr string, family ipam.Family, hostBits int32) e
 	r, err := ipam.NewRange(prefix, max(int(hostBits), minHostBits))
 	switch {
 	case hostBits < minHostBits:
-		return fmt.Errorf("spec.%s: blocks of %d host bits are smaller than %d", name, hostBits, minHostBits)
+		err = fmt.Errorf("spec.%s: blocks of %d host bits are smaller than %d", name, hostBits, minHostBits)
 	case err != nil:
-		return fmt.Errorf("spec.%s: %w", name, err)
+		err = fmt.Errorf("spec.%s: %w", name, err)
+	}
+	if err != nil {
+		p.uncut = append(p.uncut, prefix.Masked())
+		return err
 	}
 	p.Ranges = append(p.Ranges, r)
 	return nil
@@ -174,19 +180,26 @@ func (p *pool) aboutToServe() bool { return p.State == ipam.Pending && p.problem
 func (p *pool) equal(o *pool) bool {
 	return p.ID == o.ID && p.Name == o.Name && p.Priority == o.Priority && p.State == o.State && p.problem == o.problem &&
 		p.Selective == o.Selective && p.Selector == o.Selector &&
-		slices.Equal(p.Ranges, o.Ranges) && slices.Equal(p.excluded, o.excluded)
+		slices.Equal(p.Ranges, o.Ranges) && slices.Equal(p.uncut, o.uncut) && slices.Equal(p.excluded, o.excluded)
 }
 
 // contains reports whether a block lies inside one of p's ranges.
 func (p *pool) contains(block netip.Prefix) bool {
-	return slices.ContainsFunc(p.Ranges, func(r ipam.Range) bool {
-		return r.Prefix.Bits() <= block.Bits() && r.Prefix.Contains(block.Addr())
-	})
+	return slices.ContainsFunc(p.extent(), func(r netip.Prefix) bool { return r.Bits() <= block.Bits() && r.Contains(block.Addr()) })
 }
 
 // overlaps reports whether a prefix shares an address with one of p's ranges.
 func (p *pool) overlaps(prefix netip.Prefix) bool {
-	return slices.ContainsFunc(p.Ranges, func(r ipam.Range) bool { return r.Prefix.Overlaps(prefix) })
+	return slices.ContainsFunc(p.extent(), prefix.Overlaps)
+}
+
+// extent returns all that p's ranges have, cut into blocks or not.
+func (p *pool) extent() []netip.Prefix {
+	all := make([]netip.Prefix, 0, 2)
+	for _, r := range p.Ranges {
+		all = append(all, r.Prefix)
+	}
+	return append(all, p.uncut...)
 }
 
 // canonical writes a selector so that two that say the same in another order are the same text: values, requirements

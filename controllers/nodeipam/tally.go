@@ -131,32 +131,32 @@ func (b *book) released(uid types.UID, block netip.Prefix) {
 }
 
 // replaceRanges enters the ranges of a pool in place of those that it had before.
-func (b *book) replaceRanges(name string, before, now []ipam.Range) {
+func (b *book) replaceRanges(name string, before, now []netip.Prefix) {
 	if slices.Equal(before, now) {
 		return
 	}
 	var changed []netip.Prefix
 	for _, r := range before {
-		b.ranges.Remove(r.Prefix)
-		if delete(b.of[r.Prefix], name); len(b.of[r.Prefix]) == 0 {
-			delete(b.of, r.Prefix)
+		b.ranges.Remove(r)
+		if delete(b.of[r], name); len(b.of[r]) == 0 {
+			delete(b.of, r)
 		}
-		changed = append(changed, r.Prefix)
+		changed = append(changed, r)
 	}
 	for _, r := range now {
-		b.ranges.Insert(r.Prefix)
-		if b.of[r.Prefix] == nil {
-			b.of[r.Prefix] = map[string]bool{}
+		b.ranges.Insert(r)
+		if b.of[r] == nil {
+			b.of[r] = map[string]bool{}
 		}
-		b.of[r.Prefix][name] = true
-		changed = append(changed, r.Prefix)
+		b.of[r][name] = true
+		changed = append(changed, r)
 	}
 	b.judgeIn(changed)
 }
 
 // forgetPool drops what is known of a pool that is gone.
 func (b *book) forgetPool(p *pool) {
-	b.replaceRanges(p.Name, p.Ranges, nil)
+	b.replaceRanges(p.Name, p.extent(), nil)
 	delete(b.blocking, p.Name)
 	for _, family := range []ipam.Family{ipam.IPv4, ipam.IPv6} {
 		delete(b.traffic, rangeKey{p.ID, family})
