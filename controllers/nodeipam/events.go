@@ -62,7 +62,7 @@ func subjectOfNode(node *v1.Node) v1.ObjectReference {
 // wait shall have five thousand events. Who says the same of the same object again, after a restart for instance, renews
 // the event that is there.
 func (c *Controller) say(ctx context.Context, about v1.ObjectReference, reason, message string) error {
-	message = message[:min(len(message), maxMessage)]
+	message = strings.ToValidUTF8(message[:min(len(message), maxMessage)], "")
 	hash := fnv.New64a()
 	for _, s := range []string{string(about.UID), reason, message} {
 		hash.Write([]byte(s + "\x00"))
@@ -70,7 +70,7 @@ func (c *Controller) say(ctx context.Context, about v1.ObjectReference, reason, 
 	now := metav1.NewTime(c.now().Truncate(time.Second))
 	event := &v1.Event{
 		ObjectMeta: metav1.ObjectMeta{
-			Name:      fmt.Sprintf("%s.%016x", about.Name[:min(len(about.Name), maxSubjectInName)], hash.Sum64()),
+			Name:      fmt.Sprintf("%s.%016x", strings.TrimRight(about.Name[:min(len(about.Name), maxSubjectInName)], ".-"), hash.Sum64()),
 			Namespace: metav1.NamespaceDefault, // where events of objects without a namespace are
 		},
 		InvolvedObject:      about,

@@ -29,7 +29,11 @@ func (c *Controller) noticeOther(before, after any) {
 		"--allocate-node-cidrs=false), or let the API server keep them out (manifests/fencing).", node.Spec.PodCIDRs, writer)
 	assignmentsByOthers.Inc()
 	klog.FromContext(context.Background()).Error(nil, "Another allocator is on", "node", klog.KObj(node), "message", message)
-	c.with(func(b *book) { b.enter(node).byOther = message })
+	c.with(func(b *book) {
+		if now, err := c.nodes.Get(node.Name); err == nil && now.UID == node.UID {
+			b.enter(node).byOther = message
+		}
+	})
 	c.nodeQueue.Add(node.Name)
 }
 
