@@ -85,6 +85,16 @@ bin/node: hack/cluster/tools/go.mod hack/cluster/tools/go.sum hack/cluster/pause
 	@go build -o $@/pause ./hack/cluster/pause
 	@touch $@
 
+# How make image calls the images, and for which machines it makes them. The tag is the Kubernetes version; name another for a build that
+# is to replace one on a machine that has it.
+REGISTRY ?= localhost/multicidr
+TAG ?= $(shell go list -m -f '{{.Version}}' k8s.io/kubernetes)
+PLATFORMS ?= linux/amd64,linux/arm64
+
+.PHONY: image
+image: ## Write images of both programs to bin/images, for PLATFORMS=linux/amd64,linux/arm64, as REGISTRY/program:TAG
+	@REGISTRY=$(REGISTRY) TAG=$(TAG) PLATFORMS=$(PLATFORMS) hack/image.sh
+
 # The epoch is the time of all files in the archive, so that the same files make the same archive.
 .PHONY: chart
 chart: ## Package the Helm chart of node-ipam-controller into bin/
@@ -103,7 +113,7 @@ verify: ## Fail if generated files, formatting, module files or pins are not wha
 ##@ Test
 
 .PHONY: test
-test: test-unit test-monitoring test-chart test-integration test-parity ## Run all tests
+test: test-unit test-monitoring test-image test-chart test-integration test-parity ## Run all tests
 
 .PHONY: test-unit
 test-unit: ## Run the unit tests with the race detector; wants a C compiler
@@ -115,6 +125,11 @@ test-unit: ## Run the unit tests with the race detector; wants a C compiler
 test-monitoring: ## Try the alerts and the dashboard on samples, with Prometheus' own engine
 	@echo "== alerts and dashboard"
 	go -C test/monitoring test -count=1 ./...
+
+.PHONY: test-image
+test-image: ## Read the images back as containerd and Docker do, and see that the same program makes the same bytes
+	@echo "== images"
+	go -C hack/image test ./...
 
 .PHONY: test-chart
 test-chart: tools build ## Try the Helm chart with Helm, and the program with what the chart gives it, on a real etcd and kube-apiserver

@@ -2,7 +2,7 @@
 # Builds one program, stamped with the Kubernetes version it is made of, and shows how far it is: a first build of
 # Kubernetes compiles more than a thousand packages and takes minutes, later ones take seconds.
 #
-# usage: hack/build.sh OUTPUT PACKAGE [MODULE_DIR]
+# usage: [GO_LDFLAGS=...] hack/build.sh OUTPUT PACKAGE [MODULE_DIR]
 set -euo pipefail
 
 cd "$(dirname "$0")/.."
@@ -44,4 +44,4 @@ note=
 if [[ ! -e $output && ($package == k8s.io/kubernetes/* || $package == ./cmd/*) ]]; then note=" (a first build of Kubernetes takes minutes)"; fi
 echo "build ${output#"$PWD"/}$note"
 mkdir -p "$(dirname "$output")"
-go -C "$module" build -v -ldflags "$(version_flags)" -o "$output" "$package" 2>&1 | progress
+go -C "$module" build -v -ldflags "${GO_LDFLAGS:-} $(version_flags)" -o "$output" "$package" 2>&1 | progress

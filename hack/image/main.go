@@ -1,0 +1,279 @@
+// Command image puts one static program into a container image, without a container engine, a base image or a network.
+//
+//	image NAME PROGRAM ARCHIVE
+//
+// The image holds the program at /usr/local/bin, where upstream's images have it, and the certificate authorities that Mozilla trusts.
+// The archive is an OCI image layout and what `docker save` writes at once, so that every common tool can read it. Its bytes follow from
+// the program, the name and this command alone; platform, version and revision are those that the Go linker left in the program.
+package main
+
+import (
+	"archive/tar"
+	"bytes"
+	"debug/buildinfo"
+	"encoding/json"
+	"encoding/pem"
+	"errors"
+	"fmt"
+	"io"
+	"os"
+	"path"
+	"runtime/debug"
+	"time"
+
+	"github.com/google/go-containerregistry/pkg/name"
+	v1 "github.com/google/go-containerregistry/pkg/v1"
+	"github.com/google/go-containerregistry/pkg/v1/empty"
+	"github.com/google/go-containerregistry/pkg/v1/mutate"
+	"github.com/google/go-containerregistry/pkg/v1/tarball"
+	"github.com/google/go-containerregistry/pkg/v1/types"
+	"golang.org/x/crypto/x509roots/fallback/bundle"
+)
+
+const (
+	programs     = "usr/local/bin"
+	certificates = "etc/ssl/certs/ca-certificates.crt"
+
+	// user is the one that distroless images call nonroot.
+	user = "65532:65532"
+)
+
+func main() {
+	if len(os.Args) != 4 {
+		fmt.Fprintln(os.Stderr, "usage: image NAME PROGRAM ARCHIVE, for example: image registry.example.com/kube-controller-manager:v1 bin/kube-controller-manager image.tar")
+		os.Exit(2)
+	}
+	if err := run(os.Args[1], os.Args[2], os.Args[3]); err != nil {
+		fmt.Fprintf(os.Stderr, "image: %v\n", err)
+		os.Exit(1)
+	}
+}
+
+func run(ref, program, archive string) error {
+	// A name without a registry means one thing to Docker and another to a kubelet.
+	tag, err := name.NewTag(ref, name.StrictValidation)
+	if err != nil {
+		return err
+	}
+	content, err := archiveOf(tag, program)
+	if err != nil {
+		return err
+	}
+	return os.WriteFile(archive, content, 0o644)
+}
+
+// archiveOf is the archive of the image that holds the program.
+func archiveOf(tag name.Tag, program string) ([]byte, error) {
+	content, err := os.ReadFile(program)
+	if err != nil {
+		return nil, err
+	}
+	about, err := aboutProgram(program)
+	if err != nil {
+		return nil, err
+	}
+	layer, err := layerOf(
+		file{path.Join(programs, path.Base(tag.RepositoryStr())), 0o755, content},
+		file{certificates, 0o644, authorities()},
+	)
+	if err != nil {
+		return nil, err
+	}
+	image, err := imageOf(tag, about, layer)
+	if err != nil {
+		return nil, err
+	}
+	return pack(tag, image)
+}
+
+// about is what the Go linker left in a program.
+type about struct {
+	platform v1.Platform
+	created  time.Time
+	labels   map[string]string
+}
+
+func aboutProgram(program string) (about, error) {
+	info, err := buildinfo.ReadFile(program)
+	if err != nil {
+		return about{}, fmt.Errorf("%s is no Go program: %w", program, err)
+	}
+	settings := map[string]string{}
+	for _, s := range info.Settings {
+		settings[s.Key] = s.Value
+	}
+	if settings["GOOS"] != "linux" || settings["CGO_ENABLED"] != "0" {
+		return about{}, fmt.Errorf("%s would not run in an image without a C library: build it with CGO_ENABLED=0 GOOS=linux", program)
+	}
+	// The zero of the tar format and of most tools; better than the time of this run, which would make every image another one.
+	created := time.Unix(0, 0).UTC()
+	if at, ok := settings["vcs.time"]; ok {
+		if created, err = time.Parse(time.RFC3339, at); err != nil {
+			return about{}, err
+		}
+	}
+	labels := map[string]string{
+		"org.opencontainers.image.source":   "https://" + info.Main.Path,
+		"org.opencontainers.image.licenses": "Apache-2.0",
+		"org.opencontainers.image.version":  info.Main.Version,
+		"org.opencontainers.image.created":  created.Format(time.RFC3339),
+	}
+	if revision := settings["vcs.revision"]; revision != "" {
+		labels["org.opencontainers.image.revision"] = revision
+	}
+	if v := versionOf(info, "k8s.io/kubernetes"); v != "" {
+		labels["io.k8s.version"] = v
+	}
+	return about{v1.Platform{OS: "linux", Architecture: settings["GOARCH"]}, created, labels}, nil
+}
+
+func versionOf(info *debug.BuildInfo, module string) string {
+	for _, m := range info.Deps {
+		if m.Path == module {
+			return m.Version
+		}
+	}
+	return ""
+}
+
+// authorities are Mozilla's, as a program finds them where Linux keeps them. The few that it trusts only for certificates from before some
+// date are left out: a file cannot say that.
+func authorities() []byte {
+	var all bytes.Buffer
+	for root := range bundle.Roots() {
+		if root.Constraint == nil {
+			all.Write(pem.EncodeToMemory(&pem.Block{Type: "CERTIFICATE", Bytes: root.Certificate}))
+		}
+	}
+	return all.Bytes()
+}
+
+type file struct {
+	path    string
+	mode    int64
+	content []byte
+}
+
+// writeTar writes the files, with all times at zero, and without directories: who unpacks makes those.
+func writeTar(w io.Writer, files ...file) error {
+	archive := tar.NewWriter(w)
+	for _, f := range files {
+		if err := archive.WriteHeader(&tar.Header{Name: f.path, Mode: f.mode, Size: int64(len(f.content)), Format: tar.FormatUSTAR}); err != nil {
+			return err
+		}
+		if _, err := archive.Write(f.content); err != nil {
+			return err
+		}
+	}
+	return archive.Close()
+}
+
+func layerOf(files ...file) (v1.Layer, error) {
+	var content bytes.Buffer
+	if err := writeTar(&content, files...); err != nil {
+		return nil, err
+	}
+	open := func() (io.ReadCloser, error) { return io.NopCloser(bytes.NewReader(content.Bytes())), nil }
+	return tarball.LayerFromOpener(open, tarball.WithMediaType(types.OCILayer), tarball.WithCompressedCaching)
+}
+
+func imageOf(tag name.Tag, about about, layer v1.Layer) (v1.Image, error) {
+	image, err := mutate.Append(empty.Image, mutate.Addendum{
+		Layer:   layer,
+		History: v1.History{Created: v1.Time{Time: about.created}, CreatedBy: about.labels["org.opencontainers.image.source"]},
+	})
+	if err != nil {
+		return nil, err
+	}
+	config, err := image.ConfigFile()
+	if err != nil {
+		return nil, err
+	}
+	config = config.DeepCopy()
+	config.OS, config.Architecture = about.platform.OS, about.platform.Architecture
+	config.Created = v1.Time{Time: about.created}
+	program := path.Base(tag.RepositoryStr())
+	config.Config = v1.Config{
+		User:       user,
+		Entrypoint: []string{"/" + path.Join(programs, program)},
+		// kubeadm's static Pod names the program without its directory.
+		Env:    []string{"PATH=/" + programs, "SSL_CERT_FILE=/" + certificates},
+		Labels: about.labels,
+	}
+	if image, err = mutate.ConfigFile(image, config); err != nil {
+		return nil, err
+	}
+	image = mutate.ConfigMediaType(mutate.MediaType(image, types.OCIManifestSchema1), types.OCIConfigJSON)
+	return mutate.Annotations(image, about.labels).(v1.Image), nil
+}
+
+// pack writes the image as an OCI image layout, for everything of today, with the one file more that older versions of Docker look for.
+func pack(tag name.Tag, image v1.Image) ([]byte, error) {
+	config, err := image.ConfigFile()
+	if err != nil {
+		return nil, err
+	}
+	index := mutate.AppendManifests(mutate.IndexMediaType(empty.Index, types.OCIImageIndex), mutate.IndexAddendum{
+		Add: image,
+		Descriptor: v1.Descriptor{
+			Platform: config.Platform(),
+			Annotations: map[string]string{
+				"io.containerd.image.name":          tag.Name(), // containerd
+				"org.opencontainers.image.ref.name": tag.TagStr(),
+			},
+		},
+	})
+	layers, err := image.Layers()
+	if err != nil {
+		return nil, err
+	}
+	compressed, err := layers[0].Compressed()
+	if err != nil {
+		return nil, err
+	}
+	layerContent, err := io.ReadAll(compressed)
+	if err := errors.Join(err, compressed.Close()); err != nil {
+		return nil, err
+	}
+	layerHash, err := layers[0].Digest()
+	if err != nil {
+		return nil, err
+	}
+	configHash, err := image.ConfigName()
+	if err != nil {
+		return nil, err
+	}
+	imageHash, err := image.Digest()
+	if err != nil {
+		return nil, err
+	}
+	configContent, err := image.RawConfigFile()
+	if err != nil {
+		return nil, err
+	}
+	imageContent, err := image.RawManifest()
+	if err != nil {
+		return nil, err
+	}
+	indexContent, err := index.RawManifest()
+	if err != nil {
+		return nil, err
+	}
+	docker, err := json.Marshal(tarball.Manifest{{Config: blob(configHash), RepoTags: []string{tag.Name()}, Layers: []string{blob(layerHash)}}})
+	if err != nil {
+		return nil, err
+	}
+	var archive bytes.Buffer
+	err = writeTar(&archive,
+		file{"oci-layout", 0o644, []byte(`{"imageLayoutVersion":"1.0.0"}`)},
+		file{"index.json", 0o644, indexContent},
+		file{"manifest.json", 0o644, docker},
+		file{blob(imageHash), 0o644, imageContent},
+		file{blob(configHash), 0o644, configContent},
+		file{blob(layerHash), 0o644, layerContent},
+	)
+	return archive.Bytes(), err
+}
+
+// blob is where an OCI image layout keeps what has this digest.
+func blob(h v1.Hash) string { return path.Join("blobs", h.Algorithm, h.Hex) }

@@ -1,0 +1,227 @@
+package main
+
+import (
+	"archive/tar"
+	"bytes"
+	"crypto/x509"
+	"errors"
+	"io"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"runtime"
+	"testing"
+	"time"
+
+	"github.com/google/go-cmp/cmp"
+	"github.com/google/go-containerregistry/pkg/name"
+	v1 "github.com/google/go-containerregistry/pkg/v1"
+	"github.com/google/go-containerregistry/pkg/v1/layout"
+	"github.com/google/go-containerregistry/pkg/v1/mutate"
+	"github.com/google/go-containerregistry/pkg/v1/tarball"
+	"github.com/google/go-containerregistry/pkg/v1/types"
+	"github.com/google/go-containerregistry/pkg/v1/validate"
+)
+
+const testName = "registry.example.com/some/program:v1"
+
+func TestTheSameProgramMakesTheSameBytes(t *testing.T) {
+	program := buildProgram(t, "GOOS=linux", "CGO_ENABLED=0")
+	first := imageOfProgram(t, program)
+	later := time.Now().Add(time.Hour)
+	if err := os.Chtimes(program, later, later); err != nil {
+		t.Fatal(err)
+	}
+	if !bytes.Equal(first, imageOfProgram(t, program)) {
+		t.Error("two runs made two different archives")
+	}
+}
+
+func TestArchiveIsWhatEveryToolReads(t *testing.T) {
+	for description, read := range map[string]func(*testing.T, []byte) v1.Image{
+		"as an OCI image layout, by containerd, skopeo and podman": readLayout,
+		"as docker save writes it":                                 readDocker,
+	} {
+		t.Run(description, func(t *testing.T) {
+			image := read(t, imageOfProgram(t, buildProgram(t, "GOOS=linux", "CGO_ENABLED=0", "GOARCH=arm64")))
+			if err := validate.Image(image); err != nil {
+				t.Error(err)
+			}
+			config, err := image.ConfigFile()
+			if err != nil {
+				t.Fatal(err)
+			}
+			want := v1.Config{
+				User:       "65532:65532",
+				Entrypoint: []string{"/usr/local/bin/program"},
+				Env:        []string{"PATH=/usr/local/bin", "SSL_CERT_FILE=/etc/ssl/certs/ca-certificates.crt"},
+				Labels:     config.Config.Labels,
+			}
+			if diff := cmp.Diff(want, config.Config); diff != "" {
+				t.Errorf("configuration (-want +got):\n%s", diff)
+			}
+			if config.OS != "linux" || config.Architecture != "arm64" {
+				t.Errorf("it is for %s/%s, want that of the program, linux/arm64", config.OS, config.Architecture)
+			}
+			if config.Config.Labels["org.opencontainers.image.version"] == "" {
+				t.Error("no label tells the version")
+			}
+		})
+	}
+}
+
+func TestLayoutNamesTheImageForContainerd(t *testing.T) {
+	index := untar(t, imageOfProgram(t, buildProgram(t, "GOOS=linux", "CGO_ENABLED=0")))
+	manifest, err := index.IndexManifest()
+	if err != nil {
+		t.Fatal(err)
+	}
+	if manifest.MediaType != types.OCIImageIndex || manifest.Manifests[0].MediaType != types.OCIManifestSchema1 {
+		t.Errorf("media types %s, %s are not OCI's", manifest.MediaType, manifest.Manifests[0].MediaType)
+	}
+	want := map[string]string{"io.containerd.image.name": testName, "org.opencontainers.image.ref.name": "v1"}
+	if diff := cmp.Diff(want, manifest.Manifests[0].Annotations); diff != "" {
+		t.Errorf("annotations (-want +got):\n%s", diff)
+	}
+}
+
+func TestFilesOfTheImage(t *testing.T) {
+	program := buildProgram(t, "GOOS=linux", "CGO_ENABLED=0")
+	reader := mutate.Extract(readLayout(t, imageOfProgram(t, program)))
+	defer reader.Close()
+	contents, modes := map[string][]byte{}, map[string]int64{}
+	for files := tar.NewReader(reader); ; {
+		header, err := files.Next()
+		if errors.Is(err, io.EOF) {
+			break
+		}
+		if err != nil {
+			t.Fatal(err)
+		}
+		if contents[header.Name], err = io.ReadAll(files); err != nil {
+			t.Fatal(err)
+		}
+		modes[header.Name] = header.Mode
+	}
+	if diff := cmp.Diff(map[string]int64{"usr/local/bin/program": 0o755, "etc/ssl/certs/ca-certificates.crt": 0o644}, modes); diff != "" {
+		t.Errorf("files (-want +got):\n%s", diff)
+	}
+	want, err := os.ReadFile(program)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if !bytes.Equal(want, contents["usr/local/bin/program"]) {
+		t.Error("the program is not the one that was given")
+	}
+	if !x509.NewCertPool().AppendCertsFromPEM(contents["etc/ssl/certs/ca-certificates.crt"]) {
+		t.Error("no certificate authority can be read")
+	}
+}
+
+func TestRefused(t *testing.T) {
+	static := buildProgram(t, "GOOS=linux", "CGO_ENABLED=0")
+	for description, tc := range map[string]struct{ name, program string }{
+		"a name that means another registry to Docker than to a kubelet": {"program:v1", static},
+		"a name without a tag":          {"registry.example.com/program", static},
+		"a program for another system":  {testName, buildProgram(t, "GOOS=darwin", "CGO_ENABLED=0")},
+		"a file that is no Go program":  {testName, "main.go"},
+		"a program that does not exist": {testName, "no-such-file"},
+	} {
+		t.Run(description, func(t *testing.T) {
+			archive := filepath.Join(t.TempDir(), "image.tar")
+			if err := run(tc.name, tc.program, archive); err == nil {
+				t.Error("no error")
+			}
+			if _, err := os.Stat(archive); err == nil {
+				t.Error("there is an archive all the same")
+			}
+		})
+	}
+}
+
+// buildProgram builds the smallest of programs.
+func buildProgram(t *testing.T, env ...string) string {
+	t.Helper()
+	dir := t.TempDir()
+	for name, content := range map[string]string{"go.mod": "module example.com/program\n", "main.go": "package main\n\nfunc main() {}\n"} {
+		if err := os.WriteFile(filepath.Join(dir, name), []byte(content), 0o644); err != nil {
+			t.Fatal(err)
+		}
+	}
+	build := exec.CommandContext(t.Context(), filepath.Join(runtime.GOROOT(), "bin", "go"), "build", "-o", "program", ".")
+	build.Dir, build.Env = dir, append(os.Environ(), env...)
+	if output, err := build.CombinedOutput(); err != nil {
+		t.Fatalf("%v: %s", err, output)
+	}
+	return filepath.Join(dir, "program")
+}
+
+func imageOfProgram(t *testing.T, program string) []byte {
+	t.Helper()
+	archive := filepath.Join(t.TempDir(), "image.tar")
+	if err := run(testName, program, archive); err != nil {
+		t.Fatal(err)
+	}
+	content, err := os.ReadFile(archive)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return content
+}
+
+func untar(t *testing.T, archive []byte) v1.ImageIndex {
+	t.Helper()
+	dir := t.TempDir()
+	for files := tar.NewReader(bytes.NewReader(archive)); ; {
+		header, err := files.Next()
+		if errors.Is(err, io.EOF) {
+			break
+		}
+		if err != nil {
+			t.Fatal(err)
+		}
+		content, err := io.ReadAll(files)
+		if err != nil {
+			t.Fatal(err)
+		}
+		target := filepath.Join(dir, header.Name)
+		if err := os.MkdirAll(filepath.Dir(target), 0o755); err != nil {
+			t.Fatal(err)
+		}
+		if err := os.WriteFile(target, content, 0o644); err != nil {
+			t.Fatal(err)
+		}
+	}
+	index, err := layout.ImageIndexFromPath(dir)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return index
+}
+
+func readLayout(t *testing.T, archive []byte) v1.Image {
+	t.Helper()
+	index := untar(t, archive)
+	manifest, err := index.IndexManifest()
+	if err != nil {
+		t.Fatal(err)
+	}
+	image, err := index.Image(manifest.Manifests[0].Digest)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return image
+}
+
+func readDocker(t *testing.T, archive []byte) v1.Image {
+	t.Helper()
+	tag, err := name.NewTag(testName)
+	if err != nil {
+		t.Fatal(err)
+	}
+	image, err := tarball.Image(func() (io.ReadCloser, error) { return io.NopCloser(bytes.NewReader(archive)), nil }, &tag)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return image
+}
