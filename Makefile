@@ -144,12 +144,17 @@ INTEGRATION := go test -count=1 -p=1 -timeout=20m
 test-integration: tools build upstream ## Run the real binary against a real etcd and kube-apiserver; wants a browser
 	@hack/ensure-chromium.sh
 	@echo "== integration tests"
-	$(INTEGRATION) $$(go list ./test/... | grep -v /test/parity)
+	$(INTEGRATION) $$(go list ./test/... | grep -v -e /test/parity -e /test/e2e)
 
 .PHONY: test-parity
 test-parity: tools build upstream ## Compare our controller manager with Kubernetes' own
 	@echo "== parity tests"
 	$(INTEGRATION) ./test/parity/...
+
+.PHONY: e2e
+e2e: ## Run it in real kubeadm clusters: ranges, takeover and back, upgrade, reboot; as root on Linux, elsewhere it says why not
+	@echo "== end-to-end tests"
+	@hack/e2e.sh
 
 .PHONY: build-chaos
 build-chaos: tools build

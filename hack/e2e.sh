@@ -1,0 +1,24 @@
+#!/usr/bin/env bash
+# Builds what the end-to-end test needs and runs it. Its clusters are made of namespaces and mounts, which only root on
+# Linux can make; elsewhere this says so and is content.
+#
+# usage: hack/e2e.sh [flags of go test]
+set -euo pipefail
+
+cd "$(dirname "$0")/.."
+if [[ $(uname -s) != Linux ]]; then
+	echo "e2e: skipped: the machines of its clusters are Linux namespaces, and this is $(uname -s)"
+	exit 0
+fi
+if [[ $EUID -ne 0 ]]; then
+	echo "e2e: skipped: making namespaces, mounts and cgroups takes root; run it with sudo"
+	exit 0
+fi
+
+make --no-print-directory cluster-tools
+hack/ensure-runc.sh
+go build -o bin/e2e-pod ./test/e2e/pod
+# The build that the upgrade goes to: the same code, and another version in it.
+version=$(go list -m -f '{{.Version}}' k8s.io/kubernetes)
+go build -ldflags "-X k8s.io/component-base/version.gitVersion=$version+next" -o bin/next/kube-controller-manager ./cmd/kube-controller-manager
+go test -count=1 -timeout=20m "$@" ./test/e2e

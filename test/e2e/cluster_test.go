@@ -1,0 +1,204 @@
+package e2e
+
+import (
+	"bytes"
+	"context"
+	"fmt"
+	"net/netip"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"strings"
+	"testing"
+	"time"
+
+	"golang.org/x/sync/errgroup"
+
+	"github.com/google/go-cmp/cmp/cmpopts"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/client-go/kubernetes"
+	"k8s.io/client-go/tools/clientcmd"
+
+	"github.com/multicidr/controller-manager/test/controlplane"
+)
+
+// cluster is one of hack/cluster's, used through its command as a person would.
+type cluster struct {
+	name      string
+	root, dir string
+	client    kubernetes.Interface
+}
+
+// start brings a cluster up and ends it with the test.
+func start(t *testing.T, name string, args ...string) *cluster {
+	t.Helper()
+	root, err := controlplane.ModuleRoot()
+	if err != nil {
+		t.Fatal(err)
+	}
+	c := &cluster{name: name, root: root, dir: filepath.Join(root, "bin", "e2e-"+name)}
+	c.cluster(t, "down") // What an interrupted run may have left.
+	before := lookAtHost(t, c.dir)
+	t.Cleanup(func() {
+		if t.Failed() {
+			c.keepLogs(t)
+		}
+		c.cluster(t, "down")
+		before.compare(t, c.dir)
+	})
+	c.cluster(t, append([]string{"up", "--image=example.com/e2e/pod:v1=" + c.bin("e2e-pod")}, args...)...)
+	config, err := clientcmd.BuildConfigFromFlags("", c.kubeconfig())
+	if err != nil {
+		t.Fatal(err)
+	}
+	config.QPS = -1
+	if c.client, err = kubernetes.NewForConfig(config); err != nil {
+		t.Fatal(err)
+	}
+	return c
+}
+
+func (c *cluster) bin(name string) string { return filepath.Join(c.root, "bin", name) }
+
+func (c *cluster) kubeconfig() string { return filepath.Join(c.dir, "kubeconfig") }
+
+// cluster runs the command of hack/cluster.
+func (c *cluster) cluster(t *testing.T, args ...string) string {
+	t.Helper()
+	output, err := c.try(t.Context(), args...)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return output
+}
+
+func (c *cluster) try(ctx context.Context, args ...string) (string, error) {
+	return run(context.WithoutCancel(ctx), nil, c.bin("cluster"), append([]string{"--dir=" + c.dir}, args...)...)
+}
+
+// join adds workers, by name with their labels, at once.
+func (c *cluster) join(t *testing.T, workers map[string]string) {
+	t.Helper()
+	var joins errgroup.Group
+	for name, labels := range workers {
+		joins.Go(func() error {
+			_, err := c.try(t.Context(), "join", name, "--labels="+labels)
+			return err
+		})
+	}
+	if err := joins.Wait(); err != nil {
+		t.Fatal(err)
+	}
+}
+
+// exec runs a shell command on a machine.
+func (c *cluster) exec(t *testing.T, machine, command string) string {
+	t.Helper()
+	return c.cluster(t, "exec", machine, "--", "sh", "-ec", command)
+}
+
+func (c *cluster) kubectl(t *testing.T, args ...string) string {
+	t.Helper()
+	return c.kubectlInput(t, "", args...)
+}
+
+func (c *cluster) kubectlInput(t *testing.T, input string, args ...string) string {
+	t.Helper()
+	output, err := run(t.Context(), []byte(input), c.bin("kubectl"), append([]string{"--kubeconfig=" + c.kubeconfig()}, args...)...)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return output
+}
+
+func (c *cluster) apply(t *testing.T, objects string) {
+	t.Helper()
+	c.kubectlInput(t, objects, "apply", "-f", "-")
+}
+
+// run returns what a program writes to its standard output; its error has the rest.
+func run(ctx context.Context, input []byte, program string, args ...string) (string, error) {
+	ctx, cancel := context.WithTimeout(ctx, 3*time.Minute)
+	defer cancel()
+	cmd := exec.CommandContext(ctx, program, args...)
+	var stdout, stderr bytes.Buffer
+	cmd.Stdin, cmd.Stdout, cmd.Stderr = bytes.NewReader(input), &stdout, &stderr
+	if err := cmd.Run(); err != nil {
+		return "", fmt.Errorf("%s %s: %w\n%s%s", filepath.Base(program), strings.Join(args, " "), err, stdout.String(), stderr.String())
+	}
+	return stdout.String(), nil
+}
+
+// keepLogs copies what the machines have logged out of the directory that down removes.
+func (c *cluster) keepLogs(t *testing.T) {
+	logs := c.bin("e2e-logs/" + c.name)
+	if err := os.RemoveAll(logs); err != nil {
+		t.Error(err)
+	}
+	machines, err := filepath.Glob(filepath.Join(c.dir, "machines", "*"))
+	if err != nil {
+		t.Error(err)
+	}
+	for _, machine := range machines {
+		to := filepath.Join(logs, filepath.Base(machine))
+		if err := os.MkdirAll(filepath.Dir(to), 0o755); err != nil {
+			t.Error(err)
+		}
+		// cp, because the logs of containers are symbolic links into a machine's file system.
+		if _, err := run(context.Background(), nil, "cp", "--recursive", "--no-dereference", filepath.Join(machine, "disk/var/log"), to); err != nil {
+			t.Error(err)
+		}
+	}
+	t.Logf("logs are kept in %s", logs)
+}
+
+// eventually waits until check is content; otherwise it says what it has seen last.
+func eventually(t *testing.T, bound time.Duration, what string, check func(ctx context.Context) (done bool, seen string)) {
+	t.Helper()
+	ctx, cancel := context.WithTimeout(t.Context(), bound)
+	defer cancel()
+	ticker := time.NewTicker(200 * time.Millisecond)
+	defer ticker.Stop()
+	for {
+		done, seen := check(ctx)
+		if done {
+			return
+		}
+		select {
+		case <-ctx.Done():
+			t.Fatalf("not within %s: %s; seen: %s", bound, what, seen)
+		case <-ticker.C:
+		}
+	}
+}
+
+// podCIDRs waits until each Node has its podCIDRs.
+func (c *cluster) podCIDRs(t *testing.T, nodes ...string) map[string][]netip.Prefix {
+	t.Helper()
+	found := map[string][]netip.Prefix{}
+	for _, name := range nodes {
+		eventually(t, time.Minute, "Node "+name+" has podCIDRs", func(ctx context.Context) (bool, string) {
+			node, err := c.client.CoreV1().Nodes().Get(ctx, name, metav1.GetOptions{})
+			if err != nil {
+				return false, err.Error()
+			}
+			found[name] = nil
+			for _, cidr := range node.Spec.PodCIDRs {
+				found[name] = append(found[name], netip.MustParsePrefix(cidr))
+			}
+			return len(found[name]) > 0, "none"
+		})
+	}
+	return found
+}
+
+var comparePrefixes = cmpopts.EquateComparable(netip.Prefix{})
+
+// checkBlock wants one podCIDR of that size from the range.
+func (c *cluster) checkBlock(t *testing.T, node, in string, bits int) {
+	t.Helper()
+	got := c.podCIDRs(t, node)[node]
+	if len(got) != 1 || got[0].Bits() != bits || !netip.MustParsePrefix(in).Overlaps(got[0]) {
+		t.Errorf("podCIDRs of %s: %v; want one /%d from %s", node, got, bits, in)
+	}
+}

@@ -1,0 +1,119 @@
+package e2e
+
+import (
+	"context"
+	"fmt"
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+	"time"
+
+	corev1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/utils/ptr"
+	"sigs.k8s.io/yaml"
+)
+
+const (
+	manifestDir = "/etc/kubernetes/manifests"
+	managerPod  = "kube-controller-manager"
+)
+
+// disk is a path of the control plane as the host sees it.
+func (c *cluster) disk(path string) string {
+	return filepath.Join(c.dir, "machines/control-plane/disk", path)
+}
+
+// managerManifest is the static Pod that kubeadm has written, to change and to write back.
+func (c *cluster) managerManifest(t *testing.T) *corev1.Pod {
+	t.Helper()
+	content, err := os.ReadFile(c.disk(manifestDir + "/" + managerPod + ".yaml"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	pod := &corev1.Pod{}
+	if err := yaml.UnmarshalStrict(content, pod); err != nil {
+		t.Fatal(err)
+	}
+	return pod
+}
+
+// writeManifest hands a static Pod to the kubelet, as a whole: it looks at the directory all the time.
+func (c *cluster) writeManifest(t *testing.T, name string, pod *corev1.Pod) {
+	t.Helper()
+	content, err := yaml.Marshal(pod)
+	if err != nil {
+		t.Fatal(err)
+	}
+	temporary := c.disk("etc/kubernetes/" + name + ".yaml")
+	if err := os.WriteFile(temporary, content, 0o600); err != nil {
+		t.Fatal(err)
+	}
+	if err := os.Rename(temporary, c.disk(manifestDir+"/"+name+".yaml")); err != nil {
+		t.Fatal(err)
+	}
+}
+
+func (c *cluster) removeManifest(t *testing.T, name string) {
+	t.Helper()
+	if err := os.Remove(c.disk(manifestDir + "/" + name + ".yaml")); err != nil {
+		t.Fatal(err)
+	}
+}
+
+// setFlag changes or adds a flag of the manager.
+func setFlag(pod *corev1.Pod, name, value string) {
+	command := pod.Spec.Containers[0].Command
+	for i, arg := range command {
+		if strings.HasPrefix(arg, "--"+name+"=") {
+			command[i] = "--" + name + "=" + value
+			return
+		}
+	}
+	pod.Spec.Containers[0].Command = append(command, "--"+name+"="+value)
+}
+
+// swapManager changes the manager's static Pod and waits until the changed one runs and leads.
+func (c *cluster) swapManager(t *testing.T, change func(*corev1.Pod)) {
+	t.Helper()
+	before := c.leader(t.Context())
+	pod := c.managerManifest(t)
+	change(pod)
+	c.writeManifest(t, managerPod, pod)
+	c.waitForStaticPod(t, managerPod, pod.Spec.Containers[0].Image)
+	c.waitForLeader(t, before)
+}
+
+func (c *cluster) waitForStaticPod(t *testing.T, name, image string) {
+	t.Helper()
+	eventually(t, 90*time.Second, "static Pod "+name+" is ready with image "+image, func(ctx context.Context) (bool, string) {
+		pod, err := c.client.CoreV1().Pods(metav1.NamespaceSystem).Get(ctx, name+"-control-plane", metav1.GetOptions{})
+		if err != nil {
+			return false, err.Error()
+		}
+		if len(pod.Status.ContainerStatuses) == 0 {
+			return false, "no container"
+		}
+		status := pod.Status.ContainerStatuses[0]
+		// The specification has the new image before the container has.
+		return status.Ready && status.Image == image && pod.Spec.Containers[0].Image == image, fmt.Sprintf("%s: ready=%t %v", status.Image, status.Ready, status.State)
+	})
+}
+
+// leader is who holds the manager's lease, or "" if nobody does or nobody answers.
+func (c *cluster) leader(ctx context.Context) string {
+	lease, err := c.client.CoordinationV1().Leases(metav1.NamespaceSystem).Get(ctx, managerPod, metav1.GetOptions{})
+	if err != nil {
+		return ""
+	}
+	return ptr.Deref(lease.Spec.HolderIdentity, "")
+}
+
+func (c *cluster) waitForLeader(t *testing.T, other string) {
+	t.Helper()
+	eventually(t, time.Minute, "another leader than "+other, func(ctx context.Context) (bool, string) {
+		holder := c.leader(ctx)
+		return holder != "" && holder != other, holder
+	})
+}

@@ -1,0 +1,145 @@
+package e2e
+
+import (
+	"net/netip"
+	"testing"
+	"time"
+
+	"github.com/google/go-cmp/cmp"
+	corev1 "k8s.io/api/core/v1"
+
+	"golang.org/x/sync/errgroup"
+)
+
+const (
+	// leaseDuration is --leader-elect-lease-duration: how long Nodes may wait if a leader ends without releasing its lease.
+	leaseDuration = 15 * time.Second
+
+	ourImage  = "example.com/kube-controller-manager:v1"
+	nextImage = "example.com/kube-controller-manager:v2"
+)
+
+// groups have ranges and block sizes of their own, in both families.
+const groups = `
+apiVersion: networking.x-k8s.io/v1
+kind: ClusterCIDR
+metadata: {name: edge}
+spec:
+  nodeSelector: {nodeSelectorTerms: [{matchExpressions: [{key: example.com/pool, operator: In, values: [edge]}]}]}
+  ipv4: 10.245.0.0/20
+  ipv6: fd00:10:245::/56
+  perNodeHostBits: 4
+  ipv6PerNodeHostBits: 64
+---
+apiVersion: networking.x-k8s.io/v1
+kind: ClusterCIDR
+metadata: {name: large}
+spec:
+  nodeSelector: {nodeSelectorTerms: [{matchExpressions: [{key: example.com/pool, operator: In, values: [large]}]}]}
+  ipv4: 10.128.0.0/12
+  ipv6: fd00:10:128::/48
+  perNodeHostBits: 9
+  ipv6PerNodeHostBits: 72
+`
+
+func TestBornWithOurManager(t *testing.T) {
+	c := start(t, "ours", "--workers=0",
+		"--config=testdata/kubeadm.yaml", "--patches=testdata/patches", "--apply=../../manifests/crds", "--apply=../../manifests/rbac",
+		"--image="+ourImage+"=../../bin/kube-controller-manager", "--image="+nextImage+"=../../bin/next/kube-controller-manager")
+
+	ok := t.Run("Nodes of two groups get blocks of different sizes from different ranges, and their Pods reach each other", func(t *testing.T) {
+		c.apply(t, groups)
+		c.apply(t, daemonSet)
+		c.join(t, map[string]string{"edge-1": "example.com/pool=edge", "edge-2": "example.com/pool=edge", "large-1": "example.com/pool=large"})
+
+		type block struct {
+			In   string
+			Bits int
+		}
+		want := map[string][]block{
+			"control-plane": {{"10.244.0.0/16", 24}, {"fd00:10:244::/56", 64}},
+			"edge-1":        {{"10.245.0.0/20", 28}, {"fd00:10:245::/56", 64}},
+			"edge-2":        {{"10.245.0.0/20", 28}, {"fd00:10:245::/56", 64}},
+			"large-1":       {{"10.128.0.0/12", 23}, {"fd00:10:128::/48", 56}},
+		}
+		got := map[string][]block{}
+		for node, blocks := range c.podCIDRs(t, "control-plane", "edge-1", "edge-2", "large-1") {
+			for i, prefix := range blocks {
+				in := "elsewhere"
+				if i < len(want[node]) && netip.MustParsePrefix(want[node][i].In).Overlaps(prefix) {
+					in = want[node][i].In
+				}
+				got[node] = append(got[node], block{in, prefix.Bits()})
+			}
+		}
+		if diff := cmp.Diff(want, got); diff != "" {
+			t.Fatalf("podCIDRs (-want +got):\n%s", diff)
+		}
+		c.checkNoOverlap(t)
+		c.checkPodNetwork(t, "control-plane", "edge-1", "edge-2", "large-1")
+	})
+	if !ok {
+		return
+	}
+
+	ok = t.Run("the next build takes the lease over while Nodes join", func(t *testing.T) {
+		pods := c.containers(t)
+		stream := c.startNodeStream(t, "upgrade")
+		// As on a second control plane: the next build stands by before this one goes.
+		standby := c.managerManifest(t)
+		standby.Name += "-next"
+		standby.Spec.Containers[0].Image = nextImage
+		setFlag(standby, "secure-port", "10267")
+		setProbePort(standby, 10267)
+		before := c.leader(t.Context())
+		c.writeManifest(t, standby.Name, standby)
+		c.waitForStaticPod(t, standby.Name, nextImage)
+		if leader := c.leader(t.Context()); leader != before {
+			t.Errorf("%q leads; want still %q", leader, before)
+		}
+		served := stream.served()
+		c.removeManifest(t, managerPod)
+		c.waitForLeader(t, before)
+		stream.waitForMore(t, 3)
+		stream.end()
+		t.Logf("%d Nodes served before the handover, %d in all; the longest wait was %s", served, stream.served(), stream.longestWait())
+		if longest := stream.longestWait(); longest > leaseDuration {
+			t.Errorf("a Node waited %s for its podCIDRs", longest)
+		}
+		c.checkNoOverlap(t)
+		c.checkContainers(t, pods)
+	})
+	if !ok {
+		return
+	}
+
+	t.Run("the control plane reboots while Nodes join", func(t *testing.T) {
+		stream := c.startNodeStream(t, "reboot")
+		var joins errgroup.Group
+		joins.Go(func() error {
+			_, err := c.try(t.Context(), "join", "edge-3", "--labels=example.com/pool=edge")
+			return err
+		})
+		stream.waitForMore(t, 3)
+		c.cluster(t, "reboot", "control-plane")
+		stream.waitForMore(t, 3)
+		stream.end()
+		if err := joins.Wait(); err != nil {
+			t.Fatal(err)
+		}
+		c.checkNoOverlap(t)
+		c.checkPodNetwork(t, "control-plane", "edge-1", "edge-2", "edge-3", "large-1")
+	})
+}
+
+func setProbePort(pod *corev1.Pod, port int32) {
+	container := &pod.Spec.Containers[0]
+	for _, probe := range []*corev1.Probe{container.LivenessProbe, container.StartupProbe, container.ReadinessProbe} {
+		if probe != nil && probe.HTTPGet != nil {
+			probe.HTTPGet.Port.IntVal, probe.HTTPGet.Port.StrVal, probe.HTTPGet.Port.Type = port, "", 0
+		}
+	}
+	for i := range container.Ports {
+		container.Ports[i].ContainerPort, container.Ports[i].HostPort = port, port
+	}
+}

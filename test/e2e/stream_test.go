@@ -1,0 +1,111 @@
+package e2e
+
+import (
+	"context"
+	"fmt"
+	"net/netip"
+	"slices"
+	"sync"
+	"testing"
+	"time"
+
+	corev1 "k8s.io/api/core/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+)
+
+// nodeStream registers Nodes without a machine, one after the other, each as soon as the last one is served: whenever nobody
+// serves Nodes, one of them has to wait.
+type nodeStream struct {
+	cancel context.CancelFunc
+	done   chan struct{}
+
+	mu    sync.Mutex
+	waits []time.Duration
+}
+
+func (c *cluster) startNodeStream(t *testing.T, name string) *nodeStream {
+	ctx, cancel := context.WithCancel(t.Context())
+	s := &nodeStream{cancel: cancel, done: make(chan struct{})}
+	go func() {
+		defer close(s.done)
+		for ctx.Err() == nil {
+			begin := time.Now()
+			if !c.serveOne(ctx, fmt.Sprintf("%s-%03d", name, s.served()+1)) {
+				return
+			}
+			s.mu.Lock()
+			s.waits = append(s.waits, time.Since(begin))
+			s.mu.Unlock()
+		}
+	}()
+	t.Cleanup(s.end)
+	return s
+}
+
+func (s *nodeStream) served() int {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return len(s.waits)
+}
+
+func (s *nodeStream) longestWait() time.Duration {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return slices.Max(s.waits)
+}
+
+// waitForMore waits until so many more Nodes are served, none of which was waiting before.
+func (s *nodeStream) waitForMore(t *testing.T, more int) {
+	t.Helper()
+	want := s.served() + 1 + more
+	eventually(t, 2*time.Minute, fmt.Sprintf("%d Nodes of the stream are served", want), func(context.Context) (bool, string) {
+		return s.served() >= want, fmt.Sprintf("%d", s.served())
+	})
+}
+
+// serveOne registers a Node and returns when it has podCIDRs; an API server that does not answer is asked again.
+func (c *cluster) serveOne(ctx context.Context, name string) bool {
+	ticker := time.NewTicker(50 * time.Millisecond)
+	defer ticker.Stop()
+	for created := false; ; {
+		if !created {
+			_, err := c.client.CoreV1().Nodes().Create(ctx, &corev1.Node{ObjectMeta: metav1.ObjectMeta{Name: name}}, metav1.CreateOptions{})
+			created = err == nil || apierrors.IsAlreadyExists(err) // An earlier answer may have been lost.
+		} else if node, err := c.client.CoreV1().Nodes().Get(ctx, name, metav1.GetOptions{}); err == nil && len(node.Spec.PodCIDRs) > 0 {
+			return true
+		}
+		select {
+		case <-ctx.Done():
+			return false
+		case <-ticker.C:
+		}
+	}
+}
+
+// end waits until nobody registers Nodes any more.
+func (s *nodeStream) end() {
+	s.cancel()
+	<-s.done
+}
+
+// checkNoOverlap looks at every Node there is.
+func (c *cluster) checkNoOverlap(t *testing.T) {
+	t.Helper()
+	nodes, err := c.client.CoreV1().Nodes().List(t.Context(), metav1.ListOptions{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	holders := map[netip.Prefix]string{}
+	for _, node := range nodes.Items {
+		for _, cidr := range node.Spec.PodCIDRs {
+			prefix := netip.MustParsePrefix(cidr)
+			for other, holder := range holders {
+				if prefix.Overlaps(other) {
+					t.Errorf("%s of Node %s overlaps %s of Node %s", prefix, node.Name, other, holder)
+				}
+			}
+			holders[prefix] = node.Name
+		}
+	}
+}
