@@ -141,7 +141,7 @@ test-chart: tools build ## Try the Helm chart with Helm, and the program with wh
 INTEGRATION := go test -count=1 -p=1 -timeout=20m
 
 .PHONY: test-integration
-test-integration: tools build upstream ## Run the real binary against a real etcd and kube-apiserver; wants a browser
+test-integration: tools build upstream bin/kubeadm ## Run the real binary against a real etcd and kube-apiserver; wants a browser
 	@hack/ensure-chromium.sh
 	@echo "== integration tests"
 	$(INTEGRATION) $$(go list ./test/... | grep -v -e /test/parity -e /test/e2e)

@@ -1,0 +1,165 @@
+package kubeadm
+
+import (
+	"bytes"
+	"flag"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"slices"
+	"strings"
+	"testing"
+
+	"github.com/google/go-cmp/cmp"
+	corev1 "k8s.io/api/core/v1"
+	"k8s.io/utils/ptr"
+	"sigs.k8s.io/yaml"
+
+	"github.com/multicidr/controller-manager/test/controlplane"
+)
+
+var update = flag.Bool("update", false, "write manifests/static-pod anew")
+
+const (
+	image         = "localhost/multicidr/kube-controller-manager:"
+	controllers   = "--controllers="
+	patchesInPlan = "/etc/kubernetes/patches"
+)
+
+func TestConfigurationIsValid(t *testing.T) {
+	kubeadm(t, "config", "validate", "--config="+manifest(t, "kubeadm/kubeadm.yaml"))
+}
+
+// Whoever reads the manifests may rely on it: everything else in the static Pod is as kubeadm made it.
+func TestStaticPodDiffersOnlyInImageUserAndControllers(t *testing.T) {
+	stock := render(t, "apiVersion: kubeadm.k8s.io/v1beta4\nkind: ClusterConfiguration\nkubernetesVersion: "+version(t)+
+		"\nnetworking: {podSubnet: 10.244.0.0/16}\n")
+	ours := render(t, configuration(t))
+
+	if want := controllersOf(t, stock) + ",multi-cidr-node-ipam-controller"; controllersOf(t, ours) != want {
+		t.Errorf("the static Pod has %s, want %s", controllersOf(t, ours), want)
+	}
+	want := stock.DeepCopy()
+	container := &want.Spec.Containers[0]
+	container.Image = image + version(t)
+	container.SecurityContext = &corev1.SecurityContext{RunAsUser: ptr.To[int64](0), RunAsGroup: ptr.To[int64](0)}
+	for _, pod := range []*corev1.Pod{want, ours} {
+		pod.Spec.Containers[0].Command = slices.DeleteFunc(pod.Spec.Containers[0].Command, isControllers)
+	}
+	if diff := cmp.Diff(want, ours); diff != "" {
+		t.Errorf("static Pod (-want +got):\n%s", diff)
+	}
+}
+
+func TestStaticPodForOthers(t *testing.T) {
+	path := manifest(t, "static-pod/kube-controller-manager.yaml")
+	want := render(t, configuration(t))
+	// kubeadm adds these if the host has them, for distributions that keep certificates elsewhere.
+	elsewhere := func(name string) bool {
+		return !slices.Contains([]string{"ca-certs", "k8s-certs", "kubeconfig", "flexvolume-dir"}, name)
+	}
+	container := &want.Spec.Containers[0]
+	container.VolumeMounts = slices.DeleteFunc(container.VolumeMounts, func(m corev1.VolumeMount) bool { return elsewhere(m.Name) })
+	want.Spec.Volumes = slices.DeleteFunc(want.Spec.Volumes, func(v corev1.Volume) bool { return elsewhere(v.Name) })
+	if *update {
+		content, err := yaml.Marshal(want)
+		if err != nil {
+			t.Fatal(err)
+		}
+		content = append([]byte(`# kube-controller-manager as a static Pod, where no kubeadm writes it. It is what kubeadm makes of manifests/kubeadm; written by
+# "go test ./test/kubeadm -update". Change image, ranges and paths to those of your cluster.
+`), bytes.TrimSuffix(content, []byte("status: {}\n"))...)
+		if err := os.WriteFile(path, content, 0o644); err != nil {
+			t.Fatal(err)
+		}
+	}
+	if diff := cmp.Diff(want, readPod(t, path)); diff != "" {
+		t.Errorf("manifests/static-pod is not what kubeadm makes of manifests/kubeadm (-want +got):\n%s\nrun go test ./test/kubeadm -update", diff)
+	}
+}
+
+func isControllers(arg string) bool { return strings.HasPrefix(arg, controllers) }
+
+func controllersOf(t *testing.T, pod *corev1.Pod) string {
+	t.Helper()
+	command := pod.Spec.Containers[0].Command
+	at := slices.IndexFunc(command, isControllers)
+	if at < 0 {
+		t.Fatalf("no %s in %q", controllers, command)
+	}
+	return command[at]
+}
+
+// configuration is manifests/kubeadm with the patches where they are now.
+func configuration(t *testing.T) string {
+	t.Helper()
+	content, err := os.ReadFile(manifest(t, "kubeadm/kubeadm.yaml"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	if !strings.Contains(string(content), patchesInPlan) {
+		t.Fatalf("kubeadm.yaml does not name %s", patchesInPlan)
+	}
+	return strings.ReplaceAll(string(content), patchesInPlan, manifest(t, "kubeadm/patches"))
+}
+
+// render has kubeadm make the manager's static Pod, without touching this machine.
+func render(t *testing.T, configuration string) *corev1.Pod {
+	t.Helper()
+	dir := t.TempDir()
+	config := filepath.Join(t.TempDir(), "kubeadm.yaml")
+	if err := os.WriteFile(config, []byte(configuration), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	t.Setenv("KUBEADM_INIT_DRYRUN_DIR", dir)
+	kubeadm(t, "init", "phase", "control-plane", "controller-manager", "--dry-run", "--config="+config)
+	return readPod(t, filepath.Join(dir, "kube-controller-manager.yaml"))
+}
+
+func readPod(t *testing.T, path string) *corev1.Pod {
+	t.Helper()
+	content, err := os.ReadFile(path)
+	if err != nil {
+		t.Fatal(err)
+	}
+	pod := &corev1.Pod{}
+	if err := yaml.UnmarshalStrict(content, pod); err != nil {
+		t.Fatal(err)
+	}
+	return pod
+}
+
+func version(t *testing.T) string {
+	t.Helper()
+	return strings.TrimSpace(kubeadm(t, "version", "--output=short"))
+}
+
+func kubeadm(t *testing.T, args ...string) (stdout string) {
+	t.Helper()
+	program := filepath.Join(root(t), "bin/kubeadm")
+	if _, err := os.Stat(program); err != nil {
+		t.Fatalf("%v; `make bin/kubeadm` builds it", err)
+	}
+	cmd := exec.CommandContext(t.Context(), program, args...)
+	var stderr bytes.Buffer
+	cmd.Stderr = &stderr
+	output, err := cmd.Output()
+	if err != nil {
+		t.Fatalf("kubeadm %q: %v\n%s", args, err, stderr.Bytes())
+	}
+	return string(output)
+}
+
+func manifest(t *testing.T, path string) string {
+	t.Helper()
+	return filepath.Join(root(t), "manifests", path)
+}
+
+func root(t *testing.T) string {
+	t.Helper()
+	root, err := controlplane.ModuleRoot()
+	if err != nil {
+		t.Fatal(err)
+	}
+	return root
+}
