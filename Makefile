@@ -200,5 +200,5 @@ clean: ## Remove bin/; Go's build cache stays
 
 .PHONY: help
 help: ## Show this list
-	@sed -n -e 's/^##@ \(.*\)/\n\1/p' -e 's/^\([a-z-]*\):.*## \(.*\)/  \1|\2/p' $(MAKEFILE_LIST) | \
+	@sed -n -e 's/^##@ \(.*\)/\n\1/p' -e 's/^\([a-z0-9-]*\):.*## \(.*\)/  \1|\2/p' $(MAKEFILE_LIST) | \
 		while IFS='|' read -r target text; do [[ -z $$text ]] && echo "$$target" || printf '  %-18s %s\n' $$target "$$text"; done

@@ -6,6 +6,7 @@ import (
 	"errors"
 	"fmt"
 	"io/fs"
+	"maps"
 	"os"
 	"os/exec"
 	"path/filepath"
@@ -185,7 +186,8 @@ func (c *cluster) require() error {
 	if len(missing) > 0 {
 		return fmt.Errorf("not installed: %s (Debian: apt-get install runc iproute2 mount util-linux)", strings.Join(missing, ", "))
 	}
-	for _, program := range []string{"kubeadm", "kubelet", "kubectl", "node/containerd", "node/ctr", "node/bridge"} {
+	programs := []string{"kubeadm", "kubelet", "kubectl", "node/containerd", "node/ctr", "node/pause"}
+	for _, program := range slices.AppendSeq(programs, maps.Values(controlPlanePrograms)) {
 		if _, err := os.Stat(filepath.Join(c.bin, program)); err != nil {
 			return fmt.Errorf("%w; `make cluster-tools` builds it", err)
 		}

@@ -29,8 +29,8 @@ type cluster struct {
 	client    kubernetes.Interface
 }
 
-// start brings a cluster up and ends it with the test.
-func start(t *testing.T, name string, args ...string) *cluster {
+// newCluster is a cluster that is not started, but that ends with the test and must leave nothing behind.
+func newCluster(t *testing.T, name string) *cluster {
 	t.Helper()
 	root, err := controlplane.ModuleRoot()
 	if err != nil {
@@ -46,6 +46,13 @@ func start(t *testing.T, name string, args ...string) *cluster {
 		c.cluster(t, "down")
 		before.compare(t, c.dir)
 	})
+	return c
+}
+
+// start brings a cluster up.
+func start(t *testing.T, name string, args ...string) *cluster {
+	t.Helper()
+	c := newCluster(t, name)
 	c.cluster(t, append([]string{"up", "--image=example.com/e2e/pod:v1=" + c.bin("e2e-pod")}, args...)...)
 	config, err := clientcmd.BuildConfigFromFlags("", c.kubeconfig())
 	if err != nil {
