@@ -133,7 +133,9 @@ func BenchmarkReport(b *testing.B) {
 	b.Run("Conflicts", func(b *testing.B) {
 		b.ReportAllocs()
 		for b.Loop() {
-			l.Conflicts(numbered(50_000))
+			for range l.Conflicts(numbered(50_000)) {
+				b.Fatal("Nodes that were served share addresses")
+			}
 		}
 	})
 }

@@ -204,7 +204,7 @@ func (e *example) hold(args []string) (string, error) {
 		prefixes = append(prefixes, p)
 	}
 	e.ledger.Hold(o, prefixes...)
-	return fmt.Sprint(o, " holds ", e.ledger.Held(o), ", conflicts: ", told(e.ledger.Conflicts(o))), nil
+	return fmt.Sprint(o, " holds ", e.ledger.Held(o), ", conflicts: ", told(slices.Collect(e.ledger.Conflicts(o)))), nil
 }
 
 func (e *example) blocks(p *Pool) string {

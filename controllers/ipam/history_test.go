@@ -159,7 +159,7 @@ func (h *history) reserve(o Owner, pick Pick) {
 	if !ok && !reflect.DeepEqual(before, &h.ledger) {
 		h.fail("a refused Reserve changed the ledger from %+v to %+v", before, &h.ledger)
 	}
-	if conflicts := h.ledger.Conflicts(o); ok && len(conflicts) > 0 {
+	if conflicts := slices.Collect(h.ledger.Conflicts(o)); ok && len(conflicts) > 0 {
 		h.fail("Reserve made conflicts: %v", conflicts)
 	}
 }
@@ -192,7 +192,7 @@ func (h *history) ask() {
 	before := clone(&h.ledger)
 	for _, o := range h.owners {
 		same(h, h.ledger.Held(o), h.reference.held(o), "Held(%v)", o)
-		same(h, h.ledger.Conflicts(o), h.reference.conflicts(o), "Conflicts(%v)", o)
+		same(h, slices.Collect(h.ledger.Conflicts(o)), h.reference.conflicts(o), "Conflicts(%v)", o)
 	}
 	for _, p := range h.pools {
 		same(h, h.ledger.Full(p), h.reference.full(p), "Full(%s)", p.Name)

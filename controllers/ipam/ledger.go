@@ -2,6 +2,7 @@ package ipam
 
 import (
 	"cmp"
+	"iter"
 	"net/netip"
 	"slices"
 	"strings"
@@ -153,27 +154,38 @@ func (l *Ledger) Held(o Owner) []netip.Prefix { return l.held[o] }
 
 // Overlapping returns every holding that shares an address with p, which has to be valid: those that contain p, widest first, then those
 // inside p in the order of their addresses; holders of the same prefix in the order of their kind and ID.
-func (l *Ledger) Overlapping(p netip.Prefix) []Holding {
-	var all []Holding
-	for q := range l.taken.Overlapping(p) {
-		for _, o := range l.holders[q] {
-			all = append(all, Holding{Owner: o, Prefix: q})
-		}
-	}
-	return all
-}
+func (l *Ledger) Overlapping(p netip.Prefix) []Holding { return slices.Collect(l.Holdings(p)) }
 
-// Conflicts returns the holdings of others that share an address with something o holds.
-func (l *Ledger) Conflicts(o Owner) []Holding {
-	var others []Holding
-	for _, p := range l.held[o] {
-		for _, h := range l.Overlapping(p) {
-			if h.Owner != o && !slices.Contains(others, h) {
-				others = append(others, h)
+// Holdings yields what [Ledger.Overlapping] returns, for callers that may not want all: one prefix can overlap every
+// other. The ledger must not change meanwhile.
+func (l *Ledger) Holdings(p netip.Prefix) iter.Seq[Holding] {
+	return func(yield func(Holding) bool) {
+		for q := range l.taken.Overlapping(p) {
+			for _, o := range l.holders[q] {
+				if !yield(Holding{Owner: o, Prefix: q}) {
+					return
+				}
 			}
 		}
 	}
-	return others
+}
+
+// Conflicts yields the holdings of others that share an address with something o holds, each once: for one prefix that o
+// holds after the other, in the order of [Ledger.Overlapping]. The ledger must not change meanwhile.
+func (l *Ledger) Conflicts(o Owner) iter.Seq[Holding] {
+	return func(yield func(Holding) bool) {
+		held := l.held[o]
+		for i, p := range held {
+			for h := range l.Holdings(p) {
+				if h.Owner == o || slices.ContainsFunc(held[:i], h.Prefix.Overlaps) {
+					continue // its own, or yielded already
+				}
+				if !yield(h) {
+					return
+				}
+			}
+		}
+	}
 }
 
 // Free returns how many blocks of r overlap nothing held by anyone; math.MaxUint64 stands for that many or more. It

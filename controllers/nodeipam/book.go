@@ -124,7 +124,7 @@ func (b *book) hold(owner ipam.Owner, blocks []netip.Prefix) {
 	b.touch(before...)
 	b.touch(blocks...)
 	b.ledger.Hold(owner, blocks...)
-	b.held(owner, before, blocks)
+	b.held(owner, before, b.ledger.Held(owner))
 }
 
 // gone frees all that a Node of this name holds: there is no such Node any more.
@@ -303,9 +303,15 @@ func (b *book) belongs(uid types.UID, p *pool) bool {
 	return slices.ContainsFunc(blocks, p.contains)
 }
 
-// conflicts returns what others hold of the addresses that a Node holds; exclusions do not count.
-func (b *book) conflicts(uid types.UID) []ipam.Holding {
-	return slices.DeleteFunc(b.ledger.Conflicts(ownerOf(uid)), func(h ipam.Holding) bool { return h.Owner.Kind == ipam.Exclusion })
+// conflicts yields what others hold of the addresses that a Node holds; exclusions do not count. It may be very many: take a few.
+func (b *book) conflicts(uid types.UID) iter.Seq[ipam.Holding] {
+	return func(yield func(ipam.Holding) bool) {
+		for h := range b.ledger.Conflicts(ownerOf(uid)) {
+			if h.Owner.Kind != ipam.Exclusion && !yield(h) {
+				return
+			}
+		}
+	}
 }
 
 // nameOf writes an owner for people.

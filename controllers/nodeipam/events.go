@@ -168,24 +168,24 @@ func (b *book) findings(node *v1.Node) map[string]string {
 	if len(unreadable) > 0 {
 		found[ReasonUnreadable] = fmt.Sprintf("podCIDRs %q cannot be read, so nothing keeps their addresses from being given to another Node. Delete the Node and let it register again.", unreadable)
 	}
-	others := b.conflicts(node.UID)
 	if e, ok := b.nodes[node.Name]; ok && e.byOther != "" {
 		found[ReasonAssignedByOther] = e.byOther
 	}
 	if len(blocks) > 0 && b.outside(blocks) {
 		wayOut := "Create a ClusterCIDR that contains them, or delete the Node and let it register again."
-		if slices.ContainsFunc(others, func(h ipam.Holding) bool { return h.Owner.Kind == ipam.Service }) {
+		if slices.ContainsFunc(blocks, b.services.Overlaps) {
 			wayOut = "Drain and delete the Node and let it register again." // A ClusterCIDR would overlap the service range.
 		}
 		found[ReasonOutsideRanges] = fmt.Sprintf("podCIDRs %v lie in no ClusterCIDR. They stay as they are and are given to nobody else. %s", blocks, wayOut)
 	}
-	if len(others) > 0 {
-		var texts []string
-		for _, h := range others {
-			texts = append(texts, fmt.Sprintf("%s (%v)", b.nameOf(h.Owner), h.Prefix))
+	var others []string
+	for h := range b.conflicts(node.UID) {
+		if others = append(others, fmt.Sprintf("%s (%v)", b.nameOf(h.Owner), h.Prefix)); len(others) > maxNamed {
+			break
 		}
-		slices.Sort(texts)
-		found[ReasonConflict] = fmt.Sprintf("podCIDRs %v share addresses with %s. Two Pods, or a Pod and a Service, may get the same address: drain and delete this Node or the others and let them register again.", blocks, listed(texts))
+	}
+	if len(others) > 0 {
+		found[ReasonConflict] = fmt.Sprintf("podCIDRs %v share addresses with %s. Two Pods, or a Pod and a Service, may get the same address: drain and delete this Node or the others and let them register again.", blocks, listedFew(others))
 	}
 	return found
 }
@@ -196,4 +196,15 @@ func listed(texts []string) string {
 		texts = append(texts[:maxNamed:maxNamed], fmt.Sprintf("%d more", more))
 	}
 	return strings.Join(texts, "; ")
+}
+
+// listedFew joins, sorted, the first maxNamed of texts, which it changes. If there are more it does not say how many: they need not be
+// counted, and a message does not become another one whenever their number does.
+func listedFew(texts []string) string {
+	few := texts[:min(len(texts), maxNamed)]
+	slices.Sort(few)
+	if len(texts) > maxNamed {
+		few = append(few, "and more")
+	}
+	return strings.Join(few, "; ")
 }

@@ -119,7 +119,7 @@ func walked(b *book) summary {
 			continue
 		}
 		s.Holding++
-		if len(b.conflicts(e.uid)) > 0 {
+		if len(slices.Collect(b.conflicts(e.uid))) > 0 {
 			s.Sharing = append(s.Sharing, e.uid)
 		}
 		inside := false

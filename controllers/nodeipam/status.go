@@ -204,9 +204,10 @@ func reasonIfTrue(condition metav1.Condition) string {
 // are about what is given from now on.
 func (b *book) conflicted(p *pool) metav1.Condition {
 	var pairs []string
+search: // It ends when there are more than are named: in all there may be as many as the square of the number of Nodes.
 	for _, r := range p.Ranges {
 		var around []ipam.Holding // those that contain the next one, widest first
-		for _, h := range b.ledger.Overlapping(r.Prefix) {
+		for h := range b.ledger.Holdings(r.Prefix) {
 			if h.Owner.Kind == ipam.Exclusion {
 				continue
 			}
@@ -217,7 +218,9 @@ func (b *book) conflicted(p *pool) metav1.Condition {
 				if (outer.Owner.Kind == ipam.Node || h.Owner.Kind == ipam.Node) && outer.Owner != h.Owner {
 					pair := []string{fmt.Sprintf("%s (%v)", b.nameOf(outer.Owner), outer.Prefix), fmt.Sprintf("%s (%v)", b.nameOf(h.Owner), h.Prefix)}
 					slices.Sort(pair) // and not by UID
-					pairs = append(pairs, strings.Join(pair, " and "))
+					if pairs = append(pairs, strings.Join(pair, " and ")); len(pairs) > maxNamed {
+						break search
+					}
 				}
 			}
 			around = append(around, h)
@@ -226,9 +229,8 @@ func (b *book) conflicted(p *pool) metav1.Condition {
 	if len(pairs) == 0 {
 		return metav1.Condition{Type: networkingv1.ConditionConflicted, Status: metav1.ConditionFalse, Reason: networkingv1.ReasonNoOverlap, Message: "No address is held twice."}
 	}
-	slices.Sort(pairs)
 	return metav1.Condition{Type: networkingv1.ConditionConflicted, Status: metav1.ConditionTrue, Reason: networkingv1.ReasonOverlap,
-		Message: fmt.Sprintf("The same addresses are held by %s. Delete the Nodes that should not have them and let them register again.", listed(slices.Compact(pairs)))}
+		Message: fmt.Sprintf("The same addresses are held by %s. Delete the Nodes that should not have them and let them register again.", listedFew(pairs))}
 }
 
 // statusPatch is the server-side apply of a status. The UID keeps it from another object of the same name.

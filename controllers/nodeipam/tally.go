@@ -14,6 +14,7 @@ import (
 // that it is right at every scrape, and a scrape is short.
 type tally struct {
 	ranges    ipam.PrefixSet                   // of all pools
+	services  ipam.PrefixSet                   // service ranges
 	of        map[netip.Prefix]map[string]bool // the names of the pools that have a range
 	holding   int                              // Nodes that hold anything
 	sharing   map[types.UID]bool               // Nodes that hold addresses which another Node or a service range holds too
@@ -99,6 +100,16 @@ func (b *book) held(owner ipam.Owner, before, now []netip.Prefix) {
 	switch owner.Kind {
 	case ipam.Exclusion:
 		return // it concerns what is given from now on, and no Node
+	case ipam.Service:
+		for _, r := range before {
+			b.services.Remove(r)
+		}
+		for _, r := range now {
+			b.services.Insert(r)
+		}
+		// Every Node there is to hear of it, also one that shares with others already.
+		b.judgeIn(before)
+		b.judgeIn(now)
 	case ipam.Node:
 		uid := types.UID(owner.ID)
 		for _, block := range before {
@@ -108,9 +119,50 @@ func (b *book) held(owner ipam.Owner, before, now []netip.Prefix) {
 		}
 		b.holding += min(len(now), 1) - min(len(before), 1)
 		b.judge(uid)
+		for _, block := range before {
+			b.judgeAround(owner, block)
+		}
+		for _, block := range now {
+			b.judgeAround(owner, block)
+		}
 	}
-	b.judgeIn(before)
-	b.judgeIn(now)
+}
+
+// judgeAround judges the Nodes of which a change of what owner holds of block may have made one that shares addresses, or that
+// shares none any more; and a few more, to whom others can be named now.
+//
+// When everybody has the same block, a change makes no difference to anybody, and looking at each would cost the square of
+// their number. So it relies on what does not depend on owner: those who contain the block share it with each other, and
+// whoever lies inside it shares with those who contain it.
+//
+//	two others contain block    one other contains it       none does
+//
+//	===== c1                    ===== c                     --- block
+//	===== c2                     ---  block                  -     - inside
+//	 ---  block                   -   inside
+//	  -   inside
+//
+//	all share                   only c may not              any may or may not
+func (b *book) judgeAround(owner ipam.Owner, block netip.Prefix) {
+	var container ipam.Owner // the first other one, if there is one
+	contained, named := false, 0
+	for h := range b.ledger.Holdings(block) { // those that contain it come first
+		if h.Owner == owner || h.Owner.Kind == ipam.Exclusion {
+			continue
+		}
+		contains := h.Prefix.Bits() <= block.Bits()
+		settled := contained && (!contains || h.Owner != container)
+		if settled && named > maxNamed {
+			return
+		}
+		if contains && !contained {
+			contained, container = true, h.Owner
+		}
+		if h.Owner.Kind == ipam.Node {
+			b.judge(types.UID(h.Owner.ID))
+			named++
+		}
+	}
 }
 
 // released enters that a Node does not hold a block any more. It counts for the pool that the Node names if that has the
@@ -166,7 +218,7 @@ func (b *book) forgetPool(p *pool) {
 // judgeIn judges every Node that holds something in the prefixes.
 func (b *book) judgeIn(prefixes []netip.Prefix) {
 	for _, p := range prefixes {
-		for _, h := range b.ledger.Overlapping(p) {
+		for h := range b.ledger.Holdings(p) {
 			if h.Owner.Kind == ipam.Node {
 				b.judge(types.UID(h.Owner.ID))
 			}
@@ -185,7 +237,12 @@ func (b *book) judge(uid types.UID) {
 	}
 	wasSharing, wasOutsider := b.sharing[uid], b.outsiders[uid]
 	blocks := b.ledger.Held(ownerOf(uid))
-	mark(b.sharing, len(b.conflicts(uid)) > 0)
+	shares := false
+	for range b.conflicts(uid) {
+		shares = true
+		break
+	}
+	mark(b.sharing, shares)
 	mark(b.outsiders, len(blocks) > 0 && !slices.ContainsFunc(blocks, b.inRange))
 	// One that shares may share with others than before.
 	if wasSharing || b.sharing[uid] || wasOutsider != b.outsiders[uid] {
