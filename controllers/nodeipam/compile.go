@@ -77,6 +77,9 @@ func compile(cc *networkingv1.ClusterCIDR) *pool {
 	p.addCursor(ipam.IPv4, cc.Status.IPv4)
 	p.addCursor(ipam.IPv6, cc.Status.IPv6)
 
+	if why, ok := cc.Annotations[annotationUndecodable]; ok {
+		problems = []string{"it cannot be decoded: " + why} // the rest follows from that
+	}
 	switch {
 	case cc.DeletionTimestamp != nil:
 		p.State = ipam.Terminating

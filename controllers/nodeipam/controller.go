@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"net/netip"
+	"runtime/debug"
 	"sync"
 	"sync/atomic"
 	"time"
@@ -12,7 +13,7 @@ import (
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	"k8s.io/apimachinery/pkg/api/meta"
 	utilruntime "k8s.io/apimachinery/pkg/util/runtime"
-	"k8s.io/apimachinery/pkg/util/wait"
+	"k8s.io/client-go/dynamic"
 	coreinformers "k8s.io/client-go/informers/core/v1"
 	networkinginformers "k8s.io/client-go/informers/networking/v1"
 	"k8s.io/client-go/kubernetes"
@@ -44,8 +45,9 @@ const (
 type Config struct {
 	// Client patches Nodes and writes events.
 	Client kubernetes.Interface
-	// ClusterCIDRClient reads ClusterCIDRs and patches their finalizers.
+	// ClusterCIDRClient writes ClusterCIDRs, and Dynamic reads them.
 	ClusterCIDRClient versioned.Interface
+	Dynamic           dynamic.Interface
 	// Nodes is the shared informer; whoever made it starts it.
 	Nodes coreinformers.NodeInformer
 	// NodesAsOf is what ReadNodes returned after the lease was won, and best before the informer of Nodes started. Empty: the
@@ -70,6 +72,7 @@ type Controller struct {
 	api               api
 	client            kubernetes.Interface // for what start looks at, like the next
 	clusterCIDRClient versioned.Interface
+	dynamic           dynamic.Interface
 	now               func() time.Time
 	flags             *networkingv1.ClusterCIDRSpec
 	primary           ipam.Family
@@ -97,6 +100,9 @@ type Controller struct {
 
 	health    health
 	sightings sightings
+	// broken is closed by the panic that ends the controller.
+	broken   chan struct{}
+	breaking sync.Once
 	// filled is whether the book knows all that there was at the start.
 	filled atomic.Bool
 }
@@ -121,7 +127,7 @@ func New(cfg Config) (*Controller, error) {
 		nodes:    cfg.Nodes.Lister(),
 		newQueue: newQueue,
 	})
-	c.client, c.clusterCIDRClient = cfg.Client, cfg.ClusterCIDRClient
+	c.client, c.clusterCIDRClient, c.dynamic = cfg.Client, cfg.ClusterCIDRClient, cfg.Dynamic
 	c.informers = externalversions.NewSharedInformerFactoryWithOptions(cfg.ClusterCIDRClient, 0, externalversions.WithTransform(stripManagedFields))
 	clusterCIDRs := c.informers.InformerFor(&networkingv1.ClusterCIDR{}, c.newInformer)
 	c.clusterCIDRs = clustercidrlisters.NewClusterCIDRLister(clusterCIDRs.GetIndexer())
@@ -166,6 +172,7 @@ func newController(cfg Config, p parts) *Controller {
 		book:             newBook(),
 		statusWritten:    map[string]time.Time{},
 		synced:           map[string]cache.InformerSynced{},
+		broken:           make(chan struct{}),
 	}
 	if cfg.Fence != nil {
 		c.api, c.holder = fenced{p.api, cfg.Fence}, cfg.Fence.Holder()
@@ -187,7 +194,7 @@ func (c *Controller) watch(kind string, informer cache.SharedIndexInformer, hear
 			utilruntime.HandleError(err)
 			return
 		}
-		heard(name.Name)
+		c.safely(func() { heard(name.Name) })
 		queue.Add(name.Name)
 	}
 	c.synced[kind] = informer.HasSynced
@@ -217,9 +224,8 @@ func newQueue(of string) queue {
 // Name makes Controller one that the manager can run.
 func (c *Controller) Name() string { return Name }
 
-// Run serves until ctx is done, and returns when all that it started, writes included, has ended.
+// Run serves until ctx is done or something panics, and returns when all that it started, writes included, has ended.
 func (c *Controller) Run(ctx context.Context) {
-	defer utilruntime.HandleCrashWithContext(ctx)
 	logger := klog.FromContext(ctx)
 	logger.Info("Starting controller", "controller", Name)
 	defer logger.Info("Stopped controller", "controller", Name)
@@ -227,21 +233,45 @@ func (c *Controller) Run(ctx context.Context) {
 	defer c.showMetrics()()
 	var wg sync.WaitGroup
 	defer wg.Wait()
+	ctx, cancel := context.WithCancel(ctx)
+	defer cancel()
 	defer c.informers.Shutdown()
 	lines := c.lines()
 	for _, l := range lines {
 		defer l.queue.ShutDown()
 	}
 
-	if !c.start(ctx) {
+	serves := false
+	if c.safely(func() { serves = c.start(ctx) }); !serves {
 		return
 	}
 	for _, l := range lines {
 		for range l.workers {
-			wg.Go(func() { work(ctx, l.queue, l.sync) })
+			wg.Go(func() { c.safely(func() { work(ctx, l.queue, l.sync) }) })
 		}
 	}
-	<-ctx.Done()
+	select {
+	case <-ctx.Done():
+	case <-c.broken:
+	}
+}
+
+// safely calls f unless something has panicked before. A panic ends this controller, for its book may be half changed then; it does not
+// end the process, whose other controllers the cluster needs, and which would meet the same object again after its restart.
+func (c *Controller) safely(f func()) {
+	select {
+	case <-c.broken:
+		return
+	default:
+	}
+	defer func() {
+		if r := recover(); r != nil {
+			klog.Background().Error(nil, "Panic: no Node gets podCIDRs until this process is restarted; report it", "controller", Name, "panic", r, "stack", string(debug.Stack()))
+			c.health.breaks(r)
+			c.breaking.Do(func() { close(c.broken) })
+		}
+	}()
+	f()
 }
 
 // line is a queue of names and what is done about each.
@@ -262,11 +292,8 @@ func (c *Controller) lines() []line {
 
 // work calls sync for names from the queue until ctx is done and the queue is shut down. What is queued then stays undone.
 func work(ctx context.Context, queue queue, sync func(context.Context, string) error) {
-	// After a panic in sync, which is reported, the worker goes on.
-	wait.UntilWithContext(ctx, func(ctx context.Context) {
-		for workOne(ctx, queue, sync) {
-		}
-	}, time.Second)
+	for workOne(ctx, queue, sync) {
+	}
 }
 
 // workOne calls sync for the next name from the queue. It reports whether there may be more.

@@ -9,17 +9,12 @@ import (
 	"slices"
 	"strings"
 	"sync"
-	"time"
 
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
-	"k8s.io/apimachinery/pkg/runtime"
-	"k8s.io/apimachinery/pkg/watch"
-	"k8s.io/client-go/tools/cache"
 	"k8s.io/controller-manager/pkg/healthz"
 	"k8s.io/klog/v2"
 
-	"github.com/multicidr/controller-manager/apis/generated/clientset/versioned"
 	networkingv1 "github.com/multicidr/controller-manager/apis/networking/v1"
 	"github.com/multicidr/controller-manager/controllers/lease"
 )
@@ -33,6 +28,8 @@ type health struct {
 	waitsFor trouble
 	// unreadable is why ClusterCIDRs cannot be watched; the zero value while they are.
 	unreadable trouble
+	// broken is the panic that has ended the controller; nil if none has.
+	broken any
 	// refused are the writes that the API server refused until somebody does something: why, by object, by kind of object.
 	refused map[string]map[string]trouble
 }
@@ -99,11 +96,21 @@ func (h *health) wrote(kind, name string, err error) (changed bool) {
 	return changed
 }
 
+// breaks notes the panic that ends the controller.
+func (h *health) breaks(panicked any) {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	h.broken = panicked
+}
+
 // Check returns an error that says what to do for as long as the controller cannot do all of its work.
 func (h *health) Check(*http.Request) error {
 	h.mu.Lock()
 	defer h.mu.Unlock()
 	var problems []string
+	if h.broken != nil {
+		problems = append(problems, fmt.Sprintf("no Node gets podCIDRs: the controller has ended itself after a panic, which is a defect of it: report it with the log, and restart the process to go on (%v)", h.broken))
+	}
 	if h.waitsFor.what != "" {
 		problems = append(problems, fmt.Sprintf("not serving Nodes yet; waiting for %v", h.waitsFor))
 	}
@@ -166,44 +173,6 @@ func (c *Controller) noting(kind string, sync func(context.Context, string) erro
 			klog.FromContext(ctx).Info("Can write again", "kind", kind)
 		}
 		return err
-	}
-}
-
-// newInformer makes the informer of ClusterCIDRs. It is the generated one, save that it notes whether they can be read: an
-// informer tells of errors, but not of their end.
-func (c *Controller) newInformer(client versioned.Interface, resync time.Duration) cache.SharedIndexInformer {
-	clusterCIDRs := client.NetworkingV1().ClusterCIDRs()
-	return cache.NewSharedIndexInformerWithOptions(
-		cache.ToListWatcherWithWatchListSemantics(&cache.ListWatch{
-			ListWithContextFunc: func(ctx context.Context, opts metav1.ListOptions) (runtime.Object, error) {
-				list, err := clusterCIDRs.List(ctx, opts)
-				if err != nil { // A list that works is not all that it takes: a watch follows.
-					c.noteRead(ctx, err)
-				}
-				return list, err
-			},
-			WatchFuncWithContext: func(ctx context.Context, opts metav1.ListOptions) (watch.Interface, error) {
-				w, err := clusterCIDRs.Watch(ctx, opts)
-				c.noteRead(ctx, err)
-				return w, err
-			},
-		}, client),
-		&networkingv1.ClusterCIDR{},
-		cache.SharedIndexInformerOptions{ResyncPeriod: resync},
-	)
-}
-
-func (c *Controller) noteRead(ctx context.Context, err error) {
-	if ctx.Err() != nil || apierrors.IsResourceExpired(err) || apierrors.IsGone(err) {
-		return // the end, or a watch that starts anew from a list
-	}
-	t := c.unreadable(err)
-	changed := c.health.read(t)
-	switch {
-	case changed && err != nil:
-		klog.FromContext(ctx).Error(err, "Changes of ClusterCIDRs are not seen: "+t.what)
-	case changed:
-		klog.FromContext(ctx).Info("Watching ClusterCIDRs again")
 	}
 }
 

@@ -7,6 +7,7 @@ import (
 
 	"github.com/spf13/pflag"
 
+	"k8s.io/client-go/dynamic"
 	"k8s.io/client-go/kubernetes"
 	"k8s.io/client-go/rest"
 	"k8s.io/client-go/util/flowcontrol"
@@ -63,6 +64,9 @@ func (o *Options) Build(config *rest.Config, flags Flags, cfg Config) (_ *Contro
 	config.ContentType, config.AcceptContentTypes = "", ""
 	if cfg.ClusterCIDRClient, err = versioned.NewForConfig(config); err != nil {
 		return nil, fmt.Errorf("create the client for ClusterCIDRs: %w", err)
+	}
+	if cfg.Dynamic, err = dynamic.NewForConfig(config); err != nil {
+		return nil, fmt.Errorf("create the client that reads ClusterCIDRs: %w", err)
 	}
 	if flags.Allocate {
 		if cfg.FromFlags, err = flags.Spec(); err != nil {

@@ -54,7 +54,7 @@ func (c *Controller) start(ctx context.Context) bool {
 // canRead reports whether ClusterCIDRs and Nodes can be read, and says what to do if not. If so, asOf is the resource version
 // of a consistent read of ClusterCIDRs, and c.nodesAsOf that of one of Nodes.
 func (c *Controller) canRead(ctx context.Context) (asOf string, ok bool) {
-	list, err := c.clusterCIDRClient.NetworkingV1().ClusterCIDRs().List(ctx, metav1.ListOptions{Limit: 1})
+	list, err := c.stored().List(ctx, metav1.ListOptions{Limit: 1})
 	t := c.unreadable(err)
 	if err == nil && c.nodesAsOf == "" {
 		if c.nodesAsOf, err = ReadNodes(ctx, c.client); err != nil {
@@ -62,7 +62,7 @@ func (c *Controller) canRead(ctx context.Context) (asOf string, ok bool) {
 		}
 	}
 	if err == nil {
-		return list.ResourceVersion, true
+		return list.GetResourceVersion(), true
 	}
 	if ctx.Err() == nil && c.health.waitFor(t) {
 		klog.FromContext(ctx).Error(err, "No Node gets podCIDRs: "+t.what)

@@ -1,0 +1,24 @@
+package nodeipam
+
+import (
+	"net/netip"
+
+	v1 "k8s.io/api/core/v1"
+
+	networkingv1 "github.com/multicidr/controller-manager/apis/networking/v1"
+)
+
+// What the controller reads from objects, for a program that looks at a cluster before the controller runs in it: it must not
+// understand them otherwise.
+
+// PodCIDRsOf returns what a Node shows as its Pod ranges, and those of them that the controller cannot read.
+func PodCIDRsOf(node *v1.Node) (blocks []netip.Prefix, unreadable []string) { return podCIDRsOf(node) }
+
+// AddressesOf returns a Node's own addresses, each as a prefix of full length.
+func AddressesOf(node *v1.Node) []netip.Prefix { return addressesOf(node) }
+
+// RangesOf returns the ranges of a ClusterCIDR, and why the controller will not serve from it: empty if nothing is wrong with it.
+func RangesOf(cc *networkingv1.ClusterCIDR) (ranges []netip.Prefix, problem string) {
+	p := compile(cc)
+	return p.extent(), p.problem
+}

@@ -1,0 +1,68 @@
+package nodeipam
+
+import (
+	"strings"
+	"testing"
+
+	"github.com/google/go-cmp/cmp"
+	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
+	utiljson "k8s.io/apimachinery/pkg/util/json"
+
+	networkingv1 "github.com/multicidr/controller-manager/apis/networking/v1"
+	"github.com/multicidr/controller-manager/controllers/ipam"
+)
+
+// Whatever is stored, an object by itself becomes a pool by itself, and keeps what can be read of it.
+func TestDecode(t *testing.T) {
+	for name, tc := range map[string]struct {
+		spec        string
+		annotations string
+		want        networkingv1.ClusterCIDRSpec
+		problem     string
+	}{
+		"as it should be":                   {spec: `{"ipv4":"10.0.0.0/16","perNodeHostBits":8}`, want: networkingv1.ClusterCIDRSpec{IPv4: "10.0.0.0/16", PerNodeHostBits: 8}},
+		"a text for a number":               {spec: `{"ipv4":"10.0.0.0/16","perNodeHostBits":"8"}`, want: networkingv1.ClusterCIDRSpec{IPv4: "10.0.0.0/16"}, problem: "it cannot be decoded"},
+		"a number that wraps around to 8":   {spec: `{"ipv4":"10.0.0.0/16","perNodeHostBits":4294967304}`, want: networkingv1.ClusterCIDRSpec{IPv4: "10.0.0.0/16"}, problem: "it cannot be decoded"},
+		"a fraction":                        {spec: `{"ipv6":"fd00::/64","perNodeHostBits":8.5}`, want: networkingv1.ClusterCIDRSpec{IPv6: "fd00::/64"}, problem: "it cannot be decoded"},
+		"a text for a list":                 {spec: `{"ipv4":"10.0.0.0/16","perNodeHostBits":8,"excludedCIDRs":"10.0.0.0/24"}`, want: networkingv1.ClusterCIDRSpec{IPv4: "10.0.0.0/16"}, problem: "it cannot be decoded"},
+		"no object":                         {spec: `7`, problem: "it cannot be decoded"},
+		"our annotation, written by a user": {spec: `{"ipv4":"10.0.0.0/16","perNodeHostBits":8}`, annotations: `{"networking.x-k8s.io/undecodable":"x"}`, want: networkingv1.ClusterCIDRSpec{IPv4: "10.0.0.0/16", PerNodeHostBits: 8}},
+		"fields that we do not know":        {spec: `{"ipv4":"10.0.0.0/16","perNodeHostBits":8,"x":[{}]}`, want: networkingv1.ClusterCIDRSpec{IPv4: "10.0.0.0/16", PerNodeHostBits: 8}},
+		"a range that is a number":          {spec: `{"ipv4":10,"perNodeHostBits":8}`, problem: "it cannot be decoded"},
+	} {
+		t.Run(name, func(t *testing.T) {
+			annotations := tc.annotations
+			if annotations == "" {
+				annotations = `{"a":"b"}`
+			}
+			var u unstructured.Unstructured
+			text := `{"metadata":{"name":"a","uid":"u","finalizers":["` + networkingv1.Finalizer + `"],"annotations":` + annotations + `},"spec":` + tc.spec + `}`
+			if err := utiljson.Unmarshal([]byte(text), &u.Object); err != nil {
+				t.Fatal(err)
+			}
+			cc := decode(&u)
+			if cc.Name != "a" || cc.UID != "u" || len(cc.Finalizers) != 1 {
+				t.Errorf("its metadata are %+v", cc.ObjectMeta)
+			}
+			if diff := cmp.Diff(tc.want, cc.Spec); diff != "" {
+				t.Errorf("its spec (-want +got):\n%s", diff)
+			}
+			p := compile(cc)
+			if want := tc.problem == ""; (p.State == ipam.Enabled) != want || !strings.HasPrefix(p.problem, tc.problem) {
+				t.Errorf("it is %v: %q", p.State, p.problem)
+			}
+		})
+	}
+}
+
+// A panic ends this controller and nothing else, and is not forgotten.
+func TestPanic(t *testing.T) {
+	c := newController(Config{}, parts{newQueue: newQueue})
+	c.health.waitFor(trouble{})
+	c.safely(func() { panic("a defect") })
+	<-c.broken
+	c.safely(func() { t.Error("it goes on with a book that may be half changed") })
+	if err := c.health.Check(nil); err == nil || !strings.Contains(err.Error(), "a defect") || !strings.Contains(err.Error(), "restart") {
+		t.Errorf("health check: %v", err)
+	}
+}
