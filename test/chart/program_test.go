@@ -74,7 +74,7 @@ func TestProgramRunsAsRendered(t *testing.T) {
 			pod := c.startPod(t)
 			pod.eventuallyOK(t, pod.container.LivenessProbe)
 			pod.eventuallyOK(t, pod.container.ReadinessProbe)
-			c.serveNode(t, "served")
+			c.serveNode(t)
 			if tc.lease != "" {
 				lease, err := c.kube.CoordinationV1().Leases(namespace).Get(t.Context(), tc.lease, metav1.GetOptions{})
 				if err != nil {
@@ -218,28 +218,21 @@ func ask(ctx context.Context, client *http.Client, url string) error {
 	return err
 }
 
-// serveNode sees the controller do everything that it needs a permission for: serve a Node, guard and fill a ClusterCIDR, write an event.
-func (c *cluster) serveNode(t *testing.T, name string) {
+// serveNode sees the controller do what it needs permissions for: serve a Node, guard a ClusterCIDR and write its status, write an event.
+func (c *cluster) serveNode(t *testing.T) {
 	t.Helper()
-	ctx := t.Context()
+	ctx, name := t.Context(), "one-block"
 	c.create(t, &networkingv1.ClusterCIDR{
 		ObjectMeta: metav1.ObjectMeta{Name: name},
 		Spec:       networkingv1.ClusterCIDRSpec{IPv4: "10.0.0.0/24", PerNodeHostBits: 8},
 	})
-	for _, node := range []string{name, "waiting"} {
+	for _, node := range []string{"served", "waiting"} {
 		if _, err := c.kube.CoreV1().Nodes().Create(ctx, &corev1.Node{ObjectMeta: metav1.ObjectMeta{Name: node}}, metav1.CreateOptions{}); err != nil {
 			t.Fatal(err)
 		}
-		if node != name {
-			continue
+		if node == "served" {
+			c.waitServed(t, node)
 		}
-		eventually(t, func(ctx context.Context) error {
-			got, err := c.kube.CoreV1().Nodes().Get(ctx, node, metav1.GetOptions{})
-			if err == nil && got.Spec.PodCIDR != "10.0.0.0/24" {
-				err = fmt.Errorf("Node %s has podCIDR %q", node, got.Spec.PodCIDR)
-			}
-			return err
-		})
 	}
 	eventually(t, func(ctx context.Context) error {
 		cc, err := c.clusterCIDRs.NetworkingV1().ClusterCIDRs().Get(ctx, name, metav1.GetOptions{})
@@ -257,11 +250,23 @@ func (c *cluster) serveNode(t *testing.T, name string) {
 	})
 }
 
-// fenced: the policy looks at the Lease that the program holds, so it lets the program through, as serveNode saw, and nobody else.
+// waitServed waits until the Node has the only block there is.
+func (c *cluster) waitServed(t *testing.T, node string) {
+	t.Helper()
+	eventually(t, func(ctx context.Context) error {
+		got, err := c.kube.CoreV1().Nodes().Get(ctx, node, metav1.GetOptions{})
+		if err == nil && got.Spec.PodCIDR != "10.0.0.0/24" {
+			err = fmt.Errorf("Node %s has podCIDR %q", node, got.Spec.PodCIDR)
+		}
+		return err
+	})
+}
+
+// fenced: the policy looks at the Lease that the program holds, so it lets the program through and nobody else.
 func (c *cluster) fenced(t *testing.T) {
 	t.Helper()
 	eventually(t, func(ctx context.Context) error {
-		// Dry run: the Node must stay as it is until the policy is in force.
+		// Dry run: the Node must stay as it is until the policy is in force, which is a moment after it was created.
 		_, err := c.kube.CoreV1().Nodes().Patch(ctx, "waiting", types.StrategicMergePatchType, []byte(`{"spec":{"podCIDR":"10.9.0.0/24","podCIDRs":["10.9.0.0/24"]}}`),
 			metav1.PatchOptions{DryRun: []string{metav1.DryRunAll}})
 		if !apierrors.IsForbidden(err) || !strings.Contains(err.Error(), "Lease "+namespace+"/pod-ranges") {
@@ -269,6 +274,10 @@ func (c *cluster) fenced(t *testing.T) {
 		}
 		return nil
 	})
+	if err := c.kube.CoreV1().Nodes().Delete(t.Context(), "served", metav1.DeleteOptions{}); err != nil {
+		t.Fatal(err)
+	}
+	c.waitServed(t, "waiting")
 }
 
 // metricsForTheirReadersOnly: whoever the API server lets, sees them. Asking it takes the chart's two further bindings.
@@ -342,15 +351,19 @@ func eventually(t *testing.T, condition func(context.Context) error) {
 	defer cancel()
 	tick := time.NewTicker(50 * time.Millisecond)
 	defer tick.Stop()
+	var last error
 	for {
 		err := condition(ctx)
 		if err == nil {
 			return
 		}
+		if last == nil || ctx.Err() == nil { // a try that was cut off says nothing
+			last = err
+		}
 		select {
 		case <-tick.C:
 		case <-ctx.Done():
-			t.Fatalf("after %v: %v", patience, err)
+			t.Fatalf("after %v: %v", patience, last)
 		}
 	}
 }

@@ -3,6 +3,7 @@ package chart
 import (
 	"context"
 	"fmt"
+	"maps"
 	"os"
 	"path/filepath"
 	"strings"
@@ -200,6 +201,14 @@ func TestRelease(t *testing.T) {
 	c.rollback(t)
 	expect("rollback", usual)
 
+	// Another strategy of the Deployment: the API server refuses it for as long as anything of the old one is left.
+	withoutElection := maps.Clone(usual)
+	delete(withoutElection, "Role "+fullname+"-lease")
+	c.upgrade(t, values("defaults", `{leaderElection: {enabled: false}}`))
+	expect("upgrade without election", withoutElection)
+	c.rollback(t)
+	expect("rollback to election", usual)
+
 	// What a release no longer renders Helm deletes; the policy of the CRD keeps it here too.
 	c.upgrade(t, values("defaults", `{installCRDs: false}`))
 	expect("upgrade without CRD", usual)
@@ -233,38 +242,53 @@ func TestUpgradeFromPeer(t *testing.T) {
 		Metadata:  &helmchart.Metadata{APIVersion: helmchart.APIVersionV2, Name: "node-ipam-controller", Version: "0.0.1"},
 		Templates: []*common.File{{Name: "templates/peer.yaml", Data: objects}},
 	}
-	install := action.NewInstall(c.helm)
-	install.ReleaseName, install.Namespace, install.CreateNamespace = releaseName, namespace, true
-	install.WaitStrategy = kube.HookOnlyStrategy
-	install.ServerSideApply = false // as Helm 3, which was there when the peer was installed
-	if _, err := install.Run(peer, map[string]any{}); err != nil {
-		t.Fatal(err)
+	tests := map[string]string{
+		"with election":               `{}`,
+		"with another strategy":       `{leaderElection: {enabled: false}}`,
+		"with a CRD of somebody else": `{installCRDs: false}`,
 	}
-	before, err := c.kube.AppsV1().Deployments(namespace).Get(t.Context(), fullname, metav1.GetOptions{})
-	if err != nil {
-		t.Fatal(err)
-	}
-	c.create(t, &networkingv1.ClusterCIDR{
-		ObjectMeta: metav1.ObjectMeta{Name: "kept"},
-		Spec:       networkingv1.ClusterCIDRSpec{IPv4: "10.0.0.0/16", PerNodeHostBits: 8},
-	})
+	for name, more := range tests {
+		t.Run(name, func(t *testing.T) {
+			ctx := t.Context()
+			install := action.NewInstall(c.helm)
+			install.ReleaseName, install.Namespace, install.CreateNamespace = releaseName, namespace, true
+			install.WaitStrategy = kube.HookOnlyStrategy
+			install.ServerSideApply = false // as Helm 3, which was there when the peer was installed
+			if _, err := install.Run(peer, map[string]any{}); err != nil {
+				t.Fatal(err)
+			}
+			before, err := c.kube.AppsV1().Deployments(namespace).Get(ctx, fullname, metav1.GetOptions{})
+			if err != nil {
+				t.Fatal(err)
+			}
+			kept := &networkingv1.ClusterCIDR{
+				ObjectMeta: metav1.ObjectMeta{Name: "kept"},
+				Spec:       networkingv1.ClusterCIDRSpec{IPv4: "10.0.0.0/16", PerNodeHostBits: 8},
+			}
+			c.create(t, kept)
 
-	c.upgrade(t, valueSets(t)["defaults"])
-	after, err := c.kube.AppsV1().Deployments(namespace).Get(t.Context(), fullname, metav1.GetOptions{})
-	if err != nil {
-		t.Fatal(err)
-	}
-	if before.UID != after.UID {
-		t.Error("the Deployment was made anew")
-	}
-	if image := after.Spec.Template.Spec.Containers[0].Image; !strings.HasPrefix(image, "registry.example.com/") {
-		t.Errorf("the image is still %s", image)
-	}
-	if _, err := c.kube.RbacV1().ClusterRoles().Get(t.Context(), fullname+"-manager-role", metav1.GetOptions{}); !apierrors.IsNotFound(err) {
-		t.Errorf("the peer's ClusterRole: %v, want it gone", err)
-	}
-	if _, err := c.clusterCIDRs.NetworkingV1().ClusterCIDRs().Get(t.Context(), "kept", metav1.GetOptions{}); err != nil {
-		t.Error(err)
+			c.upgrade(t, loader.MergeMaps(valueSets(t)["defaults"], object(t, more)))
+			after, err := c.kube.AppsV1().Deployments(namespace).Get(ctx, fullname, metav1.GetOptions{})
+			if err != nil {
+				t.Fatal(err)
+			}
+			if before.UID != after.UID {
+				t.Error("the Deployment was made anew")
+			}
+			if image := after.Spec.Template.Spec.Containers[0].Image; !strings.HasPrefix(image, "registry.example.com/") {
+				t.Errorf("the image is still %s", image)
+			}
+			if _, err := c.kube.RbacV1().ClusterRoles().Get(ctx, fullname+"-manager-role", metav1.GetOptions{}); !apierrors.IsNotFound(err) {
+				t.Errorf("the peer's ClusterRole: %v, want it gone", err)
+			}
+			if _, err := c.clusterCIDRs.NetworkingV1().ClusterCIDRs().Get(ctx, kept.Name, metav1.GetOptions{}); err != nil {
+				t.Error(err)
+			}
+			c.uninstall(t)
+			if err := c.clusterCIDRs.NetworkingV1().ClusterCIDRs().Delete(ctx, kept.Name, metav1.DeleteOptions{}); err != nil {
+				t.Error(err)
+			}
+		})
 	}
 }
 
