@@ -26,9 +26,10 @@ demo: tools build ## The same, but end as soon as every Node is served; non-zero
 WORKERS ?= 2
 
 .PHONY: cluster
-cluster: cluster-tools ## Start a real kubeadm cluster with WORKERS=2 kubelets in namespaces of this host; as root on Linux
+cluster: cluster-tools cluster-image ## Start a real kubeadm cluster with WORKERS=2 kubelets in namespaces of this host; as root on Linux
 	@hack/ensure-runc.sh
-	@bin/cluster up --workers=$(WORKERS)
+	@bin/cluster up --workers=$(WORKERS) --config=manifests/kubeadm/kubeadm.yaml --patches=manifests/kubeadm/patches \
+		--image=bin/images/kube-controller-manager-linux-$$(go env GOARCH).tar --apply=manifests/crds --apply=manifests/rbac
 
 .PHONY: cluster-down
 cluster-down: ## End it, in whatever state it is, and leave nothing behind
@@ -85,6 +86,10 @@ bin/node: hack/cluster/tools/go.mod hack/cluster/tools/go.sum hack/cluster/pause
 	@go build -o $@/pause ./hack/cluster/pause
 	@touch $@
 
+.PHONY: preflight
+preflight: ## Build bin/preflight, which tells whether a cluster is ready for our manager and for more than one range
+	@hack/build.sh bin/preflight ./hack/preflight
+
 # How make image calls the images, and for which machines it makes them. The tag is the Kubernetes version; name another for a build that
 # is to replace one on a machine that has it.
 REGISTRY ?= localhost/multicidr
@@ -94,6 +99,11 @@ PLATFORMS ?= linux/amd64,linux/arm64
 .PHONY: image
 image: ## Write images of both programs to bin/images, for PLATFORMS=linux/amd64,linux/arm64, as REGISTRY/program:TAG
 	@REGISTRY=$(REGISTRY) TAG=$(TAG) PLATFORMS=$(PLATFORMS) hack/image.sh
+
+# The image of our kube-controller-manager that manifests/kubeadm names, for this machine.
+.PHONY: cluster-image
+cluster-image:
+	@REGISTRY=$(REGISTRY) TAG=$(TAG) PLATFORMS=linux/$$(go env GOARCH) hack/image.sh kube-controller-manager
 
 # The epoch is the time of all files in the archive, so that the same files make the same archive.
 .PHONY: chart
@@ -144,7 +154,7 @@ INTEGRATION := go test -count=1 -p=1 -timeout=20m
 test-integration: tools build upstream bin/kubeadm ## Run the real binary against a real etcd and kube-apiserver; wants a browser
 	@hack/ensure-chromium.sh
 	@echo "== integration tests"
-	$(INTEGRATION) $$(go list ./test/... | grep -v -e /test/parity -e /test/e2e)
+	$(INTEGRATION) $$(go list ./test/... ./hack/preflight | grep -v -e /test/parity -e /test/e2e)
 
 .PHONY: test-parity
 test-parity: tools build upstream ## Compare our controller manager with Kubernetes' own

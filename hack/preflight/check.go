@@ -1,0 +1,393 @@
+package main
+
+import (
+	"encoding/json"
+	"fmt"
+	"net/netip"
+	"slices"
+	"strconv"
+	"strings"
+
+	corev1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
+	"k8s.io/utils/ptr"
+	"sigs.k8s.io/yaml"
+
+	networkingv1 "github.com/multicidr/controller-manager/apis/networking/v1"
+	"github.com/multicidr/controller-manager/controllers/nodeipam"
+)
+
+const (
+	// peer is the other program that serves ClusterCIDRs: kubernetes-sigs/node-ipam-controller, and our own.
+	peer    = "node-ipam-controller"
+	manager = "kube-controller-manager"
+
+	// ourMinor is the minor version of Kubernetes that our manager is made of.
+	ourMinor = 37
+)
+
+// level orders findings; it is also what the command exits with.
+type level int
+
+const (
+	ok level = iota
+	warning
+	problem
+)
+
+func (l level) String() string { return [...]string{"OK", "WARNING", "PROBLEM"}[l] }
+
+// finding is one line: what there is, and what to do about it.
+type finding struct {
+	level level
+	about string
+	text  string
+}
+
+func (f finding) String() string { return fmt.Sprintf("%-8s %s: %s", f.level, f.about, f.text) }
+
+// findings collects; an aspect that nothing was said about is well.
+type findings []finding
+
+func (fs *findings) add(l level, about, format string, args ...any) {
+	*fs = append(*fs, finding{l, about, fmt.Sprintf(format, args...)})
+}
+
+// well says so, unless something was found about the aspect.
+func (fs *findings) well(about, format string, args ...any) {
+	if !slices.ContainsFunc(*fs, func(f finding) bool { return f.about == about }) {
+		fs.add(ok, about, format, args...)
+	}
+}
+
+// namedRange is a Pod range and who says so.
+type namedRange struct {
+	name   string
+	prefix netip.Prefix
+}
+
+func (r namedRange) String() string { return fmt.Sprintf("%s (%v)", r.name, r.prefix) }
+
+func check(s *state) []finding {
+	var fs findings
+	checkInstalled(&fs, s)
+	managers := managerFlags(&fs, s)
+	ranges := rangesOf(&fs, s, managers)
+	services := servicesOf(&fs, s, managers)
+	checkRanges(&fs, s, ranges, services)
+	checkNodes(&fs, s, ranges, services)
+	checkKubeProxy(&fs, s.kubeProxy, ranges)
+	checkFlannel(&fs, s.flannel, ranges)
+	checkCalico(&fs, s.ipPools, ranges)
+	checkCilium(&fs, s.cilium, ranges)
+	checkWriters(&fs, s)
+	return fs
+}
+
+func checkInstalled(fs *findings, s *state) {
+	minor, err := strconv.Atoi(strings.TrimRight(s.server.Minor, "+"))
+	switch {
+	case err != nil:
+		fs.add(warning, "version", "the API server's version %q cannot be read; a controller manager of v1.%d wants v1.%d or v1.%d", s.server.GitVersion, ourMinor, ourMinor, ourMinor+1)
+	case minor < ourMinor:
+		fs.add(problem, "version", "the API server is %s, older than this controller manager (v1.%d): upgrade the cluster first", s.server.GitVersion, ourMinor)
+	case minor > ourMinor+1:
+		fs.add(problem, "version", "the API server is %s, more than one minor version newer than this controller manager (v1.%d): take a newer build", s.server.GitVersion, ourMinor)
+	}
+	fs.well("version", "the API server is %s", s.server.GitVersion)
+	if s.noCRD {
+		fs.add(warning, "installed", "there is no ClusterCIDR CRD, and the controller waits for it: kubectl apply -f manifests/crds")
+	}
+	if s.binding == nil {
+		fs.add(warning, "installed", "there is no ClusterRoleBinding of the controller, and it waits for it: kubectl apply -f manifests/rbac")
+	}
+	fs.well("installed", "CRD and ClusterRoleBinding are there")
+}
+
+// managerFlags returns the flags of every kube-controller-manager that there is, and those given to us.
+func managerFlags(fs *findings, s *state) []flags {
+	const about = "manager"
+	var all []flags
+	var of []string
+	for _, pod := range s.pods {
+		if pod.Labels["component"] != manager {
+			continue
+		}
+		for _, c := range pod.Spec.Containers {
+			f, err := flagsOf(c)
+			if err != nil {
+				fs.add(problem, about, "the flags of Pod %s cannot be read: %v", pod.Name, err)
+				continue
+			}
+			all, of = append(all, f), append(of, pod.Name)
+		}
+	}
+	for i := range all {
+		if all[i] != all[0] {
+			fs.add(problem, about, "%s and %s have different flags for ranges, so the ranges would change with the leader: make them the same on every control plane", of[0], of[i])
+		}
+	}
+	if s.given != (flags{}) {
+		all = append(all, s.given)
+	} else if len(all) == 0 {
+		fs.add(warning, about, "no Pod of kube-system has the label component=%s: repeat with the flags that it has, for example --allocate-node-cidrs --cluster-cidr=10.244.0.0/16", manager)
+	}
+	fs.well(about, "its flags for ranges could be read")
+	return all
+}
+
+// rangesOf returns all Pod ranges that there are or are going to be.
+func rangesOf(fs *findings, s *state, managers []flags) []namedRange {
+	var ranges []namedRange
+	add := func(name string, cc *networkingv1.ClusterCIDR) {
+		prefixes, wrong := nodeipam.RangesOf(cc)
+		if wrong != "" {
+			fs.add(problem, "ranges", "ClusterCIDR %s would serve nobody: %s", name, wrong)
+		}
+		for _, p := range prefixes {
+			if r := (namedRange{name, p}); !slices.Contains(ranges, r) {
+				ranges = append(ranges, r)
+			}
+		}
+	}
+	for _, f := range managers {
+		if !f.Allocate {
+			continue // Then --cluster-cidr is not a range that anybody is served from.
+		}
+		spec, err := f.Spec()
+		if err != nil {
+			fs.add(problem, "ranges", "%v", err)
+		}
+		if spec != nil {
+			add("--cluster-cidr", &networkingv1.ClusterCIDR{Spec: *spec})
+		}
+	}
+	for i := range s.clusterCIDRs {
+		add(s.clusterCIDRs[i].Name, &s.clusterCIDRs[i])
+	}
+	for i := range s.planned {
+		add(s.planned[i].Name, &s.planned[i])
+	}
+	if len(ranges) == 0 {
+		fs.add(warning, "ranges", "there are none yet, so new Nodes would wait: name the ClusterCIDRs that you are going to apply with -f")
+	}
+	return ranges
+}
+
+func servicesOf(fs *findings, s *state, managers []flags) []namedRange {
+	var services []namedRange
+	add := func(name, cidrs string) {
+		prefixes, err := nodeipam.ParseCIDRs(name, cidrs)
+		if err != nil {
+			fs.add(problem, "service ranges", "%v", err)
+		}
+		for _, p := range prefixes {
+			if r := (namedRange{name, p}); !slices.Contains(services, r) {
+				services = append(services, r)
+			}
+		}
+	}
+	for _, f := range managers {
+		if f.ServiceRange != "" {
+			add("--service-cluster-ip-range", f.ServiceRange)
+		}
+	}
+	for _, service := range s.services {
+		for _, cidr := range service.Spec.CIDRs {
+			add("ServiceCIDR "+service.Name, cidr)
+		}
+	}
+	if len(services) == 0 {
+		fs.add(warning, "service ranges", "none found: repeat with --service-cluster-ip-range as of kube-apiserver, so that no range is taken from Services")
+	}
+	fs.well("service ranges", "%v", services)
+	return services
+}
+
+func checkRanges(fs *findings, s *state, ranges, services []namedRange) {
+	const about = "ranges"
+	for _, r := range ranges {
+		for _, service := range services {
+			switch {
+			case within(r.prefix, service.prefix):
+				fs.add(problem, about, "%v lies in the service range %v and would serve nobody: use other addresses", r, service)
+			case r.prefix.Overlaps(service.prefix):
+				fs.add(warning, about, "%v overlaps the service range %v: Nodes get nothing from the part that they share", r, service)
+			}
+		}
+		for _, node := range s.nodes {
+			for _, address := range nodeipam.AddressesOf(&node) {
+				if r.prefix.Overlaps(address) {
+					fs.add(problem, about, "%v has the address %v of Node %s in it, which Pods could get too: use other addresses, or name the Nodes' network in spec.excludedCIDRs", r, address.Addr(), node.Name)
+				}
+			}
+		}
+	}
+	fs.well(about, "%v", ranges)
+}
+
+// checkNodes looks at what Nodes hold: that stays, whatever the ranges are.
+func checkNodes(fs *findings, s *state, ranges, services []namedRange) {
+	const about = "podCIDRs"
+	type holding struct {
+		node  string
+		block netip.Prefix
+	}
+	var held []holding
+	served := 0
+	for _, node := range s.nodes {
+		blocks, unreadable := nodeipam.PodCIDRsOf(&node)
+		if len(unreadable) > 0 {
+			fs.add(problem, about, "%q of Node %s cannot be read, so nothing would keep these addresses from being given again: delete the Node and let it register again", unreadable, node.Name)
+		}
+		if len(blocks) > 0 {
+			served++
+		}
+		for _, block := range blocks {
+			if !slices.ContainsFunc(ranges, func(r namedRange) bool { return within(block, r.prefix) }) {
+				fs.add(warning, about, "%v of Node %s lies in no range. The Node keeps it and nobody else gets it, but nobody counts it either; create a ClusterCIDR around it, or replace the Node. "+
+					"Upstream's manager does not start while a podCIDR lies outside of its --cluster-cidr", block, node.Name)
+			}
+			for _, service := range services {
+				if block.Overlaps(service.prefix) {
+					fs.add(problem, about, "%v of Node %s overlaps the service range %v: drain and delete the Node and let it register again", block, node.Name, service)
+				}
+			}
+			held = append(held, holding{node.Name, block})
+		}
+	}
+	// In order of addresses, an overlap is with the one before, or with the widest before that.
+	slices.SortFunc(held, func(a, b holding) int { return a.block.Compare(b.block) })
+	for i := 1; i < len(held); i++ {
+		widest := held[i-1]
+		if widest.block.Overlaps(held[i].block) {
+			fs.add(problem, about, "%v of Node %s and %v of Node %s share addresses: drain and delete one of them and let it register again",
+				widest.block, widest.node, held[i].block, held[i].node)
+			if widest.block.Bits() < held[i].block.Bits() {
+				held[i] = widest
+			}
+		}
+	}
+	fs.well(about, "%d of %d Nodes have podCIDRs, all in a range and no two the same", served, len(s.nodes))
+}
+
+func checkKubeProxy(fs *findings, config *corev1.ConfigMap, ranges []namedRange) {
+	const about = "kube-proxy"
+	if config == nil {
+		fs.add(ok, about, "there is no ConfigMap kube-system/kube-proxy; if a kube-proxy runs all the same, see that its --detect-local-mode is not ClusterCIDR")
+		return
+	}
+	var c struct {
+		DetectLocalMode string `json:"detectLocalMode"`
+		ClusterCIDR     string `json:"clusterCIDR"`
+	}
+	if err := yaml.Unmarshal([]byte(config.Data["config.conf"]), &c); err != nil {
+		fs.add(warning, about, "config.conf of ConfigMap kube-proxy cannot be read: %v", err)
+		return
+	}
+	if c.DetectLocalMode == "" || c.DetectLocalMode == "ClusterCIDR" {
+		if c.ClusterCIDR == "" {
+			fs.add(ok, about, "it does not tell Pods of the cluster from others, since clusterCIDR is empty")
+			return
+		}
+		uncovered(fs, about, "clusterCIDR", c.ClusterCIDR, ranges,
+			"set detectLocalMode: NodeCIDR in ConfigMap kube-system/kube-proxy and restart it: kubectl -n kube-system rollout restart daemonset kube-proxy")
+	}
+	fs.well(about, "detectLocalMode %q, clusterCIDR %q fit all ranges", c.DetectLocalMode, c.ClusterCIDR)
+}
+
+func checkFlannel(fs *findings, config *corev1.ConfigMap, ranges []namedRange) {
+	const about = "flannel"
+	if config == nil {
+		return
+	}
+	var c struct{ Network, IPv6Network string }
+	if err := json.Unmarshal([]byte(config.Data["net-conf.json"]), &c); err != nil {
+		fs.add(warning, about, "net-conf.json of ConfigMap kube-flannel-cfg cannot be read: %v", err)
+		return
+	}
+	uncovered(fs, about, "its Network", strings.Trim(c.Network+","+c.IPv6Network, ","), ranges,
+		"widen Network or IPv6Network in net-conf.json so that it contains all ranges, and restart flannel")
+	fs.well(about, "its networks contain all ranges")
+}
+
+func checkCalico(fs *findings, pools []unstructured.Unstructured, ranges []namedRange) {
+	const about = "Calico"
+	if len(pools) == 0 {
+		return
+	}
+	var cidrs []string
+	for _, pool := range pools {
+		cidr, _, _ := unstructured.NestedString(pool.Object, "spec", "cidr")
+		cidrs = append(cidrs, cidr)
+	}
+	uncovered(fs, about, "its IPPools", strings.Join(cidrs, ","), ranges,
+		"create an IPPool for the range. With Calico's own IPAM, Pods get addresses from IPPools and not from podCIDRs; only with host-local and usePodCidr do they follow ClusterCIDRs")
+	fs.well(about, "its IPPools contain all ranges; see that its IPAM is host-local with usePodCidr, else Pods do not follow podCIDRs")
+}
+
+func checkCilium(fs *findings, config *corev1.ConfigMap, ranges []namedRange) {
+	const about = "Cilium"
+	if config == nil {
+		return
+	}
+	if mode := config.Data["ipam"]; mode != "kubernetes" {
+		fs.add(problem, about, "its ipam mode is %q, so Pods get addresses from Cilium and not from podCIDRs: ClusterCIDRs would change nothing. It follows them with ipam: kubernetes, in a new cluster", mode)
+	}
+	for _, setting := range []string{"ipv4-native-routing-cidr", "ipv6-native-routing-cidr"} {
+		if cidr := config.Data[setting]; cidr != "" {
+			uncovered(fs, about, setting, cidr, ranges, "widen it so that it contains all ranges, else traffic between Pods is masqueraded")
+		}
+	}
+	fs.well(about, "it follows podCIDRs")
+}
+
+// uncovered warns of every range, of a family that the setting speaks of, which no CIDR of the setting contains.
+func uncovered(fs *findings, about, setting, cidrs string, ranges []namedRange, remedy string) {
+	var covered []netip.Prefix
+	for s := range strings.SplitSeq(cidrs, ",") {
+		prefixes, err := nodeipam.ParseCIDRs(setting, s)
+		if err != nil {
+			fs.add(warning, about, "%v", err)
+			return
+		}
+		covered = append(covered, prefixes...)
+	}
+	single := strings.HasPrefix(setting, "ipv")
+	for _, r := range ranges {
+		other := single && r.prefix.Addr().Is4() != covered[0].Addr().Is4()
+		if !other && !slices.ContainsFunc(covered, func(c netip.Prefix) bool { return within(r.prefix, c) }) {
+			fs.add(warning, about, "%s %v does not contain the range %v: %s", setting, covered, r, remedy)
+		}
+	}
+}
+
+// checkWriters looks for others who write podCIDRs. They know nothing of what we have given and not yet written.
+func checkWriters(fs *findings, s *state) {
+	const about = "second writer"
+	for _, pod := range s.pods {
+		for _, c := range pod.Spec.Containers {
+			cloud := strings.Contains(pod.Name, "cloud-controller-manager") || strings.Contains(c.Image, "cloud-controller-manager")
+			if f, err := flagsOf(c); cloud && err == nil && f.Allocate {
+				fs.add(problem, about, "Pod %s is a cloud-controller-manager with --allocate-node-cidrs: set it to false there", pod.Name)
+			}
+		}
+	}
+	for _, d := range s.deployments {
+		for _, c := range d.Spec.Template.Spec.Containers {
+			if strings.Contains(c.Image, peer) && ptr.Deref(d.Spec.Replicas, 1) > 0 {
+				fs.add(problem, about, "Deployment %s/%s runs a %s: kubectl -n %s scale deployment %s --replicas=0, before you swap the manager", d.Namespace, d.Name, peer, d.Namespace, d.Name)
+			}
+		}
+	}
+	for _, lease := range s.leases {
+		if holder := ptr.Deref(lease.Spec.HolderIdentity, ""); holder != "" {
+			fs.add(warning, about, "%s holds the Lease %s/%s: if a %s still runs, stop it before you swap the manager; else kubectl -n %s delete lease %s",
+				holder, lease.Namespace, lease.Name, peer, lease.Namespace, lease.Name)
+		}
+	}
+	fs.well(about, "none found")
+}
+
+// within reports whether p lies in r as a whole.
+func within(p, r netip.Prefix) bool { return r.Bits() <= p.Bits() && r.Contains(p.Addr()) }

@@ -1,0 +1,88 @@
+package main
+
+import (
+	"bytes"
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/client-go/kubernetes"
+	"k8s.io/client-go/tools/clientcmd"
+
+	"github.com/multicidr/controller-manager/controllers/nodeipam"
+	"github.com/multicidr/controller-manager/test/controlplane"
+)
+
+// A real cluster, from the first look to the second range.
+func TestRealCluster(t *testing.T) {
+	cp := controlplane.StartForTest(t, controlplane.Options{ServiceRange: "10.96.0.0/16"})
+	kubeconfig, err := cp.WriteKubeconfig("preflight", cp.AdminConfig())
+	if err != nil {
+		t.Fatal(err)
+	}
+	client, err := kubernetes.NewForConfig(cp.AdminConfig())
+	if err != nil {
+		t.Fatal(err)
+	}
+	root, err := controlplane.ModuleRoot()
+	if err != nil {
+		t.Fatal(err)
+	}
+	given := flags{nodeipam.Flags{Allocate: true, ClusterCIDR: "10.244.0.0/16"}}
+	n := node("n1", "", "10.244.0.0/24")
+	if _, err := client.CoreV1().Nodes().Create(t.Context(), &n, metav1.CreateOptions{}); err != nil {
+		t.Fatal(err)
+	}
+
+	preflight(t, kubeconfig, nil, given, warning, "there is no ClusterCIDR CRD", "there is no ClusterRoleBinding", "ServiceCIDR kubernetes (10.96.0.0/16)")
+
+	if err := cp.Apply(t.Context(), filepath.Join(root, "manifests/crds"), filepath.Join(root, "manifests/rbac")); err != nil {
+		t.Fatal(err)
+	}
+	preflight(t, kubeconfig, nil, given, ok, "1 of 1 Nodes have podCIDRs")
+
+	outside := node("n2", "", "10.246.0.0/24")
+	if _, err := client.CoreV1().Nodes().Create(t.Context(), &outside, metav1.CreateOptions{}); err != nil {
+		t.Fatal(err)
+	}
+	preflight(t, kubeconfig, nil, given, warning, "10.246.0.0/24 of Node n2 lies in no range")
+
+	second := filepath.Join(t.TempDir(), "second.yaml")
+	if err := os.WriteFile(second, []byte(`
+apiVersion: networking.x-k8s.io/v1
+kind: ClusterCIDR
+metadata: {name: second}
+spec: {ipv4: 10.246.0.0/16, perNodeHostBits: 8}
+---
+apiVersion: v1
+kind: ConfigMap
+metadata: {name: of-somebody-else}
+`), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	preflight(t, kubeconfig, []string{filepath.Dir(second)}, given, ok, "second (10.246.0.0/16)")
+	if err := cp.Apply(t.Context(), second); err != nil {
+		t.Fatal(err)
+	}
+	preflight(t, kubeconfig, nil, given, ok, "second (10.246.0.0/16)")
+
+	preflight(t, kubeconfig, []string{"no-such-file.yaml"}, given, exitUnknown)
+}
+
+// preflight runs it and compares the exit code, and looks for texts in the output.
+func preflight(t *testing.T, kubeconfig string, files []string, given flags, want level, texts ...string) {
+	t.Helper()
+	var stdout, stderr bytes.Buffer
+	code := run(&clientcmd.ClientConfigLoadingRules{ExplicitPath: kubeconfig}, files, given, &stdout, &stderr)
+	if code != int(want) {
+		t.Errorf("it exits with %d, want %d\n%s%s", code, want, &stdout, &stderr)
+	}
+	for _, text := range texts {
+		if !strings.Contains(stdout.String(), text) {
+			t.Errorf("it does not say %q:\n%s", text, &stdout)
+		}
+	}
+	t.Logf("\n%s%s", &stdout, &stderr)
+}
