@@ -48,6 +48,7 @@ check "go vet in test/monitoring" "repair what it says" go -C test/monitoring ve
 check "go vet in test/chart" "repair what it says" go -C test/chart vet ./...
 check "go.mod" "run go mod tidy" go mod tidy -diff
 check "hack/tools/go.mod" "run go mod tidy in hack/tools" go -C hack/tools mod tidy -diff
+check "hack/cluster/tools/go.mod" "run go mod tidy in hack/cluster/tools" go -C hack/cluster/tools mod tidy -diff
 check "hack/image/go.mod" "run go mod tidy in hack/image" go -C hack/image mod tidy -diff
 check "test/monitoring/go.mod" "run go mod tidy in test/monitoring" go -C test/monitoring mod tidy -diff
 check "test/chart/go.mod" "run go mod tidy in test/chart" go -C test/chart mod tidy -diff
