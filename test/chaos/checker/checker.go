@@ -326,6 +326,9 @@ func (c *Checker) poolGone(e Event) {
 		if !n.served && e.At.Sub(n.created.At) <= c.opts.Slack {
 			continue // it was created with blocks of p at about the moment when p was found to be unused
 		}
+		if !n.served && !p.now().finalized {
+			continue // p was deleted before any manager had seen it
+		}
 		c.violate(e, GoneInUse, fmt.Sprintf("ClusterCIDR %s is gone while Node %s has %v of it", p.name, n.Name, n.blocks), poolName(p.name), nodeName(n.Name))
 	}
 }

@@ -484,6 +484,14 @@ func TestHistories(t *testing.T) {
 			},
 			want: []Rule{GoneInUse},
 		},
+		"a ClusterCIDR goes that no manager has seen yet": {
+			happens: func(h *history) {
+				h.node("foreign", "10.0.0.0/25")
+				h.wait(time.Hour)
+				h.pool("a", unfinalized)
+				h.removePool("a")
+			},
+		},
 		"a ClusterCIDR goes while a foreign Node comes": {
 			happens: func(h *history) {
 				h.pool("a")
