@@ -166,7 +166,7 @@ func TestRefusedValues(t *testing.T) {
 		values string
 		want   string // part of the message
 	}{
-		"no image":                         {`{image: {repository: ""}}`, "image.repository is empty: build the image"},
+		"no image":                         {`{image: {repository: ""}}`, "image.repository is empty: make the image"},
 		"a value that does not exist":      {`{replicas: 2}`, "additional properties 'replicas' not allowed"},
 		"one that does not exist in a map": {`{image: {pullpolicy: Always}}`, "at '/image': additional properties 'pullpolicy' not allowed"},
 		"a number of replicas in words":    {`{replicaCount: two}`, "at '/replicaCount': got string, want integer"},

@@ -30,7 +30,7 @@ helm.sh/chart: {{ printf "%s-%s" .Chart.Name .Chart.Version | replace "+" "_" }}
 {{/* What values.schema.json cannot check, or not with words that help. */}}
 {{- define "node-ipam-controller.validate" -}}
 {{- if not .Values.image.repository }}
-{{- fail "image.repository is empty: build the image (make image-build), push it to a registry that your Nodes can reach, and name it, as in --set image.repository=registry.example.com/node-ipam-controller" }}
+{{- fail "image.repository is empty: make the image (make image REGISTRY=registry.example.com), push it to that registry, and set image.repository=registry.example.com/node-ipam-controller" }}
 {{- end }}
 {{- if not .Values.leaderElection.enabled }}
 {{- if gt (int .Values.replicaCount) 1 }}
