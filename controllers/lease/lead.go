@@ -2,7 +2,6 @@ package lease
 
 import (
 	"context"
-	"sync"
 
 	"k8s.io/client-go/tools/leaderelection"
 	"k8s.io/klog/v2"
@@ -21,17 +20,19 @@ func Lead(ctx context.Context, election leaderelection.LeaderElectionConfig, run
 	defer stopWork()
 	held, release := context.WithCancel(context.WithoutCancel(ctx))
 	defer release()
-	// running is locked while run runs.
-	var running sync.Mutex
+	// idle has its one token while run does not run. (A mutex would do, but synctest does not see who waits for one.)
+	idle := make(chan struct{}, 1)
+	idle <- struct{}{}
+	put := func() { idle <- struct{}{} }
 	context.AfterFunc(work, func() {
-		running.Lock()
-		defer running.Unlock()
+		<-idle
+		defer put()
 		release()
 	})
 
 	election.Callbacks.OnStartedLeading = func(leading context.Context) {
-		running.Lock()
-		defer running.Unlock()
+		<-idle
+		defer put()
 		defer stopWork() // Which releases the lease, above.
 		leading, stop := context.WithCancel(leading)
 		defer stop()
@@ -48,7 +49,7 @@ func Lead(ctx context.Context, election leaderelection.LeaderElectionConfig, run
 		}
 	}
 	leaderelection.RunOrDie(held, election)
-	running.Lock()
-	defer running.Unlock()
+	<-idle
+	defer put()
 	return err
 }

@@ -31,13 +31,14 @@ type health struct {
 	// lease is what was wrong the last time the Lease was read or written; nil if nothing was.
 	lease error
 	leads bool
-	// missing is what has to be there before there is a controller.
-	missing    error
+	// waitsFor is what has to be there before there is a controller, and why what the API server said about it.
+	waitsFor   string
+	why        error
 	controller *nodeipam.Controller // nil until it was built
 }
 
 func newHealth(elect bool) *health {
-	h := &health{missing: errors.New("the start")}
+	h := &health{waitsFor: "the start"}
 	if elect {
 		h.watchDog = leaderelection.NewLeaderHealthzAdaptor(leaseCheckTolerance)
 		h.lease = errors.New("it has not been read yet")
@@ -52,12 +53,12 @@ func (h *health) lead() {
 	h.leads = true
 }
 
-// misses notes what the start waits for. It reports whether that is new.
-func (h *health) misses(missing error) (changed bool) {
+// waitFor notes what the start waits for. It reports whether that is new; the error alone may say another port or time at every try.
+func (h *health) waitFor(what string, why error) (changed bool) {
 	h.mu.Lock()
 	defer h.mu.Unlock()
-	changed = h.missing.Error() != missing.Error()
-	h.missing = missing
+	changed = h.waitsFor != what
+	h.waitsFor, h.why = what, why
 	return changed
 }
 
@@ -81,13 +82,16 @@ func (h *health) checkLease(*http.Request) error {
 // checkController is the part of readiness that is about the controller. A standby has none and is ready.
 func (h *health) checkController(r *http.Request) error {
 	h.mu.Lock()
-	leads, missing, controller := h.leads, h.missing, h.controller
+	leads, waitsFor, why, controller := h.leads, h.waitsFor, h.why, h.controller
 	h.mu.Unlock()
 	switch {
 	case controller != nil:
 		return controller.HealthChecker().Check(r)
 	case leads || h.watchDog == nil:
-		return fmt.Errorf("not serving Nodes yet; waiting for %w", missing)
+		if why != nil {
+			waitsFor = fmt.Sprintf("%s (%v)", waitsFor, why)
+		}
+		return fmt.Errorf("not serving Nodes yet; waiting for %s", waitsFor)
 	default:
 		return nil
 	}

@@ -3,12 +3,15 @@ package standalone
 import (
 	"context"
 	"fmt"
+	"slices"
 	"time"
 
 	networkingv1 "k8s.io/api/networking/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	"k8s.io/apimachinery/pkg/api/meta"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/util/wait"
+	"k8s.io/client-go/discovery"
 	"k8s.io/client-go/informers"
 	"k8s.io/client-go/kubernetes"
 	"k8s.io/client-go/rest"
@@ -48,6 +51,7 @@ func run(ctx context.Context, opts *options) (err error) {
 	defer p.server.stop()
 
 	if !opts.elect {
+		klog.FromContext(ctx).Info("Leader election is off: no other replica may run")
 		fence := &lease.Fence{}
 		defer fence.Close()
 		return p.control(ctx, fence)
@@ -109,11 +113,11 @@ func (p *process) look(ctx context.Context) (nodesAsOf string, serviceCIDRs bool
 	err = wait.PollUntilContextCancel(ctx, lookInterval, true, func(ctx context.Context) (bool, error) {
 		var err error
 		if nodesAsOf, err = nodeipam.ReadNodes(ctx, p.client); err != nil {
-			p.say(ctx, fmt.Errorf("Nodes cannot be read: apply manifests/rbac if that is forbidden (%w)", err))
+			p.waitFor(ctx, "Nodes cannot be read: apply manifests/rbac if that is forbidden", err)
 			return false, nil
 		}
-		if serviceCIDRs, err = p.hasServiceCIDRs(); err != nil {
-			p.say(ctx, fmt.Errorf("the API server does not say whether it has ServiceCIDRs (%w)", err))
+		if serviceCIDRs, err = hasServiceCIDRs(p.client.Discovery()); err != nil {
+			p.waitFor(ctx, "the API server does not say whether it has ServiceCIDRs", err)
 			return false, nil
 		}
 		return true, nil
@@ -121,23 +125,21 @@ func (p *process) look(ctx context.Context) (nodesAsOf string, serviceCIDRs bool
 	return nodesAsOf, serviceCIDRs, err
 }
 
-// say notes what the start waits for, and logs it when it is new.
-func (p *process) say(ctx context.Context, missing error) {
-	if ctx.Err() == nil && p.health.misses(missing) {
-		klog.FromContext(ctx).Error(missing, "No Node gets podCIDRs")
+// waitFor notes what the start waits for, and logs it when it is new.
+func (p *process) waitFor(ctx context.Context, what string, err error) {
+	if ctx.Err() == nil && p.health.waitFor(what, err) {
+		klog.FromContext(ctx).Error(err, "No Node gets podCIDRs: "+what)
 	}
 }
 
 // hasServiceCIDRs: the API is in Kubernetes since 1.33. An informer of what does not exist would never be filled.
-func (p *process) hasServiceCIDRs() (bool, error) {
-	list, err := p.client.Discovery().ServerResourcesForGroupVersion(networkingv1.SchemeGroupVersion.String())
+func hasServiceCIDRs(api discovery.DiscoveryInterface) (bool, error) {
+	list, err := api.ServerResourcesForGroupVersion(networkingv1.SchemeGroupVersion.String())
 	if err != nil && !apierrors.IsNotFound(err) {
 		return false, err
 	}
-	for _, resource := range list.APIResources {
-		if resource.Name == "servicecidrs" {
-			return true, nil
-		}
+	if err == nil && slices.ContainsFunc(list.APIResources, func(r metav1.APIResource) bool { return r.Name == "servicecidrs" }) {
+		return true, nil
 	}
 	klog.InfoS("The API server has no ServiceCIDRs: only --service-cluster-ip-range keeps Service addresses from Nodes")
 	return false, nil

@@ -1,0 +1,44 @@
+package standalone
+
+import (
+	"errors"
+	"testing"
+
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/runtime"
+	discoveryfake "k8s.io/client-go/discovery/fake"
+	clienttesting "k8s.io/client-go/testing"
+)
+
+// TestHasServiceCIDRs: API servers of before 1.33 serve the group and not the kind. An API server of today does not start without it, so
+// they cannot be tried on a real one.
+func TestHasServiceCIDRs(t *testing.T) {
+	group := func(kinds ...string) []*metav1.APIResourceList {
+		list := &metav1.APIResourceList{GroupVersion: "networking.k8s.io/v1"}
+		for _, kind := range kinds {
+			list.APIResources = append(list.APIResources, metav1.APIResource{Name: kind})
+		}
+		return []*metav1.APIResourceList{list}
+	}
+	unavailable := errors.New("unavailable")
+	for name, tc := range map[string]struct {
+		served  []*metav1.APIResourceList
+		err     error
+		want    bool
+		wantErr error
+	}{
+		"1.33 and later":   {served: group("ingresses", "servicecidrs"), want: true},
+		"before 1.33":      {served: group("ingresses", "networkpolicies"), want: false},
+		"not even a group": {want: false},
+		"no answer":        {err: unavailable, wantErr: unavailable},
+	} {
+		t.Run(name, func(t *testing.T) {
+			api := &discoveryfake.FakeDiscovery{Fake: &clienttesting.Fake{Resources: tc.served}}
+			api.AddReactor("get", "resource", func(clienttesting.Action) (bool, runtime.Object, error) { return tc.err != nil, nil, tc.err })
+			got, err := hasServiceCIDRs(api)
+			if got != tc.want || !errors.Is(err, tc.wantErr) {
+				t.Errorf("got %t, %v, want %t, %v", got, err, tc.want, tc.wantErr)
+			}
+		})
+	}
+}
