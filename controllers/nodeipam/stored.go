@@ -1,0 +1,109 @@
+package nodeipam
+
+import (
+	"context"
+	"time"
+
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
+	"k8s.io/apimachinery/pkg/runtime"
+	utiljson "k8s.io/apimachinery/pkg/util/json"
+	"k8s.io/apimachinery/pkg/watch"
+	"k8s.io/client-go/dynamic"
+	"k8s.io/client-go/tools/cache"
+	"k8s.io/klog/v2"
+
+	"github.com/multicidr/controller-manager/apis/generated/clientset/versioned"
+	networkingv1 "github.com/multicidr/controller-manager/apis/networking/v1"
+)
+
+// ClusterCIDRs are read as they are stored and decoded one by one. A typed client gives up on a whole list, and so on every Node of the
+// cluster, when one object has a field of another type; another CRD than ours may have let one in.
+
+// annotationUndecodable says in the cache, and only there, why an object could not be decoded.
+const annotationUndecodable = networkingv1.GroupName + "/undecodable"
+
+func (c *Controller) stored() dynamic.ResourceInterface {
+	return c.dynamic.Resource(networkingv1.SchemeGroupVersion.WithResource("clustercidrs"))
+}
+
+// newInformer makes the informer of ClusterCIDRs. Beside how it reads, it differs from the generated one in that it notes whether they
+// can be read: an informer tells of errors, but not of their end.
+func (c *Controller) newInformer(_ versioned.Interface, resync time.Duration) cache.SharedIndexInformer {
+	return cache.NewSharedIndexInformerWithOptions(
+		cache.ToListWatcherWithWatchListSemantics(&cache.ListWatch{
+			ListWithContextFunc: func(ctx context.Context, opts metav1.ListOptions) (runtime.Object, error) {
+				list, err := c.stored().List(ctx, opts)
+				if err != nil { // A list that works is not all that it takes: a watch follows.
+					c.noteRead(ctx, err)
+					return nil, err
+				}
+				decoded := &networkingv1.ClusterCIDRList{ListMeta: metav1.ListMeta{
+					ResourceVersion: list.GetResourceVersion(), Continue: list.GetContinue(), RemainingItemCount: list.GetRemainingItemCount(),
+				}}
+				for i := range list.Items {
+					decoded.Items = append(decoded.Items, *decode(&list.Items[i]))
+				}
+				return decoded, nil
+			},
+			WatchFuncWithContext: func(ctx context.Context, opts metav1.ListOptions) (watch.Interface, error) {
+				w, err := c.stored().Watch(ctx, opts)
+				c.noteRead(ctx, err)
+				if err != nil {
+					return nil, err
+				}
+				return watch.Filter(w, func(e watch.Event) (watch.Event, bool) {
+					if u, ok := e.Object.(*unstructured.Unstructured); ok && e.Type != watch.Error {
+						e.Object = decode(u)
+					}
+					return e, true
+				}), nil
+			},
+		}, c.dynamic),
+		&networkingv1.ClusterCIDR{},
+		cache.SharedIndexInformerOptions{ResyncPeriod: resync},
+	)
+}
+
+// decode returns a ClusterCIDR. Of one that cannot be decoded it is the metadata and the ranges, for there may be Nodes in them, with
+// annotationUndecodable.
+func decode(u *unstructured.Unstructured) *networkingv1.ClusterCIDR {
+	cc := &networkingv1.ClusterCIDR{}
+	err := decodeInto(u.Object, cc)
+	if err == nil {
+		delete(cc.Annotations, annotationUndecodable)
+		return cc
+	}
+	cc = &networkingv1.ClusterCIDR{}
+	if metadataErr := decodeInto(map[string]any{"metadata": u.Object["metadata"]}, cc); metadataErr != nil {
+		cc = &networkingv1.ClusterCIDR{ObjectMeta: metav1.ObjectMeta{Name: u.GetName(), UID: u.GetUID(), ResourceVersion: u.GetResourceVersion(), DeletionTimestamp: u.GetDeletionTimestamp(), Finalizers: u.GetFinalizers()}}
+	}
+	cc.Spec.IPv4, _, _ = unstructured.NestedString(u.Object, "spec", "ipv4")
+	cc.Spec.IPv6, _, _ = unstructured.NestedString(u.Object, "spec", "ipv6")
+	metav1.SetMetaDataAnnotation(&cc.ObjectMeta, annotationUndecodable, err.Error())
+	return cc
+}
+
+// decodeInto goes by JSON as a typed client does: a number that does not fit is an error, and not another number.
+func decodeInto(object map[string]any, cc *networkingv1.ClusterCIDR) error {
+	text, err := utiljson.Marshal(object)
+	if err != nil {
+		return err
+	}
+	return utiljson.Unmarshal(text, cc)
+}
+
+func (c *Controller) noteRead(ctx context.Context, err error) {
+	if ctx.Err() != nil || apierrors.IsResourceExpired(err) || apierrors.IsGone(err) {
+		return // the end, or a watch that starts anew from a list
+	}
+	t := c.unreadable(err)
+	changed := c.health.read(t)
+	switch {
+	case changed && err != nil:
+		klog.FromContext(ctx).Error(err, "Changes of ClusterCIDRs are not seen: "+t.what)
+	case changed:
+		klog.FromContext(ctx).Info("Watching ClusterCIDRs again")
+	}
+}
