@@ -69,9 +69,15 @@ func TestProgramRunsAsRendered(t *testing.T) {
 			// There is no Prometheus Operator here, and without somebody else's CRD and account there is nothing to see.
 			values = loader.MergeMaps(values, map[string]any{"service": service, "installCRDs": true,
 				"serviceMonitor": map[string]any{"enabled": false}, "serviceAccount": map[string]any{"create": true}})
+			kubeconfigServer := c.AdminConfig().Host
+			if tc.set == "everything-off" {
+				// Only the value leads to the API server, by the Pod's variable.
+				values["apiServer"] = strings.Replace(kubeconfigServer, "127.0.0.1", "$(HOST_IP)", 1)
+				kubeconfigServer = "https://127.0.0.1:1"
+			}
 			c.install(t, values)
 
-			pod := c.startPod(t)
+			pod := c.startPod(t, kubeconfigServer)
 			pod.eventuallyOK(t, pod.container.LivenessProbe)
 			pod.eventuallyOK(t, pod.container.ReadinessProbe)
 			c.serveNode(t)
@@ -106,7 +112,7 @@ type pod struct {
 }
 
 // startPod starts the program on this machine as the Pod that is in the API server says.
-func (c *cluster) startPod(t *testing.T) *pod {
+func (c *cluster) startPod(t *testing.T, kubeconfigServer string) *pod {
 	t.Helper()
 	deployment, err := c.kube.AppsV1().Deployments(namespace).Get(t.Context(), fullname, metav1.GetOptions{})
 	if err != nil {
@@ -131,7 +137,7 @@ func (c *cluster) startPod(t *testing.T) *pod {
 		replace = append(replace, "$("+env.Name+")", value)
 	}
 	// A Pod would find these at fixed places of its file system; through a variable the rendered arguments stay as they are.
-	command = append(command, "IPAM_KUBECONFIG="+c.accountKubeconfig(t, spec.ServiceAccountName), program(t))
+	command = append(command, "IPAM_KUBECONFIG="+c.accountKubeconfig(t, spec.ServiceAccountName, kubeconfigServer), program(t))
 	for _, arg := range p.container.Args {
 		command = append(command, strings.NewReplacer(replace...).Replace(arg))
 	}
@@ -156,12 +162,12 @@ func (c *cluster) startPod(t *testing.T) *pod {
 }
 
 // accountKubeconfig writes a kubeconfig with a token for a ServiceAccount, as a kubelet asks for one.
-func (c *cluster) accountKubeconfig(t *testing.T, account string) string {
+func (c *cluster) accountKubeconfig(t *testing.T, account, server string) string {
 	t.Helper()
 	config := c.as(t, account)
 	path := filepath.Join(t.TempDir(), "kubeconfig")
 	err := clientcmd.WriteToFile(clientcmdapi.Config{
-		Clusters:       map[string]*clientcmdapi.Cluster{"local": {Server: config.Host, CertificateAuthorityData: config.CAData}},
+		Clusters:       map[string]*clientcmdapi.Cluster{"local": {Server: server, CertificateAuthorityData: config.CAData}},
 		AuthInfos:      map[string]*clientcmdapi.AuthInfo{account: {Token: config.BearerToken}},
 		Contexts:       map[string]*clientcmdapi.Context{"local": {Cluster: "local", AuthInfo: account}},
 		CurrentContext: "local",
