@@ -100,6 +100,10 @@ PLATFORMS ?= linux/amd64,linux/arm64
 image: ## Write images of both programs to bin/images, for PLATFORMS=linux/amd64,linux/arm64, as REGISTRY/program:TAG
 	@REGISTRY=$(REGISTRY) TAG=$(TAG) PLATFORMS=$(PLATFORMS) hack/image.sh
 
+# The name that users of kubernetes-sigs/node-ipam-controller know.
+.PHONY: image-build
+image-build: image
+
 # The image of our kube-controller-manager that manifests/kubeadm names, for this machine.
 .PHONY: cluster-image
 cluster-image:
