@@ -43,6 +43,9 @@ func (t *transport) RoundTrip(req *http.Request) (*http.Response, error) {
 	query := req.URL.Query()
 	query.Set("timeout", left.String())
 	req.URL.RawQuery = query.Encode()
+	// net/http repeats a request by itself when its connection breaks, with the same timeout for the server, unless it cannot have the
+	// body again. Then client-go, or who has called it, repeats it through here.
+	req.GetBody = nil
 	return t.next.RoundTrip(req)
 }
 

@@ -5,6 +5,7 @@ import (
 	"net/http"
 	"net/http/httptest"
 	"net/url"
+	"strings"
 	"testing"
 	"time"
 
@@ -60,5 +61,37 @@ func TestTransport(t *testing.T) {
 				t.Errorf("query of the request (-want +got):\n%s", diff)
 			}
 		})
+	}
+}
+
+type roundTripper func(*http.Request) (*http.Response, error)
+
+func (f roundTripper) RoundTrip(r *http.Request) (*http.Response, error) { return f(r) }
+
+// A request that net/http can repeat by itself would arrive with a timeout of before.
+func TestTransportAllowsNoRepetition(t *testing.T) {
+	w := newWorld()
+	w.renew()
+	ctx, leave, err := w.fence.Enter(t.Context(), 5*time.Second)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer leave()
+	req, err := http.NewRequestWithContext(ctx, http.MethodPatch, "http://server.invalid/", strings.NewReader("{}"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	if req.GetBody == nil {
+		t.Fatal("this request cannot be repeated anyway")
+	}
+	sent := false
+	_, _ = Transport(roundTripper(func(r *http.Request) (*http.Response, error) {
+		if sent = true; r.GetBody != nil {
+			t.Error("net/http can repeat it")
+		}
+		return nil, http.ErrHandlerTimeout
+	})).RoundTrip(req)
+	if !sent {
+		t.Error("it was not sent")
 	}
 }
