@@ -17,7 +17,8 @@ GOFLAGS='' go -C hack/image build -o ../../bin/image .
 for platform in ${PLATFORMS//,/ }; do
 	for program in "$@"; do
 		os=${platform%/*} arch=${platform#*/}
-		GOOS=$os GOARCH=$arch GO_LDFLAGS="-s -w" hack/build.sh "bin/images/$os-$arch/$program" "./cmd/$program"
+		# The commit is in the program, whatever this machine's settings say: it is what the image and the log call the build.
+		GOOS=$os GOARCH=$arch GOFLAGS="${GOFLAGS:-} -buildvcs=auto" GO_LDFLAGS="-s -w" hack/build.sh "bin/images/$os-$arch/$program" "./cmd/$program"
 		bin/image "$REGISTRY/$program:$TAG" "bin/images/$os-$arch/$program" "bin/images/$program-$os-$arch.tar"
 		echo "image $REGISTRY/$program:$TAG for $platform: bin/images/$program-$os-$arch.tar"
 	done

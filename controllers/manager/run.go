@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"os"
+	"runtime/debug"
 	"sync"
 	"time"
 
@@ -55,7 +56,12 @@ type process struct {
 // Without leader election they start at once, else when the lease is won.
 func run(ctx context.Context, c *config.CompletedConfig, roster roster) error {
 	logger := klog.FromContext(ctx)
-	logger.Info("Starting", "version", version.Get())
+	build := "unknown"
+	if info, ok := debug.ReadBuildInfo(); ok {
+		build = info.Main.Version
+	}
+	// The version is that of the Kubernetes in it, for tools that ask; the build is which of ours it is.
+	logger.Info("Starting", "version", version.Get(), "build", build)
 	logger.Info("Golang settings", "GOGC", os.Getenv("GOGC"), "GOMAXPROCS", os.Getenv("GOMAXPROCS"), "GOTRACEBACK", os.Getenv("GOTRACEBACK"))
 
 	c.EventBroadcaster.StartStructuredLogging(0)
