@@ -118,6 +118,28 @@ func TestWritesAreFenced(t *testing.T) {
 	}
 }
 
+// A write without an answer may still be carried out, so it keeps a leader that ends from giving up the lease.
+func TestWriteWithoutAnswerStaysInside(t *testing.T) {
+	for name, tc := range map[string]struct {
+		err  error
+		want int // inside of the fence when the write has returned
+	}{
+		"carried out": {nil, 0},
+		"refused":     {apierrors.NewForbidden(schema.GroupResource{}, "n", nil), 0},
+		"no answer":   {context.DeadlineExceeded, 1},
+	} {
+		t.Run(name, func(t *testing.T) {
+			g := &gate{deadline: time.Second}
+			if err := (fenced{fence: g}).enter(t.Context(), func(context.Context) error { return tc.err }); !errors.Is(err, tc.err) {
+				t.Errorf("got error %v, want %v", err, tc.err)
+			}
+			if g.inside != tc.want {
+				t.Errorf("%d writes are inside, want %d", g.inside, tc.want)
+			}
+		})
+	}
+}
+
 // It is not the object's fault, so there is neither an error in the log nor an ever longer wait.
 func TestClosedFenceIsNoFailure(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
