@@ -128,7 +128,7 @@ func New(cfg Config) (*Controller, error) {
 		newQueue: newQueue,
 	})
 	c.client, c.clusterCIDRClient, c.dynamic = cfg.Client, cfg.ClusterCIDRClient, cfg.Dynamic
-	c.informers = externalversions.NewSharedInformerFactoryWithOptions(cfg.ClusterCIDRClient, 0, externalversions.WithTransform(stripManagedFields))
+	c.informers = externalversions.NewSharedInformerFactoryWithOptions(cfg.ClusterCIDRClient, 0, externalversions.WithTransform(StripManagedFields))
 	clusterCIDRs := c.informers.InformerFor(&networkingv1.ClusterCIDR{}, c.newInformer)
 	c.clusterCIDRs = clustercidrlisters.NewClusterCIDRLister(clusterCIDRs.GetIndexer())
 
@@ -206,8 +206,8 @@ func (c *Controller) watch(kind string, informer cache.SharedIndexInformer, hear
 	return err
 }
 
-// stripManagedFields keeps what nobody here reads out of the cache.
-func stripManagedFields(obj any) (any, error) {
+// StripManagedFields keeps what nobody here reads out of the cache.
+func StripManagedFields(obj any) (any, error) {
 	if o, err := meta.Accessor(obj); err == nil {
 		o.SetManagedFields(nil)
 	}

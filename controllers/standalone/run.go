@@ -2,13 +2,13 @@ package standalone
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"slices"
 	"time"
 
 	networkingv1 "k8s.io/api/networking/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
-	"k8s.io/apimachinery/pkg/api/meta"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/util/wait"
 	"k8s.io/client-go/discovery"
@@ -87,7 +87,7 @@ func (p *process) control(ctx context.Context, fence *lease.Fence) error {
 	if err != nil {
 		return nil // ctx is done
 	}
-	factory := informers.NewSharedInformerFactoryWithOptions(p.client, 0, informers.WithTransform(stripManagedFields))
+	factory := informers.NewSharedInformerFactoryWithOptions(p.client, 0, informers.WithTransform(nodeipam.StripManagedFields))
 	cfg := nodeipam.Config{Nodes: factory.Core().V1().Nodes(), NodesAsOf: asOf, Fence: fence}
 	if serviceCIDRs {
 		cfg.ServiceCIDRs = factory.Networking().V1().ServiceCIDRs()
@@ -99,11 +99,14 @@ func (p *process) control(ctx context.Context, fence *lease.Fence) error {
 	p.health.controlledBy(controller)
 	p.server.debug(controller.DebuggingHandler())
 
-	ctx, stop := context.WithCancel(ctx)
+	running, stop := context.WithCancel(ctx)
 	defer factory.Shutdown()
 	defer stop()
-	factory.Start(ctx.Done())
-	controller.Run(ctx)
+	factory.Start(running.Done())
+	controller.Run(running)
+	if ctx.Err() == nil {
+		return errors.New("the controller has ended by itself, see the log: another process has to take over")
+	}
 	return nil
 }
 
@@ -143,12 +146,4 @@ func hasServiceCIDRs(api discovery.DiscoveryInterface) (bool, error) {
 	}
 	klog.InfoS("The API server has no ServiceCIDRs: only --service-cluster-ip-range keeps Service addresses from Nodes")
 	return false, nil
-}
-
-// stripManagedFields keeps what nobody here reads out of the caches.
-func stripManagedFields(obj any) (any, error) {
-	if o, err := meta.Accessor(obj); err == nil {
-		o.SetManagedFields(nil)
-	}
-	return obj, nil
 }
