@@ -37,7 +37,7 @@ const (
 func address4(number int) string { return fmt.Sprintf("172.18.0.%d", number) }
 func address6(number int) string { return fmt.Sprintf("fd00:172:18::%d", number) }
 
-// mac is the same after a reboot, as a network card's is: the neighbours remember it.
+// mac is that of a machine, or of the router. It stays, whatever is plugged in and out: the neighbours remember it.
 func mac(number int) string { return fmt.Sprintf("02:00:00:00:00:%02x", number) }
 
 // startRouter returns the port of the host's loopback address behind which the API server will be.
@@ -74,11 +74,11 @@ func (c *cluster) startRouter() (port int, err error) {
 	}
 	return listener.Addr().(*net.TCPAddr).Port, inNetwork(router.Process.Pid, fmt.Sprintf(`
 link set lo up
-link add nodes type bridge
+link add nodes address %s type bridge
 address add %s/24 dev nodes
 address add %s/64 dev nodes nodad
 link set nodes up
-`, address4(routerNumber), address6(routerNumber)))
+`, mac(routerNumber), address4(routerNumber), address6(routerNumber)))
 }
 
 func (c *cluster) routerPID() string { return filepath.Join(c.dir, routerCommand, "pid") }
