@@ -1,6 +1,7 @@
 package nodeipam
 
 import (
+	"cmp"
 	"context"
 	"crypto/sha256"
 	"encoding/json"
@@ -151,7 +152,8 @@ func (c *Controller) followFlags(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
-	exists, goes := false, false
+	var live []*networkingv1.ClusterCIDR
+	goes := false
 	for _, cc := range made {
 		switch {
 		case cc.DeletionTimestamp != nil:
@@ -161,10 +163,22 @@ func (c *Controller) followFlags(ctx context.Context) error {
 				return err
 			}
 		default:
-			exists = true
+			live = append(live, cc)
 		}
 	}
-	if exists || goes || c.flags == nil {
+	// A try to create one may be carried out after a later one. Everybody keeps the same.
+	slices.SortFunc(live, func(a, b *networkingv1.ClusterCIDR) int {
+		return cmp.Or(a.CreationTimestamp.Compare(b.CreationTimestamp.Time), strings.Compare(a.Name, b.Name))
+	})
+	for i, cc := range live {
+		if i == 0 {
+			continue
+		}
+		if err := c.deleteFromFlags(ctx, cc); err != nil {
+			return err
+		}
+	}
+	if len(live) > 0 || goes || c.flags == nil {
 		return nil // what goes leaves its name, and then this is called again
 	}
 	name := nameFromFlags(c.flags)
@@ -246,7 +260,7 @@ func (c *Controller) deleteFromFlags(ctx context.Context, cc *networkingv1.Clust
 	err := c.api.deleteClusterCIDR(ctx, cc.Name, cc.UID)
 	switch {
 	case err == nil:
-		klog.FromContext(ctx).Info("Deleting a ClusterCIDR that the flags do not say any more", "clusterCIDR", klog.KObj(cc))
+		klog.FromContext(ctx).Info("Deleting a ClusterCIDR of the flags that is too many", "clusterCIDR", klog.KObj(cc))
 		return nil
 	case notThere(err), apierrors.IsConflict(err):
 		return nil
