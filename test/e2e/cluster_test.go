@@ -49,10 +49,9 @@ func newCluster(t *testing.T, name string) *cluster {
 	return c
 }
 
-// start brings a cluster up.
-func start(t *testing.T, name string, args ...string) *cluster {
+// start brings it up.
+func (c *cluster) start(t *testing.T, args ...string) {
 	t.Helper()
-	c := newCluster(t, name)
 	c.cluster(t, append([]string{"up", "--image=example.com/e2e/pod:v1=" + c.bin("e2e-pod")}, args...)...)
 	config, err := clientcmd.BuildConfigFromFlags("", c.kubeconfig())
 	if err != nil {
@@ -62,7 +61,6 @@ func start(t *testing.T, name string, args ...string) *cluster {
 	if c.client, err = kubernetes.NewForConfig(config); err != nil {
 		t.Fatal(err)
 	}
-	return c
 }
 
 func (c *cluster) bin(name string) string { return filepath.Join(c.root, "bin", name) }
@@ -98,10 +96,17 @@ func (c *cluster) join(t *testing.T, workers map[string]string) {
 	}
 }
 
-// exec runs a shell command on a machine.
-func (c *cluster) exec(t *testing.T, machine, command string) string {
+// importImage does on the control plane what docs/kubeadm.md says.
+func (c *cluster) importImage(t *testing.T, archive string) {
 	t.Helper()
-	return c.cluster(t, "exec", machine, "--", "sh", "-ec", command)
+	content, err := os.ReadFile(archive)
+	if err != nil {
+		t.Fatal(err)
+	}
+	_, err = run(t.Context(), content, c.bin("cluster"), "--dir="+c.dir, "exec", "control-plane", "--", "ctr", "--namespace=k8s.io", "images", "import", "-")
+	if err != nil {
+		t.Fatal(err)
+	}
 }
 
 func (c *cluster) kubectl(t *testing.T, args ...string) string {

@@ -2,7 +2,9 @@ package e2e
 
 import (
 	"context"
+	"errors"
 	"fmt"
+	"io/fs"
 	"os"
 	"path/filepath"
 	"strings"
@@ -99,6 +101,20 @@ func (c *cluster) waitForStaticPod(t *testing.T, name, image string) {
 		// The specification has the new image before the container has.
 		return status.Ready && status.Image == image && pod.Spec.Containers[0].Image == image, fmt.Sprintf("%s: ready=%t %v", status.Image, status.Ready, status.State)
 	})
+}
+
+// managerLog is what the managers of the one static Pod have written, with those that have ended.
+func (c *cluster) managerLog(t *testing.T) string {
+	t.Helper()
+	var all []byte
+	for _, path := range glob(t, c.disk("var/log/pods/kube-system_"+managerPod+"-control-plane_*/*/*.log")) {
+		content, err := os.ReadFile(path)
+		if err != nil && !errors.Is(err, fs.ErrNotExist) { // The kubelet keeps the last ones only.
+			t.Fatal(err)
+		}
+		all = append(all, content...)
+	}
+	return string(all)
 }
 
 // leader is who holds the manager's lease, or "" if nobody does or nobody answers.

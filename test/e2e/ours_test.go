@@ -2,6 +2,10 @@ package e2e
 
 import (
 	"net/netip"
+	"os"
+	"path/filepath"
+	"runtime"
+	"strings"
 	"testing"
 	"time"
 
@@ -15,9 +19,12 @@ const (
 	// leaseDuration is --leader-elect-lease-duration: how long Nodes may wait if a leader ends without releasing its lease.
 	leaseDuration = 15 * time.Second
 
-	ourImage  = "example.com/kube-controller-manager:v1"
-	nextImage = "example.com/kube-controller-manager:v2"
+	ourImage  = "localhost/multicidr/kube-controller-manager:v1.37.1"
+	nextImage = "localhost/multicidr/kube-controller-manager:next"
 )
+
+// ourArchive is what make image has written.
+var ourArchive = "../../bin/images/kube-controller-manager-linux-" + runtime.GOARCH + ".tar"
 
 // groups have ranges and block sizes of their own, in both families.
 const groups = `
@@ -43,9 +50,9 @@ spec:
 `
 
 func TestBornWithOurManager(t *testing.T) {
-	c := start(t, "ours", "--workers=0",
-		"--config=testdata/kubeadm.yaml", "--patches=testdata/patches", "--apply=../../manifests/crds", "--apply=../../manifests/rbac",
-		"--image="+ourImage+"=../../bin/kube-controller-manager", "--image="+nextImage+"=../../bin/next/kube-controller-manager")
+	c := newCluster(t, "ours")
+	c.start(t, "--workers=0", "--config="+dualStackConfig(t), "--patches=../../manifests/kubeadm/patches",
+		"--apply=../../manifests/crds", "--apply=../../manifests/rbac", "--image="+ourArchive, "--image=../../bin/images/next.tar")
 
 	ok := t.Run("Nodes of two groups get blocks of different sizes from different ranges, and their Pods reach each other", func(t *testing.T) {
 		c.apply(t, groups)
@@ -121,15 +128,42 @@ func TestBornWithOurManager(t *testing.T) {
 			return err
 		})
 		stream.waitForMore(t, 3)
+		before := c.serverPods(t, "control-plane")["control-plane"]
 		c.cluster(t, "reboot", "control-plane")
 		stream.waitForMore(t, 3)
 		stream.end()
+		c.waitForRestart(t, before)
 		if err := joins.Wait(); err != nil {
 			t.Fatal(err)
 		}
 		c.checkNoOverlap(t)
 		c.checkPodNetwork(t, "control-plane", "edge-1", "edge-2", "edge-3", "large-1")
 	})
+}
+
+// dualStackConfig is manifests/kubeadm/kubeadm.yaml, for both families, and with a lease that a manager releases when it ends:
+// otherwise it has to run out before the next one leads.
+func dualStackConfig(t *testing.T) string {
+	t.Helper()
+	content, err := os.ReadFile("../../manifests/kubeadm/kubeadm.yaml")
+	if err != nil {
+		t.Fatal(err)
+	}
+	config := string(content)
+	for old, new := range map[string]string{
+		"  podSubnet: 10.244.0.0/16\n": "  podSubnet: 10.244.0.0/16,fd00:10:244::/56\n  serviceSubnet: 10.96.0.0/16,fd00:10:96::/112\n",
+		"  extraArgs:\n":               "  extraArgs:\n  - {name: feature-gates, value: ControllerManagerReleaseLeaderElectionLockOnExit=true}\n",
+	} {
+		if !strings.Contains(config, old) {
+			t.Fatalf("%q is not in manifests/kubeadm/kubeadm.yaml any more", old)
+		}
+		config = strings.Replace(config, old, new, 1)
+	}
+	path := filepath.Join(t.TempDir(), "kubeadm.yaml")
+	if err := os.WriteFile(path, []byte(config), 0o644); err != nil {
+		t.Fatal(err)
+	}
+	return path
 }
 
 func setProbePort(pod *corev1.Pod, port int32) {

@@ -52,6 +52,20 @@ func (c *cluster) serverPods(t *testing.T, nodes ...string) map[string]*corev1.P
 	return found
 }
 
+// waitForRestart waits until the kubelet has started the Pod's container anew and says so: after a reboot the API server shows for a while
+// what was before.
+func (c *cluster) waitForRestart(t *testing.T, before *corev1.Pod) {
+	t.Helper()
+	eventually(t, 90*time.Second, "Pod "+before.Name+" runs again", func(ctx context.Context) (bool, string) {
+		pod, err := c.client.CoreV1().Pods(before.Namespace).Get(ctx, before.Name, metav1.GetOptions{})
+		if err != nil {
+			return false, err.Error()
+		}
+		status := pod.Status.ContainerStatuses[0]
+		return status.Ready && status.ContainerID != before.Status.ContainerStatuses[0].ContainerID, fmt.Sprintf("%s: ready=%t %v", status.ContainerID, status.Ready, status.State)
+	})
+}
+
 func podIPs(pod *corev1.Pod) []netip.Addr {
 	var addresses []netip.Addr
 	for _, ip := range pod.Status.PodIPs {

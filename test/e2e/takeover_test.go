@@ -1,10 +1,14 @@
 package e2e
 
 import (
+	"context"
+	"strings"
 	"testing"
+	"time"
 
 	"github.com/google/go-cmp/cmp"
 	corev1 "k8s.io/api/core/v1"
+	"k8s.io/utils/ptr"
 )
 
 // secondRange goes before the one of the flags.
@@ -19,8 +23,8 @@ spec:
 `
 
 func TestTakeover(t *testing.T) {
-	c := start(t, "stock", "--workers=1", "--config=testdata/kubeadm-stock.yaml",
-		"--image="+ourImage+"=../../bin/kube-controller-manager")
+	c := newCluster(t, "stock")
+	c.start(t, "--workers=1", "--config=testdata/kubeadm-stock.yaml")
 	c.apply(t, daemonSet)
 	nodes := []string{"control-plane", "worker-1"}
 	c.checkPodNetwork(t, nodes...)
@@ -43,8 +47,10 @@ func TestTakeover(t *testing.T) {
 	}{
 		{"ours takes over: nothing restarts, no podCIDR changes", func(t *testing.T) {
 			c.kubectl(t, "apply", "-f", "../../manifests/crds", "-f", "../../manifests/rbac")
+			c.importImage(t, ourArchive)
 			c.swapManager(t, func(pod *corev1.Pod) {
 				pod.Spec.Containers[0].Image = ourImage
+				pod.Spec.Containers[0].SecurityContext = &corev1.SecurityContext{RunAsUser: ptr.To[int64](0), RunAsGroup: ptr.To[int64](0)}
 				setFlag(pod, "controllers", "*,bootstrapsigner,tokencleaner,multi-cidr-node-ipam-controller")
 			})
 			undisturbed(t)
@@ -63,10 +69,18 @@ func TestTakeover(t *testing.T) {
 			c.checkPodNetwork(t, "control-plane", "worker-1", "worker-2", "worker-3")
 			undisturbed(t)
 		}},
+		{"the stock manager does not start while a Node is outside its one range", func(t *testing.T) {
+			c.writeManifest(t, managerPod, stock)
+			eventually(t, 90*time.Second, "the stock manager ends and names the podCIDR", func(context.Context) (bool, string) {
+				said := c.managerLog(t)
+				return strings.Contains(said, "failed to mark cidr[10.246.0.0/26]"), said[max(0, len(said)-1000):]
+			})
+			undisturbed(t)
+		}},
 		{"back to the stock manager, once no Node is outside its one range", func(t *testing.T) {
 			c.cluster(t, "remove", "worker-3")
 			c.kubectl(t, "delete", "node", "worker-3")
-			c.swapManager(t, func(pod *corev1.Pod) { *pod = *stock })
+			c.waitForStaticPod(t, managerPod, stock.Spec.Containers[0].Image)
 			c.join(t, map[string]string{"worker-4": ""})
 			c.checkBlock(t, "worker-4", "10.244.0.0/16", 24)
 			c.checkPodNetwork(t, "control-plane", "worker-1", "worker-2", "worker-4")
