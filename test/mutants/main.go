@@ -158,7 +158,8 @@ type runner struct {
 func (r runner) try(ctx context.Context, m mutant) verdict {
 	pkg, test := m.caughtBy()
 	if m.test != "" {
-		failed, _, err := r.fails(ctx, m, pkg, "-test.run=^"+test+"$")
+		// In some two goroutines meet, and a mutant may be lucky once.
+		failed, _, err := r.fails(ctx, m, pkg, "-test.run=^"+test+"$", "-test.count=20")
 		if err != nil || !failed {
 			return verdict{err: err}
 		}

@@ -13,7 +13,7 @@ type mutant struct {
 	file   string
 	old    string // found exactly once in file
 	new    string // in its place
-	// test is the package and the test that has to fail, for what the simulation does not have in it; empty for the simulation.
+	// test is the package and the test that has to fail; empty for the simulation.
 	test string
 }
 
@@ -32,26 +32,47 @@ const (
 )
 
 const (
-	bookFile       = "controllers/nodeipam/book.go"
-	candidatesFile = "controllers/nodeipam/candidates.go"
-	compileFile    = "controllers/nodeipam/compile.go"
-	flagsFile      = "controllers/nodeipam/flags.go"
-	fencedFile     = "controllers/nodeipam/fence.go"
-	nodeFile       = "controllers/nodeipam/node.go"
-	patchFile      = "controllers/nodeipam/patch.go"
-	serviceFile    = "controllers/nodeipam/service.go"
-	startFile      = "controllers/nodeipam/start.go"
-	ledgerFile     = "controllers/ipam/ledger.go"
-	prefixFile     = "controllers/ipam/prefix.go"
-	setFile        = "controllers/ipam/set.go"
-	clockFile      = "controllers/lease/clock.go"
-	fenceFile      = "controllers/lease/fence.go"
+	apiFile         = "controllers/nodeipam/api.go"
+	bookFile        = "controllers/nodeipam/book.go"
+	candidatesFile  = "controllers/nodeipam/candidates.go"
+	clusterCIDRFile = "controllers/nodeipam/clustercidr.go"
+	compileFile     = "controllers/nodeipam/compile.go"
+	controllerFile  = "controllers/nodeipam/controller.go"
+	eventsFile      = "controllers/nodeipam/events.go"
+	flagsFile       = "controllers/nodeipam/flags.go"
+	fencedFile      = "controllers/nodeipam/fence.go"
+	freshFile       = "controllers/nodeipam/fresh.go"
+	nodeFile        = "controllers/nodeipam/node.go"
+	patchFile       = "controllers/nodeipam/patch.go"
+	serviceFile     = "controllers/nodeipam/service.go"
+	startFile       = "controllers/nodeipam/start.go"
+	ledgerFile      = "controllers/ipam/ledger.go"
+	prefixFile      = "controllers/ipam/prefix.go"
+	setFile         = "controllers/ipam/set.go"
+	clockFile       = "controllers/lease/clock.go"
+	fenceFile       = "controllers/lease/fence.go"
+	lockFile        = "controllers/lease/lock.go"
+	transportFile   = "controllers/lease/transport.go"
 )
 
-// Mutants that a test of one part catches, because the simulation has no HTTP and no goroutines that wait.
+// Tests of one part: for what the simulation does not have in it, like HTTP and goroutines that wait; does not judge; or does not meet in so
+// few seeds, like a write that is late by a little.
 const (
-	testNewRange = "./controllers/ipam TestNewRange"
-	testLatePick = "./controllers/ipam TestReserveRefusesAPickThatCameTooLate"
+	testBook         = "./controllers/nodeipam TestBook"
+	testBounds       = "./controllers/lease TestEnterBoundsTheWrite"
+	testCandidates   = "./controllers/nodeipam TestCandidates"
+	testEnter        = "./controllers/lease TestEnter"
+	testFenced       = "./controllers/nodeipam TestWritesAreFenced"
+	testFresh        = "./controllers/nodeipam TestFreshIsWhatListersShow"
+	testInvalidRange = "./controllers/nodeipam TestInvalidRangeKeepsItsNodes"
+	testLatePick     = "./controllers/ipam TestReserveRefusesAPickThatCameTooLate"
+	testNewRange     = "./controllers/ipam TestNewRange"
+	testNotThere     = "./controllers/nodeipam TestNotThere"
+	testReading      = "./controllers/nodeipam TestEventWhileTheStartReads"
+	testRelease      = "./controllers/lease TestReleaseWaitsForWrites"
+	testRepetition   = "./controllers/lease TestTransportAllowsNoRepetition"
+	testStaysInside  = "./controllers/nodeipam TestWriteWithoutAnswerStaysInside"
+	testTransport    = "./controllers/lease TestTransport"
 )
 
 var mutants = []mutant{
@@ -193,7 +214,7 @@ var mutants = []mutant{
 		name: "recreated-node-leaks", defect: "a Node that is deleted and created again between two looks keeps its old blocks", seen: inTree + ", " + peer,
 		file: bookFile,
 		old:  "\t\tb.gone(node.Name)\n",
-		new:  "\t\tdelete(b.nodes, node.Name)\n",
+		new:  "\t\tkept := b.ledger.Held(ownerOf(e.uid))\n\t\tb.gone(node.Name)\n\t\tb.ledger.Hold(ipam.Owner{Kind: ipam.Exclusion, ID: string(node.UID)}, kept...)\n",
 	},
 	{
 		name: "forced-pool-frees-nodes", defect: "a ClusterCIDR whose finalizer was removed by force takes along what Nodes hold from it",
@@ -208,9 +229,15 @@ var mutants = []mutant{
 		new:  "\tif len(b.ledger.Held(owner)) == 0 {\n\t\tb.hold(owner, blocks)\n\t}\n",
 	},
 	{
-		name: "events-not-heard", defect: "what a Node brings along counts only when its worker gets to it",
+		name: "node-event-not-entered", defect: "what a Node brings along counts only when its worker gets to it",
 		file: nodeFile,
 		old:  "\t\tif _, err := c.lookAtNode(b, name); err != nil {\n",
+		new:  "\t\tif err := error(nil); err != nil {\n",
+	},
+	{
+		name: "pool-event-not-entered", defect: "a ClusterCIDR that was disabled or deleted gives blocks until its worker gets to it",
+		file: clusterCIDRFile,
+		old:  "\t\tif _, _, err := c.lookAtClusterCIDR(b, name); err != nil {\n",
 		new:  "\t\tif err := error(nil); err != nil {\n",
 	},
 
@@ -314,6 +341,33 @@ var mutants = []mutant{
 		old:  "\tb.candidates = nil\n\tif delete(",
 		new:  "\tif delete(",
 	},
+	{
+		name: "index-forgets-the-rest", defect: "a ClusterCIDR that asks for no label with certain values is never found",
+		file: candidatesFile,
+		old:  "\t\t\tc.rest = append(c.rest, i)\n",
+		new:  "",
+	},
+	{
+		name: "index-knows-one-value", defect: "a ClusterCIDR that asks for one of several values is found by the first one only",
+		file: candidatesFile,
+		old:  "\t\tfor _, a := range attributes {\n\t\t\tc.by[a]",
+		new:  "\t\tfor _, a := range attributes[:min(1, len(attributes))] {\n\t\t\tc.by[a]",
+		test: testCandidates,
+	},
+	{
+		name: "candidates-out-of-order", defect: "ClusterCIDRs that ask for no label with certain values are tried before all others",
+		file: candidatesFile,
+		old:  "\t\t\tif len(rest) == 0 || len(asked) > 0 && asked[0] < rest[0] {\n",
+		new:  "\t\t\tif len(rest) == 0 {\n",
+		test: testCandidates,
+	},
+	{
+		name: "invalid-range-forgotten", defect: "a ClusterCIDR with a block size that is refused today goes while Nodes hold blocks from it",
+		file: compileFile,
+		old:  "\t\tp.uncut = append(p.uncut, prefix.Masked())\n",
+		new:  "",
+		test: testInvalidRange,
+	},
 
 	// The one write.
 	{
@@ -352,6 +406,13 @@ var mutants = []mutant{
 		old:  "\tif holder != \"\" {\n",
 		new:  "\tif holder == \"\" {\n",
 	},
+	{
+		name: "missing-resource-is-no-error", defect: "a write to an API server that does not know the resource yet is not tried again",
+		file: apiFile,
+		old:  " && !apierrors.HasStatusCause(err, metav1.CauseTypeUnexpectedServerResponse)",
+		new:  "",
+		test: testNotThere,
+	},
 
 	// The fence.
 	{
@@ -361,15 +422,236 @@ var mutants = []mutant{
 		new:  "\treturn f.api.patchNode(ctx, name, patch)\n",
 	},
 	{
+		name: "fence-not-asked-for-finalizers", defect: "a deposed leader removes finalizers",
+		file: fencedFile,
+		old:  "\treturn f.enter(ctx, func(ctx context.Context) error { return f.api.patchClusterCIDR(ctx, name, patch) })\n",
+		new:  "\treturn f.api.patchClusterCIDR(ctx, name, patch)\n",
+		test: testFenced,
+	},
+	{
 		name: "fence-always-open", defect: "a write is sent however old the lease is",
 		file: fenceFile,
 		old:  "\tcase f.duration-elapsed <= p.timeout:\n",
 		new:  "\tcase elapsed < 0 && f.duration < 0:\n",
 	},
 	{
+		name: "fence-ignores-the-deadline", defect: "a write is sent as long as the lease is good, and may be carried out after it",
+		file: fenceFile,
+		old:  "\tcase f.duration-elapsed <= p.timeout:\n",
+		new:  "\tcase f.duration-elapsed <= 0:\n",
+		test: testEnter,
+	},
+	{
+		name: "lease-counts-from-the-answer", defect: "the lease is counted from when the answer to its renewal came, not from when the renewal was sent",
+		file: lockFile,
+		old:  "\tsent := l.fence.readClocks()\n\tif err := write(ctx, record); err != nil {\n\t\treturn err\n\t}\n",
+		new:  "\tif err := write(ctx, record); err != nil {\n\t\treturn err\n\t}\n\tsent := l.fence.readClocks()\n\trecord.RenewTime.Time = sent.wall\n",
+		test: testEnter,
+	},
+	{
 		name: "monotonic-clock-only", defect: "the time that a machine was suspended does not count",
 		file: clockFile,
 		old:  "max(now.monotonic-r.monotonic, now.wall.Sub(r.wall))",
 		new:  "now.monotonic - r.monotonic",
+	},
+	{
+		name: "wall-clock-only", defect: "a wall clock that was set back makes a lease good for longer",
+		file: clockFile,
+		old:  "max(now.monotonic-r.monotonic, now.wall.Sub(r.wall))",
+		new:  "now.wall.Sub(r.wall)",
+		test: testEnter,
+	},
+	{
+		name: "released-before-writes-end", defect: "a leader that ends gives the lease up while a write without an answer may still be carried out",
+		file: fencedFile,
+		old:  "\tif err = write(ctx); answered(err) {\n\t\tleave()\n\t}\n\treturn err\n",
+		new:  "\terr = write(ctx)\n\tleave()\n\treturn err\n",
+		test: testStaysInside,
+	},
+	{
+		name: "release-does-not-close", defect: "the fence stays open when the lease is given up",
+		file: lockFile,
+		old:  "\t\tl.fence.Close()\n",
+		new:  "",
+		test: testRelease,
+	},
+	{
+		name: "failed-renewal-counts", defect: "a renewal that failed makes the lease good for longer",
+		file: lockFile,
+		old:  "\tif err := write(ctx, record); err != nil {\n\t\treturn err\n\t}\n",
+		new:  "\tif err := write(ctx, record); err != nil {\n\t\tl.fence.renew(sent, record)\n\t\treturn err\n\t}\n",
+		test: testEnter,
+	},
+	{
+		name: "write-not-bounded-by-lease", defect: "a write may take longer than a third of the lease",
+		file: fenceFile,
+		old:  "\t\tp.timeout = min(atMost, f.duration/timeoutShare)\n",
+		new:  "\t\tp.timeout = atMost\n",
+		test: testBounds,
+	},
+	{
+		name: "server-not-told-the-deadline", defect: "the API server is not told for how long it may carry a write out",
+		file: transportFile,
+		old:  "\tquery.Set(\"timeout\", left.String())\n",
+		new:  "\t_ = left\n",
+		test: testTransport,
+	},
+	{
+		name: "late-write-leaves", defect: "a write that waited too long after it passed the fence is sent",
+		file: transportFile,
+		old:  "\tif left <= 0 {\n",
+		new:  "\tif false {\n",
+		test: testTransport,
+	},
+	{
+		name: "write-repeated-by-http", defect: "net/http sends a write again by itself, with the time that it had when it was sent first",
+		file: transportFile,
+		old:  "\treq.GetBody = nil\n",
+		new:  "",
+		test: testRepetition,
+	},
+
+	// The start.
+	{
+		name: "stale-start", defect: "a new leader decides from caches older than its lease",
+		file: freshFile,
+		old:  "\t\t\tif err == nil && order >= 0 {\n",
+		new:  "\t\t\tif err == nil || order >= 0 {\n",
+	},
+	{
+		name: "fresh-by-the-reflector", defect: "a new leader takes for read what its informer still enters in the cache",
+		file: controllerFile,
+		old:  "cfg.Nodes.Informer().GetStore().LastStoreSyncResourceVersion",
+		new:  "cfg.Nodes.Informer().LastSyncResourceVersion",
+		test: testFresh,
+	},
+	{
+		name: "event-between-look-and-lock", defect: "an event that comes while the start reads the caches is passed over by its handler, and read by nobody",
+		file: nodeFile,
+		old:  "\tc.with(func(b *book) {\n\t\tif !c.filled.Load() {\n\t\t\treturn // fill reads the cache, and holds the book meanwhile\n\t\t}\n",
+		new:  "\tif !c.filled.Load() {\n\t\treturn\n\t}\n\tc.with(func(b *book) {\n",
+		test: testReading,
+	},
+	{
+		name: "filled-without-the-lock", defect: "the start reads the caches without the lock of the book, and an event in between is lost",
+		file: startFile,
+		old:  "\t\terr = c.fill(ctx, b)\n\t\tc.filled.Store(err == nil)\n\t})\n",
+		new:  "\t})\n\terr = c.fill(ctx, c.book)\n\tc.filled.Store(err == nil)\n",
+		test: testReading,
+	},
+
+	// Finalizers.
+	{
+		name: "finalizer-too-late", defect: "blocks are given from a ClusterCIDR before it has its finalizer",
+		file: ledgerFile,
+		old:  "\t\tif p.State != Enabled || ",
+		new:  "\t\tif p.State != Enabled && p.State != Pending || ",
+	},
+	{
+		name: "finalizer-removed-in-use", defect: "a ClusterCIDR goes while Nodes hold blocks from it", seen: peer,
+		file: clusterCIDRFile,
+		old:  "\tcase p.State == ipam.Terminating && finalized && !inUse:\n",
+		new:  "\tcase p.State == ipam.Terminating && finalized && (inUse || !inUse):\n",
+	},
+	{
+		name: "reservations-do-not-count-as-use", defect: "a ClusterCIDR goes while a block from it is about to be written",
+		file: bookFile,
+		old:  "\t\t\t\tif h.Owner.Kind != ipam.Node || seen[uid] || ",
+		new:  "\t\t\t\tif h.Owner.Kind != ipam.Node || !b.nodes[b.names[uid]].shown || seen[uid] || ",
+	},
+	{
+		name: "finalizer-stays", defect: "a ClusterCIDR does not go when its last Node has gone",
+		file: bookFile,
+		old:  "\te.terminating = slices.Sorted(maps.Keys(b.terminating))\n",
+		new:  "",
+	},
+	{
+		name: "failed-finalizer-forgotten", defect: "a removal of the finalizer that failed is not tried again", seen: inTree + ", " + peer,
+		file: clusterCIDRFile,
+		old:  "\t\treturn fmt.Errorf(\"patch finalizers of ClusterCIDR %s: %w\", cc.Name, err)\n",
+		new:  "\t\t_ = fmt.Errorf\n\t\treturn nil\n",
+	},
+	{
+		name: "finalizers-of-others-undone", defect: "a finalizer that somebody else adds meanwhile is lost",
+		file: patchFile,
+		old:  "UID: cc.UID, ResourceVersion: cc.ResourceVersion, ",
+		new:  "UID: cc.UID, ",
+	},
+	{
+		name: "annotation-ignored", defect: "a Node belongs to every ClusterCIDR around its blocks, not to the one that it names",
+		file: bookFile,
+		old:  "ok && !outside(named) {\n",
+		new:  "ok && !outside(named) && named == p {\n",
+	},
+	{
+		name: "outside-of-its-annotation", defect: "a Node belongs to the ClusterCIDR that it names although its blocks lie elsewhere",
+		file: bookFile,
+		old:  "ok && !outside(named) {\n",
+		new:  "ok && (true || !outside(named)) {\n",
+	},
+
+	// Who waits.
+	{
+		name: "nobody-is-woken", defect: "a Node that waits is not served when something changes", seen: inTree + " until its back-off ends",
+		file: bookFile,
+		old:  "\tif !b.changed {\n",
+		new:  "\tif true {\n",
+	},
+	{
+		name: "release-wakes-nobody", defect: "a block that becomes free wakes nobody", seen: inTree + " until its back-off ends",
+		file: bookFile,
+		old:  "\t\tb.changed = b.changed || !slices.Contains(blocks, block)\n",
+		new:  "\t\t_ = block\n",
+	},
+	{
+		name: "pool-wakes-nobody", defect: "a ClusterCIDR that comes or changes wakes nobody", seen: inTree + " until its back-off ends",
+		file: bookFile,
+		old:  "\tb.touchPool(p)\n\tb.changed = true\n}\n\n// dropPool",
+		new:  "\tb.touchPool(p)\n}\n\n// dropPool",
+	},
+	{
+		name: "waiting-node-not-looked-at", defect: "a new label of a Node that waits does not help it",
+		file: nodeFile,
+		old:  "\tr, refusals, ok := b.reserve(node)\n",
+		new:  "\tif w, ok := b.waiting[node.Name]; ok && len(w.refusals) == 0 {\n\t\treturn nil, nil, nil\n\t}\n\tr, refusals, ok := b.reserve(node)\n",
+	},
+	{
+		name: "does-not-wait-for-finalizer", defect: "a Node does not wait for the finalizer of the ClusterCIDR that comes first, and gets a block of another one",
+		file: bookFile,
+		old:  "\t\tif p.aboutToServe() {\n",
+		new:  "\t\tif false {\n",
+		test: testBook,
+	},
+
+	// What people are told.
+	{
+		name: "event-repeated", defect: "a Node that waits is told the same again and again", seen: inTree + ", cilium/cilium#37759",
+		file: nodeFile,
+		old:  "\tif before == now {\n",
+		new:  "\tif false {\n",
+	},
+	{
+		name: "failed-event-forgotten", defect: "an event that could not be written is not written later",
+		file: nodeFile,
+		old:  "\t\t\tc.with(unsay)\n",
+		new:  "\t\t\t_ = unsay\n",
+	},
+	{
+		name: "conflict-not-told", defect: "nobody is told that two Nodes have the same addresses", seen: inTree + ", " + peer,
+		file: eventsFile,
+		old:  "\tif len(others) > 0 {\n",
+		new:  "\tif len(others) > 1000 {\n",
+	},
+	{
+		name: "outsider-not-told", defect: "nobody is told that podCIDRs lie in no range", seen: inTree + ", " + peer,
+		file: eventsFile,
+		old:  "\tif len(blocks) > 0 && b.outside(blocks) {\n",
+		new:  "\tif len(blocks) > 1000 && b.outside(blocks) {\n",
+	},
+	{
+		name: "late-status-stays", defect: "a status that was written late stays, though it is older than what it replaced",
+		file: clusterCIDRFile,
+		old:  "\t\t\tb.touched[name] = true // a write of its status that came late may have undone a newer one\n",
+		new:  "",
 	},
 }
