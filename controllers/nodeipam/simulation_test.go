@@ -20,6 +20,7 @@ import (
 // The simulation. docs/simulation.md says what it is and how to use it.
 var (
 	seedsFlag    = flag.Uint64("simulation.seeds", 1000, "how many histories TestSimulation makes")
+	firstFlag    = flag.Uint64("simulation.first", 1, "the seed of the first of them")
 	movesFlag    = flag.Int("simulation.moves", 300, "how many moves each has")
 	progressFlag = flag.Bool("simulation.progress", false, "show a progress bar")
 	outsideFlag  = flag.Bool("simulation.outside", false, "judge only what users can see, as if the book could not be looked into")
@@ -178,7 +179,7 @@ func TestSimulation(t *testing.T) {
 		}
 		return
 	}
-	s := simulateMany(*seedsFlag, *movesFlag)
+	s := simulateMany(*firstFlag, *seedsFlag, *movesFlag)
 	t.Log(s)
 	if r := s.failed; r != nil {
 		broke := r.violation.invariant
@@ -216,7 +217,7 @@ type simulated struct {
 
 // simulateMany makes histories until one breaks an invariant. Each is made by one goroutine; as many go on at once as there
 // are processors.
-func simulateMany(seeds uint64, moves int) *simulated {
+func simulateMany(first, seeds uint64, moves int) *simulated {
 	s := &simulated{covered: map[string]int{}}
 	bar := progressbar.DefaultSilent(int64(seeds))
 	if *progressFlag {
@@ -230,10 +231,11 @@ func simulateMany(seeds uint64, moves int) *simulated {
 	for range runtime.GOMAXPROCS(0) {
 		workers.Go(func() {
 			for !stop.Load() {
-				seed := next.Add(1)
-				if seed > seeds {
+				n := next.Add(1)
+				if n > seeds {
 					return
 				}
+				seed := first + n - 1
 				r := generate(seed, moves)
 				s.add(seed, r)
 				if r.violation != nil {

@@ -280,8 +280,7 @@ var processMoves = map[string]moveKind{
 		if p.w.leader() != p {
 			return false
 		}
-		p.w.settle(p)
-		if p.w.violation == nil {
+		if p.w.settle(p) && p.w.violation == nil {
 			p.w.checkSettled(p)
 		}
 		return true

@@ -201,14 +201,19 @@ func (w *world) leader() *process {
 const maxRounds = 1000
 
 // settle brings all news to a process and lets it do its work to the end, without faults and without time to pass: whatever has
-// to wait for a timer then, waits for nothing else.
-func (w *world) settle(p *process) {
+// to wait for a timer then, waits for nothing else. It reports whether that worked: not if the process may not write any more, because
+// a renewal was sent before one of its clocks was set.
+func (w *world) settle(p *process) bool {
 	for range maxRounds {
-		if !w.settleOnce(p) || w.violation != nil {
-			return
+		switch {
+		case !w.settleOnce(p):
+			return true
+		case w.violation != nil || !p.mayWrite():
+			return false
 		}
 	}
 	w.violate("it comes to rest", "%s is still at work after %d rounds", p.name, maxRounds)
+	return false
 }
 
 func (w *world) settleOnce(p *process) (more bool) {
