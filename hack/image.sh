@@ -2,8 +2,8 @@
 # Builds both programs for the platforms and puts each into an image, bin/images/PROGRAM-OS-ARCH.tar.
 #
 # The linker leaves out what only a debugger needs (-s -w), as for upstream's releases. Paths of this machine stay in the program, so
-# that it shares Go's build cache with all other builds: the same commit makes the same bytes on one machine. With GOFLAGS=-trimpath in
-# the environment it does so on every machine, for one more full compilation.
+# that it shares Go's build cache with all other builds: the same commit makes the same bytes in the same directory. With GOFLAGS=-trimpath
+# in the environment the paths go, for one more full compilation, and directory and machine make no difference.
 #
 # usage: REGISTRY=... TAG=... PLATFORMS=linux/amd64,linux/arm64 hack/image.sh [PROGRAM...]
 set -euo pipefail
