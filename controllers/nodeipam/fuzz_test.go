@@ -171,7 +171,7 @@ func FuzzPatches(f *testing.F) {
 		if err := json.Unmarshal(podCIDRsPatch(n, reservation{pool, blocks}, ipam.IPv4, holder), &node); err != nil {
 			t.Fatal(err)
 		}
-		if utf8.ValidString(uid+pool+holder) && (string(node.UID) != uid || node.Annotations[networkingv1.AnnotationClusterCIDR] != pool || node.Annotations[networkingv1.AnnotationLeaseHolder] != holder) {
+		if utf8.ValidString(uid) && utf8.ValidString(pool) && utf8.ValidString(holder) && (string(node.UID) != uid || node.Annotations[networkingv1.AnnotationClusterCIDR] != pool || node.Annotations[networkingv1.AnnotationLeaseHolder] != holder) {
 			t.Errorf("it writes %+v", node.ObjectMeta)
 		}
 		if !slices.Equal(node.Spec.PodCIDRs, []string{"10.0.0.0/24", "fd00::/64"}) || node.Spec.PodCIDR != "10.0.0.0/24" {
