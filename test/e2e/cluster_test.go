@@ -42,6 +42,8 @@ func newCluster(t *testing.T, name string) *cluster {
 	t.Cleanup(func() {
 		if t.Failed() {
 			c.keepLogs(t)
+		} else if len(cgroups(t, c.dir)) == 0 {
+			t.Error("the cluster runs, but no cgroup of it was found: nobody would see that one is left")
 		}
 		c.cluster(t, "down")
 		before.compare(t, c.dir)

@@ -1,6 +1,8 @@
 package e2e
 
 import (
+	"crypto/sha256"
+	"fmt"
 	"io/fs"
 	"os"
 	"path/filepath"
@@ -18,7 +20,7 @@ func lookAtHost(t *testing.T, dir string) host {
 	seen := host{
 		"processes":  processesOf(t, dir),
 		"interfaces": glob(t, "/sys/class/net/*"),
-		"cgroups":    cgroups(t),
+		"cgroups":    cgroups(t, dir),
 		"mounts":     lines(t, "/proc/self/mounts"),
 		"files": glob(t, dir, "/etc/kubernetes", "/etc/cni", "/opt/cni", "/opt/cluster", "/run/containerd", "/run/netns",
 			"/var/lib/cni", "/var/lib/containerd", "/var/lib/etcd", "/var/lib/kubelet", "/var/log/pods"),
@@ -46,12 +48,13 @@ func processesOf(t *testing.T, dir string) []string {
 	return found
 }
 
-// cgroups are those of clusters.
-func cgroups(t *testing.T) []string {
+// cgroups are those of the cluster in dir, which are named after it. Other clusters on this host come and go.
+func cgroups(t *testing.T, dir string) []string {
 	t.Helper()
+	name := fmt.Sprintf("/cluster-%x", sha256.Sum256([]byte(dir)))[:len("/cluster-")+8]
 	var found []string
 	err := filepath.WalkDir("/sys/fs/cgroup", func(path string, entry fs.DirEntry, err error) error {
-		if err == nil && entry.IsDir() && strings.Contains(path, "/cluster-") {
+		if err == nil && entry.IsDir() && strings.Contains(path, name) {
 			found = append(found, path)
 		}
 		return nil // Others' cgroups may go while we look.
