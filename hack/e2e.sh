@@ -17,8 +17,10 @@ if [[ $EUID -ne 0 ]]; then
 	exit 0
 fi
 
-make --no-print-directory cluster-tools cluster-image
+make --no-print-directory cluster-tools image PLATFORMS="linux/$(go env GOARCH)"
 hack/ensure-runc.sh
+# Helm renders the chart.
+go -C test/chart build -o "$PWD/bin/helm" helm.sh/helm/v4/cmd/helm
 go build -o bin/e2e-pod ./test/e2e/pod
 # The build that the upgrade goes to: the same code, with another version in it.
 version=$(go list -m -f '{{.Version}}' k8s.io/kubernetes)

@@ -54,15 +54,48 @@ func newCluster(t *testing.T, name string) *cluster {
 // start brings it up.
 func (c *cluster) start(t *testing.T, args ...string) {
 	t.Helper()
-	c.cluster(t, append([]string{"up", "--image=example.com/e2e/pod:v1=" + c.bin("e2e-pod")}, args...)...)
+	c.cluster(t, c.up(args)...)
+	var err error
+	if c.client, err = c.connect(); err != nil {
+		t.Fatal(err)
+	}
+}
+
+// startUnserved brings it up where nobody gives Nodes podCIDRs yet, and returns when its manager leads. What it returns waits for the
+// end of up, which comes when somebody has, so that all Nodes are ready.
+func (c *cluster) startUnserved(t *testing.T, args ...string) (waitForUp func() error) {
+	t.Helper()
+	var up errgroup.Group
+	up.Go(func() error {
+		_, err := run(t.Context(), nil, c.bin("cluster"), append([]string{"--dir=" + c.dir}, c.up(args)...)...)
+		return err
+	})
+	t.Cleanup(func() {
+		if err := up.Wait(); err != nil { // It ended by itself, or with the test.
+			t.Log(err)
+		}
+	})
+	eventually(t, 2*time.Minute, "the API server answers, and a manager leads", func(ctx context.Context) (bool, string) {
+		var err error
+		if c.client, err = c.connect(); err != nil {
+			return false, err.Error()
+		}
+		return c.leader(ctx, managerPod) != "", "no manager"
+	})
+	return up.Wait
+}
+
+func (c *cluster) up(args []string) []string {
+	return append([]string{"up", "--image=example.com/e2e/pod:v1=" + c.bin("e2e-pod")}, args...)
+}
+
+func (c *cluster) connect() (kubernetes.Interface, error) {
 	config, err := clientcmd.BuildConfigFromFlags("", c.kubeconfig())
 	if err != nil {
-		t.Fatal(err)
+		return nil, err
 	}
 	config.QPS = -1
-	if c.client, err = kubernetes.NewForConfig(config); err != nil {
-		t.Fatal(err)
-	}
+	return kubernetes.NewForConfig(config)
 }
 
 func (c *cluster) bin(name string) string { return filepath.Join(c.root, "bin", name) }

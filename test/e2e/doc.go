@@ -1,6 +1,8 @@
-// Package e2e runs our kube-controller-manager where users run it: in a static Pod that kubeadm has written, with real
-// kubelets and Pods. `make e2e` builds what it needs; the clusters are those of hack/cluster.
+// Package e2e runs our programs where users run them: the kube-controller-manager in a static Pod that kubeadm has written, the
+// node-ipam-controller in the Deployment of its chart, with real kubelets and Pods. `make e2e` builds what it needs; the clusters are
+// those of hack/cluster.
 //
-// There are two clusters. One is born with our manager, one with the stock one, which ours takes over from and gives back to.
+// One cluster is born with our manager, one with the stock one, which ours takes over from and gives back to; on a third the stock one
+// allocates nothing, and the chart is installed. One more ends halfway.
 // On failure the machines' logs are kept in bin/e2e-logs.
 package e2e

@@ -79,12 +79,12 @@ func setFlag(pod *corev1.Pod, name, value string) {
 // swapManager changes the manager's static Pod and waits until the changed one runs and leads.
 func (c *cluster) swapManager(t *testing.T, change func(*corev1.Pod)) {
 	t.Helper()
-	before := c.leader(t.Context())
+	before := c.leader(t.Context(), managerPod)
 	pod := c.managerManifest(t)
 	change(pod)
 	c.writeManifest(t, managerPod, pod)
 	c.waitForStaticPod(t, managerPod, pod.Spec.Containers[0].Image)
-	c.waitForLeader(t, before)
+	c.waitForLeader(t, managerPod, before)
 }
 
 func (c *cluster) waitForStaticPod(t *testing.T, name, image string) {
@@ -117,19 +117,19 @@ func (c *cluster) managerLog(t *testing.T) string {
 	return string(all)
 }
 
-// leader is who holds the manager's lease, or "" if nobody does or nobody answers.
-func (c *cluster) leader(ctx context.Context) string {
-	lease, err := c.client.CoordinationV1().Leases(metav1.NamespaceSystem).Get(ctx, managerPod, metav1.GetOptions{})
+// leader is who holds the lease, or "" if nobody does or nobody answers.
+func (c *cluster) leader(ctx context.Context, lease string) string {
+	held, err := c.client.CoordinationV1().Leases(metav1.NamespaceSystem).Get(ctx, lease, metav1.GetOptions{})
 	if err != nil {
 		return ""
 	}
-	return ptr.Deref(lease.Spec.HolderIdentity, "")
+	return ptr.Deref(held.Spec.HolderIdentity, "")
 }
 
-func (c *cluster) waitForLeader(t *testing.T, other string) {
+func (c *cluster) waitForLeader(t *testing.T, lease, other string) {
 	t.Helper()
-	eventually(t, time.Minute, "another leader than "+other, func(ctx context.Context) (bool, string) {
-		holder := c.leader(ctx)
+	eventually(t, time.Minute, "another holder of lease "+lease+" than "+other, func(ctx context.Context) (bool, string) {
+		holder := c.leader(ctx, lease)
 		return holder != "" && holder != other, holder
 	})
 }

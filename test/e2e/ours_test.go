@@ -98,15 +98,15 @@ func TestBornWithOurManager(t *testing.T) {
 		standby.Spec.Containers[0].Image = nextImage
 		setFlag(standby, "secure-port", "10267")
 		setProbePort(standby, 10267)
-		before := c.leader(t.Context())
+		before := c.leader(t.Context(), managerPod)
 		c.writeManifest(t, standby.Name, standby)
 		c.waitForStaticPod(t, standby.Name, nextImage)
-		if leader := c.leader(t.Context()); leader != before {
+		if leader := c.leader(t.Context(), managerPod); leader != before {
 			t.Errorf("%q leads; want still %q", leader, before)
 		}
 		served := stream.served()
 		c.removeManifest(t, managerPod)
-		c.waitForLeader(t, before)
+		c.waitForLeader(t, managerPod, before)
 		stream.waitForMore(t, 3)
 		stream.end()
 		t.Logf("%d Nodes served before the handover, %d in all; the longest wait was %s", served, stream.served(), stream.longestWait())
