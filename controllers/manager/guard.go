@@ -99,10 +99,13 @@ func (g *guarded) construct(ctx context.Context) (built app.Controller, err erro
 		}
 	}()
 	built, err = g.descriptor.New(ctx, g.context)
-	if err == nil && built == nil {
-		err = errors.New("the constructor returned no controller")
+	switch {
+	case err != nil:
+		return nil, err // What came with it may be a nil pointer, which as an interface is not nil.
+	case built == nil:
+		return nil, errors.New("the constructor returned no controller")
 	}
-	return built, err
+	return built, nil
 }
 
 // check is the controller's own health check once there is a controller; without one of its own, it is healthy when it runs.
