@@ -54,6 +54,7 @@ func TestGuardedControllerIsBuiltWhenItCan(t *testing.T) {
 			func() (app.Controller, error) { return nil, errors.New("the service account cannot be made") },
 			func() (app.Controller, error) { panic("a nil map") },
 			func() (app.Controller, error) { return nil, nil },
+			func() (app.Controller, error) { return (*fake)(nil), errors.New("a wrong flag") },
 			func() (app.Controller, error) { return f, nil },
 		}
 		next := make(chan int, len(attempts))
@@ -94,6 +95,7 @@ func TestGuardedControllerIsBuiltWhenItCan(t *testing.T) {
 			"cannot be built: the service account cannot be made",
 			"cannot be built: panic in the constructor: a nil map",
 			"cannot be built: the constructor returned no controller",
+			"cannot be built: a wrong flag",
 		} {
 			if got := <-next; got != i {
 				t.Fatalf("attempt %d, want %d", got, i)
