@@ -45,6 +45,7 @@ var whenOn = surface{
 	// Beside these, node_ipam_controller_terminating_clustercidr_nodes, which is only there while a ClusterCIDR is being deleted.
 	metrics: {
 		"/metrics node_ipam_controller_assignment_duration_seconds":               "histogram{}",
+		"/metrics node_ipam_controller_assignments_by_others_total":               "counter{}",
 		"/metrics node_ipam_controller_blocks":                                    "gauge{clusterCIDRName,family,state}",
 		"/metrics node_ipam_controller_clustercidr_state":                         "gauge{clusterCIDRName,state}",
 		"/metrics node_ipam_controller_conflicting_nodes":                         "gauge{}",
