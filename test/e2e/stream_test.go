@@ -14,6 +14,9 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 )
 
+// streamKeeps is how many Nodes of a stream there are at a time.
+const streamKeeps = 50
+
 // nodeStream registers Nodes without a machine, one after the other, each as soon as the last one is served: whenever nobody
 // serves Nodes, one of them has to wait.
 type nodeStream struct {
@@ -36,7 +39,15 @@ func (c *cluster) startNodeStream(t *testing.T, name string) *nodeStream {
 			}
 			s.mu.Lock()
 			s.waits = append(s.waits, time.Since(begin))
+			n := len(s.waits)
 			s.mu.Unlock()
+			if n <= streamKeeps {
+				continue
+			}
+			// The range of the flags has 256 blocks, and a stream goes on for as long as it takes.
+			if err := c.client.CoreV1().Nodes().Delete(ctx, fmt.Sprintf("%s-%03d", name, n-streamKeeps), metav1.DeleteOptions{}); err != nil {
+				t.Logf("delete a Node of the stream: %v", err)
+			}
 		}
 	}()
 	t.Cleanup(s.end)
