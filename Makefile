@@ -127,7 +127,7 @@ verify: ## Fail if generated files, formatting, module files or pins are not wha
 ##@ Test
 
 .PHONY: test
-test: test-unit test-monitoring test-image test-chart test-integration test-parity test-chaos ## Run all tests but e2e
+test: test-unit test-monitoring test-image test-chart test-integration test-parity ## Run all tests but chaos and e2e
 
 .PHONY: test-unit
 test-unit: ## Run the unit tests with the race detector; wants a C compiler
