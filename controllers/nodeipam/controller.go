@@ -233,9 +233,16 @@ func (c *Controller) Run(ctx context.Context) {
 	defer c.showMetrics()()
 	var wg sync.WaitGroup
 	defer wg.Wait()
-	ctx, cancel := context.WithCancel(ctx)
-	defer cancel()
 	defer c.informers.Shutdown()
+	ctx, cancel := context.WithCancel(ctx)
+	defer cancel() // before Shutdown, which waits for what ends with ctx
+	wg.Go(func() {
+		select {
+		case <-c.broken:
+			cancel()
+		case <-ctx.Done():
+		}
+	})
 	lines := c.lines()
 	for _, l := range lines {
 		defer l.queue.ShutDown()
@@ -250,10 +257,7 @@ func (c *Controller) Run(ctx context.Context) {
 			wg.Go(func() { c.safely(func() { work(ctx, l.queue, l.sync) }) })
 		}
 	}
-	select {
-	case <-ctx.Done():
-	case <-c.broken:
-	}
+	<-ctx.Done()
 }
 
 // safely calls f unless something has panicked before. A panic ends this controller, for its book may be half changed then; it does not

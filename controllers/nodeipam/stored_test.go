@@ -1,13 +1,20 @@
 package nodeipam
 
 import (
+	runtimepkg "runtime"
 	"strings"
 	"testing"
 
 	"github.com/google/go-cmp/cmp"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
+	"k8s.io/apimachinery/pkg/runtime"
+	"k8s.io/apimachinery/pkg/runtime/schema"
 	utiljson "k8s.io/apimachinery/pkg/util/json"
+	dynamicfake "k8s.io/client-go/dynamic/fake"
+	"k8s.io/client-go/informers"
+	"k8s.io/client-go/kubernetes/fake"
 
+	versionedfake "github.com/multicidr/controller-manager/apis/generated/clientset/versioned/fake"
 	networkingv1 "github.com/multicidr/controller-manager/apis/networking/v1"
 	"github.com/multicidr/controller-manager/controllers/ipam"
 )
@@ -65,4 +72,29 @@ func TestPanic(t *testing.T) {
 	if err := c.health.Check(nil); err == nil || !strings.Contains(err.Error(), "a defect") || !strings.Contains(err.Error(), "restart") {
 		t.Errorf("health check: %v", err)
 	}
+}
+
+// Whatever Run waits for, a panic ends it, and the informers that it started.
+func TestPanicEndsRun(t *testing.T) {
+	client := fake.NewClientset()
+	c, err := New(Config{
+		Client: client, ClusterCIDRClient: versionedfake.NewClientset(), Workers: 1,
+		Dynamic: dynamicfake.NewSimpleDynamicClientWithCustomListKinds(runtime.NewScheme(), map[schema.GroupVersionResource]string{
+			networkingv1.SchemeGroupVersion.WithResource("clustercidrs"): "ClusterCIDRList",
+		}),
+		Nodes: informers.NewSharedInformerFactory(client, 0).Core().V1().Nodes(), // Nobody starts it.
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+	ended := make(chan struct{})
+	go func() {
+		c.Run(t.Context())
+		close(ended)
+	}()
+	for c.clusterCIDRsVersion() == "" && !c.synced["ClusterCIDRs"]() {
+		runtimepkg.Gosched()
+	}
+	c.safely(func() { panic("a defect") })
+	<-ended
 }
