@@ -27,7 +27,7 @@ WORKERS ?= 2
 
 .PHONY: cluster
 cluster: cluster-tools cluster-image ## Start a real kubeadm cluster with WORKERS=2 kubelets in namespaces of this host; as root on Linux
-	@hack/ensure-runc.sh
+	@hack/ensure-cluster-programs.sh
 	@bin/cluster up --workers=$(WORKERS) --config=manifests/kubeadm/kubeadm.yaml --patches=manifests/kubeadm/patches \
 		--image=bin/images/kube-controller-manager-linux-$$(go env GOARCH).tar --apply=manifests/crds --apply=manifests/rbac
 

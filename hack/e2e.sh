@@ -18,7 +18,7 @@ if [[ $EUID -ne 0 ]]; then
 fi
 
 make --no-print-directory cluster-tools image PLATFORMS="linux/$(go env GOARCH)"
-hack/ensure-runc.sh
+hack/ensure-cluster-programs.sh
 # Helm renders the chart.
 go -C test/chart build -o "$PWD/bin/helm" helm.sh/helm/v4/cmd/helm
 go build -o bin/e2e-pod ./test/e2e/pod

@@ -1,0 +1,20 @@
+#!/usr/bin/env bash
+# Makes sure there is what the machines of a cluster use of their host: runc, with which containerd starts containers, ip for
+# their network, and iptables, which kubelets look for. Installs what is missing where that is possible without a question, else
+# says what to do.
+set -euo pipefail
+
+missing() {
+	local program
+	for program in runc ip iptables; do command -v "$program" >/dev/null || echo "$program"; done
+}
+
+if [[ -z $(missing) ]]; then exit 0; fi
+if [[ $EUID -eq 0 ]] && command -v apt-get >/dev/null; then
+	echo "installing" $(missing) "for the machines of a cluster"
+	apt-get update --quiet=2
+	DEBIAN_FRONTEND=noninteractive apt-get install --quiet=2 --yes --no-install-recommends runc iproute2 iptables
+	if [[ -z $(missing) ]]; then exit 0; fi
+fi
+echo "The machines of a cluster need" $(missing)". Install it (Debian: sudo apt-get install runc iproute2 iptables)." >&2
+exit 1
