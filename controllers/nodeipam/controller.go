@@ -97,6 +97,8 @@ type Controller struct {
 	book *book
 	// statusWritten is when each ClusterCIDR's status was last written.
 	statusWritten map[string]time.Time
+	// receipts are for the podCIDRs that were written and that the cache does not show yet, by the Node's name.
+	receipts map[string]receipt
 
 	health    health
 	sightings sightings
@@ -171,6 +173,7 @@ func newController(cfg Config, p parts) *Controller {
 		statusQueue:      p.newQueue("status"),
 		book:             newBook(),
 		statusWritten:    map[string]time.Time{},
+		receipts:         map[string]receipt{},
 		synced:           map[string]cache.InformerSynced{},
 		broken:           make(chan struct{}),
 	}

@@ -9,12 +9,24 @@ import (
 
 	v1 "k8s.io/api/core/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	"k8s.io/apimachinery/pkg/types"
 	utilruntime "k8s.io/apimachinery/pkg/util/runtime"
 	"k8s.io/klog/v2"
 )
 
 // writeTimeout bounds one write; under a leader lease that is short, a third of the lease does.
 const writeTimeout = 5 * time.Second
+
+// receiptLasts is how long the API server's word that it has stored a write of podCIDRs is enough. Until the watch shows them, other
+// events of the Node arrive, its kubelet's above all, and are no reason to write again. After that time something is
+// strange, like an etcd that was restored, and writing again is what helps.
+const receiptLasts = 5 * time.Second
+
+// receipt is the API server's word that it has stored podCIDRs.
+type receipt struct {
+	node types.UID
+	at   time.Time
+}
 
 // syncNode brings one Node on. Its outcome depends on what is cached and in the book, not on which event called it.
 func (c *Controller) syncNode(ctx context.Context, name string) error {
@@ -23,6 +35,7 @@ func (c *Controller) syncNode(ctx context.Context, name string) error {
 		say    []remark
 		unsay  func(*book)
 		assign *reservation
+		stored time.Duration // for how long the receipt of that is good still
 		err    error
 	)
 	c.with(func(b *book) {
@@ -32,12 +45,16 @@ func (c *Controller) syncNode(ctx context.Context, name string) error {
 		}
 		switch {
 		case showsPodCIDRs(node):
+			delete(c.receipts, name)
 			say, unsay = b.report(node)
 		case node.DeletionTimestamp != nil:
 			// Its blocks, if it has a reservation, stay its own until the object is gone; it needs no new ones.
 			delete(b.waiting, name)
 		default:
 			assign, say, unsay = b.serve(node)
+			if r, ok := c.receipts[name]; ok && r.node == node.UID {
+				stored = r.at.Add(receiptLasts).Sub(c.now())
+			}
 		}
 	})
 	switch {
@@ -45,6 +62,9 @@ func (c *Controller) syncNode(ctx context.Context, name string) error {
 		return err
 	case node == nil:
 		c.sightings.gone(name)
+		return nil
+	case stored > 0:
+		c.nodeQueue.AddAfter(name, stored)
 		return nil
 	}
 	for _, r := range say {
@@ -66,6 +86,7 @@ func (c *Controller) lookAtNode(b *book, name string) (*v1.Node, error) {
 	switch {
 	case apierrors.IsNotFound(err):
 		b.gone(name)
+		delete(c.receipts, name)
 		return nil, nil
 	case err != nil:
 		return nil, err
@@ -145,6 +166,7 @@ func (c *Controller) write(ctx context.Context, node *v1.Node, r reservation) er
 	logger := klog.FromContext(ctx)
 	switch {
 	case err == nil:
+		c.with(func(*book) { c.receipts[node.Name] = receipt{node.UID, c.now()} })
 		logger.Info("Assigned podCIDRs", "node", klog.KObj(node), "podCIDRs", podCIDRs(r.blocks, c.primary), "clusterCIDR", r.pool)
 		return nil
 	case notThere(err), apierrors.IsConflict(err):

@@ -1,0 +1,73 @@
+package nodeipam
+
+import (
+	"testing"
+	"time"
+
+	"github.com/google/go-cmp/cmp"
+
+	v1 "k8s.io/api/core/v1"
+	corelisters "k8s.io/client-go/listers/core/v1"
+	"k8s.io/client-go/tools/cache"
+)
+
+// Once the API server has said that podCIDRs are stored, other events of the Node are no reason to write them again, unless the watch
+// does not show them for long.
+func TestPodCIDRsAreWrittenOnce(t *testing.T) {
+	const wrote = "patchNode fenced=false bounded=true"
+	now := time.Unix(0, 0)
+	nodes := cache.NewIndexer(cache.MetaNamespaceKeyFunc, cache.Indexers{})
+	s := &server{gate: &gate{}}
+	c := newController(Config{}, parts{api: s, now: func() time.Time { return now }, nodes: corelisters.NewNodeLister(nodes), newQueue: newQueue})
+	for _, l := range c.lines() {
+		t.Cleanup(l.queue.ShutDown)
+	}
+	c.with(func(b *book) { b.setPool(compile(clusterCIDR("a", spec4("10.0.0.0/16", 8, nil)))) })
+
+	shown := node("n")
+	shown.Spec.PodCIDRs = []string{"10.0.0.0/24"}
+	for _, step := range []struct {
+		what string
+		node *v1.Node // in the cache from then on; nil to take it away
+		pass time.Duration
+		want int // writes
+	}{
+		{"a Node comes", node("n"), 0, 1},
+		{"its kubelet says something, and the write is not seen yet", node("n"), receiptLasts / 2, 0},
+		{"the same, and it is not seen for long", node("n"), receiptLasts / 2, 1},
+		{"a receipt lasts as long each time", node("n"), receiptLasts - 1, 0},
+		{"the write is seen", shown, 0, 0},
+		{"the Node is gone", nil, 0, 0},
+		{"another one of its name comes", node("n"), 0, 1},
+		{"and one more at once", node("n", func(n *v1.Node) { n.UID = "third" }), 0, 1},
+	} {
+		now = now.Add(step.pass)
+		s.arrived = nil
+		if step.node == nil {
+			if err := nodes.Delete(shown); err != nil {
+				t.Fatal(err)
+			}
+		} else if err := nodes.Update(step.node); err != nil {
+			t.Fatal(err)
+		}
+		if err := c.syncNode(t.Context(), "n"); err != nil {
+			t.Fatalf("%s: %v", step.what, err)
+		}
+		var want []string
+		for range step.want {
+			want = append(want, wrote)
+		}
+		if diff := cmp.Diff(want, s.arrived); diff != "" {
+			t.Fatalf("%s: writes (-want +got):\n%s", step.what, diff)
+		}
+	}
+	if err := nodes.Replace(nil, ""); err != nil {
+		t.Fatal(err)
+	}
+	if err := c.syncNode(t.Context(), "n"); err != nil {
+		t.Fatal(err)
+	}
+	if n := len(c.receipts); n > 0 {
+		t.Errorf("%d receipts are kept of Nodes that are gone", n)
+	}
+}
