@@ -166,15 +166,15 @@ func (b *book) findings(node *v1.Node) map[string]string {
 	found := map[string]string{}
 	blocks, unreadable := podCIDRsOf(node)
 	if len(unreadable) > 0 {
-		found[ReasonUnreadable] = fmt.Sprintf("podCIDRs %q cannot be read, so nothing keeps their addresses from being given to another Node. Delete the Node and let it register again.", unreadable)
+		found[ReasonUnreadable] = fmt.Sprintf("podCIDRs %q cannot be read, so nothing keeps their addresses from being given to another Node. Delete the Node and reboot its machine, which registers it again.", unreadable)
 	}
 	if e, ok := b.nodes[node.Name]; ok && e.byOther != "" {
 		found[ReasonAssignedByOther] = e.byOther
 	}
 	if len(blocks) > 0 && b.outside(blocks) {
-		wayOut := "Create a ClusterCIDR that contains them, or delete the Node and let it register again."
+		wayOut := "Create a ClusterCIDR that contains them, or delete the Node and reboot its machine, which registers it again."
 		if slices.ContainsFunc(blocks, b.services.Overlaps) {
-			wayOut = "Drain and delete the Node and let it register again." // A ClusterCIDR would overlap the service range.
+			wayOut = "Drain and delete the Node and reboot its machine, which registers it again." // A ClusterCIDR would overlap the service range.
 		}
 		found[ReasonOutsideRanges] = fmt.Sprintf("podCIDRs %v lie in no ClusterCIDR. They stay as they are and are given to nobody else. %s", blocks, wayOut)
 	}
@@ -185,7 +185,7 @@ func (b *book) findings(node *v1.Node) map[string]string {
 		}
 	}
 	if len(others) > 0 {
-		found[ReasonConflict] = fmt.Sprintf("podCIDRs %v share addresses with %s. Two Pods, or a Pod and a Service, may get the same address: drain and delete this Node or the others and let them register again.", blocks, listedFew(others))
+		found[ReasonConflict] = fmt.Sprintf("podCIDRs %v share addresses with %s. Two Pods, or a Pod and a Service, may get the same address: drain and delete this Node or the others and reboot their machines, which registers them again.", blocks, listedFew(others))
 	}
 	return found
 }

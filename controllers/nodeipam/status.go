@@ -230,7 +230,7 @@ search: // It ends when there are more than are named: in all there may be as ma
 		return metav1.Condition{Type: networkingv1.ConditionConflicted, Status: metav1.ConditionFalse, Reason: networkingv1.ReasonNoOverlap, Message: "No address is held twice."}
 	}
 	return metav1.Condition{Type: networkingv1.ConditionConflicted, Status: metav1.ConditionTrue, Reason: networkingv1.ReasonOverlap,
-		Message: fmt.Sprintf("The same addresses are held by %s. Delete the Nodes that should not have them and let them register again.", listedFew(pairs))}
+		Message: fmt.Sprintf("The same addresses are held by %s. Delete the Nodes that should not have them and reboot their machines, which registers them again.", listedFew(pairs))}
 }
 
 // statusPatch is the server-side apply of a status. The UID keeps it from another object of the same name.

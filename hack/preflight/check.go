@@ -238,7 +238,7 @@ func checkNodes(fs *findings, s *state, ranges, services []namedRange) {
 	for _, node := range s.nodes {
 		blocks, unreadable := nodeipam.PodCIDRsOf(&node)
 		if len(unreadable) > 0 {
-			fs.add(problem, about, "%q of Node %s cannot be read, so nothing would keep these addresses from being given again: delete the Node and let it register again", unreadable, node.Name)
+			fs.add(problem, about, "%q of Node %s cannot be read, so nothing would keep these addresses from being given again: delete the Node and reboot its machine, which registers it again", unreadable, node.Name)
 		}
 		if len(blocks) > 0 {
 			served++
@@ -250,7 +250,7 @@ func checkNodes(fs *findings, s *state, ranges, services []namedRange) {
 			}
 			for _, service := range services {
 				if block.Overlaps(service.prefix) {
-					fs.add(problem, about, "%v of Node %s overlaps the service range %v: drain and delete the Node and let it register again", block, node.Name, service)
+					fs.add(problem, about, "%v of Node %s overlaps the service range %v: drain and delete the Node and reboot its machine, which registers it again", block, node.Name, service)
 				}
 			}
 			held = append(held, holding{node.Name, block})
@@ -261,7 +261,7 @@ func checkNodes(fs *findings, s *state, ranges, services []namedRange) {
 	for i := 1; i < len(held); i++ {
 		widest := held[i-1]
 		if widest.block.Overlaps(held[i].block) {
-			fs.add(problem, about, "%v of Node %s and %v of Node %s share addresses: drain and delete one of them and let it register again",
+			fs.add(problem, about, "%v of Node %s and %v of Node %s share addresses: drain and delete one of them and reboot its machine, which registers it again",
 				widest.block, widest.node, held[i].block, held[i].node)
 			if widest.block.Bits() < held[i].block.Bits() {
 				held[i] = widest
