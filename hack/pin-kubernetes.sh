@@ -4,7 +4,8 @@
 #
 # k8s.io/kubernetes requires its staged modules at v0.0.0 and replaces them with directories of its own
 # tree. Replacements of a dependency are ignored, so a program that imports k8s.io/kubernetes has to
-# repeat each of them; this script reads the list from the module itself instead of keeping a copy.
+# repeat each of them; this script reads the list from the module itself instead of keeping a copy. A program that imports only
+# staged modules, like test/chart, requires them and replaces nothing.
 #
 # usage: hack/pin-kubernetes.sh v1.37.1
 set -euo pipefail
@@ -17,6 +18,16 @@ cd "$(dirname "$0")/.."
 upstream_gomod=$(cd "$(mktemp -d)" && go mod download -json "k8s.io/kubernetes@$version" | sed -n 's/.*"GoMod": "\(.*\)",.*/\1/p')
 staged=$(go mod edit -print "$upstream_gomod" | sed -n 's#^\t\(k8s\.io/[^ ]*\) => \./staging/.*#\1#p')
 [[ -n $staged ]] || { echo "$0: no staged modules found in $upstream_gomod" >&2; exit 1; }
+
+# require pins what the go.mod here lists of the staged modules.
+require() {
+	local module args=()
+	for module in $staged; do
+		if go mod edit -print | grep -q "^[[:space:]]*$module v"; then args+=(-require="$module@$staged_version"); fi
+	done
+	go mod edit "${args[@]}"
+	go mod tidy
+}
 
 for dir in . hack/tools; do
 	(
@@ -31,13 +42,9 @@ for dir in . hack/tools; do
 		done
 		go mod edit "${args[@]}"
 		go mod tidy
-		# Now every module that is needed is listed, staged ones that only Kubernetes requires at v0.0.0.
-		args=()
-		for module in $staged; do
-			if go mod edit -print | grep -q "^[[:space:]]*$module v"; then args+=(-require="$module@$staged_version"); fi
-		done
-		go mod edit "${args[@]}"
-		go mod tidy
+		require # now that staged ones are listed which only Kubernetes requires, at v0.0.0
 	)
 	echo "$dir/go.mod: Kubernetes $version, staged modules $staged_version"
 done
+(cd test/chart && require)
+echo "test/chart/go.mod: staged modules $staged_version"

@@ -32,7 +32,7 @@ unchanged() {
 generated() { hack/generate.sh "$copy" >/dev/null && unchanged apis manifests; }
 pinned() {
 	"$copy/hack/pin-kubernetes.sh" "$(go list -m -f '{{.Version}}' k8s.io/kubernetes)" >/dev/null &&
-		unchanged go.mod go.sum hack/tools/go.mod hack/tools/go.sum
+		unchanged go.mod go.sum hack/tools/go.mod hack/tools/go.sum test/chart/go.mod test/chart/go.sum
 }
 formatted() {
 	local files
