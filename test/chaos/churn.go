@@ -28,6 +28,8 @@ const (
 	labelFill = "chaos.example.com/fill"
 	// hold is a finalizer that keeps a deleted Node for a while.
 	hold = "chaos.example.com/hold"
+	// unheld is the patch that takes it away.
+	unheld = `{"metadata":{"finalizers":null}}`
 
 	groups = 8
 	// requestTimeout is for churn's own requests, which go straight to the API server.
@@ -91,6 +93,40 @@ func (w *churn) run(ctx context.Context) {
 			w.changeNode(w.rng.IntN(len(w.nodes)))
 		}
 	}
+}
+
+// letGo ends every deletion that a finalizer still holds up. Such a Node may be served by a write that is not known to have
+// failed, so the allocator keeps its blocks until it is gone, rightly; and etcd does not tell that from a leak.
+func (w *churn) letGo(ctx context.Context) error {
+	ctx, cancel := context.WithTimeout(ctx, restPatience)
+	defer cancel()
+	for {
+		left, err := w.releaseAll(ctx)
+		if left == 0 && err == nil {
+			return nil
+		}
+		if !sleep(ctx, restInterval) {
+			return fmt.Errorf("%d Nodes are still being deleted after %s; the last error was: %v", left, restPatience, err)
+		}
+	}
+}
+
+// releaseAll returns how many Nodes it has found that were being deleted.
+func (w *churn) releaseAll(ctx context.Context) (found int, err error) {
+	nodes, err := w.kube.CoreV1().Nodes().List(ctx, metav1.ListOptions{})
+	if err != nil {
+		return 0, err
+	}
+	for _, node := range nodes.Items {
+		if node.DeletionTimestamp == nil {
+			continue
+		}
+		found++
+		if _, failed := w.kube.CoreV1().Nodes().Patch(ctx, node.Name, types.MergePatchType, []byte(unheld), metav1.PatchOptions{}); failed != nil {
+			err = failed
+		}
+	}
+	return found, err
 }
 
 // begin starts an operation on one name, unless there is one going on.
@@ -230,7 +266,7 @@ func (w *churn) deleteNode(ctx context.Context, i int, s *slot) {
 
 // releaseNode ends the deletion of a Node.
 func (w *churn) releaseNode(ctx context.Context, i int, s *slot) {
-	w.patchNode(ctx, i, s, `{"metadata":{"finalizers":null}}`)
+	w.patchNode(ctx, i, s, unheld)
 	if _, err := w.kube.CoreV1().Nodes().Get(ctx, nodeNameOf(i), metav1.GetOptions{}); apierrors.IsNotFound(err) {
 		*s = slot{}
 	}

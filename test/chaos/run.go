@@ -157,7 +157,10 @@ func (r *run) phases(ctx context.Context) (*report, error) {
 	result.Faults, result.Operations = r.faults.counted(), r.churn.operations()
 	result.Chaos = r.checker.Summary()
 
-	r.checker.Note("all faults are over, and churn has ended")
+	if err := r.churn.letGo(ctx); err != nil {
+		return nil, err
+	}
+	r.checker.Note("all faults are over, churn has ended, and no Node is being deleted")
 	r.shown.phase("at rest?")
 	unsettled, err := r.rest(ctx)
 	if err != nil {
