@@ -206,6 +206,16 @@ simulate: ## Simulate SEEDS=100000 histories of the whole controller, or print o
 mutants: ## Break the controller in one place after another and fail if no test notices; RUN=regexp picks some, WRITE=1 writes the table in docs/simulation.md
 	@go run ./test/mutants $(if $(RUN),-run='$(RUN)') $(if $(WRITE),-write)
 
+##@ Measure it
+
+# BENCH takes more flags, for instance BENCH='-only=rebuild -cpuprofile=rebuild.prof -out='.
+BENCH ?=
+
+.PHONY: bench
+bench: ## Measure the choice of blocks, the start and the heap, up to 100,000 Nodes, into docs/data/bench.json; some minutes
+	@mkdir -p docs/data
+	@go run ./test/bench $(BENCH)
+
 ##@ Other
 
 .PHONY: clean
