@@ -216,6 +216,18 @@ bench: ## Measure the choice of blocks, the start and the heap, up to 100,000 No
 	@mkdir -p docs/data
 	@go run ./test/bench $(BENCH)
 
+# What `make scale` measures, with NODES instead of the scenario's own number, and more flags, for instance SCALE='--rounds=3 --json=file'.
+SCENARIO ?= burst
+SCALE ?=
+
+.PHONY: build-scale
+build-scale: tools build upstream
+	@hack/build.sh bin/scale ./test/scale
+
+.PHONY: scale
+scale: build-scale ## Measure us, upstream and a bare loop with NODES=5000; SCENARIO=burst, restart, waiting or idle; see docs/performance.md
+	@bin/scale $(SCENARIO) $(if $(filter-out file,$(origin NODES)),--nodes=$(NODES)) $(SCALE)
+
 ##@ Other
 
 .PHONY: clean

@@ -1,0 +1,110 @@
+package main
+
+import (
+	"context"
+	"fmt"
+	"math"
+	"slices"
+	"time"
+
+	"github.com/multicidr/controller-manager/test/results"
+)
+
+const (
+	// warmUp is how many Nodes are served before the measurement, so that connections, caches and the API server's heap are those of a
+	// cluster at work.
+	warmUp = 100
+	// patience is enough for 20,000 Nodes at 20 in a second.
+	patience = 20 * time.Minute
+)
+
+// burst creates Nodes as fast as the API server takes them, while a contestant that is at work already serves them: a cluster scales up.
+func (s *scale) burst(ctx context.Context, who contestant, nodes int) (values map[string]float64, err error) {
+	return values, withCluster(ctx, false, func(c *cluster) error {
+		if err := c.createClusterCIDR(ctx, rangeName, wholeRange()); err != nil {
+			return err
+		}
+		runner, err := c.start(ctx, who)
+		if err != nil {
+			return err
+		}
+		if err := c.warmUp(ctx, runner); err != nil {
+			return err
+		}
+		f, err := c.watchFleet(ctx, "node", nodes)
+		if err != nil {
+			return err
+		}
+		defer f.stop()
+		m, err := c.measure(ctx, runner)
+		if err != nil {
+			return err
+		}
+		profiled := s.profile(ctx, c, runner, fmt.Sprintf("burst-%s-%d", who.name, nodes))
+		if err := c.create(ctx, f, nil); err != nil {
+			return err
+		}
+		if err := f.wait(ctx, runner, patience); err != nil {
+			return err
+		}
+		if err := profiled(); err != nil {
+			return err
+		}
+		if values, err = m.values(ctx, requests{"POST nodes": nodes}); err != nil {
+			return err
+		}
+		f.addTo(values)
+		values["requests-per-node"] = sumOf(values, requestPrefix) / float64(nodes)
+		return f.overlap()
+	})
+}
+
+// warmUp has a few Nodes served.
+func (c *cluster) warmUp(ctx context.Context, r *runner) error {
+	f, err := c.watchFleet(ctx, "warm", warmUp)
+	if err != nil {
+		return err
+	}
+	defer f.stop()
+	if err := c.create(ctx, f, nil); err != nil {
+		return err
+	}
+	return f.wait(ctx, r, patience)
+}
+
+// addTo adds how fast the Nodes of a fleet were served.
+func (f *fleet) addTo(values map[string]float64) {
+	seconds := f.last().Sub(f.first).Seconds()
+	values["total-s"] = round(seconds)
+	values["nodes-per-s"] = round(float64(f.size) / seconds)
+	all := f.latencies()
+	slices.Sort(all)
+	for name, rank := range map[string]float64{"p50": .5, "p90": .9, "p99": .99, "max": 1} {
+		// The nearest rank: the smallest value that so many are not above.
+		index := int(math.Ceil(rank*float64(len(all)))) - 1
+		values["latency-"+name+"-ms"] = round(float64(all[index].Microseconds()) / 1000)
+	}
+}
+
+// burstMarks holds ours against the bare loop of the same round.
+func burstMarks(nodes int, round map[string]map[string]float64) []results.Mark {
+	var marks []results.Mark
+	name := func(text string) string { return fmt.Sprintf("burst of %d Nodes: %s", nodes, text) }
+	if best, we := round[bare], round[ours]; best != nil && we != nil {
+		marks = append(marks,
+			results.AtLeast(name("ours, Nodes per second"), "of the bare loop's", 0.95, round3(we["nodes-per-s"]/best["nodes-per-s"])),
+			results.AtMost(name("ours, p99 from create to podCIDRs"), "of the bare loop's", 1.2, round3(we["latency-p99-ms"]/best["latency-p99-ms"])),
+		)
+	}
+	for _, who := range contestants {
+		values := round[who.name]
+		if values == nil || who.name != ours && who.name != oursLimited {
+			continue
+		}
+		marks = append(marks, results.AtMost(name(who.name+", requests"), "per Node", 1.05, round3(values["requests-per-node"])))
+		if who.qps > 0 {
+			marks = append(marks, results.AtMost(name(who.name+", total time"), "of Nodes / QPS", 1.05, round3(values["total-s"]*who.qps/float64(nodes))))
+		}
+	}
+	return marks
+}

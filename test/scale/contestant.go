@@ -1,0 +1,93 @@
+package main
+
+import (
+	"context"
+	"fmt"
+	"os"
+	"path/filepath"
+	"slices"
+	"strings"
+
+	"github.com/multicidr/controller-manager/controllers/nodeipam"
+	"github.com/multicidr/controller-manager/test/controlplane"
+)
+
+// contestant is somebody who gives Nodes their podCIDRs.
+type contestant struct {
+	name string
+	qps  float64 // its own limit of requests per second; 0 is none
+	// binary and args are of a kube-controller-manager; without binary it is the bare loop.
+	binary string
+	args   []string
+}
+
+const (
+	bare           = "bare"
+	ours           = "ours"
+	oursLimited    = "ours-limited"
+	upstream       = "upstream"
+	upstreamRaised = "upstream-raised"
+)
+
+// contestants in the order in which they run.
+var contestants = []contestant{
+	{name: bare},
+	{name: ours, binary: "kube-controller-manager", args: []string{"--controllers=" + nodeipam.Name}},
+	{name: upstreamRaised, binary: "upstream/kube-controller-manager", args: slices.Concat(inTree, []string{"--kube-api-qps=10000", "--kube-api-burst=10000"})},
+	{name: oursLimited, qps: 20, binary: "kube-controller-manager", args: []string{"--controllers=" + nodeipam.Name, "--node-ipam-kube-api-qps=20", "--node-ipam-kube-api-burst=30"}},
+	{name: upstream, qps: 20, binary: "upstream/kube-controller-manager", args: inTree},
+}
+
+// inTree is upstream's allocator and no other controller.
+var inTree = []string{"--controllers=node-ipam-controller", "--allocate-node-cidrs", "--cluster-cidr=" + rangeCIDR, fmt.Sprintf("--node-cidr-mask-size=%d", maskLength)}
+
+// pick returns the contestants of these names, in their order.
+func pick(names []string) ([]contestant, error) {
+	var picked []contestant
+	for _, c := range contestants {
+		if slices.Contains(names, c.name) {
+			picked = append(picked, c)
+		}
+	}
+	if len(picked) != len(names) {
+		var known []string
+		for _, c := range contestants {
+			known = append(known, c.name)
+		}
+		return nil, fmt.Errorf("there is an unknown contestant in %s: there are %s", strings.Join(names, ","), strings.Join(known, ", "))
+	}
+	return picked, nil
+}
+
+// runner is a contestant's process.
+type runner struct {
+	*controlplane.Process
+	manager *controlplane.Manager // nil for the bare loop
+}
+
+// start starts a contestant's process. A manager leads when it returns; a bare loop may still be starting.
+func (c *cluster) start(ctx context.Context, who contestant) (*runner, error) {
+	if who.binary == "" {
+		return c.startLoop()
+	}
+	manager, err := c.StartManager(ctx, controlplane.ManagerOptions{Binary: who.binary, Name: who.name, Args: who.args})
+	if err != nil {
+		return nil, err
+	}
+	return &runner{manager.Process, manager}, manager.WaitLeading(ctx)
+}
+
+// startLoop starts this program as the bare loop: a process of its own, like a manager.
+func (c *cluster) startLoop() (*runner, error) {
+	self, err := os.Executable()
+	if err != nil {
+		return nil, err
+	}
+	kubeconfig, err := c.Kubeconfig(controlplane.AloneUser)
+	if err != nil {
+		return nil, err
+	}
+	process, err := controlplane.StartProcess(bare, filepath.Join(c.LogDir(), bare+".log"), self, loopCommand, kubeconfig)
+	c.loop = process
+	return &runner{Process: process}, err
+}

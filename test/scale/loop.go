@@ -1,0 +1,133 @@
+package main
+
+import (
+	"context"
+	"encoding/binary"
+	"encoding/json"
+	"fmt"
+	"net/netip"
+	"sync/atomic"
+
+	corev1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/fields"
+	"k8s.io/apimachinery/pkg/types"
+	"k8s.io/apimachinery/pkg/watch"
+	"k8s.io/client-go/kubernetes"
+	"k8s.io/client-go/rest"
+	"k8s.io/client-go/tools/clientcmd"
+
+	"github.com/multicidr/controller-manager/apis/generated/clientset/versioned"
+	networkingv1 "github.com/multicidr/controller-manager/apis/networking/v1"
+	"github.com/multicidr/controller-manager/controllers/nodeipam"
+)
+
+const (
+	loopCommand = "bare-loop"
+	// loopWorkers is as many as our controller and upstream's have by default.
+	loopWorkers = 30
+)
+
+// loop is the least that can serve Nodes: it watches them and sends a PATCH for each, the one that our controller sends, with the next
+// block of the ClusterCIDR called "range". It remembers nothing, checks nothing, and ends at the first error. What it takes is what the
+// API server takes.
+type loop struct {
+	kube  kubernetes.Interface
+	next  atomic.Uint32
+	found chan *corev1.Node
+}
+
+func runLoop(ctx context.Context, kubeconfig string) error {
+	config, err := clientcmd.BuildConfigFromFlags("", kubeconfig)
+	if err != nil {
+		return err
+	}
+	config.QPS = -1
+	// Longer than any burst of one run, so that the watch is never held up by the PATCHes.
+	l := &loop{found: make(chan *corev1.Node, 1<<17)}
+	if l.kube, err = kubernetes.NewForConfig(protobuf(config)); err != nil {
+		return err
+	}
+	failed := make(chan error)
+	go func() { failed <- l.find(ctx) }()
+	go func() {
+		first, err := waitForRange(ctx, config)
+		if err != nil {
+			failed <- err
+			return
+		}
+		for range loopWorkers {
+			go func() { failed <- l.serve(ctx, first) }()
+		}
+	}()
+	select {
+	case err := <-failed:
+		return err
+	case <-ctx.Done():
+		return nil
+	}
+}
+
+// find finds all Nodes without podCIDRs, those that come later too.
+func (l *loop) find(ctx context.Context) error {
+	list, err := l.kube.CoreV1().Nodes().List(ctx, metav1.ListOptions{})
+	if err != nil {
+		return err
+	}
+	for i := range list.Items {
+		l.see(&list.Items[i])
+	}
+	return follow(ctx, l.kube, list.ResourceVersion, func(event watch.EventType, node *corev1.Node) {
+		if event == watch.Added {
+			l.see(node)
+		}
+	})
+}
+
+func (l *loop) see(node *corev1.Node) {
+	if len(node.Spec.PodCIDRs) == 0 {
+		l.found <- node
+	}
+}
+
+func waitForRange(ctx context.Context, config *rest.Config) (first netip.Addr, err error) {
+	client, err := versioned.NewForConfig(config)
+	if err != nil {
+		return first, err
+	}
+	w, err := client.NetworkingV1().ClusterCIDRs().Watch(ctx, metav1.ListOptions{FieldSelector: fields.OneTermEqualSelector("metadata.name", rangeName).String()})
+	if err != nil {
+		return first, err
+	}
+	defer w.Stop()
+	for event := range w.ResultChan() {
+		if cc, ok := event.Object.(*networkingv1.ClusterCIDR); ok {
+			prefix, err := netip.ParsePrefix(cc.Spec.IPv4)
+			return prefix.Addr(), err
+		}
+	}
+	return first, fmt.Errorf("the watch of ClusterCIDRs ended")
+}
+
+func (l *loop) serve(ctx context.Context, first netip.Addr) error {
+	start := binary.BigEndian.Uint32(first.AsSlice())
+	for node := range l.found {
+		var address [4]byte
+		binary.BigEndian.PutUint32(address[:], start+(l.next.Add(1)-1)<<hostBits)
+		cidr := netip.PrefixFrom(netip.AddrFrom4(address), maskLength).String()
+		patch, err := json.Marshal(map[string]any{
+			"metadata": map[string]any{"uid": node.UID, "annotations": map[string]string{
+				networkingv1.AnnotationClusterCIDR: rangeName,
+				networkingv1.AnnotationLeaseHolder: "host_00000000-0000-4000-8000-000000000000",
+			}},
+			"spec": map[string]any{"podCIDR": cidr, "podCIDRs": []string{cidr}},
+		})
+		if err != nil {
+			return err
+		}
+		if _, err := l.kube.CoreV1().Nodes().Patch(ctx, node.Name, types.MergePatchType, patch, metav1.PatchOptions{FieldManager: nodeipam.Name}); err != nil {
+			return err
+		}
+	}
+	return nil
+}

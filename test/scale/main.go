@@ -1,0 +1,122 @@
+// scale is the command behind `make scale`: our controller, upstream's and a bare loop of PATCHes on a real etcd and kube-apiserver, with as
+// many Nodes as one likes. docs/performance.md says what it measures, and what it has.
+package main
+
+import (
+	"context"
+	"fmt"
+	"os"
+	"os/signal"
+	"strings"
+	"syscall"
+	"text/tabwriter"
+	"time"
+
+	"github.com/spf13/cobra"
+
+	"github.com/multicidr/controller-manager/test/results"
+)
+
+// scale is what the flags say.
+type scale struct {
+	nodes       []int
+	contestants []string
+	rounds      int
+	json        string
+	profileDir  string
+	profileTime time.Duration
+}
+
+// scenario is what is measured.
+type scenario struct {
+	name, about string
+	nodes       []int    // by default
+	contestants []string // all, of which users may choose
+	run         func(*scale, context.Context, contestant, int) (map[string]float64, error)
+	marks       func(nodes int, round map[string]map[string]float64) []results.Mark
+}
+
+var scenarios = []scenario{
+	{"burst", "Nodes join as fast as the API server takes them", []int{5000}, []string{bare, ours, upstreamRaised, oursLimited, upstream}, (*scale).burst, burstMarks},
+}
+
+func main() {
+	ctx, release := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM, syscall.SIGHUP)
+	context.AfterFunc(ctx, release) // A second Ctrl-C ends us at once; the kernel then ends our children.
+	if err := command().ExecuteContext(ctx); err != nil {
+		fmt.Fprintln(os.Stderr, "scale:", err)
+		os.Exit(1)
+	}
+}
+
+func command() *cobra.Command {
+	root := &cobra.Command{Use: "scale", Short: "Measure who gives Nodes their podCIDRs, and how fast", SilenceErrors: true, SilenceUsage: true}
+	root.AddCommand(&cobra.Command{
+		Use: loopCommand + " KUBECONFIG", Hidden: true, Args: cobra.ExactArgs(1),
+		RunE: func(cmd *cobra.Command, args []string) error { return runLoop(cmd.Context(), args[0]) },
+	})
+	for _, what := range scenarios {
+		s := &scale{}
+		cmd := &cobra.Command{Use: what.name, Short: what.about, Args: cobra.NoArgs, RunE: func(cmd *cobra.Command, _ []string) error { return s.measure(cmd.Context(), what) }}
+		cmd.Flags().IntSliceVar(&s.nodes, "nodes", what.nodes, "how many Nodes; a list measures one number after the other")
+		cmd.Flags().StringSliceVar(&s.contestants, "contestants", what.contestants, "who takes part")
+		cmd.Flags().IntVar(&s.rounds, "rounds", 1, "how often everything is measured")
+		cmd.Flags().StringVar(&s.json, "json", "", "write the results to this file as well")
+		cmd.Flags().StringVar(&s.profileDir, "profile-dir", "", "take profiles of managers and API servers to this directory, which costs some speed")
+		cmd.Flags().DurationVar(&s.profileTime, "profile-time", 5*time.Second, "how long a CPU profile is")
+		root.AddCommand(cmd)
+	}
+	return root
+}
+
+// measure runs a scenario and prints what it finds as it goes.
+func (s *scale) measure(ctx context.Context, what scenario) error {
+	who, err := pick(s.contestants)
+	if err != nil {
+		return err
+	}
+	if s.profileDir != "" {
+		if err := os.MkdirAll(s.profileDir, 0o755); err != nil {
+			return err
+		}
+	}
+	file := results.File{Header: results.Collect("bin/scale " + strings.Join(os.Args[1:], " "))}
+	for _, nodes := range s.nodes {
+		for round := range s.rounds {
+			found := map[string]map[string]float64{}
+			for _, c := range who {
+				fmt.Printf("%s: %s, %d Nodes, round %d of %d\n", what.name, c.name, nodes, round+1, s.rounds)
+				if found[c.name], err = what.run(s, ctx, c, nodes); err != nil {
+					return fmt.Errorf("%s, %s, %d Nodes: %w", what.name, c.name, nodes, err)
+				}
+				show(found[c.name])
+				file.Results = append(file.Results, results.Result{Name: what.name + "/" + c.name, Nodes: nodes, Values: found[c.name]})
+			}
+			marks := what.marks(nodes, found)
+			showMarks(marks)
+			file.Marks = append(file.Marks, marks...)
+		}
+	}
+	if s.json == "" {
+		return nil
+	}
+	return results.Write(s.json, file)
+}
+
+func show(values map[string]float64) {
+	w := tabwriter.NewWriter(os.Stdout, 0, 0, 2, ' ', tabwriter.AlignRight)
+	for _, name := range sortedKeys(values) {
+		fmt.Fprintf(w, "\t%s\t%.2f\t\n", name, values[name])
+	}
+	w.Flush()
+}
+
+func showMarks(marks []results.Mark) {
+	for _, m := range marks {
+		verdict := "held"
+		if !m.Held {
+			verdict = "NOT HELD"
+		}
+		fmt.Printf("  mark: %s: %v %s, limit %v: %s\n", m.Name, m.Got, m.Unit, m.Limit, verdict)
+	}
+}
