@@ -86,8 +86,8 @@ func BenchmarkRebuild(b *testing.B) {
 	b.ReportAllocs()
 	for b.Loop() {
 		var l Ledger
-		for o, prefixes := range shown {
-			l.Hold(o, prefixes...)
+		for o, h := range shown {
+			l.Hold(o, h.prefixes...)
 		}
 	}
 	b.ReportMetric(float64(b.Elapsed().Nanoseconds())/float64(b.N)/nodes, "ns/Node")

@@ -29,29 +29,36 @@ func numbered(i int) Owner { return Owner{Node, fmt.Sprintf("11111111-2222-3333-
 
 // clone returns a ledger that is like l and shares nothing with it.
 func clone(l *Ledger) *Ledger {
-	c := &Ledger{
-		holders: maps.Clone(l.holders),
-		held:    maps.Clone(l.held),
-		cursors: maps.Clone(l.cursors),
+	c := &Ledger{cursors: maps.Clone(l.cursors)}
+	cloned := map[*holder]*holder{}
+	if l.held != nil {
+		c.held = map[Owner]*holder{}
 	}
-	for p, owners := range c.holders {
-		c.holders[p] = slices.Clone(owners)
+	for o, h := range l.held {
+		cloned[h] = &holder{Owner: h.Owner, prefixes: slices.Clone(h.prefixes)}
+		c.held[o] = cloned[h]
 	}
-	for o, prefixes := range c.held {
-		c.held[o] = slices.Clone(prefixes)
+	if l.shared != nil {
+		c.shared = map[netip.Prefix][]*holder{}
+	}
+	for p, holders := range l.shared {
+		for _, h := range holders {
+			c.shared[p] = append(c.shared[p], cloned[h])
+		}
 	}
 	for f, root := range l.taken.root {
-		c.taken.root[f] = root.clone()
+		c.taken.root[f] = root.clone(cloned)
 	}
 	return c
 }
 
-func (n *node) clone() *node {
+func (n *node) clone(cloned map[*holder]*holder) *node {
 	if n == nil {
 		return nil
 	}
 	c := *n
-	c.child = [2]*node{n.child[0].clone(), n.child[1].clone()}
+	c.holder = cloned[n.holder]
+	c.child = [2]*node{n.child[0].clone(cloned), n.child[1].clone(cloned)}
 	return &c
 }
 

@@ -224,7 +224,7 @@ func (h *history) end() {
 	for _, p := range h.pools {
 		h.ledger.Forget(p)
 	}
-	if n := len(h.ledger.holders) + len(h.ledger.held) + len(h.ledger.cursors); n > 0 {
+	if n := len(h.ledger.shared) + len(h.ledger.held) + len(h.ledger.cursors); n > 0 {
 		h.fail("%d entries leaked: %+v", n, &h.ledger)
 	}
 	if h.ledger.taken != (PrefixSet{}) {

@@ -10,25 +10,36 @@ import (
 // broken returns what is wrong inside l: an index that does not say what the others say, or a trie that is not the one
 // that its members demand. It says nothing about whether l holds what it should.
 func (l *Ledger) broken() error {
-	holders := map[netip.Prefix][]Owner{}
+	shared := map[netip.Prefix][]*holder{}
 	members := map[netip.Prefix]uint32{}
-	for o, prefixes := range l.held {
-		if len(prefixes) == 0 {
-			return fmt.Errorf("%v holds an empty list", o)
+	for o, h := range l.held {
+		if h.Owner != o || len(h.prefixes) == 0 {
+			return fmt.Errorf("%v is in the place of %v, or holds an empty list: %v", h.Owner, o, h.prefixes)
 		}
-		for _, p := range prefixes {
+		for _, p := range h.prefixes {
 			if p != p.Masked() || !p.IsValid() {
 				return fmt.Errorf("%v holds %v, which is not masked or not valid", o, p)
 			}
-			holders[p] = append(holders[p], o)
+			shared[p] = append(shared[p], h)
 			members[p]++
 		}
 	}
-	for _, owners := range holders {
-		slices.SortFunc(owners, compareOwners)
+	for p, holders := range shared {
+		slices.SortFunc(holders, compareHolders)
+		n, _ := l.taken.below(p)
+		switch {
+		case n == nil || n.prefix(FamilyOf(p)) != p:
+			return fmt.Errorf("%v is held, but not in the trie", p)
+		case len(holders) > 1 && n.holder != nil:
+			return fmt.Errorf("%v has %d holders and yet one in the trie", p, len(holders))
+		case len(holders) == 1 && n.holder != holders[0]:
+			return fmt.Errorf("%v is held by %v, but the trie says %v", p, holders[0].Owner, n.holder)
+		case len(holders) == 1:
+			delete(shared, p)
+		}
 	}
-	if (len(holders) > 0 || len(l.holders) > 0) && !reflect.DeepEqual(l.holders, holders) {
-		return fmt.Errorf("holders are %v, but what owners hold says %v", l.holders, holders)
+	if (len(shared) > 0 || len(l.shared) > 0) && !reflect.DeepEqual(l.shared, shared) {
+		return fmt.Errorf("holders of the same prefix are %v, but what owners hold says %v", l.shared, shared)
 	}
 	return l.taken.broken(members)
 }
@@ -58,6 +69,8 @@ func (s *PrefixSet) broken(members map[netip.Prefix]uint32) error {
 				return fmt.Errorf("node %v has bits set behind its length", p)
 			case n.count != members[p]:
 				return fmt.Errorf("node %v counts %d insertions, not %d", p, n.count, members[p])
+			case n.count != 1 && n.holder != nil:
+				return fmt.Errorf("node %v names %v as its one holder, but has %d", p, n.holder.Owner, n.count)
 			case n.count == 0 && (n.child[0] == nil || n.child[1] == nil):
 				return fmt.Errorf("node %v is neither a member nor a fork", p)
 			case n.free != free[p]:

@@ -40,12 +40,21 @@ type Holding struct {
 //
 // Holdings of different owners may overlap, because what others wrote into a Node has to be believed; but [Ledger.Pick]
 // and [Ledger.Reserve] never add such an overlap. An address is free again only when its last holder released it.
+//
+// Invariant: a member of taken that is held once names its holder itself; the holders of all others are in shared. So what
+// usually is, one holder of a block, costs no index of its own.
 type Ledger struct {
-	taken   PrefixSet // every prefix once per holder
-	holders map[netip.Prefix][]Owner
-	held    map[Owner][]netip.Prefix
+	taken   PrefixSet                  // every prefix once per holder
+	shared  map[netip.Prefix][]*holder // by kind and ID
+	held    map[Owner]*holder
 	cursors map[cursor]netip.Addr
 	counts  counts
+}
+
+// holder is an owner that holds something.
+type holder struct {
+	Owner
+	prefixes []netip.Prefix
 }
 
 // cursor names the place where the search for the next block of a pool's range goes on.
@@ -97,7 +106,7 @@ func (l *Ledger) blocks(p *Pool) (blocks []netip.Prefix, full []Family) {
 // false, and changes nothing, if the pick is empty, if o holds anything already, or if a block overlaps what anyone
 // holds: then the pick was made before something else changed, and has to be made again.
 func (l *Ledger) Reserve(o Owner, pick Pick) bool {
-	if len(pick.Blocks) == 0 || len(l.held[o]) > 0 || slices.ContainsFunc(pick.Blocks, l.taken.Overlaps) {
+	if len(pick.Blocks) == 0 || l.held[o] != nil || slices.ContainsFunc(pick.Blocks, l.taken.Overlaps) {
 		return false
 	}
 	l.Hold(o, pick.Blocks...)
@@ -118,39 +127,51 @@ func (l *Ledger) Hold(o Owner, prefixes ...netip.Prefix) {
 			now = append(now, p)
 		}
 	}
-	before := l.held[o]
+	h := l.held[o]
+	if h == nil {
+		h = &holder{Owner: o}
+	}
+	before := h.prefixes
 	if slices.Equal(before, now) {
 		return
 	}
 	for _, p := range now {
 		if !slices.Contains(before, p) {
-			l.add(o, p)
+			l.add(h, p)
 		}
 	}
 	for _, p := range before {
 		if !slices.Contains(now, p) {
-			l.drop(o, p)
+			l.drop(h, p)
 		}
 	}
 	if len(now) == 0 {
 		delete(l.held, o)
 		return
 	}
-	if l.held == nil {
-		l.held = map[Owner][]netip.Prefix{}
+	if before == nil {
+		if l.held == nil {
+			l.held = map[Owner]*holder{}
+		}
+		l.held[o] = h
 	}
-	l.held[o] = now
+	h.prefixes = now
 }
 
 // Release ends all that o holds. It reports whether there was anything.
 func (l *Ledger) Release(o Owner) bool {
-	held := len(l.held[o]) > 0
+	held := l.held[o] != nil
 	l.Hold(o)
 	return held
 }
 
 // Held returns what o holds, in the order in which it was given. The caller must not change it.
-func (l *Ledger) Held(o Owner) []netip.Prefix { return l.held[o] }
+func (l *Ledger) Held(o Owner) []netip.Prefix {
+	if h := l.held[o]; h != nil {
+		return h.prefixes
+	}
+	return nil
+}
 
 // Overlapping returns every holding that shares an address with p, which has to be valid: those that contain p, widest first, then those
 // inside p in the order of their addresses; holders of the same prefix in the order of their kind and ID.
@@ -160,9 +181,17 @@ func (l *Ledger) Overlapping(p netip.Prefix) []Holding { return slices.Collect(l
 // other. The ledger must not change meanwhile.
 func (l *Ledger) Holdings(p netip.Prefix) iter.Seq[Holding] {
 	return func(yield func(Holding) bool) {
-		for q := range l.taken.Overlapping(p) {
-			for _, o := range l.holders[q] {
-				if !yield(Holding{Owner: o, Prefix: q}) {
+		f := FamilyOf(p)
+		for n := range l.taken.overlapping(p) {
+			q := n.prefix(f)
+			if n.count == 1 {
+				if !yield(Holding{Owner: n.holder.Owner, Prefix: q}) {
+					return
+				}
+				continue
+			}
+			for _, h := range l.shared[q] {
+				if !yield(Holding{Owner: h.Owner, Prefix: q}) {
 					return
 				}
 			}
@@ -174,7 +203,7 @@ func (l *Ledger) Holdings(p netip.Prefix) iter.Seq[Holding] {
 // holds after the other, in the order of [Ledger.Overlapping]. The ledger must not change meanwhile.
 func (l *Ledger) Conflicts(o Owner) iter.Seq[Holding] {
 	return func(yield func(Holding) bool) {
-		held := l.held[o]
+		held := l.Held(o)
 		for i, p := range held {
 			for h := range l.Holdings(p) {
 				if h.Owner == o || slices.ContainsFunc(held[:i], h.Prefix.Overlaps) {
@@ -212,27 +241,55 @@ func (l *Ledger) Forget(p *Pool) {
 	delete(l.cursors, cursor{p.ID, IPv6})
 }
 
-func (l *Ledger) add(o Owner, p netip.Prefix) {
+func (l *Ledger) add(h *holder, p netip.Prefix) {
 	l.recount(p, minus)
 	defer l.recount(p, 1)
-	if l.holders == nil {
-		l.holders = map[netip.Prefix][]Owner{}
+	n := l.taken.insert(p)
+	if n.count == 1 {
+		n.holder = h
+		return
 	}
-	owners := l.holders[p]
-	i, _ := slices.BinarySearchFunc(owners, o, compareOwners)
-	l.holders[p] = slices.Insert(owners, i, o)
-	l.taken.Insert(p)
+	holders := l.shared[p]
+	if n.count == 2 {
+		holders = []*holder{n.holder}
+		n.holder = nil
+	}
+	if l.shared == nil {
+		l.shared = map[netip.Prefix][]*holder{}
+	}
+	i, _ := slices.BinarySearchFunc(holders, h, compareHolders)
+	l.shared[p] = slices.Insert(holders, i, h)
 }
 
-func (l *Ledger) drop(o Owner, p netip.Prefix) {
+func (l *Ledger) drop(h *holder, p netip.Prefix) {
 	l.recount(p, minus)
 	defer l.recount(p, 1)
-	owners := l.holders[p]
-	i, _ := slices.BinarySearchFunc(owners, o, compareOwners)
-	if owners = slices.Delete(owners, i, i+1); len(owners) == 0 {
-		delete(l.holders, p)
-	} else {
-		l.holders[p] = owners
-	}
 	l.taken.Remove(p)
+	holders, ok := l.shared[p]
+	if !ok {
+		return
+	}
+	i, _ := slices.BinarySearchFunc(holders, h, compareHolders)
+	if holders = slices.Delete(holders, i, i+1); len(holders) > 1 {
+		l.shared[p] = holders
+		return
+	}
+	delete(l.shared, p)
+	n, _ := l.taken.below(p)
+	n.holder = holders[0]
+}
+
+func compareHolders(a, b *holder) int { return compareOwners(a.Owner, b.Owner) }
+
+// allocated reports whether one of the holders of p is a Node.
+func (l *Ledger) allocated(p netip.Prefix) bool {
+	n, _ := l.taken.below(p)
+	switch {
+	case n == nil || int(n.bits) != p.Bits() || n.count == 0:
+		return false
+	case n.count == 1:
+		return n.holder.Kind == Node
+	default:
+		return slices.ContainsFunc(l.shared[p], func(h *holder) bool { return h.Kind == Node })
+	}
 }

@@ -20,18 +20,23 @@ type PrefixSet struct {
 type node struct {
 	key   key
 	child [2]*node
-	count uint32 // insertions of exactly this prefix that were not removed
-	bits  uint8
-	free  uint8 // length of the shortest (so largest) prefix inside that overlaps no member at or below the node; none if there is none
+	// holder is for a Ledger, which finds here without another index who holds a member.
+	holder *holder
+	count  uint32 // insertions of exactly this prefix that were not removed
+	bits   uint8
+	free   uint8 // length of the shortest (so largest) prefix inside that overlaps no member at or below the node; none if there is none
 }
 
 // none is longer than any prefix: "no free block".
 const none = 255
 
-func (s *PrefixSet) Insert(p netip.Prefix) {
-	p = p.Masked()
+func (s *PrefixSet) Insert(p netip.Prefix) { s.insert(p.Masked()) }
+
+// insert returns the node of p, which has to be masked.
+func (s *PrefixSet) insert(p netip.Prefix) (member *node) {
 	root := &s.root[FamilyOf(p)]
-	*root = (*root).insert(keyOf(p.Addr()), uint8(p.Bits()))
+	*root, member = (*root).insert(keyOf(p.Addr()), uint8(p.Bits()))
+	return member
 }
 
 // Remove takes back one insertion of exactly p. It reports whether there was one.
@@ -53,17 +58,28 @@ func (s *PrefixSet) Overlaps(p netip.Prefix) bool {
 // contains. The set must not change meanwhile.
 func (s *PrefixSet) Overlapping(p netip.Prefix) iter.Seq[netip.Prefix] {
 	return func(yield func(netip.Prefix) bool) {
-		p := p.Masked()
 		f := FamilyOf(p)
+		for n := range s.overlapping(p) {
+			if !yield(n.prefix(f)) {
+				return
+			}
+		}
+	}
+}
+
+// overlapping is Overlapping with the members' nodes.
+func (s *PrefixSet) overlapping(p netip.Prefix) iter.Seq[*node] {
+	return func(yield func(*node) bool) {
+		p := p.Masked()
 		k, b := keyOf(p.Addr()), uint8(p.Bits())
-		n := s.root[f]
+		n := s.root[FamilyOf(p)]
 		for ; n != nil && n.bits < b && n.contains(k, b); n = n.child[k.bit(n.bits)] {
-			if n.count > 0 && !yield(n.prefix(f)) {
+			if n.count > 0 && !yield(n) {
 				return
 			}
 		}
 		if n.inside(k, b) {
-			n.walk(f, yield)
+			n.walk(yield)
 		}
 	}
 }
@@ -135,35 +151,41 @@ func (n *node) inside(k key, b uint8) bool {
 	return n != nil && b <= n.bits && n.key.common(k, b) == b
 }
 
-// insert adds k/b at or below the place of n and returns the node that stands there now.
+// insert adds k/b at or below the place of n and returns the node that stands there now, and that of k/b.
 //
 //	n = nil        k/b = n        k/b inside n     n inside k/b      neither
 //
 //	  k/b             n+1              n                k/b             fork
 //	                                  / \               /               /  \
 //	                                 .  k/b            n               n   k/b
-func (n *node) insert(k key, b uint8) *node {
+func (n *node) insert(k key, b uint8) (at, member *node) {
 	if n == nil {
-		return (&node{key: k, bits: b, count: 1}).updated()
+		member = (&node{key: k, bits: b, count: 1}).updated()
+		return member, member
 	}
 	shared := n.key.common(k, min(n.bits, b))
 	switch {
 	case shared == n.bits && shared == b:
 		n.count++
+		return n.updated(), n
 	case shared == n.bits:
 		c := &n.child[k.bit(n.bits)]
-		*c = (*c).insert(k, b)
+		before := (*c).largestFree(n.bits + 1)
+		*c, member = (*c).insert(k, b)
+		if (*c).largestFree(n.bits+1) != before { // else n.free stays, and the other child is not looked at
+			n.updated()
+		}
+		return n, member
 	case shared == b:
-		parent := &node{key: k, bits: b, count: 1}
-		parent.child[n.key.bit(b)] = n
-		n = parent
+		member = &node{key: k, bits: b, count: 1}
+		member.child[n.key.bit(b)] = n
+		return member.updated(), member
 	default:
 		fork := &node{key: k.and(mask(shared)), bits: shared}
 		fork.child[n.key.bit(shared)] = n
-		fork.child[k.bit(shared)] = (*node)(nil).insert(k, b)
-		n = fork
+		fork.child[k.bit(shared)], member = (*node)(nil).insert(k, b)
+		return fork.updated(), member
 	}
-	return n.updated()
 }
 
 // remove takes back one insertion of k/b at or below the place of n and returns the node that stands there now.
@@ -175,7 +197,9 @@ func (n *node) remove(k key, b uint8) (_ *node, ok bool) {
 		if n.count == 0 {
 			return n, false
 		}
-		n.count--
+		if n.count--; n.count == 0 {
+			n.holder = nil
+		}
 	} else {
 		c := &n.child[k.bit(n.bits)]
 		if *c, ok = (*c).remove(k, b); !ok {
@@ -259,7 +283,7 @@ func (n *node) countFree(rb, b uint8) uint64 {
 }
 
 // walk yields the members at and below n, in the order of their addresses, a wider one first. It reports whether to go on.
-func (n *node) walk(f Family, yield func(netip.Prefix) bool) bool {
+func (n *node) walk(yield func(*node) bool) bool {
 	return n == nil ||
-		(n.count == 0 || yield(n.prefix(f))) && n.child[0].walk(f, yield) && n.child[1].walk(f, yield)
+		(n.count == 0 || yield(n)) && n.child[0].walk(yield) && n.child[1].walk(yield)
 }

@@ -3,7 +3,6 @@ package ipam
 import (
 	"math"
 	"net/netip"
-	"slices"
 )
 
 // Usage is how many blocks of a range are in use.
@@ -40,7 +39,7 @@ func (l *Ledger) Usage(r Range) Usage {
 func (l *Ledger) count(r Range) *Usage {
 	u := &Usage{Free: l.Free(r)}
 	for p := range l.taken.Overlapping(r.Prefix) {
-		if r.allocatedBy(p, l.holders[p]) {
+		if r.has(p) && l.allocated(p) {
 			u.Allocated++
 		}
 	}
@@ -57,7 +56,7 @@ func (l *Ledger) recount(p netip.Prefix, sign uint64) {
 		for bits, u := range l.counts.usage[q] {
 			r := Range{Prefix: q, BlockBits: bits}
 			u.Free += sign * l.Free(r.around(p))
-			if r.allocatedBy(p, l.holders[p]) {
+			if r.has(p) && l.allocated(p) {
 				u.Allocated += sign
 			}
 		}
@@ -75,10 +74,9 @@ func (r Range) around(p netip.Prefix) Range {
 	return Range{Prefix: netip.PrefixFrom(addr, bits).Masked(), BlockBits: r.BlockBits}
 }
 
-// allocatedBy reports whether p is a block of r and one of its holders a Node.
-func (r Range) allocatedBy(p netip.Prefix, holders []Owner) bool {
-	return p.Bits() == r.BlockBits && r.Prefix.Contains(p.Addr()) &&
-		slices.ContainsFunc(holders, func(o Owner) bool { return o.Kind == Node })
+// has reports whether p is a block of r.
+func (r Range) has(p netip.Prefix) bool {
+	return p.Bits() == r.BlockBits && r.Prefix.Contains(p.Addr())
 }
 
 func (c *counts) add(r Range, u *Usage) {
