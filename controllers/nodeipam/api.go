@@ -8,6 +8,7 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/client-go/kubernetes"
+	"k8s.io/client-go/kubernetes/scheme"
 
 	applyv1 "github.com/multicidr/controller-manager/apis/generated/applyconfiguration/networking/v1"
 	"github.com/multicidr/controller-manager/apis/generated/clientset/versioned"
@@ -31,9 +32,16 @@ type clients struct {
 	clusterCIDRs versioned.Interface
 }
 
+// briefly asks for no more than the object's metadata in return. A Node lists the images on its disk, which nobody here reads.
+const briefly = "application/vnd.kubernetes.protobuf;as=PartialObjectMetadata;g=meta.k8s.io;v=v1," +
+	"application/json;as=PartialObjectMetadata;g=meta.k8s.io;v=v1,application/json"
+
 func (c clients) patchNode(ctx context.Context, name string, patch []byte) error {
-	_, err := c.kube.CoreV1().Nodes().Patch(ctx, name, types.MergePatchType, patch, metav1.PatchOptions{FieldManager: Name})
-	return err
+	return c.kube.CoreV1().RESTClient().Patch(types.MergePatchType).
+		Resource("nodes").Name(name).
+		VersionedParams(&metav1.PatchOptions{FieldManager: Name}, scheme.ParameterCodec).
+		SetHeader("Accept", briefly).
+		Body(patch).Do(ctx).Error()
 }
 
 func (c clients) createClusterCIDR(ctx context.Context, cc *networkingv1.ClusterCIDR) error {
