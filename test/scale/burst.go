@@ -7,6 +7,8 @@ import (
 	"slices"
 	"time"
 
+	corev1 "k8s.io/api/core/v1"
+
 	"github.com/multicidr/controller-manager/test/results"
 )
 
@@ -28,7 +30,7 @@ func (s *scale) burst(ctx context.Context, who contestant, nodes int) (values ma
 		if err != nil {
 			return err
 		}
-		if err := c.warmUp(ctx, runner); err != nil {
+		if err := c.warmUp(ctx, runner, nil); err != nil {
 			return err
 		}
 		f, err := c.watchFleet(ctx, "node", nodes)
@@ -60,13 +62,13 @@ func (s *scale) burst(ctx context.Context, who contestant, nodes int) (values ma
 }
 
 // warmUp has a few Nodes served.
-func (c *cluster) warmUp(ctx context.Context, r *runner) error {
+func (c *cluster) warmUp(ctx context.Context, r *runner, change func(int, *corev1.Node)) error {
 	f, err := c.watchFleet(ctx, "warm", warmUp)
 	if err != nil {
 		return err
 	}
 	defer f.stop()
-	if err := c.create(ctx, f, nil); err != nil {
+	if err := c.create(ctx, f, change); err != nil {
 		return err
 	}
 	return f.wait(ctx, r, patience)

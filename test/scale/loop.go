@@ -2,10 +2,8 @@ package main
 
 import (
 	"context"
-	"encoding/binary"
 	"encoding/json"
 	"fmt"
-	"net/netip"
 	"sync/atomic"
 
 	corev1 "k8s.io/api/core/v1"
@@ -33,7 +31,7 @@ const (
 // API server takes.
 type loop struct {
 	kube  kubernetes.Interface
-	next  atomic.Uint32
+	next  atomic.Int64
 	found chan *corev1.Node
 }
 
@@ -51,13 +49,12 @@ func runLoop(ctx context.Context, kubeconfig string) error {
 	failed := make(chan error)
 	go func() { failed <- l.find(ctx) }()
 	go func() {
-		first, err := waitForRange(ctx, config)
-		if err != nil {
+		if err := waitForRange(ctx, config); err != nil {
 			failed <- err
 			return
 		}
 		for range loopWorkers {
-			go func() { failed <- l.serve(ctx, first) }()
+			go func() { failed <- l.serve(ctx) }()
 		}
 	}()
 	select {
@@ -90,31 +87,28 @@ func (l *loop) see(node *corev1.Node) {
 	}
 }
 
-func waitForRange(ctx context.Context, config *rest.Config) (first netip.Addr, err error) {
+// waitForRange returns when there is the ClusterCIDR.
+func waitForRange(ctx context.Context, config *rest.Config) error {
 	client, err := versioned.NewForConfig(config)
 	if err != nil {
-		return first, err
+		return err
 	}
 	w, err := client.NetworkingV1().ClusterCIDRs().Watch(ctx, metav1.ListOptions{FieldSelector: fields.OneTermEqualSelector("metadata.name", rangeName).String()})
 	if err != nil {
-		return first, err
+		return err
 	}
 	defer w.Stop()
 	for event := range w.ResultChan() {
-		if cc, ok := event.Object.(*networkingv1.ClusterCIDR); ok {
-			prefix, err := netip.ParsePrefix(cc.Spec.IPv4)
-			return prefix.Addr(), err
+		if _, ok := event.Object.(*networkingv1.ClusterCIDR); ok {
+			return nil
 		}
 	}
-	return first, fmt.Errorf("the watch of ClusterCIDRs ended")
+	return fmt.Errorf("the watch of ClusterCIDRs ended")
 }
 
-func (l *loop) serve(ctx context.Context, first netip.Addr) error {
-	start := binary.BigEndian.Uint32(first.AsSlice())
+func (l *loop) serve(ctx context.Context) error {
 	for node := range l.found {
-		var address [4]byte
-		binary.BigEndian.PutUint32(address[:], start+(l.next.Add(1)-1)<<hostBits)
-		cidr := netip.PrefixFrom(netip.AddrFrom4(address), maskLength).String()
+		cidr := nthPrefix(int(l.next.Add(1)-1)<<hostBits, maskLength).String()
 		patch, err := json.Marshal(map[string]any{
 			"metadata": map[string]any{"uid": node.UID, "annotations": map[string]string{
 				networkingv1.AnnotationClusterCIDR: rangeName,

@@ -38,6 +38,9 @@ type scenario struct {
 
 var scenarios = []scenario{
 	{"burst", "Nodes join as fast as the API server takes them", []int{5000}, []string{bare, ours, upstreamRaised, oursLimited, upstream}, (*scale).burst, burstMarks},
+	{"restart", "A manager starts where all Nodes but one have podCIDRs", []int{100000}, []string{ours, upstream}, (*scale).restart, restartMarks},
+	{"waiting", "Nodes wait for a full range, and a range is added", []int{5000}, []string{bare, ours}, (*scale).waiting, waitingMarks},
+	{"idle", "Kubelets report every ten seconds, and there is nothing to do", []int{5000}, []string{ours, upstreamRaised}, (*scale).idle, idleMarks},
 }
 
 func main() {

@@ -188,7 +188,8 @@ func (c *cluster) create(ctx context.Context, f *fleet, change func(index int, n
 	f.first = time.Now()
 	ctx, cancel := context.WithCancel(ctx)
 	defer cancel()
-	workqueue.ParallelizeUntil(ctx, creators, f.size, func(index int) {
+	workqueue.ParallelizeUntil(ctx, creators, f.size, func(piece int) {
+		index := f.size - 1 - piece // Who serves Nodes by name must not look like who serves them by age.
 		node := newNode(f.name(index), index, nil)
 		if change != nil {
 			change(index, node)

@@ -1,0 +1,123 @@
+package main
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"sync"
+	"sync/atomic"
+	"time"
+
+	corev1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/types"
+	"k8s.io/client-go/util/flowcontrol"
+
+	"github.com/multicidr/controller-manager/test/results"
+)
+
+const (
+	// idleTime is how long kubelets report while there is nothing to serve.
+	idleTime = time.Minute
+	// heartbeat is how often each reports.
+	heartbeat = 10 * time.Second
+)
+
+// idle has kubelets report the status of Nodes that all have their podCIDRs.
+func (s *scale) idle(ctx context.Context, who contestant, nodes int) (values map[string]float64, err error) {
+	return values, withCluster(ctx, true, func(c *cluster) error {
+		if err := c.createClusterCIDR(ctx, rangeName, wholeRange()); err != nil {
+			return err
+		}
+		runner, err := c.start(ctx, who)
+		if err != nil {
+			return err
+		}
+		f, err := c.watchFleet(ctx, "node", nodes)
+		if err != nil {
+			return err
+		}
+		defer f.stop()
+		if err := c.create(ctx, f, nil); err != nil {
+			return err
+		}
+		if err := f.wait(ctx, runner, patience); err != nil {
+			return err
+		}
+		f.stop() // This program's own watch would cost what kubelets do not.
+		m, err := c.measure(ctx, runner)
+		if err != nil {
+			return err
+		}
+		profiled := s.profile(ctx, c, runner, fmt.Sprintf("idle-%s-%d", who.name, nodes))
+		begin := time.Now()
+		updates, err := c.beat(ctx, f)
+		if err != nil {
+			return err
+		}
+		seconds := time.Since(begin).Seconds()
+		if err := profiled(); err != nil {
+			return err
+		}
+		if values, err = m.values(ctx, requests{"PATCH nodes/status": updates}); err != nil {
+			return err
+		}
+		asked, err := c.asked(begin)
+		if err != nil {
+			return err
+		}
+		writes := 0
+		for _, event := range asked {
+			if isWrite(event) {
+				writes++
+			}
+		}
+		values["updates-per-s"] = round(float64(updates) / seconds)
+		values["manager-cpu-ms-per-s"] = round(values["manager-cpu-s"] * 1000 / seconds)
+		values["writes"] = float64(writes)
+		return nil
+	})
+}
+
+// beat reports the status of one Node after the other, as their kubelets do, for as long as idleTime. It returns how often.
+func (c *cluster) beat(ctx context.Context, f *fleet) (int, error) {
+	ctx, cancel := context.WithTimeout(ctx, idleTime)
+	defer cancel()
+	limiter := flowcontrol.NewTokenBucketRateLimiter(float32(float64(f.size)/heartbeat.Seconds()), 1)
+	start := time.Now()
+	var (
+		next, done atomic.Int64
+		wg         sync.WaitGroup
+	)
+	errs := make([]error, creators)
+	for worker := range creators {
+		wg.Go(func() {
+			for limiter.Wait(ctx) == nil && errs[worker] == nil {
+				// What was begun is finished, so that all that is counted was answered.
+				errs[worker] = c.reportStatus(context.WithoutCancel(ctx), f.name(int(next.Add(1)-1)%f.size), start)
+				done.Add(1)
+			}
+		})
+	}
+	wg.Wait()
+	return int(done.Load()), errors.Join(errs...)
+}
+
+// reportStatus is what a kubelet sends when nothing but the time has changed.
+func (c *cluster) reportStatus(ctx context.Context, name string, transition time.Time) error {
+	patch, err := json.Marshal(map[string]any{"status": corev1.NodeStatus{Conditions: conditions(time.Now(), transition)}})
+	if err != nil {
+		return err
+	}
+	_, err = c.kube.CoreV1().Nodes().Patch(ctx, name, types.StrategicMergePatchType, patch, metav1.PatchOptions{}, "status")
+	return err
+}
+
+func idleMarks(nodes int, round map[string]map[string]float64) []results.Mark {
+	we := round[ours]
+	if we == nil {
+		return nil
+	}
+	return []results.Mark{results.AtMost(fmt.Sprintf("%d idle Nodes: ours, writes in %s", nodes, idleTime), "requests", 0, we["writes"])}
+}
