@@ -320,6 +320,8 @@ func (q *simQueue) addAfter(name string, d time.Duration, retry bool) {
 	}
 }
 
+func (q *simQueue) Len() int { return len(q.waiting) }
+
 func (q *simQueue) Forget(name string) { delete(q.failures, name) }
 
 func (q *simQueue) Get() (string, bool) {

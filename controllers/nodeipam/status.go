@@ -24,6 +24,10 @@ import (
 // statusInterval is the least time between two writes of one ClusterCIDR's status. Changes in between go into one write.
 const statusInterval = time.Second
 
+// statusPatience is for how long a status stays as it is while Nodes are queued: under a limit of requests each write of a status is
+// one of podCIDRs less.
+const statusPatience = 10 * time.Second
+
 // syncStatus writes what the book says of one ClusterCIDR into its status, unless that is there already.
 func (c *Controller) syncStatus(ctx context.Context, name string) error {
 	cc, err := c.clusterCIDRs.Get(name)
@@ -33,9 +37,13 @@ func (c *Controller) syncStatus(ctx context.Context, name string) error {
 	case err != nil:
 		return err
 	}
+	nodesWait := c.nodeQueue.Len() > 0
 	var want networkingv1.ClusterCIDRStatus
-	var known, inUse bool
+	var known, inUse, later bool
 	c.with(func(b *book) {
+		if later = nodesWait && c.now().Sub(c.statusWritten[name]) < statusPatience; later {
+			return
+		}
 		inUse = cc.DeletionTimestamp != nil && b.inUse(name)
 		want, known = b.status(cc)
 		if known && !equality.Semantic.DeepEqual(want, cc.Status) {
@@ -44,7 +52,11 @@ func (c *Controller) syncStatus(ctx context.Context, name string) error {
 			known = false
 		}
 	})
-	if !known {
+	switch {
+	case later:
+		c.statusQueue.AddAfter(name, statusInterval)
+		return nil
+	case !known:
 		return nil
 	}
 

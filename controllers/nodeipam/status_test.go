@@ -6,12 +6,15 @@ import (
 	"net/netip"
 	"strings"
 	"testing"
+	"time"
 
 	"github.com/google/go-cmp/cmp"
 	"k8s.io/apimachinery/pkg/api/equality"
 	"k8s.io/apimachinery/pkg/api/meta"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/client-go/tools/cache"
 
+	clustercidrlisters "github.com/multicidr/controller-manager/apis/generated/listers/networking/v1"
 	networkingv1 "github.com/multicidr/controller-manager/apis/networking/v1"
 )
 
@@ -151,5 +154,48 @@ func TestCursorComesFromTheStatusOnce(t *testing.T) {
 		cc = cc.DeepCopy()
 		cc.Spec.Priority++ // the pool is entered again, with the old cursor in its status
 		set(cc)(b)
+	}
+}
+
+// Under a limit of requests a status that is written every second would take them from Nodes.
+func TestNodesComeBeforeStatus(t *testing.T) {
+	now := time.Unix(0, 0)
+	clusterCIDRs := cache.NewIndexer(cache.MetaNamespaceKeyFunc, cache.Indexers{})
+	a := clusterCIDR("a", spec4("10.0.0.0/16", 8, nil))
+	if err := clusterCIDRs.Add(a); err != nil {
+		t.Fatal(err)
+	}
+	s := &server{gate: &gate{}}
+	c := newController(Config{}, parts{api: s, now: func() time.Time { return now }, clusterCIDRs: clustercidrlisters.NewClusterCIDRLister(clusterCIDRs), newQueue: newQueue})
+	for _, l := range c.lines() {
+		t.Cleanup(l.queue.ShutDown)
+	}
+	c.with(func(b *book) { b.setPool(compile(a)) })
+	for _, step := range []struct {
+		what  string
+		pass  time.Duration
+		nodes int // in the queue
+		want  int // writes
+	}{
+		{"one that was never written is", 0, 1, 1},
+		{"Nodes come first", statusPatience - 1, 1, 0},
+		{"but not for ever", 1, 1, 1},
+		{"without any, it is written again at once", statusInterval, 0, 1},
+	} {
+		now = now.Add(step.pass)
+		s.arrived = nil
+		for range step.nodes {
+			c.nodeQueue.Add("n")
+		}
+		if err := c.syncStatus(t.Context(), a.Name); err != nil {
+			t.Fatalf("%s: %v", step.what, err)
+		}
+		if len(s.arrived) != step.want {
+			t.Errorf("%s: %d writes, want %d", step.what, len(s.arrived), step.want)
+		}
+		for range step.nodes {
+			name, _ := c.nodeQueue.Get()
+			c.nodeQueue.Done(name)
+		}
 	}
 }
