@@ -127,7 +127,9 @@ verify: ## Fail if generated files, formatting, module files or pins are not wha
 ##@ Test
 
 .PHONY: test
-test: test-unit test-monitoring test-image test-chart test-integration test-parity ## Run all tests but chaos and e2e
+test: test-unit test-monitoring test-image test-chart ## Run all tests but e2e
+	@# These wait more than they work, for leases, backoffs and a minute in which nothing may happen; so two of them at a time.
+	$(MAKE) --jobs=2 --output-sync=target test-integration test-parity test-chaos
 
 .PHONY: test-unit
 test-unit: ## Run the unit tests with the race detector; wants a C compiler
