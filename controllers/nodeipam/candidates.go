@@ -2,6 +2,7 @@ package nodeipam
 
 import (
 	"iter"
+	"maps"
 	"slices"
 
 	v1 "k8s.io/api/core/v1"
@@ -19,7 +20,8 @@ import (
 type candidates struct {
 	entries []entry // in order
 	by      map[attribute][]int
-	rest    []int // the entries that are not in by
+	keys    []string // of the labels in by
+	rest    []int    // the entries that are not in by
 }
 
 // entry is a pool as far as one term of its selector goes; of a pool without a selector there is one.
@@ -52,6 +54,7 @@ func newCandidates(pools iter.Seq[*pool]) *candidates {
 		}
 	}
 	slices.SortFunc(c.entries, func(x, y entry) int { return ipam.Compare(x.candidate(), y.candidate()) })
+	keys := map[string]bool{}
 	for i, e := range c.entries {
 		attributes, ok := e.rarest(common)
 		if !ok {
@@ -59,8 +62,10 @@ func newCandidates(pools iter.Seq[*pool]) *candidates {
 		}
 		for _, a := range attributes {
 			c.by[a] = append(c.by[a], i)
+			keys[a.key] = true
 		}
 	}
+	c.keys = slices.Collect(maps.Keys(keys))
 	return c
 }
 
@@ -93,9 +98,18 @@ func (e entry) rarest(common map[attribute]int) (attributes []attribute, ok bool
 // of yields the pools that match a Node, each once.
 func (c *candidates) of(node *v1.Node) iter.Seq[*pool] {
 	return func(yield func(*pool) bool) {
-		asked := slices.Clone(c.by[attribute{nameKey, node.Name}])
-		for key, value := range node.Labels {
-			asked = append(asked, c.by[attribute{key, value}]...)
+		var few [16]int // keeps the slice off the heap, usually
+		asked := append(few[:0], c.by[attribute{nameKey, node.Name}]...)
+		if len(c.keys) < len(node.Labels) {
+			for _, key := range c.keys {
+				if value, ok := node.Labels[key]; ok {
+					asked = append(asked, c.by[attribute{key, value}]...)
+				}
+			}
+		} else {
+			for key, value := range node.Labels {
+				asked = append(asked, c.by[attribute{key, value}]...)
+			}
 		}
 		slices.Sort(asked)
 		var before []*pool // of those that can come again
