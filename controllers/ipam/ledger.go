@@ -3,6 +3,7 @@ package ipam
 import (
 	"cmp"
 	"iter"
+	"maps"
 	"net/netip"
 	"slices"
 	"strings"
@@ -122,6 +123,9 @@ func (l *Ledger) Reserve(o Owner, pick Pick) bool {
 // A prefix that is not valid stands for no address and is passed over; host bits are masked off.
 func (l *Ledger) Hold(o Owner, prefixes ...netip.Prefix) {
 	var now []netip.Prefix
+	if len(prefixes) > 0 {
+		now = make([]netip.Prefix, 0, len(prefixes))
+	}
 	for _, p := range prefixes {
 		if p = p.Masked(); p.IsValid() && !slices.Contains(now, p) {
 			now = append(now, p)
@@ -156,6 +160,13 @@ func (l *Ledger) Hold(o Owner, prefixes ...netip.Prefix) {
 		l.held[o] = h
 	}
 	h.prefixes = now
+}
+
+// Expect makes room for so many owners.
+func (l *Ledger) Expect(owners int) {
+	held := make(map[Owner]*holder, len(l.held)+owners)
+	maps.Copy(held, l.held)
+	l.held = held
 }
 
 // Release ends all that o holds. It reports whether there was anything.

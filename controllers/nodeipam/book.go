@@ -20,7 +20,7 @@ import (
 // makes no calls and reads no clock. Not safe for concurrent use: Controller.with holds the lock.
 type book struct {
 	ledger ipam.Ledger
-	// addresses are the Nodes' own. They take nothing from a pool; that they lie in one is reported.
+	// addresses are the Nodes' own, as far as they lie in a range: they take nothing from it, but that is reported. Usually there are none.
 	addresses ipam.Ledger
 	pools     map[string]*pool // by the ClusterCIDR's name
 	// candidates has the pools in the order in which they are tried; nil if they have changed since it was made.
@@ -41,7 +41,8 @@ type book struct {
 }
 
 type nodeEntry struct {
-	uid types.UID
+	uid       types.UID
+	addresses []netip.Prefix // the Node's own
 	// pool names the ClusterCIDR that the blocks came from: the Node's annotation, or the reservation's pool.
 	pool string
 	// shown is whether the Node shows podCIDRs; until then what it holds is a reservation.
@@ -85,31 +86,57 @@ func newBook() *book {
 	}
 }
 
+// expect makes room for so many Nodes in a book that has none yet. Without it the maps would grow, and move all that they have, again and
+// again.
+func (b *book) expect(nodes int) {
+	if len(b.nodes) == 0 {
+		b.nodes, b.names = make(map[string]*nodeEntry, nodes), make(map[types.UID]string, nodes)
+		b.ledger.Expect(nodes)
+	}
+}
+
 func ownerOf(uid types.UID) ipam.Owner { return ipam.Owner{Kind: ipam.Node, ID: string(uid)} }
 
 // observe enters what a Node shows: its addresses, and its podCIDRs, if any, as what it holds, whoever wrote them.
 func (b *book) observe(node *v1.Node, blocks, addresses []netip.Prefix) {
 	b.replaced(node)
-	owner := ownerOf(node.UID)
-	if len(addresses) > 0 || len(blocks) > 0 {
-		b.enter(node)
+	if _, known := b.nodes[node.Name]; !known && len(addresses) == 0 && len(blocks) == 0 {
+		return
 	}
-	if before := b.addresses.Held(owner); !slices.Equal(before, addresses) {
-		b.touch(before...)
-		b.touch(addresses...)
-		b.addresses.Hold(owner, addresses...)
+	e := b.enter(node)
+	if !slices.Equal(e.addresses, addresses) {
+		e.addresses = addresses
+		b.locate(e)
 	}
 	if len(blocks) == 0 {
 		return // what is reserved for it stays so
 	}
 	delete(b.waiting, node.Name)
-	b.nodes[node.Name].shown = true
-	if e, annotated := b.nodes[node.Name], node.Annotations[networkingv1.AnnotationClusterCIDR]; e.pool != annotated {
+	e.shown = true
+	if annotated := node.Annotations[networkingv1.AnnotationClusterCIDR]; e.pool != annotated {
 		e.pool = annotated
 		b.changed = true // the ClusterCIDR that it belonged to may be able to go
 		b.touch(blocks...)
 	}
-	b.hold(owner, blocks)
+	b.hold(ownerOf(node.UID), blocks)
+}
+
+// locate enters which of a Node's own addresses lie in a range.
+func (b *book) locate(e *nodeEntry) {
+	var inside []netip.Prefix
+	for _, a := range e.addresses {
+		if b.inRange(a) {
+			inside = append(inside, a)
+		}
+	}
+	owner := ownerOf(e.uid)
+	before := b.addresses.Held(owner)
+	if slices.Equal(before, inside) {
+		return
+	}
+	b.touch(before...)
+	b.touch(inside...)
+	b.addresses.Hold(owner, inside...)
 }
 
 // hold makes blocks all that owner holds, and notes what that may change for others.
@@ -335,7 +362,7 @@ func (b *book) outside(blocks []netip.Prefix) bool {
 func (b *book) touch(prefixes ...netip.Prefix) {
 	for _, prefix := range prefixes {
 		for r := range b.ranges.Overlapping(prefix) {
-			for name := range b.of[r] {
+			for _, name := range b.of[r] {
 				b.touchName(name)
 			}
 		}

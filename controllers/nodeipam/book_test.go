@@ -2,6 +2,7 @@ package nodeipam
 
 import (
 	"fmt"
+	"net/netip"
 	"slices"
 	"strings"
 	"testing"
@@ -447,5 +448,64 @@ func TestPatches(t *testing.T) {
 	}
 	if want := pfxs("10.0.0.0/24", "fd00::/64"); !slices.Equal(r.blocks, want) {
 		t.Errorf("the reservation was changed to %v", r.blocks)
+	}
+}
+
+// A Node's own address is noticed in a range, whichever comes first, until one of them is gone.
+func TestAddressesInRanges(t *testing.T) {
+	b := newBook()
+	in := clusterCIDR("in", spec4("10.0.0.0/16", 8, nil))
+	around := clusterCIDR("around", spec4("10.0.0.0/8", 8, nil))
+	check := func(when string, want map[string]string) {
+		t.Helper()
+		got := map[string]string{}
+		for name, p := range b.pools {
+			if c := b.overlapping(p); strings.Contains(c.Message, "10.0.7.1") {
+				got[name] = c.Message[strings.Index(c.Message, "10.0.7.1"):][:len("10.0.7.1 of n1")]
+			}
+		}
+		if diff := cmp.Diff(want, got); diff != "" {
+			t.Errorf("%s (-want +got):\n%s", when, diff)
+		}
+	}
+	n := node("n1")
+	b.observe(n, nil, pfxs("10.0.7.1/32", "fd00::1/128"))
+	b.setPool(compile(in))
+	check("the range comes after the Node", map[string]string{"in": "10.0.7.1 of n1"})
+	b.setPool(compile(around))
+	check("another range comes", map[string]string{"in": "10.0.7.1 of n1", "around": "10.0.7.1 of n1"})
+	b.dropPool("in")
+	check("the first range is gone", map[string]string{"around": "10.0.7.1 of n1"})
+	b.effects()
+	b.observe(n, nil, pfxs("192.168.7.1/32"))
+	check("the Node has another address", map[string]string{})
+	if !b.touched["around"] {
+		t.Error("the status of the ClusterCIDR is not written anew when the Node has another address")
+	}
+	b.observe(n, nil, pfxs("10.0.7.1/32"))
+	check("it has its address again", map[string]string{"around": "10.0.7.1 of n1"})
+	b.dropPool("around")
+	if held := b.addresses.Held(ownerOf(n.UID)); len(held) > 0 {
+		t.Errorf("%v lie in no range, but are kept", held)
+	}
+	b.setPool(compile(in))
+	b.gone("n1")
+	check("the Node is gone", map[string]string{})
+}
+
+func TestDistance(t *testing.T) {
+	for name, tc := range map[string]struct {
+		from, to string
+		want     float64
+	}{
+		"none":                      {"10.0.0.0", "10.0.0.0", 0},
+		"forward":                   {"10.0.0.0", "10.0.1.0", 256},
+		"back":                      {"10.0.1.1", "10.0.1.0", -1},
+		"back, over half of IPv6":   {"fd00:0:0:1::", "fd00::ffff:ffff:ffff:ffff", -1},
+		"further than 64 bits hold": {"fd00::", "fd01::", 0x1p112},
+	} {
+		if got := distance(netip.MustParseAddr(tc.from), netip.MustParseAddr(tc.to)); got != tc.want {
+			t.Errorf("%s: distance from %s to %s is %v, want %v", name, tc.from, tc.to, got, tc.want)
+		}
 	}
 }

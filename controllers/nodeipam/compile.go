@@ -4,8 +4,10 @@ import (
 	"errors"
 	"fmt"
 	"net/netip"
+	"runtime"
 	"slices"
 	"strings"
+	"sync"
 
 	v1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/util/validation/field"
@@ -228,16 +230,50 @@ func canonical(selector *v1.NodeSelector) string {
 // parseCIDR reads a CIDR as the rest of the cluster does: an address with leading zeros or an IPv4-mapped one, which
 // the API server may have stored long ago, means its IPv4 address.
 func parseCIDR(s string) (netip.Prefix, error) {
-	_, n, err := netutils.ParseCIDRSloppy(s)
+	prefix, err := netip.ParsePrefix(s) // what nearly all are, and much faster
 	if err != nil {
-		return netip.Prefix{}, err
+		_, n, err := netutils.ParseCIDRSloppy(s)
+		if err != nil {
+			return netip.Prefix{}, err
+		}
+		addr, _ := netip.AddrFromSlice(n.IP)
+		bits, _ := n.Mask.Size()
+		prefix = netip.PrefixFrom(addr, bits)
 	}
-	addr, _ := netip.AddrFromSlice(n.IP)
-	bits, _ := n.Mask.Size()
-	if addr.Is4In6() && bits >= 96 {
-		addr, bits = addr.Unmap(), bits-96
+	if addr, bits := prefix.Addr(), prefix.Bits(); addr.Is4In6() && bits >= 96 {
+		prefix = netip.PrefixFrom(addr.Unmap(), bits-96)
 	}
-	return netip.PrefixFrom(addr, bits), nil
+	return prefix.Masked(), nil
+}
+
+// shown is what the book learns of a Node.
+type shown struct {
+	node              *v1.Node
+	blocks, addresses []netip.Prefix
+	first             netip.Addr // of the first block
+}
+
+// shownBy reads what all Nodes show, on all processors, and returns it in the order of the first block: who enters it so finds what he
+// needs in the processor's cache, which for very many Nodes takes a fraction of the time that any other order takes.
+func shownBy(nodes []*v1.Node) []shown {
+	all := make([]shown, len(nodes))
+	var wg sync.WaitGroup
+	for chunk := range slices.Chunk(all, len(all)/runtime.GOMAXPROCS(0)+1) {
+		mine := nodes[:len(chunk)]
+		nodes = nodes[len(chunk):]
+		wg.Go(func() {
+			for i, node := range mine {
+				blocks, _ := podCIDRsOf(node)
+				chunk[i] = shown{node: node, blocks: blocks, addresses: addressesOf(node)}
+				if len(blocks) > 0 {
+					chunk[i].first = blocks[0].Addr()
+				}
+			}
+		})
+	}
+	wg.Wait()
+	slices.SortFunc(all, func(x, y shown) int { return x.first.Compare(y.first) })
+	return all
 }
 
 // podCIDRsOf returns what a Node shows as its Pod ranges, and those of them that cannot be read.
@@ -245,6 +281,9 @@ func podCIDRsOf(node *v1.Node) (blocks []netip.Prefix, unreadable []string) {
 	cidrs := node.Spec.PodCIDRs
 	if len(cidrs) == 0 && node.Spec.PodCIDR != "" {
 		cidrs = []string{node.Spec.PodCIDR}
+	}
+	if len(cidrs) > 0 {
+		blocks = make([]netip.Prefix, 0, len(cidrs))
 	}
 	for _, s := range cidrs {
 		block, err := parseCIDR(s)
@@ -262,7 +301,10 @@ func showsPodCIDRs(node *v1.Node) bool { return len(node.Spec.PodCIDRs) > 0 || n
 
 // addressesOf returns a Node's own addresses, each as a prefix of full length. A host name is none.
 func addressesOf(node *v1.Node) []netip.Prefix {
-	var addresses []netip.Prefix
+	if len(node.Status.Addresses) == 0 {
+		return nil
+	}
+	addresses := make([]netip.Prefix, 0, 2) // usually one of each family, beside the name
 	for _, a := range node.Status.Addresses {
 		if addr, err := netip.ParseAddr(a.Address); err == nil {
 			addr = addr.Unmap().WithZone("")

@@ -1,6 +1,7 @@
 package nodeipam
 
 import (
+	"fmt"
 	"net/netip"
 	"strings"
 	"testing"
@@ -11,6 +12,7 @@ import (
 	v1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/types"
+	netutils "k8s.io/utils/net"
 
 	networkingv1 "github.com/multicidr/controller-manager/apis/networking/v1"
 	"github.com/multicidr/controller-manager/controllers/ipam"
@@ -213,4 +215,56 @@ func texts(prefixes []netip.Prefix) []string {
 		all = append(all, p.String())
 	}
 	return all
+}
+
+// What is read fast is read as the rest of the cluster reads it.
+func TestParseCIDR(t *testing.T) {
+	for _, text := range []string{
+		"10.0.0.0/24", "10.0.0.9/24", "0.0.0.0/0", "10.0.0.1/32", "010.0.0.0/24", "fd00::/64", "FD00::1/64", "::/0", "fd00::1/128",
+		"::ffff:10.0.0.0/120", "::ffff:10.0.0.9/120", "::ffff:10.0.0.0/96", "::ffff:10.0.0.0/95", "::ffff:0:0/96",
+		"", "ten", "10.0.0.0", "10.0.0.0/33", "10.0.0.0/-1", "10.0.0.0/024", "fd00::/129", "fd00::%eth0/64", "10.0.0.0/24 ", "/",
+	} {
+		got, gotErr := parseCIDR(text)
+		_, n, err := netutils.ParseCIDRSloppy(text)
+		if err != nil || gotErr != nil {
+			if err == nil || gotErr == nil {
+				t.Errorf("%q: error %v, want %v", text, gotErr, err)
+			}
+			continue
+		}
+		addr, _ := netip.AddrFromSlice(n.IP)
+		bits, size := n.Mask.Size()
+		want := netip.PrefixFrom(addr.Unmap(), bits-size+addr.Unmap().BitLen())
+		if got != want {
+			t.Errorf("%q is %v, want %v", text, got, want)
+		}
+	}
+}
+
+// However many Nodes there are, and whatever they show, each is read once.
+func TestShownBy(t *testing.T) {
+	for _, n := range []int{0, 1, 2, 7, 100} {
+		var nodes []*v1.Node
+		want := map[string][]string{}
+		for i := range n {
+			node := node(fmt.Sprint("n", i))
+			if i%5 > 0 {
+				node.Spec.PodCIDRs = []string{fmt.Sprintf("10.0.%d.0/24", i*37%100), "fd00::/64"}
+			}
+			want[node.Name] = node.Spec.PodCIDRs
+			nodes = append(nodes, node)
+		}
+		got := map[string][]string{}
+		var last netip.Addr
+		for _, s := range shownBy(nodes) {
+			got[s.node.Name] = texts(s.blocks)
+			if s.first.Less(last) {
+				t.Errorf("of %d Nodes, %v comes after %v", n, s.first, last)
+			}
+			last = s.first
+		}
+		if diff := cmp.Diff(want, got); diff != "" {
+			t.Errorf("of %d Nodes (-want +got):\n%s", n, diff)
+		}
+	}
 }

@@ -252,7 +252,10 @@ func (b *book) debugNode(node *v1.Node) debugNode {
 	blocks := b.ledger.Held(owner)
 	n := debugNode{
 		Name: node.Name, UID: node.UID, State: nodeWithout, ClusterCIDRs: []string{},
-		Blocks: append([]netip.Prefix{}, blocks...), Addresses: append([]netip.Prefix{}, b.addresses.Held(owner)...),
+		Blocks: append([]netip.Prefix{}, blocks...), Addresses: []netip.Prefix{},
+	}
+	if e, ok := b.nodes[node.Name]; ok && e.uid == node.UID {
+		n.Addresses = append(n.Addresses, e.addresses...)
 	}
 	_, unreadable := podCIDRsOf(node)
 	w, waits := b.waiting[node.Name]

@@ -11,8 +11,6 @@ import (
 	"slices"
 	"strings"
 
-	"k8s.io/apimachinery/pkg/types"
-
 	"github.com/multicidr/controller-manager/controllers/ipam"
 )
 
@@ -234,9 +232,11 @@ func (b *book) find(l debugLedger, text string) *found {
 			}
 			f.Holdings = append(f.Holdings, b.holdingRow(h))
 		}
-		for _, h := range b.addresses.Overlapping(prefix) {
-			if len(f.Addresses) < maxRows {
-				f.Addresses = append(f.Addresses, holdingRow{CIDR: h.Prefix, Kind: "Node", Name: b.names[types.UID(h.Owner.ID)]})
+		for _, n := range l.Nodes {
+			for _, a := range n.Addresses {
+				if prefix.Overlaps(a) && len(f.Addresses) < maxRows {
+					f.Addresses = append(f.Addresses, holdingRow{CIDR: a, Kind: "Node", Name: n.Name})
+				}
 			}
 		}
 		for _, cc := range l.ClusterCIDRs {

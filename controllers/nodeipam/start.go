@@ -108,9 +108,9 @@ func (c *Controller) fill(ctx context.Context, b *book) error {
 	for _, serviceCIDR := range serviceCIDRs {
 		b.setService(serviceSource(serviceCIDR.Name), serviceRangesOf(ctx, serviceCIDR))
 	}
-	for _, node := range nodes {
-		blocks, _ := podCIDRsOf(node)
-		b.observe(node, blocks, addressesOf(node))
+	b.expect(len(nodes))
+	for _, s := range shownBy(nodes) {
+		b.observe(s.node, s.blocks, s.addresses)
 	}
 	return nil
 }

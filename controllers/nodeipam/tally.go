@@ -1,7 +1,9 @@
 package nodeipam
 
 import (
-	"math/big"
+	"encoding/binary"
+	"math"
+	"math/bits"
 	"net/netip"
 	"slices"
 
@@ -13,12 +15,12 @@ import (
 // tally is what metrics show of the book and what would take a walk over all Nodes to find out. The book keeps it in step, so
 // that it is right at every scrape, and a scrape is short.
 type tally struct {
-	ranges    ipam.PrefixSet                   // of all pools
-	services  ipam.PrefixSet                   // service ranges
-	of        map[netip.Prefix]map[string]bool // the names of the pools that have a range
-	holding   int                              // Nodes that hold anything
-	sharing   map[types.UID]bool               // Nodes that hold addresses which another Node or a service range holds too
-	outsiders map[types.UID]bool               // Nodes that hold blocks, none of them in a range
+	ranges    ipam.PrefixSet            // of all pools
+	services  ipam.PrefixSet            // service ranges
+	of        map[netip.Prefix][]string // the names of the pools that have a range
+	holding   int                       // Nodes that hold anything
+	sharing   map[types.UID]bool        // Nodes that hold addresses which another Node or a service range holds too
+	outsiders map[types.UID]bool        // Nodes that hold blocks, none of them in a range
 	// blocking is how many Nodes keep a terminating pool, by its name; without an entry, it has to be counted again.
 	blocking map[string]int
 	traffic  map[rangeKey]*traffic
@@ -43,7 +45,7 @@ type traffic struct {
 var triesBuckets = [...]float64{1, 5, 25, 125, 625}
 
 func newTally() tally {
-	return tally{of: map[netip.Prefix]map[string]bool{}, sharing: map[types.UID]bool{}, outsiders: map[types.UID]bool{}, blocking: map[string]int{}, traffic: map[rangeKey]*traffic{}}
+	return tally{of: map[netip.Prefix][]string{}, sharing: map[types.UID]bool{}, outsiders: map[types.UID]bool{}, blocking: map[string]int{}, traffic: map[rangeKey]*traffic{}}
 }
 
 // trafficOf returns the traffic of one range of a pool.
@@ -66,20 +68,25 @@ func (b *book) tries(pick ipam.Pick) []float64 {
 		if !r.Prefix.Contains(from) {
 			from = r.Prefix.Addr()
 		}
-		n := new(big.Int).Sub(blockNumber(block.Addr(), r), blockNumber(from, r))
-		if n.Sign() < 0 { // around the end
-			n.Add(n, new(big.Int).Lsh(big.NewInt(1), uint(r.BlockBits-r.Prefix.Bits())))
+		size := math.Ldexp(1, r.Family().Bits()-r.BlockBits) // of a block
+		passed := math.Ceil(distance(from, block.Addr()) / size)
+		if passed < 0 { // around the end
+			passed += math.Ldexp(1, r.BlockBits-r.Prefix.Bits())
 		}
-		passed, _ := n.Float64()
 		tries[i] = passed + 1
 	}
 	return tries
 }
 
-// blockNumber numbers the blocks of the whole address space.
-func blockNumber(a netip.Addr, r ipam.Range) *big.Int {
-	n := new(big.Int).SetBytes(a.AsSlice())
-	return n.Rsh(n, uint(r.Family().Bits()-r.BlockBits))
+// distance returns how many addresses b is behind a, negative if it is before; as exact as a metric has to be.
+func distance(a, b netip.Addr) float64 {
+	if b.Less(a) {
+		return -distance(b, a)
+	}
+	x, y := a.As16(), b.As16()
+	low, borrow := bits.Sub64(binary.BigEndian.Uint64(y[8:]), binary.BigEndian.Uint64(x[8:]), 0)
+	high, _ := bits.Sub64(binary.BigEndian.Uint64(y[:8]), binary.BigEndian.Uint64(x[:8]), borrow)
+	return math.Ldexp(float64(high), 64) + float64(low)
 }
 
 // allocated enters that a Node which held nothing got the blocks of a pick.
@@ -190,20 +197,22 @@ func (b *book) replaceRanges(name string, before, now []netip.Prefix) {
 	var changed []netip.Prefix
 	for _, r := range before {
 		b.ranges.Remove(r)
-		if delete(b.of[r], name); len(b.of[r]) == 0 {
+		if b.of[r] = slices.DeleteFunc(b.of[r], func(n string) bool { return n == name }); len(b.of[r]) == 0 {
 			delete(b.of, r)
 		}
 		changed = append(changed, r)
 	}
 	for _, r := range now {
 		b.ranges.Insert(r)
-		if b.of[r] == nil {
-			b.of[r] = map[string]bool{}
-		}
-		b.of[r][name] = true
+		b.of[r] = append(b.of[r], name)
 		changed = append(changed, r)
 	}
 	b.judgeIn(changed)
+	for _, e := range b.nodes {
+		if slices.ContainsFunc(e.addresses, func(a netip.Prefix) bool { return slices.ContainsFunc(changed, a.Overlaps) }) {
+			b.locate(e)
+		}
+	}
 }
 
 // forgetPool drops what is known of a pool that is gone.
