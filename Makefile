@@ -136,6 +136,7 @@ test-unit: ## Run the unit tests with the race detector; wants a C compiler
 	@hack/ensure-c-compiler.sh
 	@echo "== unit tests"
 	CGO_ENABLED=1 go test -race $$(go list -f '{{if or .TestGoFiles .XTestGoFiles}}{{.ImportPath}}{{end}}' ./apis/... ./cmd/... ./controllers/...)
+	go -C hack/plot test ./...
 
 .PHONY: test-monitoring
 test-monitoring: ## Try the alerts and the dashboard on samples, with Prometheus' own engine
@@ -229,6 +230,10 @@ build-scale: tools build upstream
 .PHONY: scale
 scale: build-scale ## Measure us, upstream and a bare loop with NODES=5000; SCENARIO=burst, restart, waiting or idle; see docs/performance.md
 	@bin/scale $(SCENARIO) $(if $(filter-out file,$(origin NODES)),--nodes=$(NODES)) $(SCALE)
+
+.PHONY: plots
+plots: ## Draw docs/images/performance-*.svg from what was measured, docs/data/*.json
+	@go -C hack/plot run . $(CURDIR)/docs/data $(CURDIR)/docs/images
 
 ##@ Other
 
