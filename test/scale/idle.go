@@ -114,6 +114,11 @@ func (c *cluster) reportStatus(ctx context.Context, name string, transition time
 	return err
 }
 
+var idleColumns = []column{
+	{"updates/s", "updates-per-s"}, {"manager CPU ms/s", "manager-cpu-ms-per-s"}, {"writes", "writes"}, {"peak MiB", "manager-peak-MiB"}, {"API server CPU s", "apiserver-cpu-s"},
+}
+
+// idleMarks holds what we measured against the limits that were set.
 func idleMarks(nodes int, round map[string]map[string]float64) []results.Mark {
 	we := round[ours]
 	if we == nil {

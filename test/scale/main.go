@@ -34,13 +34,14 @@ type scenario struct {
 	contestants []string // all, of which users may choose
 	run         func(*scale, context.Context, contestant, int) (map[string]float64, error)
 	marks       func(nodes int, round map[string]map[string]float64) []results.Mark
+	columns     []column // of its table
 }
 
 var scenarios = []scenario{
-	{"burst", "Nodes join as fast as the API server takes them", []int{5000}, []string{bare, ours, upstreamRaised, oursLimited, upstream}, (*scale).burst, burstMarks},
-	{"restart", "A manager starts where all Nodes but one have podCIDRs", []int{100000}, []string{ours, upstream}, (*scale).restart, restartMarks},
-	{"waiting", "Nodes wait for a full range, and a range is added", []int{5000}, []string{bare, ours}, (*scale).waiting, waitingMarks},
-	{"idle", "Kubelets report every ten seconds, and there is nothing to do", []int{5000}, []string{ours, upstreamRaised}, (*scale).idle, idleMarks},
+	{"burst", "Nodes join as fast as the API server takes them", []int{5000}, []string{bare, ours, upstreamRaised, oursLimited, upstream}, (*scale).burst, burstMarks, burstColumns},
+	{"restart", "A manager starts where all Nodes but one have podCIDRs", []int{100000}, []string{ours, upstream}, (*scale).restart, restartMarks, restartColumns},
+	{"waiting", "Nodes wait for a full range, and a range is added", []int{5000}, []string{bare, ours}, (*scale).waiting, waitingMarks, waitingColumns},
+	{"idle", "Kubelets report every ten seconds, and there is nothing to do", []int{5000}, []string{ours, upstreamRaised}, (*scale).idle, idleMarks, idleColumns},
 }
 
 func main() {
@@ -57,6 +58,17 @@ func command() *cobra.Command {
 	root.AddCommand(&cobra.Command{
 		Use: loopCommand + " KUBECONFIG", Hidden: true, Args: cobra.ExactArgs(1),
 		RunE: func(cmd *cobra.Command, args []string) error { return runLoop(cmd.Context(), args[0]) },
+	})
+	root.AddCommand(&cobra.Command{
+		Use: "report FILE...", Short: "Print results that were written with --json as Markdown", Args: cobra.MinimumNArgs(1),
+		RunE: func(cmd *cobra.Command, args []string) error {
+			for _, path := range args {
+				if err := report(cmd.OutOrStdout(), path); err != nil {
+					return err
+				}
+			}
+			return nil
+		},
 	})
 	for _, what := range scenarios {
 		s := &scale{}

@@ -68,7 +68,11 @@ func (s *scale) restart(ctx context.Context, who contestant, nodes int) (values 
 		if err != nil {
 			return err
 		}
+		profiled := s.profile(ctx, c, second, fmt.Sprintf("restart-%s-%d", who.name, nodes))
 		if err := f.wait(ctx, second, patience); err != nil {
+			return err
+		}
+		if err := profiled(); err != nil {
 			return err
 		}
 		values, err = c.restartValues(ctx, f.last(), begin, second)
@@ -197,6 +201,12 @@ func (c *cluster) createServed(ctx context.Context, nodes int) error {
 	})
 }
 
+var restartColumns = []column{
+	{"lease to caches s", "lease-to-caches-s"}, {"caches to first Node s", "caches-to-first-node-s"}, {"lease to first Node s", "lease-to-first-node-s"},
+	{"reads of all Nodes", "reads-of-all-nodes"}, {"writes", "writes"}, {"CPU s", "manager-cpu-s"}, {"peak MiB", "manager-peak-MiB"},
+}
+
+// restartMarks holds what we measured against the limits that were set.
 func restartMarks(nodes int, round map[string]map[string]float64) []results.Mark {
 	we := round[ours]
 	if we == nil {

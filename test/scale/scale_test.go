@@ -4,7 +4,11 @@ import (
 	"encoding/json"
 	"os"
 	"path/filepath"
+	"strings"
 	"testing"
+	"time"
+
+	"github.com/google/go-cmp/cmp"
 
 	"github.com/multicidr/controller-manager/test/results"
 )
@@ -51,6 +55,63 @@ func TestBurst(t *testing.T) {
 		if patches := result.Values[requestPrefix+"PATCH nodes"]; patches < 50 {
 			t.Errorf("%s: %v PATCHes of 50 Nodes", want, patches)
 		}
+	}
+}
+
+func TestReport(t *testing.T) {
+	path := filepath.Join(t.TempDir(), "idle.json")
+	result := func(who string, rate float64) results.Result {
+		return results.Result{Name: "idle/" + who, Nodes: 5000, Values: map[string]float64{"updates-per-s": rate, "writes": 0}}
+	}
+	err := results.Write(path, results.File{
+		Header:  results.Header{Command: "bin/scale idle", Commit: "0123456789abcdef"},
+		Results: []results.Result{result("ours", 500), result("upstream", 3.14159), result("ours", 123.4), result("ours", 300)},
+		Marks:   []results.Mark{results.AtMost("writes", "requests", 0, 0), results.AtMost("writes", "requests", 0, 2)},
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+	var got strings.Builder
+	if err := report(&got, path); err != nil {
+		t.Fatal(err)
+	}
+	want := `
+` + "`bin/scale idle`" + `, 0001-01-01, at 0123456789ab
+
+| Nodes | | updates/s | manager CPU ms/s | writes | peak MiB | API server CPU s |
+|---:|---|---:|---:|---:|---:|---:|
+| 5000 | ours | 300 |  | 0 |  |  |
+| 5000 | upstream | 3.14 |  | 0 |  |  |
+
+| mark | limit | round by round | |
+|---|---:|---|---|
+| writes | 0 requests | 0, 2 | held in 1 of 2 |
+`
+	if diff := cmp.Diff(want, got.String()); diff != "" {
+		t.Errorf("report (-want +got):\n%s", diff)
+	}
+}
+
+func TestOvertakenNodes(t *testing.T) {
+	second := func(n int) time.Time { return time.Unix(int64(n), 0) }
+	for name, tc := range map[string]struct {
+		created []time.Time // in the order in which they were served
+		want    int
+	}{
+		"oldest first":               {[]time.Time{second(1), second(1), second(2), second(3)}, 0},
+		"one overtaken by two":       {[]time.Time{second(2), second(3), second(1), second(4)}, 2},
+		"the same second is no age":  {[]time.Time{second(1), second(1), second(1)}, 0},
+		"youngest first: all others": {[]time.Time{second(4), second(3), second(2), second(1)}, 3},
+	} {
+		t.Run(name, func(t *testing.T) {
+			f := &fleet{stamps: tc.created}
+			for i := range tc.created {
+				f.order = append(f.order, i)
+			}
+			if got := f.overtaken(); got != tc.want {
+				t.Errorf("overtaken() = %d, want %d", got, tc.want)
+			}
+		})
 	}
 }
 

@@ -113,6 +113,12 @@ func pause(ctx context.Context, d time.Duration) error {
 	}
 }
 
+var waitingColumns = []column{
+	{"requests while waiting", "requests-while-waiting"}, {"first Node s", "first-node-s"}, {"all s", "total-s"}, {"Nodes/s", "nodes-per-s"},
+	{"overtaken by", "overtaken-by-nodes"}, {"manager CPU s", "manager-cpu-s"}, {"peak MiB", "manager-peak-MiB"},
+}
+
+// waitingMarks holds what we measured against the limits that were set.
 func waitingMarks(nodes int, round map[string]map[string]float64) []results.Mark {
 	we := round[ours]
 	if we == nil {
