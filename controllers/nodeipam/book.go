@@ -388,9 +388,8 @@ type effects struct {
 
 // effects returns whom the changes since the last call may concern.
 func (b *book) effects() effects {
-	e := effects{clusterCIDRs: slices.Sorted(maps.Keys(b.touched))}
+	e := effects{clusterCIDRs: sorted(b.touched), nodes: sorted(b.suspects)}
 	clear(b.touched)
-	e.nodes = slices.Sorted(maps.Keys(b.suspects))
 	clear(b.suspects)
 	if !b.changed {
 		return e
@@ -399,6 +398,19 @@ func (b *book) effects() effects {
 	e.nodes = append(e.nodes, slices.SortedFunc(maps.Keys(b.waiting), func(x, y string) int {
 		return cmp.Or(b.waiting[x].since.Compare(b.waiting[y].since), strings.Compare(x, y))
 	})...)
-	e.terminating = slices.Sorted(maps.Keys(b.terminating))
+	e.terminating = sorted(b.terminating)
 	return e
+}
+
+// sorted returns the names in a set. Nearly every event asks for some, so it is lean.
+func sorted(set map[string]bool) []string {
+	if len(set) == 0 {
+		return nil
+	}
+	names := make([]string, 0, len(set))
+	for name := range set {
+		names = append(names, name)
+	}
+	slices.Sort(names)
+	return names
 }
