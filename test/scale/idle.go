@@ -9,7 +9,6 @@ import (
 	"sync/atomic"
 	"time"
 
-	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/client-go/util/flowcontrol"
@@ -85,7 +84,6 @@ func (c *cluster) beat(ctx context.Context, f *fleet) (int, error) {
 	ctx, cancel := context.WithTimeout(ctx, idleTime)
 	defer cancel()
 	limiter := flowcontrol.NewTokenBucketRateLimiter(float32(float64(f.size)/heartbeat.Seconds()), 1)
-	start := time.Now()
 	var (
 		next, done atomic.Int64
 		wg         sync.WaitGroup
@@ -95,7 +93,7 @@ func (c *cluster) beat(ctx context.Context, f *fleet) (int, error) {
 		wg.Go(func() {
 			for limiter.Wait(ctx) == nil && errs[worker] == nil {
 				// What was begun is finished, so that all that is counted was answered.
-				errs[worker] = c.reportStatus(context.WithoutCancel(ctx), f.name(int(next.Add(1)-1)%f.size), start)
+				errs[worker] = c.reportStatus(context.WithoutCancel(ctx), f.name(int(next.Add(1)-1)%f.size))
 				done.Add(1)
 			}
 		})
@@ -105,8 +103,13 @@ func (c *cluster) beat(ctx context.Context, f *fleet) (int, error) {
 }
 
 // reportStatus is what a kubelet sends when nothing but the time has changed.
-func (c *cluster) reportStatus(ctx context.Context, name string, transition time.Time) error {
-	patch, err := json.Marshal(map[string]any{"status": corev1.NodeStatus{Conditions: conditions(time.Now(), transition)}})
+func (c *cluster) reportStatus(ctx context.Context, name string) error {
+	var order, changed []map[string]any
+	for _, condition := range conditions(time.Now()) {
+		order = append(order, map[string]any{"type": condition.Type})
+		changed = append(changed, map[string]any{"type": condition.Type, "lastHeartbeatTime": condition.LastHeartbeatTime})
+	}
+	patch, err := json.Marshal(map[string]any{"status": map[string]any{"$setElementOrder/conditions": order, "conditions": changed}})
 	if err != nil {
 		return err
 	}

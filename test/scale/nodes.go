@@ -51,7 +51,7 @@ func newNode(name string, index int, labels map[string]string) *corev1.Node {
 		Status: corev1.NodeStatus{
 			Capacity:    resources,
 			Allocatable: resources,
-			Conditions:  conditions(time.Now(), time.Now()),
+			Conditions:  conditions(time.Now()),
 			Addresses: []corev1.NodeAddress{
 				{Type: corev1.NodeInternalIP, Address: netip.AddrFrom4([4]byte{172, byte(16 + index>>16), byte(index >> 8), byte(index)}).String()},
 				{Type: corev1.NodeHostName, Address: name},
@@ -76,11 +76,11 @@ func newNode(name string, index int, labels map[string]string) *corev1.Node {
 }
 
 // conditions are those that a kubelet reports.
-func conditions(heartbeat, transition time.Time) []corev1.NodeCondition {
+func conditions(now time.Time) []corev1.NodeCondition {
 	condition := func(kind corev1.NodeConditionType, status corev1.ConditionStatus, reason, message string) corev1.NodeCondition {
 		return corev1.NodeCondition{
 			Type: kind, Status: status, Reason: reason, Message: message,
-			LastHeartbeatTime: metav1.NewTime(heartbeat), LastTransitionTime: metav1.NewTime(transition),
+			LastHeartbeatTime: metav1.NewTime(now), LastTransitionTime: metav1.NewTime(now),
 		}
 	}
 	return []corev1.NodeCondition{
