@@ -54,8 +54,8 @@ func run(o options, out io.Writer) error {
 	if err := benchmark.Start(); err != nil {
 		return err
 	}
-	var rest strings.Builder // what is no result
-	reader := benchfmt.NewReader(io.TeeReader(lines, &rest), "go test")
+	var said strings.Builder
+	reader := benchfmt.NewReader(io.TeeReader(lines, &said), "go test")
 	writeHeader(out, file.Header)
 	for reader.Scan() {
 		if r, ok := reader.Result().(*benchfmt.Result); ok {
@@ -65,7 +65,7 @@ func run(o options, out io.Writer) error {
 		}
 	}
 	if err := errors.Join(reader.Err(), benchmark.Wait()); err != nil {
-		return fmt.Errorf("%w; go test said:\n%s", err, rest.String())
+		return fmt.Errorf("%w; go test said:\n%s", err, withoutResults(said.String()))
 	}
 	if len(file.Results) == 0 {
 		return fmt.Errorf("no situation is called %q", o.only)
@@ -80,6 +80,16 @@ func run(o options, out io.Writer) error {
 		return nil
 	}
 	return results.Write(o.out, file)
+}
+
+func withoutResults(said string) string {
+	var rest strings.Builder
+	for line := range strings.Lines(said) {
+		if !strings.HasPrefix(line, "Benchmark") {
+			rest.WriteString(line)
+		}
+	}
+	return rest.String()
 }
 
 // resultOf reads a name such as Core/layout/a_8_of_28s/nodes=15000/clusterCIDRs=1, and the values as they were reported.
