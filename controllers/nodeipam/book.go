@@ -100,7 +100,8 @@ func ownerOf(uid types.UID) ipam.Owner { return ipam.Owner{Kind: ipam.Node, ID: 
 // observe enters what a Node shows: its addresses, and its podCIDRs, if any, as what it holds, whoever wrote them.
 func (b *book) observe(node *v1.Node, blocks, addresses []netip.Prefix) {
 	b.replaced(node)
-	if _, known := b.nodes[node.Name]; !known && len(addresses) == 0 && len(blocks) == 0 {
+	_, known := b.nodes[node.Name]
+	if !known && len(addresses) == 0 && len(blocks) == 0 {
 		return
 	}
 	e := b.enter(node)
@@ -115,8 +116,10 @@ func (b *book) observe(node *v1.Node, blocks, addresses []netip.Prefix) {
 	e.shown = true
 	if annotated := node.Annotations[networkingv1.AnnotationClusterCIDR]; e.pool != annotated {
 		e.pool = annotated
-		b.changed = true // the ClusterCIDR that it belonged to may be able to go
-		b.touch(blocks...)
+		if known {
+			b.changed = true // the ClusterCIDR that it belonged to may be able to go
+			b.touch(blocks...)
+		}
 	}
 	b.hold(ownerOf(node.UID), blocks)
 }
