@@ -197,7 +197,8 @@ func (n *node) remove(k key, b uint8) (_ *node, ok bool) {
 		if n.count == 0 {
 			return n, false
 		}
-		if n.count--; n.count == 0 {
+		n.count--
+		if n.count == 0 {
 			n.holder = nil
 		}
 	} else {

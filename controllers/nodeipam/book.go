@@ -100,6 +100,7 @@ func ownerOf(uid types.UID) ipam.Owner { return ipam.Owner{Kind: ipam.Node, ID: 
 // observe enters what a Node shows: its addresses, and its podCIDRs, if any, as what it holds, whoever wrote them.
 func (b *book) observe(node *v1.Node, blocks, addresses []netip.Prefix) {
 	b.replaced(node)
+	owner := ownerOf(node.UID)
 	_, known := b.nodes[node.Name]
 	if !known && len(addresses) == 0 && len(blocks) == 0 {
 		return
@@ -121,7 +122,7 @@ func (b *book) observe(node *v1.Node, blocks, addresses []netip.Prefix) {
 			b.touch(blocks...)
 		}
 	}
-	b.hold(ownerOf(node.UID), blocks)
+	b.hold(owner, blocks)
 }
 
 // locate enters which of a Node's own addresses lie in a range.

@@ -108,38 +108,38 @@ var mutants = []mutant{
 	{
 		name: "relabelled-not-held", defect: "at the start, what a Node holds counts only if a ClusterCIDR selects the Node", seen: peer,
 		file: startFile,
-		old:  "\t\tblocks, _ := podCIDRsOf(node)\n",
-		new: `		blocks, _ := podCIDRsOf(node)
-		matches := false
+		old:  "\t\tb.observe(s.node, s.blocks, s.addresses)\n",
+		new: `		matches := false
 		for _, p := range b.pools {
 			matches = matches || !p.Selective
 			for _, t := range p.terms {
-				matches = matches || t.selector.Match(node)
+				matches = matches || t.selector.Match(s.node)
 			}
 		}
 		if !matches {
-			blocks = nil
+			s.blocks = nil
 		}
+		b.observe(s.node, s.blocks, s.addresses)
 `,
 	},
 	{
 		name: "nodes-not-read-at-start", defect: "Nodes are served before it is known what all of them hold", seen: "in-tree before kubernetes#29058",
 		file: startFile,
-		old:  "\tfor _, node := range nodes {\n",
-		new:  "\tfor _, node := range nodes[:0] {\n",
+		old:  "\tfor _, s := range shownBy(nodes) {\n",
+		new:  "\tfor _, s := range shownBy(nodes[:0]) {\n",
 	},
 	{
 		name: "terminating-not-held-at-start", defect: "at the start, what Nodes hold from a ClusterCIDR that is being deleted is forgotten", seen: peer,
 		file: startFile,
-		old:  "\t\tblocks, _ := podCIDRsOf(node)\n",
-		new: `		blocks, _ := podCIDRsOf(node)
-		for _, block := range blocks {
+		old:  "\t\tb.observe(s.node, s.blocks, s.addresses)\n",
+		new: `		for _, block := range s.blocks {
 			for _, p := range b.pools {
 				if p.contains(block) && p.State.String() == "Terminating" {
-					blocks = nil
+					s.blocks = nil
 				}
 			}
 		}
+		b.observe(s.node, s.blocks, s.addresses)
 `,
 	},
 	{
@@ -156,9 +156,9 @@ var mutants = []mutant{
 	},
 	{
 		name: "no-owners", defect: "a block that two Nodes hold is free when one of them goes", seen: inTree + ", " + peer,
-		file: setFile,
-		old:  "\t\tn.count--\n",
-		new:  "\t\tn.count = 0\n",
+		file: ledgerFile,
+		old:  "\tl.taken.Remove(p)\n",
+		new:  "\tfor l.taken.Remove(p) {\n\t}\n\tdelete(l.shared, p)\n",
 	},
 	{
 		name: "wider-holding-ignored", defect: "a block inside a wider one that is held counts as free",
@@ -562,7 +562,7 @@ var mutants = []mutant{
 	{
 		name: "finalizer-stays", defect: "a ClusterCIDR does not go when its last Node has gone",
 		file: bookFile,
-		old:  "\te.terminating = slices.Sorted(maps.Keys(b.terminating))\n",
+		old:  "\te.terminating = sorted(b.terminating)\n",
 		new:  "",
 	},
 	{
