@@ -393,8 +393,13 @@ type effects struct {
 // effects returns whom the changes since the last call may concern.
 func (b *book) effects() effects {
 	e := effects{clusterCIDRs: sorted(b.touched), nodes: sorted(b.suspects)}
-	clear(b.touched)
-	clear(b.suspects)
+	// New maps: to clear or walk one that once had all ClusterCIDRs takes as long as if it still had them, and this is done on every event.
+	if len(b.touched) > 0 {
+		b.touched = map[string]bool{}
+	}
+	if len(b.suspects) > 0 {
+		b.suspects = map[string]bool{}
+	}
 	if !b.changed {
 		return e
 	}
