@@ -84,16 +84,17 @@ func (c *Controller) syncNode(ctx context.Context, name string) error {
 func (c *Controller) lookAtNode(b *book, name string) (*v1.Node, error) {
 	node, err := c.nodes.Get(name)
 	switch {
+	case err == nil:
+		blocks, _ := podCIDRsOf(node)
+		b.observe(node, blocks, addressesOf(node))
+		return node, nil
 	case apierrors.IsNotFound(err):
 		b.gone(name)
 		delete(c.receipts, name)
 		return nil, nil
-	case err != nil:
+	default:
 		return nil, err
 	}
-	blocks, _ := podCIDRsOf(node)
-	b.observe(node, blocks, addressesOf(node))
-	return node, nil
 }
 
 // heardOfNode is called by the informer, event by event. A Node's worker may be busy with a write for seconds, and the Nodes behind
