@@ -60,15 +60,11 @@ func command() *cobra.Command {
 		RunE: func(cmd *cobra.Command, args []string) error { return runLoop(cmd.Context(), args[0]) },
 	})
 	root.AddCommand(&cobra.Command{
-		Use: "report FILE...", Short: "Print results that were written with --json as Markdown", Args: cobra.MinimumNArgs(1),
-		RunE: func(cmd *cobra.Command, args []string) error {
-			for _, path := range args {
-				if err := report(cmd.OutOrStdout(), path); err != nil {
-					return err
-				}
-			}
-			return nil
-		},
+		Use: "report FILE", Short: "Print results that were written with --json as Markdown", Args: cobra.ExactArgs(1),
+		RunE: func(cmd *cobra.Command, args []string) error { return report(cmd.OutOrStdout(), args[0]) },
+	}, &cobra.Command{
+		Use: "report-into DOCUMENT", Short: "Write results into the places that a document has for them", Args: cobra.ExactArgs(1),
+		RunE: func(_ *cobra.Command, args []string) error { return reportInto(args[0]) },
 	})
 	for _, what := range scenarios {
 		s := &scale{}

@@ -1,10 +1,14 @@
 package main
 
 import (
+	"bytes"
 	"encoding/json"
+	"errors"
 	"fmt"
 	"io"
 	"os"
+	"path/filepath"
+	"regexp"
 	"slices"
 	"strconv"
 	"strings"
@@ -14,6 +18,36 @@ import (
 
 // column is a value in the table of a scenario.
 type column struct{ head, value string }
+
+// A place of a document for the results of a file begins with a line that names the file, beside the document, and ends with placeEnd.
+var (
+	place    = regexp.MustCompile(`(?ms)^(<!-- results of ([^ ]+) -->\n).*?^(` + placeEnd + `)`)
+	placeEnd = "<!-- end of results -->"
+)
+
+// reportInto writes the results of all files into the places that a document has for them.
+func reportInto(document string) error {
+	text, err := os.ReadFile(document)
+	if err != nil {
+		return err
+	}
+	var errs []error
+	text = place.ReplaceAllFunc(text, func(whole []byte) []byte {
+		parts := place.FindSubmatch(whole)
+		var b bytes.Buffer
+		b.Write(parts[1])
+		errs = append(errs, report(&b, filepath.Join(filepath.Dir(document), string(parts[2]))))
+		b.Write(parts[3])
+		return b.Bytes()
+	})
+	if err := errors.Join(errs...); err != nil {
+		return err
+	}
+	if len(errs) == 0 {
+		return fmt.Errorf("%s has no place for results", document)
+	}
+	return os.WriteFile(document, text, 0o644)
+}
 
 // report writes the results of a file as Markdown: medians of all rounds, and every round's mark.
 func report(out io.Writer, path string) error {
@@ -33,9 +67,12 @@ func report(out io.Writer, path string) error {
 	if i < 0 {
 		return fmt.Errorf("%s is not of a scenario of this program", path)
 	}
-	fmt.Fprintf(out, "\n`%s`, %s, at %.12s\n\n", file.Command, file.Date.Format("2006-01-02"), file.Commit)
+	m := file.Machine
+	fmt.Fprintf(out, "\n`%s` at commit %.12s, %s, on %d cores of %s with %d GiB, Linux %s, load average %.1f before:\n\n",
+		file.Command, file.Commit, file.Date.Format("2006-01-02"), m.Cores, m.CPU, m.MemoryBytes>>30, m.Kernel, m.LoadAverage)
 	writeTable(out, scenarios[i].columns, file.Results)
 	writeMarks(out, file.Marks)
+	fmt.Fprintln(out)
 	return nil
 }
 

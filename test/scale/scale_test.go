@@ -4,7 +4,6 @@ import (
 	"encoding/json"
 	"os"
 	"path/filepath"
-	"strings"
 	"testing"
 	"time"
 
@@ -64,19 +63,34 @@ func TestReport(t *testing.T) {
 		return results.Result{Name: "idle/" + who, Nodes: 5000, Values: map[string]float64{"updates-per-s": rate, "writes": 0}}
 	}
 	err := results.Write(path, results.File{
-		Header:  results.Header{Command: "bin/scale idle", Commit: "0123456789abcdef"},
+		Header: results.Header{
+			Command: "bin/scale idle", Commit: "0123456789abcdef",
+			Machine: results.Machine{CPU: "a CPU", Cores: 2, MemoryBytes: 3 << 30, Kernel: "6.1", LoadAverage: 0.2},
+		},
 		Results: []results.Result{result("ours", 500), result("upstream", 3.14159), result("ours", 123.4), result("ours", 300)},
 		Marks:   []results.Mark{results.AtMost("writes", "requests", 0, 0), results.AtMost("writes", "requests", 0, 2)},
 	})
 	if err != nil {
 		t.Fatal(err)
 	}
-	var got strings.Builder
-	if err := report(&got, path); err != nil {
+	document := filepath.Join(filepath.Dir(path), "document.md")
+	text := "before\n<!-- results of idle.json -->\nof another day\n<!-- end of results -->\nafter\n"
+	if err := os.WriteFile(document, []byte(text), 0o600); err != nil {
 		t.Fatal(err)
 	}
-	want := `
-` + "`bin/scale idle`" + `, 0001-01-01, at 0123456789ab
+	for range 2 { // what is written can be written again
+		if err := reportInto(document); err != nil {
+			t.Fatal(err)
+		}
+	}
+	got, err := os.ReadFile(document)
+	if err != nil {
+		t.Fatal(err)
+	}
+	want := `before
+<!-- results of idle.json -->
+
+` + "`bin/scale idle`" + ` at commit 0123456789ab, 0001-01-01, on 2 cores of a CPU with 3 GiB, Linux 6.1, load average 0.2 before:
 
 | Nodes | | updates/s | manager CPU ms/s | writes | peak MiB | API server CPU s |
 |---:|---|---:|---:|---:|---:|---:|
@@ -86,9 +100,12 @@ func TestReport(t *testing.T) {
 | mark | limit | round by round | |
 |---|---:|---|---|
 | writes | 0 requests | 0, 2 | held in 1 of 2 |
+
+<!-- end of results -->
+after
 `
-	if diff := cmp.Diff(want, got.String()); diff != "" {
-		t.Errorf("report (-want +got):\n%s", diff)
+	if diff := cmp.Diff(want, string(got)); diff != "" {
+		t.Errorf("the document (-want +got):\n%s", diff)
 	}
 }
 
