@@ -36,12 +36,17 @@ type clients struct {
 const briefly = "application/vnd.kubernetes.protobuf;as=PartialObjectMetadata;g=meta.k8s.io;v=v1," +
 	"application/json;as=PartialObjectMetadata;g=meta.k8s.io;v=v1,application/json"
 
-func (c clients) patchNode(ctx context.Context, name string, patch []byte) error {
-	return c.kube.CoreV1().RESTClient().Patch(types.MergePatchType).
+// PatchNode sends a patch as the controller does. It is exported for test/scale, which measures the API server with it.
+func PatchNode(ctx context.Context, client kubernetes.Interface, name string, patch []byte) error {
+	return client.CoreV1().RESTClient().Patch(types.StrategicMergePatchType).
 		Resource("nodes").Name(name).
 		VersionedParams(&metav1.PatchOptions{FieldManager: Name}, scheme.ParameterCodec).
 		SetHeader("Accept", briefly).
 		Body(patch).Do(ctx).Error()
+}
+
+func (c clients) patchNode(ctx context.Context, name string, patch []byte) error {
+	return PatchNode(ctx, c.kube, name, patch)
 }
 
 func (c clients) createClusterCIDR(ctx context.Context, cc *networkingv1.ClusterCIDR) error {

@@ -18,8 +18,8 @@ import (
 	networkingv1 "github.com/multicidr/controller-manager/apis/networking/v1"
 )
 
-// The simulation begins behind the interface api, so what is in front of it is looked at here: the kind of patch decides
-// whether the API server replaces podCIDRs, and so refuses to, or adds to them.
+// The simulation begins behind the interface api, so what is in front of it is looked at here: the simulated
+// server takes the kind of patch for granted.
 func TestRequests(t *testing.T) {
 	type request struct {
 		Method, Path, Manager, ContentType string
@@ -41,7 +41,7 @@ func TestRequests(t *testing.T) {
 		want request
 	}{
 		"podCIDRs": {func() error { return api.patchNode(t.Context(), "n", []byte("{}")) },
-			request{"PATCH", "/api/v1/nodes/n", Name, "application/merge-patch+json", true}},
+			request{"PATCH", "/api/v1/nodes/n", Name, "application/strategic-merge-patch+json", true}},
 		"a finalizer": {func() error { return api.patchClusterCIDR(t.Context(), "a", []byte("{}")) },
 			request{"PATCH", clusterCIDRs + "/a", Name, "application/merge-patch+json", false}},
 		"a status": {func() error { return api.applyStatus(t.Context(), applyv1.ClusterCIDR("a")) },

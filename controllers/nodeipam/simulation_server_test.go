@@ -17,6 +17,7 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime/schema"
 	"k8s.io/apimachinery/pkg/types"
+	"k8s.io/apimachinery/pkg/util/strategicpatch"
 
 	"k8s.io/client-go/tools/leaderelection/resourcelock"
 
@@ -137,11 +138,16 @@ func copyOf(o metav1.Object) metav1.Object {
 	panic(fmt.Sprintf("no such kind: %T", o))
 }
 
-// merge applies a JSON merge patch to a stored object. What it returns is not stored yet; nil means that nothing changed.
-func merge[T any, O interface {
+// strategic applies a strategic merge patch to a Node. API servers know none for custom resources.
+func strategic(node, patch []byte) ([]byte, error) {
+	return strategicpatch.StrategicMergePatch(node, patch, v1.Node{})
+}
+
+// patched applies a patch to a stored object. What it returns is not stored yet; nil means that nothing changed.
+func patched[T any, O interface {
 	*T
 	metav1.Object
-}](s *simServer, k kind, name string, patch []byte) (O, error) {
+}](s *simServer, k kind, name string, patch []byte, apply func(object, patch []byte) ([]byte, error)) (O, error) {
 	old, ok := s.objects[k][name].(O)
 	if !ok {
 		return nil, apierrors.NewNotFound(k.resource(), name)
@@ -150,7 +156,7 @@ func merge[T any, O interface {
 	if err != nil {
 		return nil, err
 	}
-	after, err := jsonpatch.MergePatch(before, patch)
+	after, err := apply(before, patch)
 	if err != nil {
 		return nil, apierrors.NewBadRequest(err.Error())
 	}
@@ -178,7 +184,7 @@ func invalid(k kind, name, why string) error {
 }
 
 func (s *simServer) patchNode(name string, patch []byte) error {
-	node, err := merge[v1.Node](s, kindNode, name, patch)
+	node, err := patched[v1.Node](s, kindNode, name, patch, strategic)
 	if err != nil || node == nil {
 		return err
 	}
@@ -219,7 +225,7 @@ func validPodCIDRs(node *v1.Node) error {
 }
 
 func (s *simServer) patchClusterCIDR(name string, patch []byte) error {
-	cc, err := merge[networkingv1.ClusterCIDR](s, kindClusterCIDR, name, patch)
+	cc, err := patched[networkingv1.ClusterCIDR](s, kindClusterCIDR, name, patch, jsonpatch.MergePatch)
 	if err != nil || cc == nil {
 		return err
 	}

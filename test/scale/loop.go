@@ -9,7 +9,6 @@ import (
 	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/fields"
-	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/apimachinery/pkg/watch"
 	"k8s.io/client-go/kubernetes"
 	"k8s.io/client-go/rest"
@@ -119,7 +118,7 @@ func (l *loop) serve(ctx context.Context) error {
 		if err != nil {
 			return err
 		}
-		if _, err := l.kube.CoreV1().Nodes().Patch(ctx, node.Name, types.MergePatchType, patch, metav1.PatchOptions{FieldManager: nodeipam.Name}); err != nil {
+		if err := nodeipam.PatchNode(ctx, l.kube, node.Name, patch); err != nil {
 			return err
 		}
 	}
