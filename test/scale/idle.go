@@ -74,6 +74,7 @@ func (s *scale) idle(ctx context.Context, who contestant, nodes int) (values map
 		}
 		values["updates-per-s"] = round(float64(updates) / seconds)
 		values["manager-cpu-ms-per-s"] = round(values["manager-cpu-s"] * 1000 / seconds)
+		values["manager-cpu-ms-per-update"] = round3(values["manager-cpu-s"] * 1000 / float64(updates))
 		values["writes"] = float64(writes)
 		return nil
 	})
@@ -118,7 +119,7 @@ func (c *cluster) reportStatus(ctx context.Context, name string) error {
 }
 
 var idleColumns = []column{
-	{"updates/s", "updates-per-s"}, {"manager CPU ms/s", "manager-cpu-ms-per-s"}, {"writes", "writes"}, {"peak MiB", "manager-peak-MiB"}, {"API server CPU s", "apiserver-cpu-s"},
+	{"updates/s", "updates-per-s"}, {"manager CPU ms/s", "manager-cpu-ms-per-s"}, {"CPU ms per update", "manager-cpu-ms-per-update"}, {"writes", "writes"}, {"peak MiB", "manager-peak-MiB"}, {"API server CPU s", "apiserver-cpu-s"},
 }
 
 // idleMarks holds what we measured against the limits that were set.

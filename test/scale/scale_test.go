@@ -92,10 +92,10 @@ func TestReport(t *testing.T) {
 
 ` + "`bin/scale idle`" + ` at commit 0123456789ab, 0001-01-01, on 2 cores of a CPU with 3 GiB, Linux 6.1, load average 0.2 before:
 
-| Nodes | | updates/s | manager CPU ms/s | writes | peak MiB | API server CPU s |
-|---:|---|---:|---:|---:|---:|---:|
-| 5000 | ours | 300 |  | 0 |  |  |
-| 5000 | upstream | 3.14 |  | 0 |  |  |
+| Nodes | | updates/s | manager CPU ms/s | CPU ms per update | writes | peak MiB | API server CPU s |
+|---:|---|---:|---:|---:|---:|---:|---:|
+| 5000 | ours | 300 |  |  | 0 |  |  |
+| 5000 | upstream | 3.14 |  |  | 0 |  |  |
 
 | mark | limit | round by round | |
 |---|---:|---|---|
