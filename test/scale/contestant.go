@@ -8,6 +8,11 @@ import (
 	"slices"
 	"strings"
 
+	authenticationv1 "k8s.io/api/authentication/v1"
+	corev1 "k8s.io/api/core/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+
 	"github.com/multicidr/controller-manager/controllers/nodeipam"
 	"github.com/multicidr/controller-manager/test/controlplane"
 )
@@ -68,7 +73,7 @@ type runner struct {
 // start starts a contestant's process. A manager leads when it returns; a bare loop may still be starting.
 func (c *cluster) start(ctx context.Context, who contestant) (*runner, error) {
 	if who.binary == "" {
-		return c.startLoop()
+		return c.startLoop(ctx)
 	}
 	manager, err := c.StartManager(ctx, controlplane.ManagerOptions{Binary: who.binary, Name: who.name, Args: who.args})
 	if err != nil {
@@ -77,8 +82,9 @@ func (c *cluster) start(ctx context.Context, who contestant) (*runner, error) {
 	return &runner{manager.Process, manager}, manager.WaitLeading(ctx)
 }
 
-// startLoop starts this program as the bare loop: a process of its own, like a manager.
-func (c *cluster) startLoop() (*runner, error) {
+// startLoop starts this program as the bare loop: a process of its own, like a manager, with a token of the service account that our
+// controller has. A client certificate would cost the API server more: it verifies that anew for every request.
+func (c *cluster) startLoop(ctx context.Context) (*runner, error) {
 	self, err := os.Executable()
 	if err != nil {
 		return nil, err
@@ -87,7 +93,20 @@ func (c *cluster) startLoop() (*runner, error) {
 	if err != nil {
 		return nil, err
 	}
-	process, err := controlplane.StartProcess(bare, filepath.Join(c.LogDir(), bare+".log"), self, loopCommand, kubeconfig)
+	accounts := c.kube.CoreV1().ServiceAccounts(metav1.NamespaceSystem)
+	account := &corev1.ServiceAccount{ObjectMeta: metav1.ObjectMeta{Name: nodeipam.Name}}
+	if _, err := accounts.Create(ctx, account, metav1.CreateOptions{}); err != nil && !apierrors.IsAlreadyExists(err) {
+		return nil, err
+	}
+	request, err := accounts.CreateToken(ctx, nodeipam.Name, &authenticationv1.TokenRequest{}, metav1.CreateOptions{})
+	if err != nil {
+		return nil, err
+	}
+	token := filepath.Join(c.Dir(), bare+".token")
+	if err := os.WriteFile(token, []byte(request.Status.Token), 0o600); err != nil {
+		return nil, err
+	}
+	process, err := controlplane.StartProcess(bare, filepath.Join(c.LogDir(), bare+".log"), self, loopCommand, kubeconfig, token)
 	c.loop = process
 	return &runner{Process: process}, err
 }

@@ -34,12 +34,14 @@ type loop struct {
 	found chan *corev1.Node
 }
 
-func runLoop(ctx context.Context, kubeconfig string) error {
+// runLoop takes from the kubeconfig where the API server is, and from the other file who it is.
+func runLoop(ctx context.Context, kubeconfig, tokenFile string) error {
 	config, err := clientcmd.BuildConfigFromFlags("", kubeconfig)
 	if err != nil {
 		return err
 	}
-	config.QPS = -1
+	config.QPS, config.BearerTokenFile = -1, tokenFile
+	config.CertData, config.KeyData = nil, nil
 	// Longer than any burst of one run, so that the watch is never held up by the PATCHes.
 	l := &loop{found: make(chan *corev1.Node, 1<<17)}
 	if l.kube, err = kubernetes.NewForConfig(protobuf(config)); err != nil {

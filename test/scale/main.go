@@ -56,8 +56,8 @@ func main() {
 func command() *cobra.Command {
 	root := &cobra.Command{Use: "scale", Short: "Measure who gives Nodes their podCIDRs, and how fast", SilenceErrors: true, SilenceUsage: true}
 	root.AddCommand(&cobra.Command{
-		Use: loopCommand + " KUBECONFIG", Hidden: true, Args: cobra.ExactArgs(1),
-		RunE: func(cmd *cobra.Command, args []string) error { return runLoop(cmd.Context(), args[0]) },
+		Use: loopCommand + " KUBECONFIG TOKENFILE", Hidden: true, Args: cobra.ExactArgs(2),
+		RunE: func(cmd *cobra.Command, args []string) error { return runLoop(cmd.Context(), args[0], args[1]) },
 	})
 	root.AddCommand(&cobra.Command{
 		Use: "report FILE", Short: "Print results that were written with --json as Markdown", Args: cobra.ExactArgs(1),
