@@ -267,7 +267,8 @@ func (b *book) setPool(p *pool) {
 	b.replaceRanges(p.Name, before, p.extent())
 	b.hold(exclusionsOf(p), p.excluded)
 	b.touchPool(p)
-	b.changed = true
+	// A new one that is about to serve helps nobody yet. Who were called for that would stand behind younger Nodes when it serves.
+	b.changed = b.changed || known || !p.aboutToServe()
 }
 
 // dropPool forgets a pool that is gone. What Nodes hold from it stays held.

@@ -6,6 +6,7 @@ import (
 	"slices"
 	"strings"
 	"testing"
+	"time"
 
 	"github.com/google/go-cmp/cmp"
 	v1 "k8s.io/api/core/v1"
@@ -507,5 +508,26 @@ func TestDistance(t *testing.T) {
 		if got := distance(netip.MustParseAddr(tc.from), netip.MustParseAddr(tc.to)); got != tc.want {
 			t.Errorf("%s: distance from %s to %s is %v, want %v", name, tc.from, tc.to, got, tc.want)
 		}
+	}
+}
+
+// Nodes that wait are called when a range can serve them, once, the oldest first. Called before, they would stand behind younger ones then.
+func TestWaitingNodesAreCalledOnce(t *testing.T) {
+	b := newBook()
+	young, old := node("a"), node("b")
+	young.CreationTimestamp.Time = old.CreationTimestamp.Add(time.Second)
+	for _, n := range []*v1.Node{young, old} {
+		if _, _, ok := b.reserve(n); ok {
+			t.Fatal("it was served from nowhere")
+		}
+	}
+	b.effects()
+	b.setPool(compile(clusterCIDR("new", spec4("10.0.0.0/16", 8, nil), noFinalizer)))
+	if got := b.effects().nodes; len(got) > 0 {
+		t.Errorf("called before the finalizer is there: %v", got)
+	}
+	b.setPool(compile(clusterCIDR("new", spec4("10.0.0.0/16", 8, nil))))
+	if diff := cmp.Diff([]string{"b", "a"}, b.effects().nodes); diff != "" {
+		t.Errorf("called when it serves (-want +got):\n%s", diff)
 	}
 }
