@@ -12,8 +12,8 @@ import (
 	"github.com/multicidr/controller-manager/controllers/ipam"
 )
 
-// What is written, as functions of what is known. Patches of Nodes are strategic merge patches, for which the API server needs a fifth less of
-// its time with an ordinary Node than for a JSON merge patch (RFC 7386), which is what the others are.
+// What is written, as functions of what is known. Patches of Nodes are strategic merge patches: for a JSON merge patch (RFC 7386), which is what
+// the others are, the API server writes the whole Node as JSON and reads it back.
 
 type objectPatch struct {
 	Metadata metadataPatch `json:"metadata"`
