@@ -239,8 +239,8 @@ performance: build-scale ## Measure all that docs/performance.md shows, on a qui
 	@$(MAKE) --no-print-directory bench
 	bin/scale burst --rounds=5 --contestants=bare,ours,upstream-raised --json=docs/data/scale-burst.json
 	bin/scale burst --rounds=3 --contestants=ours-limited,upstream --json=docs/data/scale-limited.json
-	bin/scale burst --nodes=1000,2000,5000,10000,20000 --contestants=bare,ours,upstream-raised --json=docs/data/scale-growth.json
-	bin/scale restart --nodes=1000,10000,100000 --json=docs/data/scale-restart.json
+	bin/scale burst --nodes=1000,5000,20000 --contestants=bare,ours,upstream-raised --json=docs/data/scale-growth.json
+	bin/scale restart --nodes=1000,100000 --json=docs/data/scale-restart.json
 	bin/scale waiting --rounds=3 --json=docs/data/scale-waiting.json
 	bin/scale idle --json=docs/data/scale-idle.json
 	bin/scale report-into docs/performance.md
