@@ -195,10 +195,12 @@ func (s *simServer) patchNode(name string, patch []byte) error {
 	if len(old.Spec.PodCIDRs) > 0 && !slices.Equal(old.Spec.PodCIDRs, node.Spec.PodCIDRs) {
 		return invalid(kindNode, name, "spec.podCIDRs: node updates may not change them")
 	}
-	if len(old.Spec.PodCIDRs) == 0 && len(node.Spec.PodCIDRs) > 0 {
-		if s.policy && node.Annotations[networkingv1.AnnotationLeaseHolder] != s.lease.record.HolderIdentity {
-			return apierrors.NewForbidden(kindNode.resource(), name, fmt.Errorf("%s: podCIDRs are assigned by %s", FencingPolicy, s.lease.record.HolderIdentity))
-		}
+	first := len(old.Spec.PodCIDRs) == 0 && len(node.Spec.PodCIDRs) > 0
+	writer := node.Annotations[networkingv1.AnnotationLeaseHolder]
+	if s.policy && (first || writer != old.Annotations[networkingv1.AnnotationLeaseHolder]) && writer != s.lease.record.HolderIdentity {
+		return apierrors.NewForbidden(kindNode.resource(), name, fmt.Errorf("%s: podCIDRs are assigned by %s", FencingPolicy, s.lease.record.HolderIdentity))
+	}
+	if first {
 		s.onPodCIDRs(node)
 	}
 	s.store(kindNode, node)

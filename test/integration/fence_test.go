@@ -67,6 +67,11 @@ func TestFencingPolicy(t *testing.T) {
 		"nobody leads, and an empty name":   {holder: released, patch: fmt.Sprintf(of, ""), want: []string{"nobody holds now"}},
 		"anything else about a Node":        {holder: "us", patch: label},
 		"a label of a Node that was served": {holder: "us", served: true, patch: label},
+		"what a Node has, written late by one that was deposed": {
+			holder: "us", served: true, patch: fmt.Sprintf(of, "others"), want: []string{`now "us"`, `is of "others"`},
+		},
+		"what a Node has, by the holder":  {holder: "us", served: true, patch: fmt.Sprintf(of, "us")},
+		"the name of the writer is wiped": {holder: "us", served: true, patch: `{"metadata":{"annotations":{"networking.x-k8s.io/lease-holder":null}}}`},
 		"a change of what a Node has is left to the API server": {
 			holder: "us", served: true, patch: strings.ReplaceAll(none, "10.0.0.0", "10.9.0.0"),
 			want: []string{"may not change podCIDR except from"}, byServer: true,
