@@ -37,11 +37,15 @@ func (c *Controller) syncStatus(ctx context.Context, name string) error {
 	case err != nil:
 		return err
 	}
-	nodesWait := c.nodeQueue.Len() > 0
+	interval := statusInterval
+	if c.nodeQueue.Len() > 0 {
+		interval = statusPatience
+	}
 	var want networkingv1.ClusterCIDRStatus
-	var known, inUse, later bool
+	var known, inUse bool
+	var early time.Duration // by how much
 	c.with(func(b *book) {
-		if later = nodesWait && c.now().Sub(c.statusWritten[name]) < statusPatience; later {
+		if early = interval - c.now().Sub(c.statusWritten[name]); early > 0 {
 			return
 		}
 		inUse = cc.DeletionTimestamp != nil && b.inUse(name)
@@ -53,8 +57,8 @@ func (c *Controller) syncStatus(ctx context.Context, name string) error {
 		}
 	})
 	switch {
-	case later:
-		c.statusQueue.AddAfter(name, statusInterval)
+	case early > 0:
+		c.statusQueue.AddAfter(name, min(early, statusInterval))
 		return nil
 	case !known:
 		return nil

@@ -606,8 +606,8 @@ var mutants = []mutant{
 	{
 		name: "pool-wakes-nobody", defect: "a ClusterCIDR that comes or changes wakes nobody", seen: inTree + " until its back-off ends",
 		file: bookFile,
-		old:  "\tb.touchPool(p)\n\tb.changed = true\n}\n\n// dropPool",
-		new:  "\tb.touchPool(p)\n}\n\n// dropPool",
+		old:  "\tb.changed = b.changed || known || !p.aboutToServe()\n",
+		new:  "\t_ = known\n",
 	},
 	{
 		name: "waiting-node-not-looked-at", defect: "a new label of a Node that waits does not help it",

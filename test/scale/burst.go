@@ -101,9 +101,11 @@ func burstMarks(nodes int, round map[string]map[string]float64) []results.Mark {
 	if best, we := round[bare], round[ours]; best != nil && we != nil {
 		marks = append(marks,
 			results.AtLeast(name("ours, Nodes per second"), "of the bare loop's", 0.95, round3(we["nodes-per-s"]/best["nodes-per-s"])),
-			results.AtLeast(name("ours, Nodes per second on an equal machine"), "of the bare loop's", 0.95, round3(steady(we)/steady(best))),
 			results.AtMost(name("ours, p99 from create to podCIDRs"), "of the bare loop's", 1.2, round3(we["latency-p99-ms"]/best["latency-p99-ms"])),
 		)
+		if steady(best) > 0 { // a few Nodes take less than a tick of the kernel's clock
+			marks = append(marks, results.AtLeast(name("ours, Nodes per second on an equal machine"), "of the bare loop's", 0.95, round3(steady(we)/steady(best))))
+		}
 	}
 	for _, who := range contestants {
 		values := round[who.name]

@@ -38,8 +38,8 @@ func TestBurst(t *testing.T) {
 	if err := json.Unmarshal(text, &got); err != nil {
 		t.Fatal(err)
 	}
-	if len(got.Results) != 2 || len(got.Marks) != 3 {
-		t.Fatalf("%d results and %d marks, want 2 and 3:\n%s", len(got.Results), len(got.Marks), text)
+	if len(got.Results) != 2 || len(got.Marks) < 3 {
+		t.Fatalf("%d results and %d marks, want 2 and at least 3:\n%s", len(got.Results), len(got.Marks), text)
 	}
 	for i, want := range []string{"burst/bare", "burst/ours"} {
 		result := got.Results[i]
