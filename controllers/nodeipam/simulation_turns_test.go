@@ -133,9 +133,9 @@ var processMoves = map[string]moveKind{
 		p.paused = false
 		return true
 	}},
-	"suspend": {4, with(processes(func(p *process) bool { return p.shifted == 0 }), []string{"1000", "7000", "20000"}), onProcess(func(p *process, a []string) bool {
+	"suspend": {4, with(processes(func(p *process) bool { return !p.clockSet }), []string{"1000", "7000", "20000"}), onProcess(func(p *process, a []string) bool {
 		// Only one of its clocks goes wrong in the life of a process: with both, nothing could tell how late it is.
-		if p.shifted != 0 {
+		if p.clockSet {
 			return false
 		}
 		d := time.Duration(wordToInt(a[0])) * time.Millisecond
@@ -147,6 +147,7 @@ var processMoves = map[string]moveKind{
 		if p.asleep != 0 {
 			return false
 		}
+		p.clockSet = true
 		p.shifted += time.Duration(wordToInt(a[0])) * time.Millisecond
 		return true
 	})},
