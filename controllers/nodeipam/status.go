@@ -58,7 +58,7 @@ func (c *Controller) syncStatus(ctx context.Context, name string) error {
 	})
 	switch {
 	case early > 0:
-		c.statusQueue.AddAfter(name, min(early, statusInterval))
+		c.statusQueue.AddAfter(name, min(early, statusInterval/4)) // Nodes may be done before
 		return nil
 	case !known:
 		return nil
