@@ -129,7 +129,7 @@ verify: ## Fail if generated files, formatting, module files or pins are not wha
 .PHONY: test
 test: test-unit test-monitoring test-image test-chart ## Run all tests but e2e
 	@# These wait more than they work, for leases, backoffs and a minute in which nothing may happen; so two of them at a time.
-	$(MAKE) --jobs=2 --output-sync=target test-integration test-parity test-chaos
+	$(MAKE) --jobs=2 $(if $(filter output-sync,$(.FEATURES)),--output-sync=target) test-integration test-parity test-chaos
 
 .PHONY: test-unit
 test-unit: ## Run the unit tests with the race detector; wants a C compiler
