@@ -1,14 +1,11 @@
 package chart
 
 import (
-	"bytes"
 	"context"
-	"encoding/json"
 	"fmt"
 	"io"
 	"net"
 	"net/http"
-	"os"
 	"os/exec"
 	"path/filepath"
 	"strings"
@@ -21,7 +18,6 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/apimachinery/pkg/util/intstr"
-	auditv1 "k8s.io/apiserver/pkg/apis/audit/v1"
 	"k8s.io/client-go/rest"
 	"k8s.io/client-go/tools/clientcmd"
 	clientcmdapi "k8s.io/client-go/tools/clientcmd/api"
@@ -56,11 +52,11 @@ func TestProgramRunsAsRendered(t *testing.T) {
 	for name, tc := range tests {
 		t.Run(name, func(t *testing.T) {
 			dir := t.TempDir()
-			policy, auditLog := filepath.Join(dir, "audit-policy.yaml"), filepath.Join(dir, "audit.log")
-			if err := os.WriteFile(policy, []byte(auditPolicy), 0o600); err != nil {
+			audit, auditLog, err := controlplane.Audit(dir, auditPolicy)
+			if err != nil {
 				t.Fatal(err)
 			}
-			c := startCluster(t, controlplane.Options{APIServerArgs: []string{"--audit-policy-file=" + policy, "--audit-log-path=" + auditLog}})
+			c := startCluster(t, controlplane.Options{APIServerArgs: audit})
 			values := valueSets(t)[tc.set]
 			service := map[string]any{"port": freePort(t)}
 			if tc.set == "everything-on" {
@@ -324,16 +320,12 @@ func (p *pod) nothingForbidden(t *testing.T, auditLog string) {
 			t.Errorf("the log says %s", line)
 		}
 	}
-	content, err := os.ReadFile(auditLog)
+	events, err := controlplane.ReadAudit(auditLog, 0)
 	if err != nil {
 		t.Fatal(err)
 	}
 	requests := 0
-	for line := range bytes.Lines(content) {
-		var event auditv1.Event
-		if err := json.Unmarshal(line, &event); err != nil {
-			t.Fatal(err)
-		}
+	for _, event := range events {
 		if event.User.Username != "system:serviceaccount:"+namespace+":"+fullname && event.User.Username != "system:serviceaccount:"+namespace+":ipam-account" {
 			continue
 		}

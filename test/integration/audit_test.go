@@ -1,12 +1,8 @@
 package integration
 
 import (
-	"bytes"
-	"encoding/json"
 	"fmt"
-	"io"
 	"os"
-	"path/filepath"
 	"slices"
 	"strings"
 	"time"
@@ -30,14 +26,6 @@ rules:
 
 const controllerUser = "system:serviceaccount:kube-system:" + nodeipam.Name
 
-// withAudit returns options of a control plane that keeps an audit log in its directory, and the log's path.
-func withAudit(opts controlplane.Options) (controlplane.Options, string, error) {
-	policy := filepath.Join(opts.Dir, "audit-policy.yaml")
-	log := filepath.Join(opts.Dir, "logs", "audit.log")
-	opts.APIServerArgs = append(slices.Clone(opts.APIServerArgs), "--audit-policy-file="+policy, "--audit-log-path="+log)
-	return opts, log, os.WriteFile(policy, []byte(auditPolicy), 0o600)
-}
-
 // write is one line of the audit log.
 type write = auditv1.Event
 
@@ -59,30 +47,10 @@ func (c *cluster) mark() (auditMark, error) {
 
 // writes returns what our controller and its process have written since then, save for leases, as far as the API server has answered.
 func (c *cluster) writes(since auditMark) ([]write, error) {
-	file, err := os.Open(c.auditLog)
-	if err != nil {
-		return nil, err
-	}
-	defer file.Close()
-	if _, err := file.Seek(since.offset, io.SeekStart); err != nil {
-		return nil, err
-	}
-	content, err := io.ReadAll(file)
-	if err != nil {
-		return nil, err
-	}
-	content = content[:bytes.LastIndexByte(content, '\n')+1] // without a line that is just being written
-	var writes []write
-	for line := range bytes.Lines(content) {
-		var w write
-		if err := json.Unmarshal(line, &w); err != nil {
-			return nil, fmt.Errorf("read %s: %w", c.auditLog, err)
-		}
-		if w.ObjectRef != nil && w.ObjectRef.Resource != "leases" && w.RequestReceivedTimestamp.After(since.time) {
-			writes = append(writes, w)
-		}
-	}
-	return writes, nil
+	all, err := controlplane.ReadAudit(c.auditLog, since.offset)
+	return slices.DeleteFunc(all, func(w write) bool {
+		return w.ObjectRef == nil || w.ObjectRef.Resource == "leases" || !w.RequestReceivedTimestamp.After(since.time)
+	}), err
 }
 
 // about reports whether a write went to a resource, such as "nodes" or "clustercidrs/status", and, unless name is empty, to the

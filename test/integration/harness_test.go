@@ -151,10 +151,11 @@ func newCluster(opts controlplane.Options, managerArgs ...string) (_ *cluster, e
 	if opts.Dir, err = os.MkdirTemp("", "integration-"); err != nil {
 		return nil, err
 	}
-	opts, auditLog, err := withAudit(opts)
+	audit, auditLog, err := controlplane.Audit(opts.Dir, auditPolicy)
 	if err != nil {
 		return nil, err
 	}
+	opts.APIServerArgs = append(slices.Clone(opts.APIServerArgs), audit...)
 	cp, err := controlplane.Start(ctx, opts)
 	if err != nil {
 		return nil, err

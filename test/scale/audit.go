@@ -2,10 +2,8 @@ package main
 
 import (
 	"bytes"
-	"encoding/json"
 	"fmt"
 	"net/url"
-	"os"
 	"slices"
 	"time"
 
@@ -27,24 +25,12 @@ rules:
 // asked returns what contestants have asked since then, as far as the API server has answered, save for leases: to renew one is not
 // work for Nodes, and costs the same whoever leads.
 func (c *cluster) asked(since time.Time) ([]auditv1.Event, error) {
-	content, err := os.ReadFile(c.auditLog)
-	if err != nil {
-		return nil, err
-	}
-	content = content[:bytes.LastIndexByte(content, '\n')+1] // without a line that is just being written
-	var events []auditv1.Event
-	for line := range bytes.Lines(content) {
-		var event auditv1.Event
-		if err := json.Unmarshal(line, &event); err != nil {
-			return nil, fmt.Errorf("read %s: %w", c.auditLog, err)
-		}
+	events, err := controlplane.ReadAudit(c.auditLog, 0)
+	return slices.DeleteFunc(events, func(event auditv1.Event) bool {
 		// A watch is noted when it begins and when it ends.
 		atEnd := event.Verb == "watch" && event.Stage == auditv1.StageResponseComplete
-		if event.ObjectRef != nil && event.ObjectRef.Resource != "leases" && !atEnd && event.RequestReceivedTimestamp.After(since) {
-			events = append(events, event)
-		}
-	}
-	return events, nil
+		return event.ObjectRef == nil || event.ObjectRef.Resource == "leases" || atEnd || !event.RequestReceivedTimestamp.After(since)
+	}), err
 }
 
 func isWrite(event auditv1.Event) bool {

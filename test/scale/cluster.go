@@ -49,12 +49,9 @@ func withCluster(ctx context.Context, audit bool, f func(*cluster) error) error 
 		EtcdArgs: []string{"--quota-backend-bytes=8589934592"},
 	}
 	if audit {
-		policy := filepath.Join(dir, "audit-policy.yaml")
-		if err := os.WriteFile(policy, []byte(auditPolicy), 0o600); err != nil {
+		if opts.APIServerArgs, c.auditLog, err = controlplane.Audit(dir, auditPolicy); err != nil {
 			return err
 		}
-		c.auditLog = filepath.Join(dir, "audit.log")
-		opts.APIServerArgs = []string{"--audit-policy-file=" + policy, "--audit-log-path=" + c.auditLog}
 	}
 	if c.ControlPlane, err = controlplane.Start(ctx, opts); err != nil {
 		return err

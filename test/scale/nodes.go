@@ -24,7 +24,7 @@ import (
 const creators = 16
 
 // newNode is a Node as a kubelet registers it, with about as much in it.
-func newNode(name string, index int, labels map[string]string) *corev1.Node {
+func newNode(name string, index int) *corev1.Node {
 	resources := corev1.ResourceList{
 		corev1.ResourceCPU:              resource.MustParse("8"),
 		corev1.ResourceMemory:           resource.MustParse("32Gi"),
@@ -32,7 +32,7 @@ func newNode(name string, index int, labels map[string]string) *corev1.Node {
 		corev1.ResourcePods:             resource.MustParse("110"),
 		"hugepages-2Mi":                 resource.MustParse("0"),
 	}
-	node := &corev1.Node{
+	return &corev1.Node{
 		ObjectMeta: metav1.ObjectMeta{
 			Name: name,
 			Labels: map[string]string{
@@ -69,10 +69,6 @@ func newNode(name string, index int, labels map[string]string) *corev1.Node {
 			},
 		},
 	}
-	for key, value := range labels {
-		node.Labels[key] = value
-	}
-	return node
 }
 
 // conditions are those that a kubelet reports.
@@ -106,7 +102,6 @@ type fleet struct {
 	first   time.Time
 	failed  error
 	done    chan struct{} // closed when all are served, or the watch has failed
-	one     chan struct{} // closed when one is served
 }
 
 // watchFleet starts a watch for Nodes of that prefix, of which there are none yet.
@@ -114,7 +109,7 @@ func (c *cluster) watchFleet(ctx context.Context, prefix string, size int) (*fle
 	f := &fleet{
 		prefix: prefix + "-", size: size,
 		created: make([]time.Time, size), served: make([]time.Time, size), stamps: make([]time.Time, size), cidrs: make([][]string, size),
-		done: make(chan struct{}), one: make(chan struct{}),
+		done: make(chan struct{}),
 	}
 	list, err := c.kube.CoreV1().Nodes().List(ctx, metav1.ListOptions{Limit: 1})
 	if err != nil {
@@ -172,9 +167,6 @@ func (f *fleet) see(node *corev1.Node, now time.Time) {
 	}
 	f.served[index], f.stamps[index], f.cidrs[index] = now, node.CreationTimestamp.Time, node.Spec.PodCIDRs
 	f.order = append(f.order, index)
-	if len(f.order) == 1 {
-		close(f.one)
-	}
 	if len(f.order) == f.size {
 		close(f.done)
 	}
@@ -190,7 +182,7 @@ func (c *cluster) create(ctx context.Context, f *fleet, change func(index int, n
 	defer cancel()
 	workqueue.ParallelizeUntil(ctx, creators, f.size, func(piece int) {
 		index := f.size - 1 - piece // Who serves Nodes by name must not look like who serves them by age.
-		node := newNode(f.name(index), index, nil)
+		node := newNode(f.name(index), index)
 		if change != nil {
 			change(index, node)
 		}
@@ -206,18 +198,13 @@ func (c *cluster) create(ctx context.Context, f *fleet, change func(index int, n
 	return errors.Join(slices.DeleteFunc(errs, func(err error) bool { return errors.Is(err, context.Canceled) })...)
 }
 
-// wait returns when all Nodes have podCIDRs.
+// wait returns when all Nodes have podCIDRs, or with an error when that cannot be expected any more.
 func (f *fleet) wait(ctx context.Context, r *runner, timeout time.Duration) error {
-	return f.waitFor(ctx, f.done, r, timeout)
-}
-
-// waitFor returns when the channel is closed, or with an error when that cannot be expected any more.
-func (f *fleet) waitFor(ctx context.Context, what <-chan struct{}, r *runner, timeout time.Duration) error {
 	ctx, cancel := context.WithTimeoutCause(ctx, timeout, fmt.Errorf("it took more than %s", timeout))
 	defer cancel()
 	var err error
 	select {
-	case <-what:
+	case <-f.done:
 		return f.failed
 	case <-r.Done():
 		err = errors.New("it has ended")

@@ -4,7 +4,6 @@ import (
 	"bytes"
 	"context"
 	"fmt"
-	"maps"
 	"strings"
 
 	"github.com/prometheus/common/expfmt"
@@ -54,11 +53,4 @@ func (r requests) since(before, own requests) requests {
 		}
 	}
 	return diff
-}
-
-func (r requests) sum() (n int) {
-	for one := range maps.Values(r) {
-		n += one
-	}
-	return n
 }

@@ -1,0 +1,45 @@
+package controlplane
+
+import (
+	"bytes"
+	"encoding/json"
+	"fmt"
+	"io"
+	"os"
+	"path/filepath"
+
+	auditv1 "k8s.io/apiserver/pkg/apis/audit/v1"
+)
+
+// Audit returns with what arguments an API server keeps an audit log by a policy, and where. Both are in dir, the log among the other
+// logs if that is the control plane's.
+func Audit(dir, policy string) (args []string, log string, err error) {
+	file := filepath.Join(dir, "audit-policy.yaml")
+	log = filepath.Join(dir, "logs", "audit.log")
+	return []string{"--audit-policy-file=" + file, "--audit-log-path=" + log}, log, os.WriteFile(file, []byte(policy), 0o600)
+}
+
+// ReadAudit returns what an audit log has behind an offset, without a line that is just being written.
+func ReadAudit(log string, offset int64) ([]auditv1.Event, error) {
+	file, err := os.Open(log)
+	if err != nil {
+		return nil, err
+	}
+	defer file.Close()
+	if _, err := file.Seek(offset, io.SeekStart); err != nil {
+		return nil, err
+	}
+	content, err := io.ReadAll(file)
+	if err != nil {
+		return nil, err
+	}
+	var events []auditv1.Event
+	for line := range bytes.Lines(content[:bytes.LastIndexByte(content, '\n')+1]) {
+		var event auditv1.Event
+		if err := json.Unmarshal(line, &event); err != nil {
+			return nil, fmt.Errorf("read %s: %w", log, err)
+		}
+		events = append(events, event)
+	}
+	return events, nil
+}
