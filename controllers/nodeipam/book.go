@@ -406,10 +406,15 @@ func (b *book) effects() effects {
 	}
 	b.changed = false
 	e.nodes = append(e.nodes, slices.SortedFunc(maps.Keys(b.waiting), func(x, y string) int {
-		return cmp.Or(b.waiting[x].since.Compare(b.waiting[y].since), strings.Compare(x, y))
+		return byAge(b.waiting[x].since, x, b.waiting[y].since, y)
 	})...)
 	e.terminating = sorted(b.terminating)
 	return e
+}
+
+// byAge compares two Nodes by their creation: the older one is served first.
+func byAge(created time.Time, name string, otherCreated time.Time, otherName string) int {
+	return cmp.Or(created.Compare(otherCreated), strings.Compare(name, otherName))
 }
 
 // sorted returns the names in a set. Nearly every event asks for some, so it is lean.

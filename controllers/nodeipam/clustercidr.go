@@ -94,6 +94,7 @@ func (c *Controller) heardOfClusterCIDR(name string) {
 			utilruntime.HandleError(err) // its worker will have it again
 		}
 	})
+	c.clusterCIDRQueue.Add(name)
 }
 
 func (c *Controller) patchFinalizers(ctx context.Context, cc *networkingv1.ClusterCIDR, present bool) error {

@@ -250,6 +250,7 @@ func parseCIDR(s string) (netip.Prefix, error) {
 type shown struct {
 	node              *v1.Node
 	blocks, addresses []netip.Prefix
+	unreadable        bool       // there are podCIDRs that cannot be read
 	first             netip.Addr // of the first block
 }
 
@@ -263,8 +264,8 @@ func shownBy(nodes []*v1.Node) []shown {
 		nodes = nodes[len(chunk):]
 		wg.Go(func() {
 			for i, node := range mine {
-				blocks, _ := podCIDRsOf(node)
-				chunk[i] = shown{node: node, blocks: blocks, addresses: addressesOf(node)}
+				blocks, unreadable := podCIDRsOf(node)
+				chunk[i] = shown{node: node, blocks: blocks, unreadable: len(unreadable) > 0, addresses: addressesOf(node)}
 				if len(blocks) > 0 {
 					chunk[i].first = blocks[0].Addr()
 				}

@@ -9,7 +9,6 @@ import (
 	"sync/atomic"
 	"time"
 
-	v1 "k8s.io/api/core/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	"k8s.io/apimachinery/pkg/api/meta"
 	utilruntime "k8s.io/apimachinery/pkg/util/runtime"
@@ -139,18 +138,15 @@ func New(cfg Config) (*Controller, error) {
 	c.nodesVersion = cfg.Nodes.Informer().GetStore().LastStoreSyncResourceVersion
 	c.clusterCIDRsVersion = clusterCIDRs.GetStore().LastStoreSyncResourceVersion
 
-	if err := c.watch("Nodes", cfg.Nodes.Informer(), c.heardOfNode, c.nodeQueue); err != nil {
+	if err := c.watch("Nodes", cfg.Nodes.Informer(), c.nodeEvent); err != nil {
 		return nil, err
 	}
-	if _, err := cfg.Nodes.Informer().AddEventHandler(cache.ResourceEventHandlerFuncs{UpdateFunc: c.noticeOther}); err != nil {
-		return nil, err
-	}
-	if err := c.watch("ClusterCIDRs", clusterCIDRs, c.heardOfClusterCIDR, c.clusterCIDRQueue); err != nil {
+	if err := c.watch("ClusterCIDRs", clusterCIDRs, func(name string, _, _ any) { c.heardOfClusterCIDR(name) }); err != nil {
 		return nil, err
 	}
 	if cfg.ServiceCIDRs != nil {
 		c.serviceCIDRs = cfg.ServiceCIDRs.Lister()
-		if err := c.watch("ServiceCIDRs", cfg.ServiceCIDRs.Informer(), func(string) {}, c.serviceCIDRQueue); err != nil {
+		if err := c.watch("ServiceCIDRs", cfg.ServiceCIDRs.Informer(), func(name string, _, _ any) { c.serviceCIDRQueue.Add(name) }); err != nil {
 			return nil, err
 		}
 	}
@@ -185,26 +181,26 @@ func newController(cfg Config, p parts) *Controller {
 	return c
 }
 
-// watch makes every event of an informer call heard with the object's name and then put it on a queue, and the start wait for
-// the informer. What an event tells is in the book before anything is decided for which a later event is the reason.
-func (c *Controller) watch(kind string, informer cache.SharedIndexInformer, heard func(name string), queue queue) error {
-	enqueue := func(obj any) {
-		if node, ok := obj.(*v1.Node); ok {
-			c.sightings.see(node, c.now()) // here, because its wait in the queue counts
+// watch makes every event of an informer call heard, and the start wait for the informer. before is nil for an object that is new, now for one
+// that is gone.
+func (c *Controller) watch(kind string, informer cache.SharedIndexInformer, heard func(name string, before, now any)) error {
+	event := func(before, now any) {
+		object := now
+		if object == nil {
+			object = before
 		}
-		name, err := cache.DeletionHandlingObjectToName(obj)
+		name, err := cache.DeletionHandlingObjectToName(object)
 		if err != nil {
 			utilruntime.HandleError(err)
 			return
 		}
-		c.safely(func() { heard(name.Name) })
-		queue.Add(name.Name)
+		c.safely(func() { heard(name.Name, before, now) })
 	}
 	c.synced[kind] = informer.HasSynced
 	_, err := informer.AddEventHandler(cache.ResourceEventHandlerFuncs{
-		AddFunc:    enqueue,
-		UpdateFunc: func(_, obj any) { enqueue(obj) },
-		DeleteFunc: enqueue,
+		AddFunc:    func(now any) { event(nil, now) },
+		UpdateFunc: event,
+		DeleteFunc: func(last any) { event(last, nil) },
 	})
 	return err
 }

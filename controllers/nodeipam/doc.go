@@ -3,7 +3,7 @@
 //
 // One Node's way:
 //
-//  1. An event puts the Node's name on a queue (controller.go). Nothing else happens in an event handler.
+//  1. An event enters in the book what the Node shows, and puts its name on a queue if there is something to do (heardOfNode).
 //  2. Nothing is decided before every ClusterCIDR and every Node that exists has been read, from caches at least as new as
 //     the leader's lease (fresh.go), and what it holds has been entered in the book (start.go).
 //  3. syncNode (node.go) reads the Node from the cache. Gone: its blocks are free. Shows podCIDRs: they are what it

@@ -45,7 +45,6 @@ func (c *Controller) syncNode(ctx context.Context, name string) error {
 		}
 		switch {
 		case showsPodCIDRs(node):
-			delete(c.receipts, name)
 			say, unsay = b.report(node)
 		case node.DeletionTimestamp != nil:
 			// Its blocks, if it has a reservation, stay its own until the object is gone; it needs no new ones.
@@ -61,7 +60,6 @@ func (c *Controller) syncNode(ctx context.Context, name string) error {
 	case err != nil:
 		return err
 	case node == nil:
-		c.sightings.gone(name)
 		return nil
 	case stored > 0:
 		c.nodeQueue.AddAfter(name, stored)
@@ -87,27 +85,51 @@ func (c *Controller) lookAtNode(b *book, name string) (*v1.Node, error) {
 	case err == nil:
 		blocks, _ := podCIDRsOf(node)
 		b.observe(node, blocks, addressesOf(node))
+		if showsPodCIDRs(node) {
+			delete(c.receipts, name)
+		}
 		return node, nil
 	case apierrors.IsNotFound(err):
 		b.gone(name)
 		delete(c.receipts, name)
+		c.sightings.gone(name)
 		return nil, nil
 	default:
 		return nil, err
 	}
 }
 
-// heardOfNode is called by the informer, event by event. A Node's worker may be busy with a write for seconds, and the Nodes behind
-// it in the queue must not be given what a new Node of its name has brought along.
+// nodeEvent is called by the informer, event by event.
+func (c *Controller) nodeEvent(name string, before, now any) {
+	if node, ok := now.(*v1.Node); ok {
+		c.sightings.see(node, c.now()) // here, because its wait in the queue counts
+	}
+	c.heardOfNode(name)
+	c.noticeOther(before, now)
+}
+
+// heardOfNode enters in the book what an event tells, before anything is decided for which a later event is the reason: the Node's worker
+// may be busy with a write for seconds, and the Nodes behind it in the queue must not be given what a new Node of its name has
+// brought along. It calls the worker only if there is something to do, for most events are kubelets' that report they are well.
 func (c *Controller) heardOfNode(name string) {
 	c.with(func(b *book) {
 		if !c.filled.Load() {
 			return // fill reads the cache, and holds the book meanwhile
 		}
-		if _, err := c.lookAtNode(b, name); err != nil {
+		node, err := c.lookAtNode(b, name)
+		if err != nil {
 			utilruntime.HandleError(err) // its worker will have it again
 		}
+		// After a failure its worker comes again, but later, and until then it counts as one.
+		if err != nil || node != nil && b.concerns(node) || c.nodeQueue.NumRequeues(name) > 0 {
+			c.nodeQueue.Add(name)
+		}
 	})
+}
+
+// concerns reports whether a Node needs something: podCIDRs, or to hear something about those that it has.
+func (b *book) concerns(node *v1.Node) bool {
+	return !showsPodCIDRs(node) || !maps.Equal(b.findings(node), b.enter(node).reported)
 }
 
 // remark is something to tell people about a Node.

@@ -203,11 +203,12 @@ func (p *process) hear(k kind, names []string) {
 			p.controller.heardOfNode(name)
 		case kindClusterCIDR:
 			p.controller.heardOfClusterCIDR(name)
+		case kindServiceCIDR:
+			p.queues[string(k)].Add(name)
 		}
 		if p.serving && k != kindServiceCIDR {
 			p.see(k, name)
 		}
-		p.queues[string(k)].Add(name)
 	}
 	if p.serving && p.w.violation == nil {
 		p.check()
@@ -322,6 +323,8 @@ func (q *simQueue) addAfter(name string, d time.Duration, retry bool) {
 }
 
 func (q *simQueue) Len() int { return len(q.waiting) }
+
+func (q *simQueue) NumRequeues(name string) int { return q.failures[name] }
 
 func (q *simQueue) Forget(name string) { delete(q.failures, name) }
 

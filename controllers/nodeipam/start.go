@@ -2,8 +2,10 @@ package nodeipam
 
 import (
 	"context"
+	"slices"
 	"time"
 
+	v1 "k8s.io/api/core/v1"
 	networkingapiv1 "k8s.io/api/networking/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/labels"
@@ -109,8 +111,18 @@ func (c *Controller) fill(ctx context.Context, b *book) error {
 		b.setService(serviceSource(serviceCIDR.Name), serviceRangesOf(ctx, serviceCIDR))
 	}
 	b.expect(len(nodes))
+	var called []*v1.Node
 	for _, s := range shownBy(nodes) {
 		b.observe(s.node, s.blocks, s.addresses)
+		if !showsPodCIDRs(s.node) || s.unreadable {
+			called = append(called, s.node) // whom others concern are called for that
+		}
+	}
+	slices.SortFunc(called, func(x, y *v1.Node) int {
+		return byAge(x.CreationTimestamp.Time, x.Name, y.CreationTimestamp.Time, y.Name)
+	})
+	for _, node := range called {
+		c.nodeQueue.Add(node.Name)
 	}
 	return nil
 }
