@@ -2,7 +2,9 @@ package nodeipam
 
 import (
 	"fmt"
+	"math/rand/v2"
 	"net/netip"
+	"reflect"
 	"slices"
 	"strings"
 	"testing"
@@ -316,6 +318,57 @@ func TestNothingLeaks(t *testing.T) {
 }
 
 // A ClusterCIDR that another controller served Nodes from, or an older CRD took, may have blocks of a size that is refused today.
+// TestAllAtOnceIsOneByOne compares what a book knows after observeAll with what it knows after observe of each Node.
+func TestAllAtOnceIsOneByOne(t *testing.T) {
+	// Few addresses, so that many Nodes share some, lie in no range, or have their own address in one.
+	var blocks []string
+	for i := range 16 {
+		blocks = append(blocks, fmt.Sprintf("10.%d.0.0/16", i), fmt.Sprintf("10.%d.1.0/24", i), fmt.Sprintf("fd00:0:0:%d::/64", i))
+	}
+	pools := []*pool{
+		compile(clusterCIDR("a", spec4("10.0.0.0/13", 8, nil))),
+		compile(clusterCIDR("b", spec4("10.0.0.0/14", 8, nil))),
+		compile(clusterCIDR("c", networkingv1.ClusterCIDRSpec{IPv6: "fd00::/60"})),
+	}
+	sharing, outsiders, inside := 0, 0, 0
+	for seed := range uint64(200) {
+		rng := rand.New(rand.NewPCG(seed, 0))
+		var all []shown
+		for i := range rng.IntN(20) {
+			s := shown{node: node(fmt.Sprint("n", i))}
+			for range rng.IntN(3) {
+				s.blocks = append(s.blocks, pfx(blocks[rng.IntN(len(blocks))]))
+			}
+			for range rng.IntN(2) {
+				s.addresses = append(s.addresses, pfx(fmt.Sprintf("10.%d.2.%d/32", rng.IntN(32), i)))
+			}
+			if rng.IntN(2) == 0 {
+				from(pools[rng.IntN(len(pools))].Name)(s.node)
+			}
+			all = append(all, s)
+		}
+		one, each := newBook(), newBook()
+		known := pools[:rng.IntN(len(pools)+1)]
+		for _, b := range []*book{one, each} {
+			b.setService("flag", pfxs("10.1.1.0/25"))
+			for _, p := range known {
+				b.setPool(p)
+			}
+		}
+		one.observeAll(all)
+		for _, s := range all {
+			each.observe(s.node, s.blocks, s.addresses)
+		}
+		if !reflect.DeepEqual(one, each) {
+			t.Fatalf("seed %d: all at once: %+v\none by one: %+v", seed, one, each)
+		}
+		sharing, outsiders, inside = sharing+len(one.sharing), outsiders+len(one.outsiders), inside+len(one.addresses.Overlapping(pfx("0.0.0.0/0")))
+	}
+	if min(sharing, outsiders, inside) < 100 {
+		t.Errorf("%d Nodes shared addresses, %d were in no range, %d addresses in one: too few to compare", sharing, outsiders, inside)
+	}
+}
+
 func TestInvalidRangeKeepsItsNodes(t *testing.T) {
 	for _, hostBits := range []int32{-1, 0, 3, 17, 1 << 30} {
 		cc := clusterCIDR("a", spec4("10.0.0.0/16", hostBits, nil))

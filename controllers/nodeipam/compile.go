@@ -4,10 +4,8 @@ import (
 	"errors"
 	"fmt"
 	"net/netip"
-	"runtime"
 	"slices"
 	"strings"
-	"sync"
 
 	v1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/util/validation/field"
@@ -258,21 +256,13 @@ type shown struct {
 // needs in the processor's cache, which for very many Nodes takes a fraction of the time that any other order takes.
 func shownBy(nodes []*v1.Node) []shown {
 	all := make([]shown, len(nodes))
-	var wg sync.WaitGroup
-	for chunk := range slices.Chunk(all, len(all)/runtime.GOMAXPROCS(0)+1) {
-		mine := nodes[:len(chunk)]
-		nodes = nodes[len(chunk):]
-		wg.Go(func() {
-			for i, node := range mine {
-				blocks, unreadable := podCIDRsOf(node)
-				chunk[i] = shown{node: node, blocks: blocks, unreadable: len(unreadable) > 0, addresses: addressesOf(node)}
-				if len(blocks) > 0 {
-					chunk[i].first = blocks[0].Addr()
-				}
-			}
-		})
-	}
-	wg.Wait()
+	inParallel(len(nodes), func(i int) {
+		blocks, unreadable := podCIDRsOf(nodes[i])
+		all[i] = shown{node: nodes[i], blocks: blocks, unreadable: len(unreadable) > 0, addresses: addressesOf(nodes[i])}
+		if len(blocks) > 0 {
+			all[i].first = blocks[0].Addr()
+		}
+	})
 	slices.SortFunc(all, func(x, y shown) int { return x.first.Compare(y.first) })
 	return all
 }

@@ -110,10 +110,10 @@ func (c *Controller) fill(ctx context.Context, b *book) error {
 	for _, serviceCIDR := range serviceCIDRs {
 		b.setService(serviceSource(serviceCIDR.Name), serviceRangesOf(ctx, serviceCIDR))
 	}
-	b.expect(len(nodes))
+	all := shownBy(nodes)
+	b.observeAll(all)
 	var called []*v1.Node
-	for _, s := range shownBy(nodes) {
-		b.observe(s.node, s.blocks, s.addresses)
+	for _, s := range all {
 		if !showsPodCIDRs(s.node) || s.unreadable {
 			called = append(called, s.node) // whom others concern are called for that
 		}

@@ -246,12 +246,7 @@ func (b *book) judge(uid types.UID) {
 	}
 	wasSharing, wasOutsider := b.sharing[uid], b.outsiders[uid]
 	blocks := b.ledger.Held(ownerOf(uid))
-	shares := false
-	for range b.conflicts(uid) {
-		shares = true
-		break
-	}
-	mark(b.sharing, shares)
+	mark(b.sharing, b.shares(uid))
 	mark(b.outsiders, len(blocks) > 0 && !slices.ContainsFunc(blocks, b.inRange))
 	// One that shares may share with others than before.
 	if wasSharing || b.sharing[uid] || wasOutsider != b.outsiders[uid] {

@@ -58,6 +58,7 @@ const (
 // Tests of one part: for what the simulation does not have in it, like HTTP and goroutines that wait; does not judge; or does not meet in so
 // few seeds, like a write that is late by a little.
 const (
+	testAtOnce       = "./controllers/nodeipam TestAllAtOnceIsOneByOne"
 	testBook         = "./controllers/nodeipam TestBook"
 	testBounds       = "./controllers/lease TestEnterBoundsTheWrite"
 	testCandidates   = "./controllers/nodeipam TestCandidates"
@@ -108,39 +109,50 @@ var mutants = []mutant{
 	{
 		name: "relabelled-not-held", defect: "at the start, what a Node holds counts only if a ClusterCIDR selects the Node", seen: peer,
 		file: startFile,
-		old:  "\t\tb.observe(s.node, s.blocks, s.addresses)\n",
-		new: `		matches := false
+		old:  "\tb.observeAll(all)\n",
+		new: `	for i := range all {
+		matches := false
 		for _, p := range b.pools {
 			matches = matches || !p.Selective
 			for _, t := range p.terms {
-				matches = matches || t.selector.Match(s.node)
+				matches = matches || t.selector.Match(all[i].node)
 			}
 		}
 		if !matches {
-			s.blocks = nil
+			all[i].blocks = nil
 		}
-		b.observe(s.node, s.blocks, s.addresses)
+	}
+	b.observeAll(all)
 `,
 	},
 	{
 		name: "nodes-not-read-at-start", defect: "Nodes are served before it is known what all of them hold", seen: "in-tree before kubernetes#29058",
 		file: startFile,
-		old:  "\tfor _, s := range shownBy(nodes) {\n",
-		new:  "\tfor _, s := range shownBy(nodes[:0]) {\n",
+		old:  "\tb.observeAll(all)\n",
+		new:  "\tb.observeAll(all[:0])\n",
 	},
 	{
 		name: "terminating-not-held-at-start", defect: "at the start, what Nodes hold from a ClusterCIDR that is being deleted is forgotten", seen: peer,
 		file: startFile,
-		old:  "\t\tb.observe(s.node, s.blocks, s.addresses)\n",
-		new: `		for _, block := range s.blocks {
+		old:  "\tb.observeAll(all)\n",
+		new: `	for i, s := range all {
+		for _, block := range s.blocks {
 			for _, p := range b.pools {
 				if p.contains(block) && p.State.String() == "Terminating" {
-					s.blocks = nil
+					all[i].blocks = nil
 				}
 			}
 		}
-		b.observe(s.node, s.blocks, s.addresses)
+	}
+	b.observeAll(all)
 `,
+	},
+	{
+		name: "shared-at-start-not-noticed", defect: "Nodes that share addresses since before the start are not told",
+		file: bookFile,
+		old:  " || b.shares(s.node.UID))\n",
+		new:  ")\n",
+		test: testAtOnce,
 	},
 	{
 		name: "range-of-missing-family", defect: "a dual-stack Node in a single-stack ClusterCIDR is looked up in a range that is not there", seen: peer,
@@ -189,8 +201,8 @@ var mutants = []mutant{
 	{
 		name: "release-on-deletiontimestamp", defect: "a Node that is being deleted, but runs on behind a finalizer, loses its blocks", seen: peer + ", kubernetes#127792",
 		file: nodeFile,
-		old:  "\tcase apierrors.IsNotFound(err):\n\t\tb.gone(name)\n",
-		new:  "\tcase apierrors.IsNotFound(err) || node.DeletionTimestamp != nil:\n\t\tb.gone(name)\n",
+		old:  "\tcase err == nil:\n\t\tblocks, _ := podCIDRsOf(node)\n",
+		new:  "\tcase err == nil && node.DeletionTimestamp != nil:\n\t\tb.gone(name)\n\t\treturn node, nil\n\tcase err == nil:\n\t\tblocks, _ := podCIDRsOf(node)\n",
 	},
 	{
 		name: "reservation-dropped-on-deletion", defect: "a Node that is being deleted loses its reservation, while the write of it may be on its way",
@@ -231,8 +243,8 @@ var mutants = []mutant{
 	{
 		name: "node-event-not-entered", defect: "what a Node brings along counts only when its worker gets to it",
 		file: nodeFile,
-		old:  "\t\tif _, err := c.lookAtNode(b, name); err != nil {\n",
-		new:  "\t\tif err := error(nil); err != nil {\n",
+		old:  "\t\tnode, err := c.lookAtNode(b, name)\n",
+		new:  "\t\tnode, err := (*v1.Node)(nil), error(nil)\n\t\tc.nodeQueue.Add(name)\n",
 	},
 	{
 		name: "pool-event-not-entered", defect: "a ClusterCIDR that was disabled or deleted gives blocks until its worker gets to it",
@@ -517,6 +529,7 @@ var mutants = []mutant{
 		file: freshFile,
 		old:  "\t\t\tif err == nil && order >= 0 {\n",
 		new:  "\t\t\tif err == nil || order >= 0 {\n",
+		test: testFresh,
 	},
 	{
 		name: "fresh-by-the-reflector", defect: "a new leader takes for read what its informer still enters in the cache",
@@ -524,6 +537,18 @@ var mutants = []mutant{
 		old:  "cfg.Nodes.Informer().GetStore().LastStoreSyncResourceVersion",
 		new:  "cfg.Nodes.Informer().LastSyncResourceVersion",
 		test: testFresh,
+	},
+	{
+		name: "start-calls-nobody", defect: "Nodes that were there before the start are not served",
+		file: startFile,
+		old:  "\t\tc.nodeQueue.Add(node.Name)\n",
+		new:  "\t\t_ = node.Name\n",
+	},
+	{
+		name: "event-calls-nobody", defect: "an event of a Node without podCIDRs does not make anybody serve it",
+		file: nodeFile,
+		old:  "\treturn !showsPodCIDRs(node) || ",
+		new:  "\treturn ",
 	},
 	{
 		name: "event-between-look-and-lock", defect: "an event that comes while the start reads the caches is passed over by its handler, and read by nobody",

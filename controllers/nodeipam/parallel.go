@@ -1,0 +1,44 @@
+package nodeipam
+
+import (
+	"runtime"
+	"sync"
+)
+
+// inParallel calls f for every index below n, on all processors, and returns when it has. A panic in f is one of the caller, who
+// may be prepared for it; that of another goroutine would end the process.
+func inParallel(n int, f func(i int)) {
+	chunk := n/runtime.GOMAXPROCS(0) + 1
+	var parts []func()
+	for begin := 0; begin < n; begin += chunk {
+		parts = append(parts, func() {
+			for i := begin; i < min(begin+chunk, n); i++ {
+				f(i)
+			}
+		})
+	}
+	sideBySide(parts...)
+}
+
+// sideBySide calls all parts at once and returns when all have returned. A panic in one of them is one of the caller.
+func sideBySide(parts ...func()) {
+	var (
+		wg     sync.WaitGroup
+		first  sync.Once
+		broken any
+	)
+	for _, part := range parts {
+		wg.Go(func() {
+			defer func() {
+				if r := recover(); r != nil {
+					first.Do(func() { broken = r })
+				}
+			}()
+			part()
+		})
+	}
+	wg.Wait()
+	if broken != nil {
+		panic(broken)
+	}
+}
