@@ -24,8 +24,8 @@ const (
 )
 
 // idle has kubelets report the status of Nodes that all have their podCIDRs.
-func (s *scale) idle(ctx context.Context, who contestant, nodes int) (values map[string]float64, err error) {
-	return values, withCluster(ctx, true, func(c *cluster) error {
+func (s *scale) idle(ctx context.Context, who contestant, nodes int) (got sample, err error) {
+	err = withCluster(ctx, true, func(c *cluster) error {
 		if err := c.createClusterCIDR(ctx, rangeName, wholeRange()); err != nil {
 			return err
 		}
@@ -59,7 +59,8 @@ func (s *scale) idle(ctx context.Context, who contestant, nodes int) (values map
 		if err := profiled(); err != nil {
 			return err
 		}
-		if values, err = m.values(ctx, requests{"PATCH nodes/status": updates}); err != nil {
+		values, err := m.values(ctx, requests{"PATCH nodes/status": updates})
+		if err != nil {
 			return err
 		}
 		asked, err := c.asked(begin)
@@ -76,8 +77,10 @@ func (s *scale) idle(ctx context.Context, who contestant, nodes int) (values map
 		values["manager-cpu-ms-per-s"] = round(values["manager-cpu-s"] * 1000 / seconds)
 		values["manager-cpu-ms-per-update"] = round3(values["manager-cpu-s"] * 1000 / float64(updates))
 		values["writes"] = float64(writes)
+		got.values = values
 		return nil
 	})
+	return got, err
 }
 
 // beat reports the status of one Node after the other, as their kubelets do, for as long as idleTime. It returns how often.
@@ -123,8 +126,8 @@ var idleColumns = []column{
 }
 
 // idleMarks holds what we measured against the limits that were set.
-func idleMarks(nodes int, round map[string]map[string]float64) []results.Mark {
-	we := round[ours]
+func idleMarks(nodes int, round map[string]sample) []results.Mark {
+	we := round[ours].values
 	if we == nil {
 		return nil
 	}

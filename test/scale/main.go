@@ -7,6 +7,7 @@ import (
 	"fmt"
 	"os"
 	"os/signal"
+	"slices"
 	"strings"
 	"syscall"
 	"text/tabwriter"
@@ -22,6 +23,7 @@ type scale struct {
 	nodes       []int
 	contestants []string
 	rounds      int
+	turns       int
 	json        string
 	profileDir  string
 	profileTime time.Duration
@@ -32,8 +34,8 @@ type scenario struct {
 	name, about string
 	nodes       []int    // by default
 	contestants []string // all, of which users may choose
-	run         func(*scale, context.Context, contestant, int) (map[string]float64, error)
-	marks       func(nodes int, round map[string]map[string]float64) []results.Mark
+	run         func(*scale, context.Context, contestant, int) (sample, error)
+	marks       func(nodes int, round map[string]sample) []results.Mark
 	columns     []column // of its table
 }
 
@@ -71,7 +73,8 @@ func command() *cobra.Command {
 		cmd := &cobra.Command{Use: what.name, Short: what.about, Args: cobra.NoArgs, RunE: func(cmd *cobra.Command, _ []string) error { return s.measure(cmd.Context(), what) }}
 		cmd.Flags().IntSliceVar(&s.nodes, "nodes", what.nodes, "how many Nodes; a list measures one number after the other")
 		cmd.Flags().StringSliceVar(&s.contestants, "contestants", what.contestants, "who takes part")
-		cmd.Flags().IntVar(&s.rounds, "rounds", 1, "how often everything is measured")
+		cmd.Flags().IntVar(&s.rounds, "rounds", 1, "how often everything is measured; each round is held against the marks")
+		cmd.Flags().IntVar(&s.turns, "turns", 1, "how often each contestant's turn comes in a round, first in one order, then in the other; marks are of all its turns together")
 		cmd.Flags().StringVar(&s.json, "json", "", "write the results to this file as well")
 		cmd.Flags().StringVar(&s.profileDir, "profile-dir", "", "take profiles of managers and API servers to this directory, which costs some speed")
 		cmd.Flags().DurationVar(&s.profileTime, "profile-time", 5*time.Second, "how long a CPU profile is")
@@ -94,16 +97,21 @@ func (s *scale) measure(ctx context.Context, what scenario) error {
 	file := results.File{Header: results.Collect("bin/scale " + strings.Join(os.Args[1:], " "))}
 	for _, nodes := range s.nodes {
 		for round := range s.rounds {
-			found := map[string]map[string]float64{}
-			for _, c := range who {
-				fmt.Printf("%s: %s, %d Nodes, round %d of %d\n", what.name, c.name, nodes, round+1, s.rounds)
-				if found[c.name], err = what.run(s, ctx, c, nodes); err != nil {
-					return fmt.Errorf("%s, %s, %d Nodes: %w", what.name, c.name, nodes, err)
+			found := map[string][]sample{}
+			for turn := range s.turns {
+				for _, c := range who {
+					fmt.Printf("%s: %s, %d Nodes, round %d of %d, turn %d of %d\n", what.name, c.name, nodes, round+1, s.rounds, turn+1, s.turns)
+					got, err := what.run(s, ctx, c, nodes)
+					if err != nil {
+						return fmt.Errorf("%s, %s, %d Nodes: %w", what.name, c.name, nodes, err)
+					}
+					show(got.values)
+					found[c.name] = append(found[c.name], got)
+					file.Results = append(file.Results, results.Result{Name: what.name + "/" + c.name, Nodes: nodes, Values: got.values})
 				}
-				show(found[c.name])
-				file.Results = append(file.Results, results.Result{Name: what.name + "/" + c.name, Nodes: nodes, Values: found[c.name]})
+				slices.Reverse(who)
 			}
-			marks := what.marks(nodes, found)
+			marks := what.marks(nodes, together(found))
 			showMarks(marks)
 			file.Marks = append(file.Marks, marks...)
 		}

@@ -14,6 +14,35 @@ import (
 // requestPrefix begins the name of a value that says how many requests of a kind there were.
 const requestPrefix = "requests "
 
+// sample is what was measured in one turn of a contestant, or in several.
+type sample struct {
+	values    map[string]float64 // by a name with its unit
+	latencies []time.Duration    // of every Node, where they are of interest
+}
+
+// worst are the values of which that of the worst turn counts, not the mean.
+var worst = []string{"requests-while-waiting", "first-node-s", "overtaken-by-nodes"}
+
+// together makes one sample of all turns of each contestant.
+func together(turns map[string][]sample) map[string]sample {
+	all := map[string]sample{}
+	for who, samples := range turns {
+		sum := sample{values: map[string]float64{}}
+		for _, s := range samples {
+			for name, value := range s.values {
+				if slices.Contains(worst, name) {
+					sum.values[name] = max(sum.values[name], value)
+				} else {
+					sum.values[name] += value / float64(len(samples))
+				}
+			}
+			sum.latencies = append(sum.latencies, s.latencies...)
+		}
+		all[who] = sum
+	}
+	return all
+}
+
 // measurement is what was used up when it began.
 type measurement struct {
 	cluster  *cluster

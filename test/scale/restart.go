@@ -27,11 +27,11 @@ const (
 
 // restart starts a contestant, for the second time, in a cluster whose Nodes have their podCIDRs, all but one. It measures from the lease to
 // the podCIDRs of that one.
-func (s *scale) restart(ctx context.Context, who contestant, nodes int) (values map[string]float64, err error) {
+func (s *scale) restart(ctx context.Context, who contestant, nodes int) (got sample, err error) {
 	if nodes > groups*(1<<(groupBits-hostBits)-2) {
-		return nil, fmt.Errorf("%d Nodes do not fit into %d ClusterCIDRs of %d blocks with two left in each", nodes, groups, 1<<(groupBits-hostBits))
+		return got, fmt.Errorf("%d Nodes do not fit into %d ClusterCIDRs of %d blocks with two left in each", nodes, groups, 1<<(groupBits-hostBits))
 	}
-	return values, withCluster(ctx, true, func(c *cluster) error {
+	err = withCluster(ctx, true, func(c *cluster) error {
 		if err := c.createGroups(ctx); err != nil {
 			return err
 		}
@@ -75,9 +75,10 @@ func (s *scale) restart(ctx context.Context, who contestant, nodes int) (values 
 		if err := profiled(); err != nil {
 			return err
 		}
-		values, err = c.restartValues(ctx, f.last(), begin, second)
+		got.values, err = c.restartValues(ctx, f.last(), begin, second)
 		return err
 	})
+	return got, err
 }
 
 // restartValues says how long it took from the lease, and what it cost.
@@ -207,8 +208,8 @@ var restartColumns = []column{
 }
 
 // restartMarks holds what we measured against the limits that were set.
-func restartMarks(nodes int, round map[string]map[string]float64) []results.Mark {
-	we := round[ours]
+func restartMarks(nodes int, round map[string]sample) []results.Mark {
+	we := round[ours].values
 	if we == nil {
 		return nil
 	}
