@@ -326,7 +326,7 @@ func (b *book) members(p *pool) iter.Seq[types.UID] {
 	return func(yield func(types.UID) bool) {
 		seen := map[types.UID]bool{}
 		for _, r := range p.extent() {
-			for _, h := range b.ledger.Overlapping(r) {
+			for h := range b.ledger.Holdings(r) {
 				uid := types.UID(h.Owner.ID)
 				if h.Owner.Kind != ipam.Node || seen[uid] || !b.belongs(uid, p) {
 					continue

@@ -67,7 +67,7 @@ func (s snapshot) book() *book {
 		b.names[e.uid] = name
 	}
 	for owner, prefixes := range s.held {
-		b.ledger.Hold(owner, prefixes...)
+		b.hold(owner, prefixes)
 	}
 	for owner, prefixes := range s.addresses {
 		b.addresses.Hold(owner, prefixes...)

@@ -176,9 +176,14 @@ func (b *book) waitsForNodes(p *pool) string {
 func (b *book) overlapping(p *pool) metav1.Condition {
 	found := map[string][]string{}
 	for _, r := range p.Ranges {
-		for _, h := range b.ledger.Overlapping(r.Prefix) {
-			if h.Owner.Kind == ipam.Service {
-				found[networkingv1.ReasonServiceRange] = append(found[networkingv1.ReasonServiceRange], fmt.Sprintf("%v of %s", h.Prefix, h.Owner.ID))
+		for service := range b.services.Overlapping(r.Prefix) {
+			for h := range b.ledger.Holdings(service) {
+				if h.Prefix.Bits() > service.Bits() {
+					break // Who contains it comes first, and inside it are perhaps very many.
+				}
+				if h.Owner.Kind == ipam.Service && h.Prefix == service {
+					found[networkingv1.ReasonServiceRange] = append(found[networkingv1.ReasonServiceRange], fmt.Sprintf("%v of %s", h.Prefix, h.Owner.ID))
+				}
 			}
 		}
 		for _, h := range b.addresses.Overlapping(r.Prefix) {
@@ -219,6 +224,10 @@ func reasonIfTrue(condition metav1.Condition) string {
 // conflicted says which holders hold the same addresses inside p's ranges. A Node in an excluded range is none: exclusions
 // are about what is given from now on.
 func (b *book) conflicted(p *pool) metav1.Condition {
+	none := metav1.Condition{Type: networkingv1.ConditionConflicted, Status: metav1.ConditionFalse, Reason: networkingv1.ReasonNoOverlap, Message: "No address is held twice."}
+	if len(b.sharing) == 0 {
+		return none // without a look at every Node
+	}
 	var pairs []string
 search: // It ends when there are more than are named: in all there may be as many as the square of the number of Nodes.
 	for _, r := range p.Ranges {
@@ -243,7 +252,7 @@ search: // It ends when there are more than are named: in all there may be as ma
 		}
 	}
 	if len(pairs) == 0 {
-		return metav1.Condition{Type: networkingv1.ConditionConflicted, Status: metav1.ConditionFalse, Reason: networkingv1.ReasonNoOverlap, Message: "No address is held twice."}
+		return none
 	}
 	return metav1.Condition{Type: networkingv1.ConditionConflicted, Status: metav1.ConditionTrue, Reason: networkingv1.ReasonOverlap,
 		Message: fmt.Sprintf("The same addresses are held by %s. Delete the Nodes that should not have them and reboot their machines, which registers them again.", listedFew(pairs))}
