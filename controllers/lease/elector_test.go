@@ -73,6 +73,60 @@ func TestNoWriteOutlivesTheLease(t *testing.T) {
 	}
 }
 
+// TestLeaseIsNotRegained lets another process have the lease for a moment, between two renewals. client-go's elector takes it back and goes
+// on, as if nothing had happened; through our lock it does not, gives up, and leaves the lease to others.
+func TestLeaseIsNotRegained(t *testing.T) {
+	for name, wrap := range map[string]func(resourcelock.Interface) (resourcelock.Interface, *Fence){
+		"bare":   func(l resourcelock.Interface) (resourcelock.Interface, *Fence) { return l, nil },
+		"fenced": Wrap,
+	} {
+		t.Run(name, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				ctx, cancel := context.WithCancel(t.Context())
+				defer cancel()
+				leaseOfTheCluster := &memoryLease{}
+				lock, fence := wrap(&memoryLock{lease: leaseOfTheCluster, identity: "first"})
+				leads, ended := make(chan struct{}), make(chan struct{})
+				go func() {
+					defer close(ended)
+					elect(ctx, lock, func() { close(leads) })
+				}()
+				<-leads
+				second := &memoryLock{lease: leaseOfTheCluster, identity: "second"}
+				for _, holder := range []string{"second", ""} {
+					record, _, err := second.Get(ctx)
+					if err != nil {
+						t.Fatal(err)
+					}
+					record.HolderIdentity = holder
+					if err := second.Update(ctx, *record); err != nil {
+						t.Fatal(err)
+					}
+				}
+				time.Sleep(20 * time.Second) // longer than the renew deadline; it costs no time in here
+				synctest.Wait()
+				if fence == nil { // This is what makes it necessary.
+					if got := leaseOfTheCluster.record.HolderIdentity; got != "first" {
+						t.Errorf("client-go leaves the lease to %q: is what sameTerm is for still needed?", got)
+					}
+					return
+				}
+				if got := leaseOfTheCluster.record.HolderIdentity; got != "" {
+					t.Errorf("%q has the lease again, want nobody", got)
+				}
+				if _, _, err := fence.Enter(ctx, time.Second); !errors.Is(err, ErrClosed) {
+					t.Errorf("the fence says %v, want it closed", err)
+				}
+				select {
+				case <-ended:
+				default:
+					t.Error("it still tries to renew the lease")
+				}
+			})
+		})
+	}
+}
+
 func elect(ctx context.Context, lock resourcelock.Interface, leads func()) {
 	leaderelection.RunOrDie(ctx, leaderelection.LeaderElectionConfig{
 		Lock:            lock,

@@ -25,8 +25,10 @@ type Fence struct {
 	// renewed is when the last renewal that succeeded was sent, and duration how long it is good from then on; zero before the first.
 	renewed  reading
 	duration time.Duration
-	// ended says that the lease was given up or the process ends. It does not become true again.
-	ended bool
+	// transitions is how often the lease had changed hands when this process got it.
+	transitions int
+	// deposed says that another process has led since this one did, ended that the lease was given up or the process ends. Both are for good.
+	deposed, ended bool
 
 	inFlight     int
 	lastDeadline time.Duration // by the monotonic clock; none of those in flight goes on after it
@@ -73,6 +75,8 @@ func (f *Fence) refusal(p *pass) error {
 	switch elapsed := f.renewed.until(p.entered); {
 	case f.ended:
 		return fmt.Errorf("%w: %s", ErrClosed, f.title("was given up"))
+	case f.deposed:
+		return fmt.Errorf("%w: %s", ErrClosed, f.title(deposedWhy))
 	case f.holder == "":
 		return nil
 	case f.duration == 0:

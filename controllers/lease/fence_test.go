@@ -19,8 +19,11 @@ type world struct {
 	lock  resourcelock.Interface
 	fence *Fence
 
+	found  resourcelock.LeaderElectionRecord   // by the next reads of the lease
 	answer func() error                        // of the next writes to the lease
 	sent   []resourcelock.LeaderElectionRecord // to the API server
+
+	transitions int // of the records that it writes
 }
 
 func newWorld() *world {
@@ -42,7 +45,7 @@ func (w *world) setWall(d time.Duration) { w.wall = w.wall.Add(d) }
 func (w *world) renew() { _ = w.lock.Update(context.Background(), w.record(15)) }
 
 func (w *world) record(seconds int) resourcelock.LeaderElectionRecord {
-	return resourcelock.LeaderElectionRecord{HolderIdentity: "me", LeaseDurationSeconds: seconds, RenewTime: metav1.NewTime(w.wall)}
+	return resourcelock.LeaderElectionRecord{HolderIdentity: "me", LeaseDurationSeconds: seconds, RenewTime: metav1.NewTime(w.wall), LeaderTransitions: w.transitions}
 }
 
 func (w *world) release() {
@@ -65,7 +68,7 @@ func (l inner) Update(_ context.Context, record resourcelock.LeaderElectionRecor
 }
 
 func (l inner) Get(context.Context) (*resourcelock.LeaderElectionRecord, []byte, error) {
-	return nil, nil, errors.ErrUnsupported
+	return &l.found, nil, nil
 }
 func (l inner) RecordEvent(string) {}
 func (l inner) Identity() string   { return "me" }
@@ -263,6 +266,52 @@ func TestReleaseWaitsForWrites(t *testing.T) {
 				time.Sleep(tc.takes) // For a write that ends after all: it must not upset anybody.
 				synctest.Wait()
 			})
+		})
+	}
+}
+
+// TestOneTerm follows a process that held the lease and might get it again.
+func TestOneTerm(t *testing.T) {
+	read := func(holder string) func(*world) {
+		return func(w *world) {
+			w.found = resourcelock.LeaderElectionRecord{HolderIdentity: holder}
+			_, _, _ = w.lock.Get(context.Background())
+		}
+	}
+	next := func(w *world) { w.transitions++ }
+	for name, tc := range map[string]struct {
+		before, between []func(*world) // its first renewal
+		again           bool
+	}{
+		"it sees its own lease":               {nil, []func(*world){read("me")}, true},
+		"it sees another holder":              {nil, []func(*world){read("other")}, false},
+		"it sees one that was released":       {nil, []func(*world){read(""), next}, false},
+		"it sees another holder, and itself":  {nil, []func(*world){read("other"), read("me")}, false},
+		"it sees nobody else, but a new term": {nil, []func(*world){read("me"), next}, false},
+		"another one led before it":           {[]func(*world){read("other"), read(""), next}, []func(*world){read("me")}, true},
+		"somebody deleted the lease, so it is new": {nil, []func(*world){func(w *world) {
+			w.transitions = 0
+			_ = w.lock.Create(context.Background(), w.record(15))
+		}}, true},
+	} {
+		t.Run(name, func(t *testing.T) {
+			w := newWorld()
+			w.transitions = 3
+			for _, do := range tc.before {
+				do(w)
+			}
+			w.renew()
+			for _, do := range tc.between {
+				do(w)
+			}
+			w.sent = nil
+			err := w.lock.Update(t.Context(), w.record(15))
+			if sent := len(w.sent) > 0; sent != tc.again || (err == nil) != tc.again {
+				t.Errorf("renewed: %t (%v), want %t", sent, err, tc.again)
+			}
+			if _, _, err := w.fence.Enter(t.Context(), time.Second); errors.Is(err, ErrClosed) == tc.again {
+				t.Errorf("the fence says %v, want it open: %t", err, tc.again)
+			}
 		})
 	}
 }

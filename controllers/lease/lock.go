@@ -2,13 +2,14 @@ package lease
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"time"
 
 	"k8s.io/client-go/tools/leaderelection/resourcelock"
 )
 
-// Wrap returns the lock to elect a leader with, and the fence that is open while this process holds it. It serves coordinated leader
+// Wrap returns the lock to elect a leader with, and the fence that is open while this process holds it, for one term. It serves coordinated leader
 // election, too: there the API server names the leader, but a leader still begins its term with an Update of its own.
 func Wrap(inner resourcelock.Interface) (resourcelock.Interface, *Fence) {
 	return WrapWithClocks(inner, nil)
@@ -34,11 +35,22 @@ type lock struct {
 	fence *Fence
 }
 
+func (l *lock) Get(ctx context.Context) (*resourcelock.LeaderElectionRecord, []byte, error) {
+	record, raw, err := l.Interface.Get(ctx)
+	if err == nil {
+		l.fence.saw(record)
+	}
+	return record, raw, err
+}
+
 func (l *lock) Create(ctx context.Context, record resourcelock.LeaderElectionRecord) error {
 	return l.write(ctx, record, l.Interface.Create)
 }
 
 func (l *lock) Update(ctx context.Context, record resourcelock.LeaderElectionRecord) error {
+	if err := l.fence.sameTerm(record); err != nil {
+		return err
+	}
 	return l.write(ctx, record, l.Interface.Update)
 }
 
@@ -69,7 +81,33 @@ func (f *Fence) renew(sent reading, record resourcelock.LeaderElectionRecord) {
 	f.renewed = sent
 	// Not what the flags say: others count the whole seconds that are in the lease.
 	f.duration = time.Duration(record.LeaseDurationSeconds) * time.Second
+	f.transitions = record.LeaderTransitions
 }
+
+// saw notes whose the lease is.
+func (f *Fence) saw(record *resourcelock.LeaderElectionRecord) {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	f.deposed = f.deposed || f.duration > 0 && record.HolderIdentity != f.holder
+}
+
+// sameTerm returns an error if the record would begin a second term of this process. An elector that finds the lease released, or expired
+// after a pause, takes it again and goes on as if it had never been away. But who led in between has given what this process still
+// takes for free or for its own.
+func (f *Fence) sameTerm(record resourcelock.LeaderElectionRecord) error {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	if record.HolderIdentity != f.holder { // a release
+		return nil
+	}
+	f.deposed = f.deposed || f.duration > 0 && record.LeaderTransitions != f.transitions
+	if f.deposed {
+		return errors.New(f.title(deposedWhy))
+	}
+	return nil
+}
+
+const deposedWhy = "went to another process after this one had held it, so this one has to end and begin anew"
 
 // CheckTimes returns an error if a leader with these settings of its elector has to pause its writes before every renewal.
 func CheckTimes(leaseDuration, retryPeriod time.Duration) error {

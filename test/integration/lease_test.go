@@ -5,12 +5,14 @@ import (
 	"errors"
 	"fmt"
 	"net/url"
+	"os"
 	"slices"
 	"strings"
 	"testing"
 	"time"
 
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/client-go/util/retry"
 
 	networkingv1 "github.com/multicidr/controller-manager/apis/networking/v1"
 	"github.com/multicidr/controller-manager/test/controlplane"
@@ -81,6 +83,57 @@ func TestPausedLeaderSendsNothing(t *testing.T) {
 		if _, err := c.waitServed(name, patience); err != nil {
 			t.Fatal(err)
 		}
+	}
+}
+
+// TestLeaseIsNotRegained lets another process have the Lease between two renewals, as it may while the leader's machine sleeps. The leader
+// does not take it back, as client-go's elector would, but ends: who led in between may have given what it still holds for free.
+func TestLeaseIsNotRegained(t *testing.T) {
+	ctx := t.Context()
+	args := slices.Concat(ours, shortLease)
+	c := freshCluster(t, controlplane.Options{}, args...)
+	leader := c.manager
+	leases := c.kube.CoordinationV1().Leases(metav1.NamespaceSystem)
+	for _, holder := range []string{"another", ""} {
+		err := retry.RetryOnConflict(retry.DefaultBackoff, func() error {
+			lease, err := leases.Get(ctx, "kube-controller-manager", metav1.GetOptions{})
+			if err != nil {
+				return err
+			}
+			lease.Spec.HolderIdentity = &holder
+			_, err = leases.Update(ctx, lease, metav1.UpdateOptions{})
+			return err
+		})
+		if err != nil {
+			t.Fatal(err)
+		}
+	}
+	ctx, cancel := context.WithTimeout(ctx, patience)
+	defer cancel()
+	if _, err := leader.Wait(ctx); err != nil {
+		t.Fatal(err)
+	}
+	log, err := os.ReadFile(leader.LogPath())
+	if err != nil {
+		t.Fatal(err)
+	}
+	if want := "the lease kube-system/kube-controller-manager went to another process after this one had held it"; !strings.Contains(string(log), want) {
+		t.Errorf("the log does not say %q", want)
+	}
+	lease, err := leases.Get(ctx, "kube-controller-manager", metav1.GetOptions{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	if holder := *lease.Spec.HolderIdentity; holder != "" {
+		t.Errorf("%q has the Lease again, want nobody", holder)
+	}
+
+	// Its next start is a new process, which reads all before it serves.
+	if err := errors.Join(c.startManager(args...), createClusterCIDR(c, []string{"a", "10.0.0.0/16", "hb8"}), c.createNodes(ctx, nil, "n")); err != nil {
+		t.Fatal(err)
+	}
+	if _, err := c.waitServed("n", patience); err != nil {
+		t.Fatal(err)
 	}
 }
 

@@ -69,6 +69,7 @@ const (
 	testLatePick     = "./controllers/ipam TestReserveRefusesAPickThatCameTooLate"
 	testNewRange     = "./controllers/ipam TestNewRange"
 	testNotThere     = "./controllers/nodeipam TestNotThere"
+	testOneTerm      = "./controllers/lease TestOneTerm"
 	testReading      = "./controllers/nodeipam TestEventWhileTheStartReads"
 	testRelease      = "./controllers/lease TestReleaseWaitsForWrites"
 	testRepetition   = "./controllers/lease TestTransportAllowsNoRepetition"
@@ -452,6 +453,13 @@ var mutants = []mutant{
 		old:  "\tcase f.duration-elapsed <= p.timeout:\n",
 		new:  "\tcase f.duration-elapsed <= 0:\n",
 		test: testEnter,
+	},
+	{
+		name: "lease-regained", defect: "a leader that slept while another one led takes its lease back and goes on", seen: "client-go's elector",
+		file: lockFile,
+		old:  "\tif f.deposed {\n",
+		new:  "\tif f.deposed = false; f.deposed {\n",
+		test: testOneTerm,
 	},
 	{
 		name: "lease-counts-from-the-answer", defect: "the lease is counted from when the answer to its renewal came, not from when the renewal was sent",
