@@ -237,11 +237,11 @@ scale: build-scale ## Measure us, upstream and a bare loop with NODES=5000; SCEN
 performance: build-scale ## Measure all that docs/performance.md shows, on a quiet machine, into docs/data; write and draw it there
 	@mkdir -p docs/data docs/images
 	@$(MAKE) --no-print-directory bench
-	bin/scale burst --rounds=5 --contestants=bare,ours,upstream-raised --json=docs/data/scale-burst.json
-	bin/scale burst --rounds=3 --contestants=ours-limited,upstream --json=docs/data/scale-limited.json
+	bin/scale burst --rounds=3 --turns=4 --contestants=bare,ours,upstream-raised --json=docs/data/scale-burst.json
+	bin/scale burst --rounds=2 --contestants=ours-limited,upstream --json=docs/data/scale-limited.json
 	bin/scale burst --nodes=1000,5000,20000 --contestants=bare,ours,upstream-raised --json=docs/data/scale-growth.json
 	bin/scale restart --nodes=1000,100000 --json=docs/data/scale-restart.json
-	bin/scale waiting --rounds=3 --json=docs/data/scale-waiting.json
+	bin/scale waiting --rounds=3 --turns=2 --json=docs/data/scale-waiting.json
 	bin/scale idle --json=docs/data/scale-idle.json
 	bin/scale report-into docs/performance.md
 	@$(MAKE) --no-print-directory plots
