@@ -107,6 +107,7 @@ func (f *Fence) sameTerm(record resourcelock.LeaderElectionRecord) error {
 	return nil
 }
 
+// deposedWhy is what people are told.
 const deposedWhy = "went to another process after this one had held it, so this one has to end and begin anew"
 
 // CheckTimes returns an error if a leader with these settings of its elector has to pause its writes before every renewal.

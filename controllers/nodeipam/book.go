@@ -116,8 +116,8 @@ func (b *book) observe(node *v1.Node, blocks, addresses []netip.Prefix) {
 	b.hold(owner, blocks)
 }
 
-// observeAll does what observe does with one Node after the other, in a book that has none but all pools and service ranges, several times
-// as fast: on two processors, without looking for what was there before, and in maps that need not grow.
+// observeAll does what observe does with one Node after the other, in a book that has none but all pools and service ranges, in half the
+// time: on two processors, without looking for what was there before, and in maps that need not grow.
 func (b *book) observeAll(all []shown) {
 	b.nodes, b.names = make(map[string]*nodeEntry, len(all)), make(map[types.UID]string, len(all))
 	b.ledger.Expect(len(all))
@@ -138,7 +138,7 @@ func (b *book) observeAll(all []shown) {
 			b.ledger.Hold(ownerOf(s.node.UID), s.blocks...)
 		}
 	})
-	// There is something to enter of few: who shares addresses, is in no range, or has his own address in one.
+	// There is something to enter of few: those that share addresses, are in no range, or have an address of their own in one.
 	unusual := make([]bool, len(all))
 	inParallel(len(all), func(i int) {
 		s := &all[i]

@@ -1,7 +1,9 @@
 package nodeipam
 
 import (
+	"fmt"
 	"runtime"
+	"runtime/debug"
 	"sync"
 )
 
@@ -31,7 +33,7 @@ func sideBySide(parts ...func()) {
 		wg.Go(func() {
 			defer func() {
 				if r := recover(); r != nil {
-					first.Do(func() { broken = r })
+					first.Do(func() { broken = fmt.Sprintf("%v\n%s", r, debug.Stack()) }) // where it was, for the log
 				}
 			}()
 			part()
