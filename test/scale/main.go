@@ -99,7 +99,11 @@ func (s *scale) measure(ctx context.Context, what scenario) error {
 		for round := range s.rounds {
 			found := map[string][]sample{}
 			for turn := range s.turns {
-				for _, c := range who {
+				order := slices.Clone(who)
+				if turn%2 == 1 {
+					slices.Reverse(order)
+				}
+				for _, c := range order {
 					fmt.Printf("%s: %s, %d Nodes, round %d of %d, turn %d of %d\n", what.name, c.name, nodes, round+1, s.rounds, turn+1, s.turns)
 					got, err := what.run(s, ctx, c, nodes)
 					if err != nil {
@@ -109,7 +113,6 @@ func (s *scale) measure(ctx context.Context, what scenario) error {
 					found[c.name] = append(found[c.name], got)
 					file.Results = append(file.Results, results.Result{Name: what.name + "/" + c.name, Nodes: nodes, Values: got.values})
 				}
-				slices.Reverse(who)
 			}
 			marks := what.marks(nodes, together(found))
 			showMarks(marks)
