@@ -317,7 +317,6 @@ func TestNothingLeaks(t *testing.T) {
 	}
 }
 
-// A ClusterCIDR that another controller served Nodes from, or an older CRD took, may have blocks of a size that is refused today.
 // TestAllAtOnceIsOneByOne compares what a book knows after observeAll with what it knows after observe of each Node.
 func TestAllAtOnceIsOneByOne(t *testing.T) {
 	// Few addresses, so that many Nodes share some, lie in no range, or have their own address in one.
@@ -369,6 +368,7 @@ func TestAllAtOnceIsOneByOne(t *testing.T) {
 	}
 }
 
+// A ClusterCIDR that another controller served Nodes from, or an older CRD took, may have blocks of a size that is refused today.
 func TestInvalidRangeKeepsItsNodes(t *testing.T) {
 	for _, hostBits := range []int32{-1, 0, 3, 17, 1 << 30} {
 		cc := clusterCIDR("a", spec4("10.0.0.0/16", hostBits, nil))

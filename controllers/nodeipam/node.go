@@ -92,7 +92,6 @@ func (c *Controller) lookAtNode(b *book, name string) (*v1.Node, error) {
 	case apierrors.IsNotFound(err):
 		b.gone(name)
 		delete(c.receipts, name)
-		c.sightings.gone(name)
 		return nil, nil
 	default:
 		return nil, err
@@ -103,9 +102,14 @@ func (c *Controller) lookAtNode(b *book, name string) (*v1.Node, error) {
 func (c *Controller) nodeEvent(name string, before, now any) {
 	if node, ok := now.(*v1.Node); ok {
 		c.sightings.see(node, c.now()) // here, because its wait in the queue counts
+	} else {
+		c.sightings.gone(name)
 	}
+	filled := c.filled.Load() // else the start may read meanwhile what this event tells
 	c.heardOfNode(name)
-	c.noticeOther(before, now)
+	if filled {
+		c.noticeOther(before, now)
+	}
 }
 
 // heardOfNode enters in the book what an event tells, before anything is decided for which a later event is the reason: the Node's worker
@@ -189,7 +193,12 @@ func (c *Controller) write(ctx context.Context, node *v1.Node, r reservation) er
 	logger := klog.FromContext(ctx)
 	switch {
 	case err == nil:
-		c.with(func(*book) { c.receipts[node.Name] = receipt{node.UID, c.now()} })
+		c.with(func(*book) {
+			// The watch may have been faster than the answer.
+			if now, err := c.nodes.Get(node.Name); err == nil && now.UID == node.UID && !showsPodCIDRs(now) {
+				c.receipts[node.Name] = receipt{node.UID, c.now()}
+			}
+		})
 		logger.Info("Assigned podCIDRs", "node", klog.KObj(node), "podCIDRs", podCIDRs(r.blocks, c.primary), "clusterCIDR", r.pool)
 		return nil
 	case notThere(err), apierrors.IsConflict(err):

@@ -71,3 +71,35 @@ func TestPodCIDRsAreWrittenOnce(t *testing.T) {
 		t.Errorf("%d receipts are kept of Nodes that are gone", n)
 	}
 }
+
+// The watch may be faster than the answer of a write, and Nodes may go before the start has read any: nothing is kept of either.
+func TestNothingIsKeptOfThem(t *testing.T) {
+	nodes := cache.NewIndexer(cache.MetaNamespaceKeyFunc, cache.Indexers{})
+	c := newController(Config{}, parts{now: time.Now, nodes: corelisters.NewNodeLister(nodes), newQueue: newQueue})
+	for _, l := range c.lines() {
+		t.Cleanup(l.queue.ShutDown)
+	}
+	c.nodeEvent("early", nil, node("early"))
+	c.nodeEvent("early", node("early"), nil)
+	c.with(func(b *book) {
+		b.setPool(compile(clusterCIDR("a", spec4("10.0.0.0/16", 8, nil))))
+		c.filled.Store(true)
+	})
+
+	show := func(before any, now *v1.Node) {
+		if err := nodes.Update(now); err != nil {
+			t.Error(err)
+		}
+		c.nodeEvent("n", before, now)
+	}
+	fresh, served := node("n"), node("n", from("a"))
+	served.Spec.PodCIDRs = []string{"10.0.0.0/24"}
+	c.api = answering{before: func() { show(fresh, served) }}
+	show(nil, fresh)
+	if err := c.syncNode(t.Context(), "n"); err != nil {
+		t.Fatal(err)
+	}
+	if len(c.receipts) > 0 || len(c.sightings.of) > 0 {
+		t.Errorf("kept: receipts %v, sightings %v", c.receipts, c.sightings.of)
+	}
+}

@@ -18,7 +18,7 @@ import (
 func (c *Controller) noticeOther(before, after any) {
 	was, ok := before.(*v1.Node)
 	node, ok2 := after.(*v1.Node)
-	if !ok || !ok2 || was.UID != node.UID || showsPodCIDRs(was) || !showsPodCIDRs(node) || !c.filled.Load() || c.wrote(node) {
+	if !ok || !ok2 || was.UID != node.UID || showsPodCIDRs(was) || !showsPodCIDRs(node) || c.wrote(node) {
 		return
 	}
 	writer := "It did not say who it is"

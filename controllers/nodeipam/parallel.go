@@ -1,10 +1,11 @@
 package nodeipam
 
 import (
-	"fmt"
 	"runtime"
 	"runtime/debug"
 	"sync"
+
+	"k8s.io/klog/v2"
 )
 
 // inParallel calls f for every index below n, on all processors, and returns when it has. A panic in f is one of the caller, who
@@ -33,7 +34,10 @@ func sideBySide(parts ...func()) {
 		wg.Go(func() {
 			defer func() {
 				if r := recover(); r != nil {
-					first.Do(func() { broken = fmt.Sprintf("%v\n%s", r, debug.Stack()) }) // where it was, for the log
+					first.Do(func() {
+						broken = r
+						klog.Background().Error(nil, "Panic in a part", "panic", r, "stack", string(debug.Stack())) // The caller's stack does not tell.
+					})
 				}
 			}()
 			part()
