@@ -21,7 +21,7 @@
 // for other settings.
 //
 // The other half is that a process leads once. What it holds for free, or for its own, is right only as long as nobody else decides; so it
-// does not take the lease back after somebody else has had it.
+// does not take the lease back after somebody else has had it, and does not release what is another one's.
 //
 // What it cannot see: a process can still stop after its last look at the clock and before the kernel has the request, and a request
 // can still be delayed on its way. docs/fencing.md says what that means and what the API server can do about it.

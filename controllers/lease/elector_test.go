@@ -107,7 +107,7 @@ func TestLeaseIsNotRegained(t *testing.T) {
 				synctest.Wait()
 				if fence == nil { // This is what makes it necessary.
 					if got := leaseOfTheCluster.record.HolderIdentity; got != "first" {
-						t.Errorf("client-go leaves the lease to %q: is what sameTerm is for still needed?", got)
+						t.Errorf("client-go leaves the lease to %q: is Fence.saw still needed?", got)
 					}
 					return
 				}
@@ -121,6 +121,49 @@ func TestLeaseIsNotRegained(t *testing.T) {
 				case <-ended:
 				default:
 					t.Error("it still tries to renew the lease")
+				}
+			})
+		})
+	}
+}
+
+// TestLeaseOfTheSuccessorStays tells a leader to stop right after another one has taken its lease: client-go's elector releases what it
+// believes to have, and so the lease of the other; through our lock it does not.
+func TestLeaseOfTheSuccessorStays(t *testing.T) {
+	for name, wrap := range map[string]func(resourcelock.Interface) resourcelock.Interface{
+		"bare": func(l resourcelock.Interface) resourcelock.Interface { return l },
+		"fenced": func(l resourcelock.Interface) resourcelock.Interface {
+			lock, _ := Wrap(l)
+			return lock
+		},
+	} {
+		t.Run(name, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				ctx, stop := context.WithCancel(t.Context())
+				leaseOfTheCluster := &memoryLease{}
+				leads, ended := make(chan struct{}), make(chan struct{})
+				go func() {
+					defer close(ended)
+					elect(ctx, wrap(&memoryLock{lease: leaseOfTheCluster, identity: "first"}), func() { close(leads) })
+				}()
+				<-leads
+				second := &memoryLock{lease: leaseOfTheCluster, identity: "second"}
+				record, _, err := second.Get(ctx)
+				if err != nil {
+					t.Fatal(err)
+				}
+				record.HolderIdentity = "second"
+				if err := second.Update(ctx, *record); err != nil {
+					t.Fatal(err)
+				}
+				stop()
+				<-ended
+				want := "second"
+				if name == "bare" {
+					want = "" // This is what makes it necessary.
+				}
+				if got := leaseOfTheCluster.record.HolderIdentity; got != want {
+					t.Errorf("%q has the lease, want %q", got, want)
 				}
 			})
 		})

@@ -25,9 +25,9 @@ type Fence struct {
 	// renewed is when the last renewal that succeeded was sent, and duration how long it is good from then on; zero before the first.
 	renewed  reading
 	duration time.Duration
-	// transitions is how often the lease had changed hands when this process got it.
-	transitions int
-	// deposed says that another process has led since this one did, ended that the lease was given up or the process ends. Both are for good.
+	// stamps are the times in the renewals sent since the last one that succeeded, and in that one: one of them is in the lease.
+	stamps []time.Time
+	// deposed says that the lease was not this process's any more after it had been, ended that the lease was given up or the process ends. Both are for good.
 	deposed, ended bool
 
 	inFlight     int

@@ -3,6 +3,7 @@ package lease
 import (
 	"context"
 	"errors"
+	"io"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -22,8 +23,6 @@ type world struct {
 	found  resourcelock.LeaderElectionRecord   // by the next reads of the lease
 	answer func() error                        // of the next writes to the lease
 	sent   []resourcelock.LeaderElectionRecord // to the API server
-
-	transitions int // of the records that it writes
 }
 
 func newWorld() *world {
@@ -45,7 +44,7 @@ func (w *world) setWall(d time.Duration) { w.wall = w.wall.Add(d) }
 func (w *world) renew() { _ = w.lock.Update(context.Background(), w.record(15)) }
 
 func (w *world) record(seconds int) resourcelock.LeaderElectionRecord {
-	return resourcelock.LeaderElectionRecord{HolderIdentity: "me", LeaseDurationSeconds: seconds, RenewTime: metav1.NewTime(w.wall), LeaderTransitions: w.transitions}
+	return resourcelock.LeaderElectionRecord{HolderIdentity: "me", LeaseDurationSeconds: seconds, RenewTime: metav1.NewTime(w.wall)}
 }
 
 func (w *world) release() {
@@ -272,31 +271,40 @@ func TestReleaseWaitsForWrites(t *testing.T) {
 
 // TestOneTerm follows a process that held the lease and might get it again.
 func TestOneTerm(t *testing.T) {
-	read := func(holder string) func(*world) {
+	read := func(holder string, age time.Duration) func(*world) {
 		return func(w *world) {
-			w.found = resourcelock.LeaderElectionRecord{HolderIdentity: holder}
+			w.found = resourcelock.LeaderElectionRecord{HolderIdentity: holder, RenewTime: metav1.NewTime(w.wall.Add(-age).Truncate(time.Microsecond))}
 			_, _, _ = w.lock.Get(context.Background())
 		}
 	}
-	next := func(w *world) { w.transitions++ }
+	renewal := func(err error) func(*world) {
+		return func(w *world) {
+			w.answer = func() error { return err }
+			w.wait(time.Second)
+			w.renew()
+			w.answer = nil
+		}
+	}
 	for name, tc := range map[string]struct {
 		before, between []func(*world) // its first renewal
 		again           bool
 	}{
-		"it sees its own lease":               {nil, []func(*world){read("me")}, true},
-		"it sees another holder":              {nil, []func(*world){read("other")}, false},
-		"it sees one that was released":       {nil, []func(*world){read(""), next}, false},
-		"it sees another holder, and itself":  {nil, []func(*world){read("other"), read("me")}, false},
-		"it sees nobody else, but a new term": {nil, []func(*world){read("me"), next}, false},
-		"another one led before it":           {[]func(*world){read("other"), read(""), next}, []func(*world){read("me")}, true},
+		"it sees its own lease":                     {nil, []func(*world){read("me", 0)}, true},
+		"it sees a renewal whose answer was lost":   {nil, []func(*world){renewal(io.EOF), read("me", 0)}, true},
+		"it sees that a renewal did not arrive":     {nil, []func(*world){renewal(io.EOF), read("me", time.Second)}, true},
+		"it sees another holder":                    {nil, []func(*world){read("other", 0)}, false},
+		"it sees a lease that was released":         {nil, []func(*world){read("", 0)}, false},
+		"it sees another holder, and itself":        {nil, []func(*world){read("other", 0), read("me", 0)}, false},
+		"it sees itself, elected by the API server": {nil, []func(*world){read("me", time.Minute)}, false},
+		"another one led before it":                 {[]func(*world){read("other", 0), read("", 0)}, []func(*world){read("me", 0)}, true},
 		"somebody deleted the lease, so it is new": {nil, []func(*world){func(w *world) {
-			w.transitions = 0
+			w.wait(time.Second)
 			_ = w.lock.Create(context.Background(), w.record(15))
-		}}, true},
+		}, read("me", 0)}, true},
 	} {
 		t.Run(name, func(t *testing.T) {
 			w := newWorld()
-			w.transitions = 3
+			w.wait(time.Nanosecond) // A Lease keeps microseconds.
 			for _, do := range tc.before {
 				do(w)
 			}
@@ -309,8 +317,16 @@ func TestOneTerm(t *testing.T) {
 			if sent := len(w.sent) > 0; sent != tc.again || (err == nil) != tc.again {
 				t.Errorf("renewed: %t (%v), want %t", sent, err, tc.again)
 			}
-			if _, _, err := w.fence.Enter(t.Context(), time.Second); errors.Is(err, ErrClosed) == tc.again {
+			_, leave, err := w.fence.Enter(t.Context(), time.Second)
+			if errors.Is(err, ErrClosed) == tc.again {
 				t.Errorf("the fence says %v, want it open: %t", err, tc.again)
+			}
+			if err == nil {
+				leave()
+			}
+			w.sent = nil
+			if w.release(); len(w.sent) > 0 != tc.again {
+				t.Errorf("released: %t, want %t", !tc.again, tc.again)
 			}
 		})
 	}

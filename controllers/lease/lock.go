@@ -4,9 +4,11 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"slices"
 	"time"
 
 	"k8s.io/client-go/tools/leaderelection/resourcelock"
+	"k8s.io/klog/v2"
 )
 
 // Wrap returns the lock to elect a leader with, and the fence that is open while this process holds it, for one term. It serves coordinated leader
@@ -37,8 +39,8 @@ type lock struct {
 
 func (l *lock) Get(ctx context.Context) (*resourcelock.LeaderElectionRecord, []byte, error) {
 	record, raw, err := l.Interface.Get(ctx)
-	if err == nil {
-		l.fence.saw(record)
+	if err == nil && l.fence.saw(record) {
+		klog.FromContext(ctx).Error(l.fence.mine(), "This process leads no more", "holder", record.HolderIdentity)
 	}
 	return record, raw, err
 }
@@ -48,20 +50,20 @@ func (l *lock) Create(ctx context.Context, record resourcelock.LeaderElectionRec
 }
 
 func (l *lock) Update(ctx context.Context, record resourcelock.LeaderElectionRecord) error {
-	if err := l.fence.sameTerm(record); err != nil {
-		return err
-	}
 	return l.write(ctx, record, l.Interface.Update)
 }
 
 func (l *lock) write(ctx context.Context, record resourcelock.LeaderElectionRecord, write func(context.Context, resourcelock.LeaderElectionRecord) error) error {
+	if err := l.fence.mine(); err != nil {
+		return err
+	}
 	if record.HolderIdentity != l.Identity() {
 		// A release. From the moment it is sent somebody else may lead. An elector releases also when it failed to renew, while the
 		// controllers still run.
 		l.fence.Close()
 		return write(ctx, record)
 	}
-	sent := l.fence.readClocks()
+	sent := l.fence.sends(record)
 	if err := write(ctx, record); err != nil {
 		return err
 	}
@@ -75,32 +77,45 @@ func (f *Fence) renew(sent reading, record resourcelock.LeaderElectionRecord) {
 	defer f.mu.Unlock()
 	// In coordinated leader election the API server compares its clock with the time in the record, which the elector took before it
 	// read the lease.
-	if stamp := record.RenewTime.Time.Round(0); stamp.Before(sent.wall) {
-		sent.wall = stamp
+	if taken := record.RenewTime.Time.Round(0); taken.Before(sent.wall) {
+		sent.wall = taken
 	}
 	f.renewed = sent
 	// Not what the flags say: others count the whole seconds that are in the lease.
 	f.duration = time.Duration(record.LeaseDurationSeconds) * time.Second
-	f.transitions = record.LeaderTransitions
+	f.stamps = []time.Time{stamp(record)}
 }
 
-// saw notes whose the lease is.
-func (f *Fence) saw(record *resourcelock.LeaderElectionRecord) {
+// sends notes a renewal, of which nobody knows yet whether it succeeds, and returns when it is sent.
+func (f *Fence) sends(record resourcelock.LeaderElectionRecord) reading {
 	f.mu.Lock()
 	defer f.mu.Unlock()
-	f.deposed = f.deposed || f.duration > 0 && record.HolderIdentity != f.holder
+	f.stamps = append(f.stamps, stamp(record))
+	return f.readClocks()
 }
 
-// sameTerm returns an error if the record would begin a second term of this process. An elector that finds the lease released, or expired
-// after a pause, takes it again and goes on as if it had never been away. But who led in between has given what this process still
-// takes for free or for its own.
-func (f *Fence) sameTerm(record resourcelock.LeaderElectionRecord) error {
+// stamp is the time of a renewal, as exact as a Lease keeps it.
+func stamp(record resourcelock.LeaderElectionRecord) time.Time {
+	return record.RenewTime.Truncate(time.Microsecond)
+}
+
+// saw notes, and reports if it is news, whether a lease that this process has held is another one's, or was: then it carries a time that this process did not write.
+// An elector that finds the lease released, or expired after a pause, takes it again, as an API server that coordinates may give it again,
+// and goes on as if it had never been away. But who led in between has given what this process still takes for free or for its own.
+func (f *Fence) saw(record *resourcelock.LeaderElectionRecord) (deposedNow bool) {
 	f.mu.Lock()
 	defer f.mu.Unlock()
-	if record.HolderIdentity != f.holder { // a release
-		return nil
-	}
-	f.deposed = f.deposed || f.duration > 0 && record.LeaderTransitions != f.transitions
+	own := record.HolderIdentity == f.holder && slices.ContainsFunc(f.stamps, stamp(*record).Equal)
+	deposedNow = f.duration > 0 && !own && !f.deposed
+	f.deposed = f.deposed || deposedNow
+	return deposedNow
+}
+
+// mine returns an error if the lease is not this process's business any more: neither to renew, nor to release, which an elector does with
+// what it believed before its last look.
+func (f *Fence) mine() error {
+	f.mu.Lock()
+	defer f.mu.Unlock()
 	if f.deposed {
 		return errors.New(f.title(deposedWhy))
 	}

@@ -462,9 +462,17 @@ var mutants = []mutant{
 		test: testOneTerm,
 	},
 	{
+		name: "lease-given-again", defect: "a leader that slept while another one led goes on when the API server that coordinates elects it again", seen: "client-go's elector",
+		file: lockFile,
+		old:  " && slices.ContainsFunc(f.stamps, stamp(*record).Equal)\n",
+		new:  " && slices.ContainsFunc(f.stamps, func(time.Time) bool { return true })\n",
+		test: testOneTerm,
+	},
+
+	{
 		name: "lease-counts-from-the-answer", defect: "the lease is counted from when the answer to its renewal came, not from when the renewal was sent",
 		file: lockFile,
-		old:  "\tsent := l.fence.readClocks()\n\tif err := write(ctx, record); err != nil {\n\t\treturn err\n\t}\n",
+		old:  "\tsent := l.fence.sends(record)\n\tif err := write(ctx, record); err != nil {\n\t\treturn err\n\t}\n",
 		new:  "\tif err := write(ctx, record); err != nil {\n\t\treturn err\n\t}\n\tsent := l.fence.readClocks()\n\trecord.RenewTime.Time = sent.wall\n",
 		test: testEnter,
 	},
