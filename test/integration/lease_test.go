@@ -208,7 +208,7 @@ func TestWithoutLeaderElection(t *testing.T) {
 	}
 }
 
-// TestCoordinatedLeaderElection: the API server writes the Lease first, and the fence is open all the same.
+// TestCoordinatedLeaderElection: the API server writes the Lease first, and the fence is open and the Lease is renewed all the same.
 func TestCoordinatedLeaderElection(t *testing.T) {
 	c := freshCluster(t,
 		controlplane.Options{APIServerArgs: []string{"--feature-gates=CoordinatedLeaderElection=true", "--runtime-config=coordination.k8s.io/v1beta1=true"}},
@@ -229,6 +229,22 @@ func TestCoordinatedLeaderElection(t *testing.T) {
 	}
 	if got := node.Annotations[networkingv1.AnnotationLeaseHolder]; got == "" || got != *lease.Spec.HolderIdentity {
 		t.Errorf("got annotation %s=%q, want the holder %q", networkingv1.AnnotationLeaseHolder, got, *lease.Spec.HolderIdentity)
+	}
+	// It knows its own lease again, also by the times in it, and renews it.
+	for range 2 {
+		before := lease.Spec.RenewTime
+		err := eventually(patience, func(ctx context.Context) (err error) {
+			if lease, err = c.kube.CoordinationV1().Leases(metav1.NamespaceSystem).Get(ctx, "kube-controller-manager", metav1.GetOptions{}); err != nil {
+				return err
+			}
+			if lease.Spec.RenewTime.Equal(before) {
+				return fmt.Errorf("the Lease was not renewed since %v", before)
+			}
+			return nil
+		})
+		if err != nil {
+			t.Fatal(err)
+		}
 	}
 }
 
