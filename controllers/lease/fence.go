@@ -27,7 +27,8 @@ type Fence struct {
 	duration time.Duration
 	// stamps are the times in the renewals sent since the last one that succeeded, and in that one: one of them is in the lease.
 	stamps []time.Time
-	// deposed says that the lease was not this process's any more after it had been, ended that the lease was given up or the process ends. Both are for good.
+	// deposed says that the lease was another one's after it had been this process's, ended that it was given up or the process ends.
+	// Both are for good.
 	deposed, ended bool
 
 	inFlight     int

@@ -11,8 +11,8 @@ import (
 	"k8s.io/klog/v2"
 )
 
-// Wrap returns the lock to elect a leader with, and the fence that is open while this process holds it, for one term. It serves coordinated leader
-// election, too: there the API server names the leader, but a leader still begins its term with an Update of its own.
+// Wrap returns the lock to elect a leader with, and the fence that is open while this process holds it, for one term. It serves
+// coordinated leader election, too: there the API server names the leader, but a leader still begins its term with an Update of its own.
 func Wrap(inner resourcelock.Interface) (resourcelock.Interface, *Fence) {
 	return WrapWithClocks(inner, nil)
 }
@@ -99,7 +99,9 @@ func stamp(record resourcelock.LeaderElectionRecord) time.Time {
 	return record.RenewTime.Truncate(time.Microsecond)
 }
 
-// saw notes, and reports if it is news, whether a lease that this process has held is another one's, or was: then it carries a time that this process did not write.
+// saw notes, and reports if it is news, whether a lease that this process has held is another one's, or was: then it carries a time that
+// this process did not write.
+//
 // An elector that finds the lease released, or expired after a pause, takes it again, as an API server that coordinates may give it again,
 // and goes on as if it had never been away. But who led in between has given what this process still takes for free or for its own.
 func (f *Fence) saw(record *resourcelock.LeaderElectionRecord) (deposedNow bool) {

@@ -117,7 +117,8 @@ func (b *book) observe(node *v1.Node, blocks, addresses []netip.Prefix) {
 }
 
 // observeAll does what observe does with one Node after the other, in a book that has none but all pools and service ranges, in half the
-// time: on two processors, without looking for what was there before, and in maps that need not grow.
+// time: on two processors, without looking for what was there before, and in maps that need not grow. All pools are touched already, since
+// they are new.
 func (b *book) observeAll(all []shown) {
 	b.nodes, b.names = make(map[string]*nodeEntry, len(all)), make(map[types.UID]string, len(all))
 	b.ledger.Expect(len(all))

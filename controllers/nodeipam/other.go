@@ -10,7 +10,7 @@ import (
 	networkingv1 "github.com/multicidr/controller-manager/apis/networking/v1"
 )
 
-// noticeOther looks at two states of a Node, of which there may be only one. If the Node got podCIDRs in between and not from this process, another
+// noticeOther looks at two states of a Node, if there are two. If the Node got podCIDRs in between and not from this process, another
 // allocator is on, under another lease or without one. Nothing breaks at once: what it wrote is respected. But it does not know
 // what this process has given and not yet written, so sooner or later two Nodes get the same addresses, and people should know before.
 //

@@ -9,7 +9,7 @@ import (
 )
 
 // inParallel calls f for every index below n, on all processors, and returns when it has. A panic in f is one of the caller, who
-// may be prepared for it; that of another goroutine would end the process.
+// is prepared for it; with workqueue.ParallelizeUntil it would end the process.
 func inParallel(n int, f func(i int)) {
 	chunk := n/runtime.GOMAXPROCS(0) + 1
 	var parts []func()
