@@ -176,7 +176,7 @@ func (f figure) points(all []result, s series) plotter.XYs {
 	var points plotter.XYs
 	for nodes, rounds := range values {
 		slices.Sort(rounds)
-		points = append(points, plotter.XY{X: float64(nodes), Y: rounds[len(rounds)/2]})
+		points = append(points, plotter.XY{X: float64(nodes), Y: (rounds[(len(rounds)-1)/2] + rounds[len(rounds)/2]) / 2})
 	}
 	slices.SortFunc(points, func(a, b plotter.XY) int { return int(a.X - b.X) })
 	return points

@@ -114,7 +114,7 @@ func median(rounds []results.Result, value string) string {
 		return ""
 	}
 	slices.Sort(all)
-	return digits(all[len(all)/2])
+	return digits((all[(len(all)-1)/2] + all[len(all)/2]) / 2)
 }
 
 func digits(v float64) string {
