@@ -47,9 +47,11 @@ func (c *Controller) syncClusterCIDR(ctx context.Context, name string) error {
 	}
 	if err != nil && p.State == ipam.Pending && !errors.Is(err, lease.ErrClosed) {
 		c.with(func(b *book) {
-			if now, ok := b.pools[name]; ok && now.ID == p.ID && now.State == ipam.Pending {
+			now, ok := b.pools[name]
+			cause := apierrors.ReasonForError(err)
+			if ok && now.ID == p.ID && now.State == ipam.Pending && (now.problem == "" || now.cause != cause) {
 				failed := *now
-				failed.problem = "its finalizer cannot be added: " + err.Error()
+				failed.problem, failed.cause = "its finalizer cannot be added: "+err.Error(), cause
 				b.setPool(&failed)
 			}
 		})
@@ -77,7 +79,7 @@ func (c *Controller) lookAtClusterCIDR(b *book, name string) (*networkingv1.Clus
 	}
 	p := c.compile(cc)
 	if old, ok := b.pools[name]; ok && old.ID == p.ID && old.State == ipam.Pending && p.State == ipam.Pending {
-		p.problem = old.problem // until a try to add its finalizer ends otherwise
+		p.problem, p.cause = old.problem, old.cause // until a try to add its finalizer ends otherwise
 	}
 	b.setPool(p)
 	return cc, p, nil

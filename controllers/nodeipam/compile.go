@@ -8,6 +8,7 @@ import (
 	"strings"
 
 	v1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/util/validation/field"
 	"k8s.io/component-helpers/scheduling/corev1/nodeaffinity"
 	netutils "k8s.io/utils/net"
@@ -30,6 +31,8 @@ type pool struct {
 	cursors map[ipam.Family]netip.Addr
 	// problem says why State is Invalid, or what Pending waits for if that failed. For people.
 	problem string
+	// cause is the API server's reason for that failure. Errors with one cause can name a port or a time, and be others at every try.
+	cause metav1.StatusReason
 }
 
 // term is one term of a nodeSelector. Terms are ORed.

@@ -3,6 +3,7 @@ package nodeipam
 import (
 	"context"
 	"errors"
+	"fmt"
 	"net/netip"
 	"runtime/debug"
 	"sync"
@@ -293,6 +294,11 @@ func (c *Controller) lines() []line {
 	}
 }
 
+// later is the error of who has put something off: nothing was tried, so what is known of the last try, if it failed, stays so.
+type later time.Duration
+
+func (l later) Error() string { return fmt.Sprintf("put off for %v", time.Duration(l)) }
+
 // work calls sync for names from the queue until ctx is done and the queue is shut down. What is queued then stays undone.
 func work(ctx context.Context, queue queue, sync func(context.Context, string) error) {
 	for workOne(ctx, queue, sync) {
@@ -310,9 +316,12 @@ func workOne(ctx context.Context, queue queue, sync func(context.Context, string
 		return false
 	}
 	logger := klog.FromContext(ctx)
+	var pause later
 	switch err := sync(ctx, name); {
 	case err == nil:
 		queue.Forget(name)
+	case errors.As(err, &pause):
+		queue.AddAfter(name, time.Duration(pause))
 	case errors.Is(err, lease.ErrClosed):
 		logger.V(4).Info("Will try again", "err", err) // the fence says it, once
 		queue.AddAfter(name, closedRetry)

@@ -21,7 +21,7 @@ import (
 	"github.com/multicidr/controller-manager/controllers/ipam"
 )
 
-// statusInterval is the least time between two writes of one ClusterCIDR's status. Changes in between go into one write.
+// statusInterval is the least time between two tries to write one ClusterCIDR's status. Changes in between go into one write.
 const statusInterval = time.Second
 
 // statusPatience is for how long a status stays as it is while Nodes are queued: under a limit of requests each write of a status is
@@ -30,38 +30,38 @@ const statusPatience = 10 * time.Second
 
 // syncStatus writes what the book says of one ClusterCIDR into its status, unless that is there already.
 func (c *Controller) syncStatus(ctx context.Context, name string) error {
-	cc, err := c.clusterCIDRs.Get(name)
-	switch {
-	case apierrors.IsNotFound(err):
-		return nil
-	case err != nil:
-		return err
-	}
 	interval := statusInterval
 	if c.nodeQueue.Len() > 0 {
 		interval = statusPatience
 	}
-	var want networkingv1.ClusterCIDRStatus
-	var known, inUse bool
-	var early time.Duration // by how much
+	var (
+		cc    *networkingv1.ClusterCIDR
+		want  networkingv1.ClusterCIDRStatus
+		due   bool // it is another one than there is
+		inUse bool
+		early time.Duration // by how much
+		err   error
+	)
 	c.with(func(b *book) {
 		if early = interval - c.now().Sub(c.statusWritten[name]); early > 0 {
 			return
 		}
-		inUse = cc.DeletionTimestamp != nil && b.inUse(name)
-		want, known = b.status(cc)
-		if known && !equality.Semantic.DeepEqual(want, cc.Status) {
+		if cc, err = c.clusterCIDRs.Get(name); err != nil {
+			return
+		}
+		want, due = b.status(cc)
+		if due = due && !equality.Semantic.DeepEqual(want, cc.Status); due {
 			c.statusWritten[name] = c.now()
-		} else {
-			known = false
+			inUse = b.inUse(name)
 		}
 	})
 	switch {
 	case early > 0:
-		c.statusQueue.AddAfter(name, min(early, statusInterval/4)) // Nodes may be done before
+		return later(min(early, statusInterval/4)) // Nodes may be done before
+	case apierrors.IsNotFound(err):
 		return nil
-	case !known:
-		return nil
+	case err != nil || !due:
+		return err
 	}
 
 	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), writeTimeout)

@@ -1,6 +1,7 @@
 package nodeipam
 
 import (
+	"errors"
 	"fmt"
 	"math"
 	"net/netip"
@@ -12,9 +13,7 @@ import (
 	"k8s.io/apimachinery/pkg/api/equality"
 	"k8s.io/apimachinery/pkg/api/meta"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
-	"k8s.io/client-go/tools/cache"
 
-	clustercidrlisters "github.com/multicidr/controller-manager/apis/generated/listers/networking/v1"
 	networkingv1 "github.com/multicidr/controller-manager/apis/networking/v1"
 )
 
@@ -160,17 +159,9 @@ func TestCursorComesFromTheStatusOnce(t *testing.T) {
 // A status is written once a second at most, whoever asks for it; and under a limit of requests that would take them from Nodes.
 func TestStatusWaits(t *testing.T) {
 	now := time.Unix(0, 0)
-	clusterCIDRs := cache.NewIndexer(cache.MetaNamespaceKeyFunc, cache.Indexers{})
-	a := clusterCIDR("a", spec4("10.0.0.0/16", 8, nil))
-	if err := clusterCIDRs.Add(a); err != nil {
-		t.Fatal(err)
-	}
 	s := &server{gate: &gate{}}
-	c := newController(Config{}, parts{api: s, now: func() time.Time { return now }, clusterCIDRs: clustercidrlisters.NewClusterCIDRLister(clusterCIDRs), newQueue: newQueue})
-	for _, l := range c.lines() {
-		t.Cleanup(l.queue.ShutDown)
-	}
-	c.with(func(b *book) { b.setPool(compile(a)) })
+	c := controllerOf(t, s, clusterCIDR("a", spec4("10.0.0.0/16", 8, nil)))
+	c.now = func() time.Time { return now }
 	for _, step := range []struct {
 		what  string
 		pass  time.Duration
@@ -188,8 +179,8 @@ func TestStatusWaits(t *testing.T) {
 		for range step.nodes {
 			c.nodeQueue.Add("n")
 		}
-		if err := c.syncStatus(t.Context(), a.Name); err != nil {
-			t.Fatalf("%s: %v", step.what, err)
+		if err := c.syncStatus(t.Context(), "a"); (err == nil) != (step.want > 0) || err != nil && !errors.As(err, new(later)) {
+			t.Fatalf("%s: error %v", step.what, err)
 		}
 		if len(s.arrived) != step.want {
 			t.Errorf("%s: %d writes, want %d", step.what, len(s.arrived), step.want)

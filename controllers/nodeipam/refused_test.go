@@ -1,0 +1,121 @@
+package nodeipam
+
+import (
+	"context"
+	"errors"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/go-logr/logr"
+	"github.com/google/go-cmp/cmp"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	"k8s.io/client-go/tools/cache"
+	"k8s.io/klog/v2"
+
+	applyv1 "github.com/multicidr/controller-manager/apis/generated/applyconfiguration/networking/v1"
+	clustercidrlisters "github.com/multicidr/controller-manager/apis/generated/listers/networking/v1"
+	networkingv1 "github.com/multicidr/controller-manager/apis/networking/v1"
+)
+
+// refusing is an API server that takes no write of ClusterCIDRs while err is set.
+type refusing struct {
+	api
+	err   error
+	tried []time.Time
+}
+
+func (r *refusing) write() error {
+	r.tried = append(r.tried, time.Now())
+	return r.err
+}
+
+func (r *refusing) patchClusterCIDR(context.Context, string, []byte) error { return r.write() }
+
+func (r *refusing) applyStatus(context.Context, *applyv1.ClusterCIDRApplyConfiguration) error {
+	return r.write()
+}
+
+// controllerOf makes a controller that has one ClusterCIDR.
+func controllerOf(t *testing.T, api api, cc *networkingv1.ClusterCIDR) *Controller {
+	t.Helper()
+	clusterCIDRs := cache.NewIndexer(cache.MetaNamespaceKeyFunc, cache.Indexers{})
+	if err := clusterCIDRs.Add(cc); err != nil {
+		t.Fatal(err)
+	}
+	c := newController(Config{}, parts{api: api, now: time.Now, clusterCIDRs: clustercidrlisters.NewClusterCIDRLister(clusterCIDRs), newQueue: newQueue})
+	for _, l := range c.lines() {
+		t.Cleanup(l.queue.ShutDown)
+	}
+	c.with(func(b *book) { b.setPool(compile(cc)) })
+	c.health.waitFor(trouble{})
+	return c
+}
+
+// A status that cannot be written is tried ever more rarely, and people are told for all that time, also while it is put off.
+func TestStatusThatIsRefused(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		api := &refusing{err: apierrors.NewForbidden(networkingv1.SchemeGroupVersion.WithResource("clustercidrs").GroupResource(), "a", errors.New("no"))}
+		c := controllerOf(t, api, clusterCIDR("a", spec4("10.0.0.0/16", 8, nil)))
+		ctx := klog.NewContext(t.Context(), logr.Discard())
+		const tries = 12
+		for len(api.tried) < tries {
+			workOne(ctx, c.statusQueue, c.noting("status of ClusterCIDR", c.syncStatus))
+			if c.health.Check(nil) == nil {
+				t.Fatalf("after %d tries the health check says that all is well", len(api.tried))
+			}
+		}
+		var pauses []time.Duration
+		for i := range tries - 1 {
+			pauses = append(pauses, api.tried[i+1].Sub(api.tried[i]))
+		}
+		s, ms := time.Second, time.Millisecond
+		if diff := cmp.Diff([]time.Duration{s, s, s, s, s, s, s, 1280 * ms, 2560 * ms, 5120 * ms, 10 * s}, pauses); diff != "" {
+			t.Errorf("pauses between tries (-want +got):\n%s", diff)
+		}
+		api.err = nil
+		for len(api.tried) == tries {
+			workOne(ctx, c.statusQueue, c.noting("status of ClusterCIDR", c.syncStatus))
+		}
+		if err := c.health.Check(nil); err != nil {
+			t.Errorf("once it is written: %v", err)
+		}
+	})
+}
+
+// Nodes that wait for a ClusterCIDR hear why its finalizer cannot be added, and not again because an error names another port.
+func TestFinalizerThatIsRefused(t *testing.T) {
+	api := &refusing{}
+	c := controllerOf(t, api, clusterCIDR("a", spec4("10.0.0.0/16", 8, nil), noFinalizer))
+	c.with(func(b *book) { b.reserve(node("n")) })
+	forbidden := func(text string) error {
+		return apierrors.NewForbidden(networkingv1.SchemeGroupVersion.WithResource("clustercidrs").GroupResource(), "a", errors.New(text))
+	}
+	const forbids = `its finalizer cannot be added: patch finalizers of ClusterCIDR a: clustercidrs.networking.x-k8s.io "a" is forbidden: `
+	for _, step := range []struct {
+		err    error
+		want   string // what is said of it
+		called int    // Nodes
+	}{
+		{errors.New("reset, port 1"), "its finalizer cannot be added: patch finalizers of ClusterCIDR a: reset, port 1", 1},
+		{errors.New("reset, port 2"), "its finalizer cannot be added: patch finalizers of ClusterCIDR a: reset, port 1", 0},
+		{forbidden("request 3"), forbids + "request 3", 1},
+		{forbidden("request 4"), forbids + "request 3", 0},
+		{errors.New("reset, port 5"), "its finalizer cannot be added: patch finalizers of ClusterCIDR a: reset, port 5", 1},
+	} {
+		api.err = step.err
+		if err := c.syncClusterCIDR(t.Context(), "a"); err == nil {
+			t.Fatalf("%v: no error, so it is not tried again", step.err)
+		}
+		if got := c.book.pools["a"].problem; got != step.want {
+			t.Errorf("%v: it says %q, want %q", step.err, got, step.want)
+		}
+		if got := c.nodeQueue.Len(); got != step.called {
+			t.Errorf("%v: %d Nodes are called, want %d", step.err, got, step.called)
+		}
+		for range c.nodeQueue.Len() {
+			name, _ := c.nodeQueue.Get()
+			c.nodeQueue.Done(name)
+		}
+	}
+}
