@@ -47,6 +47,8 @@ type nodeEntry struct {
 	pool string
 	// shown is whether the Node shows podCIDRs; until then what it holds is a reservation.
 	shown bool
+	// atStart is whether it did so already when the book was filled.
+	atStart bool
 	// reported is what the last events about its podCIDRs said, message by reason.
 	reported map[string]string
 	// byOther says that another process gave it its podCIDRs while this one led; empty if none did.
@@ -129,7 +131,8 @@ func (b *book) observeAll(all []shown) {
 			}
 			e := b.enter(s.node)
 			e.addresses = s.addresses
-			if e.shown = len(s.blocks) > 0; e.shown {
+			e.shown = len(s.blocks) > 0
+			if e.atStart = e.shown; e.shown {
 				e.pool = s.node.Annotations[networkingv1.AnnotationClusterCIDR]
 				b.holding++
 			}

@@ -105,11 +105,8 @@ func (c *Controller) nodeEvent(name string, before, now any) {
 	} else {
 		c.sightings.gone(name)
 	}
-	filled := c.filled.Load() // else the start may read meanwhile what this event tells
 	c.heardOfNode(name)
-	if filled {
-		c.noticeOther(before, now)
-	}
+	c.noticeOther(before, now)
 }
 
 // heardOfNode enters in the book what an event tells, before anything is decided for which a later event is the reason: the Node's worker

@@ -9,6 +9,8 @@ import (
 	v1 "k8s.io/api/core/v1"
 	corelisters "k8s.io/client-go/listers/core/v1"
 	"k8s.io/client-go/tools/cache"
+
+	clustercidrlisters "github.com/multicidr/controller-manager/apis/generated/listers/networking/v1"
 )
 
 // Once the API server has said that podCIDRs are stored, other events of the Node are no reason to write them again, unless the watch
@@ -101,5 +103,39 @@ func TestNothingIsKeptOfThem(t *testing.T) {
 	}
 	if len(c.receipts) > 0 || len(c.sightings.of) > 0 {
 		t.Errorf("kept: receipts %v, sightings %v", c.receipts, c.sightings.of)
+	}
+}
+
+// What the start has read is no sign of another allocator, however late its event comes; what comes after it is.
+func TestAnotherAllocatorIsNoticed(t *testing.T) {
+	nodes := cache.NewIndexer(cache.MetaNamespaceKeyFunc, cache.Indexers{})
+	clusterCIDRs := cache.NewIndexer(cache.MetaNamespaceKeyFunc, cache.Indexers{})
+	c := newController(Config{}, parts{
+		now: time.Now, nodes: corelisters.NewNodeLister(nodes), clusterCIDRs: clustercidrlisters.NewClusterCIDRLister(clusterCIDRs), newQueue: newQueue,
+	})
+	for _, l := range c.lines() {
+		t.Cleanup(l.queue.ShutDown)
+	}
+	served := func(name string) *v1.Node {
+		n := node(name)
+		n.Spec.PodCIDRs = []string{"10.0.0.0/24"}
+		if err := nodes.Update(n); err != nil {
+			t.Fatal(err)
+		}
+		return n
+	}
+	c.nodeEvent("early", node("early"), served("early"))
+	late := served("late")
+	if err := c.readAll(t.Context()); err != nil {
+		t.Fatal(err)
+	}
+	c.nodeEvent("late", node("late"), late)
+	c.nodeEvent("after", node("after"), served("after"))
+	got := map[string]bool{}
+	for name, e := range c.book.nodes {
+		got[name] = e.byOther != ""
+	}
+	if diff := cmp.Diff(map[string]bool{"early": false, "late": false, "after": true}, got); diff != "" {
+		t.Errorf("noticed (-want +got):\n%s", diff)
 	}
 }

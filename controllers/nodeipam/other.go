@@ -27,13 +27,22 @@ func (c *Controller) noticeOther(before, after any) {
 	}
 	message := fmt.Sprintf("podCIDRs %v were written by another process than the leader. %s. Only one allocator may be on: turn the others off (kube-controller-manager: "+
 		"--allocate-node-cidrs=false), or let the API server keep them out (manifests/fencing).", node.Spec.PodCIDRs, writer)
-	assignmentsByOthers.Inc()
-	klog.FromContext(context.Background()).Error(nil, "Another allocator is on", "node", klog.KObj(node), "message", message)
+	news := false
 	c.with(func(b *book) {
+		// Events come after the cache that they are of: what the start has read there is no news.
+		e, known := b.nodes[node.Name]
+		if news = c.filled.Load() && !(known && e.uid == node.UID && e.atStart); !news {
+			return
+		}
 		if now, err := c.nodes.Get(node.Name); err == nil && now.UID == node.UID {
 			b.enter(node).byOther = message
 		}
 	})
+	if !news {
+		return
+	}
+	assignmentsByOthers.Inc()
+	klog.FromContext(context.Background()).Error(nil, "Another allocator is on", "node", klog.KObj(node), "message", message)
 	c.nodeQueue.Add(node.Name)
 }
 
