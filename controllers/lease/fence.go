@@ -100,7 +100,11 @@ func (f *Fence) note(ctx context.Context, refusal error) {
 	logger := klog.FromContext(ctx)
 	switch {
 	case refusal != nil && !f.refusing:
-		logger.Info("Nothing is written until this process holds a good lease", "why", refusal)
+		message := "Nothing is written until this process holds a good lease"
+		if f.ended || f.deposed {
+			message = "This process writes nothing any more"
+		}
+		logger.Info(message, "why", refusal)
 	case refusal == nil && f.refusing:
 		logger.Info("The lease is good again, writing goes on", "lease", f.name)
 	}

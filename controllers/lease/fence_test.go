@@ -269,6 +269,19 @@ func TestReleaseWaitsForWrites(t *testing.T) {
 	}
 }
 
+// A standby that may read the lease and not write it tries for ever.
+func TestNothingIsKeptOfFailedTries(t *testing.T) {
+	w := newWorld()
+	w.answer = func() error { return errors.New("forbidden") }
+	for range 10 {
+		w.renew()
+		w.wait(2 * time.Second)
+	}
+	if n := len(w.fence.stamps); n > 0 {
+		t.Errorf("%d times are kept", n)
+	}
+}
+
 // TestOneTerm follows a process that held the lease and might get it again.
 func TestOneTerm(t *testing.T) {
 	read := func(holder string, age time.Duration) func(*world) {

@@ -90,7 +90,9 @@ func (f *Fence) renew(sent reading, record resourcelock.LeaderElectionRecord) {
 func (f *Fence) sends(record resourcelock.LeaderElectionRecord) reading {
 	f.mu.Lock()
 	defer f.mu.Unlock()
-	f.stamps = append(f.stamps, stamp(record))
+	if f.duration > 0 { // before the first one that succeeds there is nothing to be deposed from, and a standby may try for ever
+		f.stamps = append(f.stamps, stamp(record))
+	}
 	return f.readClocks()
 }
 
