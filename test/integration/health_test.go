@@ -118,6 +118,50 @@ func TestHealthAfterTheStart(t *testing.T) {
 		}
 		works(t, "forbidden-cc")
 	})
+
+	t.Run("statuses may not be written", func(t *testing.T) {
+		const cannot = `"Cannot write: the API server forbids it: apply manifests/rbac" err="apply status of ClusterCIDR a`
+		const again = `"Can write again" kind="status of ClusterCIDR"`
+		cannotBefore, againBefore := c.timesSaid(t, cannot), c.timesSaid(t, again) // when all permissions were missing
+		c.forbidPatch(t, "clustercidrs/status")
+		since, err := c.mark()
+		if err != nil {
+			t.Fatal(err)
+		}
+		if err := createNode(c, []string{"uncounted"}); err != nil {
+			t.Fatal(err)
+		}
+		if err := c.healthSays("status of ClusterCIDR a cannot be written: the API server forbids it: apply manifests/rbac"); err != nil {
+			t.Fatal(err)
+		}
+		// Each further try is put off first, which is no success.
+		err = eventually(patience, func(context.Context) error {
+			writes, err := c.writes(since)
+			refused := 0
+			for _, w := range writes {
+				if about(w, "clustercidrs/status", "a") && w.ResponseStatus.Code == http.StatusForbidden {
+					refused++
+				}
+			}
+			if err == nil && refused < 3 {
+				err = fmt.Errorf("%d statuses were refused, want 3:%s", refused, describe(writes))
+			}
+			return err
+		})
+		if err != nil {
+			t.Fatal(err)
+		}
+		if err := c.cp.Apply(ctx, "../../manifests/rbac"); err != nil {
+			t.Fatal(err)
+		}
+		works(t, "uncounted")
+		if got := c.timesSaid(t, cannot) - cannotBefore; got != 1 {
+			t.Errorf("the log says %d times that the status cannot be written, want once", got)
+		}
+		if got := c.timesSaid(t, again) - againBefore; got != 1 {
+			t.Errorf("the log says %d times that the status can be written again, want once", got)
+		}
+	})
 }
 
 // TestCRDDeletedWhileInUse deletes the CRD under Nodes that hold blocks. That deletes every ClusterCIDR, and goes on until they are gone.
@@ -186,13 +230,18 @@ func (c *cluster) deleteCRD(t *testing.T) {
 // saidOnce wants a text in the manager's log exactly once.
 func (c *cluster) saidOnce(t *testing.T, text string) {
 	t.Helper()
+	if n := c.timesSaid(t, text); n != 1 {
+		t.Errorf("the log says %q %d times, want once", text, n)
+	}
+}
+
+func (c *cluster) timesSaid(t *testing.T, text string) int {
+	t.Helper()
 	log, err := c.manager.Log()
 	if err != nil {
 		t.Fatal(err)
 	}
-	if n := strings.Count(log, text); n != 1 {
-		t.Errorf("the log says %q %d times, want once", text, n)
-	}
+	return strings.Count(log, text)
 }
 
 // roleName is that of our controller's ClusterRole and of its binding.
@@ -211,6 +260,9 @@ func (c *cluster) forbidPatch(t *testing.T, resource string) {
 		t.Fatalf("ClusterRole %s does not name %s", roleName, resource)
 	}
 	role.Rules[i].Verbs = slices.DeleteFunc(role.Rules[i].Verbs, func(verb string) bool { return verb == "patch" })
+	if len(role.Rules[i].Verbs) == 0 {
+		role.Rules = slices.Delete(role.Rules, i, i+1)
+	}
 	if _, err := roles.Update(t.Context(), role, metav1.UpdateOptions{}); err != nil {
 		t.Fatal(err)
 	}
