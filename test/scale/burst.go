@@ -26,7 +26,7 @@ func (s *scale) burst(ctx context.Context, who contestant, nodes int) (got sampl
 		if err := c.createClusterCIDR(ctx, rangeName, wholeRange()); err != nil {
 			return err
 		}
-		runner, err := c.start(ctx, who)
+		runner, err := s.start(ctx, c, who)
 		if err != nil {
 			return err
 		}

@@ -29,7 +29,7 @@ func (s *scale) idle(ctx context.Context, who contestant, nodes int) (got sample
 		if err := c.createClusterCIDR(ctx, rangeName, wholeRange()); err != nil {
 			return err
 		}
-		runner, err := c.start(ctx, who)
+		runner, err := s.start(ctx, c, who)
 		if err != nil {
 			return err
 		}

@@ -24,6 +24,7 @@ type scale struct {
 	contestants []string
 	rounds      int
 	turns       int
+	apart       bool
 	json        string
 	profileDir  string
 	profileTime time.Duration
@@ -78,6 +79,7 @@ func command() *cobra.Command {
 		cmd.Flags().StringSliceVar(&s.contestants, "contestants", what.contestants, "who takes part")
 		cmd.Flags().IntVar(&s.rounds, "rounds", 1, "how often everything is measured; each round is held against the marks")
 		cmd.Flags().IntVar(&s.turns, "turns", 1, "how often each contestant's turn comes in a round, first in one order, then in the other; marks are of all its turns together; a burst with a limit of its own has one")
+		cmd.Flags().BoolVar(&s.apart, "apart", false, "the contestant has the last CPU to itself and all else has the others, so that its own CPU time is not taken from the API server; needs taskset")
 		cmd.Flags().StringVar(&s.json, "json", "", "write the results to this file as well")
 		cmd.Flags().StringVar(&s.profileDir, "profile-dir", "", "take profiles of managers and API servers to this directory, which costs some speed")
 		cmd.Flags().DurationVar(&s.profileTime, "profile-time", 5*time.Second, "how long a CPU profile is")
@@ -96,6 +98,9 @@ func (s *scale) measure(ctx context.Context, what scenario) error {
 		if err := os.MkdirAll(s.profileDir, 0o755); err != nil {
 			return err
 		}
+	}
+	if err := s.moveApart(os.Getpid(), false); err != nil {
+		return err
 	}
 	file := results.File{Header: results.Collect("bin/scale " + strings.Join(os.Args[1:], " "))}
 	for _, nodes := range s.nodes {

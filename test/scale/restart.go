@@ -39,7 +39,7 @@ func (s *scale) restart(ctx context.Context, who contestant, nodes int) (got sam
 			return err
 		}
 		// The first start writes finalizers and status of all ClusterCIDRs, which is work for once.
-		first, err := c.start(ctx, who)
+		first, err := s.start(ctx, c, who)
 		if err != nil {
 			return err
 		}
@@ -64,7 +64,7 @@ func (s *scale) restart(ctx context.Context, who contestant, nodes int) (got sam
 			return err
 		}
 		begin := time.Now()
-		second, err := c.start(ctx, who)
+		second, err := s.start(ctx, c, who)
 		if err != nil {
 			return err
 		}

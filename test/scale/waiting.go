@@ -20,7 +20,7 @@ func (s *scale) waiting(ctx context.Context, who contestant, nodes int) (got sam
 		if err := c.createClusterCIDR(ctx, "full", networkingv1.ClusterCIDRSpec{IPv4: "10.64.0.0/26", PerNodeHostBits: hostBits}); err != nil {
 			return err
 		}
-		runner, err := c.start(ctx, who)
+		runner, err := s.start(ctx, c, who)
 		if err != nil {
 			return err
 		}
