@@ -468,7 +468,6 @@ var mutants = []mutant{
 		new:  " && slices.ContainsFunc(f.stamps, func(time.Time) bool { return true })\n",
 		test: testOneTerm,
 	},
-
 	{
 		name: "lease-counts-from-the-answer", defect: "the lease is counted from when the answer to its renewal came, not from when the renewal was sent",
 		file: lockFile,
