@@ -173,8 +173,7 @@ func (h *history) release(o Owner) {
 func (h *history) hold(o Owner, prefixes []netip.Prefix) {
 	h.t.Helper()
 	h.tell("hold %v %v", o, prefixes)
-	h.ledger.Hold(o, prefixes...)
-	h.reference.hold(o, prefixes...)
+	same(h, []bool{h.ledger.Hold(o, prefixes...)}, []bool{h.reference.hold(o, prefixes...)}, "Hold(%v, %v)", o, prefixes)
 
 	once := clone(&h.ledger)
 	h.ledger.Hold(o, append(prefixes, prefixes...)...)

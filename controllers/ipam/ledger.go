@@ -64,7 +64,7 @@ type cursor struct {
 	family Family
 }
 
-// Pick is one free block from every range of a pool, in the order of Pool.Ranges.
+// Pick is one free block from every range of a pool, in the order of Pool.Ranges. Once reserved it is the ledger's, and must not be changed.
 type Pick struct {
 	Pool   *Pool
 	Blocks []netip.Prefix
@@ -110,7 +110,7 @@ func (l *Ledger) Reserve(o Owner, pick Pick) bool {
 	if len(pick.Blocks) == 0 || l.held[o] != nil || slices.ContainsFunc(pick.Blocks, l.taken.Overlaps) {
 		return false
 	}
-	l.Hold(o, pick.Blocks...)
+	l.replace(&holder{Owner: o}, pick.Blocks)
 	for _, b := range pick.Blocks {
 		after, _ := next(b) // at the end of the address space the invalid address, which means the range's start
 		l.SetCursor(pick.Pool, FamilyOf(b), after)
@@ -121,7 +121,9 @@ func (l *Ledger) Reserve(o Owner, pick Pick) bool {
 // Hold makes the given prefixes all that o holds, whoever else holds them. It is how the ledger learns of what is a
 // fact already: podCIDRs that a Node shows, a service range, an exclusion. Held the second time, nothing changes.
 // A prefix that is not valid stands for no address and is passed over; host bits are masked off.
-func (l *Ledger) Hold(o Owner, prefixes ...netip.Prefix) {
+//
+// It reports whether o is alone, as far as what it did not hold before goes: false if that overlaps anything that is held, by o or others.
+func (l *Ledger) Hold(o Owner, prefixes ...netip.Prefix) (alone bool) {
 	var now []netip.Prefix
 	if len(prefixes) > 0 {
 		now = make([]netip.Prefix, 0, len(prefixes))
@@ -135,13 +137,19 @@ func (l *Ledger) Hold(o Owner, prefixes ...netip.Prefix) {
 	if h == nil {
 		h = &holder{Owner: o}
 	}
-	before := h.prefixes
-	if slices.Equal(before, now) {
-		return
+	if slices.Equal(h.prefixes, now) {
+		return true
 	}
+	return l.replace(h, now)
+}
+
+// replace makes the prefixes, which are valid, masked and different, all that h holds, and other than before. It reports what Hold does.
+func (l *Ledger) replace(h *holder, now []netip.Prefix) (alone bool) {
+	before := h.prefixes
+	alone = true
 	for _, p := range now {
 		if !slices.Contains(before, p) {
-			l.add(h, p)
+			alone = l.add(h, p) && alone
 		}
 	}
 	for _, p := range before {
@@ -150,16 +158,17 @@ func (l *Ledger) Hold(o Owner, prefixes ...netip.Prefix) {
 		}
 	}
 	if len(now) == 0 {
-		delete(l.held, o)
-		return
+		delete(l.held, h.Owner)
+		return alone
 	}
 	if before == nil {
 		if l.held == nil {
 			l.held = map[Owner]*holder{}
 		}
-		l.held[o] = h
+		l.held[h.Owner] = h
 	}
 	h.prefixes = now
+	return alone
 }
 
 // Expect makes room for so many owners.
@@ -252,13 +261,14 @@ func (l *Ledger) Forget(p *Pool) {
 	delete(l.cursors, cursor{p.ID, IPv6})
 }
 
-func (l *Ledger) add(h *holder, p netip.Prefix) {
+// add reports whether p overlaps nothing else that is held.
+func (l *Ledger) add(h *holder, p netip.Prefix) (alone bool) {
 	l.recount(p, minus)
 	defer l.recount(p, 1)
-	n := l.taken.insert(p)
+	n, covered := l.taken.insert(p)
 	if n.count == 1 {
 		n.holder = h
-		return
+		return !covered && n.child == [2]*node{}
 	}
 	holders := l.shared[p]
 	if n.count == 2 {
@@ -270,6 +280,7 @@ func (l *Ledger) add(h *holder, p netip.Prefix) {
 	}
 	i, _ := slices.BinarySearchFunc(holders, h, compareHolders)
 	l.shared[p] = slices.Insert(holders, i, h)
+	return false
 }
 
 func (l *Ledger) drop(h *holder, p netip.Prefix) {

@@ -32,13 +32,22 @@ func (r *reference) release(o Owner) bool {
 	return len(r.holdings) < before
 }
 
-func (r *reference) hold(o Owner, prefixes ...netip.Prefix) {
+func (r *reference) hold(o Owner, prefixes ...netip.Prefix) (alone bool) {
+	before, taken := r.held(o), r.taken()
+	alone = true
 	r.release(o)
 	for _, p := range prefixes {
-		if h := (Holding{o, p.Masked()}); p.IsValid() && !slices.Contains(r.holdings, h) {
-			r.holdings = append(r.holdings, h)
+		h := Holding{o, p.Masked()}
+		if !p.IsValid() || slices.Contains(r.holdings, h) {
+			continue
+		}
+		r.holdings = append(r.holdings, h)
+		if !slices.Contains(before, h.Prefix) {
+			alone = alone && !taken.overlaps(h.Prefix)
+			taken = append(taken, h.Prefix)
 		}
 	}
+	return alone
 }
 
 func (r *reference) overlapping(p netip.Prefix) []Holding {

@@ -32,11 +32,11 @@ const none = 255
 
 func (s *PrefixSet) Insert(p netip.Prefix) { s.insert(p.Masked()) }
 
-// insert returns the node of p, which has to be masked.
-func (s *PrefixSet) insert(p netip.Prefix) (member *node) {
+// insert returns the node of p, which has to be masked, and whether a member strictly contains p.
+func (s *PrefixSet) insert(p netip.Prefix) (member *node, covered bool) {
 	root := &s.root[FamilyOf(p)]
-	*root, member = (*root).insert(keyOf(p.Addr()), uint8(p.Bits()))
-	return member
+	*root, member, covered = (*root).insert(keyOf(p.Addr()), uint8(p.Bits()))
+	return member, covered
 }
 
 // Remove takes back one insertion of exactly p. It reports whether there was one.
@@ -151,40 +151,41 @@ func (n *node) inside(k key, b uint8) bool {
 	return n != nil && b <= n.bits && n.key.common(k, b) == b
 }
 
-// insert adds k/b at or below the place of n and returns the node that stands there now, and that of k/b.
+// insert adds k/b at or below the place of n and returns the node that stands there now, that of k/b, and whether a member above it,
+// n or below n, contains it.
 //
 //	n = nil        k/b = n        k/b inside n     n inside k/b      neither
 //
 //	  k/b             n+1              n                k/b             fork
 //	                                  / \               /               /  \
 //	                                 .  k/b            n               n   k/b
-func (n *node) insert(k key, b uint8) (at, member *node) {
+func (n *node) insert(k key, b uint8) (at, member *node, covered bool) {
 	if n == nil {
 		member = (&node{key: k, bits: b, count: 1}).updated()
-		return member, member
+		return member, member, false
 	}
 	shared := n.key.common(k, min(n.bits, b))
 	switch {
 	case shared == n.bits && shared == b:
 		n.count++
-		return n.updated(), n
+		return n.updated(), n, false
 	case shared == n.bits:
 		c := &n.child[k.bit(n.bits)]
 		before := (*c).largestFree(n.bits + 1)
-		*c, member = (*c).insert(k, b)
+		*c, member, covered = (*c).insert(k, b)
 		if (*c).largestFree(n.bits+1) != before { // else n.free stays, and the other child is not looked at
 			n.updated()
 		}
-		return n, member
+		return n, member, covered || n.count > 0
 	case shared == b:
 		member = &node{key: k, bits: b, count: 1}
 		member.child[n.key.bit(b)] = n
-		return member.updated(), member
+		return member.updated(), member, false
 	default:
 		fork := &node{key: k.and(mask(shared)), bits: shared}
 		fork.child[n.key.bit(shared)] = n
-		fork.child[k.bit(shared)], member = (*node)(nil).insert(k, b)
-		return fork.updated(), member
+		fork.child[k.bit(shared)], member, _ = (*node)(nil).insert(k, b)
+		return fork.updated(), member, false
 	}
 }
 
