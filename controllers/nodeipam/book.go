@@ -33,11 +33,12 @@ type book struct {
 	tally
 
 	// What happened since effects was called:
-	changed bool            // something became free or a pool became another, which may help a waiting Node or let a ClusterCIDR go
-	touched map[string]bool // pools whose status may be another
+	changed bool    // something became free or a pool became another, which may help a waiting Node or let a ClusterCIDR go
+	touched nameSet // pools whose status may be another
 	// suspects are the Nodes about whose podCIDRs there may be something else to say, because of what others hold or of a range that
 	// came or went.
-	suspects map[string]bool
+	suspects nameSet
+	last     effects // what effects returned, for its memory
 }
 
 type nodeEntry struct {
@@ -82,8 +83,6 @@ func newBook() *book {
 		nodes:       map[string]*nodeEntry{},
 		names:       map[types.UID]string{},
 		waiting:     map[string]waitingNode{},
-		touched:     map[string]bool{},
-		suspects:    map[string]bool{},
 		tally:       newTally(),
 	}
 }
@@ -116,44 +115,6 @@ func (b *book) observe(node *v1.Node, blocks, addresses []netip.Prefix) {
 		}
 	}
 	b.hold(owner, blocks)
-}
-
-// observeAll does what observe does with one Node after the other, in a book that has none but all pools and service ranges, in half the
-// time: on two processors, without looking for what was there before, and in maps that need not grow. All pools are touched already, since
-// they are new.
-func (b *book) observeAll(all []shown) {
-	b.nodes, b.names = make(map[string]*nodeEntry, len(all)), make(map[types.UID]string, len(all))
-	b.ledger.Expect(len(all))
-	sideBySide(func() {
-		for _, s := range all {
-			if len(s.blocks) == 0 && len(s.addresses) == 0 {
-				continue
-			}
-			e := b.enter(s.node)
-			e.addresses = s.addresses
-			e.shown = len(s.blocks) > 0
-			if e.atStart = e.shown; e.shown {
-				e.pool = s.node.Annotations[networkingv1.AnnotationClusterCIDR]
-				b.holding++
-			}
-		}
-	}, func() {
-		for _, s := range all {
-			b.ledger.Hold(ownerOf(s.node.UID), s.blocks...)
-		}
-	})
-	// There is something to enter of few: those that share addresses, are in no range, or have an address of their own in one.
-	unusual := make([]bool, len(all))
-	inParallel(len(all), func(i int) {
-		s := &all[i]
-		unusual[i] = slices.ContainsFunc(s.addresses, b.inRange) || len(s.blocks) > 0 && (!slices.ContainsFunc(s.blocks, b.inRange) || b.shares(s.node.UID))
-	})
-	for i, s := range all {
-		if unusual[i] {
-			b.locate(b.enter(s.node))
-			b.judge(s.node.UID)
-		}
-	}
 }
 
 // locate enters which of a Node's own addresses lie in a range.
@@ -292,7 +253,7 @@ func (b *book) setPool(p *pool) {
 	}
 	if len(b.pools) == 1 { // While there is none, nobody is reported as outside of them.
 		for uid := range b.outsiders {
-			b.suspects[b.names[uid]] = true
+			b.suspects.add(b.names[uid])
 		}
 	}
 	b.replaceRanges(p.Name, before, p.extent())
@@ -414,7 +375,7 @@ func (b *book) touch(prefixes ...netip.Prefix) {
 }
 
 func (b *book) touchName(name string) {
-	b.touched[name] = true
+	b.touched.add(name)
 	delete(b.blocking, name)
 }
 
@@ -430,25 +391,22 @@ type effects struct {
 	clusterCIDRs []string // whose status may be another
 }
 
-// effects returns whom the changes since the last call may concern.
+// effects returns whom the changes since the last call may concern. The next call overwrites it.
 func (b *book) effects() effects {
-	e := effects{clusterCIDRs: sorted(b.touched), nodes: sorted(b.suspects)}
-	// New maps: to clear or walk one that once had all ClusterCIDRs takes as long as if it still had them, and this is done on every event.
-	if len(b.touched) > 0 {
-		b.touched = map[string]bool{}
+	b.last = effects{
+		nodes:        b.suspects.take(b.last.nodes[:0]),
+		terminating:  b.last.terminating[:0],
+		clusterCIDRs: b.touched.take(b.last.clusterCIDRs[:0]),
 	}
-	if len(b.suspects) > 0 {
-		b.suspects = map[string]bool{}
+	if e := &b.last; b.changed {
+		b.changed = false
+		e.nodes = append(e.nodes, slices.SortedFunc(maps.Keys(b.waiting), func(x, y string) int {
+			return byAge(b.waiting[x].since, x, b.waiting[y].since, y)
+		})...)
+		e.terminating = slices.AppendSeq(e.terminating, maps.Keys(b.terminating))
+		slices.Sort(e.terminating)
 	}
-	if !b.changed {
-		return e
-	}
-	b.changed = false
-	e.nodes = append(e.nodes, slices.SortedFunc(maps.Keys(b.waiting), func(x, y string) int {
-		return byAge(b.waiting[x].since, x, b.waiting[y].since, y)
-	})...)
-	e.terminating = sorted(b.terminating)
-	return e
+	return b.last
 }
 
 // byAge compares two Nodes by their creation: the older one is served first.
@@ -456,15 +414,40 @@ func byAge(created time.Time, name string, otherCreated time.Time, otherName str
 	return cmp.Or(created.Compare(otherCreated), strings.Compare(name, otherName))
 }
 
-// sorted returns the names in a set. Nearly every event asks for some, so it is lean.
-func sorted(set map[string]bool) []string {
-	if len(set) == 0 {
-		return nil
+// nameSet is a set of names. Nearly every event puts one or two into such a set and takes them out again, so few do without a map.
+type nameSet struct {
+	few  []string // in order
+	many map[string]bool
+}
+
+// maxFew is how many names are few.
+const maxFew = 8
+
+func (s *nameSet) add(name string) {
+	if s.many != nil {
+		s.many[name] = true
+		return
 	}
-	names := make([]string, 0, len(set))
-	for name := range set {
-		names = append(names, name)
+	i, ok := slices.BinarySearch(s.few, name)
+	if ok {
+		return
 	}
-	slices.Sort(names)
-	return names
+	if s.few = slices.Insert(s.few, i, name); len(s.few) > maxFew {
+		s.many = map[string]bool{}
+		for _, name := range s.few {
+			s.many[name] = true
+		}
+		s.few = nil
+	}
+}
+
+// take appends all names, in order, and empties the set.
+func (s *nameSet) take(to []string) []string {
+	to = append(to, s.few...)
+	if s.few = s.few[:0]; s.many != nil {
+		to = slices.AppendSeq(to, maps.Keys(s.many))
+		slices.Sort(to)
+		s.many = nil
+	}
+	return to
 }

@@ -312,7 +312,7 @@ func TestNothingLeaks(t *testing.T) {
 	}
 	b.dropPool("a")
 	b.effects()
-	if len(b.touched)+len(b.nodes)+len(b.names)+len(b.waiting)+len(b.pools) > 0 || len(b.ledger.Overlapping(pfx("0.0.0.0/0"))) > 0 {
+	if len(b.touched.take(nil))+len(b.nodes)+len(b.names)+len(b.waiting)+len(b.pools) > 0 || len(b.ledger.Overlapping(pfx("0.0.0.0/0"))) > 0 {
 		t.Errorf("left in the book: %+v", b)
 	}
 }
@@ -332,19 +332,19 @@ func TestAllAtOnceIsOneByOne(t *testing.T) {
 	sharing, outsiders, inside := 0, 0, 0
 	for seed := range uint64(200) {
 		rng := rand.New(rand.NewPCG(seed, 0))
-		var all []shown
+		var all []*v1.Node
 		for i := range rng.IntN(20) {
-			s := shown{node: node(fmt.Sprint("n", i))}
+			n := node(fmt.Sprint("n", i))
 			for range rng.IntN(3) {
-				s.blocks = append(s.blocks, pfx(blocks[rng.IntN(len(blocks))]))
+				n.Spec.PodCIDRs = append(n.Spec.PodCIDRs, blocks[rng.IntN(len(blocks))])
 			}
 			for range rng.IntN(2) {
-				s.addresses = append(s.addresses, pfx(fmt.Sprintf("10.%d.2.%d/32", rng.IntN(32), i)))
+				n.Status.Addresses = append(n.Status.Addresses, v1.NodeAddress{Address: fmt.Sprintf("10.%d.2.%d", rng.IntN(32), i)})
 			}
 			if rng.IntN(2) == 0 {
-				from(pools[rng.IntN(len(pools))].Name)(s.node)
+				from(pools[rng.IntN(len(pools))].Name)(n)
 			}
-			all = append(all, s)
+			all = append(all, n)
 		}
 		one, each := newBook(), newBook()
 		known := pools[:rng.IntN(len(pools)+1)]
@@ -355,8 +355,9 @@ func TestAllAtOnceIsOneByOne(t *testing.T) {
 			}
 		}
 		one.observeAll(all)
-		for _, s := range all {
-			each.observe(s.node, s.blocks, s.addresses)
+		for _, n := range all {
+			blocks, _ := podCIDRsOf(n)
+			each.observe(n, blocks, addressesOf(n))
 		}
 		for _, e := range each.nodes {
 			e.atStart = e.shown // which is what makes the one the start
@@ -368,6 +369,42 @@ func TestAllAtOnceIsOneByOne(t *testing.T) {
 	}
 	if min(sharing, outsiders, inside) < 100 {
 		t.Errorf("%d Nodes shared addresses, %d were in no range, %d addresses in one: too few to compare", sharing, outsiders, inside)
+	}
+}
+
+func TestByFirstBlock(t *testing.T) {
+	var all []shown
+	for _, blocks := range []string{"fd00:0:0:2::/64", "10.0.2.0/24", "", "10.0.1.0/24 fd00::/64", "fd00:0:0:1::/64", "9.0.0.0/24"} {
+		all = append(all, shown{node: node(blocks), blocks: pfxs(strings.Fields(blocks)...)})
+	}
+	var got []string
+	for _, h := range byFirstBlock(all) {
+		got = append(got, strings.Join(texts(h.blocks), " "))
+		if want := ownerOf(node(got[len(got)-1]).UID); h.owner != want {
+			t.Errorf("%v holds %v, want %v", h.owner, h.blocks, want)
+		}
+	}
+	if diff := cmp.Diff([]string{"9.0.0.0/24", "10.0.1.0/24 fd00::/64", "10.0.2.0/24", "fd00:0:0:1::/64", "fd00:0:0:2::/64"}, got); diff != "" {
+		t.Errorf("(-want +got):\n%s", diff)
+	}
+}
+
+func TestNameSet(t *testing.T) {
+	var s nameSet
+	for _, n := range []int{0, 1, 2, maxFew, maxFew + 1, 50, 3} { // and once it had many, few again
+		var want []string
+		for i := range n {
+			name := fmt.Sprintf("%02d", i)
+			want = append(want, name)
+			s.add(fmt.Sprintf("%02d", n-1-i))
+			s.add(name)
+		}
+		if got := s.take(nil); !slices.Equal(got, want) {
+			t.Errorf("%d names: got %v", n, got)
+		}
+		if got := s.take(nil); len(got) > 0 {
+			t.Errorf("%d names: left are %v", n, got)
+		}
 	}
 }
 
@@ -536,7 +573,7 @@ func TestAddressesInRanges(t *testing.T) {
 	b.effects()
 	b.observe(n, nil, pfxs("192.168.7.1/32"))
 	check("the Node has another address", map[string]string{})
-	if !b.touched["around"] {
+	if !slices.Contains(b.touched.few, "around") {
 		t.Error("the status of the ClusterCIDR is not written anew when the Node has another address")
 	}
 	b.observe(n, nil, pfxs("10.0.7.1/32"))

@@ -36,6 +36,15 @@ type attribute struct{ key, value string }
 // nameKey stands for the name; no label has this key.
 const nameKey = ""
 
+// of reports whether a Node has the attribute.
+func (a attribute) of(node *v1.Node) bool {
+	if a.key == nameKey {
+		return node.Name == a.value
+	}
+	value, ok := node.Labels[a.key]
+	return ok && value == a.value
+}
+
 func newCandidates(pools iter.Seq[*pool]) *candidates {
 	c := &candidates{by: map[attribute][]int{}}
 	common := map[attribute]int{} // how many terms ask for an attribute
@@ -120,7 +129,7 @@ func (c *candidates) of(node *v1.Node) iter.Seq[*pool] {
 			}
 			e := c.entries[(*from)[0]]
 			*from = (*from)[1:]
-			if e.term != nil && !e.term.selector.Match(node) || slices.Contains(before, e.pool) {
+			if e.term != nil && !e.term.matches(node) || slices.Contains(before, e.pool) {
 				continue
 			}
 			if len(e.terms) > 1 {

@@ -27,7 +27,7 @@ func (c *Controller) syncClusterCIDR(ctx context.Context, name string) error {
 	c.with(func(b *book) {
 		if cc, p, err = c.lookAtClusterCIDR(b, name); cc != nil {
 			inUse = b.inUse(name)
-			b.touched[name] = true // a write of its status that came late may have undone a newer one
+			b.touched.add(name) // a write of its status that came late may have undone a newer one
 		}
 	})
 	switch {

@@ -43,6 +43,20 @@ type term struct {
 	oneOf [][]attribute
 }
 
+// matches reports whether a Node has all that the term requires. Usually that is labels with certain values, which are looked up here: the
+// selector makes an index of the Node's fields each time.
+func (t *term) matches(node *v1.Node) bool {
+	if len(t.oneOf) == 0 || len(t.oneOf) < t.requirements {
+		return t.selector.Match(node)
+	}
+	for _, attributes := range t.oneOf {
+		if !slices.ContainsFunc(attributes, func(a attribute) bool { return a.of(node) }) {
+			return false
+		}
+	}
+	return true
+}
+
 // compile reads a ClusterCIDR. It always returns a pool: an object that breaks a rule, because it was stored under an
 // older CRD, is one that gives nothing and says why. What of its ranges can be read is kept, so that the Nodes that
 // hold blocks in them are still known to belong to it.
@@ -247,29 +261,6 @@ func parseCIDR(s string) (netip.Prefix, error) {
 	return prefix.Masked(), nil
 }
 
-// shown is what the book learns of a Node.
-type shown struct {
-	node              *v1.Node
-	blocks, addresses []netip.Prefix
-	unreadable        bool       // there are podCIDRs that cannot be read
-	first             netip.Addr // of the first block
-}
-
-// shownBy reads what all Nodes show, on all processors, and returns it in the order of the first block: who enters it so finds what he
-// needs in the processor's cache, which for very many Nodes takes a fraction of the time that any other order takes.
-func shownBy(nodes []*v1.Node) []shown {
-	all := make([]shown, len(nodes))
-	inParallel(len(nodes), func(i int) {
-		blocks, unreadable := podCIDRsOf(nodes[i])
-		all[i] = shown{node: nodes[i], blocks: blocks, unreadable: len(unreadable) > 0, addresses: addressesOf(nodes[i])}
-		if len(blocks) > 0 {
-			all[i].first = blocks[0].Addr()
-		}
-	})
-	slices.SortFunc(all, func(x, y shown) int { return x.first.Compare(y.first) })
-	return all
-}
-
 // podCIDRsOf returns what a Node shows as its Pod ranges, and those of them that cannot be read.
 func podCIDRsOf(node *v1.Node) (blocks []netip.Prefix, unreadable []string) {
 	cidrs := node.Spec.PodCIDRs
@@ -300,6 +291,9 @@ func addressesOf(node *v1.Node) []netip.Prefix {
 	}
 	addresses := make([]netip.Prefix, 0, 2) // usually one of each family, beside the name
 	for _, a := range node.Status.Addresses {
+		if strings.IndexByte(a.Address, '.') < 0 && strings.IndexByte(a.Address, ':') < 0 {
+			continue // no address of any family, and ParseAddr would make an error of it
+		}
 		if addr, err := netip.ParseAddr(a.Address); err == nil {
 			addr = addr.Unmap().WithZone("")
 			addresses = append(addresses, netip.PrefixFrom(addr, addr.BitLen()))

@@ -1,7 +1,6 @@
 package nodeipam
 
 import (
-	"fmt"
 	"net/netip"
 	"strings"
 	"testing"
@@ -237,34 +236,6 @@ func TestParseCIDR(t *testing.T) {
 		want := netip.PrefixFrom(addr.Unmap(), bits-size+addr.Unmap().BitLen())
 		if got != want {
 			t.Errorf("%q is %v, want %v", text, got, want)
-		}
-	}
-}
-
-// However many Nodes there are, and whatever they show, each is read once.
-func TestShownBy(t *testing.T) {
-	for _, n := range []int{0, 1, 2, 7, 100} {
-		var nodes []*v1.Node
-		want := map[string][]string{}
-		for i := range n {
-			node := node(fmt.Sprint("n", i))
-			if i%5 > 0 {
-				node.Spec.PodCIDRs = []string{fmt.Sprintf("10.0.%d.0/24", i*37%100), "fd00::/64"}
-			}
-			want[node.Name] = node.Spec.PodCIDRs
-			nodes = append(nodes, node)
-		}
-		got := map[string][]string{}
-		var last netip.Addr
-		for _, s := range shownBy(nodes) {
-			got[s.node.Name] = texts(s.blocks)
-			if s.first.Less(last) {
-				t.Errorf("of %d Nodes, %v comes after %v", n, s.first, last)
-			}
-			last = s.first
-		}
-		if diff := cmp.Diff(want, got); diff != "" {
-			t.Errorf("of %d Nodes (-want +got):\n%s", n, diff)
 		}
 	}
 }

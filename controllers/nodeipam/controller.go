@@ -97,6 +97,8 @@ type Controller struct {
 	book *book
 	// statusWritten is when each ClusterCIDR's status was last written.
 	statusWritten map[string]time.Time
+	// statusQueued are the ClusterCIDRs whose status is about to be looked at, since while Nodes join each of them asks for that.
+	statusQueued map[string]bool
 	// receipts are for the podCIDRs that were written and that the cache does not show yet, by the Node's name.
 	receipts map[string]receipt
 
@@ -170,6 +172,7 @@ func newController(cfg Config, p parts) *Controller {
 		statusQueue:      p.newQueue("status"),
 		book:             newBook(),
 		statusWritten:    map[string]time.Time{},
+		statusQueued:     map[string]bool{},
 		receipts:         map[string]receipt{},
 		synced:           map[string]cache.InformerSynced{},
 		broken:           make(chan struct{}),
@@ -348,6 +351,10 @@ func (c *Controller) with(f func(*book)) {
 		c.nodeQueue.Add(name)
 	}
 	for _, name := range e.clusterCIDRs {
+		if c.statusQueued[name] {
+			continue
+		}
+		c.statusQueued[name] = true
 		c.statusQueue.AddAfter(name, c.statusWritten[name].Add(statusInterval).Sub(c.now()))
 	}
 }

@@ -34,7 +34,8 @@ func (c *Controller) syncNode(ctx context.Context, name string) error {
 		node   *v1.Node
 		say    []remark
 		unsay  func(*book)
-		assign *reservation
+		assign reservation
+		ok     bool          // there is something to assign
 		stored time.Duration // for how long the receipt of that is good still
 		err    error
 	)
@@ -50,7 +51,7 @@ func (c *Controller) syncNode(ctx context.Context, name string) error {
 			// Its blocks, if it has a reservation, stay its own until the object is gone; it needs no new ones.
 			delete(b.waiting, name)
 		default:
-			assign, say, unsay = b.serve(node)
+			assign, ok, say, unsay = b.serve(node)
 			if r, ok := c.receipts[name]; ok && r.node == node.UID {
 				stored = r.at.Add(receiptLasts).Sub(c.now())
 			}
@@ -71,10 +72,10 @@ func (c *Controller) syncNode(ctx context.Context, name string) error {
 			return err
 		}
 	}
-	if assign == nil {
+	if !ok {
 		return nil // it is served, or goes, or waits, and whatever may help wakes it
 	}
-	return c.write(ctx, node, *assign)
+	return c.write(ctx, node, assign)
 }
 
 // lookAtNode enters in the book what the cache shows of a Node now, and returns the Node; nil if there is none. Whoever looks holds
@@ -155,22 +156,22 @@ func (b *book) report(node *v1.Node) (say []remark, unsay func(*book)) {
 
 // serve returns the Node's reservation. If there is none because no pool can serve the Node, there is a remark that says why, once for
 // the same reasons; unsay takes back that it is said.
-func (b *book) serve(node *v1.Node) (_ *reservation, say []remark, unsay func(*book)) {
+func (b *book) serve(node *v1.Node) (r reservation, ok bool, say []remark, unsay func(*book)) {
 	r, refusals, ok := b.reserve(node)
 	if ok {
-		return &r, nil, nil
+		return r, true, nil, nil
 	}
 	if n := len(refusals); n > 0 && refusals[n-1].pool.aboutToServe() {
-		return nil, nil, nil // it serves, or says why not, in a moment
+		return r, false, nil, nil // it serves, or says why not, in a moment
 	}
 	w := b.waiting[node.Name]
 	before, now := w.said, fmt.Sprintf("%t %s", len(b.pools) > 0, reasons(refusals))
 	if before == now {
-		return nil, nil, nil
+		return r, false, nil, nil
 	}
 	w.said = now
 	b.waiting[node.Name] = w
-	return nil, []remark{{ReasonNotAvailable, notAvailable(refusals, len(b.pools))}}, func(b *book) {
+	return r, false, []remark{{ReasonNotAvailable, notAvailable(refusals, len(b.pools))}}, func(b *book) {
 		if w, ok := b.waiting[node.Name]; ok && w.uid == node.UID {
 			w.said = before
 			b.waiting[node.Name] = w

@@ -46,6 +46,7 @@ func (c *Controller) syncStatus(ctx context.Context, name string) error {
 		if early = interval - c.now().Sub(c.statusWritten[name]); early > 0 {
 			return
 		}
+		delete(c.statusQueued, name) // what changes from here on asks again
 		if cc, err = c.clusterCIDRs.Get(name); err != nil {
 			return
 		}

@@ -23,13 +23,7 @@ type tally struct {
 	outsiders map[types.UID]bool        // Nodes that hold blocks, none of them in a range
 	// blocking is how many Nodes keep a terminating pool, by its name; without an entry, it has to be counted again.
 	blocking map[string]int
-	traffic  map[rangeKey]*traffic
-}
-
-// rangeKey names one range of one ClusterCIDR, and never that of a later one with the same name.
-type rangeKey struct {
-	pool   string // Pool.ID
-	family ipam.Family
+	traffic  map[string]*[2]traffic // by Pool.ID, which a later ClusterCIDR of the same name does not have, and Family
 }
 
 // traffic is what happened to the blocks of a range since this process knows it.
@@ -45,23 +39,23 @@ type traffic struct {
 var triesBuckets = [...]float64{1, 5, 25, 125, 625}
 
 func newTally() tally {
-	return tally{of: map[netip.Prefix][]string{}, sharing: map[types.UID]bool{}, outsiders: map[types.UID]bool{}, blocking: map[string]int{}, traffic: map[rangeKey]*traffic{}}
+	return tally{of: map[netip.Prefix][]string{}, sharing: map[types.UID]bool{}, outsiders: map[types.UID]bool{}, blocking: map[string]int{}, traffic: map[string]*[2]traffic{}}
 }
 
 // trafficOf returns the traffic of one range of a pool.
 func (t *tally) trafficOf(p *ipam.Pool, family ipam.Family) *traffic {
-	key := rangeKey{p.ID, family}
-	if t.traffic[key] == nil {
-		t.traffic[key] = &traffic{}
+	of, ok := t.traffic[p.ID]
+	if !ok {
+		of = &[2]traffic{}
+		t.traffic[p.ID] = of
 	}
-	return t.traffic[key]
+	return &of[family]
 }
 
 // tries returns, for each block of a pick that was not reserved yet, how many blocks were looked at: those that were not free
 // since the cursor, and the block itself. The search does not really look at each one; a search over a bitmap would, and
 // the number shows how crowded the range is.
-func (b *book) tries(pick ipam.Pick) []float64 {
-	tries := make([]float64, len(pick.Blocks))
+func (b *book) tries(pick ipam.Pick) (tries [2]float64) {
 	for i, block := range pick.Blocks {
 		r := pick.Pool.Ranges[i]
 		from := b.ledger.Cursor(pick.Pool, r.Family())
@@ -90,7 +84,7 @@ func distance(a, b netip.Addr) float64 {
 }
 
 // allocated enters that a Node which held nothing got the blocks of a pick.
-func (b *book) allocated(pick ipam.Pick, tries []float64) {
+func (b *book) allocated(pick ipam.Pick, tries [2]float64) {
 	b.holding++
 	for i, r := range pick.Pool.Ranges {
 		t := b.trafficOf(pick.Pool, r.Family())
@@ -219,9 +213,7 @@ func (b *book) replaceRanges(name string, before, now []netip.Prefix) {
 func (b *book) forgetPool(p *pool) {
 	b.replaceRanges(p.Name, p.extent(), nil)
 	delete(b.blocking, p.Name)
-	for _, family := range []ipam.Family{ipam.IPv4, ipam.IPv6} {
-		delete(b.traffic, rangeKey{p.ID, family})
-	}
+	delete(b.traffic, p.ID)
 }
 
 // judgeIn judges every Node that holds something in the prefixes.
@@ -250,7 +242,7 @@ func (b *book) judge(uid types.UID) {
 	mark(b.outsiders, len(blocks) > 0 && !slices.ContainsFunc(blocks, b.inRange))
 	// One that shares may share with others than before.
 	if wasSharing || b.sharing[uid] || wasOutsider != b.outsiders[uid] {
-		b.suspects[b.names[uid]] = true
+		b.suspects.add(b.names[uid])
 	}
 }
 

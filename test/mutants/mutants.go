@@ -46,6 +46,7 @@ const (
 	patchFile       = "controllers/nodeipam/patch.go"
 	serviceFile     = "controllers/nodeipam/service.go"
 	startFile       = "controllers/nodeipam/start.go"
+	statusFile      = "controllers/nodeipam/status.go"
 	ledgerFile      = "controllers/ipam/ledger.go"
 	prefixFile      = "controllers/ipam/prefix.go"
 	setFile         = "controllers/ipam/set.go"
@@ -110,7 +111,7 @@ var mutants = []mutant{
 	{
 		name: "relabelled-not-held", defect: "at the start, what a Node holds counts only if a ClusterCIDR selects the Node", seen: peer,
 		file: startFile,
-		old:  "\tb.observeAll(all)\n",
+		old:  "\tb.ledger.Expect(len(all))\n",
 		new: `	for i := range all {
 		matches := false
 		for _, p := range b.pools {
@@ -120,39 +121,46 @@ var mutants = []mutant{
 			}
 		}
 		if !matches {
-			all[i].blocks = nil
+			all[i].blocks, all[i].entry = nil, nil
 		}
 	}
-	b.observeAll(all)
+	b.ledger.Expect(len(all))
 `,
 	},
 	{
 		name: "nodes-not-read-at-start", defect: "Nodes are served before it is known what all of them hold", seen: "in-tree before kubernetes#29058",
 		file: startFile,
-		old:  "\tb.observeAll(all)\n",
-		new:  "\tb.observeAll(all[:0])\n",
+		old:  "\tb.ledger.Expect(len(all))\n",
+		new:  "\tall = all[:0]\n\tb.ledger.Expect(len(all))\n",
 	},
 	{
 		name: "terminating-not-held-at-start", defect: "at the start, what Nodes hold from a ClusterCIDR that is being deleted is forgotten", seen: peer,
 		file: startFile,
-		old:  "\tb.observeAll(all)\n",
+		old:  "\tb.ledger.Expect(len(all))\n",
 		new: `	for i, s := range all {
 		for _, block := range s.blocks {
 			for _, p := range b.pools {
 				if p.contains(block) && p.State.String() == "Terminating" {
-					all[i].blocks = nil
+					all[i].blocks, all[i].entry = nil, nil
 				}
 			}
 		}
 	}
-	b.observeAll(all)
+	b.ledger.Expect(len(all))
 `,
 	},
 	{
 		name: "shared-at-start-not-noticed", defect: "Nodes that share addresses since before the start are not told",
-		file: bookFile,
-		old:  " || b.shares(s.node.UID))\n",
-		new:  ")\n",
+		file: startFile,
+		old:  " || b.shares(all[i].node.UID)\n",
+		new:  "\n",
+		test: testAtOnce,
+	},
+	{
+		name: "said-to-be-alone", defect: "the ledger says of who holds what lies in another's range that he is alone",
+		file: ledgerFile,
+		old:  "\t\treturn !covered && n.child == [2]*node{}\n",
+		new:  "\t\treturn covered || n.child == [2]*node{}\n",
 		test: testAtOnce,
 	},
 	{
@@ -308,14 +316,14 @@ var mutants = []mutant{
 	{
 		name: "terms-anded", defect: "the terms of a nodeSelector are ANDed", seen: peer,
 		file: candidatesFile,
-		old:  "\t\t\tif e.term != nil && !e.term.selector.Match(node) || ",
+		old:  "\t\t\tif e.term != nil && !e.term.matches(node) || ",
 		new:  "\t\t\tif e.term != nil && slices.ContainsFunc(e.terms, func(t term) bool { return !t.selector.Match(node) }) || ",
 	},
 	{
 		name: "fields-taken-for-labels", defect: "matchFields of a nodeSelector are looked for among the labels", seen: peer,
-		file: compileFile,
-		old:  "NodeSelectorTerms: []v1.NodeSelectorTerm{t}})",
-		new:  "NodeSelectorTerms: []v1.NodeSelectorTerm{{MatchExpressions: slices.Concat(t.MatchExpressions, t.MatchFields)}}})",
+		file: candidatesFile,
+		old:  "\tif a.key == nameKey {\n",
+		new:  "\tif false {\n",
 	},
 	{
 		name: "block-larger-than-range", defect: "a ClusterCIDR whose blocks are larger than its range is accepted", seen: peer,
@@ -365,6 +373,13 @@ var mutants = []mutant{
 		file: candidatesFile,
 		old:  "\t\tfor _, a := range attributes {\n\t\t\tc.by[a]",
 		new:  "\t\tfor _, a := range attributes[:min(1, len(attributes))] {\n\t\t\tc.by[a]",
+		test: testCandidates,
+	},
+	{
+		name: "one-requirement-is-enough", defect: "a Node is served from a ClusterCIDR of whose requirements it meets one",
+		file: compileFile,
+		old:  "\t\tif !slices.ContainsFunc(attributes, func(a attribute) bool { return a.of(node) }) {\n\t\t\treturn false\n\t\t}\n\t}\n\treturn true\n",
+		new:  "\t\tif slices.ContainsFunc(attributes, func(a attribute) bool { return a.of(node) }) {\n\t\t\treturn true\n\t\t}\n\t}\n\treturn false\n",
 		test: testCandidates,
 	},
 	{
@@ -602,7 +617,7 @@ var mutants = []mutant{
 	{
 		name: "finalizer-stays", defect: "a ClusterCIDR does not go when its last Node has gone",
 		file: bookFile,
-		old:  "\te.terminating = sorted(b.terminating)\n",
+		old:  "\t\te.terminating = slices.AppendSeq(e.terminating, maps.Keys(b.terminating))\n",
 		new:  "",
 	},
 	{
@@ -634,8 +649,8 @@ var mutants = []mutant{
 	{
 		name: "nobody-is-woken", defect: "a Node that waits is not served when something changes", seen: inTree + " until its back-off ends",
 		file: bookFile,
-		old:  "\tif !b.changed {\n",
-		new:  "\tif true {\n",
+		old:  "\tif e := &b.last; b.changed {\n",
+		new:  "\tif e := &b.last; false {\n",
 	},
 	{
 		name: "release-wakes-nobody", defect: "a block that becomes free wakes nobody", seen: inTree + " until its back-off ends",
@@ -653,7 +668,7 @@ var mutants = []mutant{
 		name: "waiting-node-not-looked-at", defect: "a new label of a Node that waits does not help it",
 		file: nodeFile,
 		old:  "\tr, refusals, ok := b.reserve(node)\n",
-		new:  "\tif w, ok := b.waiting[node.Name]; ok && len(w.refusals) == 0 {\n\t\treturn nil, nil, nil\n\t}\n\tr, refusals, ok := b.reserve(node)\n",
+		new:  "\tif w, ok := b.waiting[node.Name]; ok && len(w.refusals) == 0 {\n\t\treturn reservation{}, false, nil, nil\n\t}\n\tr, refusals, ok := b.reserve(node)\n",
 	},
 	{
 		name: "does-not-wait-for-finalizer", defect: "a Node does not wait for the finalizer of the ClusterCIDR that comes first, and gets a block of another one",
@@ -691,7 +706,13 @@ var mutants = []mutant{
 	{
 		name: "late-status-stays", defect: "a status that was written late stays, though it is older than what it replaced",
 		file: clusterCIDRFile,
-		old:  "\t\t\tb.touched[name] = true // a write of its status that came late may have undone a newer one\n",
+		old:  "\t\t\tb.touched.add(name) // a write of its status that came late may have undone a newer one\n",
+		new:  "",
+	},
+	{
+		name: "status-looked-at-once", defect: "a ClusterCIDR's status is looked at once and never again",
+		file: statusFile,
+		old:  "\t\tdelete(c.statusQueued, name) // what changes from here on asks again\n",
 		new:  "",
 	},
 }
