@@ -16,13 +16,17 @@ const (
 	// warmUp is how many Nodes are served before the measurement, so that connections, caches and the API server's heap are those of a
 	// cluster at work.
 	warmUp = 100
+	// interleavedPart is how many Nodes are created before it is another contestant's turn.
+	interleavedPart = 500
 	// patience is enough for 20,000 Nodes at 20 in a second.
 	patience = 20 * time.Minute
 )
 
 // burst creates Nodes as fast as the API server takes them, while a contestant that is at work already serves them: a cluster scales up.
-func (s *scale) burst(ctx context.Context, who contestant, nodes int) (got sample, err error) {
-	err = withCluster(ctx, false, func(c *cluster) error {
+// Interleaved with others, it does so in parts.
+func (s *scale) burst(ctx context.Context, who contestant, nodes int) (sample, error) {
+	all := sample{values: map[string]float64{}}
+	err := withCluster(ctx, false, func(c *cluster) error {
 		if err := c.createClusterCIDR(ctx, rangeName, wholeRange()); err != nil {
 			return err
 		}
@@ -33,34 +37,63 @@ func (s *scale) burst(ctx context.Context, who contestant, nodes int) (got sampl
 		if err := c.warmUp(ctx, runner, nil); err != nil {
 			return err
 		}
-		f, err := c.watchFleet(ctx, "node", nodes)
-		if err != nil {
+		size := nodes
+		if s.meet != nil {
+			size = min(size, interleavedPart)
+		}
+		var parts []*fleet
+		for begun := 0; begun < nodes; begun += size {
+			if err := s.meetOthers(); err != nil {
+				return err
+			}
+			part, err := c.watchFleet(ctx, fmt.Sprintf("node-%d", begun), min(size, nodes-begun))
+			if err != nil {
+				return err
+			}
+			if err := s.burstOf(ctx, c, runner, part, fmt.Sprintf("burst-%s-%d", who.name, nodes), all.values); err != nil {
+				return err
+			}
+			all.latencies = append(all.latencies, part.latencies()...)
+			parts = append(parts, part)
+		}
+		if err := s.meetOthers(); err != nil { // whom the end of this control plane would disturb
 			return err
 		}
-		defer f.stop()
-		m, err := c.measure(ctx, runner)
-		if err != nil {
-			return err
+		all.values["nodes-per-s"] = round(float64(nodes) / all.values["total-s"])
+		for name, rank := range map[string]float64{"p50": .5, "p90": .9, "p99": .99, "max": 1} {
+			all.values["latency-"+name+"-ms"] = milliseconds(quantile(all.latencies, rank))
 		}
-		profiled := s.profile(ctx, c, runner, fmt.Sprintf("burst-%s-%d", who.name, nodes))
-		if err := c.create(ctx, f, nil); err != nil {
-			return err
-		}
-		if err := f.wait(ctx, runner, patience); err != nil {
-			return err
-		}
-		if err := profiled(); err != nil {
-			return err
-		}
-		if got.values, err = m.values(ctx, requests{"POST nodes": nodes}); err != nil {
-			return err
-		}
-		got.latencies = f.latencies()
-		f.addTo(got.values)
-		got.values["requests-per-node"] = sumOf(got.values, requestPrefix) / float64(nodes)
-		return f.overlap()
+		all.values["requests-per-node"] = sumOf(all.values, requestPrefix) / float64(nodes)
+		return overlap(parts...)
 	})
-	return got, err
+	return all, err
+}
+
+// burstOf creates one fleet, and adds what that took.
+func (s *scale) burstOf(ctx context.Context, c *cluster, r *runner, f *fleet, profile string, sum map[string]float64) error {
+	defer f.stop()
+	m, err := c.measure(ctx, r)
+	if err != nil {
+		return err
+	}
+	profiled := s.profile(ctx, c, r, profile)
+	if err := c.create(ctx, f, nil); err != nil {
+		return err
+	}
+	if err := f.wait(ctx, r, patience); err != nil {
+		return err
+	}
+	if err := profiled(); err != nil {
+		return err
+	}
+	values, err := m.values(ctx, requests{"POST nodes": f.size})
+	values["total-s"] = f.seconds()
+	for name, value := range values {
+		if sum[name] += value; name == "manager-peak-MiB" {
+			sum[name] = value // which is of all parts so far
+		}
+	}
+	return err
 }
 
 // warmUp has a few Nodes served.
@@ -74,16 +107,6 @@ func (c *cluster) warmUp(ctx context.Context, r *runner, change func(int, *corev
 		return err
 	}
 	return f.wait(ctx, r, patience)
-}
-
-// addTo adds how fast the Nodes of a fleet were served.
-func (f *fleet) addTo(values map[string]float64) {
-	values["total-s"] = f.seconds()
-	values["nodes-per-s"] = round(float64(f.size) / f.seconds())
-	all := f.latencies()
-	for name, rank := range map[string]float64{"p50": .5, "p90": .9, "p99": .99, "max": 1} {
-		values["latency-"+name+"-ms"] = milliseconds(quantile(all, rank))
-	}
 }
 
 // seconds is how long it took from the first creation until all were served.

@@ -113,7 +113,7 @@ func wholeRange() networkingv1.ClusterCIDRSpec {
 // settle returns when the control plane has nothing left to do from what was before, so that the next measurement begins with a quiet one.
 func (c *cluster) settle(ctx context.Context) error {
 	const (
-		window = time.Second
+		window = time.Second / 2
 		quiet  = window / 10
 	)
 	var before time.Duration

@@ -25,9 +25,12 @@ type scale struct {
 	rounds      int
 	turns       int
 	apart       bool
+	interleaved bool
 	json        string
 	profileDir  string
 	profileTime time.Duration
+	// meet lets the other contestants have their turn; nil if they do not run interleaved.
+	meet func() error
 }
 
 // scenario is what is measured.
@@ -80,6 +83,7 @@ func command() *cobra.Command {
 		cmd.Flags().IntVar(&s.rounds, "rounds", 1, "how often everything is measured; each round is held against the marks")
 		cmd.Flags().IntVar(&s.turns, "turns", 1, "how often each contestant's turn comes in a round, first in one order, then in the other; marks are of all its turns together; who has a limit of its own has one turn in a round of a burst")
 		cmd.Flags().BoolVar(&s.apart, "apart", false, "the contestant has the last CPU to itself and all else has the others, so that its own CPU time is not taken from the API server; needs taskset of util-linux")
+		cmd.Flags().BoolVar(&s.interleaved, "interleaved", false, "contestants without a limit of their own each have a control plane at the same time and take turns every few seconds, so that a machine that is faster now and slower then is so for all of them; for burst and waiting")
 		cmd.Flags().StringVar(&s.json, "json", "", "write the results to this file as well")
 		cmd.Flags().StringVar(&s.profileDir, "profile-dir", "", "take profiles of managers and API servers to this directory, which costs some speed")
 		cmd.Flags().DurationVar(&s.profileTime, "profile-time", 5*time.Second, "how long a CPU profile is")
@@ -111,18 +115,21 @@ func (s *scale) measure(ctx context.Context, what scenario) error {
 				if turn%2 == 1 {
 					slices.Reverse(order)
 				}
-				for _, c := range order {
-					if turn > 0 && what.limited && c.qps > 0 {
-						continue
-					}
-					fmt.Printf("%s: %s, %d Nodes, round %d of %d, turn %d of %d\n", what.name, c.name, nodes, round+1, s.rounds, turn+1, s.turns)
-					got, err := what.run(s, ctx, c, nodes)
+				if turn > 0 && what.limited {
+					order = slices.DeleteFunc(order, func(c contestant) bool { return c.qps > 0 })
+				}
+				for _, group := range s.groups(order) {
+					fmt.Printf("%s: %s, %d Nodes, round %d of %d, turn %d of %d\n", what.name, names(group), nodes, round+1, s.rounds, turn+1, s.turns)
+					all, err := s.run(ctx, what, group, nodes)
 					if err != nil {
-						return fmt.Errorf("%s, %s, %d Nodes: %w", what.name, c.name, nodes, err)
+						return err
 					}
-					show(got.values)
-					found[c.name] = append(found[c.name], got)
-					file.Results = append(file.Results, results.Result{Name: what.name + "/" + c.name, Nodes: nodes, Values: got.values})
+					for i, c := range group {
+						fmt.Printf("%s: %s\n", what.name, c.name)
+						show(all[i].values)
+						found[c.name] = append(found[c.name], all[i])
+						file.Results = append(file.Results, results.Result{Name: what.name + "/" + c.name, Nodes: nodes, Values: all[i].values})
+					}
 				}
 			}
 			marks := what.marks(nodes, together(found))

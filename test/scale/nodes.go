@@ -229,27 +229,29 @@ func (f *fleet) latencies() []time.Duration {
 	return all
 }
 
-// overlap returns an error that names two Nodes with common addresses, if there are any.
-func (f *fleet) overlap() error {
+// overlap returns an error that names two Nodes with common addresses, if there are any in the fleets.
+func overlap(fleets ...*fleet) error {
 	type block struct {
 		netip.Prefix
-		node int
+		node string
 	}
 	var blocks []block
-	for i, cidrs := range f.cidrs {
-		for _, cidr := range cidrs {
-			prefix, err := netip.ParsePrefix(cidr)
-			if err != nil {
-				return fmt.Errorf("podCIDRs of Node %s: %w", f.name(i), err)
+	for _, f := range fleets {
+		for i, cidrs := range f.cidrs {
+			for _, cidr := range cidrs {
+				prefix, err := netip.ParsePrefix(cidr)
+				if err != nil {
+					return fmt.Errorf("podCIDRs of Node %s: %w", f.name(i), err)
+				}
+				blocks = append(blocks, block{prefix, f.name(i)})
 			}
-			blocks = append(blocks, block{prefix, i})
 		}
 	}
 	// What lies between a prefix and one inside it, in this order, is inside it too; so if any overlap, two neighbours do.
 	slices.SortFunc(blocks, func(a, b block) int { return a.Prefix.Compare(b.Prefix) })
 	for i := range blocks[1:] {
 		if a, b := blocks[i], blocks[i+1]; a.Overlaps(b.Prefix) {
-			return fmt.Errorf("Node %s has %s and Node %s has %s", f.name(a.node), a.Prefix, f.name(b.node), b.Prefix)
+			return fmt.Errorf("Node %s has %s and Node %s has %s", a.node, a.Prefix, b.node, b.Prefix)
 		}
 	}
 	return nil

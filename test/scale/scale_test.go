@@ -1,9 +1,14 @@
 package main
 
 import (
+	stdcmp "cmp"
+	"context"
 	"encoding/json"
+	"errors"
+	"fmt"
 	"os"
 	"path/filepath"
+	"strings"
 	"testing"
 	"time"
 
@@ -24,9 +29,15 @@ func TestMain(m *testing.M) {
 // TestBurst measures a burst of a few Nodes, so that the program is known to work before somebody waits an hour for its figures. It fails if
 // a Node is not served or two have common addresses; how fast they are served is not its business.
 func TestBurst(t *testing.T) {
+	for name, args := range map[string][]string{"one after the other": nil, "interleaved": {"--interleaved"}} {
+		t.Run(name, func(t *testing.T) { testBurst(t, args) })
+	}
+}
+
+func testBurst(t *testing.T, args []string) {
 	path := filepath.Join(t.TempDir(), "burst.json")
 	cmd := command()
-	cmd.SetArgs([]string{"burst", "--nodes=50", "--contestants=bare,ours", "--json=" + path})
+	cmd.SetArgs(append([]string{"burst", "--nodes=50", "--contestants=bare,ours", "--json=" + path}, args...))
 	if err := cmd.ExecuteContext(t.Context()); err != nil {
 		t.Fatal(err)
 	}
@@ -53,6 +64,44 @@ func TestBurst(t *testing.T) {
 		}
 		if patches := result.Values[requestPrefix+"PATCH nodes"]; patches < 50 {
 			t.Errorf("%s: %v PATCHes of 50 Nodes", want, patches)
+		}
+	}
+}
+
+// Contestants have their turns in one order, then in the other, and all are given up when one has failed.
+func TestInterleaved(t *testing.T) {
+	var did []string
+	what := scenario{name: "test", run: func(s *scale, _ context.Context, who contestant, parts int) (sample, error) {
+		for i := range parts {
+			if err := s.meetOthers(); err != nil {
+				did = append(did, who.name+" given up")
+				return sample{}, err
+			}
+			if who.name == "broken" && i == 1 {
+				return sample{}, errors.New("broken")
+			}
+			did = append(did, fmt.Sprint(who.name, i))
+		}
+		return sample{values: map[string]float64{who.name: 1}}, nil
+	}}
+	for _, tc := range []struct{ names, did, err string }{
+		{"a b c", "c0 b0 a0 a1 b1 c1 c2 b2 a2", ""},
+		{"a broken", "broken0 a0 a1 a given up", "test, broken, 3 Nodes: broken"},
+	} {
+		did = nil
+		var group []contestant
+		for _, name := range strings.Fields(tc.names) {
+			group = append(group, contestant{name: name})
+		}
+		s := &scale{interleaved: true}
+		got, err := s.run(t.Context(), what, group, 3)
+		if fmt.Sprint(err) != stdcmp.Or(tc.err, "<nil>") || strings.Join(did, " ") != tc.did {
+			t.Errorf("%s: %v; did %v, want %s", tc.names, err, did, tc.did)
+		}
+		for i, g := range got {
+			if g.values[group[i].name] != 1 {
+				t.Errorf("%s: got %v of %s", tc.names, g.values, group[i].name)
+			}
 		}
 	}
 }
@@ -144,7 +193,7 @@ func TestOverlapIsFound(t *testing.T) {
 		"behind the one that overlaps": {[][]string{{"10.0.0.0/8"}, {"10.0.0.0/24"}, {"10.9.0.0/24"}}, true},
 	} {
 		t.Run(name, func(t *testing.T) {
-			if err := (&fleet{prefix: "node-", cidrs: tc.cidrs}).overlap(); (err != nil) != tc.want {
+			if err := overlap(&fleet{prefix: "node-", cidrs: tc.cidrs}); (err != nil) != tc.want {
 				t.Errorf("overlap() = %v, want one: %t", err, tc.want)
 			}
 		})

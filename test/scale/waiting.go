@@ -61,6 +61,9 @@ func (s *scale) waiting(ctx context.Context, who contestant, nodes int) (got sam
 			fmt.Printf("  asked while all Nodes wait:%s\n", describe(asked))
 		}
 
+		if err := s.meetOthers(); err != nil {
+			return err
+		}
 		f.first = time.Now()
 		profiled := s.profile(ctx, c, runner, fmt.Sprintf("waiting-%s-%d", who.name, nodes))
 		if err := c.createClusterCIDR(ctx, rangeName, wholeRange()); err != nil {
@@ -76,13 +79,16 @@ func (s *scale) waiting(ctx context.Context, who contestant, nodes int) (got sam
 		if err != nil {
 			return err
 		}
+		if err := s.meetOthers(); err != nil {
+			return err
+		}
 		values["requests-while-waiting"] = float64(len(asked))
 		values["first-node-s"] = round3(f.served[f.order[0]].Sub(f.first).Seconds())
 		values["total-s"] = f.seconds()
 		values["nodes-per-s"] = round(float64(nodes) / f.seconds())
 		values["overtaken-by-nodes"] = float64(f.overtaken())
 		got.values = values
-		return f.overlap()
+		return overlap(f)
 	})
 	return got, err
 }
