@@ -38,7 +38,6 @@ type book struct {
 	// suspects are the Nodes about whose podCIDRs there may be something else to say, because of what others hold or of a range that
 	// came or went.
 	suspects nameSet
-	last     effects // what effects returned, for its memory
 }
 
 type nodeEntry struct {
@@ -391,22 +390,18 @@ type effects struct {
 	clusterCIDRs []string // whose status may be another
 }
 
-// effects returns whom the changes since the last call may concern. The next call overwrites it.
+// effects returns whom the changes since the last call may concern. It is good until the book changes.
 func (b *book) effects() effects {
-	b.last = effects{
-		nodes:        b.suspects.take(b.last.nodes[:0]),
-		terminating:  b.last.terminating[:0],
-		clusterCIDRs: b.touched.take(b.last.clusterCIDRs[:0]),
+	e := effects{clusterCIDRs: b.touched.take(), nodes: b.suspects.take()}
+	if !b.changed {
+		return e
 	}
-	if e := &b.last; b.changed {
-		b.changed = false
-		e.nodes = append(e.nodes, slices.SortedFunc(maps.Keys(b.waiting), func(x, y string) int {
-			return byAge(b.waiting[x].since, x, b.waiting[y].since, y)
-		})...)
-		e.terminating = slices.AppendSeq(e.terminating, maps.Keys(b.terminating))
-		slices.Sort(e.terminating)
-	}
-	return b.last
+	b.changed = false
+	e.nodes = append(e.nodes, slices.SortedFunc(maps.Keys(b.waiting), func(x, y string) int {
+		return byAge(b.waiting[x].since, x, b.waiting[y].since, y)
+	})...)
+	e.terminating = slices.Sorted(maps.Keys(b.terminating))
+	return e
 }
 
 // byAge compares two Nodes by their creation: the older one is served first.
@@ -441,13 +436,12 @@ func (s *nameSet) add(name string) {
 	}
 }
 
-// take appends all names, in order, and empties the set.
-func (s *nameSet) take(to []string) []string {
-	to = append(to, s.few...)
+// take returns all names, in order, and empties the set. What it returns is good until a name is added.
+func (s *nameSet) take() []string {
+	names := s.few
 	if s.few = s.few[:0]; s.many != nil {
-		to = slices.AppendSeq(to, maps.Keys(s.many))
-		slices.Sort(to)
+		names = slices.Sorted(maps.Keys(s.many))
 		s.many = nil
 	}
-	return to
+	return names
 }

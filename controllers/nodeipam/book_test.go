@@ -312,7 +312,7 @@ func TestNothingLeaks(t *testing.T) {
 	}
 	b.dropPool("a")
 	b.effects()
-	if len(b.touched.take(nil))+len(b.nodes)+len(b.names)+len(b.waiting)+len(b.pools) > 0 || len(b.ledger.Overlapping(pfx("0.0.0.0/0"))) > 0 {
+	if len(b.touched.take())+len(b.nodes)+len(b.names)+len(b.waiting)+len(b.pools) > 0 || len(b.ledger.Overlapping(pfx("0.0.0.0/0"))) > 0 {
 		t.Errorf("left in the book: %+v", b)
 	}
 }
@@ -399,10 +399,10 @@ func TestNameSet(t *testing.T) {
 			s.add(fmt.Sprintf("%02d", n-1-i))
 			s.add(name)
 		}
-		if got := s.take(nil); !slices.Equal(got, want) {
+		if got := s.take(); !slices.Equal(got, want) {
 			t.Errorf("%d names: got %v", n, got)
 		}
-		if got := s.take(nil); len(got) > 0 {
+		if got := s.take(); len(got) > 0 {
 			t.Errorf("%d names: left are %v", n, got)
 		}
 	}

@@ -98,7 +98,7 @@ func drawSelector(d *rand.Rand) *v1.NodeSelector {
 			t.MatchExpressions = append(t.MatchExpressions, r)
 		}
 		if d.IntN(4) == 0 {
-			t.MatchFields = []v1.NodeSelectorRequirement{{Key: "metadata.name", Operator: []v1.NodeSelectorOperator{"In", "NotIn"}[d.IntN(2)], Values: []string{fmt.Sprint("n", d.IntN(10))}}}
+			t.MatchFields = []v1.NodeSelectorRequirement{{Key: []string{"metadata.name", "metadata.name", "metadata.uid"}[d.IntN(3)], Operator: []v1.NodeSelectorOperator{"In", "NotIn"}[d.IntN(2)], Values: []string{fmt.Sprint("n", d.IntN(10))}}}
 		}
 		s.NodeSelectorTerms = append(s.NodeSelectorTerms, t)
 	}

@@ -175,7 +175,9 @@ func askedFor(t v1.NodeSelectorTerm) (all [][]attribute) {
 		add(r.Key, r)
 	}
 	for _, r := range t.MatchFields {
-		add(nameKey, r) // there is no other field
+		if r.Key == metav1.ObjectNameField { // The CRD takes no other, and no Node has one.
+			add(nameKey, r)
+		}
 	}
 	return all
 }

@@ -141,9 +141,9 @@ type shown struct {
 	unusual    bool // there is more to enter than what it holds
 }
 
-// observeAll does what observe does with one Node after the other, in a book that has none but all pools and service ranges, in a quarter
-// of the time: on two processors, without looking for what was there before, and in maps that need not grow. All pools are touched already,
-// since they are new. It returns what it read, in the order of the Nodes.
+// observeAll does what observe does with one Node after the other, in a book that has none but all pools and service ranges, in a fraction
+// of the time: on several processors, without looking for what was there before, and in maps that need not grow. All pools are touched
+// already, since they are new. It returns what it read, in the order of the Nodes.
 //
 // With very many Nodes nearly all of the time is waiting for memory. So blocks are entered in the order of their addresses: then what the
 // next one needs is in the processor's cache already.
@@ -184,7 +184,7 @@ func (b *book) observeAll(nodes []*v1.Node) []shown {
 			alone = b.ledger.Hold(o.owner, o.blocks...) && alone
 		}
 	})
-	if !alone { // Somebody shares addresses, or has some that are excluded.
+	if !alone { // Somebody shares addresses with others, with himself, or with what is excluded.
 		inParallel(len(all), func(i int) {
 			all[i].unusual = all[i].unusual || b.shares(all[i].node.UID)
 		})

@@ -16,11 +16,12 @@ const (
 	// warmUp is how many Nodes are served before the measurement, so that connections, caches and the API server's heap are those of a
 	// cluster at work.
 	warmUp = 100
-	// interleavedPart is how many Nodes are created before it is another contestant's turn.
-	interleavedPart = 500
 	// patience is enough for 20,000 Nodes at 20 in a second.
 	patience = 20 * time.Minute
 )
+
+// interleavedPart is how many Nodes of a burst are created before it is another contestant's turn.
+var interleavedPart = 500
 
 // burst creates Nodes as fast as the API server takes them, while a contestant that is at work already serves them: a cluster scales up.
 // Interleaved with others, it does so in parts.
@@ -87,13 +88,16 @@ func (s *scale) burstOf(ctx context.Context, c *cluster, r *runner, f *fleet, pr
 		return err
 	}
 	values, err := m.values(ctx, requests{"POST nodes": f.size})
+	if err != nil {
+		return err
+	}
 	values["total-s"] = f.seconds()
 	for name, value := range values {
 		if sum[name] += value; name == "manager-peak-MiB" {
 			sum[name] = value // which is of all parts so far
 		}
 	}
-	return err
+	return nil
 }
 
 // warmUp has a few Nodes served.

@@ -29,14 +29,17 @@ func (s *scale) groups(order []contestant) (groups [][]contestant) {
 // meets the others, the next one goes on, in one order and then in the other.
 func (s *scale) run(ctx context.Context, what scenario, group []contestant, nodes int) ([]sample, error) {
 	got, errs := make([]sample, len(group)), make([]error, len(group))
-	var proceed []func() (struct{}, bool) // to where it meets the others again; false once it has ended
+	var (
+		proceed []func() (struct{}, bool) // to where it meets the others again; false once it has ended
+		stops   []func()
+	)
 	for i, c := range group {
 		next, stop := iter.Pull(func(yield func(struct{}) bool) {
 			own := *s
-			if s.interleaved {
+			if len(group) > 1 {
 				own.meet = func() error {
 					if !yield(struct{}{}) {
-						return errors.New("another contestant has failed")
+						return errors.New("another one has failed")
 					}
 					return nil
 				}
@@ -45,7 +48,8 @@ func (s *scale) run(ctx context.Context, what scenario, group []contestant, node
 				errs[i] = fmt.Errorf("%s, %s, %d Nodes: %w", what.name, c.name, nodes, errs[i])
 			}
 		})
-		defer stop()
+		defer stop() // also where this panics
+		stops = append(stops, stop)
 		proceed = append(proceed, next)
 	}
 	busy := make([]int, len(group))
@@ -58,7 +62,10 @@ func (s *scale) run(ctx context.Context, what scenario, group []contestant, node
 				continue
 			}
 			if errs[i] != nil {
-				return nil, errs[i]
+				for _, stop := range stops {
+					stop()
+				}
+				return nil, errors.Join(errs...) // of all, for each says where its logs are
 			}
 			busy = slices.DeleteFunc(busy, func(other int) bool { return other == i })
 		}

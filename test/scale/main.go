@@ -4,6 +4,7 @@ package main
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"os"
 	"os/signal"
@@ -83,7 +84,7 @@ func command() *cobra.Command {
 		cmd.Flags().IntVar(&s.rounds, "rounds", 1, "how often everything is measured; each round is held against the marks")
 		cmd.Flags().IntVar(&s.turns, "turns", 1, "how often each contestant's turn comes in a round, first in one order, then in the other; marks are of all its turns together; who has a limit of its own has one turn in a round of a burst")
 		cmd.Flags().BoolVar(&s.apart, "apart", false, "the contestant has the last CPU to itself and all else has the others, so that its own CPU time is not taken from the API server; needs taskset of util-linux")
-		cmd.Flags().BoolVar(&s.interleaved, "interleaved", false, "contestants without a limit of their own each have a control plane at the same time and take turns every few seconds, so that a machine that is faster now and slower then is so for all of them; for burst and waiting")
+		cmd.Flags().BoolVar(&s.interleaved, "interleaved", false, "contestants without a limit of their own each have a control plane at the same time and take turns every few seconds, so that a machine that is faster now and slower then is so for all of them; for burst and waiting, and without profiles")
 		cmd.Flags().StringVar(&s.json, "json", "", "write the results to this file as well")
 		cmd.Flags().StringVar(&s.profileDir, "profile-dir", "", "take profiles of managers and API servers to this directory, which costs some speed")
 		cmd.Flags().DurationVar(&s.profileTime, "profile-time", 5*time.Second, "how long a CPU profile is")
@@ -97,6 +98,9 @@ func (s *scale) measure(ctx context.Context, what scenario) error {
 	who, err := pick(s.contestants)
 	if err != nil {
 		return err
+	}
+	if s.profileDir != "" && s.interleaved {
+		return errors.New("--profile-dir and --interleaved: a turn is over before a profile is; choose one")
 	}
 	if s.profileDir != "" {
 		if err := os.MkdirAll(s.profileDir, 0o755); err != nil {

@@ -29,6 +29,7 @@ func TestMain(m *testing.M) {
 // TestBurst measures a burst of a few Nodes, so that the program is known to work before somebody waits an hour for its figures. It fails if
 // a Node is not served or two have common addresses; how fast they are served is not its business.
 func TestBurst(t *testing.T) {
+	interleavedPart = 20 // so that there are three
 	for name, args := range map[string][]string{"one after the other": nil, "interleaved": {"--interleaved"}} {
 		t.Run(name, func(t *testing.T) { testBurst(t, args) })
 	}
@@ -62,8 +63,23 @@ func testBurst(t *testing.T, args []string) {
 				t.Errorf("%s: %s is %v, want more than 0", want, name, result.Values[name])
 			}
 		}
-		if patches := result.Values[requestPrefix+"PATCH nodes"]; patches < 50 {
+		if patches := result.Values[requestPrefix+"PATCH nodes"]; patches < 50 || patches > 60 {
 			t.Errorf("%s: %v PATCHes of 50 Nodes", want, patches)
+		}
+	}
+}
+
+func TestGroups(t *testing.T) {
+	for interleaved, want := range map[bool]string{
+		false: "bare; ours; upstream-raised; ours-limited; upstream",
+		true:  "ours-limited; upstream; bare and ours and upstream-raised",
+	} {
+		var got []string
+		for _, group := range (&scale{interleaved: interleaved}).groups(contestants) {
+			got = append(got, names(group))
+		}
+		if got := strings.Join(got, "; "); got != want {
+			t.Errorf("interleaved %t: %s, want %s", interleaved, got, want)
 		}
 	}
 }
@@ -86,7 +102,7 @@ func TestInterleaved(t *testing.T) {
 	}}
 	for _, tc := range []struct{ names, did, err string }{
 		{"a b c", "c0 b0 a0 a1 b1 c1 c2 b2 a2", ""},
-		{"a broken", "broken0 a0 a1 a given up", "test, broken, 3 Nodes: broken"},
+		{"a broken", "broken0 a0 a1 a given up", "test, a, 3 Nodes: another one has failed\ntest, broken, 3 Nodes: broken"},
 	} {
 		did = nil
 		var group []contestant
@@ -181,6 +197,7 @@ func TestOvertakenNodes(t *testing.T) {
 	}
 }
 
+// In fleets of one measurement, too.
 func TestOverlapIsFound(t *testing.T) {
 	for name, tc := range map[string]struct {
 		cidrs [][]string
@@ -195,6 +212,13 @@ func TestOverlapIsFound(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			if err := overlap(&fleet{prefix: "node-", cidrs: tc.cidrs}); (err != nil) != tc.want {
 				t.Errorf("overlap() = %v, want one: %t", err, tc.want)
+			}
+			var apart []*fleet
+			for _, cidrs := range tc.cidrs {
+				apart = append(apart, &fleet{prefix: "node-", cidrs: [][]string{cidrs}})
+			}
+			if err := overlap(apart...); (err != nil) != tc.want {
+				t.Errorf("overlap() of fleets = %v, want one: %t", err, tc.want)
 			}
 		})
 	}

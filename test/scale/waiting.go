@@ -45,8 +45,7 @@ func (s *scale) waiting(ctx context.Context, who contestant, nodes int) (got sam
 		if err := c.create(ctx, f, nil); err != nil {
 			return err
 		}
-		m, err := c.measure(ctx, runner)
-		if err != nil {
+		if err := c.settle(ctx); err != nil {
 			return err
 		}
 		quiet := time.Now()
@@ -62,6 +61,10 @@ func (s *scale) waiting(ctx context.Context, who contestant, nodes int) (got sam
 		}
 
 		if err := s.meetOthers(); err != nil {
+			return err
+		}
+		m, err := c.measure(ctx, runner)
+		if err != nil {
 			return err
 		}
 		f.first = time.Now()
