@@ -238,6 +238,7 @@ performance: build-scale ## Measure all that docs/performance.md shows, on a qui
 	@$(MAKE) --no-print-directory bench
 	bin/scale burst --rounds=3 --turns=4 --json=docs/data/scale-burst.json
 	bin/scale burst --interleaved --rounds=3 --turns=3 --contestants=bare,ours,upstream-raised --json=docs/data/scale-interleaved.json
+	bin/scale burst --interleaved --rounds=3 --turns=3 --contestants=bare,ours,upstream-raised --json=docs/data/scale-interleaved-again.json
 	bin/scale burst --interleaved --apart --rounds=3 --turns=3 --contestants=bare,ours --json=docs/data/scale-apart.json
 	bin/scale burst --nodes=1000,5000,20000,100000 --turns=2 --contestants=bare,ours,upstream-raised --json=docs/data/scale-growth.json
 	bin/scale restart --nodes=1000,100000 --json=docs/data/scale-restart.json
