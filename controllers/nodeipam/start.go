@@ -198,14 +198,14 @@ func (b *book) observeAll(nodes []*v1.Node) []shown {
 	return all
 }
 
-// holding is what a Node holds.
-type holding struct {
+// ownedBlocks is what a Node holds.
+type ownedBlocks struct {
 	owner  ipam.Owner
 	blocks []netip.Prefix
 }
 
 // byFirstBlock returns what those hold who hold anything, in the order of the first block's address.
-func byFirstBlock(all []shown) []holding {
+func byFirstBlock(all []shown) []ownedBlocks {
 	type place struct {
 		first uint64 // the first bits of the address, which for IPv6 are not all
 		index int32
@@ -222,10 +222,10 @@ func byFirstBlock(all []shown) []holding {
 		}
 	}
 	slices.SortFunc(order, func(x, y place) int { return cmp.Compare(x.first, y.first) })
-	sorted := make([]holding, len(order))
+	sorted := make([]ownedBlocks, len(order))
 	for i, o := range order {
 		s := &all[o.index]
-		sorted[i] = holding{ownerOf(s.node.UID), s.blocks}
+		sorted[i] = ownedBlocks{ownerOf(s.node.UID), s.blocks}
 	}
 	return sorted
 }
