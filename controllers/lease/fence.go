@@ -31,10 +31,10 @@ type Fence struct {
 	// Both are for good.
 	deposed, ended bool
 
-	inFlight     int
-	lastDeadline time.Duration // by the monotonic clock; none of those in flight goes on after it
-	idle         chan struct{} // closed when ended and nothing is in flight
-	refusing     bool          // the last write that asked was refused
+	// open are the writes that have entered and not left: they are under way, or were never answered.
+	open     map[*pass]bool
+	idle     chan struct{} // closed when ended and nothing is open
+	refusing bool          // the last write that asked was refused
 }
 
 // Holder is who this process is to others that look at the lease; empty without leader election.
@@ -45,35 +45,62 @@ func (f *Fence) Holder() string {
 }
 
 // Enter gives leave for one write, or an error with ErrClosed. The write has to use the context, which ends after atMost or a third of
-// the lease, and to call leave when it knows what came of it. Without an answer it does not: the API server may carry the write out until
-// its deadline, so leave is not called, and Close waits for that. Its requests should go through Transport.
+// the lease, and to call leave when it knows what came of it. A write without an answer does not call leave: the API server may still carry
+// it out (Unanswered), and the lease is not released meanwhile. Its requests should go through Transport.
 func (f *Fence) Enter(ctx context.Context, atMost time.Duration) (_ context.Context, leave func(), err error) {
 	f.mu.Lock()
 	defer f.mu.Unlock()
-	p := &pass{clocks: f.readClocks, entered: f.readClocks(), timeout: atMost}
+	p := &pass{clocks: f.readClocks, entered: f.readClocks(), timeout: atMost, transit: transitWithoutLease}
 	if f.holder != "" {
-		p.timeout = min(atMost, f.duration/timeoutShare)
+		p.timeout, p.transit = min(atMost, f.duration/timeoutShare), f.duration/transitShare
 	}
 	err = f.refusal(p)
 	f.note(ctx, err)
 	if err != nil {
 		return nil, nil, err
 	}
+	p.over = p.entered.monotonic + p.timeout + p.transit
+	if f.holder != "" {
+		p.over = p.entered.monotonic + f.left(p.entered)
+	}
 	ctx, cancel := context.WithTimeout(context.WithValue(ctx, passKey{}, p), p.timeout)
-	f.inFlight++
-	f.lastDeadline = max(f.lastDeadline, p.entered.monotonic+p.timeout)
+	if f.open == nil {
+		f.open = map[*pass]bool{}
+	}
+	f.forget(p.entered)
+	f.open[p] = true
 	return ctx, sync.OnceFunc(func() {
 		cancel()
-		f.leave()
+		f.leave(p)
 	}), nil
 }
 
-// timeoutShare: a write takes at most this part of the lease. See the package comment for the arithmetic.
-const timeoutShare = 3
+// A write takes at most a third of the lease, and may be held up for another third on its way to the API server. See the package comment
+// for the arithmetic.
+const (
+	timeoutShare = 3
+	transitShare = 3
+)
+
+// transitWithoutLease is for how long a write may be held up on its way if there is no leader election: what a third of 15 seconds and
+// what is left of them after a renewal add up to, rounded.
+const transitWithoutLease = 10 * time.Second
+
+// left is for how long the lease is good from now on.
+func (f *Fence) left(now reading) time.Duration { return f.duration - f.renewed.until(now) }
+
+// forget drops writes without an answer that the API server cannot carry out any more.
+func (f *Fence) forget(now reading) {
+	for p := range f.open {
+		if p.over <= now.monotonic {
+			delete(f.open, p)
+		}
+	}
+}
 
 // refusal says why a write may not be sent now; nil if it may.
 func (f *Fence) refusal(p *pass) error {
-	switch elapsed := f.renewed.until(p.entered); {
+	switch left := f.left(p.entered); {
 	case f.ended:
 		return fmt.Errorf("%w: %s", ErrClosed, f.title("was given up"))
 	case f.deposed:
@@ -82,8 +109,8 @@ func (f *Fence) refusal(p *pass) error {
 		return nil
 	case f.duration == 0:
 		return fmt.Errorf("%w: %s", ErrClosed, f.title("is not held"))
-	case f.duration-elapsed <= p.timeout:
-		return fmt.Errorf("%w: %s", ErrClosed, f.title(fmt.Sprintf("was last renewed %v ago and is good for %v, of which a write needs %v", elapsed, f.duration, p.timeout)))
+	case left <= p.timeout+p.transit:
+		return fmt.Errorf("%w: %s", ErrClosed, f.title(fmt.Sprintf("is good for another %v, and a write may take %v on its way and %v in the API server", left, p.transit, p.timeout)))
 	}
 	return nil
 }
@@ -111,24 +138,32 @@ func (f *Fence) note(ctx context.Context, refusal error) {
 	f.refusing = refusal != nil
 }
 
-func (f *Fence) leave() {
+func (f *Fence) leave(p *pass) {
 	f.mu.Lock()
 	defer f.mu.Unlock()
-	f.inFlight--
-	if f.ended && f.inFlight == 0 {
-		close(f.idle)
+	delete(f.open, p)
+	f.closeIdle()
+}
+
+// closeIdle tells Close, if it waits, that nothing is open any more.
+func (f *Fence) closeIdle() {
+	if f.ended && len(f.open) == 0 {
+		select {
+		case <-f.idle:
+		default:
+			close(f.idle)
+		}
 	}
 }
 
-// Close closes the fence for good and returns when the writes that are under way have ended, at the latest at their deadline.
+// Close closes the fence for good and returns when every write that was under way has been answered or given up, at the latest at the last
+// deadline of them. A write that was given up may still be carried out: see Unanswered.
 func (f *Fence) Close() {
 	f.mu.Lock()
 	if !f.ended {
 		f.ended = true
 		f.idle = make(chan struct{})
-		if f.inFlight == 0 {
-			close(f.idle)
-		}
+		f.closeIdle()
 	}
 	idle, busy := f.idle, f.busy()
 	f.mu.Unlock()
@@ -148,11 +183,31 @@ func (f *Fence) Busy() time.Duration {
 	return f.busy()
 }
 
-func (f *Fence) busy() time.Duration {
-	if f.inFlight == 0 {
-		return 0
+func (f *Fence) busy() (d time.Duration) {
+	now := f.readClocks().monotonic
+	for p := range f.open {
+		d = max(d, p.entered.monotonic+p.timeout-now)
 	}
-	return max(0, f.lastDeadline-f.readClocks().monotonic)
+	return d
+}
+
+// Unanswered returns for how long the API server may still carry out a write that was sent and not answered; zero if every write was
+// answered, or is over. The server counts the timeout of a request from when it receives it, and a request can be held up on its way:
+// so a write is over when the lease runs out that was good when the write was sent, and not when its sender gives up.
+//
+//	sent          sender gives up       over: the lease that was good then runs out
+//	 |-- transit --|--- timeout ---| ......|
+//	 |--- timeout ---|
+//
+// By the monotonic clock, which never runs ahead: a clock that was set forward does not end a write.
+func (f *Fence) Unanswered() (d time.Duration) {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	now := f.readClocks().monotonic
+	for p := range f.open {
+		d = max(d, p.over-now)
+	}
+	return d
 }
 
 func (f *Fence) readClocks() reading {

@@ -58,7 +58,10 @@ func TestLead(t *testing.T) {
 						<-leading.Done()
 						time.Sleep(slow)
 					}
-					_, _, err := fence.Enter(leading, time.Second)
+					_, leave, err := fence.Enter(leading, time.Second)
+					if err == nil {
+						leave()
+					}
 					if closed := errors.Is(err, ErrClosed); closed != tc.lost {
 						t.Errorf("at the end the fence says %v, want it closed: %t", err, tc.lost)
 					}
@@ -77,6 +80,58 @@ func TestLead(t *testing.T) {
 				if got := holder(); !tc.lost && got != "" {
 					t.Errorf("in the end the lease's holder is %q, want it released", got)
 				}
+			})
+		})
+	}
+}
+
+// TestHandOverAfterAWriteWithoutAnswer tells a leader to end while its write is held up on the way to the API server, which counts the
+// timeout of a request from its receipt. The write may be stored late, but not after somebody else leads.
+func TestHandOverAfterAWriteWithoutAnswer(t *testing.T) {
+	const timeout = 5 * time.Second
+	for name, heldUp := range map[string]time.Duration{"for a moment": time.Millisecond, "for as long as is promised": 5 * time.Second} {
+		t.Run(name, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				defer func(p time.Time) { processStart = p }(processStart)
+				processStart = time.Now() // of the bubble
+				ctx, cancel := context.WithCancel(t.Context())
+				defer cancel()
+				cluster := &memoryLease{}
+				config := func(identity string, leads func()) leaderelection.LeaderElectionConfig {
+					return leaderelection.LeaderElectionConfig{
+						Lock: &memoryLock{lease: cluster, identity: identity}, LeaseDuration: 15 * time.Second, RenewDeadline: 10 * time.Second, RetryPeriod: 2 * time.Second,
+						ReleaseOnCancel: true, Callbacks: leaderelection.LeaderCallbacks{OnStartedLeading: func(context.Context) { leads() }, OnStoppedLeading: func() {}},
+					}
+				}
+				told, tell := context.WithCancel(ctx)
+				defer tell()
+				stored, leads := make(chan time.Time, 1), make(chan time.Time, 1)
+				begun := make(chan struct{})
+				go func() {
+					_ = Lead(told, config("first", nil), func(leading context.Context, f *Fence) error {
+						close(begun)
+						time.Sleep(time.Minute)
+						write, _, err := f.Enter(context.WithoutCancel(leading), timeout)
+						if err != nil {
+							t.Error(err)
+							return nil
+						}
+						server := write.Value(passKey{}).(*pass).left() // what Transport writes into the request
+						time.AfterFunc(heldUp+server-time.Nanosecond, func() { stored <- time.Now() })
+						tell()
+						<-write.Done() // without an answer
+						return nil
+					})
+				}()
+				<-begun
+				go func() {
+					leaderelection.RunOrDie(ctx, config("second", func() { leads <- time.Now() }))
+				}()
+				if l, s := <-leads, <-stored; !s.Before(l) {
+					t.Errorf("a write of the first leader was stored %v after the second one began to lead", s.Sub(l))
+				}
+				cancel()
+				synctest.Wait()
 			})
 		})
 	}

@@ -61,6 +61,10 @@ func (l *lock) write(ctx context.Context, record resourcelock.LeaderElectionReco
 		// A release. From the moment it is sent somebody else may lead. An elector releases also when it failed to renew, while the
 		// controllers still run.
 		l.fence.Close()
+		if d := l.fence.Unanswered(); d > 0 {
+			// A successor that starts at once could read the cluster before the write arrives, and give its block to somebody else.
+			return fmt.Errorf("%s is not released but runs out: a write was not answered, and the API server may carry it out for another %v", l.Describe(), d)
+		}
 		return write(ctx, record)
 	}
 	sent := l.fence.sends(record)
@@ -132,7 +136,7 @@ const deposedWhy = "went to another process after this one had held it, so this 
 // CheckTimes returns an error if a leader with these settings of its elector has to pause its writes before every renewal.
 func CheckTimes(leaseDuration, retryPeriod time.Duration) error {
 	good := leaseDuration.Truncate(time.Second)
-	writable := good - good/timeoutShare
+	writable := good - good/timeoutShare - good/transitShare
 	if retryPeriod >= writable {
 		return fmt.Errorf("the lease is renewed every %v, but writes are possible only in the first %v of its %v: make the retry period shorter or the lease longer", retryPeriod, writable, good)
 	}

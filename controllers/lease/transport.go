@@ -11,6 +11,8 @@ type pass struct {
 	clocks  func() reading
 	entered reading
 	timeout time.Duration
+	transit time.Duration // what it may take on its way
+	over    time.Duration // by the monotonic clock: the API server cannot carry it out from then on
 }
 
 type passKey struct{}
