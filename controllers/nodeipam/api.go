@@ -17,6 +17,8 @@ import (
 
 // api is all that the controller asks of the API server beyond what informers read.
 type api interface {
+	// getNode reads a Node from etcd, past every cache.
+	getNode(ctx context.Context, name string) (*v1.Node, error)
 	patchNode(ctx context.Context, name string, patch []byte) error
 	createClusterCIDR(ctx context.Context, cc *networkingv1.ClusterCIDR) error
 	patchClusterCIDR(ctx context.Context, name string, patch []byte) error
@@ -36,13 +38,19 @@ type clients struct {
 const briefly = "application/vnd.kubernetes.protobuf;as=PartialObjectMetadata;g=meta.k8s.io;v=v1," +
 	"application/json;as=PartialObjectMetadata;g=meta.k8s.io;v=v1,application/json"
 
-// PatchNode sends a patch as the controller does. It is exported for test/scale, which measures the API server with it.
+// PatchNode sends a patch as the controller does, once: client-go would repeat it by itself after some errors, and the answer to the
+// last try says nothing about the ones before. It is exported for test/scale, which measures the API server with it.
 func PatchNode(ctx context.Context, client kubernetes.Interface, name string, patch []byte) error {
 	return client.CoreV1().RESTClient().Patch(types.StrategicMergePatchType).
 		Resource("nodes").Name(name).
 		VersionedParams(&metav1.PatchOptions{FieldManager: Name}, scheme.ParameterCodec).
 		SetHeader("Accept", briefly).
+		MaxRetries(0).
 		Body(patch).Do(ctx).Error()
+}
+
+func (c clients) getNode(ctx context.Context, name string) (*v1.Node, error) {
+	return c.kube.CoreV1().Nodes().Get(ctx, name, metav1.GetOptions{})
 }
 
 func (c clients) patchNode(ctx context.Context, name string, patch []byte) error {

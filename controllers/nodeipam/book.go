@@ -38,6 +38,8 @@ type book struct {
 	// suspects are the Nodes about whose podCIDRs there may be something else to say, because of what others hold or of a range that
 	// came or went.
 	suspects nameSet
+	// revocable are the Nodes, by name, with a reservation that is chosen again when it is not right any more.
+	revocable map[string]bool
 }
 
 type nodeEntry struct {
@@ -45,9 +47,12 @@ type nodeEntry struct {
 	addresses []netip.Prefix // the Node's own
 	// pool names the ClusterCIDR that the blocks came from: the Node's annotation, or the reservation's pool.
 	pool string
-	// shown is whether the Node shows podCIDRs; until then what it holds is a reservation.
-	shown bool
-	// atStart is whether it did so already when the book was filled.
+	// state is that of the blocks, if the Node holds any.
+	state state
+	// unansweredUntil is until when the API server may still carry out a write of the reservation that it did not answer; the zero value
+	// if it answered each. Only in state sent.
+	unansweredUntil time.Time
+	// atStart is whether the Node showed podCIDRs already when the book was filled.
 	atStart bool
 	// reported is what the last events about its podCIDRs said, message by reason.
 	reported map[string]string
@@ -82,6 +87,7 @@ func newBook() *book {
 		nodes:       map[string]*nodeEntry{},
 		names:       map[types.UID]string{},
 		waiting:     map[string]waitingNode{},
+		revocable:   map[string]bool{},
 		tally:       newTally(),
 	}
 }
@@ -105,7 +111,7 @@ func (b *book) observe(node *v1.Node, blocks, addresses []netip.Prefix) {
 		return // what is reserved for it stays so
 	}
 	delete(b.waiting, node.Name)
-	e.shown = true
+	b.become(node.Name, e, assigned)
 	if annotated := node.Annotations[networkingv1.AnnotationClusterCIDR]; e.pool != annotated {
 		e.pool = annotated
 		if known {
@@ -162,6 +168,7 @@ func (b *book) gone(name string) {
 	b.addresses.Release(owner)
 	delete(b.nodes, name)
 	delete(b.names, e.uid)
+	delete(b.revocable, name)
 }
 
 // enter returns the Node's entry.
@@ -186,23 +193,29 @@ func (b *book) replaced(node *v1.Node) {
 	}
 }
 
-// reserve returns the Node's reservation, made now unless there is one. If no pool can serve the Node, ok is false: it
+// reserve returns the Node's reservation, made now unless there is one that stands. If no pool can serve the Node, ok is false: it
 // waits from now on, and the refusals of the pools that match it are returned in the order in which they were tried.
 func (b *book) reserve(node *v1.Node) (_ reservation, _ []refusal, ok bool) {
 	b.replaced(node)
 	owner := ownerOf(node.UID)
-	if held := b.ledger.Held(owner); len(held) > 0 {
-		return reservation{pool: b.nodes[node.Name].pool, blocks: held}, nil, true
-	}
-	if b.candidates == nil {
-		b.candidates = newCandidates(maps.Values(b.pools))
+	held := b.ledger.Held(owner)
+	e := b.nodes[node.Name]
+	if len(held) > 0 && !e.state.revocable() {
+		return reservation{pool: e.pool, blocks: held}, nil, true
 	}
 	var refusals []refusal
-	for p := range b.candidates.of(node) {
-		if pick, ok := b.ledger.Pick(&p.Pool); ok {
+	for p := range b.inOrder(node) {
+		if len(held) > 0 && e.pool == p.Name && b.stillFree(owner, p, held) {
+			return reservation{pool: p.Name, blocks: held}, nil, true
+		}
+		pick, ok := b.pick(owner, held, p)
+		if ok {
+			b.revoke(node.Name, held)
 			tries := b.tries(pick)
 			if b.ledger.Reserve(owner, pick) {
-				b.enter(node).pool = p.Name
+				e := b.enter(node)
+				e.pool = p.Name
+				b.become(node.Name, e, reserved)
 				delete(b.waiting, node.Name)
 				b.touch(pick.Blocks...)
 				b.allocated(pick, tries)
@@ -214,6 +227,7 @@ func (b *book) reserve(node *v1.Node) (_ reservation, _ []refusal, ok bool) {
 			break // in a moment it can serve, and it comes before the rest
 		}
 	}
+	b.revoke(node.Name, held)
 	b.waiting[node.Name] = waitingNode{
 		uid:      node.UID,
 		since:    node.CreationTimestamp.Time,
@@ -222,6 +236,14 @@ func (b *book) reserve(node *v1.Node) (_ reservation, _ []refusal, ok bool) {
 		said:     b.waiting[node.Name].said,
 	}
 	return reservation{}, refusals, false
+}
+
+// inOrder yields the pools that match a Node in the order in which they are tried.
+func (b *book) inOrder(node *v1.Node) iter.Seq[*pool] {
+	if b.candidates == nil {
+		b.candidates = newCandidates(maps.Values(b.pools))
+	}
+	return b.candidates.of(node)
 }
 
 // setPool enters a pool in place of the one of the same name.
@@ -314,8 +336,11 @@ func (b *book) inUse(name string) bool {
 }
 
 // belongs reports whether a Node belongs to p: to the pool that it names if all its blocks lie inside that, else to
-// every pool that contains one of its blocks.
+// every pool that contains one of its blocks. A reservation that no write can carry out any more keeps no pool.
 func (b *book) belongs(uid types.UID, p *pool) bool {
+	if b.nodes[b.names[uid]].state.revocable() {
+		return false
+	}
 	blocks := b.ledger.Held(ownerOf(uid))
 	outside := func(p *pool) bool {
 		return slices.ContainsFunc(blocks, func(block netip.Prefix) bool { return !p.contains(block) })
@@ -397,6 +422,7 @@ func (b *book) effects() effects {
 		return e
 	}
 	b.changed = false
+	e.nodes = append(e.nodes, slices.Sorted(maps.Keys(b.revocable))...)
 	e.nodes = append(e.nodes, slices.SortedFunc(maps.Keys(b.waiting), func(x, y string) int {
 		return byAge(b.waiting[x].since, x, b.waiting[y].since, y)
 	})...)

@@ -43,13 +43,14 @@ func from(clusterCIDR string) func(*v1.Node) {
 	}
 }
 
-// reserve asks for blocks for a Node that shows none.
+// reserve asks for blocks for a Node that shows none, and sends them.
 func reserve(n *v1.Node) step {
 	return func(b *book) string {
 		r, refusals, ok := b.reserve(n)
 		if !ok {
 			return "waits: " + reasons(refusals)
 		}
+		b.sending(n)
 		return fmt.Sprintf("%s %s", r.pool, strings.Join(texts(r.blocks), " "))
 	}
 }
@@ -360,7 +361,7 @@ func TestAllAtOnceIsOneByOne(t *testing.T) {
 			each.observe(n, blocks, addressesOf(n))
 		}
 		for _, e := range each.nodes {
-			e.atStart = e.shown // which is what makes the one the start
+			e.atStart = e.state == assigned // which is what makes the one the start
 		}
 		if !reflect.DeepEqual(one, each) {
 			t.Fatalf("seed %d: all at once: %+v\none by one: %+v", seed, one, each)

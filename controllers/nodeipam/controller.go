@@ -78,6 +78,7 @@ type Controller struct {
 	primary           ipam.Family
 	workers           int
 	holder            string // who this process is in the lease; empty without one
+	fence             Fence
 
 	nodes        corelisters.NodeLister
 	clusterCIDRs clustercidrlisters.ClusterCIDRLister
@@ -90,7 +91,6 @@ type Controller struct {
 
 	nodeQueue        queue
 	clusterCIDRQueue queue
-	serviceCIDRQueue queue
 	statusQueue      queue // of ClusterCIDRs
 
 	mu   sync.Mutex // held for computing only, never across a call to the API server
@@ -149,7 +149,7 @@ func New(cfg Config) (*Controller, error) {
 	}
 	if cfg.ServiceCIDRs != nil {
 		c.serviceCIDRs = cfg.ServiceCIDRs.Lister()
-		if err := c.watch("ServiceCIDRs", cfg.ServiceCIDRs.Informer(), func(name string, _, _ any) { c.serviceCIDRQueue.Add(name) }); err != nil {
+		if err := c.watch("ServiceCIDRs", cfg.ServiceCIDRs.Informer(), func(name string, _, _ any) { c.heardOfServiceCIDR(name) }); err != nil {
 			return nil, err
 		}
 	}
@@ -168,7 +168,6 @@ func newController(cfg Config, p parts) *Controller {
 		serviceCIDRs:     p.serviceCIDRs,
 		nodeQueue:        p.newQueue("nodes"),
 		clusterCIDRQueue: p.newQueue("clustercidrs"),
-		serviceCIDRQueue: p.newQueue("servicecidrs"),
 		statusQueue:      p.newQueue("status"),
 		book:             newBook(),
 		statusWritten:    map[string]time.Time{},
@@ -177,9 +176,10 @@ func newController(cfg Config, p parts) *Controller {
 		synced:           map[string]cache.InformerSynced{},
 		broken:           make(chan struct{}),
 	}
-	if cfg.Fence != nil {
-		c.api, c.holder = fenced{p.api, cfg.Fence}, cfg.Fence.Holder()
+	if c.fence = cfg.Fence; c.fence == nil {
+		c.fence = &lease.Fence{}
 	}
+	c.api, c.holder = fenced{p.api, c.fence}, c.fence.Holder()
 	c.health.waitFor(trouble{what: "the start"})
 	c.book.setService(flagServiceRanges, cfg.ServiceRanges)
 	return c
@@ -291,7 +291,6 @@ type line struct {
 func (c *Controller) lines() []line {
 	return []line{
 		{c.clusterCIDRQueue, c.noting("ClusterCIDR", c.syncClusterCIDR), 1},
-		{c.serviceCIDRQueue, c.syncServiceCIDR, 1},
 		{c.statusQueue, c.noting("status of ClusterCIDR", c.syncStatus), 1},
 		{c.nodeQueue, c.noting("Node", c.syncNode), c.workers},
 	}

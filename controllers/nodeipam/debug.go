@@ -244,7 +244,7 @@ func (b *book) reserved(r ipam.Range) (n uint64) {
 // shown reports whether a Node shows what it holds.
 func (b *book) shown(node ipam.Owner) bool {
 	e, ok := b.nodes[b.names[types.UID(node.ID)]]
-	return ok && e.shown
+	return ok && e.state == assigned
 }
 
 func (b *book) debugNode(node *v1.Node) debugNode {

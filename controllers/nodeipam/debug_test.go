@@ -305,7 +305,7 @@ func TestDebugOfOneBlockForAll(t *testing.T) {
 	for i := range nodes {
 		// Not by observe: it reports conflicts one by one.
 		n := node(fmt.Sprintf("n%04d", i))
-		c.book.enter(n).shown = true
+		c.book.enter(n).state = assigned
 		c.book.ledger.Hold(ownerOf(n.UID), pfx("10.0.0.0/24"))
 	}
 	l, _ := c.debugged()

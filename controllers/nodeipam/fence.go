@@ -3,11 +3,13 @@ package nodeipam
 import (
 	"context"
 	"errors"
+	"net"
 	"net/http"
 	"strings"
 	"time"
 
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/types"
 
 	applyv1 "github.com/multicidr/controller-manager/apis/generated/applyconfiguration/networking/v1"
@@ -22,6 +24,8 @@ type Fence interface {
 	Enter(ctx context.Context, atMost time.Duration) (_ context.Context, leave func(), err error)
 	// Holder is who this process is in the lease; empty without leader election.
 	Holder() string
+	// Unanswered is for how long the API server may still carry out a write that entered, was sent, and was not answered.
+	Unanswered() time.Duration
 }
 
 // closedRetry is how soon a write is tried again that met a closed fence. No request is sent for that, so it need not become rarer.
@@ -66,14 +70,25 @@ func (f fenced) enter(ctx context.Context, write func(context.Context) error) er
 	return err
 }
 
-// answered reports whether a request is over: it was carried out, not sent, or refused. A broken connection or a server that is in trouble
-// says nothing about what comes of it.
-func answered(err error) bool {
-	if err == nil || errors.Is(err, lease.ErrClosed) {
-		return true
-	}
+// answered reports whether a request is over: it was carried out, not sent, or refused by the API server. A broken connection, a server
+// that is in trouble, or an answer that is not the API server's own says nothing about what comes of it.
+func answered(err error) bool { return err == nil || notSent(err) || refusedByServer(err) }
+
+// notSent reports whether a request did not leave this process: the fence was closed, or nobody accepted the connection.
+func notSent(err error) bool {
+	var network *net.OpError
+	return errors.Is(err, lease.ErrClosed) || errors.As(err, &network) && network.Op == "dial"
+}
+
+// refusedByServer reports whether the API server has decided not to carry a request out: a 4xx, in its own words. A proxy may answer so for
+// a request that it has passed on, and a timeout is no decision.
+func refusedByServer(err error) bool {
 	var status apierrors.APIStatus
-	return errors.As(err, &status) && status.Status().Code < http.StatusInternalServerError
+	if !errors.As(err, &status) || apierrors.HasStatusCause(err, metav1.CauseTypeUnexpectedServerResponse) {
+		return false
+	}
+	code := status.Status().Code
+	return code >= http.StatusBadRequest && code < http.StatusInternalServerError && code != http.StatusRequestTimeout
 }
 
 // FencingPolicy is in the name of the ValidatingAdmissionPolicy of manifests/fencing, which the API server puts into its refusals.

@@ -5,6 +5,8 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"net"
+	"net/http"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -13,6 +15,7 @@ import (
 
 	v1 "k8s.io/api/core/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime/schema"
 	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/klog/v2"
@@ -43,6 +46,8 @@ func (g *gate) Enter(ctx context.Context, atMost time.Duration) (context.Context
 
 func (g *gate) Holder() string { return "me" }
 
+func (g *gate) Unanswered() time.Duration { return 0 }
+
 // server notes what arrives, and from inside of the gate or not.
 type server struct {
 	*gate
@@ -53,6 +58,10 @@ func (s *server) note(ctx context.Context, write string) error {
 	_, bounded := ctx.Deadline()
 	s.arrived = append(s.arrived, fmt.Sprintf("%s fenced=%t bounded=%t", write, s.inside == 1, bounded))
 	return nil
+}
+
+func (s *server) getNode(context.Context, string) (*v1.Node, error) {
+	return nil, errors.ErrUnsupported
 }
 
 func (s *server) patchNode(ctx context.Context, _ string, _ []byte) error {
@@ -192,14 +201,18 @@ func TestAnswered(t *testing.T) {
 		err  error
 		want bool
 	}{
-		"carried out":                       {nil, true},
-		"not sent":                          {fmt.Errorf("patch: %w", lease.ErrClosed), true},
-		"refused":                           {apierrors.NewForbidden(schema.GroupResource{}, "n", nil), true},
-		"refused because there is too much": {apierrors.NewTooManyRequests("later", 1), true},
-		"the API server gave up":            {apierrors.NewTimeoutError("etcd", 1), false},
-		"the API server is in trouble":      {apierrors.NewInternalError(errors.New("etcdserver: request timed out")), false},
-		"the connection broke":              {io.ErrUnexpectedEOF, false},
-		"no answer in time":                 {context.DeadlineExceeded, false},
+		"carried out":                   {nil, true},
+		"not sent":                      {fmt.Errorf("patch: %w", lease.ErrClosed), true},
+		"refused":                       {apierrors.NewForbidden(schema.GroupResource{}, "n", nil), true},
+		"nobody accepts the connection": {fmt.Errorf("patch: %w", &net.OpError{Op: "dial", Err: errors.New("connection refused")}), true},
+		"the connection was reset":      {fmt.Errorf("patch: %w", &net.OpError{Op: "read", Err: errors.New("connection reset by peer")}), false},
+		"a proxy refused, perhaps after it passed the request on": {apierrors.NewGenericServerResponse(http.StatusForbidden, "PATCH", schema.GroupResource{}, "n", "<html>", 0, true), false},
+		"the request took too long":                               {&apierrors.StatusError{ErrStatus: metav1.Status{Status: metav1.StatusFailure, Code: http.StatusRequestTimeout}}, false},
+		"refused because there is too much":                       {apierrors.NewTooManyRequests("later", 1), true},
+		"the API server gave up":                                  {apierrors.NewTimeoutError("etcd", 1), false},
+		"the API server is in trouble":                            {apierrors.NewInternalError(errors.New("etcdserver: request timed out")), false},
+		"the connection broke":                                    {io.ErrUnexpectedEOF, false},
+		"no answer in time":                                       {context.DeadlineExceeded, false},
 	} {
 		t.Run(name, func(t *testing.T) {
 			if got := answered(tc.err); got != tc.want {

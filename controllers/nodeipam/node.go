@@ -48,12 +48,16 @@ func (c *Controller) syncNode(ctx context.Context, name string) error {
 		case showsPodCIDRs(node):
 			say, unsay = b.report(node)
 		case node.DeletionTimestamp != nil:
-			// Its blocks, if it has a reservation, stay its own until the object is gone; it needs no new ones.
+			// It needs no blocks any more. Those that may have been written stay its own until the object is gone.
 			delete(b.waiting, name)
+			b.giveUp(node)
 		default:
 			assign, ok, say, unsay = b.serve(node)
 			if r, ok := c.receipts[name]; ok && r.node == node.UID {
 				stored = r.at.Add(receiptLasts).Sub(c.now())
+			}
+			if ok && stored <= 0 {
+				b.sending(node) // From here on nothing that others do takes the blocks away.
 			}
 		}
 	})
@@ -179,8 +183,8 @@ func (b *book) serve(node *v1.Node) (r reservation, ok bool, say []remark, unsay
 	}
 }
 
-// write puts a reservation into its Node. Whatever the answer, the reservation stands: an error says only that we do not
-// know. The watch tells, and until then the same blocks are written again.
+// write puts a reservation into its Node. An error says only that we do not know whether it was carried out, unless the API server has
+// refused it or it was not sent. The watch tells what came of it, and until then the same blocks are written again.
 func (c *Controller) write(ctx context.Context, node *v1.Node, r reservation) error {
 	// A shutdown does not cut a write off in the middle: Run returns when it has ended.
 	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), writeTimeout)
@@ -189,8 +193,7 @@ func (c *Controller) write(ctx context.Context, node *v1.Node, r reservation) er
 	err := c.api.patchNode(ctx, node.Name, podCIDRsPatch(node, r, c.primary, c.holder))
 	patched(err)
 	logger := klog.FromContext(ctx)
-	switch {
-	case err == nil:
+	if err == nil {
 		c.with(func(*book) {
 			// The watch may have been faster than the answer.
 			if now, err := c.nodes.Get(node.Name); err == nil && now.UID == node.UID && !showsPodCIDRs(now) {
@@ -199,10 +202,37 @@ func (c *Controller) write(ctx context.Context, node *v1.Node, r reservation) er
 		})
 		logger.Info("Assigned podCIDRs", "node", klog.KObj(node), "podCIDRs", podCIDRs(r.blocks, c.primary), "clusterCIDR", r.pool)
 		return nil
-	case notThere(err), apierrors.IsConflict(err):
+	}
+	c.notWritten(ctx, node, err)
+	if notThere(err) || apierrors.IsConflict(err) {
 		logger.V(4).Info("The Node is gone or another one by now", "node", klog.KObj(node), "err", err)
 		return nil // the watch will say which
-	default:
-		return fmt.Errorf("patch podCIDRs of Node %s: %w", node.Name, err)
+	}
+	return fmt.Errorf("patch podCIDRs of Node %s: %w", node.Name, err)
+}
+
+// notWritten enters in the book what an error says about a Node's reservation.
+func (c *Controller) notWritten(ctx context.Context, node *v1.Node, err error) {
+	if !answered(err) {
+		until := c.now().Add(c.fence.Unanswered())
+		c.with(func(b *book) { b.unanswered(node, until) })
+		return
+	}
+	// A refusal says nothing about an earlier write that was not answered. Once the API server cannot carry that out any more, a read tells.
+	unknown := false
+	c.with(func(b *book) {
+		if stillSent := b.notCarriedOut(node, !notSent(err)); stillSent {
+			unknown = !c.now().Before(b.nodes[node.Name].unansweredUntil)
+		}
+	})
+	if !unknown {
+		return
+	}
+	now, err := c.api.getNode(ctx, node.Name)
+	switch {
+	case err != nil:
+		klog.FromContext(ctx).V(4).Info("Cannot find out whether a write was carried out that was not answered", "node", klog.KObj(node), "err", err)
+	case now.UID == node.UID && !showsPodCIDRs(now):
+		c.with(func(b *book) { b.neverCarriedOut(node) })
 	}
 }

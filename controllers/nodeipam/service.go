@@ -6,25 +6,29 @@ import (
 
 	networkingapiv1 "k8s.io/api/networking/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	utilruntime "k8s.io/apimachinery/pkg/util/runtime"
 	"k8s.io/klog/v2"
 )
 
 // flagServiceRanges names --service-cluster-ip-range among the sources of service ranges.
 const flagServiceRanges = "--service-cluster-ip-range"
 
-// syncServiceCIDR enters the ranges of one ServiceCIDR in the book. One that is being deleted counts until it is gone: its
-// addresses may still be in use.
-func (c *Controller) syncServiceCIDR(ctx context.Context, name string) error {
-	serviceCIDR, err := c.serviceCIDRs.Get(name)
-	switch {
-	case apierrors.IsNotFound(err):
-		c.with(func(b *book) { b.setService(serviceSource(name), nil) })
-		return nil
-	case err != nil:
-		return err
-	}
-	c.with(func(b *book) { b.setService(serviceSource(name), serviceRangesOf(ctx, serviceCIDR)) })
-	return nil
+// heardOfServiceCIDR is called by the informer, event by event: no block of a new service range is given after it is known. A ServiceCIDR
+// that is being deleted counts until it is gone: its addresses may still be in use.
+func (c *Controller) heardOfServiceCIDR(name string) {
+	c.with(func(b *book) {
+		if !c.filled.Load() {
+			return // fill reads the cache, and holds the book meanwhile
+		}
+		switch serviceCIDR, err := c.serviceCIDRs.Get(name); {
+		case apierrors.IsNotFound(err):
+			b.setService(serviceSource(name), nil)
+		case err != nil:
+			utilruntime.HandleError(err)
+		default:
+			b.setService(serviceSource(name), serviceRangesOf(context.Background(), serviceCIDR))
+		}
+	})
 }
 
 func serviceSource(name string) string { return "ServiceCIDR " + name }

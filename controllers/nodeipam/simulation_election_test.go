@@ -28,6 +28,8 @@ type election struct {
 	fence *lease.Fence
 	// By the monotonic clock: when the last try began, and when the last one that renewed the lease ended.
 	tried, renewed time.Duration
+	// renewalSent is when the last renewal that succeeded was sent, in true time; zero before the first.
+	renewalSent time.Duration
 	// What the lease was when it was last seen to be another, and when that was.
 	observed   resourcelock.LeaderElectionRecord
 	observedAt time.Duration
@@ -102,6 +104,9 @@ func (p *process) release() {
 		return
 	}
 	wall := metav1.NewTime(epoch.Add(p.wall()))
+	if p.election.fence.Unanswered() > 0 {
+		p.w.cover("a lease runs out since a write was not answered")
+	}
 	_ = p.election.lock.Update(p.w.ctx, resourcelock.LeaderElectionRecord{LeaseDurationSeconds: 1, RenewTime: wall, AcquireTime: wall})
 }
 
@@ -185,11 +190,14 @@ func (l *simLock) Update(_ context.Context, record resourcelock.LeaderElectionRe
 	if record.HolderIdentity == "" {
 		what = "release lease"
 	}
-	revision := l.revision
+	revision, sent := l.revision, l.p.w.elapsed
 	if err := l.p.do(what, func(s *simServer) error { return s.updateLease(record, revision) }); err != nil {
 		return err
 	}
 	l.revision++
+	if record.HolderIdentity != "" {
+		l.p.election.renewalSent = sent
+	}
 	return nil
 }
 

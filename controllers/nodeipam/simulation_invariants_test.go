@@ -85,11 +85,11 @@ func (w *world) letsGo(cc *networkingv1.ClusterCIDR) {
 }
 
 // willPatchNode judges a PATCH of podCIDRs before it is sent.
-func (p *process) willPatchNode(name string, patch []byte) {
+func (p *process) willPatchNode(name string, patch []byte) *nodeWrite {
 	var node v1.Node
 	if err := json.Unmarshal(patch, &node); err != nil {
 		p.w.violate("patches are JSON", "%s: %v", patch, err)
-		return
+		return &nodeWrite{}
 	}
 	seen := p.seen.nodes[name]
 	switch {
@@ -100,6 +100,53 @@ func (p *process) willPatchNode(name string, patch []byte) {
 		p.w.violate("a Node that goes gets nothing", "%s writes podCIDRs %v to Node %s, which is being deleted", p.name, node.Spec.PodCIDRs, name)
 	case len(seen.Spec.PodCIDRs) > 0:
 		p.w.violate("invariant 6", "%s writes podCIDRs %v to Node %s, which has %v", p.name, node.Spec.PodCIDRs, name, seen.Spec.PodCIDRs)
+	case len(p.seen.writes[seen.UID]) > 0:
+		p.w.cover("blocks are written again that may have been written") // They stand, whatever has become of their ClusterCIDR.
+	default:
+		p.follow(seen)
+		p.stillRight(seen, prefixes(node.Spec.PodCIDRs), node.Annotations[networkingv1.AnnotationClusterCIDR])
+	}
+	write := &nodeWrite{uid: node.UID, over: p.over()}
+	p.seen.writes[node.UID] = append(p.seen.writes[node.UID], write)
+	return write
+}
+
+// stillRight judges blocks that are about to be written and that no write before can have put into the Node: by all that is known now,
+// not when they were chosen.
+func (p *process) stillRight(node *v1.Node, blocks []netip.Prefix, pool string) {
+	v := p.seen
+	cc := v.clusterCIDRs[pool]
+	if cc == nil {
+		p.w.violate("invariant 4", "%s writes %v of ClusterCIDR %q to Node %s, and knows of no such ClusterCIDR", p.name, blocks, pool, node.Name)
+		return
+	}
+	if reason, ok := v.ready(cc); !ok {
+		p.w.violate("invariant 4", "%s writes %v of ClusterCIDR %s, which is %s, to Node %s", p.name, blocks, pool, reason, node.Name)
+	}
+	for _, h := range v.holdings() {
+		if h.Owner != ownerOf(node.UID) && overlap(blocks, []netip.Prefix{h.Prefix}) {
+			p.w.violate("invariant 7", "%s writes %v to Node %s, and knows that %v has %v", p.name, blocks, node.Name, h.Owner, h.Prefix)
+		}
+	}
+	if r, ok := v.reserved[node.UID]; ok && !p.w.outside && !v.keeps(node, r) {
+		p.w.violate("the choice is right", "%s writes %v of %s to Node %s, which would get others now", p.name, blocks, pool, node.Name)
+	}
+}
+
+// patchedNode notes what is known of a PATCH of podCIDRs when its call has returned.
+func (p *process) patchedNode(write *nodeWrite, err error) {
+	if err != nil && answered(err) {
+		p.seen.writes[write.uid] = slices.DeleteFunc(p.seen.writes[write.uid], func(w *nodeWrite) bool { return w == write })
+		p.w.cover("a write of podCIDRs was refused")
+	}
+}
+
+// gotNode notes what a read of a Node says about writes that were not answered.
+func (p *process) gotNode(node *v1.Node) {
+	late := slices.ContainsFunc(p.seen.writes[node.UID], func(w *nodeWrite) bool { return w.over >= p.w.elapsed })
+	if len(node.Spec.PodCIDRs) == 0 && !late {
+		delete(p.seen.writes, node.UID)
+		p.w.cover("a read told that a write was not carried out")
 	}
 }
 
@@ -136,28 +183,9 @@ func (p *process) said(event *v1.Event, err error) {
 // check judges what a process has in its book after every bit that it ran.
 func (p *process) check() {
 	for _, name := range sortedNames(p.seen.nodes) {
-		node := p.seen.nodes[name]
-		held := p.controller.book.ledger.Held(ownerOf(node.UID))
-		if p.w.outside && len(held) == 0 {
-			delete(p.seen.reserved, node.UID)
-		}
-		if len(held) == 0 || len(p.seen.blocksOf(node)) > 0 {
-			continue // a difference is found below
-		}
-		if p.w.server.lease.record.HolderIdentity != p.name {
-			p.w.cover("a deposed leader chose blocks")
-		}
-		r := reservation{pool: p.controller.book.nodes[name].pool, blocks: held}
-		if !p.w.outside {
-			p.chose(node, r)
-		}
-		if p.w.violation != nil {
+		if p.follow(p.seen.nodes[name]); p.w.violation != nil {
 			return
 		}
-		if p.seen.clusterCIDRs[r.pool] != nil {
-			p.seen.reserve(node, r)
-		}
-		p.w.note("  %s reserves %v of %s for Node %s", p.name, r.blocks, r.pool, name)
 	}
 	if p.w.outside {
 		return
@@ -168,6 +196,40 @@ func (p *process) check() {
 	if want := p.seen.holdings(); !slices.Equal(all, want) {
 		p.w.violate("the book is right", "%s has another book than what it has seen (-want +got):\n%s", p.name, cmp.Diff(holdingTexts(want), holdingTexts(all)))
 	}
+}
+
+// follow judges what has become of a Node's reservation, and enters it in the view.
+func (p *process) follow(node *v1.Node) {
+	held := p.controller.book.ledger.Held(ownerOf(node.UID))
+	before, known := p.seen.reserved[node.UID]
+	if len(node.Spec.PodCIDRs) > 0 || !known && len(held) == 0 {
+		return // a difference is found by check
+	}
+	if known && slices.Equal(held, before.blocks) && before.pool == p.controller.book.nodes[node.Name].pool {
+		return
+	}
+	if known {
+		p.w.cover("a reservation was given up")
+		if len(p.seen.writes[node.UID]) > 0 && !p.w.outside {
+			p.w.violate("a reservation stands", "%s gives up %v of Node %s, which may have been written", p.name, before.blocks, node.Name)
+		}
+		delete(p.seen.reserved, node.UID)
+	}
+	if len(held) == 0 {
+		return
+	}
+	if p.w.server.lease.record.HolderIdentity != p.name {
+		p.w.cover("a deposed leader chose blocks")
+	}
+	r := reservation{pool: p.controller.book.nodes[node.Name].pool, blocks: held}
+	if !p.w.outside {
+		p.chose(node, r)
+	}
+	if p.w.violation == nil && p.seen.clusterCIDRs[r.pool] != nil {
+		p.seen.reserve(node, r)
+	}
+	delete(p.lastSaid, node.UID) // If it has to wait once more, that is news.
+	p.w.note("  %s reserves %v of %s for Node %s", p.name, r.blocks, r.pool, node.Name)
 }
 
 // chose judges a new reservation.
@@ -213,7 +275,7 @@ func (v *view) nodeOf(o ipam.Owner) *v1.Node {
 
 // checkSettled judges a process that has seen everything and done all it wanted to do without waiting.
 func (w *world) checkSettled(p *process) {
-	now := w.whole(p.seen.reserved, p.flags)
+	now := w.whole(p)
 	for _, name := range sortedNames(now.nodes) {
 		node := now.nodes[name]
 		if len(node.Spec.PodCIDRs) > 0 {
@@ -327,7 +389,7 @@ func (w *world) said(uid types.UID, reason string) bool {
 
 // checkStatuses judges the statuses when all timers have run out.
 func (w *world) checkStatuses(p *process) {
-	now := w.whole(p.seen.reserved, p.flags)
+	now := w.whole(p)
 	for _, name := range sortedNames(now.clusterCIDRs) {
 		cc := now.clusterCIDRs[name]
 		if diff := cmp.Diff(now.statusText(cc), textOfStatus(cc.Status)); diff != "" {

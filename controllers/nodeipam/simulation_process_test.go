@@ -92,7 +92,7 @@ func (p *process) lead() {
 }
 
 // The names of the queues, as newController gives them, in the order of Controller.lines.
-var lineNames = []string{string(kindClusterCIDR), string(kindServiceCIDR), "status", string(kindNode)}
+var lineNames = []string{string(kindClusterCIDR), "status", string(kindNode)}
 
 // fresh reports whether the caches are filled, and as new as the controller wants them for a start.
 func (p *process) fresh() bool {
@@ -204,9 +204,9 @@ func (p *process) hear(k kind, names []string) {
 		case kindClusterCIDR:
 			p.controller.heardOfClusterCIDR(name)
 		case kindServiceCIDR:
-			p.queues[string(k)].Add(name)
+			p.controller.heardOfServiceCIDR(name)
 		}
-		if p.serving && k != kindServiceCIDR {
+		if p.serving {
 			p.see(k, name)
 		}
 	}
@@ -375,10 +375,11 @@ type call struct {
 	what string
 	// handle is what the server does on arrival.
 	handle func(*simServer) error
-	// deadline is when the server gives up the request; the time of the whole simulation, for the server counts by its own clock.
-	deadline time.Duration
-	arrived  bool
-	answer   error
+	// over is from when on the server cannot carry the request out any more, by the time of the whole simulation. It counts the timeout
+	// of a request from its receipt, and the request can be held up on its way.
+	over    time.Duration
+	arrived bool
+	answer  error
 }
 
 var (
@@ -425,7 +426,7 @@ const requests = "requests to the API server"
 
 // do makes a call to the API server: it returns when the simulation brings an answer.
 func (p *process) do(what string, handle func(*simServer) error) error {
-	c := &call{task: p.w.current, what: what, handle: handle, deadline: p.w.elapsed + writeTimeout}
+	c := &call{task: p.w.current, what: what, handle: handle, over: p.over()}
 	p.w.cover(requests)
 	if c.task.line != "lease" {
 		p.w.writes++
@@ -434,6 +435,14 @@ func (p *process) do(what string, handle func(*simServer) error) error {
 		panic(errKilled)
 	}
 	return c.answer
+}
+
+// over is when a request that is sent now is over, as far as that is promised: when the lease runs out that is good now.
+func (p *process) over() time.Duration {
+	if p.election.renewalSent == 0 {
+		return p.w.elapsed + writeTimeout
+	}
+	return p.election.renewalSent + leaseDuration
 }
 
 // writesNode reports whether a PATCH of a Node is about to be sent.
@@ -452,6 +461,9 @@ func (p *process) task(line, name string) *task {
 // run lets a worker take a name from a queue.
 func (p *process) run(line, name string) bool {
 	i := slices.Index(lineNames, line)
+	if i < 0 {
+		return false // a history of before
+	}
 	l := p.controller.lines()[i]
 	q := p.queues[line]
 	busy := 0
@@ -481,9 +493,25 @@ func (p *process) die() {
 // simAPI is the API server as one process sees it.
 type simAPI struct{ p *process }
 
+func (a simAPI) getNode(_ context.Context, name string) (node *v1.Node, err error) {
+	err = a.p.do("get Node "+name, func(s *simServer) error {
+		if node = s.node(name); node == nil {
+			return apierrors.NewNotFound(kindNode.resource(), name)
+		}
+		return nil
+	})
+	if err != nil {
+		return nil, err
+	}
+	a.p.gotNode(node)
+	return node, nil
+}
+
 func (a simAPI) patchNode(_ context.Context, name string, patch []byte) error {
-	a.p.willPatchNode(name, patch)
-	return a.p.do("patch Node "+name, func(s *simServer) error { return s.patchNode(name, patch) })
+	write := a.p.willPatchNode(name, patch)
+	err := a.p.do("patch Node "+name, func(s *simServer) error { return s.patchNode(name, patch) })
+	a.p.patchedNode(write, err)
+	return err
 }
 
 func (a simAPI) createClusterCIDR(_ context.Context, cc *networkingv1.ClusterCIDR) error {

@@ -7,6 +7,7 @@ import (
 	"net/netip"
 	"slices"
 	"strings"
+	"time"
 
 	v1 "k8s.io/api/core/v1"
 	networkingapiv1 "k8s.io/api/networking/v1"
@@ -30,6 +31,8 @@ type view struct {
 	flags        *networkingv1.ClusterCIDRSpec // --cluster-cidr
 	// reserved is what was chosen for Nodes that do not show it yet.
 	reserved map[types.UID]reservation
+	// writes are those of a reservation, by the Node's UID, that may have been carried out or may still be.
+	writes map[types.UID][]*nodeWrite
 	// cursors is where the search in a range goes on, by the ClusterCIDR's UID.
 	cursors map[types.UID]map[ipam.Family]netip.Addr
 }
@@ -42,6 +45,7 @@ func newView(serviceRanges []netip.Prefix, flags *networkingv1.ClusterCIDRSpec) 
 		service:      serviceRanges,
 		flags:        flags,
 		reserved:     map[types.UID]reservation{},
+		writes:       map[types.UID][]*nodeWrite{},
 		cursors:      map[types.UID]map[ipam.Family]netip.Addr{},
 	}
 }
@@ -53,6 +57,7 @@ func (v *view) see(k kind, name string, o metav1.Object) {
 		node, _ := o.(*v1.Node)
 		if old := v.nodes[name]; old != nil && (node == nil || node.UID != old.UID) {
 			delete(v.reserved, old.UID)
+			delete(v.writes, old.UID)
 		}
 		if node == nil {
 			delete(v.nodes, name)
@@ -60,6 +65,7 @@ func (v *view) see(k kind, name string, o metav1.Object) {
 		}
 		if len(node.Spec.PodCIDRs) > 0 {
 			delete(v.reserved, node.UID)
+			delete(v.writes, node.UID)
 		}
 		v.nodes[name] = node
 	case kindClusterCIDR:
@@ -288,6 +294,34 @@ func (v *view) superseded(cc *networkingv1.ClusterCIDR) bool {
 	return cc.Labels[networkingv1.LabelCreatedFromFlags] != "" && (v.flags == nil || cc.Spec.IPv4 != v.flags.IPv4)
 }
 
+// nodeWrite is one PATCH of podCIDRs.
+type nodeWrite struct {
+	uid  types.UID
+	over time.Duration // it cannot be carried out from then on
+}
+
+// keeps reports whether a Node has to keep a reservation that was never carried out: its ClusterCIDR would serve the Node now, and its
+// blocks are free of others.
+func (v *view) keeps(node *v1.Node, r reservation) bool {
+	delete(v.reserved, node.UID)
+	defer func() { v.reserved[node.UID] = r }()
+	held := v.holdings()
+	if slices.ContainsFunc(held, func(h ipam.Holding) bool { return overlap(r.blocks, []netip.Prefix{h.Prefix}) }) {
+		return false
+	}
+	cc := v.clusterCIDRs[r.pool]
+	if cc == nil {
+		return false
+	}
+	for i, s := range slowRangesOf(cc) {
+		if i >= len(r.blocks) || !slices.Contains(s.blocks, r.blocks[i]) {
+			return false
+		}
+	}
+	first, ok := v.choose(node)
+	return ok && first.pool == r.pool
+}
+
 // choose returns what a Node without blocks has to get; ok is false if there is nothing for it.
 func (v *view) choose(node *v1.Node) (_ reservation, ok bool) {
 	held := v.holdings()
@@ -351,6 +385,9 @@ func (v *view) belongs(node *v1.Node, cc *networkingv1.ClusterCIDR) bool {
 	}
 	name := node.Annotations[networkingv1.AnnotationClusterCIDR]
 	if len(node.Spec.PodCIDRs) == 0 {
+		if len(v.writes[node.UID]) == 0 {
+			return false // no write can put these blocks into the Node any more
+		}
 		name = v.reserved[node.UID].pool
 	}
 	outside := func(cc *networkingv1.ClusterCIDR) bool {

@@ -16,8 +16,6 @@ import (
 	"k8s.io/apimachinery/pkg/runtime/schema"
 	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/klog/v2"
-
-	networkingv1 "github.com/multicidr/controller-manager/apis/networking/v1"
 )
 
 // The simulated world: one API server, the processes that take turns to lead, the network between them, and time. One
@@ -126,8 +124,8 @@ func (w *world) arrive(c *call) {
 		return
 	}
 	c.arrived = true
-	// With the policy alone the server may take its time; without, it has to honour the deadline that came with the request.
-	if !w.server.policy && w.elapsed > c.deadline {
+	// A request that comes late is never carried out; save that with the policy it does not matter how late one of a deposed leader comes.
+	if w.elapsed > c.over && (!w.server.policy || w.server.lease.record.HolderIdentity == c.task.p.name) {
 		w.cover("a request arrived after its deadline")
 		c.answer = errTimeout
 		return
@@ -285,17 +283,17 @@ func (w *world) calmly(p *process) {
 	p.start()
 }
 
-// whole is a view of all there is at the server.
-func (w *world) whole(reserved map[types.UID]reservation, flags *networkingv1.ClusterCIDRSpec) *view {
-	v := newView(w.serviceRanges, flags)
+// whole is a view of all there is at the server, and of what a process has reserved.
+func (w *world) whole(p *process) *view {
+	v := newView(w.serviceRanges, p.flags)
 	for _, k := range kinds {
 		for _, name := range slices.Sorted(maps.Keys(w.server.objects[k])) {
 			v.see(k, name, w.server.objects[k][name])
 		}
 	}
 	for _, node := range v.nodes {
-		if r, ok := reserved[node.UID]; ok && len(node.Spec.PodCIDRs) == 0 {
-			v.reserved[node.UID] = r
+		if r, ok := p.seen.reserved[node.UID]; ok && len(node.Spec.PodCIDRs) == 0 {
+			v.reserved[node.UID], v.writes[node.UID] = r, p.seen.writes[node.UID]
 		}
 	}
 	return v

@@ -154,7 +154,7 @@ func (b *book) observeAll(nodes []*v1.Node) []shown {
 		blocks, unreadable := podCIDRsOf(node)
 		all[i] = shown{node: node, blocks: blocks, unreadable: len(unreadable) > 0}
 		if len(blocks) > 0 {
-			all[i].entry = &nodeEntry{uid: node.UID, pool: node.Annotations[networkingv1.AnnotationClusterCIDR], shown: true, atStart: true}
+			all[i].entry = &nodeEntry{uid: node.UID, pool: node.Annotations[networkingv1.AnnotationClusterCIDR], state: assigned, atStart: true}
 			all[i].unusual = !slices.ContainsFunc(blocks, b.inRange)
 		}
 	})
@@ -175,7 +175,7 @@ func (b *book) observeAll(nodes []*v1.Node) []shown {
 			s.entry.addresses = addresses
 			s.unusual = s.unusual || slices.ContainsFunc(addresses, b.inRange)
 			b.nodes[s.node.Name], b.names[s.entry.uid] = s.entry, s.node.Name
-			if s.entry.shown {
+			if s.entry.state == assigned {
 				b.holding++
 			}
 		}

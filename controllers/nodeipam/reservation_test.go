@@ -1,0 +1,247 @@
+package nodeipam
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"slices"
+	"testing"
+	"time"
+
+	"github.com/google/go-cmp/cmp"
+
+	v1 "k8s.io/api/core/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	corelisters "k8s.io/client-go/listers/core/v1"
+	"k8s.io/client-go/tools/cache"
+
+	networkingv1 "github.com/multicidr/controller-manager/apis/networking/v1"
+	"github.com/multicidr/controller-manager/controllers/lease"
+)
+
+// deciding is an API server that answers each PATCH of a Node as the test says, and reads of Nodes from what it has stored.
+type deciding struct {
+	api
+	answers []error // to the next PATCHes; then nil
+	stored  *v1.Node
+	written []string // podCIDR by podCIDR, whatever the answer
+	reads   int
+}
+
+func (d *deciding) patchNode(_ context.Context, _ string, patch []byte) error {
+	var node v1.Node
+	if err := json.Unmarshal(patch, &node); err != nil {
+		return err
+	}
+	d.written = append(d.written, node.Spec.PodCIDR)
+	if len(d.answers) == 0 {
+		return nil
+	}
+	err := d.answers[0]
+	d.answers = d.answers[1:]
+	return err
+}
+
+func (d *deciding) getNode(context.Context, string) (*v1.Node, error) {
+	d.reads++
+	return d.stored, nil
+}
+
+func (d *deciding) createEvent(context.Context, *v1.Event) error { return nil }
+
+func forbidden(why string) error {
+	return apierrors.NewForbidden(v1.Resource("nodes"), "n", errors.New(why))
+}
+
+// TestReservation tries what a reservation does when its first write ended in one way or another, and then something has changed by which
+// its blocks are not right any more. What may have been written stands; everything else is chosen again.
+func TestReservation(t *testing.T) {
+	const first, inA, inB = "10.1.0.0/24", "10.1.1.0/24", "10.2.0.0/24"
+	poolA := func(edits ...func(*networkingv1.ClusterCIDR)) *networkingv1.ClusterCIDR {
+		return clusterCIDR("a", spec4("10.1.0.0/16", 8, nil), edits...)
+	}
+	poolB := func(edits ...func(*networkingv1.ClusterCIDR)) *networkingv1.ClusterCIDR {
+		return clusterCIDR("b", spec4("10.2.0.0/15", 8, nil), edits...)
+	}
+	disabled := func(cc *networkingv1.ClusterCIDR) { cc.Spec.Allocation = networkingv1.AllocationDisabled }
+	set := func(cc *networkingv1.ClusterCIDR) func(*book) { return func(b *book) { b.setPool(compile(cc)) } }
+
+	answers := map[string]struct {
+		err    error
+		stands bool
+	}{
+		"was not sent":                {fmt.Errorf("patch: %w", lease.ErrClosed), false},
+		"was refused":                 {forbidden("podCIDRs have to lie in 10.2.0.0/16"), false},
+		"had too much company":        {apierrors.NewTooManyRequests("later", 1), false},
+		"was not answered":            {io.ErrUnexpectedEOF, true},
+		"met a server that could not": {apierrors.NewInternalError(errors.New("etcdserver: request timed out")), true},
+	}
+	changes := map[string]struct {
+		change func(*book)
+		want   string
+	}{
+		"nothing has changed":                           {func(*book) {}, first},
+		"its ClusterCIDR is disabled":                   {set(poolA(disabled)), inB},
+		"its ClusterCIDR is being deleted":              {set(poolA(deleted)), inB},
+		"its ClusterCIDR is gone":                       {func(b *book) { b.dropPool("a") }, inB},
+		"its ClusterCIDR has other blocks now":          {set(clusterCIDR("a", spec4("10.1.0.0/16", 7, nil), func(cc *networkingv1.ClusterCIDR) { cc.UID = "second" })), "10.1.0.0/25"},
+		"another ClusterCIDR comes first now":           {set(poolB(func(cc *networkingv1.ClusterCIDR) { cc.Spec.Priority = 1 })), inB},
+		"another Node shows its block":                  {func(b *book) { b.observe(node("foreign"), pfxs(first), nil) }, inA},
+		"another Node shows a part of its block":        {func(b *book) { b.observe(node("foreign"), pfxs("10.1.0.128/25"), nil) }, inA},
+		"its block is a service range":                  {func(b *book) { b.setService("ServiceCIDR s", pfxs("10.1.0.0/28")) }, inA},
+		"its block is excluded":                         {set(poolA(func(cc *networkingv1.ClusterCIDR) { cc.Spec.ExcludedCIDRs = []string{first} })), inA},
+		"a block is excluded that is not its own":       {set(poolA(func(cc *networkingv1.ClusterCIDR) { cc.Spec.ExcludedCIDRs = []string{inA} })), first},
+		"another ClusterCIDR comes that is tried later": {set(clusterCIDR("c", spec4("10.4.0.0/14", 8, nil))), first},
+	}
+	for answer, a := range answers {
+		for change, tc := range changes {
+			t.Run("a write "+answer+", and "+change, func(t *testing.T) {
+				server := &deciding{answers: []error{a.err}}
+				c, _ := controllerWith(t, server, time.Now, node("n"))
+				c.with(func(b *book) { set(poolA())(b); set(poolB())(b) })
+				if err := c.syncNode(t.Context(), "n"); err == nil {
+					t.Fatal("the first write worked")
+				}
+				c.with(tc.change)
+				if inUse := c.book.inUse("a"); change == "its ClusterCIDR is being deleted" && inUse != a.stands {
+					t.Errorf("its ClusterCIDR is in use: %t, want %t", inUse, a.stands)
+				}
+				if err := c.syncNode(t.Context(), "n"); err != nil {
+					t.Fatal(err)
+				}
+				want := []string{first, tc.want}
+				if a.stands {
+					want = []string{first, first}
+				}
+				if diff := cmp.Diff(want, server.written); diff != "" {
+					t.Errorf("written (-want +got):\n%s", diff)
+				}
+				if held := texts(c.book.ledger.Held(ownerOf("uid-n"))); !slices.Equal(held, want[1:]) {
+					t.Errorf("holds %q, want %q", held, want[1:])
+				}
+			})
+		}
+	}
+}
+
+// TestReservationAfterARefusal follows a reservation of which one write was not answered and the next ones are refused. A refusal says
+// nothing about the write before it. Once the API server cannot carry that out any more, a read of the Node does.
+func TestReservationAfterARefusal(t *testing.T) {
+	const a, b = "10.1.0.0/24", "10.2.0.0/24"
+	served := node("n")
+	served.Spec.PodCIDRs, served.Spec.PodCIDR = []string{a}, a
+	for name, tc := range map[string]struct {
+		stored  *v1.Node
+		wait    time.Duration
+		written []string
+		reads   int
+	}{
+		"while it may be on its way":            {node("n"), 10 * time.Second, []string{a, a, a}, 0},
+		"when it cannot be, and did not arrive": {node("n"), time.Minute, []string{a, a, b}, 1},
+		"when it cannot be, and has arrived":    {served, time.Minute, []string{a, a, a}, 1},
+		"when another Node has the name":        {node("n", uid("second")), time.Minute, []string{a, a, a}, 1},
+	} {
+		t.Run(name, func(t *testing.T) {
+			now := time.Unix(1000, 0)
+			server := &deciding{answers: []error{io.ErrUnexpectedEOF, forbidden("no")}, stored: tc.stored}
+			c, _ := controllerWith(t, server, func() time.Time { return now }, node("n"))
+			c.fence = unansweredFor{15 * time.Second}
+			c.with(func(b *book) {
+				b.setPool(compile(clusterCIDR("a", spec4("10.1.0.0/24", 8, nil))))
+				b.setPool(compile(clusterCIDR("b", spec4("10.2.0.0/16", 8, nil))))
+			})
+			_ = c.syncNode(t.Context(), "n") // is not answered
+			now = now.Add(tc.wait)
+			_ = c.syncNode(t.Context(), "n") // is refused
+			c.with(func(b *book) { b.dropPool("a") })
+			if err := c.syncNode(t.Context(), "n"); err != nil {
+				t.Fatal(err)
+			}
+			if diff := cmp.Diff(tc.written, server.written); diff != "" {
+				t.Errorf("written (-want +got):\n%s", diff)
+			}
+			if server.reads != tc.reads {
+				t.Errorf("%d reads of the Node, want %d", server.reads, tc.reads)
+			}
+		})
+	}
+}
+
+// unansweredFor is a Fence that is always open, and whose writes can be carried out for so long after they were not answered.
+type unansweredFor struct{ d time.Duration }
+
+func (u unansweredFor) Enter(ctx context.Context, _ time.Duration) (context.Context, func(), error) {
+	return ctx, func() {}, nil
+}
+func (u unansweredFor) Holder() string            { return "" }
+func (u unansweredFor) Unanswered() time.Duration { return u.d }
+
+// Who could not be given podCIDRs for a while is looked at again when a ClusterCIDR changes, without a timer.
+func TestRevocableReservationIsLookedAtAgain(t *testing.T) {
+	b := newBook()
+	b.setPool(compile(clusterCIDR("a", spec4("10.1.0.0/16", 8, nil))))
+	n := node("n")
+	b.reserve(n)
+	b.effects()
+	for _, step := range []struct {
+		what string
+		do   func()
+		want string
+	}{
+		{"it is sent", func() { b.sending(n); b.setPool(compile(clusterCIDR("b", spec4("10.2.0.0/16", 8, nil)))) }, ""},
+		{"it is refused", func() { b.notCarriedOut(n, true); b.setPool(compile(clusterCIDR("c", spec4("10.3.0.0/16", 8, nil)))) }, "n"},
+		{"the Node shows it", func() {
+			b.observe(n, pfxs("10.1.0.0/24"), nil)
+			b.setPool(compile(clusterCIDR("d", spec4("10.4.0.0/16", 8, nil))))
+		}, ""},
+	} {
+		if step.do(); woken(b) != step.want {
+			t.Errorf("%s, and a ClusterCIDR comes: not woken as wanted, %q", step.what, step.want)
+		}
+	}
+}
+
+// A Node that is being deleted gets no podCIDRs, so blocks that were never sent to it are free at once.
+func TestReservationOfANodeThatGoes(t *testing.T) {
+	for name, tc := range map[string]struct {
+		answer error
+		want   int
+	}{
+		"refused":      {forbidden("no"), 0},
+		"not answered": {io.ErrUnexpectedEOF, 1},
+	} {
+		t.Run(name, func(t *testing.T) {
+			c, nodes := controllerWith(t, &deciding{answers: []error{tc.answer}}, time.Now, node("n"))
+			c.with(func(b *book) { b.setPool(compile(clusterCIDR("a", spec4("10.1.0.0/16", 8, nil)))) })
+			_ = c.syncNode(t.Context(), "n")
+			going := node("n")
+			going.DeletionTimestamp = &metav1.Time{Time: time.Unix(1, 0)}
+			if err := nodes.Update(going); err != nil {
+				t.Fatal(err)
+			}
+			if err := c.syncNode(t.Context(), "n"); err != nil {
+				t.Fatal(err)
+			}
+			if held := c.book.ledger.Held(ownerOf("uid-n")); len(held) != tc.want {
+				t.Errorf("holds %v, want %d blocks", held, tc.want)
+			}
+		})
+	}
+}
+
+// controllerWith makes a controller that knows one Node and has no ClusterCIDR.
+func controllerWith(t *testing.T, api api, now func() time.Time, n *v1.Node) (*Controller, cache.Indexer) {
+	t.Helper()
+	nodes := cache.NewIndexer(cache.MetaNamespaceKeyFunc, cache.Indexers{})
+	if err := nodes.Add(n); err != nil {
+		t.Fatal(err)
+	}
+	c := newController(Config{}, parts{api: api, now: now, nodes: corelisters.NewNodeLister(nodes), newQueue: newQueue})
+	for _, l := range c.lines() {
+		t.Cleanup(l.queue.ShutDown)
+	}
+	return c, nodes
+}
