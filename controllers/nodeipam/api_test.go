@@ -84,3 +84,22 @@ func TestNotThere(t *testing.T) {
 		}
 	}
 }
+
+// After a 5xx with Retry-After client-go sends a request again by itself. The API server may be at work on the first one still, so a refusal
+// of the second would say nothing about it.
+func TestPatchNodeIsSentOnce(t *testing.T) {
+	requests := 0
+	server := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) {
+		if requests++; requests > 1 {
+			w.WriteHeader(http.StatusForbidden)
+			return
+		}
+		w.Header().Set("Retry-After", "0")
+		w.WriteHeader(http.StatusServiceUnavailable)
+	}))
+	defer server.Close()
+	api := clients{kube: kubernetes.NewForConfigOrDie(&rest.Config{Host: server.URL})}
+	if err := api.patchNode(t.Context(), "n", []byte("{}")); err == nil || answered(err) || requests != 1 {
+		t.Errorf("%d requests, and in the end %v, want one and its answer", requests, err)
+	}
+}

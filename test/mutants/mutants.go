@@ -44,6 +44,7 @@ const (
 	freshFile       = "controllers/nodeipam/fresh.go"
 	nodeFile        = "controllers/nodeipam/node.go"
 	patchFile       = "controllers/nodeipam/patch.go"
+	reservationFile = "controllers/nodeipam/reservation.go"
 	serviceFile     = "controllers/nodeipam/service.go"
 	startFile       = "controllers/nodeipam/start.go"
 	statusFile      = "controllers/nodeipam/status.go"
@@ -59,6 +60,8 @@ const (
 // Tests of one part: for what the simulation does not have in it, like HTTP and goroutines that wait; does not judge; or does not meet in so
 // few seeds, like a write that is late by a little.
 const (
+	testAfterRefusal = "./controllers/nodeipam TestReservationAfterARefusal"
+	testAnswered     = "./controllers/nodeipam TestAnswered"
 	testAtOnce       = "./controllers/nodeipam TestAllAtOnceIsOneByOne"
 	testBook         = "./controllers/nodeipam TestBook"
 	testBounds       = "./controllers/lease TestEnterBoundsTheWrite"
@@ -66,6 +69,7 @@ const (
 	testEnter        = "./controllers/lease TestEnter"
 	testFenced       = "./controllers/nodeipam TestWritesAreFenced"
 	testFresh        = "./controllers/nodeipam TestFreshIsWhatListersShow"
+	testHandOver     = "./controllers/lease TestHandOverAfterAWriteWithoutAnswer"
 	testInvalidRange = "./controllers/nodeipam TestInvalidRangeKeepsItsNodes"
 	testLatePick     = "./controllers/ipam TestReserveRefusesAPickThatCameTooLate"
 	testNewRange     = "./controllers/ipam TestNewRange"
@@ -74,8 +78,11 @@ const (
 	testReading      = "./controllers/nodeipam TestEventWhileTheStartReads"
 	testRelease      = "./controllers/lease TestReleaseWaitsForWrites"
 	testRepetition   = "./controllers/lease TestTransportAllowsNoRepetition"
+	testRevocable    = "./controllers/nodeipam TestRevocableReservationIsLookedAtAgain"
+	testSentOnce     = "./controllers/nodeipam TestPatchNodeIsSentOnce"
 	testStaysInside  = "./controllers/nodeipam TestWriteWithoutAnswerStaysInside"
 	testTransport    = "./controllers/lease TestTransport"
+	testUnanswered   = "./controllers/lease TestUnanswered"
 )
 
 var mutants = []mutant{
@@ -202,8 +209,8 @@ var mutants = []mutant{
 	{
 		name: "servicecidr-objects-ignored", defect: "a ServiceCIDR that comes later does not count", seen: inTree,
 		file: serviceFile,
-		old:  "\tc.with(func(b *book) { b.setService(serviceSource(name), serviceRangesOf(ctx, serviceCIDR)) })\n",
-		new:  "\t_ = serviceCIDR\n",
+		old:  "\t\t\tb.setService(serviceSource(name), serviceRangesOf(context.Background(), serviceCIDR))\n",
+		new:  "\t\t\t_ = serviceCIDR\n",
 	},
 
 	// When a block is free.
@@ -407,14 +414,14 @@ var mutants = []mutant{
 	{
 		name: "reservation-undone", defect: "a write that seemed to fail gives up its blocks",
 		file: nodeFile,
-		old:  "\t\treturn fmt.Errorf(\"patch podCIDRs of Node %s: %w\", node.Name, err)\n",
-		new:  "\t\tc.with(func(b *book) { b.hold(ownerOf(node.UID), nil) })\n\t\treturn fmt.Errorf(\"patch podCIDRs of Node %s: %w\", node.Name, err)\n",
+		old:  "\treturn fmt.Errorf(\"patch podCIDRs of Node %s: %w\", node.Name, err)\n",
+		new:  "\tc.with(func(b *book) { b.hold(ownerOf(node.UID), nil) })\n\treturn fmt.Errorf(\"patch podCIDRs of Node %s: %w\", node.Name, err)\n",
 	},
 	{
 		name: "failed-write-forgotten", defect: "a write that failed is not tried again",
 		file: nodeFile,
-		old:  "\t\treturn fmt.Errorf(\"patch podCIDRs of Node %s: %w\", node.Name, err)\n",
-		new:  "\t\treturn nil\n",
+		old:  "\treturn fmt.Errorf(\"patch podCIDRs of Node %s: %w\", node.Name, err)\n",
+		new:  "\treturn nil\n",
 	},
 	{
 		name: "podcidrs-of-others-rewritten", defect: "a Node that has podCIDRs from somebody else gets ours too",
@@ -459,14 +466,14 @@ var mutants = []mutant{
 	{
 		name: "fence-always-open", defect: "a write is sent however old the lease is",
 		file: fenceFile,
-		old:  "\tcase f.duration-elapsed <= p.timeout:\n",
-		new:  "\tcase elapsed < 0 && f.duration < 0:\n",
+		old:  "\tcase left <= p.timeout+p.transit:\n",
+		new:  "\tcase left < 0 && f.duration < 0:\n",
 	},
 	{
 		name: "fence-ignores-the-deadline", defect: "a write is sent as long as the lease is good, and may be carried out after it",
 		file: fenceFile,
-		old:  "\tcase f.duration-elapsed <= p.timeout:\n",
-		new:  "\tcase f.duration-elapsed <= 0:\n",
+		old:  "\tcase left <= p.timeout+p.transit:\n",
+		new:  "\tcase left <= p.transit:\n",
 		test: testEnter,
 	},
 	{
@@ -527,8 +534,8 @@ var mutants = []mutant{
 	{
 		name: "write-not-bounded-by-lease", defect: "a write may take longer than a third of the lease",
 		file: fenceFile,
-		old:  "\t\tp.timeout = min(atMost, f.duration/timeoutShare)\n",
-		new:  "\t\tp.timeout = atMost\n",
+		old:  "\t\tp.timeout, p.transit = min(atMost, f.duration/timeoutShare), f.duration/transitShare\n",
+		new:  "\t\tp.timeout, p.transit = atMost, 0\n",
 		test: testBounds,
 	},
 	{
@@ -612,7 +619,7 @@ var mutants = []mutant{
 		name: "reservations-do-not-count-as-use", defect: "a ClusterCIDR goes while a block from it is about to be written",
 		file: bookFile,
 		old:  "\t\t\t\tif h.Owner.Kind != ipam.Node || seen[uid] || ",
-		new:  "\t\t\t\tif h.Owner.Kind != ipam.Node || !b.nodes[b.names[uid]].shown || seen[uid] || ",
+		new:  "\t\t\t\tif h.Owner.Kind != ipam.Node || b.nodes[b.names[uid]].state != assigned || seen[uid] || ",
 	},
 	{
 		name: "finalizer-stays", defect: "a ClusterCIDR does not go when its last Node has gone",
@@ -714,5 +721,88 @@ var mutants = []mutant{
 		file: statusFile,
 		old:  "\t\tdelete(c.statusQueued, name) // what changes from here on asks again\n",
 		new:  "",
+	},
+
+	// What a write without an answer, and one that was refused, say.
+	{
+		name: "released-while-unanswered", defect: "a leader that ends gives the lease up when the senders of its writes have given up, while one may still be on its way",
+		file: lockFile,
+		old:  "\t\tif d := l.fence.Unanswered(); d > 0 {\n",
+		new:  "\t\tif d := l.fence.Unanswered(); d < 0 {\n",
+		test: testHandOver,
+	},
+	{
+		name: "over-at-the-deadline-of-its-sender", defect: "a write without an answer counts as over when its sender gives up",
+		file: fenceFile,
+		old:  "\t\tp.over = p.entered.monotonic + f.left(p.entered)\n",
+		new:  "\t\tp.over = p.entered.monotonic + p.timeout\n",
+		test: testUnanswered,
+	},
+	{
+		name: "no-time-for-the-way", defect: "a write is sent when nothing of the lease is left for its way to the API server",
+		file: fenceFile,
+		old:  "\tcase left <= p.timeout+p.transit:\n",
+		new:  "\tcase left <= p.timeout:\n",
+		test: testEnter,
+	},
+	{
+		name: "refused-stands", defect: "a reservation whose every write was refused stands for ever",
+		file: reservationFile,
+		old:  "return s == reserved || s == refused",
+		new:  "return false",
+	},
+	{
+		name: "unanswered-is-refused", defect: "a write without an answer counts as refused",
+		file: nodeFile,
+		old:  "\tif !answered(err) {\n",
+		new:  "\tif err == nil {\n",
+	},
+	{
+		name: "refusal-of-both", defect: "a refusal counts for a write before it, too, that was not answered",
+		file: reservationFile,
+		old:  "\tcase !e.unansweredUntil.IsZero():\n",
+		new:  "\tcase false:\n",
+		test: testAfterRefusal,
+	},
+	{
+		name: "read-too-early", defect: "a read of a Node counts while a write may still be on its way to it",
+		file: nodeFile,
+		old:  "\t\t\tunknown = !c.now().Before(b.nodes[node.Name].unansweredUntil)\n",
+		new:  "\t\t\tunknown = true\n",
+		test: testAfterRefusal,
+	},
+	{
+		name: "read-not-looked-at", defect: "a read that shows podCIDRs counts as one that shows none",
+		file: nodeFile,
+		old:  "\tcase now.UID == node.UID && !showsPodCIDRs(now):\n\t\tc.with(func(b *book) { b.neverCarriedOut(node) })\n",
+		new:  "\tdefault:\n\t\tc.with(func(b *book) { b.neverCarriedOut(node) })\n",
+		test: testAfterRefusal,
+	},
+	{
+		name: "known-overlap-written", defect: "blocks that were never written are written although somebody else has them by now",
+		file: reservationFile,
+		old:  "\tfor range b.ledger.Conflicts(o) {\n\t\treturn false\n\t}\n",
+		new:  "",
+	},
+	{
+		name: "revocable-is-not-woken", defect: "a Node whose blocks were refused is looked at again by its timer only",
+		file: bookFile,
+		old:  "\te.nodes = append(e.nodes, slices.Sorted(maps.Keys(b.revocable))...)\n",
+		new:  "",
+		test: testRevocable,
+	},
+	{
+		name: "client-repeats-a-patch", defect: "client-go sends a PATCH again by itself, and its answer counts for the first one, too",
+		file: apiFile,
+		old:  "\t\tMaxRetries(0).\n",
+		new:  "",
+		test: testSentOnce,
+	},
+	{
+		name: "answer-of-a-proxy", defect: "what a proxy answers for the API server counts as a refusal",
+		file: fencedFile,
+		old:  "\tif !errors.As(err, &status) || apierrors.HasStatusCause(err, metav1.CauseTypeUnexpectedServerResponse) {\n",
+		new:  "\tif !errors.As(err, &status) {\n",
+		test: testAnswered,
 	},
 }
