@@ -93,7 +93,7 @@ func (c *Controller) say(ctx context.Context, about v1.ObjectReference, reason, 
 	switch {
 	case apierrors.IsForbidden(err):
 		// An event is not worth asking for ever.
-		klog.FromContext(ctx).Error(err, "May not write events: apply manifests/rbac", "about", about.Name, "reason", reason, "message", message)
+		klog.FromContext(ctx).Error(err, "May not write events: "+ApplyRBAC, "about", about.Name, "reason", reason, "message", message)
 		return nil
 	case err != nil:
 		return fmt.Errorf("write event %s of %s %s: %w", reason, about.Kind, about.Name, err)

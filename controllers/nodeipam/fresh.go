@@ -76,7 +76,7 @@ func (c *Controller) waitServiceCIDRs(ctx context.Context) bool {
 	err := wait.PollUntilContextCancel(ctx, freshInterval, true, func(ctx context.Context) (bool, error) {
 		list, err := c.client.NetworkingV1().ServiceCIDRs().List(ctx, metav1.ListOptions{})
 		if err != nil {
-			c.health.waitFor(trouble{"ServiceCIDRs to be readable: apply manifests/rbac if that is forbidden", err})
+			c.health.waitFor(trouble{"ServiceCIDRs to be readable: if that is forbidden, " + ApplyRBAC, err})
 			return false, nil
 		}
 		for _, read := range list.Items {

@@ -136,8 +136,15 @@ func (h *health) Check(*http.Request) error {
 // HealthChecker reports an error, which says what to do, for as long as the controller cannot do all of its work.
 func (c *Controller) HealthChecker() healthz.UnnamedHealthChecker { return &c.health }
 
+// What to do where something is not installed. The chart has its own CRD, role and bindings, and in a cluster that uses it manifests/rbac
+// would bind a service account that nobody has.
+const (
+	ApplyCRD  = "apply manifests/crds, or run helm upgrade if the Helm chart is used"
+	ApplyRBAC = "apply manifests/rbac, or run helm upgrade if the Helm chart is used"
+)
+
 // What the start, the watch and writes say alike of the CRD.
-const crdMissing = "the CustomResourceDefinition of ClusterCIDR is not installed: apply manifests/crds"
+const crdMissing = "the CustomResourceDefinition of ClusterCIDR is not installed: " + ApplyCRD
 
 // writeTrouble says why a write was refused and what to do about it; the zero value if err is of another sort and trying again may help.
 // An admission rule of others can forbid a write as well; its words are in the error.
@@ -152,11 +159,11 @@ func writeTrouble(err error) trouble {
 		return trouble{}
 	case strings.Contains(err.Error(), "custom resource definition is terminating"):
 		// The API server gives no machine-readable cause, and its discovery documents may be older than its answer.
-		return trouble{"the CustomResourceDefinition of ClusterCIDR is being deleted, which goes on until the last ClusterCIDR is gone: then apply manifests/crds and the ClusterCIDRs anew", err}
+		return trouble{"the CustomResourceDefinition of ClusterCIDR is being deleted, which goes on until the last ClusterCIDR is gone: then " + ApplyCRD + ", and apply the ClusterCIDRs anew", err}
 	case refusedByPolicy(err):
 		return trouble{"the API server takes another process for the leader: this passes if the lease has just changed hands, else the policy looks at another Lease than ours (manifests/fencing)", err}
 	default:
-		return trouble{"the API server forbids it: apply manifests/rbac", err}
+		return trouble{"the API server forbids it: " + ApplyRBAC, err}
 	}
 }
 
@@ -184,7 +191,7 @@ func (c *Controller) unreadable(err error) trouble {
 	case apierrors.IsNotFound(err), apierrors.IsForbidden(err) && !c.crdExists():
 		return trouble{what: crdMissing}
 	case apierrors.IsForbidden(err):
-		return trouble{"the controller may not read ClusterCIDRs: apply manifests/rbac", err}
+		return trouble{"the controller may not read ClusterCIDRs: " + ApplyRBAC, err}
 	default:
 		return trouble{"ClusterCIDRs cannot be read", err}
 	}

@@ -19,10 +19,10 @@ func TestHealth(t *testing.T) {
 	terminating := apierrors.NewForbidden(schema.GroupResource{Group: networkingv1.GroupName, Resource: "clustercidrs"}, "a", errors.New("create not allowed while custom resource definition is terminating"))
 	notServed := fmt.Errorf("create ClusterCIDR: %w", apierrors.NewGenericServerResponse(http.StatusNotFound, "post", schema.GroupResource{Group: networkingv1.GroupName, Resource: "clustercidrs"}, "", "404 page not found", 0, true))
 	const (
-		noPermission = `the API server forbids it: apply manifests/rbac (nodes "n" is forbidden: no)`
-		goes         = `the CustomResourceDefinition of ClusterCIDR is being deleted, which goes on until the last ClusterCIDR is gone: then apply manifests/crds and the ClusterCIDRs anew ` +
+		noPermission = `the API server forbids it: apply manifests/rbac, or run helm upgrade if the Helm chart is used (nodes "n" is forbidden: no)`
+		goes         = `the CustomResourceDefinition of ClusterCIDR is being deleted, which goes on until the last ClusterCIDR is gone: then apply manifests/crds, or run helm upgrade if the Helm chart is used, and apply the ClusterCIDRs anew ` +
 			`(clustercidrs.networking.x-k8s.io "a" is forbidden: create not allowed while custom resource definition is terminating)`
-		gone = `the CustomResourceDefinition of ClusterCIDR is not installed: apply manifests/crds (create ClusterCIDR: the server could not find the requested resource (post clustercidrs.networking.x-k8s.io))`
+		gone = `the CustomResourceDefinition of ClusterCIDR is not installed: apply manifests/crds, or run helm upgrade if the Helm chart is used (create ClusterCIDR: the server could not find the requested resource (post clustercidrs.networking.x-k8s.io))`
 	)
 	type say struct {
 		step func(h *health) (changed bool)

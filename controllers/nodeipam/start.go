@@ -67,7 +67,7 @@ func (c *Controller) canRead(ctx context.Context) (asOf string, ok bool) {
 	t := c.unreadable(err)
 	if err == nil && c.nodesAsOf == "" {
 		if c.nodesAsOf, err = ReadNodes(ctx, c.client); err != nil {
-			t = trouble{"Nodes cannot be read: apply manifests/rbac if that is forbidden", err}
+			t = trouble{"Nodes cannot be read: if that is forbidden, " + ApplyRBAC, err}
 		}
 	}
 	if err == nil {

@@ -116,7 +116,7 @@ func (p *process) look(ctx context.Context) (nodesAsOf string, serviceCIDRs bool
 	err = wait.PollUntilContextCancel(ctx, lookInterval, true, func(ctx context.Context) (bool, error) {
 		var err error
 		if nodesAsOf, err = nodeipam.ReadNodes(ctx, p.client); err != nil {
-			p.waitFor(ctx, "Nodes cannot be read: apply manifests/rbac if that is forbidden", err)
+			p.waitFor(ctx, "Nodes cannot be read: if that is forbidden, "+nodeipam.ApplyRBAC, err)
 			return false, nil
 		}
 		if serviceCIDRs, err = hasServiceCIDRs(p.client.Discovery()); err != nil {

@@ -90,7 +90,7 @@ func TestHealthAfterTheStart(t *testing.T) {
 		if err := c.healthSays("Node forbidden-00 and 19 more cannot be written: the API server forbids it: apply manifests/rbac"); err != nil {
 			t.Fatal(err)
 		}
-		c.saidOnce(t, `"Cannot write: the API server forbids it: apply manifests/rbac" err="patch podCIDRs of Node`)
+		c.saidOnce(t, `"Cannot write: the API server forbids it: apply manifests/rbac, or run helm upgrade if the Helm chart is used" err="patch podCIDRs of Node`)
 		if err := c.cp.Apply(ctx, "../../manifests/rbac"); err != nil {
 			t.Fatal(err)
 		}
@@ -120,7 +120,7 @@ func TestHealthAfterTheStart(t *testing.T) {
 	})
 
 	t.Run("statuses may not be written", func(t *testing.T) {
-		const cannot = `"Cannot write: the API server forbids it: apply manifests/rbac" err="apply status of ClusterCIDR a`
+		const cannot = `"Cannot write: the API server forbids it: apply manifests/rbac, or run helm upgrade if the Helm chart is used" err="apply status of ClusterCIDR a`
 		const again = `"Can write again" kind="status of ClusterCIDR"`
 		cannotBefore, againBefore := c.timesSaid(t, cannot), c.timesSaid(t, again) // when all permissions were missing
 		c.forbidPatch(t, "clustercidrs/status")

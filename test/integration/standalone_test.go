@@ -46,7 +46,7 @@ func TestStandaloneHealth(t *testing.T) {
 	const controllerPath = "/readyz/multi-cidr-node-ipam-controller"
 	for _, step := range []struct{ path, want, apply string }{
 		{"/readyz/lease", `leases.coordination.k8s.io "node-ipam-controller" is forbidden`, "standalone-rbac.yaml"},
-		{controllerPath, "Nodes cannot be read: apply manifests/rbac if that is forbidden", "../../manifests/rbac"},
+		{controllerPath, "Nodes cannot be read: if that is forbidden, apply manifests/rbac, or run helm upgrade if the Helm chart is used", "../../manifests/rbac"},
 		{controllerPath, "the CustomResourceDefinition of ClusterCIDR is not installed: apply manifests/crds", "../../manifests/crds"},
 	} {
 		if err := errors.Join(p.answers(step.path, 500, step.want), p.answers("/readyz", 500, "readyz check failed"), p.answers("/healthz", 200, "ok")); err != nil {
