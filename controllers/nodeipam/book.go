@@ -76,8 +76,9 @@ type reservation struct {
 
 // refusal is why one pool that matches a Node cannot serve it.
 type refusal struct {
-	pool *pool
-	full []ipam.Family // if State is Enabled
+	pool  *pool
+	full  []ipam.Family // if State is Enabled
+	cover string        // which Nodes hold a whole range of the pool
 }
 
 func newBook() *book {
@@ -222,7 +223,7 @@ func (b *book) reserve(node *v1.Node) (_ reservation, _ []refusal, ok bool) {
 				return reservation{pool: p.Name, blocks: pick.Blocks}, nil, true
 			}
 		}
-		refusals = append(refusals, refusal{pool: p, full: b.ledger.Full(&p.Pool)})
+		refusals = append(refusals, refusal{pool: p, full: b.ledger.Full(&p.Pool), cover: b.coverOf(p)})
 		if p.aboutToServe() {
 			break // in a moment it can serve, and it comes before the rest
 		}

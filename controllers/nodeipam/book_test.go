@@ -152,6 +152,20 @@ func TestBook(t *testing.T) {
 			quiet(gone("n2")),
 			{reserve(node("n3")), "a 10.0.0.0/24"},
 		},
+		"a Node that holds a whole range is named": {
+			quiet(set(clusterCIDR("a", spec4("10.0.0.0/23", 8, nil)))),
+			quiet(set(clusterCIDR("single", spec4("10.0.4.0/24", 8, nil)))),
+			quiet(shows(node("larger"), "10.0.0.0/16")),
+			quiet(shows(node("evil"), "0.0.0.0/0")),
+			{reserve(node("n1")), "waits: single is full (IPv4; Node evil holds 0.0.0.0/0); a is full (IPv4; Node evil holds 0.0.0.0/0)"},
+			quiet(gone("evil")),
+			{reserve(node("n1")), "waits: single is full (IPv4; Node larger holds 10.0.0.0/16); a is full (IPv4; Node larger holds 10.0.0.0/16)"},
+			quiet(gone("larger")),
+			quiet(shows(node("block"), "10.0.4.0/24")), // a block of its own size, though it is all there is
+			quiet(shows(node("half"), "10.0.0.0/24")),
+			quiet(shows(node("other-half"), "10.0.1.0/24")),
+			{reserve(node("n1")), "waits: single is full (IPv4); a is full (IPv4)"},
+		},
 		"a dual-stack pool that lacks one family loses nothing of the other": {
 			quiet(set(clusterCIDR("both", networkingv1.ClusterCIDRSpec{IPv4: "10.0.0.0/23", IPv6: "fd00::/120", PerNodeHostBits: 8}))),
 			{reserve(node("n1")), "both 10.0.0.0/24 fd00::/120"},

@@ -116,6 +116,8 @@ func (r refusal) String() string {
 		return fmt.Sprintf("%s is %s (%s)", r.pool.Name, strings.ToLower(r.pool.State.String()), r.pool.problem)
 	case r.pool.State != ipam.Enabled:
 		return fmt.Sprintf("%s is %s", r.pool.Name, strings.ToLower(r.pool.State.String()))
+	case r.cover != "":
+		return fmt.Sprintf("%s is full (%s; %s)", r.pool.Name, families(r.full), r.cover)
 	default:
 		return fmt.Sprintf("%s is full (%s)", r.pool.Name, families(r.full))
 	}

@@ -43,6 +43,9 @@ var (
 	blocksDesc = desc(metrics.ALPHA, "blocks",
 		"Number of blocks of a ClusterCIDR by family and state: allocated to a Node, free, or unavailable because they are excluded, of a service range or otherwise held.",
 		"clusterCIDRName", "family", "state")
+	coveredDesc = desc(metrics.ALPHA, "range_covered",
+		"1 for every range of a ClusterCIDR that one podCIDR of a Node contains as a whole, if that is larger than a block. The label node names the Node.",
+		"clusterCIDRName", "family", "node")
 	blockersDesc = desc(metrics.ALPHA, "terminating_clustercidr_nodes",
 		"Number of Nodes that keep a ClusterCIDR which is being deleted. There is a series for every such ClusterCIDR.", "clusterCIDRName")
 	waitingDesc = desc(metrics.ALPHA, "waiting_nodes",
@@ -68,7 +71,7 @@ var (
 		"Histogram measuring CIDR allocation tries per request: 1 if the next CIDR was free.", "clusterCIDR", "clusterCIDRName")
 
 	stateDescs = []*metrics.Desc{
-		readyDesc, stateDesc, blocksDesc, blockersDesc, waitingDesc, sharingDesc, outsidersDesc, holdingDesc, showingDesc,
+		readyDesc, stateDesc, blocksDesc, coveredDesc, blockersDesc, waitingDesc, sharingDesc, outsidersDesc, holdingDesc, showingDesc,
 		maxDesc, usageDesc, allocationsDesc, releasesDesc, triesDesc,
 	}
 
@@ -210,6 +213,7 @@ type rangeFigures struct {
 	family      ipam.Family
 	status      *networkingv1.RangeStatus
 	traffic     traffic
+	coveredBy   string // the Node's name; empty if none does
 }
 
 func (b *book) figures() figures {
@@ -232,7 +236,11 @@ func (b *book) figures() figures {
 			f.blockers[name] = b.blockers(p)
 		}
 		for _, r := range p.Ranges {
-			f.ranges = append(f.ranges, rangeFigures{name, r.Family(), b.rangeStatus(p, r), *b.trafficOf(&p.Pool, r.Family())})
+			var coveredBy string
+			if h, covered := b.coveredBy(r); covered {
+				coveredBy = b.names[types.UID(h.Owner.ID)]
+			}
+			f.ranges = append(f.ranges, rangeFigures{name, r.Family(), b.rangeStatus(p, r), *b.trafficOf(&p.Pool, r.Family()), coveredBy})
 		}
 	}
 	return f
@@ -241,6 +249,9 @@ func (b *book) figures() figures {
 func (r rangeFigures) collect(ch chan<- metrics.Metric) {
 	for state, n := range map[string]int64{"allocated": r.status.Allocated, "free": r.status.Free, "unavailable": r.status.Unavailable} {
 		ch <- metrics.NewLazyConstMetric(blocksDesc, metrics.GaugeValue, float64(n), r.clusterCIDR, r.family.String(), state)
+	}
+	if r.coveredBy != "" {
+		ch <- metrics.NewLazyConstMetric(coveredDesc, metrics.GaugeValue, 1, r.clusterCIDR, r.family.String(), r.coveredBy)
 	}
 	show := func(d *metrics.Desc, kind metrics.ValueType, value float64) metrics.Metric {
 		return metrics.NewLazyConstMetric(d, kind, value, r.status.CIDR, r.clusterCIDR)

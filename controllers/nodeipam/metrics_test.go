@@ -200,6 +200,10 @@ func TestStateMetrics(t *testing.T) {
 			shows(node("old"), "10.0.0.0/24"), shows(node("clash"), "10.0.0.0/25"), shows(node("far"), "172.16.0.0/24"),
 			reserve(node("n1")), reserve(node("n2")), gone("n1"), reserve(node("n3")), reserve(node("n4")), reserve(node("n5")),
 			set(clusterCIDR("a2", spec4("10.1.0.0/24", 8, nil), noFinalizer)),
+			set(clusterCIDR("covered", spec4("192.168.8.0/21", 8, anyOf(allOf(in("p", "covered")))))),
+			set(clusterCIDR("covered-too", spec4("192.168.4.0/24", 8, anyOf(allOf(in("p", "covered")))))),
+			set(clusterCIDR("one-block", spec4("192.168.0.0/16", 16, anyOf(allOf(in("p", "covered")))))),
+			shows(node("wide"), "192.168.0.0/16"),
 		} {
 			s(b)
 		}

@@ -155,7 +155,7 @@ func (b *book) ready(p *pool) metav1.Condition {
 	case p.State == ipam.Pending:
 		return no(networkingv1.ReasonPending, p.problem)
 	case len(full) > 0:
-		return no(networkingv1.ReasonExhausted, fmt.Sprintf("No free block for %s. Create another ClusterCIDR, or delete Nodes that are not needed.", families(full)))
+		return no(networkingv1.ReasonExhausted, b.exhausted(p, full))
 	}
 	return metav1.Condition{Type: networkingv1.ConditionReady, Status: metav1.ConditionTrue, Reason: networkingv1.ReasonAvailable, Message: "It can serve Nodes."}
 }

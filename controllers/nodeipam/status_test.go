@@ -49,11 +49,17 @@ func TestStatus(t *testing.T) {
 		"blocks of two Nodes, one excluded, one in part a service range": {
 			steps: []step{set(excluding), reserve(node("n1")), service("10.0.3.0/28"), shows(node("n2"), "10.0.1.0/24")}, cc: excluding,
 			want4: `10.0.0.0/22 /24 4 = 2 + 2 + 0 at "10.0.1.0"`, want6: full6 + `1 + 0 + 72057594037927935 at "fd00::100"`,
-			wantReady: "False Exhausted", wantReadyMessage: "No free block for IPv4.", wantOverlapping: "10.0.3.0/28 of ServiceCIDR s",
+			wantReady: "False Exhausted", wantReadyMessage: "No free block for IPv4. Create another ClusterCIDR", wantOverlapping: "10.0.3.0/28 of ServiceCIDR s",
 		},
 		"a larger podCIDR takes all and is no block": {
 			steps: []step{set(a), shows(node("n1"), "10.0.0.0/8")}, cc: a,
 			want4: `10.0.0.0/22 /24 4 = 0 + 4 + 0 at ""`, want6: full6 + `0 + 0 + 72057594037927936 at ""`, wantReady: "False Exhausted",
+			wantReadyMessage: "No free block for IPv4. These podCIDRs are larger than a block, so that one Node takes many: Node n1 (10.0.0.0/8). Delete the Nodes",
+		},
+		"larger podCIDRs inside the range, of which each takes half": {
+			steps: []step{set(a), shows(node("n2"), "10.0.2.0/23"), shows(node("n1"), "10.0.0.0/23")}, cc: a,
+			want4: `10.0.0.0/22 /24 4 = 0 + 4 + 0 at ""`, want6: full6 + `0 + 0 + 72057594037927936 at ""`, wantReady: "False Exhausted",
+			wantReadyMessage: "takes many: Node n1 (10.0.0.0/23); Node n2 (10.0.2.0/23). Delete",
 		},
 		"smaller podCIDRs of an earlier block size": {
 			steps: []step{set(a), shows(node("n1"), "10.0.0.0/26"), shows(node("n2"), "10.0.0.64/26")}, cc: a,

@@ -1,0 +1,70 @@
+package nodeipam
+
+import (
+	"fmt"
+	"slices"
+
+	"github.com/multicidr/controller-manager/controllers/ipam"
+)
+
+// A podCIDR that is larger than a block takes many blocks at once, and one that contains a whole range takes all of them. Everybody who
+// may create Nodes can do so, with 0.0.0.0/0 even to all ClusterCIDRs. So the metrics, the condition and the events name such Nodes.
+
+// maxWalked bounds how many holdings inside a range are looked at for one message.
+const maxWalked = 10_000
+
+// coveredBy returns a Node with a podCIDR that contains the whole range and is larger than a block of it, and that podCIDR.
+func (b *book) coveredBy(r ipam.Range) (h ipam.Holding, covered bool) {
+	for h := range b.ledger.Holdings(r.Prefix) {
+		switch {
+		case h.Prefix.Bits() > r.Prefix.Bits():
+			return ipam.Holding{}, false // those that contain the range come first
+		case h.Owner.Kind == ipam.Node && h.Prefix.Bits() < r.BlockBits:
+			return h, true
+		}
+	}
+	return ipam.Holding{}, false
+}
+
+// coverOf describes the Nodes that cover a pool's ranges; empty if there are none.
+func (b *book) coverOf(p *pool) string {
+	var texts []string
+	for _, r := range p.Ranges {
+		if h, covered := b.coveredBy(r); covered {
+			texts = append(texts, fmt.Sprintf("%s holds %v", b.nameOf(h.Owner), h.Prefix))
+		}
+	}
+	return listed(texts)
+}
+
+// largerThanBlocks names Nodes with podCIDRs that are larger than a block of p, in the families that are full: at least those that
+// contain a range, and of those inside it the ones that are found soon. A range with many Nodes has many holdings, and a status must
+// not take long.
+func (b *book) largerThanBlocks(p *pool, full []ipam.Family) string {
+	var texts []string
+	for _, r := range p.Ranges {
+		if !slices.Contains(full, r.Family()) || b.rangeStatus(p, r).Unavailable == 0 {
+			continue // Blocks that such a podCIDR takes are unavailable.
+		}
+		walked := 0
+		for h := range b.ledger.Holdings(r.Prefix) {
+			if h.Owner.Kind == ipam.Node && h.Prefix.Bits() < r.BlockBits {
+				texts = append(texts, fmt.Sprintf("%s (%v)", b.nameOf(h.Owner), h.Prefix))
+			}
+			if walked++; walked == maxWalked || len(texts) > maxNamed {
+				break
+			}
+		}
+	}
+	return listedFew(texts)
+}
+
+// exhausted is the message of the condition Ready while families of p have no free block. It is the place for those who take many
+// blocks at once, and the condition Overlapping is not: the Exhausted event repeats it, and nobody looks for other reasons first.
+func (b *book) exhausted(p *pool, full []ipam.Family) string {
+	message := fmt.Sprintf("No free block for %s.", families(full))
+	if larger := b.largerThanBlocks(p, full); larger != "" {
+		message += fmt.Sprintf(" These podCIDRs are larger than a block, so that one Node takes many: %s. Delete the Nodes that should not have them and reboot their machines, which registers them again.", larger)
+	}
+	return message + " Create another ClusterCIDR, or delete Nodes that are not needed."
+}
