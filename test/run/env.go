@@ -36,7 +36,7 @@ func env(ctx context.Context, dir string) (err error) {
 Use it:
   export KUBECONFIG=%[1]s
   bin/kubectl apply -f examples/
-  bin/kubectl get cc
+  bin/kubectl get clustercidrs.networking.x-k8s.io
 
 Run the controller by hand, as an administrator and without leader election:
   bin/node-ipam-controller --kubeconfig=%[1]s --enable-leader-election=false

@@ -145,7 +145,7 @@ func waysIn(cp *controlplane.ControlPlane, manager *controlplane.Manager) (hints
 	}
 	return []string{
 		"export KUBECONFIG=" + kubeconfig,
-		"bin/kubectl get cc",
+		"bin/kubectl get clustercidrs.networking.x-k8s.io",
 		`curl -kE ${KUBECONFIG%.yaml}.pem "` + manager.URL() + `/debug/controllers/multi-cidr-node-ipam-controller?format=json"`,
 		"Ctrl-C stops everything.",
 	}, nil
