@@ -33,11 +33,11 @@ import (
 // +kubebuilder:printcolumn:name="IPv4",type=string,JSONPath=`.spec.ipv4`,description="IPv4 range"
 // +kubebuilder:printcolumn:name="Block4",type=integer,JSONPath=`.status.ipv4.blockPrefixLength`,description="Prefix length of one Node's IPv4 block"
 // +kubebuilder:printcolumn:name="Used4",type=integer,JSONPath=`.status.ipv4.allocated`,description="IPv4 blocks held by Nodes"
-// +kubebuilder:printcolumn:name="Free4",type=integer,JSONPath=`.status.ipv4.free`,description="IPv4 blocks that can still be given"
+// +kubebuilder:printcolumn:name="Free4",type=integer,JSONPath=`.status.ipv4.free`,description="IPv4 blocks that are free"
 // +kubebuilder:printcolumn:name="IPv6",type=string,JSONPath=`.spec.ipv6`,description="IPv6 range"
 // +kubebuilder:printcolumn:name="Block6",type=integer,JSONPath=`.status.ipv6.blockPrefixLength`,description="Prefix length of one Node's IPv6 block"
 // +kubebuilder:printcolumn:name="Used6",type=integer,JSONPath=`.status.ipv6.allocated`,description="IPv6 blocks held by Nodes"
-// +kubebuilder:printcolumn:name="Free6",type=integer,JSONPath=`.status.ipv6.free`,description="IPv6 blocks that can still be given"
+// +kubebuilder:printcolumn:name="Free6",type=integer,JSONPath=`.status.ipv6.free`,description="IPv6 blocks that are free"
 // +kubebuilder:printcolumn:name="Ready",type=string,JSONPath=`.status.conditions[?(@.type=="Ready")].status`,description="Whether it can serve a Node now"
 // +kubebuilder:printcolumn:name="Reason",type=string,priority=1,JSONPath=`.status.conditions[?(@.type=="Ready")].reason`,description="Why it can or cannot serve a Node"
 // +kubebuilder:printcolumn:name="Priority",type=integer,priority=1,JSONPath=`.spec.priority`,description="Higher is tried first"
@@ -194,7 +194,8 @@ type RangeStatus struct {
 	// +required
 	Unavailable int64 `json:"unavailable"`
 
-	// free is the number of blocks that can still be given.
+	// free is the number of blocks of which no Node, service range or exclusion has an address. A ClusterCIDR that is
+	// disabled or being deleted can have free blocks, too; it allocates none of them.
 	// +required
 	Free int64 `json:"free"`
 

@@ -19,7 +19,8 @@ type RangeStatusApplyConfiguration struct {
 	// unavailable is the number of blocks that no Node holds and that cannot be given: excluded, part of a service
 	// range, or overlapped by podCIDRs that are not blocks of this range.
 	Unavailable *int64 `json:"unavailable,omitempty"`
-	// free is the number of blocks that can still be given.
+	// free is the number of blocks of which no Node, service range or exclusion has an address. A ClusterCIDR that is
+	// disabled or being deleted can have free blocks, too; it allocates none of them.
 	Free *int64 `json:"free,omitempty"`
 	// cursor is the address at which the search for the next block starts. It keeps freed blocks at rest for as
 	// long as the range allows, also across a restart of the controller.
