@@ -284,7 +284,7 @@ func TestBook(t *testing.T) {
 			quiet(set(clusterCIDR("a", spec4("10.0.0.0/24", 8, nil)))),
 			quiet(shows(node("n1"), "10.0.0.0/16")),
 			{inUse("a"), "false"},
-			{reserve(node("n2")), "waits: a is full (IPv4)"},
+			{reserve(node("n2")), "waits: a is full (IPv4; Node n1 holds 10.0.0.0/16)"},
 		},
 		"the oldest Node is woken first": {
 			{reserve(node("n1", created(3))), "waits: "},

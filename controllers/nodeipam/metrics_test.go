@@ -247,31 +247,47 @@ node_ipam_controller_blocks{clusterCIDRName="a",family="IPv6",state="unavailable
 node_ipam_controller_blocks{clusterCIDRName="a2",family="IPv4",state="allocated"} 0
 node_ipam_controller_blocks{clusterCIDRName="a2",family="IPv4",state="free"} 1
 node_ipam_controller_blocks{clusterCIDRName="a2",family="IPv4",state="unavailable"} 0
+node_ipam_controller_blocks{clusterCIDRName="covered",family="IPv4",state="allocated"} 0
+node_ipam_controller_blocks{clusterCIDRName="covered",family="IPv4",state="free"} 0
+node_ipam_controller_blocks{clusterCIDRName="covered",family="IPv4",state="unavailable"} 8
+node_ipam_controller_blocks{clusterCIDRName="covered-too",family="IPv4",state="allocated"} 0
+node_ipam_controller_blocks{clusterCIDRName="covered-too",family="IPv4",state="free"} 0
+node_ipam_controller_blocks{clusterCIDRName="covered-too",family="IPv4",state="unavailable"} 1
 node_ipam_controller_blocks{clusterCIDRName="going",family="IPv4",state="allocated"} 1
 node_ipam_controller_blocks{clusterCIDRName="going",family="IPv4",state="free"} 0
 node_ipam_controller_blocks{clusterCIDRName="going",family="IPv4",state="unavailable"} 1
 node_ipam_controller_blocks{clusterCIDRName="off",family="IPv4",state="allocated"} 0
 node_ipam_controller_blocks{clusterCIDRName="off",family="IPv4",state="free"} 256
 node_ipam_controller_blocks{clusterCIDRName="off",family="IPv4",state="unavailable"} 0
+node_ipam_controller_blocks{clusterCIDRName="one-block",family="IPv4",state="allocated"} 1
+node_ipam_controller_blocks{clusterCIDRName="one-block",family="IPv4",state="free"} 0
+node_ipam_controller_blocks{clusterCIDRName="one-block",family="IPv4",state="unavailable"} 0
 # HELP node_ipam_controller_clustercidr_state [ALPHA] 1 for every ClusterCIDR, with the state that it is in: Enabled, Pending, Disabled, Terminating or Invalid.
 # TYPE node_ipam_controller_clustercidr_state gauge
 node_ipam_controller_clustercidr_state{clusterCIDRName="a",state="Enabled"} 1
 node_ipam_controller_clustercidr_state{clusterCIDRName="a2",state="Pending"} 1
+node_ipam_controller_clustercidr_state{clusterCIDRName="covered",state="Enabled"} 1
+node_ipam_controller_clustercidr_state{clusterCIDRName="covered-too",state="Enabled"} 1
 node_ipam_controller_clustercidr_state{clusterCIDRName="going",state="Terminating"} 1
 node_ipam_controller_clustercidr_state{clusterCIDRName="off",state="Disabled"} 1
+node_ipam_controller_clustercidr_state{clusterCIDRName="one-block",state="Enabled"} 1
 node_ipam_controller_clustercidr_state{clusterCIDRName="wrong",state="Invalid"} 1
 # HELP node_ipam_controller_conflicting_nodes [ALPHA] Number of Nodes that hold addresses which another Node or a service range holds too.
 # TYPE node_ipam_controller_conflicting_nodes gauge
 node_ipam_controller_conflicting_nodes 2
 # HELP node_ipam_controller_nodes_holding_blocks [ALPHA] Number of Nodes that hold blocks in the controller's ledger, those included whose podCIDRs are being written.
 # TYPE node_ipam_controller_nodes_holding_blocks gauge
-node_ipam_controller_nodes_holding_blocks 5
+node_ipam_controller_nodes_holding_blocks 6
 # HELP node_ipam_controller_nodes_outside_ranges [ALPHA] Number of Nodes that hold podCIDRs of which none lies in a ClusterCIDR; 0 while there is no ClusterCIDR.
 # TYPE node_ipam_controller_nodes_outside_ranges gauge
 node_ipam_controller_nodes_outside_ranges 1
 # HELP node_ipam_controller_nodes_with_podcidrs [ALPHA] Number of Nodes in the cluster that have podCIDRs. It differs from nodes_holding_blocks for as long as a write takes.
 # TYPE node_ipam_controller_nodes_with_podcidrs gauge
 node_ipam_controller_nodes_with_podcidrs 3
+# HELP node_ipam_controller_range_covered [ALPHA] 1 for every range of a ClusterCIDR that one podCIDR of a Node contains as a whole, if that is larger than a block. The label node names the Node.
+# TYPE node_ipam_controller_range_covered gauge
+node_ipam_controller_range_covered{clusterCIDRName="covered",family="IPv4",node="wide"} 1
+node_ipam_controller_range_covered{clusterCIDRName="covered-too",family="IPv4",node="wide"} 1
 # HELP node_ipam_controller_terminating_clustercidr_nodes [ALPHA] Number of Nodes that keep a ClusterCIDR which is being deleted. There is a series for every such ClusterCIDR.
 # TYPE node_ipam_controller_terminating_clustercidr_nodes gauge
 node_ipam_controller_terminating_clustercidr_nodes{clusterCIDRName="going"} 2
@@ -284,11 +300,11 @@ node_ipam_controller_waiting_nodes{reason="NoClusterCIDR"} 0
 node_ipam_controller_waiting_nodes{reason="NotSelected"} 0
 node_ipam_controller_waiting_nodes{reason="Pending"} 0
 node_ipam_controller_waiting_nodes{reason="Terminating"} 0
-`, "blocks", "clustercidr_state", "conflicting_nodes", "nodes_holding_blocks", "nodes_outside_ranges", "nodes_with_podcidrs", "terminating_clustercidr_nodes", "waiting_nodes")
+`, "blocks", "clustercidr_state", "conflicting_nodes", "nodes_holding_blocks", "nodes_outside_ranges", "nodes_with_podcidrs", "range_covered", "terminating_clustercidr_nodes", "waiting_nodes")
 
 	// The peer's, of one ClusterCIDR whose objects are gone and one that stays.
 	c.with(func(b *book) {
-		for _, name := range []string{"a2", "going", "off", "wrong"} {
+		for _, name := range []string{"a2", "covered", "covered-too", "going", "off", "one-block", "wrong"} {
 			b.dropPool(name)
 		}
 	})

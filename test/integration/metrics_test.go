@@ -77,6 +77,8 @@ func TestMetrics(t *testing.T) {
 	do(createNode, "nobody p=z")
 	do(createNode, "clash 10.0.0.0/25")
 	do(createNode, "far 172.16.0.0/24")
+	do(createClusterCIDR, "covered sel(p=c) 10.4.0.0/16 hb8")
+	do(createNode, "wide 10.4.0.0/14")
 
 	t.Run("figures", func(t *testing.T) {
 		wantSamples(map[string]float64{
@@ -92,9 +94,10 @@ func TestMetrics(t *testing.T) {
 			`waiting_nodes{reason="NotSelected"}`:                                                      1,
 			`waiting_nodes{reason="NoClusterCIDR"}`:                                                    0,
 			`conflicting_nodes{}`:                                                                      2,
-			`nodes_outside_ranges{}`:                                                                   1,
-			`nodes_holding_blocks{}`:                                                                   5,
-			`nodes_with_podcidrs{}`:                                                                    5,
+			`range_covered{clusterCIDRName="covered",family="IPv4",node="wide"}`:                       1,
+			`nodes_outside_ranges{}`:                                                                   2,
+			`nodes_holding_blocks{}`:                                                                   6,
+			`nodes_with_podcidrs{}`:                                                                    6,
 			`terminating_clustercidr_nodes{clusterCIDRName="going"}`:                                   1,
 			`multicidrset_max_cidrs{clusterCIDR="10.0.0.0/23",clusterCIDRName="a"}`:                    2,
 			`multicidrset_usage_cidrs{clusterCIDR="10.0.0.0/23",clusterCIDRName="a"}`:                  1,
@@ -170,10 +173,11 @@ func TestMetrics(t *testing.T) {
 	})
 
 	t.Run("series go with their objects", func(t *testing.T) {
-		do(deleteObjects, "node a1 a2 a3 g1 clash far nobody")
+		do(deleteObjects, "node a1 a2 a3 g1 clash far nobody wide")
 		do(gone, "cc going")
-		do(deleteObjects, "cc a")
+		do(deleteObjects, "cc a covered")
 		do(gone, "cc a")
+		do(gone, "cc covered")
 		err := eventually(patience, func(ctx context.Context) error {
 			families, err := scrape(ctx, c.manager)
 			if err != nil {

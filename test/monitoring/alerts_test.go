@@ -131,6 +131,19 @@ func TestAlerts(t *testing.T) {
 			alert: "NodeIPAMRangeExhausted", after: 30 * time.Minute,
 			series: otherEnabled + `node_ipam_controller_clustercidr_state{clusterCIDRName="a",state="Terminating"} 1x60` + "\n" + blocks("90x60", "0x60", "10x60"),
 		},
+		"a Node has a podCIDR that contains two ranges": {
+			alert: "NodeIPAMRangeCovered", after: 2 * time.Minute,
+			series: "node_ipam_controller_range_covered{clusterCIDRName=\"a\",family=\"IPv4\",node=\"n\"} 1x10\nnode_ipam_controller_range_covered{clusterCIDRName=\"b\",family=\"IPv4\",node=\"n\"} 1x10",
+			want:   []firing{{"node": "n", "severity": "critical", "value": "2"}},
+		},
+		"the same range, of two leaders one after the other": {
+			alert: "NodeIPAMRangeCovered", after: 4 * time.Minute,
+			series: "node_ipam_controller_range_covered{instance=\"x\",clusterCIDRName=\"a\",family=\"IPv4\",node=\"n\"} 1x10\nnode_ipam_controller_range_covered{instance=\"y\",clusterCIDRName=\"a\",family=\"IPv4\",node=\"n\"} _x2 1x10",
+			want:   []firing{{"node": "n", "severity": "critical", "value": "1"}},
+		},
+		"a Node that contained a range is deleted at once": {
+			alert: "NodeIPAMRangeCovered", series: `node_ipam_controller_range_covered{clusterCIDRName="a",family="IPv4",node="n"} 1 stale`, after: 10 * time.Minute,
+		},
 		"Nodes wait, for two reasons": {
 			alert: "NodeIPAMNodesWaiting", after: 6 * time.Minute,
 			series: "node_ipam_controller_waiting_nodes{reason=\"Full\"} 3x10\nnode_ipam_controller_waiting_nodes{reason=\"NotSelected\"} 1x10\nnode_ipam_controller_waiting_nodes{reason=\"Disabled\"} 0x10",
@@ -194,11 +207,11 @@ func TestAlerts(t *testing.T) {
 			alert: "NodeIPAMClusterCIDRInvalid", series: enabled, after: 20 * time.Minute,
 		},
 		"Nodes in no range": {
-			alert: "NodeIPAMNodesOutsideRanges", series: `node_ipam_controller_nodes_outside_ranges 4x70`, after: 61 * time.Minute,
+			alert: "NodeIPAMNodesOutsideRanges", series: `node_ipam_controller_nodes_outside_ranges 4x20`, after: 11 * time.Minute,
 			want: []firing{{"severity": "info", "value": "4"}},
 		},
 		"Nodes in no range, until there is one": {
-			alert: "NodeIPAMNodesOutsideRanges", series: `node_ipam_controller_nodes_outside_ranges 4x50 0x50`, after: 90 * time.Minute,
+			alert: "NodeIPAMNodesOutsideRanges", series: `node_ipam_controller_nodes_outside_ranges 4x8 0x50`, after: 40 * time.Minute,
 		},
 		"PATCHes are forbidden": {
 			alert: "NodeIPAMPatchErrors", after: 15 * time.Minute,
