@@ -106,32 +106,40 @@ func (a *admission) testRBAC(t *testing.T) {
 		"not write the status of a Node":     {access{"patch", "", "nodes", "status"}, false},
 		"not delete all ClusterCIDRs":        {access{"deletecollection", networkingv1.GroupName, "clustercidrs", ""}, false},
 	}
-	users := map[string][]string{
-		"system:serviceaccount:kube-system:multi-cidr-node-ipam-controller": {"system:serviceaccounts"},
-		"system:kube-controller-manager":                                    nil,
-	}
-	for user, groups := range users {
-		for name, tc := range tests {
-			t.Run(user+" may "+name, func(t *testing.T) {
-				review := &authorizationv1.SubjectAccessReview{Spec: authorizationv1.SubjectAccessReviewSpec{
-					User: user, Groups: groups,
-					ResourceAttributes: &authorizationv1.ResourceAttributes{
-						Verb: tc.access.verb, Group: tc.access.group, Resource: tc.access.resource, Subresource: tc.access.subresource,
-					},
-				}}
-				// The authorizer learns of a new role through a watch, a moment after the role was applied.
-				err := wait.PollUntilContextTimeout(t.Context(), admissionPoll, admissionTimeout, true, func(ctx context.Context) (bool, error) {
-					answer, err := a.kube.AuthorizationV1().SubjectAccessReviews().Create(ctx, review, metav1.CreateOptions{})
-					if err != nil {
-						return false, err
-					}
-					return answer.Status.Allowed == tc.want, nil
-				})
+	check := func(user string, groups []string, name string, access access, want bool) {
+		t.Run(user+" may "+name, func(t *testing.T) {
+			review := &authorizationv1.SubjectAccessReview{Spec: authorizationv1.SubjectAccessReviewSpec{
+				User: user, Groups: groups,
+				ResourceAttributes: &authorizationv1.ResourceAttributes{
+					Verb: access.verb, Group: access.group, Resource: access.resource, Subresource: access.subresource,
+				},
+			}}
+			// The authorizer learns of a new role through a watch, a moment after the role was applied.
+			err := wait.PollUntilContextTimeout(t.Context(), admissionPoll, admissionTimeout, true, func(ctx context.Context) (bool, error) {
+				answer, err := a.kube.AuthorizationV1().SubjectAccessReviews().Create(ctx, review, metav1.CreateOptions{})
 				if err != nil {
-					t.Errorf("never got allowed=%v: %v", tc.want, err)
+					return false, err
 				}
+				return answer.Status.Allowed == want, nil
 			})
+			if err != nil {
+				t.Errorf("never got allowed=%v: %v", want, err)
+			}
+		})
+	}
+	const manager = "system:kube-controller-manager"
+	for name, tc := range tests {
+		check("system:serviceaccount:kube-system:multi-cidr-node-ipam-controller", []string{"system:serviceaccounts"}, name, tc.access, tc.want)
+	}
+	// By now the authorizer knows manifests/rbac, which gives nothing to the user of the whole kube-controller-manager.
+	for name, tc := range tests {
+		if tc.want && tc.access.verb != "watch" && tc.access.resource != "events" { // upstream gives those to it
+			check(manager, nil, name+" only with manifests/rbac-user", tc.access, false)
 		}
+	}
+	a.kubectl(t, "", "apply", "-f", "../../manifests/rbac-user/")
+	for name, tc := range tests {
+		check(manager, nil, name, tc.access, tc.want)
 	}
 }
 
