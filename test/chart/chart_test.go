@@ -239,9 +239,12 @@ func TestFencing(t *testing.T) {
 	files := mustRender(t, valueSets(t)["everything-on"])
 	got := objects(t, files["templates/fencing.yaml"])
 	want := map[string]map[string]any{}
-	for _, file := range []string{"policy.yaml", "node-ipam-controller.yaml"} {
-		o := onlyObject(t, filepath.Join(manifests, "fencing", file))
-		want[fmt.Sprintf("%v lease-holder.networking.x-k8s.io", o["kind"])] = o
+	for _, file := range []string{"policy.yaml", "node-ipam-controller.yaml", "created-nodes.yaml"} {
+		content, err := os.ReadFile(filepath.Join(manifests, "fencing", file))
+		if err != nil {
+			t.Fatal(err)
+		}
+		maps.Copy(want, objects(t, string(content)))
 	}
 	paramRef := want["ValidatingAdmissionPolicyBinding lease-holder.networking.x-k8s.io"]["spec"].(map[string]any)["paramRef"].(map[string]any)
 	paramRef["namespace"], paramRef["name"] = "network", "pod-ranges"
@@ -250,6 +253,15 @@ func TestFencing(t *testing.T) {
 	}
 	if diff := cmp.Diff(want, got); diff != "" {
 		t.Errorf("run `make generate` if manifests/fencing has changed (-want +rendered):\n%s", diff)
+	}
+
+	// For those who have Nodes created with podCIDRs.
+	values := loader.MergeMaps(valueSets(t)["everything-on"], object(t, `{fencing: {createdNodes: false}}`))
+	files = mustRender(t, values)
+	for name := range objects(t, files["templates/fencing.yaml"]) {
+		if !strings.Contains(name, "lease-holder") {
+			t.Errorf("with fencing.createdNodes=false there is %s", name)
+		}
 	}
 }
 
