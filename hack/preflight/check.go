@@ -1,6 +1,7 @@
 package main
 
 import (
+	"cmp"
 	"encoding/json"
 	"fmt"
 	"net/netip"
@@ -8,7 +9,10 @@ import (
 	"strconv"
 	"strings"
 
+	appsv1 "k8s.io/api/apps/v1"
 	corev1 "k8s.io/api/core/v1"
+	rbacv1 "k8s.io/api/rbac/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 	"k8s.io/utils/ptr"
 	"sigs.k8s.io/yaml"
@@ -22,8 +26,11 @@ const (
 	peer    = "node-ipam-controller"
 	manager = "kube-controller-manager"
 
-	// ourMinor is the minor version of Kubernetes that our manager is made of.
+	// ourMinor is the minor version of Kubernetes that both programs are made of.
 	ourMinor = 37
+	// oldestMinor is the oldest API server that node-ipam-controller works with: the rules of the CRD use functions that older ones do
+	// not have. The chart's kubeVersion says so, too.
+	oldestMinor = 31
 )
 
 // level orders findings; it is also what the command exits with.
@@ -60,52 +67,161 @@ func (fs *findings) well(about, format string, args ...any) {
 	}
 }
 
-// namedRange is a Pod range and who says so.
+// namedRange is a Pod range, or a service range, and who says so.
 type namedRange struct {
 	name   string
 	prefix netip.Prefix
+	block  int // prefix length of its blocks; 0 of a service range
 }
 
 func (r namedRange) String() string { return fmt.Sprintf("%s (%v)", r.name, r.prefix) }
 
 func check(s *state) []finding {
 	var fs findings
-	checkInstalled(&fs, s)
-	managers := managerFlags(&fs, s)
-	ranges := rangesOf(&fs, s, managers)
-	services := servicesOf(&fs, s, managers)
+	alone := aloneOf(&fs, s)
+	checkInstalled(&fs, s, alone)
+	managers := managerFlags(&fs, s, alone)
+	with := managers // whose ranges are going to be served
+	if alone.form {
+		with = append(alone.flags(), s.given)
+	}
+	ranges := rangesOf(&fs, s, with)
+	services := servicesOf(&fs, s, append(with, managers...))
 	checkRanges(&fs, s, ranges, services)
 	checkNodes(&fs, s, ranges, services)
 	checkKubeProxy(&fs, s.kubeProxy, ranges)
 	checkFlannel(&fs, s.flannel, ranges)
 	checkCalico(&fs, s.ipPools, ranges)
 	checkCilium(&fs, s.cilium, ranges)
-	checkWriters(&fs, s)
+	checkWriters(&fs, s, alone)
 	return fs
 }
 
-func checkInstalled(fs *findings, s *state) {
+// standalone is the controller as a program of its own, as far as this cluster uses or is going to use that form.
+type standalone struct {
+	form        bool                // the cluster uses it, or is going to
+	deployments []appsv1.Deployment // that run the program, or the one of kubernetes-sigs, whose place it takes
+}
+
+// aloneOf finds out which form it is.
+func aloneOf(fs *findings, s *state) standalone {
+	const about = "form"
+	var a standalone
+	for _, d := range s.deployments {
+		if runsPeer(d) {
+			a.deployments = append(a.deployments, d)
+		}
+	}
+	switch a.form = s.form == peer || s.form == "" && len(a.deployments) > 0; {
+	case s.form != "":
+		fs.add(ok, about, "%s", s.form)
+	case a.form:
+		fs.add(ok, about, "%s, since Deployment %s/%s runs it; with --form=%s this checks for the other form", peer, a.deployments[0].Namespace, a.deployments[0].Name, manager)
+	default:
+		fs.add(ok, about, "%s; with --form=%s this checks for the other form", manager, peer)
+	}
+	return a
+}
+
+// flags are those of the Deployments. A kube-controller-manager beside them must not allocate, so that its ranges do not count.
+func (a standalone) flags() []flags {
+	var all []flags
+	for _, d := range a.deployments {
+		for _, c := range d.Spec.Template.Spec.Containers {
+			if f, err := flagsOf(c); err == nil {
+				f.Allocate = f.ClusterCIDR != "" // it has no flag for that
+				all = append(all, f)
+			}
+		}
+	}
+	return all
+}
+
+func runsPeer(d appsv1.Deployment) bool {
+	return ptr.Deref(d.Spec.Replicas, 1) > 0 &&
+		slices.ContainsFunc(d.Spec.Template.Spec.Containers, func(c corev1.Container) bool { return strings.Contains(c.Image, peer) })
+}
+
+func checkInstalled(fs *findings, s *state, alone standalone) {
 	minor, err := strconv.Atoi(strings.TrimRight(s.server.Minor, "+"))
 	switch {
+	case err != nil && alone.form:
+		fs.add(warning, "version", "the API server's version %q cannot be read; %s works with v1.%d to v1.%d", s.server.GitVersion, peer, oldestMinor, ourMinor+1)
 	case err != nil:
-		fs.add(warning, "version", "the API server's version %q cannot be read; a controller manager of v1.%d wants v1.%d or v1.%d", s.server.GitVersion, ourMinor, ourMinor, ourMinor+1)
-	case minor < ourMinor:
-		fs.add(problem, "version", "the API server is %s, older than this controller manager (v1.%d): upgrade the cluster first", s.server.GitVersion, ourMinor)
+		fs.add(warning, "version", "the API server's version %q cannot be read; a %s of v1.%d works with v1.%d and v1.%d", s.server.GitVersion, manager, ourMinor, ourMinor, ourMinor+1)
+	case alone.form && minor < oldestMinor:
+		fs.add(problem, "version", "the API server is %s, and the ClusterCIDR CRD needs v1.%d: upgrade the cluster first", s.server.GitVersion, oldestMinor)
+	case !alone.form && minor < ourMinor:
+		fs.add(problem, "version", "the API server is %s, and a %s of v1.%d must not be newer than it: upgrade the cluster first, or use %s (docs/standalone.md), which works with v1.%d", s.server.GitVersion, manager, ourMinor, peer, oldestMinor)
 	case minor > ourMinor+1:
-		fs.add(problem, "version", "the API server is %s, more than one minor version newer than this controller manager (v1.%d): take a newer build", s.server.GitVersion, ourMinor)
+		fs.add(problem, "version", "the API server is %s, more than one minor version newer than the controller (v1.%d): take a newer build", s.server.GitVersion, ourMinor)
 	}
 	fs.well("version", "the API server is %s", s.server.GitVersion)
-	if s.noCRD {
+	if s.noCRD && alone.form {
+		fs.add(warning, "installed", "there is no ClusterCIDR CRD, and the controller waits for it: install or upgrade the Helm chart, which brings it, or kubectl apply -f manifests/crds")
+	} else if s.noCRD {
 		fs.add(warning, "installed", "there is no ClusterCIDR CRD, and the controller waits for it: kubectl apply -f manifests/crds")
 	}
-	if s.binding == nil {
-		fs.add(warning, "installed", "there is no ClusterRoleBinding of the controller, and it waits for it: kubectl apply -f manifests/rbac")
+	if alone.form {
+		checkDeployed(fs, s, alone)
+	} else {
+		checkBound(fs, s)
 	}
 	fs.well("installed", "CRD and ClusterRoleBinding are there")
 }
 
+// checkDeployed looks for the Deployment, and that its service account has permissions.
+func checkDeployed(fs *findings, s *state, alone standalone) {
+	if len(alone.deployments) == 0 {
+		fs.add(warning, "installed", "there is no Deployment of %s: install the Helm chart (docs/standalone.md). If it runs outside of the cluster, pass over this", peer)
+	}
+	for _, d := range alone.deployments {
+		account := cmp.Or(d.Spec.Template.Spec.ServiceAccountName, "default")
+		if !bound(s, "", rbacv1.Subject{Kind: rbacv1.ServiceAccountKind, Name: account, Namespace: d.Namespace}) {
+			fs.add(warning, "installed", "no ClusterRoleBinding names the ServiceAccount %s/%s of Deployment %s, and the controller waits for permissions: run helm upgrade", d.Namespace, account, d.Name)
+		}
+	}
+}
+
+// checkBound looks whether who the controller acts as has its role: with --use-service-account-credentials, which is taken for granted
+// where no kube-controller-manager can be seen, a service account, else kube-controller-manager's own user.
+func checkBound(fs *findings, s *state) {
+	const role = "system:controller:" + nodeipam.Name
+	asUser, asAccount := false, true
+	for i, c := range managerContainers(s) {
+		own := !usesAccounts(c)
+		asUser, asAccount = asUser || own, i > 0 && asAccount || !own
+	}
+	if asAccount && !bound(s, role, rbacv1.Subject{Kind: rbacv1.ServiceAccountKind, Name: nodeipam.Name, Namespace: metav1.NamespaceSystem}) {
+		fs.add(warning, "installed", "there is no ClusterRoleBinding of the controller's ServiceAccount, and it waits for it: kubectl apply -f manifests/rbac")
+	}
+	if asUser && !bound(s, role, rbacv1.Subject{Kind: rbacv1.UserKind, Name: "system:kube-controller-manager"}) {
+		fs.add(warning, "installed", "%s runs without --use-service-account-credentials, and its user may not write Nodes: set that flag, or kubectl apply -f manifests/rbac -f manifests/rbac-user", manager)
+	}
+}
+
+// bound reports whether a ClusterRoleBinding gives the subject a role, any if none is named.
+func bound(s *state, role string, subject rbacv1.Subject) bool {
+	return slices.ContainsFunc(s.bindings, func(b rbacv1.ClusterRoleBinding) bool {
+		return (role == "" || b.RoleRef.Name == role) && slices.ContainsFunc(b.Subjects, func(s rbacv1.Subject) bool {
+			return s.Kind == subject.Kind && s.Name == subject.Name && s.Namespace == subject.Namespace
+		})
+	})
+}
+
+// managerContainers are those of all kube-controller-managers that are Pods.
+func managerContainers(s *state) []corev1.Container {
+	var all []corev1.Container
+	for _, pod := range s.pods {
+		if pod.Labels["component"] == manager {
+			all = append(all, pod.Spec.Containers...)
+		}
+	}
+	return all
+}
+
 // managerFlags returns the flags of every kube-controller-manager that there is, and those given to us.
-func managerFlags(fs *findings, s *state) []flags {
+func managerFlags(fs *findings, s *state, alone standalone) []flags {
 	const about = "manager"
 	var all []flags
 	var of []string
@@ -123,21 +239,23 @@ func managerFlags(fs *findings, s *state) []flags {
 		}
 	}
 	for i := range all {
-		if all[i] != all[0] {
+		if all[i] != all[0] && !alone.form {
 			fs.add(problem, about, "%s and %s have different flags for ranges, so the ranges would change with the leader: make them the same on every control plane", of[0], of[i])
 		}
 	}
 	if s.given != (flags{}) {
 		all = append(all, s.given)
-	} else if len(all) == 0 {
+	} else if len(all) == 0 && !alone.form {
 		fs.add(warning, about, "no Pod of kube-system has the label component=%s: repeat with the flags that it has, for example --allocate-node-cidrs --cluster-cidr=10.244.0.0/16", manager)
 	}
-	fs.well(about, "its flags for ranges could be read")
+	if len(all) > 0 {
+		fs.well(about, "its flags for ranges could be read")
+	}
 	return all
 }
 
 // rangesOf returns all Pod ranges that there are or are going to be.
-func rangesOf(fs *findings, s *state, managers []flags) []namedRange {
+func rangesOf(fs *findings, s *state, with []flags) []namedRange {
 	var ranges []namedRange
 	add := func(name string, cc *networkingv1.ClusterCIDR) {
 		prefixes, wrong := nodeipam.RangesOf(cc)
@@ -145,12 +263,16 @@ func rangesOf(fs *findings, s *state, managers []flags) []namedRange {
 			fs.add(problem, "ranges", "ClusterCIDR %s would serve nobody: %s", name, wrong)
 		}
 		for _, p := range prefixes {
-			if r := (namedRange{name, p}); !slices.Contains(ranges, r) {
+			hostBits := cc.Spec.PerNodeHostBits
+			if p.Addr().Is6() {
+				hostBits = ptr.Deref(cc.Spec.IPv6PerNodeHostBits, hostBits)
+			}
+			if r := (namedRange{name, p, p.Addr().BitLen() - int(hostBits)}); !slices.Contains(ranges, r) {
 				ranges = append(ranges, r)
 			}
 		}
 	}
-	for _, f := range managers {
+	for _, f := range with {
 		if !f.Allocate {
 			continue // Then --cluster-cidr is not a range that anybody is served from.
 		}
@@ -182,7 +304,7 @@ func servicesOf(fs *findings, s *state, managers []flags) []namedRange {
 			fs.add(problem, "service ranges", "%v", err)
 		}
 		for _, p := range prefixes {
-			if r := (namedRange{name, p}); !slices.Contains(services, r) {
+			if r := (namedRange{name: name, prefix: p}); !slices.Contains(services, r) {
 				services = append(services, r)
 			}
 		}
@@ -230,8 +352,9 @@ func checkRanges(fs *findings, s *state, ranges, services []namedRange) {
 func checkNodes(fs *findings, s *state, ranges, services []namedRange) {
 	const about = "podCIDRs"
 	type holding struct {
-		node  string
-		block netip.Prefix
+		node   string
+		block  netip.Prefix
+		covers bool // a whole range
 	}
 	var held []holding
 	served := 0
@@ -244,7 +367,12 @@ func checkNodes(fs *findings, s *state, ranges, services []namedRange) {
 			served++
 		}
 		for _, block := range blocks {
-			if !slices.ContainsFunc(ranges, func(r namedRange) bool { return within(block, r.prefix) }) {
+			covered := coveredBy(block, ranges)
+			switch {
+			case len(covered) > 0:
+				fs.add(problem, about, "%v of Node %s contains the whole range %s, so no other Node can get a block of it: drain and delete the Node and reboot its machine, which registers it again. "+
+					"manifests/fencing/created-nodes.yaml refuses Nodes that are created with podCIDRs", block, node.Name, covered)
+			case !slices.ContainsFunc(ranges, func(r namedRange) bool { return within(block, r.prefix) }):
 				fs.add(warning, about, "%v of Node %s lies in no range. The Node keeps it and nobody else gets it, but nobody counts it either; create a ClusterCIDR around it, or replace the Node. "+
 					"Upstream's manager does not start while a podCIDR lies outside of its --cluster-cidr", block, node.Name)
 			}
@@ -253,7 +381,7 @@ func checkNodes(fs *findings, s *state, ranges, services []namedRange) {
 					fs.add(problem, about, "%v of Node %s overlaps the service range %v: drain and delete the Node and reboot its machine, which registers it again", block, node.Name, service)
 				}
 			}
-			held = append(held, holding{node.Name, block})
+			held = append(held, holding{node.Name, block, len(covered) > 0})
 		}
 	}
 	// In order of addresses, an overlap is with the one before, or with the widest before that.
@@ -261,14 +389,31 @@ func checkNodes(fs *findings, s *state, ranges, services []namedRange) {
 	for i := 1; i < len(held); i++ {
 		widest := held[i-1]
 		if widest.block.Overlaps(held[i].block) {
-			fs.add(problem, about, "%v of Node %s and %v of Node %s share addresses: drain and delete one of them and reboot its machine, which registers it again",
-				widest.block, widest.node, held[i].block, held[i].node)
+			if !widest.covers { // else it shares addresses with very many, and is named already
+				fs.add(problem, about, "%v of Node %s and %v of Node %s share addresses: drain and delete one of them and reboot its machine, which registers it again",
+					widest.block, widest.node, held[i].block, held[i].node)
+			}
 			if widest.block.Bits() < held[i].block.Bits() {
 				held[i] = widest
 			}
 		}
 	}
 	fs.well(about, "%d of %d Nodes have podCIDRs, all in a range and no two the same", served, len(s.nodes))
+}
+
+// coveredBy writes which ranges a podCIDR contains, if it is larger than a block of them; empty if it contains none.
+func coveredBy(podCIDR netip.Prefix, ranges []namedRange) string {
+	var covered []string
+	for _, r := range ranges {
+		if within(r.prefix, podCIDR) && podCIDR.Bits() < r.block {
+			covered = append(covered, r.String())
+		}
+	}
+	const named = 5
+	if more := len(covered) - named; more > 0 {
+		return fmt.Sprintf("%s and %d more", strings.Join(covered[:named], ", "), more)
+	}
+	return strings.Join(covered, ", ")
 }
 
 func checkKubeProxy(fs *findings, config *corev1.ConfigMap, ranges []namedRange) {
@@ -363,7 +508,7 @@ func uncovered(fs *findings, about, setting, cidrs string, ranges []namedRange, 
 }
 
 // checkWriters looks for others who write podCIDRs. They know nothing of what we have given and not yet written.
-func checkWriters(fs *findings, s *state) {
+func checkWriters(fs *findings, s *state, alone standalone) {
 	const about = "second writer"
 	for _, pod := range s.pods {
 		for _, c := range pod.Spec.Containers {
@@ -373,15 +518,31 @@ func checkWriters(fs *findings, s *state) {
 			}
 		}
 	}
-	for _, d := range s.deployments {
-		for _, c := range d.Spec.Template.Spec.Containers {
-			if strings.Contains(c.Image, peer) && ptr.Deref(d.Spec.Replicas, 1) > 0 {
-				fs.add(problem, about, "Deployment %s/%s runs a %s: kubectl -n %s scale deployment %s --replicas=0, before you swap the manager", d.Namespace, d.Name, peer, d.Namespace, d.Name)
-			}
+	for i, d := range alone.deployments {
+		switch {
+		case !alone.form:
+			fs.add(problem, about, "Deployment %s/%s runs a %s: kubectl -n %s scale deployment %s --replicas=0, before you swap the manager", d.Namespace, d.Name, peer, d.Namespace, d.Name)
+		case i > 0:
+			fs.add(problem, about, "Deployments %s/%s and %s/%s both run a %s: keep one of them", alone.deployments[0].Namespace, alone.deployments[0].Name, d.Namespace, d.Name, peer)
+		}
+	}
+	for _, c := range managerContainers(s) {
+		if !alone.form {
+			break // It is the controller's place.
+		}
+		if f, err := flagsOf(c); err == nil && f.Allocate {
+			fs.add(problem, about, "%s has --allocate-node-cidrs: set it to false on every control plane before you start %s", manager, peer)
+			break
+		}
+		if slices.ContainsFunc(slices.Concat(c.Command, c.Args), func(arg string) bool {
+			return strings.HasPrefix(arg, "--controllers=") && strings.Contains(arg, nodeipam.Name)
+		}) {
+			fs.add(problem, about, "%s has %s in --controllers: take it out, or do not use %s", manager, nodeipam.Name, peer)
+			break
 		}
 	}
 	for _, lease := range s.leases {
-		if holder := ptr.Deref(lease.Spec.HolderIdentity, ""); holder != "" {
+		if holder := ptr.Deref(lease.Spec.HolderIdentity, ""); holder != "" && !alone.form {
 			fs.add(warning, about, "%s holds the Lease %s/%s: if a %s still runs, stop it before you swap the manager; else kubectl -n %s delete lease %s",
 				holder, lease.Namespace, lease.Name, peer, lease.Namespace, lease.Name)
 		}

@@ -27,10 +27,61 @@ func TestCheck(t *testing.T) {
 		want   []string // level, aspect and a part of the text, of all that is not well
 	}{
 		"a cluster with one range and everything installed": {func(*state) {}, nil},
-		"nothing is installed yet": {func(s *state) { s.noCRD, s.binding = true, nil },
-			[]string{"WARNING installed: there is no ClusterCIDR CRD", "WARNING installed: there is no ClusterRoleBinding"}},
+		"nothing is installed yet": {func(s *state) { s.noCRD, s.bindings = true, nil },
+			[]string{"WARNING installed: there is no ClusterCIDR CRD", "WARNING installed: there is no ClusterRoleBinding of the controller's ServiceAccount"}},
+		"a manager without service accounts for its controllers": {func(s *state) {
+			s.pods = []corev1.Pod{managerPod("kube-controller-manager-1", "--allocate-node-cidrs", "--cluster-cidr=10.244.0.0/16")}
+		}, []string{"WARNING installed: kube-controller-manager runs without --use-service-account-credentials"}},
+		"the same, with the binding for that": {func(s *state) {
+			s.pods = []corev1.Pod{managerPod("kube-controller-manager-1", "--allocate-node-cidrs", "--cluster-cidr=10.244.0.0/16")}
+			s.bindings = []rbacv1.ClusterRoleBinding{bindingOf(rbacv1.Subject{Kind: "User", Name: "system:kube-controller-manager"})}
+		}, nil},
 		"the API server is older than the manager": {func(s *state) { s.server.Minor = "36" },
 			[]string{"PROBLEM version: "}},
+		"the same, for node-ipam-controller": {func(s *state) { alone(s); s.server.Minor = "31" }, nil},
+		"an API server without the functions of the CRD": {func(s *state) { alone(s); s.server.Minor = "30" },
+			[]string{"PROBLEM version: "}},
+		"an API server that is too new for node-ipam-controller": {func(s *state) { alone(s); s.server.Minor = "39" },
+			[]string{"PROBLEM version: "}},
+		"node-ipam-controller has a Deployment": {alone, nil},
+		"node-ipam-controller is asked for and not there yet": {func(s *state) {
+			alone(s)
+			s.deployments, s.form = nil, peer
+			s.given.ClusterCIDR, s.given.Allocate = "10.244.0.0/16", true
+		},
+			[]string{"WARNING installed: there is no Deployment of node-ipam-controller"}},
+		"node-ipam-controller without permissions": {func(s *state) { alone(s); s.bindings = nil },
+			[]string{"WARNING installed: no ClusterRoleBinding names the ServiceAccount net/ipam"}},
+		"node-ipam-controller beside the in-tree allocator": {func(s *state) {
+			alone(s)
+			s.pods = []corev1.Pod{managerPod("kube-controller-manager-1", "--allocate-node-cidrs", "--cluster-cidr=10.244.0.0/16")}
+		}, []string{"PROBLEM second writer: kube-controller-manager has --allocate-node-cidrs"}},
+		"node-ipam-controller beside the same controller in the manager": {func(s *state) {
+			alone(s)
+			s.pods = []corev1.Pod{managerPod("kube-controller-manager-1", "--controllers=*,multi-cidr-node-ipam-controller")}
+		}, []string{"PROBLEM second writer: kube-controller-manager has multi-cidr-node-ipam-controller in --controllers"}},
+		"node-ipam-controller twice": {func(s *state) {
+			alone(s)
+			second := *s.deployments[0].DeepCopy()
+			second.Namespace = "net-2"
+			s.deployments = append(s.deployments, second)
+			s.bindings = append(s.bindings, bindingOf(rbacv1.Subject{Kind: "ServiceAccount", Name: "ipam", Namespace: "net-2"}))
+		}, []string{"PROBLEM second writer: Deployments net/peer and net-2/peer"}},
+		"a Node with all addresses": {func(s *state) {
+			s.nodes = append(s.nodes, node("evil", "", "0.0.0.0/0"))
+			s.clusterCIDRs = append(s.clusterCIDRs, second)
+		},
+			[]string{"PROBLEM podCIDRs: 0.0.0.0/0 of Node evil contains the whole range --cluster-cidr (10.244.0.0/16), second (10.246.0.0/16), so no other Node",
+				"PROBLEM podCIDRs: 0.0.0.0/0 of Node evil overlaps the service range"}},
+		"a Node with the whole range": {func(s *state) {
+			s.planned = append(s.planned, second)
+			s.nodes = append(s.nodes, node("wide", "", "10.246.0.0/16"))
+		},
+			[]string{"PROBLEM podCIDRs: 10.246.0.0/16 of Node wide contains the whole range second"}},
+		"a Node with the only block of a range": {func(s *state) {
+			single := clusterCIDR("single", "10.246.0.0/24")
+			s.clusterCIDRs, s.nodes = append(s.clusterCIDRs, single), append(s.nodes, node("one", "", "10.246.0.0/24"))
+		}, nil},
 		"the API server is one minor version newer": {func(s *state) { s.server.Minor = "38+" }, nil},
 		"the API server is two minor versions newer": {func(s *state) { s.server.Minor = "39" },
 			[]string{"PROBLEM version: "}},
@@ -62,7 +113,7 @@ func TestCheck(t *testing.T) {
 		"no manager among the Pods": {func(s *state) { s.pods, s.nodes = nil, nil },
 			[]string{"WARNING manager: ", "WARNING ranges: there are none yet"}},
 		"control planes with different ranges": {func(s *state) {
-			s.pods = append(s.pods, managerPod("kube-controller-manager-2", "--allocate-node-cidrs", "--cluster-cidr=10.0.0.0/16"))
+			s.pods = append(s.pods, managerPod("kube-controller-manager-2", "--allocate-node-cidrs", "--cluster-cidr=10.0.0.0/16", "--use-service-account-credentials"))
 		}, []string{"PROBLEM manager: kube-controller-manager-1 and kube-controller-manager-2 have different flags"}},
 		"kube-proxy knows one of two ranges": {func(s *state) {
 			s.clusterCIDRs = append(s.clusterCIDRs, second)
@@ -97,9 +148,7 @@ func TestCheck(t *testing.T) {
 			s.pods = append(s.pods, pod("cloud-controller-manager-x", "/bin/ccm", "--cloud-provider=x"))
 		}, nil},
 		"the other program that serves ClusterCIDRs": {func(s *state) {
-			d := appsv1.Deployment{ObjectMeta: metav1.ObjectMeta{Name: "peer", Namespace: "net"}}
-			d.Spec.Template.Spec.Containers = []corev1.Container{{Image: "registry.k8s.io/node-ipam-controller/node-ipam-controller:v0.1.0"}}
-			s.deployments = append(s.deployments, d)
+			s.form, s.deployments = manager, append(s.deployments, deployment())
 			s.leases = append(s.leases, coordinationv1.Lease{ObjectMeta: metav1.ObjectMeta{Name: peer, Namespace: "net"},
 				Spec: coordinationv1.LeaseSpec{HolderIdentity: ptr.To("peer-1")}})
 		}, []string{"PROBLEM second writer: Deployment net/peer", "WARNING second writer: peer-1 holds the Lease net/node-ipam-controller"}},
@@ -140,10 +189,28 @@ func healthy() *state {
 	return &state{
 		server:   &version.Info{Major: "1", Minor: "37", GitVersion: "v1.37.1"},
 		nodes:    []corev1.Node{node("n1", "192.0.2.1", "10.244.0.0/24"), node("n2", "192.0.2.2", "10.244.1.0/24"), node("new", "192.0.2.3")},
-		pods:     []corev1.Pod{managerPod("kube-controller-manager-1", "--allocate-node-cidrs=true", "--cluster-cidr=10.244.0.0/16", "--leader-elect=true")},
+		pods:     []corev1.Pod{managerPod("kube-controller-manager-1", "--allocate-node-cidrs=true", "--cluster-cidr=10.244.0.0/16", "--leader-elect=true", "--use-service-account-credentials=true")},
 		services: []networkingapiv1.ServiceCIDR{{ObjectMeta: metav1.ObjectMeta{Name: "kubernetes"}, Spec: networkingapiv1.ServiceCIDRSpec{CIDRs: []string{"10.96.0.0/16"}}}},
-		binding:  &rbacv1.ClusterRoleBinding{},
+		bindings: []rbacv1.ClusterRoleBinding{bindingOf(rbacv1.Subject{Kind: "ServiceAccount", Name: "multi-cidr-node-ipam-controller", Namespace: "kube-system"})},
 	}
+}
+
+// alone makes it one with node-ipam-controller, for the same range, and no kube-controller-manager that can be seen.
+func alone(s *state) {
+	s.pods, s.deployments = nil, []appsv1.Deployment{deployment("--cluster-cidr=10.244.0.0/16")}
+	s.bindings = []rbacv1.ClusterRoleBinding{bindingOf(rbacv1.Subject{Kind: "ServiceAccount", Name: "ipam", Namespace: "net"})}
+	s.leases = []coordinationv1.Lease{{ObjectMeta: metav1.ObjectMeta{Name: peer, Namespace: "net"}, Spec: coordinationv1.LeaseSpec{HolderIdentity: ptr.To("peer-1")}}}
+}
+
+func deployment(args ...string) appsv1.Deployment {
+	d := appsv1.Deployment{ObjectMeta: metav1.ObjectMeta{Name: "peer", Namespace: "net"}}
+	d.Spec.Template.Spec.ServiceAccountName = "ipam"
+	d.Spec.Template.Spec.Containers = []corev1.Container{{Image: "registry.example.com/node-ipam-controller:v1.37.1", Args: args}}
+	return d
+}
+
+func bindingOf(subject rbacv1.Subject) rbacv1.ClusterRoleBinding {
+	return rbacv1.ClusterRoleBinding{RoleRef: rbacv1.RoleRef{Name: "system:controller:multi-cidr-node-ipam-controller"}, Subjects: []rbacv1.Subject{subject}}
 }
 
 func node(name, address string, podCIDRs ...string) corev1.Node {

@@ -69,13 +69,41 @@ metadata: {name: of-somebody-else}
 	preflight(t, kubeconfig, nil, given, ok, "second (10.246.0.0/16)")
 
 	preflight(t, kubeconfig, []string{"no-such-file.yaml"}, given, exitUnknown)
+
+	all := node("all", "", "0.0.0.0/0")
+	if _, err := client.CoreV1().Nodes().Create(t.Context(), &all, metav1.CreateOptions{}); err != nil {
+		t.Fatal(err)
+	}
+	preflight(t, kubeconfig, nil, given, problem, "0.0.0.0/0 of Node all contains the whole range")
+}
+
+// Who calls it in a script can tell a mistake in the script from a cluster that is not ready.
+func TestExitCodes(t *testing.T) {
+	for args, want := range map[string]struct {
+		code int
+		says string
+	}{
+		"--help":                        {0, "--kubeconfig"},
+		"--no-such-flag":                {64, "unknown flag: --no-such-flag"},
+		"--allocate-node-cidrs=perhaps": {64, "invalid argument"},
+		"second.yaml":                   {64, "Name files with -f"},
+		"--form=deployment":             {64, "Use kube-controller-manager or node-ipam-controller"},
+		"--kubeconfig=no-such-file":     {3, "no-such-file"},
+	} {
+		t.Run(args, func(t *testing.T) {
+			var stdout, stderr bytes.Buffer
+			if code := command([]string{args}, &stdout, &stderr); code != want.code || !strings.Contains(stderr.String(), want.says) {
+				t.Errorf("it exits with %d and says\n%s\nwant %d and %q", code, &stderr, want.code, want.says)
+			}
+		})
+	}
 }
 
 // preflight runs it and compares the exit code, and looks for texts in the output.
 func preflight(t *testing.T, kubeconfig string, files []string, given flags, want level, texts ...string) {
 	t.Helper()
 	var stdout, stderr bytes.Buffer
-	code := run(&clientcmd.ClientConfigLoadingRules{ExplicitPath: kubeconfig}, files, given, &stdout, &stderr)
+	code := run(&clientcmd.ClientConfigLoadingRules{ExplicitPath: kubeconfig}, files, given, "", &stdout, &stderr)
 	if code != int(want) {
 		t.Errorf("it exits with %d, want %d\n%s%s", code, want, &stdout, &stderr)
 	}

@@ -2,9 +2,11 @@ package main
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"io"
 	"os"
+	"slices"
 	"time"
 
 	"github.com/spf13/pflag"
@@ -12,22 +14,43 @@ import (
 	"k8s.io/client-go/tools/clientcmd"
 )
 
-// exitUnknown is for a cluster that could not be read.
-const exitUnknown = 3
+// What it exits with, beside the levels.
+const (
+	exitUnknown = 3  // the cluster could not be read
+	exitUsage   = 64 // the command line is wrong; EX_USAGE of sysexits.h, and no level
+)
 
-func main() {
+func main() { os.Exit(command(os.Args[1:], os.Stdout, os.Stderr)) }
+
+// command is the whole program.
+func command(args []string, stdout, stderr io.Writer) int {
 	kubeconfig := clientcmd.NewDefaultClientConfigLoadingRules()
-	fs := pflag.NewFlagSet("preflight", pflag.ExitOnError)
+	fs := pflag.NewFlagSet("preflight", pflag.ContinueOnError)
+	fs.SetOutput(stderr)
 	var given flags
 	var files []string
-	fs.StringVar(&kubeconfig.ExplicitPath, "kubeconfig", "", "the cluster to look at; without it KUBECONFIG, or ~/.kube/config. It has to read all Nodes, Pods, ConfigMaps of the network, Leases and Deployments")
+	var form string
+	fs.StringVar(&kubeconfig.ExplicitPath, "kubeconfig", "", "the cluster to look at; without it KUBECONFIG, or ~/.kube/config. It has to read all Nodes, Pods, ConfigMaps of the network, Leases, Deployments and ClusterRoleBindings")
 	fs.StringSliceVarP(&files, "filename", "f", nil, "files or directories with ClusterCIDRs that you are going to apply")
+	fs.StringVar(&form, "form", "", fmt.Sprintf("the form of the controller that you use or are going to use: %s or %s. Without it the second if a Deployment runs it, else the first", manager, peer))
 	given.add(fs)
-	_ = fs.Parse(os.Args[1:]) // ExitOnError
-	os.Exit(run(kubeconfig, files, given, os.Stdout, os.Stderr))
+	switch err := fs.Parse(args); {
+	case errors.Is(err, pflag.ErrHelp):
+		return int(ok)
+	case err != nil:
+		fmt.Fprintf(stderr, "preflight: %v. `preflight --help` shows all flags.\n", err)
+		return exitUsage
+	case fs.NArg() > 0:
+		fmt.Fprintf(stderr, "preflight: %q is no flag. Name files with -f.\n", fs.Arg(0))
+		return exitUsage
+	case !slices.Contains([]string{"", manager, peer}, form):
+		fmt.Fprintf(stderr, "preflight: --form=%s: there is no such form. Use %s or %s.\n", form, manager, peer)
+		return exitUsage
+	}
+	return run(kubeconfig, files, given, form, stdout, stderr)
 }
 
-func run(kubeconfig *clientcmd.ClientConfigLoadingRules, files []string, given flags, stdout, stderr io.Writer) int {
+func run(kubeconfig *clientcmd.ClientConfigLoadingRules, files []string, given flags, form string, stdout, stderr io.Writer) int {
 	ctx, cancel := context.WithTimeout(context.Background(), time.Minute)
 	defer cancel()
 	s, err := read(ctx, kubeconfig, files, given)
@@ -35,6 +58,7 @@ func run(kubeconfig *clientcmd.ClientConfigLoadingRules, files []string, given f
 		fmt.Fprintln(stderr, "preflight:", err)
 		return exitUnknown
 	}
+	s.form = form
 	worst := ok
 	for _, f := range check(s) {
 		fmt.Fprintln(stdout, f)

@@ -40,9 +40,10 @@ type state struct {
 	noCRD        bool
 	planned      []networkingv1.ClusterCIDR // from files
 	given        flags                      // from our own command line
+	form         string                     // the same; may be empty
 	pods         []corev1.Pod               // of kube-system
 	services     []networkingapiv1.ServiceCIDR
-	binding      *rbacv1.ClusterRoleBinding
+	bindings     []rbacv1.ClusterRoleBinding
 	kubeProxy    *corev1.ConfigMap
 	flannel      *corev1.ConfigMap
 	cilium       *corev1.ConfigMap
@@ -71,6 +72,15 @@ func flagsOf(c corev1.Container) (flags, error) {
 	fs.SetOutput(io.Discard)
 	f.add(fs)
 	return f, fs.Parse(append(append([]string{}, c.Command...), c.Args...))
+}
+
+// usesAccounts reports whether a kube-controller-manager has --use-service-account-credentials.
+func usesAccounts(c corev1.Container) bool {
+	fs := pflag.NewFlagSet(c.Name, pflag.ContinueOnError)
+	fs.ParseErrorsAllowlist.UnknownFlags = true
+	fs.SetOutput(io.Discard)
+	uses := fs.Bool("use-service-account-credentials", false, "")
+	return fs.Parse(append(append([]string{}, c.Command...), c.Args...)) == nil && *uses
 }
 
 func read(ctx context.Context, kubeconfig *clientcmd.ClientConfigLoadingRules, files []string, given flags) (*state, error) {
@@ -122,9 +132,11 @@ func read(ctx context.Context, kubeconfig *clientcmd.ClientConfigLoadingRules, f
 	if services != nil {
 		s.services = services.Items
 	}
-	if s.binding, err = there(client.RbacV1().ClusterRoleBindings().Get(ctx, "system:controller:"+nodeipam.Name, metav1.GetOptions{})); err != nil {
-		return nil, fmt.Errorf("get ClusterRoleBinding: %w", err)
+	bindings, err := client.RbacV1().ClusterRoleBindings().List(ctx, metav1.ListOptions{})
+	if err != nil {
+		return nil, fmt.Errorf("list ClusterRoleBindings: %w", err)
 	}
+	s.bindings = bindings.Items
 	for _, m := range []struct {
 		into       **corev1.ConfigMap
 		name       string
