@@ -22,11 +22,13 @@ run: tools build ## Start a control plane with our controller manager and NODES=
 demo: tools build ## The same, but end as soon as every Node is served; non-zero if one is not
 	@bin/local-cluster demo --nodes=$(NODES)
 
+# `make cluster INSTALL=no`, and so with all targets: no Debian package is installed, it is only said which one is missing.
+
 # How many workers `make cluster` joins.
 WORKERS ?= 2
 
 .PHONY: cluster
-cluster: cluster-tools cluster-image ## Start a real kubeadm cluster with WORKERS=2 kubelets in namespaces of this host; as root on Linux
+cluster: cluster-tools cluster-image ## Start a real kubeadm cluster with WORKERS=2 kubelets in namespaces of this host; as root on Linux; installs missing Debian packages unless INSTALL=no
 	@hack/ensure-cluster-programs.sh
 	@bin/cluster up --workers=$(WORKERS) --config=manifests/kubeadm/kubeadm.yaml --patches=manifests/kubeadm/patches \
 		--image=bin/images/kube-controller-manager-linux-$$(go env GOARCH).tar --apply=manifests/crds --apply=manifests/rbac
@@ -169,7 +171,7 @@ test-parity: tools build upstream ## Compare our controller manager with Kuberne
 	$(INTEGRATION) ./test/parity/...
 
 .PHONY: e2e
-e2e: ## Run it in real kubeadm clusters: ranges, takeover and back, upgrade, reboot; as root on Linux, elsewhere it says why not
+e2e: ## Run it in real kubeadm clusters: ranges, takeover and back, upgrade, reboot; as root on Linux, elsewhere it says why not; installs as make cluster does
 	@echo "== end-to-end tests"
 	@hack/e2e.sh
 
@@ -231,7 +233,7 @@ build-scale: tools build upstream
 scale: build-scale ## Measure us, upstream and a bare loop with NODES=5000; SCENARIO=burst, restart, waiting or idle; see docs/performance.md
 	@bin/scale $(SCENARIO) $(if $(filter-out file,$(origin NODES)),--nodes=$(NODES)) $(SCALE)
 
-# Two hours on two cores that have nothing else to do, of which half go into 5,000 Nodes at 20 a second and 100,000 as fast as they can.
+# Three hours on two cores that have nothing else to do. One hour of that goes into 5,000 Nodes at 20 a second and 100,000 as fast as they can.
 .PHONY: performance
 performance: build-scale ## Measure all that docs/performance.md shows, on a quiet machine, into docs/data; write and draw it there
 	@mkdir -p docs/data docs/images

@@ -1,13 +1,13 @@
 #!/usr/bin/env bash
-# Makes sure there is a browser, which the test of the debug page needs: installs one where that is possible without a
-# question, else says what to do.
+# Makes sure there is a browser, which the test of the debug page needs: installs one as root on Debian, unless
+# INSTALL=no, and elsewhere says what to do.
 set -euo pipefail
 
 found() { command -v chromium || command -v chromium-browser || command -v google-chrome; }
 
 if found >/dev/null; then exit 0; fi
-if [[ $EUID -eq 0 ]] && command -v apt-get >/dev/null; then
-	echo "installing chromium: the test of the debug page needs a browser"
+if [[ ${INSTALL:-yes} != no && $EUID -eq 0 ]] && command -v apt-get >/dev/null; then
+	echo "installing the Debian package chromium, since the test of the debug page needs a browser; INSTALL=no prevents that"
 	apt-get update --quiet=2
 	DEBIAN_FRONTEND=noninteractive apt-get install --quiet=2 --yes --no-install-recommends chromium
 	if found >/dev/null; then exit 0; fi

@@ -1,7 +1,7 @@
 #!/usr/bin/env bash
 # Makes sure there is what the machines of a cluster use of their host: runc, with which containerd starts containers, ip for
-# their network, and iptables, which kubelets look for. Installs what is missing where that is possible without a question, else
-# says what to do.
+# their network, and iptables, which kubelets look for. As root on Debian it says which packages it is going to install, and installs
+# them; elsewhere, or with INSTALL=no, it says what to do.
 set -euo pipefail
 
 missing() {
@@ -10,8 +10,8 @@ missing() {
 }
 
 if [[ -z $(missing) ]]; then exit 0; fi
-if [[ $EUID -eq 0 ]] && command -v apt-get >/dev/null; then
-	echo "installing" $(missing) "for the machines of a cluster"
+if [[ ${INSTALL:-yes} != no && $EUID -eq 0 ]] && command -v apt-get >/dev/null; then
+	echo "installing the Debian packages runc, iproute2 and iptables, since the machines of a cluster need" $(missing)"; INSTALL=no prevents that"
 	apt-get update --quiet=2
 	DEBIAN_FRONTEND=noninteractive apt-get install --quiet=2 --yes --no-install-recommends runc iproute2 iptables
 	if [[ -z $(missing) ]]; then exit 0; fi
