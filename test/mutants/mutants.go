@@ -38,6 +38,7 @@ const (
 	clusterCIDRFile = "controllers/nodeipam/clustercidr.go"
 	compileFile     = "controllers/nodeipam/compile.go"
 	controllerFile  = "controllers/nodeipam/controller.go"
+	coveredFile     = "controllers/nodeipam/covered.go"
 	eventsFile      = "controllers/nodeipam/events.go"
 	flagsFile       = "controllers/nodeipam/flags.go"
 	fencedFile      = "controllers/nodeipam/fence.go"
@@ -80,6 +81,8 @@ const (
 	testRepetition   = "./controllers/lease TestTransportAllowsNoRepetition"
 	testRevocable    = "./controllers/nodeipam TestRevocableReservationIsLookedAtAgain"
 	testSentOnce     = "./controllers/nodeipam TestPatchNodeIsSentOnce"
+	testStateMetrics = "./controllers/nodeipam TestStateMetrics"
+	testStatus       = "./controllers/nodeipam TestStatus"
 	testStaysInside  = "./controllers/nodeipam TestWriteWithoutAnswerStaysInside"
 	testTransport    = "./controllers/lease TestTransport"
 	testUnanswered   = "./controllers/lease TestUnanswered"
@@ -804,5 +807,35 @@ var mutants = []mutant{
 		old:  "\tif !errors.As(err, &status) || apierrors.HasStatusCause(err, metav1.CauseTypeUnexpectedServerResponse) {\n",
 		new:  "\tif !errors.As(err, &status) {\n",
 		test: testAnswered,
+	},
+
+	// A Node that takes everything.
+	{
+		name: "cover-not-named", defect: "a Node that holds a whole range is named nowhere, and a range is full without a reason",
+		file: coveredFile,
+		old:  "\t\tcase h.Owner.Kind == ipam.Node && h.Prefix.Bits() < r.BlockBits:\n",
+		new:  "\t\tcase false:\n",
+		test: testBook,
+	},
+	{
+		name: "block-counts-as-cover", defect: "a Node with the only block of a range is named as one that takes too much",
+		file: coveredFile,
+		old:  "\t\tcase h.Owner.Kind == ipam.Node && h.Prefix.Bits() < r.BlockBits:\n",
+		new:  "\t\tcase h.Owner.Kind == ipam.Node:\n",
+		test: testBook,
+	},
+	{
+		name: "exhausted-without-reason", defect: "the condition of a full ClusterCIDR does not name the Nodes with podCIDRs larger than a block",
+		file: coveredFile,
+		old:  "larger != \"\" {\n",
+		new:  "larger == \"never\" {\n",
+		test: testStatus,
+	},
+	{
+		name: "cover-without-metric", defect: "no metric, and so no alert, has the Node that holds a whole range",
+		file: "controllers/nodeipam/metrics.go",
+		old:  "\tif r.coveredBy != \"\" {\n",
+		new:  "\tif false {\n",
+		test: testStateMetrics,
 	},
 }
