@@ -223,12 +223,13 @@ func (b *book) reserve(node *v1.Node) (_ reservation, _ []refusal, ok bool) {
 				return reservation{pool: p.Name, blocks: pick.Blocks}, nil, true
 			}
 		}
-		refusals = append(refusals, refusal{pool: p, full: b.ledger.Full(&p.Pool), cover: b.coverOf(p)})
+		refusals = append(refusals, refusal{pool: p, full: b.ledger.Full(&p.Pool)})
 		if p.aboutToServe() {
 			break // in a moment it can serve, and it comes before the rest
 		}
 	}
 	b.revoke(node.Name, held)
+	b.setCovers(refusals) // only now: a Node that is served after many full pools has no use for it
 	b.waiting[node.Name] = waitingNode{
 		uid:      node.UID,
 		since:    node.CreationTimestamp.Time,

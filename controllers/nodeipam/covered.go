@@ -26,15 +26,17 @@ func (b *book) coveredBy(r ipam.Range) (h ipam.Holding, covered bool) {
 	return ipam.Holding{}, false
 }
 
-// coverOf describes the Nodes that cover a pool's ranges; empty if there are none.
-func (b *book) coverOf(p *pool) string {
-	var texts []string
-	for _, r := range p.Ranges {
-		if h, covered := b.coveredBy(r); covered {
-			texts = append(texts, fmt.Sprintf("%s holds %v", b.nameOf(h.Owner), h.Prefix))
+// setCovers enters in refusals which Nodes cover the ranges of their pools.
+func (b *book) setCovers(refusals []refusal) {
+	for i, refused := range refusals {
+		var texts []string
+		for _, r := range refused.pool.Ranges {
+			if h, covered := b.coveredBy(r); covered {
+				texts = append(texts, fmt.Sprintf("%s holds %v", b.nameOf(h.Owner), h.Prefix))
+			}
 		}
+		refusals[i].cover = listed(texts)
 	}
-	return listed(texts)
 }
 
 // largerThanBlocks names Nodes with podCIDRs that are larger than a block of p, in the families that are full: at least those that
