@@ -271,7 +271,7 @@ func names(pools []*Pool) []string {
 // somePrefixes returns what a Node, written by anybody, could show.
 func (h *history) somePrefixes() []netip.Prefix {
 	var prefixes []netip.Prefix
-	for range one(h.dice, []int{0, 1, 1, 1, 2, 2, 3}) {
+	for range one(h.dice, []int{0, 1, 1, 1, 1, 2, 2, 2, 2, 3, 3, 2 * short}) {
 		prefixes = append(prefixes, h.somePrefix())
 	}
 	if len(prefixes) > 0 && h.dice(8) == 0 {

@@ -124,15 +124,7 @@ func (l *Ledger) Reserve(o Owner, pick Pick) bool {
 //
 // It reports whether o is alone, as far as what it did not hold before goes: false if that overlaps anything that is held, by o or others.
 func (l *Ledger) Hold(o Owner, prefixes ...netip.Prefix) (alone bool) {
-	var now []netip.Prefix
-	if len(prefixes) > 0 {
-		now = make([]netip.Prefix, 0, len(prefixes))
-	}
-	for _, p := range prefixes {
-		if p = p.Masked(); p.IsValid() && !slices.Contains(now, p) {
-			now = append(now, p)
-		}
-	}
+	now := masked(prefixes)
 	h := l.held[o]
 	if h == nil {
 		h = &holder{Owner: o}
@@ -147,15 +139,11 @@ func (l *Ledger) Hold(o Owner, prefixes ...netip.Prefix) (alone bool) {
 func (l *Ledger) replace(h *holder, now []netip.Prefix) (alone bool) {
 	before := h.prefixes
 	alone = true
-	for _, p := range now {
-		if !slices.Contains(before, p) {
-			alone = l.add(h, p) && alone
-		}
+	for _, p := range Without(now, before) {
+		alone = l.add(h, p) && alone
 	}
-	for _, p := range before {
-		if !slices.Contains(now, p) {
-			l.drop(h, p)
-		}
+	for _, p := range Without(before, now) {
+		l.drop(h, p)
 	}
 	if len(now) == 0 {
 		delete(l.held, h.Owner)
@@ -224,14 +212,24 @@ func (l *Ledger) Holdings(p netip.Prefix) iter.Seq[Holding] {
 func (l *Ledger) Conflicts(o Owner) iter.Seq[Holding] {
 	return func(yield func(Holding) bool) {
 		held := l.Held(o)
+		var earlier PrefixSet // what o holds before p, if there may be much of it
 		for i, p := range held {
+			yielded := func(q netip.Prefix) bool {
+				if i <= short {
+					return slices.ContainsFunc(held[:i], q.Overlaps)
+				}
+				return earlier.Overlaps(q)
+			}
 			for h := range l.Holdings(p) {
-				if h.Owner == o || slices.ContainsFunc(held[:i], h.Prefix.Overlaps) {
-					continue // its own, or yielded already
+				if h.Owner == o || yielded(h.Prefix) {
+					continue
 				}
 				if !yield(h) {
 					return
 				}
+			}
+			if len(held) > short {
+				earlier.Insert(p)
 			}
 		}
 	}
