@@ -3,6 +3,7 @@ package ipam
 import (
 	"flag"
 	"fmt"
+	"maps"
 	"net/netip"
 	"reflect"
 	"slices"
@@ -189,9 +190,15 @@ func (h *history) ask() {
 		h.fail("%v", err)
 	}
 	before := clone(&h.ledger)
+	all := maps.Collect(h.ledger.All())
 	for _, o := range h.owners {
+		same(h, all[o], h.reference.held(o), "All, %v", o)
+		delete(all, o)
 		same(h, h.ledger.Held(o), h.reference.held(o), "Held(%v)", o)
 		same(h, slices.Collect(h.ledger.Conflicts(o)), h.reference.conflicts(o), "Conflicts(%v)", o)
+	}
+	if len(all) > 0 {
+		h.fail("All yields %v too", all)
 	}
 	for _, p := range h.pools {
 		same(h, h.ledger.Full(p), h.reference.full(p), "Full(%s)", p.Name)

@@ -181,6 +181,17 @@ func (l *Ledger) Held(o Owner) []netip.Prefix {
 	return nil
 }
 
+// All yields everybody who holds anything with what Held says, in no order. The ledger must not change meanwhile.
+func (l *Ledger) All() iter.Seq2[Owner, []netip.Prefix] {
+	return func(yield func(Owner, []netip.Prefix) bool) {
+		for o, h := range l.held {
+			if !yield(o, h.prefixes) {
+				return
+			}
+		}
+	}
+}
+
 // Overlapping returns every holding that shares an address with p, which has to be valid: those that contain p, widest first, then those
 // inside p in the order of their addresses; holders of the same prefix in the order of their kind and ID.
 func (l *Ledger) Overlapping(p netip.Prefix) []Holding { return slices.Collect(l.Holdings(p)) }

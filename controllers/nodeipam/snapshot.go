@@ -16,10 +16,16 @@ import (
 type snapshot struct {
 	pools     []*pool
 	cursors   map[*pool][]netip.Addr // by the index of the range
-	held      map[ipam.Owner][]netip.Prefix
-	addresses map[ipam.Owner][]netip.Prefix
-	nodes     map[string]nodeEntry
+	held      []ownedBlocks
+	addresses []ownedBlocks
+	nodes     []namedEntry
 	waiting   map[string]waitingNode
+}
+
+// namedEntry is the entry of the Node of that name.
+type namedEntry struct {
+	name string
+	nodeEntry
 }
 
 // everything is the whole address space.
@@ -27,11 +33,10 @@ var everything = []netip.Prefix{netip.PrefixFrom(netip.IPv4Unspecified(), 0), ne
 
 func (b *book) snapshot() snapshot {
 	s := snapshot{
-		cursors:   make(map[*pool][]netip.Addr, len(b.pools)),
-		held:      make(map[ipam.Owner][]netip.Prefix, len(b.nodes)),
-		addresses: make(map[ipam.Owner][]netip.Prefix, len(b.nodes)),
-		nodes:     make(map[string]nodeEntry, len(b.nodes)),
-		waiting:   maps.Clone(b.waiting),
+		cursors: make(map[*pool][]netip.Addr, len(b.pools)),
+		held:    make([]ownedBlocks, 0, len(b.nodes)),
+		nodes:   make([]namedEntry, 0, len(b.nodes)),
+		waiting: maps.Clone(b.waiting),
 	}
 	for _, p := range b.pools {
 		s.pools = append(s.pools, p)
@@ -40,15 +45,13 @@ func (b *book) snapshot() snapshot {
 		}
 	}
 	for name, e := range b.nodes {
-		s.nodes[name] = *e
+		s.nodes = append(s.nodes, namedEntry{name, *e})
 	}
-	for _, all := range everything {
-		for _, h := range b.ledger.Overlapping(all) {
-			s.held[h.Owner] = b.ledger.Held(h.Owner)
-		}
-		for _, h := range b.addresses.Overlapping(all) {
-			s.addresses[h.Owner] = b.addresses.Held(h.Owner)
-		}
+	for owner, prefixes := range b.ledger.All() {
+		s.held = append(s.held, ownedBlocks{owner, prefixes})
+	}
+	for owner, prefixes := range b.addresses.All() {
+		s.addresses = append(s.addresses, ownedBlocks{owner, prefixes})
 	}
 	return s
 }
@@ -62,15 +65,15 @@ func (s snapshot) book() *book {
 			b.ledger.SetCursor(&p.Pool, r.Family(), s.cursors[p][i])
 		}
 	}
-	for name, e := range s.nodes {
-		b.nodes[name] = &e
-		b.names[e.uid] = name
+	for _, e := range s.nodes {
+		b.nodes[e.name] = &e.nodeEntry
+		b.names[e.uid] = e.name
 	}
-	for owner, prefixes := range s.held {
-		b.hold(owner, prefixes)
+	for _, o := range s.held {
+		b.hold(o.owner, o.blocks)
 	}
-	for owner, prefixes := range s.addresses {
-		b.addresses.Hold(owner, prefixes...)
+	for _, o := range s.addresses {
+		b.addresses.Hold(o.owner, o.blocks...)
 	}
 	b.waiting = s.waiting
 	return b
