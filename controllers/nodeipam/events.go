@@ -193,8 +193,11 @@ func (b *book) findings(node *v1.Node) map[string]string {
 }
 
 // listed joins texts, at most maxNamed of them.
-func listed(texts []string) string {
-	if more := len(texts) - maxNamed; more > 0 {
+func listed(texts []string) string { return listedOf(texts, len(texts)) }
+
+// listedOf joins the first maxNamed of n texts, which may be all that are given.
+func listedOf(texts []string, n int) string {
+	if more := n - maxNamed; more > 0 {
 		texts = append(texts[:maxNamed:maxNamed], fmt.Sprintf("%d more", more))
 	}
 	return strings.Join(texts, "; ")

@@ -51,7 +51,7 @@ func (c *Controller) syncStatus(ctx context.Context, name string) error {
 			return
 		}
 		want, due = b.status(cc)
-		if due = due && !equality.Semantic.DeepEqual(want, cc.Status); due {
+		if due = due && !statusShows(cc.Status, want); due {
 			c.statusWritten[name] = c.now()
 			inUse = b.inUse(name)
 		}
@@ -110,15 +110,26 @@ func (b *book) status(cc *networkingv1.ClusterCIDR) (status networkingv1.Cluster
 			status.IPv6 = b.rangeStatus(p, r)
 		}
 	}
-	// From the conditions as they are, so that an unchanged one keeps the time of its last transition.
-	for _, known := range cc.Status.Conditions {
-		status.Conditions = append(status.Conditions, *known.DeepCopy())
-	}
 	for _, condition := range []metav1.Condition{b.ready(p), b.overlapping(p), b.conflicted(p)} {
+		// From the condition as it is, so that an unchanged one keeps the time of its last transition. There may be any number of others',
+		// which are theirs.
+		if known := meta.FindStatusCondition(cc.Status.Conditions, condition.Type); known != nil {
+			status.Conditions = append(status.Conditions, *known)
+		}
 		condition.ObservedGeneration = cc.Generation
 		meta.SetStatusCondition(&status.Conditions, condition)
 	}
 	return status, true
+}
+
+// statusShows reports whether a status says all that it should.
+func statusShows(status, want networkingv1.ClusterCIDRStatus) bool {
+	for _, w := range want.Conditions {
+		if known := meta.FindStatusCondition(status.Conditions, w.Type); known == nil || !equality.Semantic.DeepEqual(*known, w) {
+			return false
+		}
+	}
+	return equality.Semantic.DeepEqual(status.IPv4, want.IPv4) && equality.Semantic.DeepEqual(status.IPv6, want.IPv6)
 }
 
 func (b *book) rangeStatus(p *pool, r ipam.Range) *networkingv1.RangeStatus {
@@ -162,20 +173,24 @@ func (b *book) ready(p *pool) metav1.Condition {
 
 // waitsForNodes says which Nodes keep a ClusterCIDR that is being deleted.
 func (b *book) waitsForNodes(p *pool) string {
-	var names []string
+	var few []string // the first ones, in order
+	n := 0
 	for uid := range b.members(p) {
-		names = append(names, b.names[uid])
+		n++
+		if i, _ := slices.BinarySearch(few, b.names[uid]); i < maxNamed {
+			few = slices.Insert(few[:min(len(few), maxNamed-1)], i, b.names[uid])
+		}
 	}
-	slices.Sort(names)
-	if len(names) == 0 {
+	if n == 0 {
 		return "No Node belongs to it any more."
 	}
-	return fmt.Sprintf("%s to it: %s. It goes when they are deleted.", counted(len(names), "Node belongs", "Nodes belong"), listed(names))
+	return fmt.Sprintf("%s to it: %s. It goes when they are deleted.", counted(n, "Node belongs", "Nodes belong"), listedOf(few, n))
 }
 
 // overlapping says with what p's ranges share addresses.
 func (b *book) overlapping(p *pool) metav1.Condition {
 	found := map[string][]string{}
+	addresses := 0
 	for _, r := range p.Ranges {
 		for service := range b.services.Overlapping(r.Prefix) {
 			for h := range b.ledger.Holdings(service) {
@@ -187,8 +202,10 @@ func (b *book) overlapping(p *pool) metav1.Condition {
 				}
 			}
 		}
-		for _, h := range b.addresses.Overlapping(r.Prefix) {
-			found[networkingv1.ReasonNodeAddress] = append(found[networkingv1.ReasonNodeAddress], fmt.Sprintf("%v of %s", h.Prefix.Addr(), b.names[types.UID(h.Owner.ID)]))
+		for h := range b.addresses.Holdings(r.Prefix) { // which may be very many, so no more are written than are named
+			if addresses++; addresses <= maxNamed {
+				found[networkingv1.ReasonNodeAddress] = append(found[networkingv1.ReasonNodeAddress], fmt.Sprintf("%v of %s", h.Prefix.Addr(), b.names[types.UID(h.Owner.ID)]))
+			}
 		}
 	}
 	for _, o := range b.pools {
@@ -205,7 +222,12 @@ func (b *book) overlapping(p *pool) metav1.Condition {
 	} {
 		if texts := found[kind.reason]; len(texts) > 0 {
 			slices.Sort(texts)
-			messages = append(messages, fmt.Sprintf(kind.message, listed(slices.Compact(texts))))
+			texts = slices.Compact(texts)
+			n := len(texts)
+			if kind.reason == networkingv1.ReasonNodeAddress {
+				n = addresses
+			}
+			messages = append(messages, fmt.Sprintf(kind.message, listedOf(texts, n)))
 			condition.Status, condition.Reason = metav1.ConditionTrue, cmp.Or(reasonIfTrue(condition), kind.reason)
 		}
 	}
