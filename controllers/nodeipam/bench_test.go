@@ -32,7 +32,7 @@ type town struct {
 	nodes, clusterCIDRs cache.Indexer
 }
 
-func newTown(b *testing.B) *town {
+func newTown(b testing.TB) *town {
 	b.Helper()
 	t := &town{
 		nodes:        cache.NewIndexer(cache.MetaNamespaceKeyFunc, cache.Indexers{}),
@@ -379,6 +379,7 @@ func benchmarkRebuild(b *testing.B) {
 				var rebuild timings
 				for b.Loop() {
 					book := newBook()
+					t.selectors = selectorCache{}
 					runtime.GC()
 					start := time.Now()
 					if err := t.fill(b.Context(), book); err != nil {

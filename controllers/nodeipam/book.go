@@ -147,11 +147,15 @@ func (b *book) hold(owner ipam.Owner, blocks []netip.Prefix) {
 	if slices.Equal(before, blocks) {
 		return
 	}
-	for _, block := range before {
-		b.changed = b.changed || !slices.Contains(blocks, block)
+	freed := ipam.Without(before, blocks)
+	b.changed = b.changed || len(freed) > 0
+	if owner.Kind == ipam.Exclusion { // There may be very many, and no Node belongs elsewhere because of them.
+		b.touch(freed...)
+		b.touch(ipam.Without(blocks, before)...)
+	} else {
+		b.touch(before...)
+		b.touch(blocks...)
 	}
-	b.touch(before...)
-	b.touch(blocks...)
 	b.ledger.Hold(owner, blocks...)
 	b.held(owner, before, b.ledger.Held(owner))
 }

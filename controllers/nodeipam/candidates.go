@@ -1,6 +1,7 @@
 package nodeipam
 
 import (
+	"cmp"
 	"iter"
 	"maps"
 	"slices"
@@ -14,7 +15,8 @@ import (
 //
 // It has an entry for each term of each selector. Where an entry stands in the order does not depend on the Node: only on its pool and
 // on how many requirements its term has. So the first entry of a pool that matches a Node is the one that decides the pool's place.
-// Most terms ask for a label or the name with certain values; such an entry is only looked at for Nodes that have one of these.
+// Most terms ask for a label or the name with certain values; such an entry is only looked at for Nodes that have one of these. A large
+// selector is not indexed, so that what is done here for one pool is bounded.
 //
 // It does not change once it is made; other pools make a new one.
 type candidates struct {
@@ -24,10 +26,26 @@ type candidates struct {
 	rest    []int    // the entries that are not in by
 }
 
-// entry is a pool as far as one term of its selector goes; of a pool without a selector there is one.
+// entry is a pool as far as one term of its selector goes; of a pool without a selector there is one. Of a large selector, one entry has all
+// terms of as many requirements.
 type entry struct {
 	*pool
-	term *term
+	alternatives []term
+	specificity  int // how many requirements each of them has
+	rank         int // of the pool among those that specificity does not tell apart
+}
+
+// matches reports whether the pool's selector matches a Node by one of the entry's terms.
+func (e *entry) matches(node *v1.Node) bool {
+	if !e.Selective {
+		return true
+	}
+	for i := range e.alternatives {
+		if e.alternatives[i].matches(node) {
+			return true
+		}
+	}
+	return false
 }
 
 // attribute is a label of a Node, or its name.
@@ -36,33 +54,37 @@ type attribute struct{ key, value string }
 // nameKey stands for the name; no label has this key.
 const nameKey = ""
 
-// of reports whether a Node has the attribute.
-func (a attribute) of(node *v1.Node) bool {
-	if a.key == nameKey {
-		return node.Name == a.value
-	}
-	value, ok := node.Labels[a.key]
-	return ok && value == a.value
-}
-
 func newCandidates(pools iter.Seq[*pool]) *candidates {
 	c := &candidates{by: map[attribute][]int{}}
 	common := map[attribute]int{} // how many terms ask for an attribute
-	for p := range pools {
+	// Texts of selectors may be long, so pools are compared and not entries, of which there are more.
+	ranked := slices.SortedFunc(pools, func(x, y *pool) int {
+		return ipam.Compare(ipam.Candidate{Pool: &x.Pool}, ipam.Candidate{Pool: &y.Pool})
+	})
+	for rank, p := range ranked {
 		if !p.Selective {
-			c.entries = append(c.entries, entry{pool: p})
+			c.entries = append(c.entries, entry{pool: p, rank: rank})
 		}
-		for i := range p.terms {
-			t := &p.terms[i]
-			c.entries = append(c.entries, entry{p, t})
-			for _, attributes := range t.oneOf {
+		for rest := p.terms; len(rest) > 0; {
+			n := 1
+			for p.large && n < len(rest) && rest[n].requirements == rest[0].requirements {
+				n++
+			}
+			c.entries = append(c.entries, entry{p, rest[:n], rest[0].requirements, rank})
+			for _, attributes := range rest[0].oneOf {
 				for _, a := range attributes {
 					common[a]++
 				}
 			}
+			rest = rest[n:]
 		}
 	}
-	slices.SortFunc(c.entries, func(x, y entry) int { return ipam.Compare(x.candidate(), y.candidate()) })
+	slices.SortFunc(c.entries, func(x, y entry) int { // as ipam.Compare
+		if x.Priority != y.Priority || x.Selective != y.Selective {
+			return cmp.Compare(x.rank, y.rank)
+		}
+		return cmp.Or(-cmp.Compare(x.specificity, y.specificity), cmp.Compare(x.rank, y.rank))
+	})
 	keys := map[string]bool{}
 	for i, e := range c.entries {
 		attributes, ok := e.rarest(common)
@@ -78,21 +100,14 @@ func newCandidates(pools iter.Seq[*pool]) *candidates {
 	return c
 }
 
-func (e entry) candidate() ipam.Candidate {
-	if e.term == nil {
-		return ipam.Candidate{Pool: &e.Pool}
-	}
-	return ipam.Candidate{Pool: &e.Pool, Specificity: e.term.requirements}
-}
-
 // rarest returns the attributes one of which a Node must have that matches, by the requirement that the fewest terms share; ok is
 // false if no requirement is of that kind.
 func (e entry) rarest(common map[attribute]int) (attributes []attribute, ok bool) {
-	if e.term == nil {
+	if len(e.alternatives) != 1 {
 		return nil, false
 	}
 	best := 0
-	for _, some := range e.term.oneOf {
+	for _, some := range e.alternatives[0].oneOf {
 		n := 0
 		for _, a := range some {
 			n += common[a]
@@ -127,9 +142,9 @@ func (c *candidates) of(node *v1.Node) iter.Seq[*pool] {
 			if len(rest) == 0 || len(asked) > 0 && asked[0] < rest[0] {
 				from = &asked
 			}
-			e := c.entries[(*from)[0]]
+			e := &c.entries[(*from)[0]]
 			*from = (*from)[1:]
-			if e.term != nil && !e.term.matches(node) || slices.Contains(before, e.pool) {
+			if !e.matches(node) || slices.Contains(before, e.pool) {
 				continue
 			}
 			if len(e.terms) > 1 {

@@ -24,8 +24,8 @@ func (c *Controller) syncClusterCIDR(ctx context.Context, name string) error {
 		inUse bool
 		err   error
 	)
-	c.with(func(b *book) {
-		if cc, p, err = c.lookAtClusterCIDR(b, name); cc != nil {
+	cc, p, err = c.lookAtClusterCIDR(name, func(b *book, cc *networkingv1.ClusterCIDR) {
+		if cc != nil {
 			inUse = b.inUse(name)
 			b.touched.add(name) // a write of its status that came late may have undone a newer one
 		}
@@ -65,37 +65,56 @@ func (c *Controller) syncClusterCIDR(ctx context.Context, name string) error {
 	return nil
 }
 
-// lookAtClusterCIDR enters in the book what the cache shows of a ClusterCIDR now, and returns it and its pool; nil if there is none.
-// Whoever looks holds the book, as with lookAtNode.
-func (c *Controller) lookAtClusterCIDR(b *book, name string) (*networkingv1.ClusterCIDR, *pool, error) {
+// lookAtClusterCIDR enters in the book what the cache shows of a ClusterCIDR now, and returns it and its pool; nil if there is none. also is
+// called with it while the book is held.
+func (c *Controller) lookAtClusterCIDR(name string, also func(*book, *networkingv1.ClusterCIDR)) (*networkingv1.ClusterCIDR, *pool, error) {
+	c.entering.Lock()
+	defer c.entering.Unlock()
+	return c.enterClusterCIDR(name, also)
+}
+
+// enterClusterCIDR is lookAtClusterCIDR for a caller that holds entering. So what is entered never gets older, and yet the book is free while
+// the object is compiled, which may take a second.
+func (c *Controller) enterClusterCIDR(name string, also func(*book, *networkingv1.ClusterCIDR)) (*networkingv1.ClusterCIDR, *pool, error) {
 	cc, err := c.clusterCIDRs.Get(name)
 	switch {
 	case apierrors.IsNotFound(err):
-		b.dropPool(name)
-		delete(c.statusWritten, name)
+		delete(c.selectors, name)
+		c.with(func(b *book) {
+			b.dropPool(name)
+			delete(c.statusWritten, name)
+			also(b, nil)
+		})
 		return nil, nil, nil
 	case err != nil:
 		return nil, nil, err
 	}
 	p := c.compile(cc)
-	if old, ok := b.pools[name]; ok && old.ID == p.ID && old.State == ipam.Pending && p.State == ipam.Pending {
-		p.problem, p.cause = old.problem, old.cause // until a try to add its finalizer ends otherwise
-	}
-	b.setPool(p)
+	c.with(func(b *book) {
+		if old, ok := b.pools[name]; ok && old.ID == p.ID && old.State == ipam.Pending && p.State == ipam.Pending {
+			p.problem, p.cause = old.problem, old.cause // until a try to add its finalizer ends otherwise
+		}
+		b.setPool(p)
+		also(b, cc)
+	})
 	return cc, p, nil
 }
 
 // heardOfClusterCIDR is called by the informer, event by event: what is disabled or deleted stops to give at once, also while the worker
 // waits for the answer of a write.
 func (c *Controller) heardOfClusterCIDR(name string) {
-	c.with(func(b *book) {
+	err := func() error {
+		c.entering.Lock()
+		defer c.entering.Unlock()
 		if !c.filled.Load() {
-			return // fill reads the cache, and holds the book meanwhile
+			return nil // fill reads the cache, and holds entering meanwhile
 		}
-		if _, _, err := c.lookAtClusterCIDR(b, name); err != nil {
-			utilruntime.HandleError(err) // its worker will have it again
-		}
-	})
+		_, _, err := c.enterClusterCIDR(name, func(*book, *networkingv1.ClusterCIDR) {})
+		return err
+	}()
+	if err != nil {
+		utilruntime.HandleError(err) // its worker will have it again
+	}
 	c.clusterCIDRQueue.Add(name)
 }
 

@@ -9,8 +9,6 @@ import (
 
 	v1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
-	"k8s.io/apimachinery/pkg/util/validation/field"
-	"k8s.io/component-helpers/scheduling/corev1/nodeaffinity"
 	netutils "k8s.io/utils/net"
 
 	networkingv1 "github.com/multicidr/controller-manager/apis/networking/v1"
@@ -23,7 +21,8 @@ const minHostBits = 4
 // pool is a ClusterCIDR, compiled. It does not change once it is in the book; a changed object makes a new one.
 type pool struct {
 	ipam.Pool
-	terms    []term // of the nodeSelector; only read if Selective
+	terms    []term // of the nodeSelector, the ones with the most requirements first; only read if Selective
+	large    bool   // there is so much in the nodeSelector that it is not indexed
 	excluded []netip.Prefix
 	// uncut are ranges whose size of blocks breaks a rule. Nodes may have blocks in them, of a time in which it did not.
 	uncut []netip.Prefix
@@ -35,32 +34,13 @@ type pool struct {
 	cause metav1.StatusReason
 }
 
-// term is one term of a nodeSelector. Terms are ORed.
-type term struct {
-	selector     *nodeaffinity.NodeSelector
-	requirements int
-	// oneOf has, for each requirement that asks for a label or the name with certain values, these values.
-	oneOf [][]attribute
-}
-
-// matches reports whether a Node has all that the term requires. Usually that is labels with certain values, which are looked up here: the
-// selector makes an index of the Node's fields each time.
-func (t *term) matches(node *v1.Node) bool {
-	if len(t.oneOf) == 0 || len(t.oneOf) < t.requirements {
-		return t.selector.Match(node)
-	}
-	for _, attributes := range t.oneOf {
-		if !slices.ContainsFunc(attributes, func(a attribute) bool { return a.of(node) }) {
-			return false
-		}
-	}
-	return true
-}
-
 // compile reads a ClusterCIDR. It always returns a pool: an object that breaks a rule, because it was stored under an
 // older CRD, is one that gives nothing and says why. What of its ranges can be read is kept, so that the Nodes that
 // hold blocks in them are still known to belong to it.
-func compile(cc *networkingv1.ClusterCIDR) *pool {
+func compile(cc *networkingv1.ClusterCIDR) *pool { return compileWith(cc, nil) }
+
+// compileWith is compile where the selector may be known.
+func compileWith(cc *networkingv1.ClusterCIDR, known selectorCache) *pool {
 	p := &pool{Pool: ipam.Pool{ID: string(cc.UID), Name: cc.Name, Priority: cc.Spec.Priority}}
 	var problems []string
 	check := func(err error) {
@@ -81,7 +61,7 @@ func compile(cc *networkingv1.ClusterCIDR) *pool {
 	case cc.Spec.IPv6 == "" && cc.Spec.IPv6PerNodeHostBits != nil:
 		check(errors.New("spec.ipv6PerNodeHostBits is set without spec.ipv6"))
 	}
-	check(p.addSelector(cc.Spec.NodeSelector))
+	check(p.addSelector(cc.Spec.NodeSelector, known))
 	for _, s := range cc.Spec.ExcludedCIDRs {
 		excluded, err := parseCIDR(s)
 		if err != nil {
@@ -90,6 +70,7 @@ func compile(cc *networkingv1.ClusterCIDR) *pool {
 		}
 		p.excluded = append(p.excluded, excluded)
 	}
+	slices.SortFunc(p.excluded, netip.Prefix.Compare) // The ledger is faster with such a list, and the lock is not held here.
 
 	p.addCursor(ipam.IPv4, cc.Status.IPv4)
 	p.addCursor(ipam.IPv6, cc.Status.IPv6)
@@ -101,13 +82,25 @@ func compile(cc *networkingv1.ClusterCIDR) *pool {
 	case cc.DeletionTimestamp != nil:
 		p.State = ipam.Terminating
 	case len(problems) > 0:
-		p.State, p.problem = ipam.Invalid, strings.Join(problems, "; ")
+		p.State, p.problem = ipam.Invalid, shortened(strings.Join(problems, "; "))
 	case cc.Spec.Allocation == networkingv1.AllocationDisabled:
 		p.State = ipam.Disabled
 	case !slices.Contains(cc.Finalizers, networkingv1.Finalizer):
 		p.State = ipam.Pending
 	}
 	return p
+}
+
+// maxProblem is how much is said of what is wrong with a ClusterCIDR, in bytes. There may be something wrong with each of its values, and
+// every message about a Node that it matches repeats it.
+const maxProblem = 1000
+
+// shortened returns the beginning of a text that is too long.
+func shortened(text string) string {
+	if len(text) <= maxProblem {
+		return text
+	}
+	return strings.ToValidUTF8(text[:maxProblem], "") + " ..."
 }
 
 // addRange adds the range of one family, unless cidr is empty.
@@ -134,52 +127,13 @@ func (p *pool) addRange(name, cidr string, family ipam.Family, hostBits int32) e
 	return nil
 }
 
-func (p *pool) addSelector(selector *v1.NodeSelector) error {
+func (p *pool) addSelector(selector *v1.NodeSelector, known selectorCache) error {
 	if selector == nil {
 		return nil
 	}
-	p.Selective = true
-	p.Selector = canonical(selector)
-	if len(selector.NodeSelectorTerms) == 0 {
-		return errors.New("spec.nodeSelector has no terms and so matches no Node")
-	}
-	if _, err := nodeaffinity.NewNodeSelector(selector, field.WithPath(field.NewPath("spec", "nodeSelector"))); err != nil {
-		return err
-	}
-	for _, t := range selector.NodeSelectorTerms {
-		// Each term by itself, because which one matches decides the order.
-		s, err := nodeaffinity.NewNodeSelector(&v1.NodeSelector{NodeSelectorTerms: []v1.NodeSelectorTerm{t}})
-		if err != nil {
-			return err
-		}
-		p.terms = append(p.terms, term{selector: s, requirements: len(t.MatchExpressions) + len(t.MatchFields), oneOf: askedFor(t)})
-	}
-	return nil
-}
-
-// askedFor returns, for each requirement of a term that asks for a label or the name with certain values, these values.
-func askedFor(t v1.NodeSelectorTerm) (all [][]attribute) {
-	add := func(key string, r v1.NodeSelectorRequirement) {
-		if r.Operator != v1.NodeSelectorOpIn {
-			return
-		}
-		var attributes []attribute
-		for _, value := range r.Values {
-			if a := (attribute{key, value}); !slices.Contains(attributes, a) {
-				attributes = append(attributes, a)
-			}
-		}
-		all = append(all, attributes)
-	}
-	for _, r := range t.MatchExpressions {
-		add(r.Key, r)
-	}
-	for _, r := range t.MatchFields {
-		if r.Key == metav1.ObjectNameField { // The CRD takes no other, and no Node has one.
-			add(nameKey, r)
-		}
-	}
-	return all
+	compiled := known.of(p.Name, selector)
+	p.Selective, p.Selector, p.terms, p.large = true, compiled.text, compiled.terms, compiled.large
+	return compiled.err
 }
 
 // addCursor reads a cursor from the status. One that cannot be read is none: the search starts at the range's start.
@@ -286,13 +240,17 @@ func podCIDRsOf(node *v1.Node) (blocks []netip.Prefix, unreadable []string) {
 // showsPodCIDRs reports whether a Node has podCIDRs, readable or not.
 func showsPodCIDRs(node *v1.Node) bool { return len(node.Spec.PodCIDRs) > 0 || node.Spec.PodCIDR != "" }
 
-// addressesOf returns a Node's own addresses, each as a prefix of full length. A host name is none.
+// maxAddresses is how many of a Node's addresses are looked at: the first ones. A kubelet reports a few, a cloud provider may report all of the
+// machine's interfaces; but an object has room for 30,000, and they are only for a report.
+const maxAddresses = 64
+
+// addressesOf returns a Node's own addresses, each as a prefix of full length, among the first maxAddresses that it has. A host name is none.
 func addressesOf(node *v1.Node) []netip.Prefix {
 	if len(node.Status.Addresses) == 0 {
 		return nil
 	}
 	addresses := make([]netip.Prefix, 0, 2) // usually one of each family, beside the name
-	for _, a := range node.Status.Addresses {
+	for _, a := range node.Status.Addresses[:min(len(node.Status.Addresses), maxAddresses)] {
 		if strings.IndexByte(a.Address, '.') < 0 && strings.IndexByte(a.Address, ':') < 0 {
 			continue // no address of any family, and ParseAddr would make an error of it
 		}

@@ -163,7 +163,13 @@ func TestMatches(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			p := compile(clusterCIDR("a", networkingv1.ClusterCIDRSpec{PerNodeHostBits: 8, IPv4: "10.0.0.0/16", NodeSelector: tc.selector}))
-			if specificity, ok := matches(p, node); ok != tc.want || specificity != tc.wantSpecificity {
+			specificity, ok := 0, !p.Selective
+			for _, term := range p.terms {
+				if term.matches(node) {
+					specificity, ok = max(specificity, term.requirements), true
+				}
+			}
+			if ok != tc.want || specificity != tc.wantSpecificity {
 				t.Errorf("got %v, %d; want %v, %d", ok, specificity, tc.want, tc.wantSpecificity)
 			}
 		})

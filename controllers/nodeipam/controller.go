@@ -93,7 +93,11 @@ type Controller struct {
 	clusterCIDRQueue queue
 	statusQueue      queue // of ClusterCIDRs
 
-	mu   sync.Mutex // held for computing only, never across a call to the API server
+	// entering is held from the look at a ClusterCIDR until what it says is in the book, and while the book is filled. With mu too, it is taken first.
+	entering  sync.Mutex
+	selectors selectorCache // guarded by entering
+
+	mu   sync.Locker // held for computing only, never across a call to the API server, and not while an object is read that may be large
 	book *book
 	// statusWritten is when each ClusterCIDR's status was last written.
 	statusWritten map[string]time.Time
@@ -169,6 +173,8 @@ func newController(cfg Config, p parts) *Controller {
 		nodeQueue:        p.newQueue("nodes"),
 		clusterCIDRQueue: p.newQueue("clustercidrs"),
 		statusQueue:      p.newQueue("status"),
+		selectors:        selectorCache{},
+		mu:               &sync.Mutex{},
 		book:             newBook(),
 		statusWritten:    map[string]time.Time{},
 		statusQueued:     map[string]bool{},

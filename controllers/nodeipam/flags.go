@@ -211,9 +211,9 @@ func (c *Controller) superseded(cc *networkingv1.ClusterCIDR) bool {
 }
 
 // compile is the function of that name, save that a superseded ClusterCIDR gives nothing: it is deleted in a moment, but at a
-// start Nodes are served before that.
+// start Nodes are served before that. The caller holds entering.
 func (c *Controller) compile(cc *networkingv1.ClusterCIDR) *pool {
-	p := compile(cc)
+	p := compileWith(cc, c.selectors)
 	if c.superseded(cc) && (p.State == ipam.Enabled || p.State == ipam.Pending) {
 		p.State, p.problem = ipam.Pending, "the flags say something else now, so it will be deleted"
 	}

@@ -82,6 +82,8 @@ func (c *Controller) canRead(ctx context.Context) (asOf string, ok bool) {
 // readAll enters all that is cached in the book.
 func (c *Controller) readAll(ctx context.Context) error {
 	var err error
+	c.entering.Lock()
+	defer c.entering.Unlock()
 	c.with(func(b *book) {
 		// From here on events are entered as they come, so the caches are read with the book in hand.
 		err = c.fill(ctx, b)

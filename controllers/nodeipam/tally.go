@@ -113,10 +113,8 @@ func (b *book) held(owner ipam.Owner, before, now []netip.Prefix) {
 		b.judgeIn(now)
 	case ipam.Node:
 		uid := types.UID(owner.ID)
-		for _, block := range before {
-			if !slices.Contains(now, block) {
-				b.released(uid, block)
-			}
+		for _, block := range ipam.Without(before, now) {
+			b.released(uid, block)
 		}
 		b.holding += min(len(now), 1) - min(len(before), 1)
 		b.judge(uid)

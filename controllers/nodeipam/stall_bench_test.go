@@ -1,0 +1,282 @@
+package nodeipam
+
+import (
+	"fmt"
+	"slices"
+	"sync"
+	"testing"
+	"time"
+
+	v1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+
+	networkingv1 "github.com/multicidr/controller-manager/apis/networking/v1"
+)
+
+// stopwatch is a lock that notes for how long it was held.
+type stopwatch struct {
+	sync.Mutex
+	since   time.Time
+	longest time.Duration
+}
+
+func (s *stopwatch) Lock() {
+	s.Mutex.Lock()
+	s.since = time.Now()
+}
+
+func (s *stopwatch) Unlock() {
+	s.longest = max(s.longest, time.Since(s.since))
+	s.Mutex.Unlock()
+}
+
+// manyAddresses gives a Node so many addresses, the i-th in 10.0.0.0/8.
+func manyAddresses(n int) func(*v1.Node) {
+	return func(node *v1.Node) {
+		for i := range n {
+			node.Status.Addresses = append(node.Status.Addresses, v1.NodeAddress{Type: v1.NodeInternalIP, Address: fmt.Sprintf("10.%d.%d.%d", i>>16&255, i>>8&255, i&255)})
+		}
+	}
+}
+
+// inTerms are n values of labels, in terms of a selector, as the CRD takes them: at most 64 terms of 64 requirements of 256 values, of at most 63 bytes.
+func inTerms(n int) *v1.NodeSelector {
+	s := &v1.NodeSelector{}
+	value := 0
+	for value < n {
+		var t v1.NodeSelectorTerm
+		for range 64 {
+			r := v1.NodeSelectorRequirement{Key: fmt.Sprint("example.com/k", len(t.MatchExpressions)), Operator: v1.NodeSelectorOpIn}
+			for range max(1, (n+64*64-1)/(64*64)) {
+				r.Values = append(r.Values, fmt.Sprintf("%x", value))
+				value++
+			}
+			t.MatchExpressions = append(t.MatchExpressions, r)
+		}
+		s.NodeSelectorTerms = append(s.NodeSelectorTerms, t)
+	}
+	return s
+}
+
+// oneRequirement asks for one label with one of n values.
+func oneRequirement(n int, operator v1.NodeSelectorOperator) *v1.NodeSelector {
+	r := v1.NodeSelectorRequirement{Key: "a", Operator: operator}
+	for i := range n {
+		r.Values = append(r.Values, fmt.Sprintf("%x", i))
+	}
+	return anyOf(allOf(r))
+}
+
+// smallTerms are n terms.
+func smallTerms(n int, operator v1.NodeSelectorOperator) *v1.NodeSelector {
+	s := &v1.NodeSelector{}
+	for i := range n {
+		s.NodeSelectorTerms = append(s.NodeSelectorTerms, allOf(v1.NodeSelectorRequirement{Key: "a", Operator: operator, Values: []string{fmt.Sprintf("%x", i)}}))
+	}
+	return s
+}
+
+// manyExclusions are n addresses of 10.0.0.0/8, none beside another one, in no order.
+func manyExclusions(n int) []string {
+	all := make([]string, n)
+	for i := range all {
+		at := uint32(i) * 2654435761 >> 8 &^ 1
+		all[i] = fmt.Sprintf("10.%d.%d.%d/32", at>>16&255, at>>8&255, at&255)
+	}
+	return all
+}
+
+// largeObject is one object that is as large as it can be, and what happens to it.
+type largeObject struct {
+	name string
+	// ranges are how many ClusterCIDRs with 10.0.0.0/8 there are beside it.
+	ranges int
+	run    func(b *testing.B, t *town, took func(what string, event func()))
+}
+
+func (t *town) putClusterCIDR(b *testing.B, cc *networkingv1.ClusterCIDR) {
+	if err := t.clusterCIDRs.Update(cc); err != nil {
+		b.Fatal(err)
+	}
+	t.heardOfClusterCIDR(cc.Name)
+}
+
+func (t *town) putNode(b *testing.B, before any, now *v1.Node) {
+	t.put(b, now)
+	t.nodeEvent(now.Name, before, now)
+}
+
+// statusOf is what syncStatus does with the lock held.
+func (t *town) statusOf(cc *networkingv1.ClusterCIDR) {
+	t.with(func(b *book) {
+		if want, known := b.status(cc); known {
+			statusShows(cc.Status, want)
+		}
+	})
+}
+
+func largeObjects() (all []largeObject) {
+	serves := func(t *town, name string) {
+		n := node(name, label("a", "1"), label("example.com/k1", "1"))
+		if err := t.nodes.Update(n); err != nil {
+			panic(err)
+		}
+		t.with(func(book *book) {
+			if n, err := t.lookAtNode(book, name); err == nil {
+				book.serve(n)
+			}
+		})
+	}
+	for _, addresses := range []int{1_000, 30_000} {
+		for _, ranges := range []int{1, 10} {
+			all = append(all, largeObject{fmt.Sprintf("Node/addresses=%d/ranges=%d", addresses, ranges), ranges, func(b *testing.B, t *town, took func(string, func())) {
+				first := node("large", manyAddresses(addresses))
+				took("first", func() { t.putNode(b, nil, first) })
+				second := first.DeepCopy()
+				second.Status.Addresses[0].Address = "10.255.255.255"
+				took("one-address", func() { t.putNode(b, first, second) })
+				same := second.DeepCopy()
+				took("nothing", func() { t.putNode(b, second, same) })
+				took("status", func() { t.statusOf(clusterCIDR("range-0", spec4("10.0.0.0/8", 8, nil))) })
+				took("gone", func() { t.leaves(b, same) })
+			}})
+		}
+	}
+	selectors := []struct {
+		name     string
+		selector *v1.NodeSelector
+	}{
+		// What the CRD takes: 1.5 MB of it is what etcd stores.
+		{"values=200000/terms=64x64", inTerms(200_000)},
+		// What another CRD may have taken.
+		{"values=200000/terms=1", oneRequirement(200_000, v1.NodeSelectorOpIn)},
+		{"not-values=200000/terms=1", oneRequirement(200_000, v1.NodeSelectorOpNotIn)},
+		{"values=20000/terms=20000", smallTerms(20_000, v1.NodeSelectorOpIn)},
+		{"not-values=20000/terms=20000", smallTerms(20_000, v1.NodeSelectorOpNotIn)},
+	}
+	for _, s := range selectors {
+		all = append(all, largeObject{"selector/" + s.name, 1, func(b *testing.B, t *town, took func(string, func())) {
+			cc := clusterCIDR("large", spec4("10.0.0.0/8", 8, s.selector))
+			took("create", func() { t.putClusterCIDR(b, cc) })
+			took("first-choice", func() { serves(t, "n1") })
+			took("next-choice", func() { serves(t, "n2") })
+			updated := cc.DeepCopy()
+			updated.Spec.Priority = 1
+			took("update", func() { t.putClusterCIDR(b, updated) })
+			took("choice-after-update", func() { serves(t, "n3") })
+			took("same", func() { t.putClusterCIDR(b, updated.DeepCopy()) })
+			took("node-event", func() { n := node("n3", label("a", "1")); t.putNode(b, n, n) })
+			took("status", func() { t.statusOf(updated) })
+			if err := t.clusterCIDRs.Delete(updated); err != nil {
+				b.Fatal(err)
+			}
+			took("gone", func() { t.heardOfClusterCIDR("large") })
+			took("choice-after-it", func() { serves(t, "n4") })
+		}})
+	}
+	for _, n := range []int{1_000, 10_000} {
+		for _, ranges := range []int{1, 10} {
+			all = append(all, largeObject{fmt.Sprintf("excludedCIDRs=%d/ranges=%d", n, ranges), ranges, func(b *testing.B, t *town, took func(string, func())) {
+				for _, cc := range clusterCIDRsOf(t) {
+					t.statusOf(cc) // from then on the ledger counts
+				}
+				cc := clusterCIDR("large", spec4("10.0.0.0/8", 8, nil))
+				cc.Spec.ExcludedCIDRs = manyExclusions(n)
+				took("create", func() { t.putClusterCIDR(b, cc) })
+				took("status", func() { t.statusOf(cc) })
+				more := cc.DeepCopy()
+				more.Spec.ExcludedCIDRs = slices.Insert(more.Spec.ExcludedCIDRs, n/2, "10.1.2.3/32")
+				took("one-more", func() { t.putClusterCIDR(b, more) })
+				less := more.DeepCopy()
+				less.Spec.ExcludedCIDRs = slices.Delete(less.Spec.ExcludedCIDRs, n/3, n/3+1)
+				took("one-less", func() { t.putClusterCIDR(b, less) })
+				took("choice", func() { serves(t, "n1") })
+				none := less.DeepCopy()
+				none.Spec.ExcludedCIDRs = nil
+				took("none-left", func() { t.putClusterCIDR(b, none) })
+				took("all-again", func() { t.putClusterCIDR(b, less) })
+				if err := t.clusterCIDRs.Delete(less); err != nil {
+					b.Fatal(err)
+				}
+				took("gone", func() { t.heardOfClusterCIDR("large") })
+			}})
+		}
+	}
+	all = append(all, largeObject{"conditions=5000", 1, func(b *testing.B, t *town, took func(string, func())) {
+		cc := clusterCIDR("large", spec4("10.0.0.0/8", 8, nil))
+		for i := range 5_000 {
+			cc.Status.Conditions = append(cc.Status.Conditions, metav1.Condition{Type: fmt.Sprint("Of", i), Status: metav1.ConditionTrue, Reason: "Reason", Message: fmt.Sprintf("%150d", i)})
+		}
+		took("create", func() { t.putClusterCIDR(b, cc) })
+		took("status", func() { t.statusOf(cc) })
+	}})
+	return all
+}
+
+func clusterCIDRsOf(t *town) (all []*networkingv1.ClusterCIDR) {
+	for _, o := range t.clusterCIDRs.List() {
+		all = append(all, o.(*networkingv1.ClusterCIDR))
+	}
+	return all
+}
+
+// BenchmarkOneLargeObject measures for how long each event of an object that is as large as it can be holds the lock, in a cluster of 1,000
+// Nodes: the shortest of all turns, which is what it takes without what else the machine does. An event may take the lock more than once; the
+// longest time counts.
+func BenchmarkOneLargeObject(b *testing.B) {
+	for _, o := range largeObjects() {
+		b.Run(o.name, func(b *testing.B) {
+			shortest := map[string]time.Duration{}
+			for b.Loop() {
+				t := newTown(b)
+				var ranges []*networkingv1.ClusterCIDR
+				for i := range o.ranges {
+					ranges = append(ranges, clusterCIDR(fmt.Sprint("range-", i), spec4("10.0.0.0/8", 8, nil)))
+				}
+				t.populate(b, 1_000, ranges)
+				t.settle(b)
+				watch := &stopwatch{}
+				t.mu = watch
+				o.run(b, t, func(what string, event func()) {
+					watch.longest = 0
+					event()
+					if before, ok := shortest[what]; !ok || watch.longest < before {
+						shortest[what] = watch.longest
+					}
+				})
+			}
+			for what, d := range shortest {
+				b.ReportMetric(float64(d.Microseconds())/1000, what+"-lock-ms")
+			}
+			b.ReportMetric(0, "ns/op")
+		})
+	}
+}
+
+// BenchmarkReports measures for how long the debug page and a scrape hold the lock in a large cluster, in the shortest of all turns. The first
+// scrape or status of a ClusterCIDR counts what is in it; from then on the ledger does.
+func BenchmarkReports(b *testing.B) {
+	const nodes, clusterCIDRs = 100_000, 1_000
+	b.Run(sized(nodes, clusterCIDRs), func(b *testing.B) {
+		t := newTown(b)
+		t.populate(b, nodes, townCIDRs(clusterCIDRs))
+		t.settle(b)
+		watch := &stopwatch{}
+		t.mu = watch
+		took := func(f func(*book)) time.Duration {
+			watch.longest = 0
+			t.with(f)
+			return watch.longest
+		}
+		first := took(func(book *book) { book.figures() })
+		debug, scrape := time.Hour, time.Hour
+		for b.Loop() {
+			debug = min(debug, took(func(book *book) { book.snapshot() }))
+			scrape = min(scrape, took(func(book *book) { book.figures() }))
+		}
+		b.ReportMetric(float64(debug.Microseconds())/1000, "debug-lock-ms")
+		b.ReportMetric(float64(first.Microseconds())/1000, "first-scrape-lock-ms")
+		b.ReportMetric(float64(scrape.Microseconds())/1000, "scrape-lock-ms")
+		b.ReportMetric(0, "ns/op")
+	})
+}

@@ -1,0 +1,266 @@
+package nodeipam
+
+import (
+	"fmt"
+	"net/netip"
+	"runtime"
+	"slices"
+	"strings"
+	"sync"
+	"testing"
+
+	v1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/labels"
+
+	clustercidrlisters "github.com/multicidr/controller-manager/apis/generated/listers/networking/v1"
+	networkingv1 "github.com/multicidr/controller-manager/apis/networking/v1"
+)
+
+// meter is a lock that notes how often memory was asked for while it was held.
+type meter struct {
+	sync.Mutex
+	since uint64
+	most  uint64
+}
+
+func (m *meter) Lock() {
+	m.Mutex.Lock()
+	m.since = allocations()
+}
+
+func (m *meter) Unlock() {
+	m.most = max(m.most, allocations()-m.since)
+	m.Mutex.Unlock()
+}
+
+func allocations() uint64 {
+	var m runtime.MemStats
+	runtime.ReadMemStats(&m)
+	return m.Mallocs
+}
+
+// What is done with the lock held does not grow with what one object has in it: ten times as much in it makes no difference. Counted are
+// allocations, of which each value that is read, sorted or indexed makes at least one; timings are for BenchmarkOneLargeObject.
+func TestLargeObjectsAreReadWithoutTheLock(t *testing.T) {
+	const some, many = 3_000, 30_000
+	terms := func(operator v1.NodeSelectorOperator) func(int) *networkingv1.ClusterCIDR {
+		return func(n int) *networkingv1.ClusterCIDR {
+			return clusterCIDR("large", spec4("10.0.0.0/8", 8, smallTerms(n, operator)))
+		}
+	}
+	small := clusterCIDR("small", spec4("10.0.0.0/8", 8, nil))
+	// underLock shows an object, chooses for a Node, and changes and deletes the object.
+	underLock := func(cc *networkingv1.ClusterCIDR, n *v1.Node) uint64 {
+		town := newTown(t)
+		town.book.setPool(compile(small))
+		town.filled.Store(true)
+		m := &meter{}
+		town.mu = m
+		do := func(err error) {
+			if err != nil {
+				t.Fatal(err)
+			}
+		}
+		for i := range 2 {
+			if cc != nil {
+				cc = cc.DeepCopy()
+				cc.Spec.Priority++
+				do(town.clusterCIDRs.Update(cc))
+				town.heardOfClusterCIDR(cc.Name)
+				town.with(func(b *book) { b.reserve(node("waits", label("b", "1"))) })
+				town.statusOf(cc)
+			}
+			if n != nil {
+				n = n.DeepCopy()
+				n.Status.Addresses[0].Address = fmt.Sprint("10.255.255.", i)
+				do(town.nodes.Update(n))
+				town.heardOfNode(n.Name)
+				town.statusOf(small)
+			}
+		}
+		if cc != nil {
+			do(town.clusterCIDRs.Delete(cc))
+			town.heardOfClusterCIDR(cc.Name)
+		}
+		if n != nil {
+			do(town.nodes.Delete(n))
+			town.heardOfNode(n.Name)
+		}
+		return m.most
+	}
+	for what, of := range map[string]func(n int) (*networkingv1.ClusterCIDR, *v1.Node){
+		"values of one requirement": func(n int) (*networkingv1.ClusterCIDR, *v1.Node) {
+			return clusterCIDR("large", spec4("10.0.0.0/8", 8, oneRequirement(n, v1.NodeSelectorOpIn))), nil
+		},
+		"terms that ask for a value": func(n int) (*networkingv1.ClusterCIDR, *v1.Node) { return terms(v1.NodeSelectorOpIn)(n), nil },
+		"terms that exclude a value": func(n int) (*networkingv1.ClusterCIDR, *v1.Node) { return terms(v1.NodeSelectorOpNotIn)(n), nil },
+		"unreadable exclusions": func(n int) (*networkingv1.ClusterCIDR, *v1.Node) {
+			cc := clusterCIDR("large", spec4("10.0.0.0/8", 8, nil))
+			for i := range n {
+				cc.Spec.ExcludedCIDRs = append(cc.Spec.ExcludedCIDRs, fmt.Sprint("x", i))
+			}
+			return cc, nil
+		},
+		"conditions of others": func(n int) (*networkingv1.ClusterCIDR, *v1.Node) {
+			cc := clusterCIDR("large", spec4("10.0.0.0/8", 8, nil))
+			for i := range n {
+				cc.Status.Conditions = append(cc.Status.Conditions, metav1.Condition{Type: fmt.Sprint("Of", i)})
+			}
+			return cc, nil
+		},
+		"addresses of a Node": func(n int) (*networkingv1.ClusterCIDR, *v1.Node) { return nil, node("large", manyAddresses(n)) },
+	} {
+		// Of three tries the best, because others in this process ask for memory, too.
+		fewest := func(n int) uint64 {
+			cc, node := of(n)
+			return slices.Min([]uint64{underLock(cc, node), underLock(cc, node), underLock(cc, node)})
+		}
+		if few, more := fewest(some), fewest(many); more > few+few/2+100 {
+			t.Errorf("%s: with %d of them %d allocations with the lock held, with %d of them %d", what, some, few, many, more)
+		}
+	}
+}
+
+// Of a Node's addresses the first ones count, and are forgotten with it.
+func TestAddressesAreBounded(t *testing.T) {
+	b := newBook()
+	cc := clusterCIDR("a", spec4("10.0.0.0/8", 8, nil))
+	b.setPool(compile(cc))
+	n := node("large", manyAddresses(1000))
+	b.observe(n, nil, addressesOf(n))
+	if got := len(b.addresses.Held(ownerOf(n.UID))); got != maxAddresses {
+		t.Errorf("%d addresses are entered, want %d", got, maxAddresses)
+	}
+	want := fmt.Sprintf("10.0.0.9 of large; %d more", maxAddresses-maxNamed)
+	if message := b.overlapping(b.pools["a"]).Message; !strings.Contains(message, want) {
+		t.Errorf("it says %q, want %q", message, want)
+	}
+	b.gone("large")
+	if left := b.addresses.Overlapping(pfx("0.0.0.0/0")); len(left) > 0 {
+		t.Errorf("left over: %v", left)
+	}
+}
+
+// A large selector finds the Nodes that it found when it was a small one.
+func TestLargeSelectorsAreNotIndexed(t *testing.T) {
+	for name, selector := range map[string]*v1.NodeSelector{
+		"one requirement": oneRequirement(10*maxIndexed, v1.NodeSelectorOpIn),
+		"terms":           smallTerms(10*maxIndexed, v1.NodeSelectorOpIn),
+	} {
+		p := compile(clusterCIDR("large", spec4("10.0.0.0/8", 8, selector)))
+		c := newCandidates(slices.Values([]*pool{p}))
+		if len(c.by) > 0 || len(c.entries) != 1 {
+			t.Errorf("%s: %d values in the index and %d entries, want none and 1", name, len(c.by), len(c.entries))
+		}
+		for value, want := range map[string]int{"0": 1, fmt.Sprintf("%x", 10*maxIndexed-1): 1, "y": 0} {
+			if got := len(slices.Collect(c.of(node("n", label("a", value))))); got != want {
+				t.Errorf("%s: %d ClusterCIDRs match a Node with %s, want %d", name, got, value, want)
+			}
+		}
+	}
+}
+
+// What is wrong with an object is said in a message of bounded length, however much it is: each Node that waits for it repeats it.
+func TestProblemIsShort(t *testing.T) {
+	cc := clusterCIDR("a", spec4("10.0.0.0/8", 8, nil))
+	for i := range 10_000 {
+		cc.Spec.ExcludedCIDRs = append(cc.Spec.ExcludedCIDRs, fmt.Sprint("ä", i))
+	}
+	p := compile(cc)
+	if len(p.problem) > maxProblem+10 || !strings.HasPrefix(p.problem, "spec.excludedCIDRs: ") {
+		t.Errorf("%d bytes: %s", len(p.problem), p.problem)
+	}
+}
+
+// A selector is compiled once, and again if it is another one or one of another ClusterCIDR of that name.
+func TestSelectorIsCompiledOnce(t *testing.T) {
+	known := selectorCache{}
+	terms := func(selector *v1.NodeSelector) *term {
+		return &compileWith(clusterCIDR("a", spec4("10.0.0.0/8", 8, selector)), known).terms[0]
+	}
+	first := terms(oneRequirement(10, v1.NodeSelectorOpIn))
+	if terms(oneRequirement(10, v1.NodeSelectorOpIn)) != first {
+		t.Error("the same selector was compiled twice")
+	}
+	for what, other := range map[string]*v1.NodeSelector{
+		"a value more":     oneRequirement(11, v1.NodeSelectorOpIn),
+		"another operator": oneRequirement(10, v1.NodeSelectorOpNotIn),
+		"a term more":      anyOf(append(oneRequirement(10, v1.NodeSelectorOpIn).NodeSelectorTerms, allOf(in("b", "1")))...),
+	} {
+		if got := terms(other); got == first {
+			t.Errorf("%s: it was not compiled", what)
+		}
+		first = terms(oneRequirement(10, v1.NodeSelectorOpIn))
+	}
+}
+
+// TestManyExclusions adds and removes exclusions of very many: what is given in the end is what one would expect.
+func TestManyExclusions(t *testing.T) {
+	b := newBook()
+	cc := clusterCIDR("a", spec4("10.0.0.0/16", 8, nil))
+	for i := range 256 {
+		if i != 7 && i != 9 {
+			cc.Spec.ExcludedCIDRs = append(cc.Spec.ExcludedCIDRs, fmt.Sprintf("10.0.%d.0/32", i))
+		}
+	}
+	b.setPool(compile(cc))
+	b.effects()
+	free := func() int64 { status, _ := b.status(cc); return status.IPv4.Free }
+	if got := free(); got != 2 {
+		t.Errorf("%d blocks are free, want 2", got)
+	}
+	b.effects()
+	cc = cc.DeepCopy()
+	cc.Spec.ExcludedCIDRs = cc.Spec.ExcludedCIDRs[1:]
+	b.setPool(compile(cc))
+	if e := b.effects(); !slices.Equal(e.clusterCIDRs, []string{"a"}) {
+		t.Errorf("an exclusion less concerns %q", e.clusterCIDRs)
+	}
+	if got := free(); got != 3 {
+		t.Errorf("%d blocks are free, want 3", got)
+	}
+	if r, _, ok := b.reserve(node("n")); !ok || !slices.Equal(r.blocks, []netip.Prefix{pfx("10.0.0.0/24")}) {
+		t.Errorf("reserved %v, %v", r.blocks, ok)
+	}
+}
+
+// whileRead calls a function whenever a ClusterCIDR is read from the cache.
+type whileRead struct {
+	clustercidrlisters.ClusterCIDRLister
+	then func()
+}
+
+func (l whileRead) Get(name string) (*networkingv1.ClusterCIDR, error) {
+	l.then()
+	return l.ClusterCIDRLister.Get(name)
+}
+
+func (l whileRead) List(selector labels.Selector) ([]*networkingv1.ClusterCIDR, error) {
+	l.then()
+	return l.ClusterCIDRLister.List(selector)
+}
+
+// From the look at a ClusterCIDR until what it says is entered nobody else looks, who could enter something newer in between.
+func TestClusterCIDRNeverGetsOlder(t *testing.T) {
+	s := &server{gate: &gate{}}
+	c := controllerOf(t, s, clusterCIDR("a", spec4("10.0.0.0/16", 8, nil)))
+	c.nodes = nodesWhileListed{then: func() {}}
+	looks := 0
+	c.clusterCIDRs = whileRead{c.clusterCIDRs, func() {
+		if looks++; c.entering.TryLock() {
+			c.entering.Unlock()
+			t.Error("another one could look at the same time")
+		}
+	}}
+	if err := c.readAll(t.Context()); err != nil {
+		t.Fatal(err)
+	}
+	c.heardOfClusterCIDR("a")
+	if err := c.syncClusterCIDR(t.Context(), "a"); err != nil {
+		t.Fatal(err)
+	}
+	if looks != 3 {
+		t.Errorf("%d looks, want 3", looks)
+	}
+}
