@@ -46,10 +46,12 @@ const (
 	nodeFile        = "controllers/nodeipam/node.go"
 	patchFile       = "controllers/nodeipam/patch.go"
 	reservationFile = "controllers/nodeipam/reservation.go"
+	selectorFile    = "controllers/nodeipam/selector.go"
 	serviceFile     = "controllers/nodeipam/service.go"
 	startFile       = "controllers/nodeipam/start.go"
 	statusFile      = "controllers/nodeipam/status.go"
 	ledgerFile      = "controllers/ipam/ledger.go"
+	longFile        = "controllers/ipam/long.go"
 	prefixFile      = "controllers/ipam/prefix.go"
 	setFile         = "controllers/ipam/set.go"
 	clockFile       = "controllers/lease/clock.go"
@@ -72,10 +74,14 @@ const (
 	testFresh        = "./controllers/nodeipam TestFreshIsWhatListersShow"
 	testHandOver     = "./controllers/lease TestHandOverAfterAWriteWithoutAnswer"
 	testInvalidRange = "./controllers/nodeipam TestInvalidRangeKeepsItsNodes"
+	testLarge        = "./controllers/nodeipam TestLargeObjectsAreReadWithoutTheLock"
 	testLatePick     = "./controllers/ipam TestReserveRefusesAPickThatCameTooLate"
+	testLongLists    = "./controllers/ipam TestLongListsAreNotQuadratic"
+	testNeverOlder   = "./controllers/nodeipam TestClusterCIDRNeverGetsOlder"
 	testNewRange     = "./controllers/ipam TestNewRange"
 	testNotThere     = "./controllers/nodeipam TestNotThere"
 	testOneTerm      = "./controllers/lease TestOneTerm"
+	testCompiledOnce = "./controllers/nodeipam TestSelectorIsCompiledOnce"
 	testReading      = "./controllers/nodeipam TestEventWhileTheStartReads"
 	testRelease      = "./controllers/lease TestReleaseWaitsForWrites"
 	testRepetition   = "./controllers/lease TestTransportAllowsNoRepetition"
@@ -268,8 +274,8 @@ var mutants = []mutant{
 	{
 		name: "pool-event-not-entered", defect: "a ClusterCIDR that was disabled or deleted gives blocks until its worker gets to it",
 		file: clusterCIDRFile,
-		old:  "\t\tif _, _, err := c.lookAtClusterCIDR(b, name); err != nil {\n",
-		new:  "\t\tif err := error(nil); err != nil {\n",
+		old:  "\t\t_, _, err := c.enterClusterCIDR(name, func(*book, *networkingv1.ClusterCIDR) {})\n\t\treturn err\n",
+		new:  "\t\treturn nil\n",
 	},
 
 	// What is chosen.
@@ -326,14 +332,14 @@ var mutants = []mutant{
 	{
 		name: "terms-anded", defect: "the terms of a nodeSelector are ANDed", seen: peer,
 		file: candidatesFile,
-		old:  "\t\t\tif e.term != nil && !e.term.matches(node) || ",
-		new:  "\t\t\tif e.term != nil && slices.ContainsFunc(e.terms, func(t term) bool { return !t.selector.Match(node) }) || ",
+		old:  "\t\t\tif !e.matches(node) || ",
+		new:  "\t\t\tif slices.ContainsFunc(e.terms, func(t term) bool { return !t.matches(node) }) || ",
 	},
 	{
 		name: "fields-taken-for-labels", defect: "matchFields of a nodeSelector are looked for among the labels", seen: peer,
-		file: candidatesFile,
-		old:  "\tif a.key == nameKey {\n",
-		new:  "\tif value, ok := node.Labels[\"metadata.name\"]; a.key == nameKey {\n\t\treturn ok && value == a.value\n\t}\n\tif a.key == nameKey {\n",
+		file: selectorFile,
+		old:  "\tif r.key == nameKey {\n",
+		new:  "\tif r.key == nameKey {\n\t\tvalue, has = node.Labels[\"metadata.name\"]\n\t} else if false {\n",
 	},
 	{
 		name: "block-larger-than-range", defect: "a ClusterCIDR whose blocks are larger than its range is accepted", seen: peer,
@@ -387,9 +393,9 @@ var mutants = []mutant{
 	},
 	{
 		name: "one-requirement-is-enough", defect: "a Node is served from a ClusterCIDR of whose requirements it meets one",
-		file: compileFile,
-		old:  "\t\tif !slices.ContainsFunc(attributes, func(a attribute) bool { return a.of(node) }) {\n\t\t\treturn false\n\t\t}\n\t}\n\treturn true\n",
-		new:  "\t\tif slices.ContainsFunc(attributes, func(a attribute) bool { return a.of(node) }) {\n\t\t\treturn true\n\t\t}\n\t}\n\treturn false\n",
+		file: selectorFile,
+		old:  "\t\tif !t.all[i].matches(node) {\n\t\t\treturn false\n\t\t}\n\t}\n\treturn t.others == nil || t.others.Match(node)\n",
+		new:  "\t\tif t.all[i].matches(node) {\n\t\t\treturn true\n\t\t}\n\t}\n\treturn false\n",
 		test: testCandidates,
 	},
 	{
@@ -665,8 +671,8 @@ var mutants = []mutant{
 	{
 		name: "release-wakes-nobody", defect: "a block that becomes free wakes nobody", seen: inTree + " until its back-off ends",
 		file: bookFile,
-		old:  "\t\tb.changed = b.changed || !slices.Contains(blocks, block)\n",
-		new:  "\t\t_ = block\n",
+		old:  "\tb.changed = b.changed || len(freed) > 0\n",
+		new:  "",
 	},
 	{
 		name: "pool-wakes-nobody", defect: "a ClusterCIDR that comes or changes wakes nobody", seen: inTree + " until its back-off ends",
@@ -837,5 +843,49 @@ var mutants = []mutant{
 		old:  "\tif r.coveredBy != \"\" {\n",
 		new:  "\tif false {\n",
 		test: testStateMetrics,
+	},
+
+	// One object that is as large as it can be.
+	{
+		name: "long-list-squared", defect: "what an owner holds is compared with all that it holds, each with each",
+		file: longFile,
+		old:  "\tfew := len(prefixes) <= short\n",
+		new:  "\tfew := true\n",
+		test: testLongLists,
+	},
+	{
+		name: "all-addresses", defect: "all addresses of a Node are entered, however many",
+		file: compileFile,
+		old:  "[:min(len(node.Status.Addresses), maxAddresses)]",
+		new:  "",
+		test: testLarge,
+	},
+	{
+		name: "compiled-with-the-lock", defect: "no Node is served while a ClusterCIDR is compiled",
+		file: clusterCIDRFile,
+		old:  "\tp := c.compile(cc)\n\tc.with(func(b *book) {\n",
+		new:  "\tvar p *pool\n\tc.with(func(b *book) {\n\t\tp = c.compile(cc)\n",
+		test: testLarge,
+	},
+	{
+		name: "large-selector-indexed", defect: "every value of a selector goes into the index, however many, while no Node is served",
+		file: selectorFile,
+		old:  "\tif s.large = size > maxIndexed; !s.large {\n",
+		new:  "\tif s.large = size < 0; !s.large {\n",
+		test: testLarge,
+	},
+	{
+		name: "clustercidr-gets-older", defect: "what is entered of a ClusterCIDR can be older than what was entered before",
+		file: clusterCIDRFile,
+		old:  "\tc.entering.Lock()\n\tdefer c.entering.Unlock()\n\treturn c.enterClusterCIDR(name, also)\n",
+		new:  "\treturn c.enterClusterCIDR(name, also)\n",
+		test: testNeverOlder,
+	},
+	{
+		name: "selector-never-changes", defect: "a ClusterCIDR keeps its first nodeSelector",
+		file: selectorFile,
+		old:  "ok && sameSelector(known.source, selector) {\n",
+		new:  "ok {\n",
+		test: testCompiledOnce,
 	},
 }
