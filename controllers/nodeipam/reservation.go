@@ -37,7 +37,9 @@ const (
 func (s state) String() string { return [...]string{"Reserved", "Sent", "Refused", "Assigned"}[s] }
 
 // revocable reports whether the blocks may be given up although the Node is there.
-func (s state) revocable() bool { return s == reserved || s == refused }
+func (s state) revocable() bool {
+	return s == reserved || s == refused
+}
 
 // become moves what a Node holds into another state.
 func (b *book) become(name string, e *nodeEntry, s state) {

@@ -757,8 +757,8 @@ var mutants = []mutant{
 	{
 		name: "refused-stands", defect: "a reservation whose every write was refused stands for ever",
 		file: reservationFile,
-		old:  "return s == reserved || s == refused",
-		new:  "return false",
+		old:  "\treturn s == reserved || s == refused\n",
+		new:  "\treturn false\n",
 	},
 	{
 		name: "unanswered-is-refused", defect: "a write without an answer counts as refused",
