@@ -85,6 +85,7 @@ type Controller struct {
 	serviceCIDRs networkinglisters.ServiceCIDRLister // nil without that API
 	informers    externalversions.SharedInformerFactory
 	synced       map[string]cache.InformerSynced // by what is cached
+	stopHearing  []func() error                  // each ends the events of one informer, and returns when the last one has been handled
 	// nodesAsOf and the versions are for waitFresh.
 	nodesAsOf                         string
 	nodesVersion, clusterCIDRsVersion func() string
@@ -99,6 +100,7 @@ type Controller struct {
 
 	mu   sync.Locker // held for computing only, never across a call to the API server, and not while an object is read that may be large
 	book *book
+	torn bool // somebody is at work in the book, or a panic has ended that work: it may be half changed
 	// statusWritten is when each ClusterCIDR's status was last written.
 	statusWritten map[string]time.Time
 	// statusQueued are the ClusterCIDRs whose status is about to be looked at, since while Nodes join each of them asks for that.
@@ -207,11 +209,14 @@ func (c *Controller) watch(kind string, informer cache.SharedIndexInformer, hear
 		c.safely(func() { heard(name.Name, before, now) })
 	}
 	c.synced[kind] = informer.HasSynced
-	_, err := informer.AddEventHandler(cache.ResourceEventHandlerFuncs{
+	handler, err := informer.AddEventHandler(cache.ResourceEventHandlerFuncs{
 		AddFunc:    func(now any) { event(nil, now) },
 		UpdateFunc: event,
 		DeleteFunc: func(last any) { event(last, nil) },
 	})
+	if err == nil {
+		c.stopHearing = append(c.stopHearing, func() error { return cache.ShutDownEventHandler(informer, handler) })
+	}
 	return err
 }
 
@@ -233,13 +238,20 @@ func newQueue(of string) queue {
 // Name makes Controller one that the manager can run.
 func (c *Controller) Name() string { return Name }
 
-// Run serves until ctx is done or something panics, and returns when all that it started, writes included, has ended.
+// Run serves until ctx is done or something panics, and returns when all that it started, writes included, has ended. After a panic
+// another Controller can be built and run in its place: see package restart.
 func (c *Controller) Run(ctx context.Context) {
 	logger := klog.FromContext(ctx)
 	logger.Info("Starting controller", "controller", Name)
 	defer logger.Info("Stopped controller", "controller", Name)
 
-	defer c.showMetrics()()
+	hide := c.showMetrics()
+	defer func() {
+		if c.Err() == nil {
+			hide() // else they go on to say that it is not ready, until the next one takes its place
+		}
+	}()
+	defer c.leaveNothing()
 	var wg sync.WaitGroup
 	defer wg.Wait()
 	defer c.informers.Shutdown()
@@ -270,7 +282,8 @@ func (c *Controller) Run(ctx context.Context) {
 }
 
 // safely calls f unless something has panicked before. A panic ends this controller, for its book may be half changed then; it does not
-// end the process, whose other controllers the cluster needs, and which would meet the same object again after its restart.
+// end the process, whose other controllers the cluster needs, and which would meet the same object again after its restart. Whoever runs
+// this controller builds another one.
 func (c *Controller) safely(f func()) {
 	select {
 	case <-c.broken:
@@ -279,9 +292,15 @@ func (c *Controller) safely(f func()) {
 	}
 	defer func() {
 		if r := recover(); r != nil {
-			klog.Background().Error(nil, "Panic: no Node gets podCIDRs until this process is restarted; report it", "controller", Name, "panic", r, "stack", string(debug.Stack()))
+			if r != errTorn {
+				klog.Background().Error(nil, "Panic: no Node gets podCIDRs until the controller has started again, which it does by itself. This is a defect: report it with this line",
+					"controller", Name, "panic", r, "stack", string(debug.Stack()))
+			}
 			c.health.breaks(r)
-			c.breaking.Do(func() { close(c.broken) })
+			c.breaking.Do(func() {
+				panics.Inc()
+				close(c.broken)
+			})
 		}
 	}()
 	f()
@@ -343,10 +362,22 @@ func workOne(ctx context.Context, queue queue, sync func(context.Context, string
 	return true
 }
 
-// with runs f on the book, alone, and then wakes whom its changes may concern.
+// with runs f on the book, alone, and then wakes whom its changes may concern. It panics if somebody's panic has left the book half
+// changed: nothing may be decided, and then written, by such a book.
 func (c *Controller) with(f func(*book)) {
+	if !c.withWhole(f) {
+		panic(errTorn)
+	}
+}
+
+// withWhole is with for who only shows what is in the book. It reports false, and does not call f, if the book may be half changed.
+func (c *Controller) withWhole(f func(*book)) (whole bool) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
+	if c.torn {
+		return false
+	}
+	c.torn = true // A panic leaves it so.
 	f(c.book)
 	e := c.book.effects()
 	for _, name := range e.terminating {
@@ -362,4 +393,6 @@ func (c *Controller) with(f func(*book)) {
 		c.statusQueued[name] = true
 		c.statusQueue.AddAfter(name, c.statusWritten[name].Add(statusInterval).Sub(c.now()))
 	}
+	c.torn = false
+	return true
 }

@@ -125,7 +125,11 @@ func (c *Controller) serveDebug(w http.ResponseWriter, r *http.Request) {
 	var body bytes.Buffer // whole or not at all
 	var err error
 	status, mediaType := http.StatusOK, "text/html; charset=utf-8"
-	ledger, book := c.debugged()
+	ledger, book, ok := c.debugged()
+	if !ok {
+		http.Error(w, errBroken.Error(), http.StatusServiceUnavailable)
+		return
+	}
 	switch format := r.FormValue("format"); {
 	case format == "json", format == "" && goautoneg.Negotiate(r.Header.Get("Accept"), []string{"text/html", "application/json"}) == "application/json":
 		mediaType = "application/json"
@@ -152,10 +156,13 @@ func (c *Controller) serveDebug(w http.ResponseWriter, r *http.Request) {
 	}
 }
 
-// debugged returns all there is to show, and the copy of the book that it was read from. The lock is held for the copy only.
-func (c *Controller) debugged() (debugLedger, *book) {
+// debugged returns all there is to show, and the copy of the book that it was read from; not ok after a panic. The lock is held for the
+// copy only.
+func (c *Controller) debugged() (_ debugLedger, _ *book, ok bool) {
 	var s snapshot
-	c.with(func(b *book) { s = b.snapshot() })
+	if c.Err() != nil || !c.withWhole(func(b *book) { s = b.snapshot() }) {
+		return debugLedger{}, nil, false
+	}
 	now := c.now().UTC()
 	nodes, err := c.nodes.List(labels.Everything())
 	if err != nil {
@@ -167,7 +174,7 @@ func (c *Controller) debugged() (debugLedger, *book) {
 	if err := c.health.Check(nil); err != nil {
 		l.Trouble = err.Error()
 	}
-	return l, b
+	return l, b, true
 }
 
 // debug returns what b says of these Nodes and of those that it knows beside them: the cache that they come from may be

@@ -308,7 +308,7 @@ func TestDebugOfOneBlockForAll(t *testing.T) {
 		c.book.enter(n).state = assigned
 		c.book.ledger.Hold(ownerOf(n.UID), pfx("10.0.0.0/24"))
 	}
-	l, _ := c.debugged()
+	l, _, _ := c.debugged()
 	if want := nodes * (nodes - 1) / 2; l.ConflictsTotal != want || len(l.Conflicts) != maxConflicts {
 		t.Errorf("%d of %d conflicts, want %d of %d", len(l.Conflicts), l.ConflictsTotal, maxConflicts, want)
 	}

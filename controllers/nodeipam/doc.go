@@ -17,6 +17,9 @@
 // A reservation belongs to a Node, by UID, until the Node shows podCIDRs or is gone. A PATCH whose answer was an error, or was lost,
 // may have been carried out, or may still be: it is repeated with the same blocks and never undone.
 //
+// A panic ends the Controller, not the process: another one is built in its place and starts as a new leader does (panic.go, and package
+// restart).
+//
 // Beside that way: compile.go reads ClusterCIDRs and Nodes, clustercidr.go keeps finalizers, flags.go and service.go follow the
 // flags of the in-tree allocator and service ranges; status.go, events.go, metrics.go, health.go and debug.go say what is known.
 package nodeipam

@@ -52,7 +52,7 @@ func (c *Controller) waitFresh(ctx context.Context, caches ...cached) bool {
 			if err == nil && order >= 0 {
 				return true, nil
 			}
-			t := trouble{what: fmt.Sprintf("the cache of %s to be as new as when this process became the leader (it has resource version %q and needs %q)", cache.kind, version, cache.asOf), err: err}
+			t := trouble{what: fmt.Sprintf("the cache of %s to be as new as when this process became the leader, or the controller started again (it has resource version %q and needs %q)", cache.kind, version, cache.asOf), err: err}
 			if version == "" {
 				t.what = "a cache that tells its resource version: turn client-go's feature AtomicFIFO on (environment variable KUBE_FEATURE_AtomicFIFO), which is the default"
 			}

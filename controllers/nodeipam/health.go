@@ -96,21 +96,23 @@ func (h *health) wrote(kind, name string, err error) (changed bool) {
 	return changed
 }
 
-// breaks notes the panic that ends the controller.
+// breaks notes the panic that ends the controller: the first one, for others may follow from it.
 func (h *health) breaks(panicked any) {
 	h.mu.Lock()
 	defer h.mu.Unlock()
-	h.broken = panicked
+	if h.broken == nil || h.broken == errTorn {
+		h.broken = panicked
+	}
 }
 
 // Check returns an error that says what to do for as long as the controller cannot do all of its work.
 func (h *health) Check(*http.Request) error {
 	h.mu.Lock()
 	defer h.mu.Unlock()
-	var problems []string
 	if h.broken != nil {
-		problems = append(problems, fmt.Sprintf("no Node gets podCIDRs: the controller has ended itself after a panic, which is a defect of it: report it with the log, and restart the process to go on (%v)", h.broken))
+		return errBroken
 	}
+	var problems []string
 	if h.waitsFor.what != "" {
 		problems = append(problems, fmt.Sprintf("not serving Nodes yet; waiting for %v", h.waitsFor))
 	}

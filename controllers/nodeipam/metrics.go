@@ -3,6 +3,7 @@ package nodeipam
 import (
 	"context"
 	"errors"
+	"runtime/debug"
 	"slices"
 
 	"sync"
@@ -17,6 +18,7 @@ import (
 	utilnet "k8s.io/apimachinery/pkg/util/net"
 	"k8s.io/component-base/metrics"
 	"k8s.io/component-base/metrics/legacyregistry"
+	"k8s.io/klog/v2"
 
 	networkingv1 "github.com/multicidr/controller-manager/apis/networking/v1"
 	"github.com/multicidr/controller-manager/controllers/ipam"
@@ -92,6 +94,11 @@ var (
 		Help:           "Number of Nodes that got their podCIDRs from another process while this one was the leader. More than 0: two allocators are on.",
 		StabilityLevel: metrics.ALPHA,
 	})
+	panics = metrics.NewCounter(&metrics.CounterOpts{
+		Name:           metricsPrefix + "panics_total",
+		Help:           "Number of panics of the controller. Each ended it; it was built anew and started again in the same process. More than 0 is a defect.",
+		StabilityLevel: metrics.ALPHA,
+	})
 )
 
 // waitReason is why a Node waits, in one word. There are few, and all of them are always shown.
@@ -130,7 +137,7 @@ type stateCollector struct {
 var (
 	stateMetrics    stateCollector
 	registerMetrics = sync.OnceFunc(func() {
-		legacyregistry.MustRegister(assignmentDuration, nodePatches, assignmentsByOthers)
+		legacyregistry.MustRegister(assignmentDuration, nodePatches, assignmentsByOthers, panics)
 		legacyregistry.CustomMustRegister(&stateMetrics)
 		for _, result := range patchResults { // A rate is only known of what has been 0.
 			nodePatches.WithLabelValues(result)
@@ -161,9 +168,15 @@ func (s *stateCollector) CollectWithStability(ch chan<- metrics.Metric) {
 		ch <- metrics.NewLazyConstMetric(d, metrics.GaugeValue, value, labels...)
 	}
 	gauge(readyDesc, boolValue(c.HealthChecker().Check(nil) == nil))
-	if !c.filled.Load() {
-		return // Of an empty book, nothing can be said.
+	if !c.filled.Load() || c.Err() != nil {
+		return // Of an empty book, nothing can be said; nor of one that nobody keeps any more.
 	}
+	defer func() {
+		// Nobody else would recover it, and the process would end.
+		if r := recover(); r != nil {
+			klog.Background().Error(nil, "Panic: the metrics are incomplete. This is a defect: report it with this line", "controller", Name, "panic", r, "stack", string(debug.Stack()))
+		}
+	}()
 	showing := 0
 	if nodes, err := c.nodes.List(labels.Everything()); err == nil { // of a cache, which cannot fail for this selector
 		for _, node := range nodes {
@@ -173,7 +186,9 @@ func (s *stateCollector) CollectWithStability(ch chan<- metrics.Metric) {
 		}
 	}
 	var f figures
-	c.with(func(b *book) { f = b.figures() })
+	if !c.withWhole(func(b *book) { f = b.figures() }) {
+		return
+	}
 	gauge(showingDesc, float64(showing))
 	gauge(holdingDesc, float64(f.holding))
 	gauge(sharingDesc, float64(f.sharing))

@@ -27,6 +27,9 @@ const lookInterval = time.Second
 // start returns when the book knows every ClusterCIDR and what every Node holds, so that the first choice can be made;
 // false if ctx was done before. What is missing is said in the log and by the health check, and waited for.
 func (c *Controller) start(ctx context.Context) bool {
+	if !c.waitWrites(ctx) {
+		return false
+	}
 	// The informer would look for itself, but with ever longer pauses and without telling people what to do.
 	var clusterCIDRsAsOf string
 	err := wait.PollUntilContextCancel(ctx, lookInterval, true, func(ctx context.Context) (ok bool, _ error) {

@@ -58,6 +58,7 @@ var whenOn = surface{
 		"/metrics node_ipam_controller_nodes_holding_blocks":                      "gauge{}",
 		"/metrics node_ipam_controller_nodes_outside_ranges":                      "gauge{}",
 		"/metrics node_ipam_controller_nodes_with_podcidrs":                       "gauge{}",
+		"/metrics node_ipam_controller_panics_total":                              "counter{}",
 		"/metrics node_ipam_controller_ready":                                     "gauge{}",
 		"/metrics node_ipam_controller_waiting_nodes":                             "gauge{reason}",
 	},

@@ -1,0 +1,71 @@
+package nodeipam
+
+import (
+	"context"
+	"errors"
+	"fmt"
+
+	"k8s.io/apimachinery/pkg/util/wait"
+	"k8s.io/klog/v2"
+)
+
+// What a panic leads to: this Controller decides nothing more, ends what it started, and returns from Run. Another one is built in its
+// place, in the same process and under the same lease (package restart), and starts as a new leader does: from what the API server says.
+
+// errTorn is the panic of those who want to use the book after somebody else's panic.
+var errTorn = errors.New("another panic has left the state of the controller half changed")
+
+// errBroken is what people are told until another Controller has taken the place of one that has panicked.
+var errBroken = errors.New("no Node gets podCIDRs: the controller has panicked, and has not started again yet")
+
+// Err says why Run has returned, or is about to, before its context is done; nil if nothing has panicked.
+func (c *Controller) Err() error {
+	c.health.mu.Lock()
+	defer c.health.mu.Unlock()
+	if c.health.broken == nil {
+		return nil
+	}
+	return fmt.Errorf("panic: %v", c.health.broken)
+}
+
+// waitWrites returns when nothing can be carried out any more that this process has written and to which it got no answer; false if ctx was
+// done before. The Controller that wrote it, and that knew which blocks it may have given, is gone. So whatever is to be known has to be read
+// after that: what was read before is forgotten.
+//
+// The server-side fence does not help here: such a write comes from the holder of the lease.
+func (c *Controller) waitWrites(ctx context.Context) bool {
+	told := false
+	err := wait.PollUntilContextCancel(ctx, freshInterval, true, func(ctx context.Context) (bool, error) {
+		left := c.fence.Unanswered()
+		if left <= 0 {
+			return true, nil
+		}
+		c.nodesAsOf = ""
+		c.health.waitFor(trouble{what: "writes from before the controller started again, which got no answer and may still be carried out"})
+		if !told {
+			klog.FromContext(ctx).Info("Waiting until no write without an answer can be carried out any more", "controller", Name, "atMost", left)
+			told = true
+		}
+		return false, nil
+	})
+	return err == nil
+}
+
+// leaveNothing is the last that Run does: informers that others use do not call this Controller any more, and its queues are empty, for
+// their lengths are metrics that the next Controller's queues go on with.
+func (c *Controller) leaveNothing() {
+	for _, stop := range c.stopHearing {
+		if err := stop(); err != nil {
+			klog.Background().Error(err, "Cannot remove an event handler", "controller", Name)
+		}
+	}
+	for _, l := range c.lines() {
+		for {
+			name, none := l.queue.Get()
+			if none {
+				break
+			}
+			l.queue.Done(name)
+		}
+	}
+}
