@@ -35,6 +35,10 @@ type Descriptor struct {
 	// New makes the controller. It is called after the leader lease was won, while the other controllers are running already, so
 	// it can neither delay nor stop them. After an error or a panic it is called again, until it succeeds: what may fail comes
 	// first in it, and what must happen once, last. Informers it takes from the context are started after it returns.
+	//
+	// It is called again, too, when the controller has ended by itself: when its Run has returned, or panicked, before its context was
+	// done. Run has to end all that it and New started before it returns, event handlers of shared informers included. A method
+	// Err() error of the controller says why it has ended.
 	New func(ctx context.Context, c Context) (app.Controller, error)
 }
 
@@ -51,6 +55,7 @@ type Context struct {
 	// from a deposed leader enters it, with a client whose configuration is wrapped in lease.Transport.
 	Fence *lease.Fence
 	// NodesAsOf is what nodeipam.ReadNodes returned after the lease was won and, unless another lease of this process had done so,
-	// before the informers started. Empty if the descriptor did not ask for it, or the API server did not answer.
+	// before the informers started. Empty if the descriptor did not ask for it, or the API server did not answer; and for a controller
+	// that is built because the last one has ended by itself.
 	NodesAsOf string
 }

@@ -10,7 +10,7 @@
 //	election.go    which set runs under which leader lease
 //	token.go       the service account token controller, whose upstream descriptor only works inside upstream's Run
 //	descriptor.go  what an added controller is
-//	guard.go       how an added controller is kept from hurting the others
+//	guard.go       how an added controller is kept from hurting the others, and is built anew when it has ended by itself
 //	health.go      how its health is shown without restarting the control plane
 //	nodeipam.go    the multi-CIDR node IPAM controller as a Descriptor
 //
