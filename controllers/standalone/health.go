@@ -15,6 +15,7 @@ import (
 	"k8s.io/client-go/tools/leaderelection/resourcelock"
 
 	"github.com/multicidr/controller-manager/controllers/nodeipam"
+	"github.com/multicidr/controller-manager/controllers/restart"
 )
 
 // leaseCheckTolerance is for how long after its lease expired a leader that cannot renew it may still answer that it is healthy.
@@ -26,6 +27,7 @@ const leaseCheckTolerance = 20 * time.Second
 // All methods may be called at once.
 type health struct {
 	watchDog *leaderelection.HealthzAdaptor // nil without leader election
+	runs     restart.Runs                   // of the controller
 
 	mu sync.Mutex
 	// lease is what was wrong the last time the Lease was read or written; nil if nothing was.
@@ -34,7 +36,7 @@ type health struct {
 	// waitsFor is what has to be there before there is a controller, and why what the API server said about it.
 	waitsFor   string
 	why        error
-	controller *nodeipam.Controller // nil until it was built
+	controller *nodeipam.Controller // nil until it was built; after it has ended by itself it is the old one until the next one was built
 }
 
 func newHealth(elect bool) *health {
@@ -69,6 +71,14 @@ func (h *health) controlledBy(c *nodeipam.Controller) {
 	h.controller = c
 }
 
+// serveDebug is the debug page of the controller that was built last. There has to be one.
+func (h *health) serveDebug(w http.ResponseWriter, r *http.Request) {
+	h.mu.Lock()
+	controller := h.controller
+	h.mu.Unlock()
+	controller.DebuggingHandler().ServeHTTP(w, r)
+}
+
 // checkLease is the part of readiness that is about the Lease.
 func (h *health) checkLease(*http.Request) error {
 	h.mu.Lock()
@@ -86,7 +96,7 @@ func (h *health) checkController(r *http.Request) error {
 	h.mu.Unlock()
 	switch {
 	case controller != nil:
-		return controller.HealthChecker().Check(r)
+		return h.runs.Explain(controller.HealthChecker().Check(r))
 	case leads || h.watchDog == nil:
 		if why != nil {
 			waitsFor = fmt.Sprintf("%s (%v)", waitsFor, why)

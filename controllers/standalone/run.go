@@ -2,7 +2,6 @@ package standalone
 
 import (
 	"context"
-	"errors"
 	"fmt"
 	"slices"
 	"time"
@@ -20,6 +19,7 @@ import (
 
 	"github.com/multicidr/controller-manager/controllers/lease"
 	"github.com/multicidr/controller-manager/controllers/nodeipam"
+	"github.com/multicidr/controller-manager/controllers/restart"
 )
 
 // lookInterval is how often is looked again for what the start misses.
@@ -80,7 +80,7 @@ func run(ctx context.Context, opts *options) (err error) {
 	return nil
 }
 
-// control runs the controller, under the lease if there is one.
+// control runs the controller, under the lease if there is one. If it ends by itself, another one is built in its place.
 func (p *process) control(ctx context.Context, fence *lease.Fence) error {
 	p.health.lead()
 	asOf, serviceCIDRs, err := p.look(ctx)
@@ -92,22 +92,25 @@ func (p *process) control(ctx context.Context, fence *lease.Fence) error {
 	if serviceCIDRs {
 		cfg.ServiceCIDRs = factory.Networking().V1().ServiceCIDRs()
 	}
-	controller, err := p.opts.nodeIPAM.Build(p.config, p.opts.flags, cfg)
-	if err != nil {
-		return err
-	}
-	p.health.controlledBy(controller)
-	p.server.debug(controller.DebuggingHandler())
-
 	running, stop := context.WithCancel(ctx)
 	defer factory.Shutdown()
 	defer stop()
-	factory.Start(running.Done())
-	controller.Run(running)
-	if ctx.Err() == nil {
-		return errors.New("the controller has ended by itself, see the log: another process has to take over")
-	}
-	return nil
+	// As in kube-controller-manager. Another process would meet the same object, and would have to wait for the Lease before.
+	return p.health.runs.Again(running, nodeipam.Name, func(_ context.Context, again bool) (restart.Controller, error) {
+		if again {
+			cfg.NodesAsOf = "" // It is from before all that the last one has written.
+		}
+		controller, err := p.opts.nodeIPAM.Build(p.config, p.opts.flags, cfg)
+		if err != nil {
+			return nil, err
+		}
+		p.health.controlledBy(controller)
+		if !again {
+			p.server.debug(p.health.serveDebug)
+		}
+		factory.Start(running.Done())
+		return controller, nil
+	})
 }
 
 // look reads what has to be read after the lease was won and before the informers start, however often it takes: the resource version

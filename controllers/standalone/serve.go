@@ -121,7 +121,7 @@ type roundTripper func(*http.Request) (*http.Response, error)
 func (f roundTripper) RoundTrip(request *http.Request) (*http.Response, error) { return f(request) }
 
 // debug serves the controller's debug page, where kube-controller-manager has it. Until then there is none.
-func (s *servers) debug(handler http.Handler) {
+func (s *servers) debug(handler http.HandlerFunc) {
 	if s.secured == nil {
 		return
 	}

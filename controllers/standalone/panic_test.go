@@ -1,0 +1,56 @@
+package standalone
+
+import (
+	"context"
+	"errors"
+	"net/http"
+	"strings"
+	"sync/atomic"
+	"testing"
+	"time"
+
+	"k8s.io/apimachinery/pkg/util/wait"
+	"k8s.io/client-go/kubernetes/fake"
+	"k8s.io/client-go/rest"
+
+	"github.com/multicidr/controller-manager/controllers/lease"
+)
+
+// TestControlGoesOnAfterAPanic: the process does not end, nor does it give up its Lease; another controller takes the place of the one that
+// has panicked, and readiness says what has happened.
+func TestControlGoesOnAfterAPanic(t *testing.T) {
+	var requests atomic.Int32
+	config := &rest.Config{Host: "http://127.0.0.1:1"}
+	config.Wrap(func(http.RoundTripper) http.RoundTripper {
+		return roundTripper(func(*http.Request) (*http.Response, error) {
+			if requests.Add(1) == 1 {
+				panic("the first request")
+			}
+			return nil, errors.New("there is no API server")
+		})
+	})
+	p := &process{opts: newOptions(), config: config, client: fake.NewClientset(), health: newHealth(false), server: &servers{}}
+	ctx, cancel := context.WithCancel(t.Context())
+	ended := make(chan error, 1)
+	go func() { ended <- p.control(ctx, &lease.Fence{}) }()
+
+	for _, want := range []string{
+		"no Node gets podCIDRs: the controller has panicked, and has not started again yet; the controller has ended by itself once in this process",
+		"ClusterCIDRs cannot be read", // the next one
+	} {
+		err := wait.PollUntilContextTimeout(ctx, 10*time.Millisecond, time.Minute, true, func(context.Context) (bool, error) {
+			err := p.health.checkController(nil)
+			return err != nil && strings.Contains(err.Error(), want), nil
+		})
+		if err != nil {
+			t.Fatalf("readiness says %v, want %q in it", p.health.checkController(nil), want)
+		}
+	}
+	if says := p.health.checkController(nil).Error(); !strings.Contains(says, "panic: the first request. This is a defect: report it") {
+		t.Errorf("readiness of the next one says %q, which does not tell of the panic", says)
+	}
+	cancel()
+	if err := <-ended; err != nil {
+		t.Errorf("it ended with %v", err)
+	}
+}
