@@ -28,6 +28,7 @@ const nothing = "-" // where a word stands for no value
 var moves = func() map[string]moveKind {
 	all := maps.Clone(userMoves)
 	maps.Copy(all, processMoves)
+	maps.Copy(all, panicMoves)
 	return all
 }()
 

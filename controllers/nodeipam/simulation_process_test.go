@@ -49,6 +49,8 @@ type process struct {
 	tasks      []*task
 	asOf       string // the resource version of a consistent read after the lease was won; empty before
 	serving    bool   // the workers have started
+	broken     bool   // its controller has panicked, and the next one is not built yet
+	rebuilt    bool   // it is not the first controller of this process
 	refused    bool   // by the fence: what is put off next is a retry
 	paused     bool   // it does nothing, as after SIGSTOP; its clocks go on
 	stopping   bool   // told to end: what runs may finish
@@ -96,6 +98,9 @@ var lineNames = []string{string(kindClusterCIDR), "status", string(kindNode)}
 
 // fresh reports whether the caches are filled, and as new as the controller wants them for a start.
 func (p *process) fresh() bool {
+	if p.broken {
+		return false
+	}
 	for _, k := range kinds {
 		if !p.caches[k].listed {
 			return false
@@ -114,7 +119,7 @@ var noTime = func() context.Context {
 
 // readFresh is the consistent read after the lease was won.
 func (p *process) readFresh() bool {
-	if p.controller == nil || p.asOf != "" {
+	if p.controller == nil || p.asOf != "" || !p.writesAreOver() {
 		return false
 	}
 	p.asOf = strconv.Itoa(p.w.server.revision())
@@ -135,6 +140,9 @@ func (p *process) start() bool {
 		}
 	}
 	p.serving = true
+	if p.rebuilt {
+		p.w.cover("the controller serves again after a panic")
+	}
 	p.check()
 	return true
 }
@@ -197,6 +205,9 @@ func (p *process) deliver(k kind, n int) (names []string) {
 
 // hear is what an informer does with changes once they are in its cache.
 func (p *process) hear(k kind, names []string) {
+	if p.broken {
+		return
+	}
 	for _, name := range names {
 		switch k {
 		case kindNode:
@@ -399,7 +410,7 @@ func (p *process) spawn(line, name string, run func()) *task {
 	t.resume, t.kill = iter.Pull(func(yield func(*call) bool) {
 		t.yield = yield
 		defer func() {
-			if r := recover(); r != nil && r != errKilled {
+			if r := recover(); r != nil && r != errKilled && r != errTorn {
 				panic(r)
 			}
 		}()
@@ -413,6 +424,9 @@ func (p *process) spawn(line, name string, run func()) *task {
 // goOn lets a task run up to its next call or its end.
 func (t *task) goOn() {
 	t.p.w.current = t
+	if t.p.broken && t.line != "lease" {
+		t.p.w.cover("a worker goes on after a panic")
+	}
 	var more bool
 	if t.call, more = t.resume(); !more {
 		t.p.tasks = slices.DeleteFunc(t.p.tasks, func(o *task) bool { return o == t })

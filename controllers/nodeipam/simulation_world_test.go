@@ -125,7 +125,7 @@ func (w *world) arrive(c *call) {
 	}
 	c.arrived = true
 	// A request that comes late is never carried out; save that with the policy it does not matter how late one of a deposed leader comes.
-	if w.elapsed > c.over && (!w.server.policy || w.server.lease.record.HolderIdentity == c.task.p.name) {
+	if w.elapsed >= c.over && (!w.server.policy || w.server.lease.record.HolderIdentity == c.task.p.name) {
 		w.cover("a request arrived after its deadline")
 		c.answer = errTimeout
 		return
@@ -276,6 +276,7 @@ func (w *world) calmly(p *process) {
 	if p.controller == nil || p.serving {
 		return
 	}
+	p.rebuild()
 	for _, k := range kinds {
 		p.list(k, w.server.revision())
 	}
