@@ -43,7 +43,10 @@ const (
 	flagsFile       = "controllers/nodeipam/flags.go"
 	fencedFile      = "controllers/nodeipam/fence.go"
 	freshFile       = "controllers/nodeipam/fresh.go"
+	guardFile       = "controllers/manager/guard.go"
 	nodeFile        = "controllers/nodeipam/node.go"
+	panicFile       = "controllers/nodeipam/panic.go"
+	restartFile     = "controllers/restart/restart.go"
 	patchFile       = "controllers/nodeipam/patch.go"
 	reservationFile = "controllers/nodeipam/reservation.go"
 	selectorFile    = "controllers/nodeipam/selector.go"
@@ -65,6 +68,11 @@ const (
 const (
 	testAfterRefusal = "./controllers/nodeipam TestReservationAfterARefusal"
 	testAnswered     = "./controllers/nodeipam TestAnswered"
+	testAgain        = "./controllers/restart TestAgain"
+	testAnother      = "./controllers/nodeipam TestAnotherOneAfterAPanic"
+	testAnew         = "./controllers/manager TestGuardedControllerThatEndsIsBuiltAnew"
+	testTorn         = "./controllers/nodeipam TestNobodyUsesATornBook"
+	testWaits        = "./controllers/nodeipam TestStartWaitsForWritesWithoutAnswer"
 	testAtOnce       = "./controllers/nodeipam TestAllAtOnceIsOneByOne"
 	testBook         = "./controllers/nodeipam TestBook"
 	testBounds       = "./controllers/lease TestEnterBoundsTheWrite"
@@ -887,5 +895,62 @@ var mutants = []mutant{
 		old:  "ok && sameSelector(known.source, selector) {\n",
 		new:  "ok {\n",
 		test: testCompiledOnce,
+	},
+
+	// After a panic.
+	{
+		name: "no-wait-after-a-panic", defect: "after a panic the controller starts anew while writes from before may still be carried out",
+		file: panicFile,
+		old:  "\t\tif left <= 0 {\n",
+		new:  "\t\tif left <= 0 || true {\n",
+	},
+	{
+		name: "start-does-not-wait", defect: "the start does not ask whether writes from before may still be carried out",
+		file: startFile,
+		old:  "\tif !c.waitWrites(ctx) {\n",
+		new:  "\tif false {\n",
+		test: testWaits,
+	},
+	{
+		name: "read-before-the-wait", defect: "the start goes by a read of Nodes from before it waited for writes",
+		file: panicFile,
+		old:  "\t\tc.nodesAsOf = \"\"\n",
+		new:  "",
+		test: testWaits,
+	},
+	{
+		name: "read-of-the-first-start", defect: "after a panic caches need be no newer than at the start of the term",
+		file: guardFile,
+		old:  "\t\t\tg.context.NodesAsOf = \"\" // It is from before all that the last one has written.\n",
+		new:  "",
+		test: testAnew,
+	},
+	{
+		name: "torn-book-used", defect: "blocks are chosen by a book that a panic has left half changed",
+		file: controllerFile,
+		old:  "\tif c.torn {\n",
+		new:  "\tif false {\n",
+		test: testTorn,
+	},
+	{
+		name: "handlers-stay", defect: "after a panic the shared informers go on to call the old controller",
+		file: panicFile,
+		old:  "\tfor _, stop := range c.stopHearing {\n",
+		new:  "\tfor _, stop := range c.stopHearing[:0] {\n",
+		test: testAnother,
+	},
+	{
+		name: "not-built-anew", defect: "a controller that has panicked stays away, and its process keeps the lease", seen: "we, until 2026-11-22",
+		file: restartFile,
+		old:  "\t\tpause = min(2*pause, longestPause)\n",
+		new:  "\t\t<-ctx.Done()\n\t\treturn nil\n",
+		test: testAgain,
+	},
+	{
+		name: "no-pause-after-a-panic", defect: "a controller that panics again and again starts again without a pause",
+		file: restartFile,
+		old:  "\t\tcase <-time.After(pause):\n",
+		new:  "\t\tcase <-time.After(0 * pause):\n",
+		test: testAgain,
 	},
 }
