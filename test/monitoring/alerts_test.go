@@ -229,6 +229,13 @@ func TestAlerts(t *testing.T) {
 		"the controller was not ready for a moment": {
 			alert: "NodeIPAMControllerNotReady", series: `node_ipam_controller_ready 1x2 0x4 1x20`, after: 20 * time.Minute,
 		},
+		"the controller panicked": {
+			alert: "NodeIPAMControllerPanicked", series: "node_ipam_controller_panics_total{instance=\"x\"} 0x5 1x10", after: 8 * time.Minute,
+			want: []firing{{"severity": "warning", "value": "1"}},
+		},
+		"the controller panicked an hour ago": {
+			alert: "NodeIPAMControllerPanicked", series: "node_ipam_controller_panics_total{instance=\"x\"} 3x100", after: 90 * time.Minute,
+		},
 		"nobody leads": {
 			alert: "NodeIPAMControllerAbsent", series: "node_ipam_controller_ready 1x5 stale\nup{instance=\"x\"} 1x60", after: 22 * time.Minute,
 			want: []firing{{"severity": "critical", "value": "1"}},
