@@ -2,9 +2,10 @@ package nodeipam
 
 import (
 	"context"
-	"errors"
 	"fmt"
 	"slices"
+	"strings"
+	"time"
 
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	utilruntime "k8s.io/apimachinery/pkg/util/runtime"
@@ -12,22 +13,24 @@ import (
 
 	networkingv1 "github.com/multicidr/controller-manager/apis/networking/v1"
 	"github.com/multicidr/controller-manager/controllers/ipam"
-	"github.com/multicidr/controller-manager/controllers/lease"
 )
 
 // syncClusterCIDR enters one ClusterCIDR in the book and keeps its finalizer: there before the first block is given,
 // gone when, and only when, the object is being deleted and no Node belongs to it.
 func (c *Controller) syncClusterCIDR(ctx context.Context, name string) error {
 	var (
-		cc    *networkingv1.ClusterCIDR
-		p     *pool
-		inUse bool
-		err   error
+		cc     *networkingv1.ClusterCIDR
+		p      *pool
+		judged *pool
+		inUse  bool
+		pause  time.Duration // until its finalizer is tried again
+		err    error
 	)
 	cc, p, err = c.lookAtClusterCIDR(name, func(b *book, cc *networkingv1.ClusterCIDR) {
 		if cc != nil {
 			inUse = b.inUse(name)
 			b.touched.add(name) // a write of its status that came late may have undone a newer one
+			judged, pause = c.judgeFinalizer(b, b.pools[name])
 		}
 	})
 	switch {
@@ -36,30 +39,24 @@ func (c *Controller) syncClusterCIDR(ctx context.Context, name string) error {
 	case cc == nil:
 		return c.followFlags(ctx)
 	}
+	p = judged
 
 	finalized := slices.Contains(cc.Finalizers, networkingv1.Finalizer)
 	switch {
 	case p.State == ipam.Terminating && finalized && !inUse:
 		// From setPool on nothing is given from p any more, so what was not in use then stays so.
-		err = c.patchFinalizers(ctx, cc, false)
+		_, err = c.patchFinalizers(ctx, cc, false)
+	case pause > 0:
+		c.clusterCIDRQueue.AddAfter(name, pause)
 	case p.State != ipam.Terminating && p.State != ipam.Invalid && !finalized:
-		err = c.patchFinalizers(ctx, cc, true)
-	}
-	if err != nil && p.State == ipam.Pending && !errors.Is(err, lease.ErrClosed) {
-		c.with(func(b *book) {
-			now, ok := b.pools[name]
-			cause := apierrors.ReasonForError(err)
-			if ok && now.ID == p.ID && now.State == ipam.Pending && (now.problem == "" || now.cause != cause) {
-				failed := *now
-				failed.problem, failed.cause = "its finalizer cannot be added: "+err.Error(), cause
-				b.setPool(&failed)
-			}
-		})
+		var stored bool
+		stored, err = c.patchFinalizers(ctx, cc, true)
+		c.triedFinalizer(p, stored, err)
 	}
 	if err != nil {
 		return err
 	}
-	if _, ok := cc.Labels[networkingv1.LabelCreatedFromFlags]; ok {
+	if strings.HasPrefix(name, flagsPrefix) { // whatever its label: it may have had another one before
 		return c.followFlags(ctx)
 	}
 	return nil
@@ -83,6 +80,7 @@ func (c *Controller) enterClusterCIDR(name string, also func(*book, *networkingv
 		c.with(func(b *book) {
 			b.dropPool(name)
 			delete(c.statusWritten, name)
+			delete(c.finalizerTries, name)
 			also(b, nil)
 		})
 		return nil, nil, nil
@@ -91,8 +89,13 @@ func (c *Controller) enterClusterCIDR(name string, also func(*book, *networkingv
 	}
 	p := c.compile(cc)
 	c.with(func(b *book) {
-		if old, ok := b.pools[name]; ok && old.ID == p.ID && old.State == ipam.Pending && p.State == ipam.Pending {
+		old, known := b.pools[name]
+		same := known && old.ID == p.ID
+		if same && old.State == ipam.Pending && p.State == ipam.Pending {
 			p.problem, p.cause = old.problem, old.cause // until a try to add its finalizer ends otherwise
+		}
+		if !same || slices.Contains(cc.Finalizers, networkingv1.Finalizer) {
+			delete(c.finalizerTries, name)
 		}
 		b.setPool(p)
 		also(b, cc)
@@ -118,17 +121,19 @@ func (c *Controller) heardOfClusterCIDR(name string) {
 	c.clusterCIDRQueue.Add(name)
 }
 
-func (c *Controller) patchFinalizers(ctx context.Context, cc *networkingv1.ClusterCIDR, present bool) error {
+// patchFinalizers adds or takes away our finalizer. It reports whether the API server says that it did: if not, and there is no error, the
+// object is another one than was cached.
+func (c *Controller) patchFinalizers(ctx context.Context, cc *networkingv1.ClusterCIDR, present bool) (stored bool, err error) {
 	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), writeTimeout)
 	defer cancel()
-	err := c.api.patchClusterCIDR(ctx, cc.Name, finalizersPatch(cc, present))
+	err = c.api.patchClusterCIDR(ctx, cc.Name, finalizersPatch(cc, present))
 	switch {
 	case err == nil:
 		klog.FromContext(ctx).Info("Updated finalizer", "clusterCIDR", klog.KObj(cc), "present", present)
-		return nil
+		return true, nil
 	case notThere(err), apierrors.IsConflict(err):
-		return nil // it has changed since it was cached, and that event comes
+		return false, nil // it has changed since it was cached, and that event comes
 	default:
-		return fmt.Errorf("patch finalizers of ClusterCIDR %s: %w", cc.Name, err)
+		return false, fmt.Errorf("patch finalizers of ClusterCIDR %s: %w", cc.Name, err)
 	}
 }

@@ -105,6 +105,8 @@ type Controller struct {
 	statusWritten map[string]time.Time
 	// statusQueued are the ClusterCIDRs whose status is about to be looked at, since while Nodes join each of them asks for that.
 	statusQueued map[string]bool
+	// finalizerTries are of the ClusterCIDRs that wait for their finalizer, by name.
+	finalizerTries map[string]finalizerTries
 	// receipts are for the podCIDRs that were written and that the cache does not show yet, by the Node's name.
 	receipts map[string]receipt
 
@@ -180,6 +182,7 @@ func newController(cfg Config, p parts) *Controller {
 		book:             newBook(),
 		statusWritten:    map[string]time.Time{},
 		statusQueued:     map[string]bool{},
+		finalizerTries:   map[string]finalizerTries{},
 		receipts:         map[string]receipt{},
 		synced:           map[string]cache.InformerSynced{},
 		broken:           make(chan struct{}),

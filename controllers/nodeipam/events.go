@@ -39,6 +39,8 @@ const (
 	ReasonDeletionBlocked = "DeletionBlocked"
 	// ReasonInvalid: it breaks a rule and serves nobody.
 	ReasonInvalid = "Invalid"
+	// ReasonFinalizerMissing: its finalizer cannot be added, or is not kept, so it serves nobody.
+	ReasonFinalizerMissing = "FinalizerMissing"
 )
 
 const (

@@ -86,6 +86,7 @@ func (c *Controller) sayOf(ctx context.Context, cc *networkingv1.ClusterCIDR, no
 		networkingv1.ReasonExhausted:   ReasonExhausted,
 		networkingv1.ReasonInvalid:     ReasonInvalid,
 		networkingv1.ReasonTerminating: ReasonDeletionBlocked,
+		networkingv1.ReasonPending:     ReasonFinalizerMissing,
 	}
 	before := meta.FindStatusCondition(cc.Status.Conditions, networkingv1.ConditionReady)
 	ready := meta.FindStatusCondition(now.Conditions, networkingv1.ConditionReady)

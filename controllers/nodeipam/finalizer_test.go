@@ -1,0 +1,161 @@
+package nodeipam
+
+import (
+	"context"
+	"fmt"
+	"strings"
+	"sync"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/go-logr/logr"
+	"github.com/google/go-cmp/cmp"
+
+	v1 "k8s.io/api/core/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	"k8s.io/apimachinery/pkg/api/meta"
+	corelisters "k8s.io/client-go/listers/core/v1"
+	"k8s.io/client-go/tools/cache"
+	"k8s.io/klog/v2"
+
+	applyv1 "github.com/multicidr/controller-manager/apis/generated/applyconfiguration/networking/v1"
+	clustercidrlisters "github.com/multicidr/controller-manager/apis/generated/listers/networking/v1"
+	networkingv1 "github.com/multicidr/controller-manager/apis/networking/v1"
+	"github.com/multicidr/controller-manager/controllers/lease"
+)
+
+// stripping is an API server whose answer to a write of finalizers is up to the test, and that never keeps one. It notes when what was
+// written, in seconds.
+type stripping struct {
+	api
+	patch   func() error
+	start   time.Time
+	mu      sync.Mutex
+	written map[string][]int
+}
+
+func (s *stripping) note(what string) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.written[what] = append(s.written[what], int(time.Since(s.start).Round(time.Second)/time.Second))
+}
+
+func (s *stripping) patchClusterCIDR(context.Context, string, []byte) error {
+	s.note("finalizer")
+	return s.patch()
+}
+
+func (s *stripping) patchNode(context.Context, string, []byte) error {
+	s.note("podCIDRs")
+	return nil
+}
+
+func (s *stripping) createEvent(_ context.Context, event *v1.Event) error {
+	s.note(event.Reason)
+	return nil
+}
+
+func (s *stripping) applyStatus(context.Context, *applyv1.ClusterCIDRApplyConfiguration) error {
+	return nil
+}
+
+// A ClusterCIDR comes first for a Node, and its finalizer is never there. After a bound the next one serves, and people are told.
+func TestFinalizerThatIsNotThere(t *testing.T) {
+	for name, tc := range map[string]struct {
+		patch     func() error
+		wantTries []int // in seconds
+		wantNode  bool  // is served after the bound
+	}{
+		"it is not kept": {patch: func() error { return nil }, wantTries: []int{0, 10, 20}, wantNode: true},
+		"something changes the object all the time": {
+			patch: func() error {
+				return apierrors.NewConflict(networkingv1.SchemeGroupVersion.WithResource("clustercidrs").GroupResource(), "a", nil)
+			},
+			wantTries: []int{0, 5, 10, 15, 20}, wantNode: true,
+		},
+		"the write hangs": {
+			patch:     func() error { time.Sleep(writeTimeout); return context.DeadlineExceeded },
+			wantTries: []int{0, 5, 10, 15, 20}, wantNode: true,
+		},
+		"the fence is closed, so nobody is served": {
+			patch:     func() error { return fmt.Errorf("closed: %w", lease.ErrClosed) },
+			wantTries: []int{0, 1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11, 12, 13, 14, 15, 16, 17, 18, 19, 20},
+		},
+	} {
+		t.Run(name, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				a := clusterCIDR("a", spec4("10.1.0.0/16", 8, anyOf(allOf(in("p", "x")))), noFinalizer)
+				s := &stripping{patch: tc.patch, start: time.Now(), written: map[string][]int{}}
+				c := controllerOf(t, s, a)
+				indexer := cache.NewIndexer(cache.MetaNamespaceKeyFunc, cache.Indexers{})
+				for _, cc := range []*networkingv1.ClusterCIDR{a, clusterCIDR("b", spec4("10.2.0.0/16", 8, nil))} {
+					if err := indexer.Add(cc); err != nil {
+						t.Fatal(err)
+					}
+					c.with(func(b *book) { b.setPool(compile(cc)) })
+				}
+				nodes := cache.NewIndexer(cache.MetaNamespaceKeyFunc, cache.Indexers{})
+				n := node("n", label("p", "x"))
+				if err := nodes.Add(n); err != nil {
+					t.Fatal(err)
+				}
+				c.clusterCIDRs, c.nodes = clustercidrlisters.NewClusterCIDRLister(indexer), corelisters.NewNodeLister(nodes)
+				c.clusterCIDRQueue.Add("a")
+				c.nodeQueue.Add("n")
+				c.filled.Store(true)
+
+				ctx, cancel := context.WithCancel(klog.NewContext(t.Context(), logr.Discard()))
+				for _, l := range c.lines() {
+					go work(ctx, l.queue, l.sync)
+				}
+				time.Sleep(20*time.Second + time.Second/2)
+				synctest.Wait()
+				var status networkingv1.ClusterCIDRStatus
+				c.with(func(b *book) { status, _ = b.status(a) })
+				ready := meta.FindStatusCondition(status.Conditions, networkingv1.ConditionReady)
+
+				// Once it stays, it serves, within the pause between two tries.
+				tries, served, told := s.written["finalizer"], s.written["podCIDRs"], s.written[ReasonFinalizerMissing]
+				s.patch = func() error {
+					kept := a.DeepCopy()
+					kept.Finalizers = []string{networkingv1.Finalizer}
+					if err := indexer.Update(kept); err != nil {
+						t.Error(err)
+					}
+					c.heardOfClusterCIDR("a")
+					return nil
+				}
+				time.Sleep(retryMax)
+				synctest.Wait()
+				var serves bool
+				c.with(func(b *book) {
+					r, _, ok := b.reserve(node("m", label("p", "x")))
+					serves = ok && r.pool == "a" && len(c.finalizerTries) == 0
+				})
+				cancel()
+				for _, l := range c.lines() {
+					l.queue.ShutDown()
+				}
+				synctest.Wait()
+
+				if diff := cmp.Diff(tc.wantTries, tries); diff != "" {
+					t.Errorf("tries to add the finalizer (-want +got):\n%s", diff)
+				}
+				waited := int(finalizerPatience / time.Second)
+				if got := len(served) > 0; got != tc.wantNode || got && served[0] != waited {
+					t.Errorf("podCIDRs are written %v seconds after the Node came, want %d: %t", served, waited, tc.wantNode)
+				}
+				if got := len(told) > 0; got != tc.wantNode || got && told[0] != waited {
+					t.Errorf("an event after %v seconds, want %d: %t", told, waited, tc.wantNode)
+				}
+				if said := ready != nil && ready.Reason == networkingv1.ReasonPending && strings.HasPrefix(ready.Message, "its finalizer "); said != tc.wantNode {
+					t.Errorf("condition Ready: %v", ready)
+				}
+				if !serves {
+					t.Error("it does not serve once its finalizer stays")
+				}
+			})
+		})
+	}
+}
