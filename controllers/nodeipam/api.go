@@ -22,7 +22,7 @@ type api interface {
 	patchNode(ctx context.Context, name string, patch []byte) error
 	createClusterCIDR(ctx context.Context, cc *networkingv1.ClusterCIDR) error
 	patchClusterCIDR(ctx context.Context, name string, patch []byte) error
-	deleteClusterCIDR(ctx context.Context, name string, uid types.UID) error
+	deleteClusterCIDR(ctx context.Context, name string, uid types.UID, resourceVersion string) error
 	applyStatus(ctx context.Context, patch *applyv1.ClusterCIDRApplyConfiguration) error
 	createEvent(ctx context.Context, event *v1.Event) error
 	patchEvent(ctx context.Context, namespace, name string, patch []byte) error
@@ -67,8 +67,8 @@ func (c clients) patchClusterCIDR(ctx context.Context, name string, patch []byte
 	return err
 }
 
-func (c clients) deleteClusterCIDR(ctx context.Context, name string, uid types.UID) error {
-	return c.clusterCIDRs.NetworkingV1().ClusterCIDRs().Delete(ctx, name, metav1.DeleteOptions{Preconditions: metav1.NewUIDPreconditions(string(uid))})
+func (c clients) deleteClusterCIDR(ctx context.Context, name string, uid types.UID, resourceVersion string) error {
+	return c.clusterCIDRs.NetworkingV1().ClusterCIDRs().Delete(ctx, name, metav1.DeleteOptions{Preconditions: &metav1.Preconditions{UID: &uid, ResourceVersion: &resourceVersion}})
 }
 
 func (c clients) applyStatus(ctx context.Context, patch *applyv1.ClusterCIDRApplyConfiguration) error {

@@ -1,6 +1,7 @@
 package nodeipam
 
 import (
+	"io"
 	"net/http"
 	"net/http/httptest"
 	"strings"
@@ -24,10 +25,15 @@ func TestRequests(t *testing.T) {
 	type request struct {
 		Method, Path, Manager, ContentType string
 		Brief                              bool // only metadata are asked for in return
+		Preconditions                      string
 	}
 	var got request
 	server := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
-		got = request{r.Method, r.URL.Path, r.URL.Query().Get("fieldManager"), r.Header.Get("Content-Type"), strings.Contains(r.Header.Get("Accept"), "PartialObjectMetadata")}
+		got = request{r.Method, r.URL.Path, r.URL.Query().Get("fieldManager"), r.Header.Get("Content-Type"), strings.Contains(r.Header.Get("Accept"), "PartialObjectMetadata"), ""}
+		if r.Method == http.MethodDelete {
+			body, _ := io.ReadAll(r.Body)
+			_, got.Preconditions, _ = strings.Cut(string(body), `"preconditions":`)
+		}
 		w.Header().Set("Content-Type", "application/json")
 		_, _ = w.Write([]byte("{}"))
 	}))
@@ -41,21 +47,21 @@ func TestRequests(t *testing.T) {
 		want request
 	}{
 		"podCIDRs": {func() error { return api.patchNode(t.Context(), "n", []byte("{}")) },
-			request{"PATCH", "/api/v1/nodes/n", Name, "application/strategic-merge-patch+json", true}},
+			request{"PATCH", "/api/v1/nodes/n", Name, "application/strategic-merge-patch+json", true, ""}},
 		"a finalizer": {func() error { return api.patchClusterCIDR(t.Context(), "a", []byte("{}")) },
-			request{"PATCH", clusterCIDRs + "/a", Name, "application/merge-patch+json", false}},
+			request{"PATCH", clusterCIDRs + "/a", Name, "application/merge-patch+json", false, ""}},
 		"a status": {func() error { return api.applyStatus(t.Context(), applyv1.ClusterCIDR("a")) },
-			request{"PATCH", clusterCIDRs + "/a/status", Name, "application/apply-patch+yaml", false}},
+			request{"PATCH", clusterCIDRs + "/a/status", Name, "application/apply-patch+yaml", false, ""}},
 		"a ClusterCIDR of the flags": {func() error {
 			return api.createClusterCIDR(t.Context(), &networkingv1.ClusterCIDR{ObjectMeta: metav1.ObjectMeta{Name: "a"}})
-		}, request{"POST", clusterCIDRs, Name, "application/json", false}},
-		"the end of a ClusterCIDR of other flags": {func() error { return api.deleteClusterCIDR(t.Context(), "a", "uid") },
-			request{"DELETE", clusterCIDRs + "/a", "", "application/json", false}},
+		}, request{"POST", clusterCIDRs, Name, "application/json", false, ""}},
+		"the end of a ClusterCIDR of other flags": {func() error { return api.deleteClusterCIDR(t.Context(), "a", "uid", "1") },
+			request{"DELETE", clusterCIDRs + "/a", "", "application/json", false, `{"uid":"uid","resourceVersion":"1"}}` + "\n"}},
 		"an event": {func() error {
 			return api.createEvent(t.Context(), &v1.Event{ObjectMeta: metav1.ObjectMeta{Name: "e", Namespace: "default"}})
-		}, request{"POST", "/api/v1/namespaces/default/events", Name, "application/json", false}},
+		}, request{"POST", "/api/v1/namespaces/default/events", Name, "application/json", false, ""}},
 		"the same event again": {func() error { return api.patchEvent(t.Context(), "default", "e", []byte("{}")) },
-			request{"PATCH", "/api/v1/namespaces/default/events/e", Name, "application/merge-patch+json", false}},
+			request{"PATCH", "/api/v1/namespaces/default/events/e", Name, "application/merge-patch+json", false, ""}},
 	} {
 		t.Run(name, func(t *testing.T) {
 			if err := tc.call(); err != nil {

@@ -25,7 +25,7 @@ type book struct {
 	pools     map[string]*pool // by the ClusterCIDR's name
 	// candidates has the pools in the order in which they are tried; nil if they have changed since it was made.
 	candidates *candidates
-	// terminating are the pools that are being deleted.
+	// terminating are the pools that are being deleted, or will be, once no Node belongs to them.
 	terminating map[string]bool
 	nodes       map[string]*nodeEntry  // by name: all Nodes that hold anything
 	names       map[types.UID]string   // of the Nodes in nodes
@@ -275,7 +275,7 @@ func (b *book) setPool(p *pool) {
 	}
 	b.pools[p.Name] = p
 	b.candidates = nil
-	if delete(b.terminating, p.Name); p.State == ipam.Terminating {
+	if delete(b.terminating, p.Name); p.State == ipam.Terminating || p.superseded {
 		b.terminating[p.Name] = true
 	}
 	if len(b.pools) == 1 { // While there is none, nobody is reported as outside of them.

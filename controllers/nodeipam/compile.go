@@ -28,8 +28,10 @@ type pool struct {
 	uncut []netip.Prefix
 	// cursors is where the status says that the search goes on. Only read when the pool is new to the book.
 	cursors map[ipam.Family]netip.Addr
-	// problem says why State is Invalid, or what Pending waits for if that failed. For people.
+	// problem says why State is Invalid, what Pending waits for if that failed, or why it is superseded. For people.
 	problem string
+	// superseded is whether it is Disabled because flags do not ask for it any more.
+	superseded bool
 	// cause is the API server's reason for that failure. Errors with one cause can name a port or a time, and be others at every try.
 	cause metav1.StatusReason
 }
@@ -154,7 +156,7 @@ func (p *pool) aboutToServe() bool { return p.State == ipam.Pending && p.problem
 
 // equal reports whether p and o serve the same Nodes the same way.
 func (p *pool) equal(o *pool) bool {
-	return p.ID == o.ID && p.Name == o.Name && p.Priority == o.Priority && p.State == o.State && p.problem == o.problem &&
+	return p.ID == o.ID && p.Name == o.Name && p.Priority == o.Priority && p.State == o.State && p.problem == o.problem && p.superseded == o.superseded &&
 		p.Selective == o.Selective && p.Selector == o.Selector &&
 		slices.Equal(p.Ranges, o.Ranges) && slices.Equal(p.uncut, o.uncut) && slices.Equal(p.excluded, o.excluded)
 }

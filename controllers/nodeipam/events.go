@@ -156,7 +156,7 @@ func notAvailable(refusals []refusal, pools int) string {
 // wayOut says what to do about refusals: besides another ClusterCIDR, only what helps.
 func wayOut(refusals []refusal) string {
 	ways := []string{"Create another one"}
-	if slices.ContainsFunc(refusals, func(r refusal) bool { return r.pool.State == ipam.Disabled }) {
+	if slices.ContainsFunc(refusals, func(r refusal) bool { return r.pool.State == ipam.Disabled && !r.pool.superseded }) {
 		ways = append(ways, "set spec.allocation: Enabled")
 	}
 	if slices.ContainsFunc(refusals, func(r refusal) bool { return r.pool.State == ipam.Enabled }) {

@@ -51,8 +51,8 @@ func (f fenced) patchClusterCIDR(ctx context.Context, name string, patch []byte)
 	return f.enter(ctx, func(ctx context.Context) error { return f.api.patchClusterCIDR(ctx, name, patch) })
 }
 
-func (f fenced) deleteClusterCIDR(ctx context.Context, name string, uid types.UID) error {
-	return f.enter(ctx, func(ctx context.Context) error { return f.api.deleteClusterCIDR(ctx, name, uid) })
+func (f fenced) deleteClusterCIDR(ctx context.Context, name string, uid types.UID, resourceVersion string) error {
+	return f.enter(ctx, func(ctx context.Context) error { return f.api.deleteClusterCIDR(ctx, name, uid, resourceVersion) })
 }
 
 func (f fenced) applyStatus(ctx context.Context, patch *applyv1.ClusterCIDRApplyConfiguration) error {

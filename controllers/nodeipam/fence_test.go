@@ -73,7 +73,7 @@ func (s *server) createClusterCIDR(ctx context.Context, _ *networkingv1.ClusterC
 func (s *server) patchClusterCIDR(ctx context.Context, _ string, _ []byte) error {
 	return s.note(ctx, "patchClusterCIDR")
 }
-func (s *server) deleteClusterCIDR(ctx context.Context, _ string, _ types.UID) error {
+func (s *server) deleteClusterCIDR(ctx context.Context, _ string, _ types.UID, _ string) error {
 	return s.note(ctx, "deleteClusterCIDR")
 }
 func (s *server) applyStatus(ctx context.Context, _ *applyv1.ClusterCIDRApplyConfiguration) error {
@@ -99,7 +99,7 @@ func TestWritesAreFenced(t *testing.T) {
 		"finalizers": {write: func(a api) error { return a.patchClusterCIDR(t.Context(), "a", nil) }, want: "patchClusterCIDR fenced=true bounded=true"},
 		"a ClusterCIDR from the flags": {write: func(a api) error { return a.createClusterCIDR(t.Context(), nil) },
 			want: "createClusterCIDR fenced=true bounded=true"},
-		"the end of one from other flags": {write: func(a api) error { return a.deleteClusterCIDR(t.Context(), "a", "uid") },
+		"the end of one from other flags": {write: func(a api) error { return a.deleteClusterCIDR(t.Context(), "a", "uid", "1") },
 			want: "deleteClusterCIDR fenced=true bounded=true"},
 		"a status":            {write: func(a api) error { return a.applyStatus(t.Context(), nil) }, want: "applyStatus fenced=true bounded=true"},
 		"no event":            {write: func(a api) error { return a.createEvent(t.Context(), nil) }, want: "createEvent fenced=false bounded=false", sentAnyway: true},

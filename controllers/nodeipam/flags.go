@@ -144,43 +144,47 @@ func nameFromFlags(spec *networkingv1.ClusterCIDRSpec) string {
 	return fmt.Sprintf("%s%.4x", flagsPrefix, sha256.Sum256(text))
 }
 
-// followFlags sees to it that there is a ClusterCIDR for what the flags say now, and that those for what they said before are
-// being deleted, which takes until their last Node is gone. One that a user deletes is made again, and if Nodes keep the deleted
-// one a while, under another name.
+// fromFlags reports whether the controller made a ClusterCIDR from flags. It takes the name and the label: somebody who copies such an
+// object to make a range of his own copies the label too.
+func fromFlags(cc *networkingv1.ClusterCIDR) bool {
+	return strings.HasPrefix(cc.Name, flagsPrefix) && cc.Labels[networkingv1.LabelCreatedFromFlags] == "true"
+}
+
+// followFlags sees to it that there is one enabled ClusterCIDR for what the flags say now. All others that were made from flags are
+// superseded: they are disabled, and deleted once no Node uses them. Flags that come back enable theirs again, so processes with
+// different flags can take turns to lead. A ClusterCIDR that a user deletes is made again, and if Nodes keep the deleted one a while,
+// under another name.
 func (c *Controller) followFlags(ctx context.Context) error {
 	made, err := c.clusterCIDRs.List(labels.SelectorFromSet(labels.Set{networkingv1.LabelCreatedFromFlags: "true"}))
 	if err != nil {
 		return err
 	}
-	var live []*networkingv1.ClusterCIDR
-	goes := false
-	for _, cc := range made {
-		switch {
-		case cc.DeletionTimestamp != nil:
-			goes = goes || !c.superseded(cc) && c.goesAtOnce(cc)
-		case c.superseded(cc):
-			if err := c.deleteFromFlags(ctx, cc); err != nil {
-				return err
-			}
-		default:
-			live = append(live, cc)
-		}
-	}
-	// A try to create one may be carried out after a later one. Everybody keeps the same.
-	slices.SortFunc(live, func(a, b *networkingv1.ClusterCIDR) int {
+	// A try to create one may be carried out after a later one, so there can be two for the same flags. Everybody keeps the same.
+	slices.SortFunc(made, func(a, b *networkingv1.ClusterCIDR) int {
 		return cmp.Or(a.CreationTimestamp.Compare(b.CreationTimestamp.Time), strings.Compare(a.Name, b.Name))
 	})
-	for i, cc := range live {
-		if i == 0 {
-			continue
-		}
-		if err := c.deleteFromFlags(ctx, cc); err != nil {
-			return err
+	live, goes := false, false
+	var errs []error // One that cannot be written must not keep the others from it.
+	for _, cc := range made {
+		switch {
+		case !fromFlags(cc):
+		case cc.DeletionTimestamp != nil:
+			goes = goes || c.flagsSay(cc) && c.goesAtOnce(cc)
+		case !live && c.flagsSay(cc):
+			live = true
+			errs = append(errs, c.reinstate(ctx, cc))
+		default:
+			errs = append(errs, c.retire(ctx, cc))
 		}
 	}
-	if len(live) > 0 || goes || c.flags == nil {
-		return nil // what goes leaves its name, and then this is called again
+	if !live && !goes && c.flags != nil { // what goes leaves its name, and then this is called again
+		errs = append(errs, c.makeFromFlags(ctx))
 	}
+	return errors.Join(errs...)
+}
+
+// makeFromFlags creates the ClusterCIDR of the flags, under the first name that is free.
+func (c *Controller) makeFromFlags(ctx context.Context) error {
 	name := nameFromFlags(c.flags)
 	for i := 2; ; i++ {
 		cc, err := c.clusterCIDRs.Get(name)
@@ -189,8 +193,8 @@ func (c *Controller) followFlags(ctx context.Context) error {
 			return c.createFromFlags(ctx, name)
 		case err != nil:
 			return err
-		case cc.DeletionTimestamp == nil && cc.Labels[networkingv1.LabelCreatedFromFlags] != "" && !c.superseded(cc):
-			return nil // an earlier try to create it was not in vain, and showed while others were being deleted
+		case cc.DeletionTimestamp == nil && fromFlags(cc) && c.flagsSay(cc):
+			return nil // an earlier try to create it was not in vain, and showed while others were being looked at
 		}
 		name = fmt.Sprintf("%s-%d", nameFromFlags(c.flags), i)
 	}
@@ -204,19 +208,40 @@ func (c *Controller) goesAtOnce(cc *networkingv1.ClusterCIDR) (goes bool) {
 	return goes
 }
 
-// superseded reports whether a ClusterCIDR was made from flags that say something else now.
-func (c *Controller) superseded(cc *networkingv1.ClusterCIDR) bool {
-	_, made := cc.Labels[networkingv1.LabelCreatedFromFlags]
-	return made && (c.flags == nil || !sameRanges(cc.Spec, *c.flags))
+// flagsSay reports whether the flags of this process stand for the ranges of a ClusterCIDR.
+func (c *Controller) flagsSay(cc *networkingv1.ClusterCIDR) bool {
+	return c.flags != nil && sameRanges(cc.Spec, *c.flags)
 }
 
-// compile is the function of that name, save that a superseded ClusterCIDR gives nothing: it is deleted in a moment, but at a
-// start Nodes are served before that. The caller holds entering.
+// disabledByUs reports whether it was this controller, here or in another process, that disabled a ClusterCIDR.
+func disabledByUs(cc *networkingv1.ClusterCIDR) bool {
+	_, annotated := cc.Annotations[networkingv1.AnnotationSuperseded]
+	return annotated && cc.Spec.Allocation == networkingv1.AllocationDisabled
+}
+
+// changedByUser reports whether a ClusterCIDR that was made from flags has something in it that the controller does not write.
+func changedByUser(cc *networkingv1.ClusterCIDR) bool {
+	return cc.Spec.Priority != 0 || len(cc.Spec.ExcludedCIDRs) > 0
+}
+
+// compile is the function of that name, save that a superseded ClusterCIDR is disabled, also before it is written: at a start Nodes are
+// served before that. The caller holds entering.
 func (c *Controller) compile(cc *networkingv1.ClusterCIDR) *pool {
 	p := compileWith(cc, c.selectors)
-	if c.superseded(cc) && (p.State == ipam.Enabled || p.State == ipam.Pending) {
-		p.State, p.problem = ipam.Pending, "the flags say something else now, so it will be deleted"
+	if !fromFlags(cc) || p.State == ipam.Terminating || p.State == ipam.Invalid {
+		return p
 	}
+	switch {
+	case c.flags == nil:
+		p.problem = "it was made from flags, and the controller has no such flags now"
+	case !c.flagsSay(cc):
+		p.problem = "it was made from flags, which now name another range or block size"
+	case disabledByUs(cc): // Also one that is about to be enabled again, for a moment.
+		p.problem = "it was made from flags, for which there is another ClusterCIDR"
+	default:
+		return p
+	}
+	p.State, p.superseded = ipam.Disabled, true
 	return p
 }
 
@@ -254,17 +279,78 @@ func (c *Controller) createFromFlags(ctx context.Context, name string) error {
 	}
 }
 
-func (c *Controller) deleteFromFlags(ctx context.Context, cc *networkingv1.ClusterCIDR) error {
+// retire disables a superseded ClusterCIDR, and deletes it once no Node uses it, unless a user has changed it: if the flags came back, it
+// would be made again without the change.
+//
+// Only one that shows that it is disabled is deleted, and as it shows: a leader with its flags enables it before it gives a block of it,
+// and then a deletion that arrives late misses.
+func (c *Controller) retire(ctx context.Context, cc *networkingv1.ClusterCIDR) error {
+	if cc.Spec.Allocation != networkingv1.AllocationDisabled {
+		return c.writeAllocation(ctx, cc, networkingv1.AllocationDisabled)
+	}
+	keep := true
+	var err error
+	c.with(func(b *book) {
+		// What is deleted is what the book knows to be disabled: from here on nothing is given from it.
+		var p *pool
+		if cc, p, err = c.lookAtClusterCIDR(b, cc.Name); err == nil && cc != nil {
+			keep = !p.superseded || !disabledByUs(cc) || changedByUser(cc) || b.inUse(cc.Name)
+		}
+	})
+	if keep || err != nil {
+		return err // whoever stops to use it calls for this again
+	}
 	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), writeTimeout)
 	defer cancel()
-	err := c.api.deleteClusterCIDR(ctx, cc.Name, cc.UID)
+	err = c.api.deleteClusterCIDR(ctx, cc.Name, cc.UID, cc.ResourceVersion)
 	switch {
 	case err == nil:
-		klog.FromContext(ctx).Info("Deleting a ClusterCIDR of the flags that is too many", "clusterCIDR", klog.KObj(cc))
+		klog.FromContext(ctx).Info("Deleting a ClusterCIDR of other flags, which no Node uses", "clusterCIDR", klog.KObj(cc))
 		return nil
 	case notThere(err), apierrors.IsConflict(err):
-		return nil
+		return nil // it has changed since it was cached, and that event comes
 	default:
 		return fmt.Errorf("delete ClusterCIDR %s: %w", cc.Name, err)
 	}
+}
+
+// reinstate enables the ClusterCIDR of the flags if the controller had disabled it. What a user has disabled stays so.
+func (c *Controller) reinstate(ctx context.Context, cc *networkingv1.ClusterCIDR) error {
+	if _, annotated := cc.Annotations[networkingv1.AnnotationSuperseded]; !annotated {
+		return nil
+	}
+	return c.writeAllocation(ctx, cc, networkingv1.AllocationEnabled)
+}
+
+// writeAllocation enables or disables a ClusterCIDR, and notes on it, in the same write, that the controller did.
+func (c *Controller) writeAllocation(ctx context.Context, cc *networkingv1.ClusterCIDR, mode networkingv1.AllocationMode) error {
+	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), writeTimeout)
+	defer cancel()
+	err := c.api.patchClusterCIDR(ctx, cc.Name, allocationPatch(cc, mode))
+	switch {
+	case err == nil:
+		klog.FromContext(ctx).Info("Followed the flags", "clusterCIDR", klog.KObj(cc), "allocation", mode)
+		return nil
+	case notThere(err), apierrors.IsConflict(err):
+		return nil // it has changed since it was cached, and that event comes
+	default:
+		return fmt.Errorf("patch allocation of ClusterCIDR %s: %w", cc.Name, err)
+	}
+}
+
+// allocationPatch sets spec.allocation together with the annotation that says who did. The resourceVersion keeps it from undoing what a
+// user, or a leader with other flags, has done meanwhile.
+func allocationPatch(cc *networkingv1.ClusterCIDR, mode networkingv1.AllocationMode) []byte {
+	var superseded any // null removes it
+	if mode == networkingv1.AllocationDisabled {
+		superseded = "true"
+	}
+	return encode(map[string]any{
+		"metadata": map[string]any{
+			"uid":             cc.UID,
+			"resourceVersion": cc.ResourceVersion,
+			"annotations":     map[string]any{networkingv1.AnnotationSuperseded: superseded},
+		},
+		"spec": map[string]any{"allocation": mode},
+	})
 }

@@ -1,12 +1,23 @@
 package nodeipam
 
 import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
 	"strings"
 	"testing"
+	"time"
 
 	"github.com/google/go-cmp/cmp"
 
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/types"
+	"k8s.io/client-go/tools/cache"
+
+	clustercidrlisters "github.com/multicidr/controller-manager/apis/generated/listers/networking/v1"
 	networkingv1 "github.com/multicidr/controller-manager/apis/networking/v1"
+	"github.com/multicidr/controller-manager/controllers/ipam"
 )
 
 func TestFlagsSpec(t *testing.T) {
@@ -81,6 +92,162 @@ func TestFlagsSpec(t *testing.T) {
 			}
 			if !sameRanges(*got, *tc.want) || !strings.HasPrefix(nameFromFlags(got), flagsPrefix) {
 				t.Errorf("%s is not recognised", nameFromFlags(got))
+			}
+		})
+	}
+}
+
+// writing is an API server that says what ClusterCIDRs it was asked to write.
+type writing struct {
+	api
+	asked []string
+	fails map[string]error // by what is asked
+}
+
+func (w *writing) ask(format string, args ...any) error {
+	what := fmt.Sprintf(format, args...)
+	w.asked = append(w.asked, what)
+	return w.fails[what]
+}
+
+func (w *writing) createClusterCIDR(_ context.Context, cc *networkingv1.ClusterCIDR) error {
+	return w.ask("create %s", cc.Name)
+}
+
+func (w *writing) patchClusterCIDR(_ context.Context, name string, patch []byte) error {
+	var p struct {
+		Metadata struct {
+			UID, ResourceVersion string
+			Annotations          map[string]*string
+		}
+		Spec networkingv1.ClusterCIDRSpec
+	}
+	if err := json.Unmarshal(patch, &p); err != nil {
+		return err
+	}
+	superseded := "null"
+	if s := p.Metadata.Annotations[networkingv1.AnnotationSuperseded]; s != nil {
+		superseded = *s
+	}
+	return w.ask("%s of %s at %s: %s, superseded %s", name, p.Metadata.UID, p.Metadata.ResourceVersion, p.Spec.Allocation, superseded)
+}
+
+func (w *writing) deleteClusterCIDR(_ context.Context, name string, uid types.UID, resourceVersion string) error {
+	return w.ask("delete %s of %s at %s", name, uid, resourceVersion)
+}
+
+func TestFollowFlags(t *testing.T) {
+	now, other := spec4("10.244.0.0/16", 8, nil), spec4("10.245.0.0/16", 8, nil)
+	current, old := nameFromFlags(&now), nameFromFlags(&other)
+	type change = func(*networkingv1.ClusterCIDR)
+	made := func(cc *networkingv1.ClusterCIDR) {
+		cc.Labels, cc.ResourceVersion = map[string]string{networkingv1.LabelCreatedFromFlags: "true"}, "7"
+	}
+	disabled := func(cc *networkingv1.ClusterCIDR) { cc.Spec.Allocation = networkingv1.AllocationDisabled }
+	enabled := func(cc *networkingv1.ClusterCIDR) { cc.Spec.Allocation = networkingv1.AllocationEnabled }
+	annotated := func(cc *networkingv1.ClusterCIDR) {
+		metav1.SetMetaDataAnnotation(&cc.ObjectMeta, networkingv1.AnnotationSuperseded, "true")
+	}
+	later := func(cc *networkingv1.ClusterCIDR) { cc.CreationTimestamp = metav1.NewTime(time.Unix(9, 0)) }
+	of := func(name string, spec networkingv1.ClusterCIDRSpec, more ...change) *networkingv1.ClusterCIDR {
+		return clusterCIDR(name, spec, append([]change{made}, more...)...)
+	}
+	ccs := func(all ...*networkingv1.ClusterCIDR) []*networkingv1.ClusterCIDR { return all }
+	enables, disables := "%s of uid-%[1]s at 7: Enabled, superseded null", "%s of uid-%[1]s at 7: Disabled, superseded true"
+	deletes := "delete %s of uid-%[1]s at 7"
+	for name, tc := range map[string]struct {
+		flags *networkingv1.ClusterCIDRSpec
+		ccs   []*networkingv1.ClusterCIDR
+		used  string // podCIDR of a Node
+		fails string // what the API server refuses
+		want  []string
+	}{
+		"there is none": {flags: &now, want: []string{"create " + current}},
+		"without flags": {},
+		"as it has to be, however a user has set it": {flags: &now, ccs: ccs(of(current, now, disabled))},
+		"other flags":                                   {flags: &now, ccs: ccs(of(old, other)), want: []string{fmt.Sprintf(disables, old), "create " + current}},
+		"no flags any more, unused":                     {ccs: ccs(of(old, other)), want: []string{fmt.Sprintf(disables, old)}},
+		"disabled by us, in use":                        {ccs: ccs(of(old, other, disabled, annotated)), used: "10.245.1.0/24"},
+		"disabled by us, unused":                        {ccs: ccs(of(old, other, disabled, annotated)), want: []string{fmt.Sprintf(deletes, old)}},
+		"disabled by us, unused, and changed by a user": {ccs: ccs(of(old, other, disabled, annotated, func(cc *networkingv1.ClusterCIDR) { cc.Spec.ExcludedCIDRs = []string{"10.245.0.0/24"} }))},
+		"disabled by a user, unused":                    {ccs: ccs(of(old, other, disabled))},
+		"enabled again by a user":                       {ccs: ccs(of(old, other, enabled, annotated)), want: []string{fmt.Sprintf(disables, old)}},
+		"the flags come back":                           {flags: &now, ccs: ccs(of(current, now, disabled, annotated)), want: []string{fmt.Sprintf(enables, current)}},
+		"the flags come back, and a user has enabled it, so that he can disable it again": {flags: &now, ccs: ccs(of(current, now, enabled, annotated)), want: []string{fmt.Sprintf(enables, current)}},
+		"one too many, in use": {flags: &now, ccs: ccs(of(current+"-2", now, later), of(current, now)), used: "10.244.1.0/24", want: []string{fmt.Sprintf(disables, current+"-2")}},
+		"one too many, unused": {flags: &now, ccs: ccs(of(current+"-2", now, later, disabled, annotated), of(current, now)), want: []string{fmt.Sprintf(deletes, current+"-2")}},
+		"one too many has to take over": {flags: &now, ccs: ccs(of(current+"-2", now, later, disabled, annotated), of(current, now, deleted)), used: "10.244.1.0/24",
+			want: []string{fmt.Sprintf(enables, current+"-2")}},
+		"left behind by an older version": {flags: &now, ccs: ccs(of(old, other, deleted)), used: "10.245.1.0/24", want: []string{"create " + current}},
+		"the label on another name":       {flags: &now, ccs: ccs(of("second", other), of(current, now))},
+		"the name without the label":      {flags: &now, ccs: ccs(clusterCIDR(current, now), clusterCIDR(old, other)), want: []string{"create " + current + "-2"}},
+		"a write that is refused does not keep another one from it": {flags: &now, ccs: ccs(of(old, other)), fails: fmt.Sprintf(disables, old),
+			want: []string{fmt.Sprintf(disables, old), "create " + current}},
+	} {
+		t.Run(name, func(t *testing.T) {
+			clusterCIDRs := cache.NewIndexer(cache.MetaNamespaceKeyFunc, cache.Indexers{})
+			w := &writing{fails: map[string]error{tc.fails: errors.New("no")}}
+			c := newController(Config{FromFlags: tc.flags}, parts{api: w, now: time.Now, clusterCIDRs: clustercidrlisters.NewClusterCIDRLister(clusterCIDRs), newQueue: newQueue})
+			for _, l := range c.lines() {
+				t.Cleanup(l.queue.ShutDown)
+			}
+			for _, cc := range tc.ccs {
+				if err := clusterCIDRs.Add(cc); err != nil {
+					t.Fatal(err)
+				}
+				c.with(func(b *book) { b.setPool(c.compile(cc)) })
+			}
+			if tc.used != "" {
+				c.with(func(b *book) { b.observe(node("n"), pfxs(tc.used), nil) })
+			}
+			if err := c.followFlags(t.Context()); (err != nil) != (tc.fails != "") {
+				t.Errorf("error %v", err)
+			}
+			if diff := cmp.Diff(tc.want, w.asked); diff != "" {
+				t.Errorf("writes (-want +got):\n%s", diff)
+			}
+		})
+	}
+}
+
+// At a start Nodes are served before anything is written. A superseded ClusterCIDR gives them nothing, and says so.
+func TestSupersededIsDisabledAtOnce(t *testing.T) {
+	now, other := spec4("10.244.0.0/16", 8, nil), spec4("10.245.0.0/16", 8, nil)
+	made := func(cc *networkingv1.ClusterCIDR) {
+		cc.Labels = map[string]string{networkingv1.LabelCreatedFromFlags: "true"}
+	}
+	for name, tc := range map[string]struct {
+		cc        *networkingv1.ClusterCIDR
+		flags     *networkingv1.ClusterCIDRSpec
+		wantState ipam.State
+		wantReady string // reason and a part of the message
+	}{
+		"other flags":               {clusterCIDR(nameFromFlags(&other), other, made), &now, ipam.Disabled, "Superseded: It was made from flags, which now name another range or block size."},
+		"no flags":                  {clusterCIDR(nameFromFlags(&other), other, made), nil, ipam.Disabled, "Superseded: It was made from flags, and the controller has no such flags now."},
+		"without its finalizer":     {clusterCIDR(nameFromFlags(&other), other, made, noFinalizer), &now, ipam.Disabled, "Superseded: "},
+		"being deleted":             {clusterCIDR(nameFromFlags(&other), other, made, deleted), &now, ipam.Terminating, "Terminating: "},
+		"the same flags":            {clusterCIDR(nameFromFlags(&now), now, made), &now, ipam.Enabled, "Available: "},
+		"the label on another name": {clusterCIDR("second", other, made), &now, ipam.Enabled, "Available: "},
+		"the name without a label":  {clusterCIDR(nameFromFlags(&other), other), &now, ipam.Enabled, "Available: "},
+	} {
+		t.Run(name, func(t *testing.T) {
+			c := newController(Config{FromFlags: tc.flags}, parts{now: time.Now, newQueue: newQueue})
+			for _, l := range c.lines() {
+				t.Cleanup(l.queue.ShutDown)
+			}
+			b := newBook()
+			p := c.compile(tc.cc)
+			b.setPool(p)
+			ready := b.ready(p)
+			if got := ready.Reason + ": " + ready.Message; p.State != tc.wantState || !strings.HasPrefix(got, tc.wantReady) {
+				t.Errorf("%v, %s; want %v, %s", p.State, got, tc.wantState, tc.wantReady)
+			}
+			_, refusals, served := b.reserve(node("n"))
+			if served != (tc.wantState == ipam.Enabled) {
+				t.Errorf("a Node is served: %t", served)
+			}
+			if said := notAvailable(refusals, 1); strings.Contains(said, "spec.allocation") {
+				t.Errorf("the advice does not help: %s", said)
 			}
 		})
 	}

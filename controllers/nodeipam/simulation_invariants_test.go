@@ -150,14 +150,14 @@ func (p *process) gotNode(node *v1.Node) {
 	}
 }
 
-// willPatchClusterCIDR judges a PATCH of finalizers before it is sent.
+// willPatchClusterCIDR judges a PATCH of finalizers before it is sent. There are others, of spec.allocation.
 func (p *process) willPatchClusterCIDR(name string, patch []byte) {
 	var cc networkingv1.ClusterCIDR
 	if err := json.Unmarshal(patch, &cc); err != nil {
 		p.w.violate("patches are JSON", "%s: %v", patch, err)
 		return
 	}
-	if slices.Contains(cc.Finalizers, networkingv1.Finalizer) {
+	if cc.Finalizers == nil || slices.Contains(cc.Finalizers, networkingv1.Finalizer) {
 		return
 	}
 	if seen := p.seen.clusterCIDRs[name]; seen == nil {
@@ -301,7 +301,7 @@ func (w *world) checkSettled(p *process) {
 		w.invariant3(p, now, cc)
 		finalized := slices.Contains(cc.Finalizers, networkingv1.Finalizer)
 		switch members := now.membersOf(cc); {
-		case cc.DeletionTimestamp == nil && !finalized:
+		case cc.DeletionTimestamp == nil && !finalized && !w.server.dropsFinalizers:
 			w.violate("invariant 5", "ClusterCIDR %s has no finalizer", name)
 		case cc.DeletionTimestamp != nil && finalized && len(members) == 0:
 			w.violate("invariant 5", "ClusterCIDR %s does not go although no Node belongs to it", name)
@@ -347,21 +347,60 @@ func (w *world) keepsOthers(old, cc *networkingv1.ClusterCIDR) {
 	}
 }
 
-// checkFlags: there is one ClusterCIDR for what the flags say, and those for what they said before are being deleted.
+// checkFlags: there is one ClusterCIDR for what the flags say, which nobody but a user disables. Those for what they said before are
+// disabled, and gone if no Node uses them.
 func (w *world) checkFlags(p *process, now *view) {
-	made := 0
+	var made []*networkingv1.ClusterCIDR
 	for _, name := range sortedNames(now.clusterCIDRs) {
-		switch cc := now.clusterCIDRs[name]; {
-		case cc.Labels[networkingv1.LabelCreatedFromFlags] == "" || cc.DeletionTimestamp != nil:
-		case now.superseded(cc):
-			w.violate("the flags are followed", "ClusterCIDR %s is not deleted although the flags of %s say something else", name, p.name)
-		default:
-			made++
+		if cc := now.clusterCIDRs[name]; isFromFlags(cc) && cc.DeletionTimestamp == nil {
+			made = append(made, cc)
 		}
 	}
-	if want := p.flags != nil; (made == 1) != want || made > 1 {
-		w.violate("the flags are followed", "%d ClusterCIDRs for the flags of %s", made, p.name)
+	slices.SortStableFunc(made, func(a, b *networkingv1.ClusterCIDR) int { return a.CreationTimestamp.Compare(b.CreationTimestamp.Time) })
+	current := 0
+	for _, cc := range made {
+		_, annotated := cc.Annotations[networkingv1.AnnotationSuperseded]
+		disabled := cc.Spec.Allocation == networkingv1.AllocationDisabled
+		changed := w.disabled[cc.UID] || cc.Spec.Priority != 0 || len(cc.Spec.ExcludedCIDRs) > 0
+		switch {
+		case !now.superseded(cc) && current == 0:
+			current++
+			if annotated || disabled != w.disabled[cc.UID] {
+				w.violate("the flags are followed", "ClusterCIDR %s of the flags of %s is disabled: %t, superseded: %t; a user disabled it: %t", cc.Name, p.name, disabled, annotated, w.disabled[cc.UID])
+			}
+		case !disabled:
+			w.violate("the flags are followed", "ClusterCIDR %s is not disabled although it is not that of the flags of %s", cc.Name, p.name)
+		case !changed && len(now.membersOf(cc)) == 0:
+			w.violate("the flags are followed", "ClusterCIDR %s is not gone although no Node uses it and the flags of %s say something else", cc.Name, p.name)
+		default:
+			w.cover("a ClusterCIDR is superseded")
+		}
 	}
+	if want := p.flags != nil; (current == 1) != want {
+		w.violate("the flags are followed", "%d ClusterCIDRs for the flags of %s", current, p.name)
+	}
+}
+
+// deletesClusterCIDR judges a deletion by a controller on its arrival at the server.
+func (w *world) deletesClusterCIDR(cc *networkingv1.ClusterCIDR) {
+	if !isFromFlags(cc) || w.disabled[cc.UID] || cc.Spec.Priority != 0 || len(cc.Spec.ExcludedCIDRs) > 0 {
+		w.violate("what is a user's stays", "ClusterCIDR %s is deleted, which has the labels %v and the spec %+v", cc.Name, cc.Labels, cc.Spec)
+	}
+	for _, o := range w.server.objects[kindNode] {
+		node := o.(*v1.Node)
+		if w.assigned[node.UID] == cc.Name && !w.annotated[node.UID] && !w.forced[cc.Name] {
+			w.violate("nothing is lost with flags", "ClusterCIDR %s is deleted while Node %s has %v from it", cc.Name, node.Name, node.Spec.PodCIDRs)
+		}
+	}
+	w.cover("a superseded ClusterCIDR is deleted")
+}
+
+// setsAllocation judges a write of spec.allocation by a controller on its arrival at the server.
+func (w *world) setsAllocation(old, cc *networkingv1.ClusterCIDR) {
+	if !isFromFlags(old) || w.disabled[old.UID] {
+		w.violate("what is a user's stays", "ClusterCIDR %s with the labels %v is set to %s; a user disabled it: %t", old.Name, old.Labels, cc.Spec.Allocation, w.disabled[old.UID])
+	}
+	w.cover("flags: allocation " + string(cc.Spec.Allocation))
 }
 
 // invariant3: free = total - held - excluded, for the book and for who counts block by block.

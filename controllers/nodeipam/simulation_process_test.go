@@ -543,13 +543,15 @@ func (a simAPI) patchClusterCIDR(_ context.Context, name string, patch []byte) e
 	return a.p.do("patch ClusterCIDR "+name, func(s *simServer) error { return s.patchClusterCIDR(name, patch) })
 }
 
-func (a simAPI) deleteClusterCIDR(_ context.Context, name string, uid types.UID) error {
+func (a simAPI) deleteClusterCIDR(_ context.Context, name string, uid types.UID, resourceVersion string) error {
 	return a.p.do("delete ClusterCIDR "+name, func(s *simServer) error {
 		switch cc := s.clusterCIDR(name); {
 		case cc == nil:
 			return apierrors.NewNotFound(kindClusterCIDR.resource(), name)
-		case cc.UID != uid:
-			return apierrors.NewConflict(kindClusterCIDR.resource(), name, errors.New("uid mismatch"))
+		case cc.UID != uid, cc.ResourceVersion != resourceVersion:
+			return apierrors.NewConflict(kindClusterCIDR.resource(), name, errors.New("uid or resourceVersion mismatch"))
+		default:
+			a.p.w.deletesClusterCIDR(cc)
 		}
 		s.delete(kindClusterCIDR, name)
 		return nil

@@ -279,19 +279,24 @@ func (v *view) ready(cc *networkingv1.ClusterCIDR) (reason string, ok bool) {
 	switch {
 	case cc.DeletionTimestamp != nil:
 		return networkingv1.ReasonTerminating, false
+	case v.superseded(cc), isFromFlags(cc) && cc.Annotations[networkingv1.AnnotationSuperseded] != "" && cc.Spec.Allocation == networkingv1.AllocationDisabled:
+		return networkingv1.ReasonSuperseded, false
 	case cc.Spec.Allocation == networkingv1.AllocationDisabled:
 		return networkingv1.ReasonDisabled, false
 	case !slices.Contains(cc.Finalizers, networkingv1.Finalizer):
-		return networkingv1.ReasonPending, false
-	case v.superseded(cc):
 		return networkingv1.ReasonPending, false
 	}
 	return "", true
 }
 
+// isFromFlags: it takes the name and the label.
+func isFromFlags(cc *networkingv1.ClusterCIDR) bool {
+	return strings.Contains(cc.Name, "created-from-flags") && cc.Labels[networkingv1.LabelCreatedFromFlags] != ""
+}
+
 // superseded reports whether a ClusterCIDR was made from flags that say something else now.
 func (v *view) superseded(cc *networkingv1.ClusterCIDR) bool {
-	return cc.Labels[networkingv1.LabelCreatedFromFlags] != "" && (v.flags == nil || cc.Spec.IPv4 != v.flags.IPv4)
+	return isFromFlags(cc) && (v.flags == nil || cc.Spec.IPv4 != v.flags.IPv4)
 }
 
 // nodeWrite is one PATCH of podCIDRs.
@@ -348,14 +353,6 @@ next:
 		return reservation{pool: cc.Name, blocks: blocks}, true
 	}
 	return reservation{}, false
-}
-
-// pendingFor reports whether a ClusterCIDR that matches the Node only waits for its finalizer.
-func (v *view) pendingFor(node *v1.Node) bool {
-	return slices.ContainsFunc(v.candidatesFor(node), func(cc *networkingv1.ClusterCIDR) bool {
-		reason, _ := v.ready(cc)
-		return reason == networkingv1.ReasonPending
-	})
 }
 
 // reserve notes a choice, and moves the cursors behind it.

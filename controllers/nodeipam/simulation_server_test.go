@@ -61,6 +61,9 @@ type simServer struct {
 	onPodCIDRs         func(node *v1.Node)
 	onFinalizers       func(old, cc *networkingv1.ClusterCIDR)
 	onFinalizerRemoved func(cc *networkingv1.ClusterCIDR)
+	onAllocation       func(old, cc *networkingv1.ClusterCIDR)
+	// dropsFinalizers: a mutating admission policy leaves out the finalizer that the controller adds, and the answer is 200.
+	dropsFinalizers bool
 }
 
 // simLease is the Lease object.
@@ -232,8 +235,18 @@ func (s *simServer) patchClusterCIDR(name string, patch []byte) error {
 		return err
 	}
 	old := s.clusterCIDR(name)
-	if !equality.Semantic.DeepEqual(cc.Spec, old.Spec) {
+	if cc.Spec.Allocation != old.Spec.Allocation {
+		s.onAllocation(old, cc)
+		cc.Generation++
+	}
+	if spec := old.Spec; !equality.Semantic.DeepEqual(cc.Spec, *withAllocation(&spec, cc.Spec.Allocation)) {
 		return invalid(kindClusterCIDR, name, "spec: the controller must not change it")
+	}
+	if s.dropsFinalizers && !slices.Contains(old.Finalizers, networkingv1.Finalizer) && slices.Contains(cc.Finalizers, networkingv1.Finalizer) {
+		cc.Finalizers = slices.DeleteFunc(cc.Finalizers, func(f string) bool { return f == networkingv1.Finalizer })
+		if equality.Semantic.DeepEqual(cc, old) {
+			return nil // and there is no event
+		}
 	}
 	cc.Status = old.Status // a subresource of its own
 	s.onFinalizers(old, cc)
@@ -242,6 +255,11 @@ func (s *simServer) patchClusterCIDR(name string, patch []byte) error {
 	}
 	s.store(kindClusterCIDR, cc)
 	return nil
+}
+
+func withAllocation(spec *networkingv1.ClusterCIDRSpec, mode networkingv1.AllocationMode) *networkingv1.ClusterCIDRSpec {
+	spec.Allocation = mode
+	return spec
 }
 
 // applyStatus is a server-side apply by the one who owns all of the status.

@@ -282,6 +282,7 @@ var processMoves = map[string]moveKind{
 			return false
 		}
 		if p.w.settle(p) && p.w.violation == nil {
+			p.w.awaitFinalizers(p)
 			p.w.checkSettled(p)
 		}
 		return true

@@ -258,9 +258,25 @@ var userMoves = map[string]moveKind{
 		w.forced[a[0]] = true
 		return onClusterCIDR(func(cc *networkingv1.ClusterCIDR, _ []string) { cc.Finalizers = nil })(w, a)
 	}},
-	"allocation": {8, with(named(kindClusterCIDR, every), []string{"Enabled", "Enabled", "Disabled"}), onClusterCIDR(func(cc *networkingv1.ClusterCIDR, a []string) {
-		cc.Spec.Allocation = networkingv1.AllocationMode(a[0])
+	"allocation": {8, with(named(kindClusterCIDR, every), []string{"Enabled", "Enabled", "Disabled"}), func(w *world, a []string) bool {
+		return onClusterCIDR(func(cc *networkingv1.ClusterCIDR, a []string) {
+			_, annotated := cc.Annotations[networkingv1.AnnotationSuperseded]
+			w.disabled[cc.UID] = a[0] == string(networkingv1.AllocationDisabled) && !(annotated && isFromFlags(cc))
+			cc.Spec.Allocation = networkingv1.AllocationMode(a[0])
+		})(w, a)
+	}},
+	// As who copies a ClusterCIDR of the flags does, or wants to have it for himself.
+	"label-cc": {6, named(kindClusterCIDR, every), onClusterCIDR(func(cc *networkingv1.ClusterCIDR, _ []string) {
+		if _, ok := cc.Labels[networkingv1.LabelCreatedFromFlags]; ok {
+			delete(cc.Labels, networkingv1.LabelCreatedFromFlags)
+			return
+		}
+		metav1.SetMetaDataLabel(&cc.ObjectMeta, networkingv1.LabelCreatedFromFlags, "true")
 	})},
+	"finalizers": {6, func(_ *world, d *rand.Rand) []string { return []string{oneOf(d, []string{"kept", "dropped"})} }, func(w *world, a []string) bool {
+		w.server.dropsFinalizers = a[0] == "dropped"
+		return true
+	}},
 	"exclude": {8, with(named(kindClusterCIDR, every), exclusions), onClusterCIDR(func(cc *networkingv1.ClusterCIDR, a []string) {
 		cc.Spec.ExcludedCIDRs = exclusion(cc.Spec, a[0])
 	})},

@@ -40,6 +40,8 @@ type world struct {
 	annotated map[types.UID]bool
 	// forced has the ClusterCIDRs, by name, whose finalizer somebody took away by force, or that somebody created under our feet.
 	forced map[string]bool
+	// disabled has the ClusterCIDRs that a user has disabled, and not the controller.
+	disabled map[types.UID]bool
 	// outside: only what users can see is judged, not what a process has in its book.
 	outside bool
 	judged  *regexp.Regexp // only invariants with such names are
@@ -67,6 +69,7 @@ func newWorld(kind string) *world {
 		assigned:      map[types.UID]string{},
 		annotated:     map[types.UID]bool{},
 		forced:        map[string]bool{},
+		disabled:      map[types.UID]bool{},
 		covered:       map[string]int{},
 		outside:       *outsideFlag,
 		judged:        regexp.MustCompile(*judgeFlag),
@@ -76,6 +79,7 @@ func newWorld(kind string) *world {
 	w.server.onPodCIDRs = w.assigns
 	w.server.onFinalizers = w.keepsOthers
 	w.server.onFinalizerRemoved = w.letsGo
+	w.server.onAllocation = w.setsAllocation
 	return w
 }
 
@@ -239,6 +243,7 @@ func (w *world) calm() *process {
 	for _, p := range w.processes {
 		p.paused = false
 	}
+	w.server.dropsFinalizers = false
 	for range 120 {
 		for len(w.network) > 0 {
 			c := w.network[0]
@@ -312,6 +317,7 @@ func (w *world) quiesce() {
 	}
 	w.settle(p)
 	if w.violation == nil {
+		w.awaitFinalizers(p)
 		w.checkSettled(p)
 	}
 	if w.violation == nil {
@@ -324,6 +330,17 @@ func (w *world) quiesce() {
 	}
 	if w.writes > before {
 		w.violate("idle means idle", "%d requests in an hour in which nothing happened", w.writes-before)
+	}
+}
+
+// awaitFinalizers lets time pass if a process waits for a finalizer: whether it is kept shows in time only.
+func (w *world) awaitFinalizers(p *process) {
+	for _, o := range w.server.objects[kindClusterCIDR] {
+		if alive(o) && !slices.Contains(o.GetFinalizers(), networkingv1.Finalizer) {
+			w.cover("a finalizer is not kept")
+			w.rest(p, finalizerPatience+2*retryMax)
+			return
+		}
 	}
 }
 

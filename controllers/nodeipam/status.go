@@ -162,6 +162,9 @@ func (b *book) ready(p *pool) metav1.Condition {
 		return no(networkingv1.ReasonTerminating, b.waitsForNodes(p))
 	case p.State == ipam.Invalid:
 		return no(networkingv1.ReasonInvalid, p.problem+". Delete this ClusterCIDR and create one that is right.")
+	case p.superseded:
+		return no(networkingv1.ReasonSuperseded, upperFirst(p.problem)+". It allocates nothing, and Nodes keep their podCIDRs. The controller deletes it when no Node uses it, unless a user has changed it. "+
+			"To go on with this range, put the flags back, or create a ClusterCIDR of your own with it.")
 	case p.State == ipam.Disabled:
 		return no(networkingv1.ReasonDisabled, "spec.allocation is Disabled. Nodes keep what they have.")
 	case p.State == ipam.Pending:
@@ -171,6 +174,8 @@ func (b *book) ready(p *pool) metav1.Condition {
 	}
 	return metav1.Condition{Type: networkingv1.ConditionReady, Status: metav1.ConditionTrue, Reason: networkingv1.ReasonAvailable, Message: "It can serve Nodes."}
 }
+
+func upperFirst(s string) string { return strings.ToUpper(s[:1]) + s[1:] }
 
 // waitsForNodes says which Nodes keep a ClusterCIDR that is being deleted.
 func (b *book) waitsForNodes(p *pool) string {

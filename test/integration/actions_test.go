@@ -93,6 +93,8 @@ func parseClusterCIDR(args []string) (*networkingv1.ClusterCIDR, error) {
 			addTerm(corev1.NodeSelectorTerm{MatchFields: requirements("metadata.name=" + inside(arg, "field"))})
 		case arg == "disabled":
 			cc.Spec.Allocation = networkingv1.AllocationDisabled
+		case arg == "fromflags":
+			cc.Labels = map[string]string{networkingv1.LabelCreatedFromFlags: "true"}
 		case arg == "finalized":
 			cc.Finalizers = []string{networkingv1.Finalizer}
 		default:

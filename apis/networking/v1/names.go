@@ -8,8 +8,13 @@ const (
 	// AnnotationClusterCIDR on a Node names the ClusterCIDR that its podCIDRs came from.
 	AnnotationClusterCIDR = "networking.x-k8s.io/cluster-cidr"
 
-	// LabelCreatedFromFlags on a ClusterCIDR says that the controller made it from its flags and keeps it in step with them.
+	// LabelCreatedFromFlags on a ClusterCIDR named created-from-flags-<hash> says that the controller made it from its flags and keeps it
+	// in step with them. On a ClusterCIDR of another name it means nothing.
 	LabelCreatedFromFlags = "networking.x-k8s.io/created-from-flags"
+
+	// AnnotationSuperseded on such a ClusterCIDR says that the controller, and no user, set spec.allocation to Disabled, because its
+	// flags do not ask for it any more. Flags that come back set it to Enabled again.
+	AnnotationSuperseded = "networking.x-k8s.io/superseded"
 
 	// AnnotationLeaseHolder on a Node is the identity of the leader that assigned its podCIDRs. An admission policy can
 	// compare it with the Lease and so refuse the write of a leader that has been deposed.
@@ -35,10 +40,12 @@ const (
 	ReasonAvailable = "Available"
 	// ReasonExhausted (False): at least one family has no free block.
 	ReasonExhausted = "Exhausted"
-	// ReasonPending (False): the finalizer could not be added so far; the message says why.
+	// ReasonPending (False): the finalizer could not be added so far, or is not kept; the message says why.
 	ReasonPending = "Pending"
 	// ReasonDisabled (False): spec.allocation is Disabled.
 	ReasonDisabled = "Disabled"
+	// ReasonSuperseded (False): it was made from the controller's flags, which do not ask for it any more.
+	ReasonSuperseded = "Superseded"
 	// ReasonTerminating (False): the object is being deleted and waits for the Nodes that hold its blocks.
 	ReasonTerminating = "Terminating"
 	// ReasonInvalid (False): the object was stored under an older CRD and breaks a rule; the message says which.

@@ -151,8 +151,8 @@ const (
 
 // ClusterCIDRStatus is the observed state of a ClusterCIDR, written by the controller only.
 type ClusterCIDRStatus struct {
-	// conditions are Ready (can it serve a Node now; if not, the reason is Exhausted, Disabled, Terminating, Invalid or
-	// Pending), Overlapping (do its ranges share addresses with a service range, a Node's address or another ClusterCIDR)
+	// conditions are Ready (can it serve a Node now; if not, the reason is Exhausted, Disabled, Superseded, Terminating,
+	// Invalid or Pending), Overlapping (do its ranges share addresses with a service range, a Node's address or another ClusterCIDR)
 	// and Conflicted (do two holders have the same addresses inside the ranges).
 	// +optional
 	// +listType=map
