@@ -41,6 +41,7 @@ const (
 	coveredFile     = "controllers/nodeipam/covered.go"
 	eventsFile      = "controllers/nodeipam/events.go"
 	flagsFile       = "controllers/nodeipam/flags.go"
+	finalizerFile   = "controllers/nodeipam/finalizer.go"
 	fencedFile      = "controllers/nodeipam/fence.go"
 	freshFile       = "controllers/nodeipam/fresh.go"
 	guardFile       = "controllers/manager/guard.go"
@@ -79,6 +80,7 @@ const (
 	testCandidates   = "./controllers/nodeipam TestCandidates"
 	testEnter        = "./controllers/lease TestEnter"
 	testFenced       = "./controllers/nodeipam TestWritesAreFenced"
+	testFinalizer    = "./controllers/nodeipam TestFinalizerThatIsNotThere"
 	testFresh        = "./controllers/nodeipam TestFreshIsWhatListersShow"
 	testHandOver     = "./controllers/lease TestHandOverAfterAWriteWithoutAnswer"
 	testInvalidRange = "./controllers/nodeipam TestInvalidRangeKeepsItsNodes"
@@ -97,6 +99,7 @@ const (
 	testSentOnce     = "./controllers/nodeipam TestPatchNodeIsSentOnce"
 	testStateMetrics = "./controllers/nodeipam TestStateMetrics"
 	testStatus       = "./controllers/nodeipam TestStatus"
+	testRequests     = "./controllers/nodeipam TestRequests"
 	testStaysInside  = "./controllers/nodeipam TestWriteWithoutAnswerStaysInside"
 	testTransport    = "./controllers/lease TestTransport"
 	testUnanswered   = "./controllers/lease TestUnanswered"
@@ -371,14 +374,14 @@ var mutants = []mutant{
 	{
 		name: "old-flags-serve", defect: "the ClusterCIDR of earlier flags goes on to give blocks",
 		file: flagsFile,
-		old:  "\tif c.superseded(cc) && (p.State == ipam.Enabled || p.State == ipam.Pending) {\n",
-		new:  "\tif false {\n",
+		old:  "\tp.State, p.superseded = ipam.Disabled, true\n",
+		new:  "\tp.superseded = true\n",
 	},
 	{
-		name: "old-flags-stay", defect: "the ClusterCIDR of earlier flags is not deleted",
+		name: "old-flags-stay", defect: "the ClusterCIDR of earlier flags is not disabled",
 		file: flagsFile,
-		old:  "\t\t\tif err := c.deleteFromFlags(ctx, cc); err != nil {\n\t\t\t\treturn err\n\t\t\t}\n",
-		new:  "",
+		old:  "\t\treturn c.writeAllocation(ctx, cc, networkingv1.AllocationDisabled)\n",
+		new:  "\t\treturn nil\n",
 	},
 	{
 		name: "stale-order", defect: "Nodes are served by ClusterCIDRs as they were before they changed",
@@ -952,5 +955,71 @@ var mutants = []mutant{
 		old:  "\t\tcase <-time.After(pause):\n",
 		new:  "\t\tcase <-time.After(0 * pause):\n",
 		test: testAgain,
+	},
+
+	// Flags that change.
+	{
+		name: "label-is-enough", defect: "a user's ClusterCIDR that has the label of those from flags is taken for one of them",
+		file: flagsFile,
+		old:  "\treturn strings.HasPrefix(cc.Name, flagsPrefix) && cc.Labels",
+		new:  "\treturn cc.Labels",
+	},
+	{
+		name: "old-flags-deleted-at-once", defect: "the ClusterCIDR of earlier flags is deleted while Nodes use it",
+		file: flagsFile,
+		old:  " || changedByUser(cc) || b.inUse(cc.Name)\n",
+		new:  " || changedByUser(cc)\n",
+	},
+	{
+		name: "old-flags-never-go", defect: "a superseded ClusterCIDR stays when its last Node is gone",
+		file: bookFile,
+		old:  "p.State == ipam.Terminating || p.superseded {\n",
+		new:  "p.State == ipam.Terminating {\n",
+	},
+	{
+		name: "flags-do-not-come-back", defect: "flags that come back do not enable their ClusterCIDR again",
+		file: flagsFile,
+		old:  "\treturn c.writeAllocation(ctx, cc, networkingv1.AllocationEnabled)\n",
+		new:  "\treturn nil\n",
+	},
+	{
+		name: "flags-overrule-users", defect: "flags that come back enable a ClusterCIDR that a user has disabled",
+		file: flagsFile,
+		old:  "[networkingv1.AnnotationSuperseded]; !annotated {\n",
+		new:  "[networkingv1.AnnotationSuperseded]; !annotated && cc.Spec.Allocation != networkingv1.AllocationDisabled {\n",
+	},
+	{
+		name: "changed-by-user-deleted", defect: "a superseded ClusterCIDR that a user has changed is deleted, and with it what he excluded",
+		file: flagsFile,
+		old:  " || changedByUser(cc) || b.inUse",
+		new:  " || b.inUse",
+	},
+	{
+		name: "deleted-as-it-was", defect: "the ClusterCIDR of earlier flags is deleted although another leader has enabled it meanwhile",
+		file: apiFile,
+		old:  "UID: &uid, ResourceVersion: &resourceVersion}",
+		new:  "UID: &uid}",
+		test: testRequests,
+	},
+
+	// Finalizers that are not kept.
+	{
+		name: "waits-for-finalizer-for-ever", defect: "Nodes wait for a ClusterCIDR whose finalizer is added and not kept, though another one could serve them",
+		file: finalizerFile,
+		old:  "\tif !ok || now.Sub(tries.first) < finalizerPatience {\n",
+		new:  "\tif true {\n",
+	},
+	{
+		name: "finalizer-tried-once", defect: "a finalizer that was added and is not there is not added again",
+		file: finalizerFile,
+		old:  "\t\t\tc.clusterCIDRQueue.AddAfter(p.Name, finalizerPatience)\n",
+		new:  "",
+	},
+	{
+		name: "finalizer-patience-without-a-try", defect: "Nodes go on to the next ClusterCIDR because this process could not write for a while",
+		file: finalizerFile,
+		old:  "\tif errors.Is(err, lease.ErrClosed) {\n",
+		new:  "\tif errors.Is(err, lease.ErrClosed) && false {\n",
+		test: testFinalizer,
 	},
 }
