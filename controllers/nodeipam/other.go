@@ -25,8 +25,9 @@ func (c *Controller) noticeOther(before, after any) {
 	if holder := node.Annotations[networkingv1.AnnotationLeaseHolder]; holder != "" {
 		writer = fmt.Sprintf("It is %q", holder)
 	}
-	message := fmt.Sprintf("podCIDRs %v were written by another process than the leader. %s. Only one allocator may be on: turn the others off (kube-controller-manager: "+
-		"--allocate-node-cidrs=false), or let the API server keep them out (manifests/fencing).", node.Spec.PodCIDRs, writer)
+	// Not --allocate-node-cidrs=false: on the kube-controller-manager with this controller in it, that would take away the range of its flags.
+	message := fmt.Sprintf("podCIDRs %v were written by another process than the leader. %s. Only one allocator may be on: turn the other one off (a stock kube-controller-manager: "+
+		"add -node-ipam-controller to its --controllers), or let the API server keep it out (manifests/fencing).", node.Spec.PodCIDRs, writer)
 	news := false
 	c.with(func(b *book) {
 		// Events come after the cache that they are of: what the start has read there is no news.
