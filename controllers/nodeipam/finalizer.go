@@ -24,8 +24,11 @@ const finalizerPatience = writeTimeout
 // causeNotKept is the cause of a pool's problem if tries to add its finalizer succeed and it is not there all the same.
 const causeNotKept metav1.StatusReason = "FinalizerNotKept"
 
-const finalizerNotKept = "its finalizer is not kept: something takes it away after it was added, such as a mutating webhook or policy, " +
-	"or a pipeline that replaces the object. Make that keep " + networkingv1.Finalizer + " in metadata.finalizers"
+const (
+	finalizerNotKept = "its finalizer is not kept" // short, for an event on a Node may name many ClusterCIDRs
+	whoDoesNotKeepIt = ": something takes it away after it was added, such as a mutating webhook or policy, or a pipeline that replaces the object. " +
+		"Make that keep " + networkingv1.Finalizer + " in metadata.finalizers."
+)
 
 // finalizerTries are the tries to add the finalizer to a ClusterCIDR that does not show it.
 type finalizerTries struct {

@@ -167,6 +167,8 @@ func (b *book) ready(p *pool) metav1.Condition {
 			"To go on with this range, put the flags back, or create a ClusterCIDR of your own with it.")
 	case p.State == ipam.Disabled:
 		return no(networkingv1.ReasonDisabled, "spec.allocation is Disabled. Nodes keep what they have.")
+	case p.State == ipam.Pending && p.cause == causeNotKept:
+		return no(networkingv1.ReasonPending, p.problem+whoDoesNotKeepIt)
 	case p.State == ipam.Pending:
 		return no(networkingv1.ReasonPending, p.problem)
 	case len(full) > 0:
