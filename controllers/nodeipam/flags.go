@@ -288,16 +288,12 @@ func (c *Controller) retire(ctx context.Context, cc *networkingv1.ClusterCIDR) e
 	if cc.Spec.Allocation != networkingv1.AllocationDisabled {
 		return c.writeAllocation(ctx, cc, networkingv1.AllocationDisabled)
 	}
-	keep := true
-	var err error
-	c.with(func(b *book) {
+	inUse := true
+	cc, p, err := c.lookAtClusterCIDR(cc.Name, func(b *book, cc *networkingv1.ClusterCIDR) {
 		// What is deleted is what the book knows to be disabled: from here on nothing is given from it.
-		var p *pool
-		if cc, p, err = c.lookAtClusterCIDR(b, cc.Name); err == nil && cc != nil {
-			keep = !p.superseded || !disabledByUs(cc) || changedByUser(cc) || b.inUse(cc.Name)
-		}
+		inUse = cc == nil || b.inUse(cc.Name)
 	})
-	if keep || err != nil {
+	if err != nil || inUse || !p.superseded || !disabledByUs(cc) || changedByUser(cc) {
 		return err // whoever stops to use it calls for this again
 	}
 	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), writeTimeout)
