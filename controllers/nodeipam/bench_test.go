@@ -72,7 +72,7 @@ func (t *town) choose(b *testing.B, name string) reservation {
 		if err != nil || node == nil {
 			b.Fatalf("Node %s cannot be looked at: %v", name, err)
 		}
-		r, served, _, _ = book.serve(node)
+		r, served, _ = book.serve(node)
 	})
 	if !served {
 		b.Fatalf("Node %s is not served", name)

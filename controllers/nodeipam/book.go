@@ -54,7 +54,7 @@ type nodeEntry struct {
 	unansweredUntil time.Time
 	// atStart is whether the Node showed podCIDRs already when the book was filled.
 	atStart bool
-	// reported is what the last events about its podCIDRs said, message by reason.
+	// reported is what was handed over to be said about its podCIDRs in events, message by reason.
 	reported map[string]string
 	// byOther says that another process gave it its podCIDRs while this one led; empty if none did.
 	byOther string
@@ -65,7 +65,7 @@ type waitingNode struct {
 	since    time.Time // the Node's creation
 	refusals []refusal
 	why      waitReason
-	said     string // the reasons in the last event about it
+	said     said // in events about it
 }
 
 // reservation is what is to be written into a Node.

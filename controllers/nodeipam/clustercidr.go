@@ -81,6 +81,7 @@ func (c *Controller) enterClusterCIDR(name string, also func(*book, *networkingv
 			b.dropPool(name)
 			delete(c.statusWritten, name)
 			delete(c.finalizerTries, name)
+			delete(c.announcer.clusterCIDRs, name)
 			also(b, nil)
 		})
 		return nil, nil, nil

@@ -93,6 +93,7 @@ type Controller struct {
 	nodeQueue        queue
 	clusterCIDRQueue queue
 	statusQueue      queue // of ClusterCIDRs
+	eventQueue       queue // of eventKeys
 
 	// entering is held from the look at a ClusterCIDR until what it says is in the book, and while the book is filled. With mu too, it is taken first.
 	entering  sync.Mutex
@@ -108,7 +109,8 @@ type Controller struct {
 	// finalizerTries are of the ClusterCIDRs that wait for their finalizer, by name.
 	finalizerTries map[string]finalizerTries
 	// receipts are for the podCIDRs that were written and that the cache does not show yet, by the Node's name.
-	receipts map[string]receipt
+	receipts  map[string]receipt
+	announcer announcer
 
 	health    health
 	sightings sightings
@@ -177,6 +179,7 @@ func newController(cfg Config, p parts) *Controller {
 		nodeQueue:        p.newQueue("nodes"),
 		clusterCIDRQueue: p.newQueue("clustercidrs"),
 		statusQueue:      p.newQueue("status"),
+		eventQueue:       p.newQueue("events"),
 		selectors:        selectorCache{},
 		mu:               &sync.Mutex{},
 		book:             newBook(),
@@ -184,6 +187,7 @@ func newController(cfg Config, p parts) *Controller {
 		statusQueued:     map[string]bool{},
 		finalizerTries:   map[string]finalizerTries{},
 		receipts:         map[string]receipt{},
+		announcer:        announcer{since: map[string]time.Time{}, clusterCIDRs: map[string]alarm{}},
 		synced:           map[string]cache.InformerSynced{},
 		broken:           make(chan struct{}),
 	}
@@ -232,8 +236,12 @@ func StripManagedFields(obj any) (any, error) {
 }
 
 func newQueue(of string) queue {
+	longest := retryMax
+	if of == "events" {
+		longest = eventRetryMax
+	}
 	return workqueue.NewTypedRateLimitingQueueWithConfig(
-		workqueue.NewTypedItemExponentialFailureRateLimiter[string](retryFirst, retryMax),
+		workqueue.NewTypedItemExponentialFailureRateLimiter[string](retryFirst, longest),
 		workqueue.TypedRateLimitingQueueConfig[string]{Name: "multi_cidr_node_ipam_" + of},
 	)
 }
@@ -321,6 +329,7 @@ func (c *Controller) lines() []line {
 		{c.clusterCIDRQueue, c.noting("ClusterCIDR", c.syncClusterCIDR), 1},
 		{c.statusQueue, c.noting("status of ClusterCIDR", c.syncStatus), 1},
 		{c.nodeQueue, c.noting("Node", c.syncNode), c.workers},
+		{c.eventQueue, c.syncEvent, eventWorkers},
 	}
 }
 
@@ -346,7 +355,10 @@ func workOne(ctx context.Context, queue queue, sync func(context.Context, string
 		return false
 	}
 	logger := klog.FromContext(ctx)
-	var pause later
+	var (
+		pause later
+		event errEvent
+	)
 	switch err := sync(ctx, name); {
 	case err == nil:
 		queue.Forget(name)
@@ -355,8 +367,8 @@ func workOne(ctx context.Context, queue queue, sync func(context.Context, string
 	case errors.Is(err, lease.ErrClosed):
 		logger.V(4).Info("Will try again", "err", err) // the fence says it, once
 		queue.AddAfter(name, closedRetry)
-	case apierrors.IsForbidden(err):
-		logger.V(4).Info("Will try again", "err", err) // noting says it, once
+	case apierrors.IsForbidden(err), errors.As(err, &event):
+		logger.V(4).Info("Will try again", "err", err) // noting or noteEvent says it, once
 		queue.AddRateLimited(name)
 	default:
 		logger.Error(err, "Will try again")

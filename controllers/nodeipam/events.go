@@ -13,7 +13,6 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/klog/v2"
 
-	networkingv1 "github.com/multicidr/controller-manager/apis/networking/v1"
 	"github.com/multicidr/controller-manager/controllers/ipam"
 )
 
@@ -52,14 +51,6 @@ const (
 	maxSubjectInName = 200
 )
 
-func subjectOf(cc *networkingv1.ClusterCIDR) v1.ObjectReference {
-	return v1.ObjectReference{APIVersion: networkingv1.SchemeGroupVersion.String(), Kind: "ClusterCIDR", Name: cc.Name, UID: cc.UID}
-}
-
-func subjectOfNode(node *v1.Node) v1.ObjectReference {
-	return v1.ObjectReference{APIVersion: "v1", Kind: "Node", Name: node.Name, UID: node.UID}
-}
-
 // say writes an event. It is not left to a recorder, which drops events when many come at once: five thousand Nodes that
 // wait shall have five thousand events. Who says the same of the same object again, after a restart for instance, renews
 // the event that is there.
@@ -85,7 +76,7 @@ func (c *Controller) say(ctx context.Context, about v1.ObjectReference, reason, 
 		LastTimestamp:       now,
 		Count:               1,
 	}
-	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), writeTimeout)
+	ctx, cancel := context.WithTimeout(ctx, writeTimeout) // A shutdown ends it: nobody decides by events.
 	defer cancel()
 	err := c.api.createEvent(ctx, event)
 	if apierrors.IsAlreadyExists(err) {

@@ -32,8 +32,6 @@ type receipt struct {
 func (c *Controller) syncNode(ctx context.Context, name string) error {
 	var (
 		node   *v1.Node
-		say    []remark
-		unsay  func(*book)
 		assign reservation
 		ok     bool          // there is something to assign
 		stored time.Duration // for how long the receipt of that is good still
@@ -46,13 +44,18 @@ func (c *Controller) syncNode(ctx context.Context, name string) error {
 		}
 		switch {
 		case showsPodCIDRs(node):
-			say, unsay = b.report(node)
+			for _, reason := range b.report(node) {
+				c.announce(aboutNode, name, reason)
+			}
 		case node.DeletionTimestamp != nil:
 			// It needs no blocks any more. Those that may have been written stay its own until the object is gone.
 			delete(b.waiting, name)
 			b.giveUp(node)
 		default:
-			assign, ok, say, unsay = b.serve(node)
+			var say bool
+			if assign, ok, say = b.serve(node); say {
+				c.announce(aboutNode, name, ReasonNotAvailable)
+			}
 			if r, ok := c.receipts[name]; ok && r.node == node.UID {
 				stored = r.at.Add(receiptLasts).Sub(c.now())
 			}
@@ -69,12 +72,6 @@ func (c *Controller) syncNode(ctx context.Context, name string) error {
 	case stored > 0:
 		c.nodeQueue.AddAfter(name, stored)
 		return nil
-	}
-	for _, r := range say {
-		if err := c.say(ctx, subjectOfNode(node), r.reason, r.message); err != nil {
-			c.with(unsay)
-			return err
-		}
 	}
 	if !ok {
 		return nil // it is served, or goes, or waits, and whatever may help wakes it
@@ -138,49 +135,45 @@ func (b *book) concerns(node *v1.Node) bool {
 	return !showsPodCIDRs(node) || !maps.Equal(b.findings(node), b.enter(node).reported)
 }
 
-// remark is something to tell people about a Node.
-type remark struct{ reason, message string }
-
-// report returns what is wrong with a Node's podCIDRs and was not said yet; unsay takes back that it is said.
-func (b *book) report(node *v1.Node) (say []remark, unsay func(*book)) {
+// report enters what is wrong with a Node's podCIDRs. It returns the reasons of which there is something new to say.
+func (b *book) report(node *v1.Node) (say []string) {
 	found := b.findings(node)
 	e := b.enter(node)
 	for _, reason := range slices.Sorted(maps.Keys(found)) {
 		if message := found[reason]; e.reported[reason] != message {
-			say = append(say, remark{reason, message})
+			say = append(say, reason)
 		}
 	}
 	e.reported = found
-	return say, func(b *book) {
-		if e, ok := b.nodes[node.Name]; ok && e.uid == node.UID {
-			e.reported = nil
-		}
-	}
+	return say
 }
 
-// serve returns the Node's reservation. If there is none because no pool can serve the Node, there is a remark that says why, once for
-// the same reasons; unsay takes back that it is said.
-func (b *book) serve(node *v1.Node) (r reservation, ok bool, say []remark, unsay func(*book)) {
-	r, refusals, ok := b.reserve(node)
-	if ok {
-		return r, true, nil, nil
-	}
-	if n := len(refusals); n > 0 && refusals[n-1].pool.aboutToServe() {
-		return r, false, nil, nil // it serves, or says why not, in a moment
-	}
+// serve returns the Node's reservation. If there is none because no ClusterCIDR can serve the Node, say is whether there is something new to
+// say about why: once for the same reasons.
+func (b *book) serve(node *v1.Node) (r reservation, ok, say bool) {
+	r, _, ok = b.reserve(node)
 	w := b.waiting[node.Name]
-	before, now := w.said, fmt.Sprintf("%t %s", len(b.pools) > 0, reasons(refusals))
+	if ok || w.soon() {
+		return r, ok, false // it serves, or says why not, in a moment
+	}
+	before, now := w.said.handed, w.reasons(len(b.pools))
 	if before == now {
-		return r, false, nil, nil
+		return r, false, false
 	}
-	w.said = now
+	w.said.handed = now
 	b.waiting[node.Name] = w
-	return r, false, []remark{{ReasonNotAvailable, notAvailable(refusals, len(b.pools))}}, func(b *book) {
-		if w, ok := b.waiting[node.Name]; ok && w.uid == node.UID {
-			w.said = before
-			b.waiting[node.Name] = w
-		}
-	}
+	return r, false, true
+}
+
+// soon reports whether the Node is about to be served.
+func (w waitingNode) soon() bool {
+	n := len(w.refusals)
+	return n > 0 && w.refusals[n-1].pool.aboutToServe()
+}
+
+// reasons is why the Node is pending, for said.
+func (w waitingNode) reasons(pools int) string {
+	return fmt.Sprintf("%t %s", pools > 0, reasons(w.refusals))
 }
 
 // write puts a reservation into its Node. An error says only that we do not know whether it was carried out, unless the API server has

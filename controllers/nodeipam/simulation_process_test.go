@@ -86,7 +86,7 @@ func (p *process) lead() {
 		clusterCIDRs: clusterCIDRLister{p.caches[kindClusterCIDR]},
 		serviceCIDRs: serviceCIDRLister{p.caches[kindServiceCIDR]},
 		newQueue: func(of string) queue {
-			q := &simQueue{p: p, processing: map[string]bool{}, delayed: map[string]delay{}, failures: map[string]int{}}
+			q := &simQueue{p: p, yields: of == "events", processing: map[string]bool{}, delayed: map[string]delay{}, failures: map[string]int{}}
 			p.queues[of] = q
 			return q
 		},
@@ -94,7 +94,7 @@ func (p *process) lead() {
 }
 
 // The names of the queues, as newController gives them, in the order of Controller.lines.
-var lineNames = []string{string(kindClusterCIDR), "status", string(kindNode)}
+var lineNames = []string{string(kindClusterCIDR), "status", string(kindNode), "events"}
 
 // fresh reports whether the caches are filled, and as new as the controller wants them for a start.
 func (p *process) fresh() bool {
@@ -293,6 +293,7 @@ type simQueue struct {
 	workqueue.TypedRateLimitingInterface[string] // nil: the controller calls nothing but what is below
 
 	p          *process
+	yields     bool     // what is put off is put off for others, which a moment in which all is done does not wait for
 	waiting    []string // each once
 	processing map[string]bool
 	delayed    map[string]delay
@@ -312,7 +313,7 @@ func (q *simQueue) Add(name string) {
 }
 
 func (q *simQueue) AddAfter(name string, d time.Duration) {
-	q.addAfter(name, d, q.p.refused)
+	q.addAfter(name, d, q.p.refused || q.yields)
 	q.p.refused = false
 }
 

@@ -37,8 +37,7 @@ func (c *Controller) syncStatus(ctx context.Context, name string) error {
 	var (
 		cc    *networkingv1.ClusterCIDR
 		want  networkingv1.ClusterCIDRStatus
-		due   bool // it is another one than there is
-		inUse bool
+		due   bool          // it is another one than there is
 		early time.Duration // by how much
 		err   error
 	)
@@ -50,10 +49,13 @@ func (c *Controller) syncStatus(ctx context.Context, name string) error {
 		if cc, err = c.clusterCIDRs.Get(name); err != nil {
 			return
 		}
-		want, due = b.status(cc)
-		if due = due && !statusShows(cc.Status, want); due {
+		known := false
+		if want, known = b.status(cc); !known {
+			return
+		}
+		c.alarmOf(b, cc, want)
+		if due = !statusShows(cc.Status, want); due {
 			c.statusWritten[name] = c.now()
-			inUse = b.inUse(name)
 		}
 	})
 	switch {
@@ -67,9 +69,6 @@ func (c *Controller) syncStatus(ctx context.Context, name string) error {
 
 	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), writeTimeout)
 	defer cancel()
-	if err := c.sayOf(ctx, cc, want, inUse); err != nil {
-		return err // once the status is written, there would be nothing left that asks for it
-	}
 	err = c.api.applyStatus(ctx, statusPatch(cc, want))
 	switch {
 	case notThere(err), apierrors.IsConflict(err):
@@ -80,21 +79,29 @@ func (c *Controller) syncStatus(ctx context.Context, name string) error {
 	return nil
 }
 
-// sayOf reports that a ClusterCIDR came into a state that someone should look at. One that is deleted while no Node uses it did not.
-func (c *Controller) sayOf(ctx context.Context, cc *networkingv1.ClusterCIDR, now networkingv1.ClusterCIDRStatus, inUse bool) error {
-	reasons := map[string]string{
-		networkingv1.ReasonExhausted:   ReasonExhausted,
-		networkingv1.ReasonInvalid:     ReasonInvalid,
-		networkingv1.ReasonTerminating: ReasonDeletionBlocked,
-		networkingv1.ReasonPending:     ReasonFinalizerMissing,
+// alarmOf hands over what there is to say about the state that a ClusterCIDR comes into. One that is deleted while no Node uses it needs nobody.
+func (c *Controller) alarmOf(b *book, cc *networkingv1.ClusterCIDR, now networkingv1.ClusterCIDRStatus) {
+	alarmOf := func(status networkingv1.ClusterCIDRStatus) (reason, message string) {
+		ready := meta.FindStatusCondition(status.Conditions, networkingv1.ConditionReady)
+		if ready == nil {
+			return "", ""
+		}
+		return alarmReasons[ready.Reason], ready.Message
 	}
-	before := meta.FindStatusCondition(cc.Status.Conditions, networkingv1.ConditionReady)
-	ready := meta.FindStatusCondition(now.Conditions, networkingv1.ConditionReady)
-	reason, ok := reasons[ready.Reason]
-	if !ok || before != nil && before.Reason == ready.Reason || reason == ReasonDeletionBlocked && !inUse {
-		return nil
+	before, _ := alarmOf(cc.Status)
+	reason, message := alarmOf(now)
+	if reason == ReasonDeletionBlocked && !b.inUse(cc.Name) {
+		reason = ""
 	}
-	return c.say(ctx, subjectOf(cc), reason, ready.Message)
+	c.alarmed(cc, before, reason, message)
+}
+
+// alarmReasons are the reasons of events, by those of the condition Ready that someone should look at.
+var alarmReasons = map[string]string{
+	networkingv1.ReasonExhausted:   ReasonExhausted,
+	networkingv1.ReasonInvalid:     ReasonInvalid,
+	networkingv1.ReasonTerminating: ReasonDeletionBlocked,
+	networkingv1.ReasonPending:     ReasonFinalizerMissing,
 }
 
 // status returns what a ClusterCIDR's status should be. known is false while the book does not know it, or knows that it

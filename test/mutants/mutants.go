@@ -967,8 +967,8 @@ var mutants = []mutant{
 	{
 		name: "old-flags-deleted-at-once", defect: "the ClusterCIDR of earlier flags is deleted while Nodes use it",
 		file: flagsFile,
-		old:  " || changedByUser(cc) || b.inUse(cc.Name)\n",
-		new:  " || changedByUser(cc)\n",
+		old:  "\t\tinUse = cc == nil || b.inUse(cc.Name)\n",
+		new:  "\t\tinUse = cc == nil\n",
 	},
 	{
 		name: "old-flags-never-go", defect: "a superseded ClusterCIDR stays when its last Node is gone",
@@ -991,8 +991,8 @@ var mutants = []mutant{
 	{
 		name: "changed-by-user-deleted", defect: "a superseded ClusterCIDR that a user has changed is deleted, and with it what he excluded",
 		file: flagsFile,
-		old:  " || changedByUser(cc) || b.inUse",
-		new:  " || b.inUse",
+		old:  " || changedByUser(cc) {\n",
+		new:  " {\n",
 	},
 	{
 		name: "deleted-as-it-was", defect: "the ClusterCIDR of earlier flags is deleted although another leader has enabled it meanwhile",

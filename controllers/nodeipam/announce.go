@@ -1,0 +1,215 @@
+package nodeipam
+
+import (
+	"context"
+	"strings"
+	"time"
+
+	v1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/types"
+	"k8s.io/klog/v2"
+
+	networkingv1 "github.com/multicidr/controller-manager/apis/networking/v1"
+)
+
+// Events have a line and workers of their own. An API server that lets requests for events hang, because the etcd of events is down or a
+// webhook does not answer, then delays no podCIDRs and no status. Whoever finds something to say only hands over its key, which is the object
+// and the reason; the worker asks the book what there is to say when it gets to it. So the newest message of an object and a reason is
+// written, and nothing that is not true any more. Nothing but keys is kept. A key stays until its event is stored, or until there is nothing to say.
+
+const (
+	// eventWorkers is how many events are written at a time. They are few on purpose: --node-ipam-kube-api-qps is one limit for all requests, so
+	// at most this many events are before a PATCH of podCIDRs when that has to wait for the limit.
+	eventWorkers = 4
+	// eventPatience is for how long an event lets Nodes in the queue pass. Without an end, a limit of requests and many Nodes could keep
+	// events back for hours.
+	eventPatience = 10 * time.Second
+	// eventRetryMax is the longest pause between two tries to write one event. Nobody waits for an event as a Node waits for podCIDRs, and
+	// thousands of events that cannot be stored must not become a load of their own.
+	eventRetryMax = time.Minute
+)
+
+// The kinds of subjects in keys.
+const (
+	aboutNode        = "Node"
+	aboutClusterCIDR = "ClusterCIDR"
+)
+
+// errEvent marks the error of an event that was not stored.
+type errEvent struct{ error }
+
+func (e errEvent) Unwrap() error { return e.error }
+
+// announcer is what is handed over and not stored yet. Controller.mu guards it, like the book.
+type announcer struct {
+	// since has every key that is handed over, and when that was.
+	since map[string]time.Time
+	// clusterCIDRs has, by name, what was handed over about the state of a ClusterCIDR, for as long as it is in that state.
+	clusterCIDRs map[string]alarm
+	// failing is whether the last try to write an event failed.
+	failing bool
+}
+
+// alarm says that a ClusterCIDR came into a state that someone should look at.
+type alarm struct {
+	uid             types.UID
+	reason, message string
+	stored          bool // as an event
+}
+
+// said is what the events on a pending Node said about why it is pending: the reasons, without what changes all the time.
+type said struct {
+	handed string // over to the announcer
+	stored string // in the last event
+}
+
+// eventKey names an event by its subject and reason. None of the words has a slash.
+func eventKey(kind, name, reason string) string { return kind + "/" + name + "/" + reason }
+
+// announce hands over a key. The caller holds the lock. A key that is there already keeps its place and its back-off: the worker finds the
+// newest message when it gets to it.
+func (c *Controller) announce(kind, name, reason string) {
+	key := eventKey(kind, name, reason)
+	if _, ok := c.announcer.since[key]; ok {
+		return
+	}
+	c.announcer.since[key] = c.now()
+	c.eventQueue.Add(key)
+}
+
+// announcement is what an event says.
+type announcement struct {
+	about           v1.ObjectReference
+	reason, message string
+	reasons         string // for a pending Node, as in said
+}
+
+// syncEvent writes the event of a key, if there is still something to say.
+func (c *Controller) syncEvent(ctx context.Context, key string) error {
+	if c.letsNodesPass(key) {
+		return later(statusInterval)
+	}
+	var written announcement
+	for {
+		var (
+			a   announcement
+			due bool
+		)
+		c.with(func(b *book) {
+			// After a write there may be a newer message, or another Node of that name. Nobody handed over a key that was there.
+			if a, due = c.due(b, key); !due || a == written {
+				due = false
+				delete(c.announcer.since, key)
+			}
+		})
+		if !due {
+			return nil
+		}
+		err := c.say(ctx, a.about, a.reason, a.message)
+		if ctx.Err() != nil {
+			return errEvent{ctx.Err()} // The process ends, and another one will say it.
+		}
+		c.noteEvent(ctx, err)
+		if err != nil {
+			return errEvent{err}
+		}
+		written = a
+		c.with(func(b *book) { c.announcer.stored(b, a) })
+	}
+}
+
+// letsNodesPass reports whether an event waits because Nodes do: under a limit of requests each event is one PATCH of podCIDRs less.
+func (c *Controller) letsNodesPass(key string) (waits bool) {
+	if c.nodeQueue.Len() == 0 {
+		return false
+	}
+	c.with(func(*book) { waits = c.now().Sub(c.announcer.since[key]) < eventPatience })
+	return waits
+}
+
+// due returns what there is to say now; not due if that is nothing: the subject is gone or another one, or it is not true any more, or said already.
+func (c *Controller) due(b *book, key string) (a announcement, due bool) {
+	kind, rest, _ := strings.Cut(key, "/")
+	name, reason, _ := strings.Cut(rest, "/")
+	a.reason = reason
+	switch {
+	case kind == aboutClusterCIDR:
+		now, ok := c.announcer.clusterCIDRs[name]
+		a.about, a.message = v1.ObjectReference{APIVersion: networkingv1.SchemeGroupVersion.String(), Kind: kind, Name: name, UID: now.uid}, now.message
+		return a, ok && now.reason == reason && !now.stored
+	case reason == ReasonNotAvailable:
+		w, ok := b.waiting[name]
+		if !ok {
+			return a, false
+		}
+		if w.soon() {
+			w.said.handed = "" // Once that is over, there is something to say or not, and it is handed over anew.
+			b.waiting[name] = w
+			return a, false
+		}
+		a.about, a.message, a.reasons = nodeReference(name, w.uid), notAvailable(w.refusals, len(b.pools)), w.reasons(len(b.pools))
+		return a, a.reasons != w.said.stored
+	default:
+		e, ok := b.nodes[name]
+		if !ok {
+			return a, false
+		}
+		a.about, a.message = nodeReference(name, e.uid), e.reported[reason]
+		return a, a.message != ""
+	}
+}
+
+// stored enters that an event is stored.
+func (o *announcer) stored(b *book, a announcement) {
+	switch {
+	case a.about.Kind == aboutClusterCIDR:
+		if now, ok := o.clusterCIDRs[a.about.Name]; ok && now.uid == a.about.UID && now.reason == a.reason {
+			now.stored = true
+			o.clusterCIDRs[a.about.Name] = now
+		}
+	case a.reason == ReasonNotAvailable:
+		if w, ok := b.waiting[a.about.Name]; ok && w.uid == a.about.UID {
+			w.said.stored = a.reasons
+			b.waiting[a.about.Name] = w
+		}
+	}
+}
+
+// alarmed hands over what there is to say about the state of a ClusterCIDR: once when it comes into that state, by what its status said before.
+// It is remembered here, so the write of the status need not wait for the event. If the process ends in between, the event is lost; the
+// condition in the status, which says the same, is not.
+func (c *Controller) alarmed(cc *networkingv1.ClusterCIDR, before, reason, message string) {
+	known, ok := c.announcer.clusterCIDRs[cc.Name]
+	ok = ok && known.uid == cc.UID && known.reason == reason
+	switch {
+	case reason == "":
+		delete(c.announcer.clusterCIDRs, cc.Name)
+	case ok:
+		known.message = message
+		c.announcer.clusterCIDRs[cc.Name] = known
+	case before == reason:
+		delete(c.announcer.clusterCIDRs, cc.Name) // An earlier process has said it.
+	default:
+		c.announcer.clusterCIDRs[cc.Name] = alarm{uid: cc.UID, reason: reason, message: message}
+		c.announce(aboutClusterCIDR, cc.Name, reason)
+	}
+}
+
+// noteEvent logs when events cannot be written, once, and when they can again.
+func (c *Controller) noteEvent(ctx context.Context, err error) {
+	changed := false
+	c.with(func(*book) {
+		changed = c.announcer.failing != (err != nil)
+		c.announcer.failing = err != nil
+	})
+	switch {
+	case changed && err != nil:
+		klog.FromContext(ctx).Error(err, "Cannot write events. They are retried, and podCIDRs and statuses do not wait for them. See whether the API server can store events")
+	case changed:
+		klog.FromContext(ctx).Info("Can write events again")
+	}
+}
+
+func nodeReference(name string, uid types.UID) v1.ObjectReference {
+	return v1.ObjectReference{APIVersion: "v1", Kind: aboutNode, Name: name, UID: uid}
+}
