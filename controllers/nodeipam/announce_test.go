@@ -151,7 +151,7 @@ type eventsOnly struct {
 	write func(*v1.Event) error
 }
 
-func (e eventsOnly) createEvent(context.Context, *v1.Event) error { return e.write() }
+func (e eventsOnly) createEvent(_ context.Context, event *v1.Event) error { return e.write(event) }
 
 const onlyForX = "None of the 1 ClusterCIDRs selects this Node. Change its labels or create a ClusterCIDR that selects it."
 

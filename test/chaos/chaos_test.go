@@ -161,6 +161,7 @@ func TestParse(t *testing.T) {
 		"a range without a block length":    {arguments: []string{"--clustercidrs=0", "--ranges=10.0.0.0/16"}, want: "--ranges"},
 		"no manager":                        {arguments: []string{"--managers=0"}, want: "too small"},
 		"a lease that nobody could renew":   {arguments: []string{"--lease=1s"}, want: "too small"},
+		"a hold-up that is none":            {arguments: []string{"--max-hold=100ms"}, want: "too small"},
 		"something that is not a flag":      {arguments: []string{"10m"}, want: `"10m"`},
 		"a command without a program in it": {arguments: []string{"--command= "}, want: "--command"},
 	}

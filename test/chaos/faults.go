@@ -71,6 +71,12 @@ var managerFaults = []onManager{
 	{name: "refusals", weight: 2, leader: true, do: func(f *faults, m *manager, share float64) (bool, func()) {
 		return f.network(m, faultproxy.Faults{Refuse: .7}, share)
 	}},
+	{name: "hanging events", weight: 3, do: func(f *faults, m *manager, share float64) (bool, func()) {
+		return f.network(m, faultproxy.Faults{HangEvents: 1}, share)
+	}},
+	{name: "held-up PATCHes", weight: 4, leader: true, do: func(f *faults, m *manager, share float64) (bool, func()) {
+		return f.holdUp(m, share)
+	}},
 	{name: "cut watches", weight: 2, do: func(_ *faults, m *manager, _ float64) (bool, func()) {
 		m.proxy.CutWatches()
 		return true, nil
@@ -231,6 +237,25 @@ func (f *faults) network(m *manager, faults faultproxy.Faults, share float64) (b
 	faults.MaxDelay = f.s.MaxDelay
 	m.proxy.Set(faults)
 	return true, f.after(f.between(2*time.Second, max(10*time.Second, f.s.Lease), share), func() { m.proxy.Set(faultproxy.Faults{}) })
+}
+
+// minHold is the shortest time for which a PATCH is held up; --max-hold is the longest.
+const minHold = time.Second
+
+// holdUp has PATCHes of podCIDRs held up on their way. Without the server-side fence the promise is only for those whose way and timeout end
+// before the lease does (docs/fencing.md). The proxy sees to that, and here no server is paused meanwhile, which would add to their way.
+func (f *faults) holdUp(m *manager, share float64) (bool, func()) {
+	if !f.s.Fence && !f.servers.TryLock() {
+		return false, nil
+	}
+	_, over := f.network(m, faultproxy.Faults{HoldPatches: .7, MinHold: minHold, MaxHold: f.s.MaxHold}, share)
+	return true, func() {
+		over()
+		if !f.s.Fence {
+			time.Sleep(f.s.Lease) // until the last of them has ended
+			f.servers.Unlock()
+		}
+	}
 }
 
 // after returns what waits for the time and then acts. A fault is not cut short at the end of the run: a pause longer than the

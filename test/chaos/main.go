@@ -39,6 +39,7 @@ type settings struct {
 	Interval     time.Duration
 	Lease        time.Duration
 	MaxDelay     time.Duration
+	MaxHold      time.Duration
 	Late         bool
 	Foreign      float64
 	Fence        bool
@@ -67,6 +68,7 @@ func parse(arguments []string) (settings, error) {
 	flags.DurationVar(&s.Interval, "interval", 3*time.Second, "average time between two faults")
 	flags.DurationVar(&s.Lease, "lease", 15*time.Second, "lease duration of the managers; renew deadline and retry period are in the usual proportion")
 	flags.DurationVar(&s.MaxDelay, "max-delay", 3*time.Second, "how late the proxies make a request or an answer at most")
+	flags.DurationVar(&s.MaxHold, "max-hold", 10*time.Second, "for how long the proxies hold up a PATCH of a Node at most, 1s at least; with --fence=false only as long as the lease of its sender lasts")
 	flags.BoolVar(&s.Late, "late", true, "let writes arrive whose sender has given up, by delay or after a partition; without it they are lost")
 	flags.BoolVar(&s.Fence, "fence", true, "apply manifests/fencing; another allocator than ours needs --fence=false")
 	flags.Float64Var(&s.Foreign, "foreign", 0.06, "share of Nodes that are created with podCIDRs, one half inside and one half outside of all ranges")
@@ -95,8 +97,8 @@ func parse(arguments []string) (settings, error) {
 		return s, errors.New("--clustercidrs=0 needs --ranges: else there is nothing to give")
 	case s.ClusterCIDRs > 0 && len(s.Ranges) > 0:
 		return s, errors.New("--ranges is for --clustercidrs=0")
-	case s.Managers < 1, s.Nodes < 1, s.Rate <= 0, s.Interval <= 0, s.Lease < 3*time.Second, s.MaxDelay < 0, s.Foreign < 0, s.Duration <= 0, s.ClusterCIDRs < 0, s.Fill < 0:
-		return s, errors.New("a number is too small; --lease is 3s at least")
+	case s.Managers < 1, s.Nodes < 1, s.Rate <= 0, s.Interval <= 0, s.Lease < 3*time.Second, s.MaxDelay < 0, s.MaxHold < minHold, s.Foreign < 0, s.Duration <= 0, s.ClusterCIDRs < 0, s.Fill < 0:
+		return s, errors.New("a number is too small; --lease is 3s at least, --max-hold 1s")
 	}
 	return s, nil
 }

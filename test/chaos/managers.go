@@ -32,6 +32,9 @@ type manager struct {
 
 	// faulted is locked while something is being done to it.
 	faulted sync.Mutex
+	// leased is when the proxy had the last renewal of the lease that the API server confirmed, in nanoseconds since 1970. From then on,
+	// if not from later on, the lease is good for its duration.
+	leased atomic.Int64
 	// renewed is when the API server last confirmed that it has the lease, in nanoseconds since 1970.
 	renewed atomic.Int64
 
@@ -55,10 +58,14 @@ func newManager(s settings, cp *controlplane.ControlPlane, index int, c *checker
 	if err != nil {
 		return nil, err
 	}
-	m.proxy, err = faultproxy.Start(faultproxy.Config{
+	config := faultproxy.Config{
 		Upstream: upstream, Certificate: certificate, Key: key, Seed: s.Seed + uint64(index), LoseAbandoned: !s.Late,
 		Observe: func(e faultproxy.Exchange) { m.observe(e, c) },
-	})
+	}
+	if !s.Fence {
+		config.Deadline = func() time.Time { return time.Unix(0, m.leased.Load()).Add(s.Lease) }
+	}
+	m.proxy, err = faultproxy.Start(config)
 	if err != nil {
 		return nil, err
 	}
@@ -91,6 +98,7 @@ func (m *manager) observe(e faultproxy.Exchange, c *checker.Checker) {
 		c.NoteNode(node[1], text)
 	}
 	if ok && e.Method == "PUT" && leasePath.MatchString(e.Path) {
+		m.leased.Store(max(m.leased.Load(), e.Received.UnixNano()))
 		m.renewed.Store(time.Now().UnixNano())
 	}
 }

@@ -52,6 +52,7 @@ var scenarios = []scenario{
 	{"restart", "A manager starts where all Nodes but one have podCIDRs", []int{100000}, []string{ours, upstream}, (*scale).restart, restartMarks, restartColumns, false},
 	{"waiting", "Nodes wait for a full range, and a range is added", []int{5000}, []string{bare, ours}, (*scale).waiting, waitingMarks, waitingColumns, false},
 	{"idle", "Kubelets report every ten seconds, and there is nothing to do", []int{5000}, []string{ours, upstreamRaised}, (*scale).idle, idleMarks, idleColumns, false},
+	{"events", "Nodes are pending and requests for events hang, while others can be served", []int{3000}, []string{ours}, (*scale).events, eventsMarks, eventsColumns, false},
 }
 
 func main() {

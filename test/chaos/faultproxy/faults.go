@@ -23,6 +23,10 @@ const (
 	Refused Fault = "refused"
 	// Dropped: the connection is reset, and the request is not carried out.
 	Dropped Fault = "dropped"
+	// HeldUp: a PATCH of a Node is held up on its way and arrives afterwards, even if its client has given up by then.
+	HeldUp Fault = "held up"
+	// Hanging: a request for an event is not answered until its client gives up, and is not carried out.
+	Hanging Fault = "hanging"
 	// CutWatch: a watch that was going on ends without a word.
 	CutWatch Fault = "cut watch"
 	// Closed: a connection was reset with all that was going on in it.
@@ -39,6 +43,12 @@ type Faults struct {
 	Drop          float64
 	// MaxDelay bounds the delays, which are evenly distributed.
 	MaxDelay time.Duration
+
+	// HangEvents is the share of requests that write events which hang, and HoldPatches that of PATCHes of Nodes which are held up. Both come
+	// before the shares above.
+	HangEvents, HoldPatches float64
+	// MinHold and MaxHold bound for how long, which is evenly distributed. Config.Deadline may make it shorter.
+	MinHold, MaxHold time.Duration
 }
 
 // refusals are the answers of a server in trouble. To a 504 the client may not know whether the request was carried out.
@@ -48,7 +58,8 @@ var refusals = []int{http.StatusTooManyRequests, http.StatusInternalServerError,
 type verdict struct {
 	fault  Fault
 	delay  time.Duration
-	status int // of a refusal; of a lost answer, where 0 resets the connection
+	share  float64 // of the longest time for which it may be held up
+	status int     // of a refusal; of a lost answer, where 0 resets the connection
 }
 
 // dice draws verdicts. Requests come from many goroutines, so the seed repeats the numbers, not the run.
@@ -58,6 +69,23 @@ type dice struct {
 }
 
 func newDice(seed uint64) *dice { return &dice{rng: rand.New(rand.NewPCG(seed, 0))} }
+
+// drawFor draws for a request.
+func (d *dice) drawFor(f Faults, r *http.Request) verdict {
+	switch {
+	case isEventWrite(r) && f.HangEvents > 0 && d.float() < f.HangEvents:
+		return verdict{fault: Hanging}
+	case isNodePatch(r) && f.HoldPatches > 0 && d.float() < f.HoldPatches:
+		return verdict{fault: HeldUp, share: d.float()}
+	}
+	return d.draw(f, isWatch(r))
+}
+
+func (d *dice) float() float64 {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	return d.rng.Float64()
+}
 
 func (d *dice) draw(f Faults, watch bool) verdict {
 	d.mu.Lock()

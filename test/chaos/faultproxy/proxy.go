@@ -16,6 +16,7 @@ import (
 	"net/http"
 	"net/http/httputil"
 	"net/url"
+	"regexp"
 	"sync"
 	"time"
 
@@ -34,6 +35,9 @@ type Config struct {
 	Certificate, Key []byte
 	// LoseAbandoned: a late write whose client has gone by then is lost, instead of arriving all the same.
 	LoseAbandoned bool
+	// Deadline, if not nil, returns until when the API server may carry out a write that is received now. A PATCH that is held up arrives so
+	// early that it and its timeout= end before that; one without a timeout= is not held up.
+	Deadline func() time.Time
 	// Seed of the faults.
 	Seed uint64
 	// Observe, if not nil, is told of every request that has been answered or was lost, at once from several goroutines.
@@ -43,6 +47,8 @@ type Config struct {
 // Exchange is one request and what became of it.
 type Exchange struct {
 	Method, Path string
+	// Received is when the proxy had the request.
+	Received time.Time
 	// Status is what the API server answered; 0 if the request did not reach it or was not answered.
 	Status int
 	Fault  Fault
@@ -185,13 +191,16 @@ func (p *Proxy) Close() error {
 
 type verdictKey struct{}
 
+type receivedKey struct{}
+
 // ServeHTTP is for the manager's requests.
 func (p *Proxy) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	watch := isWatch(r)
+	r = r.WithContext(context.WithValue(r.Context(), receivedKey{}, time.Now()))
 	p.mu.Lock()
 	faults := p.faults
 	p.mu.Unlock()
-	v := p.dice.draw(faults, watch)
+	v := p.dice.drawFor(faults, r)
 
 	// The request is read whole before anything else happens to it: what the client has sent is on its way.
 	body, err := io.ReadAll(r.Body)
@@ -206,6 +215,15 @@ func (p *Proxy) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	case Dropped:
 		p.record(r, v.fault, 0)
 		drop(r)
+	case Hanging:
+		pause(forwardTimeout, r.Context().Done())
+		p.record(r, v.fault, 0)
+		panic(http.ErrAbortHandler) // What else goes on in the connection goes on.
+	case HeldUp:
+		if v.fault = p.hold(r, faults, v.share); v.fault == Dropped {
+			p.record(r, v.fault, 0)
+			panic(http.ErrAbortHandler)
+		}
 	case LateRequest:
 		// A client that reads and has gone does not want to know any more; its write arrives all the same.
 		gone := r.Context().Done()
@@ -231,6 +249,30 @@ func (p *Proxy) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	} else {
 		p.plain.ServeHTTP(w, out)
 	}
+}
+
+// holdMargin is for what comes after a hold-up: the way from here to the API server.
+const holdMargin = 200 * time.Millisecond
+
+// hold returns when a PATCH was held up for its time. It returns None if it may not be held up at all, and Dropped if it comes too late now.
+func (p *Proxy) hold(r *http.Request, f Faults, share float64) Fault {
+	longest, latest := f.MaxHold, time.Time{}
+	if p.cfg.Deadline != nil {
+		timeout, err := time.ParseDuration(r.URL.Query().Get("timeout"))
+		if err != nil {
+			return None
+		}
+		latest = p.cfg.Deadline().Add(-timeout - holdMargin)
+		longest = min(longest, time.Until(latest))
+	}
+	if longest < f.MinHold {
+		return None
+	}
+	pause(f.MinHold+time.Duration(share*float64(longest-f.MinHold)), nil)
+	if !latest.IsZero() && time.Now().After(latest) {
+		return Dropped // This machine is busy, and a network loses requests, too.
+	}
+	return HeldUp
 }
 
 // forwarding returns the context of the forwarded request.
@@ -294,7 +336,8 @@ func (p *Proxy) record(r *http.Request, fault Fault, status int) {
 	}
 	p.mu.Unlock()
 	if p.cfg.Observe != nil {
-		p.cfg.Observe(Exchange{Method: r.Method, Path: r.URL.Path, Status: status, Fault: fault})
+		received, _ := r.Context().Value(receivedKey{}).(time.Time)
+		p.cfg.Observe(Exchange{Method: r.Method, Path: r.URL.Path, Received: received, Status: status, Fault: fault})
 	}
 }
 
@@ -342,6 +385,17 @@ func pause(d time.Duration, done <-chan struct{}) {
 }
 
 func isRead(r *http.Request) bool { return r.Method == http.MethodGet || r.Method == http.MethodHead }
+
+var (
+	eventsPath = regexp.MustCompile(`^/api(s/events\.k8s\.io)?/v1/namespaces/[^/]+/events(/|$)`)
+	nodePath   = regexp.MustCompile(`^/api/v1/nodes/[^/]+$`)
+)
+
+func isEventWrite(r *http.Request) bool { return !isRead(r) && eventsPath.MatchString(r.URL.Path) }
+
+func isNodePatch(r *http.Request) bool {
+	return r.Method == http.MethodPatch && nodePath.MatchString(r.URL.Path)
+}
 
 func isWatch(r *http.Request) bool {
 	watch := r.URL.Query().Get("watch")

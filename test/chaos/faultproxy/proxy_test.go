@@ -12,11 +12,13 @@ import (
 	"net/http/httptest"
 	"net/http/httptrace"
 	"strings"
+	"sync"
 	"sync/atomic"
 	"testing"
 	"time"
 
 	"github.com/google/go-cmp/cmp"
+	"github.com/google/go-cmp/cmp/cmpopts"
 	"k8s.io/client-go/rest"
 	"k8s.io/client-go/util/cert"
 )
@@ -247,6 +249,99 @@ func TestSharesAddUp(t *testing.T) {
 	}
 }
 
+// anyTime is for what is expected at any time.
+var anyTime = cmpopts.IgnoreFields(Exchange{}, "Received")
+
+// A request for an event gets no answer until its client gives up, and never arrives; others pass in the same connection meanwhile.
+func TestEventsHang(t *testing.T) {
+	u := newUpstream(t)
+	ended := make(chan Exchange, 10)
+	p, config := newProxy(t, u, func(e Exchange) { ended <- e })
+	client := httpClient(t, config)
+	p.Set(Faults{HangEvents: 1})
+	ctx, cancel := context.WithCancel(t.Context())
+	hung := make(chan error, 1)
+	sent := make(chan struct{})
+	go func() {
+		_, _, err := do(written(ctx, sync.OnceFunc(func() { close(sent) })), client, "POST", p.URL()+"/api/v1/namespaces/default/events")
+		hung <- err
+	}()
+	receive(t, sent, "the request for an event")
+	for _, path := range []string{"/api/v1/nodes/n", "/api/v1/namespaces/default/pods/p"} {
+		if status, _, err := do(t.Context(), client, "PATCH", p.URL()+path); err != nil || status != http.StatusOK {
+			t.Errorf("PATCH %s while a request for an event hangs: %d, %v", path, status, err)
+		}
+		receive(t, ended, "the other request")
+	}
+	cancel()
+	if err := receive(t, hung, "the end of the request for an event"); !errors.Is(err, context.Canceled) {
+		t.Errorf("the request for an event ended with %v, want not before its client gave up", err)
+	}
+	if diff := cmp.Diff(Exchange{Method: "POST", Path: "/api/v1/namespaces/default/events", Fault: Hanging}, receive(t, ended, "its record"), anyTime); diff != "" {
+		t.Errorf("(-want +got):\n%s", diff)
+	}
+	if status, _, err := do(t.Context(), client, "PATCH", p.URL()+"/api/v1/nodes/n"); err != nil || status != http.StatusOK || u.hits.Load() != 3 {
+		t.Errorf("afterwards: %d, %v, %d requests reached the server, want the 3 others", status, err, u.hits.Load())
+	}
+}
+
+// A PATCH of a Node that is held up arrives after its client has given up, but not so late that its timeout would end after the deadline.
+func TestPatchIsHeldUp(t *testing.T) {
+	const node, hold = "/api/v1/nodes/n", 300 * time.Millisecond
+	tests := map[string]struct {
+		path     string
+		deadline time.Duration // from the start; 0: none
+		want     Fault
+		latest   time.Duration // from the start to the arrival; 0: at any time
+	}{
+		"without a deadline":                {path: node, want: HeldUp},
+		"with a deadline":                   {path: node + "?timeout=2s", deadline: 3 * time.Second, want: HeldUp, latest: time.Second},
+		"a deadline that leaves no time":    {path: node + "?timeout=2s", deadline: 2 * time.Second, want: None, latest: hold},
+		"nobody says how long it may take":  {path: node, deadline: time.Hour, want: None, latest: hold},
+		"what is not a Node's own":          {path: node + "/status", want: None, latest: hold},
+		"a deadline that has passed before": {path: node + "?timeout=2s", deadline: -time.Hour, want: None, latest: hold},
+	}
+	for sentence, tc := range tests {
+		t.Run(sentence, func(t *testing.T) {
+			u := newUpstream(t)
+			certificate, key := keyPair(t, "127.0.0.1")
+			ended := make(chan Exchange, 1)
+			start := time.Now()
+			cfg := Config{Upstream: u.config, Certificate: certificate, Key: key, Seed: 1, LoseAbandoned: true, Observe: func(e Exchange) { ended <- e }}
+			if tc.deadline != 0 {
+				cfg.Deadline = func() time.Time { return start.Add(tc.deadline) }
+			}
+			p, err := Start(cfg)
+			if err != nil {
+				t.Fatal(err)
+			}
+			t.Cleanup(func() { p.Close() })
+			config := rest.CopyConfig(u.config)
+			config.Host, config.CAData = p.URL(), certificate
+			p.Set(Faults{HoldPatches: 1, MinHold: hold, MaxHold: time.Second})
+			ctx, cancel := context.WithCancel(t.Context())
+			if tc.want == HeldUp {
+				ctx = written(ctx, cancel) // its client gives up at once
+			}
+			if _, _, err := do(ctx, httpClient(t, config), "PATCH", p.URL()+tc.path); (err != nil) != (tc.want == HeldUp) {
+				t.Fatalf("the client got %v", err)
+			}
+			e := receive(t, ended, "the PATCH")
+			took := time.Since(start)
+			if e.Fault != tc.want || e.Status != http.StatusOK {
+				t.Errorf("it was %q and answered with %d, want %q and 200", e.Fault, e.Status, tc.want)
+			}
+			if tc.want == HeldUp && took < hold {
+				t.Errorf("it arrived after %v, want %v or more", took, hold)
+			}
+			if tc.want == HeldUp && tc.latest > 0 && took > tc.latest {
+				t.Errorf("it arrived after %v, want %v or less", took, tc.latest)
+			}
+			cancel()
+		})
+	}
+}
+
 // written returns a context that calls then as soon as the request is on its way.
 func written(ctx context.Context, then func()) context.Context {
 	return httptrace.WithClientTrace(ctx, &httptrace.ClientTrace{WroteRequest: func(httptrace.WroteRequestInfo) { then() }})
@@ -295,7 +390,7 @@ func TestLateWriteIsLostWithItsClient(t *testing.T) {
 		t.Fatalf("the client that gave up got %v", err)
 	}
 	want := Exchange{Method: "PATCH", Path: "/abandoned", Fault: Dropped}
-	if diff := cmp.Diff(want, receive(t, ended, "the abandoned write")); diff != "" {
+	if diff := cmp.Diff(want, receive(t, ended, "the abandoned write"), anyTime); diff != "" {
 		t.Errorf("(-want +got):\n%s", diff)
 	}
 	if hits := u.hits.Load(); hits != 1 {
@@ -322,7 +417,7 @@ func TestForwardedWriteOutlivesItsClient(t *testing.T) {
 	}
 	close(u.hold)
 	want := Exchange{Method: "PATCH", Path: "/n1", Status: http.StatusOK}
-	if diff := cmp.Diff(want, receive(t, answered, "the answer")); diff != "" {
+	if diff := cmp.Diff(want, receive(t, answered, "the answer"), anyTime); diff != "" {
 		t.Errorf("(-want +got):\n%s", diff)
 	}
 	select {
