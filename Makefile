@@ -230,7 +230,7 @@ build-scale: tools build upstream
 	@hack/build.sh bin/scale ./test/scale
 
 .PHONY: scale
-scale: build-scale ## Measure us, upstream and a bare loop with NODES=5000; SCENARIO=burst, restart, waiting or idle; see docs/performance.md
+scale: build-scale ## Measure us, upstream and a bare loop with NODES=5000; SCENARIO=burst, restart, waiting, idle or events; see docs/performance.md
 	@bin/scale $(SCENARIO) $(if $(filter-out file,$(origin NODES)),--nodes=$(NODES)) $(SCALE)
 
 # Three hours on two cores that have nothing else to do. One hour of that goes into 5,000 Nodes at 20 a second and 100,000 as fast as they can.
@@ -246,6 +246,7 @@ performance: build-scale ## Measure all that docs/performance.md shows, on a qui
 	bin/scale restart --nodes=1000,100000 --json=docs/data/scale-restart.json
 	bin/scale waiting --interleaved --apart --rounds=3 --json=docs/data/scale-waiting.json
 	bin/scale idle --json=docs/data/scale-idle.json
+	bin/scale events --rounds=3 --json=docs/data/scale-events.json
 	bin/scale report-into docs/performance.md
 	@$(MAKE) --no-print-directory plots
 

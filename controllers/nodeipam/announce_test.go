@@ -203,8 +203,9 @@ func TestOnlyWhatIsTrueIsSaid(t *testing.T) {
 		a.hang(true)
 		outside := node("outside", from("a"))
 		outside.Spec = v1.NodeSpec{PodCIDR: "10.9.0.0/24", PodCIDRs: []string{"10.9.0.0/24"}}
-		again := node("again")
-		for _, n := range []*v1.Node{node("first"), node("gone"), node("served"), node("pending"), again, outside} {
+		inside := node("inside", from("a")) // in time
+		inside.Spec = v1.NodeSpec{PodCIDR: "10.8.0.0/24", PodCIDRs: []string{"10.8.0.0/24"}}
+		for _, n := range []*v1.Node{node("first"), node("gone"), node("served"), node("pending"), node("again"), outside, inside} {
 			a.show(n)
 			synctest.Wait()
 		}
@@ -219,6 +220,8 @@ func TestOnlyWhatIsTrueIsSaid(t *testing.T) {
 		off.Spec.Allocation = networkingv1.AllocationDisabled
 		_ = a.clusterCIDRs.Update(off)
 		a.heardOfClusterCIDR("a")
+		_ = a.clusterCIDRs.Add(clusterCIDR("b", spec4("10.8.0.0/16", 8, anyOf(allOf(in("p", "x"))))))
+		a.heardOfClusterCIDR("b")
 		time.Sleep(time.Minute)
 		a.hang(false)
 		time.Sleep(2 * eventRetryMax)

@@ -32,6 +32,7 @@ const (
 )
 
 const (
+	announceFile    = "controllers/nodeipam/announce.go"
 	apiFile         = "controllers/nodeipam/api.go"
 	bookFile        = "controllers/nodeipam/book.go"
 	candidatesFile  = "controllers/nodeipam/candidates.go"
@@ -79,6 +80,11 @@ const (
 	testBounds       = "./controllers/lease TestEnterBoundsTheWrite"
 	testCandidates   = "./controllers/nodeipam TestCandidates"
 	testEnter        = "./controllers/lease TestEnter"
+	testEventEnds    = "./controllers/nodeipam TestEventsEndWithTheProcess"
+	testEventHangs   = "./controllers/nodeipam TestEventsThatHangDelayNobody"
+	testEventPasses  = "./controllers/nodeipam TestEventsLetNodesPass"
+	testEventRetry   = "./controllers/nodeipam TestEventsThatAreRefused"
+	testEventTrue    = "./controllers/nodeipam TestOnlyWhatIsTrueIsSaid"
 	testFenced       = "./controllers/nodeipam TestWritesAreFenced"
 	testFinalizer    = "./controllers/nodeipam TestFinalizerThatIsNotThere"
 	testFresh        = "./controllers/nodeipam TestFreshIsWhatListersShow"
@@ -708,15 +714,15 @@ var mutants = []mutant{
 	// What people are told.
 	{
 		name: "event-repeated", defect: "a Node that waits is told the same again and again", seen: inTree + ", cilium/cilium#37759",
-		file: nodeFile,
-		old:  "\tif before == now {\n",
-		new:  "\tif false {\n",
+		file: announceFile,
+		old:  "\t\treturn a, a.reasons != w.said.stored\n",
+		new:  "\t\treturn a, true\n",
 	},
 	{
 		name: "failed-event-forgotten", defect: "an event that could not be written is not written later",
-		file: nodeFile,
-		old:  "\t\t\tc.with(unsay)\n",
-		new:  "\t\t\t_ = unsay\n",
+		file: announceFile,
+		old:  "\t\t\treturn errEvent{err}\n",
+		new:  "\t\t\treturn nil\n",
 	},
 	{
 		name: "conflict-not-told", defect: "nobody is told that two Nodes have the same addresses", seen: inTree + ", " + peer,
@@ -1021,5 +1027,69 @@ var mutants = []mutant{
 		old:  "\tif errors.Is(err, lease.ErrClosed) {\n",
 		new:  "\tif errors.Is(err, lease.ErrClosed) && false {\n",
 		test: testFinalizer,
+	},
+
+	// Events that nobody waits for.
+	{
+		name: "events-inline", defect: "the worker that allocates podCIDRs writes events, too, and every one that hangs delays Nodes",
+		file: nodeFile,
+		old:  "\tif !ok {\n\t\treturn nil // it is served",
+		new:  "\tif !ok {\n\t\t_ = c.syncEvent(ctx, eventKey(aboutNode, name, ReasonNotAvailable))\n\t\treturn nil // it is served",
+		test: testEventHangs,
+	},
+	{
+		name: "status-waits-for-event", defect: "a status is written only when the event about it is stored",
+		file: statusFile,
+		old:  "\terr = c.api.applyStatus(",
+		new:  "\t_ = c.syncEvent(ctx, eventKey(aboutClusterCIDR, name, ReasonExhausted))\n\terr = c.api.applyStatus(",
+		test: testEventHangs,
+	},
+	{
+		name: "alarm-forgotten", defect: "an event on a ClusterCIDR is not written because its status is",
+		file: announceFile,
+		old:  "\t\treturn a, ok && now.reason == reason && !now.stored\n",
+		new:  "\t\tcc, _ := c.clusterCIDRs.Get(name)\n\t\treturn a, ok && now.reason == reason && !now.stored && cc == nil\n",
+		test: testEventHangs,
+	},
+	{
+		name: "newer-event-lost", defect: "what there is to say of a Node while an event of its name is on its way is never said",
+		file: announceFile,
+		old:  "!due || a == written {\n",
+		new:  "!due || written.reason != \"\" {\n",
+	},
+	{
+		name: "untrue-event", defect: "an event is written that is not true any more",
+		file: nodeFile,
+		old:  "\te.reported = found\n",
+		new:  "\tif len(found) > 0 || e.reported == nil {\n\t\te.reported = found\n\t}\n",
+		test: testEventTrue,
+	},
+	{
+		name: "events-before-nodes", defect: "under a limit of requests events take the place of podCIDRs",
+		file: announceFile,
+		old:  "\tif c.nodeQueue.Len() == 0 {\n",
+		new:  "\tif true {\n",
+		test: testEventPasses,
+	},
+	{
+		name: "nodes-before-events", defect: "events wait for ever while there are Nodes in the queue",
+		file: announceFile,
+		old:  "c.now().Sub(c.announcer.since[key]) < eventPatience",
+		new:  "c.now().Sub(c.announcer.since[key]) >= 0",
+		test: testEventPasses,
+	},
+	{
+		name: "end-waits-for-events", defect: "a process that is told to end waits for events that hang",
+		file: eventsFile,
+		old:  "context.WithTimeout(ctx, writeTimeout) // A shutdown",
+		new:  "context.WithTimeout(context.WithoutCancel(ctx), writeTimeout) // A shutdown",
+		test: testEventEnds,
+	},
+	{
+		name: "event-without-back-off", defect: "an event that cannot be stored is tried again whenever its Node is looked at",
+		file: announceFile,
+		old:  "\tif _, ok := c.announcer.since[key]; ok {\n",
+		new:  "\tif _, ok := c.announcer.since[key]; ok && false {\n",
+		test: testEventRetry,
 	},
 }
