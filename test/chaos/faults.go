@@ -74,7 +74,7 @@ var managerFaults = []onManager{
 	{name: "hanging events", weight: 3, do: func(f *faults, m *manager, share float64) (bool, func()) {
 		return f.network(m, faultproxy.Faults{HangEvents: 1}, share)
 	}},
-	{name: "held-up PATCHes", weight: 4, leader: true, do: func(f *faults, m *manager, share float64) (bool, func()) {
+	{name: "held-up PATCHes", weight: 6, leader: true, do: func(f *faults, m *manager, share float64) (bool, func()) {
 		return f.holdUp(m, share)
 	}},
 	{name: "cut watches", weight: 2, do: func(_ *faults, m *manager, _ float64) (bool, func()) {
