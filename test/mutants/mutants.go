@@ -82,6 +82,7 @@ const (
 	testEnter        = "./controllers/lease TestEnter"
 	testEventEnds    = "./controllers/nodeipam TestEventsEndWithTheProcess"
 	testEventHangs   = "./controllers/nodeipam TestEventsThatHangDelayNobody"
+	testEventNext    = "./controllers/nodeipam TestEventOfTheNextNode"
 	testEventPasses  = "./controllers/nodeipam TestEventsLetNodesPass"
 	testEventRetry   = "./controllers/nodeipam TestEventsThatAreRefused"
 	testEventTrue    = "./controllers/nodeipam TestOnlyWhatIsTrueIsSaid"
@@ -1034,7 +1035,7 @@ var mutants = []mutant{
 		name: "events-inline", defect: "the worker that allocates podCIDRs writes events, too, and every one that hangs delays Nodes",
 		file: nodeFile,
 		old:  "\tif !ok {\n\t\treturn nil // it is served",
-		new:  "\tif !ok {\n\t\t_ = c.syncEvent(ctx, eventKey(aboutNode, name, ReasonNotAvailable))\n\t\treturn nil // it is served",
+		new:  "\tif !ok {\n\t\tvar a announcement\n\t\tc.with(func(b *book) { a, ok = c.due(b, eventKey(aboutNode, name, ReasonNotAvailable)) })\n\t\tif ok {\n\t\t\treturn c.say(ctx, a.about, a.reason, a.message)\n\t\t}\n\t\treturn nil // it is served",
 		test: testEventHangs,
 	},
 	{
@@ -1056,6 +1057,7 @@ var mutants = []mutant{
 		file: announceFile,
 		old:  "!due || a == written {\n",
 		new:  "!due || written.reason != \"\" {\n",
+		test: testEventNext,
 	},
 	{
 		name: "untrue-event", defect: "an event is written that is not true any more",
