@@ -381,12 +381,15 @@ func TestEventsThatAreRefused(t *testing.T) {
 		if got := tried[tries-1].Sub(tried[tries-2]); got != eventRetryMax {
 			t.Errorf("the last pause is %v, want %v", got, eventRetryMax)
 		}
-		// A heartbeat of the Node's kubelet changes nothing about that.
+		// Another reason to be pending changes nothing about that.
+		c.with(func(b *book) {
+			b.setPool(compile(clusterCIDR("a", spec4("10.1.0.0/24", 8, anyOf(allOf(in("p", "x")))))))
+		})
 		if err := c.syncNode(t.Context(), "n"); err != nil {
 			t.Fatal(err)
 		}
 		if n := c.eventQueue.Len(); n > 0 {
-			t.Error("the event is tried again at once because its Node was looked at")
+			t.Error("the event is tried again at once because there is something else to say")
 		}
 	})
 }

@@ -1088,7 +1088,7 @@ var mutants = []mutant{
 		test: testEventEnds,
 	},
 	{
-		name: "event-without-back-off", defect: "an event that cannot be stored is tried again whenever its Node is looked at",
+		name: "event-without-back-off", defect: "an event that cannot be stored is tried again at once whenever there is something else to say",
 		file: announceFile,
 		old:  "\tif _, ok := c.announcer.since[key]; ok {\n",
 		new:  "\tif _, ok := c.announcer.since[key]; ok && false {\n",
