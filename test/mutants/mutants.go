@@ -657,8 +657,8 @@ var mutants = []mutant{
 	{
 		name: "failed-finalizer-forgotten", defect: "a removal of the finalizer that failed is not tried again", seen: inTree + ", " + peer,
 		file: clusterCIDRFile,
-		old:  "\t\treturn fmt.Errorf(\"patch finalizers of ClusterCIDR %s: %w\", cc.Name, err)\n",
-		new:  "\t\t_ = fmt.Errorf\n\t\treturn nil\n",
+		old:  "\t\treturn false, fmt.Errorf(\"patch finalizers of ClusterCIDR %s: %w\", cc.Name, err)\n",
+		new:  "\t\t_ = fmt.Errorf\n\t\treturn false, nil\n",
 	},
 	{
 		name: "finalizers-of-others-undone", defect: "a finalizer that somebody else adds meanwhile is lost",
@@ -701,8 +701,8 @@ var mutants = []mutant{
 	{
 		name: "waiting-node-not-looked-at", defect: "a new label of a Node that waits does not help it",
 		file: nodeFile,
-		old:  "\tr, refusals, ok := b.reserve(node)\n",
-		new:  "\tif w, ok := b.waiting[node.Name]; ok && len(w.refusals) == 0 {\n\t\treturn reservation{}, false, nil, nil\n\t}\n\tr, refusals, ok := b.reserve(node)\n",
+		old:  "\tr, _, ok = b.reserve(node)\n",
+		new:  "\tif w, ok := b.waiting[node.Name]; ok && len(w.refusals) == 0 {\n\t\treturn reservation{}, false, false\n\t}\n\tr, _, ok = b.reserve(node)\n",
 	},
 	{
 		name: "does-not-wait-for-finalizer", defect: "a Node does not wait for the finalizer of the ClusterCIDR that comes first, and gets a block of another one",
