@@ -35,6 +35,8 @@ type Fence struct {
 	open     map[*pass]bool
 	idle     chan struct{} // closed when ended and nothing is open
 	refusing bool          // the last write that asked was refused
+
+	term term
 }
 
 // Holder is who this process is to others that look at the lease; empty without leader election.

@@ -29,6 +29,7 @@ func WrapWithClocks(inner resourcelock.Interface, clocks Clocks) (resourcelock.I
 			return r
 		}
 	}
+	f.term.follow(inner)
 	return &lock{Interface: inner, fence: f}, f
 }
 
@@ -57,6 +58,7 @@ func (l *lock) write(ctx context.Context, record resourcelock.LeaderElectionReco
 	if err := l.fence.mine(); err != nil {
 		return err
 	}
+	l.fence.term.label(l.Interface, record)
 	if record.HolderIdentity != l.Identity() {
 		// A release. From the moment it is sent somebody else may lead. An elector releases also when it failed to renew, while the
 		// controllers still run.
@@ -72,6 +74,7 @@ func (l *lock) write(ctx context.Context, record resourcelock.LeaderElectionReco
 		return err
 	}
 	l.fence.renew(sent, record)
+	l.fence.begin()
 	return nil
 }
 

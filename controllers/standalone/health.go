@@ -138,6 +138,9 @@ type watchedLock struct {
 	health *health
 }
 
+// Unwrap lets package lease look at what is below.
+func (l watchedLock) Unwrap() resourcelock.Interface { return l.Interface }
+
 func (l watchedLock) Get(ctx context.Context) (*resourcelock.LeaderElectionRecord, []byte, error) {
 	record, raw, err := l.Interface.Get(ctx)
 	l.note(err)
