@@ -35,6 +35,7 @@ func NodeIPAM() Descriptor {
 				NodesAsOf:    c.NodesAsOf,
 				ServiceCIDRs: c.InformerFactory.Networking().V1().ServiceCIDRs(),
 				Fence:        c.Fence,
+				Term:         c.Fence,
 			})
 		},
 	}

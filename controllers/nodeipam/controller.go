@@ -65,6 +65,10 @@ type Config struct {
 	Workers int
 	// Fence is that of the leader lease; nil is one that is always open.
 	Fence Fence
+	// Term is of the same lease, as a rule the same *lease.Fence; nil without leader election.
+	Term Term
+	// TakeoverDelay is for how long after the start of the term a write of another allocator may still arrive.
+	TakeoverDelay time.Duration
 }
 
 // Controller serves Nodes from ClusterCIDRs. See the package comment.
@@ -86,6 +90,9 @@ type Controller struct {
 	informers    externalversions.SharedInformerFactory
 	synced       map[string]cache.InformerSynced // by what is cached
 	stopHearing  []func() error                  // each ends the events of one informer, and returns when the last one has been handled
+	// term and takeoverDelay are for waitTakeover.
+	term          Term
+	takeoverDelay time.Duration
 	// nodesAsOf and the versions are for waitFresh.
 	nodesAsOf                         string
 	nodesVersion, clusterCIDRsVersion func() string
@@ -173,6 +180,8 @@ func newController(cfg Config, p parts) *Controller {
 		flags:            cfg.FromFlags,
 		primary:          cfg.PrimaryFamily,
 		workers:          cfg.Workers,
+		term:             cfg.Term,
+		takeoverDelay:    cfg.TakeoverDelay,
 		nodes:            p.nodes,
 		clusterCIDRs:     p.clusterCIDRs,
 		serviceCIDRs:     p.serviceCIDRs,

@@ -4,6 +4,7 @@ import (
 	"fmt"
 	"net/netip"
 	"strings"
+	"time"
 
 	"github.com/spf13/pflag"
 
@@ -23,10 +24,12 @@ type Options struct {
 	syncs int32
 	qps   float32
 	burst int
+	// takeoverDelay is Config.TakeoverDelay.
+	takeoverDelay time.Duration
 }
 
 // NewOptions returns the defaults.
-func NewOptions() *Options { return &Options{syncs: 30, burst: 100} }
+func NewOptions() *Options { return &Options{syncs: 30, burst: 100, takeoverDelay: time.Minute} }
 
 // AddFlags adds the flags.
 func (o *Options) AddFlags(fs *pflag.FlagSet) {
@@ -36,6 +39,9 @@ func (o *Options) AddFlags(fs *pflag.FlagSet) {
 		"QPS to use while talking with kubernetes apiserver for the "+Name+". 0 means no limit here: the priority and fairness rules of the server decide.")
 	fs.IntVar(&o.burst, "node-ipam-kube-api-burst", o.burst,
 		"Burst to use while talking with kubernetes apiserver for the "+Name+". Only used with --node-ipam-kube-api-qps.")
+	fs.DurationVar(&o.takeoverDelay, "node-ipam-takeover-delay", o.takeoverDelay,
+		"How long the "+Name+" waits after it became the leader, before it allocates, if another allocator may have led before. "+
+			"Until then the API server may carry out the last request of that allocator, so this must not be less than the --request-timeout of kube-apiserver. 0 means no wait.")
 }
 
 // Validate returns what is wrong with the values.
@@ -49,6 +55,9 @@ func (o *Options) Validate() []error {
 	}
 	if o.burst < 1 {
 		errs = append(errs, fmt.Errorf("--node-ipam-kube-api-burst must be greater than 0, got %d", o.burst))
+	}
+	if o.takeoverDelay < 0 {
+		errs = append(errs, fmt.Errorf("--node-ipam-takeover-delay must be 0 (no wait) or greater, got %v", o.takeoverDelay))
 	}
 	return errs
 }
@@ -78,6 +87,7 @@ func (o *Options) Build(config *rest.Config, flags Flags, cfg Config) (_ *Contro
 	}
 	cfg.PrimaryFamily = flags.primaryFamily()
 	cfg.Workers = int(o.syncs)
+	cfg.TakeoverDelay = o.takeoverDelay
 	return New(cfg)
 }
 

@@ -52,6 +52,9 @@ func (c *Controller) start(ctx context.Context) bool {
 	if !c.waitFresh(ctx, cached{"Nodes", c.nodesAsOf, c.nodesVersion}, cached{"ClusterCIDRs", clusterCIDRsAsOf, c.clusterCIDRsVersion}) {
 		return false
 	}
+	if !c.waitTakeover(ctx) {
+		return false
+	}
 	if err := c.readAll(ctx); err != nil {
 		// Listing a cache fails only for a selector that cannot be parsed.
 		klog.FromContext(ctx).Error(err, "Cannot start")

@@ -88,7 +88,7 @@ func (p *process) control(ctx context.Context, fence *lease.Fence) error {
 		return nil // ctx is done
 	}
 	factory := informers.NewSharedInformerFactoryWithOptions(p.client, 0, informers.WithTransform(nodeipam.StripManagedFields))
-	cfg := nodeipam.Config{Nodes: factory.Core().V1().Nodes(), NodesAsOf: asOf, Fence: fence}
+	cfg := nodeipam.Config{Nodes: factory.Core().V1().Nodes(), NodesAsOf: asOf, Fence: fence, Term: fence}
 	if serviceCIDRs {
 		cfg.ServiceCIDRs = factory.Networking().V1().ServiceCIDRs()
 	}

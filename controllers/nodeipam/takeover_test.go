@@ -1,0 +1,140 @@
+package nodeipam
+
+import (
+	"context"
+	"strings"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	v1 "k8s.io/api/core/v1"
+	"k8s.io/client-go/kubernetes/fake"
+
+	"github.com/multicidr/controller-manager/controllers/lease"
+)
+
+// ledTerm is a term that began at a time.
+type ledTerm struct {
+	predecessor lease.Predecessor
+	begun       time.Time
+	marked      bool
+}
+
+func (t *ledTerm) Predecessor() lease.Predecessor { return t.predecessor }
+func (t *ledTerm) Led() time.Duration             { return time.Since(t.begun) }
+func (t *ledTerm) Mark()                          { t.marked = true }
+
+func TestTakeoverWait(t *testing.T) {
+	const delay = time.Minute
+	for name, tc := range map[string]struct {
+		predecessor lease.Predecessor
+		podCIDRs    bool          // a Node has some
+		led         time.Duration // when the caches are fresh
+		off         bool          // by the flag
+		want        time.Duration
+	}{
+		"a new cluster":                       {predecessor: lease.NoPredecessor},
+		"a new Lease, and somebody allocated": {predecessor: lease.NoPredecessor, podCIDRs: true, want: delay},
+		"one of ours led last":                {predecessor: lease.FencedPredecessor, podCIDRs: true},
+		"another one led last":                {predecessor: lease.OtherPredecessor, podCIDRs: true, want: delay},
+		"another one led last, and its first PATCH has not arrived": {predecessor: lease.OtherPredecessor, want: delay},
+		"part of the time is over":                                  {predecessor: lease.OtherPredecessor, led: 20 * time.Second, want: 40 * time.Second},
+		"all of the time is over, since the CRD was missing":        {predecessor: lease.OtherPredecessor, led: time.Hour},
+		"it is turned off":                                          {predecessor: lease.OtherPredecessor, podCIDRs: true, off: true},
+		"without leader election":                                   {predecessor: lease.NoElection, podCIDRs: true},
+	} {
+		t.Run(name, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				n := node("n")
+				n.ResourceVersion = "5"
+				if tc.podCIDRs {
+					n.Spec.PodCIDRs = []string{"10.0.0.0/24"}
+				}
+				term := &ledTerm{predecessor: tc.predecessor, begun: time.Now().Add(-tc.led)}
+				c := takingOver(t, term, delay, n)
+				if tc.off {
+					c.takeoverDelay = 0
+				}
+				begin := time.Now()
+				if !c.waitTakeover(t.Context()) {
+					t.Fatal("the context was not done")
+				}
+				if got := time.Since(begin); got != tc.want {
+					t.Errorf("it waited for %v, want %v", got, tc.want)
+				}
+				if !term.marked {
+					t.Error("the next leader will not know that this one has waited")
+				}
+			})
+		})
+	}
+}
+
+// TestTakeoverIsSeen: what another allocator's last PATCH has written is in the cache before the first choice, people are told what the
+// controller waits for, and a leader that ends meanwhile leaves the wait to its successor.
+func TestTakeoverIsSeen(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		late := node("late")
+		late.ResourceVersion = "9"
+		early := node("early")
+		early.ResourceVersion = "10" // which is after 9, also where texts are compared
+		term := &ledTerm{predecessor: lease.OtherPredecessor, begun: time.Now()}
+		c := takingOver(t, term, time.Minute, late, early)
+		version := "8"
+		c.nodesVersion = func() string { return version }
+		c.now = time.Now
+		done := make(chan time.Time, 1)
+		go func() {
+			c.waitTakeover(t.Context())
+			done <- time.Now()
+		}()
+		synctest.Wait()
+		const want = "not serving Nodes yet; waiting for the last request of another allocator to be over, at 00:01:00 UTC: another allocator may have led before, and the API server may " +
+			"still carry out what it sent. Nothing has to be done (--node-ipam-takeover-delay=1m0s)"
+		if err := c.health.Check(nil); err == nil || err.Error() != want {
+			t.Errorf("the health check says\n%v, want\n%s", err, want)
+		}
+		time.Sleep(70 * time.Second)
+		if err := c.health.Check(nil); err == nil || !strings.Contains(err.Error(), `it has resource version "8" and needs "10"`) {
+			t.Errorf("the cache lags, and the health check says %v", err)
+		}
+		if term.marked {
+			t.Error("the term is marked before the wait is over")
+		}
+		version = "10"
+		if waited := (<-done).Sub(term.begun); waited > 70*time.Second+freshInterval {
+			t.Errorf("the cache was new after 70s, and it waited for %v", waited)
+		}
+	})
+	synctest.Test(t, func(t *testing.T) {
+		term := &ledTerm{predecessor: lease.OtherPredecessor, begun: time.Now()}
+		c := takingOver(t, term, time.Minute)
+		ctx, cancel := context.WithTimeout(t.Context(), 59*time.Second)
+		defer cancel()
+		if c.waitTakeover(ctx) || term.marked {
+			t.Errorf("it may choose although it was told to end, or says so to its successor (%t)", term.marked)
+		}
+	})
+}
+
+// takingOver is a controller that has these Nodes in its cache, and whose API server has them, too.
+func takingOver(t *testing.T, term Term, delay time.Duration, nodes ...*v1.Node) *Controller {
+	client, cached := fake.NewClientset(), map[string]*v1.Node{}
+	for _, n := range nodes {
+		cached[n.Name] = n
+		if err := client.Tracker().Add(n); err != nil {
+			panic(err)
+		}
+	}
+	c := newController(Config{Term: term, TakeoverDelay: delay}, parts{
+		now: time.Now, newQueue: newQueue,
+		nodes: nodesWhileListed{nodes: cached, then: func() {}},
+	})
+	t.Cleanup(func() {
+		for _, l := range c.lines() {
+			l.queue.ShutDown()
+		}
+	})
+	c.client, c.nodesVersion = client, func() string { return "5" }
+	return c
+}
