@@ -70,6 +70,7 @@ type Proxy struct {
 	watches map[*http.Request]context.CancelFunc
 	counts  map[Fault]int
 	passed  int
+	held    *Held // nil: nothing is held up
 }
 
 // Start returns a proxy that serves and lets everything pass. Close ends it.
@@ -198,7 +199,7 @@ func (p *Proxy) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	watch := isWatch(r)
 	r = r.WithContext(context.WithValue(r.Context(), receivedKey{}, time.Now()))
 	p.mu.Lock()
-	faults := p.faults
+	faults, held := p.faults, p.held
 	p.mu.Unlock()
 	v := p.dice.drawFor(faults, r)
 
@@ -207,6 +208,7 @@ func (p *Proxy) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	if err != nil {
 		panic(http.ErrAbortHandler) // it ended in the middle of its request
 	}
+	held.pass(r)
 	switch v.fault {
 	case Refused:
 		p.record(r, v.fault, 0)

@@ -548,3 +548,35 @@ func TestPartitionHoldsAnswers(t *testing.T) {
 		t.Errorf("after the partition: %v, want 200", a)
 	}
 }
+
+// TestHold: what is held up arrives when it is released, also without its sender, and nothing else waits for it.
+func TestHold(t *testing.T) {
+	u := newUpstream(t)
+	p, config := newProxy(t, u, nil)
+	client := httpClient(t, config)
+	held := p.Hold(func(method, path string) bool { return method == http.MethodPatch && path == "/held" })
+
+	ctx, giveUp := context.WithCancel(t.Context())
+	gone := make(chan error, 1)
+	go func() {
+		_, _, err := do(ctx, client, http.MethodPatch, config.Host+"/held")
+		gone <- err
+	}()
+	if path := receive(t, held.Arrived(), "a request that is held up"); path != "/held" {
+		t.Errorf("held up is %s", path)
+	}
+	giveUp()
+	if err := receive(t, gone, "the end of its sender"); !errors.Is(err, context.Canceled) {
+		t.Errorf("got %v", err)
+	}
+	if status, _, err := do(t.Context(), client, http.MethodPatch, config.Host+"/other"); status != http.StatusOK || err != nil {
+		t.Errorf("another request: %d, %v", status, err)
+	}
+	if got := receive(t, u.arrived, "the other request"); got != "PATCH payload <nil>" || u.hits.Load() != 1 {
+		t.Errorf("%s has arrived, %d in all, want the other request only", got, u.hits.Load())
+	}
+	held.Release()
+	if got := receive(t, u.arrived, "the request that was held up"); got != "PATCH payload <nil>" {
+		t.Errorf("%s has arrived", got)
+	}
+}
