@@ -59,9 +59,11 @@ const (
 	longFile        = "controllers/ipam/long.go"
 	prefixFile      = "controllers/ipam/prefix.go"
 	setFile         = "controllers/ipam/set.go"
+	takeoverFile    = "controllers/nodeipam/takeover.go"
 	clockFile       = "controllers/lease/clock.go"
 	fenceFile       = "controllers/lease/fence.go"
 	lockFile        = "controllers/lease/lock.go"
+	termFile        = "controllers/lease/term.go"
 	transportFile   = "controllers/lease/transport.go"
 )
 
@@ -108,6 +110,10 @@ const (
 	testStatus       = "./controllers/nodeipam TestStatus"
 	testRequests     = "./controllers/nodeipam TestRequests"
 	testStaysInside  = "./controllers/nodeipam TestWriteWithoutAnswerStaysInside"
+	testTakeover     = "./controllers/nodeipam TestTakeoverWait"
+	testTakeoverSeen = "./controllers/nodeipam TestTakeoverIsSeen"
+	testTermOnLease  = "./controllers/lease TestTermOnTheLease"
+	testPredecessor  = "./controllers/lease TestPredecessor"
 	testTransport    = "./controllers/lease TestTransport"
 	testUnanswered   = "./controllers/lease TestUnanswered"
 )
@@ -1093,5 +1099,56 @@ var mutants = []mutant{
 		old:  "\tif _, ok := c.announcer.since[key]; ok {\n",
 		new:  "\tif _, ok := c.announcer.since[key]; ok && false {\n",
 		test: testEventRetry,
+	},
+
+	// What another allocator has sent.
+	{
+		name: "takeover-without-a-wait", defect: "a new leader allocates while the last PATCH of a stock manager may still arrive", seen: inTree,
+		file: takeoverFile,
+		old:  "\tdefault:\n\t\treturn true\n",
+		new:  "\tdefault:\n\t\treturn false\n",
+		test: testTakeover,
+	},
+	{
+		name: "takeover-by-another-lease", defect: "a new Lease counts as a new cluster, although another allocator has given podCIDRs",
+		file: takeoverFile,
+		old:  "\t\treturn anyPodCIDRs\n",
+		new:  "\t\treturn false\n",
+		test: testTakeover,
+	},
+	{
+		name: "takeover-not-read-again", defect: "what arrived during the wait is not read before the first choice",
+		file: takeoverFile,
+		old:  `return asOf == "" || c.waitFresh(`,
+		new:  `return true || c.waitFresh(`,
+		test: testTakeoverSeen,
+	},
+	{
+		name: "takeover-marked-too-early", defect: "a leader that ends during the wait tells its successor that it is over",
+		file: takeoverFile,
+		old:  "\tpredecessor := c.term.Predecessor()\n",
+		new:  "\tpredecessor := c.term.Predecessor()\n\tc.term.Mark()\n",
+		test: testTakeoverSeen,
+	},
+	{
+		name: "term-of-any-label", defect: "the label of an earlier term hides that a stock manager has led since",
+		file: termFile,
+		old:  "lease.Labels[LabelTerm] == strconv.Itoa(int(*lease.Spec.LeaseTransitions)):\n",
+		new:  "lease.Labels[LabelTerm] != \"\":\n\t\t_ = strconv.Itoa\n",
+		test: testTermOnLease,
+	},
+	{
+		name: "term-of-coordinated-election", defect: "under coordinated leader election, which counts no terms, the label of an earlier leader hides a later one",
+		file: termFile,
+		old:  "\tcase lease.Spec.Strategy != nil:\n",
+		new:  "\tcase false:\n",
+		test: testPredecessor,
+	},
+	{
+		name: "term-labelled-at-once", defect: "a leader labels the Lease before it says that the writes of its predecessor are over",
+		file: termFile,
+		old:  "l := leaseLockOf(lock); l != nil && marked {\n",
+		new:  "l := leaseLockOf(lock); l != nil && (true || marked) {\n",
+		test: testTermOnLease,
 	},
 }
