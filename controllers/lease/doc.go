@@ -27,6 +27,9 @@
 // The other half is that a process leads once. What it holds for free, or for its own, is right only as long as nobody else decides; so it
 // does not take the lease back after somebody else has had it, and does not release what is another one's.
 //
+// Others may have led before without any fence. So a leader marks the Lease with the number of its term once nothing of theirs can arrive any
+// more, and a leader that does not find the number of the last term there knows that it has to wait.
+//
 // What it cannot see: a process can still stop after its last look at the clock and before the kernel has the request, and a request
 // can be held up on its way for longer than that. docs/fencing.md says what that means and what the API server can do about it.
 package lease

@@ -59,7 +59,7 @@ func parse(arguments []string) (settings, error) {
 	flags.DurationVar(&s.Duration, "duration", 2*time.Minute, "how long faults and churn last")
 	flags.Uint64Var(&s.Seed, "seed", 0, "seed of faults and churn; 0 draws one. It repeats the choices, not the timing of real processes")
 	flags.IntVar(&s.Managers, "managers", 3, "how many managers compete for the lease")
-	flags.StringVar(&s.Command, "command", "kube-controller-manager --controllers=multi-cidr-node-ipam-controller",
+	flags.StringVar(&s.Command, "command", "kube-controller-manager --controllers=multi-cidr-node-ipam-controller --node-ipam-takeover-delay=1s",
 		"the manager: a program of bin/ (or a path, if it has a slash) with flags, to which those for credentials, ports and lease are added")
 	flags.IntVar(&s.Nodes, "nodes", 300, "how many names of Nodes there are; at most about so many Nodes at a time")
 	flags.IntVar(&s.ClusterCIDRs, "clustercidrs", 30, "how many names of ClusterCIDRs there are; 0 for an allocator that does not know them")

@@ -224,7 +224,8 @@ func (c *cluster) podCIDRs(t *testing.T, nodes ...string) map[string][]netip.Pre
 	t.Helper()
 	found := map[string][]netip.Prefix{}
 	for _, name := range nodes {
-		eventually(t, time.Minute, "Node "+name+" has podCIDRs", func(ctx context.Context) (bool, string) {
+		// After a takeover ours waits for a minute, --node-ipam-takeover-delay.
+		eventually(t, 2*time.Minute, "Node "+name+" has podCIDRs", func(ctx context.Context) (bool, string) {
 			node, err := c.client.CoreV1().Nodes().Get(ctx, name, metav1.GetOptions{})
 			if err != nil {
 				return false, err.Error()

@@ -58,8 +58,12 @@ type cluster struct {
 // defaultServiceCIDR is the one that the API server makes from its --service-cluster-ip-range.
 const defaultServiceCIDR = "kubernetes"
 
-// ours runs nothing but our controller: it starts at once, and nobody else changes the Nodes.
-var ours = []string{"--controllers=multi-cidr-node-ipam-controller"}
+// ours runs nothing but our controller: it starts at once, and nobody else changes the Nodes. startManager deletes the Lease, and with it
+// who led before, so each start would be a takeover; but whoever was before has ended, and its requests with it.
+var ours = []string{"--controllers=multi-cidr-node-ipam-controller", noTakeoverDelay}
+
+// noTakeoverDelay: TestTakeoverFromStock is about that delay, and TestStandaloneReplicas shows that it does not come between our own.
+const noTakeoverDelay = "--node-ipam-takeover-delay=0s"
 
 // program is one that our controller runs in.
 type program struct {
@@ -70,14 +74,14 @@ type program struct {
 
 var (
 	insideManager = program{lease: "kube-controller-manager", usual: ours}
-	alone         = program{lease: "node-ipam-controller", alone: true}
+	alone         = program{lease: "node-ipam-controller", alone: true, usual: []string{noTakeoverDelay}}
 )
 
 // flags are those that scripts give to a manager, as this program has them.
 func (p program) flags(flags []string) []string {
 	if p.alone {
 		// Here naming --cluster-cidr is enough.
-		return slices.DeleteFunc(slices.Clone(flags), func(f string) bool { return f == "--allocate-node-cidrs" })
+		return slices.DeleteFunc(slices.Concat(p.usual, flags), func(f string) bool { return f == "--allocate-node-cidrs" })
 	}
 	// --controllers adds up when it is given twice.
 	if slices.ContainsFunc(flags, func(f string) bool { return strings.HasPrefix(f, "--controllers=") }) {

@@ -61,6 +61,7 @@ func TestStandaloneFlagsAndVariables(t *testing.T) {
 		"concurrent-node-cidr-syncs":  {value: "3"},
 		"node-ipam-kube-api-qps":      {value: "1.5"},
 		"node-ipam-kube-api-burst":    {value: "7"},
+		"node-ipam-takeover-delay":    {value: "2m0s"},
 		"secure-port":                 {value: "10258"},
 		"logging-format":              {value: "text"},
 		"v":                           {value: "1"},

@@ -184,6 +184,10 @@ func TestStandaloneReplicas(t *testing.T) {
 		t.Fatal(err)
 	}
 	second := replica("second")
+	// Who is killed before that leaves a takeover's wait to its successor.
+	if err := c.waitMarked(standaloneLease); err != nil {
+		t.Fatal(err)
+	}
 	c.joinAround(t, first.Kill)
 	if err := second.leads(); err != nil {
 		t.Fatal(err)
@@ -215,7 +219,7 @@ func TestStandaloneReplicas(t *testing.T) {
 	}
 
 	fourth := replica("fourth")
-	if err := third.Pause(); err != nil {
+	if err := errors.Join(c.waitMarked(standaloneLease), third.Pause()); err != nil {
 		t.Fatal(err)
 	}
 	if err := createNode(c, []string{"by-fourth"}); err != nil {

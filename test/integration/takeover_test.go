@@ -80,7 +80,8 @@ func TestTakeover(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	p := startPlain(t, c, "successor", "--kubeconfig="+kubeconfig, "--webserver-bind-address=127.0.0.1:0", "--leader-elect-namespace=kube-system")
+	p := startPlain(t, c, "successor", "--kubeconfig="+kubeconfig, "--webserver-bind-address=127.0.0.1:0", "--leader-elect-namespace=kube-system",
+		"--node-ipam-takeover-delay=1s") // Nobody has sent anything here; TestTakeoverFromStock is about that.
 	if err := errors.Join(p.ready(), p.answers("/metrics", 200, `leader_election_master_status{name="node-ipam-controller"} 0`)); err != nil {
 		t.Fatal(err)
 	}

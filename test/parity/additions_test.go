@@ -17,6 +17,9 @@ var inHelp = surface{
 			"multi-cidr-node-ipam-controller. 0 means no limit here: the priority and fairness rules of the server decide.",
 		"Multi-cidr-node-ipam-controller --node-ipam-kube-api-burst": "int Burst to use while talking with kubernetes apiserver for the " +
 			"multi-cidr-node-ipam-controller. Only used with --node-ipam-kube-api-qps. (default 100)",
+		"Multi-cidr-node-ipam-controller --node-ipam-takeover-delay": "duration How long the multi-cidr-node-ipam-controller waits after it became the leader, " +
+			"before it allocates, if another allocator may have led before. Until then the API server may carry out the last request of that allocator, so this " +
+			"must not be less than the --request-timeout of kube-apiserver. 0 means no wait. (default 1m0s)",
 	},
 }
 
@@ -26,6 +29,7 @@ var always = surface{
 		".flags.concurrent-node-cidr-syncs": `"30"`,
 		".flags.node-ipam-kube-api-qps":     `"0"`,
 		".flags.node-ipam-kube-api-burst":   `"100"`,
+		".flags.node-ipam-takeover-delay":   `"1m0s"`,
 	},
 }
 

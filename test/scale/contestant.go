@@ -37,11 +37,14 @@ const (
 // contestants in the order in which they run.
 var contestants = []contestant{
 	{name: bare},
-	{name: ours, binary: "kube-controller-manager", args: []string{"--controllers=" + nodeipam.Name}},
+	{name: ours, binary: "kube-controller-manager", args: []string{"--controllers=" + nodeipam.Name, noTakeoverDelay}},
 	{name: upstreamRaised, binary: "upstream/kube-controller-manager", args: slices.Concat(inTree, []string{"--kube-api-qps=10000", "--kube-api-burst=10000"})},
-	{name: oursLimited, qps: 20, binary: "kube-controller-manager", args: []string{"--controllers=" + nodeipam.Name, "--node-ipam-kube-api-qps=20", "--node-ipam-kube-api-burst=30"}},
+	{name: oursLimited, qps: 20, binary: "kube-controller-manager", args: []string{"--controllers=" + nodeipam.Name, noTakeoverDelay, "--node-ipam-kube-api-qps=20", "--node-ipam-kube-api-burst=30"}},
 	{name: upstream, qps: 20, binary: "upstream/kube-controller-manager", args: inTree},
 }
+
+// noTakeoverDelay: the Nodes that have podCIDRs before the first manager starts were made by this program, and nobody else allocates.
+const noTakeoverDelay = "--node-ipam-takeover-delay=0s"
 
 // inTree is upstream's allocator and no other controller.
 var inTree = []string{"--controllers=node-ipam-controller", "--allocate-node-cidrs", "--cluster-cidr=" + rangeCIDR, fmt.Sprintf("--node-cidr-mask-size=%d", maskLength)}

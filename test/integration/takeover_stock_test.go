@@ -1,0 +1,168 @@
+package integration
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"net/http"
+	"os"
+	"slices"
+	"strconv"
+	"strings"
+	"testing"
+
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/client-go/rest"
+
+	"github.com/multicidr/controller-manager/controllers/lease"
+	"github.com/multicidr/controller-manager/test/chaos/faultproxy"
+	"github.com/multicidr/controller-manager/test/controlplane"
+)
+
+// TestTakeoverFromStock kills a stock manager whose last PATCH of a Node is held up on its way, and starts ours. Ours has the Lease when that
+// PATCH arrives, and every block is free to it that the stock manager had only chosen.
+func TestTakeoverFromStock(t *testing.T) {
+	for name, tc := range map[string]struct {
+		delay string
+		// late is whether the PATCH arrives after ours has allocated, as it may if ours does not wait.
+		late      bool
+		nextBlock string
+	}{
+		"ours waits, sees it, and goes around it":        {delay: "15s", nextBlock: "10.244.2.0/24"},
+		"without the wait two Nodes have the same block": {delay: "0s", late: true, nextBlock: "10.244.1.0/24"},
+	} {
+		t.Run(name, func(t *testing.T) { takeOverFromStock(t, tc.delay, tc.late, tc.nextBlock) })
+	}
+}
+
+func takeOverFromStock(t *testing.T, delay string, late bool, nextBlock string) {
+	ctx := t.Context()
+	c := freshCluster(t, controlplane.Options{APIServerArgs: []string{"--request-timeout=15s"}}, ours...)
+	if err := errors.Join(c.stopManager((*controlplane.Process).Stop), c.setLease(ctx, kcmLease, noLease)); err != nil {
+		t.Fatal(err)
+	}
+	proxy, kubeconfig := c.behindProxy(t)
+	stock, err := c.cp.StartManager(ctx, controlplane.ManagerOptions{
+		Name: "stock", Binary: "upstream/kube-controller-manager", Kubeconfig: kubeconfig,
+		Args: slices.Concat(shortLease, []string{"--controllers=node-ipam-controller", "--allocate-node-cidrs", "--cluster-cidr=10.244.0.0/16"}),
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := errors.Join(stock.WaitLeading(ctx), createNode(c, []string{"first"}), served(c, []string{"first", "10.244.0.0/24"})); err != nil {
+		t.Fatal(err)
+	}
+	held := proxy.Hold(func(method, path string) bool { return method == http.MethodPatch && path == "/api/v1/nodes/last" })
+	t.Cleanup(held.Release)
+	if err := createNode(c, []string{"last"}); err != nil {
+		t.Fatal(err)
+	}
+	select {
+	case <-held.Arrived():
+	case <-ctx.Done():
+		t.Fatal("the stock manager sent no PATCH")
+	}
+	if err := stock.Kill(); err != nil {
+		t.Fatal(err)
+	}
+
+	// Ours leaves the Node alone that the stock manager has chosen a block for, else it would choose the same block for the same Node.
+	if err := errors.Join(createClusterCIDR(c, []string{"a", "sel(p=x)", "10.244.0.0/16", "hb8", "-nowait"}), createNode(c, []string{"next", "p=x"})); err != nil {
+		t.Fatal(err)
+	}
+	args := slices.Concat([]string{"--controllers=multi-cidr-node-ipam-controller", "--node-ipam-takeover-delay=" + delay}, shortLease)
+	successor := func(name string) *controlplane.Manager {
+		t.Helper()
+		m, err := c.cp.StartManager(ctx, controlplane.ManagerOptions{Name: name, Args: args})
+		if err != nil {
+			t.Fatal(err)
+		}
+		if err := m.WaitLeading(ctx); err != nil {
+			t.Fatal(err)
+		}
+		return m
+	}
+	first := successor("ours")
+	const waits = "waiting for the last request of another allocator to be over"
+	if late {
+		if err := served(c, []string{"next", nextBlock}); err != nil {
+			t.Fatal(err)
+		}
+	} else if err := eventually(patience, func(ctx context.Context) error {
+		_, body, err := first.Get(ctx, healthPath)
+		if err == nil && !strings.Contains(string(body), waits) {
+			err = fmt.Errorf("GET %s: %s, want %q", healthPath, body, waits)
+		}
+		return err
+	}); err != nil {
+		t.Fatal(err)
+	}
+	held.Release()
+	if err := errors.Join(served(c, []string{"last", "10.244.1.0/24"}), served(c, []string{"next", nextBlock})); err != nil {
+		t.Fatal(err)
+	}
+	if late {
+		return
+	}
+
+	// Between two of ours there is no wait: the Lease says who led.
+	if err := errors.Join(c.waitMarked(kcmLease), first.Kill()); err != nil {
+		t.Fatal(err)
+	}
+	second := successor("ours-again")
+	if err := errors.Join(createNode(c, []string{"after", "p=x"}), served(c, []string{"after", "10.244.3.0/24"})); err != nil {
+		t.Fatal(err)
+	}
+	const logged = "Waiting before the first allocation"
+	for m, want := range map[*controlplane.Manager]bool{first: true, second: false} {
+		log, err := os.ReadFile(m.LogPath())
+		if err != nil {
+			t.Fatal(err)
+		}
+		if got := strings.Contains(string(log), logged); got != want {
+			t.Errorf("%s: the log says %q: %t, want %t", m.LogPath(), logged, got, want)
+		}
+	}
+}
+
+// behindProxy starts a proxy before the API server, and returns it with a kubeconfig for a manager behind it.
+func (c *cluster) behindProxy(t *testing.T) (_ *faultproxy.Proxy, kubeconfig string) {
+	t.Helper()
+	upstream, err := c.cp.Config("system:kube-controller-manager")
+	if err != nil {
+		t.Fatal(err)
+	}
+	certificate, key, err := c.cp.ServingCertificate("faultproxy")
+	if err != nil {
+		t.Fatal(err)
+	}
+	proxy, err := faultproxy.Start(faultproxy.Config{Upstream: upstream, Certificate: certificate, Key: key})
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() {
+		if err := proxy.Close(); err != nil {
+			t.Error(err)
+		}
+	})
+	behind := rest.CopyConfig(upstream)
+	behind.Host = proxy.URL()
+	if kubeconfig, err = c.cp.WriteKubeconfig("behind-proxy", behind); err != nil {
+		t.Fatal(err)
+	}
+	return proxy, kubeconfig
+}
+
+// waitMarked waits until the Lease says that its leader is fenced, so that the next one need not wait.
+func (c *cluster) waitMarked(name string) error {
+	return eventually(patience, func(ctx context.Context) error {
+		l, err := c.kube.CoordinationV1().Leases(metav1.NamespaceSystem).Get(ctx, name, metav1.GetOptions{})
+		if err != nil {
+			return err
+		}
+		if l.Spec.LeaseTransitions == nil || l.Labels[lease.LabelTerm] != strconv.Itoa(int(*l.Spec.LeaseTransitions)) {
+			return fmt.Errorf("Lease %s has the labels %v and the transitions %v", name, l.Labels, l.Spec.LeaseTransitions)
+		}
+		return nil
+	})
+}
