@@ -63,10 +63,15 @@ bin/etcd: package := go.etcd.io/etcd/server/v3
 bin/kube-apiserver: package := k8s.io/kubernetes/cmd/kube-apiserver
 bin/kubectl: package := k8s.io/kubernetes/cmd/kubectl
 
+# What docs/restore-etcd.md uses.
+ETCD_TOOLS := bin/etcdctl bin/etcdutl
+
+$(ETCD_TOOLS): package = go.etcd.io/etcd/$(@F)/v3
+
 KUBEADM_TOOLS := bin/kubeadm bin/kubelet bin/kube-scheduler
 
 $(KUBEADM_TOOLS): package = k8s.io/kubernetes/cmd/$(@F)
-$(TOOLS) $(KUBEADM_TOOLS): hack/tools/go.mod hack/tools/go.sum hack/build.sh
+$(TOOLS) $(ETCD_TOOLS) $(KUBEADM_TOOLS): hack/tools/go.mod hack/tools/go.sum hack/build.sh
 	@hack/build.sh $@ $(package) hack/tools
 
 UPSTREAM := bin/upstream/kube-controller-manager
@@ -160,7 +165,7 @@ test-chart: tools build ## Try the Helm chart with Helm, and the program with wh
 INTEGRATION := go test -count=1 -p=1 -timeout=20m
 
 .PHONY: test-integration
-test-integration: tools build upstream bin/kubeadm ## Run the real binary against a real etcd and kube-apiserver; wants a browser
+test-integration: tools build upstream bin/kubeadm $(ETCD_TOOLS) ## Run the real binary against a real etcd and kube-apiserver; wants a browser
 	@hack/ensure-chromium.sh
 	@echo "== integration tests"
 	$(INTEGRATION) $$(go list ./test/... ./hack/preflight | grep -v -e /test/parity -e /test/e2e)
