@@ -10,6 +10,7 @@ import (
 	"os"
 	"os/exec"
 	"runtime"
+	"slices"
 	"strings"
 	"syscall"
 	"time"
@@ -69,6 +70,9 @@ func StartProcess(name, logPath, binary string, args ...string) (*Process, error
 
 // PID is the process id; it means nothing once Done is closed.
 func (p *Process) PID() int { return p.cmd.Process.Pid }
+
+// Command is the program and its arguments.
+func (p *Process) Command() []string { return slices.Clone(p.cmd.Args) }
 
 // LogPath is the file with everything the process printed.
 func (p *Process) LogPath() string { return p.logPath }
