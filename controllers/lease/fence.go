@@ -27,6 +27,9 @@ type Fence struct {
 	duration time.Duration
 	// stamps are the times in the renewals sent since the last one that succeeded, and in that one: one of them is in the lease.
 	stamps []time.Time
+	// acquired is when this term began, as the lease tells.
+	acquired time.Time
+	renewals Renewals
 	// deposed says that the lease was another one's after it had been this process's, ended that it was given up or the process ends.
 	// Both are for good.
 	deposed, ended bool

@@ -40,13 +40,21 @@ type lock struct {
 
 func (l *lock) Get(ctx context.Context) (*resourcelock.LeaderElectionRecord, []byte, error) {
 	record, raw, err := l.Interface.Get(ctx)
-	if err == nil && l.fence.saw(record) {
+	if err != nil {
+		return record, raw, err
+	}
+	switch deposed, back := l.fence.saw(record); {
+	case deposed:
 		klog.FromContext(ctx).Error(l.fence.mine(), "This process leads no more", "holder", record.HolderIdentity)
+	case back:
+		klog.FromContext(ctx).Error(nil, "The lease is an earlier one of this process: etcd was restored from a backup, or somebody edited the lease. "+
+			"This process goes on leading and keeps what it knows. Follow docs/restore-etcd.md before it is restarted", "lease", l.Describe(), "renewTime", record.RenewTime)
 	}
 	return record, raw, err
 }
 
 func (l *lock) Create(ctx context.Context, record resourcelock.LeaderElectionRecord) error {
+	l.fence.creates()
 	return l.write(ctx, record, l.Interface.Create)
 }
 
@@ -91,6 +99,8 @@ func (f *Fence) renew(sent reading, record resourcelock.LeaderElectionRecord) {
 	// Not what the flags say: others count the whole seconds that are in the lease.
 	f.duration = time.Duration(record.LeaseDurationSeconds) * time.Second
 	f.stamps = []time.Time{stamp(record)}
+	f.acquired = record.AcquireTime.Truncate(time.Microsecond)
+	f.renewals.Proven = f.renewals.Sent // an elector sends one after the other
 }
 
 // sends notes a renewal, of which nobody knows yet whether it succeeds, and returns when it is sent.
@@ -100,6 +110,7 @@ func (f *Fence) sends(record resourcelock.LeaderElectionRecord) reading {
 	if f.duration > 0 { // before the first one that succeeds there is nothing to be deposed from, and a standby may try for ever
 		f.stamps = append(f.stamps, stamp(record))
 	}
+	f.renewals.Sent++
 	return f.readClocks()
 }
 
@@ -109,17 +120,18 @@ func stamp(record resourcelock.LeaderElectionRecord) time.Time {
 }
 
 // saw notes, and reports if it is news, whether a lease that this process has held is another one's, or was: then it carries a time that
-// this process did not write.
+// this process did not write. Or whether it went back.
 //
 // An elector that finds the lease released, or expired after a pause, takes it again, as an API server that coordinates may give it again,
 // and goes on as if it had never been away. But who led in between has given what this process still takes for free or for its own.
-func (f *Fence) saw(record *resourcelock.LeaderElectionRecord) (deposedNow bool) {
+func (f *Fence) saw(record *resourcelock.LeaderElectionRecord) (deposedNow, back bool) {
 	f.mu.Lock()
 	defer f.mu.Unlock()
+	back = !f.deposed && f.wentBack(record)
 	own := record.HolderIdentity == f.holder && slices.ContainsFunc(f.stamps, stamp(*record).Equal)
 	deposedNow = f.duration > 0 && !own && !f.deposed
 	f.deposed = f.deposed || deposedNow
-	return deposedNow
+	return deposedNow, back
 }
 
 // mine returns an error if the lease is not this process's business any more: neither to renew, nor to release, which an elector does with
