@@ -68,7 +68,7 @@ func (t *town) choose(b *testing.B, name string) reservation {
 	var r reservation
 	served := false
 	t.with(func(book *book) {
-		node, err := t.lookAtNode(book, name)
+		node, err := t.lookAtNode(book, name, false)
 		if err != nil || node == nil {
 			b.Fatalf("Node %s cannot be looked at: %v", name, err)
 		}

@@ -30,6 +30,7 @@ type book struct {
 	nodes       map[string]*nodeEntry  // by name: all Nodes that hold anything
 	names       map[types.UID]string   // of the Nodes in nodes
 	waiting     map[string]waitingNode // by name
+	doubts      map[string][]*doubt    // by the Node's name: blocks that are kept although the Node is gone
 	tally
 
 	// What happened since effects was called:
@@ -89,6 +90,7 @@ func newBook() *book {
 		names:       map[types.UID]string{},
 		waiting:     map[string]waitingNode{},
 		revocable:   map[string]bool{},
+		doubts:      map[string][]*doubt{},
 		tally:       newTally(),
 	}
 }

@@ -83,6 +83,7 @@ type Controller struct {
 	workers           int
 	holder            string // who this process is in the lease; empty without one
 	fence             Fence
+	witness           witness // nil without leader election
 
 	nodes        corelisters.NodeLister
 	clusterCIDRs clustercidrlisters.ClusterCIDRLister
@@ -204,6 +205,9 @@ func newController(cfg Config, p parts) *Controller {
 		c.fence = &lease.Fence{}
 	}
 	c.api, c.holder = fenced{p.api, c.fence}, c.fence.Holder()
+	if c.holder != "" {
+		c.witness, _ = c.fence.(witness)
+	}
 	c.health.waitFor(trouble{what: "the start"})
 	c.book.setService(flagServiceRanges, cfg.ServiceRanges)
 	return c

@@ -32,6 +32,8 @@ type health struct {
 	broken any
 	// refused are the writes that the API server refused until somebody does something: why, by object, by kind of object.
 	refused map[string]map[string]trouble
+	// doubted are the blocks, for people, of the Nodes that are in doubt.
+	doubted map[string]string
 }
 
 // trouble is what is wrong and what to do about it. Two of the same what are the same trouble: an error can name a port or a
@@ -118,6 +120,9 @@ func (h *health) Check(*http.Request) error {
 	}
 	if h.unreadable.what != "" {
 		problems = append(problems, fmt.Sprintf("changes of ClusterCIDRs are not seen: %v", h.unreadable))
+	}
+	if doubtful := h.doubtful(); doubtful != "" {
+		problems = append(problems, doubtful)
 	}
 	for _, kind := range slices.Sorted(maps.Keys(h.refused)) {
 		if refused := h.refused[kind]; len(refused) > 0 {

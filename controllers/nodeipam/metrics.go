@@ -58,6 +58,8 @@ var (
 		"Number of Nodes that hold podCIDRs of which none lies in a ClusterCIDR; 0 while there is no ClusterCIDR.")
 	holdingDesc = desc(metrics.ALPHA, "nodes_holding_blocks",
 		"Number of Nodes that hold blocks in the controller's ledger, those included whose podCIDRs are being written.")
+	inDoubtDesc = desc(metrics.ALPHA, "nodes_in_doubt",
+		"Number of Nodes that went when etcd was restored from a backup. Their blocks are kept, because their machines may run; see docs/restore-etcd.md.")
 	showingDesc = desc(metrics.ALPHA, "nodes_with_podcidrs",
 		"Number of Nodes in the cluster that have podCIDRs. It differs from nodes_holding_blocks for as long as a write takes.")
 
@@ -73,7 +75,7 @@ var (
 		"Histogram measuring CIDR allocation tries per request: 1 if the next CIDR was free.", "clusterCIDR", "clusterCIDRName")
 
 	stateDescs = []*metrics.Desc{
-		readyDesc, stateDesc, blocksDesc, coveredDesc, blockersDesc, waitingDesc, sharingDesc, outsidersDesc, holdingDesc, showingDesc,
+		readyDesc, stateDesc, blocksDesc, coveredDesc, blockersDesc, waitingDesc, sharingDesc, outsidersDesc, holdingDesc, showingDesc, inDoubtDesc,
 		maxDesc, usageDesc, allocationsDesc, releasesDesc, triesDesc,
 	}
 
@@ -193,6 +195,7 @@ func (s *stateCollector) CollectWithStability(ch chan<- metrics.Metric) {
 	gauge(holdingDesc, float64(f.holding))
 	gauge(sharingDesc, float64(f.sharing))
 	gauge(outsidersDesc, float64(f.outsiders))
+	gauge(inDoubtDesc, float64(f.inDoubt))
 	for _, reason := range waitReasons {
 		gauge(waitingDesc, float64(f.waiting[reason]), string(reason))
 	}
@@ -217,6 +220,7 @@ func boolValue(b bool) float64 {
 // figures is what a scrape takes out of the book, which it must not hold for long.
 type figures struct {
 	holding, sharing, outsiders int
+	inDoubt                     int
 	waiting                     map[waitReason]int
 	states                      map[string]ipam.State // by the ClusterCIDR's name, as is
 	blockers                    map[string]int        // of terminating ones
@@ -235,6 +239,7 @@ func (b *book) figures() figures {
 	f := figures{
 		holding:  b.holding,
 		sharing:  len(b.sharing),
+		inDoubt:  b.inDoubt(),
 		waiting:  map[waitReason]int{},
 		states:   make(map[string]ipam.State, len(b.pools)),
 		blockers: map[string]int{},

@@ -39,7 +39,7 @@ func (c *Controller) syncNode(ctx context.Context, name string) error {
 	)
 	c.with(func(b *book) {
 		// One look and one decision: between two, the event handler could have entered a younger Node of this name.
-		if node, err = c.lookAtNode(b, name); err != nil || node == nil {
+		if node, err = c.lookAtNode(b, name, true); err != nil || node == nil {
 			return
 		}
 		switch {
@@ -80,11 +80,17 @@ func (c *Controller) syncNode(ctx context.Context, name string) error {
 }
 
 // lookAtNode enters in the book what the cache shows of a Node now, and returns the Node; nil if there is none. Whoever looks holds
-// the book, so that what is entered never gets older.
-func (c *Controller) lookAtNode(b *book, name string) (*v1.Node, error) {
+// the book, so that what is entered never gets older. listed says that a list may be why a Node is not there any more, and not its
+// deletion.
+func (c *Controller) lookAtNode(b *book, name string, listed bool) (*v1.Node, error) {
 	node, err := c.nodes.Get(name)
+	if listed && (err == nil || apierrors.IsNotFound(err)) {
+		c.missed(b, name, node)
+	}
+	c.settle(b, name)
 	switch {
 	case err == nil:
+		defer c.reclaim(b, node) // once the book knows what it shows
 		blocks, _ := podCIDRsOf(node)
 		b.observe(node, blocks, addressesOf(node))
 		if showsPodCIDRs(node) {
@@ -107,19 +113,25 @@ func (c *Controller) nodeEvent(name string, before, now any) {
 	} else {
 		c.sightings.gone(name)
 	}
-	c.heardOfNode(name)
+	c.heardOf(name, fromList(before, now))
+	if was, ok := before.(*v1.Node); ok && now == nil {
+		c.with(func(b *book) { c.sawDeletion(b, name, was.UID) }) // its worker may have missed it before
+	}
 	c.noticeOther(before, now)
 }
 
 // heardOfNode enters in the book what an event tells, before anything is decided for which a later event is the reason: the Node's worker
 // may be busy with a write for seconds, and the Nodes behind it in the queue must not be given what a new Node of its name has
 // brought along. It calls the worker only if there is something to do, for most events are kubelets' that report they are well.
-func (c *Controller) heardOfNode(name string) {
+func (c *Controller) heardOfNode(name string) { c.heardOf(name, false) }
+
+// heardOf is heardOfNode for an event of which listed says that a list brought it.
+func (c *Controller) heardOf(name string, listed bool) {
 	c.with(func(b *book) {
 		if !c.filled.Load() {
 			return // fill reads the cache, and holds the book meanwhile
 		}
-		node, err := c.lookAtNode(b, name)
+		node, err := c.lookAtNode(b, name, listed)
 		if err != nil {
 			utilruntime.HandleError(err) // its worker will have it again
 		}

@@ -65,6 +65,8 @@ const (
 	lockFile        = "controllers/lease/lock.go"
 	termFile        = "controllers/lease/term.go"
 	transportFile   = "controllers/lease/transport.go"
+	doubtFile       = "controllers/nodeipam/doubt.go"
+	restoredFile    = "controllers/lease/restored.go"
 )
 
 // Tests of one part: for what the simulation does not have in it, like HTTP and goroutines that wait; does not judge; or does not meet in so
@@ -1150,5 +1152,84 @@ var mutants = []mutant{
 		old:  "l := leaseLockOf(lock); l != nil && marked {\n",
 		new:  "l := leaseLockOf(lock); l != nil && (true || marked) {\n",
 		test: testTermOnLease,
+	},
+
+	// etcd restored from a backup.
+	{
+		name: "restored-leader-ends", defect: "a leader whose lease went back ends, and its successor knows only what the backup has",
+		file: restoredFile,
+		old:  "\tf.stamps = append(f.stamps, stamp(*record)) // its own\n",
+		new:  "",
+		test: "./controllers/lease TestRestoredLease",
+	},
+	{
+		name: "restore-not-seen", defect: "nobody knows that the lease went back",
+		file: restoredFile,
+		old:  "\tf.renewals.WentBack = true\n",
+		new:  "",
+		test: "./controllers/lease TestWentBack",
+	},
+	{
+		name: "lease-made-anew-unseen", defect: "a lease that is gone is made anew, and nobody knows that it was gone",
+		file: restoredFile,
+		old:  "f.renewals.WentBack = f.renewals.WentBack || f.duration > 0",
+		new:  "f.renewals.WentBack = f.renewals.WentBack || f.duration < 0",
+		test: "./controllers/lease TestWentBack",
+	},
+	{
+		name: "another-term-is-ours", defect: "a lease of another term of the same holder is taken for an earlier one of this term",
+		file: restoredFile,
+		old:  " || !record.AcquireTime.Time.Equal(f.acquired) ||\n",
+		new:  " ||\n",
+		test: "./controllers/lease TestWentBack",
+	},
+	{
+		name: "missing-is-gone", defect: "a Node that is missing from a list frees its blocks at once",
+		file: doubtFile,
+		old:  "\tb.hold(d.owner(), blocks)\n",
+		new:  "",
+		test: "./controllers/nodeipam TestDoubt",
+	},
+	{
+		name: "earlier-renewal-proves", defect: "a renewal that was sent before the list proves that etcd has everything",
+		file: doubtFile,
+		old:  "renewals.Proven > d.sent",
+		new:  "renewals.Proven >= d.sent",
+		test: "./controllers/nodeipam TestDoubt",
+	},
+	{
+		name: "renewal-after-restore-proves", defect: "a renewal proves that etcd has everything although the lease went back",
+		file: doubtFile,
+		old:  "\t\tcase renewals.WentBack:\n",
+		new:  "\t\tcase renewals.WentBack && renewals.Proven <= d.sent:\n",
+		test: "./controllers/nodeipam TestDoubt",
+	},
+	{
+		name: "doubt-for-ever", defect: "the blocks of a Node that is missing from a list are never free again",
+		file: doubtFile,
+		old:  "\t\t\tc.nodeQueue.AddAfter(name, doubtInterval)\n",
+		new:  "",
+		test: "./controllers/nodeipam TestDoubt",
+	},
+	{
+		name: "deletion-in-doubt", defect: "a Node that a watch saw deleted keeps its blocks if its worker was faster",
+		file: nodeFile,
+		old:  "\t\tc.with(func(b *book) { c.sawDeletion(b, name, was.UID) }) // its worker may have missed it before\n",
+		new:  "\t\t_ = was\n",
+		test: "./controllers/nodeipam TestDoubt",
+	},
+	{
+		name: "worker-frees-missing", defect: "a worker that finds a Node missing frees its blocks before it is known why",
+		file: nodeFile,
+		old:  "c.lookAtNode(b, name, true)",
+		new:  "c.lookAtNode(b, name, false)",
+		test: "./controllers/nodeipam TestDoubt",
+	},
+	{
+		name: "no-reclaim", defect: "a Node that registers again after a restore gets other blocks than its machine uses",
+		file: doubtFile,
+		old:  "\t\t\tb.hold(ownerOf(node.UID), d.blocks)\n",
+		new:  "",
+		test: "./controllers/nodeipam TestDoubt",
 	},
 }

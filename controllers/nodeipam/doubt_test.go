@@ -1,0 +1,243 @@
+package nodeipam
+
+import (
+	"context"
+	"encoding/json"
+	"strings"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	applyv1 "github.com/multicidr/controller-manager/apis/generated/applyconfiguration/networking/v1"
+	v1 "k8s.io/api/core/v1"
+	corelisters "k8s.io/client-go/listers/core/v1"
+	"k8s.io/client-go/tools/cache"
+
+	clustercidrlisters "github.com/multicidr/controller-manager/apis/generated/listers/networking/v1"
+	networkingv1 "github.com/multicidr/controller-manager/apis/networking/v1"
+	"github.com/multicidr/controller-manager/controllers/lease"
+)
+
+// leader is a controller that serves Nodes from caches which the test fills, under a lease of which the test says what its renewals tell.
+type leader struct {
+	api
+	*Controller
+	cache, clusterCIDRs cache.Indexer
+	said                lease.Renewals
+}
+
+func (l *leader) patchNode(_ context.Context, name string, patch []byte) error {
+	var p v1.Node
+	if err := json.Unmarshal(patch, &p); err != nil {
+		return err
+	}
+	n := l.node(name).DeepCopy()
+	n.Spec, n.Annotations = p.Spec, p.Annotations
+	l.watch(name, n)
+	return nil
+}
+
+func (l *leader) createEvent(context.Context, *v1.Event) error             { return nil }
+func (l *leader) patchEvent(context.Context, string, string, []byte) error { return nil }
+func (l *leader) applyStatus(context.Context, *applyv1.ClusterCIDRApplyConfiguration) error {
+	return nil
+}
+func (l *leader) node(name string) *v1.Node {
+	if o, ok, _ := l.cache.GetByKey(name); ok {
+		return o.(*v1.Node)
+	}
+	return nil
+}
+
+// leaseFence is open, and tells what the leader's lease does.
+type leaseFence struct{ *leader }
+
+func (f leaseFence) Enter(ctx context.Context, _ time.Duration) (context.Context, func(), error) {
+	return ctx, func() {}, nil
+}
+func (leaseFence) Holder() string             { return "me" }
+func (leaseFence) Unanswered() time.Duration  { return 0 }
+func (f leaseFence) Renewals() lease.Renewals { return f.said }
+
+// newLeader leads a cluster with a range of two blocks, which n1 and n2 have.
+func newLeader(t *testing.T, elected bool) *leader {
+	t.Helper()
+	l := &leader{cache: cache.NewIndexer(cache.MetaNamespaceKeyFunc, cache.Indexers{}), clusterCIDRs: cache.NewIndexer(cache.MetaNamespaceKeyFunc, cache.Indexers{})}
+	cfg := Config{Workers: 1}
+	if elected {
+		cfg.Fence = leaseFence{l}
+	}
+	l.Controller = newController(cfg, parts{
+		api: l, now: time.Now, nodes: corelisters.NewNodeLister(l.cache), clusterCIDRs: clustercidrlisters.NewClusterCIDRLister(l.clusterCIDRs), newQueue: newQueue,
+	})
+	for _, line := range l.lines() {
+		t.Cleanup(line.queue.ShutDown)
+	}
+	l.setRange(t, clusterCIDR("a", spec4("10.0.0.0/27", 4, nil)))
+	if err := l.readAll(t.Context()); err != nil {
+		t.Fatal(err)
+	}
+	l.health.waitFor(trouble{})
+	for _, name := range []string{"n1", "n2"} {
+		l.watch(name, node(name))
+		l.run(t)
+	}
+	l.want(t, "n1 10.0.0.0/28, n2 10.0.0.16/28")
+	return l
+}
+
+func (l *leader) setRange(t *testing.T, cc *networkingv1.ClusterCIDR) {
+	if err := l.clusterCIDRs.Update(cc); err != nil {
+		t.Fatal(err)
+	}
+	l.heardOfClusterCIDR(cc.Name)
+}
+
+// watch brings what a watch says of a Node: nil, it was deleted.
+func (l *leader) watch(name string, now *v1.Node) {
+	if now == nil {
+		before := l.node(name)
+		_ = l.cache.Delete(before)
+		l.nodeEvent(name, before, nil)
+		return
+	}
+	var before any
+	if n := l.node(name); n != nil {
+		before = n
+	}
+	_ = l.cache.Update(now)
+	l.nodeEvent(name, before, now)
+}
+
+// list brings a list in which a Node is as given: nil, it is missing.
+func (l *leader) list(name string, now *v1.Node) {
+	if now != nil {
+		l.watch(name, now)
+		return
+	}
+	before := l.node(name)
+	_ = l.cache.Delete(before)
+	l.nodeEvent(name, cache.DeletedFinalStateUnknown{Key: name, Obj: before}, nil)
+}
+
+// run lets the workers do all that there is to do within some seconds.
+func (l *leader) run(t *testing.T) {
+	t.Helper()
+	for range 50 {
+		for _, line := range l.lines() {
+			for line.queue.Len() > 0 {
+				workOne(t.Context(), line.queue, line.sync)
+			}
+		}
+		time.Sleep(100 * time.Millisecond)
+	}
+}
+
+func (l *leader) renew() {
+	l.said.Sent++
+	l.said.Proven = l.said.Sent
+}
+
+// want compares the podCIDRs of all Nodes, and how many Nodes are in doubt.
+func (l *leader) want(t *testing.T, want string) {
+	t.Helper()
+	var got []string
+	for _, name := range []string{"late", "n1", "n2"} {
+		if n := l.node(name); n != nil {
+			got = append(got, strings.TrimSpace(name+" "+n.Spec.PodCIDR))
+		}
+	}
+	if s := strings.Join(got, ", "); s != want {
+		t.Errorf("Nodes have %q, want %q", s, want)
+	}
+}
+
+func TestDoubt(t *testing.T) {
+	const (
+		kept    = "late, n1 10.0.0.0/28"
+		freed   = "late 10.0.0.16/28, n1 10.0.0.0/28"
+		regains = "late, n1 10.0.0.0/28, n2 10.0.0.16/28"
+	)
+	back := func(l *leader) { l.said.WentBack = true }
+	lost := func(l *leader) { l.list("n2", nil) }
+	again := func(l *leader) { l.watch("n2", node("n2", uid("again"))) }
+	for name, tc := range map[string]struct {
+		history    []func(*leader) // n2 is lost; late comes; the workers run after each step
+		alone      bool            // there is no leader election
+		want       string
+		inDoubt    int
+		healthSays string
+	}{
+		"a watch says that it was deleted": {history: []func(*leader){func(l *leader) { l.watch("n2", nil) }}, want: freed},
+		"the same, and its worker saw it before": {want: freed, history: []func(*leader){func(l *leader) {
+			before := l.node("n2")
+			_ = l.cache.Delete(before)
+			_ = l.syncNode(context.Background(), "n2")
+			l.nodeEvent("n2", before, nil)
+		}}},
+		"a list lacks it": {history: []func(*leader){lost}, want: kept},
+		"a list lacks it, and its worker saw that first": {want: kept, history: []func(*leader){func(l *leader) {
+			before := l.node("n2")
+			_ = l.cache.Delete(before)
+			_ = l.syncNode(context.Background(), "n2")
+			l.nodeEvent("n2", cache.DeletedFinalStateUnknown{Key: "n2", Obj: before}, nil)
+		}}},
+		"a renewal was sent afterwards": {history: []func(*leader){lost, (*leader).renew}, want: freed},
+		"one was sent before":           {want: kept, history: []func(*leader){func(l *leader) { l.said.Sent++; lost(l); l.said.Proven = l.said.Sent }}},
+		"nobody else leads":             {alone: true, history: []func(*leader){lost}, want: freed},
+		"the lease went back":           {history: []func(*leader){lost, func(l *leader) { back(l); l.renew() }}, want: kept, inDoubt: 1, healthSays: "n2 [10.0.0.16/28]"},
+		"it went back before the list":  {history: []func(*leader){back, (*leader).renew, lost, (*leader).renew}, want: kept, inDoubt: 1},
+		"the Node registers again, and another range comes first": {
+			history: []func(*leader){lost, back, (*leader).renew, func(l *leader) {
+				cc := clusterCIDR("b", spec4("10.8.0.0/24", 4, nil))
+				cc.Spec.Priority = 1
+				_ = l.clusterCIDRs.Update(cc)
+				l.heardOfClusterCIDR("b")
+			}, again}, want: "late 10.8.0.0/28, n1 10.0.0.0/28, n2 10.0.0.16/28",
+		},
+		"its ClusterCIDR serves nobody": {
+			history: []func(*leader){lost, back, func(l *leader) {
+				cc := clusterCIDR("a", spec4("10.0.0.0/27", 4, nil))
+				cc.Spec.Allocation = networkingv1.AllocationDisabled
+				_ = l.clusterCIDRs.Update(cc)
+				l.heardOfClusterCIDR("a")
+			}, again}, want: kept + ", n2", inDoubt: 1,
+		},
+		"it is back with other podCIDRs": {
+			history: []func(*leader){lost, back, func(l *leader) {
+				l.watch("n2", node("n2", uid("again"), func(n *v1.Node) { n.Spec.PodCIDR, n.Spec.PodCIDRs = "10.9.0.0/28", []string{"10.9.0.0/28"} }))
+			}}, want: freed + ", n2 10.9.0.0/28",
+		},
+		"the list has an earlier Node of the name": {
+			history: []func(*leader){back, func(l *leader) {
+				l.list("n2", node("n2", uid("earlier"), func(n *v1.Node) { n.Spec.PodCIDR, n.Spec.PodCIDRs = "10.9.0.0/28", []string{"10.9.0.0/28"} }))
+			}}, want: kept + ", n2 10.9.0.0/28", inDoubt: 1,
+		},
+		"the list has it without podCIDRs": {history: []func(*leader){back, func(l *leader) { l.list("n2", node("n2")) }}, want: regains},
+	} {
+		t.Run(name, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				l := newLeader(t, !tc.alone)
+				l.watch("late", node("late"))
+				l.run(t)
+				for _, do := range tc.history {
+					do(l)
+					l.run(t)
+				}
+				l.want(t, tc.want)
+				l.with(func(b *book) {
+					if got := b.figures().inDoubt; got != tc.inDoubt {
+						t.Errorf("%d Nodes are in doubt, want %d", got, tc.inDoubt)
+					}
+					if left := len(b.doubts); (left > 0) == strings.Contains(tc.want, "10.0.0.16/28") {
+						t.Errorf("%d Nodes have blocks that are kept", left)
+					}
+				})
+				err := l.HealthChecker().Check(nil)
+				if healthy := err == nil; healthy != (tc.inDoubt == 0) || !healthy && !strings.Contains(err.Error(), tc.healthSays) {
+					t.Errorf("the health check says %v", err)
+				}
+			})
+		})
+	}
+}
