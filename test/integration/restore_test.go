@@ -8,6 +8,7 @@ import (
 	"fmt"
 	"io/fs"
 	"maps"
+	"net"
 	"net/netip"
 	"net/url"
 	"os"
@@ -149,7 +150,14 @@ func newRestored(t *testing.T) *restored {
 		return u.Port()
 	}
 	ports := map[string]string{"ETCD_PORT": port(c.cp.EtcdEndpoint()), "API_PORT": port(c.cp.AdminConfig().Host), "MANAGER_PORT": port(c.manager.URL())}
-	w.quietPort = fmt.Sprint(20000 + (os.Getpid()+7919)%10000)
+	listener, err := net.Listen("tcp4", "127.0.0.1:0")
+	if err != nil {
+		t.Fatal(err)
+	}
+	w.quietPort = port("tcp://" + listener.Addr().String())
+	if err := listener.Close(); err != nil {
+		t.Fatal(err)
+	}
 	for _, name := range staticPods {
 		w.manifests[name] = staticPod(name, processes[name].Command()[1:])
 		if err := processes[name].Stop(); err != nil {
