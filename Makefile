@@ -212,6 +212,15 @@ simulate: ## Simulate SEEDS=100000 histories of the whole controller, or print o
 		$(if $(HISTORY),-test.run=TestSimulationHistories -simulation.history=$(abspath $(HISTORY)), \
 		-test.run='^TestSimulation$$' $(if $(SEED),-simulation.seed=$(SEED),-simulation.seeds=$(SEEDS) -simulation.progress))
 
+# Which settings of the model: all whose names match. MOST bounds the states of each.
+MODEL ?=
+MOST ?= 2000000
+
+.PHONY: model
+model: ## Explore all histories of two processes, two Nodes and one fault; docs/reliability.md says what that covers
+	@go test -c -o bin/simulation.test ./controllers/nodeipam
+	@cd controllers/nodeipam && ../../bin/simulation.test -test.v -test.timeout=0 -test.run='^TestModel$$' -model.all -model.run='$(MODEL)' -model.most=$(MOST)
+
 .PHONY: mutants
 mutants: ## Break the controller in one place after another and fail if no test notices; RUN=regexp picks some, WRITE=1 writes the table in docs/simulation.md
 	@go run ./test/mutants $(if $(RUN),-run='$(RUN)') $(if $(WRITE),-write)

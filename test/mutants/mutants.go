@@ -99,6 +99,7 @@ const (
 	testLatePick     = "./controllers/ipam TestReserveRefusesAPickThatCameTooLate"
 	testLongLists    = "./controllers/ipam TestLongListsAreNotQuadratic"
 	testNeverOlder   = "./controllers/nodeipam TestClusterCIDRNeverGetsOlder"
+	testModel        = "./controllers/nodeipam TestModel"
 	testNewRange     = "./controllers/ipam TestNewRange"
 	testNotThere     = "./controllers/nodeipam TestNotThere"
 	testOneTerm      = "./controllers/lease TestOneTerm"
@@ -252,8 +253,8 @@ var mutants = []mutant{
 	{
 		name: "release-on-deletiontimestamp", defect: "a Node that is being deleted, but runs on behind a finalizer, loses its blocks", seen: peer + ", kubernetes#127792",
 		file: nodeFile,
-		old:  "\tcase err == nil:\n\t\tblocks, _ := podCIDRsOf(node)\n",
-		new:  "\tcase err == nil && node.DeletionTimestamp != nil:\n\t\tb.gone(name)\n\t\treturn node, nil\n\tcase err == nil:\n\t\tblocks, _ := podCIDRsOf(node)\n",
+		old:  "\tcase err == nil:\n\t\tdefer c.reclaim(b, node) // once the book knows what it shows\n",
+		new:  "\tcase err == nil && node.DeletionTimestamp != nil:\n\t\tb.gone(name)\n\t\treturn node, nil\n\tcase err == nil:\n\t\tdefer c.reclaim(b, node)\n",
 	},
 	{
 		name: "reservation-dropped-on-deletion", defect: "a Node that is being deleted loses its reservation, while the write of it may be on its way",
@@ -294,7 +295,7 @@ var mutants = []mutant{
 	{
 		name: "node-event-not-entered", defect: "what a Node brings along counts only when its worker gets to it",
 		file: nodeFile,
-		old:  "\t\tnode, err := c.lookAtNode(b, name)\n",
+		old:  "\t\tnode, err := c.lookAtNode(b, name, listed)\n",
 		new:  "\t\tnode, err := (*v1.Node)(nil), error(nil)\n\t\tc.nodeQueue.Add(name)\n",
 	},
 	{
@@ -1231,5 +1232,14 @@ var mutants = []mutant{
 		old:  "\t\t\tb.hold(ownerOf(node.UID), d.blocks)\n",
 		new:  "",
 		test: "./controllers/nodeipam TestDoubt",
+	},
+
+	// What the model finds.
+	{
+		name: "released-while-unanswered-in-the-model", defect: "the model does not notice that a lease is released while a write without an answer may still arrive",
+		file: lockFile,
+		old:  "\t\tif d := l.fence.Unanswered(); d > 0 {\n",
+		new:  "\t\tif d := l.fence.Unanswered(); d < 0 {\n",
+		test: testModel,
 	},
 }

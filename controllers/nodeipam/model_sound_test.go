@@ -1,0 +1,103 @@
+package nodeipam
+
+import (
+	"reflect"
+	"slices"
+	"strings"
+	"testing"
+
+	"github.com/multicidr/controller-manager/controllers/lease"
+)
+
+// What the state of the model has of the structs that carry what happens next, and why it lacks the rest. A field that is new is in none of
+// the lists: TestModelKnowsAllFields fails until somebody has decided.
+var modelFields = map[string]struct {
+	of  any
+	in  string // written by model_state_test.go
+	out string
+}{
+	"fence": {lease.Fence{}, "renewed duration stamps deposed ended open",
+		// clocks, name, holder never change; mu is free; idle follows from ended and open; refusing is for the log.
+		"clocks mu name holder idle refusing"},
+	"election": {election{}, "lock fence tried renewed renewalSent observed observedAt released", ""},
+	"process": {process{}, "asleep election controller caches queues tasks asOf serving refused stopping seen lastSaid",
+		// w, flags, shifted, clockSet, paused never change in the model, and asleep is in the ages by both clocks; a name is a rank.
+		"w name flags shifted clockSet paused"},
+	"simServer": {simServer{}, "changes objects events lease",
+		// policy is the setting's; uids makes names; the rest never changes.
+		"now uids policy onPodCIDRs onFinalizers onFinalizerRemoved"},
+	"simQueue": {simQueue{}, "waiting processing delayed failures",
+		// next is read at once; processing is the tasks.
+		"TypedRateLimitingInterface p next"},
+	"call": {call{}, "task what over arrived answer",
+		"handle"}, // is in the content that the model hears
+	"book": {book{}, "ledger pools nodes waiting",
+		// No Node has addresses; the ClusterCIDR never changes, so candidates and terminating do not either; names, tally and revocable follow from
+		// nodes and ledger; changed, touched and suspects are empty whenever nobody holds the book.
+		"addresses candidates terminating names tally changed touched suspects revocable"},
+	"nodeEntry": {nodeEntry{}, "uid pool state unansweredUntil reported",
+		// No Node has addresses. atStart and byOther are for a finding that the simulation does not ask for.
+		"addresses atStart byOther"},
+	"waitingNode": {waitingNode{}, "uid said",
+		// Both Nodes are of one age, and the one ClusterCIDR refuses for one reason.
+		"since refusals why"},
+	"Controller": {Controller{}, "nodeQueue book receipts filled",
+		// Statuses and ClusterCIDRs are not worked on in the model; health, sightings and broken are for people; the rest never changes.
+		"api client clusterCIDRClient dynamic now flags primary workers holder fence nodes clusterCIDRs serviceCIDRs informers synced nodesAsOf nodesVersion clusterCIDRsVersion " +
+			"clusterCIDRQueue statusQueue mu statusWritten statusQueued health sightings broken breaking"},
+}
+
+func TestModelKnowsAllFields(t *testing.T) {
+	for name, known := range modelFields {
+		judged := append(strings.Fields(known.in), strings.Fields(known.out)...)
+		var all []string
+		for i := range reflect.TypeOf(known.of).NumField() {
+			all = append(all, reflect.TypeOf(known.of).Field(i).Name)
+		}
+		for _, f := range all {
+			if !slices.Contains(judged, f) {
+				t.Errorf("%s.%s is new: if what happens next depends on it, write it in model_state_test.go; say in modelFields what you did", name, f)
+			}
+		}
+		for _, f := range judged {
+			if !slices.Contains(all, f) {
+				t.Errorf("%s.%s is gone: take it out of modelFields", name, f)
+			}
+		}
+	}
+}
+
+// soundSetting is small, and has faults of several kinds.
+var soundSetting = setting{name: "sound", world: "deadlines", clusterCIDR: oneBlock, tick: "5000", prefix: []string{"work p1 n1", "slow p1 n1"}, faults: 1, depth: 4}
+
+// unsound looks at histories that lead to the same state, and says in what their futures differ; empty if they do not.
+func unsound(s setting, omit string, every int) string {
+	x := &exploration{setting: s, omit: omit, every: every, calm: -1}
+	x.run(*modelMost)
+	for _, p := range x.again {
+		if d := x.different(p); d != "" {
+			return d
+		}
+	}
+	return ""
+}
+
+// TestModelStatesAreSound takes pairs of histories that lead to the same state and compares what each move after them leads to. If two
+// worlds with different futures were one state, the model would not explore one of them.
+func TestModelStatesAreSound(t *testing.T) {
+	if d := unsound(soundSetting, "", 7); d != "" {
+		t.Error(d)
+	}
+}
+
+// TestModelStatesNeedTheirFields leaves one field after another out of the state, and wants that to be noticed.
+func TestModelStatesNeedTheirFields(t *testing.T) {
+	for _, omitted := range []string{"process", "network", "task", "troubled"} {
+		t.Run(omitted, func(t *testing.T) {
+			t.Parallel()
+			if unsound(soundSetting, omitted, 1) == "" {
+				t.Errorf("nobody notices that the state lacks %s", omitted)
+			}
+		})
+	}
+}
