@@ -17,24 +17,26 @@ var modelFields = map[string]struct {
 	out string
 }{
 	"fence": {lease.Fence{}, "renewed duration stamps deposed ended open",
-		// clocks, name, holder never change; mu is free; idle follows from ended and open; refusing is for the log.
-		"clocks mu name holder idle refusing"},
+		// clocks, name, holder never change; mu is free; idle follows from ended and open; refusing is for the log; acquired and renewals are
+		// for a restored etcd, and term for what another allocator has sent, of which the model has none.
+		"clocks mu name holder idle refusing acquired renewals term"},
 	"election": {election{}, "lock fence tried renewed renewalSent observed observedAt released", ""},
 	"process": {process{}, "asleep election controller caches queues tasks asOf serving refused stopping seen lastSaid",
-		// w, flags, shifted, clockSet, paused never change in the model, and asleep is in the ages by both clocks; a name is a rank.
-		"w name flags shifted clockSet paused"},
+		// w, flags, shifted, clockSet, paused never change in the model, and asleep is in the ages by both clocks; a name is a rank; nothing
+		// panics, so nothing is broken or rebuilt.
+		"w name flags shifted clockSet paused broken rebuilt"},
 	"simServer": {simServer{}, "changes objects events lease",
 		// policy is the setting's; uids makes names; the rest never changes.
-		"now uids policy onPodCIDRs onFinalizers onFinalizerRemoved"},
+		"now uids policy onPodCIDRs onFinalizers onFinalizerRemoved onAllocation dropsFinalizers"},
 	"simQueue": {simQueue{}, "waiting processing delayed failures",
-		// next is read at once; processing is the tasks.
-		"TypedRateLimitingInterface p next"},
+		// next is read at once; processing is the tasks; yields never changes.
+		"TypedRateLimitingInterface p next yields"},
 	"call": {call{}, "task what over arrived answer",
 		"handle"}, // is in the content that the model hears
 	"book": {book{}, "ledger pools nodes waiting",
 		// No Node has addresses; the ClusterCIDR never changes, so candidates and terminating do not either; names, tally and revocable follow from
-		// nodes and ledger; changed, touched and suspects are empty whenever nobody holds the book.
-		"addresses candidates terminating names tally changed touched suspects revocable"},
+		// nodes and ledger; changed, touched and suspects are empty whenever nobody holds the book; no etcd is restored, so there are no doubts.
+		"addresses candidates terminating names tally changed touched suspects revocable doubts"},
 	"nodeEntry": {nodeEntry{}, "uid pool state unansweredUntil reported",
 		// No Node has addresses. atStart and byOther are for a finding that the simulation does not ask for.
 		"addresses atStart byOther"},
@@ -42,9 +44,11 @@ var modelFields = map[string]struct {
 		// Both Nodes are of one age, and the one ClusterCIDR refuses for one reason.
 		"since refusals why"},
 	"Controller": {Controller{}, "nodeQueue book receipts filled",
-		// Statuses and ClusterCIDRs are not worked on in the model; health, sightings and broken are for people; the rest never changes.
+		// Statuses, ClusterCIDRs and events are not worked on in the model, and nothing depends on them; health, sightings and broken are for
+		// people; nothing panics; the rest never changes.
 		"api client clusterCIDRClient dynamic now flags primary workers holder fence nodes clusterCIDRs serviceCIDRs informers synced nodesAsOf nodesVersion clusterCIDRsVersion " +
-			"clusterCIDRQueue statusQueue mu statusWritten statusQueued health sightings broken breaking"},
+			"clusterCIDRQueue statusQueue mu statusWritten statusQueued health sightings broken breaking " +
+			"witness stopHearing term takeoverDelay eventQueue entering selectors torn finalizerTries announcer"},
 }
 
 func TestModelKnowsAllFields(t *testing.T) {
