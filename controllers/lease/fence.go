@@ -66,7 +66,7 @@ func (f *Fence) Enter(ctx context.Context, atMost time.Duration) (_ context.Cont
 	}
 	p.over = p.entered.monotonic + p.timeout + p.transit
 	if f.holder != "" {
-		p.over = p.entered.monotonic + f.left(p.entered)
+		p.over = f.renewed.monotonic + f.duration
 	}
 	ctx, cancel := context.WithTimeout(context.WithValue(ctx, passKey{}, p), p.timeout)
 	if f.open == nil {

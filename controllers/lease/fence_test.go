@@ -285,6 +285,7 @@ func TestUnanswered(t *testing.T) {
 		"a later renewal makes it last no longer":  {func(w *world, enter func() func()) { w.renew(); enter(); w.wait(6 * s); w.renew() }, 9 * s},
 		"it is over":                               {func(w *world, enter func() func()) { w.renew(); enter(); w.wait(15 * s) }, 0},
 		"a clock that is set forward ends nothing": {func(w *world, enter func() func()) { w.renew(); enter(); w.setWall(time.Hour) }, 15 * s},
+		"nor one that was set forward before":      {func(w *world, enter func() func()) { w.renew(); w.setWall(3 * s); enter(); w.wait(s) }, 14 * s},
 		"the last one of several counts": {func(w *world, enter func() func()) {
 			w.renew()
 			enter()

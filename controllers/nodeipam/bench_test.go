@@ -68,7 +68,7 @@ func (t *town) choose(b *testing.B, name string) reservation {
 	var r reservation
 	served := false
 	t.with(func(book *book) {
-		node, err := t.lookAtNode(book, name, false)
+		node, err := t.lookAtNode(book, name)
 		if err != nil || node == nil {
 			b.Fatalf("Node %s cannot be looked at: %v", name, err)
 		}
@@ -91,7 +91,7 @@ func (t *town) arrives(b *testing.B, n *v1.Node, choose, confirm *timings) reser
 	showsReserved(served, r)
 	t.put(b, served)
 	start = time.Now()
-	t.heardOfNode(n.Name)
+	t.heardOfNode(n.Name, nil, n)
 	confirm.since(start)
 	return r
 }
@@ -100,7 +100,7 @@ func (t *town) leaves(b *testing.B, n *v1.Node) {
 	if err := t.nodes.Delete(n); err != nil {
 		b.Fatal(err)
 	}
-	t.heardOfNode(n.Name)
+	t.heardOfNode(n.Name, nil, n)
 }
 
 func (t *town) put(b *testing.B, n *v1.Node) {

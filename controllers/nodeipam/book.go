@@ -53,6 +53,8 @@ type nodeEntry struct {
 	// unansweredUntil is until when the API server may still carry out a write of the reservation that it did not answer; the zero value
 	// if it answered each. Only in state sent.
 	unansweredUntil time.Time
+	// stored is whether the API server has said that it carried out a write of the reservation. Only in state sent.
+	stored bool
 	// atStart is whether the Node showed podCIDRs already when the book was filled.
 	atStart bool
 	// reported is what was handed over to be said about its podCIDRs in events, message by reason.

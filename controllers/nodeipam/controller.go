@@ -116,6 +116,8 @@ type Controller struct {
 	statusQueued map[string]bool
 	// finalizerTries are of the ClusterCIDRs that wait for their finalizer, by name.
 	finalizerTries map[string]finalizerTries
+	// heardVersion is the highest resource version of a Node of which an event was handled, or that was there at the start.
+	heardVersion string
 	// receipts are for the podCIDRs that were written and that the cache does not show yet, by the Node's name.
 	receipts  map[string]receipt
 	announcer announcer

@@ -51,9 +51,10 @@ func (d *doubt) owner() ipam.Owner {
 	return ipam.Owner{Kind: ipam.Exclusion, ID: "in doubt/" + string(d.uid)}
 }
 
-// missed keeps the blocks of the Node that the book has under a name, if instead, the Node of that name in the cache, is another one or
-// nil. It is called before the book forgets that Node.
-func (c *Controller) missed(b *book, name string, instead *v1.Node) {
+// missed keeps the blocks of the Node that the book has under a name, if now, the Node of that name in a list, is another one or there is
+// none. It is called before the book forgets that Node.
+func (c *Controller) missed(b *book, name string, now any) {
+	instead, _ := now.(*v1.Node)
 	e, known := b.nodes[name]
 	if c.witness == nil || !known || instead != nil && instead.UID == e.uid {
 		return
@@ -124,7 +125,8 @@ func (c *Controller) reclaim(b *book, node *v1.Node) {
 			c.endDoubt(b, node.Name, d)
 			e := b.enter(node)
 			e.pool = d.pool
-			b.become(node.Name, e, sent) // it was, before the restore
+			b.become(node.Name, e, sent)
+			e.stored = true // it was, before the restore
 			delete(b.waiting, node.Name)
 			b.hold(ownerOf(node.UID), d.blocks)
 		}

@@ -82,7 +82,7 @@ func TestEventWhileTheStartReads(t *testing.T) {
 		started := make(chan struct{})
 		go func() {
 			close(started)
-			c.heardOfNode("foreign")
+			c.heardOfNode("foreign", nil, foreign)
 			close(heard)
 		}()
 		<-started

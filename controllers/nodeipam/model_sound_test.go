@@ -37,7 +37,7 @@ var modelFields = map[string]struct {
 		// No Node has addresses; the ClusterCIDR never changes, so candidates and terminating do not either; names, tally and revocable follow from
 		// nodes and ledger; changed, touched and suspects are empty whenever nobody holds the book; no etcd is restored, so there are no doubts.
 		"addresses candidates terminating names tally changed touched suspects revocable doubts"},
-	"nodeEntry": {nodeEntry{}, "uid pool state unansweredUntil reported",
+	"nodeEntry": {nodeEntry{}, "uid pool state unansweredUntil stored reported",
 		// No Node has addresses. atStart and byOther are for a finding that the simulation does not ask for.
 		"addresses atStart byOther"},
 	"waitingNode": {waitingNode{}, "uid said",
@@ -45,10 +45,10 @@ var modelFields = map[string]struct {
 		"since refusals why"},
 	"Controller": {Controller{}, "nodeQueue book receipts filled",
 		// Statuses, ClusterCIDRs and events are not worked on in the model, and nothing depends on them; health, sightings and broken are for
-		// people; nothing panics; the rest never changes.
+		// people; nothing panics; events are handled as soon as the cache has them, so heardVersion is its; the rest never changes.
 		"api client clusterCIDRClient dynamic now flags primary workers holder fence nodes clusterCIDRs serviceCIDRs informers synced nodesAsOf nodesVersion clusterCIDRsVersion " +
 			"clusterCIDRQueue statusQueue mu statusWritten statusQueued health sightings broken breaking " +
-			"witness stopHearing term takeoverDelay eventQueue entering selectors torn finalizerTries announcer"},
+			"heardVersion witness stopHearing term takeoverDelay eventQueue entering selectors torn finalizerTries announcer"},
 }
 
 func TestModelKnowsAllFields(t *testing.T) {

@@ -370,7 +370,7 @@ func (e *encoder) controller(p *process) {
 			e.put("receipts", e.uid(r.node), age(now, r.at.Sub(epoch), receiptLasts))
 		}
 		if n, ok := c.book.nodes[name]; ok {
-			e.put("book.nodes", e.uid(n.uid), n.state, n.pool, slices.Sorted(maps.Keys(n.reported)))
+			e.put("book.nodes", e.uid(n.uid), n.state, n.stored, n.pool, slices.Sorted(maps.Keys(n.reported)))
 			if !n.unansweredUntil.IsZero() {
 				e.put("book.unansweredUntil", left(now, n.unansweredUntil.Sub(epoch)))
 			}

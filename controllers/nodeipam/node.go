@@ -10,7 +10,9 @@ import (
 	v1 "k8s.io/api/core/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	"k8s.io/apimachinery/pkg/types"
+	"k8s.io/apimachinery/pkg/util/resourceversion"
 	utilruntime "k8s.io/apimachinery/pkg/util/runtime"
+	"k8s.io/client-go/tools/cache"
 	"k8s.io/klog/v2"
 )
 
@@ -39,7 +41,7 @@ func (c *Controller) syncNode(ctx context.Context, name string) error {
 	)
 	c.with(func(b *book) {
 		// One look and one decision: between two, the event handler could have entered a younger Node of this name.
-		if node, err = c.lookAtNode(b, name, true); err != nil || node == nil {
+		if node, err = c.lookAtNode(b, name); err != nil || node == nil {
 			return
 		}
 		switch {
@@ -79,30 +81,39 @@ func (c *Controller) syncNode(ctx context.Context, name string) error {
 	return c.write(ctx, node, assign)
 }
 
-// lookAtNode enters in the book what the cache shows of a Node now, and returns the Node; nil if there is none. Whoever looks holds
-// the book, so that what is entered never gets older. listed says that a list may be why a Node is not there any more, and not its
-// deletion.
-func (c *Controller) lookAtNode(b *book, name string, listed bool) (*v1.Node, error) {
+// lookAtNode enters in the book what the cache shows of a Node now, and returns the Node; nil if there is none, or if the event that brings
+// it has not been handled yet. Whoever looks holds the book, so that what is entered never gets older.
+//
+// The cache runs ahead of the events, by seconds after a pause. To choose for a Node before its event is to choose before the events of
+// others that came first, and to give away what they have brought along. So what is ahead is left to its event, also the end of a Node.
+func (c *Controller) lookAtNode(b *book, name string) (*v1.Node, error) {
 	node, err := c.nodes.Get(name)
-	if listed && (err == nil || apierrors.IsNotFound(err)) {
-		c.missed(b, name, node)
-	}
 	c.settle(b, name)
 	switch {
-	case err == nil:
-		defer c.reclaim(b, node) // once the book knows what it shows
-		blocks, _ := podCIDRsOf(node)
-		b.observe(node, blocks, addressesOf(node))
-		if showsPodCIDRs(node) {
-			delete(c.receipts, name)
-		}
-		return node, nil
-	case apierrors.IsNotFound(err):
-		b.gone(name)
-		delete(c.receipts, name)
+	case apierrors.IsNotFound(err), err == nil && c.ahead(node):
 		return nil, nil
-	default:
+	case err != nil:
 		return nil, err
+	}
+	defer c.reclaim(b, node) // once the book knows what it shows
+	blocks, _ := podCIDRsOf(node)
+	b.observe(node, blocks, addressesOf(node))
+	if showsPodCIDRs(node) {
+		delete(c.receipts, name)
+	}
+	return node, nil
+}
+
+// ahead reports whether a Node is newer than the last event that was handled. Resource versions are ordered (KEP-5504).
+func (c *Controller) ahead(node *v1.Node) bool {
+	order, err := resourceversion.CompareResourceVersion(node.ResourceVersion, c.heardVersion)
+	return err == nil && order > 0
+}
+
+// heard notes how new the events are. The caller holds the book.
+func (c *Controller) heard(node *v1.Node) {
+	if c.heardVersion == "" || c.ahead(node) {
+		c.heardVersion = node.ResourceVersion
 	}
 }
 
@@ -113,25 +124,27 @@ func (c *Controller) nodeEvent(name string, before, now any) {
 	} else {
 		c.sightings.gone(name)
 	}
-	c.heardOf(name, fromList(before, now))
-	if was, ok := before.(*v1.Node); ok && now == nil {
-		c.with(func(b *book) { c.sawDeletion(b, name, was.UID) }) // its worker may have missed it before
-	}
+	c.heardOfNode(name, before, now)
 	c.noticeOther(before, now)
 }
 
 // heardOfNode enters in the book what an event tells, before anything is decided for which a later event is the reason: the Node's worker
 // may be busy with a write for seconds, and the Nodes behind it in the queue must not be given what a new Node of its name has
 // brought along. It calls the worker only if there is something to do, for most events are kubelets' that report they are well.
-func (c *Controller) heardOfNode(name string) { c.heardOf(name, false) }
-
-// heardOf is heardOfNode for an event of which listed says that a list brought it.
-func (c *Controller) heardOf(name string, listed bool) {
+func (c *Controller) heardOfNode(name string, before, now any) {
 	c.with(func(b *book) {
 		if !c.filled.Load() {
 			return // fill reads the cache, and holds the book meanwhile
 		}
-		node, err := c.lookAtNode(b, name, listed)
+		if fromList(before, now) {
+			c.missed(b, name, now)
+		}
+		if is, ok := now.(*v1.Node); ok {
+			c.heard(is)
+		} else {
+			c.heardOfDeletion(b, name, before)
+		}
+		node, err := c.lookAtNode(b, name)
 		if err != nil {
 			utilruntime.HandleError(err) // its worker will have it again
 		}
@@ -140,6 +153,29 @@ func (c *Controller) heardOf(name string, listed bool) {
 			c.nodeQueue.Add(name)
 		}
 	})
+}
+
+// heardOfDeletion frees what a Node holds that is gone. The cache may have a younger one of its name already.
+func (c *Controller) heardOfDeletion(b *book, name string, last any) {
+	if tombstone, ok := last.(cache.DeletedFinalStateUnknown); ok {
+		last = tombstone.Obj
+	} else if was, ok := last.(*v1.Node); ok {
+		c.heard(was) // which has the version of its deletion
+		c.sawDeletion(b, name, was.UID)
+	}
+	was, ok := last.(*v1.Node)
+	if !ok {
+		return
+	}
+	if e, known := b.nodes[name]; known && e.uid == was.UID {
+		b.gone(name)
+	}
+	if w, waits := b.waiting[name]; waits && w.uid == was.UID {
+		delete(b.waiting, name)
+	}
+	if r, ok := c.receipts[name]; ok && r.node == was.UID {
+		delete(c.receipts, name)
+	}
 }
 
 // concerns reports whether a Node needs something: podCIDRs, or to hear something about those that it has.
@@ -199,7 +235,8 @@ func (c *Controller) write(ctx context.Context, node *v1.Node, r reservation) er
 	patched(err)
 	logger := klog.FromContext(ctx)
 	if err == nil {
-		c.with(func(*book) {
+		c.with(func(b *book) {
+			b.written(node)
 			// The watch may have been faster than the answer.
 			if now, err := c.nodes.Get(node.Name); err == nil && now.UID == node.UID && !showsPodCIDRs(now) {
 				c.receipts[node.Name] = receipt{node.UID, c.now()}
@@ -226,7 +263,7 @@ func (c *Controller) notWritten(ctx context.Context, node *v1.Node, err error) {
 	// A refusal says nothing about an earlier write that was not answered. Once the API server cannot carry that out any more, a read tells.
 	unknown := false
 	c.with(func(b *book) {
-		if stillSent := b.notCarriedOut(node, !notSent(err)); stillSent {
+		if b.notCarriedOut(node, !notSent(err)) {
 			unknown = !c.now().Before(b.nodes[node.Name].unansweredUntil)
 		}
 	})

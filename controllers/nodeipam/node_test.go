@@ -66,9 +66,8 @@ func TestPodCIDRsAreWrittenOnce(t *testing.T) {
 	if err := nodes.Replace(nil, ""); err != nil {
 		t.Fatal(err)
 	}
-	if err := c.syncNode(t.Context(), "n"); err != nil {
-		t.Fatal(err)
-	}
+	c.filled.Store(true)
+	c.nodeEvent("n", node("n", uid("third")), nil)
 	if n := len(c.receipts); n > 0 {
 		t.Errorf("%d receipts are kept of Nodes that are gone", n)
 	}

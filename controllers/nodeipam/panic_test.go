@@ -185,7 +185,7 @@ func TestNobodyUsesATornBook(t *testing.T) {
 	// The lock is free again before the panic is noticed further up: another worker may have it in between.
 	func() {
 		defer func() { _ = recover() }()
-		c.heardOfNode("poison")
+		c.heardOfNode("poison", nil, node("poison"))
 	}()
 	if c.Err() != nil {
 		t.Fatal("the panic has been noticed already")

@@ -20,7 +20,8 @@ import (
 //
 // In every state the blocks are free again when the Node object is gone. In the states reserved and refused no write of them can be
 // carried out any more, so they can be given up at once: when their pool is not eligible any more, when the blocks are not free of
-// others any more, or when the Node would get something else first. In the state sent they stand, whatever happens.
+// others any more, or when the Node would get something else first. In the state sent they stand, whatever happens: also when a write was
+// carried out, the watch does not show it yet, and one more is refused.
 type state uint8
 
 const (
@@ -45,7 +46,7 @@ func (s state) revocable() bool {
 func (b *book) become(name string, e *nodeEntry, s state) {
 	e.state = s
 	if s != sent {
-		e.unansweredUntil = time.Time{}
+		e.unansweredUntil, e.stored = time.Time{}, false
 	}
 	if s.revocable() && len(b.ledger.Held(ownerOf(e.uid))) > 0 {
 		b.revocable[name] = true
@@ -63,18 +64,23 @@ func (b *book) entryOf(node *v1.Node) (e *nodeEntry, ok bool) {
 // sending notes that a write of the Node's reservation is about to be sent.
 func (b *book) sending(node *v1.Node) {
 	if e, ok := b.entryOf(node); ok {
-		until := e.unansweredUntil
 		b.become(node.Name, e, sent)
-		e.unansweredUntil = until
+	}
+}
+
+// written notes that the API server has carried out a write of the Node's reservation. What becomes of a later one changes nothing about that.
+func (b *book) written(node *v1.Node) {
+	if e, ok := b.entryOf(node); ok && e.state == sent {
+		e.stored = true
 	}
 }
 
 // notCarriedOut notes that the last write of the Node's reservation was not sent, or was refused by the API server; then wasSent is true.
-// It reports whether the reservation is sent all the same, since an earlier write was not answered.
-func (b *book) notCarriedOut(node *v1.Node, wasSent bool) (stillSent bool) {
+// It reports whether an earlier write was not answered, so that nobody knows whether that one was.
+func (b *book) notCarriedOut(node *v1.Node, wasSent bool) (unknown bool) {
 	e, ok := b.entryOf(node)
 	switch {
-	case !ok:
+	case !ok || e.stored:
 		return false
 	case !e.unansweredUntil.IsZero():
 		return true
@@ -95,7 +101,7 @@ func (b *book) unanswered(node *v1.Node, until time.Time) {
 
 // neverCarriedOut notes that a read of the Node which was made when no write could be carried out any more shows no podCIDRs.
 func (b *book) neverCarriedOut(node *v1.Node) {
-	if e, ok := b.entryOf(node); ok {
+	if e, ok := b.entryOf(node); ok && !e.stored {
 		b.become(node.Name, e, refused)
 	}
 }

@@ -170,6 +170,31 @@ func TestReservationAfterARefusal(t *testing.T) {
 	}
 }
 
+// TestReservationThatWasStored follows a reservation that the API server has stored and the watch does not show yet. It is written again after a
+// while; if that write is refused or not sent, the first one was stored all the same.
+func TestReservationThatWasStored(t *testing.T) {
+	for name, second := range map[string]error{"refused": forbidden("no"), "not sent": lease.ErrClosed, "not answered": io.ErrUnexpectedEOF} {
+		t.Run(name, func(t *testing.T) {
+			now := time.Unix(1000, 0)
+			server := &deciding{answers: []error{nil, second}, stored: node("n")}
+			c, _ := controllerWith(t, server, func() time.Time { return now }, node("n"))
+			c.with(func(b *book) { b.setPool(compile(clusterCIDR("a", spec4("10.1.0.0/24", 8, nil)))) })
+			for range 2 {
+				_ = c.syncNode(t.Context(), "n")
+				now = now.Add(time.Minute)
+			}
+			c.with(func(b *book) { b.setPool(compile(clusterCIDR("a", spec4("10.1.0.0/24", 8, nil), deleted))) })
+			if !c.book.inUse("a") {
+				t.Error("its ClusterCIDR may go")
+			}
+			_ = c.syncNode(t.Context(), "n")
+			if want := []string{"10.1.0.0/24", "10.1.0.0/24", "10.1.0.0/24"}; !slices.Equal(server.written, want) {
+				t.Errorf("written: %q, want %q", server.written, want)
+			}
+		})
+	}
+}
+
 // unansweredFor is a Fence that is always open, and whose writes can be carried out for so long after they were not answered.
 type unansweredFor struct{ d time.Duration }
 

@@ -135,7 +135,11 @@ func (p *process) start() bool {
 		panic(err)
 	}
 	for _, k := range kinds {
-		for _, name := range slices.Sorted(maps.Keys(p.caches[k].objects)) {
+		c := p.caches[k]
+		for _, name := range slices.Sorted(maps.Keys(c.objects)) {
+			c.heard = max(c.heard, versionOf(c.objects[name]))
+		}
+		for _, name := range slices.Sorted(maps.Keys(c.objects)) {
 			p.see(k, name)
 		}
 	}
@@ -153,23 +157,50 @@ type simCache struct {
 	listed   bool
 	revision int
 	objects  map[string]metav1.Object
+	// unheard are the events that handlers have not been called for: the cache runs ahead of them.
+	unheard []simEvent
+	// heard is the highest resource version of which they have been.
+	heard int
 }
 
-// advance brings the cache to a revision and returns the names of which there was a change, in its order.
-func (c *simCache) advance(s *simServer, revision int) (names []string) {
-	for _, change := range s.changes[c.revision:revision] {
+// simEvent is what a handler is called with. before is nil for an object that is new, now for one that is gone.
+type simEvent struct {
+	name        string
+	before, now metav1.Object
+}
+
+// advance brings the cache to a revision. It returns the events of that.
+func (c *simCache) advance(s *simServer, revision int) (events []simEvent) {
+	for i, change := range s.changes[c.revision:revision] {
 		if change.kind != c.kind {
 			continue
 		}
+		e := simEvent{change.name, c.objects[change.name], change.object}
 		if change.object == nil {
 			delete(c.objects, change.name)
+			if e.before == nil {
+				continue
+			}
+			e.before = copyOf(e.before)
+			e.before.SetResourceVersion(strconv.Itoa(c.revision + i + 1)) // of the deletion
 		} else {
 			c.objects[change.name] = change.object
 		}
-		names = append(names, change.name)
+		events = append(events, e)
 	}
 	c.revision = revision
-	return names
+	return events
+}
+
+// ahead reports whether an object in the cache is newer than what handlers were called for.
+func (c *simCache) ahead(o metav1.Object) bool { return versionOf(o) > c.heard }
+
+func versionOf(o metav1.Object) int {
+	version, err := strconv.Atoi(o.GetResourceVersion())
+	if err != nil {
+		panic(err)
+	}
+	return version
 }
 
 // behind is how many changes the cache has not seen.
@@ -184,7 +215,14 @@ func (c *simCache) behind(s *simServer) int {
 }
 
 // deliver brings the next changes, at most n, as watch events; without any left the cache learns by a bookmark how new it is.
-func (p *process) deliver(k kind, n int) (names []string) {
+func (p *process) deliver(k kind, n int) []simEvent {
+	events := p.cache(k, n)
+	p.hear(k, len(p.caches[k].unheard))
+	return events
+}
+
+// cache brings the next changes into the cache, and no handler is called yet.
+func (p *process) cache(k kind, n int) []simEvent {
 	c := p.caches[k]
 	revision := c.revision
 	for i, change := range p.w.server.changes[c.revision:] {
@@ -198,27 +236,23 @@ func (p *process) deliver(k kind, n int) (names []string) {
 	if n > 0 {
 		revision = p.w.server.revision()
 	}
-	names = c.advance(p.w.server, revision)
-	p.hear(k, names)
-	return names
+	events := c.advance(p.w.server, revision)
+	c.unheard = append(c.unheard, events...)
+	return events
 }
 
-// hear is what an informer does with changes once they are in its cache.
-func (p *process) hear(k kind, names []string) {
-	if p.broken {
-		return
-	}
-	for _, name := range names {
-		switch k {
-		case kindNode:
-			p.controller.heardOfNode(name)
-		case kindClusterCIDR:
-			p.controller.heardOfClusterCIDR(name)
-		case kindServiceCIDR:
-			p.controller.heardOfServiceCIDR(name)
+// hear calls the handlers for the next n events.
+func (p *process) hear(k kind, n int) {
+	c := p.caches[k]
+	for range n {
+		e := c.unheard[0]
+		c.unheard = c.unheard[1:]
+		if p.broken {
+			continue
 		}
+		p.handle(k, e)
 		if p.serving {
-			p.see(k, name)
+			p.seeEvent(k, e)
 		}
 	}
 	if p.serving && p.w.violation == nil {
@@ -226,14 +260,45 @@ func (p *process) hear(k kind, names []string) {
 	}
 }
 
-// list replaces the cache by a list as of a revision. What came and went since the cache was filled leaves no event.
+func (p *process) handle(k kind, e simEvent) {
+	switch k {
+	case kindNode:
+		var before, now any // and not interfaces with nil in them
+		if e.before != nil {
+			before = e.before
+		}
+		if e.now != nil {
+			now = e.now
+		}
+		p.controller.heardOfNode(e.name, before, now)
+	case kindClusterCIDR:
+		p.controller.heardOfClusterCIDR(e.name)
+	case kindServiceCIDR:
+		p.controller.heardOfServiceCIDR(e.name)
+	}
+}
+
+// list replaces the cache by a list as of a revision. What came and went since the cache was filled leaves no event. A Node that was created
+// again looks like one that is new.
 func (p *process) list(k kind, revision int) {
 	c := p.caches[k]
 	before := maps.Clone(c.objects)
 	c.listed = true
-	changed := c.advance(p.w.server, max(revision, c.revision))
-	slices.Sort(changed)
-	p.hear(k, slices.DeleteFunc(slices.Compact(changed), func(name string) bool { return before[name] == c.objects[name] }))
+	changed := map[string]bool{}
+	for _, e := range c.advance(p.w.server, max(revision, c.revision)) {
+		changed[e.name] = true
+	}
+	for _, name := range slices.Sorted(maps.Keys(changed)) {
+		was, is := before[name], c.objects[name]
+		if was == is {
+			continue
+		}
+		if was != nil && is != nil && was.GetUID() != is.GetUID() {
+			was = nil
+		}
+		c.unheard = append(c.unheard, simEvent{name, was, is})
+	}
+	p.hear(k, len(c.unheard))
 }
 
 func list[O any](c *simCache, selector labels.Selector) (all []O, err error) {

@@ -96,11 +96,28 @@ func (v *view) see(k kind, name string, o metav1.Object) {
 	}
 }
 
-// see lets a process's view learn what its cache has of one object.
+// see lets a process's view learn what its cache has of one object. A Node that the cache has and of which no event was handled is not known
+// yet, nor is its end.
 func (p *process) see(k kind, name string) {
-	if c := p.caches[k]; c != nil {
-		p.seen.see(k, name, c.objects[name])
+	c := p.caches[k]
+	if c == nil || k == kindNode && (c.objects[name] == nil || c.ahead(c.objects[name])) {
+		return
 	}
+	p.seen.see(k, name, c.objects[name])
+}
+
+// seeEvent lets it learn what an event says.
+func (p *process) seeEvent(k kind, e simEvent) {
+	c := p.caches[k]
+	if e.now != nil {
+		c.heard = max(c.heard, versionOf(e.now))
+	} else if k == kindNode {
+		c.heard = max(c.heard, versionOf(e.before))
+		if known := p.seen.nodes[e.name]; known != nil && known.UID == e.before.GetUID() {
+			p.seen.see(k, e.name, nil)
+		}
+	}
+	p.see(k, e.name)
 }
 
 // blocksOf returns what a Node shows or, if it shows nothing, what is reserved for it.

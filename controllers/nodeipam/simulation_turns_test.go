@@ -213,12 +213,26 @@ var processMoves = map[string]moveKind{
 			return false
 		}
 		before := p.caches[kind(a[0])].revision
-		names := p.deliver(kind(a[0]), wordToInt(a[1]))
+		var names []string
+		for _, e := range p.deliver(kind(a[0]), wordToInt(a[1])) {
+			names = append(names, e.name)
+		}
 		slices.Sort(names)
 		if len(slices.Compact(slices.Clone(names))) < len(names) {
 			p.w.cover("changes seen as one")
 		}
 		return p.caches[kind(a[0])].revision > before
+	})},
+	// The cache runs ahead of the handlers.
+	"cache": {60, with(processes(func(p *process) bool { return p.serving && p.caches[kindNode].behind(p.w.server) > 1 }), []string{string(kindNode)}, []string{"2", "5", "20"}), onProcess(func(p *process, a []string) bool {
+		return p.controller != nil && p.caches[kind(a[0])].listed && len(p.cache(kind(a[0]), wordToInt(a[1]))) > 0
+	})},
+	"hear": {300, with(processes(func(p *process) bool { return p.serving && len(p.caches[kindNode].unheard) > 0 }), []string{string(kindNode)}), onProcess(func(p *process, a []string) bool {
+		if p.controller == nil || len(p.caches[kind(a[0])].unheard) == 0 {
+			return false
+		}
+		p.hear(kind(a[0]), 1)
+		return true
 	})},
 	"read-fresh": {500, processes(func(p *process) bool { return p.controller != nil && p.asOf == "" }), onProcess(func(p *process, _ []string) bool { return p.readFresh() })},
 	"start":      {600, processes(func(p *process) bool { return p.controller != nil && !p.serving && p.fresh() }), onProcess(func(p *process, _ []string) bool { return p.start() })},

@@ -226,7 +226,7 @@ func (w *world) settleOnce(p *process) (more bool) {
 		more = true
 	}
 	for _, k := range kinds {
-		if p.caches[k].behind(w.server) > 0 {
+		if p.caches[k].behind(w.server) > 0 || len(p.caches[k].unheard) > 0 {
 			p.deliver(k, w.server.revision())
 			more = true
 		}

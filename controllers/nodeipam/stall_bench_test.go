@@ -122,7 +122,7 @@ func largeObjects() (all []largeObject) {
 			panic(err)
 		}
 		t.with(func(book *book) {
-			if n, err := t.lookAtNode(book, name, false); err == nil {
+			if n, err := t.lookAtNode(book, name); err == nil {
 				book.serve(n)
 			}
 		})

@@ -75,7 +75,7 @@ func TestLargeObjectsAreReadWithoutTheLock(t *testing.T) {
 				n = n.DeepCopy()
 				n.Status.Addresses[0].Address = fmt.Sprint("10.255.255.", i)
 				do(town.nodes.Update(n))
-				town.heardOfNode(n.Name)
+				town.heardOfNode(n.Name, nil, n)
 				town.statusOf(small)
 			}
 		}
@@ -85,7 +85,7 @@ func TestLargeObjectsAreReadWithoutTheLock(t *testing.T) {
 		}
 		if n != nil {
 			do(town.nodes.Delete(n))
-			town.heardOfNode(n.Name)
+			town.heardOfNode(n.Name, nil, n)
 		}
 		return m.most
 	}

@@ -126,6 +126,9 @@ func (c *Controller) fill(ctx context.Context, b *book) error {
 		b.setService(serviceSource(serviceCIDR.Name), serviceRangesOf(ctx, serviceCIDR))
 	}
 	var called []*v1.Node
+	for _, node := range nodes {
+		c.heard(node)
+	}
 	for _, s := range b.observeAll(nodes) {
 		if !showsPodCIDRs(s.node) || s.unreadable {
 			called = append(called, s.node) // whom others concern are called for that

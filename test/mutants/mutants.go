@@ -112,6 +112,7 @@ const (
 	testStateMetrics = "./controllers/nodeipam TestStateMetrics"
 	testStatus       = "./controllers/nodeipam TestStatus"
 	testRequests     = "./controllers/nodeipam TestRequests"
+	testStored       = "./controllers/nodeipam TestReservationThatWasStored"
 	testStaysInside  = "./controllers/nodeipam TestWriteWithoutAnswerStaysInside"
 	testTakeover     = "./controllers/nodeipam TestTakeoverWait"
 	testTakeoverSeen = "./controllers/nodeipam TestTakeoverIsSeen"
@@ -160,7 +161,7 @@ var mutants = []mutant{
 		for _, p := range b.pools {
 			matches = matches || !p.Selective
 			for _, t := range p.terms {
-				matches = matches || t.selector.Match(all[i].node)
+				matches = matches || t.matches(all[i].node)
 			}
 		}
 		if !matches {
@@ -295,7 +296,7 @@ var mutants = []mutant{
 	{
 		name: "node-event-not-entered", defect: "what a Node brings along counts only when its worker gets to it",
 		file: nodeFile,
-		old:  "\t\tnode, err := c.lookAtNode(b, name, listed)\n",
+		old:  "\t\tnode, err := c.lookAtNode(b, name)\n",
 		new:  "\t\tnode, err := (*v1.Node)(nil), error(nil)\n\t\tc.nodeQueue.Add(name)\n",
 	},
 	{
@@ -770,7 +771,7 @@ var mutants = []mutant{
 	{
 		name: "over-at-the-deadline-of-its-sender", defect: "a write without an answer counts as over when its sender gives up",
 		file: fenceFile,
-		old:  "\t\tp.over = p.entered.monotonic + f.left(p.entered)\n",
+		old:  "\t\tp.over = f.renewed.monotonic + f.duration\n",
 		new:  "\t\tp.over = p.entered.monotonic + p.timeout\n",
 		test: testUnanswered,
 	},
@@ -811,7 +812,7 @@ var mutants = []mutant{
 		name: "read-not-looked-at", defect: "a read that shows podCIDRs counts as one that shows none",
 		file: nodeFile,
 		old:  "\tcase now.UID == node.UID && !showsPodCIDRs(now):\n\t\tc.with(func(b *book) { b.neverCarriedOut(node) })\n",
-		new:  "\tdefault:\n\t\tc.with(func(b *book) { b.neverCarriedOut(node) })\n",
+		new:  "\tcase now != nil:\n\t\tc.with(func(b *book) { b.neverCarriedOut(node) })\n",
 		test: testAfterRefusal,
 	},
 	{
@@ -1241,5 +1242,25 @@ var mutants = []mutant{
 		old:  "\t\tif d := l.fence.Unanswered(); d > 0 {\n",
 		new:  "\t\tif d := l.fence.Unanswered(); d < 0 {\n",
 		test: testModel,
+	},
+	{
+		name: "stored-forgotten", defect: "a refusal undoes a write before it that was answered, and that the watch does not show yet",
+		file: nodeFile,
+		old:  "\t\t\tb.written(node)\n",
+		new:  "\t\t\t_ = b\n",
+		test: testStored,
+	},
+	{
+		name: "cache-runs-ahead", defect: "a Node gets blocks as soon as it is in the cache, before the events of others have been handled that came first",
+		file: nodeFile,
+		old:  "\tcase apierrors.IsNotFound(err), err == nil && c.ahead(node):\n",
+		new:  "\tcase apierrors.IsNotFound(err):\n",
+	},
+	{
+		name: "over-too-early", defect: "a wall clock that was set forward makes a write without an answer over before it is",
+		file: fenceFile,
+		old:  "\t\tp.over = f.renewed.monotonic + f.duration\n",
+		new:  "\t\tp.over = p.entered.monotonic + f.left(p.entered)\n",
+		test: testUnanswered,
 	},
 }
