@@ -15,9 +15,9 @@ import (
 type Renewals struct {
 	// Sent is how many renewals were sent, Proven which of them was the last one that succeeded, counted from 1.
 	Sent, Proven int
-	// WentBack is whether the Lease was ever, in this term, an earlier one of this process again, or gone: etcd was restored from a backup,
-	// or somebody edited or deleted the Lease.
-	WentBack bool
+	// WentBack is how many renewals had been sent when the Lease was last seen to be an earlier one of this term again, or gone: etcd was
+	// restored from a backup, or somebody edited or deleted the Lease. 0: it never was.
+	WentBack int
 }
 
 // Renewals returns what the renewals so far tell. Without leader election there are none.
@@ -36,7 +36,7 @@ func (f *Fence) wentBack(record *resourcelock.LeaderElectionRecord) bool {
 		slices.ContainsFunc(f.stamps, stamp(*record).Equal) || !stamp(*record).Before(f.stamps[0]) {
 		return false
 	}
-	f.renewals.WentBack = true
+	f.renewals.WentBack = f.renewals.Sent
 	f.stamps = append(f.stamps, stamp(*record)) // its own
 	return true
 }
@@ -45,5 +45,7 @@ func (f *Fence) wentBack(record *resourcelock.LeaderElectionRecord) bool {
 func (f *Fence) creates() {
 	f.mu.Lock()
 	defer f.mu.Unlock()
-	f.renewals.WentBack = f.renewals.WentBack || f.duration > 0
+	if f.duration > 0 {
+		f.renewals.WentBack = f.renewals.Sent
+	}
 }

@@ -45,7 +45,10 @@ func (c *Controller) syncClusterCIDR(ctx context.Context, name string) error {
 	switch {
 	case p.State == ipam.Terminating && finalized && !inUse:
 		// From setPool on nothing is given from p any more, so what was not in use then stays so.
-		_, err = c.patchFinalizers(ctx, cc, false)
+		var stored bool
+		if stored, err = c.patchFinalizers(ctx, cc, false); err == nil && !stored {
+			err = later(closedRetry) // It has changed since, and that event comes; but a webhook can refuse with that code as well.
+		}
 	case pause > 0:
 		c.clusterCIDRQueue.AddAfter(name, pause)
 	case p.State != ipam.Terminating && p.State != ipam.Invalid && !finalized:

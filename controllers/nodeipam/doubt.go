@@ -28,6 +28,10 @@ import (
 //
 // Without leader election there is no such proof, and blocks are freed at once.
 
+// listedWithin is how many renewals after the lease went back a list can come that shows for the first time what the restore has lost: every
+// two seconds one, and an informer that lost its watch lists again within a minute. A list that comes later has Nodes that were deleted.
+const listedWithin = 150
+
 // witness tells whether etcd has what this process wrote. A lease.Fence is one.
 type witness interface{ Renewals() lease.Renewals }
 
@@ -81,7 +85,7 @@ func (c *Controller) settle(b *book, name string) {
 	for _, d := range b.doubts[name] {
 		switch {
 		case d.certain:
-		case renewals.WentBack:
+		case renewals.WentBack > 0 && d.sent <= renewals.WentBack+listedWithin:
 			d.certain = true
 			c.health.doubts(name, d.blocks)
 			klog.Background().Error(nil, "A Node is in doubt: etcd was restored from a backup, and the Node is gone. Its blocks are kept, because its machine may use them. "+
@@ -100,15 +104,6 @@ func (c *Controller) endDoubt(b *book, name string, d *doubt) {
 	if b.doubts[name] = slices.DeleteFunc(slices.Clone(b.doubts[name]), func(o *doubt) bool { return o == d }); len(b.doubts[name]) == 0 {
 		delete(b.doubts, name)
 		c.health.doubts(name, nil)
-	}
-}
-
-// sawDeletion ends the doubts about a Node: a watch says that it was deleted.
-func (c *Controller) sawDeletion(b *book, name string, uid types.UID) {
-	for _, d := range b.doubts[name] {
-		if d.uid == uid {
-			c.endDoubt(b, name, d)
-		}
 	}
 }
 
@@ -192,5 +187,5 @@ func (h *health) doubtful() string {
 		more = fmt.Sprintf(" and %d more", len(names)-len(first))
 	}
 	return "etcd was restored from a backup, and these Nodes are gone: " + strings.Join(first, "; ") + more +
-		". Their blocks are kept until this process ends. Put the Nodes back as docs/restore-etcd.md says"
+		". Their blocks are kept until this process ends, or the controller starts anew after a panic. Put the Nodes back as docs/restore-etcd.md says"
 }

@@ -158,7 +158,7 @@ func TestDoubt(t *testing.T) {
 		freed   = "late 10.0.0.16/28, n1 10.0.0.0/28"
 		regains = "late, n1 10.0.0.0/28, n2 10.0.0.16/28"
 	)
-	back := func(l *leader) { l.said.WentBack = true }
+	back := func(l *leader) { l.said.WentBack = max(1, l.said.Sent) }
 	lost := func(l *leader) { l.list("n2", nil) }
 	again := func(l *leader) { l.watch("n2", node("n2", uid("again"))) }
 	for name, tc := range map[string]struct {
@@ -186,6 +186,7 @@ func TestDoubt(t *testing.T) {
 		"one was sent before":           {want: kept, history: []func(*leader){func(l *leader) { l.said.Sent++; lost(l); l.said.Proven = l.said.Sent }}},
 		"nobody else leads":             {alone: true, history: []func(*leader){lost}, want: freed},
 		"the lease went back":           {history: []func(*leader){lost, func(l *leader) { back(l); l.renew() }}, want: kept, inDoubt: 1, healthSays: "n2 [10.0.0.16/28]"},
+		"it went back long ago":         {want: freed, history: []func(*leader){back, func(l *leader) { l.said.Sent += 2 * listedWithin; l.said.Proven = l.said.Sent }, lost, (*leader).renew}},
 		"it went back before the list":  {history: []func(*leader){back, (*leader).renew, lost, (*leader).renew}, want: kept, inDoubt: 1},
 		"the Node registers again, and another range comes first": {
 			history: []func(*leader){lost, back, (*leader).renew, func(l *leader) {

@@ -304,7 +304,7 @@ func (c *Controller) retire(ctx context.Context, cc *networkingv1.ClusterCIDR) e
 		klog.FromContext(ctx).Info("Deleting a ClusterCIDR of other flags, which no Node uses", "clusterCIDR", klog.KObj(cc))
 		return nil
 	case notThere(err), apierrors.IsConflict(err):
-		return nil // it has changed since it was cached, and that event comes
+		return later(closedRetry) // it has changed since it was cached, and that event comes; or a webhook refuses with that code
 	default:
 		return fmt.Errorf("delete ClusterCIDR %s: %w", cc.Name, err)
 	}
@@ -328,7 +328,7 @@ func (c *Controller) writeAllocation(ctx context.Context, cc *networkingv1.Clust
 		klog.FromContext(ctx).Info("Followed the flags", "clusterCIDR", klog.KObj(cc), "allocation", mode)
 		return nil
 	case notThere(err), apierrors.IsConflict(err):
-		return nil // it has changed since it was cached, and that event comes
+		return later(closedRetry) // it has changed since it was cached, and that event comes; or a webhook refuses with that code
 	default:
 		return fmt.Errorf("patch allocation of ClusterCIDR %s: %w", cc.Name, err)
 	}

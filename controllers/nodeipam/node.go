@@ -161,7 +161,6 @@ func (c *Controller) heardOfDeletion(b *book, name string, last any) {
 		last = tombstone.Obj
 	} else if was, ok := last.(*v1.Node); ok {
 		c.heard(was) // which has the version of its deletion
-		c.sawDeletion(b, name, was.UID)
 	}
 	was, ok := last.(*v1.Node)
 	if !ok {
@@ -248,7 +247,7 @@ func (c *Controller) write(ctx context.Context, node *v1.Node, r reservation) er
 	c.notWritten(ctx, node, err)
 	if notThere(err) || apierrors.IsConflict(err) {
 		logger.V(4).Info("The Node is gone or another one by now", "node", klog.KObj(node), "err", err)
-		return nil // the watch will say which
+		return later(closedRetry) // The watch says which, as a rule before that. But a webhook can refuse with these codes as well.
 	}
 	return fmt.Errorf("patch podCIDRs of Node %s: %w", node.Name, err)
 }

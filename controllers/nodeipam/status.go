@@ -72,7 +72,7 @@ func (c *Controller) syncStatus(ctx context.Context, name string) error {
 	err = c.api.applyStatus(ctx, statusPatch(cc, want))
 	switch {
 	case notThere(err), apierrors.IsConflict(err):
-		return nil // gone, or another one of that name
+		return later(statusInterval) // gone, or another one of that name; or a webhook refuses with that code
 	case err != nil:
 		return fmt.Errorf("apply status of ClusterCIDR %s: %w", name, err)
 	}

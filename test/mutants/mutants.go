@@ -254,8 +254,8 @@ var mutants = []mutant{
 	{
 		name: "release-on-deletiontimestamp", defect: "a Node that is being deleted, but runs on behind a finalizer, loses its blocks", seen: peer + ", kubernetes#127792",
 		file: nodeFile,
-		old:  "\tcase err == nil:\n\t\tdefer c.reclaim(b, node) // once the book knows what it shows\n",
-		new:  "\tcase err == nil && node.DeletionTimestamp != nil:\n\t\tb.gone(name)\n\t\treturn node, nil\n\tcase err == nil:\n\t\tdefer c.reclaim(b, node)\n",
+		old:  "\tdefer c.reclaim(b, node) // once the book knows what it shows\n",
+		new:  "\tif node.DeletionTimestamp != nil {\n\t\tb.gone(name)\n\t\treturn node, nil\n\t}\n\tdefer c.reclaim(b, node)\n",
 	},
 	{
 		name: "reservation-dropped-on-deletion", defect: "a Node that is being deleted loses its reservation, while the write of it may be on its way",
@@ -1167,15 +1167,15 @@ var mutants = []mutant{
 	{
 		name: "restore-not-seen", defect: "nobody knows that the lease went back",
 		file: restoredFile,
-		old:  "\tf.renewals.WentBack = true\n",
-		new:  "",
+		old:  "\tf.renewals.WentBack = f.renewals.Sent\n\tf.stamps",
+		new:  "\tf.stamps",
 		test: "./controllers/lease TestWentBack",
 	},
 	{
 		name: "lease-made-anew-unseen", defect: "a lease that is gone is made anew, and nobody knows that it was gone",
 		file: restoredFile,
-		old:  "f.renewals.WentBack = f.renewals.WentBack || f.duration > 0",
-		new:  "f.renewals.WentBack = f.renewals.WentBack || f.duration < 0",
+		old:  "\tif f.duration > 0 {\n",
+		new:  "\tif false {\n",
 		test: "./controllers/lease TestWentBack",
 	},
 	{
@@ -1202,8 +1202,8 @@ var mutants = []mutant{
 	{
 		name: "renewal-after-restore-proves", defect: "a renewal proves that etcd has everything although the lease went back",
 		file: doubtFile,
-		old:  "\t\tcase renewals.WentBack:\n",
-		new:  "\t\tcase renewals.WentBack && renewals.Proven <= d.sent:\n",
+		old:  "\t\tcase renewals.WentBack > 0 && d.sent <= renewals.WentBack+listedWithin:\n",
+		new:  "\t\tcase renewals.WentBack > 0 && renewals.Proven <= d.sent:\n",
 		test: "./controllers/nodeipam TestDoubt",
 	},
 	{
@@ -1214,17 +1214,10 @@ var mutants = []mutant{
 		test: "./controllers/nodeipam TestDoubt",
 	},
 	{
-		name: "deletion-in-doubt", defect: "a Node that a watch saw deleted keeps its blocks if its worker was faster",
-		file: nodeFile,
-		old:  "\t\tc.with(func(b *book) { c.sawDeletion(b, name, was.UID) }) // its worker may have missed it before\n",
-		new:  "\t\t_ = was\n",
-		test: "./controllers/nodeipam TestDoubt",
-	},
-	{
 		name: "worker-frees-missing", defect: "a worker that finds a Node missing frees its blocks before it is known why",
 		file: nodeFile,
-		old:  "c.lookAtNode(b, name, true)",
-		new:  "c.lookAtNode(b, name, false)",
+		old:  "\tcase apierrors.IsNotFound(err), err == nil && c.ahead(node):\n\t\treturn nil, nil\n",
+		new:  "\tcase apierrors.IsNotFound(err):\n\t\tb.gone(name)\n\t\treturn nil, nil\n\tcase err == nil && c.ahead(node):\n\t\treturn nil, nil\n",
 		test: "./controllers/nodeipam TestDoubt",
 	},
 	{
