@@ -38,7 +38,8 @@ type book struct {
 	touched nameSet // pools whose status may be another
 	// suspects are the Nodes about whose podCIDRs there may be something else to say, because of what others hold or of a range that
 	// came or went.
-	suspects nameSet
+	suspects     nameSet
+	poolsChanged bool // a pool came, went or became another one
 	// revocable are the Nodes, by name, with a reservation that is chosen again when it is not right any more.
 	revocable map[string]bool
 }
@@ -278,6 +279,7 @@ func (b *book) setPool(p *pool) {
 		b.touchPool(old)
 	}
 	b.pools[p.Name] = p
+	b.poolsChanged = true
 	b.candidates = nil
 	if delete(b.terminating, p.Name); p.State == ipam.Terminating || p.superseded {
 		b.terminating[p.Name] = true
@@ -304,6 +306,7 @@ func (b *book) dropPool(name string) {
 	b.hold(exclusionsOf(p), nil)
 	delete(b.pools, name)
 	delete(b.terminating, name)
+	b.poolsChanged = true
 	b.candidates = nil
 	b.forgetPool(p)
 	b.touchPool(p)
@@ -432,7 +435,10 @@ func (b *book) effects() effects {
 		return e
 	}
 	b.changed = false
-	e.nodes = append(e.nodes, slices.Sorted(maps.Keys(b.revocable))...)
+	if b.poolsChanged { // Else what was refused would be sent again whenever a block becomes free.
+		b.poolsChanged = false
+		e.nodes = append(e.nodes, slices.Sorted(maps.Keys(b.revocable))...)
+	}
 	e.nodes = append(e.nodes, slices.SortedFunc(maps.Keys(b.waiting), func(x, y string) int {
 		return byAge(b.waiting[x].since, x, b.waiting[y].since, y)
 	})...)

@@ -242,3 +242,23 @@ func TestDoubt(t *testing.T) {
 		})
 	}
 }
+
+// A Node is deleted and created again while the watch is broken, which a list shows as one update; and the cache knows that the second one is
+// gone, too, before that update is handled. What the first one held is free.
+func TestReplacedNodeThatIsGone(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		l := newLeader(t, false)
+		second := node("n2", uid("second"), func(n *v1.Node) { n.ResourceVersion = "1000" })
+		first := l.node("n2")
+		if err := l.cache.Delete(first); err != nil {
+			t.Fatal(err)
+		}
+		l.nodeEvent("n2", first, second)
+		gone := second.DeepCopy()
+		gone.ResourceVersion = "1001"
+		l.nodeEvent("n2", gone, nil)
+		if e, ok := l.book.nodes["n2"]; ok {
+			t.Errorf("the book has it still: %v", l.book.ledger.Held(ownerOf(e.uid)))
+		}
+	})
+}

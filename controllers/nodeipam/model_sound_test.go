@@ -35,8 +35,8 @@ var modelFields = map[string]struct {
 		"handle"}, // is in the content that the model hears
 	"book": {book{}, "ledger pools nodes waiting",
 		// No Node has addresses; the ClusterCIDR never changes, so candidates and terminating do not either; names, tally and revocable follow from
-		// nodes and ledger; changed, touched and suspects are empty whenever nobody holds the book; no etcd is restored, so there are no doubts.
-		"addresses candidates terminating names tally changed touched suspects revocable doubts"},
+		// nodes and ledger; changed, touched, poolsChanged and suspects are empty whenever nobody holds the book; no etcd is restored, so there are no doubts.
+		"addresses candidates terminating names tally changed touched poolsChanged suspects revocable doubts"},
 	"nodeEntry": {nodeEntry{}, "uid pool state unansweredUntil stored reported",
 		// No Node has addresses. atStart and byOther are for a finding that the simulation does not ask for.
 		"addresses atStart byOther"},

@@ -141,6 +141,10 @@ func (c *Controller) heardOfNode(name string, before, now any) {
 		}
 		if is, ok := now.(*v1.Node); ok {
 			c.heard(is)
+			b.replaced(is) // also if the cache has no such Node any more
+			if r, ok := c.receipts[name]; ok && r.node != is.UID {
+				delete(c.receipts, name)
+			}
 		} else {
 			c.heardOfDeletion(b, name, before)
 		}

@@ -824,7 +824,7 @@ var mutants = []mutant{
 	{
 		name: "revocable-is-not-woken", defect: "a Node whose blocks were refused is looked at again by its timer only",
 		file: bookFile,
-		old:  "\te.nodes = append(e.nodes, slices.Sorted(maps.Keys(b.revocable))...)\n",
+		old:  "\t\te.nodes = append(e.nodes, slices.Sorted(maps.Keys(b.revocable))...)\n",
 		new:  "",
 		test: testRevocable,
 	},
