@@ -158,8 +158,11 @@ type runner struct {
 func (r runner) try(ctx context.Context, m mutant) verdict {
 	pkg, test := m.caughtBy()
 	if m.test != "" {
-		// In some two goroutines meet, and a mutant may be lucky once.
-		failed, _, err := r.fails(ctx, m, pkg, "-test.run=^"+test+"$", "-test.count=20")
+		count := 20 // In some two goroutines meet, and a mutant may be lucky once.
+		if m.test == testModel {
+			count = 1 // which is many histories
+		}
+		failed, _, err := r.fails(ctx, m, pkg, "-test.run=^"+test+"$", fmt.Sprintf("-test.count=%d", count))
 		if err != nil || !failed {
 			return verdict{err: err}
 		}
