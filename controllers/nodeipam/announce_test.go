@@ -166,9 +166,11 @@ func TestEventsThatHangDelayNobody(t *testing.T) {
 			a.show(node(fmt.Sprintf("w%d", i)))
 		}
 		time.Sleep(time.Minute)
+		synctest.Wait()
 		start := time.Now()
 		a.show(node("served", label("p", "x")))
 		time.Sleep(2 * statusInterval)
+		synctest.Wait()
 		if at, ok := a.podCIDRs["served"]; !ok || at.Sub(start) > 0 {
 			t.Errorf("the Node that can be served has podCIDRs: %t, after %v; want at once", ok, at.Sub(start))
 		}
@@ -180,8 +182,10 @@ func TestEventsThatHangDelayNobody(t *testing.T) {
 		}
 
 		time.Sleep(time.Hour)
+		synctest.Wait()
 		a.hang(false)
 		time.Sleep(2 * eventRetryMax)
+		synctest.Wait()
 		want := map[string]int{"ClusterCIDR/a/Exhausted: No free block for IPv4. Create another ClusterCIDR, or delete Nodes that are not needed.": 1}
 		for i := range pending {
 			want[eventKey(aboutNode, fmt.Sprintf("w%d", i), ReasonNotAvailable)+": "+onlyForX] = 1
@@ -210,6 +214,7 @@ func TestOnlyWhatIsTrueIsSaid(t *testing.T) {
 			synctest.Wait()
 		}
 		time.Sleep(time.Minute)
+		synctest.Wait()
 		_ = a.nodes.Delete(node("gone"))
 		a.nodeEvent("gone", node("gone"), nil)
 		a.show(node("again", uid("second")))
@@ -223,8 +228,10 @@ func TestOnlyWhatIsTrueIsSaid(t *testing.T) {
 		_ = a.clusterCIDRs.Add(clusterCIDR("b", spec4("10.8.0.0/16", 8, anyOf(allOf(in("p", "x"))))))
 		a.heardOfClusterCIDR("b")
 		time.Sleep(time.Minute)
+		synctest.Wait()
 		a.hang(false)
 		time.Sleep(2 * eventRetryMax)
+		synctest.Wait()
 
 		var got []string
 		for event := range a.all() {
@@ -265,6 +272,7 @@ func TestNewerMessageFollows(t *testing.T) {
 		synctest.Wait()
 		a.show(node("n"))
 		time.Sleep(time.Minute)
+		synctest.Wait()
 		key := eventKey(aboutNode, "n", ReasonNotAvailable)
 		if got := a.newest[key]; got == "" {
 			t.Fatal("no event on the Node that is pending")
@@ -273,14 +281,17 @@ func TestNewerMessageFollows(t *testing.T) {
 		a.hang(true)
 		set(off)
 		time.Sleep(time.Minute)
+		synctest.Wait()
 		set(full)
 		a.hang(false)
 		time.Sleep(2 * eventRetryMax)
+		synctest.Wait()
 		if diff := cmp.Diff(before, a.onNodes()); diff != "" {
 			t.Errorf("the ClusterCIDR was disabled and enabled again, and no event about that could be stored; then there are other events (-want +got):\n%s", diff)
 		}
 		set(off)
 		time.Sleep(time.Minute)
+		synctest.Wait()
 		before[key+": "+a.newest[key]] = 1
 		if diff := cmp.Diff(before, a.onNodes()); diff != "" || len(before) != 2 {
 			t.Errorf("the ClusterCIDR is disabled, and that is not said, or not once (-want +got):\n%s", diff)

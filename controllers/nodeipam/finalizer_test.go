@@ -43,7 +43,10 @@ func (s *stripping) note(what string) {
 
 func (s *stripping) patchClusterCIDR(context.Context, string, []byte) error {
 	s.note("finalizer")
-	return s.patch()
+	s.mu.Lock()
+	patch := s.patch
+	s.mu.Unlock()
+	return patch()
 }
 
 func (s *stripping) patchNode(context.Context, string, []byte) error {
@@ -117,6 +120,7 @@ func TestFinalizerThatIsNotThere(t *testing.T) {
 
 				// Once it stays, it serves, within the pause between two tries.
 				tries, served, told := s.written["finalizer"], s.written["podCIDRs"], s.written[ReasonFinalizerMissing]
+				s.mu.Lock()
 				s.patch = func() error {
 					kept := a.DeepCopy()
 					kept.Finalizers = []string{networkingv1.Finalizer}
@@ -126,6 +130,7 @@ func TestFinalizerThatIsNotThere(t *testing.T) {
 					c.heardOfClusterCIDR("a")
 					return nil
 				}
+				s.mu.Unlock()
 				time.Sleep(retryMax)
 				synctest.Wait()
 				var serves bool

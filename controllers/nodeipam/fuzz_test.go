@@ -50,6 +50,7 @@ func FuzzClusterCIDR(f *testing.F) {
 		b.setPool(p)
 		n := &v1.Node{ObjectMeta: metav1.ObjectMeta{Name: "n", UID: "uid-n", Labels: map[string]string{"p": "x"}}}
 		r, refusals, ok := b.reserve(n)
+		b.sending(n) // from then on they count as its own
 		switch {
 		case ok && p.State != ipam.Enabled:
 			t.Errorf("it is %v and gives %v", p.State, r.blocks)

@@ -3,6 +3,7 @@ package nodeipam
 import (
 	"context"
 	"strings"
+	"sync/atomic"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -17,12 +18,12 @@ import (
 type ledTerm struct {
 	predecessor lease.Predecessor
 	begun       time.Time
-	marked      bool
+	marked      atomic.Bool
 }
 
 func (t *ledTerm) Predecessor() lease.Predecessor { return t.predecessor }
 func (t *ledTerm) Led() time.Duration             { return time.Since(t.begun) }
-func (t *ledTerm) Mark()                          { t.marked = true }
+func (t *ledTerm) Mark()                          { t.marked.Store(true) }
 
 func TestTakeoverWait(t *testing.T) {
 	const delay = time.Minute
@@ -62,7 +63,7 @@ func TestTakeoverWait(t *testing.T) {
 				if got := time.Since(begin); got != tc.want {
 					t.Errorf("it waited for %v, want %v", got, tc.want)
 				}
-				if !term.marked {
+				if !term.marked.Load() {
 					t.Error("the next leader will not know that this one has waited")
 				}
 			})
@@ -80,8 +81,9 @@ func TestTakeoverIsSeen(t *testing.T) {
 		early.ResourceVersion = "10" // which is after 9, also where texts are compared
 		term := &ledTerm{predecessor: lease.OtherPredecessor, begun: time.Now()}
 		c := takingOver(t, term, time.Minute, late, early)
-		version := "8"
-		c.nodesVersion = func() string { return version }
+		var version atomic.Pointer[string]
+		version.Store(new("8"))
+		c.nodesVersion = func() string { return *version.Load() }
 		c.now = time.Now
 		done := make(chan time.Time, 1)
 		go func() {
@@ -98,10 +100,10 @@ func TestTakeoverIsSeen(t *testing.T) {
 		if err := c.health.Check(nil); err == nil || !strings.Contains(err.Error(), `it has resource version "8" and needs "10"`) {
 			t.Errorf("the cache lags, and the health check says %v", err)
 		}
-		if term.marked {
+		if term.marked.Load() {
 			t.Error("the term is marked before the wait is over")
 		}
-		version = "10"
+		version.Store(new("10"))
 		if waited := (<-done).Sub(term.begun); waited > 70*time.Second+freshInterval {
 			t.Errorf("the cache was new after 70s, and it waited for %v", waited)
 		}
@@ -111,8 +113,8 @@ func TestTakeoverIsSeen(t *testing.T) {
 		c := takingOver(t, term, time.Minute)
 		ctx, cancel := context.WithTimeout(t.Context(), 59*time.Second)
 		defer cancel()
-		if c.waitTakeover(ctx) || term.marked {
-			t.Errorf("it may choose although it was told to end, or says so to its successor (%t)", term.marked)
+		if c.waitTakeover(ctx) || term.marked.Load() {
+			t.Errorf("it may choose although it was told to end, or says so to its successor (%t)", term.marked.Load())
 		}
 	})
 }
