@@ -7,6 +7,7 @@ import (
 	"net/http"
 	"net/http/httptest"
 	"strings"
+	"sync"
 	"sync/atomic"
 	"testing"
 	"testing/synctest"
@@ -160,13 +161,16 @@ func TestGuardedControllerThatEndsIsBuiltAnew(t *testing.T) {
 		ctx, cancel := context.WithCancel(ctx)
 		p := &process{health: newHealth(), mux: mux.NewPathRecorderMux("test")}
 		p.mux.Handle("/healthz", p.health)
+		var mu sync.Mutex // Guards built and asOf.
 		var built []*ending
 		var asOf []string
-		fails := false
+		var fails atomic.Bool
 		g := p.guard(Descriptor{Name: "fake-controller", New: func(_ context.Context, c Context) (app.Controller, error) {
-			if fails {
+			if fails.Load() {
 				return nil, errors.New("the service account cannot be made")
 			}
+			mu.Lock()
+			defer mu.Unlock()
 			e := &ending{fake: fake{running: make(chan struct{})}, number: len(built) + 1, end: make(chan error)}
 			built, asOf = append(built, e), append(asOf, c.NodesAsOf)
 			return e, nil
@@ -184,8 +188,11 @@ func TestGuardedControllerThatEndsIsBuiltAnew(t *testing.T) {
 		want := func(n, code int, debug string, parts ...string) {
 			t.Helper()
 			synctest.Wait()
-			if len(built) != n {
-				t.Fatalf("built %d times, want %d", len(built), n)
+			mu.Lock()
+			times := len(built)
+			mu.Unlock()
+			if times != n {
+				t.Fatalf("built %d times, want %d", times, n)
 			}
 			if got := get(p.mux, "/healthz"); got.Code != http.StatusOK {
 				t.Errorf("/healthz failed: %v", got.Body)
@@ -212,11 +219,11 @@ func TestGuardedControllerThatEndsIsBuiltAnew(t *testing.T) {
 		want(2, 200, "debug of 2", "ok")
 
 		// The same again, and then it cannot be built for a while.
-		fails = true
+		fails.Store(true)
 		built[1].end <- errors.New("panic: again")
 		time.Sleep(time.Minute)
 		want(2, 500, "404", "cannot be built: the service account cannot be made", "has ended by itself 2 times", "panic: again")
-		fails = false
+		fails.Store(false)
 		time.Sleep(time.Minute)
 		want(3, 200, "debug of 3", "ok")
 		built[2].health = errors.New("waits for the CRD")
