@@ -204,7 +204,7 @@ func (u unansweredFor) Enter(ctx context.Context, _ time.Duration) (context.Cont
 func (u unansweredFor) Holder() string            { return "" }
 func (u unansweredFor) Unanswered() time.Duration { return u.d }
 
-// Who could not be given podCIDRs for a while is looked at again when a ClusterCIDR changes, without a timer.
+// A Node that could not be given podCIDRs for a while is looked at again when a ClusterCIDR changes, without a timer.
 func TestRevocableReservationIsLookedAtAgain(t *testing.T) {
 	b := newBook()
 	b.setPool(compile(clusterCIDR("a", spec4("10.1.0.0/16", 8, nil))))

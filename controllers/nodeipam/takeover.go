@@ -31,7 +31,7 @@ type Term interface {
 //
 // Another allocator, such as the in-tree one, has no fence. Its last PATCH carries no UID, no bound by its lease, and no timeout: the API
 // server may carry it out up to its --request-timeout after it has received it, when this process leads already. A choice before that could
-// be the same block for another Node. So a leader chooses only after that time, unless the leader before it was one of ours, whose writes
+// be the same block for another Node. So a leader chooses only after that time, unless the leader before it was this controller, too, whose writes
 // are fenced, or the cluster is new.
 func (c *Controller) waitTakeover(ctx context.Context) bool {
 	if c.term == nil {

@@ -167,7 +167,7 @@ func (o *options) complete(fs *pflag.FlagSet, getenv func(string) string) (warni
 	}
 	// Two processes of one name, say two replicas with the same --leader-elect-id, must not take each other's lease for their own.
 	o.identity += "_" + string(uuid.NewUUID())
-	// Who may see metrics is asked where everything else is asked.
+	// The API server decides who may read metrics: the one that everything else is asked of.
 	o.authentication.RemoteKubeConfigFile = cmp.Or(o.authentication.RemoteKubeConfigFile, o.kubeconfig)
 	o.authorization.RemoteKubeConfigFile = cmp.Or(o.authorization.RemoteKubeConfigFile, o.kubeconfig)
 	return warnings, utilerrors.Flatten(utilerrors.NewAggregate(o.validate()))

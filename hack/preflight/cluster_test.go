@@ -77,7 +77,7 @@ metadata: {name: of-somebody-else}
 	preflight(t, kubeconfig, nil, given, problem, "0.0.0.0/0 of Node all contains the whole range")
 }
 
-// Who calls it in a script can tell a mistake in the script from a cluster that is not ready.
+// A script that calls preflight can tell a mistake in its arguments from a cluster that is not ready.
 func TestExitCodes(t *testing.T) {
 	for args, want := range map[string]struct {
 		code int

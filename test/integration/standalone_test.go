@@ -184,7 +184,7 @@ func TestStandaloneReplicas(t *testing.T) {
 		t.Fatal(err)
 	}
 	second := replica("second")
-	// Who is killed before that leaves a takeover's wait to its successor.
+	// A leader that is killed before that leaves the wait of a takeover to its successor.
 	if err := c.waitMarked(standaloneLease); err != nil {
 		t.Fatal(err)
 	}

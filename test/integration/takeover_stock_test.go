@@ -28,7 +28,7 @@ func TestTakeoverFromStock(t *testing.T) {
 		late      bool
 		nextBlock string
 	}{
-		"ours waits, sees it, and goes around it":        {delay: "15s", nextBlock: "10.244.2.0/24"},
+		"our leader waits, sees it, and goes around it":  {delay: "15s", nextBlock: "10.244.2.0/24"},
 		"without the wait two Nodes have the same block": {delay: "0s", late: true, nextBlock: "10.244.1.0/24"},
 	} {
 		t.Run(name, func(t *testing.T) { takeOverFromStock(t, tc.delay, tc.late, tc.nextBlock) })
@@ -105,7 +105,7 @@ func takeOverFromStock(t *testing.T, delay string, late bool, nextBlock string) 
 		return
 	}
 
-	// Between two of ours there is no wait: the Lease says who led.
+	// Between two processes of this project there is no wait: the Lease says who led.
 	if err := errors.Join(c.waitMarked(kcmLease), first.Kill()); err != nil {
 		t.Fatal(err)
 	}
