@@ -182,6 +182,9 @@ func chaos(ctx context.Context, s settings) (_ *report, err error) {
 	if s.Fence {
 		manifests = append(manifests, "fencing/policy.yaml", "fencing/kube-controller-manager.yaml")
 	}
+	if s.ClusterCIDRs == 0 {
+		manifests = append(manifests, "rbac-user") // Another allocator than ours may have no service account.
+	}
 	for _, manifest := range manifests {
 		if err := cp.Apply(ctx, filepath.Join(root, "manifests", manifest)); err != nil {
 			return nil, err
