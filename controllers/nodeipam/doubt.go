@@ -55,7 +55,7 @@ func (d *doubt) owner() ipam.Owner {
 	return ipam.Owner{Kind: ipam.Exclusion, ID: "in doubt/" + string(d.uid)}
 }
 
-// missed keeps the blocks of the Node that the book has under a name, if now, the Node of that name in a list, is another one or there is
+// missed keeps the blocks of the Node that the book has under a name, which is gone, if now, the Node of that name in a list, is another one or there is
 // none. It is called before the book forgets that Node.
 func (c *Controller) missed(b *book, name string, now any) {
 	instead, _ := now.(*v1.Node)

@@ -136,18 +136,10 @@ func (c *Controller) heardOfNode(name string, before, now any) {
 		if !c.filled.Load() {
 			return // fill reads the cache, and holds the book meanwhile
 		}
-		if fromList(before, now) {
-			c.missed(b, name, now)
-		}
 		if is, ok := now.(*v1.Node); ok {
 			c.heard(is)
-			b.replaced(is) // also if the cache has no such Node any more
-			if r, ok := c.receipts[name]; ok && r.node != is.UID {
-				delete(c.receipts, name)
-			}
-		} else {
-			c.heardOfDeletion(b, name, before)
 		}
+		c.heardOfEnd(b, name, before, now)
 		node, err := c.lookAtNode(b, name)
 		if err != nil {
 			utilruntime.HandleError(err) // its worker will have it again
@@ -159,18 +151,24 @@ func (c *Controller) heardOfNode(name string, before, now any) {
 	})
 }
 
-// heardOfDeletion frees what a Node holds that is gone. The cache may have a younger one of its name already.
-func (c *Controller) heardOfDeletion(b *book, name string, last any) {
+// heardOfEnd frees what a Node holds of which an event tells that it is gone: it was deleted, or a list found another one of its name. Only
+// the Node of before is gone. The book may know a younger one of that name: what the start has read, the handlers may hear of much later.
+func (c *Controller) heardOfEnd(b *book, name string, before, now any) {
+	last := before
 	if tombstone, ok := last.(cache.DeletedFinalStateUnknown); ok {
 		last = tombstone.Obj
-	} else if was, ok := last.(*v1.Node); ok {
-		c.heard(was) // which has the version of its deletion
 	}
 	was, ok := last.(*v1.Node)
-	if !ok {
+	if is, lives := now.(*v1.Node); !ok || lives && is.UID == was.UID {
 		return
 	}
+	if now == nil && last == before {
+		c.heard(was) // which has the version of its deletion
+	}
 	if e, known := b.nodes[name]; known && e.uid == was.UID {
+		if fromList(before, now) {
+			c.missed(b, name, now)
+		}
 		b.gone(name)
 	}
 	if w, waits := b.waiting[name]; waits && w.uid == was.UID {
@@ -222,9 +220,16 @@ func (w waitingNode) soon() bool {
 	return n > 0 && w.refusals[n-1].pool.aboutToServe()
 }
 
-// reasons is why the Node is pending, for said.
+// reasons is why the Node is pending, for said: another text whenever notAvailable says something else.
 func (w waitingNode) reasons(pools int) string {
-	return fmt.Sprintf("%t %s", pools > 0, reasons(w.refusals))
+	switch {
+	case pools == 0: // whatever the last one was that is gone
+		return "no ClusterCIDR"
+	case len(w.refusals) == 0:
+		return "no ClusterCIDR that selects it"
+	default:
+		return reasons(w.refusals)
+	}
 }
 
 // write puts a reservation into its Node. An error says only that we do not know whether it was carried out, unless the API server has

@@ -175,7 +175,11 @@ var processMoves = map[string]moveKind{
 		if !ok {
 			return nil
 		}
-		return append(words, strconv.Itoa(max(0, w.server.revision()-oneOf(d, []int{0, 0, 1, 3, 12}))))
+		words = append(words, strconv.Itoa(max(0, w.server.revision()-oneOf(d, []int{0, 0, 1, 3, 12}))))
+		if words[1] == string(kindNode) && d.IntN(4) == 0 {
+			words = append(words, "unheard")
+		}
+		return words
 	}, onProcess(func(p *process, a []string) bool {
 		if p.controller == nil {
 			return false
@@ -184,14 +188,14 @@ var processMoves = map[string]moveKind{
 		if !p.caches[kind(a[0])].listed && p.caches[kind(a[0])].behind(p.w.server) > 0 && revision < p.w.server.revision() {
 			p.w.cover("a first list may be stale")
 		}
-		p.list(kind(a[0]), revision)
+		p.list(kind(a[0]), revision, len(a) > 2 && a[2] == "unheard")
 		return true
 	})},
-	"relist": {15, with(processes(func(p *process) bool { return p.serving }), []string{string(kindNode), string(kindClusterCIDR)}, []string{"0", "1", "3"}), onProcess(func(p *process, a []string) bool {
+	"relist": {15, with(processes(func(p *process) bool { return p.serving }), []string{string(kindNode), string(kindClusterCIDR)}, []string{"0", "1", "3"}, []string{"heard", "heard", "unheard"}), onProcess(func(p *process, a []string) bool {
 		if p.controller == nil {
 			return false
 		}
-		p.list(kind(a[0]), max(0, p.w.server.revision()-wordToInt(a[1])))
+		p.list(kind(a[0]), max(0, p.w.server.revision()-wordToInt(a[1])), len(a) > 2 && a[2] == "unheard")
 		return true
 	})},
 	"deliver": {600, func(w *world, d *rand.Rand) []string {
@@ -224,10 +228,12 @@ var processMoves = map[string]moveKind{
 		return p.caches[kind(a[0])].revision > before
 	})},
 	// The cache runs ahead of the handlers.
-	"cache": {60, with(processes(func(p *process) bool { return p.serving && p.caches[kindNode].behind(p.w.server) > 1 }), []string{string(kindNode)}, []string{"2", "5", "20"}), onProcess(func(p *process, a []string) bool {
+	"cache": {60, with(processes(func(p *process) bool {
+		return p.controller != nil && p.caches[kindNode].listed && p.caches[kindNode].behind(p.w.server) > 1
+	}), []string{string(kindNode)}, []string{"2", "5", "20"}), onProcess(func(p *process, a []string) bool {
 		return p.controller != nil && p.caches[kind(a[0])].listed && len(p.cache(kind(a[0]), wordToInt(a[1]))) > 0
 	})},
-	"hear": {300, with(processes(func(p *process) bool { return p.serving && len(p.caches[kindNode].unheard) > 0 }), []string{string(kindNode)}), onProcess(func(p *process, a []string) bool {
+	"hear": {300, hearing, onProcess(func(p *process, a []string) bool {
 		if p.controller == nil || len(p.caches[kind(a[0])].unheard) == 0 {
 			return false
 		}
@@ -301,4 +307,18 @@ var processMoves = map[string]moveKind{
 		}
 		return true
 	})},
+}
+
+// hearing picks a process whose handlers are behind its cache.
+func hearing(w *world, d *rand.Rand) []string {
+	var some [][]string
+	for _, p := range w.running() {
+		for _, k := range kinds {
+			if p.controller != nil && len(p.caches[k].unheard) > 0 {
+				some = append(some, []string{p.name, string(k)})
+			}
+		}
+	}
+	words, _ := oneIfAny(d, some)
+	return words
 }

@@ -285,7 +285,7 @@ func (w *world) calmly(p *process) {
 	}
 	p.rebuild()
 	for _, k := range kinds {
-		p.list(k, w.server.revision())
+		p.list(k, w.server.revision(), false)
 	}
 	p.readFresh()
 	p.start()

@@ -1244,6 +1244,18 @@ var mutants = []mutant{
 		test: testStored,
 	},
 	{
+		name: "old-event-replaces", defect: "an old event of a Node that was created again since takes away what the start has given the new one",
+		file: nodeFile,
+		old:  "\t\tif is, ok := now.(*v1.Node); ok {\n\t\t\tc.heard(is)\n",
+		new:  "\t\tif is, ok := now.(*v1.Node); ok {\n\t\t\tc.heard(is)\n\t\t\tb.replaced(is)\n",
+	},
+	{
+		name: "said-with-what-is-gone", defect: "the event on a Node that waits without any ClusterCIDR is told apart by ClusterCIDRs that are gone",
+		file: nodeFile,
+		old:  "\tcase pools == 0: // whatever the last one was that is gone\n",
+		new:  "\tcase pools == 0 && len(w.refusals) == 0:\n",
+	},
+	{
 		name: "cache-runs-ahead", defect: "a Node gets blocks as soon as it is in the cache, before the events of others have been handled that came first",
 		file: nodeFile,
 		old:  "\tcase apierrors.IsNotFound(err), err == nil && c.ahead(node):\n",
