@@ -91,6 +91,17 @@ const (
 // what is left of them after a renewal add up to, rounded.
 const transitWithoutLease = 10 * time.Second
 
+// Unelected returns the fence of a process without leader election. It is always open. Its term begins now.
+func Unelected() *Fence {
+	f := &Fence{}
+	f.begin()
+	return f
+}
+
+// OverWithoutLease is for how long the API server may carry out a write that a process without leader election has sent and that was
+// to take atMost.
+func OverWithoutLease(atMost time.Duration) time.Duration { return transitWithoutLease + atMost }
+
 // left is for how long the lease is good from now on.
 func (f *Fence) left(now reading) time.Duration { return f.duration - f.renewed.until(now) }
 

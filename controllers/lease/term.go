@@ -39,6 +39,7 @@ type term struct {
 
 	mu          sync.Mutex
 	predecessor Predecessor
+	earlier     string // the last other holder that was read in the Lease before this process led; empty if there was none
 	// begun is when the first write of this term was answered, by the monotonic clock. Before, leads is false.
 	begun         time.Duration
 	leads, marked bool
@@ -51,8 +52,15 @@ func (f *Fence) Predecessor() Predecessor {
 	return f.term.predecessor
 }
 
-// Led is for how long this process has led, at least: the monotonic clock stands still while the machine is suspended. 0 without leader
-// election, and before it leads.
+// EarlierHolder is who held the Lease last, of all that this process has seen there before it led; empty if it saw nobody.
+func (f *Fence) EarlierHolder() string {
+	f.term.mu.Lock()
+	defer f.term.mu.Unlock()
+	return f.term.earlier
+}
+
+// Led is for how long this process has led, or run if its fence is Unelected, at least: the monotonic clock stands still while the machine is
+// suspended. 0 before it leads.
 func (f *Fence) Led() time.Duration {
 	now := f.readClocks().monotonic
 	f.term.mu.Lock()
@@ -87,8 +95,12 @@ func (t *term) found(lease *coordinationv1.Lease) {
 	own := lease != nil && lease.Spec.Strategy == nil && lease.Spec.HolderIdentity != nil && *lease.Spec.HolderIdentity == t.identity
 	t.mu.Lock()
 	defer t.mu.Unlock()
-	if !t.leads && !own {
-		t.predecessor = predecessorOf(lease)
+	if t.leads || own {
+		return
+	}
+	t.predecessor = predecessorOf(lease)
+	if lease != nil && lease.Spec.HolderIdentity != nil && *lease.Spec.HolderIdentity != "" && *lease.Spec.HolderIdentity != t.identity {
+		t.earlier = *lease.Spec.HolderIdentity
 	}
 }
 

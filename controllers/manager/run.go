@@ -93,7 +93,7 @@ func run(ctx context.Context, c *config.CompletedConfig, roster roster) error {
 	}
 	all := p.set(func(string) bool { return true })
 	all.onTokens = func() {}
-	all.fence = &lease.Fence{}
+	all.fence = lease.Unelected()
 	defer all.fence.Close()
 	return p.runSet(ctx, all)
 }

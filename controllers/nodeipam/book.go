@@ -60,8 +60,9 @@ type nodeEntry struct {
 	atStart bool
 	// reported is what was handed over to be said about its podCIDRs in events, message by reason.
 	reported map[string]string
-	// byOther says that another process gave it its podCIDRs while this one led; empty if none did.
-	byOther string
+	// byOther says that another process gave it its podCIDRs while this one led; empty if none did. suspected is the same before it is
+	// certain that this process leads.
+	byOther, suspected string
 }
 
 type waitingNode struct {

@@ -536,12 +536,10 @@ func TestPatches(t *testing.T) {
 		got  []byte
 		want string
 	}{
-		"IPv4 first": {podCIDRsPatch(n, r, ipam.IPv4, ""),
-			`{"metadata":{"uid":"uid-n1","annotations":{"networking.x-k8s.io/cluster-cidr":"a"}},"spec":{"podCIDR":"10.0.0.0/24","podCIDRs":["10.0.0.0/24","fd00::/64"]}}`},
-		"under a leader lease": {podCIDRsPatch(n, r, ipam.IPv4, "me"),
+		"IPv4 first": {podCIDRsPatch(n, r, ipam.IPv4, "me"),
 			`{"metadata":{"uid":"uid-n1","annotations":{"networking.x-k8s.io/cluster-cidr":"a","networking.x-k8s.io/lease-holder":"me"}},"spec":{"podCIDR":"10.0.0.0/24","podCIDRs":["10.0.0.0/24","fd00::/64"]}}`},
-		"IPv6 first": {podCIDRsPatch(n, r, ipam.IPv6, ""),
-			`{"metadata":{"uid":"uid-n1","annotations":{"networking.x-k8s.io/cluster-cidr":"a"}},"spec":{"podCIDR":"fd00::/64","podCIDRs":["fd00::/64","10.0.0.0/24"]}}`},
+		"IPv6 first": {podCIDRsPatch(n, r, ipam.IPv6, "me"),
+			`{"metadata":{"uid":"uid-n1","annotations":{"networking.x-k8s.io/cluster-cidr":"a","networking.x-k8s.io/lease-holder":"me"}},"spec":{"podCIDR":"fd00::/64","podCIDRs":["fd00::/64","10.0.0.0/24"]}}`},
 		"only our finalizer goes": {finalizersPatch(cc, false),
 			`{"metadata":{"uid":"uid-a","resourceVersion":"7","finalizers":["one","two"]}}`},
 		"the last finalizer goes, too": {finalizersPatch(clusterCIDR("a", networkingv1.ClusterCIDRSpec{}), false),

@@ -81,7 +81,7 @@ type Controller struct {
 	flags             *networkingv1.ClusterCIDRSpec
 	primary           ipam.Family
 	workers           int
-	holder            string // who this process is in the lease; empty without one
+	identity          string // of this process: that in the lease, or one of its own without a lease
 	fence             Fence
 	witness           witness // nil without leader election
 
@@ -129,6 +129,8 @@ type Controller struct {
 	breaking sync.Once
 	// filled is whether the book knows all that there was at the start.
 	filled atomic.Bool
+	// earlier is what the start has found of earlier terms. mu guards it.
+	earlier earlierTerms
 }
 
 type queue = workqueue.TypedRateLimitingInterface[string]
@@ -206,9 +208,11 @@ func newController(cfg Config, p parts) *Controller {
 	if c.fence = cfg.Fence; c.fence == nil {
 		c.fence = &lease.Fence{}
 	}
-	c.api, c.holder = fenced{p.api, c.fence}, c.fence.Holder()
-	if c.holder != "" {
+	c.api, c.identity = fenced{p.api, c.fence}, c.fence.Holder()
+	if c.identity != "" {
 		c.witness, _ = c.fence.(witness)
+	} else {
+		c.identity = unelectedIdentity()
 	}
 	c.health.waitFor(trouble{what: "the start"})
 	c.book.setService(flagServiceRanges, cfg.ServiceRanges)

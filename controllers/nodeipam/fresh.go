@@ -3,9 +3,13 @@ package nodeipam
 import (
 	"context"
 	"fmt"
+	"maps"
+	"slices"
 	"time"
 
+	"k8s.io/apimachinery/pkg/api/meta"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apimachinery/pkg/util/resourceversion"
 	"k8s.io/apimachinery/pkg/util/wait"
 	"k8s.io/client-go/kubernetes"
@@ -22,11 +26,21 @@ const freshInterval = 50 * time.Millisecond
 // won the lease, and waits until its caches have seen all that this read could have seen. Resource versions of one kind of
 // object are ordered (KEP-5504).
 type cached struct {
-	kind string
+	contents
 	// asOf is the resource version of that read.
 	asOf string
-	// version is the resource version that the cache shows, all of it.
+	// version is the resource version that the cache shows, all of it; empty if the cache cannot tell, which depends on feature gates of
+	// client-go, and these on --emulated-version. Then the read and the cache are compared object by object.
 	version func() string
+}
+
+// contents are the objects of one kind: those that exist and those in a cache.
+type contents struct {
+	kind string
+	// read makes a consistent read of all. It returns their resource versions, by name.
+	read func(ctx context.Context) (map[string]string, error)
+	// shown is the resource version of an object in the cache.
+	shown func(name string) (string, error)
 }
 
 // ReadNodes makes a consistent read of Nodes and returns its resource version. It reads one Node, whatever their number.
@@ -45,6 +59,12 @@ func ReadNodes(ctx context.Context, client kubernetes.Interface) (asOf string, e
 // waitFresh returns when all caches are as new as they have to be; false if ctx was done before.
 func (c *Controller) waitFresh(ctx context.Context, caches ...cached) bool {
 	for _, cache := range caches {
+		if cache.version() == "" {
+			if !c.waitShown(ctx, cache.contents) {
+				return false
+			}
+			continue
+		}
 		told := false
 		err := wait.PollUntilContextCancel(ctx, freshInterval, true, func(ctx context.Context) (bool, error) {
 			version := cache.version()
@@ -52,11 +72,7 @@ func (c *Controller) waitFresh(ctx context.Context, caches ...cached) bool {
 			if err == nil && order >= 0 {
 				return true, nil
 			}
-			t := trouble{what: fmt.Sprintf("the cache of %s to be as new as when this process became the leader, or the controller started again (it has resource version %q and needs %q)", cache.kind, version, cache.asOf), err: err}
-			if version == "" {
-				t.what = "a cache that tells its resource version: turn client-go's feature AtomicFIFO on (environment variable KUBE_FEATURE_AtomicFIFO), which is the default"
-			}
-			c.health.waitFor(t)
+			c.health.waitFor(trouble{what: fmt.Sprintf("the cache of %s to be as new as when this process became the leader, or the controller started again (it has resource version %q and needs %q)", cache.kind, version, cache.asOf), err: err})
 			if !told {
 				klog.FromContext(ctx).Info("Waiting for a cache that lags", "kind", cache.kind, "resourceVersion", version, "needed", cache.asOf)
 				told = true
@@ -70,27 +86,103 @@ func (c *Controller) waitFresh(ctx context.Context, caches ...cached) bool {
 	return true
 }
 
-// waitServiceCIDRs returns when the cache of ServiceCIDRs shows all that a consistent read does; false if ctx was done before. There are
-// few of them and they hardly ever change, so their cache could wait long for news by which it could tell how new it is.
-func (c *Controller) waitServiceCIDRs(ctx context.Context) bool {
+// waitShown returns when a cache shows all that a consistent read does; false if ctx was done before. It needs nothing from the cache but its objects. An
+// object that is gone and that the cache still shows does no harm: what it holds is kept until its event comes.
+func (c *Controller) waitShown(ctx context.Context, all contents) bool {
+	var (
+		missing map[string]string // of the last read
+		at      time.Time
+		told    bool
+	)
 	err := wait.PollUntilContextCancel(ctx, freshInterval, true, func(ctx context.Context) (bool, error) {
-		list, err := c.client.NetworkingV1().ServiceCIDRs().List(ctx, metav1.ListOptions{})
-		if err != nil {
-			c.health.waitFor(trouble{"ServiceCIDRs to be readable: if that is forbidden, " + ApplyRBAC, err})
-			return false, nil
-		}
-		for _, read := range list.Items {
-			shown, err := c.serviceCIDRs.Get(read.Name)
-			if err == nil {
-				var order int
-				if order, err = resourceversion.CompareResourceVersion(shown.ResourceVersion, read.ResourceVersion); order >= 0 && err == nil {
-					continue
+		if now := time.Now(); at.IsZero() || now.Sub(at) >= lookInterval { // again, for what is missing may be gone meanwhile
+			read, err := all.read(ctx)
+			if err != nil {
+				if ctx.Err() == nil && c.health.waitFor(trouble{all.kind + " to be readable: if that is forbidden, " + ApplyRBAC, err}) {
+					klog.FromContext(ctx).Error(err, "No Node gets podCIDRs: "+all.kind+" cannot be read")
 				}
+				return false, nil
 			}
-			c.health.waitFor(trouble{fmt.Sprintf("the cache of ServiceCIDRs to show %s as of resource version %s", read.Name, read.ResourceVersion), err})
-			return false, nil
+			missing, at = read, now
 		}
-		return true, nil
+		maps.DeleteFunc(missing, func(name, needed string) bool {
+			shown, err := all.shown(name)
+			if err != nil {
+				return false
+			}
+			order, err := resourceversion.CompareResourceVersion(shown, needed)
+			return err == nil && order >= 0
+		})
+		if len(missing) == 0 {
+			return true, nil
+		}
+		name := slices.Min(slices.Collect(maps.Keys(missing)))
+		c.health.waitFor(trouble{what: fmt.Sprintf("the cache of %s to show %s as of resource version %s", all.kind, name, missing[name])})
+		if !told {
+			klog.FromContext(ctx).Info("Waiting for a cache that lags", "kind", all.kind, "object", name, "needed", missing[name])
+			told = true
+		}
+		return false, nil
 	})
 	return err == nil
+}
+
+// readPages makes a consistent read, page by page, and returns the resource versions of all objects by name.
+func readPages[L runtime.Object](ctx context.Context, list func(context.Context, metav1.ListOptions) (L, error)) (map[string]string, error) {
+	versions := map[string]string{}
+	options := metav1.ListOptions{Limit: 500} // No resource version means the most recent one.
+	for {
+		page, err := list(ctx, options)
+		if err != nil {
+			return nil, err
+		}
+		err = meta.EachListItem(page, func(o runtime.Object) error {
+			object, err := meta.Accessor(o)
+			if err == nil {
+				versions[object.GetName()] = object.GetResourceVersion()
+			}
+			return err
+		})
+		if err != nil {
+			return nil, err
+		}
+		of, err := meta.ListAccessor(page)
+		if err != nil {
+			return nil, err
+		}
+		if options.Continue = of.GetContinue(); options.Continue == "" {
+			return versions, nil
+		}
+	}
+}
+
+// versionOfShown is the resource version of what a lister has got.
+func versionOfShown[O metav1.Object](get func(string) (O, error)) func(string) (string, error) {
+	return func(name string) (string, error) {
+		o, err := get(name)
+		if err != nil {
+			return "", err
+		}
+		return o.GetResourceVersion(), nil
+	}
+}
+
+func (c *Controller) nodeContents() contents {
+	return contents{"Nodes", func(ctx context.Context) (map[string]string, error) {
+		return readPages(ctx, c.client.CoreV1().Nodes().List)
+	}, versionOfShown(c.nodes.Get)}
+}
+
+func (c *Controller) clusterCIDRContents() contents {
+	return contents{"ClusterCIDRs", func(ctx context.Context) (map[string]string, error) {
+		return readPages(ctx, c.stored().List)
+	}, versionOfShown(c.clusterCIDRs.Get)}
+}
+
+// serviceCIDRContents are compared always. There are few ServiceCIDRs and they hardly ever change, so their cache could wait long for news by which it
+// could tell how new it is.
+func (c *Controller) serviceCIDRContents() contents {
+	return contents{"ServiceCIDRs", func(ctx context.Context) (map[string]string, error) {
+		return readPages(ctx, c.client.NetworkingV1().ServiceCIDRs().List)
+	}, versionOfShown(c.serviceCIDRs.Get)}
 }

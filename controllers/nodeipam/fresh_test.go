@@ -40,10 +40,10 @@ func TestFreshIsWhatListersShow(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	if c.waitFresh(noTime, cached{"Nodes", "9", c.nodesVersion}) {
+	if c.waitFresh(noTime, cached{c.nodeContents(), "9", c.nodesVersion}) {
 		t.Error("the lister shows Nodes as of 5, and those of 9 are needed")
 	}
-	if !c.waitFresh(noTime, cached{"Nodes", "5", c.nodesVersion}) {
+	if !c.waitFresh(noTime, cached{c.nodeContents(), "5", c.nodesVersion}) {
 		t.Error("the lister shows what is needed")
 	}
 }

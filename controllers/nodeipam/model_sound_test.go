@@ -23,8 +23,8 @@ var modelFields = map[string]struct {
 	"election": {election{}, "lock fence tried renewed renewalSent observed observedAt released", ""},
 	"process": {process{}, "asleep election controller caches queues tasks asOf serving refused stopping seen lastSaid",
 		// w, flags, shifted, clockSet, paused never change in the model, and asleep is in the ages by both clocks; a name is a rank; nothing
-		// panics, so nothing is broken or rebuilt.
-		"w name flags shifted clockSet paused broken rebuilt"},
+		// panics, so nothing is broken or rebuilt; no cache is mute.
+		"w name flags shifted clockSet paused broken rebuilt mute"},
 	"simServer": {simServer{}, "changes objects events lease",
 		// policy is the setting's; uids makes names; the rest never changes.
 		"now uids policy onPodCIDRs onFinalizers onFinalizerRemoved onAllocation dropsFinalizers"},
@@ -38,17 +38,17 @@ var modelFields = map[string]struct {
 		// nodes and ledger; changed, touched, poolsChanged and suspects are empty whenever nobody holds the book; no etcd is restored, so there are no doubts.
 		"addresses candidates terminating names tally changed touched poolsChanged suspects revocable doubts"},
 	"nodeEntry": {nodeEntry{}, "uid pool state unansweredUntil stored reported",
-		// No Node has addresses. atStart and byOther are for a finding that the simulation does not ask for.
-		"addresses atStart byOther"},
+		// No Node has addresses. atStart, byOther and suspected are for a finding that the model does not ask for.
+		"addresses atStart byOther suspected"},
 	"waitingNode": {waitingNode{}, "uid said",
 		// Both Nodes are of one age, and the one ClusterCIDR refuses for one reason.
 		"since refusals why"},
 	"Controller": {Controller{}, "nodeQueue book receipts filled",
 		// Statuses, ClusterCIDRs and events are not worked on in the model, and nothing depends on them; health, sightings and broken are for
 		// people; nothing panics; events are handled as soon as the cache has them, so heardVersion is its; the rest never changes.
-		"api client clusterCIDRClient dynamic now flags primary workers holder fence nodes clusterCIDRs serviceCIDRs informers synced nodesAsOf nodesVersion clusterCIDRsVersion " +
+		"api client clusterCIDRClient dynamic now flags primary workers identity fence nodes clusterCIDRs serviceCIDRs informers synced nodesAsOf nodesVersion clusterCIDRsVersion " +
 			"clusterCIDRQueue statusQueue mu statusWritten statusQueued health sightings broken breaking " +
-			"heardVersion witness stopHearing term takeoverDelay eventQueue entering selectors torn finalizerTries announcer"},
+			"heardVersion witness stopHearing term takeoverDelay eventQueue entering selectors torn finalizerTries announcer earlier"},
 }
 
 func TestModelKnowsAllFields(t *testing.T) {

@@ -37,6 +37,7 @@ func (c *Controller) syncNode(ctx context.Context, name string) error {
 		assign reservation
 		ok     bool          // there is something to assign
 		stored time.Duration // for how long the receipt of that is good still
+		other  bool          // somebody else seems to have assigned it
 		err    error
 	)
 	c.with(func(b *book) {
@@ -49,6 +50,8 @@ func (c *Controller) syncNode(ctx context.Context, name string) error {
 			for _, reason := range b.report(node) {
 				c.announce(aboutNode, name, reason)
 			}
+			e, known := b.nodes[name]
+			other = known && e.suspected != ""
 		case node.DeletionTimestamp != nil:
 			// It needs no blocks any more. Those that may have been written stay its own until the object is gone.
 			delete(b.waiting, name)
@@ -74,6 +77,8 @@ func (c *Controller) syncNode(ctx context.Context, name string) error {
 	case stored > 0:
 		c.nodeQueue.AddAfter(name, stored)
 		return nil
+	case other:
+		return c.accuse(ctx, node)
 	}
 	if !ok {
 		return nil // it is served, or goes, or waits, and whatever may help wakes it
@@ -239,7 +244,7 @@ func (c *Controller) write(ctx context.Context, node *v1.Node, r reservation) er
 	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), writeTimeout)
 	defer cancel()
 	patched := c.patching(node)
-	err := c.api.patchNode(ctx, node.Name, podCIDRsPatch(node, r, c.primary, c.holder))
+	err := c.api.patchNode(ctx, node.Name, podCIDRsPatch(node, r, c.primary, c.identity))
 	patched(err)
 	logger := klog.FromContext(ctx)
 	if err == nil {

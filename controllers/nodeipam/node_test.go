@@ -1,7 +1,11 @@
 package nodeipam
 
 import (
+	"context"
+	"errors"
+	"strings"
 	"testing"
+	"testing/synctest"
 	"time"
 
 	"github.com/google/go-cmp/cmp"
@@ -11,6 +15,8 @@ import (
 	"k8s.io/client-go/tools/cache"
 
 	clustercidrlisters "github.com/multicidr/controller-manager/apis/generated/listers/networking/v1"
+	networkingv1 "github.com/multicidr/controller-manager/apis/networking/v1"
+	"github.com/multicidr/controller-manager/controllers/lease"
 )
 
 // Once the API server has said that podCIDRs are stored, other events of the Node are no reason to write them again, unless the watch
@@ -105,36 +111,136 @@ func TestNothingIsKeptOfThem(t *testing.T) {
 	}
 }
 
-// What the start has read is no sign of another allocator, however late its event comes; what comes after it is.
-func TestAnotherAllocatorIsNoticed(t *testing.T) {
+// noticing is a controller with caches of Nodes and ClusterCIDRs that has not started yet, and serve, which makes a Node show podCIDRs of a writer.
+func noticing(t *testing.T, cfg Config) (c *Controller, show func(*v1.Node) *v1.Node) {
 	nodes := cache.NewIndexer(cache.MetaNamespaceKeyFunc, cache.Indexers{})
 	clusterCIDRs := cache.NewIndexer(cache.MetaNamespaceKeyFunc, cache.Indexers{})
-	c := newController(Config{}, parts{
+	c = newController(cfg, parts{
 		now: time.Now, nodes: corelisters.NewNodeLister(nodes), clusterCIDRs: clustercidrlisters.NewClusterCIDRLister(clusterCIDRs), newQueue: newQueue,
 	})
 	for _, l := range c.lines() {
 		t.Cleanup(l.queue.ShutDown)
 	}
-	served := func(name string) *v1.Node {
-		n := node(name)
-		n.Spec.PodCIDRs = []string{"10.0.0.0/24"}
+	return c, func(n *v1.Node) *v1.Node {
 		if err := nodes.Update(n); err != nil {
 			t.Fatal(err)
 		}
 		return n
 	}
-	c.nodeEvent("early", node("early"), served("early"))
-	late := served("late")
+}
+
+// servedBy is a Node with podCIDRs that a process has written.
+func servedBy(name, holder string) *v1.Node {
+	n := node(name)
+	n.Spec.PodCIDRs = []string{"10.0.0.0/24"}
+	n.Annotations = map[string]string{networkingv1.AnnotationClusterCIDR: "a", networkingv1.AnnotationLeaseHolder: holder}
+	return n
+}
+
+func suspected(c *Controller) map[string]bool {
+	got := map[string]bool{}
+	for name, e := range c.book.nodes {
+		if e.suspected != "" {
+			got[name] = true
+		}
+	}
+	return got
+}
+
+// What the start has read is no sign of another allocator, however late its event comes; what comes after it is, unless this process wrote it.
+func TestAnotherAllocatorIsNoticed(t *testing.T) {
+	c, show := noticing(t, Config{})
+	if c.identity == "" {
+		t.Fatal("without leader election nobody can tell who wrote")
+	}
+	if other, _ := noticing(t, Config{}); other.identity != c.identity {
+		t.Error("a controller that is built anew after a panic takes the last one's writes for another allocator's")
+	}
+	c.nodeEvent("early", node("early"), show(servedBy("early", "other")))
+	show(servedBy("late", "other"))
+	show(servedBy("rebuilt", c.identity))
 	if err := c.readAll(t.Context()); err != nil {
 		t.Fatal(err)
 	}
-	c.nodeEvent("late", node("late"), late)
-	c.nodeEvent("after", node("after"), served("after"))
-	got := map[string]bool{}
-	for name, e := range c.book.nodes {
-		got[name] = e.byOther != ""
-	}
-	if diff := cmp.Diff(map[string]bool{"early": false, "late": false, "after": true}, got); diff != "" {
+	c.nodeEvent("late", node("late"), servedBy("late", "other"))
+	c.nodeEvent("after", node("after"), show(servedBy("after", "other")))
+	c.nodeEvent("unnamed", node("unnamed"), show(servedBy("unnamed", "")))
+	c.nodeEvent("own", node("own"), show(servedBy("own", c.identity)))
+	// Two that choose the same block for one Node: the second write only puts in another name.
+	c.nodeEvent("twice", node("twice"), show(servedBy("twice", c.identity)))
+	c.nodeEvent("twice", servedBy("twice", c.identity), show(servedBy("twice", "other")))
+	c.nodeEvent("rebuilt", servedBy("rebuilt", c.identity), show(servedBy("rebuilt", "other")))
+	// Somebody takes the name away, or puts an old one back on a Node that this process has not served.
+	c.nodeEvent("wiped", servedBy("wiped", c.identity), show(servedBy("wiped", "")))
+	c.nodeEvent("renamed", servedBy("renamed", "third"), show(servedBy("renamed", "other")))
+	if diff := cmp.Diff(map[string]bool{"after": true, "unnamed": true, "twice": true, "rebuilt": true}, suspected(c)); diff != "" {
 		t.Errorf("noticed (-want +got):\n%s", diff)
+	}
+}
+
+// heldFence is the fence of a leader, which closes when it is deposed.
+type heldFence struct {
+	lease.Fence
+	closed bool
+}
+
+func (f *heldFence) Holder() string { return "me" }
+
+func (f *heldFence) Enter(ctx context.Context, atMost time.Duration) (context.Context, func(), error) {
+	if f.closed {
+		return nil, nil, lease.ErrClosed
+	}
+	return f.Fence.Enter(ctx, atMost)
+}
+
+// An earlier leader's write that arrives late is no sign of another allocator. It can only concern a Node that was there and pending when this
+// leader read all Nodes, and only for so long.
+func TestEarlierLeadersAreNotAccused(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		c, show := noticing(t, Config{Fence: &heldFence{}, Term: &ledTerm{predecessor: lease.FencedPredecessor, earlier: "last"}})
+		show(servedBy("old", "before-last"))
+		for _, name := range []string{"of-last", "of-before-last", "of-other", "much-later"} {
+			show(node(name))
+		}
+		if err := c.readAll(t.Context()); err != nil {
+			t.Fatal(err)
+		}
+		assign := func(name, holder string) { c.nodeEvent(name, node(name), show(servedBy(name, holder))) }
+		assign("of-last", "last")
+		assign("of-before-last", "before-last")
+		assign("of-other", "other")
+		show(node("new"))
+		assign("new", "last")
+		time.Sleep(earlierLasts)
+		assign("much-later", "last")
+		if diff := cmp.Diff(map[string]bool{"of-other": true, "new": true, "much-later": true}, suspected(c)); diff != "" {
+			t.Errorf("noticed (-want +got):\n%s", diff)
+		}
+	})
+}
+
+// A leader that was deposed sees what its successor writes, and says nothing.
+func TestDeposedLeaderAccusesNobody(t *testing.T) {
+	fence := &heldFence{closed: true}
+	c, show := noticing(t, Config{Fence: fence})
+	if err := c.readAll(t.Context()); err != nil {
+		t.Fatal(err)
+	}
+	c.nodeEvent("n", node("n"), show(servedBy("n", "successor")))
+	if err := c.syncNode(t.Context(), "n"); !errors.Is(err, lease.ErrClosed) {
+		t.Errorf("got %v, want it to be put off", err)
+	}
+	if message := c.book.nodes["n"].byOther; message != "" {
+		t.Errorf("it says %q", message)
+	}
+	fence.closed = false // It still leads, so it was another one.
+	if err := errors.Join(c.syncNode(t.Context(), "n"), c.syncNode(t.Context(), "n")); err != nil {
+		t.Fatal(err)
+	}
+	if message := c.book.nodes["n"].byOther; !strings.Contains(message, `It is "successor"`) {
+		t.Errorf("it says %q", message)
+	}
+	if _, said := c.announcer.since[eventKey(aboutNode, "n", ReasonAssignedByOther)]; !said {
+		t.Error("no event")
 	}
 }

@@ -3,51 +3,126 @@ package nodeipam
 import (
 	"context"
 	"fmt"
+	"os"
+	"sync"
+	"time"
 
 	v1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/types"
+	"k8s.io/apimachinery/pkg/util/uuid"
 	"k8s.io/klog/v2"
 
 	networkingv1 "github.com/multicidr/controller-manager/apis/networking/v1"
 )
 
-// noticeOther looks at two states of a Node, if there are two. If the Node got podCIDRs in between and not from this process, another
-// allocator is on, under another lease or without one. Nothing breaks at once: what it wrote is respected. But it does not know
-// what this process has given and not yet written, so sooner or later two Nodes get the same addresses, and people should know before.
+// unelectedIdentity is who this process is without a Lease. A controller that is built anew after a panic is the same process.
+var unelectedIdentity = sync.OnceValue(func() string {
+	host, err := os.Hostname()
+	if err != nil {
+		host = "unknown"
+	}
+	return host + "_" + string(uuid.NewUUID())
+})
+
+// earlierLasts is for how long after the start a write of an earlier leader can arrive. Its fence rules that out; where the fence fails, the
+// API server's --request-timeout, by default as long as this, is a bound.
+const earlierLasts = time.Minute
+
+// earlierTerms is what the start has found of them. What an earlier leader has sent may arrive late, and is no sign of a second allocator. It can
+// only concern a Node that was pending when this process read all Nodes.
+type earlierTerms struct {
+	until   time.Time // when nothing of them can arrive any more
+	holders map[string]bool
+	pending map[types.UID]bool
+}
+
+// foundEarlier enters what nodes, which are all that the start has read, tell about earlier terms. Without leader election there is no such
+// thing: the start has waited (waitTakeover), and what comes now comes from a process that runs.
+func (c *Controller) foundEarlier(nodes []*v1.Node) {
+	if c.fence.Holder() == "" {
+		return
+	}
+	c.earlier = earlierTerms{until: c.now().Add(earlierLasts), holders: map[string]bool{}, pending: map[types.UID]bool{}}
+	if c.term != nil {
+		c.earlier.holders[c.term.EarlierHolder()] = true
+	}
+	for _, node := range nodes {
+		if showsPodCIDRs(node) {
+			c.earlier.holders[node.Annotations[networkingv1.AnnotationLeaseHolder]] = true
+		} else {
+			c.earlier.pending[node.UID] = true
+		}
+	}
+	delete(c.earlier.holders, "") // which is anybody
+}
+
+// wroteEarlier reports whether a Node's podCIDRs may be from an earlier leader.
+func (c *Controller) wroteEarlier(node *v1.Node) bool {
+	return c.earlier.holders[node.Annotations[networkingv1.AnnotationLeaseHolder]] && c.earlier.pending[node.UID] && c.now().Before(c.earlier.until)
+}
+
+// noticeOther looks at two states of a Node, if there are two. If in between the Node got podCIDRs that are not from this process, or another
+// process put its name in the place of this one's, another allocator is on, under another lease or without one. Nothing breaks at once: what it
+// wrote is respected. But it does not know what this process has given and not yet written, so sooner or later two Nodes get the same addresses,
+// and people should know before.
 //
 // Only this step tells: what Nodes had before may be of an earlier leader, or of the allocator that was here before.
 func (c *Controller) noticeOther(before, after any) {
 	was, ok := before.(*v1.Node)
 	node, ok2 := after.(*v1.Node)
-	if !ok || !ok2 || was.UID != node.UID || showsPodCIDRs(was) || !showsPodCIDRs(node) || c.wrote(node) {
+	if !ok || !ok2 || was.UID != node.UID || !showsPodCIDRs(node) || c.wrote(node) {
+		return
+	}
+	holder := node.Annotations[networkingv1.AnnotationLeaseHolder]
+	// Two that choose alike write the same podCIDRs, and the API server refuses neither.
+	replaced := c.wrote(was) && holder != ""
+	if showsPodCIDRs(was) && !replaced {
 		return
 	}
 	writer := "It did not say who it is"
-	if holder := node.Annotations[networkingv1.AnnotationLeaseHolder]; holder != "" {
+	if holder != "" {
 		writer = fmt.Sprintf("It is %q", holder)
 	}
 	// Not --allocate-node-cidrs=false: on the kube-controller-manager with this controller in it, that would take away the range of its flags.
 	message := fmt.Sprintf("podCIDRs %v were written by another process than the leader. %s. Only one allocator may be on: turn the other one off (a stock kube-controller-manager: "+
-		"add -node-ipam-controller to its --controllers), or let the API server keep it out (manifests/fencing).", node.Spec.PodCIDRs, writer)
-	news := false
+		"add -node-ipam-controller to its --controllers; one of two processes without leader election: stop it), or let the API server keep it out (manifests/fencing).", node.Spec.PodCIDRs, writer)
 	c.with(func(b *book) {
 		// Events come after the cache that they are of: what the start has read there is no news.
 		e, known := b.nodes[node.Name]
-		if news = c.filled.Load() && !(known && e.uid == node.UID && e.atStart); !news {
+		if !c.filled.Load() || known && e.uid == node.UID && e.atStart && !replaced || c.wroteEarlier(node) {
 			return
 		}
 		if now, err := c.nodes.Get(node.Name); err == nil && now.UID == node.UID {
-			b.enter(node).byOther = message
+			b.enter(node).suspected = message
+			c.nodeQueue.Add(node.Name)
 		}
 	})
-	if !news {
-		return
+}
+
+// accuse reports what noticeOther has noticed of a Node, if this process leads. One that was paused and wakes up sees what its successor has written, and
+// the fence knows before anybody else that it has been deposed. A lease that is good now was good when that was written.
+func (c *Controller) accuse(ctx context.Context, node *v1.Node) error {
+	_, leave, err := c.fence.Enter(ctx, writeTimeout)
+	if err != nil {
+		return err
+	}
+	leave()
+	message := ""
+	c.with(func(b *book) {
+		if e, known := b.nodes[node.Name]; known && e.uid == node.UID {
+			message, e.byOther, e.suspected = e.suspected, e.suspected, ""
+		}
+	})
+	if message == "" {
+		return nil
 	}
 	assignmentsByOthers.Inc()
-	klog.FromContext(context.Background()).Error(nil, "Another allocator is on", "node", klog.KObj(node), "message", message)
-	c.nodeQueue.Add(node.Name)
+	klog.FromContext(ctx).Error(nil, "Another allocator is on", "node", klog.KObj(node), "message", message)
+	c.nodeQueue.Add(node.Name) // which reports it in an event
+	return nil
 }
 
 // wrote reports whether a Node's podCIDRs are from this process: the PATCH that writes them says so.
 func (c *Controller) wrote(node *v1.Node) bool {
-	return node.Annotations[networkingv1.AnnotationClusterCIDR] != "" && node.Annotations[networkingv1.AnnotationLeaseHolder] == c.holder
+	return node.Annotations[networkingv1.AnnotationLeaseHolder] == c.identity
 }

@@ -34,13 +34,11 @@ type nodeSpecs struct {
 }
 
 // podCIDRsPatch writes a reservation into the Node it was made for: the UID makes it miss a new Node of the same name.
-// If the Node has got podCIDRs meanwhile, it asks to change them, which the API server refuses. An admission policy can compare the holder with the one in the Lease (manifests/fencing).
-func podCIDRsPatch(node *v1.Node, r reservation, primary ipam.Family, holder string) []byte {
+// If the Node has got podCIDRs meanwhile, it asks to change them, which the API server refuses. It says who writes: an admission policy can
+// compare that with the Lease (manifests/fencing), and other processes see that it was not they.
+func podCIDRsPatch(node *v1.Node, r reservation, primary ipam.Family, identity string) []byte {
 	cidrs := podCIDRs(r.blocks, primary)
-	annotations := map[string]string{networkingv1.AnnotationClusterCIDR: r.pool}
-	if holder != "" {
-		annotations[networkingv1.AnnotationLeaseHolder] = holder
-	}
+	annotations := map[string]string{networkingv1.AnnotationClusterCIDR: r.pool, networkingv1.AnnotationLeaseHolder: identity}
 	return encode(objectPatch{
 		Metadata: metadataPatch{UID: node.UID, Annotations: annotations},
 		Spec:     &nodeSpecs{PodCIDR: cidrs[0], PodCIDRs: cidrs},

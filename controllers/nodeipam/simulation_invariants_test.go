@@ -167,8 +167,15 @@ func (p *process) willPatchClusterCIDR(name string, patch []byte) {
 	}
 }
 
-// willCreateEvent: who waits for the same reasons is told once.
+// willCreateEvent: who waits for the same reasons is told once; and nobody takes what a leader has written, this one or an earlier or later one, for
+// the work of another allocator.
 func (p *process) willCreateEvent(event *v1.Event) {
+	if event.Reason == ReasonAssignedByOther {
+		p.w.cover("another allocator is reported")
+		if from := p.w.assigned[event.InvolvedObject.UID]; from != "" {
+			p.w.violate("nobody is accused", "%s says of Node %s, which was served from %s: %s", p.name, event.InvolvedObject.Name, from, event.Message)
+		}
+	}
 	if event.Reason == ReasonNotAvailable && p.lastSaid[event.InvolvedObject.UID] == event.Name {
 		p.w.violate("it is said once", "%s says again of Node %s: %s", p.name, event.InvolvedObject.Name, event.Message)
 	}

@@ -10,6 +10,7 @@ import (
 
 func init() {
 	hasToHappen = append(hasToHappen,
+		"fresh caches that cannot tell",
 		"a start after a panic waits for writes without an answer",
 		"a worker goes on after a panic",
 		"the controller serves again after a panic")

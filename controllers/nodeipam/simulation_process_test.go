@@ -48,6 +48,7 @@ type process struct {
 	queues     map[string]*simQueue
 	tasks      []*task
 	asOf       string // the resource version of a consistent read after the lease was won; empty before
+	mute       bool   // its caches cannot tell how new they are
 	serving    bool   // the workers have started
 	broken     bool   // its controller has panicked, and the next one is not built yet
 	rebuilt    bool   // it is not the first controller of this process
@@ -101,13 +102,39 @@ func (p *process) fresh() bool {
 	if p.broken {
 		return false
 	}
+	if p.mute && p.asOf == "" {
+		return false // the start reads once before it comes to this
+	}
 	for _, k := range kinds {
 		if !p.caches[k].listed {
 			return false
 		}
 	}
-	version := func(k kind) func() string { return func() string { return strconv.Itoa(p.caches[k].revision) } }
-	return p.controller.waitFresh(noTime, cached{"Nodes", p.asOf, version(kindNode)}, cached{"ClusterCIDRs", p.asOf, version(kindClusterCIDR)})
+	c := p.controller
+	version := func(k kind) func() string {
+		return func() string {
+			if p.mute {
+				return ""
+			}
+			return strconv.Itoa(p.caches[k].revision)
+		}
+	}
+	all := func(k kind, shown func(string) (string, error)) contents {
+		return contents{string(k), func(context.Context) (map[string]string, error) {
+			versions := map[string]string{}
+			for name, o := range p.w.server.objects[k] {
+				versions[name] = o.GetResourceVersion()
+			}
+			return versions, nil
+		}, shown}
+	}
+	fresh := c.waitFresh(noTime,
+		cached{all(kindNode, versionOfShown(c.nodes.Get)), p.asOf, version(kindNode)},
+		cached{all(kindClusterCIDR, versionOfShown(c.clusterCIDRs.Get)), p.asOf, version(kindClusterCIDR)})
+	if fresh && p.mute {
+		p.w.cover("fresh caches that cannot tell")
+	}
+	return fresh
 }
 
 // noTime is a context for functions that wait, to make them look once.
@@ -271,6 +298,9 @@ func (p *process) handle(k kind, e simEvent) {
 			now = e.now
 		}
 		p.controller.heardOfNode(e.name, before, now)
+		if p.w.notices {
+			p.controller.noticeOther(before, now)
+		}
 	case kindClusterCIDR:
 		p.controller.heardOfClusterCIDR(e.name)
 	case kindServiceCIDR:

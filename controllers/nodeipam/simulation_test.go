@@ -48,6 +48,7 @@ func generate(seed uint64, moves int) result {
 	d := rand.New(rand.NewPCG(seed, 1))
 	h := history{world: oneOf(d, []string{"deadlines", "policy"})}
 	w := newWorld(h.world)
+	w.notices = true
 	defer w.end()
 	weights, total := temper(d)
 	for len(h.moves) < moves && w.violation == nil {
@@ -61,6 +62,7 @@ func generate(seed uint64, moves int) result {
 // play plays a history.
 func play(h history) result {
 	w := newWorld(h.world)
+	w.notices = true
 	defer w.end()
 	for i, m := range h.moves {
 		if w.make(m); w.violation != nil {

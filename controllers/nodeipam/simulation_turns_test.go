@@ -80,13 +80,14 @@ var processMoves = map[string]moveKind{
 		if len(w.processes) >= 3 || len(w.processes) > 0 && d.IntN(10) > 0 {
 			return nil
 		}
-		return []string{fmt.Sprintf("p%d", w.booted+1), oneOf(d, flagNames)}
+		return []string{fmt.Sprintf("p%d", w.booted+1), oneOf(d, flagNames), oneOf(d, []string{"tells", "tells", "mute"})}
 	}, func(w *world, a []string) bool {
 		// The name is in the move so that a history stays true to itself when another one's boot is cut out of it.
 		if len(w.processes) >= 3 || w.process(a[0]) != nil {
 			return false
 		}
 		w.boot(a[0], flags[a[1]])
+		w.process(a[0]).mute = len(a) > 2 && a[2] == "mute"
 		return true
 	}},
 	"crash": {4, processes(anyProcess), onProcess(func(p *process, _ []string) bool {

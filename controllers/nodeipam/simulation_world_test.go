@@ -47,6 +47,8 @@ type world struct {
 	// outside: only what users can see is judged, not what a process has in its book.
 	outside bool
 	judged  *regexp.Regexp // only invariants with such names are
+	// notices: processes look for what other allocators write. The model does not ask.
+	notices bool
 	// writes is how many requests the controllers made, save for their leases.
 	writes int
 

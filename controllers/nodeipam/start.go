@@ -46,10 +46,10 @@ func (c *Controller) start(ctx context.Context) bool {
 			return false
 		}
 	}
-	if c.serviceCIDRs != nil && !c.waitServiceCIDRs(ctx) {
+	if c.serviceCIDRs != nil && !c.waitShown(ctx, c.serviceCIDRContents()) {
 		return false
 	}
-	if !c.waitFresh(ctx, cached{"Nodes", c.nodesAsOf, c.nodesVersion}, cached{"ClusterCIDRs", clusterCIDRsAsOf, c.clusterCIDRsVersion}) {
+	if !c.waitFresh(ctx, cached{c.nodeContents(), c.nodesAsOf, c.nodesVersion}, cached{c.clusterCIDRContents(), clusterCIDRsAsOf, c.clusterCIDRsVersion}) {
 		return false
 	}
 	if !c.waitTakeover(ctx) {
@@ -125,6 +125,7 @@ func (c *Controller) fill(ctx context.Context, b *book) error {
 	for _, serviceCIDR := range serviceCIDRs {
 		b.setService(serviceSource(serviceCIDR.Name), serviceRangesOf(ctx, serviceCIDR))
 	}
+	c.foundEarlier(nodes)
 	var called []*v1.Node
 	for _, node := range nodes {
 		c.heard(node)

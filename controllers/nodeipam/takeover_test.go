@@ -10,6 +10,7 @@ import (
 
 	v1 "k8s.io/api/core/v1"
 	"k8s.io/client-go/kubernetes/fake"
+	corelisters "k8s.io/client-go/listers/core/v1"
 
 	"github.com/multicidr/controller-manager/controllers/lease"
 )
@@ -19,14 +20,19 @@ type ledTerm struct {
 	predecessor lease.Predecessor
 	begun       time.Time
 	marked      atomic.Bool
+	earlier     string
 }
 
 func (t *ledTerm) Predecessor() lease.Predecessor { return t.predecessor }
 func (t *ledTerm) Led() time.Duration             { return time.Since(t.begun) }
+func (t *ledTerm) EarlierHolder() string          { return t.earlier }
 func (t *ledTerm) Mark()                          { t.marked.Store(true) }
 
 func TestTakeoverWait(t *testing.T) {
-	const delay = time.Minute
+	const (
+		delay    = time.Minute
+		ownDelay = 15 * time.Second // what the fence allows a write without a lease
+	)
 	for name, tc := range map[string]struct {
 		predecessor lease.Predecessor
 		podCIDRs    bool          // a Node has some
@@ -42,7 +48,10 @@ func TestTakeoverWait(t *testing.T) {
 		"part of the time is over":                                  {predecessor: lease.OtherPredecessor, led: 20 * time.Second, want: 40 * time.Second},
 		"all of the time is over, since the CRD was missing":        {predecessor: lease.OtherPredecessor, led: time.Hour},
 		"it is turned off":                                          {predecessor: lease.OtherPredecessor, podCIDRs: true, off: true},
-		"without leader election":                                   {predecessor: lease.NoElection, podCIDRs: true},
+		"without leader election, and no Node is pending":           {predecessor: lease.NoElection, podCIDRs: true},
+		"without leader election":                                   {predecessor: lease.NoElection, want: ownDelay},
+		"without leader election, after a panic":                    {predecessor: lease.NoElection, led: time.Minute},
+		"without leader election, with the flag for others":         {predecessor: lease.NoElection, off: true, want: ownDelay},
 	} {
 		t.Run(name, func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
@@ -76,14 +85,16 @@ func TestTakeoverWait(t *testing.T) {
 func TestTakeoverIsSeen(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		late := node("late")
-		late.ResourceVersion = "9"
+		late.ResourceVersion = "10" // which is after 9, also where texts are compared
 		early := node("early")
-		early.ResourceVersion = "10" // which is after 9, also where texts are compared
+		early.ResourceVersion = "9"
 		term := &ledTerm{predecessor: lease.OtherPredecessor, begun: time.Now()}
 		c := takingOver(t, term, time.Minute, late, early)
-		var version atomic.Pointer[string]
-		version.Store(new("8"))
-		c.nodesVersion = func() string { return *version.Load() }
+		var shows atomic.Pointer[v1.Node]
+		stale := late.DeepCopy()
+		stale.ResourceVersion = "8"
+		shows.Store(stale)
+		c.nodes = nodesAt{c.nodes, &shows}
 		c.now = time.Now
 		done := make(chan time.Time, 1)
 		go func() {
@@ -92,18 +103,18 @@ func TestTakeoverIsSeen(t *testing.T) {
 		}()
 		synctest.Wait()
 		const want = "not serving Nodes yet; waiting for the last request of another allocator to be over, at 00:01:00 UTC: another allocator may have led before, and the API server may " +
-			"still carry out what it sent. Nothing has to be done (--node-ipam-takeover-delay=1m0s)"
+			"still carry out what it sent (--node-ipam-takeover-delay=1m0s). Nothing has to be done"
 		if err := c.health.Check(nil); err == nil || err.Error() != want {
 			t.Errorf("the health check says\n%v, want\n%s", err, want)
 		}
 		time.Sleep(70 * time.Second)
-		if err := c.health.Check(nil); err == nil || !strings.Contains(err.Error(), `it has resource version "8" and needs "10"`) {
+		if err := c.health.Check(nil); err == nil || !strings.Contains(err.Error(), `the cache of Nodes to show late as of resource version 10`) {
 			t.Errorf("the cache lags, and the health check says %v", err)
 		}
 		if term.marked.Load() {
 			t.Error("the term is marked before the wait is over")
 		}
-		version.Store(new("10"))
+		shows.Store(late)
 		if waited := (<-done).Sub(term.begun); waited > 70*time.Second+freshInterval {
 			t.Errorf("the cache was new after 70s, and it waited for %v", waited)
 		}
@@ -117,6 +128,19 @@ func TestTakeoverIsSeen(t *testing.T) {
 			t.Errorf("it may choose although it was told to end, or says so to its successor (%t)", term.marked.Load())
 		}
 	})
+}
+
+// nodesAt is a lister that shows one of its Nodes as it was.
+type nodesAt struct {
+	corelisters.NodeLister
+	one *atomic.Pointer[v1.Node]
+}
+
+func (l nodesAt) Get(name string) (*v1.Node, error) {
+	if one := l.one.Load(); one.Name == name {
+		return one, nil
+	}
+	return l.NodeLister.Get(name)
 }
 
 // takingOver is a controller that has these Nodes in its cache, and whose API server has them, too.

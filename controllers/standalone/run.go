@@ -52,7 +52,7 @@ func run(ctx context.Context, opts *options) (err error) {
 
 	if !opts.elect {
 		klog.FromContext(ctx).Info("Leader election is off: no other replica may run")
-		fence := &lease.Fence{}
+		fence := lease.Unelected()
 		defer fence.Close()
 		return p.control(ctx, fence)
 	}

@@ -16,8 +16,9 @@ const (
 	// flags do not ask for it any more. Flags that come back set it to Enabled again.
 	AnnotationSuperseded = "networking.x-k8s.io/superseded"
 
-	// AnnotationLeaseHolder on a Node is the identity of the leader that assigned its podCIDRs. An admission policy can
-	// compare it with the Lease and so refuse the write of a leader that has been deposed.
+	// AnnotationLeaseHolder on a Node is the identity of the process that assigned its podCIDRs: that in the Lease, or one of its own without
+	// leader election. An admission policy can compare it with the Lease and so refuse the write of a leader that has been deposed, and a
+	// process can tell what another one has written.
 	AnnotationLeaseHolder = "networking.x-k8s.io/lease-holder"
 )
 

@@ -1,0 +1,225 @@
+package integration
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"net/http"
+	"os"
+	"slices"
+	"strings"
+	"testing"
+	"time"
+
+	networkingv1 "github.com/multicidr/controller-manager/apis/networking/v1"
+	"github.com/multicidr/controller-manager/controllers/nodeipam"
+	"github.com/multicidr/controller-manager/test/controlplane"
+)
+
+// TestTwoWithoutLeaderElection runs two processes at once without leader election. Both allocate, and people are told so by an event on every
+// Node, by the metric and by the log. One that is stopped, or killed and started again, is no second allocator.
+func TestTwoWithoutLeaderElection(t *testing.T) {
+	for name, p := range map[string]program{"kube-controller-manager": insideManager, "node-ipam-controller": alone} {
+		t.Run(name, func(t *testing.T) {
+			ctx := t.Context()
+			c := sharedCluster(t)
+			c.runs(t, p)
+			if err := c.stopManager((*controlplane.Process).Stop); err != nil {
+				t.Fatal(err)
+			}
+			t.Cleanup(func() {
+				if err := c.startManager(p.usual...); err != nil {
+					t.Error(err)
+				}
+			})
+			unelected := "--leader-elect=false"
+			if p.alone {
+				unelected = "--enable-leader-election=false"
+			}
+			start := func(name string) *controlplane.Manager {
+				t.Helper()
+				m, err := c.cp.StartManager(ctx, controlplane.ManagerOptions{Alone: p.alone, Name: name, Args: append(slices.Clone(p.usual), unelected)})
+				if err != nil {
+					t.Fatal(err)
+				}
+				t.Cleanup(func() {
+					if err := m.Stop(); err != nil {
+						t.Error(err)
+					}
+				})
+				return m
+			}
+			first, second := start(name+"-first"), start(name+"-second")
+			for _, m := range []*controlplane.Manager{first, second} {
+				if err := passes(m); err != nil {
+					t.Fatal(err)
+				}
+			}
+			if err := createClusterCIDR(c, []string{"a", "10.0.0.0/16", "hb8", "-nowait"}); err != nil {
+				t.Fatal(err)
+			}
+			var nodes []string
+			for i := range 30 {
+				nodes = append(nodes, fmt.Sprintf("n%02d", i))
+			}
+			if err := c.createNodes(ctx, nil, nodes...); err != nil {
+				t.Fatal(err)
+			}
+			writers := map[string]bool{}
+			for _, name := range nodes {
+				node, err := c.waitServed(name, patience)
+				if err != nil {
+					t.Fatal(err)
+				}
+				err = eventually(patience, func(ctx context.Context) error {
+					events, err := c.warnings(ctx, node.UID, nodeipam.ReasonAssignedByOther)
+					if err == nil && len(events) == 0 {
+						err = fmt.Errorf("Node %s has no event %s", name, nodeipam.ReasonAssignedByOther)
+					}
+					return err
+				})
+				if err != nil {
+					t.Fatal(err)
+				}
+				writers[node.Annotations[networkingv1.AnnotationLeaseHolder]] = true
+			}
+			if writers[""] || len(writers) == 0 {
+				t.Errorf("Nodes say that they were assigned by %v", writers)
+			}
+			noticed := others(t, first) + others(t, second)
+			if noticed < float64(len(nodes)) {
+				t.Errorf("both together count %v Nodes that were assigned by the other one, want all %d", noticed, len(nodes))
+			}
+			if logs := timesLogged(t, first, "Another allocator is on") + timesLogged(t, second, "Another allocator is on"); float64(logs) != noticed {
+				t.Errorf("the logs say it %d times, and the metrics %v times", logs, noticed)
+			}
+
+			// One is enough, and it may end in any way: what it wrote is no other allocator's to its next run.
+			if err := errors.Join(first.Stop(), second.Kill()); err != nil {
+				t.Fatal(err)
+			}
+			third := start(name + "-third")
+			if err := errors.Join(passes(third), c.createNodes(ctx, nil, "last")); err != nil {
+				t.Fatal(err)
+			}
+			last, err := c.waitServed("last", patience)
+			if err != nil {
+				t.Fatal(err)
+			}
+			if writers[last.Annotations[networkingv1.AnnotationLeaseHolder]] {
+				t.Error("a process that was started anew has the identity of one before")
+			}
+			if got := others(t, third); got != 0 {
+				t.Errorf("after a restart %v Nodes count as assigned by another allocator", got)
+			}
+		})
+	}
+}
+
+// TestRestartWithoutLeaderElection kills a process without leader election whose PATCH of a Node is held up on its way, and starts it again. The
+// PATCH arrives, and no block is given twice.
+func TestRestartWithoutLeaderElection(t *testing.T) {
+	ctx := t.Context()
+	c := freshCluster(t, controlplane.Options{}, ours...)
+	if err := c.stopManager((*controlplane.Process).Stop); err != nil {
+		t.Fatal(err)
+	}
+	args := append(slices.Clone(ours), "--leader-elect=false")
+	proxy, kubeconfig := c.behindProxy(t)
+	first, err := c.cp.StartManager(ctx, controlplane.ManagerOptions{Name: "first", Kubeconfig: kubeconfig, Args: args})
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := errors.Join(passes(first), createClusterCIDR(c, []string{"a", "10.0.0.0/23", "hb8"})); err != nil {
+		t.Fatal(err)
+	}
+	held := proxy.Hold(func(method, path string) bool { return method == http.MethodPatch && path == "/api/v1/nodes/late" })
+	t.Cleanup(held.Release)
+	if err := createNode(c, []string{"late"}); err != nil {
+		t.Fatal(err)
+	}
+	select {
+	case <-held.Arrived():
+	case <-ctx.Done():
+		t.Fatal("no PATCH was sent")
+	}
+	if err := first.Kill(); err != nil {
+		t.Fatal(err)
+	}
+
+	// The Node of the held PATCH takes no part any more, else the next process would choose the same block for it.
+	if err := errors.Join(createClusterCIDR(c, []string{"b", "sel(p=x)", "10.0.0.0/23", "hb8", "-nowait"}),
+		deallocate(ctx, c, "a"), createNode(c, []string{"next", "p=x"})); err != nil {
+		t.Fatal(err)
+	}
+	second, err := c.cp.StartManager(ctx, controlplane.ManagerOptions{Name: "second", Args: args})
+	if err != nil {
+		t.Fatal(err)
+	}
+	begun := time.Now()
+	const waits = "waiting for the last request of an earlier process to be over"
+	err = eventually(patience, func(ctx context.Context) error {
+		_, body, err := second.Get(ctx, healthPath)
+		if err == nil && !strings.Contains(string(body), waits) {
+			err = fmt.Errorf("GET %s: %s, want %q", healthPath, body, waits)
+		}
+		return err
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+	held.Release()
+	if err := errors.Join(served(c, []string{"late", "10.0.0.0/24"}), served(c, []string{"next", "10.0.1.0/24"})); err != nil {
+		t.Fatal(err)
+	}
+	if waited := time.Since(begun); waited > patience {
+		t.Errorf("the next Node waited for %v", waited)
+	}
+	if got := others(t, second); got != 0 {
+		t.Errorf("the late PATCH of the last process counts as another allocator's: %v", got)
+	}
+}
+
+// deallocate makes a ClusterCIDR serve no new Nodes.
+func deallocate(ctx context.Context, c *cluster, name string) error {
+	cc, err := c.object("cc", name)
+	if err != nil {
+		return err
+	}
+	return cc.merge(ctx, `{"spec":{"allocation":"Disabled"}}`)
+}
+
+// passes waits until the controller's health check passes in a manager.
+func passes(m *controlplane.Manager) error {
+	return eventually(patience, func(ctx context.Context) error {
+		status, body, err := m.Get(ctx, healthPath)
+		if err == nil && status != http.StatusOK {
+			err = fmt.Errorf("%s answers %d %s, want it to pass", healthPath, status, body)
+		}
+		return err
+	})
+}
+
+// others is how many Nodes a manager counts that another allocator has assigned.
+func others(t *testing.T, m *controlplane.Manager) float64 {
+	t.Helper()
+	families, err := scrape(t.Context(), m)
+	if err != nil {
+		t.Fatal(err)
+	}
+	value, ok := samplesOf(families)["assignments_by_others_total{}"]
+	if !ok {
+		t.Fatalf("%s: no metric of that", m.LogPath())
+	}
+	return value
+}
+
+// timesLogged is how often a manager's log says something.
+func timesLogged(t *testing.T, m *controlplane.Manager, text string) int {
+	t.Helper()
+	log, err := os.ReadFile(m.LogPath())
+	if err != nil {
+		t.Fatal(err)
+	}
+	return strings.Count(string(log), text)
+}
