@@ -133,9 +133,25 @@ func (c *Controller) due(b *book, key string) (a announcement, due bool) {
 	name, reason, _ := strings.Cut(rest, "/")
 	a.reason = reason
 	switch {
+	case reason == ReasonWriteFailed:
+		e, ok := b.nodes[name]
+		why := c.health.told(writesNode, name)
+		if !ok || why == "" {
+			return a, false
+		}
+		a.about, a.message = nodeReference(name, e.uid), "podCIDRs cannot be written: "+why
+		return a, true
+	case reason == ReasonStatusWriteFailed:
+		p, ok := b.pools[name]
+		why := c.health.told(writesStatus, name)
+		if !ok || why == "" {
+			return a, false
+		}
+		a.about, a.message = clusterCIDRReference(name, types.UID(p.ID)), "The status cannot be written: "+why
+		return a, true
 	case kind == aboutClusterCIDR:
 		now, ok := c.announcer.clusterCIDRs[name]
-		a.about, a.message = v1.ObjectReference{APIVersion: networkingv1.SchemeGroupVersion.String(), Kind: kind, Name: name, UID: now.uid}, now.message
+		a.about, a.message = clusterCIDRReference(name, now.uid), now.message
 		return a, ok && now.reason == reason && !now.stored
 	case reason == ReasonNotAvailable:
 		w, ok := b.waiting[name]
@@ -162,6 +178,7 @@ func (c *Controller) due(b *book, key string) (a announcement, due bool) {
 // stored enters that an event is stored.
 func (o *announcer) stored(b *book, a announcement) {
 	switch {
+	case a.reason == ReasonWriteFailed, a.reason == ReasonStatusWriteFailed: // nothing is remembered but that it was handed over
 	case a.about.Kind == aboutClusterCIDR:
 		if now, ok := o.clusterCIDRs[a.about.Name]; ok && now.uid == a.about.UID && now.reason == a.reason {
 			now.stored = true
@@ -212,4 +229,8 @@ func (c *Controller) noteEvent(ctx context.Context, err error) {
 
 func nodeReference(name string, uid types.UID) v1.ObjectReference {
 	return v1.ObjectReference{APIVersion: "v1", Kind: aboutNode, Name: name, UID: uid}
+}
+
+func clusterCIDRReference(name string, uid types.UID) v1.ObjectReference {
+	return v1.ObjectReference{APIVersion: networkingv1.SchemeGroupVersion.String(), Kind: aboutClusterCIDR, Name: name, UID: uid}
 }

@@ -133,6 +133,7 @@ func (c *Controller) patchFinalizers(ctx context.Context, cc *networkingv1.Clust
 	err = c.api.patchClusterCIDR(ctx, cc.Name, finalizersPatch(cc, present))
 	switch {
 	case err == nil:
+		c.health.stored(writesClusterCIDR)
 		klog.FromContext(ctx).Info("Updated finalizer", "clusterCIDR", klog.KObj(cc), "present", present)
 		return true, nil
 	case notThere(err), apierrors.IsConflict(err):

@@ -214,6 +214,7 @@ func newController(cfg Config, p parts) *Controller {
 	} else {
 		c.identity = unelectedIdentity()
 	}
+	c.health.now = c.now
 	c.health.waitFor(trouble{what: "the start"})
 	c.book.setService(flagServiceRanges, cfg.ServiceRanges)
 	return c
@@ -345,9 +346,9 @@ type line struct {
 
 func (c *Controller) lines() []line {
 	return []line{
-		{c.clusterCIDRQueue, c.noting("ClusterCIDR", c.syncClusterCIDR), 1},
-		{c.statusQueue, c.noting("status of ClusterCIDR", c.syncStatus), 1},
-		{c.nodeQueue, c.noting("Node", c.syncNode), c.workers},
+		{c.clusterCIDRQueue, c.noting(writesClusterCIDR, c.syncClusterCIDR), 1},
+		{c.statusQueue, c.noting(writesStatus, c.syncStatus), 1},
+		{c.nodeQueue, c.noting(writesNode, c.syncNode), c.workers},
 		{c.eventQueue, c.syncEvent, eventWorkers},
 	}
 }
@@ -356,6 +357,14 @@ func (c *Controller) lines() []line {
 type later time.Duration
 
 func (l later) Error() string { return fmt.Sprintf("put off for %v", time.Duration(l)) }
+
+// refusedLater is the error of a write that was refused in a way that as a rule passes by itself: it is tried again after a pause.
+type refusedLater struct {
+	pause later
+	error
+}
+
+func (r refusedLater) Unwrap() []error { return []error{r.pause, r.error} }
 
 // work calls sync for names from the queue until ctx is done and the queue is shut down. What is queued then stays undone.
 func work(ctx context.Context, queue queue, sync func(context.Context, string) error) {

@@ -26,6 +26,8 @@ const (
 	ReasonOutsideRanges = "CIDROutsideRanges"
 	// ReasonAssignedByOther: another allocator gave the Node its podCIDRs while this one was the leader.
 	ReasonAssignedByOther = "CIDRAssignedByOther"
+	// ReasonWriteFailed: podCIDRs are chosen, and the API server does not store them.
+	ReasonWriteFailed = "CIDRWriteFailed"
 	// ReasonUnreadable: a podCIDR of the Node is no CIDR.
 	ReasonUnreadable = "CIDRUnreadable"
 )
@@ -38,6 +40,8 @@ const (
 	ReasonDeletionBlocked = "DeletionBlocked"
 	// ReasonInvalid: it breaks a rule and serves nobody.
 	ReasonInvalid = "Invalid"
+	// ReasonStatusWriteFailed: the API server does not store its status.
+	ReasonStatusWriteFailed = "StatusWriteFailed"
 	// ReasonFinalizerMissing: its finalizer cannot be added, or is not kept, so it serves nobody.
 	ReasonFinalizerMissing = "FinalizerMissing"
 )

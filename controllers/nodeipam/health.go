@@ -9,6 +9,7 @@ import (
 	"slices"
 	"strings"
 	"sync"
+	"time"
 
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
@@ -30,8 +31,11 @@ type health struct {
 	unreadable trouble
 	// broken is the panic that has ended the controller; nil if none has.
 	broken any
-	// refused are the writes that the API server refused until somebody does something: why, by object, by kind of object.
-	refused map[string]map[string]trouble
+	now    func() time.Time // nil: time.Now
+	// failures are the writes that fail, by object, by kind of object.
+	failures map[writeKind]map[string]*failure
+	// written counts the writes that succeeded.
+	written map[writeKind]int
 	// doubted are the blocks, for people, of the Nodes that are in doubt.
 	doubted map[string]string
 }
@@ -68,34 +72,154 @@ func (h *health) read(t trouble) (changed bool) {
 	return changed
 }
 
-// wrote notes how the last try to bring an object on ended. It reports whether that is new: a refusal of another sort than those that
-// are known of the kind, or the end of the last one.
-func (h *health) wrote(kind, name string, err error) (changed bool) {
+// writeKind is what is written, for people and in the metric.
+type writeKind string
+
+const (
+	writesNode        writeKind = "Node"
+	writesClusterCIDR writeKind = "ClusterCIDR"
+	writesStatus      writeKind = "status of ClusterCIDR"
+)
+
+var writeKinds = []writeKind{writesNode, writesClusterCIDR, writesStatus}
+
+// failsFor is how long the writes of an object have to fail before that is a problem. What passes by itself, as a rule passes sooner.
+const failsFor = 2 * time.Second
+
+// failure is an object whose writes fail, for whatever reason.
+type failure struct {
+	trouble
+	since time.Time
+	// lasts says that trying again does not help before somebody does something.
+	lasts bool
+	// told is what people were told about it, once in a row of failures; empty if they were not.
+	told string
+	// written is health.written at its beginning.
+	written int
+}
+
+// lasting reports whether it is a problem.
+func (f *failure) lasting(now time.Time) bool { return f.lasts || now.Sub(f.since) >= failsFor }
+
+func (h *health) clock() time.Time {
+	if h.now == nil {
+		return time.Now()
+	}
+	return h.now()
+}
+
+// wrote notes how the last try to bring an object on ended. news reports a failure of another sort than those that are known of the kind, or the
+// end of the last one; tell, that people have not been told of this object.
+func (h *health) wrote(kind writeKind, name string, err error) (news, tell bool) {
 	h.mu.Lock()
 	defer h.mu.Unlock()
-	refused := h.refused[kind]
-	if err == nil {
-		before := len(refused)
-		delete(refused, name)
-		return before > 0 && len(refused) == 0
-	}
-	t := writeTrouble(err)
-	if t.what == "" {
-		return false // A call that got no answer, for one. What was refused before may still be.
-	}
-	if refused == nil {
-		refused = map[string]trouble{}
-		if h.refused == nil {
-			h.refused = map[string]map[string]trouble{}
+	told := func(what string) bool { // empty: any
+		for _, f := range h.failures[kind] {
+			if f.told != "" && (what == "" || f.what == what) {
+				return true
+			}
 		}
-		h.refused[kind] = refused
+		return false
 	}
-	changed = true
-	for _, other := range refused {
-		changed = changed && other.what != t.what
+	if err == nil {
+		before := told("")
+		delete(h.failures[kind], name)
+		return before && !told(""), false
 	}
-	refused[name] = t
-	return changed
+	t, lasts := writeTrouble(err)
+	if t.what == "" {
+		return false, false // Nothing was tried. What failed before may still do so.
+	}
+	now := h.clock()
+	f := h.failures[kind][name]
+	if f == nil {
+		f = &failure{since: now, written: h.written[kind]}
+		if h.failures == nil {
+			h.failures = map[writeKind]map[string]*failure{}
+		}
+		if h.failures[kind] == nil {
+			h.failures[kind] = map[string]*failure{}
+		}
+		h.failures[kind][name] = f
+	}
+	other := f.what != t.what
+	f.lasts = f.lasts || lasts
+	f.trouble = trouble{} // so that it does not count as known
+	news = !told(t.what)
+	f.trouble = t
+	if !f.lasting(now) || f.told != "" && !(other && lasts) {
+		return false, false
+	}
+	tell, f.told = f.told == "", t.String()
+	return news, tell
+}
+
+// stored notes that a write succeeded.
+func (h *health) stored(kind writeKind) {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	if h.written == nil {
+		h.written = map[writeKind]int{}
+	}
+	h.written[kind]++
+}
+
+// told is what people are to be told about the failing writes of an object; empty if they do not fail any more.
+func (h *health) told(kind writeKind, name string) string {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	if f := h.failures[kind][name]; f != nil {
+		return f.told
+	}
+	return ""
+}
+
+// failing is the number of objects of a kind whose writes fail.
+func (h *health) failing(kind writeKind) (n int) {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	now := h.clock()
+	for _, f := range h.failures[kind] {
+		if f.lasting(now) {
+			n++
+		}
+	}
+	return n
+}
+
+// unwritten says which writes fail, cause by cause.
+func (h *health) unwritten() (problems []string) {
+	now := h.clock()
+	for _, kind := range writeKinds {
+		causes := map[string][]string{} // names
+		for _, name := range slices.Sorted(maps.Keys(h.failures[kind])) {
+			if f := h.failures[kind][name]; f.lasting(now) {
+				causes[f.what] = append(causes[f.what], name)
+			}
+		}
+		var of []string
+		for _, names := range causes {
+			first := h.failures[kind][names[0]]
+			since := first
+			for _, name := range names {
+				if f := h.failures[kind][name]; f.since.Before(since.since) {
+					since = f
+				}
+			}
+			which := string(kind) + " " + names[0]
+			if more := len(names) - 1; more > 0 {
+				which += fmt.Sprintf(" and %d more", more)
+			}
+			others := "and no other was written"
+			if n := h.written[kind] - since.written; n > 0 {
+				others = fmt.Sprintf("while %d others were written", n)
+			}
+			of = append(of, fmt.Sprintf("%s cannot be written: %v, since %s, %s", which, first.trouble, since.since.UTC().Format(time.RFC3339), others))
+		}
+		slices.Sort(of)
+		problems = append(problems, of...)
+	}
+	return problems
 }
 
 // breaks notes the panic that ends the controller: the first one, for others may follow from it.
@@ -124,16 +248,7 @@ func (h *health) Check(*http.Request) error {
 	if doubtful := h.doubtful(); doubtful != "" {
 		problems = append(problems, doubtful)
 	}
-	for _, kind := range slices.Sorted(maps.Keys(h.refused)) {
-		if refused := h.refused[kind]; len(refused) > 0 {
-			first := slices.Min(slices.Collect(maps.Keys(refused)))
-			which := kind + " " + first
-			if more := len(refused) - 1; more > 0 {
-				which += fmt.Sprintf(" and %d more", more)
-			}
-			problems = append(problems, fmt.Sprintf("%s cannot be written: %v", which, refused[first]))
-		}
-	}
+	problems = append(problems, h.unwritten()...)
 	if len(problems) == 0 {
 		return nil
 	}
@@ -153,38 +268,72 @@ const (
 // What the start, the watch and writes say alike of the CRD.
 const crdMissing = "the CustomResourceDefinition of ClusterCIDR is not installed: " + ApplyCRD
 
-// writeTrouble says why a write was refused and what to do about it; the zero value if err is of another sort and trying again may help.
-// An admission rule of others can forbid a write as well; its words are in the error.
-func writeTrouble(err error) trouble {
+// writeTrouble says why a write failed and what to do about it, and whether that lasts until somebody does something; the zero value if nothing was
+// written. An admission rule of others can use any code; its words are in the error.
+func writeTrouble(err error) (t trouble, lasts bool) {
+	var pause later
+	var status apierrors.APIStatus
+	said := errors.As(err, &status)
 	switch {
-	case errors.Is(err, lease.ErrClosed):
-		return trouble{} // The API server was not asked.
+	case errors.Is(err, lease.ErrClosed), errors.As(err, &pause) && !said:
+		return trouble{}, false // The API server was not asked.
 	case apierrors.IsNotFound(err) && apierrors.HasStatusCause(err, metav1.CauseTypeUnexpectedServerResponse):
 		// It is the resource that does not exist, not an object. Of all that is written, only that of the CRD can be missing.
-		return trouble{crdMissing, err}
-	case !apierrors.IsForbidden(err):
-		return trouble{}
-	case strings.Contains(err.Error(), "custom resource definition is terminating"):
+		return trouble{crdMissing, err}, true
+	case apierrors.IsForbidden(err) && strings.Contains(err.Error(), "custom resource definition is terminating"):
 		// The API server gives no machine-readable cause, and its discovery documents may be older than its answer.
-		return trouble{"the CustomResourceDefinition of ClusterCIDR is being deleted, which goes on until the last ClusterCIDR is gone: then " + ApplyCRD + ", and apply the ClusterCIDRs anew", err}
+		return trouble{"the CustomResourceDefinition of ClusterCIDR is being deleted, which goes on until the last ClusterCIDR is gone: then " + ApplyCRD + ", and apply the ClusterCIDRs anew", err}, true
 	case refusedByPolicy(err):
-		return trouble{"the API server takes another process for the leader: this passes if the lease has just changed hands, else the policy looks at another Lease than ours (manifests/fencing)", err}
+		return trouble{"the API server takes another process for the leader: this passes if the lease has just changed hands, else the policy looks at another Lease than ours (manifests/fencing)", err}, true
+	case byAdmission(err):
+		return trouble{"an admission webhook or policy does not let it pass: repair, change or delete the one that the answer names", err}, false
+	case apierrors.IsForbidden(err):
+		return trouble{"the API server forbids it: " + ApplyRBAC, err}, true
+	case apierrors.IsUnauthorized(err):
+		return trouble{"the API server does not know this process: renew its credentials", err}, false
+	case apierrors.IsTooManyRequests(err):
+		return trouble{"the API server turns requests away: see whether it is overloaded, and its priority and fairness rules", err}, false
+	case apierrors.IsNotFound(err), apierrors.IsConflict(err):
+		return trouble{"the API server answers as if the object were gone or another one: if the object is there, see which admission webhook or policy answers so", err}, false
+	case apierrors.IsInvalid(err), apierrors.IsBadRequest(err):
+		return trouble{"the API server takes it for invalid: see whether another process has written the object, or an admission webhook or policy refuses it", err}, false
+	case said && !apierrors.IsTimeout(err) && !apierrors.IsServerTimeout(err):
+		return trouble{"the API server fails: look at its log, at etcd and at admission webhooks", err}, false
 	default:
-		return trouble{"the API server forbids it: " + ApplyRBAC, err}
+		return trouble{"the API server does not answer in time: look at the network, at its load, at etcd and at admission webhooks", err}, false
 	}
 }
 
-// noting passes on what sync returns, and notes which objects the API server refuses to write. All of them lack the same
-// permission, as a rule, so only the first is logged.
-func (c *Controller) noting(kind string, sync func(context.Context, string) error) func(context.Context, string) error {
+// byAdmission reports whether an admission webhook or policy, or a quota, keeps a write from being carried out. The API server gives no
+// machine-readable cause, and webhooks choose the code themselves.
+func byAdmission(err error) bool {
+	return slices.ContainsFunc([]string{"admission webhook", "calling webhook", "ValidatingAdmissionPolicy", "MutatingAdmissionPolicy", "exceeded quota"}, func(words string) bool {
+		return strings.Contains(err.Error(), words)
+	})
+}
+
+// noting passes on what sync returns, and notes which objects cannot be written. All of them fail for the same reason, as a rule, so only
+// the first is logged. Each has an event of its own.
+func (c *Controller) noting(kind writeKind, sync func(context.Context, string) error) func(context.Context, string) error {
 	return func(ctx context.Context, name string) error {
 		err := sync(ctx, name)
-		changed := c.health.wrote(kind, name, err)
+		news, tell := c.health.wrote(kind, name, err)
 		switch {
-		case changed && err != nil:
-			klog.FromContext(ctx).Error(err, "Cannot write: "+writeTrouble(err).what, "kind", kind, "name", name)
-		case changed:
+		case news && err != nil:
+			t, _ := writeTrouble(err)
+			klog.FromContext(ctx).Error(err, "Cannot write: "+t.what, "kind", kind, "name", name)
+		case news:
 			klog.FromContext(ctx).Info("Can write again", "kind", kind)
+		}
+		if tell {
+			c.with(func(*book) {
+				switch kind {
+				case writesNode:
+					c.announce(aboutNode, name, ReasonWriteFailed)
+				case writesStatus:
+					c.announce(aboutClusterCIDR, name, ReasonStatusWriteFailed)
+				}
+			})
 		}
 		return err
 	}

@@ -4,10 +4,13 @@ import (
 	"errors"
 	"fmt"
 	"net/http"
+	"strings"
 	"testing"
+	"time"
 
 	"github.com/google/go-cmp/cmp"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime/schema"
 
 	networkingv1 "github.com/multicidr/controller-manager/apis/networking/v1"
@@ -24,17 +27,29 @@ func TestHealth(t *testing.T) {
 			`(clustercidrs.networking.x-k8s.io "a" is forbidden: create not allowed while custom resource definition is terminating)`
 		gone = `the CustomResourceDefinition of ClusterCIDR is not installed: apply manifests/crds, or run helm upgrade if the Helm chart is used (create ClusterCIDR: the server could not find the requested resource (post clustercidrs.networking.x-k8s.io))`
 	)
+	const since, none = ", since 2026-01-01T00:00:00Z", ", and no other was written"
 	type say struct {
-		step func(h *health) (changed bool)
-		// changed is what is logged once: what is new.
-		changed bool
-		want    string
+		step func(h *health) (news bool)
+		// news is what is logged once.
+		news bool
+		want string
 	}
+	now := epoch
 	waitFor := func(t trouble) func(h *health) bool { return func(h *health) bool { return h.waitFor(t) } }
 	read := func(t trouble) func(h *health) bool { return func(h *health) bool { return h.read(t) } }
-	wrote := func(kind, name string, err error) func(h *health) bool {
-		return func(h *health) bool { return h.wrote(kind, name, err) }
+	wrote := func(kind writeKind, name string, err error) func(h *health) bool {
+		return func(h *health) bool { news, _ := h.wrote(kind, name, err); return news }
 	}
+	pass := func(d time.Duration) func(h *health) bool {
+		return func(*health) bool { now = now.Add(d); return false }
+	}
+	stored := func(h *health) bool { h.stored(writesNode); return false }
+	const fails = "the API server fails: look at its log, at etcd and at admission webhooks (oops)"
+	oops := func() error {
+		err := apierrors.NewInternalError(errors.New("oops"))
+		err.ErrStatus.Message = "oops"
+		return err
+	}()
 	for name, history := range map[string][]say{
 		"it fails until it serves": {
 			{waitFor(trouble{what: "the start"}), true, "not serving Nodes yet; waiting for the start"},
@@ -48,41 +63,66 @@ func TestHealth(t *testing.T) {
 			{read(trouble{}), false, ""},
 		},
 		"of many forbidden writes the first and the end of the last are new": {
-			{wrote("Node", "b", refused), true, "Node b cannot be written: " + noPermission},
-			{wrote("Node", "a", refused), false, "Node a and 1 more cannot be written: " + noPermission},
-			{wrote("Node", "b", lease.ErrClosed), false, "Node a and 1 more cannot be written: " + noPermission},
-			{wrote("Node", "a", nil), false, "Node b cannot be written: " + noPermission},
-			{wrote("Node", "b", nil), true, ""},
-			{wrote("Node", "b", nil), false, ""},
+			{wrote(writesNode, "b", refused), true, "Node b cannot be written: " + noPermission + since + none},
+			{wrote(writesNode, "a", refused), false, "Node a and 1 more cannot be written: " + noPermission + since + none},
+			{wrote(writesNode, "b", lease.ErrClosed), false, "Node a and 1 more cannot be written: " + noPermission + since + none},
+			{wrote(writesNode, "a", later(time.Second)), false, "Node a and 1 more cannot be written: " + noPermission + since + none},
+			{wrote(writesNode, "a", nil), false, "Node b cannot be written: " + noPermission + since + none},
+			{wrote(writesNode, "b", nil), true, ""},
+			{wrote(writesNode, "b", nil), false, ""},
 		},
-		"what gets no answer is neither forbidden nor permitted": {
-			{wrote("Node", "a", errors.New("timeout")), false, ""},
-			{wrote("Node", "a", refused), true, "Node a cannot be written: " + noPermission},
-			{wrote("Node", "a", errors.New("timeout")), false, "Node a cannot be written: " + noPermission},
-			{wrote("Node", "a", nil), true, ""},
+		"what may pass by itself is a problem when it has not": {
+			{wrote(writesNode, "a", oops), false, ""},
+			{pass(failsFor - 1), false, ""},
+			{wrote(writesNode, "a", oops), false, ""},
+			{pass(1), false, "Node a cannot be written: " + fails + since + none},
+			{wrote(writesNode, "a", oops), true, "Node a cannot be written: " + fails + since + none},
+			{wrote(writesNode, "a", oops), false, "Node a cannot be written: " + fails + since + none},
+			{wrote(writesNode, "a", nil), true, ""},
+			{wrote(writesNode, "a", oops), false, ""}, // from the beginning
+		},
+		"what passes by itself is never told": {
+			{wrote(writesNode, "a", oops), false, ""},
+			{wrote(writesNode, "a", nil), false, ""},
+			{pass(time.Hour), false, ""},
+			{wrote(writesNode, "a", oops), false, ""},
+		},
+		"one Node of many": {
+			{wrote(writesNode, "a", oops), false, ""},
+			{stored, false, ""},
+			{stored, false, ""},
+			{pass(failsFor), false, "Node a cannot be written: " + fails + since + ", while 2 others were written"},
+		},
+		"several causes": {
+			{wrote(writesNode, "b", refused), true, "Node b cannot be written: " + noPermission + since + none},
+			{wrote(writesNode, "a", oops), false, "Node b cannot be written: " + noPermission + since + none},
+			{pass(failsFor), false, "Node a cannot be written: " + fails + since + none + "; Node b cannot be written: " + noPermission + since + none},
+			{wrote(writesNode, "a", oops), true, "Node a cannot be written: " + fails + since + none + "; Node b cannot be written: " + noPermission + since + none},
+			{wrote(writesNode, "a", nil), false, "Node b cannot be written: " + noPermission + since + none},
 		},
 		"an object that is not there is no CRD that is not there": {
-			{wrote("Node", "a", apierrors.NewNotFound(schema.GroupResource{Resource: "namespaces"}, "default")), false, ""},
+			{wrote(writesNode, "a", apierrors.NewNotFound(schema.GroupResource{Resource: "namespaces"}, "default")), false, ""},
 		},
 		"the CRD is deleted, goes, and is there again": {
-			{wrote("ClusterCIDR", "a", terminating), true, "ClusterCIDR a cannot be written: " + goes},
-			{wrote("ClusterCIDR", "b", terminating), false, "ClusterCIDR a and 1 more cannot be written: " + goes},
-			{wrote("ClusterCIDR", "a", notServed), true, "ClusterCIDR a and 1 more cannot be written: " + gone},
-			{wrote("ClusterCIDR", "b", notServed), false, "ClusterCIDR a and 1 more cannot be written: " + gone},
-			{wrote("ClusterCIDR", "a", nil), false, "ClusterCIDR b cannot be written: " + gone},
-			{wrote("ClusterCIDR", "b", nil), true, ""},
+			{wrote(writesClusterCIDR, "a", terminating), true, "ClusterCIDR a cannot be written: " + goes + since + none},
+			{wrote(writesClusterCIDR, "b", terminating), false, "ClusterCIDR a and 1 more cannot be written: " + goes + since + none},
+			{wrote(writesClusterCIDR, "a", notServed), true, "ClusterCIDR a cannot be written: " + gone + since + none + "; ClusterCIDR b cannot be written: " + goes + since + none},
+			{wrote(writesClusterCIDR, "b", notServed), false, "ClusterCIDR a and 1 more cannot be written: " + gone + since + none},
+			{wrote(writesClusterCIDR, "a", nil), false, "ClusterCIDR b cannot be written: " + gone + since + none},
+			{wrote(writesClusterCIDR, "b", nil), true, ""},
 		},
 		"kinds of writes are told apart": {
-			{wrote("Node", "a", refused), true, "Node a cannot be written: " + noPermission},
-			{wrote("ClusterCIDR", "a", nil), false, "Node a cannot be written: " + noPermission},
-			{read(trouble{what: "unreadable"}), true, "changes of ClusterCIDRs are not seen: unreadable; Node a cannot be written: " + noPermission},
+			{wrote(writesNode, "a", refused), true, "Node a cannot be written: " + noPermission + since + none},
+			{wrote(writesClusterCIDR, "a", nil), false, "Node a cannot be written: " + noPermission + since + none},
+			{read(trouble{what: "unreadable"}), true, "changes of ClusterCIDRs are not seen: unreadable; Node a cannot be written: " + noPermission + since + none},
 		},
 	} {
 		t.Run(name, func(t *testing.T) {
-			var h health
+			now = epoch
+			h := health{now: func() time.Time { return now }}
 			for i, tc := range history {
-				if changed := tc.step(&h); changed != tc.changed {
-					t.Errorf("step %d: new is %t, want %t", i, changed, tc.changed)
+				if news := tc.step(&h); news != tc.news {
+					t.Errorf("step %d: new is %t, want %t", i, news, tc.news)
 				}
 				got := ""
 				if err := h.Check(nil); err != nil {
@@ -91,6 +131,42 @@ func TestHealth(t *testing.T) {
 				if diff := cmp.Diff(tc.want, got); diff != "" {
 					t.Errorf("step %d (-want +got):\n%s", i, diff)
 				}
+			}
+		})
+	}
+}
+
+// Whatever the API server answers, people are told what to do.
+func TestWriteTrouble(t *testing.T) {
+	nodes := schema.GroupResource{Resource: "nodes"}
+	denied := func(code int32, reason metav1.StatusReason, message string) error {
+		return &apierrors.StatusError{ErrStatus: metav1.Status{Code: code, Reason: reason, Message: message}}
+	}
+	for name, tc := range map[string]struct {
+		err  error
+		want string // part of what is told; empty: it is no trouble
+	}{
+		"a webhook fails":                  {apierrors.NewInternalError(errors.New(`failed calling webhook "w.example.com"`)), "admission webhook or policy"},
+		"a webhook denies":                 {denied(403, metav1.StatusReasonForbidden, `admission webhook "w.example.com" denied the request`), "admission webhook or policy"},
+		"a webhook denies with 422":        {denied(422, metav1.StatusReasonInvalid, `admission webhook "w.example.com" denied the request: no`), "admission webhook or policy"},
+		"a policy denies":                  {denied(422, metav1.StatusReasonInvalid, `nodes "n" is forbidden: ValidatingAdmissionPolicy 'p' with binding 'b' denied request`), "admission webhook or policy"},
+		"a quota":                          {apierrors.NewForbidden(nodes, "n", errors.New("exceeded quota: q")), "admission webhook or policy"},
+		"no permission":                    {apierrors.NewForbidden(nodes, "n", errors.New(`User "u" cannot patch resource "nodes"`)), "apply manifests/rbac"},
+		"credentials":                      {apierrors.NewUnauthorized("no"), "credentials"},
+		"too many requests":                {apierrors.NewTooManyRequests("busy", 1), "priority and fairness"},
+		"another process was faster":       {apierrors.NewInvalid(schema.GroupKind{Kind: "Node"}, "n", nil), "another process"},
+		"it seems to be gone, for a while": {refusedLater{later(time.Second), apierrors.NewNotFound(nodes, "n")}, "as if the object were gone"},
+		"a conflict, for a while":          {refusedLater{later(time.Second), apierrors.NewConflict(nodes, "n", nil)}, "as if the object were gone"},
+		"503":                              {apierrors.NewServiceUnavailable("no"), "the API server fails"},
+		"504":                              {apierrors.NewTimeoutError("slow", 1), "does not answer in time"},
+		"no answer":                        {errTimeout, "does not answer in time"},
+		"put off":                          {later(time.Second), ""},
+		"the fence is closed":              {fmt.Errorf("%w: why", lease.ErrClosed), ""},
+	} {
+		t.Run(name, func(t *testing.T) {
+			got, _ := writeTrouble(fmt.Errorf("patch: %w", tc.err))
+			if !strings.Contains(got.what, tc.want) || (tc.want == "") != (got.what == "") {
+				t.Errorf("got %q, want %q", got.what, tc.want)
 			}
 		})
 	}

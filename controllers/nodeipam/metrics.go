@@ -40,6 +40,8 @@ func desc(stability metrics.StabilityLevel, name, help string, labels ...string)
 var (
 	readyDesc = desc(metrics.ALPHA, "ready",
 		"1 if the controller can do all of its work, 0 if something is missing, which its health check names.")
+	failingDesc = desc(metrics.ALPHA, "failing_writes",
+		"Number of objects whose writes fail, for whatever reason, for longer than 2 seconds. kind: Node, ClusterCIDR, status of ClusterCIDR.", "kind")
 	stateDesc = desc(metrics.ALPHA, "clustercidr_state",
 		"1 for every ClusterCIDR, with the state that it is in: Enabled, Pending, Disabled, Terminating or Invalid.", "clusterCIDRName", "state")
 	blocksDesc = desc(metrics.ALPHA, "blocks",
@@ -75,7 +77,7 @@ var (
 		"Histogram measuring CIDR allocation tries per request: 1 if the next CIDR was free.", "clusterCIDR", "clusterCIDRName")
 
 	stateDescs = []*metrics.Desc{
-		readyDesc, stateDesc, blocksDesc, coveredDesc, blockersDesc, waitingDesc, sharingDesc, outsidersDesc, holdingDesc, showingDesc, inDoubtDesc,
+		readyDesc, failingDesc, stateDesc, blocksDesc, coveredDesc, blockersDesc, waitingDesc, sharingDesc, outsidersDesc, holdingDesc, showingDesc, inDoubtDesc,
 		maxDesc, usageDesc, allocationsDesc, releasesDesc, triesDesc,
 	}
 
@@ -170,6 +172,9 @@ func (s *stateCollector) CollectWithStability(ch chan<- metrics.Metric) {
 		ch <- metrics.NewLazyConstMetric(d, metrics.GaugeValue, value, labels...)
 	}
 	gauge(readyDesc, boolValue(c.HealthChecker().Check(nil) == nil))
+	for _, kind := range writeKinds {
+		gauge(failingDesc, float64(c.health.failing(kind)), string(kind))
+	}
 	if !c.filled.Load() || c.Err() != nil {
 		return // Of an empty book, nothing can be said; nor of one that nobody keeps any more.
 	}

@@ -230,7 +230,18 @@ func TestStateMetrics(t *testing.T) {
 # TYPE node_ipam_controller_ready gauge
 node_ipam_controller_ready %d
 `
-	want(fmt.Sprintf(ready, 1)) // and before the book is filled, nothing else
+	const failing = `
+# HELP node_ipam_controller_failing_writes [ALPHA] Number of objects whose writes fail, for whatever reason, for longer than 2 seconds. kind: Node, ClusterCIDR, status of ClusterCIDR.
+# TYPE node_ipam_controller_failing_writes gauge
+node_ipam_controller_failing_writes{kind="ClusterCIDR"} 0
+node_ipam_controller_failing_writes{kind="Node"} %d
+node_ipam_controller_failing_writes{kind="status of ClusterCIDR"} 0`
+	want(fmt.Sprintf(failing+ready, 0, 1)) // and before the book is filled, nothing else
+	c.health.wrote(writesNode, "n1", errTimeout)
+	now := c.health.now()
+	c.health.now = func() time.Time { return now.Add(failsFor) }
+	want(fmt.Sprintf(failing+ready, 1, 0))
+	c.health.wrote(writesNode, "n1", nil)
 
 	c.filled.Store(true)
 	c.health.read(trouble{what: "no permission"})

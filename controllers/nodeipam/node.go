@@ -255,13 +255,15 @@ func (c *Controller) write(ctx context.Context, node *v1.Node, r reservation) er
 				c.receipts[node.Name] = receipt{node.UID, c.now()}
 			}
 		})
+		c.health.stored(writesNode)
 		logger.Info("Assigned podCIDRs", "node", klog.KObj(node), "podCIDRs", podCIDRs(r.blocks, c.primary), "clusterCIDR", r.pool)
 		return nil
 	}
 	c.notWritten(ctx, node, err)
 	if notThere(err) || apierrors.IsConflict(err) {
 		logger.V(4).Info("The Node is gone or another one by now", "node", klog.KObj(node), "err", err)
-		return later(closedRetry) // The watch says which, as a rule before that. But a webhook can refuse with these codes as well.
+		// The watch says which, as a rule before that. But a webhook can refuse with these codes as well.
+		return refusedLater{later(closedRetry), fmt.Errorf("patch podCIDRs of Node %s: %w", node.Name, err)}
 	}
 	return fmt.Errorf("patch podCIDRs of Node %s: %w", node.Name, err)
 }

@@ -72,10 +72,12 @@ func (c *Controller) syncStatus(ctx context.Context, name string) error {
 	err = c.api.applyStatus(ctx, statusPatch(cc, want))
 	switch {
 	case notThere(err), apierrors.IsConflict(err):
-		return later(statusInterval) // gone, or another one of that name; or a webhook refuses with that code
+		// gone, or another one of that name; or a webhook refuses with that code
+		return refusedLater{later(statusInterval), fmt.Errorf("apply status of ClusterCIDR %s: %w", name, err)}
 	case err != nil:
 		return fmt.Errorf("apply status of ClusterCIDR %s: %w", name, err)
 	}
+	c.health.stored(writesStatus)
 	return nil
 }
 
