@@ -4,6 +4,7 @@ import (
 	"context"
 	"fmt"
 	"slices"
+	"sync"
 	"time"
 
 	networkingv1 "k8s.io/api/networking/v1"
@@ -24,6 +25,9 @@ import (
 
 // lookInterval is how often is looked again for what the start misses.
 const lookInterval = time.Second
+
+// serviceCIDRInterval is how often an API server that has no ServiceCIDRs is asked again.
+const serviceCIDRInterval = 10 * time.Second
 
 // process is what lives as long as the program.
 type process struct {
@@ -80,7 +84,8 @@ func run(ctx context.Context, opts *options) (err error) {
 	return nil
 }
 
-// control runs the controller, under the lease if there is one. If it ends by itself, another one is built in its place.
+// control runs the controller, under the lease if there is one. If it ends by itself, another one is built in its place; and so when the API
+// server begins to serve ServiceCIDRs, as after an upgrade.
 func (p *process) control(ctx context.Context, fence *lease.Fence) error {
 	p.health.lead()
 	asOf, serviceCIDRs, err := p.look(ctx)
@@ -89,28 +94,54 @@ func (p *process) control(ctx context.Context, fence *lease.Fence) error {
 	}
 	factory := informers.NewSharedInformerFactoryWithOptions(p.client, 0, informers.WithTransform(nodeipam.StripManagedFields))
 	cfg := nodeipam.Config{Nodes: factory.Core().V1().Nodes(), NodesAsOf: asOf, Fence: fence, Term: fence}
-	if serviceCIDRs {
-		cfg.ServiceCIDRs = factory.Networking().V1().ServiceCIDRs()
-	}
 	running, stop := context.WithCancel(ctx)
 	defer factory.Shutdown()
 	defer stop()
-	// As in kube-controller-manager. Another process would meet the same object, and would have to wait for the Lease before.
-	return p.health.runs.Again(running, nodeipam.Name, func(_ context.Context, again bool) (restart.Controller, error) {
-		if again {
-			cfg.NodesAsOf = "" // It is from before all that the last one has written.
+	showDebug := sync.OnceFunc(func() { p.server.debug(p.health.serveDebug) })
+	run := func(ctx context.Context) error {
+		// As in kube-controller-manager. Another process would meet the same object, and would have to wait for the Lease before.
+		return p.health.runs.Again(ctx, nodeipam.Name, func(_ context.Context, again bool) (restart.Controller, error) {
+			if again {
+				cfg.NodesAsOf = "" // It is from before all that the last one has written.
+			}
+			controller, err := p.opts.nodeIPAM.Build(p.config, p.opts.flags, cfg)
+			if err != nil {
+				return nil, err
+			}
+			p.health.controlledBy(controller)
+			showDebug()
+			factory.Start(running.Done())
+			return controller, nil
+		})
+	}
+	if !serviceCIDRs {
+		klog.FromContext(ctx).Info("The API server has no ServiceCIDRs: only --service-cluster-ip-range keeps Service addresses from Nodes, until it has")
+		if err := untilServed(running, p.client.Discovery(), run); err != nil || running.Err() != nil {
+			return err
 		}
-		controller, err := p.opts.nodeIPAM.Build(p.config, p.opts.flags, cfg)
-		if err != nil {
-			return nil, err
+		klog.FromContext(ctx).Info("The API server serves ServiceCIDRs by now: the controller starts again and reads them")
+		cfg.NodesAsOf = ""
+	}
+	cfg.ServiceCIDRs = factory.Networking().V1().ServiceCIDRs()
+	return run(running)
+}
+
+// untilServed runs something until the API server serves ServiceCIDRs, or ctx is done, and returns when it has ended.
+func untilServed(ctx context.Context, api discovery.DiscoveryInterface, run func(context.Context) error) error {
+	ctx, stop := context.WithCancel(ctx)
+	var looking sync.WaitGroup
+	defer looking.Wait()
+	defer stop()
+	looking.Go(func() {
+		err := wait.PollUntilContextCancel(ctx, serviceCIDRInterval, false, func(context.Context) (bool, error) {
+			served, err := hasServiceCIDRs(api)
+			return served && err == nil, nil
+		})
+		if err == nil {
+			stop()
 		}
-		p.health.controlledBy(controller)
-		if !again {
-			p.server.debug(p.health.serveDebug)
-		}
-		factory.Start(running.Done())
-		return controller, nil
 	})
+	return run(ctx)
 }
 
 // look reads what has to be read after the lease was won and before the informers start, however often it takes: the resource version
@@ -147,6 +178,5 @@ func hasServiceCIDRs(api discovery.DiscoveryInterface) (bool, error) {
 	if err == nil && slices.ContainsFunc(list.APIResources, func(r metav1.APIResource) bool { return r.Name == "servicecidrs" }) {
 		return true, nil
 	}
-	klog.InfoS("The API server has no ServiceCIDRs: only --service-cluster-ip-range keeps Service addresses from Nodes")
 	return false, nil
 }

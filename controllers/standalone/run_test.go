@@ -1,8 +1,11 @@
 package standalone
 
 import (
+	"context"
 	"errors"
 	"testing"
+	"testing/synctest"
+	"time"
 
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime"
@@ -41,4 +44,34 @@ func TestHasServiceCIDRs(t *testing.T) {
 			}
 		})
 	}
+}
+
+// TestUntilServed: ServiceCIDRs are looked for while the controller runs, errors are no answer, and the end of the process ends the look.
+func TestUntilServed(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		fake := &clienttesting.Fake{}
+		api := &discoveryfake.FakeDiscovery{Fake: fake}
+		begin := time.Now()
+		fake.AddReactor("get", "resource", func(clienttesting.Action) (bool, runtime.Object, error) {
+			switch since := time.Since(begin); {
+			case since < time.Minute:
+				return false, nil, nil
+			case since < 2*time.Minute:
+				return true, nil, errors.New("unavailable")
+			}
+			fake.Resources = []*metav1.APIResourceList{{GroupVersion: "networking.k8s.io/v1", APIResources: []metav1.APIResource{{Name: "servicecidrs"}}}}
+			return false, nil, nil
+		})
+		runs := func(ctx context.Context) error { <-ctx.Done(); return nil }
+		if err := untilServed(t.Context(), api, runs); err != nil {
+			t.Error(err)
+		}
+		if got := time.Since(begin); got != 2*time.Minute {
+			t.Errorf("it ended after %v, want 2m0s", got)
+		}
+		failed := errors.New("failed")
+		if err := untilServed(t.Context(), api, func(context.Context) error { return failed }); err != failed {
+			t.Errorf("got %v, want %v", err, failed)
+		}
+	})
 }
