@@ -1,14 +1,16 @@
 package nodeipam
 
 import (
+	"cmp"
 	"context"
+	"errors"
 	"fmt"
-	"maps"
 	"slices"
 	"time"
 
 	"k8s.io/apimachinery/pkg/api/meta"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/labels"
 	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apimachinery/pkg/util/resourceversion"
 	"k8s.io/apimachinery/pkg/util/wait"
@@ -30,17 +32,17 @@ type cached struct {
 	// asOf is the resource version of that read.
 	asOf string
 	// version is the resource version that the cache shows, all of it; empty if the cache cannot tell, which depends on feature gates of
-	// client-go, and these on --emulated-version. Then the read and the cache are compared object by object.
+	// client-go, and these on --emulated-version.
 	version func() string
 }
 
-// contents are the objects of one kind: those that exist and those in a cache.
+// contents are the objects of one kind, by name, with their resource versions: those that exist and those in a cache.
 type contents struct {
 	kind string
-	// read makes a consistent read of all. It returns their resource versions, by name.
-	read func(ctx context.Context) (map[string]string, error)
-	// shown is the resource version of an object in the cache.
-	shown func(name string) (string, error)
+	// read makes a consistent read of all, which is as of a resource version.
+	read func(ctx context.Context) (versions map[string]string, asOf string, err error)
+	// shown is what the cache shows.
+	shown func() (map[string]string, error)
 }
 
 // ReadNodes makes a consistent read of Nodes and returns its resource version. It reads one Node, whatever their number.
@@ -59,67 +61,60 @@ func ReadNodes(ctx context.Context, client kubernetes.Interface) (asOf string, e
 // waitFresh returns when all caches are as new as they have to be; false if ctx was done before.
 func (c *Controller) waitFresh(ctx context.Context, caches ...cached) bool {
 	for _, cache := range caches {
-		if cache.version() == "" {
-			if !c.waitShown(ctx, cache.contents) {
-				return false
-			}
-			continue
-		}
-		told := false
-		err := wait.PollUntilContextCancel(ctx, freshInterval, true, func(ctx context.Context) (bool, error) {
-			version := cache.version()
-			order, err := resourceversion.CompareResourceVersion(version, cache.asOf)
-			if err == nil && order >= 0 {
-				return true, nil
-			}
-			c.health.waitFor(trouble{what: fmt.Sprintf("the cache of %s to be as new as when this process became the leader, or the controller started again (it has resource version %q and needs %q)", cache.kind, version, cache.asOf), err: err})
-			if !told {
-				klog.FromContext(ctx).Info("Waiting for a cache that lags", "kind", cache.kind, "resourceVersion", version, "needed", cache.asOf)
-				told = true
-			}
-			return false, nil
-		})
-		if err != nil {
+		if !cache.tellsSoon(ctx) && !c.waitShown(ctx, cache.contents) {
 			return false
 		}
 	}
 	return true
 }
 
-// waitShown returns when a cache shows all that a consistent read does; false if ctx was done before. It needs nothing from the cache but its objects. An
-// object that is gone and that the cache still shows does no harm: what it holds is kept until its event comes.
+var errMute = errors.New("the cache cannot tell how new it is")
+
+// tellsSoon reports whether the cache tells that it is as new as it has to be. One that was filled after the read does at once, as a rule. One that was
+// watching before would learn by a bookmark, which may take a minute, that there is nothing else to know.
+func (cache cached) tellsSoon(ctx context.Context) bool {
+	err := wait.PollUntilContextTimeout(ctx, freshInterval, lookInterval, true, func(context.Context) (bool, error) {
+		version := cache.version()
+		if version == "" {
+			return false, errMute
+		}
+		order, err := resourceversion.CompareResourceVersion(version, cache.asOf)
+		return err == nil && order >= 0, nil
+	})
+	return err == nil
+}
+
+// waitShown returns when a cache shows all that a consistent read does, and nothing that is gone; false if ctx was done before. It needs nothing from the
+// cache but its objects.
 func (c *Controller) waitShown(ctx context.Context, all contents) bool {
 	var (
-		missing map[string]string // of the last read
-		at      time.Time
-		told    bool
+		exist map[string]string // as of the last read
+		asOf  string
+		at    time.Time
+		told  bool
 	)
 	err := wait.PollUntilContextCancel(ctx, freshInterval, true, func(ctx context.Context) (bool, error) {
-		if now := time.Now(); at.IsZero() || now.Sub(at) >= lookInterval { // again, for what is missing may be gone meanwhile
-			read, err := all.read(ctx)
-			if err != nil {
+		if now := time.Now(); at.IsZero() || now.Sub(at) >= lookInterval {
+			var err error
+			if exist, asOf, err = all.read(ctx); err != nil {
 				if ctx.Err() == nil && c.health.waitFor(trouble{all.kind + " to be readable: if that is forbidden, " + ApplyRBAC, err}) {
 					klog.FromContext(ctx).Error(err, "No Node gets podCIDRs: "+all.kind+" cannot be read")
 				}
 				return false, nil
 			}
-			missing, at = read, now
+			at = now
 		}
-		maps.DeleteFunc(missing, func(name, needed string) bool {
-			shown, err := all.shown(name)
-			if err != nil {
-				return false
-			}
-			order, err := resourceversion.CompareResourceVersion(shown, needed)
-			return err == nil && order >= 0
-		})
-		if len(missing) == 0 {
+		shown, err := all.shown()
+		if err != nil {
+			return false, err // Listing a cache fails only for a selector that cannot be parsed.
+		}
+		name, needed, behind := firstBehind(shown, exist, asOf)
+		if !behind {
 			return true, nil
 		}
-		name := slices.Min(slices.Collect(maps.Keys(missing)))
-		c.health.waitFor(trouble{what: fmt.Sprintf("the cache of %s to show %s as of resource version %s", all.kind, name, missing[name])})
+		c.health.waitFor(trouble{what: fmt.Sprintf("the cache of %s to show %s as of resource version %s", all.kind, name, needed)})
 		if !told {
-			klog.FromContext(ctx).Info("Waiting for a cache that lags", "kind", all.kind, "object", name, "needed", missing[name])
+			klog.FromContext(ctx).Info("Waiting for a cache that lags", "kind", all.kind, "object", name, "needed", needed)
 			told = true
 		}
 		return false, nil
@@ -127,62 +122,82 @@ func (c *Controller) waitShown(ctx context.Context, all contents) bool {
 	return err == nil
 }
 
-// readPages makes a consistent read, page by page, and returns the resource versions of all objects by name.
-func readPages[L runtime.Object](ctx context.Context, list func(context.Context, metav1.ListOptions) (L, error)) (map[string]string, error) {
-	versions := map[string]string{}
-	options := metav1.ListOptions{Limit: 500} // No resource version means the most recent one.
-	for {
-		page, err := list(ctx, options)
-		if err != nil {
-			return nil, err
+// firstBehind returns the first object of which a cache shows an older state than exists, or that it shows although it was gone when that was read, and the
+// resource version that it needs.
+func firstBehind(shown, exist map[string]string, asOf string) (name, needed string, behind bool) {
+	var names []string
+	for name, needed := range exist {
+		if order, err := resourceversion.CompareResourceVersion(shown[name], needed); err != nil || order < 0 {
+			names = append(names, name)
 		}
-		err = meta.EachListItem(page, func(o runtime.Object) error {
-			object, err := meta.Accessor(o)
-			if err == nil {
-				versions[object.GetName()] = object.GetResourceVersion()
+	}
+	for name, version := range shown {
+		if _, ok := exist[name]; ok {
+			continue
+		}
+		if order, err := resourceversion.CompareResourceVersion(version, asOf); err != nil || order <= 0 {
+			names = append(names, name)
+		}
+	}
+	if len(names) == 0 {
+		return "", "", false
+	}
+	name = slices.Min(names)
+	return name, cmp.Or(exist[name], asOf), true
+}
+
+// readPages makes a consistent read, page by page.
+func readPages[L runtime.Object](list func(context.Context, metav1.ListOptions) (L, error)) func(context.Context) (map[string]string, string, error) {
+	return func(ctx context.Context) (map[string]string, string, error) {
+		versions, asOf := map[string]string{}, ""
+		options := metav1.ListOptions{Limit: 500} // No resource version means the most recent one.
+		for {
+			page, err := list(ctx, options)
+			if err != nil {
+				return nil, "", err
 			}
-			return err
-		})
-		if err != nil {
-			return nil, err
-		}
-		of, err := meta.ListAccessor(page)
-		if err != nil {
-			return nil, err
-		}
-		if options.Continue = of.GetContinue(); options.Continue == "" {
-			return versions, nil
+			err = meta.EachListItem(page, func(o runtime.Object) error {
+				object, err := meta.Accessor(o)
+				if err == nil {
+					versions[object.GetName()] = object.GetResourceVersion()
+				}
+				return err
+			})
+			if err != nil {
+				return nil, "", err
+			}
+			of, err := meta.ListAccessor(page)
+			if err != nil {
+				return nil, "", err
+			}
+			asOf = cmp.Or(asOf, of.GetResourceVersion()) // Further pages are of the same moment.
+			if options.Continue = of.GetContinue(); options.Continue == "" {
+				return versions, asOf, nil
+			}
 		}
 	}
 }
 
-// versionOfShown is the resource version of what a lister has got.
-func versionOfShown[O metav1.Object](get func(string) (O, error)) func(string) (string, error) {
-	return func(name string) (string, error) {
-		o, err := get(name)
-		if err != nil {
-			return "", err
+// versionsOf are the resource versions of what a lister shows.
+func versionsOf[O metav1.Object](list func(labels.Selector) ([]O, error)) func() (map[string]string, error) {
+	return func() (map[string]string, error) {
+		all, err := list(labels.Everything())
+		versions := make(map[string]string, len(all))
+		for _, o := range all {
+			versions[o.GetName()] = o.GetResourceVersion()
 		}
-		return o.GetResourceVersion(), nil
+		return versions, err
 	}
 }
 
 func (c *Controller) nodeContents() contents {
-	return contents{"Nodes", func(ctx context.Context) (map[string]string, error) {
-		return readPages(ctx, c.client.CoreV1().Nodes().List)
-	}, versionOfShown(c.nodes.Get)}
+	return contents{"Nodes", readPages(c.client.CoreV1().Nodes().List), versionsOf(c.nodes.List)}
 }
 
 func (c *Controller) clusterCIDRContents() contents {
-	return contents{"ClusterCIDRs", func(ctx context.Context) (map[string]string, error) {
-		return readPages(ctx, c.stored().List)
-	}, versionOfShown(c.clusterCIDRs.Get)}
+	return contents{"ClusterCIDRs", readPages(c.stored().List), versionsOf(c.clusterCIDRs.List)}
 }
 
-// serviceCIDRContents are compared always. There are few ServiceCIDRs and they hardly ever change, so their cache could wait long for news by which it
-// could tell how new it is.
 func (c *Controller) serviceCIDRContents() contents {
-	return contents{"ServiceCIDRs", func(ctx context.Context) (map[string]string, error) {
-		return readPages(ctx, c.client.NetworkingV1().ServiceCIDRs().List)
-	}, versionOfShown(c.serviceCIDRs.Get)}
+	return contents{"ServiceCIDRs", readPages(c.client.NetworkingV1().ServiceCIDRs().List), versionsOf(c.serviceCIDRs.List)}
 }

@@ -1,6 +1,9 @@
 package nodeipam
 
 import (
+	"context"
+	"fmt"
+	"strings"
 	"testing"
 	"time"
 
@@ -34,7 +37,9 @@ func (aheadOfStoreInformer) GetStore() cache.Store {
 
 // Only what listers show counts.
 func TestFreshIsWhatListersShow(t *testing.T) {
-	client := fake.NewClientset()
+	written := node("n")
+	written.ResourceVersion = "9"
+	client := fake.NewClientset(written)
 	nodes := aheadOfStore{informers.NewSharedInformerFactory(client, 0).Core().V1().Nodes()}
 	c, err := New(Config{Client: client, ClusterCIDRClient: versionedfake.NewClientset(), Nodes: nodes, Workers: 1})
 	if err != nil {
@@ -45,6 +50,36 @@ func TestFreshIsWhatListersShow(t *testing.T) {
 	}
 	if !c.waitFresh(noTime, cached{c.nodeContents(), "5", c.nodesVersion}) {
 		t.Error("the lister shows what is needed")
+	}
+}
+
+// A cache that cannot tell how new it is, or does not soon, is compared with what exists.
+func TestFreshObjectByObject(t *testing.T) {
+	type versions = map[string]string
+	for name, tc := range map[string]struct {
+		exist, shown versions
+		want         string // what it waits for; empty: nothing
+	}{
+		"no objects":                               {},
+		"all of them":                              {versions{"a": "9", "b": "10"}, versions{"a": "9", "b": "10"}, ""},
+		"one has changed since the read":           {versions{"a": "9"}, versions{"a": "21"}, ""},
+		"one is new since the read":                {versions{"a": "9"}, versions{"a": "9", "b": "21"}, ""},
+		"one is missing":                           {versions{"a": "9", "b": "10"}, versions{"b": "10"}, "show a as of resource version 9"},
+		"one is older":                             {versions{"a": "10"}, versions{"a": "9"}, "show a as of resource version 10"},
+		"one is gone":                              {versions{"a": "9"}, versions{"a": "9", "b": "10"}, "show b as of resource version 20"},
+		"a version that is none is not new enough": {versions{"a": "9"}, versions{"a": "new"}, "show a as of resource version 9"},
+	} {
+		t.Run(name, func(t *testing.T) {
+			c := &Controller{}
+			all := contents{"Nodes", func(context.Context) (versions, string, error) { return tc.exist, "20", nil }, func() (versions, error) { return tc.shown, nil }}
+			for _, version := range []string{"", "19"} {
+				fresh := c.waitFresh(noTime, cached{all, "20", func() string { return version }})
+				err := c.health.Check(nil)
+				if fresh != (tc.want == "") || !fresh && !strings.Contains(fmt.Sprint(err), tc.want) {
+					t.Errorf("the cache tells %q: fresh is %t (%v), want %q", version, fresh, err, tc.want)
+				}
+			}
+		})
 	}
 }
 

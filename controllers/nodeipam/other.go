@@ -16,13 +16,15 @@ import (
 )
 
 // unelectedIdentity is who this process is without a Lease. A controller that is built anew after a panic is the same process.
-var unelectedIdentity = sync.OnceValue(func() string {
+var unelectedIdentity = sync.OnceValue(newIdentity)
+
+func newIdentity() string {
 	host, err := os.Hostname()
 	if err != nil {
 		host = "unknown"
 	}
 	return host + "_" + string(uuid.NewUUID())
-})
+}
 
 // earlierLasts is for how long after the start a write of an earlier leader can arrive. Its fence rules that out; where the fence fails, the
 // API server's --request-timeout, by default as long as this, is a bound.

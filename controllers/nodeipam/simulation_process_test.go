@@ -102,7 +102,7 @@ func (p *process) fresh() bool {
 	if p.broken {
 		return false
 	}
-	if p.mute && p.asOf == "" {
+	if p.asOf == "" {
 		return false // the start reads once before it comes to this
 	}
 	for _, k := range kinds {
@@ -119,18 +119,18 @@ func (p *process) fresh() bool {
 			return strconv.Itoa(p.caches[k].revision)
 		}
 	}
-	all := func(k kind, shown func(string) (string, error)) contents {
-		return contents{string(k), func(context.Context) (map[string]string, error) {
+	all := func(k kind, shown func() (map[string]string, error)) contents {
+		return contents{string(k), func(context.Context) (map[string]string, string, error) {
 			versions := map[string]string{}
 			for name, o := range p.w.server.objects[k] {
 				versions[name] = o.GetResourceVersion()
 			}
-			return versions, nil
+			return versions, strconv.Itoa(p.w.server.revision()), nil
 		}, shown}
 	}
 	fresh := c.waitFresh(noTime,
-		cached{all(kindNode, versionOfShown(c.nodes.Get)), p.asOf, version(kindNode)},
-		cached{all(kindClusterCIDR, versionOfShown(c.clusterCIDRs.Get)), p.asOf, version(kindClusterCIDR)})
+		cached{all(kindNode, versionsOf(c.nodes.List)), p.asOf, version(kindNode)},
+		cached{all(kindClusterCIDR, versionsOf(c.clusterCIDRs.List)), p.asOf, version(kindClusterCIDR)})
 	if fresh && p.mute {
 		p.w.cover("fresh caches that cannot tell")
 	}

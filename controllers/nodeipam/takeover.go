@@ -96,7 +96,5 @@ func (c *Controller) waitOut(ctx context.Context, w lateWrites) bool {
 			return false
 		}
 	}
-	// Not by the resource version of one read, as at the start: a cache that is watching already would learn only by a bookmark, which may take a
-	// minute, that there is nothing else to know.
 	return c.waitShown(ctx, c.nodeContents())
 }

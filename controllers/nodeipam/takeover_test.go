@@ -9,6 +9,7 @@ import (
 	"time"
 
 	v1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/labels"
 	"k8s.io/client-go/kubernetes/fake"
 	corelisters "k8s.io/client-go/listers/core/v1"
 
@@ -136,11 +137,14 @@ type nodesAt struct {
 	one *atomic.Pointer[v1.Node]
 }
 
-func (l nodesAt) Get(name string) (*v1.Node, error) {
-	if one := l.one.Load(); one.Name == name {
-		return one, nil
+func (l nodesAt) List(selector labels.Selector) ([]*v1.Node, error) {
+	all, err := l.NodeLister.List(selector)
+	for i, n := range all {
+		if one := l.one.Load(); one.Name == n.Name {
+			all[i] = one
+		}
 	}
-	return l.NodeLister.Get(name)
+	return all, err
 }
 
 // takingOver is a controller that has these Nodes in its cache, and whose API server has them, too.

@@ -24,7 +24,7 @@ func TestEmulatedVersions(t *testing.T) {
 				{"--emulated-version=1.35"},
 				{"--emulated-version=1.34"},
 				// With what needs it in upstream's controllers.
-				{"--feature-gates=AtomicFIFO=false,UnlockWhileProcessingFIFO=false,WatchListClient=false,StaleControllerConsistencyDaemonSet=false," +
+				{"--emulated-version=1.36", "--feature-gates=AtomicFIFO=false,UnlockWhileProcessingFIFO=false,WatchListClient=false,StaleControllerConsistencyDaemonSet=false," +
 					"StaleControllerConsistencyJob=false,StaleControllerConsistencyReplicaSet=false,StaleControllerConsistencyStatefulSet=false"},
 			} {
 				if err := c.stopManager((*controlplane.Process).Stop); err != nil {
