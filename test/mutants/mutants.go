@@ -45,6 +45,8 @@ const (
 	finalizerFile   = "controllers/nodeipam/finalizer.go"
 	fencedFile      = "controllers/nodeipam/fence.go"
 	freshFile       = "controllers/nodeipam/fresh.go"
+	healthFile      = "controllers/nodeipam/health.go"
+	otherFile       = "controllers/nodeipam/other.go"
 	guardFile       = "controllers/manager/guard.go"
 	nodeFile        = "controllers/nodeipam/node.go"
 	panicFile       = "controllers/nodeipam/panic.go"
@@ -75,6 +77,9 @@ const (
 	testAfterRefusal = "./controllers/nodeipam TestReservationAfterARefusal"
 	testAnswered     = "./controllers/nodeipam TestAnswered"
 	testAgain        = "./controllers/restart TestAgain"
+	testAllocator    = "./controllers/nodeipam TestAnotherAllocatorIsNoticed"
+	testEarlier      = "./controllers/nodeipam TestEarlierLeadersAreNotAccused"
+	testHealth       = "./controllers/nodeipam TestHealth"
 	testAnother      = "./controllers/nodeipam TestAnotherOneAfterAPanic"
 	testAnew         = "./controllers/manager TestGuardedControllerThatEndsIsBuiltAnew"
 	testTorn         = "./controllers/nodeipam TestNobodyUsesATornBook"
@@ -93,6 +98,7 @@ const (
 	testFenced       = "./controllers/nodeipam TestWritesAreFenced"
 	testFinalizer    = "./controllers/nodeipam TestFinalizerThatIsNotThere"
 	testFresh        = "./controllers/nodeipam TestFreshIsWhatListersShow"
+	testObjects      = "./controllers/nodeipam TestFreshObjectByObject"
 	testHandOver     = "./controllers/lease TestHandOverAfterAWriteWithoutAnswer"
 	testInvalidRange = "./controllers/nodeipam TestInvalidRangeKeepsItsNodes"
 	testLarge        = "./controllers/nodeipam TestLargeObjectsAreReadWithoutTheLock"
@@ -475,8 +481,8 @@ var mutants = []mutant{
 	{
 		name: "no-holder", defect: "a write does not say who holds the lease, so the admission policy refuses it",
 		file: patchFile,
-		old:  "\tif holder != \"\" {\n",
-		new:  "\tif holder == \"\" {\n",
+		old:  "networkingv1.AnnotationLeaseHolder: identity}",
+		new:  "networkingv1.AnnotationLeaseHolder: identity[:0]}",
 	},
 	{
 		name: "missing-resource-is-no-error", defect: "a write to an API server that does not know the resource yet is not tried again",
@@ -601,9 +607,22 @@ var mutants = []mutant{
 	{
 		name: "stale-start", defect: "a new leader decides from caches older than its lease",
 		file: freshFile,
-		old:  "\t\t\tif err == nil && order >= 0 {\n",
-		new:  "\t\t\tif err == nil || order >= 0 {\n",
+		old:  "\t\treturn err == nil && order >= 0, nil\n",
+		new:  "\t\treturn err == nil || order >= 0, nil\n",
 		test: testFresh,
+	},
+	{
+		name: "mute-cache-is-fresh", defect: "a new leader decides from a cache that cannot tell how new it is",
+		file: freshFile,
+		old:  "\t\tif !cache.tellsSoon(ctx) && !c.waitShown(ctx, cache.contents) {\n",
+		new:  "\t\tif !cache.tellsSoon(ctx) && cache.version() != \"\" && !c.waitShown(ctx, cache.contents) {\n",
+	},
+	{
+		name: "gone-is-fresh", defect: "a new leader allocates from a ClusterCIDR that is gone, because its cache still shows it",
+		file: freshFile,
+		old:  "err != nil || order <= 0 {",
+		new:  "err != nil && order <= 0 {",
+		test: testObjects,
 	},
 	{
 		name: "fresh-by-the-reflector", defect: "a new leader takes for read what its informer still enters in the cache",
@@ -1123,9 +1142,16 @@ var mutants = []mutant{
 	{
 		name: "takeover-not-read-again", defect: "what arrived during the wait is not read before the first choice",
 		file: takeoverFile,
-		old:  `return asOf == "" || c.waitFresh(`,
-		new:  `return true || c.waitFresh(`,
+		old:  "return c.waitShown(ctx, c.nodeContents())",
+		new:  "return true",
 		test: testTakeoverSeen,
+	},
+	{
+		name: "restart-without-a-wait", defect: "without leader election a block is chosen while the last PATCH of the process before may still arrive",
+		file: takeoverFile,
+		old:  "delay: lease.OverWithoutLease(writeTimeout)",
+		new:  "delay: 0 * lease.OverWithoutLease(writeTimeout)",
+		test: testTakeover,
 	},
 	{
 		name: "takeover-marked-too-early", defect: "a leader that ends during the wait tells its successor that it is over",
@@ -1267,5 +1293,40 @@ var mutants = []mutant{
 		old:  "\t\tp.over = f.renewed.monotonic + f.duration\n",
 		new:  "\t\tp.over = p.entered.monotonic + f.left(p.entered)\n",
 		test: testUnanswered,
+	},
+	// Who is told what.
+	{
+		name: "two-look-alike", defect: "processes without leader election take each other's writes for their own",
+		file: otherFile,
+		old:  "return host + \"_\" + string(uuid.NewUUID())",
+		new:  "_ = uuid.NewUUID\n\treturn host[:0]",
+		test: testAllocator,
+	},
+	{
+		name: "replaced-name-unseen", defect: "two processes that write the same block into one Node do not notice each other",
+		file: otherFile,
+		old:  "if showsPodCIDRs(was) && !replaced {",
+		new:  "if showsPodCIDRs(was) {",
+		test: testAllocator,
+	},
+	{
+		name: "deposed-leader-accuses", defect: "a leader that was deposed reports its successor as another allocator",
+		file: otherFile,
+		old:  "\tif err != nil {\n\t\treturn err\n\t}\n\tleave()\n",
+		new:  "\tif err == nil {\n\t\tleave()\n\t}\n",
+	},
+	{
+		name: "earlier-leader-accused", defect: "a write of an earlier leader that arrives late counts as another allocator's",
+		file: otherFile,
+		old:  " || c.wroteEarlier(node) {",
+		new:  " {",
+		test: testEarlier,
+	},
+	{
+		name: "failing-writes-untold", defect: "a write that fails for ever, but not for a missing permission, is not told",
+		file: healthFile,
+		old:  "return f.lasts || now.Sub(f.since) >= failsFor",
+		new:  "return f.lasts",
+		test: testHealth,
 	},
 }
