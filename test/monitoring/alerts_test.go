@@ -222,6 +222,14 @@ func TestAlerts(t *testing.T) {
 			alert: "NodeIPAMPatchErrors", after: 25 * time.Minute,
 			series: "node_ipam_controller_node_patches_total{result=\"timeout\"} 0x2 9x30\nnode_ipam_controller_node_patches_total{result=\"success\"} 0+60x30",
 		},
+		"a webhook is broken": {
+			alert: "NodeIPAMWritesFail", after: 5 * time.Minute,
+			series: "node_ipam_controller_failing_writes{kind=\"Node\"} 3x10\nnode_ipam_controller_failing_writes{kind=\"ClusterCIDR\"} 0x10",
+			want:   []firing{{"kind": "Node", "severity": "critical", "value": "3"}},
+		},
+		"the API server restarted": {
+			alert: "NodeIPAMWritesFail", series: "node_ipam_controller_failing_writes{kind=\"Node\"} 0x2 3 0x10", after: 10 * time.Minute,
+		},
 		"the controller waits for the CRD": {
 			alert: "NodeIPAMControllerNotReady", series: `node_ipam_controller_ready 0x10`, after: 6 * time.Minute,
 			want: []firing{{"severity": "critical", "value": "0"}},
