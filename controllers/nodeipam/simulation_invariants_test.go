@@ -170,6 +170,9 @@ func (p *process) willPatchClusterCIDR(name string, patch []byte) {
 // willCreateEvent: who waits for the same reasons is told once; and nobody takes what a leader has written, this one or an earlier or later one, for
 // the work of another allocator.
 func (p *process) willCreateEvent(event *v1.Event) {
+	if event.Reason == ReasonWriteFailed {
+		p.w.cover("a write that fails is told")
+	}
 	if event.Reason == ReasonAssignedByOther {
 		p.w.cover("another allocator is reported")
 		if from := p.w.assigned[event.InvolvedObject.UID]; from != "" {

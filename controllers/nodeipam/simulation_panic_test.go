@@ -11,6 +11,8 @@ import (
 func init() {
 	hasToHappen = append(hasToHappen,
 		"fresh caches that cannot tell",
+		"a write that fails is told",
+		"another allocator is reported",
 		"a start after a panic waits for writes without an answer",
 		"a worker goes on after a panic",
 		"the controller serves again after a panic")

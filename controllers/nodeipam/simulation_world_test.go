@@ -332,6 +332,11 @@ func (w *world) quiesce() {
 	if w.violation == nil {
 		w.rest(p, time.Hour)
 	}
+	for _, kind := range writeKinds {
+		if n := p.controller.health.failing(kind); n > 0 {
+			w.violate("what is over is not told", "%d writes of kind %s fail, says %s an hour after the last fault: %v", n, kind, p.name, p.controller.health.unwritten())
+		}
+	}
 	if w.writes > before {
 		w.violate("idle means idle", "%d requests in an hour in which nothing happened", w.writes-before)
 	}

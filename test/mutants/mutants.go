@@ -1323,6 +1323,12 @@ var mutants = []mutant{
 		test: testEarlier,
 	},
 	{
+		name: "failing-for-ever", defect: "a write that has succeeded at last still counts as failing",
+		file: healthFile,
+		old:  "\t\tdelete(h.failures[kind], name)\n",
+		new:  "\t\t_ = name\n",
+	},
+	{
 		name: "failing-writes-untold", defect: "a write that fails for ever, but not for a missing permission, is not told",
 		file: healthFile,
 		old:  "return f.lasts || now.Sub(f.since) >= failsFor",
