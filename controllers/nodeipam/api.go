@@ -20,7 +20,8 @@ type api interface {
 	// getNode reads a Node from etcd, past every cache.
 	getNode(ctx context.Context, name string) (*v1.Node, error)
 	patchNode(ctx context.Context, name string, patch []byte) error
-	createClusterCIDR(ctx context.Context, cc *networkingv1.ClusterCIDR) error
+	// createClusterCIDR returns the ClusterCIDR as it is stored.
+	createClusterCIDR(ctx context.Context, cc *networkingv1.ClusterCIDR) (*networkingv1.ClusterCIDR, error)
 	patchClusterCIDR(ctx context.Context, name string, patch []byte) error
 	deleteClusterCIDR(ctx context.Context, name string, uid types.UID, resourceVersion string) error
 	applyStatus(ctx context.Context, patch *applyv1.ClusterCIDRApplyConfiguration) error
@@ -57,9 +58,8 @@ func (c clients) patchNode(ctx context.Context, name string, patch []byte) error
 	return PatchNode(ctx, c.kube, name, patch)
 }
 
-func (c clients) createClusterCIDR(ctx context.Context, cc *networkingv1.ClusterCIDR) error {
-	_, err := c.clusterCIDRs.NetworkingV1().ClusterCIDRs().Create(ctx, cc, metav1.CreateOptions{FieldManager: Name})
-	return err
+func (c clients) createClusterCIDR(ctx context.Context, cc *networkingv1.ClusterCIDR) (*networkingv1.ClusterCIDR, error) {
+	return c.clusterCIDRs.NetworkingV1().ClusterCIDRs().Create(ctx, cc, metav1.CreateOptions{FieldManager: Name})
 }
 
 func (c clients) patchClusterCIDR(ctx context.Context, name string, patch []byte) error {

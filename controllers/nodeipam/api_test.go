@@ -53,7 +53,8 @@ func TestRequests(t *testing.T) {
 		"a status": {func() error { return api.applyStatus(t.Context(), applyv1.ClusterCIDR("a")) },
 			request{"PATCH", clusterCIDRs + "/a/status", Name, "application/apply-patch+yaml", false, ""}},
 		"a ClusterCIDR of the flags": {func() error {
-			return api.createClusterCIDR(t.Context(), &networkingv1.ClusterCIDR{ObjectMeta: metav1.ObjectMeta{Name: "a"}})
+			_, err := api.createClusterCIDR(t.Context(), &networkingv1.ClusterCIDR{ObjectMeta: metav1.ObjectMeta{Name: "a"}})
+			return err
 		}, request{"POST", clusterCIDRs, Name, "application/json", false, ""}},
 		"the end of a ClusterCIDR of other flags": {func() error { return api.deleteClusterCIDR(t.Context(), "a", "uid", "1") },
 			request{"DELETE", clusterCIDRs + "/a", "", "application/json", false, `{"uid":"uid","resourceVersion":"1"}}` + "\n"}},

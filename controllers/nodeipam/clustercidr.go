@@ -49,6 +49,9 @@ func (c *Controller) syncClusterCIDR(ctx context.Context, name string) error {
 		if stored, err = c.patchFinalizers(ctx, cc, false); err == nil && !stored {
 			err = later(closedRetry) // It has changed since, and that event comes; but a webhook can refuse with that code as well.
 		}
+		if stored {
+			c.clusterCIDRQueue.AddAfter(name, finalizerPatience) // No event comes if an admission policy has put the finalizer back.
+		}
 	case pause > 0:
 		c.clusterCIDRQueue.AddAfter(name, pause)
 	case p.State != ipam.Terminating && p.State != ipam.Invalid && !finalized:
@@ -101,6 +104,7 @@ func (c *Controller) enterClusterCIDR(name string, also func(*book, *networkingv
 		if !same || slices.Contains(cc.Finalizers, networkingv1.Finalizer) {
 			delete(c.finalizerTries, name)
 		}
+		p = c.judgeUntried(p)
 		b.setPool(p)
 		also(b, cc)
 	})

@@ -12,6 +12,7 @@ import (
 
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	"k8s.io/apimachinery/pkg/api/meta"
+	"k8s.io/apimachinery/pkg/types"
 	utilruntime "k8s.io/apimachinery/pkg/util/runtime"
 	"k8s.io/client-go/dynamic"
 	coreinformers "k8s.io/client-go/informers/core/v1"
@@ -116,6 +117,10 @@ type Controller struct {
 	statusQueued map[string]bool
 	// finalizerTries are of the ClusterCIDRs that wait for their finalizer, by name.
 	finalizerTries map[string]finalizerTries
+	// storedOtherwise are the ClusterCIDRs of the flags, by name, that were not stored as they were sent. For the worker of ClusterCIDRs alone.
+	storedOtherwise map[string]types.UID
+	// unansweredFinalizers says that the last try to add a finalizer to a ClusterCIDR got no answer.
+	unansweredFinalizers bool
 	// heardVersion is the highest resource version of a Node of which an event was handled, or that was there at the start.
 	heardVersion string
 	// receipts are for the podCIDRs that were written and that the cache does not show yet, by the Node's name.
@@ -200,6 +205,7 @@ func newController(cfg Config, p parts) *Controller {
 		statusWritten:    map[string]time.Time{},
 		statusQueued:     map[string]bool{},
 		finalizerTries:   map[string]finalizerTries{},
+		storedOtherwise:  map[string]types.UID{},
 		receipts:         map[string]receipt{},
 		announcer:        announcer{since: map[string]time.Time{}, clusterCIDRs: map[string]alarm{}},
 		synced:           map[string]cache.InformerSynced{},
@@ -358,13 +364,10 @@ type later time.Duration
 
 func (l later) Error() string { return fmt.Sprintf("put off for %v", time.Duration(l)) }
 
-// refusedLater is the error of a write that was refused in a way that as a rule passes by itself: it is tried again after a pause.
-type refusedLater struct {
-	pause later
-	error
-}
+// refusedLater is the error of a write that was refused in a way that as a rule passes by itself: the object has changed, and its event comes.
+type refusedLater struct{ error }
 
-func (r refusedLater) Unwrap() []error { return []error{r.pause, r.error} }
+func (r refusedLater) Unwrap() error { return r.error }
 
 // work calls sync for names from the queue until ctx is done and the queue is shut down. What is queued then stays undone.
 func work(ctx context.Context, queue queue, sync func(context.Context, string) error) {
@@ -384,8 +387,9 @@ func workOne(ctx context.Context, queue queue, sync func(context.Context, string
 	}
 	logger := klog.FromContext(ctx)
 	var (
-		pause later
-		event errEvent
+		pause   later
+		refused refusedLater
+		event   errEvent
 	)
 	switch err := sync(ctx, name); {
 	case err == nil:
@@ -395,7 +399,7 @@ func workOne(ctx context.Context, queue queue, sync func(context.Context, string
 	case errors.Is(err, lease.ErrClosed):
 		logger.V(4).Info("Will try again", "err", err) // the fence says it, once
 		queue.AddAfter(name, closedRetry)
-	case apierrors.IsForbidden(err), errors.As(err, &event):
+	case apierrors.IsForbidden(err), errors.As(err, &refused), errors.As(err, &event):
 		logger.V(4).Info("Will try again", "err", err) // noting or noteEvent says it, once
 		queue.AddRateLimited(name)
 	default:

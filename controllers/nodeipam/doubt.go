@@ -116,7 +116,7 @@ func (c *Controller) reclaim(b *book, node *v1.Node) {
 			if shown, _ := podCIDRsOf(node); node.UID != d.instead || slices.Equal(shown, d.blocks) {
 				c.endDoubt(b, node.Name, d)
 			}
-		case d.certain && node.DeletionTimestamp == nil && len(b.ledger.Held(ownerOf(node.UID))) == 0 && b.mayHave(node, d):
+		case d.certain && node.DeletionTimestamp == nil && len(b.ledger.Held(ownerOf(node.UID))) == 0 && b.mayHave(node, d) && !b.disputed(d):
 			c.endDoubt(b, node.Name, d)
 			e := b.enter(node)
 			e.pool = d.pool
@@ -135,6 +135,14 @@ func (b *book) mayHave(node *v1.Node, d *doubt) bool {
 		return false
 	}
 	return !p.Selective || slices.ContainsFunc(p.terms, func(t term) bool { return t.matches(node) })
+}
+
+// disputed reports whether somebody else has got blocks in doubt meanwhile, such as a Node that was created with them.
+func (b *book) disputed(d *doubt) bool {
+	for range b.ledger.Conflicts(d.owner()) {
+		return true
+	}
+	return false
 }
 
 // inDoubt is how many Nodes are.

@@ -262,3 +262,36 @@ func TestReplacedNodeThatIsGone(t *testing.T) {
 		}
 	})
 }
+
+// etcd was restored from a backup in which n2 is an earlier Node, and its worker looks at it after the list is in the cache and before the event
+// of that comes. What the machine of n2 uses must be kept all the same.
+func TestDoubtWhenTheWorkerWasFaster(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		l := newLeader(t, true)
+		l.watch("late", node("late"))
+		l.run(t)
+		l.said.WentBack = max(1, l.said.Sent)
+		before := l.node("n2")
+		earlier := node("n2", uid("earlier"), func(n *v1.Node) { n.Spec.PodCIDR, n.Spec.PodCIDRs = "10.9.0.0/28", []string{"10.9.0.0/28"} })
+		_ = l.cache.Update(earlier)
+		_ = l.syncNode(context.Background(), "n2")
+		l.nodeEvent("n2", before, earlier)
+		l.run(t)
+		l.want(t, "late, n1 10.0.0.0/28, n2 10.9.0.0/28")
+	})
+}
+
+// A Node in doubt is back, and somebody else has got its block meanwhile.
+func TestReclaimOfWhatAnotherNodeHas(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		l := newLeader(t, true)
+		l.list("n2", nil)
+		l.said.WentBack = max(1, l.said.Sent)
+		l.run(t)
+		l.watch("foreign", node("foreign", func(n *v1.Node) { n.Spec.PodCIDR, n.Spec.PodCIDRs = "10.0.0.16/28", []string{"10.0.0.16/28"} }))
+		l.run(t)
+		l.watch("n2", node("n2", uid("again")))
+		l.run(t)
+		l.want(t, "n1 10.0.0.0/28, n2") // and not the block of which it knows that another Node has it
+	})
+}

@@ -43,8 +43,12 @@ func (f fenced) patchNode(ctx context.Context, name string, patch []byte) error 
 	return f.enter(ctx, func(ctx context.Context) error { return f.api.patchNode(ctx, name, patch) })
 }
 
-func (f fenced) createClusterCIDR(ctx context.Context, cc *networkingv1.ClusterCIDR) error {
-	return f.enter(ctx, func(ctx context.Context) error { return f.api.createClusterCIDR(ctx, cc) })
+func (f fenced) createClusterCIDR(ctx context.Context, cc *networkingv1.ClusterCIDR) (stored *networkingv1.ClusterCIDR, err error) {
+	err = f.enter(ctx, func(ctx context.Context) (err error) {
+		stored, err = f.api.createClusterCIDR(ctx, cc)
+		return err
+	})
+	return stored, err
 }
 
 func (f fenced) patchClusterCIDR(ctx context.Context, name string, patch []byte) error {

@@ -67,8 +67,8 @@ func (s *server) getNode(context.Context, string) (*v1.Node, error) {
 func (s *server) patchNode(ctx context.Context, _ string, _ []byte) error {
 	return s.note(ctx, "patchNode")
 }
-func (s *server) createClusterCIDR(ctx context.Context, _ *networkingv1.ClusterCIDR) error {
-	return s.note(ctx, "createClusterCIDR")
+func (s *server) createClusterCIDR(ctx context.Context, cc *networkingv1.ClusterCIDR) (*networkingv1.ClusterCIDR, error) {
+	return cc, s.note(ctx, "createClusterCIDR")
 }
 func (s *server) patchClusterCIDR(ctx context.Context, _ string, _ []byte) error {
 	return s.note(ctx, "patchClusterCIDR")
@@ -97,7 +97,7 @@ func TestWritesAreFenced(t *testing.T) {
 	}{
 		"podCIDRs":   {write: func(a api) error { return a.patchNode(t.Context(), "n", nil) }, want: "patchNode fenced=true bounded=true"},
 		"finalizers": {write: func(a api) error { return a.patchClusterCIDR(t.Context(), "a", nil) }, want: "patchClusterCIDR fenced=true bounded=true"},
-		"a ClusterCIDR from the flags": {write: func(a api) error { return a.createClusterCIDR(t.Context(), nil) },
+		"a ClusterCIDR from the flags": {write: func(a api) error { _, err := a.createClusterCIDR(t.Context(), nil); return err },
 			want: "createClusterCIDR fenced=true bounded=true"},
 		"the end of one from other flags": {write: func(a api) error { return a.deleteClusterCIDR(t.Context(), "a", "uid", "1") },
 			want: "deleteClusterCIDR fenced=true bounded=true"},

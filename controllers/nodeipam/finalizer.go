@@ -21,6 +21,9 @@ import (
 // take: one that hangs lets the Nodes go on after the same time.
 const finalizerPatience = writeTimeout
 
+// causeNotTried is the cause of a pool's problem if other ClusterCIDRs' finalizers get no answer.
+const causeNotTried metav1.StatusReason = "FinalizerNotTried"
+
 // causeNotKept is the cause of a pool's problem if tries to add its finalizer succeed and it is not there all the same.
 const causeNotKept metav1.StatusReason = "FinalizerNotKept"
 
@@ -53,6 +56,17 @@ func (c *Controller) judgeFinalizer(b *book, p *pool) (_ *pool, pause time.Durat
 	return p, tries.last.Add(retryMax).Sub(now) // The object may change at every try, and each change is an event.
 }
 
+// judgeUntried gives up a pool whose finalizer was not tried yet while such writes get no answer. One after the other, each would take as long as
+// a write may take, and Nodes would wait for all of them.
+func (c *Controller) judgeUntried(p *pool) *pool {
+	if !c.unansweredFinalizers || p.State != ipam.Pending || p.problem != "" {
+		return p
+	}
+	given := *p
+	given.problem, given.cause = "its finalizer cannot be added now: writes of ClusterCIDRs get no answer", causeNotTried
+	return &given
+}
+
 // triedFinalizer notes how a try to add the finalizer to a pool that does not have it ended.
 func (c *Controller) triedFinalizer(p *pool, stored bool, err error) {
 	if errors.Is(err, lease.ErrClosed) {
@@ -60,7 +74,15 @@ func (c *Controller) triedFinalizer(p *pool, stored bool, err error) {
 	}
 	c.with(func(b *book) {
 		now, ok := b.pools[p.Name]
-		switch cause := apierrors.ReasonForError(err); {
+		cause := apierrors.ReasonForError(err)
+		if c.unansweredFinalizers = err != nil && !answered(err); c.unansweredFinalizers {
+			for _, other := range b.pools {
+				if given := c.judgeUntried(other); given != other {
+					b.setPool(given)
+				}
+			}
+		}
+		switch {
 		case !ok || now.ID != p.ID:
 		case err != nil:
 			delete(c.finalizerTries, p.Name)

@@ -165,3 +165,42 @@ func TestFinalizerThatIsNotThere(t *testing.T) {
 		})
 	}
 }
+
+type hangs struct{ *leader }
+
+func (h hangs) patchClusterCIDR(ctx context.Context, _ string, _ []byte) error {
+	<-ctx.Done()
+	return ctx.Err()
+}
+
+// Writes of ClusterCIDRs hang. A Node waits for the first one that hangs, and not for all, if another ClusterCIDR can serve it.
+func TestFinalizersThatHang(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		l := newLeader(t, true)
+		l.setRange(t, clusterCIDR("a", spec4("10.0.0.0/24", 4, nil)))
+		l.Controller.api = hangs{l}
+		const others = 40
+		for i := range others {
+			cc := clusterCIDR(fmt.Sprintf("b%02d", i), spec4(fmt.Sprintf("10.1.%d.0/24", i), 4, anyOf(allOf(in("rack", fmt.Sprint(i))))))
+			cc.Finalizers = nil
+			l.setRange(t, cc)
+		}
+		ctx, cancel := context.WithCancel(t.Context())
+		defer cancel()
+		for _, line := range l.lines() {
+			go work(ctx, line.queue, line.sync)
+		}
+		l.watch("n", node("n", label("rack", fmt.Sprint(others-1))))
+		time.Sleep(2 * finalizerPatience)
+		synctest.Wait()
+		if podCIDR := l.node("n").Spec.PodCIDR; podCIDR != "10.0.0.32/28" {
+			t.Errorf("after %v the Node has %q, want 10.0.0.32/28", 2*finalizerPatience, podCIDR)
+		}
+		for _, line := range l.lines() {
+			line.queue.ShutDown()
+		}
+		cancel()
+		synctest.Wait()
+		time.Sleep(time.Minute)
+	})
+}

@@ -168,6 +168,8 @@ func (c *Controller) followFlags(ctx context.Context) error {
 	for _, cc := range made {
 		switch {
 		case !fromFlags(cc):
+		case c.otherwise(cc):
+			// What keeps it from being right would do the same to the next one.
 		case cc.DeletionTimestamp != nil:
 			goes = goes || c.flagsSay(cc) && c.goesAtOnce(cc)
 		case !live && c.flagsSay(cc):
@@ -183,6 +185,15 @@ func (c *Controller) followFlags(ctx context.Context) error {
 	return errors.Join(errs...)
 }
 
+// errStoredOtherwise is the error of a creation after which there is another object than the one that was sent.
+var errStoredOtherwise = errors.New("it is not stored as it was sent")
+
+// otherwise reports whether a ClusterCIDR was created here and not stored as it was sent.
+func (c *Controller) otherwise(cc *networkingv1.ClusterCIDR) bool {
+	uid, ok := c.storedOtherwise[cc.Name]
+	return ok && uid == cc.UID && cc.DeletionTimestamp == nil
+}
+
 // makeFromFlags creates the ClusterCIDR of the flags, under the first name that is free.
 func (c *Controller) makeFromFlags(ctx context.Context) error {
 	name := nameFromFlags(c.flags)
@@ -195,6 +206,8 @@ func (c *Controller) makeFromFlags(ctx context.Context) error {
 			return err
 		case cc.DeletionTimestamp == nil && fromFlags(cc) && c.flagsSay(cc):
 			return nil // an earlier try to create it was not in vain, and showed while others were being looked at
+		case c.otherwise(cc):
+			return fmt.Errorf("ClusterCIDR %s: %w", name, errStoredOtherwise) // as would be the next one
 		}
 		name = fmt.Sprintf("%s-%d", nameFromFlags(c.flags), i)
 	}
@@ -267,8 +280,11 @@ func (c *Controller) createFromFlags(ctx context.Context, name string) error {
 	}
 	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), writeTimeout)
 	defer cancel()
-	err := c.api.createClusterCIDR(ctx, cc)
+	stored, err := c.api.createClusterCIDR(ctx, cc)
 	switch {
+	case err == nil && !(fromFlags(stored) && c.flagsSay(stored)):
+		c.storedOtherwise[name] = stored.UID
+		return fmt.Errorf("ClusterCIDR %s: %w", name, errStoredOtherwise)
 	case err == nil:
 		klog.FromContext(ctx).Info("Created a ClusterCIDR from the flags", "clusterCIDR", klog.KObj(cc), "ipv4", cc.Spec.IPv4, "ipv6", cc.Spec.IPv6)
 		return nil

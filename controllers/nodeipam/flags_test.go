@@ -110,8 +110,8 @@ func (w *writing) ask(format string, args ...any) error {
 	return w.fails[what]
 }
 
-func (w *writing) createClusterCIDR(_ context.Context, cc *networkingv1.ClusterCIDR) error {
-	return w.ask("create %s", cc.Name)
+func (w *writing) createClusterCIDR(_ context.Context, cc *networkingv1.ClusterCIDR) (*networkingv1.ClusterCIDR, error) {
+	return cc, w.ask("create %s", cc.Name)
 }
 
 func (w *writing) patchClusterCIDR(_ context.Context, name string, patch []byte) error {

@@ -277,6 +277,11 @@ func writeTrouble(err error) (t trouble, lasts bool) {
 	switch {
 	case errors.Is(err, lease.ErrClosed), errors.As(err, &pause) && !said:
 		return trouble{}, false // The API server was not asked.
+	case errors.Is(err, errStoredOtherwise):
+		return trouble{"the ClusterCIDR of the flags is stored with other ranges or labels than it was sent with: if the CRD is not ours, " + ApplyCRD + "; else look for a mutating webhook or policy that changes it. " +
+			"Then delete that ClusterCIDR, and it is made again", err}, true
+	case errors.Is(err, errNotKept):
+		return trouble{"the API server stores them, and they are not there: look for a mutating webhook or policy that takes them away, or the watch of Nodes is late", err}, true
 	case apierrors.IsNotFound(err) && apierrors.HasStatusCause(err, metav1.CauseTypeUnexpectedServerResponse):
 		// It is the resource that does not exist, not an object. Of all that is written, only that of the CRD can be missing.
 		return trouble{crdMissing, err}, true

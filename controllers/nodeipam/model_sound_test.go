@@ -27,7 +27,7 @@ var modelFields = map[string]struct {
 		"w name flags shifted clockSet paused broken rebuilt mute"},
 	"simServer": {simServer{}, "changes objects events lease",
 		// policy is the setting's; uids makes names; the rest never changes.
-		"now uids policy onPodCIDRs onFinalizers onFinalizerRemoved onAllocation dropsFinalizers"},
+		"now uids policy onPodCIDRs onFinalizers onFinalizerRemoved onAllocation dropsFinalizers keepsFinalizers dropsPodCIDRs altered"},
 	"simQueue": {simQueue{}, "waiting processing delayed failures",
 		// next is read at once; processing is the tasks; yields never changes.
 		"TypedRateLimitingInterface p next yields"},
@@ -48,7 +48,7 @@ var modelFields = map[string]struct {
 		// people; nothing panics; events are handled as soon as the cache has them, so heardVersion is its; the rest never changes.
 		"api client clusterCIDRClient dynamic now flags primary workers identity fence nodes clusterCIDRs serviceCIDRs informers synced nodesAsOf nodesVersion clusterCIDRsVersion " +
 			"clusterCIDRQueue statusQueue mu statusWritten statusQueued health sightings broken breaking " +
-			"heardVersion witness stopHearing term takeoverDelay eventQueue entering selectors torn finalizerTries announcer earlier"},
+			"heardVersion witness stopHearing term takeoverDelay eventQueue entering selectors torn finalizerTries storedOtherwise unansweredFinalizers announcer earlier"},
 }
 
 func TestModelKnowsAllFields(t *testing.T) {

@@ -2,6 +2,7 @@ package nodeipam
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"maps"
 	"slices"
@@ -37,6 +38,7 @@ func (c *Controller) syncNode(ctx context.Context, name string) error {
 		assign reservation
 		ok     bool          // there is something to assign
 		stored time.Duration // for how long the receipt of that is good still
+		again  bool          // it was stored a while ago, as the API server said, and does not show
 		other  bool          // somebody else seems to have assigned it
 		err    error
 	)
@@ -63,6 +65,7 @@ func (c *Controller) syncNode(ctx context.Context, name string) error {
 			}
 			if r, ok := c.receipts[name]; ok && r.node == node.UID {
 				stored = r.at.Add(receiptLasts).Sub(c.now())
+				again = stored <= 0
 			}
 			if ok && stored <= 0 {
 				b.sending(node) // From here on nothing that others do takes the blocks away.
@@ -83,8 +86,14 @@ func (c *Controller) syncNode(ctx context.Context, name string) error {
 	if !ok {
 		return nil // it is served, or goes, or waits, and whatever may help wakes it
 	}
-	return c.write(ctx, node, assign)
+	if err := c.write(ctx, node, assign); err != nil || !again {
+		return err
+	}
+	return fmt.Errorf("Node %s: %w", name, errNotKept)
 }
+
+// errNotKept is the error of a write that the API server has carried out, as it says, and that does not show.
+var errNotKept = errors.New("the API server has stored podCIDRs, and the Node does not show them")
 
 // lookAtNode enters in the book what the cache shows of a Node now, and returns the Node; nil if there is none, or if the event that brings
 // it has not been handled yet. Whoever looks holds the book, so that what is entered never gets older.
@@ -99,6 +108,9 @@ func (c *Controller) lookAtNode(b *book, name string) (*v1.Node, error) {
 		return nil, nil
 	case err != nil:
 		return nil, err
+	}
+	if e, known := b.nodes[name]; known && e.uid != node.UID {
+		return nil, nil // The event of that tells whether the one before may be in doubt.
 	}
 	defer c.reclaim(b, node) // once the book knows what it shows
 	blocks, _ := podCIDRsOf(node)
@@ -253,6 +265,7 @@ func (c *Controller) write(ctx context.Context, node *v1.Node, r reservation) er
 			// The watch may have been faster than the answer.
 			if now, err := c.nodes.Get(node.Name); err == nil && now.UID == node.UID && !showsPodCIDRs(now) {
 				c.receipts[node.Name] = receipt{node.UID, c.now()}
+				c.nodeQueue.AddAfter(node.Name, receiptLasts) // No event comes if an admission policy has left the podCIDRs out.
 			}
 		})
 		c.health.stored(writesNode)
@@ -263,7 +276,7 @@ func (c *Controller) write(ctx context.Context, node *v1.Node, r reservation) er
 	if notThere(err) || apierrors.IsConflict(err) {
 		logger.V(4).Info("The Node is gone or another one by now", "node", klog.KObj(node), "err", err)
 		// The watch says which, as a rule before that. But a webhook can refuse with these codes as well.
-		return refusedLater{later(closedRetry), fmt.Errorf("patch podCIDRs of Node %s: %w", node.Name, err)}
+		return refusedLater{fmt.Errorf("patch podCIDRs of Node %s: %w", node.Name, err)}
 	}
 	return fmt.Errorf("patch podCIDRs of Node %s: %w", node.Name, err)
 }

@@ -626,8 +626,8 @@ func (a simAPI) patchNode(_ context.Context, name string, patch []byte) error {
 	return err
 }
 
-func (a simAPI) createClusterCIDR(_ context.Context, cc *networkingv1.ClusterCIDR) error {
-	return a.p.do("create ClusterCIDR "+cc.Name, func(s *simServer) error {
+func (a simAPI) createClusterCIDR(_ context.Context, cc *networkingv1.ClusterCIDR) (*networkingv1.ClusterCIDR, error) {
+	return cc, a.p.do("create ClusterCIDR "+cc.Name, func(s *simServer) error {
 		if s.clusterCIDR(cc.Name) != nil {
 			return apierrors.NewAlreadyExists(kindClusterCIDR.resource(), cc.Name)
 		}

@@ -64,6 +64,10 @@ type simServer struct {
 	onAllocation       func(old, cc *networkingv1.ClusterCIDR)
 	// dropsFinalizers: a mutating admission policy leaves out the finalizer that the controller adds, and the answer is 200.
 	dropsFinalizers bool
+	// keepsFinalizers: one puts back the finalizer that the controller takes away. dropsPodCIDRs: one leaves out first podCIDRs. The answer is 200.
+	keepsFinalizers, dropsPodCIDRs bool
+	// altered says that one of them did.
+	altered bool
 }
 
 // simLease is the Lease object.
@@ -203,7 +207,13 @@ func (s *simServer) patchNode(name string, patch []byte) error {
 	if s.policy && (first || writer != old.Annotations[networkingv1.AnnotationLeaseHolder]) && writer != s.lease.record.HolderIdentity {
 		return apierrors.NewForbidden(kindNode.resource(), name, fmt.Errorf("%s: podCIDRs are assigned by %s", FencingPolicy, s.lease.record.HolderIdentity))
 	}
-	if first {
+	if first && s.dropsPodCIDRs {
+		s.altered = true
+		node.Spec.PodCIDR, node.Spec.PodCIDRs = "", nil
+		if equality.Semantic.DeepEqual(node, old) {
+			return nil
+		}
+	} else if first {
 		s.onPodCIDRs(node)
 	}
 	s.store(kindNode, node)
@@ -247,6 +257,10 @@ func (s *simServer) patchClusterCIDR(name string, patch []byte) error {
 		if equality.Semantic.DeepEqual(cc, old) {
 			return nil // and there is no event
 		}
+	}
+	if s.keepsFinalizers && slices.Contains(old.Finalizers, networkingv1.Finalizer) && !slices.Contains(cc.Finalizers, networkingv1.Finalizer) {
+		s.altered = true
+		return nil // and there is no event
 	}
 	cc.Status = old.Status // a subresource of its own
 	s.onFinalizers(old, cc)

@@ -302,8 +302,8 @@ var processMoves = map[string]moveKind{
 		if p.w.leader() != p {
 			return false
 		}
-		if p.w.settle(p) && p.w.violation == nil {
-			p.w.awaitFinalizers(p)
+		if p.w.settle(p) && p.w.violation == nil && !p.w.server.keepsFinalizers && !p.w.server.dropsPodCIDRs {
+			p.w.awaitWhatIsNotKept(p)
 			p.w.checkSettled(p)
 		}
 		return true

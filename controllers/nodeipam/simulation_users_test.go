@@ -277,6 +277,12 @@ var userMoves = map[string]moveKind{
 		w.server.dropsFinalizers = a[0] == "dropped"
 		return true
 	}},
+	"policy": {4, func(_ *world, d *rand.Rand) []string {
+		return []string{oneOf(d, []string{"keeps-finalizers", "drops-podcidrs", "none", "none"})}
+	}, func(w *world, a []string) bool {
+		w.server.keepsFinalizers, w.server.dropsPodCIDRs = a[0] == "keeps-finalizers", a[0] == "drops-podcidrs"
+		return true
+	}},
 	"exclude": {8, with(named(kindClusterCIDR, every), exclusions), onClusterCIDR(func(cc *networkingv1.ClusterCIDR, a []string) {
 		cc.Spec.ExcludedCIDRs = exclusion(cc.Spec, a[0])
 	})},

@@ -247,7 +247,7 @@ func (w *world) calm() *process {
 	for _, p := range w.processes {
 		p.paused = false
 	}
-	w.server.dropsFinalizers = false
+	w.server.dropsFinalizers, w.server.keepsFinalizers, w.server.dropsPodCIDRs = false, false, false
 	for range 120 {
 		for len(w.network) > 0 {
 			c := w.network[0]
@@ -321,7 +321,7 @@ func (w *world) quiesce() {
 	}
 	w.settle(p)
 	if w.violation == nil {
-		w.awaitFinalizers(p)
+		w.awaitWhatIsNotKept(p)
 		w.checkSettled(p)
 	}
 	if w.violation == nil {
@@ -342,8 +342,13 @@ func (w *world) quiesce() {
 	}
 }
 
-// awaitFinalizers lets time pass if a process waits for a finalizer: whether it is kept shows in time only.
-func (w *world) awaitFinalizers(p *process) {
+// awaitWhatIsNotKept lets time pass if writes were answered with 200 and not kept: that shows in time only.
+func (w *world) awaitWhatIsNotKept(p *process) {
+	if w.server.altered {
+		w.cover("a write is not kept")
+		w.rest(p, max(receiptLasts, finalizerPatience)+2*retryMax)
+		return
+	}
 	for _, o := range w.server.objects[kindClusterCIDR] {
 		if alive(o) && !slices.Contains(o.GetFinalizers(), networkingv1.Finalizer) {
 			w.cover("a finalizer is not kept")

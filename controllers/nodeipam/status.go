@@ -73,7 +73,7 @@ func (c *Controller) syncStatus(ctx context.Context, name string) error {
 	switch {
 	case notThere(err), apierrors.IsConflict(err):
 		// gone, or another one of that name; or a webhook refuses with that code
-		return refusedLater{later(statusInterval), fmt.Errorf("apply status of ClusterCIDR %s: %w", name, err)}
+		return refusedLater{fmt.Errorf("apply status of ClusterCIDR %s: %w", name, err)}
 	case err != nil:
 		return fmt.Errorf("apply status of ClusterCIDR %s: %w", name, err)
 	}
