@@ -99,7 +99,9 @@ type failure struct {
 }
 
 // lasting reports whether it is a problem.
-func (f *failure) lasting(now time.Time) bool { return f.lasts || now.Sub(f.since) >= failsFor }
+func (f *failure) lasting(now time.Time) bool {
+	return f.lasts || now.Sub(f.since) >= failsFor
+}
 
 func (h *health) clock() time.Time {
 	if h.now == nil {

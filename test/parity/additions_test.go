@@ -60,6 +60,7 @@ var whenOn = surface{
 		"/metrics node_ipam_controller_multicidrset_usage_cidrs":                  "gauge{clusterCIDR,clusterCIDRName}",
 		"/metrics node_ipam_controller_node_patches_total":                        "counter{result}",
 		"/metrics node_ipam_controller_nodes_holding_blocks":                      "gauge{}",
+		"/metrics node_ipam_controller_failing_writes":                            "gauge{kind}",
 		"/metrics node_ipam_controller_nodes_in_doubt":                            "gauge{}",
 		"/metrics node_ipam_controller_nodes_outside_ranges":                      "gauge{}",
 		"/metrics node_ipam_controller_nodes_with_podcidrs":                       "gauge{}",
