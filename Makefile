@@ -34,7 +34,7 @@ cluster: cluster-tools cluster-image ## Start a real kubeadm cluster with WORKER
 		--image=bin/images/kube-controller-manager-linux-$$(go env GOARCH).tar --apply=manifests/crds --apply=manifests/rbac
 
 .PHONY: cluster-down
-cluster-down: ## End it, in whatever state it is, and leave nothing behind
+cluster-down: ## End it, in whatever state it is, and remove its directory; bin/cluster down --help says what stays
 	@go build -o bin/cluster ./hack/cluster
 	@bin/cluster down
 
@@ -271,7 +271,11 @@ plots: ## Draw docs/images/performance-*.svg from what was measured, docs/data/*
 ##@ Other
 
 .PHONY: clean
-clean: ## Remove bin/; Go's build cache stays
+clean: ## Remove bin/, unless something in it runs; Go's build cache stays
+	@for marker in bin/*/.made-by; do \
+		[[ -e $$marker ]] || continue; \
+		echo "$${marker%/*} is in use, by $$(<$$marker): run make teardown-test-env, or sudo bin/cluster down --dir=$${marker%/*}, first" >&2; exit 1; \
+	done
 	rm -rf bin
 
 .PHONY: help

@@ -14,6 +14,8 @@ export CGO_ENABLED=0
 generator() { go tool -modfile="$tools/go.mod" "$@"; }
 
 module=$(go list -m)
+# Below, generated files are deleted before they are written anew.
+[[ $module == "$(cd "$tools/../.." && go list -m)" && -f go.mod ]] || { echo "generate: $PWD is no tree of this module" >&2; exit 2; }
 api=$module/apis/networking/v1
 generated=$module/apis/generated
 

@@ -15,7 +15,10 @@ version=${1:?"usage: $0 vMAJOR.MINOR.PATCH, for example $0 v1.37.1"}
 staged_version=v0.${version#v1.}
 
 cd "$(dirname "$0")/.."
-upstream_gomod=$(cd "$(mktemp -d)" && go mod download -json "k8s.io/kubernetes@$version" | sed -n 's/.*"GoMod": "\(.*\)",.*/\1/p')
+# Outside of every module.
+outside=$(mktemp -d)
+trap 'rmdir "$outside"' EXIT
+upstream_gomod=$(cd "$outside" && go mod download -json "k8s.io/kubernetes@$version" | sed -n 's/.*"GoMod": "\(.*\)",.*/\1/p')
 staged=$(go mod edit -print "$upstream_gomod" | sed -n 's#^\t\(k8s\.io/[^ ]*\) => \./staging/.*#\1#p')
 [[ -n $staged ]] || { echo "$0: no staged modules found in $upstream_gomod" >&2; exit 1; }
 

@@ -12,6 +12,7 @@ import (
 	"path/filepath"
 	"slices"
 	"strings"
+	"syscall"
 	"time"
 
 	corev1 "k8s.io/api/core/v1"
@@ -23,7 +24,11 @@ import (
 	"golang.org/x/sync/errgroup"
 )
 
-const controlPlane = "control-plane"
+const (
+	controlPlane = "control-plane"
+	// madeBy is what marks a cluster's directory.
+	madeBy = "hack/cluster\n"
+)
 
 // cluster is everything below one directory and one cgroup.
 type cluster struct {
@@ -69,6 +74,9 @@ func (c *cluster) up(ctx context.Context, opts upOptions) error {
 	if err := os.Mkdir(c.dir, 0o755); errors.Is(err, fs.ErrExist) {
 		return fmt.Errorf("%s exists: end that cluster first, with `cluster down --dir=%[1]s`", c.dir)
 	} else if err != nil {
+		return err
+	}
+	if err := os.WriteFile(c.marker(), []byte(madeBy), 0o644); err != nil {
 		return err
 	}
 	if err := c.start(ctx, opts); err != nil {
@@ -170,10 +178,40 @@ func (c *cluster) writeKubeconfig(port int) error {
 	return clientcmd.WriteToFile(*config, c.kubeconfig())
 }
 
-// down needs nothing of what up has written, so that it also ends what is left of an up that was killed.
+// down needs nothing of what up has written but the marker, so that it also ends what is left of an up that was killed. The cgroup's
+// name follows from the directory's, so its processes are the cluster's whether the directory is still there or not.
 func (c *cluster) down(ctx context.Context) error {
-	return errors.Join(removeCgroup(ctx, c.cgroup), os.RemoveAll(c.dir))
+	made, err := c.made()
+	if err != nil {
+		return err
+	}
+	if err := removeCgroup(ctx, c.cgroup); err != nil || !made {
+		return err // What still runs keeps its disk.
+	}
+	return os.RemoveAll(c.dir)
 }
+
+// made reports whether there is a directory of a cluster. One that up has not made is an error: down runs as root, and --dir may be mistyped.
+func (c *cluster) made() (bool, error) {
+	info, err := os.Lstat(c.dir)
+	if errors.Is(err, fs.ErrNotExist) {
+		return false, nil
+	}
+	if err != nil {
+		return false, err
+	}
+	content, err := os.ReadFile(c.marker())
+	if err != nil && !errors.Is(err, fs.ErrNotExist) && !errors.Is(err, syscall.ENOTDIR) {
+		return false, err
+	}
+	if !info.IsDir() || string(content) != madeBy {
+		return false, fmt.Errorf("%s was not made by `cluster up`, so it is not removed: see that --dir names the directory of a cluster", c.dir)
+	}
+	return true, nil
+}
+
+// marker is the file without which a directory is not removed.
+func (c *cluster) marker() string { return filepath.Join(c.dir, ".made-by") }
 
 // require says what is missing before anything is started.
 func (c *cluster) require() error {

@@ -1,5 +1,6 @@
 // Command cluster runs a real Kubernetes cluster on one Linux host: kubeadm, kubelets, containerd and Pods, without a
-// container engine, an image registry or systemd, and without a trace on the host once it is down.
+// container engine, an image registry or systemd. Once it is down, all that is left on the host is what others may use by now: `cluster down
+// --help` lists it.
 //
 //	cluster up       a control plane, and workers
 //	cluster join     one more worker
@@ -21,5 +22,6 @@
 //	                        └────────────────────────┘    │ cni0: the Node's podCIDRs    │
 //	                                                      └──────────────────────────────┘
 //
-// All processes are below one cgroup whose name follows from --dir. It is how down finds them, also after a crash of up.
+// All processes are below one cgroup whose name follows from --dir. It is how down finds them, also after a crash of up. down removes --dir
+// only if it has the file .made-by, which up writes first.
 package main

@@ -15,6 +15,7 @@ import (
 	"strconv"
 	"strings"
 
+	"k8s.io/apimachinery/pkg/util/validation"
 	"k8s.io/apimachinery/pkg/util/yaml"
 	"k8s.io/client-go/tools/clientcmd"
 	clientcmdapi "k8s.io/client-go/tools/clientcmd/api"
@@ -100,6 +101,10 @@ func (c *cluster) join(ctx context.Context, name string, opts joinOptions) error
 	token, err := os.ReadFile(filepath.Join(c.dir, "token"))
 	if err != nil {
 		return fmt.Errorf("there is no cluster in %s: start one with `cluster up`", c.dir)
+	}
+	// It becomes part of paths, and a name of its own in the cluster's cgroup.
+	if wrong := validation.IsDNS1123Label(name); len(wrong) > 0 || name == routerCommand {
+		return fmt.Errorf("a machine cannot be called %q: use small letters, digits and -, and not %q", name, routerCommand)
 	}
 	m := c.machine(name)
 	c.say("boot %s", name)

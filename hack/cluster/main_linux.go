@@ -94,6 +94,11 @@ func command() *cobra.Command {
 		one("remove MACHINE", "End a machine and remove its disk; its Node object is left to you", (*cluster).remove),
 		&cobra.Command{
 			Use: "down", Short: "End the cluster, in whatever state it is, and remove --dir", Args: cobra.NoArgs,
+			Long: `End the cluster, in whatever state it is, and remove --dir, if up has made it.
+
+Three things stay, since others on this host may use them by now: kernel modules that the kernel has loaded by itself (bridge, veth,
+overlay, those of iptables), with cgroup v2 the controllers that up has enabled in /sys/fs/cgroup/cgroup.subtree_control, and Debian
+packages that make has installed, which it names when it does.`,
 			RunE: with(func(ctx context.Context, c *cluster, _ []string) error { return c.down(ctx) }),
 		},
 		&cobra.Command{

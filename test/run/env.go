@@ -1,9 +1,12 @@
 package main
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
+	"io/fs"
+	"os"
 	"path/filepath"
 
 	"github.com/multicidr/controller-manager/test/controlplane"
@@ -17,6 +20,10 @@ func env(ctx context.Context, dir string) (err error) {
 	}
 	if dir, err = filepath.Abs(dir); err != nil {
 		return err
+	}
+	// A directory of somebody else may have files of the same names in it, an etcd's for instance.
+	if found, err := os.ReadDir(dir); len(found) > 0 || err != nil && !errors.Is(err, fs.ErrNotExist) {
+		return fmt.Errorf("--dir=%s must be a directory that does not exist or is empty: %w", dir, cmp.Or(err, fs.ErrExist))
 	}
 	fmt.Println("starting etcd and kube-apiserver")
 	cp, err := controlplane.Start(ctx, controlplane.Options{Dir: dir})
