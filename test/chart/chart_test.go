@@ -259,7 +259,7 @@ func TestFencing(t *testing.T) {
 	values := loader.MergeMaps(valueSets(t)["everything-on"], object(t, `{fencing: {createdNodes: false}}`))
 	files = mustRender(t, values)
 	for name := range objects(t, files["templates/fencing.yaml"]) {
-		if !strings.Contains(name, "lease-holder") {
+		if strings.Contains(name, "created-nodes") {
 			t.Errorf("with fencing.createdNodes=false there is %s", name)
 		}
 	}

@@ -70,8 +70,7 @@ func TestFencingPolicy(t *testing.T) {
 		"what a Node has, written late by one that was deposed": {
 			holder: "us", served: true, patch: fmt.Sprintf(of, "others"), want: []string{`now "us"`, `is of "others"`},
 		},
-		"what a Node has, by the holder":  {holder: "us", served: true, patch: fmt.Sprintf(of, "us")},
-		"the name of the writer is wiped": {holder: "us", served: true, patch: `{"metadata":{"annotations":{"networking.x-k8s.io/lease-holder":null}}}`},
+		"what a Node has, by the holder": {holder: "us", served: true, patch: fmt.Sprintf(of, "us")},
 		"a change of what a Node has is left to the API server": {
 			holder: "us", served: true, patch: strings.ReplaceAll(none, "10.0.0.0", "10.9.0.0"),
 			want: []string{"may not change podCIDR except from"}, byServer: true,
@@ -112,33 +111,6 @@ func TestFencingPolicy(t *testing.T) {
 				t.Errorf("the controller would not know this refusal: %v", err)
 			}
 		})
-	}
-}
-
-// TestCreatedNodesPolicy: whether Nodes may be created with podCIDRs is a choice of its own.
-func TestCreatedNodesPolicy(t *testing.T) {
-	ctx := t.Context()
-	c := freshCluster(t, controlplane.Options{})
-	create := func(ctx context.Context, opts metav1.CreateOptions) error {
-		node := &corev1.Node{ObjectMeta: metav1.ObjectMeta{GenerateName: "n-"}, Spec: corev1.NodeSpec{PodCIDR: "10.0.0.0/24"}}
-		_, err := c.kube.CoreV1().Nodes().Create(ctx, node, opts)
-		return err
-	}
-	if err := errors.Join(c.cp.Apply(ctx, policy, insideKCM), create(ctx, metav1.CreateOptions{})); err != nil {
-		t.Errorf("without that choice: %v", err)
-	}
-	if err := c.cp.Apply(ctx, createdNodes); err != nil {
-		t.Fatal(err)
-	}
-	err := eventually(patience, func(ctx context.Context) error {
-		err := create(ctx, metav1.CreateOptions{DryRun: []string{metav1.DryRunAll}})
-		if !apierrors.IsForbidden(err) || !strings.Contains(err.Error(), "is created without podCIDRs") {
-			return fmt.Errorf("a Node with podCIDRs: got %v, want a refusal", err)
-		}
-		return nil
-	})
-	if err := errors.Join(err, c.createNodes(ctx, nil, "bare")); err != nil {
-		t.Error(err)
 	}
 }
 
