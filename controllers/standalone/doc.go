@@ -7,6 +7,7 @@
 //	run.go          one process: serving, the leader lease, and the controller under it
 //	health.go       what /healthz and /readyz say
 //	serve.go        the plain HTTP server, and the HTTPS server behind authentication and authorization
+//	bounded.go      how many connections they have
 //
 // The controller is package nodeipam and the fence is package lease, as in kube-controller-manager.
 package standalone

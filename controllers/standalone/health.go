@@ -107,25 +107,56 @@ func (h *health) checkController(r *http.Request) error {
 	}
 }
 
-// install serves all checks. What a single one says is at its own path, as in kube-controller-manager.
-func (h *health) install(mux *mux.PathRecorderMux) {
-	live := []healthz.HealthChecker{healthz.PingHealthz}
-	controller := healthz.NamedCheck(nodeipam.Name, h.checkController)
-	ready := []healthz.HealthChecker{controller}
+// checks are those of /healthz and /readyz. The controller's is at a path below /healthz, too, where kube-controller-manager has it; it does
+// not count for /healthz there either.
+func (h *health) checks() (live, ready []healthz.HealthChecker, controller healthz.HealthChecker) {
+	live = []healthz.HealthChecker{healthz.PingHealthz}
+	controller = healthz.NamedCheck(nodeipam.Name, h.checkController)
+	ready = []healthz.HealthChecker{controller}
 	if h.watchDog != nil {
 		live = append(live, h.watchDog)
 		ready = append(ready, healthz.NamedCheck("lease", h.checkLease))
 	}
+	return live, ready, controller
+}
+
+// install serves all checks. What a single one says is at its own path, as in kube-controller-manager.
+func (h *health) install(mux *mux.PathRecorderMux) {
+	live, ready, controller := h.checks()
 	healthz.InstallHandler(mux, live...)
 	healthz.InstallReadyzHandler(mux, ready...)
-	// Where kube-controller-manager has it. It does not count for /healthz there either.
-	mux.Handle("/healthz/"+controller.Name(), http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
-		if err := controller.Check(r); err != nil {
+	mux.Handle("/healthz/"+controller.Name(), answer(controller.Check))
+}
+
+// installWithheld serves the same paths to everybody who can reach them: which check fails is there, what it says is not, because that can
+// name any object and holds the API server's words.
+func (h *health) installWithheld(public *mux.PathRecorderMux) {
+	whole := mux.NewPathRecorderMux(component)
+	h.install(whole)
+	public.Handle("/healthz", whole)
+	public.Handle("/readyz", whole)
+	live, ready, controller := h.checks()
+	for root, checks := range map[string][]healthz.HealthChecker{"/healthz/": append(live, controller), "/readyz/": ready} {
+		for _, check := range checks {
+			public.Handle(root+check.Name(), answer(func(r *http.Request) error {
+				if check.Check(r) == nil {
+					return nil
+				}
+				return fmt.Errorf("%s fails: the log of this program says why, and with --secure-port this path does, to those who may see it", check.Name())
+			}))
+		}
+	}
+}
+
+// answer serves one check.
+func answer(check func(*http.Request) error) http.Handler {
+	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		if err := check(r); err != nil {
 			http.Error(w, fmt.Sprintf("internal server error: %v", err), http.StatusInternalServerError)
 			return
 		}
 		fmt.Fprint(w, "ok")
-	}))
+	})
 }
 
 // watch returns a lock that notes how its calls end.

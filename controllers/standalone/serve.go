@@ -12,6 +12,7 @@ import (
 	"k8s.io/apiserver/pkg/server/mux"
 	"k8s.io/client-go/rest"
 	"k8s.io/client-go/transport"
+	"k8s.io/component-base/metrics"
 	"k8s.io/component-base/metrics/legacyregistry"
 	"k8s.io/component-base/metrics/prometheus/slis"
 	_ "k8s.io/component-base/metrics/prometheus/workqueue" // workqueue_* metrics
@@ -21,10 +22,20 @@ import (
 	"github.com/multicidr/controller-manager/controllers/nodeipam"
 )
 
+// What one who reaches a port can take: so much time and memory, and never the place of a probe.
 const (
-	// Who talks to the plain server asks short questions; without bounds a few slow ones would keep connections for ever.
-	readTimeout = 10 * time.Second
-	idleTimeout = 90 * time.Second
+	// readTimeout is for a request, from its connection on: all of them are short.
+	readTimeout = 5 * time.Second
+	// writeTimeout is for the answer, from the end of the request on, to a client that may not read it.
+	writeTimeout = 10 * time.Second
+	// idleTimeout is between two requests. A scrape every 30 seconds keeps its connection.
+	idleTimeout = 45 * time.Second
+	// maxHeader bounds the header of a request; the server adds 4 KiB.
+	maxHeader = 16 << 10
+	// maxConnections is for each port. A kubelet has two, each Prometheus one.
+	maxConnections = 128
+	// maxScrapes is how many requests for metrics are answered at a time: each makes a copy of them. Others get a 503.
+	maxScrapes = 4
 	// stopTimeout is how long answers under way may take at the end.
 	stopTimeout = 5 * time.Second
 )
@@ -38,19 +49,24 @@ type servers struct {
 }
 
 // serve starts the servers. With --secure-port metrics are there and not at the plain address: who asked for it does not want
-// them to be seen by everybody. The debug page names every Node and is never at the plain address.
+// them to be seen by everybody. What a health check says can name any object, and the debug page names every Node: neither is ever at
+// the plain address.
 func serve(opts *options, config *rest.Config, health *health) (*servers, error) {
 	s := &servers{stopSecure: make(chan struct{})}
 	plain := mux.NewPathRecorderMux(component)
-	health.install(plain)
+	health.installWithheld(plain)
 	metricsMux := plain
 	if opts.secureServing.BindPort != 0 {
 		s.secured = mux.NewPathRecorderMux(component)
 		health.install(s.secured)
 		metricsMux = s.secured
 	}
-	metricsMux.Handle("/metrics", legacyregistry.Handler())
-	slis.SLIMetricsWithReset{}.Install(metricsMux)
+	metricsMux.Handle("/metrics", metrics.HandlerFor(legacyregistry.DefaultGatherer, metrics.HandlerOpts{MaxRequestsInFlight: maxScrapes}))
+	if s.secured != nil {
+		slis.SLIMetricsWithReset{}.Install(metricsMux)
+	} else {
+		slis.SLIMetrics{}.Install(metricsMux) // Who resets them has to be somebody.
+	}
 
 	listener, err := net.Listen("tcp", opts.webserver)
 	if err != nil {
@@ -62,9 +78,9 @@ func serve(opts *options, config *rest.Config, health *health) (*servers, error)
 			return nil, err
 		}
 	}
-	s.plain = &http.Server{Handler: plain, ReadTimeout: readTimeout, IdleTimeout: idleTimeout}
+	s.plain = &http.Server{Handler: plain, ReadTimeout: readTimeout, WriteTimeout: writeTimeout, IdleTimeout: idleTimeout, MaxHeaderBytes: maxHeader}
 	go func() {
-		if err := s.plain.Serve(listener); err != http.ErrServerClosed {
+		if err := s.plain.Serve(&bounded{Listener: listener, most: maxConnections}); err != http.ErrServerClosed {
 			klog.ErrorS(err, "The HTTP server ended", "address", opts.webserver) // The probes will notice.
 		}
 	}()
@@ -94,6 +110,7 @@ func (s *servers) serveSecured(opts *options, config *rest.Config) error {
 	if err := opts.secureServing.ApplyTo(&serving); err != nil {
 		return fmt.Errorf("listen at --secure-port: %w", err)
 	}
+	serving.Listener = &bounded{Listener: serving.Listener, most: maxConnections, stall: writeTimeout}
 	if err := opts.authentication.ApplyTo(&authentication, serving, nil); err != nil {
 		return err
 	}
