@@ -26,7 +26,8 @@ type api interface {
 	deleteClusterCIDR(ctx context.Context, name string, uid types.UID, resourceVersion string) error
 	applyStatus(ctx context.Context, patch *applyv1.ClusterCIDRApplyConfiguration) error
 	createEvent(ctx context.Context, event *v1.Event) error
-	patchEvent(ctx context.Context, namespace, name string, patch []byte) error
+	// patchEvent returns the event as it is then.
+	patchEvent(ctx context.Context, namespace, name string, patch []byte) (*v1.Event, error)
 }
 
 // clients are the real API server.
@@ -81,9 +82,8 @@ func (c clients) createEvent(ctx context.Context, event *v1.Event) error {
 	return err
 }
 
-func (c clients) patchEvent(ctx context.Context, namespace, name string, patch []byte) error {
-	_, err := c.kube.CoreV1().Events(namespace).Patch(ctx, name, types.MergePatchType, patch, metav1.PatchOptions{FieldManager: Name})
-	return err
+func (c clients) patchEvent(ctx context.Context, namespace, name string, patch []byte) (*v1.Event, error) {
+	return c.kube.CoreV1().Events(namespace).Patch(ctx, name, types.MergePatchType, patch, metav1.PatchOptions{FieldManager: Name})
 }
 
 // notThere reports whether an object that was to be written does not exist. An API server that does not serve the resource, because it has

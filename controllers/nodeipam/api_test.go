@@ -61,7 +61,7 @@ func TestRequests(t *testing.T) {
 		"an event": {func() error {
 			return api.createEvent(t.Context(), &v1.Event{ObjectMeta: metav1.ObjectMeta{Name: "e", Namespace: "default"}})
 		}, request{"POST", "/api/v1/namespaces/default/events", Name, "application/json", false, ""}},
-		"the same event again": {func() error { return api.patchEvent(t.Context(), "default", "e", []byte("{}")) },
+		"the same event again": {func() error { _, err := api.patchEvent(t.Context(), "default", "e", []byte("{}")); return err },
 			request{"PATCH", "/api/v1/namespaces/default/events/e", Name, "application/merge-patch+json", false, ""}},
 	} {
 		t.Run(name, func(t *testing.T) {

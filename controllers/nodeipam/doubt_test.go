@@ -37,8 +37,10 @@ func (l *leader) patchNode(_ context.Context, name string, patch []byte) error {
 	return nil
 }
 
-func (l *leader) createEvent(context.Context, *v1.Event) error             { return nil }
-func (l *leader) patchEvent(context.Context, string, string, []byte) error { return nil }
+func (l *leader) createEvent(context.Context, *v1.Event) error { return nil }
+func (l *leader) patchEvent(context.Context, string, string, []byte) (*v1.Event, error) {
+	return &v1.Event{}, nil
+}
 func (l *leader) applyStatus(context.Context, *applyv1.ClusterCIDRApplyConfiguration) error {
 	return nil
 }

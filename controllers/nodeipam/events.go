@@ -84,8 +84,7 @@ func (c *Controller) say(ctx context.Context, about v1.ObjectReference, reason, 
 	defer cancel()
 	err := c.api.createEvent(ctx, event)
 	if apierrors.IsAlreadyExists(err) {
-		renewal := encode(map[string]any{"firstTimestamp": now, "lastTimestamp": now})
-		err = c.api.patchEvent(ctx, event.Namespace, event.Name, renewal)
+		err = c.renew(ctx, event)
 	}
 	switch {
 	case apierrors.IsForbidden(err):
@@ -96,6 +95,18 @@ func (c *Controller) say(ctx context.Context, about v1.ObjectReference, reason, 
 		return fmt.Errorf("write event %s of %s %s: %w", reason, about.Kind, about.Name, err)
 	}
 	return nil
+}
+
+// renew says of an event that is there that it was so again. When it was so for the first time stays, and the count grows: kubectl describe
+// shows the first time alone for as long as it is 1.
+func (c *Controller) renew(ctx context.Context, event *v1.Event) error {
+	// A patch that changes nothing reads it: get is a permission that nothing else needs.
+	stored, err := c.api.patchEvent(ctx, event.Namespace, event.Name, []byte("{}"))
+	if err != nil {
+		return err
+	}
+	_, err = c.api.patchEvent(ctx, event.Namespace, event.Name, encode(map[string]any{"lastTimestamp": event.LastTimestamp, "count": stored.Count + 1}))
+	return err
 }
 
 // reasons writes why pools refused a Node, the same text for the same reasons.

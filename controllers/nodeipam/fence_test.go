@@ -82,8 +82,8 @@ func (s *server) applyStatus(ctx context.Context, _ *applyv1.ClusterCIDRApplyCon
 func (s *server) createEvent(ctx context.Context, _ *v1.Event) error {
 	return s.note(ctx, "createEvent")
 }
-func (s *server) patchEvent(ctx context.Context, _, _ string, _ []byte) error {
-	return s.note(ctx, "patchEvent")
+func (s *server) patchEvent(ctx context.Context, _, _ string, _ []byte) (*v1.Event, error) {
+	return &v1.Event{}, s.note(ctx, "patchEvent")
 }
 
 // A deposed leader must not be able to send anything that an invariant depends on.
@@ -103,7 +103,7 @@ func TestWritesAreFenced(t *testing.T) {
 			want: "deleteClusterCIDR fenced=true bounded=true"},
 		"a status":            {write: func(a api) error { return a.applyStatus(t.Context(), nil) }, want: "applyStatus fenced=true bounded=true"},
 		"no event":            {write: func(a api) error { return a.createEvent(t.Context(), nil) }, want: "createEvent fenced=false bounded=false", sentAnyway: true},
-		"no renewal of event": {write: func(a api) error { return a.patchEvent(t.Context(), "ns", "e", nil) }, want: "patchEvent fenced=false bounded=false", sentAnyway: true},
+		"no renewal of event": {write: func(a api) error { _, err := a.patchEvent(t.Context(), "ns", "e", nil); return err }, want: "patchEvent fenced=false bounded=false", sentAnyway: true},
 	} {
 		t.Run(name, func(t *testing.T) {
 			s := &server{gate: &gate{deadline: time.Second}}

@@ -1,6 +1,7 @@
 package nodeipam
 
 import (
+	"bytes"
 	"context"
 	"encoding/json"
 	"errors"
@@ -673,10 +674,11 @@ func (a simAPI) createEvent(_ context.Context, event *v1.Event) error {
 	return err
 }
 
-func (a simAPI) patchEvent(_ context.Context, _, name string, _ []byte) error {
+func (a simAPI) patchEvent(_ context.Context, _, name string, patch []byte) (*v1.Event, error) {
 	err := a.p.do("patch event "+name, func(s *simServer) error { return s.patchEvent(name) })
-	if event := a.p.w.server.events[name]; event != nil {
+	event := a.p.w.server.events[name]
+	if event != nil && bytes.Contains(patch, []byte("lastTimestamp")) { // The other patch only reads.
 		a.p.said(event, err)
 	}
-	return err
+	return event, err
 }
