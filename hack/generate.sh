@@ -49,6 +49,6 @@ generator controller-gen rbac:roleName=system:controller:multi-cidr-node-ipam-co
 echo "chart"
 chart=manifests/charts/node-ipam-controller/files
 rm -rf "$chart"
-for file in "$crd" manifests/rbac/role.yaml manifests/fencing/{policy,node-ipam-controller,created-nodes}.yaml; do
+for file in "$crd" manifests/rbac/{role,cluster-cidr-flag}.yaml manifests/fencing/{policy,node-ipam-controller,created-nodes}.yaml; do
 	install -D --mode=644 "$file" "$chart/${file#manifests/}"
 done

@@ -321,6 +321,10 @@ func (c *Controller) retire(ctx context.Context, cc *networkingv1.ClusterCIDR) e
 		return nil
 	case notThere(err), apierrors.IsConflict(err):
 		return later(closedRetry) // it has changed since it was cached, and that event comes; or a webhook refuses with that code
+	case c.flags == nil && apierrors.IsForbidden(err):
+		// Without the flag the controller need not be allowed to. It harms nobody, and there is nobody who waits.
+		klog.FromContext(ctx).Info("A ClusterCIDR that was made from --cluster-cidr stays, disabled: the controller may not delete ClusterCIDRs. Delete it with kubectl", "clusterCIDR", klog.KObj(cc))
+		return nil
 	default:
 		return fmt.Errorf("delete ClusterCIDR %s: %w", cc.Name, err)
 	}

@@ -1,10 +1,10 @@
 package nodeipam
 
-// What the controller may do. `make generate` writes these lines to manifests/rbac/role.yaml. create and delete are for the
-// ClusterCIDR that stands for --cluster-cidr.
+// What the controller may do. `make generate` writes these lines to manifests/rbac/role.yaml. Events about Nodes and ClusterCIDRs, which
+// have no namespace, are in the namespace default. What --cluster-cidr takes beyond that is in manifests/rbac/cluster-cidr-flag.yaml.
 //
 // +kubebuilder:rbac:groups="",resources=nodes,verbs=get;list;watch;patch
-// +kubebuilder:rbac:groups="",resources=events,verbs=create;patch
-// +kubebuilder:rbac:groups=networking.x-k8s.io,resources=clustercidrs,verbs=create;delete;get;list;watch;patch
+// +kubebuilder:rbac:groups="",namespace=default,resources=events,verbs=create;patch
+// +kubebuilder:rbac:groups=networking.x-k8s.io,resources=clustercidrs,verbs=get;list;watch;patch
 // +kubebuilder:rbac:groups=networking.x-k8s.io,resources=clustercidrs/status,verbs=patch
 // +kubebuilder:rbac:groups=networking.k8s.io,resources=servicecidrs,verbs=get;list;watch

@@ -187,16 +187,28 @@ func checkDeployed(fs *findings, s *state, alone standalone) {
 // where no kube-controller-manager can be seen, a service account, else kube-controller-manager's own user.
 func checkBound(fs *findings, s *state) {
 	const role = "system:controller:" + nodeipam.Name
-	asUser, asAccount := false, true
+	asUser, asAccount, makes := false, true, s.given.Allocate && s.given.ClusterCIDR != ""
 	for i, c := range managerContainers(s) {
 		own := !usesAccounts(c)
 		asUser, asAccount = asUser || own, i > 0 && asAccount || !own
+		if f, err := flagsOf(c); err == nil && f.Allocate && f.ClusterCIDR != "" {
+			makes = true
+		}
 	}
-	if asAccount && !bound(s, role, rbacv1.Subject{Kind: rbacv1.ServiceAccountKind, Name: nodeipam.Name, Namespace: metav1.NamespaceSystem}) {
+	account := rbacv1.Subject{Kind: rbacv1.ServiceAccountKind, Name: nodeipam.Name, Namespace: metav1.NamespaceSystem}
+	user := rbacv1.Subject{Kind: rbacv1.UserKind, Name: "system:kube-controller-manager"}
+	const roleForFlag = role + ":cluster-cidr-flag"
+	switch {
+	case asAccount && !bound(s, role, account):
 		fs.add(warning, "installed", "there is no ClusterRoleBinding of the controller's ServiceAccount, and it waits for it: kubectl apply -f manifests/rbac")
+	case asAccount && makes && !bound(s, roleForFlag, account):
+		fs.add(warning, "installed", "the controller's ServiceAccount may not create the ClusterCIDR of --cluster-cidr: kubectl apply -f manifests/rbac/cluster-cidr-flag.yaml")
 	}
-	if asUser && !bound(s, role, rbacv1.Subject{Kind: rbacv1.UserKind, Name: "system:kube-controller-manager"}) {
+	switch {
+	case asUser && !bound(s, role, user):
 		fs.add(warning, "installed", "%s runs without --use-service-account-credentials, and its user may not write Nodes: set that flag, or kubectl apply -f manifests/rbac -f manifests/rbac-user", manager)
+	case asUser && makes && !bound(s, roleForFlag, user):
+		fs.add(warning, "installed", "%s runs without --use-service-account-credentials, and its user may not create the ClusterCIDR of --cluster-cidr: kubectl apply -f manifests/rbac -f manifests/rbac-user", manager)
 	}
 }
 

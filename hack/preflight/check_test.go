@@ -34,7 +34,17 @@ func TestCheck(t *testing.T) {
 		}, []string{"WARNING installed: kube-controller-manager runs without --use-service-account-credentials"}},
 		"the same, with the binding for that": {func(s *state) {
 			s.pods = []corev1.Pod{managerPod("kube-controller-manager-1", "--allocate-node-cidrs", "--cluster-cidr=10.244.0.0/16")}
-			s.bindings = []rbacv1.ClusterRoleBinding{bindingOf(rbacv1.Subject{Kind: "User", Name: "system:kube-controller-manager"})}
+			s.bindings = bindingsOf(rbacv1.Subject{Kind: "User", Name: "system:kube-controller-manager"})
+		}, nil},
+		"the same, without the one for --cluster-cidr": {func(s *state) {
+			s.pods = []corev1.Pod{managerPod("kube-controller-manager-1", "--allocate-node-cidrs", "--cluster-cidr=10.244.0.0/16")}
+			s.bindings = bindingsOf(rbacv1.Subject{Kind: "User", Name: "system:kube-controller-manager"})[:1]
+		}, []string{"WARNING installed: kube-controller-manager runs without --use-service-account-credentials, and its user may not create the ClusterCIDR"}},
+		"no permission to make the ClusterCIDR of --cluster-cidr": {func(s *state) { s.bindings = s.bindings[:1] },
+			[]string{"WARNING installed: the controller's ServiceAccount may not create the ClusterCIDR of --cluster-cidr: kubectl apply -f manifests/rbac/cluster-cidr-flag.yaml"}},
+		"nor a need for it": {func(s *state) {
+			s.pods = []corev1.Pod{managerPod("kube-controller-manager-1", "--use-service-account-credentials")}
+			s.planned, s.bindings = []networkingv1.ClusterCIDR{clusterCIDR("first", "10.244.0.0/16")}, s.bindings[:1]
 		}, nil},
 		"the API server is older than the manager": {func(s *state) { s.server.Minor = "36" },
 			[]string{"PROBLEM version: "}},
@@ -65,7 +75,7 @@ func TestCheck(t *testing.T) {
 			second := *s.deployments[0].DeepCopy()
 			second.Namespace = "net-2"
 			s.deployments = append(s.deployments, second)
-			s.bindings = append(s.bindings, bindingOf(rbacv1.Subject{Kind: "ServiceAccount", Name: "ipam", Namespace: "net-2"}))
+			s.bindings = append(s.bindings, bindingsOf(rbacv1.Subject{Kind: "ServiceAccount", Name: "ipam", Namespace: "net-2"})...)
 		}, []string{"PROBLEM second writer: Deployments net/peer and net-2/peer"}},
 		"a Node with all addresses": {func(s *state) {
 			s.nodes = append(s.nodes, node("evil", "", "0.0.0.0/0"))
@@ -191,14 +201,14 @@ func healthy() *state {
 		nodes:    []corev1.Node{node("n1", "192.0.2.1", "10.244.0.0/24"), node("n2", "192.0.2.2", "10.244.1.0/24"), node("new", "192.0.2.3")},
 		pods:     []corev1.Pod{managerPod("kube-controller-manager-1", "--allocate-node-cidrs=true", "--cluster-cidr=10.244.0.0/16", "--leader-elect=true", "--use-service-account-credentials=true")},
 		services: []networkingapiv1.ServiceCIDR{{ObjectMeta: metav1.ObjectMeta{Name: "kubernetes"}, Spec: networkingapiv1.ServiceCIDRSpec{CIDRs: []string{"10.96.0.0/16"}}}},
-		bindings: []rbacv1.ClusterRoleBinding{bindingOf(rbacv1.Subject{Kind: "ServiceAccount", Name: "multi-cidr-node-ipam-controller", Namespace: "kube-system"})},
+		bindings: bindingsOf(rbacv1.Subject{Kind: "ServiceAccount", Name: "multi-cidr-node-ipam-controller", Namespace: "kube-system"}),
 	}
 }
 
 // alone makes it one with node-ipam-controller, for the same range, and no kube-controller-manager that can be seen.
 func alone(s *state) {
 	s.pods, s.deployments = nil, []appsv1.Deployment{deployment("--cluster-cidr=10.244.0.0/16")}
-	s.bindings = []rbacv1.ClusterRoleBinding{bindingOf(rbacv1.Subject{Kind: "ServiceAccount", Name: "ipam", Namespace: "net"})}
+	s.bindings = bindingsOf(rbacv1.Subject{Kind: "ServiceAccount", Name: "ipam", Namespace: "net"})
 	s.leases = []coordinationv1.Lease{{ObjectMeta: metav1.ObjectMeta{Name: peer, Namespace: "net"}, Spec: coordinationv1.LeaseSpec{HolderIdentity: ptr.To("peer-1")}}}
 }
 
@@ -209,8 +219,13 @@ func deployment(args ...string) appsv1.Deployment {
 	return d
 }
 
-func bindingOf(subject rbacv1.Subject) rbacv1.ClusterRoleBinding {
-	return rbacv1.ClusterRoleBinding{RoleRef: rbacv1.RoleRef{Name: "system:controller:multi-cidr-node-ipam-controller"}, Subjects: []rbacv1.Subject{subject}}
+// bindingsOf are those of manifests/rbac: of the role, and of the one for --cluster-cidr.
+func bindingsOf(subject rbacv1.Subject) (all []rbacv1.ClusterRoleBinding) {
+	const role = "system:controller:multi-cidr-node-ipam-controller"
+	for _, name := range []string{role, role + ":cluster-cidr-flag"} {
+		all = append(all, rbacv1.ClusterRoleBinding{RoleRef: rbacv1.RoleRef{Name: name}, Subjects: []rbacv1.Subject{subject}})
+	}
+	return all
 }
 
 func node(name, address string, podCIDRs ...string) corev1.Node {

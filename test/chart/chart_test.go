@@ -183,6 +183,13 @@ func TestRefusedValues(t *testing.T) {
 		"a tag that is a number":           {`{image: {tag: 1.0}}`, "at '/image/tag': got number, want string"},
 		"an argument that is no flag":      {`{extraArgs: [v=2]}`, "at '/extraArgs/0': 'v=2' does not match pattern"},
 		"a flag that has a value":          {`{extraArgs: [--leader-elect-resource-name=other]}`, "Use apiServer, leaderElection or service"},
+		"the same, with underscores":       {`{extraArgs: [--leader_elect_resource_name=a_b]}`, "extraArgs: --leader_elect_resource_name=a_b does not belong here"},
+		"election off, with underscores":   {`{replicaCount: 2, extraArgs: [--enable_leader_election=false]}`, "Use apiServer, leaderElection or service"},
+		"half of them":                     {`{extraArgs: [--enable_leader-election]}`, "Use apiServer, leaderElection or service"},
+		"a public port, with underscores":  {`{extraArgs: ["--webserver_bind_address=:8081"]}`, "Use apiServer, leaderElection or service"},
+		"metrics that nobody can reach":    {`{serviceMonitor: {enabled: true}}`, "set service.securePort, or service.bindAddress"},
+		"an address that is none":          {`{service: {bindAddress: localhost}}`, "at '/service/bindAddress': 'localhost' does not match pattern"},
+		"a network in words":               {`{hostNetwork: host}`, "at '/hostNetwork': got string, want boolean"},
 	}
 	for name, tc := range tests {
 		t.Run(name, func(t *testing.T) {
@@ -211,24 +218,36 @@ func TestCRD(t *testing.T) {
 	}
 }
 
-// The controller has the permissions that are generated from its source, and beside them only what election and secure serving take.
+// The controller has the permissions of manifests/rbac, and beside them only what election and secure serving take.
 func TestPermissions(t *testing.T) {
-	want := onlyObject(t, manifests+"/rbac/role.yaml")["rules"]
+	read := func(file string) map[string]map[string]any {
+		content, err := os.ReadFile(filepath.Join(manifests, "rbac", file))
+		if err != nil {
+			t.Fatal(err)
+		}
+		return objects(t, strings.TrimPrefix(string(content), "---\n"))
+	}
+	const role = "system:controller:multi-cidr-node-ipam-controller"
+	generated, forFlag := read("role.yaml"), read("cluster-cidr-flag.yaml")
 	for name, values := range valueSets(t) {
 		t.Run(name, func(t *testing.T) {
-			files := mustRender(t, values)
-			var clusterRoles []string
-			for key, o := range objects(t, files["templates/rbac.yaml"]) {
-				if o["kind"] != "ClusterRole" {
-					continue
-				}
-				clusterRoles = append(clusterRoles, key)
-				if diff := cmp.Diff(want, o["rules"]); diff != "" {
-					t.Errorf("run `make generate` if the role has changed (-generated +rendered):\n%s", diff)
+			cluster := generated["ClusterRole "+role]["rules"].([]any)
+			if name == "everything-on" {
+				cluster = append(slices.Clone(cluster), forFlag["ClusterRole "+role+":cluster-cidr-flag"]["rules"].([]any)...)
+			}
+			want := map[string]any{"": cluster, "default": generated["Role "+role]["rules"]}
+			got := map[string]any{}
+			for _, o := range objects(t, mustRender(t, values)["templates/rbac.yaml"]) {
+				metadata := o["metadata"].(map[string]any)
+				switch namespace, _ := metadata["namespace"].(string); {
+				case o["kind"] == "ClusterRole" && got[""] == nil, o["kind"] == "Role" && namespace == "default":
+					got[namespace] = o["rules"]
+				case o["kind"] == "ClusterRole", o["kind"] == "Role" && !strings.HasSuffix(metadata["name"].(string), "-lease"):
+					t.Errorf("there is one more role: %v", o)
 				}
 			}
-			if len(clusterRoles) != 1 {
-				t.Errorf("the ClusterRoles are %q, want one", clusterRoles)
+			if diff := cmp.Diff(want, got); diff != "" {
+				t.Errorf("run `make generate` if the role has changed (-manifests/rbac +rendered):\n%s", diff)
 			}
 		})
 	}

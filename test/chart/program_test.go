@@ -1,6 +1,7 @@
 package chart
 
 import (
+	"cmp"
 	"context"
 	"fmt"
 	"io"
@@ -76,6 +77,9 @@ func TestProgramRunsAsRendered(t *testing.T) {
 			pod := c.startPod(t, kubeconfigServer)
 			pod.eventuallyOK(t, pod.container.LivenessProbe)
 			pod.eventuallyOK(t, pod.container.ReadinessProbe)
+			if tc.set == "everything-on" {
+				c.disableFromFlag(t)
+			}
 			c.serveNode(t)
 			if tc.lease != "" {
 				lease, err := c.kube.CoordinationV1().Leases(namespace).Get(t.Context(), tc.lease, metav1.GetOptions{})
@@ -125,6 +129,13 @@ func (c *cluster) startPod(t *testing.T, kubeconfigServer string) *pod {
 	var command []string
 	var replace []string
 	for _, env := range p.container.Env {
+		if ref := env.ValueFrom.ResourceFieldRef; ref != nil {
+			if ref.Resource != "limits.memory" || ref.ContainerName != "" {
+				t.Fatalf("variable %s is %s, which this test does not know", env.Name, ref)
+			}
+			command = append(command, fmt.Sprintf("%s=%d", env.Name, p.container.Resources.Limits.Memory().Value()))
+			continue
+		}
 		value, ok := fields[env.ValueFrom.FieldRef.FieldPath]
 		if !ok {
 			t.Fatalf("variable %s is %s, which this test does not know", env.Name, env.ValueFrom.FieldRef.FieldPath)
@@ -196,7 +207,8 @@ func (p *pod) eventuallyOK(t *testing.T, probe *corev1.Probe) {
 			port = intstr.FromInt32(p.ContainerPort)
 		}
 	}
-	url := fmt.Sprintf("http://127.0.0.1:%d%s", port.IntValue(), get.Path)
+	// Without a host it asks the Pod's address; here that may be any of this machine's.
+	url := fmt.Sprintf("http://%s:%d%s", cmp.Or(get.Host, "127.0.0.1"), port.IntValue(), get.Path)
 	eventually(t, func(ctx context.Context) error {
 		return ask(ctx, http.DefaultClient, url)
 	})
@@ -218,6 +230,21 @@ func ask(ctx context.Context, client *http.Client, url string) error {
 		err = fmt.Errorf("GET %s: %s: %.200s", url, answer.Status, body)
 	}
 	return err
+}
+
+// disableFromFlag waits for the ClusterCIDR that the program makes of --cluster-cidr, and takes it out of the way.
+func (c *cluster) disableFromFlag(t *testing.T) {
+	t.Helper()
+	eventually(t, func(ctx context.Context) error {
+		all, err := c.clusterCIDRs.NetworkingV1().ClusterCIDRs().List(ctx, metav1.ListOptions{LabelSelector: networkingv1.LabelCreatedFromFlags})
+		if err == nil && len(all.Items) != 1 {
+			err = fmt.Errorf("there are %d ClusterCIDRs of flags", len(all.Items))
+		}
+		if err == nil {
+			_, err = c.clusterCIDRs.NetworkingV1().ClusterCIDRs().Patch(ctx, all.Items[0].Name, types.MergePatchType, []byte(`{"spec":{"allocation":"Disabled"}}`), metav1.PatchOptions{})
+		}
+		return err
+	})
 }
 
 // serveNode sees the controller do what it needs permissions for: serve a Node, guard a ClusterCIDR and write its status, write an event.

@@ -16,8 +16,10 @@ import (
 	"helm.sh/helm/v4/pkg/chart/v2/loader"
 	"helm.sh/helm/v4/pkg/cli"
 	"helm.sh/helm/v4/pkg/kube"
+	corev1 "k8s.io/api/core/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/client-go/kubernetes"
 
 	"github.com/multicidr/controller-manager/apis/generated/clientset/versioned"
@@ -137,6 +139,8 @@ func (c *cluster) installed(t *testing.T) map[string]string {
 		leases = append(leases, rule.ResourceNames...)
 	}
 	note("Role", fullname+"-lease", err, strings.Join(leases, ","))
+	events, err := c.kube.RbacV1().Roles(metav1.NamespaceDefault).Get(ctx, fullname+"-events", metav1.GetOptions{})
+	note("Role", fullname+"-events", err, events.Namespace)
 	const fence = "lease-holder.networking.x-k8s.io"
 	binding, err := c.kube.AdmissionregistrationV1().ValidatingAdmissionPolicyBindings().Get(ctx, fence, metav1.GetOptions{})
 	if ref := binding.Spec.ParamRef; ref != nil {
@@ -164,9 +168,9 @@ func TestRelease(t *testing.T) {
 	usual := map[string]string{
 		"Deployment " + fullname:          "1 replicas",
 		"ServiceAccount " + fullname:      "",
-		"Service " + fullname:             "",
 		"PodDisruptionBudget " + fullname: "",
 		"ClusterRole " + fullname:         "",
+		"Role " + fullname + "-events":    "default",
 		"Role " + fullname + "-lease":     "node-ipam-controller",
 	}
 	expect := func(step string, want map[string]string) {
@@ -189,12 +193,13 @@ func TestRelease(t *testing.T) {
 
 	c.upgrade(t, values("everything-on", `{serviceMonitor: {enabled: false}}`))
 	expect("upgrade", map[string]string{
-		"Deployment " + fullname:          "2 replicas",
-		"ServiceAccount " + fullname:      "",
-		"Service " + fullname:             "",
-		"PodDisruptionBudget " + fullname: "",
-		"ClusterRole " + fullname:         "",
-		"Role " + fullname + "-lease":     "pod-ranges",
+		"Deployment " + fullname:                                            "2 replicas",
+		"ServiceAccount " + fullname:                                        "",
+		"Service " + fullname:                                               "",
+		"PodDisruptionBudget " + fullname:                                   "",
+		"ClusterRole " + fullname:                                           "",
+		"Role " + fullname + "-events":                                      "default",
+		"Role " + fullname + "-lease":                                       "pod-ranges",
 		"ValidatingAdmissionPolicyBinding lease-holder.networking.x-k8s.io": namespace + "/pod-ranges",
 	})
 
@@ -215,10 +220,46 @@ func TestRelease(t *testing.T) {
 	c.rollback(t)
 	expect("rollback to the CRD", usual)
 
+	// What a namespace that enforces Pod Security "restricted" says to the Pods.
+	c.enforceRestricted(t)
+	const refused = `violates PodSecurity "restricted:latest": `
+	if err := c.dryRunPod(t); err == nil || !strings.Contains(err.Error(), refused+"host namespaces (hostNetwork=true), hostPort") {
+		t.Errorf("a Pod with the host's network: %v", err)
+	} else if why := strings.TrimSpace(strings.SplitN(err.Error(), refused, 2)[1]); strings.Contains(why, "container \"node-ipam-controller\" must set") || strings.Contains(why, "unrestricted") {
+		t.Errorf("it lacks more than its network asks for: %s", why)
+	}
+	c.upgrade(t, values("defaults", `{hostNetwork: false}`))
+	if err := c.dryRunPod(t); err != nil {
+		t.Errorf("a Pod with hostNetwork=false: %v", err)
+	}
+	c.rollback(t)
+
 	c.uninstall(t)
 	expect("uninstallation", map[string]string{})
 	c.install(t, values("defaults", `{}`))
 	expect("second installation", usual)
+}
+
+func (c *cluster) enforceRestricted(t *testing.T) {
+	t.Helper()
+	patch := []byte(`{"metadata":{"labels":{"pod-security.kubernetes.io/enforce":"restricted"}}}`)
+	if _, err := c.kube.CoreV1().Namespaces().Patch(t.Context(), namespace, types.MergePatchType, patch, metav1.PatchOptions{}); err != nil {
+		t.Fatal(err)
+	}
+}
+
+// dryRunPod asks the API server for a Pod of the Deployment, as the ReplicaSet controller would.
+func (c *cluster) dryRunPod(t *testing.T) error {
+	t.Helper()
+	deployment, err := c.kube.AppsV1().Deployments(namespace).Get(t.Context(), fullname, metav1.GetOptions{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	template := deployment.Spec.Template
+	pod := &corev1.Pod{ObjectMeta: metav1.ObjectMeta{Name: podName, Labels: template.Labels}, Spec: template.Spec}
+	_, err = c.kube.CoreV1().Pods(namespace).Create(t.Context(), pod, metav1.CreateOptions{DryRun: []string{metav1.DryRunAll}})
+	t.Logf("a Pod in a restricted namespace: %v", err)
+	return err
 }
 
 // create makes a ClusterCIDR as soon as the API server serves the CRD that was installed a moment ago.

@@ -88,30 +88,32 @@ func (a *admission) testKubectlApply(t *testing.T) {
 }
 
 func (a *admission) testRBAC(t *testing.T) {
-	type access struct{ verb, group, resource, subresource string }
+	type access struct{ verb, group, resource, subresource, namespace string }
 	tests := map[string]struct {
 		access access
 		want   bool
 	}{
-		"write the podCIDRs of a Node":       {access{"patch", "", "nodes", ""}, true},
-		"watch Nodes":                        {access{"watch", "", "nodes", ""}, true},
-		"watch ClusterCIDRs":                 {access{"watch", networkingv1.GroupName, "clustercidrs", ""}, true},
-		"put the finalizer on a ClusterCIDR": {access{"patch", networkingv1.GroupName, "clustercidrs", ""}, true},
-		"make the ClusterCIDR of the flags":  {access{"create", networkingv1.GroupName, "clustercidrs", ""}, true},
-		"delete that of earlier flags":       {access{"delete", networkingv1.GroupName, "clustercidrs", ""}, true},
-		"report status":                      {access{"patch", networkingv1.GroupName, "clustercidrs", "status"}, true},
-		"watch service ranges":               {access{"watch", "networking.k8s.io", "servicecidrs", ""}, true},
-		"write an event":                     {access{"create", "", "events", ""}, true},
-		"not delete a Node":                  {access{"delete", "", "nodes", ""}, false},
-		"not write the status of a Node":     {access{"patch", "", "nodes", "status"}, false},
-		"not delete all ClusterCIDRs":        {access{"deletecollection", networkingv1.GroupName, "clustercidrs", ""}, false},
+		"write the podCIDRs of a Node":       {access{"patch", "", "nodes", "", ""}, true},
+		"watch Nodes":                        {access{"watch", "", "nodes", "", ""}, true},
+		"watch ClusterCIDRs":                 {access{"watch", networkingv1.GroupName, "clustercidrs", "", ""}, true},
+		"put the finalizer on a ClusterCIDR": {access{"patch", networkingv1.GroupName, "clustercidrs", "", ""}, true},
+		"make the ClusterCIDR of the flags":  {access{"create", networkingv1.GroupName, "clustercidrs", "", ""}, true},
+		"delete that of earlier flags":       {access{"delete", networkingv1.GroupName, "clustercidrs", "", ""}, true},
+		"report status":                      {access{"patch", networkingv1.GroupName, "clustercidrs", "status", ""}, true},
+		"watch service ranges":               {access{"watch", "networking.k8s.io", "servicecidrs", "", ""}, true},
+		"write an event about a Node":        {access{"create", "", "events", "", "default"}, true},
+		"renew it":                           {access{"patch", "", "events", "", "default"}, true},
+		"not write events elsewhere":         {access{"create", "", "events", "", "kube-system"}, false},
+		"not delete a Node":                  {access{"delete", "", "nodes", "", ""}, false},
+		"not write the status of a Node":     {access{"patch", "", "nodes", "status", ""}, false},
+		"not delete all ClusterCIDRs":        {access{"deletecollection", networkingv1.GroupName, "clustercidrs", "", ""}, false},
 	}
 	check := func(user string, groups []string, name string, access access, want bool) {
 		t.Run(user+" may "+name, func(t *testing.T) {
 			review := &authorizationv1.SubjectAccessReview{Spec: authorizationv1.SubjectAccessReviewSpec{
 				User: user, Groups: groups,
 				ResourceAttributes: &authorizationv1.ResourceAttributes{
-					Verb: access.verb, Group: access.group, Resource: access.resource, Subresource: access.subresource,
+					Verb: access.verb, Group: access.group, Resource: access.resource, Subresource: access.subresource, Namespace: access.namespace,
 				},
 			}}
 			// The authorizer learns of a new role through a watch, a moment after the role was applied.
@@ -127,9 +129,9 @@ func (a *admission) testRBAC(t *testing.T) {
 			}
 		})
 	}
-	const manager = "system:kube-controller-manager"
+	const manager, account = "system:kube-controller-manager", controlplane.AloneUser
 	for name, tc := range tests {
-		check("system:serviceaccount:kube-system:multi-cidr-node-ipam-controller", []string{"system:serviceaccounts"}, name, tc.access, tc.want)
+		check(account, []string{"system:serviceaccounts"}, name, tc.access, tc.want)
 	}
 	// By now the authorizer knows manifests/rbac, which gives nothing to the user of the whole kube-controller-manager.
 	for name, tc := range tests {
@@ -139,8 +141,18 @@ func (a *admission) testRBAC(t *testing.T) {
 	}
 	a.kubectl(t, "", "apply", "-f", "../../manifests/rbac-user/")
 	for name, tc := range tests {
-		check(manager, nil, name, tc.access, tc.want)
+		if tc.access.resource != "events" {
+			check(manager, nil, name, tc.access, tc.want)
+		}
 	}
+	// What only --cluster-cidr takes goes with its file.
+	a.kubectl(t, "", "delete", "-f", "../../manifests/rbac/cluster-cidr-flag.yaml")
+	for _, verb := range []string{"create", "delete"} {
+		access := access{verb, networkingv1.GroupName, "clustercidrs", "", ""}
+		check(account, []string{"system:serviceaccounts"}, verb+" ClusterCIDRs only with cluster-cidr-flag.yaml", access, false)
+		check(manager, nil, verb+" ClusterCIDRs only with cluster-cidr-flag.yaml", access, false)
+	}
+	a.kubectl(t, "", "apply", "-f", "../../manifests/rbac/")
 }
 
 // The messages of the CRD, which say what to write instead.

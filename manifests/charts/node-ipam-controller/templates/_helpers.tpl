@@ -43,9 +43,43 @@ helm.sh/chart: {{ printf "%s-%s" .Chart.Name .Chart.Version | replace "+" "_" }}
 {{- if eq (int .Values.service.port) (int .Values.service.securePort) }}
 {{- fail "service.port and service.securePort must differ: one is HTTP, the other HTTPS" }}
 {{- end }}
+{{- if and .Values.serviceMonitor.enabled (not (include "node-ipam-controller.servicePorts" .)) }}
+{{- fail "serviceMonitor.enabled needs a port that Prometheus can reach: set service.securePort, or service.bindAddress=\"\" to let everybody read metrics who can reach the Nodes" }}
+{{- end }}
 {{- range .Values.extraArgs }}
-{{- if regexMatch "^--(apiserver|enable-leader-election|health-probe-address|leader-elect-[a-z-]+|secure-port|webserver-bind-address)(=|$)" . }}
+{{- /* The program takes _ for -. */ -}}
+{{- if regexMatch "^--(apiserver|enable-leader-election|health-probe-address|leader-elect-[a-z-]+|secure-port|webserver-bind-address)(=|$)" (include "node-ipam-controller.flag" .) }}
 {{- fail (printf "extraArgs: %s does not belong here. Use apiServer, leaderElection or service, because permissions, probes and fencing follow those; the Lease is always in the release's namespace" .) }}
 {{- end }}
 {{- end }}
+{{- end }}
+
+{{/* An argument with its flag's name as the program understands it. */}}
+{{- define "node-ipam-controller.flag" -}}
+{{- $name := regexFind "^[^=]*" . -}}
+{{- . | trimPrefix $name | printf "%s%s" ($name | replace "_" "-") -}}
+{{- end }}
+
+{{/* The address of the HTTP server. A Pod with a network of its own is probed at its own address. */}}
+{{- define "node-ipam-controller.bindAddress" -}}
+{{- if .Values.hostNetwork }}{{ .Values.service.bindAddress }}{{ end -}}
+{{- end }}
+
+{{/* The ports that others can reach: none, if HTTP is on loopback and HTTPS is off. */}}
+{{- define "node-ipam-controller.servicePorts" -}}
+{{- if not (include "node-ipam-controller.bindAddress" .) -}}
+- name: http
+  port: {{ .Values.service.port }}
+  targetPort: http
+{{ end -}}
+{{- with .Values.service.securePort -}}
+- name: https
+  port: {{ . }}
+  targetPort: https
+{{- end -}}
+{{- end }}
+
+{{/* Whether the controller makes a ClusterCIDR from --cluster-cidr. */}}
+{{- define "node-ipam-controller.makesClusterCIDR" -}}
+{{- range .Values.extraArgs }}{{ if regexMatch "^--cluster-cidr=." (include "node-ipam-controller.flag" .) }}true{{ end }}{{ end -}}
 {{- end }}
