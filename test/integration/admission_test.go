@@ -50,6 +50,7 @@ func TestAdmission(t *testing.T) {
 	t.Run("manifests of the peer apply unchanged", admission.testPeerManifests)
 	t.Run("kubectl get cc", admission.testPrinterColumns)
 	t.Run("objects stored under an older CRD", admission.testLegacyObjects)
+	t.Run("the CRD is upgraded and rolled back", admission.testCRDVersions)
 }
 
 // admission is the control plane of TestAdmission with its clients.
@@ -509,6 +510,91 @@ func (a *admission) testLegacyObjects(t *testing.T) {
 				t.Errorf("after the finalizer went: got %v, want NotFound", err)
 			}
 		})
+	}
+}
+
+// testCRDVersions upgrades the CRD from one that lacks the fields which kubernetes-sigs/node-ipam-controller does not have, rolls it back, and
+// upgrades it again, with objects stored. docs/kubeadm.md says what that does to them.
+func (a *admission) testCRDVersions(t *testing.T) {
+	ctx := t.Context()
+	newer := []string{"priority", "allocation", "excludedCIDRs", "ipv6PerNodeHostBits"}
+	older := crdWithoutRules(t)
+	versions, _, err := unstructured.NestedSlice(older.Object, "spec", "versions")
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, field := range newer {
+		unstructured.RemoveNestedField(versions[0].(map[string]any), "schema", "openAPIV3Schema", "properties", "spec", "properties", field)
+	}
+	unstructured.RemoveNestedField(versions[0].(map[string]any), "schema", "openAPIV3Schema", "properties", "status")
+	if err := unstructured.SetNestedSlice(older.Object, versions, "spec", "versions"); err != nil {
+		t.Fatal(err)
+	}
+	text, err := yaml.Marshal(older.Object)
+	if err != nil {
+		t.Fatal(err)
+	}
+	// with has an object shown with these fields of spec, and with a status or without.
+	with := func(when, name string, hasStatus bool, fields ...string) {
+		t.Helper()
+		object, err := a.raw.Get(ctx, name, metav1.GetOptions{})
+		if err != nil {
+			t.Fatalf("%s: %v", when, err)
+		}
+		spec, _, _ := unstructured.NestedMap(object.Object, "spec")
+		var shown []string
+		for _, field := range newer {
+			if _, ok := spec[field]; ok {
+				shown = append(shown, field)
+			}
+		}
+		status, _, _ := unstructured.NestedMap(object.Object, "status")
+		if !slices.Equal(shown, fields) || len(status) > 0 != hasStatus || spec["ipv4"] != "10.0.0.0/16" || !slices.Equal(object.GetFinalizers(), []string{networkingv1.Finalizer}) {
+			t.Errorf("%s, %s shows %q, finalizers %q and status %v; want %q, our finalizer and a status: %t", when, name, shown, object.GetFinalizers(), status, fields, hasStatus)
+		}
+	}
+	rollBack := func() { a.kubectl(t, string(text), "apply", "-f", "-"); a.waitForRules(t, false) }
+	upgrade := func() { a.kubectl(t, "", "apply", "-f", crdFile); a.waitForRules(t, true) }
+	store := func(name, spec string) {
+		t.Helper()
+		object := clusterCIDRWithSpec(t, name, spec)
+		object.SetFinalizers([]string{networkingv1.Finalizer})
+		a.create(t, object)
+		t.Cleanup(func() {
+			_, err := a.raw.Patch(context.Background(), name, types.MergePatchType, []byte(`{"metadata": {"finalizers": null}}`), metav1.PatchOptions{})
+			if err != nil {
+				t.Error(err)
+			}
+		})
+	}
+
+	rollBack()
+	store("from-older", `{ipv4: 10.0.0.0/16, perNodeHostBits: 8}`)
+	upgrade()
+	with("after the upgrade", "from-older", false, "allocation") // by its default
+	const status = `{"status": {"conditions": [{"type": "Ready", "status": "True", "reason": "Ready", "message": "", "lastTransitionTime": "2030-01-01T00:00:00Z"}]}}`
+	const spec = `{ipv4: 10.0.0.0/16, ipv6: 'fd00::/48', perNodeHostBits: 8, ipv6PerNodeHostBits: 64, priority: 5, allocation: Disabled, excludedCIDRs: [10.0.0.0/24]}`
+	for _, name := range []string{"untouched", "touched"} {
+		store(name, spec)
+		a.patch(t, name, status, "status")
+		with("under the newer CRD", name, true, newer...)
+	}
+
+	rollBack()
+	a.patch(t, "touched", `{"metadata": {"labels": {"a": "b"}}}`)
+	for _, name := range []string{"untouched", "touched", "from-older"} {
+		with("under the older CRD", name, false)
+	}
+	upgrade()
+	with("upgraded again", "untouched", true, newer...)
+	with("upgraded again", "touched", false, "allocation")
+	if object, err := a.typed.NetworkingV1().ClusterCIDRs().Get(ctx, "touched", metav1.GetOptions{}); err != nil || object.Spec.Allocation != networkingv1.AllocationEnabled {
+		t.Errorf("the one that was written under the older CRD is %v, %v; the documentation says that a disabled one allocates again", object.Spec, err)
+	}
+	// What was lost cannot be put back.
+	_, err = a.raw.Patch(ctx, "touched", types.MergePatchType, []byte(`{"spec": {"ipv6PerNodeHostBits": 64}}`), metav1.PatchOptions{})
+	if got := refusals(t, err); !slices.Equal(got, []string{fixedOwnHostBits}) {
+		t.Errorf("ipv6PerNodeHostBits is put back: %q", got)
 	}
 }
 
