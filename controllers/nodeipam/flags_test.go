@@ -210,6 +210,61 @@ func TestFollowFlags(t *testing.T) {
 	}
 }
 
+// altering is an API server at which something changes what is created.
+type altering struct {
+	*writing
+	change  func(*networkingv1.ClusterCIDR)
+	objects cache.Indexer
+}
+
+func (a *altering) createClusterCIDR(ctx context.Context, cc *networkingv1.ClusterCIDR) (*networkingv1.ClusterCIDR, error) {
+	stored := cc.DeepCopy()
+	stored.UID = types.UID(fmt.Sprintf("uid-%d", len(a.asked)))
+	a.change(stored)
+	_ = a.objects.Add(stored)
+	_, err := a.writing.createClusterCIDR(ctx, cc)
+	return stored, err
+}
+
+// A ClusterCIDR of the flags that is stored otherwise than it was sent is made once, and again when a user has deleted it.
+func TestFlagsThatAreStoredOtherwise(t *testing.T) {
+	bits := int32(64)
+	for name, change := range map[string]func(*networkingv1.ClusterCIDR){
+		"a policy drops the label":       func(cc *networkingv1.ClusterCIDR) { cc.Labels = nil },
+		"a policy adds a selector":       func(cc *networkingv1.ClusterCIDR) { cc.Spec.NodeSelector = anyOf(allOf(in("p", "x"))) },
+		"another CRD does not know bits": func(cc *networkingv1.ClusterCIDR) { cc.Spec.IPv6PerNodeHostBits = nil },
+	} {
+		t.Run(name, func(t *testing.T) {
+			objects := cache.NewIndexer(cache.MetaNamespaceKeyFunc, cache.Indexers{})
+			a := &altering{writing: &writing{}, change: change, objects: objects}
+			c := newController(Config{FromFlags: &networkingv1.ClusterCIDRSpec{IPv4: "10.244.0.0/16", IPv6: "fd00::/48", PerNodeHostBits: 8, IPv6PerNodeHostBits: &bits}},
+				parts{api: a, now: time.Now, clusterCIDRs: clustercidrlisters.NewClusterCIDRLister(objects), newQueue: newQueue})
+			for _, l := range c.lines() {
+				t.Cleanup(l.queue.ShutDown)
+			}
+			made := nameFromFlags(c.flags)
+			for range 3 {
+				if err := c.followFlags(t.Context()); !errors.Is(err, errStoredOtherwise) {
+					t.Errorf("error %v, want that it is stored otherwise", err)
+				}
+			}
+			if diff := cmp.Diff([]string{"create " + made}, a.asked); diff != "" {
+				t.Errorf("writes (-want +got):\n%s", diff)
+			}
+			_ = objects.Delete(clusterCIDR(made, *c.flags))
+			a.change = func(*networkingv1.ClusterCIDR) {}
+			for range 2 {
+				if err := c.followFlags(t.Context()); err != nil {
+					t.Error(err)
+				}
+			}
+			if diff := cmp.Diff([]string{"create " + made, "create " + made}, a.asked); diff != "" {
+				t.Errorf("writes after it was deleted (-want +got):\n%s", diff)
+			}
+		})
+	}
+}
+
 // At a start Nodes are served before anything is written. A superseded ClusterCIDR gives them nothing, and says so.
 func TestSupersededIsDisabledAtOnce(t *testing.T) {
 	now, other := spec4("10.244.0.0/16", 8, nil), spec4("10.245.0.0/16", 8, nil)
