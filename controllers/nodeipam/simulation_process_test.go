@@ -427,9 +427,11 @@ func (q *simQueue) addAfter(name string, d time.Duration, retry bool) {
 		return
 	}
 	until := q.p.monotonic() + d
-	if before, ok := q.delayed[name]; !ok || until < before.until {
-		q.delayed[name] = delay{until, retry}
+	before, ok := q.delayed[name]
+	if ok { // The earlier one stays, and it is what tries again.
+		until, retry = min(until, before.until), retry || before.retry
 	}
+	q.delayed[name] = delay{until, retry}
 }
 
 func (q *simQueue) Len() int { return len(q.waiting) }
