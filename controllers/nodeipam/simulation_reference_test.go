@@ -103,6 +103,11 @@ func (p *process) see(k kind, name string) {
 	if c == nil || k == kindNode && (c.objects[name] == nil || c.ahead(c.objects[name])) {
 		return
 	}
+	if k == kindNode && p.controller != nil {
+		if e, ok := p.controller.book.nodes[name]; ok && e.uid != c.objects[name].GetUID() {
+			return // It is left to its event, which tells whether the one before may be in doubt.
+		}
+	}
 	p.seen.see(k, name, c.objects[name])
 }
 
