@@ -15,6 +15,7 @@ import (
 
 	"github.com/google/go-cmp/cmp"
 
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
 	"github.com/multicidr/controller-manager/test/controlplane"
@@ -239,6 +240,10 @@ func TestStandaloneByEnvironment(t *testing.T) {
 		t.Setenv(variable, value)
 	}
 	if err := c.stopManager((*controlplane.Process).Stop); err != nil {
+		t.Fatal(err)
+	}
+	// A Lease that another test has left would make this one wait for whoever held it.
+	if err := c.kube.CoordinationV1().Leases(metav1.NamespaceSystem).Delete(t.Context(), name, metav1.DeleteOptions{}); err != nil && !apierrors.IsNotFound(err) {
 		t.Fatal(err)
 	}
 	start := func(t *testing.T) *plainProgram {
