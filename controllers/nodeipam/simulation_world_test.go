@@ -365,7 +365,9 @@ func (w *world) rest(p *process, d time.Duration) {
 		if p.overdue() { // much time goes in few steps; in truth it was renewed all the while
 			p.election.renewed = p.monotonic()
 		}
-		p.spawn("lease", "", p.elect)
+		if p.task("lease", "") == nil { // A process has one elector.
+			p.spawn("lease", "", p.elect)
+		}
 		w.settle(p)
 	}
 }
