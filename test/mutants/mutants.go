@@ -1274,6 +1274,7 @@ var mutants = []mutant{
 		file: nodeFile,
 		old:  "\t\tif is, ok := now.(*v1.Node); ok {\n\t\t\tc.heard(is)\n",
 		new:  "\t\tif is, ok := now.(*v1.Node); ok {\n\t\t\tc.heard(is)\n\t\t\tb.replaced(is)\n",
+		test: "./controllers/nodeipam TestSimulationHistories",
 	},
 	{
 		name: "unkept-podcidrs-forgotten", defect: "podCIDRs that an admission policy leaves out are not written again",
@@ -1313,6 +1314,7 @@ var mutants = []mutant{
 		file: nodeFile,
 		old:  "\tcase pools == 0: // whatever the last one was that is gone\n",
 		new:  "\tcase pools == 0 && len(w.refusals) == 0:\n",
+		test: "./controllers/nodeipam TestReasonsWithoutClusterCIDRs",
 	},
 	{
 		name: "cache-runs-ahead", defect: "a Node gets blocks as soon as it is in the cache, before the events of others have been handled that came first",
