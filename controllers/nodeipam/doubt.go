@@ -55,8 +55,8 @@ func (d *doubt) owner() ipam.Owner {
 	return ipam.Owner{Kind: ipam.Exclusion, ID: "in doubt/" + string(d.uid)}
 }
 
-// missed keeps the blocks of the Node that the book has under a name, which is gone, if now, the Node of that name in a list, is another one or there is
-// none. It is called before the book forgets that Node.
+// missed keeps the blocks of a Node that the book has and a list has not: now is the Node of that name in the list, or nil if there is none. It
+// is called before the book forgets the Node.
 func (c *Controller) missed(b *book, name string, now any) {
 	instead, _ := now.(*v1.Node)
 	e, known := b.nodes[name]

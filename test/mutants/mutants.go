@@ -1329,7 +1329,7 @@ var mutants = []mutant{
 		new:  "\t\tp.over = p.entered.monotonic + f.left(p.entered)\n",
 		test: testUnanswered,
 	},
-	// Who is told what.
+	// Events: what people are told.
 	{
 		name: "two-look-alike", defect: "processes without leader election take each other's writes for their own",
 		file: otherFile,
