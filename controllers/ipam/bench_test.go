@@ -127,7 +127,7 @@ func BenchmarkReport(b *testing.B) {
 	b.Run("Free", func(b *testing.B) {
 		b.ReportAllocs()
 		for b.Loop() {
-			l.Free(p.Ranges[0])
+			l.Free(p, p.Ranges[0])
 		}
 	})
 	b.Run("Conflicts", func(b *testing.B) {

@@ -9,7 +9,7 @@ import (
 	"strings"
 )
 
-// Owner is who holds prefixes: a Node by its UID, a service range, an excluded range.
+// Owner is who holds prefixes: a Node by its UID, a service range, or whoever keeps them from everybody.
 type Owner struct {
 	Kind Kind
 	ID   string
@@ -20,10 +20,11 @@ type Kind uint8
 const (
 	Node Kind = iota
 	Service
-	Exclusion
+	// Kept is for addresses that nobody may be given, although neither a Node nor a Service is known to have them.
+	Kept
 )
 
-func (k Kind) String() string { return [...]string{"Node", "Service", "Exclusion"}[k] }
+func (k Kind) String() string { return [...]string{"Node", "Service", "Kept"}[k] }
 
 func (o Owner) String() string { return o.Kind.String() + "/" + o.ID }
 
@@ -93,7 +94,7 @@ func (l *Ledger) Full(p *Pool) []Family {
 func (l *Ledger) blocks(p *Pool) (blocks []netip.Prefix, full []Family) {
 	blocks = make([]netip.Prefix, 0, len(p.Ranges))
 	for _, r := range p.Ranges {
-		b, ok := l.taken.NextFree(r.Prefix, r.BlockBits, l.Cursor(p, r.Family()))
+		b, ok := nextFree(&l.taken, &p.Excluded, r.Prefix, r.BlockBits, l.Cursor(p, r.Family()))
 		if !ok {
 			full = append(full, r.Family())
 			continue
@@ -119,7 +120,7 @@ func (l *Ledger) Reserve(o Owner, pick Pick) bool {
 }
 
 // Hold makes the given prefixes all that o holds, whoever else holds them. It is how the ledger learns of what is a
-// fact already: podCIDRs that a Node shows, a service range, an exclusion. Held the second time, nothing changes.
+// fact already: podCIDRs that a Node shows, a service range. Held the second time, nothing changes.
 // A prefix that is not valid stands for no address and is passed over; host bits are masked off.
 //
 // It reports whether o is alone, as far as what it did not hold before goes: false if that overlaps anything that is held, by o or others.
@@ -246,9 +247,33 @@ func (l *Ledger) Conflicts(o Owner) iter.Seq[Holding] {
 	}
 }
 
-// Free returns how many blocks of r overlap nothing held by anyone; math.MaxUint64 stands for that many or more. It
-// may visit every holding inside r, so it is for reports, not for choosing.
-func (l *Ledger) Free(r Range) uint64 { return l.taken.Free(r.Prefix, r.BlockBits) }
+// Free returns how many blocks of r, which is one of p's ranges or a part of it, overlap nothing that is held by anyone or excluded by p;
+// math.MaxUint64 stands for that many or more. It may visit every holding inside r, so it is for reports, not for choosing.
+func (l *Ledger) Free(p *Pool, r Range) uint64 {
+	return free(&l.taken, &p.Excluded, r.Prefix, r.BlockBits)
+}
+
+// Excluding returns up to n exclusions of p that keep a block of r from being given which nobody holds, in the order of their addresses; none
+// while p has a free block in r.
+func (l *Ledger) Excluding(p *Pool, r Range, n int) []netip.Prefix {
+	if _, ok := nextFree(&l.taken, &p.Excluded, r.Prefix, r.BlockBits, netip.Addr{}); ok {
+		return nil
+	}
+	var found []netip.Prefix
+	for at := r.Prefix.Addr(); len(found) < n && r.Prefix.Contains(at); {
+		block, ok := l.taken.NextFree(r.Prefix, r.BlockBits, at)
+		if !ok || block.Addr().Less(at) {
+			break // from here on there is none
+		}
+		for e := range p.Excluded.Overlapping(block) { // the widest comes first
+			found = append(found, e)
+			block = wider(block, e)
+			break
+		}
+		at, _ = next(block)
+	}
+	return found
+}
 
 // Cursor returns the address where the search for p's next block of family f starts, or the invalid address, which
 // means the start of the range.

@@ -21,9 +21,9 @@ const minHostBits = 4
 // pool is a ClusterCIDR, compiled. It does not change once it is in the book; a changed object makes a new one.
 type pool struct {
 	ipam.Pool
-	terms    []term // of the nodeSelector, the ones with the most requirements first; only read if Selective
-	large    bool   // there is so much in the nodeSelector that it is not indexed
-	excluded []netip.Prefix
+	terms    []term         // of the nodeSelector, the ones with the most requirements first; only read if Selective
+	large    bool           // there is so much in the nodeSelector that it is not indexed
+	excluded []netip.Prefix // what is in Excluded, as it is written
 	// uncut are ranges whose size of blocks breaks a rule. Nodes may have blocks in them, of a time in which it did not.
 	uncut []netip.Prefix
 	// cursors is where the status says that the search goes on. Only read when the pool is new to the book.
@@ -72,7 +72,10 @@ func compileWith(cc *networkingv1.ClusterCIDR, known selectorCache) *pool {
 		}
 		p.excluded = append(p.excluded, excluded)
 	}
-	slices.SortFunc(p.excluded, netip.Prefix.Compare) // The ledger is faster with such a list, and the lock is not held here.
+	slices.SortFunc(p.excluded, netip.Prefix.Compare)
+	for _, excluded := range slices.Compact(p.excluded) {
+		p.Excluded.Insert(excluded)
+	}
 
 	p.addCursor(ipam.IPv4, cc.Status.IPv4)
 	p.addCursor(ipam.IPv6, cc.Status.IPv6)
@@ -166,9 +169,10 @@ func (p *pool) contains(block netip.Prefix) bool {
 	return slices.ContainsFunc(p.extent(), func(r netip.Prefix) bool { return r.Bits() <= block.Bits() && r.Contains(block.Addr()) })
 }
 
-// overlaps reports whether a prefix shares an address with one of p's ranges.
-func (p *pool) overlaps(prefix netip.Prefix) bool {
-	return slices.ContainsFunc(p.extent(), prefix.Overlaps)
+// shares reports whether an address that p can allocate lies in a range of o, and o does not exclude it. Ranges that are not cut, because the
+// size of their blocks breaks a rule, may be what was meant.
+func (p *pool) shares(o *pool) bool {
+	return p.Shares(&o.Pool) || slices.ContainsFunc(o.uncut, p.Gives)
 }
 
 // extent returns all that p's ranges have, cut into blocks or not.

@@ -104,7 +104,7 @@ type debugConflict struct {
 }
 
 type debugHolder struct {
-	Kind string       `json:"kind"` // Node, Service or Exclusion
+	Kind string       `json:"kind"` // Node or Service
 	Name string       `json:"name"` // of the Node, or the source of the service range
 	CIDR netip.Prefix `json:"cidr"`
 }
@@ -309,11 +309,8 @@ func (b *book) debugServices() []debugServiceRange {
 
 func (b *book) debugHolder(h ipam.Holding) debugHolder {
 	holder := debugHolder{Kind: h.Owner.Kind.String(), Name: h.Owner.ID, CIDR: h.Prefix}
-	switch h.Owner.Kind {
-	case ipam.Node:
+	if h.Owner.Kind == ipam.Node {
 		holder.Name = b.names[types.UID(h.Owner.ID)]
-	case ipam.Exclusion:
-		holder.Name = ""
 	}
 	return holder
 }

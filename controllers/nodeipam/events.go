@@ -109,11 +109,15 @@ func (r refusal) String() string {
 		return fmt.Sprintf("%s is %s (%s)", r.pool.Name, strings.ToLower(r.pool.State.String()), r.pool.problem)
 	case r.pool.State != ipam.Enabled:
 		return fmt.Sprintf("%s is %s", r.pool.Name, strings.ToLower(r.pool.State.String()))
-	case r.cover != "":
-		return fmt.Sprintf("%s is full (%s; %s)", r.pool.Name, families(r.full), r.cover)
-	default:
-		return fmt.Sprintf("%s is full (%s)", r.pool.Name, families(r.full))
 	}
+	why := families(r.full)
+	if r.cover != "" {
+		why += "; " + r.cover
+	}
+	if r.excluding != "" {
+		why += "; its spec.excludedCIDRs has what is left: " + r.excluding
+	}
+	return fmt.Sprintf("%s is full (%s)", r.pool.Name, why)
 }
 
 func families(fs []ipam.Family) string {
@@ -152,6 +156,9 @@ func wayOut(refusals []refusal) string {
 	}
 	if slices.ContainsFunc(refusals, func(r refusal) bool { return r.pool.State == ipam.Enabled }) {
 		ways = append(ways, "delete Nodes that are not needed")
+	}
+	if slices.ContainsFunc(refusals, func(r refusal) bool { return r.excluding != "" }) {
+		ways = append(ways, "shorten spec.excludedCIDRs")
 	}
 	return strings.Join(ways, ", or ")
 }

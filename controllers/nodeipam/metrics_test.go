@@ -148,7 +148,7 @@ func walked(b *book) summary {
 					allocated[h.Prefix] = true
 				}
 			}
-			s.Ranges = append(s.Ranges, fmt.Sprintf("%s %d allocated %d free", name, len(allocated), b.ledger.Free(r)))
+			s.Ranges = append(s.Ranges, fmt.Sprintf("%s %d allocated %d free", name, len(allocated), b.ledger.Free(&p.Pool, r)))
 		}
 	}
 	slices.Sort(s.Ranges)
@@ -254,8 +254,8 @@ node_ipam_controller_blocks{clusterCIDRName="covered-too",family="IPv4",state="a
 node_ipam_controller_blocks{clusterCIDRName="covered-too",family="IPv4",state="free"} 0
 node_ipam_controller_blocks{clusterCIDRName="covered-too",family="IPv4",state="unavailable"} 1
 node_ipam_controller_blocks{clusterCIDRName="going",family="IPv4",state="allocated"} 1
-node_ipam_controller_blocks{clusterCIDRName="going",family="IPv4",state="free"} 0
-node_ipam_controller_blocks{clusterCIDRName="going",family="IPv4",state="unavailable"} 1
+node_ipam_controller_blocks{clusterCIDRName="going",family="IPv4",state="free"} 1
+node_ipam_controller_blocks{clusterCIDRName="going",family="IPv4",state="unavailable"} 0
 node_ipam_controller_blocks{clusterCIDRName="off",family="IPv4",state="allocated"} 0
 node_ipam_controller_blocks{clusterCIDRName="off",family="IPv4",state="free"} 256
 node_ipam_controller_blocks{clusterCIDRName="off",family="IPv4",state="unavailable"} 0

@@ -141,7 +141,7 @@ func statusShows(status, want networkingv1.ClusterCIDRStatus) bool {
 }
 
 func (b *book) rangeStatus(p *pool, r ipam.Range) *networkingv1.RangeStatus {
-	usage := b.ledger.Usage(r)
+	usage := b.ledger.Usage(&p.Pool, r)
 	total, used, free := r.Blocks(), usage.Allocated, usage.Free
 	s := &networkingv1.RangeStatus{
 		CIDR:              r.Prefix.String(),
@@ -202,12 +202,15 @@ func (b *book) waitsForNodes(p *pool) string {
 	return fmt.Sprintf("%s to it: %s. It goes when they are deleted.", counted(n, "Node belongs", "Nodes belong"), listedOf(few, n))
 }
 
-// overlapping says with what p's ranges share addresses.
+// overlapping says with what p's ranges share addresses that p can allocate: what it excludes concerns nobody else.
 func (b *book) overlapping(p *pool) metav1.Condition {
 	found := map[string][]string{}
 	addresses := 0
 	for _, r := range p.Ranges {
 		for service := range b.services.Overlapping(r.Prefix) {
+			if !p.Gives(service) {
+				continue
+			}
 			for h := range b.ledger.Holdings(service) {
 				if h.Prefix.Bits() > service.Bits() {
 					break // Who contains it comes first, and inside it are perhaps very many.
@@ -218,13 +221,16 @@ func (b *book) overlapping(p *pool) metav1.Condition {
 			}
 		}
 		for h := range b.addresses.Holdings(r.Prefix) { // which may be very many, so no more are written than are named
+			if !p.Gives(h.Prefix) {
+				continue
+			}
 			if addresses++; addresses <= maxNamed {
 				found[networkingv1.ReasonNodeAddress] = append(found[networkingv1.ReasonNodeAddress], fmt.Sprintf("%v of %s", h.Prefix.Addr(), b.names[types.UID(h.Owner.ID)]))
 			}
 		}
 	}
 	for _, o := range b.pools {
-		if o.Name != p.Name && slices.ContainsFunc(p.Ranges, func(r ipam.Range) bool { return o.overlaps(r.Prefix) }) {
+		if o.Name != p.Name && p.shares(o) {
 			found[networkingv1.ReasonClusterCIDR] = append(found[networkingv1.ReasonClusterCIDR], o.Name)
 		}
 	}
@@ -259,8 +265,7 @@ func reasonIfTrue(condition metav1.Condition) string {
 	return ""
 }
 
-// conflicted says which holders hold the same addresses inside p's ranges. A Node in an excluded range is none: exclusions
-// are about what is given from now on.
+// conflicted says which holders hold the same addresses inside p's ranges.
 func (b *book) conflicted(p *pool) metav1.Condition {
 	none := metav1.Condition{Type: networkingv1.ConditionConflicted, Status: metav1.ConditionFalse, Reason: networkingv1.ReasonNoOverlap, Message: "No address is held twice."}
 	if len(b.sharing) == 0 {
@@ -271,7 +276,7 @@ search: // It ends when there are more than are named: in all there may be as ma
 	for _, r := range p.Ranges {
 		var around []ipam.Holding // those that contain the next one, widest first
 		for h := range b.ledger.Holdings(r.Prefix) {
-			if h.Owner.Kind == ipam.Exclusion {
+			if h.Owner.Kind == ipam.Kept {
 				continue
 			}
 			for len(around) > 0 && !around[len(around)-1].Prefix.Overlaps(h.Prefix) {

@@ -49,7 +49,8 @@ func TestStatus(t *testing.T) {
 		"blocks of two Nodes, one excluded, one in part a service range": {
 			steps: []step{set(excluding), reserve(node("n1")), service("10.0.3.0/28"), shows(node("n2"), "10.0.1.0/24")}, cc: excluding,
 			want4: `10.0.0.0/22 /24 4 = 2 + 2 + 0 at "10.0.1.0"`, want6: full6 + `1 + 0 + 72057594037927935 at "fd00::100"`,
-			wantReady: "False Exhausted", wantReadyMessage: "No free block for IPv4. Create another ClusterCIDR", wantOverlapping: "10.0.3.0/28 of ServiceCIDR s",
+			wantReady: "False Exhausted", wantOverlapping: "10.0.3.0/28 of ServiceCIDR s",
+			wantReadyMessage: "No free block for IPv4. Blocks that nobody holds are in spec.excludedCIDRs: 10.0.2.128/28. Remove from it what this ClusterCIDR may allocate. Create another ClusterCIDR",
 		},
 		"a larger podCIDR takes all and is no block": {
 			steps: []step{set(a), shows(node("n1"), "10.0.0.0/8")}, cc: a,

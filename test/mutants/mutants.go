@@ -59,6 +59,7 @@ const (
 	longFile        = "controllers/ipam/long.go"
 	prefixFile      = "controllers/ipam/prefix.go"
 	setFile         = "controllers/ipam/set.go"
+	usageFile       = "controllers/ipam/usage.go"
 	takeoverFile    = "controllers/nodeipam/takeover.go"
 	clockFile       = "controllers/lease/clock.go"
 	fenceFile       = "controllers/lease/fence.go"
@@ -233,9 +234,27 @@ var mutants = []mutant{
 	},
 	{
 		name: "exclusions-ignored", defect: "excluded ranges are given to Nodes",
+		file: compileFile,
+		old:  "\t\tp.Excluded.Insert(excluded)\n",
+		new:  "\t\t_ = excluded\n",
+	},
+	{
+		name: "exclusions-of-all", defect: "what one ClusterCIDR excludes is given by no other one either",
 		file: bookFile,
-		old:  "\tb.hold(exclusionsOf(p), p.excluded)\n",
-		new:  "",
+		old:  "\tb.poolsChanged = true\n\tb.candidates = nil\n\tif delete(b.terminating, p.Name)",
+		new:  "\tb.hold(ipam.Owner{Kind: ipam.Kept, ID: p.ID}, p.excluded)\n\tb.poolsChanged = true\n\tb.candidates = nil\n\tif delete(b.terminating, p.Name)",
+	},
+	{
+		name: "excluded-reservation-stays", defect: "a reservation that was never sent stands although its ClusterCIDR excludes it now",
+		file: reservationFile,
+		old:  " || p.Excluded.Overlaps(block) {",
+		new:  " {",
+	},
+	{
+		name: "excluded-counts-as-free", defect: "what a ClusterCIDR excludes counts as free",
+		file: usageFile,
+		old:  "Free: u.Free - l.excluded(p, r)}",
+		new:  "Free: u.Free}",
 	},
 	{
 		name: "service-ranges-ignored", defect: "service ranges are given to Nodes", seen: peer,
@@ -279,13 +298,13 @@ var mutants = []mutant{
 		name: "recreated-node-leaks", defect: "a Node that is deleted and created again between two looks keeps its old blocks", seen: inTree + ", " + peer,
 		file: bookFile,
 		old:  "\t\tb.gone(node.Name)\n",
-		new:  "\t\tkept := b.ledger.Held(ownerOf(e.uid))\n\t\tb.gone(node.Name)\n\t\tb.ledger.Hold(ipam.Owner{Kind: ipam.Exclusion, ID: string(node.UID)}, kept...)\n",
+		new:  "\t\tkept := b.ledger.Held(ownerOf(e.uid))\n\t\tb.gone(node.Name)\n\t\tb.ledger.Hold(ipam.Owner{Kind: ipam.Kept, ID: string(node.UID)}, kept...)\n",
 	},
 	{
 		name: "forced-pool-frees-nodes", defect: "a ClusterCIDR whose finalizer was removed by force takes along what Nodes hold from it",
 		file: bookFile,
-		old:  "\tb.hold(exclusionsOf(p), nil)\n",
-		new:  "\tb.hold(exclusionsOf(p), nil)\n\tfor _, uid := range slices.Collect(b.members(p)) {\n\t\tb.hold(ownerOf(uid), nil)\n\t}\n",
+		old:  "\tb.ledger.Forget(&p.Pool)\n\tdelete(b.pools, name)\n",
+		new:  "\tb.ledger.Forget(&p.Pool)\n\tdelete(b.pools, name)\n\tfor _, uid := range slices.Collect(b.members(p)) {\n\t\tb.hold(ownerOf(uid), nil)\n\t}\n",
 	},
 	{
 		name: "other-blocks-not-believed", defect: "a Node that shows other blocks than were reserved for it keeps the reserved ones only",
