@@ -180,7 +180,7 @@ func (h *history) reserve(o Owner, pick Pick) {
 	if want := h.reference.reserve(o, pick); ok != want {
 		h.fail("Reserve = %v, want %v", ok, want)
 	}
-	if !ok && !reflect.DeepEqual(before, &h.ledger) {
+	if !ok && !reflect.DeepEqual(before, clone(&h.ledger)) {
 		h.fail("a refused Reserve changed the ledger from %+v to %+v", before, &h.ledger)
 	}
 	if conflicts := slices.Collect(h.ledger.Conflicts(o)); ok && len(conflicts) > 0 {
@@ -201,7 +201,7 @@ func (h *history) hold(o Owner, prefixes []netip.Prefix) {
 
 	once := clone(&h.ledger)
 	h.ledger.Hold(o, append(prefixes, prefixes...)...)
-	if !reflect.DeepEqual(once, &h.ledger) {
+	if !reflect.DeepEqual(once, clone(&h.ledger)) {
 		h.fail("held twice, the ledger is %+v, and %+v held once", &h.ledger, once)
 	}
 }
@@ -248,7 +248,7 @@ func (h *history) ask() {
 		p := h.somePrefix()
 		same(h, h.ledger.Overlapping(p), h.reference.overlapping(p), "Overlapping(%v)", p)
 	}
-	if !reflect.DeepEqual(before, &h.ledger) {
+	if !reflect.DeepEqual(before, clone(&h.ledger)) {
 		h.fail("questions changed the ledger from %+v to %+v", before, &h.ledger)
 	}
 }
@@ -263,7 +263,7 @@ func (h *history) end() {
 	for _, p := range h.pools {
 		h.ledger.Forget(p)
 	}
-	if n := len(h.ledger.shared) + len(h.ledger.held) + len(h.ledger.cursors); n > 0 {
+	if n := len(h.ledger.shared) + len(h.ledger.held) + len(h.ledger.cursors) + len(h.ledger.exclusions.pools) + len(h.ledger.exclusions.in); n > 0 {
 		h.fail("%d entries leaked: %+v", n, &h.ledger)
 	}
 	if h.ledger.taken != (PrefixSet{}) {

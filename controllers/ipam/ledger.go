@@ -50,7 +50,9 @@ type Ledger struct {
 	shared  map[netip.Prefix][]*holder // by kind and ID
 	held    map[Owner]*holder
 	cursors map[cursor]netip.Addr
-	counts  counts
+	// counts and exclusions follow from the rest.
+	counts     counts
+	exclusions exclusions
 }
 
 // holder is an owner that holds something.
@@ -94,7 +96,7 @@ func (l *Ledger) Full(p *Pool) []Family {
 func (l *Ledger) blocks(p *Pool) (blocks []netip.Prefix, full []Family) {
 	blocks = make([]netip.Prefix, 0, len(p.Ranges))
 	for _, r := range p.Ranges {
-		b, ok := nextFree(&l.taken, &p.Excluded, r.Prefix, r.BlockBits, l.Cursor(p, r.Family()))
+		b, ok := l.nextFree(p, r)
 		if !ok {
 			full = append(full, r.Family())
 			continue
@@ -253,28 +255,6 @@ func (l *Ledger) Free(p *Pool, r Range) uint64 {
 	return free(&l.taken, &p.Excluded, r.Prefix, r.BlockBits)
 }
 
-// Excluding returns up to n exclusions of p that keep a block of r from being given which nobody holds, in the order of their addresses; none
-// while p has a free block in r.
-func (l *Ledger) Excluding(p *Pool, r Range, n int) []netip.Prefix {
-	if _, ok := nextFree(&l.taken, &p.Excluded, r.Prefix, r.BlockBits, netip.Addr{}); ok {
-		return nil
-	}
-	var found []netip.Prefix
-	for at := r.Prefix.Addr(); len(found) < n && r.Prefix.Contains(at); {
-		block, ok := l.taken.NextFree(r.Prefix, r.BlockBits, at)
-		if !ok || block.Addr().Less(at) {
-			break // from here on there is none
-		}
-		for e := range p.Excluded.Overlapping(block) { // the widest comes first
-			found = append(found, e)
-			block = wider(block, e)
-			break
-		}
-		at, _ = next(block)
-	}
-	return found
-}
-
 // Cursor returns the address where the search for p's next block of family f starts, or the invalid address, which
 // means the start of the range.
 func (l *Ledger) Cursor(p *Pool, f Family) netip.Addr { return l.cursors[cursor{p.ID, f}] }
@@ -286,11 +266,12 @@ func (l *Ledger) SetCursor(p *Pool, f Family, a netip.Addr) {
 	l.cursors[cursor{p.ID, f}] = a
 }
 
-// Forget drops p's cursors and stops to keep count of its ranges. What is held from p stays held.
+// Forget drops p's cursors and all that is remembered of its ranges and exclusions. What is held from p stays held.
 func (l *Ledger) Forget(p *Pool) {
 	for _, r := range p.Ranges {
 		l.counts.drop(r)
 	}
+	l.exclusions.drop(p)
 	delete(l.cursors, cursor{p.ID, IPv4})
 	delete(l.cursors, cursor{p.ID, IPv6})
 }
@@ -299,6 +280,7 @@ func (l *Ledger) Forget(p *Pool) {
 func (l *Ledger) add(h *holder, p netip.Prefix) (alone bool) {
 	l.recount(p, minus)
 	defer l.recount(p, 1)
+	l.exclusions.changed(p, false)
 	n, covered := l.taken.insert(p)
 	if n.count == 1 {
 		n.holder = h
@@ -320,6 +302,7 @@ func (l *Ledger) add(h *holder, p netip.Prefix) (alone bool) {
 func (l *Ledger) drop(h *holder, p netip.Prefix) {
 	l.recount(p, minus)
 	defer l.recount(p, 1)
+	l.exclusions.changed(p, true)
 	l.taken.Remove(p)
 	holders, ok := l.shared[p]
 	if !ok {

@@ -24,7 +24,9 @@ type node struct {
 	holder *holder
 	count  uint32 // insertions of exactly this prefix that were not removed
 	bits   uint8
-	free   uint8 // length of the shortest (so largest) prefix inside that overlaps no member at or below the node; none if there is none
+	// full is for a Ledger: a search in all of this member or fork of exclusions has found no free block, and none has become free since.
+	full bool
+	free uint8 // length of the shortest (so largest) prefix inside that overlaps no member at or below the node; none if there is none
 }
 
 // none is longer than any prefix: "no free block".
@@ -289,20 +291,54 @@ func (n *node) nextFree(r key, rb, b uint8, from key) (key, bool) {
 //
 // It only enters regions that have members of both sets and, in each, a free block; elsewhere nextFree answers. So it takes more steps than
 // nextFree where the free blocks of one set are the members of the other: at most as many as the smaller set has nodes, times the
-// length of an address.
+// length of an address. It notes in o's set where it has searched in vain.
 func nextFreeOfBoth(n, o *node, r key, rb, b uint8, from key) (key, bool) {
 	switch {
 	case o == nil:
 		return n.nextFree(r, rb, b, from)
 	case n == nil:
 		return o.nextFree(r, rb, b, from)
-	case n.largestFree(rb) > b || o.largestFree(rb) > b || r.last(rb).less(from):
+	case n.largestFree(rb) > b || o.largestFree(rb) > b || o.full && o.bits == rb || r.last(rb).less(from):
 		return key{}, false
 	}
 	if k, ok := nextFreeOfBoth(n.in(rb, 0), o.in(rb, 0), r, rb+1, b, from); ok {
 		return k, true
 	}
-	return nextFreeOfBoth(n.in(rb, 1), o.in(rb, 1), r.withBit(rb), rb+1, b, from)
+	k, ok := nextFreeOfBoth(n.in(rb, 1), o.in(rb, 1), r.withBit(rb), rb+1, b, from)
+	if !ok && o.bits == rb && !r.less(from) {
+		o.full = true
+	}
+	return k, ok
+}
+
+// notFull notes that p, or a part of it, may be free.
+func (s *PrefixSet) notFull(p netip.Prefix) {
+	k, b := keyOf(p.Addr()), uint8(p.Bits())
+	n := s.root[FamilyOf(p)]
+	for ; n != nil && n.bits < b && n.contains(k, b); n = n.child[k.bit(n.bits)] {
+		n.full = false
+	}
+	if n.inside(k, b) {
+		n.notFull()
+	}
+}
+
+func (n *node) notFull() {
+	if n != nil {
+		n.full = false
+		n.child[0].notFull()
+		n.child[1].notFull()
+	}
+}
+
+// copied returns a trie like that of n.
+func (n *node) copied() *node {
+	if n == nil {
+		return nil
+	}
+	c := *n
+	c.child = [2]*node{n.child[0].copied(), n.child[1].copied()}
+	return &c
 }
 
 // countFreeOfBoth is countFree for blocks that are free of both sets.

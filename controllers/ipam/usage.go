@@ -36,20 +36,6 @@ func (l *Ledger) Usage(p *Pool, r Range) Usage {
 	return Usage{Allocated: u.Allocated, Free: u.Free - l.excluded(p, r)}
 }
 
-// excluded returns how many blocks of r overlap nothing held by anyone, but an exclusion of p.
-func (l *Ledger) excluded(p *Pool, r Range) (n uint64) {
-	var last netip.Prefix // of those that were counted
-	for e := range p.Excluded.Overlapping(r.Prefix) {
-		around := r.around(e)
-		if last.IsValid() && last.Contains(around.Prefix.Addr()) {
-			continue // a wider one comes before those inside it
-		}
-		n = add(n, l.free(around))
-		last = around.Prefix
-	}
-	return n
-}
-
 // free returns how many blocks of r overlap nothing held by anyone.
 func (l *Ledger) free(r Range) uint64 { return l.taken.Free(r.Prefix, r.BlockBits) }
 
