@@ -65,7 +65,10 @@ func compileWith(cc *networkingv1.ClusterCIDR, known selectorCache) *pool {
 	}
 	check(p.addSelector(cc.Spec.NodeSelector, known))
 	for _, s := range cc.Spec.ExcludedCIDRs {
-		excluded, err := parseCIDR(s)
+		excluded, err := readCIDR(s)
+		if err == nil && excluded.Overlaps(mapped) {
+			err = fmt.Errorf("%s contains %s", s, whatMapped)
+		}
 		if err != nil {
 			check(fmt.Errorf("spec.excludedCIDRs: %w", err))
 			continue
@@ -119,6 +122,8 @@ func (p *pool) addRange(name, cidr string, family ipam.Family, hostBits int32) e
 	}
 	r, err := ipam.NewRange(prefix, max(int(hostBits), minHostBits))
 	switch {
+	case err == nil && prefix.Overlaps(mapped) && r.BlockBits > 0: // A block that is all of IPv6 is not inside it.
+		err = fmt.Errorf("spec.%s: %s contains %s", name, cidr, whatMapped)
 	case hostBits < minHostBits:
 		err = fmt.Errorf("spec.%s: blocks of %d host bits are smaller than %d", name, hostBits, minHostBits)
 	case err != nil:
@@ -204,9 +209,25 @@ func canonical(selector *v1.NodeSelector) string {
 	return strings.Join(terms, " or ")
 }
 
+// mapped are the IPv4-mapped addresses of IPv6 (RFC 4291, section 2.5.5.2). What is inside is IPv4 for most programs, so the API server refuses
+// it as a podCIDR, and an older one stores it and shows it as the IPv4 address.
+var mapped = netip.PrefixFrom(netip.AddrFrom16([16]byte{10: 0xff, 11: 0xff}), 96)
+
+const whatMapped = "IPv4-mapped addresses (::ffff:0:0/96), of which no Node can have a block"
+
 // parseCIDR reads a CIDR as the rest of the cluster does: an address with leading zeros or an IPv4-mapped one, which
-// the API server may have stored long ago, means its IPv4 address.
+// the API server may have stored long ago, means its IPv4 address. Save for all IPv4-mapped addresses at once: nobody means all of IPv4
+// by that, and no other Node would get an address any more.
 func parseCIDR(s string) (netip.Prefix, error) {
+	prefix, err := readCIDR(s)
+	if addr, bits := prefix.Addr(), prefix.Bits(); err == nil && addr.Is4In6() && bits > mapped.Bits() {
+		prefix = netip.PrefixFrom(addr.Unmap(), bits-mapped.Bits()).Masked()
+	}
+	return prefix, err
+}
+
+// readCIDR reads a CIDR as it is written. Leading zeros mean nothing.
+func readCIDR(s string) (netip.Prefix, error) {
 	prefix, err := netip.ParsePrefix(s) // what nearly all are, and much faster
 	if err != nil {
 		_, n, err := netutils.ParseCIDRSloppy(s)
@@ -214,11 +235,11 @@ func parseCIDR(s string) (netip.Prefix, error) {
 			return netip.Prefix{}, err
 		}
 		addr, _ := netip.AddrFromSlice(n.IP)
-		bits, _ := n.Mask.Size()
+		bits, size := n.Mask.Size()
+		if size == 32 {
+			addr = addr.Unmap() // an IPv4 address can come in 16 bytes
+		}
 		prefix = netip.PrefixFrom(addr, bits)
-	}
-	if addr, bits := prefix.Addr(), prefix.Bits(); addr.Is4In6() && bits >= 96 {
-		prefix = netip.PrefixFrom(addr.Unmap(), bits-96)
 	}
 	return prefix.Masked(), nil
 }

@@ -5,6 +5,7 @@ import (
 	"context"
 	"fmt"
 	"math"
+	"net/netip"
 	"slices"
 	"strings"
 	"time"
@@ -229,6 +230,17 @@ func (b *book) overlapping(p *pool) metav1.Condition {
 			}
 		}
 	}
+	for _, r := range p.Ranges {
+		if r.BlockBits == 0 {
+			found[reasonWholeSpace] = append(found[reasonWholeSpace], r.Prefix.String())
+			continue // It has all special addresses, and none can be excluded alone.
+		}
+		for _, s := range special {
+			if r.Prefix.Overlaps(s.prefix) && p.Gives(s.prefix) {
+				found[networkingv1.ReasonSpecialAddresses] = append(found[networkingv1.ReasonSpecialAddresses], fmt.Sprintf("%v (%s)", s.prefix, s.use))
+			}
+		}
+	}
 	for _, o := range b.pools {
 		if o.Name != p.Name && p.shares(o) {
 			found[networkingv1.ReasonClusterCIDR] = append(found[networkingv1.ReasonClusterCIDR], o.Name)
@@ -239,6 +251,8 @@ func (b *book) overlapping(p *pool) metav1.Condition {
 	for _, kind := range []struct{ reason, message string }{
 		{networkingv1.ReasonServiceRange, "Service ranges, which are never handed out: %s."},
 		{networkingv1.ReasonNodeAddress, "Addresses of Nodes, which Pods would get too; exclude them or use another range: %s."},
+		{reasonWholeSpace, "One block is the whole address space, so that one Node gets every address: %s. Create a ClusterCIDR with another range and block size, and delete this one."},
+		{networkingv1.ReasonSpecialAddresses, "Addresses that hosts do not take for a Pod's; exclude them or use another range: %s."},
 		{networkingv1.ReasonClusterCIDR, "Other ClusterCIDRs, which share what is free: %s."},
 	} {
 		if texts := found[kind.reason]; len(texts) > 0 {
@@ -249,13 +263,29 @@ func (b *book) overlapping(p *pool) metav1.Condition {
 				n = addresses
 			}
 			messages = append(messages, fmt.Sprintf(kind.message, listedOf(texts, n)))
-			condition.Status, condition.Reason = metav1.ConditionTrue, cmp.Or(reasonIfTrue(condition), kind.reason)
+			condition.Status, condition.Reason = metav1.ConditionTrue, cmp.Or(reasonIfTrue(condition), strings.TrimPrefix(kind.reason, "Whole"))
 		}
 	}
 	if len(messages) > 0 {
 		condition.Message = strings.Join(messages, " ")
 	}
 	return condition
+}
+
+// reasonWholeSpace is for a message of its own under the reason SpecialAddresses.
+const reasonWholeSpace = "Whole" + networkingv1.ReasonSpecialAddresses
+
+// special are the addresses that a host sends nowhere, to its own link or to many.
+var special = []struct {
+	prefix netip.Prefix
+	use    string
+}{
+	{netip.MustParsePrefix("127.0.0.0/8"), "loopback"},
+	{netip.MustParsePrefix("169.254.0.0/16"), "link-local"},
+	{netip.MustParsePrefix("224.0.0.0/4"), "multicast"},
+	{netip.MustParsePrefix("::1/128"), "loopback"},
+	{netip.MustParsePrefix("fe80::/10"), "link-local"},
+	{netip.MustParsePrefix("ff00::/8"), "multicast"},
 }
 
 func reasonIfTrue(condition metav1.Condition) string {
