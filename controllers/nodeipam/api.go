@@ -24,6 +24,8 @@ type api interface {
 	patchClusterCIDR(ctx context.Context, name string, patch []byte) error
 	deleteClusterCIDR(ctx context.Context, name string, uid types.UID, resourceVersion string) error
 	applyStatus(ctx context.Context, patch *applyv1.ClusterCIDRApplyConfiguration) error
+	// patchStatus is a merge patch of a ClusterCIDR's status.
+	patchStatus(ctx context.Context, name string, patch []byte) error
 	createEvent(ctx context.Context, event *v1.Event) error
 	patchEvent(ctx context.Context, namespace, name string, patch []byte) error
 }
@@ -73,6 +75,11 @@ func (c clients) deleteClusterCIDR(ctx context.Context, name string, uid types.U
 
 func (c clients) applyStatus(ctx context.Context, patch *applyv1.ClusterCIDRApplyConfiguration) error {
 	_, err := c.clusterCIDRs.NetworkingV1().ClusterCIDRs().ApplyStatus(ctx, patch, metav1.ApplyOptions{FieldManager: Name, Force: true})
+	return err
+}
+
+func (c clients) patchStatus(ctx context.Context, name string, patch []byte) error {
+	_, err := c.clusterCIDRs.NetworkingV1().ClusterCIDRs().Patch(ctx, name, types.MergePatchType, patch, metav1.PatchOptions{FieldManager: Name}, "status")
 	return err
 }
 

@@ -70,7 +70,12 @@ func (c *Controller) syncStatus(ctx context.Context, name string) error {
 
 	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), writeTimeout)
 	defer cancel()
-	err = c.api.applyStatus(ctx, statusPatch(cc, want))
+	if foreign := foreignStatus(cc, want); foreign != nil {
+		err = c.api.patchStatus(ctx, name, foreign)
+	}
+	if err == nil {
+		err = c.api.applyStatus(ctx, statusPatch(cc, want))
+	}
 	switch {
 	case notThere(err), apierrors.IsConflict(err):
 		return later(statusInterval) // gone, or another one of that name; or a webhook refuses with that code
@@ -120,9 +125,9 @@ func (b *book) status(cc *networkingv1.ClusterCIDR) (status networkingv1.Cluster
 		}
 	}
 	for _, condition := range []metav1.Condition{b.ready(p), b.overlapping(p), b.conflicted(p)} {
-		// From the condition as it is, so that an unchanged one keeps the time of its last transition. There may be any number of others',
-		// which are theirs.
-		if known := meta.FindStatusCondition(cc.Status.Conditions, condition.Type); known != nil {
+		// From the condition as it is, so that an unchanged one keeps the time of its last transition; unless that time is somebody else's.
+		// There may be any number of others', which are theirs.
+		if known := meta.FindStatusCondition(cc.Status.Conditions, condition.Type); known != nil && !known.LastTransitionTime.IsZero() {
 			status.Conditions = append(status.Conditions, *known)
 		}
 		condition.ObservedGeneration = cc.Generation
@@ -329,6 +334,26 @@ search: // It ends when there are more than are named: in all there may be as ma
 	}
 	return metav1.Condition{Type: networkingv1.ConditionConflicted, Status: metav1.ConditionTrue, Reason: networkingv1.ReasonOverlap,
 		Message: fmt.Sprintf("The same addresses are held by %s. Delete the Nodes that should not have them and reboot their machines, which registers them again.", listedFew(pairs))}
+}
+
+// foreignStatus is the merge patch that removes what another writer has put into a status and that should not be there: a server-side apply
+// removes only what its own field manager has set before. It is nil if there is nothing of that kind. A ClusterCIDR that has changed
+// meanwhile is not patched.
+func foreignStatus(cc *networkingv1.ClusterCIDR, want networkingv1.ClusterCIDRStatus) []byte {
+	remove := map[string]any{} // null removes
+	for field, is := range map[string][2]*networkingv1.RangeStatus{"ipv4": {cc.Status.IPv4, want.IPv4}, "ipv6": {cc.Status.IPv6, want.IPv6}} {
+		switch now, want := is[0], is[1]; {
+		case now == nil:
+		case want == nil:
+			remove[field] = nil
+		case want.Cursor == "" && now.Cursor != "":
+			remove[field] = map[string]any{"cursor": nil}
+		}
+	}
+	if len(remove) == 0 {
+		return nil
+	}
+	return encode(map[string]any{"metadata": map[string]any{"uid": cc.UID, "resourceVersion": cc.ResourceVersion}, "status": remove})
 }
 
 // statusPatch is the server-side apply of a status. The UID keeps it from another object of the same name.

@@ -125,6 +125,77 @@ func TestStatus(t *testing.T) {
 	}
 }
 
+// TestForeignStatusIsRemoved: a server-side apply leaves what others have put into a status, so that has to be removed by name.
+func TestForeignStatusIsRemoved(t *testing.T) {
+	cc := clusterCIDR("a", spec4("10.0.0.0/22", 8, nil))
+	cc.ResourceVersion = "7"
+	b := newBook()
+	set(cc)(b)
+	want, _ := b.status(cc)
+	for name, tc := range map[string]struct {
+		change func(*networkingv1.ClusterCIDRStatus)
+		want   string // the status in the patch
+	}{
+		"as it should be":            {func(*networkingv1.ClusterCIDRStatus) {}, ""},
+		"empty":                      {func(s *networkingv1.ClusterCIDRStatus) { *s = networkingv1.ClusterCIDRStatus{} }, ""},
+		"a wrong number":             {func(s *networkingv1.ClusterCIDRStatus) { s.IPv4.Free = 77 }, ""},
+		"a family that is not there": {func(s *networkingv1.ClusterCIDRStatus) { s.IPv6 = &networkingv1.RangeStatus{CIDR: "fd00::/64"} }, `{"ipv6":null}`},
+		"a cursor that is not there": {func(s *networkingv1.ClusterCIDRStatus) { s.IPv4.Cursor = "10.0.1.0" }, `{"ipv4":{"cursor":null}}`},
+	} {
+		t.Run(name, func(t *testing.T) {
+			is := cc.DeepCopy()
+			is.Status = *want.DeepCopy()
+			tc.change(&is.Status)
+			if shows := statusShows(is.Status, want); shows != (name == "as it should be") {
+				t.Errorf("it shows what it should: %v", shows)
+			}
+			patch := tc.want
+			if patch != "" {
+				patch = `{"metadata":{"resourceVersion":"7","uid":"` + string(cc.UID) + `"},"status":` + patch + `}`
+			}
+			if got := string(foreignStatus(is, want)); got != patch {
+				t.Errorf("patch %s, want %s", got, patch)
+			}
+		})
+	}
+}
+
+// TestSpecialAddresses: what hosts do not take for a Pod's address is reported, unless it is excluded; and it is allocated all the same.
+func TestSpecialAddresses(t *testing.T) {
+	for name, tc := range map[string]struct {
+		spec networkingv1.ClusterCIDRSpec
+		want string
+	}{
+		"none":                         {spec4("10.0.0.0/8", 8, nil), ""},
+		"loopback":                     {spec4("127.123.234.0/23", 8, nil), "127.0.0.0/8 (loopback)"},
+		"all of IPv4":                  {spec4("0.0.0.0/0", 8, nil), "127.0.0.0/8 (loopback); 169.254.0.0/16 (link-local); 224.0.0.0/4 (multicast)"},
+		"all of IPv4, partly excluded": {networkingv1.ClusterCIDRSpec{IPv4: "0.0.0.0/0", PerNodeHostBits: 8, ExcludedCIDRs: []string{"127.0.0.0/8", "169.254.0.0/16"}}, ": 224.0.0.0/4 (multicast)."},
+		"all of IPv4, without those":   {networkingv1.ClusterCIDRSpec{IPv4: "0.0.0.0/0", PerNodeHostBits: 8, ExcludedCIDRs: []string{"127.0.0.0/8", "169.254.0.0/16", "224.0.0.0/4"}}, ""},
+		"link-local IPv6":              {networkingv1.ClusterCIDRSpec{IPv6: "fe80::/48", PerNodeHostBits: 64}, "fe80::/10 (link-local)"},
+		"multicast IPv6":               {networkingv1.ClusterCIDRSpec{IPv6: "ff05::/48", PerNodeHostBits: 64}, "ff00::/8 (multicast)"},
+		"loopback IPv6":                {networkingv1.ClusterCIDRSpec{IPv6: "::/112", PerNodeHostBits: 8}, "::1/128 (loopback)"},
+		"all of IPv6 as one block":     {networkingv1.ClusterCIDRSpec{IPv6: "::/0", PerNodeHostBits: 128}, "One block is the whole address space"},
+	} {
+		t.Run(name, func(t *testing.T) {
+			b := newBook()
+			cc := clusterCIDR("a", tc.spec)
+			set(cc)(b)
+			status, _ := b.status(cc)
+			got := meta.FindStatusCondition(status.Conditions, networkingv1.ConditionOverlapping)
+			reason := networkingv1.ReasonNoOverlap
+			if tc.want != "" {
+				reason = networkingv1.ReasonSpecialAddresses
+			}
+			if got.Reason != reason || !strings.Contains(got.Message, tc.want) {
+				t.Errorf("%s: %s; want %s: %s", got.Reason, got.Message, reason, tc.want)
+			}
+			if !meta.IsStatusConditionTrue(status.Conditions, networkingv1.ConditionReady) {
+				t.Error("it is not Ready")
+			}
+		})
+	}
+}
+
 func TestStatusOfAHugeRangeIsCapped(t *testing.T) {
 	b := newBook()
 	cc := clusterCIDR("a", networkingv1.ClusterCIDRSpec{IPv6: "fd00::/8", PerNodeHostBits: 16})
