@@ -90,25 +90,13 @@ func compileWith(cc *networkingv1.ClusterCIDR, known selectorCache) *pool {
 	case cc.DeletionTimestamp != nil:
 		p.State = ipam.Terminating
 	case len(problems) > 0:
-		p.State, p.problem = ipam.Invalid, shortened(strings.Join(problems, "; "))
+		p.State, p.problem = ipam.Invalid, cut(strings.Join(problems, "; "), maxProblem)
 	case cc.Spec.Allocation == networkingv1.AllocationDisabled:
 		p.State = ipam.Disabled
 	case !slices.Contains(cc.Finalizers, networkingv1.Finalizer):
 		p.State = ipam.Pending
 	}
 	return p
-}
-
-// maxProblem is how much is said of what is wrong with a ClusterCIDR, in bytes. There may be something wrong with each of its values, and
-// every message about a Node that it matches repeats it.
-const maxProblem = 1000
-
-// shortened returns the beginning of a text that is too long.
-func shortened(text string) string {
-	if len(text) <= maxProblem {
-		return text
-	}
-	return strings.ToValidUTF8(text[:maxProblem], "") + " ..."
 }
 
 // addRange adds the range of one family, unless cidr is empty.

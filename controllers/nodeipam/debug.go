@@ -278,7 +278,7 @@ func (b *book) debugNode(node *v1.Node) debugNode {
 		}
 	}
 	if len(unreadable) > 0 {
-		n.find(ReasonUnreadable, "podCIDRs "+strings.Join(unreadable, ", ")+" cannot be read")
+		n.find(ReasonUnreadable, "podCIDRs "+cut(strings.Join(unreadable, ", "), maxListed)+" cannot be read")
 	}
 	if n.State == nodeAssigned && len(blocks) > 0 && b.outside(blocks) {
 		n.find(ReasonOutsideRanges, "its podCIDRs lie in no ClusterCIDR")

@@ -169,7 +169,7 @@ func (h *health) doubts(name string, blocks []netip.Prefix) {
 	if h.doubted == nil {
 		h.doubted = map[string]string{}
 	}
-	h.doubted[name] = fmt.Sprint(blocks)
+	h.doubted[name] = blocksText(blocks)
 }
 
 // doubtful says which Nodes are in doubt; empty if none is.

@@ -23,11 +23,11 @@ func (c *Controller) noticeOther(before, after any) {
 	}
 	writer := "It did not say who it is"
 	if holder := node.Annotations[networkingv1.AnnotationLeaseHolder]; holder != "" {
-		writer = fmt.Sprintf("It is %q", holder)
+		writer = fmt.Sprintf("It is %q", cut(holder, maxValue))
 	}
 	// Not --allocate-node-cidrs=false: on the kube-controller-manager with this controller in it, that would take away the range of its flags.
-	message := fmt.Sprintf("podCIDRs %v were written by another process than the leader. %s. Only one allocator may be on: turn the other one off (a stock kube-controller-manager: "+
-		"add -node-ipam-controller to its --controllers), or let the API server keep it out (manifests/fencing).", node.Spec.PodCIDRs, writer)
+	message := fmt.Sprintf("podCIDRs %s were written by another process than the leader. %s. Only one allocator may be on: turn the other one off (a stock kube-controller-manager: "+
+		"add -node-ipam-controller to its --controllers), or let the API server keep it out (manifests/fencing).", cut(fmt.Sprint(node.Spec.PodCIDRs), maxListed), writer)
 	news := false
 	c.with(func(b *book) {
 		// Events come after the cache that they are of: what the start has read there is no news.

@@ -130,7 +130,7 @@ func (b *book) status(cc *networkingv1.ClusterCIDR) (status networkingv1.Cluster
 		if known := meta.FindStatusCondition(cc.Status.Conditions, condition.Type); known != nil && !known.LastTransitionTime.IsZero() {
 			status.Conditions = append(status.Conditions, *known)
 		}
-		condition.ObservedGeneration = cc.Generation
+		condition.ObservedGeneration, condition.Message = cc.Generation, cut(condition.Message, maxCondition)
 		meta.SetStatusCondition(&status.Conditions, condition)
 	}
 	return status, true
