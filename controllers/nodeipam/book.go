@@ -83,6 +83,7 @@ type refusal struct {
 	pool  *pool
 	full  []ipam.Family // if State is Enabled
 	cover string        // which Nodes hold a whole range of the pool
+	used  bool          // Nodes hold something in its full ranges
 	// excluding is which exclusions of the pool keep what is free from being given.
 	excluding string
 }

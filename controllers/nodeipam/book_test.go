@@ -477,7 +477,7 @@ func TestFindings(t *testing.T) {
 		}},
 		"shared, said of the one":        {twin, map[string]string{ReasonConflict: "share addresses with Node other (10.0.1.128/25)"}},
 		"shared, said of the other":      {other, map[string]string{ReasonConflict: "share addresses with Node twin (10.0.1.0/24)"}},
-		"unreadable, what can be counts": {garbled, map[string]string{ReasonUnreadable: `["ten"] cannot be read`}},
+		"unreadable, what can be counts": {garbled, map[string]string{ReasonUnreadable: `"ten" cannot be read`}},
 	} {
 		t.Run(name, func(t *testing.T) {
 			got := b.findings(tc.node)
@@ -501,7 +501,7 @@ func TestFindings(t *testing.T) {
 
 func TestNotAvailableSaysWhatToDo(t *testing.T) {
 	full := func(name string) refusal {
-		return refusal{pool: &pool{Pool: ipam.Pool{Name: name}}, full: []ipam.Family{ipam.IPv4, ipam.IPv6}}
+		return refusal{pool: &pool{Pool: ipam.Pool{Name: name}}, full: []ipam.Family{ipam.IPv4, ipam.IPv6}, used: true}
 	}
 	in := func(state ipam.State) refusal { return refusal{pool: &pool{Pool: ipam.Pool{Name: "a", State: state}}} }
 	var many []refusal

@@ -37,6 +37,7 @@ func (b *book) explain(refusals []refusal) {
 		}
 		refusals[i].cover = listed(texts)
 		refusals[i].excluding = b.excluding(refused.pool, refused.full)
+		refusals[i].used = b.used(refused.pool, refused.full)
 	}
 }
 
@@ -79,11 +80,35 @@ func (b *book) largerThanBlocks(p *pool, full []ipam.Family) string {
 // blocks at once, and the condition Overlapping is not: the Exhausted event repeats it, and nobody looks for other reasons first.
 func (b *book) exhausted(p *pool, full []ipam.Family) string {
 	message := fmt.Sprintf("No free block for %s.", families(full))
-	if excluding := b.excluding(p, full); excluding != "" {
+	excluding := b.excluding(p, full)
+	if excluding != "" {
 		message += fmt.Sprintf(" Blocks that nobody holds are in spec.excludedCIDRs: %s. Remove from it what this ClusterCIDR may allocate.", excluding)
 	}
 	if larger := b.largerThanBlocks(p, full); larger != "" {
 		message += fmt.Sprintf(" These podCIDRs are larger than a block, so that one Node takes many: %s. Delete the Nodes that should not have them and reboot their machines, which registers them again.", larger)
 	}
-	return message + " Create another ClusterCIDR, or delete Nodes that are not needed."
+	switch {
+	case b.used(p, full):
+		return message + " Create another ClusterCIDR, or delete Nodes that are not needed."
+	case excluding == "":
+		return message + " All of it is in service ranges. Create another ClusterCIDR with other addresses."
+	default:
+		return message + " Or create another ClusterCIDR."
+	}
+}
+
+// used reports whether Nodes hold something in the ranges of p of these families, as far as that is found soon.
+func (b *book) used(p *pool, full []ipam.Family) bool {
+	for _, r := range p.Ranges {
+		if !slices.Contains(full, r.Family()) {
+			continue
+		}
+		walked := 0
+		for h := range b.ledger.Holdings(r.Prefix) {
+			if walked++; h.Owner.Kind != ipam.Service || walked == maxWalked {
+				return true
+			}
+		}
+	}
+	return false
 }

@@ -148,7 +148,7 @@ func wayOut(refusals []refusal) string {
 	if slices.ContainsFunc(refusals, func(r refusal) bool { return r.pool.State == ipam.Disabled && !r.pool.superseded }) {
 		ways = append(ways, "set spec.allocation: Enabled")
 	}
-	if slices.ContainsFunc(refusals, func(r refusal) bool { return r.pool.State == ipam.Enabled }) {
+	if slices.ContainsFunc(refusals, func(r refusal) bool { return r.pool.State == ipam.Enabled && r.used }) {
 		ways = append(ways, "delete Nodes that are not needed")
 	}
 	if slices.ContainsFunc(refusals, func(r refusal) bool { return r.excluding != "" }) {
@@ -169,8 +169,9 @@ func (b *book) findings(node *v1.Node) map[string]string {
 	}
 	if len(blocks) > 0 && b.outside(blocks) {
 		wayOut := "Create a ClusterCIDR that contains them, or delete the Node and reboot its machine, which registers it again."
-		if slices.ContainsFunc(blocks, b.services.Overlaps) {
-			wayOut = "Drain and delete the Node and reboot its machine, which registers it again." // A ClusterCIDR would overlap the service range.
+		if slices.ContainsFunc(blocks, b.services.Overlaps) || slices.ContainsFunc(blocks, mapped.Overlaps) {
+			// A ClusterCIDR would overlap the service range, or be refused.
+			wayOut = "Drain and delete the Node and reboot its machine, which registers it again."
 		}
 		found[ReasonOutsideRanges] = fmt.Sprintf("podCIDRs %s lie in no ClusterCIDR. They stay as they are and are given to nobody else. %s", blocksText(blocks), wayOut)
 	}

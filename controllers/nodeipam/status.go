@@ -258,7 +258,7 @@ func (b *book) overlapping(p *pool) metav1.Condition {
 		{networkingv1.ReasonNodeAddress, "Addresses of Nodes, which Pods would get too; exclude them or use another range: %s."},
 		{reasonWholeSpace, "One block is the whole address space, so that one Node gets every address: %s. Create a ClusterCIDR with another range and block size, and delete this one."},
 		{networkingv1.ReasonSpecialAddresses, "Addresses that hosts do not take for a Pod's; exclude them or use another range: %s."},
-		{networkingv1.ReasonClusterCIDR, "Other ClusterCIDRs, which share what is free: %s."},
+		{networkingv1.ReasonClusterCIDR, "Other ClusterCIDRs, which share what is free: %s. If that is not meant, exclude in one of them what only the other is to allocate."},
 	} {
 		if texts := found[kind.reason]; len(texts) > 0 {
 			slices.Sort(texts)
