@@ -236,7 +236,7 @@ node_ipam_controller_ready %d
 	c.health.read(trouble{what: "no permission"})
 	want(fmt.Sprintf(ready, 0), "ready")
 	want(`
-# HELP node_ipam_controller_blocks [ALPHA] Number of blocks of a ClusterCIDR by family and state: allocated to a Node, free, or unavailable because they are excluded, of a service range or otherwise held.
+# HELP node_ipam_controller_blocks [ALPHA] Number of blocks of a ClusterCIDR by family and state: allocated to a Node, free, or unavailable because the ClusterCIDR excludes them, or they are of a service range or otherwise held.
 # TYPE node_ipam_controller_blocks gauge
 node_ipam_controller_blocks{clusterCIDRName="a",family="IPv4",state="allocated"} 3
 node_ipam_controller_blocks{clusterCIDRName="a",family="IPv4",state="free"} 0
