@@ -59,7 +59,10 @@ const (
 	longFile        = "controllers/ipam/long.go"
 	prefixFile      = "controllers/ipam/prefix.go"
 	setFile         = "controllers/ipam/set.go"
+	exclusionsFile  = "controllers/ipam/exclusions.go"
 	usageFile       = "controllers/ipam/usage.go"
+	storedFile      = "controllers/nodeipam/stored.go"
+	textFile        = "controllers/nodeipam/text.go"
 	takeoverFile    = "controllers/nodeipam/takeover.go"
 	clockFile       = "controllers/lease/clock.go"
 	fenceFile       = "controllers/lease/fence.go"
@@ -73,6 +76,7 @@ const (
 // Tests of one part: for what the simulation does not have in it, like HTTP and goroutines that wait; does not judge; or does not meet in so
 // few seeds, like a write that is late by a little.
 const (
+	testAdvice       = "./controllers/nodeipam TestAdvice"
 	testAfterRefusal = "./controllers/nodeipam TestReservationAfterARefusal"
 	testAnswered     = "./controllers/nodeipam TestAnswered"
 	testAgain        = "./controllers/restart TestAgain"
@@ -91,15 +95,19 @@ const (
 	testEventPasses  = "./controllers/nodeipam TestEventsLetNodesPass"
 	testEventRetry   = "./controllers/nodeipam TestEventsThatAreRefused"
 	testEventTrue    = "./controllers/nodeipam TestOnlyWhatIsTrueIsSaid"
+	testCIDRs        = "./controllers/nodeipam TestMappedSpaceIsNotIPv4"
+	testForeign      = "./controllers/nodeipam TestForeignTransitionTime"
 	testFenced       = "./controllers/nodeipam TestWritesAreFenced"
 	testFinalizer    = "./controllers/nodeipam TestFinalizerThatIsNotThere"
 	testFresh        = "./controllers/nodeipam TestFreshIsWhatListersShow"
 	testHandOver     = "./controllers/lease TestHandOverAfterAWriteWithoutAnswer"
+	testHistories    = "./controllers/ipam TestRandomHistories"
 	testInvalidRange = "./controllers/nodeipam TestInvalidRangeKeepsItsNodes"
 	testLarge        = "./controllers/nodeipam TestLargeObjectsAreReadWithoutTheLock"
 	testLatePick     = "./controllers/ipam TestReserveRefusesAPickThatCameTooLate"
 	testLongLists    = "./controllers/ipam TestLongListsAreNotQuadratic"
 	testNeverOlder   = "./controllers/nodeipam TestClusterCIDRNeverGetsOlder"
+	testMessages     = "./controllers/nodeipam TestMessagesAreBounded"
 	testModel        = "./controllers/nodeipam TestModel"
 	testNewRange     = "./controllers/ipam TestNewRange"
 	testNotThere     = "./controllers/nodeipam TestNotThere"
@@ -255,6 +263,42 @@ var mutants = []mutant{
 		file: usageFile,
 		old:  "Free: u.Free - l.excluded(p, r)}",
 		new:  "Free: u.Free}",
+	},
+	{
+		name: "full-for-ever", defect: "what was full between exclusions counts as full after a block there was freed", test: testHistories,
+		file: exclusionsFile,
+		old:  "\t\t\tif dropped {\n",
+		new:  "\t\t\tif false {\n",
+	},
+	{
+		name: "mapped-is-all-of-ipv4", defect: "a podCIDR that an older API server has stored as ::ffff:0:0/96 takes all IPv4 ranges", test: testCIDRs,
+		file: compileFile,
+		old:  "addr.Is4In6() && bits > mapped.Bits()",
+		new:  "addr.Is4In6() && bits >= mapped.Bits()",
+	},
+	{
+		name: "foreign-status-stays", defect: "what somebody else has put into a status stays there",
+		file: statusFile,
+		old:  "\tif foreign := foreignStatus(cc, want); foreign != nil {",
+		new:  "\tif foreign := foreignStatus(cc, want); false && foreign != nil {",
+	},
+	{
+		name: "foreign-time-taken-over", defect: "the time of a transition that somebody else has written is taken over", test: testForeign,
+		file: storedFile,
+		old:  "if f.Manager != Name || ",
+		new:  "if ",
+	},
+	{
+		name: "messages-without-end", defect: "a message is as long as what somebody has written", test: testMessages,
+		file: textFile,
+		old:  "\tif len(text) <= most {",
+		new:  "\tif len(text) <= most+1000 {",
+	},
+	{
+		name: "excluded-address-reported", defect: "the address of a Node is reported although it is excluded, as the report says to do", test: testAdvice,
+		file: statusFile,
+		old:  "\t\t\tif !p.Gives(h.Prefix) {",
+		new:  "\t\t\tif false {",
 	},
 	{
 		name: "service-ranges-ignored", defect: "service ranges are given to Nodes", seen: peer,
