@@ -51,7 +51,7 @@ func (t trouble) String() string {
 	if t.err == nil {
 		return t.what
 	}
-	return fmt.Sprintf("%s (%v)", t.what, t.err)
+	return cut(fmt.Sprintf("%s (%v)", t.what, t.err), maxProblem)
 }
 
 // waitFor says what Run waits for now; the zero value: it serves. It reports whether that is new.

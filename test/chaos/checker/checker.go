@@ -353,16 +353,18 @@ func (c *Checker) members(p *pool) []*node {
 	return found
 }
 
-// held returns all prefixes that cannot be given now.
+// held returns all prefixes that nobody can give now.
 func (c *Checker) held() []netip.Prefix {
 	held := slices.Clone(c.opts.ServiceRanges)
 	for _, n := range c.nodes {
 		held = append(held, n.blocks...)
 	}
-	for _, p := range c.pools {
-		held = append(held, p.now().exclusions...)
-	}
 	return held
+}
+
+// without returns what p cannot give: what is held, and what p excludes, which is nobody else's concern.
+func (p *pool) without(held []netip.Prefix) []netip.Prefix {
+	return slices.Concat(held, p.now().exclusions)
 }
 
 // Free returns how many Nodes a ClusterCIDR has blocks for, by counting; with an empty name, the static ranges.
@@ -376,7 +378,7 @@ func (c *Checker) Free(clusterCIDR string) (uint64, bool) {
 	if !ok || !p.now().enabled {
 		return 0, ok
 	}
-	return freeTuples(p.ranges, c.held()), true
+	return freeTuples(p.ranges, p.without(c.held())), true
 }
 
 // ServedFrom returns the Nodes that have podCIDRs from a ClusterCIDR, or from static ranges with an empty name.
@@ -401,7 +403,7 @@ func (c *Checker) Unsettled() []Violation {
 	held := c.held()
 	free := map[*pool]uint64{}
 	for _, p := range c.pools {
-		free[p] = freeTuples(p.ranges, held)
+		free[p] = freeTuples(p.ranges, p.without(held))
 	}
 	static := freeTuples(c.opts.Static, held)
 	for _, n := range c.nodes {
@@ -426,7 +428,7 @@ func (c *Checker) Unsettled() []Violation {
 			}
 			continue
 		}
-		c.checkStatus(e, p, held)
+		c.checkStatus(e, p, p.without(held))
 	}
 	var unsettled []Violation
 	for _, f := range c.violations[recorded:] {
@@ -439,7 +441,7 @@ func (c *Checker) Unsettled() []Violation {
 	return unsettled
 }
 
-// checkStatus compares what a ClusterCIDR says is free with what is.
+// checkStatus compares what a ClusterCIDR says is free with what is. held is what it cannot give.
 func (c *Checker) checkStatus(e Event, p *pool, held []netip.Prefix) {
 	for _, r := range p.ranges {
 		status := p.now().status.IPv6

@@ -615,11 +615,11 @@ func TestUnsettled(t *testing.T) {
 		"a Node waits because everything is held or excluded": {
 			happens: func(h *history) {
 				h.node("n1")
-				h.pool("a")
+				h.pool("a", excluding("10.0.2.0/28"))
 				h.node("foreign", "10.0.0.0/23")
-				h.pool("b", disable, excluding("10.0.2.0/28")) // which nobody else gives out either
+				h.pool("b", disable) // which does not exclude it
 				h.says("a", 0)
-				h.says("b", 0)
+				h.says("b", 1)
 			},
 		},
 		"a Node waits because one family is full": {
