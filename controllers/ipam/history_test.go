@@ -228,6 +228,8 @@ func (h *history) ask() {
 		for _, r := range p.Ranges {
 			free := h.reference.without(p).free(r.Prefix, r.BlockBits)
 			same(h, []uint64{h.ledger.Free(p, r)}, []uint64{free}, "Free(%s, %v)", p.Name, r)
+			taken := h.reference.without(p).taken(r.Prefix, r.BlockBits)
+			same(h, []uint64{h.ledger.Taken(p, r)}, []uint64{taken}, "Taken(%s, %v)", p.Name, r)
 			if free == 0 && r.BlockBits-r.Prefix.Bits() <= countable {
 				n := 1 + h.dice(3)
 				same(h, h.ledger.Excluding(p, r, n), h.reference.excluding(p, r, n), "Excluding(%s, %v, %d)", p.Name, r, n)

@@ -255,6 +255,28 @@ func (l *Ledger) Free(p *Pool, r Range) uint64 {
 	return free(&l.taken, &p.Excluded, r.Prefix, r.BlockBits)
 }
 
+// Taken returns how many blocks of r, which is one of p's ranges or a part of it, overlap something that is held or excluded by p;
+// math.MaxUint64 stands for that many or more. It is for ranges with 2^64 blocks and more, of which Free cannot say what is left; like
+// Free, it may visit every holding inside r.
+func (l *Ledger) Taken(p *Pool, r Range) (n uint64) {
+	var taken []netip.Prefix
+	for _, set := range []*PrefixSet{&l.taken, &p.Excluded} {
+		for t := range set.Overlapping(r.Prefix) {
+			taken = append(taken, r.around(t).Prefix)
+		}
+	}
+	slices.SortFunc(taken, netip.Prefix.Compare)
+	var last netip.Prefix // of those that were counted
+	for _, t := range taken {
+		if last.IsValid() && last.Contains(t.Addr()) {
+			continue // a wider one comes before those inside it
+		}
+		n = add(n, pow2(r.BlockBits-t.Bits()))
+		last = t
+	}
+	return n
+}
+
 // Cursor returns the address where the search for p's next block of family f starts, or the invalid address, which
 // means the start of the range.
 func (l *Ledger) Cursor(p *Pool, f Family) netip.Addr { return l.cursors[cursor{p.ID, f}] }

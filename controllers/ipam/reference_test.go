@@ -280,13 +280,22 @@ func (l prefixList) free(within netip.Prefix, bits int) uint64 {
 		}
 		return n
 	}
+	return capped(new(big.Int).Sub(size(bits-within.Bits()), l.touched(within, bits)))
+}
+
+// taken counts the blocks that are not free.
+func (l prefixList) taken(within netip.Prefix, bits int) uint64 {
+	return capped(l.touched(within, bits))
+}
+
+func (l prefixList) touched(within netip.Prefix, bits int) *big.Int {
 	var held prefixList // the blocks and what is wider, each once and none inside another
 	for _, p := range l {
 		if !p.Overlaps(within) {
 			continue
 		}
 		if p.Bits() <= within.Bits() {
-			return 0
+			return size(bits - within.Bits())
 		}
 		p = netip.PrefixFrom(p.Addr(), min(p.Bits(), bits)).Masked()
 		held = slices.DeleteFunc(held, func(q netip.Prefix) bool { return p.Bits() <= q.Bits() && p.Overlaps(q) })
@@ -294,11 +303,11 @@ func (l prefixList) free(within netip.Prefix, bits int) uint64 {
 			held = append(held, p)
 		}
 	}
-	free := size(bits - within.Bits())
+	n := new(big.Int)
 	for _, p := range held {
-		free.Sub(free, size(bits-p.Bits()))
+		n.Add(n, size(bits-p.Bits()))
 	}
-	return capped(free)
+	return n
 }
 
 // everyBlock lists the blocks of a narrow range.

@@ -142,6 +142,39 @@ func TestUsage(t *testing.T) {
 	}
 }
 
+func TestTaken(t *testing.T) {
+	cases := map[string]struct {
+		held, excluded []string
+		r              Range
+		want           uint64
+	}{
+		"nothing":                        {r: cut(t, "::/0", 124)},
+		"a block":                        {held: []string{"fd00::/124"}, r: cut(t, "::/0", 124), want: 1},
+		"two addresses of one block":     {held: []string{"fd00::1/128"}, excluded: []string{"fd00::2/128"}, r: cut(t, "::/0", 124), want: 1},
+		"a block inside what is wider":   {held: []string{"fd00::/64"}, excluded: []string{"fd00::/60", "fd00::/124"}, r: cut(t, "::/0", 68), want: 256},
+		"half of 2^65 blocks":            {excluded: []string{"8000::/1"}, r: cut(t, "::/0", 65), want: 1<<64 - 1},
+		"half of 2^64 blocks":            {excluded: []string{"8000::/1"}, r: cut(t, "::/0", 64), want: 1 << 63},
+		"all of 2^64 blocks":             {held: []string{"::/0"}, r: cut(t, "fd00::/16", 80), want: 1<<64 - 1},
+		"what lies elsewhere":            {held: []string{"fe00::/16", "10.0.0.0/8"}, r: cut(t, "fd00::/16", 80)},
+		"of a range that can be counted": {held: []string{"10.0.1.0/28"}, excluded: []string{"10.0.2.0/23"}, r: cut(t, "10.0.0.0/16", 24), want: 3},
+	}
+	for sentence, tc := range cases {
+		t.Run(sentence, func(t *testing.T) {
+			var l Ledger
+			for i, h := range tc.held {
+				l.Hold(numbered(i), pfx(h))
+			}
+			p := pool("p", tc.r)
+			for _, e := range tc.excluded {
+				p.Excluded.Insert(pfx(e))
+			}
+			if got := l.Taken(p, tc.r); got != tc.want {
+				t.Errorf("Taken = %d, want %d", got, tc.want)
+			}
+		})
+	}
+}
+
 // BenchmarkUsage measures what it costs to serve a Node while 1,000 ranges are counted, and to ask for all of them, with
 // 100,000 Nodes in them.
 func BenchmarkUsage(b *testing.B) {

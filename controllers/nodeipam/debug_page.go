@@ -420,7 +420,7 @@ func (b *book) cell(p *pool, r ipam.Range) cell {
 		}
 	} else {
 		total, free := r.Blocks(), b.ledger.Free(&p.Pool, r)
-		unavailable := total - min(total, allocated+min(free, math.MaxUint64-allocated))
+		unavailable := b.taken(p, r, total, free) - allocated
 		c.Class, c.Find, c.In, c.Many = "m", "", r.Prefix.String(), true
 		c.Title = fmt.Sprintf("%s allocated, %s unavailable, %s free: %s", number(allocated), number(unavailable), number(free), who)
 		widths := shares(allocated-reserved, reserved, unavailable, free)

@@ -157,12 +157,20 @@ func (b *book) rangeStatus(p *pool, r ipam.Range) *networkingv1.RangeStatus {
 		Total:             capped(total),
 		Allocated:         capped(used),
 		Free:              capped(free),
-		Unavailable:       capped(total - min(total, used+min(free, math.MaxUint64-used))),
+		Unavailable:       capped(b.taken(p, r, total, free) - used),
 	}
 	if cursor := b.ledger.Cursor(&p.Pool, r.Family()); cursor.IsValid() {
 		s.Cursor = cursor.String()
 	}
 	return s
+}
+
+// taken returns how many of the total blocks of a range are not free.
+func (b *book) taken(p *pool, r ipam.Range, total, free uint64) uint64 {
+	if total == math.MaxUint64 { // or more, and so perhaps is free
+		return b.ledger.Taken(&p.Pool, r)
+	}
+	return total - free
 }
 
 func capped(n uint64) int64 { return int64(min(n, math.MaxInt64)) }

@@ -196,14 +196,50 @@ func TestSpecialAddresses(t *testing.T) {
 	}
 }
 
-func TestStatusOfAHugeRangeIsCapped(t *testing.T) {
-	b := newBook()
-	cc := clusterCIDR("a", networkingv1.ClusterCIDRSpec{IPv6: "fd00::/8", PerNodeHostBits: 16})
-	set(cc)(b)
-	reserve(node("n1"))(b)
-	status, _ := b.status(cc)
-	if got := status.IPv6; got.Total != math.MaxInt64 || got.Free != math.MaxInt64 || got.Allocated != 1 || got.Unavailable != 0 {
-		t.Errorf("got %+v", got)
+// A number that does not fit into an int64 is given as the largest one; all others are exact, also where the total is not.
+func TestStatusOfAHugeRange(t *testing.T) {
+	const most = math.MaxInt64
+	for name, tc := range map[string]struct {
+		spec                                networkingv1.ClusterCIDRSpec
+		steps                               []step
+		total, allocated, unavail, wantFree int64
+	}{
+		"2^104 blocks, one of them allocated": {
+			spec: networkingv1.ClusterCIDRSpec{IPv6: "fd00::/8", PerNodeHostBits: 16}, steps: []step{reserve(node("n1"))},
+			total: most, allocated: 1, wantFree: most,
+		},
+		"2^64 blocks, one of them allocated and one excluded": {
+			spec:  networkingv1.ClusterCIDRSpec{IPv6: "fd00::/48", PerNodeHostBits: 16, ExcludedCIDRs: []string{"fd00::ffff:0/128"}},
+			steps: []step{reserve(node("n1"))},
+			total: most, allocated: 1, unavail: 1, wantFree: most,
+		},
+		"2^124 blocks, all but one excluded or of a Service": {
+			spec: networkingv1.ClusterCIDRSpec{IPv6: "::/0", PerNodeHostBits: 4, ExcludedCIDRs: []string{"8000::/1"}},
+			steps: []step{func(b *book) string {
+				var all []string
+				for bits := 2; bits <= 124; bits++ { // what is beside ::/124
+					address := [16]byte{}
+					address[(bits-1)/8] = 0x80 >> ((bits - 1) % 8)
+					all = append(all, netip.PrefixFrom(netip.AddrFrom16(address), bits).String())
+				}
+				b.setService("ServiceCIDR s", pfxs(all...))
+				return ""
+			}},
+			total: most, unavail: most, wantFree: 1,
+		},
+	} {
+		t.Run(name, func(t *testing.T) {
+			b := newBook()
+			cc := clusterCIDR("a", tc.spec)
+			for _, step := range append([]step{set(cc)}, tc.steps...) {
+				step(b)
+			}
+			status, _ := b.status(cc)
+			got := status.IPv6
+			if got.Total != tc.total || got.Allocated != tc.allocated || got.Unavailable != tc.unavail || got.Free != tc.wantFree {
+				t.Errorf("got %+v, want %d = %d + %d + %d", got, tc.total, tc.allocated, tc.unavail, tc.wantFree)
+			}
+		})
 	}
 }
 
