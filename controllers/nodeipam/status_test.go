@@ -213,13 +213,13 @@ func TestStatusOfAHugeRange(t *testing.T) {
 			steps: []step{reserve(node("n1"))},
 			total: most, allocated: 1, unavail: 1, wantFree: most,
 		},
-		"2^124 blocks, all but one excluded or of a Service": {
-			spec: networkingv1.ClusterCIDRSpec{IPv6: "::/0", PerNodeHostBits: 4, ExcludedCIDRs: []string{"8000::/1"}},
+		"2^123 blocks, all but one excluded or of a Service": {
+			spec: networkingv1.ClusterCIDRSpec{IPv6: "8000::/1", PerNodeHostBits: 4, ExcludedCIDRs: []string{"c000::/2"}},
 			steps: []step{func(b *book) string {
 				var all []string
-				for bits := 2; bits <= 124; bits++ { // what is beside ::/124
-					address := [16]byte{}
-					address[(bits-1)/8] = 0x80 >> ((bits - 1) % 8)
+				for bits := 3; bits <= 124; bits++ { // what is beside 8000::/124
+					address := [16]byte{0x80}
+					address[(bits-1)/8] |= 0x80 >> ((bits - 1) % 8)
 					all = append(all, netip.PrefixFrom(netip.AddrFrom16(address), bits).String())
 				}
 				b.setService("ServiceCIDR s", pfxs(all...))

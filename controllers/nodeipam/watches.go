@@ -12,9 +12,9 @@ import (
 	"k8s.io/klog/v2"
 )
 
-// unwatchedFor is after what time without another error a watch counts as running again. A reflector that is refused tries again after half a
-// minute at most, and one that has nothing to tell hears a bookmark about once a minute.
-const unwatchedFor = time.Minute
+// unwatchedFor is after what time without another error a watch counts as running again. A reflector that is refused tries again after a minute at
+// most, and one that has nothing to tell hears a bookmark about once a minute.
+const unwatchedFor = 2 * time.Minute
 
 // unwatched is a kind of object whose changes the API server does not let this process see.
 type unwatched struct {

@@ -29,8 +29,8 @@ func TestWatchThatIsForbidden(t *testing.T) {
 		lists bool // whether what the API server answers afterwards tells the informer anything new
 		after time.Duration
 	}{
-		"there is something new":    {true, 31 * time.Second}, // the longest back-off of a reflector
-		"there is nothing to tell":  {false, unwatchedFor + 31*time.Second},
+		"there is something new":    {true, 61 * time.Second}, // the longest back-off of a reflector
+		"there is nothing to tell":  {false, unwatchedFor + 61*time.Second},
 		"it is forbidden for hours": {},
 	} {
 		t.Run(name, func(t *testing.T) {
