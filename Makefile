@@ -192,13 +192,20 @@ test-chaos: build-chaos ## Two minutes of killed, paused and parted managers, wi
 	bin/chaos --duration=1m --lease=6s --interval=1500ms --max-delay=15s
 	bin/chaos --duration=1m --lease=6s --interval=1500ms --late=false --fence=false
 
-# How long `make chaos` lasts; CHAOS takes more flags, for instance CHAOS='--seed=7 --json=report.json'.
+# How long `make chaos` and `make inputs` last; CHAOS takes more flags, for instance CHAOS='--seed=7 --json=report.json'.
 DURATION ?= 10m
 CHAOS ?=
 
 .PHONY: chaos
 chaos: build-chaos ## Chaos with the usual leases for DURATION=10m; docs/chaos.md says what it does and how to read it
 	@bin/chaos --duration=$(DURATION) $(CHAOS)
+
+# INPUTS takes more flags, for instance INPUTS='-inputs.seed=7'.
+INPUTS ?=
+
+.PHONY: inputs
+inputs: tools build ## Throw whatever the API server accepts at both programs for DURATION=10m; docs/reliability.md says what, and what is checked
+	$(INTEGRATION) -timeout=0 -v ./test/inputs -inputs.duration=$(DURATION) $(INPUTS)
 
 # What `make simulate` plays: so many seeds, or one of them, or a history from a file.
 SEEDS ?= 100000

@@ -2,6 +2,7 @@ package ipam
 
 import (
 	"fmt"
+	"net/netip"
 	"runtime"
 	"testing"
 )
@@ -78,6 +79,44 @@ func BenchmarkFull(b *testing.B) {
 	}
 }
 
+// BenchmarkExclusions measures a choice where a search cannot skip much: exclusions are scattered, and all between them is held, or all but the
+// last block.
+func BenchmarkExclusions(b *testing.B) {
+	for _, n := range []int{256, 1000} {
+		p := pool("p", cut(b, "10.0.0.0/14", 28)) // 16384 blocks
+		d := seeded(1)
+		for range n {
+			p.Excluded.Insert(netip.PrefixFrom(netip.AddrFrom4([4]byte{10, byte(d(4)), byte(d(256)), byte(d(256))}), 32))
+		}
+		l := &Ledger{}
+		held := 0
+		for ; len(l.Full(p)) == 0; held++ {
+			reserve(b, l, numbered(held), p)
+		}
+		b.Run(fmt.Sprintf("%d, full", n), func(b *testing.B) {
+			for b.Loop() {
+				if _, ok := l.Pick(p); ok {
+					b.Fatal("a full pool gave a block")
+				}
+			}
+		})
+		b.Run(fmt.Sprintf("%d, count", n), func(b *testing.B) {
+			for b.Loop() {
+				l.Usage(p, p.Ranges[0])
+			}
+		})
+		l.Release(numbered(held - 1))
+		l.SetCursor(p, IPv4, p.Ranges[0].Prefix.Addr())
+		b.Run(fmt.Sprintf("%d, one block free at the end", n), func(b *testing.B) {
+			for b.Loop() {
+				if _, ok := l.Pick(p); !ok {
+					b.Fatal("there is a block")
+				}
+			}
+		})
+	}
+}
+
 // BenchmarkRebuild measures a start: every Node's podCIDRs become holdings of an empty ledger.
 func BenchmarkRebuild(b *testing.B) {
 	const nodes = 100_000
@@ -127,7 +166,7 @@ func BenchmarkReport(b *testing.B) {
 	b.Run("Free", func(b *testing.B) {
 		b.ReportAllocs()
 		for b.Loop() {
-			l.Free(p.Ranges[0])
+			l.Free(p, p.Ranges[0])
 		}
 	})
 	b.Run("Conflicts", func(b *testing.B) {

@@ -13,7 +13,8 @@
 //     the other, has no representation.
 //
 // One ledger covers the whole address space, because two pools may share addresses and cut them into blocks of
-// different sizes: a block is free when it overlaps nothing that anyone holds, whichever pool that came from.
+// different sizes: a block is free when it overlaps nothing that anyone holds, whichever pool that came from. What a pool
+// excludes is nobody's: it limits that pool only.
 //
 // Nothing here is safe for concurrent use; the caller holds a lock around pick and reserve.
 package ipam

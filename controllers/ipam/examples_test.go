@@ -17,7 +17,7 @@ import (
 // writes what the core answers now, for a review of the difference. A command has one thing on each line of its input,
 // and answers line by line:
 //
-//	pools        name sel(label=value,...) prefix prefix hbN ...   start anew with these pools; answers their order
+//	pools        name sel(label=value,...) prefix prefix hbN -prefix ...   start anew with these pools; answers their order
 //	pool         as above: add a pool, or put another in place of one
 //	state        pool state: change a pool's state
 //	nodes        name label=value ...: serve a Node from the pools that select it, as a controller would
@@ -111,7 +111,7 @@ func (e *example) run(cmd string, args []string) (string, error) {
 	return "", fmt.Errorf("unknown command %s", cmd)
 }
 
-// add reads a pool. "hbN" says the host bits of the prefixes before it.
+// add reads a pool. "hbN" says the host bits of the prefixes before it, and "-prefix" is excluded.
 func (e *example) add(args []string) error {
 	c := Candidate{Pool: pool(args[0])}
 	var prefixes []netip.Prefix
@@ -132,6 +132,12 @@ func (e *example) add(args []string) error {
 				c.Ranges = append(c.Ranges, r)
 			}
 			prefixes = nil
+		} else if excluded, ok := strings.CutPrefix(arg, "-"); ok {
+			p, err := netip.ParsePrefix(excluded)
+			if err != nil {
+				return err
+			}
+			c.Excluded.Insert(p)
 		} else if n, ok := strings.CutPrefix(arg, "priority="); ok {
 			priority, err := strconv.ParseInt(n, 10, 32)
 			if err != nil {
@@ -215,10 +221,15 @@ func (e *example) blocks(p *Pool) string {
 			cursor = a.String()
 		}
 		lines = append(lines, fmt.Sprintf("%s %v: %d of %d /%d free, goes on at %s",
-			p.Name, r.Prefix, e.ledger.Free(r), r.Blocks(), r.BlockBits, cursor))
+			p.Name, r.Prefix, e.ledger.Free(p, r), r.Blocks(), r.BlockBits, cursor))
 	}
 	if full := e.ledger.Full(p); len(full) > 0 {
 		lines = append(lines, fmt.Sprint(p.Name, " is full: ", full))
+		for _, r := range p.Ranges {
+			if excluded := e.ledger.Excluding(p, r, 3); slices.Contains(full, r.Family()) && len(excluded) > 0 {
+				lines = append(lines, fmt.Sprint(p.Name, " would not be full without its exclusions ", excluded))
+			}
+		}
 	}
 	return strings.Join(lines, "\n")
 }
@@ -233,7 +244,7 @@ func told(holdings []Holding) string {
 
 func parseOwner(s string) (Owner, error) {
 	kind, id, _ := strings.Cut(s, "/")
-	for k := Node; k <= Exclusion; k++ {
+	for k := Node; k <= Kept; k++ {
 		if k.String() == kind {
 			return Owner{k, id}, nil
 		}

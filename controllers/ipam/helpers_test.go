@@ -27,7 +27,7 @@ func pool(name string, ranges ...Range) *Pool { return &Pool{ID: name, Name: nam
 // numbered returns a Node with an ID as long as a UID.
 func numbered(i int) Owner { return Owner{Node, fmt.Sprintf("11111111-2222-3333-4444-%012d", i)} }
 
-// clone returns a ledger that is like l and shares nothing with it.
+// clone returns a ledger that is like l and shares nothing with it, without what only follows from the rest.
 func clone(l *Ledger) *Ledger {
 	c := &Ledger{cursors: maps.Clone(l.cursors)}
 	cloned := map[*holder]*holder{}

@@ -48,7 +48,7 @@ type history struct {
 func newHistory(t testing.TB, d dice) *history {
 	h := &history{t: t, dice: d, foreign: one(d, []int{2, 8, 20})}
 	for i := range 16 {
-		h.owners = append(h.owners, Owner{[]Kind{Node, Node, Node, Service, Exclusion}[i%5], fmt.Sprint("o", i)})
+		h.owners = append(h.owners, Owner{[]Kind{Node, Node, Node, Service, Kept}[i%5], fmt.Sprint("o", i)})
 	}
 	for i := range 2 + d(4) {
 		p := pool(fmt.Sprint("p", i))
@@ -106,7 +106,9 @@ func (h *history) step() {
 		h.tell("forget %s", p.Name)
 		h.ledger.Forget(p)
 		h.reference.forget(p)
-	case d < 62:
+	case d < 60:
+		h.exclude(h.dice(len(h.pools)))
+	case d < 63:
 		i := h.dice(len(h.pools))
 		p := *h.pools[i] // a pool changes by being compiled anew; who has the old one keeps it
 		p.State = one(h.dice, []State{Enabled, Enabled, Enabled, Pending, Disabled, Terminating, Invalid})
@@ -118,6 +120,24 @@ func (h *history) step() {
 		}
 	}
 	h.ask()
+}
+
+// exclude makes a pool exclude something else, or nothing.
+func (h *history) exclude(i int) {
+	p := *h.pools[i]
+	p.Excluded = PrefixSet{}
+	var excluded prefixList
+	for range one(h.dice, []int{0, 1, 1, 2, 3, 2 * short}) {
+		if e := h.somePrefix().Masked(); !slices.Contains(excluded, e) {
+			excluded = append(excluded, e)
+			p.Excluded.Insert(e)
+		}
+	}
+	h.tell("exclude %s %v", p.Name, excluded)
+	if h.reference.excluded == nil {
+		h.reference.excluded = map[string]prefixList{}
+	}
+	h.pools[i], h.reference.excluded[p.ID] = &p, excluded
 }
 
 // pick asks both for a pick and checks what every pick has to be, whatever the reference thinks.
@@ -145,6 +165,9 @@ func (h *history) pick(pools []*Pool) (Pick, bool) {
 		if others := h.reference.overlapping(b); len(others) > 0 {
 			h.fail("picked %v overlaps %v", b, others)
 		}
+		if excluded := h.reference.excluded[pick.Pool.ID]; excluded.overlaps(b) {
+			h.fail("pool %s excludes %v and gave %v", pick.Pool.Name, excluded, b)
+		}
 	}
 	return pick, true
 }
@@ -157,7 +180,7 @@ func (h *history) reserve(o Owner, pick Pick) {
 	if want := h.reference.reserve(o, pick); ok != want {
 		h.fail("Reserve = %v, want %v", ok, want)
 	}
-	if !ok && !reflect.DeepEqual(before, &h.ledger) {
+	if !ok && !reflect.DeepEqual(before, clone(&h.ledger)) {
 		h.fail("a refused Reserve changed the ledger from %+v to %+v", before, &h.ledger)
 	}
 	if conflicts := slices.Collect(h.ledger.Conflicts(o)); ok && len(conflicts) > 0 {
@@ -178,7 +201,7 @@ func (h *history) hold(o Owner, prefixes []netip.Prefix) {
 
 	once := clone(&h.ledger)
 	h.ledger.Hold(o, append(prefixes, prefixes...)...)
-	if !reflect.DeepEqual(once, &h.ledger) {
+	if !reflect.DeepEqual(once, clone(&h.ledger)) {
 		h.fail("held twice, the ledger is %+v, and %+v held once", &h.ledger, once)
 	}
 }
@@ -203,19 +226,31 @@ func (h *history) ask() {
 	for _, p := range h.pools {
 		same(h, h.ledger.Full(p), h.reference.full(p), "Full(%s)", p.Name)
 		for _, r := range p.Ranges {
-			same(h, []uint64{h.ledger.Free(r)}, []uint64{h.reference.taken().free(r.Prefix, r.BlockBits)}, "Free(%v)", r)
+			free := h.reference.without(p).free(r.Prefix, r.BlockBits)
+			same(h, []uint64{h.ledger.Free(p, r)}, []uint64{free}, "Free(%s, %v)", p.Name, r)
+			taken := h.reference.without(p).taken(r.Prefix, r.BlockBits)
+			same(h, []uint64{h.ledger.Taken(p, r)}, []uint64{taken}, "Taken(%s, %v)", p.Name, r)
+			if free == 0 && r.BlockBits-r.Prefix.Bits() <= countable {
+				n := 1 + h.dice(3)
+				same(h, h.ledger.Excluding(p, r, n), h.reference.excluding(p, r, n), "Excluding(%s, %v, %d)", p.Name, r, n)
+			}
 		}
 		for f := IPv4; f <= IPv6; f++ {
 			same(h, []netip.Addr{h.ledger.Cursor(p, f)}, []netip.Addr{h.reference.cursor(p, f)}, "Cursor(%s, %v)", p.Name, f)
 		}
 		h.pick([]*Pool{p})
 	}
+	if p, o := one(h.dice, h.pools), one(h.dice, h.pools); narrow(p) && narrow(o) {
+		q := h.somePrefix()
+		same(h, []bool{p.Shares(o)}, []bool{h.reference.shares(p, o)}, "%s.Shares(%s)", p.Name, o.Name)
+		same(h, []bool{p.Gives(q)}, []bool{h.reference.gives(p, q)}, "%s.Gives(%v)", p.Name, q)
+	}
 	h.pick(h.somePools())
 	for range 3 {
 		p := h.somePrefix()
 		same(h, h.ledger.Overlapping(p), h.reference.overlapping(p), "Overlapping(%v)", p)
 	}
-	if !reflect.DeepEqual(before, &h.ledger) {
+	if !reflect.DeepEqual(before, clone(&h.ledger)) {
 		h.fail("questions changed the ledger from %+v to %+v", before, &h.ledger)
 	}
 }
@@ -230,7 +265,7 @@ func (h *history) end() {
 	for _, p := range h.pools {
 		h.ledger.Forget(p)
 	}
-	if n := len(h.ledger.shared) + len(h.ledger.held) + len(h.ledger.cursors); n > 0 {
+	if n := len(h.ledger.shared) + len(h.ledger.held) + len(h.ledger.cursors) + len(h.ledger.exclusions.pools) + len(h.ledger.exclusions.in); n > 0 {
 		h.fail("%d entries leaked: %+v", n, &h.ledger)
 	}
 	if h.ledger.taken != (PrefixSet{}) {
@@ -238,11 +273,16 @@ func (h *history) end() {
 	}
 	for _, p := range h.pools {
 		for _, r := range p.Ranges {
-			if free := h.ledger.Free(r); free != r.Blocks() {
+			if free := h.ledger.Free(&Pool{}, r); free != r.Blocks() {
 				h.fail("%d of %d blocks of %v are free after everything was released", free, r.Blocks(), r)
 			}
 		}
 	}
+}
+
+// narrow reports whether the reference can look at every block of p.
+func narrow(p *Pool) bool {
+	return !slices.ContainsFunc(p.Ranges, func(r Range) bool { return r.BlockBits-r.Prefix.Bits() > countable })
 }
 
 // someOwner returns an owner, mostly one that holds nothing.

@@ -9,7 +9,7 @@ import (
 	"strings"
 )
 
-// Owner is who holds prefixes: a Node by its UID, a service range, an excluded range.
+// Owner is who holds prefixes: a Node by its UID, a service range, or whoever keeps them from everybody.
 type Owner struct {
 	Kind Kind
 	ID   string
@@ -20,10 +20,11 @@ type Kind uint8
 const (
 	Node Kind = iota
 	Service
-	Exclusion
+	// Kept is for addresses that nobody may be given, although neither a Node nor a Service is known to have them.
+	Kept
 )
 
-func (k Kind) String() string { return [...]string{"Node", "Service", "Exclusion"}[k] }
+func (k Kind) String() string { return [...]string{"Node", "Service", "Kept"}[k] }
 
 func (o Owner) String() string { return o.Kind.String() + "/" + o.ID }
 
@@ -49,7 +50,9 @@ type Ledger struct {
 	shared  map[netip.Prefix][]*holder // by kind and ID
 	held    map[Owner]*holder
 	cursors map[cursor]netip.Addr
-	counts  counts
+	// counts and exclusions follow from the rest.
+	counts     counts
+	exclusions exclusions
 }
 
 // holder is an owner that holds something.
@@ -93,7 +96,7 @@ func (l *Ledger) Full(p *Pool) []Family {
 func (l *Ledger) blocks(p *Pool) (blocks []netip.Prefix, full []Family) {
 	blocks = make([]netip.Prefix, 0, len(p.Ranges))
 	for _, r := range p.Ranges {
-		b, ok := l.taken.NextFree(r.Prefix, r.BlockBits, l.Cursor(p, r.Family()))
+		b, ok := l.nextFree(p, r)
 		if !ok {
 			full = append(full, r.Family())
 			continue
@@ -119,7 +122,7 @@ func (l *Ledger) Reserve(o Owner, pick Pick) bool {
 }
 
 // Hold makes the given prefixes all that o holds, whoever else holds them. It is how the ledger learns of what is a
-// fact already: podCIDRs that a Node shows, a service range, an exclusion. Held the second time, nothing changes.
+// fact already: podCIDRs that a Node shows, a service range. Held the second time, nothing changes.
 // A prefix that is not valid stands for no address and is passed over; host bits are masked off.
 //
 // It reports whether o is alone, as far as what it did not hold before goes: false if that overlaps anything that is held, by o or others.
@@ -246,9 +249,33 @@ func (l *Ledger) Conflicts(o Owner) iter.Seq[Holding] {
 	}
 }
 
-// Free returns how many blocks of r overlap nothing held by anyone; math.MaxUint64 stands for that many or more. It
-// may visit every holding inside r, so it is for reports, not for choosing.
-func (l *Ledger) Free(r Range) uint64 { return l.taken.Free(r.Prefix, r.BlockBits) }
+// Free returns how many blocks of r, which is one of p's ranges or a part of it, overlap nothing that is held by anyone or excluded by p;
+// math.MaxUint64 stands for that many or more. It may visit every holding inside r, so it is for reports, not for choosing.
+func (l *Ledger) Free(p *Pool, r Range) uint64 {
+	return free(&l.taken, &p.Excluded, r.Prefix, r.BlockBits)
+}
+
+// Taken returns how many blocks of r, which is one of p's ranges or a part of it, overlap something that is held or excluded by p;
+// math.MaxUint64 stands for that many or more. It is for ranges with 2^64 blocks and more, of which Free cannot say what is left; like
+// Free, it may visit every holding inside r.
+func (l *Ledger) Taken(p *Pool, r Range) (n uint64) {
+	var taken []netip.Prefix
+	for _, set := range []*PrefixSet{&l.taken, &p.Excluded} {
+		for t := range set.Overlapping(r.Prefix) {
+			taken = append(taken, r.around(t).Prefix)
+		}
+	}
+	slices.SortFunc(taken, netip.Prefix.Compare)
+	var last netip.Prefix // of those that were counted
+	for _, t := range taken {
+		if last.IsValid() && last.Contains(t.Addr()) {
+			continue // a wider one comes before those inside it
+		}
+		n = add(n, pow2(r.BlockBits-t.Bits()))
+		last = t
+	}
+	return n
+}
 
 // Cursor returns the address where the search for p's next block of family f starts, or the invalid address, which
 // means the start of the range.
@@ -261,11 +288,12 @@ func (l *Ledger) SetCursor(p *Pool, f Family, a netip.Addr) {
 	l.cursors[cursor{p.ID, f}] = a
 }
 
-// Forget drops p's cursors and stops to keep count of its ranges. What is held from p stays held.
+// Forget drops p's cursors and all that is remembered of its ranges and exclusions. What is held from p stays held.
 func (l *Ledger) Forget(p *Pool) {
 	for _, r := range p.Ranges {
 		l.counts.drop(r)
 	}
+	l.exclusions.drop(p)
 	delete(l.cursors, cursor{p.ID, IPv4})
 	delete(l.cursors, cursor{p.ID, IPv6})
 }
@@ -274,6 +302,7 @@ func (l *Ledger) Forget(p *Pool) {
 func (l *Ledger) add(h *holder, p netip.Prefix) (alone bool) {
 	l.recount(p, minus)
 	defer l.recount(p, 1)
+	l.exclusions.changed(p, false)
 	n, covered := l.taken.insert(p)
 	if n.count == 1 {
 		n.holder = h
@@ -295,6 +324,7 @@ func (l *Ledger) add(h *holder, p netip.Prefix) (alone bool) {
 func (l *Ledger) drop(h *holder, p netip.Prefix) {
 	l.recount(p, minus)
 	defer l.recount(p, 1)
+	l.exclusions.changed(p, true)
 	l.taken.Remove(p)
 	holders, ok := l.shared[p]
 	if !ok {

@@ -2,6 +2,7 @@ package ipam
 
 import (
 	"cmp"
+	"net/netip"
 	"strings"
 )
 
@@ -18,6 +19,8 @@ type Pool struct {
 	Selector string
 	// Ranges has at most one range of each family, IPv4 first. A Node gets one block from each.
 	Ranges []Range
+	// Excluded are addresses of which this pool never gives a block. They say nothing about other pools with the same addresses.
+	Excluded PrefixSet
 	// State says whether the pool may give blocks. The zero value is Enabled.
 	State State
 }
@@ -68,6 +71,55 @@ func Compare(a, b Candidate) int {
 		a.compareAddress(b.Pool),
 		strings.Compare(a.Name, b.Name),
 	)
+}
+
+// Gives reports whether p has a block with an address of prefix that is not excluded, held or not.
+func (p *Pool) Gives(prefix netip.Prefix) bool {
+	for _, r := range p.Ranges {
+		if !r.Prefix.Overlaps(prefix) {
+			continue
+		}
+		around := r.around(prefix)
+		if _, ok := p.Excluded.NextFree(around.Prefix, around.BlockBits, netip.Addr{}); ok {
+			return true
+		}
+	}
+	return false
+}
+
+// Shares reports whether there is an address that p and o could both give, were it not held.
+func (p *Pool) Shares(o *Pool) bool {
+	for _, r := range p.Ranges {
+		for _, other := range o.Ranges {
+			if r.shares(&p.Excluded, other, &o.Excluded) {
+				return true
+			}
+		}
+	}
+	return false
+}
+
+// shares reports whether there is an address in a block of r that overlaps nothing in excluded, and in a block of other that overlaps
+// nothing in otherExcluded.
+func (r Range) shares(excluded *PrefixSet, other Range, otherExcluded *PrefixSet) bool {
+	if !r.Prefix.Overlaps(other.Prefix) {
+		return false
+	}
+	both := r.Prefix
+	if other.Prefix.Bits() > both.Bits() {
+		both = other.Prefix
+	}
+	n, none := excluded.in(r, both)
+	o, noOther := otherExcluded.in(other, both)
+	return !none && !noOther && freeOfBoth(n, o, uint8(both.Bits()), uint8(r.BlockBits), uint8(other.BlockBits))
+}
+
+// in is below for what excludes blocks of r, one of which may be wider than p.
+func (s *PrefixSet) in(r Range, p netip.Prefix) (n *node, covered bool) {
+	if around := r.around(p).Prefix; around.Bits() < p.Bits() {
+		return nil, s.Overlaps(around)
+	}
+	return s.below(p)
 }
 
 // capacity returns the binary logarithm of the blocks that the smaller range has in all.

@@ -76,6 +76,14 @@ func next(p netip.Prefix) (a netip.Addr, ok bool) {
 	return a, a.IsValid()
 }
 
+// wider returns the wider one of two prefixes that overlap.
+func wider(a, b netip.Prefix) netip.Prefix {
+	if b.Bits() < a.Bits() {
+		return b
+	}
+	return a
+}
+
 func add(a, b uint64) uint64 {
 	if a > math.MaxUint64-b {
 		return math.MaxUint64

@@ -54,8 +54,8 @@ func TestNewRange(t *testing.T) {
 
 // TestTextOfValues: every value has a text of its own, because they end up in messages.
 func TestTextOfValues(t *testing.T) {
-	want := "IPv4 IPv6 Node/a Service/a Exclusion/a Enabled Pending Disabled Terminating Invalid"
-	got := fmt.Sprint(IPv4, " ", IPv6, " ", Owner{Node, "a"}, " ", Owner{Service, "a"}, " ", Owner{Exclusion, "a"}, " ",
+	want := "IPv4 IPv6 Node/a Service/a Kept/a Enabled Pending Disabled Terminating Invalid"
+	got := fmt.Sprint(IPv4, " ", IPv6, " ", Owner{Node, "a"}, " ", Owner{Service, "a"}, " ", Owner{Kept, "a"}, " ",
 		Enabled, " ", Pending, " ", Disabled, " ", Terminating, " ", Invalid)
 	if diff := cmp.Diff(want, got); diff != "" {
 		t.Errorf("(-want +got):\n%s", diff)

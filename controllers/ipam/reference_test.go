@@ -13,6 +13,7 @@ import (
 // every question. It is slow, and too simple to be wrong in the way in which a trie is. Addresses are big integers.
 type reference struct {
 	holdings []Holding
+	excluded map[string]prefixList // by Pool.ID
 	cursors  map[cursor]netip.Addr
 }
 
@@ -79,6 +80,61 @@ func (r *reference) conflicts(o Owner) []Holding {
 	return others
 }
 
+// without lists what p cannot give: what anybody holds, and what p excludes.
+func (r *reference) without(p *Pool) prefixList { return append(r.taken(), r.excluded[p.ID]...) }
+
+// excluding lists the exclusions of p that touch a block of rng which nobody holds; each once, in the order in which the first block of
+// each comes, the widest one of a block only.
+func (r *reference) excluding(p *Pool, rng Range, n int) []netip.Prefix {
+	var found []netip.Prefix
+	for _, b := range everyBlock(rng.Prefix, rng.BlockBits) {
+		if r.taken().overlaps(b) {
+			continue
+		}
+		of := slices.DeleteFunc(slices.Clone(r.excluded[p.ID]), func(e netip.Prefix) bool { return !e.Overlaps(b) })
+		slices.SortFunc(of, func(x, y netip.Prefix) int { return cmp.Or(cmp.Compare(x.Bits(), y.Bits()), byAddress(x, y)) })
+		if of[0].Bits() > b.Bits() { // they lie inside the block, and the first address counts
+			slices.SortFunc(of, byAddress)
+		}
+		if !slices.Contains(found, of[0]) {
+			found = append(found, of[0])
+		}
+	}
+	return found[:min(n, len(found))]
+}
+
+// shares looks at every block of p that it may give, and for each at every block of o.
+func (r *reference) shares(p, o *Pool) bool {
+	for _, rng := range p.Ranges {
+		for _, other := range o.Ranges {
+			if rng.Family() != other.Family() {
+				continue
+			}
+			theirs := everyBlock(other.Prefix, other.BlockBits)
+			for _, b := range everyBlock(rng.Prefix, rng.BlockBits) {
+				if !r.excluded[p.ID].overlaps(b) && slices.ContainsFunc(theirs, func(c netip.Prefix) bool {
+					return b.Overlaps(c) && !r.excluded[o.ID].overlaps(c)
+				}) {
+					return true
+				}
+			}
+		}
+	}
+	return false
+}
+
+// gives looks at every block of p.
+func (r *reference) gives(p *Pool, prefix netip.Prefix) bool {
+	for _, rng := range p.Ranges {
+		for _, b := range everyBlock(rng.Prefix, rng.BlockBits) {
+			if b.Overlaps(prefix) && !r.excluded[p.ID].overlaps(b) {
+				return true
+			}
+		}
+	}
+	return false
+}
+
 // taken lists what is held, a prefix as often as it has holders.
 func (r *reference) taken() prefixList {
 	var taken prefixList
@@ -100,7 +156,7 @@ func (r *reference) pick(pools ...*Pool) (Pick, bool) {
 func (r *reference) blocks(p *Pool) []netip.Prefix {
 	var blocks []netip.Prefix
 	for _, rng := range p.Ranges {
-		if b, ok := r.taken().nextFree(rng.Prefix, rng.BlockBits, r.cursor(p, rng.Family())); ok {
+		if b, ok := r.without(p).nextFree(rng.Prefix, rng.BlockBits, r.cursor(p, rng.Family())); ok {
 			blocks = append(blocks, b)
 		}
 	}
@@ -110,7 +166,7 @@ func (r *reference) blocks(p *Pool) []netip.Prefix {
 func (r *reference) full(p *Pool) []Family {
 	var full []Family
 	for _, rng := range p.Ranges {
-		if r.taken().free(rng.Prefix, rng.BlockBits) == 0 {
+		if r.without(p).free(rng.Prefix, rng.BlockBits) == 0 {
 			full = append(full, rng.Family())
 		}
 	}
@@ -224,13 +280,22 @@ func (l prefixList) free(within netip.Prefix, bits int) uint64 {
 		}
 		return n
 	}
+	return capped(new(big.Int).Sub(size(bits-within.Bits()), l.touched(within, bits)))
+}
+
+// taken counts the blocks that are not free.
+func (l prefixList) taken(within netip.Prefix, bits int) uint64 {
+	return capped(l.touched(within, bits))
+}
+
+func (l prefixList) touched(within netip.Prefix, bits int) *big.Int {
 	var held prefixList // the blocks and what is wider, each once and none inside another
 	for _, p := range l {
 		if !p.Overlaps(within) {
 			continue
 		}
 		if p.Bits() <= within.Bits() {
-			return 0
+			return size(bits - within.Bits())
 		}
 		p = netip.PrefixFrom(p.Addr(), min(p.Bits(), bits)).Masked()
 		held = slices.DeleteFunc(held, func(q netip.Prefix) bool { return p.Bits() <= q.Bits() && p.Overlaps(q) })
@@ -238,11 +303,11 @@ func (l prefixList) free(within netip.Prefix, bits int) uint64 {
 			held = append(held, p)
 		}
 	}
-	free := size(bits - within.Bits())
+	n := new(big.Int)
 	for _, p := range held {
-		free.Sub(free, size(bits-p.Bits()))
+		n.Add(n, size(bits-p.Bits()))
 	}
-	return capped(free)
+	return n
 }
 
 // everyBlock lists the blocks of a narrow range.

@@ -24,7 +24,9 @@ type node struct {
 	holder *holder
 	count  uint32 // insertions of exactly this prefix that were not removed
 	bits   uint8
-	free   uint8 // length of the shortest (so largest) prefix inside that overlaps no member at or below the node; none if there is none
+	// full is for a Ledger: a search in all of this member or fork of exclusions has found no free block, and none has become free since.
+	full bool
+	free uint8 // length of the shortest (so largest) prefix inside that overlaps no member at or below the node; none if there is none
 }
 
 // none is longer than any prefix: "no free block".
@@ -88,13 +90,19 @@ func (s *PrefixSet) overlapping(p netip.Prefix) iter.Seq[*node] {
 // at the block that contains from, goes up to the end of within, and on from its start. A from that is not inside
 // within means the start. ok is false when within has no such block.
 func (s *PrefixSet) NextFree(within netip.Prefix, bits int, from netip.Addr) (block netip.Prefix, ok bool) {
+	return nextFree(s, &PrefixSet{}, within, bits, from)
+}
+
+// nextFree is NextFree for blocks that overlap no member of either set.
+func nextFree(s, without *PrefixSet, within netip.Prefix, bits int, from netip.Addr) (block netip.Prefix, ok bool) {
 	within = within.Masked()
 	f := FamilyOf(within)
 	if bits < within.Bits() || bits > f.Bits() {
 		return netip.Prefix{}, false
 	}
 	n, covered := s.below(within)
-	if covered {
+	o, excluded := without.below(within)
+	if covered || excluded {
 		return netip.Prefix{}, false
 	}
 	start, startBits, b := keyOf(within.Addr()), uint8(within.Bits()), uint8(bits)
@@ -102,9 +110,9 @@ func (s *PrefixSet) NextFree(within netip.Prefix, bits int, from netip.Addr) (bl
 	if within.Contains(from) {
 		at = keyOf(from).and(mask(b))
 	}
-	k, ok := n.nextFree(start, startBits, b, at)
-	if !ok {
-		k, ok = n.nextFree(start, startBits, b, start)
+	k, ok := nextFreeOfBoth(n, o, start, startBits, b, at)
+	if !ok && at != start {
+		k, ok = nextFreeOfBoth(n, o, start, startBits, b, start)
 	}
 	if !ok {
 		return netip.Prefix{}, false
@@ -115,15 +123,21 @@ func (s *PrefixSet) NextFree(within netip.Prefix, bits int, from netip.Addr) (bl
 // Free returns how many aligned blocks of the given length inside within overlap no member; math.MaxUint64 stands for
 // that many or more. Unlike the other methods it may visit every member inside within.
 func (s *PrefixSet) Free(within netip.Prefix, bits int) uint64 {
+	return free(s, &PrefixSet{}, within, bits)
+}
+
+// free is Free for blocks that overlap no member of either set.
+func free(s, without *PrefixSet, within netip.Prefix, bits int) uint64 {
 	within = within.Masked()
 	if bits < within.Bits() || bits > FamilyOf(within).Bits() {
 		return 0
 	}
 	n, covered := s.below(within)
-	if covered {
+	o, excluded := without.below(within)
+	if covered || excluded {
 		return 0
 	}
-	return n.countFree(uint8(within.Bits()), uint8(bits))
+	return countFreeOfBoth(n, o, uint8(within.Bits()), uint8(bits))
 }
 
 // below returns the topmost node inside p, p itself included, or nil if no member lies inside p. covered reports
@@ -271,6 +285,85 @@ func (n *node) nextFree(r key, rb, b uint8, from key) (key, bool) {
 		return k, true
 	}
 	return n.in(rb, 1).nextFree(r.withBit(rb), rb+1, b, from)
+}
+
+// nextFreeOfBoth is nextFree in a region in which n and o are the topmost nodes of two sets, for a block that is free of both.
+//
+// It only enters regions that have members of both sets and, in each, a free block; elsewhere nextFree answers. So it takes more steps than
+// nextFree where the free blocks of one set are the members of the other: at most as many as the smaller set has nodes, times the
+// length of an address. It notes in o's set where it has searched in vain.
+func nextFreeOfBoth(n, o *node, r key, rb, b uint8, from key) (key, bool) {
+	switch {
+	case o == nil:
+		return n.nextFree(r, rb, b, from)
+	case n == nil:
+		return o.nextFree(r, rb, b, from)
+	case n.largestFree(rb) > b || o.largestFree(rb) > b || o.full && o.bits == rb || r.last(rb).less(from):
+		return key{}, false
+	}
+	if k, ok := nextFreeOfBoth(n.in(rb, 0), o.in(rb, 0), r, rb+1, b, from); ok {
+		return k, true
+	}
+	k, ok := nextFreeOfBoth(n.in(rb, 1), o.in(rb, 1), r.withBit(rb), rb+1, b, from)
+	if !ok && o.bits == rb && !r.less(from) {
+		o.full = true
+	}
+	return k, ok
+}
+
+// notFull notes that p, or a part of it, may be free.
+func (s *PrefixSet) notFull(p netip.Prefix) {
+	k, b := keyOf(p.Addr()), uint8(p.Bits())
+	n := s.root[FamilyOf(p)]
+	for ; n != nil && n.bits < b && n.contains(k, b); n = n.child[k.bit(n.bits)] {
+		n.full = false
+	}
+	if n.inside(k, b) {
+		n.notFull()
+	}
+}
+
+func (n *node) notFull() {
+	if n != nil {
+		n.full = false
+		n.child[0].notFull()
+		n.child[1].notFull()
+	}
+}
+
+// copied returns a trie like that of n.
+func (n *node) copied() *node {
+	if n == nil {
+		return nil
+	}
+	c := *n
+	c.child = [2]*node{n.child[0].copied(), n.child[1].copied()}
+	return &c
+}
+
+// countFreeOfBoth is countFree for blocks that are free of both sets.
+func countFreeOfBoth(n, o *node, rb, b uint8) uint64 {
+	switch {
+	case o == nil:
+		return n.countFree(rb, b)
+	case n == nil:
+		return o.countFree(rb, b)
+	case n.largestFree(rb) > b || o.largestFree(rb) > b:
+		return 0
+	}
+	return add(countFreeOfBoth(n.in(rb, 0), o.in(rb, 0), rb+1, b), countFreeOfBoth(n.in(rb, 1), o.in(rb, 1), rb+1, b))
+}
+
+// freeOfBoth reports whether a region in which n and o are the topmost nodes has an address in a block of length nb that is free of n's set
+// and in one of length ob that is free of o's.
+func freeOfBoth(n, o *node, rb, nb, ob uint8) bool {
+	switch {
+	case n != nil && n.largestFree(rb) > nb, o != nil && o.largestFree(rb) > ob:
+		return false
+	case n == nil || o == nil:
+		return true
+	}
+	return freeOfBoth(n.in(rb, 0), o.in(rb, 0), rb+1, nb, ob) || freeOfBoth(n.in(rb, 1), o.in(rb, 1), rb+1, nb, ob)
 }
 
 // countFree returns how many free blocks of length b a region of length rb has in which n is the topmost node.

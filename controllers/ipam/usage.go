@@ -10,7 +10,7 @@ type Usage struct {
 	// Allocated blocks are held by a Node, as they are: a block that is only a part of what a Node holds, or contains it,
 	// is not counted here. Nor is it free.
 	Allocated uint64
-	// Free blocks overlap nothing held by anyone; math.MaxUint64 stands for that many or more.
+	// Free blocks overlap nothing held by anyone, and nothing that the pool excludes; math.MaxUint64 stands for that many or more.
 	Free uint64
 }
 
@@ -21,23 +21,26 @@ type counts struct {
 	usage    map[netip.Prefix]map[int]*Usage // by prefix and block length
 }
 
-// Usage returns the usage of r. The first call visits every holding inside r; from then on the ledger keeps count, and
-// answers at once, until [Ledger.Forget] of a pool with that range. Only of ranges with 2^64 blocks and more the free
-// ones are counted each time.
-func (l *Ledger) Usage(r Range) Usage {
+// Usage returns the usage of r, a range of p. The first call visits every holding inside r; from then on the ledger keeps count, and
+// answers at once, until [Ledger.Forget] of a pool with that range. Counted each time are only what is free inside of p's exclusions, and,
+// of ranges with 2^64 blocks and more, the free blocks.
+func (l *Ledger) Usage(p *Pool, r Range) Usage {
 	u, ok := l.counts.usage[r.Prefix][r.BlockBits]
 	if !ok {
 		u = l.count(r)
 		l.counts.add(r, u)
 	}
 	if r.Blocks() == math.MaxUint64 {
-		return Usage{Allocated: u.Allocated, Free: l.Free(r)}
+		return Usage{Allocated: u.Allocated, Free: l.Free(p, r)}
 	}
-	return *u
+	return Usage{Allocated: u.Allocated, Free: u.Free - l.excluded(p, r)}
 }
 
+// free returns how many blocks of r overlap nothing held by anyone.
+func (l *Ledger) free(r Range) uint64 { return l.taken.Free(r.Prefix, r.BlockBits) }
+
 func (l *Ledger) count(r Range) *Usage {
-	u := &Usage{Free: l.Free(r)}
+	u := &Usage{Free: l.free(r)}
 	for p := range l.taken.Overlapping(r.Prefix) {
 		if r.has(p) && l.allocated(p) {
 			u.Allocated++
@@ -55,7 +58,7 @@ func (l *Ledger) recount(p netip.Prefix, sign uint64) {
 	for q := range l.counts.prefixes.Overlapping(p) {
 		for bits, u := range l.counts.usage[q] {
 			r := Range{Prefix: q, BlockBits: bits}
-			u.Free += sign * l.Free(r.around(p))
+			u.Free += sign * l.free(r.around(p))
 			if r.has(p) && l.allocated(p) {
 				u.Allocated += sign
 			}

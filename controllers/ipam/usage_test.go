@@ -19,7 +19,7 @@ func TestUsageKeepsCount(t *testing.T) {
 				case 0:
 					for _, r := range p.Ranges {
 						h.tell("usage %v", r)
-						h.ledger.Usage(r)
+						h.ledger.Usage(p, r)
 						counted[r] = true
 					}
 				case 1:
@@ -28,7 +28,9 @@ func TestUsageKeepsCount(t *testing.T) {
 					for _, r := range p.Ranges {
 						delete(counted, r)
 					}
-				case 2, 3, 4:
+				case 2:
+					h.exclude(h.dice(len(h.pools)))
+				case 3, 4:
 					if pick, ok := h.ledger.Pick(p); ok {
 						o := h.someOwner()
 						h.tell("reserve %v %v: %v", o, pick.Blocks, h.ledger.Reserve(o, pick))
@@ -46,9 +48,15 @@ func TestUsageKeepsCount(t *testing.T) {
 				if n != len(counted) {
 					h.fail("%d ranges are counted, want %d", n, len(counted))
 				}
-				for r := range counted {
-					if got, want := h.ledger.Usage(r), *h.ledger.count(r); got != want {
-						h.fail("Usage(%v) = %+v, want %+v", r, got, want)
+				for _, p := range h.pools {
+					for _, r := range p.Ranges {
+						if !counted[r] {
+							continue
+						}
+						want := Usage{Allocated: h.ledger.count(r).Allocated, Free: h.ledger.Free(p, r)}
+						if got := h.ledger.Usage(p, r); got != want {
+							h.fail("Usage(%s, %v) = %+v, want %+v", p.Name, r, got, want)
+						}
 					}
 				}
 			}
@@ -56,7 +64,7 @@ func TestUsageKeepsCount(t *testing.T) {
 				h.ledger.Release(o)
 			}
 			for r := range counted {
-				if got, want := h.ledger.Usage(r), (Usage{Free: r.Blocks()}); got != want {
+				if got, want := h.ledger.Usage(&Pool{}, r), (Usage{Free: r.Blocks()}); got != want {
 					h.fail("Usage(%v) = %+v after everything was released, want %+v", r, got, want)
 				}
 			}
@@ -66,9 +74,10 @@ func TestUsageKeepsCount(t *testing.T) {
 
 func TestUsage(t *testing.T) {
 	cases := map[string]struct {
-		held map[Owner][]string
-		r    Range
-		want Usage
+		held     map[Owner][]string
+		excluded []string
+		r        Range
+		want     Usage
 	}{
 		"nothing is held": {
 			r: cut(t, "10.0.0.0/22", 24), want: Usage{Free: 4},
@@ -90,8 +99,17 @@ func TestUsage(t *testing.T) {
 			r:    cut(t, "10.0.0.0/22", 24), want: Usage{},
 		},
 		"an excluded block is not allocated until a Node holds it": {
-			held: map[Owner][]string{{Exclusion, "e"}: {"10.0.0.0/24", "10.0.1.0/24"}, numbered(1): {"10.0.1.0/24"}},
-			r:    cut(t, "10.0.0.0/22", 24), want: Usage{Allocated: 1, Free: 2},
+			held:     map[Owner][]string{numbered(1): {"10.0.1.0/24"}},
+			excluded: []string{"10.0.0.0/24", "10.0.1.0/24"},
+			r:        cut(t, "10.0.0.0/22", 24), want: Usage{Allocated: 1, Free: 2},
+		},
+		"a block with several exclusions counts once": {
+			excluded: []string{"10.0.0.0/23", "10.0.1.0/24", "10.0.2.0/28", "10.0.2.64/26"},
+			r:        cut(t, "10.0.0.0/22", 24), want: Usage{Free: 1},
+		},
+		"an exclusion wider than the range leaves nothing": {
+			excluded: []string{"0.0.0.0/0"},
+			r:        cut(t, "10.0.0.0/22", 24), want: Usage{},
 		},
 		"of 2^65 blocks, as many are free as can be said": {
 			held: map[Owner][]string{numbered(1): {"fd00::/120"}},
@@ -102,8 +120,12 @@ func TestUsage(t *testing.T) {
 		t.Run(sentence, func(t *testing.T) {
 			for _, first := range []bool{true, false} { // asked before and after
 				var l Ledger
+				p := pool("p", tc.r)
+				for _, e := range tc.excluded {
+					p.Excluded.Insert(pfx(e))
+				}
 				if first {
-					l.Usage(tc.r)
+					l.Usage(p, tc.r)
 				}
 				for o, prefixes := range tc.held {
 					var held []netip.Prefix
@@ -112,9 +134,42 @@ func TestUsage(t *testing.T) {
 					}
 					l.Hold(o, held...)
 				}
-				if got := l.Usage(tc.r); got != tc.want {
+				if got := l.Usage(p, tc.r); got != tc.want {
 					t.Errorf("counted before: %v; Usage = %+v, want %+v", first, got, tc.want)
 				}
+			}
+		})
+	}
+}
+
+func TestTaken(t *testing.T) {
+	cases := map[string]struct {
+		held, excluded []string
+		r              Range
+		want           uint64
+	}{
+		"nothing":                        {r: cut(t, "::/0", 124)},
+		"a block":                        {held: []string{"fd00::/124"}, r: cut(t, "::/0", 124), want: 1},
+		"two addresses of one block":     {held: []string{"fd00::1/128"}, excluded: []string{"fd00::2/128"}, r: cut(t, "::/0", 124), want: 1},
+		"a block inside what is wider":   {held: []string{"fd00::/64"}, excluded: []string{"fd00::/60", "fd00::/124"}, r: cut(t, "::/0", 68), want: 256},
+		"half of 2^65 blocks":            {excluded: []string{"8000::/1"}, r: cut(t, "::/0", 65), want: 1<<64 - 1},
+		"half of 2^64 blocks":            {excluded: []string{"8000::/1"}, r: cut(t, "::/0", 64), want: 1 << 63},
+		"all of 2^64 blocks":             {held: []string{"::/0"}, r: cut(t, "fd00::/16", 80), want: 1<<64 - 1},
+		"what lies elsewhere":            {held: []string{"fe00::/16", "10.0.0.0/8"}, r: cut(t, "fd00::/16", 80)},
+		"of a range that can be counted": {held: []string{"10.0.1.0/28"}, excluded: []string{"10.0.2.0/23"}, r: cut(t, "10.0.0.0/16", 24), want: 3},
+	}
+	for sentence, tc := range cases {
+		t.Run(sentence, func(t *testing.T) {
+			var l Ledger
+			for i, h := range tc.held {
+				l.Hold(numbered(i), pfx(h))
+			}
+			p := pool("p", tc.r)
+			for _, e := range tc.excluded {
+				p.Excluded.Insert(pfx(e))
+			}
+			if got := l.Taken(p, tc.r); got != tc.want {
+				t.Errorf("Taken = %d, want %d", got, tc.want)
 			}
 		})
 	}
@@ -138,7 +193,7 @@ func BenchmarkUsage(b *testing.B) {
 		}
 		all := func() {
 			for _, p := range pools {
-				l.Usage(p.Ranges[0])
+				l.Usage(p, p.Ranges[0])
 			}
 		}
 		b.Run(sentence+", serve uncounted", func(b *testing.B) { serve(b, &l, pools[0]) })

@@ -25,6 +25,8 @@ type api interface {
 	patchClusterCIDR(ctx context.Context, name string, patch []byte) error
 	deleteClusterCIDR(ctx context.Context, name string, uid types.UID, resourceVersion string) error
 	applyStatus(ctx context.Context, patch *applyv1.ClusterCIDRApplyConfiguration) error
+	// patchStatus is a merge patch of a ClusterCIDR's status.
+	patchStatus(ctx context.Context, name string, patch []byte) error
 	createEvent(ctx context.Context, event *v1.Event) error
 	// patchEvent returns the event as it is then.
 	patchEvent(ctx context.Context, namespace, name string, patch []byte) (*v1.Event, error)
@@ -74,6 +76,11 @@ func (c clients) deleteClusterCIDR(ctx context.Context, name string, uid types.U
 
 func (c clients) applyStatus(ctx context.Context, patch *applyv1.ClusterCIDRApplyConfiguration) error {
 	_, err := c.clusterCIDRs.NetworkingV1().ClusterCIDRs().ApplyStatus(ctx, patch, metav1.ApplyOptions{FieldManager: Name, Force: true})
+	return err
+}
+
+func (c clients) patchStatus(ctx context.Context, name string, patch []byte) error {
+	_, err := c.clusterCIDRs.NetworkingV1().ClusterCIDRs().Patch(ctx, name, types.MergePatchType, patch, metav1.PatchOptions{FieldManager: Name}, "status")
 	return err
 }
 

@@ -52,6 +52,8 @@ func TestRequests(t *testing.T) {
 			request{"PATCH", clusterCIDRs + "/a", Name, "application/merge-patch+json", false, ""}},
 		"a status": {func() error { return api.applyStatus(t.Context(), applyv1.ClusterCIDR("a")) },
 			request{"PATCH", clusterCIDRs + "/a/status", Name, "application/apply-patch+yaml", false, ""}},
+		"what is foreign in a status": {func() error { return api.patchStatus(t.Context(), "a", []byte("{}")) },
+			request{"PATCH", clusterCIDRs + "/a/status", Name, "application/merge-patch+json", false, ""}},
 		"a ClusterCIDR of the flags": {func() error {
 			_, err := api.createClusterCIDR(t.Context(), &networkingv1.ClusterCIDR{ObjectMeta: metav1.ObjectMeta{Name: "a"}})
 			return err

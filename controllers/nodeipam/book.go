@@ -84,6 +84,9 @@ type refusal struct {
 	pool  *pool
 	full  []ipam.Family // if State is Enabled
 	cover string        // which Nodes hold a whole range of the pool
+	used  bool          // Nodes hold something in its full ranges
+	// excluding is which exclusions of the pool keep what is free from being given.
+	excluding string
 }
 
 func newBook() *book {
@@ -155,13 +158,8 @@ func (b *book) hold(owner ipam.Owner, blocks []netip.Prefix) {
 	}
 	freed := ipam.Without(before, blocks)
 	b.changed = b.changed || len(freed) > 0
-	if owner.Kind == ipam.Exclusion { // There may be very many, and no Node belongs elsewhere because of them.
-		b.touch(freed...)
-		b.touch(ipam.Without(blocks, before)...)
-	} else {
-		b.touch(before...)
-		b.touch(blocks...)
-	}
+	b.touch(before...)
+	b.touch(blocks...)
 	b.ledger.Hold(owner, blocks...)
 	b.held(owner, before, b.ledger.Held(owner))
 }
@@ -239,7 +237,7 @@ func (b *book) reserve(node *v1.Node) (_ reservation, _ []refusal, ok bool) {
 		}
 	}
 	b.revoke(node.Name, held)
-	b.setCovers(refusals) // only now: a Node that is served after many full pools has no use for it
+	b.explain(refusals) // only now: a Node that is served after many full pools has no use for it
 	b.waiting[node.Name] = waitingNode{
 		uid:      node.UID,
 		since:    node.CreationTimestamp.Time,
@@ -291,7 +289,6 @@ func (b *book) setPool(p *pool) {
 		}
 	}
 	b.replaceRanges(p.Name, before, p.extent())
-	b.hold(exclusionsOf(p), p.excluded)
 	b.touchPool(p)
 	// A new one that is about to serve helps nobody yet. Who were called for that would stand behind younger Nodes when it serves.
 	b.changed = b.changed || known || !p.aboutToServe()
@@ -304,7 +301,6 @@ func (b *book) dropPool(name string) {
 		return
 	}
 	b.ledger.Forget(&p.Pool)
-	b.hold(exclusionsOf(p), nil)
 	delete(b.pools, name)
 	delete(b.terminating, name)
 	b.poolsChanged = true
@@ -313,8 +309,6 @@ func (b *book) dropPool(name string) {
 	b.touchPool(p)
 	b.changed = true
 }
-
-func exclusionsOf(p *pool) ipam.Owner { return ipam.Owner{Kind: ipam.Exclusion, ID: p.ID} }
 
 // setService enters what a source of service ranges, a ServiceCIDR or a flag, has now; none when it is gone.
 func (b *book) setService(source string, ranges []netip.Prefix) {
@@ -365,11 +359,11 @@ func (b *book) belongs(uid types.UID, p *pool) bool {
 	return slices.ContainsFunc(blocks, p.contains)
 }
 
-// conflicts yields what others hold of the addresses that a Node holds; exclusions do not count. It may be very many: take a few.
+// conflicts yields what others hold of the addresses that a Node holds; what is kept from everybody does not count. It may be very many: take a few.
 func (b *book) conflicts(uid types.UID) iter.Seq[ipam.Holding] {
 	return func(yield func(ipam.Holding) bool) {
 		for h := range b.ledger.Conflicts(ownerOf(uid)) {
-			if h.Owner.Kind != ipam.Exclusion && !yield(h) {
+			if h.Owner.Kind != ipam.Kept && !yield(h) {
 				return
 			}
 		}
@@ -392,7 +386,7 @@ func (b *book) nameOf(o ipam.Owner) string {
 	case ipam.Service:
 		return "service range " + o.ID
 	default:
-		return "an exclusion"
+		return o.ID
 	}
 }
 

@@ -202,11 +202,19 @@ func TestBook(t *testing.T) {
 		"exclusions count at once and stop counting at once": {
 			quiet(set(clusterCIDR("a", networkingv1.ClusterCIDRSpec{IPv4: "10.0.0.0/23", PerNodeHostBits: 8, ExcludedCIDRs: []string{"10.0.0.0/28"}}))),
 			{reserve(node("n1")), "a 10.0.1.0/24"},
-			{reserve(node("n2")), "waits: a is full (IPv4)"},
+			{reserve(node("n2")), "waits: a is full (IPv4; its spec.excludedCIDRs has what is left: 10.0.0.0/28)"},
 			{woken, "n2"},
 			quiet(set(clusterCIDR("a", spec4("10.0.0.0/23", 8, nil)))),
 			{woken, "n2"},
 			{reserve(node("n2")), "a 10.0.0.0/24"},
+		},
+		"what one ClusterCIDR excludes another one gives": {
+			quiet(set(clusterCIDR("wide", networkingv1.ClusterCIDRSpec{IPv4: "10.50.0.0/16", PerNodeHostBits: 8, ExcludedCIDRs: []string{"10.50.5.0/24"}}))),
+			quiet(set(clusterCIDR("special", spec4("10.50.5.0/24", 4, selX)))),
+			{reserve(node("n1", label("p", "x"))), "special 10.50.5.0/28"},
+			quiet(set(clusterCIDR("all", networkingv1.ClusterCIDRSpec{IPv4: "0.0.0.0/0", PerNodeHostBits: 8, ExcludedCIDRs: []string{"0.0.0.0/0"}, Allocation: networkingv1.AllocationDisabled}))),
+			{reserve(node("n2", label("p", "x"))), "special 10.50.5.16/28"},
+			{reserve(node("n3")), "wide 10.50.0.0/24"},
 		},
 		"a ClusterCIDR created again under its name starts anew, its predecessor's exclusions are gone": {
 			quiet(set(clusterCIDR("a", networkingv1.ClusterCIDRSpec{IPv4: "10.0.0.0/23", PerNodeHostBits: 8, ExcludedCIDRs: []string{"10.0.0.0/24"}}))),
@@ -469,7 +477,7 @@ func TestFindings(t *testing.T) {
 		}},
 		"shared, said of the one":        {twin, map[string]string{ReasonConflict: "share addresses with Node other (10.0.1.128/25)"}},
 		"shared, said of the other":      {other, map[string]string{ReasonConflict: "share addresses with Node twin (10.0.1.0/24)"}},
-		"unreadable, what can be counts": {garbled, map[string]string{ReasonUnreadable: `["ten"] cannot be read`}},
+		"unreadable, what can be counts": {garbled, map[string]string{ReasonUnreadable: `"ten" cannot be read`}},
 	} {
 		t.Run(name, func(t *testing.T) {
 			got := b.findings(tc.node)
@@ -493,7 +501,7 @@ func TestFindings(t *testing.T) {
 
 func TestNotAvailableSaysWhatToDo(t *testing.T) {
 	full := func(name string) refusal {
-		return refusal{pool: &pool{Pool: ipam.Pool{Name: name}}, full: []ipam.Family{ipam.IPv4, ipam.IPv6}}
+		return refusal{pool: &pool{Pool: ipam.Pool{Name: name}}, full: []ipam.Family{ipam.IPv4, ipam.IPv6}, used: true}
 	}
 	in := func(state ipam.State) refusal { return refusal{pool: &pool{Pool: ipam.Pool{Name: "a", State: state}}} }
 	var many []refusal

@@ -21,9 +21,9 @@ const minHostBits = 4
 // pool is a ClusterCIDR, compiled. It does not change once it is in the book; a changed object makes a new one.
 type pool struct {
 	ipam.Pool
-	terms    []term // of the nodeSelector, the ones with the most requirements first; only read if Selective
-	large    bool   // there is so much in the nodeSelector that it is not indexed
-	excluded []netip.Prefix
+	terms    []term         // of the nodeSelector, the ones with the most requirements first; only read if Selective
+	large    bool           // there is so much in the nodeSelector that it is not indexed
+	excluded []netip.Prefix // what is in Excluded, as it is written
 	// uncut are ranges whose size of blocks breaks a rule. Nodes may have blocks in them, of a time in which it did not.
 	uncut []netip.Prefix
 	// cursors is where the status says that the search goes on. Only read when the pool is new to the book.
@@ -65,14 +65,20 @@ func compileWith(cc *networkingv1.ClusterCIDR, known selectorCache) *pool {
 	}
 	check(p.addSelector(cc.Spec.NodeSelector, known))
 	for _, s := range cc.Spec.ExcludedCIDRs {
-		excluded, err := parseCIDR(s)
+		excluded, err := readCIDR(s)
+		if err == nil && excluded.Overlaps(mapped) {
+			err = fmt.Errorf("%s contains %s", s, whatMapped)
+		}
 		if err != nil {
 			check(fmt.Errorf("spec.excludedCIDRs: %w", err))
 			continue
 		}
 		p.excluded = append(p.excluded, excluded)
 	}
-	slices.SortFunc(p.excluded, netip.Prefix.Compare) // The ledger is faster with such a list, and the lock is not held here.
+	slices.SortFunc(p.excluded, netip.Prefix.Compare)
+	for _, excluded := range slices.Compact(p.excluded) {
+		p.Excluded.Insert(excluded)
+	}
 
 	p.addCursor(ipam.IPv4, cc.Status.IPv4)
 	p.addCursor(ipam.IPv6, cc.Status.IPv6)
@@ -84,25 +90,13 @@ func compileWith(cc *networkingv1.ClusterCIDR, known selectorCache) *pool {
 	case cc.DeletionTimestamp != nil:
 		p.State = ipam.Terminating
 	case len(problems) > 0:
-		p.State, p.problem = ipam.Invalid, shortened(strings.Join(problems, "; "))
+		p.State, p.problem = ipam.Invalid, cut(strings.Join(problems, "; "), maxProblem)
 	case cc.Spec.Allocation == networkingv1.AllocationDisabled:
 		p.State = ipam.Disabled
 	case !slices.Contains(cc.Finalizers, networkingv1.Finalizer):
 		p.State = ipam.Pending
 	}
 	return p
-}
-
-// maxProblem is how much is said of what is wrong with a ClusterCIDR, in bytes. There may be something wrong with each of its values, and
-// every message about a Node that it matches repeats it.
-const maxProblem = 1000
-
-// shortened returns the beginning of a text that is too long.
-func shortened(text string) string {
-	if len(text) <= maxProblem {
-		return text
-	}
-	return strings.ToValidUTF8(text[:maxProblem], "") + " ..."
 }
 
 // addRange adds the range of one family, unless cidr is empty.
@@ -116,6 +110,8 @@ func (p *pool) addRange(name, cidr string, family ipam.Family, hostBits int32) e
 	}
 	r, err := ipam.NewRange(prefix, max(int(hostBits), minHostBits))
 	switch {
+	case err == nil && prefix.Overlaps(mapped) && r.BlockBits > 0: // A block that is all of IPv6 is not inside it.
+		err = fmt.Errorf("spec.%s: %s contains %s", name, cidr, whatMapped)
 	case hostBits < minHostBits:
 		err = fmt.Errorf("spec.%s: blocks of %d host bits are smaller than %d", name, hostBits, minHostBits)
 	case err != nil:
@@ -166,9 +162,10 @@ func (p *pool) contains(block netip.Prefix) bool {
 	return slices.ContainsFunc(p.extent(), func(r netip.Prefix) bool { return r.Bits() <= block.Bits() && r.Contains(block.Addr()) })
 }
 
-// overlaps reports whether a prefix shares an address with one of p's ranges.
-func (p *pool) overlaps(prefix netip.Prefix) bool {
-	return slices.ContainsFunc(p.extent(), prefix.Overlaps)
+// shares reports whether an address that p can allocate lies in a range of o, and o does not exclude it. Ranges that are not cut, because the
+// size of their blocks breaks a rule, may be what was meant.
+func (p *pool) shares(o *pool) bool {
+	return p.Shares(&o.Pool) || slices.ContainsFunc(o.uncut, p.Gives)
 }
 
 // extent returns all that p's ranges have, cut into blocks or not.
@@ -200,9 +197,25 @@ func canonical(selector *v1.NodeSelector) string {
 	return strings.Join(terms, " or ")
 }
 
+// mapped are the IPv4-mapped addresses of IPv6 (RFC 4291, section 2.5.5.2). What is inside is IPv4 for most programs, so the API server refuses
+// it as a podCIDR, and an older one stores it and shows it as the IPv4 address.
+var mapped = netip.PrefixFrom(netip.AddrFrom16([16]byte{10: 0xff, 11: 0xff}), 96)
+
+const whatMapped = "IPv4-mapped addresses (::ffff:0:0/96), of which no Node can have a block"
+
 // parseCIDR reads a CIDR as the rest of the cluster does: an address with leading zeros or an IPv4-mapped one, which
-// the API server may have stored long ago, means its IPv4 address.
+// the API server may have stored long ago, means its IPv4 address. Save for all IPv4-mapped addresses at once: nobody means all of IPv4
+// by that, and no other Node would get an address any more.
 func parseCIDR(s string) (netip.Prefix, error) {
+	prefix, err := readCIDR(s)
+	if addr, bits := prefix.Addr(), prefix.Bits(); err == nil && addr.Is4In6() && bits > mapped.Bits() {
+		prefix = netip.PrefixFrom(addr.Unmap(), bits-mapped.Bits()).Masked()
+	}
+	return prefix, err
+}
+
+// readCIDR reads a CIDR as it is written. Leading zeros mean nothing.
+func readCIDR(s string) (netip.Prefix, error) {
 	prefix, err := netip.ParsePrefix(s) // what nearly all are, and much faster
 	if err != nil {
 		_, n, err := netutils.ParseCIDRSloppy(s)
@@ -210,11 +223,11 @@ func parseCIDR(s string) (netip.Prefix, error) {
 			return netip.Prefix{}, err
 		}
 		addr, _ := netip.AddrFromSlice(n.IP)
-		bits, _ := n.Mask.Size()
+		bits, size := n.Mask.Size()
+		if size == 32 {
+			addr = addr.Unmap() // an IPv4 address can come in 16 bytes
+		}
 		prefix = netip.PrefixFrom(addr, bits)
-	}
-	if addr, bits := prefix.Addr(), prefix.Bits(); addr.Is4In6() && bits >= 96 {
-		prefix = netip.PrefixFrom(addr.Unmap(), bits-96)
 	}
 	return prefix.Masked(), nil
 }

@@ -116,6 +116,14 @@ func TestCompile(t *testing.T) {
 				NodeSelector: anyOf(allOf(in("a", "1")), allOf(v1.NodeSelectorRequirement{Key: "a", Operator: "Foo"}))}),
 			wantState: ipam.Invalid, wantRanges: range4, wantProblem: `spec.nodeSelector.nodeSelectorTerms[1].matchExpressions[0].operator: Unsupported value: "Foo"`,
 		},
+		"stored with IPv4-mapped addresses inside": {
+			cc:        clusterCIDR("a", networkingv1.ClusterCIDRSpec{PerNodeHostBits: 32, IPv6: "::fffe:0:0/95"}),
+			wantState: ipam.Invalid, wantProblem: "spec.ipv6: ::fffe:0:0/95 contains IPv4-mapped addresses",
+		},
+		"stored with an exclusion written as IPv4-mapped": {
+			cc:        clusterCIDR("a", networkingv1.ClusterCIDRSpec{PerNodeHostBits: 8, IPv4: "10.244.0.0/16", ExcludedCIDRs: []string{"::ffff:10.244.0.0/120"}}),
+			wantState: ipam.Invalid, wantRanges: range4, wantProblem: "spec.excludedCIDRs: ::ffff:10.244.0.0/120 contains IPv4-mapped addresses",
+		},
 		"stored with an unreadable exclusion": {
 			cc:        clusterCIDR("a", networkingv1.ClusterCIDRSpec{PerNodeHostBits: 8, IPv4: "10.244.0.0/16", ExcludedCIDRs: []string{"x"}}),
 			wantState: ipam.Invalid, wantRanges: range4, wantProblem: "spec.excludedCIDRs",
@@ -222,11 +230,25 @@ func texts(prefixes []netip.Prefix) []string {
 	return all
 }
 
+// TestMappedSpaceIsNotIPv4: one Node with such a podCIDR, which an older API server may have stored, does not hold all of IPv4.
+func TestMappedSpaceIsNotIPv4(t *testing.T) {
+	for text, want := range map[string]string{
+		"::ffff:0:0/96":          "::ffff:0.0.0.0/96",
+		"::ffff:10.0.0.0/96":     "::ffff:0.0.0.0/96",
+		"::ffff:010.000.0.0/096": "::ffff:0.0.0.0/96",
+		"::ffff:0:0/95":          "::fffe:0:0/95",
+	} {
+		if got, err := parseCIDR(text); err != nil || got.String() != want {
+			t.Errorf("%q is %v, %v, want %v", text, got, err, want)
+		}
+	}
+}
+
 // What is read fast is read as the rest of the cluster reads it.
 func TestParseCIDR(t *testing.T) {
 	for _, text := range []string{
 		"10.0.0.0/24", "10.0.0.9/24", "0.0.0.0/0", "10.0.0.1/32", "010.0.0.0/24", "fd00::/64", "FD00::1/64", "::/0", "fd00::1/128",
-		"::ffff:10.0.0.0/120", "::ffff:10.0.0.9/120", "::ffff:10.0.0.0/96", "::ffff:10.0.0.0/95", "::ffff:0:0/96",
+		"::ffff:10.0.0.0/120", "::ffff:10.0.0.9/120", "::ffff:010.0.0.0/120", "::ffff:10.0.0.0/97", "::ffff:10.0.0.0/95",
 		"", "ten", "10.0.0.0", "10.0.0.0/33", "10.0.0.0/-1", "10.0.0.0/024", "fd00::/129", "fd00::%eth0/64", "10.0.0.0/24 ", "/",
 	} {
 		got, gotErr := parseCIDR(text)

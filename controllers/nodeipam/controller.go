@@ -168,6 +168,8 @@ func New(cfg Config) (*Controller, error) {
 	c.nodesVersion = cfg.Nodes.Informer().GetStore().LastStoreSyncResourceVersion
 	c.clusterCIDRsVersion = clusterCIDRs.GetStore().LastStoreSyncResourceVersion
 
+	c.health.unwatched, c.health.versions = map[string]unwatched{}, map[string]func() string{}
+	c.noteWatch("Nodes", cfg.Nodes.Informer())
 	if err := c.watch("Nodes", cfg.Nodes.Informer(), c.nodeEvent); err != nil {
 		return nil, err
 	}
@@ -176,6 +178,7 @@ func New(cfg Config) (*Controller, error) {
 	}
 	if cfg.ServiceCIDRs != nil {
 		c.serviceCIDRs = cfg.ServiceCIDRs.Lister()
+		c.noteWatch("ServiceCIDRs", cfg.ServiceCIDRs.Informer())
 		if err := c.watch("ServiceCIDRs", cfg.ServiceCIDRs.Informer(), func(name string, _, _ any) { c.heardOfServiceCIDR(name) }); err != nil {
 			return nil, err
 		}

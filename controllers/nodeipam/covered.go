@@ -26,8 +26,8 @@ func (b *book) coveredBy(r ipam.Range) (h ipam.Holding, covered bool) {
 	return ipam.Holding{}, false
 }
 
-// setCovers enters in refusals which Nodes cover the ranges of their pools.
-func (b *book) setCovers(refusals []refusal) {
+// explain enters in refusals which Nodes cover the ranges of their pools, and which exclusions keep the rest.
+func (b *book) explain(refusals []refusal) {
 	for i, refused := range refusals {
 		var texts []string
 		for _, r := range refused.pool.Ranges {
@@ -36,7 +36,22 @@ func (b *book) setCovers(refusals []refusal) {
 			}
 		}
 		refusals[i].cover = listed(texts)
+		refusals[i].excluding = b.excluding(refused.pool, refused.full)
+		refusals[i].used = b.used(refused.pool, refused.full)
 	}
+}
+
+// excluding names the exclusions of p without which it would not be full in these families; empty if there are none. They need not be all.
+func (b *book) excluding(p *pool, full []ipam.Family) string {
+	var texts []string
+	for _, r := range p.Ranges {
+		if slices.Contains(full, r.Family()) {
+			for _, e := range b.ledger.Excluding(&p.Pool, r, maxNamed+1) {
+				texts = append(texts, e.String())
+			}
+		}
+	}
+	return listedFew(texts)
 }
 
 // largerThanBlocks names Nodes with podCIDRs that are larger than a block of p, in the families that are full: at least those that
@@ -65,8 +80,35 @@ func (b *book) largerThanBlocks(p *pool, full []ipam.Family) string {
 // blocks at once, and the condition Overlapping is not: the Exhausted event repeats it, and nobody looks for other reasons first.
 func (b *book) exhausted(p *pool, full []ipam.Family) string {
 	message := fmt.Sprintf("No free block for %s.", families(full))
+	excluding := b.excluding(p, full)
+	if excluding != "" {
+		message += fmt.Sprintf(" Blocks that nobody holds are in spec.excludedCIDRs: %s. Remove from it what this ClusterCIDR may allocate.", excluding)
+	}
 	if larger := b.largerThanBlocks(p, full); larger != "" {
 		message += fmt.Sprintf(" These podCIDRs are larger than a block, so that one Node takes many: %s. Delete the Nodes that should not have them and reboot their machines, which registers them again.", larger)
 	}
-	return message + " Create another ClusterCIDR, or delete Nodes that are not needed."
+	switch {
+	case b.used(p, full):
+		return message + " Create another ClusterCIDR, or delete Nodes that are not needed."
+	case excluding == "":
+		return message + " All of it is in service ranges. Create another ClusterCIDR with other addresses."
+	default:
+		return message + " Or create another ClusterCIDR."
+	}
+}
+
+// used reports whether Nodes hold something in the ranges of p of these families, as far as that is found soon.
+func (b *book) used(p *pool, full []ipam.Family) bool {
+	for _, r := range p.Ranges {
+		if !slices.Contains(full, r.Family()) {
+			continue
+		}
+		walked := 0
+		for h := range b.ledger.Holdings(r.Prefix) {
+			if walked++; h.Owner.Kind != ipam.Service || walked == maxWalked {
+				return true
+			}
+		}
+	}
+	return false
 }

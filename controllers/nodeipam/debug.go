@@ -104,7 +104,7 @@ type debugConflict struct {
 }
 
 type debugHolder struct {
-	Kind string       `json:"kind"` // Node, Service or Exclusion
+	Kind string       `json:"kind"` // Node or Service
 	Name string       `json:"name"` // of the Node, or the source of the service range
 	CIDR netip.Prefix `json:"cidr"`
 }
@@ -278,7 +278,7 @@ func (b *book) debugNode(node *v1.Node) debugNode {
 		}
 	}
 	if len(unreadable) > 0 {
-		n.find(ReasonUnreadable, "podCIDRs "+strings.Join(unreadable, ", ")+" cannot be read")
+		n.find(ReasonUnreadable, "podCIDRs "+cut(strings.Join(unreadable, ", "), maxListed)+" cannot be read")
 	}
 	if n.State == nodeAssigned && len(blocks) > 0 && b.outside(blocks) {
 		n.find(ReasonOutsideRanges, "its podCIDRs lie in no ClusterCIDR")
@@ -309,11 +309,8 @@ func (b *book) debugServices() []debugServiceRange {
 
 func (b *book) debugHolder(h ipam.Holding) debugHolder {
 	holder := debugHolder{Kind: h.Owner.Kind.String(), Name: h.Owner.ID, CIDR: h.Prefix}
-	switch h.Owner.Kind {
-	case ipam.Node:
+	if h.Owner.Kind == ipam.Node {
 		holder.Name = b.names[types.UID(h.Owner.ID)]
-	case ipam.Exclusion:
-		holder.Name = ""
 	}
 	return holder
 }

@@ -113,7 +113,7 @@ func pageOf(l debugLedger, b *book, query url.Values) debugPageData {
 		}
 		for _, v := range views {
 			d.Pictures = append(d.Pictures, b.picture(p, v, maxCellBits))
-			d.addHoldings(b, v.view)
+			d.addHoldings(b, append(b.ledger.Overlapping(v.view), p.exclusionsIn(v.view)...))
 		}
 		return d
 	}
@@ -146,8 +146,8 @@ func pageOf(l debugLedger, b *book, query url.Values) debugPageData {
 // OnlyOne is One, for the table of ClusterCIDRs.
 func (d debugPageData) OnlyOne() []debugClusterCIDR { return []debugClusterCIDR{*d.One} }
 
-func (d *debugPageData) addHoldings(b *book, view netip.Prefix) {
-	for _, h := range b.ledger.Overlapping(view) {
+func (d *debugPageData) addHoldings(b *book, holdings []ipam.Holding) {
+	for _, h := range holdings {
 		if len(d.Holdings) == maxRows {
 			d.MoreHoldings++
 			continue
@@ -168,6 +168,15 @@ func (b *book) holdingRow(h ipam.Holding) holdingRow {
 		row.State = "reserved"
 	}
 	return row
+}
+
+// exclusionsIn returns what p excludes of a prefix, as if somebody held it.
+func (p *pool) exclusionsIn(prefix netip.Prefix) []ipam.Holding {
+	var all []ipam.Holding
+	for e := range p.Excluded.Overlapping(prefix) {
+		all = append(all, ipam.Holding{Owner: ipam.Owner{Kind: ipam.Kept, ID: "an exclusion of ClusterCIDR " + p.Name}, Prefix: e})
+	}
+	return all
 }
 
 func waitingGroups(nodes []debugNode) []waitingGroup {
@@ -225,7 +234,11 @@ func (b *book) find(l debugLedger, text string) *found {
 	if err == nil {
 		prefix = prefix.Masked()
 		f.Prefix = strings.TrimSuffix(prefix.String(), fmt.Sprintf("/%d", prefix.Addr().BitLen()))
-		for _, h := range b.ledger.Overlapping(prefix) {
+		holdings := b.ledger.Overlapping(prefix)
+		for _, cc := range l.ClusterCIDRs {
+			holdings = append(holdings, b.pools[cc.Name].exclusionsIn(prefix)...)
+		}
+		for _, h := range holdings {
 			if len(f.Holdings) == maxRows {
 				f.MoreRows++
 				continue
@@ -240,10 +253,11 @@ func (b *book) find(l debugLedger, text string) *found {
 			}
 		}
 		for _, cc := range l.ClusterCIDRs {
-			for _, r := range b.pools[cc.Name].Ranges {
+			p := b.pools[cc.Name]
+			for _, r := range p.Ranges {
 				if insideOf(prefix, r.Prefix) {
 					block := netip.PrefixFrom(prefix.Addr(), min(r.BlockBits, prefix.Bits())).Masked()
-					f.Blocks = append(f.Blocks, foundBlock{cc.Name, r.Prefix, block, len(b.ledger.Overlapping(block)) == 0})
+					f.Blocks = append(f.Blocks, foundBlock{cc.Name, r.Prefix, block, len(b.ledger.Overlapping(block)) == 0 && !p.Excluded.Overlaps(block)})
 				}
 			}
 		}
@@ -326,7 +340,7 @@ func (b *book) picture(p *pool, v rangeView, cellBits int) picture {
 	for at := of.Prefix; len(pic.Lines) < n/pic.Columns; {
 		line := pictureLine{First: at.Addr()}
 		for range pic.Columns {
-			line.Cells = append(line.Cells, b.cell(ipam.Range{Prefix: at, BlockBits: v.BlockBits}))
+			line.Cells = append(line.Cells, b.cell(p, ipam.Range{Prefix: at, BlockBits: v.BlockBits}))
 			at = following(at)
 		}
 		pic.Lines = append(pic.Lines, line)
@@ -362,9 +376,9 @@ func (b *book) holdingsByName(p netip.Prefix) []ipam.Holding {
 	return holdings
 }
 
-// cell shows the blocks of one part of a range.
-func (b *book) cell(r ipam.Range) cell {
-	holdings := b.holdingsByName(r.Prefix)
+// cell shows the blocks of one part of a range of p.
+func (b *book) cell(p *pool, r ipam.Range) cell {
+	holdings := append(b.holdingsByName(r.Prefix), p.exclusionsIn(r.Prefix)...)
 	if len(holdings) == 0 {
 		return cell{Class: "f", Title: r.Prefix.String() + ": free"}
 	}
@@ -381,7 +395,7 @@ func (b *book) cell(r ipam.Range) cell {
 				reserved++
 			}
 		}
-		if !inConflict && h.Owner.Kind != ipam.Exclusion {
+		if !inConflict && h.Owner.Kind != ipam.Kept {
 			around = slices.DeleteFunc(around, func(o ipam.Holding) bool { return !o.Prefix.Overlaps(h.Prefix) })
 			inConflict = slices.ContainsFunc(around, func(o ipam.Holding) bool { return conflicting(o, h) })
 			around = append(around, h)
@@ -405,8 +419,8 @@ func (b *book) cell(r ipam.Range) cell {
 			c.Class, c.Title = "u", "unavailable: "+who
 		}
 	} else {
-		total, free := r.Blocks(), b.ledger.Free(r)
-		unavailable := total - min(total, allocated+min(free, math.MaxUint64-allocated))
+		total, free := r.Blocks(), b.ledger.Free(&p.Pool, r)
+		unavailable := b.taken(p, r, total, free) - allocated
 		c.Class, c.Find, c.In, c.Many = "m", "", r.Prefix.String(), true
 		c.Title = fmt.Sprintf("%s allocated, %s unavailable, %s free: %s", number(allocated), number(unavailable), number(free), who)
 		widths := shares(allocated-reserved, reserved, unavailable, free)

@@ -149,14 +149,14 @@ func TestDebugPage(t *testing.T) {
 			`<td class="mono">10.0.0.0/20</td>`, "Exhausted",
 			"Nodes that wait", "a is disabled; b is full (IPv4)", ">waiting</a>",
 			"CIDRConflict", "shares addresses with Node wide", "CIDROutsideRanges",
-			`<a class="u" href="?find=10.0.0.0%2f24" title="10.0.0.0/24: unavailable: Node wide (10.0.0.0/23), an exclusion">`,
+			`<a class="u" href="?find=10.0.0.0%2f24" title="10.0.0.0/24: unavailable: Node wide (10.0.0.0/23), an exclusion of ClusterCIDR a">`,
 			`<a class="a x" href="?find=10.0.1.0%2f24" title="10.0.1.0/24: CONFLICT Node wide (10.0.0.0/23), Node n1">`,
 			`<a class="r" href="?find=10.0.2.0%2f24" title="10.0.2.0/24: reserved for Node n2">`,
 			`<i class="f" title="10.0.3.0/24: free">`,
 			`title="10.0.15.0/24: unavailable: service range ServiceCIDR kubernetes">`,
 			"Service ranges", "ServiceCIDR kubernetes",
 		}, nil},
-		"one ClusterCIDR":            {"?cc=a", 200, []string{"ClusterCIDR a", "Disabled", "excluded: 10.0.0.0/24", `title="fd00::/120: Node n1"`, "an exclusion", "never given"}, []string{"192.168.0.0"}},
+		"one ClusterCIDR":            {"?cc=a", 200, []string{"ClusterCIDR a", "Disabled", "excluded: 10.0.0.0/24", `title="fd00::/120: Node n1"`, "an exclusion of ClusterCIDR a", "never given"}, []string{"192.168.0.0"}},
 		"a part of a range":          {"?cc=a&in=10.0.2.0/23", 200, []string{"10.0.2.0/23", "zoom out", `title="10.0.2.0/24: reserved for Node n2"`, `title="10.0.3.0/24: free"`}, []string{"10.0.4.0/24", "fd00::/120"}},
 		"no such ClusterCIDR":        {"?cc=z", 404, []string{"There is no ClusterCIDR"}, nil},
 		"no prefix":                  {"?cc=a&in=x", 400, []string{"is no prefix"}, nil},
@@ -402,7 +402,7 @@ func TestCellOfManyBlocks(t *testing.T) {
 				s(b)
 			}
 			tc.want.Many, tc.want.In = true, "10.0.0.0/22"
-			if diff := cmp.Diff(tc.want, b.cell(ipam.Range{Prefix: pfx("10.0.0.0/22"), BlockBits: 24})); diff != "" {
+			if diff := cmp.Diff(tc.want, b.cell(&pool{}, ipam.Range{Prefix: pfx("10.0.0.0/22"), BlockBits: 24})); diff != "" {
 				t.Errorf("cell (-want +got):\n%s", diff)
 			}
 		})

@@ -52,7 +52,7 @@ type doubt struct {
 
 // owner holds the blocks. Nobody gets them, and nobody conflicts with them.
 func (d *doubt) owner() ipam.Owner {
-	return ipam.Owner{Kind: ipam.Exclusion, ID: "in doubt/" + string(d.uid)}
+	return ipam.Owner{Kind: ipam.Kept, ID: "a Node in doubt with the UID " + string(d.uid)}
 }
 
 // missed keeps the blocks of a Node that the book has and a list has not: now is the Node of that name in the list, or nil if there is none. It
@@ -177,7 +177,7 @@ func (h *health) doubts(name string, blocks []netip.Prefix) {
 	if h.doubted == nil {
 		h.doubted = map[string]string{}
 	}
-	h.doubted[name] = fmt.Sprint(blocks)
+	h.doubted[name] = blocksText(blocks)
 }
 
 // doubtful says which Nodes are in doubt; empty if none is.

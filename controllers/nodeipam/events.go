@@ -46,20 +46,14 @@ const (
 	ReasonFinalizerMissing = "FinalizerMissing"
 )
 
-const (
-	// maxNamed bounds how many objects a message names.
-	maxNamed = 10
-	// maxMessage is the longest message of an event that every API for events takes, in bytes.
-	maxMessage = 1024
-	// maxSubjectInName leaves room for the rest of an event's name, which has at most 253 characters.
-	maxSubjectInName = 200
-)
+// maxSubjectInName leaves room for the rest of an event's name, which has at most 253 characters.
+const maxSubjectInName = 200
 
 // say writes an event. It is not left to a recorder, which drops events when many come at once: five thousand Nodes that
 // wait shall have five thousand events. Who says the same of the same object again, after a restart for instance, renews
 // the event that is there.
 func (c *Controller) say(ctx context.Context, about v1.ObjectReference, reason, message string) error {
-	message = strings.ToValidUTF8(message[:min(len(message), maxMessage)], "")
+	message = cut(message, maxMessage)
 	hash := fnv.New64a()
 	for _, s := range []string{string(about.UID), reason, message} {
 		hash.Write([]byte(s + "\x00"))
@@ -124,11 +118,15 @@ func (r refusal) String() string {
 		return fmt.Sprintf("%s is %s (%s)", r.pool.Name, strings.ToLower(r.pool.State.String()), r.pool.problem)
 	case r.pool.State != ipam.Enabled:
 		return fmt.Sprintf("%s is %s", r.pool.Name, strings.ToLower(r.pool.State.String()))
-	case r.cover != "":
-		return fmt.Sprintf("%s is full (%s; %s)", r.pool.Name, families(r.full), r.cover)
-	default:
-		return fmt.Sprintf("%s is full (%s)", r.pool.Name, families(r.full))
 	}
+	why := families(r.full)
+	if r.cover != "" {
+		why += "; " + r.cover
+	}
+	if r.excluding != "" {
+		why += "; its spec.excludedCIDRs has what is left: " + r.excluding
+	}
+	return fmt.Sprintf("%s is full (%s)", r.pool.Name, why)
 }
 
 func families(fs []ipam.Family) string {
@@ -165,8 +163,11 @@ func wayOut(refusals []refusal) string {
 	if slices.ContainsFunc(refusals, func(r refusal) bool { return r.pool.State == ipam.Disabled && !r.pool.superseded }) {
 		ways = append(ways, "set spec.allocation: Enabled")
 	}
-	if slices.ContainsFunc(refusals, func(r refusal) bool { return r.pool.State == ipam.Enabled }) {
+	if slices.ContainsFunc(refusals, func(r refusal) bool { return r.pool.State == ipam.Enabled && r.used }) {
 		ways = append(ways, "delete Nodes that are not needed")
+	}
+	if slices.ContainsFunc(refusals, func(r refusal) bool { return r.excluding != "" }) {
+		ways = append(ways, "shorten spec.excludedCIDRs")
 	}
 	return strings.Join(ways, ", or ")
 }
@@ -176,17 +177,18 @@ func (b *book) findings(node *v1.Node) map[string]string {
 	found := map[string]string{}
 	blocks, unreadable := podCIDRsOf(node)
 	if len(unreadable) > 0 {
-		found[ReasonUnreadable] = fmt.Sprintf("podCIDRs %q cannot be read, so nothing keeps their addresses from being given to another Node. Delete the Node and reboot its machine, which registers it again.", unreadable)
+		found[ReasonUnreadable] = fmt.Sprintf("podCIDRs %s cannot be read, so nothing keeps their addresses from being given to another Node. Delete the Node and reboot its machine, which registers it again.", valuesText(unreadable))
 	}
 	if e, ok := b.nodes[node.Name]; ok && e.byOther != "" {
 		found[ReasonAssignedByOther] = e.byOther
 	}
 	if len(blocks) > 0 && b.outside(blocks) {
 		wayOut := "Create a ClusterCIDR that contains them, or delete the Node and reboot its machine, which registers it again."
-		if slices.ContainsFunc(blocks, b.services.Overlaps) {
-			wayOut = "Drain and delete the Node and reboot its machine, which registers it again." // A ClusterCIDR would overlap the service range.
+		if slices.ContainsFunc(blocks, b.services.Overlaps) || slices.ContainsFunc(blocks, mapped.Overlaps) {
+			// A ClusterCIDR would overlap the service range, or be refused.
+			wayOut = "Drain and delete the Node and reboot its machine, which registers it again."
 		}
-		found[ReasonOutsideRanges] = fmt.Sprintf("podCIDRs %v lie in no ClusterCIDR. They stay as they are and are given to nobody else. %s", blocks, wayOut)
+		found[ReasonOutsideRanges] = fmt.Sprintf("podCIDRs %s lie in no ClusterCIDR. They stay as they are and are given to nobody else. %s", blocksText(blocks), wayOut)
 	}
 	var others []string
 	for h := range b.conflicts(node.UID) {
@@ -195,29 +197,7 @@ func (b *book) findings(node *v1.Node) map[string]string {
 		}
 	}
 	if len(others) > 0 {
-		found[ReasonConflict] = fmt.Sprintf("podCIDRs %v share addresses with %s. Two Pods, or a Pod and a Service, may get the same address: drain and delete this Node or the others and reboot their machines, which registers them again.", blocks, listedFew(others))
+		found[ReasonConflict] = fmt.Sprintf("podCIDRs %s share addresses with %s. Two Pods, or a Pod and a Service, may get the same address: drain and delete this Node or the others and reboot their machines, which registers them again.", blocksText(blocks), listedFew(others))
 	}
 	return found
-}
-
-// listed joins texts, at most maxNamed of them.
-func listed(texts []string) string { return listedOf(texts, len(texts)) }
-
-// listedOf joins the first maxNamed of n texts, which may be all that are given.
-func listedOf(texts []string, n int) string {
-	if more := n - maxNamed; more > 0 {
-		texts = append(texts[:maxNamed:maxNamed], fmt.Sprintf("%d more", more))
-	}
-	return strings.Join(texts, "; ")
-}
-
-// listedFew joins, sorted, the first maxNamed of texts, which it changes. If there are more it does not say how many: they need not be
-// counted, and a message does not become another one whenever their number does.
-func listedFew(texts []string) string {
-	few := texts[:min(len(texts), maxNamed)]
-	slices.Sort(few)
-	if len(texts) > maxNamed {
-		few = append(few, "and more")
-	}
-	return strings.Join(few, "; ")
 }

@@ -63,6 +63,10 @@ func (f fenced) applyStatus(ctx context.Context, patch *applyv1.ClusterCIDRApply
 	return f.enter(ctx, func(ctx context.Context) error { return f.api.applyStatus(ctx, patch) })
 }
 
+func (f fenced) patchStatus(ctx context.Context, name string, patch []byte) error {
+	return f.enter(ctx, func(ctx context.Context) error { return f.api.patchStatus(ctx, name, patch) })
+}
+
 func (f fenced) enter(ctx context.Context, write func(context.Context) error) error {
 	ctx, leave, err := f.fence.Enter(ctx, writeTimeout)
 	if err != nil {

@@ -79,6 +79,9 @@ func (s *server) deleteClusterCIDR(ctx context.Context, _ string, _ types.UID, _
 func (s *server) applyStatus(ctx context.Context, _ *applyv1.ClusterCIDRApplyConfiguration) error {
 	return s.note(ctx, "applyStatus")
 }
+func (s *server) patchStatus(ctx context.Context, _ string, _ []byte) error {
+	return s.note(ctx, "patchStatus")
+}
 func (s *server) createEvent(ctx context.Context, _ *v1.Event) error {
 	return s.note(ctx, "createEvent")
 }
@@ -102,6 +105,7 @@ func TestWritesAreFenced(t *testing.T) {
 		"the end of one from other flags": {write: func(a api) error { return a.deleteClusterCIDR(t.Context(), "a", "uid", "1") },
 			want: "deleteClusterCIDR fenced=true bounded=true"},
 		"a status":            {write: func(a api) error { return a.applyStatus(t.Context(), nil) }, want: "applyStatus fenced=true bounded=true"},
+		"a foreign status":    {write: func(a api) error { return a.patchStatus(t.Context(), "a", nil) }, want: "patchStatus fenced=true bounded=true"},
 		"no event":            {write: func(a api) error { return a.createEvent(t.Context(), nil) }, want: "createEvent fenced=false bounded=false", sentAnyway: true},
 		"no renewal of event": {write: func(a api) error { _, err := a.patchEvent(t.Context(), "ns", "e", nil); return err }, want: "patchEvent fenced=false bounded=false", sentAnyway: true},
 	} {

@@ -88,7 +88,7 @@ func (c *Controller) triedFinalizer(p *pool, stored bool, err error) {
 			delete(c.finalizerTries, p.Name)
 			if now.State == ipam.Pending && (now.problem == "" || now.cause != cause) {
 				failed := *now
-				failed.problem, failed.cause = "its finalizer cannot be added: "+err.Error(), cause
+				failed.problem, failed.cause = cut("its finalizer cannot be added: "+err.Error(), maxProblem), cause
 				b.setPool(&failed)
 			}
 		default:

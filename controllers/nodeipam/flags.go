@@ -55,6 +55,9 @@ func (f Flags) Spec() (*networkingv1.ClusterCIDRSpec, error) {
 	for i, prefix := range ranges {
 		family := ipam.FamilyOf(prefix)
 		bits := family.Bits() - masks[i]
+		if prefix.Overlaps(mapped) && masks[i] > 0 {
+			return nil, fmt.Errorf("--cluster-cidr %v contains %s: use a range without them", prefix, whatMapped)
+		}
 		if _, err := ipam.NewRange(prefix, bits); err != nil || bits < minHostBits {
 			return nil, fmt.Errorf("Nodes cannot get /%d blocks of --cluster-cidr %v: use a --node-cidr-mask-size from %d to %d, or a wider range",
 				masks[i], prefix, prefix.Bits(), family.Bits()-minHostBits)

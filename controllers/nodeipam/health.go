@@ -29,6 +29,9 @@ type health struct {
 	waitsFor trouble
 	// unreadable is why ClusterCIDRs cannot be watched; the zero value while they are.
 	unreadable trouble
+	// unwatched are the kinds of objects of which changes are not seen; versions is how new their informers are.
+	unwatched map[string]unwatched
+	versions  map[string]func() string
 	// broken is the panic that has ended the controller; nil if none has.
 	broken any
 	now    func() time.Time // nil: time.Now
@@ -51,7 +54,7 @@ func (t trouble) String() string {
 	if t.err == nil {
 		return t.what
 	}
-	return fmt.Sprintf("%s (%v)", t.what, t.err)
+	return cut(fmt.Sprintf("%s (%v)", t.what, t.err), maxProblem)
 }
 
 // waitFor says what Run waits for now; the zero value: it serves. It reports whether that is new.
@@ -247,6 +250,7 @@ func (h *health) Check(*http.Request) error {
 	if h.unreadable.what != "" {
 		problems = append(problems, fmt.Sprintf("changes of ClusterCIDRs are not seen: %v", h.unreadable))
 	}
+	problems = append(problems, h.unseen()...)
 	if doubtful := h.doubtful(); doubtful != "" {
 		problems = append(problems, doubtful)
 	}

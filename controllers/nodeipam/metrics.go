@@ -45,7 +45,7 @@ var (
 	stateDesc = desc(metrics.ALPHA, "clustercidr_state",
 		"1 for every ClusterCIDR, with the state that it is in: Enabled, Pending, Disabled, Terminating or Invalid.", "clusterCIDRName", "state")
 	blocksDesc = desc(metrics.ALPHA, "blocks",
-		"Number of blocks of a ClusterCIDR by family and state: allocated to a Node, free, or unavailable because they are excluded, of a service range or otherwise held.",
+		"Number of blocks of a ClusterCIDR by family and state: allocated to a Node, free, or unavailable because the ClusterCIDR excludes them, or they are of a service range or otherwise held.",
 		"clusterCIDRName", "family", "state")
 	coveredDesc = desc(metrics.ALPHA, "range_covered",
 		"1 for every range of a ClusterCIDR that one podCIDR of a Node contains as a whole, if that is larger than a block. The label node names the Node.",

@@ -148,7 +148,7 @@ func walked(b *book) summary {
 					allocated[h.Prefix] = true
 				}
 			}
-			s.Ranges = append(s.Ranges, fmt.Sprintf("%s %d allocated %d free", name, len(allocated), b.ledger.Free(r)))
+			s.Ranges = append(s.Ranges, fmt.Sprintf("%s %d allocated %d free", name, len(allocated), b.ledger.Free(&p.Pool, r)))
 		}
 	}
 	slices.Sort(s.Ranges)
@@ -247,7 +247,7 @@ node_ipam_controller_failing_writes{kind="status of ClusterCIDR"} 0`
 	c.health.read(trouble{what: "no permission"})
 	want(fmt.Sprintf(ready, 0), "ready")
 	want(`
-# HELP node_ipam_controller_blocks [ALPHA] Number of blocks of a ClusterCIDR by family and state: allocated to a Node, free, or unavailable because they are excluded, of a service range or otherwise held.
+# HELP node_ipam_controller_blocks [ALPHA] Number of blocks of a ClusterCIDR by family and state: allocated to a Node, free, or unavailable because the ClusterCIDR excludes them, or they are of a service range or otherwise held.
 # TYPE node_ipam_controller_blocks gauge
 node_ipam_controller_blocks{clusterCIDRName="a",family="IPv4",state="allocated"} 3
 node_ipam_controller_blocks{clusterCIDRName="a",family="IPv4",state="free"} 0
@@ -265,8 +265,8 @@ node_ipam_controller_blocks{clusterCIDRName="covered-too",family="IPv4",state="a
 node_ipam_controller_blocks{clusterCIDRName="covered-too",family="IPv4",state="free"} 0
 node_ipam_controller_blocks{clusterCIDRName="covered-too",family="IPv4",state="unavailable"} 1
 node_ipam_controller_blocks{clusterCIDRName="going",family="IPv4",state="allocated"} 1
-node_ipam_controller_blocks{clusterCIDRName="going",family="IPv4",state="free"} 0
-node_ipam_controller_blocks{clusterCIDRName="going",family="IPv4",state="unavailable"} 1
+node_ipam_controller_blocks{clusterCIDRName="going",family="IPv4",state="free"} 1
+node_ipam_controller_blocks{clusterCIDRName="going",family="IPv4",state="unavailable"} 0
 node_ipam_controller_blocks{clusterCIDRName="off",family="IPv4",state="allocated"} 0
 node_ipam_controller_blocks{clusterCIDRName="off",family="IPv4",state="free"} 256
 node_ipam_controller_blocks{clusterCIDRName="off",family="IPv4",state="unavailable"} 0

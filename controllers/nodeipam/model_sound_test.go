@@ -26,8 +26,8 @@ var modelFields = map[string]struct {
 		// panics, so nothing is broken or rebuilt; no cache is mute.
 		"w name flags shifted clockSet paused broken rebuilt mute"},
 	"simServer": {simServer{}, "changes objects events lease",
-		// policy is the setting's; uids makes names; the rest never changes.
-		"now uids policy onPodCIDRs onFinalizers onFinalizerRemoved onAllocation dropsFinalizers keepsFinalizers dropsPodCIDRs altered"},
+		// policy is the setting's; uids makes names; applied is in the status, which nobody else writes here; the rest never changes.
+		"now uids policy applied onPodCIDRs onFinalizers onFinalizerRemoved onAllocation dropsFinalizers keepsFinalizers dropsPodCIDRs altered"},
 	"simQueue": {simQueue{}, "waiting processing delayed failures",
 		// next is read at once; processing is the tasks; yields never changes.
 		"TypedRateLimitingInterface p next yields"},

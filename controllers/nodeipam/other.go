@@ -83,11 +83,12 @@ func (c *Controller) noticeOther(before, after any) {
 	}
 	writer := "It did not say who it is"
 	if holder != "" {
-		writer = fmt.Sprintf("It is %q", holder)
+		writer = fmt.Sprintf("It is %q", cut(holder, maxValue))
 	}
 	// Not --allocate-node-cidrs=false: on the kube-controller-manager with this controller in it, that would take away the range of its flags.
-	message := fmt.Sprintf("podCIDRs %v were written by another process than the leader. %s. Only one allocator may be on: turn the other one off (a stock kube-controller-manager: "+
-		"add -node-ipam-controller to its --controllers; one of two processes without leader election: stop it), or let the API server keep it out (manifests/fencing).", node.Spec.PodCIDRs, writer)
+	message := fmt.Sprintf("podCIDRs %s were written by another process than the leader. %s. Only one allocator may be on: turn the other one off (a stock kube-controller-manager: "+
+		"add -node-ipam-controller to its --controllers; one of two processes without leader election: stop it), or let the API server keep it out (manifests/fencing).",
+		cut(fmt.Sprint(node.Spec.PodCIDRs), maxListed), writer)
 	c.with(func(b *book) {
 		// Events come after the cache that they are of: what the start has read there is no news.
 		e, known := b.nodes[node.Name]

@@ -2,6 +2,7 @@ package nodeipam
 
 import (
 	"net/netip"
+	"slices"
 
 	v1 "k8s.io/api/core/v1"
 
@@ -17,8 +18,14 @@ func PodCIDRsOf(node *v1.Node) (blocks []netip.Prefix, unreadable []string) { re
 // AddressesOf returns a Node's own addresses, each as a prefix of full length.
 func AddressesOf(node *v1.Node) []netip.Prefix { return addressesOf(node) }
 
-// RangesOf returns the ranges of a ClusterCIDR, and why the controller will not serve from it: empty if nothing is wrong with it.
-func RangesOf(cc *networkingv1.ClusterCIDR) (ranges []netip.Prefix, problem string) {
+// RangesOf returns the ranges of a ClusterCIDR, what reports whether it can allocate a block with an address of some prefix, and why the
+// controller will not serve from it: empty if nothing is wrong with it.
+func RangesOf(cc *networkingv1.ClusterCIDR) (ranges []netip.Prefix, gives func(netip.Prefix) bool, problem string) {
 	p := compile(cc)
-	return p.extent(), p.problem
+	return p.extent(), func(prefix netip.Prefix) bool {
+		return p.Gives(prefix) || slices.ContainsFunc(p.uncut, prefix.Overlaps)
+	}, p.problem
 }
+
+// SameRanges reports whether two ClusterCIDRs have the same ranges and blocks, for all Nodes.
+func SameRanges(a, b networkingv1.ClusterCIDRSpec) bool { return sameRanges(a, b) }

@@ -112,7 +112,7 @@ func (b *book) stillFree(o ipam.Owner, p *pool, blocks []netip.Prefix) bool {
 		return false
 	}
 	for i, block := range blocks {
-		if r := p.Ranges[i]; block.Bits() != r.BlockBits || !r.Prefix.Contains(block.Addr()) {
+		if r := p.Ranges[i]; block.Bits() != r.BlockBits || !r.Prefix.Contains(block.Addr()) || p.Excluded.Overlaps(block) {
 			return false
 		}
 	}

@@ -22,7 +22,7 @@ import (
 //  4. A ClusterCIDR that is disabled or being deleted never allocates.
 //  5. Its finalizer goes when, and only when, no Node holds a block from it.
 //  6. podCIDRs are never changed once set.
-//  7. Service ranges, excluded ranges and ranges held by foreign podCIDRs are never handed out.
+//  7. Service ranges and ranges held by foreign podCIDRs are never handed out, nor what a ClusterCIDR excludes by itself.
 //  8. A Node that some pool can serve is served; no Node waits for a timer when space, a pool or a label appears.
 //
 // What others do is known to a process only once it has looked at it: a Node that registers with podCIDRs of its own while a
@@ -256,7 +256,7 @@ func (p *process) chose(node *v1.Node, r reservation) {
 	if len(r.blocks) != len(slowRangesOf(cc)) {
 		w.violate("every family", "%s chose %v for Node %s from ClusterCIDR %s", p.name, r.blocks, node.Name, r.pool)
 	}
-	for _, h := range v.holdings() {
+	for _, h := range v.unavailableTo(cc) {
 		if !overlap(r.blocks, []netip.Prefix{h.Prefix}) {
 			continue
 		}
@@ -334,7 +334,7 @@ func (w *world) checkSettled(p *process) {
 func (w *world) checkFindings(now *view, node *v1.Node) {
 	blocks := now.blocksOf(node)
 	shares := slices.ContainsFunc(now.holdings(), func(h ipam.Holding) bool {
-		return h.Owner != ownerOf(node.UID) && h.Owner.Kind != ipam.Exclusion && overlap(blocks, []netip.Prefix{h.Prefix})
+		return h.Owner != ownerOf(node.UID) && overlap(blocks, []netip.Prefix{h.Prefix})
 	})
 	if shares && !w.said(node.UID, ReasonConflict) {
 		w.violate("conflicts are seen", "no event on Node %s, which shares addresses", node.Name)
@@ -419,8 +419,8 @@ func (w *world) invariant3(p *process, now *view, cc *networkingv1.ClusterCIDR) 
 		if w.outside {
 			return
 		}
-		got := p.controller.book.ledger.Free(ipam.Range{Prefix: r.prefix, BlockBits: r.blocks[0].Bits()})
-		if want := len(r.free(now.holdings())); got != uint64(want) {
+		got := p.controller.book.ledger.Free(&p.controller.book.pools[cc.Name].Pool, ipam.Range{Prefix: r.prefix, BlockBits: r.blocks[0].Bits()})
+		if want := len(r.free(now.unavailableTo(cc))); got != uint64(want) {
 			w.violate("invariant 3", "%d blocks of %v in ClusterCIDR %s are free, %s says %d", want, r.prefix, cc.Name, p.name, got)
 		}
 	}

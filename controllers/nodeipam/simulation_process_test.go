@@ -669,6 +669,10 @@ func (a simAPI) applyStatus(_ context.Context, patch *applyv1.ClusterCIDRApplyCo
 	return a.p.do("apply status of ClusterCIDR "+cc.Name, func(s *simServer) error { return s.applyStatus(cc.Name, cc.UID, cc.Status) })
 }
 
+func (a simAPI) patchStatus(_ context.Context, name string, patch []byte) error {
+	return a.p.do("patch status of ClusterCIDR "+name, func(s *simServer) error { return s.patchStatus(name, patch) })
+}
+
 func (a simAPI) createEvent(_ context.Context, event *v1.Event) error {
 	a.p.willCreateEvent(event)
 	err := a.p.do("create event "+event.Reason+" of "+event.InvolvedObject.Name, func(s *simServer) error { return s.createEvent(event) })

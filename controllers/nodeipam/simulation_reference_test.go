@@ -151,15 +151,32 @@ func (v *view) holdings() []ipam.Holding {
 	for _, node := range v.nodes {
 		hold(ipam.Node, string(node.UID), v.blocksOf(node))
 	}
-	for _, cc := range v.clusterCIDRs {
-		hold(ipam.Exclusion, string(cc.UID), prefixes(cc.Spec.ExcludedCIDRs))
-	}
 	for name, sc := range v.serviceCIDRs {
 		hold(ipam.Service, "ServiceCIDR "+name, prefixes(sc.Spec.CIDRs))
 	}
 	hold(ipam.Service, "--service-cluster-ip-range", v.service)
 	slices.SortFunc(all, compareHoldings)
 	return slices.Compact(all)
+}
+
+// unavailableTo are the holdings and what a ClusterCIDR excludes, which limits no other one.
+func (v *view) unavailableTo(cc *networkingv1.ClusterCIDR) []ipam.Holding {
+	return append(v.holdings(), excludedBy(cc)...)
+}
+
+// excludedBy is what a ClusterCIDR excludes, as if somebody held it.
+func excludedBy(cc *networkingv1.ClusterCIDR) (all []ipam.Holding) {
+	for _, p := range prefixes(cc.Spec.ExcludedCIDRs) {
+		all = append(all, ipam.Holding{Owner: ipam.Owner{Kind: ipam.Kept, ID: "exclusion of " + cc.Name}, Prefix: p})
+	}
+	return all
+}
+
+// gives reports whether a block of a ClusterCIDR has an address of a prefix, and none that it excludes.
+func gives(cc *networkingv1.ClusterCIDR, prefix netip.Prefix) bool {
+	return slices.ContainsFunc(slowRangesOf(cc), func(r slowRange) bool {
+		return slices.ContainsFunc(r.free(excludedBy(cc)), prefix.Overlaps)
+	})
 }
 
 func compareHoldings(a, b ipam.Holding) int {
@@ -332,12 +349,11 @@ type nodeWrite struct {
 func (v *view) keeps(node *v1.Node, r reservation) bool {
 	delete(v.reserved, node.UID)
 	defer func() { v.reserved[node.UID] = r }()
-	held := v.holdings()
-	if slices.ContainsFunc(held, func(h ipam.Holding) bool { return overlap(r.blocks, []netip.Prefix{h.Prefix}) }) {
-		return false
-	}
 	cc := v.clusterCIDRs[r.pool]
 	if cc == nil {
+		return false
+	}
+	if slices.ContainsFunc(v.unavailableTo(cc), func(h ipam.Holding) bool { return overlap(r.blocks, []netip.Prefix{h.Prefix}) }) {
 		return false
 	}
 	for i, s := range slowRangesOf(cc) {
@@ -351,15 +367,15 @@ func (v *view) keeps(node *v1.Node, r reservation) bool {
 
 // choose returns what a Node without blocks has to get; ok is false if there is nothing for it.
 func (v *view) choose(node *v1.Node) (_ reservation, ok bool) {
-	held := v.holdings()
 next:
 	for _, cc := range v.candidatesFor(node) {
 		if _, ok := v.ready(cc); !ok {
 			continue
 		}
 		var blocks []netip.Prefix
+		unavailable := v.unavailableTo(cc)
 		for _, r := range slowRangesOf(cc) {
-			free := r.free(held)
+			free := r.free(unavailable)
 			if len(free) == 0 {
 				continue next
 			}
@@ -444,18 +460,17 @@ func (v *view) statusText(cc *networkingv1.ClusterCIDR) string {
 			if h.Owner.Kind == ipam.Node && slices.Contains(r.blocks, h.Prefix) {
 				allocated[h.Prefix] = true
 			}
-			if h.Owner.Kind == ipam.Service {
+			if h.Owner.Kind == ipam.Service && gives(cc, h.Prefix) {
 				overlaps = networkingv1.ReasonServiceRange
 			}
 			for _, o := range held[:i] {
 				node := o.Owner.Kind == ipam.Node || h.Owner.Kind == ipam.Node
-				exclusion := o.Owner.Kind == ipam.Exclusion || h.Owner.Kind == ipam.Exclusion
-				if o.Owner != h.Owner && node && !exclusion && o.Prefix.Overlaps(h.Prefix) && o.Prefix.Overlaps(r.prefix) {
+				if o.Owner != h.Owner && node && o.Prefix.Overlaps(h.Prefix) && o.Prefix.Overlaps(r.prefix) {
 					conflicted = networkingv1.ReasonOverlap
 				}
 			}
 		}
-		free := len(r.free(held))
+		free := len(r.free(v.unavailableTo(cc)))
 		full = full || free == 0
 		fmt.Fprintf(&text, "%v /%d total=%d allocated=%d unavailable=%d free=%d\n", r.prefix, r.blocks[0].Bits(), len(r.blocks), len(allocated), len(r.blocks)-len(allocated)-free, free)
 	}
@@ -474,24 +489,26 @@ func (v *view) statusText(cc *networkingv1.ClusterCIDR) string {
 
 // overlapsOf returns the reason why a range that shares no address with a service range is Overlapping.
 func (v *view) overlapsOf(cc *networkingv1.ClusterCIDR) string {
-	found := networkingv1.ReasonNoOverlap
-	for _, r := range slowRangesOf(cc) {
-		for _, node := range v.nodes {
-			for _, a := range node.Status.Addresses {
-				if r.prefix.Contains(netip.MustParseAddr(a.Address)) {
-					return networkingv1.ReasonNodeAddress
-				}
+	for _, node := range v.nodes {
+		for _, a := range node.Status.Addresses {
+			if addr := netip.MustParseAddr(a.Address); gives(cc, netip.PrefixFrom(addr, addr.BitLen())) {
+				return networkingv1.ReasonNodeAddress
 			}
 		}
-		for _, other := range v.clusterCIDRs {
-			for _, o := range slowRangesOf(other) {
-				if other != cc && o.prefix.Overlaps(r.prefix) {
-					found = networkingv1.ReasonClusterCIDR
+	}
+	for _, other := range v.clusterCIDRs {
+		if other == cc {
+			continue
+		}
+		for _, r := range slowRangesOf(other) {
+			for _, b := range r.free(excludedBy(other)) {
+				if gives(cc, b) {
+					return networkingv1.ReasonClusterCIDR
 				}
 			}
 		}
 	}
-	return found
+	return networkingv1.ReasonNoOverlap
 }
 
 // textOfStatus is what a status says, written as statusText does.

@@ -55,6 +55,8 @@ type simServer struct {
 	events  map[string]*v1.Event
 	lease   simLease
 	uids    int
+	// applied is what the controller has last applied of each ClusterCIDR's status, by UID: its own fields.
+	applied map[types.UID]networkingv1.ClusterCIDRStatus
 	// policy: a first podCIDR has to name the holder of the lease (manifests/fencing).
 	policy bool
 	// onPodCIDRs and onFinalizerRemoved are told of writes that matter, before they are stored.
@@ -77,7 +79,7 @@ type simLease struct {
 }
 
 func newSimServer(now func() time.Time) *simServer {
-	s := &simServer{now: now, objects: map[kind]map[string]metav1.Object{}, events: map[string]*v1.Event{}}
+	s := &simServer{now: now, objects: map[kind]map[string]metav1.Object{}, events: map[string]*v1.Event{}, applied: map[types.UID]networkingv1.ClusterCIDRStatus{}}
 	for _, k := range kinds {
 		s.objects[k] = map[string]metav1.Object{}
 	}
@@ -276,18 +278,43 @@ func withAllocation(spec *networkingv1.ClusterCIDRSpec, mode networkingv1.Alloca
 	return spec
 }
 
-// applyStatus is a server-side apply by the one who owns all of the status.
+// applyStatus is a server-side apply by force: what is not in it goes only if an earlier one had it.
 func (s *simServer) applyStatus(name string, uid types.UID, status networkingv1.ClusterCIDRStatus) error {
 	old := s.clusterCIDR(name)
-	switch {
-	case old == nil || old.UID != uid:
+	if old == nil || old.UID != uid {
 		return apierrors.NewConflict(kindClusterCIDR.resource(), name, errors.New("uid mismatch"))
-	case equality.Semantic.DeepEqual(old.Status, status):
+	}
+	mine := s.applied[uid]
+	s.applied[uid] = *status.DeepCopy()
+	keep := func(now **networkingv1.RangeStatus, before, mine *networkingv1.RangeStatus) {
+		switch {
+		case before == nil:
+		case *now == nil && mine == nil:
+			*now = before
+		case *now != nil && (*now).Cursor == "" && (mine == nil || mine.Cursor == ""):
+			(*now).Cursor = before.Cursor
+		}
+	}
+	keep(&status.IPv4, old.Status.IPv4, mine.IPv4)
+	keep(&status.IPv6, old.Status.IPv6, mine.IPv6)
+	if equality.Semantic.DeepEqual(old.Status, status) {
 		return nil
 	}
 	cc := old.DeepCopy()
 	cc.Status = status
 	s.store(kindClusterCIDR, cc)
+	return nil
+}
+
+// patchStatus is a merge patch of a status.
+func (s *simServer) patchStatus(name string, patch []byte) error {
+	cc, err := patched[networkingv1.ClusterCIDR](s, kindClusterCIDR, name, patch, jsonpatch.MergePatch)
+	if err != nil || cc == nil {
+		return err
+	}
+	now := s.clusterCIDR(name).DeepCopy()
+	now.Status = cc.Status
+	s.store(kindClusterCIDR, now)
 	return nil
 }
 

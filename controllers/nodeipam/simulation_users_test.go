@@ -9,6 +9,7 @@ import (
 
 	v1 "k8s.io/api/core/v1"
 	networkingapiv1 "k8s.io/api/networking/v1"
+	"k8s.io/apimachinery/pkg/api/meta"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
 	networkingv1 "github.com/multicidr/controller-manager/apis/networking/v1"
@@ -286,6 +287,33 @@ var userMoves = map[string]moveKind{
 	"exclude": {8, with(named(kindClusterCIDR, every), exclusions), onClusterCIDR(func(cc *networkingv1.ClusterCIDR, a []string) {
 		cc.Spec.ExcludedCIDRs = exclusion(cc.Spec, a[0])
 	})},
+	// Somebody writes what only the controller should.
+	"write-status": {3, with(named(kindClusterCIDR, every), []string{"ipv6", "cursor", "free", "ready"}), func(w *world, a []string) bool {
+		cc := w.server.clusterCIDR(a[0]).DeepCopy()
+		if cc == nil {
+			return false
+		}
+		switch a[1] {
+		case "ipv6":
+			cc.Status.IPv6 = &networkingv1.RangeStatus{CIDR: "fd99::/64", BlockPrefixLength: 120, Total: 1, Free: 1}
+		case "ready":
+			meta.SetStatusCondition(&cc.Status.Conditions, metav1.Condition{
+				Type: networkingv1.ConditionReady, Status: metav1.ConditionUnknown, Reason: "Written", LastTransitionTime: metav1.NewTime(w.server.now()).Rfc3339Copy(),
+			})
+		default:
+			s := cc.Status.IPv4
+			if s == nil {
+				return false
+			}
+			if a[1] == "cursor" {
+				s.Cursor = strings.TrimSuffix(s.CIDR, fmt.Sprintf("/%d", netip.MustParsePrefix(s.CIDR).Bits()))
+			} else {
+				s.Free++
+			}
+		}
+		w.server.store(kindClusterCIDR, cc)
+		return true
+	}},
 	"prioritize": {6, with(named(kindClusterCIDR, every), []string{"0", "5", "9"}), onClusterCIDR(func(cc *networkingv1.ClusterCIDR, a []string) {
 		cc.Spec.Priority = int32(wordToInt(a[0]))
 	})},

@@ -105,7 +105,7 @@ func (c *company) String() string {
 }
 
 // allConflicts returns the conflicts of the whole address space, at most maxConflicts of them, how many there are in all, and
-// with whom each Node is in conflict. A Node in an excluded range is in none.
+// with whom each Node is in conflict.
 func (b *book) allConflicts() (some []conflict, total int, with map[types.UID]*company) {
 	with = map[types.UID]*company{}
 	note := func(about, other ipam.Holding) {
@@ -125,7 +125,7 @@ func (b *book) allConflicts() (some []conflict, total int, with map[types.UID]*c
 	for _, all := range everything {
 		var around []ipam.Holding // those that contain the next one, widest first
 		for _, h := range b.ledger.Overlapping(all) {
-			if h.Owner.Kind == ipam.Exclusion {
+			if h.Owner.Kind == ipam.Kept {
 				continue
 			}
 			for len(around) > 0 && !around[len(around)-1].Prefix.Overlaps(h.Prefix) {

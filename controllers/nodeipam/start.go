@@ -196,7 +196,7 @@ func (b *book) observeAll(nodes []*v1.Node) []shown {
 			alone = b.ledger.Hold(o.owner, o.blocks...) && alone
 		}
 	})
-	if !alone { // Somebody shares addresses with others, with himself, or with what is excluded.
+	if !alone { // Somebody shares addresses with others, or with himself.
 		inParallel(len(all), func(i int) {
 			all[i].unusual = all[i].unusual || b.shares(all[i].node.UID)
 		})

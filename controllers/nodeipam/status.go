@@ -5,6 +5,7 @@ import (
 	"context"
 	"fmt"
 	"math"
+	"net/netip"
 	"slices"
 	"strings"
 	"time"
@@ -69,7 +70,12 @@ func (c *Controller) syncStatus(ctx context.Context, name string) error {
 
 	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), writeTimeout)
 	defer cancel()
-	err = c.api.applyStatus(ctx, statusPatch(cc, want))
+	if foreign := foreignStatus(cc, want); foreign != nil {
+		err = c.api.patchStatus(ctx, name, foreign)
+	}
+	if err == nil {
+		err = c.api.applyStatus(ctx, statusPatch(cc, want))
+	}
 	switch {
 	case notThere(err), apierrors.IsConflict(err):
 		// gone, or another one of that name; or a webhook refuses with that code
@@ -121,12 +127,12 @@ func (b *book) status(cc *networkingv1.ClusterCIDR) (status networkingv1.Cluster
 		}
 	}
 	for _, condition := range []metav1.Condition{b.ready(p), b.overlapping(p), b.conflicted(p)} {
-		// From the condition as it is, so that an unchanged one keeps the time of its last transition. There may be any number of others',
-		// which are theirs.
-		if known := meta.FindStatusCondition(cc.Status.Conditions, condition.Type); known != nil {
+		// From the condition as it is, so that an unchanged one keeps the time of its last transition; unless that time is somebody else's.
+		// There may be any number of others', which are theirs.
+		if known := meta.FindStatusCondition(cc.Status.Conditions, condition.Type); known != nil && !known.LastTransitionTime.IsZero() {
 			status.Conditions = append(status.Conditions, *known)
 		}
-		condition.ObservedGeneration = cc.Generation
+		condition.ObservedGeneration, condition.Message = cc.Generation, cut(condition.Message, maxCondition)
 		meta.SetStatusCondition(&status.Conditions, condition)
 	}
 	return status, true
@@ -143,7 +149,7 @@ func statusShows(status, want networkingv1.ClusterCIDRStatus) bool {
 }
 
 func (b *book) rangeStatus(p *pool, r ipam.Range) *networkingv1.RangeStatus {
-	usage := b.ledger.Usage(r)
+	usage := b.ledger.Usage(&p.Pool, r)
 	total, used, free := r.Blocks(), usage.Allocated, usage.Free
 	s := &networkingv1.RangeStatus{
 		CIDR:              r.Prefix.String(),
@@ -151,12 +157,20 @@ func (b *book) rangeStatus(p *pool, r ipam.Range) *networkingv1.RangeStatus {
 		Total:             capped(total),
 		Allocated:         capped(used),
 		Free:              capped(free),
-		Unavailable:       capped(total - min(total, used+min(free, math.MaxUint64-used))),
+		Unavailable:       capped(b.taken(p, r, total, free) - used),
 	}
 	if cursor := b.ledger.Cursor(&p.Pool, r.Family()); cursor.IsValid() {
 		s.Cursor = cursor.String()
 	}
 	return s
+}
+
+// taken returns how many of the total blocks of a range are not free.
+func (b *book) taken(p *pool, r ipam.Range, total, free uint64) uint64 {
+	if total == math.MaxUint64 { // or more, and so perhaps is free
+		return b.ledger.Taken(&p.Pool, r)
+	}
+	return total - free
 }
 
 func capped(n uint64) int64 { return int64(min(n, math.MaxInt64)) }
@@ -204,12 +218,15 @@ func (b *book) waitsForNodes(p *pool) string {
 	return fmt.Sprintf("%s to it: %s. It goes when they are deleted.", counted(n, "Node belongs", "Nodes belong"), listedOf(few, n))
 }
 
-// overlapping says with what p's ranges share addresses.
+// overlapping says with what p's ranges share addresses that p can allocate: what it excludes concerns nobody else.
 func (b *book) overlapping(p *pool) metav1.Condition {
 	found := map[string][]string{}
 	addresses := 0
 	for _, r := range p.Ranges {
 		for service := range b.services.Overlapping(r.Prefix) {
+			if !p.Gives(service) {
+				continue
+			}
 			for h := range b.ledger.Holdings(service) {
 				if h.Prefix.Bits() > service.Bits() {
 					break // Who contains it comes first, and inside it are perhaps very many.
@@ -220,13 +237,27 @@ func (b *book) overlapping(p *pool) metav1.Condition {
 			}
 		}
 		for h := range b.addresses.Holdings(r.Prefix) { // which may be very many, so no more are written than are named
+			if !p.Gives(h.Prefix) {
+				continue
+			}
 			if addresses++; addresses <= maxNamed {
 				found[networkingv1.ReasonNodeAddress] = append(found[networkingv1.ReasonNodeAddress], fmt.Sprintf("%v of %s", h.Prefix.Addr(), b.names[types.UID(h.Owner.ID)]))
 			}
 		}
 	}
+	for _, r := range p.Ranges {
+		if r.BlockBits == 0 {
+			found[reasonWholeSpace] = append(found[reasonWholeSpace], r.Prefix.String())
+			continue // It has all special addresses, and none can be excluded alone.
+		}
+		for _, s := range special {
+			if r.Prefix.Overlaps(s.prefix) && p.Gives(s.prefix) {
+				found[networkingv1.ReasonSpecialAddresses] = append(found[networkingv1.ReasonSpecialAddresses], fmt.Sprintf("%v (%s)", s.prefix, s.use))
+			}
+		}
+	}
 	for _, o := range b.pools {
-		if o.Name != p.Name && slices.ContainsFunc(p.Ranges, func(r ipam.Range) bool { return o.overlaps(r.Prefix) }) {
+		if o.Name != p.Name && p.shares(o) {
 			found[networkingv1.ReasonClusterCIDR] = append(found[networkingv1.ReasonClusterCIDR], o.Name)
 		}
 	}
@@ -235,7 +266,9 @@ func (b *book) overlapping(p *pool) metav1.Condition {
 	for _, kind := range []struct{ reason, message string }{
 		{networkingv1.ReasonServiceRange, "Service ranges, which are never handed out: %s."},
 		{networkingv1.ReasonNodeAddress, "Addresses of Nodes, which Pods would get too; exclude them or use another range: %s."},
-		{networkingv1.ReasonClusterCIDR, "Other ClusterCIDRs, which share what is free: %s."},
+		{reasonWholeSpace, "One block is the whole address space, so that one Node gets every address: %s. Create a ClusterCIDR with another range and block size, and delete this one."},
+		{networkingv1.ReasonSpecialAddresses, "Addresses that hosts do not take for a Pod's; exclude them or use another range: %s."},
+		{networkingv1.ReasonClusterCIDR, "Other ClusterCIDRs, which share what is free: %s. If that is not meant, exclude in one of them what only the other is to allocate."},
 	} {
 		if texts := found[kind.reason]; len(texts) > 0 {
 			slices.Sort(texts)
@@ -245,13 +278,29 @@ func (b *book) overlapping(p *pool) metav1.Condition {
 				n = addresses
 			}
 			messages = append(messages, fmt.Sprintf(kind.message, listedOf(texts, n)))
-			condition.Status, condition.Reason = metav1.ConditionTrue, cmp.Or(reasonIfTrue(condition), kind.reason)
+			condition.Status, condition.Reason = metav1.ConditionTrue, cmp.Or(reasonIfTrue(condition), strings.TrimPrefix(kind.reason, "Whole"))
 		}
 	}
 	if len(messages) > 0 {
 		condition.Message = strings.Join(messages, " ")
 	}
 	return condition
+}
+
+// reasonWholeSpace is for a message of its own under the reason SpecialAddresses.
+const reasonWholeSpace = "Whole" + networkingv1.ReasonSpecialAddresses
+
+// special are the addresses that a host sends nowhere, to its own link or to many.
+var special = []struct {
+	prefix netip.Prefix
+	use    string
+}{
+	{netip.MustParsePrefix("127.0.0.0/8"), "loopback"},
+	{netip.MustParsePrefix("169.254.0.0/16"), "link-local"},
+	{netip.MustParsePrefix("224.0.0.0/4"), "multicast"},
+	{netip.MustParsePrefix("::1/128"), "loopback"},
+	{netip.MustParsePrefix("fe80::/10"), "link-local"},
+	{netip.MustParsePrefix("ff00::/8"), "multicast"},
 }
 
 func reasonIfTrue(condition metav1.Condition) string {
@@ -261,8 +310,7 @@ func reasonIfTrue(condition metav1.Condition) string {
 	return ""
 }
 
-// conflicted says which holders hold the same addresses inside p's ranges. A Node in an excluded range is none: exclusions
-// are about what is given from now on.
+// conflicted says which holders hold the same addresses inside p's ranges.
 func (b *book) conflicted(p *pool) metav1.Condition {
 	none := metav1.Condition{Type: networkingv1.ConditionConflicted, Status: metav1.ConditionFalse, Reason: networkingv1.ReasonNoOverlap, Message: "No address is held twice."}
 	if len(b.sharing) == 0 {
@@ -273,7 +321,7 @@ search: // It ends when there are more than are named: in all there may be as ma
 	for _, r := range p.Ranges {
 		var around []ipam.Holding // those that contain the next one, widest first
 		for h := range b.ledger.Holdings(r.Prefix) {
-			if h.Owner.Kind == ipam.Exclusion {
+			if h.Owner.Kind == ipam.Kept {
 				continue
 			}
 			for len(around) > 0 && !around[len(around)-1].Prefix.Overlaps(h.Prefix) {
@@ -296,6 +344,26 @@ search: // It ends when there are more than are named: in all there may be as ma
 	}
 	return metav1.Condition{Type: networkingv1.ConditionConflicted, Status: metav1.ConditionTrue, Reason: networkingv1.ReasonOverlap,
 		Message: fmt.Sprintf("The same addresses are held by %s. Delete the Nodes that should not have them and reboot their machines, which registers them again.", listedFew(pairs))}
+}
+
+// foreignStatus is the merge patch that removes what another writer has put into a status and that should not be there: a server-side apply
+// removes only what its own field manager has set before. It is nil if there is nothing of that kind. A ClusterCIDR that has changed
+// meanwhile is not patched.
+func foreignStatus(cc *networkingv1.ClusterCIDR, want networkingv1.ClusterCIDRStatus) []byte {
+	remove := map[string]any{} // null removes
+	for field, is := range map[string][2]*networkingv1.RangeStatus{"ipv4": {cc.Status.IPv4, want.IPv4}, "ipv6": {cc.Status.IPv6, want.IPv6}} {
+		switch now, want := is[0], is[1]; {
+		case now == nil:
+		case want == nil:
+			remove[field] = nil
+		case want.Cursor == "" && now.Cursor != "":
+			remove[field] = map[string]any{"cursor": nil}
+		}
+	}
+	if len(remove) == 0 {
+		return nil
+	}
+	return encode(map[string]any{"metadata": map[string]any{"uid": cc.UID, "resourceVersion": cc.ResourceVersion}, "status": remove})
 }
 
 // statusPatch is the server-side apply of a status. The UID keeps it from another object of the same name.

@@ -49,7 +49,8 @@ func TestStatus(t *testing.T) {
 		"blocks of two Nodes, one excluded, one in part a service range": {
 			steps: []step{set(excluding), reserve(node("n1")), service("10.0.3.0/28"), shows(node("n2"), "10.0.1.0/24")}, cc: excluding,
 			want4: `10.0.0.0/22 /24 4 = 2 + 2 + 0 at "10.0.1.0"`, want6: full6 + `1 + 0 + 72057594037927935 at "fd00::100"`,
-			wantReady: "False Exhausted", wantReadyMessage: "No free block for IPv4. Create another ClusterCIDR", wantOverlapping: "10.0.3.0/28 of ServiceCIDR s",
+			wantReady: "False Exhausted", wantOverlapping: "10.0.3.0/28 of ServiceCIDR s",
+			wantReadyMessage: "No free block for IPv4. Blocks that nobody holds are in spec.excludedCIDRs: 10.0.2.128/28. Remove from it what this ClusterCIDR may allocate. Create another ClusterCIDR",
 		},
 		"a larger podCIDR takes all and is no block": {
 			steps: []step{set(a), shows(node("n1"), "10.0.0.0/8")}, cc: a,
@@ -124,14 +125,121 @@ func TestStatus(t *testing.T) {
 	}
 }
 
-func TestStatusOfAHugeRangeIsCapped(t *testing.T) {
+// TestForeignStatusIsRemoved: a server-side apply leaves what others have put into a status, so that has to be removed by name.
+func TestForeignStatusIsRemoved(t *testing.T) {
+	cc := clusterCIDR("a", spec4("10.0.0.0/22", 8, nil))
+	cc.ResourceVersion = "7"
 	b := newBook()
-	cc := clusterCIDR("a", networkingv1.ClusterCIDRSpec{IPv6: "fd00::/8", PerNodeHostBits: 16})
 	set(cc)(b)
-	reserve(node("n1"))(b)
-	status, _ := b.status(cc)
-	if got := status.IPv6; got.Total != math.MaxInt64 || got.Free != math.MaxInt64 || got.Allocated != 1 || got.Unavailable != 0 {
-		t.Errorf("got %+v", got)
+	want, _ := b.status(cc)
+	for name, tc := range map[string]struct {
+		change func(*networkingv1.ClusterCIDRStatus)
+		want   string // the status in the patch
+	}{
+		"as it should be":            {func(*networkingv1.ClusterCIDRStatus) {}, ""},
+		"empty":                      {func(s *networkingv1.ClusterCIDRStatus) { *s = networkingv1.ClusterCIDRStatus{} }, ""},
+		"a wrong number":             {func(s *networkingv1.ClusterCIDRStatus) { s.IPv4.Free = 77 }, ""},
+		"a family that is not there": {func(s *networkingv1.ClusterCIDRStatus) { s.IPv6 = &networkingv1.RangeStatus{CIDR: "fd00::/64"} }, `{"ipv6":null}`},
+		"a cursor that is not there": {func(s *networkingv1.ClusterCIDRStatus) { s.IPv4.Cursor = "10.0.1.0" }, `{"ipv4":{"cursor":null}}`},
+	} {
+		t.Run(name, func(t *testing.T) {
+			is := cc.DeepCopy()
+			is.Status = *want.DeepCopy()
+			tc.change(&is.Status)
+			if shows := statusShows(is.Status, want); shows != (name == "as it should be") {
+				t.Errorf("it shows what it should: %v", shows)
+			}
+			patch := tc.want
+			if patch != "" {
+				patch = `{"metadata":{"resourceVersion":"7","uid":"` + string(cc.UID) + `"},"status":` + patch + `}`
+			}
+			if got := string(foreignStatus(is, want)); got != patch {
+				t.Errorf("patch %s, want %s", got, patch)
+			}
+		})
+	}
+}
+
+// TestSpecialAddresses: what hosts do not take for a Pod's address is reported, unless it is excluded; and it is allocated all the same.
+func TestSpecialAddresses(t *testing.T) {
+	for name, tc := range map[string]struct {
+		spec networkingv1.ClusterCIDRSpec
+		want string
+	}{
+		"none":                         {spec4("10.0.0.0/8", 8, nil), ""},
+		"loopback":                     {spec4("127.123.234.0/23", 8, nil), "127.0.0.0/8 (loopback)"},
+		"all of IPv4":                  {spec4("0.0.0.0/0", 8, nil), "127.0.0.0/8 (loopback); 169.254.0.0/16 (link-local); 224.0.0.0/4 (multicast)"},
+		"all of IPv4, partly excluded": {networkingv1.ClusterCIDRSpec{IPv4: "0.0.0.0/0", PerNodeHostBits: 8, ExcludedCIDRs: []string{"127.0.0.0/8", "169.254.0.0/16"}}, ": 224.0.0.0/4 (multicast)."},
+		"all of IPv4, without those":   {networkingv1.ClusterCIDRSpec{IPv4: "0.0.0.0/0", PerNodeHostBits: 8, ExcludedCIDRs: []string{"127.0.0.0/8", "169.254.0.0/16", "224.0.0.0/4"}}, ""},
+		"link-local IPv6":              {networkingv1.ClusterCIDRSpec{IPv6: "fe80::/48", PerNodeHostBits: 64}, "fe80::/10 (link-local)"},
+		"multicast IPv6":               {networkingv1.ClusterCIDRSpec{IPv6: "ff05::/48", PerNodeHostBits: 64}, "ff00::/8 (multicast)"},
+		"loopback IPv6":                {networkingv1.ClusterCIDRSpec{IPv6: "::/112", PerNodeHostBits: 8}, "::1/128 (loopback)"},
+		"all of IPv6 as one block":     {networkingv1.ClusterCIDRSpec{IPv6: "::/0", PerNodeHostBits: 128}, "One block is the whole address space"},
+	} {
+		t.Run(name, func(t *testing.T) {
+			b := newBook()
+			cc := clusterCIDR("a", tc.spec)
+			set(cc)(b)
+			status, _ := b.status(cc)
+			got := meta.FindStatusCondition(status.Conditions, networkingv1.ConditionOverlapping)
+			reason := networkingv1.ReasonNoOverlap
+			if tc.want != "" {
+				reason = networkingv1.ReasonSpecialAddresses
+			}
+			if got.Reason != reason || !strings.Contains(got.Message, tc.want) {
+				t.Errorf("%s: %s; want %s: %s", got.Reason, got.Message, reason, tc.want)
+			}
+			if !meta.IsStatusConditionTrue(status.Conditions, networkingv1.ConditionReady) {
+				t.Error("it is not Ready")
+			}
+		})
+	}
+}
+
+// A number that does not fit into an int64 is given as the largest one; all others are exact, also where the total is not.
+func TestStatusOfAHugeRange(t *testing.T) {
+	const most = math.MaxInt64
+	for name, tc := range map[string]struct {
+		spec                                networkingv1.ClusterCIDRSpec
+		steps                               []step
+		total, allocated, unavail, wantFree int64
+	}{
+		"2^104 blocks, one of them allocated": {
+			spec: networkingv1.ClusterCIDRSpec{IPv6: "fd00::/8", PerNodeHostBits: 16}, steps: []step{reserve(node("n1"))},
+			total: most, allocated: 1, wantFree: most,
+		},
+		"2^64 blocks, one of them allocated and one excluded": {
+			spec:  networkingv1.ClusterCIDRSpec{IPv6: "fd00::/48", PerNodeHostBits: 16, ExcludedCIDRs: []string{"fd00::ffff:0/128"}},
+			steps: []step{reserve(node("n1"))},
+			total: most, allocated: 1, unavail: 1, wantFree: most,
+		},
+		"2^123 blocks, all but one excluded or of a Service": {
+			spec: networkingv1.ClusterCIDRSpec{IPv6: "8000::/1", PerNodeHostBits: 4, ExcludedCIDRs: []string{"c000::/2"}},
+			steps: []step{func(b *book) string {
+				var all []string
+				for bits := 3; bits <= 124; bits++ { // what is beside 8000::/124
+					address := [16]byte{0x80}
+					address[(bits-1)/8] |= 0x80 >> ((bits - 1) % 8)
+					all = append(all, netip.PrefixFrom(netip.AddrFrom16(address), bits).String())
+				}
+				b.setService("ServiceCIDR s", pfxs(all...))
+				return ""
+			}},
+			total: most, unavail: most, wantFree: 1,
+		},
+	} {
+		t.Run(name, func(t *testing.T) {
+			b := newBook()
+			cc := clusterCIDR("a", tc.spec)
+			for _, step := range append([]step{set(cc)}, tc.steps...) {
+				step(b)
+			}
+			status, _ := b.status(cc)
+			got := status.IPv6
+			if got.Total != tc.total || got.Allocated != tc.allocated || got.Unavailable != tc.unavail || got.Free != tc.wantFree {
+				t.Errorf("got %+v, want %d = %d + %d + %d", got, tc.total, tc.allocated, tc.unavail, tc.wantFree)
+			}
+		})
 	}
 }
 

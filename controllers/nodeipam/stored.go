@@ -2,6 +2,9 @@ package nodeipam
 
 import (
 	"context"
+	"encoding/json"
+	"fmt"
+	"slices"
 	"time"
 
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
@@ -73,6 +76,7 @@ func decode(u *unstructured.Unstructured) *networkingv1.ClusterCIDR {
 	err := decodeInto(u.Object, cc)
 	if err == nil {
 		delete(cc.Annotations, annotationUndecodable)
+		disown(cc)
 		return cc
 	}
 	cc = &networkingv1.ClusterCIDR{}
@@ -83,6 +87,33 @@ func decode(u *unstructured.Unstructured) *networkingv1.ClusterCIDR {
 	cc.Spec.IPv6, _, _ = unstructured.NestedString(u.Object, "spec", "ipv6")
 	metav1.SetMetaDataAnnotation(&cc.ObjectMeta, annotationUndecodable, err.Error())
 	return cc
+}
+
+// disown takes away the time of the last transition from the conditions of ours to which somebody else has given it, as the managed fields
+// say. The rest of a condition is compared with what it should be, but that time is only known from the object.
+func disown(cc *networkingv1.ClusterCIDR) {
+	for i := range cc.Status.Conditions {
+		c := &cc.Status.Conditions[i]
+		if slices.Contains(conditionTypes, c.Type) && !slices.ContainsFunc(cc.ManagedFields, func(f metav1.ManagedFieldsEntry) bool { return ownsTransition(f, c.Type) }) {
+			c.LastTransitionTime = metav1.Time{}
+		}
+	}
+}
+
+// conditionTypes are the conditions that the controller writes.
+var conditionTypes = []string{networkingv1.ConditionReady, networkingv1.ConditionOverlapping, networkingv1.ConditionConflicted}
+
+// ownsTransition reports whether an entry says that this controller has applied the time of a condition's last transition.
+func ownsTransition(f metav1.ManagedFieldsEntry, conditionType string) bool {
+	if f.Manager != Name || f.Operation != metav1.ManagedFieldsOperationApply || f.Subresource != "status" || f.FieldsV1 == nil {
+		return false
+	}
+	var fields map[string]any
+	if err := json.Unmarshal([]byte(f.FieldsV1.String()), &fields); err != nil {
+		return false
+	}
+	_, owns, err := unstructured.NestedFieldNoCopy(fields, "f:status", "f:conditions", fmt.Sprintf(`k:{"type":%q}`, conditionType), "f:lastTransitionTime")
+	return owns && err == nil
 }
 
 // decodeInto goes by JSON as a typed client does: a number that does not fit is an error, and not another number.

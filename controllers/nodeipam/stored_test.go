@@ -62,6 +62,41 @@ func TestDecode(t *testing.T) {
 	}
 }
 
+// TestForeignTransitionTime: what another writer says of when a condition of ours changed is not taken over, and others' conditions stay.
+func TestForeignTransitionTime(t *testing.T) {
+	const fields = `{"f:status":{"f:conditions":{"k:{\"type\":\"Ready\"}":{".":{},"f:lastTransitionTime":{}},"k:{\"type\":\"Conflicted\"}":{".":{},"f:message":{}}}}}`
+	for name, tc := range map[string]struct {
+		managed string
+		keeps   []string // conditions, their times
+	}{
+		"ours, save for one":     {`[{"manager":"` + Name + `","operation":"Apply","subresource":"status","fieldsV1":` + fields + `}]`, []string{"Ready", "Theirs"}},
+		"another manager":        {`[{"manager":"kubectl","operation":"Apply","subresource":"status","fieldsV1":` + fields + `}]`, []string{"Theirs"}},
+		"an update, not ours":    {`[{"manager":"` + Name + `","operation":"Update","subresource":"status","fieldsV1":` + fields + `}]`, []string{"Theirs"}},
+		"fields that are a list": {`[{"manager":"` + Name + `","operation":"Apply","subresource":"status","fieldsV1":[]}]`, []string{"Theirs"}},
+		"nobody":                 {`[]`, []string{"Theirs"}},
+	} {
+		t.Run(name, func(t *testing.T) {
+			var u unstructured.Unstructured
+			text := `{"metadata":{"name":"a","uid":"u","managedFields":` + tc.managed + `},"spec":{"ipv4":"10.0.0.0/16","perNodeHostBits":8},"status":{"conditions":[`
+			for i, c := range []string{"Ready", "Conflicted", "Theirs"} {
+				text += strings.Repeat(",", min(i, 1)) + `{"type":"` + c + `","status":"True","reason":"R","message":"","lastTransitionTime":"2001-01-01T00:00:00Z"}`
+			}
+			if err := utiljson.Unmarshal([]byte(text+"]}}"), &u.Object); err != nil {
+				t.Fatal(err)
+			}
+			var keeps []string
+			for _, c := range decode(&u).Status.Conditions {
+				if !c.LastTransitionTime.IsZero() {
+					keeps = append(keeps, c.Type)
+				}
+			}
+			if diff := cmp.Diff(tc.keeps, keeps); diff != "" {
+				t.Errorf("conditions with their time (-want +got):\n%s", diff)
+			}
+		})
+	}
+}
+
 // A panic ends this controller and nothing else, and is not forgotten.
 func TestPanic(t *testing.T) {
 	c := newController(Config{}, parts{newQueue: newQueue})

@@ -99,7 +99,7 @@ func (b *book) allocated(pick ipam.Pick, tries [2]float64) {
 // held enters what an owner holds in place of what it held before.
 func (b *book) held(owner ipam.Owner, before, now []netip.Prefix) {
 	switch owner.Kind {
-	case ipam.Exclusion:
+	case ipam.Kept:
 		return // it concerns what is given from now on, and no Node
 	case ipam.Service:
 		for _, r := range before {
@@ -146,7 +146,7 @@ func (b *book) judgeAround(owner ipam.Owner, block netip.Prefix) {
 	var container ipam.Owner // the first other one, if there is one
 	contained, named := false, 0
 	for h := range b.ledger.Holdings(block) { // those that contain it come first
-		if h.Owner == owner || h.Owner.Kind == ipam.Exclusion {
+		if h.Owner == owner || h.Owner.Kind == ipam.Kept {
 			continue
 		}
 		contains := h.Prefix.Bits() <= block.Bits()

@@ -72,6 +72,12 @@ type namedRange struct {
 	name   string
 	prefix netip.Prefix
 	block  int // prefix length of its blocks; 0 of a service range
+	// gives reports whether Nodes can get an address of a prefix: not if it is excluded. Nil of a service range.
+	gives func(netip.Prefix) bool
+}
+
+func (r namedRange) same(o namedRange) bool {
+	return r.name == o.name && r.prefix == o.prefix && r.block == o.block
 }
 
 func (r namedRange) String() string { return fmt.Sprintf("%s (%v)", r.name, r.prefix) }
@@ -266,11 +272,14 @@ func managerFlags(fs *findings, s *state, alone standalone) []flags {
 	return all
 }
 
+// fromFlags names the range of the in-tree allocator's flags.
+const fromFlags = "--cluster-cidr"
+
 // rangesOf returns all Pod ranges that there are or are going to be.
 func rangesOf(fs *findings, s *state, with []flags) []namedRange {
 	var ranges []namedRange
 	add := func(name string, cc *networkingv1.ClusterCIDR) {
-		prefixes, wrong := nodeipam.RangesOf(cc)
+		prefixes, gives, wrong := nodeipam.RangesOf(cc)
 		if wrong != "" {
 			fs.add(problem, "ranges", "ClusterCIDR %s would serve nobody: %s", name, wrong)
 		}
@@ -279,7 +288,7 @@ func rangesOf(fs *findings, s *state, with []flags) []namedRange {
 			if p.Addr().Is6() {
 				hostBits = ptr.Deref(cc.Spec.IPv6PerNodeHostBits, hostBits)
 			}
-			if r := (namedRange{name, p, p.Addr().BitLen() - int(hostBits)}); !slices.Contains(ranges, r) {
+			if r := (namedRange{name, p, p.Addr().BitLen() - int(hostBits), gives}); !slices.ContainsFunc(ranges, r.same) {
 				ranges = append(ranges, r)
 			}
 		}
@@ -292,12 +301,17 @@ func rangesOf(fs *findings, s *state, with []flags) []namedRange {
 		if err != nil {
 			fs.add(problem, "ranges", "%v", err)
 		}
-		if spec != nil {
-			add("--cluster-cidr", &networkingv1.ClusterCIDR{Spec: *spec})
+		// Once there is a ClusterCIDR of the flags, that is what counts: it may exclude something, as flags cannot.
+		if spec != nil && !slices.ContainsFunc(s.clusterCIDRs, func(cc networkingv1.ClusterCIDR) bool {
+			return cc.Labels[networkingv1.LabelCreatedFromFlags] == "true" && nodeipam.SameRanges(cc.Spec, *spec)
+		}) {
+			add(fromFlags, &networkingv1.ClusterCIDR{Spec: *spec})
 		}
 	}
 	for i := range s.clusterCIDRs {
-		add(s.clusterCIDRs[i].Name, &s.clusterCIDRs[i])
+		if !slices.ContainsFunc(s.planned, func(cc networkingv1.ClusterCIDR) bool { return cc.Name == s.clusterCIDRs[i].Name }) {
+			add(s.clusterCIDRs[i].Name, &s.clusterCIDRs[i])
+		}
 	}
 	for i := range s.planned {
 		add(s.planned[i].Name, &s.planned[i])
@@ -316,7 +330,7 @@ func servicesOf(fs *findings, s *state, managers []flags) []namedRange {
 			fs.add(problem, "service ranges", "%v", err)
 		}
 		for _, p := range prefixes {
-			if r := (namedRange{name: name, prefix: p}); !slices.Contains(services, r) {
+			if r := (namedRange{name: name, prefix: p}); !slices.ContainsFunc(services, r.same) {
 				services = append(services, r)
 			}
 		}
@@ -343,6 +357,7 @@ func checkRanges(fs *findings, s *state, ranges, services []namedRange) {
 	for _, r := range ranges {
 		for _, service := range services {
 			switch {
+			case !r.gives(service.prefix):
 			case within(r.prefix, service.prefix):
 				fs.add(problem, about, "%v lies in the service range %v and would serve nobody: use other addresses", r, service)
 			case r.prefix.Overlaps(service.prefix):
@@ -351,9 +366,14 @@ func checkRanges(fs *findings, s *state, ranges, services []namedRange) {
 		}
 		for _, node := range s.nodes {
 			for _, address := range nodeipam.AddressesOf(&node) {
-				if r.prefix.Overlaps(address) {
-					fs.add(problem, about, "%v has the address %v of Node %s in it, which Pods could get too: use other addresses, or name the Nodes' network in spec.excludedCIDRs", r, address.Addr(), node.Name)
+				if !r.gives(address) {
+					continue
 				}
+				remedy := "use other addresses, or name the Nodes' network in its spec.excludedCIDRs"
+				if r.name == fromFlags {
+					remedy = "use other addresses; or, before a Node can get that block, name the Nodes' network in spec.excludedCIDRs of the ClusterCIDR created-from-flags-… which the controller makes"
+				}
+				fs.add(problem, about, "%v has the address %v of Node %s in it, which Pods could get too: %s", r, address.Addr(), node.Name, remedy)
 			}
 		}
 	}

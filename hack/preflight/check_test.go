@@ -20,6 +20,11 @@ import (
 	networkingv1 "github.com/multicidr/controller-manager/apis/networking/v1"
 )
 
+func excluding(cc networkingv1.ClusterCIDR, cidrs ...string) networkingv1.ClusterCIDR {
+	cc.Spec.ExcludedCIDRs = cidrs
+	return cc
+}
+
 func TestCheck(t *testing.T) {
 	second := clusterCIDR("second", "10.246.0.0/16")
 	for description, tc := range map[string]struct {
@@ -110,6 +115,28 @@ func TestCheck(t *testing.T) {
 		"a podCIDR in the service range": {func(s *state) {
 			s.nodes = append(s.nodes, node("old", "", "10.96.7.0/24"))
 		}, []string{"WARNING podCIDRs: 10.96.7.0/24 of Node old lies in no range", "PROBLEM podCIDRs: 10.96.7.0/24 of Node old overlaps the service range"}},
+		"the same without the service range": {func(s *state) {
+			s.planned = append(s.planned, excluding(clusterCIDR("wide", "10.96.0.0/11"), "10.96.0.0/16"))
+		}, nil},
+		"a range with Nodes' addresses in it": {func(s *state) { s.planned = append(s.planned, clusterCIDR("nodes", "192.0.2.0/24")) },
+			[]string{"PROBLEM ranges: nodes (192.0.2.0/24) has the address 192.0.2.1 of Node n1 in it", "PROBLEM ranges: nodes (192.0.2.0/24) has the address 192.0.2.2 of Node n2",
+				"PROBLEM ranges: nodes (192.0.2.0/24) has the address 192.0.2.3 of Node new"}},
+		"the same without the Nodes' network": {func(s *state) {
+			s.planned = append(s.planned, excluding(clusterCIDR("nodes", "192.0.0.0/16"), "192.0.2.0/28"))
+		}, nil},
+		"the same, where it is a change of one that is stored": {func(s *state) {
+			s.clusterCIDRs = append(s.clusterCIDRs, clusterCIDR("nodes", "192.0.0.0/16"))
+			s.planned = append(s.planned, excluding(clusterCIDR("nodes", "192.0.0.0/16"), "192.0.2.0/28"))
+		}, nil},
+		"flags with Nodes' addresses, excluded in the ClusterCIDR of the flags": {func(s *state) {
+			s.nodes[2].Status.Addresses = []corev1.NodeAddress{{Type: corev1.NodeInternalIP, Address: "10.244.9.3"}}
+			made := excluding(clusterCIDR("created-from-flags-1", "10.244.0.0/16"), "10.244.9.0/24")
+			made.Labels = map[string]string{networkingv1.LabelCreatedFromFlags: "true"}
+			s.clusterCIDRs = append(s.clusterCIDRs, made)
+		}, nil},
+		"flags with Nodes' addresses": {func(s *state) {
+			s.nodes[2].Status.Addresses = []corev1.NodeAddress{{Type: corev1.NodeInternalIP, Address: "10.244.9.3"}}
+		}, []string{"PROBLEM ranges: --cluster-cidr (10.244.0.0/16) has the address 10.244.9.3 of Node new in it, which Pods could get too: use other addresses; or"}},
 		"a range that overlaps the service range": {func(s *state) { s.planned = append(s.planned, clusterCIDR("wide", "10.96.0.0/11")) },
 			[]string{"WARNING ranges: wide (10.96.0.0/11) overlaps the service range ServiceCIDR kubernetes (10.96.0.0/16)"}},
 		"a range inside the service range": {func(s *state) { s.planned = append(s.planned, clusterCIDR("inside", "10.96.64.0/20")) },

@@ -167,6 +167,8 @@ const (
 	ownTooBig      = `spec.ipv6PerNodeHostBits: Invalid value: a block of that size does not fit into ipv6: use 4 to 128 minus the prefix length of ipv6 (4 to 80 for a /48) or a wider ipv6`
 	ownWithoutIPv6 = `spec.ipv6PerNodeHostBits: Invalid value: ipv6PerNodeHostBits has no meaning without ipv6: set ipv6 or remove ipv6PerNodeHostBits`
 	notACIDR       = `spec.excludedCIDRs[0]: Invalid value: %q: must be a CIDR, for example 10.244.0.0/28 or fd00:10:244::/64, octets without leading zeros, and not an IPv4-mapped one`
+	mappedInside   = `spec.ipv6: Invalid value: %q: must not contain IPv4-mapped addresses (::ffff:0:0/96), of which no Node can have a block: use a range without them, for example fd00:10:244::/48`
+	mappedExcluded = `spec.excludedCIDRs[0]: Invalid value: %q: must not contain IPv4-mapped addresses (::ffff:0:0/96): write the parts beside them`
 	notInside      = `spec.excludedCIDRs: Invalid value: every excluded CIDR must lie inside ipv4 or ipv6: remove it, or write the part of it that lies inside the range`
 	noTerm         = `spec.nodeSelector.nodeSelectorTerms: Invalid value: at least one term is required: add a term, or remove nodeSelector to serve every Node`
 
@@ -235,18 +237,22 @@ func (a *admission) testCreate(t *testing.T) {
 		"an empty spec": {spec: "{}", want: []string{"spec.perNodeHostBits: Required value"}},
 
 		// Refused: ranges.
-		"no range":                    {spec: "{perNodeHostBits: 8}", want: []string{noRange}},
-		"two empty ranges":            {spec: "{perNodeHostBits: 8, ipv4: '', ipv6: ''}", want: []string{noRange}},
-		"no CIDR":                     {spec: "{perNodeHostBits: 8, ipv4: 10.0.0.0}", want: []string{fmt.Sprintf(notAnIPv4Range, "10.0.0.0")}},
-		"IPv6 in ipv4":                {spec: "{perNodeHostBits: 8, ipv4: 'fd00::/48'}", want: []string{fmt.Sprintf(notAnIPv4Range, "fd00::/48")}},
-		"IPv4 in ipv6":                {spec: "{perNodeHostBits: 8, ipv6: 10.0.0.0/16}", want: []string{fmt.Sprintf(notAnIPv6Range, "10.0.0.0/16")}},
-		"leading zeros in an octet":   {spec: "{perNodeHostBits: 8, ipv4: 10.010.0.0/16}", want: []string{fmt.Sprintf(notAnIPv4Range, "10.010.0.0/16")}},
-		"leading zero in the length":  {spec: "{perNodeHostBits: 8, ipv4: 10.0.0.0/08}", want: []string{fmt.Sprintf(notAnIPv4Range, "10.0.0.0/08")}},
-		"a prefix length above 32":    {spec: "{perNodeHostBits: 8, ipv4: 10.0.0.0/33}", want: []string{fmt.Sprintf(notAnIPv4Range, "10.0.0.0/33")}},
-		"an IPv4-mapped IPv6 range":   {spec: "{perNodeHostBits: 8, ipv6: '::ffff:10.0.0.0/112'}", want: []string{fmt.Sprintf(notAnIPv6Range, "::ffff:10.0.0.0/112")}},
-		"an IPv6 range with a zone":   {spec: "{perNodeHostBits: 8, ipv6: 'fe80::%eth0/64'}", want: []string{fmt.Sprintf(notAnIPv6Range, "fe80::%eth0/64")}},
-		"more than a range in ipv4":   {spec: "{perNodeHostBits: 8, ipv4: '10.0.0.0/16,10.1.0.0/16'}", want: []string{"spec.ipv4: Too long: may not be more than 18 bytes"}},
-		"a range that is not in text": {spec: "{perNodeHostBits: 8, ipv4: 10}", want: []string{`spec.ipv4: Invalid value: "integer": spec.ipv4 in body must be of type string: "integer"`}},
+		"no range":                   {spec: "{perNodeHostBits: 8}", want: []string{noRange}},
+		"two empty ranges":           {spec: "{perNodeHostBits: 8, ipv4: '', ipv6: ''}", want: []string{noRange}},
+		"no CIDR":                    {spec: "{perNodeHostBits: 8, ipv4: 10.0.0.0}", want: []string{fmt.Sprintf(notAnIPv4Range, "10.0.0.0")}},
+		"IPv6 in ipv4":               {spec: "{perNodeHostBits: 8, ipv4: 'fd00::/48'}", want: []string{fmt.Sprintf(notAnIPv4Range, "fd00::/48")}},
+		"IPv4 in ipv6":               {spec: "{perNodeHostBits: 8, ipv6: 10.0.0.0/16}", want: []string{fmt.Sprintf(notAnIPv6Range, "10.0.0.0/16")}},
+		"leading zeros in an octet":  {spec: "{perNodeHostBits: 8, ipv4: 10.010.0.0/16}", want: []string{fmt.Sprintf(notAnIPv4Range, "10.010.0.0/16")}},
+		"leading zero in the length": {spec: "{perNodeHostBits: 8, ipv4: 10.0.0.0/08}", want: []string{fmt.Sprintf(notAnIPv4Range, "10.0.0.0/08")}},
+		"a prefix length above 32":   {spec: "{perNodeHostBits: 8, ipv4: 10.0.0.0/33}", want: []string{fmt.Sprintf(notAnIPv4Range, "10.0.0.0/33")}},
+		"IPv4-mapped addresses inside an IPv6 range":     {spec: "{perNodeHostBits: 32, ipv6: '::fffe:0:0/95'}", want: []string{fmt.Sprintf(mappedInside, "::fffe:0:0/95")}},
+		"IPv4-mapped addresses inside a wide IPv6 range": {spec: "{perNodeHostBits: 64, ipv6: '::/1'}", want: []string{fmt.Sprintf(mappedInside, "::/1")}},
+		"IPv4-mapped addresses in blocks of all of IPv6": {spec: "{perNodeHostBits: 64, ipv6: '::/0'}", want: []string{strings.Replace(mappedInside, "%q: must", "ipv6 must", 1)}},
+		"IPv4-mapped addresses inside an exclusion":      {spec: "{perNodeHostBits: 128, ipv6: '::/0', excludedCIDRs: ['::/1']}", want: []string{fmt.Sprintf(mappedExcluded, "::/1")}},
+		"an IPv4-mapped IPv6 range":                      {spec: "{perNodeHostBits: 8, ipv6: '::ffff:10.0.0.0/112'}", want: []string{fmt.Sprintf(notAnIPv6Range, "::ffff:10.0.0.0/112")}},
+		"an IPv6 range with a zone":                      {spec: "{perNodeHostBits: 8, ipv6: 'fe80::%eth0/64'}", want: []string{fmt.Sprintf(notAnIPv6Range, "fe80::%eth0/64")}},
+		"more than a range in ipv4":                      {spec: "{perNodeHostBits: 8, ipv4: '10.0.0.0/16,10.1.0.0/16'}", want: []string{"spec.ipv4: Too long: may not be more than 18 bytes"}},
+		"a range that is not in text":                    {spec: "{perNodeHostBits: 8, ipv4: 10}", want: []string{`spec.ipv4: Invalid value: "integer": spec.ipv4 in body must be of type string: "integer"`}},
 
 		// Refused: block sizes.
 		"negative host bits":                      {spec: "{perNodeHostBits: -1, ipv4: 10.0.0.0/16}", want: []string{"spec.perNodeHostBits: Invalid value: -1: spec.perNodeHostBits in body should be greater than or equal to 4"}},

@@ -61,6 +61,10 @@ const (
 	longFile        = "controllers/ipam/long.go"
 	prefixFile      = "controllers/ipam/prefix.go"
 	setFile         = "controllers/ipam/set.go"
+	exclusionsFile  = "controllers/ipam/exclusions.go"
+	usageFile       = "controllers/ipam/usage.go"
+	storedFile      = "controllers/nodeipam/stored.go"
+	textFile        = "controllers/nodeipam/text.go"
 	takeoverFile    = "controllers/nodeipam/takeover.go"
 	clockFile       = "controllers/lease/clock.go"
 	fenceFile       = "controllers/lease/fence.go"
@@ -74,6 +78,7 @@ const (
 // Tests of one part: for what the simulation does not have in it, like HTTP and goroutines that wait; does not judge; or does not meet in so
 // few seeds, like a write that is late by a little.
 const (
+	testAdvice       = "./controllers/nodeipam TestAdvice"
 	testAfterRefusal = "./controllers/nodeipam TestReservationAfterARefusal"
 	testAnswered     = "./controllers/nodeipam TestAnswered"
 	testAgain        = "./controllers/restart TestAgain"
@@ -95,16 +100,20 @@ const (
 	testEventPasses  = "./controllers/nodeipam TestEventsLetNodesPass"
 	testEventRetry   = "./controllers/nodeipam TestEventsThatAreRefused"
 	testEventTrue    = "./controllers/nodeipam TestOnlyWhatIsTrueIsSaid"
+	testCIDRs        = "./controllers/nodeipam TestMappedSpaceIsNotIPv4"
+	testForeign      = "./controllers/nodeipam TestForeignTransitionTime"
 	testFenced       = "./controllers/nodeipam TestWritesAreFenced"
 	testFinalizer    = "./controllers/nodeipam TestFinalizerThatIsNotThere"
 	testFresh        = "./controllers/nodeipam TestFreshIsWhatListersShow"
 	testObjects      = "./controllers/nodeipam TestFreshObjectByObject"
 	testHandOver     = "./controllers/lease TestHandOverAfterAWriteWithoutAnswer"
+	testHistories    = "./controllers/ipam TestRandomHistories"
 	testInvalidRange = "./controllers/nodeipam TestInvalidRangeKeepsItsNodes"
 	testLarge        = "./controllers/nodeipam TestLargeObjectsAreReadWithoutTheLock"
 	testLatePick     = "./controllers/ipam TestReserveRefusesAPickThatCameTooLate"
 	testLongLists    = "./controllers/ipam TestLongListsAreNotQuadratic"
 	testNeverOlder   = "./controllers/nodeipam TestClusterCIDRNeverGetsOlder"
+	testMessages     = "./controllers/nodeipam TestMessagesAreBounded"
 	testModel        = "./controllers/nodeipam TestModel"
 	testNewRange     = "./controllers/ipam TestNewRange"
 	testNotThere     = "./controllers/nodeipam TestNotThere"
@@ -239,9 +248,63 @@ var mutants = []mutant{
 	},
 	{
 		name: "exclusions-ignored", defect: "excluded ranges are given to Nodes",
+		file: compileFile,
+		old:  "\t\tp.Excluded.Insert(excluded)\n",
+		new:  "\t\t_ = excluded\n",
+	},
+	{
+		name: "exclusions-of-all", defect: "what one ClusterCIDR excludes is given by no other one either",
 		file: bookFile,
-		old:  "\tb.hold(exclusionsOf(p), p.excluded)\n",
-		new:  "",
+		old:  "\tb.poolsChanged = true\n\tb.candidates = nil\n\tif delete(b.terminating, p.Name)",
+		new:  "\tb.hold(ipam.Owner{Kind: ipam.Kept, ID: p.ID}, p.excluded)\n\tb.poolsChanged = true\n\tb.candidates = nil\n\tif delete(b.terminating, p.Name)",
+	},
+	{
+		name: "excluded-reservation-stays", defect: "a reservation that was never sent stands although its ClusterCIDR excludes it now",
+		file: reservationFile,
+		old:  " || p.Excluded.Overlaps(block) {",
+		new:  " {",
+	},
+	{
+		name: "excluded-counts-as-free", defect: "what a ClusterCIDR excludes counts as free",
+		file: usageFile,
+		old:  "Free: u.Free - l.excluded(p, r)}",
+		new:  "Free: u.Free}",
+	},
+	{
+		name: "full-for-ever", defect: "what was full between exclusions counts as full after a block there was freed", test: testHistories,
+		file: exclusionsFile,
+		old:  "\t\t\tif dropped {\n",
+		new:  "\t\t\tif false {\n",
+	},
+	{
+		name: "mapped-is-all-of-ipv4", defect: "a podCIDR that an older API server has stored as ::ffff:0:0/96 takes all IPv4 ranges", test: testCIDRs,
+		file: compileFile,
+		old:  "addr.Is4In6() && bits > mapped.Bits()",
+		new:  "addr.Is4In6() && bits >= mapped.Bits()",
+	},
+	{
+		name: "foreign-status-stays", defect: "what somebody else has put into a status stays there",
+		file: statusFile,
+		old:  "\tif foreign := foreignStatus(cc, want); foreign != nil {",
+		new:  "\tif foreign := foreignStatus(cc, want); false && foreign != nil {",
+	},
+	{
+		name: "foreign-time-taken-over", defect: "the time of a transition that somebody else has written is taken over", test: testForeign,
+		file: storedFile,
+		old:  "if f.Manager != Name || ",
+		new:  "if ",
+	},
+	{
+		name: "messages-without-end", defect: "a message is as long as what somebody has written", test: testMessages,
+		file: textFile,
+		old:  "\tif len(text) <= most {",
+		new:  "\tif len(text) <= most+1000 {",
+	},
+	{
+		name: "excluded-address-reported", defect: "the address of a Node is reported although it is excluded, as the report says to do", test: testAdvice,
+		file: statusFile,
+		old:  "\t\t\tif !p.Gives(h.Prefix) {",
+		new:  "\t\t\tif false {",
 	},
 	{
 		name: "service-ranges-ignored", defect: "service ranges are given to Nodes", seen: peer,
@@ -285,13 +348,13 @@ var mutants = []mutant{
 		name: "recreated-node-leaks", defect: "a Node that is deleted and created again between two looks keeps its old blocks", seen: inTree + ", " + peer,
 		file: bookFile,
 		old:  "\t\tb.gone(node.Name)\n",
-		new:  "\t\tkept := b.ledger.Held(ownerOf(e.uid))\n\t\tb.gone(node.Name)\n\t\tb.ledger.Hold(ipam.Owner{Kind: ipam.Exclusion, ID: string(node.UID)}, kept...)\n",
+		new:  "\t\tkept := b.ledger.Held(ownerOf(e.uid))\n\t\tb.gone(node.Name)\n\t\tb.ledger.Hold(ipam.Owner{Kind: ipam.Kept, ID: string(node.UID)}, kept...)\n",
 	},
 	{
 		name: "forced-pool-frees-nodes", defect: "a ClusterCIDR whose finalizer was removed by force takes along what Nodes hold from it",
 		file: bookFile,
-		old:  "\tb.hold(exclusionsOf(p), nil)\n",
-		new:  "\tb.hold(exclusionsOf(p), nil)\n\tfor _, uid := range slices.Collect(b.members(p)) {\n\t\tb.hold(ownerOf(uid), nil)\n\t}\n",
+		old:  "\tb.ledger.Forget(&p.Pool)\n\tdelete(b.pools, name)\n",
+		new:  "\tb.ledger.Forget(&p.Pool)\n\tdelete(b.pools, name)\n\tfor _, uid := range slices.Collect(b.members(p)) {\n\t\tb.hold(ownerOf(uid), nil)\n\t}\n",
 	},
 	{
 		name: "other-blocks-not-believed", defect: "a Node that shows other blocks than were reserved for it keeps the reserved ones only",

@@ -27,8 +27,8 @@ const (
 	// ConditionReady is True while the ClusterCIDR can serve a Node.
 	ConditionReady = "Ready"
 
-	// ConditionOverlapping is True while the ranges share addresses with another ClusterCIDR, a service range or the
-	// address of a Node. Nothing of that is ever given twice, but it may not be what was meant.
+	// ConditionOverlapping is True while the ranges, without what is excluded, share addresses with another ClusterCIDR, a service range, the
+	// address of a Node, or addresses that have a meaning of their own. Nothing of that is ever given twice, but it may not be what was meant.
 	ConditionOverlapping = "Overlapping"
 
 	// ConditionConflicted is True while two holders overlap inside the ranges; the message names them.
@@ -59,6 +59,8 @@ const (
 	ReasonServiceRange = "ServiceRange"
 	// ReasonNodeAddress (True): with the address of a Node.
 	ReasonNodeAddress = "NodeAddress"
+	// ReasonSpecialAddresses (True): with loopback, link-local or multicast addresses, or one block is the whole address space.
+	ReasonSpecialAddresses = "SpecialAddresses"
 	// ReasonClusterCIDR (True): with another ClusterCIDR.
 	ReasonClusterCIDR = "ClusterCIDR"
 	// ReasonOverlap (True): the podCIDRs of two Nodes, or of a Node and a service range, share addresses.

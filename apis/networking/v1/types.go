@@ -75,6 +75,7 @@ type ClusterCIDR struct {
 // +kubebuilder:validation:XValidation:optionalOldSelf=true,rule="oldSelf.hasValue() || has(self.ipv6PerNodeHostBits) || !has(self.ipv6) || !isCIDR(self.ipv6) || cidr(self.ipv6).ip().family() != 6 || self.perNodeHostBits <= 128 - cidr(self.ipv6).prefixLength()",fieldPath=".perNodeHostBits",message="a block of that size does not fit into ipv6: use 4 to 128 minus the prefix length of ipv6 (4 to 16 for a /112) or a wider ipv6, or give IPv6 its own size with ipv6PerNodeHostBits"
 // +kubebuilder:validation:XValidation:optionalOldSelf=true,rule="oldSelf.hasValue() || !has(self.ipv6PerNodeHostBits) || !has(self.ipv6) || !isCIDR(self.ipv6) || cidr(self.ipv6).ip().family() != 6 || self.ipv6PerNodeHostBits <= 128 - cidr(self.ipv6).prefixLength()",fieldPath=".ipv6PerNodeHostBits",message="a block of that size does not fit into ipv6: use 4 to 128 minus the prefix length of ipv6 (4 to 80 for a /48) or a wider ipv6"
 // +kubebuilder:validation:XValidation:optionalOldSelf=true,rule=`oldSelf.hasValue() || !has(self.ipv6PerNodeHostBits) || (has(self.ipv6) && self.ipv6 != "")`,fieldPath=".ipv6PerNodeHostBits",message="ipv6PerNodeHostBits has no meaning without ipv6: set ipv6 or remove ipv6PerNodeHostBits"
+// +kubebuilder:validation:XValidation:optionalOldSelf=true,rule="oldSelf.hasValue() || !has(self.ipv6) || !isCIDR(self.ipv6) || cidr(self.ipv6).ip().family() != 6 || cidr(self.ipv6).prefixLength() > 0 || (has(self.ipv6PerNodeHostBits) ? self.ipv6PerNodeHostBits : self.perNodeHostBits) >= 128",fieldPath=".ipv6",message="ipv6 must not contain IPv4-mapped addresses (::ffff:0:0/96), of which no Node can have a block: use a range without them, for example fd00:10:244::/48"
 // +kubebuilder:validation:XValidation:rule="!has(self.excludedCIDRs) || self.excludedCIDRs.all(e, !isCIDR(e) || (has(self.ipv4) && isCIDR(self.ipv4) && cidr(self.ipv4).containsCIDR(cidr(e))) || (has(self.ipv6) && isCIDR(self.ipv6) && cidr(self.ipv6).containsCIDR(cidr(e))))",fieldPath=".excludedCIDRs",message="every excluded CIDR must lie inside ipv4 or ipv6: remove it, or write the part of it that lies inside the range"
 type ClusterCIDRSpec struct {
 	// nodeSelector says which Nodes this ClusterCIDR serves. Its meaning is that of core/v1: terms are ORed, the
@@ -110,11 +111,12 @@ type ClusterCIDRSpec struct {
 	IPv4 string `json:"ipv4,omitempty"`
 
 	// ipv6 is the IPv6 range in CIDR notation (RFC 4291 section 2.3), for example fd00:10:244::/48. Host bits are masked
-	// off. IPv4-mapped addresses (::ffff:10.0.0.0/112) are refused. Empty means absent. At least one of ipv4 and ipv6 is
-	// required. Immutable.
+	// off. A range with IPv4-mapped addresses (::ffff:0:0/96) is refused: no Node can have a block of them. Empty means
+	// absent. At least one of ipv4 and ipv6 is required. Immutable.
 	// +optional
 	// +kubebuilder:validation:MaxLength=49
 	// +kubebuilder:validation:XValidation:rule=`self == "" || (isCIDR(self) && cidr(self).ip().family() == 6)`,message="must be an IPv6 range in CIDR notation, for example fd00:10:244::/48, and not an IPv4-mapped one"
+	// +kubebuilder:validation:XValidation:rule=`!isCIDR(self) || cidr(self).ip().family() != 6 || cidr(self).prefixLength() == 0 || cidr(self).prefixLength() > 95 || !cidr(self).containsIP("::fffe:0:0")`,message="must not contain IPv4-mapped addresses (::ffff:0:0/96), of which no Node can have a block: use a range without them, for example fd00:10:244::/48"
 	IPv6 string `json:"ipv6,omitempty"`
 
 	// priority orders the ClusterCIDRs that match a Node before every other rule: higher is tried first. May be negative.
@@ -122,13 +124,15 @@ type ClusterCIDRSpec struct {
 	// +optional
 	Priority int32 `json:"priority,omitempty"`
 
-	// excludedCIDRs are CIDRs inside ipv4 or ipv6 that are not handed out from now on; what a Node already holds
-	// stays with it. Mutable.
+	// excludedCIDRs are CIDRs inside ipv4 or ipv6 of which this ClusterCIDR allocates nothing from now on. Other ClusterCIDRs
+	// with the same addresses are not affected, and what a Node already holds stays with it. A block with one excluded address
+	// is not allocated. Mutable.
 	// +optional
 	// +listType=atomic
 	// +kubebuilder:validation:MaxItems=256
 	// +kubebuilder:validation:items:MaxLength=49
 	// +kubebuilder:validation:items:XValidation:rule="isCIDR(self)",message="must be a CIDR, for example 10.244.0.0/28 or fd00:10:244::/64, octets without leading zeros, and not an IPv4-mapped one"
+	// +kubebuilder:validation:items:XValidation:rule=`!isCIDR(self) || cidr(self).ip().family() != 6 || cidr(self).prefixLength() > 95 || !cidr(self).containsIP("::fffe:0:0")`,message="must not contain IPv4-mapped addresses (::ffff:0:0/96): write the parts beside them"
 	ExcludedCIDRs []string `json:"excludedCIDRs,omitempty"`
 
 	// allocation is Enabled, the default, or Disabled: a disabled ClusterCIDR gives no new blocks, and Nodes keep what
@@ -152,7 +156,8 @@ const (
 // ClusterCIDRStatus is the observed state of a ClusterCIDR, written by the controller only.
 type ClusterCIDRStatus struct {
 	// conditions are Ready (can it serve a Node now; if not, the reason is Exhausted, Disabled, Superseded, Terminating,
-	// Invalid or Pending), Overlapping (do its ranges share addresses with a service range, a Node's address or another ClusterCIDR)
+	// Invalid or Pending), Overlapping (do its ranges, without what it excludes, share addresses with a service range, a Node's address,
+	// another ClusterCIDR, or with addresses that have a meaning of their own)
 	// and Conflicted (do two holders have the same addresses inside the ranges).
 	// +optional
 	// +listType=map
@@ -189,12 +194,12 @@ type RangeStatus struct {
 	// +required
 	Allocated int64 `json:"allocated"`
 
-	// unavailable is the number of blocks that no Node holds and that cannot be given: excluded, part of a service
-	// range, or overlapped by podCIDRs that are not blocks of this range.
+	// unavailable is the number of blocks that no Node holds and that cannot be allocated: excluded by this ClusterCIDR, part
+	// of a service range, or overlapped by podCIDRs that are not blocks of this range.
 	// +required
 	Unavailable int64 `json:"unavailable"`
 
-	// free is the number of blocks of which no Node, service range or exclusion has an address. A ClusterCIDR that is
+	// free is the number of blocks of which no Node, no service range and no exclusion of this ClusterCIDR has an address. One that is
 	// disabled or being deleted can have free blocks, too; it allocates none of them.
 	// +required
 	Free int64 `json:"free"`

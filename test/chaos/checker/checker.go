@@ -4,6 +4,8 @@ import (
 	"cmp"
 	"fmt"
 	"maps"
+	"math"
+	"math/big"
 	"net/netip"
 	"slices"
 	"strings"
@@ -19,7 +21,7 @@ import (
 type Options struct {
 	// Static are the ranges of an allocator that has them from flags and writes no annotation on Nodes.
 	Static []Range
-	// ServiceRanges must not be given to Nodes.
+	// ServiceRanges must not be given to Nodes, beside those of ServiceCIDRs.
 	ServiceRanges []netip.Prefix
 	// Slack is how long before its revision a decision may have been made: retries, and watches that lag.
 	Slack time.Duration
@@ -44,8 +46,9 @@ type Checker struct {
 	begin      time.Time
 	nodes      map[string]*node
 	pools      map[string]*pool
-	holder     string            // of the lease
-	history    map[string][]line // by object
+	services   map[string]service // by the ServiceCIDR's name
+	holder     string             // of the lease
+	history    map[string][]line  // by object
 	notes      []line
 	violations []finding
 	summary    Summary
@@ -77,6 +80,12 @@ type node struct {
 	labels       []labelled
 }
 
+// service is what a ServiceCIDR has since some time.
+type service struct {
+	since  time.Time
+	ranges []netip.Prefix
+}
+
 // labelled is a Node with the labels it had from then on.
 type labelled struct {
 	since time.Time
@@ -85,7 +94,7 @@ type labelled struct {
 
 // New returns a Checker that has seen nothing yet.
 func New(opts Options) *Checker {
-	return &Checker{opts: opts, begin: time.Now(), nodes: map[string]*node{}, pools: map[string]*pool{}, history: map[string][]line{}}
+	return &Checker{opts: opts, begin: time.Now(), nodes: map[string]*node{}, pools: map[string]*pool{}, services: map[string]service{}, history: map[string][]line{}}
 }
 
 // Observe takes the next event.
@@ -102,6 +111,8 @@ func (c *Checker) Observe(e Event) {
 		c.poolGone(e)
 	case e.ClusterCIDR != nil:
 		c.pool(e)
+	case e.ServiceCIDR != nil:
+		c.service(e)
 	case e.Lease != nil && !e.Gone && e.Lease.Name == c.opts.Lease:
 		if holder := e.Lease.Spec.HolderIdentity; holder != nil && *holder != "" && *holder != c.holder {
 			c.holder = *holder
@@ -222,7 +233,13 @@ func (c *Checker) checkServed(e Event, n *node) {
 		}
 		c.violate(e, rule, fmt.Sprintf("Node %s was served %v while Node %s has %v", n.Name, mine, o.Name, its), nodeName(n.Name), nodeName(o.Name))
 	}
-	if block, service, ok := overlapping(n.blocks, c.opts.ServiceRanges); ok {
+	known := c.opts.ServiceRanges
+	for _, s := range c.services {
+		if e.At.Sub(s.since) > c.opts.Slack {
+			known = slices.Concat(known, s.ranges)
+		}
+	}
+	if block, service, ok := overlapping(n.blocks, known); ok {
 		c.violate(e, ServiceRange, fmt.Sprintf("Node %s was served %v of service range %v", n.Name, block, service), nodeName(n.Name))
 	}
 	c.checkSource(e, n)
@@ -289,6 +306,21 @@ func (c *Checker) sinceAllowed(e Event, p *pool, n *node) (lag time.Duration, ev
 	return lag, ever
 }
 
+func (c *Checker) service(e Event) {
+	name := e.ServiceCIDR.Name
+	if e.Gone {
+		delete(c.services, name)
+		c.note(e, "ServiceCIDR "+name+" gone")
+		return
+	}
+	ranges, err := parsePrefixes(e.ServiceCIDR.Spec.CIDRs)
+	if err != nil || slices.Equal(ranges, c.services[name].ranges) {
+		return // the API server lets none in that cannot be read
+	}
+	c.services[name] = service{e.At, ranges}
+	c.note(e, fmt.Sprintf("ServiceCIDR %s has %v", name, ranges))
+}
+
 func (c *Checker) pool(e Event) {
 	name := e.ClusterCIDR.Name
 	p, known := c.pools[name]
@@ -329,6 +361,9 @@ func (c *Checker) poolGone(e Event) {
 		if !n.served && !p.now().finalized {
 			continue // p was deleted before any manager had seen it
 		}
+		if !p.now().deleting && e.At.Sub(p.now().since) <= c.opts.Slack {
+			continue // the API server had begun to delete p before the finalizer was added, and does not look again
+		}
 		c.violate(e, GoneInUse, fmt.Sprintf("ClusterCIDR %s is gone while Node %s has %v of it", p.name, n.Name, n.blocks), poolName(p.name), nodeName(n.Name))
 	}
 }
@@ -353,16 +388,26 @@ func (c *Checker) members(p *pool) []*node {
 	return found
 }
 
-// held returns all prefixes that cannot be given now.
+// held returns all prefixes that nobody can give now.
 func (c *Checker) held() []netip.Prefix {
-	held := slices.Clone(c.opts.ServiceRanges)
+	held := c.serviceRanges()
 	for _, n := range c.nodes {
 		held = append(held, n.blocks...)
 	}
-	for _, p := range c.pools {
-		held = append(held, p.now().exclusions...)
-	}
 	return held
+}
+
+// without returns what p cannot give: what is held, and what p excludes, which is nobody else's concern.
+func (p *pool) without(held []netip.Prefix) []netip.Prefix {
+	return slices.Concat(held, p.now().exclusions)
+}
+
+func (c *Checker) serviceRanges() []netip.Prefix {
+	ranges := slices.Clone(c.opts.ServiceRanges)
+	for _, s := range c.services {
+		ranges = append(ranges, s.ranges...)
+	}
+	return ranges
 }
 
 // Free returns how many Nodes a ClusterCIDR has blocks for, by counting; with an empty name, the static ranges.
@@ -370,13 +415,21 @@ func (c *Checker) Free(clusterCIDR string) (uint64, bool) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	if clusterCIDR == "" {
-		return freeTuples(c.opts.Static, c.held()), len(c.opts.Static) > 0
+		return count(freeTuples(c.opts.Static, c.held())), len(c.opts.Static) > 0
 	}
 	p, ok := c.pools[clusterCIDR]
 	if !ok || !p.now().enabled {
 		return 0, ok
 	}
-	return freeTuples(p.ranges, c.held()), true
+	return count(freeTuples(p.ranges, p.without(c.held()))), true
+}
+
+// count returns n, or what comes closest to it.
+func count(n *big.Int) uint64 {
+	if !n.IsUint64() {
+		return math.MaxUint64
+	}
+	return n.Uint64()
 }
 
 // ServedFrom returns the Nodes that have podCIDRs from a ClusterCIDR, or from static ranges with an empty name.
@@ -397,13 +450,13 @@ func (c *Checker) Unsettled() []Violation {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	recorded := len(c.violations)
-	e := Event{At: time.Now()}
+	e := now()
 	held := c.held()
 	free := map[*pool]uint64{}
 	for _, p := range c.pools {
-		free[p] = freeTuples(p.ranges, held)
+		free[p] = count(freeTuples(p.ranges, p.without(held)))
 	}
-	static := freeTuples(c.opts.Static, held)
+	static := count(freeTuples(c.opts.Static, held))
 	for _, n := range c.nodes {
 		if len(n.blocks) > 0 || n.DeletionTimestamp != nil {
 			continue
@@ -421,13 +474,21 @@ func (c *Checker) Unsettled() []Violation {
 	}
 	for _, p := range c.pools {
 		if p.now().deleting {
-			if len(c.members(p)) == 0 {
+			if len(c.members(p)) == 0 && p.now().finalized { // others may have finalizers of their own
 				c.violate(e, Stuck, fmt.Sprintf("ClusterCIDR %s is still being deleted and no Node has a block of it", p.name), poolName(p.name))
 			}
 			continue
 		}
-		c.checkStatus(e, p, held)
+		c.checkStatus(e, p, p.without(held))
 	}
+	return c.takeFrom(recorded)
+}
+
+// now is the event of what is wrong when all is at rest.
+func now() Event { return Event{At: time.Now()} }
+
+// takeFrom returns the violations from the given number on, and forgets them.
+func (c *Checker) takeFrom(recorded int) []Violation {
 	var unsettled []Violation
 	for _, f := range c.violations[recorded:] {
 		unsettled = append(unsettled, c.told(f))
@@ -439,18 +500,15 @@ func (c *Checker) Unsettled() []Violation {
 	return unsettled
 }
 
-// checkStatus compares what a ClusterCIDR says is free with what is.
+// checkStatus compares what a ClusterCIDR says is free with what is. held is what it cannot give.
 func (c *Checker) checkStatus(e Event, p *pool, held []netip.Prefix) {
 	for _, r := range p.ranges {
-		status := p.now().status.IPv6
-		if r.Prefix.Addr().Is4() {
-			status = p.now().status.IPv4
-		}
+		status := p.statusOf(r)
 		if status == nil {
 			c.violate(e, Leak, fmt.Sprintf("ClusterCIDR %s does not say what is free in %v", p.name, r.Prefix), poolName(p.name))
 			continue
 		}
-		if free := r.free(held); uint64(status.Free) != free {
+		if free := capped(r.free(held)); status.Free != free {
 			c.violate(e, Leak, fmt.Sprintf("ClusterCIDR %s says that %d blocks of %v are free, and there are %d", p.name, status.Free, r.Prefix, free), poolName(p.name))
 		}
 	}

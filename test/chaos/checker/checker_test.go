@@ -10,6 +10,7 @@ import (
 	"github.com/google/go-cmp/cmp"
 	coordinationv1 "k8s.io/api/coordination/v1"
 	corev1 "k8s.io/api/core/v1"
+	networkingapiv1 "k8s.io/api/networking/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/types"
 
@@ -106,6 +107,14 @@ func (h *history) pool(name string, changes ...func(*networkingv1.ClusterCIDR)) 
 			change(cc)
 		}
 	})
+}
+
+func (h *history) serviceCIDR(name string, cidrs ...string) {
+	h.observe(Event{ServiceCIDR: &networkingapiv1.ServiceCIDR{ObjectMeta: metav1.ObjectMeta{Name: name}, Spec: networkingapiv1.ServiceCIDRSpec{CIDRs: cidrs}}})
+}
+
+func (h *history) removeServiceCIDR(name string) {
+	h.observe(Event{Gone: true, ServiceCIDR: &networkingapiv1.ServiceCIDR{ObjectMeta: metav1.ObjectMeta{Name: name}}})
 }
 
 // says writes the free blocks of IPv4 into the status.
@@ -274,6 +283,24 @@ func TestHistories(t *testing.T) {
 				h.serve("n1", "a", "10.0.3.0/24")
 			},
 			want: []Rule{ServiceRange},
+		},
+		"a range that a ServiceCIDR has had for long is given": {
+			happens: func(h *history) {
+				h.pool("a")
+				h.serviceCIDR("s", "10.0.0.0/25", "fd00::/64")
+				h.node("n1")
+				h.wait(time.Hour)
+				h.serve("n1", "a", "10.0.0.0/24")
+			},
+			want: []Rule{ServiceRange},
+		},
+		"a range that a ServiceCIDR has had for a moment is given": {
+			happens: func(h *history) {
+				h.pool("a")
+				h.node("n1")
+				h.serviceCIDR("s", "10.0.0.0/25")
+				h.serve("n1", "a", "10.0.0.0/24")
+			},
 		},
 		"a block that is not of the range": {
 			happens: func(h *history) {
@@ -469,6 +496,7 @@ func TestHistories(t *testing.T) {
 				h.pool("a")
 				h.node("n1")
 				h.serve("n1", "a", "10.0.0.0/24")
+				h.wait(time.Hour)
 				delete(h.pools, "a")
 				h.pool("a")
 			},
@@ -489,6 +517,14 @@ func TestHistories(t *testing.T) {
 				h.node("foreign", "10.0.0.0/25")
 				h.wait(time.Hour)
 				h.pool("a", unfinalized)
+				h.removePool("a")
+			},
+		},
+		"a ClusterCIDR goes although its finalizer has just been added, because its deletion had begun before": {
+			happens: func(h *history) {
+				h.node("foreign", "10.0.0.0/25")
+				h.wait(time.Hour)
+				h.pool("a")
 				h.removePool("a")
 			},
 		},
@@ -615,11 +651,38 @@ func TestUnsettled(t *testing.T) {
 		"a Node waits because everything is held or excluded": {
 			happens: func(h *history) {
 				h.node("n1")
-				h.pool("a")
+				h.pool("a", excluding("10.0.2.0/28"))
 				h.node("foreign", "10.0.0.0/23")
-				h.pool("b", disable, excluding("10.0.2.0/28")) // which nobody else gives out either
+				h.pool("b", disable) // which does not exclude it
 				h.says("a", 0)
-				h.says("b", 0)
+				h.says("b", 1)
+			},
+		},
+		"a Node waits because a ServiceCIDR has everything": {
+			happens: func(h *history) {
+				h.pool("a")
+				h.serviceCIDR("s", "10.0.0.0/16")
+				h.says("a", 0)
+				h.node("n1")
+			},
+		},
+		"a Node waits although the ServiceCIDR is gone": {
+			happens: func(h *history) {
+				h.pool("a")
+				h.serviceCIDR("s", "10.0.0.0/16")
+				h.removeServiceCIDR("s")
+				h.says("a", 3)
+				h.node("n1")
+			},
+			want: []Rule{LeftWaiting},
+		},
+		"a Node waits because the ClusterCIDR breaks a rule": {
+			happens: func(h *history) {
+				h.pool("a", func(cc *networkingv1.ClusterCIDR) {
+					cc.Spec.NodeSelector.NodeSelectorTerms[0].MatchExpressions[0].Key = "a_b/c"
+				})
+				h.says("a", 3)
+				h.node("n1")
 			},
 		},
 		"a Node waits because one family is full": {
@@ -656,6 +719,12 @@ func TestUnsettled(t *testing.T) {
 				h.removeNode("n1")
 			},
 			want: []Rule{Stuck},
+		},
+		"a deleted ClusterCIDR waits for the finalizer of others": {
+			happens: func(h *history) {
+				h.pool("a")
+				h.pool("a", terminate, func(cc *networkingv1.ClusterCIDR) { cc.Finalizers = []string{"example.com/hold"} })
+			},
 		},
 	}
 	for sentence, tc := range tests {

@@ -13,6 +13,7 @@ import (
 	"go.uber.org/zap"
 	coordinationv1 "k8s.io/api/coordination/v1"
 	corev1 "k8s.io/api/core/v1"
+	networkingapiv1 "k8s.io/api/networking/v1"
 	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/client-go/kubernetes/scheme"
 	"k8s.io/client-go/transport"
@@ -25,6 +26,7 @@ const (
 	registry        = "/registry/"
 	nodeKeys        = registry + "minions/"
 	clusterCIDRKeys = registry + "networking.x-k8s.io/clustercidrs/"
+	serviceCIDRKeys = registry + "servicecidrs/"
 	leaseKeys       = registry + "leases/kube-system/"
 )
 
@@ -42,7 +44,7 @@ func Dial(endpoint, pkiDir string) (*clientv3.Client, error) {
 	return clientv3.New(clientv3.Config{Endpoints: []string{endpoint}, TLS: config, Logger: zap.NewNop()})
 }
 
-// Event is one object as of one revision of etcd. Exactly one of Node, ClusterCIDR and Lease is set.
+// Event is one object as of one revision of etcd. Exactly one of the objects is set.
 type Event struct {
 	Revision int64
 	// At is when etcd told us.
@@ -51,6 +53,7 @@ type Event struct {
 	Gone        bool
 	Node        *corev1.Node
 	ClusterCIDR *networkingv1.ClusterCIDR
+	ServiceCIDR *networkingapiv1.ServiceCIDR
 	Lease       *coordinationv1.Lease
 }
 
@@ -76,6 +79,10 @@ func decode(key string, value []byte, gone bool) (e Event, ok bool, err error) {
 			err = json.Unmarshal(value, e.ClusterCIDR)
 		}
 		e.ClusterCIDR.Name = strings.TrimPrefix(key, clusterCIDRKeys)
+	case strings.HasPrefix(key, serviceCIDRKeys):
+		e.ServiceCIDR = &networkingapiv1.ServiceCIDR{}
+		err = into(e.ServiceCIDR)
+		e.ServiceCIDR.Name = strings.TrimPrefix(key, serviceCIDRKeys)
 	case strings.HasPrefix(key, leaseKeys):
 		e.Lease = &coordinationv1.Lease{}
 		err = into(e.Lease)
@@ -106,7 +113,7 @@ func NewFollower(client *clientv3.Client, observe func(Event)) *Follower {
 func (f *Follower) Run(ctx context.Context) error {
 	ctx, cancel := context.WithCancel(ctx)
 	defer cancel()
-	start, err := f.client.Get(ctx, registry, clientv3.WithPrefix())
+	start, err := f.client.Get(ctx, registry, clientv3.WithPrefix(), clientv3.WithSort(clientv3.SortByModRevision, clientv3.SortAscend))
 	if err != nil {
 		return fmt.Errorf("read what is there: %w", err)
 	}

@@ -13,6 +13,7 @@ import (
 	"github.com/google/go-cmp/cmp"
 	coordinationv1 "k8s.io/api/coordination/v1"
 	corev1 "k8s.io/api/core/v1"
+	networkingapiv1 "k8s.io/api/networking/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/types"
@@ -64,6 +65,8 @@ func TestFollower(t *testing.T) {
 			got = append(got, fmt.Sprintf("Node %s %v%s", e.Node.Name, e.Node.Spec.PodCIDRs, gone))
 		case e.ClusterCIDR != nil:
 			got = append(got, fmt.Sprintf("ClusterCIDR %s %s%s", e.ClusterCIDR.Name, e.ClusterCIDR.Spec.IPv4, gone))
+		case e.ServiceCIDR != nil:
+			got = append(got, fmt.Sprintf("ServiceCIDR %s %v%s", e.ServiceCIDR.Name, e.ServiceCIDR.Spec.CIDRs, gone))
 		default:
 			got = append(got, fmt.Sprintf("Lease %s %s%s", e.Lease.Name, *e.Lease.Spec.HolderIdentity, gone))
 		}
@@ -91,12 +94,17 @@ func TestFollower(t *testing.T) {
 	_, err = leases.Create(ctx, lease, metav1.CreateOptions{})
 	must(err)
 	must(clusterCIDRs.Delete(ctx, "a", metav1.DeleteOptions{}))
+	service := &networkingapiv1.ServiceCIDR{ObjectMeta: metav1.ObjectMeta{Name: "s"}, Spec: networkingapiv1.ServiceCIDRSpec{CIDRs: []string{"10.0.0.0/24"}}}
+	_, err = kube.NetworkingV1().ServiceCIDRs().Create(ctx, service, metav1.CreateOptions{})
+	must(err)
 	must(follower.CatchUp(ctx))
 
 	stop()
 	must(<-ended)
-	// The API server has a lease of its own.
-	interesting := slices.DeleteFunc(got, func(event string) bool { return strings.HasPrefix(event, "Lease apiserver-") })
+	// The API server has a lease and service ranges of its own, and marks all of them as ready.
+	interesting := slices.Compact(slices.DeleteFunc(got, func(event string) bool {
+		return strings.HasPrefix(event, "Lease apiserver-") || strings.HasPrefix(event, "ServiceCIDR kubernetes ")
+	}))
 	want := []string{
 		"Node before []",
 		"Node n1 []",
@@ -105,6 +113,7 @@ func TestFollower(t *testing.T) {
 		"Node n1 [] gone",
 		"Lease manager somebody",
 		"ClusterCIDR a  gone",
+		"ServiceCIDR s [10.0.0.0/24]",
 	}
 	if diff := cmp.Diff(want, interesting); diff != "" {
 		t.Errorf("what was observed (-want +got):\n%s", diff)

@@ -4,6 +4,7 @@ import (
 	"errors"
 	"net/netip"
 	"slices"
+	"strings"
 	"time"
 
 	corev1 "k8s.io/api/core/v1"
@@ -13,6 +14,9 @@ import (
 	networkingv1 "github.com/multicidr/controller-manager/apis/networking/v1"
 )
 
+// fromFlags is how the names of ClusterCIDRs begin that the controller makes from its flags.
+const fromFlags = "created-from-flags-"
+
 // pool is one ClusterCIDR object through its life. Another object of the same name is another pool.
 type pool struct {
 	name     string
@@ -20,6 +24,7 @@ type pool struct {
 	created  int64 // the revision
 	ranges   []Range
 	selector *nodeaffinity.NodeSelector // nil: every Node
+	invalid  error                      // it breaks a rule and gives nothing
 	versions []version                  // as it changed, oldest first; never empty
 }
 
@@ -31,6 +36,8 @@ type version struct {
 	finalized  bool
 	exclusions []netip.Prefix
 	status     networkingv1.ClusterCIDRStatus
+	superseded bool
+	generation int64 // of the spec
 }
 
 // sameRules reports whether nothing but the status differs.
@@ -66,10 +73,7 @@ func newPool(e Event) (*pool, error) {
 		return nil, errors.New("no range")
 	}
 	if s := cc.Spec.NodeSelector; s != nil {
-		var err error
-		if p.selector, err = nodeaffinity.NewNodeSelector(s); err != nil {
-			return nil, err
-		}
+		p.selector, p.invalid = nodeaffinity.NewNodeSelector(s)
 	}
 	return p, nil
 }
@@ -83,14 +87,20 @@ func (p *pool) observe(e Event) error {
 	}
 	v := version{
 		since:      e.At,
-		enabled:    cc.Spec.Allocation != networkingv1.AllocationDisabled && cc.DeletionTimestamp == nil,
+		enabled:    cc.Spec.Allocation != networkingv1.AllocationDisabled && cc.DeletionTimestamp == nil && p.invalid == nil,
 		deleting:   cc.DeletionTimestamp != nil,
 		finalized:  slices.Contains(cc.Finalizers, networkingv1.Finalizer),
 		exclusions: exclusions,
 		status:     cc.Status,
+		generation: cc.Generation,
+	}
+	// No manager here has flags for ClusterCIDRs.
+	if v.superseded = cc.Labels[networkingv1.LabelCreatedFromFlags] == "true" && strings.HasPrefix(cc.Name, fromFlags); v.superseded {
+		v.enabled = false
 	}
 	if n := len(p.versions) - 1; n >= 0 && p.versions[n].sameRules(v) {
-		p.versions[n].status = v.status
+		v.since = p.versions[n].since
+		p.versions[n] = v
 		return nil
 	}
 	p.versions = append(p.versions, v)

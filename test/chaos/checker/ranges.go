@@ -1,16 +1,17 @@
 package checker
 
 import (
-	"cmp"
 	"fmt"
-	"math"
+	"math/big"
 	"net/netip"
 	"slices"
 	"strconv"
 	"strings"
+
+	netutils "k8s.io/utils/net"
 )
 
-// Range is a prefix that is cut into blocks of one length. At most 2^62 blocks.
+// Range is a prefix that is cut into blocks of one length.
 type Range struct {
 	Prefix    netip.Prefix
 	BlockBits int
@@ -36,13 +37,16 @@ func ParseRange(s string) (Range, error) {
 
 func newRange(prefix netip.Prefix, blockBits int) (Range, error) {
 	r := Range{Prefix: prefix.Masked(), BlockBits: blockBits}
-	if blockBits < prefix.Bits() || blockBits > prefix.Addr().BitLen() || blockBits-prefix.Bits() > 62 {
+	if blockBits < prefix.Bits() || blockBits > prefix.Addr().BitLen() {
 		return Range{}, fmt.Errorf("%v cannot be cut into /%d blocks here", prefix, blockBits)
 	}
 	return r, nil
 }
 
-func (r Range) total() uint64 { return 1 << (r.BlockBits - r.Prefix.Bits()) }
+// total returns the number of blocks, of which ::/0 can have 2^124.
+func (r Range) total() *big.Int { return pow2(r.BlockBits - r.Prefix.Bits()) }
+
+func pow2(n int) *big.Int { return new(big.Int).Lsh(big.NewInt(1), uint(n)) }
 
 // isBlock reports whether p is one of r's blocks.
 func (r Range) isBlock(p netip.Prefix) bool {
@@ -50,63 +54,66 @@ func (r Range) isBlock(p netip.Prefix) bool {
 }
 
 // free returns how many of r's blocks share no address with any of held.
-func (r Range) free(held []netip.Prefix) uint64 {
-	type span struct{ first, last uint64 }
+func (r Range) free(held []netip.Prefix) *big.Int {
+	type span struct{ first, end *big.Int } // of blocks, without end
 	var spans []span
 	for _, h := range held {
-		switch {
-		case !h.Overlaps(r.Prefix):
-		case h.Bits() <= r.Prefix.Bits():
-			return 0
-		case h.Bits() >= r.BlockBits:
-			i := r.index(h.Addr())
-			spans = append(spans, span{i, i})
-		default:
-			i := r.index(h.Masked().Addr())
-			spans = append(spans, span{i, i + 1<<(r.BlockBits-h.Bits()) - 1})
+		if !h.Overlaps(r.Prefix) {
+			continue
 		}
+		// The part of h that is in r, as whole blocks: at least the one that h is inside of.
+		if h.Bits() < r.Prefix.Bits() {
+			h = r.Prefix
+		}
+		first := r.index(h.Masked().Addr())
+		spans = append(spans, span{first, new(big.Int).Add(first, pow2(max(0, r.BlockBits-h.Bits())))})
 	}
-	slices.SortFunc(spans, func(a, b span) int { return cmp.Compare(a.first, b.first) })
-	free, next := uint64(0), uint64(0) // next is the first block that no span so far has covered
+	slices.SortFunc(spans, func(a, b span) int { return a.first.Cmp(b.first) })
+	free, next := new(big.Int), new(big.Int) // next is the first block that no span so far has covered
 	for _, s := range spans {
-		if s.first > next {
-			free += s.first - next
+		if s.first.Cmp(next) > 0 {
+			free.Add(free, new(big.Int).Sub(s.first, next))
 		}
-		next = max(next, s.last+1)
+		if s.end.Cmp(next) > 0 {
+			next = s.end
+		}
 	}
-	return free + r.total() - next
+	return free.Add(free, new(big.Int).Sub(r.total(), next))
 }
 
 // index returns which block of r has the address.
-func (r Range) index(a netip.Addr) uint64 {
-	bytes, index := a.AsSlice(), uint64(0)
-	for bit := r.Prefix.Bits(); bit < r.BlockBits; bit++ {
-		index = index<<1 | uint64(bytes[bit/8]>>(7-bit%8)&1)
-	}
-	return index
+func (r Range) index(a netip.Addr) *big.Int {
+	distance := new(big.Int).Sub(new(big.Int).SetBytes(a.AsSlice()), new(big.Int).SetBytes(r.Prefix.Addr().AsSlice()))
+	return distance.Rsh(distance, uint(a.BitLen()-r.BlockBits))
 }
 
 // freeTuples returns how many Nodes could still get one block from every range.
-func freeTuples(ranges []Range, held []netip.Prefix) uint64 {
-	n := uint64(math.MaxUint64)
-	for _, r := range ranges {
-		n = min(n, r.free(held))
+func freeTuples(ranges []Range, held []netip.Prefix) *big.Int {
+	least := new(big.Int)
+	for i, r := range ranges {
+		if free := r.free(held); i == 0 || free.Cmp(least) < 0 {
+			least = free
+		}
 	}
-	if len(ranges) == 0 {
-		return 0
-	}
-	return n
+	return least
 }
 
-// parsePrefixes reads CIDRs. One that cannot be read is an error: the API server lets none in.
+// parsePrefixes reads CIDRs, as the API server has stored them: those of a Node may have leading zeros, host bits, or be IPv4 addresses written as
+// IPv6 ones.
 func parsePrefixes(cidrs []string) ([]netip.Prefix, error) {
 	prefixes := make([]netip.Prefix, len(cidrs))
 	for i, s := range cidrs {
-		p, err := netip.ParsePrefix(s)
+		_, network, err := netutils.ParseCIDRSloppy(s)
 		if err != nil {
 			return nil, err
 		}
-		prefixes[i] = p
+		address, _ := netip.AddrFromSlice(network.IP)
+		bits, of := network.Mask.Size()
+		if bits >= of-address.Unmap().BitLen() { // else it is wider than all IPv4 addresses
+			bits -= of - address.Unmap().BitLen()
+			address = address.Unmap()
+		}
+		prefixes[i] = netip.PrefixFrom(address, bits)
 	}
 	return prefixes, nil
 }

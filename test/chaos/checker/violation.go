@@ -35,6 +35,8 @@ const (
 	Stuck Rule = "stuck"
 	// Leak: at rest, there is less to give than total minus held minus excluded.
 	Leak Rule = "leak"
+	// Untrue: at rest, a status says something else than what is.
+	Untrue Rule = "untrue status"
 )
 
 // Violation is one broken rule, with what happened before.

@@ -32,14 +32,15 @@ type ClusterCIDRSpecApplyConfiguration struct {
 	// ipv6 is required. Immutable.
 	IPv4 *string `json:"ipv4,omitempty"`
 	// ipv6 is the IPv6 range in CIDR notation (RFC 4291 section 2.3), for example fd00:10:244::/48. Host bits are masked
-	// off. IPv4-mapped addresses (::ffff:10.0.0.0/112) are refused. Empty means absent. At least one of ipv4 and ipv6 is
-	// required. Immutable.
+	// off. A range with IPv4-mapped addresses (::ffff:0:0/96) is refused: no Node can have a block of them. Empty means
+	// absent. At least one of ipv4 and ipv6 is required. Immutable.
 	IPv6 *string `json:"ipv6,omitempty"`
 	// priority orders the ClusterCIDRs that match a Node before every other rule: higher is tried first. May be negative.
 	// Default 0. Mutable; Nodes keep what they have.
 	Priority *int32 `json:"priority,omitempty"`
-	// excludedCIDRs are CIDRs inside ipv4 or ipv6 that are not handed out from now on; what a Node already holds
-	// stays with it. Mutable.
+	// excludedCIDRs are CIDRs inside ipv4 or ipv6 of which this ClusterCIDR allocates nothing from now on. Other ClusterCIDRs
+	// with the same addresses are not affected, and what a Node already holds stays with it. A block with one excluded address
+	// is not allocated. Mutable.
 	ExcludedCIDRs []string `json:"excludedCIDRs,omitempty"`
 	// allocation is Enabled, the default, or Disabled: a disabled ClusterCIDR gives no new blocks, and Nodes keep what
 	// they have. Mutable.

@@ -12,7 +12,8 @@ import (
 // ClusterCIDRStatus is the observed state of a ClusterCIDR, written by the controller only.
 type ClusterCIDRStatusApplyConfiguration struct {
 	// conditions are Ready (can it serve a Node now; if not, the reason is Exhausted, Disabled, Superseded, Terminating,
-	// Invalid or Pending), Overlapping (do its ranges share addresses with a service range, a Node's address or another ClusterCIDR)
+	// Invalid or Pending), Overlapping (do its ranges, without what it excludes, share addresses with a service range, a Node's address,
+	// another ClusterCIDR, or with addresses that have a meaning of their own)
 	// and Conflicted (do two holders have the same addresses inside the ranges).
 	Conditions []metav1.ConditionApplyConfiguration `json:"conditions,omitempty"`
 	// ipv4 counts the blocks of the IPv4 range. Absent without spec.ipv4.

@@ -16,10 +16,10 @@ type RangeStatusApplyConfiguration struct {
 	Total *int64 `json:"total,omitempty"`
 	// allocated is the number of blocks that Nodes hold, whoever assigned them.
 	Allocated *int64 `json:"allocated,omitempty"`
-	// unavailable is the number of blocks that no Node holds and that cannot be given: excluded, part of a service
-	// range, or overlapped by podCIDRs that are not blocks of this range.
+	// unavailable is the number of blocks that no Node holds and that cannot be allocated: excluded by this ClusterCIDR, part
+	// of a service range, or overlapped by podCIDRs that are not blocks of this range.
 	Unavailable *int64 `json:"unavailable,omitempty"`
-	// free is the number of blocks of which no Node, service range or exclusion has an address. A ClusterCIDR that is
+	// free is the number of blocks of which no Node, no service range and no exclusion of this ClusterCIDR has an address. One that is
 	// disabled or being deleted can have free blocks, too; it allocates none of them.
 	Free *int64 `json:"free,omitempty"`
 	// cursor is the address at which the search for the next block starts. It keeps freed blocks at rest for as

@@ -1,0 +1,147 @@
+package ipam
+
+import (
+	"net/netip"
+	"slices"
+)
+
+// excluded is what a ledger remembers of a pool with exclusions, so that it need not look at all of them for each choice and each count. It
+// is made when it is asked for, says nothing that the pool and the holdings do not, and is dropped by [Ledger.Forget].
+type excluded struct {
+	pool *Pool      // that it was made for, or one with the same ranges and exclusions
+	set  PrefixSet  // as Pool.Excluded, with node.full
+	free [2]*uint64 // by family: how many blocks overlap nothing held, but an exclusion; nil: to be counted
+}
+
+// exclusions has the pools with exclusions. The zero value has none.
+type exclusions struct {
+	pools  map[string]*excluded // by Pool.ID
+	ranges PrefixSet
+	in     map[netip.Prefix][]*excluded // by range
+}
+
+// of returns what is remembered of p, nil if it excludes nothing.
+func (e *exclusions) of(p *Pool) *excluded {
+	x := e.pools[p.ID]
+	if x != nil && (x.pool == p || x.pool.Excluded == p.Excluded && slices.Equal(x.pool.Ranges, p.Ranges)) {
+		return x
+	}
+	e.drop(p)
+	if p.Excluded == (PrefixSet{}) {
+		return nil
+	}
+	x = &excluded{pool: p}
+	for f, root := range p.Excluded.root {
+		x.set.root[f] = root.copied()
+	}
+	if e.pools == nil {
+		e.pools, e.in = map[string]*excluded{}, map[netip.Prefix][]*excluded{}
+	}
+	e.pools[p.ID] = x
+	for _, r := range p.Ranges {
+		e.ranges.Insert(r.Prefix)
+		e.in[r.Prefix] = append(e.in[r.Prefix], x)
+	}
+	return x
+}
+
+func (e *exclusions) drop(p *Pool) {
+	x := e.pools[p.ID]
+	if x == nil {
+		return
+	}
+	delete(e.pools, p.ID)
+	for _, r := range x.pool.Ranges {
+		e.ranges.Remove(r.Prefix)
+		e.in[r.Prefix] = slices.DeleteFunc(e.in[r.Prefix], func(o *excluded) bool { return o == x })
+		if len(e.in[r.Prefix]) == 0 {
+			delete(e.in, r.Prefix)
+		}
+	}
+}
+
+// changed notes that p is held by one more or, if dropped, by one less.
+func (e *exclusions) changed(p netip.Prefix, dropped bool) {
+	if e.ranges == (PrefixSet{}) {
+		return
+	}
+	for r := range e.ranges.Overlapping(p) {
+		for _, x := range e.in[r] {
+			// A block that is not excluded does not count, and it may be wider than p.
+			if f := FamilyOf(p); x.free[f] != nil && x.set.Overlaps(x.around(p)) {
+				x.free[f] = nil
+			}
+			if dropped {
+				x.set.notFull(p)
+			}
+		}
+	}
+}
+
+// around returns p, or the block that contains it.
+func (x *excluded) around(p netip.Prefix) netip.Prefix {
+	for _, r := range x.pool.Ranges {
+		if r.Prefix.Overlaps(p) {
+			return r.around(p).Prefix
+		}
+	}
+	return p
+}
+
+// nextFree returns the next free block of r, a range of p.
+func (l *Ledger) nextFree(p *Pool, r Range) (netip.Prefix, bool) {
+	without := &p.Excluded
+	if x := l.exclusions.of(p); x != nil {
+		without = &x.set
+	}
+	return nextFree(&l.taken, without, r.Prefix, r.BlockBits, l.Cursor(p, r.Family()))
+}
+
+// excluded returns how many blocks of r, a range of p, overlap nothing held by anyone, but an exclusion of p.
+func (l *Ledger) excluded(p *Pool, r Range) uint64 {
+	x := l.exclusions.of(p)
+	if x == nil {
+		return 0
+	}
+	counted := &x.free[r.Family()]
+	if *counted == nil {
+		n := l.countExcluded(p, r)
+		*counted = &n
+	}
+	return **counted
+}
+
+func (l *Ledger) countExcluded(p *Pool, r Range) (n uint64) {
+	var last netip.Prefix // of those that were counted
+	for e := range p.Excluded.Overlapping(r.Prefix) {
+		around := r.around(e)
+		if last.IsValid() && last.Contains(around.Prefix.Addr()) {
+			continue // a wider one comes before those inside it
+		}
+		n = add(n, l.free(around))
+		last = around.Prefix
+	}
+	return n
+}
+
+// Excluding returns up to n exclusions of p that keep a block of r from being given which nobody holds, in the order of their addresses; none
+// while p has a free block in r.
+func (l *Ledger) Excluding(p *Pool, r Range, n int) []netip.Prefix {
+	if _, ok := l.nextFree(p, r); ok {
+		return nil
+	}
+	var found []netip.Prefix
+	for at := r.Prefix.Addr(); len(found) < n && r.Prefix.Contains(at); {
+		block, ok := l.taken.NextFree(r.Prefix, r.BlockBits, at)
+		if !ok || block.Addr().Less(at) {
+			break // from here on there is none
+		}
+		for e := range p.Excluded.Overlapping(block) { // the widest comes first
+			found = append(found, e)
+			block = wider(block, e)
+			break
+		}
+		at, _ = next(block)
+	}
+	return found
+}

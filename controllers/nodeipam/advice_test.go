@@ -1,0 +1,159 @@
+package nodeipam
+
+import (
+	"strings"
+	"testing"
+
+	"k8s.io/apimachinery/pkg/api/meta"
+
+	networkingv1 "github.com/multicidr/controller-manager/apis/networking/v1"
+)
+
+// TestAdvice carries out every piece of advice that conditions and events give, one at a time. What was found must be gone then: advice that
+// leaves it standing sends people around in circles.
+func TestAdvice(t *testing.T) {
+	// found returns what is said of the ClusterCIDR "a" or the Node "n": the message, or nothing if all is well.
+	condition := func(conditionType, healthy string) func(*book) string {
+		return func(b *book) string {
+			p, ok := b.pools["a"]
+			if !ok {
+				return ""
+			}
+			cc := clusterCIDR("a", networkingv1.ClusterCIDRSpec{})
+			status, _ := b.status(cc)
+			if p.ID != string(cc.UID) {
+				t.Fatal("another object")
+			}
+			c := meta.FindStatusCondition(status.Conditions, conditionType)
+			if c.Reason == healthy {
+				return ""
+			}
+			return c.Message
+		}
+	}
+	ready := condition(networkingv1.ConditionReady, networkingv1.ReasonAvailable)
+	overlapping := condition(networkingv1.ConditionOverlapping, networkingv1.ReasonNoOverlap)
+	conflicted := condition(networkingv1.ConditionConflicted, networkingv1.ReasonNoOverlap)
+	pending := func(b *book) string {
+		if _, ok, _ := b.serve(node("n")); ok {
+			return ""
+		}
+		return notAvailable(b.waiting["n"].refusals, len(b.pools))
+	}
+	finding := func(reason string, cidrs ...string) func(*book) string {
+		return func(b *book) string {
+			n := node("n")
+			n.Spec.PodCIDRs = cidrs
+			if _, ok := b.nodes["n"]; !ok {
+				return "" // it was deleted, and comes back without podCIDRs
+			}
+			return b.findings(n)[reason]
+		}
+	}
+
+	of := func(cidr string, hostBits int32, edits ...func(*networkingv1.ClusterCIDR)) step {
+		return set(clusterCIDR("a", spec4(cidr, hostBits, nil), edits...))
+	}
+	without := func(cidrs ...string) func(*networkingv1.ClusterCIDR) {
+		return func(cc *networkingv1.ClusterCIDR) { cc.Spec.ExcludedCIDRs = cidrs }
+	}
+	disabled := func(cc *networkingv1.ClusterCIDR) { cc.Spec.Allocation = networkingv1.AllocationDisabled }
+	another := set(clusterCIDR("b", spec4("192.168.0.0/16", 8, nil)))
+	service := func(source string, cidrs ...string) step {
+		return func(b *book) string { b.setService(source, pfxs(cidrs...)); return "" }
+	}
+	at := func(name, address string) step {
+		return func(b *book) string { b.observe(node(name), nil, pfxs(address)); return "" }
+	}
+	type advice map[string][]step // what it says, and what is done then
+
+	for name, tc := range map[string]struct {
+		steps  []step
+		found  func(*book) string
+		advice advice
+	}{
+		"a full range": {[]step{of("10.0.0.0/24", 8), shows(node("n1"), "10.0.0.0/24")}, ready,
+			advice{"delete Nodes that are not needed": {gone("n1")}}},
+		"a full range, a Node is pending": {[]step{of("10.0.0.0/24", 8), shows(node("n1"), "10.0.0.0/24")}, pending,
+			advice{"delete Nodes that are not needed": {gone("n1")}, "Create another one": {another}}},
+		"a range that is full because of its exclusions": {[]step{of("10.0.0.0/23", 8, without("10.0.1.0/24")), shows(node("n1"), "10.0.0.0/24")}, ready,
+			advice{"Remove from it what this ClusterCIDR may allocate": {of("10.0.0.0/23", 8)}, "delete Nodes that are not needed": {gone("n1")}}},
+		"a range that is excluded as a whole": {[]step{of("10.0.0.0/23", 8, without("10.0.0.0/23"))}, ready,
+			advice{"Remove from it what this ClusterCIDR may allocate": {of("10.0.0.0/23", 8)}}},
+		"the same, a Node is pending": {[]step{of("10.0.0.0/23", 8, without("10.0.0.0/23"))}, pending,
+			advice{"shorten spec.excludedCIDRs": {of("10.0.0.0/23", 8)}, "Create another one": {another}}},
+		"a range inside a service range": {[]step{of("10.0.0.0/23", 8), service("s", "10.0.0.0/16")}, pending,
+			advice{"Create another one": {another}}},
+		"a Node with a podCIDR larger than a block": {[]step{of("10.0.0.0/23", 8), shows(node("n1"), "10.0.0.0/16")}, ready,
+			advice{"Delete the Nodes that should not have them": {gone("n1")}, "delete Nodes that are not needed": {gone("n1")}}},
+		"a Node with a large podCIDR, another one is pending": {[]step{of("10.0.0.0/23", 8), shows(node("n1"), "10.0.0.0/16")}, pending,
+			advice{"delete Nodes that are not needed": {gone("n1")}, "Create another one": {another}}},
+		"a block size that does not fit": {[]step{of("10.0.0.0/24", 16)}, ready,
+			advice{"Delete this ClusterCIDR and create one that is right": {drop("a"), of("10.0.0.0/16", 8)}}},
+		"a block size that does not fit, a Node is pending": {[]step{of("10.0.0.0/24", 16)}, pending, advice{"Create another one": {another}}},
+		"disabled, a Node is pending": {[]step{of("10.0.0.0/16", 8, disabled)}, pending,
+			advice{"set spec.allocation: Enabled": {of("10.0.0.0/16", 8)}, "Create another one": {another}}},
+		"no ClusterCIDR": {nil, pending, advice{"Create one that selects this Node": {another}}},
+		"none that selects": {[]step{set(clusterCIDR("a", spec4("10.0.0.0/16", 8, anyOf(allOf(in("p", "x"))))))}, pending,
+			advice{"create a ClusterCIDR that selects it": {another}}},
+		"the address of a Node": {[]step{of("10.0.0.0/16", 8), at("n1", "10.0.7.9/32")}, overlapping,
+			advice{"exclude them": {of("10.0.0.0/16", 8, without("10.0.7.9/32"))}, "use another range": {drop("a"), of("10.1.0.0/16", 8)}}},
+		"loopback addresses": {[]step{of("127.0.0.0/16", 8)}, overlapping,
+			advice{"exclude them": {of("127.0.0.0/16", 8, without("127.0.0.0/16"))}, "use another range": {drop("a"), of("10.1.0.0/16", 8)}}},
+		"multicast addresses in a wide range": {[]step{of("192.0.0.0/2", 8)}, overlapping,
+			advice{"exclude them": {of("192.0.0.0/2", 8, without("224.0.0.0/4"))}}},
+		"the whole address space as a block": {[]step{of("0.0.0.0/0", 32)}, overlapping,
+			advice{"Create a ClusterCIDR with another range and block size, and delete this one": {another, drop("a")}}},
+		"a range inside a service range, of itself": {[]step{of("10.0.0.0/23", 8), service("s", "10.0.0.0/16")}, ready,
+			advice{"Create another ClusterCIDR with other addresses": {drop("a"), another}}},
+		"another ClusterCIDR": {[]step{of("10.0.0.0/16", 8), set(clusterCIDR("b", spec4("10.0.5.0/24", 4, nil)))}, overlapping,
+			advice{"exclude in one of them what only the other is to allocate": {of("10.0.0.0/16", 8, without("10.0.5.0/24"))}}},
+		"another ClusterCIDR, which excludes it": {[]step{set(clusterCIDR("a", spec4("10.0.5.0/24", 4, nil))), set(clusterCIDR("b", spec4("10.0.0.0/16", 8, nil)))}, overlapping,
+			advice{"exclude in one of them what only the other is to allocate": {set(clusterCIDR("b", spec4("10.0.0.0/16", 8, nil), without("10.0.5.0/24")))}}},
+		"a service range": {[]step{of("10.0.0.0/16", 8), service("s", "10.0.0.0/24")}, overlapping,
+			advice{"which are never handed out": {of("10.0.0.0/16", 8, without("10.0.0.0/24"))}}},
+		"two Nodes with a block": {[]step{of("10.0.0.0/16", 8), shows(node("n"), "10.0.0.0/24"), shows(node("n2"), "10.0.0.0/24")}, conflicted,
+			advice{"Delete the Nodes that should not have them": {gone("n2")}}},
+		"the same, on the Node": {[]step{of("10.0.0.0/16", 8), shows(node("n"), "10.0.0.0/24"), shows(node("n2"), "10.0.0.0/24")}, finding(ReasonConflict, "10.0.0.0/24"),
+			advice{"delete this Node": {gone("n")}, "or the others": {gone("n2")}}},
+		"a podCIDR in no range": {[]step{another, shows(node("n"), "10.0.0.0/24")}, finding(ReasonOutsideRanges, "10.0.0.0/24"),
+			advice{"Create a ClusterCIDR that contains them": {of("10.0.0.0/16", 8)}, "delete the Node": {gone("n")}}},
+		"a podCIDR in no range, but in a service range": {[]step{another, service("s", "10.0.0.0/24"), shows(node("n"), "10.0.0.0/24")}, finding(ReasonOutsideRanges, "10.0.0.0/24"),
+			advice{"Drain and delete the Node": {gone("n")}}},
+		"a podCIDR of IPv4-mapped addresses": {[]step{another, shows(node("n"), "::ffff:0:0/96")}, finding(ReasonOutsideRanges, "::ffff:0:0/96"),
+			advice{"Drain and delete the Node": {gone("n")}}},
+		"a podCIDR that cannot be read": {[]step{another, at("n", "192.0.2.1/32")}, finding(ReasonUnreadable, "ten"),
+			advice{"Delete the Node": {gone("n")}}},
+	} {
+		t.Run(name, func(t *testing.T) {
+			for says, remedy := range tc.advice {
+				b := newBook()
+				for _, s := range tc.steps {
+					s(b)
+				}
+				message := tc.found(b)
+				if !strings.Contains(message, says) {
+					t.Errorf("%q does not say %q", message, says)
+				}
+				for _, s := range remedy {
+					s(b)
+				}
+				if still := tc.found(b); remedy != nil && still != "" {
+					t.Errorf("%q was done, and it still says: %s", says, still)
+				}
+			}
+			if strings.Contains(firstOf(tc.steps, tc.found), "delete Nodes that are not needed") && tc.advice["delete Nodes that are not needed"] == nil {
+				t.Error("it says to delete Nodes that are not needed, which is not tried")
+			}
+		})
+	}
+}
+
+// firstOf is what is found at first.
+func firstOf(steps []step, found func(*book) string) string {
+	b := newBook()
+	for _, s := range steps {
+		s(b)
+	}
+	return found(b)
+}

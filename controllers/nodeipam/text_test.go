@@ -1,0 +1,105 @@
+package nodeipam
+
+import (
+	"errors"
+	"fmt"
+	"net/netip"
+	"slices"
+	"strings"
+	"testing"
+	"unicode/utf8"
+
+	"k8s.io/apimachinery/pkg/api/meta"
+
+	networkingv1 "github.com/multicidr/controller-manager/apis/networking/v1"
+)
+
+func TestCut(t *testing.T) {
+	for name, tc := range map[string]struct {
+		text string
+		most int
+		want string
+	}{
+		"short":                        {"a text", 6, "a text"},
+		"too long":                     {"a long text", 10, "a long ..."},
+		"in the middle of a character": {"aaäää", 7, "aa ..."},
+		"not UTF-8":                    {"a\xffb", 8, "a\uFFFDb"},
+	} {
+		if got := cut(tc.text, tc.most); got != tc.want || len(got) > tc.most {
+			t.Errorf("%s: %q, want %q", name, got, tc.want)
+		}
+	}
+}
+
+// TestListsSayHowManyMore: whatever is cut off from a list is counted.
+func TestListsSayHowManyMore(t *testing.T) {
+	long := slices.Repeat([]string{strings.Repeat("ü", 100)}, 12)
+	if got, want := listed(long), strings.Join(append(slices.Clone(long[:3]), "9 more"), "; "); got != want {
+		t.Errorf("got %q, want %q", got, want)
+	}
+	if got, want := listedFew([]string{"b", "a"}), "a; b"; got != want {
+		t.Errorf("got %q, want %q", got, want)
+	}
+	if got := listedFew(long); !strings.HasSuffix(got, "; and more") {
+		t.Errorf("got %q", got)
+	}
+	if got := listed([]string{strings.Repeat("x", 2000)}); len(got) != maxListed {
+		t.Errorf("one text has %d bytes", len(got))
+	}
+}
+
+// TestMessagesAreBounded: names and values as long as the API lets them be make no message that it refuses, and what to do is not cut off.
+func TestMessagesAreBounded(t *testing.T) {
+	b := newBook()
+	longName := func(i int) string { return fmt.Sprintf("%0200d.%050d", i, i) }
+	for i := range 40 {
+		cc := clusterCIDR(longName(i), spec4("10.0.0.0/28", 4, nil))
+		if i%2 == 0 {
+			cc.Spec.ExcludedCIDRs = []string{strings.Repeat("ä", 100_000)}
+		}
+		set(cc)(b)
+		shows(node(longName(i)), "10.0.0.0/24")(b)
+		b.setService(longName(i), pfxs(fmt.Sprintf("10.0.0.%d/32", i)))
+	}
+	full := clusterCIDR("full", spec4("10.0.0.0/16", 8, nil))
+	set(full)(b)
+	many := node("many")
+	for i := range 10_000 {
+		many.Spec.PodCIDRs = append(many.Spec.PodCIDRs, netip.PrefixFrom(netip.AddrFrom4([4]byte{172, 16, byte(i >> 8), byte(i)}), 32).String(), strings.Repeat("x", 100))
+	}
+	blocks, _ := podCIDRsOf(many)
+	b.observe(many, blocks, nil)
+	for reason, message := range b.findings(many) {
+		if len(message) > maxMessage || !strings.Contains(message, "more") || !strings.HasSuffix(message, "registers it again.") {
+			t.Errorf("%s has %d bytes: %s", reason, len(message), message)
+		}
+	}
+
+	for name := range b.pools {
+		cc := clusterCIDR(name, networkingv1.ClusterCIDRSpec{})
+		status, known := b.status(cc)
+		if !known {
+			t.Fatalf("%s is not known", name)
+		}
+		for _, c := range status.Conditions {
+			if len(c.Message) > maxCondition || !utf8.ValidString(c.Message) {
+				t.Errorf("the message of %s has %d bytes: %s", c.Type, len(c.Message), c.Message)
+			}
+		}
+		if ready := meta.FindStatusCondition(status.Conditions, networkingv1.ConditionReady); ready.Reason == networkingv1.ReasonInvalid && !strings.HasSuffix(ready.Message, "Delete this ClusterCIDR and create one that is right.") {
+			t.Errorf("what to do is cut off: %s", ready.Message)
+		}
+	}
+	w := waitingNode{}
+	for _, p := range b.pools {
+		w.refusals = append(w.refusals, refusal{pool: p, full: nil, cover: strings.Repeat("x", 300)})
+	}
+	if message := notAvailable(w.refusals, len(b.pools)); len(message) > maxMessage || !strings.Contains(message, "Create another one") || !strings.Contains(message, " more.") {
+		t.Errorf("%d bytes: %s", len(message), message)
+	}
+	var h health
+	h.waitFor(trouble{"the API server forbids it", errors.New(strings.Repeat("ü", 100_000))})
+	if err := h.Check(nil); len(err.Error()) > 2*maxProblem {
+		t.Errorf("the health check says %d bytes", len(err.Error()))
+	}
+}
