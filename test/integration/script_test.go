@@ -65,9 +65,16 @@ func TestExamplesStandalone(t *testing.T) {
 	c := sharedCluster(t)
 	c.runs(t, alone)
 	t.Run("it has the debug page", func(t *testing.T) {
-		status, body, err := c.manager.Get(t.Context(), debugPath+"?format=json")
-		if err != nil || status != http.StatusOK || !json.Valid(body) {
-			t.Errorf("GET %s: %d %.200s, %v", debugPath, status, body, err)
+		// A process leads before it has a controller to show.
+		err := eventually(patience, func(ctx context.Context) error {
+			status, body, err := c.manager.Get(ctx, debugPath+"?format=json")
+			if err == nil && (status != http.StatusOK || !json.Valid(body)) {
+				err = fmt.Errorf("GET %s: %d %.200s", debugPath, status, body)
+			}
+			return err
+		})
+		if err != nil {
+			t.Error(err)
 		}
 	})
 	runScripts(t, "testdata/[a-z][0-9]*.txt")
