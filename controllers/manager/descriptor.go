@@ -32,6 +32,9 @@ type Descriptor struct {
 	// Flags are the controller's own; nil means none. They are checked whether the controller is enabled or not, as
 	// upstream's are.
 	Flags Flags
+	// Prepare is called once, before any shared informer starts, if the controller is enabled: some of what an informer is to do can only
+	// be set until then. nil means nothing. Informers it takes from the context are started then, too.
+	Prepare func(c app.ControllerContext)
 	// New makes the controller. It is called after the leader lease was won, while the other controllers are running already, so
 	// it can neither delay nor stop them. After an error or a panic it is called again, until it succeeds: what may fail comes
 	// first in it, and what must happen once, last. Informers it takes from the context are started after it returns.

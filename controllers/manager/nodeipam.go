@@ -18,6 +18,7 @@ const NodeIPAMController = nodeipam.Name
 // node-ipam-controller, which writes the same fields of the same Nodes from --cluster-cidr and so cannot run beside it.
 func NodeIPAM() Descriptor {
 	options := nodeipam.NewOptions()
+	watches := &nodeipam.Watches{}
 	return Descriptor{
 		Name:              NodeIPAMController,
 		Aliases:           []string{"multicidrnodeipam"},
@@ -25,6 +26,10 @@ func NodeIPAM() Descriptor {
 		ReadsNodes:        true,
 		Replaces:          []string{names.NodeIpamController},
 		Flags:             options,
+		Prepare: func(c app.ControllerContext) {
+			watches.Of("Nodes", c.InformerFactory.Core().V1().Nodes().Informer())
+			watches.Of("ServiceCIDRs", c.InformerFactory.Networking().V1().ServiceCIDRs().Informer())
+		},
 		New: func(_ context.Context, c Context) (app.Controller, error) {
 			config, err := c.NewClientConfig(NodeIPAMController)
 			if err != nil {
@@ -34,6 +39,7 @@ func NodeIPAM() Descriptor {
 				Nodes:        c.InformerFactory.Core().V1().Nodes(),
 				NodesAsOf:    c.NodesAsOf,
 				ServiceCIDRs: c.InformerFactory.Networking().V1().ServiceCIDRs(),
+				Watches:      watches,
 				Fence:        c.Fence,
 				Term:         c.Fence,
 			})

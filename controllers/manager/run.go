@@ -156,6 +156,11 @@ func (p *process) shareContext(ctx context.Context) (stop func()) {
 		if err != nil {
 			return nil, err
 		}
+		for _, d := range p.roster.added {
+			if d.Prepare != nil && p.roster.enabled(d.Name, upstream.ComponentConfig.Generic.Controllers) {
+				d.Prepare(upstream)
+			}
+		}
 		announce := sync.OnceFunc(func() { close(upstream.InformersStarted) })
 		c := &sharedContext{ControllerContext: upstream, startInformers: func() {
 			upstream.InformerFactory.Start(ctx.Done())

@@ -56,6 +56,8 @@ type Config struct {
 	NodesAsOf string
 	// ServiceCIDRs is the shared informer of ServiceCIDRs; nil if the cluster does not have that API.
 	ServiceCIDRs networkinginformers.ServiceCIDRInformer
+	// Watches are those of the shared informers; nil if the health check need not tell of them.
+	Watches *Watches
 	// ServiceRanges are never handed out, beside those of ServiceCIDRs: what --service-cluster-ip-range says.
 	ServiceRanges []netip.Prefix
 	// FromFlags is what there has to be a ClusterCIDR for, because the flags of the in-tree allocator say so; nil for none.
@@ -168,8 +170,6 @@ func New(cfg Config) (*Controller, error) {
 	c.nodesVersion = cfg.Nodes.Informer().GetStore().LastStoreSyncResourceVersion
 	c.clusterCIDRsVersion = clusterCIDRs.GetStore().LastStoreSyncResourceVersion
 
-	c.health.unwatched, c.health.versions = map[string]unwatched{}, map[string]func() string{}
-	c.noteWatch("Nodes", cfg.Nodes.Informer())
 	if err := c.watch("Nodes", cfg.Nodes.Informer(), c.nodeEvent); err != nil {
 		return nil, err
 	}
@@ -178,7 +178,6 @@ func New(cfg Config) (*Controller, error) {
 	}
 	if cfg.ServiceCIDRs != nil {
 		c.serviceCIDRs = cfg.ServiceCIDRs.Lister()
-		c.noteWatch("ServiceCIDRs", cfg.ServiceCIDRs.Informer())
 		if err := c.watch("ServiceCIDRs", cfg.ServiceCIDRs.Informer(), func(name string, _, _ any) { c.heardOfServiceCIDR(name) }); err != nil {
 			return nil, err
 		}
@@ -223,7 +222,7 @@ func newController(cfg Config, p parts) *Controller {
 	} else {
 		c.identity = unelectedIdentity()
 	}
-	c.health.now = c.now
+	c.health.now, c.health.watches = c.now, cfg.Watches
 	c.health.waitFor(trouble{what: "the start"})
 	c.book.setService(flagServiceRanges, cfg.ServiceRanges)
 	return c

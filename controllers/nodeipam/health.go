@@ -29,9 +29,8 @@ type health struct {
 	waitsFor trouble
 	// unreadable is why ClusterCIDRs cannot be watched; the zero value while they are.
 	unreadable trouble
-	// unwatched are the kinds of objects of which changes are not seen; versions is how new their informers are.
-	unwatched map[string]unwatched
-	versions  map[string]func() string
+	// watches of what others share with us; nil if nobody knows of them.
+	watches *Watches
 	// broken is the panic that has ended the controller; nil if none has.
 	broken any
 	now    func() time.Time // nil: time.Now
@@ -250,7 +249,9 @@ func (h *health) Check(*http.Request) error {
 	if h.unreadable.what != "" {
 		problems = append(problems, fmt.Sprintf("changes of ClusterCIDRs are not seen: %v", h.unreadable))
 	}
-	problems = append(problems, h.unseen()...)
+	if h.watches != nil {
+		problems = append(problems, h.watches.unseen()...)
+	}
 	if doubtful := h.doubtful(); doubtful != "" {
 		problems = append(problems, doubtful)
 	}

@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"maps"
 	"slices"
+	"sync"
 	"time"
 
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
@@ -16,46 +17,55 @@ import (
 // most, and one that has nothing to tell hears a bookmark about once a minute.
 const unwatchedFor = 2 * time.Minute
 
-// unwatched is a kind of object whose changes the API server does not let this process see.
-type unwatched struct {
-	err error
-	at  time.Time
-	// version is how new the informer was then: it is newer once it hears anything again.
-	version string
+// Watches knows which kinds of objects the API server does not let this process watch, so that the health check can tell. Only an informer that
+// does not run yet can be told whom to tell of errors, so there is one Watches for a factory of informers, made with it, and not one for each
+// Controller. The zero value knows of none.
+type Watches struct {
+	mu      sync.Mutex
+	refused map[string]refusedWatch // by kind
 }
 
-// noteWatch makes the health check tell of a watch that the API server refuses. An informer tells of errors, but not of their end. If it runs
-// already, then this is not possible, and it tells nobody: after a panic the controller before has seen to it, in the health that it had.
-func (c *Controller) noteWatch(kind string, informer cache.SharedIndexInformer) {
-	c.health.versions[kind] = informer.LastSyncResourceVersion
+// refusedWatch is of a kind of object whose changes the API server does not let this process see.
+type refusedWatch struct {
+	err error
+	at  time.Time
+	// version is how new the informer was then, and now says how new it is: newer, once it hears anything again.
+	version string
+	now     func() string
+}
+
+// Of makes errors of an informer known. It has to be called before the informer starts; otherwise nobody hears of them.
+func (w *Watches) Of(kind string, informer cache.SharedIndexInformer) {
+	// An informer tells of errors, but not of their end.
 	err := informer.SetWatchErrorHandlerWithContext(func(ctx context.Context, r *cache.Reflector, err error) {
 		cache.DefaultWatchErrorHandler(ctx, r, err)
-		if apierrors.IsForbidden(err) || apierrors.IsUnauthorized(err) || apierrors.IsNotFound(err) {
-			c.health.noWatch(kind, err)
+		if !apierrors.IsForbidden(err) && !apierrors.IsUnauthorized(err) && !apierrors.IsNotFound(err) {
+			return
 		}
+		version := informer.LastSyncResourceVersion()
+		w.mu.Lock()
+		defer w.mu.Unlock()
+		if w.refused == nil {
+			w.refused = map[string]refusedWatch{}
+		}
+		w.refused[kind] = refusedWatch{err: err, at: time.Now(), version: version, now: informer.LastSyncResourceVersion}
 	})
 	if err != nil {
-		klog.Background().V(4).Info("Cannot tell when a watch is refused", "kind", kind, "err", err)
+		klog.Background().Error(err, "The health check cannot tell when the API server refuses a watch", "kind", kind)
 	}
 }
 
-// noWatch notes that the API server has refused to tell of changes of a kind.
-func (h *health) noWatch(kind string, err error) {
-	version := h.versions[kind]()
-	h.mu.Lock()
-	defer h.mu.Unlock()
-	h.unwatched[kind] = unwatched{err: err, at: h.clock(), version: version}
-}
-
-// unseen says which changes are not seen. The caller holds mu.
-func (h *health) unseen() (problems []string) {
-	for _, kind := range slices.Sorted(maps.Keys(h.unwatched)) {
-		u := h.unwatched[kind]
-		if h.versions[kind]() != u.version || h.clock().Sub(u.at) > unwatchedFor {
-			delete(h.unwatched, kind)
+// unseen says which changes are not seen.
+func (w *Watches) unseen() (problems []string) {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	for _, kind := range slices.Sorted(maps.Keys(w.refused)) {
+		r := w.refused[kind]
+		if r.now() != r.version || time.Since(r.at) > unwatchedFor {
+			delete(w.refused, kind)
 			continue
 		}
-		problems = append(problems, fmt.Sprintf("changes of %s are not seen: the API server does not let this process watch them: %s (%v)", kind, ApplyRBAC, u.err))
+		problems = append(problems, fmt.Sprintf("changes of %s are not seen: the API server does not let this process watch them: %s (%v)", kind, ApplyRBAC, r.err))
 	}
 	return problems
 }

@@ -59,9 +59,8 @@ func TestWatchThatIsForbidden(t *testing.T) {
 						return watch.NewFake(), nil
 					},
 				}, fake.NewClientset()), &v1.Node{}, 0, cache.Indexers{})
-				c := &Controller{}
-				c.health.unwatched, c.health.versions = map[string]unwatched{}, map[string]func() string{}
-				c.noteWatch("Nodes", nodes)
+				check := health{watches: &Watches{}}
+				check.watches.Of("Nodes", nodes)
 				ctx, cancel := context.WithCancel(t.Context())
 				ended := make(chan struct{})
 				go func() {
@@ -75,7 +74,7 @@ func TestWatchThatIsForbidden(t *testing.T) {
 				says := func(want bool) {
 					t.Helper()
 					synctest.Wait()
-					err := c.health.Check(nil)
+					err := check.Check(nil)
 					if told := err != nil && strings.Contains(err.Error(), "changes of Nodes are not seen: the API server does not let this process watch them: "+ApplyRBAC); told != want {
 						t.Errorf("the health check says %v; it has to tell: %t", err, want)
 					}

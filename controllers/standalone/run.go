@@ -93,7 +93,9 @@ func (p *process) control(ctx context.Context, fence *lease.Fence) error {
 		return nil // ctx is done
 	}
 	factory := informers.NewSharedInformerFactoryWithOptions(p.client, 0, informers.WithTransform(nodeipam.StripManagedFields))
-	cfg := nodeipam.Config{Nodes: factory.Core().V1().Nodes(), NodesAsOf: asOf, Fence: fence, Term: fence}
+	watches := &nodeipam.Watches{}
+	cfg := nodeipam.Config{Nodes: factory.Core().V1().Nodes(), NodesAsOf: asOf, Watches: watches, Fence: fence, Term: fence}
+	watches.Of("Nodes", cfg.Nodes.Informer())
 	running, stop := context.WithCancel(ctx)
 	defer factory.Shutdown()
 	defer stop()
@@ -123,6 +125,7 @@ func (p *process) control(ctx context.Context, fence *lease.Fence) error {
 		cfg.NodesAsOf = ""
 	}
 	cfg.ServiceCIDRs = factory.Networking().V1().ServiceCIDRs()
+	watches.Of("ServiceCIDRs", cfg.ServiceCIDRs.Informer())
 	return run(running)
 }
 
