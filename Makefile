@@ -162,7 +162,7 @@ test-chart: tools build ## Try the Helm chart with Helm, and the program with wh
 
 # Control planes share the machine badly, so these packages run one after the other; and they run programs that
 # go test's cache does not know, so their results are never taken from it.
-INTEGRATION := go test -count=1 -p=1 -timeout=20m
+INTEGRATION := go test -count=1 -p=1 -timeout=30m
 
 .PHONY: test-integration
 test-integration: tools build upstream bin/kubeadm $(ETCD_TOOLS) ## Run the real binary against a real etcd and kube-apiserver; wants a browser

@@ -782,7 +782,7 @@ var mutants = []mutant{
 		name: "release-wakes-nobody", defect: "a block that becomes free wakes nobody", seen: inTree + " until its back-off ends",
 		file: bookFile,
 		old:  "\tb.changed = b.changed || len(freed) > 0\n",
-		new:  "",
+		new:  "\t_ = freed\n",
 	},
 	{
 		name: "pool-wakes-nobody", defect: "a ClusterCIDR that comes or changes wakes nobody", seen: inTree + " until its back-off ends",
