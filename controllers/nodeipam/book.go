@@ -333,16 +333,6 @@ func (b *book) members(p *pool) iter.Seq[types.UID] {
 	}
 }
 
-// inUse reports whether a Node belongs to the pool of this name.
-func (b *book) inUse(name string) bool {
-	if p, ok := b.pools[name]; ok {
-		for range b.members(p) {
-			return true
-		}
-	}
-	return false
-}
-
 // belongs reports whether a Node belongs to p: to the pool that it names if all its blocks lie inside that, else to
 // every pool that contains one of its blocks. A reservation that no write can carry out any more keeps no pool.
 func (b *book) belongs(uid types.UID, p *pool) bool {

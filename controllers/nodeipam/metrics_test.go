@@ -98,12 +98,19 @@ type summary struct {
 	Holding            int
 	Sharing, Outsiders []types.UID
 	Blocking           map[string]int
+	InUse              []string
 	Ranges             []string
 }
 
 func kept(b *book) summary {
 	f := b.figures()
 	s := summary{Holding: f.holding, Sharing: slices.Sorted(maps.Keys(b.sharing)), Outsiders: slices.Sorted(maps.Keys(b.outsiders)), Blocking: f.blockers}
+	for name := range b.pools {
+		if b.inUse(name) {
+			s.InUse = append(s.InUse, name)
+		}
+	}
+	slices.Sort(s.InUse)
 	for _, r := range f.ranges {
 		s.Ranges = append(s.Ranges, fmt.Sprintf("%s %d allocated %d free", r.clusterCIDR, r.status.Allocated, r.status.Free))
 	}
@@ -133,13 +140,17 @@ func walked(b *book) summary {
 	slices.Sort(s.Sharing)
 	slices.Sort(s.Outsiders)
 	for name, p := range b.pools {
-		if p.State == ipam.Terminating {
-			s.Blocking[name] = 0
-			for _, e := range b.nodes {
-				if b.belongs(e.uid, p) {
-					s.Blocking[name]++
-				}
+		members := 0
+		for _, e := range b.nodes {
+			if b.belongs(e.uid, p) {
+				members++
 			}
+		}
+		if p.State == ipam.Terminating {
+			s.Blocking[name] = members
+		}
+		if members > 0 {
+			s.InUse = append(s.InUse, name)
 		}
 		for _, r := range p.Ranges {
 			allocated := map[netip.Prefix]bool{}
@@ -151,6 +162,7 @@ func walked(b *book) summary {
 			s.Ranges = append(s.Ranges, fmt.Sprintf("%s %d allocated %d free", name, len(allocated), b.ledger.Free(&p.Pool, r)))
 		}
 	}
+	slices.Sort(s.InUse)
 	slices.Sort(s.Ranges)
 	return s
 }

@@ -2,6 +2,7 @@ package nodeipam
 
 import (
 	"fmt"
+	"net/netip"
 	"slices"
 	"sync"
 	"testing"
@@ -277,6 +278,38 @@ func BenchmarkReports(b *testing.B) {
 		b.ReportMetric(float64(debug.Microseconds())/1000, "debug-lock-ms")
 		b.ReportMetric(float64(first.Microseconds())/1000, "first-scrape-lock-ms")
 		b.ReportMetric(float64(scrape.Microseconds())/1000, "scrape-lock-ms")
+		b.ReportMetric(0, "ns/op")
+	})
+}
+
+// BenchmarkDrain measures for how long a Node that goes holds the lock until it is known whether its ClusterCIDR, which is being deleted, is
+// still in use: on average over all its Nodes, which hold the last blocks of a range that very many Nodes of another ClusterCIDR hold too.
+func BenchmarkDrain(b *testing.B) {
+	const others, leaving = 100_000, 1_000
+	b.Run(sized(others+leaving, 2), func(b *testing.B) {
+		for b.Loop() {
+			b.StopTimer()
+			book := newBook()
+			set(clusterCIDR("stays", spec4("10.0.0.0/8", 4, nil)))(book)
+			set(clusterCIDR("goes", spec4("10.0.0.0/8", 4, nil), deleted))(book)
+			for i := range others + leaving {
+				n := node(fmt.Sprint("n", i), from("stays"))
+				if i >= others {
+					n = node(fmt.Sprint("n", i), from("goes"))
+				}
+				at := uint32(10<<24 + i<<4)
+				addr := netip.AddrFrom4([4]byte{byte(at >> 24), byte(at >> 16), byte(at >> 8), byte(at)})
+				book.observe(n, []netip.Prefix{netip.PrefixFrom(addr, 28)}, nil)
+			}
+			b.StartTimer()
+			for i := range leaving {
+				book.gone(fmt.Sprint("n", others+i))
+				if used := book.inUse("goes"); used != (i+1 < leaving) {
+					b.Fatalf("after %d of %d Nodes it is in use: %t", i+1, leaving, used)
+				}
+			}
+		}
+		b.ReportMetric(float64(b.Elapsed().Microseconds())/1000/float64(b.N*leaving), "ms/node")
 		b.ReportMetric(0, "ns/op")
 	})
 }

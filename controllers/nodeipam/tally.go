@@ -23,7 +23,9 @@ type tally struct {
 	outsiders map[types.UID]bool        // Nodes that hold blocks, none of them in a range
 	// blocking is how many Nodes keep a terminating pool, by its name; without an entry, it has to be counted again.
 	blocking map[string]int
-	traffic  map[string]*[2]traffic // by Pool.ID, which a later ClusterCIDR of the same name does not have, and Family
+	// staying are some Nodes that were found to belong to a pool, by its name, and may have left it since.
+	staying map[string][]types.UID
+	traffic map[string]*[2]traffic // by Pool.ID, which a later ClusterCIDR of the same name does not have, and Family
 }
 
 // traffic is what happened to the blocks of a range since this process knows it.
@@ -39,7 +41,7 @@ type traffic struct {
 var triesBuckets = [...]float64{1, 5, 25, 125, 625}
 
 func newTally() tally {
-	return tally{of: map[netip.Prefix][]string{}, sharing: map[types.UID]bool{}, outsiders: map[types.UID]bool{}, blocking: map[string]int{}, traffic: map[string]*[2]traffic{}}
+	return tally{of: map[netip.Prefix][]string{}, sharing: map[types.UID]bool{}, outsiders: map[types.UID]bool{}, blocking: map[string]int{}, staying: map[string][]types.UID{}, traffic: map[string]*[2]traffic{}}
 }
 
 // trafficOf returns the traffic of one range of a pool.
@@ -211,6 +213,7 @@ func (b *book) replaceRanges(name string, before, now []netip.Prefix) {
 func (b *book) forgetPool(p *pool) {
 	b.replaceRanges(p.Name, p.extent(), nil)
 	delete(b.blocking, p.Name)
+	delete(b.staying, p.Name)
 	delete(b.traffic, p.ID)
 }
 
@@ -262,4 +265,35 @@ func (b *book) blockers(p *pool) int {
 		b.blocking[p.Name] = n
 	}
 	return n
+}
+
+// maxStaying is how many Nodes one walk finds at most for [book.inUse], so that it has to walk that much less often.
+const maxStaying = 1000
+
+// inUse reports whether a Node belongs to the pool of this name. It is asked at every Node that leaves a pool which is being deleted, and
+// the Nodes of another pool may hold blocks of the same range; so it does not walk as long as it knows one that stays.
+func (b *book) inUse(name string) bool {
+	p, ok := b.pools[name]
+	if !ok {
+		return false
+	}
+	left := func(uid types.UID) bool {
+		_, known := b.names[uid]
+		return !known || !b.belongs(uid, p)
+	}
+	staying := b.staying[name]
+	for len(staying) > 0 && left(staying[len(staying)-1]) {
+		staying = staying[:len(staying)-1]
+	}
+	if len(staying) == 0 {
+		for uid := range b.members(p) {
+			if staying = append(staying, uid); len(staying) == maxStaying {
+				break
+			}
+		}
+	}
+	if b.staying[name] = staying; len(staying) == 0 {
+		delete(b.staying, name)
+	}
+	return len(staying) > 0
 }
