@@ -76,7 +76,8 @@ func compileWith(cc *networkingv1.ClusterCIDR, known selectorCache) *pool {
 		p.excluded = append(p.excluded, excluded)
 	}
 	slices.SortFunc(p.excluded, netip.Prefix.Compare)
-	for _, excluded := range slices.Compact(p.excluded) {
+	p.excluded = slices.Compact(p.excluded)
+	for _, excluded := range p.excluded {
 		p.Excluded.Insert(excluded)
 	}
 

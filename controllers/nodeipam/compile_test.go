@@ -2,6 +2,7 @@ package nodeipam
 
 import (
 	"net/netip"
+	"slices"
 	"strings"
 	"testing"
 	"time"
@@ -265,5 +266,14 @@ func TestParseCIDR(t *testing.T) {
 		if got != want {
 			t.Errorf("%q is %v, want %v", text, got, want)
 		}
+	}
+}
+
+// The API server takes the same exclusion twice.
+func TestExclusionWrittenTwice(t *testing.T) {
+	cc := clusterCIDR("a", spec4("10.0.0.0/16", 8, nil))
+	cc.Spec.ExcludedCIDRs = []string{"10.0.1.0/24", "10.0.0.0/24", "10.0.1.0/24"}
+	if got, want := compile(cc).excluded, pfxs("10.0.0.0/24", "10.0.1.0/24"); !slices.Equal(got, want) {
+		t.Errorf("got %v, want %v", got, want)
 	}
 }
