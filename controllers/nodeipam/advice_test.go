@@ -81,7 +81,7 @@ func TestAdvice(t *testing.T) {
 		"a range that is excluded as a whole": {[]step{of("10.0.0.0/23", 8, without("10.0.0.0/23"))}, ready,
 			advice{"Remove from it what this ClusterCIDR may allocate": {of("10.0.0.0/23", 8)}}},
 		"the same, a Node is pending": {[]step{of("10.0.0.0/23", 8, without("10.0.0.0/23"))}, pending,
-			advice{"shorten spec.excludedCIDRs": {of("10.0.0.0/23", 8)}, "Create another one": {another}}},
+			advice{"shorten spec.excludedCIDRs where the condition Ready names some": {of("10.0.0.0/23", 8)}, "Create another one": {another}}},
 		"a range inside a service range": {[]step{of("10.0.0.0/23", 8), service("s", "10.0.0.0/16")}, pending,
 			advice{"Create another one": {another}}},
 		"a Node with a podCIDR larger than a block": {[]step{of("10.0.0.0/23", 8), shows(node("n1"), "10.0.0.0/16")}, ready,

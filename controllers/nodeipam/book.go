@@ -27,10 +27,12 @@ type book struct {
 	candidates *candidates
 	// terminating are the pools that are being deleted, or will be, once no Node belongs to them.
 	terminating map[string]bool
-	nodes       map[string]*nodeEntry  // by name: all Nodes that hold anything
-	names       map[types.UID]string   // of the Nodes in nodes
-	waiting     map[string]waitingNode // by name
-	doubts      map[string][]*doubt    // by the Node's name: blocks that are kept although the Node is gone
+	// soon are the pools that serve once they have their finalizer, which Nodes wait for.
+	soon    map[string]bool
+	nodes   map[string]*nodeEntry  // by name: all Nodes that hold anything
+	names   map[types.UID]string   // of the Nodes in nodes
+	waiting map[string]waitingNode // by name
+	doubts  map[string][]*doubt    // by the Node's name: blocks that are kept although the Node is gone
 	tally
 
 	// What happened since effects was called:
@@ -40,6 +42,8 @@ type book struct {
 	// came or went.
 	suspects     nameSet
 	poolsChanged bool // a pool came, went or became another one
+	// putOff are ClusterCIDRs that are looked at again once soon is empty.
+	putOff nameSet
 	// revocable are the Nodes, by name, with a reservation that is chosen again when it is not right any more.
 	revocable map[string]bool
 }
@@ -60,6 +64,8 @@ type nodeEntry struct {
 	atStart bool
 	// reported is what was handed over to be said about its podCIDRs in events, message by reason.
 	reported map[string]string
+	// answered is whether the API server has ever said that it carried out a write of its podCIDRs by this process.
+	answered bool
 	// byOther says that another process gave it its podCIDRs while this one led; empty if none did. suspected is the same before it is
 	// certain that this process leads.
 	byOther, suspected string
@@ -81,18 +87,18 @@ type reservation struct {
 
 // refusal is why one pool that matches a Node cannot serve it.
 type refusal struct {
-	pool  *pool
-	full  []ipam.Family // if State is Enabled
-	cover string        // which Nodes hold a whole range of the pool
-	used  bool          // Nodes hold something in its full ranges
-	// excluding is which exclusions of the pool keep what is free from being given.
-	excluding string
+	pool     *pool
+	full     []ipam.Family // if State is Enabled
+	cover    string        // which Nodes hold a whole range of the pool
+	used     bool          // Nodes hold something in its full ranges
+	excludes bool          // its full ranges have exclusions, and what nobody holds may be in them
 }
 
 func newBook() *book {
 	return &book{
 		pools:       map[string]*pool{},
 		terminating: map[string]bool{},
+		soon:        map[string]bool{},
 		nodes:       map[string]*nodeEntry{},
 		names:       map[types.UID]string{},
 		waiting:     map[string]waitingNode{},
@@ -283,6 +289,9 @@ func (b *book) setPool(p *pool) {
 	if delete(b.terminating, p.Name); p.State == ipam.Terminating || p.superseded {
 		b.terminating[p.Name] = true
 	}
+	if delete(b.soon, p.Name); p.aboutToServe() {
+		b.soon[p.Name] = true
+	}
 	if len(b.pools) == 1 { // While there is none, nobody is reported as outside of them.
 		for uid := range b.outsiders {
 			b.suspects.add(b.names[uid])
@@ -303,6 +312,7 @@ func (b *book) dropPool(name string) {
 	b.ledger.Forget(&p.Pool)
 	delete(b.pools, name)
 	delete(b.terminating, name)
+	delete(b.soon, name)
 	b.poolsChanged = true
 	b.candidates = nil
 	b.forgetPool(p)
@@ -409,13 +419,16 @@ func (b *book) touchPool(p *pool) {
 // effects is whom changes of the book may concern.
 type effects struct {
 	nodes        []string // suspects, and those that wait, oldest first
-	terminating  []string // ClusterCIDRs that may be able to go
+	terminating  []string // ClusterCIDRs that may be able to go, or were put off
 	clusterCIDRs []string // whose status may be another
 }
 
 // effects returns whom the changes since the last call may concern. It is good until the book changes.
 func (b *book) effects() effects {
 	e := effects{clusterCIDRs: b.touched.take(), nodes: b.suspects.take()}
+	if len(b.soon) == 0 {
+		e.terminating = b.putOff.take()
+	}
 	if !b.changed {
 		return e
 	}
@@ -427,7 +440,7 @@ func (b *book) effects() effects {
 	e.nodes = append(e.nodes, slices.SortedFunc(maps.Keys(b.waiting), func(x, y string) int {
 		return byAge(b.waiting[x].since, x, b.waiting[y].since, y)
 	})...)
-	e.terminating = slices.Sorted(maps.Keys(b.terminating))
+	e.terminating = append(e.terminating, slices.Sorted(maps.Keys(b.terminating))...)
 	return e
 }
 

@@ -202,11 +202,19 @@ func TestBook(t *testing.T) {
 		"exclusions count at once and stop counting at once": {
 			quiet(set(clusterCIDR("a", networkingv1.ClusterCIDRSpec{IPv4: "10.0.0.0/23", PerNodeHostBits: 8, ExcludedCIDRs: []string{"10.0.0.0/28"}}))),
 			{reserve(node("n1")), "a 10.0.1.0/24"},
-			{reserve(node("n2")), "waits: a is full (IPv4; its spec.excludedCIDRs has what is left: 10.0.0.0/28)"},
+			{reserve(node("n2")), "waits: a is full (IPv4; it has spec.excludedCIDRs)"},
 			{woken, "n2"},
 			quiet(set(clusterCIDR("a", spec4("10.0.0.0/23", 8, nil)))),
 			{woken, "n2"},
 			{reserve(node("n2")), "a 10.0.0.0/24"},
+		},
+		"who holds what a ClusterCIDR excludes is no news for a Node that waits for it": {
+			quiet(set(clusterCIDR("wide", networkingv1.ClusterCIDRSpec{IPv4: "10.50.0.0/23", PerNodeHostBits: 8, ExcludedCIDRs: []string{"10.50.1.0/24"}}))),
+			quiet(set(clusterCIDR("special", spec4("10.50.1.0/24", 4, selX)))),
+			{reserve(node("n1")), "wide 10.50.0.0/24"},
+			{reserve(node("n2")), "waits: wide is full (IPv4; it has spec.excludedCIDRs)"},
+			{reserve(node("s", label("p", "x"))), "special 10.50.1.0/28"},
+			{reserve(node("n2")), "waits: wide is full (IPv4; it has spec.excludedCIDRs)"},
 		},
 		"what one ClusterCIDR excludes another one gives": {
 			quiet(set(clusterCIDR("wide", networkingv1.ClusterCIDRSpec{IPv4: "10.50.0.0/16", PerNodeHostBits: 8, ExcludedCIDRs: []string{"10.50.5.0/24"}}))),

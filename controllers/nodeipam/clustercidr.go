@@ -23,10 +23,14 @@ func (c *Controller) syncClusterCIDR(ctx context.Context, name string) error {
 		p      *pool
 		judged *pool
 		inUse  bool
+		urgent bool          // Nodes wait for a ClusterCIDR that is behind this one in the queue, and nobody for this one
 		pause  time.Duration // until its finalizer is tried again
 		err    error
 	)
 	cc, p, err = c.lookAtClusterCIDR(name, func(b *book, cc *networkingv1.ClusterCIDR) {
+		if urgent = len(b.soon) > 0 && (cc == nil || b.pools[name].State == ipam.Terminating); urgent {
+			b.putOff.add(name)
+		}
 		if cc != nil {
 			inUse = b.inUse(name)
 			b.touched.add(name) // a write of its status that came late may have undone a newer one
@@ -36,7 +40,10 @@ func (c *Controller) syncClusterCIDR(ctx context.Context, name string) error {
 	switch {
 	case err != nil:
 		return err
+	case urgent:
+		return later(closedRetry) // A write may take seconds.
 	case cc == nil:
+		delete(c.allocationWrites, name)
 		return c.followFlags(ctx)
 	}
 	p = judged
@@ -104,7 +111,7 @@ func (c *Controller) enterClusterCIDR(name string, also func(*book, *networkingv
 		if !same || slices.Contains(cc.Finalizers, networkingv1.Finalizer) {
 			delete(c.finalizerTries, name)
 		}
-		p = c.judgeUntried(p)
+		p = c.judgeUntried(b, p)
 		b.setPool(p)
 		also(b, cc)
 	})

@@ -121,8 +121,10 @@ type Controller struct {
 	finalizerTries map[string]finalizerTries
 	// storedOtherwise are the ClusterCIDRs of the flags, by name, that were not stored as they were sent. For the worker of ClusterCIDRs alone.
 	storedOtherwise map[string]types.UID
-	// unansweredFinalizers says that the last try to add a finalizer to a ClusterCIDR got no answer.
-	unansweredFinalizers bool
+	// allocationWrites are the last ones, by the ClusterCIDR's name. For the worker of ClusterCIDRs alone.
+	allocationWrites map[string]allocationWrite
+	// unanswered is the ClusterCIDR to which a finalizer was tried to be added last, if that got no answer.
+	unanswered struct{ name, id string }
 	// heardVersion is the highest resource version of a Node of which an event was handled, or that was there at the start.
 	heardVersion string
 	// receipts are for the podCIDRs that were written and that the cache does not show yet, by the Node's name.
@@ -208,6 +210,7 @@ func newController(cfg Config, p parts) *Controller {
 		statusQueued:     map[string]bool{},
 		finalizerTries:   map[string]finalizerTries{},
 		storedOtherwise:  map[string]types.UID{},
+		allocationWrites: map[string]allocationWrite{},
 		receipts:         map[string]receipt{},
 		announcer:        announcer{since: map[string]time.Time{}, clusterCIDRs: map[string]alarm{}},
 		synced:           map[string]cache.InformerSynced{},

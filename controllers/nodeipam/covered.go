@@ -26,7 +26,8 @@ func (b *book) coveredBy(r ipam.Range) (h ipam.Holding, covered bool) {
 	return ipam.Holding{}, false
 }
 
-// explain enters in refusals which Nodes cover the ranges of their pools, and which exclusions keep the rest.
+// explain enters in refusals which Nodes cover the ranges of their pools, and whether there are exclusions. Which of those matter changes with
+// what others hold, and a Node that waits is not looked at for that; the condition Ready says it.
 func (b *book) explain(refusals []refusal) {
 	for i, refused := range refusals {
 		var texts []string
@@ -36,9 +37,13 @@ func (b *book) explain(refusals []refusal) {
 			}
 		}
 		refusals[i].cover = listed(texts)
-		refusals[i].excluding = b.excluding(refused.pool, refused.full)
+		refusals[i].excludes = excludes(refused.pool, refused.full)
 		refusals[i].used = b.used(refused.pool, refused.full)
 	}
+}
+
+func excludes(p *pool, full []ipam.Family) bool {
+	return slices.ContainsFunc(p.Ranges, func(r ipam.Range) bool { return slices.Contains(full, r.Family()) && p.Excluded.Overlaps(r.Prefix) })
 }
 
 // excluding names the exclusions of p without which it would not be full in these families; empty if there are none. They need not be all.

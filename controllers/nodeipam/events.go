@@ -123,8 +123,8 @@ func (r refusal) String() string {
 	if r.cover != "" {
 		why += "; " + r.cover
 	}
-	if r.excluding != "" {
-		why += "; its spec.excludedCIDRs has what is left: " + r.excluding
+	if r.excludes {
+		why += "; it has spec.excludedCIDRs"
 	}
 	return fmt.Sprintf("%s is full (%s)", r.pool.Name, why)
 }
@@ -166,8 +166,8 @@ func wayOut(refusals []refusal) string {
 	if slices.ContainsFunc(refusals, func(r refusal) bool { return r.pool.State == ipam.Enabled && r.used }) {
 		ways = append(ways, "delete Nodes that are not needed")
 	}
-	if slices.ContainsFunc(refusals, func(r refusal) bool { return r.excluding != "" }) {
-		ways = append(ways, "shorten spec.excludedCIDRs")
+	if slices.ContainsFunc(refusals, func(r refusal) bool { return r.excludes }) {
+		ways = append(ways, "shorten spec.excludedCIDRs where the condition Ready names some")
 	}
 	return strings.Join(ways, ", or ")
 }

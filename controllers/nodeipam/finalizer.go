@@ -57,9 +57,11 @@ func (c *Controller) judgeFinalizer(b *book, p *pool) (_ *pool, pause time.Durat
 }
 
 // judgeUntried gives up a pool whose finalizer was not tried yet while such writes get no answer. One after the other, each would take as long as
-// a write may take, and Nodes would wait for all of them.
-func (c *Controller) judgeUntried(p *pool) *pool {
-	if !c.unansweredFinalizers || p.State != ipam.Pending || p.problem != "" {
+// a write may take, and Nodes would wait for all of them. That is over, without another try, when the one that got no answer shows its finalizer
+// or is deleted. Whoever calls it holds the book.
+func (c *Controller) judgeUntried(b *book, p *pool) *pool {
+	tried, ok := b.pools[c.unanswered.name]
+	if !ok || tried.ID != c.unanswered.id || tried.State != ipam.Pending || p.State != ipam.Pending || p.problem != "" {
 		return p
 	}
 	given := *p
@@ -75,9 +77,11 @@ func (c *Controller) triedFinalizer(p *pool, stored bool, err error) {
 	c.with(func(b *book) {
 		now, ok := b.pools[p.Name]
 		cause := apierrors.ReasonForError(err)
-		if c.unansweredFinalizers = err != nil && !answered(err); c.unansweredFinalizers {
+		c.unanswered.name, c.unanswered.id = "", ""
+		if err != nil && !answered(err) {
+			c.unanswered.name, c.unanswered.id = p.Name, p.ID
 			for _, other := range b.pools {
-				if given := c.judgeUntried(other); given != other {
+				if given := c.judgeUntried(b, other); given != other {
 					b.setPool(given)
 				}
 			}

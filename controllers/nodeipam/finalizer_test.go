@@ -204,3 +204,122 @@ func TestFinalizersThatHang(t *testing.T) {
 		time.Sleep(time.Minute)
 	})
 }
+
+// losing carries the writes of finalizers out, but loses the first one or, if that is carried out, its answer.
+type losing struct {
+	*leader
+	carriesOut bool
+	lost       *bool
+}
+
+func (l losing) patchClusterCIDR(_ context.Context, name string, _ []byte) error {
+	first := !*l.lost
+	*l.lost = true
+	if !first || l.carriesOut {
+		cc, err := l.leader.Controller.clusterCIDRs.Get(name)
+		if err != nil {
+			return err
+		}
+		cc = cc.DeepCopy()
+		cc.Finalizers = []string{networkingv1.Finalizer}
+		if err := l.leader.clusterCIDRs.Update(cc); err != nil {
+			return err
+		}
+		l.heardOfClusterCIDR(name)
+	}
+	if first {
+		return apierrors.NewTimeoutError("the answer is lost", 1)
+	}
+	return nil
+}
+
+// The answer to one write of a finalizer is lost, and there is no reason to write another one for hours. Then a Node waits for the finalizer of
+// the ClusterCIDR that comes first for it, and nobody is told that writes get no answer.
+func TestFinalizerAnswerLostLongAgo(t *testing.T) {
+	for name, carriedOut := range map[string]bool{"it was carried out": true, "its ClusterCIDR is deleted": false} {
+		t.Run(name, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				l := newLeader(t, true)
+				l.Controller.api = losing{l, carriedOut, new(bool)}
+				l.setRange(t, clusterCIDR("fallback", spec4("10.2.0.0/24", 4, nil)))
+				l.run(t)
+				fresh := func(name, cidr string) *networkingv1.ClusterCIDR {
+					cc := clusterCIDR(name, spec4(cidr, 4, anyOf(allOf(in("rack", name)))))
+					cc.Finalizers = nil
+					return cc
+				}
+				x := fresh("x", "10.9.0.0/24")
+				l.setRange(t, x)
+				workOne(t.Context(), l.clusterCIDRQueue, l.lines()[0].sync)
+				if !carriedOut {
+					if err := l.clusterCIDRs.Delete(x); err != nil {
+						t.Fatal(err)
+					}
+					l.heardOfClusterCIDR("x")
+				}
+				l.run(t)
+				time.Sleep(time.Hour)
+
+				l.setRange(t, fresh("better", "10.3.0.0/24"))
+				l.watch("n", node("n", label("rack", "better")))
+				l.with(func(b *book) {
+					if p := b.pools["better"]; p.problem != "" {
+						t.Errorf("the new ClusterCIDR is said to be pending because %s", p.problem)
+					}
+				})
+				workOne(t.Context(), l.nodeQueue, l.lines()[2].sync) // faster than the finalizer
+				l.run(t)
+				if got := l.node("n").Spec.PodCIDR; got != "10.3.0.0/28" {
+					t.Errorf("the Node has %q, want 10.3.0.0/28 of the ClusterCIDR that comes first for it", got)
+				}
+			})
+		})
+	}
+}
+
+// keeping lets removals of finalizers hang, as a webhook may for objects that are being deleted. Finalizers are added.
+type keeping struct{ losing }
+
+func (k keeping) patchClusterCIDR(ctx context.Context, name string, patch []byte) error {
+	if strings.Contains(string(patch), networkingv1.Finalizer) {
+		return k.losing.patchClusterCIDR(ctx, name, patch)
+	}
+	return hangs{k.leader}.patchClusterCIDR(ctx, name, patch)
+}
+
+// Nodes wait for the finalizer of a new ClusterCIDR, and nobody for the end of old ones.
+func TestRemovalsThatHang(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		l := newLeader(t, true)
+		none := true
+		l.Controller.api = keeping{losing{l, true, &none}}
+		for i := range 40 {
+			cc := clusterCIDR(fmt.Sprintf("old%02d", i), spec4(fmt.Sprintf("10.1.%d.0/24", i), 4, nil))
+			l.setRange(t, cc)
+			going := cc.DeepCopy()
+			deleted(going)
+			l.setRange(t, going)
+		}
+		ctx, cancel := context.WithCancel(t.Context())
+		for _, line := range l.lines() {
+			go work(ctx, line.queue, line.sync)
+		}
+		time.Sleep(time.Minute)
+		l.setRange(t, clusterCIDR("fallback", spec4("10.8.0.0/24", 4, nil)))
+		cc := clusterCIDR("new", spec4("10.9.0.0/24", 4, anyOf(allOf(in("p", "x")))))
+		cc.Finalizers = nil
+		l.setRange(t, cc)
+		l.watch("n", node("n", label("p", "x")))
+		time.Sleep(writeTimeout) // of the one that is tried now
+		synctest.Wait()
+		if podCIDR := l.node("n").Spec.PodCIDR; podCIDR != "10.9.0.0/28" {
+			t.Errorf("after %v the Node has %q, want 10.9.0.0/28", writeTimeout, podCIDR)
+		}
+		for _, line := range l.lines() {
+			line.queue.ShutDown()
+		}
+		cancel()
+		synctest.Wait()
+		time.Sleep(time.Minute)
+	})
+}

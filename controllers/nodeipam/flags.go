@@ -14,6 +14,7 @@ import (
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/labels"
+	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/klog/v2"
 
 	networkingv1 "github.com/multicidr/controller-manager/apis/networking/v1"
@@ -341,6 +342,12 @@ func (c *Controller) reinstate(ctx context.Context, cc *networkingv1.ClusterCIDR
 	return c.writeAllocation(ctx, cc, networkingv1.AllocationEnabled)
 }
 
+// allocationWrite is what was written into spec.allocation, as the API server has said.
+type allocationWrite struct {
+	uid  types.UID
+	mode networkingv1.AllocationMode
+}
+
 // writeAllocation enables or disables a ClusterCIDR, and notes on it, in the same write, that the controller did.
 func (c *Controller) writeAllocation(ctx context.Context, cc *networkingv1.ClusterCIDR, mode networkingv1.AllocationMode) error {
 	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), writeTimeout)
@@ -349,6 +356,12 @@ func (c *Controller) writeAllocation(ctx context.Context, cc *networkingv1.Clust
 	switch {
 	case err == nil:
 		klog.FromContext(ctx).Info("Followed the flags", "clusterCIDR", klog.KObj(cc), "allocation", mode)
+		c.clusterCIDRQueue.AddAfter(cc.Name, finalizerPatience) // No event comes if an admission policy has changed it back.
+		written := allocationWrite{cc.UID, mode}
+		if before := c.allocationWrites[cc.Name]; before == written {
+			return fmt.Errorf("allocation of ClusterCIDR %s: %w", cc.Name, errNotKept)
+		}
+		c.allocationWrites[cc.Name] = written
 		return nil
 	case notThere(err), apierrors.IsConflict(err):
 		return later(closedRetry) // it has changed since it was cached, and that event comes; or a webhook refuses with that code

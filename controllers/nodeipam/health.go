@@ -288,7 +288,7 @@ func writeTrouble(err error) (t trouble, lasts bool) {
 		return trouble{"the ClusterCIDR of the flags is stored with other ranges or labels than it was sent with: if the CRD is not ours, " + ApplyCRD + "; else look for a mutating webhook or policy that changes it. " +
 			"Then delete that ClusterCIDR, and it is made again", err}, true
 	case errors.Is(err, errNotKept):
-		return trouble{"the API server stores them, and they are not there: look for a mutating webhook or policy that takes them away, or the watch of Nodes is late", err}, true
+		return trouble{"the API server stores what is written, and it is not there: look for a mutating webhook or policy that takes it away, or the watch is late", err}, true
 	case apierrors.IsNotFound(err) && apierrors.HasStatusCause(err, metav1.CauseTypeUnexpectedServerResponse):
 		// It is the resource that does not exist, not an object. Of all that is written, only that of the CRD can be missing.
 		return trouble{crdMissing, err}, true
@@ -296,7 +296,7 @@ func writeTrouble(err error) (t trouble, lasts bool) {
 		// The API server gives no machine-readable cause, and its discovery documents may be older than its answer.
 		return trouble{"the CustomResourceDefinition of ClusterCIDR is being deleted, which goes on until the last ClusterCIDR is gone: then " + ApplyCRD + ", and apply the ClusterCIDRs anew", err}, true
 	case refusedByPolicy(err):
-		return trouble{"the API server takes another process for the leader: this passes if the lease has just changed hands, else the policy looks at another Lease than ours (manifests/fencing)", err}, true
+		return trouble{"the API server takes another process for the leader: this passes if the lease has just changed hands, else the policy looks at another Lease than ours, or this process runs without leader election and so without one (manifests/fencing)", err}, true
 	case byAdmission(err):
 		return trouble{"an admission webhook or policy does not let it pass: repair, change or delete the one that the answer names", err}, false
 	case apierrors.IsForbidden(err):

@@ -78,8 +78,7 @@ func (c *Controller) syncNode(ctx context.Context, name string) error {
 	case node == nil:
 		return nil
 	case stored > 0:
-		c.nodeQueue.AddAfter(name, stored)
-		return nil
+		return later(stored)
 	case other:
 		return c.accuse(ctx, node)
 	}
@@ -89,11 +88,11 @@ func (c *Controller) syncNode(ctx context.Context, name string) error {
 	if err := c.write(ctx, node, assign); err != nil || !again {
 		return err
 	}
-	return fmt.Errorf("Node %s: %w", name, errNotKept)
+	return fmt.Errorf("podCIDRs of Node %s: %w", name, errNotKept)
 }
 
 // errNotKept is the error of a write that the API server has carried out, as it says, and that does not show.
-var errNotKept = errors.New("the API server has stored podCIDRs, and the Node does not show them")
+var errNotKept = errors.New("the API server has stored it, and it does not show")
 
 // lookAtNode enters in the book what the cache shows of a Node now, and returns the Node; nil if there is none, or if the event that brings
 // it has not been handled yet. Whoever looks holds the book, so that what is entered never gets older.

@@ -59,7 +59,8 @@ func TestPodCIDRsAreWrittenOnce(t *testing.T) {
 			t.Fatal(err)
 		}
 		err := c.syncNode(t.Context(), "n")
-		if again := strings.Contains(step.what, "not seen for long"); again != errors.Is(err, errNotKept) || !again && err != nil {
+		var pause later
+		if again := strings.Contains(step.what, "not seen for long"); again != errors.Is(err, errNotKept) || !again && err != nil && !errors.As(err, &pause) {
 			t.Fatalf("%s: %v", step.what, err)
 		}
 		var want []string
@@ -171,12 +172,37 @@ func TestAnotherAllocatorIsNoticed(t *testing.T) {
 	c.nodeEvent("twice", node("twice"), show(servedBy("twice", c.identity)))
 	c.nodeEvent("twice", servedBy("twice", c.identity), show(servedBy("twice", "other")))
 	c.nodeEvent("rebuilt", servedBy("rebuilt", c.identity), show(servedBy("rebuilt", "other")))
+	c.nodeEvent("named", servedBy("named", ""), show(servedBy("named", c.identity)))
 	// Somebody takes the name away, or puts an old one back on a Node that this process has not served.
 	c.nodeEvent("wiped", servedBy("wiped", c.identity), show(servedBy("wiped", "")))
 	c.nodeEvent("renamed", servedBy("renamed", "third"), show(servedBy("renamed", "other")))
-	if diff := cmp.Diff(map[string]bool{"after": true, "unnamed": true, "twice": true, "rebuilt": true}, suspected(c)); diff != "" {
+	if diff := cmp.Diff(map[string]bool{"after": true, "unnamed": true, "twice": true, "rebuilt": true, "named": true}, suspected(c)); diff != "" {
 		t.Errorf("noticed (-want +got):\n%s", diff)
 	}
+}
+
+// unnaming is an API server with a policy that takes our annotations off Nodes.
+type unnaming struct{ *leader }
+
+func (u unnaming) patchNode(ctx context.Context, name string, patch []byte) error {
+	return u.leader.patchNode(ctx, name, []byte(strings.ReplaceAll(string(patch), "networking.x-k8s.io/", "unknown/")))
+}
+
+// What the API server says it has stored for this process is its own, also without a name.
+func TestOwnWriteWithoutItsAnnotations(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		l := newLeader(t, true)
+		l.setRange(t, clusterCIDR("a", spec4("10.2.0.0/24", 4, nil)))
+		l.Controller.api = unnaming{l}
+		l.watch("n", node("n"))
+		l.run(t)
+		if n := l.node("n"); n.Spec.PodCIDR == "" || l.wrote(n) {
+			t.Fatalf("podCIDR %q, annotations %v", n.Spec.PodCIDR, n.Annotations)
+		}
+		if e := l.book.nodes["n"]; e.byOther != "" || e.suspected != "" {
+			t.Errorf("another allocator is accused: %s%s", e.byOther, e.suspected)
+		}
+	})
 }
 
 // heldFence is the fence of a leader, which closes when it is deposed.

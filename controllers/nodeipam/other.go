@@ -72,13 +72,18 @@ func (c *Controller) wroteEarlier(node *v1.Node) bool {
 func (c *Controller) noticeOther(before, after any) {
 	was, ok := before.(*v1.Node)
 	node, ok2 := after.(*v1.Node)
-	if !ok || !ok2 || was.UID != node.UID || !showsPodCIDRs(node) || c.wrote(node) {
+	if !ok || !ok2 || was.UID != node.UID || !showsPodCIDRs(node) {
 		return
 	}
 	holder := node.Annotations[networkingv1.AnnotationLeaseHolder]
-	// Two that choose alike write the same podCIDRs, and the API server refuses neither.
-	replaced := c.wrote(was) && holder != ""
-	if showsPodCIDRs(was) && !replaced {
+	// Two that choose alike write the same podCIDRs, and the API server refuses neither. If this process was the later one, then the Node had
+	// them before it had a name, and accuse may have taken them for its own.
+	replaced := c.wrote(was) && holder != "" && !c.wrote(node)
+	named := c.wrote(node) && showsPodCIDRs(was) && was.Annotations[networkingv1.AnnotationLeaseHolder] == ""
+	switch {
+	case named:
+		holder = ""
+	case c.wrote(node), showsPodCIDRs(was) && !replaced:
 		return
 	}
 	writer := "It did not say who it is"
@@ -86,9 +91,12 @@ func (c *Controller) noticeOther(before, after any) {
 		writer = fmt.Sprintf("It is %q", cut(holder, maxValue))
 	}
 	// Not --allocate-node-cidrs=false: on the kube-controller-manager with this controller in it, that would take away the range of its flags.
-	message := fmt.Sprintf("podCIDRs %s were written by another process than the leader. %s. Only one allocator may be on: turn the other one off (a stock kube-controller-manager: "+
-		"add -node-ipam-controller to its --controllers; one of two processes without leader election: stop it), or let the API server keep it out (manifests/fencing).",
-		cut(fmt.Sprint(node.Spec.PodCIDRs), maxListed), writer)
+	message := fmt.Sprintf("podCIDRs %s were written by another process than this controller's. %s. Only one allocator may be on: turn the other one off (a stock kube-controller-manager: "+
+		"add -node-ipam-controller to its --controllers; one of two processes without leader election: stop it)", cut(fmt.Sprint(node.Spec.PodCIDRs), maxListed), writer)
+	if c.fence.Holder() != "" {
+		message += ", or let the API server keep it out (manifests/fencing)"
+	}
+	message += "."
 	c.with(func(b *book) {
 		// Events come after the cache that they are of: what the start has read there is no news.
 		e, known := b.nodes[node.Name]
@@ -104,18 +112,32 @@ func (c *Controller) noticeOther(before, after any) {
 
 // accuse reports what noticeOther has noticed of a Node, if this process leads. One that was paused and wakes up sees what its successor has written, and
 // the fence knows before anybody else that it has been deposed. A lease that is good now was good when that was written.
+//
+// podCIDRs in nobody's name are this process's own if the API server has carried out a write of them, and a policy left its annotations out.
 func (c *Controller) accuse(ctx context.Context, node *v1.Node) error {
 	_, leave, err := c.fence.Enter(ctx, writeTimeout)
 	if err != nil {
 		return err
 	}
 	leave()
-	message := ""
+	message, own := "", false
 	c.with(func(b *book) {
-		if e, known := b.nodes[node.Name]; known && e.uid == node.UID {
-			message, e.byOther, e.suspected = e.suspected, e.suspected, ""
+		e, known := b.nodes[node.Name]
+		if !known || e.uid != node.UID {
+			return
 		}
+		own = e.answered && node.Annotations[networkingv1.AnnotationLeaseHolder] == ""
+		if !own && e.byOther != e.suspected {
+			message, e.byOther = e.suspected, e.suspected
+		}
+		e.suspected = ""
 	})
+	if own {
+		klog.FromContext(ctx).Info("Warning: a mutating webhook or policy takes away the annotations that say where podCIDRs come from. "+
+			"Let it keep them: without them a Node belongs to every ClusterCIDR that contains its podCIDRs", "node", klog.KObj(node),
+			"annotations", []string{networkingv1.AnnotationLeaseHolder, networkingv1.AnnotationClusterCIDR})
+		return nil
+	}
 	if message == "" {
 		return nil
 	}

@@ -70,6 +70,9 @@ func (b *book) sending(node *v1.Node) {
 
 // written notes that the API server has carried out a write of the Node's reservation. What becomes of a later one changes nothing about that.
 func (b *book) written(node *v1.Node) {
+	if e, ok := b.nodes[node.Name]; ok && e.uid == node.UID {
+		e.answered = true
+	}
 	if e, ok := b.entryOf(node); ok && e.state == sent {
 		e.stored = true
 	}

@@ -84,6 +84,7 @@ func (c *Controller) syncStatus(ctx context.Context, name string) error {
 		return fmt.Errorf("apply status of ClusterCIDR %s: %w", name, err)
 	}
 	c.health.stored(writesStatus)
+	c.statusQueue.AddAfter(name, retryMax) // No event comes if an admission policy has changed it back.
 	return nil
 }
 

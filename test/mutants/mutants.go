@@ -1354,9 +1354,16 @@ var mutants = []mutant{
 	{
 		name: "every-finalizer-waited-for", defect: "Nodes wait for the finalizers of all ClusterCIDRs whose writes hang, one after the other",
 		file: finalizerFile,
-		old:  "\t\tif c.unansweredFinalizers = err != nil && !answered(err); c.unansweredFinalizers {\n",
-		new:  "\t\tif c.unansweredFinalizers {\n",
+		old:  "\t\tif err != nil && !answered(err) {\n",
+		new:  "\t\tif false {\n",
 		test: "./controllers/nodeipam TestFinalizersThatHang",
+	},
+	{
+		name: "unanswered-for-ever", defect: "one answer to a finalizer that was lost lets Nodes pass over every ClusterCIDR that is new, until another one is answered",
+		file: finalizerFile,
+		old:  "\tif !ok || tried.ID != c.unanswered.id || tried.State != ipam.Pending || p.State != ipam.Pending || p.problem != \"\" {\n",
+		new:  "\tif _ = tried; c.unanswered.name == \"\" || p.State != ipam.Pending || p.problem != \"\" || ok && false {\n",
+		test: "./controllers/nodeipam TestFinalizerAnswerLostLongAgo",
 	},
 	{
 		name: "flags-stored-otherwise", defect: "a ClusterCIDR of the flags that is stored otherwise than it was sent is made again under the next name, without end",

@@ -1,0 +1,121 @@
+package nodeipam
+
+import (
+	"context"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	v1 "k8s.io/api/core/v1"
+
+	applyv1 "github.com/multicidr/controller-manager/apis/generated/applyconfiguration/networking/v1"
+	networkingv1 "github.com/multicidr/controller-manager/apis/networking/v1"
+)
+
+// forgetful is an API server with a policy that answers 200 and leaves objects as they are, until a time. Then it enables ClusterCIDRs.
+type forgetful struct {
+	*leader
+	until    time.Time
+	statuses int
+	told     int // events of writes that fail
+}
+
+func (f *forgetful) patchNode(ctx context.Context, name string, patch []byte) error {
+	if time.Now().Before(f.until) {
+		return nil
+	}
+	return f.leader.patchNode(ctx, name, patch)
+}
+
+func (f *forgetful) patchClusterCIDR(_ context.Context, name string, _ []byte) error {
+	if time.Now().Before(f.until) {
+		return nil
+	}
+	cc, err := f.leader.Controller.clusterCIDRs.Get(name)
+	if err != nil {
+		return err
+	}
+	cc = cc.DeepCopy()
+	cc.Spec.Allocation = networkingv1.AllocationEnabled
+	delete(cc.Annotations, networkingv1.AnnotationSuperseded)
+	if err := f.leader.clusterCIDRs.Update(cc); err != nil {
+		return err
+	}
+	f.heardOfClusterCIDR(name)
+	return nil
+}
+
+func (f *forgetful) applyStatus(context.Context, *applyv1.ClusterCIDRApplyConfiguration) error {
+	f.statuses++
+	return nil
+}
+
+func (f *forgetful) createEvent(_ context.Context, e *v1.Event) error {
+	if e.Reason == ReasonWriteFailed {
+		f.told++
+	}
+	return nil
+}
+
+// What is answered with 200 and not kept is written again, and while that lasts, health says so the whole time. Once what does it is gone, the
+// Node is served without a restart.
+func TestWritesThatAreNotKept(t *testing.T) {
+	const lasts = 2 * time.Minute
+	spec := spec4("10.2.0.0/24", 4, nil)
+	for name, tc := range map[string]struct {
+		cc   *networkingv1.ClusterCIDR
+		told bool
+	}{
+		"podCIDRs": {cc: clusterCIDR("b", spec), told: true},
+		"spec.allocation of the ClusterCIDR of flags that are back": {cc: clusterCIDR(nameFromFlags(&spec), *spec.DeepCopy(), func(cc *networkingv1.ClusterCIDR) {
+			cc.Labels = map[string]string{networkingv1.LabelCreatedFromFlags: "true"}
+			cc.Annotations = map[string]string{networkingv1.AnnotationSuperseded: "true"}
+			cc.Spec.Allocation = networkingv1.AllocationDisabled
+		})},
+	} {
+		t.Run(name, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				l := newLeader(t, true)
+				if fromFlags(tc.cc) {
+					l.flags = &spec
+				}
+				server := &forgetful{leader: l, until: time.Now().Add(lasts)}
+				l.Controller.api = server
+				l.health.waitFor(trouble{})
+				l.setRange(t, tc.cc)
+				ctx, cancel := context.WithCancel(t.Context())
+				for _, line := range l.lines() {
+					go work(ctx, line.queue, line.sync)
+				}
+				l.watch("n", node("n"))
+				begun := time.Now()
+				for time.Sleep(101 * time.Millisecond); time.Now().Before(server.until); time.Sleep(101 * time.Millisecond) {
+					synctest.Wait()
+					if err := l.health.Check(nil); err == nil && time.Since(begun) > 2*receiptLasts+failsFor {
+						t.Fatalf("health says ok after %v", time.Since(begun))
+					}
+				}
+				time.Sleep(2 * retryMax)
+				synctest.Wait()
+				if podCIDR := l.node("n").Spec.PodCIDR; podCIDR != "10.2.0.0/28" {
+					t.Errorf("the Node has %q, want 10.2.0.0/28", podCIDR)
+				}
+				if err := l.health.Check(nil); err != nil {
+					t.Errorf("afterwards health says %v", err)
+				}
+				if (server.told > 0) != tc.told {
+					t.Errorf("the Node is told %d times that its podCIDRs cannot be written", server.told)
+				}
+				if server.statuses < 10 {
+					t.Errorf("a status that is not kept was written %d times", server.statuses)
+				}
+				for _, line := range l.lines() {
+					line.queue.ShutDown()
+				}
+				cancel()
+				synctest.Wait()
+				time.Sleep(time.Minute)
+			})
+		})
+	}
+}
