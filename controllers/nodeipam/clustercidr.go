@@ -8,6 +8,7 @@ import (
 	"time"
 
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	"k8s.io/apimachinery/pkg/types"
 	utilruntime "k8s.io/apimachinery/pkg/util/runtime"
 	"k8s.io/klog/v2"
 
@@ -43,7 +44,7 @@ func (c *Controller) syncClusterCIDR(ctx context.Context, name string) error {
 	case urgent:
 		return later(closedRetry) // A write may take seconds.
 	case cc == nil:
-		delete(c.allocationWrites, name)
+		delete(c.stays, name)
 		return c.followFlags(ctx)
 	}
 	p = judged
@@ -52,13 +53,7 @@ func (c *Controller) syncClusterCIDR(ctx context.Context, name string) error {
 	switch {
 	case p.State == ipam.Terminating && finalized && !inUse:
 		// From setPool on nothing is given from p any more, so what was not in use then stays so.
-		var stored bool
-		if stored, err = c.patchFinalizers(ctx, cc, false); err == nil && !stored {
-			err = later(closedRetry) // It has changed since, and that event comes; but a webhook can refuse with that code as well.
-		}
-		if stored {
-			c.clusterCIDRQueue.AddAfter(name, finalizerPatience) // No event comes if an admission policy has put the finalizer back.
-		}
+		err = c.letGo(ctx, cc)
 	case pause > 0:
 		c.clusterCIDRQueue.AddAfter(name, pause)
 	case p.State != ipam.Terminating && p.State != ipam.Invalid && !finalized:
@@ -71,6 +66,52 @@ func (c *Controller) syncClusterCIDR(ctx context.Context, name string) error {
 	}
 	if strings.HasPrefix(name, flagsPrefix) { // whatever its label: it may have had another one before
 		return c.followFlags(ctx)
+	}
+	return nil
+}
+
+// letGo takes our finalizer away.
+func (c *Controller) letGo(ctx context.Context, cc *networkingv1.ClusterCIDR) error {
+	const what = "without finalizer"
+	if err := c.notAgain(cc, what); err != nil {
+		return err
+	}
+	stored, err := c.patchFinalizers(ctx, cc, false)
+	switch {
+	case err != nil:
+		return err
+	case !stored:
+		return later(closedRetry) // It has changed since, and that event comes; but a webhook can refuse with that code as well.
+	default:
+		return c.wroteInto(cc, what)
+	}
+}
+
+// lastWrite is what the API server has said to have stored in a ClusterCIDR.
+type lastWrite struct {
+	uid  types.UID
+	what string
+	at   time.Time
+}
+
+// notAgain puts a write off that was carried out a moment ago: somebody undoes it, another process with other flags for one, and maybe at each
+// event.
+func (c *Controller) notAgain(cc *networkingv1.ClusterCIDR, what string) error {
+	last := c.stays[cc.Name]
+	if left := last.at.Add(retryMax).Sub(c.now()); last.uid == cc.UID && last.what == what && left > 0 {
+		return later(left)
+	}
+	return nil
+}
+
+// wroteInto notes a write that was carried out, and that it is looked at again: no event comes if an admission policy has left it out. It returns an
+// error if it is the second such write in a row.
+func (c *Controller) wroteInto(cc *networkingv1.ClusterCIDR, what string) error {
+	last := c.stays[cc.Name]
+	c.stays[cc.Name] = lastWrite{cc.UID, what, c.now()}
+	c.clusterCIDRQueue.AddAfter(cc.Name, retryMax)
+	if last.uid == cc.UID && last.what == what && c.now().Sub(last.at) < 2*retryMax {
+		return fmt.Errorf("ClusterCIDR %s: %w", cc.Name, errNotKept)
 	}
 	return nil
 }
@@ -94,6 +135,7 @@ func (c *Controller) enterClusterCIDR(name string, also func(*book, *networkingv
 			b.dropPool(name)
 			delete(c.statusWritten, name)
 			delete(c.finalizerTries, name)
+			delete(c.awaited, name)
 			delete(c.announcer.clusterCIDRs, name)
 			also(b, nil)
 		})
@@ -108,11 +150,13 @@ func (c *Controller) enterClusterCIDR(name string, also func(*book, *networkingv
 		if same && old.State == ipam.Pending && p.State == ipam.Pending {
 			p.problem, p.cause = old.problem, old.cause // until a try to add its finalizer ends otherwise
 		}
-		if !same || slices.Contains(cc.Finalizers, networkingv1.Finalizer) {
+		if !same {
 			delete(c.finalizerTries, name)
 		}
-		p = c.judgeUntried(b, p)
-		b.setPool(p)
+		c.sawFinalizer(name, slices.Contains(cc.Finalizers, networkingv1.Finalizer))
+		if b.setPool(p); !same || !p.aboutToServe() {
+			delete(c.awaited, name)
+		}
 		also(b, cc)
 	})
 	return cc, p, nil

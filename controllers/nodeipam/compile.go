@@ -135,12 +135,16 @@ func (p *pool) addSelector(selector *v1.NodeSelector, known selectorCache) error
 	return compiled.err
 }
 
-// addCursor reads a cursor from the status. One that cannot be read is none: the search starts at the range's start.
+// addCursor reads a cursor from the status: an address of the range, or the one behind it. Anything else is none, and the search starts at the
+// range's start.
 func (p *pool) addCursor(family ipam.Family, status *networkingv1.RangeStatus) {
 	if status == nil {
 		return
 	}
-	if cursor, err := netip.ParseAddr(status.Cursor); err == nil {
+	cursor, err := netip.ParseAddr(status.Cursor)
+	if err == nil && slices.ContainsFunc(p.Ranges, func(r ipam.Range) bool {
+		return r.Family() == family && (r.Prefix.Contains(cursor) || r.Prefix.Contains(cursor.Prev()))
+	}) {
 		if p.cursors == nil {
 			p.cursors = map[ipam.Family]netip.Addr{}
 		}

@@ -269,6 +269,17 @@ func TestParseCIDR(t *testing.T) {
 	}
 }
 
+// What others write into a status is no cursor unless it could be ours.
+func TestCursorFromStatus(t *testing.T) {
+	for cursor, is := range map[string]bool{"10.0.0.0": true, "10.0.0.255": true, "10.0.1.0": true, "10.0.1.1": false, "9.255.255.255": false, "fd00::1": false, "": false} {
+		cc := clusterCIDR("a", spec4("10.0.0.0/24", 4, nil))
+		cc.Status.IPv4 = &networkingv1.RangeStatus{Cursor: cursor}
+		if got := len(compile(cc).cursors) == 1; got != is {
+			t.Errorf("%q is taken for a cursor: %t", cursor, got)
+		}
+	}
+}
+
 // The API server takes the same exclusion twice.
 func TestExclusionWrittenTwice(t *testing.T) {
 	cc := clusterCIDR("a", spec4("10.0.0.0/16", 8, nil))

@@ -121,10 +121,10 @@ type Controller struct {
 	finalizerTries map[string]finalizerTries
 	// storedOtherwise are the ClusterCIDRs of the flags, by name, that were not stored as they were sent. For the worker of ClusterCIDRs alone.
 	storedOtherwise map[string]types.UID
-	// allocationWrites are the last ones, by the ClusterCIDR's name. For the worker of ClusterCIDRs alone.
-	allocationWrites map[string]allocationWrite
-	// unanswered is the ClusterCIDR to which a finalizer was tried to be added last, if that got no answer.
-	unanswered struct{ name, id string }
+	// stays is what was written last into a ClusterCIDR and has to stay, by its name. For the worker of ClusterCIDRs alone.
+	stays map[string]lastWrite
+	// awaited is since when a Node waits for the finalizer of a ClusterCIDR, by the latter's name.
+	awaited map[string]time.Time
 	// heardVersion is the highest resource version of a Node of which an event was handled, or that was there at the start.
 	heardVersion string
 	// receipts are for the podCIDRs that were written and that the cache does not show yet, by the Node's name.
@@ -209,8 +209,9 @@ func newController(cfg Config, p parts) *Controller {
 		statusWritten:    map[string]time.Time{},
 		statusQueued:     map[string]bool{},
 		finalizerTries:   map[string]finalizerTries{},
+		awaited:          map[string]time.Time{},
 		storedOtherwise:  map[string]types.UID{},
-		allocationWrites: map[string]allocationWrite{},
+		stays:            map[string]lastWrite{},
 		receipts:         map[string]receipt{},
 		announcer:        announcer{since: map[string]time.Time{}, clusterCIDRs: map[string]alarm{}},
 		synced:           map[string]cache.InformerSynced{},

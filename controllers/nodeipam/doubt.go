@@ -43,7 +43,7 @@ type doubt struct {
 	uid    types.UID
 	pool   string
 	blocks []netip.Prefix
-	// instead is the Node of that name that the list has; empty if there is none.
+	// instead is the Node of that name that the list has with podCIDRs; empty if there is none.
 	instead types.UID
 	sent    int // renewals, until it was missed
 	// certain is whether etcd was restored.
@@ -68,7 +68,7 @@ func (c *Controller) missed(b *book, name string, now any) {
 		return
 	}
 	d := &doubt{uid: e.uid, pool: e.pool, blocks: blocks, sent: c.witness.Renewals().Sent}
-	if instead != nil {
+	if instead != nil && showsPodCIDRs(instead) {
 		d.instead = instead.UID
 	}
 	b.hold(d.owner(), blocks)
@@ -96,6 +96,11 @@ func (c *Controller) settle(b *book, name string) {
 			c.nodeQueue.AddAfter(name, doubtInterval)
 		}
 	}
+}
+
+// undecided reports whether it is open yet if a Node of this name gets back what another one had. settle looks again.
+func (b *book) undecided(name string) bool {
+	return slices.ContainsFunc(b.doubts[name], func(d *doubt) bool { return !d.certain })
 }
 
 // endDoubt frees what is kept.

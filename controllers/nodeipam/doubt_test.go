@@ -297,3 +297,26 @@ func TestReclaimOfWhatAnotherNodeHas(t *testing.T) {
 		l.want(t, "n1 10.0.0.0/28, n2") // and not the block of which it knows that another Node has it
 	})
 }
+
+// After a restore the kubelet of a Node that is not in the backup may be faster than the list: that has a Node of its name already, without podCIDRs.
+// Its machine uses what it had.
+func TestDoubtAboutANodeThatIsBackAlready(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		l := newLeader(t, true)
+		l.renew()
+		l.setRange(t, clusterCIDR("b", spec4("10.8.0.0/24", 4, nil)))
+		l.run(t)
+		l.list("n2", node("n2", uid("again")))
+		l.run(t)
+		if podCIDR := l.node("n2").Spec.PodCIDR; podCIDR != "" {
+			t.Fatalf("n2 gets %s before the lease has shown whether etcd was restored", podCIDR)
+		}
+		l.said.WentBack = l.said.Sent
+		l.renew()
+		l.run(t)
+		l.want(t, "n1 10.0.0.0/28, n2 10.0.0.16/28")
+		if err := l.health.Check(nil); err != nil {
+			t.Errorf("n2 has its block back, and health says %v", err)
+		}
+	})
+}

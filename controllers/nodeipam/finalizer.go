@@ -5,6 +5,7 @@ import (
 	"slices"
 	"time"
 
+	v1 "k8s.io/api/core/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
@@ -21,6 +22,9 @@ import (
 // take: one that hangs lets the Nodes go on after the same time.
 const finalizerPatience = writeTimeout
 
+// untriedPatience is for how long a Node waits for a ClusterCIDR whose finalizer was not tried yet: one write before it may hang.
+const untriedPatience = writeTimeout + time.Second
+
 // causeNotTried is the cause of a pool's problem if other ClusterCIDRs' finalizers get no answer.
 const causeNotTried metav1.StatusReason = "FinalizerNotTried"
 
@@ -33,10 +37,29 @@ const (
 		"Make that keep " + networkingv1.Finalizer + " in metadata.finalizers."
 )
 
-// finalizerTries are the tries to add the finalizer to a ClusterCIDR that does not show it.
+// finalizerTries are the tries to add the finalizer to a ClusterCIDR that does not show it, or has not for long.
 type finalizerTries struct {
 	first time.Time // that the API server has answered, and not with an error
 	last  time.Time // that it says it has stored
+	shown time.Time // when the finalizer was there afterwards; the zero value if it is not
+	lost  bool      // it was there and went
+}
+
+// sawFinalizer notes whether a ClusterCIDR shows the finalizer. One that loses it again at once has somebody who takes it away; whoever answered that with
+// another try each time would never stop. The caller holds the book.
+func (c *Controller) sawFinalizer(name string, finalized bool) {
+	tries, ok := c.finalizerTries[name]
+	switch stays := !tries.shown.IsZero(); {
+	case !ok:
+	case stays && c.now().Sub(tries.shown) >= retryMax:
+		delete(c.finalizerTries, name)
+	case finalized && !stays:
+		tries.shown = c.now()
+		c.finalizerTries[name] = tries
+	case !finalized && stays:
+		tries.shown, tries.lost = time.Time{}, true
+		c.finalizerTries[name] = tries
+	}
 }
 
 // judgeFinalizer gives up a pool whose finalizer is not there for long though it was added. It returns the pool as it is then, and for how
@@ -44,8 +67,11 @@ type finalizerTries struct {
 func (c *Controller) judgeFinalizer(b *book, p *pool) (_ *pool, pause time.Duration) {
 	tries, ok := c.finalizerTries[p.Name]
 	now := c.now()
-	if !ok || now.Sub(tries.first) < finalizerPatience {
+	switch early := now.Sub(tries.first) < finalizerPatience; {
+	case !ok, early && !tries.lost:
 		return p, 0
+	case early:
+		return p, tries.last.Add(closedRetry).Sub(now)
 	}
 	if p.State == ipam.Pending && p.cause != causeNotKept {
 		given := *p
@@ -56,36 +82,40 @@ func (c *Controller) judgeFinalizer(b *book, p *pool) (_ *pool, pause time.Durat
 	return p, tries.last.Add(retryMax).Sub(now) // The object may change at every try, and each change is an event.
 }
 
-// judgeUntried gives up a pool whose finalizer was not tried yet while such writes get no answer. One after the other, each would take as long as
-// a write may take, and Nodes would wait for all of them. That is over, without another try, when the one that got no answer shows its finalizer
-// or is deleted. Whoever calls it holds the book.
-func (c *Controller) judgeUntried(b *book, p *pool) *pool {
-	tried, ok := b.pools[c.unanswered.name]
-	if !ok || tried.ID != c.unanswered.id || tried.State != ipam.Pending || p.State != ipam.Pending || p.problem != "" {
-		return p
+// serve is book.serve, but a Node does not wait for ever for the finalizer of a ClusterCIDR: those that were not even tried in time, because
+// other writes hang before them, are given up until they are. It is for the worker of the Node, which holds the book.
+func (c *Controller) serve(b *book, node *v1.Node) (r reservation, ok, say bool) {
+	for {
+		r, ok, say = b.serve(node)
+		w := b.waiting[node.Name]
+		if ok || !w.soon() {
+			return r, ok, say
+		}
+		p := w.refusals[len(w.refusals)-1].pool
+		since, known := c.awaited[p.Name]
+		if !known {
+			since = c.now()
+			c.awaited[p.Name] = since
+		}
+		if left := since.Add(untriedPatience).Sub(c.now()); left > 0 {
+			c.nodeQueue.AddAfter(node.Name, left)
+			return r, false, false
+		}
+		given := *p
+		given.problem, given.cause = "its finalizer is not added yet, because other writes of ClusterCIDRs get no answer", causeNotTried
+		b.setPool(&given)
 	}
-	given := *p
-	given.problem, given.cause = "its finalizer cannot be added now: writes of ClusterCIDRs get no answer", causeNotTried
-	return &given
 }
 
 // triedFinalizer notes how a try to add the finalizer to a pool that does not have it ended.
 func (c *Controller) triedFinalizer(p *pool, stored bool, err error) {
 	if errors.Is(err, lease.ErrClosed) {
-		return // Nothing was tried, and nobody is served meanwhile.
+		c.with(func(*book) { delete(c.awaited, p.Name) }) // Nothing was tried, and nobody is served meanwhile.
+		return
 	}
 	c.with(func(b *book) {
 		now, ok := b.pools[p.Name]
 		cause := apierrors.ReasonForError(err)
-		c.unanswered.name, c.unanswered.id = "", ""
-		if err != nil && !answered(err) {
-			c.unanswered.name, c.unanswered.id = p.Name, p.ID
-			for _, other := range b.pools {
-				if given := c.judgeUntried(b, other); given != other {
-					b.setPool(given)
-				}
-			}
-		}
 		switch {
 		case !ok || now.ID != p.ID:
 		case err != nil:
@@ -96,9 +126,8 @@ func (c *Controller) triedFinalizer(p *pool, stored bool, err error) {
 				b.setPool(&failed)
 			}
 		default:
-			// The watch may have been faster than the answer.
 			cc, err := c.clusterCIDRs.Get(p.Name)
-			if err != nil || string(cc.UID) != p.ID || slices.Contains(cc.Finalizers, networkingv1.Finalizer) {
+			if err != nil || string(cc.UID) != p.ID {
 				return
 			}
 			tries, ok := c.finalizerTries[p.Name]
@@ -109,6 +138,8 @@ func (c *Controller) triedFinalizer(p *pool, stored bool, err error) {
 				tries.last = c.now()
 			}
 			c.finalizerTries[p.Name] = tries
+			// The watch may have been faster than the answer.
+			c.sawFinalizer(p.Name, slices.Contains(cc.Finalizers, networkingv1.Finalizer))
 			c.clusterCIDRQueue.AddAfter(p.Name, finalizerPatience)
 		}
 	})

@@ -136,7 +136,7 @@ func TestFinalizerThatIsNotThere(t *testing.T) {
 				var serves bool
 				c.with(func(b *book) {
 					r, _, ok := b.reserve(node("m", label("p", "x")))
-					serves = ok && r.pool == "a" && len(c.finalizerTries) == 0
+					serves = ok && r.pool == "a"
 				})
 				cancel()
 				for _, l := range c.lines() {
@@ -314,6 +314,57 @@ func TestRemovalsThatHang(t *testing.T) {
 		synctest.Wait()
 		if podCIDR := l.node("n").Spec.PodCIDR; podCIDR != "10.9.0.0/28" {
 			t.Errorf("after %v the Node has %q, want 10.9.0.0/28", writeTimeout, podCIDR)
+		}
+		for _, line := range l.lines() {
+			line.queue.ShutDown()
+		}
+		cancel()
+		synctest.Wait()
+		time.Sleep(time.Minute)
+	})
+}
+
+// wanting is an API server with an operator that writes the finalizers it wants, none, at each event.
+type wanting struct {
+	*leader
+	writes int
+}
+
+func (w *wanting) patchClusterCIDR(_ context.Context, name string, _ []byte) error {
+	w.writes++
+	show := func(finalizers ...string) {
+		cc, err := w.leader.Controller.clusterCIDRs.Get(name)
+		if err != nil {
+			return
+		}
+		cc = cc.DeepCopy()
+		cc.Finalizers = finalizers
+		_ = w.leader.clusterCIDRs.Update(cc)
+		w.heardOfClusterCIDR(name)
+	}
+	show(networkingv1.Finalizer)
+	time.AfterFunc(10*time.Millisecond, func() { show() })
+	return nil
+}
+
+// Neither side stops, so ours is slow.
+func TestFinalizerTakenAwayAtEachEvent(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		l := newLeader(t, true)
+		server := &wanting{leader: l}
+		l.Controller.api = server
+		ctx, cancel := context.WithCancel(t.Context())
+		for _, line := range l.lines() {
+			go work(ctx, line.queue, line.sync)
+		}
+		cc := clusterCIDR("x", spec4("10.9.0.0/24", 4, nil))
+		cc.Finalizers = nil
+		l.setRange(t, cc)
+		const minutes = 10
+		time.Sleep(minutes * time.Minute)
+		synctest.Wait()
+		if most := minutes*int(time.Minute/retryMax) + int(finalizerPatience/closedRetry); server.writes > most {
+			t.Errorf("%d writes of a finalizer in %d minutes, want %d at most", server.writes, minutes, most)
 		}
 		for _, line := range l.lines() {
 			line.queue.ShutDown()

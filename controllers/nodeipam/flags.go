@@ -14,7 +14,6 @@ import (
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/labels"
-	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/klog/v2"
 
 	networkingv1 "github.com/multicidr/controller-manager/apis/networking/v1"
@@ -184,7 +183,12 @@ func (c *Controller) followFlags(ctx context.Context) error {
 		}
 	}
 	if !live && !goes && c.flags != nil { // what goes leaves its name, and then this is called again
-		errs = append(errs, c.makeFromFlags(ctx))
+		errs = append(errs, c.makeFromFlags(ctx, made))
+	}
+	// What was put off comes again with what has failed.
+	failed := slices.DeleteFunc(slices.Clone(errs), func(err error) bool { return err == nil || errors.As(err, new(later)) })
+	if len(failed) > 0 {
+		errs = failed
 	}
 	return errors.Join(errs...)
 }
@@ -199,13 +203,13 @@ func (c *Controller) otherwise(cc *networkingv1.ClusterCIDR) bool {
 }
 
 // makeFromFlags creates the ClusterCIDR of the flags, under the first name that is free.
-func (c *Controller) makeFromFlags(ctx context.Context) error {
+func (c *Controller) makeFromFlags(ctx context.Context, made []*networkingv1.ClusterCIDR) error {
 	name := nameFromFlags(c.flags)
 	for i := 2; ; i++ {
 		cc, err := c.clusterCIDRs.Get(name)
 		switch {
 		case apierrors.IsNotFound(err):
-			return c.createFromFlags(ctx, name)
+			return c.createFromFlags(ctx, name, made)
 		case err != nil:
 			return err
 		case cc.DeletionTimestamp == nil && fromFlags(cc) && c.flagsSay(cc):
@@ -215,6 +219,35 @@ func (c *Controller) makeFromFlags(ctx context.Context) error {
 		}
 		name = fmt.Sprintf("%s-%d", nameFromFlags(c.flags), i)
 	}
+}
+
+// maxExcluded is how many exclusions the API takes.
+const maxExcluded = 256
+
+// excludedBefore returns what users have excluded from ClusterCIDRs that were made from flags, the youngest last, as far as it lies in the ranges
+// of the next one. That serves as soon as it is there, and nobody could exclude anything from it before.
+func excludedBefore(made []*networkingv1.ClusterCIDR, next networkingv1.ClusterCIDRSpec) (excluded []string) {
+	p := compile(&networkingv1.ClusterCIDR{Spec: next})
+	for _, cc := range slices.Backward(made) {
+		if !fromFlags(cc) {
+			continue
+		}
+		for _, e := range compile(cc).excluded {
+			for _, r := range p.Ranges {
+				if !r.Prefix.Overlaps(e) {
+					continue
+				}
+				if e.Bits() < r.Prefix.Bits() {
+					e = r.Prefix
+				}
+				if text := e.String(); !slices.Contains(excluded, text) && len(excluded) < maxExcluded {
+					excluded = append(excluded, text)
+				}
+				break
+			}
+		}
+	}
+	return excluded
 }
 
 // goesAtOnce reports whether nothing but us keeps a ClusterCIDR that is being deleted, and we do not for long.
@@ -273,15 +306,16 @@ func sameRanges(a, b networkingv1.ClusterCIDRSpec) bool {
 	return a.IPv4 == b.IPv4 && a.IPv6 == b.IPv6 && a.PerNodeHostBits == b.PerNodeHostBits && bits6(a) == bits6(b) && a.NodeSelector == nil && b.NodeSelector == nil
 }
 
-func (c *Controller) createFromFlags(ctx context.Context, name string) error {
+func (c *Controller) createFromFlags(ctx context.Context, name string, made []*networkingv1.ClusterCIDR) error {
 	cc := &networkingv1.ClusterCIDR{
 		ObjectMeta: metav1.ObjectMeta{
 			Name:       name,
 			Labels:     map[string]string{networkingv1.LabelCreatedFromFlags: "true"},
 			Finalizers: []string{networkingv1.Finalizer},
 		},
-		Spec: *c.flags,
+		Spec: *c.flags.DeepCopy(),
 	}
+	cc.Spec.ExcludedCIDRs = excludedBefore(made, *c.flags)
 	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), writeTimeout)
 	defer cancel()
 	stored, err := c.api.createClusterCIDR(ctx, cc)
@@ -342,27 +376,18 @@ func (c *Controller) reinstate(ctx context.Context, cc *networkingv1.ClusterCIDR
 	return c.writeAllocation(ctx, cc, networkingv1.AllocationEnabled)
 }
 
-// allocationWrite is what was written into spec.allocation, as the API server has said.
-type allocationWrite struct {
-	uid  types.UID
-	mode networkingv1.AllocationMode
-}
-
 // writeAllocation enables or disables a ClusterCIDR, and notes on it, in the same write, that the controller did.
 func (c *Controller) writeAllocation(ctx context.Context, cc *networkingv1.ClusterCIDR, mode networkingv1.AllocationMode) error {
+	if err := c.notAgain(cc, string(mode)); err != nil {
+		return err
+	}
 	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), writeTimeout)
 	defer cancel()
 	err := c.api.patchClusterCIDR(ctx, cc.Name, allocationPatch(cc, mode))
 	switch {
 	case err == nil:
 		klog.FromContext(ctx).Info("Followed the flags", "clusterCIDR", klog.KObj(cc), "allocation", mode)
-		c.clusterCIDRQueue.AddAfter(cc.Name, finalizerPatience) // No event comes if an admission policy has changed it back.
-		written := allocationWrite{cc.UID, mode}
-		if before := c.allocationWrites[cc.Name]; before == written {
-			return fmt.Errorf("allocation of ClusterCIDR %s: %w", cc.Name, errNotKept)
-		}
-		c.allocationWrites[cc.Name] = written
-		return nil
+		return c.wroteInto(cc, string(mode))
 	case notThere(err), apierrors.IsConflict(err):
 		return later(closedRetry) // it has changed since it was cached, and that event comes; or a webhook refuses with that code
 	default:

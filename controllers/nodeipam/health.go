@@ -288,7 +288,7 @@ func writeTrouble(err error) (t trouble, lasts bool) {
 		return trouble{"the ClusterCIDR of the flags is stored with other ranges or labels than it was sent with: if the CRD is not ours, " + ApplyCRD + "; else look for a mutating webhook or policy that changes it. " +
 			"Then delete that ClusterCIDR, and it is made again", err}, true
 	case errors.Is(err, errNotKept):
-		return trouble{"the API server stores what is written, and it is not there: look for a mutating webhook or policy that takes it away, or the watch is late", err}, true
+		return trouble{"the API server stores what is written, and it is not there: look for a mutating webhook or policy, or another process with other flags, that takes it away; or the watch is late", err}, true
 	case apierrors.IsNotFound(err) && apierrors.HasStatusCause(err, metav1.CauseTypeUnexpectedServerResponse):
 		// It is the resource that does not exist, not an object. Of all that is written, only that of the CRD can be missing.
 		return trouble{crdMissing, err}, true

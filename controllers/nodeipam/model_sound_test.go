@@ -38,8 +38,8 @@ var modelFields = map[string]struct {
 		// nodes and ledger; changed, touched, poolsChanged, putOff and suspects are empty whenever nobody holds the book; no etcd is restored, so there are no doubts.
 		"addresses candidates terminating soon names tally changed touched poolsChanged putOff suspects revocable doubts"},
 	"nodeEntry": {nodeEntry{}, "uid pool state unansweredUntil stored reported",
-		// No Node has addresses. answered, atStart, byOther and suspected are for a finding that the model does not ask for.
-		"addresses answered atStart byOther suspected"},
+		// No Node has addresses. tried, answered, atStart, byOther and suspected are for a finding that the model does not ask for.
+		"addresses tried answered atStart byOther suspected"},
 	"waitingNode": {waitingNode{}, "uid said",
 		// Both Nodes are of one age, and the one ClusterCIDR refuses for one reason.
 		"since refusals why"},
@@ -48,7 +48,7 @@ var modelFields = map[string]struct {
 		// people; nothing panics; events are handled as soon as the cache has them, so heardVersion is its; the rest never changes.
 		"api client clusterCIDRClient dynamic now flags primary workers identity fence nodes clusterCIDRs serviceCIDRs informers synced nodesAsOf nodesVersion clusterCIDRsVersion " +
 			"clusterCIDRQueue statusQueue mu statusWritten statusQueued health sightings broken breaking " +
-			"heardVersion witness stopHearing term takeoverDelay eventQueue entering selectors torn finalizerTries storedOtherwise allocationWrites unanswered announcer earlier"},
+			"heardVersion witness stopHearing term takeoverDelay eventQueue entering selectors torn finalizerTries storedOtherwise stays awaited announcer earlier"},
 }
 
 func TestModelKnowsAllFields(t *testing.T) {

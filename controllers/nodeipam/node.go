@@ -58,9 +58,10 @@ func (c *Controller) syncNode(ctx context.Context, name string) error {
 			// It needs no blocks any more. Those that may have been written stay its own until the object is gone.
 			delete(b.waiting, name)
 			b.giveUp(node)
+		case b.undecided(name):
 		default:
 			var say bool
-			if assign, ok, say = b.serve(node); say {
+			if assign, ok, say = c.serve(b, node); say {
 				c.announce(aboutNode, name, ReasonNotAvailable)
 			}
 			if r, ok := c.receipts[name]; ok && r.node == node.UID {

@@ -173,10 +173,14 @@ func TestAnotherAllocatorIsNoticed(t *testing.T) {
 	c.nodeEvent("twice", servedBy("twice", c.identity), show(servedBy("twice", "other")))
 	c.nodeEvent("rebuilt", servedBy("rebuilt", c.identity), show(servedBy("rebuilt", "other")))
 	c.nodeEvent("named", servedBy("named", ""), show(servedBy("named", c.identity)))
+	// It was saved and created again, and has its name from before.
+	again := servedBy("again", c.identity)
+	again.Spec = v1.NodeSpec{}
+	c.nodeEvent("again", again, show(servedBy("again", c.identity)))
 	// Somebody takes the name away, or puts an old one back on a Node that this process has not served.
 	c.nodeEvent("wiped", servedBy("wiped", c.identity), show(servedBy("wiped", "")))
 	c.nodeEvent("renamed", servedBy("renamed", "third"), show(servedBy("renamed", "other")))
-	if diff := cmp.Diff(map[string]bool{"after": true, "unnamed": true, "twice": true, "rebuilt": true, "named": true}, suspected(c)); diff != "" {
+	if diff := cmp.Diff(map[string]bool{"after": true, "unnamed": true, "twice": true, "rebuilt": true, "named": true, "again": true}, suspected(c)); diff != "" {
 		t.Errorf("noticed (-want +got):\n%s", diff)
 	}
 }

@@ -12,7 +12,8 @@ import (
 	networkingv1 "github.com/multicidr/controller-manager/apis/networking/v1"
 )
 
-// forgetful is an API server with a policy that answers 200 and leaves objects as they are, until a time. Then it enables ClusterCIDRs.
+// forgetful is an API server with a policy that answers 200 and leaves objects as they are, until a time. Then it enables ClusterCIDRs, or lets
+// them go.
 type forgetful struct {
 	*leader
 	until    time.Time
@@ -33,6 +34,11 @@ func (f *forgetful) patchClusterCIDR(_ context.Context, name string, _ []byte) e
 	}
 	cc, err := f.leader.Controller.clusterCIDRs.Get(name)
 	if err != nil {
+		return err
+	}
+	if cc.DeletionTimestamp != nil {
+		err := f.leader.clusterCIDRs.Delete(cc)
+		f.heardOfClusterCIDR(name)
 		return err
 	}
 	cc = cc.DeepCopy()
@@ -63,15 +69,17 @@ func TestWritesThatAreNotKept(t *testing.T) {
 	const lasts = 2 * time.Minute
 	spec := spec4("10.2.0.0/24", 4, nil)
 	for name, tc := range map[string]struct {
-		cc   *networkingv1.ClusterCIDR
-		told bool
+		cc      *networkingv1.ClusterCIDR
+		podCIDR string
+		told    bool
 	}{
-		"podCIDRs": {cc: clusterCIDR("b", spec), told: true},
+		"podCIDRs":                   {cc: clusterCIDR("b", spec), podCIDR: "10.2.0.0/28", told: true},
+		"the removal of a finalizer": {cc: clusterCIDR("b", spec, deleted)},
 		"spec.allocation of the ClusterCIDR of flags that are back": {cc: clusterCIDR(nameFromFlags(&spec), *spec.DeepCopy(), func(cc *networkingv1.ClusterCIDR) {
 			cc.Labels = map[string]string{networkingv1.LabelCreatedFromFlags: "true"}
 			cc.Annotations = map[string]string{networkingv1.AnnotationSuperseded: "true"}
 			cc.Spec.Allocation = networkingv1.AllocationDisabled
-		})},
+		}), podCIDR: "10.2.0.0/28"},
 	} {
 		t.Run(name, func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
@@ -91,14 +99,17 @@ func TestWritesThatAreNotKept(t *testing.T) {
 				begun := time.Now()
 				for time.Sleep(101 * time.Millisecond); time.Now().Before(server.until); time.Sleep(101 * time.Millisecond) {
 					synctest.Wait()
-					if err := l.health.Check(nil); err == nil && time.Since(begun) > 2*receiptLasts+failsFor {
+					if err := l.health.Check(nil); err == nil && time.Since(begun) > retryMax+failsFor {
 						t.Fatalf("health says ok after %v", time.Since(begun))
 					}
 				}
 				time.Sleep(2 * retryMax)
 				synctest.Wait()
-				if podCIDR := l.node("n").Spec.PodCIDR; podCIDR != "10.2.0.0/28" {
-					t.Errorf("the Node has %q, want 10.2.0.0/28", podCIDR)
+				if podCIDR := l.node("n").Spec.PodCIDR; podCIDR != tc.podCIDR {
+					t.Errorf("the Node has %q, want %q", podCIDR, tc.podCIDR)
+				}
+				if _, err := l.Controller.clusterCIDRs.Get(tc.cc.Name); (err != nil) != (tc.cc.DeletionTimestamp != nil) {
+					t.Errorf("the ClusterCIDR: %v", err)
 				}
 				if err := l.health.Check(nil); err != nil {
 					t.Errorf("afterwards health says %v", err)

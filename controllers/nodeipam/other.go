@@ -68,7 +68,8 @@ func (c *Controller) wroteEarlier(node *v1.Node) bool {
 // wrote is respected. But it does not know what this process has given and not yet written, so sooner or later two Nodes get the same addresses,
 // and people should know before.
 //
-// Only this step tells: what Nodes had before may be of an earlier leader, or of the allocator that was here before.
+// Only this step tells: what Nodes had before may be of an earlier leader, or of the allocator that was here before. A name that a Node had before
+// its podCIDRs, because it was saved and created again, tells nothing.
 func (c *Controller) noticeOther(before, after any) {
 	was, ok := before.(*v1.Node)
 	node, ok2 := after.(*v1.Node)
@@ -83,6 +84,11 @@ func (c *Controller) noticeOther(before, after any) {
 	switch {
 	case named:
 		holder = ""
+	case c.wrote(node) && c.wrote(was) && !showsPodCIDRs(was):
+		holder = ""
+		if c.triedToServe(node) {
+			return
+		}
 	case c.wrote(node), showsPodCIDRs(was) && !replaced:
 		return
 	}
@@ -108,6 +114,15 @@ func (c *Controller) noticeOther(before, after any) {
 			c.nodeQueue.Add(node.Name)
 		}
 	})
+}
+
+// triedToServe reports whether this process has sent podCIDRs for this very Node.
+func (c *Controller) triedToServe(node *v1.Node) (tried bool) {
+	c.with(func(b *book) {
+		e, known := b.nodes[node.Name]
+		tried = known && e.uid == node.UID && e.tried
+	})
+	return tried
 }
 
 // accuse reports what noticeOther has noticed of a Node, if this process leads. One that was paused and wakes up sees what its successor has written, and

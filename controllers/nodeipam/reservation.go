@@ -64,6 +64,7 @@ func (b *book) entryOf(node *v1.Node) (e *nodeEntry, ok bool) {
 // sending notes that a write of the Node's reservation is about to be sent.
 func (b *book) sending(node *v1.Node) {
 	if e, ok := b.entryOf(node); ok {
+		e.tried = true
 		b.become(node.Name, e, sent)
 	}
 }

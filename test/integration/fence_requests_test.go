@@ -178,6 +178,9 @@ func TestFencedRequests(t *testing.T) {
 	withAnnotations := func(node *corev1.Node) {
 		node.Annotations = map[string]string{networkingv1.AnnotationClusterCIDR: "a", networkingv1.AnnotationLeaseHolder: earlierHolder}
 	}
+	withHoldersName := func(node *corev1.Node) {
+		node.Annotations = map[string]string{networkingv1.AnnotationLeaseHolder: currentHolder}
+	}
 	strategic, merge, jsonPatch, apply := types.StrategicMergePatchType, types.MergePatchType, types.JSONPatchType, types.ApplyPatchType
 
 	cases := []struct {
@@ -233,6 +236,8 @@ func TestFencedRequests(t *testing.T) {
 		{"all annotations are taken away", anAdmin, served, patches(jsonPatch, `[{"op":"remove","path":"/metadata/annotations"}]`), onUpdates},
 		{"a Node is replaced by one without annotations", autoscaler, served, updates(forget), onUpdates},
 		{"somebody applies a range", anAdmin, served, patches(apply, `{"apiVersion":"v1","kind":"Node",`+otherRange[1:len(otherRange)-2]+`,"name":"NODE"}}`), onUpdates},
+		{"a restore without podCIDRs in the holder's name", anAdmin, gone, creates(withHoldersName), onUpdates},
+		{"a kubelet registers in the holder's name", itsKubelet, gone, creates(withHoldersName), onUpdates},
 		{"a kubelet registers with podCIDRs", itsKubelet, gone, creates(withPodCIDRs), onCreate},
 		{"a restore with podCIDRs", anAdmin, gone, creates(func(node *corev1.Node) { withPodCIDRs(node); withAnnotations(node) }), onCreate},
 		{"somebody applies a new Node with podCIDRs", anAdmin, gone, patches(apply, `{"apiVersion":"v1","kind":"Node","metadata":{"name":"NODE"},`+otherPodCIDR+`}`), onCreate},
