@@ -97,7 +97,7 @@ func (c *Controller) noticeOther(before, after any) {
 		writer = fmt.Sprintf("It is %q", cut(holder, maxValue))
 	}
 	// Not --allocate-node-cidrs=false: on the kube-controller-manager with this controller in it, that would take away the range of its flags.
-	message := fmt.Sprintf("podCIDRs %s were written by another process than this controller's. %s. Only one allocator may be on: turn the other one off (a stock kube-controller-manager: "+
+	message := fmt.Sprintf("podCIDRs %s were written by another process than this controller. %s. Only one allocator may be on: turn the other one off (a stock kube-controller-manager: "+
 		"add -node-ipam-controller to its --controllers; one of two processes without leader election: stop it)", cut(fmt.Sprint(node.Spec.PodCIDRs), maxListed), writer)
 	if c.fence.Holder() != "" {
 		message += ", or let the API server keep it out (manifests/fencing)"

@@ -100,6 +100,10 @@ func TestAnotherOneAfterAPanic(t *testing.T) {
 
 		first, ended := run()
 		before := metricValue(t, "node_ipam_controller_panics_total")
+		handlers := len(first.stopHearing)
+		for i, stop := range first.stopHearing {
+			first.stopHearing[i] = func() error { handlers--; return stop() }
+		}
 		create("a")
 		first.nodeQueue.Add("a")
 		if !knows(first, "a") || first.Err() != nil {
@@ -110,6 +114,9 @@ func TestAnotherOneAfterAPanic(t *testing.T) {
 		create("b")
 		if knows(first, "b") {
 			t.Error("the first one has ended and hears of Nodes")
+		}
+		if handlers > 0 {
+			t.Errorf("%d event handlers are left", handlers)
 		}
 		for _, l := range first.lines() {
 			if n := l.queue.Len(); n > 0 {

@@ -129,7 +129,7 @@ func TestTakeover(t *testing.T) {
 		if err := assign(c, []string{"nobody-selects-it", "10.1.3.0/24"}); err != nil {
 			t.Fatal(err)
 		}
-		if err := event(c, []string{"nobody-selects-it", "CIDRAssignedByOther", "were written by another process than this controller's. It did not say who it is"}); err != nil {
+		if err := event(c, []string{"nobody-selects-it", "CIDRAssignedByOther", "were written by another process than this controller. It did not say who it is"}); err != nil {
 			t.Error(err)
 		}
 		if err := p.answers("/metrics", 200, "node_ipam_controller_assignments_by_others_total 1"); err != nil {

@@ -23,6 +23,8 @@ import (
 const (
 	// seeds is how many `make test` plays.
 	seeds = 1000
+	// rareSeeds is how many are played of what those do not find.
+	rareSeeds = 10_000
 	// patience is how long one run of a test may take: a mutant may never come to an end.
 	patience = 10 * time.Minute
 )
@@ -168,8 +170,15 @@ func (r runner) try(ctx context.Context, m mutant) verdict {
 		}
 		return verdict{by: test}
 	}
-	for _, judge := range judges {
-		args := append([]string{"-test.run=^" + test + "$", fmt.Sprintf("-simulation.seeds=%d", seeds), "-simulation.shrink=false"}, judge.args...)
+	for i, judge := range slices.Concat(judges, judges) {
+		n := seeds
+		if i >= len(judges) {
+			n = rareSeeds
+		}
+		if n > seeds && m.name == "" {
+			break
+		}
+		args := append([]string{"-test.run=^" + test + "$", fmt.Sprintf("-simulation.seeds=%d", n), "-simulation.shrink=false"}, judge.args...)
 		failed, out, err := r.fails(ctx, m, pkg, args...)
 		if err != nil {
 			return verdict{err: err}

@@ -271,7 +271,7 @@ var mutants = []mutant{
 		new:  "Free: u.Free}",
 	},
 	{
-		name: "full-for-ever", defect: "what was full between exclusions counts as full after a block there was freed", test: testHistories,
+		name: "full-for-ever", defect: "what was full between exclusions counts as full after a block there was freed", test: "./controllers/ipam TestExamples",
 		file: exclusionsFile,
 		old:  "\t\t\tif dropped {\n",
 		new:  "\t\t\tif false {\n",
@@ -295,7 +295,7 @@ var mutants = []mutant{
 		new:  "if ",
 	},
 	{
-		name: "messages-without-end", defect: "a message is as long as what somebody has written", test: testMessages,
+		name: "messages-without-end", defect: "a message is as long as what somebody has written", test: "./controllers/nodeipam TestCut",
 		file: textFile,
 		old:  "\tif len(text) <= most {",
 		new:  "\tif len(text) <= most+1000 {",
@@ -345,7 +345,7 @@ var mutants = []mutant{
 		new:  "\t\tif e, ok := b.nodes[name]; !ok || b.pools[e.pool] != nil {\n\t\t\tb.gone(name)\n\t\t}\n",
 	},
 	{
-		name: "recreated-node-leaks", defect: "a Node that is deleted and created again between two looks keeps its old blocks", seen: inTree + ", " + peer,
+		name: "recreated-node-leaks", defect: "a Node that is deleted and created again between two looks keeps its old blocks", seen: inTree + ", " + peer, test: "./controllers/nodeipam TestBook",
 		file: bookFile,
 		old:  "\t\tb.gone(node.Name)\n",
 		new:  "\t\tkept := b.ledger.Held(ownerOf(e.uid))\n\t\tb.gone(node.Name)\n\t\tb.ledger.Hold(ipam.Owner{Kind: ipam.Kept, ID: string(node.UID)}, kept...)\n",
