@@ -73,7 +73,7 @@ func run(ctx context.Context, opts *options) (err error) {
 		logger.Info("The Lease has a new holder", "lease", lock.Describe(), "holder", holder, "thisProcess", lock.Identity())
 	}
 	election.Callbacks.OnStoppedLeading = func() {
-		logger.Info("This process does not hold the Lease any more, and does not wait for it", "lease", lock.Describe())
+		logger.Info("This process does not hold the Lease, and does not wait for it", "lease", lock.Describe())
 	}
 	if err := lease.Lead(ctx, election, p.control); err != nil {
 		return err

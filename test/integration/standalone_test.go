@@ -329,7 +329,7 @@ func TestStandaloneReplicas(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	stopped, released := strings.Index(log, "Stopped controller"), strings.Index(log, "This process does not hold the Lease any more")
+	stopped, released := strings.Index(log, "Stopped controller"), strings.Index(log, "This process does not hold the Lease")
 	if stopped < 0 || released < stopped {
 		t.Errorf("the controller has to stop before the Lease is given up:\n%s", log)
 	}

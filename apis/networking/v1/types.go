@@ -111,8 +111,8 @@ type ClusterCIDRSpec struct {
 	IPv4 string `json:"ipv4,omitempty"`
 
 	// ipv6 is the IPv6 range in CIDR notation (RFC 4291 section 2.3), for example fd00:10:244::/48. Host bits are masked
-	// off. A range with IPv4-mapped addresses (::ffff:0:0/96) is refused: no Node can have a block of them. Empty means
-	// absent. At least one of ipv4 and ipv6 is required. Immutable.
+	// off. A range with IPv4-mapped addresses (::ffff:0:0/96) is refused, save ::/0 as one block of
+	// 128 host bits: no Node can have a block of them. Empty means absent. At least one of ipv4 and ipv6 is required. Immutable.
 	// +optional
 	// +kubebuilder:validation:MaxLength=49
 	// +kubebuilder:validation:XValidation:rule=`self == "" || (isCIDR(self) && cidr(self).ip().family() == 6)`,message="must be an IPv6 range in CIDR notation, for example fd00:10:244::/48, and not an IPv4-mapped one"

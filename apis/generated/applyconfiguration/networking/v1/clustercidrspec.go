@@ -32,8 +32,8 @@ type ClusterCIDRSpecApplyConfiguration struct {
 	// ipv6 is required. Immutable.
 	IPv4 *string `json:"ipv4,omitempty"`
 	// ipv6 is the IPv6 range in CIDR notation (RFC 4291 section 2.3), for example fd00:10:244::/48. Host bits are masked
-	// off. A range with IPv4-mapped addresses (::ffff:0:0/96) is refused: no Node can have a block of them. Empty means
-	// absent. At least one of ipv4 and ipv6 is required. Immutable.
+	// off. A range with IPv4-mapped addresses (::ffff:0:0/96) is refused, save ::/0 as one block of
+	// 128 host bits: no Node can have a block of them. Empty means absent. At least one of ipv4 and ipv6 is required. Immutable.
 	IPv6 *string `json:"ipv6,omitempty"`
 	// priority orders the ClusterCIDRs that match a Node before every other rule: higher is tried first. May be negative.
 	// Default 0. Mutable; Nodes keep what they have.
