@@ -63,7 +63,7 @@ var (
 	}
 	flagNames = []string{nothing, nothing, nothing, nothing, "old", "new"}
 	// Exclusions are cut out of the first range: how many bits longer, and where.
-	exclusions = []string{nothing, nothing, "0/1", "1/2", "3/2", "0/0"}
+	exclusions = []string{nothing, nothing, "0/1", "1/2", "3/2", "0/0", "5/4", "0/1+1/1", "0/2+2/2", "1/2+4/3+5/4", "l0/1", "l1/2+0/2", "l9/4+3/2", "l0/0", "0/1+0/2+1/3"}
 )
 
 // named picks one of the objects of a kind that meet a condition.
@@ -171,21 +171,31 @@ func createNode(w *world, name, labels, cidrs, finalizer string) bool {
 
 const foreignFinalizer = "example.com/hold"
 
-// exclusion cuts "index/bits" out of the first range of a spec.
-func exclusion(spec networkingv1.ClusterCIDRSpec, s string) []string {
+// exclusion cuts parts "index/bits", with + between them, out of the ranges of a spec: out of the last one after an "l", else the first one.
+func exclusion(spec networkingv1.ClusterCIDRSpec, s string) (all []string) {
 	if s == nothing {
 		return nil
 	}
-	var index, bits int
-	if _, err := fmt.Sscanf(s, "%d/%d", &index, &bits); err != nil {
-		panic(err)
+	for part := range strings.SplitSeq(s, "+") {
+		ranges := slowRangesOf(&networkingv1.ClusterCIDR{Spec: spec})
+		r := ranges[0].prefix
+		if rest, last := strings.CutPrefix(part, "l"); last {
+			part, r = rest, ranges[len(ranges)-1].prefix
+		}
+		var index, bits int
+		if _, err := fmt.Sscanf(part, "%d/%d", &index, &bits); err != nil {
+			panic(err)
+		}
+		if bits > r.Addr().BitLen()-r.Bits() {
+			continue
+		}
+		a := r.Addr()
+		for range index << (r.Addr().BitLen() - r.Bits() - bits) {
+			a = a.Next()
+		}
+		all = append(all, netip.PrefixFrom(a, r.Bits()+bits).String())
 	}
-	r := slowRangesOf(&networkingv1.ClusterCIDR{Spec: spec})[0].prefix
-	a := r.Addr()
-	for range index << (a.BitLen() - r.Bits() - bits) {
-		a = a.Next()
-	}
-	return []string{netip.PrefixFrom(a, r.Bits()+bits).String()}
+	return all
 }
 
 var userMoves = map[string]moveKind{
