@@ -84,6 +84,8 @@ func TestAdvice(t *testing.T) {
 			advice{"shorten spec.excludedCIDRs where the condition Ready names some": {of("10.0.0.0/23", 8)}, "Create another one": {another}}},
 		"a range inside a service range": {[]step{of("10.0.0.0/23", 8), service("s", "10.0.0.0/16")}, pending,
 			advice{"Create another one": {another}}},
+		"the same, with a Node in it": {[]step{of("10.0.0.0/23", 8), service("s", "10.0.0.0/16"), shows(node("n1"), "10.0.0.0/24")}, ready,
+			advice{"All of it is in service ranges. Create another ClusterCIDR with other addresses": nil}},
 		"a Node with a podCIDR larger than a block": {[]step{of("10.0.0.0/23", 8), shows(node("n1"), "10.0.0.0/16")}, ready,
 			advice{"Delete the Nodes that should not have them": {gone("n1")}, "delete Nodes that are not needed": {gone("n1")}}},
 		"a Node with a large podCIDR, another one is pending": {[]step{of("10.0.0.0/23", 8), shows(node("n1"), "10.0.0.0/16")}, pending,

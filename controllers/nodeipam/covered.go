@@ -102,7 +102,7 @@ func (b *book) exhausted(p *pool, full []ipam.Family) string {
 	}
 }
 
-// used reports whether Nodes hold something in the ranges of p of these families, as far as that is found soon.
+// used reports whether Nodes hold something in the ranges of p of these families that is free without them, as far as that is found soon.
 func (b *book) used(p *pool, full []ipam.Family) bool {
 	for _, r := range p.Ranges {
 		if !slices.Contains(full, r.Family()) {
@@ -110,7 +110,9 @@ func (b *book) used(p *pool, full []ipam.Family) bool {
 		}
 		walked := 0
 		for h := range b.ledger.Holdings(r.Prefix) {
-			if walked++; h.Owner.Kind != ipam.Service || walked == maxWalked {
+			// What is in a service range is not free either when its Node goes.
+			mayHelp := h.Owner.Kind != ipam.Service && (h.Prefix.Bits() < r.BlockBits || !b.services.Overlaps(h.Prefix))
+			if walked++; mayHelp || walked == maxWalked {
 				return true
 			}
 		}

@@ -271,6 +271,9 @@ var userMoves = map[string]moveKind{
 	}},
 	"allocation": {8, with(named(kindClusterCIDR, every), []string{"Enabled", "Enabled", "Disabled"}), func(w *world, a []string) bool {
 		return onClusterCIDR(func(cc *networkingv1.ClusterCIDR, a []string) {
+			if string(cc.Spec.Allocation) == a[0] {
+				return // which nobody can see
+			}
 			_, annotated := cc.Annotations[networkingv1.AnnotationSuperseded]
 			w.disabled[cc.UID] = a[0] == string(networkingv1.AllocationDisabled) && !(annotated && isFromFlags(cc))
 			cc.Spec.Allocation = networkingv1.AllocationMode(a[0])
