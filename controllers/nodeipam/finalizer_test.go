@@ -360,7 +360,7 @@ func TestFinalizerTakenAwayAtEachEvent(t *testing.T) {
 		cc := clusterCIDR("x", spec4("10.9.0.0/24", 4, nil))
 		cc.Finalizers = nil
 		l.setRange(t, cc)
-		const minutes = 10
+		const minutes = 2
 		time.Sleep(minutes * time.Minute)
 		synctest.Wait()
 		if most := minutes*int(time.Minute/retryMax) + int(finalizerPatience/closedRetry); server.writes > most {

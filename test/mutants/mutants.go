@@ -743,7 +743,7 @@ var mutants = []mutant{
 	{
 		name: "finalizer-stays", defect: "a ClusterCIDR does not go when its last Node has gone",
 		file: bookFile,
-		old:  "\te.terminating = slices.Sorted(maps.Keys(b.terminating))\n",
+		old:  "\te.terminating = append(e.terminating, slices.Sorted(maps.Keys(b.terminating))...)\n",
 		new:  "",
 	},
 	{
@@ -1105,8 +1105,9 @@ var mutants = []mutant{
 	{
 		name: "waits-for-finalizer-for-ever", defect: "Nodes wait for a ClusterCIDR whose finalizer is added and not kept, though another one could serve them",
 		file: finalizerFile,
-		old:  "\tif !ok || now.Sub(tries.first) < finalizerPatience {\n",
-		new:  "\tif !ok || true {\n",
+		old:  "\tcase !ok, early && !tries.lost:\n",
+		new:  "\tcase !ok, early || true:\n",
+		test: "./controllers/nodeipam TestFinalizerThatIsNotThere",
 	},
 	{
 		name: "finalizer-tried-once", defect: "a finalizer that was added and is not there is not added again",
@@ -1354,8 +1355,8 @@ var mutants = []mutant{
 	{
 		name: "every-finalizer-waited-for", defect: "Nodes wait for the finalizers of all ClusterCIDRs whose writes hang, one after the other",
 		file: finalizerFile,
-		old:  "; left > 0 {\n",
-		new:  "; left > -time.Hour {\n",
+		old:  "\t\tif !known {\n\t\t\tsince = c.now()\n",
+		new:  "\t\tif _ = known; true {\n\t\t\tsince = c.now()\n",
 		test: "./controllers/nodeipam TestFinalizersThatHang",
 	},
 	{
