@@ -138,6 +138,7 @@ func (c *Controller) triedFinalizer(p *pool, stored bool, err error) {
 				tries.last = c.now()
 			}
 			c.finalizerTries[p.Name] = tries
+			delete(c.awaited, p.Name) // From here on judgeFinalizer says for how long.
 			// The watch may have been faster than the answer.
 			c.sawFinalizer(p.Name, slices.Contains(cc.Finalizers, networkingv1.Finalizer))
 			c.clusterCIDRQueue.AddAfter(p.Name, finalizerPatience)

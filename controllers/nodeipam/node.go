@@ -59,6 +59,7 @@ func (c *Controller) syncNode(ctx context.Context, name string) error {
 			delete(b.waiting, name)
 			b.giveUp(node)
 		case b.undecided(name):
+			// What it may have to get back is known after the next renewal of the lease.
 		default:
 			var say bool
 			if assign, ok, say = c.serve(b, node); say {
