@@ -311,6 +311,7 @@ func (w *world) checkSettled(p *process) {
 		w.invariant3(p, now, cc)
 		finalized := slices.Contains(cc.Finalizers, networkingv1.Finalizer)
 		switch members := now.membersOf(cc); {
+		case w.justUndone(name):
 		case cc.DeletionTimestamp == nil && !finalized && !w.server.dropsFinalizers:
 			w.violate("invariant 5", "ClusterCIDR %s has no finalizer", name)
 		case cc.DeletionTimestamp != nil && finalized && len(members) == 0:
@@ -357,6 +358,12 @@ func (w *world) keepsOthers(old, cc *networkingv1.ClusterCIDR) {
 	}
 }
 
+// justUndone reports whether what a user took back need not be written again yet.
+func (w *world) justUndone(name string) bool {
+	at, ok := w.undone[name]
+	return ok && w.server.now().Sub(at) <= retryMax
+}
+
 // checkFlags: there is one ClusterCIDR for what the flags say, which nobody but a user disables. Those for what they said before are
 // disabled, and gone if no Node uses them.
 func (w *world) checkFlags(p *process, now *view) {
@@ -375,9 +382,13 @@ func (w *world) checkFlags(p *process, now *view) {
 		switch {
 		case !now.superseded(cc) && current == 0:
 			current++
+			if w.justUndone(cc.Name) {
+				continue
+			}
 			if annotated || disabled != w.disabled[cc.UID] {
 				w.violate("the flags are followed", "ClusterCIDR %s of the flags of %s is disabled: %t, superseded: %t; a user disabled it: %t", cc.Name, p.name, disabled, annotated, w.disabled[cc.UID])
 			}
+		case w.justUndone(cc.Name):
 		case !disabled:
 			w.violate("the flags are followed", "ClusterCIDR %s is not disabled although it is not that of the flags of %s", cc.Name, p.name)
 		case !changed && len(now.membersOf(cc)) == 0:

@@ -266,13 +266,16 @@ var userMoves = map[string]moveKind{
 		if w.server.clusterCIDR(a[0]) == nil {
 			return false
 		}
-		w.forced[a[0]] = true
+		w.forced[a[0]], w.undone[a[0]] = true, w.server.now()
 		return onClusterCIDR(func(cc *networkingv1.ClusterCIDR, _ []string) { cc.Finalizers = nil })(w, a)
 	}},
 	"allocation": {8, with(named(kindClusterCIDR, every), []string{"Enabled", "Enabled", "Disabled"}), func(w *world, a []string) bool {
 		return onClusterCIDR(func(cc *networkingv1.ClusterCIDR, a []string) {
 			if string(cc.Spec.Allocation) == a[0] {
 				return // which nobody can see
+			}
+			if isFromFlags(cc) {
+				w.undone[cc.Name] = w.server.now()
 			}
 			_, annotated := cc.Annotations[networkingv1.AnnotationSuperseded]
 			w.disabled[cc.UID] = a[0] == string(networkingv1.AllocationDisabled) && !(annotated && isFromFlags(cc))

@@ -42,6 +42,8 @@ type world struct {
 	annotated map[types.UID]bool
 	// forced has the ClusterCIDRs, by name, whose finalizer somebody took away by force, or that somebody created under our feet.
 	forced map[string]bool
+	// undone is when a user took back what the controller had written into a ClusterCIDR, by its name. It is not written again at once each time.
+	undone map[string]time.Time
 	// disabled has the ClusterCIDRs that a user has disabled, and not the controller.
 	disabled map[types.UID]bool
 	// outside: only what users can see is judged, not what a process has in its book.
@@ -73,6 +75,7 @@ func newWorld(kind string) *world {
 		assigned:      map[types.UID]string{},
 		annotated:     map[types.UID]bool{},
 		forced:        map[string]bool{},
+		undone:        map[string]time.Time{},
 		disabled:      map[types.UID]bool{},
 		covered:       map[string]int{},
 		outside:       *outsideFlag,
