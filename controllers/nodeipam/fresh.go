@@ -89,12 +89,14 @@ func (cache cached) tellsSoon(ctx context.Context) bool {
 func (c *Controller) waitShown(ctx context.Context, all contents) bool {
 	var (
 		exist map[string]string // as of the last read
-		asOf  string
-		at    time.Time
+		asOf  string            // empty if that failed
+		next  time.Time         // read again: what the cache lacks may be gone by now
+		pause = lookInterval
 		told  bool
 	)
 	err := wait.PollUntilContextCancel(ctx, freshInterval, true, func(ctx context.Context) (bool, error) {
-		if now := time.Now(); at.IsZero() || now.Sub(at) >= lookInterval {
+		if now := time.Now(); !now.Before(next) {
+			next, pause = now.Add(pause), min(2*pause, retryMax) // It may be a list of very many objects.
 			var err error
 			if exist, asOf, err = all.read(ctx); err != nil {
 				if ctx.Err() == nil && c.health.waitFor(trouble{all.kind + " to be readable: if that is forbidden, " + ApplyRBAC, err}) {
@@ -102,7 +104,9 @@ func (c *Controller) waitShown(ctx context.Context, all contents) bool {
 				}
 				return false, nil
 			}
-			at = now
+		}
+		if asOf == "" {
+			return false, nil
 		}
 		shown, err := all.shown()
 		if err != nil {

@@ -2,9 +2,11 @@ package nodeipam
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"strings"
 	"testing"
+	"testing/synctest"
 	"time"
 
 	v1 "k8s.io/api/core/v1"
@@ -135,4 +137,30 @@ func TestEventWhileTheStartReads(t *testing.T) {
 			t.Errorf("reserved %v, %v; want the first block that foreign does not have", r.blocks, ok)
 		}
 	})
+}
+
+// While a cache lags, or what exists cannot be read, the lists of all objects become rarer.
+func TestLaggingCacheIsNotListedForEver(t *testing.T) {
+	for name, err := range map[string]error{"the cache lags": nil, "the list is refused": errors.New("forbidden")} {
+		t.Run(name, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				reads := 0
+				all := contents{"Nodes", func(context.Context) (map[string]string, string, error) {
+					reads++
+					if err != nil {
+						return nil, "", err
+					}
+					return map[string]string{"a": "9"}, "20", nil
+				}, func() (map[string]string, error) { return nil, nil }}
+				ctx, cancel := context.WithTimeout(t.Context(), 10*time.Minute)
+				defer cancel()
+				if (&Controller{}).waitShown(ctx, all) {
+					t.Error("a cache that shows nothing is fresh")
+				}
+				if most := int(10*time.Minute/retryMax) + 5; reads > most {
+					t.Errorf("%d lists in ten minutes, want %d at most", reads, most)
+				}
+			})
+		})
+	}
 }
