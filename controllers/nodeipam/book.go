@@ -64,8 +64,9 @@ type nodeEntry struct {
 	atStart bool
 	// reported is what was handed over to be said about its podCIDRs in events, message by reason.
 	reported map[string]string
-	// tried is whether this process has ever sent podCIDRs for it, and answered whether the API server has said that it carried that out.
-	tried, answered bool
+	// tried is what this process has sent for it last, and answered whether the API server has ever said that it carried such a write out.
+	tried    []netip.Prefix
+	answered bool
 	// byOther says that another process gave it its podCIDRs while this one led; empty if none did. suspected is the same before it is
 	// certain that this process leads.
 	byOther, suspected string

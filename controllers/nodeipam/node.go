@@ -40,6 +40,7 @@ func (c *Controller) syncNode(ctx context.Context, name string) error {
 		stored time.Duration // for how long the receipt of that is good still
 		again  bool          // it was stored a while ago, as the API server said, and does not show
 		other  bool          // somebody else seems to have assigned it
+		first  bool          // it was not sent before
 		err    error
 	)
 	c.with(func(b *book) {
@@ -70,7 +71,7 @@ func (c *Controller) syncNode(ctx context.Context, name string) error {
 				again = stored <= 0
 			}
 			if ok && stored <= 0 {
-				b.sending(node) // From here on nothing that others do takes the blocks away.
+				first = b.sending(node) // From here on nothing that others do takes the blocks away.
 			}
 		}
 	})
@@ -86,6 +87,10 @@ func (c *Controller) syncNode(ctx context.Context, name string) error {
 	}
 	if !ok {
 		return nil // it is served, or goes, or waits, and whatever may help wakes it
+	}
+	if first {
+		// Before it is sent, for who has to find out later what this process may have assigned: an answer can be lost.
+		klog.FromContext(ctx).Info("Assigning podCIDRs", "node", klog.KObj(node), "podCIDRs", podCIDRs(assign.blocks, c.primary), "clusterCIDR", assign.pool)
 	}
 	if err := c.write(ctx, node, assign); err != nil || !again {
 		return err

@@ -3,6 +3,7 @@ package nodeipam
 import (
 	"context"
 	"errors"
+	"fmt"
 	"strings"
 	"testing"
 	"testing/synctest"
@@ -13,6 +14,8 @@ import (
 	v1 "k8s.io/api/core/v1"
 	corelisters "k8s.io/client-go/listers/core/v1"
 	"k8s.io/client-go/tools/cache"
+	"k8s.io/klog/v2"
+	"k8s.io/klog/v2/ktesting"
 
 	clustercidrlisters "github.com/multicidr/controller-manager/apis/generated/listers/networking/v1"
 	networkingv1 "github.com/multicidr/controller-manager/apis/networking/v1"
@@ -274,4 +277,40 @@ func TestDeposedLeaderAccusesNobody(t *testing.T) {
 	if _, said := c.announcer.since[eventKey(aboutNode, "n", ReasonAssignedByOther)]; !said {
 		t.Error("no event")
 	}
+}
+
+// logged is an API server whose answers are lost, and that has an eye on the log.
+type logged struct {
+	*leader
+	log   fmt.Stringer
+	lines []string // of the log, when a write arrives
+}
+
+func (l *logged) patchNode(context.Context, string, []byte) error {
+	l.lines = append(l.lines, l.log.String())
+	return context.DeadlineExceeded
+}
+
+// Whoever restores etcd finds in the log what may have been given, also what nobody has answered; and once, however often it is sent.
+func TestWhatIsSentIsInTheLog(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		logger := ktesting.NewLogger(t, ktesting.NewConfig(ktesting.BufferLogs(true)))
+		ctx := klog.NewContext(t.Context(), logger)
+		l := newLeader(t, true)
+		server := &logged{leader: l, log: logger.GetSink().(ktesting.Underlier).GetBuffer()}
+		l.Controller.api = server
+		l.setRange(t, clusterCIDR("b", spec4("10.2.0.0/24", 4, nil)))
+		l.watch("n", node("n"))
+		for range 3 {
+			if err := l.syncNode(ctx, "n"); err == nil {
+				t.Fatal("the write was answered")
+			}
+		}
+		const line = `Assigning podCIDRs node="n" podCIDRs=["10.2.0.0/28"] clusterCIDR="b"`
+		for i, log := range server.lines {
+			if n := strings.Count(log, line); n != 1 {
+				t.Errorf("at try %d the log has %d times %q:\n%s", i, n, line, log)
+			}
+		}
+	})
 }

@@ -120,7 +120,7 @@ func (c *Controller) noticeOther(before, after any) {
 func (c *Controller) triedToServe(node *v1.Node) (tried bool) {
 	c.with(func(b *book) {
 		e, known := b.nodes[node.Name]
-		tried = known && e.uid == node.UID && e.tried
+		tried = known && e.uid == node.UID && len(e.tried) > 0
 	})
 	return tried
 }

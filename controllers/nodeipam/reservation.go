@@ -2,6 +2,7 @@ package nodeipam
 
 import (
 	"net/netip"
+	"slices"
 	"time"
 
 	v1 "k8s.io/api/core/v1"
@@ -61,12 +62,16 @@ func (b *book) entryOf(node *v1.Node) (e *nodeEntry, ok bool) {
 	return e, ok && e.uid == node.UID && e.state != assigned && len(b.ledger.Held(ownerOf(e.uid))) > 0
 }
 
-// sending notes that a write of the Node's reservation is about to be sent.
-func (b *book) sending(node *v1.Node) {
+// sending notes that a write of the Node's reservation is about to be sent. It reports whether that is the first one
+// with these blocks.
+func (b *book) sending(node *v1.Node) (first bool) {
 	if e, ok := b.entryOf(node); ok {
-		e.tried = true
+		held := b.ledger.Held(ownerOf(e.uid))
+		first = !slices.Equal(e.tried, held)
+		e.tried = held
 		b.become(node.Name, e, sent)
 	}
+	return first
 }
 
 // written notes that the API server has carried out a write of the Node's reservation. What becomes of a later one changes nothing about that.

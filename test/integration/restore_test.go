@@ -59,7 +59,7 @@ func TestRestoreEtcd(t *testing.T) {
 				"MACHINES":     machines,
 				"GONE":         gone,
 				"CLUSTERCIDRS": w.clusterCIDRs,
-				"LOGS":         map[bool]string{false: filepath.Join(w.dir, "saved", "*.log"), true: filepath.Join(w.dir, "none", "*.log")}[tc.answers],
+				"LOGS":         map[bool]string{false: filepath.Join(w.dir, "saved", "*.log*"), true: filepath.Join(w.dir, "none", "*.log*")}[tc.answers],
 				"QUIET_PORT":   w.quietPort,
 			})
 			t.Logf("the runbook's output:\n%s", output)

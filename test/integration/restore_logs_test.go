@@ -1,0 +1,82 @@
+package integration
+
+import (
+	"compress/gzip"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"strings"
+	"testing"
+)
+
+// TestRestoreEtcdReadsAllLogs runs step 1 of the runbook on two control-plane nodes, puts their files together, and runs step 5, where no machine and
+// no API server answers. The second node led yesterday, and the kubelet of the first has rotated its log twice.
+func TestRestoreEtcdReadsAllLogs(t *testing.T) {
+	line := func(at, what, node, podCIDR string) string {
+		return at + ` stderr F I1122 12:00:00.000000       1 node.go:272] "` + what + ` podCIDRs" node="` + node + `" podCIDRs=["` + podCIDR + `"] clusterCIDR="a"` + "\n"
+	}
+	dir := t.TempDir()
+	write := func(name string, lines ...string) {
+		t.Helper()
+		content := strings.Join(lines, "")
+		if strings.HasSuffix(name, ".gz") {
+			var zipped strings.Builder
+			z := gzip.NewWriter(&zipped)
+			if _, err := z.Write([]byte(content)); err != nil {
+				t.Fatal(err)
+			}
+			if err := z.Close(); err != nil {
+				t.Fatal(err)
+			}
+			content = zipped.String()
+		}
+		writeFile(t, filepath.Join(dir, name), content, 0o600)
+	}
+	write("today/pod/container/0.log", line("2026-11-22T12:00:00Z", "Assigned", "again", "10.0.5.0/24"), line("2026-11-22T12:00:01Z", "Assigning", "unanswered", "10.0.6.0/24"))
+	write("today/pod/container/0.log.20261122-110000", line("2026-11-22T10:00:00Z", "Assigned", "rotated", "10.0.2.0/24"))
+	write("today/pod/container/0.log.20261122-090000.gz", line("2026-11-22T08:00:00Z", "Assigned", "zipped", "10.0.3.0/24"))
+	write("yesterday/pod/container/0.log", line("2026-11-21T12:00:00Z", "Assigned", "again", "10.0.1.0/24"))
+
+	page := readRunbook(t)
+	run := func(work, logs, step string) {
+		t.Helper()
+		var script string
+		for _, block := range page {
+			if block.section == "Settings" || strings.HasPrefix(block.section, step) {
+				script += block.script
+			}
+		}
+		// What stands before the path of the Pods' logs on a machine.
+		script = strings.ReplaceAll(script, "/var/log/pods/kube-system_kube-controller-manager-*", logs)
+		cmd := exec.CommandContext(t.Context(), "bash", "-c", script)
+		cmd.Env = append(os.Environ(), "WORK="+filepath.Join(dir, work))
+		if out, err := cmd.CombinedOutput(); err != nil {
+			t.Fatalf("%v\n%s", err, out)
+		}
+	}
+	run("here", filepath.Join(dir, "today", "*"), "1.")
+	run("there", filepath.Join(dir, "yesterday", "*"), "1.")
+	var all []string
+	for _, work := range []string{"here", "there"} {
+		lines, err := os.ReadFile(filepath.Join(dir, work, "manager.log"))
+		if err != nil {
+			t.Fatal(err)
+		}
+		all = append(all, string(lines))
+	}
+	write("here/manager.log", all...)
+	write("here/from-api")
+	run("here", "", "5.")
+	got, err := os.ReadFile(filepath.Join(dir, "here", "in-use"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	want := `unanswered ["10.0.6.0/24"]
+again ["10.0.5.0/24"]
+rotated ["10.0.2.0/24"]
+zipped ["10.0.3.0/24"]
+`
+	if string(got) != want {
+		t.Errorf("in use:\n%swant:\n%s", got, want)
+	}
+}
