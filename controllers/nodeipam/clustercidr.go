@@ -2,6 +2,7 @@ package nodeipam
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"slices"
 	"strings"
@@ -29,7 +30,7 @@ func (c *Controller) syncClusterCIDR(ctx context.Context, name string) error {
 		err    error
 	)
 	cc, p, err = c.lookAtClusterCIDR(name, func(b *book, cc *networkingv1.ClusterCIDR) {
-		if urgent = len(b.soon) > 0 && (cc == nil || b.pools[name].State == ipam.Terminating); urgent {
+		if urgent = c.nodesAwait(b) && (cc == nil || b.pools[name].State == ipam.Terminating); urgent {
 			b.putOff.add(name)
 		}
 		if cc != nil {
@@ -45,6 +46,7 @@ func (c *Controller) syncClusterCIDR(ctx context.Context, name string) error {
 		return later(closedRetry) // A write may take seconds.
 	case cc == nil:
 		delete(c.stays, name)
+		delete(c.goesSince, name)
 		return c.followFlags(ctx)
 	}
 	p = judged
@@ -59,15 +61,34 @@ func (c *Controller) syncClusterCIDR(ctx context.Context, name string) error {
 	case p.State != ipam.Terminating && p.State != ipam.Invalid && !finalized:
 		var stored bool
 		stored, err = c.patchFinalizers(ctx, cc, true)
+		if errors.As(err, new(refusedLater)) {
+			err = nil // The event comes. If it does not, judgeFinalizer ends it.
+		}
 		c.triedFinalizer(p, stored, err)
 	}
-	if err != nil {
-		return err
-	}
 	if strings.HasPrefix(name, flagsPrefix) { // whatever its label: it may have had another one before
-		return c.followFlags(ctx)
+		err = firstFailed(err, c.followFlags(ctx)) // One that cannot go does not keep another one from being made.
 	}
-	return nil
+	return err
+}
+
+// firstFailed joins errors. What was put off comes again with what has failed.
+func firstFailed(errs ...error) error {
+	failed := slices.DeleteFunc(slices.Clone(errs), func(err error) bool { return err == nil || errors.As(err, new(later)) })
+	if len(failed) > 0 {
+		errs = failed
+	}
+	return errors.Join(errs...)
+}
+
+// nodesAwait reports whether a Node waits for the finalizer of a ClusterCIDR.
+func (c *Controller) nodesAwait(b *book) bool {
+	for name := range b.soon {
+		if _, awaited := c.awaited[name]; awaited {
+			return true
+		}
+	}
+	return false
 }
 
 // letGo takes our finalizer away.
@@ -76,15 +97,13 @@ func (c *Controller) letGo(ctx context.Context, cc *networkingv1.ClusterCIDR) er
 	if err := c.notAgain(cc, what); err != nil {
 		return err
 	}
-	stored, err := c.patchFinalizers(ctx, cc, false)
-	switch {
-	case err != nil:
-		return err
-	case !stored:
-		return later(closedRetry) // It has changed since, and that event comes; but a webhook can refuse with that code as well.
-	default:
-		return c.wroteInto(cc, what)
+	if since, ok := c.goesSince[cc.Name]; !ok || since.uid != cc.UID {
+		c.goesSince[cc.Name] = lastWrite{uid: cc.UID, at: c.now()}
 	}
+	if _, err := c.patchFinalizers(ctx, cc, false); err != nil {
+		return err
+	}
+	return c.wroteInto(cc, what)
 }
 
 // lastWrite is what the API server has said to have stored in a ClusterCIDR.
@@ -180,8 +199,7 @@ func (c *Controller) heardOfClusterCIDR(name string) {
 	c.clusterCIDRQueue.Add(name)
 }
 
-// patchFinalizers adds or takes away our finalizer. It reports whether the API server says that it did: if not, and there is no error, the
-// object is another one than was cached.
+// patchFinalizers adds or takes away our finalizer. It reports whether the API server says that it did.
 func (c *Controller) patchFinalizers(ctx context.Context, cc *networkingv1.ClusterCIDR, present bool) (stored bool, err error) {
 	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), writeTimeout)
 	defer cancel()
@@ -192,7 +210,8 @@ func (c *Controller) patchFinalizers(ctx context.Context, cc *networkingv1.Clust
 		klog.FromContext(ctx).Info("Updated finalizer", "clusterCIDR", klog.KObj(cc), "present", present)
 		return true, nil
 	case notThere(err), apierrors.IsConflict(err):
-		return false, nil // it has changed since it was cached, and that event comes
+		// It has changed since it was cached, and that event comes; but a webhook can refuse with these codes as well.
+		return false, refusedLater{fmt.Errorf("patch finalizers of ClusterCIDR %s: %w", cc.Name, err)}
 	default:
 		return false, fmt.Errorf("patch finalizers of ClusterCIDR %s: %w", cc.Name, err)
 	}

@@ -123,6 +123,8 @@ type Controller struct {
 	storedOtherwise map[string]types.UID
 	// stays is what was written last into a ClusterCIDR and has to stay, by its name. For the worker of ClusterCIDRs alone.
 	stays map[string]lastWrite
+	// goesSince is when it was first tried to let a ClusterCIDR go, by its name. For the same worker.
+	goesSince map[string]lastWrite
 	// awaited is since when a Node waits for the finalizer of a ClusterCIDR, by the latter's name.
 	awaited map[string]time.Time
 	// heardVersion is the highest resource version of a Node of which an event was handled, or that was there at the start.
@@ -212,6 +214,7 @@ func newController(cfg Config, p parts) *Controller {
 		awaited:          map[string]time.Time{},
 		storedOtherwise:  map[string]types.UID{},
 		stays:            map[string]lastWrite{},
+		goesSince:        map[string]lastWrite{},
 		receipts:         map[string]receipt{},
 		announcer:        announcer{since: map[string]time.Time{}, clusterCIDRs: map[string]alarm{}},
 		synced:           map[string]cache.InformerSynced{},

@@ -44,6 +44,7 @@ func (l *leader) patchEvent(context.Context, string, string, []byte) (*v1.Event,
 func (l *leader) applyStatus(context.Context, *applyv1.ClusterCIDRApplyConfiguration) error {
 	return nil
 }
+func (l *leader) getNode(_ context.Context, name string) (*v1.Node, error) { return l.node(name), nil }
 func (l *leader) node(name string) *v1.Node {
 	if o, ok, _ := l.cache.GetByKey(name); ok {
 		return o.(*v1.Node)

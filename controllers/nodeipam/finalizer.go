@@ -92,12 +92,12 @@ func (c *Controller) serve(b *book, node *v1.Node) (r reservation, ok, say bool)
 			return r, ok, say
 		}
 		p := w.refusals[len(w.refusals)-1].pool
-		since, known := c.awaited[p.Name]
-		if !known {
-			since = c.now()
-			c.awaited[p.Name] = since
+		for name := range b.soon { // The Node waits for all that may come first for it at the same time.
+			if _, known := c.awaited[name]; !known {
+				c.awaited[name] = c.now()
+			}
 		}
-		if left := since.Add(untriedPatience).Sub(c.now()); left > 0 {
+		if left := c.awaited[p.Name].Add(untriedPatience).Sub(c.now()); left > 0 {
 			c.nodeQueue.AddAfter(node.Name, left)
 			return r, false, false
 		}

@@ -3,6 +3,7 @@ package nodeipam
 import (
 	"context"
 	"fmt"
+	"strconv"
 	"strings"
 	"sync"
 	"testing"
@@ -57,6 +58,10 @@ func (s *stripping) patchNode(context.Context, string, []byte) error {
 func (s *stripping) createEvent(_ context.Context, event *v1.Event) error {
 	s.note(event.Reason)
 	return nil
+}
+
+func (s *stripping) getNode(context.Context, string) (*v1.Node, error) {
+	return nil, context.DeadlineExceeded
 }
 
 func (s *stripping) applyStatus(context.Context, *applyv1.ClusterCIDRApplyConfiguration) error {
@@ -175,13 +180,22 @@ func (h hangs) patchClusterCIDR(ctx context.Context, _ string, _ []byte) error {
 
 // Writes of ClusterCIDRs hang. A Node waits for the first one that hangs, and not for all, if another ClusterCIDR can serve it.
 func TestFinalizersThatHang(t *testing.T) {
+	for name, rack := range map[string]func(i int) string{
+		"one of them would serve the Node": strconv.Itoa,
+		"each of them would":               func(int) string { return "39" },
+	} {
+		t.Run(name, func(t *testing.T) { finalizersThatHang(t, rack) })
+	}
+}
+
+func finalizersThatHang(t *testing.T, rack func(i int) string) {
 	synctest.Test(t, func(t *testing.T) {
 		l := newLeader(t, true)
 		l.setRange(t, clusterCIDR("a", spec4("10.0.0.0/24", 4, nil)))
 		l.Controller.api = hangs{l}
 		const others = 40
 		for i := range others {
-			cc := clusterCIDR(fmt.Sprintf("b%02d", i), spec4(fmt.Sprintf("10.1.%d.0/24", i), 4, anyOf(allOf(in("rack", fmt.Sprint(i))))))
+			cc := clusterCIDR(fmt.Sprintf("b%02d", i), spec4(fmt.Sprintf("10.1.%d.0/24", i), 4, anyOf(allOf(in("rack", rack(i))))))
 			cc.Finalizers = nil
 			l.setRange(t, cc)
 		}

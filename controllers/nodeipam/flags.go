@@ -185,12 +185,7 @@ func (c *Controller) followFlags(ctx context.Context) error {
 	if !live && !goes && c.flags != nil { // what goes leaves its name, and then this is called again
 		errs = append(errs, c.makeFromFlags(ctx, made))
 	}
-	// What was put off comes again with what has failed.
-	failed := slices.DeleteFunc(slices.Clone(errs), func(err error) bool { return err == nil || errors.As(err, new(later)) })
-	if len(failed) > 0 {
-		errs = failed
-	}
-	return errors.Join(errs...)
+	return firstFailed(errs...)
 }
 
 // errStoredOtherwise is the error of a creation after which there is another object than the one that was sent.
@@ -252,6 +247,9 @@ func excludedBefore(made []*networkingv1.ClusterCIDR, next networkingv1.ClusterC
 
 // goesAtOnce reports whether nothing but us keeps a ClusterCIDR that is being deleted, and we do not for long.
 func (c *Controller) goesAtOnce(cc *networkingv1.ClusterCIDR) (goes bool) {
+	if since, ok := c.goesSince[cc.Name]; ok && since.uid == cc.UID && c.now().Sub(since.at) > finalizerPatience {
+		return false // A webhook or policy does not let it go.
+	}
 	c.with(func(b *book) {
 		goes = !b.inUse(cc.Name) && slices.Equal(cc.Finalizers, []string{networkingv1.Finalizer})
 	})
@@ -358,7 +356,8 @@ func (c *Controller) retire(ctx context.Context, cc *networkingv1.ClusterCIDR) e
 		klog.FromContext(ctx).Info("Deleting a ClusterCIDR of other flags, which no Node uses", "clusterCIDR", klog.KObj(cc))
 		return nil
 	case notThere(err), apierrors.IsConflict(err):
-		return later(closedRetry) // it has changed since it was cached, and that event comes; or a webhook refuses with that code
+		// It has changed since it was cached, and that event comes; or a webhook refuses with that code.
+		return refusedLater{fmt.Errorf("delete ClusterCIDR %s: %w", cc.Name, err)}
 	case c.flags == nil && apierrors.IsForbidden(err):
 		// Without the flag the controller need not be allowed to. It harms nobody, and there is nobody who waits.
 		klog.FromContext(ctx).Info("A ClusterCIDR that was made from --cluster-cidr stays, disabled: the controller may not delete ClusterCIDRs. Delete it with kubectl", "clusterCIDR", klog.KObj(cc))
@@ -389,7 +388,8 @@ func (c *Controller) writeAllocation(ctx context.Context, cc *networkingv1.Clust
 		klog.FromContext(ctx).Info("Followed the flags", "clusterCIDR", klog.KObj(cc), "allocation", mode)
 		return c.wroteInto(cc, string(mode))
 	case notThere(err), apierrors.IsConflict(err):
-		return later(closedRetry) // it has changed since it was cached, and that event comes; or a webhook refuses with that code
+		// It has changed since it was cached, and that event comes; or a webhook refuses with that code.
+		return refusedLater{fmt.Errorf("patch allocation of ClusterCIDR %s: %w", cc.Name, err)}
 	default:
 		return fmt.Errorf("patch allocation of ClusterCIDR %s: %w", cc.Name, err)
 	}

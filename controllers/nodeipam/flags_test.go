@@ -7,10 +7,12 @@ import (
 	"fmt"
 	"strings"
 	"testing"
+	"testing/synctest"
 	"time"
 
 	"github.com/google/go-cmp/cmp"
 
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/client-go/tools/cache"
@@ -304,6 +306,63 @@ func TestSupersededIsDisabledAtOnce(t *testing.T) {
 			if said := notAvailable(refusals, 1); strings.Contains(said, "spec.allocation") {
 				t.Errorf("the advice does not help: %s", said)
 			}
+		})
+	}
+}
+
+// stuck does not let ClusterCIDRs go, as a webhook for their deletion may.
+type stuck struct {
+	*leader
+	err error
+}
+
+func (s stuck) patchClusterCIDR(context.Context, string, []byte) error { return s.err }
+
+func (s stuck) createClusterCIDR(_ context.Context, cc *networkingv1.ClusterCIDR) (*networkingv1.ClusterCIDR, error) {
+	stored := cc.DeepCopy()
+	stored.UID = types.UID("of " + cc.Name)
+	if err := s.leader.clusterCIDRs.Add(stored); err != nil {
+		return nil, err
+	}
+	s.heardOfClusterCIDR(cc.Name)
+	return stored, nil
+}
+
+// A user deletes the ClusterCIDR of the flags, no Node keeps it, and yet it does not go. Nodes do not wait for that, and health says it.
+func TestFlagsWhoseClusterCIDRDoesNotGo(t *testing.T) {
+	for name, err := range map[string]error{
+		"forbidden": forbidden("no"),
+		"conflict":  apierrors.NewConflict(networkingv1.SchemeGroupVersion.WithResource("clustercidrs").GroupResource(), "x", nil),
+		"not kept":  nil,
+	} {
+		t.Run(name, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				l := newLeader(t, true)
+				spec := spec4("10.2.0.0/24", 4, nil)
+				l.flags, l.Controller.api = &spec, stuck{l, err}
+				l.setRange(t, clusterCIDR(nameFromFlags(&spec), *spec.DeepCopy(), deleted, func(cc *networkingv1.ClusterCIDR) {
+					cc.Labels = map[string]string{networkingv1.LabelCreatedFromFlags: "true"}
+				}))
+				ctx, cancel := context.WithCancel(t.Context())
+				for _, line := range l.lines() {
+					go work(ctx, line.queue, line.sync)
+				}
+				l.watch("n", node("n"))
+				time.Sleep(2*retryMax + failsFor)
+				synctest.Wait()
+				if podCIDR := l.node("n").Spec.PodCIDR; podCIDR != "10.2.0.0/28" {
+					t.Errorf("the Node has %q, want 10.2.0.0/28", podCIDR)
+				}
+				if err := l.health.Check(nil); err == nil {
+					t.Error("health says ok")
+				}
+				for _, line := range l.lines() {
+					line.queue.ShutDown()
+				}
+				cancel()
+				synctest.Wait()
+				time.Sleep(time.Minute)
+			})
 		})
 	}
 }

@@ -95,6 +95,9 @@ func (c *Controller) syncNode(ctx context.Context, name string) error {
 	if err := c.write(ctx, node, assign); err != nil || !again {
 		return err
 	}
+	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), writeTimeout)
+	defer cancel()
+	c.readBack(ctx, node)
 	return fmt.Errorf("podCIDRs of Node %s: %w", name, errNotKept)
 }
 
@@ -297,11 +300,23 @@ func (c *Controller) notWritten(ctx context.Context, node *v1.Node, err error) {
 	// A refusal says nothing about an earlier write that was not answered. Once the API server cannot carry that out any more, a read tells.
 	unknown := false
 	c.with(func(b *book) {
-		if b.notCarriedOut(node, !notSent(err)) {
-			unknown = !c.now().Before(b.nodes[node.Name].unansweredUntil)
-		}
+		unknown = b.notCarriedOut(node, !notSent(err))
 	})
-	if !unknown {
+	if unknown {
+		c.readBack(ctx, node)
+	}
+}
+
+// readBack finds out whether the Node has podCIDRs that were written, or may have been. If not, and nothing can be carried out any more, then an
+// admission policy has left them out, or the write was in vain; and they need not stay the Node's. After a restore of etcd it tells nothing: the
+// machine may have seen what was there.
+func (c *Controller) readBack(ctx context.Context, node *v1.Node) {
+	over := false
+	c.with(func(b *book) {
+		e, ok := b.entryOf(node)
+		over = ok && !c.now().Before(e.unansweredUntil)
+	})
+	if !over || c.witness != nil && c.witness.Renewals().WentBack > 0 {
 		return
 	}
 	now, err := c.api.getNode(ctx, node.Name)

@@ -85,13 +85,14 @@ func (b *book) written(node *v1.Node) {
 }
 
 // notCarriedOut notes that the last write of the Node's reservation was not sent, or was refused by the API server; then wasSent is true.
-// It reports whether an earlier write was not answered, so that nobody knows whether that one was.
+// It reports whether an earlier write was not answered, so that nobody knows whether that one was, or was carried out, as the API server said: a read
+// tells.
 func (b *book) notCarriedOut(node *v1.Node, wasSent bool) (unknown bool) {
 	e, ok := b.entryOf(node)
 	switch {
-	case !ok || e.stored:
+	case !ok:
 		return false
-	case !e.unansweredUntil.IsZero():
+	case e.stored, !e.unansweredUntil.IsZero():
 		return true
 	case wasSent:
 		b.become(node.Name, e, refused)
@@ -110,7 +111,7 @@ func (b *book) unanswered(node *v1.Node, until time.Time) {
 
 // neverCarriedOut notes that a read of the Node which was made when no write could be carried out any more shows no podCIDRs.
 func (b *book) neverCarriedOut(node *v1.Node) {
-	if e, ok := b.entryOf(node); ok && !e.stored {
+	if e, ok := b.entryOf(node); ok {
 		b.become(node.Name, e, refused)
 	}
 }

@@ -135,6 +135,9 @@ func (p *process) stillRight(node *v1.Node, blocks []netip.Prefix, pool string) 
 
 // patchedNode notes what is known of a PATCH of podCIDRs when its call has returned.
 func (p *process) patchedNode(write *nodeWrite, err error) {
+	if err == nil {
+		write.over = -1 // It has been carried out, and will not be once more.
+	}
 	if err != nil && answered(err) {
 		p.seen.writes[write.uid] = slices.DeleteFunc(p.seen.writes[write.uid], func(w *nodeWrite) bool { return w == write })
 		p.w.cover("a write of podCIDRs was refused")

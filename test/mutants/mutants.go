@@ -879,8 +879,8 @@ var mutants = []mutant{
 	{
 		name: "refusal-of-both", defect: "a refusal counts for a write before it, too, that was not answered",
 		file: reservationFile,
-		old:  "\tcase !e.unansweredUntil.IsZero():\n",
-		new:  "\tcase false:\n",
+		old:  "\tcase e.stored, !e.unansweredUntil.IsZero():\n",
+		new:  "\tcase e.stored:\n",
 		test: testAfterRefusal,
 	},
 	{
@@ -1355,8 +1355,8 @@ var mutants = []mutant{
 	{
 		name: "every-finalizer-waited-for", defect: "Nodes wait for the finalizers of all ClusterCIDRs whose writes hang, one after the other",
 		file: finalizerFile,
-		old:  "\t\tif !known {\n\t\t\tsince = c.now()\n",
-		new:  "\t\tif _ = known; true {\n\t\t\tsince = c.now()\n",
+		old:  "\t\t\tif _, known := c.awaited[name]; !known {\n",
+		new:  "\t\t\tif _, known := c.awaited[name]; !known || true {\n",
 		test: "./controllers/nodeipam TestFinalizersThatHang",
 	},
 	{
