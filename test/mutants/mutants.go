@@ -1362,8 +1362,8 @@ var mutants = []mutant{
 	{
 		name: "removals-before-nodes", defect: "Nodes wait for the finalizer of a new ClusterCIDR until those of all that are deleted are gone",
 		file: clusterCIDRFile,
-		old:  "\t\tif urgent = len(b.soon) > 0 &&",
-		new:  "\t\tif urgent = len(b.soon) > 1e9 &&",
+		old:  "\t\tif urgent = c.nodesAwait(b) &&",
+		new:  "\t\tif urgent = false && c.nodesAwait(b) &&",
 		test: "./controllers/nodeipam TestRemovalsThatHang",
 	},
 	{
