@@ -136,6 +136,22 @@ func (l *leader) run(t *testing.T) {
 	}
 }
 
+// start lets the workers work until stop is called, in the time of a synctest bubble.
+func (l *leader) start(t *testing.T) (stop func()) {
+	ctx, cancel := context.WithCancel(t.Context())
+	for _, line := range l.lines() {
+		go work(ctx, line.queue, line.sync)
+	}
+	return func() {
+		for _, line := range l.lines() {
+			line.queue.ShutDown()
+		}
+		cancel()
+		synctest.Wait()
+		time.Sleep(time.Minute) // until the queues' timers are over
+	}
+}
+
 func (l *leader) renew() {
 	l.said.Sent++
 	l.said.Proven = l.said.Sent

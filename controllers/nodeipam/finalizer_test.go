@@ -199,23 +199,13 @@ func finalizersThatHang(t *testing.T, rack func(i int) string) {
 			cc.Finalizers = nil
 			l.setRange(t, cc)
 		}
-		ctx, cancel := context.WithCancel(t.Context())
-		defer cancel()
-		for _, line := range l.lines() {
-			go work(ctx, line.queue, line.sync)
-		}
+		defer l.start(t)()
 		l.watch("n", node("n", label("rack", fmt.Sprint(others-1))))
 		time.Sleep(2 * finalizerPatience)
 		synctest.Wait()
 		if podCIDR := l.node("n").Spec.PodCIDR; podCIDR != "10.0.0.32/28" {
 			t.Errorf("after %v the Node has %q, want 10.0.0.32/28", 2*finalizerPatience, podCIDR)
 		}
-		for _, line := range l.lines() {
-			line.queue.ShutDown()
-		}
-		cancel()
-		synctest.Wait()
-		time.Sleep(time.Minute)
 	})
 }
 
@@ -314,10 +304,7 @@ func TestRemovalsThatHang(t *testing.T) {
 			deleted(going)
 			l.setRange(t, going)
 		}
-		ctx, cancel := context.WithCancel(t.Context())
-		for _, line := range l.lines() {
-			go work(ctx, line.queue, line.sync)
-		}
+		defer l.start(t)()
 		time.Sleep(time.Minute)
 		l.setRange(t, clusterCIDR("fallback", spec4("10.8.0.0/24", 4, nil)))
 		cc := clusterCIDR("new", spec4("10.9.0.0/24", 4, anyOf(allOf(in("p", "x")))))
@@ -329,12 +316,6 @@ func TestRemovalsThatHang(t *testing.T) {
 		if podCIDR := l.node("n").Spec.PodCIDR; podCIDR != "10.9.0.0/28" {
 			t.Errorf("after %v the Node has %q, want 10.9.0.0/28", writeTimeout, podCIDR)
 		}
-		for _, line := range l.lines() {
-			line.queue.ShutDown()
-		}
-		cancel()
-		synctest.Wait()
-		time.Sleep(time.Minute)
 	})
 }
 
@@ -361,16 +342,13 @@ func (w *wanting) patchClusterCIDR(_ context.Context, name string, _ []byte) err
 	return nil
 }
 
-// Neither side stops, so ours is slow.
+// An operator and the controller undo what the other one writes, for as long as both run. The controller must not write often.
 func TestFinalizerTakenAwayAtEachEvent(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		l := newLeader(t, true)
 		server := &wanting{leader: l}
 		l.Controller.api = server
-		ctx, cancel := context.WithCancel(t.Context())
-		for _, line := range l.lines() {
-			go work(ctx, line.queue, line.sync)
-		}
+		defer l.start(t)()
 		cc := clusterCIDR("x", spec4("10.9.0.0/24", 4, nil))
 		cc.Finalizers = nil
 		l.setRange(t, cc)
@@ -380,11 +358,5 @@ func TestFinalizerTakenAwayAtEachEvent(t *testing.T) {
 		if most := minutes*int(time.Minute/retryMax) + int(finalizerPatience/closedRetry); server.writes > most {
 			t.Errorf("%d writes of a finalizer in %d minutes, want %d at most", server.writes, minutes, most)
 		}
-		for _, line := range l.lines() {
-			line.queue.ShutDown()
-		}
-		cancel()
-		synctest.Wait()
-		time.Sleep(time.Minute)
 	})
 }

@@ -343,10 +343,7 @@ func TestFlagsWhoseClusterCIDRDoesNotGo(t *testing.T) {
 				l.setRange(t, clusterCIDR(nameFromFlags(&spec), *spec.DeepCopy(), deleted, func(cc *networkingv1.ClusterCIDR) {
 					cc.Labels = map[string]string{networkingv1.LabelCreatedFromFlags: "true"}
 				}))
-				ctx, cancel := context.WithCancel(t.Context())
-				for _, line := range l.lines() {
-					go work(ctx, line.queue, line.sync)
-				}
+				defer l.start(t)()
 				l.watch("n", node("n"))
 				time.Sleep(2*retryMax + failsFor)
 				synctest.Wait()
@@ -356,12 +353,6 @@ func TestFlagsWhoseClusterCIDRDoesNotGo(t *testing.T) {
 				if err := l.health.Check(nil); err == nil {
 					t.Error("health says ok")
 				}
-				for _, line := range l.lines() {
-					line.queue.ShutDown()
-				}
-				cancel()
-				synctest.Wait()
-				time.Sleep(time.Minute)
 			})
 		})
 	}

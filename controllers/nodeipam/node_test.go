@@ -291,7 +291,8 @@ func (l *logged) patchNode(context.Context, string, []byte) error {
 	return context.DeadlineExceeded
 }
 
-// Whoever restores etcd finds in the log what may have been given, also what nobody has answered; and once, however often it is sent.
+// docs/restore-etcd.md finds in the log which podCIDRs Nodes may have, also if the answer to their PATCH was lost. Each reservation is logged once,
+// however often it is sent.
 func TestWhatIsSentIsInTheLog(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		logger := ktesting.NewLogger(t, ktesting.NewConfig(ktesting.BufferLogs(true)))

@@ -91,10 +91,7 @@ func TestWritesThatAreNotKept(t *testing.T) {
 				l.Controller.api = server
 				l.health.waitFor(trouble{})
 				l.setRange(t, tc.cc)
-				ctx, cancel := context.WithCancel(t.Context())
-				for _, line := range l.lines() {
-					go work(ctx, line.queue, line.sync)
-				}
+				defer l.start(t)()
 				l.watch("n", node("n"))
 				begun := time.Now()
 				for time.Sleep(101 * time.Millisecond); time.Now().Before(server.until); time.Sleep(101 * time.Millisecond) {
@@ -120,12 +117,6 @@ func TestWritesThatAreNotKept(t *testing.T) {
 				if server.statuses < 10 {
 					t.Errorf("a status that is not kept was written %d times", server.statuses)
 				}
-				for _, line := range l.lines() {
-					line.queue.ShutDown()
-				}
-				cancel()
-				synctest.Wait()
-				time.Sleep(time.Minute)
 			})
 		})
 	}

@@ -106,7 +106,7 @@ func (c *cluster) startManager(ctx context.Context) (err error) {
 	if c.alone {
 		args, lease = nil, "node-ipam-controller"
 	}
-	// Whoever held the Lease has ended.
+	// The process that held the Lease has ended.
 	err = c.kube.CoordinationV1().Leases(metav1.NamespaceSystem).Delete(ctx, lease, metav1.DeleteOptions{})
 	if err != nil && !apierrors.IsNotFound(err) {
 		return err

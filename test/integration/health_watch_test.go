@@ -11,8 +11,8 @@ import (
 	"github.com/multicidr/controller-manager/test/controlplane"
 )
 
-// TestRefusedWatches takes the permission to watch anything away from a whole kube-controller-manager, in which other controllers ask for the
-// informer of Nodes before ours is built.
+// TestRefusedWatches takes away the permission to watch from a kube-controller-manager with all controllers. There the informer of Nodes is shared,
+// and exists before our controller does.
 func TestRefusedWatches(t *testing.T) {
 	ctx := t.Context()
 	c := freshCluster(t, controlplane.Options{}, "--controllers=*,multi-cidr-node-ipam-controller", noTakeoverDelay,
