@@ -30,7 +30,7 @@ const (
 	reserved state = iota
 	// sent: a write is on its way, or the API server may have carried it out, or may still do.
 	sent
-	// refused: the API server has refused every write that was sent.
+	// refused: the API server has refused every write that was sent, or a read tells that none was kept and none can arrive.
 	refused
 	// assigned: the Node shows podCIDRs.
 	assigned
