@@ -21,7 +21,7 @@ var modelFields = map[string]struct {
 		// for a restored etcd, and term for what another allocator has sent, of which the model has none.
 		"clocks mu name holder idle refusing acquired renewals term"},
 	"election": {election{}, "lock fence tried renewed renewalSent observed observedAt released", ""},
-	"process": {process{}, "asleep election controller caches queues tasks asOf serving refused stopping seen lastSaid",
+	"process": {process{}, "asleep election controller caches queues tasks asOf serving stopping seen lastSaid",
 		// w, flags, shifted, clockSet, paused never change in the model, and asleep is in the ages by both clocks; a name is a rank; nothing
 		// panics, so nothing is broken or rebuilt; no cache is mute.
 		"w name flags shifted clockSet paused broken rebuilt mute"},

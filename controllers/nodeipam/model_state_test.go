@@ -280,7 +280,7 @@ func renewal(f *lease.Fence) (wall, monotonic time.Duration) {
 
 func (e *encoder) process(p *process) {
 	w := e.m.w
-	e.put("process", p.controller != nil, p.serving, p.stopping, p.refused, e.m.lagging[p])
+	e.put("process", p.controller != nil, p.serving, p.stopping, e.m.lagging[p])
 	e.put("troubled", e.m.cut[p], e.m.asleep[p])
 
 	el := &p.election

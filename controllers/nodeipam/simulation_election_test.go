@@ -119,7 +119,6 @@ type simFence struct {
 func (f simFence) Enter(ctx context.Context, atMost time.Duration) (context.Context, func(), error) {
 	ctx, leave, err := f.Fence.Enter(ctx, atMost)
 	if err != nil {
-		f.p.refused = true
 		f.p.w.cover("the fence is closed")
 	}
 	return ctx, leave, err

@@ -338,7 +338,7 @@ func (w *world) checkSettled(p *process) {
 func (w *world) checkFindings(now *view, node *v1.Node) {
 	blocks := now.blocksOf(node)
 	shares := slices.ContainsFunc(now.holdings(), func(h ipam.Holding) bool {
-		return h.Owner != ownerOf(node.UID) && overlap(blocks, []netip.Prefix{h.Prefix})
+		return h.Owner != ownerOf(node.UID) && h.Owner.Kind != ipam.Kept && overlap(blocks, []netip.Prefix{h.Prefix})
 	})
 	if shares && !w.said(node.UID, ReasonConflict) {
 		w.violate("conflicts are seen", "no event on Node %s, which shares addresses", node.Name)

@@ -53,7 +53,7 @@ func (p *process) rebuild() bool {
 		return false
 	}
 	before := p.caches
-	p.broken, p.asOf, p.refused = false, "", false
+	p.broken, p.asOf = false, ""
 	p.lead()
 	for _, k := range []kind{kindNode, kindServiceCIDR} {
 		*p.caches[k] = *before[k]

@@ -21,6 +21,7 @@ import (
 	"k8s.io/apimachinery/pkg/types"
 	corelisters "k8s.io/client-go/listers/core/v1"
 	networkinglisters "k8s.io/client-go/listers/networking/v1"
+	"k8s.io/client-go/tools/cache"
 	"k8s.io/client-go/util/workqueue"
 	"k8s.io/klog/v2"
 
@@ -53,7 +54,6 @@ type process struct {
 	serving    bool   // the workers have started
 	broken     bool   // its controller has panicked, and the next one is not built yet
 	rebuilt    bool   // it is not the first controller of this process
-	refused    bool   // by the fence: what is put off next is a retry
 	paused     bool   // it does nothing, as after SIGSTOP; its clocks go on
 	stopping   bool   // told to end: what runs may finish
 	seen       *view
@@ -78,6 +78,7 @@ func (p *process) time() time.Time { return epoch.Add(p.monotonic()) }
 func (p *process) lead() {
 	p.caches, p.queues, p.lastSaid = map[kind]*simCache{}, map[string]*simQueue{}, map[types.UID]string{}
 	p.seen = newView(p.w.serviceRanges, p.flags)
+	p.seen.kept = p.kept
 	for _, k := range kinds {
 		p.caches[k] = &simCache{kind: k, objects: map[string]metav1.Object{}}
 	}
@@ -195,6 +196,7 @@ type simCache struct {
 type simEvent struct {
 	name        string
 	before, now metav1.Object
+	listed      bool // found by a list
 }
 
 // advance brings the cache to a revision. It returns the events of that.
@@ -203,7 +205,7 @@ func (c *simCache) advance(s *simServer, revision int) (events []simEvent) {
 		if change.kind != c.kind {
 			continue
 		}
-		e := simEvent{change.name, c.objects[change.name], change.object}
+		e := simEvent{change.name, c.objects[change.name], change.object, false}
 		if change.object == nil {
 			delete(c.objects, change.name)
 			if e.before == nil {
@@ -295,6 +297,12 @@ func (p *process) handle(k kind, e simEvent) {
 		if e.before != nil {
 			before = e.before
 		}
+		if e.listed && e.now == nil {
+			before = cache.DeletedFinalStateUnknown{Key: e.name, Obj: e.before} // as client-go tells what a list lacks
+		}
+		if e.listed && e.before != nil && p.serving && (e.now == nil || e.now.GetUID() != e.before.GetUID()) {
+			p.w.cover("a list lacks a Node")
+		}
 		if e.now != nil {
 			now = e.now
 		}
@@ -321,12 +329,8 @@ func (p *process) list(k kind, revision int, behind bool) {
 		changed[e.name] = true
 	}
 	for _, name := range slices.Sorted(maps.Keys(changed)) {
-		switch was, is := before[name], c.objects[name]; {
-		case was == is:
-		case was != nil && is != nil && was.GetUID() != is.GetUID():
-			c.unheard = append(c.unheard, simEvent{name, was, nil}, simEvent{name, nil, is})
-		default:
-			c.unheard = append(c.unheard, simEvent{name, was, is})
+		if was, is := before[name], c.objects[name]; was != is {
+			c.unheard = append(c.unheard, simEvent{name, was, is, true})
 		}
 	}
 	if !behind {
@@ -401,7 +405,7 @@ type simQueue struct {
 
 type delay struct {
 	until time.Duration // on the monotonic clock
-	retry bool          // of something that failed
+	retry bool          // of something that failed, or met a closed fence
 }
 
 func (q *simQueue) Add(name string) {
@@ -411,8 +415,7 @@ func (q *simQueue) Add(name string) {
 }
 
 func (q *simQueue) AddAfter(name string, d time.Duration) {
-	q.addAfter(name, d, q.p.refused || q.yields)
-	q.p.refused = false
+	q.addAfter(name, d, q.yields || !q.p.mayWrite())
 }
 
 func (q *simQueue) AddRateLimited(name string) {
@@ -687,4 +690,24 @@ func (a simAPI) patchEvent(_ context.Context, _, name string, patch []byte) (*v1
 		a.p.said(event, err)
 	}
 	return event, err
+}
+
+// kept is what the controller keeps for Nodes that a list lacks.
+func (p *process) kept() (all []ipam.Holding) {
+	if p.controller == nil {
+		return nil
+	}
+	for _, doubts := range p.controller.book.doubts {
+		for _, d := range doubts {
+			for _, b := range d.blocks {
+				all = append(all, ipam.Holding{Owner: d.owner(), Prefix: b})
+			}
+		}
+	}
+	return all
+}
+
+// undecided reports whether the lease has to be renewed before a doubt is over.
+func (p *process) undecided() bool {
+	return p.controller != nil && len(p.controller.book.doubts) > 0
 }

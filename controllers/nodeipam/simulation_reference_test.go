@@ -35,6 +35,8 @@ type view struct {
 	writes map[types.UID][]*nodeWrite
 	// cursors is where the search in a range goes on, by the ClusterCIDR's UID.
 	cursors map[types.UID]map[ipam.Family]netip.Addr
+	// kept is what is kept for Nodes that a list lacks.
+	kept func() []ipam.Holding
 }
 
 func newView(serviceRanges []netip.Prefix, flags *networkingv1.ClusterCIDRSpec) *view {
@@ -116,8 +118,13 @@ func (p *process) seeEvent(k kind, e simEvent) {
 	c := p.caches[k]
 	if e.now != nil {
 		c.heard = max(c.heard, versionOf(e.now))
+		if known := p.seen.nodes[e.name]; k == kindNode && known != nil && e.before != nil && e.before.GetUID() != e.now.GetUID() && known.UID == e.before.GetUID() {
+			p.seen.see(k, e.name, nil)
+		}
 	} else if k == kindNode {
-		c.heard = max(c.heard, versionOf(e.before))
+		if !e.listed {
+			c.heard = max(c.heard, versionOf(e.before))
+		}
 		if known := p.seen.nodes[e.name]; known != nil && known.UID == e.before.GetUID() {
 			p.seen.see(k, e.name, nil)
 		}
@@ -155,6 +162,9 @@ func (v *view) holdings() []ipam.Holding {
 		hold(ipam.Service, "ServiceCIDR "+name, prefixes(sc.Spec.CIDRs))
 	}
 	hold(ipam.Service, "--service-cluster-ip-range", v.service)
+	if v.kept != nil {
+		all = append(all, v.kept()...)
+	}
 	slices.SortFunc(all, compareHoldings)
 	return slices.Compact(all)
 }
@@ -465,7 +475,7 @@ func (v *view) statusText(cc *networkingv1.ClusterCIDR) string {
 			}
 			for _, o := range held[:i] {
 				node := o.Owner.Kind == ipam.Node || h.Owner.Kind == ipam.Node
-				if o.Owner != h.Owner && node && o.Prefix.Overlaps(h.Prefix) && o.Prefix.Overlaps(r.prefix) {
+				if o.Owner != h.Owner && node && o.Owner.Kind != ipam.Kept && h.Owner.Kind != ipam.Kept && o.Prefix.Overlaps(h.Prefix) && o.Prefix.Overlaps(r.prefix) {
 					conflicted = networkingv1.ReasonOverlap
 				}
 			}

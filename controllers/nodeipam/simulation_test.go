@@ -154,6 +154,7 @@ var hasToHappen = []string{
 	"a deposed leader chose blocks",
 	"a first list may be stale",
 	"a lease runs out since a write was not answered",
+	"a list lacks a Node",
 	"a reservation was given up",
 	"a write of podCIDRs was refused",
 	"blocks are written again that may have been written",
@@ -181,6 +182,7 @@ var hasToHappen = []string{
 // rare happens a few times in a thousand histories, or in ten thousand.
 var rare = []string{
 	"a read told that a write was not carried out",
+	"blocks are kept until the lease is renewed",
 	"crash during: create event",
 	"refused: patch Node: Forbidden",
 }

@@ -299,6 +299,7 @@ func (w *world) calmly(p *process) {
 // whole is a view of all there is at the server, and of what a process has reserved.
 func (w *world) whole(p *process) *view {
 	v := newView(w.serviceRanges, p.flags)
+	v.kept = p.kept
 	for _, k := range kinds {
 		for _, name := range slices.Sorted(maps.Keys(w.server.objects[k])) {
 			v.see(k, name, w.server.objects[k][name])
@@ -347,6 +348,13 @@ func (w *world) quiesce() {
 
 // awaitWhatIsNotKept lets time pass if writes were answered with 200 and not kept: that shows in time only.
 func (w *world) awaitWhatIsNotKept(p *process) {
+	if p.undecided() {
+		w.cover("blocks are kept until the lease is renewed")
+		w.rest(p, 3*retryPeriod)
+		if p.undecided() {
+			w.violate("doubt ends", "%s: %v", p.name, p.controller.book.doubts)
+		}
+	}
 	if w.server.altered {
 		w.cover("a write is not kept")
 		w.rest(p, max(receiptLasts, finalizerPatience)+2*retryMax)
