@@ -57,12 +57,6 @@ type alarm struct {
 	stored          bool // as an event
 }
 
-// said is what the events on a pending Node said about why it is pending: the reasons, without what changes all the time.
-type said struct {
-	handed string // over to the announcer
-	stored string // in the last event
-}
-
 // eventKey names an event by its subject and reason. None of the words has a slash.
 func eventKey(kind, name, reason string) string { return kind + "/" + name + "/" + reason }
 
@@ -134,15 +128,15 @@ func (c *Controller) due(b *book, key string) (a announcement, due bool) {
 	a.reason = reason
 	switch {
 	case reason == ReasonWriteFailed:
-		e, ok := b.nodes[name]
+		uid, ok := b.uidOf(name)
 		why := c.health.told(writesNode, name)
 		if !ok || why == "" {
 			return a, false
 		}
-		a.about, a.message = nodeReference(name, e.uid), "podCIDRs cannot be written: "+why
+		a.about, a.message = nodeReference(name, uid), "podCIDRs cannot be written: "+why
 		return a, true
 	case reason == ReasonStatusWriteFailed:
-		p, ok := b.pools[name]
+		p, ok := b.pool(name)
 		why := c.health.told(writesStatus, name)
 		if !ok || why == "" {
 			return a, false
@@ -154,24 +148,13 @@ func (c *Controller) due(b *book, key string) (a announcement, due bool) {
 		a.about, a.message = clusterCIDRReference(name, now.uid), now.message
 		return a, ok && now.reason == reason && !now.stored
 	case reason == ReasonNotAvailable:
-		w, ok := b.waiting[name]
-		if !ok {
-			return a, false
-		}
-		if w.soon() {
-			w.said.handed = "" // Once that is over, there is something to say or not, and it is handed over anew.
-			b.waiting[name] = w
-			return a, false
-		}
-		a.about, a.message, a.reasons = nodeReference(name, w.uid), notAvailable(w.refusals, len(b.pools)), w.reasons(len(b.pools))
-		return a, a.reasons != w.said.stored
+		why, due := b.whyPending(name)
+		a.about, a.message, a.reasons = nodeReference(name, why.uid), why.message, why.reasons
+		return a, due
 	default:
-		e, ok := b.nodes[name]
-		if !ok {
-			return a, false
-		}
-		a.about, a.message = nodeReference(name, e.uid), e.reported[reason]
-		return a, a.message != ""
+		uid, message := b.reportedOf(name, reason)
+		a.about, a.message = nodeReference(name, uid), message
+		return a, message != ""
 	}
 }
 
@@ -185,10 +168,7 @@ func (o *announcer) stored(b *book, a announcement) {
 			o.clusterCIDRs[a.about.Name] = now
 		}
 	case a.reason == ReasonNotAvailable:
-		if w, ok := b.waiting[a.about.Name]; ok && w.uid == a.about.UID {
-			w.said.stored = a.reasons
-			b.waiting[a.about.Name] = w
-		}
+		b.saidWhyPending(a.about.Name, a.about.UID, a.reasons)
 	}
 }
 

@@ -1,12 +1,9 @@
 package nodeipam
 
 import (
-	"cmp"
 	"iter"
-	"maps"
 	"net/netip"
 	"slices"
-	"strings"
 	"time"
 
 	v1 "k8s.io/api/core/v1"
@@ -70,29 +67,6 @@ type nodeEntry struct {
 	// byOther says that another process gave it its podCIDRs while this one led; empty if none did. suspected is the same before it is
 	// certain that this process leads.
 	byOther, suspected string
-}
-
-type waitingNode struct {
-	uid      types.UID
-	since    time.Time // the Node's creation
-	refusals []refusal
-	why      waitReason
-	said     said // in events about it
-}
-
-// reservation is what is to be written into a Node.
-type reservation struct {
-	pool   string
-	blocks []netip.Prefix
-}
-
-// refusal is why one pool that matches a Node cannot serve it.
-type refusal struct {
-	pool     *pool
-	full     []ipam.Family // if State is Enabled
-	cover    string        // which Nodes hold a whole range of the pool
-	used     bool          // Nodes hold something in its full ranges
-	excludes bool          // its full ranges have exclusions, and what nobody holds may be in them
 }
 
 func newBook() *book {
@@ -171,11 +145,13 @@ func (b *book) hold(owner ipam.Owner, blocks []netip.Prefix) {
 	b.held(owner, before, b.ledger.Held(owner))
 }
 
-// gone frees all that a Node of this name holds: there is no such Node any more.
-func (b *book) gone(name string) {
-	delete(b.waiting, name)
+// gone frees all that this Node holds: there is no such Node any more. Another one of the name is not concerned.
+func (b *book) gone(name string, uid types.UID) {
+	if w, ok := b.waiting[name]; ok && w.uid == uid {
+		delete(b.waiting, name)
+	}
 	e, ok := b.nodes[name]
-	if !ok {
+	if !ok || e.uid != uid {
 		return
 	}
 	owner := ownerOf(e.uid)
@@ -185,6 +161,32 @@ func (b *book) gone(name string) {
 	delete(b.nodes, name)
 	delete(b.names, e.uid)
 	delete(b.revocable, name)
+}
+
+// known returns the entry of this very Node, if there is one.
+func (b *book) known(node *v1.Node) (e *nodeEntry, ok bool) {
+	e, ok = b.nodes[node.Name]
+	return e, ok && e.uid == node.UID
+}
+
+// uidOf returns the UID of the Node of this name, as far as it holds or has held something.
+func (b *book) uidOf(name string) (uid types.UID, ok bool) {
+	if e, ok := b.nodes[name]; ok {
+		return e.uid, true
+	}
+	return "", false
+}
+
+// shownAtStart reports whether this very Node had podCIDRs when the book was filled.
+func (b *book) shownAtStart(node *v1.Node) bool {
+	e, ok := b.known(node)
+	return ok && e.atStart
+}
+
+// pool returns the pool of this name.
+func (b *book) pool(name string) (p *pool, ok bool) {
+	p, ok = b.pools[name]
+	return p, ok
 }
 
 // enter returns the Node's entry.
@@ -201,73 +203,23 @@ func (b *book) enter(node *v1.Node) *nodeEntry {
 // replaced frees what a Node of the same name with another UID holds. That one is gone, for a name has one Node at a
 // time: its deletion and the creation of this one can reach us as one update.
 func (b *book) replaced(node *v1.Node) {
-	if e, ok := b.nodes[node.Name]; ok && e.uid != node.UID {
-		b.gone(node.Name)
+	if uid, ok := b.uidOf(node.Name); ok && uid != node.UID {
+		b.gone(node.Name, uid)
 	}
 	if w, ok := b.waiting[node.Name]; ok && w.uid != node.UID {
 		delete(b.waiting, node.Name)
 	}
 }
 
-// reserve returns the Node's reservation, made now unless there is one that stands. If no pool can serve the Node, ok is false: it
-// waits from now on, and the refusals of the pools that match it are returned in the order in which they were tried.
-func (b *book) reserve(node *v1.Node) (_ reservation, _ []refusal, ok bool) {
-	b.replaced(node)
-	owner := ownerOf(node.UID)
-	held := b.ledger.Held(owner)
-	e := b.nodes[node.Name]
-	if len(held) > 0 && !e.state.revocable() {
-		return reservation{pool: e.pool, blocks: held}, nil, true
-	}
-	var refusals []refusal
-	for p := range b.inOrder(node) {
-		if len(held) > 0 && e.pool == p.Name && b.stillFree(owner, p, held) {
-			return reservation{pool: p.Name, blocks: held}, nil, true
-		}
-		pick, ok := b.pick(owner, held, p)
-		if ok {
-			b.revoke(node.Name, held)
-			tries := b.tries(pick)
-			if b.ledger.Reserve(owner, pick) {
-				e := b.enter(node)
-				e.pool = p.Name
-				b.become(node.Name, e, reserved)
-				delete(b.waiting, node.Name)
-				b.touch(pick.Blocks...)
-				b.allocated(pick, tries)
-				return reservation{pool: p.Name, blocks: pick.Blocks}, nil, true
-			}
-		}
-		refusals = append(refusals, refusal{pool: p, full: b.ledger.Full(&p.Pool)})
-		if p.aboutToServe() {
-			break // in a moment it can serve, and it comes before the rest
-		}
-	}
-	b.revoke(node.Name, held)
-	b.explain(refusals) // only now: a Node that is served after many full pools has no use for it
-	b.waiting[node.Name] = waitingNode{
-		uid:      node.UID,
-		since:    node.CreationTimestamp.Time,
-		refusals: refusals,
-		why:      waitReasonOf(len(b.pools), refusals),
-		said:     b.waiting[node.Name].said,
-	}
-	return reservation{}, refusals, false
-}
-
-// inOrder yields the pools that match a Node in the order in which they are tried.
-func (b *book) inOrder(node *v1.Node) iter.Seq[*pool] {
-	if b.candidates == nil {
-		b.candidates = newCandidates(maps.Values(b.pools))
-	}
-	return b.candidates.of(node)
-}
-
-// setPool enters a pool in place of the one of the same name.
-func (b *book) setPool(p *pool) {
+// setPool enters a pool in place of the one of the same name. While it is pending, it keeps the problem of the one before until another one is known:
+// a try to add its finalizer says which. It returns the pool as it is in the book.
+func (b *book) setPool(p *pool) *pool {
 	old, known := b.pools[p.Name]
+	if known && old.ID == p.ID && old.State == ipam.Pending && p.State == ipam.Pending && p.problem == "" {
+		p = p.with(old.problem, old.cause)
+	}
 	if known && old.equal(p) {
-		return
+		return old
 	}
 	if known && old.ID != p.ID {
 		b.dropPool(p.Name)
@@ -302,6 +254,7 @@ func (b *book) setPool(p *pool) {
 	b.touchPool(p)
 	// A new one that is about to serve helps nobody yet. Who were called for that would stand behind younger Nodes when it serves.
 	b.changed = b.changed || known || !p.aboutToServe()
+	return p
 }
 
 // dropPool forgets a pool that is gone. What Nodes hold from it stays held.
@@ -358,131 +311,4 @@ func (b *book) belongs(uid types.UID, p *pool) bool {
 		return named == p
 	}
 	return slices.ContainsFunc(blocks, p.contains)
-}
-
-// conflicts yields what others hold of the addresses that a Node holds; what is kept from everybody does not count. It may be very many: take a few.
-func (b *book) conflicts(uid types.UID) iter.Seq[ipam.Holding] {
-	return func(yield func(ipam.Holding) bool) {
-		for h := range b.ledger.Conflicts(ownerOf(uid)) {
-			if h.Owner.Kind != ipam.Kept && !yield(h) {
-				return
-			}
-		}
-	}
-}
-
-// shares reports whether others hold addresses that a Node holds.
-func (b *book) shares(uid types.UID) bool {
-	for range b.conflicts(uid) {
-		return true
-	}
-	return false
-}
-
-// nameOf writes an owner for people.
-func (b *book) nameOf(o ipam.Owner) string {
-	switch o.Kind {
-	case ipam.Node:
-		return "Node " + b.names[types.UID(o.ID)]
-	case ipam.Service:
-		return "service range " + o.ID
-	default:
-		return o.ID
-	}
-}
-
-// outside reports whether there are pools but none contains any of the blocks.
-func (b *book) outside(blocks []netip.Prefix) bool {
-	return len(b.pools) > 0 && !slices.ContainsFunc(blocks, b.inRange)
-}
-
-// touch notes that the status of the pools around these prefixes may be another.
-func (b *book) touch(prefixes ...netip.Prefix) {
-	for _, prefix := range prefixes {
-		for r := range b.ranges.Overlapping(prefix) {
-			for _, name := range b.of[r] {
-				b.touchName(name)
-			}
-		}
-	}
-}
-
-func (b *book) touchName(name string) {
-	b.touched.add(name)
-	delete(b.blocking, name)
-}
-
-func (b *book) touchPool(p *pool) {
-	b.touchName(p.Name)
-	b.touch(p.extent()...)
-}
-
-// effects is whom changes of the book may concern.
-type effects struct {
-	nodes        []string // suspects, and those that wait, oldest first
-	terminating  []string // ClusterCIDRs that may be able to go, or were put off
-	clusterCIDRs []string // whose status may be another
-}
-
-// effects returns whom the changes since the last call may concern. It is good until the book changes.
-func (b *book) effects() effects {
-	e := effects{clusterCIDRs: b.touched.take(), nodes: b.suspects.take()}
-	if len(b.soon) == 0 {
-		e.terminating = b.putOff.take()
-	}
-	if !b.changed {
-		return e
-	}
-	b.changed = false
-	if b.poolsChanged { // Else what was refused would be sent again whenever a block becomes free.
-		b.poolsChanged = false
-		e.nodes = append(e.nodes, slices.Sorted(maps.Keys(b.revocable))...)
-	}
-	e.nodes = append(e.nodes, slices.SortedFunc(maps.Keys(b.waiting), func(x, y string) int {
-		return byAge(b.waiting[x].since, x, b.waiting[y].since, y)
-	})...)
-	e.terminating = append(e.terminating, slices.Sorted(maps.Keys(b.terminating))...)
-	return e
-}
-
-// byAge compares two Nodes by their creation: the older one is served first.
-func byAge(created time.Time, name string, otherCreated time.Time, otherName string) int {
-	return cmp.Or(created.Compare(otherCreated), strings.Compare(name, otherName))
-}
-
-// nameSet is a set of names. Nearly every event puts one or two into such a set and takes them out again, so few do without a map.
-type nameSet struct {
-	few  []string // in order
-	many map[string]bool
-}
-
-// maxFew is how many names are few.
-const maxFew = 8
-
-func (s *nameSet) add(name string) {
-	if s.many != nil {
-		s.many[name] = true
-		return
-	}
-	i, ok := slices.BinarySearch(s.few, name)
-	if ok {
-		return
-	}
-	if s.few = slices.Insert(s.few, i, name); len(s.few) > maxFew {
-		s.many = map[string]bool{}
-		for _, name := range s.few {
-			s.many[name] = true
-		}
-		s.few = nil
-	}
-}
-
-// take returns all names, in order, and empties the set. What it returns is good until a name is added.
-func (s *nameSet) take() []string {
-	names := s.few
-	if s.few = s.few[:0]; s.many != nil {
-		names = slices.Sorted(maps.Keys(s.many))
-		s.many = nil
-	}
-	return names
 }

@@ -23,26 +23,6 @@ import (
 
 type step func(b *book) string
 
-func node(name string, edits ...func(*v1.Node)) *v1.Node {
-	n := &v1.Node{ObjectMeta: metav1.ObjectMeta{Name: name, UID: types.UID("uid-" + name)}}
-	for _, edit := range edits {
-		edit(n)
-	}
-	return n
-}
-
-func uid(u types.UID) func(*v1.Node) { return func(n *v1.Node) { n.UID = u } }
-
-func label(key, value string) func(*v1.Node) {
-	return func(n *v1.Node) { metav1.SetMetaDataLabel(&n.ObjectMeta, key, value) }
-}
-
-func from(clusterCIDR string) func(*v1.Node) {
-	return func(n *v1.Node) {
-		metav1.SetMetaDataAnnotation(&n.ObjectMeta, networkingv1.AnnotationClusterCIDR, clusterCIDR)
-	}
-}
-
 // reserve asks for blocks for a Node that shows none, and sends them.
 func reserve(n *v1.Node) step {
 	return func(b *book) string {
@@ -61,7 +41,14 @@ func shows(n *v1.Node, cidrs ...string) step {
 }
 
 func gone(name string) step {
-	return func(b *book) string { b.gone(name); return "" }
+	return func(b *book) string {
+		uid, known := b.uidOf(name)
+		if !known {
+			uid = b.waiting[name].uid
+		}
+		b.gone(name, uid)
+		return ""
+	}
 }
 
 func set(cc *networkingv1.ClusterCIDR) step {
@@ -80,10 +67,6 @@ func woken(b *book) string {
 
 func inUse(clusterCIDR string) step {
 	return func(b *book) string { return fmt.Sprint(b.inUse(clusterCIDR)) }
-}
-
-func spec4(cidr string, hostBits int32, selector *v1.NodeSelector) networkingv1.ClusterCIDRSpec {
-	return networkingv1.ClusterCIDRSpec{IPv4: cidr, PerNodeHostBits: hostBits, NodeSelector: selector}
 }
 
 func TestBook(t *testing.T) {
@@ -322,10 +305,6 @@ func TestBook(t *testing.T) {
 	}
 }
 
-func created(second int64) func(*v1.Node) {
-	return func(n *v1.Node) { n.CreationTimestamp = metav1.Unix(second, 0) }
-}
-
 func TestNothingLeaks(t *testing.T) {
 	b := newBook()
 	cc := clusterCIDR("a", networkingv1.ClusterCIDRSpec{IPv4: "10.0.0.0/20", PerNodeHostBits: 8, ExcludedCIDRs: []string{"10.0.0.0/24"}})
@@ -338,7 +317,7 @@ func TestNothingLeaks(t *testing.T) {
 			}
 		}
 		for i := range 40 {
-			b.gone(fmt.Sprint("n", i))
+			b.gone(fmt.Sprint("n", i), types.UID("uid-"+fmt.Sprint("n", i)))
 		}
 	}
 	b.dropPool("a")
@@ -385,7 +364,7 @@ func TestAllAtOnceIsOneByOne(t *testing.T) {
 				b.setPool(p)
 			}
 		}
-		one.observeAll(all)
+		one.observeAll(all, inParallel)
 		for _, n := range all {
 			blocks, _ := podCIDRsOf(n)
 			each.observe(n, blocks, addressesOf(n))
@@ -612,7 +591,7 @@ func TestAddressesInRanges(t *testing.T) {
 		t.Errorf("%v lie in no range, but are kept", held)
 	}
 	b.setPool(compile(in))
-	b.gone("n1")
+	b.gone("n1", "uid-n1")
 	check("the Node is gone", map[string]string{})
 }
 

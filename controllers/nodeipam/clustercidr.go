@@ -30,13 +30,14 @@ func (c *Controller) syncClusterCIDR(ctx context.Context, name string) error {
 		err    error
 	)
 	cc, p, err = c.lookAtClusterCIDR(name, func(b *book, cc *networkingv1.ClusterCIDR) {
-		if urgent = c.nodesAwait(b) && (cc == nil || b.pools[name].State == ipam.Terminating); urgent {
-			b.putOff.add(name)
+		known, _ := b.pool(name)
+		if urgent = c.nodesAwait(b) && (cc == nil || known.State == ipam.Terminating); urgent {
+			b.putOffClusterCIDR(name)
 		}
 		if cc != nil {
 			inUse = b.inUse(name)
-			b.touched.add(name) // a write of its status that came late may have undone a newer one
-			judged, pause = c.judgeFinalizer(b, b.pools[name])
+			b.recheckStatus(name) // a write of its status that came late may have undone a newer one
+			judged, pause = c.judgeFinalizer(b, known)
 		}
 	})
 	switch {
@@ -83,7 +84,7 @@ func firstFailed(errs ...error) error {
 
 // nodesAwait reports whether a Node waits for the finalizer of a ClusterCIDR.
 func (c *Controller) nodesAwait(b *book) bool {
-	for name := range b.soon {
+	for name := range b.awaitingFinalizer() {
 		if _, awaited := c.awaited[name]; awaited {
 			return true
 		}
@@ -164,16 +165,13 @@ func (c *Controller) enterClusterCIDR(name string, also func(*book, *networkingv
 	}
 	p := c.compile(cc)
 	c.with(func(b *book) {
-		old, known := b.pools[name]
+		old, known := b.pool(name)
 		same := known && old.ID == p.ID
-		if same && old.State == ipam.Pending && p.State == ipam.Pending {
-			p.problem, p.cause = old.problem, old.cause // until a try to add its finalizer ends otherwise
-		}
 		if !same {
 			delete(c.finalizerTries, name)
 		}
 		c.sawFinalizer(name, slices.Contains(cc.Finalizers, networkingv1.Finalizer))
-		if b.setPool(p); !same || !p.aboutToServe() {
+		if p = b.setPool(p); !same || !p.aboutToServe() {
 			delete(c.awaited, name)
 		}
 		also(b, cc)

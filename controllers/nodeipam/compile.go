@@ -155,6 +155,18 @@ func (p *pool) addCursor(family ipam.Family, status *networkingv1.RangeStatus) {
 // aboutToServe reports whether p waits for its finalizer only, which has not failed so far.
 func (p *pool) aboutToServe() bool { return p.State == ipam.Pending && p.problem == "" }
 
+// with returns the pool as it is with another problem.
+func (p *pool) with(problem string, cause metav1.StatusReason) *pool {
+	given := *p
+	given.problem, given.cause = problem, cause
+	return &given
+}
+
+// supersede makes the pool one that gives nothing, since it was made from flags that do not ask for it now.
+func (p *pool) supersede(why string) {
+	p.State, p.superseded, p.problem = ipam.Disabled, true, why
+}
+
 // equal reports whether p and o serve the same Nodes the same way.
 func (p *pool) equal(o *pool) bool {
 	return p.ID == o.ID && p.Name == o.Name && p.Priority == o.Priority && p.State == o.State && p.problem == o.problem && p.superseded == o.superseded &&

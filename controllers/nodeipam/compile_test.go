@@ -5,58 +5,16 @@ import (
 	"slices"
 	"strings"
 	"testing"
-	"time"
 
 	"github.com/google/go-cmp/cmp"
 	"github.com/google/go-cmp/cmp/cmpopts"
 	v1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
-	"k8s.io/apimachinery/pkg/types"
 	netutils "k8s.io/utils/net"
 
 	networkingv1 "github.com/multicidr/controller-manager/apis/networking/v1"
 	"github.com/multicidr/controller-manager/controllers/ipam"
 )
-
-func pfx(s string) netip.Prefix { return netip.MustParsePrefix(s) }
-
-func pfxs(ss ...string) []netip.Prefix {
-	var all []netip.Prefix
-	for _, s := range ss {
-		all = append(all, pfx(s))
-	}
-	return all
-}
-
-// clusterCIDR makes one that is ready to serve; edits come on top.
-func clusterCIDR(name string, spec networkingv1.ClusterCIDRSpec, edits ...func(*networkingv1.ClusterCIDR)) *networkingv1.ClusterCIDR {
-	cc := &networkingv1.ClusterCIDR{
-		ObjectMeta: metav1.ObjectMeta{Name: name, UID: types.UID("uid-" + name), Finalizers: []string{networkingv1.Finalizer}},
-		Spec:       spec,
-	}
-	for _, edit := range edits {
-		edit(cc)
-	}
-	return cc
-}
-
-func deleted(cc *networkingv1.ClusterCIDR) {
-	cc.DeletionTimestamp = &metav1.Time{Time: time.Unix(1, 0)}
-}
-
-func noFinalizer(cc *networkingv1.ClusterCIDR) { cc.Finalizers = nil }
-
-func in(key string, values ...string) v1.NodeSelectorRequirement {
-	return v1.NodeSelectorRequirement{Key: key, Operator: v1.NodeSelectorOpIn, Values: values}
-}
-
-func anyOf(terms ...v1.NodeSelectorTerm) *v1.NodeSelector {
-	return &v1.NodeSelector{NodeSelectorTerms: terms}
-}
-
-func allOf(requirements ...v1.NodeSelectorRequirement) v1.NodeSelectorTerm {
-	return v1.NodeSelectorTerm{MatchExpressions: requirements}
-}
 
 func TestCompile(t *testing.T) {
 	ipv4 := networkingv1.ClusterCIDRSpec{PerNodeHostBits: 8, IPv4: "10.244.7.9/16"}
@@ -221,14 +179,6 @@ func TestPodCIDRsOf(t *testing.T) {
 			}
 		})
 	}
-}
-
-func texts(prefixes []netip.Prefix) []string {
-	var all []string
-	for _, p := range prefixes {
-		all = append(all, p.String())
-	}
-	return all
 }
 
 // TestMappedSpaceIsNotIPv4: one Node with such a podCIDR, which an older API server may have stored, does not hold all of IPv4.

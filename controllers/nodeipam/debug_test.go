@@ -231,7 +231,7 @@ func TestDebugReadsACopy(t *testing.T) {
 	c.with(func(b *book) { s = b.snapshot() })
 	before := s.book().debug(nil)
 	c.with(func(b *book) {
-		b.gone("n1")
+		b.gone("n1", "uid-n1")
 		b.observe(node("n2"), pfxs("10.0.2.0/24", "fd00::100/120"), nil)
 		b.dropPool("b")
 		b.setService("ServiceCIDR kubernetes", nil)

@@ -4,7 +4,6 @@ import (
 	"context"
 	"fmt"
 	"hash/fnv"
-	"slices"
 	"strings"
 	"time"
 
@@ -12,8 +11,6 @@ import (
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/klog/v2"
-
-	"github.com/multicidr/controller-manager/controllers/ipam"
 )
 
 // Reasons of events, all of type Warning. On Nodes:
@@ -101,103 +98,4 @@ func (c *Controller) renew(ctx context.Context, event *v1.Event) error {
 	}
 	_, err = c.api.patchEvent(ctx, event.Namespace, event.Name, encode(map[string]any{"lastTimestamp": event.LastTimestamp, "count": stored.Count + 1}))
 	return err
-}
-
-// reasons writes why pools refused a Node, the same text for the same reasons.
-func reasons(refusals []refusal) string {
-	var texts []string
-	for _, r := range refusals {
-		texts = append(texts, r.String())
-	}
-	return listed(texts)
-}
-
-func (r refusal) String() string {
-	switch {
-	case r.pool.State != ipam.Enabled && r.pool.problem != "":
-		return fmt.Sprintf("%s is %s (%s)", r.pool.Name, strings.ToLower(r.pool.State.String()), r.pool.problem)
-	case r.pool.State != ipam.Enabled:
-		return fmt.Sprintf("%s is %s", r.pool.Name, strings.ToLower(r.pool.State.String()))
-	}
-	why := families(r.full)
-	if r.cover != "" {
-		why += "; " + r.cover
-	}
-	if r.excludes {
-		why += "; it has spec.excludedCIDRs"
-	}
-	return fmt.Sprintf("%s is full (%s)", r.pool.Name, why)
-}
-
-func families(fs []ipam.Family) string {
-	var texts []string
-	for _, f := range fs {
-		texts = append(texts, f.String())
-	}
-	return strings.Join(texts, " and ")
-}
-
-// counted writes a number with the word that goes with it.
-func counted(n int, one, more string) string {
-	if n == 1 {
-		return "1 " + one
-	}
-	return fmt.Sprintf("%d %s", n, more)
-}
-
-// notAvailable says why a Node waits and what to do.
-func notAvailable(refusals []refusal, pools int) string {
-	switch {
-	case pools == 0:
-		return "No ClusterCIDR exists. Create one that selects this Node."
-	case len(refusals) == 0:
-		return fmt.Sprintf("None of the %d ClusterCIDRs selects this Node. Change its labels or create a ClusterCIDR that selects it.", pools)
-	default:
-		return fmt.Sprintf("No ClusterCIDR that selects this Node can serve it: %s. %s.", reasons(refusals), wayOut(refusals))
-	}
-}
-
-// wayOut says what to do about refusals: besides another ClusterCIDR, only what helps.
-func wayOut(refusals []refusal) string {
-	ways := []string{"Create another one"}
-	if slices.ContainsFunc(refusals, func(r refusal) bool { return r.pool.State == ipam.Disabled && !r.pool.superseded }) {
-		ways = append(ways, "set spec.allocation: Enabled")
-	}
-	if slices.ContainsFunc(refusals, func(r refusal) bool { return r.pool.State == ipam.Enabled && r.used }) {
-		ways = append(ways, "delete Nodes that are not needed")
-	}
-	if slices.ContainsFunc(refusals, func(r refusal) bool { return r.excludes }) {
-		ways = append(ways, "shorten spec.excludedCIDRs where the condition Ready names some")
-	}
-	return strings.Join(ways, ", or ")
-}
-
-// findings returns what is wrong with the podCIDRs that a Node shows, message by reason.
-func (b *book) findings(node *v1.Node) map[string]string {
-	found := map[string]string{}
-	blocks, unreadable := podCIDRsOf(node)
-	if len(unreadable) > 0 {
-		found[ReasonUnreadable] = fmt.Sprintf("podCIDRs %s cannot be read, so nothing keeps their addresses from being given to another Node. Delete the Node and reboot its machine, which registers it again.", valuesText(unreadable))
-	}
-	if e, ok := b.nodes[node.Name]; ok && e.byOther != "" {
-		found[ReasonAssignedByOther] = e.byOther
-	}
-	if len(blocks) > 0 && b.outside(blocks) {
-		wayOut := "Create a ClusterCIDR that contains them, or delete the Node and reboot its machine, which registers it again."
-		if slices.ContainsFunc(blocks, b.services.Overlaps) || slices.ContainsFunc(blocks, mapped.Overlaps) {
-			// A ClusterCIDR would overlap the service range, or be refused.
-			wayOut = "Drain and delete the Node and reboot its machine, which registers it again."
-		}
-		found[ReasonOutsideRanges] = fmt.Sprintf("podCIDRs %s lie in no ClusterCIDR. They stay as they are and are given to nobody else. %s", blocksText(blocks), wayOut)
-	}
-	var others []string
-	for h := range b.conflicts(node.UID) {
-		if others = append(others, fmt.Sprintf("%s (%v)", b.nameOf(h.Owner), h.Prefix)); len(others) > maxNamed {
-			break
-		}
-	}
-	if len(others) > 0 {
-		found[ReasonConflict] = fmt.Sprintf("podCIDRs %s share addresses with %s. Two Pods, or a Pod and a Service, may get the same address: drain and delete this Node or the others and reboot their machines, which registers them again.", blocksText(blocks), listedFew(others))
-	}
-	return found
 }

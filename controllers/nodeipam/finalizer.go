@@ -74,10 +74,7 @@ func (c *Controller) judgeFinalizer(b *book, p *pool) (_ *pool, pause time.Durat
 		return p, tries.last.Add(closedRetry).Sub(now)
 	}
 	if p.State == ipam.Pending && p.cause != causeNotKept {
-		given := *p
-		given.problem, given.cause = finalizerNotKept, causeNotKept
-		p = &given
-		b.setPool(p)
+		p = b.setPool(p.with(finalizerNotKept, causeNotKept))
 	}
 	return p, tries.last.Add(retryMax).Sub(now) // The object may change at every try, and each change is an event.
 }
@@ -87,12 +84,11 @@ func (c *Controller) judgeFinalizer(b *book, p *pool) (_ *pool, pause time.Durat
 func (c *Controller) serve(b *book, node *v1.Node) (r reservation, ok, say bool) {
 	for {
 		r, ok, say = b.serve(node)
-		w := b.waiting[node.Name]
-		if ok || !w.soon() {
+		p, awaits := b.awaits(node.Name)
+		if ok || !awaits {
 			return r, ok, say
 		}
-		p := w.refusals[len(w.refusals)-1].pool
-		for name := range b.soon { // The Node waits for all that may come first for it at the same time.
+		for name := range b.awaitingFinalizer() { // The Node waits for all that may come first for it at the same time.
 			if _, known := c.awaited[name]; !known {
 				c.awaited[name] = c.now()
 			}
@@ -101,9 +97,7 @@ func (c *Controller) serve(b *book, node *v1.Node) (r reservation, ok, say bool)
 			c.nodeQueue.AddAfter(node.Name, left)
 			return r, false, false
 		}
-		given := *p
-		given.problem, given.cause = "its finalizer is not added yet, because other writes of ClusterCIDRs get no answer", causeNotTried
-		b.setPool(&given)
+		b.setPool(p.with("its finalizer is not added yet, because other writes of ClusterCIDRs get no answer", causeNotTried))
 	}
 }
 
@@ -114,16 +108,14 @@ func (c *Controller) triedFinalizer(p *pool, stored bool, err error) {
 		return
 	}
 	c.with(func(b *book) {
-		now, ok := b.pools[p.Name]
+		now, ok := b.pool(p.Name)
 		cause := apierrors.ReasonForError(err)
 		switch {
 		case !ok || now.ID != p.ID:
 		case err != nil:
 			delete(c.finalizerTries, p.Name)
 			if now.State == ipam.Pending && (now.problem == "" || now.cause != cause) {
-				failed := *now
-				failed.problem, failed.cause = cut("its finalizer cannot be added: "+err.Error(), maxProblem), cause
-				b.setPool(&failed)
+				b.setPool(now.with(cut("its finalizer cannot be added: "+err.Error(), maxProblem), cause))
 			}
 		default:
 			cc, err := c.clusterCIDRs.Get(p.Name)

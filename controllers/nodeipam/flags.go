@@ -281,15 +281,12 @@ func (c *Controller) compile(cc *networkingv1.ClusterCIDR) *pool {
 	}
 	switch {
 	case c.flags == nil:
-		p.problem = "it was made from flags, and the controller has no such flags now"
+		p.supersede("it was made from flags, and the controller has no such flags now")
 	case !c.flagsSay(cc):
-		p.problem = "it was made from flags, which now name another range or block size"
+		p.supersede("it was made from flags, which now name another range or block size")
 	case disabledByUs(cc): // Also one that is about to be enabled again, for a moment.
-		p.problem = "it was made from flags, for which there is another ClusterCIDR"
-	default:
-		return p
+		p.supersede("it was made from flags, for which there is another ClusterCIDR")
 	}
-	p.State, p.superseded = ipam.Disabled, true
 	return p
 }
 

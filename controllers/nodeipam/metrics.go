@@ -4,7 +4,6 @@ import (
 	"context"
 	"errors"
 	"runtime/debug"
-	"slices"
 
 	"sync"
 	"sync/atomic"
@@ -20,8 +19,6 @@ import (
 	"k8s.io/component-base/metrics/legacyregistry"
 	"k8s.io/klog/v2"
 
-	networkingv1 "github.com/multicidr/controller-manager/apis/networking/v1"
-	"github.com/multicidr/controller-manager/controllers/ipam"
 	"github.com/multicidr/controller-manager/controllers/lease"
 )
 
@@ -104,33 +101,6 @@ var (
 		StabilityLevel: metrics.ALPHA,
 	})
 )
-
-// waitReason is why a Node waits, in one word. There are few, and all of them are always shown.
-type waitReason string
-
-const (
-	waitNoClusterCIDR waitReason = "NoClusterCIDR"
-	waitNotSelected   waitReason = "NotSelected"
-	waitFull          waitReason = "Full"
-)
-
-var waitReasons = []waitReason{waitNoClusterCIDR, waitNotSelected, waitFull,
-	waitReason(ipam.Pending.String()), waitReason(ipam.Disabled.String()), waitReason(ipam.Terminating.String()), waitReason(ipam.Invalid.String())}
-
-// waitReasonOf sums up why pools refused a Node. Of several reasons it is that of the first pool that could be made to serve it: one
-// that is full needs space, one in another state somebody's hand.
-func waitReasonOf(pools int, refusals []refusal) waitReason {
-	switch {
-	case pools == 0:
-		return waitNoClusterCIDR
-	case len(refusals) == 0:
-		return waitNotSelected
-	case slices.ContainsFunc(refusals, func(r refusal) bool { return r.pool.State == ipam.Enabled }):
-		return waitFull
-	default:
-		return waitReason(refusals[0].pool.State.String())
-	}
-}
 
 // stateCollector shows the state of the Controller that runs in this process, and nothing while none does: a standby has no state.
 type stateCollector struct {
@@ -220,55 +190,6 @@ func boolValue(b bool) float64 {
 		return 1
 	}
 	return 0
-}
-
-// figures is what a scrape takes out of the book, which it must not hold for long.
-type figures struct {
-	holding, sharing, outsiders int
-	inDoubt                     int
-	waiting                     map[waitReason]int
-	states                      map[string]ipam.State // by the ClusterCIDR's name, as is
-	blockers                    map[string]int        // of terminating ones
-	ranges                      []rangeFigures
-}
-
-type rangeFigures struct {
-	clusterCIDR string // name
-	family      ipam.Family
-	status      *networkingv1.RangeStatus
-	traffic     traffic
-	coveredBy   string // the Node's name; empty if none does
-}
-
-func (b *book) figures() figures {
-	f := figures{
-		holding:  b.holding,
-		sharing:  len(b.sharing),
-		inDoubt:  b.inDoubt(),
-		waiting:  map[waitReason]int{},
-		states:   make(map[string]ipam.State, len(b.pools)),
-		blockers: map[string]int{},
-	}
-	if len(b.pools) > 0 {
-		f.outsiders = len(b.outsiders)
-	}
-	for _, w := range b.waiting {
-		f.waiting[w.why]++
-	}
-	for name, p := range b.pools {
-		f.states[name] = p.State
-		if p.State == ipam.Terminating {
-			f.blockers[name] = b.blockers(p)
-		}
-		for _, r := range p.Ranges {
-			var coveredBy string
-			if h, covered := b.coveredBy(r); covered {
-				coveredBy = b.names[types.UID(h.Owner.ID)]
-			}
-			f.ranges = append(f.ranges, rangeFigures{name, r.Family(), b.rangeStatus(p, r), *b.trafficOf(&p.Pool, r.Family()), coveredBy})
-		}
-	}
-	return f
 }
 
 func (r rangeFigures) collect(ch chan<- metrics.Metric) {

@@ -4,8 +4,6 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"maps"
-	"slices"
 	"time"
 
 	v1 "k8s.io/api/core/v1"
@@ -53,11 +51,9 @@ func (c *Controller) syncNode(ctx context.Context, name string) error {
 			for _, reason := range b.report(node) {
 				c.announce(aboutNode, name, reason)
 			}
-			e, known := b.nodes[name]
-			other = known && e.suspected != ""
+			other = b.suspected(name)
 		case node.DeletionTimestamp != nil:
 			// It needs no blocks any more. Those that may have been written stay its own until the object is gone.
-			delete(b.waiting, name)
 			b.giveUp(node)
 		case b.undecided(name):
 			// What it may have to get back is known after the next renewal of the lease.
@@ -118,12 +114,14 @@ func (c *Controller) lookAtNode(b *book, name string) (*v1.Node, error) {
 	case err != nil:
 		return nil, err
 	}
-	if e, known := b.nodes[name]; known && e.uid != node.UID {
+	if uid, known := b.uidOf(name); known && uid != node.UID {
 		return nil, nil // The event of that tells whether the one before may be in doubt.
 	}
-	defer c.reclaim(b, node) // once the book knows what it shows
 	blocks, _ := podCIDRsOf(node)
 	b.observe(node, blocks, addressesOf(node))
+	if b.reclaim(node) {
+		c.health.doubts(name, b.certain(name))
+	}
 	if showsPodCIDRs(node) {
 		delete(c.receipts, name)
 	}
@@ -191,70 +189,12 @@ func (c *Controller) heardOfEnd(b *book, name string, before, now any) {
 	if now == nil && last == before {
 		c.heard(was) // which has the version of its deletion
 	}
-	if e, known := b.nodes[name]; known && e.uid == was.UID {
-		if fromList(before, now) {
-			c.missed(b, name, now)
-		}
-		b.gone(name)
+	if uid, known := b.uidOf(name); known && uid == was.UID && fromList(before, now) {
+		c.missed(b, name, now)
 	}
-	if w, waits := b.waiting[name]; waits && w.uid == was.UID {
-		delete(b.waiting, name)
-	}
+	b.gone(name, was.UID)
 	if r, ok := c.receipts[name]; ok && r.node == was.UID {
 		delete(c.receipts, name)
-	}
-}
-
-// concerns reports whether a Node needs something: podCIDRs, or to hear something about those that it has.
-func (b *book) concerns(node *v1.Node) bool {
-	return !showsPodCIDRs(node) || !maps.Equal(b.findings(node), b.enter(node).reported)
-}
-
-// report enters what is wrong with a Node's podCIDRs. It returns the reasons of which there is something new to say.
-func (b *book) report(node *v1.Node) (say []string) {
-	found := b.findings(node)
-	e := b.enter(node)
-	for _, reason := range slices.Sorted(maps.Keys(found)) {
-		if message := found[reason]; e.reported[reason] != message {
-			say = append(say, reason)
-		}
-	}
-	e.reported = found
-	return say
-}
-
-// serve returns the Node's reservation. If there is none because no ClusterCIDR can serve the Node, say is whether there is something new to
-// say about why: once for the same reasons.
-func (b *book) serve(node *v1.Node) (r reservation, ok, say bool) {
-	r, _, ok = b.reserve(node)
-	w := b.waiting[node.Name]
-	if ok || w.soon() {
-		return r, ok, false // it serves, or says why not, in a moment
-	}
-	before, now := w.said.handed, w.reasons(len(b.pools))
-	if before == now {
-		return r, false, false
-	}
-	w.said.handed = now
-	b.waiting[node.Name] = w
-	return r, false, true
-}
-
-// soon reports whether the Node is about to be served.
-func (w waitingNode) soon() bool {
-	n := len(w.refusals)
-	return n > 0 && w.refusals[n-1].pool.aboutToServe()
-}
-
-// reasons is why the Node is pending, for said: another text whenever notAvailable says something else.
-func (w waitingNode) reasons(pools int) string {
-	switch {
-	case pools == 0: // whatever the last one was that is gone
-		return "no ClusterCIDR"
-	case len(w.refusals) == 0:
-		return "no ClusterCIDR that selects it"
-	default:
-		return reasons(w.refusals)
 	}
 }
 
@@ -312,10 +252,7 @@ func (c *Controller) notWritten(ctx context.Context, node *v1.Node, err error) {
 // machine may have seen what was there.
 func (c *Controller) readBack(ctx context.Context, node *v1.Node) {
 	over := false
-	c.with(func(b *book) {
-		e, ok := b.entryOf(node)
-		over = ok && !c.now().Before(e.unansweredUntil)
-	})
+	c.with(func(b *book) { over = b.writesOver(node, c.now()) })
 	if !over || c.witness != nil && c.witness.Renewals().WentBack > 0 {
 		return
 	}

@@ -86,7 +86,8 @@ func (c *Controller) noticeOther(before, after any) {
 		holder = ""
 	case c.wrote(node) && c.wrote(was) && !showsPodCIDRs(was):
 		holder = ""
-		if c.triedToServe(node) {
+		sent := false
+		if c.with(func(b *book) { sent = b.wasSent(node) }); sent {
 			return
 		}
 	case c.wrote(node), showsPodCIDRs(was) && !replaced:
@@ -105,24 +106,14 @@ func (c *Controller) noticeOther(before, after any) {
 	message += "."
 	c.with(func(b *book) {
 		// Events come after the cache that they are of: what the start has read there is no news.
-		e, known := b.nodes[node.Name]
-		if !c.filled.Load() || known && e.uid == node.UID && e.atStart && !replaced || c.wroteEarlier(node) {
+		if !c.filled.Load() || b.shownAtStart(node) && !replaced || c.wroteEarlier(node) {
 			return
 		}
 		if now, err := c.nodes.Get(node.Name); err == nil && now.UID == node.UID {
-			b.enter(node).suspected = message
+			b.suspect(node, message)
 			c.nodeQueue.Add(node.Name)
 		}
 	})
-}
-
-// triedToServe reports whether this process has sent podCIDRs for this very Node.
-func (c *Controller) triedToServe(node *v1.Node) (tried bool) {
-	c.with(func(b *book) {
-		e, known := b.nodes[node.Name]
-		tried = known && e.uid == node.UID && len(e.tried) > 0
-	})
-	return tried
 }
 
 // accuse reports what noticeOther has noticed of a Node, if this process leads. One that was paused and wakes up sees what its successor has written, and
@@ -136,17 +127,7 @@ func (c *Controller) accuse(ctx context.Context, node *v1.Node) error {
 	}
 	leave()
 	message, own := "", false
-	c.with(func(b *book) {
-		e, known := b.nodes[node.Name]
-		if !known || e.uid != node.UID {
-			return
-		}
-		own = e.answered && node.Annotations[networkingv1.AnnotationLeaseHolder] == ""
-		if !own && e.byOther != e.suspected {
-			message, e.byOther = e.suspected, e.suspected
-		}
-		e.suspected = ""
-	})
+	c.with(func(b *book) { message, own = b.accuse(node) })
 	if own {
 		klog.FromContext(ctx).Info("Warning: a mutating webhook or policy takes away the annotations that say where podCIDRs come from. "+
 			"Let it keep them: without them a Node belongs to every ClusterCIDR that contains its podCIDRs", "node", klog.KObj(node),

@@ -6,6 +6,8 @@ import (
 	"slices"
 	"strings"
 	"testing"
+
+	"k8s.io/apimachinery/pkg/types"
 )
 
 // crowd returns a book with n Nodes of which each one shares addresses: all on one block, or each on its own under a Node that has a
@@ -53,7 +55,7 @@ func TestOverlapsStayCheap(t *testing.T) {
 					b.findings(more)
 					b.conflicted(b.pools["a"])
 					told = len(b.effects().nodes)
-					b.gone(more.Name)
+					b.gone(more.Name, types.UID("uid-"+more.Name))
 					return max(told, len(b.effects().nodes))
 				}
 				if got, most := turn(), maxNamed+2; got > most {
@@ -90,7 +92,7 @@ func TestOverlapsComeAndGo(t *testing.T) {
 	if got, want := b.conflicted(b.pools["a"]).Message, "Node n00009 (10.0.9.0/24) and Node wide (10.0.0.0/8); and more. Delete"; !strings.Contains(got, want) {
 		t.Errorf("the condition says %q, want %q in it", got, want)
 	}
-	b.gone(wide.Name)
+	b.gone(wide.Name, types.UID("uid-"+wide.Name))
 	told := b.effects().nodes
 	for _, name := range under {
 		if !slices.Contains(told, name) {
@@ -121,7 +123,7 @@ func BenchmarkOverlaps(b *testing.B) {
 				for b.Loop() {
 					known.observe(more, crowdBlock(n, wide), nil)
 					known.findings(more)
-					known.gone(more.Name)
+					known.gone(more.Name, types.UID("uid-"+more.Name))
 					known.effects()
 				}
 			})

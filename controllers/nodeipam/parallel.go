@@ -11,7 +11,7 @@ import (
 // inParallel calls f for every index below n, on all processors, and returns when it has. A panic in f is one of the caller, who
 // is prepared for it; with workqueue.ParallelizeUntil it would end the process.
 func inParallel(n int, f func(i int)) {
-	chunk := n/runtime.GOMAXPROCS(0) + 1
+	chunk := max((n+runtime.GOMAXPROCS(0)-1)/runtime.GOMAXPROCS(0), 1)
 	var parts []func()
 	for begin := 0; begin < n; begin += chunk {
 		parts = append(parts, func() {

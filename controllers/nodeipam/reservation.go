@@ -1,6 +1,8 @@
 package nodeipam
 
 import (
+	"iter"
+	"maps"
 	"net/netip"
 	"slices"
 	"time"
@@ -58,8 +60,8 @@ func (b *book) become(name string, e *nodeEntry, s state) {
 
 // entryOf returns the entry of this very Node if it holds a reservation.
 func (b *book) entryOf(node *v1.Node) (e *nodeEntry, ok bool) {
-	e, ok = b.nodes[node.Name]
-	return e, ok && e.uid == node.UID && e.state != assigned && len(b.ledger.Held(ownerOf(e.uid))) > 0
+	e, ok = b.known(node)
+	return e, ok && e.state != assigned && len(b.ledger.Held(ownerOf(e.uid))) > 0
 }
 
 // sending notes that a write of the Node's reservation is about to be sent. It reports whether that is the first one
@@ -76,7 +78,7 @@ func (b *book) sending(node *v1.Node) (first bool) {
 
 // written notes that the API server has carried out a write of the Node's reservation. What becomes of a later one changes nothing about that.
 func (b *book) written(node *v1.Node) {
-	if e, ok := b.nodes[node.Name]; ok && e.uid == node.UID {
+	if e, ok := b.known(node); ok {
 		e.answered = true
 	}
 	if e, ok := b.entryOf(node); ok && e.state == sent {
@@ -107,6 +109,18 @@ func (b *book) unanswered(node *v1.Node, until time.Time) {
 	if e, ok := b.entryOf(node); ok && until.After(e.unansweredUntil) {
 		e.unansweredUntil = until
 	}
+}
+
+// writesOver reports whether the Node has a reservation of which no write can be carried out any more that was not answered.
+func (b *book) writesOver(node *v1.Node, now time.Time) bool {
+	e, ok := b.entryOf(node)
+	return ok && !now.Before(e.unansweredUntil)
+}
+
+// wasSent reports whether a reservation of this very Node was ever sent.
+func (b *book) wasSent(node *v1.Node) bool {
+	e, ok := b.known(node)
+	return ok && len(e.tried) > 0
 }
 
 // neverCarriedOut notes that a read of the Node which was made when no write could be carried out any more shows no podCIDRs.
@@ -153,9 +167,70 @@ func (b *book) revoke(name string, held []netip.Prefix) {
 	delete(b.revocable, name)
 }
 
-// giveUp gives up the reservation of a Node that needs none, unless it may have been written.
+// giveUp gives up the reservation of a Node that needs none, unless it may have been written, and its place among those that wait.
 func (b *book) giveUp(node *v1.Node) {
+	delete(b.waiting, node.Name)
 	if e, ok := b.entryOf(node); ok && e.state.revocable() {
 		b.revoke(node.Name, b.ledger.Held(ownerOf(e.uid)))
 	}
+}
+
+// reservation is what is to be written into a Node.
+type reservation struct {
+	pool   string
+	blocks []netip.Prefix
+}
+
+// reserve returns the Node's reservation, made now unless there is one that stands. If no pool can serve the Node, ok is false: it
+// waits from now on, and the refusals of the pools that match it are returned in the order in which they were tried.
+func (b *book) reserve(node *v1.Node) (_ reservation, _ []refusal, ok bool) {
+	b.replaced(node)
+	owner := ownerOf(node.UID)
+	held := b.ledger.Held(owner)
+	e := b.nodes[node.Name]
+	if len(held) > 0 && !e.state.revocable() {
+		return reservation{pool: e.pool, blocks: held}, nil, true
+	}
+	var refusals []refusal
+	for p := range b.inOrder(node) {
+		if len(held) > 0 && e.pool == p.Name && b.stillFree(owner, p, held) {
+			return reservation{pool: p.Name, blocks: held}, nil, true
+		}
+		pick, ok := b.pick(owner, held, p)
+		if ok {
+			b.revoke(node.Name, held)
+			tries := b.tries(pick)
+			if b.ledger.Reserve(owner, pick) {
+				e := b.enter(node)
+				e.pool = p.Name
+				b.become(node.Name, e, reserved)
+				delete(b.waiting, node.Name)
+				b.touch(pick.Blocks...)
+				b.allocated(pick, tries)
+				return reservation{pool: p.Name, blocks: pick.Blocks}, nil, true
+			}
+		}
+		refusals = append(refusals, refusal{pool: p, full: b.ledger.Full(&p.Pool)})
+		if p.aboutToServe() {
+			break // in a moment it can serve, and it comes before the rest
+		}
+	}
+	b.revoke(node.Name, held)
+	b.explain(refusals) // only now: a Node that is served after many full pools has no use for it
+	b.waiting[node.Name] = waitingNode{
+		uid:      node.UID,
+		since:    node.CreationTimestamp.Time,
+		refusals: refusals,
+		why:      waitReasonOf(len(b.pools), refusals),
+		said:     b.waiting[node.Name].said,
+	}
+	return reservation{}, refusals, false
+}
+
+// inOrder yields the pools that match a Node in the order in which they are tried.
+func (b *book) inOrder(node *v1.Node) iter.Seq[*pool] {
+	if b.candidates == nil {
+		b.candidates = newCandidates(maps.Values(b.pools))
+	}
+	return b.candidates.of(node)
 }

@@ -1,14 +1,8 @@
 package nodeipam
 
 import (
-	"fmt"
 	"maps"
 	"net/netip"
-	"strings"
-
-	"k8s.io/apimachinery/pkg/types"
-
-	"github.com/multicidr/controller-manager/controllers/ipam"
 )
 
 // snapshot is what a book says at one time, taken out of it in one short walk, so that the lock is free while people are
@@ -77,72 +71,4 @@ func (s snapshot) book() *book {
 	}
 	b.waiting = s.waiting
 	return b
-}
-
-// conflict is two holders of the same addresses; the second one's prefix lies in the first one's.
-type conflict struct{ outer, inner ipam.Holding }
-
-// conflicting reports whether two holdings that overlap should not: one at least is a Node's. Two service ranges may.
-func conflicting(a, b ipam.Holding) bool {
-	return a.Owner != b.Owner && (a.Owner.Kind == ipam.Node || b.Owner.Kind == ipam.Node)
-}
-
-// maxConflicts bounds how many conflicts are shown. Were all Nodes to hold the same block, there would be millions.
-const maxConflicts = 1000
-
-// company is with whom a Node shares addresses: some of them, and how many more.
-type company struct {
-	names []string
-	more  int
-}
-
-func (c *company) String() string {
-	text := strings.Join(c.names, "; ")
-	if c.more > 0 {
-		text += fmt.Sprintf("; %d more", c.more)
-	}
-	return text
-}
-
-// allConflicts returns the conflicts of the whole address space, at most maxConflicts of them, how many there are in all, and
-// with whom each Node is in conflict.
-func (b *book) allConflicts() (some []conflict, total int, with map[types.UID]*company) {
-	with = map[types.UID]*company{}
-	note := func(about, other ipam.Holding) {
-		if about.Owner.Kind != ipam.Node {
-			return
-		}
-		uid := types.UID(about.Owner.ID)
-		if with[uid] == nil {
-			with[uid] = &company{}
-		}
-		if c := with[uid]; len(c.names) == maxNamed {
-			c.more++
-		} else {
-			c.names = append(c.names, fmt.Sprintf("%s (%v)", b.nameOf(other.Owner), other.Prefix))
-		}
-	}
-	for _, all := range everything {
-		var around []ipam.Holding // those that contain the next one, widest first
-		for _, h := range b.ledger.Overlapping(all) {
-			if h.Owner.Kind == ipam.Kept {
-				continue
-			}
-			for len(around) > 0 && !around[len(around)-1].Prefix.Overlaps(h.Prefix) {
-				around = around[:len(around)-1]
-			}
-			for _, outer := range around {
-				if !conflicting(outer, h) {
-					continue
-				}
-				if total++; total <= maxConflicts {
-					some = append(some, conflict{outer, h})
-				}
-				note(outer, h)
-				note(h, outer)
-			}
-			around = append(around, h)
-		}
-	}
-	return some, total, with
 }

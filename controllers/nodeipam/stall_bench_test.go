@@ -10,6 +10,7 @@ import (
 
 	v1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/types"
 
 	networkingv1 "github.com/multicidr/controller-manager/apis/networking/v1"
 )
@@ -303,7 +304,7 @@ func BenchmarkDrain(b *testing.B) {
 			}
 			b.StartTimer()
 			for i := range leaving {
-				book.gone(fmt.Sprint("n", others+i))
+				book.gone(fmt.Sprint("n", others+i), types.UID("uid-"+fmt.Sprint("n", others+i)))
 				if used := book.inUse("goes"); used != (i+1 < leaving) {
 					b.Fatalf("after %d of %d Nodes it is in use: %t", i+1, leaving, used)
 				}

@@ -136,7 +136,7 @@ func TestAddressesAreBounded(t *testing.T) {
 	if message := b.overlapping(b.pools["a"]).Message; !strings.Contains(message, want) {
 		t.Errorf("it says %q, want %q", message, want)
 	}
-	b.gone("large")
+	b.gone("large", "uid-large")
 	if left := b.addresses.Overlapping(pfx("0.0.0.0/0")); len(left) > 0 {
 		t.Errorf("left over: %v", left)
 	}

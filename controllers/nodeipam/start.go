@@ -1,10 +1,7 @@
 package nodeipam
 
 import (
-	"cmp"
 	"context"
-	"encoding/binary"
-	"net/netip"
 	"slices"
 	"time"
 
@@ -12,13 +9,9 @@ import (
 	networkingapiv1 "k8s.io/api/networking/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/labels"
-	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/apimachinery/pkg/util/wait"
 	"k8s.io/client-go/tools/cache"
 	"k8s.io/klog/v2"
-
-	networkingv1 "github.com/multicidr/controller-manager/apis/networking/v1"
-	"github.com/multicidr/controller-manager/controllers/ipam"
 )
 
 // lookInterval is how often a missing CRD or permission is looked for again.
@@ -130,7 +123,7 @@ func (c *Controller) fill(ctx context.Context, b *book) error {
 	for _, node := range nodes {
 		c.heard(node)
 	}
-	for _, s := range b.observeAll(nodes) {
+	for _, s := range b.observeAll(nodes, inParallel) {
 		if !showsPodCIDRs(s.node) || s.unreadable {
 			called = append(called, s.node) // whom others concern are called for that
 		}
@@ -142,102 +135,4 @@ func (c *Controller) fill(ctx context.Context, b *book) error {
 		c.nodeQueue.Add(node.Name)
 	}
 	return nil
-}
-
-// shown is what the book learns of a Node at the start.
-type shown struct {
-	node       *v1.Node
-	entry      *nodeEntry // nil if there is nothing to enter
-	blocks     []netip.Prefix
-	unreadable bool // there are podCIDRs that cannot be read
-	unusual    bool // there is more to enter than what it holds
-}
-
-// observeAll does what observe does with one Node after the other, in a book that has none but all pools and service ranges, in a fraction
-// of the time: on several processors, without looking for what was there before, and in maps that need not grow. All pools are touched
-// already, since they are new. It returns what it read, in the order of the Nodes.
-//
-// With very many Nodes nearly all of the time is waiting for memory. So blocks are entered in the order of their addresses: then what the
-// next one needs is in the processor's cache already.
-func (b *book) observeAll(nodes []*v1.Node) []shown {
-	all := make([]shown, len(nodes))
-	inParallel(len(nodes), func(i int) {
-		node := nodes[i]
-		blocks, unreadable := podCIDRsOf(node)
-		all[i] = shown{node: node, blocks: blocks, unreadable: len(unreadable) > 0}
-		if len(blocks) > 0 {
-			all[i].entry = &nodeEntry{uid: node.UID, pool: node.Annotations[networkingv1.AnnotationClusterCIDR], state: assigned, atStart: true}
-			all[i].unusual = !slices.ContainsFunc(blocks, b.inRange)
-		}
-	})
-
-	b.nodes, b.names = make(map[string]*nodeEntry, len(all)), make(map[types.UID]string, len(all))
-	b.ledger.Expect(len(all))
-	alone := true
-	sideBySide(func() {
-		for i := range all {
-			s := &all[i]
-			addresses := addressesOf(s.node)
-			if s.entry == nil {
-				if len(addresses) == 0 {
-					continue
-				}
-				s.entry = &nodeEntry{uid: s.node.UID}
-			}
-			s.entry.addresses = addresses
-			s.unusual = s.unusual || slices.ContainsFunc(addresses, b.inRange)
-			b.nodes[s.node.Name], b.names[s.entry.uid] = s.entry, s.node.Name
-			if s.entry.state == assigned {
-				b.holding++
-			}
-		}
-	}, func() {
-		for _, o := range byFirstBlock(all) {
-			alone = b.ledger.Hold(o.owner, o.blocks...) && alone
-		}
-	})
-	if !alone { // Somebody shares addresses with others, or with himself.
-		inParallel(len(all), func(i int) {
-			all[i].unusual = all[i].unusual || b.shares(all[i].node.UID)
-		})
-	}
-	for _, s := range all {
-		if s.unusual {
-			b.locate(s.entry)
-			b.judge(s.entry.uid)
-		}
-	}
-	return all
-}
-
-// ownedBlocks is what a Node holds.
-type ownedBlocks struct {
-	owner  ipam.Owner
-	blocks []netip.Prefix
-}
-
-// byFirstBlock returns what those hold who hold anything, in the order of the first block's address.
-func byFirstBlock(all []shown) []ownedBlocks {
-	type place struct {
-		first uint64 // the first bits of the address, which for IPv6 are not all
-		index int32
-	}
-	order := make([]place, 0, len(all))
-	for i := range all {
-		if blocks := all[i].blocks; len(blocks) > 0 {
-			first := blocks[0].Addr().As16()
-			bits := first[:8]
-			if blocks[0].Addr().Is4() {
-				bits = first[8:]
-			}
-			order = append(order, place{binary.BigEndian.Uint64(bits), int32(i)})
-		}
-	}
-	slices.SortFunc(order, func(x, y place) int { return cmp.Compare(x.first, y.first) })
-	sorted := make([]ownedBlocks, len(order))
-	for i, o := range order {
-		s := &all[o.index]
-		sorted[i] = ownedBlocks{ownerOf(s.node.UID), s.blocks}
-	}
-	return sorted
 }

@@ -9,6 +9,7 @@ import (
 
 	"k8s.io/apimachinery/pkg/types"
 
+	networkingv1 "github.com/multicidr/controller-manager/apis/networking/v1"
 	"github.com/multicidr/controller-manager/controllers/ipam"
 )
 
@@ -296,4 +297,53 @@ func (b *book) inUse(name string) bool {
 		delete(b.staying, name)
 	}
 	return len(staying) > 0
+}
+
+// figures is what a scrape takes out of the book, which it must not hold for long.
+type figures struct {
+	holding, sharing, outsiders int
+	inDoubt                     int
+	waiting                     map[waitReason]int
+	states                      map[string]ipam.State // by the ClusterCIDR's name, as is
+	blockers                    map[string]int        // of terminating ones
+	ranges                      []rangeFigures
+}
+
+type rangeFigures struct {
+	clusterCIDR string // name
+	family      ipam.Family
+	status      *networkingv1.RangeStatus
+	traffic     traffic
+	coveredBy   string // the Node's name; empty if none does
+}
+
+func (b *book) figures() figures {
+	f := figures{
+		holding:  b.holding,
+		sharing:  len(b.sharing),
+		inDoubt:  b.inDoubt(),
+		waiting:  map[waitReason]int{},
+		states:   make(map[string]ipam.State, len(b.pools)),
+		blockers: map[string]int{},
+	}
+	if len(b.pools) > 0 {
+		f.outsiders = len(b.outsiders)
+	}
+	for _, w := range b.waiting {
+		f.waiting[w.why]++
+	}
+	for name, p := range b.pools {
+		f.states[name] = p.State
+		if p.State == ipam.Terminating {
+			f.blockers[name] = b.blockers(p)
+		}
+		for _, r := range p.Ranges {
+			var coveredBy string
+			if h, covered := b.coveredBy(r); covered {
+				coveredBy = b.names[types.UID(h.Owner.ID)]
+			}
+			f.ranges = append(f.ranges, rangeFigures{name, r.Family(), b.rangeStatus(p, r), *b.trafficOf(&p.Pool, r.Family()), coveredBy})
+		}
+	}
+	return f
 }

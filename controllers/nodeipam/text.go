@@ -6,6 +6,10 @@ import (
 	"slices"
 	"strings"
 	"unicode/utf8"
+
+	"k8s.io/apimachinery/pkg/types"
+
+	"github.com/multicidr/controller-manager/controllers/ipam"
 )
 
 // What people and the API server are told has an end. An object of the API has room for a text of a megabyte, or for tens of thousands of
@@ -91,4 +95,32 @@ func valuesText(values []string) string {
 		texts = append(texts, fmt.Sprintf("%q", cut(value, maxValue)))
 	}
 	return listedOf(texts, len(values))
+}
+
+func families(fs []ipam.Family) string {
+	var texts []string
+	for _, f := range fs {
+		texts = append(texts, f.String())
+	}
+	return strings.Join(texts, " and ")
+}
+
+// counted writes a number with the word that goes with it.
+func counted(n int, one, more string) string {
+	if n == 1 {
+		return "1 " + one
+	}
+	return fmt.Sprintf("%d %s", n, more)
+}
+
+// nameOf writes an owner for people.
+func (b *book) nameOf(o ipam.Owner) string {
+	switch o.Kind {
+	case ipam.Node:
+		return "Node " + b.names[types.UID(o.ID)]
+	case ipam.Service:
+		return "service range " + o.ID
+	default:
+		return o.ID
+	}
 }

@@ -1,0 +1,91 @@
+package nodeipam
+
+import (
+	"fmt"
+	"maps"
+	"net/netip"
+	"slices"
+	"strings"
+	"time"
+
+	v1 "k8s.io/api/core/v1"
+	"k8s.io/client-go/tools/cache"
+	"k8s.io/klog/v2"
+
+	"github.com/multicidr/controller-manager/controllers/lease"
+)
+
+// witness tells whether etcd has what this process wrote. A lease.Fence is one.
+type witness interface{ Renewals() lease.Renewals }
+
+// doubtInterval is how often a Node that is missing from a list is looked at. Usually the lease is renewed every two seconds.
+const doubtInterval = time.Second
+
+// missed keeps the blocks of a Node that the book has and a list has not: now is the Node of that name in the list, or nil if there is none. It
+// is called before the book forgets the Node. Without leader election nothing proves that etcd has what was written, and nothing is kept.
+func (c *Controller) missed(b *book, name string, now any) {
+	if c.witness == nil {
+		return
+	}
+	instead, _ := now.(*v1.Node)
+	b.keep(name, instead, c.witness.Renewals().Sent)
+	c.settle(b, name)
+}
+
+// settle ends the doubts about a name that the lease has decided, and looks again soon at the others.
+func (c *Controller) settle(b *book, name string) {
+	if !b.doubted(name) {
+		return
+	}
+	for _, d := range b.decide(name, renewals(c.witness.Renewals())) {
+		klog.Background().Error(nil, "A Node is in doubt: etcd was restored from a backup, and the Node is gone. Its blocks are kept, because its machine may use them. "+
+			"Put the Node back as docs/restore-etcd.md says. If no machine of the Nodes in doubt runs, restart this process, which frees all these blocks", "node", klog.KRef("", name), "podCIDRs", d)
+	}
+	if b.undecided(name) { // it is looked at again
+		c.nodeQueue.AddAfter(name, doubtInterval)
+	}
+	c.health.doubts(name, b.certain(name))
+}
+
+// fromList reports whether an informer found a change by listing: it does not know the last state of an object that is gone, or it finds
+// another object of the name.
+func fromList(before, now any) bool {
+	if _, ok := before.(cache.DeletedFinalStateUnknown); ok {
+		return true
+	}
+	was, ok := before.(*v1.Node)
+	is, ok2 := now.(*v1.Node)
+	return ok && ok2 && was.UID != is.UID
+}
+
+// doubts notes the blocks that are kept for a Node; none when that is over.
+func (h *health) doubts(name string, blocks []netip.Prefix) {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	if len(blocks) == 0 {
+		delete(h.doubted, name)
+		return
+	}
+	if h.doubted == nil {
+		h.doubted = map[string]string{}
+	}
+	h.doubted[name] = blocksText(blocks)
+}
+
+// doubtful says which Nodes are in doubt; empty if none is.
+func (h *health) doubtful() string {
+	if len(h.doubted) == 0 {
+		return ""
+	}
+	names := slices.Sorted(maps.Keys(h.doubted))
+	first := names[:min(len(names), maxNamed)]
+	for i, name := range first {
+		first[i] = name + " " + h.doubted[name]
+	}
+	more := ""
+	if len(names) > len(first) {
+		more = fmt.Sprintf(" and %d more", len(names)-len(first))
+	}
+	return "etcd was restored from a backup, and these Nodes are gone: " + strings.Join(first, "; ") + more +
+		". Their blocks are kept until this process ends, or the controller starts anew after a panic. Put the Nodes back as docs/restore-etcd.md says"
+}

@@ -1,0 +1,50 @@
+package nodeipam
+
+import (
+	"encoding/json"
+	"slices"
+	"testing"
+	"time"
+	"unicode/utf8"
+
+	v1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/types"
+
+	networkingv1 "github.com/multicidr/controller-manager/apis/networking/v1"
+	"github.com/multicidr/controller-manager/controllers/ipam"
+)
+
+// FuzzPatches writes patches for objects with any names. They are JSON, and say what they should.
+func FuzzPatches(f *testing.F) {
+	f.Add("uid", "a", "me", "example.com/hold", "7")
+	f.Add("\"", "\\", "\x00\xff", "</script>", "")
+	f.Fuzz(func(t *testing.T, uid, pool, holder, finalizer, resourceVersion string) {
+		n := &v1.Node{ObjectMeta: metav1.ObjectMeta{UID: types.UID(uid), CreationTimestamp: metav1.NewTime(time.Unix(0, 0))}}
+		blocks := pfxs("fd00::/64", "10.0.0.0/24")
+		var node v1.Node
+		if err := json.Unmarshal(podCIDRsPatch(n, reservation{pool, blocks}, ipam.IPv4, holder), &node); err != nil {
+			t.Fatal(err)
+		}
+		if utf8.ValidString(uid) && utf8.ValidString(pool) && utf8.ValidString(holder) && (string(node.UID) != uid || node.Annotations[networkingv1.AnnotationClusterCIDR] != pool || node.Annotations[networkingv1.AnnotationLeaseHolder] != holder) {
+			t.Errorf("it writes %+v", node.ObjectMeta)
+		}
+		if !slices.Equal(node.Spec.PodCIDRs, []string{"10.0.0.0/24", "fd00::/64"}) || node.Spec.PodCIDR != "10.0.0.0/24" {
+			t.Errorf("it writes %+v", node.Spec)
+		}
+		cc := &networkingv1.ClusterCIDR{ObjectMeta: metav1.ObjectMeta{UID: types.UID(uid), ResourceVersion: resourceVersion, Finalizers: []string{finalizer}}}
+		for _, present := range []bool{true, false} {
+			var patched networkingv1.ClusterCIDR
+			if err := json.Unmarshal(finalizersPatch(cc, present), &patched); err != nil {
+				t.Fatal(err)
+			}
+			want := slices.DeleteFunc([]string{finalizer, networkingv1.Finalizer}, func(f string) bool { return f == networkingv1.Finalizer })
+			if present {
+				want = append(want, networkingv1.Finalizer)
+			}
+			if len(patched.Finalizers) != len(want) || utf8.ValidString(resourceVersion) && patched.ResourceVersion != resourceVersion {
+				t.Errorf("finalizers %q became %q", cc.Finalizers, patched.Finalizers)
+			}
+		}
+	})
+}
