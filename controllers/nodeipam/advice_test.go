@@ -7,6 +7,7 @@ import (
 	"k8s.io/apimachinery/pkg/api/meta"
 
 	networkingv1 "github.com/multicidr/controller-manager/apis/networking/v1"
+	. "github.com/multicidr/controller-manager/controllers/nodeipam/internal/objects"
 )
 
 // TestAdvice carries out every piece of advice that conditions and events give, one at a time. What was found must be gone then: advice that
@@ -19,7 +20,7 @@ func TestAdvice(t *testing.T) {
 			if !ok {
 				return ""
 			}
-			cc := clusterCIDR("a", networkingv1.ClusterCIDRSpec{})
+			cc := ClusterCIDR("a", networkingv1.ClusterCIDRSpec{})
 			status, _ := b.status(cc)
 			if p.ID != string(cc.UID) {
 				t.Fatal("another object")
@@ -35,14 +36,14 @@ func TestAdvice(t *testing.T) {
 	overlapping := condition(networkingv1.ConditionOverlapping, networkingv1.ReasonNoOverlap)
 	conflicted := condition(networkingv1.ConditionConflicted, networkingv1.ReasonNoOverlap)
 	pending := func(b *book) string {
-		if _, ok, _ := b.serve(node("n")); ok {
+		if _, ok, _ := b.serve(Node("n")); ok {
 			return ""
 		}
 		return notAvailable(b.waiting["n"].refusals, len(b.pools))
 	}
 	finding := func(reason string, cidrs ...string) func(*book) string {
 		return func(b *book) string {
-			n := node("n")
+			n := Node("n")
 			n.Spec.PodCIDRs = cidrs
 			if _, ok := b.nodes["n"]; !ok {
 				return "" // it was deleted, and comes back without podCIDRs
@@ -52,18 +53,18 @@ func TestAdvice(t *testing.T) {
 	}
 
 	of := func(cidr string, hostBits int32, edits ...func(*networkingv1.ClusterCIDR)) step {
-		return set(clusterCIDR("a", spec4(cidr, hostBits, nil), edits...))
+		return set(ClusterCIDR("a", Spec4(cidr, hostBits, nil), edits...))
 	}
 	without := func(cidrs ...string) func(*networkingv1.ClusterCIDR) {
 		return func(cc *networkingv1.ClusterCIDR) { cc.Spec.ExcludedCIDRs = cidrs }
 	}
 	disabled := func(cc *networkingv1.ClusterCIDR) { cc.Spec.Allocation = networkingv1.AllocationDisabled }
-	another := set(clusterCIDR("b", spec4("192.168.0.0/16", 8, nil)))
+	another := set(ClusterCIDR("b", Spec4("192.168.0.0/16", 8, nil)))
 	service := func(source string, cidrs ...string) step {
-		return func(b *book) string { b.setService(source, pfxs(cidrs...)); return "" }
+		return func(b *book) string { b.setService(source, Pfxs(cidrs...)); return "" }
 	}
 	at := func(name, address string) step {
-		return func(b *book) string { b.observe(node(name), nil, pfxs(address)); return "" }
+		return func(b *book) string { b.observe(Node(name), nil, Pfxs(address)); return "" }
 	}
 	type advice map[string][]step // what it says, and what is done then
 
@@ -72,11 +73,11 @@ func TestAdvice(t *testing.T) {
 		found  func(*book) string
 		advice advice
 	}{
-		"a full range": {[]step{of("10.0.0.0/24", 8), shows(node("n1"), "10.0.0.0/24")}, ready,
+		"a full range": {[]step{of("10.0.0.0/24", 8), shows(Node("n1"), "10.0.0.0/24")}, ready,
 			advice{"delete Nodes that are not needed": {gone("n1")}}},
-		"a full range, a Node is pending": {[]step{of("10.0.0.0/24", 8), shows(node("n1"), "10.0.0.0/24")}, pending,
+		"a full range, a Node is pending": {[]step{of("10.0.0.0/24", 8), shows(Node("n1"), "10.0.0.0/24")}, pending,
 			advice{"delete Nodes that are not needed": {gone("n1")}, "Create another one": {another}}},
-		"a range that is full because of its exclusions": {[]step{of("10.0.0.0/23", 8, without("10.0.1.0/24")), shows(node("n1"), "10.0.0.0/24")}, ready,
+		"a range that is full because of its exclusions": {[]step{of("10.0.0.0/23", 8, without("10.0.1.0/24")), shows(Node("n1"), "10.0.0.0/24")}, ready,
 			advice{"Remove from it what this ClusterCIDR may allocate": {of("10.0.0.0/23", 8)}, "delete Nodes that are not needed": {gone("n1")}}},
 		"a range that is excluded as a whole": {[]step{of("10.0.0.0/23", 8, without("10.0.0.0/23"))}, ready,
 			advice{"Remove from it what this ClusterCIDR may allocate": {of("10.0.0.0/23", 8)}}},
@@ -84,11 +85,11 @@ func TestAdvice(t *testing.T) {
 			advice{"shorten spec.excludedCIDRs where the condition Ready names some": {of("10.0.0.0/23", 8)}, "Create another one": {another}}},
 		"a range inside a service range": {[]step{of("10.0.0.0/23", 8), service("s", "10.0.0.0/16")}, pending,
 			advice{"Create another one": {another}}},
-		"the same, with a Node in it": {[]step{of("10.0.0.0/23", 8), service("s", "10.0.0.0/16"), shows(node("n1"), "10.0.0.0/24")}, ready,
+		"the same, with a Node in it": {[]step{of("10.0.0.0/23", 8), service("s", "10.0.0.0/16"), shows(Node("n1"), "10.0.0.0/24")}, ready,
 			advice{"All of it is in service ranges. Create another ClusterCIDR with other addresses": nil}},
-		"a Node with a podCIDR larger than a block": {[]step{of("10.0.0.0/23", 8), shows(node("n1"), "10.0.0.0/16")}, ready,
+		"a Node with a podCIDR larger than a block": {[]step{of("10.0.0.0/23", 8), shows(Node("n1"), "10.0.0.0/16")}, ready,
 			advice{"Delete the Nodes that should not have them": {gone("n1")}, "delete Nodes that are not needed": {gone("n1")}}},
-		"a Node with a large podCIDR, another one is pending": {[]step{of("10.0.0.0/23", 8), shows(node("n1"), "10.0.0.0/16")}, pending,
+		"a Node with a large podCIDR, another one is pending": {[]step{of("10.0.0.0/23", 8), shows(Node("n1"), "10.0.0.0/16")}, pending,
 			advice{"delete Nodes that are not needed": {gone("n1")}, "Create another one": {another}}},
 		"a block size that does not fit": {[]step{of("10.0.0.0/24", 16)}, ready,
 			advice{"Delete this ClusterCIDR and create one that is right": {drop("a"), of("10.0.0.0/16", 8)}}},
@@ -96,7 +97,7 @@ func TestAdvice(t *testing.T) {
 		"disabled, a Node is pending": {[]step{of("10.0.0.0/16", 8, disabled)}, pending,
 			advice{"set spec.allocation: Enabled": {of("10.0.0.0/16", 8)}, "Create another one": {another}}},
 		"no ClusterCIDR": {nil, pending, advice{"Create one that selects this Node": {another}}},
-		"none that selects": {[]step{set(clusterCIDR("a", spec4("10.0.0.0/16", 8, anyOf(allOf(in("p", "x"))))))}, pending,
+		"none that selects": {[]step{set(ClusterCIDR("a", Spec4("10.0.0.0/16", 8, AnyOf(AllOf(In("p", "x"))))))}, pending,
 			advice{"create a ClusterCIDR that selects it": {another}}},
 		"the address of a Node": {[]step{of("10.0.0.0/16", 8), at("n1", "10.0.7.9/32")}, overlapping,
 			advice{"exclude them": {of("10.0.0.0/16", 8, without("10.0.7.9/32"))}, "use another range": {drop("a"), of("10.1.0.0/16", 8)}}},
@@ -108,21 +109,21 @@ func TestAdvice(t *testing.T) {
 			advice{"Create a ClusterCIDR with another range and block size, and delete this one": {another, drop("a")}}},
 		"a range inside a service range, of itself": {[]step{of("10.0.0.0/23", 8), service("s", "10.0.0.0/16")}, ready,
 			advice{"Create another ClusterCIDR with other addresses": {drop("a"), another}}},
-		"another ClusterCIDR": {[]step{of("10.0.0.0/16", 8), set(clusterCIDR("b", spec4("10.0.5.0/24", 4, nil)))}, overlapping,
+		"another ClusterCIDR": {[]step{of("10.0.0.0/16", 8), set(ClusterCIDR("b", Spec4("10.0.5.0/24", 4, nil)))}, overlapping,
 			advice{"exclude in one of them what only the other is to allocate": {of("10.0.0.0/16", 8, without("10.0.5.0/24"))}}},
-		"another ClusterCIDR, which excludes it": {[]step{set(clusterCIDR("a", spec4("10.0.5.0/24", 4, nil))), set(clusterCIDR("b", spec4("10.0.0.0/16", 8, nil)))}, overlapping,
-			advice{"exclude in one of them what only the other is to allocate": {set(clusterCIDR("b", spec4("10.0.0.0/16", 8, nil), without("10.0.5.0/24")))}}},
+		"another ClusterCIDR, which excludes it": {[]step{set(ClusterCIDR("a", Spec4("10.0.5.0/24", 4, nil))), set(ClusterCIDR("b", Spec4("10.0.0.0/16", 8, nil)))}, overlapping,
+			advice{"exclude in one of them what only the other is to allocate": {set(ClusterCIDR("b", Spec4("10.0.0.0/16", 8, nil), without("10.0.5.0/24")))}}},
 		"a service range": {[]step{of("10.0.0.0/16", 8), service("s", "10.0.0.0/24")}, overlapping,
 			advice{"which are never handed out": {of("10.0.0.0/16", 8, without("10.0.0.0/24"))}}},
-		"two Nodes with a block": {[]step{of("10.0.0.0/16", 8), shows(node("n"), "10.0.0.0/24"), shows(node("n2"), "10.0.0.0/24")}, conflicted,
+		"two Nodes with a block": {[]step{of("10.0.0.0/16", 8), shows(Node("n"), "10.0.0.0/24"), shows(Node("n2"), "10.0.0.0/24")}, conflicted,
 			advice{"Delete the Nodes that should not have them": {gone("n2")}}},
-		"the same, on the Node": {[]step{of("10.0.0.0/16", 8), shows(node("n"), "10.0.0.0/24"), shows(node("n2"), "10.0.0.0/24")}, finding(ReasonConflict, "10.0.0.0/24"),
+		"the same, on the Node": {[]step{of("10.0.0.0/16", 8), shows(Node("n"), "10.0.0.0/24"), shows(Node("n2"), "10.0.0.0/24")}, finding(ReasonConflict, "10.0.0.0/24"),
 			advice{"delete this Node": {gone("n")}, "or the others": {gone("n2")}}},
-		"a podCIDR in no range": {[]step{another, shows(node("n"), "10.0.0.0/24")}, finding(ReasonOutsideRanges, "10.0.0.0/24"),
+		"a podCIDR in no range": {[]step{another, shows(Node("n"), "10.0.0.0/24")}, finding(ReasonOutsideRanges, "10.0.0.0/24"),
 			advice{"Create a ClusterCIDR that contains them": {of("10.0.0.0/16", 8)}, "delete the Node": {gone("n")}}},
-		"a podCIDR in no range, but in a service range": {[]step{another, service("s", "10.0.0.0/24"), shows(node("n"), "10.0.0.0/24")}, finding(ReasonOutsideRanges, "10.0.0.0/24"),
+		"a podCIDR in no range, but in a service range": {[]step{another, service("s", "10.0.0.0/24"), shows(Node("n"), "10.0.0.0/24")}, finding(ReasonOutsideRanges, "10.0.0.0/24"),
 			advice{"Drain and delete the Node": {gone("n")}}},
-		"a podCIDR of IPv4-mapped addresses": {[]step{another, shows(node("n"), "::ffff:0:0/96")}, finding(ReasonOutsideRanges, "::ffff:0:0/96"),
+		"a podCIDR of IPv4-mapped addresses": {[]step{another, shows(Node("n"), "::ffff:0:0/96")}, finding(ReasonOutsideRanges, "::ffff:0:0/96"),
 			advice{"Drain and delete the Node": {gone("n")}}},
 		"a podCIDR that cannot be read": {[]step{another, at("n", "192.0.2.1/32")}, finding(ReasonUnreadable, "ten"),
 			advice{"Delete the Node": {gone("n")}}},

@@ -24,6 +24,7 @@ import (
 	applyv1 "github.com/multicidr/controller-manager/apis/generated/applyconfiguration/networking/v1"
 	clustercidrlisters "github.com/multicidr/controller-manager/apis/generated/listers/networking/v1"
 	networkingv1 "github.com/multicidr/controller-manager/apis/networking/v1"
+	. "github.com/multicidr/controller-manager/controllers/nodeipam/internal/objects"
 )
 
 // audience is an API server that stores what it is sent, and lets events hang for as long as hangs is set.
@@ -160,15 +161,15 @@ func TestEventsThatHangDelayNobody(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		const pending = 3000
 		// One block, and it is for one Node: with it the ClusterCIDR is exhausted.
-		a, _ := newAudience(t, clusterCIDR("a", spec4("10.1.0.0/24", 8, anyOf(allOf(in("p", "x"))))))
+		a, _ := newAudience(t, ClusterCIDR("a", Spec4("10.1.0.0/24", 8, AnyOf(AllOf(In("p", "x"))))))
 		a.hang(true)
 		for i := range pending {
-			a.show(node(fmt.Sprintf("w%d", i)))
+			a.show(Node(fmt.Sprintf("w%d", i)))
 		}
 		time.Sleep(time.Minute)
 		synctest.Wait()
 		start := time.Now()
-		a.show(node("served", label("p", "x")))
+		a.show(Node("served", Label("p", "x")))
 		time.Sleep(2 * statusInterval)
 		synctest.Wait()
 		if at, ok := a.podCIDRs["served"]; !ok || at.Sub(start) > 0 {
@@ -202,30 +203,30 @@ func TestEventsThatHangDelayNobody(t *testing.T) {
 // What is not true any more is not said, and of several messages only the newest.
 func TestOnlyWhatIsTrueIsSaid(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		full := clusterCIDR("a", spec4("10.1.0.0/24", 8, nil))
+		full := ClusterCIDR("a", Spec4("10.1.0.0/24", 8, nil))
 		a, _ := newAudience(t, full)
 		a.hang(true)
-		outside := node("outside", from("a"))
+		outside := Node("outside", From("a"))
 		outside.Spec = v1.NodeSpec{PodCIDR: "10.9.0.0/24", PodCIDRs: []string{"10.9.0.0/24"}}
-		inside := node("inside", from("a")) // in time
+		inside := Node("inside", From("a")) // in time
 		inside.Spec = v1.NodeSpec{PodCIDR: "10.8.0.0/24", PodCIDRs: []string{"10.8.0.0/24"}}
-		for _, n := range []*v1.Node{node("first"), node("gone"), node("served"), node("pending"), node("again"), outside, inside} {
+		for _, n := range []*v1.Node{Node("first"), Node("gone"), Node("served"), Node("pending"), Node("again"), outside, inside} {
 			a.show(n)
 			synctest.Wait()
 		}
 		time.Sleep(time.Minute)
 		synctest.Wait()
-		_ = a.nodes.Delete(node("gone"))
-		a.nodeEvent("gone", node("gone"), nil)
-		a.show(node("again", uid("second")))
-		served := node("served", from("a"))
+		_ = a.nodes.Delete(Node("gone"))
+		a.nodeEvent("gone", Node("gone"), nil)
+		a.show(Node("again", UID("second")))
+		served := Node("served", From("a"))
 		served.Spec = v1.NodeSpec{PodCIDR: "10.1.0.0/25", PodCIDRs: []string{"10.1.0.0/25"}} // by somebody else: a conflict with the first
 		a.show(served)
 		off := full.DeepCopy()
 		off.Spec.Allocation = networkingv1.AllocationDisabled
 		_ = a.clusterCIDRs.Update(off)
 		a.heardOfClusterCIDR("a")
-		_ = a.clusterCIDRs.Add(clusterCIDR("b", spec4("10.8.0.0/16", 8, anyOf(allOf(in("p", "x"))))))
+		_ = a.clusterCIDRs.Add(ClusterCIDR("b", Spec4("10.8.0.0/16", 8, AnyOf(AllOf(In("p", "x"))))))
 		a.heardOfClusterCIDR("b")
 		time.Sleep(time.Minute)
 		synctest.Wait()
@@ -259,7 +260,7 @@ func TestOnlyWhatIsTrueIsSaid(t *testing.T) {
 // A message that becomes another one while the event is on its way is said afterwards, and one that is said already is not said again.
 func TestNewerMessageFollows(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		full := clusterCIDR("a", spec4("10.1.0.0/24", 8, nil))
+		full := ClusterCIDR("a", Spec4("10.1.0.0/24", 8, nil))
 		off := full.DeepCopy()
 		off.Spec.Allocation = networkingv1.AllocationDisabled
 		a, _ := newAudience(t, full)
@@ -268,9 +269,9 @@ func TestNewerMessageFollows(t *testing.T) {
 			a.heardOfClusterCIDR("a")
 			synctest.Wait()
 		}
-		a.show(node("first"))
+		a.show(Node("first"))
 		synctest.Wait()
-		a.show(node("n"))
+		a.show(Node("n"))
 		time.Sleep(time.Minute)
 		synctest.Wait()
 		key := eventKey(aboutNode, "n", ReasonNotAvailable)
@@ -304,7 +305,7 @@ func TestEventOfTheNextNode(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		var c *Controller
 		nodes := cache.NewIndexer(cache.MetaNamespaceKeyFunc, cache.Indexers{})
-		next := node("n", uid("second"))
+		next := Node("n", UID("second"))
 		var said []types.UID
 		c = newController(Config{}, parts{api: eventsOnly{write: func(e *v1.Event) error {
 			if said = append(said, e.InvolvedObject.UID); len(said) == 1 {
@@ -316,12 +317,12 @@ func TestEventOfTheNextNode(t *testing.T) {
 		for _, l := range c.lines() {
 			defer l.queue.ShutDown()
 		}
-		_ = nodes.Add(node("n"))
+		_ = nodes.Add(Node("n"))
 		if err := c.syncNode(t.Context(), "n"); err != nil {
 			t.Fatal(err)
 		}
 		workOne(t.Context(), c.eventQueue, c.syncEvent)
-		if diff := cmp.Diff([]types.UID{node("n").UID, next.UID}, said); diff != "" {
+		if diff := cmp.Diff([]types.UID{Node("n").UID, next.UID}, said); diff != "" {
 			t.Errorf("events are about (-want +got):\n%s", diff)
 		}
 	})
@@ -339,7 +340,7 @@ func TestEventsLetNodesPass(t *testing.T) {
 		for _, l := range c.lines() {
 			defer l.queue.ShutDown()
 		}
-		_ = nodes.Add(node("n"))
+		_ = nodes.Add(Node("n"))
 		if err := c.syncNode(t.Context(), "n"); err != nil {
 			t.Fatal(err)
 		}
@@ -356,10 +357,10 @@ func TestEventsLetNodesPass(t *testing.T) {
 // A process that ends does not wait for an event.
 func TestEventsEndWithTheProcess(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		a, stop := newAudience(t, clusterCIDR("a", spec4("10.1.0.0/24", 8, anyOf(allOf(in("p", "x"))))))
+		a, stop := newAudience(t, ClusterCIDR("a", Spec4("10.1.0.0/24", 8, AnyOf(AllOf(In("p", "x"))))))
 		a.hang(true)
 		for i := range 10 {
-			a.show(node(fmt.Sprintf("w%d", i)))
+			a.show(Node(fmt.Sprintf("w%d", i)))
 		}
 		synctest.Wait()
 		start := time.Now()
@@ -381,7 +382,7 @@ func TestEventsThatAreRefused(t *testing.T) {
 		for _, l := range c.lines() {
 			defer l.queue.ShutDown()
 		}
-		_ = nodes.Add(node("n"))
+		_ = nodes.Add(Node("n"))
 		if err := c.syncNode(t.Context(), "n"); err != nil {
 			t.Fatal(err)
 		}
@@ -394,7 +395,7 @@ func TestEventsThatAreRefused(t *testing.T) {
 		}
 		// Another reason to be pending changes nothing about that.
 		c.with(func(b *book) {
-			b.setPool(compile(clusterCIDR("a", spec4("10.1.0.0/24", 8, anyOf(allOf(in("p", "x")))))))
+			b.setPool(compile(ClusterCIDR("a", Spec4("10.1.0.0/24", 8, AnyOf(AllOf(In("p", "x")))))))
 		})
 		if err := c.syncNode(t.Context(), "n"); err != nil {
 			t.Fatal(err)
@@ -407,7 +408,7 @@ func TestEventsThatAreRefused(t *testing.T) {
 
 // An event on a pending Node comes again when it says something else, and only then: that no ClusterCIDR exists is the same whichever was the last.
 func TestReasonsWithoutClusterCIDRs(t *testing.T) {
-	after := waitingNode{refusals: []refusal{{pool: compile(clusterCIDR("a", spec4("10.0.0.0/24", 4, nil), deleted))}}}
+	after := waitingNode{refusals: []refusal{{pool: compile(ClusterCIDR("a", Spec4("10.0.0.0/24", 4, nil), Deleted))}}}
 	if got, want := after.reasons(0), (waitingNode{}).reasons(0); got != want {
 		t.Errorf("after the last ClusterCIDR: %q, want %q as before the first", got, want)
 	}

@@ -20,6 +20,7 @@ import (
 
 	clustercidrlisters "github.com/multicidr/controller-manager/apis/generated/listers/networking/v1"
 	networkingv1 "github.com/multicidr/controller-manager/apis/networking/v1"
+	. "github.com/multicidr/controller-manager/controllers/nodeipam/internal/objects"
 )
 
 // These benchmarks measure what the controller does between an event and its PATCH, with all that it does then: what the cache shows is
@@ -111,9 +112,9 @@ func (t *town) put(b *testing.B, n *v1.Node) {
 
 // showsReserved writes a reservation into a Node, as its PATCH does.
 func showsReserved(n *v1.Node, r reservation) {
-	n.Spec.PodCIDRs = texts(r.blocks)
+	n.Spec.PodCIDRs = Texts(r.blocks)
 	n.Spec.PodCIDR = n.Spec.PodCIDRs[0]
-	from(r.pool)(n)
+	From(r.pool)(n)
 }
 
 // townCIDRs are side by side in 10.0.0.0/8, each with its own IPv6 range, and for the Nodes of one pool of machines.
@@ -122,10 +123,10 @@ func townCIDRs(n int) (all []*networkingv1.ClusterCIDR) {
 	ipv6 := int32(64)
 	for i := range n {
 		at := 10<<24 | i<<(24-length)
-		all = append(all, clusterCIDR(fmt.Sprintf("range-%04d", i), networkingv1.ClusterCIDRSpec{
+		all = append(all, ClusterCIDR(fmt.Sprintf("range-%04d", i), networkingv1.ClusterCIDRSpec{
 			IPv4: fmt.Sprintf("%d.%d.%d.%d/%d", at>>24, at>>16&255, at>>8&255, at&255, 8+length), PerNodeHostBits: 4,
 			IPv6: fmt.Sprintf("fd00:%x::/32", i), IPv6PerNodeHostBits: &ipv6,
-			NodeSelector: anyOf(allOf(in("kubernetes.io/os", "linux"), in("example.com/pool", fmt.Sprintf("pool-%04d", i)))),
+			NodeSelector: AnyOf(AllOf(In("kubernetes.io/os", "linux"), In("example.com/pool", fmt.Sprintf("pool-%04d", i)))),
 		}))
 	}
 	return all
@@ -134,7 +135,7 @@ func townCIDRs(n int) (all []*networkingv1.ClusterCIDR) {
 // townNode is the i-th Node, with the labels and addresses that a cloud gives it; Nodes come from n pools of machines in turn.
 func townNode(i, n int) *v1.Node {
 	name := fmt.Sprintf("worker-%06d", i)
-	node := node(name, uid(types.UID(fmt.Sprintf("%08x-5a3c-4d1e-9b7f-0123456789ab", i))))
+	node := Node(name, UID(types.UID(fmt.Sprintf("%08x-5a3c-4d1e-9b7f-0123456789ab", i))))
 	node.Labels = map[string]string{
 		"beta.kubernetes.io/arch":                  "amd64",
 		"beta.kubernetes.io/os":                    "linux",
@@ -224,7 +225,7 @@ func benchmarkLayouts(b *testing.B) {
 	}
 	mixed := func(n int, spec func(i int) networkingv1.ClusterCIDRSpec) (all []*networkingv1.ClusterCIDR) {
 		for i := range n {
-			all = append(all, clusterCIDR(fmt.Sprintf("range-%04d", i), spec(i)))
+			all = append(all, ClusterCIDR(fmt.Sprintf("range-%04d", i), spec(i)))
 		}
 		return all
 	}
@@ -232,19 +233,19 @@ func benchmarkLayouts(b *testing.B) {
 		name         string
 		clusterCIDRs []*networkingv1.ClusterCIDR
 	}{
-		{"a 8 of 28s", mixed(1, func(int) networkingv1.ClusterCIDRSpec { return spec4("10.0.0.0/8", 4, nil) })},
+		{"a 8 of 28s", mixed(1, func(int) networkingv1.ClusterCIDRSpec { return Spec4("10.0.0.0/8", 4, nil) })},
 		{"an IPv6 32 of 64s", mixed(1, func(int) networkingv1.ClusterCIDRSpec { return ipv6("fd00::/32", 64) })},
 		{"blocks of 8 sizes in the same addresses", mixed(8, func(i int) networkingv1.ClusterCIDRSpec {
-			return spec4("10.0.0.0/8", int32(4+i), anyOf(allOf(in("example.com/pool", fmt.Sprintf("pool-%04d", i)))))
+			return Spec4("10.0.0.0/8", int32(4+i), AnyOf(AllOf(In("example.com/pool", fmt.Sprintf("pool-%04d", i)))))
 		})},
 		{"all match, all but the last are full", mixed(1_000, func(i int) networkingv1.ClusterCIDRSpec {
 			if i == 999 {
-				return spec4("11.0.0.0/8", 4, nil)
+				return Spec4("11.0.0.0/8", 4, nil)
 			}
-			return spec4(fmt.Sprintf("10.%d.%d.0/28", i/256, i%256), 4, nil)
+			return Spec4(fmt.Sprintf("10.%d.%d.0/28", i/256, i%256), 4, nil)
 		})},
 		{"numbers in selectors, not indexed", mixed(1_000, func(i int) networkingv1.ClusterCIDRSpec {
-			return spec4(fmt.Sprintf("10.%d.%d.0/18", i/4, i%4*64), 4, anyOf(allOf(
+			return Spec4(fmt.Sprintf("10.%d.%d.0/18", i/4, i%4*64), 4, AnyOf(AllOf(
 				v1.NodeSelectorRequirement{Key: "example.com/rack", Operator: v1.NodeSelectorOpGt, Values: []string{fmt.Sprint(i)}},
 				v1.NodeSelectorRequirement{Key: "example.com/rack", Operator: v1.NodeSelectorOpLt, Values: []string{fmt.Sprint(i + 2)}})))
 		})},
@@ -264,7 +265,7 @@ func benchmarkFull(b *testing.B) {
 	const free = blocks / 10_000
 	full := func(b *testing.B) (*town, []int) {
 		t := newTown(b)
-		t.book.setPool(compile(clusterCIDR("full", spec4("10.0.0.0/8", 4, nil))))
+		t.book.setPool(compile(ClusterCIDR("full", Spec4("10.0.0.0/8", 4, nil))))
 		order := rand.New(rand.NewPCG(0, 0)).Perm(blocks)
 		for _, i := range order[free:] {
 			at := uint32(10)<<24 | uint32(i)<<4

@@ -17,6 +17,7 @@ import (
 
 	networkingv1 "github.com/multicidr/controller-manager/apis/networking/v1"
 	"github.com/multicidr/controller-manager/controllers/ipam"
+	. "github.com/multicidr/controller-manager/controllers/nodeipam/internal/objects"
 )
 
 // The steps of one history of a book. Each returns what it has to say: a Node's blocks, or why it waits.
@@ -31,13 +32,13 @@ func reserve(n *v1.Node) step {
 			return "waits: " + reasons(refusals)
 		}
 		b.sending(n)
-		return fmt.Sprintf("%s %s", r.pool, strings.Join(texts(r.blocks), " "))
+		return fmt.Sprintf("%s %s", r.pool, strings.Join(Texts(r.blocks), " "))
 	}
 }
 
 // shows says that a Node has podCIDRs.
 func shows(n *v1.Node, cidrs ...string) step {
-	return func(b *book) string { b.observe(n, pfxs(cidrs...), nil); return "" }
+	return func(b *book) string { b.observe(n, Pfxs(cidrs...), nil); return "" }
 }
 
 func gone(name string) step {
@@ -75,156 +76,156 @@ func TestBook(t *testing.T) {
 		want string
 	}
 	quiet := func(s step) say { return say{s, ""} }
-	selX := anyOf(allOf(in("p", "x")))
+	selX := AnyOf(AllOf(In("p", "x")))
 	for name, history := range map[string][]say{
 		"a reservation stands until the Node is gone, however often it is asked for": {
-			quiet(set(clusterCIDR("a", spec4("10.0.0.0/23", 8, nil)))),
-			{reserve(node("n1")), "a 10.0.0.0/24"},
-			{reserve(node("n2")), "a 10.0.1.0/24"},
-			{reserve(node("n1")), "a 10.0.0.0/24"},
-			{reserve(node("n3")), "waits: a is full (IPv4)"},
+			quiet(set(ClusterCIDR("a", Spec4("10.0.0.0/23", 8, nil)))),
+			{reserve(Node("n1")), "a 10.0.0.0/24"},
+			{reserve(Node("n2")), "a 10.0.1.0/24"},
+			{reserve(Node("n1")), "a 10.0.0.0/24"},
+			{reserve(Node("n3")), "waits: a is full (IPv4)"},
 			quiet(gone("n1")),
 			{woken, "n3"},
-			{reserve(node("n3")), "a 10.0.0.0/24"},
+			{reserve(Node("n3")), "a 10.0.0.0/24"},
 		},
 		"a Node outside of the first ClusterCIDR is looked at again": {
-			quiet(shows(node("n1"), "10.0.0.0/24")),
+			quiet(shows(Node("n1"), "10.0.0.0/24")),
 			{woken, "n1"},
-			quiet(set(clusterCIDR("a", spec4("10.1.0.0/16", 8, nil)))),
+			quiet(set(ClusterCIDR("a", Spec4("10.1.0.0/16", 8, nil)))),
 			{woken, "n1"},
-			quiet(set(clusterCIDR("b", spec4("10.2.0.0/16", 8, nil)))),
+			quiet(set(ClusterCIDR("b", Spec4("10.2.0.0/16", 8, nil)))),
 			{woken, ""},
 		},
 		"a reservation outlives its ClusterCIDR": {
-			quiet(set(clusterCIDR("a", spec4("10.0.0.0/24", 8, nil)))),
-			{reserve(node("n1")), "a 10.0.0.0/24"},
+			quiet(set(ClusterCIDR("a", Spec4("10.0.0.0/24", 8, nil)))),
+			{reserve(Node("n1")), "a 10.0.0.0/24"},
 			quiet(drop("a")),
-			quiet(set(clusterCIDR("b", spec4("10.0.0.0/24", 8, nil)))),
-			{reserve(node("n2")), "waits: b is full (IPv4)"},
-			{reserve(node("n1")), "a 10.0.0.0/24"},
+			quiet(set(ClusterCIDR("b", Spec4("10.0.0.0/24", 8, nil)))),
+			{reserve(Node("n2")), "waits: b is full (IPv4)"},
+			{reserve(Node("n1")), "a 10.0.0.0/24"},
 		},
 		"a Node of the same name with another UID is another Node": {
-			quiet(set(clusterCIDR("a", spec4("10.0.0.0/23", 8, nil)))),
-			{reserve(node("n1")), "a 10.0.0.0/24"},
-			{reserve(node("n1", uid("second"))), "a 10.0.1.0/24"},
-			{reserve(node("n2")), "a 10.0.0.0/24"},
+			quiet(set(ClusterCIDR("a", Spec4("10.0.0.0/23", 8, nil)))),
+			{reserve(Node("n1")), "a 10.0.0.0/24"},
+			{reserve(Node("n1", UID("second"))), "a 10.0.1.0/24"},
+			{reserve(Node("n2")), "a 10.0.0.0/24"},
 		},
 		"what a Node shows replaces its reservation": {
-			quiet(set(clusterCIDR("a", spec4("10.0.0.0/24", 8, nil)))),
-			{reserve(node("n1")), "a 10.0.0.0/24"},
-			{reserve(node("n2")), "waits: a is full (IPv4)"},
+			quiet(set(ClusterCIDR("a", Spec4("10.0.0.0/24", 8, nil)))),
+			{reserve(Node("n1")), "a 10.0.0.0/24"},
+			{reserve(Node("n2")), "waits: a is full (IPv4)"},
 			{woken, "n2"}, // the ClusterCIDR is new
-			quiet(shows(node("n1"), "172.16.0.0/24")),
+			quiet(shows(Node("n1"), "172.16.0.0/24")),
 			{woken, "n1 n2"}, // n1 is outside of every range now
-			{reserve(node("n2")), "a 10.0.0.0/24"},
+			{reserve(Node("n2")), "a 10.0.0.0/24"},
 		},
 		"a reservation confirmed wakes nobody": {
-			quiet(set(clusterCIDR("a", spec4("10.0.0.0/24", 8, nil)))),
-			{reserve(node("n1")), "a 10.0.0.0/24"},
-			{reserve(node("n2")), "waits: a is full (IPv4)"},
+			quiet(set(ClusterCIDR("a", Spec4("10.0.0.0/24", 8, nil)))),
+			{reserve(Node("n1")), "a 10.0.0.0/24"},
+			{reserve(Node("n2")), "waits: a is full (IPv4)"},
 			{woken, "n2"}, // the ClusterCIDR is new
-			quiet(shows(node("n1", from("a")), "10.0.0.0/24")),
+			quiet(shows(Node("n1", From("a")), "10.0.0.0/24")),
 			quiet(woken),
 		},
 		"a block shared by two Nodes is free when both are gone": {
-			quiet(set(clusterCIDR("a", spec4("10.0.0.0/24", 8, nil)))),
-			quiet(shows(node("n1"), "10.0.0.0/24")),
-			quiet(shows(node("n2"), "10.0.0.0/25")),
+			quiet(set(ClusterCIDR("a", Spec4("10.0.0.0/24", 8, nil)))),
+			quiet(shows(Node("n1"), "10.0.0.0/24")),
+			quiet(shows(Node("n2"), "10.0.0.0/25")),
 			quiet(gone("n1")),
-			{reserve(node("n3")), "waits: a is full (IPv4)"},
+			{reserve(Node("n3")), "waits: a is full (IPv4)"},
 			quiet(gone("n2")),
-			{reserve(node("n3")), "a 10.0.0.0/24"},
+			{reserve(Node("n3")), "a 10.0.0.0/24"},
 		},
 		"a Node that holds a whole range is named": {
-			quiet(set(clusterCIDR("a", spec4("10.0.0.0/23", 8, nil)))),
-			quiet(set(clusterCIDR("single", spec4("10.0.4.0/24", 8, nil)))),
-			quiet(shows(node("larger"), "10.0.0.0/16")),
-			quiet(shows(node("evil"), "0.0.0.0/0")),
-			{reserve(node("n1")), "waits: single is full (IPv4; Node evil holds 0.0.0.0/0); a is full (IPv4; Node evil holds 0.0.0.0/0)"},
+			quiet(set(ClusterCIDR("a", Spec4("10.0.0.0/23", 8, nil)))),
+			quiet(set(ClusterCIDR("single", Spec4("10.0.4.0/24", 8, nil)))),
+			quiet(shows(Node("larger"), "10.0.0.0/16")),
+			quiet(shows(Node("evil"), "0.0.0.0/0")),
+			{reserve(Node("n1")), "waits: single is full (IPv4; Node evil holds 0.0.0.0/0); a is full (IPv4; Node evil holds 0.0.0.0/0)"},
 			quiet(gone("evil")),
-			{reserve(node("n1")), "waits: single is full (IPv4; Node larger holds 10.0.0.0/16); a is full (IPv4; Node larger holds 10.0.0.0/16)"},
+			{reserve(Node("n1")), "waits: single is full (IPv4; Node larger holds 10.0.0.0/16); a is full (IPv4; Node larger holds 10.0.0.0/16)"},
 			quiet(gone("larger")),
-			quiet(shows(node("block"), "10.0.4.0/24")), // a block of its own size, though it is all there is
-			quiet(shows(node("half"), "10.0.0.0/24")),
-			quiet(shows(node("other-half"), "10.0.1.0/24")),
-			{reserve(node("n1")), "waits: single is full (IPv4); a is full (IPv4)"},
+			quiet(shows(Node("block"), "10.0.4.0/24")), // a block of its own size, though it is all there is
+			quiet(shows(Node("half"), "10.0.0.0/24")),
+			quiet(shows(Node("other-half"), "10.0.1.0/24")),
+			{reserve(Node("n1")), "waits: single is full (IPv4); a is full (IPv4)"},
 		},
 		"a dual-stack pool that lacks one family loses nothing of the other": {
-			quiet(set(clusterCIDR("both", networkingv1.ClusterCIDRSpec{IPv4: "10.0.0.0/23", IPv6: "fd00::/120", PerNodeHostBits: 8}))),
-			{reserve(node("n1")), "both 10.0.0.0/24 fd00::/120"},
-			{reserve(node("n2")), "waits: both is full (IPv6)"},
-			quiet(set(clusterCIDR("four", spec4("10.0.1.0/24", 8, nil)))),
-			{reserve(node("n2")), "four 10.0.1.0/24"},
+			quiet(set(ClusterCIDR("both", networkingv1.ClusterCIDRSpec{IPv4: "10.0.0.0/23", IPv6: "fd00::/120", PerNodeHostBits: 8}))),
+			{reserve(Node("n1")), "both 10.0.0.0/24 fd00::/120"},
+			{reserve(Node("n2")), "waits: both is full (IPv6)"},
+			quiet(set(ClusterCIDR("four", Spec4("10.0.1.0/24", 8, nil)))),
+			{reserve(Node("n2")), "four 10.0.1.0/24"},
 		},
 		"the next matching pool serves when the first is full": {
-			quiet(set(clusterCIDR("x", spec4("10.1.0.0/24", 8, selX)))),
-			quiet(set(clusterCIDR("all", spec4("10.2.0.0/16", 8, nil)))),
-			{reserve(node("n1", label("p", "x"))), "x 10.1.0.0/24"},
-			{reserve(node("n2", label("p", "x"))), "all 10.2.0.0/24"},
+			quiet(set(ClusterCIDR("x", Spec4("10.1.0.0/24", 8, selX)))),
+			quiet(set(ClusterCIDR("all", Spec4("10.2.0.0/16", 8, nil)))),
+			{reserve(Node("n1", Label("p", "x"))), "x 10.1.0.0/24"},
+			{reserve(Node("n2", Label("p", "x"))), "all 10.2.0.0/24"},
 		},
 		"nobody overtakes a pool that is about to serve, but one that cannot is passed over": {
-			quiet(set(clusterCIDR("x", spec4("10.1.0.0/24", 8, selX), noFinalizer))),
-			quiet(set(clusterCIDR("all", spec4("10.2.0.0/16", 8, nil)))),
-			{reserve(node("n1", label("p", "x"))), "waits: x is pending"},
-			{reserve(node("other")), "all 10.2.0.0/24"},
+			quiet(set(ClusterCIDR("x", Spec4("10.1.0.0/24", 8, selX), NoFinalizer))),
+			quiet(set(ClusterCIDR("all", Spec4("10.2.0.0/16", 8, nil)))),
+			{reserve(Node("n1", Label("p", "x"))), "waits: x is pending"},
+			{reserve(Node("other")), "all 10.2.0.0/24"},
 			quiet(func(b *book) string {
-				failed := compile(clusterCIDR("x", spec4("10.1.0.0/24", 8, selX), noFinalizer))
+				failed := compile(ClusterCIDR("x", Spec4("10.1.0.0/24", 8, selX), NoFinalizer))
 				failed.problem = "no permission"
 				b.setPool(failed)
 				return ""
 			}),
 			{woken, "n1"},
-			{reserve(node("n1", label("p", "x"))), "all 10.2.1.0/24"},
+			{reserve(Node("n1", Label("p", "x"))), "all 10.2.1.0/24"},
 		},
 		"disabled, terminating and invalid pools give nothing": {
-			quiet(set(clusterCIDR("d", spec4("10.1.0.0/16", 8, nil), func(cc *networkingv1.ClusterCIDR) { cc.Spec.Allocation = networkingv1.AllocationDisabled }))),
-			quiet(set(clusterCIDR("i", spec4("10.2.0.0/16", 20, nil)))),
-			quiet(set(clusterCIDR("t", spec4("10.3.0.0/16", 8, nil), deleted))),
-			{reserve(node("n1")), "waits: d is disabled; t is terminating; i is invalid (spec.ipv4: a block of 20 host bits does not fit into 10.2.0.0/16, which has 16)"},
+			quiet(set(ClusterCIDR("d", Spec4("10.1.0.0/16", 8, nil), func(cc *networkingv1.ClusterCIDR) { cc.Spec.Allocation = networkingv1.AllocationDisabled }))),
+			quiet(set(ClusterCIDR("i", Spec4("10.2.0.0/16", 20, nil)))),
+			quiet(set(ClusterCIDR("t", Spec4("10.3.0.0/16", 8, nil), Deleted))),
+			{reserve(Node("n1")), "waits: d is disabled; t is terminating; i is invalid (spec.ipv4: a block of 20 host bits does not fit into 10.2.0.0/16, which has 16)"},
 		},
 		"exclusions count at once and stop counting at once": {
-			quiet(set(clusterCIDR("a", networkingv1.ClusterCIDRSpec{IPv4: "10.0.0.0/23", PerNodeHostBits: 8, ExcludedCIDRs: []string{"10.0.0.0/28"}}))),
-			{reserve(node("n1")), "a 10.0.1.0/24"},
-			{reserve(node("n2")), "waits: a is full (IPv4; it has spec.excludedCIDRs)"},
+			quiet(set(ClusterCIDR("a", networkingv1.ClusterCIDRSpec{IPv4: "10.0.0.0/23", PerNodeHostBits: 8, ExcludedCIDRs: []string{"10.0.0.0/28"}}))),
+			{reserve(Node("n1")), "a 10.0.1.0/24"},
+			{reserve(Node("n2")), "waits: a is full (IPv4; it has spec.excludedCIDRs)"},
 			{woken, "n2"},
-			quiet(set(clusterCIDR("a", spec4("10.0.0.0/23", 8, nil)))),
+			quiet(set(ClusterCIDR("a", Spec4("10.0.0.0/23", 8, nil)))),
 			{woken, "n2"},
-			{reserve(node("n2")), "a 10.0.0.0/24"},
+			{reserve(Node("n2")), "a 10.0.0.0/24"},
 		},
 		"who holds what a ClusterCIDR excludes is no news for a Node that waits for it": {
-			quiet(set(clusterCIDR("wide", networkingv1.ClusterCIDRSpec{IPv4: "10.50.0.0/23", PerNodeHostBits: 8, ExcludedCIDRs: []string{"10.50.1.0/24"}}))),
-			quiet(set(clusterCIDR("special", spec4("10.50.1.0/24", 4, selX)))),
-			{reserve(node("n1")), "wide 10.50.0.0/24"},
-			{reserve(node("n2")), "waits: wide is full (IPv4; it has spec.excludedCIDRs)"},
-			{reserve(node("s", label("p", "x"))), "special 10.50.1.0/28"},
-			{reserve(node("n2")), "waits: wide is full (IPv4; it has spec.excludedCIDRs)"},
+			quiet(set(ClusterCIDR("wide", networkingv1.ClusterCIDRSpec{IPv4: "10.50.0.0/23", PerNodeHostBits: 8, ExcludedCIDRs: []string{"10.50.1.0/24"}}))),
+			quiet(set(ClusterCIDR("special", Spec4("10.50.1.0/24", 4, selX)))),
+			{reserve(Node("n1")), "wide 10.50.0.0/24"},
+			{reserve(Node("n2")), "waits: wide is full (IPv4; it has spec.excludedCIDRs)"},
+			{reserve(Node("s", Label("p", "x"))), "special 10.50.1.0/28"},
+			{reserve(Node("n2")), "waits: wide is full (IPv4; it has spec.excludedCIDRs)"},
 		},
 		"what one ClusterCIDR excludes another one gives": {
-			quiet(set(clusterCIDR("wide", networkingv1.ClusterCIDRSpec{IPv4: "10.50.0.0/16", PerNodeHostBits: 8, ExcludedCIDRs: []string{"10.50.5.0/24"}}))),
-			quiet(set(clusterCIDR("special", spec4("10.50.5.0/24", 4, selX)))),
-			{reserve(node("n1", label("p", "x"))), "special 10.50.5.0/28"},
-			quiet(set(clusterCIDR("all", networkingv1.ClusterCIDRSpec{IPv4: "0.0.0.0/0", PerNodeHostBits: 8, ExcludedCIDRs: []string{"0.0.0.0/0"}, Allocation: networkingv1.AllocationDisabled}))),
-			{reserve(node("n2", label("p", "x"))), "special 10.50.5.16/28"},
-			{reserve(node("n3")), "wide 10.50.0.0/24"},
+			quiet(set(ClusterCIDR("wide", networkingv1.ClusterCIDRSpec{IPv4: "10.50.0.0/16", PerNodeHostBits: 8, ExcludedCIDRs: []string{"10.50.5.0/24"}}))),
+			quiet(set(ClusterCIDR("special", Spec4("10.50.5.0/24", 4, selX)))),
+			{reserve(Node("n1", Label("p", "x"))), "special 10.50.5.0/28"},
+			quiet(set(ClusterCIDR("all", networkingv1.ClusterCIDRSpec{IPv4: "0.0.0.0/0", PerNodeHostBits: 8, ExcludedCIDRs: []string{"0.0.0.0/0"}, Allocation: networkingv1.AllocationDisabled}))),
+			{reserve(Node("n2", Label("p", "x"))), "special 10.50.5.16/28"},
+			{reserve(Node("n3")), "wide 10.50.0.0/24"},
 		},
 		"a ClusterCIDR created again under its name starts anew, its predecessor's exclusions are gone": {
-			quiet(set(clusterCIDR("a", networkingv1.ClusterCIDRSpec{IPv4: "10.0.0.0/23", PerNodeHostBits: 8, ExcludedCIDRs: []string{"10.0.0.0/24"}}))),
-			{reserve(node("n1")), "a 10.0.1.0/24"},
-			quiet(set(clusterCIDR("a", spec4("10.0.0.0/23", 8, nil), func(cc *networkingv1.ClusterCIDR) { cc.UID = "second" }))),
-			{reserve(node("n2")), "a 10.0.0.0/24"},
+			quiet(set(ClusterCIDR("a", networkingv1.ClusterCIDRSpec{IPv4: "10.0.0.0/23", PerNodeHostBits: 8, ExcludedCIDRs: []string{"10.0.0.0/24"}}))),
+			{reserve(Node("n1")), "a 10.0.1.0/24"},
+			quiet(set(ClusterCIDR("a", Spec4("10.0.0.0/23", 8, nil), func(cc *networkingv1.ClusterCIDR) { cc.UID = "second" }))),
+			{reserve(Node("n2")), "a 10.0.0.0/24"},
 		},
 		"the same ClusterCIDR again wakes nobody": {
-			quiet(set(clusterCIDR("a", spec4("10.0.0.0/24", 8, selX)))),
-			{reserve(node("n1")), "waits: "},
+			quiet(set(ClusterCIDR("a", Spec4("10.0.0.0/24", 8, selX)))),
+			{reserve(Node("n1")), "waits: "},
 			{woken, "n1"},
-			quiet(set(clusterCIDR("a", spec4("10.0.0.0/24", 8, selX)))),
+			quiet(set(ClusterCIDR("a", Spec4("10.0.0.0/24", 8, selX)))),
 			quiet(woken),
 		},
 		"a terminating ClusterCIDR is looked at again when something is freed": {
-			quiet(set(clusterCIDR("a", spec4("10.0.0.0/16", 8, nil), deleted))),
-			quiet(shows(node("n1"), "10.0.0.0/24")),
+			quiet(set(ClusterCIDR("a", Spec4("10.0.0.0/16", 8, nil), Deleted))),
+			quiet(shows(Node("n1"), "10.0.0.0/24")),
 			{inUse("a"), "true"},
-			quiet(set(clusterCIDR("a", spec4("10.0.0.0/16", 8, nil), deleted))), // the same, read again
+			quiet(set(ClusterCIDR("a", Spec4("10.0.0.0/16", 8, nil), Deleted))), // the same, read again
 			{inUse("a"), "true"},
 			{woken, "a"},
 			quiet(gone("n1")),
@@ -232,65 +233,65 @@ func TestBook(t *testing.T) {
 			{inUse("a"), "false"},
 		},
 		"without an annotation a Node belongs to every pool that contains one of its blocks": {
-			quiet(set(clusterCIDR("a", spec4("10.0.0.0/16", 8, nil)))),
-			quiet(set(clusterCIDR("b", spec4("10.0.0.0/8", 8, nil)))),
-			quiet(set(clusterCIDR("c", spec4("10.1.0.0/16", 8, nil)))),
-			quiet(shows(node("n1"), "10.0.0.0/24", "fd00::/64")),
+			quiet(set(ClusterCIDR("a", Spec4("10.0.0.0/16", 8, nil)))),
+			quiet(set(ClusterCIDR("b", Spec4("10.0.0.0/8", 8, nil)))),
+			quiet(set(ClusterCIDR("c", Spec4("10.1.0.0/16", 8, nil)))),
+			quiet(shows(Node("n1"), "10.0.0.0/24", "fd00::/64")),
 			{inUse("a"), "true"},
 			{inUse("b"), "true"},
 			{inUse("c"), "false"},
 		},
 		"with an annotation it belongs to that pool alone": {
-			quiet(set(clusterCIDR("a", spec4("10.0.0.0/16", 8, nil)))),
-			quiet(set(clusterCIDR("b", spec4("10.0.0.0/8", 8, nil)))),
-			quiet(shows(node("n1", from("b")), "10.0.0.0/24")),
+			quiet(set(ClusterCIDR("a", Spec4("10.0.0.0/16", 8, nil)))),
+			quiet(set(ClusterCIDR("b", Spec4("10.0.0.0/8", 8, nil)))),
+			quiet(shows(Node("n1", From("b")), "10.0.0.0/24")),
 			{inUse("a"), "false"},
 			{inUse("b"), "true"},
 		},
 		"an annotation that cannot be true does not count": {
-			quiet(set(clusterCIDR("a", spec4("10.0.0.0/16", 8, nil)))),
-			quiet(set(clusterCIDR("c", spec4("10.1.0.0/16", 8, nil)))),
-			quiet(shows(node("n1", from("c")), "10.0.0.0/24")),
-			quiet(shows(node("n2", from("no such")), "10.1.0.0/24")),
+			quiet(set(ClusterCIDR("a", Spec4("10.0.0.0/16", 8, nil)))),
+			quiet(set(ClusterCIDR("c", Spec4("10.1.0.0/16", 8, nil)))),
+			quiet(shows(Node("n1", From("c")), "10.0.0.0/24")),
+			quiet(shows(Node("n2", From("no such")), "10.1.0.0/24")),
 			{inUse("a"), "true"},
 			{inUse("c"), "true"},
 		},
 		"a relabelled Node still belongs to the pool it was served from": {
-			quiet(set(clusterCIDR("x", spec4("10.1.0.0/24", 8, selX)))),
-			quiet(shows(node("n1", from("x"), label("p", "y")), "10.1.0.0/24")),
+			quiet(set(ClusterCIDR("x", Spec4("10.1.0.0/24", 8, selX)))),
+			quiet(shows(Node("n1", From("x"), Label("p", "y")), "10.1.0.0/24")),
 			{inUse("x"), "true"},
 			quiet(gone("n1")),
 			{inUse("x"), "false"},
 		},
 		"others are looked at again when what they share, or the range around them, comes or goes": {
-			quiet(set(clusterCIDR("a", spec4("10.0.0.0/16", 8, nil)))),
-			quiet(shows(node("n1", from("a")), "10.0.0.0/24")),
+			quiet(set(ClusterCIDR("a", Spec4("10.0.0.0/16", 8, nil)))),
+			quiet(shows(Node("n1", From("a")), "10.0.0.0/24")),
 			quiet(woken),
-			quiet(shows(node("n2"), "10.0.0.0/25")),
+			quiet(shows(Node("n2"), "10.0.0.0/25")),
 			{woken, "n1 n2"},
 			quiet(gone("n2")),
 			{woken, "n1 n2"},
-			quiet(func(b *book) string { b.setService("ServiceCIDR s", pfxs("10.0.0.0/28")); return "" }),
+			quiet(func(b *book) string { b.setService("ServiceCIDR s", Pfxs("10.0.0.0/28")); return "" }),
 			{woken, "n1"},
 			quiet(func(b *book) string { b.setService("ServiceCIDR s", nil); return "" }),
 			{woken, "n1"},
-			quiet(shows(node("n3"), "10.0.1.0/24")),
+			quiet(shows(Node("n3"), "10.0.1.0/24")),
 			quiet(woken),
 			quiet(drop("a")),
 			{woken, "n1 n3"},
 		},
 		"a podCIDR larger than the range blocks it and belongs to nobody": {
-			quiet(set(clusterCIDR("a", spec4("10.0.0.0/24", 8, nil)))),
-			quiet(shows(node("n1"), "10.0.0.0/16")),
+			quiet(set(ClusterCIDR("a", Spec4("10.0.0.0/24", 8, nil)))),
+			quiet(shows(Node("n1"), "10.0.0.0/16")),
 			{inUse("a"), "false"},
-			{reserve(node("n2")), "waits: a is full (IPv4; Node n1 holds 10.0.0.0/16)"},
+			{reserve(Node("n2")), "waits: a is full (IPv4; Node n1 holds 10.0.0.0/16)"},
 		},
 		"the oldest Node is woken first": {
-			{reserve(node("n1", created(3))), "waits: "},
-			{reserve(node("n2", created(1))), "waits: "},
-			{reserve(node("n3", created(2))), "waits: "},
+			{reserve(Node("n1", Created(3))), "waits: "},
+			{reserve(Node("n2", Created(1))), "waits: "},
+			{reserve(Node("n3", Created(2))), "waits: "},
 			quiet(woken),
-			quiet(set(clusterCIDR("a", spec4("10.0.0.0/16", 8, nil)))),
+			quiet(set(ClusterCIDR("a", Spec4("10.0.0.0/16", 8, nil)))),
 			{woken, "n2 n3 n1"},
 		},
 	} {
@@ -307,11 +308,11 @@ func TestBook(t *testing.T) {
 
 func TestNothingLeaks(t *testing.T) {
 	b := newBook()
-	cc := clusterCIDR("a", networkingv1.ClusterCIDRSpec{IPv4: "10.0.0.0/20", PerNodeHostBits: 8, ExcludedCIDRs: []string{"10.0.0.0/24"}})
+	cc := ClusterCIDR("a", networkingv1.ClusterCIDRSpec{IPv4: "10.0.0.0/20", PerNodeHostBits: 8, ExcludedCIDRs: []string{"10.0.0.0/24"}})
 	b.setPool(compile(cc))
 	for range 3 {
 		for i := range 40 { // more than there are blocks
-			n := node(fmt.Sprint("n", i))
+			n := Node(fmt.Sprint("n", i))
 			if r, _, ok := b.reserve(n); ok && i%2 == 0 {
 				b.observe(n, r.blocks, nil)
 			}
@@ -322,7 +323,7 @@ func TestNothingLeaks(t *testing.T) {
 	}
 	b.dropPool("a")
 	b.effects()
-	if len(b.touched.take())+len(b.nodes)+len(b.names)+len(b.waiting)+len(b.pools) > 0 || len(b.ledger.Overlapping(pfx("0.0.0.0/0"))) > 0 {
+	if len(b.touched.take())+len(b.nodes)+len(b.names)+len(b.waiting)+len(b.pools) > 0 || len(b.ledger.Overlapping(Pfx("0.0.0.0/0"))) > 0 {
 		t.Errorf("left in the book: %+v", b)
 	}
 }
@@ -335,16 +336,16 @@ func TestAllAtOnceIsOneByOne(t *testing.T) {
 		blocks = append(blocks, fmt.Sprintf("10.%d.0.0/16", i), fmt.Sprintf("10.%d.1.0/24", i), fmt.Sprintf("fd00:0:0:%d::/64", i))
 	}
 	pools := []*pool{
-		compile(clusterCIDR("a", spec4("10.0.0.0/13", 8, nil))),
-		compile(clusterCIDR("b", spec4("10.0.0.0/14", 8, nil))),
-		compile(clusterCIDR("c", networkingv1.ClusterCIDRSpec{IPv6: "fd00::/60"})),
+		compile(ClusterCIDR("a", Spec4("10.0.0.0/13", 8, nil))),
+		compile(ClusterCIDR("b", Spec4("10.0.0.0/14", 8, nil))),
+		compile(ClusterCIDR("c", networkingv1.ClusterCIDRSpec{IPv6: "fd00::/60"})),
 	}
 	sharing, outsiders, inside := 0, 0, 0
 	for seed := range uint64(200) {
 		rng := rand.New(rand.NewPCG(seed, 0))
 		var all []*v1.Node
 		for i := range rng.IntN(20) {
-			n := node(fmt.Sprint("n", i))
+			n := Node(fmt.Sprint("n", i))
 			for range rng.IntN(3) {
 				n.Spec.PodCIDRs = append(n.Spec.PodCIDRs, blocks[rng.IntN(len(blocks))])
 			}
@@ -352,14 +353,14 @@ func TestAllAtOnceIsOneByOne(t *testing.T) {
 				n.Status.Addresses = append(n.Status.Addresses, v1.NodeAddress{Address: fmt.Sprintf("10.%d.2.%d", rng.IntN(32), i)})
 			}
 			if rng.IntN(2) == 0 {
-				from(pools[rng.IntN(len(pools))].Name)(n)
+				From(pools[rng.IntN(len(pools))].Name)(n)
 			}
 			all = append(all, n)
 		}
 		one, each := newBook(), newBook()
 		known := pools[:rng.IntN(len(pools)+1)]
 		for _, b := range []*book{one, each} {
-			b.setService("flag", pfxs("10.1.1.0/25"))
+			b.setService("flag", Pfxs("10.1.1.0/25"))
 			for _, p := range known {
 				b.setPool(p)
 			}
@@ -375,7 +376,7 @@ func TestAllAtOnceIsOneByOne(t *testing.T) {
 		if !reflect.DeepEqual(one, each) {
 			t.Fatalf("seed %d: all at once: %+v\none by one: %+v", seed, one, each)
 		}
-		sharing, outsiders, inside = sharing+len(one.sharing), outsiders+len(one.outsiders), inside+len(one.addresses.Overlapping(pfx("0.0.0.0/0")))
+		sharing, outsiders, inside = sharing+len(one.sharing), outsiders+len(one.outsiders), inside+len(one.addresses.Overlapping(Pfx("0.0.0.0/0")))
 	}
 	if min(sharing, outsiders, inside) < 100 {
 		t.Errorf("%d Nodes shared addresses, %d were in no range, %d addresses in one: too few to compare", sharing, outsiders, inside)
@@ -385,12 +386,12 @@ func TestAllAtOnceIsOneByOne(t *testing.T) {
 func TestByFirstBlock(t *testing.T) {
 	var all []shown
 	for _, blocks := range []string{"fd00:0:0:2::/64", "10.0.2.0/24", "", "10.0.1.0/24 fd00::/64", "fd00:0:0:1::/64", "9.0.0.0/24"} {
-		all = append(all, shown{node: node(blocks), blocks: pfxs(strings.Fields(blocks)...)})
+		all = append(all, shown{node: Node(blocks), blocks: Pfxs(strings.Fields(blocks)...)})
 	}
 	var got []string
 	for _, h := range byFirstBlock(all) {
-		got = append(got, strings.Join(texts(h.blocks), " "))
-		if want := ownerOf(node(got[len(got)-1]).UID); h.owner != want {
+		got = append(got, strings.Join(Texts(h.blocks), " "))
+		if want := ownerOf(Node(got[len(got)-1]).UID); h.owner != want {
 			t.Errorf("%v holds %v, want %v", h.owner, h.blocks, want)
 		}
 	}
@@ -421,15 +422,15 @@ func TestNameSet(t *testing.T) {
 // A ClusterCIDR that another controller served Nodes from, or an older CRD took, may have blocks of a size that is refused today.
 func TestInvalidRangeKeepsItsNodes(t *testing.T) {
 	for _, hostBits := range []int32{-1, 0, 3, 17, 1 << 30} {
-		cc := clusterCIDR("a", spec4("10.0.0.0/16", hostBits, nil))
+		cc := ClusterCIDR("a", Spec4("10.0.0.0/16", hostBits, nil))
 		cc.DeletionTimestamp = &metav1.Time{}
 		b := newBook()
 		b.setPool(compile(cc))
-		b.observe(node("n", from("a")), pfxs("10.0.3.0/24"), nil)
+		b.observe(Node("n", From("a")), Pfxs("10.0.3.0/24"), nil)
 		if !b.inUse("a") {
 			t.Errorf("host bits %d: nobody belongs to it, and its finalizer goes", hostBits)
 		}
-		if found := b.findings(node("n", from("a"))); len(found) > 0 {
+		if found := b.findings(Node("n", From("a"))); len(found) > 0 {
 			t.Errorf("host bits %d: %v", hostBits, found)
 		}
 	}
@@ -437,9 +438,9 @@ func TestInvalidRangeKeepsItsNodes(t *testing.T) {
 
 func TestFindings(t *testing.T) {
 	b := newBook()
-	b.setPool(compile(clusterCIDR("a", spec4("10.0.0.0/16", 8, nil))))
+	b.setPool(compile(ClusterCIDR("a", Spec4("10.0.0.0/16", 8, nil))))
 	show := func(name string, cidrs ...string) *v1.Node {
-		n := node(name)
+		n := Node(name)
 		n.Spec.PodCIDRs = cidrs
 		blocks, _ := podCIDRsOf(n)
 		b.observe(n, blocks, nil)
@@ -450,7 +451,7 @@ func TestFindings(t *testing.T) {
 	twin := show("twin", "10.0.1.0/24")
 	other := show("other", "10.0.1.128/25")
 	garbled := show("garbled", "10.0.2.0/24", "ten")
-	b.setService("services", pfxs("10.96.0.0/12"))
+	b.setService("services", Pfxs("10.96.0.0/12"))
 	service := show("service", "10.96.1.0/24")
 	for name, tc := range map[string]struct {
 		node *v1.Node
@@ -521,9 +522,9 @@ func TestNotAvailableSaysWhatToDo(t *testing.T) {
 }
 
 func TestPatches(t *testing.T) {
-	n := node("n1")
-	r := reservation{pool: "a", blocks: pfxs("10.0.0.0/24", "fd00::/64")}
-	cc := clusterCIDR("a", networkingv1.ClusterCIDRSpec{}, func(cc *networkingv1.ClusterCIDR) {
+	n := Node("n1")
+	r := reservation{pool: "a", blocks: Pfxs("10.0.0.0/24", "fd00::/64")}
+	cc := ClusterCIDR("a", networkingv1.ClusterCIDRSpec{}, func(cc *networkingv1.ClusterCIDR) {
 		cc.ResourceVersion = "7"
 		cc.Finalizers = []string{"one", networkingv1.Finalizer, "two"}
 	})
@@ -537,7 +538,7 @@ func TestPatches(t *testing.T) {
 			`{"metadata":{"uid":"uid-n1","annotations":{"networking.x-k8s.io/cluster-cidr":"a","networking.x-k8s.io/lease-holder":"me"}},"spec":{"podCIDR":"fd00::/64","podCIDRs":["fd00::/64","10.0.0.0/24"]}}`},
 		"only our finalizer goes": {finalizersPatch(cc, false),
 			`{"metadata":{"uid":"uid-a","resourceVersion":"7","finalizers":["one","two"]}}`},
-		"the last finalizer goes, too": {finalizersPatch(clusterCIDR("a", networkingv1.ClusterCIDRSpec{}), false),
+		"the last finalizer goes, too": {finalizersPatch(ClusterCIDR("a", networkingv1.ClusterCIDRSpec{}), false),
 			`{"metadata":{"uid":"uid-a","finalizers":[]}}`},
 		"our finalizer comes, once": {finalizersPatch(cc, true),
 			`{"metadata":{"uid":"uid-a","resourceVersion":"7","finalizers":["one","two","networking.x-k8s.io/cluster-cidr-finalizer"]}}`},
@@ -548,7 +549,7 @@ func TestPatches(t *testing.T) {
 			}
 		})
 	}
-	if want := pfxs("10.0.0.0/24", "fd00::/64"); !slices.Equal(r.blocks, want) {
+	if want := Pfxs("10.0.0.0/24", "fd00::/64"); !slices.Equal(r.blocks, want) {
 		t.Errorf("the reservation was changed to %v", r.blocks)
 	}
 }
@@ -556,8 +557,8 @@ func TestPatches(t *testing.T) {
 // A Node's own address is noticed in a range, whichever comes first, until one of them is gone.
 func TestAddressesInRanges(t *testing.T) {
 	b := newBook()
-	in := clusterCIDR("in", spec4("10.0.0.0/16", 8, nil))
-	around := clusterCIDR("around", spec4("10.0.0.0/8", 8, nil))
+	in := ClusterCIDR("in", Spec4("10.0.0.0/16", 8, nil))
+	around := ClusterCIDR("around", Spec4("10.0.0.0/8", 8, nil))
 	check := func(when string, want map[string]string) {
 		t.Helper()
 		got := map[string]string{}
@@ -570,8 +571,8 @@ func TestAddressesInRanges(t *testing.T) {
 			t.Errorf("%s (-want +got):\n%s", when, diff)
 		}
 	}
-	n := node("n1")
-	b.observe(n, nil, pfxs("10.0.7.1/32", "fd00::1/128"))
+	n := Node("n1")
+	b.observe(n, nil, Pfxs("10.0.7.1/32", "fd00::1/128"))
 	b.setPool(compile(in))
 	check("the range comes after the Node", map[string]string{"in": "10.0.7.1 of n1"})
 	b.setPool(compile(around))
@@ -579,12 +580,12 @@ func TestAddressesInRanges(t *testing.T) {
 	b.dropPool("in")
 	check("the first range is gone", map[string]string{"around": "10.0.7.1 of n1"})
 	b.effects()
-	b.observe(n, nil, pfxs("192.168.7.1/32"))
+	b.observe(n, nil, Pfxs("192.168.7.1/32"))
 	check("the Node has another address", map[string]string{})
 	if !slices.Contains(b.touched.few, "around") {
 		t.Error("the status of the ClusterCIDR is not written anew when the Node has another address")
 	}
-	b.observe(n, nil, pfxs("10.0.7.1/32"))
+	b.observe(n, nil, Pfxs("10.0.7.1/32"))
 	check("it has its address again", map[string]string{"around": "10.0.7.1 of n1"})
 	b.dropPool("around")
 	if held := b.addresses.Held(ownerOf(n.UID)); len(held) > 0 {
@@ -615,7 +616,7 @@ func TestDistance(t *testing.T) {
 // Nodes that wait are called when a range can serve them, once, the oldest first. Called before, they would stand behind younger ones then.
 func TestWaitingNodesAreCalledOnce(t *testing.T) {
 	b := newBook()
-	young, old := node("a"), node("b")
+	young, old := Node("a"), Node("b")
 	young.CreationTimestamp.Time = old.CreationTimestamp.Add(time.Second)
 	for _, n := range []*v1.Node{young, old} {
 		if _, _, ok := b.reserve(n); ok {
@@ -623,11 +624,11 @@ func TestWaitingNodesAreCalledOnce(t *testing.T) {
 		}
 	}
 	b.effects()
-	b.setPool(compile(clusterCIDR("new", spec4("10.0.0.0/16", 8, nil), noFinalizer)))
+	b.setPool(compile(ClusterCIDR("new", Spec4("10.0.0.0/16", 8, nil), NoFinalizer)))
 	if got := b.effects().nodes; len(got) > 0 {
 		t.Errorf("called before the finalizer is there: %v", got)
 	}
-	b.setPool(compile(clusterCIDR("new", spec4("10.0.0.0/16", 8, nil))))
+	b.setPool(compile(ClusterCIDR("new", Spec4("10.0.0.0/16", 8, nil))))
 	if diff := cmp.Diff([]string{"b", "a"}, b.effects().nodes); diff != "" {
 		t.Errorf("called when it serves (-want +got):\n%s", diff)
 	}

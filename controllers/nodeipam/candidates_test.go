@@ -13,6 +13,7 @@ import (
 
 	networkingv1 "github.com/multicidr/controller-manager/apis/networking/v1"
 	"github.com/multicidr/controller-manager/controllers/ipam"
+	. "github.com/multicidr/controller-manager/controllers/nodeipam/internal/objects"
 )
 
 // matches reports whether a selector matches the Node as the scheduler has it, and the requirements of the largest term that does.
@@ -21,7 +22,7 @@ func matches(selector *v1.NodeSelector, node *v1.Node) (specificity int, ok bool
 		return 0, true
 	}
 	for _, t := range selector.NodeSelectorTerms {
-		s, err := nodeaffinity.NewNodeSelector(anyOf(t))
+		s, err := nodeaffinity.NewNodeSelector(AnyOf(t))
 		if err == nil && s.Match(node) {
 			specificity, ok = max(specificity, len(t.MatchExpressions)+len(t.MatchFields)), true
 		}
@@ -38,15 +39,15 @@ func TestCandidates(t *testing.T) {
 		for i := range 1 + d.IntN(30) {
 			name := fmt.Sprint("cc", i)
 			selectors[name] = drawSelector(d)
-			pools[name] = compile(clusterCIDR(name, networkingv1.ClusterCIDRSpec{
+			pools[name] = compile(ClusterCIDR(name, networkingv1.ClusterCIDRSpec{
 				IPv4: fmt.Sprintf("10.%d.0.0/%d", d.IntN(4), 16+d.IntN(3)), PerNodeHostBits: 8, Priority: int32(d.IntN(2)), NodeSelector: selectors[name],
 			}))
 		}
 		c := newCandidates(maps.Values(pools))
 		for i := range 10 {
-			n := node(fmt.Sprint("n", i))
+			n := Node(fmt.Sprint("n", i))
 			for range d.IntN(4) {
-				label(drawKey(d), drawLabel(d))(n)
+				Label(drawKey(d), drawLabel(d))(n)
 			}
 			if diff := cmp.Diff(slowly(pools, selectors, n), poolNames(slices.Collect(c.of(n)))); diff != "" {
 				t.Fatalf("seed %d, Node %s with %v (-want +got):\n%s", seed, n.Name, n.Labels, diff)

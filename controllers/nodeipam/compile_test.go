@@ -14,11 +14,12 @@ import (
 
 	networkingv1 "github.com/multicidr/controller-manager/apis/networking/v1"
 	"github.com/multicidr/controller-manager/controllers/ipam"
+	. "github.com/multicidr/controller-manager/controllers/nodeipam/internal/objects"
 )
 
 func TestCompile(t *testing.T) {
 	ipv4 := networkingv1.ClusterCIDRSpec{PerNodeHostBits: 8, IPv4: "10.244.7.9/16"}
-	range4 := []ipam.Range{{Prefix: pfx("10.244.0.0/16"), BlockBits: 24}}
+	range4 := []ipam.Range{{Prefix: Pfx("10.244.0.0/16"), BlockBits: 24}}
 	for name, tc := range map[string]struct {
 		cc          *networkingv1.ClusterCIDR
 		wantState   ipam.State
@@ -26,69 +27,69 @@ func TestCompile(t *testing.T) {
 		wantProblem string // a part of it
 	}{
 		"host bits of the range are masked off": {
-			cc: clusterCIDR("a", ipv4), wantState: ipam.Enabled, wantRanges: range4,
+			cc: ClusterCIDR("a", ipv4), wantState: ipam.Enabled, wantRanges: range4,
 		},
 		"one host bits value cuts both families": {
-			cc:         clusterCIDR("a", networkingv1.ClusterCIDRSpec{PerNodeHostBits: 8, IPv4: "10.0.0.0/16", IPv6: "fd00::/112"}),
-			wantRanges: []ipam.Range{{Prefix: pfx("10.0.0.0/16"), BlockBits: 24}, {Prefix: pfx("fd00::/112"), BlockBits: 120}},
+			cc:         ClusterCIDR("a", networkingv1.ClusterCIDRSpec{PerNodeHostBits: 8, IPv4: "10.0.0.0/16", IPv6: "fd00::/112"}),
+			wantRanges: []ipam.Range{{Prefix: Pfx("10.0.0.0/16"), BlockBits: 24}, {Prefix: Pfx("fd00::/112"), BlockBits: 120}},
 		},
 		"IPv6 host bits of its own": {
-			cc: clusterCIDR("a", networkingv1.ClusterCIDRSpec{
+			cc: ClusterCIDR("a", networkingv1.ClusterCIDRSpec{
 				PerNodeHostBits: 8, IPv6PerNodeHostBits: new(int32(64)), IPv4: "10.0.0.0/16", IPv6: "fd00::/48",
 			}),
-			wantRanges: []ipam.Range{{Prefix: pfx("10.0.0.0/16"), BlockBits: 24}, {Prefix: pfx("fd00::/48"), BlockBits: 64}},
+			wantRanges: []ipam.Range{{Prefix: Pfx("10.0.0.0/16"), BlockBits: 24}, {Prefix: Pfx("fd00::/48"), BlockBits: 64}},
 		},
 		"without the finalizer it does not serve yet": {
-			cc: clusterCIDR("a", ipv4, noFinalizer), wantState: ipam.Pending, wantRanges: range4,
+			cc: ClusterCIDR("a", ipv4, NoFinalizer), wantState: ipam.Pending, wantRanges: range4,
 		},
 		"disabled": {
-			cc:        clusterCIDR("a", ipv4, func(cc *networkingv1.ClusterCIDR) { cc.Spec.Allocation = networkingv1.AllocationDisabled }),
+			cc:        ClusterCIDR("a", ipv4, func(cc *networkingv1.ClusterCIDR) { cc.Spec.Allocation = networkingv1.AllocationDisabled }),
 			wantState: ipam.Disabled, wantRanges: range4,
 		},
 		"being deleted, also when disabled": {
-			cc: clusterCIDR("a", ipv4, deleted, func(cc *networkingv1.ClusterCIDR) {
+			cc: ClusterCIDR("a", ipv4, Deleted, func(cc *networkingv1.ClusterCIDR) {
 				cc.Spec.Allocation = networkingv1.AllocationDisabled
 			}),
 			wantState: ipam.Terminating, wantRanges: range4,
 		},
 		"stored without a spec": {
-			cc: clusterCIDR("a", networkingv1.ClusterCIDRSpec{}), wantState: ipam.Invalid, wantProblem: "neither spec.ipv4 nor spec.ipv6",
+			cc: ClusterCIDR("a", networkingv1.ClusterCIDRSpec{}), wantState: ipam.Invalid, wantProblem: "neither spec.ipv4 nor spec.ipv6",
 		},
 		"stored with blocks larger than the range": {
-			cc:        clusterCIDR("a", networkingv1.ClusterCIDRSpec{PerNodeHostBits: 16, IPv4: "10.0.0.0/24"}),
+			cc:        ClusterCIDR("a", networkingv1.ClusterCIDRSpec{PerNodeHostBits: 16, IPv4: "10.0.0.0/24"}),
 			wantState: ipam.Invalid, wantProblem: "spec.ipv4: a block of 16 host bits does not fit into 10.0.0.0/24",
 		},
 		"stored with blocks below the minimum": {
-			cc:        clusterCIDR("a", networkingv1.ClusterCIDRSpec{PerNodeHostBits: -1, IPv4: "10.0.0.0/24"}),
+			cc:        ClusterCIDR("a", networkingv1.ClusterCIDRSpec{PerNodeHostBits: -1, IPv4: "10.0.0.0/24"}),
 			wantState: ipam.Invalid, wantProblem: "blocks of -1 host bits are smaller than 4",
 		},
 		"stored with the wrong family, the other range still counts": {
-			cc:        clusterCIDR("a", networkingv1.ClusterCIDRSpec{PerNodeHostBits: 8, IPv4: "10.244.0.0/16", IPv6: "10.0.0.0/16"}),
+			cc:        ClusterCIDR("a", networkingv1.ClusterCIDRSpec{PerNodeHostBits: 8, IPv4: "10.244.0.0/16", IPv6: "10.0.0.0/16"}),
 			wantState: ipam.Invalid, wantRanges: range4, wantProblem: `spec.ipv6: "10.0.0.0/16" is not an IPv6 range`,
 		},
 		"stored with an IPv4-mapped range": {
-			cc:        clusterCIDR("a", networkingv1.ClusterCIDRSpec{PerNodeHostBits: 8, IPv6: "::ffff:10.0.0.0/112"}),
+			cc:        ClusterCIDR("a", networkingv1.ClusterCIDRSpec{PerNodeHostBits: 8, IPv6: "::ffff:10.0.0.0/112"}),
 			wantState: ipam.Invalid, wantProblem: "is not an IPv6 range",
 		},
 		"stored with an unknown operator": {
-			cc: clusterCIDR("a", networkingv1.ClusterCIDRSpec{PerNodeHostBits: 8, IPv4: "10.244.0.0/16",
-				NodeSelector: anyOf(allOf(in("a", "1")), allOf(v1.NodeSelectorRequirement{Key: "a", Operator: "Foo"}))}),
+			cc: ClusterCIDR("a", networkingv1.ClusterCIDRSpec{PerNodeHostBits: 8, IPv4: "10.244.0.0/16",
+				NodeSelector: AnyOf(AllOf(In("a", "1")), AllOf(v1.NodeSelectorRequirement{Key: "a", Operator: "Foo"}))}),
 			wantState: ipam.Invalid, wantRanges: range4, wantProblem: `spec.nodeSelector.nodeSelectorTerms[1].matchExpressions[0].operator: Unsupported value: "Foo"`,
 		},
 		"stored with IPv4-mapped addresses inside": {
-			cc:        clusterCIDR("a", networkingv1.ClusterCIDRSpec{PerNodeHostBits: 32, IPv6: "::fffe:0:0/95"}),
+			cc:        ClusterCIDR("a", networkingv1.ClusterCIDRSpec{PerNodeHostBits: 32, IPv6: "::fffe:0:0/95"}),
 			wantState: ipam.Invalid, wantProblem: "spec.ipv6: ::fffe:0:0/95 contains IPv4-mapped addresses",
 		},
 		"stored with an exclusion written as IPv4-mapped": {
-			cc:        clusterCIDR("a", networkingv1.ClusterCIDRSpec{PerNodeHostBits: 8, IPv4: "10.244.0.0/16", ExcludedCIDRs: []string{"::ffff:10.244.0.0/120"}}),
+			cc:        ClusterCIDR("a", networkingv1.ClusterCIDRSpec{PerNodeHostBits: 8, IPv4: "10.244.0.0/16", ExcludedCIDRs: []string{"::ffff:10.244.0.0/120"}}),
 			wantState: ipam.Invalid, wantRanges: range4, wantProblem: "spec.excludedCIDRs: ::ffff:10.244.0.0/120 contains IPv4-mapped addresses",
 		},
 		"stored with an unreadable exclusion": {
-			cc:        clusterCIDR("a", networkingv1.ClusterCIDRSpec{PerNodeHostBits: 8, IPv4: "10.244.0.0/16", ExcludedCIDRs: []string{"x"}}),
+			cc:        ClusterCIDR("a", networkingv1.ClusterCIDRSpec{PerNodeHostBits: 8, IPv4: "10.244.0.0/16", ExcludedCIDRs: []string{"x"}}),
 			wantState: ipam.Invalid, wantRanges: range4, wantProblem: "spec.excludedCIDRs",
 		},
 		"invalid and being deleted": {
-			cc:        clusterCIDR("a", networkingv1.ClusterCIDRSpec{}, deleted),
+			cc:        ClusterCIDR("a", networkingv1.ClusterCIDRSpec{}, Deleted),
 			wantState: ipam.Terminating,
 		},
 	} {
@@ -119,17 +120,17 @@ func TestMatches(t *testing.T) {
 		wantSpecificity int
 	}{
 		"no selector matches every Node":                   {nil, true, 0},
-		"no terms match no Node":                           {anyOf(), false, 0},
-		"an empty term matches no Node":                    {anyOf(v1.NodeSelectorTerm{}), false, 0},
-		"one requirement":                                  {anyOf(allOf(in("a", "1"))), true, 1},
-		"requirements of a term are ANDed":                 {anyOf(allOf(in("a", "1"), in("b", "x"))), false, 0},
-		"terms are ORed":                                   {anyOf(allOf(in("a", "x")), allOf(in("b", "2"))), true, 1},
-		"the largest matching term counts":                 {anyOf(allOf(in("a", "1")), allOf(in("a", "1"), in("b", "2")), allOf(in("a", "x"), in("b", "2"), in("c", "3"))), true, 2},
-		"matchFields knows the name, and counts":           {anyOf(v1.NodeSelectorTerm{MatchFields: []v1.NodeSelectorRequirement{named}, MatchExpressions: []v1.NodeSelectorRequirement{in("a", "1")}}), true, 2},
-		"an empty term beside one that matches is ignored": {anyOf(v1.NodeSelectorTerm{}, allOf(in("a", "1"))), true, 1},
+		"no terms match no Node":                           {AnyOf(), false, 0},
+		"an empty term matches no Node":                    {AnyOf(v1.NodeSelectorTerm{}), false, 0},
+		"one requirement":                                  {AnyOf(AllOf(In("a", "1"))), true, 1},
+		"requirements of a term are ANDed":                 {AnyOf(AllOf(In("a", "1"), In("b", "x"))), false, 0},
+		"terms are ORed":                                   {AnyOf(AllOf(In("a", "x")), AllOf(In("b", "2"))), true, 1},
+		"the largest matching term counts":                 {AnyOf(AllOf(In("a", "1")), AllOf(In("a", "1"), In("b", "2")), AllOf(In("a", "x"), In("b", "2"), In("c", "3"))), true, 2},
+		"matchFields knows the name, and counts":           {AnyOf(v1.NodeSelectorTerm{MatchFields: []v1.NodeSelectorRequirement{named}, MatchExpressions: []v1.NodeSelectorRequirement{In("a", "1")}}), true, 2},
+		"an empty term beside one that matches is ignored": {AnyOf(v1.NodeSelectorTerm{}, AllOf(In("a", "1"))), true, 1},
 	} {
 		t.Run(name, func(t *testing.T) {
-			p := compile(clusterCIDR("a", networkingv1.ClusterCIDRSpec{PerNodeHostBits: 8, IPv4: "10.0.0.0/16", NodeSelector: tc.selector}))
+			p := compile(ClusterCIDR("a", networkingv1.ClusterCIDRSpec{PerNodeHostBits: 8, IPv4: "10.0.0.0/16", NodeSelector: tc.selector}))
 			specificity, ok := 0, !p.Selective
 			for _, term := range p.terms {
 				if term.matches(node) {
@@ -145,12 +146,12 @@ func TestMatches(t *testing.T) {
 
 func TestCanonicalSelectorDoesNotDependOnOrder(t *testing.T) {
 	exists := v1.NodeSelectorRequirement{Key: "c", Operator: v1.NodeSelectorOpExists}
-	a := anyOf(allOf(in("a", "1", "2"), exists), allOf(in("b", "3")))
-	b := anyOf(allOf(in("b", "3")), allOf(exists, in("a", "2", "1")))
+	a := AnyOf(AllOf(In("a", "1", "2"), exists), AllOf(In("b", "3")))
+	b := AnyOf(AllOf(In("b", "3")), AllOf(exists, In("a", "2", "1")))
 	if x, y := canonical(a), canonical(b); x != y {
 		t.Errorf("%q and %q differ", x, y)
 	}
-	if x, y := canonical(a), canonical(anyOf(allOf(in("a", "1"), exists), allOf(in("b", "3")))); x == y {
+	if x, y := canonical(a), canonical(AnyOf(AllOf(In("a", "1"), exists), AllOf(In("b", "3")))); x == y {
 		t.Errorf("another selector is %q too", x)
 	}
 }
@@ -162,16 +163,16 @@ func TestPodCIDRsOf(t *testing.T) {
 		wantUnreadable []string
 	}{
 		"none":                             {spec: v1.NodeSpec{}},
-		"both fields":                      {spec: v1.NodeSpec{PodCIDR: "10.0.0.0/24", PodCIDRs: []string{"10.0.0.0/24", "fd00::/64"}}, want: pfxs("10.0.0.0/24", "fd00::/64")},
-		"only the older field":             {spec: v1.NodeSpec{PodCIDR: "10.0.0.0/24"}, want: pfxs("10.0.0.0/24")},
-		"host bits set":                    {spec: v1.NodeSpec{PodCIDRs: []string{"10.0.0.7/24"}}, want: pfxs("10.0.0.0/24")},
-		"leading zeros, as others read it": {spec: v1.NodeSpec{PodCIDRs: []string{"010.001.0.0/24"}}, want: pfxs("10.1.0.0/24")},
-		"an IPv4-mapped address is IPv4":   {spec: v1.NodeSpec{PodCIDRs: []string{"::ffff:10.0.0.0/120"}}, want: pfxs("10.0.0.0/24")},
-		"what cannot be read is told":      {spec: v1.NodeSpec{PodCIDRs: []string{"10.0.0.0/24", "ten"}}, want: pfxs("10.0.0.0/24"), wantUnreadable: []string{"ten"}},
+		"both fields":                      {spec: v1.NodeSpec{PodCIDR: "10.0.0.0/24", PodCIDRs: []string{"10.0.0.0/24", "fd00::/64"}}, want: Pfxs("10.0.0.0/24", "fd00::/64")},
+		"only the older field":             {spec: v1.NodeSpec{PodCIDR: "10.0.0.0/24"}, want: Pfxs("10.0.0.0/24")},
+		"host bits set":                    {spec: v1.NodeSpec{PodCIDRs: []string{"10.0.0.7/24"}}, want: Pfxs("10.0.0.0/24")},
+		"leading zeros, as others read it": {spec: v1.NodeSpec{PodCIDRs: []string{"010.001.0.0/24"}}, want: Pfxs("10.1.0.0/24")},
+		"an IPv4-mapped address is IPv4":   {spec: v1.NodeSpec{PodCIDRs: []string{"::ffff:10.0.0.0/120"}}, want: Pfxs("10.0.0.0/24")},
+		"what cannot be read is told":      {spec: v1.NodeSpec{PodCIDRs: []string{"10.0.0.0/24", "ten"}}, want: Pfxs("10.0.0.0/24"), wantUnreadable: []string{"ten"}},
 	} {
 		t.Run(name, func(t *testing.T) {
 			blocks, unreadable := podCIDRsOf(&v1.Node{Spec: tc.spec})
-			if diff := cmp.Diff(texts(tc.want), texts(blocks)); diff != "" {
+			if diff := cmp.Diff(Texts(tc.want), Texts(blocks)); diff != "" {
 				t.Errorf("blocks (-want +got):\n%s", diff)
 			}
 			if diff := cmp.Diff(tc.wantUnreadable, unreadable); diff != "" {
@@ -222,7 +223,7 @@ func TestParseCIDR(t *testing.T) {
 // What others write into a status is no cursor unless it could be ours.
 func TestCursorFromStatus(t *testing.T) {
 	for cursor, is := range map[string]bool{"10.0.0.0": true, "10.0.0.255": true, "10.0.1.0": true, "10.0.1.1": false, "9.255.255.255": false, "fd00::1": false, "": false} {
-		cc := clusterCIDR("a", spec4("10.0.0.0/24", 4, nil))
+		cc := ClusterCIDR("a", Spec4("10.0.0.0/24", 4, nil))
 		cc.Status.IPv4 = &networkingv1.RangeStatus{Cursor: cursor}
 		if got := len(compile(cc).cursors) == 1; got != is {
 			t.Errorf("%q is taken for a cursor: %t", cursor, got)
@@ -232,9 +233,9 @@ func TestCursorFromStatus(t *testing.T) {
 
 // The API server takes the same exclusion twice.
 func TestExclusionWrittenTwice(t *testing.T) {
-	cc := clusterCIDR("a", spec4("10.0.0.0/16", 8, nil))
+	cc := ClusterCIDR("a", Spec4("10.0.0.0/16", 8, nil))
 	cc.Spec.ExcludedCIDRs = []string{"10.0.1.0/24", "10.0.0.0/24", "10.0.1.0/24"}
-	if got, want := compile(cc).excluded, pfxs("10.0.0.0/24", "10.0.1.0/24"); !slices.Equal(got, want) {
+	if got, want := compile(cc).excluded, Pfxs("10.0.0.0/24", "10.0.1.0/24"); !slices.Equal(got, want) {
 		t.Errorf("got %v, want %v", got, want)
 	}
 }

@@ -19,6 +19,7 @@ import (
 
 	networkingv1 "github.com/multicidr/controller-manager/apis/networking/v1"
 	"github.com/multicidr/controller-manager/controllers/ipam"
+	. "github.com/multicidr/controller-manager/controllers/nodeipam/internal/objects"
 )
 
 // showing returns a controller whose book went through the steps and whose cache has the Nodes.
@@ -43,11 +44,11 @@ func showing(t *testing.T, nodes []*v1.Node, steps ...step) *Controller {
 }
 
 func services(source string, cidrs ...string) step {
-	return func(b *book) string { b.setService(source, pfxs(cidrs...)); return "" }
+	return func(b *book) string { b.setService(source, Pfxs(cidrs...)); return "" }
 }
 
 func addressed(n *v1.Node, cidrs, addresses []string) step {
-	return func(b *book) string { b.observe(n, pfxs(cidrs...), pfxs(addresses...)); return "" }
+	return func(b *book) string { b.observe(n, Pfxs(cidrs...), Pfxs(addresses...)); return "" }
 }
 
 func ask(c *Controller, method, target string, header http.Header) *httptest.ResponseRecorder {
@@ -61,22 +62,22 @@ func ask(c *Controller, method, target string, header http.Header) *httptest.Res
 
 // oneOfEach is a controller in which everything that can be shown occurs once.
 func oneOfEach(t *testing.T) *Controller {
-	wide, old, waiting, unreadable := node("wide"), node("old"), node("waiting", label("zone", "b")), node("unreadable")
+	wide, old, waiting, unreadable := Node("wide"), Node("old"), Node("waiting", Label("zone", "b")), Node("unreadable")
 	unreadable.Spec.PodCIDRs = []string{"10.0.0.0/99"}
 	dual := networkingv1.ClusterCIDRSpec{
 		IPv4: "10.0.0.0/20", IPv6: "fd00::/116", PerNodeHostBits: 8, Priority: 7, ExcludedCIDRs: []string{"10.0.0.0/24"},
 	}
-	return showing(t, []*v1.Node{node("n1"), node("n2"), wide, old, waiting, unreadable, node("empty")},
+	return showing(t, []*v1.Node{Node("n1"), Node("n2"), wide, old, waiting, unreadable, Node("empty")},
 		services("ServiceCIDR kubernetes", "10.0.15.0/24"),
-		set(clusterCIDR("a", dual)),
-		set(clusterCIDR("b", spec4("192.168.0.0/24", 8, anyOf(allOf(in("zone", "b")))))),
-		reserve(node("n1", from("a"))),
-		reserve(node("n2")),
-		addressed(node("n1", from("a")), []string{"10.0.1.0/24", "fd00::/120"}, []string{"203.0.113.1/32"}),
+		set(ClusterCIDR("a", dual)),
+		set(ClusterCIDR("b", Spec4("192.168.0.0/24", 8, AnyOf(AllOf(In("zone", "b")))))),
+		reserve(Node("n1", From("a"))),
+		reserve(Node("n2")),
+		addressed(Node("n1", From("a")), []string{"10.0.1.0/24", "fd00::/120"}, []string{"203.0.113.1/32"}),
 		shows(wide, "10.0.0.0/23"),
 		shows(old, "172.16.0.0/24"),
-		set(clusterCIDR("a", dual, func(cc *networkingv1.ClusterCIDR) { cc.Spec.Allocation = networkingv1.AllocationDisabled })),
-		reserve(node("first", label("zone", "b"))),
+		set(ClusterCIDR("a", dual, func(cc *networkingv1.ClusterCIDR) { cc.Spec.Allocation = networkingv1.AllocationDisabled })),
+		reserve(Node("first", Label("zone", "b"))),
 		reserve(waiting),
 	)
 }
@@ -232,10 +233,10 @@ func TestDebugReadsACopy(t *testing.T) {
 	before := s.book().debug(nil)
 	c.with(func(b *book) {
 		b.gone("n1", "uid-n1")
-		b.observe(node("n2"), pfxs("10.0.2.0/24", "fd00::100/120"), nil)
+		b.observe(Node("n2"), Pfxs("10.0.2.0/24", "fd00::100/120"), nil)
 		b.dropPool("b")
 		b.setService("ServiceCIDR kubernetes", nil)
-		b.reserve(node("waiting", label("zone", "b")))
+		b.reserve(Node("waiting", Label("zone", "b")))
 	})
 	byText := cmp.Comparer(func(a, b netip.Prefix) bool { return a == b })
 	if diff := cmp.Diff(before, s.book().debug(nil), byText); diff != "" {
@@ -257,19 +258,19 @@ func TestDebugOfManyNodes(t *testing.T) {
 		says   string
 	}{
 		"one narrow range, dual stack": {[]networkingv1.ClusterCIDRSpec{{IPv4: "10.0.0.0/8", IPv6: "fd00::/32", PerNodeHostBits: 8, IPv6PerNodeHostBits: new(int32(64))}}, 5000, "5,000 reserved"},
-		"one wide range":               {[]networkingv1.ClusterCIDRSpec{spec4("10.0.0.0/8", 4, nil)}, 5000, "4,096 blocks of /28"},
-		"full, and most Nodes wait":    {[]networkingv1.ClusterCIDRSpec{spec4("10.0.0.0/20", 8, nil)}, 5000, "and 4,964 more"},
+		"one wide range":               {[]networkingv1.ClusterCIDRSpec{Spec4("10.0.0.0/8", 4, nil)}, 5000, "4,096 blocks of /28"},
+		"full, and most Nodes wait":    {[]networkingv1.ClusterCIDRSpec{Spec4("10.0.0.0/20", 8, nil)}, 5000, "and 4,964 more"},
 		"as many as have pictures":     {manyRanges(maxPictures), 200, "200 reserved"},
 		"too many for pictures":        {manyRanges(maxPictures + 1), 200, "There are too many ranges for pictures here"},
 	} {
 		t.Run(name, func(t *testing.T) {
 			var steps []step
 			for i, spec := range tc.ranges {
-				steps = append(steps, set(clusterCIDR(fmt.Sprintf("cc-%03d", i), spec)))
+				steps = append(steps, set(ClusterCIDR(fmt.Sprintf("cc-%03d", i), spec)))
 			}
 			var nodes []*v1.Node
 			for i := range tc.nodes {
-				nodes = append(nodes, node(fmt.Sprintf("node-with-a-name-of-usual-length-%04d.example.com", i)))
+				nodes = append(nodes, Node(fmt.Sprintf("node-with-a-name-of-usual-length-%04d.example.com", i)))
 				steps = append(steps, reserve(nodes[i]))
 			}
 			c := showing(t, nodes, steps...)
@@ -301,12 +302,12 @@ func manyRanges(n int) []networkingv1.ClusterCIDRSpec {
 // TestDebugOfOneBlockForAll is the worst that others can do: what is shown stays bounded, and is there in a moment.
 func TestDebugOfOneBlockForAll(t *testing.T) {
 	const nodes = 2000
-	c := showing(t, nil, set(clusterCIDR("a", spec4("10.0.0.0/16", 8, nil))))
+	c := showing(t, nil, set(ClusterCIDR("a", Spec4("10.0.0.0/16", 8, nil))))
 	for i := range nodes {
 		// Not by observe: it reports conflicts one by one.
-		n := node(fmt.Sprintf("n%04d", i))
+		n := Node(fmt.Sprintf("n%04d", i))
 		c.book.enter(n).state = assigned
-		c.book.ledger.Hold(ownerOf(n.UID), pfx("10.0.0.0/24"))
+		c.book.ledger.Hold(ownerOf(n.UID), Pfx("10.0.0.0/24"))
 	}
 	l, _, _ := c.debugged()
 	if want := nodes * (nodes - 1) / 2; l.ConflictsTotal != want || len(l.Conflicts) != maxConflicts {
@@ -345,18 +346,18 @@ func TestPictureCoversRange(t *testing.T) {
 		"IPv6 blocks of odd prefixes": {"fd00::/61", 62, "fd00::/61", 32},
 	} {
 		t.Run(name, func(t *testing.T) {
-			r, err := ipam.NewRange(pfx(tc.cidr), tc.hostBits)
+			r, err := ipam.NewRange(Pfx(tc.cidr), tc.hostBits)
 			if err != nil {
 				t.Fatal(err)
 			}
-			view := pfx(tc.view)
+			view := Pfx(tc.view)
 			pic := newBook().picture(&pool{}, rangeView{r, view}, maxCellBits)
 			var seen ipam.PrefixSet
 			cells := sets.New[string]()
 			for _, line := range pic.Lines {
 				for _, c := range line.Cells {
 					text, _, _ := strings.Cut(c.Title, ": ")
-					cell := pfx(text)
+					cell := Pfx(text)
 					if !insideOf(cell, view) || seen.Overlaps(cell) {
 						t.Errorf("the cell %v is not in %v, or twice", cell, view)
 					}
@@ -380,19 +381,19 @@ func TestCellOfManyBlocks(t *testing.T) {
 		want  cell
 	}{
 		"two Nodes with the same block": {
-			[]step{shows(node("n1"), "10.0.1.0/24"), shows(node("n2"), "10.0.1.0/24")},
+			[]step{shows(Node("n1"), "10.0.1.0/24"), shows(Node("n2"), "10.0.1.0/24")},
 			cell{Class: "m x", Title: "10.0.0.0/22: CONFLICT 1 allocated, 0 unavailable, 3 free: Node n1, Node n2", Allocated: 25, Reserved: 25, Unavailable: 25},
 		},
 		"one of each state": {
-			[]step{shows(node("n1"), "10.0.0.0/24"), set(clusterCIDR("a", spec4("10.0.1.0/24", 8, nil))), reserve(node("n2")), services("s", "10.0.2.0/25")},
+			[]step{shows(Node("n1"), "10.0.0.0/24"), set(ClusterCIDR("a", Spec4("10.0.1.0/24", 8, nil))), reserve(Node("n2")), services("s", "10.0.2.0/25")},
 			cell{Class: "m", Title: "10.0.0.0/22: 2 allocated, 1 unavailable, 1 free: Node n1, Node n2, service range s (10.0.2.0/25)", Allocated: 25, Reserved: 50, Unavailable: 75},
 		},
 		"inside of what one Node holds": {
-			[]step{shows(node("n1"), "10.0.0.0/16")},
+			[]step{shows(Node("n1"), "10.0.0.0/16")},
 			cell{Class: "m", Title: "10.0.0.0/22: 0 allocated, 4 unavailable, 0 free: Node n1 (10.0.0.0/16)", Unavailable: 100},
 		},
 		"more holders than a title takes": {
-			[]step{shows(node("n1"), "10.0.0.0/24"), shows(node("n2"), "10.0.1.0/24"), shows(node("n3"), "10.0.2.0/24"), shows(node("n4"), "10.0.3.0/24")},
+			[]step{shows(Node("n1"), "10.0.0.0/24"), shows(Node("n2"), "10.0.1.0/24"), shows(Node("n3"), "10.0.2.0/24"), shows(Node("n4"), "10.0.3.0/24")},
 			cell{Class: "m", Title: "10.0.0.0/22: 4 allocated, 0 unavailable, 0 free: Node n1, Node n2, Node n3, 1 more", Allocated: 100, Reserved: 100, Unavailable: 100},
 		},
 	} {
@@ -402,7 +403,7 @@ func TestCellOfManyBlocks(t *testing.T) {
 				s(b)
 			}
 			tc.want.Many, tc.want.In = true, "10.0.0.0/22"
-			if diff := cmp.Diff(tc.want, b.cell(&pool{}, ipam.Range{Prefix: pfx("10.0.0.0/22"), BlockBits: 24})); diff != "" {
+			if diff := cmp.Diff(tc.want, b.cell(&pool{}, ipam.Range{Prefix: Pfx("10.0.0.0/22"), BlockBits: 24})); diff != "" {
 				t.Errorf("cell (-want +got):\n%s", diff)
 			}
 		})

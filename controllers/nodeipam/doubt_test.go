@@ -16,6 +16,7 @@ import (
 	clustercidrlisters "github.com/multicidr/controller-manager/apis/generated/listers/networking/v1"
 	networkingv1 "github.com/multicidr/controller-manager/apis/networking/v1"
 	"github.com/multicidr/controller-manager/controllers/lease"
+	. "github.com/multicidr/controller-manager/controllers/nodeipam/internal/objects"
 )
 
 // leader is a controller that serves Nodes from caches which the test fills, under a lease of which the test says what its renewals tell.
@@ -76,13 +77,13 @@ func newLeader(t *testing.T, elected bool) *leader {
 	for _, line := range l.lines() {
 		t.Cleanup(line.queue.ShutDown)
 	}
-	l.setRange(t, clusterCIDR("a", spec4("10.0.0.0/27", 4, nil)))
+	l.setRange(t, ClusterCIDR("a", Spec4("10.0.0.0/27", 4, nil)))
 	if err := l.readAll(t.Context()); err != nil {
 		t.Fatal(err)
 	}
 	l.health.waitFor(trouble{})
 	for _, name := range []string{"n1", "n2"} {
-		l.watch(name, node(name))
+		l.watch(name, Node(name))
 		l.run(t)
 	}
 	l.want(t, "n1 10.0.0.0/28, n2 10.0.0.16/28")
@@ -179,7 +180,7 @@ func TestDoubt(t *testing.T) {
 	)
 	back := func(l *leader) { l.said.WentBack = max(1, l.said.Sent) }
 	lost := func(l *leader) { l.list("n2", nil) }
-	again := func(l *leader) { l.watch("n2", node("n2", uid("again"))) }
+	again := func(l *leader) { l.watch("n2", Node("n2", UID("again"))) }
 	for name, tc := range map[string]struct {
 		history    []func(*leader) // n2 is lost; late comes; the workers run after each step
 		alone      bool            // there is no leader election
@@ -209,7 +210,7 @@ func TestDoubt(t *testing.T) {
 		"it went back before the list":  {history: []func(*leader){back, (*leader).renew, lost, (*leader).renew}, want: kept, inDoubt: 1},
 		"the Node registers again, and another range comes first": {
 			history: []func(*leader){lost, back, (*leader).renew, func(l *leader) {
-				cc := clusterCIDR("b", spec4("10.8.0.0/24", 4, nil))
+				cc := ClusterCIDR("b", Spec4("10.8.0.0/24", 4, nil))
 				cc.Spec.Priority = 1
 				_ = l.clusterCIDRs.Update(cc)
 				l.heardOfClusterCIDR("b")
@@ -217,7 +218,7 @@ func TestDoubt(t *testing.T) {
 		},
 		"its ClusterCIDR serves nobody": {
 			history: []func(*leader){lost, back, func(l *leader) {
-				cc := clusterCIDR("a", spec4("10.0.0.0/27", 4, nil))
+				cc := ClusterCIDR("a", Spec4("10.0.0.0/27", 4, nil))
 				cc.Spec.Allocation = networkingv1.AllocationDisabled
 				_ = l.clusterCIDRs.Update(cc)
 				l.heardOfClusterCIDR("a")
@@ -225,20 +226,20 @@ func TestDoubt(t *testing.T) {
 		},
 		"it is back with other podCIDRs": {
 			history: []func(*leader){lost, back, func(l *leader) {
-				l.watch("n2", node("n2", uid("again"), func(n *v1.Node) { n.Spec.PodCIDR, n.Spec.PodCIDRs = "10.9.0.0/28", []string{"10.9.0.0/28"} }))
+				l.watch("n2", Node("n2", UID("again"), func(n *v1.Node) { n.Spec.PodCIDR, n.Spec.PodCIDRs = "10.9.0.0/28", []string{"10.9.0.0/28"} }))
 			}}, want: freed + ", n2 10.9.0.0/28",
 		},
 		"the list has an earlier Node of the name": {
 			history: []func(*leader){back, func(l *leader) {
-				l.list("n2", node("n2", uid("earlier"), func(n *v1.Node) { n.Spec.PodCIDR, n.Spec.PodCIDRs = "10.9.0.0/28", []string{"10.9.0.0/28"} }))
+				l.list("n2", Node("n2", UID("earlier"), func(n *v1.Node) { n.Spec.PodCIDR, n.Spec.PodCIDRs = "10.9.0.0/28", []string{"10.9.0.0/28"} }))
 			}}, want: kept + ", n2 10.9.0.0/28", inDoubt: 1,
 		},
-		"the list has it without podCIDRs": {history: []func(*leader){back, func(l *leader) { l.list("n2", node("n2")) }}, want: regains},
+		"the list has it without podCIDRs": {history: []func(*leader){back, func(l *leader) { l.list("n2", Node("n2")) }}, want: regains},
 	} {
 		t.Run(name, func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
 				l := newLeader(t, !tc.alone)
-				l.watch("late", node("late"))
+				l.watch("late", Node("late"))
 				l.run(t)
 				for _, do := range tc.history {
 					do(l)
@@ -267,7 +268,7 @@ func TestDoubt(t *testing.T) {
 func TestReplacedNodeThatIsGone(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		l := newLeader(t, false)
-		second := node("n2", uid("second"), func(n *v1.Node) { n.ResourceVersion = "1000" })
+		second := Node("n2", UID("second"), func(n *v1.Node) { n.ResourceVersion = "1000" })
 		first := l.node("n2")
 		if err := l.cache.Delete(first); err != nil {
 			t.Fatal(err)
@@ -287,11 +288,11 @@ func TestReplacedNodeThatIsGone(t *testing.T) {
 func TestDoubtWhenTheWorkerWasFaster(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		l := newLeader(t, true)
-		l.watch("late", node("late"))
+		l.watch("late", Node("late"))
 		l.run(t)
 		l.said.WentBack = max(1, l.said.Sent)
 		before := l.node("n2")
-		earlier := node("n2", uid("earlier"), func(n *v1.Node) { n.Spec.PodCIDR, n.Spec.PodCIDRs = "10.9.0.0/28", []string{"10.9.0.0/28"} })
+		earlier := Node("n2", UID("earlier"), func(n *v1.Node) { n.Spec.PodCIDR, n.Spec.PodCIDRs = "10.9.0.0/28", []string{"10.9.0.0/28"} })
 		_ = l.cache.Update(earlier)
 		_ = l.syncNode(context.Background(), "n2")
 		l.nodeEvent("n2", before, earlier)
@@ -307,9 +308,9 @@ func TestReclaimOfWhatAnotherNodeHas(t *testing.T) {
 		l.list("n2", nil)
 		l.said.WentBack = max(1, l.said.Sent)
 		l.run(t)
-		l.watch("foreign", node("foreign", func(n *v1.Node) { n.Spec.PodCIDR, n.Spec.PodCIDRs = "10.0.0.16/28", []string{"10.0.0.16/28"} }))
+		l.watch("foreign", Node("foreign", func(n *v1.Node) { n.Spec.PodCIDR, n.Spec.PodCIDRs = "10.0.0.16/28", []string{"10.0.0.16/28"} }))
 		l.run(t)
-		l.watch("n2", node("n2", uid("again")))
+		l.watch("n2", Node("n2", UID("again")))
 		l.run(t)
 		l.want(t, "n1 10.0.0.0/28, n2") // and not the block of which it knows that another Node has it
 	})
@@ -321,9 +322,9 @@ func TestDoubtAboutANodeThatIsBackAlready(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		l := newLeader(t, true)
 		l.renew()
-		l.setRange(t, clusterCIDR("b", spec4("10.8.0.0/24", 4, nil)))
+		l.setRange(t, ClusterCIDR("b", Spec4("10.8.0.0/24", 4, nil)))
 		l.run(t)
-		l.list("n2", node("n2", uid("again")))
+		l.list("n2", Node("n2", UID("again")))
 		l.run(t)
 		if podCIDR := l.node("n2").Spec.PodCIDR; podCIDR != "" {
 			t.Fatalf("n2 gets %s before the lease has shown whether etcd was restored", podCIDR)

@@ -24,6 +24,7 @@ import (
 	clustercidrlisters "github.com/multicidr/controller-manager/apis/generated/listers/networking/v1"
 	networkingv1 "github.com/multicidr/controller-manager/apis/networking/v1"
 	"github.com/multicidr/controller-manager/controllers/lease"
+	. "github.com/multicidr/controller-manager/controllers/nodeipam/internal/objects"
 )
 
 // stripping is an API server whose answer to a write of finalizers is up to the test, and that never keeps one. It notes when what was
@@ -93,18 +94,18 @@ func TestFinalizerThatIsNotThere(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
-				a := clusterCIDR("a", spec4("10.1.0.0/16", 8, anyOf(allOf(in("p", "x")))), noFinalizer)
+				a := ClusterCIDR("a", Spec4("10.1.0.0/16", 8, AnyOf(AllOf(In("p", "x")))), NoFinalizer)
 				s := &stripping{patch: tc.patch, start: time.Now(), written: map[string][]int{}}
 				c := controllerOf(t, s, a)
 				indexer := cache.NewIndexer(cache.MetaNamespaceKeyFunc, cache.Indexers{})
-				for _, cc := range []*networkingv1.ClusterCIDR{a, clusterCIDR("b", spec4("10.2.0.0/16", 8, nil))} {
+				for _, cc := range []*networkingv1.ClusterCIDR{a, ClusterCIDR("b", Spec4("10.2.0.0/16", 8, nil))} {
 					if err := indexer.Add(cc); err != nil {
 						t.Fatal(err)
 					}
 					c.with(func(b *book) { b.setPool(compile(cc)) })
 				}
 				nodes := cache.NewIndexer(cache.MetaNamespaceKeyFunc, cache.Indexers{})
-				n := node("n", label("p", "x"))
+				n := Node("n", Label("p", "x"))
 				if err := nodes.Add(n); err != nil {
 					t.Fatal(err)
 				}
@@ -140,7 +141,7 @@ func TestFinalizerThatIsNotThere(t *testing.T) {
 				synctest.Wait()
 				var serves bool
 				c.with(func(b *book) {
-					r, _, ok := b.reserve(node("m", label("p", "x")))
+					r, _, ok := b.reserve(Node("m", Label("p", "x")))
 					serves = ok && r.pool == "a"
 				})
 				cancel()
@@ -191,16 +192,16 @@ func TestFinalizersThatHang(t *testing.T) {
 func finalizersThatHang(t *testing.T, rack func(i int) string) {
 	synctest.Test(t, func(t *testing.T) {
 		l := newLeader(t, true)
-		l.setRange(t, clusterCIDR("a", spec4("10.0.0.0/24", 4, nil)))
+		l.setRange(t, ClusterCIDR("a", Spec4("10.0.0.0/24", 4, nil)))
 		l.Controller.api = hangs{l}
 		const others = 40
 		for i := range others {
-			cc := clusterCIDR(fmt.Sprintf("b%02d", i), spec4(fmt.Sprintf("10.1.%d.0/24", i), 4, anyOf(allOf(in("rack", rack(i))))))
+			cc := ClusterCIDR(fmt.Sprintf("b%02d", i), Spec4(fmt.Sprintf("10.1.%d.0/24", i), 4, AnyOf(AllOf(In("rack", rack(i))))))
 			cc.Finalizers = nil
 			l.setRange(t, cc)
 		}
 		defer l.start(t)()
-		l.watch("n", node("n", label("rack", fmt.Sprint(others-1))))
+		l.watch("n", Node("n", Label("rack", fmt.Sprint(others-1))))
 		time.Sleep(2 * finalizerPatience)
 		synctest.Wait()
 		if podCIDR := l.node("n").Spec.PodCIDR; podCIDR != "10.0.0.32/28" {
@@ -245,10 +246,10 @@ func TestFinalizerAnswerLostLongAgo(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
 				l := newLeader(t, true)
 				l.Controller.api = losing{l, carriedOut, new(bool)}
-				l.setRange(t, clusterCIDR("fallback", spec4("10.2.0.0/24", 4, nil)))
+				l.setRange(t, ClusterCIDR("fallback", Spec4("10.2.0.0/24", 4, nil)))
 				l.run(t)
 				fresh := func(name, cidr string) *networkingv1.ClusterCIDR {
-					cc := clusterCIDR(name, spec4(cidr, 4, anyOf(allOf(in("rack", name)))))
+					cc := ClusterCIDR(name, Spec4(cidr, 4, AnyOf(AllOf(In("rack", name)))))
 					cc.Finalizers = nil
 					return cc
 				}
@@ -265,7 +266,7 @@ func TestFinalizerAnswerLostLongAgo(t *testing.T) {
 				time.Sleep(time.Hour)
 
 				l.setRange(t, fresh("better", "10.3.0.0/24"))
-				l.watch("n", node("n", label("rack", "better")))
+				l.watch("n", Node("n", Label("rack", "better")))
 				l.with(func(b *book) {
 					if p := b.pools["better"]; p.problem != "" {
 						t.Errorf("the new ClusterCIDR is said to be pending because %s", p.problem)
@@ -298,19 +299,19 @@ func TestRemovalsThatHang(t *testing.T) {
 		none := true
 		l.Controller.api = keeping{losing{l, true, &none}}
 		for i := range 40 {
-			cc := clusterCIDR(fmt.Sprintf("old%02d", i), spec4(fmt.Sprintf("10.1.%d.0/24", i), 4, nil))
+			cc := ClusterCIDR(fmt.Sprintf("old%02d", i), Spec4(fmt.Sprintf("10.1.%d.0/24", i), 4, nil))
 			l.setRange(t, cc)
 			going := cc.DeepCopy()
-			deleted(going)
+			Deleted(going)
 			l.setRange(t, going)
 		}
 		defer l.start(t)()
 		time.Sleep(time.Minute)
-		l.setRange(t, clusterCIDR("fallback", spec4("10.8.0.0/24", 4, nil)))
-		cc := clusterCIDR("new", spec4("10.9.0.0/24", 4, anyOf(allOf(in("p", "x")))))
+		l.setRange(t, ClusterCIDR("fallback", Spec4("10.8.0.0/24", 4, nil)))
+		cc := ClusterCIDR("new", Spec4("10.9.0.0/24", 4, AnyOf(AllOf(In("p", "x")))))
 		cc.Finalizers = nil
 		l.setRange(t, cc)
-		l.watch("n", node("n", label("p", "x")))
+		l.watch("n", Node("n", Label("p", "x")))
 		time.Sleep(writeTimeout) // of the one that is tried now
 		synctest.Wait()
 		if podCIDR := l.node("n").Spec.PodCIDR; podCIDR != "10.9.0.0/28" {
@@ -349,7 +350,7 @@ func TestFinalizerTakenAwayAtEachEvent(t *testing.T) {
 		server := &wanting{leader: l}
 		l.Controller.api = server
 		defer l.start(t)()
-		cc := clusterCIDR("x", spec4("10.9.0.0/24", 4, nil))
+		cc := ClusterCIDR("x", Spec4("10.9.0.0/24", 4, nil))
 		cc.Finalizers = nil
 		l.setRange(t, cc)
 		const minutes = 2

@@ -20,6 +20,7 @@ import (
 	clustercidrlisters "github.com/multicidr/controller-manager/apis/generated/listers/networking/v1"
 	networkingv1 "github.com/multicidr/controller-manager/apis/networking/v1"
 	"github.com/multicidr/controller-manager/controllers/ipam"
+	. "github.com/multicidr/controller-manager/controllers/nodeipam/internal/objects"
 )
 
 func TestFlagsSpec(t *testing.T) {
@@ -89,7 +90,7 @@ func TestFlagsSpec(t *testing.T) {
 				return
 			}
 			// What the flags make must be a ClusterCIDR that serves.
-			if p := compile(clusterCIDR("a", *got)); p.problem != "" {
+			if p := compile(ClusterCIDR("a", *got)); p.problem != "" {
 				t.Errorf("it is invalid: %s", p.problem)
 			}
 			if !sameRanges(*got, *tc.want) || !strings.HasPrefix(nameFromFlags(got), flagsPrefix) {
@@ -139,7 +140,7 @@ func (w *writing) deleteClusterCIDR(_ context.Context, name string, uid types.UI
 }
 
 func TestFollowFlags(t *testing.T) {
-	now, other := spec4("10.244.0.0/16", 8, nil), spec4("10.245.0.0/16", 8, nil)
+	now, other := Spec4("10.244.0.0/16", 8, nil), Spec4("10.245.0.0/16", 8, nil)
 	current, old := nameFromFlags(&now), nameFromFlags(&other)
 	type change = func(*networkingv1.ClusterCIDR)
 	made := func(cc *networkingv1.ClusterCIDR) {
@@ -152,7 +153,7 @@ func TestFollowFlags(t *testing.T) {
 	}
 	later := func(cc *networkingv1.ClusterCIDR) { cc.CreationTimestamp = metav1.NewTime(time.Unix(9, 0)) }
 	of := func(name string, spec networkingv1.ClusterCIDRSpec, more ...change) *networkingv1.ClusterCIDR {
-		return clusterCIDR(name, spec, append([]change{made}, more...)...)
+		return ClusterCIDR(name, spec, append([]change{made}, more...)...)
 	}
 	ccs := func(all ...*networkingv1.ClusterCIDR) []*networkingv1.ClusterCIDR { return all }
 	enables, disables := "%s of uid-%[1]s at 7: Enabled, superseded null", "%s of uid-%[1]s at 7: Disabled, superseded true"
@@ -178,11 +179,11 @@ func TestFollowFlags(t *testing.T) {
 		"the flags come back, and a user has enabled it, so that he can disable it again": {flags: &now, ccs: ccs(of(current, now, enabled, annotated)), want: []string{fmt.Sprintf(enables, current)}},
 		"one too many, in use": {flags: &now, ccs: ccs(of(current+"-2", now, later), of(current, now)), used: "10.244.1.0/24", want: []string{fmt.Sprintf(disables, current+"-2")}},
 		"one too many, unused": {flags: &now, ccs: ccs(of(current+"-2", now, later, disabled, annotated), of(current, now)), want: []string{fmt.Sprintf(deletes, current+"-2")}},
-		"one too many has to take over": {flags: &now, ccs: ccs(of(current+"-2", now, later, disabled, annotated), of(current, now, deleted)), used: "10.244.1.0/24",
+		"one too many has to take over": {flags: &now, ccs: ccs(of(current+"-2", now, later, disabled, annotated), of(current, now, Deleted)), used: "10.244.1.0/24",
 			want: []string{fmt.Sprintf(enables, current+"-2")}},
-		"left behind by an older version": {flags: &now, ccs: ccs(of(old, other, deleted)), used: "10.245.1.0/24", want: []string{"create " + current}},
+		"left behind by an older version": {flags: &now, ccs: ccs(of(old, other, Deleted)), used: "10.245.1.0/24", want: []string{"create " + current}},
 		"the label on another name":       {flags: &now, ccs: ccs(of("second", other), of(current, now))},
-		"the name without the label":      {flags: &now, ccs: ccs(clusterCIDR(current, now), clusterCIDR(old, other)), want: []string{"create " + current + "-2"}},
+		"the name without the label":      {flags: &now, ccs: ccs(ClusterCIDR(current, now), ClusterCIDR(old, other)), want: []string{"create " + current + "-2"}},
 		"a write that is refused does not keep another one from it": {flags: &now, ccs: ccs(of(old, other)), fails: fmt.Sprintf(disables, old),
 			want: []string{fmt.Sprintf(disables, old), "create " + current}},
 	} {
@@ -200,7 +201,7 @@ func TestFollowFlags(t *testing.T) {
 				c.with(func(b *book) { b.setPool(c.compile(cc)) })
 			}
 			if tc.used != "" {
-				c.with(func(b *book) { b.observe(node("n"), pfxs(tc.used), nil) })
+				c.with(func(b *book) { b.observe(Node("n"), Pfxs(tc.used), nil) })
 			}
 			if err := c.followFlags(t.Context()); (err != nil) != (tc.fails != "") {
 				t.Errorf("error %v", err)
@@ -233,7 +234,7 @@ func TestFlagsThatAreStoredOtherwise(t *testing.T) {
 	bits := int32(64)
 	for name, change := range map[string]func(*networkingv1.ClusterCIDR){
 		"a policy drops the label":       func(cc *networkingv1.ClusterCIDR) { cc.Labels = nil },
-		"a policy adds a selector":       func(cc *networkingv1.ClusterCIDR) { cc.Spec.NodeSelector = anyOf(allOf(in("p", "x"))) },
+		"a policy adds a selector":       func(cc *networkingv1.ClusterCIDR) { cc.Spec.NodeSelector = AnyOf(AllOf(In("p", "x"))) },
 		"another CRD does not know bits": func(cc *networkingv1.ClusterCIDR) { cc.Spec.IPv6PerNodeHostBits = nil },
 	} {
 		t.Run(name, func(t *testing.T) {
@@ -253,7 +254,7 @@ func TestFlagsThatAreStoredOtherwise(t *testing.T) {
 			if diff := cmp.Diff([]string{"create " + made}, a.asked); diff != "" {
 				t.Errorf("writes (-want +got):\n%s", diff)
 			}
-			_ = objects.Delete(clusterCIDR(made, *c.flags))
+			_ = objects.Delete(ClusterCIDR(made, *c.flags))
 			a.change = func(*networkingv1.ClusterCIDR) {}
 			for range 2 {
 				if err := c.followFlags(t.Context()); err != nil {
@@ -269,7 +270,7 @@ func TestFlagsThatAreStoredOtherwise(t *testing.T) {
 
 // At a start Nodes are served before anything is written. A superseded ClusterCIDR gives them nothing, and says so.
 func TestSupersededIsDisabledAtOnce(t *testing.T) {
-	now, other := spec4("10.244.0.0/16", 8, nil), spec4("10.245.0.0/16", 8, nil)
+	now, other := Spec4("10.244.0.0/16", 8, nil), Spec4("10.245.0.0/16", 8, nil)
 	made := func(cc *networkingv1.ClusterCIDR) {
 		cc.Labels = map[string]string{networkingv1.LabelCreatedFromFlags: "true"}
 	}
@@ -279,13 +280,13 @@ func TestSupersededIsDisabledAtOnce(t *testing.T) {
 		wantState ipam.State
 		wantReady string // reason and a part of the message
 	}{
-		"other flags":               {clusterCIDR(nameFromFlags(&other), other, made), &now, ipam.Disabled, "Superseded: It was made from flags, which now name another range or block size."},
-		"no flags":                  {clusterCIDR(nameFromFlags(&other), other, made), nil, ipam.Disabled, "Superseded: It was made from flags, and the controller has no such flags now."},
-		"without its finalizer":     {clusterCIDR(nameFromFlags(&other), other, made, noFinalizer), &now, ipam.Disabled, "Superseded: "},
-		"being deleted":             {clusterCIDR(nameFromFlags(&other), other, made, deleted), &now, ipam.Terminating, "Terminating: "},
-		"the same flags":            {clusterCIDR(nameFromFlags(&now), now, made), &now, ipam.Enabled, "Available: "},
-		"the label on another name": {clusterCIDR("second", other, made), &now, ipam.Enabled, "Available: "},
-		"the name without a label":  {clusterCIDR(nameFromFlags(&other), other), &now, ipam.Enabled, "Available: "},
+		"other flags":               {ClusterCIDR(nameFromFlags(&other), other, made), &now, ipam.Disabled, "Superseded: It was made from flags, which now name another range or block size."},
+		"no flags":                  {ClusterCIDR(nameFromFlags(&other), other, made), nil, ipam.Disabled, "Superseded: It was made from flags, and the controller has no such flags now."},
+		"without its finalizer":     {ClusterCIDR(nameFromFlags(&other), other, made, NoFinalizer), &now, ipam.Disabled, "Superseded: "},
+		"being deleted":             {ClusterCIDR(nameFromFlags(&other), other, made, Deleted), &now, ipam.Terminating, "Terminating: "},
+		"the same flags":            {ClusterCIDR(nameFromFlags(&now), now, made), &now, ipam.Enabled, "Available: "},
+		"the label on another name": {ClusterCIDR("second", other, made), &now, ipam.Enabled, "Available: "},
+		"the name without a label":  {ClusterCIDR(nameFromFlags(&other), other), &now, ipam.Enabled, "Available: "},
 	} {
 		t.Run(name, func(t *testing.T) {
 			c := newController(Config{FromFlags: tc.flags}, parts{now: time.Now, newQueue: newQueue})
@@ -299,7 +300,7 @@ func TestSupersededIsDisabledAtOnce(t *testing.T) {
 			if got := ready.Reason + ": " + ready.Message; p.State != tc.wantState || !strings.HasPrefix(got, tc.wantReady) {
 				t.Errorf("%v, %s; want %v, %s", p.State, got, tc.wantState, tc.wantReady)
 			}
-			_, refusals, served := b.reserve(node("n"))
+			_, refusals, served := b.reserve(Node("n"))
 			if served != (tc.wantState == ipam.Enabled) {
 				t.Errorf("a Node is served: %t", served)
 			}
@@ -338,13 +339,13 @@ func TestFlagsWhoseClusterCIDRDoesNotGo(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
 				l := newLeader(t, true)
-				spec := spec4("10.2.0.0/24", 4, nil)
+				spec := Spec4("10.2.0.0/24", 4, nil)
 				l.flags, l.Controller.api = &spec, stuck{l, err}
-				l.setRange(t, clusterCIDR(nameFromFlags(&spec), *spec.DeepCopy(), deleted, func(cc *networkingv1.ClusterCIDR) {
+				l.setRange(t, ClusterCIDR(nameFromFlags(&spec), *spec.DeepCopy(), Deleted, func(cc *networkingv1.ClusterCIDR) {
 					cc.Labels = map[string]string{networkingv1.LabelCreatedFromFlags: "true"}
 				}))
 				defer l.start(t)()
-				l.watch("n", node("n"))
+				l.watch("n", Node("n"))
 				time.Sleep(2*retryMax + failsFor)
 				synctest.Wait()
 				if podCIDR := l.node("n").Spec.PodCIDR; podCIDR != "10.2.0.0/28" {

@@ -20,6 +20,7 @@ import (
 	versionedfake "github.com/multicidr/controller-manager/apis/generated/clientset/versioned/fake"
 	networkingv1 "github.com/multicidr/controller-manager/apis/networking/v1"
 	"github.com/multicidr/controller-manager/controllers/ipam"
+	. "github.com/multicidr/controller-manager/controllers/nodeipam/internal/objects"
 )
 
 // aheadOfStore is an informer that has read further than its lister shows, because it still enters what it has read.
@@ -39,7 +40,7 @@ func (aheadOfStoreInformer) GetStore() cache.Store {
 
 // Only what listers show counts.
 func TestFreshIsWhatListersShow(t *testing.T) {
-	written := node("n")
+	written := Node("n")
 	written.ResourceVersion = "9"
 	client := fake.NewClientset(written)
 	nodes := aheadOfStore{informers.NewSharedInformerFactory(client, 0).Core().V1().Nodes()}
@@ -109,11 +110,11 @@ func (l clusterCIDRs) Get(string) (*networkingv1.ClusterCIDR, error)            
 
 // What an event tells while the start reads the cache is in the book before the first choice.
 func TestEventWhileTheStartReads(t *testing.T) {
-	foreign := node("foreign")
+	foreign := Node("foreign")
 	foreign.Spec.PodCIDRs = []string{"10.0.0.0/24"}
 	heard := make(chan struct{})
 	var c *Controller
-	l := nodesWhileListed{nodes: map[string]*v1.Node{"waits": node("waits")}}
+	l := nodesWhileListed{nodes: map[string]*v1.Node{"waits": Node("waits")}}
 	l.then = func() {
 		l.nodes["foreign"] = foreign
 		started := make(chan struct{})
@@ -126,14 +127,14 @@ func TestEventWhileTheStartReads(t *testing.T) {
 	}
 	c = newController(Config{Workers: 1, PrimaryFamily: ipam.IPv4}, parts{
 		now: time.Now, nodes: l, newQueue: newQueue,
-		clusterCIDRs: clusterCIDRs{clusterCIDR("a", spec4("10.0.0.0/16", 8, nil))},
+		clusterCIDRs: clusterCIDRs{ClusterCIDR("a", Spec4("10.0.0.0/16", 8, nil))},
 	})
 	if err := c.readAll(t.Context()); err != nil {
 		t.Fatal(err)
 	}
 	<-heard
 	c.with(func(b *book) {
-		if r, _, ok := b.reserve(node("waits")); !ok || r.blocks[0] != pfx("10.0.1.0/24") {
+		if r, _, ok := b.reserve(Node("waits")); !ok || r.blocks[0] != Pfx("10.0.1.0/24") {
 			t.Errorf("reserved %v, %v; want the first block that foreign does not have", r.blocks, ok)
 		}
 	})

@@ -11,6 +11,7 @@ import (
 
 	networkingv1 "github.com/multicidr/controller-manager/apis/networking/v1"
 	"github.com/multicidr/controller-manager/controllers/ipam"
+	. "github.com/multicidr/controller-manager/controllers/nodeipam/internal/objects"
 )
 
 // FuzzClusterCIDR puts ClusterCIDRs to use that an API server can have stored, also under an older CRD with fewer rules.
@@ -138,7 +139,7 @@ func FuzzPodCIDRs(f *testing.F) {
 			}
 		}
 		b := newBook()
-		b.setPool(compile(clusterCIDR("a", networkingv1.ClusterCIDRSpec{IPv4: "10.0.0.0/16", IPv6: "fd00::/112", PerNodeHostBits: 8})))
+		b.setPool(compile(ClusterCIDR("a", networkingv1.ClusterCIDRSpec{IPv4: "10.0.0.0/16", IPv6: "fd00::/112", PerNodeHostBits: 8})))
 		b.observe(n, blocks, addressesOf(n))
 		_ = b.findings(n)
 		held := b.ledger.Held(ownerOf(n.UID))

@@ -22,6 +22,7 @@ import (
 
 	networkingv1 "github.com/multicidr/controller-manager/apis/networking/v1"
 	"github.com/multicidr/controller-manager/controllers/lease"
+	. "github.com/multicidr/controller-manager/controllers/nodeipam/internal/objects"
 )
 
 // answering is an API server that gives the same answer to every PATCH of a Node.
@@ -59,20 +60,20 @@ func newQuietController(t testing.TB, nodes ...*v1.Node) *Controller {
 
 func TestStateMetrics(t *testing.T) {
 	shown := func(n *v1.Node, cidrs ...string) *v1.Node { n.Spec.PodCIDRs = cidrs; return n }
-	c := newQuietController(t, shown(node("old"), "10.0.0.0/24"), shown(node("clash"), "10.0.0.0/25"), shown(node("far"), "172.16.0.0/24"), node("n1"), node("n2"))
+	c := newQuietController(t, shown(Node("old"), "10.0.0.0/24"), shown(Node("clash"), "10.0.0.0/25"), shown(Node("far"), "172.16.0.0/24"), Node("n1"), Node("n2"))
 	c.with(func(b *book) {
 		for _, s := range []step{
-			set(clusterCIDR("a", networkingv1.ClusterCIDRSpec{IPv4: "10.0.0.0/22", IPv6: "fd00::/116", PerNodeHostBits: 8, ExcludedCIDRs: []string{"10.0.1.0/28"}})),
-			set(clusterCIDR("going", spec4("10.0.0.0/23", 8, nil), deleted)),
-			set(clusterCIDR("wrong", spec4("10.9.0.0/16", 20, nil))),
-			set(clusterCIDR("off", spec4("10.8.0.0/16", 8, anyOf(allOf(in("p", "off")))), func(cc *networkingv1.ClusterCIDR) { cc.Spec.Allocation = networkingv1.AllocationDisabled })),
-			shows(node("old"), "10.0.0.0/24"), shows(node("clash"), "10.0.0.0/25"), shows(node("far"), "172.16.0.0/24"),
-			reserve(node("n1")), reserve(node("n2")), gone("n1"), reserve(node("n3")), reserve(node("n4")), reserve(node("n5")),
-			set(clusterCIDR("a2", spec4("10.1.0.0/24", 8, nil), noFinalizer)),
-			set(clusterCIDR("covered", spec4("192.168.8.0/21", 8, anyOf(allOf(in("p", "covered")))))),
-			set(clusterCIDR("covered-too", spec4("192.168.4.0/24", 8, anyOf(allOf(in("p", "covered")))))),
-			set(clusterCIDR("one-block", spec4("192.168.0.0/16", 16, anyOf(allOf(in("p", "covered")))))),
-			shows(node("wide"), "192.168.0.0/16"),
+			set(ClusterCIDR("a", networkingv1.ClusterCIDRSpec{IPv4: "10.0.0.0/22", IPv6: "fd00::/116", PerNodeHostBits: 8, ExcludedCIDRs: []string{"10.0.1.0/28"}})),
+			set(ClusterCIDR("going", Spec4("10.0.0.0/23", 8, nil), Deleted)),
+			set(ClusterCIDR("wrong", Spec4("10.9.0.0/16", 20, nil))),
+			set(ClusterCIDR("off", Spec4("10.8.0.0/16", 8, AnyOf(AllOf(In("p", "off")))), func(cc *networkingv1.ClusterCIDR) { cc.Spec.Allocation = networkingv1.AllocationDisabled })),
+			shows(Node("old"), "10.0.0.0/24"), shows(Node("clash"), "10.0.0.0/25"), shows(Node("far"), "172.16.0.0/24"),
+			reserve(Node("n1")), reserve(Node("n2")), gone("n1"), reserve(Node("n3")), reserve(Node("n4")), reserve(Node("n5")),
+			set(ClusterCIDR("a2", Spec4("10.1.0.0/24", 8, nil), NoFinalizer)),
+			set(ClusterCIDR("covered", Spec4("192.168.8.0/21", 8, AnyOf(AllOf(In("p", "covered")))))),
+			set(ClusterCIDR("covered-too", Spec4("192.168.4.0/24", 8, AnyOf(AllOf(In("p", "covered")))))),
+			set(ClusterCIDR("one-block", Spec4("192.168.0.0/16", 16, AnyOf(AllOf(In("p", "covered")))))),
+			shows(Node("wide"), "192.168.0.0/16"),
 		} {
 			s(b)
 		}
@@ -258,15 +259,15 @@ func TestPatchMetrics(t *testing.T) {
 	now := time.Unix(0, 0)
 	c := newQuietController(t)
 	c.now = func() time.Time { return now }
-	r := reservation{pool: "a", blocks: pfxs("10.0.0.0/24")}
+	r := reservation{pool: "a", blocks: Pfxs("10.0.0.0/24")}
 	write := func(n *v1.Node, err error) {
 		c.api = answering{err: err}
 		_ = c.write(t.Context(), n, r)
 	}
 
-	c.sightings.see(node("n"), now)
+	c.sightings.see(Node("n"), now)
 	now = now.Add(time.Second)
-	c.sightings.see(node("n"), now) // the first sighting counts
+	c.sightings.see(Node("n"), now) // the first sighting counts
 	for _, err := range []error{
 		apierrors.NewForbidden(nodes, "n", nil), apierrors.NewUnauthorized(""),
 		apierrors.NewInvalid(schema.GroupKind{}, "n", nil), apierrors.NewTooManyRequests("", 1),
@@ -275,24 +276,24 @@ func TestPatchMetrics(t *testing.T) {
 		errors.New("connection refused"), apierrors.NewInternalError(errors.New("etcd")),
 		fmt.Errorf("patch: %w", lease.ErrClosed), // which was not sent, and does not count
 	} {
-		write(node("n"), err)
+		write(Node("n"), err)
 	}
 	now = now.Add(2 * time.Second)
-	write(node("n"), nil)
-	c.sightings.see(node("n"), now) // an event from before the write
-	write(node("n"), nil)           // which is carried out once more
+	write(Node("n"), nil)
+	c.sightings.see(Node("n"), now) // an event from before the write
+	write(Node("n"), nil)           // which is carried out once more
 
 	// A Node that is made anew is another one, also if its predecessor was not seen to go.
-	c.sightings.see(node("n", uid("again")), now)
+	c.sightings.see(Node("n", UID("again")), now)
 	now = now.Add(4 * time.Second)
-	write(node("n"), nil)              // an answer for the old one
+	write(Node("n"), nil)              // an answer for the old one
 	c.api = answering{before: func() { // The watch is often faster than the answer.
-		served := node("n", uid("again"))
+		served := Node("n", UID("again"))
 		served.Spec.PodCIDRs = []string{"10.0.0.0/24"}
 		c.sightings.see(served, now)
 	}}
-	_ = c.write(t.Context(), node("n", uid("again")), r)
-	c.sightings.see(node("other"), now)
+	_ = c.write(t.Context(), Node("n", UID("again")), r)
+	c.sightings.see(Node("other"), now)
 	c.sightings.gone("other")
 	if len(c.sightings.of) > 0 {
 		t.Errorf("sightings of Nodes that are served or gone are kept: %v", c.sightings.of)
@@ -343,27 +344,27 @@ func BenchmarkScrape(b *testing.B) {
 	const pools, nodes = 1000, 100_000
 	layouts := map[string]func(i int) networkingv1.ClusterCIDRSpec{
 		"side by side": func(i int) networkingv1.ClusterCIDRSpec {
-			return spec4(fmt.Sprintf("10.%d.%d.0/18", i/4, i%4*64), 4, nil)
+			return Spec4(fmt.Sprintf("10.%d.%d.0/18", i/4, i%4*64), 4, nil)
 		},
-		"nested": func(i int) networkingv1.ClusterCIDRSpec { return spec4(fmt.Sprintf("10.0.0.0/%d", 8+i%2), 4, nil) },
+		"nested": func(i int) networkingv1.ClusterCIDRSpec { return Spec4(fmt.Sprintf("10.0.0.0/%d", 8+i%2), 4, nil) },
 	}
 	for sentence, layout := range layouts {
 		var all []*v1.Node
 		book := newBook()
 		for i := range pools {
-			book.setPool(compile(clusterCIDR(fmt.Sprint("cc", i), layout(i))))
+			book.setPool(compile(ClusterCIDR(fmt.Sprint("cc", i), layout(i))))
 		}
 		for i := range nodes {
-			n := node(fmt.Sprint("n", i), from(fmt.Sprint("cc", i%pools)))
+			n := Node(fmt.Sprint("n", i), From(fmt.Sprint("cc", i%pools)))
 			j := i % pools
 			n.Spec.PodCIDRs = []string{fmt.Sprintf("10.%d.%d.%d/28", j/4, j%4*64+i/pools/16, i/pools%16*16)}
-			book.observe(n, pfxs(n.Spec.PodCIDRs...), nil)
+			book.observe(n, Pfxs(n.Spec.PodCIDRs...), nil)
 			all = append(all, n)
 		}
 		for i := range 1000 {
 			book.waiting[fmt.Sprint("w", i)] = waitingNode{why: waitFull}
 		}
-		book.setPool(compile(clusterCIDR("cc0", layout(0), deleted)))
+		book.setPool(compile(ClusterCIDR("cc0", layout(0), Deleted)))
 		c := newQuietController(b, all...)
 		c.book = book
 		c.filled.Store(true)
@@ -380,7 +381,7 @@ func BenchmarkScrape(b *testing.B) {
 		b.Run(sentence+", lock, and a Node comes and goes", func(b *testing.B) {
 			var locked time.Duration
 			for b.Loop() {
-				c.book.observe(node("new"), pfxs("10.0.0.240/28"), nil)
+				c.book.observe(Node("new"), Pfxs("10.0.0.240/28"), nil)
 				c.book.gone("new", "uid-new")
 				start := time.Now()
 				c.book.figures()

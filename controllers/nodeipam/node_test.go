@@ -20,6 +20,7 @@ import (
 	clustercidrlisters "github.com/multicidr/controller-manager/apis/generated/listers/networking/v1"
 	networkingv1 "github.com/multicidr/controller-manager/apis/networking/v1"
 	"github.com/multicidr/controller-manager/controllers/lease"
+	. "github.com/multicidr/controller-manager/controllers/nodeipam/internal/objects"
 )
 
 // Once the API server has said that podCIDRs are stored, other events of the Node are no reason to write them again, unless the watch
@@ -33,9 +34,9 @@ func TestPodCIDRsAreWrittenOnce(t *testing.T) {
 	for _, l := range c.lines() {
 		t.Cleanup(l.queue.ShutDown)
 	}
-	c.with(func(b *book) { b.setPool(compile(clusterCIDR("a", spec4("10.0.0.0/16", 8, nil)))) })
+	c.with(func(b *book) { b.setPool(compile(ClusterCIDR("a", Spec4("10.0.0.0/16", 8, nil)))) })
 
-	shown := node("n")
+	shown := Node("n")
 	shown.Spec.PodCIDRs = []string{"10.0.0.0/24"}
 	for _, step := range []struct {
 		what string
@@ -43,14 +44,14 @@ func TestPodCIDRsAreWrittenOnce(t *testing.T) {
 		pass time.Duration
 		want int // writes
 	}{
-		{"a Node comes", node("n"), 0, 1},
-		{"its kubelet says something, and the write is not seen yet", node("n"), receiptLasts / 2, 0},
-		{"the same, and it is not seen for long", node("n"), receiptLasts / 2, 1},
-		{"a receipt lasts as long each time", node("n"), receiptLasts - 1, 0},
+		{"a Node comes", Node("n"), 0, 1},
+		{"its kubelet says something, and the write is not seen yet", Node("n"), receiptLasts / 2, 0},
+		{"the same, and it is not seen for long", Node("n"), receiptLasts / 2, 1},
+		{"a receipt lasts as long each time", Node("n"), receiptLasts - 1, 0},
 		{"the write is seen", shown, 0, 0},
 		{"the Node is gone", nil, 0, 0},
-		{"another one of its name comes", node("n"), 0, 1},
-		{"and one more, whose event is not handled yet", node("n", func(n *v1.Node) { n.UID = "third" }), 0, 0},
+		{"another one of its name comes", Node("n"), 0, 1},
+		{"and one more, whose event is not handled yet", Node("n", func(n *v1.Node) { n.UID = "third" }), 0, 0},
 	} {
 		now = now.Add(step.pass)
 		s.arrived = nil
@@ -78,7 +79,7 @@ func TestPodCIDRsAreWrittenOnce(t *testing.T) {
 		t.Fatal(err)
 	}
 	c.filled.Store(true)
-	c.nodeEvent("n", node("n"), nil)
+	c.nodeEvent("n", Node("n"), nil)
 	if n := len(c.receipts); n > 0 {
 		t.Errorf("%d receipts are kept of Nodes that are gone", n)
 	}
@@ -91,10 +92,10 @@ func TestNothingIsKeptOfThem(t *testing.T) {
 	for _, l := range c.lines() {
 		t.Cleanup(l.queue.ShutDown)
 	}
-	c.nodeEvent("early", nil, node("early"))
-	c.nodeEvent("early", node("early"), nil)
+	c.nodeEvent("early", nil, Node("early"))
+	c.nodeEvent("early", Node("early"), nil)
 	c.with(func(b *book) {
-		b.setPool(compile(clusterCIDR("a", spec4("10.0.0.0/16", 8, nil))))
+		b.setPool(compile(ClusterCIDR("a", Spec4("10.0.0.0/16", 8, nil))))
 		c.filled.Store(true)
 	})
 
@@ -104,7 +105,7 @@ func TestNothingIsKeptOfThem(t *testing.T) {
 		}
 		c.nodeEvent("n", before, now)
 	}
-	fresh, served := node("n"), node("n", from("a"))
+	fresh, served := Node("n"), Node("n", From("a"))
 	served.Spec.PodCIDRs = []string{"10.0.0.0/24"}
 	c.api = answering{before: func() { show(fresh, served) }}
 	show(nil, fresh)
@@ -136,7 +137,7 @@ func noticing(t *testing.T, cfg Config) (c *Controller, show func(*v1.Node) *v1.
 
 // servedBy is a Node with podCIDRs that a process has written.
 func servedBy(name, holder string) *v1.Node {
-	n := node(name)
+	n := Node(name)
 	n.Spec.PodCIDRs = []string{"10.0.0.0/24"}
 	n.Annotations = map[string]string{networkingv1.AnnotationClusterCIDR: "a", networkingv1.AnnotationLeaseHolder: holder}
 	return n
@@ -161,18 +162,18 @@ func TestAnotherAllocatorIsNoticed(t *testing.T) {
 	if other, _ := noticing(t, Config{}); other.identity != c.identity {
 		t.Error("a controller that is built anew after a panic takes the last one's writes for another allocator's")
 	}
-	c.nodeEvent("early", node("early"), show(servedBy("early", "other")))
+	c.nodeEvent("early", Node("early"), show(servedBy("early", "other")))
 	show(servedBy("late", "other"))
 	show(servedBy("rebuilt", c.identity))
 	if err := c.readAll(t.Context()); err != nil {
 		t.Fatal(err)
 	}
-	c.nodeEvent("late", node("late"), servedBy("late", "other"))
-	c.nodeEvent("after", node("after"), show(servedBy("after", "other")))
-	c.nodeEvent("unnamed", node("unnamed"), show(servedBy("unnamed", "")))
-	c.nodeEvent("own", node("own"), show(servedBy("own", c.identity)))
+	c.nodeEvent("late", Node("late"), servedBy("late", "other"))
+	c.nodeEvent("after", Node("after"), show(servedBy("after", "other")))
+	c.nodeEvent("unnamed", Node("unnamed"), show(servedBy("unnamed", "")))
+	c.nodeEvent("own", Node("own"), show(servedBy("own", c.identity)))
 	// Two that choose the same block for one Node: the second write only puts in another name.
-	c.nodeEvent("twice", node("twice"), show(servedBy("twice", c.identity)))
+	c.nodeEvent("twice", Node("twice"), show(servedBy("twice", c.identity)))
 	c.nodeEvent("twice", servedBy("twice", c.identity), show(servedBy("twice", "other")))
 	c.nodeEvent("rebuilt", servedBy("rebuilt", c.identity), show(servedBy("rebuilt", "other")))
 	c.nodeEvent("named", servedBy("named", ""), show(servedBy("named", c.identity)))
@@ -199,9 +200,9 @@ func (u unnaming) patchNode(ctx context.Context, name string, patch []byte) erro
 func TestOwnWriteWithoutItsAnnotations(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		l := newLeader(t, true)
-		l.setRange(t, clusterCIDR("a", spec4("10.2.0.0/24", 4, nil)))
+		l.setRange(t, ClusterCIDR("a", Spec4("10.2.0.0/24", 4, nil)))
 		l.Controller.api = unnaming{l}
-		l.watch("n", node("n"))
+		l.watch("n", Node("n"))
 		l.run(t)
 		if n := l.node("n"); n.Spec.PodCIDR == "" || l.wrote(n) {
 			t.Fatalf("podCIDR %q, annotations %v", n.Spec.PodCIDR, n.Annotations)
@@ -234,16 +235,16 @@ func TestEarlierLeadersAreNotAccused(t *testing.T) {
 		c, show := noticing(t, Config{Fence: &heldFence{}, Term: &ledTerm{predecessor: lease.FencedPredecessor, earlier: "last"}})
 		show(servedBy("old", "before-last"))
 		for _, name := range []string{"of-last", "of-before-last", "of-other", "much-later"} {
-			show(node(name))
+			show(Node(name))
 		}
 		if err := c.readAll(t.Context()); err != nil {
 			t.Fatal(err)
 		}
-		assign := func(name, holder string) { c.nodeEvent(name, node(name), show(servedBy(name, holder))) }
+		assign := func(name, holder string) { c.nodeEvent(name, Node(name), show(servedBy(name, holder))) }
 		assign("of-last", "last")
 		assign("of-before-last", "before-last")
 		assign("of-other", "other")
-		show(node("new"))
+		show(Node("new"))
 		assign("new", "last")
 		time.Sleep(earlierLasts)
 		assign("much-later", "last")
@@ -260,7 +261,7 @@ func TestDeposedLeaderAccusesNobody(t *testing.T) {
 	if err := c.readAll(t.Context()); err != nil {
 		t.Fatal(err)
 	}
-	c.nodeEvent("n", node("n"), show(servedBy("n", "successor")))
+	c.nodeEvent("n", Node("n"), show(servedBy("n", "successor")))
 	if err := c.syncNode(t.Context(), "n"); !errors.Is(err, lease.ErrClosed) {
 		t.Errorf("got %v, want it to be put off", err)
 	}
@@ -300,8 +301,8 @@ func TestWhatIsSentIsInTheLog(t *testing.T) {
 		l := newLeader(t, true)
 		server := &logged{leader: l, log: logger.GetSink().(ktesting.Underlier).GetBuffer()}
 		l.Controller.api = server
-		l.setRange(t, clusterCIDR("b", spec4("10.2.0.0/24", 4, nil)))
-		l.watch("n", node("n"))
+		l.setRange(t, ClusterCIDR("b", Spec4("10.2.0.0/24", 4, nil)))
+		l.watch("n", Node("n"))
 		for range 3 {
 			if err := l.syncNode(ctx, "n"); err == nil {
 				t.Fatal("the write was answered")

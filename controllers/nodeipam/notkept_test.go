@@ -10,6 +10,7 @@ import (
 
 	applyv1 "github.com/multicidr/controller-manager/apis/generated/applyconfiguration/networking/v1"
 	networkingv1 "github.com/multicidr/controller-manager/apis/networking/v1"
+	. "github.com/multicidr/controller-manager/controllers/nodeipam/internal/objects"
 )
 
 // forgetful is an API server with a policy that answers 200 and leaves objects as they are, until a time. Then it enables ClusterCIDRs, or lets
@@ -67,15 +68,15 @@ func (f *forgetful) createEvent(_ context.Context, e *v1.Event) error {
 // Node is served without a restart.
 func TestWritesThatAreNotKept(t *testing.T) {
 	const lasts = 2 * time.Minute
-	spec := spec4("10.2.0.0/24", 4, nil)
+	spec := Spec4("10.2.0.0/24", 4, nil)
 	for name, tc := range map[string]struct {
 		cc      *networkingv1.ClusterCIDR
 		podCIDR string
 		told    bool
 	}{
-		"podCIDRs":                   {cc: clusterCIDR("b", spec), podCIDR: "10.2.0.0/28", told: true},
-		"the removal of a finalizer": {cc: clusterCIDR("b", spec, deleted)},
-		"spec.allocation of the ClusterCIDR of flags that are back": {cc: clusterCIDR(nameFromFlags(&spec), *spec.DeepCopy(), func(cc *networkingv1.ClusterCIDR) {
+		"podCIDRs":                   {cc: ClusterCIDR("b", spec), podCIDR: "10.2.0.0/28", told: true},
+		"the removal of a finalizer": {cc: ClusterCIDR("b", spec, Deleted)},
+		"spec.allocation of the ClusterCIDR of flags that are back": {cc: ClusterCIDR(nameFromFlags(&spec), *spec.DeepCopy(), func(cc *networkingv1.ClusterCIDR) {
 			cc.Labels = map[string]string{networkingv1.LabelCreatedFromFlags: "true"}
 			cc.Annotations = map[string]string{networkingv1.AnnotationSuperseded: "true"}
 			cc.Spec.Allocation = networkingv1.AllocationDisabled
@@ -92,7 +93,7 @@ func TestWritesThatAreNotKept(t *testing.T) {
 				l.health.waitFor(trouble{})
 				l.setRange(t, tc.cc)
 				defer l.start(t)()
-				l.watch("n", node("n"))
+				l.watch("n", Node("n"))
 				begun := time.Now()
 				for time.Sleep(101 * time.Millisecond); time.Now().Before(server.until); time.Sleep(101 * time.Millisecond) {
 					synctest.Wait()

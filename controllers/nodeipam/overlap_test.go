@@ -7,6 +7,7 @@ import (
 	"strings"
 	"testing"
 
+	. "github.com/multicidr/controller-manager/controllers/nodeipam/internal/objects"
 	"k8s.io/apimachinery/pkg/types"
 )
 
@@ -14,21 +15,21 @@ import (
 // whole /8.
 func crowd(n int, wide bool) *book {
 	b := newBook()
-	b.setPool(compile(clusterCIDR("a", spec4("10.0.0.0/8", 8, nil))))
+	b.setPool(compile(ClusterCIDR("a", Spec4("10.0.0.0/8", 8, nil))))
 	if wide {
-		b.observe(node("wide"), pfxs("10.0.0.0/8"), nil)
+		b.observe(Node("wide"), Pfxs("10.0.0.0/8"), nil)
 	}
 	for i := range n {
-		b.observe(node(fmt.Sprintf("n%05d", i)), crowdBlock(i, wide), nil)
+		b.observe(Node(fmt.Sprintf("n%05d", i)), crowdBlock(i, wide), nil)
 	}
 	return b
 }
 
 func crowdBlock(i int, wide bool) []netip.Prefix {
 	if !wide {
-		return pfxs("10.0.0.0/24")
+		return Pfxs("10.0.0.0/24")
 	}
-	return pfxs(fmt.Sprintf("10.%d.%d.0/24", i/256, i%256))
+	return Pfxs(fmt.Sprintf("10.%d.%d.0/24", i/256, i%256))
 }
 
 var crowds = map[string]bool{"on one block": false, "under a wide one": true}
@@ -49,7 +50,7 @@ func TestOverlapsStayCheap(t *testing.T) {
 				if got := len(b.effects().nodes); got != shown {
 					t.Errorf("%d of %d Nodes are to be told that they share addresses, want all", got, shown)
 				}
-				more, block := node("one-more"), crowdBlock(n, wide)
+				more, block := Node("one-more"), crowdBlock(n, wide)
 				turn := func() (told int) {
 					b.observe(more, block, nil)
 					b.findings(more)
@@ -73,16 +74,16 @@ func TestOverlapsStayCheap(t *testing.T) {
 // TestOverlapsComeAndGo follows one Node with a wide podCIDR: everybody under it is told, when it comes and when it goes.
 func TestOverlapsComeAndGo(t *testing.T) {
 	b := newBook()
-	b.setPool(compile(clusterCIDR("a", spec4("10.0.0.0/8", 8, nil))))
+	b.setPool(compile(ClusterCIDR("a", Spec4("10.0.0.0/8", 8, nil))))
 	var under []string
 	for i := range 3 * maxNamed {
-		n := node(fmt.Sprintf("n%05d", i))
+		n := Node(fmt.Sprintf("n%05d", i))
 		b.observe(n, crowdBlock(i, true), nil)
 		under = append(under, n.Name)
 	}
 	b.effects()
-	wide := node("wide")
-	b.observe(wide, pfxs("10.0.0.0/8"), nil)
+	wide := Node("wide")
+	b.observe(wide, Pfxs("10.0.0.0/8"), nil)
 	if got, want := b.effects().nodes, append(slices.Clone(under), wide.Name); !slices.Equal(got, want) {
 		t.Errorf("told when it comes: %v, want %v", got, want)
 	}
@@ -118,7 +119,7 @@ func BenchmarkOverlaps(b *testing.B) {
 			b.Run(fmt.Sprintf("%s/%d/one more", name, n), func(b *testing.B) {
 				known := crowd(n, wide)
 				known.effects()
-				more := node("one-more")
+				more := Node("one-more")
 				b.ReportAllocs()
 				for b.Loop() {
 					known.observe(more, crowdBlock(n, wide), nil)

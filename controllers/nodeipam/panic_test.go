@@ -26,6 +26,7 @@ import (
 
 	versionedfake "github.com/multicidr/controller-manager/apis/generated/clientset/versioned/fake"
 	networkingv1 "github.com/multicidr/controller-manager/apis/networking/v1"
+	. "github.com/multicidr/controller-manager/controllers/nodeipam/internal/objects"
 )
 
 // fakes are a Config's clients and informers. Fakes have no resource versions, so a Controller with them waits for fresh caches for ever.
@@ -86,7 +87,7 @@ func TestAnotherOneAfterAPanic(t *testing.T) {
 			return c, ended
 		}
 		create := func(name string) {
-			if _, err := client.CoreV1().Nodes().Create(ctx, node(name), metav1.CreateOptions{}); err != nil {
+			if _, err := client.CoreV1().Nodes().Create(ctx, Node(name), metav1.CreateOptions{}); err != nil {
 				t.Fatal(err)
 			}
 			synctest.Wait()
@@ -174,10 +175,10 @@ func TestNobodyUsesATornBook(t *testing.T) {
 	defer c.showMetrics()()
 	c.health.waitFor(trouble{})
 	c.with(func(b *book) {
-		b.setPool(compile(clusterCIDR("a", spec4("10.0.0.0/16", 8, nil))))
+		b.setPool(compile(ClusterCIDR("a", Spec4("10.0.0.0/16", 8, nil))))
 		c.filled.Store(true)
 	})
-	if err := nodes.Add(node("n")); err != nil {
+	if err := nodes.Add(Node("n")); err != nil {
 		t.Fatal(err)
 	}
 	debugPage := func() int {
@@ -192,7 +193,7 @@ func TestNobodyUsesATornBook(t *testing.T) {
 	// The lock is free again before the panic is noticed further up: another worker may have it in between.
 	func() {
 		defer func() { _ = recover() }()
-		c.heardOfNode("poison", nil, node("poison"))
+		c.heardOfNode("poison", nil, Node("poison"))
 	}()
 	if c.Err() != nil {
 		t.Fatal("the panic has been noticed already")

@@ -13,6 +13,7 @@ import (
 
 	networkingv1 "github.com/multicidr/controller-manager/apis/networking/v1"
 	"github.com/multicidr/controller-manager/controllers/ipam"
+	. "github.com/multicidr/controller-manager/controllers/nodeipam/internal/objects"
 )
 
 // FuzzPatches writes patches for objects with any names. They are JSON, and say what they should.
@@ -21,7 +22,7 @@ func FuzzPatches(f *testing.F) {
 	f.Add("\"", "\\", "\x00\xff", "</script>", "")
 	f.Fuzz(func(t *testing.T, uid, pool, holder, finalizer, resourceVersion string) {
 		n := &v1.Node{ObjectMeta: metav1.ObjectMeta{UID: types.UID(uid), CreationTimestamp: metav1.NewTime(time.Unix(0, 0))}}
-		blocks := pfxs("fd00::/64", "10.0.0.0/24")
+		blocks := Pfxs("fd00::/64", "10.0.0.0/24")
 		var node v1.Node
 		if err := json.Unmarshal(podCIDRsPatch(n, reservation{pool, blocks}, ipam.IPv4, holder), &node); err != nil {
 			t.Fatal(err)

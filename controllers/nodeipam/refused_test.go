@@ -16,6 +16,7 @@ import (
 	applyv1 "github.com/multicidr/controller-manager/apis/generated/applyconfiguration/networking/v1"
 	clustercidrlisters "github.com/multicidr/controller-manager/apis/generated/listers/networking/v1"
 	networkingv1 "github.com/multicidr/controller-manager/apis/networking/v1"
+	. "github.com/multicidr/controller-manager/controllers/nodeipam/internal/objects"
 )
 
 // refusing is an API server that takes no write of ClusterCIDRs while err is set.
@@ -56,7 +57,7 @@ func controllerOf(t *testing.T, api api, cc *networkingv1.ClusterCIDR) *Controll
 func TestStatusThatIsRefused(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		api := &refusing{err: apierrors.NewForbidden(networkingv1.SchemeGroupVersion.WithResource("clustercidrs").GroupResource(), "a", errors.New("no"))}
-		c := controllerOf(t, api, clusterCIDR("a", spec4("10.0.0.0/16", 8, nil)))
+		c := controllerOf(t, api, ClusterCIDR("a", Spec4("10.0.0.0/16", 8, nil)))
 		ctx := klog.NewContext(t.Context(), logr.Discard())
 		const tries = 12
 		for len(api.tried) < tries {
@@ -86,8 +87,8 @@ func TestStatusThatIsRefused(t *testing.T) {
 // Nodes that wait for a ClusterCIDR hear why its finalizer cannot be added, and not again because an error names another port.
 func TestFinalizerThatIsRefused(t *testing.T) {
 	api := &refusing{}
-	c := controllerOf(t, api, clusterCIDR("a", spec4("10.0.0.0/16", 8, nil), noFinalizer))
-	c.with(func(b *book) { b.reserve(node("n")) })
+	c := controllerOf(t, api, ClusterCIDR("a", Spec4("10.0.0.0/16", 8, nil), NoFinalizer))
+	c.with(func(b *book) { b.reserve(Node("n")) })
 	forbidden := func(text string) error {
 		return apierrors.NewForbidden(networkingv1.SchemeGroupVersion.WithResource("clustercidrs").GroupResource(), "a", errors.New(text))
 	}

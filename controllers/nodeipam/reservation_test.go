@@ -20,6 +20,7 @@ import (
 
 	networkingv1 "github.com/multicidr/controller-manager/apis/networking/v1"
 	"github.com/multicidr/controller-manager/controllers/lease"
+	. "github.com/multicidr/controller-manager/controllers/nodeipam/internal/objects"
 )
 
 // deciding is an API server that answers each PATCH of a Node as the test says, and reads of Nodes from what it has stored.
@@ -61,10 +62,10 @@ func forbidden(why string) error {
 func TestReservation(t *testing.T) {
 	const first, inA, inB = "10.1.0.0/24", "10.1.1.0/24", "10.2.0.0/24"
 	poolA := func(edits ...func(*networkingv1.ClusterCIDR)) *networkingv1.ClusterCIDR {
-		return clusterCIDR("a", spec4("10.1.0.0/16", 8, nil), edits...)
+		return ClusterCIDR("a", Spec4("10.1.0.0/16", 8, nil), edits...)
 	}
 	poolB := func(edits ...func(*networkingv1.ClusterCIDR)) *networkingv1.ClusterCIDR {
-		return clusterCIDR("b", spec4("10.2.0.0/15", 8, nil), edits...)
+		return ClusterCIDR("b", Spec4("10.2.0.0/15", 8, nil), edits...)
 	}
 	disabled := func(cc *networkingv1.ClusterCIDR) { cc.Spec.Allocation = networkingv1.AllocationDisabled }
 	set := func(cc *networkingv1.ClusterCIDR) func(*book) { return func(b *book) { b.setPool(compile(cc)) } }
@@ -85,22 +86,22 @@ func TestReservation(t *testing.T) {
 	}{
 		"nothing has changed":                           {func(*book) {}, first},
 		"its ClusterCIDR is disabled":                   {set(poolA(disabled)), inB},
-		"its ClusterCIDR is being deleted":              {set(poolA(deleted)), inB},
+		"its ClusterCIDR is being deleted":              {set(poolA(Deleted)), inB},
 		"its ClusterCIDR is gone":                       {func(b *book) { b.dropPool("a") }, inB},
-		"its ClusterCIDR has other blocks now":          {set(clusterCIDR("a", spec4("10.1.0.0/16", 7, nil), func(cc *networkingv1.ClusterCIDR) { cc.UID = "second" })), "10.1.0.0/25"},
+		"its ClusterCIDR has other blocks now":          {set(ClusterCIDR("a", Spec4("10.1.0.0/16", 7, nil), func(cc *networkingv1.ClusterCIDR) { cc.UID = "second" })), "10.1.0.0/25"},
 		"another ClusterCIDR comes first now":           {set(poolB(func(cc *networkingv1.ClusterCIDR) { cc.Spec.Priority = 1 })), inB},
-		"another Node shows its block":                  {func(b *book) { b.observe(node("foreign"), pfxs(first), nil) }, inA},
-		"another Node shows a part of its block":        {func(b *book) { b.observe(node("foreign"), pfxs("10.1.0.128/25"), nil) }, inA},
-		"its block is a service range":                  {func(b *book) { b.setService("ServiceCIDR s", pfxs("10.1.0.0/28")) }, inA},
+		"another Node shows its block":                  {func(b *book) { b.observe(Node("foreign"), Pfxs(first), nil) }, inA},
+		"another Node shows a part of its block":        {func(b *book) { b.observe(Node("foreign"), Pfxs("10.1.0.128/25"), nil) }, inA},
+		"its block is a service range":                  {func(b *book) { b.setService("ServiceCIDR s", Pfxs("10.1.0.0/28")) }, inA},
 		"its block is excluded":                         {set(poolA(func(cc *networkingv1.ClusterCIDR) { cc.Spec.ExcludedCIDRs = []string{first} })), inA},
 		"a block is excluded that is not its own":       {set(poolA(func(cc *networkingv1.ClusterCIDR) { cc.Spec.ExcludedCIDRs = []string{inA} })), first},
-		"another ClusterCIDR comes that is tried later": {set(clusterCIDR("c", spec4("10.4.0.0/14", 8, nil))), first},
+		"another ClusterCIDR comes that is tried later": {set(ClusterCIDR("c", Spec4("10.4.0.0/14", 8, nil))), first},
 	}
 	for answer, a := range answers {
 		for change, tc := range changes {
 			t.Run("a write "+answer+", and "+change, func(t *testing.T) {
 				server := &deciding{answers: []error{a.err}}
-				c, _ := controllerWith(t, server, time.Now, node("n"))
+				c, _ := controllerWith(t, server, time.Now, Node("n"))
 				c.with(func(b *book) { set(poolA())(b); set(poolB())(b) })
 				if err := c.syncNode(t.Context(), "n"); err == nil {
 					t.Fatal("the first write worked")
@@ -119,7 +120,7 @@ func TestReservation(t *testing.T) {
 				if diff := cmp.Diff(want, server.written); diff != "" {
 					t.Errorf("written (-want +got):\n%s", diff)
 				}
-				if held := texts(c.book.ledger.Held(ownerOf("uid-n"))); !slices.Equal(held, want[1:]) {
+				if held := Texts(c.book.ledger.Held(ownerOf("uid-n"))); !slices.Equal(held, want[1:]) {
 					t.Errorf("holds %q, want %q", held, want[1:])
 				}
 			})
@@ -131,7 +132,7 @@ func TestReservation(t *testing.T) {
 // nothing about the write before it. Once the API server cannot carry that out any more, a read of the Node does.
 func TestReservationAfterARefusal(t *testing.T) {
 	const a, b = "10.1.0.0/24", "10.2.0.0/24"
-	served := node("n")
+	served := Node("n")
 	served.Spec.PodCIDRs, served.Spec.PodCIDR = []string{a}, a
 	for name, tc := range map[string]struct {
 		stored  *v1.Node
@@ -139,19 +140,19 @@ func TestReservationAfterARefusal(t *testing.T) {
 		written []string
 		reads   int
 	}{
-		"while it may be on its way":            {node("n"), 10 * time.Second, []string{a, a, a}, 0},
-		"when it cannot be, and did not arrive": {node("n"), time.Minute, []string{a, a, b}, 1},
+		"while it may be on its way":            {Node("n"), 10 * time.Second, []string{a, a, a}, 0},
+		"when it cannot be, and did not arrive": {Node("n"), time.Minute, []string{a, a, b}, 1},
 		"when it cannot be, and has arrived":    {served, time.Minute, []string{a, a, a}, 1},
-		"when another Node has the name":        {node("n", uid("second")), time.Minute, []string{a, a, a}, 1},
+		"when another Node has the name":        {Node("n", UID("second")), time.Minute, []string{a, a, a}, 1},
 	} {
 		t.Run(name, func(t *testing.T) {
 			now := time.Unix(1000, 0)
 			server := &deciding{answers: []error{io.ErrUnexpectedEOF, forbidden("no")}, stored: tc.stored}
-			c, _ := controllerWith(t, server, func() time.Time { return now }, node("n"))
+			c, _ := controllerWith(t, server, func() time.Time { return now }, Node("n"))
 			c.fence = unansweredFor{15 * time.Second}
 			c.with(func(b *book) {
-				b.setPool(compile(clusterCIDR("a", spec4("10.1.0.0/24", 8, nil))))
-				b.setPool(compile(clusterCIDR("b", spec4("10.2.0.0/16", 8, nil))))
+				b.setPool(compile(ClusterCIDR("a", Spec4("10.1.0.0/24", 8, nil))))
+				b.setPool(compile(ClusterCIDR("b", Spec4("10.2.0.0/16", 8, nil))))
 			})
 			_ = c.syncNode(t.Context(), "n") // is not answered
 			now = now.Add(tc.wait)
@@ -186,20 +187,20 @@ func TestReservationThatWasStored(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			now := time.Unix(1000, 0)
-			stored := node("n")
+			stored := Node("n")
 			want := []string{"10.1.0.0/24", "10.1.0.0/24"}
 			if !tc.leaves {
 				stored.Spec.PodCIDRs = []string{"10.1.0.0/24"}
 				want = append(want, "10.1.0.0/24")
 			}
 			server := &deciding{answers: []error{nil, tc.second}, stored: stored}
-			c, _ := controllerWith(t, server, func() time.Time { return now }, node("n"))
-			c.with(func(b *book) { b.setPool(compile(clusterCIDR("a", spec4("10.1.0.0/24", 8, nil)))) })
+			c, _ := controllerWith(t, server, func() time.Time { return now }, Node("n"))
+			c.with(func(b *book) { b.setPool(compile(ClusterCIDR("a", Spec4("10.1.0.0/24", 8, nil)))) })
 			for range 2 {
 				_ = c.syncNode(t.Context(), "n")
 				now = now.Add(time.Minute)
 			}
-			c.with(func(b *book) { b.setPool(compile(clusterCIDR("a", spec4("10.1.0.0/24", 8, nil), deleted))) })
+			c.with(func(b *book) { b.setPool(compile(ClusterCIDR("a", Spec4("10.1.0.0/24", 8, nil), Deleted))) })
 			if c.book.inUse("a") == tc.leaves {
 				t.Errorf("its ClusterCIDR may go: %t", tc.leaves)
 			}
@@ -223,8 +224,8 @@ func (u unansweredFor) Unanswered() time.Duration { return u.d }
 // A Node that could not be given podCIDRs for a while is looked at again when a ClusterCIDR changes, without a timer.
 func TestRevocableReservationIsLookedAtAgain(t *testing.T) {
 	b := newBook()
-	b.setPool(compile(clusterCIDR("a", spec4("10.1.0.0/16", 8, nil))))
-	n := node("n")
+	b.setPool(compile(ClusterCIDR("a", Spec4("10.1.0.0/16", 8, nil))))
+	n := Node("n")
 	b.reserve(n)
 	b.effects()
 	for _, step := range []struct {
@@ -232,11 +233,11 @@ func TestRevocableReservationIsLookedAtAgain(t *testing.T) {
 		do   func()
 		want string
 	}{
-		{"it is sent", func() { b.sending(n); b.setPool(compile(clusterCIDR("b", spec4("10.2.0.0/16", 8, nil)))) }, ""},
-		{"it is refused", func() { b.notCarriedOut(n, true); b.setPool(compile(clusterCIDR("c", spec4("10.3.0.0/16", 8, nil)))) }, "n"},
+		{"it is sent", func() { b.sending(n); b.setPool(compile(ClusterCIDR("b", Spec4("10.2.0.0/16", 8, nil)))) }, ""},
+		{"it is refused", func() { b.notCarriedOut(n, true); b.setPool(compile(ClusterCIDR("c", Spec4("10.3.0.0/16", 8, nil)))) }, "n"},
 		{"the Node shows it", func() {
-			b.observe(n, pfxs("10.1.0.0/24"), nil)
-			b.setPool(compile(clusterCIDR("d", spec4("10.4.0.0/16", 8, nil))))
+			b.observe(n, Pfxs("10.1.0.0/24"), nil)
+			b.setPool(compile(ClusterCIDR("d", Spec4("10.4.0.0/16", 8, nil))))
 		}, ""},
 	} {
 		if step.do(); woken(b) != step.want {
@@ -255,10 +256,10 @@ func TestReservationOfANodeThatGoes(t *testing.T) {
 		"not answered": {io.ErrUnexpectedEOF, 1},
 	} {
 		t.Run(name, func(t *testing.T) {
-			c, nodes := controllerWith(t, &deciding{answers: []error{tc.answer}}, time.Now, node("n"))
-			c.with(func(b *book) { b.setPool(compile(clusterCIDR("a", spec4("10.1.0.0/16", 8, nil)))) })
+			c, nodes := controllerWith(t, &deciding{answers: []error{tc.answer}}, time.Now, Node("n"))
+			c.with(func(b *book) { b.setPool(compile(ClusterCIDR("a", Spec4("10.1.0.0/16", 8, nil)))) })
 			_ = c.syncNode(t.Context(), "n")
-			going := node("n")
+			going := Node("n")
 			going.DeletionTimestamp = &metav1.Time{Time: time.Unix(1, 0)}
 			if err := nodes.Update(going); err != nil {
 				t.Fatal(err)

@@ -13,6 +13,7 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
 	networkingv1 "github.com/multicidr/controller-manager/apis/networking/v1"
+	. "github.com/multicidr/controller-manager/controllers/nodeipam/internal/objects"
 )
 
 // What users and machines do to Nodes, ClusterCIDRs and ServiceCIDRs.
@@ -48,11 +49,11 @@ var (
 	shapeNames = sortedNames(shapes)
 	selectors  = map[string]*v1.NodeSelector{
 		nothing:       nil,
-		"p=x":         anyOf(allOf(in("p", "x"))),
-		"p=x,q=y":     anyOf(allOf(in("p", "x"), in("q", "y"))),
-		"p=x|p=y":     anyOf(allOf(in("p", "x")), allOf(in("p", "y"))),
-		"name=n1":     anyOf(v1.NodeSelectorTerm{MatchFields: []v1.NodeSelectorRequirement{in("metadata.name", "n1")}}),
-		"p=x|p=x,q=y": anyOf(allOf(in("p", "x")), allOf(in("p", "x"), in("q", "y"))),
+		"p=x":         AnyOf(AllOf(In("p", "x"))),
+		"p=x,q=y":     AnyOf(AllOf(In("p", "x"), In("q", "y"))),
+		"p=x|p=y":     AnyOf(AllOf(In("p", "x")), AllOf(In("p", "y"))),
+		"name=n1":     AnyOf(v1.NodeSelectorTerm{MatchFields: []v1.NodeSelectorRequirement{In("metadata.name", "n1")}}),
+		"p=x|p=x,q=y": AnyOf(AllOf(In("p", "x")), AllOf(In("p", "x"), In("q", "y"))),
 	}
 	selectorNames = sortedNames(selectors)
 	// What processes have as --cluster-cidr.

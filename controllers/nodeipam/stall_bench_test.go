@@ -13,6 +13,7 @@ import (
 	"k8s.io/apimachinery/pkg/types"
 
 	networkingv1 "github.com/multicidr/controller-manager/apis/networking/v1"
+	. "github.com/multicidr/controller-manager/controllers/nodeipam/internal/objects"
 )
 
 // stopwatch is a lock that notes for how long it was held.
@@ -66,14 +67,14 @@ func oneRequirement(n int, operator v1.NodeSelectorOperator) *v1.NodeSelector {
 	for i := range n {
 		r.Values = append(r.Values, fmt.Sprintf("%x", i))
 	}
-	return anyOf(allOf(r))
+	return AnyOf(AllOf(r))
 }
 
 // smallTerms are n terms.
 func smallTerms(n int, operator v1.NodeSelectorOperator) *v1.NodeSelector {
 	s := &v1.NodeSelector{}
 	for i := range n {
-		s.NodeSelectorTerms = append(s.NodeSelectorTerms, allOf(v1.NodeSelectorRequirement{Key: "a", Operator: operator, Values: []string{fmt.Sprintf("%x", i)}}))
+		s.NodeSelectorTerms = append(s.NodeSelectorTerms, AllOf(v1.NodeSelectorRequirement{Key: "a", Operator: operator, Values: []string{fmt.Sprintf("%x", i)}}))
 	}
 	return s
 }
@@ -119,7 +120,7 @@ func (t *town) statusOf(cc *networkingv1.ClusterCIDR) {
 
 func largeObjects() (all []largeObject) {
 	serves := func(t *town, name string) {
-		n := node(name, label("a", "1"), label("example.com/k1", "1"))
+		n := Node(name, Label("a", "1"), Label("example.com/k1", "1"))
 		if err := t.nodes.Update(n); err != nil {
 			panic(err)
 		}
@@ -132,14 +133,14 @@ func largeObjects() (all []largeObject) {
 	for _, addresses := range []int{1_000, 30_000} {
 		for _, ranges := range []int{1, 10} {
 			all = append(all, largeObject{fmt.Sprintf("Node/addresses=%d/ranges=%d", addresses, ranges), ranges, func(b *testing.B, t *town, took func(string, func())) {
-				first := node("large", manyAddresses(addresses))
+				first := Node("large", manyAddresses(addresses))
 				took("first", func() { t.putNode(b, nil, first) })
 				second := first.DeepCopy()
 				second.Status.Addresses[0].Address = "10.255.255.255"
 				took("one-address", func() { t.putNode(b, first, second) })
 				same := second.DeepCopy()
 				took("nothing", func() { t.putNode(b, second, same) })
-				took("status", func() { t.statusOf(clusterCIDR("range-0", spec4("10.0.0.0/8", 8, nil))) })
+				took("status", func() { t.statusOf(ClusterCIDR("range-0", Spec4("10.0.0.0/8", 8, nil))) })
 				took("gone", func() { t.leaves(b, same) })
 			}})
 		}
@@ -158,7 +159,7 @@ func largeObjects() (all []largeObject) {
 	}
 	for _, s := range selectors {
 		all = append(all, largeObject{"selector/" + s.name, 1, func(b *testing.B, t *town, took func(string, func())) {
-			cc := clusterCIDR("large", spec4("10.0.0.0/8", 8, s.selector))
+			cc := ClusterCIDR("large", Spec4("10.0.0.0/8", 8, s.selector))
 			took("create", func() { t.putClusterCIDR(b, cc) })
 			took("first-choice", func() { serves(t, "n1") })
 			took("next-choice", func() { serves(t, "n2") })
@@ -167,7 +168,7 @@ func largeObjects() (all []largeObject) {
 			took("update", func() { t.putClusterCIDR(b, updated) })
 			took("choice-after-update", func() { serves(t, "n3") })
 			took("same", func() { t.putClusterCIDR(b, updated.DeepCopy()) })
-			took("node-event", func() { n := node("n3", label("a", "1")); t.putNode(b, n, n) })
+			took("node-event", func() { n := Node("n3", Label("a", "1")); t.putNode(b, n, n) })
 			took("status", func() { t.statusOf(updated) })
 			if err := t.clusterCIDRs.Delete(updated); err != nil {
 				b.Fatal(err)
@@ -182,7 +183,7 @@ func largeObjects() (all []largeObject) {
 				for _, cc := range clusterCIDRsOf(t) {
 					t.statusOf(cc) // from then on the ledger counts
 				}
-				cc := clusterCIDR("large", spec4("10.0.0.0/8", 8, nil))
+				cc := ClusterCIDR("large", Spec4("10.0.0.0/8", 8, nil))
 				cc.Spec.ExcludedCIDRs = manyExclusions(n)
 				took("create", func() { t.putClusterCIDR(b, cc) })
 				took("status", func() { t.statusOf(cc) })
@@ -205,7 +206,7 @@ func largeObjects() (all []largeObject) {
 		}
 	}
 	all = append(all, largeObject{"conditions=5000", 1, func(b *testing.B, t *town, took func(string, func())) {
-		cc := clusterCIDR("large", spec4("10.0.0.0/8", 8, nil))
+		cc := ClusterCIDR("large", Spec4("10.0.0.0/8", 8, nil))
 		for i := range 5_000 {
 			cc.Status.Conditions = append(cc.Status.Conditions, metav1.Condition{Type: fmt.Sprint("Of", i), Status: metav1.ConditionTrue, Reason: "Reason", Message: fmt.Sprintf("%150d", i)})
 		}
@@ -233,7 +234,7 @@ func BenchmarkOneLargeObject(b *testing.B) {
 				t := newTown(b)
 				var ranges []*networkingv1.ClusterCIDR
 				for i := range o.ranges {
-					ranges = append(ranges, clusterCIDR(fmt.Sprint("range-", i), spec4("10.0.0.0/8", 8, nil)))
+					ranges = append(ranges, ClusterCIDR(fmt.Sprint("range-", i), Spec4("10.0.0.0/8", 8, nil)))
 				}
 				t.populate(b, 1_000, ranges)
 				t.settle(b)
@@ -291,12 +292,12 @@ func BenchmarkDrain(b *testing.B) {
 		for b.Loop() {
 			b.StopTimer()
 			book := newBook()
-			set(clusterCIDR("stays", spec4("10.0.0.0/8", 4, nil)))(book)
-			set(clusterCIDR("goes", spec4("10.0.0.0/8", 4, nil), deleted))(book)
+			set(ClusterCIDR("stays", Spec4("10.0.0.0/8", 4, nil)))(book)
+			set(ClusterCIDR("goes", Spec4("10.0.0.0/8", 4, nil), Deleted))(book)
 			for i := range others + leaving {
-				n := node(fmt.Sprint("n", i), from("stays"))
+				n := Node(fmt.Sprint("n", i), From("stays"))
 				if i >= others {
-					n = node(fmt.Sprint("n", i), from("goes"))
+					n = Node(fmt.Sprint("n", i), From("goes"))
 				}
 				at := uint32(10<<24 + i<<4)
 				addr := netip.AddrFrom4([4]byte{byte(at >> 24), byte(at >> 16), byte(at >> 8), byte(at)})

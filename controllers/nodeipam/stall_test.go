@@ -15,6 +15,7 @@ import (
 
 	clustercidrlisters "github.com/multicidr/controller-manager/apis/generated/listers/networking/v1"
 	networkingv1 "github.com/multicidr/controller-manager/apis/networking/v1"
+	. "github.com/multicidr/controller-manager/controllers/nodeipam/internal/objects"
 )
 
 // meter is a lock that notes how often memory was asked for while it was held.
@@ -46,10 +47,10 @@ func TestLargeObjectsAreReadWithoutTheLock(t *testing.T) {
 	const some, many = 3_000, 30_000
 	terms := func(operator v1.NodeSelectorOperator) func(int) *networkingv1.ClusterCIDR {
 		return func(n int) *networkingv1.ClusterCIDR {
-			return clusterCIDR("large", spec4("10.0.0.0/8", 8, smallTerms(n, operator)))
+			return ClusterCIDR("large", Spec4("10.0.0.0/8", 8, smallTerms(n, operator)))
 		}
 	}
-	small := clusterCIDR("small", spec4("10.0.0.0/8", 8, nil))
+	small := ClusterCIDR("small", Spec4("10.0.0.0/8", 8, nil))
 	// underLock shows an object, chooses for a Node, and changes and deletes the object.
 	underLock := func(cc *networkingv1.ClusterCIDR, n *v1.Node) uint64 {
 		town := newTown(t)
@@ -68,7 +69,7 @@ func TestLargeObjectsAreReadWithoutTheLock(t *testing.T) {
 				cc.Spec.Priority++
 				do(town.clusterCIDRs.Update(cc))
 				town.heardOfClusterCIDR(cc.Name)
-				town.with(func(b *book) { b.reserve(node("waits", label("b", "1"))) })
+				town.with(func(b *book) { b.reserve(Node("waits", Label("b", "1"))) })
 				town.statusOf(cc)
 			}
 			if n != nil {
@@ -91,25 +92,25 @@ func TestLargeObjectsAreReadWithoutTheLock(t *testing.T) {
 	}
 	for what, of := range map[string]func(n int) (*networkingv1.ClusterCIDR, *v1.Node){
 		"values of one requirement": func(n int) (*networkingv1.ClusterCIDR, *v1.Node) {
-			return clusterCIDR("large", spec4("10.0.0.0/8", 8, oneRequirement(n, v1.NodeSelectorOpIn))), nil
+			return ClusterCIDR("large", Spec4("10.0.0.0/8", 8, oneRequirement(n, v1.NodeSelectorOpIn))), nil
 		},
 		"terms that ask for a value": func(n int) (*networkingv1.ClusterCIDR, *v1.Node) { return terms(v1.NodeSelectorOpIn)(n), nil },
 		"terms that exclude a value": func(n int) (*networkingv1.ClusterCIDR, *v1.Node) { return terms(v1.NodeSelectorOpNotIn)(n), nil },
 		"unreadable exclusions": func(n int) (*networkingv1.ClusterCIDR, *v1.Node) {
-			cc := clusterCIDR("large", spec4("10.0.0.0/8", 8, nil))
+			cc := ClusterCIDR("large", Spec4("10.0.0.0/8", 8, nil))
 			for i := range n {
 				cc.Spec.ExcludedCIDRs = append(cc.Spec.ExcludedCIDRs, fmt.Sprint("x", i))
 			}
 			return cc, nil
 		},
 		"conditions of others": func(n int) (*networkingv1.ClusterCIDR, *v1.Node) {
-			cc := clusterCIDR("large", spec4("10.0.0.0/8", 8, nil))
+			cc := ClusterCIDR("large", Spec4("10.0.0.0/8", 8, nil))
 			for i := range n {
 				cc.Status.Conditions = append(cc.Status.Conditions, metav1.Condition{Type: fmt.Sprint("Of", i)})
 			}
 			return cc, nil
 		},
-		"addresses of a Node": func(n int) (*networkingv1.ClusterCIDR, *v1.Node) { return nil, node("large", manyAddresses(n)) },
+		"addresses of a Node": func(n int) (*networkingv1.ClusterCIDR, *v1.Node) { return nil, Node("large", manyAddresses(n)) },
 	} {
 		// Of three tries the best, because others in this process ask for memory, too.
 		fewest := func(n int) uint64 {
@@ -125,9 +126,9 @@ func TestLargeObjectsAreReadWithoutTheLock(t *testing.T) {
 // Of a Node's addresses the first ones count, and are forgotten with it.
 func TestAddressesAreBounded(t *testing.T) {
 	b := newBook()
-	cc := clusterCIDR("a", spec4("10.0.0.0/8", 8, nil))
+	cc := ClusterCIDR("a", Spec4("10.0.0.0/8", 8, nil))
 	b.setPool(compile(cc))
-	n := node("large", manyAddresses(1000))
+	n := Node("large", manyAddresses(1000))
 	b.observe(n, nil, addressesOf(n))
 	if got := len(b.addresses.Held(ownerOf(n.UID))); got != maxAddresses {
 		t.Errorf("%d addresses are entered, want %d", got, maxAddresses)
@@ -137,7 +138,7 @@ func TestAddressesAreBounded(t *testing.T) {
 		t.Errorf("it says %q, want %q", message, want)
 	}
 	b.gone("large", "uid-large")
-	if left := b.addresses.Overlapping(pfx("0.0.0.0/0")); len(left) > 0 {
+	if left := b.addresses.Overlapping(Pfx("0.0.0.0/0")); len(left) > 0 {
 		t.Errorf("left over: %v", left)
 	}
 }
@@ -148,13 +149,13 @@ func TestLargeSelectorsAreNotIndexed(t *testing.T) {
 		"one requirement": oneRequirement(10*maxIndexed, v1.NodeSelectorOpIn),
 		"terms":           smallTerms(10*maxIndexed, v1.NodeSelectorOpIn),
 	} {
-		p := compile(clusterCIDR("large", spec4("10.0.0.0/8", 8, selector)))
+		p := compile(ClusterCIDR("large", Spec4("10.0.0.0/8", 8, selector)))
 		c := newCandidates(slices.Values([]*pool{p}))
 		if len(c.by) > 0 || len(c.entries) != 1 {
 			t.Errorf("%s: %d values in the index and %d entries, want none and 1", name, len(c.by), len(c.entries))
 		}
 		for value, want := range map[string]int{"0": 1, fmt.Sprintf("%x", 10*maxIndexed-1): 1, "y": 0} {
-			if got := len(slices.Collect(c.of(node("n", label("a", value))))); got != want {
+			if got := len(slices.Collect(c.of(Node("n", Label("a", value))))); got != want {
 				t.Errorf("%s: %d ClusterCIDRs match a Node with %s, want %d", name, got, value, want)
 			}
 		}
@@ -163,7 +164,7 @@ func TestLargeSelectorsAreNotIndexed(t *testing.T) {
 
 // What is wrong with an object is said in a message of bounded length, however much it is: each Node that waits for it repeats it.
 func TestProblemIsShort(t *testing.T) {
-	cc := clusterCIDR("a", spec4("10.0.0.0/8", 8, nil))
+	cc := ClusterCIDR("a", Spec4("10.0.0.0/8", 8, nil))
 	for i := range 10_000 {
 		cc.Spec.ExcludedCIDRs = append(cc.Spec.ExcludedCIDRs, fmt.Sprint("ä", i))
 	}
@@ -177,7 +178,7 @@ func TestProblemIsShort(t *testing.T) {
 func TestSelectorIsCompiledOnce(t *testing.T) {
 	known := selectorCache{}
 	terms := func(selector *v1.NodeSelector) *term {
-		return &compileWith(clusterCIDR("a", spec4("10.0.0.0/8", 8, selector)), known).terms[0]
+		return &compileWith(ClusterCIDR("a", Spec4("10.0.0.0/8", 8, selector)), known).terms[0]
 	}
 	first := terms(oneRequirement(10, v1.NodeSelectorOpIn))
 	if terms(oneRequirement(10, v1.NodeSelectorOpIn)) != first {
@@ -186,7 +187,7 @@ func TestSelectorIsCompiledOnce(t *testing.T) {
 	for what, other := range map[string]*v1.NodeSelector{
 		"a value more":     oneRequirement(11, v1.NodeSelectorOpIn),
 		"another operator": oneRequirement(10, v1.NodeSelectorOpNotIn),
-		"a term more":      anyOf(append(oneRequirement(10, v1.NodeSelectorOpIn).NodeSelectorTerms, allOf(in("b", "1")))...),
+		"a term more":      AnyOf(append(oneRequirement(10, v1.NodeSelectorOpIn).NodeSelectorTerms, AllOf(In("b", "1")))...),
 	} {
 		if got := terms(other); got == first {
 			t.Errorf("%s: it was not compiled", what)
@@ -198,7 +199,7 @@ func TestSelectorIsCompiledOnce(t *testing.T) {
 // TestManyExclusions adds and removes exclusions of very many: what is given in the end is what one would expect.
 func TestManyExclusions(t *testing.T) {
 	b := newBook()
-	cc := clusterCIDR("a", spec4("10.0.0.0/16", 8, nil))
+	cc := ClusterCIDR("a", Spec4("10.0.0.0/16", 8, nil))
 	for i := range 256 {
 		if i != 7 && i != 9 {
 			cc.Spec.ExcludedCIDRs = append(cc.Spec.ExcludedCIDRs, fmt.Sprintf("10.0.%d.0/32", i))
@@ -220,7 +221,7 @@ func TestManyExclusions(t *testing.T) {
 	if got := free(); got != 3 {
 		t.Errorf("%d blocks are free, want 3", got)
 	}
-	if r, _, ok := b.reserve(node("n")); !ok || !slices.Equal(r.blocks, []netip.Prefix{pfx("10.0.0.0/24")}) {
+	if r, _, ok := b.reserve(Node("n")); !ok || !slices.Equal(r.blocks, []netip.Prefix{Pfx("10.0.0.0/24")}) {
 		t.Errorf("reserved %v, %v", r.blocks, ok)
 	}
 }
@@ -244,7 +245,7 @@ func (l whileRead) List(selector labels.Selector) ([]*networkingv1.ClusterCIDR, 
 // From the look at a ClusterCIDR until what it says is entered nobody else looks, who could enter something newer in between.
 func TestClusterCIDRNeverGetsOlder(t *testing.T) {
 	s := &server{gate: &gate{}}
-	c := controllerOf(t, s, clusterCIDR("a", spec4("10.0.0.0/16", 8, nil)))
+	c := controllerOf(t, s, ClusterCIDR("a", Spec4("10.0.0.0/16", 8, nil)))
 	c.nodes = nodesWhileListed{then: func() {}}
 	looks := 0
 	c.clusterCIDRs = whileRead{c.clusterCIDRs, func() {

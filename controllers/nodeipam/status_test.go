@@ -15,14 +15,15 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
 	networkingv1 "github.com/multicidr/controller-manager/apis/networking/v1"
+	. "github.com/multicidr/controller-manager/controllers/nodeipam/internal/objects"
 )
 
 func TestStatus(t *testing.T) {
-	a := clusterCIDR("a", networkingv1.ClusterCIDRSpec{IPv4: "10.0.0.0/22", IPv6: "fd00::/64", PerNodeHostBits: 8})
-	excluding := clusterCIDR("a", networkingv1.ClusterCIDRSpec{IPv4: "10.0.0.0/22", IPv6: "fd00::/64", PerNodeHostBits: 8, ExcludedCIDRs: []string{"10.0.2.128/28"}})
-	isTerminating := clusterCIDR("a", a.Spec, deleted)
+	a := ClusterCIDR("a", networkingv1.ClusterCIDRSpec{IPv4: "10.0.0.0/22", IPv6: "fd00::/64", PerNodeHostBits: 8})
+	excluding := ClusterCIDR("a", networkingv1.ClusterCIDRSpec{IPv4: "10.0.0.0/22", IPv6: "fd00::/64", PerNodeHostBits: 8, ExcludedCIDRs: []string{"10.0.2.128/28"}})
+	isTerminating := ClusterCIDR("a", a.Spec, Deleted)
 	service := func(ranges ...string) step {
-		return func(b *book) string { b.setService("ServiceCIDR s", pfxs(ranges...)); return "" }
+		return func(b *book) string { b.setService("ServiceCIDR s", Pfxs(ranges...)); return "" }
 	}
 	// counts writes a range as total = allocated + unavailable + free, and the cursor.
 	counts := func(r *networkingv1.RangeStatus) string {
@@ -43,53 +44,53 @@ func TestStatus(t *testing.T) {
 			want4: `10.0.0.0/22 /24 4 = 0 + 0 + 4 at ""`, want6: full6 + `0 + 0 + 72057594037927936 at ""`, wantReady: "True Available",
 		},
 		"one Node, reserved or shown": {
-			steps: []step{set(a), reserve(node("n1"))}, cc: a,
+			steps: []step{set(a), reserve(Node("n1"))}, cc: a,
 			want4: `10.0.0.0/22 /24 4 = 1 + 0 + 3 at "10.0.1.0"`, want6: full6 + `1 + 0 + 72057594037927935 at "fd00::100"`, wantReady: "True Available",
 		},
 		"blocks of two Nodes, one excluded, one in part a service range": {
-			steps: []step{set(excluding), reserve(node("n1")), service("10.0.3.0/28"), shows(node("n2"), "10.0.1.0/24")}, cc: excluding,
+			steps: []step{set(excluding), reserve(Node("n1")), service("10.0.3.0/28"), shows(Node("n2"), "10.0.1.0/24")}, cc: excluding,
 			want4: `10.0.0.0/22 /24 4 = 2 + 2 + 0 at "10.0.1.0"`, want6: full6 + `1 + 0 + 72057594037927935 at "fd00::100"`,
 			wantReady: "False Exhausted", wantOverlapping: "10.0.3.0/28 of ServiceCIDR s",
 			wantReadyMessage: "No free block for IPv4. Blocks that nobody holds are in spec.excludedCIDRs: 10.0.2.128/28. Remove from it what this ClusterCIDR may allocate. Create another ClusterCIDR",
 		},
 		"a larger podCIDR takes all and is no block": {
-			steps: []step{set(a), shows(node("n1"), "10.0.0.0/8")}, cc: a,
+			steps: []step{set(a), shows(Node("n1"), "10.0.0.0/8")}, cc: a,
 			want4: `10.0.0.0/22 /24 4 = 0 + 4 + 0 at ""`, want6: full6 + `0 + 0 + 72057594037927936 at ""`, wantReady: "False Exhausted",
 			wantReadyMessage: "No free block for IPv4. These podCIDRs are larger than a block, so that one Node takes many: Node n1 (10.0.0.0/8). Delete the Nodes",
 		},
 		"larger podCIDRs inside the range, of which each takes half": {
-			steps: []step{set(a), shows(node("n2"), "10.0.2.0/23"), shows(node("n1"), "10.0.0.0/23")}, cc: a,
+			steps: []step{set(a), shows(Node("n2"), "10.0.2.0/23"), shows(Node("n1"), "10.0.0.0/23")}, cc: a,
 			want4: `10.0.0.0/22 /24 4 = 0 + 4 + 0 at ""`, want6: full6 + `0 + 0 + 72057594037927936 at ""`, wantReady: "False Exhausted",
 			wantReadyMessage: "takes many: Node n1 (10.0.0.0/23); Node n2 (10.0.2.0/23). Delete",
 		},
 		"smaller podCIDRs of an earlier block size": {
-			steps: []step{set(a), shows(node("n1"), "10.0.0.0/26"), shows(node("n2"), "10.0.0.64/26")}, cc: a,
+			steps: []step{set(a), shows(Node("n1"), "10.0.0.0/26"), shows(Node("n2"), "10.0.0.64/26")}, cc: a,
 			want4: `10.0.0.0/22 /24 4 = 0 + 1 + 3 at ""`, want6: full6 + `0 + 0 + 72057594037927936 at ""`, wantReady: "True Available",
 		},
 		"two Nodes with one block, counted once": {
-			steps: []step{set(a), shows(node("n1"), "10.0.0.0/24"), shows(node("n2"), "10.0.0.0/24"), shows(node("n3"), "10.0.0.128/25")}, cc: a,
+			steps: []step{set(a), shows(Node("n1"), "10.0.0.0/24"), shows(Node("n2"), "10.0.0.0/24"), shows(Node("n3"), "10.0.0.128/25")}, cc: a,
 			want4: `10.0.0.0/22 /24 4 = 1 + 0 + 3 at ""`, want6: full6 + `0 + 0 + 72057594037927936 at ""`, wantReady: "True Available",
 			wantConflicted: "Node n1 (10.0.0.0/24) and Node n2 (10.0.0.0/24); Node n1 (10.0.0.0/24) and Node n3 (10.0.0.128/25); Node n2 (10.0.0.0/24) and Node n3 (10.0.0.128/25)",
 		},
 		"a Node inside a service range": {
-			steps: []step{set(a), shows(node("n1"), "10.0.0.0/24"), service("10.0.0.0/23")}, cc: a,
+			steps: []step{set(a), shows(Node("n1"), "10.0.0.0/24"), service("10.0.0.0/23")}, cc: a,
 			want4: `10.0.0.0/22 /24 4 = 1 + 1 + 2 at ""`, want6: full6 + `0 + 0 + 72057594037927936 at ""`, wantReady: "True Available",
 			wantConflicted: "Node n1 (10.0.0.0/24) and service range ServiceCIDR s (10.0.0.0/23)", wantOverlapping: "10.0.0.0/23 of ServiceCIDR s",
 		},
 		"a Node in an excluded range is no conflict": {
-			steps: []step{set(excluding), shows(node("n1"), "10.0.2.0/24")}, cc: excluding,
+			steps: []step{set(excluding), shows(Node("n1"), "10.0.2.0/24")}, cc: excluding,
 			want4: `10.0.0.0/22 /24 4 = 1 + 0 + 3 at ""`, want6: full6 + `0 + 0 + 72057594037927936 at ""`, wantReady: "True Available",
 		},
 		"the address of a Node and another ClusterCIDR in the range": {
-			steps: []step{set(a), set(clusterCIDR("b", spec4("10.0.0.0/8", 8, nil))), func(b *book) string {
-				b.observe(node("n1"), nil, []netip.Prefix{pfx("10.0.0.7/32"), pfx("192.0.2.7/32")})
+			steps: []step{set(a), set(ClusterCIDR("b", Spec4("10.0.0.0/8", 8, nil))), func(b *book) string {
+				b.observe(Node("n1"), nil, []netip.Prefix{Pfx("10.0.0.7/32"), Pfx("192.0.2.7/32")})
 				return ""
 			}}, cc: a,
 			want4: `10.0.0.0/22 /24 4 = 0 + 0 + 4 at ""`, want6: full6 + `0 + 0 + 72057594037927936 at ""`, wantReady: "True Available",
 			wantOverlapping: "use another range: 10.0.0.7 of n1. Other ClusterCIDRs, which share what is free: b.",
 		},
 		"being deleted, with Nodes": {
-			steps: []step{set(a), reserve(node("n2")), reserve(node("n1")), set(isTerminating)}, cc: isTerminating,
+			steps: []step{set(a), reserve(Node("n2")), reserve(Node("n1")), set(isTerminating)}, cc: isTerminating,
 			want4: `10.0.0.0/22 /24 4 = 2 + 0 + 2 at "10.0.2.0"`, want6: full6 + `2 + 0 + 72057594037927934 at "fd00::200"`,
 			wantReady: "False Terminating", wantReadyMessage: "2 Nodes belong to it: n1; n2. It goes when they are deleted.",
 		},
@@ -127,7 +128,7 @@ func TestStatus(t *testing.T) {
 
 // TestForeignStatusIsRemoved: a server-side apply leaves what others have put into a status, so that has to be removed by name.
 func TestForeignStatusIsRemoved(t *testing.T) {
-	cc := clusterCIDR("a", spec4("10.0.0.0/22", 8, nil))
+	cc := ClusterCIDR("a", Spec4("10.0.0.0/22", 8, nil))
 	cc.ResourceVersion = "7"
 	b := newBook()
 	set(cc)(b)
@@ -166,9 +167,9 @@ func TestSpecialAddresses(t *testing.T) {
 		spec networkingv1.ClusterCIDRSpec
 		want string
 	}{
-		"none":                         {spec4("10.0.0.0/8", 8, nil), ""},
-		"loopback":                     {spec4("127.123.234.0/23", 8, nil), "127.0.0.0/8 (loopback)"},
-		"all of IPv4":                  {spec4("0.0.0.0/0", 8, nil), "127.0.0.0/8 (loopback); 169.254.0.0/16 (link-local); 224.0.0.0/4 (multicast)"},
+		"none":                         {Spec4("10.0.0.0/8", 8, nil), ""},
+		"loopback":                     {Spec4("127.123.234.0/23", 8, nil), "127.0.0.0/8 (loopback)"},
+		"all of IPv4":                  {Spec4("0.0.0.0/0", 8, nil), "127.0.0.0/8 (loopback); 169.254.0.0/16 (link-local); 224.0.0.0/4 (multicast)"},
 		"all of IPv4, partly excluded": {networkingv1.ClusterCIDRSpec{IPv4: "0.0.0.0/0", PerNodeHostBits: 8, ExcludedCIDRs: []string{"127.0.0.0/8", "169.254.0.0/16"}}, ": 224.0.0.0/4 (multicast)."},
 		"all of IPv4, without those":   {networkingv1.ClusterCIDRSpec{IPv4: "0.0.0.0/0", PerNodeHostBits: 8, ExcludedCIDRs: []string{"127.0.0.0/8", "169.254.0.0/16", "224.0.0.0/4"}}, ""},
 		"link-local IPv6":              {networkingv1.ClusterCIDRSpec{IPv6: "fe80::/48", PerNodeHostBits: 64}, "fe80::/10 (link-local)"},
@@ -178,7 +179,7 @@ func TestSpecialAddresses(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			b := newBook()
-			cc := clusterCIDR("a", tc.spec)
+			cc := ClusterCIDR("a", tc.spec)
 			set(cc)(b)
 			status, _ := b.status(cc)
 			got := meta.FindStatusCondition(status.Conditions, networkingv1.ConditionOverlapping)
@@ -205,12 +206,12 @@ func TestStatusOfAHugeRange(t *testing.T) {
 		total, allocated, unavail, wantFree int64
 	}{
 		"2^104 blocks, one of them allocated": {
-			spec: networkingv1.ClusterCIDRSpec{IPv6: "fd00::/8", PerNodeHostBits: 16}, steps: []step{reserve(node("n1"))},
+			spec: networkingv1.ClusterCIDRSpec{IPv6: "fd00::/8", PerNodeHostBits: 16}, steps: []step{reserve(Node("n1"))},
 			total: most, allocated: 1, wantFree: most,
 		},
 		"2^64 blocks, one of them allocated and one excluded": {
 			spec:  networkingv1.ClusterCIDRSpec{IPv6: "fd00::/48", PerNodeHostBits: 16, ExcludedCIDRs: []string{"fd00::ffff:0/128"}},
-			steps: []step{reserve(node("n1"))},
+			steps: []step{reserve(Node("n1"))},
 			total: most, allocated: 1, unavail: 1, wantFree: most,
 		},
 		"2^123 blocks, all but one excluded or of a Service": {
@@ -222,7 +223,7 @@ func TestStatusOfAHugeRange(t *testing.T) {
 					address[(bits-1)/8] |= 0x80 >> ((bits - 1) % 8)
 					all = append(all, netip.PrefixFrom(netip.AddrFrom16(address), bits).String())
 				}
-				b.setService("ServiceCIDR s", pfxs(all...))
+				b.setService("ServiceCIDR s", Pfxs(all...))
 				return ""
 			}},
 			total: most, unavail: most, wantFree: 1,
@@ -230,7 +231,7 @@ func TestStatusOfAHugeRange(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			b := newBook()
-			cc := clusterCIDR("a", tc.spec)
+			cc := ClusterCIDR("a", tc.spec)
 			for _, step := range append([]step{set(cc)}, tc.steps...) {
 				step(b)
 			}
@@ -245,23 +246,23 @@ func TestStatusOfAHugeRange(t *testing.T) {
 
 func TestStatusOfAnotherObjectOfThatName(t *testing.T) {
 	b := newBook()
-	set(clusterCIDR("a", spec4("10.0.0.0/16", 8, nil)))(b)
-	if _, known := b.status(clusterCIDR("a", spec4("10.0.0.0/16", 8, nil), func(cc *networkingv1.ClusterCIDR) { cc.UID = "second" })); known {
+	set(ClusterCIDR("a", Spec4("10.0.0.0/16", 8, nil)))(b)
+	if _, known := b.status(ClusterCIDR("a", Spec4("10.0.0.0/16", 8, nil), func(cc *networkingv1.ClusterCIDR) { cc.UID = "second" })); known {
 		t.Error("the book answers for an object that it has not seen yet")
 	}
-	if _, known := b.status(clusterCIDR("b", spec4("10.0.0.0/16", 8, nil))); known {
+	if _, known := b.status(ClusterCIDR("b", Spec4("10.0.0.0/16", 8, nil))); known {
 		t.Error("the book answers for an object that it does not know")
 	}
 }
 
 func TestCursorComesFromTheStatusOnce(t *testing.T) {
 	b := newBook()
-	cc := clusterCIDR("a", spec4("10.0.0.0/22", 8, nil), func(cc *networkingv1.ClusterCIDR) {
+	cc := ClusterCIDR("a", Spec4("10.0.0.0/22", 8, nil), func(cc *networkingv1.ClusterCIDR) {
 		cc.Status.IPv4 = &networkingv1.RangeStatus{Cursor: "10.0.2.0"}
 	})
 	set(cc)(b)
 	for _, want := range []string{"a 10.0.2.0/24", "a 10.0.3.0/24", "a 10.0.0.0/24"} {
-		if got := reserve(node(want))(b); got != want {
+		if got := reserve(Node(want))(b); got != want {
 			t.Errorf("got %s, want %s", got, want)
 		}
 		cc = cc.DeepCopy()
@@ -274,7 +275,7 @@ func TestCursorComesFromTheStatusOnce(t *testing.T) {
 func TestStatusWaits(t *testing.T) {
 	now := time.Unix(0, 0)
 	s := &server{gate: &gate{}}
-	c := controllerOf(t, s, clusterCIDR("a", spec4("10.0.0.0/16", 8, nil)))
+	c := controllerOf(t, s, ClusterCIDR("a", Spec4("10.0.0.0/16", 8, nil)))
 	c.now = func() time.Time { return now }
 	for _, step := range []struct {
 		what  string

@@ -14,6 +14,7 @@ import (
 	corelisters "k8s.io/client-go/listers/core/v1"
 
 	"github.com/multicidr/controller-manager/controllers/lease"
+	. "github.com/multicidr/controller-manager/controllers/nodeipam/internal/objects"
 )
 
 // ledTerm is a term that began at a time.
@@ -56,7 +57,7 @@ func TestTakeoverWait(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
-				n := node("n")
+				n := Node("n")
 				n.ResourceVersion = "5"
 				if tc.podCIDRs {
 					n.Spec.PodCIDRs = []string{"10.0.0.0/24"}
@@ -85,9 +86,9 @@ func TestTakeoverWait(t *testing.T) {
 // controller waits for, and a leader that ends meanwhile leaves the wait to its successor.
 func TestTakeoverIsSeen(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		late := node("late")
+		late := Node("late")
 		late.ResourceVersion = "10" // which is after 9, also where texts are compared
-		early := node("early")
+		early := Node("early")
 		early.ResourceVersion = "9"
 		term := &ledTerm{predecessor: lease.OtherPredecessor, begun: time.Now()}
 		c := takingOver(t, term, time.Minute, late, early)

@@ -13,6 +13,7 @@ import (
 	"k8s.io/apimachinery/pkg/types"
 
 	"github.com/multicidr/controller-manager/controllers/ipam"
+	. "github.com/multicidr/controller-manager/controllers/nodeipam/internal/objects"
 )
 
 // TestTallyIsInStep drives books through random histories and compares what is kept in step with what a walk over all Nodes
@@ -27,15 +28,15 @@ func TestTallyIsInStep(t *testing.T) {
 			var history []string
 			for range 300 {
 				name := fmt.Sprint("n", dice.IntN(12))
-				n := node(name, uid(types.UID(fmt.Sprint(name, "-", dice.IntN(8)/7))), from(fmt.Sprint("p", dice.IntN(5))))
+				n := Node(name, UID(types.UID(fmt.Sprint(name, "-", dice.IntN(8)/7))), From(fmt.Sprint("p", dice.IntN(5))))
 				pool := fmt.Sprint("p", dice.IntN(4))
 				var done string
 				switch dice.IntN(9) {
 				case 0, 1:
-					cc := clusterCIDR(pool, spec4(cidr(), 4, nil))
+					cc := ClusterCIDR(pool, Spec4(cidr(), 4, nil))
 					cc.UID = types.UID(fmt.Sprint(pool, dice.IntN(2)))
 					if dice.IntN(3) == 0 {
-						deleted(cc)
+						Deleted(cc)
 					}
 					if dice.IntN(3) == 0 {
 						cc.Spec.ExcludedCIDRs = []string{cidr()}
@@ -49,11 +50,11 @@ func TestTallyIsInStep(t *testing.T) {
 					done = "gone " + name
 					gone(name)(b)
 				case 4:
-					ranges := []netip.Prefix{pfx(cidr())}[:dice.IntN(2)]
+					ranges := []netip.Prefix{Pfx(cidr())}[:dice.IntN(2)]
 					done = fmt.Sprint("service ", ranges)
 					b.setService("s", ranges)
 				case 5, 6:
-					blocks := []netip.Prefix{pfx(cidr()), pfx(cidr())}[:1+dice.IntN(2)]
+					blocks := []netip.Prefix{Pfx(cidr()), Pfx(cidr())}[:1+dice.IntN(2)]
 					done = fmt.Sprintf("%s/%s shows %v", name, n.UID, blocks)
 					b.observe(n, blocks, nil)
 				default:

@@ -12,6 +12,7 @@ import (
 	"k8s.io/apimachinery/pkg/api/meta"
 
 	networkingv1 "github.com/multicidr/controller-manager/apis/networking/v1"
+	. "github.com/multicidr/controller-manager/controllers/nodeipam/internal/objects"
 )
 
 func TestCut(t *testing.T) {
@@ -53,17 +54,17 @@ func TestMessagesAreBounded(t *testing.T) {
 	b := newBook()
 	longName := func(i int) string { return fmt.Sprintf("%0200d.%050d", i, i) }
 	for i := range 40 {
-		cc := clusterCIDR(longName(i), spec4("10.0.0.0/28", 4, nil))
+		cc := ClusterCIDR(longName(i), Spec4("10.0.0.0/28", 4, nil))
 		if i%2 == 0 {
 			cc.Spec.ExcludedCIDRs = []string{strings.Repeat("ä", 100_000)}
 		}
 		set(cc)(b)
-		shows(node(longName(i)), "10.0.0.0/24")(b)
-		b.setService(longName(i), pfxs(fmt.Sprintf("10.0.0.%d/32", i)))
+		shows(Node(longName(i)), "10.0.0.0/24")(b)
+		b.setService(longName(i), Pfxs(fmt.Sprintf("10.0.0.%d/32", i)))
 	}
-	full := clusterCIDR("full", spec4("10.0.0.0/16", 8, nil))
+	full := ClusterCIDR("full", Spec4("10.0.0.0/16", 8, nil))
 	set(full)(b)
-	many := node("many")
+	many := Node("many")
 	for i := range 10_000 {
 		many.Spec.PodCIDRs = append(many.Spec.PodCIDRs, netip.PrefixFrom(netip.AddrFrom4([4]byte{172, 16, byte(i >> 8), byte(i)}), 32).String(), strings.Repeat("x", 100))
 	}
@@ -76,7 +77,7 @@ func TestMessagesAreBounded(t *testing.T) {
 	}
 
 	for name := range b.pools {
-		cc := clusterCIDR(name, networkingv1.ClusterCIDRSpec{})
+		cc := ClusterCIDR(name, networkingv1.ClusterCIDRSpec{})
 		status, known := b.status(cc)
 		if !known {
 			t.Fatalf("%s is not known", name)
