@@ -7,6 +7,7 @@ import (
 	"reflect"
 	"slices"
 	"strings"
+	"sync"
 	"testing"
 	"time"
 
@@ -365,7 +366,7 @@ func TestAllAtOnceIsOneByOne(t *testing.T) {
 				b.setPool(p)
 			}
 		}
-		one.observeAll(all, inParallel)
+		one.observeAll(all, atOnce)
 		for _, n := range all {
 			blocks, _ := podCIDRsOf(n)
 			each.observe(n, blocks, addressesOf(n))
@@ -521,39 +522,6 @@ func TestNotAvailableSaysWhatToDo(t *testing.T) {
 	}
 }
 
-func TestPatches(t *testing.T) {
-	n := Node("n1")
-	r := reservation{pool: "a", blocks: Pfxs("10.0.0.0/24", "fd00::/64")}
-	cc := ClusterCIDR("a", networkingv1.ClusterCIDRSpec{}, func(cc *networkingv1.ClusterCIDR) {
-		cc.ResourceVersion = "7"
-		cc.Finalizers = []string{"one", networkingv1.Finalizer, "two"}
-	})
-	for name, tc := range map[string]struct {
-		got  []byte
-		want string
-	}{
-		"IPv4 first": {podCIDRsPatch(n, r, ipam.IPv4, "me"),
-			`{"metadata":{"uid":"uid-n1","annotations":{"networking.x-k8s.io/cluster-cidr":"a","networking.x-k8s.io/lease-holder":"me"}},"spec":{"podCIDR":"10.0.0.0/24","podCIDRs":["10.0.0.0/24","fd00::/64"]}}`},
-		"IPv6 first": {podCIDRsPatch(n, r, ipam.IPv6, "me"),
-			`{"metadata":{"uid":"uid-n1","annotations":{"networking.x-k8s.io/cluster-cidr":"a","networking.x-k8s.io/lease-holder":"me"}},"spec":{"podCIDR":"fd00::/64","podCIDRs":["fd00::/64","10.0.0.0/24"]}}`},
-		"only our finalizer goes": {finalizersPatch(cc, false),
-			`{"metadata":{"uid":"uid-a","resourceVersion":"7","finalizers":["one","two"]}}`},
-		"the last finalizer goes, too": {finalizersPatch(ClusterCIDR("a", networkingv1.ClusterCIDRSpec{}), false),
-			`{"metadata":{"uid":"uid-a","finalizers":[]}}`},
-		"our finalizer comes, once": {finalizersPatch(cc, true),
-			`{"metadata":{"uid":"uid-a","resourceVersion":"7","finalizers":["one","two","networking.x-k8s.io/cluster-cidr-finalizer"]}}`},
-	} {
-		t.Run(name, func(t *testing.T) {
-			if diff := cmp.Diff(tc.want, string(tc.got)); diff != "" {
-				t.Errorf("(-want +got):\n%s", diff)
-			}
-		})
-	}
-	if want := Pfxs("10.0.0.0/24", "fd00::/64"); !slices.Equal(r.blocks, want) {
-		t.Errorf("the reservation was changed to %v", r.blocks)
-	}
-}
-
 // A Node's own address is noticed in a range, whichever comes first, until one of them is gone.
 func TestAddressesInRanges(t *testing.T) {
 	b := newBook()
@@ -632,4 +600,13 @@ func TestWaitingNodesAreCalledOnce(t *testing.T) {
 	if diff := cmp.Diff([]string{"b", "a"}, b.effects().nodes); diff != "" {
 		t.Errorf("called when it serves (-want +got):\n%s", diff)
 	}
+}
+
+// atOnce calls f for all indexes below n at once.
+func atOnce(n int, f func(i int)) {
+	var wg sync.WaitGroup
+	for i := range n {
+		wg.Go(func() { f(i) })
+	}
+	wg.Wait()
 }

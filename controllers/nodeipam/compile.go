@@ -293,3 +293,15 @@ func addressesOf(node *v1.Node) []netip.Prefix {
 	}
 	return addresses
 }
+
+// annotationUndecodable says in the cache, and only there, why an object could not be decoded.
+const annotationUndecodable = networkingv1.GroupName + "/undecodable"
+
+// causeNotKept is the cause of a pool's problem if tries to add its finalizer succeed and it is not there all the same.
+const causeNotKept metav1.StatusReason = "FinalizerNotKept"
+
+const (
+	finalizerNotKept = "its finalizer is not kept" // short, for an event on a Node may name many ClusterCIDRs
+	whoDoesNotKeepIt = ": something takes it away after it was added, such as a mutating webhook or policy, or a pipeline that replaces the object. " +
+		"Make that keep " + networkingv1.Finalizer + " in metadata.finalizers."
+)

@@ -3,7 +3,6 @@ package nodeipam
 import (
 	"bytes"
 	"encoding/json"
-	"maps"
 	"net/http"
 	"net/netip"
 	"slices"
@@ -11,7 +10,6 @@ import (
 	"time"
 
 	"github.com/munnerz/goautoneg"
-
 	v1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/labels"
@@ -169,7 +167,7 @@ func (c *Controller) debugged() (_ debugLedger, _ *book, ok bool) {
 		nodes = nil // Listing a cache fails only for a selector that cannot be parsed.
 	}
 	b := s.book()
-	l := b.debug(nodes)
+	l := debugLedgerOf(b, nodes)
 	l.Controller, l.Time = Name, now
 	if err := c.health.Check(nil); err != nil {
 		l.Trouble = err.Error()
@@ -179,12 +177,11 @@ func (c *Controller) debugged() (_ debugLedger, _ *book, ok bool) {
 
 // debug returns what b says of these Nodes and of those that it knows beside them: the cache that they come from may be
 // ahead or behind.
-func (b *book) debug(nodes []*v1.Node) debugLedger {
+func debugLedgerOf(b *book, nodes []*v1.Node) debugLedger {
 	l := debugLedger{ClusterCIDRs: []debugClusterCIDR{}, ServiceRanges: []debugServiceRange{}, Conflicts: []debugConflict{}}
 	memberOf := map[types.UID][]string{}
-	pools := slices.SortedFunc(maps.Values(b.pools), func(x, y *pool) int { return strings.Compare(x.Name, y.Name) })
-	for _, p := range pools {
-		cc := b.debugPool(p)
+	for _, p := range b.sortedPools() {
+		cc := debugPool(b, p)
 		for uid := range b.members(p) {
 			memberOf[uid] = append(memberOf[uid], p.Name)
 			cc.Members++
@@ -195,20 +192,20 @@ func (b *book) debug(nodes []*v1.Node) debugLedger {
 	conflicts, total, with := b.allConflicts()
 	l.ConflictsTotal = total
 	for _, c := range conflicts {
-		l.Conflicts = append(l.Conflicts, debugConflict{Holders: [2]debugHolder{b.debugHolder(c.outer), b.debugHolder(c.inner)}})
+		l.Conflicts = append(l.Conflicts, debugConflict{Holders: [2]debugHolder{debugHolderOf(b, c.outer), debugHolderOf(b, c.inner)}})
 	}
-	l.ServiceRanges = b.debugServices()
+	l.ServiceRanges = debugServices(b)
 
 	byName := map[string]*v1.Node{}
-	for name, e := range b.nodes {
-		byName[name] = &v1.Node{ObjectMeta: metav1.ObjectMeta{Name: name, UID: e.uid}}
+	for name, uid := range b.nodeUIDs() {
+		byName[name] = &v1.Node{ObjectMeta: metav1.ObjectMeta{Name: name, UID: uid}}
 	}
 	for _, node := range nodes {
 		byName[node.Name] = node
 	}
 	l.Nodes = make([]debugNode, 0, len(byName))
 	for _, node := range byName {
-		n := b.debugNode(node)
+		n := debugNodeOf(b, node)
 		n.ClusterCIDRs = append(n.ClusterCIDRs, memberOf[n.UID]...)
 		if others, ok := with[n.UID]; ok {
 			n.find(ReasonConflict, "shares addresses with "+others.String())
@@ -219,7 +216,7 @@ func (b *book) debug(nodes []*v1.Node) debugLedger {
 	return l
 }
 
-func (b *book) debugPool(p *pool) debugClusterCIDR {
+func debugPool(b *book, p *pool) debugClusterCIDR {
 	ready := b.ready(p)
 	cc := debugClusterCIDR{
 		Name: p.Name, UID: p.ID, State: ready.Reason, Why: ready.Message, Priority: p.Priority, NodeSelector: p.Selector,
@@ -232,49 +229,49 @@ func (b *book) debugPool(p *pool) debugClusterCIDR {
 		s := b.rangeStatus(p, r)
 		cc.Ranges = append(cc.Ranges, debugRange{
 			Family: r.Family().String(), CIDR: s.CIDR, BlockPrefixLength: int(s.BlockPrefixLength), Cursor: s.Cursor,
-			Total: s.Total, Allocated: s.Allocated, Reserved: int64(b.reserved(r)), Unavailable: s.Unavailable, Free: s.Free,
+			Total: s.Total, Allocated: s.Allocated, Reserved: int64(reservedIn(b, r)), Unavailable: s.Unavailable, Free: s.Free,
 		})
 	}
 	return cc
 }
 
 // reserved returns how many of r's blocks are held by a Node that does not show them.
-func (b *book) reserved(r ipam.Range) (n uint64) {
-	for _, h := range b.ledger.Overlapping(r.Prefix) {
-		if h.Prefix.Bits() == r.BlockBits && h.Owner.Kind == ipam.Node && !b.shown(h.Owner) {
+func reservedIn(b *book, r ipam.Range) (n uint64) {
+	for _, h := range b.holdings(r.Prefix) {
+		if h.Prefix.Bits() == r.BlockBits && h.Owner.Kind == ipam.Node && !isShown(b, h.Owner) {
 			n++
 		}
 	}
 	return n
 }
 
-// shown reports whether a Node shows what it holds.
-func (b *book) shown(node ipam.Owner) bool {
-	e, ok := b.nodes[b.names[types.UID(node.ID)]]
-	return ok && e.state == assigned
+// isShown reports whether a Node shows what it holds.
+func isShown(b *book, node ipam.Owner) bool {
+	n, ok := b.node(b.nameOfNode(types.UID(node.ID)))
+	return ok && n.State == assigned
 }
 
-func (b *book) debugNode(node *v1.Node) debugNode {
+func debugNodeOf(b *book, node *v1.Node) debugNode {
 	owner := ownerOf(node.UID)
-	blocks := b.ledger.Held(owner)
+	blocks := b.heldBy(owner)
 	n := debugNode{
 		Name: node.Name, UID: node.UID, State: nodeWithout, ClusterCIDRs: []string{},
 		Blocks: append([]netip.Prefix{}, blocks...), Addresses: []netip.Prefix{},
 	}
-	if e, ok := b.nodes[node.Name]; ok && e.uid == node.UID {
-		n.Addresses = append(n.Addresses, e.addresses...)
+	if known, ok := b.node(node.Name); ok && known.UID == node.UID {
+		n.Addresses = append(n.Addresses, known.Addresses...)
 	}
 	_, unreadable := podCIDRsOf(node)
-	w, waits := b.waiting[node.Name]
+	pending, waits := b.pending(node.Name)
 	switch {
-	case len(blocks) > 0 && !b.shown(owner):
+	case len(blocks) > 0 && !isShown(b, owner):
 		n.State = nodeReserved
 	case len(blocks) > 0 || len(unreadable) > 0:
 		n.State = nodeAssigned
 	case waits:
-		n.State, n.Why = nodeWaiting, notAvailable(w.refusals, len(b.pools))
-		for _, r := range w.refusals {
-			n.RefusedBy = append(n.RefusedBy, debugRefusal{ClusterCIDR: r.pool.Name, Reason: r.String()})
+		n.State, n.Why = nodeWaiting, pending.Why
+		for _, r := range pending.RefusedBy {
+			n.RefusedBy = append(n.RefusedBy, debugRefusal(r))
 		}
 	}
 	if len(unreadable) > 0 {
@@ -293,13 +290,13 @@ func (n *debugNode) find(reason, message string) {
 	n.Findings[reason] = message
 }
 
-func (b *book) debugServices() []debugServiceRange {
+func debugServices(b *book) []debugServiceRange {
 	services := []debugServiceRange{}
 	for _, all := range everything {
-		for _, h := range b.ledger.Overlapping(all) {
+		for _, h := range b.holdings(all) {
 			known := slices.ContainsFunc(services, func(s debugServiceRange) bool { return s.Source == h.Owner.ID })
 			if h.Owner.Kind == ipam.Service && !known {
-				services = append(services, debugServiceRange{Source: h.Owner.ID, CIDRs: b.ledger.Held(h.Owner)})
+				services = append(services, debugServiceRange{Source: h.Owner.ID, CIDRs: b.heldBy(h.Owner)})
 			}
 		}
 	}
@@ -307,10 +304,10 @@ func (b *book) debugServices() []debugServiceRange {
 	return services
 }
 
-func (b *book) debugHolder(h ipam.Holding) debugHolder {
+func debugHolderOf(b *book, h ipam.Holding) debugHolder {
 	holder := debugHolder{Kind: h.Owner.Kind.String(), Name: h.Owner.ID, CIDR: h.Prefix}
 	if h.Owner.Kind == ipam.Node {
-		holder.Name = b.names[types.UID(h.Owner.ID)]
+		holder.Name = b.nameOfNode(types.UID(h.Owner.ID))
 	}
 	return holder
 }

@@ -89,7 +89,7 @@ func pageOf(l debugLedger, b *book, query url.Values) debugPageData {
 		d.States[i].Count++
 	}
 	if d.Find != "" {
-		d.Found = b.find(l, d.Find)
+		d.Found = search(b, l, d.Find)
 		return d
 	}
 	if name := query.Get("cc"); name != "" {
@@ -98,7 +98,7 @@ func pageOf(l debugLedger, b *book, query url.Values) debugPageData {
 			return fail(http.StatusNotFound, "There is no ClusterCIDR %q.", name)
 		}
 		d.One = &l.ClusterCIDRs[i]
-		p := b.pools[name]
+		p, _ := b.pool(name)
 		views := rangesOf(p)
 		if d.In = query.Get("in"); d.In != "" {
 			view, err := netip.ParsePrefix(d.In)
@@ -112,17 +112,17 @@ func pageOf(l debugLedger, b *book, query url.Values) debugPageData {
 			views = []rangeView{{p.Ranges[j], view.Masked()}}
 		}
 		for _, v := range views {
-			d.Pictures = append(d.Pictures, b.picture(p, v, maxCellBits))
-			d.addHoldings(b, append(b.ledger.Overlapping(v.view), p.exclusionsIn(v.view)...))
+			d.Pictures = append(d.Pictures, pictureOf(b, p, v, maxCellBits))
+			d.addHoldings(b, append(b.holdings(v.view), exclusionsIn(p, v.view)...))
 		}
 		return d
 	}
 
 	var all []func(cellBits int) picture
 	for _, cc := range l.ClusterCIDRs {
-		p := b.pools[cc.Name]
+		p, _ := b.pool(cc.Name)
 		for _, v := range rangesOf(p) {
-			all = append(all, func(cellBits int) picture { return b.picture(p, v, cellBits) })
+			all = append(all, func(cellBits int) picture { return pictureOf(b, p, v, cellBits) })
 		}
 	}
 	if d.NoPictures = len(all) > maxPictures; !d.NoPictures {
@@ -152,17 +152,17 @@ func (d *debugPageData) addHoldings(b *book, holdings []ipam.Holding) {
 			d.MoreHoldings++
 			continue
 		}
-		d.Holdings = append(d.Holdings, b.holdingRow(h))
+		d.Holdings = append(d.Holdings, rowOf(b, h))
 	}
 }
 
-func (b *book) holdingRow(h ipam.Holding) holdingRow {
-	holder := b.debugHolder(h)
+func rowOf(b *book, h ipam.Holding) holdingRow {
+	holder := debugHolderOf(b, h)
 	row := holdingRow{CIDR: h.Prefix, Kind: holder.Kind, Name: holder.Name}
 	switch {
 	case h.Owner.Kind != ipam.Node:
 		row.State = "never given"
-	case b.shown(h.Owner):
+	case isShown(b, h.Owner):
 		row.State = "assigned"
 	default:
 		row.State = "reserved"
@@ -171,7 +171,7 @@ func (b *book) holdingRow(h ipam.Holding) holdingRow {
 }
 
 // exclusionsIn returns what p excludes of a prefix, as if somebody held it.
-func (p *pool) exclusionsIn(prefix netip.Prefix) []ipam.Holding {
+func exclusionsIn(p *pool, prefix netip.Prefix) []ipam.Holding {
 	var all []ipam.Holding
 	for e := range p.Excluded.Overlapping(prefix) {
 		all = append(all, ipam.Holding{Owner: ipam.Owner{Kind: ipam.Kept, ID: "an exclusion of ClusterCIDR " + p.Name}, Prefix: e})
@@ -224,7 +224,7 @@ type foundBlock struct {
 }
 
 // find looks for an address, a prefix, the UID of a Node or a part of a Node's name.
-func (b *book) find(l debugLedger, text string) *found {
+func search(b *book, l debugLedger, text string) *found {
 	f := &found{}
 	prefix, err := netip.ParsePrefix(text)
 	if addr, addrErr := netip.ParseAddr(text); addrErr == nil {
@@ -234,16 +234,17 @@ func (b *book) find(l debugLedger, text string) *found {
 	if err == nil {
 		prefix = prefix.Masked()
 		f.Prefix = strings.TrimSuffix(prefix.String(), fmt.Sprintf("/%d", prefix.Addr().BitLen()))
-		holdings := b.ledger.Overlapping(prefix)
+		holdings := b.holdings(prefix)
 		for _, cc := range l.ClusterCIDRs {
-			holdings = append(holdings, b.pools[cc.Name].exclusionsIn(prefix)...)
+			p, _ := b.pool(cc.Name)
+			holdings = append(holdings, exclusionsIn(p, prefix)...)
 		}
 		for _, h := range holdings {
 			if len(f.Holdings) == maxRows {
 				f.MoreRows++
 				continue
 			}
-			f.Holdings = append(f.Holdings, b.holdingRow(h))
+			f.Holdings = append(f.Holdings, rowOf(b, h))
 		}
 		for _, n := range l.Nodes {
 			for _, a := range n.Addresses {
@@ -253,11 +254,11 @@ func (b *book) find(l debugLedger, text string) *found {
 			}
 		}
 		for _, cc := range l.ClusterCIDRs {
-			p := b.pools[cc.Name]
+			p, _ := b.pool(cc.Name)
 			for _, r := range p.Ranges {
 				if insideOf(prefix, r.Prefix) {
 					block := netip.PrefixFrom(prefix.Addr(), min(r.BlockBits, prefix.Bits())).Masked()
-					f.Blocks = append(f.Blocks, foundBlock{cc.Name, r.Prefix, block, len(b.ledger.Overlapping(block)) == 0 && !p.Excluded.Overlaps(block)})
+					f.Blocks = append(f.Blocks, foundBlock{cc.Name, r.Prefix, block, len(b.holdings(block)) == 0 && !p.Excluded.Overlaps(block)})
 				}
 			}
 		}
@@ -325,7 +326,7 @@ type cell struct {
 }
 
 // picture draws a part of one of p's ranges with at most 2^cellBits cells, so few that each is a block or more.
-func (b *book) picture(p *pool, v rangeView, cellBits int) picture {
+func pictureOf(b *book, p *pool, v rangeView, cellBits int) picture {
 	bits := min(v.view.Bits()+cellBits, v.BlockBits)
 	n := 1 << (bits - v.view.Bits())
 	pic := picture{ClusterCIDR: p.Name, View: v.view, Range: v.Prefix, Columns: min(n, columns)}
@@ -340,7 +341,7 @@ func (b *book) picture(p *pool, v rangeView, cellBits int) picture {
 	for at := of.Prefix; len(pic.Lines) < n/pic.Columns; {
 		line := pictureLine{First: at.Addr()}
 		for range pic.Columns {
-			line.Cells = append(line.Cells, b.cell(p, ipam.Range{Prefix: at, BlockBits: v.BlockBits}))
+			line.Cells = append(line.Cells, cellOf(b, p, ipam.Range{Prefix: at, BlockBits: v.BlockBits}))
 			at = following(at)
 		}
 		pic.Lines = append(pic.Lines, line)
@@ -363,8 +364,8 @@ func following(p netip.Prefix) netip.Prefix {
 }
 
 // holdingsByName are the holdings in a prefix, those of the same prefix in the order of their owners' names instead of their UIDs.
-func (b *book) holdingsByName(p netip.Prefix) []ipam.Holding {
-	holdings := b.ledger.Overlapping(p)
+func holdingsByName(b *book, p netip.Prefix) []ipam.Holding {
+	holdings := b.holdings(p)
 	for rest := holdings; len(rest) > 0; {
 		n := slices.IndexFunc(rest, func(h ipam.Holding) bool { return h.Prefix != rest[0].Prefix })
 		if n < 0 {
@@ -377,8 +378,8 @@ func (b *book) holdingsByName(p netip.Prefix) []ipam.Holding {
 }
 
 // cell shows the blocks of one part of a range of p.
-func (b *book) cell(p *pool, r ipam.Range) cell {
-	holdings := append(b.holdingsByName(r.Prefix), p.exclusionsIn(r.Prefix)...)
+func cellOf(b *book, p *pool, r ipam.Range) cell {
+	holdings := append(holdingsByName(b, r.Prefix), exclusionsIn(p, r.Prefix)...)
 	if len(holdings) == 0 {
 		return cell{Class: "f", Title: r.Prefix.String() + ": free"}
 	}
@@ -391,7 +392,7 @@ func (b *book) cell(p *pool, r ipam.Range) cell {
 		if h.Owner.Kind == ipam.Node && h.Prefix.Bits() == r.BlockBits && h.Prefix != counted {
 			allocated++
 			counted = h.Prefix
-			if !b.shown(h.Owner) {
+			if !isShown(b, h.Owner) {
 				reserved++
 			}
 		}
@@ -401,7 +402,7 @@ func (b *book) cell(p *pool, r ipam.Range) cell {
 			around = append(around, h)
 		}
 		if len(names) <= maxNamedInCell {
-			names = append(names, b.inCell(h, r))
+			names = append(names, nameIn(b, h, r))
 		}
 	}
 	if more := len(holdings) - maxNamedInCell; more > 0 {
@@ -419,7 +420,7 @@ func (b *book) cell(p *pool, r ipam.Range) cell {
 			c.Class, c.Title = "u", "unavailable: "+who
 		}
 	} else {
-		total, free := r.Blocks(), b.ledger.Free(&p.Pool, r)
+		total, free := r.Blocks(), b.free(p, r)
 		unavailable := b.taken(p, r, total, free) - allocated
 		c.Class, c.Find, c.In, c.Many = "m", "", r.Prefix.String(), true
 		c.Title = fmt.Sprintf("%s allocated, %s unavailable, %s free: %s", number(allocated), number(unavailable), number(free), who)
@@ -438,7 +439,7 @@ func (b *book) cell(p *pool, r ipam.Range) cell {
 const maxNamedInCell = 3
 
 // inCell writes a holder; with its prefix if that is not the cell's.
-func (b *book) inCell(h ipam.Holding, r ipam.Range) string {
+func nameIn(b *book, h ipam.Holding, r ipam.Range) string {
 	if h.Prefix == r.Prefix || h.Owner.Kind == ipam.Node && h.Prefix.Bits() == r.BlockBits {
 		return b.nameOf(h.Owner)
 	}

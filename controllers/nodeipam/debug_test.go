@@ -230,7 +230,7 @@ func TestDebugReadsACopy(t *testing.T) {
 	c := oneOfEach(t)
 	var s snapshot
 	c.with(func(b *book) { s = b.snapshot() })
-	before := s.book().debug(nil)
+	before := debugLedgerOf(s.book(), nil)
 	c.with(func(b *book) {
 		b.gone("n1", "uid-n1")
 		b.observe(Node("n2"), Pfxs("10.0.2.0/24", "fd00::100/120"), nil)
@@ -239,11 +239,11 @@ func TestDebugReadsACopy(t *testing.T) {
 		b.reserve(Node("waiting", Label("zone", "b")))
 	})
 	byText := cmp.Comparer(func(a, b netip.Prefix) bool { return a == b })
-	if diff := cmp.Diff(before, s.book().debug(nil), byText); diff != "" {
+	if diff := cmp.Diff(before, debugLedgerOf(s.book(), nil), byText); diff != "" {
 		t.Errorf("the copy changed with the book (-before +after):\n%s", diff)
 	}
 	var now debugLedger
-	c.with(func(b *book) { now = b.snapshot().book().debug(nil) })
+	c.with(func(b *book) { now = debugLedgerOf(b.snapshot().book(), nil) })
 	if cmp.Equal(before, now, byText) {
 		t.Error("a copy made later says the same, want what has changed")
 	}
@@ -279,7 +279,7 @@ func TestDebugOfManyNodes(t *testing.T) {
 				t.Errorf("the page does not say %q", tc.says)
 			}
 			pictures := strings.Count(all, `class="picture"`)
-			if want := len(c.book.pools); (want <= maxPictures && pictures < want) || (want > maxPictures && pictures > 0) {
+			if want := len(c.book.sortedPools()); (want <= maxPictures && pictures < want) || (want > maxPictures && pictures > 0) {
 				t.Errorf("%d pictures of %d ClusterCIDRs", pictures, want)
 			}
 			for _, query := range []string{"", "?cc=cc-000", "?find=node", "?find=0.0.0.0/0"} {
@@ -303,12 +303,13 @@ func manyRanges(n int) []networkingv1.ClusterCIDRSpec {
 func TestDebugOfOneBlockForAll(t *testing.T) {
 	const nodes = 2000
 	c := showing(t, nil, set(ClusterCIDR("a", Spec4("10.0.0.0/16", 8, nil))))
+	var all []*v1.Node // Not by observe: it looks for conflicts one by one.
 	for i := range nodes {
-		// Not by observe: it reports conflicts one by one.
 		n := Node(fmt.Sprintf("n%04d", i))
-		c.book.enter(n).state = assigned
-		c.book.ledger.Hold(ownerOf(n.UID), Pfx("10.0.0.0/24"))
+		n.Spec.PodCIDRs = []string{"10.0.0.0/24"}
+		all = append(all, n)
 	}
+	c.book.observeAll(all, inParallel)
 	l, _, _ := c.debugged()
 	if want := nodes * (nodes - 1) / 2; l.ConflictsTotal != want || len(l.Conflicts) != maxConflicts {
 		t.Errorf("%d of %d conflicts, want %d of %d", len(l.Conflicts), l.ConflictsTotal, maxConflicts, want)
@@ -351,7 +352,7 @@ func TestPictureCoversRange(t *testing.T) {
 				t.Fatal(err)
 			}
 			view := Pfx(tc.view)
-			pic := newBook().picture(&pool{}, rangeView{r, view}, maxCellBits)
+			pic := pictureOf(newBook(), &pool{}, rangeView{r, view}, maxCellBits)
 			var seen ipam.PrefixSet
 			cells := sets.New[string]()
 			for _, line := range pic.Lines {
@@ -403,7 +404,7 @@ func TestCellOfManyBlocks(t *testing.T) {
 				s(b)
 			}
 			tc.want.Many, tc.want.In = true, "10.0.0.0/22"
-			if diff := cmp.Diff(tc.want, b.cell(&pool{}, ipam.Range{Prefix: Pfx("10.0.0.0/22"), BlockBits: 24})); diff != "" {
+			if diff := cmp.Diff(tc.want, cellOf(b, &pool{}, ipam.Range{Prefix: Pfx("10.0.0.0/22"), BlockBits: 24})); diff != "" {
 				t.Errorf("cell (-want +got):\n%s", diff)
 			}
 		})

@@ -250,8 +250,8 @@ func TestDoubt(t *testing.T) {
 					if got := b.figures().inDoubt; got != tc.inDoubt {
 						t.Errorf("%d Nodes are in doubt, want %d", got, tc.inDoubt)
 					}
-					if left := len(b.doubts); (left > 0) == strings.Contains(tc.want, "10.0.0.16/28") {
-						t.Errorf("%d Nodes have blocks that are kept", left)
+					if left := len(b.kept()); (left > 0) == strings.Contains(tc.want, "10.0.0.16/28") {
+						t.Errorf("%d blocks are kept", left)
 					}
 				})
 				err := l.HealthChecker().Check(nil)
@@ -277,8 +277,8 @@ func TestReplacedNodeThatIsGone(t *testing.T) {
 		gone := second.DeepCopy()
 		gone.ResourceVersion = "1001"
 		l.nodeEvent("n2", gone, nil)
-		if e, ok := l.book.nodes["n2"]; ok {
-			t.Errorf("the book has it still: %v", l.book.ledger.Held(ownerOf(e.uid)))
+		if n, ok := l.book.node("n2"); ok {
+			t.Errorf("the book has it still: %v", n.Blocks)
 		}
 	})
 }

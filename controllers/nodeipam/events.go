@@ -17,16 +17,8 @@ import (
 const (
 	// ReasonNotAvailable: no ClusterCIDR can serve the Node. It is served as soon as one can.
 	ReasonNotAvailable = "CIDRNotAvailable"
-	// ReasonConflict: the Node holds addresses that another Node or a service range has too.
-	ReasonConflict = "CIDRConflict"
-	// ReasonOutsideRanges: no ClusterCIDR contains any podCIDR of the Node.
-	ReasonOutsideRanges = "CIDROutsideRanges"
-	// ReasonAssignedByOther: another allocator gave the Node its podCIDRs while this one was the leader.
-	ReasonAssignedByOther = "CIDRAssignedByOther"
 	// ReasonWriteFailed: podCIDRs are chosen, and the API server does not store them.
 	ReasonWriteFailed = "CIDRWriteFailed"
-	// ReasonUnreadable: a podCIDR of the Node is no CIDR.
-	ReasonUnreadable = "CIDRUnreadable"
 )
 
 // And on ClusterCIDRs:

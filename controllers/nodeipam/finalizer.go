@@ -28,15 +28,6 @@ const untriedPatience = writeTimeout + time.Second
 // causeNotTried is the cause of a pool's problem if other ClusterCIDRs' finalizers get no answer.
 const causeNotTried metav1.StatusReason = "FinalizerNotTried"
 
-// causeNotKept is the cause of a pool's problem if tries to add its finalizer succeed and it is not there all the same.
-const causeNotKept metav1.StatusReason = "FinalizerNotKept"
-
-const (
-	finalizerNotKept = "its finalizer is not kept" // short, for an event on a Node may name many ClusterCIDRs
-	whoDoesNotKeepIt = ": something takes it away after it was added, such as a mutating webhook or policy, or a pipeline that replaces the object. " +
-		"Make that keep " + networkingv1.Finalizer + " in metadata.finalizers."
-)
-
 // finalizerTries are the tries to add the finalizer to a ClusterCIDR that does not show it, or has not for long.
 type finalizerTries struct {
 	first time.Time // that the API server has answered, and not with an error

@@ -268,7 +268,7 @@ func TestFinalizerAnswerLostLongAgo(t *testing.T) {
 				l.setRange(t, fresh("better", "10.3.0.0/24"))
 				l.watch("n", Node("n", Label("rack", "better")))
 				l.with(func(b *book) {
-					if p := b.pools["better"]; p.problem != "" {
+					if p, _ := b.pool("better"); p.problem != "" {
 						t.Errorf("the new ClusterCIDR is said to be pending because %s", p.problem)
 					}
 				})

@@ -15,6 +15,18 @@ import (
 	"github.com/multicidr/controller-manager/controllers/ipam"
 )
 
+// What is found of a Node's podCIDRs, as reasons of events.
+const (
+	// ReasonConflict: the Node holds addresses that another Node or a service range has too.
+	ReasonConflict = "CIDRConflict"
+	// ReasonOutsideRanges: no ClusterCIDR contains any podCIDR of the Node.
+	ReasonOutsideRanges = "CIDROutsideRanges"
+	// ReasonAssignedByOther: another allocator gave the Node its podCIDRs while this one was the leader.
+	ReasonAssignedByOther = "CIDRAssignedByOther"
+	// ReasonUnreadable: a podCIDR of the Node is no CIDR.
+	ReasonUnreadable = "CIDRUnreadable"
+)
+
 // findings returns what is wrong with the podCIDRs that a Node shows, message by reason.
 func (b *book) findings(node *v1.Node) map[string]string {
 	found := map[string]string{}
@@ -170,6 +182,9 @@ func (b *book) allConflicts() (some []conflict, total int, with map[types.UID]*c
 	}
 	return some, total, with
 }
+
+// nameOfNode returns the name of the Node with this UID, as far as it holds or has held something.
+func (b *book) nameOfNode(uid types.UID) string { return b.names[uid] }
 
 // reportedOf returns what was found of the Node of this name for a reason, and its UID; empty if that is nothing.
 func (b *book) reportedOf(name, reason string) (uid types.UID, message string) {

@@ -290,17 +290,6 @@ func (c *Controller) compile(cc *networkingv1.ClusterCIDR) *pool {
 	return p
 }
 
-// sameRanges compares what is immutable; the rest of a ClusterCIDR is for users to change.
-func sameRanges(a, b networkingv1.ClusterCIDRSpec) bool {
-	bits6 := func(s networkingv1.ClusterCIDRSpec) int32 {
-		if s.IPv6PerNodeHostBits != nil {
-			return *s.IPv6PerNodeHostBits
-		}
-		return s.PerNodeHostBits
-	}
-	return a.IPv4 == b.IPv4 && a.IPv6 == b.IPv6 && a.PerNodeHostBits == b.PerNodeHostBits && bits6(a) == bits6(b) && a.NodeSelector == nil && b.NodeSelector == nil
-}
-
 func (c *Controller) createFromFlags(ctx context.Context, name string, made []*networkingv1.ClusterCIDR) error {
 	cc := &networkingv1.ClusterCIDR{
 		ObjectMeta: metav1.ObjectMeta{

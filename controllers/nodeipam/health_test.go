@@ -171,3 +171,12 @@ func TestWriteTrouble(t *testing.T) {
 		})
 	}
 }
+
+// What an error says has no bound, and what the health check says has one.
+func TestHealthIsShort(t *testing.T) {
+	var h health
+	h.waitFor(trouble{"the API server forbids it", errors.New(strings.Repeat("ü", 100_000))})
+	if err := h.Check(nil); len(err.Error()) > 2*maxProblem {
+		t.Errorf("the health check says %d bytes", len(err.Error()))
+	}
+}

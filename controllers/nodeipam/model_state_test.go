@@ -369,27 +369,26 @@ func (e *encoder) controller(p *process) {
 		if r, ok := c.receipts[name]; ok {
 			e.put("receipts", e.uid(r.node), age(now, r.at.Sub(epoch), receiptLasts))
 		}
-		if n, ok := c.book.nodes[name]; ok {
-			e.put("book.nodes", e.uid(n.uid), n.state, n.stored, n.pool, slices.Sorted(maps.Keys(n.reported)))
-			if !n.unansweredUntil.IsZero() {
-				e.put("book.unansweredUntil", left(now, n.unansweredUntil.Sub(epoch)))
+		if n, ok := c.book.node(name); ok {
+			e.put("book.nodes", e.uid(n.UID), n.State, n.Stored, n.ClusterCIDR, slices.Sorted(maps.Keys(n.Reported)))
+			if !n.UnansweredUntil.IsZero() {
+				e.put("book.unansweredUntil", left(now, n.UnansweredUntil.Sub(epoch)))
 			}
 		}
-		if waiting, ok := c.book.waiting[name]; ok {
-			e.put("book.waiting", e.uid(waiting.uid), waiting.said.handed != "", waiting.said.stored != "")
+		if waiting, ok := c.book.pending(name); ok {
+			e.put("book.waiting", e.uid(waiting.UID), waiting.Handed != "", waiting.Stored != "")
 		}
 	}
 	var held, judge []string
-	for _, h := range c.book.ledger.Overlapping(allIPv4) {
+	for _, h := range c.book.holdings(allIPv4) {
 		if h.Owner.Kind == ipam.Node {
 			held = append(held, e.uid(types.UID(h.Owner.ID))+" "+h.Prefix.String())
 		}
 	}
 	slices.Sort(held)
 	e.put("book.ledger", held)
-	for _, name := range sortedNames(c.book.pools) {
-		pool := c.book.pools[name]
-		e.put("book.pools", name, pool.State, c.book.ledger.Cursor(&pool.Pool, ipam.IPv4))
+	for _, pool := range c.book.sortedPools() {
+		e.put("book.pools", pool.Name, pool.State, c.book.cursor(pool, ipam.IPv4))
 	}
 	for _, uid := range slices.Sorted(maps.Keys(p.seen.writes)) {
 		var over []int

@@ -145,8 +145,8 @@ func servedBy(name, holder string) *v1.Node {
 
 func suspected(c *Controller) map[string]bool {
 	got := map[string]bool{}
-	for name, e := range c.book.nodes {
-		if e.suspected != "" {
+	for name := range c.book.nodeUIDs() {
+		if c.book.suspected(name) {
 			got[name] = true
 		}
 	}
@@ -207,8 +207,8 @@ func TestOwnWriteWithoutItsAnnotations(t *testing.T) {
 		if n := l.node("n"); n.Spec.PodCIDR == "" || l.wrote(n) {
 			t.Fatalf("podCIDR %q, annotations %v", n.Spec.PodCIDR, n.Annotations)
 		}
-		if e := l.book.nodes["n"]; e.byOther != "" || e.suspected != "" {
-			t.Errorf("another allocator is accused: %s%s", e.byOther, e.suspected)
+		if e, _ := l.book.node("n"); e.AssignedByOther != "" || e.Suspected != "" {
+			t.Errorf("another allocator is accused: %s%s", e.AssignedByOther, e.Suspected)
 		}
 	})
 }
@@ -265,15 +265,15 @@ func TestDeposedLeaderAccusesNobody(t *testing.T) {
 	if err := c.syncNode(t.Context(), "n"); !errors.Is(err, lease.ErrClosed) {
 		t.Errorf("got %v, want it to be put off", err)
 	}
-	if message := c.book.nodes["n"].byOther; message != "" {
-		t.Errorf("it says %q", message)
+	if n, _ := c.book.node("n"); n.AssignedByOther != "" {
+		t.Errorf("it says %q", n.AssignedByOther)
 	}
 	fence.closed = false // It still leads, so it was another one.
 	if err := errors.Join(c.syncNode(t.Context(), "n"), c.syncNode(t.Context(), "n")); err != nil {
 		t.Fatal(err)
 	}
-	if message := c.book.nodes["n"].byOther; !strings.Contains(message, `It is "successor"`) {
-		t.Errorf("it says %q", message)
+	if n, _ := c.book.node("n"); !strings.Contains(n.AssignedByOther, `It is "successor"`) {
+		t.Errorf("it says %q", n.AssignedByOther)
 	}
 	if _, said := c.announcer.since[eventKey(aboutNode, "n", ReasonAssignedByOther)]; !said {
 		t.Error("no event")

@@ -7,6 +7,7 @@ import (
 	"time"
 	"unicode/utf8"
 
+	"github.com/google/go-cmp/cmp"
 	v1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/types"
@@ -48,4 +49,37 @@ func FuzzPatches(f *testing.F) {
 			}
 		}
 	})
+}
+
+func TestPatches(t *testing.T) {
+	n := Node("n1")
+	r := reservation{pool: "a", blocks: Pfxs("10.0.0.0/24", "fd00::/64")}
+	cc := ClusterCIDR("a", networkingv1.ClusterCIDRSpec{}, func(cc *networkingv1.ClusterCIDR) {
+		cc.ResourceVersion = "7"
+		cc.Finalizers = []string{"one", networkingv1.Finalizer, "two"}
+	})
+	for name, tc := range map[string]struct {
+		got  []byte
+		want string
+	}{
+		"IPv4 first": {podCIDRsPatch(n, r, ipam.IPv4, "me"),
+			`{"metadata":{"uid":"uid-n1","annotations":{"networking.x-k8s.io/cluster-cidr":"a","networking.x-k8s.io/lease-holder":"me"}},"spec":{"podCIDR":"10.0.0.0/24","podCIDRs":["10.0.0.0/24","fd00::/64"]}}`},
+		"IPv6 first": {podCIDRsPatch(n, r, ipam.IPv6, "me"),
+			`{"metadata":{"uid":"uid-n1","annotations":{"networking.x-k8s.io/cluster-cidr":"a","networking.x-k8s.io/lease-holder":"me"}},"spec":{"podCIDR":"fd00::/64","podCIDRs":["fd00::/64","10.0.0.0/24"]}}`},
+		"only our finalizer goes": {finalizersPatch(cc, false),
+			`{"metadata":{"uid":"uid-a","resourceVersion":"7","finalizers":["one","two"]}}`},
+		"the last finalizer goes, too": {finalizersPatch(ClusterCIDR("a", networkingv1.ClusterCIDRSpec{}), false),
+			`{"metadata":{"uid":"uid-a","finalizers":[]}}`},
+		"our finalizer comes, once": {finalizersPatch(cc, true),
+			`{"metadata":{"uid":"uid-a","resourceVersion":"7","finalizers":["one","two","networking.x-k8s.io/cluster-cidr-finalizer"]}}`},
+	} {
+		t.Run(name, func(t *testing.T) {
+			if diff := cmp.Diff(tc.want, string(tc.got)); diff != "" {
+				t.Errorf("(-want +got):\n%s", diff)
+			}
+		})
+	}
+	if want := Pfxs("10.0.0.0/24", "fd00::/64"); !slices.Equal(r.blocks, want) {
+		t.Errorf("the reservation was changed to %v", r.blocks)
+	}
 }

@@ -29,3 +29,14 @@ func RangesOf(cc *networkingv1.ClusterCIDR) (ranges []netip.Prefix, gives func(n
 
 // SameRanges reports whether two ClusterCIDRs have the same ranges and blocks, for all Nodes.
 func SameRanges(a, b networkingv1.ClusterCIDRSpec) bool { return sameRanges(a, b) }
+
+// sameRanges compares what is immutable; the rest of a ClusterCIDR is for users to change.
+func sameRanges(a, b networkingv1.ClusterCIDRSpec) bool {
+	bits6 := func(s networkingv1.ClusterCIDRSpec) int32 {
+		if s.IPv6PerNodeHostBits != nil {
+			return *s.IPv6PerNodeHostBits
+		}
+		return s.PerNodeHostBits
+	}
+	return a.IPv4 == b.IPv4 && a.IPv6 == b.IPv6 && a.PerNodeHostBits == b.PerNodeHostBits && bits6(a) == bits6(b) && a.NodeSelector == nil && b.NodeSelector == nil
+}

@@ -108,8 +108,8 @@ func TestFinalizerThatIsRefused(t *testing.T) {
 		if err := c.syncClusterCIDR(t.Context(), "a"); err == nil {
 			t.Fatalf("%v: no error, so it is not tried again", step.err)
 		}
-		if got := c.book.pools["a"].problem; got != step.want {
-			t.Errorf("%v: it says %q, want %q", step.err, got, step.want)
+		if p, _ := c.book.pool("a"); p.problem != step.want {
+			t.Errorf("%v: it says %q, want %q", step.err, p.problem, step.want)
 		}
 		if got := c.nodeQueue.Len(); got != step.called {
 			t.Errorf("%v: %d Nodes are called, want %d", step.err, got, step.called)

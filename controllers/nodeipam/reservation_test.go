@@ -120,7 +120,7 @@ func TestReservation(t *testing.T) {
 				if diff := cmp.Diff(want, server.written); diff != "" {
 					t.Errorf("written (-want +got):\n%s", diff)
 				}
-				if held := Texts(c.book.ledger.Held(ownerOf("uid-n"))); !slices.Equal(held, want[1:]) {
+				if held := Texts(c.book.heldBy(ownerOf("uid-n"))); !slices.Equal(held, want[1:]) {
 					t.Errorf("holds %q, want %q", held, want[1:])
 				}
 			})
@@ -267,7 +267,7 @@ func TestReservationOfANodeThatGoes(t *testing.T) {
 			if err := c.syncNode(t.Context(), "n"); err != nil {
 				t.Fatal(err)
 			}
-			if held := c.book.ledger.Held(ownerOf("uid-n")); len(held) != tc.want {
+			if held := c.book.heldBy(ownerOf("uid-n")); len(held) != tc.want {
 				t.Errorf("holds %v, want %d blocks", held, tc.want)
 			}
 		})

@@ -204,7 +204,7 @@ func (p *process) check() {
 		return
 	}
 	b := p.controller.book
-	all := append(b.ledger.Overlapping(netip.MustParsePrefix("0.0.0.0/0")), b.ledger.Overlapping(netip.MustParsePrefix("::/0"))...)
+	all := append(b.holdings(netip.MustParsePrefix("0.0.0.0/0")), b.holdings(netip.MustParsePrefix("::/0"))...)
 	slices.SortFunc(all, compareHoldings)
 	if want := p.seen.holdings(); !slices.Equal(all, want) {
 		p.w.violate("the book is right", "%s has another book than what it has seen (-want +got):\n%s", p.name, cmp.Diff(holdingTexts(want), holdingTexts(all)))
@@ -213,12 +213,13 @@ func (p *process) check() {
 
 // follow judges what has become of a Node's reservation, and enters it in the view.
 func (p *process) follow(node *v1.Node) {
-	held := p.controller.book.ledger.Held(ownerOf(node.UID))
+	held := p.controller.book.heldBy(ownerOf(node.UID))
 	before, known := p.seen.reserved[node.UID]
 	if len(node.Spec.PodCIDRs) > 0 || !known && len(held) == 0 {
 		return // a difference is found by check
 	}
-	if known && slices.Equal(held, before.blocks) && before.pool == p.controller.book.nodes[node.Name].pool {
+	now, _ := p.controller.book.node(node.Name)
+	if known && slices.Equal(held, before.blocks) && before.pool == now.ClusterCIDR {
 		return
 	}
 	if known {
@@ -234,7 +235,7 @@ func (p *process) follow(node *v1.Node) {
 	if p.w.server.lease.record.HolderIdentity != p.name {
 		p.w.cover("a deposed leader chose blocks")
 	}
-	r := reservation{pool: p.controller.book.nodes[node.Name].pool, blocks: held}
+	r := reservation{pool: now.ClusterCIDR, blocks: held}
 	if !p.w.outside {
 		p.chose(node, r)
 	}
@@ -433,7 +434,8 @@ func (w *world) invariant3(p *process, now *view, cc *networkingv1.ClusterCIDR) 
 		if w.outside {
 			return
 		}
-		got := p.controller.book.ledger.Free(&p.controller.book.pools[cc.Name].Pool, ipam.Range{Prefix: r.prefix, BlockBits: r.blocks[0].Bits()})
+		pool, _ := p.controller.book.pool(cc.Name)
+		got := p.controller.book.free(pool, ipam.Range{Prefix: r.prefix, BlockBits: r.blocks[0].Bits()})
 		if want := len(r.free(now.unavailableTo(cc))); got != uint64(want) {
 			w.violate("invariant 3", "%d blocks of %v in ClusterCIDR %s are free, %s says %d", want, r.prefix, cc.Name, p.name, got)
 		}

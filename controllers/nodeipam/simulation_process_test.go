@@ -694,20 +694,13 @@ func (a simAPI) patchEvent(_ context.Context, _, name string, patch []byte) (*v1
 
 // kept is what the controller keeps for Nodes that a list lacks.
 func (p *process) kept() (all []ipam.Holding) {
-	if p.controller == nil {
-		return nil
-	}
-	for _, doubts := range p.controller.book.doubts {
-		for _, d := range doubts {
-			for _, b := range d.blocks {
-				all = append(all, ipam.Holding{Owner: d.owner(), Prefix: b})
-			}
-		}
+	if p.controller != nil {
+		all = p.controller.book.kept()
 	}
 	return all
 }
 
 // undecided reports whether the lease has to be renewed before a doubt is over.
 func (p *process) undecided() bool {
-	return p.controller != nil && len(p.controller.book.doubts) > 0
+	return p.controller != nil && len(p.controller.book.kept()) > 0
 }

@@ -106,7 +106,7 @@ func (p *process) see(k kind, name string) {
 		return
 	}
 	if k == kindNode && p.controller != nil {
-		if e, ok := p.controller.book.nodes[name]; ok && e.uid != c.objects[name].GetUID() {
+		if uid, ok := p.controller.book.uidOf(name); ok && uid != c.objects[name].GetUID() {
 			return // It is left to its event, which tells whether the one before may be in doubt.
 		}
 	}

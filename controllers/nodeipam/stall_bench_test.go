@@ -33,62 +33,6 @@ func (s *stopwatch) Unlock() {
 	s.Mutex.Unlock()
 }
 
-// manyAddresses gives a Node so many addresses, the i-th in 10.0.0.0/8.
-func manyAddresses(n int) func(*v1.Node) {
-	return func(node *v1.Node) {
-		for i := range n {
-			node.Status.Addresses = append(node.Status.Addresses, v1.NodeAddress{Type: v1.NodeInternalIP, Address: fmt.Sprintf("10.%d.%d.%d", i>>16&255, i>>8&255, i&255)})
-		}
-	}
-}
-
-// inTerms are n values of labels, in terms of a selector, as the CRD takes them: at most 64 terms of 64 requirements of 256 values, of at most 63 bytes.
-func inTerms(n int) *v1.NodeSelector {
-	s := &v1.NodeSelector{}
-	value := 0
-	for value < n {
-		var t v1.NodeSelectorTerm
-		for range 64 {
-			r := v1.NodeSelectorRequirement{Key: fmt.Sprint("example.com/k", len(t.MatchExpressions)), Operator: v1.NodeSelectorOpIn}
-			for range max(1, (n+64*64-1)/(64*64)) {
-				r.Values = append(r.Values, fmt.Sprintf("%x", value))
-				value++
-			}
-			t.MatchExpressions = append(t.MatchExpressions, r)
-		}
-		s.NodeSelectorTerms = append(s.NodeSelectorTerms, t)
-	}
-	return s
-}
-
-// oneRequirement asks for one label with one of n values.
-func oneRequirement(n int, operator v1.NodeSelectorOperator) *v1.NodeSelector {
-	r := v1.NodeSelectorRequirement{Key: "a", Operator: operator}
-	for i := range n {
-		r.Values = append(r.Values, fmt.Sprintf("%x", i))
-	}
-	return AnyOf(AllOf(r))
-}
-
-// smallTerms are n terms.
-func smallTerms(n int, operator v1.NodeSelectorOperator) *v1.NodeSelector {
-	s := &v1.NodeSelector{}
-	for i := range n {
-		s.NodeSelectorTerms = append(s.NodeSelectorTerms, AllOf(v1.NodeSelectorRequirement{Key: "a", Operator: operator, Values: []string{fmt.Sprintf("%x", i)}}))
-	}
-	return s
-}
-
-// manyExclusions are n addresses of 10.0.0.0/8, none beside another one, in no order.
-func manyExclusions(n int) []string {
-	all := make([]string, n)
-	for i := range all {
-		at := uint32(i) * 2654435761 >> 8 &^ 1
-		all[i] = fmt.Sprintf("10.%d.%d.%d/32", at>>16&255, at>>8&255, at&255)
-	}
-	return all
-}
-
 // largeObject is one object that is as large as it can be, and what happens to it.
 type largeObject struct {
 	name string
@@ -133,7 +77,7 @@ func largeObjects() (all []largeObject) {
 	for _, addresses := range []int{1_000, 30_000} {
 		for _, ranges := range []int{1, 10} {
 			all = append(all, largeObject{fmt.Sprintf("Node/addresses=%d/ranges=%d", addresses, ranges), ranges, func(b *testing.B, t *town, took func(string, func())) {
-				first := Node("large", manyAddresses(addresses))
+				first := Node("large", ManyAddresses(addresses))
 				took("first", func() { t.putNode(b, nil, first) })
 				second := first.DeepCopy()
 				second.Status.Addresses[0].Address = "10.255.255.255"
@@ -150,12 +94,12 @@ func largeObjects() (all []largeObject) {
 		selector *v1.NodeSelector
 	}{
 		// What the CRD takes: 1.5 MB of it is what etcd stores.
-		{"values=200000/terms=64x64", inTerms(200_000)},
+		{"values=200000/terms=64x64", InTerms(200_000)},
 		// What another CRD may have taken.
-		{"values=200000/terms=1", oneRequirement(200_000, v1.NodeSelectorOpIn)},
-		{"not-values=200000/terms=1", oneRequirement(200_000, v1.NodeSelectorOpNotIn)},
-		{"values=20000/terms=20000", smallTerms(20_000, v1.NodeSelectorOpIn)},
-		{"not-values=20000/terms=20000", smallTerms(20_000, v1.NodeSelectorOpNotIn)},
+		{"values=200000/terms=1", OneRequirement(200_000, v1.NodeSelectorOpIn)},
+		{"not-values=200000/terms=1", OneRequirement(200_000, v1.NodeSelectorOpNotIn)},
+		{"values=20000/terms=20000", SmallTerms(20_000, v1.NodeSelectorOpIn)},
+		{"not-values=20000/terms=20000", SmallTerms(20_000, v1.NodeSelectorOpNotIn)},
 	}
 	for _, s := range selectors {
 		all = append(all, largeObject{"selector/" + s.name, 1, func(b *testing.B, t *town, took func(string, func())) {
@@ -184,7 +128,7 @@ func largeObjects() (all []largeObject) {
 					t.statusOf(cc) // from then on the ledger counts
 				}
 				cc := ClusterCIDR("large", Spec4("10.0.0.0/8", 8, nil))
-				cc.Spec.ExcludedCIDRs = manyExclusions(n)
+				cc.Spec.ExcludedCIDRs = ManyExclusions(n)
 				took("create", func() { t.putClusterCIDR(b, cc) })
 				took("status", func() { t.statusOf(cc) })
 				more := cc.DeepCopy()

@@ -47,7 +47,7 @@ func TestLargeObjectsAreReadWithoutTheLock(t *testing.T) {
 	const some, many = 3_000, 30_000
 	terms := func(operator v1.NodeSelectorOperator) func(int) *networkingv1.ClusterCIDR {
 		return func(n int) *networkingv1.ClusterCIDR {
-			return ClusterCIDR("large", Spec4("10.0.0.0/8", 8, smallTerms(n, operator)))
+			return ClusterCIDR("large", Spec4("10.0.0.0/8", 8, SmallTerms(n, operator)))
 		}
 	}
 	small := ClusterCIDR("small", Spec4("10.0.0.0/8", 8, nil))
@@ -92,7 +92,7 @@ func TestLargeObjectsAreReadWithoutTheLock(t *testing.T) {
 	}
 	for what, of := range map[string]func(n int) (*networkingv1.ClusterCIDR, *v1.Node){
 		"values of one requirement": func(n int) (*networkingv1.ClusterCIDR, *v1.Node) {
-			return ClusterCIDR("large", Spec4("10.0.0.0/8", 8, oneRequirement(n, v1.NodeSelectorOpIn))), nil
+			return ClusterCIDR("large", Spec4("10.0.0.0/8", 8, OneRequirement(n, v1.NodeSelectorOpIn))), nil
 		},
 		"terms that ask for a value": func(n int) (*networkingv1.ClusterCIDR, *v1.Node) { return terms(v1.NodeSelectorOpIn)(n), nil },
 		"terms that exclude a value": func(n int) (*networkingv1.ClusterCIDR, *v1.Node) { return terms(v1.NodeSelectorOpNotIn)(n), nil },
@@ -110,7 +110,7 @@ func TestLargeObjectsAreReadWithoutTheLock(t *testing.T) {
 			}
 			return cc, nil
 		},
-		"addresses of a Node": func(n int) (*networkingv1.ClusterCIDR, *v1.Node) { return nil, Node("large", manyAddresses(n)) },
+		"addresses of a Node": func(n int) (*networkingv1.ClusterCIDR, *v1.Node) { return nil, Node("large", ManyAddresses(n)) },
 	} {
 		// Of three tries the best, because others in this process ask for memory, too.
 		fewest := func(n int) uint64 {
@@ -119,45 +119,6 @@ func TestLargeObjectsAreReadWithoutTheLock(t *testing.T) {
 		}
 		if few, more := fewest(some), fewest(many); more > few+few/2+100 {
 			t.Errorf("%s: with %d of them %d allocations with the lock held, with %d of them %d", what, some, few, many, more)
-		}
-	}
-}
-
-// Of a Node's addresses the first ones count, and are forgotten with it.
-func TestAddressesAreBounded(t *testing.T) {
-	b := newBook()
-	cc := ClusterCIDR("a", Spec4("10.0.0.0/8", 8, nil))
-	b.setPool(compile(cc))
-	n := Node("large", manyAddresses(1000))
-	b.observe(n, nil, addressesOf(n))
-	if got := len(b.addresses.Held(ownerOf(n.UID))); got != maxAddresses {
-		t.Errorf("%d addresses are entered, want %d", got, maxAddresses)
-	}
-	want := fmt.Sprintf("10.0.0.9 of large; %d more", maxAddresses-maxNamed)
-	if message := b.overlapping(b.pools["a"]).Message; !strings.Contains(message, want) {
-		t.Errorf("it says %q, want %q", message, want)
-	}
-	b.gone("large", "uid-large")
-	if left := b.addresses.Overlapping(Pfx("0.0.0.0/0")); len(left) > 0 {
-		t.Errorf("left over: %v", left)
-	}
-}
-
-// A large selector finds the Nodes that it found when it was a small one.
-func TestLargeSelectorsAreNotIndexed(t *testing.T) {
-	for name, selector := range map[string]*v1.NodeSelector{
-		"one requirement": oneRequirement(10*maxIndexed, v1.NodeSelectorOpIn),
-		"terms":           smallTerms(10*maxIndexed, v1.NodeSelectorOpIn),
-	} {
-		p := compile(ClusterCIDR("large", Spec4("10.0.0.0/8", 8, selector)))
-		c := newCandidates(slices.Values([]*pool{p}))
-		if len(c.by) > 0 || len(c.entries) != 1 {
-			t.Errorf("%s: %d values in the index and %d entries, want none and 1", name, len(c.by), len(c.entries))
-		}
-		for value, want := range map[string]int{"0": 1, fmt.Sprintf("%x", 10*maxIndexed-1): 1, "y": 0} {
-			if got := len(slices.Collect(c.of(Node("n", Label("a", value))))); got != want {
-				t.Errorf("%s: %d ClusterCIDRs match a Node with %s, want %d", name, got, value, want)
-			}
 		}
 	}
 }
@@ -171,28 +132,6 @@ func TestProblemIsShort(t *testing.T) {
 	p := compile(cc)
 	if len(p.problem) > maxProblem+10 || !strings.HasPrefix(p.problem, "spec.excludedCIDRs: ") {
 		t.Errorf("%d bytes: %s", len(p.problem), p.problem)
-	}
-}
-
-// A selector is compiled once, and again if it is another one or one of another ClusterCIDR of that name.
-func TestSelectorIsCompiledOnce(t *testing.T) {
-	known := selectorCache{}
-	terms := func(selector *v1.NodeSelector) *term {
-		return &compileWith(ClusterCIDR("a", Spec4("10.0.0.0/8", 8, selector)), known).terms[0]
-	}
-	first := terms(oneRequirement(10, v1.NodeSelectorOpIn))
-	if terms(oneRequirement(10, v1.NodeSelectorOpIn)) != first {
-		t.Error("the same selector was compiled twice")
-	}
-	for what, other := range map[string]*v1.NodeSelector{
-		"a value more":     oneRequirement(11, v1.NodeSelectorOpIn),
-		"another operator": oneRequirement(10, v1.NodeSelectorOpNotIn),
-		"a term more":      AnyOf(append(oneRequirement(10, v1.NodeSelectorOpIn).NodeSelectorTerms, AllOf(In("b", "1")))...),
-	} {
-		if got := terms(other); got == first {
-			t.Errorf("%s: it was not compiled", what)
-		}
-		first = terms(oneRequirement(10, v1.NodeSelectorOpIn))
 	}
 }
 

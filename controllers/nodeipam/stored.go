@@ -24,9 +24,6 @@ import (
 // ClusterCIDRs are read as they are stored and decoded one by one. A typed client gives up on a whole list, and so on every Node of the
 // cluster, when one object has a field of another type; another CRD than ours may have let one in.
 
-// annotationUndecodable says in the cache, and only there, why an object could not be decoded.
-const annotationUndecodable = networkingv1.GroupName + "/undecodable"
-
 func (c *Controller) stored() dynamic.ResourceInterface {
 	return c.dynamic.Resource(networkingv1.SchemeGroupVersion.WithResource("clustercidrs"))
 }

@@ -1,7 +1,6 @@
 package nodeipam
 
 import (
-	"errors"
 	"fmt"
 	"net/netip"
 	"slices"
@@ -97,10 +96,5 @@ func TestMessagesAreBounded(t *testing.T) {
 	}
 	if message := notAvailable(w.refusals, len(b.pools)); len(message) > maxMessage || !strings.Contains(message, "Create another one") || !strings.Contains(message, " more.") {
 		t.Errorf("%d bytes: %s", len(message), message)
-	}
-	var h health
-	h.waitFor(trouble{"the API server forbids it", errors.New(strings.Repeat("ü", 100_000))})
-	if err := h.Check(nil); len(err.Error()) > 2*maxProblem {
-		t.Errorf("the health check says %d bytes", len(err.Error()))
 	}
 }
