@@ -25,11 +25,11 @@ type shown struct {
 // observeAll does what observe does with one Node after the other, in a book that has none but all pools and service ranges, in a fraction
 // of the time: on several processors, which is what each is for, without looking for what was there before, and in maps that need not grow. each
 // calls f once for every index below n, in any order or at once, and returns when all calls have. All pools are touched
-// already, since they are new. It returns what it read, in the order of the Nodes.
+// already, since they are new. It returns the Nodes about which there is something to do, the oldest first.
 //
 // With very many Nodes nearly all of the time is waiting for memory. So blocks are entered in the order of their addresses: then what the
 // next one needs is in the processor's cache already.
-func (b *book) observeAll(nodes []*v1.Node, each func(n int, f func(i int))) []shown {
+func (b *book) observeAll(nodes []*v1.Node, each func(n int, f func(i int))) (open []*v1.Node) {
 	all := make([]shown, len(nodes))
 	each(len(nodes), func(i int) {
 		node := nodes[i]
@@ -78,8 +78,14 @@ func (b *book) observeAll(nodes []*v1.Node, each func(n int, f func(i int))) []s
 			b.locate(s.entry)
 			b.judge(s.entry.uid)
 		}
+		if !showsPodCIDRs(s.node) || s.unreadable {
+			open = append(open, s.node) // whom others concern are called for that
+		}
 	}
-	return all
+	slices.SortFunc(open, func(x, y *v1.Node) int {
+		return byAge(x.CreationTimestamp.Time, x.Name, y.CreationTimestamp.Time, y.Name)
+	})
+	return open
 }
 
 // ownedBlocks is what a Node holds.

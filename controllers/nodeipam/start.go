@@ -2,7 +2,6 @@ package nodeipam
 
 import (
 	"context"
-	"slices"
 	"time"
 
 	v1 "k8s.io/api/core/v1"
@@ -119,19 +118,10 @@ func (c *Controller) fill(ctx context.Context, b *book) error {
 		b.setService(serviceSource(serviceCIDR.Name), serviceRangesOf(ctx, serviceCIDR))
 	}
 	c.foundEarlier(nodes)
-	var called []*v1.Node
 	for _, node := range nodes {
 		c.heard(node)
 	}
-	for _, s := range b.observeAll(nodes, inParallel) {
-		if !showsPodCIDRs(s.node) || s.unreadable {
-			called = append(called, s.node) // whom others concern are called for that
-		}
-	}
-	slices.SortFunc(called, func(x, y *v1.Node) int {
-		return byAge(x.CreationTimestamp.Time, x.Name, y.CreationTimestamp.Time, y.Name)
-	})
-	for _, node := range called {
+	for _, node := range b.observeAll(nodes, inParallel) {
 		c.nodeQueue.Add(node.Name)
 	}
 	return nil
