@@ -10,6 +10,7 @@ import (
 	"k8s.io/klog/v2"
 
 	networkingv1 "github.com/multicidr/controller-manager/apis/networking/v1"
+	"github.com/multicidr/controller-manager/controllers/nodeipam/allocator"
 )
 
 // Events have a line and workers of their own. An API server that lets requests for events hang, because the etcd of events is down or a
@@ -89,7 +90,7 @@ func (c *Controller) syncEvent(ctx context.Context, key string) error {
 			a   announcement
 			due bool
 		)
-		c.with(func(b *book) {
+		c.with(func(b *allocator.State) {
 			// After a write there may be a newer message, or another Node of that name. Nobody handed over a key that was there.
 			if a, due = c.due(b, key); !due || a == written {
 				due = false
@@ -108,7 +109,7 @@ func (c *Controller) syncEvent(ctx context.Context, key string) error {
 			return errEvent{err}
 		}
 		written = a
-		c.with(func(b *book) { c.announcer.stored(b, a) })
+		c.with(func(b *allocator.State) { c.announcer.stored(b, a) })
 	}
 }
 
@@ -117,18 +118,18 @@ func (c *Controller) letsNodesPass(key string) (waits bool) {
 	if c.nodeQueue.Len() == 0 {
 		return false
 	}
-	c.with(func(*book) { waits = c.now().Sub(c.announcer.since[key]) < eventPatience })
+	c.with(func(*allocator.State) { waits = c.now().Sub(c.announcer.since[key]) < eventPatience })
 	return waits
 }
 
 // due returns what there is to say now; not due if that is nothing: the subject is gone or another one, or it is not true any more, or said already.
-func (c *Controller) due(b *book, key string) (a announcement, due bool) {
+func (c *Controller) due(b *allocator.State, key string) (a announcement, due bool) {
 	kind, rest, _ := strings.Cut(key, "/")
 	name, reason, _ := strings.Cut(rest, "/")
 	a.reason = reason
 	switch {
 	case reason == ReasonWriteFailed:
-		uid, ok := b.uidOf(name)
+		uid, ok := b.UID(name)
 		why := c.health.told(writesNode, name)
 		if !ok || why == "" {
 			return a, false
@@ -136,7 +137,7 @@ func (c *Controller) due(b *book, key string) (a announcement, due bool) {
 		a.about, a.message = nodeReference(name, uid), "podCIDRs cannot be written: "+why
 		return a, true
 	case reason == ReasonStatusWriteFailed:
-		p, ok := b.pool(name)
+		p, ok := b.Pool(name)
 		why := c.health.told(writesStatus, name)
 		if !ok || why == "" {
 			return a, false
@@ -148,18 +149,18 @@ func (c *Controller) due(b *book, key string) (a announcement, due bool) {
 		a.about, a.message = clusterCIDRReference(name, now.uid), now.message
 		return a, ok && now.reason == reason && !now.stored
 	case reason == ReasonNotAvailable:
-		why, due := b.whyPending(name)
-		a.about, a.message, a.reasons = nodeReference(name, why.uid), why.message, why.reasons
+		why, due := b.WhyPending(name)
+		a.about, a.message, a.reasons = nodeReference(name, why.UID), why.Message, why.Reasons
 		return a, due
 	default:
-		uid, message := b.reportedOf(name, reason)
+		uid, message := b.Reported(name, reason)
 		a.about, a.message = nodeReference(name, uid), message
 		return a, message != ""
 	}
 }
 
 // stored enters that an event is stored.
-func (o *announcer) stored(b *book, a announcement) {
+func (o *announcer) stored(b *allocator.State, a announcement) {
 	switch {
 	case a.reason == ReasonWriteFailed, a.reason == ReasonStatusWriteFailed: // nothing is remembered but that it was handed over
 	case a.about.Kind == aboutClusterCIDR:
@@ -168,7 +169,7 @@ func (o *announcer) stored(b *book, a announcement) {
 			o.clusterCIDRs[a.about.Name] = now
 		}
 	case a.reason == ReasonNotAvailable:
-		b.saidWhyPending(a.about.Name, a.about.UID, a.reasons)
+		b.SaidWhyPending(a.about.Name, a.about.UID, a.reasons)
 	}
 }
 
@@ -195,7 +196,7 @@ func (c *Controller) alarmed(cc *networkingv1.ClusterCIDR, before, reason, messa
 // noteEvent logs when events cannot be written, once, and when they can again.
 func (c *Controller) noteEvent(ctx context.Context, err error) {
 	changed := false
-	c.with(func(*book) {
+	c.with(func(*allocator.State) {
 		changed = c.announcer.failing != (err != nil)
 		c.announcer.failing = err != nil
 	})

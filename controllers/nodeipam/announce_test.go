@@ -24,6 +24,7 @@ import (
 	applyv1 "github.com/multicidr/controller-manager/apis/generated/applyconfiguration/networking/v1"
 	clustercidrlisters "github.com/multicidr/controller-manager/apis/generated/listers/networking/v1"
 	networkingv1 "github.com/multicidr/controller-manager/apis/networking/v1"
+	"github.com/multicidr/controller-manager/controllers/nodeipam/allocator"
 	. "github.com/multicidr/controller-manager/controllers/nodeipam/internal/objects"
 )
 
@@ -394,8 +395,8 @@ func TestEventsThatAreRefused(t *testing.T) {
 			t.Errorf("the last pause is %v, want %v", got, eventRetryMax)
 		}
 		// Another reason to be pending changes nothing about that.
-		c.with(func(b *book) {
-			b.setPool(compile(ClusterCIDR("a", Spec4("10.1.0.0/24", 8, AnyOf(AllOf(In("p", "x")))))))
+		c.with(func(b *allocator.State) {
+			b.SetPool(allocator.Compile(ClusterCIDR("a", Spec4("10.1.0.0/24", 8, AnyOf(AllOf(In("p", "x")))))))
 		})
 		if err := c.syncNode(t.Context(), "n"); err != nil {
 			t.Fatal(err)

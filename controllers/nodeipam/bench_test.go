@@ -20,6 +20,7 @@ import (
 
 	clustercidrlisters "github.com/multicidr/controller-manager/apis/generated/listers/networking/v1"
 	networkingv1 "github.com/multicidr/controller-manager/apis/networking/v1"
+	"github.com/multicidr/controller-manager/controllers/nodeipam/allocator"
 	. "github.com/multicidr/controller-manager/controllers/nodeipam/internal/objects"
 )
 
@@ -60,20 +61,20 @@ func (t *town) settle(b *testing.B) {
 		b.Fatal(err)
 	}
 	t.filled.Store(true)
-	t.book.effects()
+	t.book.Changes()
 	runtime.GC()
 }
 
 // choose does what syncNode does before its PATCH.
-func (t *town) choose(b *testing.B, name string) reservation {
-	var r reservation
+func (t *town) choose(b *testing.B, name string) allocator.Reservation {
+	var r allocator.Reservation
 	served := false
-	t.with(func(book *book) {
+	t.with(func(book *allocator.State) {
 		node, err := t.lookAtNode(book, name)
 		if err != nil || node == nil {
 			b.Fatalf("Node %s cannot be looked at: %v", name, err)
 		}
-		r, served, _ = book.serve(node)
+		r, served, _ = book.Allocate(node)
 	})
 	if !served {
 		b.Fatalf("Node %s is not served", name)
@@ -82,7 +83,7 @@ func (t *town) choose(b *testing.B, name string) reservation {
 }
 
 // arrives shows a Node, measures how it is given blocks and how they are confirmed, and leaves it there.
-func (t *town) arrives(b *testing.B, n *v1.Node, choose, confirm *timings) reservation {
+func (t *town) arrives(b *testing.B, n *v1.Node, choose, confirm *timings) allocator.Reservation {
 	t.put(b, n)
 	start := time.Now()
 	r := t.choose(b, n.Name)
@@ -111,10 +112,10 @@ func (t *town) put(b *testing.B, n *v1.Node) {
 }
 
 // showsReserved writes a reservation into a Node, as its PATCH does.
-func showsReserved(n *v1.Node, r reservation) {
-	n.Spec.PodCIDRs = Texts(r.blocks)
+func showsReserved(n *v1.Node, r allocator.Reservation) {
+	n.Spec.PodCIDRs = Texts(r.Blocks)
 	n.Spec.PodCIDR = n.Spec.PodCIDRs[0]
-	From(r.pool)(n)
+	From(r.ClusterCIDR)(n)
 }
 
 // townCIDRs are side by side in 10.0.0.0/8, each with its own IPv6 range, and for the Nodes of one pool of machines.
@@ -162,16 +163,16 @@ func townNode(i, n int) *v1.Node {
 // populate puts ClusterCIDRs and so many Nodes that they have served into the caches, as after a restart.
 func (t *town) populate(b *testing.B, nodes int, clusterCIDRs []*networkingv1.ClusterCIDR) {
 	b.Helper()
-	before := newBook() // the process before, which served them
+	before := allocator.New() // the process before, which served them
 	for _, cc := range clusterCIDRs {
-		before.setPool(compile(cc))
+		before.SetPool(allocator.Compile(cc))
 		if err := t.clusterCIDRs.Add(cc); err != nil {
 			b.Fatal(err)
 		}
 	}
 	for i := range nodes {
 		n := townNode(i, len(clusterCIDRs))
-		r, _, ok := before.reserve(n)
+		r, _, ok := before.Reserve(n)
 		if !ok {
 			b.Fatalf("Node %s is not served", n.Name)
 		}
@@ -265,15 +266,15 @@ func benchmarkFull(b *testing.B) {
 	const free = blocks / 10_000
 	full := func(b *testing.B) (*town, []int) {
 		t := newTown(b)
-		t.book.setPool(compile(ClusterCIDR("full", Spec4("10.0.0.0/8", 4, nil))))
+		t.book.SetPool(allocator.Compile(ClusterCIDR("full", Spec4("10.0.0.0/8", 4, nil))))
 		order := rand.New(rand.NewPCG(0, 0)).Perm(blocks)
 		for _, i := range order[free:] {
 			at := uint32(10)<<24 | uint32(i)<<4
 			block := netip.PrefixFrom(netip.AddrFrom4([4]byte{byte(at >> 24), byte(at >> 16), byte(at >> 8), byte(at)}), 28)
-			t.book.observe(held(i), []netip.Prefix{block}, nil)
+			t.book.Observe(held(i), []netip.Prefix{block}, nil)
 		}
 		t.filled.Store(true)
-		t.book.effects()
+		t.book.Changes()
 		runtime.GC()
 		return t, order[free:]
 	}
@@ -301,9 +302,9 @@ func benchmarkFull(b *testing.B) {
 			var choose, confirm timings
 			r := t.arrives(b, n, &choose, &confirm)
 			t.leaves(b, n)
-			best, ok := shortest[r.blocks[0]]
+			best, ok := shortest[r.Blocks[0]]
 			if ns := choose.ns[0]; !ok || ns < best {
-				shortest[r.blocks[0]] = ns
+				shortest[r.Blocks[0]] = ns
 			}
 		}
 		turns := timings{ns: slices.Collect(maps.Values(shortest))}
@@ -379,8 +380,8 @@ func benchmarkRebuild(b *testing.B) {
 				t.populate(b, nodes, townCIDRs(clusterCIDRs))
 				var rebuild timings
 				for b.Loop() {
-					book := newBook()
-					t.selectors = selectorCache{}
+					book := allocator.New()
+					t.selectors = allocator.SelectorCache{}
 					runtime.GC()
 					start := time.Now()
 					if err := t.fill(b.Context(), book); err != nil {
@@ -403,7 +404,7 @@ func benchmarkHeap(b *testing.B) {
 			var heap float64
 			for b.Loop() {
 				heap = -heapInUse()
-				book := newBook()
+				book := allocator.New()
 				if err := t.fill(b.Context(), book); err != nil {
 					b.Fatal(err)
 				}

@@ -15,6 +15,7 @@ import (
 
 	networkingv1 "github.com/multicidr/controller-manager/apis/networking/v1"
 	"github.com/multicidr/controller-manager/controllers/ipam"
+	"github.com/multicidr/controller-manager/controllers/nodeipam/allocator"
 )
 
 // syncClusterCIDR enters one ClusterCIDR in the book and keeps its finalizer: there before the first block is given,
@@ -22,21 +23,21 @@ import (
 func (c *Controller) syncClusterCIDR(ctx context.Context, name string) error {
 	var (
 		cc     *networkingv1.ClusterCIDR
-		p      *pool
-		judged *pool
+		p      *allocator.Pool
+		judged *allocator.Pool
 		inUse  bool
 		urgent bool          // Nodes wait for a ClusterCIDR that is behind this one in the queue, and nobody for this one
 		pause  time.Duration // until its finalizer is tried again
 		err    error
 	)
-	cc, p, err = c.lookAtClusterCIDR(name, func(b *book, cc *networkingv1.ClusterCIDR) {
-		known, _ := b.pool(name)
+	cc, p, err = c.lookAtClusterCIDR(name, func(b *allocator.State, cc *networkingv1.ClusterCIDR) {
+		known, _ := b.Pool(name)
 		if urgent = c.nodesAwait(b) && (cc == nil || known.State == ipam.Terminating); urgent {
-			b.putOffClusterCIDR(name)
+			b.PutOff(name)
 		}
 		if cc != nil {
-			inUse = b.inUse(name)
-			b.recheckStatus(name) // a write of its status that came late may have undone a newer one
+			inUse = b.InUse(name)
+			b.RecheckStatus(name) // a write of its status that came late may have undone a newer one
 			judged, pause = c.judgeFinalizer(b, known)
 		}
 	})
@@ -83,8 +84,8 @@ func firstFailed(errs ...error) error {
 }
 
 // nodesAwait reports whether a Node waits for the finalizer of a ClusterCIDR.
-func (c *Controller) nodesAwait(b *book) bool {
-	for name := range b.awaitingFinalizer() {
+func (c *Controller) nodesAwait(b *allocator.State) bool {
+	for name := range b.AwaitingFinalizer() {
 		if _, awaited := c.awaited[name]; awaited {
 			return true
 		}
@@ -138,7 +139,7 @@ func (c *Controller) wroteInto(cc *networkingv1.ClusterCIDR, what string) error 
 
 // lookAtClusterCIDR enters in the book what the cache shows of a ClusterCIDR now, and returns it and its pool; nil if there is none. also is
 // called with it while the book is held.
-func (c *Controller) lookAtClusterCIDR(name string, also func(*book, *networkingv1.ClusterCIDR)) (*networkingv1.ClusterCIDR, *pool, error) {
+func (c *Controller) lookAtClusterCIDR(name string, also func(*allocator.State, *networkingv1.ClusterCIDR)) (*networkingv1.ClusterCIDR, *allocator.Pool, error) {
 	c.entering.Lock()
 	defer c.entering.Unlock()
 	return c.enterClusterCIDR(name, also)
@@ -146,13 +147,13 @@ func (c *Controller) lookAtClusterCIDR(name string, also func(*book, *networking
 
 // enterClusterCIDR is lookAtClusterCIDR for a caller that holds entering. So what is entered never gets older, and yet the book is free while
 // the object is compiled, which may take a second.
-func (c *Controller) enterClusterCIDR(name string, also func(*book, *networkingv1.ClusterCIDR)) (*networkingv1.ClusterCIDR, *pool, error) {
+func (c *Controller) enterClusterCIDR(name string, also func(*allocator.State, *networkingv1.ClusterCIDR)) (*networkingv1.ClusterCIDR, *allocator.Pool, error) {
 	cc, err := c.clusterCIDRs.Get(name)
 	switch {
 	case apierrors.IsNotFound(err):
 		delete(c.selectors, name)
-		c.with(func(b *book) {
-			b.dropPool(name)
+		c.with(func(b *allocator.State) {
+			b.DropPool(name)
 			delete(c.statusWritten, name)
 			delete(c.finalizerTries, name)
 			delete(c.awaited, name)
@@ -164,14 +165,14 @@ func (c *Controller) enterClusterCIDR(name string, also func(*book, *networkingv
 		return nil, nil, err
 	}
 	p := c.compile(cc)
-	c.with(func(b *book) {
-		old, known := b.pool(name)
+	c.with(func(b *allocator.State) {
+		old, known := b.Pool(name)
 		same := known && old.ID == p.ID
 		if !same {
 			delete(c.finalizerTries, name)
 		}
 		c.sawFinalizer(name, slices.Contains(cc.Finalizers, networkingv1.Finalizer))
-		if p = b.setPool(p); !same || !p.aboutToServe() {
+		if p = b.SetPool(p); !same || !p.AwaitsFinalizer() {
 			delete(c.awaited, name)
 		}
 		also(b, cc)
@@ -188,7 +189,7 @@ func (c *Controller) heardOfClusterCIDR(name string) {
 		if !c.filled.Load() {
 			return nil // fill reads the cache, and holds entering meanwhile
 		}
-		_, _, err := c.enterClusterCIDR(name, func(*book, *networkingv1.ClusterCIDR) {})
+		_, _, err := c.enterClusterCIDR(name, func(*allocator.State, *networkingv1.ClusterCIDR) {})
 		return err
 	}()
 	if err != nil {

@@ -30,6 +30,7 @@ import (
 	networkingv1 "github.com/multicidr/controller-manager/apis/networking/v1"
 	"github.com/multicidr/controller-manager/controllers/ipam"
 	"github.com/multicidr/controller-manager/controllers/lease"
+	"github.com/multicidr/controller-manager/controllers/nodeipam/allocator"
 )
 
 // Name is the controller's name: in --controllers, of its ServiceAccount, as field manager and as the source of events.
@@ -108,10 +109,10 @@ type Controller struct {
 
 	// entering is held from the look at a ClusterCIDR until what it says is in the book, and while the book is filled. With mu too, it is taken first.
 	entering  sync.Mutex
-	selectors selectorCache // guarded by entering
+	selectors allocator.SelectorCache // guarded by entering
 
 	mu   sync.Locker // held for computing only, never across a call to the API server, and not while an object is read that may be large
-	book *book
+	book *allocator.State
 	torn bool // somebody is at work in the book, or a panic has ended that work: it may be half changed
 	// statusWritten is when each ClusterCIDR's status was last written.
 	statusWritten map[string]time.Time
@@ -205,9 +206,9 @@ func newController(cfg Config, p parts) *Controller {
 		clusterCIDRQueue: p.newQueue("clustercidrs"),
 		statusQueue:      p.newQueue("status"),
 		eventQueue:       p.newQueue("events"),
-		selectors:        selectorCache{},
+		selectors:        allocator.SelectorCache{},
 		mu:               &sync.Mutex{},
-		book:             newBook(),
+		book:             allocator.New(),
 		statusWritten:    map[string]time.Time{},
 		statusQueued:     map[string]bool{},
 		finalizerTries:   map[string]finalizerTries{},
@@ -231,7 +232,7 @@ func newController(cfg Config, p parts) *Controller {
 	}
 	c.health.now, c.health.watches = c.now, cfg.Watches
 	c.health.waitFor(trouble{what: "the start"})
-	c.book.setService(flagServiceRanges, cfg.ServiceRanges)
+	c.book.SetService(flagServiceRanges, cfg.ServiceRanges)
 	return c
 }
 
@@ -420,14 +421,14 @@ func workOne(ctx context.Context, queue queue, sync func(context.Context, string
 
 // with runs f on the book, alone, and then wakes whom its changes may concern. It panics if somebody's panic has left the book half
 // changed: nothing may be decided, and then written, by such a book.
-func (c *Controller) with(f func(*book)) {
+func (c *Controller) with(f func(*allocator.State)) {
 	if !c.withWhole(f) {
 		panic(errTorn)
 	}
 }
 
 // withWhole is with for who only shows what is in the book. It reports false, and does not call f, if the book may be half changed.
-func (c *Controller) withWhole(f func(*book)) (whole bool) {
+func (c *Controller) withWhole(f func(*allocator.State)) (whole bool) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	if c.torn {
@@ -435,14 +436,14 @@ func (c *Controller) withWhole(f func(*book)) (whole bool) {
 	}
 	c.torn = true // A panic leaves it so.
 	f(c.book)
-	e := c.book.effects()
-	for _, name := range e.terminating {
+	e := c.book.Changes()
+	for _, name := range e.Terminating {
 		c.clusterCIDRQueue.Add(name)
 	}
-	for _, name := range e.nodes {
+	for _, name := range e.Nodes {
 		c.nodeQueue.Add(name)
 	}
-	for _, name := range e.clusterCIDRs {
+	for _, name := range e.ClusterCIDRs {
 		if c.statusQueued[name] {
 			continue
 		}

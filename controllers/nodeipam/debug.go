@@ -17,6 +17,7 @@ import (
 	"k8s.io/klog/v2"
 
 	"github.com/multicidr/controller-manager/controllers/ipam"
+	"github.com/multicidr/controller-manager/controllers/nodeipam/allocator"
 )
 
 // The ledger as JSON. docs/debugging.md describes the fields; people's scripts read them, so none changes its name or meaning.
@@ -156,9 +157,9 @@ func (c *Controller) serveDebug(w http.ResponseWriter, r *http.Request) {
 
 // debugged returns all there is to show, and the copy of the book that it was read from; not ok after a panic. The lock is held for the
 // copy only.
-func (c *Controller) debugged() (_ debugLedger, _ *book, ok bool) {
-	var s snapshot
-	if c.Err() != nil || !c.withWhole(func(b *book) { s = b.snapshot() }) {
+func (c *Controller) debugged() (_ debugLedger, _ *allocator.State, ok bool) {
+	var s allocator.Snapshot
+	if c.Err() != nil || !c.withWhole(func(b *allocator.State) { s = b.Snapshot() }) {
 		return debugLedger{}, nil, false
 	}
 	now := c.now().UTC()
@@ -166,7 +167,7 @@ func (c *Controller) debugged() (_ debugLedger, _ *book, ok bool) {
 	if err != nil {
 		nodes = nil // Listing a cache fails only for a selector that cannot be parsed.
 	}
-	b := s.book()
+	b := s.State()
 	l := debugLedgerOf(b, nodes)
 	l.Controller, l.Time = Name, now
 	if err := c.health.Check(nil); err != nil {
@@ -177,27 +178,27 @@ func (c *Controller) debugged() (_ debugLedger, _ *book, ok bool) {
 
 // debug returns what b says of these Nodes and of those that it knows beside them: the cache that they come from may be
 // ahead or behind.
-func debugLedgerOf(b *book, nodes []*v1.Node) debugLedger {
+func debugLedgerOf(b *allocator.State, nodes []*v1.Node) debugLedger {
 	l := debugLedger{ClusterCIDRs: []debugClusterCIDR{}, ServiceRanges: []debugServiceRange{}, Conflicts: []debugConflict{}}
 	memberOf := map[types.UID][]string{}
-	for _, p := range b.sortedPools() {
+	for _, p := range b.Pools() {
 		cc := debugPool(b, p)
-		for uid := range b.members(p) {
+		for uid := range b.Members(p) {
 			memberOf[uid] = append(memberOf[uid], p.Name)
 			cc.Members++
 		}
 		l.ClusterCIDRs = append(l.ClusterCIDRs, cc)
 	}
 
-	conflicts, total, with := b.allConflicts()
+	conflicts, total, with := b.AllConflicts()
 	l.ConflictsTotal = total
 	for _, c := range conflicts {
-		l.Conflicts = append(l.Conflicts, debugConflict{Holders: [2]debugHolder{debugHolderOf(b, c.outer), debugHolderOf(b, c.inner)}})
+		l.Conflicts = append(l.Conflicts, debugConflict{Holders: [2]debugHolder{debugHolderOf(b, c.Outer), debugHolderOf(b, c.Inner)}})
 	}
 	l.ServiceRanges = debugServices(b)
 
 	byName := map[string]*v1.Node{}
-	for name, uid := range b.nodeUIDs() {
+	for name, uid := range b.NodeUIDs() {
 		byName[name] = &v1.Node{ObjectMeta: metav1.ObjectMeta{Name: name, UID: uid}}
 	}
 	for _, node := range nodes {
@@ -208,7 +209,7 @@ func debugLedgerOf(b *book, nodes []*v1.Node) debugLedger {
 		n := debugNodeOf(b, node)
 		n.ClusterCIDRs = append(n.ClusterCIDRs, memberOf[n.UID]...)
 		if others, ok := with[n.UID]; ok {
-			n.find(ReasonConflict, "shares addresses with "+others.String())
+			n.find(allocator.ReasonConflict, "shares addresses with "+others.String())
 		}
 		l.Nodes = append(l.Nodes, n)
 	}
@@ -216,17 +217,17 @@ func debugLedgerOf(b *book, nodes []*v1.Node) debugLedger {
 	return l
 }
 
-func debugPool(b *book, p *pool) debugClusterCIDR {
-	ready := b.ready(p)
+func debugPool(b *allocator.State, p *allocator.Pool) debugClusterCIDR {
+	ready := b.Ready(p)
 	cc := debugClusterCIDR{
 		Name: p.Name, UID: p.ID, State: ready.Reason, Why: ready.Message, Priority: p.Priority, NodeSelector: p.Selector,
-		Ranges: []debugRange{}, Excluded: append([]netip.Prefix{}, p.excluded...),
+		Ranges: []debugRange{}, Excluded: append([]netip.Prefix{}, p.Exclusions...),
 	}
-	if overlapping := b.overlapping(p); overlapping.Status == metav1.ConditionTrue {
+	if overlapping := b.Overlapping(p); overlapping.Status == metav1.ConditionTrue {
 		cc.Overlapping = overlapping.Message
 	}
 	for _, r := range p.Ranges {
-		s := b.rangeStatus(p, r)
+		s := b.RangeStatus(p, r)
 		cc.Ranges = append(cc.Ranges, debugRange{
 			Family: r.Family().String(), CIDR: s.CIDR, BlockPrefixLength: int(s.BlockPrefixLength), Cursor: s.Cursor,
 			Total: s.Total, Allocated: s.Allocated, Reserved: int64(reservedIn(b, r)), Unavailable: s.Unavailable, Free: s.Free,
@@ -236,8 +237,8 @@ func debugPool(b *book, p *pool) debugClusterCIDR {
 }
 
 // reserved returns how many of r's blocks are held by a Node that does not show them.
-func reservedIn(b *book, r ipam.Range) (n uint64) {
-	for _, h := range b.holdings(r.Prefix) {
+func reservedIn(b *allocator.State, r ipam.Range) (n uint64) {
+	for _, h := range b.Holdings(r.Prefix) {
 		if h.Prefix.Bits() == r.BlockBits && h.Owner.Kind == ipam.Node && !isShown(b, h.Owner) {
 			n++
 		}
@@ -246,23 +247,23 @@ func reservedIn(b *book, r ipam.Range) (n uint64) {
 }
 
 // isShown reports whether a Node shows what it holds.
-func isShown(b *book, node ipam.Owner) bool {
-	n, ok := b.node(b.nameOfNode(types.UID(node.ID)))
-	return ok && n.State == assigned
+func isShown(b *allocator.State, node ipam.Owner) bool {
+	n, ok := b.Node(b.NameOfNode(types.UID(node.ID)))
+	return ok && n.State == allocator.Assigned
 }
 
-func debugNodeOf(b *book, node *v1.Node) debugNode {
-	owner := ownerOf(node.UID)
-	blocks := b.heldBy(owner)
+func debugNodeOf(b *allocator.State, node *v1.Node) debugNode {
+	owner := allocator.OwnerOf(node.UID)
+	blocks := b.HeldBy(owner)
 	n := debugNode{
 		Name: node.Name, UID: node.UID, State: nodeWithout, ClusterCIDRs: []string{},
 		Blocks: append([]netip.Prefix{}, blocks...), Addresses: []netip.Prefix{},
 	}
-	if known, ok := b.node(node.Name); ok && known.UID == node.UID {
+	if known, ok := b.Node(node.Name); ok && known.UID == node.UID {
 		n.Addresses = append(n.Addresses, known.Addresses...)
 	}
-	_, unreadable := podCIDRsOf(node)
-	pending, waits := b.pending(node.Name)
+	_, unreadable := allocator.PodCIDRsOf(node)
+	pending, waits := b.Pending(node.Name)
 	switch {
 	case len(blocks) > 0 && !isShown(b, owner):
 		n.State = nodeReserved
@@ -275,10 +276,10 @@ func debugNodeOf(b *book, node *v1.Node) debugNode {
 		}
 	}
 	if len(unreadable) > 0 {
-		n.find(ReasonUnreadable, "podCIDRs "+cut(strings.Join(unreadable, ", "), maxListed)+" cannot be read")
+		n.find(allocator.ReasonUnreadable, "podCIDRs "+allocator.Cut(strings.Join(unreadable, ", "), allocator.MaxListed)+" cannot be read")
 	}
-	if n.State == nodeAssigned && len(blocks) > 0 && b.outside(blocks) {
-		n.find(ReasonOutsideRanges, "its podCIDRs lie in no ClusterCIDR")
+	if n.State == nodeAssigned && len(blocks) > 0 && b.OutOfRange(blocks) {
+		n.find(allocator.ReasonOutsideRanges, "its podCIDRs lie in no ClusterCIDR")
 	}
 	return n
 }
@@ -290,13 +291,13 @@ func (n *debugNode) find(reason, message string) {
 	n.Findings[reason] = message
 }
 
-func debugServices(b *book) []debugServiceRange {
+func debugServices(b *allocator.State) []debugServiceRange {
 	services := []debugServiceRange{}
-	for _, all := range everything {
-		for _, h := range b.holdings(all) {
+	for _, all := range allocator.Everything {
+		for _, h := range b.Holdings(all) {
 			known := slices.ContainsFunc(services, func(s debugServiceRange) bool { return s.Source == h.Owner.ID })
 			if h.Owner.Kind == ipam.Service && !known {
-				services = append(services, debugServiceRange{Source: h.Owner.ID, CIDRs: b.heldBy(h.Owner)})
+				services = append(services, debugServiceRange{Source: h.Owner.ID, CIDRs: b.HeldBy(h.Owner)})
 			}
 		}
 	}
@@ -304,10 +305,10 @@ func debugServices(b *book) []debugServiceRange {
 	return services
 }
 
-func debugHolderOf(b *book, h ipam.Holding) debugHolder {
+func debugHolderOf(b *allocator.State, h ipam.Holding) debugHolder {
 	holder := debugHolder{Kind: h.Owner.Kind.String(), Name: h.Owner.ID, CIDR: h.Prefix}
 	if h.Owner.Kind == ipam.Node {
-		holder.Name = b.nameOfNode(types.UID(h.Owner.ID))
+		holder.Name = b.NameOfNode(types.UID(h.Owner.ID))
 	}
 	return holder
 }

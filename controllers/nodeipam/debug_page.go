@@ -12,6 +12,7 @@ import (
 	"strings"
 
 	"github.com/multicidr/controller-manager/controllers/ipam"
+	"github.com/multicidr/controller-manager/controllers/nodeipam/allocator"
 )
 
 //go:embed debug.html
@@ -75,7 +76,7 @@ type holdingRow struct {
 
 // pageOf answers one query of the page: ?cc=NAME for one ClusterCIDR, with &in=PREFIX for a part of its range, ?find=TEXT for
 // Nodes and addresses, else all.
-func pageOf(l debugLedger, b *book, query url.Values) debugPageData {
+func pageOf(l debugLedger, b *allocator.State, query url.Values) debugPageData {
 	d := debugPageData{debugLedger: l, Status: http.StatusOK, Find: strings.TrimSpace(query.Get("find"))}
 	fail := func(status int, format string, args ...any) debugPageData {
 		d.Status, d.Error = status, fmt.Sprintf(format, args...)
@@ -98,7 +99,7 @@ func pageOf(l debugLedger, b *book, query url.Values) debugPageData {
 			return fail(http.StatusNotFound, "There is no ClusterCIDR %q.", name)
 		}
 		d.One = &l.ClusterCIDRs[i]
-		p, _ := b.pool(name)
+		p, _ := b.Pool(name)
 		views := rangesOf(p)
 		if d.In = query.Get("in"); d.In != "" {
 			view, err := netip.ParsePrefix(d.In)
@@ -113,14 +114,14 @@ func pageOf(l debugLedger, b *book, query url.Values) debugPageData {
 		}
 		for _, v := range views {
 			d.Pictures = append(d.Pictures, pictureOf(b, p, v, maxCellBits))
-			d.addHoldings(b, append(b.holdings(v.view), exclusionsIn(p, v.view)...))
+			d.addHoldings(b, append(b.Holdings(v.view), exclusionsIn(p, v.view)...))
 		}
 		return d
 	}
 
 	var all []func(cellBits int) picture
 	for _, cc := range l.ClusterCIDRs {
-		p, _ := b.pool(cc.Name)
+		p, _ := b.Pool(cc.Name)
 		for _, v := range rangesOf(p) {
 			all = append(all, func(cellBits int) picture { return pictureOf(b, p, v, cellBits) })
 		}
@@ -146,7 +147,7 @@ func pageOf(l debugLedger, b *book, query url.Values) debugPageData {
 // OnlyOne is One, for the table of ClusterCIDRs.
 func (d debugPageData) OnlyOne() []debugClusterCIDR { return []debugClusterCIDR{*d.One} }
 
-func (d *debugPageData) addHoldings(b *book, holdings []ipam.Holding) {
+func (d *debugPageData) addHoldings(b *allocator.State, holdings []ipam.Holding) {
 	for _, h := range holdings {
 		if len(d.Holdings) == maxRows {
 			d.MoreHoldings++
@@ -156,7 +157,7 @@ func (d *debugPageData) addHoldings(b *book, holdings []ipam.Holding) {
 	}
 }
 
-func rowOf(b *book, h ipam.Holding) holdingRow {
+func rowOf(b *allocator.State, h ipam.Holding) holdingRow {
 	holder := debugHolderOf(b, h)
 	row := holdingRow{CIDR: h.Prefix, Kind: holder.Kind, Name: holder.Name}
 	switch {
@@ -171,7 +172,7 @@ func rowOf(b *book, h ipam.Holding) holdingRow {
 }
 
 // exclusionsIn returns what p excludes of a prefix, as if somebody held it.
-func exclusionsIn(p *pool, prefix netip.Prefix) []ipam.Holding {
+func exclusionsIn(p *allocator.Pool, prefix netip.Prefix) []ipam.Holding {
 	var all []ipam.Holding
 	for e := range p.Excluded.Overlapping(prefix) {
 		all = append(all, ipam.Holding{Owner: ipam.Owner{Kind: ipam.Kept, ID: "an exclusion of ClusterCIDR " + p.Name}, Prefix: e})
@@ -224,7 +225,7 @@ type foundBlock struct {
 }
 
 // find looks for an address, a prefix, the UID of a Node or a part of a Node's name.
-func search(b *book, l debugLedger, text string) *found {
+func search(b *allocator.State, l debugLedger, text string) *found {
 	f := &found{}
 	prefix, err := netip.ParsePrefix(text)
 	if addr, addrErr := netip.ParseAddr(text); addrErr == nil {
@@ -234,9 +235,9 @@ func search(b *book, l debugLedger, text string) *found {
 	if err == nil {
 		prefix = prefix.Masked()
 		f.Prefix = strings.TrimSuffix(prefix.String(), fmt.Sprintf("/%d", prefix.Addr().BitLen()))
-		holdings := b.holdings(prefix)
+		holdings := b.Holdings(prefix)
 		for _, cc := range l.ClusterCIDRs {
-			p, _ := b.pool(cc.Name)
+			p, _ := b.Pool(cc.Name)
 			holdings = append(holdings, exclusionsIn(p, prefix)...)
 		}
 		for _, h := range holdings {
@@ -254,11 +255,11 @@ func search(b *book, l debugLedger, text string) *found {
 			}
 		}
 		for _, cc := range l.ClusterCIDRs {
-			p, _ := b.pool(cc.Name)
+			p, _ := b.Pool(cc.Name)
 			for _, r := range p.Ranges {
 				if insideOf(prefix, r.Prefix) {
 					block := netip.PrefixFrom(prefix.Addr(), min(r.BlockBits, prefix.Bits())).Masked()
-					f.Blocks = append(f.Blocks, foundBlock{cc.Name, r.Prefix, block, len(b.holdings(block)) == 0 && !p.Excluded.Overlaps(block)})
+					f.Blocks = append(f.Blocks, foundBlock{cc.Name, r.Prefix, block, len(b.Holdings(block)) == 0 && !p.Excluded.Overlaps(block)})
 				}
 			}
 		}
@@ -290,7 +291,7 @@ type rangeView struct {
 	view netip.Prefix
 }
 
-func rangesOf(p *pool) []rangeView {
+func rangesOf(p *allocator.Pool) []rangeView {
 	var views []rangeView
 	for _, r := range p.Ranges {
 		views = append(views, rangeView{r, r.Prefix})
@@ -326,7 +327,7 @@ type cell struct {
 }
 
 // picture draws a part of one of p's ranges with at most 2^cellBits cells, so few that each is a block or more.
-func pictureOf(b *book, p *pool, v rangeView, cellBits int) picture {
+func pictureOf(b *allocator.State, p *allocator.Pool, v rangeView, cellBits int) picture {
 	bits := min(v.view.Bits()+cellBits, v.BlockBits)
 	n := 1 << (bits - v.view.Bits())
 	pic := picture{ClusterCIDR: p.Name, View: v.view, Range: v.Prefix, Columns: min(n, columns)}
@@ -364,21 +365,21 @@ func following(p netip.Prefix) netip.Prefix {
 }
 
 // holdingsByName are the holdings in a prefix, those of the same prefix in the order of their owners' names instead of their UIDs.
-func holdingsByName(b *book, p netip.Prefix) []ipam.Holding {
-	holdings := b.holdings(p)
+func holdingsByName(b *allocator.State, p netip.Prefix) []ipam.Holding {
+	holdings := b.Holdings(p)
 	for rest := holdings; len(rest) > 0; {
 		n := slices.IndexFunc(rest, func(h ipam.Holding) bool { return h.Prefix != rest[0].Prefix })
 		if n < 0 {
 			n = len(rest)
 		}
-		slices.SortFunc(rest[:n], func(x, y ipam.Holding) int { return strings.Compare(b.nameOf(x.Owner), b.nameOf(y.Owner)) })
+		slices.SortFunc(rest[:n], func(x, y ipam.Holding) int { return strings.Compare(b.NameOf(x.Owner), b.NameOf(y.Owner)) })
 		rest = rest[n:]
 	}
 	return holdings
 }
 
 // cell shows the blocks of one part of a range of p.
-func cellOf(b *book, p *pool, r ipam.Range) cell {
+func cellOf(b *allocator.State, p *allocator.Pool, r ipam.Range) cell {
 	holdings := append(holdingsByName(b, r.Prefix), exclusionsIn(p, r.Prefix)...)
 	if len(holdings) == 0 {
 		return cell{Class: "f", Title: r.Prefix.String() + ": free"}
@@ -398,7 +399,7 @@ func cellOf(b *book, p *pool, r ipam.Range) cell {
 		}
 		if !inConflict && h.Owner.Kind != ipam.Kept {
 			around = slices.DeleteFunc(around, func(o ipam.Holding) bool { return !o.Prefix.Overlaps(h.Prefix) })
-			inConflict = slices.ContainsFunc(around, func(o ipam.Holding) bool { return conflicting(o, h) })
+			inConflict = slices.ContainsFunc(around, func(o ipam.Holding) bool { return allocator.Conflicting(o, h) })
 			around = append(around, h)
 		}
 		if len(names) <= maxNamedInCell {
@@ -420,8 +421,8 @@ func cellOf(b *book, p *pool, r ipam.Range) cell {
 			c.Class, c.Title = "u", "unavailable: "+who
 		}
 	} else {
-		total, free := r.Blocks(), b.free(p, r)
-		unavailable := b.taken(p, r, total, free) - allocated
+		total, free := r.Blocks(), b.Free(p, r)
+		unavailable := b.Taken(p, r, total, free) - allocated
 		c.Class, c.Find, c.In, c.Many = "m", "", r.Prefix.String(), true
 		c.Title = fmt.Sprintf("%s allocated, %s unavailable, %s free: %s", number(allocated), number(unavailable), number(free), who)
 		widths := shares(allocated-reserved, reserved, unavailable, free)
@@ -439,11 +440,11 @@ func cellOf(b *book, p *pool, r ipam.Range) cell {
 const maxNamedInCell = 3
 
 // inCell writes a holder; with its prefix if that is not the cell's.
-func nameIn(b *book, h ipam.Holding, r ipam.Range) string {
+func nameIn(b *allocator.State, h ipam.Holding, r ipam.Range) string {
 	if h.Prefix == r.Prefix || h.Owner.Kind == ipam.Node && h.Prefix.Bits() == r.BlockBits {
-		return b.nameOf(h.Owner)
+		return b.NameOf(h.Owner)
 	}
-	return fmt.Sprintf("%s (%v)", b.nameOf(h.Owner), h.Prefix)
+	return fmt.Sprintf("%s (%v)", b.NameOf(h.Owner), h.Prefix)
 }
 
 // minShare is the least width, in percent, of what is there at all.

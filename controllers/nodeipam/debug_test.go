@@ -19,6 +19,7 @@ import (
 
 	networkingv1 "github.com/multicidr/controller-manager/apis/networking/v1"
 	"github.com/multicidr/controller-manager/controllers/ipam"
+	"github.com/multicidr/controller-manager/controllers/nodeipam/allocator"
 	. "github.com/multicidr/controller-manager/controllers/nodeipam/internal/objects"
 )
 
@@ -38,17 +39,17 @@ func showing(t *testing.T, nodes []*v1.Node, steps ...step) *Controller {
 	})
 	c.health.waitFor(trouble{})
 	for _, s := range steps {
-		c.with(func(b *book) { s(b) })
+		c.with(func(b *allocator.State) { s(b) })
 	}
 	return c
 }
 
 func services(source string, cidrs ...string) step {
-	return func(b *book) string { b.setService(source, Pfxs(cidrs...)); return "" }
+	return func(b *allocator.State) { b.SetService(source, Pfxs(cidrs...)) }
 }
 
 func addressed(n *v1.Node, cidrs, addresses []string) step {
-	return func(b *book) string { b.observe(n, Pfxs(cidrs...), Pfxs(addresses...)); return "" }
+	return func(b *allocator.State) { b.Observe(n, Pfxs(cidrs...), Pfxs(addresses...)) }
 }
 
 func ask(c *Controller, method, target string, header http.Header) *httptest.ResponseRecorder {
@@ -228,22 +229,22 @@ func TestDebugRequests(t *testing.T) {
 // TestDebugReadsACopy changes the book after it was copied.
 func TestDebugReadsACopy(t *testing.T) {
 	c := oneOfEach(t)
-	var s snapshot
-	c.with(func(b *book) { s = b.snapshot() })
-	before := debugLedgerOf(s.book(), nil)
-	c.with(func(b *book) {
-		b.gone("n1", "uid-n1")
-		b.observe(Node("n2"), Pfxs("10.0.2.0/24", "fd00::100/120"), nil)
-		b.dropPool("b")
-		b.setService("ServiceCIDR kubernetes", nil)
-		b.reserve(Node("waiting", Label("zone", "b")))
+	var s allocator.Snapshot
+	c.with(func(b *allocator.State) { s = b.Snapshot() })
+	before := debugLedgerOf(s.State(), nil)
+	c.with(func(b *allocator.State) {
+		b.NodeGone("n1", "uid-n1")
+		b.Observe(Node("n2"), Pfxs("10.0.2.0/24", "fd00::100/120"), nil)
+		b.DropPool("b")
+		b.SetService("ServiceCIDR kubernetes", nil)
+		b.Reserve(Node("waiting", Label("zone", "b")))
 	})
 	byText := cmp.Comparer(func(a, b netip.Prefix) bool { return a == b })
-	if diff := cmp.Diff(before, debugLedgerOf(s.book(), nil), byText); diff != "" {
+	if diff := cmp.Diff(before, debugLedgerOf(s.State(), nil), byText); diff != "" {
 		t.Errorf("the copy changed with the book (-before +after):\n%s", diff)
 	}
 	var now debugLedger
-	c.with(func(b *book) { now = debugLedgerOf(b.snapshot().book(), nil) })
+	c.with(func(b *allocator.State) { now = debugLedgerOf(b.Snapshot().State(), nil) })
 	if cmp.Equal(before, now, byText) {
 		t.Error("a copy made later says the same, want what has changed")
 	}
@@ -279,7 +280,7 @@ func TestDebugOfManyNodes(t *testing.T) {
 				t.Errorf("the page does not say %q", tc.says)
 			}
 			pictures := strings.Count(all, `class="picture"`)
-			if want := len(c.book.sortedPools()); (want <= maxPictures && pictures < want) || (want > maxPictures && pictures > 0) {
+			if want := len(c.book.Pools()); (want <= maxPictures && pictures < want) || (want > maxPictures && pictures > 0) {
 				t.Errorf("%d pictures of %d ClusterCIDRs", pictures, want)
 			}
 			for _, query := range []string{"", "?cc=cc-000", "?find=node", "?find=0.0.0.0/0"} {
@@ -309,16 +310,16 @@ func TestDebugOfOneBlockForAll(t *testing.T) {
 		n.Spec.PodCIDRs = []string{"10.0.0.0/24"}
 		all = append(all, n)
 	}
-	c.book.observeAll(all, inParallel)
+	c.book.Rebuild(all, inParallel)
 	l, _, _ := c.debugged()
-	if want := nodes * (nodes - 1) / 2; l.ConflictsTotal != want || len(l.Conflicts) != maxConflicts {
-		t.Errorf("%d of %d conflicts, want %d of %d", len(l.Conflicts), l.ConflictsTotal, maxConflicts, want)
+	if want := nodes * (nodes - 1) / 2; l.ConflictsTotal != want || len(l.Conflicts) != allocator.MaxConflicts {
+		t.Errorf("%d of %d conflicts, want %d of %d", len(l.Conflicts), l.ConflictsTotal, allocator.MaxConflicts, want)
 	}
-	finding := l.Nodes[0].Findings[ReasonConflict]
-	if got := strings.Count(finding, "Node "); got != maxNamed {
-		t.Errorf("%d Nodes are named, want %d", got, maxNamed)
+	finding := l.Nodes[0].Findings[allocator.ReasonConflict]
+	if got := strings.Count(finding, "Node "); got != allocator.MaxNamed {
+		t.Errorf("%d Nodes are named, want %d", got, allocator.MaxNamed)
 	}
-	if want := fmt.Sprintf("; %d more", nodes-1-maxNamed); !strings.HasSuffix(finding, want) {
+	if want := fmt.Sprintf("; %d more", nodes-1-allocator.MaxNamed); !strings.HasSuffix(finding, want) {
 		t.Errorf("the finding is %q, want %q at its end", finding, want)
 	}
 }
@@ -352,7 +353,7 @@ func TestPictureCoversRange(t *testing.T) {
 				t.Fatal(err)
 			}
 			view := Pfx(tc.view)
-			pic := pictureOf(newBook(), &pool{}, rangeView{r, view}, maxCellBits)
+			pic := pictureOf(allocator.New(), &allocator.Pool{}, rangeView{r, view}, maxCellBits)
 			var seen ipam.PrefixSet
 			cells := sets.New[string]()
 			for _, line := range pic.Lines {
@@ -399,12 +400,12 @@ func TestCellOfManyBlocks(t *testing.T) {
 		},
 	} {
 		t.Run(name, func(t *testing.T) {
-			b := newBook()
+			b := allocator.New()
 			for _, s := range tc.steps {
 				s(b)
 			}
 			tc.want.Many, tc.want.In = true, "10.0.0.0/22"
-			if diff := cmp.Diff(tc.want, cellOf(b, &pool{}, ipam.Range{Prefix: Pfx("10.0.0.0/22"), BlockBits: 24})); diff != "" {
+			if diff := cmp.Diff(tc.want, cellOf(b, &allocator.Pool{}, ipam.Range{Prefix: Pfx("10.0.0.0/22"), BlockBits: 24})); diff != "" {
 				t.Errorf("cell (-want +got):\n%s", diff)
 			}
 		})

@@ -16,6 +16,7 @@ import (
 	clustercidrlisters "github.com/multicidr/controller-manager/apis/generated/listers/networking/v1"
 	networkingv1 "github.com/multicidr/controller-manager/apis/networking/v1"
 	"github.com/multicidr/controller-manager/controllers/lease"
+	"github.com/multicidr/controller-manager/controllers/nodeipam/allocator"
 	. "github.com/multicidr/controller-manager/controllers/nodeipam/internal/objects"
 )
 
@@ -206,7 +207,7 @@ func TestDoubt(t *testing.T) {
 		"one was sent before":           {want: kept, history: []func(*leader){func(l *leader) { l.said.Sent++; lost(l); l.said.Proven = l.said.Sent }}},
 		"nobody else leads":             {alone: true, history: []func(*leader){lost}, want: freed},
 		"the lease went back":           {history: []func(*leader){lost, func(l *leader) { back(l); l.renew() }}, want: kept, inDoubt: 1, healthSays: "n2 [10.0.0.16/28]"},
-		"it went back long ago":         {want: freed, history: []func(*leader){back, func(l *leader) { l.said.Sent += 2 * listedWithin; l.said.Proven = l.said.Sent }, lost, (*leader).renew}},
+		"it went back long ago":         {want: freed, history: []func(*leader){back, func(l *leader) { l.said.Sent += 2 * allocator.ListedWithin; l.said.Proven = l.said.Sent }, lost, (*leader).renew}},
 		"it went back before the list":  {history: []func(*leader){back, (*leader).renew, lost, (*leader).renew}, want: kept, inDoubt: 1},
 		"the Node registers again, and another range comes first": {
 			history: []func(*leader){lost, back, (*leader).renew, func(l *leader) {
@@ -246,11 +247,11 @@ func TestDoubt(t *testing.T) {
 					l.run(t)
 				}
 				l.want(t, tc.want)
-				l.with(func(b *book) {
-					if got := b.figures().inDoubt; got != tc.inDoubt {
+				l.with(func(b *allocator.State) {
+					if got := b.Figures().InDoubt; got != tc.inDoubt {
 						t.Errorf("%d Nodes are in doubt, want %d", got, tc.inDoubt)
 					}
-					if left := len(b.kept()); (left > 0) == strings.Contains(tc.want, "10.0.0.16/28") {
+					if left := len(b.Kept()); (left > 0) == strings.Contains(tc.want, "10.0.0.16/28") {
 						t.Errorf("%d blocks are kept", left)
 					}
 				})
@@ -277,7 +278,7 @@ func TestReplacedNodeThatIsGone(t *testing.T) {
 		gone := second.DeepCopy()
 		gone.ResourceVersion = "1001"
 		l.nodeEvent("n2", gone, nil)
-		if n, ok := l.book.node("n2"); ok {
+		if n, ok := l.book.Node("n2"); ok {
 			t.Errorf("the book has it still: %v", n.Blocks)
 		}
 	})

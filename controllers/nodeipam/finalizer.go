@@ -12,6 +12,7 @@ import (
 	networkingv1 "github.com/multicidr/controller-manager/apis/networking/v1"
 	"github.com/multicidr/controller-manager/controllers/ipam"
 	"github.com/multicidr/controller-manager/controllers/lease"
+	"github.com/multicidr/controller-manager/controllers/nodeipam/allocator"
 )
 
 // A ClusterCIDR allocates once it has its finalizer. Nodes that match it wait for that, for it takes milliseconds, and a block of the next
@@ -55,7 +56,7 @@ func (c *Controller) sawFinalizer(name string, finalized bool) {
 
 // judgeFinalizer gives up a pool whose finalizer is not there for long though it was added. It returns the pool as it is then, and for how
 // long its finalizer is not to be tried again. Whoever calls it holds the book.
-func (c *Controller) judgeFinalizer(b *book, p *pool) (_ *pool, pause time.Duration) {
+func (c *Controller) judgeFinalizer(b *allocator.State, p *allocator.Pool) (_ *allocator.Pool, pause time.Duration) {
 	tries, ok := c.finalizerTries[p.Name]
 	now := c.now()
 	switch early := now.Sub(tries.first) < finalizerPatience; {
@@ -64,22 +65,22 @@ func (c *Controller) judgeFinalizer(b *book, p *pool) (_ *pool, pause time.Durat
 	case early:
 		return p, tries.last.Add(closedRetry).Sub(now)
 	}
-	if p.State == ipam.Pending && p.cause != causeNotKept {
-		p = b.setPool(p.with(finalizerNotKept, causeNotKept))
+	if p.State == ipam.Pending && p.Cause != allocator.CauseNotKept {
+		p = b.SetPool(p.With(allocator.FinalizerNotKept, allocator.CauseNotKept))
 	}
 	return p, tries.last.Add(retryMax).Sub(now) // The object may change at every try, and each change is an event.
 }
 
 // serve is book.serve, but a Node does not wait for ever for the finalizer of a ClusterCIDR: those that were not even tried in time, because
 // other writes hang before them, are given up until they are. It is for the worker of the Node, which holds the book.
-func (c *Controller) serve(b *book, node *v1.Node) (r reservation, ok, say bool) {
+func (c *Controller) serve(b *allocator.State, node *v1.Node) (r allocator.Reservation, ok, say bool) {
 	for {
-		r, ok, say = b.serve(node)
-		p, awaits := b.awaits(node.Name)
+		r, ok, say = b.Allocate(node)
+		p, awaits := b.AwaitsFinalizerOf(node.Name)
 		if ok || !awaits {
 			return r, ok, say
 		}
-		for name := range b.awaitingFinalizer() { // The Node waits for all that may come first for it at the same time.
+		for name := range b.AwaitingFinalizer() { // The Node waits for all that may come first for it at the same time.
 			if _, known := c.awaited[name]; !known {
 				c.awaited[name] = c.now()
 			}
@@ -88,25 +89,25 @@ func (c *Controller) serve(b *book, node *v1.Node) (r reservation, ok, say bool)
 			c.nodeQueue.AddAfter(node.Name, left)
 			return r, false, false
 		}
-		b.setPool(p.with("its finalizer is not added yet, because other writes of ClusterCIDRs get no answer", causeNotTried))
+		b.SetPool(p.With("its finalizer is not added yet, because other writes of ClusterCIDRs get no answer", causeNotTried))
 	}
 }
 
 // triedFinalizer notes how a try to add the finalizer to a pool that does not have it ended.
-func (c *Controller) triedFinalizer(p *pool, stored bool, err error) {
+func (c *Controller) triedFinalizer(p *allocator.Pool, stored bool, err error) {
 	if errors.Is(err, lease.ErrClosed) {
-		c.with(func(*book) { delete(c.awaited, p.Name) }) // Nothing was tried, and nobody is served meanwhile.
+		c.with(func(*allocator.State) { delete(c.awaited, p.Name) }) // Nothing was tried, and nobody is served meanwhile.
 		return
 	}
-	c.with(func(b *book) {
-		now, ok := b.pool(p.Name)
+	c.with(func(b *allocator.State) {
+		now, ok := b.Pool(p.Name)
 		cause := apierrors.ReasonForError(err)
 		switch {
 		case !ok || now.ID != p.ID:
 		case err != nil:
 			delete(c.finalizerTries, p.Name)
-			if now.State == ipam.Pending && (now.problem == "" || now.cause != cause) {
-				b.setPool(now.with(cut("its finalizer cannot be added: "+err.Error(), maxProblem), cause))
+			if now.State == ipam.Pending && (now.Problem == "" || now.Cause != cause) {
+				b.SetPool(now.With(allocator.Cut("its finalizer cannot be added: "+err.Error(), allocator.MaxProblem), cause))
 			}
 		default:
 			cc, err := c.clusterCIDRs.Get(p.Name)

@@ -24,6 +24,7 @@ import (
 	clustercidrlisters "github.com/multicidr/controller-manager/apis/generated/listers/networking/v1"
 	networkingv1 "github.com/multicidr/controller-manager/apis/networking/v1"
 	"github.com/multicidr/controller-manager/controllers/lease"
+	"github.com/multicidr/controller-manager/controllers/nodeipam/allocator"
 	. "github.com/multicidr/controller-manager/controllers/nodeipam/internal/objects"
 )
 
@@ -102,7 +103,7 @@ func TestFinalizerThatIsNotThere(t *testing.T) {
 					if err := indexer.Add(cc); err != nil {
 						t.Fatal(err)
 					}
-					c.with(func(b *book) { b.setPool(compile(cc)) })
+					c.with(func(b *allocator.State) { b.SetPool(allocator.Compile(cc)) })
 				}
 				nodes := cache.NewIndexer(cache.MetaNamespaceKeyFunc, cache.Indexers{})
 				n := Node("n", Label("p", "x"))
@@ -121,7 +122,7 @@ func TestFinalizerThatIsNotThere(t *testing.T) {
 				time.Sleep(20*time.Second + time.Second/2)
 				synctest.Wait()
 				var status networkingv1.ClusterCIDRStatus
-				c.with(func(b *book) { status, _ = b.status(a) })
+				c.with(func(b *allocator.State) { status, _ = b.Status(a) })
 				ready := meta.FindStatusCondition(status.Conditions, networkingv1.ConditionReady)
 
 				// Once it stays, it serves, within the pause between two tries.
@@ -140,9 +141,9 @@ func TestFinalizerThatIsNotThere(t *testing.T) {
 				time.Sleep(retryMax)
 				synctest.Wait()
 				var serves bool
-				c.with(func(b *book) {
-					r, _, ok := b.reserve(Node("m", Label("p", "x")))
-					serves = ok && r.pool == "a"
+				c.with(func(b *allocator.State) {
+					r, _, ok := b.Reserve(Node("m", Label("p", "x")))
+					serves = ok && r.ClusterCIDR == "a"
 				})
 				cancel()
 				for _, l := range c.lines() {
@@ -267,9 +268,9 @@ func TestFinalizerAnswerLostLongAgo(t *testing.T) {
 
 				l.setRange(t, fresh("better", "10.3.0.0/24"))
 				l.watch("n", Node("n", Label("rack", "better")))
-				l.with(func(b *book) {
-					if p, _ := b.pool("better"); p.problem != "" {
-						t.Errorf("the new ClusterCIDR is said to be pending because %s", p.problem)
+				l.with(func(b *allocator.State) {
+					if p, _ := b.Pool("better"); p.Problem != "" {
+						t.Errorf("the new ClusterCIDR is said to be pending because %s", p.Problem)
 					}
 				})
 				workOne(t.Context(), l.nodeQueue, l.lines()[2].sync) // faster than the finalizer

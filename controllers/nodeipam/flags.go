@@ -18,6 +18,7 @@ import (
 
 	networkingv1 "github.com/multicidr/controller-manager/apis/networking/v1"
 	"github.com/multicidr/controller-manager/controllers/ipam"
+	"github.com/multicidr/controller-manager/controllers/nodeipam/allocator"
 )
 
 // Flags are the flags of the in-tree allocator, which stand for one ClusterCIDR without a selector. Their names, defaults and rules
@@ -55,12 +56,12 @@ func (f Flags) Spec() (*networkingv1.ClusterCIDRSpec, error) {
 	for i, prefix := range ranges {
 		family := ipam.FamilyOf(prefix)
 		bits := family.Bits() - masks[i]
-		if prefix.Overlaps(mapped) && masks[i] > 0 {
-			return nil, fmt.Errorf("--cluster-cidr %v contains %s: use a range without them", prefix, whatMapped)
+		if prefix.Overlaps(allocator.Mapped) && masks[i] > 0 {
+			return nil, fmt.Errorf("--cluster-cidr %v contains %s: use a range without them", prefix, allocator.WhatMapped)
 		}
-		if _, err := ipam.NewRange(prefix, bits); err != nil || bits < minHostBits {
+		if _, err := ipam.NewRange(prefix, bits); err != nil || bits < allocator.MinHostBits {
 			return nil, fmt.Errorf("Nodes cannot get /%d blocks of --cluster-cidr %v: use a --node-cidr-mask-size from %d to %d, or a wider range",
-				masks[i], prefix, prefix.Bits(), family.Bits()-minHostBits)
+				masks[i], prefix, prefix.Bits(), family.Bits()-allocator.MinHostBits)
 		}
 		hostBits[family] = int32(bits)
 		if family == ipam.IPv4 {
@@ -85,7 +86,7 @@ func (f Flags) Spec() (*networkingv1.ClusterCIDRSpec, error) {
 func ParseCIDRs(flag, value string) ([]netip.Prefix, error) {
 	var prefixes []netip.Prefix
 	for s := range strings.SplitSeq(strings.TrimSpace(value), ",") {
-		prefix, err := parseCIDR(strings.TrimSpace(s))
+		prefix, err := allocator.ParseCIDR(strings.TrimSpace(s))
 		if err != nil {
 			return nil, fmt.Errorf("%s: %w: write one CIDR, or one of each family with a comma between them", flag, err)
 		}
@@ -222,12 +223,12 @@ const maxExcluded = 256
 // excludedBefore returns what users have excluded from ClusterCIDRs that were made from flags, the youngest last, as far as it lies in the ranges
 // of the next one. That serves as soon as it is there, and nobody could exclude anything from it before.
 func excludedBefore(made []*networkingv1.ClusterCIDR, next networkingv1.ClusterCIDRSpec) (excluded []string) {
-	p := compile(&networkingv1.ClusterCIDR{Spec: next})
+	p := allocator.Compile(&networkingv1.ClusterCIDR{Spec: next})
 	for _, cc := range slices.Backward(made) {
 		if !fromFlags(cc) {
 			continue
 		}
-		for _, e := range compile(cc).excluded {
+		for _, e := range allocator.Compile(cc).Exclusions {
 			for _, r := range p.Ranges {
 				if !r.Prefix.Overlaps(e) {
 					continue
@@ -250,15 +251,15 @@ func (c *Controller) goesAtOnce(cc *networkingv1.ClusterCIDR) (goes bool) {
 	if since, ok := c.goesSince[cc.Name]; ok && since.uid == cc.UID && c.now().Sub(since.at) > finalizerPatience {
 		return false // A webhook or policy does not let it go.
 	}
-	c.with(func(b *book) {
-		goes = !b.inUse(cc.Name) && slices.Equal(cc.Finalizers, []string{networkingv1.Finalizer})
+	c.with(func(b *allocator.State) {
+		goes = !b.InUse(cc.Name) && slices.Equal(cc.Finalizers, []string{networkingv1.Finalizer})
 	})
 	return goes
 }
 
 // flagsSay reports whether the flags of this process stand for the ranges of a ClusterCIDR.
 func (c *Controller) flagsSay(cc *networkingv1.ClusterCIDR) bool {
-	return c.flags != nil && sameRanges(cc.Spec, *c.flags)
+	return c.flags != nil && allocator.SameRanges(cc.Spec, *c.flags)
 }
 
 // disabledByUs reports whether it was this controller, here or in another process, that disabled a ClusterCIDR.
@@ -274,18 +275,18 @@ func changedByUser(cc *networkingv1.ClusterCIDR) bool {
 
 // compile is the function of that name, save that a superseded ClusterCIDR is disabled, also before it is written: at a start Nodes are
 // served before that. The caller holds entering.
-func (c *Controller) compile(cc *networkingv1.ClusterCIDR) *pool {
-	p := compileWith(cc, c.selectors)
+func (c *Controller) compile(cc *networkingv1.ClusterCIDR) *allocator.Pool {
+	p := allocator.CompileWith(cc, c.selectors)
 	if !fromFlags(cc) || p.State == ipam.Terminating || p.State == ipam.Invalid {
 		return p
 	}
 	switch {
 	case c.flags == nil:
-		p.supersede("it was made from flags, and the controller has no such flags now")
+		p.Supersede("it was made from flags, and the controller has no such flags now")
 	case !c.flagsSay(cc):
-		p.supersede("it was made from flags, which now name another range or block size")
+		p.Supersede("it was made from flags, which now name another range or block size")
 	case disabledByUs(cc): // Also one that is about to be enabled again, for a moment.
-		p.supersede("it was made from flags, for which there is another ClusterCIDR")
+		p.Supersede("it was made from flags, for which there is another ClusterCIDR")
 	}
 	return p
 }
@@ -327,11 +328,11 @@ func (c *Controller) retire(ctx context.Context, cc *networkingv1.ClusterCIDR) e
 		return c.writeAllocation(ctx, cc, networkingv1.AllocationDisabled)
 	}
 	inUse := true
-	cc, p, err := c.lookAtClusterCIDR(cc.Name, func(b *book, cc *networkingv1.ClusterCIDR) {
+	cc, p, err := c.lookAtClusterCIDR(cc.Name, func(b *allocator.State, cc *networkingv1.ClusterCIDR) {
 		// What is deleted is what the book knows to be disabled: from here on nothing is given from it.
-		inUse = cc == nil || b.inUse(cc.Name)
+		inUse = cc == nil || b.InUse(cc.Name)
 	})
-	if err != nil || inUse || !p.superseded || !disabledByUs(cc) || changedByUser(cc) {
+	if err != nil || inUse || !p.Superseded || !disabledByUs(cc) || changedByUser(cc) {
 		return err // whoever stops to use it calls for this again
 	}
 	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), writeTimeout)

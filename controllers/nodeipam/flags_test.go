@@ -20,6 +20,7 @@ import (
 	clustercidrlisters "github.com/multicidr/controller-manager/apis/generated/listers/networking/v1"
 	networkingv1 "github.com/multicidr/controller-manager/apis/networking/v1"
 	"github.com/multicidr/controller-manager/controllers/ipam"
+	"github.com/multicidr/controller-manager/controllers/nodeipam/allocator"
 	. "github.com/multicidr/controller-manager/controllers/nodeipam/internal/objects"
 )
 
@@ -90,10 +91,10 @@ func TestFlagsSpec(t *testing.T) {
 				return
 			}
 			// What the flags make must be a ClusterCIDR that serves.
-			if p := compile(ClusterCIDR("a", *got)); p.problem != "" {
-				t.Errorf("it is invalid: %s", p.problem)
+			if p := allocator.Compile(ClusterCIDR("a", *got)); p.Problem != "" {
+				t.Errorf("it is invalid: %s", p.Problem)
 			}
-			if !sameRanges(*got, *tc.want) || !strings.HasPrefix(nameFromFlags(got), flagsPrefix) {
+			if !allocator.SameRanges(*got, *tc.want) || !strings.HasPrefix(nameFromFlags(got), flagsPrefix) {
 				t.Errorf("%s is not recognised", nameFromFlags(got))
 			}
 		})
@@ -198,10 +199,10 @@ func TestFollowFlags(t *testing.T) {
 				if err := clusterCIDRs.Add(cc); err != nil {
 					t.Fatal(err)
 				}
-				c.with(func(b *book) { b.setPool(c.compile(cc)) })
+				c.with(func(b *allocator.State) { b.SetPool(c.compile(cc)) })
 			}
 			if tc.used != "" {
-				c.with(func(b *book) { b.observe(Node("n"), Pfxs(tc.used), nil) })
+				c.with(func(b *allocator.State) { b.Observe(Node("n"), Pfxs(tc.used), nil) })
 			}
 			if err := c.followFlags(t.Context()); (err != nil) != (tc.fails != "") {
 				t.Errorf("error %v", err)
@@ -293,18 +294,18 @@ func TestSupersededIsDisabledAtOnce(t *testing.T) {
 			for _, l := range c.lines() {
 				t.Cleanup(l.queue.ShutDown)
 			}
-			b := newBook()
+			b := allocator.New()
 			p := c.compile(tc.cc)
-			b.setPool(p)
-			ready := b.ready(p)
+			b.SetPool(p)
+			ready := b.Ready(p)
 			if got := ready.Reason + ": " + ready.Message; p.State != tc.wantState || !strings.HasPrefix(got, tc.wantReady) {
 				t.Errorf("%v, %s; want %v, %s", p.State, got, tc.wantState, tc.wantReady)
 			}
-			_, refusals, served := b.reserve(Node("n"))
+			_, refusals, served := b.Reserve(Node("n"))
 			if served != (tc.wantState == ipam.Enabled) {
 				t.Errorf("a Node is served: %t", served)
 			}
-			if said := notAvailable(refusals, 1); strings.Contains(said, "spec.allocation") {
+			if said := allocator.NotAvailable(refusals, 1); strings.Contains(said, "spec.allocation") {
 				t.Errorf("the advice does not help: %s", said)
 			}
 		})

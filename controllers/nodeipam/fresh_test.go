@@ -20,6 +20,7 @@ import (
 	versionedfake "github.com/multicidr/controller-manager/apis/generated/clientset/versioned/fake"
 	networkingv1 "github.com/multicidr/controller-manager/apis/networking/v1"
 	"github.com/multicidr/controller-manager/controllers/ipam"
+	"github.com/multicidr/controller-manager/controllers/nodeipam/allocator"
 	. "github.com/multicidr/controller-manager/controllers/nodeipam/internal/objects"
 )
 
@@ -133,9 +134,9 @@ func TestEventWhileTheStartReads(t *testing.T) {
 		t.Fatal(err)
 	}
 	<-heard
-	c.with(func(b *book) {
-		if r, _, ok := b.reserve(Node("waits")); !ok || r.blocks[0] != Pfx("10.0.1.0/24") {
-			t.Errorf("reserved %v, %v; want the first block that foreign does not have", r.blocks, ok)
+	c.with(func(b *allocator.State) {
+		if r, _, ok := b.Reserve(Node("waits")); !ok || r.Blocks[0] != Pfx("10.0.1.0/24") {
+			t.Errorf("reserved %v, %v; want the first block that foreign does not have", r.Blocks, ok)
 		}
 	})
 }

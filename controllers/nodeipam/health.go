@@ -18,6 +18,7 @@ import (
 
 	networkingv1 "github.com/multicidr/controller-manager/apis/networking/v1"
 	"github.com/multicidr/controller-manager/controllers/lease"
+	"github.com/multicidr/controller-manager/controllers/nodeipam/allocator"
 )
 
 // health is what keeps the controller from its work, for people: the health check, the log and the debug page say it.
@@ -53,7 +54,7 @@ func (t trouble) String() string {
 	if t.err == nil {
 		return t.what
 	}
-	return cut(fmt.Sprintf("%s (%v)", t.what, t.err), maxProblem)
+	return allocator.Cut(fmt.Sprintf("%s (%v)", t.what, t.err), allocator.MaxProblem)
 }
 
 // waitFor says what Run waits for now; the zero value: it serves. It reports whether that is new.
@@ -338,7 +339,7 @@ func (c *Controller) noting(kind writeKind, sync func(context.Context, string) e
 			klog.FromContext(ctx).Info("Can write again", "kind", kind)
 		}
 		if tell {
-			c.with(func(*book) {
+			c.with(func(*allocator.State) {
 				switch kind {
 				case writesNode:
 					c.announce(aboutNode, name, ReasonWriteFailed)

@@ -15,6 +15,7 @@ import (
 
 	networkingv1 "github.com/multicidr/controller-manager/apis/networking/v1"
 	"github.com/multicidr/controller-manager/controllers/lease"
+	"github.com/multicidr/controller-manager/controllers/nodeipam/allocator"
 )
 
 func TestHealth(t *testing.T) {
@@ -176,7 +177,7 @@ func TestWriteTrouble(t *testing.T) {
 func TestHealthIsShort(t *testing.T) {
 	var h health
 	h.waitFor(trouble{"the API server forbids it", errors.New(strings.Repeat("ü", 100_000))})
-	if err := h.Check(nil); len(err.Error()) > 2*maxProblem {
+	if err := h.Check(nil); len(err.Error()) > 2*allocator.MaxProblem {
 		t.Errorf("the health check says %d bytes", len(err.Error()))
 	}
 }

@@ -20,6 +20,7 @@ import (
 	"k8s.io/klog/v2"
 
 	"github.com/multicidr/controller-manager/controllers/lease"
+	"github.com/multicidr/controller-manager/controllers/nodeipam/allocator"
 )
 
 // Metrics of two kinds. What follows from the state of the cluster is read from the book at every scrape, so that it is never
@@ -162,26 +163,26 @@ func (s *stateCollector) CollectWithStability(ch chan<- metrics.Metric) {
 			}
 		}
 	}
-	var f figures
-	if !c.withWhole(func(b *book) { f = b.figures() }) {
+	var f allocator.Figures
+	if !c.withWhole(func(b *allocator.State) { f = b.Figures() }) {
 		return
 	}
 	gauge(showingDesc, float64(showing))
-	gauge(holdingDesc, float64(f.holding))
-	gauge(sharingDesc, float64(f.sharing))
-	gauge(outsidersDesc, float64(f.outsiders))
-	gauge(inDoubtDesc, float64(f.inDoubt))
-	for _, reason := range waitReasons {
-		gauge(waitingDesc, float64(f.waiting[reason]), string(reason))
+	gauge(holdingDesc, float64(f.Holding))
+	gauge(sharingDesc, float64(f.Sharing))
+	gauge(outsidersDesc, float64(f.OutOfRange))
+	gauge(inDoubtDesc, float64(f.InDoubt))
+	for _, reason := range allocator.PendingReasons {
+		gauge(waitingDesc, float64(f.Pending[reason]), string(reason))
 	}
-	for name, state := range f.states {
+	for name, state := range f.States {
 		gauge(stateDesc, 1, name, state.String())
 	}
-	for name, n := range f.blockers {
+	for name, n := range f.Blockers {
 		gauge(blockersDesc, float64(n), name)
 	}
-	for _, r := range f.ranges {
-		r.collect(ch)
+	for _, r := range f.Ranges {
+		collect(r, ch)
 	}
 }
 
@@ -192,30 +193,30 @@ func boolValue(b bool) float64 {
 	return 0
 }
 
-func (r rangeFigures) collect(ch chan<- metrics.Metric) {
-	for state, n := range map[string]int64{"allocated": r.status.Allocated, "free": r.status.Free, "unavailable": r.status.Unavailable} {
-		ch <- metrics.NewLazyConstMetric(blocksDesc, metrics.GaugeValue, float64(n), r.clusterCIDR, r.family.String(), state)
+func collect(r allocator.RangeFigures, ch chan<- metrics.Metric) {
+	for state, n := range map[string]int64{"allocated": r.Status.Allocated, "free": r.Status.Free, "unavailable": r.Status.Unavailable} {
+		ch <- metrics.NewLazyConstMetric(blocksDesc, metrics.GaugeValue, float64(n), r.ClusterCIDR, r.Family.String(), state)
 	}
-	if r.coveredBy != "" {
-		ch <- metrics.NewLazyConstMetric(coveredDesc, metrics.GaugeValue, 1, r.clusterCIDR, r.family.String(), r.coveredBy)
+	if r.CoveredBy != "" {
+		ch <- metrics.NewLazyConstMetric(coveredDesc, metrics.GaugeValue, 1, r.ClusterCIDR, r.Family.String(), r.CoveredBy)
 	}
 	show := func(d *metrics.Desc, kind metrics.ValueType, value float64) metrics.Metric {
-		return metrics.NewLazyConstMetric(d, kind, value, r.status.CIDR, r.clusterCIDR)
+		return metrics.NewLazyConstMetric(d, kind, value, r.Status.CIDR, r.ClusterCIDR)
 	}
-	total, free := float64(r.status.Total), float64(r.status.Free)
+	total, free := float64(r.Status.Total), float64(r.Status.Free)
 	ch <- show(maxDesc, metrics.GaugeValue, total)
 	ch <- show(usageDesc, metrics.GaugeValue, (total-free)/total)
-	ch <- show(allocationsDesc, metrics.CounterValue, float64(r.traffic.allocations))
-	ch <- show(releasesDesc, metrics.CounterValue, float64(r.traffic.releases))
+	ch <- show(allocationsDesc, metrics.CounterValue, float64(r.Traffic.Allocations))
+	ch <- show(releasesDesc, metrics.CounterValue, float64(r.Traffic.Releases))
 
 	// The metrics package has no constant histograms. What it makes of the description is nil if the metric is switched off.
 	if untyped := show(triesDesc, metrics.UntypedValue, 0); untyped != nil {
 		cumulative, sum := map[float64]uint64{}, uint64(0)
-		for i, n := range r.traffic.tries {
+		for i, n := range r.Traffic.Tries {
 			sum += n
-			cumulative[triesBuckets[i]] = sum
+			cumulative[allocator.TriesBuckets[i]] = sum
 		}
-		ch <- prometheus.MustNewConstHistogram(untyped.Desc(), r.traffic.allocations, r.traffic.triesSum, cumulative, r.status.CIDR, r.clusterCIDR)
+		ch <- prometheus.MustNewConstHistogram(untyped.Desc(), r.Traffic.Allocations, r.Traffic.TriesSum, cumulative, r.Status.CIDR, r.ClusterCIDR)
 	}
 }
 

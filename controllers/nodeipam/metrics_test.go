@@ -22,6 +22,7 @@ import (
 
 	networkingv1 "github.com/multicidr/controller-manager/apis/networking/v1"
 	"github.com/multicidr/controller-manager/controllers/lease"
+	"github.com/multicidr/controller-manager/controllers/nodeipam/allocator"
 	. "github.com/multicidr/controller-manager/controllers/nodeipam/internal/objects"
 )
 
@@ -61,7 +62,7 @@ func newQuietController(t testing.TB, nodes ...*v1.Node) *Controller {
 func TestStateMetrics(t *testing.T) {
 	shown := func(n *v1.Node, cidrs ...string) *v1.Node { n.Spec.PodCIDRs = cidrs; return n }
 	c := newQuietController(t, shown(Node("old"), "10.0.0.0/24"), shown(Node("clash"), "10.0.0.0/25"), shown(Node("far"), "172.16.0.0/24"), Node("n1"), Node("n2"))
-	c.with(func(b *book) {
+	c.with(func(b *allocator.State) {
 		for _, s := range []step{
 			set(ClusterCIDR("a", networkingv1.ClusterCIDRSpec{IPv4: "10.0.0.0/22", IPv6: "fd00::/116", PerNodeHostBits: 8, ExcludedCIDRs: []string{"10.0.1.0/28"}})),
 			set(ClusterCIDR("going", Spec4("10.0.0.0/23", 8, nil), Deleted)),
@@ -184,9 +185,9 @@ node_ipam_controller_waiting_nodes{reason="Terminating"} 0
 `, "blocks", "clustercidr_state", "conflicting_nodes", "nodes_holding_blocks", "nodes_outside_ranges", "nodes_with_podcidrs", "range_covered", "terminating_clustercidr_nodes", "waiting_nodes")
 
 	// The peer's, of one ClusterCIDR whose objects are gone and one that stays.
-	c.with(func(b *book) {
+	c.with(func(b *allocator.State) {
 		for _, name := range []string{"a2", "covered", "covered-too", "going", "off", "one-block", "wrong"} {
-			b.dropPool(name)
+			b.DropPool(name)
 		}
 	})
 	want(`
@@ -259,7 +260,7 @@ func TestPatchMetrics(t *testing.T) {
 	now := time.Unix(0, 0)
 	c := newQuietController(t)
 	c.now = func() time.Time { return now }
-	r := reservation{pool: "a", blocks: Pfxs("10.0.0.0/24")}
+	r := allocator.Reservation{ClusterCIDR: "a", Blocks: Pfxs("10.0.0.0/24")}
 	write := func(n *v1.Node, err error) {
 		c.api = answering{err: err}
 		_ = c.write(t.Context(), n, r)
@@ -350,21 +351,21 @@ func BenchmarkScrape(b *testing.B) {
 	}
 	for sentence, layout := range layouts {
 		var all []*v1.Node
-		book := newBook()
+		book := allocator.New()
 		for i := range 1000 { // They stay pending: nobody looks at them again here.
-			book.reserve(Node(fmt.Sprint("w", i)))
+			book.Reserve(Node(fmt.Sprint("w", i)))
 		}
 		for i := range pools {
-			book.setPool(compile(ClusterCIDR(fmt.Sprint("cc", i), layout(i))))
+			book.SetPool(allocator.Compile(ClusterCIDR(fmt.Sprint("cc", i), layout(i))))
 		}
 		for i := range nodes {
 			n := Node(fmt.Sprint("n", i), From(fmt.Sprint("cc", i%pools)))
 			j := i % pools
 			n.Spec.PodCIDRs = []string{fmt.Sprintf("10.%d.%d.%d/28", j/4, j%4*64+i/pools/16, i/pools%16*16)}
-			book.observe(n, Pfxs(n.Spec.PodCIDRs...), nil)
+			book.Observe(n, Pfxs(n.Spec.PodCIDRs...), nil)
 			all = append(all, n)
 		}
-		book.setPool(compile(ClusterCIDR("cc0", layout(0), Deleted)))
+		book.SetPool(allocator.Compile(ClusterCIDR("cc0", layout(0), Deleted)))
 		c := newQuietController(b, all...)
 		c.book = book
 		c.filled.Store(true)
@@ -372,19 +373,19 @@ func BenchmarkScrape(b *testing.B) {
 		collector.running.Store(c)
 		registry := metrics.NewKubeRegistry()
 		registry.CustomMustRegister(collector)
-		book.figures() // the first one counts
+		book.Figures() // the first one counts
 		b.Run(sentence+", lock", func(b *testing.B) {
 			for b.Loop() {
-				c.book.figures()
+				c.book.Figures()
 			}
 		})
 		b.Run(sentence+", lock, and a Node comes and goes", func(b *testing.B) {
 			var locked time.Duration
 			for b.Loop() {
-				c.book.observe(Node("new"), Pfxs("10.0.0.240/28"), nil)
-				c.book.gone("new", "uid-new")
+				c.book.Observe(Node("new"), Pfxs("10.0.0.240/28"), nil)
+				c.book.NodeGone("new", "uid-new")
 				start := time.Now()
-				c.book.figures()
+				c.book.Figures()
 				locked += time.Since(start)
 			}
 			b.ReportMetric(float64(locked.Microseconds())/float64(b.N), "locked-µs/op")

@@ -13,6 +13,7 @@ import (
 	"k8s.io/klog/v2"
 
 	"github.com/multicidr/controller-manager/controllers/lease"
+	"github.com/multicidr/controller-manager/controllers/nodeipam/allocator"
 )
 
 // witness tells whether etcd has what this process wrote. A lease.Fence is one.
@@ -23,28 +24,28 @@ const doubtInterval = time.Second
 
 // missed keeps the blocks of a Node that the book has and a list has not: now is the Node of that name in the list, or nil if there is none. It
 // is called before the book forgets the Node. Without leader election nothing proves that etcd has what was written, and nothing is kept.
-func (c *Controller) missed(b *book, name string, now any) {
+func (c *Controller) missed(b *allocator.State, name string, now any) {
 	if c.witness == nil {
 		return
 	}
 	instead, _ := now.(*v1.Node)
-	b.keep(name, instead, c.witness.Renewals().Sent)
+	b.Keep(name, instead, c.witness.Renewals().Sent)
 	c.settle(b, name)
 }
 
 // settle ends the doubts about a name that the lease has decided, and looks again soon at the others.
-func (c *Controller) settle(b *book, name string) {
-	if !b.doubted(name) {
+func (c *Controller) settle(b *allocator.State, name string) {
+	if !b.Doubted(name) {
 		return
 	}
-	for _, d := range b.decide(name, renewals(c.witness.Renewals())) {
+	for _, d := range b.Decide(name, allocator.Renewals(c.witness.Renewals())) {
 		klog.Background().Error(nil, "A Node is in doubt: etcd was restored from a backup, and the Node is gone. Its blocks are kept, because its machine may use them. "+
 			"Put the Node back as docs/restore-etcd.md says. If no machine of the Nodes in doubt runs, restart this process, which frees all these blocks", "node", klog.KRef("", name), "podCIDRs", d)
 	}
-	if b.undecided(name) { // it is looked at again
+	if b.Undecided(name) { // it is looked at again
 		c.nodeQueue.AddAfter(name, doubtInterval)
 	}
-	c.health.doubts(name, b.certain(name))
+	c.health.doubts(name, b.InDoubt(name))
 }
 
 // fromList reports whether an informer found a change by listing: it does not know the last state of an object that is gone, or it finds
@@ -69,7 +70,7 @@ func (h *health) doubts(name string, blocks []netip.Prefix) {
 	if h.doubted == nil {
 		h.doubted = map[string]string{}
 	}
-	h.doubted[name] = blocksText(blocks)
+	h.doubted[name] = allocator.BlocksText(blocks)
 }
 
 // doubtful says which Nodes are in doubt; empty if none is.
@@ -78,7 +79,7 @@ func (h *health) doubtful() string {
 		return ""
 	}
 	names := slices.Sorted(maps.Keys(h.doubted))
-	first := names[:min(len(names), maxNamed)]
+	first := names[:min(len(names), allocator.MaxNamed)]
 	for i, name := range first {
 		first[i] = name + " " + h.doubted[name]
 	}

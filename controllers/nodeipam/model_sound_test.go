@@ -7,6 +7,7 @@ import (
 	"testing"
 
 	"github.com/multicidr/controller-manager/controllers/lease"
+	"github.com/multicidr/controller-manager/controllers/nodeipam/allocator"
 )
 
 // What the state of the model has of the structs that carry what happens next, and why it lacks the rest. A field that is new is in none of
@@ -33,14 +34,14 @@ var modelFields = map[string]struct {
 		"TypedRateLimitingInterface p next yields"},
 	"call": {call{}, "task what over arrived answer",
 		"handle"}, // is in the content that the model hears
-	"book": {book{}, "ledger pools nodes waiting",
-		// No Node has addresses; the ClusterCIDR never changes, so candidates, terminating and soon do not either; names, tally and revocable follow from
-		// nodes and ledger; changed, touched, poolsChanged, putOff and suspects are empty whenever nobody holds the book; no etcd is restored, so there are no doubts.
-		"addresses candidates terminating soon names tally changed touched poolsChanged putOff suspects revocable doubts"},
-	"nodeEntry": {elementOf(book{}, "nodes"), "uid pool state unansweredUntil stored reported",
+	"book": {allocator.State{}, "ledger pools nodes pending",
+		// No Node has addresses; the ClusterCIDR never changes, so candidates, terminating and awaitingFinalizer do not either; names, stats and revocable follow from
+		// nodes and ledger; changed, touched, poolsChanged, putOff and recheck are empty whenever nobody holds the book; no etcd is restored, so there are no doubts.
+		"addresses candidates terminating awaitingFinalizer names stats changed touched poolsChanged putOff recheck revocable doubts"},
+	"nodeEntry": {elementOf(allocator.State{}, "nodes"), "uid pool state unansweredUntil stored reported",
 		// No Node has addresses. tried, answered, atStart, byOther and suspected are for a finding that the model does not ask for.
 		"addresses tried answered atStart byOther suspected"},
-	"waitingNode": {elementOf(book{}, "waiting"), "uid said",
+	"waitingNode": {elementOf(allocator.State{}, "pending"), "uid said",
 		// Both Nodes are of one age, and the one ClusterCIDR refuses for one reason.
 		"since refusals why"},
 	"Controller": {Controller{}, "nodeQueue book receipts filled",

@@ -369,26 +369,26 @@ func (e *encoder) controller(p *process) {
 		if r, ok := c.receipts[name]; ok {
 			e.put("receipts", e.uid(r.node), age(now, r.at.Sub(epoch), receiptLasts))
 		}
-		if n, ok := c.book.node(name); ok {
+		if n, ok := c.book.Node(name); ok {
 			e.put("book.nodes", e.uid(n.UID), n.State, n.Stored, n.ClusterCIDR, slices.Sorted(maps.Keys(n.Reported)))
 			if !n.UnansweredUntil.IsZero() {
 				e.put("book.unansweredUntil", left(now, n.UnansweredUntil.Sub(epoch)))
 			}
 		}
-		if waiting, ok := c.book.pending(name); ok {
+		if waiting, ok := c.book.Pending(name); ok {
 			e.put("book.waiting", e.uid(waiting.UID), waiting.Handed != "", waiting.Stored != "")
 		}
 	}
 	var held, judge []string
-	for _, h := range c.book.holdings(allIPv4) {
+	for _, h := range c.book.Holdings(allIPv4) {
 		if h.Owner.Kind == ipam.Node {
 			held = append(held, e.uid(types.UID(h.Owner.ID))+" "+h.Prefix.String())
 		}
 	}
 	slices.Sort(held)
 	e.put("book.ledger", held)
-	for _, pool := range c.book.sortedPools() {
-		e.put("book.pools", pool.Name, pool.State, c.book.cursor(pool, ipam.IPv4))
+	for _, pool := range c.book.Pools() {
+		e.put("book.pools", pool.Name, pool.State, c.book.Cursor(pool, ipam.IPv4))
 	}
 	for _, uid := range slices.Sorted(maps.Keys(p.seen.writes)) {
 		var over []int

@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"time"
 
+	"github.com/multicidr/controller-manager/controllers/nodeipam/allocator"
 	v1 "k8s.io/api/core/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	"k8s.io/apimachinery/pkg/types"
@@ -33,7 +34,7 @@ type receipt struct {
 func (c *Controller) syncNode(ctx context.Context, name string) error {
 	var (
 		node   *v1.Node
-		assign reservation
+		assign allocator.Reservation
 		ok     bool          // there is something to assign
 		stored time.Duration // for how long the receipt of that is good still
 		again  bool          // it was stored a while ago, as the API server said, and does not show
@@ -41,21 +42,21 @@ func (c *Controller) syncNode(ctx context.Context, name string) error {
 		first  bool          // it was not sent before
 		err    error
 	)
-	c.with(func(b *book) {
+	c.with(func(b *allocator.State) {
 		// One look and one decision: between two, the event handler could have entered a younger Node of this name.
 		if node, err = c.lookAtNode(b, name); err != nil || node == nil {
 			return
 		}
 		switch {
-		case showsPodCIDRs(node):
-			for _, reason := range b.report(node) {
+		case allocator.ShowsPodCIDRs(node):
+			for _, reason := range b.Report(node) {
 				c.announce(aboutNode, name, reason)
 			}
-			other = b.suspected(name)
+			other = b.Suspected(name)
 		case node.DeletionTimestamp != nil:
 			// It needs no blocks any more. Those that may have been written stay its own until the object is gone.
-			b.giveUp(node)
-		case b.undecided(name):
+			b.GiveUp(node)
+		case b.Undecided(name):
 			// What it may have to get back is known after the next renewal of the lease.
 		default:
 			var say bool
@@ -67,7 +68,7 @@ func (c *Controller) syncNode(ctx context.Context, name string) error {
 				again = stored <= 0
 			}
 			if ok && stored <= 0 {
-				first = b.sending(node) // From here on nothing that others do takes the blocks away.
+				first = b.Sending(node) // From here on nothing that others do takes the blocks away.
 			}
 		}
 	})
@@ -86,7 +87,7 @@ func (c *Controller) syncNode(ctx context.Context, name string) error {
 	}
 	if first {
 		// Before it is sent, for who has to find out later what this process may have assigned: an answer can be lost.
-		klog.FromContext(ctx).Info("Assigning podCIDRs", "node", klog.KObj(node), "podCIDRs", podCIDRs(assign.blocks, c.primary), "clusterCIDR", assign.pool)
+		klog.FromContext(ctx).Info("Assigning podCIDRs", "node", klog.KObj(node), "podCIDRs", podCIDRs(assign.Blocks, c.primary), "clusterCIDR", assign.ClusterCIDR)
 	}
 	if err := c.write(ctx, node, assign); err != nil || !again {
 		return err
@@ -105,7 +106,7 @@ var errNotKept = errors.New("the API server has stored it, and it does not show"
 //
 // The cache runs ahead of the events, by seconds after a pause. To choose for a Node before its event is to choose before the events of
 // others that came first, and to give away what they have brought along. So what is ahead is left to its event, also the end of a Node.
-func (c *Controller) lookAtNode(b *book, name string) (*v1.Node, error) {
+func (c *Controller) lookAtNode(b *allocator.State, name string) (*v1.Node, error) {
 	node, err := c.nodes.Get(name)
 	c.settle(b, name)
 	switch {
@@ -114,15 +115,15 @@ func (c *Controller) lookAtNode(b *book, name string) (*v1.Node, error) {
 	case err != nil:
 		return nil, err
 	}
-	if uid, known := b.uidOf(name); known && uid != node.UID {
+	if uid, known := b.UID(name); known && uid != node.UID {
 		return nil, nil // The event of that tells whether the one before may be in doubt.
 	}
-	blocks, _ := podCIDRsOf(node)
-	b.observe(node, blocks, addressesOf(node))
-	if b.reclaim(node) {
-		c.health.doubts(name, b.certain(name))
+	blocks, _ := allocator.PodCIDRsOf(node)
+	b.Observe(node, blocks, allocator.AddressesOf(node))
+	if b.Reclaim(node) {
+		c.health.doubts(name, b.InDoubt(name))
 	}
-	if showsPodCIDRs(node) {
+	if allocator.ShowsPodCIDRs(node) {
 		delete(c.receipts, name)
 	}
 	return node, nil
@@ -156,7 +157,7 @@ func (c *Controller) nodeEvent(name string, before, now any) {
 // may be busy with a write for seconds, and the Nodes behind it in the queue must not be given what a new Node of its name has
 // brought along. It calls the worker only if there is something to do, for most events are kubelets' that report they are well.
 func (c *Controller) heardOfNode(name string, before, now any) {
-	c.with(func(b *book) {
+	c.with(func(b *allocator.State) {
 		if !c.filled.Load() {
 			return // fill reads the cache, and holds the book meanwhile
 		}
@@ -169,7 +170,7 @@ func (c *Controller) heardOfNode(name string, before, now any) {
 			utilruntime.HandleError(err) // its worker will have it again
 		}
 		// After a failure its worker comes again, but later, and until then it counts as one.
-		if err != nil || node != nil && b.concerns(node) || c.nodeQueue.NumRequeues(name) > 0 {
+		if err != nil || node != nil && b.Concerns(node) || c.nodeQueue.NumRequeues(name) > 0 {
 			c.nodeQueue.Add(name)
 		}
 	})
@@ -177,7 +178,7 @@ func (c *Controller) heardOfNode(name string, before, now any) {
 
 // heardOfEnd frees what a Node holds of which an event tells that it is gone: it was deleted, or a list found another one of its name. Only
 // the Node of before is gone. The book may know a younger one of that name: what the start has read, the handlers may hear of much later.
-func (c *Controller) heardOfEnd(b *book, name string, before, now any) {
+func (c *Controller) heardOfEnd(b *allocator.State, name string, before, now any) {
 	last := before
 	if tombstone, ok := last.(cache.DeletedFinalStateUnknown); ok {
 		last = tombstone.Obj
@@ -189,10 +190,10 @@ func (c *Controller) heardOfEnd(b *book, name string, before, now any) {
 	if now == nil && last == before {
 		c.heard(was) // which has the version of its deletion
 	}
-	if uid, known := b.uidOf(name); known && uid == was.UID && fromList(before, now) {
+	if uid, known := b.UID(name); known && uid == was.UID && fromList(before, now) {
 		c.missed(b, name, now)
 	}
-	b.gone(name, was.UID)
+	b.NodeGone(name, was.UID)
 	if r, ok := c.receipts[name]; ok && r.node == was.UID {
 		delete(c.receipts, name)
 	}
@@ -200,7 +201,7 @@ func (c *Controller) heardOfEnd(b *book, name string, before, now any) {
 
 // write puts a reservation into its Node. An error says only that we do not know whether it was carried out, unless the API server has
 // refused it or it was not sent. The watch tells what came of it, and until then the same blocks are written again.
-func (c *Controller) write(ctx context.Context, node *v1.Node, r reservation) error {
+func (c *Controller) write(ctx context.Context, node *v1.Node, r allocator.Reservation) error {
 	// A shutdown does not cut a write off in the middle: Run returns when it has ended.
 	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), writeTimeout)
 	defer cancel()
@@ -209,16 +210,16 @@ func (c *Controller) write(ctx context.Context, node *v1.Node, r reservation) er
 	patched(err)
 	logger := klog.FromContext(ctx)
 	if err == nil {
-		c.with(func(b *book) {
-			b.written(node)
+		c.with(func(b *allocator.State) {
+			b.Written(node)
 			// The watch may have been faster than the answer.
-			if now, err := c.nodes.Get(node.Name); err == nil && now.UID == node.UID && !showsPodCIDRs(now) {
+			if now, err := c.nodes.Get(node.Name); err == nil && now.UID == node.UID && !allocator.ShowsPodCIDRs(now) {
 				c.receipts[node.Name] = receipt{node.UID, c.now()}
 				c.nodeQueue.AddAfter(node.Name, receiptLasts) // No event comes if an admission policy has left the podCIDRs out.
 			}
 		})
 		c.health.stored(writesNode)
-		logger.Info("Assigned podCIDRs", "node", klog.KObj(node), "podCIDRs", podCIDRs(r.blocks, c.primary), "clusterCIDR", r.pool)
+		logger.Info("Assigned podCIDRs", "node", klog.KObj(node), "podCIDRs", podCIDRs(r.Blocks, c.primary), "clusterCIDR", r.ClusterCIDR)
 		return nil
 	}
 	c.notWritten(ctx, node, err)
@@ -234,13 +235,13 @@ func (c *Controller) write(ctx context.Context, node *v1.Node, r reservation) er
 func (c *Controller) notWritten(ctx context.Context, node *v1.Node, err error) {
 	if !answered(err) {
 		until := c.now().Add(c.fence.Unanswered())
-		c.with(func(b *book) { b.unanswered(node, until) })
+		c.with(func(b *allocator.State) { b.Unanswered(node, until) })
 		return
 	}
 	// A refusal says nothing about an earlier write that was not answered. Once the API server cannot carry that out any more, a read tells.
 	unknown := false
-	c.with(func(b *book) {
-		unknown = b.notCarriedOut(node, !notSent(err))
+	c.with(func(b *allocator.State) {
+		unknown = b.NotCarriedOut(node, !notSent(err))
 	})
 	if unknown {
 		c.readBack(ctx, node)
@@ -252,7 +253,7 @@ func (c *Controller) notWritten(ctx context.Context, node *v1.Node, err error) {
 // machine may have seen what was there.
 func (c *Controller) readBack(ctx context.Context, node *v1.Node) {
 	over := false
-	c.with(func(b *book) { over = b.writesOver(node, c.now()) })
+	c.with(func(b *allocator.State) { over = b.WritesOver(node, c.now()) })
 	if !over || c.witness != nil && c.witness.Renewals().WentBack > 0 {
 		return
 	}
@@ -260,7 +261,7 @@ func (c *Controller) readBack(ctx context.Context, node *v1.Node) {
 	switch {
 	case err != nil:
 		klog.FromContext(ctx).V(4).Info("Cannot find out whether a write was carried out that was not answered", "node", klog.KObj(node), "err", err)
-	case now.UID == node.UID && !showsPodCIDRs(now):
-		c.with(func(b *book) { b.neverCarriedOut(node) })
+	case now.UID == node.UID && !allocator.ShowsPodCIDRs(now):
+		c.with(func(b *allocator.State) { b.NeverCarriedOut(node) })
 	}
 }

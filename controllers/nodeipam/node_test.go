@@ -20,6 +20,7 @@ import (
 	clustercidrlisters "github.com/multicidr/controller-manager/apis/generated/listers/networking/v1"
 	networkingv1 "github.com/multicidr/controller-manager/apis/networking/v1"
 	"github.com/multicidr/controller-manager/controllers/lease"
+	"github.com/multicidr/controller-manager/controllers/nodeipam/allocator"
 	. "github.com/multicidr/controller-manager/controllers/nodeipam/internal/objects"
 )
 
@@ -34,7 +35,7 @@ func TestPodCIDRsAreWrittenOnce(t *testing.T) {
 	for _, l := range c.lines() {
 		t.Cleanup(l.queue.ShutDown)
 	}
-	c.with(func(b *book) { b.setPool(compile(ClusterCIDR("a", Spec4("10.0.0.0/16", 8, nil)))) })
+	c.with(func(b *allocator.State) { b.SetPool(allocator.Compile(ClusterCIDR("a", Spec4("10.0.0.0/16", 8, nil)))) })
 
 	shown := Node("n")
 	shown.Spec.PodCIDRs = []string{"10.0.0.0/24"}
@@ -94,8 +95,8 @@ func TestNothingIsKeptOfThem(t *testing.T) {
 	}
 	c.nodeEvent("early", nil, Node("early"))
 	c.nodeEvent("early", Node("early"), nil)
-	c.with(func(b *book) {
-		b.setPool(compile(ClusterCIDR("a", Spec4("10.0.0.0/16", 8, nil))))
+	c.with(func(b *allocator.State) {
+		b.SetPool(allocator.Compile(ClusterCIDR("a", Spec4("10.0.0.0/16", 8, nil))))
 		c.filled.Store(true)
 	})
 
@@ -145,8 +146,8 @@ func servedBy(name, holder string) *v1.Node {
 
 func suspected(c *Controller) map[string]bool {
 	got := map[string]bool{}
-	for name := range c.book.nodeUIDs() {
-		if c.book.suspected(name) {
+	for name := range c.book.NodeUIDs() {
+		if c.book.Suspected(name) {
 			got[name] = true
 		}
 	}
@@ -207,7 +208,7 @@ func TestOwnWriteWithoutItsAnnotations(t *testing.T) {
 		if n := l.node("n"); n.Spec.PodCIDR == "" || l.wrote(n) {
 			t.Fatalf("podCIDR %q, annotations %v", n.Spec.PodCIDR, n.Annotations)
 		}
-		if e, _ := l.book.node("n"); e.AssignedByOther != "" || e.Suspected != "" {
+		if e, _ := l.book.Node("n"); e.AssignedByOther != "" || e.Suspected != "" {
 			t.Errorf("another allocator is accused: %s%s", e.AssignedByOther, e.Suspected)
 		}
 	})
@@ -265,17 +266,17 @@ func TestDeposedLeaderAccusesNobody(t *testing.T) {
 	if err := c.syncNode(t.Context(), "n"); !errors.Is(err, lease.ErrClosed) {
 		t.Errorf("got %v, want it to be put off", err)
 	}
-	if n, _ := c.book.node("n"); n.AssignedByOther != "" {
+	if n, _ := c.book.Node("n"); n.AssignedByOther != "" {
 		t.Errorf("it says %q", n.AssignedByOther)
 	}
 	fence.closed = false // It still leads, so it was another one.
 	if err := errors.Join(c.syncNode(t.Context(), "n"), c.syncNode(t.Context(), "n")); err != nil {
 		t.Fatal(err)
 	}
-	if n, _ := c.book.node("n"); !strings.Contains(n.AssignedByOther, `It is "successor"`) {
+	if n, _ := c.book.Node("n"); !strings.Contains(n.AssignedByOther, `It is "successor"`) {
 		t.Errorf("it says %q", n.AssignedByOther)
 	}
-	if _, said := c.announcer.since[eventKey(aboutNode, "n", ReasonAssignedByOther)]; !said {
+	if _, said := c.announcer.since[eventKey(aboutNode, "n", allocator.ReasonAssignedByOther)]; !said {
 		t.Error("no event")
 	}
 }

@@ -13,6 +13,7 @@ import (
 	"k8s.io/klog/v2"
 
 	networkingv1 "github.com/multicidr/controller-manager/apis/networking/v1"
+	"github.com/multicidr/controller-manager/controllers/nodeipam/allocator"
 )
 
 // unelectedIdentity is who this process is without a Lease. A controller that is built anew after a panic is the same process.
@@ -49,7 +50,7 @@ func (c *Controller) foundEarlier(nodes []*v1.Node) {
 		c.earlier.holders[c.term.EarlierHolder()] = true
 	}
 	for _, node := range nodes {
-		if showsPodCIDRs(node) {
+		if allocator.ShowsPodCIDRs(node) {
 			c.earlier.holders[node.Annotations[networkingv1.AnnotationLeaseHolder]] = true
 		} else {
 			c.earlier.pending[node.UID] = true
@@ -73,44 +74,44 @@ func (c *Controller) wroteEarlier(node *v1.Node) bool {
 func (c *Controller) noticeOther(before, after any) {
 	was, ok := before.(*v1.Node)
 	node, ok2 := after.(*v1.Node)
-	if !ok || !ok2 || was.UID != node.UID || !showsPodCIDRs(node) {
+	if !ok || !ok2 || was.UID != node.UID || !allocator.ShowsPodCIDRs(node) {
 		return
 	}
 	holder := node.Annotations[networkingv1.AnnotationLeaseHolder]
 	// Two that choose alike write the same podCIDRs, and the API server refuses neither. If this process was the later one, then the Node had
 	// them before it had a name, and accuse may have taken them for its own.
 	replaced := c.wrote(was) && holder != "" && !c.wrote(node)
-	named := c.wrote(node) && showsPodCIDRs(was) && was.Annotations[networkingv1.AnnotationLeaseHolder] == ""
+	named := c.wrote(node) && allocator.ShowsPodCIDRs(was) && was.Annotations[networkingv1.AnnotationLeaseHolder] == ""
 	switch {
 	case named:
 		holder = ""
-	case c.wrote(node) && c.wrote(was) && !showsPodCIDRs(was):
+	case c.wrote(node) && c.wrote(was) && !allocator.ShowsPodCIDRs(was):
 		holder = ""
 		sent := false
-		if c.with(func(b *book) { sent = b.wasSent(node) }); sent {
+		if c.with(func(b *allocator.State) { sent = b.WasSent(node) }); sent {
 			return
 		}
-	case c.wrote(node), showsPodCIDRs(was) && !replaced:
+	case c.wrote(node), allocator.ShowsPodCIDRs(was) && !replaced:
 		return
 	}
 	writer := "It did not say who it is"
 	if holder != "" {
-		writer = fmt.Sprintf("It is %q", cut(holder, maxValue))
+		writer = fmt.Sprintf("It is %q", allocator.Cut(holder, allocator.MaxValue))
 	}
 	// Not --allocate-node-cidrs=false: on the kube-controller-manager with this controller in it, that would take away the range of its flags.
 	message := fmt.Sprintf("podCIDRs %s were written by another process than this controller. %s. Only one allocator may be on: turn the other one off (a stock kube-controller-manager: "+
-		"add -node-ipam-controller to its --controllers; one of two processes without leader election: stop it)", cut(fmt.Sprint(node.Spec.PodCIDRs), maxListed), writer)
+		"add -node-ipam-controller to its --controllers; one of two processes without leader election: stop it)", allocator.Cut(fmt.Sprint(node.Spec.PodCIDRs), allocator.MaxListed), writer)
 	if c.fence.Holder() != "" {
 		message += ", or let the API server keep it out (manifests/fencing)"
 	}
 	message += "."
-	c.with(func(b *book) {
+	c.with(func(b *allocator.State) {
 		// Events come after the cache that they are of: what the start has read there is no news.
-		if !c.filled.Load() || b.shownAtStart(node) && !replaced || c.wroteEarlier(node) {
+		if !c.filled.Load() || b.ShownAtStart(node) && !replaced || c.wroteEarlier(node) {
 			return
 		}
 		if now, err := c.nodes.Get(node.Name); err == nil && now.UID == node.UID {
-			b.suspect(node, message)
+			b.Suspect(node, message)
 			c.nodeQueue.Add(node.Name)
 		}
 	})
@@ -127,7 +128,7 @@ func (c *Controller) accuse(ctx context.Context, node *v1.Node) error {
 	}
 	leave()
 	message, own := "", false
-	c.with(func(b *book) { message, own = b.accuse(node) })
+	c.with(func(b *allocator.State) { message, own = b.Accuse(node) })
 	if own {
 		klog.FromContext(ctx).Info("Warning: a mutating webhook or policy takes away the annotations that say where podCIDRs come from. "+
 			"Let it keep them: without them a Node belongs to every ClusterCIDR that contains its podCIDRs", "node", klog.KObj(node),

@@ -26,6 +26,7 @@ import (
 
 	versionedfake "github.com/multicidr/controller-manager/apis/generated/clientset/versioned/fake"
 	networkingv1 "github.com/multicidr/controller-manager/apis/networking/v1"
+	"github.com/multicidr/controller-manager/controllers/nodeipam/allocator"
 	. "github.com/multicidr/controller-manager/controllers/nodeipam/internal/objects"
 )
 
@@ -174,8 +175,8 @@ func TestNobodyUsesATornBook(t *testing.T) {
 	}
 	defer c.showMetrics()()
 	c.health.waitFor(trouble{})
-	c.with(func(b *book) {
-		b.setPool(compile(ClusterCIDR("a", Spec4("10.0.0.0/16", 8, nil))))
+	c.with(func(b *allocator.State) {
+		b.SetPool(allocator.Compile(ClusterCIDR("a", Spec4("10.0.0.0/16", 8, nil))))
 		c.filled.Store(true)
 	})
 	if err := nodes.Add(Node("n")); err != nil {

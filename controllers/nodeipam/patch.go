@@ -10,6 +10,7 @@ import (
 
 	networkingv1 "github.com/multicidr/controller-manager/apis/networking/v1"
 	"github.com/multicidr/controller-manager/controllers/ipam"
+	"github.com/multicidr/controller-manager/controllers/nodeipam/allocator"
 )
 
 // What is written, as functions of what is known. Patches of Nodes are strategic merge patches: for a JSON merge patch (RFC 7386), which is what
@@ -36,9 +37,9 @@ type nodeSpecs struct {
 // podCIDRsPatch writes a reservation into the Node it was made for: the UID makes it miss a new Node of the same name.
 // If the Node has got podCIDRs meanwhile, it asks to change them, which the API server refuses. It says who writes: an admission policy can
 // compare that with the Lease (manifests/fencing), and other processes see that it was not they.
-func podCIDRsPatch(node *v1.Node, r reservation, primary ipam.Family, identity string) []byte {
-	cidrs := podCIDRs(r.blocks, primary)
-	annotations := map[string]string{networkingv1.AnnotationClusterCIDR: r.pool, networkingv1.AnnotationLeaseHolder: identity}
+func podCIDRsPatch(node *v1.Node, r allocator.Reservation, primary ipam.Family, identity string) []byte {
+	cidrs := podCIDRs(r.Blocks, primary)
+	annotations := map[string]string{networkingv1.AnnotationClusterCIDR: r.ClusterCIDR, networkingv1.AnnotationLeaseHolder: identity}
 	return encode(objectPatch{
 		Metadata: metadataPatch{UID: node.UID, Annotations: annotations},
 		Spec:     &nodeSpecs{PodCIDR: cidrs[0], PodCIDRs: cidrs},

@@ -14,6 +14,7 @@ import (
 
 	networkingv1 "github.com/multicidr/controller-manager/apis/networking/v1"
 	"github.com/multicidr/controller-manager/controllers/ipam"
+	"github.com/multicidr/controller-manager/controllers/nodeipam/allocator"
 	. "github.com/multicidr/controller-manager/controllers/nodeipam/internal/objects"
 )
 
@@ -25,7 +26,7 @@ func FuzzPatches(f *testing.F) {
 		n := &v1.Node{ObjectMeta: metav1.ObjectMeta{UID: types.UID(uid), CreationTimestamp: metav1.NewTime(time.Unix(0, 0))}}
 		blocks := Pfxs("fd00::/64", "10.0.0.0/24")
 		var node v1.Node
-		if err := json.Unmarshal(podCIDRsPatch(n, reservation{pool, blocks}, ipam.IPv4, holder), &node); err != nil {
+		if err := json.Unmarshal(podCIDRsPatch(n, allocator.Reservation{ClusterCIDR: pool, Blocks: blocks}, ipam.IPv4, holder), &node); err != nil {
 			t.Fatal(err)
 		}
 		if utf8.ValidString(uid) && utf8.ValidString(pool) && utf8.ValidString(holder) && (string(node.UID) != uid || node.Annotations[networkingv1.AnnotationClusterCIDR] != pool || node.Annotations[networkingv1.AnnotationLeaseHolder] != holder) {
@@ -53,7 +54,7 @@ func FuzzPatches(f *testing.F) {
 
 func TestPatches(t *testing.T) {
 	n := Node("n1")
-	r := reservation{pool: "a", blocks: Pfxs("10.0.0.0/24", "fd00::/64")}
+	r := allocator.Reservation{ClusterCIDR: "a", Blocks: Pfxs("10.0.0.0/24", "fd00::/64")}
 	cc := ClusterCIDR("a", networkingv1.ClusterCIDRSpec{}, func(cc *networkingv1.ClusterCIDR) {
 		cc.ResourceVersion = "7"
 		cc.Finalizers = []string{"one", networkingv1.Finalizer, "two"}
@@ -79,7 +80,7 @@ func TestPatches(t *testing.T) {
 			}
 		})
 	}
-	if want := Pfxs("10.0.0.0/24", "fd00::/64"); !slices.Equal(r.blocks, want) {
-		t.Errorf("the reservation was changed to %v", r.blocks)
+	if want := Pfxs("10.0.0.0/24", "fd00::/64"); !slices.Equal(r.Blocks, want) {
+		t.Errorf("the reservation was changed to %v", r.Blocks)
 	}
 }

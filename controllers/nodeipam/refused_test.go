@@ -16,6 +16,7 @@ import (
 	applyv1 "github.com/multicidr/controller-manager/apis/generated/applyconfiguration/networking/v1"
 	clustercidrlisters "github.com/multicidr/controller-manager/apis/generated/listers/networking/v1"
 	networkingv1 "github.com/multicidr/controller-manager/apis/networking/v1"
+	"github.com/multicidr/controller-manager/controllers/nodeipam/allocator"
 	. "github.com/multicidr/controller-manager/controllers/nodeipam/internal/objects"
 )
 
@@ -48,7 +49,7 @@ func controllerOf(t *testing.T, api api, cc *networkingv1.ClusterCIDR) *Controll
 	for _, l := range c.lines() {
 		t.Cleanup(l.queue.ShutDown)
 	}
-	c.with(func(b *book) { b.setPool(compile(cc)) })
+	c.with(func(b *allocator.State) { b.SetPool(allocator.Compile(cc)) })
 	c.health.waitFor(trouble{})
 	return c
 }
@@ -88,7 +89,7 @@ func TestStatusThatIsRefused(t *testing.T) {
 func TestFinalizerThatIsRefused(t *testing.T) {
 	api := &refusing{}
 	c := controllerOf(t, api, ClusterCIDR("a", Spec4("10.0.0.0/16", 8, nil), NoFinalizer))
-	c.with(func(b *book) { b.reserve(Node("n")) })
+	c.with(func(b *allocator.State) { b.Reserve(Node("n")) })
 	forbidden := func(text string) error {
 		return apierrors.NewForbidden(networkingv1.SchemeGroupVersion.WithResource("clustercidrs").GroupResource(), "a", errors.New(text))
 	}
@@ -108,8 +109,8 @@ func TestFinalizerThatIsRefused(t *testing.T) {
 		if err := c.syncClusterCIDR(t.Context(), "a"); err == nil {
 			t.Fatalf("%v: no error, so it is not tried again", step.err)
 		}
-		if p, _ := c.book.pool("a"); p.problem != step.want {
-			t.Errorf("%v: it says %q, want %q", step.err, p.problem, step.want)
+		if p, _ := c.book.Pool("a"); p.Problem != step.want {
+			t.Errorf("%v: it says %q, want %q", step.err, p.Problem, step.want)
 		}
 		if got := c.nodeQueue.Len(); got != step.called {
 			t.Errorf("%v: %d Nodes are called, want %d", step.err, got, step.called)

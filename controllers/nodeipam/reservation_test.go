@@ -7,6 +7,7 @@ import (
 	"fmt"
 	"io"
 	"slices"
+	"strings"
 	"testing"
 	"time"
 
@@ -20,6 +21,7 @@ import (
 
 	networkingv1 "github.com/multicidr/controller-manager/apis/networking/v1"
 	"github.com/multicidr/controller-manager/controllers/lease"
+	"github.com/multicidr/controller-manager/controllers/nodeipam/allocator"
 	. "github.com/multicidr/controller-manager/controllers/nodeipam/internal/objects"
 )
 
@@ -68,7 +70,9 @@ func TestReservation(t *testing.T) {
 		return ClusterCIDR("b", Spec4("10.2.0.0/15", 8, nil), edits...)
 	}
 	disabled := func(cc *networkingv1.ClusterCIDR) { cc.Spec.Allocation = networkingv1.AllocationDisabled }
-	set := func(cc *networkingv1.ClusterCIDR) func(*book) { return func(b *book) { b.setPool(compile(cc)) } }
+	set := func(cc *networkingv1.ClusterCIDR) func(*allocator.State) {
+		return func(b *allocator.State) { b.SetPool(allocator.Compile(cc)) }
+	}
 
 	answers := map[string]struct {
 		err    error
@@ -81,18 +85,18 @@ func TestReservation(t *testing.T) {
 		"met a server that could not": {apierrors.NewInternalError(errors.New("etcdserver: request timed out")), true},
 	}
 	changes := map[string]struct {
-		change func(*book)
+		change func(*allocator.State)
 		want   string
 	}{
-		"nothing has changed":                           {func(*book) {}, first},
+		"nothing has changed":                           {func(*allocator.State) {}, first},
 		"its ClusterCIDR is disabled":                   {set(poolA(disabled)), inB},
 		"its ClusterCIDR is being deleted":              {set(poolA(Deleted)), inB},
-		"its ClusterCIDR is gone":                       {func(b *book) { b.dropPool("a") }, inB},
+		"its ClusterCIDR is gone":                       {func(b *allocator.State) { b.DropPool("a") }, inB},
 		"its ClusterCIDR has other blocks now":          {set(ClusterCIDR("a", Spec4("10.1.0.0/16", 7, nil), func(cc *networkingv1.ClusterCIDR) { cc.UID = "second" })), "10.1.0.0/25"},
 		"another ClusterCIDR comes first now":           {set(poolB(func(cc *networkingv1.ClusterCIDR) { cc.Spec.Priority = 1 })), inB},
-		"another Node shows its block":                  {func(b *book) { b.observe(Node("foreign"), Pfxs(first), nil) }, inA},
-		"another Node shows a part of its block":        {func(b *book) { b.observe(Node("foreign"), Pfxs("10.1.0.128/25"), nil) }, inA},
-		"its block is a service range":                  {func(b *book) { b.setService("ServiceCIDR s", Pfxs("10.1.0.0/28")) }, inA},
+		"another Node shows its block":                  {func(b *allocator.State) { b.Observe(Node("foreign"), Pfxs(first), nil) }, inA},
+		"another Node shows a part of its block":        {func(b *allocator.State) { b.Observe(Node("foreign"), Pfxs("10.1.0.128/25"), nil) }, inA},
+		"its block is a service range":                  {func(b *allocator.State) { b.SetService("ServiceCIDR s", Pfxs("10.1.0.0/28")) }, inA},
 		"its block is excluded":                         {set(poolA(func(cc *networkingv1.ClusterCIDR) { cc.Spec.ExcludedCIDRs = []string{first} })), inA},
 		"a block is excluded that is not its own":       {set(poolA(func(cc *networkingv1.ClusterCIDR) { cc.Spec.ExcludedCIDRs = []string{inA} })), first},
 		"another ClusterCIDR comes that is tried later": {set(ClusterCIDR("c", Spec4("10.4.0.0/14", 8, nil))), first},
@@ -102,12 +106,12 @@ func TestReservation(t *testing.T) {
 			t.Run("a write "+answer+", and "+change, func(t *testing.T) {
 				server := &deciding{answers: []error{a.err}}
 				c, _ := controllerWith(t, server, time.Now, Node("n"))
-				c.with(func(b *book) { set(poolA())(b); set(poolB())(b) })
+				c.with(func(b *allocator.State) { set(poolA())(b); set(poolB())(b) })
 				if err := c.syncNode(t.Context(), "n"); err == nil {
 					t.Fatal("the first write worked")
 				}
 				c.with(tc.change)
-				if inUse := c.book.inUse("a"); change == "its ClusterCIDR is being deleted" && inUse != a.stands {
+				if inUse := c.book.InUse("a"); change == "its ClusterCIDR is being deleted" && inUse != a.stands {
 					t.Errorf("its ClusterCIDR is in use: %t, want %t", inUse, a.stands)
 				}
 				if err := c.syncNode(t.Context(), "n"); err != nil {
@@ -120,7 +124,7 @@ func TestReservation(t *testing.T) {
 				if diff := cmp.Diff(want, server.written); diff != "" {
 					t.Errorf("written (-want +got):\n%s", diff)
 				}
-				if held := Texts(c.book.heldBy(ownerOf("uid-n"))); !slices.Equal(held, want[1:]) {
+				if held := Texts(c.book.HeldBy(allocator.OwnerOf("uid-n"))); !slices.Equal(held, want[1:]) {
 					t.Errorf("holds %q, want %q", held, want[1:])
 				}
 			})
@@ -150,14 +154,14 @@ func TestReservationAfterARefusal(t *testing.T) {
 			server := &deciding{answers: []error{io.ErrUnexpectedEOF, forbidden("no")}, stored: tc.stored}
 			c, _ := controllerWith(t, server, func() time.Time { return now }, Node("n"))
 			c.fence = unansweredFor{15 * time.Second}
-			c.with(func(b *book) {
-				b.setPool(compile(ClusterCIDR("a", Spec4("10.1.0.0/24", 8, nil))))
-				b.setPool(compile(ClusterCIDR("b", Spec4("10.2.0.0/16", 8, nil))))
+			c.with(func(b *allocator.State) {
+				b.SetPool(allocator.Compile(ClusterCIDR("a", Spec4("10.1.0.0/24", 8, nil))))
+				b.SetPool(allocator.Compile(ClusterCIDR("b", Spec4("10.2.0.0/16", 8, nil))))
 			})
 			_ = c.syncNode(t.Context(), "n") // is not answered
 			now = now.Add(tc.wait)
 			_ = c.syncNode(t.Context(), "n") // is refused
-			c.with(func(b *book) { b.dropPool("a") })
+			c.with(func(b *allocator.State) { b.DropPool("a") })
 			if err := c.syncNode(t.Context(), "n"); err != nil {
 				t.Fatal(err)
 			}
@@ -195,13 +199,15 @@ func TestReservationThatWasStored(t *testing.T) {
 			}
 			server := &deciding{answers: []error{nil, tc.second}, stored: stored}
 			c, _ := controllerWith(t, server, func() time.Time { return now }, Node("n"))
-			c.with(func(b *book) { b.setPool(compile(ClusterCIDR("a", Spec4("10.1.0.0/24", 8, nil)))) })
+			c.with(func(b *allocator.State) { b.SetPool(allocator.Compile(ClusterCIDR("a", Spec4("10.1.0.0/24", 8, nil)))) })
 			for range 2 {
 				_ = c.syncNode(t.Context(), "n")
 				now = now.Add(time.Minute)
 			}
-			c.with(func(b *book) { b.setPool(compile(ClusterCIDR("a", Spec4("10.1.0.0/24", 8, nil), Deleted))) })
-			if c.book.inUse("a") == tc.leaves {
+			c.with(func(b *allocator.State) {
+				b.SetPool(allocator.Compile(ClusterCIDR("a", Spec4("10.1.0.0/24", 8, nil), Deleted)))
+			})
+			if c.book.InUse("a") == tc.leaves {
 				t.Errorf("its ClusterCIDR may go: %t", tc.leaves)
 			}
 			_ = c.syncNode(t.Context(), "n")
@@ -223,24 +229,27 @@ func (u unansweredFor) Unanswered() time.Duration { return u.d }
 
 // A Node that could not be given podCIDRs for a while is looked at again when a ClusterCIDR changes, without a timer.
 func TestRevocableReservationIsLookedAtAgain(t *testing.T) {
-	b := newBook()
-	b.setPool(compile(ClusterCIDR("a", Spec4("10.1.0.0/16", 8, nil))))
+	b := allocator.New()
+	b.SetPool(allocator.Compile(ClusterCIDR("a", Spec4("10.1.0.0/16", 8, nil))))
 	n := Node("n")
-	b.reserve(n)
-	b.effects()
+	b.Reserve(n)
+	b.Changes()
 	for _, step := range []struct {
 		what string
 		do   func()
 		want string
 	}{
-		{"it is sent", func() { b.sending(n); b.setPool(compile(ClusterCIDR("b", Spec4("10.2.0.0/16", 8, nil)))) }, ""},
-		{"it is refused", func() { b.notCarriedOut(n, true); b.setPool(compile(ClusterCIDR("c", Spec4("10.3.0.0/16", 8, nil)))) }, "n"},
+		{"it is sent", func() { b.Sending(n); b.SetPool(allocator.Compile(ClusterCIDR("b", Spec4("10.2.0.0/16", 8, nil)))) }, ""},
+		{"it is refused", func() {
+			b.NotCarriedOut(n, true)
+			b.SetPool(allocator.Compile(ClusterCIDR("c", Spec4("10.3.0.0/16", 8, nil))))
+		}, "n"},
 		{"the Node shows it", func() {
-			b.observe(n, Pfxs("10.1.0.0/24"), nil)
-			b.setPool(compile(ClusterCIDR("d", Spec4("10.4.0.0/16", 8, nil))))
+			b.Observe(n, Pfxs("10.1.0.0/24"), nil)
+			b.SetPool(allocator.Compile(ClusterCIDR("d", Spec4("10.4.0.0/16", 8, nil))))
 		}, ""},
 	} {
-		if step.do(); woken(b) != step.want {
+		if step.do(); strings.Join(b.Changes().Nodes, " ") != step.want {
 			t.Errorf("%s, and a ClusterCIDR comes: not woken as wanted, %q", step.what, step.want)
 		}
 	}
@@ -257,7 +266,7 @@ func TestReservationOfANodeThatGoes(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			c, nodes := controllerWith(t, &deciding{answers: []error{tc.answer}}, time.Now, Node("n"))
-			c.with(func(b *book) { b.setPool(compile(ClusterCIDR("a", Spec4("10.1.0.0/16", 8, nil)))) })
+			c.with(func(b *allocator.State) { b.SetPool(allocator.Compile(ClusterCIDR("a", Spec4("10.1.0.0/16", 8, nil)))) })
 			_ = c.syncNode(t.Context(), "n")
 			going := Node("n")
 			going.DeletionTimestamp = &metav1.Time{Time: time.Unix(1, 0)}
@@ -267,7 +276,7 @@ func TestReservationOfANodeThatGoes(t *testing.T) {
 			if err := c.syncNode(t.Context(), "n"); err != nil {
 				t.Fatal(err)
 			}
-			if held := c.book.heldBy(ownerOf("uid-n")); len(held) != tc.want {
+			if held := c.book.HeldBy(allocator.OwnerOf("uid-n")); len(held) != tc.want {
 				t.Errorf("holds %v, want %d blocks", held, tc.want)
 			}
 		})

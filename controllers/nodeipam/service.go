@@ -4,6 +4,7 @@ import (
 	"context"
 	"net/netip"
 
+	"github.com/multicidr/controller-manager/controllers/nodeipam/allocator"
 	networkingapiv1 "k8s.io/api/networking/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	utilruntime "k8s.io/apimachinery/pkg/util/runtime"
@@ -16,17 +17,17 @@ const flagServiceRanges = "--service-cluster-ip-range"
 // heardOfServiceCIDR is called by the informer, event by event: no block of a new service range is given after it is known. A ServiceCIDR
 // that is being deleted counts until it is gone: its addresses may still be in use.
 func (c *Controller) heardOfServiceCIDR(name string) {
-	c.with(func(b *book) {
+	c.with(func(b *allocator.State) {
 		if !c.filled.Load() {
 			return // fill reads the cache, and holds the book meanwhile
 		}
 		switch serviceCIDR, err := c.serviceCIDRs.Get(name); {
 		case apierrors.IsNotFound(err):
-			b.setService(serviceSource(name), nil)
+			b.SetService(serviceSource(name), nil)
 		case err != nil:
 			utilruntime.HandleError(err)
 		default:
-			b.setService(serviceSource(name), serviceRangesOf(context.Background(), serviceCIDR))
+			b.SetService(serviceSource(name), serviceRangesOf(context.Background(), serviceCIDR))
 		}
 	})
 }
@@ -36,7 +37,7 @@ func serviceSource(name string) string { return "ServiceCIDR " + name }
 func serviceRangesOf(ctx context.Context, serviceCIDR *networkingapiv1.ServiceCIDR) []netip.Prefix {
 	var ranges []netip.Prefix
 	for _, s := range serviceCIDR.Spec.CIDRs {
-		r, err := parseCIDR(s)
+		r, err := allocator.ParseCIDR(s)
 		if err != nil {
 			klog.FromContext(ctx).Error(err, "Passing over a service range that cannot be read", "serviceCIDR", klog.KObj(serviceCIDR), "cidr", s)
 			continue

@@ -12,6 +12,7 @@ import (
 
 	networkingv1 "github.com/multicidr/controller-manager/apis/networking/v1"
 	"github.com/multicidr/controller-manager/controllers/ipam"
+	"github.com/multicidr/controller-manager/controllers/nodeipam/allocator"
 )
 
 // The invariants of the design, by their numbers:
@@ -124,7 +125,7 @@ func (p *process) stillRight(node *v1.Node, blocks []netip.Prefix, pool string) 
 		p.w.violate("invariant 4", "%s writes %v of ClusterCIDR %s, which is %s, to Node %s", p.name, blocks, pool, reason, node.Name)
 	}
 	for _, h := range v.holdings() {
-		if h.Owner != ownerOf(node.UID) && overlap(blocks, []netip.Prefix{h.Prefix}) {
+		if h.Owner != allocator.OwnerOf(node.UID) && overlap(blocks, []netip.Prefix{h.Prefix}) {
 			p.w.violate("invariant 7", "%s writes %v to Node %s, and knows that %v has %v", p.name, blocks, node.Name, h.Owner, h.Prefix)
 		}
 	}
@@ -176,7 +177,7 @@ func (p *process) willCreateEvent(event *v1.Event) {
 	if event.Reason == ReasonWriteFailed {
 		p.w.cover("a write that fails is told")
 	}
-	if event.Reason == ReasonAssignedByOther {
+	if event.Reason == allocator.ReasonAssignedByOther {
 		p.w.cover("another allocator is reported")
 		if from := p.w.assigned[event.InvolvedObject.UID]; from != "" {
 			p.w.violate("nobody is accused", "%s says of Node %s, which was served from %s: %s", p.name, event.InvolvedObject.Name, from, event.Message)
@@ -204,7 +205,7 @@ func (p *process) check() {
 		return
 	}
 	b := p.controller.book
-	all := append(b.holdings(netip.MustParsePrefix("0.0.0.0/0")), b.holdings(netip.MustParsePrefix("::/0"))...)
+	all := append(b.Holdings(netip.MustParsePrefix("0.0.0.0/0")), b.Holdings(netip.MustParsePrefix("::/0"))...)
 	slices.SortFunc(all, compareHoldings)
 	if want := p.seen.holdings(); !slices.Equal(all, want) {
 		p.w.violate("the book is right", "%s has another book than what it has seen (-want +got):\n%s", p.name, cmp.Diff(holdingTexts(want), holdingTexts(all)))
@@ -213,19 +214,19 @@ func (p *process) check() {
 
 // follow judges what has become of a Node's reservation, and enters it in the view.
 func (p *process) follow(node *v1.Node) {
-	held := p.controller.book.heldBy(ownerOf(node.UID))
+	held := p.controller.book.HeldBy(allocator.OwnerOf(node.UID))
 	before, known := p.seen.reserved[node.UID]
 	if len(node.Spec.PodCIDRs) > 0 || !known && len(held) == 0 {
 		return // a difference is found by check
 	}
-	now, _ := p.controller.book.node(node.Name)
-	if known && slices.Equal(held, before.blocks) && before.pool == now.ClusterCIDR {
+	now, _ := p.controller.book.Node(node.Name)
+	if known && slices.Equal(held, before.Blocks) && before.ClusterCIDR == now.ClusterCIDR {
 		return
 	}
 	if known {
 		p.w.cover("a reservation was given up")
 		if len(p.seen.writes[node.UID]) > 0 && !p.w.outside {
-			p.w.violate("a reservation stands", "%s gives up %v of Node %s, which may have been written", p.name, before.blocks, node.Name)
+			p.w.violate("a reservation stands", "%s gives up %v of Node %s, which may have been written", p.name, before.Blocks, node.Name)
 		}
 		delete(p.seen.reserved, node.UID)
 	}
@@ -235,46 +236,46 @@ func (p *process) follow(node *v1.Node) {
 	if p.w.server.lease.record.HolderIdentity != p.name {
 		p.w.cover("a deposed leader chose blocks")
 	}
-	r := reservation{pool: now.ClusterCIDR, blocks: held}
+	r := allocator.Reservation{ClusterCIDR: now.ClusterCIDR, Blocks: held}
 	if !p.w.outside {
 		p.chose(node, r)
 	}
-	if p.w.violation == nil && p.seen.clusterCIDRs[r.pool] != nil {
+	if p.w.violation == nil && p.seen.clusterCIDRs[r.ClusterCIDR] != nil {
 		p.seen.reserve(node, r)
 	}
 	delete(p.lastSaid, node.UID) // If it has to wait once more, that is news.
-	p.w.note("  %s reserves %v of %s for Node %s", p.name, r.blocks, r.pool, node.Name)
+	p.w.note("  %s reserves %v of %s for Node %s", p.name, r.Blocks, r.ClusterCIDR, node.Name)
 }
 
 // chose judges a new reservation.
-func (p *process) chose(node *v1.Node, r reservation) {
+func (p *process) chose(node *v1.Node, r allocator.Reservation) {
 	w, v := p.w, p.seen
-	cc := v.clusterCIDRs[r.pool]
+	cc := v.clusterCIDRs[r.ClusterCIDR]
 	if cc == nil {
-		w.violate("invariant 4", "%s chose %v for Node %s from ClusterCIDR %q, which it does not know", p.name, r.blocks, node.Name, r.pool)
+		w.violate("invariant 4", "%s chose %v for Node %s from ClusterCIDR %q, which it does not know", p.name, r.Blocks, node.Name, r.ClusterCIDR)
 		return
 	}
 	if reason, ok := v.ready(cc); !ok {
-		w.violate("invariant 4", "%s chose %v for Node %s from ClusterCIDR %s, which is %s", p.name, r.blocks, node.Name, r.pool, reason)
+		w.violate("invariant 4", "%s chose %v for Node %s from ClusterCIDR %s, which is %s", p.name, r.Blocks, node.Name, r.ClusterCIDR, reason)
 	}
-	if len(r.blocks) != len(slowRangesOf(cc)) {
-		w.violate("every family", "%s chose %v for Node %s from ClusterCIDR %s", p.name, r.blocks, node.Name, r.pool)
+	if len(r.Blocks) != len(slowRangesOf(cc)) {
+		w.violate("every family", "%s chose %v for Node %s from ClusterCIDR %s", p.name, r.Blocks, node.Name, r.ClusterCIDR)
 	}
 	for _, h := range v.unavailableTo(cc) {
-		if !overlap(r.blocks, []netip.Prefix{h.Prefix}) {
+		if !overlap(r.Blocks, []netip.Prefix{h.Prefix}) {
 			continue
 		}
 		switch other := v.nodeOf(h.Owner); {
 		case h.Owner.Kind != ipam.Node, len(other.Spec.PodCIDRs) > 0 && w.assigned[other.UID] == "":
-			w.violate("invariant 7", "%s chose %v for Node %s, and %v has %v", p.name, r.blocks, node.Name, h.Owner, h.Prefix)
+			w.violate("invariant 7", "%s chose %v for Node %s, and %v has %v", p.name, r.Blocks, node.Name, h.Owner, h.Prefix)
 		case other.DeletionTimestamp != nil:
-			w.violate("invariant 2", "%s chose %v for Node %s, and %s, which is being deleted, has %v", p.name, r.blocks, node.Name, other.Name, h.Prefix)
+			w.violate("invariant 2", "%s chose %v for Node %s, and %s, which is being deleted, has %v", p.name, r.Blocks, node.Name, other.Name, h.Prefix)
 		default:
-			w.violate("invariant 1", "%s chose %v for Node %s, and %s has %v", p.name, r.blocks, node.Name, other.Name, h.Prefix)
+			w.violate("invariant 1", "%s chose %v for Node %s, and %s has %v", p.name, r.Blocks, node.Name, other.Name, h.Prefix)
 		}
 	}
-	if want, ok := v.choose(node); !ok || want.pool != r.pool || !slices.Equal(want.blocks, r.blocks) {
-		w.violate("the choice is right", "%s chose %v of %s for Node %s, want %v of %s", p.name, r.blocks, r.pool, node.Name, want.blocks, want.pool)
+	if want, ok := v.choose(node); !ok || want.ClusterCIDR != r.ClusterCIDR || !slices.Equal(want.Blocks, r.Blocks) {
+		w.violate("the choice is right", "%s chose %v of %s for Node %s, want %v of %s", p.name, r.Blocks, r.ClusterCIDR, node.Name, want.Blocks, want.ClusterCIDR)
 	}
 }
 
@@ -302,7 +303,7 @@ func (w *world) checkSettled(p *process) {
 		case len(now.blocksOf(node)) > 0:
 			w.violate("invariant 8", "the blocks that %s reserved for Node %s are not written", p.name, name)
 		case served:
-			w.violate("invariant 8", "Node %s waits although it could have %v of %s", name, r.blocks, r.pool)
+			w.violate("invariant 8", "Node %s waits although it could have %v of %s", name, r.Blocks, r.ClusterCIDR)
 		default:
 			w.cover("a Node waits with reason")
 			if !w.said(node.UID, ReasonNotAvailable) {
@@ -329,7 +330,7 @@ func (w *world) checkSettled(p *process) {
 		if w.outside {
 			break
 		}
-		if node := now.nodeOf(ownerOf(reserved)); node == nil || node.DeletionTimestamp == nil {
+		if node := now.nodeOf(allocator.OwnerOf(reserved)); node == nil || node.DeletionTimestamp == nil {
 			w.violate("invariant 3", "%s still has a reservation for %s", p.name, reserved)
 		}
 	}
@@ -339,16 +340,16 @@ func (w *world) checkSettled(p *process) {
 func (w *world) checkFindings(now *view, node *v1.Node) {
 	blocks := now.blocksOf(node)
 	shares := slices.ContainsFunc(now.holdings(), func(h ipam.Holding) bool {
-		return h.Owner != ownerOf(node.UID) && h.Owner.Kind != ipam.Kept && overlap(blocks, []netip.Prefix{h.Prefix})
+		return h.Owner != allocator.OwnerOf(node.UID) && h.Owner.Kind != ipam.Kept && overlap(blocks, []netip.Prefix{h.Prefix})
 	})
-	if shares && !w.said(node.UID, ReasonConflict) {
+	if shares && !w.said(node.UID, allocator.ReasonConflict) {
 		w.violate("conflicts are seen", "no event on Node %s, which shares addresses", node.Name)
 	}
 	outside := len(now.clusterCIDRs) > 0
 	for _, cc := range now.clusterCIDRs {
 		outside = outside && !slices.ContainsFunc(blocks, func(b netip.Prefix) bool { return inside(cc, b) })
 	}
-	if outside && !w.said(node.UID, ReasonOutsideRanges) {
+	if outside && !w.said(node.UID, allocator.ReasonOutsideRanges) {
 		w.violate("conflicts are seen", "no event on Node %s, which is in no range", node.Name)
 	}
 }
@@ -434,8 +435,8 @@ func (w *world) invariant3(p *process, now *view, cc *networkingv1.ClusterCIDR) 
 		if w.outside {
 			return
 		}
-		pool, _ := p.controller.book.pool(cc.Name)
-		got := p.controller.book.free(pool, ipam.Range{Prefix: r.prefix, BlockBits: r.blocks[0].Bits()})
+		pool, _ := p.controller.book.Pool(cc.Name)
+		got := p.controller.book.Free(pool, ipam.Range{Prefix: r.prefix, BlockBits: r.blocks[0].Bits()})
 		if want := len(r.free(now.unavailableTo(cc))); got != uint64(want) {
 			w.violate("invariant 3", "%d blocks of %v in ClusterCIDR %s are free, %s says %d", want, r.prefix, cc.Name, p.name, got)
 		}

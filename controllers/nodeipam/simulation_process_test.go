@@ -695,12 +695,12 @@ func (a simAPI) patchEvent(_ context.Context, _, name string, patch []byte) (*v1
 // kept is what the controller keeps for Nodes that a list lacks.
 func (p *process) kept() (all []ipam.Holding) {
 	if p.controller != nil {
-		all = p.controller.book.kept()
+		all = p.controller.book.Kept()
 	}
 	return all
 }
 
 // undecided reports whether the lease has to be renewed before a doubt is over.
 func (p *process) undecided() bool {
-	return p.controller != nil && len(p.controller.book.kept()) > 0
+	return p.controller != nil && len(p.controller.book.Kept()) > 0
 }

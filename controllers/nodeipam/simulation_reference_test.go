@@ -16,6 +16,7 @@ import (
 
 	networkingv1 "github.com/multicidr/controller-manager/apis/networking/v1"
 	"github.com/multicidr/controller-manager/controllers/ipam"
+	"github.com/multicidr/controller-manager/controllers/nodeipam/allocator"
 )
 
 // A second, slow and obvious implementation of semantics: who holds what, which ClusterCIDR serves a Node with which
@@ -30,7 +31,7 @@ type view struct {
 	service      []netip.Prefix                // --service-cluster-ip-range
 	flags        *networkingv1.ClusterCIDRSpec // --cluster-cidr
 	// reserved is what was chosen for Nodes that do not show it yet.
-	reserved map[types.UID]reservation
+	reserved map[types.UID]allocator.Reservation
 	// writes are those of a reservation, by the Node's UID, that may have been carried out or may still be.
 	writes map[types.UID][]*nodeWrite
 	// cursors is where the search in a range goes on, by the ClusterCIDR's UID.
@@ -46,7 +47,7 @@ func newView(serviceRanges []netip.Prefix, flags *networkingv1.ClusterCIDRSpec) 
 		serviceCIDRs: map[string]*networkingapiv1.ServiceCIDR{},
 		service:      serviceRanges,
 		flags:        flags,
-		reserved:     map[types.UID]reservation{},
+		reserved:     map[types.UID]allocator.Reservation{},
 		writes:       map[types.UID][]*nodeWrite{},
 		cursors:      map[types.UID]map[ipam.Family]netip.Addr{},
 	}
@@ -106,7 +107,7 @@ func (p *process) see(k kind, name string) {
 		return
 	}
 	if k == kindNode && p.controller != nil {
-		if uid, ok := p.controller.book.uidOf(name); ok && uid != c.objects[name].GetUID() {
+		if uid, ok := p.controller.book.UID(name); ok && uid != c.objects[name].GetUID() {
 			return // It is left to its event, which tells whether the one before may be in doubt.
 		}
 	}
@@ -135,7 +136,7 @@ func (p *process) seeEvent(k kind, e simEvent) {
 // blocksOf returns what a Node shows or, if it shows nothing, what is reserved for it.
 func (v *view) blocksOf(node *v1.Node) []netip.Prefix {
 	if len(node.Spec.PodCIDRs) == 0 {
-		return v.reserved[node.UID].blocks
+		return v.reserved[node.UID].Blocks
 	}
 	return prefixes(node.Spec.PodCIDRs)
 }
@@ -356,27 +357,27 @@ type nodeWrite struct {
 
 // keeps reports whether a Node has to keep a reservation that was never carried out: its ClusterCIDR would serve the Node now, and its
 // blocks are free of others.
-func (v *view) keeps(node *v1.Node, r reservation) bool {
+func (v *view) keeps(node *v1.Node, r allocator.Reservation) bool {
 	delete(v.reserved, node.UID)
 	defer func() { v.reserved[node.UID] = r }()
-	cc := v.clusterCIDRs[r.pool]
+	cc := v.clusterCIDRs[r.ClusterCIDR]
 	if cc == nil {
 		return false
 	}
-	if slices.ContainsFunc(v.unavailableTo(cc), func(h ipam.Holding) bool { return overlap(r.blocks, []netip.Prefix{h.Prefix}) }) {
+	if slices.ContainsFunc(v.unavailableTo(cc), func(h ipam.Holding) bool { return overlap(r.Blocks, []netip.Prefix{h.Prefix}) }) {
 		return false
 	}
 	for i, s := range slowRangesOf(cc) {
-		if i >= len(r.blocks) || !slices.Contains(s.blocks, r.blocks[i]) {
+		if i >= len(r.Blocks) || !slices.Contains(s.blocks, r.Blocks[i]) {
 			return false
 		}
 	}
 	first, ok := v.choose(node)
-	return ok && first.pool == r.pool
+	return ok && first.ClusterCIDR == r.ClusterCIDR
 }
 
 // choose returns what a Node without blocks has to get; ok is false if there is nothing for it.
-func (v *view) choose(node *v1.Node) (_ reservation, ok bool) {
+func (v *view) choose(node *v1.Node) (_ allocator.Reservation, ok bool) {
 next:
 	for _, cc := range v.candidatesFor(node) {
 		if _, ok := v.ready(cc); !ok {
@@ -398,20 +399,20 @@ next:
 			}
 			blocks = append(blocks, block)
 		}
-		return reservation{pool: cc.Name, blocks: blocks}, true
+		return allocator.Reservation{ClusterCIDR: cc.Name, Blocks: blocks}, true
 	}
-	return reservation{}, false
+	return allocator.Reservation{}, false
 }
 
 // reserve notes a choice, and moves the cursors behind it.
-func (v *view) reserve(node *v1.Node, r reservation) {
+func (v *view) reserve(node *v1.Node, r allocator.Reservation) {
 	v.reserved[node.UID] = r
-	for _, b := range r.blocks {
+	for _, b := range r.Blocks {
 		last := b.Addr()
 		for next := last.Next(); b.Contains(next); next = next.Next() {
 			last = next
 		}
-		v.cursors[v.clusterCIDRs[r.pool].UID][ipam.FamilyOf(b)] = last.Next()
+		v.cursors[v.clusterCIDRs[r.ClusterCIDR].UID][ipam.FamilyOf(b)] = last.Next()
 	}
 }
 
@@ -433,7 +434,7 @@ func (v *view) belongs(node *v1.Node, cc *networkingv1.ClusterCIDR) bool {
 		if len(v.writes[node.UID]) == 0 {
 			return false // no write can put these blocks into the Node any more
 		}
-		name = v.reserved[node.UID].pool
+		name = v.reserved[node.UID].ClusterCIDR
 	}
 	outside := func(cc *networkingv1.ClusterCIDR) bool {
 		return slices.ContainsFunc(blocks, func(b netip.Prefix) bool { return !inside(cc, b) })

@@ -352,7 +352,7 @@ func (w *world) awaitWhatIsNotKept(p *process) {
 		w.cover("blocks are kept until the lease is renewed")
 		w.rest(p, 3*retryPeriod)
 		if p.undecided() {
-			w.violate("doubt ends", "%s: %v", p.name, p.controller.book.kept())
+			w.violate("doubt ends", "%s: %v", p.name, p.controller.book.Kept())
 		}
 	}
 	if w.server.altered {

@@ -13,6 +13,7 @@ import (
 	"k8s.io/apimachinery/pkg/types"
 
 	networkingv1 "github.com/multicidr/controller-manager/apis/networking/v1"
+	"github.com/multicidr/controller-manager/controllers/nodeipam/allocator"
 	. "github.com/multicidr/controller-manager/controllers/nodeipam/internal/objects"
 )
 
@@ -55,9 +56,9 @@ func (t *town) putNode(b *testing.B, before any, now *v1.Node) {
 
 // statusOf is what syncStatus does with the lock held.
 func (t *town) statusOf(cc *networkingv1.ClusterCIDR) {
-	t.with(func(b *book) {
-		if want, known := b.status(cc); known {
-			statusShows(cc.Status, want)
+	t.with(func(b *allocator.State) {
+		if want, known := b.Status(cc); known {
+			allocator.StatusShows(cc.Status, want)
 		}
 	})
 }
@@ -68,9 +69,9 @@ func largeObjects() (all []largeObject) {
 		if err := t.nodes.Update(n); err != nil {
 			panic(err)
 		}
-		t.with(func(book *book) {
+		t.with(func(book *allocator.State) {
 			if n, err := t.lookAtNode(book, name); err == nil {
-				book.serve(n)
+				book.Allocate(n)
 			}
 		})
 	}
@@ -210,16 +211,16 @@ func BenchmarkReports(b *testing.B) {
 		t.settle(b)
 		watch := &stopwatch{}
 		t.mu = watch
-		took := func(f func(*book)) time.Duration {
+		took := func(f func(*allocator.State)) time.Duration {
 			watch.longest = 0
 			t.with(f)
 			return watch.longest
 		}
-		first := took(func(book *book) { book.figures() })
+		first := took(func(book *allocator.State) { book.Figures() })
 		debug, scrape := time.Hour, time.Hour
 		for b.Loop() {
-			debug = min(debug, took(func(book *book) { book.snapshot() }))
-			scrape = min(scrape, took(func(book *book) { book.figures() }))
+			debug = min(debug, took(func(book *allocator.State) { book.Snapshot() }))
+			scrape = min(scrape, took(func(book *allocator.State) { book.Figures() }))
 		}
 		b.ReportMetric(float64(debug.Microseconds())/1000, "debug-lock-ms")
 		b.ReportMetric(float64(first.Microseconds())/1000, "first-scrape-lock-ms")
@@ -235,7 +236,7 @@ func BenchmarkDrain(b *testing.B) {
 	b.Run(sized(others+leaving, 2), func(b *testing.B) {
 		for b.Loop() {
 			b.StopTimer()
-			book := newBook()
+			book := allocator.New()
 			set(ClusterCIDR("stays", Spec4("10.0.0.0/8", 4, nil)))(book)
 			set(ClusterCIDR("goes", Spec4("10.0.0.0/8", 4, nil), Deleted))(book)
 			for i := range others + leaving {
@@ -245,12 +246,12 @@ func BenchmarkDrain(b *testing.B) {
 				}
 				at := uint32(10<<24 + i<<4)
 				addr := netip.AddrFrom4([4]byte{byte(at >> 24), byte(at >> 16), byte(at >> 8), byte(at)})
-				book.observe(n, []netip.Prefix{netip.PrefixFrom(addr, 28)}, nil)
+				book.Observe(n, []netip.Prefix{netip.PrefixFrom(addr, 28)}, nil)
 			}
 			b.StartTimer()
 			for i := range leaving {
-				book.gone(fmt.Sprint("n", others+i), types.UID("uid-"+fmt.Sprint("n", others+i)))
-				if used := book.inUse("goes"); used != (i+1 < leaving) {
+				book.NodeGone(fmt.Sprint("n", others+i), types.UID("uid-"+fmt.Sprint("n", others+i)))
+				if used := book.InUse("goes"); used != (i+1 < leaving) {
 					b.Fatalf("after %d of %d Nodes it is in use: %t", i+1, leaving, used)
 				}
 			}

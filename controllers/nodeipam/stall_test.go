@@ -15,6 +15,7 @@ import (
 
 	clustercidrlisters "github.com/multicidr/controller-manager/apis/generated/listers/networking/v1"
 	networkingv1 "github.com/multicidr/controller-manager/apis/networking/v1"
+	"github.com/multicidr/controller-manager/controllers/nodeipam/allocator"
 	. "github.com/multicidr/controller-manager/controllers/nodeipam/internal/objects"
 )
 
@@ -54,7 +55,7 @@ func TestLargeObjectsAreReadWithoutTheLock(t *testing.T) {
 	// underLock shows an object, chooses for a Node, and changes and deletes the object.
 	underLock := func(cc *networkingv1.ClusterCIDR, n *v1.Node) uint64 {
 		town := newTown(t)
-		town.book.setPool(compile(small))
+		town.book.SetPool(allocator.Compile(small))
 		town.filled.Store(true)
 		m := &meter{}
 		town.mu = m
@@ -69,7 +70,7 @@ func TestLargeObjectsAreReadWithoutTheLock(t *testing.T) {
 				cc.Spec.Priority++
 				do(town.clusterCIDRs.Update(cc))
 				town.heardOfClusterCIDR(cc.Name)
-				town.with(func(b *book) { b.reserve(Node("waits", Label("b", "1"))) })
+				town.with(func(b *allocator.State) { b.Reserve(Node("waits", Label("b", "1"))) })
 				town.statusOf(cc)
 			}
 			if n != nil {
@@ -129,39 +130,39 @@ func TestProblemIsShort(t *testing.T) {
 	for i := range 10_000 {
 		cc.Spec.ExcludedCIDRs = append(cc.Spec.ExcludedCIDRs, fmt.Sprint("ä", i))
 	}
-	p := compile(cc)
-	if len(p.problem) > maxProblem+10 || !strings.HasPrefix(p.problem, "spec.excludedCIDRs: ") {
-		t.Errorf("%d bytes: %s", len(p.problem), p.problem)
+	p := allocator.Compile(cc)
+	if len(p.Problem) > allocator.MaxProblem+10 || !strings.HasPrefix(p.Problem, "spec.excludedCIDRs: ") {
+		t.Errorf("%d bytes: %s", len(p.Problem), p.Problem)
 	}
 }
 
 // TestManyExclusions adds and removes exclusions of very many: what is given in the end is what one would expect.
 func TestManyExclusions(t *testing.T) {
-	b := newBook()
+	b := allocator.New()
 	cc := ClusterCIDR("a", Spec4("10.0.0.0/16", 8, nil))
 	for i := range 256 {
 		if i != 7 && i != 9 {
 			cc.Spec.ExcludedCIDRs = append(cc.Spec.ExcludedCIDRs, fmt.Sprintf("10.0.%d.0/32", i))
 		}
 	}
-	b.setPool(compile(cc))
-	b.effects()
-	free := func() int64 { status, _ := b.status(cc); return status.IPv4.Free }
+	b.SetPool(allocator.Compile(cc))
+	b.Changes()
+	free := func() int64 { status, _ := b.Status(cc); return status.IPv4.Free }
 	if got := free(); got != 2 {
 		t.Errorf("%d blocks are free, want 2", got)
 	}
-	b.effects()
+	b.Changes()
 	cc = cc.DeepCopy()
 	cc.Spec.ExcludedCIDRs = cc.Spec.ExcludedCIDRs[1:]
-	b.setPool(compile(cc))
-	if e := b.effects(); !slices.Equal(e.clusterCIDRs, []string{"a"}) {
-		t.Errorf("an exclusion less concerns %q", e.clusterCIDRs)
+	b.SetPool(allocator.Compile(cc))
+	if e := b.Changes(); !slices.Equal(e.ClusterCIDRs, []string{"a"}) {
+		t.Errorf("an exclusion less concerns %q", e.ClusterCIDRs)
 	}
 	if got := free(); got != 3 {
 		t.Errorf("%d blocks are free, want 3", got)
 	}
-	if r, _, ok := b.reserve(Node("n")); !ok || !slices.Equal(r.blocks, []netip.Prefix{Pfx("10.0.0.0/24")}) {
-		t.Errorf("reserved %v, %v", r.blocks, ok)
+	if r, _, ok := b.Reserve(Node("n")); !ok || !slices.Equal(r.Blocks, []netip.Prefix{Pfx("10.0.0.0/24")}) {
+		t.Errorf("reserved %v, %v", r.Blocks, ok)
 	}
 }
 

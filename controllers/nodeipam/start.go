@@ -4,7 +4,7 @@ import (
 	"context"
 	"time"
 
-	v1 "k8s.io/api/core/v1"
+	"github.com/multicidr/controller-manager/controllers/nodeipam/allocator"
 	networkingapiv1 "k8s.io/api/networking/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/labels"
@@ -82,7 +82,7 @@ func (c *Controller) readAll(ctx context.Context) error {
 	var err error
 	c.entering.Lock()
 	defer c.entering.Unlock()
-	c.with(func(b *book) {
+	c.with(func(b *allocator.State) {
 		// From here on events are entered as they come, so the caches are read with the book in hand.
 		err = c.fill(ctx, b)
 		c.filled.Store(err == nil)
@@ -96,7 +96,7 @@ func (c *Controller) readAll(ctx context.Context) error {
 	return nil
 }
 
-func (c *Controller) fill(ctx context.Context, b *book) error {
+func (c *Controller) fill(ctx context.Context, b *allocator.State) error {
 	clusterCIDRs, err := c.clusterCIDRs.List(labels.Everything())
 	if err != nil {
 		return err
@@ -112,16 +112,16 @@ func (c *Controller) fill(ctx context.Context, b *book) error {
 		}
 	}
 	for _, cc := range clusterCIDRs {
-		b.setPool(c.compile(cc))
+		b.SetPool(c.compile(cc))
 	}
 	for _, serviceCIDR := range serviceCIDRs {
-		b.setService(serviceSource(serviceCIDR.Name), serviceRangesOf(ctx, serviceCIDR))
+		b.SetService(serviceSource(serviceCIDR.Name), serviceRangesOf(ctx, serviceCIDR))
 	}
 	c.foundEarlier(nodes)
 	for _, node := range nodes {
 		c.heard(node)
 	}
-	for _, node := range b.observeAll(nodes, inParallel) {
+	for _, node := range b.Rebuild(nodes, inParallel) {
 		c.nodeQueue.Add(node.Name)
 	}
 	return nil

@@ -11,6 +11,7 @@ import (
 
 	applyv1 "github.com/multicidr/controller-manager/apis/generated/applyconfiguration/networking/v1"
 	networkingv1 "github.com/multicidr/controller-manager/apis/networking/v1"
+	"github.com/multicidr/controller-manager/controllers/nodeipam/allocator"
 )
 
 // statusInterval is the least time between two tries to write one ClusterCIDR's status. Changes in between go into one write.
@@ -33,7 +34,7 @@ func (c *Controller) syncStatus(ctx context.Context, name string) error {
 		early time.Duration // by how much
 		err   error
 	)
-	c.with(func(b *book) {
+	c.with(func(b *allocator.State) {
 		if early = interval - c.now().Sub(c.statusWritten[name]); early > 0 {
 			return
 		}
@@ -42,11 +43,11 @@ func (c *Controller) syncStatus(ctx context.Context, name string) error {
 			return
 		}
 		known := false
-		if want, known = b.status(cc); !known {
+		if want, known = b.Status(cc); !known {
 			return
 		}
 		c.alarmOf(b, cc, want)
-		if due = !statusShows(cc.Status, want); due {
+		if due = !allocator.StatusShows(cc.Status, want); due {
 			c.statusWritten[name] = c.now()
 		}
 	})
@@ -80,7 +81,7 @@ func (c *Controller) syncStatus(ctx context.Context, name string) error {
 }
 
 // alarmOf hands over what there is to say about the state that a ClusterCIDR comes into. One that is deleted while no Node uses it needs nobody.
-func (c *Controller) alarmOf(b *book, cc *networkingv1.ClusterCIDR, now networkingv1.ClusterCIDRStatus) {
+func (c *Controller) alarmOf(b *allocator.State, cc *networkingv1.ClusterCIDR, now networkingv1.ClusterCIDRStatus) {
 	alarmOf := func(status networkingv1.ClusterCIDRStatus) (reason, message string) {
 		ready := meta.FindStatusCondition(status.Conditions, networkingv1.ConditionReady)
 		if ready == nil {
@@ -90,7 +91,7 @@ func (c *Controller) alarmOf(b *book, cc *networkingv1.ClusterCIDR, now networki
 	}
 	before, _ := alarmOf(cc.Status)
 	reason, message := alarmOf(now)
-	if reason == ReasonDeletionBlocked && !b.inUse(cc.Name) {
+	if reason == ReasonDeletionBlocked && !b.InUse(cc.Name) {
 		reason = ""
 	}
 	c.alarmed(cc, before, reason, message)

@@ -15,6 +15,7 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
 	networkingv1 "github.com/multicidr/controller-manager/apis/networking/v1"
+	"github.com/multicidr/controller-manager/controllers/nodeipam/allocator"
 	. "github.com/multicidr/controller-manager/controllers/nodeipam/internal/objects"
 )
 
@@ -23,7 +24,7 @@ func TestStatus(t *testing.T) {
 	excluding := ClusterCIDR("a", networkingv1.ClusterCIDRSpec{IPv4: "10.0.0.0/22", IPv6: "fd00::/64", PerNodeHostBits: 8, ExcludedCIDRs: []string{"10.0.2.128/28"}})
 	isTerminating := ClusterCIDR("a", a.Spec, Deleted)
 	service := func(ranges ...string) step {
-		return func(b *book) string { b.setService("ServiceCIDR s", Pfxs(ranges...)); return "" }
+		return func(b *allocator.State) { b.SetService("ServiceCIDR s", Pfxs(ranges...)) }
 	}
 	// counts writes a range as total = allocated + unavailable + free, and the cursor.
 	counts := func(r *networkingv1.RangeStatus) string {
@@ -82,9 +83,8 @@ func TestStatus(t *testing.T) {
 			want4: `10.0.0.0/22 /24 4 = 1 + 0 + 3 at ""`, want6: full6 + `0 + 0 + 72057594037927936 at ""`, wantReady: "True Available",
 		},
 		"the address of a Node and another ClusterCIDR in the range": {
-			steps: []step{set(a), set(ClusterCIDR("b", Spec4("10.0.0.0/8", 8, nil))), func(b *book) string {
-				b.observe(Node("n1"), nil, []netip.Prefix{Pfx("10.0.0.7/32"), Pfx("192.0.2.7/32")})
-				return ""
+			steps: []step{set(a), set(ClusterCIDR("b", Spec4("10.0.0.0/8", 8, nil))), func(b *allocator.State) {
+				b.Observe(Node("n1"), nil, []netip.Prefix{Pfx("10.0.0.7/32"), Pfx("192.0.2.7/32")})
 			}}, cc: a,
 			want4: `10.0.0.0/22 /24 4 = 0 + 0 + 4 at ""`, want6: full6 + `0 + 0 + 72057594037927936 at ""`, wantReady: "True Available",
 			wantOverlapping: "use another range: 10.0.0.7 of n1. Other ClusterCIDRs, which share what is free: b.",
@@ -96,11 +96,11 @@ func TestStatus(t *testing.T) {
 		},
 	} {
 		t.Run(name, func(t *testing.T) {
-			b := newBook()
+			b := allocator.New()
 			for _, s := range tc.steps {
 				s(b)
 			}
-			status, known := b.status(tc.cc)
+			status, known := b.Status(tc.cc)
 			if !known {
 				t.Fatal("the book does not know it")
 			}
@@ -119,7 +119,7 @@ func TestStatus(t *testing.T) {
 			}
 			written := tc.cc.DeepCopy()
 			written.Status = status
-			if again, _ := b.status(written); !equality.Semantic.DeepEqual(again, status) {
+			if again, _ := b.Status(written); !equality.Semantic.DeepEqual(again, status) {
 				t.Errorf("computed again it differs, so that it would be written for ever:\n%s", cmp.Diff(status, again))
 			}
 		})
@@ -130,9 +130,9 @@ func TestStatus(t *testing.T) {
 func TestForeignStatusIsRemoved(t *testing.T) {
 	cc := ClusterCIDR("a", Spec4("10.0.0.0/22", 8, nil))
 	cc.ResourceVersion = "7"
-	b := newBook()
+	b := allocator.New()
 	set(cc)(b)
-	want, _ := b.status(cc)
+	want, _ := b.Status(cc)
 	for name, tc := range map[string]struct {
 		change func(*networkingv1.ClusterCIDRStatus)
 		want   string // the status in the patch
@@ -147,7 +147,7 @@ func TestForeignStatusIsRemoved(t *testing.T) {
 			is := cc.DeepCopy()
 			is.Status = *want.DeepCopy()
 			tc.change(&is.Status)
-			if shows := statusShows(is.Status, want); shows != (name == "as it should be") {
+			if shows := allocator.StatusShows(is.Status, want); shows != (name == "as it should be") {
 				t.Errorf("it shows what it should: %v", shows)
 			}
 			patch := tc.want
@@ -180,26 +180,25 @@ func TestStatusOfAHugeRange(t *testing.T) {
 		},
 		"2^123 blocks, all but one excluded or of a Service": {
 			spec: networkingv1.ClusterCIDRSpec{IPv6: "8000::/1", PerNodeHostBits: 4, ExcludedCIDRs: []string{"c000::/2"}},
-			steps: []step{func(b *book) string {
+			steps: []step{func(b *allocator.State) {
 				var all []string
 				for bits := 3; bits <= 124; bits++ { // what is beside 8000::/124
 					address := [16]byte{0x80}
 					address[(bits-1)/8] |= 0x80 >> ((bits - 1) % 8)
 					all = append(all, netip.PrefixFrom(netip.AddrFrom16(address), bits).String())
 				}
-				b.setService("ServiceCIDR s", Pfxs(all...))
-				return ""
+				b.SetService("ServiceCIDR s", Pfxs(all...))
 			}},
 			total: most, unavail: most, wantFree: 1,
 		},
 	} {
 		t.Run(name, func(t *testing.T) {
-			b := newBook()
+			b := allocator.New()
 			cc := ClusterCIDR("a", tc.spec)
 			for _, step := range append([]step{set(cc)}, tc.steps...) {
 				step(b)
 			}
-			status, _ := b.status(cc)
+			status, _ := b.Status(cc)
 			got := status.IPv6
 			if got.Total != tc.total || got.Allocated != tc.allocated || got.Unavailable != tc.unavail || got.Free != tc.wantFree {
 				t.Errorf("got %+v, want %d = %d + %d + %d", got, tc.total, tc.allocated, tc.unavail, tc.wantFree)
@@ -209,12 +208,12 @@ func TestStatusOfAHugeRange(t *testing.T) {
 }
 
 func TestStatusOfAnotherObjectOfThatName(t *testing.T) {
-	b := newBook()
+	b := allocator.New()
 	set(ClusterCIDR("a", Spec4("10.0.0.0/16", 8, nil)))(b)
-	if _, known := b.status(ClusterCIDR("a", Spec4("10.0.0.0/16", 8, nil), func(cc *networkingv1.ClusterCIDR) { cc.UID = "second" })); known {
+	if _, known := b.Status(ClusterCIDR("a", Spec4("10.0.0.0/16", 8, nil), func(cc *networkingv1.ClusterCIDR) { cc.UID = "second" })); known {
 		t.Error("the book answers for an object that it has not seen yet")
 	}
-	if _, known := b.status(ClusterCIDR("b", Spec4("10.0.0.0/16", 8, nil))); known {
+	if _, known := b.Status(ClusterCIDR("b", Spec4("10.0.0.0/16", 8, nil))); known {
 		t.Error("the book answers for an object that it does not know")
 	}
 }

@@ -17,6 +17,7 @@ import (
 	versionedfake "github.com/multicidr/controller-manager/apis/generated/clientset/versioned/fake"
 	networkingv1 "github.com/multicidr/controller-manager/apis/networking/v1"
 	"github.com/multicidr/controller-manager/controllers/ipam"
+	"github.com/multicidr/controller-manager/controllers/nodeipam/allocator"
 )
 
 // Whatever is stored, an object by itself becomes a pool by itself, and keeps what can be read of it.
@@ -54,9 +55,9 @@ func TestDecode(t *testing.T) {
 			if diff := cmp.Diff(tc.want, cc.Spec); diff != "" {
 				t.Errorf("its spec (-want +got):\n%s", diff)
 			}
-			p := compile(cc)
-			if want := tc.problem == ""; (p.State == ipam.Enabled) != want || !strings.HasPrefix(p.problem, tc.problem) {
-				t.Errorf("it is %v: %q", p.State, p.problem)
+			p := allocator.Compile(cc)
+			if want := tc.problem == ""; (p.State == ipam.Enabled) != want || !strings.HasPrefix(p.Problem, tc.problem) {
+				t.Errorf("it is %v: %q", p.State, p.Problem)
 			}
 		})
 	}

@@ -11,6 +11,7 @@ import (
 	"k8s.io/klog/v2"
 
 	"github.com/multicidr/controller-manager/controllers/lease"
+	"github.com/multicidr/controller-manager/controllers/nodeipam/allocator"
 )
 
 // Term is this process's term as the leader. A lease.Fence is one.
@@ -46,10 +47,10 @@ func (c *Controller) waitTakeover(ctx context.Context) bool {
 	predecessor := c.term.Predecessor()
 	var w lateWrites
 	switch {
-	case predecessor == lease.NoElection && slices.ContainsFunc(nodes, func(n *v1.Node) bool { return !showsPodCIDRs(n) }):
+	case predecessor == lease.NoElection && slices.ContainsFunc(nodes, func(n *v1.Node) bool { return !allocator.ShowsPodCIDRs(n) }):
 		w = lateWrites{delay: lease.OverWithoutLease(writeTimeout), of: "an earlier process",
 			why: "there is no leader election, and the API server may still carry out what a process before this one has sent"}
-	case mayStillWrite(predecessor, slices.ContainsFunc(nodes, showsPodCIDRs)):
+	case mayStillWrite(predecessor, slices.ContainsFunc(nodes, allocator.ShowsPodCIDRs)):
 		w = lateWrites{delay: c.takeoverDelay, of: "another allocator",
 			why: fmt.Sprintf("another allocator may have led before, and the API server may still carry out what it sent (--node-ipam-takeover-delay=%v)", c.takeoverDelay)}
 	}

@@ -1,0 +1,314 @@
+package allocator
+
+import (
+	"iter"
+	"net/netip"
+	"slices"
+	"time"
+
+	v1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/types"
+
+	networkingv1 "github.com/multicidr/controller-manager/apis/networking/v1"
+	"github.com/multicidr/controller-manager/controllers/ipam"
+)
+
+// book is all that the controller knows: the pools, who holds what, which Node belongs to which pool, who waits. It
+// makes no calls and reads no clock. Not safe for concurrent use: Controller.with holds the lock.
+type State struct {
+	ledger ipam.Ledger
+	// addresses are the Nodes' own, as far as they lie in a range: they take nothing from it, but that is reported. Usually there are none.
+	addresses ipam.Ledger
+	pools     map[string]*Pool // by the ClusterCIDR's name
+	// candidates has the pools in the order in which they are tried; nil if they have changed since it was made.
+	candidates *candidates
+	// terminating are the pools that are being deleted, or will be, once no Node belongs to them.
+	terminating map[string]bool
+	// soon are the pools that serve once they have their finalizer, which Nodes wait for.
+	awaitingFinalizer map[string]bool
+	nodes             map[string]*nodeEntry  // by name: all Nodes that hold anything
+	names             map[types.UID]string   // of the Nodes in nodes
+	pending           map[string]pendingNode // by name
+	doubts            map[string][]*doubt    // by the Node's name: blocks that are kept although the Node is gone
+	stats
+
+	// What happened since effects was called:
+	changed bool    // something became free or a pool became another, which may help a waiting Node or let a ClusterCIDR go
+	touched nameSet // pools whose status may be another
+	// suspects are the Nodes about whose podCIDRs there may be something else to say, because of what others hold or of a range that
+	// came or went.
+	recheck      nameSet
+	poolsChanged bool // a pool came, went or became another one
+	// putOff are ClusterCIDRs that are looked at again once soon is empty.
+	putOff nameSet
+	// revocable are the Nodes, by name, with a reservation that is chosen again when it is not right any more.
+	revocable map[string]bool
+}
+
+type nodeEntry struct {
+	uid       types.UID
+	addresses []netip.Prefix // the Node's own
+	// pool names the ClusterCIDR that the blocks came from: the Node's annotation, or the reservation's pool.
+	pool string
+	// state is that of the blocks, if the Node holds any.
+	state ReservationState
+	// unansweredUntil is until when the API server may still carry out a write of the reservation that it did not answer; the zero value
+	// if it answered each. Only in state sent.
+	unansweredUntil time.Time
+	// stored is whether the API server has said that it carried out a write of the reservation. Only in state sent.
+	stored bool
+	// atStart is whether the Node showed podCIDRs already when the book was filled.
+	atStart bool
+	// reported is what was handed over to be said about its podCIDRs in events, message by reason.
+	reported map[string]string
+	// tried is what this process has sent for it last, and answered whether the API server has ever said that it carried such a write out.
+	tried    []netip.Prefix
+	answered bool
+	// byOther says that another process gave it its podCIDRs while this one led; empty if none did. suspected is the same before it is
+	// certain that this process leads.
+	byOther, suspected string
+}
+
+func New() *State {
+	return &State{
+		pools:             map[string]*Pool{},
+		terminating:       map[string]bool{},
+		awaitingFinalizer: map[string]bool{},
+		nodes:             map[string]*nodeEntry{},
+		names:             map[types.UID]string{},
+		pending:           map[string]pendingNode{},
+		revocable:         map[string]bool{},
+		doubts:            map[string][]*doubt{},
+		stats:             newStats(),
+	}
+}
+
+func OwnerOf(uid types.UID) ipam.Owner { return ipam.Owner{Kind: ipam.Node, ID: string(uid)} }
+
+// observe enters what a Node shows: its addresses, and its podCIDRs, if any, as what it holds, whoever wrote them.
+func (b *State) Observe(node *v1.Node, blocks, addresses []netip.Prefix) {
+	b.replaced(node)
+	owner := OwnerOf(node.UID)
+	_, known := b.nodes[node.Name]
+	if !known && len(addresses) == 0 && len(blocks) == 0 {
+		return
+	}
+	e := b.enter(node)
+	if !slices.Equal(e.addresses, addresses) {
+		e.addresses = addresses
+		b.locate(e)
+	}
+	if len(blocks) == 0 {
+		return // what is reserved for it stays so
+	}
+	delete(b.pending, node.Name)
+	b.become(node.Name, e, Assigned)
+	if annotated := node.Annotations[networkingv1.AnnotationClusterCIDR]; e.pool != annotated {
+		e.pool = annotated
+		if known {
+			b.changed = true // the ClusterCIDR that it belonged to may be able to go
+			b.touch(blocks...)
+		}
+	}
+	b.hold(owner, blocks)
+}
+
+// locate enters which of a Node's own addresses lie in a range.
+func (b *State) locate(e *nodeEntry) {
+	var inside []netip.Prefix
+	for _, a := range e.addresses {
+		if b.inRange(a) {
+			inside = append(inside, a)
+		}
+	}
+	owner := OwnerOf(e.uid)
+	before := b.addresses.Held(owner)
+	if slices.Equal(before, inside) {
+		return
+	}
+	b.touch(before...)
+	b.touch(inside...)
+	b.addresses.Hold(owner, inside...)
+}
+
+// hold makes blocks all that owner holds, and notes what that may change for others.
+func (b *State) hold(owner ipam.Owner, blocks []netip.Prefix) {
+	before := b.ledger.Held(owner)
+	if slices.Equal(before, blocks) {
+		return
+	}
+	freed := ipam.Without(before, blocks)
+	b.changed = b.changed || len(freed) > 0
+	b.touch(before...)
+	b.touch(blocks...)
+	b.ledger.Hold(owner, blocks...)
+	b.held(owner, before, b.ledger.Held(owner))
+}
+
+// gone frees all that this Node holds: there is no such Node any more. Another one of the name is not concerned.
+func (b *State) NodeGone(name string, uid types.UID) {
+	if w, ok := b.pending[name]; ok && w.uid == uid {
+		delete(b.pending, name)
+	}
+	e, ok := b.nodes[name]
+	if !ok || e.uid != uid {
+		return
+	}
+	owner := OwnerOf(e.uid)
+	b.hold(owner, nil)
+	b.touch(b.addresses.Held(owner)...)
+	b.addresses.Release(owner)
+	delete(b.nodes, name)
+	delete(b.names, e.uid)
+	delete(b.revocable, name)
+}
+
+// known returns the entry of this very Node, if there is one.
+func (b *State) known(node *v1.Node) (e *nodeEntry, ok bool) {
+	e, ok = b.nodes[node.Name]
+	return e, ok && e.uid == node.UID
+}
+
+// uidOf returns the UID of the Node of this name, as far as it holds or has held something.
+func (b *State) UID(name string) (uid types.UID, ok bool) {
+	if e, ok := b.nodes[name]; ok {
+		return e.uid, true
+	}
+	return "", false
+}
+
+// shownAtStart reports whether this very Node had podCIDRs when the book was filled.
+func (b *State) ShownAtStart(node *v1.Node) bool {
+	e, ok := b.known(node)
+	return ok && e.atStart
+}
+
+// pool returns the pool of this name.
+func (b *State) Pool(name string) (p *Pool, ok bool) {
+	p, ok = b.pools[name]
+	return p, ok
+}
+
+// enter returns the Node's entry.
+func (b *State) enter(node *v1.Node) *nodeEntry {
+	e, ok := b.nodes[node.Name]
+	if !ok {
+		e = &nodeEntry{uid: node.UID}
+		b.nodes[node.Name] = e
+		b.names[node.UID] = node.Name
+	}
+	return e
+}
+
+// replaced frees what a Node of the same name with another UID holds. That one is gone, for a name has one Node at a
+// time: its deletion and the creation of this one can reach us as one update.
+func (b *State) replaced(node *v1.Node) {
+	if uid, ok := b.UID(node.Name); ok && uid != node.UID {
+		b.NodeGone(node.Name, uid)
+	}
+	if w, ok := b.pending[node.Name]; ok && w.uid != node.UID {
+		delete(b.pending, node.Name)
+	}
+}
+
+// setPool enters a pool in place of the one of the same name. While it is pending, it keeps the problem of the one before until another one is known:
+// a try to add its finalizer says which. It returns the pool as it is in the book.
+func (b *State) SetPool(p *Pool) *Pool {
+	old, known := b.pools[p.Name]
+	if known && old.ID == p.ID && old.State == ipam.Pending && p.State == ipam.Pending && p.Problem == "" {
+		p = p.With(old.Problem, old.Cause)
+	}
+	if known && old.equal(p) {
+		return old
+	}
+	if known && old.ID != p.ID {
+		b.DropPool(p.Name)
+		known = false
+	}
+	if !known {
+		// Where an earlier process left off. From now on we know better than the object.
+		for family, cursor := range p.cursors {
+			b.ledger.SetCursor(&p.Pool, family, cursor)
+		}
+	}
+	var before []netip.Prefix
+	if known {
+		before = old.extent()
+		b.touchPool(old)
+	}
+	b.pools[p.Name] = p
+	b.poolsChanged = true
+	b.candidates = nil
+	if delete(b.terminating, p.Name); p.State == ipam.Terminating || p.Superseded {
+		b.terminating[p.Name] = true
+	}
+	if delete(b.awaitingFinalizer, p.Name); p.AwaitsFinalizer() {
+		b.awaitingFinalizer[p.Name] = true
+	}
+	if len(b.pools) == 1 { // While there is none, nobody is reported as outside of them.
+		for uid := range b.outOfRange {
+			b.recheck.add(b.names[uid])
+		}
+	}
+	b.replaceRanges(p.Name, before, p.extent())
+	b.touchPool(p)
+	// A new one that is about to serve helps nobody yet. Who were called for that would stand behind younger Nodes when it serves.
+	b.changed = b.changed || known || !p.AwaitsFinalizer()
+	return p
+}
+
+// dropPool forgets a pool that is gone. What Nodes hold from it stays held.
+func (b *State) DropPool(name string) {
+	p, ok := b.pools[name]
+	if !ok {
+		return
+	}
+	b.ledger.Forget(&p.Pool)
+	delete(b.pools, name)
+	delete(b.terminating, name)
+	delete(b.awaitingFinalizer, name)
+	b.poolsChanged = true
+	b.candidates = nil
+	b.forgetPool(p)
+	b.touchPool(p)
+	b.changed = true
+}
+
+// setService enters what a source of service ranges, a ServiceCIDR or a flag, has now; none when it is gone.
+func (b *State) SetService(source string, ranges []netip.Prefix) {
+	b.hold(ipam.Owner{Kind: ipam.Service, ID: source}, ranges)
+}
+
+// members yields the UIDs of the Nodes that belong to p, each once, in the order of their first block in p.
+func (b *State) Members(p *Pool) iter.Seq[types.UID] {
+	return func(yield func(types.UID) bool) {
+		seen := map[types.UID]bool{}
+		for _, r := range p.extent() {
+			for h := range b.ledger.Holdings(r) {
+				uid := types.UID(h.Owner.ID)
+				if h.Owner.Kind != ipam.Node || seen[uid] || !b.belongs(uid, p) {
+					continue
+				}
+				if seen[uid] = true; !yield(uid) {
+					return
+				}
+			}
+		}
+	}
+}
+
+// belongs reports whether a Node belongs to p: to the pool that it names if all its blocks lie inside that, else to
+// every pool that contains one of its blocks. A reservation that no write can carry out any more keeps no pool.
+func (b *State) belongs(uid types.UID, p *Pool) bool {
+	if b.nodes[b.names[uid]].state.revocable() {
+		return false
+	}
+	blocks := b.ledger.Held(OwnerOf(uid))
+	outside := func(p *Pool) bool {
+		return slices.ContainsFunc(blocks, func(block netip.Prefix) bool { return !p.contains(block) })
+	}
+	if named, ok := b.pools[b.nodes[b.names[uid]].pool]; ok && !outside(named) {
+		return named == p
+	}
+	return slices.ContainsFunc(blocks, p.contains)
+}

@@ -1,0 +1,120 @@
+package allocator
+
+import (
+	"fmt"
+	"maps"
+	"math/rand/v2"
+	"slices"
+	"testing"
+
+	"github.com/google/go-cmp/cmp"
+	v1 "k8s.io/api/core/v1"
+	"k8s.io/component-helpers/scheduling/corev1/nodeaffinity"
+
+	networkingv1 "github.com/multicidr/controller-manager/apis/networking/v1"
+	"github.com/multicidr/controller-manager/controllers/ipam"
+	. "github.com/multicidr/controller-manager/controllers/nodeipam/internal/objects"
+)
+
+// matches reports whether a selector matches the Node as the scheduler has it, and the requirements of the largest term that does.
+func matches(selector *v1.NodeSelector, node *v1.Node) (specificity int, ok bool) {
+	if selector == nil {
+		return 0, true
+	}
+	for _, t := range selector.NodeSelectorTerms {
+		s, err := nodeaffinity.NewNodeSelector(AnyOf(t))
+		if err == nil && s.Match(node) {
+			specificity, ok = max(specificity, len(t.MatchExpressions)+len(t.MatchFields)), true
+		}
+	}
+	return specificity, ok
+}
+
+// The candidates of a Node are the pools that match it, in the order of ipam.Compare, whatever the selectors ask for.
+func TestCandidates(t *testing.T) {
+	for seed := range uint64(200) {
+		d := rand.New(rand.NewPCG(seed, 0))
+		pools := map[string]*Pool{}
+		selectors := map[string]*v1.NodeSelector{}
+		for i := range 1 + d.IntN(30) {
+			name := fmt.Sprint("cc", i)
+			selectors[name] = drawSelector(d)
+			pools[name] = Compile(ClusterCIDR(name, networkingv1.ClusterCIDRSpec{
+				IPv4: fmt.Sprintf("10.%d.0.0/%d", d.IntN(4), 16+d.IntN(3)), PerNodeHostBits: 8, Priority: int32(d.IntN(2)), NodeSelector: selectors[name],
+			}))
+		}
+		c := newCandidates(maps.Values(pools))
+		for i := range 10 {
+			n := Node(fmt.Sprint("n", i))
+			for range d.IntN(4) {
+				Label(drawKey(d), drawLabel(d))(n)
+			}
+			if diff := cmp.Diff(slowly(pools, selectors, n), poolNames(slices.Collect(c.of(n)))); diff != "" {
+				t.Fatalf("seed %d, Node %s with %v (-want +got):\n%s", seed, n.Name, n.Labels, diff)
+			}
+		}
+	}
+}
+
+func slowly(pools map[string]*Pool, selectors map[string]*v1.NodeSelector, n *v1.Node) []string {
+	var matching []ipam.Candidate
+	for name, p := range pools {
+		if specificity, ok := matches(selectors[name], n); ok {
+			matching = append(matching, ipam.Candidate{Pool: &p.Pool, Specificity: specificity})
+		}
+	}
+	slices.SortFunc(matching, ipam.Compare)
+	names := []string{}
+	for _, c := range matching {
+		names = append(names, c.Name)
+	}
+	return names
+}
+
+func poolNames(pools []*Pool) []string {
+	names := []string{}
+	for _, p := range pools {
+		names = append(names, p.Name)
+	}
+	return names
+}
+
+func drawKey(d *rand.Rand) string   { return []string{"a", "b", "c"}[d.IntN(3)] }
+func drawValue(d *rand.Rand) string { return []string{"1", "2", "3"}[d.IntN(3)] }
+
+// drawLabel draws a label's value, which need not be a number.
+func drawLabel(d *rand.Rand) string { return []string{"1", "2", "3", "1", "2", "3", "x"}[d.IntN(7)] }
+
+func drawSelector(d *rand.Rand) *v1.NodeSelector {
+	if d.IntN(6) == 0 {
+		return nil
+	}
+	s := &v1.NodeSelector{}
+	var more []string // values that make the selector a large one
+	if d.IntN(4) == 0 {
+		for i := range 2 * maxIndexed {
+			more = append(more, fmt.Sprint("x", i))
+		}
+	}
+	for range 1 + d.IntN(3) {
+		var t v1.NodeSelectorTerm
+		for range d.IntN(4) {
+			r := v1.NodeSelectorRequirement{Key: drawKey(d), Operator: []v1.NodeSelectorOperator{"In", "In", "In", "NotIn", "Exists", "DoesNotExist", "Gt", "Lt"}[d.IntN(8)]}
+			switch r.Operator {
+			case "In", "NotIn":
+				for range 1 + d.IntN(3) {
+					r.Values = append(r.Values, drawValue(d))
+				}
+				r.Values = append(r.Values, more...)
+			case "Gt", "Lt":
+				r.Values = []string{drawValue(d)}
+			}
+			t.MatchExpressions = append(t.MatchExpressions, r)
+		}
+		if d.IntN(4) == 0 {
+			t.MatchFields = []v1.NodeSelectorRequirement{{Key: []string{"metadata.name", "metadata.name", "metadata.uid"}[d.IntN(3)], Operator: []v1.NodeSelectorOperator{"In", "NotIn"}[d.IntN(2)], Values: []string{fmt.Sprint("n", d.IntN(10))}}}
+		}
+		s.NodeSelectorTerms = append(s.NodeSelectorTerms, t)
+	}
+	return s
+}

@@ -1,0 +1,326 @@
+package allocator
+
+import (
+	"cmp"
+	"fmt"
+	"math"
+	"net/netip"
+	"slices"
+	"strings"
+
+	"k8s.io/apimachinery/pkg/api/equality"
+	"k8s.io/apimachinery/pkg/api/meta"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/types"
+
+	networkingv1 "github.com/multicidr/controller-manager/apis/networking/v1"
+	"github.com/multicidr/controller-manager/controllers/ipam"
+)
+
+// status returns what a ClusterCIDR's status should be. known is false while the book does not know it, or knows that it
+// changes in a moment.
+func (b *State) Status(cc *networkingv1.ClusterCIDR) (status networkingv1.ClusterCIDRStatus, known bool) {
+	p, ok := b.pools[cc.Name]
+	if !ok || p.ID != string(cc.UID) || p.AwaitsFinalizer() {
+		return networkingv1.ClusterCIDRStatus{}, false
+	}
+	for _, r := range p.Ranges {
+		if r.Family() == ipam.IPv4 {
+			status.IPv4 = b.RangeStatus(p, r)
+		} else {
+			status.IPv6 = b.RangeStatus(p, r)
+		}
+	}
+	for _, condition := range []metav1.Condition{b.Ready(p), b.Overlapping(p), b.conflicted(p)} {
+		// From the condition as it is, so that an unchanged one keeps the time of its last transition; unless that time is somebody else's.
+		// There may be any number of others', which are theirs.
+		if known := meta.FindStatusCondition(cc.Status.Conditions, condition.Type); known != nil && !known.LastTransitionTime.IsZero() {
+			status.Conditions = append(status.Conditions, *known)
+		}
+		condition.ObservedGeneration, condition.Message = cc.Generation, Cut(condition.Message, maxCondition)
+		meta.SetStatusCondition(&status.Conditions, condition)
+	}
+	return status, true
+}
+
+// statusShows reports whether a status says all that it should.
+func StatusShows(status, want networkingv1.ClusterCIDRStatus) bool {
+	for _, w := range want.Conditions {
+		if known := meta.FindStatusCondition(status.Conditions, w.Type); known == nil || !equality.Semantic.DeepEqual(*known, w) {
+			return false
+		}
+	}
+	return equality.Semantic.DeepEqual(status.IPv4, want.IPv4) && equality.Semantic.DeepEqual(status.IPv6, want.IPv6)
+}
+
+func (b *State) RangeStatus(p *Pool, r ipam.Range) *networkingv1.RangeStatus {
+	usage := b.ledger.Usage(&p.Pool, r)
+	total, used, free := r.Blocks(), usage.Allocated, usage.Free
+	s := &networkingv1.RangeStatus{
+		CIDR:              r.Prefix.String(),
+		BlockPrefixLength: int32(r.BlockBits),
+		Total:             capped(total),
+		Allocated:         capped(used),
+		Free:              capped(free),
+		Unavailable:       capped(b.Taken(p, r, total, free) - used),
+	}
+	if cursor := b.ledger.Cursor(&p.Pool, r.Family()); cursor.IsValid() {
+		s.Cursor = cursor.String()
+	}
+	return s
+}
+
+// taken returns how many of the total blocks of a range are not free.
+func (b *State) Taken(p *Pool, r ipam.Range, total, free uint64) uint64 {
+	if total == math.MaxUint64 { // or more, and so perhaps is free
+		return b.ledger.Taken(&p.Pool, r)
+	}
+	return total - free
+}
+
+func capped(n uint64) int64 { return int64(min(n, math.MaxInt64)) }
+
+// ready says whether p can serve a Node now.
+func (b *State) Ready(p *Pool) metav1.Condition {
+	no := func(reason, message string) metav1.Condition {
+		return metav1.Condition{Type: networkingv1.ConditionReady, Status: metav1.ConditionFalse, Reason: reason, Message: message}
+	}
+	switch full := b.ledger.Full(&p.Pool); {
+	case p.State == ipam.Terminating:
+		return no(networkingv1.ReasonTerminating, b.waitsForNodes(p))
+	case p.State == ipam.Invalid:
+		return no(networkingv1.ReasonInvalid, p.Problem+". Delete this ClusterCIDR and create one that is right.")
+	case p.Superseded:
+		return no(networkingv1.ReasonSuperseded, upperFirst(p.Problem)+". It allocates nothing, and Nodes keep their podCIDRs. The controller deletes it when no Node uses it, unless a user has changed it. "+
+			"To go on with this range, put the flags back, or create a ClusterCIDR of your own with it.")
+	case p.State == ipam.Disabled:
+		return no(networkingv1.ReasonDisabled, "spec.allocation is Disabled. Nodes keep what they have.")
+	case p.State == ipam.Pending && p.Cause == CauseNotKept:
+		return no(networkingv1.ReasonPending, p.Problem+whoDoesNotKeepIt)
+	case p.State == ipam.Pending:
+		return no(networkingv1.ReasonPending, p.Problem)
+	case len(full) > 0:
+		return no(networkingv1.ReasonExhausted, b.exhausted(p, full))
+	}
+	return metav1.Condition{Type: networkingv1.ConditionReady, Status: metav1.ConditionTrue, Reason: networkingv1.ReasonAvailable, Message: "It can serve Nodes."}
+}
+
+func upperFirst(s string) string { return strings.ToUpper(s[:1]) + s[1:] }
+
+// waitsForNodes says which Nodes keep a ClusterCIDR that is being deleted.
+func (b *State) waitsForNodes(p *Pool) string {
+	var few []string // the first ones, in order
+	n := 0
+	for uid := range b.Members(p) {
+		n++
+		if i, _ := slices.BinarySearch(few, b.names[uid]); i < MaxNamed {
+			few = slices.Insert(few[:min(len(few), MaxNamed-1)], i, b.names[uid])
+		}
+	}
+	if n == 0 {
+		return "No Node belongs to it any more."
+	}
+	return fmt.Sprintf("%s to it: %s. It goes when they are deleted.", counted(n, "Node belongs", "Nodes belong"), listedOf(few, n))
+}
+
+// overlapping says with what p's ranges share addresses that p can allocate: what it excludes concerns nobody else.
+func (b *State) Overlapping(p *Pool) metav1.Condition {
+	found := map[string][]string{}
+	addresses := 0
+	for _, r := range p.Ranges {
+		for service := range b.services.Overlapping(r.Prefix) {
+			if !p.Gives(service) {
+				continue
+			}
+			for h := range b.ledger.Holdings(service) {
+				if h.Prefix.Bits() > service.Bits() {
+					break // Who contains it comes first, and inside it are perhaps very many.
+				}
+				if h.Owner.Kind == ipam.Service && h.Prefix == service {
+					found[networkingv1.ReasonServiceRange] = append(found[networkingv1.ReasonServiceRange], fmt.Sprintf("%v of %s", h.Prefix, h.Owner.ID))
+				}
+			}
+		}
+		for h := range b.addresses.Holdings(r.Prefix) { // which may be very many, so no more are written than are named
+			if !p.Gives(h.Prefix) {
+				continue
+			}
+			if addresses++; addresses <= MaxNamed {
+				found[networkingv1.ReasonNodeAddress] = append(found[networkingv1.ReasonNodeAddress], fmt.Sprintf("%v of %s", h.Prefix.Addr(), b.names[types.UID(h.Owner.ID)]))
+			}
+		}
+	}
+	for _, r := range p.Ranges {
+		if r.BlockBits == 0 {
+			found[reasonWholeSpace] = append(found[reasonWholeSpace], r.Prefix.String())
+			continue // It has all special addresses, and none can be excluded alone.
+		}
+		for _, s := range special {
+			if r.Prefix.Overlaps(s.prefix) && p.Gives(s.prefix) {
+				found[networkingv1.ReasonSpecialAddresses] = append(found[networkingv1.ReasonSpecialAddresses], fmt.Sprintf("%v (%s)", s.prefix, s.use))
+			}
+		}
+	}
+	for _, o := range b.pools {
+		if o.Name != p.Name && p.shares(o) {
+			found[networkingv1.ReasonClusterCIDR] = append(found[networkingv1.ReasonClusterCIDR], o.Name)
+		}
+	}
+	condition := metav1.Condition{Type: networkingv1.ConditionOverlapping, Status: metav1.ConditionFalse, Reason: networkingv1.ReasonNoOverlap, Message: "Nobody else uses these addresses."}
+	var messages []string
+	for _, kind := range []struct{ reason, message string }{
+		{networkingv1.ReasonServiceRange, "Service ranges, which are never handed out: %s."},
+		{networkingv1.ReasonNodeAddress, "Addresses of Nodes, which Pods would get too; exclude them or use another range: %s."},
+		{reasonWholeSpace, "One block is the whole address space, so that one Node gets every address: %s. Create a ClusterCIDR with another range and block size, and delete this one."},
+		{networkingv1.ReasonSpecialAddresses, "Addresses that hosts do not take for a Pod's; exclude them or use another range: %s."},
+		{networkingv1.ReasonClusterCIDR, "Other ClusterCIDRs, which share what is free: %s. If that is not meant, exclude in one of them what only the other is to allocate."},
+	} {
+		if texts := found[kind.reason]; len(texts) > 0 {
+			slices.Sort(texts)
+			texts = slices.Compact(texts)
+			n := len(texts)
+			if kind.reason == networkingv1.ReasonNodeAddress {
+				n = addresses
+			}
+			messages = append(messages, fmt.Sprintf(kind.message, listedOf(texts, n)))
+			condition.Status, condition.Reason = metav1.ConditionTrue, cmp.Or(reasonIfTrue(condition), strings.TrimPrefix(kind.reason, "Whole"))
+		}
+	}
+	if len(messages) > 0 {
+		condition.Message = strings.Join(messages, " ")
+	}
+	return condition
+}
+
+// reasonWholeSpace is for a message of its own under the reason SpecialAddresses.
+const reasonWholeSpace = "Whole" + networkingv1.ReasonSpecialAddresses
+
+// special are the addresses that a host sends nowhere, to its own link or to many.
+var special = []struct {
+	prefix netip.Prefix
+	use    string
+}{
+	{netip.MustParsePrefix("127.0.0.0/8"), "loopback"},
+	{netip.MustParsePrefix("169.254.0.0/16"), "link-local"},
+	{netip.MustParsePrefix("224.0.0.0/4"), "multicast"},
+	{netip.MustParsePrefix("::1/128"), "loopback"},
+	{netip.MustParsePrefix("fe80::/10"), "link-local"},
+	{netip.MustParsePrefix("ff00::/8"), "multicast"},
+}
+
+func reasonIfTrue(condition metav1.Condition) string {
+	if condition.Status == metav1.ConditionTrue {
+		return condition.Reason
+	}
+	return ""
+}
+
+// conflicted says which holders hold the same addresses inside p's ranges.
+func (b *State) conflicted(p *Pool) metav1.Condition {
+	none := metav1.Condition{Type: networkingv1.ConditionConflicted, Status: metav1.ConditionFalse, Reason: networkingv1.ReasonNoOverlap, Message: "No address is held twice."}
+	if len(b.sharing) == 0 {
+		return none // without a look at every Node
+	}
+	var pairs []string
+search: // It ends when there are more than are named: in all there may be as many as the square of the number of Nodes.
+	for _, r := range p.Ranges {
+		var around []ipam.Holding // those that contain the next one, widest first
+		for h := range b.ledger.Holdings(r.Prefix) {
+			if h.Owner.Kind == ipam.Kept {
+				continue
+			}
+			for len(around) > 0 && !around[len(around)-1].Prefix.Overlaps(h.Prefix) {
+				around = around[:len(around)-1]
+			}
+			for _, outer := range around {
+				if (outer.Owner.Kind == ipam.Node || h.Owner.Kind == ipam.Node) && outer.Owner != h.Owner {
+					pair := []string{fmt.Sprintf("%s (%v)", b.NameOf(outer.Owner), outer.Prefix), fmt.Sprintf("%s (%v)", b.NameOf(h.Owner), h.Prefix)}
+					slices.Sort(pair) // and not by UID
+					if pairs = append(pairs, strings.Join(pair, " and ")); len(pairs) > MaxNamed {
+						break search
+					}
+				}
+			}
+			around = append(around, h)
+		}
+	}
+	if len(pairs) == 0 {
+		return none
+	}
+	return metav1.Condition{Type: networkingv1.ConditionConflicted, Status: metav1.ConditionTrue, Reason: networkingv1.ReasonOverlap,
+		Message: fmt.Sprintf("The same addresses are held by %s. Delete the Nodes that should not have them and reboot their machines, which registers them again.", listedFew(pairs))}
+}
+
+// exhausted is the message of the condition Ready while families of p have no free block. It is the place for those who take many
+// blocks at once, and the condition Overlapping is not: the Exhausted event repeats it, and nobody looks for other reasons first.
+func (b *State) exhausted(p *Pool, full []ipam.Family) string {
+	message := fmt.Sprintf("No free block for %s.", families(full))
+	excluding := b.excluding(p, full)
+	if excluding != "" {
+		message += fmt.Sprintf(" Blocks that nobody holds are in spec.excludedCIDRs: %s. Remove from it what this ClusterCIDR may allocate.", excluding)
+	}
+	if larger := b.largerThanBlocks(p, full); larger != "" {
+		message += fmt.Sprintf(" These podCIDRs are larger than a block, so that one Node takes many: %s. Delete the Nodes that should not have them and reboot their machines, which registers them again.", larger)
+	}
+	switch {
+	case b.used(p, full):
+		return message + " Create another ClusterCIDR, or delete Nodes that are not needed."
+	case excluding == "":
+		return message + " All of it is in service ranges. Create another ClusterCIDR with other addresses."
+	default:
+		return message + " Or create another ClusterCIDR."
+	}
+}
+
+// largerThanBlocks names Nodes with podCIDRs that are larger than a block of p, in the families that are full: at least those that
+// contain a range, and of those inside it the ones that are found soon. A range with many Nodes has many holdings, and a status must
+// not take long.
+func (b *State) largerThanBlocks(p *Pool, full []ipam.Family) string {
+	var texts []string
+	for _, r := range p.Ranges {
+		if !slices.Contains(full, r.Family()) || b.RangeStatus(p, r).Unavailable == 0 {
+			continue // Blocks that such a podCIDR takes are unavailable.
+		}
+		walked := 0
+		for h := range b.ledger.Holdings(r.Prefix) {
+			if h.Owner.Kind == ipam.Node && h.Prefix.Bits() < r.BlockBits {
+				texts = append(texts, fmt.Sprintf("%s (%v)", b.NameOf(h.Owner), h.Prefix))
+			}
+			if walked++; walked == maxWalked || len(texts) > MaxNamed {
+				break
+			}
+		}
+	}
+	return listedFew(texts)
+}
+
+// excluding names the exclusions of p without which it would not be full in these families; empty if there are none. They need not be all.
+func (b *State) excluding(p *Pool, full []ipam.Family) string {
+	var texts []string
+	for _, r := range p.Ranges {
+		if slices.Contains(full, r.Family()) {
+			for _, e := range b.ledger.Excluding(&p.Pool, r, MaxNamed+1) {
+				texts = append(texts, e.String())
+			}
+		}
+	}
+	return listedFew(texts)
+}
+
+// used reports whether Nodes hold something in the ranges of p of these families that is free without them, as far as that is found soon.
+func (b *State) used(p *Pool, full []ipam.Family) bool {
+	for _, r := range p.Ranges {
+		if !slices.Contains(full, r.Family()) {
+			continue
+		}
+		walked := 0
+		for h := range b.ledger.Holdings(r.Prefix) {
+			// What is in a service range is not free either when its Node goes.
+			mayHelp := h.Owner.Kind != ipam.Service && (h.Prefix.Bits() < r.BlockBits || !b.services.Overlaps(h.Prefix))
+			if walked++; mayHelp || walked == maxWalked {
+				return true
+			}
+		}
+	}
+	return false
+}

@@ -1,0 +1,219 @@
+package allocator
+
+import (
+	"fmt"
+	"iter"
+	"maps"
+	"net/netip"
+	"slices"
+	"strings"
+
+	v1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/types"
+
+	networkingv1 "github.com/multicidr/controller-manager/apis/networking/v1"
+	"github.com/multicidr/controller-manager/controllers/ipam"
+)
+
+// What is found of a Node's podCIDRs, as reasons of events.
+const (
+	// ReasonConflict: the Node holds addresses that another Node or a service range has too.
+	ReasonConflict = "CIDRConflict"
+	// ReasonOutsideRanges: no ClusterCIDR contains any podCIDR of the Node.
+	ReasonOutsideRanges = "CIDROutsideRanges"
+	// ReasonAssignedByOther: another allocator gave the Node its podCIDRs while this one was the leader.
+	ReasonAssignedByOther = "CIDRAssignedByOther"
+	// ReasonUnreadable: a podCIDR of the Node is no CIDR.
+	ReasonUnreadable = "CIDRUnreadable"
+)
+
+// findings returns what is wrong with the podCIDRs that a Node shows, message by reason.
+func (b *State) findings(node *v1.Node) map[string]string {
+	found := map[string]string{}
+	blocks, unreadable := PodCIDRsOf(node)
+	if len(unreadable) > 0 {
+		found[ReasonUnreadable] = fmt.Sprintf("podCIDRs %s cannot be read, so nothing keeps their addresses from being given to another Node. Delete the Node and reboot its machine, which registers it again.", valuesText(unreadable))
+	}
+	if e, ok := b.nodes[node.Name]; ok && e.byOther != "" {
+		found[ReasonAssignedByOther] = e.byOther
+	}
+	if len(blocks) > 0 && b.OutOfRange(blocks) {
+		wayOut := "Create a ClusterCIDR that contains them, or delete the Node and reboot its machine, which registers it again."
+		if slices.ContainsFunc(blocks, b.services.Overlaps) || slices.ContainsFunc(blocks, Mapped.Overlaps) {
+			// A ClusterCIDR would overlap the service range, or be refused.
+			wayOut = "Drain and delete the Node and reboot its machine, which registers it again."
+		}
+		found[ReasonOutsideRanges] = fmt.Sprintf("podCIDRs %s lie in no ClusterCIDR. They stay as they are and are given to nobody else. %s", BlocksText(blocks), wayOut)
+	}
+	var others []string
+	for h := range b.conflicts(node.UID) {
+		if others = append(others, fmt.Sprintf("%s (%v)", b.NameOf(h.Owner), h.Prefix)); len(others) > MaxNamed {
+			break
+		}
+	}
+	if len(others) > 0 {
+		found[ReasonConflict] = fmt.Sprintf("podCIDRs %s share addresses with %s. Two Pods, or a Pod and a Service, may get the same address: drain and delete this Node or the others and reboot their machines, which registers them again.", BlocksText(blocks), listedFew(others))
+	}
+	return found
+}
+
+// concerns reports whether a Node needs something: podCIDRs, or to hear something about those that it has.
+func (b *State) Concerns(node *v1.Node) bool {
+	return !ShowsPodCIDRs(node) || !maps.Equal(b.findings(node), b.enter(node).reported)
+}
+
+// report enters what is wrong with a Node's podCIDRs. It returns the reasons of which there is something new to say.
+func (b *State) Report(node *v1.Node) (say []string) {
+	found := b.findings(node)
+	e := b.enter(node)
+	for _, reason := range slices.Sorted(maps.Keys(found)) {
+		if message := found[reason]; e.reported[reason] != message {
+			say = append(say, reason)
+		}
+	}
+	e.reported = found
+	return say
+}
+
+// conflicts yields what others hold of the addresses that a Node holds; what is kept from everybody does not count. It may be very many: take a few.
+func (b *State) conflicts(uid types.UID) iter.Seq[ipam.Holding] {
+	return func(yield func(ipam.Holding) bool) {
+		for h := range b.ledger.Conflicts(OwnerOf(uid)) {
+			if h.Owner.Kind != ipam.Kept && !yield(h) {
+				return
+			}
+		}
+	}
+}
+
+// shares reports whether others hold addresses that a Node holds.
+func (b *State) shares(uid types.UID) bool {
+	for range b.conflicts(uid) {
+		return true
+	}
+	return false
+}
+
+// outside reports whether there are pools but none contains any of the blocks.
+func (b *State) OutOfRange(blocks []netip.Prefix) bool {
+	return len(b.pools) > 0 && !slices.ContainsFunc(blocks, b.inRange)
+}
+
+// maxWalked bounds how many holdings inside a range are looked at for one message.
+const maxWalked = 10_000
+
+// coveredBy returns a Node with a podCIDR that contains the whole range and is larger than a block of it, and that podCIDR.
+func (b *State) coveredBy(r ipam.Range) (h ipam.Holding, covered bool) {
+	for h := range b.ledger.Holdings(r.Prefix) {
+		switch {
+		case h.Prefix.Bits() > r.Prefix.Bits():
+			return ipam.Holding{}, false // those that contain the range come first
+		case h.Owner.Kind == ipam.Node && h.Prefix.Bits() < r.BlockBits:
+			return h, true
+		}
+	}
+	return ipam.Holding{}, false
+}
+
+// conflict is two holders of the same addresses; the second one's prefix lies in the first one's.
+type conflict struct{ Outer, Inner ipam.Holding }
+
+// conflicting reports whether two holdings that overlap should not: one at least is a Node's. Two service ranges may.
+func Conflicting(a, b ipam.Holding) bool {
+	return a.Owner != b.Owner && (a.Owner.Kind == ipam.Node || b.Owner.Kind == ipam.Node)
+}
+
+// maxConflicts bounds how many conflicts are shown. Were all Nodes to hold the same block, there would be millions.
+const MaxConflicts = 1000
+
+// company is with whom a Node shares addresses: some of them, and how many more.
+type company struct {
+	names []string
+	more  int
+}
+
+func (c *company) String() string {
+	text := strings.Join(c.names, "; ")
+	if c.more > 0 {
+		text += fmt.Sprintf("; %d more", c.more)
+	}
+	return text
+}
+
+// allConflicts returns the conflicts of the whole address space, at most maxConflicts of them, how many there are in all, and
+// with whom each Node is in conflict.
+func (b *State) AllConflicts() (some []conflict, total int, with map[types.UID]*company) {
+	with = map[types.UID]*company{}
+	note := func(about, other ipam.Holding) {
+		if about.Owner.Kind != ipam.Node {
+			return
+		}
+		uid := types.UID(about.Owner.ID)
+		if with[uid] == nil {
+			with[uid] = &company{}
+		}
+		if c := with[uid]; len(c.names) == MaxNamed {
+			c.more++
+		} else {
+			c.names = append(c.names, fmt.Sprintf("%s (%v)", b.NameOf(other.Owner), other.Prefix))
+		}
+	}
+	for _, all := range Everything {
+		var around []ipam.Holding // those that contain the next one, widest first
+		for _, h := range b.ledger.Overlapping(all) {
+			if h.Owner.Kind == ipam.Kept {
+				continue
+			}
+			for len(around) > 0 && !around[len(around)-1].Prefix.Overlaps(h.Prefix) {
+				around = around[:len(around)-1]
+			}
+			for _, outer := range around {
+				if !Conflicting(outer, h) {
+					continue
+				}
+				if total++; total <= MaxConflicts {
+					some = append(some, conflict{outer, h})
+				}
+				note(outer, h)
+				note(h, outer)
+			}
+			around = append(around, h)
+		}
+	}
+	return some, total, with
+}
+
+// nameOfNode returns the name of the Node with this UID, as far as it holds or has held something.
+func (b *State) NameOfNode(uid types.UID) string { return b.names[uid] }
+
+// reportedOf returns what was found of the Node of this name for a reason, and its UID; empty if that is nothing.
+func (b *State) Reported(name, reason string) (uid types.UID, message string) {
+	if e, ok := b.nodes[name]; ok {
+		return e.uid, e.reported[reason]
+	}
+	return "", ""
+}
+
+// suspect notes a message about a Node that seems to have its podCIDRs from another process, until acquit or accuse.
+func (b *State) Suspect(node *v1.Node, message string) { b.enter(node).suspected = message }
+
+// suspected reports whether something is noted about the Node of this name.
+func (b *State) Suspected(name string) bool {
+	e, known := b.nodes[name]
+	return known && e.suspected != ""
+}
+
+// accuse ends the suspicion about a Node. message is what is to be reported now, empty if that was reported. own says that the podCIDRs, which
+// are in nobody's name, are this process's, since the API server has carried out a write of them.
+func (b *State) Accuse(node *v1.Node) (message string, own bool) {
+	e, ok := b.known(node)
+	if !ok {
+		return "", false
+	}
+	own = e.answered && node.Annotations[networkingv1.AnnotationLeaseHolder] == ""
+	if !own && e.byOther != e.suspected {
+		message, e.byOther = e.suspected, e.suspected
+	}
+	e.suspected = ""
+	return message, own
+}

@@ -1,0 +1,121 @@
+package allocator
+
+import (
+	"cmp"
+	"encoding/binary"
+	"net/netip"
+	"slices"
+
+	v1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/types"
+
+	networkingv1 "github.com/multicidr/controller-manager/apis/networking/v1"
+	"github.com/multicidr/controller-manager/controllers/ipam"
+)
+
+// shown is what the book learns of a Node at the start.
+type shown struct {
+	node       *v1.Node
+	entry      *nodeEntry // nil if there is nothing to enter
+	blocks     []netip.Prefix
+	unreadable bool // there are podCIDRs that cannot be read
+	unusual    bool // there is more to enter than what it holds
+}
+
+// observeAll does what observe does with one Node after the other, in a book that has none but all pools and service ranges, in a fraction
+// of the time: on several processors, which is what each is for, without looking for what was there before, and in maps that need not grow. each
+// calls f once for every index below n, in any order or at once, and returns when all calls have. All pools are touched
+// already, since they are new. It returns the Nodes about which there is something to do, the oldest first.
+//
+// With very many Nodes nearly all of the time is waiting for memory. So blocks are entered in the order of their addresses: then what the
+// next one needs is in the processor's cache already.
+func (b *State) Rebuild(nodes []*v1.Node, each func(n int, f func(i int))) (open []*v1.Node) {
+	all := make([]shown, len(nodes))
+	each(len(nodes), func(i int) {
+		node := nodes[i]
+		blocks, unreadable := PodCIDRsOf(node)
+		all[i] = shown{node: node, blocks: blocks, unreadable: len(unreadable) > 0}
+		if len(blocks) > 0 {
+			all[i].entry = &nodeEntry{uid: node.UID, pool: node.Annotations[networkingv1.AnnotationClusterCIDR], state: Assigned, atStart: true}
+			all[i].unusual = !slices.ContainsFunc(blocks, b.inRange)
+		}
+	})
+
+	b.nodes, b.names = make(map[string]*nodeEntry, len(all)), make(map[types.UID]string, len(all))
+	b.ledger.Expect(len(all))
+	alone := true
+	enter := func() {
+		for i := range all {
+			s := &all[i]
+			addresses := AddressesOf(s.node)
+			if s.entry == nil {
+				if len(addresses) == 0 {
+					continue
+				}
+				s.entry = &nodeEntry{uid: s.node.UID}
+			}
+			s.entry.addresses = addresses
+			s.unusual = s.unusual || slices.ContainsFunc(addresses, b.inRange)
+			b.nodes[s.node.Name], b.names[s.entry.uid] = s.entry, s.node.Name
+			if s.entry.state == Assigned {
+				b.holding++
+			}
+		}
+	}
+	hold := func() {
+		for _, o := range byFirstBlock(all) {
+			alone = b.ledger.Hold(o.owner, o.blocks...) && alone
+		}
+	}
+	each(2, func(i int) { []func(){enter, hold}[i]() })
+	if !alone { // Somebody shares addresses with others, or with himself.
+		each(len(all), func(i int) {
+			all[i].unusual = all[i].unusual || b.shares(all[i].node.UID)
+		})
+	}
+	for _, s := range all {
+		if s.unusual {
+			b.locate(s.entry)
+			b.judge(s.entry.uid)
+		}
+		if !ShowsPodCIDRs(s.node) || s.unreadable {
+			open = append(open, s.node) // whom others concern are called for that
+		}
+	}
+	slices.SortFunc(open, func(x, y *v1.Node) int {
+		return byAge(x.CreationTimestamp.Time, x.Name, y.CreationTimestamp.Time, y.Name)
+	})
+	return open
+}
+
+// ownedBlocks is what a Node holds.
+type ownedBlocks struct {
+	owner  ipam.Owner
+	blocks []netip.Prefix
+}
+
+// byFirstBlock returns what those hold who hold anything, in the order of the first block's address.
+func byFirstBlock(all []shown) []ownedBlocks {
+	type place struct {
+		first uint64 // the first bits of the address, which for IPv6 are not all
+		index int32
+	}
+	order := make([]place, 0, len(all))
+	for i := range all {
+		if blocks := all[i].blocks; len(blocks) > 0 {
+			first := blocks[0].Addr().As16()
+			bits := first[:8]
+			if blocks[0].Addr().Is4() {
+				bits = first[8:]
+			}
+			order = append(order, place{binary.BigEndian.Uint64(bits), int32(i)})
+		}
+	}
+	slices.SortFunc(order, func(x, y place) int { return cmp.Compare(x.first, y.first) })
+	sorted := make([]ownedBlocks, len(order))
+	for i, o := range order {
+		s := &all[o.index]
+		sorted[i] = ownedBlocks{OwnerOf(s.node.UID), s.blocks}
+	}
+	return sorted
+}

@@ -1,0 +1,238 @@
+package allocator
+
+import (
+	"iter"
+	"maps"
+	"net/netip"
+	"slices"
+	"time"
+
+	v1 "k8s.io/api/core/v1"
+
+	"github.com/multicidr/controller-manager/controllers/ipam"
+)
+
+// state is how far the blocks that a Node holds have come. Only the book moves it.
+//
+//	           sending                 the Node shows podCIDRs
+//	reserved ───────────► sent ─────────────────────────────────► assigned
+//	    ▲                 │  ▲                                       ▲
+//	    │      definitely │  │ sending                               │
+//	    │         refused ▼  │             the Node shows podCIDRs   │
+//	    └ chosen again ─ refused ────────────────────────────────────┘
+//
+// In every state the blocks are free again when the Node object is gone. In the states reserved and refused no write of them can be
+// carried out any more, so they can be given up at once: when their pool is not eligible any more, when the blocks are not free of
+// others any more, or when the Node would get something else first. In the state sent they stand, whatever happens: also when a write was
+// carried out, the watch does not show it yet, and one more is refused.
+type ReservationState uint8
+
+const (
+	// reserved: chosen, and never sent.
+	reserved ReservationState = iota
+	// sent: a write is on its way, or the API server may have carried it out, or may still do.
+	sent
+	// refused: the API server has refused every write that was sent, or a read tells that none was kept and none can arrive.
+	refused
+	// assigned: the Node shows podCIDRs.
+	Assigned
+)
+
+func (s ReservationState) String() string {
+	return [...]string{"Reserved", "Sent", "Refused", "Assigned"}[s]
+}
+
+// revocable reports whether the blocks may be given up although the Node is there.
+func (s ReservationState) revocable() bool {
+	return s == reserved || s == refused
+}
+
+// become moves what a Node holds into another state.
+func (b *State) become(name string, e *nodeEntry, s ReservationState) {
+	e.state = s
+	if s != sent {
+		e.unansweredUntil, e.stored = time.Time{}, false
+	}
+	if s.revocable() && len(b.ledger.Held(OwnerOf(e.uid))) > 0 {
+		b.revocable[name] = true
+	} else {
+		delete(b.revocable, name)
+	}
+}
+
+// entryOf returns the entry of this very Node if it holds a reservation.
+func (b *State) entryOf(node *v1.Node) (e *nodeEntry, ok bool) {
+	e, ok = b.known(node)
+	return e, ok && e.state != Assigned && len(b.ledger.Held(OwnerOf(e.uid))) > 0
+}
+
+// sending notes that a write of the Node's reservation is about to be sent. It reports whether that is the first one
+// with these blocks.
+func (b *State) Sending(node *v1.Node) (first bool) {
+	if e, ok := b.entryOf(node); ok {
+		held := b.ledger.Held(OwnerOf(e.uid))
+		first = !slices.Equal(e.tried, held)
+		e.tried = held
+		b.become(node.Name, e, sent)
+	}
+	return first
+}
+
+// written notes that the API server has carried out a write of the Node's reservation. What becomes of a later one changes nothing about that.
+func (b *State) Written(node *v1.Node) {
+	if e, ok := b.known(node); ok {
+		e.answered = true
+	}
+	if e, ok := b.entryOf(node); ok && e.state == sent {
+		e.stored = true
+	}
+}
+
+// notCarriedOut notes that the last write of the Node's reservation was not sent, or was refused by the API server; then wasSent is true.
+// It reports whether an earlier write was not answered, so that nobody knows whether that one was, or was carried out, as the API server said: a read
+// tells.
+func (b *State) NotCarriedOut(node *v1.Node, wasSent bool) (unknown bool) {
+	e, ok := b.entryOf(node)
+	switch {
+	case !ok:
+		return false
+	case e.stored, !e.unansweredUntil.IsZero():
+		return true
+	case wasSent:
+		b.become(node.Name, e, refused)
+	default:
+		b.become(node.Name, e, reserved)
+	}
+	return false
+}
+
+// unanswered notes that nobody knows what came of the last write of the Node's reservation, and until when it can be carried out.
+func (b *State) Unanswered(node *v1.Node, until time.Time) {
+	if e, ok := b.entryOf(node); ok && until.After(e.unansweredUntil) {
+		e.unansweredUntil = until
+	}
+}
+
+// writesOver reports whether the Node has a reservation of which no write can be carried out any more that was not answered.
+func (b *State) WritesOver(node *v1.Node, now time.Time) bool {
+	e, ok := b.entryOf(node)
+	return ok && !now.Before(e.unansweredUntil)
+}
+
+// wasSent reports whether a reservation of this very Node was ever sent.
+func (b *State) WasSent(node *v1.Node) bool {
+	e, ok := b.known(node)
+	return ok && len(e.tried) > 0
+}
+
+// neverCarriedOut notes that a read of the Node which was made when no write could be carried out any more shows no podCIDRs.
+func (b *State) NeverCarriedOut(node *v1.Node) {
+	if e, ok := b.entryOf(node); ok {
+		b.become(node.Name, e, refused)
+	}
+}
+
+// stillFree reports whether p may still give these blocks, which o holds.
+func (b *State) stillFree(o ipam.Owner, p *Pool, blocks []netip.Prefix) bool {
+	if p.State != ipam.Enabled || len(blocks) != len(p.Ranges) {
+		return false
+	}
+	for i, block := range blocks {
+		if r := p.Ranges[i]; block.Bits() != r.BlockBits || !r.Prefix.Contains(block.Addr()) || p.Excluded.Overlaps(block) {
+			return false
+		}
+	}
+	for range b.ledger.Conflicts(o) {
+		return false
+	}
+	return true
+}
+
+// pick chooses from p for a Node that holds some blocks and would give them up for the choice.
+func (b *State) pick(o ipam.Owner, held []netip.Prefix, p *Pool) (ipam.Pick, bool) {
+	if len(held) == 0 {
+		return b.ledger.Pick(&p.Pool)
+	}
+	b.ledger.Release(o)
+	defer b.ledger.Hold(o, held...)
+	return b.ledger.Pick(&p.Pool)
+}
+
+// revoke gives up what a Node holds, if anything, in a state that allows it.
+func (b *State) revoke(name string, held []netip.Prefix) {
+	if len(held) == 0 {
+		return
+	}
+	e := b.nodes[name]
+	b.hold(OwnerOf(e.uid), nil)
+	e.pool, e.state = "", reserved
+	delete(b.revocable, name)
+}
+
+// giveUp gives up the reservation of a Node that needs none, unless it may have been written, and its place among those that wait.
+func (b *State) GiveUp(node *v1.Node) {
+	delete(b.pending, node.Name)
+	if e, ok := b.entryOf(node); ok && e.state.revocable() {
+		b.revoke(node.Name, b.ledger.Held(OwnerOf(e.uid)))
+	}
+}
+
+// reservation is what is to be written into a Node.
+type Reservation struct {
+	ClusterCIDR string
+	Blocks      []netip.Prefix
+}
+
+// reserve returns the Node's reservation, made now unless there is one that stands. If no pool can serve the Node, ok is false: it
+// waits from now on, and the refusals of the pools that match it are returned in the order in which they were tried.
+func (b *State) Reserve(node *v1.Node) (_ Reservation, _ []refusal, ok bool) {
+	b.replaced(node)
+	owner := OwnerOf(node.UID)
+	held := b.ledger.Held(owner)
+	e := b.nodes[node.Name]
+	if len(held) > 0 && !e.state.revocable() {
+		return Reservation{ClusterCIDR: e.pool, Blocks: held}, nil, true
+	}
+	var refusals []refusal
+	for p := range b.inOrder(node) {
+		if len(held) > 0 && e.pool == p.Name && b.stillFree(owner, p, held) {
+			return Reservation{ClusterCIDR: p.Name, Blocks: held}, nil, true
+		}
+		pick, ok := b.pick(owner, held, p)
+		if ok {
+			b.revoke(node.Name, held)
+			tries := b.tries(pick)
+			if b.ledger.Reserve(owner, pick) {
+				e := b.enter(node)
+				e.pool = p.Name
+				b.become(node.Name, e, reserved)
+				delete(b.pending, node.Name)
+				b.touch(pick.Blocks...)
+				b.allocated(pick, tries)
+				return Reservation{ClusterCIDR: p.Name, Blocks: pick.Blocks}, nil, true
+			}
+		}
+		refusals = append(refusals, refusal{pool: p, full: b.ledger.Full(&p.Pool)})
+		if p.AwaitsFinalizer() {
+			break // in a moment it can serve, and it comes before the rest
+		}
+	}
+	b.revoke(node.Name, held)
+	b.explain(refusals) // only now: a Node that is served after many full pools has no use for it
+	b.pending[node.Name] = pendingNode{
+		uid:      node.UID,
+		since:    node.CreationTimestamp.Time,
+		refusals: refusals,
+		why:      pendingReasonOf(len(b.pools), refusals),
+		said:     b.pending[node.Name].said,
+	}
+	return Reservation{}, refusals, false
+}
+
+// inOrder yields the pools that match a Node in the order in which they are tried.
+func (b *State) inOrder(node *v1.Node) iter.Seq[*Pool] {
+	if b.candidates == nil {
+		b.candidates = newCandidates(maps.Values(b.pools))
+	}
+	return b.candidates.of(node)
+}

@@ -1,0 +1,203 @@
+package allocator
+
+import (
+	"cmp"
+	"errors"
+	"slices"
+	"strconv"
+
+	v1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/util/validation/field"
+	"k8s.io/component-helpers/scheduling/corev1/nodeaffinity"
+)
+
+// maxIndexed is how much of one selector goes into the index of all ClusterCIDRs, in values and terms. The index is made with the lock
+// held, and a selector can have 300,000 values. The terms of a larger selector are matched one by one, whatever their number of values.
+const maxIndexed = 256
+
+// compiledSelector is a nodeSelector as far as it does not depend on anything else.
+type compiledSelector struct {
+	text  string // canonical
+	terms []term // the ones with the most requirements first
+	// large is whether there is more than maxIndexed in it.
+	large bool
+	err   error // it breaks a rule; then there are no terms
+}
+
+// term is one term of a nodeSelector. Terms are ORed.
+type term struct {
+	requirements int
+	all          []requirement // of labels and of the name; ANDed
+	// others are requirements of other fields. The CRD takes none.
+	others *nodeaffinity.NodeSelector
+	// oneOf has, for each requirement that asks for a label or the name with certain values, these values. Without entries in a large selector.
+	oneOf [][]attribute
+}
+
+// requirement asks for one label, or with nameKey for the name. It answers as nodeaffinity does, but the time that it takes hardly depends
+// on the number of values, and it makes no index of the Node's fields.
+type requirement struct {
+	key      string
+	operator v1.NodeSelectorOperator
+	values   []string // sorted, each once
+	number   int64    // of Gt and Lt
+}
+
+func compileSelector(selector *v1.NodeSelector) compiledSelector {
+	s := compiledSelector{text: canonical(selector)}
+	if len(selector.NodeSelectorTerms) == 0 {
+		s.err = errors.New("spec.nodeSelector has no terms and so matches no Node")
+		return s
+	}
+	if _, s.err = nodeaffinity.NewNodeSelector(selector, field.WithPath(field.NewPath("spec", "nodeSelector"))); s.err != nil {
+		return s
+	}
+	size := 0
+	for _, t := range selector.NodeSelectorTerms {
+		compiled := compileTerm(t)
+		if compiled.requirements == 0 {
+			continue // as nodeaffinity has it: it matches no Node
+		}
+		s.terms = append(s.terms, compiled)
+		size++
+		for _, r := range compiled.all {
+			if r.operator == v1.NodeSelectorOpIn {
+				size += len(r.values)
+			}
+		}
+	}
+	if s.large = size > maxIndexed; !s.large {
+		for i := range s.terms {
+			s.terms[i].oneOf = askedFor(s.terms[i].all)
+		}
+	}
+	slices.SortStableFunc(s.terms, func(x, y term) int { return cmp.Compare(y.requirements, x.requirements) })
+	return s
+}
+
+// compileTerm requires a term that nodeaffinity takes.
+func compileTerm(t v1.NodeSelectorTerm) term {
+	compiled := term{requirements: len(t.MatchExpressions) + len(t.MatchFields)}
+	add := func(key string, r v1.NodeSelectorRequirement) {
+		compiled.all = append(compiled.all, compileRequirement(key, r))
+	}
+	for _, r := range t.MatchExpressions {
+		add(r.Key, r)
+	}
+	var others []v1.NodeSelectorRequirement
+	for _, r := range t.MatchFields {
+		if r.Key == metav1.ObjectNameField {
+			add(nameKey, r)
+		} else {
+			others = append(others, r)
+		}
+	}
+	if len(others) > 0 {
+		// Nothing is wrong with the whole, so nothing is with a part of it.
+		compiled.others, _ = nodeaffinity.NewNodeSelector(&v1.NodeSelector{NodeSelectorTerms: []v1.NodeSelectorTerm{{MatchFields: others}}})
+	}
+	return compiled
+}
+
+func compileRequirement(key string, r v1.NodeSelectorRequirement) requirement {
+	c := requirement{key: key, operator: r.Operator, values: slices.Compact(slices.Sorted(slices.Values(r.Values)))}
+	if r.Operator == v1.NodeSelectorOpGt || r.Operator == v1.NodeSelectorOpLt {
+		c.number, _ = strconv.ParseInt(r.Values[0], 10, 64) // there is one, and it is a number
+	}
+	return c
+}
+
+// askedFor returns, for each requirement that asks for a label or the name with certain values, these values.
+func askedFor(requirements []requirement) (all [][]attribute) {
+	for _, r := range requirements {
+		if r.operator != v1.NodeSelectorOpIn {
+			continue
+		}
+		attributes := make([]attribute, 0, len(r.values))
+		for _, value := range r.values {
+			attributes = append(attributes, attribute{r.key, value})
+		}
+		all = append(all, attributes)
+	}
+	return all
+}
+
+// matches reports whether a Node has all that the term requires.
+func (t *term) matches(node *v1.Node) bool {
+	for i := range t.all {
+		if !t.all[i].matches(node) {
+			return false
+		}
+	}
+	return t.others == nil || t.others.Match(node)
+}
+
+func (r *requirement) matches(node *v1.Node) bool {
+	value, has := node.Labels[r.key]
+	if r.key == nameKey {
+		if value, has = node.Name, true; value == "" {
+			return true // nodeaffinity does not look at the fields of such a Node, which no API server has
+		}
+	}
+	switch r.operator {
+	case v1.NodeSelectorOpIn:
+		return has && r.has(value)
+	case v1.NodeSelectorOpNotIn:
+		return !has || !r.has(value)
+	case v1.NodeSelectorOpExists:
+		return has
+	case v1.NodeSelectorOpDoesNotExist:
+		return !has
+	}
+	number, err := strconv.ParseInt(value, 10, 64)
+	if err != nil {
+		return false
+	}
+	if r.operator == v1.NodeSelectorOpGt {
+		return number > r.number
+	}
+	return number < r.number
+}
+
+func (r *requirement) has(value string) bool {
+	if len(r.values) == 1 { // usually
+		return r.values[0] == value
+	}
+	_, found := slices.BinarySearch(r.values, value)
+	return found
+}
+
+// sameSelector reports whether two selectors are the same, in the same order.
+func sameSelector(a, b *v1.NodeSelector) bool {
+	if a == nil || b == nil {
+		return a == b
+	}
+	same := func(x, y v1.NodeSelectorRequirement) bool {
+		return x.Key == y.Key && x.Operator == y.Operator && slices.Equal(x.Values, y.Values)
+	}
+	return slices.EqualFunc(a.NodeSelectorTerms, b.NodeSelectorTerms, func(x, y v1.NodeSelectorTerm) bool {
+		return slices.EqualFunc(x.MatchExpressions, y.MatchExpressions, same) && slices.EqualFunc(x.MatchFields, y.MatchFields, same)
+	})
+}
+
+// selectorCache keeps the selectors of the ClusterCIDRs that were compiled last, by name. A ClusterCIDR in use has a new status every second and
+// hardly ever a new selector, and one of 1.5 MB takes a second to compile.
+type SelectorCache map[string]knownSelector
+
+type knownSelector struct {
+	source   *v1.NodeSelector
+	compiled compiledSelector
+}
+
+// of returns the selector of the ClusterCIDR of this name, which has to be there.
+func (s SelectorCache) of(name string, selector *v1.NodeSelector) compiledSelector {
+	if known, ok := s[name]; ok && sameSelector(known.source, selector) {
+		return known.compiled
+	}
+	compiled := compileSelector(selector)
+	if s != nil {
+		s[name] = knownSelector{selector, compiled}
+	}
+	return compiled
+}

@@ -1,0 +1,74 @@
+package allocator
+
+import (
+	"maps"
+	"net/netip"
+)
+
+// snapshot is what a book says at one time, taken out of it in one short walk, so that the lock is free while people are
+// told. It shares with the book only what is never changed, but replaced.
+type Snapshot struct {
+	pools     []*Pool
+	cursors   map[*Pool][]netip.Addr // by the index of the range
+	held      []ownedBlocks
+	addresses []ownedBlocks
+	nodes     []namedEntry
+	waiting   map[string]pendingNode
+}
+
+// namedEntry is the entry of the Node of that name.
+type namedEntry struct {
+	name string
+	nodeEntry
+}
+
+// everything is the whole address space.
+var Everything = []netip.Prefix{netip.PrefixFrom(netip.IPv4Unspecified(), 0), netip.PrefixFrom(netip.IPv6Unspecified(), 0)}
+
+func (b *State) Snapshot() Snapshot {
+	s := Snapshot{
+		cursors: make(map[*Pool][]netip.Addr, len(b.pools)),
+		held:    make([]ownedBlocks, 0, len(b.nodes)),
+		nodes:   make([]namedEntry, 0, len(b.nodes)),
+		waiting: maps.Clone(b.pending),
+	}
+	for _, p := range b.pools {
+		s.pools = append(s.pools, p)
+		for _, r := range p.Ranges {
+			s.cursors[p] = append(s.cursors[p], b.ledger.Cursor(&p.Pool, r.Family()))
+		}
+	}
+	for name, e := range b.nodes {
+		s.nodes = append(s.nodes, namedEntry{name, *e})
+	}
+	for owner, prefixes := range b.ledger.All() {
+		s.held = append(s.held, ownedBlocks{owner, prefixes})
+	}
+	for owner, prefixes := range b.addresses.All() {
+		s.addresses = append(s.addresses, ownedBlocks{owner, prefixes})
+	}
+	return s
+}
+
+// book makes a book that says the same, for one reader to ask.
+func (s Snapshot) State() *State {
+	b := New()
+	for _, p := range s.pools {
+		b.SetPool(p)
+		for i, r := range p.Ranges {
+			b.ledger.SetCursor(&p.Pool, r.Family(), s.cursors[p][i])
+		}
+	}
+	for _, e := range s.nodes {
+		b.nodes[e.name] = &e.nodeEntry
+		b.names[e.uid] = e.name
+	}
+	for _, o := range s.held {
+		b.hold(o.owner, o.blocks)
+	}
+	for _, o := range s.addresses {
+		b.addresses.Hold(o.owner, o.blocks...)
+	}
+	b.pending = s.waiting
+	return b
+}
