@@ -6,7 +6,7 @@
 set -euo pipefail
 
 cd "$(dirname "$0")/.."
-dir=${TEST_ENV_DIR:-bin/test-env}
+dir=$(realpath -ms -- "${TEST_ENV_DIR:-bin/test-env}") # one name, however it is written
 # Only a directory with this file in it, and this text in the file, is removed.
 marker=$dir/.made-by
 made_by=hack/test-env.sh

@@ -59,7 +59,7 @@ func (c *Controller) syncClusterCIDR(ctx context.Context, name string) error {
 		// From setPool on nothing is given from p any more, so what was not in use then stays so.
 		err = c.letGo(ctx, cc)
 	case pause > 0:
-		c.clusterCIDRQueue.AddAfter(name, pause)
+		err = later(pause) // and what is known of the last try stays so
 	case p.State != ipam.Terminating && p.State != ipam.Invalid && !finalized:
 		var stored bool
 		stored, err = c.patchFinalizers(ctx, cc, true)
@@ -67,6 +67,9 @@ func (c *Controller) syncClusterCIDR(ctx context.Context, name string) error {
 			err = nil // The event comes. If it does not, judgeFinalizer ends it.
 		}
 		c.triedFinalizer(p, stored, err)
+		if stored && p.Cause == allocator.CauseNotKept {
+			err = fmt.Errorf("finalizer of ClusterCIDR %s: %w", name, errNotKept)
+		}
 	}
 	if strings.HasPrefix(name, flagsPrefix) { // whatever its label: it may have had another one before
 		err = firstFailed(err, c.followFlags(ctx)) // One that cannot go does not keep another one from being made.
@@ -155,6 +158,7 @@ func (c *Controller) enterClusterCIDR(name string, also func(*allocator.State, *
 		c.with(func(b *allocator.State) {
 			b.DropPool(name)
 			delete(c.statusWritten, name)
+			delete(c.statusApplied, name)
 			delete(c.finalizerTries, name)
 			delete(c.awaited, name)
 			delete(c.announcer.clusterCIDRs, name)

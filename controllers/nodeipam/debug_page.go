@@ -227,7 +227,7 @@ type foundBlock struct {
 // find looks for an address, a prefix, the UID of a Node or a part of a Node's name.
 func search(b *allocator.State, l debugLedger, text string) *found {
 	f := &found{}
-	prefix, err := netip.ParsePrefix(text)
+	prefix, err := allocator.ParseCIDR(text) // as podCIDRs are read
 	if addr, addrErr := netip.ParseAddr(text); addrErr == nil {
 		addr = addr.Unmap().WithZone("")
 		prefix, err = netip.PrefixFrom(addr, addr.BitLen()), nil

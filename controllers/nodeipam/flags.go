@@ -178,15 +178,30 @@ func (c *Controller) followFlags(ctx context.Context) error {
 			goes = goes || c.flagsSay(cc) && c.goesAtOnce(cc)
 		case !live && c.flagsSay(cc):
 			live = true
-			errs = append(errs, c.reinstate(ctx, cc))
+			errs = append(errs, of(cc.Name, c.reinstate(ctx, cc)))
 		default:
-			errs = append(errs, c.retire(ctx, cc))
+			errs = append(errs, of(cc.Name, c.retire(ctx, cc)))
 		}
 	}
 	if !live && !goes && c.flags != nil { // what goes leaves its name, and then this is called again
 		errs = append(errs, c.makeFromFlags(ctx, made))
 	}
 	return firstFailed(errs...)
+}
+
+// errOf is an error about a ClusterCIDR that came up while another one was looked at.
+type errOf struct {
+	name string
+	error
+}
+
+func (e errOf) Unwrap() error { return e.error }
+
+func of(name string, err error) error {
+	if err == nil {
+		return nil
+	}
+	return errOf{name, err}
 }
 
 // errStoredOtherwise is the error of a creation after which there is another object than the one that was sent.
@@ -310,9 +325,11 @@ func (c *Controller) createFromFlags(ctx context.Context, name string, made []*n
 		return fmt.Errorf("ClusterCIDR %s: %w", name, errStoredOtherwise)
 	case err == nil:
 		klog.FromContext(ctx).Info("Created a ClusterCIDR from the flags", "clusterCIDR", klog.KObj(cc), "ipv4", cc.Spec.IPv4, "ipv6", cc.Spec.IPv6)
+		c.clusterCIDRQueue.AddAfter(name, retryMax)
 		return nil
 	case apierrors.IsAlreadyExists(err):
-		return nil // the watch is about to tell
+		c.clusterCIDRQueue.AddAfter(name, retryMax)
+		return nil // The watch is about to tell. It does not if the object goes before it was seen, when etcd is restored for one.
 	default:
 		return fmt.Errorf("create ClusterCIDR %s from the flags: %w", name, err)
 	}

@@ -11,7 +11,6 @@ import (
 	"time"
 
 	"github.com/google/go-cmp/cmp"
-
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/types"
@@ -355,6 +354,54 @@ func TestFlagsWhoseClusterCIDRDoesNotGo(t *testing.T) {
 				if err := l.health.Check(nil); err == nil {
 					t.Error("health says ok")
 				}
+			})
+		})
+	}
+}
+
+// gap is an API server that stores the first ClusterCIDR of the flags, and loses it (a restore of etcd, or somebody takes the finalizer away and deletes it)
+// before the watch, which is late and then starts anew from a list, has shown it.
+type gap struct {
+	*leader
+	creations int
+	answer    error
+}
+
+func (g *gap) createClusterCIDR(_ context.Context, cc *networkingv1.ClusterCIDR) (*networkingv1.ClusterCIDR, error) {
+	if g.creations++; g.creations == 1 {
+		return cc, g.answer
+	}
+	cc = cc.DeepCopy()
+	cc.UID = "second"
+	if err := g.leader.clusterCIDRs.Add(cc); err != nil {
+		return nil, err
+	}
+	g.heardOfClusterCIDR(cc.Name)
+	return cc, nil
+}
+
+// A ClusterCIDR of the flags can go before the watch has shown it. No event comes then, and it is made again all the same.
+func TestFlagsClusterCIDRThatIsNeverSeen(t *testing.T) {
+	for name, answer := range map[string]error{
+		"created": nil,
+		"exists":  apierrors.NewAlreadyExists(networkingv1.SchemeGroupVersion.WithResource("clustercidrs").GroupResource(), "x"),
+	} {
+		t.Run(name, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				l := newLeader(t, true)
+				g := &gap{leader: l, answer: answer}
+				l.Controller.api = g
+				spec := Spec4("10.2.0.0/24", 4, nil)
+				l.flags = &spec
+				stop := l.start(t)
+				l.clusterCIDRQueue.Add(nameFromFlags(l.flags)) // as the start does
+				time.Sleep(time.Second)
+				l.watch("late", Node("late", Created(1)))
+				time.Sleep(time.Hour)
+				if n := l.node("late"); n.Spec.PodCIDR == "" {
+					t.Errorf("an hour later the Node waits, %d creations were sent; health: %v", g.creations, l.health.Check(nil))
+				}
+				stop()
 			})
 		})
 	}

@@ -16,6 +16,7 @@ import (
 	networkingv1 "github.com/multicidr/controller-manager/apis/networking/v1"
 	"github.com/multicidr/controller-manager/controllers/lease"
 	"github.com/multicidr/controller-manager/controllers/nodeipam/allocator"
+	. "github.com/multicidr/controller-manager/controllers/nodeipam/internal/objects"
 )
 
 func TestHealth(t *testing.T) {
@@ -179,5 +180,19 @@ func TestHealthIsShort(t *testing.T) {
 	h.waitFor(trouble{"the API server forbids it", errors.New(strings.Repeat("ü", 100_000))})
 	if err := h.Check(nil); len(err.Error()) > 2*allocator.MaxProblem {
 		t.Errorf("the health check says %d bytes", len(err.Error()))
+	}
+}
+
+// The flags are followed whichever ClusterCIDR is looked at, and health names the one that cannot be written.
+func TestHealthNamesTheClusterCIDRThatFails(t *testing.T) {
+	var h health
+	h.waitFor(trouble{})
+	h.wrote(writesClusterCIDR, "new", firstFailed(nil, of("old", fmt.Errorf("patch: %w", errNotKept))))
+	if err := h.Check(nil); err == nil || !strings.Contains(err.Error(), "ClusterCIDR old cannot be written") {
+		t.Errorf("the health check says %v", err)
+	}
+	h.wrote(writesClusterCIDR, "new", nil)
+	if err := h.Check(nil); err != nil {
+		t.Errorf("afterwards it says %v", err)
 	}
 }

@@ -34,11 +34,11 @@ var modelFields = map[string]struct {
 		"TypedRateLimitingInterface p next yields"},
 	"call": {call{}, "task what over arrived answer",
 		"handle"}, // is in the content that the model hears
-	"book": {allocator.State{}, "ledger pools nodes pending",
+	"book": {allocator.State{}, "ledger pools nodes pending gaveWay",
 		// No Node has addresses; the ClusterCIDR never changes, so candidates, terminating and awaitingFinalizer do not either; names, stats and revocable follow from
 		// nodes and ledger; changed, touched, poolsChanged, putOff and recheck are empty whenever nobody holds the book; no etcd is restored, so there are no doubts.
 		"addresses candidates terminating awaitingFinalizer names stats changed touched poolsChanged putOff recheck revocable doubts"},
-	"nodeEntry": {elementOf(allocator.State{}, "nodes"), "uid pool state unansweredUntil stored reported",
+	"nodeEntry": {elementOf(allocator.State{}, "nodes"), "uid pool state unansweredUntil refusedSince stored reported",
 		// No Node has addresses. tried, answered, atStart, byOther and suspected are for a finding that the model does not ask for.
 		"addresses tried answered atStart byOther suspected"},
 	"waitingNode": {elementOf(allocator.State{}, "pending"), "uid said",
@@ -48,7 +48,7 @@ var modelFields = map[string]struct {
 		// Statuses, ClusterCIDRs and events are not worked on in the model, and nothing depends on them; health, sightings and broken are for
 		// people; nothing panics; events are handled as soon as the cache has them, so heardVersion is its; the rest never changes.
 		"api client clusterCIDRClient dynamic now flags primary workers identity fence nodes clusterCIDRs serviceCIDRs informers synced nodesAsOf nodesVersion clusterCIDRsVersion " +
-			"clusterCIDRQueue statusQueue mu statusWritten statusQueued health sightings broken breaking " +
+			"clusterCIDRQueue statusQueue mu statusWritten statusApplied statusQueued health sightings broken breaking " +
 			"heardVersion witness stopHearing term takeoverDelay eventQueue entering selectors torn finalizerTries storedOtherwise stays goesSince awaited announcer earlier"},
 }
 

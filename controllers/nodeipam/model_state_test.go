@@ -374,6 +374,9 @@ func (e *encoder) controller(p *process) {
 			if !n.UnansweredUntil.IsZero() {
 				e.put("book.unansweredUntil", left(now, n.UnansweredUntil.Sub(epoch)))
 			}
+			if !n.RefusedSince.IsZero() {
+				e.put("refusedSince", age(now, n.RefusedSince.Sub(epoch), retryMax))
+			}
 		}
 		if waiting, ok := c.book.Pending(name); ok {
 			e.put("book.waiting", e.uid(waiting.UID), waiting.Handed != "", waiting.Stored != "")
@@ -387,6 +390,9 @@ func (e *encoder) controller(p *process) {
 	}
 	slices.Sort(held)
 	e.put("book.ledger", held)
+	if gave := c.book.GaveWay(); !gave.IsZero() {
+		e.put("gaveWay", age(now, gave.Sub(epoch), retryMax))
+	}
 	for _, pool := range c.book.Pools() {
 		e.put("book.pools", pool.Name, pool.State, c.book.Cursor(pool, ipam.IPv4))
 	}

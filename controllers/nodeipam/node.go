@@ -241,7 +241,7 @@ func (c *Controller) notWritten(ctx context.Context, node *v1.Node, err error) {
 	// A refusal says nothing about an earlier write that was not answered. Once the API server cannot carry that out any more, a read tells.
 	unknown := false
 	c.with(func(b *allocator.State) {
-		unknown = b.NotCarriedOut(node, !notSent(err))
+		unknown = b.NotCarriedOut(node, !notSent(err), c.now())
 	})
 	if unknown {
 		c.readBack(ctx, node)
@@ -262,6 +262,6 @@ func (c *Controller) readBack(ctx context.Context, node *v1.Node) {
 	case err != nil:
 		klog.FromContext(ctx).V(4).Info("Cannot find out whether a write was carried out that was not answered", "node", klog.KObj(node), "err", err)
 	case now.UID == node.UID && !allocator.ShowsPodCIDRs(now):
-		c.with(func(b *allocator.State) { b.NeverCarriedOut(node) })
+		c.with(func(b *allocator.State) { b.NeverCarriedOut(node, c.now()) })
 	}
 }

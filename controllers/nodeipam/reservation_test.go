@@ -9,10 +9,10 @@ import (
 	"slices"
 	"strings"
 	"testing"
+	"testing/synctest"
 	"time"
 
 	"github.com/google/go-cmp/cmp"
-
 	v1 "k8s.io/api/core/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
@@ -241,7 +241,7 @@ func TestRevocableReservationIsLookedAtAgain(t *testing.T) {
 	}{
 		{"it is sent", func() { b.Sending(n); b.SetPool(allocator.Compile(ClusterCIDR("b", Spec4("10.2.0.0/16", 8, nil)))) }, ""},
 		{"it is refused", func() {
-			b.NotCarriedOut(n, true)
+			b.NotCarriedOut(n, true, time.Time{})
 			b.SetPool(allocator.Compile(ClusterCIDR("c", Spec4("10.3.0.0/16", 8, nil))))
 		}, "n"},
 		{"the Node shows it", func() {
@@ -295,4 +295,39 @@ func controllerWith(t *testing.T, api api, now func() time.Time, n *v1.Node) (*C
 		t.Cleanup(l.queue.ShutDown)
 	}
 	return c, nodes
+}
+
+// refuses is an API server at which every write of one Node is refused, for good: say an older API server has stored something in it that a newer
+// one takes for invalid at each update.
+type refuses struct {
+	*leader
+	name  string
+	tries int
+}
+
+func (r *refuses) patchNode(ctx context.Context, name string, patch []byte) error {
+	if name == r.name {
+		r.tries++
+		return apierrors.NewInvalid(v1.SchemeGroupVersion.WithKind("Node").GroupKind(), name, nil)
+	}
+	return r.leader.patchNode(ctx, name, patch)
+}
+
+// A Node whose every write is refused has the last block. A Node that nobody refuses gets it all the same.
+func TestRefusedNodeDoesNotKeepTheLastBlock(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		l := newLeader(t, true)
+		r := &refuses{leader: l, name: "bad"}
+		l.Controller.api = r
+		stop := l.start(t)
+		l.watch("n1", nil) // one block is free
+		l.watch("bad", Node("bad", Created(1)))
+		time.Sleep(time.Second)
+		l.watch("late", Node("late", Created(2)))
+		time.Sleep(time.Hour)
+		if n := l.node("late"); n.Spec.PodCIDR == "" {
+			t.Errorf("an hour later the Node is pending, for a block that another one keeps although its %d writes were refused; health: %v", r.tries, l.health.Check(nil))
+		}
+		stop()
+	})
 }

@@ -3,10 +3,14 @@ package nodeipam
 import (
 	"context"
 	"fmt"
+	"slices"
 	"time"
 
+	"k8s.io/apimachinery/pkg/api/equality"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	"k8s.io/apimachinery/pkg/api/meta"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/types"
 	metav1ac "k8s.io/client-go/applyconfigurations/meta/v1"
 
 	applyv1 "github.com/multicidr/controller-manager/apis/generated/applyconfiguration/networking/v1"
@@ -49,6 +53,8 @@ func (c *Controller) syncStatus(ctx context.Context, name string) error {
 		c.alarmOf(b, cc, want)
 		if due = !allocator.StatusShows(cc.Status, want); due {
 			c.statusWritten[name] = c.now()
+		} else {
+			delete(c.statusApplied, name)
 		}
 	})
 	switch {
@@ -77,7 +83,32 @@ func (c *Controller) syncStatus(ctx context.Context, name string) error {
 	}
 	c.health.stored(writesStatus)
 	c.statusQueue.AddAfter(name, retryMax) // No event comes if an admission policy has changed it back.
-	return nil
+	return c.appliedStatus(cc, want)
+}
+
+// appliedStatus notes that the API server has stored a status, as it says. It returns an error if the same was stored a while ago and does not show:
+// somebody else may have changed it once, and the watch may be late, but not for long.
+func (c *Controller) appliedStatus(cc *networkingv1.ClusterCIDR, status networkingv1.ClusterCIDRStatus) (err error) {
+	status.Conditions = slices.Clone(status.Conditions)
+	for i := range status.Conditions {
+		status.Conditions[i].LastTransitionTime = metav1.Time{} // which is now, at each try, for a condition that does not show
+	}
+	c.with(func(*allocator.State) {
+		last, ok := c.statusApplied[cc.Name]
+		if !ok || last.uid != cc.UID || !equality.Semantic.DeepEqual(last.status, status) {
+			c.statusApplied[cc.Name] = appliedStatus{cc.UID, status, c.now()}
+		} else if c.now().Sub(last.at) >= receiptLasts {
+			err = fmt.Errorf("status of ClusterCIDR %s: %w", cc.Name, errNotKept)
+		}
+	})
+	return err
+}
+
+// appliedStatus is a status that the API server has stored, and since when it is the same.
+type appliedStatus struct {
+	uid    types.UID
+	status networkingv1.ClusterCIDRStatus
+	at     time.Time
 }
 
 // alarmOf hands over what there is to say about the state that a ClusterCIDR comes into. One that is deleted while no Node uses it needs nobody.

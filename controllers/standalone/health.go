@@ -174,7 +174,9 @@ func (l watchedLock) Unwrap() resourcelock.Interface { return l.Interface }
 
 func (l watchedLock) Get(ctx context.Context) (*resourcelock.LeaderElectionRecord, []byte, error) {
 	record, raw, err := l.Interface.Get(ctx)
-	l.note(err)
+	if !apierrors.IsNotFound(err) { // The elector makes one, and what comes of that counts.
+		l.note(err)
+	}
 	return record, raw, err
 }
 
@@ -186,13 +188,15 @@ func (l watchedLock) Create(ctx context.Context, record resourcelock.LeaderElect
 
 func (l watchedLock) Update(ctx context.Context, record resourcelock.LeaderElectionRecord) error {
 	err := l.Interface.Update(ctx, record)
-	l.note(err)
+	if !apierrors.IsNotFound(err) {
+		l.note(err)
+	}
 	return err
 }
 
-// note: that somebody else was faster is nothing wrong, and neither is that there is no Lease yet, since the elector makes one.
+// note: that somebody else was faster is nothing wrong.
 func (l watchedLock) note(err error) {
-	if apierrors.IsNotFound(err) || apierrors.IsConflict(err) || apierrors.IsAlreadyExists(err) {
+	if apierrors.IsConflict(err) || apierrors.IsAlreadyExists(err) {
 		err = nil
 	}
 	if err != nil {

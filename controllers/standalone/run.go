@@ -46,7 +46,7 @@ func run(ctx context.Context, opts *options) (err error) {
 		return err
 	}
 	if p.client, err = kubernetes.NewForConfig(p.config); err != nil {
-		return fmt.Errorf("create the client for reading: %w", err)
+		return fmt.Errorf("create a client, with the API server of --apiserver, --kubeconfig or IPAM_API_SERVER_URL: %w", err)
 	}
 	// The servers answer from now on, also while this process waits for the lease, and until everything else has ended.
 	if p.server, err = serve(opts, p.config, p.health); err != nil {

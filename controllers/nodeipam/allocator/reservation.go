@@ -91,7 +91,7 @@ func (b *State) Written(node *v1.Node) {
 // notCarriedOut notes that the last write of the Node's reservation was not sent, or was refused by the API server; then wasSent is true.
 // It reports whether an earlier write was not answered, so that nobody knows whether that one was, or was carried out, as the API server said: a read
 // tells.
-func (b *State) NotCarriedOut(node *v1.Node, wasSent bool) (unknown bool) {
+func (b *State) NotCarriedOut(node *v1.Node, wasSent bool, now time.Time) (unknown bool) {
 	e, ok := b.entryOf(node)
 	switch {
 	case !ok:
@@ -99,7 +99,7 @@ func (b *State) NotCarriedOut(node *v1.Node, wasSent bool) (unknown bool) {
 	case e.stored, !e.unansweredUntil.IsZero():
 		return true
 	case wasSent:
-		b.become(node.Name, e, refused)
+		b.refuse(node.Name, e, now)
 	default:
 		b.become(node.Name, e, reserved)
 	}
@@ -126,9 +126,32 @@ func (b *State) WasSent(node *v1.Node) bool {
 }
 
 // neverCarriedOut notes that a read of the Node which was made when no write could be carried out any more shows no podCIDRs.
-func (b *State) NeverCarriedOut(node *v1.Node) {
+func (b *State) NeverCarriedOut(node *v1.Node, now time.Time) {
 	if e, ok := b.entryOf(node); ok {
-		b.become(node.Name, e, refused)
+		b.refuse(node.Name, e, now)
+	}
+}
+
+// refusalLasts is for how long every write of a reservation has to be refused before its blocks are for others, and how often that happens at most.
+const refusalLasts = 10 * time.Second
+
+// refuse notes that no write of a Node's reservation was kept and none can be carried out any more. If that goes on for one Node, because what is
+// stored of it is not valid or a webhook refuses it, the Node must not keep the last block from Nodes that nobody refuses: they are
+// pending, so its blocks are free for them, and it chooses again when it is tried again. That wakes all pending Nodes, so it is done for all such
+// Nodes together and not often: if the API server refuses every Node, it helps nobody.
+func (b *State) refuse(name string, e *nodeEntry, now time.Time) {
+	b.become(name, e, refused)
+	if e.refusedSince.IsZero() {
+		e.refusedSince = now
+	}
+	if len(b.pending) == 0 || now.Sub(b.gaveWay) < refusalLasts {
+		return
+	}
+	for _, name := range slices.Sorted(maps.Keys(b.revocable)) {
+		if e := b.nodes[name]; e.state == refused && now.Sub(e.refusedSince) >= refusalLasts {
+			b.revoke(name, b.ledger.Held(OwnerOf(e.uid)))
+			b.gaveWay = now
+		}
 	}
 }
 
@@ -165,7 +188,7 @@ func (b *State) revoke(name string, held []netip.Prefix) {
 	}
 	e := b.nodes[name]
 	b.hold(OwnerOf(e.uid), nil)
-	e.pool, e.state = "", reserved
+	e.pool, e.state, e.refusedSince = "", reserved, time.Time{}
 	delete(b.revocable, name)
 }
 

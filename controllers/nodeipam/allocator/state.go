@@ -41,6 +41,8 @@ type State struct {
 	poolsChanged bool // a pool came, went or became another one
 	// putOff are ClusterCIDRs that are looked at again once soon is empty.
 	putOff nameSet
+	// gaveWay is when refused reservations were last given up for pending Nodes.
+	gaveWay time.Time
 	// revocable are the Nodes, by name, with a reservation that is chosen again when it is not right any more.
 	revocable map[string]bool
 }
@@ -55,6 +57,8 @@ type nodeEntry struct {
 	// unansweredUntil is until when the API server may still carry out a write of the reservation that it did not answer; the zero value
 	// if it answered each. Only in state sent.
 	unansweredUntil time.Time
+	// refusedSince is since when every write of the reservation was refused.
+	refusedSince time.Time
 	// stored is whether the API server has said that it carried out a write of the reservation. Only in state sent.
 	stored bool
 	// atStart is whether the Node showed podCIDRs already when the book was filled.
