@@ -16,7 +16,6 @@ import (
 	networkingv1 "github.com/multicidr/controller-manager/apis/networking/v1"
 	"github.com/multicidr/controller-manager/controllers/lease"
 	"github.com/multicidr/controller-manager/controllers/nodeipam/allocator"
-	. "github.com/multicidr/controller-manager/controllers/nodeipam/internal/objects"
 )
 
 func TestHealth(t *testing.T) {
