@@ -282,6 +282,10 @@ plots: ## Draw docs/images/performance-*.svg from what was measured, docs/data/*
 
 ##@ Other
 
+.PHONY: debug-page-image
+debug-page-image: tools build ## Draw docs/images/debug-page.png, the README's picture of the debug page; wants a browser
+	@hack/debug-page-image.sh
+
 .PHONY: clean
 clean: ## Remove bin/, unless something in it runs; Go's build cache stays
 	@for marker in bin/*/.made-by; do \
