@@ -24,6 +24,7 @@ import (
 	"github.com/multicidr/controller-manager/controllers/lease"
 	"github.com/multicidr/controller-manager/controllers/nodeipam/allocator"
 	. "github.com/multicidr/controller-manager/controllers/nodeipam/internal/objects"
+	. "github.com/multicidr/controller-manager/controllers/nodeipam/internal/steps"
 )
 
 // answering is an API server that gives the same answer to every PATCH of a Node.
@@ -63,18 +64,18 @@ func TestStateMetrics(t *testing.T) {
 	shown := func(n *v1.Node, cidrs ...string) *v1.Node { n.Spec.PodCIDRs = cidrs; return n }
 	c := newQuietController(t, shown(Node("old"), "10.0.0.0/24"), shown(Node("clash"), "10.0.0.0/25"), shown(Node("far"), "172.16.0.0/24"), Node("n1"), Node("n2"))
 	c.with(func(b *allocator.State) {
-		for _, s := range []step{
-			set(ClusterCIDR("a", networkingv1.ClusterCIDRSpec{IPv4: "10.0.0.0/22", IPv6: "fd00::/116", PerNodeHostBits: 8, ExcludedCIDRs: []string{"10.0.1.0/28"}})),
-			set(ClusterCIDR("going", Spec4("10.0.0.0/23", 8, nil), Deleted)),
-			set(ClusterCIDR("wrong", Spec4("10.9.0.0/16", 20, nil))),
-			set(ClusterCIDR("off", Spec4("10.8.0.0/16", 8, AnyOf(AllOf(In("p", "off")))), func(cc *networkingv1.ClusterCIDR) { cc.Spec.Allocation = networkingv1.AllocationDisabled })),
-			shows(Node("old"), "10.0.0.0/24"), shows(Node("clash"), "10.0.0.0/25"), shows(Node("far"), "172.16.0.0/24"),
-			reserve(Node("n1")), reserve(Node("n2")), gone("n1"), reserve(Node("n3")), reserve(Node("n4")), reserve(Node("n5")),
-			set(ClusterCIDR("a2", Spec4("10.1.0.0/24", 8, nil), NoFinalizer)),
-			set(ClusterCIDR("covered", Spec4("192.168.8.0/21", 8, AnyOf(AllOf(In("p", "covered")))))),
-			set(ClusterCIDR("covered-too", Spec4("192.168.4.0/24", 8, AnyOf(AllOf(In("p", "covered")))))),
-			set(ClusterCIDR("one-block", Spec4("192.168.0.0/16", 16, AnyOf(AllOf(In("p", "covered")))))),
-			shows(Node("wide"), "192.168.0.0/16"),
+		for _, s := range []Step{
+			Set(ClusterCIDR("a", networkingv1.ClusterCIDRSpec{IPv4: "10.0.0.0/22", IPv6: "fd00::/116", PerNodeHostBits: 8, ExcludedCIDRs: []string{"10.0.1.0/28"}})),
+			Set(ClusterCIDR("going", Spec4("10.0.0.0/23", 8, nil), Deleted)),
+			Set(ClusterCIDR("wrong", Spec4("10.9.0.0/16", 20, nil))),
+			Set(ClusterCIDR("off", Spec4("10.8.0.0/16", 8, AnyOf(AllOf(In("p", "off")))), func(cc *networkingv1.ClusterCIDR) { cc.Spec.Allocation = networkingv1.AllocationDisabled })),
+			Shows(Node("old"), "10.0.0.0/24"), Shows(Node("clash"), "10.0.0.0/25"), Shows(Node("far"), "172.16.0.0/24"),
+			Reserve(Node("n1")), Reserve(Node("n2")), Gone("n1"), Reserve(Node("n3")), Reserve(Node("n4")), Reserve(Node("n5")),
+			Set(ClusterCIDR("a2", Spec4("10.1.0.0/24", 8, nil), NoFinalizer)),
+			Set(ClusterCIDR("covered", Spec4("192.168.8.0/21", 8, AnyOf(AllOf(In("p", "covered")))))),
+			Set(ClusterCIDR("covered-too", Spec4("192.168.4.0/24", 8, AnyOf(AllOf(In("p", "covered")))))),
+			Set(ClusterCIDR("one-block", Spec4("192.168.0.0/16", 16, AnyOf(AllOf(In("p", "covered")))))),
+			Shows(Node("wide"), "192.168.0.0/16"),
 		} {
 			s(b)
 		}

@@ -15,6 +15,7 @@ import (
 	networkingv1 "github.com/multicidr/controller-manager/apis/networking/v1"
 	"github.com/multicidr/controller-manager/controllers/nodeipam/allocator"
 	. "github.com/multicidr/controller-manager/controllers/nodeipam/internal/objects"
+	. "github.com/multicidr/controller-manager/controllers/nodeipam/internal/steps"
 )
 
 // stopwatch is a lock that notes for how long it was held.
@@ -237,8 +238,8 @@ func BenchmarkDrain(b *testing.B) {
 		for b.Loop() {
 			b.StopTimer()
 			book := allocator.New()
-			set(ClusterCIDR("stays", Spec4("10.0.0.0/8", 4, nil)))(book)
-			set(ClusterCIDR("goes", Spec4("10.0.0.0/8", 4, nil), Deleted))(book)
+			Set(ClusterCIDR("stays", Spec4("10.0.0.0/8", 4, nil)))(book)
+			Set(ClusterCIDR("goes", Spec4("10.0.0.0/8", 4, nil), Deleted))(book)
 			for i := range others + leaving {
 				n := Node(fmt.Sprint("n", i), From("stays"))
 				if i >= others {

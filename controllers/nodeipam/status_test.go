@@ -17,13 +17,14 @@ import (
 	networkingv1 "github.com/multicidr/controller-manager/apis/networking/v1"
 	"github.com/multicidr/controller-manager/controllers/nodeipam/allocator"
 	. "github.com/multicidr/controller-manager/controllers/nodeipam/internal/objects"
+	. "github.com/multicidr/controller-manager/controllers/nodeipam/internal/steps"
 )
 
 func TestStatus(t *testing.T) {
 	a := ClusterCIDR("a", networkingv1.ClusterCIDRSpec{IPv4: "10.0.0.0/22", IPv6: "fd00::/64", PerNodeHostBits: 8})
 	excluding := ClusterCIDR("a", networkingv1.ClusterCIDRSpec{IPv4: "10.0.0.0/22", IPv6: "fd00::/64", PerNodeHostBits: 8, ExcludedCIDRs: []string{"10.0.2.128/28"}})
 	isTerminating := ClusterCIDR("a", a.Spec, Deleted)
-	service := func(ranges ...string) step {
+	service := func(ranges ...string) Step {
 		return func(b *allocator.State) { b.SetService("ServiceCIDR s", Pfxs(ranges...)) }
 	}
 	// counts writes a range as total = allocated + unavailable + free, and the cursor.
@@ -32,7 +33,7 @@ func TestStatus(t *testing.T) {
 	}
 	const full6 = "fd00::/64 /120 72057594037927936 = "
 	for name, tc := range map[string]struct {
-		steps            []step
+		steps            []Step
 		cc               *networkingv1.ClusterCIDR
 		want4, want6     string
 		wantReady        string
@@ -41,56 +42,56 @@ func TestStatus(t *testing.T) {
 		wantReadyMessage string
 	}{
 		"nobody holds anything": {
-			steps: []step{set(a)}, cc: a,
+			steps: []Step{Set(a)}, cc: a,
 			want4: `10.0.0.0/22 /24 4 = 0 + 0 + 4 at ""`, want6: full6 + `0 + 0 + 72057594037927936 at ""`, wantReady: "True Available",
 		},
 		"one Node, reserved or shown": {
-			steps: []step{set(a), reserve(Node("n1"))}, cc: a,
+			steps: []Step{Set(a), Reserve(Node("n1"))}, cc: a,
 			want4: `10.0.0.0/22 /24 4 = 1 + 0 + 3 at "10.0.1.0"`, want6: full6 + `1 + 0 + 72057594037927935 at "fd00::100"`, wantReady: "True Available",
 		},
 		"blocks of two Nodes, one excluded, one in part a service range": {
-			steps: []step{set(excluding), reserve(Node("n1")), service("10.0.3.0/28"), shows(Node("n2"), "10.0.1.0/24")}, cc: excluding,
+			steps: []Step{Set(excluding), Reserve(Node("n1")), service("10.0.3.0/28"), Shows(Node("n2"), "10.0.1.0/24")}, cc: excluding,
 			want4: `10.0.0.0/22 /24 4 = 2 + 2 + 0 at "10.0.1.0"`, want6: full6 + `1 + 0 + 72057594037927935 at "fd00::100"`,
 			wantReady: "False Exhausted", wantOverlapping: "10.0.3.0/28 of ServiceCIDR s",
 			wantReadyMessage: "No free block for IPv4. Blocks that nobody holds are in spec.excludedCIDRs: 10.0.2.128/28. Remove from it what this ClusterCIDR may allocate. Create another ClusterCIDR",
 		},
 		"a larger podCIDR takes all and is no block": {
-			steps: []step{set(a), shows(Node("n1"), "10.0.0.0/8")}, cc: a,
+			steps: []Step{Set(a), Shows(Node("n1"), "10.0.0.0/8")}, cc: a,
 			want4: `10.0.0.0/22 /24 4 = 0 + 4 + 0 at ""`, want6: full6 + `0 + 0 + 72057594037927936 at ""`, wantReady: "False Exhausted",
 			wantReadyMessage: "No free block for IPv4. These podCIDRs are larger than a block, so that one Node takes many: Node n1 (10.0.0.0/8). Delete the Nodes",
 		},
 		"larger podCIDRs inside the range, of which each takes half": {
-			steps: []step{set(a), shows(Node("n2"), "10.0.2.0/23"), shows(Node("n1"), "10.0.0.0/23")}, cc: a,
+			steps: []Step{Set(a), Shows(Node("n2"), "10.0.2.0/23"), Shows(Node("n1"), "10.0.0.0/23")}, cc: a,
 			want4: `10.0.0.0/22 /24 4 = 0 + 4 + 0 at ""`, want6: full6 + `0 + 0 + 72057594037927936 at ""`, wantReady: "False Exhausted",
 			wantReadyMessage: "takes many: Node n1 (10.0.0.0/23); Node n2 (10.0.2.0/23). Delete",
 		},
 		"smaller podCIDRs of an earlier block size": {
-			steps: []step{set(a), shows(Node("n1"), "10.0.0.0/26"), shows(Node("n2"), "10.0.0.64/26")}, cc: a,
+			steps: []Step{Set(a), Shows(Node("n1"), "10.0.0.0/26"), Shows(Node("n2"), "10.0.0.64/26")}, cc: a,
 			want4: `10.0.0.0/22 /24 4 = 0 + 1 + 3 at ""`, want6: full6 + `0 + 0 + 72057594037927936 at ""`, wantReady: "True Available",
 		},
 		"two Nodes with one block, counted once": {
-			steps: []step{set(a), shows(Node("n1"), "10.0.0.0/24"), shows(Node("n2"), "10.0.0.0/24"), shows(Node("n3"), "10.0.0.128/25")}, cc: a,
+			steps: []Step{Set(a), Shows(Node("n1"), "10.0.0.0/24"), Shows(Node("n2"), "10.0.0.0/24"), Shows(Node("n3"), "10.0.0.128/25")}, cc: a,
 			want4: `10.0.0.0/22 /24 4 = 1 + 0 + 3 at ""`, want6: full6 + `0 + 0 + 72057594037927936 at ""`, wantReady: "True Available",
 			wantConflicted: "Node n1 (10.0.0.0/24) and Node n2 (10.0.0.0/24); Node n1 (10.0.0.0/24) and Node n3 (10.0.0.128/25); Node n2 (10.0.0.0/24) and Node n3 (10.0.0.128/25)",
 		},
 		"a Node inside a service range": {
-			steps: []step{set(a), shows(Node("n1"), "10.0.0.0/24"), service("10.0.0.0/23")}, cc: a,
+			steps: []Step{Set(a), Shows(Node("n1"), "10.0.0.0/24"), service("10.0.0.0/23")}, cc: a,
 			want4: `10.0.0.0/22 /24 4 = 1 + 1 + 2 at ""`, want6: full6 + `0 + 0 + 72057594037927936 at ""`, wantReady: "True Available",
 			wantConflicted: "Node n1 (10.0.0.0/24) and service range ServiceCIDR s (10.0.0.0/23)", wantOverlapping: "10.0.0.0/23 of ServiceCIDR s",
 		},
 		"a Node in an excluded range is no conflict": {
-			steps: []step{set(excluding), shows(Node("n1"), "10.0.2.0/24")}, cc: excluding,
+			steps: []Step{Set(excluding), Shows(Node("n1"), "10.0.2.0/24")}, cc: excluding,
 			want4: `10.0.0.0/22 /24 4 = 1 + 0 + 3 at ""`, want6: full6 + `0 + 0 + 72057594037927936 at ""`, wantReady: "True Available",
 		},
 		"the address of a Node and another ClusterCIDR in the range": {
-			steps: []step{set(a), set(ClusterCIDR("b", Spec4("10.0.0.0/8", 8, nil))), func(b *allocator.State) {
+			steps: []Step{Set(a), Set(ClusterCIDR("b", Spec4("10.0.0.0/8", 8, nil))), func(b *allocator.State) {
 				b.Observe(Node("n1"), nil, []netip.Prefix{Pfx("10.0.0.7/32"), Pfx("192.0.2.7/32")})
 			}}, cc: a,
 			want4: `10.0.0.0/22 /24 4 = 0 + 0 + 4 at ""`, want6: full6 + `0 + 0 + 72057594037927936 at ""`, wantReady: "True Available",
 			wantOverlapping: "use another range: 10.0.0.7 of n1. Other ClusterCIDRs, which share what is free: b.",
 		},
 		"being deleted, with Nodes": {
-			steps: []step{set(a), reserve(Node("n2")), reserve(Node("n1")), set(isTerminating)}, cc: isTerminating,
+			steps: []Step{Set(a), Reserve(Node("n2")), Reserve(Node("n1")), Set(isTerminating)}, cc: isTerminating,
 			want4: `10.0.0.0/22 /24 4 = 2 + 0 + 2 at "10.0.2.0"`, want6: full6 + `2 + 0 + 72057594037927934 at "fd00::200"`,
 			wantReady: "False Terminating", wantReadyMessage: "2 Nodes belong to it: n1; n2. It goes when they are deleted.",
 		},
@@ -131,7 +132,7 @@ func TestForeignStatusIsRemoved(t *testing.T) {
 	cc := ClusterCIDR("a", Spec4("10.0.0.0/22", 8, nil))
 	cc.ResourceVersion = "7"
 	b := allocator.New()
-	set(cc)(b)
+	Set(cc)(b)
 	want, _ := b.Status(cc)
 	for name, tc := range map[string]struct {
 		change func(*networkingv1.ClusterCIDRStatus)
@@ -166,21 +167,21 @@ func TestStatusOfAHugeRange(t *testing.T) {
 	const most = math.MaxInt64
 	for name, tc := range map[string]struct {
 		spec                                networkingv1.ClusterCIDRSpec
-		steps                               []step
+		steps                               []Step
 		total, allocated, unavail, wantFree int64
 	}{
 		"2^104 blocks, one of them allocated": {
-			spec: networkingv1.ClusterCIDRSpec{IPv6: "fd00::/8", PerNodeHostBits: 16}, steps: []step{reserve(Node("n1"))},
+			spec: networkingv1.ClusterCIDRSpec{IPv6: "fd00::/8", PerNodeHostBits: 16}, steps: []Step{Reserve(Node("n1"))},
 			total: most, allocated: 1, wantFree: most,
 		},
 		"2^64 blocks, one of them allocated and one excluded": {
 			spec:  networkingv1.ClusterCIDRSpec{IPv6: "fd00::/48", PerNodeHostBits: 16, ExcludedCIDRs: []string{"fd00::ffff:0/128"}},
-			steps: []step{reserve(Node("n1"))},
+			steps: []Step{Reserve(Node("n1"))},
 			total: most, allocated: 1, unavail: 1, wantFree: most,
 		},
 		"2^123 blocks, all but one excluded or of a Service": {
 			spec: networkingv1.ClusterCIDRSpec{IPv6: "8000::/1", PerNodeHostBits: 4, ExcludedCIDRs: []string{"c000::/2"}},
-			steps: []step{func(b *allocator.State) {
+			steps: []Step{func(b *allocator.State) {
 				var all []string
 				for bits := 3; bits <= 124; bits++ { // what is beside 8000::/124
 					address := [16]byte{0x80}
@@ -195,7 +196,7 @@ func TestStatusOfAHugeRange(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			b := allocator.New()
 			cc := ClusterCIDR("a", tc.spec)
-			for _, step := range append([]step{set(cc)}, tc.steps...) {
+			for _, step := range append([]Step{Set(cc)}, tc.steps...) {
 				step(b)
 			}
 			status, _ := b.Status(cc)
@@ -209,7 +210,7 @@ func TestStatusOfAHugeRange(t *testing.T) {
 
 func TestStatusOfAnotherObjectOfThatName(t *testing.T) {
 	b := allocator.New()
-	set(ClusterCIDR("a", Spec4("10.0.0.0/16", 8, nil)))(b)
+	Set(ClusterCIDR("a", Spec4("10.0.0.0/16", 8, nil)))(b)
 	if _, known := b.Status(ClusterCIDR("a", Spec4("10.0.0.0/16", 8, nil), func(cc *networkingv1.ClusterCIDR) { cc.UID = "second" })); known {
 		t.Error("the book answers for an object that it has not seen yet")
 	}

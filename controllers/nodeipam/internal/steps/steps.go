@@ -1,4 +1,5 @@
-package nodeipam
+// Package steps has the steps of one history of the allocator's state, for tests.
+package steps
 
 import (
 	v1 "k8s.io/api/core/v1"
@@ -8,16 +9,16 @@ import (
 	. "github.com/multicidr/controller-manager/controllers/nodeipam/internal/objects"
 )
 
-// The steps of one history of the allocator's state.
+// Step changes the state.
+type Step func(s *allocator.State)
 
-type step func(s *allocator.State)
-
-func set(cc *networkingv1.ClusterCIDR) step {
+// Set enters a ClusterCIDR.
+func Set(cc *networkingv1.ClusterCIDR) Step {
 	return func(s *allocator.State) { s.SetPool(allocator.Compile(cc)) }
 }
 
-// reserve asks for blocks for a Node that shows none, and sends them.
-func reserve(n *v1.Node) step {
+// Reserve asks for blocks for a Node that shows none, and sends them.
+func Reserve(n *v1.Node) Step {
 	return func(s *allocator.State) {
 		if _, _, ok := s.Reserve(n); ok {
 			s.Sending(n)
@@ -25,12 +26,13 @@ func reserve(n *v1.Node) step {
 	}
 }
 
-// shows says that a Node has podCIDRs.
-func shows(n *v1.Node, cidrs ...string) step {
+// Shows says that a Node has podCIDRs.
+func Shows(n *v1.Node, cidrs ...string) Step {
 	return func(s *allocator.State) { s.Observe(n, Pfxs(cidrs...), nil) }
 }
 
-func gone(name string) step {
+// Gone says that a Node is gone.
+func Gone(name string) Step {
 	return func(s *allocator.State) {
 		if uid, ok := s.UID(name); ok {
 			s.NodeGone(name, uid)

@@ -1,4 +1,4 @@
-package nodeipam
+package debugpage
 
 import (
 	_ "embed"
@@ -15,10 +15,10 @@ import (
 	"github.com/multicidr/controller-manager/controllers/nodeipam/allocator"
 )
 
-//go:embed debug.html
-var debugHTML string
+//go:embed page.html
+var pageHTML string
 
-var debugPage = template.Must(template.New("debug").Funcs(template.FuncMap{"number": number, "lower": strings.ToLower}).Parse(debugHTML))
+var page = template.Must(template.New("debug").Funcs(template.FuncMap{"number": number, "lower": strings.ToLower}).Parse(pageHTML))
 
 // What one page shows at most; whoever needs more takes the JSON.
 const (
@@ -34,14 +34,14 @@ const (
 )
 
 // debugPageData is what the template shows.
-type debugPageData struct {
-	debugLedger
+type pageData struct {
+	ledger
 	Status int // HTTP status
 	Error  string
 	Find   string // what was looked for
 	Found  *found
-	One    *debugClusterCIDR // the only one to show; nil: all
-	In     string            // what of it is shown
+	One    *clusterCIDRView // the only one to show; nil: all
+	In     string           // what of it is shown
 
 	Pictures     []picture
 	NoPictures   bool // there would be too many
@@ -50,7 +50,7 @@ type debugPageData struct {
 
 	States   []nodeCount
 	Waiting  []waitingGroup
-	Findings []debugNode
+	Findings []nodeView
 	More     int // findings that are not shown
 }
 
@@ -76,9 +76,9 @@ type holdingRow struct {
 
 // pageOf answers one query of the page: ?cc=NAME for one ClusterCIDR, with &in=PREFIX for a part of its range, ?find=TEXT for
 // Nodes and addresses, else all.
-func pageOf(l debugLedger, b *allocator.State, query url.Values) debugPageData {
-	d := debugPageData{debugLedger: l, Status: http.StatusOK, Find: strings.TrimSpace(query.Get("find"))}
-	fail := func(status int, format string, args ...any) debugPageData {
+func pageOf(l ledger, b *allocator.State, query url.Values) pageData {
+	d := pageData{ledger: l, Status: http.StatusOK, Find: strings.TrimSpace(query.Get("find"))}
+	fail := func(status int, format string, args ...any) pageData {
 		d.Status, d.Error = status, fmt.Sprintf(format, args...)
 		return d
 	}
@@ -94,7 +94,7 @@ func pageOf(l debugLedger, b *allocator.State, query url.Values) debugPageData {
 		return d
 	}
 	if name := query.Get("cc"); name != "" {
-		i := slices.IndexFunc(l.ClusterCIDRs, func(cc debugClusterCIDR) bool { return cc.Name == name })
+		i := slices.IndexFunc(l.ClusterCIDRs, func(cc clusterCIDRView) bool { return cc.Name == name })
 		if i < 0 {
 			return fail(http.StatusNotFound, "There is no ClusterCIDR %q.", name)
 		}
@@ -145,9 +145,9 @@ func pageOf(l debugLedger, b *allocator.State, query url.Values) debugPageData {
 }
 
 // OnlyOne is One, for the table of ClusterCIDRs.
-func (d debugPageData) OnlyOne() []debugClusterCIDR { return []debugClusterCIDR{*d.One} }
+func (d pageData) OnlyOne() []clusterCIDRView { return []clusterCIDRView{*d.One} }
 
-func (d *debugPageData) addHoldings(b *allocator.State, holdings []ipam.Holding) {
+func (d *pageData) addHoldings(b *allocator.State, holdings []ipam.Holding) {
 	for _, h := range holdings {
 		if len(d.Holdings) == maxRows {
 			d.MoreHoldings++
@@ -158,7 +158,7 @@ func (d *debugPageData) addHoldings(b *allocator.State, holdings []ipam.Holding)
 }
 
 func rowOf(b *allocator.State, h ipam.Holding) holdingRow {
-	holder := debugHolderOf(b, h)
+	holder := holderOf(b, h)
 	row := holdingRow{CIDR: h.Prefix, Kind: holder.Kind, Name: holder.Name}
 	switch {
 	case h.Owner.Kind != ipam.Node:
@@ -180,7 +180,7 @@ func exclusionsIn(p *allocator.Pool, prefix netip.Prefix) []ipam.Holding {
 	return all
 }
 
-func waitingGroups(nodes []debugNode) []waitingGroup {
+func waitingGroups(nodes []nodeView) []waitingGroup {
 	var groups []waitingGroup
 	index := map[string]int{}
 	for _, n := range nodes {
@@ -206,7 +206,7 @@ func waitingGroups(nodes []debugNode) []waitingGroup {
 
 // found is what a search found.
 type found struct {
-	Nodes []debugNode
+	Nodes []nodeView
 	More  int // Nodes that are not shown
 	// If an address or a prefix was looked for:
 	Prefix    string
@@ -225,7 +225,7 @@ type foundBlock struct {
 }
 
 // find looks for an address, a prefix, the UID of a Node or a part of a Node's name.
-func search(b *allocator.State, l debugLedger, text string) *found {
+func search(b *allocator.State, l ledger, text string) *found {
 	f := &found{}
 	prefix, err := allocator.ParseCIDR(text) // as podCIDRs are read
 	if addr, addrErr := netip.ParseAddr(text); addrErr == nil {
@@ -265,9 +265,9 @@ func search(b *allocator.State, l debugLedger, text string) *found {
 		}
 		return f
 	}
-	exact := func(n debugNode) bool { return n.Name == text || string(n.UID) == text }
+	exact := func(n nodeView) bool { return n.Name == text || string(n.UID) == text }
 	if i := slices.IndexFunc(l.Nodes, exact); i >= 0 {
-		f.Nodes = []debugNode{l.Nodes[i]} // and not node-10 for node-1
+		f.Nodes = []nodeView{l.Nodes[i]} // and not node-10 for node-1
 		return f
 	}
 	for _, n := range l.Nodes {

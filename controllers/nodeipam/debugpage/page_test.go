@@ -1,4 +1,4 @@
-package nodeipam
+package debugpage
 
 import (
 	"encoding/json"
@@ -14,72 +14,75 @@ import (
 	"github.com/google/go-cmp/cmp"
 	v1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/util/sets"
-	corelisters "k8s.io/client-go/listers/core/v1"
-	"k8s.io/client-go/tools/cache"
 
 	networkingv1 "github.com/multicidr/controller-manager/apis/networking/v1"
 	"github.com/multicidr/controller-manager/controllers/ipam"
 	"github.com/multicidr/controller-manager/controllers/nodeipam/allocator"
 	. "github.com/multicidr/controller-manager/controllers/nodeipam/internal/objects"
+	. "github.com/multicidr/controller-manager/controllers/nodeipam/internal/steps"
 )
 
-// showing returns a controller whose book went through the steps and whose cache has the Nodes.
-func showing(t *testing.T, nodes []*v1.Node, steps ...step) *Controller {
-	t.Helper()
-	indexer := cache.NewIndexer(cache.MetaNamespaceKeyFunc, nil)
-	for _, n := range nodes {
-		if err := indexer.Add(n); err != nil {
-			t.Fatal(err)
-		}
-	}
-	c := newController(Config{}, parts{
-		now:      func() time.Time { return time.Date(2026, 1, 2, 3, 4, 5, 0, time.UTC) },
-		nodes:    corelisters.NewNodeLister(indexer),
-		newQueue: newQueue,
-	})
-	c.health.waitFor(trouble{})
+// scene is what a page is made from.
+type scene struct {
+	state   *allocator.State
+	nodes   []*v1.Node
+	problem string
+}
+
+// showing returns the scene after the steps, with these Nodes in the cache.
+func showing(nodes []*v1.Node, steps ...Step) *scene {
+	c := &scene{state: allocator.New(), nodes: nodes}
 	for _, s := range steps {
-		c.with(func(b *allocator.State) { s(b) })
+		s(c.state)
 	}
 	return c
 }
 
-func services(source string, cidrs ...string) step {
+func (c *scene) look() (Look, error) {
+	return Look{Controller: "multi-cidr-node-ipam-controller", Time: time.Date(2026, 1, 2, 3, 4, 5, 0, time.UTC), Problem: c.problem, State: c.state, Nodes: c.nodes}, nil
+}
+
+func (c *scene) ledger() ledger {
+	seen, _ := c.look()
+	return ledgerOf(seen)
+}
+
+func services(source string, cidrs ...string) Step {
 	return func(b *allocator.State) { b.SetService(source, Pfxs(cidrs...)) }
 }
 
-func addressed(n *v1.Node, cidrs, addresses []string) step {
+func addressed(n *v1.Node, cidrs, addresses []string) Step {
 	return func(b *allocator.State) { b.Observe(n, Pfxs(cidrs...), Pfxs(addresses...)) }
 }
 
-func ask(c *Controller, method, target string, header http.Header) *httptest.ResponseRecorder {
+func ask(c *scene, method, target string, header http.Header) *httptest.ResponseRecorder {
 	r := httptest.NewRequest(method, "/"+target, nil)
 	r.URL.Path = strings.TrimPrefix(r.URL.Path, "/") // as http.StripPrefix leaves it
 	maps.Copy(r.Header, header)
 	w := httptest.NewRecorder()
-	c.DebuggingHandler().ServeHTTP(w, r)
+	Handler(c.look).ServeHTTP(w, r)
 	return w
 }
 
 // oneOfEach is a controller in which everything that can be shown occurs once.
-func oneOfEach(t *testing.T) *Controller {
+func oneOfEach(t *testing.T) *scene {
 	wide, old, waiting, unreadable := Node("wide"), Node("old"), Node("waiting", Label("zone", "b")), Node("unreadable")
 	unreadable.Spec.PodCIDRs = []string{"10.0.0.0/99"}
 	dual := networkingv1.ClusterCIDRSpec{
 		IPv4: "10.0.0.0/20", IPv6: "fd00::/116", PerNodeHostBits: 8, Priority: 7, ExcludedCIDRs: []string{"10.0.0.0/24"},
 	}
-	return showing(t, []*v1.Node{Node("n1"), Node("n2"), wide, old, waiting, unreadable, Node("empty")},
+	return showing([]*v1.Node{Node("n1"), Node("n2"), wide, old, waiting, unreadable, Node("empty")},
 		services("ServiceCIDR kubernetes", "10.0.15.0/24"),
-		set(ClusterCIDR("a", dual)),
-		set(ClusterCIDR("b", Spec4("192.168.0.0/24", 8, AnyOf(AllOf(In("zone", "b")))))),
-		reserve(Node("n1", From("a"))),
-		reserve(Node("n2")),
+		Set(ClusterCIDR("a", dual)),
+		Set(ClusterCIDR("b", Spec4("192.168.0.0/24", 8, AnyOf(AllOf(In("zone", "b")))))),
+		Reserve(Node("n1", From("a"))),
+		Reserve(Node("n2")),
 		addressed(Node("n1", From("a")), []string{"10.0.1.0/24", "fd00::/120"}, []string{"203.0.113.1/32"}),
-		shows(wide, "10.0.0.0/23"),
-		shows(old, "172.16.0.0/24"),
-		set(ClusterCIDR("a", dual, func(cc *networkingv1.ClusterCIDR) { cc.Spec.Allocation = networkingv1.AllocationDisabled })),
-		reserve(Node("first", Label("zone", "b"))),
-		reserve(waiting),
+		Shows(wide, "10.0.0.0/23"),
+		Shows(old, "172.16.0.0/24"),
+		Set(ClusterCIDR("a", dual, func(cc *networkingv1.ClusterCIDR) { cc.Spec.Allocation = networkingv1.AllocationDisabled })),
+		Reserve(Node("first", Label("zone", "b"))),
+		Reserve(waiting),
 	)
 }
 
@@ -138,7 +141,7 @@ func TestDebugJSON(t *testing.T) {
 
 func TestDebugPage(t *testing.T) {
 	c := oneOfEach(t)
-	c.health.read(trouble{what: "the CRD is gone"})
+	c.problem = "the CRD is gone"
 	for name, tc := range map[string]struct {
 		query  string
 		status int
@@ -229,23 +232,18 @@ func TestDebugRequests(t *testing.T) {
 // TestDebugReadsACopy changes the book after it was copied.
 func TestDebugReadsACopy(t *testing.T) {
 	c := oneOfEach(t)
-	var s allocator.Snapshot
-	c.with(func(b *allocator.State) { s = b.Snapshot() })
-	before := debugLedgerOf(s.State(), nil)
-	c.with(func(b *allocator.State) {
-		b.NodeGone("n1", "uid-n1")
-		b.Observe(Node("n2"), Pfxs("10.0.2.0/24", "fd00::100/120"), nil)
-		b.DropPool("b")
-		b.SetService("ServiceCIDR kubernetes", nil)
-		b.Reserve(Node("waiting", Label("zone", "b")))
-	})
+	s := c.state.Snapshot()
+	before := ledgerOf(Look{State: s.State()})
+	c.state.NodeGone("n1", "uid-n1")
+	c.state.Observe(Node("n2"), Pfxs("10.0.2.0/24", "fd00::100/120"), nil)
+	c.state.DropPool("b")
+	c.state.SetService("ServiceCIDR kubernetes", nil)
+	c.state.Reserve(Node("waiting", Label("zone", "b")))
 	byText := cmp.Comparer(func(a, b netip.Prefix) bool { return a == b })
-	if diff := cmp.Diff(before, debugLedgerOf(s.State(), nil), byText); diff != "" {
+	if diff := cmp.Diff(before, ledgerOf(Look{State: s.State()}), byText); diff != "" {
 		t.Errorf("the copy changed with the book (-before +after):\n%s", diff)
 	}
-	var now debugLedger
-	c.with(func(b *allocator.State) { now = debugLedgerOf(b.Snapshot().State(), nil) })
-	if cmp.Equal(before, now, byText) {
+	if now := ledgerOf(Look{State: c.state.Snapshot().State()}); cmp.Equal(before, now, byText) {
 		t.Error("a copy made later says the same, want what has changed")
 	}
 }
@@ -265,22 +263,22 @@ func TestDebugOfManyNodes(t *testing.T) {
 		"too many for pictures":        {manyRanges(maxPictures + 1), 200, "There are too many ranges for pictures here"},
 	} {
 		t.Run(name, func(t *testing.T) {
-			var steps []step
+			var steps []Step
 			for i, spec := range tc.ranges {
-				steps = append(steps, set(ClusterCIDR(fmt.Sprintf("cc-%03d", i), spec)))
+				steps = append(steps, Set(ClusterCIDR(fmt.Sprintf("cc-%03d", i), spec)))
 			}
 			var nodes []*v1.Node
 			for i := range tc.nodes {
 				nodes = append(nodes, Node(fmt.Sprintf("node-with-a-name-of-usual-length-%04d.example.com", i)))
-				steps = append(steps, reserve(nodes[i]))
+				steps = append(steps, Reserve(nodes[i]))
 			}
-			c := showing(t, nodes, steps...)
+			c := showing(nodes, steps...)
 			all := ask(c, "GET", "", nil).Body.String()
 			if !strings.Contains(all, tc.says) {
 				t.Errorf("the page does not say %q", tc.says)
 			}
 			pictures := strings.Count(all, `class="picture"`)
-			if want := len(c.book.Pools()); (want <= maxPictures && pictures < want) || (want > maxPictures && pictures > 0) {
+			if want := len(c.state.Pools()); (want <= maxPictures && pictures < want) || (want > maxPictures && pictures > 0) {
 				t.Errorf("%d pictures of %d ClusterCIDRs", pictures, want)
 			}
 			for _, query := range []string{"", "?cc=cc-000", "?find=node", "?find=0.0.0.0/0"} {
@@ -303,15 +301,19 @@ func manyRanges(n int) []networkingv1.ClusterCIDRSpec {
 // TestDebugOfOneBlockForAll is the worst that others can do: what is shown stays bounded, and is there in a moment.
 func TestDebugOfOneBlockForAll(t *testing.T) {
 	const nodes = 2000
-	c := showing(t, nil, set(ClusterCIDR("a", Spec4("10.0.0.0/16", 8, nil))))
+	c := showing(nil, Set(ClusterCIDR("a", Spec4("10.0.0.0/16", 8, nil))))
 	var all []*v1.Node // Not by observe: it looks for conflicts one by one.
 	for i := range nodes {
 		n := Node(fmt.Sprintf("n%04d", i))
 		n.Spec.PodCIDRs = []string{"10.0.0.0/24"}
 		all = append(all, n)
 	}
-	c.book.Rebuild(all, inParallel)
-	l, _, _ := c.debugged()
+	c.state.Rebuild(all, func(n int, f func(i int)) {
+		for i := range n {
+			f(i)
+		}
+	})
+	l := c.ledger()
 	if want := nodes * (nodes - 1) / 2; l.ConflictsTotal != want || len(l.Conflicts) != allocator.MaxConflicts {
 		t.Errorf("%d of %d conflicts, want %d of %d", len(l.Conflicts), l.ConflictsTotal, allocator.MaxConflicts, want)
 	}
@@ -379,23 +381,23 @@ func TestPictureCoversRange(t *testing.T) {
 
 func TestCellOfManyBlocks(t *testing.T) {
 	for name, tc := range map[string]struct {
-		steps []step
+		steps []Step
 		want  cell
 	}{
 		"two Nodes with the same block": {
-			[]step{shows(Node("n1"), "10.0.1.0/24"), shows(Node("n2"), "10.0.1.0/24")},
+			[]Step{Shows(Node("n1"), "10.0.1.0/24"), Shows(Node("n2"), "10.0.1.0/24")},
 			cell{Class: "m x", Title: "10.0.0.0/22: CONFLICT 1 allocated, 0 unavailable, 3 free: Node n1, Node n2", Allocated: 25, Reserved: 25, Unavailable: 25},
 		},
 		"one of each state": {
-			[]step{shows(Node("n1"), "10.0.0.0/24"), set(ClusterCIDR("a", Spec4("10.0.1.0/24", 8, nil))), reserve(Node("n2")), services("s", "10.0.2.0/25")},
+			[]Step{Shows(Node("n1"), "10.0.0.0/24"), Set(ClusterCIDR("a", Spec4("10.0.1.0/24", 8, nil))), Reserve(Node("n2")), services("s", "10.0.2.0/25")},
 			cell{Class: "m", Title: "10.0.0.0/22: 2 allocated, 1 unavailable, 1 free: Node n1, Node n2, service range s (10.0.2.0/25)", Allocated: 25, Reserved: 50, Unavailable: 75},
 		},
 		"inside of what one Node holds": {
-			[]step{shows(Node("n1"), "10.0.0.0/16")},
+			[]Step{Shows(Node("n1"), "10.0.0.0/16")},
 			cell{Class: "m", Title: "10.0.0.0/22: 0 allocated, 4 unavailable, 0 free: Node n1 (10.0.0.0/16)", Unavailable: 100},
 		},
 		"more holders than a title takes": {
-			[]step{shows(Node("n1"), "10.0.0.0/24"), shows(Node("n2"), "10.0.1.0/24"), shows(Node("n3"), "10.0.2.0/24"), shows(Node("n4"), "10.0.3.0/24")},
+			[]Step{Shows(Node("n1"), "10.0.0.0/24"), Shows(Node("n2"), "10.0.1.0/24"), Shows(Node("n3"), "10.0.2.0/24"), Shows(Node("n4"), "10.0.3.0/24")},
 			cell{Class: "m", Title: "10.0.0.0/22: 4 allocated, 0 unavailable, 0 free: Node n1, Node n2, Node n3, 1 more", Allocated: 100, Reserved: 100, Unavailable: 100},
 		},
 	} {
