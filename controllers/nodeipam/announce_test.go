@@ -124,7 +124,7 @@ func (a *audience) applyStatus(_ context.Context, patch *applyv1.ClusterCIDRAppl
 			a.ready[*patch.Name] = *c.Reason
 		}
 	}
-	return nil
+	return storeStatus(a.clusterCIDRs, patch)
 }
 
 // show has the informer tell of a Node.

@@ -3,16 +3,17 @@ package nodeipam
 import (
 	"context"
 	"encoding/json"
+	"errors"
 	"strings"
 	"testing"
 	"testing/synctest"
 	"time"
 
-	applyv1 "github.com/multicidr/controller-manager/apis/generated/applyconfiguration/networking/v1"
 	v1 "k8s.io/api/core/v1"
 	corelisters "k8s.io/client-go/listers/core/v1"
 	"k8s.io/client-go/tools/cache"
 
+	applyv1 "github.com/multicidr/controller-manager/apis/generated/applyconfiguration/networking/v1"
 	clustercidrlisters "github.com/multicidr/controller-manager/apis/generated/listers/networking/v1"
 	networkingv1 "github.com/multicidr/controller-manager/apis/networking/v1"
 	"github.com/multicidr/controller-manager/controllers/lease"
@@ -43,8 +44,19 @@ func (l *leader) createEvent(context.Context, *v1.Event) error { return nil }
 func (l *leader) patchEvent(context.Context, string, string, []byte) (*v1.Event, error) {
 	return &v1.Event{}, nil
 }
-func (l *leader) applyStatus(context.Context, *applyv1.ClusterCIDRApplyConfiguration) error {
-	return nil
+func (l *leader) applyStatus(_ context.Context, patch *applyv1.ClusterCIDRApplyConfiguration) error {
+	return storeStatus(l.clusterCIDRs, patch)
+}
+
+// storeStatus puts a status into the ClusterCIDR of its name, if it is there.
+func storeStatus(clusterCIDRs cache.Indexer, patch *applyv1.ClusterCIDRApplyConfiguration) error {
+	o, ok, err := clusterCIDRs.GetByKey(*patch.Name)
+	if err != nil || !ok {
+		return err
+	}
+	cc := o.(*networkingv1.ClusterCIDR).DeepCopy()
+	text, err := json.Marshal(patch.Status)
+	return errors.Join(err, json.Unmarshal(text, &cc.Status), clusterCIDRs.Update(cc))
 }
 func (l *leader) getNode(_ context.Context, name string) (*v1.Node, error) { return l.node(name), nil }
 func (l *leader) node(name string) *v1.Node {

@@ -2,8 +2,6 @@ package nodeipam
 
 import (
 	"context"
-	"encoding/json"
-	"errors"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -56,21 +54,11 @@ func (f *forgetful) patchClusterCIDR(_ context.Context, name string, _ []byte) e
 	return nil
 }
 
-func (f *forgetful) applyStatus(_ context.Context, patch *applyv1.ClusterCIDRApplyConfiguration) error {
+func (f *forgetful) applyStatus(ctx context.Context, patch *applyv1.ClusterCIDRApplyConfiguration) error {
 	if f.statuses++; f.ofStatus && time.Now().Before(f.until) {
 		return nil
 	}
-	cc, err := f.leader.Controller.clusterCIDRs.Get(*patch.Name)
-	if err != nil {
-		return err
-	}
-	cc = cc.DeepCopy()
-	text, err := json.Marshal(patch.Status)
-	if err := errors.Join(err, json.Unmarshal(text, &cc.Status), f.leader.clusterCIDRs.Update(cc)); err != nil {
-		return err
-	}
-	f.heardOfClusterCIDR(cc.Name)
-	return nil
+	return f.leader.applyStatus(ctx, patch)
 }
 
 func (f *forgetful) createEvent(_ context.Context, e *v1.Event) error {
