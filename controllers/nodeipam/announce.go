@@ -15,7 +15,7 @@ import (
 
 // Events have a line and workers of their own. An API server that lets requests for events hang, because the etcd of events is down or a
 // webhook does not answer, then delays no podCIDRs and no status. Whoever finds something to say only hands over its key, which is the object
-// and the reason; the worker asks the book what there is to say when it gets to it. So the newest message of an object and a reason is
+// and the reason; the worker asks the state what there is to say when it gets to it. So the newest message of an object and a reason is
 // written, and nothing that is not true any more. Nothing but keys is kept. A key stays until its event is stored, or until there is nothing to say.
 
 const (
@@ -41,7 +41,7 @@ type errEvent struct{ error }
 
 func (e errEvent) Unwrap() error { return e.error }
 
-// announcer is what is handed over and not stored yet. Controller.mu guards it, like the book.
+// announcer is what is handed over and not stored yet. Controller.mu guards it, like the state.
 type announcer struct {
 	// since has every key that is handed over, and when that was.
 	since map[string]time.Time

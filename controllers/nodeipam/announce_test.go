@@ -25,6 +25,7 @@ import (
 	clustercidrlisters "github.com/multicidr/controller-manager/apis/generated/listers/networking/v1"
 	networkingv1 "github.com/multicidr/controller-manager/apis/networking/v1"
 	"github.com/multicidr/controller-manager/controllers/nodeipam/allocator"
+	"github.com/multicidr/controller-manager/controllers/nodeipam/clustercidr"
 	. "github.com/multicidr/controller-manager/controllers/nodeipam/internal/objects"
 )
 
@@ -396,7 +397,7 @@ func TestEventsThatAreRefused(t *testing.T) {
 		}
 		// Another reason to be pending changes nothing about that.
 		c.with(func(b *allocator.State) {
-			b.SetPool(allocator.Compile(ClusterCIDR("a", Spec4("10.1.0.0/24", 8, AnyOf(AllOf(In("p", "x")))))))
+			b.SetPool(clustercidr.Compile(ClusterCIDR("a", Spec4("10.1.0.0/24", 8, AnyOf(AllOf(In("p", "x")))))))
 		})
 		if err := c.syncNode(t.Context(), "n"); err != nil {
 			t.Fatal(err)

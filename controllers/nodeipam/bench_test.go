@@ -21,6 +21,7 @@ import (
 	clustercidrlisters "github.com/multicidr/controller-manager/apis/generated/listers/networking/v1"
 	networkingv1 "github.com/multicidr/controller-manager/apis/networking/v1"
 	"github.com/multicidr/controller-manager/controllers/nodeipam/allocator"
+	"github.com/multicidr/controller-manager/controllers/nodeipam/clustercidr"
 	. "github.com/multicidr/controller-manager/controllers/nodeipam/internal/objects"
 )
 
@@ -54,14 +55,14 @@ func newTown(b testing.TB) *town {
 	return t
 }
 
-// settle fills the book from the caches, as at the start, and forgets what comes of that.
+// settle fills the state from the caches, as at the start, and forgets what comes of that.
 func (t *town) settle(b *testing.B) {
 	b.Helper()
-	if err := t.fill(b.Context(), t.book); err != nil {
+	if err := t.fill(b.Context(), t.state); err != nil {
 		b.Fatal(err)
 	}
 	t.filled.Store(true)
-	t.book.Changes()
+	t.state.Changes()
 	runtime.GC()
 }
 
@@ -70,7 +71,7 @@ func (t *town) choose(b *testing.B, name string) allocator.Reservation {
 	var r allocator.Reservation
 	served := false
 	t.with(func(book *allocator.State) {
-		node, err := t.lookAtNode(book, name)
+		node, err := t.observeNode(book, name)
 		if err != nil || node == nil {
 			b.Fatalf("Node %s cannot be looked at: %v", name, err)
 		}
@@ -165,7 +166,7 @@ func (t *town) populate(b *testing.B, nodes int, clusterCIDRs []*networkingv1.Cl
 	b.Helper()
 	before := allocator.New() // the process before, which served them
 	for _, cc := range clusterCIDRs {
-		before.SetPool(allocator.Compile(cc))
+		before.SetPool(clustercidr.Compile(cc))
 		if err := t.clusterCIDRs.Add(cc); err != nil {
 			b.Fatal(err)
 		}
@@ -266,15 +267,15 @@ func benchmarkFull(b *testing.B) {
 	const free = blocks / 10_000
 	full := func(b *testing.B) (*town, []int) {
 		t := newTown(b)
-		t.book.SetPool(allocator.Compile(ClusterCIDR("full", Spec4("10.0.0.0/8", 4, nil))))
+		t.state.SetPool(clustercidr.Compile(ClusterCIDR("full", Spec4("10.0.0.0/8", 4, nil))))
 		order := rand.New(rand.NewPCG(0, 0)).Perm(blocks)
 		for _, i := range order[free:] {
 			at := uint32(10)<<24 | uint32(i)<<4
 			block := netip.PrefixFrom(netip.AddrFrom4([4]byte{byte(at >> 24), byte(at >> 16), byte(at >> 8), byte(at)}), 28)
-			t.book.Observe(held(i), []netip.Prefix{block}, nil)
+			t.state.Observe(held(i), []netip.Prefix{block}, nil)
 		}
 		t.filled.Store(true)
-		t.book.Changes()
+		t.state.Changes()
 		runtime.GC()
 		return t, order[free:]
 	}
@@ -371,7 +372,7 @@ func (t *timings) report(b *testing.B, name string) {
 	b.ReportMetric(0, "ns/op") // which would have what is around them, too
 }
 
-// benchmarkRebuild measures the start of a new leader: what its caches have becomes the book.
+// benchmarkRebuild measures the start of a new leader: what its caches have becomes the state.
 func benchmarkRebuild(b *testing.B) {
 	for _, nodes := range []int{1_000, 10_000, 100_000} {
 		for _, clusterCIDRs := range []int{1, 1_000} {
@@ -381,7 +382,7 @@ func benchmarkRebuild(b *testing.B) {
 				var rebuild timings
 				for b.Loop() {
 					book := allocator.New()
-					t.selectors = allocator.SelectorCache{}
+					t.selectors = clustercidr.SelectorCache{}
 					runtime.GC()
 					start := time.Now()
 					if err := t.fill(b.Context(), book); err != nil {
@@ -395,7 +396,7 @@ func benchmarkRebuild(b *testing.B) {
 	}
 }
 
-// benchmarkHeap measures what the book keeps for its Nodes. Their names and UIDs are those of the cached objects.
+// benchmarkHeap measures what the state keeps for its Nodes. Their names and UIDs are those of the cached objects.
 func benchmarkHeap(b *testing.B) {
 	for _, nodes := range []int{1_000, 10_000, 100_000} {
 		b.Run(sized(nodes, 1_000), func(b *testing.B) {

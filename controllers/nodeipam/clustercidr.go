@@ -16,15 +16,16 @@ import (
 	networkingv1 "github.com/multicidr/controller-manager/apis/networking/v1"
 	"github.com/multicidr/controller-manager/controllers/ipam"
 	"github.com/multicidr/controller-manager/controllers/nodeipam/allocator"
+	"github.com/multicidr/controller-manager/controllers/nodeipam/clustercidr"
 )
 
-// syncClusterCIDR enters one ClusterCIDR in the book and keeps its finalizer: there before the first block is given,
+// syncClusterCIDR enters one ClusterCIDR in the state and keeps its finalizer: there before the first block is given,
 // gone when, and only when, the object is being deleted and no Node belongs to it.
 func (c *Controller) syncClusterCIDR(ctx context.Context, name string) error {
 	var (
 		cc     *networkingv1.ClusterCIDR
-		p      *allocator.Pool
-		judged *allocator.Pool
+		p      *clustercidr.Pool
+		judged *clustercidr.Pool
 		inUse  bool
 		urgent bool          // Nodes wait for a ClusterCIDR that is behind this one in the queue, and nobody for this one
 		pause  time.Duration // until its finalizer is tried again
@@ -67,7 +68,7 @@ func (c *Controller) syncClusterCIDR(ctx context.Context, name string) error {
 			err = nil // The event comes. If it does not, judgeFinalizer ends it.
 		}
 		c.triedFinalizer(p, stored, err)
-		if stored && p.Cause == allocator.CauseNotKept {
+		if stored && p.Cause == clustercidr.CauseNotKept {
 			err = fmt.Errorf("finalizer of ClusterCIDR %s: %w", name, errNotKept)
 		}
 	}
@@ -140,17 +141,17 @@ func (c *Controller) wroteInto(cc *networkingv1.ClusterCIDR, what string) error 
 	return nil
 }
 
-// lookAtClusterCIDR enters in the book what the cache shows of a ClusterCIDR now, and returns it and its pool; nil if there is none. also is
-// called with it while the book is held.
-func (c *Controller) lookAtClusterCIDR(name string, also func(*allocator.State, *networkingv1.ClusterCIDR)) (*networkingv1.ClusterCIDR, *allocator.Pool, error) {
+// lookAtClusterCIDR enters in the state what the cache shows of a ClusterCIDR now, and returns it and its pool; nil if there is none. also is
+// called with it while the state is held.
+func (c *Controller) lookAtClusterCIDR(name string, also func(*allocator.State, *networkingv1.ClusterCIDR)) (*networkingv1.ClusterCIDR, *clustercidr.Pool, error) {
 	c.entering.Lock()
 	defer c.entering.Unlock()
 	return c.enterClusterCIDR(name, also)
 }
 
-// enterClusterCIDR is lookAtClusterCIDR for a caller that holds entering. So what is entered never gets older, and yet the book is free while
+// enterClusterCIDR is lookAtClusterCIDR for a caller that holds entering. So what is entered never gets older, and yet the state is free while
 // the object is compiled, which may take a second.
-func (c *Controller) enterClusterCIDR(name string, also func(*allocator.State, *networkingv1.ClusterCIDR)) (*networkingv1.ClusterCIDR, *allocator.Pool, error) {
+func (c *Controller) enterClusterCIDR(name string, also func(*allocator.State, *networkingv1.ClusterCIDR)) (*networkingv1.ClusterCIDR, *clustercidr.Pool, error) {
 	cc, err := c.clusterCIDRs.Get(name)
 	switch {
 	case apierrors.IsNotFound(err):

@@ -31,6 +31,7 @@ import (
 	"github.com/multicidr/controller-manager/controllers/ipam"
 	"github.com/multicidr/controller-manager/controllers/lease"
 	"github.com/multicidr/controller-manager/controllers/nodeipam/allocator"
+	"github.com/multicidr/controller-manager/controllers/nodeipam/clustercidr"
 )
 
 // Name is the controller's name: in --controllers, of its ServiceAccount, as field manager and as the source of events.
@@ -107,13 +108,13 @@ type Controller struct {
 	statusQueue      queue // of ClusterCIDRs
 	eventQueue       queue // of eventKeys
 
-	// entering is held from the look at a ClusterCIDR until what it says is in the book, and while the book is filled. With mu too, it is taken first.
+	// entering is held from the look at a ClusterCIDR until what it says is in the state, and while the state is filled. With mu too, it is taken first.
 	entering  sync.Mutex
-	selectors allocator.SelectorCache // guarded by entering
+	selectors clustercidr.SelectorCache // guarded by entering
 
-	mu   sync.Locker // held for computing only, never across a call to the API server, and not while an object is read that may be large
-	book *allocator.State
-	torn bool // somebody is at work in the book, or a panic has ended that work: it may be half changed
+	mu    sync.Locker // held for computing only, never across a call to the API server, and not while an object is read that may be large
+	state *allocator.State
+	torn  bool // somebody is at work in the state, or a panic has ended that work: it may be half changed
 	// statusWritten is when each ClusterCIDR's status was last written.
 	statusWritten map[string]time.Time
 	// statusApplied is what was last written of a status and does not show yet.
@@ -132,16 +133,16 @@ type Controller struct {
 	awaited map[string]time.Time
 	// heardVersion is the highest resource version of a Node of which an event was handled, or that was there at the start.
 	heardVersion string
-	// receipts are for the podCIDRs that were written and that the cache does not show yet, by the Node's name.
-	receipts  map[string]receipt
-	announcer announcer
+	// expectations are for the podCIDRs that were written and that the cache does not show yet, by the Node's name.
+	expectations map[string]expectation
+	announcer    announcer
 
 	health    health
-	sightings sightings
+	firstSeen firstSeen
 	// broken is closed by the panic that ends the controller.
 	broken   chan struct{}
 	breaking sync.Once
-	// filled is whether the book knows all that there was at the start.
+	// filled is whether the state knows all that there was at the start.
 	filled atomic.Bool
 	// earlier is what the start has found of earlier terms. mu guards it.
 	earlier earlierTerms
@@ -208,9 +209,9 @@ func newController(cfg Config, p parts) *Controller {
 		clusterCIDRQueue: p.newQueue("clustercidrs"),
 		statusQueue:      p.newQueue("status"),
 		eventQueue:       p.newQueue("events"),
-		selectors:        allocator.SelectorCache{},
+		selectors:        clustercidr.SelectorCache{},
 		mu:               &sync.Mutex{},
-		book:             allocator.New(),
+		state:            allocator.New(),
 		statusWritten:    map[string]time.Time{},
 		statusApplied:    map[string]appliedStatus{},
 		statusQueued:     map[string]bool{},
@@ -219,7 +220,7 @@ func newController(cfg Config, p parts) *Controller {
 		storedOtherwise:  map[string]types.UID{},
 		stays:            map[string]lastWrite{},
 		goesSince:        map[string]lastWrite{},
-		receipts:         map[string]receipt{},
+		expectations:     map[string]expectation{},
 		announcer:        announcer{since: map[string]time.Time{}, clusterCIDRs: map[string]alarm{}},
 		synced:           map[string]cache.InformerSynced{},
 		broken:           make(chan struct{}),
@@ -234,8 +235,8 @@ func newController(cfg Config, p parts) *Controller {
 		c.identity = unelectedIdentity()
 	}
 	c.health.now, c.health.watches = c.now, cfg.Watches
-	c.health.waitFor(trouble{what: "the start"})
-	c.book.SetService(flagServiceRanges, cfg.ServiceRanges)
+	c.health.waitFor(problem{what: "the start"})
+	c.state.SetService(flagServiceRanges, cfg.ServiceRanges)
 	return c
 }
 
@@ -331,7 +332,7 @@ func (c *Controller) Run(ctx context.Context) {
 	<-ctx.Done()
 }
 
-// safely calls f unless something has panicked before. A panic ends this controller, for its book may be half changed then; it does not
+// safely calls f unless something has panicked before. A panic ends this controller, for its state may be half changed then; it does not
 // end the process, whose other controllers the cluster needs, and which would meet the same object again after its restart. Whoever runs
 // this controller builds another one.
 func (c *Controller) safely(f func()) {
@@ -422,15 +423,15 @@ func workOne(ctx context.Context, queue queue, sync func(context.Context, string
 	return true
 }
 
-// with runs f on the book, alone, and then wakes whom its changes may concern. It panics if somebody's panic has left the book half
-// changed: nothing may be decided, and then written, by such a book.
+// with runs f on the state, alone, and then wakes whom its changes may concern. It panics if somebody's panic has left the state half
+// changed: nothing may be decided, and then written, by such a state.
 func (c *Controller) with(f func(*allocator.State)) {
 	if !c.withWhole(f) {
 		panic(errTorn)
 	}
 }
 
-// withWhole is with for who only shows what is in the book. It reports false, and does not call f, if the book may be half changed.
+// withWhole is with for who only shows what is in the state. It reports false, and does not call f, if the state may be half changed.
 func (c *Controller) withWhole(f func(*allocator.State)) (whole bool) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -438,8 +439,8 @@ func (c *Controller) withWhole(f func(*allocator.State)) (whole bool) {
 		return false
 	}
 	c.torn = true // A panic leaves it so.
-	f(c.book)
-	e := c.book.Changes()
+	f(c.state)
+	e := c.state.Changes()
 	for _, name := range e.Terminating {
 		c.clusterCIDRQueue.Add(name)
 	}

@@ -3,12 +3,12 @@
 //
 // One Node's way:
 //
-//  1. An event enters in the book what the Node shows, and puts its name on a queue if there is something to do (heardOfNode).
+//  1. An event enters in the state what the Node shows, and puts its name on a queue if there is something to do (heardOfNode).
 //  2. Nothing is decided before every ClusterCIDR and every Node that exists has been read, from caches at least as new as
-//     the leader's lease (fresh.go), and what it holds has been entered in the book (start.go).
+//     the leader's lease (fresh.go), and what it holds has been entered in the state (start.go).
 //  3. syncNode (node.go) reads the Node from the cache. Gone: its blocks are free. Shows podCIDRs: they are what it
 //     holds, whoever wrote them. Being deleted: nothing changes, its Pods may still run.
-//  4. Otherwise the book (book.go) reserves one block from every range of the first ClusterCIDR that can serve it, under
+//  4. Otherwise the state (state.go) reserves one block from every range of the first ClusterCIDR that can serve it, under
 //     the one lock there is. None can: the Node waits, an event on it says why, and whatever may help wakes it.
 //  5. One PATCH writes the blocks, with the UID of the Node they were chosen for, and only while the leader lease is good
 //     (fence.go, docs/fencing.md).

@@ -94,7 +94,7 @@ func newLeader(t *testing.T, elected bool) *leader {
 	if err := l.readAll(t.Context()); err != nil {
 		t.Fatal(err)
 	}
-	l.health.waitFor(trouble{})
+	l.health.waitFor(problem{})
 	for _, name := range []string{"n1", "n2"} {
 		l.watch(name, Node(name))
 		l.run(t)
@@ -290,13 +290,13 @@ func TestReplacedNodeThatIsGone(t *testing.T) {
 		gone := second.DeepCopy()
 		gone.ResourceVersion = "1001"
 		l.nodeEvent("n2", gone, nil)
-		if n, ok := l.book.Node("n2"); ok {
+		if n, ok := l.state.Node("n2"); ok {
 			t.Errorf("the book has it still: %v", n.Blocks)
 		}
 	})
 }
 
-// etcd was restored from a backup in which n2 is an earlier Node, and its worker looks at it after the list is in the cache and before the event
+// TestDoubtWhenTheWorkerWasFaster was restored from a backup in which n2 is an earlier Node, and its worker looks at it after the list is in the cache and before the event
 // of that comes. What the machine of n2 uses must be kept all the same.
 func TestDoubtWhenTheWorkerWasFaster(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {

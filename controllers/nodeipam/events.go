@@ -7,7 +7,7 @@ import (
 	"strings"
 	"time"
 
-	"github.com/multicidr/controller-manager/controllers/nodeipam/allocator"
+	"github.com/multicidr/controller-manager/controllers/nodeipam/text"
 	v1 "k8s.io/api/core/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
@@ -43,7 +43,7 @@ const maxSubjectInName = 200
 // wait shall have five thousand events. Who says the same of the same object again, after a restart for instance, renews
 // the event that is there.
 func (c *Controller) say(ctx context.Context, about v1.ObjectReference, reason, message string) error {
-	message = allocator.Cut(message, allocator.MaxMessage)
+	message = text.Cut(message, text.MaxMessage)
 	hash := fnv.New64a()
 	for _, s := range []string{string(about.UID), reason, message} {
 		hash.Write([]byte(s + "\x00"))

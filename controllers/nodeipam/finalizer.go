@@ -13,6 +13,8 @@ import (
 	"github.com/multicidr/controller-manager/controllers/ipam"
 	"github.com/multicidr/controller-manager/controllers/lease"
 	"github.com/multicidr/controller-manager/controllers/nodeipam/allocator"
+	"github.com/multicidr/controller-manager/controllers/nodeipam/clustercidr"
+	"github.com/multicidr/controller-manager/controllers/nodeipam/text"
 )
 
 // A ClusterCIDR allocates once it has its finalizer. Nodes that match it wait for that, for it takes milliseconds, and a block of the next
@@ -38,7 +40,7 @@ type finalizerTries struct {
 }
 
 // sawFinalizer notes whether a ClusterCIDR shows the finalizer. One that loses it again at once has somebody who takes it away; whoever answered that with
-// another try each time would never stop. The caller holds the book.
+// another try each time would never stop. The caller holds the state.
 func (c *Controller) sawFinalizer(name string, finalized bool) {
 	tries, ok := c.finalizerTries[name]
 	switch stays := !tries.shown.IsZero(); {
@@ -55,8 +57,8 @@ func (c *Controller) sawFinalizer(name string, finalized bool) {
 }
 
 // judgeFinalizer gives up a pool whose finalizer is not there for long though it was added. It returns the pool as it is then, and for how
-// long its finalizer is not to be tried again. Whoever calls it holds the book.
-func (c *Controller) judgeFinalizer(b *allocator.State, p *allocator.Pool) (_ *allocator.Pool, pause time.Duration) {
+// long its finalizer is not to be tried again. Whoever calls it holds the state.
+func (c *Controller) judgeFinalizer(b *allocator.State, p *clustercidr.Pool) (_ *clustercidr.Pool, pause time.Duration) {
 	tries, ok := c.finalizerTries[p.Name]
 	now := c.now()
 	switch early := now.Sub(tries.first) < finalizerPatience; {
@@ -65,14 +67,14 @@ func (c *Controller) judgeFinalizer(b *allocator.State, p *allocator.Pool) (_ *a
 	case early:
 		return p, tries.last.Add(closedRetry).Sub(now)
 	}
-	if p.State == ipam.Pending && p.Cause != allocator.CauseNotKept {
-		p = b.SetPool(p.With(allocator.FinalizerNotKept, allocator.CauseNotKept))
+	if p.State == ipam.Pending && p.Cause != clustercidr.CauseNotKept {
+		p = b.SetPool(p.With(clustercidr.FinalizerNotKept, clustercidr.CauseNotKept))
 	}
 	return p, tries.last.Add(retryMax).Sub(now) // The object may change at every try, and each change is an event.
 }
 
-// serve is book.serve, but a Node does not wait for ever for the finalizer of a ClusterCIDR: those that were not even tried in time, because
-// other writes hang before them, are given up until they are. It is for the worker of the Node, which holds the book.
+// serve is state.serve, but a Node does not wait for ever for the finalizer of a ClusterCIDR: those that were not even tried in time, because
+// other writes hang before them, are given up until they are. It is for the worker of the Node, which holds the state.
 func (c *Controller) serve(b *allocator.State, node *v1.Node) (r allocator.Reservation, ok, say bool) {
 	for {
 		r, ok, say = b.Allocate(node)
@@ -94,7 +96,7 @@ func (c *Controller) serve(b *allocator.State, node *v1.Node) (r allocator.Reser
 }
 
 // triedFinalizer notes how a try to add the finalizer to a pool that does not have it ended.
-func (c *Controller) triedFinalizer(p *allocator.Pool, stored bool, err error) {
+func (c *Controller) triedFinalizer(p *clustercidr.Pool, stored bool, err error) {
 	if errors.Is(err, lease.ErrClosed) {
 		c.with(func(*allocator.State) { delete(c.awaited, p.Name) }) // Nothing was tried, and nobody is served meanwhile.
 		return
@@ -107,7 +109,7 @@ func (c *Controller) triedFinalizer(p *allocator.Pool, stored bool, err error) {
 		case err != nil:
 			delete(c.finalizerTries, p.Name)
 			if now.State == ipam.Pending && (now.Problem == "" || now.Cause != cause) {
-				b.SetPool(now.With(allocator.Cut("its finalizer cannot be added: "+err.Error(), allocator.MaxProblem), cause))
+				b.SetPool(now.With(text.Cut("its finalizer cannot be added: "+err.Error(), text.MaxProblem), cause))
 			}
 		default:
 			cc, err := c.clusterCIDRs.Get(p.Name)

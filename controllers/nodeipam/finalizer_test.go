@@ -25,6 +25,7 @@ import (
 	networkingv1 "github.com/multicidr/controller-manager/apis/networking/v1"
 	"github.com/multicidr/controller-manager/controllers/lease"
 	"github.com/multicidr/controller-manager/controllers/nodeipam/allocator"
+	"github.com/multicidr/controller-manager/controllers/nodeipam/clustercidr"
 	. "github.com/multicidr/controller-manager/controllers/nodeipam/internal/objects"
 )
 
@@ -103,7 +104,7 @@ func TestFinalizerThatIsNotThere(t *testing.T) {
 					if err := indexer.Add(cc); err != nil {
 						t.Fatal(err)
 					}
-					c.with(func(b *allocator.State) { b.SetPool(allocator.Compile(cc)) })
+					c.with(func(b *allocator.State) { b.SetPool(clustercidr.Compile(cc)) })
 				}
 				nodes := cache.NewIndexer(cache.MetaNamespaceKeyFunc, cache.Indexers{})
 				n := Node("n", Label("p", "x"))

@@ -19,6 +19,7 @@ import (
 	networkingv1 "github.com/multicidr/controller-manager/apis/networking/v1"
 	"github.com/multicidr/controller-manager/controllers/ipam"
 	"github.com/multicidr/controller-manager/controllers/nodeipam/allocator"
+	"github.com/multicidr/controller-manager/controllers/nodeipam/clustercidr"
 )
 
 // Flags are the flags of the in-tree allocator, which stand for one ClusterCIDR without a selector. Their names, defaults and rules
@@ -56,12 +57,12 @@ func (f Flags) Spec() (*networkingv1.ClusterCIDRSpec, error) {
 	for i, prefix := range ranges {
 		family := ipam.FamilyOf(prefix)
 		bits := family.Bits() - masks[i]
-		if prefix.Overlaps(allocator.Mapped) && masks[i] > 0 {
-			return nil, fmt.Errorf("--cluster-cidr %v contains %s: use a range without them", prefix, allocator.WhatMapped)
+		if prefix.Overlaps(clustercidr.Mapped) && masks[i] > 0 {
+			return nil, fmt.Errorf("--cluster-cidr %v contains %s: use a range without them", prefix, clustercidr.WhatMapped)
 		}
-		if _, err := ipam.NewRange(prefix, bits); err != nil || bits < allocator.MinHostBits {
+		if _, err := ipam.NewRange(prefix, bits); err != nil || bits < clustercidr.MinHostBits {
 			return nil, fmt.Errorf("Nodes cannot get /%d blocks of --cluster-cidr %v: use a --node-cidr-mask-size from %d to %d, or a wider range",
-				masks[i], prefix, prefix.Bits(), family.Bits()-allocator.MinHostBits)
+				masks[i], prefix, prefix.Bits(), family.Bits()-clustercidr.MinHostBits)
 		}
 		hostBits[family] = int32(bits)
 		if family == ipam.IPv4 {
@@ -86,7 +87,7 @@ func (f Flags) Spec() (*networkingv1.ClusterCIDRSpec, error) {
 func ParseCIDRs(flag, value string) ([]netip.Prefix, error) {
 	var prefixes []netip.Prefix
 	for s := range strings.SplitSeq(strings.TrimSpace(value), ",") {
-		prefix, err := allocator.ParseCIDR(strings.TrimSpace(s))
+		prefix, err := clustercidr.ParseCIDR(strings.TrimSpace(s))
 		if err != nil {
 			return nil, fmt.Errorf("%s: %w: write one CIDR, or one of each family with a comma between them", flag, err)
 		}
@@ -238,12 +239,12 @@ const maxExcluded = 256
 // excludedBefore returns what users have excluded from ClusterCIDRs that were made from flags, the youngest last, as far as it lies in the ranges
 // of the next one. That serves as soon as it is there, and nobody could exclude anything from it before.
 func excludedBefore(made []*networkingv1.ClusterCIDR, next networkingv1.ClusterCIDRSpec) (excluded []string) {
-	p := allocator.Compile(&networkingv1.ClusterCIDR{Spec: next})
+	p := clustercidr.Compile(&networkingv1.ClusterCIDR{Spec: next})
 	for _, cc := range slices.Backward(made) {
 		if !fromFlags(cc) {
 			continue
 		}
-		for _, e := range allocator.Compile(cc).Exclusions {
+		for _, e := range clustercidr.Compile(cc).Exclusions {
 			for _, r := range p.Ranges {
 				if !r.Prefix.Overlaps(e) {
 					continue
@@ -274,7 +275,7 @@ func (c *Controller) goesAtOnce(cc *networkingv1.ClusterCIDR) (goes bool) {
 
 // flagsSay reports whether the flags of this process stand for the ranges of a ClusterCIDR.
 func (c *Controller) flagsSay(cc *networkingv1.ClusterCIDR) bool {
-	return c.flags != nil && allocator.SameRanges(cc.Spec, *c.flags)
+	return c.flags != nil && clustercidr.SameRanges(cc.Spec, *c.flags)
 }
 
 // disabledByUs reports whether it was this controller, here or in another process, that disabled a ClusterCIDR.
@@ -290,8 +291,8 @@ func changedByUser(cc *networkingv1.ClusterCIDR) bool {
 
 // compile is the function of that name, save that a superseded ClusterCIDR is disabled, also before it is written: at a start Nodes are
 // served before that. The caller holds entering.
-func (c *Controller) compile(cc *networkingv1.ClusterCIDR) *allocator.Pool {
-	p := allocator.CompileWith(cc, c.selectors)
+func (c *Controller) compile(cc *networkingv1.ClusterCIDR) *clustercidr.Pool {
+	p := clustercidr.CompileWith(cc, c.selectors)
 	if !fromFlags(cc) || p.State == ipam.Terminating || p.State == ipam.Invalid {
 		return p
 	}
@@ -346,7 +347,7 @@ func (c *Controller) retire(ctx context.Context, cc *networkingv1.ClusterCIDR) e
 	}
 	inUse := true
 	cc, p, err := c.lookAtClusterCIDR(cc.Name, func(b *allocator.State, cc *networkingv1.ClusterCIDR) {
-		// What is deleted is what the book knows to be disabled: from here on nothing is given from it.
+		// What is deleted is what the state knows to be disabled: from here on nothing is given from it.
 		inUse = cc == nil || b.InUse(cc.Name)
 	})
 	if err != nil || inUse || !p.Superseded || !disabledByUs(cc) || changedByUser(cc) {

@@ -20,6 +20,7 @@ import (
 	networkingv1 "github.com/multicidr/controller-manager/apis/networking/v1"
 	"github.com/multicidr/controller-manager/controllers/ipam"
 	"github.com/multicidr/controller-manager/controllers/nodeipam/allocator"
+	"github.com/multicidr/controller-manager/controllers/nodeipam/clustercidr"
 	. "github.com/multicidr/controller-manager/controllers/nodeipam/internal/objects"
 )
 
@@ -90,10 +91,10 @@ func TestFlagsSpec(t *testing.T) {
 				return
 			}
 			// What the flags make must be a ClusterCIDR that serves.
-			if p := allocator.Compile(ClusterCIDR("a", *got)); p.Problem != "" {
+			if p := clustercidr.Compile(ClusterCIDR("a", *got)); p.Problem != "" {
 				t.Errorf("it is invalid: %s", p.Problem)
 			}
-			if !allocator.SameRanges(*got, *tc.want) || !strings.HasPrefix(nameFromFlags(got), flagsPrefix) {
+			if !clustercidr.SameRanges(*got, *tc.want) || !strings.HasPrefix(nameFromFlags(got), flagsPrefix) {
 				t.Errorf("%s is not recognised", nameFromFlags(got))
 			}
 		})

@@ -99,7 +99,7 @@ func (c *Controller) waitShown(ctx context.Context, all contents) bool {
 			next, pause = now.Add(pause), min(2*pause, retryMax) // It may be a list of very many objects.
 			var err error
 			if exist, asOf, err = all.read(ctx); err != nil {
-				if ctx.Err() == nil && c.health.waitFor(trouble{all.kind + " to be readable: if that is forbidden, " + ApplyRBAC, err}) {
+				if ctx.Err() == nil && c.health.waitFor(problem{all.kind + " to be readable: if that is forbidden, " + ApplyRBAC, err}) {
 					klog.FromContext(ctx).Error(err, "No Node gets podCIDRs: "+all.kind+" cannot be read")
 				}
 				return false, nil
@@ -116,7 +116,7 @@ func (c *Controller) waitShown(ctx context.Context, all contents) bool {
 		if !behind {
 			return true, nil
 		}
-		c.health.waitFor(trouble{what: fmt.Sprintf("the cache of %s to show %s as of resource version %s", all.kind, name, needed)})
+		c.health.waitFor(problem{what: fmt.Sprintf("the cache of %s to show %s as of resource version %s", all.kind, name, needed)})
 		if !told {
 			klog.FromContext(ctx).Info("Waiting for a cache that lags", "kind", all.kind, "object", name, "needed", needed)
 			told = true

@@ -109,7 +109,7 @@ type clusterCIDRs []*networkingv1.ClusterCIDR
 func (l clusterCIDRs) List(labels.Selector) ([]*networkingv1.ClusterCIDR, error) { return l, nil }
 func (l clusterCIDRs) Get(string) (*networkingv1.ClusterCIDR, error)             { return l[0], nil }
 
-// What an event tells while the start reads the cache is in the book before the first choice.
+// What an event tells while the start reads the cache is in the state before the first choice.
 func TestEventWhileTheStartReads(t *testing.T) {
 	foreign := Node("foreign")
 	foreign.Spec.PodCIDRs = []string{"10.0.0.0/24"}

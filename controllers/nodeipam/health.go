@@ -19,6 +19,7 @@ import (
 	networkingv1 "github.com/multicidr/controller-manager/apis/networking/v1"
 	"github.com/multicidr/controller-manager/controllers/lease"
 	"github.com/multicidr/controller-manager/controllers/nodeipam/allocator"
+	"github.com/multicidr/controller-manager/controllers/nodeipam/text"
 )
 
 // health is what keeps the controller from its work, for people: the health check, the log and the debug page say it.
@@ -27,9 +28,9 @@ import (
 type health struct {
 	mu sync.Mutex
 	// waitsFor is what Run waits for before it serves; the zero value once it does.
-	waitsFor trouble
+	waitsFor problem
 	// unreadable is why ClusterCIDRs cannot be watched; the zero value while they are.
-	unreadable trouble
+	unreadable problem
 	// watches of what others share with us; nil if nobody knows of them.
 	watches *Watches
 	// broken is the panic that has ended the controller; nil if none has.
@@ -45,20 +46,20 @@ type health struct {
 
 // trouble is what is wrong and what to do about it. Two of the same what are the same trouble: an error can name a port or a
 // time, and be another one at every try.
-type trouble struct {
+type problem struct {
 	what string
 	err  error // what the API server said; nil if it was not that
 }
 
-func (t trouble) String() string {
+func (t problem) String() string {
 	if t.err == nil {
 		return t.what
 	}
-	return allocator.Cut(fmt.Sprintf("%s (%v)", t.what, t.err), allocator.MaxProblem)
+	return text.Cut(fmt.Sprintf("%s (%v)", t.what, t.err), text.MaxProblem)
 }
 
 // waitFor says what Run waits for now; the zero value: it serves. It reports whether that is new.
-func (h *health) waitFor(t trouble) (changed bool) {
+func (h *health) waitFor(t problem) (changed bool) {
 	h.mu.Lock()
 	defer h.mu.Unlock()
 	changed = h.waitsFor.what != t.what
@@ -67,7 +68,7 @@ func (h *health) waitFor(t trouble) (changed bool) {
 }
 
 // read notes how the last try to read ClusterCIDRs ended: the zero value if it worked. It reports whether that is new.
-func (h *health) read(t trouble) (changed bool) {
+func (h *health) read(t problem) (changed bool) {
 	h.mu.Lock()
 	defer h.mu.Unlock()
 	changed = h.unreadable.what != t.what
@@ -91,7 +92,7 @@ const failsFor = 2 * time.Second
 
 // failure is an object whose writes fail, for whatever reason.
 type failure struct {
-	trouble
+	problem
 	since time.Time
 	// name is of the object.
 	name string
@@ -133,7 +134,7 @@ func (h *health) wrote(kind writeKind, name string, err error) (news, tell bool)
 		delete(h.failures[kind], name)
 		return before && !told(""), false
 	}
-	t, lasts := writeTrouble(err)
+	t, lasts := writeProblem(err)
 	if t.what == "" {
 		return false, false // Nothing was tried. What failed before may still do so.
 	}
@@ -155,9 +156,9 @@ func (h *health) wrote(kind writeKind, name string, err error) (news, tell bool)
 	}
 	other := f.what != t.what
 	f.lasts = f.lasts || lasts
-	f.trouble = trouble{} // so that it does not count as known
+	f.problem = problem{} // so that it does not count as known
 	news = !told(t.what)
-	f.trouble = t
+	f.problem = t
 	if !f.lasting(now) || f.told != "" && !(other && lasts) {
 		return false, false
 	}
@@ -225,7 +226,7 @@ func (h *health) unwritten() (problems []string) {
 			if n := h.written[kind] - since.written; n > 0 {
 				others = fmt.Sprintf("while %d others were written", n)
 			}
-			of = append(of, fmt.Sprintf("%s cannot be written: %v, since %s, %s", which, first.trouble, since.since.UTC().Format(time.RFC3339), others))
+			of = append(of, fmt.Sprintf("%s cannot be written: %v, since %s, %s", which, first.problem, since.since.UTC().Format(time.RFC3339), others))
 		}
 		slices.Sort(of)
 		problems = append(problems, of...)
@@ -284,42 +285,42 @@ const crdMissing = "the CustomResourceDefinition of ClusterCIDR is not installed
 
 // writeTrouble says why a write failed and what to do about it, and whether that lasts until somebody does something; the zero value if nothing was
 // written. An admission rule of others can use any code; its words are in the error.
-func writeTrouble(err error) (t trouble, lasts bool) {
+func writeProblem(err error) (t problem, lasts bool) {
 	var pause later
 	var status apierrors.APIStatus
 	said := errors.As(err, &status)
 	switch {
 	case errors.Is(err, lease.ErrClosed), errors.As(err, &pause) && !said:
-		return trouble{}, false // The API server was not asked.
+		return problem{}, false // The API server was not asked.
 	case errors.Is(err, errStoredOtherwise):
-		return trouble{"the ClusterCIDR of the flags is stored with other ranges or labels than it was sent with: if the CRD is not ours, " + ApplyCRD + "; else look for a mutating webhook or policy that changes it. " +
+		return problem{"the ClusterCIDR of the flags is stored with other ranges or labels than it was sent with: if the CRD is not ours, " + ApplyCRD + "; else look for a mutating webhook or policy that changes it. " +
 			"Then delete that ClusterCIDR, and it is made again", err}, true
 	case errors.Is(err, errNotKept):
-		return trouble{"the API server stores what is written, and it is not there: look for a mutating webhook or policy, or another process with other flags, that takes it away; or the watch is late", err}, true
+		return problem{"the API server stores what is written, and it is not there: look for a mutating webhook or policy, or another process with other flags, that takes it away; or the watch is late", err}, true
 	case apierrors.IsNotFound(err) && apierrors.HasStatusCause(err, metav1.CauseTypeUnexpectedServerResponse):
 		// It is the resource that does not exist, not an object. Of all that is written, only that of the CRD can be missing.
-		return trouble{crdMissing, err}, true
+		return problem{crdMissing, err}, true
 	case apierrors.IsForbidden(err) && strings.Contains(err.Error(), "custom resource definition is terminating"):
 		// The API server gives no machine-readable cause, and its discovery documents may be older than its answer.
-		return trouble{"the CustomResourceDefinition of ClusterCIDR is being deleted, which goes on until the last ClusterCIDR is gone: then " + ApplyCRD + ", and apply the ClusterCIDRs anew", err}, true
+		return problem{"the CustomResourceDefinition of ClusterCIDR is being deleted, which goes on until the last ClusterCIDR is gone: then " + ApplyCRD + ", and apply the ClusterCIDRs anew", err}, true
 	case refusedByPolicy(err):
-		return trouble{"the API server takes another process for the leader: this passes if the lease has just changed hands, else the policy looks at another Lease than ours, or this process runs without leader election and so without one (manifests/fencing)", err}, true
+		return problem{"the API server takes another process for the leader: this passes if the lease has just changed hands, else the policy looks at another Lease than ours, or this process runs without leader election and so without one (manifests/fencing)", err}, true
 	case byAdmission(err):
-		return trouble{"an admission webhook or policy does not let it pass: repair, change or delete the one that the answer names", err}, false
+		return problem{"an admission webhook or policy does not let it pass: repair, change or delete the one that the answer names", err}, false
 	case apierrors.IsForbidden(err):
-		return trouble{"the API server forbids it: " + ApplyRBAC, err}, true
+		return problem{"the API server forbids it: " + ApplyRBAC, err}, true
 	case apierrors.IsUnauthorized(err):
-		return trouble{"the API server does not know this process: renew its credentials", err}, false
+		return problem{"the API server does not know this process: renew its credentials", err}, false
 	case apierrors.IsTooManyRequests(err):
-		return trouble{"the API server turns requests away: see whether it is overloaded, and its priority and fairness rules", err}, false
+		return problem{"the API server turns requests away: see whether it is overloaded, and its priority and fairness rules", err}, false
 	case apierrors.IsNotFound(err), apierrors.IsConflict(err):
-		return trouble{"the API server answers as if the object were gone or another one: if the object is there, see which admission webhook or policy answers so", err}, false
+		return problem{"the API server answers as if the object were gone or another one: if the object is there, see which admission webhook or policy answers so", err}, false
 	case apierrors.IsInvalid(err), apierrors.IsBadRequest(err):
-		return trouble{"the API server takes it for invalid: see whether another process has written the object, or an admission webhook or policy refuses it", err}, false
+		return problem{"the API server takes it for invalid: see whether another process has written the object, or an admission webhook or policy refuses it", err}, false
 	case said && !apierrors.IsTimeout(err) && !apierrors.IsServerTimeout(err):
-		return trouble{"the API server fails: look at its log, at etcd and at admission webhooks", err}, false
+		return problem{"the API server fails: look at its log, at etcd and at admission webhooks", err}, false
 	default:
-		return trouble{"the API server does not answer in time: look at the network, at its load, at etcd and at admission webhooks", err}, false
+		return problem{"the API server does not answer in time: look at the network, at its load, at etcd and at admission webhooks", err}, false
 	}
 }
 
@@ -339,7 +340,7 @@ func (c *Controller) noting(kind writeKind, sync func(context.Context, string) e
 		news, tell := c.health.wrote(kind, name, err)
 		switch {
 		case news && err != nil:
-			t, _ := writeTrouble(err)
+			t, _ := writeProblem(err)
 			klog.FromContext(ctx).Error(err, "Cannot write: "+t.what, "kind", kind, "name", name)
 		case news:
 			klog.FromContext(ctx).Info("Can write again", "kind", kind)
@@ -359,16 +360,16 @@ func (c *Controller) noting(kind writeKind, sync func(context.Context, string) e
 }
 
 // unreadable says what keeps ClusterCIDRs from being read and what to do about it; the zero value without an error.
-func (c *Controller) unreadable(err error) trouble {
+func (c *Controller) unreadable(err error) problem {
 	switch {
 	case err == nil:
-		return trouble{}
+		return problem{}
 	case apierrors.IsNotFound(err), apierrors.IsForbidden(err) && !c.crdExists():
-		return trouble{what: crdMissing}
+		return problem{what: crdMissing}
 	case apierrors.IsForbidden(err):
-		return trouble{"the controller may not read ClusterCIDRs: " + ApplyRBAC, err}
+		return problem{"the controller may not read ClusterCIDRs: " + ApplyRBAC, err}
 	default:
-		return trouble{"ClusterCIDRs cannot be read", err}
+		return problem{"ClusterCIDRs cannot be read", err}
 	}
 }
 

@@ -15,7 +15,7 @@ import (
 
 	networkingv1 "github.com/multicidr/controller-manager/apis/networking/v1"
 	"github.com/multicidr/controller-manager/controllers/lease"
-	"github.com/multicidr/controller-manager/controllers/nodeipam/allocator"
+	"github.com/multicidr/controller-manager/controllers/nodeipam/text"
 )
 
 func TestHealth(t *testing.T) {
@@ -36,8 +36,8 @@ func TestHealth(t *testing.T) {
 		want string
 	}
 	now := epoch
-	waitFor := func(t trouble) func(h *health) bool { return func(h *health) bool { return h.waitFor(t) } }
-	read := func(t trouble) func(h *health) bool { return func(h *health) bool { return h.read(t) } }
+	waitFor := func(t problem) func(h *health) bool { return func(h *health) bool { return h.waitFor(t) } }
+	read := func(t problem) func(h *health) bool { return func(h *health) bool { return h.read(t) } }
 	wrote := func(kind writeKind, name string, err error) func(h *health) bool {
 		return func(h *health) bool { news, _ := h.wrote(kind, name, err); return news }
 	}
@@ -53,15 +53,15 @@ func TestHealth(t *testing.T) {
 	}()
 	for name, history := range map[string][]say{
 		"it fails until it serves": {
-			{waitFor(trouble{what: "the start"}), true, "not serving Nodes yet; waiting for the start"},
-			{waitFor(trouble{what: "the start"}), false, "not serving Nodes yet; waiting for the start"},
-			{waitFor(trouble{}), true, ""},
+			{waitFor(problem{what: "the start"}), true, "not serving Nodes yet; waiting for the start"},
+			{waitFor(problem{what: "the start"}), false, "not serving Nodes yet; waiting for the start"},
+			{waitFor(problem{}), true, ""},
 		},
 		"the same trouble in other words is not new, and the last words are shown": {
-			{read(trouble{"unreadable", errors.New("port 1")}), true, "changes of ClusterCIDRs are not seen: unreadable (port 1)"},
-			{read(trouble{"unreadable", errors.New("port 2")}), false, "changes of ClusterCIDRs are not seen: unreadable (port 2)"},
-			{read(trouble{}), true, ""},
-			{read(trouble{}), false, ""},
+			{read(problem{"unreadable", errors.New("port 1")}), true, "changes of ClusterCIDRs are not seen: unreadable (port 1)"},
+			{read(problem{"unreadable", errors.New("port 2")}), false, "changes of ClusterCIDRs are not seen: unreadable (port 2)"},
+			{read(problem{}), true, ""},
+			{read(problem{}), false, ""},
 		},
 		"of many forbidden writes the first and the end of the last are new": {
 			{wrote(writesNode, "b", refused), true, "Node b cannot be written: " + noPermission + since + none},
@@ -115,7 +115,7 @@ func TestHealth(t *testing.T) {
 		"kinds of writes are told apart": {
 			{wrote(writesNode, "a", refused), true, "Node a cannot be written: " + noPermission + since + none},
 			{wrote(writesClusterCIDR, "a", nil), false, "Node a cannot be written: " + noPermission + since + none},
-			{read(trouble{what: "unreadable"}), true, "changes of ClusterCIDRs are not seen: unreadable; Node a cannot be written: " + noPermission + since + none},
+			{read(problem{what: "unreadable"}), true, "changes of ClusterCIDRs are not seen: unreadable; Node a cannot be written: " + noPermission + since + none},
 		},
 	} {
 		t.Run(name, func(t *testing.T) {
@@ -165,7 +165,7 @@ func TestWriteTrouble(t *testing.T) {
 		"the fence is closed":              {fmt.Errorf("%w: why", lease.ErrClosed), ""},
 	} {
 		t.Run(name, func(t *testing.T) {
-			got, _ := writeTrouble(fmt.Errorf("patch: %w", tc.err))
+			got, _ := writeProblem(fmt.Errorf("patch: %w", tc.err))
 			if !strings.Contains(got.what, tc.want) || (tc.want == "") != (got.what == "") {
 				t.Errorf("got %q, want %q", got.what, tc.want)
 			}
@@ -176,8 +176,8 @@ func TestWriteTrouble(t *testing.T) {
 // What an error says has no bound, and what the health check says has one.
 func TestHealthIsShort(t *testing.T) {
 	var h health
-	h.waitFor(trouble{"the API server forbids it", errors.New(strings.Repeat("ü", 100_000))})
-	if err := h.Check(nil); len(err.Error()) > 2*allocator.MaxProblem {
+	h.waitFor(problem{"the API server forbids it", errors.New(strings.Repeat("ü", 100_000))})
+	if err := h.Check(nil); len(err.Error()) > 2*text.MaxProblem {
 		t.Errorf("the health check says %d bytes", len(err.Error()))
 	}
 }
@@ -185,7 +185,7 @@ func TestHealthIsShort(t *testing.T) {
 // The flags are followed whichever ClusterCIDR is looked at, and health names the one that cannot be written.
 func TestHealthNamesTheClusterCIDRThatFails(t *testing.T) {
 	var h health
-	h.waitFor(trouble{})
+	h.waitFor(problem{})
 	h.wrote(writesClusterCIDR, "new", firstFailed(nil, of("old", fmt.Errorf("patch: %w", errNotKept))))
 	if err := h.Check(nil); err == nil || !strings.Contains(err.Error(), "ClusterCIDR old cannot be written") {
 		t.Errorf("the health check says %v", err)

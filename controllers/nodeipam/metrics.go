@@ -23,7 +23,7 @@ import (
 	"github.com/multicidr/controller-manager/controllers/nodeipam/allocator"
 )
 
-// Metrics of two kinds. What follows from the state of the cluster is read from the book at every scrape, so that it is never
+// Metrics of two kinds. What follows from the state of the cluster is read from the state at every scrape, so that it is never
 // behind, and its series go when their object does. What happens in a moment, a PATCH, is counted when it does.
 //
 // The names node_ipam_controller_multicidrset_* are those of kubernetes-sigs/node-ipam-controller and STABLE: dashboards that
@@ -147,7 +147,7 @@ func (s *stateCollector) CollectWithStability(ch chan<- metrics.Metric) {
 		gauge(failingDesc, float64(c.health.failing(kind)), string(kind))
 	}
 	if !c.filled.Load() || c.Err() != nil {
-		return // Of an empty book, nothing can be said; nor of one that nobody keeps any more.
+		return // Of an empty state, nothing can be said; nor of one that nobody keeps any more.
 	}
 	defer func() {
 		// Nobody else would recover it, and the process would end.
@@ -244,33 +244,33 @@ func patchResult(err error) string {
 // patching is called before a PATCH of podCIDRs, and patched with its answer: it counts the PATCH, and how long its Node had been
 // without. The watch may show the Node served before the answer is here, so the beginning has to be asked for first.
 func (c *Controller) patching(node *v1.Node) (patched func(error)) {
-	since, waits := c.sightings.since(node)
+	since, waits := c.firstSeen.since(node)
 	return func(err error) {
 		if errors.Is(err, lease.ErrClosed) {
 			return // none was sent
 		}
 		nodePatches.WithLabelValues(patchResult(err)).Inc()
 		if err == nil && waits {
-			c.sightings.over(node)
+			c.firstSeen.over(node)
 			assignmentDuration.Observe(c.now().Sub(since).Seconds())
 		}
 	}
 }
 
 // sightings is when Nodes without podCIDRs were first seen. The zero value has seen none. All methods may be called at once.
-type sightings struct {
+type firstSeen struct {
 	mu sync.Mutex
-	of map[string]sighting // by Node name
+	of map[string]seen // by Node name
 }
 
-type sighting struct {
+type seen struct {
 	uid  types.UID
 	at   time.Time
 	over bool // It was served. A cached state from before that must not begin another sighting.
 }
 
 // see notes what an event shows of a Node.
-func (s *sightings) see(node *v1.Node, now time.Time) {
+func (s *firstSeen) see(node *v1.Node, now time.Time) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	switch known, ok := s.of[node.Name]; {
@@ -278,14 +278,14 @@ func (s *sightings) see(node *v1.Node, now time.Time) {
 		delete(s.of, node.Name)
 	case !ok || known.uid != node.UID:
 		if s.of == nil {
-			s.of = map[string]sighting{}
+			s.of = map[string]seen{}
 		}
-		s.of[node.Name] = sighting{uid: node.UID, at: now}
+		s.of[node.Name] = seen{uid: node.UID, at: now}
 	}
 }
 
 // since returns since when the Node has been seen without podCIDRs; not ok if it has not been, or if that is over.
-func (s *sightings) since(node *v1.Node) (at time.Time, ok bool) {
+func (s *firstSeen) since(node *v1.Node) (at time.Time, ok bool) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	seen := s.of[node.Name]
@@ -293,7 +293,7 @@ func (s *sightings) since(node *v1.Node) (at time.Time, ok bool) {
 }
 
 // over notes that the Node was served.
-func (s *sightings) over(node *v1.Node) {
+func (s *firstSeen) over(node *v1.Node) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	if seen, ok := s.of[node.Name]; ok && seen.uid == node.UID {
@@ -303,7 +303,7 @@ func (s *sightings) over(node *v1.Node) {
 }
 
 // gone forgets the Node of this name: there is none any more.
-func (s *sightings) gone(name string) {
+func (s *firstSeen) gone(name string) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	delete(s.of, name)

@@ -23,6 +23,7 @@ import (
 	networkingv1 "github.com/multicidr/controller-manager/apis/networking/v1"
 	"github.com/multicidr/controller-manager/controllers/lease"
 	"github.com/multicidr/controller-manager/controllers/nodeipam/allocator"
+	"github.com/multicidr/controller-manager/controllers/nodeipam/clustercidr"
 	. "github.com/multicidr/controller-manager/controllers/nodeipam/internal/objects"
 	. "github.com/multicidr/controller-manager/controllers/nodeipam/internal/steps"
 )
@@ -80,7 +81,7 @@ func TestStateMetrics(t *testing.T) {
 			s(b)
 		}
 	})
-	c.health.waitFor(trouble{})
+	c.health.waitFor(problem{})
 
 	var collector stateCollector
 	registry := metrics.NewKubeRegistry()
@@ -108,7 +109,7 @@ node_ipam_controller_ready %d
 node_ipam_controller_failing_writes{kind="ClusterCIDR"} 0
 node_ipam_controller_failing_writes{kind="Node"} %d
 node_ipam_controller_failing_writes{kind="status of ClusterCIDR"} 0`
-	want(fmt.Sprintf(failing+ready, 0, 1)) // and before the book is filled, nothing else
+	want(fmt.Sprintf(failing+ready, 0, 1)) // and before the state is filled, nothing else
 	c.health.wrote(writesNode, "n1", errTimeout)
 	now := c.health.now()
 	c.health.now = func() time.Time { return now.Add(failsFor) }
@@ -116,7 +117,7 @@ node_ipam_controller_failing_writes{kind="status of ClusterCIDR"} 0`
 	c.health.wrote(writesNode, "n1", nil)
 
 	c.filled.Store(true)
-	c.health.read(trouble{what: "no permission"})
+	c.health.read(problem{what: "no permission"})
 	want(fmt.Sprintf(ready, 0), "ready")
 	want(`
 # HELP node_ipam_controller_blocks [ALPHA] Number of blocks of a ClusterCIDR by family and state: allocated to a Node, free, or unavailable because the ClusterCIDR excludes them, or they are of a service range or otherwise held.
@@ -267,9 +268,9 @@ func TestPatchMetrics(t *testing.T) {
 		_ = c.write(t.Context(), n, r)
 	}
 
-	c.sightings.see(Node("n"), now)
+	c.firstSeen.see(Node("n"), now)
 	now = now.Add(time.Second)
-	c.sightings.see(Node("n"), now) // the first sighting counts
+	c.firstSeen.see(Node("n"), now) // the first sighting counts
 	for _, err := range []error{
 		apierrors.NewForbidden(nodes, "n", nil), apierrors.NewUnauthorized(""),
 		apierrors.NewInvalid(schema.GroupKind{}, "n", nil), apierrors.NewTooManyRequests("", 1),
@@ -282,23 +283,23 @@ func TestPatchMetrics(t *testing.T) {
 	}
 	now = now.Add(2 * time.Second)
 	write(Node("n"), nil)
-	c.sightings.see(Node("n"), now) // an event from before the write
+	c.firstSeen.see(Node("n"), now) // an event from before the write
 	write(Node("n"), nil)           // which is carried out once more
 
 	// A Node that is made anew is another one, also if its predecessor was not seen to go.
-	c.sightings.see(Node("n", UID("again")), now)
+	c.firstSeen.see(Node("n", UID("again")), now)
 	now = now.Add(4 * time.Second)
 	write(Node("n"), nil)              // an answer for the old one
 	c.api = answering{before: func() { // The watch is often faster than the answer.
 		served := Node("n", UID("again"))
 		served.Spec.PodCIDRs = []string{"10.0.0.0/24"}
-		c.sightings.see(served, now)
+		c.firstSeen.see(served, now)
 	}}
 	_ = c.write(t.Context(), Node("n", UID("again")), r)
-	c.sightings.see(Node("other"), now)
-	c.sightings.gone("other")
-	if len(c.sightings.of) > 0 {
-		t.Errorf("sightings of Nodes that are served or gone are kept: %v", c.sightings.of)
+	c.firstSeen.see(Node("other"), now)
+	c.firstSeen.gone("other")
+	if len(c.firstSeen.of) > 0 {
+		t.Errorf("sightings of Nodes that are served or gone are kept: %v", c.firstSeen.of)
 	}
 
 	after, delta := gathered(), map[string]float64{}
@@ -340,7 +341,7 @@ func TestOnlyTheRunningControllerIsShown(t *testing.T) {
 	}
 }
 
-// BenchmarkScrape measures how long the book is locked for one scrape, and the whole scrape, with 100,000 Nodes in 1,000
+// BenchmarkScrape measures how long the state is locked for one scrape, and the whole scrape, with 100,000 Nodes in 1,000
 // ClusterCIDRs, one of which is going, and 1,000 Nodes waiting.
 func BenchmarkScrape(b *testing.B) {
 	const pools, nodes = 1000, 100_000
@@ -357,7 +358,7 @@ func BenchmarkScrape(b *testing.B) {
 			book.Reserve(Node(fmt.Sprint("w", i)))
 		}
 		for i := range pools {
-			book.SetPool(allocator.Compile(ClusterCIDR(fmt.Sprint("cc", i), layout(i))))
+			book.SetPool(clustercidr.Compile(ClusterCIDR(fmt.Sprint("cc", i), layout(i))))
 		}
 		for i := range nodes {
 			n := Node(fmt.Sprint("n", i), From(fmt.Sprint("cc", i%pools)))
@@ -366,9 +367,9 @@ func BenchmarkScrape(b *testing.B) {
 			book.Observe(n, Pfxs(n.Spec.PodCIDRs...), nil)
 			all = append(all, n)
 		}
-		book.SetPool(allocator.Compile(ClusterCIDR("cc0", layout(0), Deleted)))
+		book.SetPool(clustercidr.Compile(ClusterCIDR("cc0", layout(0), Deleted)))
 		c := newQuietController(b, all...)
-		c.book = book
+		c.state = book
 		c.filled.Store(true)
 		collector := &stateCollector{}
 		collector.running.Store(c)
@@ -377,16 +378,16 @@ func BenchmarkScrape(b *testing.B) {
 		book.Figures() // the first one counts
 		b.Run(sentence+", lock", func(b *testing.B) {
 			for b.Loop() {
-				c.book.Figures()
+				c.state.Figures()
 			}
 		})
 		b.Run(sentence+", lock, and a Node comes and goes", func(b *testing.B) {
 			var locked time.Duration
 			for b.Loop() {
-				c.book.Observe(Node("new"), Pfxs("10.0.0.240/28"), nil)
-				c.book.NodeGone("new", "uid-new")
+				c.state.Observe(Node("new"), Pfxs("10.0.0.240/28"), nil)
+				c.state.NodeGone("new", "uid-new")
 				start := time.Now()
-				c.book.Figures()
+				c.state.Figures()
 				locked += time.Since(start)
 			}
 			b.ReportMetric(float64(locked.Microseconds())/float64(b.N), "locked-µs/op")

@@ -14,6 +14,7 @@ import (
 
 	"github.com/multicidr/controller-manager/controllers/lease"
 	"github.com/multicidr/controller-manager/controllers/nodeipam/allocator"
+	"github.com/multicidr/controller-manager/controllers/nodeipam/text"
 )
 
 // witness tells whether etcd has what this process wrote. A lease.Fence is one.
@@ -22,8 +23,8 @@ type witness interface{ Renewals() lease.Renewals }
 // doubtInterval is how often a Node that is missing from a list is looked at. Usually the lease is renewed every two seconds.
 const doubtInterval = time.Second
 
-// missed keeps the blocks of a Node that the book has and a list has not: now is the Node of that name in the list, or nil if there is none. It
-// is called before the book forgets the Node. Without leader election nothing proves that etcd has what was written, and nothing is kept.
+// missed keeps the blocks of a Node that the state has and a list has not: now is the Node of that name in the list, or nil if there is none. It
+// is called before the state forgets the Node. Without leader election nothing proves that etcd has what was written, and nothing is kept.
 func (c *Controller) missed(b *allocator.State, name string, now any) {
 	if c.witness == nil {
 		return
@@ -70,7 +71,7 @@ func (h *health) doubts(name string, blocks []netip.Prefix) {
 	if h.doubted == nil {
 		h.doubted = map[string]string{}
 	}
-	h.doubted[name] = allocator.BlocksText(blocks)
+	h.doubted[name] = text.BlocksText(blocks)
 }
 
 // doubtful says which Nodes are in doubt; empty if none is.
@@ -79,7 +80,7 @@ func (h *health) doubtful() string {
 		return ""
 	}
 	names := slices.Sorted(maps.Keys(h.doubted))
-	first := names[:min(len(names), allocator.MaxNamed)]
+	first := names[:min(len(names), text.MaxNamed)]
 	for i, name := range first {
 		first[i] = name + " " + h.doubted[name]
 	}

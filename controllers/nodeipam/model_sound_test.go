@@ -36,7 +36,7 @@ var modelFields = map[string]struct {
 		"handle"}, // is in the content that the model hears
 	"book": {allocator.State{}, "ledger pools nodes pending gaveWay",
 		// No Node has addresses; the ClusterCIDR never changes, so candidates, terminating and awaitingFinalizer do not either; names, stats and revocable follow from
-		// nodes and ledger; changed, touched, poolsChanged, putOff and recheck are empty whenever nobody holds the book; no etcd is restored, so there are no doubts.
+		// nodes and ledger; changed, touched, poolsChanged, putOff and recheck are empty whenever nobody holds the state; no etcd is restored, so there are no doubts.
 		"addresses candidates terminating awaitingFinalizer names stats changed touched poolsChanged putOff recheck revocable doubts"},
 	"nodeEntry": {elementOf(allocator.State{}, "nodes"), "uid pool state unansweredUntil refusedSince stored reported",
 		// No Node has addresses. tried, answered, atStart, byOther and suspected are for a finding that the model does not ask for.
@@ -44,11 +44,11 @@ var modelFields = map[string]struct {
 	"waitingNode": {elementOf(allocator.State{}, "pending"), "uid said",
 		// Both Nodes are of one age, and the one ClusterCIDR refuses for one reason.
 		"since refusals why"},
-	"Controller": {Controller{}, "nodeQueue book receipts filled",
-		// Statuses, ClusterCIDRs and events are not worked on in the model, and nothing depends on them; health, sightings and broken are for
+	"Controller": {Controller{}, "nodeQueue state expectations filled",
+		// Statuses, ClusterCIDRs and events are not worked on in the model, and nothing depends on them; health, firstSeen and broken are for
 		// people; nothing panics; events are handled as soon as the cache has them, so heardVersion is its; the rest never changes.
 		"api client clusterCIDRClient dynamic now flags primary workers identity fence nodes clusterCIDRs serviceCIDRs informers synced nodesAsOf nodesVersion clusterCIDRsVersion " +
-			"clusterCIDRQueue statusQueue mu statusWritten statusApplied statusQueued health sightings broken breaking " +
+			"clusterCIDRQueue statusQueue mu statusWritten statusApplied statusQueued health firstSeen broken breaking " +
 			"heardVersion witness stopHearing term takeoverDelay eventQueue entering selectors torn finalizerTries storedOtherwise stays goesSince awaited announcer earlier"},
 }
 

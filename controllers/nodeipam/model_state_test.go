@@ -366,10 +366,10 @@ func (e *encoder) controller(p *process) {
 		if delayed && !d.retry {
 			e.put("queue.delayed", left(now, d.until))
 		}
-		if r, ok := c.receipts[name]; ok {
-			e.put("receipts", e.uid(r.node), age(now, r.at.Sub(epoch), receiptLasts))
+		if r, ok := c.expectations[name]; ok {
+			e.put("receipts", e.uid(r.node), age(now, r.at.Sub(epoch), expectationLasts))
 		}
-		if n, ok := c.book.Node(name); ok {
+		if n, ok := c.state.Node(name); ok {
 			e.put("book.nodes", e.uid(n.UID), n.State, n.Stored, n.ClusterCIDR, slices.Sorted(maps.Keys(n.Reported)))
 			if !n.UnansweredUntil.IsZero() {
 				e.put("book.unansweredUntil", left(now, n.UnansweredUntil.Sub(epoch)))
@@ -378,23 +378,23 @@ func (e *encoder) controller(p *process) {
 				e.put("refusedSince", age(now, n.RefusedSince.Sub(epoch), retryMax))
 			}
 		}
-		if waiting, ok := c.book.Pending(name); ok {
+		if waiting, ok := c.state.Pending(name); ok {
 			e.put("book.waiting", e.uid(waiting.UID), waiting.Handed != "", waiting.Stored != "")
 		}
 	}
 	var held, judge []string
-	for _, h := range c.book.Holdings(allIPv4) {
+	for _, h := range c.state.Holdings(allIPv4) {
 		if h.Owner.Kind == ipam.Node {
 			held = append(held, e.uid(types.UID(h.Owner.ID))+" "+h.Prefix.String())
 		}
 	}
 	slices.Sort(held)
 	e.put("book.ledger", held)
-	if gave := c.book.GaveWay(); !gave.IsZero() {
+	if gave := c.state.GaveWay(); !gave.IsZero() {
 		e.put("gaveWay", age(now, gave.Sub(epoch), retryMax))
 	}
-	for _, pool := range c.book.Pools() {
-		e.put("book.pools", pool.Name, pool.State, c.book.Cursor(pool, ipam.IPv4))
+	for _, pool := range c.state.Pools() {
+		e.put("book.pools", pool.Name, pool.State, c.state.Cursor(pool, ipam.IPv4))
 	}
 	for _, uid := range slices.Sorted(maps.Keys(p.seen.writes)) {
 		var over []int

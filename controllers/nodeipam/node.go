@@ -7,6 +7,7 @@ import (
 	"time"
 
 	"github.com/multicidr/controller-manager/controllers/nodeipam/allocator"
+	"github.com/multicidr/controller-manager/controllers/nodeipam/clustercidr"
 	v1 "k8s.io/api/core/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	"k8s.io/apimachinery/pkg/types"
@@ -22,21 +23,21 @@ const writeTimeout = 5 * time.Second
 // receiptLasts is how long the API server's word that it has stored a write of podCIDRs is enough. Until the watch shows them, other
 // events of the Node arrive, its kubelet's above all, and are no reason to write again. After that time something is
 // strange, like an etcd that was restored, and writing again is what helps.
-const receiptLasts = 5 * time.Second
+const expectationLasts = 5 * time.Second
 
-// receipt is the API server's word that it has stored podCIDRs.
-type receipt struct {
+// expectation is the API server's word that it has stored podCIDRs.
+type expectation struct {
 	node types.UID
 	at   time.Time
 }
 
-// syncNode brings one Node on. Its outcome depends on what is cached and in the book, not on which event called it.
+// syncNode brings one Node on. Its outcome depends on what is cached and in the state, not on which event called it.
 func (c *Controller) syncNode(ctx context.Context, name string) error {
 	var (
 		node   *v1.Node
 		assign allocator.Reservation
 		ok     bool          // there is something to assign
-		stored time.Duration // for how long the receipt of that is good still
+		stored time.Duration // for how long the expectation of that is good still
 		again  bool          // it was stored a while ago, as the API server said, and does not show
 		other  bool          // somebody else seems to have assigned it
 		first  bool          // it was not sent before
@@ -44,11 +45,11 @@ func (c *Controller) syncNode(ctx context.Context, name string) error {
 	)
 	c.with(func(b *allocator.State) {
 		// One look and one decision: between two, the event handler could have entered a younger Node of this name.
-		if node, err = c.lookAtNode(b, name); err != nil || node == nil {
+		if node, err = c.observeNode(b, name); err != nil || node == nil {
 			return
 		}
 		switch {
-		case allocator.ShowsPodCIDRs(node):
+		case clustercidr.ShowsPodCIDRs(node):
 			for _, reason := range b.Report(node) {
 				c.announce(aboutNode, name, reason)
 			}
@@ -63,8 +64,8 @@ func (c *Controller) syncNode(ctx context.Context, name string) error {
 			if assign, ok, say = c.serve(b, node); say {
 				c.announce(aboutNode, name, ReasonNotAvailable)
 			}
-			if r, ok := c.receipts[name]; ok && r.node == node.UID {
-				stored = r.at.Add(receiptLasts).Sub(c.now())
+			if r, ok := c.expectations[name]; ok && r.node == node.UID {
+				stored = r.at.Add(expectationLasts).Sub(c.now())
 				again = stored <= 0
 			}
 			if ok && stored <= 0 {
@@ -101,12 +102,12 @@ func (c *Controller) syncNode(ctx context.Context, name string) error {
 // errNotKept is the error of a write that the API server has carried out, as it says, and that does not show.
 var errNotKept = errors.New("the API server has stored it, and it does not show")
 
-// lookAtNode enters in the book what the cache shows of a Node now, and returns the Node; nil if there is none, or if the event that brings
-// it has not been handled yet. Whoever looks holds the book, so that what is entered never gets older.
+// lookAtNode enters in the state what the cache shows of a Node now, and returns the Node; nil if there is none, or if the event that brings
+// it has not been handled yet. Whoever looks holds the state, so that what is entered never gets older.
 //
 // The cache runs ahead of the events, by seconds after a pause. To choose for a Node before its event is to choose before the events of
 // others that came first, and to give away what they have brought along. So what is ahead is left to its event, also the end of a Node.
-func (c *Controller) lookAtNode(b *allocator.State, name string) (*v1.Node, error) {
+func (c *Controller) observeNode(b *allocator.State, name string) (*v1.Node, error) {
 	node, err := c.nodes.Get(name)
 	c.settle(b, name)
 	switch {
@@ -118,13 +119,13 @@ func (c *Controller) lookAtNode(b *allocator.State, name string) (*v1.Node, erro
 	if uid, known := b.UID(name); known && uid != node.UID {
 		return nil, nil // The event of that tells whether the one before may be in doubt.
 	}
-	blocks, _ := allocator.PodCIDRsOf(node)
-	b.Observe(node, blocks, allocator.AddressesOf(node))
+	blocks, _ := clustercidr.PodCIDRsOf(node)
+	b.Observe(node, blocks, clustercidr.AddressesOf(node))
 	if b.Reclaim(node) {
 		c.health.doubts(name, b.InDoubt(name))
 	}
-	if allocator.ShowsPodCIDRs(node) {
-		delete(c.receipts, name)
+	if clustercidr.ShowsPodCIDRs(node) {
+		delete(c.expectations, name)
 	}
 	return node, nil
 }
@@ -135,7 +136,7 @@ func (c *Controller) ahead(node *v1.Node) bool {
 	return err == nil && order > 0
 }
 
-// heard notes how new the events are. The caller holds the book.
+// heard notes how new the events are. The caller holds the state.
 func (c *Controller) heard(node *v1.Node) {
 	if c.heardVersion == "" || c.ahead(node) {
 		c.heardVersion = node.ResourceVersion
@@ -145,27 +146,27 @@ func (c *Controller) heard(node *v1.Node) {
 // nodeEvent is called by the informer, event by event.
 func (c *Controller) nodeEvent(name string, before, now any) {
 	if node, ok := now.(*v1.Node); ok {
-		c.sightings.see(node, c.now()) // here, because its wait in the queue counts
+		c.firstSeen.see(node, c.now()) // here, because its wait in the queue counts
 	} else {
-		c.sightings.gone(name)
+		c.firstSeen.gone(name)
 	}
 	c.heardOfNode(name, before, now)
 	c.noticeOther(before, now)
 }
 
-// heardOfNode enters in the book what an event tells, before anything is decided for which a later event is the reason: the Node's worker
+// heardOfNode enters in the state what an event tells, before anything is decided for which a later event is the reason: the Node's worker
 // may be busy with a write for seconds, and the Nodes behind it in the queue must not be given what a new Node of its name has
 // brought along. It calls the worker only if there is something to do, for most events are kubelets' that report they are well.
 func (c *Controller) heardOfNode(name string, before, now any) {
 	c.with(func(b *allocator.State) {
 		if !c.filled.Load() {
-			return // fill reads the cache, and holds the book meanwhile
+			return // fill reads the cache, and holds the state meanwhile
 		}
 		if is, ok := now.(*v1.Node); ok {
 			c.heard(is)
 		}
 		c.heardOfEnd(b, name, before, now)
-		node, err := c.lookAtNode(b, name)
+		node, err := c.observeNode(b, name)
 		if err != nil {
 			utilruntime.HandleError(err) // its worker will have it again
 		}
@@ -177,7 +178,7 @@ func (c *Controller) heardOfNode(name string, before, now any) {
 }
 
 // heardOfEnd frees what a Node holds of which an event tells that it is gone: it was deleted, or a list found another one of its name. Only
-// the Node of before is gone. The book may know a younger one of that name: what the start has read, the handlers may hear of much later.
+// the Node of before is gone. The state may know a younger one of that name: what the start has read, the handlers may hear of much later.
 func (c *Controller) heardOfEnd(b *allocator.State, name string, before, now any) {
 	last := before
 	if tombstone, ok := last.(cache.DeletedFinalStateUnknown); ok {
@@ -194,8 +195,8 @@ func (c *Controller) heardOfEnd(b *allocator.State, name string, before, now any
 		c.missed(b, name, now)
 	}
 	b.NodeGone(name, was.UID)
-	if r, ok := c.receipts[name]; ok && r.node == was.UID {
-		delete(c.receipts, name)
+	if r, ok := c.expectations[name]; ok && r.node == was.UID {
+		delete(c.expectations, name)
 	}
 }
 
@@ -213,9 +214,9 @@ func (c *Controller) write(ctx context.Context, node *v1.Node, r allocator.Reser
 		c.with(func(b *allocator.State) {
 			b.Written(node)
 			// The watch may have been faster than the answer.
-			if now, err := c.nodes.Get(node.Name); err == nil && now.UID == node.UID && !allocator.ShowsPodCIDRs(now) {
-				c.receipts[node.Name] = receipt{node.UID, c.now()}
-				c.nodeQueue.AddAfter(node.Name, receiptLasts) // No event comes if an admission policy has left the podCIDRs out.
+			if now, err := c.nodes.Get(node.Name); err == nil && now.UID == node.UID && !clustercidr.ShowsPodCIDRs(now) {
+				c.expectations[node.Name] = expectation{node.UID, c.now()}
+				c.nodeQueue.AddAfter(node.Name, expectationLasts) // No event comes if an admission policy has left the podCIDRs out.
 			}
 		})
 		c.health.stored(writesNode)
@@ -231,7 +232,7 @@ func (c *Controller) write(ctx context.Context, node *v1.Node, r allocator.Reser
 	return fmt.Errorf("patch podCIDRs of Node %s: %w", node.Name, err)
 }
 
-// notWritten enters in the book what an error says about a Node's reservation.
+// notWritten enters in the state what an error says about a Node's reservation.
 func (c *Controller) notWritten(ctx context.Context, node *v1.Node, err error) {
 	if !answered(err) {
 		until := c.now().Add(c.fence.Unanswered())
@@ -261,7 +262,7 @@ func (c *Controller) readBack(ctx context.Context, node *v1.Node) {
 	switch {
 	case err != nil:
 		klog.FromContext(ctx).V(4).Info("Cannot find out whether a write was carried out that was not answered", "node", klog.KObj(node), "err", err)
-	case now.UID == node.UID && !allocator.ShowsPodCIDRs(now):
+	case now.UID == node.UID && !clustercidr.ShowsPodCIDRs(now):
 		c.with(func(b *allocator.State) { b.NeverCarriedOut(node, c.now()) })
 	}
 }

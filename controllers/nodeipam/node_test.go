@@ -21,6 +21,7 @@ import (
 	networkingv1 "github.com/multicidr/controller-manager/apis/networking/v1"
 	"github.com/multicidr/controller-manager/controllers/lease"
 	"github.com/multicidr/controller-manager/controllers/nodeipam/allocator"
+	"github.com/multicidr/controller-manager/controllers/nodeipam/clustercidr"
 	. "github.com/multicidr/controller-manager/controllers/nodeipam/internal/objects"
 )
 
@@ -35,7 +36,9 @@ func TestPodCIDRsAreWrittenOnce(t *testing.T) {
 	for _, l := range c.lines() {
 		t.Cleanup(l.queue.ShutDown)
 	}
-	c.with(func(b *allocator.State) { b.SetPool(allocator.Compile(ClusterCIDR("a", Spec4("10.0.0.0/16", 8, nil)))) })
+	c.with(func(b *allocator.State) {
+		b.SetPool(clustercidr.Compile(ClusterCIDR("a", Spec4("10.0.0.0/16", 8, nil))))
+	})
 
 	shown := Node("n")
 	shown.Spec.PodCIDRs = []string{"10.0.0.0/24"}
@@ -46,9 +49,9 @@ func TestPodCIDRsAreWrittenOnce(t *testing.T) {
 		want int // writes
 	}{
 		{"a Node comes", Node("n"), 0, 1},
-		{"its kubelet says something, and the write is not seen yet", Node("n"), receiptLasts / 2, 0},
-		{"the same, and it is not seen for long", Node("n"), receiptLasts / 2, 1},
-		{"a receipt lasts as long each time", Node("n"), receiptLasts - 1, 0},
+		{"its kubelet says something, and the write is not seen yet", Node("n"), expectationLasts / 2, 0},
+		{"the same, and it is not seen for long", Node("n"), expectationLasts / 2, 1},
+		{"a receipt lasts as long each time", Node("n"), expectationLasts - 1, 0},
 		{"the write is seen", shown, 0, 0},
 		{"the Node is gone", nil, 0, 0},
 		{"another one of its name comes", Node("n"), 0, 1},
@@ -81,7 +84,7 @@ func TestPodCIDRsAreWrittenOnce(t *testing.T) {
 	}
 	c.filled.Store(true)
 	c.nodeEvent("n", Node("n"), nil)
-	if n := len(c.receipts); n > 0 {
+	if n := len(c.expectations); n > 0 {
 		t.Errorf("%d receipts are kept of Nodes that are gone", n)
 	}
 }
@@ -96,7 +99,7 @@ func TestNothingIsKeptOfThem(t *testing.T) {
 	c.nodeEvent("early", nil, Node("early"))
 	c.nodeEvent("early", Node("early"), nil)
 	c.with(func(b *allocator.State) {
-		b.SetPool(allocator.Compile(ClusterCIDR("a", Spec4("10.0.0.0/16", 8, nil))))
+		b.SetPool(clustercidr.Compile(ClusterCIDR("a", Spec4("10.0.0.0/16", 8, nil))))
 		c.filled.Store(true)
 	})
 
@@ -113,8 +116,8 @@ func TestNothingIsKeptOfThem(t *testing.T) {
 	if err := c.syncNode(t.Context(), "n"); err != nil {
 		t.Fatal(err)
 	}
-	if len(c.receipts) > 0 || len(c.sightings.of) > 0 {
-		t.Errorf("kept: receipts %v, sightings %v", c.receipts, c.sightings.of)
+	if len(c.expectations) > 0 || len(c.firstSeen.of) > 0 {
+		t.Errorf("kept: receipts %v, sightings %v", c.expectations, c.firstSeen.of)
 	}
 }
 
@@ -146,8 +149,8 @@ func servedBy(name, holder string) *v1.Node {
 
 func suspected(c *Controller) map[string]bool {
 	got := map[string]bool{}
-	for name := range c.book.NodeUIDs() {
-		if c.book.Suspected(name) {
+	for name := range c.state.NodeUIDs() {
+		if c.state.Suspected(name) {
 			got[name] = true
 		}
 	}
@@ -208,7 +211,7 @@ func TestOwnWriteWithoutItsAnnotations(t *testing.T) {
 		if n := l.node("n"); n.Spec.PodCIDR == "" || l.wrote(n) {
 			t.Fatalf("podCIDR %q, annotations %v", n.Spec.PodCIDR, n.Annotations)
 		}
-		if e, _ := l.book.Node("n"); e.AssignedByOther != "" || e.Suspected != "" {
+		if e, _ := l.state.Node("n"); e.AssignedByOther != "" || e.Suspected != "" {
 			t.Errorf("another allocator is accused: %s%s", e.AssignedByOther, e.Suspected)
 		}
 	})
@@ -266,14 +269,14 @@ func TestDeposedLeaderAccusesNobody(t *testing.T) {
 	if err := c.syncNode(t.Context(), "n"); !errors.Is(err, lease.ErrClosed) {
 		t.Errorf("got %v, want it to be put off", err)
 	}
-	if n, _ := c.book.Node("n"); n.AssignedByOther != "" {
+	if n, _ := c.state.Node("n"); n.AssignedByOther != "" {
 		t.Errorf("it says %q", n.AssignedByOther)
 	}
 	fence.closed = false // It still leads, so it was another one.
 	if err := errors.Join(c.syncNode(t.Context(), "n"), c.syncNode(t.Context(), "n")); err != nil {
 		t.Fatal(err)
 	}
-	if n, _ := c.book.Node("n"); !strings.Contains(n.AssignedByOther, `It is "successor"`) {
+	if n, _ := c.state.Node("n"); !strings.Contains(n.AssignedByOther, `It is "successor"`) {
 		t.Errorf("it says %q", n.AssignedByOther)
 	}
 	if _, said := c.announcer.since[eventKey(aboutNode, "n", allocator.ReasonAssignedByOther)]; !said {
@@ -293,7 +296,7 @@ func (l *logged) patchNode(context.Context, string, []byte) error {
 	return context.DeadlineExceeded
 }
 
-// docs/restore-etcd.md finds in the log which podCIDRs Nodes may have, also if the answer to their PATCH was lost. Each reservation is logged once,
+// TestWhatIsSentIsInTheLog/restore-etcd.md finds in the log which podCIDRs Nodes may have, also if the answer to their PATCH was lost. Each reservation is logged once,
 // however often it is sent.
 func TestWhatIsSentIsInTheLog(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {

@@ -97,7 +97,7 @@ func TestWritesThatAreNotKept(t *testing.T) {
 				}
 				server := &forgetful{leader: l, until: time.Now().Add(lasts), ofStatus: tc.status}
 				l.Controller.api = server
-				l.health.waitFor(trouble{})
+				l.health.waitFor(problem{})
 				l.setRange(t, tc.cc)
 				defer l.start(t)()
 				l.watch("n", Node("n"))

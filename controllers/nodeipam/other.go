@@ -14,6 +14,8 @@ import (
 
 	networkingv1 "github.com/multicidr/controller-manager/apis/networking/v1"
 	"github.com/multicidr/controller-manager/controllers/nodeipam/allocator"
+	"github.com/multicidr/controller-manager/controllers/nodeipam/clustercidr"
+	"github.com/multicidr/controller-manager/controllers/nodeipam/text"
 )
 
 // unelectedIdentity is who this process is without a Lease. A controller that is built anew after a panic is the same process.
@@ -50,7 +52,7 @@ func (c *Controller) foundEarlier(nodes []*v1.Node) {
 		c.earlier.holders[c.term.EarlierHolder()] = true
 	}
 	for _, node := range nodes {
-		if allocator.ShowsPodCIDRs(node) {
+		if clustercidr.ShowsPodCIDRs(node) {
 			c.earlier.holders[node.Annotations[networkingv1.AnnotationLeaseHolder]] = true
 		} else {
 			c.earlier.pending[node.UID] = true
@@ -74,33 +76,33 @@ func (c *Controller) wroteEarlier(node *v1.Node) bool {
 func (c *Controller) noticeOther(before, after any) {
 	was, ok := before.(*v1.Node)
 	node, ok2 := after.(*v1.Node)
-	if !ok || !ok2 || was.UID != node.UID || !allocator.ShowsPodCIDRs(node) {
+	if !ok || !ok2 || was.UID != node.UID || !clustercidr.ShowsPodCIDRs(node) {
 		return
 	}
 	holder := node.Annotations[networkingv1.AnnotationLeaseHolder]
 	// Two that choose alike write the same podCIDRs, and the API server refuses neither. If this process was the later one, then the Node had
 	// them before it had a name, and accuse may have taken them for its own.
 	replaced := c.wrote(was) && holder != "" && !c.wrote(node)
-	named := c.wrote(node) && allocator.ShowsPodCIDRs(was) && was.Annotations[networkingv1.AnnotationLeaseHolder] == ""
+	named := c.wrote(node) && clustercidr.ShowsPodCIDRs(was) && was.Annotations[networkingv1.AnnotationLeaseHolder] == ""
 	switch {
 	case named:
 		holder = ""
-	case c.wrote(node) && c.wrote(was) && !allocator.ShowsPodCIDRs(was):
+	case c.wrote(node) && c.wrote(was) && !clustercidr.ShowsPodCIDRs(was):
 		holder = ""
 		sent := false
 		if c.with(func(b *allocator.State) { sent = b.WasSent(node) }); sent {
 			return
 		}
-	case c.wrote(node), allocator.ShowsPodCIDRs(was) && !replaced:
+	case c.wrote(node), clustercidr.ShowsPodCIDRs(was) && !replaced:
 		return
 	}
 	writer := "It did not say who it is"
 	if holder != "" {
-		writer = fmt.Sprintf("It is %q", allocator.Cut(holder, allocator.MaxValue))
+		writer = fmt.Sprintf("It is %q", text.Cut(holder, text.MaxValue))
 	}
 	// Not --allocate-node-cidrs=false: on the kube-controller-manager with this controller in it, that would take away the range of its flags.
 	message := fmt.Sprintf("podCIDRs %s were written by another process than this controller. %s. Only one allocator may be on: turn the other one off (a stock kube-controller-manager: "+
-		"add -node-ipam-controller to its --controllers; one of two processes without leader election: stop it)", allocator.Cut(fmt.Sprint(node.Spec.PodCIDRs), allocator.MaxListed), writer)
+		"add -node-ipam-controller to its --controllers; one of two processes without leader election: stop it)", text.Cut(fmt.Sprint(node.Spec.PodCIDRs), text.MaxListed), writer)
 	if c.fence.Holder() != "" {
 		message += ", or let the API server keep it out (manifests/fencing)"
 	}

@@ -12,7 +12,7 @@ import (
 // What a panic leads to: this Controller decides nothing more, ends what it started, and returns from Run. Another one is built in its
 // place, in the same process and under the same lease (package restart), and starts as a new leader does: from what the API server says.
 
-// errTorn is the panic of those who want to use the book after somebody else's panic.
+// errTorn is the panic of those who want to use the state after somebody else's panic.
 var errTorn = errors.New("another panic has left the state of the controller half changed")
 
 // errBroken is what people are told until another Controller has taken the place of one that has panicked.
@@ -41,7 +41,7 @@ func (c *Controller) waitWrites(ctx context.Context) bool {
 			return true, nil
 		}
 		c.nodesAsOf = ""
-		c.health.waitFor(trouble{what: "writes from before the controller started again, which got no answer and may still be carried out"})
+		c.health.waitFor(problem{what: "writes from before the controller started again, which got no answer and may still be carried out"})
 		if !told {
 			klog.FromContext(ctx).Info("Waiting until no write without an answer can be carried out any more", "controller", Name, "atMost", left)
 			told = true

@@ -27,6 +27,7 @@ import (
 	versionedfake "github.com/multicidr/controller-manager/apis/generated/clientset/versioned/fake"
 	networkingv1 "github.com/multicidr/controller-manager/apis/networking/v1"
 	"github.com/multicidr/controller-manager/controllers/nodeipam/allocator"
+	"github.com/multicidr/controller-manager/controllers/nodeipam/clustercidr"
 	. "github.com/multicidr/controller-manager/controllers/nodeipam/internal/objects"
 )
 
@@ -94,9 +95,9 @@ func TestAnotherOneAfterAPanic(t *testing.T) {
 			synctest.Wait()
 		}
 		knows := func(c *Controller, name string) bool {
-			c.sightings.mu.Lock()
-			defer c.sightings.mu.Unlock()
-			_, ok := c.sightings.of[name]
+			c.firstSeen.mu.Lock()
+			defer c.firstSeen.mu.Unlock()
+			_, ok := c.firstSeen.of[name]
 			return ok
 		}
 
@@ -164,7 +165,7 @@ func (l nodesThatPanic) Get(name string) (*v1.Node, error) {
 	return l.NodeLister.Get(name)
 }
 
-// A panic with the book in hand leaves it half changed, perhaps. Nobody decides anything by it any more, nobody waits for it for ever, and
+// A panic with the state in hand leaves it half changed, perhaps. Nobody decides anything by it any more, nobody waits for it for ever, and
 // those who show it say so.
 func TestNobodyUsesATornBook(t *testing.T) {
 	nodes := cache.NewIndexer(cache.MetaNamespaceKeyFunc, cache.Indexers{})
@@ -174,9 +175,9 @@ func TestNobodyUsesATornBook(t *testing.T) {
 		t.Cleanup(l.queue.ShutDown)
 	}
 	defer c.showMetrics()()
-	c.health.waitFor(trouble{})
+	c.health.waitFor(problem{})
 	c.with(func(b *allocator.State) {
-		b.SetPool(allocator.Compile(ClusterCIDR("a", Spec4("10.0.0.0/16", 8, nil))))
+		b.SetPool(clustercidr.Compile(ClusterCIDR("a", Spec4("10.0.0.0/16", 8, nil))))
 		c.filled.Store(true)
 	})
 	if err := nodes.Add(Node("n")); err != nil {

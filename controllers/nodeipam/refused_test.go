@@ -17,6 +17,7 @@ import (
 	clustercidrlisters "github.com/multicidr/controller-manager/apis/generated/listers/networking/v1"
 	networkingv1 "github.com/multicidr/controller-manager/apis/networking/v1"
 	"github.com/multicidr/controller-manager/controllers/nodeipam/allocator"
+	"github.com/multicidr/controller-manager/controllers/nodeipam/clustercidr"
 	. "github.com/multicidr/controller-manager/controllers/nodeipam/internal/objects"
 )
 
@@ -49,8 +50,8 @@ func controllerOf(t *testing.T, api api, cc *networkingv1.ClusterCIDR) *Controll
 	for _, l := range c.lines() {
 		t.Cleanup(l.queue.ShutDown)
 	}
-	c.with(func(b *allocator.State) { b.SetPool(allocator.Compile(cc)) })
-	c.health.waitFor(trouble{})
+	c.with(func(b *allocator.State) { b.SetPool(clustercidr.Compile(cc)) })
+	c.health.waitFor(problem{})
 	return c
 }
 
@@ -109,7 +110,7 @@ func TestFinalizerThatIsRefused(t *testing.T) {
 		if err := c.syncClusterCIDR(t.Context(), "a"); err == nil {
 			t.Fatalf("%v: no error, so it is not tried again", step.err)
 		}
-		if p, _ := c.book.Pool("a"); p.Problem != step.want {
+		if p, _ := c.state.Pool("a"); p.Problem != step.want {
 			t.Errorf("%v: it says %q, want %q", step.err, p.Problem, step.want)
 		}
 		if got := c.nodeQueue.Len(); got != step.called {

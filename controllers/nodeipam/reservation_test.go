@@ -22,6 +22,7 @@ import (
 	networkingv1 "github.com/multicidr/controller-manager/apis/networking/v1"
 	"github.com/multicidr/controller-manager/controllers/lease"
 	"github.com/multicidr/controller-manager/controllers/nodeipam/allocator"
+	"github.com/multicidr/controller-manager/controllers/nodeipam/clustercidr"
 	. "github.com/multicidr/controller-manager/controllers/nodeipam/internal/objects"
 )
 
@@ -71,7 +72,7 @@ func TestReservation(t *testing.T) {
 	}
 	disabled := func(cc *networkingv1.ClusterCIDR) { cc.Spec.Allocation = networkingv1.AllocationDisabled }
 	set := func(cc *networkingv1.ClusterCIDR) func(*allocator.State) {
-		return func(b *allocator.State) { b.SetPool(allocator.Compile(cc)) }
+		return func(b *allocator.State) { b.SetPool(clustercidr.Compile(cc)) }
 	}
 
 	answers := map[string]struct {
@@ -111,7 +112,7 @@ func TestReservation(t *testing.T) {
 					t.Fatal("the first write worked")
 				}
 				c.with(tc.change)
-				if inUse := c.book.InUse("a"); change == "its ClusterCIDR is being deleted" && inUse != a.stands {
+				if inUse := c.state.InUse("a"); change == "its ClusterCIDR is being deleted" && inUse != a.stands {
 					t.Errorf("its ClusterCIDR is in use: %t, want %t", inUse, a.stands)
 				}
 				if err := c.syncNode(t.Context(), "n"); err != nil {
@@ -124,7 +125,7 @@ func TestReservation(t *testing.T) {
 				if diff := cmp.Diff(want, server.written); diff != "" {
 					t.Errorf("written (-want +got):\n%s", diff)
 				}
-				if held := Texts(c.book.HeldBy(allocator.OwnerOf("uid-n"))); !slices.Equal(held, want[1:]) {
+				if held := Texts(c.state.HeldBy(allocator.OwnerOf("uid-n"))); !slices.Equal(held, want[1:]) {
 					t.Errorf("holds %q, want %q", held, want[1:])
 				}
 			})
@@ -155,8 +156,8 @@ func TestReservationAfterARefusal(t *testing.T) {
 			c, _ := controllerWith(t, server, func() time.Time { return now }, Node("n"))
 			c.fence = unansweredFor{15 * time.Second}
 			c.with(func(b *allocator.State) {
-				b.SetPool(allocator.Compile(ClusterCIDR("a", Spec4("10.1.0.0/24", 8, nil))))
-				b.SetPool(allocator.Compile(ClusterCIDR("b", Spec4("10.2.0.0/16", 8, nil))))
+				b.SetPool(clustercidr.Compile(ClusterCIDR("a", Spec4("10.1.0.0/24", 8, nil))))
+				b.SetPool(clustercidr.Compile(ClusterCIDR("b", Spec4("10.2.0.0/16", 8, nil))))
 			})
 			_ = c.syncNode(t.Context(), "n") // is not answered
 			now = now.Add(tc.wait)
@@ -199,15 +200,17 @@ func TestReservationThatWasStored(t *testing.T) {
 			}
 			server := &deciding{answers: []error{nil, tc.second}, stored: stored}
 			c, _ := controllerWith(t, server, func() time.Time { return now }, Node("n"))
-			c.with(func(b *allocator.State) { b.SetPool(allocator.Compile(ClusterCIDR("a", Spec4("10.1.0.0/24", 8, nil)))) })
+			c.with(func(b *allocator.State) {
+				b.SetPool(clustercidr.Compile(ClusterCIDR("a", Spec4("10.1.0.0/24", 8, nil))))
+			})
 			for range 2 {
 				_ = c.syncNode(t.Context(), "n")
 				now = now.Add(time.Minute)
 			}
 			c.with(func(b *allocator.State) {
-				b.SetPool(allocator.Compile(ClusterCIDR("a", Spec4("10.1.0.0/24", 8, nil), Deleted)))
+				b.SetPool(clustercidr.Compile(ClusterCIDR("a", Spec4("10.1.0.0/24", 8, nil), Deleted)))
 			})
-			if c.book.InUse("a") == tc.leaves {
+			if c.state.InUse("a") == tc.leaves {
 				t.Errorf("its ClusterCIDR may go: %t", tc.leaves)
 			}
 			_ = c.syncNode(t.Context(), "n")
@@ -230,7 +233,7 @@ func (u unansweredFor) Unanswered() time.Duration { return u.d }
 // A Node that could not be given podCIDRs for a while is looked at again when a ClusterCIDR changes, without a timer.
 func TestRevocableReservationIsLookedAtAgain(t *testing.T) {
 	b := allocator.New()
-	b.SetPool(allocator.Compile(ClusterCIDR("a", Spec4("10.1.0.0/16", 8, nil))))
+	b.SetPool(clustercidr.Compile(ClusterCIDR("a", Spec4("10.1.0.0/16", 8, nil))))
 	n := Node("n")
 	b.Reserve(n)
 	b.Changes()
@@ -239,14 +242,14 @@ func TestRevocableReservationIsLookedAtAgain(t *testing.T) {
 		do   func()
 		want string
 	}{
-		{"it is sent", func() { b.Sending(n); b.SetPool(allocator.Compile(ClusterCIDR("b", Spec4("10.2.0.0/16", 8, nil)))) }, ""},
+		{"it is sent", func() { b.Sending(n); b.SetPool(clustercidr.Compile(ClusterCIDR("b", Spec4("10.2.0.0/16", 8, nil)))) }, ""},
 		{"it is refused", func() {
 			b.NotCarriedOut(n, true, time.Time{})
-			b.SetPool(allocator.Compile(ClusterCIDR("c", Spec4("10.3.0.0/16", 8, nil))))
+			b.SetPool(clustercidr.Compile(ClusterCIDR("c", Spec4("10.3.0.0/16", 8, nil))))
 		}, "n"},
 		{"the Node shows it", func() {
 			b.Observe(n, Pfxs("10.1.0.0/24"), nil)
-			b.SetPool(allocator.Compile(ClusterCIDR("d", Spec4("10.4.0.0/16", 8, nil))))
+			b.SetPool(clustercidr.Compile(ClusterCIDR("d", Spec4("10.4.0.0/16", 8, nil))))
 		}, ""},
 	} {
 		if step.do(); strings.Join(b.Changes().Nodes, " ") != step.want {
@@ -266,7 +269,9 @@ func TestReservationOfANodeThatGoes(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			c, nodes := controllerWith(t, &deciding{answers: []error{tc.answer}}, time.Now, Node("n"))
-			c.with(func(b *allocator.State) { b.SetPool(allocator.Compile(ClusterCIDR("a", Spec4("10.1.0.0/16", 8, nil)))) })
+			c.with(func(b *allocator.State) {
+				b.SetPool(clustercidr.Compile(ClusterCIDR("a", Spec4("10.1.0.0/16", 8, nil))))
+			})
 			_ = c.syncNode(t.Context(), "n")
 			going := Node("n")
 			going.DeletionTimestamp = &metav1.Time{Time: time.Unix(1, 0)}
@@ -276,7 +281,7 @@ func TestReservationOfANodeThatGoes(t *testing.T) {
 			if err := c.syncNode(t.Context(), "n"); err != nil {
 				t.Fatal(err)
 			}
-			if held := c.book.HeldBy(allocator.OwnerOf("uid-n")); len(held) != tc.want {
+			if held := c.state.HeldBy(allocator.OwnerOf("uid-n")); len(held) != tc.want {
 				t.Errorf("holds %v, want %d blocks", held, tc.want)
 			}
 		})

@@ -5,6 +5,7 @@ import (
 	"net/netip"
 
 	"github.com/multicidr/controller-manager/controllers/nodeipam/allocator"
+	"github.com/multicidr/controller-manager/controllers/nodeipam/clustercidr"
 	networkingapiv1 "k8s.io/api/networking/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	utilruntime "k8s.io/apimachinery/pkg/util/runtime"
@@ -19,7 +20,7 @@ const flagServiceRanges = "--service-cluster-ip-range"
 func (c *Controller) heardOfServiceCIDR(name string) {
 	c.with(func(b *allocator.State) {
 		if !c.filled.Load() {
-			return // fill reads the cache, and holds the book meanwhile
+			return // fill reads the cache, and holds the state meanwhile
 		}
 		switch serviceCIDR, err := c.serviceCIDRs.Get(name); {
 		case apierrors.IsNotFound(err):
@@ -37,7 +38,7 @@ func serviceSource(name string) string { return "ServiceCIDR " + name }
 func serviceRangesOf(ctx context.Context, serviceCIDR *networkingapiv1.ServiceCIDR) []netip.Prefix {
 	var ranges []netip.Prefix
 	for _, s := range serviceCIDR.Spec.CIDRs {
-		r, err := allocator.ParseCIDR(s)
+		r, err := clustercidr.ParseCIDR(s)
 		if err != nil {
 			klog.FromContext(ctx).Error(err, "Passing over a service range that cannot be read", "serviceCIDR", klog.KObj(serviceCIDR), "cidr", s)
 			continue

@@ -194,7 +194,7 @@ func (p *process) said(event *v1.Event, err error) {
 	}
 }
 
-// check judges what a process has in its book after every bit that it ran.
+// check judges what a process has in its state after every bit that it ran.
 func (p *process) check() {
 	for _, name := range sortedNames(p.seen.nodes) {
 		if p.follow(p.seen.nodes[name]); p.w.violation != nil {
@@ -204,7 +204,7 @@ func (p *process) check() {
 	if p.w.outside {
 		return
 	}
-	b := p.controller.book
+	b := p.controller.state
 	all := append(b.Holdings(netip.MustParsePrefix("0.0.0.0/0")), b.Holdings(netip.MustParsePrefix("::/0"))...)
 	slices.SortFunc(all, compareHoldings)
 	if want := p.seen.holdings(); !slices.Equal(all, want) {
@@ -214,12 +214,12 @@ func (p *process) check() {
 
 // follow judges what has become of a Node's reservation, and enters it in the view.
 func (p *process) follow(node *v1.Node) {
-	held := p.controller.book.HeldBy(allocator.OwnerOf(node.UID))
+	held := p.controller.state.HeldBy(allocator.OwnerOf(node.UID))
 	before, known := p.seen.reserved[node.UID]
 	if len(node.Spec.PodCIDRs) > 0 || !known && len(held) == 0 {
 		return // a difference is found by check
 	}
-	now, _ := p.controller.book.Node(node.Name)
+	now, _ := p.controller.state.Node(node.Name)
 	if known && slices.Equal(held, before.Blocks) && before.ClusterCIDR == now.ClusterCIDR {
 		return
 	}
@@ -429,14 +429,14 @@ func (w *world) setsAllocation(old, cc *networkingv1.ClusterCIDR) {
 	w.cover("flags: allocation " + string(cc.Spec.Allocation))
 }
 
-// invariant3: free = total - held - excluded, for the book and for who counts block by block.
+// invariant3: free = total - held - excluded, for the state and for who counts block by block.
 func (w *world) invariant3(p *process, now *view, cc *networkingv1.ClusterCIDR) {
 	for _, r := range slowRangesOf(cc) {
 		if w.outside {
 			return
 		}
-		pool, _ := p.controller.book.Pool(cc.Name)
-		got := p.controller.book.Free(pool, ipam.Range{Prefix: r.prefix, BlockBits: r.blocks[0].Bits()})
+		pool, _ := p.controller.state.Pool(cc.Name)
+		got := p.controller.state.Free(pool, ipam.Range{Prefix: r.prefix, BlockBits: r.blocks[0].Bits()})
 		if want := len(r.free(now.unavailableTo(cc))); got != uint64(want) {
 			w.violate("invariant 3", "%d blocks of %v in ClusterCIDR %s are free, %s says %d", want, r.prefix, cc.Name, p.name, got)
 		}

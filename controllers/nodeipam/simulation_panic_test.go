@@ -19,7 +19,7 @@ func init() {
 }
 
 var panicMoves = map[string]moveKind{
-	// The arguments say whether the panic left the book half changed: then workers cannot finish what they have begun.
+	// The arguments say whether the panic left the state half changed: then workers cannot finish what they have begun.
 	"panic": {6, func(w *world, d *rand.Rand) []string {
 		name := processes(func(p *process) bool { return p.serving && !p.stopping })(w, d)
 		if name == nil {

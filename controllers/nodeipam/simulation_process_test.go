@@ -491,7 +491,7 @@ type call struct {
 	// handle is what the server does on arrival.
 	handle func(*simServer) error
 	// over is from when on the server cannot carry the request out any more, by the time of the whole simulation. It counts the timeout
-	// of a request from its receipt, and the request can be held up on its way.
+	// of a request from its expectation, and the request can be held up on its way.
 	over    time.Duration
 	arrived bool
 	answer  error
@@ -695,12 +695,12 @@ func (a simAPI) patchEvent(_ context.Context, _, name string, patch []byte) (*v1
 // kept is what the controller keeps for Nodes that a list lacks.
 func (p *process) kept() (all []ipam.Holding) {
 	if p.controller != nil {
-		all = p.controller.book.Kept()
+		all = p.controller.state.Kept()
 	}
 	return all
 }
 
 // undecided reports whether the lease has to be renewed before a doubt is over.
 func (p *process) undecided() bool {
-	return p.controller != nil && len(p.controller.book.Kept()) > 0
+	return p.controller != nil && len(p.controller.state.Kept()) > 0
 }

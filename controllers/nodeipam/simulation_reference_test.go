@@ -21,7 +21,7 @@ import (
 
 // A second, slow and obvious implementation of semantics: who holds what, which ClusterCIDR serves a Node with which
 // blocks, which Nodes belong to a ClusterCIDR, what its status says. It walks over every block of every range and
-// remembers nothing but what it is told, so it shares no idea with the book and the ledger.
+// remembers nothing but what it is told, so it shares no idea with the state and the ledger.
 
 // view is what somebody knows of the cluster: one process what it has looked at, the invariants at the end all there is.
 type view struct {
@@ -107,7 +107,7 @@ func (p *process) see(k kind, name string) {
 		return
 	}
 	if k == kindNode && p.controller != nil {
-		if uid, ok := p.controller.book.UID(name); ok && uid != c.objects[name].GetUID() {
+		if uid, ok := p.controller.state.UID(name); ok && uid != c.objects[name].GetUID() {
 			return // It is left to its event, which tells whether the one before may be in doubt.
 		}
 	}

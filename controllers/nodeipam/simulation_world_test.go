@@ -46,7 +46,7 @@ type world struct {
 	undone map[string]time.Time
 	// disabled has the ClusterCIDRs that a user has disabled, and not the controller.
 	disabled map[types.UID]bool
-	// outside: only what users can see is judged, not what a process has in its book.
+	// outside: only what users can see is judged, not what a process has in its state.
 	outside bool
 	judged  *regexp.Regexp // only invariants with such names are
 	// notices: processes look for what other allocators write. The model does not ask.
@@ -352,12 +352,12 @@ func (w *world) awaitWhatIsNotKept(p *process) {
 		w.cover("blocks are kept until the lease is renewed")
 		w.rest(p, 3*retryPeriod)
 		if p.undecided() {
-			w.violate("doubt ends", "%s: %v", p.name, p.controller.book.Kept())
+			w.violate("doubt ends", "%s: %v", p.name, p.controller.state.Kept())
 		}
 	}
 	if w.server.altered {
 		w.cover("a write is not kept")
-		w.rest(p, max(receiptLasts, finalizerPatience)+2*retryMax)
+		w.rest(p, max(expectationLasts, finalizerPatience)+2*retryMax)
 		return
 	}
 	for _, o := range w.server.objects[kindClusterCIDR] {

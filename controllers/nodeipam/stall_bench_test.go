@@ -71,7 +71,7 @@ func largeObjects() (all []largeObject) {
 			panic(err)
 		}
 		t.with(func(book *allocator.State) {
-			if n, err := t.lookAtNode(book, name); err == nil {
+			if n, err := t.observeNode(book, name); err == nil {
 				book.Allocate(n)
 			}
 		})

@@ -16,7 +16,9 @@ import (
 	clustercidrlisters "github.com/multicidr/controller-manager/apis/generated/listers/networking/v1"
 	networkingv1 "github.com/multicidr/controller-manager/apis/networking/v1"
 	"github.com/multicidr/controller-manager/controllers/nodeipam/allocator"
+	"github.com/multicidr/controller-manager/controllers/nodeipam/clustercidr"
 	. "github.com/multicidr/controller-manager/controllers/nodeipam/internal/objects"
+	"github.com/multicidr/controller-manager/controllers/nodeipam/text"
 )
 
 // meter is a lock that notes how often memory was asked for while it was held.
@@ -55,7 +57,7 @@ func TestLargeObjectsAreReadWithoutTheLock(t *testing.T) {
 	// underLock shows an object, chooses for a Node, and changes and deletes the object.
 	underLock := func(cc *networkingv1.ClusterCIDR, n *v1.Node) uint64 {
 		town := newTown(t)
-		town.book.SetPool(allocator.Compile(small))
+		town.state.SetPool(clustercidr.Compile(small))
 		town.filled.Store(true)
 		m := &meter{}
 		town.mu = m
@@ -130,8 +132,8 @@ func TestProblemIsShort(t *testing.T) {
 	for i := range 10_000 {
 		cc.Spec.ExcludedCIDRs = append(cc.Spec.ExcludedCIDRs, fmt.Sprint("ä", i))
 	}
-	p := allocator.Compile(cc)
-	if len(p.Problem) > allocator.MaxProblem+10 || !strings.HasPrefix(p.Problem, "spec.excludedCIDRs: ") {
+	p := clustercidr.Compile(cc)
+	if len(p.Problem) > text.MaxProblem+10 || !strings.HasPrefix(p.Problem, "spec.excludedCIDRs: ") {
 		t.Errorf("%d bytes: %s", len(p.Problem), p.Problem)
 	}
 }
@@ -145,7 +147,7 @@ func TestManyExclusions(t *testing.T) {
 			cc.Spec.ExcludedCIDRs = append(cc.Spec.ExcludedCIDRs, fmt.Sprintf("10.0.%d.0/32", i))
 		}
 	}
-	b.SetPool(allocator.Compile(cc))
+	b.SetPool(clustercidr.Compile(cc))
 	b.Changes()
 	free := func() int64 { status, _ := b.Status(cc); return status.IPv4.Free }
 	if got := free(); got != 2 {
@@ -154,7 +156,7 @@ func TestManyExclusions(t *testing.T) {
 	b.Changes()
 	cc = cc.DeepCopy()
 	cc.Spec.ExcludedCIDRs = cc.Spec.ExcludedCIDRs[1:]
-	b.SetPool(allocator.Compile(cc))
+	b.SetPool(clustercidr.Compile(cc))
 	if e := b.Changes(); !slices.Equal(e.ClusterCIDRs, []string{"a"}) {
 		t.Errorf("an exclusion less concerns %q", e.ClusterCIDRs)
 	}

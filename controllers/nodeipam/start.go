@@ -16,7 +16,7 @@ import (
 // lookInterval is how often a missing CRD or permission is looked for again.
 const lookInterval = time.Second
 
-// start returns when the book knows every ClusterCIDR and what every Node holds, so that the first choice can be made;
+// start returns when the state knows every ClusterCIDR and what every Node holds, so that the first choice can be made;
 // false if ctx was done before. What is missing is said in the log and by the health check, and waited for.
 func (c *Controller) start(ctx context.Context) bool {
 	if !c.waitWrites(ctx) {
@@ -33,7 +33,7 @@ func (c *Controller) start(ctx context.Context) bool {
 	}
 	c.informers.Start(ctx.Done())
 	for kind, synced := range c.synced {
-		c.health.waitFor(trouble{what: "the cache of " + kind + " to fill"})
+		c.health.waitFor(problem{what: "the cache of " + kind + " to fill"})
 		if !cache.WaitForNamedCacheSyncWithContext(ctx, synced) {
 			return false
 		}
@@ -50,10 +50,10 @@ func (c *Controller) start(ctx context.Context) bool {
 	if err := c.readAll(ctx); err != nil {
 		// Listing a cache fails only for a selector that cannot be parsed.
 		klog.FromContext(ctx).Error(err, "Cannot start")
-		c.health.waitFor(trouble{what: err.Error()})
+		c.health.waitFor(problem{what: err.Error()})
 		return false
 	}
-	c.health.waitFor(trouble{})
+	c.health.waitFor(problem{})
 	klog.FromContext(ctx).Info("Read all ClusterCIDRs and Nodes, starting to serve")
 	return true
 }
@@ -65,7 +65,7 @@ func (c *Controller) canRead(ctx context.Context) (asOf string, ok bool) {
 	t := c.unreadable(err)
 	if err == nil && c.nodesAsOf == "" {
 		if c.nodesAsOf, err = ReadNodes(ctx, c.client); err != nil {
-			t = trouble{"Nodes cannot be read: if that is forbidden, " + ApplyRBAC, err}
+			t = problem{"Nodes cannot be read: if that is forbidden, " + ApplyRBAC, err}
 		}
 	}
 	if err == nil {
@@ -77,13 +77,13 @@ func (c *Controller) canRead(ctx context.Context) (asOf string, ok bool) {
 	return "", false
 }
 
-// readAll enters all that is cached in the book.
+// readAll enters all that is cached in the state.
 func (c *Controller) readAll(ctx context.Context) error {
 	var err error
 	c.entering.Lock()
 	defer c.entering.Unlock()
 	c.with(func(b *allocator.State) {
-		// From here on events are entered as they come, so the caches are read with the book in hand.
+		// From here on events are entered as they come, so the caches are read with the state in hand.
 		err = c.fill(ctx, b)
 		c.filled.Store(err == nil)
 	})

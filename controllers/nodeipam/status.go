@@ -25,7 +25,7 @@ const statusInterval = time.Second
 // one of podCIDRs less.
 const statusPatience = 10 * time.Second
 
-// syncStatus writes what the book says of one ClusterCIDR into its status, unless that is there already.
+// syncStatus writes what the state says of one ClusterCIDR into its status, unless that is there already.
 func (c *Controller) syncStatus(ctx context.Context, name string) error {
 	interval := statusInterval
 	if c.nodeQueue.Len() > 0 {
@@ -97,7 +97,7 @@ func (c *Controller) appliedStatus(cc *networkingv1.ClusterCIDR, status networki
 		last, ok := c.statusApplied[cc.Name]
 		if !ok || last.uid != cc.UID || !equality.Semantic.DeepEqual(last.status, status) {
 			c.statusApplied[cc.Name] = appliedStatus{cc.UID, status, c.now()}
-		} else if c.now().Sub(last.at) >= receiptLasts {
+		} else if c.now().Sub(last.at) >= expectationLasts {
 			err = fmt.Errorf("status of ClusterCIDR %s: %w", cc.Name, errNotKept)
 		}
 	})

@@ -19,7 +19,7 @@ import (
 
 	"github.com/multicidr/controller-manager/apis/generated/clientset/versioned"
 	networkingv1 "github.com/multicidr/controller-manager/apis/networking/v1"
-	"github.com/multicidr/controller-manager/controllers/nodeipam/allocator"
+	"github.com/multicidr/controller-manager/controllers/nodeipam/clustercidr"
 )
 
 // ClusterCIDRs are read as they are stored and decoded one by one. A typed client gives up on a whole list, and so on every Node of the
@@ -73,7 +73,7 @@ func decode(u *unstructured.Unstructured) *networkingv1.ClusterCIDR {
 	cc := &networkingv1.ClusterCIDR{}
 	err := decodeInto(u.Object, cc)
 	if err == nil {
-		delete(cc.Annotations, allocator.AnnotationUndecodable)
+		delete(cc.Annotations, clustercidr.AnnotationUndecodable)
 		disown(cc)
 		return cc
 	}
@@ -83,7 +83,7 @@ func decode(u *unstructured.Unstructured) *networkingv1.ClusterCIDR {
 	}
 	cc.Spec.IPv4, _, _ = unstructured.NestedString(u.Object, "spec", "ipv4")
 	cc.Spec.IPv6, _, _ = unstructured.NestedString(u.Object, "spec", "ipv6")
-	metav1.SetMetaDataAnnotation(&cc.ObjectMeta, allocator.AnnotationUndecodable, err.Error())
+	metav1.SetMetaDataAnnotation(&cc.ObjectMeta, clustercidr.AnnotationUndecodable, err.Error())
 	return cc
 }
 

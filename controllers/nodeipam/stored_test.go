@@ -17,7 +17,7 @@ import (
 	versionedfake "github.com/multicidr/controller-manager/apis/generated/clientset/versioned/fake"
 	networkingv1 "github.com/multicidr/controller-manager/apis/networking/v1"
 	"github.com/multicidr/controller-manager/controllers/ipam"
-	"github.com/multicidr/controller-manager/controllers/nodeipam/allocator"
+	"github.com/multicidr/controller-manager/controllers/nodeipam/clustercidr"
 )
 
 // Whatever is stored, an object by itself becomes a pool by itself, and keeps what can be read of it.
@@ -55,7 +55,7 @@ func TestDecode(t *testing.T) {
 			if diff := cmp.Diff(tc.want, cc.Spec); diff != "" {
 				t.Errorf("its spec (-want +got):\n%s", diff)
 			}
-			p := allocator.Compile(cc)
+			p := clustercidr.Compile(cc)
 			if want := tc.problem == ""; (p.State == ipam.Enabled) != want || !strings.HasPrefix(p.Problem, tc.problem) {
 				t.Errorf("it is %v: %q", p.State, p.Problem)
 			}
@@ -101,7 +101,7 @@ func TestForeignTransitionTime(t *testing.T) {
 // A panic ends this controller and nothing else, and is not forgotten.
 func TestPanic(t *testing.T) {
 	c := newController(Config{}, parts{newQueue: newQueue})
-	c.health.waitFor(trouble{})
+	c.health.waitFor(problem{})
 	c.safely(func() { panic("a defect") })
 	<-c.broken
 	c.safely(func() { t.Error("it goes on with a book that may be half changed") })

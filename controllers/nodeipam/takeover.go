@@ -11,7 +11,7 @@ import (
 	"k8s.io/klog/v2"
 
 	"github.com/multicidr/controller-manager/controllers/lease"
-	"github.com/multicidr/controller-manager/controllers/nodeipam/allocator"
+	"github.com/multicidr/controller-manager/controllers/nodeipam/clustercidr"
 )
 
 // Term is this process's term as the leader. A lease.Fence is one.
@@ -47,10 +47,10 @@ func (c *Controller) waitTakeover(ctx context.Context) bool {
 	predecessor := c.term.Predecessor()
 	var w lateWrites
 	switch {
-	case predecessor == lease.NoElection && slices.ContainsFunc(nodes, func(n *v1.Node) bool { return !allocator.ShowsPodCIDRs(n) }):
+	case predecessor == lease.NoElection && slices.ContainsFunc(nodes, func(n *v1.Node) bool { return !clustercidr.ShowsPodCIDRs(n) }):
 		w = lateWrites{delay: lease.OverWithoutLease(writeTimeout), of: "an earlier process",
 			why: "there is no leader election, and the API server may still carry out what a process before this one has sent"}
-	case mayStillWrite(predecessor, slices.ContainsFunc(nodes, allocator.ShowsPodCIDRs)):
+	case mayStillWrite(predecessor, slices.ContainsFunc(nodes, clustercidr.ShowsPodCIDRs)):
 		w = lateWrites{delay: c.takeoverDelay, of: "another allocator",
 			why: fmt.Sprintf("another allocator may have led before, and the API server may still carry out what it sent (--node-ipam-takeover-delay=%v)", c.takeoverDelay)}
 	}
@@ -88,7 +88,7 @@ func (c *Controller) waitOut(ctx context.Context, w lateWrites) bool {
 	if left := w.delay - c.term.Led(); left > 0 {
 		until := c.now().Add(left).UTC().Format(time.TimeOnly)
 		logger.Info("Waiting before the first allocation until the last request of "+w.of+" is over", "until", until, "why", w.why)
-		c.health.waitFor(trouble{what: fmt.Sprintf("the last request of %s to be over, at %s UTC: %s. Nothing has to be done", w.of, until, w.why)})
+		c.health.waitFor(problem{what: fmt.Sprintf("the last request of %s to be over, at %s UTC: %s. Nothing has to be done", w.of, until, w.why)})
 		timer := time.NewTimer(left)
 		defer timer.Stop()
 		select {

@@ -19,6 +19,7 @@ import (
 
 	networkingv1 "github.com/multicidr/controller-manager/apis/networking/v1"
 	"github.com/multicidr/controller-manager/controllers/nodeipam"
+	"github.com/multicidr/controller-manager/controllers/nodeipam/clustercidr"
 )
 
 const (
@@ -279,7 +280,7 @@ const fromFlags = "--cluster-cidr"
 func rangesOf(fs *findings, s *state, with []flags) []namedRange {
 	var ranges []namedRange
 	add := func(name string, cc *networkingv1.ClusterCIDR) {
-		prefixes, gives, wrong := nodeipam.RangesOf(cc)
+		prefixes, gives, wrong := clustercidr.RangesOf(cc)
 		if wrong != "" {
 			fs.add(problem, "ranges", "ClusterCIDR %s would serve nobody: %s", name, wrong)
 		}
@@ -303,7 +304,7 @@ func rangesOf(fs *findings, s *state, with []flags) []namedRange {
 		}
 		// Once there is a ClusterCIDR of the flags, that is what counts: it may exclude something, as flags cannot.
 		if spec != nil && !slices.ContainsFunc(s.clusterCIDRs, func(cc networkingv1.ClusterCIDR) bool {
-			return cc.Labels[networkingv1.LabelCreatedFromFlags] == "true" && nodeipam.SameRanges(cc.Spec, *spec)
+			return cc.Labels[networkingv1.LabelCreatedFromFlags] == "true" && clustercidr.SameRanges(cc.Spec, *spec)
 		}) {
 			add(fromFlags, &networkingv1.ClusterCIDR{Spec: *spec})
 		}
@@ -365,7 +366,7 @@ func checkRanges(fs *findings, s *state, ranges, services []namedRange) {
 			}
 		}
 		for _, node := range s.nodes {
-			for _, address := range nodeipam.AddressesOf(&node) {
+			for _, address := range clustercidr.AddressesOf(&node) {
 				if !r.gives(address) {
 					continue
 				}
@@ -391,7 +392,7 @@ func checkNodes(fs *findings, s *state, ranges, services []namedRange) {
 	var held []holding
 	served := 0
 	for _, node := range s.nodes {
-		blocks, unreadable := nodeipam.PodCIDRsOf(&node)
+		blocks, unreadable := clustercidr.PodCIDRsOf(&node)
 		if len(unreadable) > 0 {
 			fs.add(problem, about, "%q of Node %s cannot be read, so nothing would keep these addresses from being given again: delete the Node and reboot its machine, which registers it again", unreadable, node.Name)
 		}

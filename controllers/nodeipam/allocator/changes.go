@@ -7,6 +7,8 @@ import (
 	"slices"
 	"strings"
 	"time"
+
+	"github.com/multicidr/controller-manager/controllers/nodeipam/clustercidr"
 )
 
 // touch notes that the status of the pools around these prefixes may be another.
@@ -25,25 +27,25 @@ func (b *State) touchName(name string) {
 	delete(b.blocking, name)
 }
 
-func (b *State) touchPool(p *Pool) {
+func (b *State) touchPool(p *clustercidr.Pool) {
 	b.touchName(p.Name)
-	b.touch(p.extent()...)
+	b.touch(p.Extent()...)
 }
 
-// recheckStatus notes that the status of this pool is to be looked at.
+// RecheckStatus notes that the status of this pool is to be looked at.
 func (b *State) RecheckStatus(name string) { b.touched.add(name) }
 
-// putOffClusterCIDR notes that a ClusterCIDR is to be looked at again once no pool awaits its finalizer.
+// PutOff notes that a ClusterCIDR is to be looked at again once no pool awaits its finalizer.
 func (b *State) PutOff(name string) { b.putOff.add(name) }
 
-// effects is whom changes of the book may concern.
+// Changes is whom changes of the state may concern.
 type Changes struct {
-	Nodes        []string // suspects, and those that wait, oldest first
+	Nodes        []string // recheck, and those that wait, oldest first
 	Terminating  []string // ClusterCIDRs that may be able to go, or were put off
 	ClusterCIDRs []string // whose status may be another
 }
 
-// effects returns whom the changes since the last call may concern. It is good until the book changes.
+// Changes returns whom the changes since the last call may concern. It is good until the state changes.
 func (b *State) Changes() Changes {
 	e := Changes{ClusterCIDRs: b.touched.take(), Nodes: b.recheck.take()}
 	if len(b.awaitingFinalizer) == 0 {

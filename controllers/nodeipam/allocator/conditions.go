@@ -15,9 +15,11 @@ import (
 
 	networkingv1 "github.com/multicidr/controller-manager/apis/networking/v1"
 	"github.com/multicidr/controller-manager/controllers/ipam"
+	"github.com/multicidr/controller-manager/controllers/nodeipam/clustercidr"
+	"github.com/multicidr/controller-manager/controllers/nodeipam/text"
 )
 
-// status returns what a ClusterCIDR's status should be. known is false while the book does not know it, or knows that it
+// Status returns what a ClusterCIDR's status should be. known is false while the state does not know it, or knows that it
 // changes in a moment.
 func (b *State) Status(cc *networkingv1.ClusterCIDR) (status networkingv1.ClusterCIDRStatus, known bool) {
 	p, ok := b.pools[cc.Name]
@@ -37,13 +39,13 @@ func (b *State) Status(cc *networkingv1.ClusterCIDR) (status networkingv1.Cluste
 		if known := meta.FindStatusCondition(cc.Status.Conditions, condition.Type); known != nil && !known.LastTransitionTime.IsZero() {
 			status.Conditions = append(status.Conditions, *known)
 		}
-		condition.ObservedGeneration, condition.Message = cc.Generation, Cut(condition.Message, maxCondition)
+		condition.ObservedGeneration, condition.Message = cc.Generation, text.Cut(condition.Message, text.MaxCondition)
 		meta.SetStatusCondition(&status.Conditions, condition)
 	}
 	return status, true
 }
 
-// statusShows reports whether a status says all that it should.
+// StatusShows reports whether a status says all that it should.
 func StatusShows(status, want networkingv1.ClusterCIDRStatus) bool {
 	for _, w := range want.Conditions {
 		if known := meta.FindStatusCondition(status.Conditions, w.Type); known == nil || !equality.Semantic.DeepEqual(*known, w) {
@@ -53,7 +55,7 @@ func StatusShows(status, want networkingv1.ClusterCIDRStatus) bool {
 	return equality.Semantic.DeepEqual(status.IPv4, want.IPv4) && equality.Semantic.DeepEqual(status.IPv6, want.IPv6)
 }
 
-func (b *State) RangeStatus(p *Pool, r ipam.Range) *networkingv1.RangeStatus {
+func (b *State) RangeStatus(p *clustercidr.Pool, r ipam.Range) *networkingv1.RangeStatus {
 	usage := b.ledger.Usage(&p.Pool, r)
 	total, used, free := r.Blocks(), usage.Allocated, usage.Free
 	s := &networkingv1.RangeStatus{
@@ -70,8 +72,8 @@ func (b *State) RangeStatus(p *Pool, r ipam.Range) *networkingv1.RangeStatus {
 	return s
 }
 
-// taken returns how many of the total blocks of a range are not free.
-func (b *State) Taken(p *Pool, r ipam.Range, total, free uint64) uint64 {
+// Taken returns how many of the total blocks of a range are not free.
+func (b *State) Taken(p *clustercidr.Pool, r ipam.Range, total, free uint64) uint64 {
 	if total == math.MaxUint64 { // or more, and so perhaps is free
 		return b.ledger.Taken(&p.Pool, r)
 	}
@@ -80,8 +82,8 @@ func (b *State) Taken(p *Pool, r ipam.Range, total, free uint64) uint64 {
 
 func capped(n uint64) int64 { return int64(min(n, math.MaxInt64)) }
 
-// ready says whether p can serve a Node now.
-func (b *State) Ready(p *Pool) metav1.Condition {
+// Ready says whether p can serve a Node now.
+func (b *State) Ready(p *clustercidr.Pool) metav1.Condition {
 	no := func(reason, message string) metav1.Condition {
 		return metav1.Condition{Type: networkingv1.ConditionReady, Status: metav1.ConditionFalse, Reason: reason, Message: message}
 	}
@@ -95,8 +97,8 @@ func (b *State) Ready(p *Pool) metav1.Condition {
 			"To go on with this range, put the flags back, or create a ClusterCIDR of your own with it.")
 	case p.State == ipam.Disabled:
 		return no(networkingv1.ReasonDisabled, "spec.allocation is Disabled. Nodes keep what they have.")
-	case p.State == ipam.Pending && p.Cause == CauseNotKept:
-		return no(networkingv1.ReasonPending, p.Problem+whoDoesNotKeepIt)
+	case p.State == ipam.Pending && p.Cause == clustercidr.CauseNotKept:
+		return no(networkingv1.ReasonPending, p.Problem+clustercidr.WhoDoesNotKeepIt)
 	case p.State == ipam.Pending:
 		return no(networkingv1.ReasonPending, p.Problem)
 	case len(full) > 0:
@@ -108,23 +110,23 @@ func (b *State) Ready(p *Pool) metav1.Condition {
 func upperFirst(s string) string { return strings.ToUpper(s[:1]) + s[1:] }
 
 // waitsForNodes says which Nodes keep a ClusterCIDR that is being deleted.
-func (b *State) waitsForNodes(p *Pool) string {
+func (b *State) waitsForNodes(p *clustercidr.Pool) string {
 	var few []string // the first ones, in order
 	n := 0
 	for uid := range b.Members(p) {
 		n++
-		if i, _ := slices.BinarySearch(few, b.names[uid]); i < MaxNamed {
-			few = slices.Insert(few[:min(len(few), MaxNamed-1)], i, b.names[uid])
+		if i, _ := slices.BinarySearch(few, b.names[uid]); i < text.MaxNamed {
+			few = slices.Insert(few[:min(len(few), text.MaxNamed-1)], i, b.names[uid])
 		}
 	}
 	if n == 0 {
 		return "No Node belongs to it any more."
 	}
-	return fmt.Sprintf("%s to it: %s. It goes when they are deleted.", counted(n, "Node belongs", "Nodes belong"), listedOf(few, n))
+	return fmt.Sprintf("%s to it: %s. It goes when they are deleted.", text.Counted(n, "Node belongs", "Nodes belong"), text.ListedOf(few, n))
 }
 
-// overlapping says with what p's ranges share addresses that p can allocate: what it excludes concerns nobody else.
-func (b *State) Overlapping(p *Pool) metav1.Condition {
+// Overlapping says with what p's ranges share addresses that p can allocate: what it excludes concerns nobody else.
+func (b *State) Overlapping(p *clustercidr.Pool) metav1.Condition {
 	found := map[string][]string{}
 	addresses := 0
 	for _, r := range p.Ranges {
@@ -145,7 +147,7 @@ func (b *State) Overlapping(p *Pool) metav1.Condition {
 			if !p.Gives(h.Prefix) {
 				continue
 			}
-			if addresses++; addresses <= MaxNamed {
+			if addresses++; addresses <= text.MaxNamed {
 				found[networkingv1.ReasonNodeAddress] = append(found[networkingv1.ReasonNodeAddress], fmt.Sprintf("%v of %s", h.Prefix.Addr(), b.names[types.UID(h.Owner.ID)]))
 			}
 		}
@@ -162,7 +164,7 @@ func (b *State) Overlapping(p *Pool) metav1.Condition {
 		}
 	}
 	for _, o := range b.pools {
-		if o.Name != p.Name && p.shares(o) {
+		if o.Name != p.Name && p.SharesWith(o) {
 			found[networkingv1.ReasonClusterCIDR] = append(found[networkingv1.ReasonClusterCIDR], o.Name)
 		}
 	}
@@ -182,7 +184,7 @@ func (b *State) Overlapping(p *Pool) metav1.Condition {
 			if kind.reason == networkingv1.ReasonNodeAddress {
 				n = addresses
 			}
-			messages = append(messages, fmt.Sprintf(kind.message, listedOf(texts, n)))
+			messages = append(messages, fmt.Sprintf(kind.message, text.ListedOf(texts, n)))
 			condition.Status, condition.Reason = metav1.ConditionTrue, cmp.Or(reasonIfTrue(condition), strings.TrimPrefix(kind.reason, "Whole"))
 		}
 	}
@@ -216,7 +218,7 @@ func reasonIfTrue(condition metav1.Condition) string {
 }
 
 // conflicted says which holders hold the same addresses inside p's ranges.
-func (b *State) conflicted(p *Pool) metav1.Condition {
+func (b *State) conflicted(p *clustercidr.Pool) metav1.Condition {
 	none := metav1.Condition{Type: networkingv1.ConditionConflicted, Status: metav1.ConditionFalse, Reason: networkingv1.ReasonNoOverlap, Message: "No address is held twice."}
 	if len(b.sharing) == 0 {
 		return none // without a look at every Node
@@ -236,7 +238,7 @@ search: // It ends when there are more than are named: in all there may be as ma
 				if (outer.Owner.Kind == ipam.Node || h.Owner.Kind == ipam.Node) && outer.Owner != h.Owner {
 					pair := []string{fmt.Sprintf("%s (%v)", b.NameOf(outer.Owner), outer.Prefix), fmt.Sprintf("%s (%v)", b.NameOf(h.Owner), h.Prefix)}
 					slices.Sort(pair) // and not by UID
-					if pairs = append(pairs, strings.Join(pair, " and ")); len(pairs) > MaxNamed {
+					if pairs = append(pairs, strings.Join(pair, " and ")); len(pairs) > text.MaxNamed {
 						break search
 					}
 				}
@@ -248,13 +250,13 @@ search: // It ends when there are more than are named: in all there may be as ma
 		return none
 	}
 	return metav1.Condition{Type: networkingv1.ConditionConflicted, Status: metav1.ConditionTrue, Reason: networkingv1.ReasonOverlap,
-		Message: fmt.Sprintf("The same addresses are held by %s. Delete the Nodes that should not have them and reboot their machines, which registers them again.", listedFew(pairs))}
+		Message: fmt.Sprintf("The same addresses are held by %s. Delete the Nodes that should not have them and reboot their machines, which registers them again.", text.ListedFew(pairs))}
 }
 
 // exhausted is the message of the condition Ready while families of p have no free block. It is the place for those who take many
 // blocks at once, and the condition Overlapping is not: the Exhausted event repeats it, and nobody looks for other reasons first.
-func (b *State) exhausted(p *Pool, full []ipam.Family) string {
-	message := fmt.Sprintf("No free block for %s.", families(full))
+func (b *State) exhausted(p *clustercidr.Pool, full []ipam.Family) string {
+	message := fmt.Sprintf("No free block for %s.", text.Families(full))
 	excluding := b.excluding(p, full)
 	if excluding != "" {
 		message += fmt.Sprintf(" Blocks that nobody holds are in spec.excludedCIDRs: %s. Remove from it what this ClusterCIDR may allocate.", excluding)
@@ -275,7 +277,7 @@ func (b *State) exhausted(p *Pool, full []ipam.Family) string {
 // largerThanBlocks names Nodes with podCIDRs that are larger than a block of p, in the families that are full: at least those that
 // contain a range, and of those inside it the ones that are found soon. A range with many Nodes has many holdings, and a status must
 // not take long.
-func (b *State) largerThanBlocks(p *Pool, full []ipam.Family) string {
+func (b *State) largerThanBlocks(p *clustercidr.Pool, full []ipam.Family) string {
 	var texts []string
 	for _, r := range p.Ranges {
 		if !slices.Contains(full, r.Family()) || b.RangeStatus(p, r).Unavailable == 0 {
@@ -286,29 +288,29 @@ func (b *State) largerThanBlocks(p *Pool, full []ipam.Family) string {
 			if h.Owner.Kind == ipam.Node && h.Prefix.Bits() < r.BlockBits {
 				texts = append(texts, fmt.Sprintf("%s (%v)", b.NameOf(h.Owner), h.Prefix))
 			}
-			if walked++; walked == maxWalked || len(texts) > MaxNamed {
+			if walked++; walked == maxWalked || len(texts) > text.MaxNamed {
 				break
 			}
 		}
 	}
-	return listedFew(texts)
+	return text.ListedFew(texts)
 }
 
 // excluding names the exclusions of p without which it would not be full in these families; empty if there are none. They need not be all.
-func (b *State) excluding(p *Pool, full []ipam.Family) string {
+func (b *State) excluding(p *clustercidr.Pool, full []ipam.Family) string {
 	var texts []string
 	for _, r := range p.Ranges {
 		if slices.Contains(full, r.Family()) {
-			for _, e := range b.ledger.Excluding(&p.Pool, r, MaxNamed+1) {
+			for _, e := range b.ledger.Excluding(&p.Pool, r, text.MaxNamed+1) {
 				texts = append(texts, e.String())
 			}
 		}
 	}
-	return listedFew(texts)
+	return text.ListedFew(texts)
 }
 
 // used reports whether Nodes hold something in the ranges of p of these families that is free without them, as far as that is found soon.
-func (b *State) used(p *Pool, full []ipam.Family) bool {
+func (b *State) used(p *clustercidr.Pool, full []ipam.Family) bool {
 	for _, r := range p.Ranges {
 		if !slices.Contains(full, r.Family()) {
 			continue

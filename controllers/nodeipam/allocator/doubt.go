@@ -8,6 +8,7 @@ import (
 	"k8s.io/apimachinery/pkg/types"
 
 	"github.com/multicidr/controller-manager/controllers/ipam"
+	"github.com/multicidr/controller-manager/controllers/nodeipam/clustercidr"
 )
 
 // A Node that is gone frees its blocks. When a watch says so, that is so. When a list lacks the Node, there is another possibility: etcd was
@@ -21,7 +22,7 @@ import (
 //
 // Without leader election there is no such proof, and blocks are freed at once.
 
-// listedWithin is how many renewals after the lease went back a list can come that shows for the first time what the restore has lost: every
+// ListedWithin is how many renewals after the lease went back a list can come that shows for the first time what the restore has lost: every
 // two seconds one, and an informer that lost its watch lists again within a minute. A list that comes later has Nodes that were deleted.
 const ListedWithin = 150
 
@@ -42,11 +43,11 @@ func (d *doubt) owner() ipam.Owner {
 	return ipam.Owner{Kind: ipam.Kept, ID: "a Node in doubt with the UID " + string(d.uid)}
 }
 
-// renewals is what a lease tells of its renewals: see lease.Renewals.
+// Renewals is what a lease tells of its renewals: see lease.Renewals.
 type Renewals struct{ Sent, Proven, WentBack int }
 
-// keep keeps the blocks of a Node that the book has and a list has not: instead is the Node of that name in the list, or nil if there is none, and
-// sent is how many renewals of the lease were sent until now. It is called before the book forgets the Node.
+// Keep keeps the blocks of a Node that the state has and a list has not: instead is the Node of that name in the list, or nil if there is none, and
+// sent is how many renewals of the lease were sent until now. It is called before the state forgets the Node.
 func (b *State) Keep(name string, instead *v1.Node, sent int) {
 	e, known := b.nodes[name]
 	if !known || instead != nil && instead.UID == e.uid {
@@ -57,14 +58,14 @@ func (b *State) Keep(name string, instead *v1.Node, sent int) {
 		return
 	}
 	d := &doubt{uid: e.uid, pool: e.pool, blocks: blocks, sent: sent}
-	if instead != nil && ShowsPodCIDRs(instead) {
+	if instead != nil && clustercidr.ShowsPodCIDRs(instead) {
 		d.instead = instead.UID
 	}
 	b.hold(d.owner(), blocks)
 	b.doubts[name] = append(b.doubts[name], d)
 }
 
-// decide ends the doubts about a name that the renewals have decided. It returns the blocks of those that became certain, which stay.
+// Decide ends the doubts about a name that the renewals have decided. It returns the blocks of those that became certain, which stay.
 func (b *State) Decide(name string, r Renewals) (certain [][]netip.Prefix) {
 	for _, d := range b.doubts[name] {
 		switch {
@@ -79,7 +80,7 @@ func (b *State) Decide(name string, r Renewals) (certain [][]netip.Prefix) {
 	return certain
 }
 
-// certain returns the blocks that are kept for Nodes of a name because etcd was restored.
+// InDoubt returns the blocks that are kept for Nodes of a name because etcd was restored.
 func (b *State) InDoubt(name string) (blocks []netip.Prefix) {
 	for _, d := range b.doubts[name] {
 		if d.certain {
@@ -97,13 +98,13 @@ func (b *State) endDoubt(name string, d *doubt) {
 	}
 }
 
-// reclaim gives a Node that is back the blocks that are kept for its name, if its ClusterCIDR may serve it still; and ends the doubt when
+// Reclaim gives a Node that is back the blocks that are kept for its name, if its ClusterCIDR may serve it still; and ends the doubt when
 // the Node has podCIDRs, unless it was there with them when the other one was missed. It reports whether it ended one.
 func (b *State) Reclaim(node *v1.Node) (ended bool) {
 	for _, d := range b.doubts[node.Name] {
 		switch {
-		case ShowsPodCIDRs(node):
-			if shown, _ := PodCIDRsOf(node); node.UID != d.instead || slices.Equal(shown, d.blocks) {
+		case clustercidr.ShowsPodCIDRs(node):
+			if shown, _ := clustercidr.PodCIDRsOf(node); node.UID != d.instead || slices.Equal(shown, d.blocks) {
 				b.endDoubt(node.Name, d)
 				ended = true
 			}
@@ -121,10 +122,10 @@ func (b *State) Reclaim(node *v1.Node) (ended bool) {
 	return ended
 }
 
-// doubted reports whether blocks are kept for Nodes of a name.
+// Doubted reports whether blocks are kept for Nodes of a name.
 func (b *State) Doubted(name string) bool { return len(b.doubts[name]) > 0 }
 
-// undecided reports whether it is open yet if a Node of this name gets back what another one had. settle looks again.
+// Undecided reports whether it is open yet if a Node of this name gets back what another one had. settle looks again.
 func (b *State) Undecided(name string) bool {
 	return slices.ContainsFunc(b.doubts[name], func(d *doubt) bool { return !d.certain })
 }
@@ -132,10 +133,10 @@ func (b *State) Undecided(name string) bool {
 // mayHave reports whether the ClusterCIDR that blocks in doubt came from may give them to a Node now.
 func (b *State) mayHave(node *v1.Node, d *doubt) bool {
 	p, ok := b.pools[d.pool]
-	if !ok || p.State != ipam.Enabled || slices.ContainsFunc(d.blocks, func(block netip.Prefix) bool { return !p.contains(block) }) {
+	if !ok || p.State != ipam.Enabled || slices.ContainsFunc(d.blocks, func(block netip.Prefix) bool { return !p.Contains(block) }) {
 		return false
 	}
-	return !p.Selective || slices.ContainsFunc(p.terms, func(t term) bool { return t.matches(node) })
+	return p.Matches(node)
 }
 
 // disputed reports whether somebody else has got blocks in doubt meanwhile, such as a Node that was created with them.

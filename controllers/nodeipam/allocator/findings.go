@@ -13,6 +13,8 @@ import (
 
 	networkingv1 "github.com/multicidr/controller-manager/apis/networking/v1"
 	"github.com/multicidr/controller-manager/controllers/ipam"
+	"github.com/multicidr/controller-manager/controllers/nodeipam/clustercidr"
+	"github.com/multicidr/controller-manager/controllers/nodeipam/text"
 )
 
 // What is found of a Node's podCIDRs, as reasons of events.
@@ -30,39 +32,39 @@ const (
 // findings returns what is wrong with the podCIDRs that a Node shows, message by reason.
 func (b *State) findings(node *v1.Node) map[string]string {
 	found := map[string]string{}
-	blocks, unreadable := PodCIDRsOf(node)
+	blocks, unreadable := clustercidr.PodCIDRsOf(node)
 	if len(unreadable) > 0 {
-		found[ReasonUnreadable] = fmt.Sprintf("podCIDRs %s cannot be read, so nothing keeps their addresses from being given to another Node. Delete the Node and reboot its machine, which registers it again.", valuesText(unreadable))
+		found[ReasonUnreadable] = fmt.Sprintf("podCIDRs %s cannot be read, so nothing keeps their addresses from being given to another Node. Delete the Node and reboot its machine, which registers it again.", text.ValuesText(unreadable))
 	}
 	if e, ok := b.nodes[node.Name]; ok && e.byOther != "" {
 		found[ReasonAssignedByOther] = e.byOther
 	}
 	if len(blocks) > 0 && b.OutOfRange(blocks) {
 		wayOut := "Create a ClusterCIDR that contains them, or delete the Node and reboot its machine, which registers it again."
-		if slices.ContainsFunc(blocks, b.services.Overlaps) || slices.ContainsFunc(blocks, Mapped.Overlaps) {
+		if slices.ContainsFunc(blocks, b.services.Overlaps) || slices.ContainsFunc(blocks, clustercidr.Mapped.Overlaps) {
 			// A ClusterCIDR would overlap the service range, or be refused.
 			wayOut = "Drain and delete the Node and reboot its machine, which registers it again."
 		}
-		found[ReasonOutsideRanges] = fmt.Sprintf("podCIDRs %s lie in no ClusterCIDR. They stay as they are and are given to nobody else. %s", BlocksText(blocks), wayOut)
+		found[ReasonOutsideRanges] = fmt.Sprintf("podCIDRs %s lie in no ClusterCIDR. They stay as they are and are given to nobody else. %s", text.BlocksText(blocks), wayOut)
 	}
 	var others []string
 	for h := range b.conflicts(node.UID) {
-		if others = append(others, fmt.Sprintf("%s (%v)", b.NameOf(h.Owner), h.Prefix)); len(others) > MaxNamed {
+		if others = append(others, fmt.Sprintf("%s (%v)", b.NameOf(h.Owner), h.Prefix)); len(others) > text.MaxNamed {
 			break
 		}
 	}
 	if len(others) > 0 {
-		found[ReasonConflict] = fmt.Sprintf("podCIDRs %s share addresses with %s. Two Pods, or a Pod and a Service, may get the same address: drain and delete this Node or the others and reboot their machines, which registers them again.", BlocksText(blocks), listedFew(others))
+		found[ReasonConflict] = fmt.Sprintf("podCIDRs %s share addresses with %s. Two Pods, or a Pod and a Service, may get the same address: drain and delete this Node or the others and reboot their machines, which registers them again.", text.BlocksText(blocks), text.ListedFew(others))
 	}
 	return found
 }
 
-// concerns reports whether a Node needs something: podCIDRs, or to hear something about those that it has.
+// Concerns reports whether a Node needs something: podCIDRs, or to hear something about those that it has.
 func (b *State) Concerns(node *v1.Node) bool {
-	return !ShowsPodCIDRs(node) || !maps.Equal(b.findings(node), b.enter(node).reported)
+	return !clustercidr.ShowsPodCIDRs(node) || !maps.Equal(b.findings(node), b.enter(node).reported)
 }
 
-// report enters what is wrong with a Node's podCIDRs. It returns the reasons of which there is something new to say.
+// Report enters what is wrong with a Node's podCIDRs. It returns the reasons of which there is something new to say.
 func (b *State) Report(node *v1.Node) (say []string) {
 	found := b.findings(node)
 	e := b.enter(node)
@@ -94,7 +96,7 @@ func (b *State) shares(uid types.UID) bool {
 	return false
 }
 
-// outside reports whether there are pools but none contains any of the blocks.
+// OutOfRange reports whether there are pools but none contains any of the blocks.
 func (b *State) OutOfRange(blocks []netip.Prefix) bool {
 	return len(b.pools) > 0 && !slices.ContainsFunc(blocks, b.inRange)
 }
@@ -118,12 +120,12 @@ func (b *State) coveredBy(r ipam.Range) (h ipam.Holding, covered bool) {
 // conflict is two holders of the same addresses; the second one's prefix lies in the first one's.
 type conflict struct{ Outer, Inner ipam.Holding }
 
-// conflicting reports whether two holdings that overlap should not: one at least is a Node's. Two service ranges may.
+// Conflicting reports whether two holdings that overlap should not: one at least is a Node's. Two service ranges may.
 func Conflicting(a, b ipam.Holding) bool {
 	return a.Owner != b.Owner && (a.Owner.Kind == ipam.Node || b.Owner.Kind == ipam.Node)
 }
 
-// maxConflicts bounds how many conflicts are shown. Were all Nodes to hold the same block, there would be millions.
+// MaxConflicts bounds how many conflicts are shown. Were all Nodes to hold the same block, there would be millions.
 const MaxConflicts = 1000
 
 // company is with whom a Node shares addresses: some of them, and how many more.
@@ -140,7 +142,7 @@ func (c *company) String() string {
 	return text
 }
 
-// allConflicts returns the conflicts of the whole address space, at most maxConflicts of them, how many there are in all, and
+// AllConflicts returns the conflicts of the whole address space, at most maxConflicts of them, how many there are in all, and
 // with whom each Node is in conflict.
 func (b *State) AllConflicts() (some []conflict, total int, with map[types.UID]*company) {
 	with = map[types.UID]*company{}
@@ -152,7 +154,7 @@ func (b *State) AllConflicts() (some []conflict, total int, with map[types.UID]*
 		if with[uid] == nil {
 			with[uid] = &company{}
 		}
-		if c := with[uid]; len(c.names) == MaxNamed {
+		if c := with[uid]; len(c.names) == text.MaxNamed {
 			c.more++
 		} else {
 			c.names = append(c.names, fmt.Sprintf("%s (%v)", b.NameOf(other.Owner), other.Prefix))
@@ -183,10 +185,10 @@ func (b *State) AllConflicts() (some []conflict, total int, with map[types.UID]*
 	return some, total, with
 }
 
-// nameOfNode returns the name of the Node with this UID, as far as it holds or has held something.
+// NameOfNode returns the name of the Node with this UID, as far as it holds or has held something.
 func (b *State) NameOfNode(uid types.UID) string { return b.names[uid] }
 
-// reportedOf returns what was found of the Node of this name for a reason, and its UID; empty if that is nothing.
+// Reported returns what was found of the Node of this name for a reason, and its UID; empty if that is nothing.
 func (b *State) Reported(name, reason string) (uid types.UID, message string) {
 	if e, ok := b.nodes[name]; ok {
 		return e.uid, e.reported[reason]
@@ -194,16 +196,16 @@ func (b *State) Reported(name, reason string) (uid types.UID, message string) {
 	return "", ""
 }
 
-// suspect notes a message about a Node that seems to have its podCIDRs from another process, until acquit or accuse.
+// Suspect notes a message about a Node that seems to have its podCIDRs from another process, until acquit or accuse.
 func (b *State) Suspect(node *v1.Node, message string) { b.enter(node).suspected = message }
 
-// suspected reports whether something is noted about the Node of this name.
+// Suspected reports whether something is noted about the Node of this name.
 func (b *State) Suspected(name string) bool {
 	e, known := b.nodes[name]
 	return known && e.suspected != ""
 }
 
-// accuse ends the suspicion about a Node. message is what is to be reported now, empty if that was reported. own says that the podCIDRs, which
+// Accuse ends the suspicion about a Node. message is what is to be reported now, empty if that was reported. own says that the podCIDRs, which
 // are in nobody's name, are this process's, since the API server has carried out a write of them.
 func (b *State) Accuse(node *v1.Node) (message string, own bool) {
 	e, ok := b.known(node)
@@ -216,4 +218,16 @@ func (b *State) Accuse(node *v1.Node) (message string, own bool) {
 	}
 	e.suspected = ""
 	return message, own
+}
+
+// NameOf writes an owner for people.
+func (b *State) NameOf(o ipam.Owner) string {
+	switch o.Kind {
+	case ipam.Node:
+		return "Node " + b.names[types.UID(o.ID)]
+	case ipam.Service:
+		return "service range " + o.ID
+	default:
+		return o.ID
+	}
 }

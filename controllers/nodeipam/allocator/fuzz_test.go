@@ -11,6 +11,7 @@ import (
 
 	networkingv1 "github.com/multicidr/controller-manager/apis/networking/v1"
 	"github.com/multicidr/controller-manager/controllers/ipam"
+	"github.com/multicidr/controller-manager/controllers/nodeipam/clustercidr"
 	. "github.com/multicidr/controller-manager/controllers/nodeipam/internal/objects"
 )
 
@@ -41,7 +42,7 @@ func FuzzClusterCIDR(f *testing.F) {
 				return // no API server stores that
 			}
 		}
-		p := Compile(cc)
+		p := clustercidr.Compile(cc)
 		checkPool(t, cc, p)
 
 		b := New()
@@ -56,7 +57,7 @@ func FuzzClusterCIDR(f *testing.F) {
 			t.Errorf("it has %v and gives %v", p.Ranges, r.Blocks)
 		case ok:
 			for i, block := range r.Blocks {
-				if !p.contains(block) || block.Bits() != p.Ranges[i].BlockBits || block != block.Masked() || slices.ContainsFunc(p.Exclusions, block.Overlaps) {
+				if !p.Contains(block) || block.Bits() != p.Ranges[i].BlockBits || block != block.Masked() || slices.ContainsFunc(p.Exclusions, block.Overlaps) {
 					t.Errorf("it gives %v of %v without %v", block, p.Ranges[i], p.Exclusions)
 				}
 			}
@@ -77,14 +78,14 @@ func FuzzClusterCIDR(f *testing.F) {
 }
 
 // checkPool checks what the rest of the program relies on.
-func checkPool(t *testing.T, cc *networkingv1.ClusterCIDR, p *Pool) {
+func checkPool(t *testing.T, cc *networkingv1.ClusterCIDR, p *clustercidr.Pool) {
 	t.Helper()
 	if (p.State == ipam.Invalid) != (p.Problem != "") {
 		t.Errorf("it is %v because of %q", p.State, p.Problem)
 	}
 	for _, r := range p.Ranges {
 		hostBits := r.Family().Bits() - r.BlockBits
-		if !r.Prefix.IsValid() || r.Prefix != r.Prefix.Masked() || r.BlockBits < r.Prefix.Bits() || hostBits < MinHostBits && p.State == ipam.Enabled {
+		if !r.Prefix.IsValid() || r.Prefix != r.Prefix.Masked() || r.BlockBits < r.Prefix.Bits() || hostBits < clustercidr.MinHostBits && p.State == ipam.Enabled {
 			t.Errorf("it has range %v with blocks of /%d", r.Prefix, r.BlockBits)
 		}
 	}
@@ -129,7 +130,7 @@ func FuzzPodCIDRs(f *testing.F) {
 			Spec:       v1.NodeSpec{PodCIDR: first, PodCIDRs: []string{first, second}},
 			Status:     v1.NodeStatus{Addresses: []v1.NodeAddress{{Address: first}, {Address: second}}},
 		}
-		blocks, unreadable := PodCIDRsOf(n)
+		blocks, unreadable := clustercidr.PodCIDRsOf(n)
 		if len(blocks)+len(unreadable) != 2 {
 			t.Fatalf("two podCIDRs became %v and %q", blocks, unreadable)
 		}
@@ -139,8 +140,8 @@ func FuzzPodCIDRs(f *testing.F) {
 			}
 		}
 		b := New()
-		b.SetPool(Compile(ClusterCIDR("a", networkingv1.ClusterCIDRSpec{IPv4: "10.0.0.0/16", IPv6: "fd00::/112", PerNodeHostBits: 8})))
-		b.Observe(n, blocks, AddressesOf(n))
+		b.SetPool(clustercidr.Compile(ClusterCIDR("a", networkingv1.ClusterCIDRSpec{IPv4: "10.0.0.0/16", IPv6: "fd00::/112", PerNodeHostBits: 8})))
+		b.Observe(n, blocks, clustercidr.AddressesOf(n))
 		_ = b.findings(n)
 		held := b.ledger.Held(OwnerOf(n.UID))
 		for _, block := range blocks {

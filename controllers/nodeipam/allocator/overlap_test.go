@@ -7,15 +7,17 @@ import (
 	"strings"
 	"testing"
 
+	"github.com/multicidr/controller-manager/controllers/nodeipam/clustercidr"
 	. "github.com/multicidr/controller-manager/controllers/nodeipam/internal/objects"
+	"github.com/multicidr/controller-manager/controllers/nodeipam/text"
 	"k8s.io/apimachinery/pkg/types"
 )
 
-// crowd returns a book with n Nodes of which each one shares addresses: all on one block, or each on its own under a Node that has a
+// crowd returns a state with n Nodes of which each one shares addresses: all on one block, or each on its own under a Node that has a
 // whole /8.
 func crowd(n int, wide bool) *State {
 	b := New()
-	b.SetPool(Compile(ClusterCIDR("a", Spec4("10.0.0.0/8", 8, nil))))
+	b.SetPool(clustercidr.Compile(ClusterCIDR("a", Spec4("10.0.0.0/8", 8, nil))))
 	if wide {
 		b.Observe(Node("wide"), Pfxs("10.0.0.0/8"), nil)
 	}
@@ -59,7 +61,7 @@ func TestOverlapsStayCheap(t *testing.T) {
 					b.NodeGone(more.Name, types.UID("uid-"+more.Name))
 					return max(told, len(b.Changes().Nodes))
 				}
-				if got, most := turn(), MaxNamed+2; got > most {
+				if got, most := turn(), text.MaxNamed+2; got > most {
 					t.Errorf("of %d Nodes %d are to be told of one more, want at most %d", n, got, most)
 				}
 				allocations[n] = testing.AllocsPerRun(10, func() { turn() })
@@ -74,9 +76,9 @@ func TestOverlapsStayCheap(t *testing.T) {
 // TestOverlapsComeAndGo follows one Node with a wide podCIDR: everybody under it is told, when it comes and when it goes.
 func TestOverlapsComeAndGo(t *testing.T) {
 	b := New()
-	b.SetPool(Compile(ClusterCIDR("a", Spec4("10.0.0.0/8", 8, nil))))
+	b.SetPool(clustercidr.Compile(ClusterCIDR("a", Spec4("10.0.0.0/8", 8, nil))))
 	var under []string
-	for i := range 3 * MaxNamed {
+	for i := range 3 * text.MaxNamed {
 		n := Node(fmt.Sprintf("n%05d", i))
 		b.Observe(n, crowdBlock(i, true), nil)
 		under = append(under, n.Name)

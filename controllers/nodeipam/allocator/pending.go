@@ -12,6 +12,8 @@ import (
 	"k8s.io/apimachinery/pkg/types"
 
 	"github.com/multicidr/controller-manager/controllers/ipam"
+	"github.com/multicidr/controller-manager/controllers/nodeipam/clustercidr"
+	"github.com/multicidr/controller-manager/controllers/nodeipam/text"
 )
 
 type pendingNode struct {
@@ -28,7 +30,7 @@ type said struct {
 	stored string // in the last event
 }
 
-// waitReason is why a Node waits, in one word. There are few, and all of them are always shown.
+// PendingReason is why a Node waits, in one word. There are few, and all of them are always shown.
 type PendingReason string
 
 const (
@@ -55,7 +57,7 @@ func pendingReasonOf(pools int, refusals []refusal) PendingReason {
 	}
 }
 
-// serve returns the Node's reservation. If there is none because no ClusterCIDR can serve the Node, say is whether there is something new to
+// Allocate returns the Node's reservation. If there is none because no ClusterCIDR can serve the Node, say is whether there is something new to
 // say about why: once for the same reasons.
 func (b *State) Allocate(node *v1.Node) (r Reservation, ok, say bool) {
 	r, _, ok = b.Reserve(node)
@@ -92,7 +94,7 @@ func (w pendingNode) reasons(pools int) string {
 
 // refusal is why one pool that matches a Node cannot serve it.
 type refusal struct {
-	pool     *Pool
+	pool     *clustercidr.Pool
 	full     []ipam.Family // if State is Enabled
 	cover    string        // which Nodes hold a whole range of the pool
 	used     bool          // Nodes hold something in its full ranges
@@ -109,13 +111,13 @@ func (b *State) explain(refusals []refusal) {
 				texts = append(texts, fmt.Sprintf("%s holds %v", b.NameOf(h.Owner), h.Prefix))
 			}
 		}
-		refusals[i].cover = listed(texts)
+		refusals[i].cover = text.Listed(texts)
 		refusals[i].excludes = excludes(refused.pool, refused.full)
 		refusals[i].used = b.used(refused.pool, refused.full)
 	}
 }
 
-func excludes(p *Pool, full []ipam.Family) bool {
+func excludes(p *clustercidr.Pool, full []ipam.Family) bool {
 	return slices.ContainsFunc(p.Ranges, func(r ipam.Range) bool { return slices.Contains(full, r.Family()) && p.Excluded.Overlaps(r.Prefix) })
 }
 
@@ -125,7 +127,7 @@ func reasons(refusals []refusal) string {
 	for _, r := range refusals {
 		texts = append(texts, r.String())
 	}
-	return listed(texts)
+	return text.Listed(texts)
 }
 
 func (r refusal) String() string {
@@ -135,7 +137,7 @@ func (r refusal) String() string {
 	case r.pool.State != ipam.Enabled:
 		return fmt.Sprintf("%s is %s", r.pool.Name, strings.ToLower(r.pool.State.String()))
 	}
-	why := families(r.full)
+	why := text.Families(r.full)
 	if r.cover != "" {
 		why += "; " + r.cover
 	}
@@ -145,7 +147,7 @@ func (r refusal) String() string {
 	return fmt.Sprintf("%s is full (%s)", r.pool.Name, why)
 }
 
-// notAvailable says why a Node waits and what to do.
+// NotAvailable says why a Node waits and what to do.
 func NotAvailable(refusals []refusal, pools int) string {
 	switch {
 	case pools == 0:
@@ -178,7 +180,7 @@ type whyPending struct {
 	Message, Reasons string // reasons is the message without what changes all the time
 }
 
-// whyPending returns why the Node of this name is pending. It is due if the last event that was stored about it gave other reasons.
+// WhyPending returns why the Node of this name is pending. It is due if the last event that was stored about it gave other reasons.
 func (b *State) WhyPending(name string) (why whyPending, due bool) {
 	w, ok := b.pending[name]
 	if !ok {
@@ -193,7 +195,7 @@ func (b *State) WhyPending(name string) (why whyPending, due bool) {
 	return why, why.Reasons != w.said.stored
 }
 
-// saidWhyPending notes that an event with these reasons is stored about a Node.
+// SaidWhyPending notes that an event with these reasons is stored about a Node.
 func (b *State) SaidWhyPending(name string, uid types.UID, reasons string) {
 	if w, ok := b.pending[name]; ok && w.uid == uid {
 		w.said.stored = reasons
@@ -201,8 +203,8 @@ func (b *State) SaidWhyPending(name string, uid types.UID, reasons string) {
 	}
 }
 
-// awaits returns the pool for whose finalizer the Node of this name waits.
-func (b *State) AwaitsFinalizerOf(name string) (p *Pool, ok bool) {
+// AwaitsFinalizerOf returns the pool for whose finalizer the Node of this name waits.
+func (b *State) AwaitsFinalizerOf(name string) (p *clustercidr.Pool, ok bool) {
 	w := b.pending[name]
 	if !w.awaitsFinalizer() {
 		return nil, false
@@ -210,5 +212,5 @@ func (b *State) AwaitsFinalizerOf(name string) (p *Pool, ok bool) {
 	return w.refusals[len(w.refusals)-1].pool, true
 }
 
-// awaitingFinalizer yields the names of the pools that can serve once they have their finalizer.
+// AwaitingFinalizer yields the names of the pools that can serve once they have their finalizer.
 func (b *State) AwaitingFinalizer() iter.Seq[string] { return maps.Keys(b.awaitingFinalizer) }

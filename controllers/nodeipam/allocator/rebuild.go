@@ -11,9 +11,10 @@ import (
 
 	networkingv1 "github.com/multicidr/controller-manager/apis/networking/v1"
 	"github.com/multicidr/controller-manager/controllers/ipam"
+	"github.com/multicidr/controller-manager/controllers/nodeipam/clustercidr"
 )
 
-// shown is what the book learns of a Node at the start.
+// shown is what the state learns of a Node at the start.
 type shown struct {
 	node       *v1.Node
 	entry      *nodeEntry // nil if there is nothing to enter
@@ -22,7 +23,7 @@ type shown struct {
 	unusual    bool // there is more to enter than what it holds
 }
 
-// observeAll does what observe does with one Node after the other, in a book that has none but all pools and service ranges, in a fraction
+// Rebuild does what observe does with one Node after the other, in a state that has none but all pools and service ranges, in a fraction
 // of the time: on several processors, which is what each is for, without looking for what was there before, and in maps that need not grow. each
 // calls f once for every index below n, in any order or at once, and returns when all calls have. All pools are touched
 // already, since they are new. It returns the Nodes about which there is something to do, the oldest first.
@@ -33,7 +34,7 @@ func (b *State) Rebuild(nodes []*v1.Node, each func(n int, f func(i int))) (open
 	all := make([]shown, len(nodes))
 	each(len(nodes), func(i int) {
 		node := nodes[i]
-		blocks, unreadable := PodCIDRsOf(node)
+		blocks, unreadable := clustercidr.PodCIDRsOf(node)
 		all[i] = shown{node: node, blocks: blocks, unreadable: len(unreadable) > 0}
 		if len(blocks) > 0 {
 			all[i].entry = &nodeEntry{uid: node.UID, pool: node.Annotations[networkingv1.AnnotationClusterCIDR], state: Assigned, atStart: true}
@@ -47,7 +48,7 @@ func (b *State) Rebuild(nodes []*v1.Node, each func(n int, f func(i int))) (open
 	enter := func() {
 		for i := range all {
 			s := &all[i]
-			addresses := AddressesOf(s.node)
+			addresses := clustercidr.AddressesOf(s.node)
 			if s.entry == nil {
 				if len(addresses) == 0 {
 					continue
@@ -78,7 +79,7 @@ func (b *State) Rebuild(nodes []*v1.Node, each func(n int, f func(i int))) (open
 			b.locate(s.entry)
 			b.judge(s.entry.uid)
 		}
-		if !ShowsPodCIDRs(s.node) || s.unreadable {
+		if !clustercidr.ShowsPodCIDRs(s.node) || s.unreadable {
 			open = append(open, s.node) // whom others concern are called for that
 		}
 	}

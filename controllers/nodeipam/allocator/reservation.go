@@ -10,9 +10,10 @@ import (
 	v1 "k8s.io/api/core/v1"
 
 	"github.com/multicidr/controller-manager/controllers/ipam"
+	"github.com/multicidr/controller-manager/controllers/nodeipam/clustercidr"
 )
 
-// state is how far the blocks that a Node holds have come. Only the book moves it.
+// ReservationState is how far the blocks that a Node holds have come. Only the state moves it.
 //
 //	           sending                 the Node shows podCIDRs
 //	reserved ───────────► sent ─────────────────────────────────► assigned
@@ -66,7 +67,7 @@ func (b *State) entryOf(node *v1.Node) (e *nodeEntry, ok bool) {
 	return e, ok && e.state != Assigned && len(b.ledger.Held(OwnerOf(e.uid))) > 0
 }
 
-// sending notes that a write of the Node's reservation is about to be sent. It reports whether that is the first one
+// Sending notes that a write of the Node's reservation is about to be sent. It reports whether that is the first one
 // with these blocks.
 func (b *State) Sending(node *v1.Node) (first bool) {
 	if e, ok := b.entryOf(node); ok {
@@ -78,7 +79,7 @@ func (b *State) Sending(node *v1.Node) (first bool) {
 	return first
 }
 
-// written notes that the API server has carried out a write of the Node's reservation. What becomes of a later one changes nothing about that.
+// Written notes that the API server has carried out a write of the Node's reservation. What becomes of a later one changes nothing about that.
 func (b *State) Written(node *v1.Node) {
 	if e, ok := b.known(node); ok {
 		e.answered = true
@@ -88,7 +89,7 @@ func (b *State) Written(node *v1.Node) {
 	}
 }
 
-// notCarriedOut notes that the last write of the Node's reservation was not sent, or was refused by the API server; then wasSent is true.
+// NotCarriedOut notes that the last write of the Node's reservation was not sent, or was refused by the API server; then wasSent is true.
 // It reports whether an earlier write was not answered, so that nobody knows whether that one was, or was carried out, as the API server said: a read
 // tells.
 func (b *State) NotCarriedOut(node *v1.Node, wasSent bool, now time.Time) (unknown bool) {
@@ -106,26 +107,26 @@ func (b *State) NotCarriedOut(node *v1.Node, wasSent bool, now time.Time) (unkno
 	return false
 }
 
-// unanswered notes that nobody knows what came of the last write of the Node's reservation, and until when it can be carried out.
+// Unanswered notes that nobody knows what came of the last write of the Node's reservation, and until when it can be carried out.
 func (b *State) Unanswered(node *v1.Node, until time.Time) {
 	if e, ok := b.entryOf(node); ok && until.After(e.unansweredUntil) {
 		e.unansweredUntil = until
 	}
 }
 
-// writesOver reports whether the Node has a reservation of which no write can be carried out any more that was not answered.
+// WritesOver reports whether the Node has a reservation of which no write can be carried out any more that was not answered.
 func (b *State) WritesOver(node *v1.Node, now time.Time) bool {
 	e, ok := b.entryOf(node)
 	return ok && !now.Before(e.unansweredUntil)
 }
 
-// wasSent reports whether a reservation of this very Node was ever sent.
+// WasSent reports whether a reservation of this very Node was ever sent.
 func (b *State) WasSent(node *v1.Node) bool {
 	e, ok := b.known(node)
 	return ok && len(e.tried) > 0
 }
 
-// neverCarriedOut notes that a read of the Node which was made when no write could be carried out any more shows no podCIDRs.
+// NeverCarriedOut notes that a read of the Node which was made when no write could be carried out any more shows no podCIDRs.
 func (b *State) NeverCarriedOut(node *v1.Node, now time.Time) {
 	if e, ok := b.entryOf(node); ok {
 		b.refuse(node.Name, e, now)
@@ -156,7 +157,7 @@ func (b *State) refuse(name string, e *nodeEntry, now time.Time) {
 }
 
 // stillFree reports whether p may still give these blocks, which o holds.
-func (b *State) stillFree(o ipam.Owner, p *Pool, blocks []netip.Prefix) bool {
+func (b *State) stillFree(o ipam.Owner, p *clustercidr.Pool, blocks []netip.Prefix) bool {
 	if p.State != ipam.Enabled || len(blocks) != len(p.Ranges) {
 		return false
 	}
@@ -172,7 +173,7 @@ func (b *State) stillFree(o ipam.Owner, p *Pool, blocks []netip.Prefix) bool {
 }
 
 // pick chooses from p for a Node that holds some blocks and would give them up for the choice.
-func (b *State) pick(o ipam.Owner, held []netip.Prefix, p *Pool) (ipam.Pick, bool) {
+func (b *State) pick(o ipam.Owner, held []netip.Prefix, p *clustercidr.Pool) (ipam.Pick, bool) {
 	if len(held) == 0 {
 		return b.ledger.Pick(&p.Pool)
 	}
@@ -192,7 +193,7 @@ func (b *State) revoke(name string, held []netip.Prefix) {
 	delete(b.revocable, name)
 }
 
-// giveUp gives up the reservation of a Node that needs none, unless it may have been written, and its place among those that wait.
+// GiveUp gives up the reservation of a Node that needs none, unless it may have been written, and its place among those that wait.
 func (b *State) GiveUp(node *v1.Node) {
 	delete(b.pending, node.Name)
 	if e, ok := b.entryOf(node); ok && e.state.revocable() {
@@ -200,13 +201,13 @@ func (b *State) GiveUp(node *v1.Node) {
 	}
 }
 
-// reservation is what is to be written into a Node.
+// Reservation is what is to be written into a Node.
 type Reservation struct {
 	ClusterCIDR string
 	Blocks      []netip.Prefix
 }
 
-// reserve returns the Node's reservation, made now unless there is one that stands. If no pool can serve the Node, ok is false: it
+// Reserve returns the Node's reservation, made now unless there is one that stands. If no pool can serve the Node, ok is false: it
 // waits from now on, and the refusals of the pools that match it are returned in the order in which they were tried.
 func (b *State) Reserve(node *v1.Node) (_ Reservation, _ []refusal, ok bool) {
 	b.replaced(node)
@@ -253,9 +254,9 @@ func (b *State) Reserve(node *v1.Node) (_ Reservation, _ []refusal, ok bool) {
 }
 
 // inOrder yields the pools that match a Node in the order in which they are tried.
-func (b *State) inOrder(node *v1.Node) iter.Seq[*Pool] {
+func (b *State) inOrder(node *v1.Node) iter.Seq[*clustercidr.Pool] {
 	if b.candidates == nil {
-		b.candidates = newCandidates(maps.Values(b.pools))
+		b.candidates = clustercidr.NewCandidates(maps.Values(b.pools))
 	}
-	return b.candidates.of(node)
+	return b.candidates.Of(node)
 }

@@ -3,13 +3,15 @@ package allocator
 import (
 	"maps"
 	"net/netip"
+
+	"github.com/multicidr/controller-manager/controllers/nodeipam/clustercidr"
 )
 
-// snapshot is what a book says at one time, taken out of it in one short walk, so that the lock is free while people are
-// told. It shares with the book only what is never changed, but replaced.
+// Snapshot is what a state says at one time, taken out of it in one short walk, so that the lock is free while people are
+// told. It shares with the state only what is never changed, but replaced.
 type Snapshot struct {
-	pools     []*Pool
-	cursors   map[*Pool][]netip.Addr // by the index of the range
+	pools     []*clustercidr.Pool
+	cursors   map[*clustercidr.Pool][]netip.Addr // by the index of the range
 	held      []ownedBlocks
 	addresses []ownedBlocks
 	nodes     []namedEntry
@@ -22,12 +24,12 @@ type namedEntry struct {
 	nodeEntry
 }
 
-// everything is the whole address space.
+// Everything is the whole address space.
 var Everything = []netip.Prefix{netip.PrefixFrom(netip.IPv4Unspecified(), 0), netip.PrefixFrom(netip.IPv6Unspecified(), 0)}
 
 func (b *State) Snapshot() Snapshot {
 	s := Snapshot{
-		cursors: make(map[*Pool][]netip.Addr, len(b.pools)),
+		cursors: make(map[*clustercidr.Pool][]netip.Addr, len(b.pools)),
 		held:    make([]ownedBlocks, 0, len(b.nodes)),
 		nodes:   make([]namedEntry, 0, len(b.nodes)),
 		waiting: maps.Clone(b.pending),
@@ -50,7 +52,7 @@ func (b *State) Snapshot() Snapshot {
 	return s
 }
 
-// book makes a book that says the same, for one reader to ask.
+// State makes a state that says the same, for one reader to ask.
 func (s Snapshot) State() *State {
 	b := New()
 	for _, p := range s.pools {

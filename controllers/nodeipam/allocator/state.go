@@ -11,17 +11,18 @@ import (
 
 	networkingv1 "github.com/multicidr/controller-manager/apis/networking/v1"
 	"github.com/multicidr/controller-manager/controllers/ipam"
+	"github.com/multicidr/controller-manager/controllers/nodeipam/clustercidr"
 )
 
-// book is all that the controller knows: the pools, who holds what, which Node belongs to which pool, who waits. It
+// State is all that the controller knows: the pools, who holds what, which Node belongs to which pool, who waits. It
 // makes no calls and reads no clock. Not safe for concurrent use: Controller.with holds the lock.
 type State struct {
 	ledger ipam.Ledger
 	// addresses are the Nodes' own, as far as they lie in a range: they take nothing from it, but that is reported. Usually there are none.
 	addresses ipam.Ledger
-	pools     map[string]*Pool // by the ClusterCIDR's name
+	pools     map[string]*clustercidr.Pool // by the ClusterCIDR's name
 	// candidates has the pools in the order in which they are tried; nil if they have changed since it was made.
-	candidates *candidates
+	candidates *clustercidr.Candidates
 	// terminating are the pools that are being deleted, or will be, once no Node belongs to them.
 	terminating map[string]bool
 	// soon are the pools that serve once they have their finalizer, which Nodes wait for.
@@ -32,10 +33,10 @@ type State struct {
 	doubts            map[string][]*doubt    // by the Node's name: blocks that are kept although the Node is gone
 	stats
 
-	// What happened since effects was called:
+	// What happened since Changes was called:
 	changed bool    // something became free or a pool became another, which may help a waiting Node or let a ClusterCIDR go
 	touched nameSet // pools whose status may be another
-	// suspects are the Nodes about whose podCIDRs there may be something else to say, because of what others hold or of a range that
+	// recheck are the Nodes about whose podCIDRs there may be something else to say, because of what others hold or of a range that
 	// came or went.
 	recheck      nameSet
 	poolsChanged bool // a pool came, went or became another one
@@ -61,7 +62,7 @@ type nodeEntry struct {
 	refusedSince time.Time
 	// stored is whether the API server has said that it carried out a write of the reservation. Only in state sent.
 	stored bool
-	// atStart is whether the Node showed podCIDRs already when the book was filled.
+	// atStart is whether the Node showed podCIDRs already when the state was filled.
 	atStart bool
 	// reported is what was handed over to be said about its podCIDRs in events, message by reason.
 	reported map[string]string
@@ -75,7 +76,7 @@ type nodeEntry struct {
 
 func New() *State {
 	return &State{
-		pools:             map[string]*Pool{},
+		pools:             map[string]*clustercidr.Pool{},
 		terminating:       map[string]bool{},
 		awaitingFinalizer: map[string]bool{},
 		nodes:             map[string]*nodeEntry{},
@@ -89,7 +90,7 @@ func New() *State {
 
 func OwnerOf(uid types.UID) ipam.Owner { return ipam.Owner{Kind: ipam.Node, ID: string(uid)} }
 
-// observe enters what a Node shows: its addresses, and its podCIDRs, if any, as what it holds, whoever wrote them.
+// Observe enters what a Node shows: its addresses, and its podCIDRs, if any, as what it holds, whoever wrote them.
 func (b *State) Observe(node *v1.Node, blocks, addresses []netip.Prefix) {
 	b.replaced(node)
 	owner := OwnerOf(node.UID)
@@ -149,7 +150,7 @@ func (b *State) hold(owner ipam.Owner, blocks []netip.Prefix) {
 	b.held(owner, before, b.ledger.Held(owner))
 }
 
-// gone frees all that this Node holds: there is no such Node any more. Another one of the name is not concerned.
+// NodeGone frees all that this Node holds: there is no such Node any more. Another one of the name is not concerned.
 func (b *State) NodeGone(name string, uid types.UID) {
 	if w, ok := b.pending[name]; ok && w.uid == uid {
 		delete(b.pending, name)
@@ -173,7 +174,7 @@ func (b *State) known(node *v1.Node) (e *nodeEntry, ok bool) {
 	return e, ok && e.uid == node.UID
 }
 
-// uidOf returns the UID of the Node of this name, as far as it holds or has held something.
+// UID returns the UID of the Node of this name, as far as it holds or has held something.
 func (b *State) UID(name string) (uid types.UID, ok bool) {
 	if e, ok := b.nodes[name]; ok {
 		return e.uid, true
@@ -181,14 +182,14 @@ func (b *State) UID(name string) (uid types.UID, ok bool) {
 	return "", false
 }
 
-// shownAtStart reports whether this very Node had podCIDRs when the book was filled.
+// ShownAtStart reports whether this very Node had podCIDRs when the state was filled.
 func (b *State) ShownAtStart(node *v1.Node) bool {
 	e, ok := b.known(node)
 	return ok && e.atStart
 }
 
-// pool returns the pool of this name.
-func (b *State) Pool(name string) (p *Pool, ok bool) {
+// Pool returns the pool of this name.
+func (b *State) Pool(name string) (p *clustercidr.Pool, ok bool) {
 	p, ok = b.pools[name]
 	return p, ok
 }
@@ -215,14 +216,14 @@ func (b *State) replaced(node *v1.Node) {
 	}
 }
 
-// setPool enters a pool in place of the one of the same name. While it is pending, it keeps the problem of the one before until another one is known:
-// a try to add its finalizer says which. It returns the pool as it is in the book.
-func (b *State) SetPool(p *Pool) *Pool {
+// SetPool enters a pool in place of the one of the same name. While it is pending, it keeps the problem of the one before until another one is known:
+// a try to add its finalizer says which. It returns the pool as it is in the state.
+func (b *State) SetPool(p *clustercidr.Pool) *clustercidr.Pool {
 	old, known := b.pools[p.Name]
 	if known && old.ID == p.ID && old.State == ipam.Pending && p.State == ipam.Pending && p.Problem == "" {
 		p = p.With(old.Problem, old.Cause)
 	}
-	if known && old.equal(p) {
+	if known && old.Equal(p) {
 		return old
 	}
 	if known && old.ID != p.ID {
@@ -231,13 +232,13 @@ func (b *State) SetPool(p *Pool) *Pool {
 	}
 	if !known {
 		// Where an earlier process left off. From now on we know better than the object.
-		for family, cursor := range p.cursors {
+		for family, cursor := range p.Cursors {
 			b.ledger.SetCursor(&p.Pool, family, cursor)
 		}
 	}
 	var before []netip.Prefix
 	if known {
-		before = old.extent()
+		before = old.Extent()
 		b.touchPool(old)
 	}
 	b.pools[p.Name] = p
@@ -254,14 +255,14 @@ func (b *State) SetPool(p *Pool) *Pool {
 			b.recheck.add(b.names[uid])
 		}
 	}
-	b.replaceRanges(p.Name, before, p.extent())
+	b.replaceRanges(p.Name, before, p.Extent())
 	b.touchPool(p)
 	// A new one that is about to serve helps nobody yet. Who were called for that would stand behind younger Nodes when it serves.
 	b.changed = b.changed || known || !p.AwaitsFinalizer()
 	return p
 }
 
-// dropPool forgets a pool that is gone. What Nodes hold from it stays held.
+// DropPool forgets a pool that is gone. What Nodes hold from it stays held.
 func (b *State) DropPool(name string) {
 	p, ok := b.pools[name]
 	if !ok {
@@ -278,16 +279,16 @@ func (b *State) DropPool(name string) {
 	b.changed = true
 }
 
-// setService enters what a source of service ranges, a ServiceCIDR or a flag, has now; none when it is gone.
+// SetService enters what a source of service ranges, a ServiceCIDR or a flag, has now; none when it is gone.
 func (b *State) SetService(source string, ranges []netip.Prefix) {
 	b.hold(ipam.Owner{Kind: ipam.Service, ID: source}, ranges)
 }
 
-// members yields the UIDs of the Nodes that belong to p, each once, in the order of their first block in p.
-func (b *State) Members(p *Pool) iter.Seq[types.UID] {
+// Members yields the UIDs of the Nodes that belong to p, each once, in the order of their first block in p.
+func (b *State) Members(p *clustercidr.Pool) iter.Seq[types.UID] {
 	return func(yield func(types.UID) bool) {
 		seen := map[types.UID]bool{}
-		for _, r := range p.extent() {
+		for _, r := range p.Extent() {
 			for h := range b.ledger.Holdings(r) {
 				uid := types.UID(h.Owner.ID)
 				if h.Owner.Kind != ipam.Node || seen[uid] || !b.belongs(uid, p) {
@@ -303,16 +304,16 @@ func (b *State) Members(p *Pool) iter.Seq[types.UID] {
 
 // belongs reports whether a Node belongs to p: to the pool that it names if all its blocks lie inside that, else to
 // every pool that contains one of its blocks. A reservation that no write can carry out any more keeps no pool.
-func (b *State) belongs(uid types.UID, p *Pool) bool {
+func (b *State) belongs(uid types.UID, p *clustercidr.Pool) bool {
 	if b.nodes[b.names[uid]].state.revocable() {
 		return false
 	}
 	blocks := b.ledger.Held(OwnerOf(uid))
-	outside := func(p *Pool) bool {
-		return slices.ContainsFunc(blocks, func(block netip.Prefix) bool { return !p.contains(block) })
+	outside := func(p *clustercidr.Pool) bool {
+		return slices.ContainsFunc(blocks, func(block netip.Prefix) bool { return !p.Contains(block) })
 	}
 	if named, ok := b.pools[b.nodes[b.names[uid]].pool]; ok && !outside(named) {
 		return named == p
 	}
-	return slices.ContainsFunc(blocks, p.contains)
+	return slices.ContainsFunc(blocks, p.Contains)
 }

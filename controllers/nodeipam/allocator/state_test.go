@@ -18,14 +18,15 @@ import (
 
 	networkingv1 "github.com/multicidr/controller-manager/apis/networking/v1"
 	"github.com/multicidr/controller-manager/controllers/ipam"
+	"github.com/multicidr/controller-manager/controllers/nodeipam/clustercidr"
 	. "github.com/multicidr/controller-manager/controllers/nodeipam/internal/objects"
 )
 
-// The steps of one history of a book. Each returns what it has to say: a Node's blocks, or why it waits.
+// The steps of one history of a state. Each returns what it has to say: a Node's blocks, or why it waits.
 
 type Step func(b *State) string
 
-// reserve asks for blocks for a Node that shows none, and sends them.
+// Reserve asks for blocks for a Node that shows none, and sends them.
 func Reserve(n *v1.Node) Step {
 	return func(b *State) string {
 		r, refusals, ok := b.Reserve(n)
@@ -37,7 +38,7 @@ func Reserve(n *v1.Node) Step {
 	}
 }
 
-// shows says that a Node has podCIDRs.
+// Shows says that a Node has podCIDRs.
 func Shows(n *v1.Node, cidrs ...string) Step {
 	return func(b *State) string { b.Observe(n, Pfxs(cidrs...), nil); return "" }
 }
@@ -54,14 +55,14 @@ func Gone(name string) Step {
 }
 
 func Set(cc *networkingv1.ClusterCIDR) Step {
-	return func(b *State) string { b.SetPool(Compile(cc)); return "" }
+	return func(b *State) string { b.SetPool(clustercidr.Compile(cc)); return "" }
 }
 
 func drop(clusterCIDR string) Step {
 	return func(b *State) string { b.DropPool(clusterCIDR); return "" }
 }
 
-// woken tells whom the steps since the last call woke.
+// Woken tells whom the steps since the last call woke.
 func Woken(b *State) string {
 	e := b.Changes()
 	return strings.Join(append(e.Nodes, e.Terminating...), " ")
@@ -170,7 +171,7 @@ func TestBook(t *testing.T) {
 			{Reserve(Node("n1", Label("p", "x"))), "waits: x is pending"},
 			{Reserve(Node("other")), "all 10.2.0.0/24"},
 			quiet(func(b *State) string {
-				failed := Compile(ClusterCIDR("x", Spec4("10.1.0.0/24", 8, selX), NoFinalizer))
+				failed := clustercidr.Compile(ClusterCIDR("x", Spec4("10.1.0.0/24", 8, selX), NoFinalizer))
 				failed.Problem = "no permission"
 				b.SetPool(failed)
 				return ""
@@ -310,7 +311,7 @@ func TestBook(t *testing.T) {
 func TestNothingLeaks(t *testing.T) {
 	b := New()
 	cc := ClusterCIDR("a", networkingv1.ClusterCIDRSpec{IPv4: "10.0.0.0/20", PerNodeHostBits: 8, ExcludedCIDRs: []string{"10.0.0.0/24"}})
-	b.SetPool(Compile(cc))
+	b.SetPool(clustercidr.Compile(cc))
 	for range 3 {
 		for i := range 40 { // more than there are blocks
 			n := Node(fmt.Sprint("n", i))
@@ -329,17 +330,17 @@ func TestNothingLeaks(t *testing.T) {
 	}
 }
 
-// TestAllAtOnceIsOneByOne compares what a book knows after observeAll with what it knows after observe of each Node.
+// TestAllAtOnceIsOneByOne compares what a state knows after Rebuild with what it knows after Observe of each Node.
 func TestAllAtOnceIsOneByOne(t *testing.T) {
 	// Few addresses, so that many Nodes share some, lie in no range, or have their own address in one.
 	var blocks []string
 	for i := range 16 {
 		blocks = append(blocks, fmt.Sprintf("10.%d.0.0/16", i), fmt.Sprintf("10.%d.1.0/24", i), fmt.Sprintf("fd00:0:0:%d::/64", i))
 	}
-	pools := []*Pool{
-		Compile(ClusterCIDR("a", Spec4("10.0.0.0/13", 8, nil))),
-		Compile(ClusterCIDR("b", Spec4("10.0.0.0/14", 8, nil))),
-		Compile(ClusterCIDR("c", networkingv1.ClusterCIDRSpec{IPv6: "fd00::/60"})),
+	pools := []*clustercidr.Pool{
+		clustercidr.Compile(ClusterCIDR("a", Spec4("10.0.0.0/13", 8, nil))),
+		clustercidr.Compile(ClusterCIDR("b", Spec4("10.0.0.0/14", 8, nil))),
+		clustercidr.Compile(ClusterCIDR("c", networkingv1.ClusterCIDRSpec{IPv6: "fd00::/60"})),
 	}
 	sharing, outsiders, inside := 0, 0, 0
 	for seed := range uint64(200) {
@@ -368,8 +369,8 @@ func TestAllAtOnceIsOneByOne(t *testing.T) {
 		}
 		one.Rebuild(all, atOnce)
 		for _, n := range all {
-			blocks, _ := PodCIDRsOf(n)
-			each.Observe(n, blocks, AddressesOf(n))
+			blocks, _ := clustercidr.PodCIDRsOf(n)
+			each.Observe(n, blocks, clustercidr.AddressesOf(n))
 		}
 		for _, e := range each.nodes {
 			e.atStart = e.state == Assigned // which is what makes the one the start
@@ -426,7 +427,7 @@ func TestInvalidRangeKeepsItsNodes(t *testing.T) {
 		cc := ClusterCIDR("a", Spec4("10.0.0.0/16", hostBits, nil))
 		cc.DeletionTimestamp = &metav1.Time{}
 		b := New()
-		b.SetPool(Compile(cc))
+		b.SetPool(clustercidr.Compile(cc))
 		b.Observe(Node("n", From("a")), Pfxs("10.0.3.0/24"), nil)
 		if !b.InUse("a") {
 			t.Errorf("host bits %d: nobody belongs to it, and its finalizer goes", hostBits)
@@ -439,11 +440,11 @@ func TestInvalidRangeKeepsItsNodes(t *testing.T) {
 
 func TestFindings(t *testing.T) {
 	b := New()
-	b.SetPool(Compile(ClusterCIDR("a", Spec4("10.0.0.0/16", 8, nil))))
+	b.SetPool(clustercidr.Compile(ClusterCIDR("a", Spec4("10.0.0.0/16", 8, nil))))
 	show := func(name string, cidrs ...string) *v1.Node {
 		n := Node(name)
 		n.Spec.PodCIDRs = cidrs
-		blocks, _ := PodCIDRsOf(n)
+		blocks, _ := clustercidr.PodCIDRsOf(n)
 		b.Observe(n, blocks, nil)
 		return n
 	}
@@ -490,9 +491,11 @@ func TestFindings(t *testing.T) {
 
 func TestNotAvailableSaysWhatToDo(t *testing.T) {
 	full := func(name string) refusal {
-		return refusal{pool: &Pool{Pool: ipam.Pool{Name: name}}, full: []ipam.Family{ipam.IPv4, ipam.IPv6}, used: true}
+		return refusal{pool: &clustercidr.Pool{Pool: ipam.Pool{Name: name}}, full: []ipam.Family{ipam.IPv4, ipam.IPv6}, used: true}
 	}
-	in := func(state ipam.State) refusal { return refusal{pool: &Pool{Pool: ipam.Pool{Name: "a", State: state}}} }
+	in := func(state ipam.State) refusal {
+		return refusal{pool: &clustercidr.Pool{Pool: ipam.Pool{Name: "a", State: state}}}
+	}
 	var many []refusal
 	for i := range 2000 {
 		many = append(many, full(fmt.Sprintf("a-name-of-some-length-%d", i)))
@@ -541,9 +544,9 @@ func TestAddressesInRanges(t *testing.T) {
 	}
 	n := Node("n1")
 	b.Observe(n, nil, Pfxs("10.0.7.1/32", "fd00::1/128"))
-	b.SetPool(Compile(in))
+	b.SetPool(clustercidr.Compile(in))
 	check("the range comes after the Node", map[string]string{"in": "10.0.7.1 of n1"})
-	b.SetPool(Compile(around))
+	b.SetPool(clustercidr.Compile(around))
 	check("another range comes", map[string]string{"in": "10.0.7.1 of n1", "around": "10.0.7.1 of n1"})
 	b.DropPool("in")
 	check("the first range is gone", map[string]string{"around": "10.0.7.1 of n1"})
@@ -559,7 +562,7 @@ func TestAddressesInRanges(t *testing.T) {
 	if held := b.addresses.Held(OwnerOf(n.UID)); len(held) > 0 {
 		t.Errorf("%v lie in no range, but are kept", held)
 	}
-	b.SetPool(Compile(in))
+	b.SetPool(clustercidr.Compile(in))
 	b.NodeGone("n1", "uid-n1")
 	check("the Node is gone", map[string]string{})
 }
@@ -592,11 +595,11 @@ func TestWaitingNodesAreCalledOnce(t *testing.T) {
 		}
 	}
 	b.Changes()
-	b.SetPool(Compile(ClusterCIDR("new", Spec4("10.0.0.0/16", 8, nil), NoFinalizer)))
+	b.SetPool(clustercidr.Compile(ClusterCIDR("new", Spec4("10.0.0.0/16", 8, nil), NoFinalizer)))
 	if got := b.Changes().Nodes; len(got) > 0 {
 		t.Errorf("called before the finalizer is there: %v", got)
 	}
-	b.SetPool(Compile(ClusterCIDR("new", Spec4("10.0.0.0/16", 8, nil))))
+	b.SetPool(clustercidr.Compile(ClusterCIDR("new", Spec4("10.0.0.0/16", 8, nil))))
 	if diff := cmp.Diff([]string{"b", "a"}, b.Changes().Nodes); diff != "" {
 		t.Errorf("called when it serves (-want +got):\n%s", diff)
 	}

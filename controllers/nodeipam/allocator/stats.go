@@ -11,9 +11,11 @@ import (
 
 	networkingv1 "github.com/multicidr/controller-manager/apis/networking/v1"
 	"github.com/multicidr/controller-manager/controllers/ipam"
+	"github.com/multicidr/controller-manager/controllers/nodeipam/clustercidr"
+	"github.com/multicidr/controller-manager/controllers/nodeipam/text"
 )
 
-// tally is what metrics show of the book and what would take a walk over all Nodes to find out. The book keeps it in step, so
+// stats is what metrics show of the state and what would take a walk over all Nodes to find out. The state keeps it in step, so
 // that it is right at every scrape, and a scrape is short.
 type stats struct {
 	ranges     ipam.PrefixSet            // of all pools
@@ -38,7 +40,7 @@ type traffic struct {
 	TriesSum float64
 }
 
-// triesBuckets are the peer's.
+// TriesBuckets are the peer's.
 var TriesBuckets = [...]float64{1, 5, 25, 125, 625}
 
 func newStats() stats {
@@ -154,7 +156,7 @@ func (b *State) judgeAround(owner ipam.Owner, block netip.Prefix) {
 		}
 		contains := h.Prefix.Bits() <= block.Bits()
 		settled := contained && (!contains || h.Owner != container)
-		if settled && named > MaxNamed {
+		if settled && named > text.MaxNamed {
 			return
 		}
 		if contains && !contained {
@@ -170,15 +172,15 @@ func (b *State) judgeAround(owner ipam.Owner, block netip.Prefix) {
 // released enters that a Node does not hold a block any more. It counts for the pool that the Node names if that has the
 // block, else for every pool that has it.
 func (b *State) released(uid types.UID, block netip.Prefix) {
-	count := func(p *Pool) { b.trafficOf(&p.Pool, ipam.FamilyOf(block)).Releases++ }
+	count := func(p *clustercidr.Pool) { b.trafficOf(&p.Pool, ipam.FamilyOf(block)).Releases++ }
 	if e, ok := b.nodes[b.names[uid]]; ok {
-		if named, ok := b.pools[e.pool]; ok && named.contains(block) {
+		if named, ok := b.pools[e.pool]; ok && named.Contains(block) {
 			count(named)
 			return
 		}
 	}
 	for _, p := range b.pools {
-		if p.contains(block) {
+		if p.Contains(block) {
 			count(p)
 		}
 	}
@@ -211,8 +213,8 @@ func (b *State) replaceRanges(name string, before, now []netip.Prefix) {
 }
 
 // forgetPool drops what is known of a pool that is gone.
-func (b *State) forgetPool(p *Pool) {
-	b.replaceRanges(p.Name, p.extent(), nil)
+func (b *State) forgetPool(p *clustercidr.Pool) {
+	b.replaceRanges(p.Name, p.Extent(), nil)
 	delete(b.blocking, p.Name)
 	delete(b.staying, p.Name)
 	delete(b.traffic, p.ID)
@@ -257,7 +259,7 @@ func (b *State) inRange(block netip.Prefix) bool {
 }
 
 // blockers returns how many Nodes belong to a pool.
-func (b *State) blockers(p *Pool) int {
+func (b *State) blockers(p *clustercidr.Pool) int {
 	n, ok := b.blocking[p.Name]
 	if !ok {
 		for range b.Members(p) {
@@ -268,10 +270,10 @@ func (b *State) blockers(p *Pool) int {
 	return n
 }
 
-// maxStaying is how many Nodes one walk finds at most for [book.inUse], so that it has to walk that much less often.
+// maxStaying is how many Nodes one walk finds at most for [State.InUse], so that it has to walk that much less often.
 const maxStaying = 1000
 
-// inUse reports whether a Node belongs to the pool of this name. It is asked at every Node that leaves a pool which is being deleted, and
+// InUse reports whether a Node belongs to the pool of this name. It is asked at every Node that leaves a pool which is being deleted, and
 // the Nodes of another pool may hold blocks of the same range; so it does not walk as long as it knows one that stays.
 func (b *State) InUse(name string) bool {
 	p, ok := b.pools[name]
@@ -299,7 +301,7 @@ func (b *State) InUse(name string) bool {
 	return len(staying) > 0
 }
 
-// figures is what a scrape takes out of the book, which it must not hold for long.
+// Figures is what a scrape takes out of the state, which it must not hold for long.
 type Figures struct {
 	Holding, Sharing, OutOfRange int
 	InDoubt                      int

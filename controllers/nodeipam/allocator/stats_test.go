@@ -13,6 +13,7 @@ import (
 	"k8s.io/apimachinery/pkg/types"
 
 	"github.com/multicidr/controller-manager/controllers/ipam"
+	"github.com/multicidr/controller-manager/controllers/nodeipam/clustercidr"
 	. "github.com/multicidr/controller-manager/controllers/nodeipam/internal/objects"
 )
 
@@ -118,7 +119,7 @@ func walked(b *State) summary {
 		}
 		inside := false
 		for _, p := range b.pools {
-			inside = inside || slices.ContainsFunc(blocks, p.contains)
+			inside = inside || slices.ContainsFunc(blocks, p.Contains)
 		}
 		if !inside {
 			s.Outsiders = append(s.Outsiders, e.uid)
@@ -157,7 +158,7 @@ func walked(b *State) summary {
 func TestWaitReasonOf(t *testing.T) {
 	by := func(states ...ipam.State) (refusals []refusal) {
 		for _, s := range states {
-			refusals = append(refusals, refusal{pool: &Pool{Pool: ipam.Pool{State: s}}})
+			refusals = append(refusals, refusal{pool: &clustercidr.Pool{Pool: ipam.Pool{State: s}}})
 		}
 		return refusals
 	}

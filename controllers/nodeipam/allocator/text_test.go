@@ -11,7 +11,9 @@ import (
 	"k8s.io/apimachinery/pkg/api/meta"
 
 	networkingv1 "github.com/multicidr/controller-manager/apis/networking/v1"
+	"github.com/multicidr/controller-manager/controllers/nodeipam/clustercidr"
 	. "github.com/multicidr/controller-manager/controllers/nodeipam/internal/objects"
+	"github.com/multicidr/controller-manager/controllers/nodeipam/text"
 )
 
 func TestCut(t *testing.T) {
@@ -25,7 +27,7 @@ func TestCut(t *testing.T) {
 		"in the middle of a character": {"aaäää", 7, "aa ..."},
 		"not UTF-8":                    {"a\xffb", 8, "a\uFFFDb"},
 	} {
-		if got := Cut(tc.text, tc.most); got != tc.want || len(got) > tc.most {
+		if got := text.Cut(tc.text, tc.most); got != tc.want || len(got) > tc.most {
 			t.Errorf("%s: %q, want %q", name, got, tc.want)
 		}
 	}
@@ -34,16 +36,16 @@ func TestCut(t *testing.T) {
 // TestListsSayHowManyMore: whatever is cut off from a list is counted.
 func TestListsSayHowManyMore(t *testing.T) {
 	long := slices.Repeat([]string{strings.Repeat("ü", 100)}, 12)
-	if got, want := listed(long), strings.Join(append(slices.Clone(long[:3]), "9 more"), "; "); got != want {
+	if got, want := text.Listed(long), strings.Join(append(slices.Clone(long[:3]), "9 more"), "; "); got != want {
 		t.Errorf("got %q, want %q", got, want)
 	}
-	if got, want := listedFew([]string{"b", "a"}), "a; b"; got != want {
+	if got, want := text.ListedFew([]string{"b", "a"}), "a; b"; got != want {
 		t.Errorf("got %q, want %q", got, want)
 	}
-	if got := listedFew(long); !strings.HasSuffix(got, "; and more") {
+	if got := text.ListedFew(long); !strings.HasSuffix(got, "; and more") {
 		t.Errorf("got %q", got)
 	}
-	if got := listed([]string{strings.Repeat("x", 2000)}); len(got) != MaxListed {
+	if got := text.Listed([]string{strings.Repeat("x", 2000)}); len(got) != text.MaxListed {
 		t.Errorf("one text has %d bytes", len(got))
 	}
 }
@@ -67,10 +69,10 @@ func TestMessagesAreBounded(t *testing.T) {
 	for i := range 10_000 {
 		many.Spec.PodCIDRs = append(many.Spec.PodCIDRs, netip.PrefixFrom(netip.AddrFrom4([4]byte{172, 16, byte(i >> 8), byte(i)}), 32).String(), strings.Repeat("x", 100))
 	}
-	blocks, _ := PodCIDRsOf(many)
+	blocks, _ := clustercidr.PodCIDRsOf(many)
 	b.Observe(many, blocks, nil)
 	for reason, message := range b.findings(many) {
-		if len(message) > MaxMessage || !strings.Contains(message, "more") || !strings.HasSuffix(message, "registers it again.") {
+		if len(message) > text.MaxMessage || !strings.Contains(message, "more") || !strings.HasSuffix(message, "registers it again.") {
 			t.Errorf("%s has %d bytes: %s", reason, len(message), message)
 		}
 	}
@@ -82,7 +84,7 @@ func TestMessagesAreBounded(t *testing.T) {
 			t.Fatalf("%s is not known", name)
 		}
 		for _, c := range status.Conditions {
-			if len(c.Message) > maxCondition || !utf8.ValidString(c.Message) {
+			if len(c.Message) > text.MaxCondition || !utf8.ValidString(c.Message) {
 				t.Errorf("the message of %s has %d bytes: %s", c.Type, len(c.Message), c.Message)
 			}
 		}
@@ -94,7 +96,7 @@ func TestMessagesAreBounded(t *testing.T) {
 	for _, p := range b.pools {
 		w.refusals = append(w.refusals, refusal{pool: p, full: nil, cover: strings.Repeat("x", 300)})
 	}
-	if message := NotAvailable(w.refusals, len(b.pools)); len(message) > MaxMessage || !strings.Contains(message, "Create another one") || !strings.Contains(message, " more.") {
+	if message := NotAvailable(w.refusals, len(b.pools)); len(message) > text.MaxMessage || !strings.Contains(message, "Create another one") || !strings.Contains(message, " more.") {
 		t.Errorf("%d bytes: %s", len(message), message)
 	}
 }

@@ -11,11 +11,12 @@ import (
 	"k8s.io/apimachinery/pkg/types"
 
 	"github.com/multicidr/controller-manager/controllers/ipam"
+	"github.com/multicidr/controller-manager/controllers/nodeipam/clustercidr"
 )
 
-// What others may read of a book. Nothing of it changes the book.
+// What others may read of a state. Nothing of it changes the state.
 
-// nodeView is what is known of a Node that holds something, or has addresses.
+// NodeView is what is known of a Node that holds something, or has addresses.
 type NodeView struct {
 	UID types.UID
 	// ClusterCIDR is the name of that which the blocks are from: the Node's annotation, or that of the reservation.
@@ -36,6 +37,7 @@ type NodeView struct {
 	AssignedByOther, Suspected string
 }
 
+// Node returns what is known of the Node of this name.
 func (b *State) Node(name string) (n NodeView, ok bool) {
 	e, ok := b.nodes[name]
 	if !ok {
@@ -47,7 +49,7 @@ func (b *State) Node(name string) (n NodeView, ok bool) {
 	}, true
 }
 
-// nodeUIDs yields the Nodes that are known, by name.
+// NodeUIDs yields the Nodes that are known, by name.
 func (b *State) NodeUIDs() iter.Seq2[string, types.UID] {
 	return func(yield func(string, types.UID) bool) {
 		for name, e := range b.nodes {
@@ -58,7 +60,7 @@ func (b *State) NodeUIDs() iter.Seq2[string, types.UID] {
 	}
 }
 
-// pendingView is what is known of a Node that no ClusterCIDR can serve now.
+// PendingView is what is known of a Node that no ClusterCIDR can serve now.
 type PendingView struct {
 	UID types.UID
 	// Why is for people, and RefusedBy are the ClusterCIDRs that match it, in the order in which they were tried.
@@ -68,9 +70,10 @@ type PendingView struct {
 	Handed, Stored string
 }
 
-// refusalView is why one ClusterCIDR cannot serve a Node.
+// Refusal is why one ClusterCIDR cannot serve a Node.
 type Refusal struct{ ClusterCIDR, Reason string }
 
+// Pending returns what is known of the pending Node of this name.
 func (b *State) Pending(name string) (p PendingView, ok bool) {
 	w, ok := b.pending[name]
 	if !ok {
@@ -83,26 +86,26 @@ func (b *State) Pending(name string) (p PendingView, ok bool) {
 	return p, true
 }
 
-// sortedPools returns all pools, by name.
-func (b *State) Pools() []*Pool {
-	return slices.SortedFunc(maps.Values(b.pools), func(x, y *Pool) int { return strings.Compare(x.Name, y.Name) })
+// Pools returns all pools, by name.
+func (b *State) Pools() []*clustercidr.Pool {
+	return slices.SortedFunc(maps.Values(b.pools), func(x, y *clustercidr.Pool) int { return strings.Compare(x.Name, y.Name) })
 }
 
-// heldBy returns what an owner holds.
+// HeldBy returns what an owner holds.
 func (b *State) HeldBy(o ipam.Owner) []netip.Prefix { return b.ledger.Held(o) }
 
-// holdings returns what is held of the addresses of a prefix: what contains another one comes before it.
+// Holdings returns what is held of the addresses of a prefix: what contains another one comes before it.
 func (b *State) Holdings(p netip.Prefix) []ipam.Holding { return b.ledger.Overlapping(p) }
 
-// free returns how many blocks of a range of p are free.
-func (b *State) Free(p *Pool, r ipam.Range) uint64 { return b.ledger.Free(&p.Pool, r) }
+// Free returns how many blocks of a range of p are free.
+func (b *State) Free(p *clustercidr.Pool, r ipam.Range) uint64 { return b.ledger.Free(&p.Pool, r) }
 
-// cursor returns where the search in the range of a family goes on.
-func (b *State) Cursor(p *Pool, family ipam.Family) netip.Addr {
+// Cursor returns where the search in the range of a family goes on.
+func (b *State) Cursor(p *clustercidr.Pool, family ipam.Family) netip.Addr {
 	return b.ledger.Cursor(&p.Pool, family)
 }
 
-// kept returns the blocks that are kept for Nodes which a list lacks.
+// Kept returns the blocks that are kept for Nodes which a list lacks.
 func (b *State) Kept() (all []ipam.Holding) {
 	for _, doubts := range b.doubts {
 		for _, d := range doubts {

@@ -12,6 +12,8 @@ import (
 
 	"github.com/multicidr/controller-manager/controllers/ipam"
 	"github.com/multicidr/controller-manager/controllers/nodeipam/allocator"
+	"github.com/multicidr/controller-manager/controllers/nodeipam/clustercidr"
+	"github.com/multicidr/controller-manager/controllers/nodeipam/text"
 )
 
 // The ledger as JSON. docs/debugging.md describes the fields; people's scripts read them, so none changes its name or meaning.
@@ -144,7 +146,7 @@ func ledgerOf(seen Look) ledger {
 	return l
 }
 
-func clusterCIDROf(b *allocator.State, p *allocator.Pool) clusterCIDRView {
+func clusterCIDROf(b *allocator.State, p *clustercidr.Pool) clusterCIDRView {
 	ready := b.Ready(p)
 	cc := clusterCIDRView{
 		Name: p.Name, UID: p.ID, State: ready.Reason, Why: ready.Message, Priority: p.Priority, NodeSelector: p.Selector,
@@ -189,7 +191,7 @@ func nodeOf(b *allocator.State, node *v1.Node) nodeView {
 	if known, ok := b.Node(node.Name); ok && known.UID == node.UID {
 		n.Addresses = append(n.Addresses, known.Addresses...)
 	}
-	_, unreadable := allocator.PodCIDRsOf(node)
+	_, unreadable := clustercidr.PodCIDRsOf(node)
 	pending, waits := b.Pending(node.Name)
 	switch {
 	case len(blocks) > 0 && !isShown(b, owner):
@@ -203,7 +205,7 @@ func nodeOf(b *allocator.State, node *v1.Node) nodeView {
 		}
 	}
 	if len(unreadable) > 0 {
-		n.find(allocator.ReasonUnreadable, "podCIDRs "+allocator.Cut(strings.Join(unreadable, ", "), allocator.MaxListed)+" cannot be read")
+		n.find(allocator.ReasonUnreadable, "podCIDRs "+text.Cut(strings.Join(unreadable, ", "), text.MaxListed)+" cannot be read")
 	}
 	if n.State == nodeAssigned && len(blocks) > 0 && b.OutOfRange(blocks) {
 		n.find(allocator.ReasonOutsideRanges, "its podCIDRs lie in no ClusterCIDR")

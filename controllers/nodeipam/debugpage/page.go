@@ -13,6 +13,7 @@ import (
 
 	"github.com/multicidr/controller-manager/controllers/ipam"
 	"github.com/multicidr/controller-manager/controllers/nodeipam/allocator"
+	"github.com/multicidr/controller-manager/controllers/nodeipam/clustercidr"
 )
 
 //go:embed page.html
@@ -172,7 +173,7 @@ func rowOf(b *allocator.State, h ipam.Holding) holdingRow {
 }
 
 // exclusionsIn returns what p excludes of a prefix, as if somebody held it.
-func exclusionsIn(p *allocator.Pool, prefix netip.Prefix) []ipam.Holding {
+func exclusionsIn(p *clustercidr.Pool, prefix netip.Prefix) []ipam.Holding {
 	var all []ipam.Holding
 	for e := range p.Excluded.Overlapping(prefix) {
 		all = append(all, ipam.Holding{Owner: ipam.Owner{Kind: ipam.Kept, ID: "an exclusion of ClusterCIDR " + p.Name}, Prefix: e})
@@ -227,7 +228,7 @@ type foundBlock struct {
 // find looks for an address, a prefix, the UID of a Node or a part of a Node's name.
 func search(b *allocator.State, l ledger, text string) *found {
 	f := &found{}
-	prefix, err := allocator.ParseCIDR(text) // as podCIDRs are read
+	prefix, err := clustercidr.ParseCIDR(text) // as podCIDRs are read
 	if addr, addrErr := netip.ParseAddr(text); addrErr == nil {
 		addr = addr.Unmap().WithZone("")
 		prefix, err = netip.PrefixFrom(addr, addr.BitLen()), nil
@@ -291,7 +292,7 @@ type rangeView struct {
 	view netip.Prefix
 }
 
-func rangesOf(p *allocator.Pool) []rangeView {
+func rangesOf(p *clustercidr.Pool) []rangeView {
 	var views []rangeView
 	for _, r := range p.Ranges {
 		views = append(views, rangeView{r, r.Prefix})
@@ -327,7 +328,7 @@ type cell struct {
 }
 
 // picture draws a part of one of p's ranges with at most 2^cellBits cells, so few that each is a block or more.
-func pictureOf(b *allocator.State, p *allocator.Pool, v rangeView, cellBits int) picture {
+func pictureOf(b *allocator.State, p *clustercidr.Pool, v rangeView, cellBits int) picture {
 	bits := min(v.view.Bits()+cellBits, v.BlockBits)
 	n := 1 << (bits - v.view.Bits())
 	pic := picture{ClusterCIDR: p.Name, View: v.view, Range: v.Prefix, Columns: min(n, columns)}
@@ -379,7 +380,7 @@ func holdingsByName(b *allocator.State, p netip.Prefix) []ipam.Holding {
 }
 
 // cell shows the blocks of one part of a range of p.
-func cellOf(b *allocator.State, p *allocator.Pool, r ipam.Range) cell {
+func cellOf(b *allocator.State, p *clustercidr.Pool, r ipam.Range) cell {
 	holdings := append(holdingsByName(b, r.Prefix), exclusionsIn(p, r.Prefix)...)
 	if len(holdings) == 0 {
 		return cell{Class: "f", Title: r.Prefix.String() + ": free"}

@@ -18,8 +18,10 @@ import (
 	networkingv1 "github.com/multicidr/controller-manager/apis/networking/v1"
 	"github.com/multicidr/controller-manager/controllers/ipam"
 	"github.com/multicidr/controller-manager/controllers/nodeipam/allocator"
+	"github.com/multicidr/controller-manager/controllers/nodeipam/clustercidr"
 	. "github.com/multicidr/controller-manager/controllers/nodeipam/internal/objects"
 	. "github.com/multicidr/controller-manager/controllers/nodeipam/internal/steps"
+	"github.com/multicidr/controller-manager/controllers/nodeipam/text"
 )
 
 // scene is what a page is made from.
@@ -229,7 +231,7 @@ func TestDebugRequests(t *testing.T) {
 	}
 }
 
-// TestDebugReadsACopy changes the book after it was copied.
+// TestDebugReadsACopy changes the state after it was copied.
 func TestDebugReadsACopy(t *testing.T) {
 	c := oneOfEach(t)
 	s := c.state.Snapshot()
@@ -318,10 +320,10 @@ func TestDebugOfOneBlockForAll(t *testing.T) {
 		t.Errorf("%d of %d conflicts, want %d of %d", len(l.Conflicts), l.ConflictsTotal, allocator.MaxConflicts, want)
 	}
 	finding := l.Nodes[0].Findings[allocator.ReasonConflict]
-	if got := strings.Count(finding, "Node "); got != allocator.MaxNamed {
-		t.Errorf("%d Nodes are named, want %d", got, allocator.MaxNamed)
+	if got := strings.Count(finding, "Node "); got != text.MaxNamed {
+		t.Errorf("%d Nodes are named, want %d", got, text.MaxNamed)
 	}
-	if want := fmt.Sprintf("; %d more", nodes-1-allocator.MaxNamed); !strings.HasSuffix(finding, want) {
+	if want := fmt.Sprintf("; %d more", nodes-1-text.MaxNamed); !strings.HasSuffix(finding, want) {
 		t.Errorf("the finding is %q, want %q at its end", finding, want)
 	}
 }
@@ -355,7 +357,7 @@ func TestPictureCoversRange(t *testing.T) {
 				t.Fatal(err)
 			}
 			view := Pfx(tc.view)
-			pic := pictureOf(allocator.New(), &allocator.Pool{}, rangeView{r, view}, maxCellBits)
+			pic := pictureOf(allocator.New(), &clustercidr.Pool{}, rangeView{r, view}, maxCellBits)
 			var seen ipam.PrefixSet
 			cells := sets.New[string]()
 			for _, line := range pic.Lines {
@@ -407,7 +409,7 @@ func TestCellOfManyBlocks(t *testing.T) {
 				s(b)
 			}
 			tc.want.Many, tc.want.In = true, "10.0.0.0/22"
-			if diff := cmp.Diff(tc.want, cellOf(b, &allocator.Pool{}, ipam.Range{Prefix: Pfx("10.0.0.0/22"), BlockBits: 24})); diff != "" {
+			if diff := cmp.Diff(tc.want, cellOf(b, &clustercidr.Pool{}, ipam.Range{Prefix: Pfx("10.0.0.0/22"), BlockBits: 24})); diff != "" {
 				t.Errorf("cell (-want +got):\n%s", diff)
 			}
 		})

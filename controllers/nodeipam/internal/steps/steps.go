@@ -6,6 +6,7 @@ import (
 
 	networkingv1 "github.com/multicidr/controller-manager/apis/networking/v1"
 	"github.com/multicidr/controller-manager/controllers/nodeipam/allocator"
+	"github.com/multicidr/controller-manager/controllers/nodeipam/clustercidr"
 	. "github.com/multicidr/controller-manager/controllers/nodeipam/internal/objects"
 )
 
@@ -14,7 +15,7 @@ type Step func(s *allocator.State)
 
 // Set enters a ClusterCIDR.
 func Set(cc *networkingv1.ClusterCIDR) Step {
-	return func(s *allocator.State) { s.SetPool(allocator.Compile(cc)) }
+	return func(s *allocator.State) { s.SetPool(clustercidr.Compile(cc)) }
 }
 
 // Reserve asks for blocks for a Node that shows none, and sends them.

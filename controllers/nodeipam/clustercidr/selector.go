@@ -1,4 +1,4 @@
-package allocator
+package clustercidr
 
 import (
 	"cmp"
@@ -181,7 +181,7 @@ func sameSelector(a, b *v1.NodeSelector) bool {
 	})
 }
 
-// selectorCache keeps the selectors of the ClusterCIDRs that were compiled last, by name. A ClusterCIDR in use has a new status every second and
+// SelectorCache keeps the selectors of the ClusterCIDRs that were compiled last, by name. A ClusterCIDR in use has a new status every second and
 // hardly ever a new selector, and one of 1.5 MB takes a second to compile.
 type SelectorCache map[string]knownSelector
 

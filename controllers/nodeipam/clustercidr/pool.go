@@ -1,4 +1,4 @@
-package allocator
+package clustercidr
 
 import (
 	"errors"
@@ -13,12 +13,13 @@ import (
 
 	networkingv1 "github.com/multicidr/controller-manager/apis/networking/v1"
 	"github.com/multicidr/controller-manager/controllers/ipam"
+	"github.com/multicidr/controller-manager/controllers/nodeipam/text"
 )
 
-// minHostBits is the smallest block that KEP-2593 allows: 16 addresses.
+// MinHostBits is the smallest block that KEP-2593 allows: 16 addresses.
 const MinHostBits = 4
 
-// pool is a ClusterCIDR, compiled. It does not change once it is in the book; a changed object makes a new one.
+// Pool is a ClusterCIDR, compiled. It does not change once it is in the state; a changed object makes a new one.
 type Pool struct {
 	ipam.Pool
 	terms      []term         // of the nodeSelector, the ones with the most requirements first; only read if Selective
@@ -26,8 +27,8 @@ type Pool struct {
 	Exclusions []netip.Prefix // what is in Excluded, as it is written
 	// uncut are ranges whose size of blocks breaks a rule. Nodes may have blocks in them, of a time in which it did not.
 	uncut []netip.Prefix
-	// cursors is where the status says that the search goes on. Only read when the pool is new to the book.
-	cursors map[ipam.Family]netip.Addr
+	// cursors is where the status says that the search goes on. Only read when the pool is new to the state.
+	Cursors map[ipam.Family]netip.Addr
 	// problem says why State is Invalid, what Pending waits for if that failed, or why it is superseded. For people.
 	Problem string
 	// superseded is whether it is Disabled because flags do not ask for it any more.
@@ -36,12 +37,12 @@ type Pool struct {
 	Cause metav1.StatusReason
 }
 
-// compile reads a ClusterCIDR. It always returns a pool: an object that breaks a rule, because it was stored under an
+// Compile reads a ClusterCIDR. It always returns a pool: an object that breaks a rule, because it was stored under an
 // older CRD, is one that gives nothing and says why. What of its ranges can be read is kept, so that the Nodes that
 // hold blocks in them are still known to belong to it.
 func Compile(cc *networkingv1.ClusterCIDR) *Pool { return CompileWith(cc, nil) }
 
-// compileWith is compile where the selector may be known.
+// CompileWith is compile where the selector may be known.
 func CompileWith(cc *networkingv1.ClusterCIDR, known SelectorCache) *Pool {
 	p := &Pool{Pool: ipam.Pool{ID: string(cc.UID), Name: cc.Name, Priority: cc.Spec.Priority}}
 	var problems []string
@@ -91,7 +92,7 @@ func CompileWith(cc *networkingv1.ClusterCIDR, known SelectorCache) *Pool {
 	case cc.DeletionTimestamp != nil:
 		p.State = ipam.Terminating
 	case len(problems) > 0:
-		p.State, p.Problem = ipam.Invalid, Cut(strings.Join(problems, "; "), MaxProblem)
+		p.State, p.Problem = ipam.Invalid, text.Cut(strings.Join(problems, "; "), text.MaxProblem)
 	case cc.Spec.Allocation == networkingv1.AllocationDisabled:
 		p.State = ipam.Disabled
 	case !slices.Contains(cc.Finalizers, networkingv1.Finalizer):
@@ -145,48 +146,53 @@ func (p *Pool) addCursor(family ipam.Family, status *networkingv1.RangeStatus) {
 	if err == nil && slices.ContainsFunc(p.Ranges, func(r ipam.Range) bool {
 		return r.Family() == family && (r.Prefix.Contains(cursor) || r.Prefix.Contains(cursor.Prev()))
 	}) {
-		if p.cursors == nil {
-			p.cursors = map[ipam.Family]netip.Addr{}
+		if p.Cursors == nil {
+			p.Cursors = map[ipam.Family]netip.Addr{}
 		}
-		p.cursors[family] = cursor
+		p.Cursors[family] = cursor
 	}
 }
 
-// aboutToServe reports whether p waits for its finalizer only, which has not failed so far.
+// AwaitsFinalizer reports whether p waits for its finalizer only, which has not failed so far.
 func (p *Pool) AwaitsFinalizer() bool { return p.State == ipam.Pending && p.Problem == "" }
 
-// with returns the pool as it is with another problem.
+// With returns the pool as it is with another problem.
 func (p *Pool) With(problem string, cause metav1.StatusReason) *Pool {
 	given := *p
 	given.Problem, given.Cause = problem, cause
 	return &given
 }
 
-// supersede makes the pool one that gives nothing, since it was made from flags that do not ask for it now.
+// Supersede makes the pool one that gives nothing, since it was made from flags that do not ask for it now.
 func (p *Pool) Supersede(why string) {
 	p.State, p.Superseded, p.Problem = ipam.Disabled, true, why
 }
 
-// equal reports whether p and o serve the same Nodes the same way.
-func (p *Pool) equal(o *Pool) bool {
+// Matches reports whether the selector of p matches a Node.
+func (p *Pool) Matches(node *v1.Node) bool {
+	return !p.Selective || slices.ContainsFunc(p.terms, func(t term) bool { return t.matches(node) })
+}
+
+// Equal reports whether p and o serve the same Nodes the same way.
+func (p *Pool) Equal(o *Pool) bool {
 	return p.ID == o.ID && p.Name == o.Name && p.Priority == o.Priority && p.State == o.State && p.Problem == o.Problem && p.Superseded == o.Superseded &&
 		p.Selective == o.Selective && p.Selector == o.Selector &&
 		slices.Equal(p.Ranges, o.Ranges) && slices.Equal(p.uncut, o.uncut) && slices.Equal(p.Exclusions, o.Exclusions)
 }
 
-// contains reports whether a block lies inside one of p's ranges.
-func (p *Pool) contains(block netip.Prefix) bool {
-	return slices.ContainsFunc(p.extent(), func(r netip.Prefix) bool { return r.Bits() <= block.Bits() && r.Contains(block.Addr()) })
+// Contains reports whether a block lies inside one of p's ranges.
+func (p *Pool) Contains(block netip.Prefix) bool {
+	return slices.ContainsFunc(p.Extent(), func(r netip.Prefix) bool { return r.Bits() <= block.Bits() && r.Contains(block.Addr()) })
 }
 
-// shares reports whether an address that p can allocate lies in a range of o, and o does not exclude it. Ranges that are not cut, because the
+// SharesWith reports whether an address that p can allocate lies in a range of o, and o does not exclude it. Ranges that are not cut, because the
 // size of their blocks breaks a rule, may be what was meant.
-func (p *Pool) shares(o *Pool) bool {
+func (p *Pool) SharesWith(o *Pool) bool {
 	return p.Shares(&o.Pool) || slices.ContainsFunc(o.uncut, p.Gives)
 }
 
-// extent returns all that p's ranges have, cut into blocks or not.
-func (p *Pool) extent() []netip.Prefix {
+// Extent returns all that p's ranges have, cut into blocks or not.
+func (p *Pool) Extent() []netip.Prefix {
 	all := make([]netip.Prefix, 0, 2)
 	for _, r := range p.Ranges {
 		all = append(all, r.Prefix)
@@ -214,13 +220,13 @@ func canonical(selector *v1.NodeSelector) string {
 	return strings.Join(terms, " or ")
 }
 
-// mapped are the IPv4-mapped addresses of IPv6 (RFC 4291, section 2.5.5.2). What is inside is IPv4 for most programs, so the API server refuses
+// Mapped are the IPv4-mapped addresses of IPv6 (RFC 4291, section 2.5.5.2). What is inside is IPv4 for most programs, so the API server refuses
 // it as a podCIDR, and an older one stores it and shows it as the IPv4 address.
 var Mapped = netip.PrefixFrom(netip.AddrFrom16([16]byte{10: 0xff, 11: 0xff}), 96)
 
 const WhatMapped = "IPv4-mapped addresses (::ffff:0:0/96), of which no Node can have a block"
 
-// parseCIDR reads a CIDR as the rest of the cluster does: an address with leading zeros or an IPv4-mapped one, which
+// ParseCIDR reads a CIDR as the rest of the cluster does: an address with leading zeros or an IPv4-mapped one, which
 // the API server may have stored long ago, means its IPv4 address. Save for all IPv4-mapped addresses at once: nobody means all of IPv4
 // by that, and no other Node would get an address any more.
 func ParseCIDR(s string) (netip.Prefix, error) {
@@ -269,12 +275,12 @@ func PodCIDRsOf(node *v1.Node) (blocks []netip.Prefix, unreadable []string) {
 	return blocks, unreadable
 }
 
-// showsPodCIDRs reports whether a Node has podCIDRs, readable or not.
+// ShowsPodCIDRs reports whether a Node has podCIDRs, readable or not.
 func ShowsPodCIDRs(node *v1.Node) bool { return len(node.Spec.PodCIDRs) > 0 || node.Spec.PodCIDR != "" }
 
-// maxAddresses is how many of a Node's addresses are looked at: the first ones. A kubelet reports a few, a cloud provider may report all of the
+// MaxAddresses is how many of a Node's addresses are looked at: the first ones. A kubelet reports a few, a cloud provider may report all of the
 // machine's interfaces; but an object has room for 30,000, and they are only for a report.
-const maxAddresses = 64
+const MaxAddresses = 64
 
 // AddressesOf returns a Node's own addresses, each as a prefix of full length, among the first maxAddresses that it has. A host name is none.
 func AddressesOf(node *v1.Node) []netip.Prefix {
@@ -282,7 +288,7 @@ func AddressesOf(node *v1.Node) []netip.Prefix {
 		return nil
 	}
 	addresses := make([]netip.Prefix, 0, 2) // usually one of each family, beside the name
-	for _, a := range node.Status.Addresses[:min(len(node.Status.Addresses), maxAddresses)] {
+	for _, a := range node.Status.Addresses[:min(len(node.Status.Addresses), MaxAddresses)] {
 		if strings.IndexByte(a.Address, '.') < 0 && strings.IndexByte(a.Address, ':') < 0 {
 			continue // no address of any family, and ParseAddr would make an error of it
 		}
@@ -294,14 +300,14 @@ func AddressesOf(node *v1.Node) []netip.Prefix {
 	return addresses
 }
 
-// annotationUndecodable says in the cache, and only there, why an object could not be decoded.
+// AnnotationUndecodable says in the cache, and only there, why an object could not be decoded.
 const AnnotationUndecodable = networkingv1.GroupName + "/undecodable"
 
-// causeNotKept is the cause of a pool's problem if tries to add its finalizer succeed and it is not there all the same.
+// CauseNotKept is the cause of a pool's problem if tries to add its finalizer succeed and it is not there all the same.
 const CauseNotKept metav1.StatusReason = "FinalizerNotKept"
 
 const (
 	FinalizerNotKept = "its finalizer is not kept" // short, for an event on a Node may name many ClusterCIDRs
-	whoDoesNotKeepIt = ": something takes it away after it was added, such as a mutating webhook or policy, or a pipeline that replaces the object. " +
+	WhoDoesNotKeepIt = ": something takes it away after it was added, such as a mutating webhook or policy, or a pipeline that replaces the object. " +
 		"Make that keep " + networkingv1.Finalizer + " in metadata.finalizers."
 )

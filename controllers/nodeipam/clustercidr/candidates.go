@@ -1,4 +1,4 @@
-package allocator
+package clustercidr
 
 import (
 	"cmp"
@@ -11,7 +11,7 @@ import (
 	"github.com/multicidr/controller-manager/controllers/ipam"
 )
 
-// candidates finds the pools that match a Node, in the order in which they are tried, without asking every pool.
+// Candidates finds the pools that match a Node, in the order in which they are tried, without asking every pool.
 //
 // It has an entry for each term of each selector. Where an entry stands in the order does not depend on the Node: only on its pool and
 // on how many requirements its term has. So the first entry of a pool that matches a Node is the one that decides the pool's place.
@@ -19,7 +19,7 @@ import (
 // selector is not indexed, so that what is done here for one pool is bounded.
 //
 // It does not change once it is made; other pools make a new one.
-type candidates struct {
+type Candidates struct {
 	entries []entry // in order
 	by      map[attribute][]int
 	keys    []string // of the labels in by
@@ -54,8 +54,8 @@ type attribute struct{ key, value string }
 // nameKey stands for the name; no label has this key.
 const nameKey = ""
 
-func newCandidates(pools iter.Seq[*Pool]) *candidates {
-	c := &candidates{by: map[attribute][]int{}}
+func NewCandidates(pools iter.Seq[*Pool]) *Candidates {
+	c := &Candidates{by: map[attribute][]int{}}
 	common := map[attribute]int{} // how many terms ask for an attribute
 	// Texts of selectors may be long, so pools are compared and not entries, of which there are more.
 	ranked := slices.SortedFunc(pools, func(x, y *Pool) int {
@@ -119,8 +119,8 @@ func (e entry) rarest(common map[attribute]int) (attributes []attribute, ok bool
 	return attributes, ok
 }
 
-// of yields the pools that match a Node, each once.
-func (c *candidates) of(node *v1.Node) iter.Seq[*Pool] {
+// Of yields the pools that match a Node, each once.
+func (c *Candidates) Of(node *v1.Node) iter.Seq[*Pool] {
 	return func(yield func(*Pool) bool) {
 		var few [16]int // keeps the slice off the heap, usually
 		asked := append(few[:0], c.by[attribute{nameKey, node.Name}]...)

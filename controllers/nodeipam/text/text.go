@@ -1,4 +1,5 @@
-package allocator
+// Package text writes messages that have an end.
+package text
 
 import (
 	"fmt"
@@ -6,8 +7,6 @@ import (
 	"slices"
 	"strings"
 	"unicode/utf8"
-
-	"k8s.io/apimachinery/pkg/types"
 
 	"github.com/multicidr/controller-manager/controllers/ipam"
 )
@@ -22,7 +21,7 @@ const (
 	// maxMessage is the longest message of an event that every API for events takes, in bytes.
 	MaxMessage = 1024
 	// maxCondition is the longest message of a condition. The API takes eight times as much; nobody reads that.
-	maxCondition = 4096
+	MaxCondition = 4096
 	// maxProblem is how much is said of what is wrong with one object. Every message about a Node repeats what is wrong with a ClusterCIDR.
 	MaxProblem = 1000
 	// maxValue is how much of one value is shown.
@@ -44,10 +43,10 @@ func Cut(text string, most int) string {
 }
 
 // listed joins texts, as many as a message has room for, and says how many more there are.
-func listed(texts []string) string { return listedOf(texts, len(texts)) }
+func Listed(texts []string) string { return ListedOf(texts, len(texts)) }
 
 // listedOf joins the first of n texts, which may be all that are given.
-func listedOf(texts []string, n int) string {
+func ListedOf(texts []string, n int) string {
 	few := firstFew(texts)
 	if more := n - len(few); more > 0 {
 		few = append(few, fmt.Sprintf("%d more", more))
@@ -57,7 +56,7 @@ func listedOf(texts []string, n int) string {
 
 // listedFew joins, sorted, the first of texts, of which it sorts up to maxNamed. If there are more it does not say how many: they need not be
 // counted, and a message does not become another one whenever their number does.
-func listedFew(texts []string) string {
+func ListedFew(texts []string) string {
 	slices.Sort(texts[:min(len(texts), MaxNamed)])
 	few := firstFew(texts)
 	if len(texts) > len(few) {
@@ -89,15 +88,15 @@ func BlocksText(blocks []netip.Prefix) string {
 }
 
 // valuesText writes values that others have written.
-func valuesText(values []string) string {
+func ValuesText(values []string) string {
 	var texts []string
 	for _, value := range values[:min(len(values), MaxNamed)] {
 		texts = append(texts, fmt.Sprintf("%q", Cut(value, MaxValue)))
 	}
-	return listedOf(texts, len(values))
+	return ListedOf(texts, len(values))
 }
 
-func families(fs []ipam.Family) string {
+func Families(fs []ipam.Family) string {
 	var texts []string
 	for _, f := range fs {
 		texts = append(texts, f.String())
@@ -106,21 +105,9 @@ func families(fs []ipam.Family) string {
 }
 
 // counted writes a number with the word that goes with it.
-func counted(n int, one, more string) string {
+func Counted(n int, one, more string) string {
 	if n == 1 {
 		return "1 " + one
 	}
 	return fmt.Sprintf("%d %s", n, more)
-}
-
-// nameOf writes an owner for people.
-func (b *State) NameOf(o ipam.Owner) string {
-	switch o.Kind {
-	case ipam.Node:
-		return "Node " + b.names[types.UID(o.ID)]
-	case ipam.Service:
-		return "service range " + o.ID
-	default:
-		return o.ID
-	}
 }

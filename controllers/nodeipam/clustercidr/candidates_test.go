@@ -1,4 +1,4 @@
-package allocator
+package clustercidr
 
 import (
 	"fmt"
@@ -43,13 +43,13 @@ func TestCandidates(t *testing.T) {
 				IPv4: fmt.Sprintf("10.%d.0.0/%d", d.IntN(4), 16+d.IntN(3)), PerNodeHostBits: 8, Priority: int32(d.IntN(2)), NodeSelector: selectors[name],
 			}))
 		}
-		c := newCandidates(maps.Values(pools))
+		c := NewCandidates(maps.Values(pools))
 		for i := range 10 {
 			n := Node(fmt.Sprint("n", i))
 			for range d.IntN(4) {
 				Label(drawKey(d), drawLabel(d))(n)
 			}
-			if diff := cmp.Diff(slowly(pools, selectors, n), poolNames(slices.Collect(c.of(n)))); diff != "" {
+			if diff := cmp.Diff(slowly(pools, selectors, n), poolNames(slices.Collect(c.Of(n)))); diff != "" {
 				t.Fatalf("seed %d, Node %s with %v (-want +got):\n%s", seed, n.Name, n.Labels, diff)
 			}
 		}
@@ -117,4 +117,45 @@ func drawSelector(d *rand.Rand) *v1.NodeSelector {
 		s.NodeSelectorTerms = append(s.NodeSelectorTerms, t)
 	}
 	return s
+}
+
+// A large selector finds the Nodes that it found when it was a small one.
+func TestLargeSelectorsAreNotIndexed(t *testing.T) {
+	for name, selector := range map[string]*v1.NodeSelector{
+		"one requirement": OneRequirement(10*maxIndexed, v1.NodeSelectorOpIn),
+		"terms":           SmallTerms(10*maxIndexed, v1.NodeSelectorOpIn),
+	} {
+		p := Compile(ClusterCIDR("large", Spec4("10.0.0.0/8", 8, selector)))
+		c := NewCandidates(slices.Values([]*Pool{p}))
+		if len(c.by) > 0 || len(c.entries) != 1 {
+			t.Errorf("%s: %d values in the index and %d entries, want none and 1", name, len(c.by), len(c.entries))
+		}
+		for value, want := range map[string]int{"0": 1, fmt.Sprintf("%x", 10*maxIndexed-1): 1, "y": 0} {
+			if got := len(slices.Collect(c.Of(Node("n", Label("a", value))))); got != want {
+				t.Errorf("%s: %d ClusterCIDRs match a Node with %s, want %d", name, got, value, want)
+			}
+		}
+	}
+}
+
+// A selector is compiled once, and again if it is another one or one of another ClusterCIDR of that name.
+func TestSelectorIsCompiledOnce(t *testing.T) {
+	known := SelectorCache{}
+	terms := func(selector *v1.NodeSelector) *term {
+		return &CompileWith(ClusterCIDR("a", Spec4("10.0.0.0/8", 8, selector)), known).terms[0]
+	}
+	first := terms(OneRequirement(10, v1.NodeSelectorOpIn))
+	if terms(OneRequirement(10, v1.NodeSelectorOpIn)) != first {
+		t.Error("the same selector was compiled twice")
+	}
+	for what, other := range map[string]*v1.NodeSelector{
+		"a value more":     OneRequirement(11, v1.NodeSelectorOpIn),
+		"another operator": OneRequirement(10, v1.NodeSelectorOpNotIn),
+		"a term more":      AnyOf(append(OneRequirement(10, v1.NodeSelectorOpIn).NodeSelectorTerms, AllOf(In("b", "1")))...),
+	} {
+		if got := terms(other); got == first {
+			t.Errorf("%s: it was not compiled", what)
+		}
+		first = terms(OneRequirement(10, v1.NodeSelectorOpIn))
+	}
 }

@@ -1,4 +1,4 @@
-package allocator
+package clustercidr
 
 import (
 	"net/netip"
@@ -104,7 +104,7 @@ func TestCompile(t *testing.T) {
 			if !strings.Contains(p.Problem, tc.wantProblem) || (p.Problem == "") != (tc.wantProblem == "") {
 				t.Errorf("problem %q, want %q in it", p.Problem, tc.wantProblem)
 			}
-			if !p.equal(Compile(tc.cc)) {
+			if !p.Equal(Compile(tc.cc)) {
 				t.Error("compiled twice, it is not equal to itself")
 			}
 		})
@@ -225,7 +225,7 @@ func TestCursorFromStatus(t *testing.T) {
 	for cursor, is := range map[string]bool{"10.0.0.0": true, "10.0.0.255": true, "10.0.1.0": true, "10.0.1.1": false, "9.255.255.255": false, "fd00::1": false, "": false} {
 		cc := ClusterCIDR("a", Spec4("10.0.0.0/24", 4, nil))
 		cc.Status.IPv4 = &networkingv1.RangeStatus{Cursor: cursor}
-		if got := len(Compile(cc).cursors) == 1; got != is {
+		if got := len(Compile(cc).Cursors) == 1; got != is {
 			t.Errorf("%q is taken for a cursor: %t", cursor, got)
 		}
 	}

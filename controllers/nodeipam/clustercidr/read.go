@@ -1,4 +1,4 @@
-package allocator
+package clustercidr
 
 import (
 	"net/netip"
@@ -14,7 +14,7 @@ import (
 // controller will not serve from it: empty if nothing is wrong with it.
 func RangesOf(cc *networkingv1.ClusterCIDR) (ranges []netip.Prefix, gives func(netip.Prefix) bool, problem string) {
 	p := Compile(cc)
-	return p.extent(), func(prefix netip.Prefix) bool {
+	return p.Extent(), func(prefix netip.Prefix) bool {
 		return p.Gives(prefix) || slices.ContainsFunc(p.uncut, prefix.Overlaps)
 	}, p.Problem
 }
