@@ -453,17 +453,36 @@ func (a *admission) testPrinterColumns(t *testing.T) {
 	if _, err := a.raw.Patch(t.Context(), stored.GetName(), types.MergePatchType, []byte(status), metav1.PatchOptions{}, "status"); err != nil {
 		t.Fatal(err)
 	}
-	var got [][]string
-	for line := range strings.Lines(a.kubectl(t, "", "get", "cc", stored.GetName(), "--output=wide")) {
-		columns := strings.Fields(line)
-		got = append(got, columns[:len(columns)-1]) // without the age
+	want := map[string]string{
+		"NAME": "printed", "IPV4": "10.0.0.0/16", "BLOCK4": "24", "USED4": "3", "FREE4": "252", "IPV6": "fd00::/48", "BLOCK6": "64", "USED6": "3",
+		"FREE6": "65533", "STATE": "Available",
 	}
-	want := [][]string{
-		{"NAME", "IPV4", "BLOCK4", "USED4", "FREE4", "IPV6", "BLOCK6", "USED6", "FREE6", "READY", "REASON", "PRIORITY", "ALLOCATION"},
-		{"printed", "10.0.0.0/16", "24", "3", "252", "fd00::/48", "64", "3", "65533", "True", "Available", "7", "Enabled"},
+	printed := func(options ...string) map[string]string {
+		row := columnsOf(a.kubectl(t, "", append([]string{"get", "cc", stored.GetName()}, options...)...))[0]
+		if row["AGE"] == "" {
+			t.Errorf("no age in %v", row)
+		}
+		delete(row, "AGE")
+		return row
 	}
-	if diff := cmp.Diff(want, got); diff != "" {
+	if diff := cmp.Diff(want, printed()); diff != "" {
 		t.Errorf("table (-want +got):\n%s", diff)
+	}
+	want["PRIORITY"], want["ALLOCATION"] = "7", "Enabled"
+	if diff := cmp.Diff(want, printed("--output=wide")); diff != "" {
+		t.Errorf("wide table (-want +got):\n%s", diff)
+	}
+	for _, reason := range []string{"Exhausted", "Disabled", "Superseded", "Terminating", "Invalid", "Pending"} {
+		a.patch(t, stored.GetName(), `{"status": {"conditions": [
+			{"type": "Conflicted", "status": "True", "reason": "Overlap", "message": "", "lastTransitionTime": "2030-01-01T00:00:00Z"},
+			{"type": "Ready", "status": "False", "reason": "`+reason+`", "message": "", "lastTransitionTime": "2030-01-01T00:00:00Z"}]}}`, "status")
+		if got := printed()["STATE"]; got != reason {
+			t.Errorf("STATE is %q, want %q", got, reason)
+		}
+	}
+	a.patch(t, stored.GetName(), `{"status": null}`, "status")
+	if got, ok := printed()["STATE"]; got != "" || !ok {
+		t.Errorf("without a status STATE is %q, want a blank", got)
 	}
 }
 
