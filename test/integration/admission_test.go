@@ -158,19 +158,19 @@ func (a *admission) testRBAC(t *testing.T) {
 
 // The messages of the CRD, which say what to write instead.
 const (
-	notAnIPv4Range = `spec.ipv4: Invalid value: %q: must be an IPv4 range in CIDR notation, for example 10.244.0.0/16, octets without leading zeros`
-	notAnIPv6Range = `spec.ipv6: Invalid value: %q: must be an IPv6 range in CIDR notation, for example fd00:10:244::/48, and not an IPv4-mapped one`
+	notAnIPv4Range = `spec.ipv4: Invalid value: %q: must be an IPv4 range in CIDR notation without leading zeros, for example 10.244.0.0/16`
+	notAnIPv6Range = `spec.ipv6: Invalid value: %q: must be an IPv6 range in CIDR notation, for example fd00:10:244::/48, and not an IPv4-mapped range`
 	noRange        = `spec: Invalid value: at least one range is required: set ipv4 (for example 10.244.0.0/16), ipv6 (for example fd00:10:244::/48) or both`
-	noSpec         = `<nil>: Required value: spec is required and cannot be removed: set at least spec.perNodeHostBits and one of spec.ipv4 and spec.ipv6`
-	tooBigForIPv4  = `spec.perNodeHostBits: Invalid value: a block of that size does not fit into ipv4: use 4 to 32 minus the prefix length of ipv4 (4 to 16 for a /16) or a wider ipv4, and give IPv6 its own size with ipv6PerNodeHostBits`
-	tooBigForIPv6  = `spec.perNodeHostBits: Invalid value: a block of that size does not fit into ipv6: use 4 to 128 minus the prefix length of ipv6 (4 to 16 for a /112) or a wider ipv6, or give IPv6 its own size with ipv6PerNodeHostBits`
-	ownTooBig      = `spec.ipv6PerNodeHostBits: Invalid value: a block of that size does not fit into ipv6: use 4 to 128 minus the prefix length of ipv6 (4 to 80 for a /48) or a wider ipv6`
-	ownWithoutIPv6 = `spec.ipv6PerNodeHostBits: Invalid value: ipv6PerNodeHostBits has no meaning without ipv6: set ipv6 or remove ipv6PerNodeHostBits`
-	notACIDR       = `spec.excludedCIDRs[0]: Invalid value: %q: must be a CIDR, for example 10.244.0.0/28 or fd00:10:244::/64, octets without leading zeros, and not an IPv4-mapped one`
-	mappedInside   = `spec.ipv6: Invalid value: %q: must not contain IPv4-mapped addresses (::ffff:0:0/96), of which no Node can have a block: use a range without them, for example fd00:10:244::/48`
-	mappedExcluded = `spec.excludedCIDRs[0]: Invalid value: %q: must not contain IPv4-mapped addresses (::ffff:0:0/96): write the parts beside them`
-	notInside      = `spec.excludedCIDRs: Invalid value: every excluded CIDR must lie inside ipv4 or ipv6: remove it, or write the part of it that lies inside the range`
-	noTerm         = `spec.nodeSelector.nodeSelectorTerms: Invalid value: at least one term is required: add a term, or remove nodeSelector to serve every Node`
+	noSpec         = `<nil>: Required value: spec is required and cannot be removed: set spec.perNodeHostBits, and spec.ipv4, spec.ipv6 or both`
+	tooBigForIPv4  = `spec.perNodeHostBits: Invalid value: a block of this size does not fit into ipv4: use a value from 4 to 32 minus the prefix length of ipv4 (4 to 16 for a /16), or a wider ipv4. For larger IPv6 blocks set ipv6PerNodeHostBits`
+	tooBigForIPv6  = `spec.perNodeHostBits: Invalid value: a block of this size does not fit into ipv6: use a value from 4 to 128 minus the prefix length of ipv6 (4 to 16 for a /112), or a wider ipv6. For smaller IPv6 blocks set ipv6PerNodeHostBits`
+	ownTooBig      = `spec.ipv6PerNodeHostBits: Invalid value: a block of this size does not fit into ipv6: use a value from 4 to 128 minus the prefix length of ipv6 (4 to 80 for a /48), or a wider ipv6`
+	ownWithoutIPv6 = `spec.ipv6PerNodeHostBits: Invalid value: ipv6PerNodeHostBits needs ipv6: set ipv6, or remove ipv6PerNodeHostBits`
+	notACIDR       = `spec.excludedCIDRs[0]: Invalid value: %q: must be a CIDR without leading zeros, for example 10.244.0.0/28 or fd00:10:244::/64, and not an IPv4-mapped CIDR`
+	mappedInside   = `spec.ipv6: Invalid value: %q: must not contain IPv4-mapped addresses (::ffff:0:0/96), because no Node can have a block of them: use a range without them, for example fd00:10:244::/48`
+	mappedExcluded = `spec.excludedCIDRs[0]: Invalid value: %q: must not contain IPv4-mapped addresses (::ffff:0:0/96): replace it by smaller CIDRs that leave them out`
+	notInside      = `spec.excludedCIDRs: Invalid value: every excluded CIDR must be inside ipv4 or ipv6: remove the one that is not, or replace it by the part of it that is inside`
+	noTerm         = `spec.nodeSelector.nodeSelectorTerms: Invalid value: at least one term is required: add a term, or remove nodeSelector to select every Node`
 
 	firstExpression = `spec.nodeSelector.nodeSelectorTerms[0].matchExpressions[0].`
 	firstField      = `spec.nodeSelector.nodeSelectorTerms[0].matchFields[0].`
