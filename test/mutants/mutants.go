@@ -1023,7 +1023,7 @@ var mutants = []mutant{
 	{
 		name: "read-of-the-first-start", defect: "after a panic caches need be no newer than at the start of the term",
 		file: guardFile,
-		old:  "\t\t\tg.context.NodesAsOf = \"\" // It is from before all that the last one has written.\n",
+		old:  "\t\t\tg.context.NodesAsOf = \"\" // It is older than the writes of the last controller.\n",
 		new:  "",
 		test: testAnew,
 	},
