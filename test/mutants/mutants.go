@@ -1250,7 +1250,7 @@ var mutants = []mutant{
 	{
 		name: "restored-leader-ends", defect: "a leader whose lease went back ends, and its successor knows only what the backup has",
 		file: restoredFile,
-		old:  "\tf.stamps = append(f.stamps, stamp(*record)) // its own\n",
+		old:  "\tf.stamps = append(f.stamps, stamp(*record)) // this process wrote it\n",
 		new:  "",
 		test: "./controllers/lease TestRestoredLease",
 	},
