@@ -1,4 +1,4 @@
-// kube-controller-manager is Kubernetes' own with the multi-cidr-node-ipam-controller in it.
+// kube-controller-manager is the kube-controller-manager of Kubernetes with the multi-cidr-node-ipam-controller added.
 package main
 
 import (

@@ -1,4 +1,4 @@
-// node-ipam-controller is the multi-cidr-node-ipam-controller alone, beside a kube-controller-manager that does without it.
+// node-ipam-controller is the multi-cidr-node-ipam-controller alone, beside a kube-controller-manager that does not run it.
 package main
 
 import (

@@ -7,7 +7,7 @@ import (
 	"testing"
 )
 
-// reserve serves one owner and ends the benchmark or test if nothing is free.
+// reserve allocates to one owner, and ends the benchmark or test if nothing is free.
 func reserve(t testing.TB, l *Ledger, o Owner, p *Pool) Pick {
 	t.Helper()
 	pick, ok := l.Pick(p)
@@ -27,7 +27,7 @@ func filled(t testing.TB, p *Pool, n int) *Ledger {
 	return l
 }
 
-// serve measures one Node that comes and goes.
+// serve measures one Node that is created and deleted.
 func serve(b *testing.B, l *Ledger, p *Pool) {
 	b.Helper()
 	o := Owner{Node, "comes and goes"}
@@ -67,7 +67,7 @@ func BenchmarkServe(b *testing.B) {
 	})
 }
 
-// BenchmarkFull measures the answer that nothing is free, which every waiting Node asks for again.
+// BenchmarkFull measures the answer that nothing is free. Every pending Node asks for it again.
 func BenchmarkFull(b *testing.B) {
 	p := pool("p", cut(b, "10.0.0.0/14", 28))
 	l := filled(b, p, 16_384)
@@ -79,8 +79,8 @@ func BenchmarkFull(b *testing.B) {
 	}
 }
 
-// BenchmarkExclusions measures a choice where a search cannot skip much: exclusions are scattered, and all between them is held, or all but the
-// last block.
+// BenchmarkExclusions measures an allocation where the search cannot skip much: exclusions are scattered, and everything between them is held,
+// or everything but the last block.
 func BenchmarkExclusions(b *testing.B) {
 	for _, n := range []int{256, 1000} {
 		p := pool("p", cut(b, "10.0.0.0/14", 28)) // 16384 blocks
@@ -159,7 +159,7 @@ func heapInUse() uint64 {
 	return m.HeapAlloc
 }
 
-// BenchmarkReport measures counting the free blocks and finding the conflicts of one Node among 100000.
+// BenchmarkReport measures how long it takes to count the free blocks and to find the conflicts of one Node among 100000.
 func BenchmarkReport(b *testing.B) {
 	p := pool("dual", cut(b, "10.0.0.0/8", 28), cut(b, "fd00::/32", 64))
 	l := filled(b, p, 100_000)

@@ -6,7 +6,7 @@ import (
 	"time"
 )
 
-// wide are ranges from 2^4 to 2^128 blocks, named by the lengths of range and block.
+// wide has ranges from 2^4 to 2^128 blocks, named by the lengths of the range and of a block.
 func wide(t testing.TB) map[string]Range {
 	return map[string]Range{
 		"IPv4 24 to 28": cut(t, "10.0.0.0/24", 28),
@@ -17,9 +17,9 @@ func wide(t testing.TB) map[string]Range {
 	}
 }
 
-// TestSearchDoesNotVisitWhatIsFull searches ranges in which every block is taken one by one, or all but one: up to
+// TestSearchDoesNotVisitWhatIsFull searches ranges in which every block, or every block but one, is taken separately: up to
 // 2^128 holdings. Such a trie fits into memory because it is folded: the halves of a region look alike, so both children
-// of a node are the same node. A search that visits what it can refuse, or counts blocks, does not end.
+// of a node are the same node. A search that visits full regions or counts blocks would never end.
 func TestSearchDoesNotVisitWhatIsFull(t *testing.T) {
 	for name, r := range wide(t) {
 		for what, shorterBy := range map[string]int{"blocks taken": 0, "half of every block taken": 1} {
@@ -42,14 +42,14 @@ func TestSearchDoesNotVisitWhatIsFull(t *testing.T) {
 	}
 }
 
-// answer is the next free block and the number of all that are free.
+// answer is the next free block and the number of free blocks.
 type answer struct {
 	block netip.Prefix
 	ok    bool
 	free  uint64
 }
 
-// ask ends the test if there is no answer in a time that is long enough for thousands.
+// ask ends the test if there is no answer in a time that would be enough for thousands.
 func ask(t *testing.T, s *PrefixSet, r Range, from netip.Addr) answer {
 	t.Helper()
 	answers := make(chan answer, 1)
@@ -66,8 +66,8 @@ func ask(t *testing.T, s *PrefixSet, r Range, from netip.Addr) answer {
 	}
 }
 
-// folded returns a trie in which every prefix of leafBits inside r is a member, but for those in the block that is to
-// stay free, if that is valid. Below the root the nodes' keys are not true; nothing reads them, because no level is left out.
+// folded returns a trie in which every prefix of leafBits inside r is a member, except those in the block that stays free,
+// if that block is valid. Below the root the keys of the nodes are wrong. Nothing reads them, because no level is left out.
 func folded(r Range, leafBits int, free netip.Prefix) *node {
 	at := keyOf(r.Prefix.Addr())
 	n := (&node{key: at, bits: uint8(leafBits), count: 1}).updated()

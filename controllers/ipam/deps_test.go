@@ -10,8 +10,8 @@ import (
 	"testing"
 )
 
-// TestImportsOnlyTheStandardLibrary keeps the core pure. What the standard library imports is its own, so the direct
-// imports are all there is to look at; the files are read as text, so that no build tag hides one.
+// TestImportsOnlyTheStandardLibrary keeps the core pure. The standard library imports only itself, so it is enough to look at
+// the direct imports. The test reads the files as text, so that no build tag hides one.
 func TestImportsOnlyTheStandardLibrary(t *testing.T) {
 	files, err := filepath.Glob("*.go")
 	if err != nil {

@@ -5,7 +5,7 @@ import (
 	"net/netip"
 )
 
-// dice is where random tests take their choices from: it returns a number in [0, n), where 0 < n <= 256.
+// dice is the source of choices in random tests: it returns a number in [0, n), where 0 < n <= 256.
 type dice func(n int) int
 
 func one[T any](d dice, of []T) T { return of[d(len(of))] }
@@ -13,7 +13,7 @@ func one[T any](d dice, of []T) T { return of[d(len(of))] }
 // seeded returns dice that roll the same numbers every time.
 func seeded(seed uint64) dice { return rand.New(rand.NewPCG(seed, 0)).IntN }
 
-// scripted returns dice that read their numbers from data, which lets a fuzzer choose them. They roll 0 after the last.
+// scripted returns dice that read their numbers from data, so that a fuzzer can choose them. After the last number they roll 0.
 func scripted(data *[]byte) dice {
 	return func(n int) int {
 		if len(*data) == 0 {
@@ -25,14 +25,14 @@ func scripted(data *[]byte) dice {
 	}
 }
 
-// someRange returns a range that likely shares addresses with others: there are few places and lengths to choose from.
+// someRange returns a range that probably shares addresses with others, because there are only few places and lengths.
 func (d dice) someRange(f Family) Range {
 	length := one(d, [][]int{{0, 8, 20, 24, 26, 28, 30, 32}, {0, 8, 32, 48, 118, 120, 124, 128}}[f])
 	block := min(length+one(d, []int{0, 1, 2, 3, 4, 6, 8, 16, 24, 32, 104, 128}), f.Bits())
 	return Range{netip.PrefixFrom(d.somePlace(f), length).Masked(), block}
 }
 
-// somePlace returns one of few addresses: both ends of the address space and places inside.
+// somePlace returns one of a few addresses: both ends of the address space, and places inside.
 func (d dice) somePlace(f Family) netip.Addr {
 	return netip.MustParseAddr(one(d, [][]string{
 		{"0.0.0.0", "10.0.0.0", "10.0.0.64", "10.0.8.0", "255.255.255.192"},
@@ -53,8 +53,8 @@ func (d dice) somePrefixIn(p netip.Prefix, shortest, longest int) netip.Prefix {
 	return netip.PrefixFrom(addrAt(at, FamilyOf(p)), max(longest-d(10), min(shortest, longest)))
 }
 
-// someForeignPrefix returns a narrow prefix close to where the ranges are, or one of any length: the whole address space
-// and single addresses too.
+// someForeignPrefix returns a narrow prefix near the ranges, or a prefix of any length, from a single address to the whole
+// address space.
 func (d dice) someForeignPrefix() netip.Prefix {
 	f := Family(d(2))
 	if d(10) > 0 {

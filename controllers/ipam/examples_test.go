@@ -13,19 +13,19 @@ import (
 	"github.com/cockroachdb/datadriven"
 )
 
-// TestExamples runs the worked examples in testdata. They are meant to be read; `go test -run TestExamples -rewrite`
-// writes what the core answers now, for a review of the difference. A command has one thing on each line of its input,
-// and answers line by line:
+// TestExamples runs the worked examples in testdata, which are meant to be read. `go test -run TestExamples -rewrite` writes the
+// present answers of the core, so that you can review the difference. A command has one item on each line of its input, and
+// answers line by line:
 //
-//	pools        name sel(label=value,...) prefix prefix hbN -prefix ...   start anew with these pools; answers their order
-//	pool         as above: add a pool, or put another in place of one
+//	pools        name sel(label=value,...) prefix prefix hbN -prefix ...   start again with these pools; answers their order
+//	pool         as above: add a pool, or replace one
 //	state        pool state: change a pool's state
-//	nodes        name label=value ...: serve a Node from the pools that select it, as a controller would
-//	pick         the same, but only look
+//	nodes        name label=value ...: allocate to a Node from the pools that select it, as a controller would
+//	pick         the same, but change nothing
 //	hold         Kind/ID prefix ...: make it a fact; answers the conflicts
 //	release      Kind/ID
 //	overlapping  prefix
-//	blocks       pool: what is free, and where the search goes on
+//	blocks       pool: the usage, and where the search continues
 //	cursor       pool address
 //	forget       pool
 func TestExamples(t *testing.T) {
@@ -111,7 +111,7 @@ func (e *example) run(cmd string, args []string) (string, error) {
 	return "", fmt.Errorf("unknown command %s", cmd)
 }
 
-// add reads a pool. "hbN" says the host bits of the prefixes before it, and "-prefix" is excluded.
+// add reads a pool. "hbN" sets the host bits of the prefixes before it, and "-prefix" is an exclusion.
 func (e *example) add(args []string) error {
 	c := Candidate{Pool: pool(args[0])}
 	var prefixes []netip.Prefix

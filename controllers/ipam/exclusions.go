@@ -5,22 +5,22 @@ import (
 	"slices"
 )
 
-// excluded is what a ledger remembers of a pool with exclusions, so that it need not look at all of them for each choice and each count. It
-// is made when it is asked for, says nothing that the pool and the holdings do not, and is dropped by [Ledger.Forget].
+// excluded is what a ledger remembers about a pool with exclusions, so that it need not visit all of them for each choice and each count. It
+// is made when it is needed, is derived only from the pool and the holdings, and is dropped by [Ledger.Forget].
 type excluded struct {
-	pool *Pool      // that it was made for, or one with the same ranges and exclusions
-	set  PrefixSet  // as Pool.Excluded, with node.full
-	free [2]*uint64 // by family: how many blocks overlap nothing held, but an exclusion; nil: to be counted
+	pool *Pool      // the pool that it was made for, or one with the same ranges and exclusions
+	set  PrefixSet  // like Pool.Excluded, with node.full
+	free [2]*uint64 // by family: the number of blocks that overlap an exclusion but no holding; nil: not counted yet
 }
 
-// exclusions has the pools with exclusions. The zero value has none.
+// exclusions has an entry for every pool with exclusions. The zero value is empty.
 type exclusions struct {
 	pools  map[string]*excluded // by Pool.ID
 	ranges PrefixSet
 	in     map[netip.Prefix][]*excluded // by range
 }
 
-// of returns what is remembered of p, nil if it excludes nothing.
+// of returns the entry of p, and makes it if necessary. It is nil if p excludes nothing.
 func (e *exclusions) of(p *Pool) *excluded {
 	x := e.pools[p.ID]
 	if x != nil && (x.pool == p || x.pool.Excluded == p.Excluded && slices.Equal(x.pool.Ranges, p.Ranges)) {
@@ -60,14 +60,14 @@ func (e *exclusions) drop(p *Pool) {
 	}
 }
 
-// changed notes that p is held by one more or, if dropped, by one less.
+// changed notes that p has one more holder or, if dropped, one less.
 func (e *exclusions) changed(p netip.Prefix, dropped bool) {
 	if e.ranges == (PrefixSet{}) {
 		return
 	}
 	for r := range e.ranges.Overlapping(p) {
 		for _, x := range e.in[r] {
-			// A block that is not excluded does not count, and it may be wider than p.
+			// Only an excluded block changes the count. The block can be wider than p.
 			if f := FamilyOf(p); x.free[f] != nil && x.set.Overlaps(x.around(p)) {
 				x.free[f] = nil
 			}
@@ -97,7 +97,7 @@ func (l *Ledger) nextFree(p *Pool, r Range) (netip.Prefix, bool) {
 	return nextFree(&l.taken, without, r.Prefix, r.BlockBits, l.Cursor(p, r.Family()))
 }
 
-// excluded returns how many blocks of r, a range of p, overlap nothing held by anyone, but an exclusion of p.
+// excluded returns how many blocks of r, a range of p, overlap an exclusion of p but no holding.
 func (l *Ledger) excluded(p *Pool, r Range) uint64 {
 	x := l.exclusions.of(p)
 	if x == nil {
@@ -112,11 +112,11 @@ func (l *Ledger) excluded(p *Pool, r Range) uint64 {
 }
 
 func (l *Ledger) countExcluded(p *Pool, r Range) (n uint64) {
-	var last netip.Prefix // of those that were counted
+	var last netip.Prefix // the last one that was counted
 	for e := range p.Excluded.Overlapping(r.Prefix) {
 		around := r.around(e)
 		if last.IsValid() && last.Contains(around.Prefix.Addr()) {
-			continue // a wider one comes before those inside it
+			continue // it is inside of last: a wider prefix comes first
 		}
 		n = add(n, l.free(around))
 		last = around.Prefix
@@ -124,8 +124,8 @@ func (l *Ledger) countExcluded(p *Pool, r Range) (n uint64) {
 	return n
 }
 
-// Excluding returns up to n exclusions of p that keep a block of r from being given which nobody holds, in the order of their addresses; none
-// while p has a free block in r.
+// Excluding returns up to n exclusions of p that prevent the allocation of a block of r which nobody holds, in the order of their addresses. It
+// returns none while p has a free block in r.
 func (l *Ledger) Excluding(p *Pool, r Range, n int) []netip.Prefix {
 	if _, ok := l.nextFree(p, r); ok {
 		return nil
@@ -134,7 +134,7 @@ func (l *Ledger) Excluding(p *Pool, r Range, n int) []netip.Prefix {
 	for at := r.Prefix.Addr(); len(found) < n && r.Prefix.Contains(at); {
 		block, ok := l.taken.NextFree(r.Prefix, r.BlockBits, at)
 		if !ok || block.Addr().Less(at) {
-			break // from here on there is none
+			break // there is none from here on
 		}
 		for e := range p.Excluded.Overlapping(block) { // the widest comes first
 			found = append(found, e)

@@ -16,8 +16,8 @@ var (
 	histories = flag.Int("histories", 40, "how many random histories to run, each with the next seed")
 )
 
-// TestRandomHistories drives a ledger and the reference through the same random steps and compares every answer after
-// every step. A failure prints its seed and all steps; `go test -run TestRandomHistories -seed=N -histories=1` runs it
+// TestRandomHistories applies the same random steps to a ledger and to the reference, and compares every answer after
+// every step. A failure prints its seed and all steps. `go test -run TestRandomHistories -seed=N -histories=1` runs it
 // again.
 func TestRandomHistories(t *testing.T) {
 	for seed := *firstSeed; seed < *firstSeed+uint64(*histories); seed++ {
@@ -32,7 +32,7 @@ func TestRandomHistories(t *testing.T) {
 	}
 }
 
-// history is a ledger, the reference, and all that was done to both.
+// history is a ledger, the reference, and everything that was done to both.
 type history struct {
 	t testing.TB
 	dice
@@ -140,7 +140,7 @@ func (h *history) exclude(i int) {
 	h.pools[i], h.reference.excluded[p.ID] = &p, excluded
 }
 
-// pick asks both for a pick and checks what every pick has to be, whatever the reference thinks.
+// pick asks both for a pick, and checks the rules for every pick, whatever the reference answers.
 func (h *history) pick(pools []*Pool) (Pick, bool) {
 	h.t.Helper()
 	pick, ok := h.ledger.Pick(pools...)
@@ -206,7 +206,7 @@ func (h *history) hold(o Owner, prefixes []netip.Prefix) {
 	}
 }
 
-// ask compares every answer and looks at the inside. No question may change anything.
+// ask compares every answer and checks the invariants. No question may change anything.
 func (h *history) ask() {
 	h.t.Helper()
 	if err := h.ledger.broken(); err != nil {
@@ -255,7 +255,7 @@ func (h *history) ask() {
 	}
 }
 
-// end releases and forgets everything. Nothing may be left.
+// end releases and forgets everything. Nothing may be left then.
 func (h *history) end() {
 	h.t.Helper()
 	for _, o := range h.owners {
@@ -280,12 +280,12 @@ func (h *history) end() {
 	}
 }
 
-// narrow reports whether the reference can look at every block of p.
+// narrow reports whether p is narrow enough for the reference to look at every block.
 func narrow(p *Pool) bool {
 	return !slices.ContainsFunc(p.Ranges, func(r Range) bool { return r.BlockBits-r.Prefix.Bits() > countable })
 }
 
-// someOwner returns an owner, mostly one that holds nothing.
+// someOwner returns an owner, usually one that holds nothing.
 func (h *history) someOwner() Owner {
 	o := one(h.dice, h.owners)
 	for range 4 {
@@ -315,7 +315,7 @@ func names(pools []*Pool) []string {
 	return all
 }
 
-// somePrefixes returns what a Node, written by anybody, could show.
+// somePrefixes returns podCIDRs that a Node could show, whoever has written them.
 func (h *history) somePrefixes() []netip.Prefix {
 	var prefixes []netip.Prefix
 	for range one(h.dice, []int{0, 1, 1, 1, 1, 2, 2, 2, 2, 3, 3, 2 * short}) {

@@ -7,8 +7,8 @@ import (
 	"slices"
 )
 
-// broken returns what is wrong inside l: an index that does not say what the others say, or a trie that is not the one
-// that its members demand. It says nothing about whether l holds what it should.
+// broken returns what is wrong inside l: an index that contradicts the others, or a trie that does not fit its members. It
+// does not check whether l holds what it should.
 func (l *Ledger) broken() error {
 	shared := map[netip.Prefix][]*holder{}
 	members := map[netip.Prefix]uint32{}
@@ -44,7 +44,7 @@ func (l *Ledger) broken() error {
 	return l.taken.broken(members)
 }
 
-// broken returns what is wrong in s, which has to have exactly the given members with the given counts.
+// broken returns what is wrong in s, which must have exactly the given members with the given counts.
 func (s *PrefixSet) broken(members map[netip.Prefix]uint32) error {
 	rest := len(members)
 	for f := IPv4; f <= IPv6; f++ {
@@ -102,8 +102,8 @@ func (s *PrefixSet) broken(members map[netip.Prefix]uint32) error {
 	return nil
 }
 
-// shortestFree returns the length of the shortest prefix at or below p that overlaps none of the members at or below p,
-// which are given, and records the answer for p and everything below it that has members.
+// shortestFree returns the length of the shortest prefix at or below p that overlaps none of the given members, which are the
+// members at or below p. It records the answer for p and for everything below p that has members.
 func shortestFree(p netip.Prefix, members []netip.Prefix, found map[netip.Prefix]uint8) uint8 {
 	if len(members) == 0 {
 		return uint8(p.Bits())

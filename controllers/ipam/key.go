@@ -6,8 +6,8 @@ import (
 	"net/netip"
 )
 
-// key is an address as a bit string, first bit in the top bit of hi. An IPv4 address fills the top 32 bits and leaves
-// the rest zero, so that one set of functions, counting bits from the left, serves both families.
+// key is an address as a bit string. Its first bit is the top bit of hi. An IPv4 address fills the top 32 bits, and the
+// rest is zero. All functions count bits from the left, so they work for both families.
 type key struct{ hi, lo uint64 }
 
 func keyOf(a netip.Addr) key {
@@ -65,7 +65,7 @@ func (k key) withBit(i uint8) key {
 	return k
 }
 
-// common returns how many leading bits k and o share, at most limit.
+// common returns the number of leading bits that k and o share, at most limit.
 func (k key) common(o key, limit uint8) uint8 {
 	n := bits.LeadingZeros64(k.hi ^ o.hi)
 	if n == 64 {
@@ -74,5 +74,5 @@ func (k key) common(o key, limit uint8) uint8 {
 	return min(uint8(n), limit)
 }
 
-// last returns the highest address of k/n, where k's bits after n are zero.
+// last returns the highest address of k/n. The bits of k after the first n must be zero.
 func (k key) last(n uint8) key { return k.or(mask(n).not()) }

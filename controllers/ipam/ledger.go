@@ -9,7 +9,7 @@ import (
 	"strings"
 )
 
-// Owner is who holds prefixes: a Node by its UID, a service range, or whoever keeps them from everybody.
+// Owner is the holder of prefixes: a Node (by its UID), a service range, or a reason to keep them from everybody.
 type Owner struct {
 	Kind Kind
 	ID   string
@@ -20,7 +20,7 @@ type Kind uint8
 const (
 	Node Kind = iota
 	Service
-	// Kept is for addresses that nobody may be given, although neither a Node nor a Service is known to have them.
+	// Kept is for addresses that must not be allocated, although no Node and no service range is known to have them.
 	Kept
 )
 
@@ -40,17 +40,17 @@ type Holding struct {
 
 // Ledger knows who holds what. The zero value is an empty ledger.
 //
-// Holdings of different owners may overlap, because what others wrote into a Node has to be believed; but [Ledger.Pick]
-// and [Ledger.Reserve] never add such an overlap. An address is free again only when its last holder released it.
+// Holdings of different owners can overlap, because the ledger has to accept what another allocator wrote into a Node. But
+// [Ledger.Pick] and [Ledger.Reserve] never add such an overlap. An address is free again only when its last holder has released it.
 //
-// Invariant: a member of taken that is held once names its holder itself; the holders of all others are in shared. So what
-// usually is, one holder of a block, costs no index of its own.
+// Invariant: a member of taken that is held once names its holder itself. The holders of all other members are in shared. So
+// the usual case, a block with one holder, needs no entry in an index.
 type Ledger struct {
 	taken   PrefixSet                  // every prefix once per holder
-	shared  map[netip.Prefix][]*holder // by kind and ID
+	shared  map[netip.Prefix][]*holder // sorted by kind and ID
 	held    map[Owner]*holder
 	cursors map[cursor]netip.Addr
-	// counts and exclusions follow from the rest.
+	// counts and exclusions are derived from the fields above.
 	counts     counts
 	exclusions exclusions
 }
@@ -61,20 +61,20 @@ type holder struct {
 	prefixes []netip.Prefix
 }
 
-// cursor names the place where the search for the next block of a pool's range goes on.
+// cursor is the key of the address at which the search for the next block of a pool's range continues.
 type cursor struct {
 	pool   string // Pool.ID
 	family Family
 }
 
-// Pick is one free block from every range of a pool, in the order of Pool.Ranges. Once reserved it is the ledger's, and must not be changed.
+// Pick is one free block of every range of a pool, in the order of Pool.Ranges. After Reserve it belongs to the ledger and must not be changed.
 type Pick struct {
 	Pool   *Pool
 	Blocks []netip.Prefix
 }
 
-// Pick chooses one block from every range of the first pool that is enabled and can serve all of its ranges. It changes
-// nothing: a pool that can serve one family but not the other loses nothing.
+// Pick chooses one block of every range of the first pool that is enabled and has a free block in each of its ranges. It
+// changes nothing: a pool with a free block in only one of two families loses nothing.
 func (l *Ledger) Pick(pools ...*Pool) (Pick, bool) {
 	for _, p := range pools {
 		if p.State != Enabled || len(p.Ranges) == 0 {
@@ -87,7 +87,7 @@ func (l *Ledger) Pick(pools ...*Pool) (Pick, bool) {
 	return Pick{}, false
 }
 
-// Full returns the families in which p has no free block, whatever p's state.
+// Full returns the families in which p has no free block. It does not depend on p's state.
 func (l *Ledger) Full(p *Pool) []Family {
 	_, full := l.blocks(p)
 	return full
@@ -106,26 +106,26 @@ func (l *Ledger) blocks(p *Pool) (blocks []netip.Prefix, full []Family) {
 	return blocks, full
 }
 
-// Reserve makes o the holder of the picked blocks, all or none, and moves the pool's cursors behind them. It reports
-// false, and changes nothing, if the pick is empty, if o holds anything already, or if a block overlaps what anyone
-// holds: then the pick was made before something else changed, and has to be made again.
+// Reserve makes o the holder of all picked blocks, and moves the pool's cursors behind them. It returns false and changes
+// nothing if the pick is empty, if o holds anything already, or if a block overlaps a holding. In the last case
+// the ledger has changed since the pick, and the caller must pick again.
 func (l *Ledger) Reserve(o Owner, pick Pick) bool {
 	if len(pick.Blocks) == 0 || l.held[o] != nil || slices.ContainsFunc(pick.Blocks, l.taken.Overlaps) {
 		return false
 	}
 	l.replace(&holder{Owner: o}, pick.Blocks)
 	for _, b := range pick.Blocks {
-		after, _ := next(b) // at the end of the address space the invalid address, which means the range's start
+		after, _ := next(b) // at the end of the address space it is the invalid address, which means the start of the range
 		l.SetCursor(pick.Pool, FamilyOf(b), after)
 	}
 	return true
 }
 
-// Hold makes the given prefixes all that o holds, whoever else holds them. It is how the ledger learns of what is a
-// fact already: podCIDRs that a Node shows, a service range. Held the second time, nothing changes.
-// A prefix that is not valid stands for no address and is passed over; host bits are masked off.
+// Hold replaces everything that o holds by the given prefixes, even if others hold them too. It tells the ledger what is
+// a fact already: the podCIDRs that a Node shows, or a service range. To hold the same prefixes again changes nothing.
+// Invalid prefixes have no addresses and are ignored. Host bits are masked off.
 //
-// It reports whether o is alone, as far as what it did not hold before goes: false if that overlaps anything that is held, by o or others.
+// It reports whether o alone holds the addresses that are new to it: it is false if a new prefix overlaps any holding, of o or of others.
 func (l *Ledger) Hold(o Owner, prefixes ...netip.Prefix) (alone bool) {
 	now := masked(prefixes)
 	h := l.held[o]
@@ -138,7 +138,8 @@ func (l *Ledger) Hold(o Owner, prefixes ...netip.Prefix) (alone bool) {
 	return l.replace(h, now)
 }
 
-// replace makes the prefixes, which are valid, masked and different, all that h holds, and other than before. It reports what Hold does.
+// replace replaces everything that h holds by now. now must be valid, masked, without duplicates, and different from what h holds. It returns
+// the result of Hold.
 func (l *Ledger) replace(h *holder, now []netip.Prefix) (alone bool) {
 	before := h.prefixes
 	alone = true
@@ -162,21 +163,21 @@ func (l *Ledger) replace(h *holder, now []netip.Prefix) (alone bool) {
 	return alone
 }
 
-// Expect makes room for so many owners.
+// Expect makes room for so many more owners.
 func (l *Ledger) Expect(owners int) {
 	held := make(map[Owner]*holder, len(l.held)+owners)
 	maps.Copy(held, l.held)
 	l.held = held
 }
 
-// Release ends all that o holds. It reports whether there was anything.
+// Release removes everything that o holds. It reports whether there was anything.
 func (l *Ledger) Release(o Owner) bool {
 	held := l.held[o] != nil
 	l.Hold(o)
 	return held
 }
 
-// Held returns what o holds, in the order in which it was given. The caller must not change it.
+// Held returns what o holds, in the order in which Hold or Reserve got it. The caller must not change it.
 func (l *Ledger) Held(o Owner) []netip.Prefix {
 	if h := l.held[o]; h != nil {
 		return h.prefixes
@@ -184,7 +185,7 @@ func (l *Ledger) Held(o Owner) []netip.Prefix {
 	return nil
 }
 
-// All yields everybody who holds anything with what Held says, in no order. The ledger must not change meanwhile.
+// All yields every owner that holds something, and what it holds, in no particular order. The ledger must not change meanwhile.
 func (l *Ledger) All() iter.Seq2[Owner, []netip.Prefix] {
 	return func(yield func(Owner, []netip.Prefix) bool) {
 		for o, h := range l.held {
@@ -195,11 +196,11 @@ func (l *Ledger) All() iter.Seq2[Owner, []netip.Prefix] {
 	}
 }
 
-// Overlapping returns every holding that shares an address with p, which has to be valid: those that contain p, widest first, then those
-// inside p in the order of their addresses; holders of the same prefix in the order of their kind and ID.
+// Overlapping returns every holding that shares an address with p, which must be valid. First come the holdings that contain p, widest first,
+// then those inside p in the order of their addresses. Holders of the same prefix are in the order of their kind and ID.
 func (l *Ledger) Overlapping(p netip.Prefix) []Holding { return slices.Collect(l.Holdings(p)) }
 
-// Holdings yields what [Ledger.Overlapping] returns, for callers that may not want all: one prefix can overlap every
+// Holdings yields what [Ledger.Overlapping] returns, for callers that may not need all of it: one prefix can overlap every
 // other. The ledger must not change meanwhile.
 func (l *Ledger) Holdings(p netip.Prefix) iter.Seq[Holding] {
 	return func(yield func(Holding) bool) {
@@ -221,12 +222,12 @@ func (l *Ledger) Holdings(p netip.Prefix) iter.Seq[Holding] {
 	}
 }
 
-// Conflicts yields the holdings of others that share an address with something o holds, each once: for one prefix that o
-// holds after the other, in the order of [Ledger.Overlapping]. The ledger must not change meanwhile.
+// Conflicts yields the holdings of others that share an address with something that o holds, each once. It goes through the
+// prefixes of o, and for each prefix yields in the order of [Ledger.Overlapping]. The ledger must not change meanwhile.
 func (l *Ledger) Conflicts(o Owner) iter.Seq[Holding] {
 	return func(yield func(Holding) bool) {
 		held := l.Held(o)
-		var earlier PrefixSet // what o holds before p, if there may be much of it
+		var earlier PrefixSet // the prefixes of o before p, if there are many
 		for i, p := range held {
 			yielded := func(q netip.Prefix) bool {
 				if i <= short {
@@ -249,15 +250,15 @@ func (l *Ledger) Conflicts(o Owner) iter.Seq[Holding] {
 	}
 }
 
-// Free returns how many blocks of r, which is one of p's ranges or a part of it, overlap nothing that is held by anyone or excluded by p;
-// math.MaxUint64 stands for that many or more. It may visit every holding inside r, so it is for reports, not for choosing.
+// Free returns how many blocks of r overlap nothing that anyone holds and no exclusion of p. r is one of p's ranges or a part of one.
+// math.MaxUint64 means that number or more. Free may visit every holding inside r, so it is for reports and not for allocation.
 func (l *Ledger) Free(p *Pool, r Range) uint64 {
 	return free(&l.taken, &p.Excluded, r.Prefix, r.BlockBits)
 }
 
-// Taken returns how many blocks of r, which is one of p's ranges or a part of it, overlap something that is held or excluded by p;
-// math.MaxUint64 stands for that many or more. It is for ranges with 2^64 blocks and more, of which Free cannot say what is left; like
-// Free, it may visit every holding inside r.
+// Taken returns how many blocks of r overlap a holding or an exclusion of p. r is one of p's ranges or a part of one. math.MaxUint64 means that
+// number or more. Taken is for ranges with 2^64 blocks or more, for which Free cannot return the number of free blocks. Like Free, it may visit
+// every holding inside r.
 func (l *Ledger) Taken(p *Pool, r Range) (n uint64) {
 	var taken []netip.Prefix
 	for _, set := range []*PrefixSet{&l.taken, &p.Excluded} {
@@ -266,10 +267,10 @@ func (l *Ledger) Taken(p *Pool, r Range) (n uint64) {
 		}
 	}
 	slices.SortFunc(taken, netip.Prefix.Compare)
-	var last netip.Prefix // of those that were counted
+	var last netip.Prefix // the last one that was counted
 	for _, t := range taken {
 		if last.IsValid() && last.Contains(t.Addr()) {
-			continue // a wider one comes before those inside it
+			continue // t is inside of last: a wider prefix comes first
 		}
 		n = add(n, pow2(r.BlockBits-t.Bits()))
 		last = t
@@ -277,8 +278,8 @@ func (l *Ledger) Taken(p *Pool, r Range) (n uint64) {
 	return n
 }
 
-// Cursor returns the address where the search for p's next block of family f starts, or the invalid address, which
-// means the start of the range.
+// Cursor returns the address at which the search for p's next block of family f starts. The invalid address means the
+// start of the range.
 func (l *Ledger) Cursor(p *Pool, f Family) netip.Addr { return l.cursors[cursor{p.ID, f}] }
 
 func (l *Ledger) SetCursor(p *Pool, f Family, a netip.Addr) {
@@ -288,7 +289,7 @@ func (l *Ledger) SetCursor(p *Pool, f Family, a netip.Addr) {
 	l.cursors[cursor{p.ID, f}] = a
 }
 
-// Forget drops p's cursors and all that is remembered of its ranges and exclusions. What is held from p stays held.
+// Forget drops p's cursors, and the counts of its ranges and exclusions. Blocks of p that are held stay held.
 func (l *Ledger) Forget(p *Pool) {
 	for _, r := range p.Ranges {
 		l.counts.drop(r)
@@ -298,7 +299,7 @@ func (l *Ledger) Forget(p *Pool) {
 	delete(l.cursors, cursor{p.ID, IPv6})
 }
 
-// add reports whether p overlaps nothing else that is held.
+// add makes h a holder of p. It reports whether p overlaps no other holding.
 func (l *Ledger) add(h *holder, p netip.Prefix) (alone bool) {
 	l.recount(p, minus)
 	defer l.recount(p, 1)

@@ -6,8 +6,8 @@ import (
 	"testing"
 )
 
-// TestReserveRefusesAPickThatCameTooLate: between the pick and its reservation something else happened. All or nothing
-// is reserved, also where only the block of one family is gone.
+// TestReserveRefusesAPickThatCameTooLate changes something between a pick and its reservation. Either all blocks are reserved or
+// none, even if only the block of one family is gone.
 func TestReserveRefusesAPickThatCameTooLate(t *testing.T) {
 	for name, tc := range map[string]struct {
 		meanwhile func(l *Ledger, o Owner, p *Pool)

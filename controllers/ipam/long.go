@@ -5,15 +5,15 @@ import (
 	"slices"
 )
 
-// A Node holds one prefix or two, and then it costs the least to look at each. But an object of the API has room for tens of thousands,
-// and to compare each with each would take minutes. Nothing here does that.
+// A Node usually holds one prefix or two, and a linear search in such a list is the cheapest. But an API object has room for tens of thousands
+// of prefixes, and comparing each with each would take minutes. The functions in this file avoid that.
 
-// short is the length up to which every prefix of a list is looked at.
+// short is the longest list that is searched linearly.
 const short = 8
 
-// Without returns the prefixes of a that are not in b, in the order of a, in which none is twice. The caller must not change it.
+// Without returns the prefixes of a that are not in b, in the order of a. a must have no duplicates. The caller must not change the result.
 func Without(a, b []netip.Prefix) []netip.Prefix {
-	// Of two long lists, one is usually the other one with a small change.
+	// Two long lists usually differ only by a small change.
 	for len(a) > 0 && len(b) > 0 && a[0] == b[0] {
 		a, b = a[1:], b[1:]
 	}
@@ -33,7 +33,7 @@ func Without(a, b []netip.Prefix) []netip.Prefix {
 	return rest
 }
 
-// masked returns the valid ones of prefixes, masked, each once, where it comes first.
+// masked returns the valid prefixes in masked form, without duplicates, in the order of their first occurrence.
 func masked(prefixes []netip.Prefix) []netip.Prefix {
 	if len(prefixes) == 0 {
 		return nil
@@ -56,7 +56,7 @@ func masked(prefixes []netip.Prefix) []netip.Prefix {
 	return all
 }
 
-// ascending reports whether all prefixes are masked and in an order in which none is there twice.
+// ascending reports whether all prefixes are masked and in strictly ascending order, so that there are no duplicates.
 func ascending(prefixes []netip.Prefix) bool {
 	for i, p := range prefixes {
 		if p != p.Masked() || i > 0 && prefixes[i-1].Compare(p) >= 0 {
@@ -66,7 +66,7 @@ func ascending(prefixes []netip.Prefix) bool {
 	return true
 }
 
-// lookup tells what is in a list.
+// lookup tells which prefixes are in a list.
 type lookup struct {
 	few  []netip.Prefix
 	many map[netip.Prefix]bool

@@ -8,7 +8,7 @@ import (
 	"time"
 )
 
-// numberedPrefixes are n different prefixes, neither sorted nor side by side.
+// numberedPrefixes returns n different prefixes, neither sorted nor adjacent.
 func numberedPrefixes(n int) []netip.Prefix {
 	all := make([]netip.Prefix, n)
 	for i := range all {
@@ -20,8 +20,8 @@ func numberedPrefixes(n int) []netip.Prefix {
 	return all
 }
 
-// TestLongListsAreNotQuadratic gives owners 300,000 prefixes. With a list that is searched for each of them, every step takes
-// minutes; without, a second.
+// TestLongListsAreNotQuadratic gives 300,000 prefixes to each owner. If each of them were searched for in a list, every step would
+// take minutes. Without that it takes a second.
 func TestLongListsAreNotQuadratic(t *testing.T) {
 	const n = 300_000
 	many := numberedPrefixes(n)

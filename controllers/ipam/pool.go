@@ -6,31 +6,31 @@ import (
 	"strings"
 )
 
-// Pool is a source of blocks: a ClusterCIDR, compiled. The ledger only reads it.
+// Pool is a source of blocks: a compiled ClusterCIDR. The ledger only reads it.
 type Pool struct {
-	// ID tells a pool from an earlier one of the same name (the object's UID); the search cursors belong to it.
+	// ID is the UID of the object. It differs from that of an earlier pool with the same name. Search cursors belong to an ID.
 	ID   string
 	Name string
 	// Priority: higher is tried first.
 	Priority int32
-	// Selective is whether the pool has a nodeSelector. One without serves every Node, after all that have one.
+	// Selective is whether the pool has a nodeSelector. A pool without one is for every Node, after all pools that have one.
 	Selective bool
-	// Selector is the nodeSelector in canonical text; it only breaks ties.
+	// Selector is the nodeSelector as canonical text. It only breaks ties.
 	Selector string
-	// Ranges has at most one range of each family, IPv4 first. A Node gets one block from each.
+	// Ranges has at most one range of each family, IPv4 first. A Node gets one block of each range.
 	Ranges []Range
-	// Excluded are addresses of which this pool never gives a block. They say nothing about other pools with the same addresses.
+	// Excluded are addresses that this pool never allocates. They do not affect other pools with the same addresses.
 	Excluded PrefixSet
-	// State says whether the pool may give blocks. The zero value is Enabled.
+	// State says whether new blocks may be allocated from the pool. The zero value is Enabled.
 	State State
 }
 
-// State is whether a pool may give new blocks. What is held from it stays held in every state.
+// State says whether new blocks may be allocated from a pool. Blocks that are held stay held in every state.
 type State uint8
 
 const (
 	Enabled State = iota
-	// Pending: not all that must be true before the first block is given is so yet.
+	// Pending: a condition for the first allocation is not met yet.
 	Pending
 	Disabled
 	Terminating
@@ -44,18 +44,18 @@ func (s State) String() string {
 // Candidate is a pool whose selector matches one Node.
 type Candidate struct {
 	*Pool
-	// Specificity is the number of requirements in the matching term of the selector, the largest one where several
-	// match.
+	// Specificity is the number of requirements in the matching term of the selector. If several terms match, it is the
+	// largest number.
 	Specificity int
 }
 
-// Compare orders candidates of one Node: negative where a is to be tried before b. It is a total order of pools with
+// Compare orders the candidates of one Node. It is negative if a is tried before b. It is a total order of pools with
 // different names.
 //
 //  1. priority, higher first
 //  2. with a selector before without
 //  3. specificity, higher first
-//  4. blocks in all (dual stack: of the smaller range), fewer first
+//  4. number of all blocks (dual stack: of the smaller range), fewer first
 //  5. host bits, fewer first
 //  6. selector text, lower first
 //  7. address of the first range, lower first
@@ -73,7 +73,7 @@ func Compare(a, b Candidate) int {
 	)
 }
 
-// Gives reports whether p has a block with an address of prefix that is not excluded, held or not.
+// Gives reports whether p has a block, held or not, that overlaps prefix and no exclusion.
 func (p *Pool) Gives(prefix netip.Prefix) bool {
 	for _, r := range p.Ranges {
 		if !r.Prefix.Overlaps(prefix) {
@@ -87,7 +87,7 @@ func (p *Pool) Gives(prefix netip.Prefix) bool {
 	return false
 }
 
-// Shares reports whether there is an address that p and o could both give, were it not held.
+// Shares reports whether p and o could both allocate some address, if nobody held it.
 func (p *Pool) Shares(o *Pool) bool {
 	for _, r := range p.Ranges {
 		for _, other := range o.Ranges {
@@ -99,7 +99,7 @@ func (p *Pool) Shares(o *Pool) bool {
 	return false
 }
 
-// shares reports whether there is an address in a block of r that overlaps nothing in excluded, and in a block of other that overlaps
+// shares reports whether some address is both in a block of r that overlaps nothing in excluded, and in a block of other that overlaps
 // nothing in otherExcluded.
 func (r Range) shares(excluded *PrefixSet, other Range, otherExcluded *PrefixSet) bool {
 	if !r.Prefix.Overlaps(other.Prefix) {
@@ -114,7 +114,7 @@ func (r Range) shares(excluded *PrefixSet, other Range, otherExcluded *PrefixSet
 	return !none && !noOther && freeOfBoth(n, o, uint8(both.Bits()), uint8(r.BlockBits), uint8(other.BlockBits))
 }
 
-// in is below for what excludes blocks of r, one of which may be wider than p.
+// in is like below, for the exclusions that affect the blocks of r in p. Such a block can be wider than p.
 func (s *PrefixSet) in(r Range, p netip.Prefix) (n *node, covered bool) {
 	if around := r.around(p).Prefix; around.Bits() < p.Bits() {
 		return nil, s.Overlaps(around)
@@ -122,7 +122,7 @@ func (s *PrefixSet) in(r Range, p netip.Prefix) (n *node, covered bool) {
 	return s.below(p)
 }
 
-// capacity returns the binary logarithm of the blocks that the smaller range has in all.
+// capacity returns the binary logarithm of the number of all blocks of the smaller range.
 func (p *Pool) capacity() int {
 	c := 128
 	for _, r := range p.Ranges {
@@ -131,7 +131,7 @@ func (p *Pool) capacity() int {
 	return c
 }
 
-// hostBits returns the host bits of the first range's blocks.
+// hostBits returns the number of host bits of a block of the first range.
 func (p *Pool) hostBits() int {
 	if len(p.Ranges) == 0 {
 		return 0

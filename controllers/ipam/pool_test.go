@@ -6,7 +6,7 @@ import (
 )
 
 func TestCompareOrdersByOneRuleAfterTheOther(t *testing.T) {
-	// In every row the rule decides although all later rules say the opposite.
+	// In every row one rule decides, although all later rules say the opposite.
 	small, large := cut(t, "10.0.0.0/24", 28), cut(t, "10.1.0.0/16", 24)
 	for name, tc := range map[string]struct{ first, second Candidate }{
 		"1. higher priority before lower": {
@@ -85,7 +85,7 @@ func TestCompareOrdersByOneRuleAfterTheOther(t *testing.T) {
 	}
 }
 
-// TestCompareIsATotalOrder checks what sorting needs, over candidates that are alike in most ways.
+// TestCompareIsATotalOrder checks what sorting needs, with candidates that are alike in most ways.
 func TestCompareIsATotalOrder(t *testing.T) {
 	d := seeded(1)
 	var all []Candidate

@@ -37,7 +37,7 @@ func (f Family) String() string {
 	return "IPv6"
 }
 
-// Range is a prefix that is cut into aligned blocks of one length. Make it with [NewRange].
+// Range is a prefix that is cut into aligned blocks of one length. Use [NewRange] to make one.
 // Invariant: Prefix is masked, and Prefix.Bits() <= BlockBits <= Family().Bits().
 type Range struct {
 	Prefix    netip.Prefix
@@ -58,10 +58,10 @@ func NewRange(p netip.Prefix, hostBits int) (Range, error) {
 
 func (r Range) Family() Family { return FamilyOf(r.Prefix) }
 
-// Blocks returns how many blocks the range has in all, held or not; math.MaxUint64 stands for that many or more.
+// Blocks returns the number of all blocks of the range, held or not. math.MaxUint64 means that number or more.
 func (r Range) Blocks() uint64 { return pow2(r.BlockBits - r.Prefix.Bits()) }
 
-// pow2 returns 2^n, or math.MaxUint64 where that does not fit.
+// pow2 returns 2^n, or math.MaxUint64 if 2^n does not fit.
 func pow2(n int) uint64 {
 	if n >= 64 {
 		return math.MaxUint64
@@ -69,7 +69,7 @@ func pow2(n int) uint64 {
 	return 1 << n
 }
 
-// next returns the address after p's last one; ok is false when p ends the address space.
+// next returns the address after the last address of p. ok is false if p ends at the end of the address space.
 func next(p netip.Prefix) (a netip.Addr, ok bool) {
 	f := FamilyOf(p)
 	a = keyOf(p.Addr()).last(uint8(p.Bits())).addr(f).Next()

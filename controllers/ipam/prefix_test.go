@@ -52,7 +52,7 @@ func TestNewRange(t *testing.T) {
 	}
 }
 
-// TestTextOfValues: every value has a text of its own, because they end up in messages.
+// TestTextOfValues checks that every value has its own text, because messages contain these texts.
 func TestTextOfValues(t *testing.T) {
 	want := "IPv4 IPv6 Node/a Service/a Kept/a Enabled Pending Disabled Terminating Invalid"
 	got := fmt.Sprint(IPv4, " ", IPv6, " ", Owner{Node, "a"}, " ", Owner{Service, "a"}, " ", Owner{Kept, "a"}, " ",

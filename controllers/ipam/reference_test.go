@@ -9,8 +9,8 @@ import (
 	"slices"
 )
 
-// reference is the ledger as one would explain it at a whiteboard: a list of who holds what, read from end to end for
-// every question. It is slow, and too simple to be wrong in the way in which a trie is. Addresses are big integers.
+// reference is the ledger as one would explain it at a whiteboard: a list of who holds what, which is read from end to end for
+// every question. It is slow, and too simple to have the mistakes that a trie can have. Addresses are big integers.
 type reference struct {
 	holdings []Holding
 	excluded map[string]prefixList // by Pool.ID
@@ -80,11 +80,11 @@ func (r *reference) conflicts(o Owner) []Holding {
 	return others
 }
 
-// without lists what p cannot give: what anybody holds, and what p excludes.
+// without lists the addresses that p cannot allocate: those that anybody holds, and the exclusions of p.
 func (r *reference) without(p *Pool) prefixList { return append(r.taken(), r.excluded[p.ID]...) }
 
-// excluding lists the exclusions of p that touch a block of rng which nobody holds; each once, in the order in which the first block of
-// each comes, the widest one of a block only.
+// excluding lists the exclusions of p that overlap a block of rng which nobody holds. Of each block it lists only the widest exclusion. Each
+// exclusion is listed once, in the order of the first block that it overlaps.
 func (r *reference) excluding(p *Pool, rng Range, n int) []netip.Prefix {
 	var found []netip.Prefix
 	for _, b := range everyBlock(rng.Prefix, rng.BlockBits) {
@@ -93,7 +93,7 @@ func (r *reference) excluding(p *Pool, rng Range, n int) []netip.Prefix {
 		}
 		of := slices.DeleteFunc(slices.Clone(r.excluded[p.ID]), func(e netip.Prefix) bool { return !e.Overlaps(b) })
 		slices.SortFunc(of, func(x, y netip.Prefix) int { return cmp.Or(cmp.Compare(x.Bits(), y.Bits()), byAddress(x, y)) })
-		if of[0].Bits() > b.Bits() { // they lie inside the block, and the first address counts
+		if of[0].Bits() > b.Bits() { // they are inside the block, and the first address counts
 			slices.SortFunc(of, byAddress)
 		}
 		if !slices.Contains(found, of[0]) {
@@ -103,7 +103,7 @@ func (r *reference) excluding(p *Pool, rng Range, n int) []netip.Prefix {
 	return found[:min(n, len(found))]
 }
 
-// shares looks at every block of p that it may give, and for each at every block of o.
+// shares looks at every block that p can allocate, and for each at every block of o.
 func (r *reference) shares(p, o *Pool) bool {
 	for _, rng := range p.Ranges {
 		for _, other := range o.Ranges {
@@ -213,11 +213,11 @@ type prefixList []netip.Prefix
 
 func (l prefixList) overlaps(p netip.Prefix) bool { return slices.ContainsFunc(l, p.Overlaps) }
 
-// countable is the width up to which the reference looks at every single block of a range.
+// countable is the width up to which the reference looks at every block of a range.
 const countable = 6
 
-// nextFree looks at every block where a range is narrow, and skips what is taken where it is wide. Where both can be
-// done they have to agree, so that the reference is not believed blindly either.
+// nextFree looks at every block if a range is narrow, and skips what is taken if it is wide. If it can do both, the two
+// results must agree, so that the reference is checked too.
 func (l prefixList) nextFree(within netip.Prefix, bits int, from netip.Addr) (netip.Prefix, bool) {
 	bySkipping, ok := l.nextFreeBySkipping(within, bits, from)
 	if bits-within.Bits() <= countable {
@@ -262,14 +262,14 @@ func (l prefixList) firstFree(lo, end *big.Int, bits int, f Family) (netip.Prefi
 		}
 		at = after(block)
 		if behind := after(l[i]); behind.Cmp(at) > 0 {
-			at = behind // still aligned: what is wider than a block ends where a block ends
+			at = behind // still aligned: a prefix that is wider than a block ends where a block ends
 		}
 	}
 	return netip.Prefix{}, false
 }
 
-// free counts the blocks one by one where a range is narrow. Where it is wide, it takes those that are touched from
-// those there are.
+// free counts the blocks one by one if a range is narrow. If it is wide, it subtracts the blocks that are overlapped from the
+// number of all blocks.
 func (l prefixList) free(within netip.Prefix, bits int) uint64 {
 	if bits-within.Bits() <= countable {
 		n := uint64(0)
@@ -289,7 +289,7 @@ func (l prefixList) taken(within netip.Prefix, bits int) uint64 {
 }
 
 func (l prefixList) touched(within netip.Prefix, bits int) *big.Int {
-	var held prefixList // the blocks and what is wider, each once and none inside another
+	var held prefixList // the blocks and wider prefixes, each once and none inside another
 	for _, p := range l {
 		if !p.Overlaps(within) {
 			continue
@@ -321,7 +321,7 @@ func everyBlock(within netip.Prefix, bits int) []netip.Prefix {
 	return blocks
 }
 
-// first returns p's first address, and after the one behind its last, as numbers.
+// first returns, as numbers, the first address of p, and after, the address behind its last one.
 func first(p netip.Prefix) *big.Int { return new(big.Int).SetBytes(p.Masked().Addr().AsSlice()) }
 
 func after(p netip.Prefix) *big.Int {
@@ -330,7 +330,7 @@ func after(p netip.Prefix) *big.Int {
 
 func size(hostBits int) *big.Int { return new(big.Int).Lsh(big.NewInt(1), uint(hostBits)) }
 
-// capped returns n, or math.MaxUint64 where that does not fit.
+// capped returns n, or math.MaxUint64 if n does not fit.
 func capped(n *big.Int) uint64 {
 	if !n.IsUint64() {
 		return math.MaxUint64
@@ -338,7 +338,7 @@ func capped(n *big.Int) uint64 {
 	return n.Uint64()
 }
 
-// addrAt returns the address of number n, or the invalid address where the family has none.
+// addrAt returns the address with number n, or the invalid address if the family has none.
 func addrAt(n *big.Int, f Family) netip.Addr {
 	if n.BitLen() > f.Bits() {
 		return netip.Addr{}

@@ -5,43 +5,44 @@ import (
 	"net/netip"
 )
 
-// PrefixSet is a counted set of prefixes of both families: a prefix inserted twice is there until it is removed twice.
-// Members may overlap and nest. The zero value is the empty set. All methods require valid prefixes.
+// PrefixSet is a counted set of prefixes of both families: a prefix that is inserted twice must be removed twice.
+// Members can overlap and nest. The zero value is the empty set. All methods need valid prefixes.
 //
-// Each family is a path-compressed binary trie. Every node knows the shortest free aligned block below it, which lets
-// [PrefixSet.NextFree] skip what is full without looking inside; no operation depends on how many blocks a range has.
+// Each family is a path-compressed binary trie. Every node knows the length of the largest free aligned block below it. So
+// [PrefixSet.NextFree] skips full parts without a look inside. The cost of an operation does not depend on the number of
+// blocks in a range.
 type PrefixSet struct {
 	root [2]*node // by Family
 }
 
 // node stands for the prefix key/bits.
-// Invariants: either count > 0, or both children are there. A child lies inside the half of the node that its index
-// names. free is what updated computes.
+// Invariants: either count > 0, or there are both children. A child is inside the half of the node that its index
+// names. free has the value that updated computes.
 type node struct {
 	key   key
 	child [2]*node
-	// holder is for a Ledger, which finds here without another index who holds a member.
+	// holder is for a Ledger: the only holder of a member, so that the ledger needs no other index for it.
 	holder *holder
 	count  uint32 // insertions of exactly this prefix that were not removed
 	bits   uint8
 	// full is for a Ledger: a search in all of this member or fork of exclusions has found no free block, and none has become free since.
 	full bool
-	free uint8 // length of the shortest (so largest) prefix inside that overlaps no member at or below the node; none if there is none
+	free uint8 // length of the shortest (so the largest) prefix inside that overlaps no member at or below the node; none if there is none
 }
 
-// none is longer than any prefix: "no free block".
+// none means "no free block". It is longer than any prefix.
 const none = 255
 
 func (s *PrefixSet) Insert(p netip.Prefix) { s.insert(p.Masked()) }
 
-// insert returns the node of p, which has to be masked, and whether a member strictly contains p.
+// insert inserts p, which must be masked. It returns the node of p, and whether a member strictly contains p.
 func (s *PrefixSet) insert(p netip.Prefix) (member *node, covered bool) {
 	root := &s.root[FamilyOf(p)]
 	*root, member, covered = (*root).insert(keyOf(p.Addr()), uint8(p.Bits()))
 	return member, covered
 }
 
-// Remove takes back one insertion of exactly p. It reports whether there was one.
+// Remove undoes one insertion of exactly p. It reports whether there was one.
 func (s *PrefixSet) Remove(p netip.Prefix) (ok bool) {
 	p = p.Masked()
 	root := &s.root[FamilyOf(p)]
@@ -55,9 +56,9 @@ func (s *PrefixSet) Overlaps(p netip.Prefix) bool {
 	return covered || n != nil
 }
 
-// Overlapping yields the members that share an address with p, each once however often it was inserted: first those
-// that contain p, widest first, then those inside p in the order of their addresses, a wider one before those it
-// contains. The set must not change meanwhile.
+// Overlapping yields the members that share an address with p. It yields a member once, even if it was inserted several
+// times. First come the members that contain p, widest first, then those inside p in the order of their addresses, a wider
+// member before those that it contains. The set must not change meanwhile.
 func (s *PrefixSet) Overlapping(p netip.Prefix) iter.Seq[netip.Prefix] {
 	return func(yield func(netip.Prefix) bool) {
 		f := FamilyOf(p)
@@ -69,7 +70,7 @@ func (s *PrefixSet) Overlapping(p netip.Prefix) iter.Seq[netip.Prefix] {
 	}
 }
 
-// overlapping is Overlapping with the members' nodes.
+// overlapping is like Overlapping, but yields the nodes of the members.
 func (s *PrefixSet) overlapping(p netip.Prefix) iter.Seq[*node] {
 	return func(yield func(*node) bool) {
 		p := p.Masked()
@@ -87,13 +88,13 @@ func (s *PrefixSet) overlapping(p netip.Prefix) iter.Seq[*node] {
 }
 
 // NextFree returns the first aligned block of the given length inside within that overlaps no member. The search starts
-// at the block that contains from, goes up to the end of within, and on from its start. A from that is not inside
-// within means the start. ok is false when within has no such block.
+// at the block that contains from, goes to the end of within, and continues at its start. If from is not inside
+// within, the search begins at the start. ok is false if within has no such block.
 func (s *PrefixSet) NextFree(within netip.Prefix, bits int, from netip.Addr) (block netip.Prefix, ok bool) {
 	return nextFree(s, &PrefixSet{}, within, bits, from)
 }
 
-// nextFree is NextFree for blocks that overlap no member of either set.
+// nextFree is like NextFree, for blocks that overlap no member of either set.
 func nextFree(s, without *PrefixSet, within netip.Prefix, bits int, from netip.Addr) (block netip.Prefix, ok bool) {
 	within = within.Masked()
 	f := FamilyOf(within)
@@ -120,13 +121,13 @@ func nextFree(s, without *PrefixSet, within netip.Prefix, bits int, from netip.A
 	return netip.PrefixFrom(k.addr(f), bits), true
 }
 
-// Free returns how many aligned blocks of the given length inside within overlap no member; math.MaxUint64 stands for
-// that many or more. Unlike the other methods it may visit every member inside within.
+// Free returns how many aligned blocks of the given length inside within overlap no member. math.MaxUint64 means that
+// number or more. Unlike the other methods, Free may visit every member inside within.
 func (s *PrefixSet) Free(within netip.Prefix, bits int) uint64 {
 	return free(s, &PrefixSet{}, within, bits)
 }
 
-// free is Free for blocks that overlap no member of either set.
+// free is like Free, for blocks that overlap no member of either set.
 func free(s, without *PrefixSet, within netip.Prefix, bits int) uint64 {
 	within = within.Masked()
 	if bits < within.Bits() || bits > FamilyOf(within).Bits() {
@@ -140,7 +141,7 @@ func free(s, without *PrefixSet, within netip.Prefix, bits int) uint64 {
 	return countFreeOfBoth(n, o, uint8(within.Bits()), uint8(bits))
 }
 
-// below returns the topmost node inside p, p itself included, or nil if no member lies inside p. covered reports
+// below returns the topmost node that is p or inside p, or nil if there is no member there. covered reports
 // whether a member strictly contains p.
 func (s *PrefixSet) below(p netip.Prefix) (n *node, covered bool) {
 	p = p.Masked()
@@ -165,8 +166,8 @@ func (n *node) inside(k key, b uint8) bool {
 	return n != nil && b <= n.bits && n.key.common(k, b) == b
 }
 
-// insert adds k/b at or below the place of n and returns the node that stands there now, that of k/b, and whether a member above it,
-// n or below n, contains it.
+// insert adds k/b at or below the place of n. It returns the node that is at this place now, the node of k/b, and whether a member at n or below
+// n strictly contains k/b.
 //
 //	n = nil        k/b = n        k/b inside n     n inside k/b      neither
 //
@@ -187,7 +188,7 @@ func (n *node) insert(k key, b uint8) (at, member *node, covered bool) {
 		c := &n.child[k.bit(n.bits)]
 		before := (*c).largestFree(n.bits + 1)
 		*c, member, covered = (*c).insert(k, b)
-		if (*c).largestFree(n.bits+1) != before { // else n.free stays, and the other child is not looked at
+		if (*c).largestFree(n.bits+1) != before { // otherwise n.free stays, and there is no need to look at the other child
 			n.updated()
 		}
 		return n, member, covered || n.count > 0
@@ -203,7 +204,7 @@ func (n *node) insert(k key, b uint8) (at, member *node, covered bool) {
 	}
 }
 
-// remove takes back one insertion of k/b at or below the place of n and returns the node that stands there now.
+// remove undoes one insertion of k/b at or below the place of n. It returns the node that is at this place now.
 func (n *node) remove(k key, b uint8) (_ *node, ok bool) {
 	if n == nil || !n.contains(k, b) {
 		return n, false
@@ -250,7 +251,7 @@ func (n *node) largestFree(b uint8) uint8 {
 	case n.bits == b:
 		return n.free
 	default:
-		return b + 1 // n lies in one half of the region; the other half is free
+		return b + 1 // n is in one half of the region; the other half is free
 	}
 }
 
@@ -269,8 +270,8 @@ func (n *node) in(b uint8, i int) *node {
 // nextFree returns the lowest free block of length b at or above from in region r/rb, where n is the topmost node in
 // the region. Requires rb <= b and from aligned to b.
 //
-// It takes O(address bits) steps: of the regions it enters, those wholly at or above from either are refused by
-// largestFree at once or contain the answer, and only one path of regions has from strictly inside.
+// It takes O(address bits) steps. If a region that it enters is wholly at or above from, either largestFree rejects the
+// region at once, or the region contains the answer. And only one path of regions has from strictly inside.
 func (n *node) nextFree(r key, rb, b uint8, from key) (key, bool) {
 	if n.largestFree(rb) > b || r.last(rb).less(from) {
 		return key{}, false
@@ -287,11 +288,11 @@ func (n *node) nextFree(r key, rb, b uint8, from key) (key, bool) {
 	return n.in(rb, 1).nextFree(r.withBit(rb), rb+1, b, from)
 }
 
-// nextFreeOfBoth is nextFree in a region in which n and o are the topmost nodes of two sets, for a block that is free of both.
+// nextFreeOfBoth is like nextFree in a region in which n and o are the topmost nodes of two sets, for a block that is free in both sets.
 //
-// It only enters regions that have members of both sets and, in each, a free block; elsewhere nextFree answers. So it takes more steps than
-// nextFree where the free blocks of one set are the members of the other: at most as many as the smaller set has nodes, times the
-// length of an address. It notes in o's set where it has searched in vain.
+// It enters only regions in which both sets have members and a free block. In other regions nextFree answers. So it takes more steps than
+// nextFree if the free blocks of one set are the members of the other: at most the number of nodes of the smaller set times the
+// length of an address. It marks the nodes of o's set below which it found nothing.
 func nextFreeOfBoth(n, o *node, r key, rb, b uint8, from key) (key, bool) {
 	switch {
 	case o == nil:
@@ -311,7 +312,7 @@ func nextFreeOfBoth(n, o *node, r key, rb, b uint8, from key) (key, bool) {
 	return k, ok
 }
 
-// notFull notes that p, or a part of it, may be free.
+// notFull notes that p, or a part of p, may be free.
 func (s *PrefixSet) notFull(p netip.Prefix) {
 	k, b := keyOf(p.Addr()), uint8(p.Bits())
 	n := s.root[FamilyOf(p)]
@@ -331,7 +332,7 @@ func (n *node) notFull() {
 	}
 }
 
-// copied returns a trie like that of n.
+// copied returns a copy of the trie of n.
 func (n *node) copied() *node {
 	if n == nil {
 		return nil
@@ -341,7 +342,7 @@ func (n *node) copied() *node {
 	return &c
 }
 
-// countFreeOfBoth is countFree for blocks that are free of both sets.
+// countFreeOfBoth is like countFree, for blocks that are free in both sets.
 func countFreeOfBoth(n, o *node, rb, b uint8) uint64 {
 	switch {
 	case o == nil:
@@ -354,8 +355,8 @@ func countFreeOfBoth(n, o *node, rb, b uint8) uint64 {
 	return add(countFreeOfBoth(n.in(rb, 0), o.in(rb, 0), rb+1, b), countFreeOfBoth(n.in(rb, 1), o.in(rb, 1), rb+1, b))
 }
 
-// freeOfBoth reports whether a region in which n and o are the topmost nodes has an address in a block of length nb that is free of n's set
-// and in one of length ob that is free of o's.
+// freeOfBoth reports on a region in which n and o are the topmost nodes: whether it has an address that is in a block of length nb which is free
+// in n's set, and in a block of length ob which is free in o's set.
 func freeOfBoth(n, o *node, rb, nb, ob uint8) bool {
 	switch {
 	case n != nil && n.largestFree(rb) > nb, o != nil && o.largestFree(rb) > ob:
@@ -366,7 +367,7 @@ func freeOfBoth(n, o *node, rb, nb, ob uint8) bool {
 	return freeOfBoth(n.in(rb, 0), o.in(rb, 0), rb+1, nb, ob) || freeOfBoth(n.in(rb, 1), o.in(rb, 1), rb+1, nb, ob)
 }
 
-// countFree returns how many free blocks of length b a region of length rb has in which n is the topmost node.
+// countFree returns the number of free blocks of length b in a region of length rb in which n is the topmost node.
 func (n *node) countFree(rb, b uint8) uint64 {
 	if n.largestFree(rb) > b {
 		return 0
@@ -377,7 +378,7 @@ func (n *node) countFree(rb, b uint8) uint64 {
 	return add(n.in(rb, 0).countFree(rb+1, b), n.in(rb, 1).countFree(rb+1, b))
 }
 
-// walk yields the members at and below n, in the order of their addresses, a wider one first. It reports whether to go on.
+// walk yields the members at and below n in the order of their addresses, a wider one first. It reports whether to continue.
 func (n *node) walk(yield func(*node) bool) bool {
 	return n == nil ||
 		(n.count == 0 || yield(n)) && n.child[0].walk(yield) && n.child[1].walk(yield)

@@ -9,7 +9,7 @@ import (
 	"testing"
 )
 
-// TestPrefixSetAgainstList compares a set with a plain list through random steps.
+// TestPrefixSetAgainstList compares a set with a plain list after each of many random steps.
 func TestPrefixSetAgainstList(t *testing.T) {
 	for seed := range uint64(20) {
 		t.Run(fmt.Sprintf("seed=%d", seed), func(t *testing.T) {
@@ -23,7 +23,7 @@ func TestPrefixSetAgainstList(t *testing.T) {
 	}
 }
 
-// setHistory is a set, a list of its members (one as often as it was inserted), and all that was done to both.
+// setHistory is a set, a list of its members (each as often as it was inserted), and everything that was done to both.
 type setHistory struct {
 	t testing.TB
 	dice
@@ -104,7 +104,7 @@ func (h *setHistory) ask(p netip.Prefix) {
 	}
 }
 
-// end takes everything back. Nothing may be left.
+// end removes everything. Nothing may be left then.
 func (h *setHistory) end() {
 	h.t.Helper()
 	for len(h.list) > 0 {

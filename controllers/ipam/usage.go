@@ -5,25 +5,26 @@ import (
 	"net/netip"
 )
 
-// Usage is how many blocks of a range are in use.
+// Usage says how many blocks of a range are in use.
 type Usage struct {
-	// Allocated blocks are held by a Node, as they are: a block that is only a part of what a Node holds, or contains it,
-	// is not counted here. Nor is it free.
+	// Allocated is the number of blocks that a Node holds exactly. A block that is only a part of a prefix that a Node holds,
+	// or that contains one, is neither allocated nor free.
 	Allocated uint64
-	// Free blocks overlap nothing held by anyone, and nothing that the pool excludes; math.MaxUint64 stands for that many or more.
+	// Free is the number of blocks that overlap nothing that anyone holds and no exclusion of the pool. math.MaxUint64 means that number
+	// or more.
 	Free uint64
 }
 
-// counts keeps the Usage of ranges in step with the ledger, for a cost that does not depend on how much is held in them.
-// The zero value counts nothing.
+// counts keeps the Usage of ranges up to date with the ledger. The cost of an update does not depend on how much is held in
+// the ranges. The zero value counts nothing.
 type counts struct {
 	prefixes PrefixSet                       // of the counted ranges
 	usage    map[netip.Prefix]map[int]*Usage // by prefix and block length
 }
 
-// Usage returns the usage of r, a range of p. The first call visits every holding inside r; from then on the ledger keeps count, and
-// answers at once, until [Ledger.Forget] of a pool with that range. Counted each time are only what is free inside of p's exclusions, and,
-// of ranges with 2^64 blocks and more, the free blocks.
+// Usage returns the usage of r, a range of p. The first call visits every holding inside r. From then on the ledger keeps the count and answers
+// at once, until [Ledger.Forget] of a pool with that range. Two numbers are computed again: the free blocks inside the exclusions of p, after a
+// change there; and the free blocks of a range with 2^64 blocks or more, in each call.
 func (l *Ledger) Usage(p *Pool, r Range) Usage {
 	u, ok := l.counts.usage[r.Prefix][r.BlockBits]
 	if !ok {
@@ -36,7 +37,7 @@ func (l *Ledger) Usage(p *Pool, r Range) Usage {
 	return Usage{Allocated: u.Allocated, Free: u.Free - l.excluded(p, r)}
 }
 
-// free returns how many blocks of r overlap nothing held by anyone.
+// free returns how many blocks of r overlap nothing that anyone holds.
 func (l *Ledger) free(r Range) uint64 { return l.taken.Free(r.Prefix, r.BlockBits) }
 
 func (l *Ledger) count(r Range) *Usage {
@@ -52,8 +53,8 @@ func (l *Ledger) count(r Range) *Usage {
 // minus is -1: sums of uint64 wrap around.
 const minus = math.MaxUint64
 
-// recount adds what the blocks around p count for to the usage of every counted range, sign times. Once with minus before p is
-// inserted or removed and once with 1 after it, it keeps them right.
+// recount adds the usage of the blocks around p, times sign, to the usage of every counted range. To keep the usage right, call it with
+// minus before p is inserted or removed, and with 1 after that.
 func (l *Ledger) recount(p netip.Prefix, sign uint64) {
 	for q := range l.counts.prefixes.Overlapping(p) {
 		for bits, u := range l.counts.usage[q] {
@@ -66,8 +67,7 @@ func (l *Ledger) recount(p netip.Prefix, sign uint64) {
 	}
 }
 
-// around returns the part of r whose blocks overlap p, which has to overlap r: the one block that contains p, or those
-// inside p.
+// around returns the part of r whose blocks overlap p: the block that contains p, or the blocks inside p. p must overlap r.
 func (r Range) around(p netip.Prefix) Range {
 	bits := min(max(p.Bits(), r.Prefix.Bits()), r.BlockBits)
 	addr := p.Addr()

@@ -6,8 +6,8 @@ import (
 	"testing"
 )
 
-// TestUsageKeepsCount drives a ledger through random histories and compares, after every step, what it counted with what a
-// new count finds.
+// TestUsageKeepsCount runs random histories of a ledger. After every step it compares the counts that the ledger has kept with
+// a new count.
 func TestUsageKeepsCount(t *testing.T) {
 	for seed := *firstSeed; seed < *firstSeed+uint64(*histories); seed++ {
 		t.Run(fmt.Sprintf("seed=%d", seed), func(t *testing.T) {
@@ -39,7 +39,7 @@ func TestUsageKeepsCount(t *testing.T) {
 					o, prefixes := one(h.dice, h.owners), h.somePrefixes()
 					h.tell("hold %v %v", o, prefixes)
 					h.ledger.Hold(o, prefixes...)
-					h.reference.hold(o, prefixes...) // somePrefixes looks there for what is held
+					h.reference.hold(o, prefixes...) // somePrefixes looks for held prefixes in the reference
 				}
 				n := 0
 				for _, byBits := range h.ledger.counts.usage {
@@ -175,7 +175,7 @@ func TestTaken(t *testing.T) {
 	}
 }
 
-// BenchmarkUsage measures what it costs to serve a Node while 1,000 ranges are counted, and to ask for all of them, with
+// BenchmarkUsage measures the cost of an allocation while 1,000 ranges are counted, and the cost of all their counts, with
 // 100,000 Nodes in them.
 func BenchmarkUsage(b *testing.B) {
 	layouts := map[string]func(i int) Range{

@@ -2,7 +2,7 @@ package lease
 
 import "time"
 
-// reading is what both clocks of the machine show.
+// reading is the time on both clocks of the machine.
 type reading struct {
 	wall      time.Time     // without a monotonic part
 	monotonic time.Duration // since any fixed moment
@@ -15,8 +15,8 @@ func readClocks() reading {
 	return reading{wall: now.Round(0), monotonic: now.Sub(processStart)}
 }
 
-// until is how long it took from r to now by the clock that says more. The monotonic clock stands still while the machine is suspended,
-// and somebody may set the wall clock back; too much elapsed time only costs a pause until the next renewal.
+// until returns the time from r to now, by the clock that shows more. The monotonic clock stops while the machine is suspended, and somebody
+// may set the wall clock back. If until returns too much, writes only pause until the next renewal.
 func (r reading) until(now reading) time.Duration {
 	return max(now.monotonic-r.monotonic, now.wall.Sub(r.wall))
 }

@@ -1,8 +1,8 @@
-// Package lease keeps a leader that was deposed from writing.
+// Package lease prevents a deposed leader from writing.
 //
-// Leader election alone does not: a leader finds out that it lost its lease when it next tries to renew it, and until then a
-// process that was paused, a machine that was suspended or a network that was cut lets it go on as if nothing had happened.
-// So a write asks a Fence first, and gets leave only if it will have ended, whatever comes, before anybody else can lead:
+// Leader election alone does not. A leader notices that it lost its lease only when it next tries to renew it. If its process was
+// paused, its machine suspended or its network cut, it goes on until then as if nothing had happened. So every write asks a Fence
+// first. The Fence lets a write through only if that will have ended, in every case, before another process can be the leader:
 //
 //	renewal sent      write sent          its answer is due         lease over
 //	     |-----------------|----------------------|-------------------|----> time
@@ -12,24 +12,25 @@
 //
 //	a write may be sent only while duration - elapsed > transit + timeout
 //
-// Elapsed time counts from when the last renewal that succeeded was sent. Whoever wants to take the lease over counts the same
-// duration from when it saw that renewal, which is later. A renewal that failed, or whose answer was lost, does not count, even
-// if it was carried out.
+// Elapsed time counts from the moment at which the last successful renewal was sent. A process that wants to take the lease counts the
+// same duration from the moment at which it saw that renewal, which is later. A renewal that failed, or whose answer was lost, does not
+// count, even if the API server carried it out.
 //
-// The API server counts the timeout of a request from when it receives it, and a request can be held up on its way: for a third of
-// the lease at least, or for longer if more of the lease is left. The timeout is a third of the lease too, or what the caller asks for if
-// that is less. With client-go's usual 15 seconds both are 5, so writes stop 5 seconds after the last renewal. The lease is renewed
-// every 2 seconds, so writes are always possible. CheckTimes says whether that is so for other settings.
+// The API server counts the timeout of a request from the moment at which it receives the request, and a request can be delayed on its
+// way. The transit time allows for that: it is a third of the lease, or more if more of the lease is left. The timeout is also a third
+// of the lease, or what the caller asks for if that is less. With client-go's usual lease of 15 seconds both are 5 seconds, so writes
+// stop 5 seconds after the last renewal. The lease is renewed every 2 seconds, so writes are always possible. CheckTimes says whether
+// that is so with other settings.
 //
-// A write that was not answered is over when the lease runs out that was good when it was sent. Until then this process does not release
-// the lease: it lets it run out.
+// The API server can carry out an unanswered write until the lease runs out that was valid when the write was sent. Until then this process
+// does not release the lease but lets it run out.
 //
-// The other half is that a process leads once. What it holds for free, or for its own, is right only as long as nobody else decides; so it
-// does not take the lease back after somebody else has had it, and does not release what is another one's.
+// The second rule is that a process leads only once. Its view of which blocks are free is right only while no other process allocates. So it
+// does not take the lease again after another process has held it, and it does not release the lease of another process.
 //
-// Others may have led before without any fence. So a leader marks the Lease with the number of its term once nothing of theirs can arrive any
-// more, and a leader that does not find the number of the last term there knows that it has to wait.
+// Earlier leaders may have had no fence. So a leader marks the Lease with the number of its term once no write of an earlier leader can
+// arrive any more. A leader that does not find the number of the last term there has to wait.
 //
-// What it cannot see: a process can still stop after its last look at the clock and before the kernel has the request, and a request
-// can be held up on its way for longer than that. docs/fencing.md says what that means and what the API server can do about it.
+// This package cannot prevent everything. A process can stop after its last look at the clock and before the kernel has the request, and a
+// request can be delayed for longer than the transit time. docs/fencing.md says what that means and what the API server can do about it.
 package lease

@@ -16,8 +16,8 @@ import (
 	"k8s.io/client-go/tools/leaderelection/resourcelock"
 )
 
-// TestNoWriteOutlivesTheLease lets client-go's own elector lead with its usual settings, asks for a write every 10 ms, then
-// cuts the leader off, and wants every write that was let through to be over when another process takes the lease.
+// TestNoWriteOutlivesTheLease runs client-go's own elector with its usual settings, enters a write every 10 ms, and then cuts the
+// leader off. Every write that was let through must be over when another process takes the lease.
 func TestNoWriteOutlivesTheLease(t *testing.T) {
 	for name, cut := range map[string]func(*memoryLock){
 		"renewals do not arrive":          func(l *memoryLock) { l.lostRequests.Store(true) },
@@ -64,7 +64,7 @@ func TestNoWriteOutlivesTheLease(t *testing.T) {
 					t.Errorf("a write could go on until %v after the lease was taken over", last.Sub(*second.Load()))
 				}
 				if _, _, err := fence.Enter(ctx, time.Minute); !errors.Is(err, ErrClosed) {
-					t.Errorf("while somebody else leads: got %v, want ErrClosed", err)
+					t.Errorf("while another process is the leader: got %v, want ErrClosed", err)
 				}
 				cancel()
 				electors.Wait()
@@ -73,8 +73,8 @@ func TestNoWriteOutlivesTheLease(t *testing.T) {
 	}
 }
 
-// TestLeaseIsNotRegained lets another process have the lease for a moment, between two renewals. client-go's elector takes it back and goes
-// on, as if nothing had happened; through our lock it does not, gives up, and leaves the lease to others.
+// TestLeaseIsNotRegained gives the lease to another process for a moment, between two renewals. With a bare lock, client-go's elector takes the
+// lease again and goes on as if nothing had happened. With the lock of Wrap it gives up and leaves the lease to other processes.
 func TestLeaseIsNotRegained(t *testing.T) {
 	for name, wrap := range map[string]func(resourcelock.Interface) (resourcelock.Interface, *Fence){
 		"bare":   func(l resourcelock.Interface) (resourcelock.Interface, *Fence) { return l, nil },
@@ -96,7 +96,7 @@ func TestLeaseIsNotRegained(t *testing.T) {
 				leaseOfTheCluster.handTo(t, "")
 				written := make(chan string, 100)
 				leaseOfTheCluster.watch(written)
-				// It gives up by its renew deadline, or takes the lease before.
+				// The elector gives up by its renew deadline, or takes the lease before that.
 				select {
 				case holder := <-written:
 					if fence != nil {
@@ -115,8 +115,8 @@ func TestLeaseIsNotRegained(t *testing.T) {
 	}
 }
 
-// TestLeaseOfTheSuccessorStays tells a leader to stop right after another one has taken its lease: client-go's elector releases what it
-// believes to have, and so the lease of the other; through our lock it does not.
+// TestLeaseOfTheSuccessorStays tells a leader to stop right after another process has taken its lease. With a bare lock, client-go's elector
+// believes that it still has the lease, and releases that of its successor. With the lock of Wrap it does not.
 func TestLeaseOfTheSuccessorStays(t *testing.T) {
 	for name, wrap := range map[string]func(resourcelock.Interface) resourcelock.Interface{
 		"bare": func(l resourcelock.Interface) resourcelock.Interface { return l },
@@ -140,7 +140,7 @@ func TestLeaseOfTheSuccessorStays(t *testing.T) {
 				<-ended
 				want := "second"
 				if name == "bare" {
-					want = "" // This is what makes it necessary.
+					want = "" // This is why Wrap is needed.
 				}
 				if got := leaseOfTheCluster.record.HolderIdentity; got != want {
 					t.Errorf("%q has the lease, want %q", got, want)
@@ -161,15 +161,15 @@ func elect(ctx context.Context, lock resourcelock.Interface, leads func()) {
 	})
 }
 
-// memoryLease is the one Lease of a cluster, with the API server's optimistic concurrency.
+// memoryLease is the only Lease of a cluster, with the optimistic concurrency of the API server.
 type memoryLease struct {
 	sync.Mutex
 	record  resourcelock.LeaderElectionRecord
 	version int
-	written chan<- string // gets the holder in each write; nil for nobody to watch
+	written chan<- string // receives the holder of each write; nil if nobody watches
 }
 
-// handTo makes somebody the holder, as a process of that name does that acquires the lease or, with none, releases it.
+// handTo writes the holder as a process with that name would that takes the lease. An empty name releases it.
 func (l *memoryLease) handTo(t *testing.T, holder string) {
 	t.Helper()
 	lock := &memoryLock{lease: l, identity: holder}
@@ -183,14 +183,14 @@ func (l *memoryLease) handTo(t *testing.T, holder string) {
 	}
 }
 
-// watch sends the holder in each write from now on.
+// watch sends the holder of each write from now on.
 func (l *memoryLease) watch(written chan<- string) {
 	l.Lock()
 	defer l.Unlock()
 	l.written = written
 }
 
-// memoryLock is a process's view of it.
+// memoryLock is the view that one process has of a memoryLease.
 type memoryLock struct {
 	lease                     *memoryLease
 	identity                  string

@@ -10,48 +10,48 @@ import (
 	"k8s.io/klog/v2"
 )
 
-// ErrClosed is in the error of every write that the fence does not let through. It says nothing about the object: it is not this
-// process's turn to write, for now or for good.
+// ErrClosed is in the error of every write that the fence does not let through. It says nothing about the object: this process may not
+// write, for now or for good.
 var ErrClosed = errors.New("not this process's turn to write")
 
-// Fence lets writes through for as long as a leader lease is good. The zero value is open: without leader election there is nobody
-// to yield to. Its methods may be called at once.
+// Fence lets writes through while a leader lease is valid. The zero value is always open: without leader election there is no other process
+// to yield to. Its methods are safe for concurrent use.
 type Fence struct {
 	clocks func() reading // nil: those of the machine
 
 	mu sync.Mutex
-	// name and holder are of the lease; both are empty in a fence that is always open.
+	// name is the name of the lease, and holder is this process in it. Both are empty in a fence that is always open.
 	name, holder string
-	// renewed is when the last renewal that succeeded was sent, and duration how long it is good from then on; zero before the first.
+	// renewed is when the last successful renewal was sent, and duration is how long the lease is valid from then on; zero before the first one.
 	renewed  reading
 	duration time.Duration
-	// stamps are the times in the renewals sent since the last one that succeeded, and in that one: one of them is in the lease.
+	// stamps are the times in the last successful renewal and in the renewals that were sent since. One of them is in the lease.
 	stamps []time.Time
-	// acquired is when this term began, as the lease tells.
+	// acquired is when this term began, according to the lease.
 	acquired time.Time
 	renewals Renewals
-	// deposed says that the lease was another one's after it had been this process's, ended that it was given up or the process ends.
-	// Both are for good.
+	// deposed: another process has held the lease after this one. ended: this process has given the lease up, or ends. Both are final.
 	deposed, ended bool
 
 	// open are the writes that have entered and not left: they are under way, or were never answered.
 	open     map[*pass]bool
-	idle     chan struct{} // closed when ended and nothing is open
+	idle     chan struct{} // closed when ended is set and no write is open
 	refusing bool          // the last write that asked was refused
 
 	term term
 }
 
-// Holder is who this process is to others that look at the lease; empty without leader election.
+// Holder returns the identity of this process in the lease. It is empty without leader election.
 func (f *Fence) Holder() string {
 	f.mu.Lock()
 	defer f.mu.Unlock()
 	return f.holder
 }
 
-// Enter gives leave for one write, or an error with ErrClosed. The write has to use the context, which ends after atMost or a third of
-// the lease, and to call leave when it knows what came of it. A write without an answer does not call leave: the API server may still carry
-// it out (Unanswered), and the lease is not released meanwhile. Its requests should go through Transport.
+// Enter lets one write through, or returns an error with ErrClosed. The write must use the returned context, which ends after atMost or a third
+// of the lease, whichever is less. The caller calls leave when it knows the result of the write. If there is no answer, it does not call leave:
+// the API server may still carry the write out (see Unanswered), and the lease is not released before that is over. The requests of the write
+// should go through Transport.
 func (f *Fence) Enter(ctx context.Context, atMost time.Duration) (_ context.Context, leave func(), err error) {
 	f.mu.Lock()
 	defer f.mu.Unlock()
@@ -80,32 +80,32 @@ func (f *Fence) Enter(ctx context.Context, atMost time.Duration) (_ context.Cont
 	}), nil
 }
 
-// A write takes at most a third of the lease, and may be held up for another third on its way to the API server. See the package comment
-// for the arithmetic.
+// A write takes at most a third of the lease, and can be delayed for another third on its way to the API server. The package comment has
+// the arithmetic.
 const (
 	timeoutShare = 3
 	transitShare = 3
 )
 
-// transitWithoutLease is for how long a write may be held up on its way if there is no leader election: what a third of 15 seconds and
-// what is left of them after a renewal add up to, rounded.
+// transitWithoutLease is how long a write can be delayed on its way if there is no leader election. With a lease of 15 seconds, a write that is
+// sent right after a renewal has about as much: 15 seconds without the timeout of 5.
 const transitWithoutLease = 10 * time.Second
 
-// Unelected returns the fence of a process without leader election. It is always open. Its term begins now.
+// Unelected returns the fence of a process without leader election. It is open until it is closed. Its term begins now.
 func Unelected() *Fence {
 	f := &Fence{}
 	f.begin()
 	return f
 }
 
-// OverWithoutLease is for how long the API server may carry out a write that a process without leader election has sent and that was
-// to take atMost.
+// OverWithoutLease returns for how long the API server can carry out a write that a process without leader election has sent with the timeout
+// atMost.
 func OverWithoutLease(atMost time.Duration) time.Duration { return transitWithoutLease + atMost }
 
-// left is for how long the lease is good from now on.
+// left returns for how long the lease is still valid.
 func (f *Fence) left(now reading) time.Duration { return f.duration - f.renewed.until(now) }
 
-// forget drops writes without an answer that the API server cannot carry out any more.
+// forget drops unanswered writes that the API server cannot carry out any more.
 func (f *Fence) forget(now reading) {
 	for p := range f.open {
 		if p.over <= now.monotonic {
@@ -114,7 +114,7 @@ func (f *Fence) forget(now reading) {
 	}
 }
 
-// refusal says why a write may not be sent now; nil if it may.
+// refusal returns why a write may not be sent now; nil if it may.
 func (f *Fence) refusal(p *pass) error {
 	switch left := f.left(p.entered); {
 	case f.ended:
@@ -126,7 +126,7 @@ func (f *Fence) refusal(p *pass) error {
 	case f.duration == 0:
 		return fmt.Errorf("%w: %s", ErrClosed, f.title("is not held"))
 	case left <= p.timeout+p.transit:
-		return fmt.Errorf("%w: %s", ErrClosed, f.title(fmt.Sprintf("is good for another %v, and a write may take %v on its way and %v in the API server", left, p.transit, p.timeout)))
+		return fmt.Errorf("%w: %s", ErrClosed, f.title(fmt.Sprintf("is valid for another %v, but a write can take %v on its way and %v in the API server", left, p.transit, p.timeout)))
 	}
 	return nil
 }
@@ -138,18 +138,18 @@ func (f *Fence) title(what string) string {
 	return "the lease " + f.name + " " + what
 }
 
-// note logs when the fence closes and opens again, not every write that it refuses.
+// note logs when the fence closes and when it opens again. It does not log every write that is refused.
 func (f *Fence) note(ctx context.Context, refusal error) {
 	logger := klog.FromContext(ctx)
 	switch {
 	case refusal != nil && !f.refusing:
-		message := "Nothing is written until this process holds a good lease"
+		message := "This process writes nothing until it holds a valid lease"
 		if f.ended || f.deposed {
 			message = "This process writes nothing any more"
 		}
 		logger.Info(message, "why", refusal)
 	case refusal == nil && f.refusing:
-		logger.Info("The lease is good again, writing goes on", "lease", f.name)
+		logger.Info("The lease is valid again: this process writes again", "lease", f.name)
 	}
 	f.refusing = refusal != nil
 }
@@ -161,7 +161,7 @@ func (f *Fence) leave(p *pass) {
 	f.closeIdle()
 }
 
-// closeIdle tells Close, if it waits, that nothing is open any more.
+// closeIdle tells a waiting Close that no write is open any more.
 func (f *Fence) closeIdle() {
 	if f.ended && len(f.open) == 0 {
 		select {
@@ -172,8 +172,8 @@ func (f *Fence) closeIdle() {
 	}
 }
 
-// Close closes the fence for good and returns when every write that was under way has been answered or given up, at the latest at the last
-// deadline of them. A write that was given up may still be carried out: see Unanswered.
+// Close closes the fence for good. It returns when every write under way has been answered, or at the latest of their deadlines. The API server
+// may still carry out a write that was not answered: see Unanswered.
 func (f *Fence) Close() {
 	f.mu.Lock()
 	if !f.ended {
@@ -192,7 +192,7 @@ func (f *Fence) Close() {
 	}
 }
 
-// Busy returns for how long Close waits at most.
+// Busy returns how long Close waits at most.
 func (f *Fence) Busy() time.Duration {
 	f.mu.Lock()
 	defer f.mu.Unlock()
@@ -207,15 +207,15 @@ func (f *Fence) busy() (d time.Duration) {
 	return d
 }
 
-// Unanswered returns for how long the API server may still carry out a write that was sent and not answered; zero if every write was
-// answered, or is over. The server counts the timeout of a request from when it receives it, and a request can be held up on its way:
-// so a write is over when the lease runs out that was good when the write was sent, and not when its sender gives up.
+// Unanswered returns for how long the API server can still carry out a write that was sent and not answered. It returns zero if every write was
+// answered, or is over. The server counts the timeout of a request from the moment at which it receives the request, and a request can be
+// delayed on its way. So a write is over when the lease runs out that was valid when the write was sent, and not when its sender gives up.
 //
-//	sent          sender gives up       over: the lease that was good then runs out
+//	sent          sender gives up       over: the lease of that time runs out
 //	 |-- transit --|--- timeout ---| ......|
 //	 |--- timeout ---|
 //
-// By the monotonic clock, which never runs ahead: a clock that was set forward does not end a write.
+// It uses the monotonic clock, which never runs ahead: if somebody sets the wall clock forward, that does not end a write.
 func (f *Fence) Unanswered() (d time.Duration) {
 	f.mu.Lock()
 	defer f.mu.Unlock()

@@ -14,7 +14,7 @@ import (
 	"k8s.io/klog/v2/ktesting"
 )
 
-// world is one process with a lock whose answers the test gives, and clocks that the test moves.
+// world is one process. The test sets the answers of its lock and moves its clocks.
 type world struct {
 	reading
 	lock  resourcelock.Interface
@@ -40,7 +40,7 @@ func (w *world) wait(d time.Duration) {
 // setWall moves the wall clock alone: somebody set it, or the machine was suspended.
 func (w *world) setWall(d time.Duration) { w.wall = w.wall.Add(d) }
 
-// renew is what an elector does that has 15 seconds in its flags.
+// renew renews like an elector with a lease duration of 15 seconds.
 func (w *world) renew() { _ = w.lock.Update(context.Background(), w.record(15)) }
 
 func (w *world) record(seconds int) resourcelock.LeaderElectionRecord {
@@ -51,7 +51,7 @@ func (w *world) release() {
 	_ = w.lock.Update(context.Background(), resourcelock.LeaderElectionRecord{LeaseDurationSeconds: 1})
 }
 
-// inner is the lock that Wrap gets.
+// inner is the lock that is passed to Wrap.
 type inner struct{ *world }
 
 func (l inner) Create(_ context.Context, record resourcelock.LeaderElectionRecord) error {
@@ -84,9 +84,9 @@ func TestEnter(t *testing.T) {
 		"closed before the lease was won":                                            {func(w *world) {}, 0, false},
 		"open when the lease was created":                                            {func(w *world) { _ = w.lock.Create(context.Background(), w.record(15)) }, 0, true},
 		"open when the lease was updated":                                            {func(w *world) { w.renew() }, 0, true},
-		"open while a write ends before the lease, also if it is held up on its way": {func(w *world) { w.renew(); w.wait(5*s - 1) }, 0, true},
-		"closed when it could end with the lease":                                    {func(w *world) { w.renew(); w.wait(5 * s) }, 0, false},
-		"open for longer to a write that takes less time":                            {func(w *world) { w.renew(); w.wait(9*s - 1) }, s, true},
+		"open while a write ends before the lease, even if it is delayed on its way": {func(w *world) { w.renew(); w.wait(5*s - 1) }, 0, true},
+		"closed when a write could end with the lease":                               {func(w *world) { w.renew(); w.wait(5 * s) }, 0, false},
+		"open for longer for a write that takes less time":                           {func(w *world) { w.renew(); w.wait(9*s - 1) }, s, true},
 		"no write takes more than a third of the lease":                              {func(w *world) { w.renew(); w.wait(5*s - 1) }, time.Hour, true},
 		"open again after a renewal":                                                 {func(w *world) { w.renew(); w.wait(20 * s); w.renew() }, 0, true},
 		"a renewal without an answer does not count": {func(w *world) {
@@ -96,7 +96,7 @@ func TestEnter(t *testing.T) {
 			w.renew()
 			w.wait(1 * s)
 		}, 0, false},
-		"nor does it take away what is left": {func(w *world) {
+		"a renewal without an answer does not shorten the lease": {func(w *world) {
 			w.renew()
 			w.wait(4 * s)
 			w.answer = lost
@@ -111,7 +111,7 @@ func TestEnter(t *testing.T) {
 			w.renew()
 			w.wait(1 * s)
 		}, 0, false},
-		"also if the wall clock was set back meanwhile": {func(w *world) {
+		"a renewal counts from when it was sent, even if the wall clock was set back": {func(w *world) {
 			w.answer = func() error { w.wait(4 * s); w.setWall(-time.Hour); return nil }
 			w.renew()
 			w.wait(1 * s)
@@ -130,7 +130,7 @@ func TestEnter(t *testing.T) {
 			w.renew()
 			w.wait(4 * s)
 		}, 0, true},
-		"others count the whole seconds in the lease, not our flag of 2.9s": {func(w *world) {
+		"other processes count the whole seconds in the lease, not the 2.9s of our flag": {func(w *world) {
 			_ = w.lock.Update(context.Background(), w.record(2))
 			w.wait(700 * time.Millisecond)
 		}, 0, false},
@@ -138,7 +138,7 @@ func TestEnter(t *testing.T) {
 			_ = w.lock.Update(context.Background(), w.record(2))
 			w.wait(600 * time.Millisecond)
 		}, 0, true},
-		"counts from the record's own time, which the API server goes by in coordinated election": {func(w *world) {
+		"counts from the time in the record, which the API server uses in coordinated leader election": {func(w *world) {
 			record := w.record(15)
 			w.wait(2 * s)
 			_ = w.lock.Update(context.Background(), record)
@@ -178,10 +178,10 @@ func TestEnterBoundsTheWrite(t *testing.T) {
 		atMost  time.Duration
 		want    time.Duration
 	}{
-		"to what the caller asks for":          {60, 5 * time.Second, 5 * time.Second},
-		"to a third of the lease":              {15, time.Minute, 5 * time.Second},
-		"to a third of a lease that is short":  {2, 5 * time.Second, 2 * time.Second / 3},
-		"without leader election, to the same": {0, 5 * time.Second, 5 * time.Second},
+		"to what the caller asks for":         {60, 5 * time.Second, 5 * time.Second},
+		"to a third of the lease":             {15, time.Minute, 5 * time.Second},
+		"to a third of a lease that is short": {2, 5 * time.Second, 2 * time.Second / 3},
+		"also without leader election":        {0, 5 * time.Second, 5 * time.Second},
 	} {
 		t.Run(name, func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
@@ -201,7 +201,7 @@ func TestEnterBoundsTheWrite(t *testing.T) {
 					t.Errorf("context ended after %v with %v, want %v and its deadline", got, ctx.Err(), tc.want)
 				}
 				leave()
-				leave() // is harmless: `defer leave()` may stand above
+				leave() // A second call is harmless, so that callers can use `defer leave()`.
 				f.Close()
 			})
 		})
@@ -230,8 +230,8 @@ func TestHolder(t *testing.T) {
 	}
 }
 
-// An elector releases the lease also when it failed to renew it, while the controllers still run. And the successor may lead as soon as the
-// lease is released: a write that was not answered by then could arrive after that, so such a lease is not released.
+// An elector also releases the lease when it failed to renew it, while the controllers still run. A successor may lead as soon as the lease is
+// released. An unanswered write could arrive after that, so then the lease is not released.
 func TestReleaseWaitsForWrites(t *testing.T) {
 	const never = time.Hour
 	for name, tc := range map[string]struct {
@@ -263,15 +263,15 @@ func TestReleaseWaitsForWrites(t *testing.T) {
 				if released := len(w.sent) > 0; released != tc.released {
 					t.Errorf("released: %t, want %t", released, tc.released)
 				}
-				time.Sleep(tc.takes) // For a write that is answered after all: it must not upset anybody.
+				time.Sleep(tc.takes) // An answer that comes after all must do no harm.
 				synctest.Wait()
 			})
 		})
 	}
 }
 
-// A write that was not answered is over when the lease runs out that was good when it was sent: the API server counts the timeout from when
-// it receives a request, and that can be late.
+// An unanswered write is over when the lease runs out that was valid when the write was sent. The API server counts the timeout of a request
+// from its receipt, and that can be late.
 func TestUnanswered(t *testing.T) {
 	const s = time.Second
 	for name, tc := range map[string]struct {
@@ -282,10 +282,10 @@ func TestUnanswered(t *testing.T) {
 		"all was answered":                         {func(w *world, enter func() func()) { w.renew(); enter()() }, 0},
 		"sent a moment ago":                        {func(w *world, enter func() func()) { w.renew(); w.wait(2 * s); enter() }, 13 * s},
 		"its sender has given up":                  {func(w *world, enter func() func()) { w.renew(); w.wait(2 * s); enter(); w.wait(6 * s) }, 7 * s},
-		"a later renewal makes it last no longer":  {func(w *world, enter func() func()) { w.renew(); enter(); w.wait(6 * s); w.renew() }, 9 * s},
+		"a later renewal does not prolong it":      {func(w *world, enter func() func()) { w.renew(); enter(); w.wait(6 * s); w.renew() }, 9 * s},
 		"it is over":                               {func(w *world, enter func() func()) { w.renew(); enter(); w.wait(15 * s) }, 0},
 		"a clock that is set forward ends nothing": {func(w *world, enter func() func()) { w.renew(); enter(); w.setWall(time.Hour) }, 15 * s},
-		"nor one that was set forward before":      {func(w *world, enter func() func()) { w.renew(); w.setWall(3 * s); enter(); w.wait(s) }, 14 * s},
+		"nor does one that was set forward before": {func(w *world, enter func() func()) { w.renew(); w.setWall(3 * s); enter(); w.wait(s) }, 14 * s},
 		"the last one of several counts": {func(w *world, enter func() func()) {
 			w.renew()
 			enter()
@@ -311,7 +311,7 @@ func TestUnanswered(t *testing.T) {
 	}
 }
 
-// What is over is forgotten, in a process that runs for years.
+// A process that runs for years must not keep writes that are over.
 func TestNothingIsKeptOfUnansweredWrites(t *testing.T) {
 	w := newWorld()
 	for range 10 {
@@ -326,7 +326,7 @@ func TestNothingIsKeptOfUnansweredWrites(t *testing.T) {
 	}
 }
 
-// A standby that may read the lease and not write it tries for ever.
+// A standby that may read but not write the lease tries for ever.
 func TestNothingIsKeptOfFailedTries(t *testing.T) {
 	w := newWorld()
 	w.answer = func() error { return errors.New("forbidden") }
@@ -359,14 +359,14 @@ func TestOneTerm(t *testing.T) {
 		before, between []func(*world) // its first renewal
 		again           bool
 	}{
-		"it sees its own lease":                     {nil, []func(*world){read("me", 0)}, true},
-		"it sees a renewal whose answer was lost":   {nil, []func(*world){renewal(io.EOF), read("me", 0)}, true},
-		"it sees that a renewal did not arrive":     {nil, []func(*world){renewal(io.EOF), read("me", time.Second)}, true},
-		"it sees another holder":                    {nil, []func(*world){read("other", 0)}, false},
-		"it sees a lease that was released":         {nil, []func(*world){read("", 0)}, false},
-		"it sees another holder, and itself":        {nil, []func(*world){read("other", 0), read("me", 0)}, false},
-		"it sees itself, elected by the API server": {nil, []func(*world){read("me", time.Minute)}, false},
-		"another one led before it":                 {[]func(*world){read("other", 0), read("", 0)}, []func(*world){read("me", 0)}, true},
+		"it sees its own lease":                   {nil, []func(*world){read("me", 0)}, true},
+		"it sees a renewal whose answer was lost": {nil, []func(*world){renewal(io.EOF), read("me", 0)}, true},
+		"it sees that a renewal did not arrive":   {nil, []func(*world){renewal(io.EOF), read("me", time.Second)}, true},
+		"it sees another holder":                  {nil, []func(*world){read("other", 0)}, false},
+		"it sees a lease that was released":       {nil, []func(*world){read("", 0)}, false},
+		"it sees another holder, and itself":      {nil, []func(*world){read("other", 0), read("me", 0)}, false},
+		"the API server has elected it again":     {nil, []func(*world){read("me", time.Minute)}, false},
+		"another process led before it":           {[]func(*world){read("other", 0), read("", 0)}, []func(*world){read("me", 0)}, true},
 		"somebody deleted the lease, so it is new": {nil, []func(*world){func(w *world) {
 			w.wait(time.Second)
 			_ = w.lock.Create(context.Background(), w.record(15))

@@ -7,12 +7,13 @@ import (
 	"k8s.io/klog/v2"
 )
 
-// Lead waits for the lease of an election, calls run while this process holds it, and returns run's error once both have ended. The fence
-// that run gets is that of the lease. run's context ends with ctx, and when the lease is lost; when run returns, the lease is given up.
+// Lead waits for the lease of an election, calls run while this process holds it, and returns run's error when both have ended. run gets the
+// fence of the lease. Its context ends with ctx, and when the lease is lost. When run returns, Lead gives the lease up.
 //
-// The lease outlives run: with ReleaseOnCancel a successor may start as soon as the lease is released, so it is kept and renewed until run
-// has returned, and the last writes with it. Without ReleaseOnCancel the process ends as soon as the lease is not held any more. Of the
-// election's callbacks OnStartedLeading is not used, and OnStoppedLeading is called first when the lease is lost, or not waited for any more.
+// The lease outlives run. With ReleaseOnCancel a successor may start as soon as the lease is released, so Lead keeps and renews the lease until
+// run has returned and its last writes have ended. Without ReleaseOnCancel the process exits as soon as it does not hold the lease any more.
+// Lead does not use the callback OnStartedLeading of the election. It calls OnStoppedLeading first when the lease is lost, and when it stops
+// waiting for the lease.
 func Lead(ctx context.Context, election leaderelection.LeaderElectionConfig, run func(context.Context, *Fence) error) (err error) {
 	lock, fence := Wrap(election.Lock)
 	election.Lock = lock
@@ -20,7 +21,7 @@ func Lead(ctx context.Context, election leaderelection.LeaderElectionConfig, run
 	defer stopWork()
 	held, release := context.WithCancel(context.WithoutCancel(ctx))
 	defer release()
-	// idle has its one token while run does not run. (A mutex would do, but synctest does not see who waits for one.)
+	// idle holds its one token while run does not run. (A mutex would do, but synctest does not see that a goroutine waits for one.)
 	idle := make(chan struct{}, 1)
 	idle <- struct{}{}
 	put := func() { idle <- struct{}{} }
@@ -33,7 +34,7 @@ func Lead(ctx context.Context, election leaderelection.LeaderElectionConfig, run
 	election.Callbacks.OnStartedLeading = func(leading context.Context) {
 		<-idle
 		defer put()
-		defer stopWork() // Which releases the lease, above.
+		defer stopWork() // This releases the lease, above.
 		leading, stop := context.WithCancel(leading)
 		defer stop()
 		defer context.AfterFunc(work, stop)()

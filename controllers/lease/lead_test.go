@@ -10,8 +10,8 @@ import (
 	"k8s.io/client-go/tools/leaderelection"
 )
 
-// TestLead ends a leader in every way there is. What it runs needs longer to end than its lease is good for: the lease is kept as long as
-// that takes, unless it is lost, and the fence is closed by then.
+// TestLead ends a leader in every possible way. Its run needs more time to end than the lease is valid. Lead keeps the lease for that time,
+// unless the lease is lost, and closes the fence in any case.
 func TestLead(t *testing.T) {
 	failed := errors.New("failed")
 	const slow = time.Minute
@@ -85,15 +85,15 @@ func TestLead(t *testing.T) {
 	}
 }
 
-// TestHandOverAfterAWriteWithoutAnswer tells a leader to end while its write is held up on the way to the API server, which counts the
-// timeout of a request from its receipt. The write may be stored late, but not after somebody else leads.
+// TestHandOverAfterAWriteWithoutAnswer tells a leader to end while its write is delayed on the way to the API server, which counts the timeout
+// of a request from its receipt. The write may be stored late, but not after another process is the leader.
 func TestHandOverAfterAWriteWithoutAnswer(t *testing.T) {
 	const timeout = 5 * time.Second
 	for name, heldUp := range map[string]time.Duration{"for a moment": time.Millisecond, "for as long as is promised": 5 * time.Second} {
 		t.Run(name, func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
 				defer func(p time.Time) { processStart = p }(processStart)
-				processStart = time.Now() // of the bubble
+				processStart = time.Now() // in the time of the synctest bubble
 				ctx, cancel := context.WithCancel(t.Context())
 				defer cancel()
 				cluster := &memoryLease{}
@@ -116,7 +116,7 @@ func TestHandOverAfterAWriteWithoutAnswer(t *testing.T) {
 							t.Error(err)
 							return nil
 						}
-						server := write.Value(passKey{}).(*pass).left() // what Transport writes into the request
+						server := write.Value(passKey{}).(*pass).left() // the timeout that Transport writes into the request
 						time.AfterFunc(heldUp+server-time.Nanosecond, func() { stored <- time.Now() })
 						tell()
 						<-write.Done() // without an answer

@@ -11,8 +11,8 @@ import (
 	"k8s.io/klog/v2"
 )
 
-// Wrap returns the lock to elect a leader with, and the fence that is open while this process holds it, for one term. It serves
-// coordinated leader election, too: there the API server names the leader, but a leader still begins its term with an Update of its own.
+// Wrap returns a lock for leader election, and a fence that is open while this process holds the lock, for one term. It also works for
+// coordinated leader election: there the API server names the leader, but the leader still begins its term with its own Update.
 func Wrap(inner resourcelock.Interface) (resourcelock.Interface, *Fence) {
 	return WrapWithClocks(inner, nil)
 }
@@ -20,7 +20,7 @@ func Wrap(inner resourcelock.Interface) (resourcelock.Interface, *Fence) {
 // Clocks reads both clocks of the machine: the wall clock, and the monotonic one since any fixed moment.
 type Clocks func() (wall time.Time, monotonic time.Duration)
 
-// WrapWithClocks is Wrap with other clocks than those of the machine, for who simulates one. nil: those of the machine.
+// WrapWithClocks is Wrap with other clocks than those of the machine, for simulations. nil: the clocks of the machine.
 func WrapWithClocks(inner resourcelock.Interface, clocks Clocks) (resourcelock.Interface, *Fence) {
 	f := &Fence{name: inner.Describe(), holder: inner.Identity()}
 	if clocks != nil {
@@ -45,10 +45,10 @@ func (l *lock) Get(ctx context.Context) (*resourcelock.LeaderElectionRecord, []b
 	}
 	switch deposed, back := l.fence.saw(record); {
 	case deposed:
-		klog.FromContext(ctx).Error(l.fence.mine(), "This process leads no more", "holder", record.HolderIdentity)
+		klog.FromContext(ctx).Error(l.fence.mine(), "This process is no longer the leader", "holder", record.HolderIdentity)
 	case back:
 		klog.FromContext(ctx).Error(nil, "The lease is an earlier one of this process: etcd was restored from a backup, or somebody edited the lease. "+
-			"This process goes on leading and keeps what it knows. Follow docs/restore-etcd.md before it is restarted", "lease", l.Describe(), "renewTime", record.RenewTime)
+			"This process stays the leader and keeps its allocation state. Follow docs/restore-etcd.md before you restart it", "lease", l.Describe(), "renewTime", record.RenewTime)
 	}
 	return record, raw, err
 }
@@ -68,11 +68,11 @@ func (l *lock) write(ctx context.Context, record resourcelock.LeaderElectionReco
 	}
 	l.fence.term.label(l.Interface, record)
 	if record.HolderIdentity != l.Identity() {
-		// A release. From the moment it is sent somebody else may lead. An elector releases also when it failed to renew, while the
-		// controllers still run.
+		// This is a release. From the moment at which it is sent, another process may be the leader. An elector also releases when it failed to
+		// renew, while the controllers still run.
 		l.fence.Close()
 		if d := l.fence.Unanswered(); d > 0 {
-			// A successor that starts at once could read the cluster before the write arrives, and give its block to somebody else.
+			// A successor that starts at once could read the cluster before the write arrives, and allocate its block to another Node.
 			return fmt.Errorf("%s is not released but runs out: a write was not answered, and the API server may carry it out for another %v", l.Describe(), d)
 		}
 		return write(ctx, record)
@@ -86,7 +86,7 @@ func (l *lock) write(ctx context.Context, record resourcelock.LeaderElectionReco
 	return nil
 }
 
-// renew notes a renewal that succeeded.
+// renew notes a successful renewal.
 func (f *Fence) renew(sent reading, record resourcelock.LeaderElectionRecord) {
 	f.mu.Lock()
 	defer f.mu.Unlock()
@@ -96,34 +96,35 @@ func (f *Fence) renew(sent reading, record resourcelock.LeaderElectionRecord) {
 		sent.wall = taken
 	}
 	f.renewed = sent
-	// Not what the flags say: others count the whole seconds that are in the lease.
+	// Not the duration in the flags: other processes count the whole seconds that are in the lease.
 	f.duration = time.Duration(record.LeaseDurationSeconds) * time.Second
 	f.stamps = []time.Time{stamp(record)}
 	f.acquired = record.AcquireTime.Truncate(time.Microsecond)
 	f.renewals.Proven = f.renewals.Sent // an elector sends one after the other
 }
 
-// sends notes a renewal, of which nobody knows yet whether it succeeds, and returns when it is sent.
+// sends notes a renewal that is about to be sent, and returns the time.
 func (f *Fence) sends(record resourcelock.LeaderElectionRecord) reading {
 	f.mu.Lock()
 	defer f.mu.Unlock()
-	if f.duration > 0 { // before the first one that succeeds there is nothing to be deposed from, and a standby may try for ever
+	if f.duration > 0 { // before the first success this process cannot be deposed, and a standby may try for ever
 		f.stamps = append(f.stamps, stamp(record))
 	}
 	f.renewals.Sent++
 	return f.readClocks()
 }
 
-// stamp is the time of a renewal, as exact as a Lease keeps it.
+// stamp returns the time of a renewal with the precision of a Lease.
 func stamp(record resourcelock.LeaderElectionRecord) time.Time {
 	return record.RenewTime.Truncate(time.Microsecond)
 }
 
-// saw notes, and reports if it is news, whether a lease that this process has held is another one's, or was: then it carries a time that
-// this process did not write. Or whether it went back.
+// saw notes what a read of the lease tells. It reports deposedNow once, when the lease that this process has held belongs or belonged to another
+// process: then the lease has a time that this process did not write. It reports back when the lease went back to an earlier one of this term.
 //
-// An elector that finds the lease released, or expired after a pause, takes it again, as an API server that coordinates may give it again,
-// and goes on as if it had never been away. But who led in between has given what this process still takes for free or for its own.
+// If an elector finds the lease released, or expired after a pause, it takes the lease again and goes on as if nothing had happened. In
+// coordinated leader election the API server may also give it the lease again. But a leader in between may have allocated blocks that this
+// process still counts as free.
 func (f *Fence) saw(record *resourcelock.LeaderElectionRecord) (deposedNow, back bool) {
 	f.mu.Lock()
 	defer f.mu.Unlock()
@@ -134,8 +135,8 @@ func (f *Fence) saw(record *resourcelock.LeaderElectionRecord) (deposedNow, back
 	return deposedNow, back
 }
 
-// mine returns an error if the lease is not this process's business any more: neither to renew, nor to release, which an elector does with
-// what it believed before its last look.
+// mine returns an error if this process may neither renew nor release the lease any more. An elector would release it because of what it knew
+// before its last read.
 func (f *Fence) mine() error {
 	f.mu.Lock()
 	defer f.mu.Unlock()
@@ -145,15 +146,15 @@ func (f *Fence) mine() error {
 	return nil
 }
 
-// deposedWhy is what people are told.
-const deposedWhy = "went to another process after this one had held it, so this one has to end and begin anew"
+// deposedWhy is for logs and errors.
+const deposedWhy = "went to another process after this one had held it, so this process has to end and start again"
 
-// CheckTimes returns an error if a leader with these settings of its elector has to pause its writes before every renewal.
+// CheckTimes returns an error if, with these settings of the elector, a leader must stop writing before every renewal.
 func CheckTimes(leaseDuration, retryPeriod time.Duration) error {
 	good := leaseDuration.Truncate(time.Second)
 	writable := good - good/timeoutShare - good/transitShare
 	if retryPeriod >= writable {
-		return fmt.Errorf("the lease is renewed every %v, but writes are possible only in the first %v of its %v: make the retry period shorter or the lease longer", retryPeriod, writable, good)
+		return fmt.Errorf("the lease is renewed every %v, but writes are possible only in the first %v of its %v: use a shorter retry period or a longer lease", retryPeriod, writable, good)
 	}
 	return nil
 }

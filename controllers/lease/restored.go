@@ -6,30 +6,30 @@ import (
 	"k8s.io/client-go/tools/leaderelection/resourcelock"
 )
 
-// Renewals is what the renewals of a lease tell about the store behind the API server. A renewal is a compare-and-swap on the Lease that
-// this process wrote last, or saw last. So one that was sent after something was read, and that succeeded while the Lease never went back,
-// proves that the store from which that was read has all that this process wrote until then.
+// Renewals is what the renewals of a lease tell about the store behind the API server. A renewal is a compare-and-swap on the Lease that this
+// process last wrote or read. Take a renewal that was sent after some read, and that succeeded while the Lease never went back. It proves that
+// the store behind that read had everything that this process had written until then.
 //
-// It does not see a store that went back to a moment after the last renewal: that takes a backup, and the loss of what came after it, within
-// one retry period.
+// Renewals cannot show that a store went back to a moment after the last renewal. For that, a backup and the loss of the data after it must
+// happen within one retry period.
 type Renewals struct {
-	// Sent is how many renewals were sent, Proven which of them was the last one that succeeded, counted from 1.
+	// Sent is the number of renewals that were sent. Proven is the number of the last successful one of them, counted from 1.
 	Sent, Proven int
-	// WentBack is how many renewals had been sent when the Lease was last seen to be an earlier one of this term again, or gone: etcd was
-	// restored from a backup, or somebody edited or deleted the Lease. 0: it never was.
+	// WentBack is how many renewals had been sent when the Lease was last found to be an earlier one of this term again, or gone: etcd was
+	// restored from a backup, or somebody edited or deleted the Lease. 0: that never happened.
 	WentBack int
 }
 
-// Renewals returns what the renewals so far tell. Without leader election there are none.
+// Renewals returns what the renewals so far tell. It is zero without leader election.
 func (f *Fence) Renewals() Renewals {
 	f.mu.Lock()
 	defer f.mu.Unlock()
 	return f.renewals
 }
 
-// wentBack notes, and reports, that a lease is an earlier one of this term: its holder, this process, wrote it before the last one that it
-// knows to be stored. Nobody else can have led between the two, since a process leads once. So what this process knows is still right, and
-// more than what can be read now: it keeps the lease.
+// wentBack notes and reports that a lease is an earlier one of this term: this process wrote it before the last one that it knows to be stored.
+// No other process can have led between the two, because a process leads only once. So the allocation state of this process is still right, and
+// has more than what can be read now. This process keeps the lease.
 func (f *Fence) wentBack(record *resourcelock.LeaderElectionRecord) bool {
 	// In coordinated leader election the lease does not say when a term began, and the API server may have written it.
 	if f.duration == 0 || record.HolderIdentity != f.holder || f.acquired.IsZero() || !record.AcquireTime.Time.Equal(f.acquired) ||
@@ -37,7 +37,7 @@ func (f *Fence) wentBack(record *resourcelock.LeaderElectionRecord) bool {
 		return false
 	}
 	f.renewals.WentBack = f.renewals.Sent
-	f.stamps = append(f.stamps, stamp(*record)) // its own
+	f.stamps = append(f.stamps, stamp(*record)) // this process wrote it
 	return true
 }
 

@@ -10,7 +10,8 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 )
 
-// TestRestoredLease elects a leader, and then restores what stores the lease from a backup of its term. It goes on leading, and knows.
+// TestRestoredLease elects a leader and then restores the store of the lease from a backup of its term. The process stays the leader and notices
+// the restore.
 func TestRestoredLease(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		defer func(p time.Time) { processStart = p }(processStart)
@@ -55,7 +56,7 @@ func TestRestoredLease(t *testing.T) {
 	})
 }
 
-// TestWentBack shows a leader all sorts of leases.
+// TestWentBack shows different leases to a leader.
 func TestWentBack(t *testing.T) {
 	const s = time.Second
 	started := metav1.NewTime(time.Date(2026, 1, 1, 0, 0, 0, 0, time.UTC))

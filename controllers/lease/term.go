@@ -14,53 +14,53 @@ import (
 	"k8s.io/client-go/tools/leaderelection/resourcelock"
 )
 
-// LabelTerm on a Lease is the term (leaseTransitions) whose leader called Fence.Mark: from then on only fenced writes could arrive. Every
-// elector counts leaseTransitions up when it takes the Lease from another process, and leaves labels alone. So a label that is not the
-// number of the last term says that another program led last, or that the leader ended before it called Mark.
+// LabelTerm on a Lease is the number of the term (leaseTransitions) whose leader called Fence.Mark: since then only fenced writes could arrive.
+// Every elector increases leaseTransitions when it takes the Lease from another process, and does not change labels. So if the label is not the
+// number of the last term, another program was the last leader, or the last leader ended before it called Mark.
 const LabelTerm = "networking.x-k8s.io/node-ipam-term"
 
-// Predecessor is who led before this process. What a predecessor has sent may arrive after it has lost the Lease; only a fence rules that out.
+// Predecessor says who led before this process. A write of a predecessor may arrive after it has lost the Lease; only a fence rules that out.
 type Predecessor string
 
 const (
-	// NoElection: there is no Lease, so there is nothing to tell from.
+	// NoElection: there is no Lease, so nothing is known.
 	NoElection Predecessor = ""
 	// NoPredecessor: this process created the Lease.
 	NoPredecessor Predecessor = "none"
-	// FencedPredecessor: the last leader called Fence.Mark, so nothing that was sent before this term can arrive now.
+	// FencedPredecessor: the last leader called Fence.Mark, so no write from before this term can arrive now.
 	FencedPredecessor Predecessor = "fenced"
-	// OtherPredecessor: any other leader, or nobody can tell.
+	// OtherPredecessor: any other leader, or an unknown one.
 	OtherPredecessor Predecessor = "other"
 )
 
-// term is what a Fence knows of the term that it is for, and of the one before. It has a lock of its own.
+// term is what a Fence knows about its term and the term before. It has its own lock.
 type term struct {
 	identity string // of this process
 
 	mu          sync.Mutex
 	predecessor Predecessor
 	earlier     string // the last other holder that was read in the Lease before this process led; empty if there was none
-	// begun is when the first write of this term was answered, by the monotonic clock. Before, leads is false.
+	// begun is when the first write of this term was answered, by the monotonic clock. Before that, leads is false.
 	begun         time.Duration
 	leads, marked bool
 }
 
-// Predecessor is who led before this process. It is final once this process leads.
+// Predecessor returns who led before this process. The answer is final once this process leads.
 func (f *Fence) Predecessor() Predecessor {
 	f.term.mu.Lock()
 	defer f.term.mu.Unlock()
 	return f.term.predecessor
 }
 
-// EarlierHolder is who held the Lease last, of all that this process has seen there before it led; empty if it saw nobody.
+// EarlierHolder returns the last other holder that this process has seen in the Lease before it led; empty if there was none.
 func (f *Fence) EarlierHolder() string {
 	f.term.mu.Lock()
 	defer f.term.mu.Unlock()
 	return f.term.earlier
 }
 
-// Led is for how long this process has led, or run if its fence is Unelected, at least: the monotonic clock stands still while the machine is
-// suspended. 0 before it leads.
+// Led returns for how long this process has led or, if its fence is Unelected, run. The true time can be longer, because the monotonic clock
+// stops while the machine is suspended. It is 0 before this process leads.
 func (f *Fence) Led() time.Duration {
 	now := f.readClocks().monotonic
 	f.term.mu.Lock()
@@ -71,8 +71,8 @@ func (f *Fence) Led() time.Duration {
 	return now - f.term.begun
 }
 
-// Mark says that from now on only fenced writes can arrive: the predecessor's are over, and this process makes no others. The next renewal
-// writes it to the Lease.
+// Mark says that from now on only fenced writes can arrive: the writes of the predecessor are over, and this process sends no other writes. The
+// next renewal writes the mark to the Lease.
 func (f *Fence) Mark() {
 	f.term.mu.Lock()
 	defer f.term.mu.Unlock()
@@ -89,9 +89,9 @@ func (f *Fence) begin() {
 	}
 }
 
-// found notes what a Lease was when it was read before this process led; nil if there was none.
+// found notes a Lease that was read before this process led; nil if there was none.
 func (t *term) found(lease *coordinationv1.Lease) {
-	// A first write whose answer was lost was carried out all the same. It is this process's, and says nothing about others.
+	// The API server may have carried out a first write whose answer was lost. Then the Lease is this process's own, and says nothing about others.
 	own := lease != nil && lease.Spec.Strategy == nil && lease.Spec.HolderIdentity != nil && *lease.Spec.HolderIdentity == t.identity
 	t.mu.Lock()
 	defer t.mu.Unlock()
@@ -109,7 +109,7 @@ func predecessorOf(lease *coordinationv1.Lease) Predecessor {
 	case lease == nil:
 		return NoPredecessor
 	case lease.Spec.Strategy != nil:
-		// Coordinated leader election. The API server names a new holder and does not count that as a transition.
+		// In coordinated leader election the API server names a new holder and does not count that as a transition.
 		return OtherPredecessor
 	case lease.Spec.LeaseTransitions != nil && lease.Labels[LabelTerm] == strconv.Itoa(int(*lease.Spec.LeaseTransitions)):
 		return FencedPredecessor
@@ -117,7 +117,7 @@ func predecessorOf(lease *coordinationv1.Lease) Predecessor {
 	return OtherPredecessor
 }
 
-// follow makes t see every Lease that a lock reads. A lock that is no LeaseLock has no labels, so its predecessor stays unknown.
+// follow makes t see every Lease that a lock reads. A lock that is not a LeaseLock has no labels, so the predecessor stays unknown.
 func (t *term) follow(lock resourcelock.Interface) {
 	t.identity, t.predecessor = lock.Identity(), OtherPredecessor
 	if l := leaseLockOf(lock); l != nil {
@@ -139,7 +139,7 @@ func (t *term) label(lock resourcelock.Interface, record resourcelock.LeaderElec
 	}
 }
 
-// leaseLockOf is the LeaseLock in a lock, or nil.
+// leaseLockOf returns the LeaseLock in a lock, or nil.
 func leaseLockOf(lock resourcelock.Interface) *resourcelock.LeaseLock {
 	for {
 		switch l := lock.(type) {
@@ -153,7 +153,7 @@ func leaseLockOf(lock resourcelock.Interface) *resourcelock.LeaseLock {
 	}
 }
 
-// seenLeases are Leases whose term is noted when they are read.
+// seenLeases notes the term of every Lease that is read.
 type seenLeases struct {
 	coordinationv1client.LeasesGetter
 	term *term

@@ -37,10 +37,10 @@ func TestPredecessor(t *testing.T) {
 		"no label":                                     {transitions(3), OtherPredecessor},
 		"the label is of the last term":                {labelled(transitions(3), "3"), FencedPredecessor},
 		"the label is of an earlier term":              {labelled(transitions(4), "3"), OtherPredecessor},
-		"the label is of a Lease that was made anew":   {labelled(transitions(0), "3"), OtherPredecessor},
+		"the label is of a Lease that was recreated":   {labelled(transitions(0), "3"), OtherPredecessor},
 		"the first term":                               {labelled(transitions(0), "0"), FencedPredecessor},
 		"the label is nonsense":                        {labelled(transitions(3), "three"), OtherPredecessor},
-		"the Lease does not count":                     {labelled(&coordinationv1.Lease{}, "0"), OtherPredecessor},
+		"the Lease has no number of transitions":       {labelled(&coordinationv1.Lease{}, "0"), OtherPredecessor},
 		"coordinated: terms are not counted":           {labelled(coordinated(transitions(3)), "3"), OtherPredecessor},
 		"coordinated: the API server made it just now": {coordinated(&coordinationv1.Lease{}), OtherPredecessor},
 	} {
@@ -52,11 +52,11 @@ func TestPredecessor(t *testing.T) {
 	}
 }
 
-// TestTermOnTheLease lets client-go's own electors lead one after the other, with client-go's own lock, and wants each to know who led before.
+// TestTermOnTheLease runs several of client-go's own electors, with client-go's own lock, one after the other. Each must know who led before it.
 func TestTermOnTheLease(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		client := fake.NewClientset()
-		// wrapped as package standalone does it.
+		// Wrapped as in package standalone.
 		ours := func(identity string) *lead { return leadNext(t, client, identity, true) }
 		stock := func(identity string) *lead { return leadNext(t, client, identity, false) }
 
@@ -94,7 +94,7 @@ func TestTermOnTheLease(t *testing.T) {
 		time.Sleep(time.Minute)
 		fourth.end()
 
-		// The others neither set the label nor take it away.
+		// Other programs neither set nor remove the label.
 		before := termLabel(t, client)
 		stock("stock").end()
 		if label := termLabel(t, client); label != before {
@@ -106,7 +106,7 @@ func TestTermOnTheLease(t *testing.T) {
 	})
 }
 
-// TestTermAfterALostAnswer loses the answer of the write with which a leader begins.
+// TestTermAfterALostAnswer loses the answer of the first write of a leader.
 func TestTermAfterALostAnswer(t *testing.T) {
 	for name, verb := range map[string]string{"of its creation": "create", "of its update": "update"} {
 		t.Run(name, func(t *testing.T) {
@@ -124,7 +124,7 @@ func TestTermAfterALostAnswer(t *testing.T) {
 					if lost--; lost != 0 {
 						return false, nil, nil
 					}
-					// It is carried out; fakes keep no resource versions.
+					// The write is carried out. Fakes keep no resource versions.
 					object := action.(clienttesting.CreateAction).GetObject()
 					var err error
 					if verb == "create" {
@@ -148,7 +148,7 @@ func TestTermAfterALostAnswer(t *testing.T) {
 	}
 }
 
-// A lock without labels tells nothing, and a fence without a lock has nobody before it.
+// A lock without labels tells nothing, and a fence without a lock has no predecessor.
 func TestPredecessorUnknown(t *testing.T) {
 	_, fence := Wrap(&memoryLock{lease: &memoryLease{}, identity: "we"})
 	if got := fence.Predecessor(); got != OtherPredecessor {
@@ -161,7 +161,7 @@ func TestPredecessorUnknown(t *testing.T) {
 	}
 }
 
-// lead is one that leads.
+// lead is a process that is the leader.
 type lead struct {
 	fence *Fence // nil without Wrap
 	end   func() // returns when the Lease is released
@@ -174,7 +174,7 @@ func (l *lead) want(t *testing.T, want Predecessor) {
 	}
 }
 
-// leadNext returns when the process of this name leads.
+// leadNext returns when the process with this name is the leader.
 func leadNext(t *testing.T, client kubernetes.Interface, identity string, fenced bool) *lead {
 	t.Helper()
 	var lock resourcelock.Interface = &resourcelock.LeaseLock{
@@ -200,7 +200,7 @@ func leadNext(t *testing.T, client kubernetes.Interface, identity string, fenced
 	return l
 }
 
-// watched is a lock in a lock, as package standalone has it.
+// watched is a lock that wraps a lock, as in package standalone.
 type watched struct{ resourcelock.Interface }
 
 func (w watched) Unwrap() resourcelock.Interface { return w.Interface }

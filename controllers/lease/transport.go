@@ -6,25 +6,25 @@ import (
 	"time"
 )
 
-// pass is the leave for one write.
+// pass is the permission for one write.
 type pass struct {
 	clocks  func() reading
 	entered reading
 	timeout time.Duration
-	transit time.Duration // what it may take on its way
-	over    time.Duration // by the monotonic clock: the API server cannot carry it out from then on
+	transit time.Duration // the longest delay on its way
+	over    time.Duration // by the monotonic clock: from then on the API server cannot carry it out
 }
 
 type passKey struct{}
 
-// left is what is left of the write's time. It is less than what is left of the lease.
+// left returns how much time the write has left. It is less than the rest of the lease.
 func (p *pass) left() time.Duration { return p.timeout - p.entered.until(p.clocks()) }
 
-// Transport looks at the clocks once more when a write that entered a Fence leaves for the API server, and tells the server how
-// long it may take. Other requests pass unchanged.
+// Transport checks the clocks again when a write that entered a Fence is sent to the API server, and tells the server how long the
+// write may take. Other requests pass unchanged. It is for rest.Config.Wrap.
 //
-// Between Enter and here lie a client-side rate limit, the wait before a retry, and a new token for the service account; and the
-// deadline of a context does not see that the machine was suspended. It is for rest.Config.Wrap.
+// The check is needed because time passes between Enter and the sending: a client-side rate limit, the wait before a retry, a new token for
+// the service account. And the deadline of a context does not see that the machine was suspended.
 func Transport(next http.RoundTripper) http.RoundTripper { return &transport{next} }
 
 type transport struct{ next http.RoundTripper }
@@ -37,19 +37,19 @@ func (t *transport) RoundTrip(req *http.Request) (*http.Response, error) {
 	left := p.left()
 	if left <= 0 {
 		if req.Body != nil {
-			req.Body.Close() // A RoundTripper has to.
+			req.Body.Close() // A RoundTripper must close it.
 		}
-		return nil, fmt.Errorf("%w: this write was to be sent within %v and took %v to get here", ErrClosed, p.timeout, p.timeout-left)
+		return nil, fmt.Errorf("%w: this write had to be sent within %v, but %v have passed", ErrClosed, p.timeout, p.timeout-left)
 	}
 	req = req.Clone(req.Context())
 	query := req.URL.Query()
 	query.Set("timeout", left.String())
 	req.URL.RawQuery = query.Encode()
-	// net/http repeats a request by itself when its connection breaks, with the same timeout for the server, unless it cannot have the
-	// body again. Then client-go, or who has called it, repeats it through here.
+	// When a connection breaks, net/http repeats a request by itself, with the same timeout for the server, unless it cannot get the body
+	// again. Without GetBody, client-go or its caller repeats the request, and the repetition comes through here.
 	req.GetBody = nil
 	return t.next.RoundTrip(req)
 }
 
-// WrappedRoundTripper lets client-go look at what is below.
+// WrappedRoundTripper lets client-go reach the RoundTripper inside.
 func (t *transport) WrappedRoundTripper() http.RoundTripper { return t.next }

@@ -17,17 +17,17 @@ import (
 	"k8s.io/client-go/rest"
 )
 
-// Through client-go as controllers use it: errors.Is has to find ErrClosed in what a typed client returns.
+// TestTransport uses client-go as controllers do: errors.Is must find ErrClosed in the error of a typed client.
 func TestTransport(t *testing.T) {
 	for name, tc := range map[string]struct {
 		enter bool          // the fence first
 		then  time.Duration // pass before the request is sent
 		want  url.Values    // what arrives at the server; nil: nothing
 	}{
-		"other requests pass unchanged":          {want: url.Values{"fieldManager": {"us"}}},
-		"a write tells how long it may take":     {enter: true, want: url.Values{"fieldManager": {"us"}, "timeout": {"5s"}}},
-		"which is what is left of its time":      {enter: true, then: 3 * time.Second, want: url.Values{"fieldManager": {"us"}, "timeout": {"2s"}}},
-		"a write that comes too late stays here": {enter: true, then: 5 * time.Second},
+		"other requests pass unchanged":        {want: url.Values{"fieldManager": {"us"}}},
+		"a write tells how long it may take":   {enter: true, want: url.Values{"fieldManager": {"us"}, "timeout": {"5s"}}},
+		"less time is left if it was delayed":  {enter: true, then: 3 * time.Second, want: url.Values{"fieldManager": {"us"}, "timeout": {"2s"}}},
+		"a write that is too late is not sent": {enter: true, then: 5 * time.Second},
 	} {
 		t.Run(name, func(t *testing.T) {
 			var got url.Values
@@ -68,7 +68,7 @@ type roundTripper func(*http.Request) (*http.Response, error)
 
 func (f roundTripper) RoundTrip(r *http.Request) (*http.Response, error) { return f(r) }
 
-// A request that net/http can repeat by itself would arrive with a timeout of before.
+// If net/http could repeat a request by itself, the repetition would have the old timeout.
 func TestTransportAllowsNoRepetition(t *testing.T) {
 	w := newWorld()
 	w.renew()

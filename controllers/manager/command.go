@@ -24,8 +24,8 @@ import (
 	"k8s.io/kubernetes/cmd/kube-controller-manager/app/options"
 )
 
-// NewCommand is upstream's kube-controller-manager command with controllers added to it. It panics if the descriptors
-// contradict each other or upstream: that is a mistake in the program, not in its use.
+// NewCommand returns upstream's kube-controller-manager command with controllers added to it. It panics if the descriptors
+// contradict each other or upstream: that is a mistake in the program, not of its user.
 func NewCommand(added ...Descriptor) *cobra.Command {
 	roster, err := newRoster(added)
 	if err != nil {
@@ -36,8 +36,8 @@ func NewCommand(added ...Descriptor) *cobra.Command {
 		panic(err)
 	}
 
-	// What does not depend on the controllers is taken from upstream's command: the texts, the check for arguments, and the setting
-	// of feature gates before RunE, which acts on the process-wide registry that opts uses too.
+	// Upstream's command has what does not depend on the controllers: the texts, the check of arguments, and the code that sets feature gates
+	// before RunE. That code acts on the process-wide registry, which opts uses too.
 	upstream := app.NewControllerManagerCommand()
 	cmd := &cobra.Command{
 		Use:               upstream.Use,
@@ -47,14 +47,14 @@ func NewCommand(added ...Descriptor) *cobra.Command {
 		RunE: func(cmd *cobra.Command, _ []string) error {
 			verflag.PrintAndExitIfRequested()
 
-			// Logging comes first, so that the flags are shown in the chosen format.
+			// Logging comes first, so that the flags are printed in the format that the user chose.
 			if err := logsapi.ValidateAndApply(opts.Logs, utilfeature.DefaultFeatureGate); err != nil {
 				return err
 			}
 			cliflag.PrintFlags(cmd.Flags())
 
-			// The event broadcaster lives as long as this context and has to outlive a signal: the last events are
-			// those of the shutdown. So the signal gets a context of its own, below.
+			// The event broadcaster lives as long as this context. It has to outlive a signal, because the shutdown creates the last
+			// events. So the signal gets its own context below.
 			c, err := newConfig(context.Background(), opts, roster)
 			if err != nil {
 				return err
@@ -90,8 +90,8 @@ func NewCommand(added ...Descriptor) *cobra.Command {
 	return cmd
 }
 
-// newConfig checks all options and turns them into a configuration. Everything that is wrong is told at once and before
-// anything is written or asked for.
+// newConfig checks all options and turns them into a configuration. It returns all problems in one error, before the process sends
+// or writes anything.
 func newConfig(ctx context.Context, opts *options.KubeControllerManagerOptions, roster roster) (*config.Config, error) {
 	errs := []error{opts.Validate(roster.names, roster.disabled, roster.aliases)}
 	for _, d := range roster.added {
@@ -109,8 +109,7 @@ func newConfig(ctx context.Context, opts *options.KubeControllerManagerOptions, 
 	if err != nil {
 		return nil, err
 	}
-	// Said in the configuration and not kept aside, it holds for everything that asks whether a controller is on, and
-	// /configz shows it.
+	// Here everything that asks whether a controller is on sees it, and /configz shows it.
 	for _, r := range replacements {
 		klog.FromContext(ctx).Info("Leaving out a controller that another one replaces", "controller", r.replaced, "replacedBy", r.by)
 		c.ComponentConfig.Generic.Controllers = append(c.ComponentConfig.Generic.Controllers, fmt.Sprintf("-%s", r.replaced))

@@ -26,7 +26,7 @@ import (
 	"github.com/multicidr/controller-manager/controllers/lease"
 )
 
-// leaseCheckTolerance is for how long after its lease expired a leader that cannot renew it may still answer that it is healthy.
+// leaseCheckTolerance is how long a leader that cannot renew its lease still counts as healthy after the lease expired.
 const leaseCheckTolerance = 20 * time.Second
 
 // elections is what the leader elections of one process share.
@@ -34,8 +34,8 @@ type elections struct {
 	*process
 	identity   string
 	leaseCheck *leaderelection.HealthzAdaptor
-	// work ends when the process is told to stop, or when the controllers under either lease ended: one without the other is of
-	// no use, and the next leader takes over both.
+	// work ends when the process is told to stop, or when the controllers under one of the leases have ended. The controllers under
+	// the other lease are of no use alone, and the next leader takes over both leases.
 	work     context.Context
 	stopWork context.CancelFunc
 }
@@ -50,7 +50,7 @@ func (p *process) runElected(ctx context.Context, leaseCheck *leaderelection.Hea
 	defer stopWork()
 	e := &elections{
 		process: p,
-		// Two processes of one host must not take each other's lease for their own.
+		// Two processes on one host must not mistake each other's lease for their own.
 		identity:   hostname + "_" + string(uuid.NewUUID()),
 		leaseCheck: leaseCheck,
 		work:       work,
@@ -69,9 +69,9 @@ func (p *process) runElected(ctx context.Context, leaseCheck *leaderelection.Hea
 	return e.lead(e.mainLease(), all)
 }
 
-// leadMigrating runs what stays under the main lease and what leader migration gives to a second one, which is shared with the
-// component on the other side of the migration, say a cloud controller manager. Controllers that belong to that component are
-// left out.
+// leadMigrating runs one set of controllers under the main lease, and the set that migrates under a second lease. The component on
+// the other side of the migration, for example a cloud controller manager, uses the second lease too. The controllers that belong
+// to that component do not run here.
 func (e *elections) leadMigrating() error {
 	klog.FromContext(e.work).Info("starting leader migration")
 	migrator := leadermigration.NewLeaderMigrator(&e.config.ComponentConfig.Generic.LeaderMigration, component)
@@ -82,7 +82,7 @@ func (e *elections) leadMigrating() error {
 	var mainErr, migratedErr error
 	var running sync.WaitGroup
 	running.Go(func() { mainErr = e.lead(e.mainLease(), main) })
-	// The second lease is only for the holder of the first. Two processes that hold one each would split the work.
+	// Only the holder of the first lease may take the second one. Otherwise two processes could hold one lease each and split the work.
 	select {
 	case <-migrator.MigrationReady:
 		running.Go(func() { migratedErr = e.lead(e.migrationLease(), migrated) })
@@ -94,7 +94,7 @@ func (e *elections) leadMigrating() error {
 
 // leaderLease is one leader lease.
 type leaderLease struct {
-	title    string // how log lines call it
+	title    string // in log lines
 	resource string
 	name     string
 }
@@ -109,10 +109,10 @@ func (e *elections) migrationLease() leaderLease {
 	return leaderLease{title: "migration leaderelection", resource: c.ResourceLock, name: c.LeaderName}
 }
 
-// lead waits for the lease, runs the set while holding it, and returns when both ended.
+// lead waits for the lease, runs the set while holding it, and returns when both have ended.
 //
-// Upstream hands lease and controllers the same context, so that with ControllerManagerReleaseLeaderElectionLockOnExit a successor may start
-// while the last writes of this process are on their way. Here the lease outlives the set.
+// Upstream uses one context for the lease and the controllers. So with ControllerManagerReleaseLeaderElectionLockOnExit a successor may start
+// while the last writes of this process are under way. Here the lease outlives the set.
 func (e *elections) lead(l leaderLease, s set) error {
 	defer e.stopWork()
 	lock, err := e.lock(l)
@@ -149,7 +149,7 @@ func releaseOnExit() bool {
 func (e *elections) lock(l leaderLease) (resourcelock.Interface, error) {
 	c := e.config.ComponentConfig.Generic.LeaderElection
 	if err := lease.CheckTimes(c.LeaseDuration.Duration, c.RetryPeriod.Duration); err != nil {
-		klog.FromContext(e.work).Error(err, "Controllers that write only under a good lease pause before every renewal", "lease", l.name)
+		klog.FromContext(e.work).Error(err, "Controllers behind the fence stop writing before every renewal", "lease", l.name)
 	}
 	lock, err := resourcelock.NewFromKubeconfig(l.resource, c.ResourceNamespace, l.name,
 		resourcelock.ResourceLockConfig{Identity: e.identity, EventRecorder: e.config.EventRecorder},
@@ -160,7 +160,7 @@ func (e *elections) lock(l leaderLease) (resourcelock.Interface, error) {
 	return lock, nil
 }
 
-// runCandidate makes this process known to coordinated leader election, where the API server chooses the leader by version.
+// runCandidate makes this process a candidate of coordinated leader election, in which the API server chooses the leader by version.
 func (e *elections) runCandidate() error {
 	effective := e.config.ComponentGlobalsRegistry.EffectiveVersionFor(basecompatibility.DefaultKubeComponent)
 	binary, err := semver.ParseTolerant(effective.BinaryVersion().String())

@@ -16,39 +16,39 @@ import (
 	"github.com/multicidr/controller-manager/controllers/restart"
 )
 
-// retryConstruction paces the calls of a constructor that fails: what it misses, say a permission, is often there a moment later,
-// and may be missing for days.
+// retryConstruction paces the calls of a constructor that fails. What it needs, for example a permission, may come a moment later,
+// or after days.
 var retryConstruction = wait.Backoff{Duration: time.Second, Factor: 2, Jitter: 0.1, Steps: 6, Cap: 30 * time.Second}
 
-// guarded is an added controller that cannot hurt the others: it is built when it runs and not before, since an error of a
-// constructor would end the process, and a constructor that waits, say for an API server that is slow to make its service
-// account, would delay every controller of the cluster. When it ends by itself, after a panic for one, another one is built in its place.
+// guarded is an added controller that cannot hurt the others. It is built when it runs and not before: an error of its constructor
+// would end the process, and a constructor that waits, for example for an API server that is slow to create its service account,
+// would delay every controller of the cluster. When it ends by itself, for example after a panic, a new one is built.
 type guarded struct {
 	descriptor     Descriptor
 	context        Context
 	startInformers func()
-	// mount makes the process show a debug handler. It is called once, when a controller was built that has one.
+	// mount makes the process serve a debug handler. It is called once, when a controller that has one was built.
 	mount   func(http.Handler)
 	mounted bool
 	runs    restart.Runs
 
 	lock    sync.Mutex
-	running app.Controller // nil until it was built; after it has ended, until the next one was built, it is still the old one
-	failure error          // why the last attempt to build it failed
+	running app.Controller // the one that was built last, even if it has ended since; nil before the first
+	failure error          // of the last attempt to build one
 }
 
-// guard registers the health check of an added controller and returns what RunControllers is to run.
+// guard registers the health check of an added controller and returns the controller for RunControllers.
 func (p *process) guard(d Descriptor, c Context, startInformers func()) app.Controller {
 	g := &guarded{descriptor: d, context: c, startInformers: startInformers, mount: func(h http.Handler) { p.mountDebugHandler(d.Name, h) }}
 	p.health.addAdvisory(d.Name, g.check)
 	if p.mux != nil {
-		// Upstream's base handler answers at /healthz and at no path below it.
+		// Upstream's base handler answers only at /healthz, and at no path below it.
 		p.mux.UnlistedHandle(healthPath(d.Name), p.health)
 	}
 	return g
 }
 
-// mountDebugHandler does for added controllers what BuildControllers does for upstream's.
+// mountDebugHandler does for an added controller what BuildControllers does for an upstream controller.
 func (p *process) mountDebugHandler(name string, handler http.Handler) {
 	if p.mux == nil {
 		return
@@ -58,7 +58,7 @@ func (p *process) mountDebugHandler(name string, handler http.Handler) {
 	p.mux.UnlistedHandlePrefix(path+"/", http.StripPrefix(path, handler))
 }
 
-// debugHandler is that of the controller that was built last; nil if it has none.
+// debugHandler returns the debug handler of the controller that was built last; nil if it has none.
 func (g *guarded) debugHandler() http.Handler {
 	g.lock.Lock()
 	running := g.running
@@ -69,7 +69,7 @@ func (g *guarded) debugHandler() http.Handler {
 	return nil
 }
 
-// serveDebug passes a request on: the path stays, the controllers change.
+// serveDebug passes a request to the present controller: the path stays, the controllers change.
 func (g *guarded) serveDebug(w http.ResponseWriter, r *http.Request) {
 	handler := g.debugHandler()
 	if handler == nil {
@@ -81,12 +81,12 @@ func (g *guarded) serveDebug(w http.ResponseWriter, r *http.Request) {
 
 func (g *guarded) Name() string { return g.descriptor.Name }
 
-// Run builds the controller, however long that takes, and runs it, again and again if it ends by itself.
+// Run builds the controller, however long that takes, and runs it. If it ends by itself, Run builds and runs it again.
 func (g *guarded) Run(ctx context.Context) {
 	logger := klog.FromContext(ctx)
 	_ = g.runs.Again(ctx, g.Name(), func(ctx context.Context, again bool) (restart.Controller, error) {
 		if again {
-			g.context.NodesAsOf = "" // It is from before all that the last one has written.
+			g.context.NodesAsOf = "" // It is older than the writes of the last controller.
 		}
 		built := g.build(klog.NewContext(ctx, klog.LoggerWithName(logger, g.Name())))
 		if built == nil {
@@ -108,7 +108,7 @@ func (g *guarded) build(ctx context.Context) (built app.Controller) {
 		defer g.lock.Unlock()
 		g.running, g.failure = c, err
 		if err != nil {
-			klog.FromContext(ctx).Error(err, "Cannot build a controller; the others keep running. It starts by itself when the cause is gone",
+			klog.FromContext(ctx).Error(err, "Cannot build a controller. The other controllers keep running, and this one starts by itself when the cause is gone",
 				"controller", g.Name(), "details", healthPath(g.Name()))
 			return false, nil
 		}
@@ -121,7 +121,7 @@ func (g *guarded) build(ctx context.Context) (built app.Controller) {
 	return built
 }
 
-// construct calls the constructor and makes an error of everything but a controller.
+// construct calls the constructor. It turns every other result than a controller into an error.
 func (g *guarded) construct(ctx context.Context) (built app.Controller, err error) {
 	defer func() {
 		if r := recover(); r != nil {
@@ -131,15 +131,15 @@ func (g *guarded) construct(ctx context.Context) (built app.Controller, err erro
 	built, err = g.descriptor.New(ctx, g.context)
 	switch {
 	case err != nil:
-		return nil, err // What came with it may be a nil pointer, which as an interface is not nil.
+		return nil, err // The controller may be a nil pointer, which is not nil as an interface.
 	case built == nil:
 		return nil, errors.New("the constructor returned no controller")
 	}
 	return built, nil
 }
 
-// check is the controller's own health check once there is a controller; without one of its own, it is healthy when it runs. If there is a
-// problem, it says too how often the controller has ended by itself.
+// check is the controller's own health check. A controller without one is healthy when it runs. If there is a problem, check also says how often
+// the controller has ended by itself.
 func (g *guarded) check(r *http.Request) error { return g.runs.Explain(g.checkRunning(r)) }
 
 func (g *guarded) checkRunning(r *http.Request) error {

@@ -10,11 +10,11 @@ import (
 	controllerhealthz "k8s.io/controller-manager/pkg/healthz"
 )
 
-// health serves /healthz. The kubelet restarts a static Pod whose /healthz fails, and with it every controller of the cluster, so the
-// checks of added controllers are advisory: they are seen, and never fail it. A failing one
-//   - fails at its own path, /healthz/<name>, with its reason;
-//   - is shown as excluded in /healthz?verbose, with a line that says where to look;
-//   - counts as an error in the metric kubernetes_healthcheck.
+// health serves /healthz. If /healthz of a static Pod fails, the kubelet restarts the Pod, and so every controller of the cluster. So the
+// checks of added controllers are advisory: users see them, but they never make /healthz fail. If such a check fails,
+//   - its own path, /healthz/<name>, fails and gives the reason;
+//   - /healthz?verbose shows it as excluded, with a line that says where to look;
+//   - the metric kubernetes_healthcheck counts it as an error.
 type health struct {
 	*controllerhealthz.MutableHealthzHandler
 
@@ -36,8 +36,8 @@ func (h *health) addAdvisory(name string, check func(*http.Request) error) {
 
 	h.AddHealthChecker(healthz.NamedCheck(name, func(r *http.Request) error {
 		if r.URL.Path == healthz.DefaultHealthzPath {
-			// Asked as a part of the whole, where ServeHTTP has judged already. A second look might see a check fail that has
-			// just passed.
+			// This is a request for the whole, and ServeHTTP has called the check already. A second call might fail although
+			// the first one has just passed.
 			return nil
 		}
 		return answer(check, r)
@@ -76,14 +76,14 @@ func (h *health) failing(r *http.Request) []string {
 	for _, check := range advisory {
 		if answer(check.Check, r) != nil {
 			failing = append(failing, check.Name())
-			// Those that pass are counted with the others, by the handler of the whole; excluded ones are not.
+			// The handler of the whole counts the checks that pass, but not those that are excluded.
 			slis.ObserveHealthcheck(r.Context(), check.Name(), "healthz", slis.Error)
 		}
 	}
 	return failing
 }
 
-// answer is what a check answers; a panic is a failure.
+// answer returns the result of a check. A panic is a failure.
 func answer(check func(*http.Request) error, r *http.Request) (err error) {
 	defer func() {
 		if p := recover(); p != nil {

@@ -11,11 +11,11 @@ import (
 	"github.com/multicidr/controller-manager/controllers/nodeipam"
 )
 
-// NodeIPAMController is the name of the controller that serves Nodes from ClusterCIDRs.
+// NodeIPAMController is the name of the controller that allocates podCIDRs from ClusterCIDRs.
 const NodeIPAMController = nodeipam.Name
 
-// NodeIPAM is the controller that gives every Node its Pod ranges from ClusterCIDRs. It does the work of upstream's
-// node-ipam-controller, which writes the same fields of the same Nodes from --cluster-cidr and so cannot run beside it.
+// NodeIPAM describes the controller that allocates podCIDRs to Nodes from ClusterCIDRs. It replaces upstream's node-ipam-controller,
+// which writes the same fields of the same Nodes from --cluster-cidr and therefore cannot run beside it.
 func NodeIPAM() Descriptor {
 	options := nodeipam.NewOptions()
 	watches := &nodeipam.Watches{}
@@ -47,7 +47,7 @@ func NodeIPAM() Descriptor {
 	}
 }
 
-// flagsOf are the flags of the in-tree allocator.
+// flagsOf returns the flags of the in-tree allocator.
 func flagsOf(c kubectrlmgrconfig.KubeControllerManagerConfiguration) nodeipam.Flags {
 	return nodeipam.Flags{
 		Allocate:         c.KubeCloudShared.AllocateNodeCIDRs,
@@ -55,7 +55,7 @@ func flagsOf(c kubectrlmgrconfig.KubeControllerManagerConfiguration) nodeipam.Fl
 		NodeMaskSize:     c.NodeIPAMController.NodeCIDRMaskSize,
 		NodeMaskSizeIPv4: c.NodeIPAMController.NodeCIDRMaskSizeIPv4,
 		NodeMaskSizeIPv6: c.NodeIPAMController.NodeCIDRMaskSizeIPv6,
-		// As it was written; upstream's options take it apart.
+		// As the user wrote it; upstream's options split it.
 		ServiceRange: strings.Trim(c.NodeIPAMController.ServiceCIDR+","+c.NodeIPAMController.SecondaryServiceCIDR, ","),
 	}
 }

@@ -11,15 +11,15 @@ import (
 	"k8s.io/kubernetes/cmd/kube-controller-manager/app"
 )
 
-// roster is every controller the binary knows, upstream's and the added ones, in the form upstream's options ask for.
+// roster has every controller that the binary knows, upstream's and the added ones, in the form that upstream's options need.
 type roster struct {
 	names    []string          // sorted
-	disabled []string          // those that "*" does not turn on, sorted
+	disabled []string          // the ones that "*" does not turn on, sorted
 	aliases  map[string]string // alias to name
 	added    []Descriptor
 }
 
-// newRoster refuses descriptors that contradict each other, upstream or themselves.
+// newRoster returns an error if the descriptors contradict each other, upstream or themselves.
 func newRoster(added []Descriptor) (roster, error) {
 	r := roster{
 		names:    app.KnownControllers(),
@@ -36,11 +36,11 @@ func newRoster(added []Descriptor) (roster, error) {
 			taken.Insert(name)
 		}
 		if len(d.Replaces) > 0 && !d.DisabledByDefault {
-			return roster{}, fmt.Errorf("controller %q replaces %v, so it has to be disabled by default", d.Name, d.Replaces)
+			return roster{}, fmt.Errorf("controller %q replaces %v, so it must be disabled by default", d.Name, d.Replaces)
 		}
 		for _, replaced := range d.Replaces {
 			if !slices.Contains(app.KnownControllers(), replaced) {
-				return roster{}, fmt.Errorf("controller %q replaces %q, which is no upstream controller", d.Name, replaced)
+				return roster{}, fmt.Errorf("controller %q replaces %q, which is not an upstream controller", d.Name, replaced)
 			}
 		}
 
@@ -68,8 +68,8 @@ type replacement struct {
 	by       string
 }
 
-// replacements says which upstream controllers that only "*" turned on have to be left out. An error means that the user
-// asked for both, and what to change.
+// replacements returns the upstream controllers that must be left out because only "*" turned them on. If the user named both
+// controllers, it returns an error that says what to change.
 func (r roster) replacements(controllers []string) ([]replacement, error) {
 	named := r.canonical(controllers)
 	var result []replacement
@@ -82,7 +82,7 @@ func (r roster) replacements(controllers []string) ([]replacement, error) {
 			case !r.enabled(replaced, named):
 			case slices.Contains(named, replaced):
 				return nil, fmt.Errorf("--controllers names both %q and %q, which do the same work and must not run together: "+
-					"remove %q to let %q do it, or remove %q to keep the in-tree one",
+					"remove %q to use %q, or remove %q to keep the in-tree controller",
 					d.Name, replaced, replaced, d.Name, d.Name)
 			default:
 				result = append(result, replacement{replaced: replaced, by: d.Name})
@@ -92,7 +92,7 @@ func (r roster) replacements(controllers []string) ([]replacement, error) {
 	return result, nil
 }
 
-// canonical resolves aliases the way upstream does when it applies --controllers.
+// canonical resolves aliases in the same way as upstream does for --controllers.
 func (r roster) canonical(controllers []string) []string {
 	result := make([]string, 0, len(controllers))
 	for _, entry := range controllers {

@@ -99,11 +99,11 @@ func TestRosterRefusesContradictions(t *testing.T) {
 		"a name that is another's alias": {added: []Descriptor{{Name: "a", Aliases: []string{"b"}}, {Name: "b"}}, want: `"b" is empty or taken`},
 		"replacing unasked": {
 			added: []Descriptor{{Name: "a", Replaces: []string{"node-ipam-controller"}}},
-			want:  "has to be disabled by default",
+			want:  "must be disabled by default",
 		},
 		"replacing what does not exist": {
 			added: []Descriptor{{Name: "a", DisabledByDefault: true, Replaces: []string{"nodeipam"}}},
-			want:  "no upstream controller",
+			want:  "is not an upstream controller",
 		},
 	}
 	for sentence, tc := range cases {

@@ -37,30 +37,30 @@ import (
 	"github.com/multicidr/controller-manager/controllers/lease"
 )
 
-// component is the name of the binary where upstream uses it: leader migration, lease candidates, flagz and statusz.
+// component is the name of the binary in leader migration, lease candidates, flagz and statusz.
 const component = "kube-controller-manager"
 
-// process is what the controllers of one process share.
+// process has what the controllers of one process share.
 type process struct {
 	config      *config.CompletedConfig
 	roster      roster
-	rootClients clientbuilder.ControllerClientBuilder // the process's own credentials
-	clients     clientbuilder.ControllerClientBuilder // those the controllers use
+	rootClients clientbuilder.ControllerClientBuilder // with the process's own credentials
+	clients     clientbuilder.ControllerClientBuilder // with the credentials of the controllers
 	mux         *mux.PathRecorderMux                  // behind authentication and authorization; nil without --secure-port
 	health      *health
-	// shared makes the controllers' context at the first call: the first lease has been won by then.
+	// shared makes the context of the controllers at its first call, when the first lease has been won.
 	shared func() (*sharedContext, error)
 }
 
 // run runs the configured controllers until the context ends. It is upstream's app.Run with the roster's controllers added.
-// Without leader election they start at once, else when the lease is won.
+// With leader election the controllers start when the lease is won, otherwise at once.
 func run(ctx context.Context, c *config.CompletedConfig, roster roster) error {
 	logger := klog.FromContext(ctx)
 	build := "unknown"
 	if info, ok := debug.ReadBuildInfo(); ok {
 		build = info.Main.Version
 	}
-	// The version is that of the Kubernetes in it, for tools that ask; the build is which of ours it is.
+	// The version is the Kubernetes version, as tools expect. The build is the version of this project.
 	logger.Info("Starting", "version", version.Get(), "build", build)
 	logger.Info("Golang settings", "GOGC", os.Getenv("GOGC"), "GOMAXPROCS", os.Getenv("GOMAXPROCS"), "GOTRACEBACK", os.Getenv("GOTRACEBACK"))
 
@@ -111,7 +111,7 @@ func registerConfigz(c *config.CompletedConfig) error {
 	return cfgz.Set(external)
 }
 
-// serve starts the HTTPS server. It answers from now on, also while this process waits for the lease.
+// serve starts the HTTPS server. It answers from now on, even while this process waits for the lease.
 func (p *process) serve(stop <-chan struct{}) error {
 	c := p.config
 	p.mux = genericcontrollermanager.NewBaseHandler(&c.ComponentConfig.Generic.Debugging, p.health)
@@ -128,8 +128,8 @@ func (p *process) serve(stop <-chan struct{}) error {
 	return err
 }
 
-// clientBuilders are the process's own credentials and those for controllers, which are the same unless
-// --use-service-account-credentials gives each controller a service account of its name.
+// clientBuilders returns builders with the process's own credentials and with those of the controllers. They are the same unless
+// --use-service-account-credentials gives each controller a service account with the controller's name.
 func clientBuilders(c *config.CompletedConfig) (root, controllers clientbuilder.ControllerClientBuilder) {
 	root = clientbuilder.SimpleControllerClientBuilder{ClientConfig: c.Kubeconfig}
 	if !c.ComponentConfig.KubeCloudShared.UseServiceAccountCredentials {
@@ -138,16 +138,16 @@ func clientBuilders(c *config.CompletedConfig) (root, controllers clientbuilder.
 	return root, clientbuilder.NewDynamicClientBuilder(rest.AnonymousClientConfig(c.Kubeconfig), c.Client.CoreV1(), metav1.NamespaceSystem)
 }
 
-// sharedContext is upstream's controller context, used by all sets of a process. Upstream makes one per leader lease, and at
-// v1.37 fails at the second, because both want the same informer name.
+// sharedContext is upstream's controller context. All sets of a process share it. Upstream makes one for each leader lease, and at
+// v1.37 the second one fails, because both use the same informer name.
 type sharedContext struct {
 	app.ControllerContext
-	// startInformers starts those that were asked for since the last call.
+	// startInformers starts the informers that were requested since the last call.
 	startInformers func()
 }
 
-// shareContext prepares p.shared. The informers run until stop, which is called after all controllers ended, whatever lease
-// they ran under, and returns when the informers ended too.
+// shareContext prepares p.shared. The informers run until stop is called. The caller calls stop after all controllers of all leases have
+// ended. stop returns when the informers have ended too.
 func (p *process) shareContext(ctx context.Context) (stop func()) {
 	ctx, cancel := context.WithCancel(ctx)
 	made := make(chan *sharedContext, 1)
@@ -184,14 +184,14 @@ func (p *process) shareContext(ctx context.Context) (stop func()) {
 type set struct {
 	upstream map[string]*app.ControllerDescriptor // without the token controller
 	added    []Descriptor
-	// onTokens is called when the service account token controller starts; nil for a set without that controller. It is no
-	// part of upstream, because its descriptor cannot be used, and not chosen by name, because it always runs under the main lease.
+	// onTokens is called when the service account token controller starts; nil for a set without that controller. That controller is not
+	// in upstream above, because its descriptor cannot be used. It is not selected by name, because it always runs under the main lease.
 	onTokens func()
-	// fence is that of the lease, and open if there is none.
+	// fence is the fence of the lease. It is open if there is no lease.
 	fence *lease.Fence
 }
 
-// set is every controller whose name passes the filter.
+// set returns all controllers whose names pass the filter.
 func (p *process) set(filter func(name string) bool) set {
 	s := set{upstream: app.NewControllerDescriptors()}
 	for name, d := range s.upstream {
@@ -207,8 +207,9 @@ func (p *process) set(filter func(name string) bool) set {
 	return s
 }
 
-// runSet builds and runs the controllers of a set until the context ends and they returned, or --controller-shutdown-timeout is
-// over. An upstream controller that cannot be built ends the process, as it does upstream; an added one does not.
+// runSet builds and runs the controllers of a set. It returns when the context has ended and they have returned, or after
+// --controller-shutdown-timeout. If an upstream controller cannot be built, the process ends, as it does upstream. An added
+// controller does not end it.
 func (p *process) runSet(ctx context.Context, s set) error {
 	logger := klog.FromContext(ctx)
 	shared, err := p.shared()
@@ -224,7 +225,7 @@ func (p *process) runSet(ctx context.Context, s set) error {
 	shared.startInformers()
 
 	if len(controllers) == 0 {
-		<-ctx.Done() // The lease is held all the same: leader migration has such sets.
+		<-ctx.Done() // Hold the lease anyway: leader migration has such sets.
 		return nil
 	}
 	if !app.RunControllers(ctx, shared.ControllerContext, controllers, app.ControllerStartJitter, p.config.ControllerShutdownTimeout) {
@@ -233,14 +234,14 @@ func (p *process) runSet(ctx context.Context, s set) error {
 	return nil
 }
 
-// readNodes returns the resource version of Nodes now: the lease is won and the informers have not started. An API server that does
-// not answer must not delay the other controllers, so there is one short try; empty if it fails.
+// readNodes returns the resource version of Nodes at a time when the lease is won and the informers have not started. It tries only once and
+// for a short time, because an API server that does not answer must not delay the other controllers. If it fails, it returns "".
 func (p *process) readNodes(ctx context.Context) (asOf string) {
 	ctx, cancel := context.WithTimeout(ctx, 2*time.Second)
 	defer cancel()
 	asOf, err := nodeipam.ReadNodes(ctx, p.config.Client)
 	if err != nil {
-		klog.FromContext(ctx).Error(err, "Controllers that depend on it read Nodes themselves")
+		klog.FromContext(ctx).Error(err, "Cannot read Nodes before the informers start. The controllers that need it read Nodes themselves")
 	}
 	return asOf
 }

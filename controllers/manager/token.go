@@ -15,14 +15,14 @@ import (
 	"k8s.io/kubernetes/pkg/serviceaccount"
 )
 
-// tokenClient is the name upstream's token controller has in user agents and logs of the API server.
+// tokenClient is the name of upstream's token controller in user agents and in logs of the API server.
 const tokenClient = "tokens-controller"
 
-// newTokenController makes the controller that signs service account tokens. Its upstream descriptor is of no use here: it gets
-// the client builder inside upstream's Run and has none outside. It uses the process's own credentials, since those of the
-// other controllers may depend on its work.
+// newTokenController makes the controller that signs service account tokens. Its upstream descriptor cannot be used here, because only
+// upstream's Run sets its client builder. It uses the process's own credentials, because those of the other controllers may depend
+// on its work.
 //
-// Without a private key there is nothing to sign with, and no controller: nil.
+// Without a private key it cannot sign anything, and newTokenController returns nil.
 func newTokenController(ctx context.Context, c app.ControllerContext, clients clientbuilder.ControllerClientBuilder) (app.Controller, error) {
 	logger := klog.LoggerWithName(klog.FromContext(ctx), names.ServiceAccountTokenController)
 	options := c.ComponentConfig.SAController
@@ -59,7 +59,7 @@ func newTokenController(ctx context.Context, c app.ControllerContext, clients cl
 	}}, nil
 }
 
-// tokenRootCA is the CA bundle that goes into token secrets: that of --root-ca-file, else the one the process itself trusts.
+// tokenRootCA returns the CA bundle for token secrets: the one in --root-ca-file or, without that flag, the one that the process trusts.
 func tokenRootCA(file string, clients clientbuilder.ControllerClientBuilder) ([]byte, error) {
 	if file == "" {
 		config, err := clients.Config(tokenClient)
@@ -78,7 +78,7 @@ func tokenRootCA(file string, clients clientbuilder.ControllerClientBuilder) ([]
 	return pem, nil
 }
 
-// loop is a controller that is one function.
+// loop is a controller that consists of one function.
 type loop struct {
 	name string
 	run  func(ctx context.Context)

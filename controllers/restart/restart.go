@@ -1,7 +1,7 @@
-// Package restart runs a controller again that has ended by itself, after a panic for instance, in the same process.
+// Package restart runs a controller again, in the same process, after it has ended by itself, for example after a panic.
 //
-// A process that ended instead would stop every other controller in it, would lose its lease, and would meet the same object after its
-// restart. A process that did nothing would keep its lease and do no work until a person restarts it.
+// If the process ended instead, it would stop all its other controllers and lose its lease, and would meet the same object after its
+// restart. If the process did nothing, it would keep its lease and do no work until somebody restarts it.
 package restart
 
 import (
@@ -15,22 +15,22 @@ import (
 	"k8s.io/klog/v2"
 )
 
-// The pauses before a controller is started again: the first one, twice as long each time, up to the longest one. After a run that lasted
-// for steady they begin with the first one again, as the kubelet's do for a container.
+// The pauses before a controller is started again: they begin with firstPause and double each time, up to longestPause. After a run that
+// lasted for steady they begin with firstPause again, as the kubelet does for a container.
 const (
 	firstPause   = time.Second
 	longestPause = time.Minute
 	steady       = 10 * time.Minute
 )
 
-// Controller is what can be run again. It may have a method Err() error, which says why Run returned before its context was done.
+// Controller is what Again builds and runs. It may have a method Err() error, which says why Run returned before its context was done.
 //
-// Run returns when everything that it started has ended. Nothing of one Controller may go on when the next one is built.
+// Run must return only when everything that it started has ended. Nothing of one Controller may go on when the next one is built.
 type Controller interface {
 	Run(ctx context.Context)
 }
 
-// Runs are the runs of one controller in one process. The zero value has seen none. All methods are safe for concurrent use.
+// Runs counts the runs of one controller in one process. The zero value has counted none. All methods are safe for concurrent use.
 type Runs struct {
 	mu    sync.Mutex
 	ended int       // how often a run has ended by itself
@@ -38,9 +38,9 @@ type Runs struct {
 	at    time.Time // when, the last time
 }
 
-// Again builds a controller and runs it until ctx is done. When a run ends before, it builds another one and runs that, after a pause.
-// again tells build that there was one before; what was read for the first one is too old for the next one. build returns nil when ctx is
-// done. An error of build ends all.
+// Again builds a controller and runs it until ctx is done. If a run ends before that, Again pauses, builds another controller and runs it.
+// again tells build that this is not the first controller: what was read for the first one is too old for the next. build returns nil when ctx
+// is done. If build returns an error, Again returns it.
 func (r *Runs) Again(ctx context.Context, name string, build func(ctx context.Context, again bool) (Controller, error)) error {
 	pause := firstPause
 	for again := false; ; again = true {
@@ -59,7 +59,7 @@ func (r *Runs) Again(ctx context.Context, name string, build func(ctx context.Co
 		if time.Since(began) >= steady {
 			pause = firstPause
 		}
-		klog.FromContext(ctx).Error(err, "A controller has ended by itself. It is built anew and starts again", "controller", name, "times", r.note(err), "pause", pause)
+		klog.FromContext(ctx).Error(err, "A controller has ended by itself. It is built and started again after a pause", "controller", name, "times", r.note(err), "pause", pause)
 		select {
 		case <-ctx.Done():
 			return nil
@@ -95,8 +95,8 @@ func (r *Runs) note(why error) int {
 	return r.ended
 }
 
-// Explain adds to what a health check says how often the controller has ended by itself, why, and what to do. nil stays nil: a controller
-// that works needs no explanation.
+// Explain adds to the problem of a health check how often the controller has ended by itself, why, and what to do. nil stays nil: a
+// controller that works needs no explanation.
 func (r *Runs) Explain(problem error) error {
 	r.mu.Lock()
 	defer r.mu.Unlock()
@@ -108,5 +108,5 @@ func (r *Runs) Explain(problem error) error {
 		times = fmt.Sprintf("%d times", r.ended)
 	}
 	return fmt.Errorf("%w; the controller has ended by itself %s in this process, the last time at %s: %w. This is a defect: report it with the log of this process. "+
-		"The controller starts again by itself, the process need not be restarted", problem, times, r.at.UTC().Format(time.RFC3339), r.last)
+		"You need not restart the process: the controller restarts by itself", problem, times, r.at.UTC().Format(time.RFC3339), r.last)
 }

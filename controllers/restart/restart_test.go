@@ -79,7 +79,7 @@ func TestAgain(t *testing.T) {
 			t.Errorf("nothing has ended, and it is explained: %v", got)
 		}
 		synctest.Wait()
-		explained("it does not work; the controller has ended by itself once", "panic: in Run itself", "report it with the log", "need not be restarted")
+		explained("it does not work; the controller has ended by itself once", "panic: in Run itself", "report it with the log", "You need not restart the process")
 		time.Sleep(firstPause)
 		synctest.Wait()
 		explained("2 times", "it has returned")

@@ -7,12 +7,12 @@ import (
 	"time"
 )
 
-// bounded is a listener of which at most so many connections are open. For one more it closes the one that has been open longest: if new
-// ones had to wait instead, whoever holds connections open would keep the kubelet's probes out.
+// bounded is a listener with a limit on its open connections. When one more arrives, it closes the connection that has been open longest. If
+// new connections had to wait instead, a client that holds connections open would block the kubelet's probes.
 type bounded struct {
 	net.Listener
 	most int
-	// stall is how long one write to a connection may take; 0: the server has a deadline of its own.
+	// stall is how long one write to a connection may take. 0: the server has its own deadline.
 	stall time.Duration
 
 	mu   sync.Mutex
@@ -53,10 +53,10 @@ func (c *boundedConn) Write(data []byte) (int, error) {
 	return c.Conn.Write(data)
 }
 
-// Close can be called more than once.
+// Close may be called more than once.
 func (c *boundedConn) Close() error {
 	c.listener.mu.Lock()
-	c.listener.open.Remove(c.place) // Only the first time it is still in the list.
+	c.listener.open.Remove(c.place) // Does nothing if it is no longer in the list.
 	c.listener.mu.Unlock()
 	return c.Conn.Close()
 }

@@ -35,28 +35,28 @@ func TestBounded(t *testing.T) {
 	for i := range 2 {
 		clients[i], servers[i] = dialBounded(t, b)
 	}
-	// One that has ended makes room, however often it is closed.
+	// A connection that has ended makes room for one other, even if it is closed twice.
 	servers[1].Close()
 	servers[1].Close()
 	clients[2], servers[2] = dialBounded(t, b)
 	if _, err := servers[0].Write([]byte("a")); err != nil {
-		t.Errorf("there are two, and one of them was closed: %v", err)
+		t.Errorf("two connections are open and the limit is two, but one of them was closed: %v", err)
 	}
-	// Of one too many the oldest goes.
+	// One more than the limit closes the oldest.
 	clients[3], servers[3] = dialBounded(t, b)
 	if all, err := io.ReadAll(clients[0]); string(all) != "a" || err != nil {
-		t.Errorf("the oldest reads %q, %v, want what was written before its end", all, err)
+		t.Errorf("the oldest reads %q, %v, want what was written before it was closed", all, err)
 	}
 	for _, server := range servers[2:] {
 		if _, err := server.Write([]byte("a")); err != nil {
-			t.Errorf("the newest two: %v", err)
+			t.Errorf("the newest two should be open: %v", err)
 		}
 	}
-	// Nobody reads here. Each write may be the one that finds no room any more.
+	// The client does not read, so at some point a write finds no room any more.
 	for err == nil {
 		_, err = servers[3].Write(make([]byte, 1<<20))
 	}
 	if !errors.Is(err, os.ErrDeadlineExceeded) {
-		t.Errorf("writing to one that does not read: %v, want that the time is over", err)
+		t.Errorf("a write to a client that does not read: %v, want a deadline error", err)
 	}
 }

@@ -16,18 +16,19 @@ import (
 	"k8s.io/klog/v2"
 )
 
-// component is the name of the program, and of its Lease unless the user says otherwise.
+// component is the name of the program, and the default name of its Lease.
 const component = "node-ipam-controller"
 
-// NewCommand is the program.
+// NewCommand returns the command of the program.
 func NewCommand() *cobra.Command {
 	opts := newOptions()
 	cmd := &cobra.Command{
 		Use: component,
-		Long: `Gives every Node its Pod ranges, node.spec.podCIDRs, from ClusterCIDR objects, beside a kube-controller-manager
+		Long: `Allocates Pod ranges, node.spec.podCIDRs, to Nodes from ClusterCIDR objects, beside a kube-controller-manager
 that does not (--allocate-node-cidrs=false).
 
-A flag wins over the environment variable that stands in [$] behind it. An empty variable is as good as none.`,
+The text of a flag ends with its environment variable, in [$]. If both are set, the flag wins. An empty variable counts as
+not set.`,
 		Args: cobra.NoArgs,
 		RunE: func(cmd *cobra.Command, _ []string) error {
 			verflag.PrintAndExitIfRequested()

@@ -18,25 +18,26 @@ import (
 	"github.com/multicidr/controller-manager/controllers/restart"
 )
 
-// leaseCheckTolerance is for how long after its lease expired a leader that cannot renew it may still answer that it is healthy.
+// leaseCheckTolerance is how long a leader that cannot renew its lease still counts as healthy after the lease expired.
 const leaseCheckTolerance = 20 * time.Second
 
-// health answers two questions. /healthz: would a restart help? Only when the elector hangs. /readyz: does this process do its work? That
-// is, if it leads, all of the controller's work; and if it does not, to be able to take over, which takes a Lease that it can read.
+// health answers two questions. /healthz: would a restart help? It fails only if the elector hangs. /readyz: does this process do its work? The
+// work of a leader is all of the controller's work. The work of a standby is to be able to take over, for which it must be able to read the
+// Lease.
 //
-// All methods may be called at once.
+// All methods are safe for concurrent use.
 type health struct {
 	watchDog *leaderelection.HealthzAdaptor // nil without leader election
 	runs     restart.Runs                   // of the controller
 
 	mu sync.Mutex
-	// lease is what was wrong the last time the Lease was read or written; nil if nothing was.
+	// lease is the problem of the last read or write of the Lease; nil if there was none.
 	lease error
 	leads bool
-	// waitsFor is what has to be there before there is a controller, and why what the API server said about it.
+	// waitsFor is what the start waits for before it builds a controller, and why is the answer of the API server about it.
 	waitsFor   string
 	why        error
-	controller *nodeipam.Controller // nil until it was built; after it has ended by itself it is the old one until the next one was built
+	controller *nodeipam.Controller // the one that was built last, even if it has ended by itself since; nil before the first
 }
 
 func newHealth(elect bool) *health {
@@ -55,7 +56,8 @@ func (h *health) lead() {
 	h.leads = true
 }
 
-// waitFor notes what the start waits for. It reports whether that is new; the error alone may say another port or time at every try.
+// waitFor notes what the start waits for. It reports whether that is new. It does not compare the error, which can name another port or time
+// at every try.
 func (h *health) waitFor(what string, why error) (changed bool) {
 	h.mu.Lock()
 	defer h.mu.Unlock()
@@ -64,14 +66,14 @@ func (h *health) waitFor(what string, why error) (changed bool) {
 	return changed
 }
 
-// controlledBy makes the controller's own check count.
+// controlledBy makes readiness depend on the controller's own check.
 func (h *health) controlledBy(c *nodeipam.Controller) {
 	h.mu.Lock()
 	defer h.mu.Unlock()
 	h.controller = c
 }
 
-// serveDebug is the debug page of the controller that was built last. There has to be one.
+// serveDebug serves the debug page of the controller that was built last. There must be one.
 func (h *health) serveDebug(w http.ResponseWriter, r *http.Request) {
 	h.mu.Lock()
 	controller := h.controller
@@ -107,8 +109,8 @@ func (h *health) checkController(r *http.Request) error {
 	}
 }
 
-// checks are those of /healthz and /readyz. The controller's is at a path below /healthz, too, where kube-controller-manager has it; it does
-// not count for /healthz there either.
+// checks returns the checks of /healthz and /readyz. The check of the controller also has a path below /healthz, as in
+// kube-controller-manager. There too it is not a part of /healthz itself.
 func (h *health) checks() (live, ready []healthz.HealthChecker, controller healthz.HealthChecker) {
 	live = []healthz.HealthChecker{healthz.PingHealthz}
 	controller = healthz.NamedCheck(nodeipam.Name, h.checkController)
@@ -120,7 +122,7 @@ func (h *health) checks() (live, ready []healthz.HealthChecker, controller healt
 	return live, ready, controller
 }
 
-// install serves all checks. What a single one says is at its own path, as in kube-controller-manager.
+// install serves all checks. The text of a single check is at its own path, as in kube-controller-manager.
 func (h *health) install(mux *mux.PathRecorderMux) {
 	live, ready, controller := h.checks()
 	healthz.InstallHandler(mux, live...)
@@ -128,8 +130,8 @@ func (h *health) install(mux *mux.PathRecorderMux) {
 	mux.Handle("/healthz/"+controller.Name(), answer(controller.Check))
 }
 
-// installWithheld serves the same paths to everybody who can reach them: which check fails is there, what it says is not, because that can
-// name any object and holds the API server's words.
+// installWithheld serves the same paths to everybody who can reach the port. They show which check fails, but not its text, because the text can
+// name any object and quotes the API server.
 func (h *health) installWithheld(public *mux.PathRecorderMux) {
 	whole := mux.NewPathRecorderMux(component)
 	h.install(whole)
@@ -142,7 +144,7 @@ func (h *health) installWithheld(public *mux.PathRecorderMux) {
 				if check.Check(r) == nil {
 					return nil
 				}
-				return fmt.Errorf("%s fails: the log of this program says why, and with --secure-port this path does, to those who may see it", check.Name())
+				return fmt.Errorf("%s fails: the log of this program says why. With --secure-port, this path on that port says why to users whom the API server authorizes", check.Name())
 			}))
 		}
 	}
@@ -159,7 +161,7 @@ func answer(check func(*http.Request) error) http.Handler {
 	})
 }
 
-// watch returns a lock that notes how its calls end.
+// watch returns a lock that notes the results of its calls.
 func (h *health) watch(lock resourcelock.Interface) resourcelock.Interface {
 	return watchedLock{Interface: lock, health: h}
 }
@@ -169,7 +171,7 @@ type watchedLock struct {
 	health *health
 }
 
-// Unwrap lets package lease look at what is below.
+// Unwrap lets package lease reach the lock inside.
 func (l watchedLock) Unwrap() resourcelock.Interface { return l.Interface }
 
 func (l watchedLock) Get(ctx context.Context) (*resourcelock.LeaderElectionRecord, []byte, error) {
@@ -194,7 +196,7 @@ func (l watchedLock) Update(ctx context.Context, record resourcelock.LeaderElect
 	return err
 }
 
-// note: that somebody else was faster is nothing wrong.
+// note notes the result of a call. It is no problem that another process was faster.
 func (l watchedLock) note(err error) {
 	if apierrors.IsConflict(err) || apierrors.IsAlreadyExists(err) {
 		err = nil

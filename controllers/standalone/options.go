@@ -28,13 +28,13 @@ import (
 // options are what a user decides.
 type options struct {
 	apiServer, kubeconfig string
-	webserver             string // address of the plain HTTP server
+	webserver             string // address of the HTTP server
 	healthProbe           string // the older name of webserver
 
 	elect                                     bool
 	leaseDuration, renewDeadline, retryPeriod time.Duration
 	lockType, lockNamespace, lockName, id     string
-	identity                                  string // id and something random, once complete
+	identity                                  string // set by complete: id with a random suffix
 
 	flags    nodeipam.Flags
 	nodeIPAM *nodeipam.Options
@@ -54,7 +54,7 @@ func newOptions() *options {
 		retryPeriod:    2 * time.Second,
 		lockType:       resourcelock.LeasesResourceLock,
 		lockName:       component,
-		flags:          nodeipam.Flags{Allocate: true}, // naming --cluster-cidr is enough here
+		flags:          nodeipam.Flags{Allocate: true}, // here --cluster-cidr alone is enough
 		nodeIPAM:       nodeipam.NewOptions(),
 		secureServing:  apiserveroptions.NewSecureServingOptions(),
 		authentication: apiserveroptions.NewDelegatingAuthenticationOptions(),
@@ -72,11 +72,11 @@ func newOptions() *options {
 // variable is an environment variable that stands for a flag which is not on the command line.
 type variable struct {
 	name, flag string
-	// older: it is read when the newer one of the same flag is not set, and it is said that it is deprecated.
+	// older: a deprecated variable. It is read only if the newer variable of the same flag is not set, and then with a warning.
 	older bool
 }
 
-// variables in the order in which they are read: of two for one flag the first that is set counts.
+// variables are in the order in which they are read. If two variables of one flag are set, the first one counts.
 var variables = []variable{
 	{name: "IPAM_API_SERVER_URL", flag: "apiserver"},
 	{name: "IPAM_KUBECONFIG", flag: "kubeconfig"},
@@ -96,37 +96,38 @@ var variables = []variable{
 // sections are the flags, in the order in which the help shows them.
 func (o *options) sections() (sections cliflag.NamedFlagSets) {
 	fs := sections.FlagSet("cluster")
-	fs.StringVar(&o.kubeconfig, "kubeconfig", o.kubeconfig, "Path of a kubeconfig. Only needed outside of the cluster.")
+	fs.StringVar(&o.kubeconfig, "kubeconfig", o.kubeconfig, "Path of a kubeconfig. Needed only outside of the cluster.")
 	fs.StringVar(&o.apiServer, "apiserver", o.apiServer,
-		"URL of the API server, in place of the one in the kubeconfig; inside of the cluster, in place of the kubernetes Service, which wants kube-proxy to work.")
+		"URL of the API server. It replaces the URL in the kubeconfig. Inside of the cluster it replaces the kubernetes Service, which needs a working kube-proxy.")
 
 	fs = sections.FlagSet("serving")
 	fs.StringVar(&o.webserver, "webserver-bind-address", o.webserver,
-		"Address of the HTTP server with /healthz, /readyz and, without --secure-port, /metrics.")
+		"Address of the HTTP server, which serves /healthz, /readyz and, without --secure-port, /metrics.")
 	fs.StringVar(&o.healthProbe, "health-probe-address", o.healthProbe, "Older name of --webserver-bind-address.")
 	if err := fs.MarkDeprecated("health-probe-address", "use --webserver-bind-address"); err != nil {
-		panic(err) // it is there, in the line above
+		panic(err) // The line above has added the flag.
 	}
 
 	fs = sections.FlagSet("leader election")
-	fs.BoolVar(&o.elect, "enable-leader-election", o.elect, "Serve Nodes only while holding a Lease. Needed with more than one replica.")
-	fs.DurationVar(&o.leaseDuration, "leader-elect-lease-duration", o.leaseDuration, "How long a Lease that is not renewed stays its holder's.")
-	fs.DurationVar(&o.renewDeadline, "leader-elect-renew-deadline", o.renewDeadline, "How long the leader tries to renew the Lease before it ends. Less than the duration.")
-	fs.DurationVar(&o.retryPeriod, "leader-elect-retry-period", o.retryPeriod, "How often the leader renews the Lease, and others look at it.")
-	fs.StringVar(&o.lockType, "leader-elect-resource-lock", o.lockType, `Kind of the lock: "leases", and nothing else.`)
+	fs.BoolVar(&o.elect, "enable-leader-election", o.elect, "Allocate podCIDRs only while holding a Lease. Needed with more than one replica.")
+	fs.DurationVar(&o.leaseDuration, "leader-elect-lease-duration", o.leaseDuration, "How long a standby waits after the last renewal before it takes the Lease.")
+	fs.DurationVar(&o.renewDeadline, "leader-elect-renew-deadline", o.renewDeadline,
+		"How long the leader tries to renew the Lease before it exits. Must be less than --leader-elect-lease-duration.")
+	fs.DurationVar(&o.retryPeriod, "leader-elect-retry-period", o.retryPeriod, "How often the leader renews the Lease, and a standby tries to take it.")
+	fs.StringVar(&o.lockType, "leader-elect-resource-lock", o.lockType, `Kind of the lock. The only one is "leases".`)
 	fs.StringVar(&o.lockName, "leader-elect-resource-name", o.lockName, "Name of the Lease.")
-	fs.StringVar(&o.lockNamespace, "leader-elect-namespace", o.lockNamespace, "Namespace of the Lease. Without it, POD_NAMESPACE.")
+	fs.StringVar(&o.lockNamespace, "leader-elect-namespace", o.lockNamespace, "Namespace of the Lease. Empty: the value of POD_NAMESPACE.")
 	fs.StringVar(&o.id, "leader-elect-id", o.id,
-		"Who this process is in the Lease; something random is added, so that two processes never are the same. Without it, POD_NAME, or else the host name.")
+		"Identity of this process in the Lease. A random suffix makes it unique. Empty: the value of POD_NAME or, without that, the host name.")
 
 	fs = sections.FlagSet("node ipam")
 	fs.StringVar(&o.flags.ClusterCIDR, "cluster-cidr", o.flags.ClusterCIDR,
-		"CIDR, or one of each family with a comma between them, for which a ClusterCIDR is created. The first one's family comes first in podCIDRs.")
+		"CIDR, or one CIDR of each family, separated by a comma. The controller creates a ClusterCIDR from it. The family of the first CIDR comes first in podCIDRs.")
 	fs.Int32Var(&o.flags.NodeMaskSize, "node-cidr-mask-size", o.flags.NodeMaskSize, "Mask size of a Node's block of --cluster-cidr, if that has one family. 0: 24 for IPv4, 64 for IPv6.")
 	fs.Int32Var(&o.flags.NodeMaskSizeIPv4, "node-cidr-mask-size-ipv4", o.flags.NodeMaskSizeIPv4, "Mask size of a Node's IPv4 block of --cluster-cidr. 0: 24.")
 	fs.Int32Var(&o.flags.NodeMaskSizeIPv6, "node-cidr-mask-size-ipv6", o.flags.NodeMaskSizeIPv6, "Mask size of a Node's IPv6 block of --cluster-cidr. 0: 64.")
 	fs.StringVar(&o.flags.ServiceRange, "service-cluster-ip-range", o.flags.ServiceRange,
-		"CIDR, or one of each family, that no Node is given, beside those of ServiceCIDR objects. Needed where the API server has no ServiceCIDRs.")
+		"CIDR, or one CIDR of each family, separated by a comma. The controller allocates nothing from it, nor from the CIDRs of ServiceCIDR objects. Needed if the API server has no ServiceCIDRs.")
 	o.nodeIPAM.AddFlags(fs)
 
 	o.secureServing.AddFlags(sections.FlagSet("secure serving"))
@@ -147,8 +148,8 @@ func (o *options) sections() (sections cliflag.NamedFlagSets) {
 	return sections
 }
 
-// complete gives the flags that are not on the command line what the environment says, and checks everything. What is said
-// in warnings is for the log.
+// complete sets the flags that are not on the command line from the environment, and checks everything. The caller logs the
+// warnings.
 func (o *options) complete(fs *pflag.FlagSet, getenv func(string) string) (warnings []string, err error) {
 	if fs.Changed("health-probe-address") && !fs.Changed("webserver-bind-address") {
 		if err := fs.Set("webserver-bind-address", o.healthProbe); err != nil {
@@ -162,19 +163,19 @@ func (o *options) complete(fs *pflag.FlagSet, getenv func(string) string) (warni
 	o.lockNamespace = cmp.Or(o.lockNamespace, getenv("POD_NAMESPACE"))
 	if o.identity = cmp.Or(o.id, getenv("POD_NAME")); o.identity == "" {
 		if o.identity, err = os.Hostname(); err != nil {
-			return nil, fmt.Errorf("find out the host name, which stands for --leader-elect-id: %w", err)
+			return nil, fmt.Errorf("read the host name, which is the default of --leader-elect-id: %w", err)
 		}
 	}
-	// Two processes of one name, say two replicas with the same --leader-elect-id, must not take each other's lease for their own.
+	// Two processes with one name, for example two replicas with the same --leader-elect-id, must not mistake each other's lease for their own.
 	o.identity += "_" + string(uuid.NewUUID())
-	// The API server decides who may read metrics: the one that everything else is asked of.
+	// The API server that this program uses for everything else also decides who may read metrics.
 	o.authentication.RemoteKubeConfigFile = cmp.Or(o.authentication.RemoteKubeConfigFile, o.kubeconfig)
 	o.authorization.RemoteKubeConfigFile = cmp.Or(o.authorization.RemoteKubeConfigFile, o.kubeconfig)
 	return warnings, utilerrors.Flatten(utilerrors.NewAggregate(o.validate()))
 }
 
 func setFromEnvironment(fs *pflag.FlagSet, getenv func(string) string) (warnings []string, err error) {
-	set := map[string]bool{} // flags that have their value
+	set := map[string]bool{} // flags that were set from a variable
 	for _, v := range variables {
 		value := getenv(v.name)
 		flag := fs.Lookup(v.flag)
@@ -182,14 +183,15 @@ func setFromEnvironment(fs *pflag.FlagSet, getenv func(string) string) (warnings
 			continue
 		}
 		if v.name == "IPAM_RESOURCE_LOCK" {
-			// A release of the peer read its retry period from a variable of this name; to others it looks like the kind of the lock.
+			// One release of kubernetes-sigs/node-ipam-controller read its retry period from this variable. To a user it looks like the kind of
+			// the lock.
 			if _, err := time.ParseDuration(value); err != nil {
-				warnings = append(warnings, fmt.Sprintf("The environment variable IPAM_RESOURCE_LOCK=%q is not used: the kind of the lock is IPAM_RESOURCE_LOCK_NAME", value))
+				warnings = append(warnings, fmt.Sprintf("The environment variable IPAM_RESOURCE_LOCK=%q is ignored: use IPAM_RESOURCE_LOCK_NAME to set the kind of the lock", value))
 				continue
 			}
 		}
 		if err := flag.Value.Set(value); err != nil {
-			return nil, fmt.Errorf("the environment variable %s=%q is no value for --%s: %w", v.name, value, v.flag, err)
+			return nil, fmt.Errorf("the environment variable %s=%q is not a valid value of --%s: %w", v.name, value, v.flag, err)
 		}
 		set[v.flag] = true
 		if v.older {
@@ -199,7 +201,7 @@ func setFromEnvironment(fs *pflag.FlagSet, getenv func(string) string) (warnings
 	return warnings, nil
 }
 
-// newer is the variable of a flag that is not deprecated.
+// newer returns the variable of a flag that is not deprecated.
 func newer(flag string) string {
 	for _, v := range variables {
 		if v.flag == flag && !v.older {
@@ -209,11 +211,11 @@ func newer(flag string) string {
 	panic("no variable of --" + flag)
 }
 
-// validate returns everything that is wrong, in words that say what to do.
+// validate returns everything that is wrong, and what to do about it.
 func (o *options) validate() []error {
 	var errs []error
 	if _, _, err := net.SplitHostPort(o.webserver); err != nil {
-		errs = append(errs, fmt.Errorf("--webserver-bind-address is no address with a port, such as :8081: %w", err))
+		errs = append(errs, fmt.Errorf("--webserver-bind-address must be an address with a port, such as :8081: %w", err))
 	}
 	errs = append(errs, o.validateElection()...)
 	errs = append(errs, o.flags.Validate()...)
@@ -225,22 +227,22 @@ func (o *options) validate() []error {
 
 func (o *options) validateElection() []error {
 	var errs []error
-	// Looked at also without election: the flag was given for a reason.
+	// Checked even without leader election: the user set the flag for a reason.
 	if o.lockType != resourcelock.LeasesResourceLock {
-		errs = append(errs, fmt.Errorf("--leader-elect-resource-lock=%s does not exist any more: Kubernetes took the locks on Endpoints and ConfigMaps away, "+
-			"because every renewal went to all who watch those; leave the flag out or set it to leases", o.lockType))
+		errs = append(errs, fmt.Errorf("--leader-elect-resource-lock=%s does not exist any more: Kubernetes removed the locks on Endpoints and ConfigMaps, "+
+			"because every client that watched these objects received every renewal. Remove the flag, or set it to leases", o.lockType))
 	}
 	if !o.elect {
 		return errs
 	}
 	if o.lockNamespace == "" {
-		errs = append(errs, errors.New("the Lease has no namespace: set --leader-elect-namespace, or POD_NAMESPACE as the chart does, or turn leader election off with --enable-leader-election=false"))
+		errs = append(errs, errors.New("the Lease has no namespace: set --leader-elect-namespace, or POD_NAMESPACE as the chart does, or turn off leader election with --enable-leader-election=false"))
 	}
 	if o.lockName == "" {
 		errs = append(errs, errors.New("--leader-elect-resource-name must not be empty"))
 	}
 	if o.leaseDuration < time.Second {
-		errs = append(errs, fmt.Errorf("--leader-elect-lease-duration=%v: a Lease counts whole seconds, so it must be 1s or more", o.leaseDuration))
+		errs = append(errs, fmt.Errorf("--leader-elect-lease-duration=%v must be 1s or more, because a Lease counts whole seconds", o.leaseDuration))
 	}
 	if o.leaseDuration <= o.renewDeadline {
 		errs = append(errs, fmt.Errorf("--leader-elect-lease-duration=%v must be longer than --leader-elect-renew-deadline=%v", o.leaseDuration, o.renewDeadline))
@@ -254,29 +256,29 @@ func (o *options) validateElection() []error {
 	return errs
 }
 
-// clientConfig is for all clients; inside of a cluster, with the credentials of the service account.
+// clientConfig returns the configuration of all clients. Inside of a cluster it has the credentials of the service account.
 func (o *options) clientConfig() (*rest.Config, error) {
 	config, err := rest.InClusterConfig()
 	switch {
 	case o.kubeconfig == "" && err == nil:
-		// The URL does not take the credentials away, as it would in clientcmd.
+		// The credentials stay. clientcmd would drop them if it got a URL.
 		config.Host = cmp.Or(o.apiServer, config.Host)
 	case o.kubeconfig == "" && o.apiServer == "":
-		return nil, fmt.Errorf("this is no Pod with a service account (%w): outside of a cluster use --kubeconfig", err)
+		return nil, fmt.Errorf("this process does not run in a Pod with a service account (%w): set --kubeconfig", err)
 	default:
 		if config, err = clientcmd.BuildConfigFromFlags(o.apiServer, o.kubeconfig); err != nil {
 			return nil, fmt.Errorf("read --kubeconfig: %w", err)
 		}
 	}
-	// Nodes are large, and protobuf is a fraction of their JSON.
+	// Nodes are large, and much smaller as protobuf than as JSON.
 	config.ContentType, config.AcceptContentTypes = "application/vnd.kubernetes.protobuf", "application/vnd.kubernetes.protobuf,application/json"
 	return config, nil
 }
 
-// election is the leader election without its lock.
+// election returns the configuration of leader election without the lock.
 func (o *options) election(logger klog.Logger) leaderelection.LeaderElectionConfig {
 	if err := lease.CheckTimes(o.leaseDuration, o.retryPeriod); err != nil {
-		logger.Error(err, "The leader pauses before every renewal", "lease", o.lockName)
+		logger.Error(err, "The leader stops writing before every renewal", "lease", o.lockName)
 	}
 	return leaderelection.LeaderElectionConfig{
 		LeaseDuration:   o.leaseDuration,

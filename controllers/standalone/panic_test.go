@@ -16,8 +16,8 @@ import (
 	"github.com/multicidr/controller-manager/controllers/lease"
 )
 
-// TestControlGoesOnAfterAPanic: the process does not end, nor does it give up its Lease; another controller takes the place of the one that
-// has panicked, and readiness says what has happened.
+// TestControlGoesOnAfterAPanic: the process goes on and keeps its Lease. A new controller replaces the one that has panicked, and readiness says
+// what has happened.
 func TestControlGoesOnAfterAPanic(t *testing.T) {
 	var requests atomic.Int32
 	config := &rest.Config{Host: "http://127.0.0.1:1"}

@@ -23,13 +23,13 @@ import (
 	"github.com/multicidr/controller-manager/controllers/restart"
 )
 
-// lookInterval is how often is looked again for what the start misses.
+// lookInterval is the interval at which the start looks again for what is missing.
 const lookInterval = time.Second
 
-// serviceCIDRInterval is how often an API server that has no ServiceCIDRs is asked again.
+// serviceCIDRInterval is the interval at which an API server without ServiceCIDRs is asked again.
 const serviceCIDRInterval = 10 * time.Second
 
-// process is what lives as long as the program.
+// process has what lives as long as the program.
 type process struct {
 	opts   *options
 	config *rest.Config
@@ -38,8 +38,8 @@ type process struct {
 	server *servers
 }
 
-// run serves until ctx is done, and then returns nil when the writes under way have ended and the lease is released. It returns an
-// error when something is wrong with the options, and when the lease was lost: a new process starts from what is true then.
+// run serves until ctx is done. It then returns nil when the writes under way have ended and the lease is released. It returns an
+// error if something is wrong with the options, and if the lease was lost: then a new process has to read the cluster anew.
 func run(ctx context.Context, opts *options) (err error) {
 	p := &process{opts: opts, health: newHealth(opts.elect)}
 	if p.config, err = opts.clientConfig(); err != nil {
@@ -48,14 +48,14 @@ func run(ctx context.Context, opts *options) (err error) {
 	if p.client, err = kubernetes.NewForConfig(p.config); err != nil {
 		return fmt.Errorf("create a client, with the API server of --apiserver, --kubeconfig or IPAM_API_SERVER_URL: %w", err)
 	}
-	// The servers answer from now on, also while this process waits for the lease, and until everything else has ended.
+	// The servers answer from now on, even while this process waits for the lease, until everything else has ended.
 	if p.server, err = serve(opts, p.config, p.health); err != nil {
 		return err
 	}
 	defer p.server.stop()
 
 	if !opts.elect {
-		klog.FromContext(ctx).Info("Leader election is off: no other replica may run")
+		klog.FromContext(ctx).Info("Leader election is off: make sure that no other replica runs")
 		fence := lease.Unelected()
 		defer fence.Close()
 		return p.control(ctx, fence)
@@ -73,7 +73,7 @@ func run(ctx context.Context, opts *options) (err error) {
 		logger.Info("The Lease has a new holder", "lease", lock.Describe(), "holder", holder, "thisProcess", lock.Identity())
 	}
 	election.Callbacks.OnStoppedLeading = func() {
-		logger.Info("This process does not hold the Lease, and does not wait for it", "lease", lock.Describe())
+		logger.Info("This process does not hold the Lease and does not wait for it any more", "lease", lock.Describe())
 	}
 	if err := lease.Lead(ctx, election, p.control); err != nil {
 		return err
@@ -84,8 +84,8 @@ func run(ctx context.Context, opts *options) (err error) {
 	return nil
 }
 
-// control runs the controller, under the lease if there is one. If it ends by itself, another one is built in its place; and so when the API
-// server begins to serve ServiceCIDRs, as after an upgrade.
+// control runs the controller, under the lease if there is one. It builds a new controller when the last one has ended by itself, and when the
+// API server begins to serve ServiceCIDRs, for example after an upgrade.
 func (p *process) control(ctx context.Context, fence *lease.Fence) error {
 	p.health.lead()
 	asOf, serviceCIDRs, err := p.look(ctx)
@@ -101,10 +101,10 @@ func (p *process) control(ctx context.Context, fence *lease.Fence) error {
 	defer stop()
 	showDebug := sync.OnceFunc(func() { p.server.debug(p.health.serveDebug) })
 	run := func(ctx context.Context) error {
-		// As in kube-controller-manager. Another process would meet the same object, and would have to wait for the Lease before.
+		// As in kube-controller-manager, this process goes on. A new process would first have to wait for the Lease, and then meet the same object.
 		return p.health.runs.Again(ctx, nodeipam.Name, func(_ context.Context, again bool) (restart.Controller, error) {
 			if again {
-				cfg.NodesAsOf = "" // It is from before all that the last one has written.
+				cfg.NodesAsOf = "" // It is older than the writes of the last controller.
 			}
 			controller, err := p.opts.nodeIPAM.Build(p.config, p.opts.flags, cfg)
 			if err != nil {
@@ -117,11 +117,11 @@ func (p *process) control(ctx context.Context, fence *lease.Fence) error {
 		})
 	}
 	if !serviceCIDRs {
-		klog.FromContext(ctx).Info("The API server has no ServiceCIDRs: only --service-cluster-ip-range keeps Service addresses from Nodes, until it has")
+		klog.FromContext(ctx).Info("The API server has no ServiceCIDRs: until it has, the controller knows only the service ranges in --service-cluster-ip-range")
 		if err := untilServed(running, p.client.Discovery(), run); err != nil || running.Err() != nil {
 			return err
 		}
-		klog.FromContext(ctx).Info("The API server serves ServiceCIDRs by now: the controller starts again and reads them")
+		klog.FromContext(ctx).Info("The API server serves ServiceCIDRs now: the controller restarts and reads them")
 		cfg.NodesAsOf = ""
 	}
 	cfg.ServiceCIDRs = factory.Networking().V1().ServiceCIDRs()
@@ -129,7 +129,7 @@ func (p *process) control(ctx context.Context, fence *lease.Fence) error {
 	return run(running)
 }
 
-// untilServed runs something until the API server serves ServiceCIDRs, or ctx is done, and returns when it has ended.
+// untilServed calls run with a context that ends when the API server serves ServiceCIDRs, or with ctx. It returns what run returns.
 func untilServed(ctx context.Context, api discovery.DiscoveryInterface, run func(context.Context) error) error {
 	ctx, stop := context.WithCancel(ctx)
 	var looking sync.WaitGroup
@@ -147,8 +147,8 @@ func untilServed(ctx context.Context, api discovery.DiscoveryInterface, run func
 	return run(ctx)
 }
 
-// look reads what has to be read after the lease was won and before the informers start, however often it takes: the resource version
-// of Nodes (see nodeipam.ReadNodes), and whether the API server has ServiceCIDRs. An error means that ctx is done.
+// look reads what must be read after the lease was won and before the informers start: the resource version of Nodes (see nodeipam.ReadNodes),
+// and whether the API server has ServiceCIDRs. It tries until it succeeds. An error means that ctx is done.
 func (p *process) look(ctx context.Context) (nodesAsOf string, serviceCIDRs bool, err error) {
 	err = wait.PollUntilContextCancel(ctx, lookInterval, true, func(ctx context.Context) (bool, error) {
 		var err error
@@ -172,7 +172,8 @@ func (p *process) waitFor(ctx context.Context, what string, err error) {
 	}
 }
 
-// hasServiceCIDRs: the API is in Kubernetes since 1.33. An informer of what does not exist would never be filled.
+// hasServiceCIDRs reports whether the API server has ServiceCIDRs, which are in Kubernetes since 1.33. Without them their informer would never
+// sync.
 func hasServiceCIDRs(api discovery.DiscoveryInterface) (bool, error) {
 	list, err := api.ServerResourcesForGroupVersion(networkingv1.SchemeGroupVersion.String())
 	if err != nil && !apierrors.IsNotFound(err) {

@@ -13,8 +13,8 @@ import (
 	clienttesting "k8s.io/client-go/testing"
 )
 
-// TestHasServiceCIDRs: API servers of before 1.33 serve the group and not the kind. An API server of today does not start without it, so
-// they cannot be tried on a real one.
+// TestHasServiceCIDRs: API servers older than 1.33 serve the group without the kind. A newer API server does not start without the kind, so
+// this cannot be tested with a real one.
 func TestHasServiceCIDRs(t *testing.T) {
 	group := func(kinds ...string) []*metav1.APIResourceList {
 		list := &metav1.APIResourceList{GroupVersion: "networking.k8s.io/v1"}
@@ -46,7 +46,7 @@ func TestHasServiceCIDRs(t *testing.T) {
 	}
 }
 
-// TestUntilServed: ServiceCIDRs are looked for while the controller runs, errors are no answer, and the end of the process ends the look.
+// TestUntilServed: while the controller runs, untilServed asks for ServiceCIDRs. An error is no answer, and the end of the process ends it.
 func TestUntilServed(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		fake := &clienttesting.Fake{}

@@ -22,25 +22,25 @@ import (
 	"github.com/multicidr/controller-manager/controllers/nodeipam"
 )
 
-// What one who reaches a port can take: so much time and memory, and never the place of a probe.
+// Limits on the time and memory that a client can use up. None of them can block a probe.
 const (
-	// readTimeout is for a request, from its connection on: all of them are short.
+	// readTimeout limits a request, from its connection on. All requests are short.
 	readTimeout = 5 * time.Second
-	// writeTimeout is for the answer, from the end of the request on, to a client that may not read it.
+	// writeTimeout limits the answer, from the end of the request on. The client may not read it.
 	writeTimeout = 10 * time.Second
-	// idleTimeout is between two requests. A scrape every 30 seconds keeps its connection.
+	// idleTimeout limits the time between two requests. A client that scrapes every 30 seconds keeps its connection.
 	idleTimeout = 45 * time.Second
-	// maxHeader bounds the header of a request; the server adds 4 KiB.
+	// maxHeader limits the header of a request; the server adds 4 KiB.
 	maxHeader = 16 << 10
-	// maxConnections is for each port. A kubelet has two, each Prometheus one.
+	// maxConnections is for each port. A kubelet has two connections, and each Prometheus one.
 	maxConnections = 128
-	// maxScrapes is how many requests for metrics are answered at a time: each makes a copy of them. Others get a 503.
+	// maxScrapes limits the requests for metrics that are answered at a time, because each answer is a copy of all metrics. Other requests get a 503.
 	maxScrapes = 4
-	// stopTimeout is how long answers under way may take at the end.
+	// stopTimeout limits the answers under way when the process ends.
 	stopTimeout = 5 * time.Second
 )
 
-// servers are the plain HTTP server, for probes, and the HTTPS server, for who may see more.
+// servers are the HTTP server, for probes, and the HTTPS server, for users who may see more.
 type servers struct {
 	plain      *http.Server
 	secured    *mux.PathRecorderMux // nil without --secure-port
@@ -48,9 +48,8 @@ type servers struct {
 	ended      <-chan struct{} // closed when the HTTPS server has ended
 }
 
-// serve starts the servers. With --secure-port metrics are there and not at the plain address: who asked for it does not want
-// them to be seen by everybody. What a health check says can name any object, and the debug page names every Node: neither is ever at
-// the plain address.
+// serve starts the servers. With --secure-port only the HTTPS server has the metrics: a user who sets that flag does not want everybody to see
+// them. The text of a health check can name any object, and the debug page names every Node, so the HTTP server never has them.
 func serve(opts *options, config *rest.Config, health *health) (*servers, error) {
 	s := &servers{stopSecure: make(chan struct{})}
 	plain := mux.NewPathRecorderMux(component)
@@ -65,7 +64,7 @@ func serve(opts *options, config *rest.Config, health *health) (*servers, error)
 	if s.secured != nil {
 		slis.SLIMetricsWithReset{}.Install(metricsMux)
 	} else {
-		slis.SLIMetrics{}.Install(metricsMux) // Who resets them has to be somebody.
+		slis.SLIMetrics{}.Install(metricsMux) // On this port anybody could reset them.
 	}
 
 	listener, err := net.Listen("tcp", opts.webserver)
@@ -88,14 +87,14 @@ func serve(opts *options, config *rest.Config, health *health) (*servers, error)
 	return s, nil
 }
 
-// serveSecured starts the HTTPS server as kube-controller-manager does: who may see what is a question for the API server.
+// serveSecured starts the HTTPS server as kube-controller-manager does: the API server decides who may see what.
 func (s *servers) serveSecured(opts *options, config *rest.Config) error {
 	if opts.apiServer != "" {
 		apiServer, _, err := rest.DefaultServerUrlFor(config)
 		if err != nil {
 			return err
 		}
-		// These options know a kubeconfig and the kubernetes Service only.
+		// These options know only a kubeconfig and the kubernetes Service.
 		opts.authentication.CustomRoundTripperFn = towards(apiServer)
 		opts.authorization.CustomRoundTripperFn = towards(apiServer)
 	}
@@ -122,7 +121,7 @@ func (s *servers) serveSecured(opts *options, config *rest.Config) error {
 	return err
 }
 
-// towards makes requests go to another API server than their client was made for.
+// towards sends requests to another API server than the one that their client was made for.
 func towards(apiServer *url.URL) transport.WrapperFunc {
 	return func(next http.RoundTripper) http.RoundTripper {
 		return roundTripper(func(request *http.Request) (*http.Response, error) {
@@ -137,7 +136,7 @@ type roundTripper func(*http.Request) (*http.Response, error)
 
 func (f roundTripper) RoundTrip(request *http.Request) (*http.Response, error) { return f(request) }
 
-// debug serves the controller's debug page, where kube-controller-manager has it. Until then there is none.
+// debug serves the controller's debug page at the path where kube-controller-manager has it. Before this call there is no such page.
 func (s *servers) debug(handler http.HandlerFunc) {
 	if s.secured == nil {
 		return

@@ -208,7 +208,7 @@ var clusterCIDRTable = []extreme[clusterCIDR]{
 	{field: "ranges", name: "what is wider than the IPv4-mapped range", set: ranges("", "::fffe:0:0/95", 8, 0), refused: notMapped},
 	{field: "ranges", name: "no range", set: ranges("", "", 8, 0), refused: "at least one range is required"},
 	{field: "ranges", name: "3 host bits", set: ranges("10.0.0.0/16", "", 3, 0), refused: "should be greater than or equal to 4"},
-	{field: "ranges", name: "a /29", set: ranges("10.0.0.0/29", "", 4, 0), refused: "a block of that size does not fit into ipv4"},
+	{field: "ranges", name: "a /29", set: ranges("10.0.0.0/29", "", 4, 0), refused: "a block of this size does not fit into ipv4"},
 	{field: "ranges", name: "an IPv4 range of 33 bits", set: ranges("10.0.0.0/33", "", 4, 0), refused: notIPv4},
 	{field: "ranges", name: "an IPv4 range with leading zeros", set: ranges("010.0.0.0/8", "", 8, 0), refused: notIPv4},
 	{field: "ranges", name: "129 host bits", set: ranges("", "::/0", 129, 0), refused: "should be less than or equal to 128"},
@@ -319,7 +319,7 @@ var clusterCIDRTable = []extreme[clusterCIDR]{
 	}},
 	{field: "exclusions", name: "what is wider than the range is excluded", set: func(cc *clusterCIDR, _ *dice) {
 		cc.Spec.IPv4, cc.Spec.PerNodeHostBits, cc.Spec.ExcludedCIDRs = "10.0.0.0/16", 8, []string{"10.0.0.0/15"}
-	}, refused: "every excluded CIDR must lie inside ipv4 or ipv6"},
+	}, refused: "every excluded CIDR must be inside ipv4 or ipv6"},
 	{field: "exclusions", name: "an IPv4-mapped exclusion", set: func(cc *clusterCIDR, _ *dice) {
 		cc.Spec.IPv4, cc.Spec.PerNodeHostBits, cc.Spec.ExcludedCIDRs = "10.0.0.0/16", 8, []string{"::ffff:10.0.0.0/112"}
 	}, refused: "must be a CIDR"},

@@ -158,19 +158,19 @@ func (a *admission) testRBAC(t *testing.T) {
 
 // The messages of the CRD, which say what to write instead.
 const (
-	notAnIPv4Range = `spec.ipv4: Invalid value: %q: must be an IPv4 range in CIDR notation, for example 10.244.0.0/16, octets without leading zeros`
-	notAnIPv6Range = `spec.ipv6: Invalid value: %q: must be an IPv6 range in CIDR notation, for example fd00:10:244::/48, and not an IPv4-mapped one`
+	notAnIPv4Range = `spec.ipv4: Invalid value: %q: must be an IPv4 range in CIDR notation without leading zeros, for example 10.244.0.0/16`
+	notAnIPv6Range = `spec.ipv6: Invalid value: %q: must be an IPv6 range in CIDR notation, for example fd00:10:244::/48, and not an IPv4-mapped range`
 	noRange        = `spec: Invalid value: at least one range is required: set ipv4 (for example 10.244.0.0/16), ipv6 (for example fd00:10:244::/48) or both`
-	noSpec         = `<nil>: Required value: spec is required and cannot be removed: set at least spec.perNodeHostBits and one of spec.ipv4 and spec.ipv6`
-	tooBigForIPv4  = `spec.perNodeHostBits: Invalid value: a block of that size does not fit into ipv4: use 4 to 32 minus the prefix length of ipv4 (4 to 16 for a /16) or a wider ipv4, and give IPv6 its own size with ipv6PerNodeHostBits`
-	tooBigForIPv6  = `spec.perNodeHostBits: Invalid value: a block of that size does not fit into ipv6: use 4 to 128 minus the prefix length of ipv6 (4 to 16 for a /112) or a wider ipv6, or give IPv6 its own size with ipv6PerNodeHostBits`
-	ownTooBig      = `spec.ipv6PerNodeHostBits: Invalid value: a block of that size does not fit into ipv6: use 4 to 128 minus the prefix length of ipv6 (4 to 80 for a /48) or a wider ipv6`
-	ownWithoutIPv6 = `spec.ipv6PerNodeHostBits: Invalid value: ipv6PerNodeHostBits has no meaning without ipv6: set ipv6 or remove ipv6PerNodeHostBits`
-	notACIDR       = `spec.excludedCIDRs[0]: Invalid value: %q: must be a CIDR, for example 10.244.0.0/28 or fd00:10:244::/64, octets without leading zeros, and not an IPv4-mapped one`
-	mappedInside   = `spec.ipv6: Invalid value: %q: must not contain IPv4-mapped addresses (::ffff:0:0/96), of which no Node can have a block: use a range without them, for example fd00:10:244::/48`
-	mappedExcluded = `spec.excludedCIDRs[0]: Invalid value: %q: must not contain IPv4-mapped addresses (::ffff:0:0/96): write the parts beside them`
-	notInside      = `spec.excludedCIDRs: Invalid value: every excluded CIDR must lie inside ipv4 or ipv6: remove it, or write the part of it that lies inside the range`
-	noTerm         = `spec.nodeSelector.nodeSelectorTerms: Invalid value: at least one term is required: add a term, or remove nodeSelector to serve every Node`
+	noSpec         = `<nil>: Required value: spec is required and cannot be removed: set spec.perNodeHostBits, and spec.ipv4, spec.ipv6 or both`
+	tooBigForIPv4  = `spec.perNodeHostBits: Invalid value: a block of this size does not fit into ipv4: use a value from 4 to 32 minus the prefix length of ipv4 (4 to 16 for a /16), or a wider ipv4. For larger IPv6 blocks set ipv6PerNodeHostBits`
+	tooBigForIPv6  = `spec.perNodeHostBits: Invalid value: a block of this size does not fit into ipv6: use a value from 4 to 128 minus the prefix length of ipv6 (4 to 16 for a /112), or a wider ipv6. For smaller IPv6 blocks set ipv6PerNodeHostBits`
+	ownTooBig      = `spec.ipv6PerNodeHostBits: Invalid value: a block of this size does not fit into ipv6: use a value from 4 to 128 minus the prefix length of ipv6 (4 to 80 for a /48), or a wider ipv6`
+	ownWithoutIPv6 = `spec.ipv6PerNodeHostBits: Invalid value: ipv6PerNodeHostBits needs ipv6: set ipv6, or remove ipv6PerNodeHostBits`
+	notACIDR       = `spec.excludedCIDRs[0]: Invalid value: %q: must be a CIDR without leading zeros, for example 10.244.0.0/28 or fd00:10:244::/64, and not an IPv4-mapped CIDR`
+	mappedInside   = `spec.ipv6: Invalid value: %q: must not contain IPv4-mapped addresses (::ffff:0:0/96), because no Node can have a block of them: use a range without them, for example fd00:10:244::/48`
+	mappedExcluded = `spec.excludedCIDRs[0]: Invalid value: %q: must not contain IPv4-mapped addresses (::ffff:0:0/96): replace it by smaller CIDRs that leave them out`
+	notInside      = `spec.excludedCIDRs: Invalid value: every excluded CIDR must be inside ipv4 or ipv6: remove the one that is not, or replace it by the part of it that is inside`
+	noTerm         = `spec.nodeSelector.nodeSelectorTerms: Invalid value: at least one term is required: add a term, or remove nodeSelector to select every Node`
 
 	firstExpression = `spec.nodeSelector.nodeSelectorTerms[0].matchExpressions[0].`
 	firstField      = `spec.nodeSelector.nodeSelectorTerms[0].matchFields[0].`
@@ -453,17 +453,36 @@ func (a *admission) testPrinterColumns(t *testing.T) {
 	if _, err := a.raw.Patch(t.Context(), stored.GetName(), types.MergePatchType, []byte(status), metav1.PatchOptions{}, "status"); err != nil {
 		t.Fatal(err)
 	}
-	var got [][]string
-	for line := range strings.Lines(a.kubectl(t, "", "get", "cc", stored.GetName(), "--output=wide")) {
-		columns := strings.Fields(line)
-		got = append(got, columns[:len(columns)-1]) // without the age
+	want := map[string]string{
+		"NAME": "printed", "IPV4": "10.0.0.0/16", "BLOCK4": "24", "USED4": "3", "FREE4": "252", "IPV6": "fd00::/48", "BLOCK6": "64", "USED6": "3",
+		"FREE6": "65533", "STATE": "Available",
 	}
-	want := [][]string{
-		{"NAME", "IPV4", "BLOCK4", "USED4", "FREE4", "IPV6", "BLOCK6", "USED6", "FREE6", "READY", "REASON", "PRIORITY", "ALLOCATION"},
-		{"printed", "10.0.0.0/16", "24", "3", "252", "fd00::/48", "64", "3", "65533", "True", "Available", "7", "Enabled"},
+	printed := func(options ...string) map[string]string {
+		row := columnsOf(a.kubectl(t, "", append([]string{"get", "cc", stored.GetName()}, options...)...))[0]
+		if row["AGE"] == "" {
+			t.Errorf("no age in %v", row)
+		}
+		delete(row, "AGE")
+		return row
 	}
-	if diff := cmp.Diff(want, got); diff != "" {
+	if diff := cmp.Diff(want, printed()); diff != "" {
 		t.Errorf("table (-want +got):\n%s", diff)
+	}
+	want["PRIORITY"], want["ALLOCATION"] = "7", "Enabled"
+	if diff := cmp.Diff(want, printed("--output=wide")); diff != "" {
+		t.Errorf("wide table (-want +got):\n%s", diff)
+	}
+	for _, reason := range []string{"Exhausted", "Disabled", "Superseded", "Terminating", "Invalid", "Pending"} {
+		a.patch(t, stored.GetName(), `{"status": {"conditions": [
+			{"type": "Conflicted", "status": "True", "reason": "Overlap", "message": "", "lastTransitionTime": "2030-01-01T00:00:00Z"},
+			{"type": "Ready", "status": "False", "reason": "`+reason+`", "message": "", "lastTransitionTime": "2030-01-01T00:00:00Z"}]}}`, "status")
+		if got := printed()["STATE"]; got != reason {
+			t.Errorf("STATE is %q, want %q", got, reason)
+		}
+	}
+	a.patch(t, stored.GetName(), `{"status": null}`, "status")
+	if got, ok := printed()["STATE"]; got != "" || !ok {
+		t.Errorf("without a status STATE is %q, want a blank", got)
 	}
 }
 

@@ -4,6 +4,8 @@ import (
 	"context"
 	"fmt"
 	"net/http"
+	"os/exec"
+	"regexp"
 	"slices"
 	"strconv"
 	"strings"
@@ -201,6 +203,50 @@ func clusterCIDRs(c *cluster, args []string) error {
 		return err
 	}
 	return c.waitClusterCIDRs(o.within, args...)
+}
+
+// shown compares what a user sees with kubectl.
+func shown(c *cluster, args []string) error {
+	o, args, err := parseOptions(args, 2)
+	if err != nil {
+		return err
+	}
+	kubeconfig, err := c.cp.Kubeconfig("admin", "system:masters")
+	if err != nil {
+		return err
+	}
+	return eventually(o.within, func(ctx context.Context) error {
+		output, err := exec.CommandContext(ctx, "../../bin/kubectl", "--kubeconfig="+kubeconfig, "get", "clustercidrs", args[0], "--output=wide").CombinedOutput()
+		if err != nil {
+			return fmt.Errorf("kubectl get clustercidrs: %w\n%s", err, output)
+		}
+		row := columnsOf(string(output))[0]
+		for _, word := range args[1:] {
+			column, want, _ := strings.Cut(word, "=")
+			if got, ok := row[column]; !ok || got != want {
+				return fmt.Errorf("column %s shows %q, want %q:\n%s", column, got, want, output)
+			}
+		}
+		return nil
+	})
+}
+
+// columnsOf returns the rows of a table that kubectl has printed, by the names of their columns. A cell can be blank.
+func columnsOf(table string) (rows []map[string]string) {
+	lines := strings.Split(strings.TrimSuffix(table, "\n"), "\n")
+	columns := regexp.MustCompile(`\S+ *`).FindAllStringIndex(lines[0], -1)
+	for _, line := range lines[1:] {
+		row := map[string]string{}
+		for i, c := range columns {
+			start, end := min(c[0], len(line)), min(c[1], len(line))
+			if i == len(columns)-1 {
+				end = len(line)
+			}
+			row[strings.TrimSpace(lines[0][c[0]:c[1]])] = strings.TrimSpace(line[start:end])
+		}
+		rows = append(rows, row)
+	}
+	return rows
 }
 
 func terminating(c *cluster, args []string) error {

@@ -134,7 +134,7 @@ func TestFencedRequests(t *testing.T) {
 	err = eventually(patience, func(ctx context.Context) error {
 		_, err := c.kube.CoreV1().Nodes().Create(ctx, &corev1.Node{ObjectMeta: metav1.ObjectMeta{Name: "probe"}, Spec: corev1.NodeSpec{PodCIDR: "10.8.0.0/24"}},
 			metav1.CreateOptions{DryRun: []string{metav1.DryRunAll}})
-		if !apierrors.IsForbidden(err) || !strings.Contains(err.Error(), "is created without podCIDRs") {
+		if !apierrors.IsForbidden(err) || !strings.Contains(err.Error(), "must be created without podCIDRs") {
 			return fmt.Errorf("a Node with podCIDRs: got %v, want a refusal", err)
 		}
 		return nil

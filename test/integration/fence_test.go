@@ -61,14 +61,14 @@ func TestFencingPolicy(t *testing.T) {
 	}{
 		"the holder":                        {holder: "us", patch: fmt.Sprintf(of, "us")},
 		"another writer":                    {holder: "us", patch: none, want: []string{"kube-system/node-ipam-controller", `now "us"`, "another allocator", "delete this policy"}},
-		"one that was deposed":              {holder: "us", patch: fmt.Sprintf(of, "them"), want: []string{`now "us"`, `is of "them"`}},
+		"one that was deposed":              {holder: "us", patch: fmt.Sprintf(of, "them"), want: []string{`now "us"`, `comes from "them"`}},
 		"podCIDR alone":                     {holder: "us", patch: single, want: []string{`now "us"`}},
-		"nobody leads":                      {holder: released, patch: fmt.Sprintf(of, "us"), want: []string{"nobody holds now"}},
-		"nobody leads, and an empty name":   {holder: released, patch: fmt.Sprintf(of, ""), want: []string{"nobody holds now"}},
+		"nobody leads":                      {holder: released, patch: fmt.Sprintf(of, "us"), want: []string{"Nobody holds this Lease now"}},
+		"nobody leads, and an empty name":   {holder: released, patch: fmt.Sprintf(of, ""), want: []string{"Nobody holds this Lease now"}},
 		"anything else about a Node":        {holder: "us", patch: label},
 		"a label of a Node that was served": {holder: "us", served: true, patch: label},
 		"what a Node has, written late by one that was deposed": {
-			holder: "us", served: true, patch: fmt.Sprintf(of, "others"), want: []string{`now "us"`, `is of "others"`},
+			holder: "us", served: true, patch: fmt.Sprintf(of, "others"), want: []string{`now "us"`, `comes from "others"`},
 		},
 		"what a Node has, by the holder": {holder: "us", served: true, patch: fmt.Sprintf(of, "us")},
 		"a change of what a Node has is left to the API server": {

@@ -42,6 +42,7 @@ var commands = map[string]func(c *cluster, args []string) error{
 	"noevent":     noEvent,
 	"condition":   condition,
 	"counts":      counts,
+	"shown":       shown,
 	"ccs":         clusterCIDRs,
 	"terminating": terminating,
 	"gone":        gone,

@@ -129,7 +129,7 @@ func TestStandaloneOlderNames(t *testing.T) {
 		},
 		"the kind of the lock in the variable that is none of it": {
 			env:  []string{"IPAM_RESOURCE_LOCK=leases"},
-			want: []string{standard, `The environment variable IPAM_RESOURCE_LOCK="leases" is not used: the kind of the lock is IPAM_RESOURCE_LOCK_NAME`},
+			want: []string{standard, `The environment variable IPAM_RESOURCE_LOCK="leases" is ignored: use IPAM_RESOURCE_LOCK_NAME to set the kind of the lock`},
 		},
 		"an empty variable is none": {
 			env: []string{"IPAM_LEADER_ELECT_RETRY_PERIOD=", "IPAM_ENABLE_LEADER_ELECTION="}, want: []string{standard, `FLAG: --enable-leader-election="true"`},
@@ -158,14 +158,14 @@ func TestStandaloneRefusals(t *testing.T) {
 	}{
 		"an unknown flag":              {args: []string{"--replicas=2"}, want: "unknown flag: --replicas"},
 		"an argument":                  {args: []string{"run"}, want: `unknown command "run" for "node-ipam-controller"`},
-		"a variable that is no time":   {env: []string{"IPAM_LEASE_DURATION=15"}, want: `the environment variable IPAM_LEASE_DURATION="15" is no value for --leader-elect-lease-duration: time: missing unit in duration "15"`},
-		"a variable that is no bool":   {env: []string{"IPAM_ENABLE_LEADER_ELECTION=yes"}, want: `the environment variable IPAM_ENABLE_LEADER_ELECTION="yes" is no value for --enable-leader-election`},
-		"an address without a port":    {args: []string{"--webserver-bind-address=localhost"}, want: "--webserver-bind-address is no address with a port, such as :8081"},
+		"a variable that is no time":   {env: []string{"IPAM_LEASE_DURATION=15"}, want: `the environment variable IPAM_LEASE_DURATION="15" is not a valid value of --leader-elect-lease-duration: time: missing unit in duration "15"`},
+		"a variable that is no bool":   {env: []string{"IPAM_ENABLE_LEADER_ELECTION=yes"}, want: `the environment variable IPAM_ENABLE_LEADER_ELECTION="yes" is not a valid value of --enable-leader-election`},
+		"an address without a port":    {args: []string{"--webserver-bind-address=localhost"}, want: "--webserver-bind-address must be an address with a port, such as :8081"},
 		"a lock on Endpoints":          {args: []string{"--leader-elect-resource-lock=endpoints"}, want: "--leader-elect-resource-lock=endpoints does not exist any more"},
-		"a lock on ConfigMaps":         {env: []string{"IPAM_RESOURCE_LOCK_NAME=configmaps"}, want: "leave the flag out or set it to leases"},
+		"a lock on ConfigMaps":         {env: []string{"IPAM_RESOURCE_LOCK_NAME=configmaps"}, want: "Remove the flag, or set it to leases"},
 		"no namespace of the Lease":    {noPod: true, want: "the Lease has no namespace: set --leader-elect-namespace, or POD_NAMESPACE"},
 		"no name of the Lease":         {args: []string{"--leader-elect-resource-name="}, want: "--leader-elect-resource-name must not be empty"},
-		"a lease that is too short":    {args: []string{"--leader-elect-lease-duration=900ms", "--leader-elect-renew-deadline=800ms", "--leader-elect-retry-period=100ms"}, want: "it must be 1s or more"},
+		"a lease that is too short":    {args: []string{"--leader-elect-lease-duration=900ms", "--leader-elect-renew-deadline=800ms", "--leader-elect-retry-period=100ms"}, want: "must be 1s or more"},
 		"a deadline after the lease":   {args: []string{"--leader-elect-renew-deadline=15s"}, want: "--leader-elect-lease-duration=15s must be longer than --leader-elect-renew-deadline=15s"},
 		"a deadline without a retry":   {args: []string{"--leader-elect-retry-period=9s"}, want: "--leader-elect-renew-deadline=10s must be longer than 1.2 times --leader-elect-retry-period=9s"},
 		"no retry period":              {args: []string{"--leader-elect-retry-period=0"}, want: "--leader-elect-retry-period=0s must be longer than 0"},
@@ -178,7 +178,7 @@ func TestStandaloneRefusals(t *testing.T) {
 		"an unknown format of the log": {args: []string{"--logging-format=yaml"}, want: "Unsupported log format"},
 		"an address of another machine": {
 			args: []string{"--webserver-bind-address=192.0.2.1:1", "--apiserver=https://127.0.0.1:1"}, want: "listen at --webserver-bind-address: listen tcp 192.0.2.1:1"},
-		"no cluster around": {want: "this is no Pod with a service account"},
+		"no cluster around": {want: "this process does not run in a Pod with a service account"},
 	} {
 		t.Run(name, func(t *testing.T) {
 			env := tc.env

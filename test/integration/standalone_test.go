@@ -49,7 +49,7 @@ func TestStandaloneHealth(t *testing.T) {
 	const (
 		controllerPath = "/readyz/multi-cidr-node-ipam-controller"
 		// withheld is all that the plain address says of a check.
-		withheld = " fails: the log of this program says why, and with --secure-port this path does, to those who may see it\n"
+		withheld = " fails: the log of this program says why. With --secure-port, this path on that port says why to users whom the API server authorizes\n"
 	)
 	for _, step := range []struct{ path, logs, apply string }{
 		{"/readyz/lease", `"node-ipam-controller\" is forbidden`, "standalone-rbac.yaml"},

@@ -1023,7 +1023,7 @@ var mutants = []mutant{
 	{
 		name: "read-of-the-first-start", defect: "after a panic caches need be no newer than at the start of the term",
 		file: guardFile,
-		old:  "\t\t\tg.context.NodesAsOf = \"\" // It is from before all that the last one has written.\n",
+		old:  "\t\t\tg.context.NodesAsOf = \"\" // It is older than the writes of the last controller.\n",
 		new:  "",
 		test: testAnew,
 	},
@@ -1250,7 +1250,7 @@ var mutants = []mutant{
 	{
 		name: "restored-leader-ends", defect: "a leader whose lease went back ends, and its successor knows only what the backup has",
 		file: restoredFile,
-		old:  "\tf.stamps = append(f.stamps, stamp(*record)) // its own\n",
+		old:  "\tf.stamps = append(f.stamps, stamp(*record)) // this process wrote it\n",
 		new:  "",
 		test: "./controllers/lease TestRestoredLease",
 	},

@@ -149,7 +149,7 @@ func TestTheInTreeControllerIsLeftOut(t *testing.T) {
 // It ends before it asks anybody: there is no API server here.
 func TestBothNamedEndsAtStart(t *testing.T) {
 	got := runToEnd(t, ourBinary, "--controllers=*,nodeipam,multicidrnodeipam")
-	if got.Code != 1 || !strings.Contains(got.Stderr, `remove \"node-ipam-controller\" to let \"multi-cidr-node-ipam-controller\" do it`) {
+	if got.Code != 1 || !strings.Contains(got.Stderr, `remove \"node-ipam-controller\" to use \"multi-cidr-node-ipam-controller\"`) {
 		t.Errorf("exit code %d, want 1 and what to remove:\n%s", got.Code, got.Stderr)
 	}
 }

@@ -2,36 +2,38 @@ package v1
 
 // Names that the controller writes on objects. Changing one breaks running clusters.
 const (
-	// Finalizer keeps a ClusterCIDR until no Node holds a block from it. It is added before the first block is given.
+	// Finalizer keeps a ClusterCIDR until no Node holds a block of it. The controller adds it before the first allocation.
 	Finalizer = "networking.x-k8s.io/cluster-cidr-finalizer"
 
-	// AnnotationClusterCIDR on a Node names the ClusterCIDR that its podCIDRs came from.
+	// AnnotationClusterCIDR on a Node names the ClusterCIDR that its podCIDRs were allocated from.
 	AnnotationClusterCIDR = "networking.x-k8s.io/cluster-cidr"
 
-	// LabelCreatedFromFlags on a ClusterCIDR named created-from-flags-<hash> says that the controller made it from its flags and keeps it
-	// in step with them. On a ClusterCIDR of another name it means nothing.
+	// LabelCreatedFromFlags on a ClusterCIDR named created-from-flags-<hash> says that the controller created it from its flags and updates
+	// it when they change. On a ClusterCIDR of another name it means nothing.
 	LabelCreatedFromFlags = "networking.x-k8s.io/created-from-flags"
 
-	// AnnotationSuperseded on such a ClusterCIDR says that the controller, and no user, set spec.allocation to Disabled, because its
-	// flags do not ask for it any more. Flags that come back set it to Enabled again.
+	// AnnotationSuperseded on such a ClusterCIDR says that the controller, not a user, set spec.allocation to Disabled, because the
+	// controller's flags do not ask for this ClusterCIDR any more. If they do again, the controller sets it to Enabled.
 	AnnotationSuperseded = "networking.x-k8s.io/superseded"
 
-	// AnnotationLeaseHolder on a Node is the identity of the process that assigned its podCIDRs: that in the Lease, or one of its own without
-	// leader election. An admission policy can compare it with the Lease and so refuse the write of a leader that has been deposed, and a
-	// process can tell what another one has written.
+	// AnnotationLeaseHolder on a Node is the identity of the process that wrote its podCIDRs: the identity in the Lease or, without leader
+	// election, one that the process made up. An admission policy can compare it with the Lease, and refuse the write of a deposed leader. A
+	// process can tell from it what another process has written.
 	AnnotationLeaseHolder = "networking.x-k8s.io/lease-holder"
 )
 
 // Condition types of a ClusterCIDR.
 const (
-	// ConditionReady is True while the ClusterCIDR can serve a Node.
+	// ConditionReady is True while podCIDRs can be allocated from the ClusterCIDR.
 	ConditionReady = "Ready"
 
-	// ConditionOverlapping is True while the ranges, without what is excluded, share addresses with another ClusterCIDR, a service range, the
-	// address of a Node, or addresses that have a meaning of their own. Nothing of that is ever given twice, but it may not be what was meant.
+	// ConditionOverlapping is True while the ranges, without excludedCIDRs, share addresses with another ClusterCIDR, a service range, the
+	// address of a Node, or special addresses such as loopback or multicast. No address is allocated twice because of it, but the overlap
+	// may be a mistake.
 	ConditionOverlapping = "Overlapping"
 
-	// ConditionConflicted is True while two holders overlap inside the ranges; the message names them.
+	// ConditionConflicted is True while two Nodes, or a Node and a service range, have the same addresses inside the ranges. The message
+	// names them.
 	ConditionConflicted = "Conflicted"
 )
 
@@ -41,25 +43,25 @@ const (
 	ReasonAvailable = "Available"
 	// ReasonExhausted (False): at least one family has no free block.
 	ReasonExhausted = "Exhausted"
-	// ReasonPending (False): the finalizer could not be added so far, or is not kept; the message says why.
+	// ReasonPending (False): the finalizer could not be added so far, or somebody removes it; the message says why.
 	ReasonPending = "Pending"
 	// ReasonDisabled (False): spec.allocation is Disabled.
 	ReasonDisabled = "Disabled"
-	// ReasonSuperseded (False): it was made from the controller's flags, which do not ask for it any more.
+	// ReasonSuperseded (False): the controller created it from its flags, and they do not ask for it any more.
 	ReasonSuperseded = "Superseded"
-	// ReasonTerminating (False): the object is being deleted and waits for the Nodes that hold its blocks.
+	// ReasonTerminating (False): the object is being deleted, and Nodes still hold its blocks.
 	ReasonTerminating = "Terminating"
 	// ReasonInvalid (False): the object was stored under an older CRD and breaks a rule; the message says which.
 	ReasonInvalid = "Invalid"
 )
 
-// Reasons of ConditionConflicted and ConditionOverlapping. The first that applies is given; the message has all.
+// Reasons of ConditionConflicted and ConditionOverlapping. If several apply, the reason is the first one; the message has all of them.
 const (
 	// ReasonServiceRange (True): with a service range.
 	ReasonServiceRange = "ServiceRange"
 	// ReasonNodeAddress (True): with the address of a Node.
 	ReasonNodeAddress = "NodeAddress"
-	// ReasonSpecialAddresses (True): with loopback, link-local or multicast addresses, or one block is the whole address space.
+	// ReasonSpecialAddresses (True): with loopback, link-local or multicast addresses; or one block is the whole address space.
 	ReasonSpecialAddresses = "SpecialAddresses"
 	// ReasonClusterCIDR (True): with another ClusterCIDR.
 	ReasonClusterCIDR = "ClusterCIDR"

@@ -13,29 +13,32 @@ import (
 //
 // How the rules below behave on an update (tested in test/integration/admission_test.go):
 //
-// - A rule about one field is not applied while that field is unchanged (CRD ratcheting), so an object that was
-// stored under an older CRD keeps accepting status, finalizer and label updates, and can be deleted.
-// - A rule across immutable fields would be applied as soon as anything in the spec changes. It starts with
-// oldSelf.hasValue() and so holds at creation only; immutability keeps it true from then on. An old object that
-// breaks such a rule can still be disabled.
-// - spec is required by a rule instead of the schema: a missing required field is never ratcheted, and would
-// keep the finalizer on an old object without a spec for ever.
-// - The rules for a requirement of the nodeSelector are in hack/crd-node-selector.patch.yaml: its Go type is not ours.
-// ClusterCIDR is one source of Pod addresses for Nodes: an IPv4 range, an IPv6 range, or one of each, cut into blocks
-// of equal size. Every Node that it serves gets one block of each family as its spec.podCIDRs. A cluster may have any
-// number of ClusterCIDRs, and their ranges may overlap: no address is ever given twice.
+// - The API server does not apply a rule about one field while that field is unchanged (CRD ratcheting). An object
+// that was stored under an older CRD therefore keeps accepting status, finalizer and label updates, and can be deleted.
+// - The API server would apply a rule across immutable fields as soon as anything in the spec changes. Such a rule
+// starts with oldSelf.hasValue(), so it holds at creation only. Immutability keeps it true from then on. An old
+// object that breaks such a rule can still be disabled.
+// - A rule makes spec required, and not the schema. The API server never ratchets a missing required field, so an
+// old object without a spec would keep its finalizer for ever.
+// - The rules for a requirement of the nodeSelector are in hack/crd-node-selector.patch.yaml, because the Go type of
+// the nodeSelector belongs to core/v1.
+// ClusterCIDR is a source of Pod addresses for Nodes: an IPv4 range, an IPv6 range, or one of each. Each range is cut
+// into blocks of equal size. The controller allocates to a Node one block of each range of one ClusterCIDR, as its
+// spec.podCIDRs. A cluster can have any number of ClusterCIDRs, and their ranges can overlap: no address is allocated
+// twice.
 //
-// Of the ClusterCIDRs whose nodeSelector matches a Node, the first that has a free block in every family it
-// has serves it, in this order: higher priority; with a nodeSelector before without; more requirements in the matching
-// term; fewer blocks in total; fewer host bits; then selector text, address and name.
+// If the nodeSelectors of several ClusterCIDRs match a Node, the controller tries those ClusterCIDRs in this order:
+// higher priority first; those with a nodeSelector before those without; more requirements in the matching term first;
+// fewer blocks in total first; fewer host bits first; then by selector text, address and name. It allocates from the
+// first ClusterCIDR that has a free block in each of its families.
 type ClusterCIDRApplyConfiguration struct {
 	metav1.TypeMetaApplyConfiguration `json:""`
 	// metadata is the standard object metadata.
 	*metav1.ObjectMetaApplyConfiguration `json:"metadata,omitempty"`
-	// spec is what addresses there are, how they are cut, and for which Nodes. Required.
+	// spec is the desired state: the ranges, the size of their blocks, and the Nodes that they are for. Required.
 	Spec *ClusterCIDRSpecApplyConfiguration `json:"spec,omitempty"`
-	// status is what the controller has observed. Nothing is decided from it but where the search for a free
-	// block goes on.
+	// status is what the controller has observed. The controller reads back only the cursors: no other field of it
+	// affects an allocation.
 	Status *ClusterCIDRStatusApplyConfiguration `json:"status,omitempty"`
 }
 

@@ -11,39 +11,41 @@ import (
 // with apply.
 //
 // ClusterCIDRSpec is the desired state of a ClusterCIDR. The ranges, the block sizes and the nodeSelector are
-// immutable (KEP-2593): Nodes hold blocks that were cut by them. To change one, create a second ClusterCIDR and
-// delete the first, which then goes as soon as its last Node is gone.
+// immutable (KEP-2593), because Nodes hold blocks that were cut by them. To change one of them, create a second
+// ClusterCIDR and delete the first one. The first one is removed when its last Node is gone.
 type ClusterCIDRSpecApplyConfiguration struct {
-	// nodeSelector says which Nodes this ClusterCIDR serves. Its meaning is that of core/v1: terms are ORed, the
-	// requirements of a term are ANDed, an empty term matches no Node, and matchFields knows metadata.name only.
-	// Absent: every Node, as a fall-back behind all ClusterCIDRs of the same priority that have a nodeSelector.
-	// Immutable.
+	// nodeSelector selects the Nodes whose podCIDRs can be allocated from this ClusterCIDR. It means what it means in
+	// core/v1: terms are ORed, the requirements of a term are ANDed, an empty term matches no Node, and matchFields
+	// accepts metadata.name only. A ClusterCIDR without a nodeSelector is a fall-back for every Node: it is tried after
+	// all ClusterCIDRs of the same priority that have a nodeSelector. Immutable.
 	NodeSelector *corev1.NodeSelector `json:"nodeSelector,omitempty"`
-	// perNodeHostBits is the size of one Node's block: 2^perNodeHostBits addresses, so 8 gives each Node a /24 of
-	// ipv4 and, unless ipv6PerNodeHostBits is set, a /120 of ipv6. From 4 (16 addresses, KEP-2593) to 32 minus the
-	// prefix length of ipv4, and to 128 minus the prefix length of ipv6 where ipv6 uses it. Required, immutable.
+	// perNodeHostBits is the size of one Node's block: 2^perNodeHostBits addresses. With 8, each Node gets a /24 of
+	// ipv4 and, unless ipv6PerNodeHostBits is set, a /120 of ipv6. The minimum is 4 (16 addresses, KEP-2593). The
+	// maximum is 32 minus the prefix length of ipv4, and 128 minus the prefix length of ipv6 where ipv6 uses
+	// perNodeHostBits. Required. Immutable.
 	PerNodeHostBits *int32 `json:"perNodeHostBits,omitempty"`
-	// ipv6PerNodeHostBits is the size of one Node's IPv6 block where it differs from perNodeHostBits: 64 gives each
-	// Node a /64, the default of kube-controller-manager, while perNodeHostBits of 8 keeps the IPv4 block a /24.
-	// From 4 to 128 minus the prefix length of ipv6. Only together with ipv6. Immutable.
+	// ipv6PerNodeHostBits is the size of one Node's IPv6 block, if it differs from perNodeHostBits. With 64, each Node
+	// gets a /64 of ipv6, the default of kube-controller-manager, while perNodeHostBits of 8 still means a /24 of ipv4.
+	// The minimum is 4, the maximum 128 minus the prefix length of ipv6. Can be set only together with ipv6. Immutable.
 	IPv6PerNodeHostBits *int32 `json:"ipv6PerNodeHostBits,omitempty"`
 	// ipv4 is the IPv4 range in CIDR notation (RFC 4632), for example 10.244.0.0/16. Host bits are masked off:
-	// 10.244.7.9/16 means 10.244.0.0/16. Octets have no leading zeros. Empty means absent. At least one of ipv4 and
-	// ipv6 is required. Immutable.
+	// 10.244.7.9/16 means 10.244.0.0/16. Octets must not have leading zeros. An empty value means that there is no
+	// IPv4 range. At least one of ipv4 and ipv6 is required. Immutable.
 	IPv4 *string `json:"ipv4,omitempty"`
 	// ipv6 is the IPv6 range in CIDR notation (RFC 4291 section 2.3), for example fd00:10:244::/48. Host bits are masked
-	// off. A range with IPv4-mapped addresses (::ffff:0:0/96) is refused, save ::/0 as one block of
-	// 128 host bits: no Node can have a block of them. Empty means absent. At least one of ipv4 and ipv6 is required. Immutable.
+	// off. The range must not contain IPv4-mapped addresses (::ffff:0:0/96), because no Node can have a block of them.
+	// The only exception is ::/0 as one block of 128 host bits. An empty value means that there is no IPv6 range. At
+	// least one of ipv4 and ipv6 is required. Immutable.
 	IPv6 *string `json:"ipv6,omitempty"`
-	// priority orders the ClusterCIDRs that match a Node before every other rule: higher is tried first. May be negative.
-	// Default 0. Mutable; Nodes keep what they have.
+	// priority is the first rule of the order in which ClusterCIDRs are tried for a Node: higher is tried first. It can
+	// be negative. The default is 0. Mutable: a change affects new allocations only.
 	Priority *int32 `json:"priority,omitempty"`
-	// excludedCIDRs are CIDRs inside ipv4 or ipv6 of which this ClusterCIDR allocates nothing from now on. Other ClusterCIDRs
-	// with the same addresses are not affected, and what a Node already holds stays with it. A block with one excluded address
-	// is not allocated. Mutable.
+	// excludedCIDRs are CIDRs inside ipv4 or ipv6 from which this ClusterCIDR allocates no more blocks. A block with at
+	// least one excluded address is not allocated. Blocks that Nodes already hold stay with them. Other ClusterCIDRs
+	// with the same addresses are not affected. Mutable.
 	ExcludedCIDRs []string `json:"excludedCIDRs,omitempty"`
-	// allocation is Enabled, the default, or Disabled: a disabled ClusterCIDR gives no new blocks, and Nodes keep what
-	// they have. Mutable.
+	// allocation is Enabled, the default, or Disabled: no new blocks are allocated from a disabled ClusterCIDR, and Nodes
+	// keep the blocks that they have. Mutable.
 	Allocation *networkingv1.AllocationMode `json:"allocation,omitempty"`
 }
 

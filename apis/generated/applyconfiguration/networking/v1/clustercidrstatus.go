@@ -9,16 +9,18 @@ import (
 // ClusterCIDRStatusApplyConfiguration represents a declarative configuration of the ClusterCIDRStatus type for use
 // with apply.
 //
-// ClusterCIDRStatus is the observed state of a ClusterCIDR, written by the controller only.
+// ClusterCIDRStatus is the observed state of a ClusterCIDR. Only the controller writes it.
 type ClusterCIDRStatusApplyConfiguration struct {
-	// conditions are Ready (can it serve a Node now; if not, the reason is Exhausted, Disabled, Superseded, Terminating,
-	// Invalid or Pending), Overlapping (do its ranges, without what it excludes, share addresses with a service range, a Node's address,
-	// another ClusterCIDR, or with addresses that have a meaning of their own)
-	// and Conflicted (do two holders have the same addresses inside the ranges).
+	// conditions are Ready, Overlapping and Conflicted.
+	// Ready is True if podCIDRs can be allocated from this ClusterCIDR now. Otherwise its reason is Exhausted, Disabled,
+	// Superseded, Terminating, Invalid or Pending.
+	// Overlapping is True if the ranges, without excludedCIDRs, share addresses with a service range, with the address of
+	// a Node, with another ClusterCIDR, or with special addresses such as loopback or multicast.
+	// Conflicted is True if two Nodes, or a Node and a service range, have the same addresses inside the ranges.
 	Conditions []metav1.ConditionApplyConfiguration `json:"conditions,omitempty"`
-	// ipv4 counts the blocks of the IPv4 range. Absent without spec.ipv4.
+	// ipv4 counts the blocks of the IPv4 range. It is absent if spec.ipv4 is.
 	IPv4 *RangeStatusApplyConfiguration `json:"ipv4,omitempty"`
-	// ipv6 counts the blocks of the IPv6 range. Absent without spec.ipv6.
+	// ipv6 counts the blocks of the IPv6 range. It is absent if spec.ipv6 is.
 	IPv6 *RangeStatusApplyConfiguration `json:"ipv6,omitempty"`
 }
 

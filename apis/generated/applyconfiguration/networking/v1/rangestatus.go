@@ -5,25 +5,25 @@ package v1
 // RangeStatusApplyConfiguration represents a declarative configuration of the RangeStatus type for use
 // with apply.
 //
-// RangeStatus counts the blocks of one range. Invariant: total = allocated + unavailable + free, as long as none of
-// them is capped: a number that does not fit into an int64 (a range of 2^63 blocks or more) is given as 9223372036854775807.
+// RangeStatus counts the blocks of one range. Invariant: total = allocated + unavailable + free, unless one of them is
+// capped. A number that does not fit into an int64 (in a range of 2^63 blocks or more) is shown as 9223372036854775807.
 type RangeStatusApplyConfiguration struct {
 	// cidr is the range with its host bits masked off.
 	CIDR *string `json:"cidr,omitempty"`
-	// blockPrefixLength is the prefix length of every block: 24 for an IPv4 range with 8 host bits.
+	// blockPrefixLength is the prefix length of every block, for example 24 for an IPv4 range with 8 host bits.
 	BlockPrefixLength *int32 `json:"blockPrefixLength,omitempty"`
 	// total is the number of blocks in the range.
 	Total *int64 `json:"total,omitempty"`
-	// allocated is the number of blocks that Nodes hold, whoever assigned them.
+	// allocated is the number of blocks that Nodes hold, no matter who allocated them.
 	Allocated *int64 `json:"allocated,omitempty"`
-	// unavailable is the number of blocks that no Node holds and that cannot be allocated: excluded by this ClusterCIDR, part
-	// of a service range, or overlapped by podCIDRs that are not blocks of this range.
+	// unavailable is the number of blocks that no Node holds and that cannot be allocated, because this ClusterCIDR
+	// excludes them, or because they overlap a service range or podCIDRs that are not blocks of this range.
 	Unavailable *int64 `json:"unavailable,omitempty"`
-	// free is the number of blocks of which no Node, no service range and no exclusion of this ClusterCIDR has an address. One that is
-	// disabled or being deleted can have free blocks, too; it allocates none of them.
+	// free is the number of blocks that share no address with a Node's podCIDRs, a service range or excludedCIDRs. A
+	// ClusterCIDR that is disabled or terminating can have free blocks too, but none of them is allocated.
 	Free *int64 `json:"free,omitempty"`
-	// cursor is the address at which the search for the next block starts. It keeps freed blocks at rest for as
-	// long as the range allows, also across a restart of the controller.
+	// cursor is the address at which the search for the next block starts. Because of it, a freed block is not
+	// allocated again before the search has gone through the rest of the range, even after a restart of the controller.
 	Cursor *string `json:"cursor,omitempty"`
 }
 
