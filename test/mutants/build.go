@@ -7,6 +7,7 @@ import (
 	"go/ast"
 	"go/parser"
 	"go/token"
+	"io/fs"
 	"maps"
 	"os"
 	"os/exec"
@@ -108,8 +109,25 @@ func callOf(f *ast.FuncDecl, name string) (string, error) {
 // mutateAll returns the texts of all files that mutants change, and of the files that they need beside them.
 func mutateAll(root string, mutants []mutant) (map[string]string, error) {
 	byFile := map[string][]mutant{}
+	sources, err := readSources(root)
+	if err != nil {
+		return nil, err
+	}
 	for _, m := range mutants {
-		byFile[m.file] = append(byFile[m.file], m)
+		file := m.file
+		if file == "" {
+			var in []string
+			for name, text := range sources {
+				if strings.Contains(text, m.old) {
+					in = append(in, name)
+				}
+			}
+			if len(in) != 1 {
+				return nil, fmt.Errorf("mutant %s: want the text that it replaces in one file, found it in %v: the code has changed, so change test/mutants/mutants.go\n%s", m.name, in, m.old)
+			}
+			file = in[0]
+		}
+		byFile[file] = append(byFile[file], m)
 	}
 	texts := map[string]string{}
 	for file, of := range byFile {
@@ -121,6 +139,24 @@ func mutateAll(root string, mutants []mutant) (map[string]string, error) {
 		texts[filepath.Join(filepath.Dir(file), "active_mutant.go")] = fmt.Sprintf("package %s\n\nimport \"os\"\n\nvar activeMutant = os.Getenv(%q)\n", pkg, variable)
 	}
 	return texts, nil
+}
+
+// readSources returns the texts of what may be changed, by name: a mutant says what is wrong, and not where that is.
+func readSources(root string) (map[string]string, error) {
+	sources := map[string]string{}
+	err := filepath.WalkDir(filepath.Join(root, "controllers"), func(path string, d fs.DirEntry, err error) error {
+		if err != nil || d.IsDir() || !strings.HasSuffix(path, ".go") || strings.HasSuffix(path, "_test.go") {
+			return err
+		}
+		text, err := os.ReadFile(path)
+		if err != nil {
+			return err
+		}
+		name, err := filepath.Rel(root, path)
+		sources[filepath.ToSlash(name)] = string(text)
+		return err
+	})
+	return sources, err
 }
 
 // build compiles the tests of packages with all mutants in them, and returns the binaries by package. The tree is not

@@ -10,9 +10,10 @@ type mutant struct {
 	name   string
 	defect string // what is wrong then
 	seen   string // who has or had this defect
-	file   string
-	old    string // found exactly once in file
-	new    string // in its place
+	// file is where old is; empty if old is in one file of controllers only, which is then found by itself.
+	file string
+	old  string // found exactly once in its file
+	new  string // in its place
 	// test is the package and the test that has to fail; empty for the simulation.
 	test string
 }
@@ -31,54 +32,10 @@ const (
 	peer   = "sigs"    // kubernetes-sigs/node-ipam-controller
 )
 
-const (
-	announceFile    = "controllers/nodeipam/announce.go"
-	apiFile         = "controllers/nodeipam/api.go"
-	bookFile        = "controllers/nodeipam/book.go"
-	candidatesFile  = "controllers/nodeipam/candidates.go"
-	clusterCIDRFile = "controllers/nodeipam/clustercidr.go"
-	compileFile     = "controllers/nodeipam/compile.go"
-	controllerFile  = "controllers/nodeipam/controller.go"
-	coveredFile     = "controllers/nodeipam/covered.go"
-	eventsFile      = "controllers/nodeipam/events.go"
-	flagsFile       = "controllers/nodeipam/flags.go"
-	finalizerFile   = "controllers/nodeipam/finalizer.go"
-	fencedFile      = "controllers/nodeipam/fence.go"
-	freshFile       = "controllers/nodeipam/fresh.go"
-	healthFile      = "controllers/nodeipam/health.go"
-	otherFile       = "controllers/nodeipam/other.go"
-	guardFile       = "controllers/manager/guard.go"
-	nodeFile        = "controllers/nodeipam/node.go"
-	panicFile       = "controllers/nodeipam/panic.go"
-	restartFile     = "controllers/restart/restart.go"
-	patchFile       = "controllers/nodeipam/patch.go"
-	reservationFile = "controllers/nodeipam/reservation.go"
-	selectorFile    = "controllers/nodeipam/selector.go"
-	serviceFile     = "controllers/nodeipam/service.go"
-	startFile       = "controllers/nodeipam/start.go"
-	statusFile      = "controllers/nodeipam/status.go"
-	ledgerFile      = "controllers/ipam/ledger.go"
-	longFile        = "controllers/ipam/long.go"
-	prefixFile      = "controllers/ipam/prefix.go"
-	setFile         = "controllers/ipam/set.go"
-	exclusionsFile  = "controllers/ipam/exclusions.go"
-	usageFile       = "controllers/ipam/usage.go"
-	storedFile      = "controllers/nodeipam/stored.go"
-	textFile        = "controllers/nodeipam/text.go"
-	takeoverFile    = "controllers/nodeipam/takeover.go"
-	clockFile       = "controllers/lease/clock.go"
-	fenceFile       = "controllers/lease/fence.go"
-	lockFile        = "controllers/lease/lock.go"
-	termFile        = "controllers/lease/term.go"
-	transportFile   = "controllers/lease/transport.go"
-	doubtFile       = "controllers/nodeipam/doubt.go"
-	restoredFile    = "controllers/lease/restored.go"
-)
-
 // Tests of one part: for what the simulation does not have in it, like HTTP and goroutines that wait; does not judge; or does not meet in so
 // few seeds, like a write that is late by a little.
 const (
-	testAdvice       = "./controllers/nodeipam TestAdvice"
+	testAdvice       = "./controllers/nodeipam/allocator TestAdvice"
 	testAfterRefusal = "./controllers/nodeipam TestReservationAfterARefusal"
 	testAnswered     = "./controllers/nodeipam TestAnswered"
 	testAgain        = "./controllers/restart TestAgain"
@@ -89,10 +46,10 @@ const (
 	testAnew         = "./controllers/manager TestGuardedControllerThatEndsIsBuiltAnew"
 	testTorn         = "./controllers/nodeipam TestNobodyUsesATornBook"
 	testWaits        = "./controllers/nodeipam TestStartWaitsForWritesWithoutAnswer"
-	testAtOnce       = "./controllers/nodeipam TestAllAtOnceIsOneByOne"
-	testBook         = "./controllers/nodeipam TestBook"
+	testAtOnce       = "./controllers/nodeipam/allocator TestAllAtOnceIsOneByOne"
+	testBook         = "./controllers/nodeipam/allocator TestBook"
 	testBounds       = "./controllers/lease TestEnterBoundsTheWrite"
-	testCandidates   = "./controllers/nodeipam TestCandidates"
+	testCandidates   = "./controllers/nodeipam/clustercidr TestCandidates"
 	testEnter        = "./controllers/lease TestEnter"
 	testEventEnds    = "./controllers/nodeipam TestEventsEndWithTheProcess"
 	testEventHangs   = "./controllers/nodeipam TestEventsThatHangDelayNobody"
@@ -100,7 +57,7 @@ const (
 	testEventPasses  = "./controllers/nodeipam TestEventsLetNodesPass"
 	testEventRetry   = "./controllers/nodeipam TestEventsThatAreRefused"
 	testEventTrue    = "./controllers/nodeipam TestOnlyWhatIsTrueIsSaid"
-	testCIDRs        = "./controllers/nodeipam TestMappedSpaceIsNotIPv4"
+	testCIDRs        = "./controllers/nodeipam/clustercidr TestMappedSpaceIsNotIPv4"
 	testForeign      = "./controllers/nodeipam TestForeignTransitionTime"
 	testFenced       = "./controllers/nodeipam TestWritesAreFenced"
 	testFinalizer    = "./controllers/nodeipam TestFinalizerThatIsNotThere"
@@ -108,7 +65,7 @@ const (
 	testObjects      = "./controllers/nodeipam TestFreshObjectByObject"
 	testHandOver     = "./controllers/lease TestHandOverAfterAWriteWithoutAnswer"
 	testHistories    = "./controllers/ipam TestRandomHistories"
-	testInvalidRange = "./controllers/nodeipam TestInvalidRangeKeepsItsNodes"
+	testInvalidRange = "./controllers/nodeipam/allocator TestInvalidRangeKeepsItsNodes"
 	testLarge        = "./controllers/nodeipam TestLargeObjectsAreReadWithoutTheLock"
 	testLatePick     = "./controllers/ipam TestReserveRefusesAPickThatCameTooLate"
 	testLongLists    = "./controllers/ipam TestLongListsAreNotQuadratic"
@@ -118,7 +75,7 @@ const (
 	testNewRange     = "./controllers/ipam TestNewRange"
 	testNotThere     = "./controllers/nodeipam TestNotThere"
 	testOneTerm      = "./controllers/lease TestOneTerm"
-	testCompiledOnce = "./controllers/nodeipam TestSelectorIsCompiledOnce"
+	testCompiledOnce = "./controllers/nodeipam/clustercidr TestSelectorIsCompiledOnce"
 	testReading      = "./controllers/nodeipam TestEventWhileTheStartReads"
 	testRelease      = "./controllers/lease TestReleaseWaitsForWrites"
 	testRepetition   = "./controllers/lease TestTransportAllowsNoRepetition"
@@ -141,370 +98,274 @@ var mutants = []mutant{
 	// Who holds what.
 	{
 		name: "podcidrs-outside-not-held", defect: "podCIDRs that lie in no range are not held", seen: peer,
-		file: bookFile,
-		old:  "\tb.hold(owner, blocks)\n",
-		new:  "\tif !b.outside(blocks) {\n\t\tb.hold(owner, blocks)\n\t}\n",
+		old: "\tb.hold(owner, blocks)\n",
+		new: "\tif !b.outside(blocks) {\n\t\tb.hold(owner, blocks)\n\t}\n",
 	},
 	{
 		name: "podcidrs-of-others-not-held", defect: "podCIDRs that do not come from us are not held",
-		file: bookFile,
-		old:  "\tb.hold(owner, blocks)\n",
-		new:  "\tif b.nodes[node.Name].pool != \"\" {\n\t\tb.hold(owner, blocks)\n\t}\n",
+		old: "\tb.hold(owner, blocks)\n",
+		new: "\tif b.nodes[node.Name].pool != \"\" {\n\t\tb.hold(owner, blocks)\n\t}\n",
 	},
 	{
 		name: "podcidrs-of-other-size-not-held", defect: "blocks of another size than the range gives now are not held", seen: inTree + ", kubernetes#70957, #90922",
-		file: bookFile,
-		old:  "\tb.hold(owner, blocks)\n",
-		new: `	b.hold(owner, slices.DeleteFunc(slices.Clone(blocks), func(block netip.Prefix) bool {
-		for _, p := range b.pools {
-			for _, r := range p.Ranges {
-				if r.Prefix.Overlaps(block) && r.BlockBits != block.Bits() {
-					return true
-				}
-			}
-		}
-		return false
-	}))
-`,
+		old: "\tb.hold(owner, blocks)\n",
+		new: "\tb.hold(owner, slices.DeleteFunc(slices.Clone(blocks), func(block netip.Prefix) bool {\n\t\tfor _, p := range b.pools {\n\t\t\tfor _, r := range p.Ranges {\n\t\t\t\tif r.Prefix.Overlaps(block) && r.BlockBits != block.Bits() {\n\t\t\t\t\treturn true\n\t\t\t\t}\n\t\t\t}\n\t\t}\n\t\treturn false\n\t}))\n",
 	},
 	{
 		name: "relabelled-not-held", defect: "at the start, what a Node holds counts only if a ClusterCIDR selects the Node", seen: peer,
-		file: startFile,
-		old:  "\tb.ledger.Expect(len(all))\n",
-		new: `	for i := range all {
-		matches := false
-		for _, p := range b.pools {
-			matches = matches || !p.Selective
-			for _, t := range p.terms {
-				matches = matches || t.matches(all[i].node)
-			}
-		}
-		if !matches {
-			all[i] = shown{node: all[i].node, unreadable: all[i].unreadable}
-		}
-	}
-	b.ledger.Expect(len(all))
-`,
+		old: "\tb.ledger.Expect(len(all))\n",
+		new: "\tfor i := range all {\n\t\tmatches := false\n\t\tfor _, p := range b.pools {\n\t\t\tmatches = matches || !p.Selective\n\t\t\tfor _, t := range p.terms {\n\t\t\t\tmatches = matches || t.matches(all[i].node)\n\t\t\t}\n\t\t}\n\t\tif !matches {\n\t\t\tall[i] = shown{node: all[i].node, unreadable: all[i].unreadable}\n\t\t}\n\t}\n\tb.ledger.Expect(len(all))\n",
 	},
 	{
 		name: "nodes-not-read-at-start", defect: "Nodes are served before it is known what all of them hold", seen: "in-tree before kubernetes#29058",
-		file: startFile,
-		old:  "\tb.ledger.Expect(len(all))\n",
-		new:  "\tfor i := range all {\n\t\tall[i] = shown{node: all[i].node, unreadable: all[i].unreadable}\n\t}\n\tb.ledger.Expect(len(all))\n",
+		old: "\tb.ledger.Expect(len(all))\n",
+		new: "\tfor i := range all {\n\t\tall[i] = shown{node: all[i].node, unreadable: all[i].unreadable}\n\t}\n\tb.ledger.Expect(len(all))\n",
 	},
 	{
 		name: "terminating-not-held-at-start", defect: "at the start, what Nodes hold from a ClusterCIDR that is being deleted is forgotten", seen: peer,
-		file: startFile,
-		old:  "\tb.ledger.Expect(len(all))\n",
-		new: `	for i, s := range all {
-		for _, block := range s.blocks {
-			for _, p := range b.pools {
-				if p.contains(block) && p.State.String() == "Terminating" {
-					all[i] = shown{node: all[i].node, unreadable: all[i].unreadable}
-				}
-			}
-		}
-	}
-	b.ledger.Expect(len(all))
-`,
+		old: "\tb.ledger.Expect(len(all))\n",
+		new: "\tfor i, s := range all {\n\t\tfor _, block := range s.blocks {\n\t\t\tfor _, p := range b.pools {\n\t\t\t\tif p.contains(block) && p.State.String() == \"Terminating\" {\n\t\t\t\t\tall[i] = shown{node: all[i].node, unreadable: all[i].unreadable}\n\t\t\t\t}\n\t\t\t}\n\t\t}\n\t}\n\tb.ledger.Expect(len(all))\n",
 	},
 	{
 		name: "shared-at-start-not-noticed", defect: "Nodes that share addresses since before the start are not told",
-		file: startFile,
 		old:  " || b.shares(all[i].node.UID)\n",
 		new:  "\n",
 		test: testAtOnce,
 	},
 	{
 		name: "said-to-be-alone", defect: "the ledger says of who holds what lies in another's range that he is alone",
-		file: ledgerFile,
 		old:  "\t\treturn !covered && n.child == [2]*node{}\n",
 		new:  "\t\treturn covered || n.child == [2]*node{}\n",
 		test: testAtOnce,
 	},
 	{
 		name: "range-of-missing-family", defect: "a dual-stack Node in a single-stack ClusterCIDR is looked up in a range that is not there", seen: peer,
-		file: bookFile,
-		old:  "\tb.hold(owner, blocks)\n",
-		new: `	for i := range blocks {
-		if p, ok := b.pools[b.nodes[node.Name].pool]; ok {
-			_ = p.Ranges[i]
-		}
-	}
-	b.hold(owner, blocks)
-`,
+		old: "\tb.hold(owner, blocks)\n",
+		new: "\tfor i := range blocks {\n\t\tif p, ok := b.pools[b.nodes[node.Name].pool]; ok {\n\t\t\t_ = p.Ranges[i]\n\t\t}\n\t}\n\tb.hold(owner, blocks)\n",
 	},
 	{
 		name: "no-owners", defect: "a block that two Nodes hold is free when one of them goes", seen: inTree + ", " + peer,
-		file: ledgerFile,
-		old:  "\tl.taken.Remove(p)\n",
-		new:  "\tfor l.taken.Remove(p) {\n\t}\n\tdelete(l.shared, p)\n",
+		old: "\tl.taken.Remove(p)\n",
+		new: "\tfor l.taken.Remove(p) {\n\t}\n\tdelete(l.shared, p)\n",
 	},
 	{
 		name: "wider-holding-ignored", defect: "a block inside a wider one that is held counts as free",
-		file: setFile,
-		old:  "\t\tcovered = covered || n.count > 0\n",
-		new:  "",
+		old: "\t\tcovered = covered || n.count > 0\n",
+		new: "",
 	},
 	{
 		name: "exclusions-ignored", defect: "excluded ranges are given to Nodes",
-		file: compileFile,
-		old:  "\t\tp.Excluded.Insert(excluded)\n",
-		new:  "\t\t_ = excluded\n",
+		old: "\t\tp.Excluded.Insert(excluded)\n",
+		new: "\t\t_ = excluded\n",
 	},
 	{
 		name: "exclusions-of-all", defect: "what one ClusterCIDR excludes is given by no other one either",
-		file: bookFile,
-		old:  "\tb.poolsChanged = true\n\tb.candidates = nil\n\tif delete(b.terminating, p.Name)",
-		new:  "\tb.hold(ipam.Owner{Kind: ipam.Kept, ID: p.ID}, p.excluded)\n\tb.poolsChanged = true\n\tb.candidates = nil\n\tif delete(b.terminating, p.Name)",
+		old: "\tb.poolsChanged = true\n\tb.candidates = nil\n\tif delete(b.terminating, p.Name)",
+		new: "\tb.hold(ipam.Owner{Kind: ipam.Kept, ID: p.ID}, p.excluded)\n\tb.poolsChanged = true\n\tb.candidates = nil\n\tif delete(b.terminating, p.Name)",
 	},
 	{
 		name: "excluded-reservation-stays", defect: "a reservation that was never sent stands although its ClusterCIDR excludes it now",
-		file: reservationFile,
-		old:  " || p.Excluded.Overlaps(block) {",
-		new:  " {",
+		old: " || p.Excluded.Overlaps(block) {",
+		new: " {",
 	},
 	{
 		name: "excluded-counts-as-free", defect: "what a ClusterCIDR excludes counts as free",
-		file: usageFile,
-		old:  "Free: u.Free - l.excluded(p, r)}",
-		new:  "Free: u.Free}",
+		old: "Free: u.Free - l.excluded(p, r)}",
+		new: "Free: u.Free}",
 	},
 	{
 		name: "full-for-ever", defect: "what was full between exclusions counts as full after a block there was freed", test: "./controllers/ipam TestExamples",
-		file: exclusionsFile,
-		old:  "\t\t\tif dropped {\n",
-		new:  "\t\t\tif false {\n",
+		old: "\t\t\tif dropped {\n",
+		new: "\t\t\tif false {\n",
 	},
 	{
 		name: "mapped-is-all-of-ipv4", defect: "a podCIDR that an older API server has stored as ::ffff:0:0/96 takes all IPv4 ranges", test: testCIDRs,
-		file: compileFile,
-		old:  "addr.Is4In6() && bits > mapped.Bits()",
-		new:  "addr.Is4In6() && bits >= mapped.Bits()",
+		old: "addr.Is4In6() && bits > Mapped.Bits()",
+		new: "addr.Is4In6() && bits >= Mapped.Bits()",
 	},
 	{
 		name: "foreign-status-stays", defect: "what somebody else has put into a status stays there",
-		file: statusFile,
-		old:  "\tif foreign := foreignStatus(cc, want); foreign != nil {",
-		new:  "\tif foreign := foreignStatus(cc, want); false && foreign != nil {",
+		old: "\tif foreign := foreignStatus(cc, want); foreign != nil {",
+		new: "\tif foreign := foreignStatus(cc, want); false && foreign != nil {",
 	},
 	{
 		name: "foreign-time-taken-over", defect: "the time of a transition that somebody else has written is taken over", test: testForeign,
-		file: storedFile,
-		old:  "if f.Manager != Name || ",
-		new:  "if ",
+		old: "if f.Manager != Name || ",
+		new: "if ",
 	},
 	{
-		name: "messages-without-end", defect: "a message is as long as what somebody has written", test: "./controllers/nodeipam TestCut",
-		file: textFile,
-		old:  "\tif len(text) <= most {",
-		new:  "\tif len(text) <= most+1000 {",
+		name: "messages-without-end", defect: "a message is as long as what somebody has written", test: "./controllers/nodeipam/text TestCut",
+		old: "\tif len(text) <= most {",
+		new: "\tif len(text) <= most+1000 {",
 	},
 	{
 		name: "excluded-address-reported", defect: "the address of a Node is reported although it is excluded, as the report says to do", test: testAdvice,
-		file: statusFile,
-		old:  "\t\t\tif !p.Gives(h.Prefix) {",
-		new:  "\t\t\tif false {",
+		old: "\t\t\tif !p.Gives(h.Prefix) {",
+		new: "\t\t\tif false {",
 	},
 	{
 		name: "service-ranges-ignored", defect: "service ranges are given to Nodes", seen: peer,
-		file: bookFile,
-		old:  "\tb.hold(ipam.Owner{Kind: ipam.Service, ID: source}, ranges)\n",
-		new:  "",
+		old: "\tb.hold(ipam.Owner{Kind: ipam.Service, ID: source}, ranges)\n",
+		new: "",
 	},
 	{
 		name: "servicecidr-objects-ignored", defect: "a ServiceCIDR that comes later does not count", seen: inTree,
-		file: serviceFile,
-		old:  "\t\t\tb.setService(serviceSource(name), serviceRangesOf(context.Background(), serviceCIDR))\n",
-		new:  "\t\t\t_ = serviceCIDR\n",
+		old: "b.SetService(serviceSource(name), serviceRangesOf(context.Background(), serviceCIDR))",
+		new: "_ = serviceCIDR",
 	},
 
 	// When a block is free.
 	{
 		name: "release-on-deletiontimestamp", defect: "a Node that is being deleted, but runs on behind a finalizer, loses its blocks", seen: peer + ", kubernetes#127792",
-		file: nodeFile,
-		old:  "\tdefer c.reclaim(b, node) // once the book knows what it shows\n",
-		new:  "\tif node.DeletionTimestamp != nil {\n\t\tb.gone(name)\n\t\treturn node, nil\n\t}\n\tdefer c.reclaim(b, node)\n",
+		old: "if b.Reclaim(node) {",
+		new: "if node.DeletionTimestamp != nil {\n\t\tb.NodeGone(name, node.UID)\n\t\treturn node, nil\n\t}\n\tif b.Reclaim(node) {",
 	},
 	{
 		name: "reservation-dropped-on-deletion", defect: "a Node that is being deleted loses its reservation, while the write of it may be on its way",
-		file: nodeFile,
-		old:  "\t\t\tdelete(b.waiting, name)\n",
-		new:  "\t\t\tb.gone(name)\n",
+		old: "b.GiveUp(node)",
+		new: "b.NodeGone(name, node.UID)",
 	},
 	{
 		name: "never-released", defect: "the blocks of a Node that is gone stay held",
-		file: nodeFile,
-		old:  "\t\tb.gone(name)\n",
-		new:  "\t\tdelete(b.waiting, name)\n",
+		old: "b.NodeGone(name, was.UID)",
+		new: "_ = b",
 	},
 	{
 		name: "released-by-its-pool-only", defect: "the blocks of a Node whose ClusterCIDR is not there are not released", seen: peer,
-		file: nodeFile,
-		old:  "\t\tb.gone(name)\n",
-		new:  "\t\tif e, ok := b.nodes[name]; !ok || b.pools[e.pool] != nil {\n\t\t\tb.gone(name)\n\t\t}\n",
+		old: "b.NodeGone(name, was.UID)",
+		new: "n, known := b.Node(name)\n\tif _, there := b.Pool(n.ClusterCIDR); !known || there {\n\t\tb.NodeGone(name, was.UID)\n\t}",
 	},
 	{
-		name: "recreated-node-leaks", defect: "a Node that is deleted and created again between two looks keeps its old blocks", seen: inTree + ", " + peer, test: "./controllers/nodeipam TestBook",
-		file: bookFile,
-		old:  "\t\tb.gone(node.Name)\n",
-		new:  "\t\tkept := b.ledger.Held(ownerOf(e.uid))\n\t\tb.gone(node.Name)\n\t\tb.ledger.Hold(ipam.Owner{Kind: ipam.Kept, ID: string(node.UID)}, kept...)\n",
+		name: "recreated-node-leaks", defect: "a Node that is deleted and created again between two looks keeps its old blocks", seen: inTree + ", " + peer, test: "./controllers/nodeipam/allocator TestBook",
+		old: "b.NodeGone(node.Name, uid)",
+		new: "kept := b.ledger.Held(OwnerOf(uid))\n\t\tb.NodeGone(node.Name, uid)\n\t\tb.ledger.Hold(ipam.Owner{Kind: ipam.Kept, ID: string(node.UID)}, kept...)",
 	},
 	{
 		name: "forced-pool-frees-nodes", defect: "a ClusterCIDR whose finalizer was removed by force takes along what Nodes hold from it",
-		file: bookFile,
-		old:  "\tb.ledger.Forget(&p.Pool)\n\tdelete(b.pools, name)\n",
-		new:  "\tb.ledger.Forget(&p.Pool)\n\tdelete(b.pools, name)\n\tfor _, uid := range slices.Collect(b.members(p)) {\n\t\tb.hold(ownerOf(uid), nil)\n\t}\n",
+		old: "\tb.ledger.Forget(&p.Pool)\n\tdelete(b.pools, name)\n",
+		new: "\tb.ledger.Forget(&p.Pool)\n\tdelete(b.pools, name)\n\tfor _, uid := range slices.Collect(b.members(p)) {\n\t\tb.hold(ownerOf(uid), nil)\n\t}\n",
 	},
 	{
 		name: "other-blocks-not-believed", defect: "a Node that shows other blocks than were reserved for it keeps the reserved ones only",
-		file: bookFile,
-		old:  "\tb.hold(owner, blocks)\n",
-		new:  "\tif len(b.ledger.Held(owner)) == 0 {\n\t\tb.hold(owner, blocks)\n\t}\n",
+		old: "\tb.hold(owner, blocks)\n",
+		new: "\tif len(b.ledger.Held(owner)) == 0 {\n\t\tb.hold(owner, blocks)\n\t}\n",
 	},
 	{
 		name: "node-event-not-entered", defect: "what a Node brings along counts only when its worker gets to it",
-		file: nodeFile,
-		old:  "\t\tnode, err := c.lookAtNode(b, name)\n",
-		new:  "\t\tnode, err := (*v1.Node)(nil), error(nil)\n\t\tc.nodeQueue.Add(name)\n",
+		old: "node, err := c.observeNode(b, name)",
+		new: "node, err := (*v1.Node)(nil), error(nil)\n\t\tc.nodeQueue.Add(name)",
 	},
 	{
 		name: "pool-event-not-entered", defect: "a ClusterCIDR that was disabled or deleted gives blocks until its worker gets to it",
-		file: clusterCIDRFile,
-		old:  "\t\t_, _, err := c.enterClusterCIDR(name, func(*book, *networkingv1.ClusterCIDR) {})\n\t\treturn err\n",
-		new:  "\t\treturn nil\n",
+		old: "_, _, err := c.enterClusterCIDR(name, func(*allocator.State, *networkingv1.ClusterCIDR) {})\n\t\treturn err",
+		new: "return nil",
 	},
 
 	// What is chosen.
 	{
 		name: "half-a-dual-stack-node", defect: "a Node gets one family when the other one is full",
-		file: ledgerFile,
-		old:  "\t\tif blocks, full := l.blocks(p); len(full) == 0 {\n",
-		new:  "\t\tif blocks, _ := l.blocks(p); len(blocks) > 0 {\n",
+		old: "\t\tif blocks, full := l.blocks(p); len(full) == 0 {\n",
+		new: "\t\tif blocks, _ := l.blocks(p); len(blocks) > 0 {\n",
 	},
 	{
 		name: "first-family-leaks", defect: "when the second family is full, the first one's block is lost", seen: inTree + ", " + peer + ", projectcalico/cni-plugin#908",
-		file: ledgerFile,
-		old:  "\t\tif blocks, full := l.blocks(p); len(full) == 0 {\n\t\t\treturn Pick{Pool: p, Blocks: blocks}, true\n\t\t}\n",
-		new: `		blocks, full := l.blocks(p)
-		if len(full) == 0 {
-			return Pick{Pool: p, Blocks: blocks}, true
-		}
-		for _, b := range blocks {
-			l.taken.Insert(b)
-		}
-`,
+		old: "\t\tif blocks, full := l.blocks(p); len(full) == 0 {\n\t\t\treturn Pick{Pool: p, Blocks: blocks}, true\n\t\t}\n",
+		new: "\t\tblocks, full := l.blocks(p)\n\t\tif len(full) == 0 {\n\t\t\treturn Pick{Pool: p, Blocks: blocks}, true\n\t\t}\n\t\tfor _, b := range blocks {\n\t\t\tl.taken.Insert(b)\n\t\t}\n",
 	},
 	{
 		name: "late-pick-reserved", defect: "a block is reserved although somebody else has got it since it was picked",
-		file: ledgerFile,
 		old:  " || slices.ContainsFunc(pick.Blocks, l.taken.Overlaps)",
 		new:  "",
 		test: testLatePick,
 	},
 	{
 		name: "disabled-allocates", defect: "a disabled ClusterCIDR gives blocks",
-		file: ledgerFile,
-		old:  "\t\tif p.State != Enabled || ",
-		new:  "\t\tif p.State != Enabled && p.State != Disabled || ",
+		old: "\t\tif p.State != Enabled || ",
+		new: "\t\tif p.State != Enabled && p.State != Disabled || ",
 	},
 	{
 		name: "terminating-allocates", defect: "a ClusterCIDR that is being deleted gives blocks",
-		file: ledgerFile,
-		old:  "\t\tif p.State != Enabled || ",
-		new:  "\t\tif p.State != Enabled && p.State != Terminating || ",
+		old: "\t\tif p.State != Enabled || ",
+		new: "\t\tif p.State != Enabled && p.State != Terminating || ",
 	},
 	{
 		name: "unselective-never-terminates", defect: "the deletion of a ClusterCIDR without a nodeSelector is not noticed", seen: peer,
-		file: compileFile,
-		old:  "\tcase cc.DeletionTimestamp != nil:\n",
-		new:  "\tcase cc.DeletionTimestamp != nil && p.Selective:\n",
+		file: "controllers/nodeipam/clustercidr/pool.go",
+		old:  "case cc.DeletionTimestamp != nil:",
+		new:  "case cc.DeletionTimestamp != nil && p.Selective:",
 	},
 	{
 		name: "edited-means-terminating", defect: "a ClusterCIDR that was ever edited counts as being deleted", seen: peer,
-		file: compileFile,
-		old:  "\tcase cc.DeletionTimestamp != nil:\n",
-		new:  "\tcase cc.DeletionTimestamp != nil || cc.Generation > 1:\n",
+		file: "controllers/nodeipam/clustercidr/pool.go",
+		old:  "case cc.DeletionTimestamp != nil:",
+		new:  "case cc.DeletionTimestamp != nil || cc.Generation > 1:",
 	},
 	{
 		name: "terms-anded", defect: "the terms of a nodeSelector are ANDed", seen: peer,
-		file: candidatesFile,
-		old:  "\t\t\tif !e.matches(node) || ",
-		new:  "\t\t\tif slices.ContainsFunc(e.terms, func(t term) bool { return !t.matches(node) }) || ",
+		old: "\t\t\tif !e.matches(node) || ",
+		new: "\t\t\tif slices.ContainsFunc(e.terms, func(t term) bool { return !t.matches(node) }) || ",
 	},
 	{
 		name: "fields-taken-for-labels", defect: "matchFields of a nodeSelector are looked for among the labels", seen: peer,
-		file: selectorFile,
-		old:  "\tif r.key == nameKey {\n",
-		new:  "\tif r.key == nameKey {\n\t\tvalue, has = node.Labels[\"metadata.name\"]\n\t} else if false {\n",
+		old: "\tif r.key == nameKey {\n",
+		new: "\tif r.key == nameKey {\n\t\tvalue, has = node.Labels[\"metadata.name\"]\n\t} else if false {\n",
 	},
 	{
 		name: "block-larger-than-range", defect: "a ClusterCIDR whose blocks are larger than its range is accepted", seen: peer,
-		file: prefixFile,
 		old:  "\tif hostBits < 0 || hostBits > free {\n",
 		new:  "\tif hostBits < 0 {\n",
 		test: testNewRange,
 	},
 	{
 		name: "cursor-not-from-status", defect: "after a restart the search begins at the start of the range",
-		file: bookFile,
-		old:  "\t\t\tb.ledger.SetCursor(&p.Pool, family, cursor)\n",
-		new:  "\t\t\t_, _ = family, cursor\n",
+		old: "\t\t\tb.ledger.SetCursor(&p.Pool, family, cursor)\n",
+		new: "\t\t\t_, _ = family, cursor\n",
 	},
 	{
 		name: "cursor-stands-still", defect: "a block that was freed is given again at once",
-		file: ledgerFile,
-		old:  "\t\tl.SetCursor(pick.Pool, FamilyOf(b), after)\n",
-		new:  "\t\t_ = after\n",
+		old: "\t\tl.SetCursor(pick.Pool, FamilyOf(b), after)\n",
+		new: "\t\t_ = after\n",
 	},
 	{
 		name: "old-flags-serve", defect: "the ClusterCIDR of earlier flags goes on to give blocks",
-		file: flagsFile,
-		old:  "\tp.State, p.superseded = ipam.Disabled, true\n",
-		new:  "\tp.superseded = true\n",
+		old: "p.State, p.Superseded, p.Problem = ipam.Disabled, true, why",
+		new: "p.Superseded, p.Problem = true, why",
 	},
 	{
 		name: "old-flags-stay", defect: "the ClusterCIDR of earlier flags is not disabled",
-		file: flagsFile,
-		old:  "\t\treturn c.writeAllocation(ctx, cc, networkingv1.AllocationDisabled)\n",
-		new:  "\t\treturn nil\n",
+		old: "\t\treturn c.writeAllocation(ctx, cc, networkingv1.AllocationDisabled)\n",
+		new: "\t\treturn nil\n",
 	},
 	{
 		name: "stale-order", defect: "Nodes are served by ClusterCIDRs as they were before they changed",
-		file: bookFile,
-		old:  "\tb.candidates = nil\n\tif delete(",
-		new:  "\tif delete(",
+		old: "\tb.candidates = nil\n\tif delete(",
+		new: "\tif delete(",
 	},
 	{
 		name: "index-forgets-the-rest", defect: "a ClusterCIDR that asks for no label with certain values is never found",
-		file: candidatesFile,
-		old:  "\t\t\tc.rest = append(c.rest, i)\n",
-		new:  "",
+		old: "\t\t\tc.rest = append(c.rest, i)\n",
+		new: "",
 	},
 	{
 		name: "index-knows-one-value", defect: "a ClusterCIDR that asks for one of several values is found by the first one only",
-		file: candidatesFile,
 		old:  "\t\tfor _, a := range attributes {\n\t\t\tc.by[a]",
 		new:  "\t\tfor _, a := range attributes[:min(1, len(attributes))] {\n\t\t\tc.by[a]",
 		test: testCandidates,
 	},
 	{
 		name: "one-requirement-is-enough", defect: "a Node is served from a ClusterCIDR of whose requirements it meets one",
-		file: selectorFile,
 		old:  "\t\tif !t.all[i].matches(node) {\n\t\t\treturn false\n\t\t}\n\t}\n\treturn t.others == nil || t.others.Match(node)\n",
 		new:  "\t\tif t.all[i].matches(node) {\n\t\t\treturn true\n\t\t}\n\t}\n\treturn false\n",
 		test: testCandidates,
 	},
 	{
 		name: "candidates-out-of-order", defect: "ClusterCIDRs that ask for no label with certain values are tried before all others",
-		file: candidatesFile,
 		old:  "\t\t\tif len(rest) == 0 || len(asked) > 0 && asked[0] < rest[0] {\n",
 		new:  "\t\t\tif len(rest) == 0 {\n",
 		test: testCandidates,
 	},
 	{
 		name: "invalid-range-forgotten", defect: "a ClusterCIDR with a block size that is refused today goes while Nodes hold blocks from it",
-		file: compileFile,
 		old:  "\t\tp.uncut = append(p.uncut, prefix.Masked())\n",
 		new:  "",
 		test: testInvalidRange,
@@ -513,43 +374,37 @@ var mutants = []mutant{
 	// The one write.
 	{
 		name: "no-uid-precondition", defect: "a write that comes late hits a new Node of the same name",
-		file: patchFile,
-		old:  "\treturn encode(objectPatch{\n\t\tMetadata: metadataPatch{UID: node.UID, Annotations: annotations},\n",
-		new:  "\treturn encode(map[string]any{\"metadata\": map[string]any{\"annotations\": annotations}, \"spec\": nodeSpecs{PodCIDR: cidrs[0], PodCIDRs: cidrs}})\n\treturn encode(objectPatch{\n",
+		old: "\treturn encode(objectPatch{\n\t\tMetadata: metadataPatch{UID: node.UID, Annotations: annotations},\n",
+		new: "\treturn encode(map[string]any{\"metadata\": map[string]any{\"annotations\": annotations}, \"spec\": nodeSpecs{PodCIDR: cidrs[0], PodCIDRs: cidrs}})\n\treturn encode(objectPatch{\n",
 	},
 	{
 		name: "reservation-undone", defect: "a write that seemed to fail gives up its blocks",
-		file: nodeFile,
-		old:  "\treturn fmt.Errorf(\"patch podCIDRs of Node %s: %w\", node.Name, err)\n",
-		new:  "\tc.with(func(b *book) { b.hold(ownerOf(node.UID), nil) })\n\treturn fmt.Errorf(\"patch podCIDRs of Node %s: %w\", node.Name, err)\n",
+		old: "\treturn fmt.Errorf(\"patch podCIDRs of Node %s: %w\", node.Name, err)\n",
+		new: "\tc.with(func(b *book) { b.hold(ownerOf(node.UID), nil) })\n\treturn fmt.Errorf(\"patch podCIDRs of Node %s: %w\", node.Name, err)\n",
 	},
 	{
 		name: "failed-write-forgotten", defect: "a write that failed is not tried again",
-		file: nodeFile,
-		old:  "\treturn fmt.Errorf(\"patch podCIDRs of Node %s: %w\", node.Name, err)\n",
-		new:  "\treturn nil\n",
+		old: "\treturn fmt.Errorf(\"patch podCIDRs of Node %s: %w\", node.Name, err)\n",
+		new: "\treturn nil\n",
 	},
 	{
 		name: "podcidrs-of-others-rewritten", defect: "a Node that has podCIDRs from somebody else gets ours too",
-		file: nodeFile,
-		old:  "\t\tcase showsPodCIDRs(node):\n",
-		new:  "\t\tcase showsPodCIDRs(node) && len(node.Annotations) > 0:\n",
+		file: "controllers/nodeipam/node.go",
+		old:  "case clustercidr.ShowsPodCIDRs(node):",
+		new:  "case clustercidr.ShowsPodCIDRs(node) && len(node.Annotations) > 0:",
 	},
 	{
 		name: "going-node-served", defect: "a Node that is being deleted gets blocks",
-		file: nodeFile,
-		old:  "\t\tcase node.DeletionTimestamp != nil:\n",
-		new:  "\t\tcase false:\n",
+		old: "\t\tcase node.DeletionTimestamp != nil:\n",
+		new: "\t\tcase false:\n",
 	},
 	{
 		name: "no-holder", defect: "a write does not say who holds the lease, so the admission policy refuses it",
-		file: patchFile,
-		old:  "networkingv1.AnnotationLeaseHolder: identity}",
-		new:  "networkingv1.AnnotationLeaseHolder: identity[:0]}",
+		old: "networkingv1.AnnotationLeaseHolder: identity}",
+		new: "networkingv1.AnnotationLeaseHolder: identity[:0]}",
 	},
 	{
 		name: "missing-resource-is-no-error", defect: "a write to an API server that does not know the resource yet is not tried again",
-		file: apiFile,
 		old:  " && !apierrors.HasStatusCause(err, metav1.CauseTypeUnexpectedServerResponse)",
 		new:  "",
 		test: testNotThere,
@@ -558,109 +413,94 @@ var mutants = []mutant{
 	// The fence.
 	{
 		name: "fence-not-asked-for-nodes", defect: "a deposed leader writes podCIDRs",
-		file: fencedFile,
-		old:  "\treturn f.enter(ctx, func(ctx context.Context) error { return f.api.patchNode(ctx, name, patch) })\n",
-		new:  "\treturn f.api.patchNode(ctx, name, patch)\n",
+		old: "\treturn f.enter(ctx, func(ctx context.Context) error { return f.api.patchNode(ctx, name, patch) })\n",
+		new: "\treturn f.api.patchNode(ctx, name, patch)\n",
 	},
 	{
 		name: "fence-not-asked-for-finalizers", defect: "a deposed leader removes finalizers",
-		file: fencedFile,
 		old:  "\treturn f.enter(ctx, func(ctx context.Context) error { return f.api.patchClusterCIDR(ctx, name, patch) })\n",
 		new:  "\treturn f.api.patchClusterCIDR(ctx, name, patch)\n",
 		test: testFenced,
 	},
 	{
 		name: "fence-always-open", defect: "a write is sent however old the lease is",
-		file: fenceFile,
-		old:  "\tcase left <= p.timeout+p.transit:\n",
-		new:  "\tcase left < 0 && f.duration < 0:\n",
+		old: "\tcase left <= p.timeout+p.transit:\n",
+		new: "\tcase left < 0 && f.duration < 0:\n",
 	},
 	{
 		name: "fence-ignores-the-deadline", defect: "a write is sent as long as the lease is good, and may be carried out after it",
-		file: fenceFile,
 		old:  "\tcase left <= p.timeout+p.transit:\n",
 		new:  "\tcase left <= p.transit:\n",
 		test: testEnter,
 	},
 	{
 		name: "lease-regained", defect: "a leader that slept while another one led takes its lease back and goes on", seen: "client-go's elector",
-		file: lockFile,
 		old:  "\tif f.deposed {\n",
 		new:  "\tif f.deposed = false; f.deposed {\n",
 		test: testOneTerm,
 	},
 	{
 		name: "lease-given-again", defect: "a leader that slept while another one led goes on when the API server that coordinates elects it again", seen: "client-go's elector",
-		file: lockFile,
 		old:  " && slices.ContainsFunc(f.stamps, stamp(*record).Equal)\n",
 		new:  " && slices.ContainsFunc(f.stamps, func(time.Time) bool { return true })\n",
 		test: testOneTerm,
 	},
 	{
 		name: "lease-counts-from-the-answer", defect: "the lease is counted from when the answer to its renewal came, not from when the renewal was sent",
-		file: lockFile,
 		old:  "\tsent := l.fence.sends(record)\n\tif err := write(ctx, record); err != nil {\n\t\treturn err\n\t}\n",
 		new:  "\tif err := write(ctx, record); err != nil {\n\t\treturn err\n\t}\n\tsent := l.fence.readClocks()\n\trecord.RenewTime.Time = sent.wall\n",
 		test: testEnter,
 	},
 	{
 		name: "monotonic-clock-only", defect: "the time that a machine was suspended does not count",
-		file: clockFile,
-		old:  "max(now.monotonic-r.monotonic, now.wall.Sub(r.wall))",
-		new:  "now.monotonic - r.monotonic",
+		old: "max(now.monotonic-r.monotonic, now.wall.Sub(r.wall))",
+		new: "now.monotonic - r.monotonic",
 	},
 	{
 		name: "wall-clock-only", defect: "a wall clock that was set back makes a lease good for longer",
-		file: clockFile,
 		old:  "max(now.monotonic-r.monotonic, now.wall.Sub(r.wall))",
 		new:  "now.wall.Sub(r.wall)",
 		test: testEnter,
 	},
 	{
 		name: "released-before-writes-end", defect: "a leader that ends gives the lease up while a write without an answer may still be carried out",
-		file: fencedFile,
 		old:  "\tif err = write(ctx); answered(err) {\n\t\tleave()\n\t}\n\treturn err\n",
 		new:  "\terr = write(ctx)\n\tleave()\n\treturn err\n",
 		test: testStaysInside,
 	},
 	{
 		name: "release-does-not-close", defect: "the fence stays open when the lease is given up",
-		file: lockFile,
 		old:  "\t\tl.fence.Close()\n",
 		new:  "",
 		test: testRelease,
 	},
 	{
 		name: "failed-renewal-counts", defect: "a renewal that failed makes the lease good for longer",
-		file: lockFile,
 		old:  "\tif err := write(ctx, record); err != nil {\n\t\treturn err\n\t}\n",
 		new:  "\tif err := write(ctx, record); err != nil {\n\t\tl.fence.renew(sent, record)\n\t\treturn err\n\t}\n",
 		test: testEnter,
 	},
 	{
 		name: "write-not-bounded-by-lease", defect: "a write may take longer than a third of the lease",
-		file: fenceFile,
 		old:  "\t\tp.timeout, p.transit = min(atMost, f.duration/timeoutShare), f.duration/transitShare\n",
 		new:  "\t\tp.timeout, p.transit = atMost, 0\n",
 		test: testBounds,
 	},
 	{
 		name: "server-not-told-the-deadline", defect: "the API server is not told for how long it may carry a write out",
-		file: transportFile,
 		old:  "\tquery.Set(\"timeout\", left.String())\n",
 		new:  "\t_ = left\n",
 		test: testTransport,
 	},
 	{
 		name: "late-write-leaves", defect: "a write that waited too long after it passed the fence is sent",
-		file: transportFile,
+		file: "controllers/lease/transport.go",
 		old:  "\tif left <= 0 {\n",
 		new:  "\tif false {\n",
 		test: testTransport,
 	},
 	{
 		name: "write-repeated-by-http", defect: "net/http sends a write again by itself, with the time that it had when it was sent first",
-		file: transportFile,
 		old:  "\treq.GetBody = nil\n",
 		new:  "",
 		test: testRepetition,
@@ -669,53 +509,47 @@ var mutants = []mutant{
 	// The start.
 	{
 		name: "stale-start", defect: "a new leader decides from caches older than its lease",
-		file: freshFile,
 		old:  "\t\treturn err == nil && order >= 0, nil\n",
 		new:  "\t\treturn err == nil || order >= 0, nil\n",
 		test: testFresh,
 	},
 	{
 		name: "mute-cache-is-fresh", defect: "a new leader decides from a cache that cannot tell how new it is",
-		file: freshFile,
-		old:  "\t\tif !cache.tellsSoon(ctx) && !c.waitShown(ctx, cache.contents) {\n",
-		new:  "\t\tif !cache.tellsSoon(ctx) && cache.version() != \"\" && !c.waitShown(ctx, cache.contents) {\n",
+		old: "\t\tif !cache.tellsSoon(ctx) && !c.waitShown(ctx, cache.contents) {\n",
+		new: "\t\tif !cache.tellsSoon(ctx) && cache.version() != \"\" && !c.waitShown(ctx, cache.contents) {\n",
 	},
 	{
 		name: "gone-is-fresh", defect: "a new leader allocates from a ClusterCIDR that is gone, because its cache still shows it",
-		file: freshFile,
 		old:  "err != nil || order <= 0 {",
 		new:  "err != nil && order <= 0 {",
 		test: testObjects,
 	},
 	{
 		name: "fresh-by-the-reflector", defect: "a new leader takes for read what its informer still enters in the cache",
-		file: controllerFile,
 		old:  "cfg.Nodes.Informer().GetStore().LastStoreSyncResourceVersion",
 		new:  "cfg.Nodes.Informer().LastSyncResourceVersion",
 		test: testFresh,
 	},
 	{
 		name: "start-calls-nobody", defect: "Nodes that were there before the start are not served",
-		file: startFile,
+		file: "controllers/nodeipam/start.go",
 		old:  "\t\tc.nodeQueue.Add(node.Name)\n",
 		new:  "\t\t_ = node.Name\n",
 	},
 	{
 		name: "event-calls-nobody", defect: "an event of a Node without podCIDRs does not make anybody serve it",
-		file: nodeFile,
-		old:  "\treturn !showsPodCIDRs(node) || ",
-		new:  "\treturn ",
+		old: "return !clustercidr.ShowsPodCIDRs(node) ||",
+		new: "return",
 	},
 	{
 		name: "event-between-look-and-lock", defect: "an event that comes while the start reads the caches is passed over by its handler, and read by nobody",
-		file: nodeFile,
-		old:  "\tc.with(func(b *book) {\n\t\tif !c.filled.Load() {\n\t\t\treturn // fill reads the cache, and holds the book meanwhile\n\t\t}\n",
-		new:  "\tif !c.filled.Load() {\n\t\treturn\n\t}\n\tc.with(func(b *book) {\n",
+		file: "controllers/nodeipam/node.go",
+		old:  "c.with(func(b *allocator.State) {\n\t\tif !c.filled.Load() {\n\t\t\treturn // fill reads the cache, and holds the state meanwhile\n\t\t}",
+		new:  "if !c.filled.Load() {\n\t\treturn\n\t}\n\tc.with(func(b *allocator.State) {",
 		test: testReading,
 	},
 	{
 		name: "filled-without-the-lock", defect: "the start reads the caches without the lock of the book, and an event in between is lost",
-		file: startFile,
 		old:  "\t\terr = c.fill(ctx, b)\n\t\tc.filled.Store(err == nil)\n\t})\n",
 		new:  "\t})\n\terr = c.fill(ctx, c.book)\n\tc.filled.Store(err == nil)\n",
 		test: testReading,
@@ -724,202 +558,172 @@ var mutants = []mutant{
 	// Finalizers.
 	{
 		name: "finalizer-too-late", defect: "blocks are given from a ClusterCIDR before it has its finalizer",
-		file: ledgerFile,
-		old:  "\t\tif p.State != Enabled || ",
-		new:  "\t\tif p.State != Enabled && p.State != Pending || ",
+		old: "\t\tif p.State != Enabled || ",
+		new: "\t\tif p.State != Enabled && p.State != Pending || ",
 	},
 	{
 		name: "finalizer-removed-in-use", defect: "a ClusterCIDR goes while Nodes hold blocks from it", seen: peer,
-		file: clusterCIDRFile,
-		old:  "\tcase p.State == ipam.Terminating && finalized && !inUse:\n",
-		new:  "\tcase p.State == ipam.Terminating && finalized && (inUse || !inUse):\n",
+		old: "\tcase p.State == ipam.Terminating && finalized && !inUse:\n",
+		new: "\tcase p.State == ipam.Terminating && finalized && (inUse || !inUse):\n",
 	},
 	{
 		name: "reservations-do-not-count-as-use", defect: "a ClusterCIDR goes while a block from it is about to be written",
-		file: bookFile,
-		old:  "\t\t\t\tif h.Owner.Kind != ipam.Node || seen[uid] || ",
-		new:  "\t\t\t\tif h.Owner.Kind != ipam.Node || b.nodes[b.names[uid]].state != assigned || seen[uid] || ",
+		old: "\t\t\t\tif h.Owner.Kind != ipam.Node || seen[uid] || ",
+		new: "\t\t\t\tif h.Owner.Kind != ipam.Node || b.nodes[b.names[uid]].state != assigned || seen[uid] || ",
 	},
 	{
 		name: "finalizer-stays", defect: "a ClusterCIDR does not go when its last Node has gone",
-		file: bookFile,
-		old:  "\te.terminating = append(e.terminating, slices.Sorted(maps.Keys(b.terminating))...)\n",
-		new:  "",
+		old: "e.Terminating = append(e.Terminating, slices.Sorted(maps.Keys(b.terminating))...)",
+		new: "",
 	},
 	{
 		name: "failed-finalizer-forgotten", defect: "a removal of the finalizer that failed is not tried again", seen: inTree + ", " + peer,
-		file: clusterCIDRFile,
-		old:  "\t\treturn false, fmt.Errorf(\"patch finalizers of ClusterCIDR %s: %w\", cc.Name, err)\n",
-		new:  "\t\t_ = fmt.Errorf\n\t\treturn false, nil\n",
+		old: "\t\treturn false, fmt.Errorf(\"patch finalizers of ClusterCIDR %s: %w\", cc.Name, err)\n",
+		new: "\t\t_ = fmt.Errorf\n\t\treturn false, nil\n",
 	},
 	{
 		name: "finalizers-of-others-undone", defect: "a finalizer that somebody else adds meanwhile is lost",
-		file: patchFile,
-		old:  "UID: cc.UID, ResourceVersion: cc.ResourceVersion, ",
-		new:  "UID: cc.UID, ",
+		old: "UID: cc.UID, ResourceVersion: cc.ResourceVersion, ",
+		new: "UID: cc.UID, ",
 	},
 	{
 		name: "annotation-ignored", defect: "a Node belongs to every ClusterCIDR around its blocks, not to the one that it names",
-		file: bookFile,
-		old:  "ok && !outside(named) {\n",
-		new:  "ok && !outside(named) && named == p {\n",
+		old: "ok && !outside(named) {\n",
+		new: "ok && !outside(named) && named == p {\n",
 	},
 	{
 		name: "outside-of-its-annotation", defect: "a Node belongs to the ClusterCIDR that it names although its blocks lie elsewhere",
-		file: bookFile,
-		old:  "ok && !outside(named) {\n",
-		new:  "ok && (true || !outside(named)) {\n",
+		old: "ok && !outside(named) {\n",
+		new: "ok && (true || !outside(named)) {\n",
 	},
 
 	// Who waits.
 	{
 		name: "nobody-is-woken", defect: "a Node that waits is not served when something changes", seen: inTree + " until its back-off ends",
-		file: bookFile,
-		old:  "\tif !b.changed {\n",
-		new:  "\tif true {\n",
+		old: "\tif !b.changed {\n",
+		new: "\tif true {\n",
 	},
 	{
 		name: "release-wakes-nobody", defect: "a block that becomes free wakes nobody", seen: inTree + " until its back-off ends",
-		file: bookFile,
-		old:  "\tb.changed = b.changed || len(freed) > 0\n",
-		new:  "\t_ = freed\n",
+		old: "\tb.changed = b.changed || len(freed) > 0\n",
+		new: "\t_ = freed\n",
 	},
 	{
 		name: "pool-wakes-nobody", defect: "a ClusterCIDR that comes or changes wakes nobody", seen: inTree + " until its back-off ends",
-		file: bookFile,
-		old:  "\tb.changed = b.changed || known || !p.aboutToServe()\n",
-		new:  "\t_ = known\n",
+		old: "b.changed = b.changed || known || !p.AwaitsFinalizer()",
+		new: "_ = known",
 	},
 	{
 		name: "waiting-node-not-looked-at", defect: "a new label of a Node that waits does not help it",
-		file: nodeFile,
-		old:  "\tr, _, ok = b.reserve(node)\n",
-		new:  "\tif w, ok := b.waiting[node.Name]; ok && len(w.refusals) == 0 {\n\t\treturn reservation{}, false, false\n\t}\n\tr, _, ok = b.reserve(node)\n",
+		old: "r, _, ok = b.Reserve(node)",
+		new: "if w, ok := b.pending[node.Name]; ok && len(w.refusals) == 0 {\n\t\treturn Reservation{}, false, false\n\t}\n\tr, _, ok = b.Reserve(node)",
 	},
 	{
 		name: "does-not-wait-for-finalizer", defect: "a Node does not wait for the finalizer of the ClusterCIDR that comes first, and gets a block of another one",
-		file: bookFile,
-		old:  "\t\tif p.aboutToServe() {\n",
-		new:  "\t\tif false {\n",
+		old:  "if p.AwaitsFinalizer() {",
+		new:  "if false {",
 		test: testBook,
 	},
 
 	// What people are told.
 	{
 		name: "event-repeated", defect: "a Node that waits is told the same again and again", seen: inTree + ", cilium/cilium#37759",
-		file: announceFile,
-		old:  "\t\treturn a, a.reasons != w.said.stored\n",
-		new:  "\t\treturn a, true\n",
+		old: "return why, why.Reasons != w.said.stored",
+		new: "return why, true",
 	},
 	{
 		name: "failed-event-forgotten", defect: "an event that could not be written is not written later",
-		file: announceFile,
-		old:  "\t\t\treturn errEvent{err}\n",
-		new:  "\t\t\treturn nil\n",
+		old: "\t\t\treturn errEvent{err}\n",
+		new: "\t\t\treturn nil\n",
 	},
 	{
 		name: "conflict-not-told", defect: "nobody is told that two Nodes have the same addresses", seen: inTree + ", " + peer,
-		file: eventsFile,
-		old:  "\tif len(others) > 0 {\n",
-		new:  "\tif len(others) > 1000 {\n",
+		file: "controllers/nodeipam/allocator/findings.go",
+		old:  "if len(others) > 0 {",
+		new:  "if len(others) > 1000 {",
 	},
 	{
 		name: "outsider-not-told", defect: "nobody is told that podCIDRs lie in no range", seen: inTree + ", " + peer,
-		file: eventsFile,
-		old:  "\tif len(blocks) > 0 && b.outside(blocks) {\n",
-		new:  "\tif len(blocks) > 1000 && b.outside(blocks) {\n",
+		old: "if len(blocks) > 0 && b.OutOfRange(blocks) {",
+		new: "if len(blocks) > 1000 && b.OutOfRange(blocks) {",
 	},
 	{
 		name: "late-status-stays", defect: "a status that was written late stays, though it is older than what it replaced",
-		file: clusterCIDRFile,
-		old:  "\t\t\tb.touched.add(name) // a write of its status that came late may have undone a newer one\n",
-		new:  "",
+		old: "b.RecheckStatus(name) // a write of its status that came late may have undone a newer one",
+		new: "",
 	},
 	{
 		name: "status-looked-at-once", defect: "a ClusterCIDR's status is looked at once and never again",
-		file: statusFile,
-		old:  "\t\tdelete(c.statusQueued, name) // what changes from here on asks again\n",
-		new:  "",
+		old: "\t\tdelete(c.statusQueued, name) // what changes from here on asks again\n",
+		new: "",
 	},
 
 	// What a write without an answer, and one that was refused, say.
 	{
 		name: "released-while-unanswered", defect: "a leader that ends gives the lease up when the senders of its writes have given up, while one may still be on its way",
-		file: lockFile,
 		old:  "\t\tif d := l.fence.Unanswered(); d > 0 {\n",
 		new:  "\t\tif d := l.fence.Unanswered(); d < 0 {\n",
 		test: testHandOver,
 	},
 	{
 		name: "over-at-the-deadline-of-its-sender", defect: "a write without an answer counts as over when its sender gives up",
-		file: fenceFile,
 		old:  "\t\tp.over = f.renewed.monotonic + f.duration\n",
 		new:  "\t\tp.over = p.entered.monotonic + p.timeout\n",
 		test: testUnanswered,
 	},
 	{
 		name: "no-time-for-the-way", defect: "a write is sent when nothing of the lease is left for its way to the API server",
-		file: fenceFile,
 		old:  "\tcase left <= p.timeout+p.transit:\n",
 		new:  "\tcase left <= p.timeout:\n",
 		test: testEnter,
 	},
 	{
 		name: "refused-stands", defect: "a reservation whose every write was refused stands for ever",
-		file: reservationFile,
-		old:  "\treturn s == reserved || s == refused\n",
-		new:  "\treturn false\n",
+		old: "\treturn s == reserved || s == refused\n",
+		new: "\treturn false\n",
 	},
 	{
 		name: "unanswered-is-refused", defect: "a write without an answer counts as refused",
-		file: nodeFile,
-		old:  "\tif !answered(err) {\n",
-		new:  "\tif err == nil {\n",
+		old: "\tif !answered(err) {\n",
+		new: "\tif err == nil {\n",
 	},
 	{
 		name: "refusal-of-both", defect: "a refusal counts for a write before it, too, that was not answered",
-		file: reservationFile,
 		old:  "\tcase e.stored, !e.unansweredUntil.IsZero():\n",
 		new:  "\tcase e.stored:\n",
 		test: testAfterRefusal,
 	},
 	{
 		name: "read-too-early", defect: "a read of a Node counts while a write may still be on its way to it",
-		file: nodeFile,
-		old:  "\t\tover = ok && !c.now().Before(e.unansweredUntil)\n",
-		new:  "\t\t_ = e\n\t\tover = ok\n",
+		old:  "return ok && !now.Before(e.unansweredUntil)",
+		new:  "_ = e\n\treturn ok",
 		test: testAfterRefusal,
 	},
 	{
 		name: "read-not-looked-at", defect: "a read that shows podCIDRs counts as one that shows none",
-		file: nodeFile,
-		old:  "\tcase now.UID == node.UID && !showsPodCIDRs(now):\n\t\tc.with(func(b *book) { b.neverCarriedOut(node) })\n",
-		new:  "\tcase now != nil:\n\t\tc.with(func(b *book) { b.neverCarriedOut(node) })\n",
+		old:  "case now.UID == node.UID && !clustercidr.ShowsPodCIDRs(now):",
+		new:  "case now != nil:",
 		test: testAfterRefusal,
 	},
 	{
 		name: "known-overlap-written", defect: "blocks that were never written are written although somebody else has them by now",
-		file: reservationFile,
-		old:  "\tfor range b.ledger.Conflicts(o) {\n\t\treturn false\n\t}\n",
-		new:  "",
+		old: "\tfor range b.ledger.Conflicts(o) {\n\t\treturn false\n\t}\n",
+		new: "",
 	},
 	{
 		name: "revocable-is-not-woken", defect: "a Node whose blocks were refused is looked at again by its timer only",
-		file: bookFile,
-		old:  "\t\te.nodes = append(e.nodes, slices.Sorted(maps.Keys(b.revocable))...)\n",
+		old:  "e.Nodes = append(e.Nodes, slices.Sorted(maps.Keys(b.revocable))...)",
 		new:  "",
 		test: testRevocable,
 	},
 	{
 		name: "client-repeats-a-patch", defect: "client-go sends a PATCH again by itself, and its answer counts for the first one, too",
-		file: apiFile,
 		old:  "\t\tMaxRetries(0).\n",
 		new:  "",
 		test: testSentOnce,
 	},
 	{
 		name: "answer-of-a-proxy", defect: "what a proxy answers for the API server counts as a refusal",
-		file: fencedFile,
 		old:  "\tif !errors.As(err, &status) || apierrors.HasStatusCause(err, metav1.CauseTypeUnexpectedServerResponse) {\n",
 		new:  "\tif !errors.As(err, &status) {\n",
 		test: testAnswered,
@@ -928,72 +732,62 @@ var mutants = []mutant{
 	// A Node that takes everything.
 	{
 		name: "cover-not-named", defect: "a Node that holds a whole range is named nowhere, and a range is full without a reason",
-		file: coveredFile,
 		old:  "\t\tcase h.Owner.Kind == ipam.Node && h.Prefix.Bits() < r.BlockBits:\n",
 		new:  "\t\tcase false:\n",
 		test: testBook,
 	},
 	{
 		name: "block-counts-as-cover", defect: "a Node with the only block of a range is named as one that takes too much",
-		file: coveredFile,
 		old:  "\t\tcase h.Owner.Kind == ipam.Node && h.Prefix.Bits() < r.BlockBits:\n",
 		new:  "\t\tcase h.Owner.Kind == ipam.Node:\n",
 		test: testBook,
 	},
 	{
 		name: "exhausted-without-reason", defect: "the condition of a full ClusterCIDR does not name the Nodes with podCIDRs larger than a block",
-		file: coveredFile,
 		old:  "larger != \"\" {\n",
 		new:  "larger == \"never\" {\n",
 		test: testStatus,
 	},
 	{
 		name: "cover-without-metric", defect: "no metric, and so no alert, has the Node that holds a whole range",
-		file: "controllers/nodeipam/metrics.go",
-		old:  "\tif r.coveredBy != \"\" {\n",
-		new:  "\tif false {\n",
+		old:  "if r.CoveredBy != \"\" {",
+		new:  "if false {",
 		test: testStateMetrics,
 	},
 
 	// One object that is as large as it can be.
 	{
 		name: "long-list-squared", defect: "what an owner holds is compared with all that it holds, each with each",
-		file: longFile,
 		old:  "\tfew := len(prefixes) <= short\n",
 		new:  "\tfew := true\n",
 		test: testLongLists,
 	},
 	{
 		name: "all-addresses", defect: "all addresses of a Node are entered, however many",
-		file: compileFile,
-		old:  "[:min(len(node.Status.Addresses), maxAddresses)]",
+		old:  "[:min(len(node.Status.Addresses), MaxAddresses)]",
 		new:  "",
 		test: testLarge,
 	},
 	{
 		name: "compiled-with-the-lock", defect: "no Node is served while a ClusterCIDR is compiled",
-		file: clusterCIDRFile,
-		old:  "\tp := c.compile(cc)\n\tc.with(func(b *book) {\n",
-		new:  "\tvar p *pool\n\tc.with(func(b *book) {\n\t\tp = c.compile(cc)\n",
+		old:  "p := c.compile(cc)\n\tc.with(func(b *allocator.State) {\n",
+		new:  "var p *clustercidr.Pool\n\tc.with(func(b *allocator.State) {\n\t\tp = c.compile(cc)\n",
 		test: testLarge,
 	},
 	{
 		name: "large-selector-indexed", defect: "every value of a selector goes into the index, however many, while no Node is served",
-		file: selectorFile,
 		old:  "\tif s.large = size > maxIndexed; !s.large {\n",
 		new:  "\tif s.large = size < 0; !s.large {\n",
 		test: testLarge,
 	},
 	{
 		name: "clustercidr-gets-older", defect: "what is entered of a ClusterCIDR can be older than what was entered before",
-		file: clusterCIDRFile,
 		old:  "\tc.entering.Lock()\n\tdefer c.entering.Unlock()\n\treturn c.enterClusterCIDR(name, also)\n",
 		new:  "\treturn c.enterClusterCIDR(name, also)\n",
 		test: testNeverOlder,
 	},
 	{
 		name: "selector-never-changes", defect: "a ClusterCIDR keeps its first nodeSelector",
-		file: selectorFile,
 		old:  "ok && sameSelector(known.source, selector) {\n",
 		new:  "ok {\n",
 		test: testCompiledOnce,
@@ -1002,55 +796,47 @@ var mutants = []mutant{
 	// After a panic.
 	{
 		name: "no-wait-after-a-panic", defect: "after a panic the controller starts anew while writes from before may still be carried out",
-		file: panicFile,
-		old:  "\t\tif left <= 0 {\n",
-		new:  "\t\tif left <= 0 || true {\n",
+		old: "\t\tif left <= 0 {\n",
+		new: "\t\tif left <= 0 || true {\n",
 	},
 	{
 		name: "start-does-not-wait", defect: "the start does not ask whether writes from before may still be carried out",
-		file: startFile,
 		old:  "\tif !c.waitWrites(ctx) {\n",
 		new:  "\tif false {\n",
 		test: testWaits,
 	},
 	{
 		name: "read-before-the-wait", defect: "the start goes by a read of Nodes from before it waited for writes",
-		file: panicFile,
 		old:  "\t\tc.nodesAsOf = \"\"\n",
 		new:  "",
 		test: testWaits,
 	},
 	{
 		name: "read-of-the-first-start", defect: "after a panic caches need be no newer than at the start of the term",
-		file: guardFile,
 		old:  "\t\t\tg.context.NodesAsOf = \"\" // It is older than the writes of the last controller.\n",
 		new:  "",
 		test: testAnew,
 	},
 	{
 		name: "torn-book-used", defect: "blocks are chosen by a book that a panic has left half changed",
-		file: controllerFile,
 		old:  "\tif c.torn {\n",
 		new:  "\tif false {\n",
 		test: testTorn,
 	},
 	{
 		name: "handlers-stay", defect: "after a panic the shared informers go on to call the old controller",
-		file: panicFile,
 		old:  "\tfor _, stop := range c.stopHearing {\n",
 		new:  "\tfor _, stop := range c.stopHearing[:0] {\n",
 		test: testAnother,
 	},
 	{
 		name: "not-built-anew", defect: "a controller that has panicked stays away, and its process keeps the lease", seen: "we, until 2026-11-22",
-		file: restartFile,
 		old:  "\t\tpause = min(2*pause, longestPause)\n",
 		new:  "\t\t<-ctx.Done()\n\t\treturn nil\n",
 		test: testAgain,
 	},
 	{
 		name: "no-pause-after-a-panic", defect: "a controller that panics again and again starts again without a pause",
-		file: restartFile,
 		old:  "\t\tcase <-time.After(pause):\n",
 		new:  "\t\tcase <-time.After(0 * pause):\n",
 		test: testAgain,
@@ -1059,43 +845,36 @@ var mutants = []mutant{
 	// Flags that change.
 	{
 		name: "label-is-enough", defect: "a user's ClusterCIDR that has the label of those from flags is taken for one of them",
-		file: flagsFile,
-		old:  "\treturn strings.HasPrefix(cc.Name, flagsPrefix) && cc.Labels",
-		new:  "\treturn cc.Labels",
+		old: "\treturn strings.HasPrefix(cc.Name, flagsPrefix) && cc.Labels",
+		new: "\treturn cc.Labels",
 	},
 	{
 		name: "old-flags-deleted-at-once", defect: "the ClusterCIDR of earlier flags is deleted while Nodes use it",
-		file: flagsFile,
-		old:  "\t\tinUse = cc == nil || b.inUse(cc.Name)\n",
-		new:  "\t\tinUse = cc == nil\n",
+		old: "inUse = cc == nil || b.InUse(cc.Name)",
+		new: "inUse = cc == nil",
 	},
 	{
 		name: "old-flags-never-go", defect: "a superseded ClusterCIDR stays when its last Node is gone",
-		file: bookFile,
-		old:  "p.State == ipam.Terminating || p.superseded {\n",
-		new:  "p.State == ipam.Terminating {\n",
+		old: "p.State == ipam.Terminating || p.Superseded {",
+		new: "p.State == ipam.Terminating {",
 	},
 	{
 		name: "flags-do-not-come-back", defect: "flags that come back do not enable their ClusterCIDR again",
-		file: flagsFile,
-		old:  "\treturn c.writeAllocation(ctx, cc, networkingv1.AllocationEnabled)\n",
-		new:  "\treturn nil\n",
+		old: "\treturn c.writeAllocation(ctx, cc, networkingv1.AllocationEnabled)\n",
+		new: "\treturn nil\n",
 	},
 	{
 		name: "flags-overrule-users", defect: "flags that come back enable a ClusterCIDR that a user has disabled",
-		file: flagsFile,
-		old:  "[networkingv1.AnnotationSuperseded]; !annotated {\n",
-		new:  "[networkingv1.AnnotationSuperseded]; !annotated && cc.Spec.Allocation != networkingv1.AllocationDisabled {\n",
+		old: "[networkingv1.AnnotationSuperseded]; !annotated {\n",
+		new: "[networkingv1.AnnotationSuperseded]; !annotated && cc.Spec.Allocation != networkingv1.AllocationDisabled {\n",
 	},
 	{
 		name: "changed-by-user-deleted", defect: "a superseded ClusterCIDR that a user has changed is deleted, and with it what he excluded",
-		file: flagsFile,
-		old:  " || changedByUser(cc) {\n",
-		new:  " {\n",
+		old: " || changedByUser(cc) {\n",
+		new: " {\n",
 	},
 	{
 		name: "deleted-as-it-was", defect: "the ClusterCIDR of earlier flags is deleted although another leader has enabled it meanwhile",
-		file: apiFile,
 		old:  "UID: &uid, ResourceVersion: &resourceVersion}",
 		new:  "UID: &uid}",
 		test: testRequests,
@@ -1104,20 +883,18 @@ var mutants = []mutant{
 	// Finalizers that are not kept.
 	{
 		name: "waits-for-finalizer-for-ever", defect: "Nodes wait for a ClusterCIDR whose finalizer is added and not kept, though another one could serve them",
-		file: finalizerFile,
 		old:  "\tcase !ok, early && !tries.lost:\n",
 		new:  "\tcase !ok, early || true:\n",
 		test: "./controllers/nodeipam TestFinalizerThatIsNotThere",
 	},
 	{
 		name: "finalizer-tried-once", defect: "a finalizer that was added and is not there is not added again",
-		file: finalizerFile,
-		old:  "\t\t\tc.clusterCIDRQueue.AddAfter(p.Name, finalizerPatience)\n",
-		new:  "",
+		old: "\t\t\tc.clusterCIDRQueue.AddAfter(p.Name, finalizerPatience)\n",
+		new: "",
 	},
 	{
 		name: "finalizer-patience-without-a-try", defect: "Nodes go on to the next ClusterCIDR because this process could not write for a while",
-		file: finalizerFile,
+		file: "controllers/nodeipam/finalizer.go",
 		old:  "\tif errors.Is(err, lease.ErrClosed) {\n",
 		new:  "\tif errors.Is(err, lease.ErrClosed) && false {\n",
 		test: testFinalizer,
@@ -1126,63 +903,54 @@ var mutants = []mutant{
 	// Events that nobody waits for.
 	{
 		name: "events-inline", defect: "the worker that allocates podCIDRs writes events, too, and every one that hangs delays Nodes",
-		file: nodeFile,
 		old:  "\tif !ok {\n\t\treturn nil // it is served",
 		new:  "\tif !ok {\n\t\tvar a announcement\n\t\tc.with(func(b *book) { a, ok = c.due(b, eventKey(aboutNode, name, ReasonNotAvailable)) })\n\t\tif ok {\n\t\t\treturn c.say(ctx, a.about, a.reason, a.message)\n\t\t}\n\t\treturn nil // it is served",
 		test: testEventHangs,
 	},
 	{
 		name: "status-waits-for-event", defect: "a status is written only when the event about it is stored",
-		file: statusFile,
 		old:  "\terr = c.api.applyStatus(",
 		new:  "\t_ = c.syncEvent(ctx, eventKey(aboutClusterCIDR, name, ReasonExhausted))\n\terr = c.api.applyStatus(",
 		test: testEventHangs,
 	},
 	{
 		name: "alarm-forgotten", defect: "an event on a ClusterCIDR is not written because its status is",
-		file: announceFile,
 		old:  "\t\treturn a, ok && now.reason == reason && !now.stored\n",
 		new:  "\t\tcc, _ := c.clusterCIDRs.Get(name)\n\t\treturn a, ok && now.reason == reason && !now.stored && cc == nil\n",
 		test: testEventHangs,
 	},
 	{
 		name: "newer-event-lost", defect: "what there is to say of a Node while an event of its name is on its way is never said",
-		file: announceFile,
 		old:  "!due || a == written {\n",
 		new:  "!due || written.reason != \"\" {\n",
 		test: testEventNext,
 	},
 	{
 		name: "untrue-event", defect: "an event is written that is not true any more",
-		file: nodeFile,
 		old:  "\te.reported = found\n",
 		new:  "\tif len(found) > 0 || e.reported == nil {\n\t\te.reported = found\n\t}\n",
 		test: testEventTrue,
 	},
 	{
 		name: "events-before-nodes", defect: "under a limit of requests events take the place of podCIDRs",
-		file: announceFile,
 		old:  "\tif c.nodeQueue.Len() == 0 {\n",
 		new:  "\tif true {\n",
 		test: testEventPasses,
 	},
 	{
 		name: "nodes-before-events", defect: "events wait for ever while there are Nodes in the queue",
-		file: announceFile,
 		old:  "c.now().Sub(c.announcer.since[key]) < eventPatience",
 		new:  "c.now().Sub(c.announcer.since[key]) >= 0",
 		test: testEventPasses,
 	},
 	{
 		name: "end-waits-for-events", defect: "a process that is told to end waits for events that hang",
-		file: eventsFile,
 		old:  "context.WithTimeout(ctx, writeTimeout) // A shutdown",
 		new:  "context.WithTimeout(context.WithoutCancel(ctx), writeTimeout) // A shutdown",
 		test: testEventEnds,
 	},
 	{
 		name: "event-without-back-off", defect: "an event that cannot be stored is tried again at once whenever there is something else to say",
-		file: announceFile,
 		old:  "\tif _, ok := c.announcer.since[key]; ok {\n",
 		new:  "\tif _, ok := c.announcer.since[key]; ok && false {\n",
 		test: testEventRetry,
@@ -1191,56 +959,48 @@ var mutants = []mutant{
 	// What another allocator has sent.
 	{
 		name: "takeover-without-a-wait", defect: "a new leader allocates while the last PATCH of a stock manager may still arrive", seen: inTree,
-		file: takeoverFile,
 		old:  "\tdefault:\n\t\treturn true\n",
 		new:  "\tdefault:\n\t\treturn false\n",
 		test: testTakeover,
 	},
 	{
 		name: "takeover-by-another-lease", defect: "a new Lease counts as a new cluster, although another allocator has given podCIDRs",
-		file: takeoverFile,
 		old:  "\t\treturn anyPodCIDRs\n",
 		new:  "\t\treturn false\n",
 		test: testTakeover,
 	},
 	{
 		name: "takeover-not-read-again", defect: "what arrived during the wait is not read before the first choice",
-		file: takeoverFile,
 		old:  "return c.waitShown(ctx, c.nodeContents())",
 		new:  "return true",
 		test: testTakeoverSeen,
 	},
 	{
 		name: "restart-without-a-wait", defect: "without leader election a block is chosen while the last PATCH of the process before may still arrive",
-		file: takeoverFile,
 		old:  "delay: lease.OverWithoutLease(writeTimeout)",
 		new:  "delay: 0 * lease.OverWithoutLease(writeTimeout)",
 		test: testTakeover,
 	},
 	{
 		name: "takeover-marked-too-early", defect: "a leader that ends during the wait tells its successor that it is over",
-		file: takeoverFile,
 		old:  "\tpredecessor := c.term.Predecessor()\n",
 		new:  "\tpredecessor := c.term.Predecessor()\n\tc.term.Mark()\n",
 		test: testTakeoverSeen,
 	},
 	{
 		name: "term-of-any-label", defect: "the label of an earlier term hides that a stock manager has led since",
-		file: termFile,
 		old:  "lease.Labels[LabelTerm] == strconv.Itoa(int(*lease.Spec.LeaseTransitions)):\n",
 		new:  "lease.Labels[LabelTerm] != \"\":\n\t\t_ = strconv.Itoa\n",
 		test: testTermOnLease,
 	},
 	{
 		name: "term-of-coordinated-election", defect: "under coordinated leader election, which counts no terms, the label of an earlier leader hides a later one",
-		file: termFile,
 		old:  "\tcase lease.Spec.Strategy != nil:\n",
 		new:  "\tcase false:\n",
 		test: testPredecessor,
 	},
 	{
 		name: "term-labelled-at-once", defect: "a leader labels the Lease before it says that the writes of its predecessor are over",
-		file: termFile,
 		old:  "l := leaseLockOf(lock); l != nil && marked {\n",
 		new:  "l := leaseLockOf(lock); l != nil && (true || marked) {\n",
 		test: testTermOnLease,
@@ -1249,71 +1009,61 @@ var mutants = []mutant{
 	// etcd restored from a backup.
 	{
 		name: "restored-leader-ends", defect: "a leader whose lease went back ends, and its successor knows only what the backup has",
-		file: restoredFile,
 		old:  "\tf.stamps = append(f.stamps, stamp(*record)) // this process wrote it\n",
 		new:  "",
 		test: "./controllers/lease TestRestoredLease",
 	},
 	{
 		name: "restore-not-seen", defect: "nobody knows that the lease went back",
-		file: restoredFile,
 		old:  "\tf.renewals.WentBack = f.renewals.Sent\n\tf.stamps",
 		new:  "\tf.stamps",
 		test: "./controllers/lease TestWentBack",
 	},
 	{
 		name: "lease-made-anew-unseen", defect: "a lease that is gone is made anew, and nobody knows that it was gone",
-		file: restoredFile,
 		old:  "\tif f.duration > 0 {\n",
 		new:  "\tif false {\n",
 		test: "./controllers/lease TestWentBack",
 	},
 	{
 		name: "another-term-is-ours", defect: "a lease of another term of the same holder is taken for an earlier one of this term",
-		file: restoredFile,
 		old:  " || !record.AcquireTime.Time.Equal(f.acquired) ||\n",
 		new:  " ||\n",
 		test: "./controllers/lease TestWentBack",
 	},
 	{
 		name: "missing-is-gone", defect: "a Node that is missing from a list frees its blocks at once",
-		file: doubtFile,
 		old:  "\tb.hold(d.owner(), blocks)\n",
 		new:  "",
 		test: "./controllers/nodeipam TestDoubt",
 	},
 	{
 		name: "earlier-renewal-proves", defect: "a renewal that was sent before the list proves that etcd has everything",
-		file: doubtFile,
-		old:  "renewals.Proven > d.sent",
-		new:  "renewals.Proven >= d.sent",
+		old:  "r.Proven > d.sent",
+		new:  "r.Proven >= d.sent",
 		test: "./controllers/nodeipam TestDoubt",
 	},
 	{
 		name: "renewal-after-restore-proves", defect: "a renewal proves that etcd has everything although the lease went back",
-		file: doubtFile,
-		old:  "\t\tcase renewals.WentBack > 0 && d.sent <= renewals.WentBack+listedWithin:\n",
-		new:  "\t\tcase renewals.WentBack > 0 && renewals.Proven <= d.sent:\n",
+		old:  "case r.WentBack > 0 && d.sent <= r.WentBack+ListedWithin:",
+		new:  "case r.WentBack > 0 && r.Proven <= d.sent:",
 		test: "./controllers/nodeipam TestDoubt",
 	},
 	{
 		name: "doubt-for-ever", defect: "the blocks of a Node that is missing from a list are never free again",
-		file: doubtFile,
-		old:  "\t\t\tc.nodeQueue.AddAfter(name, doubtInterval)\n",
+		old:  "c.nodeQueue.AddAfter(name, doubtInterval)",
 		new:  "",
 		test: "./controllers/nodeipam TestDoubt",
 	},
 	{
 		name: "worker-frees-missing", defect: "a worker that finds a Node missing frees its blocks before it is known why",
-		file: nodeFile,
 		old:  "\tcase apierrors.IsNotFound(err), err == nil && c.ahead(node):\n\t\treturn nil, nil\n",
 		new:  "\tcase apierrors.IsNotFound(err):\n\t\tb.gone(name)\n\t\treturn nil, nil\n\tcase err == nil && c.ahead(node):\n\t\treturn nil, nil\n",
 		test: "./controllers/nodeipam TestDoubt",
 	},
 	{
 		name: "no-reclaim", defect: "a Node that registers again after a restore gets other blocks than its machine uses",
-		file: doubtFile,
-		old:  "\t\t\tb.hold(ownerOf(node.UID), d.blocks)\n",
+		old:  "b.hold(OwnerOf(node.UID), d.blocks)",
 		new:  "",
 		test: "./controllers/nodeipam TestDoubt",
 	},
@@ -1321,123 +1071,105 @@ var mutants = []mutant{
 	// What the model finds.
 	{
 		name: "released-while-unanswered-in-the-model", defect: "the model does not notice that a lease is released while a write without an answer may still arrive",
-		file: lockFile,
 		old:  "\t\tif d := l.fence.Unanswered(); d > 0 {\n",
 		new:  "\t\tif d := l.fence.Unanswered(); d < 0 {\n",
 		test: testModel,
 	},
 	{
 		name: "stored-forgotten", defect: "a refusal undoes a write before it that was answered, and that the watch does not show yet",
-		file: nodeFile,
-		old:  "\t\t\tb.written(node)\n",
-		new:  "\t\t\t_ = b\n",
+		old:  "b.Written(node)",
+		new:  "_ = b",
 		test: testStored,
 	},
 	{
 		name: "old-event-replaces", defect: "an old event of a Node that was created again since takes away what the start has given the new one",
-		file: nodeFile,
 		old:  "\t\tif is, ok := now.(*v1.Node); ok {\n\t\t\tc.heard(is)\n",
 		new:  "\t\tif is, ok := now.(*v1.Node); ok {\n\t\t\tc.heard(is)\n\t\t\tb.replaced(is)\n",
 		test: "./controllers/nodeipam TestSimulationHistories",
 	},
 	{
 		name: "unkept-podcidrs-forgotten", defect: "podCIDRs that an admission policy leaves out are not written again",
-		file: nodeFile,
-		old:  "\t\t\t\tc.nodeQueue.AddAfter(node.Name, receiptLasts) // No event comes if an admission policy has left the podCIDRs out.\n",
-		new:  "",
+		old: "c.nodeQueue.AddAfter(node.Name, expectationLasts) // No event comes if an admission policy has left the podCIDRs out.",
+		new: "",
 	},
 	{
 		name: "unkept-removal-forgotten", defect: "a finalizer that an admission policy puts back is not taken away again",
-		file: clusterCIDRFile,
-		old:  "\tc.clusterCIDRQueue.AddAfter(cc.Name, retryMax)\n",
-		new:  "",
+		old: "\tc.clusterCIDRQueue.AddAfter(cc.Name, retryMax)\n",
+		new: "",
 	},
 	{
 		name: "every-finalizer-waited-for", defect: "Nodes wait for the finalizers of all ClusterCIDRs whose writes hang, one after the other",
-		file: finalizerFile,
 		old:  "\t\t\tif _, known := c.awaited[name]; !known {\n",
 		new:  "\t\t\tif _, known := c.awaited[name]; !known || true {\n",
 		test: "./controllers/nodeipam TestFinalizersThatHang",
 	},
 	{
 		name: "removals-before-nodes", defect: "Nodes wait for the finalizer of a new ClusterCIDR until those of all that are deleted are gone",
-		file: clusterCIDRFile,
 		old:  "\t\tif urgent = c.nodesAwait(b) &&",
 		new:  "\t\tif urgent = false && c.nodesAwait(b) &&",
 		test: "./controllers/nodeipam TestRemovalsThatHang",
 	},
 	{
 		name: "finalizer-lost-is-new", defect: "whoever takes a finalizer away at each event makes the controller write without a pause",
-		file: finalizerFile,
 		old:  "\tcase !finalized && stays:\n",
 		new:  "\tcase !finalized && stays:\n\t\tdelete(c.finalizerTries, name)\n\tcase false:\n",
 		test: "./controllers/nodeipam TestFinalizerTakenAwayAtEachEvent",
 	},
 	{
 		name: "unkept-health-forgotten", defect: "health says ok while podCIDRs that are not kept are about to be written again",
-		file: nodeFile,
 		old:  "\t\treturn later(stored)\n",
 		new:  "\t\tc.nodeQueue.AddAfter(name, stored)\n\t\treturn nil\n",
 		test: "./controllers/nodeipam TestWritesThatAreNotKept",
 	},
 	{
 		name: "unkept-status-forgotten", defect: "a status that an admission policy changes back is not written again",
-		file: statusFile,
 		old:  "\tc.statusQueue.AddAfter(name, retryMax) // No event comes if an admission policy has changed it back.\n",
 		new:  "",
 		test: "./controllers/nodeipam TestWritesThatAreNotKept",
 	},
 	{
 		name: "own-write-accused", defect: "where a policy takes annotations away, every write of this process counts as another allocator's",
-		file: otherFile,
-		old:  "\t\town = e.answered &&",
-		new:  "\t\town = false && e.answered &&",
+		old:  "own = e.answered &&",
+		new:  "own = false && e.answered &&",
 		test: "./controllers/nodeipam TestOwnWriteWithoutItsAnnotations",
 	},
 	{
 		name: "unnamed-writer-unseen", defect: "another allocator that leaves no name and chooses alike is taken for this process",
-		file: otherFile,
 		old:  "\tnamed := c.wrote(node) &&",
 		new:  "\tnamed := false && c.wrote(node) &&",
 		test: "./controllers/nodeipam TestAnotherAllocatorIsNoticed",
 	},
 	{
 		name: "served-in-doubt", defect: "after a restore of etcd a Node that is back already gets other blocks than its machine uses",
-		file: nodeFile,
-		old:  "\t\tcase b.undecided(name):\n",
-		new:  "\t\tcase false:\n",
+		old:  "case b.Undecided(name):",
+		new:  "case false:",
 		test: "./controllers/nodeipam TestDoubtAboutANodeThatIsBackAlready",
 	},
 	{
 		name: "flags-stored-otherwise", defect: "a ClusterCIDR of the flags that is stored otherwise than it was sent is made again under the next name, without end",
-		file: flagsFile,
 		old:  "\t\tc.storedOtherwise[name] = stored.UID\n",
 		new:  "",
 		test: "./controllers/nodeipam TestFlagsThatAreStoredOtherwise",
 	},
 	{
 		name: "doubt-passed-over", defect: "a worker that sees another Node of a name before its event frees what may be in doubt",
-		file: nodeFile,
-		old:  "\tif e, known := b.nodes[name]; known && e.uid != node.UID {\n\t\treturn nil, nil // The event of that tells",
-		new:  "\tif false {\n\t\treturn nil, nil // The event of that tells",
+		old:  "if uid, known := b.UID(name); known && uid != node.UID {\n\t\treturn nil, nil // The event of that tells",
+		new:  "if false {\n\t\treturn nil, nil // The event of that tells",
 		test: "./controllers/nodeipam TestDoubtWhenTheWorkerWasFaster",
 	},
 	{
 		name: "said-with-what-is-gone", defect: "the event on a Node that waits without any ClusterCIDR is told apart by ClusterCIDRs that are gone",
-		file: nodeFile,
 		old:  "\tcase pools == 0: // whatever the last one was that is gone\n",
 		new:  "\tcase pools == 0 && len(w.refusals) == 0:\n",
-		test: "./controllers/nodeipam TestReasonsWithoutClusterCIDRs",
+		test: "./controllers/nodeipam/allocator TestReasonsWithoutClusterCIDRs",
 	},
 	{
 		name: "cache-runs-ahead", defect: "a Node gets blocks as soon as it is in the cache, before the events of others have been handled that came first",
-		file: nodeFile,
-		old:  "\tcase apierrors.IsNotFound(err), err == nil && c.ahead(node):\n",
-		new:  "\tcase apierrors.IsNotFound(err):\n",
+		old: "\tcase apierrors.IsNotFound(err), err == nil && c.ahead(node):\n",
+		new: "\tcase apierrors.IsNotFound(err):\n",
 	},
 	{
 		name: "over-too-early", defect: "a wall clock that was set forward makes a write without an answer over before it is",
-		file: fenceFile,
 		old:  "\t\tp.over = f.renewed.monotonic + f.duration\n",
 		new:  "\t\tp.over = p.entered.monotonic + f.left(p.entered)\n",
 		test: testUnanswered,
@@ -1445,43 +1177,61 @@ var mutants = []mutant{
 	// Events: what people are told.
 	{
 		name: "two-look-alike", defect: "processes without leader election take each other's writes for their own",
-		file: otherFile,
 		old:  "return host + \"_\" + string(uuid.NewUUID())",
 		new:  "_ = uuid.NewUUID\n\treturn host[:0]",
 		test: testAllocator,
 	},
 	{
 		name: "replaced-name-unseen", defect: "two processes that write the same block into one Node do not notice each other",
-		file: otherFile,
-		old:  "showsPodCIDRs(was) && !replaced:",
-		new:  "showsPodCIDRs(was):",
+		old:  "clustercidr.ShowsPodCIDRs(was) && !replaced:",
+		new:  "clustercidr.ShowsPodCIDRs(was):",
 		test: testAllocator,
 	},
 	{
 		name: "deposed-leader-accuses", defect: "a leader that was deposed reports its successor as another allocator",
-		file: otherFile,
 		old:  "\tif err != nil {\n\t\treturn err\n\t}\n\tleave()\n",
 		new:  "\tif err == nil {\n\t\tleave()\n\t}\n",
 		test: "./controllers/nodeipam TestDeposedLeaderAccusesNobody",
 	},
 	{
 		name: "earlier-leader-accused", defect: "a write of an earlier leader that arrives late counts as another allocator's",
-		file: otherFile,
 		old:  " || c.wroteEarlier(node) {",
 		new:  " {",
 		test: testEarlier,
 	},
 	{
 		name: "failing-for-ever", defect: "a write that has succeeded at last still counts as failing",
-		file: healthFile,
-		old:  "\t\tdelete(h.failures[kind], name)\n",
-		new:  "\t\t_ = name\n",
+		old: "\t\tdelete(h.failures[kind], name)\n",
+		new: "\t\t_ = name\n",
 	},
 	{
 		name: "failing-writes-untold", defect: "a write that fails for ever, but not for a missing permission, is not told",
-		file: healthFile,
 		old:  "return f.lasts || now.Sub(f.since) >= failsFor",
 		new:  "return f.lasts",
 		test: testHealth,
+	},
+	{
+		name: "refused-keeps-the-last-block", defect: "a Node whose every write is refused keeps the last block from a Node that nobody refuses",
+		old:  "if len(b.pending) == 0 || now.Sub(b.gaveWay) < refusalLasts {",
+		new:  "if true {",
+		test: "./controllers/nodeipam TestRefusedNodeDoesNotKeepTheLastBlock",
+	},
+	{
+		name: "created-and-never-seen", defect: "a ClusterCIDR of the flags that goes before the watch has shown it is not made again",
+		old:  "\"ipv6\", cc.Spec.IPv6)\n\t\tc.clusterCIDRQueue.AddAfter(name, retryMax)\n",
+		new:  "\"ipv6\", cc.Spec.IPv6)\n",
+		test: "./controllers/nodeipam TestFlagsClusterCIDRThatIsNeverSeen",
+	},
+	{
+		name: "unkept-status-untold", defect: "a status that is answered with 200 and not kept is no problem for health",
+		old:  "return c.appliedStatus(cc, want)",
+		new:  "return nil",
+		test: "./controllers/nodeipam TestWritesThatAreNotKept",
+	},
+	{
+		name: "unkept-finalizer-untold", defect: "a finalizer that is answered with 200 and not kept is no problem for health",
+		old:  "if stored && p.Cause == clustercidr.CauseNotKept {",
+		new:  "if false {",
+		test: "./controllers/nodeipam TestWritesThatAreNotKept",
 	},
 }
