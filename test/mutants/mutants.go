@@ -99,7 +99,7 @@ var mutants = []mutant{
 	{
 		name: "podcidrs-outside-not-held", defect: "podCIDRs that lie in no range are not held", seen: peer,
 		old: "\tb.hold(owner, blocks)\n",
-		new: "\tif !b.outside(blocks) {\n\t\tb.hold(owner, blocks)\n\t}\n",
+		new: "\tif !b.OutOfRange(blocks) {\n\t\tb.hold(owner, blocks)\n\t}\n",
 	},
 	{
 		name: "podcidrs-of-others-not-held", defect: "podCIDRs that do not come from us are not held",
@@ -114,7 +114,7 @@ var mutants = []mutant{
 	{
 		name: "relabelled-not-held", defect: "at the start, what a Node holds counts only if a ClusterCIDR selects the Node", seen: peer,
 		old: "\tb.ledger.Expect(len(all))\n",
-		new: "\tfor i := range all {\n\t\tmatches := false\n\t\tfor _, p := range b.pools {\n\t\t\tmatches = matches || !p.Selective\n\t\t\tfor _, t := range p.terms {\n\t\t\t\tmatches = matches || t.matches(all[i].node)\n\t\t\t}\n\t\t}\n\t\tif !matches {\n\t\t\tall[i] = shown{node: all[i].node, unreadable: all[i].unreadable}\n\t\t}\n\t}\n\tb.ledger.Expect(len(all))\n",
+		new: "\tfor i := range all {\n\t\tmatches := false\n\t\tfor _, p := range b.pools {\n\t\t\tmatches = matches || p.Matches(all[i].node)\n\t\t}\n\t\tif !matches {\n\t\t\tall[i] = shown{node: all[i].node, unreadable: all[i].unreadable}\n\t\t}\n\t}\n\tb.ledger.Expect(len(all))\n",
 	},
 	{
 		name: "nodes-not-read-at-start", defect: "Nodes are served before it is known what all of them hold", seen: "in-tree before kubernetes#29058",
@@ -124,7 +124,7 @@ var mutants = []mutant{
 	{
 		name: "terminating-not-held-at-start", defect: "at the start, what Nodes hold from a ClusterCIDR that is being deleted is forgotten", seen: peer,
 		old: "\tb.ledger.Expect(len(all))\n",
-		new: "\tfor i, s := range all {\n\t\tfor _, block := range s.blocks {\n\t\t\tfor _, p := range b.pools {\n\t\t\t\tif p.contains(block) && p.State.String() == \"Terminating\" {\n\t\t\t\t\tall[i] = shown{node: all[i].node, unreadable: all[i].unreadable}\n\t\t\t\t}\n\t\t\t}\n\t\t}\n\t}\n\tb.ledger.Expect(len(all))\n",
+		new: "\tfor i, s := range all {\n\t\tfor _, block := range s.blocks {\n\t\t\tfor _, p := range b.pools {\n\t\t\t\tif p.Contains(block) && p.State.String() == \"Terminating\" {\n\t\t\t\t\tall[i] = shown{node: all[i].node, unreadable: all[i].unreadable}\n\t\t\t\t}\n\t\t\t}\n\t\t}\n\t}\n\tb.ledger.Expect(len(all))\n",
 	},
 	{
 		name: "shared-at-start-not-noticed", defect: "Nodes that share addresses since before the start are not told",
@@ -161,7 +161,7 @@ var mutants = []mutant{
 	{
 		name: "exclusions-of-all", defect: "what one ClusterCIDR excludes is given by no other one either",
 		old: "\tb.poolsChanged = true\n\tb.candidates = nil\n\tif delete(b.terminating, p.Name)",
-		new: "\tb.hold(ipam.Owner{Kind: ipam.Kept, ID: p.ID}, p.excluded)\n\tb.poolsChanged = true\n\tb.candidates = nil\n\tif delete(b.terminating, p.Name)",
+		new: "\tb.hold(ipam.Owner{Kind: ipam.Kept, ID: p.ID}, p.Exclusions)\n\tb.poolsChanged = true\n\tb.candidates = nil\n\tif delete(b.terminating, p.Name)",
 	},
 	{
 		name: "excluded-reservation-stays", defect: "a reservation that was never sent stands although its ClusterCIDR excludes it now",
@@ -243,7 +243,7 @@ var mutants = []mutant{
 	{
 		name: "forced-pool-frees-nodes", defect: "a ClusterCIDR whose finalizer was removed by force takes along what Nodes hold from it",
 		old: "\tb.ledger.Forget(&p.Pool)\n\tdelete(b.pools, name)\n",
-		new: "\tb.ledger.Forget(&p.Pool)\n\tdelete(b.pools, name)\n\tfor _, uid := range slices.Collect(b.members(p)) {\n\t\tb.hold(ownerOf(uid), nil)\n\t}\n",
+		new: "\tb.ledger.Forget(&p.Pool)\n\tdelete(b.pools, name)\n\tfor _, uid := range slices.Collect(b.Members(p)) {\n\t\tb.hold(OwnerOf(uid), nil)\n\t}\n",
 	},
 	{
 		name: "other-blocks-not-believed", defect: "a Node that shows other blocks than were reserved for it keeps the reserved ones only",
@@ -380,7 +380,7 @@ var mutants = []mutant{
 	{
 		name: "reservation-undone", defect: "a write that seemed to fail gives up its blocks",
 		old: "\treturn fmt.Errorf(\"patch podCIDRs of Node %s: %w\", node.Name, err)\n",
-		new: "\tc.with(func(b *book) { b.hold(ownerOf(node.UID), nil) })\n\treturn fmt.Errorf(\"patch podCIDRs of Node %s: %w\", node.Name, err)\n",
+		new: "\tc.with(func(b *allocator.State) { b.NodeGone(node.Name, node.UID) })\n\treturn fmt.Errorf(\"patch podCIDRs of Node %s: %w\", node.Name, err)\n",
 	},
 	{
 		name: "failed-write-forgotten", defect: "a write that failed is not tried again",
@@ -551,7 +551,7 @@ var mutants = []mutant{
 	{
 		name: "filled-without-the-lock", defect: "the start reads the caches without the lock of the book, and an event in between is lost",
 		old:  "\t\terr = c.fill(ctx, b)\n\t\tc.filled.Store(err == nil)\n\t})\n",
-		new:  "\t})\n\terr = c.fill(ctx, c.book)\n\tc.filled.Store(err == nil)\n",
+		new:  "\t})\n\terr = c.fill(ctx, c.state)\n\tc.filled.Store(err == nil)\n",
 		test: testReading,
 	},
 
@@ -569,7 +569,7 @@ var mutants = []mutant{
 	{
 		name: "reservations-do-not-count-as-use", defect: "a ClusterCIDR goes while a block from it is about to be written",
 		old: "\t\t\t\tif h.Owner.Kind != ipam.Node || seen[uid] || ",
-		new: "\t\t\t\tif h.Owner.Kind != ipam.Node || b.nodes[b.names[uid]].state != assigned || seen[uid] || ",
+		new: "\t\t\t\tif h.Owner.Kind != ipam.Node || b.nodes[b.names[uid]].state != Assigned || seen[uid] || ",
 	},
 	{
 		name: "finalizer-stays", defect: "a ClusterCIDR does not go when its last Node has gone",
@@ -904,7 +904,7 @@ var mutants = []mutant{
 	{
 		name: "events-inline", defect: "the worker that allocates podCIDRs writes events, too, and every one that hangs delays Nodes",
 		old:  "\tif !ok {\n\t\treturn nil // it is served",
-		new:  "\tif !ok {\n\t\tvar a announcement\n\t\tc.with(func(b *book) { a, ok = c.due(b, eventKey(aboutNode, name, ReasonNotAvailable)) })\n\t\tif ok {\n\t\t\treturn c.say(ctx, a.about, a.reason, a.message)\n\t\t}\n\t\treturn nil // it is served",
+		new:  "\tif !ok {\n\t\tvar a announcement\n\t\tc.with(func(b *allocator.State) { a, ok = c.due(b, eventKey(aboutNode, name, ReasonNotAvailable)) })\n\t\tif ok {\n\t\t\treturn c.say(ctx, a.about, a.reason, a.message)\n\t\t}\n\t\treturn nil // it is served",
 		test: testEventHangs,
 	},
 	{
@@ -1058,7 +1058,7 @@ var mutants = []mutant{
 	{
 		name: "worker-frees-missing", defect: "a worker that finds a Node missing frees its blocks before it is known why",
 		old:  "\tcase apierrors.IsNotFound(err), err == nil && c.ahead(node):\n\t\treturn nil, nil\n",
-		new:  "\tcase apierrors.IsNotFound(err):\n\t\tb.gone(name)\n\t\treturn nil, nil\n\tcase err == nil && c.ahead(node):\n\t\treturn nil, nil\n",
+		new:  "\tcase apierrors.IsNotFound(err):\n\t\tif uid, known := b.UID(name); known {\n\t\t\tb.NodeGone(name, uid)\n\t\t}\n\t\treturn nil, nil\n\tcase err == nil && c.ahead(node):\n\t\treturn nil, nil\n",
 		test: "./controllers/nodeipam TestDoubt",
 	},
 	{
