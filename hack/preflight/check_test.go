@@ -15,7 +15,6 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 	"k8s.io/apimachinery/pkg/version"
-	"k8s.io/utils/ptr"
 
 	networkingv1 "github.com/multicidr/controller-manager/apis/networking/v1"
 )
@@ -187,7 +186,7 @@ func TestCheck(t *testing.T) {
 		"the other program that serves ClusterCIDRs": {func(s *state) {
 			s.form, s.deployments = manager, append(s.deployments, deployment())
 			s.leases = append(s.leases, coordinationv1.Lease{ObjectMeta: metav1.ObjectMeta{Name: peer, Namespace: "net"},
-				Spec: coordinationv1.LeaseSpec{HolderIdentity: ptr.To("peer-1")}})
+				Spec: coordinationv1.LeaseSpec{HolderIdentity: new("peer-1")}})
 		}, []string{"PROBLEM second writer: Deployment net/peer", "WARNING second writer: peer-1 holds the Lease net/node-ipam-controller"}},
 	} {
 		t.Run(description, func(t *testing.T) {
@@ -236,7 +235,7 @@ func healthy() *state {
 func alone(s *state) {
 	s.pods, s.deployments = nil, []appsv1.Deployment{deployment("--cluster-cidr=10.244.0.0/16")}
 	s.bindings = bindingsOf(rbacv1.Subject{Kind: "ServiceAccount", Name: "ipam", Namespace: "net"})
-	s.leases = []coordinationv1.Lease{{ObjectMeta: metav1.ObjectMeta{Name: peer, Namespace: "net"}, Spec: coordinationv1.LeaseSpec{HolderIdentity: ptr.To("peer-1")}}}
+	s.leases = []coordinationv1.Lease{{ObjectMeta: metav1.ObjectMeta{Name: peer, Namespace: "net"}, Spec: coordinationv1.LeaseSpec{HolderIdentity: new("peer-1")}}}
 }
 
 func deployment(args ...string) appsv1.Deployment {

@@ -18,7 +18,6 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/client-go/kubernetes"
 	"k8s.io/client-go/rest"
-	"k8s.io/utils/ptr"
 
 	"github.com/multicidr/controller-manager/apis/generated/clientset/versioned"
 	networkingv1 "github.com/multicidr/controller-manager/apis/networking/v1"
@@ -411,7 +410,7 @@ func (c *cluster) holdLease(ctx context.Context, holder string, good time.Durati
 	_, err := c.kube.CoordinationV1().Leases(metav1.NamespaceSystem).Create(ctx, &coordinationv1.Lease{
 		ObjectMeta: metav1.ObjectMeta{Name: standaloneLease},
 		Spec: coordinationv1.LeaseSpec{
-			HolderIdentity: &holder, LeaseDurationSeconds: ptr.To(int32(good.Seconds())), AcquireTime: &now, RenewTime: &now,
+			HolderIdentity: &holder, LeaseDurationSeconds: new(int32(good.Seconds())), AcquireTime: &now, RenewTime: &now,
 		},
 	}, metav1.CreateOptions{})
 	return err

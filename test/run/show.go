@@ -108,7 +108,7 @@ func wrapped(line string, width int) (lines []string) {
 	if runes := []rune(line); len(runes) > width && strings.Contains(line, "  ") {
 		return []string{string(runes[:max(width-1, 0)]) + "…"}
 	}
-	for _, word := range strings.Split(line, " ") {
+	for word := range strings.SplitSeq(line, " ") {
 		if last := len(lines) - 1; last >= 0 && len(lines[last])+1+len(word) <= width {
 			lines[last] += " " + word
 		} else {

@@ -222,7 +222,8 @@ func (v view) lines(maxNodes int) []string {
 }
 
 func (v view) summary() string {
-	text := fmt.Sprintf("%d of %d Nodes served", v.count(nodeRow.served), len(v.nodes))
+	var text strings.Builder
+	fmt.Fprintf(&text, "%d of %d Nodes served", v.count(nodeRow.served), len(v.nodes))
 	for _, part := range []struct {
 		what string
 		is   func(nodeRow) bool
@@ -232,10 +233,10 @@ func (v view) summary() string {
 		{"%d in conflict", func(n nodeRow) bool { return n.conflict }},
 	} {
 		if count := v.count(part.is); count > 0 {
-			text += ", " + fmt.Sprintf(part.what, count)
+			fmt.Fprintf(&text, ", "+part.what, count)
 		}
 	}
-	return text
+	return text.String()
 }
 
 // waits says why Nodes wait, once for all that wait for the same reason. A few reasons must do.

@@ -106,7 +106,7 @@ func TestInterleaved(t *testing.T) {
 	} {
 		did = nil
 		var group []contestant
-		for _, name := range strings.Fields(tc.names) {
+		for name := range strings.FieldsSeq(tc.names) {
 			group = append(group, contestant{name: name})
 		}
 		s := &scale{interleaved: true}
