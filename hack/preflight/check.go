@@ -86,6 +86,7 @@ func (r namedRange) String() string { return fmt.Sprintf("%s (%v)", r.name, r.pr
 func check(s *state) []finding {
 	var fs findings
 	alone := aloneOf(&fs, s)
+	checkVersion(&fs, s, alone)
 	checkInstalled(&fs, s, alone)
 	managers := managerFlags(&fs, s, alone)
 	with := managers // whose ranges are going to be served
@@ -149,7 +150,7 @@ func runsPeer(d appsv1.Deployment) bool {
 		slices.ContainsFunc(d.Spec.Template.Spec.Containers, func(c corev1.Container) bool { return strings.Contains(c.Image, peer) })
 }
 
-func checkInstalled(fs *findings, s *state, alone standalone) {
+func checkVersion(fs *findings, s *state, alone standalone) {
 	minor, err := strconv.Atoi(strings.TrimRight(s.server.Minor, "+"))
 	switch {
 	case err != nil && alone.form:
@@ -164,6 +165,9 @@ func checkInstalled(fs *findings, s *state, alone standalone) {
 		fs.add(problem, "version", "the API server is %s, more than one minor version newer than the controller (v1.%d): take a newer build", s.server.GitVersion, ourMinor)
 	}
 	fs.well("version", "the API server is %s", s.server.GitVersion)
+}
+
+func checkInstalled(fs *findings, s *state, alone standalone) {
 	if s.noCRD && alone.form {
 		fs.add(warning, "installed", "there is no ClusterCIDR CRD, and the controller waits for it: install or upgrade the Helm chart, which brings it, or kubectl apply -f manifests/crds")
 	} else if s.noCRD {
@@ -190,11 +194,36 @@ func checkDeployed(fs *findings, s *state, alone standalone) {
 	}
 }
 
-// checkBound looks whether who the controller acts as has its role: with --use-service-account-credentials, which is taken for granted
-// where no kube-controller-manager can be seen, a service account, else kube-controller-manager's own user.
+// checkBound looks whether who the controller acts as has its roles.
 func checkBound(fs *findings, s *state) {
-	const role = "system:controller:" + nodeipam.Name
-	asUser, asAccount, makes := false, true, s.given.Allocate && s.given.ClusterCIDR != ""
+	asUser, asAccount, makes := actsAs(s)
+	// need warns of the first role that the subject lacks. The second one is for a controller that makes the ClusterCIDR of the flags.
+	need := func(subject rbacv1.Subject, noRole, noRoleForFlag string) {
+		const role = "system:controller:" + nodeipam.Name
+		switch {
+		case !bound(s, role, subject):
+			fs.add(warning, "installed", "%s", noRole)
+		case makes && !bound(s, role+":cluster-cidr-flag", subject):
+			fs.add(warning, "installed", "%s", noRoleForFlag)
+		}
+	}
+	if asAccount {
+		need(rbacv1.Subject{Kind: rbacv1.ServiceAccountKind, Name: nodeipam.Name, Namespace: metav1.NamespaceSystem},
+			"there is no ClusterRoleBinding of the controller's ServiceAccount, and it waits for it: kubectl apply -f manifests/rbac",
+			"the controller's ServiceAccount may not create the ClusterCIDR of --cluster-cidr: kubectl apply -f manifests/rbac/cluster-cidr-flag.yaml")
+	}
+	if asUser {
+		need(rbacv1.Subject{Kind: rbacv1.UserKind, Name: "system:kube-controller-manager"},
+			manager+" runs without --use-service-account-credentials, and its user may not write Nodes: set that flag, or kubectl apply -f manifests/rbac -f manifests/rbac-user",
+			manager+" runs without --use-service-account-credentials, and its user may not create the ClusterCIDR of --cluster-cidr: kubectl apply -f manifests/rbac -f manifests/rbac-user")
+	}
+}
+
+// actsAs says who the controller acts as: with --use-service-account-credentials, which is taken for granted where no
+// kube-controller-manager can be seen, a service account, else kube-controller-manager's own user. And whether it makes a ClusterCIDR of
+// the flags.
+func actsAs(s *state) (asUser, asAccount, makes bool) {
+	asUser, asAccount, makes = false, true, s.given.Allocate && s.given.ClusterCIDR != ""
 	for i, c := range managerContainers(s) {
 		own := !usesAccounts(c)
 		asUser, asAccount = asUser || own, i > 0 && asAccount || !own
@@ -202,21 +231,7 @@ func checkBound(fs *findings, s *state) {
 			makes = true
 		}
 	}
-	account := rbacv1.Subject{Kind: rbacv1.ServiceAccountKind, Name: nodeipam.Name, Namespace: metav1.NamespaceSystem}
-	user := rbacv1.Subject{Kind: rbacv1.UserKind, Name: "system:kube-controller-manager"}
-	const roleForFlag = role + ":cluster-cidr-flag"
-	switch {
-	case asAccount && !bound(s, role, account):
-		fs.add(warning, "installed", "there is no ClusterRoleBinding of the controller's ServiceAccount, and it waits for it: kubectl apply -f manifests/rbac")
-	case asAccount && makes && !bound(s, roleForFlag, account):
-		fs.add(warning, "installed", "the controller's ServiceAccount may not create the ClusterCIDR of --cluster-cidr: kubectl apply -f manifests/rbac/cluster-cidr-flag.yaml")
-	}
-	switch {
-	case asUser && !bound(s, role, user):
-		fs.add(warning, "installed", "%s runs without --use-service-account-credentials, and its user may not write Nodes: set that flag, or kubectl apply -f manifests/rbac -f manifests/rbac-user", manager)
-	case asUser && makes && !bound(s, roleForFlag, user):
-		fs.add(warning, "installed", "%s runs without --use-service-account-credentials, and its user may not create the ClusterCIDR of --cluster-cidr: kubectl apply -f manifests/rbac -f manifests/rbac-user", manager)
-	}
+	return asUser, asAccount, makes
 }
 
 // bound reports whether a ClusterRoleBinding gives the subject a role, any if none is named.
@@ -280,16 +295,8 @@ const fromFlags = "--cluster-cidr"
 func rangesOf(fs *findings, s *state, with []flags) []namedRange {
 	var ranges []namedRange
 	add := func(name string, cc *networkingv1.ClusterCIDR) {
-		prefixes, gives, wrong := clustercidr.RangesOf(cc)
-		if wrong != "" {
-			fs.add(problem, "ranges", "ClusterCIDR %s would serve nobody: %s", name, wrong)
-		}
-		for _, p := range prefixes {
-			hostBits := cc.Spec.PerNodeHostBits
-			if p.Addr().Is6() {
-				hostBits = ptr.Deref(cc.Spec.IPv6PerNodeHostBits, hostBits)
-			}
-			if r := (namedRange{name, p, p.Addr().BitLen() - int(hostBits), gives}); !slices.ContainsFunc(ranges, r.same) {
+		for _, r := range rangesIn(fs, name, cc) {
+			if !slices.ContainsFunc(ranges, r.same) {
 				ranges = append(ranges, r)
 			}
 		}
@@ -303,9 +310,7 @@ func rangesOf(fs *findings, s *state, with []flags) []namedRange {
 			fs.add(problem, "ranges", "%v", err)
 		}
 		// Once there is a ClusterCIDR of the flags, that is what counts: it may exclude something, as flags cannot.
-		if spec != nil && !slices.ContainsFunc(s.clusterCIDRs, func(cc networkingv1.ClusterCIDR) bool {
-			return cc.Labels[networkingv1.LabelCreatedFromFlags] == "true" && clustercidr.SameRanges(cc.Spec, *spec)
-		}) {
+		if spec != nil && !made(s, *spec) {
 			add(fromFlags, &networkingv1.ClusterCIDR{Spec: *spec})
 		}
 	}
@@ -319,6 +324,30 @@ func rangesOf(fs *findings, s *state, with []flags) []namedRange {
 	}
 	if len(ranges) == 0 {
 		fs.add(warning, "ranges", "there are none yet, so new Nodes would wait: name the ClusterCIDRs that you are going to apply with -f")
+	}
+	return ranges
+}
+
+// made reports whether there is a ClusterCIDR that was made of flags that say this.
+func made(s *state, spec networkingv1.ClusterCIDRSpec) bool {
+	return slices.ContainsFunc(s.clusterCIDRs, func(cc networkingv1.ClusterCIDR) bool {
+		return cc.Labels[networkingv1.LabelCreatedFromFlags] == "true" && clustercidr.SameRanges(cc.Spec, spec)
+	})
+}
+
+// rangesIn are the ranges of one ClusterCIDR.
+func rangesIn(fs *findings, name string, cc *networkingv1.ClusterCIDR) []namedRange {
+	prefixes, gives, wrong := clustercidr.RangesOf(cc)
+	if wrong != "" {
+		fs.add(problem, "ranges", "ClusterCIDR %s would serve nobody: %s", name, wrong)
+	}
+	var ranges []namedRange
+	for _, p := range prefixes {
+		hostBits := cc.Spec.PerNodeHostBits
+		if p.Addr().Is6() {
+			hostBits = ptr.Deref(cc.Spec.IPv6PerNodeHostBits, hostBits)
+		}
+		ranges = append(ranges, namedRange{name, p, p.Addr().BitLen() - int(hostBits), gives})
 	}
 	return ranges
 }
@@ -381,14 +410,16 @@ func checkRanges(fs *findings, s *state, ranges, services []namedRange) {
 	fs.well(about, "%v", ranges)
 }
 
+// holding is a podCIDR and the Node that has it.
+type holding struct {
+	node   string
+	block  netip.Prefix
+	covers bool // a whole range
+}
+
 // checkNodes looks at what Nodes hold: that stays, whatever the ranges are.
 func checkNodes(fs *findings, s *state, ranges, services []namedRange) {
 	const about = "podCIDRs"
-	type holding struct {
-		node   string
-		block  netip.Prefix
-		covers bool // a whole range
-	}
 	var held []holding
 	served := 0
 	for _, node := range s.nodes {
@@ -400,23 +431,34 @@ func checkNodes(fs *findings, s *state, ranges, services []namedRange) {
 			served++
 		}
 		for _, block := range blocks {
-			covered := coveredBy(block, ranges)
-			switch {
-			case len(covered) > 0:
-				fs.add(problem, about, "%v of Node %s contains the whole range %s, so no other Node can get a block of it: drain and delete the Node and reboot its machine, which registers it again. "+
-					"manifests/fencing/created-nodes.yaml refuses Nodes that are created with podCIDRs", block, node.Name, covered)
-			case !slices.ContainsFunc(ranges, func(r namedRange) bool { return within(block, r.prefix) }):
-				fs.add(warning, about, "%v of Node %s lies in no range. The Node keeps it and nobody else gets it, but nobody counts it either; create a ClusterCIDR around it, or replace the Node. "+
-					"Upstream's manager does not start while a podCIDR lies outside of its --cluster-cidr", block, node.Name)
-			}
-			for _, service := range services {
-				if block.Overlaps(service.prefix) {
-					fs.add(problem, about, "%v of Node %s overlaps the service range %v: drain and delete the Node and reboot its machine, which registers it again", block, node.Name, service)
-				}
-			}
-			held = append(held, holding{node.Name, block, len(covered) > 0})
+			h := holding{node.Name, block, len(coveredBy(block, ranges)) > 0}
+			checkHolding(fs, about, h, ranges, services)
+			held = append(held, h)
 		}
 	}
+	checkShared(fs, about, held)
+	fs.well(about, "%d of %d Nodes have podCIDRs, all in a range and no two the same", served, len(s.nodes))
+}
+
+// checkHolding compares one podCIDR with the ranges.
+func checkHolding(fs *findings, about string, h holding, ranges, services []namedRange) {
+	switch {
+	case h.covers:
+		fs.add(problem, about, "%v of Node %s contains the whole range %s, so no other Node can get a block of it: drain and delete the Node and reboot its machine, which registers it again. "+
+			"manifests/fencing/created-nodes.yaml refuses Nodes that are created with podCIDRs", h.block, h.node, coveredBy(h.block, ranges))
+	case !slices.ContainsFunc(ranges, func(r namedRange) bool { return within(h.block, r.prefix) }):
+		fs.add(warning, about, "%v of Node %s lies in no range. The Node keeps it and nobody else gets it, but nobody counts it either; create a ClusterCIDR around it, or replace the Node. "+
+			"Upstream's manager does not start while a podCIDR lies outside of its --cluster-cidr", h.block, h.node)
+	}
+	for _, service := range services {
+		if h.block.Overlaps(service.prefix) {
+			fs.add(problem, about, "%v of Node %s overlaps the service range %v: drain and delete the Node and reboot its machine, which registers it again", h.block, h.node, service)
+		}
+	}
+}
+
+// checkShared compares podCIDRs with each other.
+func checkShared(fs *findings, about string, held []holding) {
 	// In order of addresses, an overlap is with the one before, or with the widest before that.
 	slices.SortFunc(held, func(a, b holding) int { return a.block.Compare(b.block) })
 	for i := 1; i < len(held); i++ {
@@ -431,7 +473,6 @@ func checkNodes(fs *findings, s *state, ranges, services []namedRange) {
 			}
 		}
 	}
-	fs.well(about, "%d of %d Nodes have podCIDRs, all in a range and no two the same", served, len(s.nodes))
 }
 
 // coveredBy writes which ranges a podCIDR contains, if it is larger than a block of them; empty if it contains none.
@@ -543,7 +584,31 @@ func uncovered(fs *findings, about, setting, cidrs string, ranges []namedRange, 
 // checkWriters looks for others who write podCIDRs. They know nothing of what we have given and not yet written.
 func checkWriters(fs *findings, s *state, alone standalone) {
 	const about = "second writer"
-	for _, pod := range s.pods {
+	checkCloud(fs, about, s.pods)
+	if alone.form {
+		for i, d := range alone.deployments {
+			if first := alone.deployments[0]; i > 0 {
+				fs.add(problem, about, "Deployments %s/%s and %s/%s both run a %s: keep one of them", first.Namespace, first.Name, d.Namespace, d.Name, peer)
+			}
+		}
+		checkManagers(fs, about, managerContainers(s))
+	} else {
+		for _, d := range alone.deployments {
+			fs.add(problem, about, "Deployment %s/%s runs a %s: kubectl -n %s scale deployment %s --replicas=0, before you swap the manager", d.Namespace, d.Name, peer, d.Namespace, d.Name)
+		}
+		for _, lease := range s.leases {
+			if holder := ptr.Deref(lease.Spec.HolderIdentity, ""); holder != "" {
+				fs.add(warning, about, "%s holds the Lease %s/%s: if a %s still runs, stop it before you swap the manager; else kubectl -n %s delete lease %s",
+					holder, lease.Namespace, lease.Name, peer, lease.Namespace, lease.Name)
+			}
+		}
+	}
+	fs.well(about, "none found")
+}
+
+// checkCloud looks for a cloud-controller-manager that allocates.
+func checkCloud(fs *findings, about string, pods []corev1.Pod) {
+	for _, pod := range pods {
 		for _, c := range pod.Spec.Containers {
 			cloud := strings.Contains(pod.Name, "cloud-controller-manager") || strings.Contains(c.Image, "cloud-controller-manager")
 			if f, err := flagsOf(c); cloud && err == nil && f.Allocate {
@@ -551,36 +616,22 @@ func checkWriters(fs *findings, s *state, alone standalone) {
 			}
 		}
 	}
-	for i, d := range alone.deployments {
-		switch {
-		case !alone.form:
-			fs.add(problem, about, "Deployment %s/%s runs a %s: kubectl -n %s scale deployment %s --replicas=0, before you swap the manager", d.Namespace, d.Name, peer, d.Namespace, d.Name)
-		case i > 0:
-			fs.add(problem, about, "Deployments %s/%s and %s/%s both run a %s: keep one of them", alone.deployments[0].Namespace, alone.deployments[0].Name, d.Namespace, d.Name, peer)
-		}
-	}
-	for _, c := range managerContainers(s) {
-		if !alone.form {
-			break // It is the controller's place.
-		}
+}
+
+// checkManagers looks for a kube-controller-manager that allocates, or has the controller in it; one such finding is enough.
+func checkManagers(fs *findings, about string, containers []corev1.Container) {
+	for _, c := range containers {
 		if f, err := flagsOf(c); err == nil && f.Allocate {
 			fs.add(problem, about, "%s has --allocate-node-cidrs: set it to false on every control plane before you start %s", manager, peer)
-			break
+			return
 		}
 		if slices.ContainsFunc(slices.Concat(c.Command, c.Args), func(arg string) bool {
 			return strings.HasPrefix(arg, "--controllers=") && strings.Contains(arg, nodeipam.Name)
 		}) {
 			fs.add(problem, about, "%s has %s in --controllers: take it out, or do not use %s", manager, nodeipam.Name, peer)
-			break
+			return
 		}
 	}
-	for _, lease := range s.leases {
-		if holder := ptr.Deref(lease.Spec.HolderIdentity, ""); holder != "" && !alone.form {
-			fs.add(warning, about, "%s holds the Lease %s/%s: if a %s still runs, stop it before you swap the manager; else kubectl -n %s delete lease %s",
-				holder, lease.Namespace, lease.Name, peer, lease.Namespace, lease.Name)
-		}
-	}
-	fs.well(about, "none found")
 }
 
 // within reports whether p lies in r as a whole.

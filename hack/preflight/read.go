@@ -84,59 +84,97 @@ func usesAccounts(c corev1.Container) bool {
 }
 
 func read(ctx context.Context, kubeconfig *clientcmd.ClientConfigLoadingRules, files []string, given flags) (*state, error) {
-	config, err := clientcmd.NewNonInteractiveDeferredLoadingClientConfig(kubeconfig, nil).ClientConfig()
+	c, err := connect(kubeconfig)
 	if err != nil {
 		return nil, err
 	}
-	client, err := kubernetes.NewForConfig(config)
-	if err != nil {
-		return nil, err
-	}
-	ours, err := versioned.NewForConfig(config)
-	if err != nil {
-		return nil, err
-	}
-	anything, err := dynamic.NewForConfig(config)
-	if err != nil {
-		return nil, err
-	}
-
 	s := &state{given: given}
 	if s.planned, err = readFiles(files); err != nil {
 		return nil, err
 	}
-	if s.server, err = client.Discovery().ServerVersion(); err != nil {
+	if s.server, err = c.kube.Discovery().ServerVersion(); err != nil {
 		return nil, err
 	}
-	nodes, err := client.CoreV1().Nodes().List(ctx, metav1.ListOptions{})
+	for _, read := range []func(context.Context, *state) error{c.readRanges, c.readPrograms, c.readNetwork} {
+		if err := read(ctx, s); err != nil {
+			return nil, err
+		}
+	}
+	return s, nil
+}
+
+type clients struct {
+	kube     kubernetes.Interface
+	ours     versioned.Interface
+	anything dynamic.Interface
+}
+
+func connect(kubeconfig *clientcmd.ClientConfigLoadingRules) (c clients, err error) {
+	config, err := clientcmd.NewNonInteractiveDeferredLoadingClientConfig(kubeconfig, nil).ClientConfig()
 	if err != nil {
-		return nil, fmt.Errorf("list Nodes: %w", err)
+		return c, err
+	}
+	if c.kube, err = kubernetes.NewForConfig(config); err != nil {
+		return c, err
+	}
+	if c.ours, err = versioned.NewForConfig(config); err != nil {
+		return c, err
+	}
+	c.anything, err = dynamic.NewForConfig(config)
+	return c, err
+}
+
+// readRanges reads what has addresses: Nodes, ClusterCIDRs and ServiceCIDRs.
+func (c clients) readRanges(ctx context.Context, s *state) error {
+	nodes, err := c.kube.CoreV1().Nodes().List(ctx, metav1.ListOptions{})
+	if err != nil {
+		return fmt.Errorf("list Nodes: %w", err)
 	}
 	s.nodes = nodes.Items
-	clusterCIDRs, err := ours.NetworkingV1().ClusterCIDRs().List(ctx, metav1.ListOptions{})
+	clusterCIDRs, err := c.ours.NetworkingV1().ClusterCIDRs().List(ctx, metav1.ListOptions{})
 	if s.noCRD = apierrors.IsNotFound(err); err != nil && !s.noCRD {
-		return nil, fmt.Errorf("list ClusterCIDRs: %w", err)
+		return fmt.Errorf("list ClusterCIDRs: %w", err)
 	}
 	if clusterCIDRs != nil {
 		s.clusterCIDRs = clusterCIDRs.Items
 	}
-	pods, err := client.CoreV1().Pods(metav1.NamespaceSystem).List(ctx, metav1.ListOptions{})
+	services, err := there(c.kube.NetworkingV1().ServiceCIDRs().List(ctx, metav1.ListOptions{}))
 	if err != nil {
-		return nil, fmt.Errorf("list Pods of kube-system: %w", err)
-	}
-	s.pods = pods.Items
-	services, err := client.NetworkingV1().ServiceCIDRs().List(ctx, metav1.ListOptions{})
-	if err != nil && !apierrors.IsNotFound(err) {
-		return nil, fmt.Errorf("list ServiceCIDRs: %w", err)
+		return fmt.Errorf("list ServiceCIDRs: %w", err)
 	}
 	if services != nil {
 		s.services = services.Items
 	}
-	bindings, err := client.RbacV1().ClusterRoleBindings().List(ctx, metav1.ListOptions{})
+	return nil
+}
+
+// readPrograms reads what may allocate, and what it is allowed to do.
+func (c clients) readPrograms(ctx context.Context, s *state) error {
+	pods, err := c.kube.CoreV1().Pods(metav1.NamespaceSystem).List(ctx, metav1.ListOptions{})
 	if err != nil {
-		return nil, fmt.Errorf("list ClusterRoleBindings: %w", err)
+		return fmt.Errorf("list Pods of kube-system: %w", err)
+	}
+	s.pods = pods.Items
+	bindings, err := c.kube.RbacV1().ClusterRoleBindings().List(ctx, metav1.ListOptions{})
+	if err != nil {
+		return fmt.Errorf("list ClusterRoleBindings: %w", err)
 	}
 	s.bindings = bindings.Items
+	leases, err := c.kube.CoordinationV1().Leases(metav1.NamespaceAll).List(ctx, metav1.ListOptions{FieldSelector: "metadata.name=" + peer})
+	if err != nil {
+		return fmt.Errorf("list Leases: %w", err)
+	}
+	s.leases = leases.Items
+	deployments, err := c.kube.AppsV1().Deployments(metav1.NamespaceAll).List(ctx, metav1.ListOptions{})
+	if err != nil {
+		return fmt.Errorf("list Deployments: %w", err)
+	}
+	s.deployments = deployments.Items
+	return nil
+}
+
+// readNetwork reads the settings of kube-proxy and of CNI plugins.
+func (c clients) readNetwork(ctx context.Context, s *state) (err error) {
 	for _, m := range []struct {
 		into       **corev1.ConfigMap
 		name       string
@@ -150,29 +188,19 @@ func read(ctx context.Context, kubeconfig *clientcmd.ClientConfigLoadingRules, f
 			if *m.into != nil {
 				break
 			}
-			if *m.into, err = there(client.CoreV1().ConfigMaps(namespace).Get(ctx, m.name, metav1.GetOptions{})); err != nil {
-				return nil, fmt.Errorf("get ConfigMap %s: %w", m.name, err)
+			if *m.into, err = there(c.kube.CoreV1().ConfigMaps(namespace).Get(ctx, m.name, metav1.GetOptions{})); err != nil {
+				return fmt.Errorf("get ConfigMap %s: %w", m.name, err)
 			}
 		}
 	}
-	pools, err := there(anything.Resource(schema.GroupVersionResource{Group: "crd.projectcalico.org", Version: "v1", Resource: "ippools"}).List(ctx, metav1.ListOptions{}))
+	pools, err := there(c.anything.Resource(schema.GroupVersionResource{Group: "crd.projectcalico.org", Version: "v1", Resource: "ippools"}).List(ctx, metav1.ListOptions{}))
 	if err != nil {
-		return nil, fmt.Errorf("list Calico's IPPools: %w", err)
+		return fmt.Errorf("list Calico's IPPools: %w", err)
 	}
 	if pools != nil {
 		s.ipPools = pools.Items
 	}
-	leases, err := client.CoordinationV1().Leases(metav1.NamespaceAll).List(ctx, metav1.ListOptions{FieldSelector: "metadata.name=" + peer})
-	if err != nil {
-		return nil, fmt.Errorf("list Leases: %w", err)
-	}
-	s.leases = leases.Items
-	deployments, err := client.AppsV1().Deployments(metav1.NamespaceAll).List(ctx, metav1.ListOptions{})
-	if err != nil {
-		return nil, fmt.Errorf("list Deployments: %w", err)
-	}
-	s.deployments = deployments.Items
-	return s, nil
+	return nil
 }
 
 // there turns NotFound into nil.

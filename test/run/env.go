@@ -52,18 +52,11 @@ End it:
   make teardown-test-env
 `, kubeconfig)
 
-	ended := make(chan error, 2)
-	for name, process := range map[string]*controlplane.Process{"etcd": cp.Etcd(), "kube-apiserver": cp.APIServer()} {
-		go func() {
-			if _, err := process.Wait(ctx); err == nil {
-				ended <- fmt.Errorf("%s ended by itself; its log is %s", name, process.LogPath())
-			}
-		}()
-	}
-	select {
-	case <-ctx.Done():
+	running, stop := untilEnded(ctx, map[string]*controlplane.Process{"etcd": cp.Etcd(), "kube-apiserver": cp.APIServer()})
+	defer stop()
+	<-running.Done()
+	if ctx.Err() != nil {
 		return nil
-	case err := <-ended:
-		return err
 	}
+	return context.Cause(running)
 }

@@ -114,19 +114,25 @@ func (c cluster) run(ctx context.Context) (err error) {
 		return err
 	}
 
-	watchCtx, cancel := context.WithCancelCause(ctx)
-	defer cancel(nil)
-	for name, process := range map[string]*controlplane.Process{"etcd": cp.Etcd(), "kube-apiserver": cp.APIServer(), "kube-controller-manager": manager.Process} {
+	running, stop := untilEnded(ctx, map[string]*controlplane.Process{"etcd": cp.Etcd(), "kube-apiserver": cp.APIServer(), "kube-controller-manager": manager.Process})
+	defer stop()
+	if c.demo {
+		return showUntilServed(running, cp.AdminConfig(), c.nodes, c.timeout)
+	}
+	return show(running, cp.AdminConfig(), hints)
+}
+
+// untilEnded returns a context that is also done, with an error as its cause, when one of the processes ends by itself.
+func untilEnded(ctx context.Context, processes map[string]*controlplane.Process) (context.Context, func()) {
+	ctx, cancel := context.WithCancelCause(ctx)
+	for name, process := range processes {
 		go func() {
-			if _, err := process.Wait(watchCtx); err == nil {
+			if _, err := process.Wait(ctx); err == nil {
 				cancel(fmt.Errorf("%s ended by itself; its log is %s", name, process.LogPath()))
 			}
 		}()
 	}
-	if c.demo {
-		return showUntilServed(watchCtx, cp.AdminConfig(), c.nodes, c.timeout)
-	}
-	return show(watchCtx, cp.AdminConfig(), hints)
+	return ctx, func() { cancel(nil) }
 }
 
 // waysIn writes the credentials of an administrator to files and returns what to type to use them.

@@ -13,11 +13,14 @@ import (
 	"k8s.io/apimachinery/pkg/labels"
 	"k8s.io/client-go/informers"
 	"k8s.io/client-go/kubernetes"
+	corelisters "k8s.io/client-go/listers/core/v1"
+	networkinglisters "k8s.io/client-go/listers/networking/v1"
 	"k8s.io/client-go/rest"
 	"k8s.io/client-go/tools/cache"
 
 	"github.com/multicidr/controller-manager/apis/generated/clientset/versioned"
 	"github.com/multicidr/controller-manager/apis/generated/informers/externalversions"
+	clustercidrlisters "github.com/multicidr/controller-manager/apis/generated/listers/networking/v1"
 )
 
 // redrawInterval collects changes that come together into one picture.
@@ -120,64 +123,24 @@ func wrapped(line string, width int) (lines []string) {
 
 // watch calls see with the view at first and after changes, until it returns true or ctx is done, which is an error.
 func watch(ctx context.Context, config *rest.Config, see func(view) (done bool)) error {
-	kube, err := kubernetes.NewForConfig(config)
-	if err != nil {
-		return err
-	}
-	clusterCIDRClient, err := versioned.NewForConfig(config)
-	if err != nil {
-		return err
-	}
-	kubeInformers := informers.NewSharedInformerFactory(kube, 0)
-	eventInformers := informers.NewSharedInformerFactoryWithOptions(kube, 0, informers.WithTweakListOptions(func(o *metav1.ListOptions) {
-		o.FieldSelector = fields.Set{"involvedObject.kind": "Node", "reason": reasonWaiting}.String()
-	}))
-	clusterCIDRInformers := externalversions.NewSharedInformerFactory(clusterCIDRClient, 0)
-	nodes := kubeInformers.Core().V1().Nodes()
-	services := kubeInformers.Networking().V1().ServiceCIDRs()
-	events := eventInformers.Core().V1().Events()
-	clusterCIDRs := clusterCIDRInformers.Networking().V1().ClusterCIDRs()
-
+	ctx, stop := context.WithCancel(ctx)
+	defer stop()
 	changed := make(chan struct{}, 1)
-	notify := func() {
+	c, err := startCaches(ctx, config, func() {
 		select {
 		case changed <- struct{}{}:
 		default: // The view that is due will show this change too.
 		}
-	}
-	for _, informer := range []cache.SharedIndexInformer{nodes.Informer(), services.Informer(), events.Informer(), clusterCIDRs.Informer()} {
-		if _, err := informer.AddEventHandler(cache.ResourceEventHandlerFuncs{
-			AddFunc: func(any) { notify() }, UpdateFunc: func(any, any) { notify() }, DeleteFunc: func(any) { notify() },
-		}); err != nil {
-			return err
-		}
-	}
-	ctx, stop := context.WithCancel(ctx)
-	defer stop()
-	kubeInformers.Start(ctx.Done())
-	eventInformers.Start(ctx.Done())
-	clusterCIDRInformers.Start(ctx.Done())
-	if !cache.WaitForCacheSync(ctx.Done(), nodes.Informer().HasSynced, services.Informer().HasSynced, events.Informer().HasSynced, clusterCIDRs.Informer().HasSynced) {
-		return context.Cause(ctx)
+	})
+	if err != nil {
+		return err
 	}
 	for {
-		nodeList, err := nodes.Lister().List(labels.Everything())
+		v, err := c.view()
 		if err != nil {
 			return err
 		}
-		clusterCIDRList, err := clusterCIDRs.Lister().List(labels.Everything())
-		if err != nil {
-			return err
-		}
-		serviceList, err := services.Lister().List(labels.Everything())
-		if err != nil {
-			return err
-		}
-		eventList, err := events.Lister().List(labels.Everything())
-		if err != nil {
-			return err
-		}
-		if see(newView(nodeList, clusterCIDRList, serviceList, eventList)) {
+		if see(v) {
 			return nil
 		}
 		select {
@@ -191,4 +154,71 @@ func watch(ctx context.Context, config *rest.Config, see func(view) (done bool))
 			return context.Cause(ctx)
 		}
 	}
+}
+
+// caches hold what a view is made of.
+type caches struct {
+	nodes        corelisters.NodeLister
+	services     networkinglisters.ServiceCIDRLister
+	events       corelisters.EventLister
+	clusterCIDRs clustercidrlisters.ClusterCIDRLister
+}
+
+// startCaches fills the caches and calls notify after each change, until ctx is done.
+func startCaches(ctx context.Context, config *rest.Config, notify func()) (caches, error) {
+	kube, err := kubernetes.NewForConfig(config)
+	if err != nil {
+		return caches{}, err
+	}
+	clusterCIDRClient, err := versioned.NewForConfig(config)
+	if err != nil {
+		return caches{}, err
+	}
+	kubeInformers := informers.NewSharedInformerFactory(kube, 0)
+	eventInformers := informers.NewSharedInformerFactoryWithOptions(kube, 0, informers.WithTweakListOptions(func(o *metav1.ListOptions) {
+		o.FieldSelector = fields.Set{"involvedObject.kind": "Node", "reason": reasonWaiting}.String()
+	}))
+	clusterCIDRInformers := externalversions.NewSharedInformerFactory(clusterCIDRClient, 0)
+	nodes := kubeInformers.Core().V1().Nodes()
+	services := kubeInformers.Networking().V1().ServiceCIDRs()
+	events := eventInformers.Core().V1().Events()
+	clusterCIDRs := clusterCIDRInformers.Networking().V1().ClusterCIDRs()
+
+	var synced []cache.InformerSynced
+	for _, informer := range []cache.SharedIndexInformer{nodes.Informer(), services.Informer(), events.Informer(), clusterCIDRs.Informer()} {
+		if _, err := informer.AddEventHandler(cache.ResourceEventHandlerFuncs{
+			AddFunc: func(any) { notify() }, UpdateFunc: func(any, any) { notify() }, DeleteFunc: func(any) { notify() },
+		}); err != nil {
+			return caches{}, err
+		}
+		synced = append(synced, informer.HasSynced)
+	}
+	kubeInformers.Start(ctx.Done())
+	eventInformers.Start(ctx.Done())
+	clusterCIDRInformers.Start(ctx.Done())
+	if !cache.WaitForCacheSync(ctx.Done(), synced...) {
+		return caches{}, context.Cause(ctx)
+	}
+	return caches{nodes.Lister(), services.Lister(), events.Lister(), clusterCIDRs.Lister()}, nil
+}
+
+// view shows what the caches hold now.
+func (c caches) view() (view, error) {
+	nodes, err := c.nodes.List(labels.Everything())
+	if err != nil {
+		return view{}, err
+	}
+	clusterCIDRs, err := c.clusterCIDRs.List(labels.Everything())
+	if err != nil {
+		return view{}, err
+	}
+	services, err := c.services.List(labels.Everything())
+	if err != nil {
+		return view{}, err
+	}
+	events, err := c.events.List(labels.Everything())
+	if err != nil {
+		return view{}, err
+	}
+	return newView(nodes, clusterCIDRs, services, events), nil
 }

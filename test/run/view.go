@@ -82,13 +82,7 @@ func newView(nodes []*corev1.Node, clusterCIDRs []*networkingv1.ClusterCIDR, ser
 			servedBy[node.Annotations[networkingv1.AnnotationClusterCIDR]]++
 		}
 	}
-	latest := map[types.UID]*corev1.Event{}
-	for _, event := range events {
-		old, ok := latest[event.InvolvedObject.UID]
-		if event.Reason == reasonWaiting && (!ok || old.LastTimestamp.Before(&event.LastTimestamp)) {
-			latest[event.InvolvedObject.UID] = event
-		}
-	}
+	latest := newest(events)
 	conflicting := conflicts(nodes, services)
 
 	var v view
@@ -120,6 +114,18 @@ func newView(nodes []*corev1.Node, clusterCIDRs []*networkingv1.ClusterCIDR, ser
 	})
 	slices.SortFunc(v.clusterCIDRs, func(a, b clusterCIDRRow) int { return cmp.Compare(a.name, b.name) })
 	return v
+}
+
+// newest is the last event of each Node that says why it waits.
+func newest(events []*corev1.Event) map[types.UID]*corev1.Event {
+	latest := map[types.UID]*corev1.Event{}
+	for _, event := range events {
+		old, ok := latest[event.InvolvedObject.UID]
+		if event.Reason == reasonWaiting && (!ok || old.LastTimestamp.Before(&event.LastTimestamp)) {
+			latest[event.InvolvedObject.UID] = event
+		}
+	}
+	return latest
 }
 
 // conflicts are the names of Nodes whose podCIDRs share addresses with another Node or a service range.
