@@ -248,7 +248,7 @@ func overlap(fleets ...*fleet) error {
 		}
 	}
 	// What lies between a prefix and one inside it, in this order, is inside it too; so if any overlap, two neighbours do.
-	slices.SortFunc(blocks, func(a, b block) int { return a.Prefix.Compare(b.Prefix) })
+	slices.SortFunc(blocks, func(a, b block) int { return a.Compare(b.Prefix) })
 	for i := range blocks[1:] {
 		if a, b := blocks[i], blocks[i+1]; a.Overlaps(b.Prefix) {
 			return fmt.Errorf("Node %s has %s and Node %s has %s", a.node, a.Prefix, b.node, b.Prefix)
