@@ -127,8 +127,17 @@ chart: ## Package the Helm chart of node-ipam-controller into bin/
 generate: ## Write deepcopy, clients, CRD and RBAC role anew from the Go sources
 	hack/generate.sh
 
+# Minutes the first time, since it is compiled and compiles all that it looks at; then seconds.
+bin/golangci-lint: hack/lint/go.mod hack/lint/go.sum
+	@echo "build $@"
+	@go -C hack/lint build -o $(CURDIR)/$@ github.com/golangci/golangci-lint/v2/cmd/golangci-lint
+
+.PHONY: lint
+lint: bin/golangci-lint ## Look for mistakes and needless words in the Go code, as .golangci.yaml says; go vet is in it
+	@hack/lint.sh
+
 .PHONY: verify
-verify: ## Fail if generated files, formatting, module files or pins are not what our tools would write
+verify: bin/golangci-lint ## Fail if lint finds something, or generated files, formatting, module files or pins are not what our tools would write
 	hack/verify.sh
 
 ##@ Test
