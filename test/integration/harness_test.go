@@ -5,7 +5,6 @@ import (
 	"errors"
 	"fmt"
 	"maps"
-	"net/netip"
 	"os"
 	"slices"
 	"strings"
@@ -28,6 +27,7 @@ import (
 	"github.com/multicidr/controller-manager/apis/generated/clientset/versioned"
 	networkingv1 "github.com/multicidr/controller-manager/apis/networking/v1"
 	"github.com/multicidr/controller-manager/test/controlplane"
+	"github.com/multicidr/controller-manager/test/judge"
 )
 
 const (
@@ -401,44 +401,20 @@ func (c *cluster) warnings(ctx context.Context, uid types.UID, reason string) ([
 	return events.Items, nil
 }
 
-// overlaps returns an error for every two Nodes that were served blocks with a common address. Nodes that were created
-// with podCIDRs do not count; nobody can help what they have.
+// overlaps returns an error if Nodes that were served have common addresses. Nodes that were created with podCIDRs do not count; nobody can
+// help what they have.
 func (c *cluster) overlaps(ctx context.Context) error {
 	nodes, err := c.kube.CoreV1().Nodes().List(ctx, metav1.ListOptions{})
 	if err != nil {
 		return err
 	}
-	type block struct {
-		netip.Prefix
-		node string
-	}
-	var blocks []block
+	var blocks judge.Blocks
 	for _, node := range nodes.Items {
-		if node.Annotations[networkingv1.AnnotationClusterCIDR] == "" {
-			continue
-		}
-		for _, podCIDR := range node.Spec.PodCIDRs {
-			prefix, err := netip.ParsePrefix(podCIDR)
-			if err != nil {
-				return fmt.Errorf("Node %s: %w", node.Name, err)
-			}
-			blocks = append(blocks, block{prefix, node.Name})
+		if node.Annotations[networkingv1.AnnotationClusterCIDR] != "" {
+			blocks.Add(node.Name, node.Spec.PodCIDRs...)
 		}
 	}
-	// In this order a block stands before all that lie in it, so an overlap shows between neighbours first.
-	slices.SortFunc(blocks, func(a, b block) int {
-		if byAddress := a.Addr().Compare(b.Addr()); byAddress != 0 {
-			return byAddress
-		}
-		return a.Bits() - b.Bits()
-	})
-	var errs []error
-	for i := 1; i < len(blocks); i++ {
-		if a, b := blocks[i-1], blocks[i]; a.Overlaps(b.Prefix) {
-			errs = append(errs, fmt.Errorf("Nodes %s and %s overlap: %s, %s", a.node, b.node, a.Prefix, b.Prefix))
-		}
-	}
-	return errors.Join(errs...)
+	return blocks.Overlap()
 }
 
 // eventually calls condition until it returns nil; after the time its last error is returned.
