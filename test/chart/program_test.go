@@ -372,24 +372,8 @@ const patience = time.Minute
 // eventually waits until the condition has no error.
 func eventually(t *testing.T, condition func(context.Context) error) {
 	t.Helper()
-	ctx, cancel := context.WithTimeout(t.Context(), patience)
-	defer cancel()
-	tick := time.NewTicker(50 * time.Millisecond)
-	defer tick.Stop()
-	var last error
-	for {
-		err := condition(ctx)
-		if err == nil {
-			return
-		}
-		if last == nil || ctx.Err() == nil { // a try that was cut off says nothing
-			last = err
-		}
-		select {
-		case <-tick.C:
-		case <-ctx.Done():
-			t.Fatalf("after %v: %v", patience, last)
-		}
+	if err := controlplane.Eventually(t.Context(), patience, condition); err != nil {
+		t.Fatal(err)
 	}
 }
 

@@ -173,7 +173,7 @@ func (c *cluster) clear(ctx context.Context, within time.Duration) error {
 			}
 		}
 	}
-	return eventually(ctx, within, func(ctx context.Context) error {
+	return controlplane.Eventually(ctx, within, func(ctx context.Context) error {
 		for _, k := range kinds {
 			list, err := c.dynamic.Resource(k.resource).List(ctx, metav1.ListOptions{})
 			if err != nil {
@@ -331,7 +331,7 @@ func (c *cluster) unexplained(ctx context.Context) error {
 
 // served waits until a Node has podCIDRs.
 func (c *cluster) served(ctx context.Context, name string, within time.Duration) error {
-	return eventually(ctx, within, func(ctx context.Context) error {
+	return controlplane.Eventually(ctx, within, func(ctx context.Context) error {
 		n, err := c.kube.CoreV1().Nodes().Get(ctx, name, metav1.GetOptions{})
 		if err == nil && len(n.Spec.PodCIDRs) == 0 {
 			err = fmt.Errorf("Node %s has no podCIDRs", name)
@@ -342,23 +342,4 @@ func (c *cluster) served(ctx context.Context, name string, within time.Duration)
 
 func newNode(name string, labels map[string]string) *corev1.Node {
 	return &corev1.Node{ObjectMeta: metav1.ObjectMeta{Name: name, Labels: labels}}
-}
-
-// eventually calls condition until it returns nil; after the time its last error is returned.
-func eventually(ctx context.Context, within time.Duration, condition func(context.Context) error) error {
-	deadline := time.Now().Add(within)
-	for {
-		err := condition(ctx)
-		switch {
-		case err == nil:
-			return nil
-		case time.Now().After(deadline):
-			return fmt.Errorf("after %s: %w", within, err)
-		}
-		select {
-		case <-time.After(50 * time.Millisecond):
-		case <-ctx.Done():
-			return errors.Join(ctx.Err(), err)
-		}
-	}
 }

@@ -20,7 +20,6 @@ import (
 	"k8s.io/apimachinery/pkg/fields"
 	"k8s.io/apimachinery/pkg/runtime/schema"
 	"k8s.io/apimachinery/pkg/types"
-	"k8s.io/apimachinery/pkg/util/wait"
 	"k8s.io/client-go/dynamic"
 	"k8s.io/client-go/kubernetes"
 
@@ -169,15 +168,8 @@ func newCluster(opts controlplane.Options, managerArgs ...string) (_ *cluster, e
 			err = errors.Join(err, cp.StopKeepingLogs())
 		}
 	}()
-	c := &cluster{
-		cp:           cp,
-		kube:         kubernetes.NewForConfigOrDie(cp.AdminConfig()),
-		clusterCIDRs: versioned.NewForConfigOrDie(cp.AdminConfig()),
-		dynamic:      dynamic.NewForConfigOrDie(cp.AdminConfig()),
-		dir:          opts.Dir,
-		auditLog:     auditLog,
-		program:      insideManager,
-	}
+	c := clusterOf(cp, insideManager)
+	c.dir, c.auditLog = opts.Dir, auditLog
 	if err := cp.Apply(ctx, "../../manifests/crds", "../../manifests/rbac", "standalone-rbac.yaml"); err != nil {
 		return nil, err
 	}
@@ -185,6 +177,17 @@ func newCluster(opts controlplane.Options, managerArgs ...string) (_ *cluster, e
 		managerArgs = ours
 	}
 	return c, c.startManager(managerArgs...)
+}
+
+// clusterOf is a cluster in which nothing is installed and nothing runs.
+func clusterOf(cp *controlplane.ControlPlane, p program) *cluster {
+	return &cluster{
+		program:      p,
+		cp:           cp,
+		kube:         kubernetes.NewForConfigOrDie(cp.AdminConfig()),
+		clusterCIDRs: versioned.NewForConfigOrDie(cp.AdminConfig()),
+		dynamic:      dynamic.NewForConfigOrDie(cp.AdminConfig()),
+	}
 }
 
 // runs makes the cluster's manager that program until the test ends.
@@ -417,17 +420,7 @@ func (c *cluster) overlaps(ctx context.Context) error {
 	return blocks.Overlap()
 }
 
-// eventually calls condition until it returns nil; after the time its last error is returned.
+// eventually is controlplane.Eventually; it goes on when a test has ended, whose clean-up waits too.
 func eventually(within time.Duration, condition func(context.Context) error) error {
-	var last error
-	err := wait.PollUntilContextTimeout(context.Background(), poll, within, true, func(ctx context.Context) (bool, error) {
-		if err := condition(ctx); err == nil || ctx.Err() == nil {
-			last = err
-		}
-		return last == nil, nil
-	})
-	if err != nil {
-		return fmt.Errorf("after %s: %w", within, last)
-	}
-	return nil
+	return controlplane.Eventually(context.Background(), within, condition)
 }

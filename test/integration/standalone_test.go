@@ -16,10 +16,8 @@ import (
 
 	coordinationv1 "k8s.io/api/coordination/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
-	"k8s.io/client-go/kubernetes"
 	"k8s.io/client-go/rest"
 
-	"github.com/multicidr/controller-manager/apis/generated/clientset/versioned"
 	networkingv1 "github.com/multicidr/controller-manager/apis/networking/v1"
 	"github.com/multicidr/controller-manager/test/controlplane"
 )
@@ -29,12 +27,7 @@ import (
 func TestStandaloneHealth(t *testing.T) {
 	ctx := t.Context()
 	cp := controlplane.StartForTest(t, controlplane.Options{})
-	c := &cluster{
-		program:      alone,
-		cp:           cp,
-		kube:         kubernetes.NewForConfigOrDie(cp.AdminConfig()),
-		clusterCIDRs: versioned.NewForConfigOrDie(cp.AdminConfig()),
-	}
+	c := clusterOf(cp, alone)
 	kubeconfig, err := cp.Kubeconfig(controlplane.AloneUser)
 	if err != nil {
 		t.Fatal(err)
