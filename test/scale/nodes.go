@@ -106,6 +106,19 @@ type fleet struct {
 	done    chan struct{} // closed when all are served, or the watch has failed
 }
 
+// register creates the Nodes of a fleet, which it watches from before the first one.
+func (c *cluster) register(ctx context.Context, prefix string, size int, change func(index int, node *corev1.Node)) (*fleet, error) {
+	f, err := c.watchFleet(ctx, prefix, size)
+	if err != nil {
+		return nil, err
+	}
+	if err := c.create(ctx, f, change); err != nil {
+		f.stop()
+		return nil, err
+	}
+	return f, nil
+}
+
 // watchFleet starts a watch for Nodes of that prefix, of which there are none yet.
 func (c *cluster) watchFleet(ctx context.Context, prefix string, size int) (*fleet, error) {
 	f := &fleet{

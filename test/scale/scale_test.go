@@ -3,7 +3,6 @@ package main
 import (
 	stdcmp "cmp"
 	"context"
-	"encoding/json"
 	"errors"
 	"fmt"
 	"os"
@@ -42,16 +41,12 @@ func testBurst(t *testing.T, args []string) {
 	if err := cmd.ExecuteContext(t.Context()); err != nil {
 		t.Fatal(err)
 	}
-	text, err := os.ReadFile(path)
+	got, err := results.Read(path)
 	if err != nil {
 		t.Fatal(err)
 	}
-	var got results.File
-	if err := json.Unmarshal(text, &got); err != nil {
-		t.Fatal(err)
-	}
 	if len(got.Results) != 2 || len(got.Marks) < 3 {
-		t.Fatalf("%d results and %d marks, want 2 and at least 3:\n%s", len(got.Results), len(got.Marks), text)
+		t.Fatalf("%d results and %d marks, want 2 and at least 3: %+v", len(got.Results), len(got.Marks), got)
 	}
 	for i, want := range []string{"burst/bare", "burst/ours"} {
 		result := got.Results[i]
