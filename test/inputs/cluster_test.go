@@ -42,17 +42,8 @@ type cluster struct {
 
 const controllerUser = "system:serviceaccount:kube-system:" + nodeipam.Name
 
-// auditPolicy makes the API server note every request of the controller but watches and lists.
-const auditPolicy = `apiVersion: audit.k8s.io/v1
-kind: Policy
-omitStages: [RequestReceived]
-rules:
-- level: Metadata
-  users: ["` + controllerUser + `"]
-  verbs: [get, create, update, patch, delete, deletecollection]
-  resources: [{group: "", resources: [nodes, events]}, {group: networking.x-k8s.io}]
-- level: None
-`
+// audited is every request of the controller but watches and lists.
+const audited = `users: ["` + controllerUser + `"], verbs: [get, create, update, patch, delete, deletecollection], resources: [{group: "", resources: [nodes, events]}, {group: networking.x-k8s.io}]`
 
 // slack is how long before its commit a decision may have been made.
 const slack = 5 * time.Second
@@ -68,7 +59,7 @@ func start(t *testing.T, apiServerArgs ...string) *cluster {
 			os.RemoveAll(dir)
 		}
 	})
-	args, log, err := controlplane.Audit(dir, auditPolicy)
+	args, log, err := controlplane.Audit(dir, audited)
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -154,7 +154,7 @@ func newCluster(opts controlplane.Options, managerArgs ...string) (_ *cluster, e
 	if opts.Dir, err = os.MkdirTemp("", "integration-"); err != nil {
 		return nil, err
 	}
-	audit, auditLog, err := controlplane.Audit(opts.Dir, auditPolicy)
+	audit, auditLog, err := controlplane.Audit(opts.Dir, audited)
 	if err != nil {
 		return nil, err
 	}
