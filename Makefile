@@ -52,7 +52,7 @@ teardown-test-env: ## End it
 build: ## Build bin/kube-controller-manager, bin/node-ipam-controller, and bin/local-cluster, the command behind run and demo
 	@hack/build.sh bin/kube-controller-manager ./cmd/kube-controller-manager
 	@hack/build.sh bin/node-ipam-controller ./cmd/node-ipam-controller
-	@hack/build.sh bin/local-cluster ./test/run
+	@hack/build.sh bin/local-cluster ./cmd/local-cluster
 
 TOOLS := bin/etcd bin/kube-apiserver bin/kubectl
 
@@ -95,7 +95,7 @@ bin/node: hack/cluster/tools/go.mod hack/cluster/tools/go.sum hack/cluster/pause
 
 .PHONY: preflight
 preflight: ## Build bin/preflight, which tells whether a cluster is ready for our manager and for more than one range
-	@hack/build.sh bin/preflight ./hack/preflight
+	@hack/build.sh bin/preflight ./cmd/preflight
 
 # How make image calls the images, and for which machines it makes them. The tag is the Kubernetes version; name another for a build that
 # is to replace one on a machine that has it.
@@ -127,8 +127,17 @@ chart: ## Package the Helm chart of node-ipam-controller into bin/
 generate: ## Write deepcopy, clients, CRD and RBAC role anew from the Go sources
 	hack/generate.sh
 
+# Minutes the first time, since it is compiled and compiles all that it looks at; then seconds.
+bin/golangci-lint: hack/lint/go.mod hack/lint/go.sum
+	@echo "build $@"
+	@go -C hack/lint build -o $(CURDIR)/$@ github.com/golangci/golangci-lint/v2/cmd/golangci-lint
+
+.PHONY: lint
+lint: bin/golangci-lint ## Look for mistakes and needless words in the Go code, as .golangci.yaml says; go vet is in it
+	@hack/lint.sh
+
 .PHONY: verify
-verify: ## Fail if generated files, formatting, module files or pins are not what our tools would write
+verify: bin/golangci-lint ## Fail if lint finds something, or generated files, formatting, module files or pins are not what our tools would write
 	hack/verify.sh
 
 ##@ Test
@@ -142,7 +151,7 @@ test: test-unit test-monitoring test-image test-chart ## Run all tests but e2e
 test-unit: ## Run the unit tests with the race detector; wants a C compiler
 	@hack/ensure-c-compiler.sh
 	@echo "== unit tests"
-	CGO_ENABLED=1 go test -race $$(go list -f '{{if or .TestGoFiles .XTestGoFiles}}{{.ImportPath}}{{end}}' ./apis/... ./cmd/... ./controllers/...)
+	CGO_ENABLED=1 go test -race $$(go list -f '{{if or .TestGoFiles .XTestGoFiles}}{{.ImportPath}}{{end}}' ./apis/... ./controllers/...)
 	go -C hack/plot test ./...
 
 .PHONY: test-monitoring
@@ -171,9 +180,9 @@ test-integration: tools build upstream bin/kubeadm $(ETCD_TOOLS) ## Run the real
 	$(INTEGRATION) ./test/integration
 
 .PHONY: test-harness
-test-harness: tools build upstream bin/kubeadm $(ETCD_TOOLS) ## Try preflight, the table of inputs for a minute, and what the other tests and measurements rest on
+test-harness: tools build upstream bin/kubeadm $(ETCD_TOOLS) ## Try preflight, local-cluster, the table of inputs for a minute, and what the other tests and measurements rest on
 	@echo "== harness"
-	$(INTEGRATION) $$(go list ./test/... ./hack/preflight | grep -v -e /test/integration -e /test/parity -e /test/e2e)
+	$(INTEGRATION) $$(go list ./test/... ./cmd/... | grep -v -e /test/integration -e /test/parity -e /test/e2e)
 
 .PHONY: test-parity
 test-parity: tools build upstream ## Compare our controller manager with Kubernetes' own

@@ -41,7 +41,7 @@ progress() {
 }
 
 note=
-if [[ ! -e $output && ($package == k8s.io/kubernetes/* || $package == ./cmd/*) ]]; then note=" (a first build of Kubernetes takes minutes)"; fi
+if [[ ! -e $output && ($package == k8s.io/kubernetes/* || $package == ./cmd/*-controller*) ]]; then note=" (a first build of Kubernetes takes minutes)"; fi
 echo "build ${output#"$PWD"/}$note"
 mkdir -p "$(dirname "$output")"
 go -C "$module" build -v -ldflags "${GO_LDFLAGS:-} $(version_flags)" -o "$output" "$package" 2>&1 | progress

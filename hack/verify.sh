@@ -1,6 +1,7 @@
 #!/usr/bin/env bash
 # Fails when something that is checked in is not what our tools would write: generated files, formatting, module files,
-# Kubernetes pins; and when go vet complains. Works on a copy; changes nothing in the tree.
+# Kubernetes pins; and when linters, go vet among them, find something. make builds bin/golangci-lint before. Works on a copy;
+# changes nothing in the tree.
 #
 # Every check runs, so that one run shows everything there is to repair.
 set -euo pipefail
@@ -42,14 +43,11 @@ formatted() {
 
 check "generated files" "run make generate and commit the result" generated
 check "formatting" "run gofmt -w on these files" formatted
-check "go vet" "repair what it says" go vet ./...
-check "go vet in hack/image" "repair what it says" go -C hack/image vet ./...
-check "go vet in hack/plot" "repair what it says" go -C hack/plot vet ./...
-check "go vet in test/monitoring" "repair what it says" go -C test/monitoring vet ./...
-check "go vet in test/chart" "repair what it says" go -C test/chart vet ./...
+check "lint" "repair what it says" hack/lint.sh
 check "go.mod" "run go mod tidy" go mod tidy -diff
 check "hack/tools/go.mod" "run go mod tidy in hack/tools" go -C hack/tools mod tidy -diff
 check "hack/cluster/tools/go.mod" "run go mod tidy in hack/cluster/tools" go -C hack/cluster/tools mod tidy -diff
+check "hack/lint/go.mod" "run go mod tidy in hack/lint" go -C hack/lint mod tidy -diff
 check "hack/image/go.mod" "run go mod tidy in hack/image" go -C hack/image mod tidy -diff
 check "hack/plot/go.mod" "run go mod tidy in hack/plot" go -C hack/plot mod tidy -diff
 check "test/monitoring/go.mod" "run go mod tidy in test/monitoring" go -C test/monitoring mod tidy -diff

@@ -41,7 +41,7 @@ func TestExamples(t *testing.T) {
 					e = example{}
 				}
 				var answers []string
-				for _, line := range strings.Split(d.Input, "\n") {
+				for line := range strings.SplitSeq(d.Input, "\n") {
 					answer, err := e.run(d.Cmd, strings.Fields(line))
 					if err != nil {
 						d.Fatalf(t, "%s: %v", line, err)
@@ -224,7 +224,7 @@ func (e *example) blocks(p *Pool) string {
 			p.Name, r.Prefix, e.ledger.Free(p, r), r.Blocks(), r.BlockBits, cursor))
 	}
 	if full := e.ledger.Full(p); len(full) > 0 {
-		lines = append(lines, fmt.Sprint(p.Name, " is full: ", full))
+		lines = append(lines, fmt.Sprintf("%s is full: %v", p.Name, full))
 		for _, r := range p.Ranges {
 			if excluded := e.ledger.Excluding(p, r, 3); slices.Contains(full, r.Family()) && len(excluded) > 0 {
 				lines = append(lines, fmt.Sprint(p.Name, " would not be full without its exclusions ", excluded))

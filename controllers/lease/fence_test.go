@@ -54,8 +54,8 @@ func (w *world) release() {
 // inner is the lock that is passed to Wrap.
 type inner struct{ *world }
 
-func (l inner) Create(_ context.Context, record resourcelock.LeaderElectionRecord) error {
-	return l.Update(nil, record)
+func (l inner) Create(ctx context.Context, record resourcelock.LeaderElectionRecord) error {
+	return l.Update(ctx, record)
 }
 
 func (l inner) Update(_ context.Context, record resourcelock.LeaderElectionRecord) error {

@@ -92,7 +92,7 @@ func (f *Fence) renew(sent reading, record resourcelock.LeaderElectionRecord) {
 	defer f.mu.Unlock()
 	// In coordinated leader election the API server compares its clock with the time in the record, which the elector took before it
 	// read the lease.
-	if taken := record.RenewTime.Time.Round(0); taken.Before(sent.wall) {
+	if taken := record.RenewTime.Round(0); taken.Before(sent.wall) {
 		sent.wall = taken
 	}
 	f.renewed = sent

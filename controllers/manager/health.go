@@ -3,6 +3,7 @@ package manager
 import (
 	"fmt"
 	"net/http"
+	"slices"
 	"sync"
 
 	"k8s.io/apiserver/pkg/server/healthz"
@@ -69,7 +70,7 @@ func (h *health) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 // failing names the advisory checks that fail now.
 func (h *health) failing(r *http.Request) []string {
 	h.lock.Lock()
-	advisory := h.advisory[:len(h.advisory):len(h.advisory)]
+	advisory := slices.Clip(h.advisory)
 	h.lock.Unlock()
 
 	var failing []string

@@ -75,7 +75,7 @@ func TestAgain(t *testing.T) {
 				}
 			}
 		}
-		if got := r.Explain(problem); got != problem {
+		if got := r.Explain(problem); got != problem { //nolint:errorlint // the error itself, not one around it
 			t.Errorf("nothing has ended, and it is explained: %v", got)
 		}
 		synctest.Wait()
@@ -126,7 +126,7 @@ func TestAgainEnds(t *testing.T) {
 				ctx, cancel := context.WithTimeout(ctx, 100*time.Second)
 				defer cancel()
 				start := time.Now()
-				if err := new(Runs).Again(ctx, "fake", tc.build); err != tc.want {
+				if err := new(Runs).Again(ctx, "fake", tc.build); !errors.Is(err, tc.want) {
 					t.Errorf("got %v, want %v", err, tc.want)
 				}
 				if got := time.Since(start); got != tc.after {

@@ -70,7 +70,7 @@ func TestUntilServed(t *testing.T) {
 			t.Errorf("it ended after %v, want 2m0s", got)
 		}
 		failed := errors.New("failed")
-		if err := untilServed(t.Context(), api, func(context.Context) error { return failed }); err != failed {
+		if err := untilServed(t.Context(), api, func(context.Context) error { return failed }); !errors.Is(err, failed) {
 			t.Errorf("got %v, want %v", err, failed)
 		}
 	})

@@ -84,7 +84,7 @@ func delegate(dir string) error {
 	if err != nil {
 		return err
 	}
-	for _, controller := range strings.Fields(string(available)) {
+	for controller := range strings.FieldsSeq(string(available)) {
 		if slices.Contains(strings.Fields(string(enabled)), controller) {
 			continue
 		}

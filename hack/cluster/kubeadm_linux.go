@@ -7,6 +7,7 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"maps"
 	"net"
 	"os"
 	"os/exec"
@@ -78,9 +79,7 @@ func (m machine) kubeadmInit(ctx context.Context, opts upOptions) error {
 		return err
 	}
 	kubelet := documents.get("kubelet.config.k8s.io/v1beta1", "KubeletConfiguration")
-	for field, value := range ours[0] {
-		kubelet[field] = value
-	}
+	maps.Copy(kubelet, ours[0])
 	if err := os.WriteFile(filepath.Join(m.dir, "token"), []byte(token), 0o600); err != nil {
 		return err
 	}

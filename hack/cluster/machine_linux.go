@@ -204,7 +204,7 @@ func (m machine) run(ctx context.Context, stdin io.Reader, args ...string) (stri
 	var output bytes.Buffer
 	cmd.Stdin, cmd.Stdout, cmd.Stderr = stdin, &output, &output
 	if err := cmd.Run(); err != nil {
-		return "", fmt.Errorf("%s on %s: %v\n%s", strings.Join(args, " "), m.name, err, output.String())
+		return "", fmt.Errorf("%s on %s: %w\n%s", strings.Join(args, " "), m.name, err, output.String())
 	}
 	return output.String(), nil
 }

@@ -9,7 +9,6 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
-	"runtime"
 	"testing"
 	"time"
 
@@ -148,7 +147,7 @@ func buildProgram(t *testing.T, env ...string) string {
 			t.Fatal(err)
 		}
 	}
-	build := exec.CommandContext(t.Context(), filepath.Join(runtime.GOROOT(), "bin", "go"), "build", "-o", "program", ".")
+	build := exec.CommandContext(t.Context(), "go", "build", "-o", "program", ".")
 	build.Dir, build.Env = dir, append(os.Environ(), env...)
 	if output, err := build.CombinedOutput(); err != nil {
 		t.Fatalf("%v: %s", err, output)

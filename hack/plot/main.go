@@ -154,7 +154,7 @@ func save(p *plot.Plot, path string) error {
 	canvas := vgsvg.New(6.4*vg.Inch, 3.8*vg.Inch)
 	all := draw.New(canvas)
 	all.SetColor(p.BackgroundColor)
-	all.Fill(all.Rectangle.Path())
+	all.Fill(all.Path())
 	p.Draw(draw.Crop(all, margin, -2*margin, margin, -margin))
 	file, err := os.Create(path)
 	if err != nil {

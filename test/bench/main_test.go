@@ -1,8 +1,6 @@
 package main
 
 import (
-	"encoding/json"
-	"os"
 	"path/filepath"
 	"strings"
 	"testing"
@@ -22,16 +20,12 @@ func TestOneSituation(t *testing.T) {
 			t.Errorf("printed %s\nwant %q in it", &out, want)
 		}
 	}
-	text, err := os.ReadFile(path)
+	got, err := results.Read(path)
 	if err != nil {
 		t.Fatal(err)
 	}
-	var got results.File
-	if err := json.Unmarshal(text, &got); err != nil {
-		t.Fatal(err)
-	}
 	if len(got.Results) != 1 || got.Results[0].Name != "serve" || got.Results[0].Nodes != 1000 || got.Results[0].ClusterCIDRs != 50 {
-		t.Fatalf("written %s\nwant one result, of serve with 1000 Nodes and 50 ClusterCIDRs", text)
+		t.Fatalf("written %+v\nwant one result, of serve with 1000 Nodes and 50 ClusterCIDRs", got)
 	}
 	for _, metric := range []string{"choose-mean-ns", "choose-p50-ns", "choose-p99-ns", "choose-max-ns", "confirm-p99-ns"} {
 		if got.Results[0].Values[metric] <= 0 {

@@ -106,7 +106,7 @@ func (w *churn) letGo(ctx context.Context) error {
 			return nil
 		}
 		if !sleep(ctx, restInterval) {
-			return fmt.Errorf("%d Nodes are still being deleted after %s; the last error was: %v", left, restPatience, err)
+			return fmt.Errorf("%d Nodes are still being deleted after %s; the last error was: %v", left, restPatience, err) //nolint:errorlint // err may be nil
 		}
 	}
 }

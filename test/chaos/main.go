@@ -19,6 +19,7 @@ import (
 
 	"github.com/multicidr/controller-manager/test/chaos/checker"
 	"github.com/multicidr/controller-manager/test/controlplane"
+	"github.com/multicidr/controller-manager/test/results"
 )
 
 const (
@@ -199,14 +200,6 @@ func chaos(ctx context.Context, s settings) (_ *report, err error) {
 
 // machine says what the figures of a report were seen on.
 func machine() string {
-	model := runtime.GOARCH
-	if info, err := os.ReadFile("/proc/cpuinfo"); err == nil {
-		for line := range strings.Lines(string(info)) {
-			if key, value, ok := strings.Cut(line, ":"); ok && strings.TrimSpace(key) == "model name" {
-				model = strings.TrimSpace(value)
-				break
-			}
-		}
-	}
-	return fmt.Sprintf("%d CPUs, %s, %s, %s", runtime.NumCPU(), model, runtime.GOOS, runtime.Version())
+	m := results.ThisMachine()
+	return fmt.Sprintf("%d CPUs, %s, %s, %s", m.Cores, m.CPU, m.OS, runtime.Version())
 }

@@ -29,15 +29,8 @@ import (
 	"github.com/multicidr/controller-manager/test/controlplane"
 )
 
-// auditPolicy makes the API server note every request of the chart's service accounts.
-const auditPolicy = `apiVersion: audit.k8s.io/v1
-kind: Policy
-omitStages: [RequestReceived]
-rules:
-- level: Metadata
-  userGroups: ["system:serviceaccounts:` + namespace + `"]
-- level: None
-`
+// audited is every request of the chart's service accounts.
+const audited = `userGroups: ["system:serviceaccounts:` + namespace + `"]`
 
 // The program does all of its work with what the chart renders and nothing else: the account and its permissions, arguments,
 // environment and probes are read from what Helm stored in the API server.
@@ -53,7 +46,7 @@ func TestProgramRunsAsRendered(t *testing.T) {
 	for name, tc := range tests {
 		t.Run(name, func(t *testing.T) {
 			dir := t.TempDir()
-			audit, auditLog, err := controlplane.Audit(dir, auditPolicy)
+			audit, auditLog, err := controlplane.Audit(dir, audited)
 			if err != nil {
 				t.Fatal(err)
 			}
@@ -372,24 +365,8 @@ const patience = time.Minute
 // eventually waits until the condition has no error.
 func eventually(t *testing.T, condition func(context.Context) error) {
 	t.Helper()
-	ctx, cancel := context.WithTimeout(t.Context(), patience)
-	defer cancel()
-	tick := time.NewTicker(50 * time.Millisecond)
-	defer tick.Stop()
-	var last error
-	for {
-		err := condition(ctx)
-		if err == nil {
-			return
-		}
-		if last == nil || ctx.Err() == nil { // a try that was cut off says nothing
-			last = err
-		}
-		select {
-		case <-tick.C:
-		case <-ctx.Done():
-			t.Fatalf("after %v: %v", patience, last)
-		}
+	if err := controlplane.Eventually(t.Context(), patience, condition); err != nil {
+		t.Fatal(err)
 	}
 }
 

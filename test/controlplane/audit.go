@@ -11,12 +11,21 @@ import (
 	auditv1 "k8s.io/apiserver/pkg/apis/audit/v1"
 )
 
-// Audit returns with what arguments an API server keeps an audit log by a policy, and where. Both are in dir, the log among the other
-// logs if that is the control plane's.
-func Audit(dir, policy string) (args []string, log string, err error) {
+// auditPolicy notes what one rule selects, once it is answered; a watch when it begins, too.
+const auditPolicy = `apiVersion: audit.k8s.io/v1
+kind: Policy
+omitStages: [RequestReceived]
+rules:
+- {level: Metadata, %s}
+- level: None
+`
+
+// Audit returns with what arguments an API server keeps an audit log of the requests that a rule of an audit.k8s.io Policy selects, such as
+// `users: [a, b], verbs: [patch]`, and where. Policy and log are in dir, the log among the other logs if that is the control plane's.
+func Audit(dir, rule string) (args []string, log string, err error) {
 	file := filepath.Join(dir, "audit-policy.yaml")
 	log = filepath.Join(dir, "logs", "audit.log")
-	return []string{"--audit-policy-file=" + file, "--audit-log-path=" + log}, log, os.WriteFile(file, []byte(policy), 0o600)
+	return []string{"--audit-policy-file=" + file, "--audit-log-path=" + log}, log, os.WriteFile(file, fmt.Appendf(nil, auditPolicy, rule), 0o600)
 }
 
 // ReadAudit returns what an audit log has behind an offset, without a line that is just being written.

@@ -168,7 +168,7 @@ func (p *Process) waitReady(ctx context.Context, ready func(context.Context) err
 			}
 			return cause
 		case <-ctx.Done():
-			return fmt.Errorf("%s is not ready: %w: %v; the end of %s:%s", p.name, context.Cause(ctx), why, p.logPath, p.logTail())
+			return fmt.Errorf("%s is not ready: %w: %v; the end of %s:%s", p.name, context.Cause(ctx), why, p.logPath, p.logTail()) //nolint:errorlint // why may be nil
 		}
 	}
 }

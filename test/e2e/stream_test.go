@@ -3,7 +3,6 @@ package e2e
 import (
 	"context"
 	"fmt"
-	"net/netip"
 	"slices"
 	"sync"
 	"testing"
@@ -12,6 +11,8 @@ import (
 	corev1 "k8s.io/api/core/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+
+	"github.com/multicidr/controller-manager/test/judge"
 )
 
 // streamKeeps is how many Nodes of a stream there are at a time.
@@ -107,16 +108,11 @@ func (c *cluster) checkNoOverlap(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	holders := map[netip.Prefix]string{}
+	var blocks judge.Blocks
 	for _, node := range nodes.Items {
-		for _, cidr := range node.Spec.PodCIDRs {
-			prefix := netip.MustParsePrefix(cidr)
-			for other, holder := range holders {
-				if prefix.Overlaps(other) {
-					t.Errorf("%s of Node %s overlaps %s of Node %s", prefix, node.Name, other, holder)
-				}
-			}
-			holders[prefix] = node.Name
-		}
+		blocks.Add(node.Name, node.Spec.PodCIDRs...)
+	}
+	if err := blocks.Overlap(); err != nil {
+		t.Error(err)
 	}
 }

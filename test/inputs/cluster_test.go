@@ -42,17 +42,8 @@ type cluster struct {
 
 const controllerUser = "system:serviceaccount:kube-system:" + nodeipam.Name
 
-// auditPolicy makes the API server note every request of the controller but watches and lists.
-const auditPolicy = `apiVersion: audit.k8s.io/v1
-kind: Policy
-omitStages: [RequestReceived]
-rules:
-- level: Metadata
-  users: ["` + controllerUser + `"]
-  verbs: [get, create, update, patch, delete, deletecollection]
-  resources: [{group: "", resources: [nodes, events]}, {group: networking.x-k8s.io}]
-- level: None
-`
+// audited is every request of the controller but watches and lists.
+const audited = `users: ["` + controllerUser + `"], verbs: [get, create, update, patch, delete, deletecollection], resources: [{group: "", resources: [nodes, events]}, {group: networking.x-k8s.io}]`
 
 // slack is how long before its commit a decision may have been made.
 const slack = 5 * time.Second
@@ -68,7 +59,7 @@ func start(t *testing.T, apiServerArgs ...string) *cluster {
 			os.RemoveAll(dir)
 		}
 	})
-	args, log, err := controlplane.Audit(dir, auditPolicy)
+	args, log, err := controlplane.Audit(dir, audited)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -173,7 +164,7 @@ func (c *cluster) clear(ctx context.Context, within time.Duration) error {
 			}
 		}
 	}
-	return eventually(ctx, within, func(ctx context.Context) error {
+	return controlplane.Eventually(ctx, within, func(ctx context.Context) error {
 		for _, k := range kinds {
 			list, err := c.dynamic.Resource(k.resource).List(ctx, metav1.ListOptions{})
 			if err != nil {
@@ -331,7 +322,7 @@ func (c *cluster) unexplained(ctx context.Context) error {
 
 // served waits until a Node has podCIDRs.
 func (c *cluster) served(ctx context.Context, name string, within time.Duration) error {
-	return eventually(ctx, within, func(ctx context.Context) error {
+	return controlplane.Eventually(ctx, within, func(ctx context.Context) error {
 		n, err := c.kube.CoreV1().Nodes().Get(ctx, name, metav1.GetOptions{})
 		if err == nil && len(n.Spec.PodCIDRs) == 0 {
 			err = fmt.Errorf("Node %s has no podCIDRs", name)
@@ -342,23 +333,4 @@ func (c *cluster) served(ctx context.Context, name string, within time.Duration)
 
 func newNode(name string, labels map[string]string) *corev1.Node {
 	return &corev1.Node{ObjectMeta: metav1.ObjectMeta{Name: name, Labels: labels}}
-}
-
-// eventually calls condition until it returns nil; after the time its last error is returned.
-func eventually(ctx context.Context, within time.Duration, condition func(context.Context) error) error {
-	deadline := time.Now().Add(within)
-	for {
-		err := condition(ctx)
-		switch {
-		case err == nil:
-			return nil
-		case time.Now().After(deadline):
-			return fmt.Errorf("after %s: %w", within, err)
-		}
-		select {
-		case <-time.After(50 * time.Millisecond):
-		case <-ctx.Done():
-			return errors.Join(ctx.Err(), err)
-		}
-	}
 }

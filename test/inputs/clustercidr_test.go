@@ -360,7 +360,7 @@ var clusterCIDRTable = []extreme[clusterCIDR]{
 		cc.Finalizers = []string{foreignFinalizer, networkingv1.Finalizer, foreignFinalizer + "-2"}
 	}},
 	{field: "owner", name: "an owner that does not exist", set: func(cc *clusterCIDR, _ *dice) {
-		cc.OwnerReferences = []metav1.OwnerReference{{APIVersion: "v1", Kind: "Node", Name: "nobody", UID: "nobody", BlockOwnerDeletion: ptr.To(true)}}
+		cc.OwnerReferences = []metav1.OwnerReference{{APIVersion: "v1", Kind: "Node", Name: "nobody", UID: "nobody", BlockOwnerDeletion: new(true)}}
 	}},
 
 	{field: "status", name: "a cursor that is no address", set: statusOfRanges(func(s map[string]any) { s["cursor"] = "nowhere" })},

@@ -20,6 +20,7 @@ import (
 	"sigs.k8s.io/yaml"
 
 	"github.com/multicidr/controller-manager/test/chaos/checker"
+	"github.com/multicidr/controller-manager/test/controlplane"
 )
 
 var (
@@ -294,7 +295,7 @@ func (p *play) look(ctx context.Context, r *round, opts lookOptions, actions fun
 	}
 
 	var unsettled []checker.Violation
-	err = eventually(ctx, opts.settling, func(ctx context.Context) error {
+	err = controlplane.Eventually(ctx, opts.settling, func(ctx context.Context) error {
 		if err := p.follower.CatchUp(ctx); err != nil {
 			return err
 		}
@@ -310,10 +311,10 @@ func (p *play) look(ctx context.Context, r *round, opts lookOptions, actions fun
 	for _, v := range unsettled {
 		r.wrong(string(v.Rule), "%s", v.Message)
 	}
-	if err := eventually(ctx, opts.settling, p.unexplained); err != nil {
+	if err := controlplane.Eventually(ctx, opts.settling, p.unexplained); err != nil {
 		r.wrong("event", "%v", err)
 	}
-	if err := eventually(ctx, opts.settling, p.healthy); err != nil {
+	if err := controlplane.Eventually(ctx, opts.settling, p.healthy); err != nil {
 		r.wrong("health", "%v", err)
 	}
 	pending := len(p.checker.Pending())
@@ -363,7 +364,7 @@ func (p *play) witness(ctx context.Context, number int) error {
 	if number == 1 {
 		return p.cluster.served(ctx, name, settling)
 	}
-	return eventually(ctx, settling, func(ctx context.Context) error {
+	return controlplane.Eventually(ctx, settling, func(ctx context.Context) error {
 		if err := p.follower.CatchUp(ctx); err != nil {
 			return err
 		}

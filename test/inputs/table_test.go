@@ -6,7 +6,6 @@ import (
 	"math/rand/v2"
 	"strings"
 
-	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apimachinery/pkg/runtime/schema"
@@ -208,10 +207,6 @@ func longName(d *dice) string {
 		name += strings.Repeat("y", min(63, 253-len(name)-1)) + "."
 	}
 	return name[:252] + "z"
-}
-
-func setName(name func(d *dice) string) func(o metav1.Object, d *dice) {
-	return func(o metav1.Object, d *dice) { o.SetName(name(d)) }
 }
 
 const foreignFinalizer = "inputs.example.com/hold"

@@ -13,16 +13,8 @@ import (
 	"github.com/multicidr/controller-manager/test/controlplane"
 )
 
-// auditPolicy makes the API server note every write of our controller, and of the process that it runs in.
-const auditPolicy = `apiVersion: audit.k8s.io/v1
-kind: Policy
-omitStages: [RequestReceived]
-rules:
-- level: Metadata
-  users: ["` + controllerUser + `", "system:kube-controller-manager"]
-  verbs: [create, update, patch, delete, deletecollection]
-- level: None
-`
+// audited is every write of our controller, and of the process that it runs in.
+const audited = `users: ["` + controllerUser + `", "system:kube-controller-manager"], verbs: [create, update, patch, delete, deletecollection]`
 
 const controllerUser = "system:serviceaccount:kube-system:" + nodeipam.Name
 

@@ -11,9 +11,7 @@ import (
 	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
-	"k8s.io/client-go/kubernetes"
 
-	"github.com/multicidr/controller-manager/apis/generated/clientset/versioned"
 	"github.com/multicidr/controller-manager/test/controlplane"
 )
 
@@ -24,12 +22,7 @@ const healthPath = "/healthz/multi-cidr-node-ipam-controller"
 func TestStartsWithoutCRDAndRBAC(t *testing.T) {
 	ctx := context.Background()
 	cp := controlplane.StartForTest(t, controlplane.Options{})
-	c := &cluster{
-		program:      insideManager,
-		cp:           cp,
-		kube:         kubernetes.NewForConfigOrDie(cp.AdminConfig()),
-		clusterCIDRs: versioned.NewForConfigOrDie(cp.AdminConfig()),
-	}
+	c := clusterOf(cp, insideManager)
 	if err := c.startManager("--controllers=*,multi-cidr-node-ipam-controller"); err != nil {
 		t.Fatal(err)
 	}

@@ -5,7 +5,6 @@ import (
 	"errors"
 	"fmt"
 	"maps"
-	"net/netip"
 	"os"
 	"slices"
 	"strings"
@@ -21,13 +20,13 @@ import (
 	"k8s.io/apimachinery/pkg/fields"
 	"k8s.io/apimachinery/pkg/runtime/schema"
 	"k8s.io/apimachinery/pkg/types"
-	"k8s.io/apimachinery/pkg/util/wait"
 	"k8s.io/client-go/dynamic"
 	"k8s.io/client-go/kubernetes"
 
 	"github.com/multicidr/controller-manager/apis/generated/clientset/versioned"
 	networkingv1 "github.com/multicidr/controller-manager/apis/networking/v1"
 	"github.com/multicidr/controller-manager/test/controlplane"
+	"github.com/multicidr/controller-manager/test/judge"
 )
 
 const (
@@ -155,7 +154,7 @@ func newCluster(opts controlplane.Options, managerArgs ...string) (_ *cluster, e
 	if opts.Dir, err = os.MkdirTemp("", "integration-"); err != nil {
 		return nil, err
 	}
-	audit, auditLog, err := controlplane.Audit(opts.Dir, auditPolicy)
+	audit, auditLog, err := controlplane.Audit(opts.Dir, audited)
 	if err != nil {
 		return nil, err
 	}
@@ -169,15 +168,8 @@ func newCluster(opts controlplane.Options, managerArgs ...string) (_ *cluster, e
 			err = errors.Join(err, cp.StopKeepingLogs())
 		}
 	}()
-	c := &cluster{
-		cp:           cp,
-		kube:         kubernetes.NewForConfigOrDie(cp.AdminConfig()),
-		clusterCIDRs: versioned.NewForConfigOrDie(cp.AdminConfig()),
-		dynamic:      dynamic.NewForConfigOrDie(cp.AdminConfig()),
-		dir:          opts.Dir,
-		auditLog:     auditLog,
-		program:      insideManager,
-	}
+	c := clusterOf(cp, insideManager)
+	c.dir, c.auditLog = opts.Dir, auditLog
 	if err := cp.Apply(ctx, "../../manifests/crds", "../../manifests/rbac", "standalone-rbac.yaml"); err != nil {
 		return nil, err
 	}
@@ -185,6 +177,17 @@ func newCluster(opts controlplane.Options, managerArgs ...string) (_ *cluster, e
 		managerArgs = ours
 	}
 	return c, c.startManager(managerArgs...)
+}
+
+// clusterOf is a cluster in which nothing is installed and nothing runs.
+func clusterOf(cp *controlplane.ControlPlane, p program) *cluster {
+	return &cluster{
+		program:      p,
+		cp:           cp,
+		kube:         kubernetes.NewForConfigOrDie(cp.AdminConfig()),
+		clusterCIDRs: versioned.NewForConfigOrDie(cp.AdminConfig()),
+		dynamic:      dynamic.NewForConfigOrDie(cp.AdminConfig()),
+	}
 }
 
 // runs makes the cluster's manager that program until the test ends.
@@ -401,57 +404,23 @@ func (c *cluster) warnings(ctx context.Context, uid types.UID, reason string) ([
 	return events.Items, nil
 }
 
-// overlaps returns an error for every two Nodes that were served blocks with a common address. Nodes that were created
-// with podCIDRs do not count; nobody can help what they have.
+// overlaps returns an error if Nodes that were served have common addresses. Nodes that were created with podCIDRs do not count; nobody can
+// help what they have.
 func (c *cluster) overlaps(ctx context.Context) error {
 	nodes, err := c.kube.CoreV1().Nodes().List(ctx, metav1.ListOptions{})
 	if err != nil {
 		return err
 	}
-	type block struct {
-		netip.Prefix
-		node string
-	}
-	var blocks []block
+	var blocks judge.Blocks
 	for _, node := range nodes.Items {
-		if node.Annotations[networkingv1.AnnotationClusterCIDR] == "" {
-			continue
-		}
-		for _, podCIDR := range node.Spec.PodCIDRs {
-			prefix, err := netip.ParsePrefix(podCIDR)
-			if err != nil {
-				return fmt.Errorf("Node %s: %w", node.Name, err)
-			}
-			blocks = append(blocks, block{prefix, node.Name})
+		if node.Annotations[networkingv1.AnnotationClusterCIDR] != "" {
+			blocks.Add(node.Name, node.Spec.PodCIDRs...)
 		}
 	}
-	// In this order a block stands before all that lie in it, so an overlap shows between neighbours first.
-	slices.SortFunc(blocks, func(a, b block) int {
-		if byAddress := a.Addr().Compare(b.Addr()); byAddress != 0 {
-			return byAddress
-		}
-		return a.Bits() - b.Bits()
-	})
-	var errs []error
-	for i := 1; i < len(blocks); i++ {
-		if a, b := blocks[i-1], blocks[i]; a.Overlaps(b.Prefix) {
-			errs = append(errs, fmt.Errorf("Nodes %s and %s overlap: %s, %s", a.node, b.node, a.Prefix, b.Prefix))
-		}
-	}
-	return errors.Join(errs...)
+	return blocks.Overlap()
 }
 
-// eventually calls condition until it returns nil; after the time its last error is returned.
+// eventually is controlplane.Eventually; it goes on when a test has ended, whose clean-up waits too.
 func eventually(within time.Duration, condition func(context.Context) error) error {
-	var last error
-	err := wait.PollUntilContextTimeout(context.Background(), poll, within, true, func(ctx context.Context) (bool, error) {
-		if err := condition(ctx); err == nil || ctx.Err() == nil {
-			last = err
-		}
-		return last == nil, nil
-	})
-	if err != nil {
-		return fmt.Errorf("after %s: %w", within, last)
-	}
-	return nil
+	return controlplane.Eventually(context.Background(), within, condition)
 }

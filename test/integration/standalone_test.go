@@ -16,11 +16,8 @@ import (
 
 	coordinationv1 "k8s.io/api/coordination/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
-	"k8s.io/client-go/kubernetes"
 	"k8s.io/client-go/rest"
-	"k8s.io/utils/ptr"
 
-	"github.com/multicidr/controller-manager/apis/generated/clientset/versioned"
 	networkingv1 "github.com/multicidr/controller-manager/apis/networking/v1"
 	"github.com/multicidr/controller-manager/test/controlplane"
 )
@@ -30,12 +27,7 @@ import (
 func TestStandaloneHealth(t *testing.T) {
 	ctx := t.Context()
 	cp := controlplane.StartForTest(t, controlplane.Options{})
-	c := &cluster{
-		program:      alone,
-		cp:           cp,
-		kube:         kubernetes.NewForConfigOrDie(cp.AdminConfig()),
-		clusterCIDRs: versioned.NewForConfigOrDie(cp.AdminConfig()),
-	}
+	c := clusterOf(cp, alone)
 	kubeconfig, err := cp.Kubeconfig(controlplane.AloneUser)
 	if err != nil {
 		t.Fatal(err)
@@ -411,7 +403,7 @@ func (c *cluster) holdLease(ctx context.Context, holder string, good time.Durati
 	_, err := c.kube.CoordinationV1().Leases(metav1.NamespaceSystem).Create(ctx, &coordinationv1.Lease{
 		ObjectMeta: metav1.ObjectMeta{Name: standaloneLease},
 		Spec: coordinationv1.LeaseSpec{
-			HolderIdentity: &holder, LeaseDurationSeconds: ptr.To(int32(good.Seconds())), AcquireTime: &now, RenewTime: &now,
+			HolderIdentity: &holder, LeaseDurationSeconds: new(int32(good.Seconds())), AcquireTime: &now, RenewTime: &now,
 		},
 	}, metav1.CreateOptions{})
 	return err

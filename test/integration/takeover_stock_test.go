@@ -52,19 +52,7 @@ func takeOverFromStock(t *testing.T, delay string, late bool, nextBlock string) 
 	if err := errors.Join(stock.WaitLeading(ctx), createNode(c, []string{"first"}), served(c, []string{"first", "10.244.0.0/24"})); err != nil {
 		t.Fatal(err)
 	}
-	held := proxy.Hold(func(method, path string) bool { return method == http.MethodPatch && path == "/api/v1/nodes/last" })
-	t.Cleanup(held.Release)
-	if err := createNode(c, []string{"last"}); err != nil {
-		t.Fatal(err)
-	}
-	select {
-	case <-held.Arrived():
-	case <-ctx.Done():
-		t.Fatal("the stock manager sent no PATCH")
-	}
-	if err := stock.Kill(); err != nil {
-		t.Fatal(err)
-	}
+	held := c.diesWithPatchHeld(t, stock, proxy, "last")
 
 	// Ours leaves the Node alone that the stock manager has chosen a block for, else it would choose the same block for the same Node.
 	if err := errors.Join(createClusterCIDR(c, []string{"a", "sel(p=x)", "10.244.0.0/16", "hb8", "-nowait"}), createNode(c, []string{"next", "p=x"})); err != nil {
@@ -123,6 +111,25 @@ func takeOverFromStock(t *testing.T, delay string, late bool, nextBlock string) 
 			t.Errorf("%s: the log says %q: %t, want %t", m.LogPath(), logged, got, want)
 		}
 	}
+}
+
+// diesWithPatchHeld creates a Node and kills the manager behind the proxy when it has sent its PATCH of that Node, which is held up on its way.
+func (c *cluster) diesWithPatchHeld(t *testing.T, m *controlplane.Manager, proxy *faultproxy.Proxy, node string) *faultproxy.Held {
+	t.Helper()
+	held := proxy.Hold(func(method, path string) bool { return method == http.MethodPatch && path == "/api/v1/nodes/"+node })
+	t.Cleanup(held.Release)
+	if err := createNode(c, []string{node}); err != nil {
+		t.Fatal(err)
+	}
+	select {
+	case <-held.Arrived():
+	case <-t.Context().Done():
+		t.Fatalf("no PATCH of Node %s was sent", node)
+	}
+	if err := m.Kill(); err != nil {
+		t.Fatal(err)
+	}
+	return held
 }
 
 // behindProxy starts a proxy before the API server, and returns it with a kubeconfig for a manager behind it.

@@ -12,12 +12,9 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 	"k8s.io/apimachinery/pkg/types"
-	"k8s.io/client-go/dynamic"
-	"k8s.io/client-go/kubernetes"
 
 	"sigs.k8s.io/yaml"
 
-	"github.com/multicidr/controller-manager/apis/generated/clientset/versioned"
 	"github.com/multicidr/controller-manager/test/controlplane"
 )
 
@@ -27,13 +24,7 @@ import (
 func TestTakeover(t *testing.T) {
 	ctx := t.Context()
 	cp := controlplane.StartForTest(t, controlplane.Options{})
-	c := &cluster{
-		program:      alone,
-		cp:           cp,
-		kube:         kubernetes.NewForConfigOrDie(cp.AdminConfig()),
-		clusterCIDRs: versioned.NewForConfigOrDie(cp.AdminConfig()),
-		dynamic:      dynamic.NewForConfigOrDie(cp.AdminConfig()),
-	}
+	c := clusterOf(cp, alone)
 	if err := errors.Join(c.applyBareCRD(ctx), cp.Apply(ctx, "../../manifests/rbac", "standalone-rbac.yaml")); err != nil {
 		t.Fatal(err)
 	}

@@ -133,19 +133,7 @@ func TestRestartWithoutLeaderElection(t *testing.T) {
 	if err := errors.Join(passes(first), createClusterCIDR(c, []string{"a", "10.0.0.0/23", "hb8"})); err != nil {
 		t.Fatal(err)
 	}
-	held := proxy.Hold(func(method, path string) bool { return method == http.MethodPatch && path == "/api/v1/nodes/late" })
-	t.Cleanup(held.Release)
-	if err := createNode(c, []string{"late"}); err != nil {
-		t.Fatal(err)
-	}
-	select {
-	case <-held.Arrived():
-	case <-ctx.Done():
-		t.Fatal("no PATCH was sent")
-	}
-	if err := first.Kill(); err != nil {
-		t.Fatal(err)
-	}
+	held := c.diesWithPatchHeld(t, first, proxy, "late")
 
 	// The Node of the held PATCH takes no part any more, else the next process would choose the same block for it.
 	if err := errors.Join(createClusterCIDR(c, []string{"b", "sel(p=x)", "10.0.0.0/23", "hb8", "-nowait"}),

@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"os"
 	"regexp"
+	"slices"
 	"strings"
 	"testing"
 	"time"
@@ -149,7 +150,7 @@ func samples(known map[string]metric) string {
 		for _, suffix := range suffixes {
 			with := names
 			if suffix == "_bucket" {
-				with = append(names[:len(names):len(names)], "le")
+				with = append(slices.Clip(names), "le")
 			}
 			sets := []string{""}
 			for _, label := range with {

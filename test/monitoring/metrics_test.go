@@ -7,6 +7,7 @@ import (
 	"strings"
 	"testing"
 
+	"github.com/prometheus/common/model"
 	"github.com/prometheus/prometheus/model/labels"
 	"github.com/prometheus/prometheus/promql/parser"
 )
@@ -72,7 +73,7 @@ func checkNames(t *testing.T, expr parser.Expr, known map[string]metric) {
 		usable = append(usable, has...)
 		for _, matcher := range selector.LabelMatchers {
 			switch {
-			case matcher.Name == labels.MetricName, matcher.Value == ".*":
+			case matcher.Name == model.MetricNameLabel, matcher.Value == ".*":
 			case !slices.Contains(has, matcher.Name):
 				t.Errorf("%s has no label %s", selector.Name, matcher.Name)
 			default:

@@ -47,10 +47,10 @@ func parseHelp(text string) surface {
 		value := strings.Join(words, " ")
 		if lists := controllerLists.FindStringSubmatch(value); lists != nil {
 			value = strings.Replace(value, strings.TrimSuffix(lists[0], " (default"), noControllers, 1)
-			for _, c := range strings.Split(lists[1], ", ") {
+			for c := range strings.SplitSeq(lists[1], ", ") {
 				result.add(controllers, c, "")
 			}
-			for _, c := range strings.Split(lists[2], ", ") {
+			for c := range strings.SplitSeq(lists[2], ", ") {
 				result.add(offByDefault, c, "")
 			}
 		}

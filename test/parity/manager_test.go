@@ -301,16 +301,7 @@ func clientOf(t *testing.T, s *site) kubernetes.Interface {
 // eventually waits until there is no error any more.
 func eventually(t *testing.T, try func(context.Context) error) {
 	t.Helper()
-	ctx := deadline(t)
-	for {
-		err := try(ctx)
-		if err == nil {
-			return
-		}
-		select {
-		case <-ctx.Done():
-			t.Fatal(err)
-		case <-time.After(100 * time.Millisecond):
-		}
+	if err := controlplane.Eventually(t.Context(), 90*time.Second, try); err != nil {
+		t.Fatal(err)
 	}
 }

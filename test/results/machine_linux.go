@@ -7,7 +7,8 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-func machine() Machine {
+// ThisMachine is the one this program runs on.
+func ThisMachine() Machine {
 	m := Machine{Cores: runtime.NumCPU(), OS: runtime.GOOS + "/" + runtime.GOARCH}
 	var name unix.Utsname
 	if unix.Uname(&name) == nil {

@@ -4,6 +4,7 @@ package results
 
 import "runtime"
 
-func machine() Machine {
+// ThisMachine is the one this program runs on.
+func ThisMachine() Machine {
 	return Machine{Cores: runtime.NumCPU(), OS: runtime.GOOS + "/" + runtime.GOARCH}
 }

@@ -68,7 +68,7 @@ func AtLeast(name, unit string, limit, got float64) Mark {
 // so it shows whether the machine was quiet.
 func Collect(command string) Header {
 	return Header{
-		Machine:   machine(),
+		Machine:   ThisMachine(),
 		GoVersion: runtime.Version(),
 		Commit:    commit(),
 		Date:      time.Now().UTC().Truncate(time.Second),
@@ -89,4 +89,13 @@ func Write(path string, v any) error {
 		return err
 	}
 	return os.WriteFile(path, append(text, '\n'), 0o644)
+}
+
+// Read reads what Write has written of a File.
+func Read(path string) (file File, err error) {
+	text, err := os.ReadFile(path)
+	if err != nil {
+		return file, err
+	}
+	return file, json.Unmarshal(text, &file)
 }

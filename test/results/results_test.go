@@ -1,8 +1,6 @@
 package results
 
 import (
-	"encoding/json"
-	"os"
 	"path/filepath"
 	"runtime"
 	"testing"
@@ -26,12 +24,8 @@ func TestWhatIsWrittenCanBeRead(t *testing.T) {
 	if err := Write(path, want); err != nil {
 		t.Fatal(err)
 	}
-	text, err := os.ReadFile(path)
+	got, err := Read(path)
 	if err != nil {
-		t.Fatal(err)
-	}
-	var got File
-	if err := json.Unmarshal(text, &got); err != nil {
 		t.Fatal(err)
 	}
 	if diff := cmp.Diff(want, got); diff != "" {

@@ -102,14 +102,11 @@ func (s *scale) burstOf(ctx context.Context, c *cluster, r *runner, f *fleet, pr
 
 // warmUp has a few Nodes served.
 func (c *cluster) warmUp(ctx context.Context, r *runner, change func(int, *corev1.Node)) error {
-	f, err := c.watchFleet(ctx, "warm", warmUp)
+	f, err := c.register(ctx, "warm", warmUp, change)
 	if err != nil {
 		return err
 	}
 	defer f.stop()
-	if err := c.create(ctx, f, change); err != nil {
-		return err
-	}
 	return f.wait(ctx, r, patience)
 }
 

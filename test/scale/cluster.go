@@ -49,7 +49,7 @@ func withCluster(ctx context.Context, audit bool, f func(*cluster) error) error 
 		EtcdArgs: []string{"--quota-backend-bytes=8589934592"},
 	}
 	if audit {
-		if opts.APIServerArgs, c.auditLog, err = controlplane.Audit(dir, auditPolicy); err != nil {
+		if opts.APIServerArgs, c.auditLog, err = controlplane.Audit(dir, audited); err != nil {
 			return err
 		}
 	}

@@ -47,14 +47,11 @@ func (s *scale) events(ctx context.Context, who contestant, nodes int) (got samp
 			}
 		}
 		proxy.Set(faultproxy.Faults{HangEvents: 1})
-		f, err := c.watchFleet(ctx, "pending", nodes)
+		f, err := c.register(ctx, "pending", nodes, nil)
 		if err != nil {
 			return err
 		}
 		defer f.stop()
-		if err := c.create(ctx, f, nil); err != nil {
-			return err
-		}
 		if err := c.settle(ctx); err != nil {
 			return err
 		}
@@ -132,14 +129,11 @@ func (s *scale) startBehindProxy(ctx context.Context, c *cluster, who contestant
 func (c *cluster) oneByOne(ctx context.Context, r *runner, pool string, values map[string]float64) (fleets []*fleet, err error) {
 	var took []time.Duration
 	for i := range eventsServed {
-		f, err := c.watchFleet(ctx, fmt.Sprintf("%s-%d", pool, i), 1)
+		f, err := c.register(ctx, fmt.Sprintf("%s-%d", pool, i), 1, func(_ int, node *corev1.Node) { node.Labels[poolLabel] = pool })
 		if err != nil {
 			return nil, err
 		}
 		defer f.stop()
-		if err := c.create(ctx, f, func(_ int, node *corev1.Node) { node.Labels[poolLabel] = pool }); err != nil {
-			return nil, err
-		}
 		if err := f.wait(ctx, r, patience); err != nil {
 			return nil, err
 		}

@@ -33,14 +33,11 @@ func (s *scale) idle(ctx context.Context, who contestant, nodes int) (got sample
 		if err != nil {
 			return err
 		}
-		f, err := c.watchFleet(ctx, "node", nodes)
+		f, err := c.register(ctx, "node", nodes, nil)
 		if err != nil {
 			return err
 		}
 		defer f.stop()
-		if err := c.create(ctx, f, nil); err != nil {
-			return err
-		}
 		if err := f.wait(ctx, runner, patience); err != nil {
 			return err
 		}

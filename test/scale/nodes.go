@@ -18,6 +18,8 @@ import (
 	"k8s.io/apimachinery/pkg/watch"
 	"k8s.io/client-go/kubernetes"
 	"k8s.io/client-go/util/workqueue"
+
+	"github.com/multicidr/controller-manager/test/judge"
 )
 
 // creators is how many Nodes are created at a time. More of them do not create more per second on two cores, they only wait longer.
@@ -102,6 +104,19 @@ type fleet struct {
 	first   time.Time
 	failed  error
 	done    chan struct{} // closed when all are served, or the watch has failed
+}
+
+// register creates the Nodes of a fleet, which it watches from before the first one.
+func (c *cluster) register(ctx context.Context, prefix string, size int, change func(index int, node *corev1.Node)) (*fleet, error) {
+	f, err := c.watchFleet(ctx, prefix, size)
+	if err != nil {
+		return nil, err
+	}
+	if err := c.create(ctx, f, change); err != nil {
+		f.stop()
+		return nil, err
+	}
+	return f, nil
 }
 
 // watchFleet starts a watch for Nodes of that prefix, of which there are none yet.
@@ -229,30 +244,13 @@ func (f *fleet) latencies() []time.Duration {
 	return all
 }
 
-// overlap returns an error that names two Nodes with common addresses, if there are any in the fleets.
+// overlap returns an error that names Nodes with common addresses, if there are any in the fleets.
 func overlap(fleets ...*fleet) error {
-	type block struct {
-		netip.Prefix
-		node string
-	}
-	var blocks []block
+	var blocks judge.Blocks
 	for _, f := range fleets {
 		for i, cidrs := range f.cidrs {
-			for _, cidr := range cidrs {
-				prefix, err := netip.ParsePrefix(cidr)
-				if err != nil {
-					return fmt.Errorf("podCIDRs of Node %s: %w", f.name(i), err)
-				}
-				blocks = append(blocks, block{prefix, f.name(i)})
-			}
+			blocks.Add(f.name(i), cidrs...)
 		}
 	}
-	// What lies between a prefix and one inside it, in this order, is inside it too; so if any overlap, two neighbours do.
-	slices.SortFunc(blocks, func(a, b block) int { return a.Prefix.Compare(b.Prefix) })
-	for i := range blocks[1:] {
-		if a, b := blocks[i], blocks[i+1]; a.Overlaps(b.Prefix) {
-			return fmt.Errorf("Node %s has %s and Node %s has %s", a.node, a.Prefix, b.node, b.Prefix)
-		}
-	}
-	return nil
+	return blocks.Overlap()
 }

@@ -2,7 +2,6 @@ package main
 
 import (
 	"bytes"
-	"encoding/json"
 	"errors"
 	"fmt"
 	"io"
@@ -51,12 +50,8 @@ func reportInto(document string) error {
 
 // report writes the results of a file as Markdown: medians of all rounds, and every round's mark.
 func report(out io.Writer, path string) error {
-	text, err := os.ReadFile(path)
+	file, err := results.Read(path)
 	if err != nil {
-		return err
-	}
-	var file results.File
-	if err := json.Unmarshal(text, &file); err != nil {
 		return fmt.Errorf("read %s: %w", path, err)
 	}
 	name := ""

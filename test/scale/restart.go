@@ -52,14 +52,11 @@ func (s *scale) restart(ctx context.Context, who contestant, nodes int) (got sam
 		if err := first.Stop(); err != nil {
 			return err
 		}
-		f, err := c.watchFleet(ctx, "new", 1)
+		f, err := c.register(ctx, "new", 1, inGroup)
 		if err != nil {
 			return err
 		}
 		defer f.stop()
-		if err := c.create(ctx, f, inGroup); err != nil {
-			return err
-		}
 		if err := c.settle(ctx); err != nil {
 			return err
 		}
@@ -189,17 +186,17 @@ func (c *cluster) createGroups(ctx context.Context) error {
 
 // createServed creates Nodes as they are after they were served.
 func (c *cluster) createServed(ctx context.Context, nodes int) error {
-	f, err := c.watchFleet(ctx, "old", nodes)
-	if err != nil {
-		return err
-	}
-	defer f.stop()
-	return c.create(ctx, f, func(index int, node *corev1.Node) {
+	f, err := c.register(ctx, "old", nodes, func(index int, node *corev1.Node) {
 		inGroup(index, node)
 		cidr := nthPrefix(group(index)<<groupBits+index/groups<<hostBits, maskLength).String()
 		node.Annotations[networkingv1.AnnotationClusterCIDR] = fmt.Sprintf("group-%03d", group(index))
 		node.Spec.PodCIDR, node.Spec.PodCIDRs = cidr, []string{cidr}
 	})
+	if err != nil {
+		return err
+	}
+	f.stop()
+	return nil
 }
 
 var restartColumns = []column{

@@ -24,27 +24,21 @@ func (s *scale) waiting(ctx context.Context, who contestant, nodes int) (got sam
 		if err != nil {
 			return err
 		}
-		full, err := c.watchFleet(ctx, "full", 1)
+		full, err := c.register(ctx, "full", 1, nil)
 		if err != nil {
 			return err
 		}
 		defer full.stop()
-		if err := c.create(ctx, full, nil); err != nil {
-			return err
-		}
 		if who.name == ours { // The loop waits for the range that is to come, with all Nodes.
 			if err := full.wait(ctx, runner, patience); err != nil {
 				return err
 			}
 		}
-		f, err := c.watchFleet(ctx, "node", nodes)
+		f, err := c.register(ctx, "node", nodes, nil)
 		if err != nil {
 			return err
 		}
 		defer f.stop()
-		if err := c.create(ctx, f, nil); err != nil {
-			return err
-		}
 		if err := c.settle(ctx); err != nil {
 			return err
 		}

@@ -68,6 +68,12 @@ func (h *history) serve(name, from string, podCIDRs ...string) {
 	})
 }
 
+// join is a Node that is served as soon as it is there.
+func (h *history) join(name, from string, podCIDRs ...string) {
+	h.node(name)
+	h.serve(name, from, podCIDRs...)
+}
+
 func (h *history) relabel(name, pool string) {
 	h.putNode(name, func(n *corev1.Node) { n.Labels = map[string]string{"pool": pool} })
 }
@@ -204,8 +210,7 @@ func TestHistories(t *testing.T) {
 		"a block is used again after its Node is gone": {
 			happens: func(h *history) {
 				h.pool("a")
-				h.node("n1")
-				h.serve("n1", "a", "10.0.0.0/24")
+				h.join("n1", "a", "10.0.0.0/24")
 				h.node("n2")
 				h.terminateNode("n1")
 				h.removeNode("n1")
@@ -215,8 +220,7 @@ func TestHistories(t *testing.T) {
 		"a block is used again while its Node is being deleted": {
 			happens: func(h *history) {
 				h.pool("a")
-				h.node("n1")
-				h.serve("n1", "a", "10.0.0.0/24")
+				h.join("n1", "a", "10.0.0.0/24")
 				h.node("n2")
 				h.terminateNode("n1")
 				h.serve("n2", "a", "10.0.0.0/24")
@@ -227,18 +231,15 @@ func TestHistories(t *testing.T) {
 		"a Node comes again under its name": {
 			happens: func(h *history) {
 				h.pool("a")
-				h.node("n1")
-				h.serve("n1", "a", "10.0.0.0/24")
+				h.join("n1", "a", "10.0.0.0/24")
 				h.removeNode("n1")
-				h.node("n1")
-				h.serve("n1", "a", "10.0.1.0/24")
+				h.join("n1", "a", "10.0.1.0/24")
 			},
 		},
 		"podCIDRs become others": {
 			happens: func(h *history) {
 				h.pool("a")
-				h.node("n1")
-				h.serve("n1", "a", "10.0.0.0/24")
+				h.join("n1", "a", "10.0.0.0/24")
 				h.serve("n1", "a", "10.0.1.0/24")
 			},
 			want: []Rule{Changed},
@@ -255,8 +256,7 @@ func TestHistories(t *testing.T) {
 			happens: func(h *history) {
 				h.pool("a")
 				h.node("foreign", "10.0.0.0/24")
-				h.node("n1")
-				h.serve("n1", "a", "10.0.0.0/24")
+				h.join("n1", "a", "10.0.0.0/24")
 			},
 			want: []Rule{Overlap},
 		},
@@ -271,16 +271,14 @@ func TestHistories(t *testing.T) {
 		"a foreign Node takes what another one has": {
 			happens: func(h *history) {
 				h.pool("a")
-				h.node("n1")
-				h.serve("n1", "a", "10.0.0.0/24")
+				h.join("n1", "a", "10.0.0.0/24")
 				h.node("foreign", "10.0.0.0/16")
 			},
 		},
 		"a service range is given": {
 			happens: func(h *history) {
 				h.pool("a")
-				h.node("n1")
-				h.serve("n1", "a", "10.0.3.0/24")
+				h.join("n1", "a", "10.0.3.0/24")
 			},
 			want: []Rule{ServiceRange},
 		},
@@ -305,40 +303,35 @@ func TestHistories(t *testing.T) {
 		"a block that is not of the range": {
 			happens: func(h *history) {
 				h.pool("a")
-				h.node("n1")
-				h.serve("n1", "a", "10.0.4.0/24")
+				h.join("n1", "a", "10.0.4.0/24")
 			},
 			want: []Rule{OutsideRange},
 		},
 		"a block of another size": {
 			happens: func(h *history) {
 				h.pool("a")
-				h.node("n1")
-				h.serve("n1", "a", "10.0.0.0/25")
+				h.join("n1", "a", "10.0.0.0/25")
 			},
 			want: []Rule{OutsideRange},
 		},
 		"half an allocation": {
 			happens: func(h *history) {
 				h.pool("a", dualStack)
-				h.node("n1")
-				h.serve("n1", "a", "10.0.0.0/24")
+				h.join("n1", "a", "10.0.0.0/24")
 			},
 			want: []Rule{OutsideRange},
 		},
 		"two blocks of one family": {
 			happens: func(h *history) {
 				h.pool("a", dualStack)
-				h.node("n1")
-				h.serve("n1", "a", "10.0.0.0/24", "10.0.1.0/24")
+				h.join("n1", "a", "10.0.0.0/24", "10.0.1.0/24")
 			},
 			want: []Rule{OutsideRange},
 		},
 		"nobody says where it came from": {
 			happens: func(h *history) {
 				h.pool("a")
-				h.node("n1")
-				h.serve("n1", "", "10.0.0.0/24")
+				h.join("n1", "", "10.0.0.0/24")
 			},
 			want: []Rule{NoSource},
 		},
@@ -354,16 +347,14 @@ func TestHistories(t *testing.T) {
 		"a ClusterCIDR without its finalizer": {
 			happens: func(h *history) {
 				h.pool("a", unfinalized)
-				h.node("n1")
-				h.serve("n1", "a", "10.0.0.0/24")
+				h.join("n1", "a", "10.0.0.0/24")
 			},
 			want: []Rule{NoFinalizer},
 		},
 		"a ClusterCIDR that was always disabled": {
 			happens: func(h *history) {
 				h.pool("a", disable)
-				h.node("n1")
-				h.serve("n1", "a", "10.0.0.0/24")
+				h.join("n1", "a", "10.0.0.0/24")
 			},
 			want: []Rule{NotAllowed},
 		},
@@ -472,8 +463,7 @@ func TestHistories(t *testing.T) {
 		"a ClusterCIDR goes after its last Node": {
 			happens: func(h *history) {
 				h.pool("a")
-				h.node("n1")
-				h.serve("n1", "a", "10.0.0.0/24")
+				h.join("n1", "a", "10.0.0.0/24")
 				h.pool("a", terminate)
 				h.removeNode("n1")
 				h.removePool("a")
@@ -482,8 +472,7 @@ func TestHistories(t *testing.T) {
 		"a ClusterCIDR goes before its last Node": {
 			happens: func(h *history) {
 				h.pool("a")
-				h.node("n1")
-				h.serve("n1", "a", "10.0.0.0/24")
+				h.join("n1", "a", "10.0.0.0/24")
 				h.pool("a", terminate)
 				h.terminateNode("n1")
 				h.removePool("a")
@@ -494,8 +483,7 @@ func TestHistories(t *testing.T) {
 		"a ClusterCIDR becomes another one of its name": {
 			happens: func(h *history) {
 				h.pool("a")
-				h.node("n1")
-				h.serve("n1", "a", "10.0.0.0/24")
+				h.join("n1", "a", "10.0.0.0/24")
 				h.wait(time.Hour)
 				delete(h.pools, "a")
 				h.pool("a")
@@ -540,8 +528,7 @@ func TestHistories(t *testing.T) {
 			happens: func(h *history) {
 				h.pool("a")
 				h.pool("b")
-				h.node("n1")
-				h.serve("n1", "b", "10.0.0.0/24")
+				h.join("n1", "b", "10.0.0.0/24")
 				h.wait(time.Hour)
 				h.pool("a", terminate)
 				h.removePool("a")
@@ -601,8 +588,7 @@ func TestUnsettled(t *testing.T) {
 		"all is well": {
 			happens: func(h *history) {
 				h.pool("a")
-				h.node("n1")
-				h.serve("n1", "a", "10.0.0.0/24")
+				h.join("n1", "a", "10.0.0.0/24")
 				h.says("a", 2) // 10.0.3.0 belongs to Services
 			},
 		},
@@ -705,16 +691,14 @@ func TestUnsettled(t *testing.T) {
 		"a deleted ClusterCIDR waits for its Node": {
 			happens: func(h *history) {
 				h.pool("a")
-				h.node("n1")
-				h.serve("n1", "a", "10.0.0.0/24")
+				h.join("n1", "a", "10.0.0.0/24")
 				h.pool("a", terminate)
 			},
 		},
 		"a deleted ClusterCIDR waits for nobody": {
 			happens: func(h *history) {
 				h.pool("a")
-				h.node("n1")
-				h.serve("n1", "a", "10.0.0.0/24")
+				h.join("n1", "a", "10.0.0.0/24")
 				h.pool("a", terminate)
 				h.removeNode("n1")
 			},

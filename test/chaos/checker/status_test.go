@@ -42,8 +42,7 @@ func TestStatuses(t *testing.T) {
 		"a Node has a block": {
 			happens: func(h *history) {
 				h.pool("a")
-				h.node("n1")
-				h.serve("n1", "a", "10.0.0.0/24")
+				h.join("n1", "a", "10.0.0.0/24")
 				h.reports("a", [4]int64{4, 1, 0, 3}, "Available", "NoOverlap", "NoOverlap")
 			},
 		},

@@ -197,7 +197,7 @@ func TestFaultsOfRequests(t *testing.T) {
 					got.failed = true
 				case status == http.StatusOK:
 					got.answered = true
-				case !strings.Contains(body, fmt.Sprintf(`"kind":"Status"`)):
+				case !strings.Contains(body, `"kind":"Status"`):
 					t.Errorf("%d with body %s, want a Status", status, body)
 				default:
 					got.refused = true

@@ -1,0 +1,638 @@
+package main
+
+import (
+	"cmp"
+	"encoding/json"
+	"fmt"
+	"net/netip"
+	"slices"
+	"strconv"
+	"strings"
+
+	appsv1 "k8s.io/api/apps/v1"
+	corev1 "k8s.io/api/core/v1"
+	rbacv1 "k8s.io/api/rbac/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
+	"k8s.io/utils/ptr"
+	"sigs.k8s.io/yaml"
+
+	networkingv1 "github.com/multicidr/controller-manager/apis/networking/v1"
+	"github.com/multicidr/controller-manager/controllers/nodeipam"
+	"github.com/multicidr/controller-manager/controllers/nodeipam/clustercidr"
+)
+
+const (
+	// peer is the other program that serves ClusterCIDRs: kubernetes-sigs/node-ipam-controller, and our own.
+	peer    = "node-ipam-controller"
+	manager = "kube-controller-manager"
+
+	// ourMinor is the minor version of Kubernetes that both programs are made of.
+	ourMinor = 37
+	// oldestMinor is the oldest API server that node-ipam-controller works with: the rules of the CRD use functions that older ones do
+	// not have. The chart's kubeVersion says so, too.
+	oldestMinor = 31
+)
+
+// level orders findings; it is also what the command exits with.
+type level int
+
+const (
+	ok level = iota
+	warning
+	problem
+)
+
+func (l level) String() string { return [...]string{"OK", "WARNING", "PROBLEM"}[l] }
+
+// finding is one line: what there is, and what to do about it.
+type finding struct {
+	level level
+	about string
+	text  string
+}
+
+func (f finding) String() string { return fmt.Sprintf("%-8s %s: %s", f.level, f.about, f.text) }
+
+// findings collects; an aspect that nothing was said about is well.
+type findings []finding
+
+func (fs *findings) add(l level, about, format string, args ...any) {
+	*fs = append(*fs, finding{l, about, fmt.Sprintf(format, args...)})
+}
+
+// well says so, unless something was found about the aspect.
+func (fs *findings) well(about, format string, args ...any) {
+	if !slices.ContainsFunc(*fs, func(f finding) bool { return f.about == about }) {
+		fs.add(ok, about, format, args...)
+	}
+}
+
+// namedRange is a Pod range, or a service range, and who says so.
+type namedRange struct {
+	name   string
+	prefix netip.Prefix
+	block  int // prefix length of its blocks; 0 of a service range
+	// gives reports whether Nodes can get an address of a prefix: not if it is excluded. Nil of a service range.
+	gives func(netip.Prefix) bool
+}
+
+func (r namedRange) same(o namedRange) bool {
+	return r.name == o.name && r.prefix == o.prefix && r.block == o.block
+}
+
+func (r namedRange) String() string { return fmt.Sprintf("%s (%v)", r.name, r.prefix) }
+
+func check(s *state) []finding {
+	var fs findings
+	alone := aloneOf(&fs, s)
+	checkVersion(&fs, s, alone)
+	checkInstalled(&fs, s, alone)
+	managers := managerFlags(&fs, s, alone)
+	with := managers // whose ranges are going to be served
+	if alone.form {
+		with = append(alone.flags(), s.given)
+	}
+	ranges := rangesOf(&fs, s, with)
+	services := servicesOf(&fs, s, append(with, managers...))
+	checkRanges(&fs, s, ranges, services)
+	checkNodes(&fs, s, ranges, services)
+	checkKubeProxy(&fs, s.kubeProxy, ranges)
+	checkFlannel(&fs, s.flannel, ranges)
+	checkCalico(&fs, s.ipPools, ranges)
+	checkCilium(&fs, s.cilium, ranges)
+	checkWriters(&fs, s, alone)
+	return fs
+}
+
+// standalone is the controller as a program of its own, as far as this cluster uses or is going to use that form.
+type standalone struct {
+	form        bool                // the cluster uses it, or is going to
+	deployments []appsv1.Deployment // that run the program, or the one of kubernetes-sigs, whose place it takes
+}
+
+// aloneOf finds out which form it is.
+func aloneOf(fs *findings, s *state) standalone {
+	const about = "form"
+	var a standalone
+	for _, d := range s.deployments {
+		if runsPeer(d) {
+			a.deployments = append(a.deployments, d)
+		}
+	}
+	switch a.form = s.form == peer || s.form == "" && len(a.deployments) > 0; {
+	case s.form != "":
+		fs.add(ok, about, "%s", s.form)
+	case a.form:
+		fs.add(ok, about, "%s, since Deployment %s/%s runs it; with --form=%s this checks for the other form", peer, a.deployments[0].Namespace, a.deployments[0].Name, manager)
+	default:
+		fs.add(ok, about, "%s; with --form=%s this checks for the other form", manager, peer)
+	}
+	return a
+}
+
+// flags are those of the Deployments. A kube-controller-manager beside them must not allocate, so that its ranges do not count.
+func (a standalone) flags() []flags {
+	var all []flags
+	for _, d := range a.deployments {
+		for _, c := range d.Spec.Template.Spec.Containers {
+			if f, err := flagsOf(c); err == nil {
+				f.Allocate = f.ClusterCIDR != "" // it has no flag for that
+				all = append(all, f)
+			}
+		}
+	}
+	return all
+}
+
+func runsPeer(d appsv1.Deployment) bool {
+	return ptr.Deref(d.Spec.Replicas, 1) > 0 &&
+		slices.ContainsFunc(d.Spec.Template.Spec.Containers, func(c corev1.Container) bool { return strings.Contains(c.Image, peer) })
+}
+
+func checkVersion(fs *findings, s *state, alone standalone) {
+	minor, err := strconv.Atoi(strings.TrimRight(s.server.Minor, "+"))
+	switch {
+	case err != nil && alone.form:
+		fs.add(warning, "version", "the API server's version %q cannot be read; %s works with v1.%d to v1.%d", s.server.GitVersion, peer, oldestMinor, ourMinor+1)
+	case err != nil:
+		fs.add(warning, "version", "the API server's version %q cannot be read; a %s of v1.%d works with v1.%d and v1.%d", s.server.GitVersion, manager, ourMinor, ourMinor, ourMinor+1)
+	case alone.form && minor < oldestMinor:
+		fs.add(problem, "version", "the API server is %s, and the ClusterCIDR CRD needs v1.%d: upgrade the cluster first", s.server.GitVersion, oldestMinor)
+	case !alone.form && minor < ourMinor:
+		fs.add(problem, "version", "the API server is %s, and a %s of v1.%d must not be newer than it: upgrade the cluster first, or use %s (docs/standalone.md), which works with v1.%d", s.server.GitVersion, manager, ourMinor, peer, oldestMinor)
+	case minor > ourMinor+1:
+		fs.add(problem, "version", "the API server is %s, more than one minor version newer than the controller (v1.%d): take a newer build", s.server.GitVersion, ourMinor)
+	}
+	fs.well("version", "the API server is %s", s.server.GitVersion)
+}
+
+func checkInstalled(fs *findings, s *state, alone standalone) {
+	if s.noCRD && alone.form {
+		fs.add(warning, "installed", "there is no ClusterCIDR CRD, and the controller waits for it: install or upgrade the Helm chart, which brings it, or kubectl apply -f manifests/crds")
+	} else if s.noCRD {
+		fs.add(warning, "installed", "there is no ClusterCIDR CRD, and the controller waits for it: kubectl apply -f manifests/crds")
+	}
+	if alone.form {
+		checkDeployed(fs, s, alone)
+	} else {
+		checkBound(fs, s)
+	}
+	fs.well("installed", "CRD and ClusterRoleBinding are there")
+}
+
+// checkDeployed looks for the Deployment, and that its service account has permissions.
+func checkDeployed(fs *findings, s *state, alone standalone) {
+	if len(alone.deployments) == 0 {
+		fs.add(warning, "installed", "there is no Deployment of %s: install the Helm chart (docs/standalone.md). If it runs outside of the cluster, pass over this", peer)
+	}
+	for _, d := range alone.deployments {
+		account := cmp.Or(d.Spec.Template.Spec.ServiceAccountName, "default")
+		if !bound(s, "", rbacv1.Subject{Kind: rbacv1.ServiceAccountKind, Name: account, Namespace: d.Namespace}) {
+			fs.add(warning, "installed", "no ClusterRoleBinding names the ServiceAccount %s/%s of Deployment %s, and the controller waits for permissions: run helm upgrade", d.Namespace, account, d.Name)
+		}
+	}
+}
+
+// checkBound looks whether who the controller acts as has its roles.
+func checkBound(fs *findings, s *state) {
+	asUser, asAccount, makes := actsAs(s)
+	// need warns of the first role that the subject lacks. The second one is for a controller that makes the ClusterCIDR of the flags.
+	need := func(subject rbacv1.Subject, noRole, noRoleForFlag string) {
+		const role = "system:controller:" + nodeipam.Name
+		switch {
+		case !bound(s, role, subject):
+			fs.add(warning, "installed", "%s", noRole)
+		case makes && !bound(s, role+":cluster-cidr-flag", subject):
+			fs.add(warning, "installed", "%s", noRoleForFlag)
+		}
+	}
+	if asAccount {
+		need(rbacv1.Subject{Kind: rbacv1.ServiceAccountKind, Name: nodeipam.Name, Namespace: metav1.NamespaceSystem},
+			"there is no ClusterRoleBinding of the controller's ServiceAccount, and it waits for it: kubectl apply -f manifests/rbac",
+			"the controller's ServiceAccount may not create the ClusterCIDR of --cluster-cidr: kubectl apply -f manifests/rbac/cluster-cidr-flag.yaml")
+	}
+	if asUser {
+		need(rbacv1.Subject{Kind: rbacv1.UserKind, Name: "system:kube-controller-manager"},
+			manager+" runs without --use-service-account-credentials, and its user may not write Nodes: set that flag, or kubectl apply -f manifests/rbac -f manifests/rbac-user",
+			manager+" runs without --use-service-account-credentials, and its user may not create the ClusterCIDR of --cluster-cidr: kubectl apply -f manifests/rbac -f manifests/rbac-user")
+	}
+}
+
+// actsAs says who the controller acts as: with --use-service-account-credentials, which is taken for granted where no
+// kube-controller-manager can be seen, a service account, else kube-controller-manager's own user. And whether it makes a ClusterCIDR of
+// the flags.
+func actsAs(s *state) (asUser, asAccount, makes bool) {
+	asUser, asAccount, makes = false, true, s.given.Allocate && s.given.ClusterCIDR != ""
+	for i, c := range managerContainers(s) {
+		own := !usesAccounts(c)
+		asUser, asAccount = asUser || own, i > 0 && asAccount || !own
+		if f, err := flagsOf(c); err == nil && f.Allocate && f.ClusterCIDR != "" {
+			makes = true
+		}
+	}
+	return asUser, asAccount, makes
+}
+
+// bound reports whether a ClusterRoleBinding gives the subject a role, any if none is named.
+func bound(s *state, role string, subject rbacv1.Subject) bool {
+	return slices.ContainsFunc(s.bindings, func(b rbacv1.ClusterRoleBinding) bool {
+		return (role == "" || b.RoleRef.Name == role) && slices.ContainsFunc(b.Subjects, func(s rbacv1.Subject) bool {
+			return s.Kind == subject.Kind && s.Name == subject.Name && s.Namespace == subject.Namespace
+		})
+	})
+}
+
+// managerContainers are those of all kube-controller-managers that are Pods.
+func managerContainers(s *state) []corev1.Container {
+	var all []corev1.Container
+	for _, pod := range s.pods {
+		if pod.Labels["component"] == manager {
+			all = append(all, pod.Spec.Containers...)
+		}
+	}
+	return all
+}
+
+// managerFlags returns the flags of every kube-controller-manager that there is, and those given to us.
+func managerFlags(fs *findings, s *state, alone standalone) []flags {
+	const about = "manager"
+	var all []flags
+	var of []string
+	for _, pod := range s.pods {
+		if pod.Labels["component"] != manager {
+			continue
+		}
+		for _, c := range pod.Spec.Containers {
+			f, err := flagsOf(c)
+			if err != nil {
+				fs.add(problem, about, "the flags of Pod %s cannot be read: %v", pod.Name, err)
+				continue
+			}
+			all, of = append(all, f), append(of, pod.Name)
+		}
+	}
+	for i := range all {
+		if all[i] != all[0] && !alone.form {
+			fs.add(problem, about, "%s and %s have different flags for ranges, so the ranges would change with the leader: make them the same on every control plane", of[0], of[i])
+		}
+	}
+	if s.given != (flags{}) {
+		all = append(all, s.given)
+	} else if len(all) == 0 && !alone.form {
+		fs.add(warning, about, "no Pod of kube-system has the label component=%s: repeat with the flags that it has, for example --allocate-node-cidrs --cluster-cidr=10.244.0.0/16", manager)
+	}
+	if len(all) > 0 {
+		fs.well(about, "its flags for ranges could be read")
+	}
+	return all
+}
+
+// fromFlags names the range of the in-tree allocator's flags.
+const fromFlags = "--cluster-cidr"
+
+// rangesOf returns all Pod ranges that there are or are going to be.
+func rangesOf(fs *findings, s *state, with []flags) []namedRange {
+	var ranges []namedRange
+	add := func(name string, cc *networkingv1.ClusterCIDR) {
+		for _, r := range rangesIn(fs, name, cc) {
+			if !slices.ContainsFunc(ranges, r.same) {
+				ranges = append(ranges, r)
+			}
+		}
+	}
+	for _, f := range with {
+		if !f.Allocate {
+			continue // Then --cluster-cidr is not a range that anybody is served from.
+		}
+		spec, err := f.Spec()
+		if err != nil {
+			fs.add(problem, "ranges", "%v", err)
+		}
+		// Once there is a ClusterCIDR of the flags, that is what counts: it may exclude something, as flags cannot.
+		if spec != nil && !made(s, *spec) {
+			add(fromFlags, &networkingv1.ClusterCIDR{Spec: *spec})
+		}
+	}
+	for i := range s.clusterCIDRs {
+		if !slices.ContainsFunc(s.planned, func(cc networkingv1.ClusterCIDR) bool { return cc.Name == s.clusterCIDRs[i].Name }) {
+			add(s.clusterCIDRs[i].Name, &s.clusterCIDRs[i])
+		}
+	}
+	for i := range s.planned {
+		add(s.planned[i].Name, &s.planned[i])
+	}
+	if len(ranges) == 0 {
+		fs.add(warning, "ranges", "there are none yet, so new Nodes would wait: name the ClusterCIDRs that you are going to apply with -f")
+	}
+	return ranges
+}
+
+// made reports whether there is a ClusterCIDR that was made of flags that say this.
+func made(s *state, spec networkingv1.ClusterCIDRSpec) bool {
+	return slices.ContainsFunc(s.clusterCIDRs, func(cc networkingv1.ClusterCIDR) bool {
+		return cc.Labels[networkingv1.LabelCreatedFromFlags] == "true" && clustercidr.SameRanges(cc.Spec, spec)
+	})
+}
+
+// rangesIn are the ranges of one ClusterCIDR.
+func rangesIn(fs *findings, name string, cc *networkingv1.ClusterCIDR) []namedRange {
+	prefixes, gives, wrong := clustercidr.RangesOf(cc)
+	if wrong != "" {
+		fs.add(problem, "ranges", "ClusterCIDR %s would serve nobody: %s", name, wrong)
+	}
+	var ranges []namedRange
+	for _, p := range prefixes {
+		hostBits := cc.Spec.PerNodeHostBits
+		if p.Addr().Is6() {
+			hostBits = ptr.Deref(cc.Spec.IPv6PerNodeHostBits, hostBits)
+		}
+		ranges = append(ranges, namedRange{name, p, p.Addr().BitLen() - int(hostBits), gives})
+	}
+	return ranges
+}
+
+func servicesOf(fs *findings, s *state, managers []flags) []namedRange {
+	var services []namedRange
+	add := func(name, cidrs string) {
+		prefixes, err := nodeipam.ParseCIDRs(name, cidrs)
+		if err != nil {
+			fs.add(problem, "service ranges", "%v", err)
+		}
+		for _, p := range prefixes {
+			if r := (namedRange{name: name, prefix: p}); !slices.ContainsFunc(services, r.same) {
+				services = append(services, r)
+			}
+		}
+	}
+	for _, f := range managers {
+		if f.ServiceRange != "" {
+			add("--service-cluster-ip-range", f.ServiceRange)
+		}
+	}
+	for _, service := range s.services {
+		for _, cidr := range service.Spec.CIDRs {
+			add("ServiceCIDR "+service.Name, cidr)
+		}
+	}
+	if len(services) == 0 {
+		fs.add(warning, "service ranges", "none found: repeat with --service-cluster-ip-range as of kube-apiserver, so that no range is taken from Services")
+	}
+	fs.well("service ranges", "%v", services)
+	return services
+}
+
+func checkRanges(fs *findings, s *state, ranges, services []namedRange) {
+	const about = "ranges"
+	for _, r := range ranges {
+		for _, service := range services {
+			switch {
+			case !r.gives(service.prefix):
+			case within(r.prefix, service.prefix):
+				fs.add(problem, about, "%v lies in the service range %v and would serve nobody: use other addresses", r, service)
+			case r.prefix.Overlaps(service.prefix):
+				fs.add(warning, about, "%v overlaps the service range %v: Nodes get nothing from the part that they share", r, service)
+			}
+		}
+		for _, node := range s.nodes {
+			for _, address := range clustercidr.AddressesOf(&node) {
+				if !r.gives(address) {
+					continue
+				}
+				remedy := "use other addresses, or name the Nodes' network in its spec.excludedCIDRs"
+				if r.name == fromFlags {
+					remedy = "use other addresses; or, before a Node can get that block, name the Nodes' network in spec.excludedCIDRs of the ClusterCIDR created-from-flags-… which the controller makes"
+				}
+				fs.add(problem, about, "%v has the address %v of Node %s in it, which Pods could get too: %s", r, address.Addr(), node.Name, remedy)
+			}
+		}
+	}
+	fs.well(about, "%v", ranges)
+}
+
+// holding is a podCIDR and the Node that has it.
+type holding struct {
+	node   string
+	block  netip.Prefix
+	covers bool // a whole range
+}
+
+// checkNodes looks at what Nodes hold: that stays, whatever the ranges are.
+func checkNodes(fs *findings, s *state, ranges, services []namedRange) {
+	const about = "podCIDRs"
+	var held []holding
+	served := 0
+	for _, node := range s.nodes {
+		blocks, unreadable := clustercidr.PodCIDRsOf(&node)
+		if len(unreadable) > 0 {
+			fs.add(problem, about, "%q of Node %s cannot be read, so nothing would keep these addresses from being given again: delete the Node and reboot its machine, which registers it again", unreadable, node.Name)
+		}
+		if len(blocks) > 0 {
+			served++
+		}
+		for _, block := range blocks {
+			h := holding{node.Name, block, len(coveredBy(block, ranges)) > 0}
+			checkHolding(fs, about, h, ranges, services)
+			held = append(held, h)
+		}
+	}
+	checkShared(fs, about, held)
+	fs.well(about, "%d of %d Nodes have podCIDRs, all in a range and no two the same", served, len(s.nodes))
+}
+
+// checkHolding compares one podCIDR with the ranges.
+func checkHolding(fs *findings, about string, h holding, ranges, services []namedRange) {
+	switch {
+	case h.covers:
+		fs.add(problem, about, "%v of Node %s contains the whole range %s, so no other Node can get a block of it: drain and delete the Node and reboot its machine, which registers it again. "+
+			"manifests/fencing/created-nodes.yaml refuses Nodes that are created with podCIDRs", h.block, h.node, coveredBy(h.block, ranges))
+	case !slices.ContainsFunc(ranges, func(r namedRange) bool { return within(h.block, r.prefix) }):
+		fs.add(warning, about, "%v of Node %s lies in no range. The Node keeps it and nobody else gets it, but nobody counts it either; create a ClusterCIDR around it, or replace the Node. "+
+			"Upstream's manager does not start while a podCIDR lies outside of its --cluster-cidr", h.block, h.node)
+	}
+	for _, service := range services {
+		if h.block.Overlaps(service.prefix) {
+			fs.add(problem, about, "%v of Node %s overlaps the service range %v: drain and delete the Node and reboot its machine, which registers it again", h.block, h.node, service)
+		}
+	}
+}
+
+// checkShared compares podCIDRs with each other.
+func checkShared(fs *findings, about string, held []holding) {
+	// In order of addresses, an overlap is with the one before, or with the widest before that.
+	slices.SortFunc(held, func(a, b holding) int { return a.block.Compare(b.block) })
+	for i := 1; i < len(held); i++ {
+		widest := held[i-1]
+		if widest.block.Overlaps(held[i].block) {
+			if !widest.covers { // else it shares addresses with very many, and is named already
+				fs.add(problem, about, "%v of Node %s and %v of Node %s share addresses: drain and delete one of them and reboot its machine, which registers it again",
+					widest.block, widest.node, held[i].block, held[i].node)
+			}
+			if widest.block.Bits() < held[i].block.Bits() {
+				held[i] = widest
+			}
+		}
+	}
+}
+
+// coveredBy writes which ranges a podCIDR contains, if it is larger than a block of them; empty if it contains none.
+func coveredBy(podCIDR netip.Prefix, ranges []namedRange) string {
+	var covered []string
+	for _, r := range ranges {
+		if within(r.prefix, podCIDR) && podCIDR.Bits() < r.block {
+			covered = append(covered, r.String())
+		}
+	}
+	const named = 5
+	if more := len(covered) - named; more > 0 {
+		return fmt.Sprintf("%s and %d more", strings.Join(covered[:named], ", "), more)
+	}
+	return strings.Join(covered, ", ")
+}
+
+func checkKubeProxy(fs *findings, config *corev1.ConfigMap, ranges []namedRange) {
+	const about = "kube-proxy"
+	if config == nil {
+		fs.add(ok, about, "there is no ConfigMap kube-system/kube-proxy; if a kube-proxy runs all the same, see that its --detect-local-mode is not ClusterCIDR")
+		return
+	}
+	var c struct {
+		DetectLocalMode string `json:"detectLocalMode"`
+		ClusterCIDR     string `json:"clusterCIDR"`
+	}
+	if err := yaml.Unmarshal([]byte(config.Data["config.conf"]), &c); err != nil {
+		fs.add(warning, about, "config.conf of ConfigMap kube-proxy cannot be read: %v", err)
+		return
+	}
+	if c.DetectLocalMode == "" || c.DetectLocalMode == "ClusterCIDR" {
+		if c.ClusterCIDR == "" {
+			fs.add(ok, about, "it does not tell Pods of the cluster from others, since clusterCIDR is empty")
+			return
+		}
+		uncovered(fs, about, "clusterCIDR", c.ClusterCIDR, ranges,
+			"set detectLocalMode: NodeCIDR in ConfigMap kube-system/kube-proxy and restart it: kubectl -n kube-system rollout restart daemonset kube-proxy")
+	}
+	fs.well(about, "detectLocalMode %q, clusterCIDR %q fit all ranges", c.DetectLocalMode, c.ClusterCIDR)
+}
+
+func checkFlannel(fs *findings, config *corev1.ConfigMap, ranges []namedRange) {
+	const about = "flannel"
+	if config == nil {
+		return
+	}
+	var c struct{ Network, IPv6Network string }
+	if err := json.Unmarshal([]byte(config.Data["net-conf.json"]), &c); err != nil {
+		fs.add(warning, about, "net-conf.json of ConfigMap kube-flannel-cfg cannot be read: %v", err)
+		return
+	}
+	uncovered(fs, about, "its Network", strings.Trim(c.Network+","+c.IPv6Network, ","), ranges,
+		"widen Network or IPv6Network in net-conf.json so that it contains all ranges, and restart flannel")
+	fs.well(about, "its networks contain all ranges")
+}
+
+func checkCalico(fs *findings, pools []unstructured.Unstructured, ranges []namedRange) {
+	const about = "Calico"
+	if len(pools) == 0 {
+		return
+	}
+	var cidrs []string
+	for _, pool := range pools {
+		cidr, _, _ := unstructured.NestedString(pool.Object, "spec", "cidr")
+		cidrs = append(cidrs, cidr)
+	}
+	uncovered(fs, about, "its IPPools", strings.Join(cidrs, ","), ranges,
+		"create an IPPool for the range. With Calico's own IPAM, Pods get addresses from IPPools and not from podCIDRs; only with host-local and usePodCidr do they follow ClusterCIDRs")
+	fs.well(about, "its IPPools contain all ranges; see that its IPAM is host-local with usePodCidr, else Pods do not follow podCIDRs")
+}
+
+func checkCilium(fs *findings, config *corev1.ConfigMap, ranges []namedRange) {
+	const about = "Cilium"
+	if config == nil {
+		return
+	}
+	if mode := config.Data["ipam"]; mode != "kubernetes" {
+		fs.add(problem, about, "its ipam mode is %q, so Pods get addresses from Cilium and not from podCIDRs: ClusterCIDRs would change nothing. It follows them with ipam: kubernetes, in a new cluster", mode)
+	}
+	for _, setting := range []string{"ipv4-native-routing-cidr", "ipv6-native-routing-cidr"} {
+		if cidr := config.Data[setting]; cidr != "" {
+			uncovered(fs, about, setting, cidr, ranges, "widen it so that it contains all ranges, else traffic between Pods is masqueraded")
+		}
+	}
+	fs.well(about, "it follows podCIDRs")
+}
+
+// uncovered warns of every range, of a family that the setting speaks of, which no CIDR of the setting contains.
+func uncovered(fs *findings, about, setting, cidrs string, ranges []namedRange, remedy string) {
+	var covered []netip.Prefix
+	for s := range strings.SplitSeq(cidrs, ",") {
+		prefixes, err := nodeipam.ParseCIDRs(setting, s)
+		if err != nil {
+			fs.add(warning, about, "%v", err)
+			return
+		}
+		covered = append(covered, prefixes...)
+	}
+	single := strings.HasPrefix(setting, "ipv")
+	for _, r := range ranges {
+		other := single && r.prefix.Addr().Is4() != covered[0].Addr().Is4()
+		if !other && !slices.ContainsFunc(covered, func(c netip.Prefix) bool { return within(r.prefix, c) }) {
+			fs.add(warning, about, "%s %v does not contain the range %v: %s", setting, covered, r, remedy)
+		}
+	}
+}
+
+// checkWriters looks for others who write podCIDRs. They know nothing of what we have given and not yet written.
+func checkWriters(fs *findings, s *state, alone standalone) {
+	const about = "second writer"
+	checkCloud(fs, about, s.pods)
+	if alone.form {
+		for i, d := range alone.deployments {
+			if first := alone.deployments[0]; i > 0 {
+				fs.add(problem, about, "Deployments %s/%s and %s/%s both run a %s: keep one of them", first.Namespace, first.Name, d.Namespace, d.Name, peer)
+			}
+		}
+		checkManagers(fs, about, managerContainers(s))
+	} else {
+		for _, d := range alone.deployments {
+			fs.add(problem, about, "Deployment %s/%s runs a %s: kubectl -n %s scale deployment %s --replicas=0, before you swap the manager", d.Namespace, d.Name, peer, d.Namespace, d.Name)
+		}
+		for _, lease := range s.leases {
+			if holder := ptr.Deref(lease.Spec.HolderIdentity, ""); holder != "" {
+				fs.add(warning, about, "%s holds the Lease %s/%s: if a %s still runs, stop it before you swap the manager; else kubectl -n %s delete lease %s",
+					holder, lease.Namespace, lease.Name, peer, lease.Namespace, lease.Name)
+			}
+		}
+	}
+	fs.well(about, "none found")
+}
+
+// checkCloud looks for a cloud-controller-manager that allocates.
+func checkCloud(fs *findings, about string, pods []corev1.Pod) {
+	for _, pod := range pods {
+		for _, c := range pod.Spec.Containers {
+			cloud := strings.Contains(pod.Name, "cloud-controller-manager") || strings.Contains(c.Image, "cloud-controller-manager")
+			if f, err := flagsOf(c); cloud && err == nil && f.Allocate {
+				fs.add(problem, about, "Pod %s is a cloud-controller-manager with --allocate-node-cidrs: set it to false there", pod.Name)
+			}
+		}
+	}
+}
+
+// checkManagers looks for a kube-controller-manager that allocates, or has the controller in it; one such finding is enough.
+func checkManagers(fs *findings, about string, containers []corev1.Container) {
+	for _, c := range containers {
+		if f, err := flagsOf(c); err == nil && f.Allocate {
+			fs.add(problem, about, "%s has --allocate-node-cidrs: set it to false on every control plane before you start %s", manager, peer)
+			return
+		}
+		if slices.ContainsFunc(slices.Concat(c.Command, c.Args), func(arg string) bool {
+			return strings.HasPrefix(arg, "--controllers=") && strings.Contains(arg, nodeipam.Name)
+		}) {
+			fs.add(problem, about, "%s has %s in --controllers: take it out, or do not use %s", manager, nodeipam.Name, peer)
+			return
+		}
+	}
+}
+
+// within reports whether p lies in r as a whole.
+func within(p, r netip.Prefix) bool { return r.Bits() <= p.Bits() && r.Contains(p.Addr()) }

@@ -1,0 +1,285 @@
+package main
+
+import (
+	"fmt"
+	"os"
+	"strings"
+	"testing"
+
+	"github.com/google/go-cmp/cmp"
+	appsv1 "k8s.io/api/apps/v1"
+	coordinationv1 "k8s.io/api/coordination/v1"
+	corev1 "k8s.io/api/core/v1"
+	networkingapiv1 "k8s.io/api/networking/v1"
+	rbacv1 "k8s.io/api/rbac/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
+	"k8s.io/apimachinery/pkg/version"
+
+	networkingv1 "github.com/multicidr/controller-manager/apis/networking/v1"
+)
+
+func excluding(cc networkingv1.ClusterCIDR, cidrs ...string) networkingv1.ClusterCIDR {
+	cc.Spec.ExcludedCIDRs = cidrs
+	return cc
+}
+
+func TestCheck(t *testing.T) {
+	second := clusterCIDR("second", "10.246.0.0/16")
+	for description, tc := range map[string]struct {
+		change func(*state)
+		want   []string // level, aspect and a part of the text, of all that is not well
+	}{
+		"a cluster with one range and everything installed": {func(*state) {}, nil},
+		"nothing is installed yet": {func(s *state) { s.noCRD, s.bindings = true, nil },
+			[]string{"WARNING installed: there is no ClusterCIDR CRD", "WARNING installed: there is no ClusterRoleBinding of the controller's ServiceAccount"}},
+		"a manager without service accounts for its controllers": {func(s *state) {
+			s.pods = []corev1.Pod{managerPod("kube-controller-manager-1", "--allocate-node-cidrs", "--cluster-cidr=10.244.0.0/16")}
+		}, []string{"WARNING installed: kube-controller-manager runs without --use-service-account-credentials"}},
+		"the same, with the binding for that": {func(s *state) {
+			s.pods = []corev1.Pod{managerPod("kube-controller-manager-1", "--allocate-node-cidrs", "--cluster-cidr=10.244.0.0/16")}
+			s.bindings = bindingsOf(rbacv1.Subject{Kind: "User", Name: "system:kube-controller-manager"})
+		}, nil},
+		"the same, without the one for --cluster-cidr": {func(s *state) {
+			s.pods = []corev1.Pod{managerPod("kube-controller-manager-1", "--allocate-node-cidrs", "--cluster-cidr=10.244.0.0/16")}
+			s.bindings = bindingsOf(rbacv1.Subject{Kind: "User", Name: "system:kube-controller-manager"})[:1]
+		}, []string{"WARNING installed: kube-controller-manager runs without --use-service-account-credentials, and its user may not create the ClusterCIDR"}},
+		"no permission to make the ClusterCIDR of --cluster-cidr": {func(s *state) { s.bindings = s.bindings[:1] },
+			[]string{"WARNING installed: the controller's ServiceAccount may not create the ClusterCIDR of --cluster-cidr: kubectl apply -f manifests/rbac/cluster-cidr-flag.yaml"}},
+		"nor a need for it": {func(s *state) {
+			s.pods = []corev1.Pod{managerPod("kube-controller-manager-1", "--use-service-account-credentials")}
+			s.planned, s.bindings = []networkingv1.ClusterCIDR{clusterCIDR("first", "10.244.0.0/16")}, s.bindings[:1]
+		}, nil},
+		"the API server is older than the manager": {func(s *state) { s.server.Minor = "36" },
+			[]string{"PROBLEM version: "}},
+		"the same, for node-ipam-controller": {func(s *state) { alone(s); s.server.Minor = "31" }, nil},
+		"an API server without the functions of the CRD": {func(s *state) { alone(s); s.server.Minor = "30" },
+			[]string{"PROBLEM version: "}},
+		"an API server that is too new for node-ipam-controller": {func(s *state) { alone(s); s.server.Minor = "39" },
+			[]string{"PROBLEM version: "}},
+		"node-ipam-controller has a Deployment": {alone, nil},
+		"node-ipam-controller is asked for and not there yet": {func(s *state) {
+			alone(s)
+			s.deployments, s.form = nil, peer
+			s.given.ClusterCIDR, s.given.Allocate = "10.244.0.0/16", true
+		},
+			[]string{"WARNING installed: there is no Deployment of node-ipam-controller"}},
+		"node-ipam-controller without permissions": {func(s *state) { alone(s); s.bindings = nil },
+			[]string{"WARNING installed: no ClusterRoleBinding names the ServiceAccount net/ipam"}},
+		"node-ipam-controller beside the in-tree allocator": {func(s *state) {
+			alone(s)
+			s.pods = []corev1.Pod{managerPod("kube-controller-manager-1", "--allocate-node-cidrs", "--cluster-cidr=10.244.0.0/16")}
+		}, []string{"PROBLEM second writer: kube-controller-manager has --allocate-node-cidrs"}},
+		"node-ipam-controller beside the same controller in the manager": {func(s *state) {
+			alone(s)
+			s.pods = []corev1.Pod{managerPod("kube-controller-manager-1", "--controllers=*,multi-cidr-node-ipam-controller")}
+		}, []string{"PROBLEM second writer: kube-controller-manager has multi-cidr-node-ipam-controller in --controllers"}},
+		"node-ipam-controller twice": {func(s *state) {
+			alone(s)
+			second := *s.deployments[0].DeepCopy()
+			second.Namespace = "net-2"
+			s.deployments = append(s.deployments, second)
+			s.bindings = append(s.bindings, bindingsOf(rbacv1.Subject{Kind: "ServiceAccount", Name: "ipam", Namespace: "net-2"})...)
+		}, []string{"PROBLEM second writer: Deployments net/peer and net-2/peer"}},
+		"a Node with all addresses": {func(s *state) {
+			s.nodes = append(s.nodes, node("evil", "", "0.0.0.0/0"))
+			s.clusterCIDRs = append(s.clusterCIDRs, second)
+		},
+			[]string{"PROBLEM podCIDRs: 0.0.0.0/0 of Node evil contains the whole range --cluster-cidr (10.244.0.0/16), second (10.246.0.0/16), so no other Node",
+				"PROBLEM podCIDRs: 0.0.0.0/0 of Node evil overlaps the service range"}},
+		"a Node with the whole range": {func(s *state) {
+			s.planned = append(s.planned, second)
+			s.nodes = append(s.nodes, node("wide", "", "10.246.0.0/16"))
+		},
+			[]string{"PROBLEM podCIDRs: 10.246.0.0/16 of Node wide contains the whole range second"}},
+		"a Node with the only block of a range": {func(s *state) {
+			single := clusterCIDR("single", "10.246.0.0/24")
+			s.clusterCIDRs, s.nodes = append(s.clusterCIDRs, single), append(s.nodes, node("one", "", "10.246.0.0/24"))
+		}, nil},
+		"the API server is one minor version newer": {func(s *state) { s.server.Minor = "38+" }, nil},
+		"the API server is two minor versions newer": {func(s *state) { s.server.Minor = "39" },
+			[]string{"PROBLEM version: "}},
+		"a podCIDR outside of every range": {func(s *state) { s.nodes = append(s.nodes, node("old", "", "172.20.0.0/24")) },
+			[]string{"WARNING podCIDRs: 172.20.0.0/24 of Node old lies in no range"}},
+		"the same podCIDR inside a range that is planned": {func(s *state) {
+			s.nodes = append(s.nodes, node("old", "", "172.20.0.0/24"))
+			s.planned = append(s.planned, clusterCIDR("old", "172.20.0.0/16"))
+		}, nil},
+		"two Nodes whose podCIDRs overlap, with a third between them in order": {func(s *state) {
+			s.nodes = append(s.nodes, node("wide", "", "10.244.16.0/20"), node("in-1", "", "10.244.16.0/24"), node("in-2", "", "10.244.17.0/24"))
+		}, []string{
+			"PROBLEM podCIDRs: 10.244.16.0/20 of Node wide and 10.244.16.0/24 of Node in-1 share addresses",
+			"PROBLEM podCIDRs: 10.244.16.0/20 of Node wide and 10.244.17.0/24 of Node in-2 share addresses",
+		}},
+		"a podCIDR in the service range": {func(s *state) {
+			s.nodes = append(s.nodes, node("old", "", "10.96.7.0/24"))
+		}, []string{"WARNING podCIDRs: 10.96.7.0/24 of Node old lies in no range", "PROBLEM podCIDRs: 10.96.7.0/24 of Node old overlaps the service range"}},
+		"the same without the service range": {func(s *state) {
+			s.planned = append(s.planned, excluding(clusterCIDR("wide", "10.96.0.0/11"), "10.96.0.0/16"))
+		}, nil},
+		"a range with Nodes' addresses in it": {func(s *state) { s.planned = append(s.planned, clusterCIDR("nodes", "192.0.2.0/24")) },
+			[]string{"PROBLEM ranges: nodes (192.0.2.0/24) has the address 192.0.2.1 of Node n1 in it", "PROBLEM ranges: nodes (192.0.2.0/24) has the address 192.0.2.2 of Node n2",
+				"PROBLEM ranges: nodes (192.0.2.0/24) has the address 192.0.2.3 of Node new"}},
+		"the same without the Nodes' network": {func(s *state) {
+			s.planned = append(s.planned, excluding(clusterCIDR("nodes", "192.0.0.0/16"), "192.0.2.0/28"))
+		}, nil},
+		"the same, where it is a change of one that is stored": {func(s *state) {
+			s.clusterCIDRs = append(s.clusterCIDRs, clusterCIDR("nodes", "192.0.0.0/16"))
+			s.planned = append(s.planned, excluding(clusterCIDR("nodes", "192.0.0.0/16"), "192.0.2.0/28"))
+		}, nil},
+		"flags with Nodes' addresses, excluded in the ClusterCIDR of the flags": {func(s *state) {
+			s.nodes[2].Status.Addresses = []corev1.NodeAddress{{Type: corev1.NodeInternalIP, Address: "10.244.9.3"}}
+			made := excluding(clusterCIDR("created-from-flags-1", "10.244.0.0/16"), "10.244.9.0/24")
+			made.Labels = map[string]string{networkingv1.LabelCreatedFromFlags: "true"}
+			s.clusterCIDRs = append(s.clusterCIDRs, made)
+		}, nil},
+		"flags with Nodes' addresses": {func(s *state) {
+			s.nodes[2].Status.Addresses = []corev1.NodeAddress{{Type: corev1.NodeInternalIP, Address: "10.244.9.3"}}
+		}, []string{"PROBLEM ranges: --cluster-cidr (10.244.0.0/16) has the address 10.244.9.3 of Node new in it, which Pods could get too: use other addresses; or"}},
+		"a range that overlaps the service range": {func(s *state) { s.planned = append(s.planned, clusterCIDR("wide", "10.96.0.0/11")) },
+			[]string{"WARNING ranges: wide (10.96.0.0/11) overlaps the service range ServiceCIDR kubernetes (10.96.0.0/16)"}},
+		"a range inside the service range": {func(s *state) { s.planned = append(s.planned, clusterCIDR("inside", "10.96.64.0/20")) },
+			[]string{"PROBLEM ranges: inside (10.96.64.0/20) lies in the service range"}},
+		"a range with a Node's own address in it": {func(s *state) { s.nodes = append(s.nodes, node("n", "10.244.200.7")) },
+			[]string{"PROBLEM ranges: --cluster-cidr (10.244.0.0/16) has the address 10.244.200.7 of Node n in it"}},
+		"a ClusterCIDR that breaks a rule": {func(s *state) { s.planned = append(s.planned, clusterCIDR("bad", "10.246.0.0/30")) },
+			[]string{"PROBLEM ranges: ClusterCIDR bad would serve nobody: "}},
+		"no range at all": {func(s *state) { s.pods, s.nodes, s.given.ServiceRange = nil, nil, "10.96.0.0/16" },
+			[]string{"WARNING ranges: there are none yet"}},
+		"no manager among the Pods": {func(s *state) { s.pods, s.nodes = nil, nil },
+			[]string{"WARNING manager: ", "WARNING ranges: there are none yet"}},
+		"control planes with different ranges": {func(s *state) {
+			s.pods = append(s.pods, managerPod("kube-controller-manager-2", "--allocate-node-cidrs", "--cluster-cidr=10.0.0.0/16", "--use-service-account-credentials"))
+		}, []string{"PROBLEM manager: kube-controller-manager-1 and kube-controller-manager-2 have different flags"}},
+		"kube-proxy knows one of two ranges": {func(s *state) {
+			s.clusterCIDRs = append(s.clusterCIDRs, second)
+			s.kubeProxy = configMap("config.conf", "detectLocalMode: ClusterCIDR\nclusterCIDR: 10.244.0.0/16\n")
+		}, []string{"WARNING kube-proxy: clusterCIDR [10.244.0.0/16] does not contain the range second (10.246.0.0/16): set detectLocalMode: NodeCIDR"}},
+		"kube-proxy goes by the Node": {func(s *state) {
+			s.clusterCIDRs = append(s.clusterCIDRs, second)
+			s.kubeProxy = configMap("config.conf", "detectLocalMode: NodeCIDR\nclusterCIDR: 10.244.0.0/16\n")
+		}, nil},
+		"flannel knows one of two ranges": {func(s *state) {
+			s.clusterCIDRs = append(s.clusterCIDRs, second)
+			s.flannel = configMap("net-conf.json", `{"Network": "10.244.0.0/16", "Backend": {"Type": "vxlan"}}`)
+		}, []string{"WARNING flannel: its Network [10.244.0.0/16] does not contain the range second"}},
+		"flannel's network is wide enough": {func(s *state) {
+			s.clusterCIDRs = append(s.clusterCIDRs, second)
+			s.flannel = configMap("net-conf.json", `{"Network": "10.244.0.0/14", "IPv6Network": "fd00::/48"}`)
+		}, nil},
+		"Calico has a pool for one of two ranges": {func(s *state) {
+			s.clusterCIDRs = append(s.clusterCIDRs, second)
+			s.ipPools = []unstructured.Unstructured{{Object: map[string]any{"spec": map[string]any{"cidr": "10.244.0.0/16"}}}}
+		}, []string{"WARNING Calico: its IPPools [10.244.0.0/16] does not contain the range second"}},
+		"Cilium gives addresses itself": {func(s *state) { s.cilium = configMap("ipam", "cluster-pool") },
+			[]string{`PROBLEM Cilium: its ipam mode is "cluster-pool"`}},
+		"Cilium masquerades what is outside of its native range": {func(s *state) {
+			s.clusterCIDRs = append(s.clusterCIDRs, second)
+			s.cilium = configMap("ipam", "kubernetes", "ipv4-native-routing-cidr", "10.244.0.0/16")
+		}, []string{"WARNING Cilium: ipv4-native-routing-cidr [10.244.0.0/16] does not contain the range second"}},
+		"a cloud-controller-manager gives podCIDRs too": {func(s *state) {
+			s.pods = append(s.pods, pod("cloud-controller-manager-x", "/bin/ccm", "--allocate-node-cidrs=true", "--cloud-provider=x"))
+		}, []string{"PROBLEM second writer: Pod cloud-controller-manager-x"}},
+		"a cloud-controller-manager that does not": {func(s *state) {
+			s.pods = append(s.pods, pod("cloud-controller-manager-x", "/bin/ccm", "--cloud-provider=x"))
+		}, nil},
+		"the other program that serves ClusterCIDRs": {func(s *state) {
+			s.form, s.deployments = manager, append(s.deployments, deployment())
+			s.leases = append(s.leases, coordinationv1.Lease{ObjectMeta: metav1.ObjectMeta{Name: peer, Namespace: "net"},
+				Spec: coordinationv1.LeaseSpec{HolderIdentity: new("peer-1")}})
+		}, []string{"PROBLEM second writer: Deployment net/peer", "WARNING second writer: peer-1 holds the Lease net/node-ipam-controller"}},
+	} {
+		t.Run(description, func(t *testing.T) {
+			s := healthy()
+			tc.change(s)
+			var got []string
+			for _, f := range check(s) {
+				if f.level == ok {
+					continue
+				}
+				line := f.level.String() + " " + f.about + ": " + f.text
+				if at := len(got); at < len(tc.want) && strings.HasPrefix(line, tc.want[at]) {
+					line = tc.want[at]
+				}
+				got = append(got, line)
+			}
+			if diff := cmp.Diff(tc.want, got); diff != "" {
+				t.Errorf("findings that are not OK, by their beginnings (-want +got):\n%s", diff)
+			}
+		})
+	}
+}
+
+func TestOurMinorIsThatOfTheModule(t *testing.T) {
+	gomod, err := os.ReadFile("../../go.mod")
+	if err != nil {
+		t.Fatal(err)
+	}
+	if want := fmt.Sprintf("k8s.io/kubernetes v1.%d.", ourMinor); !strings.Contains(string(gomod), want) {
+		t.Errorf("go.mod does not say %q: change ourMinor", want)
+	}
+}
+
+// healthy is a cluster that a table entry changes.
+func healthy() *state {
+	return &state{
+		server:   &version.Info{Major: "1", Minor: "37", GitVersion: "v1.37.1"},
+		nodes:    []corev1.Node{node("n1", "192.0.2.1", "10.244.0.0/24"), node("n2", "192.0.2.2", "10.244.1.0/24"), node("new", "192.0.2.3")},
+		pods:     []corev1.Pod{managerPod("kube-controller-manager-1", "--allocate-node-cidrs=true", "--cluster-cidr=10.244.0.0/16", "--leader-elect=true", "--use-service-account-credentials=true")},
+		services: []networkingapiv1.ServiceCIDR{{ObjectMeta: metav1.ObjectMeta{Name: "kubernetes"}, Spec: networkingapiv1.ServiceCIDRSpec{CIDRs: []string{"10.96.0.0/16"}}}},
+		bindings: bindingsOf(rbacv1.Subject{Kind: "ServiceAccount", Name: "multi-cidr-node-ipam-controller", Namespace: "kube-system"}),
+	}
+}
+
+// alone makes it one with node-ipam-controller, for the same range, and no kube-controller-manager that can be seen.
+func alone(s *state) {
+	s.pods, s.deployments = nil, []appsv1.Deployment{deployment("--cluster-cidr=10.244.0.0/16")}
+	s.bindings = bindingsOf(rbacv1.Subject{Kind: "ServiceAccount", Name: "ipam", Namespace: "net"})
+	s.leases = []coordinationv1.Lease{{ObjectMeta: metav1.ObjectMeta{Name: peer, Namespace: "net"}, Spec: coordinationv1.LeaseSpec{HolderIdentity: new("peer-1")}}}
+}
+
+func deployment(args ...string) appsv1.Deployment {
+	d := appsv1.Deployment{ObjectMeta: metav1.ObjectMeta{Name: "peer", Namespace: "net"}}
+	d.Spec.Template.Spec.ServiceAccountName = "ipam"
+	d.Spec.Template.Spec.Containers = []corev1.Container{{Image: "registry.example.com/node-ipam-controller:v1.37.1", Args: args}}
+	return d
+}
+
+// bindingsOf are those of manifests/rbac: of the role, and of the one for --cluster-cidr.
+func bindingsOf(subject rbacv1.Subject) (all []rbacv1.ClusterRoleBinding) {
+	const role = "system:controller:multi-cidr-node-ipam-controller"
+	for _, name := range []string{role, role + ":cluster-cidr-flag"} {
+		all = append(all, rbacv1.ClusterRoleBinding{RoleRef: rbacv1.RoleRef{Name: name}, Subjects: []rbacv1.Subject{subject}})
+	}
+	return all
+}
+
+func node(name, address string, podCIDRs ...string) corev1.Node {
+	n := corev1.Node{ObjectMeta: metav1.ObjectMeta{Name: name}, Spec: corev1.NodeSpec{PodCIDRs: podCIDRs}}
+	if address != "" {
+		n.Status.Addresses = []corev1.NodeAddress{{Type: corev1.NodeInternalIP, Address: address}, {Type: corev1.NodeHostName, Address: name}}
+	}
+	return n
+}
+
+func clusterCIDR(name, ipv4 string) networkingv1.ClusterCIDR {
+	return networkingv1.ClusterCIDR{ObjectMeta: metav1.ObjectMeta{Name: name}, Spec: networkingv1.ClusterCIDRSpec{IPv4: ipv4, PerNodeHostBits: 8}}
+}
+
+func pod(name string, command ...string) corev1.Pod {
+	return corev1.Pod{ObjectMeta: metav1.ObjectMeta{Name: name}, Spec: corev1.PodSpec{Containers: []corev1.Container{{Command: command}}}}
+}
+
+func managerPod(name string, args ...string) corev1.Pod {
+	p := pod(name, append([]string{"kube-controller-manager"}, args...)...)
+	p.Labels = map[string]string{"component": "kube-controller-manager"}
+	return p
+}
+
+func configMap(keysAndValues ...string) *corev1.ConfigMap {
+	c := &corev1.ConfigMap{Data: map[string]string{}}
+	for i := 0; i < len(keysAndValues); i += 2 {
+		c.Data[keysAndValues[i]] = keysAndValues[i+1]
+	}
+	return c
+}

@@ -1,0 +1,251 @@
+package main
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"io/fs"
+	"os"
+	"path/filepath"
+	"slices"
+
+	"github.com/spf13/pflag"
+
+	appsv1 "k8s.io/api/apps/v1"
+	coordinationv1 "k8s.io/api/coordination/v1"
+	corev1 "k8s.io/api/core/v1"
+	networkingapiv1 "k8s.io/api/networking/v1"
+	rbacv1 "k8s.io/api/rbac/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
+	"k8s.io/apimachinery/pkg/runtime/schema"
+	"k8s.io/apimachinery/pkg/util/yaml"
+	"k8s.io/apimachinery/pkg/version"
+	"k8s.io/client-go/dynamic"
+	"k8s.io/client-go/kubernetes"
+	"k8s.io/client-go/tools/clientcmd"
+
+	"github.com/multicidr/controller-manager/apis/generated/clientset/versioned"
+	networkingv1 "github.com/multicidr/controller-manager/apis/networking/v1"
+	"github.com/multicidr/controller-manager/controllers/nodeipam"
+)
+
+// state is all that is judged. What a cluster does not have is nil.
+type state struct {
+	server       *version.Info
+	nodes        []corev1.Node
+	clusterCIDRs []networkingv1.ClusterCIDR
+	noCRD        bool
+	planned      []networkingv1.ClusterCIDR // from files
+	given        flags                      // from our own command line
+	form         string                     // the same; may be empty
+	pods         []corev1.Pod               // of kube-system
+	services     []networkingapiv1.ServiceCIDR
+	bindings     []rbacv1.ClusterRoleBinding
+	kubeProxy    *corev1.ConfigMap
+	flannel      *corev1.ConfigMap
+	cilium       *corev1.ConfigMap
+	ipPools      []unstructured.Unstructured // Calico's
+	leases       []coordinationv1.Lease
+	deployments  []appsv1.Deployment
+}
+
+// flags are those of a kube-controller-manager that say which ranges there are.
+type flags struct{ nodeipam.Flags }
+
+func (f *flags) add(fs *pflag.FlagSet) {
+	fs.BoolVar(&f.Allocate, "allocate-node-cidrs", false, "as of kube-controller-manager, where it is no Pod of kube-system")
+	fs.StringVar(&f.ClusterCIDR, "cluster-cidr", "", "the same")
+	fs.StringVar(&f.ServiceRange, "service-cluster-ip-range", "", "the same")
+	fs.Int32Var(&f.NodeMaskSize, "node-cidr-mask-size", 0, "the same")
+	fs.Int32Var(&f.NodeMaskSizeIPv4, "node-cidr-mask-size-ipv4", 0, "the same")
+	fs.Int32Var(&f.NodeMaskSizeIPv6, "node-cidr-mask-size-ipv6", 0, "the same")
+}
+
+// flagsOf reads the flags of a container. It cannot know those that it does not ask for, so it passes them over.
+func flagsOf(c corev1.Container) (flags, error) {
+	var f flags
+	fs := pflag.NewFlagSet(c.Name, pflag.ContinueOnError)
+	fs.ParseErrorsAllowlist.UnknownFlags = true
+	fs.SetOutput(io.Discard)
+	f.add(fs)
+	return f, fs.Parse(append(append([]string{}, c.Command...), c.Args...))
+}
+
+// usesAccounts reports whether a kube-controller-manager has --use-service-account-credentials.
+func usesAccounts(c corev1.Container) bool {
+	fs := pflag.NewFlagSet(c.Name, pflag.ContinueOnError)
+	fs.ParseErrorsAllowlist.UnknownFlags = true
+	fs.SetOutput(io.Discard)
+	uses := fs.Bool("use-service-account-credentials", false, "")
+	return fs.Parse(append(append([]string{}, c.Command...), c.Args...)) == nil && *uses
+}
+
+func read(ctx context.Context, kubeconfig *clientcmd.ClientConfigLoadingRules, files []string, given flags) (*state, error) {
+	c, err := connect(kubeconfig)
+	if err != nil {
+		return nil, err
+	}
+	s := &state{given: given}
+	if s.planned, err = readFiles(files); err != nil {
+		return nil, err
+	}
+	if s.server, err = c.kube.Discovery().ServerVersion(); err != nil {
+		return nil, err
+	}
+	for _, read := range []func(context.Context, *state) error{c.readRanges, c.readPrograms, c.readNetwork} {
+		if err := read(ctx, s); err != nil {
+			return nil, err
+		}
+	}
+	return s, nil
+}
+
+type clients struct {
+	kube     kubernetes.Interface
+	ours     versioned.Interface
+	anything dynamic.Interface
+}
+
+func connect(kubeconfig *clientcmd.ClientConfigLoadingRules) (c clients, err error) {
+	config, err := clientcmd.NewNonInteractiveDeferredLoadingClientConfig(kubeconfig, nil).ClientConfig()
+	if err != nil {
+		return c, err
+	}
+	if c.kube, err = kubernetes.NewForConfig(config); err != nil {
+		return c, err
+	}
+	if c.ours, err = versioned.NewForConfig(config); err != nil {
+		return c, err
+	}
+	c.anything, err = dynamic.NewForConfig(config)
+	return c, err
+}
+
+// readRanges reads what has addresses: Nodes, ClusterCIDRs and ServiceCIDRs.
+func (c clients) readRanges(ctx context.Context, s *state) error {
+	nodes, err := c.kube.CoreV1().Nodes().List(ctx, metav1.ListOptions{})
+	if err != nil {
+		return fmt.Errorf("list Nodes: %w", err)
+	}
+	s.nodes = nodes.Items
+	clusterCIDRs, err := c.ours.NetworkingV1().ClusterCIDRs().List(ctx, metav1.ListOptions{})
+	if s.noCRD = apierrors.IsNotFound(err); err != nil && !s.noCRD {
+		return fmt.Errorf("list ClusterCIDRs: %w", err)
+	}
+	if clusterCIDRs != nil {
+		s.clusterCIDRs = clusterCIDRs.Items
+	}
+	services, err := there(c.kube.NetworkingV1().ServiceCIDRs().List(ctx, metav1.ListOptions{}))
+	if err != nil {
+		return fmt.Errorf("list ServiceCIDRs: %w", err)
+	}
+	if services != nil {
+		s.services = services.Items
+	}
+	return nil
+}
+
+// readPrograms reads what may allocate, and what it is allowed to do.
+func (c clients) readPrograms(ctx context.Context, s *state) error {
+	pods, err := c.kube.CoreV1().Pods(metav1.NamespaceSystem).List(ctx, metav1.ListOptions{})
+	if err != nil {
+		return fmt.Errorf("list Pods of kube-system: %w", err)
+	}
+	s.pods = pods.Items
+	bindings, err := c.kube.RbacV1().ClusterRoleBindings().List(ctx, metav1.ListOptions{})
+	if err != nil {
+		return fmt.Errorf("list ClusterRoleBindings: %w", err)
+	}
+	s.bindings = bindings.Items
+	leases, err := c.kube.CoordinationV1().Leases(metav1.NamespaceAll).List(ctx, metav1.ListOptions{FieldSelector: "metadata.name=" + peer})
+	if err != nil {
+		return fmt.Errorf("list Leases: %w", err)
+	}
+	s.leases = leases.Items
+	deployments, err := c.kube.AppsV1().Deployments(metav1.NamespaceAll).List(ctx, metav1.ListOptions{})
+	if err != nil {
+		return fmt.Errorf("list Deployments: %w", err)
+	}
+	s.deployments = deployments.Items
+	return nil
+}
+
+// readNetwork reads the settings of kube-proxy and of CNI plugins.
+func (c clients) readNetwork(ctx context.Context, s *state) (err error) {
+	for _, m := range []struct {
+		into       **corev1.ConfigMap
+		name       string
+		namespaces []string
+	}{
+		{&s.kubeProxy, "kube-proxy", []string{metav1.NamespaceSystem}},
+		{&s.flannel, "kube-flannel-cfg", []string{"kube-flannel", metav1.NamespaceSystem}},
+		{&s.cilium, "cilium-config", []string{metav1.NamespaceSystem, "cilium"}},
+	} {
+		for _, namespace := range m.namespaces {
+			if *m.into != nil {
+				break
+			}
+			if *m.into, err = there(c.kube.CoreV1().ConfigMaps(namespace).Get(ctx, m.name, metav1.GetOptions{})); err != nil {
+				return fmt.Errorf("get ConfigMap %s: %w", m.name, err)
+			}
+		}
+	}
+	pools, err := there(c.anything.Resource(schema.GroupVersionResource{Group: "crd.projectcalico.org", Version: "v1", Resource: "ippools"}).List(ctx, metav1.ListOptions{}))
+	if err != nil {
+		return fmt.Errorf("list Calico's IPPools: %w", err)
+	}
+	if pools != nil {
+		s.ipPools = pools.Items
+	}
+	return nil
+}
+
+// there turns NotFound into nil.
+func there[T any](object *T, err error) (*T, error) {
+	if apierrors.IsNotFound(err) {
+		return nil, nil
+	}
+	return object, err
+}
+
+// readFiles reads the ClusterCIDRs of YAML or JSON files and of those in directories. Other objects are none of ours.
+func readFiles(paths []string) ([]networkingv1.ClusterCIDR, error) {
+	var all []networkingv1.ClusterCIDR
+	for _, path := range paths {
+		err := filepath.WalkDir(path, func(file string, entry fs.DirEntry, err error) error {
+			if err != nil || entry.IsDir() || file != path && !slices.Contains([]string{".yaml", ".yml", ".json"}, filepath.Ext(file)) {
+				return err
+			}
+			read, err := readFile(file)
+			all = append(all, read...)
+			return err
+		})
+		if err != nil {
+			return nil, err
+		}
+	}
+	return all, nil
+}
+
+func readFile(path string) ([]networkingv1.ClusterCIDR, error) {
+	file, err := os.Open(path)
+	if err != nil {
+		return nil, err
+	}
+	defer file.Close()
+	var all []networkingv1.ClusterCIDR
+	for documents := yaml.NewYAMLOrJSONDecoder(file, 4096); ; {
+		var cc networkingv1.ClusterCIDR
+		switch err := documents.Decode(&cc); {
+		case errors.Is(err, io.EOF):
+			return all, nil
+		case err != nil:
+			return nil, fmt.Errorf("read %s: %w", path, err)
+		case cc.Kind == "ClusterCIDR":
+			all = append(all, cc)
+		}
+	}
+}
