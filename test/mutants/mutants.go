@@ -1084,7 +1084,7 @@ var mutants = []mutant{
 	{
 		name: "old-event-replaces", defect: "an old event of a Node that was created again since takes away what the start has given the new one",
 		old:  "\t\tif is, ok := now.(*v1.Node); ok {\n\t\t\tc.heard(is)\n",
-		new:  "\t\tif is, ok := now.(*v1.Node); ok {\n\t\t\tc.heard(is)\n\t\t\tb.replaced(is)\n",
+		new:  "\t\tif is, ok := now.(*v1.Node); ok {\n\t\t\tc.heard(is)\n\t\t\tif uid, known := b.UID(name); known && uid != is.UID {\n\t\t\t\tb.NodeGone(name, uid)\n\t\t\t}\n",
 		test: "./controllers/nodeipam TestSimulationHistories",
 	},
 	{
