@@ -25,13 +25,12 @@ func (c *Controller) syncClusterCIDR(ctx context.Context, name string) error {
 	var (
 		cc     *networkingv1.ClusterCIDR
 		p      *clustercidr.Pool
-		judged *clustercidr.Pool
 		inUse  bool
 		urgent bool          // Nodes wait for a ClusterCIDR that is behind this one in the queue, and nobody for this one
 		pause  time.Duration // until its finalizer is tried again
 		err    error
 	)
-	cc, p, err = c.lookAtClusterCIDR(name, func(b *allocator.State, cc *networkingv1.ClusterCIDR) {
+	cc, _, err = c.lookAtClusterCIDR(name, func(b *allocator.State, cc *networkingv1.ClusterCIDR) {
 		known, _ := b.Pool(name)
 		if urgent = c.nodesAwait(b) && (cc == nil || known.State == ipam.Terminating); urgent {
 			b.PutOff(name)
@@ -39,7 +38,7 @@ func (c *Controller) syncClusterCIDR(ctx context.Context, name string) error {
 		if cc != nil {
 			inUse = b.InUse(name)
 			b.RecheckStatus(name) // a write of its status that came late may have undone a newer one
-			judged, pause = c.judgeFinalizer(b, known)
+			p, pause = c.judgeFinalizer(b, known)
 		}
 	})
 	switch {
@@ -52,7 +51,6 @@ func (c *Controller) syncClusterCIDR(ctx context.Context, name string) error {
 		delete(c.goesSince, name)
 		return c.followFlags(ctx)
 	}
-	p = judged
 
 	finalized := slices.Contains(cc.Finalizers, networkingv1.Finalizer)
 	switch {

@@ -343,7 +343,7 @@ func (c *Controller) safely(f func()) {
 	}
 	defer func() {
 		if r := recover(); r != nil {
-			if r != errTorn {
+			if !panickedWith(errTorn, r) {
 				klog.Background().Error(nil, "Panic: no Node gets podCIDRs until the controller has started again, which it does by itself. This is a defect: report it with this line",
 					"controller", Name, "panic", r, "stack", string(debug.Stack()))
 			}

@@ -223,13 +223,13 @@ func (l losing) patchClusterCIDR(_ context.Context, name string, _ []byte) error
 	first := !*l.lost
 	*l.lost = true
 	if !first || l.carriesOut {
-		cc, err := l.leader.Controller.clusterCIDRs.Get(name)
+		cc, err := l.Controller.clusterCIDRs.Get(name)
 		if err != nil {
 			return err
 		}
 		cc = cc.DeepCopy()
 		cc.Finalizers = []string{networkingv1.Finalizer}
-		if err := l.leader.clusterCIDRs.Update(cc); err != nil {
+		if err := l.clusterCIDRs.Update(cc); err != nil {
 			return err
 		}
 		l.heardOfClusterCIDR(name)
@@ -331,13 +331,13 @@ type wanting struct {
 func (w *wanting) patchClusterCIDR(_ context.Context, name string, _ []byte) error {
 	w.writes++
 	show := func(finalizers ...string) {
-		cc, err := w.leader.Controller.clusterCIDRs.Get(name)
+		cc, err := w.Controller.clusterCIDRs.Get(name)
 		if err != nil {
 			return
 		}
 		cc = cc.DeepCopy()
 		cc.Finalizers = finalizers
-		_ = w.leader.clusterCIDRs.Update(cc)
+		_ = w.clusterCIDRs.Update(cc)
 		w.heardOfClusterCIDR(name)
 	}
 	show(networkingv1.Finalizer)

@@ -321,7 +321,7 @@ func (c *Controller) createFromFlags(ctx context.Context, name string, made []*n
 	defer cancel()
 	stored, err := c.api.createClusterCIDR(ctx, cc)
 	switch {
-	case err == nil && !(fromFlags(stored) && c.flagsSay(stored)):
+	case err == nil && (!fromFlags(stored) || !c.flagsSay(stored)):
 		c.storedOtherwise[name] = stored.UID
 		return fmt.Errorf("ClusterCIDR %s: %w", name, errStoredOtherwise)
 	case err == nil:

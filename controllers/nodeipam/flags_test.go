@@ -323,7 +323,7 @@ func (s stuck) patchClusterCIDR(context.Context, string, []byte) error { return 
 func (s stuck) createClusterCIDR(_ context.Context, cc *networkingv1.ClusterCIDR) (*networkingv1.ClusterCIDR, error) {
 	stored := cc.DeepCopy()
 	stored.UID = types.UID("of " + cc.Name)
-	if err := s.leader.clusterCIDRs.Add(stored); err != nil {
+	if err := s.clusterCIDRs.Add(stored); err != nil {
 		return nil, err
 	}
 	s.heardOfClusterCIDR(cc.Name)
@@ -374,7 +374,7 @@ func (g *gap) createClusterCIDR(_ context.Context, cc *networkingv1.ClusterCIDR)
 	}
 	cc = cc.DeepCopy()
 	cc.UID = "second"
-	if err := g.leader.clusterCIDRs.Add(cc); err != nil {
+	if err := g.clusterCIDRs.Add(cc); err != nil {
 		return nil, err
 	}
 	g.heardOfClusterCIDR(cc.Name)

@@ -159,7 +159,7 @@ func (h *health) wrote(kind writeKind, name string, err error) (news, tell bool)
 	f.problem = problem{} // so that it does not count as known
 	news = !told(t.what)
 	f.problem = t
-	if !f.lasting(now) || f.told != "" && !(other && lasts) {
+	if !f.lasting(now) || f.told != "" && (!other || !lasts) {
 		return false, false
 	}
 	tell, f.told = f.told == "", t.String()
@@ -238,7 +238,7 @@ func (h *health) unwritten() (problems []string) {
 func (h *health) breaks(panicked any) {
 	h.mu.Lock()
 	defer h.mu.Unlock()
-	if h.broken == nil || h.broken == errTorn {
+	if h.broken == nil || panickedWith(errTorn, h.broken) {
 		h.broken = panicked
 	}
 }

@@ -182,7 +182,7 @@ const never = 1000 * time.Hour
 // listen puts itself between a process and the API server, to see what it asks for.
 func (m *modelPlay) listen(p *process) {
 	inner := reflect.ValueOf(p.election.lock).Elem().FieldByName("Interface") // of lease.lock
-	if lock, ok := inner.Interface().(*simLock); ok {
+	if lock, ok := reflect.TypeAssert[*simLock](inner); ok {
 		inner.Set(reflect.ValueOf(&heardLock{lock, m}))
 	}
 	if p.controller == nil {

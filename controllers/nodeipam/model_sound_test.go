@@ -72,8 +72,8 @@ func TestModelKnowsAllFields(t *testing.T) {
 		if !ok {
 			of = reflect.TypeOf(known.of)
 		}
-		for i := range of.NumField() {
-			all = append(all, of.Field(i).Name)
+		for field := range of.Fields() {
+			all = append(all, field.Name)
 		}
 		for _, f := range all {
 			if !slices.Contains(judged, f) {

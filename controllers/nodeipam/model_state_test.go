@@ -2,6 +2,7 @@ package nodeipam
 
 import (
 	"encoding/json"
+	"errors"
 	"fmt"
 	"hash/fnv"
 	"maps"
@@ -331,7 +332,7 @@ func (e *encoder) task(p *process, t *task) {
 	asks := e.m.sent[t.call]
 	answer := ""
 	if t.call.arrived && t.call.answer != nil {
-		answer = string(apierrors.ReasonForError(t.call.answer)) + fmt.Sprint(t.call.answer == errTimeout)
+		answer = string(apierrors.ReasonForError(t.call.answer)) + fmt.Sprint(errors.Is(t.call.answer, errTimeout))
 	}
 	if t.line == "lease" {
 		e.put("election", t.call.what, e.record(asks.record), e.stamps(asks.record), asks.slow, asks.revision == e.m.w.server.lease.revision, t.call.arrived, answer)

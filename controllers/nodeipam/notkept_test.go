@@ -34,12 +34,12 @@ func (f *forgetful) patchClusterCIDR(_ context.Context, name string, _ []byte) e
 	if !f.ofStatus && time.Now().Before(f.until) {
 		return nil
 	}
-	cc, err := f.leader.Controller.clusterCIDRs.Get(name)
+	cc, err := f.Controller.clusterCIDRs.Get(name)
 	if err != nil {
 		return err
 	}
 	if cc.DeletionTimestamp != nil {
-		err := f.leader.clusterCIDRs.Delete(cc)
+		err := f.clusterCIDRs.Delete(cc)
 		f.heardOfClusterCIDR(name)
 		return err
 	}
@@ -47,7 +47,7 @@ func (f *forgetful) patchClusterCIDR(_ context.Context, name string, _ []byte) e
 	cc.Finalizers = []string{networkingv1.Finalizer}
 	cc.Spec.Allocation = networkingv1.AllocationEnabled
 	delete(cc.Annotations, networkingv1.AnnotationSuperseded)
-	if err := f.leader.clusterCIDRs.Update(cc); err != nil {
+	if err := f.clusterCIDRs.Update(cc); err != nil {
 		return err
 	}
 	f.heardOfClusterCIDR(name)

@@ -69,3 +69,9 @@ func (c *Controller) leaveNothing() {
 		}
 	}
 }
+
+// panickedWith reports whether a panic is this error.
+func panickedWith(err error, panicked any) bool {
+	is, ok := panicked.(error)
+	return ok && errors.Is(is, err)
+}

@@ -179,9 +179,9 @@ func (l *simLock) Get(context.Context) (*resourcelock.LeaderElectionRecord, []by
 	return &found.record, raw, err
 }
 
-func (l *simLock) Create(_ context.Context, record resourcelock.LeaderElectionRecord) error {
+func (l *simLock) Create(ctx context.Context, record resourcelock.LeaderElectionRecord) error {
 	l.revision = 0
-	return l.Update(nil, record)
+	return l.Update(ctx, record)
 }
 
 func (l *simLock) Update(_ context.Context, record resourcelock.LeaderElectionRecord) error {

@@ -514,7 +514,7 @@ func (p *process) spawn(line, name string, run func()) *task {
 	t.resume, t.kill = iter.Pull(func(yield func(*call) bool) {
 		t.yield = yield
 		defer func() {
-			if r := recover(); r != nil && r != errKilled && r != errTorn {
+			if r := recover(); r != nil && !panickedWith(errKilled, r) && !panickedWith(errTorn, r) {
 				panic(r)
 			}
 		}()

@@ -279,7 +279,7 @@ var userMoves = map[string]moveKind{
 				w.undone[cc.Name] = w.server.now()
 			}
 			_, annotated := cc.Annotations[networkingv1.AnnotationSuperseded]
-			w.disabled[cc.UID] = a[0] == string(networkingv1.AllocationDisabled) && !(annotated && isFromFlags(cc))
+			w.disabled[cc.UID] = a[0] == string(networkingv1.AllocationDisabled) && (!annotated || !isFromFlags(cc))
 			cc.Spec.Allocation = networkingv1.AllocationMode(a[0])
 		})(w, a)
 	}},

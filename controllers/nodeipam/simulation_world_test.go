@@ -142,8 +142,8 @@ func (w *world) arrive(c *call) {
 		return
 	}
 	c.answer = c.handle(w.server)
-	switch {
-	case c.answer == nil:
+	switch c.answer {
+	case nil:
 		w.note("  %s %s", c.task.p.name, c.what)
 	default:
 		w.note("  %s %s: %v", c.task.p.name, c.what, c.answer)

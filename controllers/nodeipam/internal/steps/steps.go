@@ -7,7 +7,7 @@ import (
 	networkingv1 "github.com/multicidr/controller-manager/apis/networking/v1"
 	"github.com/multicidr/controller-manager/controllers/nodeipam/allocator"
 	"github.com/multicidr/controller-manager/controllers/nodeipam/clustercidr"
-	. "github.com/multicidr/controller-manager/controllers/nodeipam/internal/objects"
+	"github.com/multicidr/controller-manager/controllers/nodeipam/internal/objects"
 )
 
 // Step changes the state.
@@ -29,7 +29,7 @@ func Reserve(n *v1.Node) Step {
 
 // Shows says that a Node has podCIDRs.
 func Shows(n *v1.Node, cidrs ...string) Step {
-	return func(s *allocator.State) { s.Observe(n, Pfxs(cidrs...), nil) }
+	return func(s *allocator.State) { s.Observe(n, objects.Pfxs(cidrs...), nil) }
 }
 
 // Gone says that a Node is gone.
