@@ -109,7 +109,7 @@ func parsePrefixes(cidrs []string) ([]netip.Prefix, error) {
 		}
 		address, _ := netip.AddrFromSlice(network.IP)
 		bits, of := network.Mask.Size()
-		if bits >= of-address.Unmap().BitLen() { // else it is wider than all IPv4 addresses
+		if bits > of-address.Unmap().BitLen() { // else it is all IPv4 addresses or more, which nobody means by it
 			bits -= of - address.Unmap().BitLen()
 			address = address.Unmap()
 		}
