@@ -31,78 +31,90 @@ type expectation struct {
 	at   time.Time
 }
 
-// syncNode brings one Node on. Its outcome depends on what is cached and in the state, not on which event called it.
+// syncNode brings one Node on: it decides, writes, and says what came of that. Its outcome depends on what is cached and in the state, not on
+// which event called it.
 func (c *Controller) syncNode(ctx context.Context, name string) error {
-	var (
-		node   *v1.Node
-		assign allocator.Reservation
-		ok     bool          // there is something to assign
-		stored time.Duration // for how long the expectation of that is good still
-		again  bool          // it was stored a while ago, as the API server said, and does not show
-		other  bool          // somebody else seems to have assigned it
-		first  bool          // it was not sent before
-		err    error
-	)
+	d, err := c.decide(name)
+	switch {
+	case err != nil:
+		return err
+	case d.stored > 0:
+		return later(d.stored)
+	case d.byOther:
+		return c.accuse(ctx, d.node)
+	}
+	if !d.write {
+		return nil // it has podCIDRs, or goes, or is pending, and whatever may help wakes it
+	}
+	if d.first {
+		// Before it is sent, for who has to find out later what this process may have assigned: an answer can be lost.
+		klog.FromContext(ctx).Info("Assigning podCIDRs", "node", klog.KObj(d.node), "podCIDRs", podCIDRs(d.assign.Blocks, c.primary), "clusterCIDR", d.assign.ClusterCIDR)
+	}
+	if err := c.write(ctx, d.node, d.assign); err != nil || !d.again {
+		return err
+	}
+	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), writeTimeout)
+	defer cancel()
+	c.readBack(ctx, d.node)
+	return fmt.Errorf("podCIDRs of Node %s: %w", name, errNotKept)
+}
+
+// decision is what is to be done about a Node. The zero value is nothing.
+type decision struct {
+	node *v1.Node
+	// assign is written if write is true; first says that it was not sent before.
+	assign       allocator.Reservation
+	write, first bool
+	// stored is for how long the API server's word that it has stored assign is good still. again says that it gave its word a while ago, and
+	// the Node does not show it.
+	stored time.Duration
+	again  bool
+	// byOther is whether somebody else seems to have given the Node its podCIDRs.
+	byOther bool
+}
+
+// decide looks at a Node and decides, at once: between a look and a decision, the event handler could enter a younger Node of this name.
+func (c *Controller) decide(name string) (d decision, err error) {
 	c.with(func(b *allocator.State) {
-		// One look and one decision: between two, the event handler could have entered a younger Node of this name.
-		if node, err = c.observeNode(b, name); err != nil || node == nil {
-			return
-		}
-		switch {
+		d.node, err = c.observeNode(b, name)
+		switch node := d.node; {
+		case err != nil || node == nil:
 		case clustercidr.ShowsPodCIDRs(node):
 			for _, reason := range b.Report(node) {
 				c.announce(aboutNode, name, reason)
 			}
-			other = b.Suspected(name)
+			d.byOther = b.Suspected(name)
 		case node.DeletionTimestamp != nil:
 			// It needs no blocks any more. Those that may have been written stay its own until the object is gone.
 			b.GiveUp(node)
 		case b.Undecided(name):
 			// What it may have to get back is known after the next renewal of the lease.
 		default:
-			var say bool
-			if assign, ok, say = c.serve(b, node); say {
-				c.announce(aboutNode, name, ReasonNotAvailable)
-			}
-			if r, ok := c.expectations[name]; ok && r.node == node.UID {
-				stored = r.at.Add(expectationLasts).Sub(c.now())
-				again = stored <= 0
-			}
-			if ok && stored <= 0 {
-				first = b.Sending(node) // From here on nothing that others do takes the blocks away.
-			}
+			c.reserve(b, &d)
 		}
 	})
-	switch {
-	case err != nil:
-		return err
-	case node == nil:
-		return nil
-	case stored > 0:
-		return later(stored)
-	case other:
-		return c.accuse(ctx, node)
+	return d, err
+}
+
+// reserve decides for a Node that needs podCIDRs. If no ClusterCIDR can allocate them, that is handed over to be said.
+func (c *Controller) reserve(b *allocator.State, d *decision) {
+	var say bool
+	if d.assign, d.write, say = c.serve(b, d.node); say {
+		c.announce(aboutNode, d.node.Name, ReasonNotAvailable)
 	}
-	if !ok {
-		return nil // it is served, or goes, or waits, and whatever may help wakes it
+	if r, ok := c.expectations[d.node.Name]; ok && r.node == d.node.UID {
+		d.stored = r.at.Add(expectationLasts).Sub(c.now())
+		d.again = d.stored <= 0
 	}
-	if first {
-		// Before it is sent, for who has to find out later what this process may have assigned: an answer can be lost.
-		klog.FromContext(ctx).Info("Assigning podCIDRs", "node", klog.KObj(node), "podCIDRs", podCIDRs(assign.Blocks, c.primary), "clusterCIDR", assign.ClusterCIDR)
+	if d.write && d.stored <= 0 {
+		d.first = b.Sending(d.node) // From here on nothing that others do takes the blocks away.
 	}
-	if err := c.write(ctx, node, assign); err != nil || !again {
-		return err
-	}
-	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), writeTimeout)
-	defer cancel()
-	c.readBack(ctx, node)
-	return fmt.Errorf("podCIDRs of Node %s: %w", name, errNotKept)
 }
 
 // errNotKept is the error of a write that the API server has carried out, as it says, and that does not show.
 var errNotKept = errors.New("the API server has stored it, and it does not show")
 
-// lookAtNode enters in the state what the cache shows of a Node now, and returns the Node; nil if there is none, or if the event that brings
+// observeNode enters in the state what the cache shows of a Node now, and returns the Node; nil if there is none, or if the event that brings
 // it has not been handled yet. Whoever looks holds the state, so that what is entered never gets older.
 //
 // The cache runs ahead of the events, by seconds after a pause. To choose for a Node before its event is to choose before the events of

@@ -903,8 +903,8 @@ var mutants = []mutant{
 	// Events that nobody waits for.
 	{
 		name: "events-inline", defect: "the worker that allocates podCIDRs writes events, too, and every one that hangs delays Nodes",
-		old:  "\tif !ok {\n\t\treturn nil // it is served",
-		new:  "\tif !ok {\n\t\tvar a announcement\n\t\tc.with(func(b *allocator.State) { a, ok = c.due(b, eventKey(aboutNode, name, ReasonNotAvailable)) })\n\t\tif ok {\n\t\t\treturn c.say(ctx, a.about, a.reason, a.message)\n\t\t}\n\t\treturn nil // it is served",
+		old:  "\tif !d.write {\n\t\treturn nil // it has podCIDRs",
+		new:  "\tif !d.write {\n\t\tvar a announcement\n\t\tdue := false\n\t\tc.with(func(b *allocator.State) { a, due = c.due(b, eventKey(aboutNode, name, ReasonNotAvailable)) })\n\t\tif due {\n\t\t\treturn c.say(ctx, a.about, a.reason, a.message)\n\t\t}\n\t\treturn nil // it has podCIDRs",
 		test: testEventHangs,
 	},
 	{
@@ -1117,8 +1117,8 @@ var mutants = []mutant{
 	},
 	{
 		name: "unkept-health-forgotten", defect: "health says ok while podCIDRs that are not kept are about to be written again",
-		old:  "\t\treturn later(stored)\n",
-		new:  "\t\tc.nodeQueue.AddAfter(name, stored)\n\t\treturn nil\n",
+		old:  "\t\treturn later(d.stored)\n",
+		new:  "\t\tc.nodeQueue.AddAfter(name, d.stored)\n\t\treturn nil\n",
 		test: "./controllers/nodeipam TestWritesThatAreNotKept",
 	},
 	{
