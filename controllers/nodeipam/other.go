@@ -79,34 +79,11 @@ func (c *Controller) noticeOther(before, after any) {
 	if !ok || !ok2 || was.UID != node.UID || !clustercidr.ShowsPodCIDRs(node) {
 		return
 	}
-	holder := node.Annotations[networkingv1.AnnotationLeaseHolder]
-	// Two that choose alike write the same podCIDRs, and the API server refuses neither. If this process was the later one, then the Node had
-	// them before it had a name, and accuse may have taken them for its own.
-	replaced := c.wrote(was) && holder != "" && !c.wrote(node)
-	named := c.wrote(node) && clustercidr.ShowsPodCIDRs(was) && was.Annotations[networkingv1.AnnotationLeaseHolder] == ""
-	switch {
-	case named:
-		holder = ""
-	case c.wrote(node) && c.wrote(was) && !clustercidr.ShowsPodCIDRs(was):
-		holder = ""
-		sent := false
-		if c.with(func(b *allocator.State) { sent = b.WasSent(node) }); sent {
-			return
-		}
-	case c.wrote(node), clustercidr.ShowsPodCIDRs(was) && !replaced:
+	holder, replaced, other := c.writtenByOther(was, node)
+	if !other {
 		return
 	}
-	writer := "It did not say who it is"
-	if holder != "" {
-		writer = fmt.Sprintf("It is %q", text.Cut(holder, text.MaxValue))
-	}
-	// Not --allocate-node-cidrs=false: on the kube-controller-manager with this controller in it, that would take away the range of its flags.
-	message := fmt.Sprintf("podCIDRs %s were written by another process than this controller. %s. Only one allocator may be on: turn the other one off (a stock kube-controller-manager: "+
-		"add -node-ipam-controller to its --controllers; one of two processes without leader election: stop it)", text.Cut(fmt.Sprint(node.Spec.PodCIDRs), text.MaxListed), writer)
-	if c.fence.Holder() != "" {
-		message += ", or let the API server keep it out (manifests/fencing)"
-	}
-	message += "."
+	message := c.otherMessage(node, holder)
 	c.with(func(b *allocator.State) {
 		// Events come after the cache that they are of: what the start has read there is no news.
 		if !c.filled.Load() || b.ShownAtStart(node) && !replaced || c.wroteEarlier(node) {
@@ -117,6 +94,41 @@ func (c *Controller) noticeOther(before, after any) {
 			c.nodeQueue.Add(node.Name)
 		}
 	})
+}
+
+// writtenByOther reports whether the step from one state of a Node to the next is another process' work: holder is who that is, if it says so, and
+// replaced whether it put its name in the place of this process'.
+func (c *Controller) writtenByOther(was, node *v1.Node) (holder string, replaced, other bool) {
+	holder = node.Annotations[networkingv1.AnnotationLeaseHolder]
+	// Two that choose alike write the same podCIDRs, and the API server refuses neither. If this process was the later one, then the Node had
+	// them before it had a name, and accuse may have taken them for its own.
+	replaced = c.wrote(was) && holder != "" && !c.wrote(node)
+	named := c.wrote(node) && clustercidr.ShowsPodCIDRs(was) && was.Annotations[networkingv1.AnnotationLeaseHolder] == ""
+	switch {
+	case named:
+		return "", replaced, true
+	case c.wrote(node) && c.wrote(was) && !clustercidr.ShowsPodCIDRs(was):
+		sent := false
+		c.with(func(b *allocator.State) { sent = b.WasSent(node) })
+		return "", replaced, !sent
+	default:
+		return holder, replaced, !c.wrote(node) && (!clustercidr.ShowsPodCIDRs(was) || replaced)
+	}
+}
+
+// otherMessage says that another process has written a Node's podCIDRs, and what to do.
+func (c *Controller) otherMessage(node *v1.Node, holder string) string {
+	writer := "It did not say who it is"
+	if holder != "" {
+		writer = fmt.Sprintf("It is %q", text.Cut(holder, text.MaxValue))
+	}
+	// Not --allocate-node-cidrs=false: on the kube-controller-manager with this controller in it, that would take away the range of its flags.
+	message := fmt.Sprintf("podCIDRs %s were written by another process than this controller. %s. Only one allocator may be on: turn the other one off (a stock kube-controller-manager: "+
+		"add -node-ipam-controller to its --controllers; one of two processes without leader election: stop it)", text.Cut(fmt.Sprint(node.Spec.PodCIDRs), text.MaxListed), writer)
+	if c.fence.Holder() != "" {
+		message += ", or let the API server keep it out (manifests/fencing)"
+	}
+	return message + "."
 }
 
 // accuse reports what noticeOther has noticed of a Node, if this process leads. One that was paused and wakes up sees what its successor has written, and

@@ -160,8 +160,8 @@ var mutants = []mutant{
 	},
 	{
 		name: "exclusions-of-all", defect: "what one ClusterCIDR excludes is given by no other one either",
-		old: "\tb.poolsChanged = true\n\tb.candidates = nil\n\tif delete(b.terminating, p.Name)",
-		new: "\tb.hold(ipam.Owner{Kind: ipam.Kept, ID: p.ID}, p.Exclusions)\n\tb.poolsChanged = true\n\tb.candidates = nil\n\tif delete(b.terminating, p.Name)",
+		old: "\tb.poolsChanged = true\n\tb.candidates = nil\n\tmark(b.terminating",
+		new: "\tb.hold(ipam.Owner{Kind: ipam.Kept, ID: p.ID}, p.Exclusions)\n\tb.poolsChanged = true\n\tb.candidates = nil\n\tmark(b.terminating",
 	},
 	{
 		name: "excluded-reservation-stays", defect: "a reservation that was never sent stands although its ClusterCIDR excludes it now",
@@ -338,8 +338,8 @@ var mutants = []mutant{
 	},
 	{
 		name: "stale-order", defect: "Nodes are served by ClusterCIDRs as they were before they changed",
-		old: "\tb.candidates = nil\n\tif delete(",
-		new: "\tif delete(",
+		old: "\tb.candidates = nil\n\tmark(",
+		new: "\tmark(",
 	},
 	{
 		name: "index-forgets-the-rest", defect: "a ClusterCIDR that asks for no label with certain values is never found",
@@ -855,8 +855,8 @@ var mutants = []mutant{
 	},
 	{
 		name: "old-flags-never-go", defect: "a superseded ClusterCIDR stays when its last Node is gone",
-		old: "p.State == ipam.Terminating || p.Superseded {",
-		new: "p.State == ipam.Terminating {",
+		old: "p.State == ipam.Terminating || p.Superseded)",
+		new: "p.State == ipam.Terminating)",
 	},
 	{
 		name: "flags-do-not-come-back", defect: "flags that come back do not enable their ClusterCIDR again",
@@ -1183,8 +1183,8 @@ var mutants = []mutant{
 	},
 	{
 		name: "replaced-name-unseen", defect: "two processes that write the same block into one Node do not notice each other",
-		old:  "clustercidr.ShowsPodCIDRs(was) && !replaced:",
-		new:  "clustercidr.ShowsPodCIDRs(was):",
+		old:  "(!clustercidr.ShowsPodCIDRs(was) || replaced)",
+		new:  "!clustercidr.ShowsPodCIDRs(was)",
 		test: testAllocator,
 	},
 	{

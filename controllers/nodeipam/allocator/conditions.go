@@ -3,6 +3,7 @@ package allocator
 import (
 	"cmp"
 	"fmt"
+	"iter"
 	"math"
 	"net/netip"
 	"slices"
@@ -127,47 +128,7 @@ func (b *State) waitsForNodes(p *clustercidr.Pool) string {
 
 // Overlapping says with what p's ranges share addresses that p can allocate: what it excludes concerns nobody else.
 func (b *State) Overlapping(p *clustercidr.Pool) metav1.Condition {
-	found := map[string][]string{}
-	addresses := 0
-	for _, r := range p.Ranges {
-		for service := range b.services.Overlapping(r.Prefix) {
-			if !p.Gives(service) {
-				continue
-			}
-			for h := range b.ledger.Holdings(service) {
-				if h.Prefix.Bits() > service.Bits() {
-					break // Who contains it comes first, and inside it are perhaps very many.
-				}
-				if h.Owner.Kind == ipam.Service && h.Prefix == service {
-					found[networkingv1.ReasonServiceRange] = append(found[networkingv1.ReasonServiceRange], fmt.Sprintf("%v of %s", h.Prefix, h.Owner.ID))
-				}
-			}
-		}
-		for h := range b.addresses.Holdings(r.Prefix) { // which may be very many, so no more are written than are named
-			if !p.Gives(h.Prefix) {
-				continue
-			}
-			if addresses++; addresses <= text.MaxNamed {
-				found[networkingv1.ReasonNodeAddress] = append(found[networkingv1.ReasonNodeAddress], fmt.Sprintf("%v of %s", h.Prefix.Addr(), b.names[types.UID(h.Owner.ID)]))
-			}
-		}
-	}
-	for _, r := range p.Ranges {
-		if r.BlockBits == 0 {
-			found[reasonWholeSpace] = append(found[reasonWholeSpace], r.Prefix.String())
-			continue // It has all special addresses, and none can be excluded alone.
-		}
-		for _, s := range special {
-			if r.Prefix.Overlaps(s.prefix) && p.Gives(s.prefix) {
-				found[networkingv1.ReasonSpecialAddresses] = append(found[networkingv1.ReasonSpecialAddresses], fmt.Sprintf("%v (%s)", s.prefix, s.use))
-			}
-		}
-	}
-	for _, o := range b.pools {
-		if o.Name != p.Name && p.SharesWith(o) {
-			found[networkingv1.ReasonClusterCIDR] = append(found[networkingv1.ReasonClusterCIDR], o.Name)
-		}
-	}
+	found, addresses := b.overlaps(p)
 	condition := metav1.Condition{Type: networkingv1.ConditionOverlapping, Status: metav1.ConditionFalse, Reason: networkingv1.ReasonNoOverlap, Message: "Nobody else uses these addresses."}
 	var messages []string
 	for _, kind := range []struct{ reason, message string }{
@@ -192,6 +153,61 @@ func (b *State) Overlapping(p *clustercidr.Pool) metav1.Condition {
 		condition.Message = strings.Join(messages, " ")
 	}
 	return condition
+}
+
+// overlaps returns with what p's ranges share addresses, by reason, and how many addresses of Nodes there are in all.
+func (b *State) overlaps(p *clustercidr.Pool) (found map[string][]string, addresses int) {
+	found = map[string][]string{}
+	note := func(reason, format string, args ...any) {
+		found[reason] = append(found[reason], fmt.Sprintf(format, args...))
+	}
+	for _, r := range p.Ranges {
+		for h := range b.servicesIn(p, r.Prefix) {
+			note(networkingv1.ReasonServiceRange, "%v of %s", h.Prefix, h.Owner.ID)
+		}
+		for h := range b.addresses.Holdings(r.Prefix) { // which may be very many, so no more are written than are named
+			if !p.Gives(h.Prefix) {
+				continue
+			}
+			if addresses++; addresses <= text.MaxNamed {
+				note(networkingv1.ReasonNodeAddress, "%v of %s", h.Prefix.Addr(), b.names[types.UID(h.Owner.ID)])
+			}
+		}
+		if r.BlockBits == 0 {
+			note(reasonWholeSpace, "%v", r.Prefix)
+			continue // It has all special addresses, and none can be excluded alone.
+		}
+		for _, s := range special {
+			if r.Prefix.Overlaps(s.prefix) && p.Gives(s.prefix) {
+				note(networkingv1.ReasonSpecialAddresses, "%v (%s)", s.prefix, s.use)
+			}
+		}
+	}
+	for _, o := range b.pools {
+		if o.Name != p.Name && p.SharesWith(o) {
+			note(networkingv1.ReasonClusterCIDR, "%s", o.Name)
+		}
+	}
+	return found, addresses
+}
+
+// servicesIn yields the service ranges that share addresses with a range of p which p can allocate.
+func (b *State) servicesIn(p *clustercidr.Pool, r netip.Prefix) iter.Seq[ipam.Holding] {
+	return func(yield func(ipam.Holding) bool) {
+		for service := range b.services.Overlapping(r) {
+			if !p.Gives(service) {
+				continue
+			}
+			for h := range b.ledger.Holdings(service) {
+				if h.Prefix.Bits() > service.Bits() {
+					break // Who contains it comes first, and inside it are perhaps very many.
+				}
+				if h.Owner.Kind == ipam.Service && h.Prefix == service && !yield(h) {
+					return
+				}
+			}
+		}
+	}
 }
 
 // reasonWholeSpace is for a message of its own under the reason SpecialAddresses.

@@ -220,36 +220,30 @@ func (b *State) replaced(node *v1.Node) {
 // a try to add its finalizer says which. It returns the pool as it is in the state.
 func (b *State) SetPool(p *clustercidr.Pool) *clustercidr.Pool {
 	old, known := b.pools[p.Name]
-	if known && old.ID == p.ID && old.State == ipam.Pending && p.State == ipam.Pending && p.Problem == "" {
-		p = p.With(old.Problem, old.Cause)
-	}
-	if known && old.Equal(p) {
-		return old
-	}
 	if known && old.ID != p.ID {
 		b.DropPool(p.Name)
 		known = false
 	}
-	if !known {
-		// Where an earlier process left off. From now on we know better than the object.
+	var before []netip.Prefix
+	if known {
+		if old.State == ipam.Pending && p.State == ipam.Pending && p.Problem == "" {
+			p = p.With(old.Problem, old.Cause)
+		}
+		if old.Equal(p) {
+			return old
+		}
+		before = old.Extent()
+		b.touchPool(old)
+	} else { // Where an earlier process left off. From now on we know better than the object.
 		for family, cursor := range p.Cursors {
 			b.ledger.SetCursor(&p.Pool, family, cursor)
 		}
 	}
-	var before []netip.Prefix
-	if known {
-		before = old.Extent()
-		b.touchPool(old)
-	}
 	b.pools[p.Name] = p
 	b.poolsChanged = true
 	b.candidates = nil
-	if delete(b.terminating, p.Name); p.State == ipam.Terminating || p.Superseded {
-		b.terminating[p.Name] = true
-	}
-	if delete(b.awaitingFinalizer, p.Name); p.AwaitsFinalizer() {
-		b.awaitingFinalizer[p.Name] = true
-	}
+	mark(b.terminating, p.Name, p.State == ipam.Terminating || p.Superseded)
+	mark(b.awaitingFinalizer, p.Name, p.AwaitsFinalizer())
 	if len(b.pools) == 1 { // While there is none, nobody is reported as outside of them.
 		for uid := range b.outOfRange {
 			b.recheck.add(b.names[uid])
@@ -260,6 +254,15 @@ func (b *State) SetPool(p *clustercidr.Pool) *clustercidr.Pool {
 	// A new one that is about to serve helps nobody yet. Who were called for that would stand behind younger Nodes when it serves.
 	b.changed = b.changed || known || !p.AwaitsFinalizer()
 	return p
+}
+
+// mark says of a name whether it is in a set.
+func mark[K comparable](set map[K]bool, name K, is bool) {
+	if is {
+		set[name] = true
+	} else {
+		delete(set, name)
+	}
 }
 
 // DropPool forgets a pool that is gone. What Nodes hold from it stays held.

@@ -233,17 +233,10 @@ func (b *State) judgeIn(prefixes []netip.Prefix) {
 
 // judge says of one Node whether it shares addresses and whether it is in no range.
 func (b *State) judge(uid types.UID) {
-	mark := func(set map[types.UID]bool, is bool) {
-		if is {
-			set[uid] = true
-		} else {
-			delete(set, uid)
-		}
-	}
 	wasSharing, wasOutsider := b.sharing[uid], b.outOfRange[uid]
 	blocks := b.ledger.Held(OwnerOf(uid))
-	mark(b.sharing, b.shares(uid))
-	mark(b.outOfRange, len(blocks) > 0 && !slices.ContainsFunc(blocks, b.inRange))
+	mark(b.sharing, uid, b.shares(uid))
+	mark(b.outOfRange, uid, len(blocks) > 0 && !slices.ContainsFunc(blocks, b.inRange))
 	// One that shares may share with others than before.
 	if wasSharing || b.sharing[uid] || wasOutsider != b.outOfRange[uid] {
 		b.recheck.add(b.names[uid])

@@ -79,10 +79,6 @@ type holdingRow struct {
 // Nodes and addresses, else all.
 func pageOf(l ledger, b *allocator.State, query url.Values) pageData {
 	d := pageData{ledger: l, Status: http.StatusOK, Find: strings.TrimSpace(query.Get("find"))}
-	fail := func(status int, format string, args ...any) pageData {
-		d.Status, d.Error = status, fmt.Sprintf(format, args...)
-		return d
-	}
 	for _, state := range []string{nodeAssigned, nodeReserved, nodeWaiting, nodeWithout} {
 		d.States = append(d.States, nodeCount{State: state})
 	}
@@ -95,33 +91,47 @@ func pageOf(l ledger, b *allocator.State, query url.Values) pageData {
 		return d
 	}
 	if name := query.Get("cc"); name != "" {
-		i := slices.IndexFunc(l.ClusterCIDRs, func(cc clusterCIDRView) bool { return cc.Name == name })
-		if i < 0 {
-			return fail(http.StatusNotFound, "There is no ClusterCIDR %q.", name)
-		}
-		d.One = &l.ClusterCIDRs[i]
-		p, _ := b.Pool(name)
-		views := rangesOf(p)
-		if d.In = query.Get("in"); d.In != "" {
-			view, err := netip.ParsePrefix(d.In)
-			if err != nil {
-				return fail(http.StatusBadRequest, "in: %q is no prefix.", d.In)
-			}
-			j := slices.IndexFunc(p.Ranges, func(r ipam.Range) bool { return insideOf(view, r.Prefix) && view.Bits() <= r.BlockBits })
-			if j < 0 {
-				return fail(http.StatusBadRequest, "in: %v is no part of a range of ClusterCIDR %s.", view, name)
-			}
-			views = []rangeView{{p.Ranges[j], view.Masked()}}
-		}
-		for _, v := range views {
-			d.Pictures = append(d.Pictures, pictureOf(b, p, v, maxCellBits))
-			d.addHoldings(b, append(b.Holdings(v.view), exclusionsIn(p, v.view)...))
-		}
+		d.showOne(b, name, query.Get("in"))
 		return d
 	}
+	d.showAll(b)
+	return d
+}
 
+// showOne shows one ClusterCIDR: all of its ranges, or the part of one that in names.
+func (d *pageData) showOne(b *allocator.State, name, in string) {
+	fail := func(status int, format string, args ...any) { d.Status, d.Error = status, fmt.Sprintf(format, args...) }
+	i := slices.IndexFunc(d.ClusterCIDRs, func(cc clusterCIDRView) bool { return cc.Name == name })
+	if i < 0 {
+		fail(http.StatusNotFound, "There is no ClusterCIDR %q.", name)
+		return
+	}
+	d.One = &d.ClusterCIDRs[i]
+	p, _ := b.Pool(name)
+	views := rangesOf(p)
+	if d.In = in; in != "" {
+		view, err := netip.ParsePrefix(in)
+		if err != nil {
+			fail(http.StatusBadRequest, "in: %q is no prefix.", in)
+			return
+		}
+		j := slices.IndexFunc(p.Ranges, func(r ipam.Range) bool { return insideOf(view, r.Prefix) && view.Bits() <= r.BlockBits })
+		if j < 0 {
+			fail(http.StatusBadRequest, "in: %v is no part of a range of ClusterCIDR %s.", view, name)
+			return
+		}
+		views = []rangeView{{p.Ranges[j], view.Masked()}}
+	}
+	for _, v := range views {
+		d.Pictures = append(d.Pictures, pictureOf(b, p, v, maxCellBits))
+		d.addHoldings(b, append(b.Holdings(v.view), exclusionsIn(p, v.view)...))
+	}
+}
+
+// showAll shows all ClusterCIDRs, and of the Nodes what people should look at.
+func (d *pageData) showAll(b *allocator.State) {
 	var all []func(cellBits int) picture
-	for _, cc := range l.ClusterCIDRs {
+	for _, cc := range d.ClusterCIDRs {
 		p, _ := b.Pool(cc.Name)
 		for _, v := range rangesOf(p) {
 			all = append(all, func(cellBits int) picture { return pictureOf(b, p, v, cellBits) })
@@ -132,8 +142,8 @@ func pageOf(l ledger, b *allocator.State, query url.Values) pageData {
 			d.Pictures = append(d.Pictures, draw(int(math.Log2(float64(min(maxCellsOfRange, maxCellsOfPage/len(all)))))))
 		}
 	}
-	d.Waiting = waitingGroups(l.Nodes)
-	for _, n := range l.Nodes {
+	d.Waiting = waitingGroups(d.Nodes)
+	for _, n := range d.Nodes {
 		switch {
 		case len(n.Findings) == 0:
 		case len(d.Findings) == maxNames:
@@ -142,7 +152,6 @@ func pageOf(l ledger, b *allocator.State, query url.Values) pageData {
 			d.Findings = append(d.Findings, n)
 		}
 	}
-	return d
 }
 
 // OnlyOne is One, for the table of ClusterCIDRs.
@@ -225,7 +234,7 @@ type foundBlock struct {
 	Free        bool
 }
 
-// find looks for an address, a prefix, the UID of a Node or a part of a Node's name.
+// search looks for an address, a prefix, the UID of a Node or a part of a Node's name.
 func search(b *allocator.State, l ledger, text string) *found {
 	f := &found{}
 	prefix, err := clustercidr.ParseCIDR(text) // as podCIDRs are read
@@ -234,36 +243,7 @@ func search(b *allocator.State, l ledger, text string) *found {
 		prefix, err = netip.PrefixFrom(addr, addr.BitLen()), nil
 	}
 	if err == nil {
-		prefix = prefix.Masked()
-		f.Prefix = strings.TrimSuffix(prefix.String(), fmt.Sprintf("/%d", prefix.Addr().BitLen()))
-		holdings := b.Holdings(prefix)
-		for _, cc := range l.ClusterCIDRs {
-			p, _ := b.Pool(cc.Name)
-			holdings = append(holdings, exclusionsIn(p, prefix)...)
-		}
-		for _, h := range holdings {
-			if len(f.Holdings) == maxRows {
-				f.MoreRows++
-				continue
-			}
-			f.Holdings = append(f.Holdings, rowOf(b, h))
-		}
-		for _, n := range l.Nodes {
-			for _, a := range n.Addresses {
-				if prefix.Overlaps(a) && len(f.Addresses) < maxRows {
-					f.Addresses = append(f.Addresses, holdingRow{CIDR: a, Kind: "Node", Name: n.Name})
-				}
-			}
-		}
-		for _, cc := range l.ClusterCIDRs {
-			p, _ := b.Pool(cc.Name)
-			for _, r := range p.Ranges {
-				if insideOf(prefix, r.Prefix) {
-					block := netip.PrefixFrom(prefix.Addr(), min(r.BlockBits, prefix.Bits())).Masked()
-					f.Blocks = append(f.Blocks, foundBlock{cc.Name, r.Prefix, block, len(b.Holdings(block)) == 0 && !p.Excluded.Overlaps(block)})
-				}
-			}
-		}
+		f.searchPrefix(b, l, prefix.Masked())
 		return f
 	}
 	exact := func(n nodeView) bool { return n.Name == text || string(n.UID) == text }
@@ -281,6 +261,39 @@ func search(b *allocator.State, l ledger, text string) *found {
 		}
 	}
 	return f
+}
+
+// searchPrefix finds who holds addresses of a prefix, and in which blocks it lies.
+func (f *found) searchPrefix(b *allocator.State, l ledger, prefix netip.Prefix) {
+	f.Prefix = strings.TrimSuffix(prefix.String(), fmt.Sprintf("/%d", prefix.Addr().BitLen()))
+	holdings := b.Holdings(prefix)
+	for _, cc := range l.ClusterCIDRs {
+		p, _ := b.Pool(cc.Name)
+		holdings = append(holdings, exclusionsIn(p, prefix)...)
+	}
+	for _, h := range holdings {
+		if len(f.Holdings) == maxRows {
+			f.MoreRows++
+			continue
+		}
+		f.Holdings = append(f.Holdings, rowOf(b, h))
+	}
+	for _, n := range l.Nodes {
+		for _, a := range n.Addresses {
+			if prefix.Overlaps(a) && len(f.Addresses) < maxRows {
+				f.Addresses = append(f.Addresses, holdingRow{CIDR: a, Kind: "Node", Name: n.Name})
+			}
+		}
+	}
+	for _, cc := range l.ClusterCIDRs {
+		p, _ := b.Pool(cc.Name)
+		for _, r := range p.Ranges {
+			if insideOf(prefix, r.Prefix) {
+				block := netip.PrefixFrom(prefix.Addr(), min(r.BlockBits, prefix.Bits())).Masked()
+				f.Blocks = append(f.Blocks, foundBlock{cc.Name, r.Prefix, block, len(b.Holdings(block)) == 0 && !p.Excluded.Overlaps(block)})
+			}
+		}
+	}
 }
 
 // insideOf reports whether p lies in q.
@@ -379,37 +392,13 @@ func holdingsByName(b *allocator.State, p netip.Prefix) []ipam.Holding {
 	return holdings
 }
 
-// cell shows the blocks of one part of a range of p.
+// cellOf shows the blocks of one part of a range of p.
 func cellOf(b *allocator.State, p *clustercidr.Pool, r ipam.Range) cell {
 	holdings := append(holdingsByName(b, r.Prefix), exclusionsIn(p, r.Prefix)...)
 	if len(holdings) == 0 {
 		return cell{Class: "f", Title: r.Prefix.String() + ": free"}
 	}
-	var names []string
-	var allocated, reserved uint64
-	var counted netip.Prefix // the last block that was counted: two Nodes can hold the same
-	var around []ipam.Holding
-	inConflict := false
-	for _, h := range holdings {
-		if h.Owner.Kind == ipam.Node && h.Prefix.Bits() == r.BlockBits && h.Prefix != counted {
-			allocated++
-			counted = h.Prefix
-			if !isShown(b, h.Owner) {
-				reserved++
-			}
-		}
-		if !inConflict && h.Owner.Kind != ipam.Kept {
-			around = slices.DeleteFunc(around, func(o ipam.Holding) bool { return !o.Prefix.Overlaps(h.Prefix) })
-			inConflict = slices.ContainsFunc(around, func(o ipam.Holding) bool { return allocator.Conflicting(o, h) })
-			around = append(around, h)
-		}
-		if len(names) <= maxNamedInCell {
-			names = append(names, nameIn(b, h, r))
-		}
-	}
-	if more := len(holdings) - maxNamedInCell; more > 0 {
-		names = append(names[:maxNamedInCell], fmt.Sprintf("%d more", more))
-	}
+	names, allocated, reserved, inConflict := inside(b, r, holdings)
 	who := strings.Join(names, ", ")
 	c := cell{Find: r.Prefix.String()}
 	if r.Prefix.Bits() == r.BlockBits {
@@ -437,10 +426,38 @@ func cellOf(b *allocator.State, p *clustercidr.Pool, r ipam.Range) cell {
 	return c
 }
 
+// inside returns of the holdings in a part of a range: who they are, how many blocks are allocated, how many of these are only reserved, and whether
+// any two are in conflict.
+func inside(b *allocator.State, r ipam.Range, holdings []ipam.Holding) (names []string, allocated, reserved uint64, inConflict bool) {
+	var counted netip.Prefix // the last block that was counted: two Nodes can hold the same
+	var around []ipam.Holding
+	for _, h := range holdings {
+		if h.Owner.Kind == ipam.Node && h.Prefix.Bits() == r.BlockBits && h.Prefix != counted {
+			allocated++
+			counted = h.Prefix
+			if !isShown(b, h.Owner) {
+				reserved++
+			}
+		}
+		if !inConflict && h.Owner.Kind != ipam.Kept {
+			around = slices.DeleteFunc(around, func(o ipam.Holding) bool { return !o.Prefix.Overlaps(h.Prefix) })
+			inConflict = slices.ContainsFunc(around, func(o ipam.Holding) bool { return allocator.Conflicting(o, h) })
+			around = append(around, h)
+		}
+		if len(names) <= maxNamedInCell {
+			names = append(names, nameIn(b, h, r))
+		}
+	}
+	if more := len(holdings) - maxNamedInCell; more > 0 {
+		names = append(names[:maxNamedInCell], fmt.Sprintf("%d more", more))
+	}
+	return names, allocated, reserved, inConflict
+}
+
 // maxNamedInCell is how many holders the title of a cell names.
 const maxNamedInCell = 3
 
-// inCell writes a holder; with its prefix if that is not the cell's.
+// nameIn writes a holder; with its prefix if that is not the cell's.
 func nameIn(b *allocator.State, h ipam.Holding, r ipam.Range) string {
 	if h.Prefix == r.Prefix || h.Owner.Kind == ipam.Node && h.Prefix.Bits() == r.BlockBits {
 		return b.NameOf(h.Owner)
