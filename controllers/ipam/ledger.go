@@ -355,3 +355,22 @@ func (l *Ledger) allocated(p netip.Prefix) bool {
 		return slices.ContainsFunc(l.shared[p], func(h *holder) bool { return h.Kind == Node })
 	}
 }
+
+// Nested yields the pairs of holdings that share addresses, the one that contains the other one first. The holdings have to come in the order of
+// Holdings: what contains another one comes before it. There can be as many pairs as the square of their number, so take a few where a few will do.
+func Nested(holdings iter.Seq[Holding]) iter.Seq2[Holding, Holding] {
+	return func(yield func(outer, inner Holding) bool) {
+		var around []Holding // those that contain the next one, widest first
+		for h := range holdings {
+			for len(around) > 0 && !around[len(around)-1].Prefix.Overlaps(h.Prefix) {
+				around = around[:len(around)-1]
+			}
+			for _, outer := range around {
+				if !yield(outer, h) {
+					return
+				}
+			}
+			around = append(around, h)
+		}
+	}
+}

@@ -52,28 +52,34 @@ func (c *Controller) syncClusterCIDR(ctx context.Context, name string) error {
 		return c.followFlags(ctx)
 	}
 
+	err = c.keepFinalizer(ctx, cc, p, inUse, pause)
+	if strings.HasPrefix(name, flagsPrefix) { // whatever its label: it may have had another one before
+		err = firstFailed(err, c.followFlags(ctx)) // One that cannot go does not keep another one from being made.
+	}
+	return err
+}
+
+// keepFinalizer adds or takes away the finalizer, if it has to. pause is until it is added again.
+func (c *Controller) keepFinalizer(ctx context.Context, cc *networkingv1.ClusterCIDR, p *clustercidr.Pool, inUse bool, pause time.Duration) error {
 	finalized := slices.Contains(cc.Finalizers, networkingv1.Finalizer)
 	switch {
 	case p.State == ipam.Terminating && finalized && !inUse:
 		// From setPool on nothing is given from p any more, so what was not in use then stays so.
-		err = c.letGo(ctx, cc)
+		return c.letGo(ctx, cc)
 	case pause > 0:
-		err = later(pause) // and what is known of the last try stays so
+		return later(pause) // and what is known of the last try stays so
 	case p.State != ipam.Terminating && p.State != ipam.Invalid && !finalized:
-		var stored bool
-		stored, err = c.patchFinalizers(ctx, cc, true)
+		stored, err := c.patchFinalizers(ctx, cc, true)
 		if errors.As(err, new(refusedLater)) {
 			err = nil // The event comes. If it does not, judgeFinalizer ends it.
 		}
 		c.triedFinalizer(p, stored, err)
 		if stored && p.Cause == clustercidr.CauseNotKept {
-			err = fmt.Errorf("finalizer of ClusterCIDR %s: %w", name, errNotKept)
+			return fmt.Errorf("finalizer of ClusterCIDR %s: %w", cc.Name, errNotKept)
 		}
+		return err
 	}
-	if strings.HasPrefix(name, flagsPrefix) { // whatever its label: it may have had another one before
-		err = firstFailed(err, c.followFlags(ctx)) // One that cannot go does not keep another one from being made.
-	}
-	return err
+	return nil
 }
 
 // firstFailed joins errors. What was put off comes again with what has failed.

@@ -71,6 +71,12 @@ func (f Flags) Spec() (*networkingv1.ClusterCIDRSpec, error) {
 			spec.IPv6 = prefix.String()
 		}
 	}
+	setHostBits(spec, hostBits)
+	return spec, nil
+}
+
+// setHostBits says how large blocks are: one number if it is the same for both families.
+func setHostBits(spec *networkingv1.ClusterCIDRSpec, hostBits map[ipam.Family]int32) {
 	bits4, dual := hostBits[ipam.IPv4]
 	bits6, six := hostBits[ipam.IPv6]
 	spec.PerNodeHostBits = bits4
@@ -80,7 +86,6 @@ func (f Flags) Spec() (*networkingv1.ClusterCIDRSpec, error) {
 	case six && bits6 != bits4:
 		spec.IPv6PerNodeHostBits = &bits6
 	}
-	return spec, nil
 }
 
 // ParseCIDRs reads the value of a flag that takes one CIDR, or two of different families, as upstream's flags do.
@@ -99,14 +104,16 @@ func ParseCIDRs(flag, value string) ([]netip.Prefix, error) {
 	return prefixes, nil
 }
 
-// masks returns the block length of each range.
-func (f Flags) masks(ranges []netip.Prefix) ([]int, error) {
-	pick := func(family ipam.Family) int32 {
-		if family == ipam.IPv4 {
-			return f.NodeMaskSizeIPv4
-		}
-		return f.NodeMaskSizeIPv6
+// maskOf returns what the flag for one family says; 0 if it is not set.
+func (f Flags) maskOf(family ipam.Family) int32 {
+	if family == ipam.IPv4 {
+		return f.NodeMaskSizeIPv4
 	}
+	return f.NodeMaskSizeIPv6
+}
+
+// checkMasks returns an error if the flags for block lengths do not go together, or with the ranges.
+func (f Flags) checkMasks(ranges []netip.Prefix) error {
 	if len(ranges) == 1 {
 		other := ipam.IPv6
 		if ipam.FamilyOf(ranges[0]) == ipam.IPv6 {
@@ -114,12 +121,20 @@ func (f Flags) masks(ranges []netip.Prefix) ([]int, error) {
 		}
 		switch {
 		case f.NodeMaskSize != 0 && (f.NodeMaskSizeIPv4 != 0 || f.NodeMaskSizeIPv6 != 0):
-			return nil, errors.New("--node-cidr-mask-size and --node-cidr-mask-size-ipv4 or -ipv6 exclude each other: remove one of them")
-		case pick(other) != 0:
-			return nil, fmt.Errorf("--node-cidr-mask-size-%s is set, but --cluster-cidr has no %v range: remove it", strings.ToLower(other.String()), other)
+			return errors.New("--node-cidr-mask-size and --node-cidr-mask-size-ipv4 or -ipv6 exclude each other: remove one of them")
+		case f.maskOf(other) != 0:
+			return fmt.Errorf("--node-cidr-mask-size-%s is set, but --cluster-cidr has no %v range: remove it", strings.ToLower(other.String()), other)
 		}
 	} else if f.NodeMaskSize != 0 {
-		return nil, errors.New("--node-cidr-mask-size cannot be used with two families: use --node-cidr-mask-size-ipv4 and --node-cidr-mask-size-ipv6")
+		return errors.New("--node-cidr-mask-size cannot be used with two families: use --node-cidr-mask-size-ipv4 and --node-cidr-mask-size-ipv6")
+	}
+	return nil
+}
+
+// masks returns the block length of each range.
+func (f Flags) masks(ranges []netip.Prefix) ([]int, error) {
+	if err := f.checkMasks(ranges); err != nil {
+		return nil, err
 	}
 	masks := make([]int, len(ranges))
 	for i, prefix := range ranges {
@@ -128,7 +143,7 @@ func (f Flags) masks(ranges []netip.Prefix) ([]int, error) {
 		if family == ipam.IPv6 {
 			fallback = defaultMaskSizeIPv6
 		}
-		for _, size := range []int32{fallback, f.NodeMaskSize, pick(family)} {
+		for _, size := range []int32{fallback, f.NodeMaskSize, f.maskOf(family)} {
 			if size != 0 {
 				masks[i] = int(size)
 			}

@@ -155,14 +155,7 @@ func (s *stateCollector) CollectWithStability(ch chan<- metrics.Metric) {
 			klog.Background().Error(nil, "Panic: the metrics are incomplete. This is a defect: report it with this line", "controller", Name, "panic", r, "stack", string(debug.Stack()))
 		}
 	}()
-	showing := 0
-	if nodes, err := c.nodes.List(labels.Everything()); err == nil { // of a cache, which cannot fail for this selector
-		for _, node := range nodes {
-			if len(node.Spec.PodCIDRs) > 0 {
-				showing++
-			}
-		}
-	}
+	showing := c.showing()
 	var f allocator.Figures
 	if !c.withWhole(func(b *allocator.State) { f = b.Figures() }) {
 		return
@@ -184,6 +177,20 @@ func (s *stateCollector) CollectWithStability(ch chan<- metrics.Metric) {
 	for _, r := range f.Ranges {
 		collect(r, ch)
 	}
+}
+
+// showing is how many Nodes of the cache have podCIDRs.
+func (c *Controller) showing() (n int) {
+	nodes, err := c.nodes.List(labels.Everything())
+	if err != nil {
+		return 0 // Listing a cache fails only for a selector that cannot be parsed.
+	}
+	for _, node := range nodes {
+		if len(node.Spec.PodCIDRs) > 0 {
+			n++
+		}
+	}
+	return n
 }
 
 func boolValue(b bool) float64 {

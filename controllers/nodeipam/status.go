@@ -27,52 +27,23 @@ const statusPatience = 10 * time.Second
 
 // syncStatus writes what the state says of one ClusterCIDR into its status, unless that is there already.
 func (c *Controller) syncStatus(ctx context.Context, name string) error {
-	interval := statusInterval
-	if c.nodeQueue.Len() > 0 {
-		interval = statusPatience
-	}
-	var (
-		cc    *networkingv1.ClusterCIDR
-		want  networkingv1.ClusterCIDRStatus
-		due   bool          // it is another one than there is
-		early time.Duration // by how much
-		err   error
-	)
-	c.with(func(b *allocator.State) {
-		if early = interval - c.now().Sub(c.statusWritten[name]); early > 0 {
-			return
-		}
-		delete(c.statusQueued, name) // what changes from here on asks again
-		if cc, err = c.clusterCIDRs.Get(name); err != nil {
-			return
-		}
-		known := false
-		if want, known = b.Status(cc); !known {
-			return
-		}
-		c.alarmOf(b, cc, want)
-		if due = !allocator.StatusShows(cc.Status, want); due {
-			c.statusWritten[name] = c.now()
-		} else {
-			delete(c.statusApplied, name)
-		}
-	})
+	d, err := c.decideStatus(name)
 	switch {
-	case early > 0:
-		return later(min(early, statusInterval/4)) // Nodes may be done before
+	case d.early > 0:
+		return later(min(d.early, statusInterval/4)) // Nodes may be done before
 	case apierrors.IsNotFound(err):
 		return nil
-	case err != nil || !due:
+	case err != nil || !d.due:
 		return err
 	}
 
 	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), writeTimeout)
 	defer cancel()
-	if foreign := foreignStatus(cc, want); foreign != nil {
+	if foreign := foreignStatus(d.cc, d.want); foreign != nil {
 		err = c.api.patchStatus(ctx, name, foreign)
 	}
 	if err == nil {
-		err = c.api.applyStatus(ctx, statusPatch(cc, want))
+		err = c.api.applyStatus(ctx, statusPatch(d.cc, d.want))
 	}
 	switch {
 	case notThere(err), apierrors.IsConflict(err):
@@ -83,7 +54,43 @@ func (c *Controller) syncStatus(ctx context.Context, name string) error {
 	}
 	c.health.stored(writesStatus)
 	c.statusQueue.AddAfter(name, retryMax) // No event comes if an admission policy has changed it back.
-	return c.appliedStatus(cc, want)
+	return c.appliedStatus(d.cc, d.want)
+}
+
+// statusDecision is what is to be done about a status.
+type statusDecision struct {
+	cc    *networkingv1.ClusterCIDR
+	want  networkingv1.ClusterCIDRStatus
+	due   bool          // it is another one than there is
+	early time.Duration // by how much
+}
+
+// decideStatus looks at a ClusterCIDR and at what its status should be.
+func (c *Controller) decideStatus(name string) (d statusDecision, err error) {
+	interval := statusInterval
+	if c.nodeQueue.Len() > 0 {
+		interval = statusPatience
+	}
+	c.with(func(b *allocator.State) {
+		if d.early = interval - c.now().Sub(c.statusWritten[name]); d.early > 0 {
+			return
+		}
+		delete(c.statusQueued, name) // what changes from here on asks again
+		if d.cc, err = c.clusterCIDRs.Get(name); err != nil {
+			return
+		}
+		known := false
+		if d.want, known = b.Status(d.cc); !known {
+			return
+		}
+		c.alarmOf(b, d.cc, d.want)
+		if d.due = !allocator.StatusShows(d.cc.Status, d.want); d.due {
+			c.statusWritten[name] = c.now()
+		} else {
+			delete(c.statusApplied, name)
+		}
+	})
+	return d, err
 }
 
 // appliedStatus notes that the API server has stored a status, as it says. It returns an error if the same was stored a while ago and does not show:

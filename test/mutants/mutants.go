@@ -185,7 +185,7 @@ var mutants = []mutant{
 	},
 	{
 		name: "foreign-status-stays", defect: "what somebody else has put into a status stays there",
-		old: "\tif foreign := foreignStatus(cc, want); foreign != nil {",
+		old: "\tif foreign := foreignStatus(d.cc, d.want); foreign != nil {",
 		new: "\tif foreign := foreignStatus(cc, want); false && foreign != nil {",
 	},
 	{
@@ -1224,7 +1224,7 @@ var mutants = []mutant{
 	},
 	{
 		name: "unkept-status-untold", defect: "a status that is answered with 200 and not kept is no problem for health",
-		old:  "return c.appliedStatus(cc, want)",
+		old:  "return c.appliedStatus(d.cc, d.want)",
 		new:  "return nil",
 		test: "./controllers/nodeipam TestWritesThatAreNotKept",
 	},

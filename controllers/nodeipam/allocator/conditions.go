@@ -240,26 +240,16 @@ func (b *State) conflicted(p *clustercidr.Pool) metav1.Condition {
 		return none // without a look at every Node
 	}
 	var pairs []string
-search: // It ends when there are more than are named: in all there may be as many as the square of the number of Nodes.
 	for _, r := range p.Ranges {
-		var around []ipam.Holding // those that contain the next one, widest first
-		for h := range b.ledger.Holdings(r.Prefix) {
-			if h.Owner.Kind == ipam.Kept {
+		for outer, inner := range ipam.Nested(b.ledger.Holdings(r.Prefix)) {
+			if !Conflicting(outer, inner) {
 				continue
 			}
-			for len(around) > 0 && !around[len(around)-1].Prefix.Overlaps(h.Prefix) {
-				around = around[:len(around)-1]
+			pair := []string{fmt.Sprintf("%s (%v)", b.NameOf(outer.Owner), outer.Prefix), fmt.Sprintf("%s (%v)", b.NameOf(inner.Owner), inner.Prefix)}
+			slices.Sort(pair) // and not by UID
+			if pairs = append(pairs, strings.Join(pair, " and ")); len(pairs) > text.MaxNamed {
+				break // In all there may be as many as the square of the number of Nodes.
 			}
-			for _, outer := range around {
-				if (outer.Owner.Kind == ipam.Node || h.Owner.Kind == ipam.Node) && outer.Owner != h.Owner {
-					pair := []string{fmt.Sprintf("%s (%v)", b.NameOf(outer.Owner), outer.Prefix), fmt.Sprintf("%s (%v)", b.NameOf(h.Owner), h.Prefix)}
-					slices.Sort(pair) // and not by UID
-					if pairs = append(pairs, strings.Join(pair, " and ")); len(pairs) > text.MaxNamed {
-						break search
-					}
-				}
-			}
-			around = append(around, h)
 		}
 	}
 	if len(pairs) == 0 {

@@ -120,9 +120,10 @@ func (b *State) coveredBy(r ipam.Range) (h ipam.Holding, covered bool) {
 // conflict is two holders of the same addresses; the second one's prefix lies in the first one's.
 type conflict struct{ Outer, Inner ipam.Holding }
 
-// Conflicting reports whether two holdings that overlap should not: one at least is a Node's. Two service ranges may.
+// Conflicting reports whether two holdings that overlap should not: one at least is a Node's. Two service ranges may, and what is kept from everybody
+// concerns nobody.
 func Conflicting(a, b ipam.Holding) bool {
-	return a.Owner != b.Owner && (a.Owner.Kind == ipam.Node || b.Owner.Kind == ipam.Node)
+	return a.Owner != b.Owner && (a.Owner.Kind == ipam.Node || b.Owner.Kind == ipam.Node) && a.Owner.Kind != ipam.Kept && b.Owner.Kind != ipam.Kept
 }
 
 // MaxConflicts bounds how many conflicts are shown. Were all Nodes to hold the same block, there would be millions.
@@ -161,25 +162,15 @@ func (b *State) AllConflicts() (some []conflict, total int, with map[types.UID]*
 		}
 	}
 	for _, all := range Everything {
-		var around []ipam.Holding // those that contain the next one, widest first
-		for _, h := range b.ledger.Overlapping(all) {
-			if h.Owner.Kind == ipam.Kept {
+		for outer, inner := range ipam.Nested(b.ledger.Holdings(all)) {
+			if !Conflicting(outer, inner) {
 				continue
 			}
-			for len(around) > 0 && !around[len(around)-1].Prefix.Overlaps(h.Prefix) {
-				around = around[:len(around)-1]
+			if total++; total <= MaxConflicts {
+				some = append(some, conflict{outer, inner})
 			}
-			for _, outer := range around {
-				if !Conflicting(outer, h) {
-					continue
-				}
-				if total++; total <= MaxConflicts {
-					some = append(some, conflict{outer, h})
-				}
-				note(outer, h)
-				note(h, outer)
-			}
-			around = append(around, h)
+			note(outer, inner)
+			note(inner, outer)
 		}
 	}
 	return some, total, with

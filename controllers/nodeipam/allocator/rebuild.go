@@ -30,7 +30,7 @@ type shown struct {
 //
 // With very many Nodes nearly all of the time is waiting for memory. So blocks are entered in the order of their addresses: then what the
 // next one needs is in the processor's cache already.
-func (b *State) Rebuild(nodes []*v1.Node, each func(n int, f func(i int))) (open []*v1.Node) {
+func (b *State) Rebuild(nodes []*v1.Node, each func(n int, f func(i int))) []*v1.Node {
 	all := make([]shown, len(nodes))
 	each(len(nodes), func(i int) {
 		node := nodes[i]
@@ -74,6 +74,11 @@ func (b *State) Rebuild(nodes []*v1.Node, each func(n int, f func(i int))) (open
 			all[i].unusual = all[i].unusual || b.shares(all[i].node.UID)
 		})
 	}
+	return b.lookClosely(all)
+}
+
+// lookClosely enters what is unusual, and returns the Nodes about which there is something to do, the oldest first.
+func (b *State) lookClosely(all []shown) (open []*v1.Node) {
 	for _, s := range all {
 		if s.unusual {
 			b.locate(s.entry)

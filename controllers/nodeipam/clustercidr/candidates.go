@@ -85,6 +85,12 @@ func NewCandidates(pools iter.Seq[*Pool]) *Candidates {
 		}
 		return cmp.Or(-cmp.Compare(x.specificity, y.specificity), cmp.Compare(x.rank, y.rank))
 	})
+	c.index(common)
+	return c
+}
+
+// index enters who asks for which attribute, of which some are common.
+func (c *Candidates) index(common map[attribute]int) {
 	keys := map[string]bool{}
 	for i, e := range c.entries {
 		attributes, ok := e.rarest(common)
@@ -97,7 +103,6 @@ func NewCandidates(pools iter.Seq[*Pool]) *Candidates {
 		}
 	}
 	c.keys = slices.Collect(maps.Keys(keys))
-	return c
 }
 
 // rarest returns the attributes one of which a Node must have that matches, by the requirement that the fewest terms share; ok is
@@ -119,23 +124,29 @@ func (e entry) rarest(common map[attribute]int) (attributes []attribute, ok bool
 	return attributes, ok
 }
 
+// asked appends the entries that ask for an attribute which a Node has, in order.
+func (c *Candidates) asked(asked []int, node *v1.Node) []int {
+	asked = append(asked, c.by[attribute{nameKey, node.Name}]...)
+	if len(c.keys) < len(node.Labels) {
+		for _, key := range c.keys {
+			if value, ok := node.Labels[key]; ok {
+				asked = append(asked, c.by[attribute{key, value}]...)
+			}
+		}
+	} else {
+		for key, value := range node.Labels {
+			asked = append(asked, c.by[attribute{key, value}]...)
+		}
+	}
+	slices.Sort(asked)
+	return asked
+}
+
 // Of yields the pools that match a Node, each once.
 func (c *Candidates) Of(node *v1.Node) iter.Seq[*Pool] {
 	return func(yield func(*Pool) bool) {
 		var few [16]int // keeps the slice off the heap, usually
-		asked := append(few[:0], c.by[attribute{nameKey, node.Name}]...)
-		if len(c.keys) < len(node.Labels) {
-			for _, key := range c.keys {
-				if value, ok := node.Labels[key]; ok {
-					asked = append(asked, c.by[attribute{key, value}]...)
-				}
-			}
-		} else {
-			for key, value := range node.Labels {
-				asked = append(asked, c.by[attribute{key, value}]...)
-			}
-		}
-		slices.Sort(asked)
+		asked := c.asked(few[:0], node)
 		var before []*Pool // of those that can come again
 		for rest := c.rest; len(asked)+len(rest) > 0; {
 			from := &rest

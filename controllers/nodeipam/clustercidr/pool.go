@@ -65,23 +65,7 @@ func CompileWith(cc *networkingv1.ClusterCIDR, known SelectorCache) *Pool {
 		check(errors.New("spec.ipv6PerNodeHostBits is set without spec.ipv6"))
 	}
 	check(p.addSelector(cc.Spec.NodeSelector, known))
-	for _, s := range cc.Spec.ExcludedCIDRs {
-		excluded, err := readCIDR(s)
-		if err == nil && excluded.Overlaps(Mapped) {
-			err = fmt.Errorf("%s contains %s", s, WhatMapped)
-		}
-		if err != nil {
-			check(fmt.Errorf("spec.excludedCIDRs: %w", err))
-			continue
-		}
-		p.Exclusions = append(p.Exclusions, excluded)
-	}
-	slices.SortFunc(p.Exclusions, netip.Prefix.Compare)
-	p.Exclusions = slices.Compact(p.Exclusions)
-	for _, excluded := range p.Exclusions {
-		p.Excluded.Insert(excluded)
-	}
-
+	p.addExclusions(cc.Spec.ExcludedCIDRs, check)
 	p.addCursor(ipam.IPv4, cc.Status.IPv4)
 	p.addCursor(ipam.IPv6, cc.Status.IPv6)
 
@@ -99,6 +83,26 @@ func CompileWith(cc *networkingv1.ClusterCIDR, known SelectorCache) *Pool {
 		p.State = ipam.Pending
 	}
 	return p
+}
+
+// addExclusions adds those that can be read, and hands over what is wrong with the others.
+func (p *Pool) addExclusions(excludedCIDRs []string, check func(error)) {
+	for _, s := range excludedCIDRs {
+		excluded, err := readCIDR(s)
+		if err == nil && excluded.Overlaps(Mapped) {
+			err = fmt.Errorf("%s contains %s", s, WhatMapped)
+		}
+		if err != nil {
+			check(fmt.Errorf("spec.excludedCIDRs: %w", err))
+			continue
+		}
+		p.Exclusions = append(p.Exclusions, excluded)
+	}
+	slices.SortFunc(p.Exclusions, netip.Prefix.Compare)
+	p.Exclusions = slices.Compact(p.Exclusions)
+	for _, excluded := range p.Exclusions {
+		p.Excluded.Insert(excluded)
+	}
 }
 
 // addRange adds the range of one family, unless cidr is empty.

@@ -188,9 +188,7 @@ func nodeOf(b *allocator.State, node *v1.Node) nodeView {
 		Name: node.Name, UID: node.UID, State: nodeWithout, ClusterCIDRs: []string{},
 		Blocks: append([]netip.Prefix{}, blocks...), Addresses: []netip.Prefix{},
 	}
-	if known, ok := b.Node(node.Name); ok && known.UID == node.UID {
-		n.Addresses = append(n.Addresses, known.Addresses...)
-	}
+	n.Addresses = append(n.Addresses, addressesOf(b, node)...)
 	_, unreadable := clustercidr.PodCIDRsOf(node)
 	pending, waits := b.Pending(node.Name)
 	switch {
@@ -211,6 +209,14 @@ func nodeOf(b *allocator.State, node *v1.Node) nodeView {
 		n.find(allocator.ReasonOutsideRanges, "its podCIDRs lie in no ClusterCIDR")
 	}
 	return n
+}
+
+// addressesOf returns a Node's own addresses, as far as they are known.
+func addressesOf(b *allocator.State, node *v1.Node) []netip.Prefix {
+	if known, ok := b.Node(node.Name); ok && known.UID == node.UID {
+		return known.Addresses
+	}
+	return nil
 }
 
 func (n *nodeView) find(reason, message string) {

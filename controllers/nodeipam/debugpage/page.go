@@ -430,7 +430,9 @@ func cellOf(b *allocator.State, p *clustercidr.Pool, r ipam.Range) cell {
 // any two are in conflict.
 func inside(b *allocator.State, r ipam.Range, holdings []ipam.Holding) (names []string, allocated, reserved uint64, inConflict bool) {
 	var counted netip.Prefix // the last block that was counted: two Nodes can hold the same
-	var around []ipam.Holding
+	for outer, h := range ipam.Nested(slices.Values(holdings)) {
+		inConflict = inConflict || allocator.Conflicting(outer, h)
+	}
 	for _, h := range holdings {
 		if h.Owner.Kind == ipam.Node && h.Prefix.Bits() == r.BlockBits && h.Prefix != counted {
 			allocated++
@@ -438,11 +440,6 @@ func inside(b *allocator.State, r ipam.Range, holdings []ipam.Holding) (names []
 			if !isShown(b, h.Owner) {
 				reserved++
 			}
-		}
-		if !inConflict && h.Owner.Kind != ipam.Kept {
-			around = slices.DeleteFunc(around, func(o ipam.Holding) bool { return !o.Prefix.Overlaps(h.Prefix) })
-			inConflict = slices.ContainsFunc(around, func(o ipam.Holding) bool { return allocator.Conflicting(o, h) })
-			around = append(around, h)
 		}
 		if len(names) <= maxNamedInCell {
 			names = append(names, nameIn(b, h, r))
