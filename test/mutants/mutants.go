@@ -186,7 +186,7 @@ var mutants = []mutant{
 	{
 		name: "foreign-status-stays", defect: "what somebody else has put into a status stays there",
 		old: "\tif foreign := foreignStatus(d.cc, d.want); foreign != nil {",
-		new: "\tif foreign := foreignStatus(cc, want); false && foreign != nil {",
+		new: "\tif foreign := foreignStatus(d.cc, d.want); false && foreign != nil {",
 	},
 	{
 		name: "foreign-time-taken-over", defect: "the time of a transition that somebody else has written is taken over", test: testForeign,
