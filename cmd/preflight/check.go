@@ -258,7 +258,7 @@ func managerContainers(s *state) []corev1.Container {
 func managerFlags(fs *findings, s *state, alone standalone) []flags {
 	const about = "manager"
 	var all []flags
-	var of []string
+	var of, swapped, stock []string
 	for _, pod := range s.pods {
 		if pod.Labels["component"] != manager {
 			continue
@@ -270,7 +270,15 @@ func managerFlags(fs *findings, s *state, alone standalone) []flags {
 				continue
 			}
 			all, of = append(all, f), append(of, pod.Name)
+			if runs := controllersOf(c)[nodeipam.Name]; runs {
+				swapped = append(swapped, pod.Name)
+			} else {
+				stock = append(stock, pod.Name)
+			}
 		}
+	}
+	if len(swapped) > 0 && len(stock) > 0 && !alone.form {
+		fs.add(problem, about, "%s has %s in --controllers and %s has not: finish the swap on every control plane before you add a range, which the one in %s does not know", swapped[0], nodeipam.Name, stock[0], stock[0])
 	}
 	for i := range all {
 		if all[i] != all[0] && !alone.form {
@@ -621,17 +629,33 @@ func checkCloud(fs *findings, about string, pods []corev1.Pod) {
 // checkManagers looks for a kube-controller-manager that allocates, or has the controller in it; one such finding is enough.
 func checkManagers(fs *findings, about string, containers []corev1.Container) {
 	for _, c := range containers {
-		if f, err := flagsOf(c); err == nil && f.Allocate {
-			fs.add(problem, about, "%s has --allocate-node-cidrs: set it to false on every control plane before you start %s", manager, peer)
-			return
-		}
-		if slices.ContainsFunc(slices.Concat(c.Command, c.Args), func(arg string) bool {
-			return strings.HasPrefix(arg, "--controllers=") && strings.Contains(arg, nodeipam.Name)
-		}) {
+		if controllersOf(c)[nodeipam.Name] {
 			fs.add(problem, about, "%s has %s in --controllers: take it out, or do not use %s", manager, nodeipam.Name, peer)
 			return
 		}
 	}
+	for _, c := range containers {
+		if f, err := flagsOf(c); err == nil && f.Allocate && !controllersOf(c)["-"+inTree] {
+			fs.add(problem, about, "%s has --allocate-node-cidrs: set it to false, or add -%s to --controllers, on every control plane before you start %s", manager, inTree, peer)
+			return
+		}
+	}
+}
+
+// inTree is the controller of kube-controller-manager that allocates podCIDRs.
+const inTree = "node-ipam-controller"
+
+// controllersOf returns what a container's --controllers says.
+func controllersOf(c corev1.Container) map[string]bool {
+	named := map[string]bool{}
+	for _, arg := range slices.Concat(c.Command, c.Args) {
+		if value, ok := strings.CutPrefix(arg, "--controllers="); ok {
+			for name := range strings.SplitSeq(value, ",") {
+				named[strings.TrimSpace(name)] = true
+			}
+		}
+	}
+	return named
 }
 
 // within reports whether p lies in r as a whole.

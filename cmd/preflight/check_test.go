@@ -74,6 +74,20 @@ func TestCheck(t *testing.T) {
 			alone(s)
 			s.pods = []corev1.Pod{managerPod("kube-controller-manager-1", "--controllers=*,multi-cidr-node-ipam-controller")}
 		}, []string{"PROBLEM second writer: kube-controller-manager has multi-cidr-node-ipam-controller in --controllers"}},
+		"node-ipam-controller beside the same controller in a manager with the range of flags": {func(s *state) {
+			alone(s)
+			s.pods = []corev1.Pod{managerPod("kube-controller-manager-1", "--allocate-node-cidrs", "--cluster-cidr=10.244.0.0/16", "--controllers=*,multi-cidr-node-ipam-controller")}
+		}, []string{"PROBLEM second writer: kube-controller-manager has multi-cidr-node-ipam-controller in --controllers"}},
+		"node-ipam-controller beside a manager whose allocator is off": {func(s *state) {
+			alone(s)
+			s.pods = []corev1.Pod{managerPod("kube-controller-manager-1", "--allocate-node-cidrs", "--cluster-cidr=10.244.0.0/16", "--controllers=*,-node-ipam-controller")}
+		}, nil},
+		"half of the control plane is swapped": {func(s *state) {
+			s.pods = []corev1.Pod{
+				managerPod("kube-controller-manager-1", "--allocate-node-cidrs", "--cluster-cidr=10.244.0.0/16", "--use-service-account-credentials", "--controllers=*,multi-cidr-node-ipam-controller"),
+				managerPod("kube-controller-manager-2", "--allocate-node-cidrs", "--cluster-cidr=10.244.0.0/16", "--use-service-account-credentials"),
+			}
+		}, []string{"PROBLEM manager: kube-controller-manager-1 has multi-cidr-node-ipam-controller in --controllers and kube-controller-manager-2 has not"}},
 		"node-ipam-controller twice": {func(s *state) {
 			alone(s)
 			second := *s.deployments[0].DeepCopy()

@@ -49,12 +49,12 @@ func (c *Controller) syncClusterCIDR(ctx context.Context, name string) error {
 	case cc == nil:
 		delete(c.stays, name)
 		delete(c.goesSince, name)
-		return c.followFlags(ctx)
+		return c.followFlags(ctx, name)
 	}
 
 	err = c.keepFinalizer(ctx, cc, p, inUse, pause)
 	if strings.HasPrefix(name, flagsPrefix) { // whatever its label: it may have had another one before
-		err = firstFailed(err, c.followFlags(ctx)) // One that cannot go does not keep another one from being made.
+		err = firstFailed(err, c.followFlags(ctx, name)) // One that cannot go does not keep another one from being made.
 	}
 	return err
 }
@@ -70,10 +70,11 @@ func (c *Controller) keepFinalizer(ctx context.Context, cc *networkingv1.Cluster
 		return later(pause) // and what is known of the last try stays so
 	case p.State != ipam.Terminating && p.State != ipam.Invalid && !finalized:
 		stored, err := c.patchFinalizers(ctx, cc, true)
+		tried := err
 		if errors.As(err, new(refusedLater)) {
-			err = nil // The event comes. If it does not, judgeFinalizer ends it.
+			tried = nil // The event comes. If it does not, judgeFinalizer ends it.
 		}
-		c.triedFinalizer(p, stored, err)
+		c.triedFinalizer(p, stored, tried)
 		if stored && p.Cause == clustercidr.CauseNotKept {
 			return fmt.Errorf("finalizer of ClusterCIDR %s: %w", cc.Name, errNotKept)
 		}

@@ -68,6 +68,9 @@ func (c *Controller) judgeFinalizer(b *allocator.State, p *clustercidr.Pool) (_ 
 		return p, tries.last.Add(closedRetry).Sub(now)
 	}
 	if p.State == ipam.Pending && p.Cause != clustercidr.CauseNotKept {
+		if tries.last.IsZero() {
+			return b.SetPool(p.With("its finalizer cannot be added: the API server answers as if it were gone or another one", metav1.StatusReasonConflict)), 0
+		}
 		p = b.SetPool(p.With(clustercidr.FinalizerNotKept, clustercidr.CauseNotKept))
 	}
 	return p, tries.last.Add(retryMax).Sub(now) // The object may change at every try, and each change is an event.

@@ -2,6 +2,7 @@ package nodeipam
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"strconv"
 	"strings"
@@ -12,10 +13,10 @@ import (
 
 	"github.com/go-logr/logr"
 	"github.com/google/go-cmp/cmp"
-
 	v1 "k8s.io/api/core/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	"k8s.io/apimachinery/pkg/api/meta"
+	"k8s.io/apimachinery/pkg/runtime/schema"
 	corelisters "k8s.io/client-go/listers/core/v1"
 	"k8s.io/client-go/tools/cache"
 	"k8s.io/klog/v2"
@@ -83,7 +84,7 @@ func TestFinalizerThatIsNotThere(t *testing.T) {
 			patch: func() error {
 				return apierrors.NewConflict(networkingv1.SchemeGroupVersion.WithResource("clustercidrs").GroupResource(), "a", nil)
 			},
-			wantTries: []int{0, 5, 10, 15, 20}, wantNode: true,
+			wantTries: []int{0, 0, 0, 0, 0, 0, 1, 1, 3, 5, 10, 15, 20}, wantNode: true,
 		},
 		"the write hangs": {
 			patch:     func() error { time.Sleep(writeTimeout); return context.DeadlineExceeded },
@@ -360,6 +361,37 @@ func TestFinalizerTakenAwayAtEachEvent(t *testing.T) {
 		synctest.Wait()
 		if most := minutes*int(time.Minute/retryMax) + int(finalizerPatience/closedRetry); server.writes > most {
 			t.Errorf("%d writes of a finalizer in %d minutes, want %d at most", server.writes, minutes, most)
+		}
+	})
+}
+
+// conflicting is an API server with a webhook that refuses every write of ClusterCIDRs with 409.
+type conflicting struct {
+	*leader
+	tries int
+}
+
+func (c *conflicting) patchClusterCIDR(_ context.Context, name string, _ []byte) error {
+	c.tries++
+	return apierrors.NewConflict(schema.GroupResource{Resource: "clustercidrs"}, name, errors.New("admission webhook \"x\" denied the request"))
+}
+
+// A finalizer that is refused with 409, for good.
+func TestFinalizerRefusedWith409(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		l := newLeader(t, true)
+		server := &conflicting{leader: l}
+		l.Controller.api = server
+		l.setRange(t, ClusterCIDR("b", Spec4("10.2.0.0/24", 4, nil), NoFinalizer))
+		defer l.start(t)()
+		l.watch("n", Node("n"))
+		time.Sleep(10 * time.Minute)
+		synctest.Wait()
+		if p, _ := l.state.Pool("b"); !strings.HasPrefix(p.Problem, "its finalizer cannot be added") {
+			t.Errorf("after %d tries it says %q", server.tries, p.Problem)
+		}
+		if err := l.health.Check(nil); err == nil {
+			t.Error("health says ok")
 		}
 	})
 }

@@ -10,6 +10,7 @@ import (
 	"net/netip"
 	"slices"
 	"strings"
+	"time"
 
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
@@ -174,7 +175,9 @@ func fromFlags(cc *networkingv1.ClusterCIDR) bool {
 // superseded: they are disabled, and deleted once no Node uses them. Flags that come back enable theirs again, so processes with
 // different flags can take turns to lead. A ClusterCIDR that a user deletes is made again, and if Nodes keep the deleted one a while,
 // under another name.
-func (c *Controller) followFlags(ctx context.Context) error {
+//
+// It is called when a ClusterCIDR of some name was looked at. What is wrong with another one is left to that one's own turn.
+func (c *Controller) followFlags(ctx context.Context, name string) error {
 	made, err := c.clusterCIDRs.List(labels.SelectorFromSet(labels.Set{networkingv1.LabelCreatedFromFlags: "true"}))
 	if err != nil {
 		return err
@@ -185,6 +188,18 @@ func (c *Controller) followFlags(ctx context.Context) error {
 	})
 	live, goes := false, false
 	var errs []error // One that cannot be written must not keep the others from it.
+	note := func(of string, err error) {
+		var pause later
+		switch {
+		case err == nil:
+		case of == name:
+			errs = append(errs, err)
+		case errors.As(err, &pause):
+			c.clusterCIDRQueue.AddAfter(of, time.Duration(pause))
+		default:
+			c.clusterCIDRQueue.AddRateLimited(of)
+		}
+	}
 	for _, cc := range made {
 		switch {
 		case !fromFlags(cc):
@@ -194,30 +209,15 @@ func (c *Controller) followFlags(ctx context.Context) error {
 			goes = goes || c.flagsSay(cc) && c.goesAtOnce(cc)
 		case !live && c.flagsSay(cc):
 			live = true
-			errs = append(errs, of(cc.Name, c.reinstate(ctx, cc)))
+			note(cc.Name, c.reinstate(ctx, cc))
 		default:
-			errs = append(errs, of(cc.Name, c.retire(ctx, cc)))
+			note(cc.Name, c.retire(ctx, cc))
 		}
 	}
 	if !live && !goes && c.flags != nil { // what goes leaves its name, and then this is called again
-		errs = append(errs, c.makeFromFlags(ctx, made))
+		note(nameFromFlags(c.flags), c.makeFromFlags(ctx, made))
 	}
 	return firstFailed(errs...)
-}
-
-// errOf is an error about a ClusterCIDR that came up while another one was looked at.
-type errOf struct {
-	name string
-	error
-}
-
-func (e errOf) Unwrap() error { return e.error }
-
-func of(name string, err error) error {
-	if err == nil {
-		return nil
-	}
-	return errOf{name, err}
 }
 
 // errStoredOtherwise is the error of a creation after which there is another object than the one that was sent.

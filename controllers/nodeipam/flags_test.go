@@ -204,7 +204,11 @@ func TestFollowFlags(t *testing.T) {
 			if tc.used != "" {
 				c.with(func(b *allocator.State) { b.Observe(Node("n"), Pfxs(tc.used), nil) })
 			}
-			if err := c.followFlags(t.Context()); (err != nil) != (tc.fails != "") {
+			looked := "another"
+			if tc.fails != "" {
+				looked = old // whose error it is
+			}
+			if err := c.followFlags(t.Context(), looked); (err != nil) != (tc.fails != "") {
 				t.Errorf("error %v", err)
 			}
 			if diff := cmp.Diff(tc.want, w.asked); diff != "" {
@@ -248,7 +252,7 @@ func TestFlagsThatAreStoredOtherwise(t *testing.T) {
 			}
 			made := nameFromFlags(c.flags)
 			for range 3 {
-				if err := c.followFlags(t.Context()); !errors.Is(err, errStoredOtherwise) {
+				if err := c.followFlags(t.Context(), nameFromFlags(c.flags)); !errors.Is(err, errStoredOtherwise) {
 					t.Errorf("error %v, want that it is stored otherwise", err)
 				}
 			}
@@ -258,7 +262,7 @@ func TestFlagsThatAreStoredOtherwise(t *testing.T) {
 			_ = objects.Delete(ClusterCIDR(made, *c.flags))
 			a.change = func(*networkingv1.ClusterCIDR) {}
 			for range 2 {
-				if err := c.followFlags(t.Context()); err != nil {
+				if err := c.followFlags(t.Context(), nameFromFlags(c.flags)); err != nil {
 					t.Error(err)
 				}
 			}

@@ -94,8 +94,6 @@ const failsFor = 2 * time.Second
 type failure struct {
 	problem
 	since time.Time
-	// name is of the object.
-	name string
 	// lasts says that trying again does not help before somebody does something.
 	lasts bool
 	// told is what people were told about it, once in a row of failures; empty if they were not.
@@ -149,10 +147,6 @@ func (h *health) wrote(kind writeKind, name string, err error) (news, tell bool)
 			h.failures[kind] = map[string]*failure{}
 		}
 		h.failures[kind][name] = f
-	}
-	var about errOf
-	if f.name = name; errors.As(err, &about) {
-		f.name = about.name
 	}
 	other := f.what != t.what
 	f.lasts = f.lasts || lasts
@@ -218,7 +212,7 @@ func (h *health) unwritten() (problems []string) {
 					since = f
 				}
 			}
-			which := string(kind) + " " + first.name
+			which := string(kind) + " " + names[0]
 			if more := len(names) - 1; more > 0 {
 				which += fmt.Sprintf(" and %d more", more)
 			}

@@ -181,17 +181,3 @@ func TestHealthIsShort(t *testing.T) {
 		t.Errorf("the health check says %d bytes", len(err.Error()))
 	}
 }
-
-// The flags are followed whichever ClusterCIDR is looked at, and health names the one that cannot be written.
-func TestHealthNamesTheClusterCIDRThatFails(t *testing.T) {
-	var h health
-	h.waitFor(problem{})
-	h.wrote(writesClusterCIDR, "new", firstFailed(nil, of("old", fmt.Errorf("patch: %w", errNotKept))))
-	if err := h.Check(nil); err == nil || !strings.Contains(err.Error(), "ClusterCIDR old cannot be written") {
-		t.Errorf("the health check says %v", err)
-	}
-	h.wrote(writesClusterCIDR, "new", nil)
-	if err := h.Check(nil); err != nil {
-		t.Errorf("afterwards it says %v", err)
-	}
-}

@@ -23,6 +23,14 @@ type witness interface{ Renewals() lease.Renewals }
 // doubtInterval is how often a Node that is missing from a list is looked at. Usually the lease is renewed every two seconds.
 const doubtInterval = time.Second
 
+// renewals are those of the leader lease; none without leader election.
+func (c *Controller) renewals() lease.Renewals {
+	if c.witness == nil {
+		return lease.Renewals{}
+	}
+	return c.witness.Renewals()
+}
+
 // missed keeps the blocks of a Node that the state has and a list has not: now is the Node of that name in the list, or nil if there is none. It
 // is called before the state forgets the Node. Without leader election nothing proves that etcd has what was written, and nothing is kept.
 func (c *Controller) missed(b *allocator.State, name string, now any) {

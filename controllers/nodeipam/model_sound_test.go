@@ -39,8 +39,8 @@ var modelFields = map[string]struct {
 		// nodes and ledger; changed, touched, poolsChanged, putOff and recheck are empty whenever nobody holds the state; no etcd is restored, so there are no doubts.
 		"addresses candidates terminating awaitingFinalizer names stats changed touched poolsChanged putOff recheck revocable doubts"},
 	"nodeEntry": {elementOf(allocator.State{}, "nodes"), "uid pool state unansweredUntil refusedSince stored reported",
-		// No Node has addresses. tried, answered, atStart, byOther and suspected are for a finding that the model does not ask for.
-		"addresses tried answered atStart byOther suspected"},
+		// No Node has addresses. gaveWay is for an order that is anybody's guess here, and no etcd is restored. tried, answered, atStart, byOther and suspected are for a finding that the model does not ask for.
+		"addresses tried answered atStart byOther suspected gaveWay sentAfter"},
 	"waitingNode": {elementOf(allocator.State{}, "pending"), "uid said",
 		// Both Nodes are of one age, and the one ClusterCIDR refuses for one reason.
 		"since refusals why"},

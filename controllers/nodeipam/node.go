@@ -107,7 +107,7 @@ func (c *Controller) reserve(b *allocator.State, d *decision) {
 		d.again = d.stored <= 0
 	}
 	if d.write && d.stored <= 0 {
-		d.first = b.Sending(d.node) // From here on nothing that others do takes the blocks away.
+		d.first = b.Sending(d.node, c.renewals().Sent) // From here on nothing that others do takes the blocks away.
 	}
 }
 
@@ -266,8 +266,8 @@ func (c *Controller) notWritten(ctx context.Context, node *v1.Node, err error) {
 // machine may have seen what was there.
 func (c *Controller) readBack(ctx context.Context, node *v1.Node) {
 	over := false
-	c.with(func(b *allocator.State) { over = b.WritesOver(node, c.now()) })
-	if !over || c.witness != nil && c.witness.Renewals().WentBack > 0 {
+	c.with(func(b *allocator.State) { over = b.WritesOver(node, c.now(), c.renewals().WentBack) })
+	if !over {
 		return
 	}
 	now, err := c.api.getNode(ctx, node.Name)

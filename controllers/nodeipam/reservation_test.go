@@ -1,6 +1,7 @@
 package nodeipam
 
 import (
+	"bytes"
 	"context"
 	"encoding/json"
 	"errors"
@@ -242,7 +243,10 @@ func TestRevocableReservationIsLookedAtAgain(t *testing.T) {
 		do   func()
 		want string
 	}{
-		{"it is sent", func() { b.Sending(n); b.SetPool(clustercidr.Compile(ClusterCIDR("b", Spec4("10.2.0.0/16", 8, nil)))) }, ""},
+		{"it is sent", func() {
+			b.Sending(n, 0)
+			b.SetPool(clustercidr.Compile(ClusterCIDR("b", Spec4("10.2.0.0/16", 8, nil))))
+		}, ""},
 		{"it is refused", func() {
 			b.NotCarriedOut(n, true, time.Time{})
 			b.SetPool(clustercidr.Compile(ClusterCIDR("c", Spec4("10.3.0.0/16", 8, nil))))
@@ -302,37 +306,109 @@ func controllerWith(t *testing.T, api api, now func() time.Time, n *v1.Node) (*C
 	return c, nodes
 }
 
-// refuses is an API server at which every write of one Node is refused, for good: say an older API server has stored something in it that a newer
-// one takes for invalid at each update.
-type refuses struct {
+// refusesBad refuses every write of a Node whose name begins with bad.
+type refusesBad struct {
 	*leader
-	name  string
 	tries int
 }
 
-func (r *refuses) patchNode(ctx context.Context, name string, patch []byte) error {
-	if name == r.name {
+func (r *refusesBad) patchNode(ctx context.Context, name string, patch []byte) error {
+	if strings.HasPrefix(name, "bad") {
 		r.tries++
 		return apierrors.NewInvalid(v1.SchemeGroupVersion.WithKind("Node").GroupKind(), name, nil)
 	}
 	return r.leader.patchNode(ctx, name, patch)
 }
 
-// A Node whose every write is refused has the last block. A Node that nobody refuses gets it all the same.
-func TestRefusedNodeDoesNotKeepTheLastBlock(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		l := newLeader(t, true)
-		r := &refuses{leader: l, name: "bad"}
-		l.Controller.api = r
-		stop := l.start(t)
-		l.watch("n1", nil) // one block is free
-		l.watch("bad", Node("bad", Created(1)))
-		time.Sleep(time.Second)
-		l.watch("late", Node("late", Created(2)))
-		time.Sleep(time.Hour)
-		if n := l.node("late"); n.Spec.PodCIDR == "" {
-			t.Errorf("an hour later the Node is pending, for a block that another one keeps although its %d writes were refused; health: %v", r.tries, l.health.Check(nil))
+// TestRefusedNodesDoNotPassTheLastBlockOn: Nodes whose every write is refused are older than a Node that nobody refuses, and there are at least two for each free block.
+func TestRefusedNodesDoNotPassTheLastBlockOn(t *testing.T) {
+	for _, tc := range []struct {
+		free, bad int
+		beat      time.Duration // of each refused Node's kubelet
+		younger   bool
+	}{
+		{free: 1, bad: 1}, {free: 1, bad: 2}, {free: 1, bad: 3}, {free: 2, bad: 3}, {free: 2, bad: 4},
+		{free: 1, bad: 1, beat: 10 * time.Second}, {free: 1, bad: 1, beat: time.Second}, {free: 1, bad: 2, younger: true}, {free: 2, bad: 4, younger: true},
+	} {
+		t.Run(fmt.Sprintf("%+v", tc), func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				l := newLeader(t, true)
+				r := &refusesBad{leader: l}
+				l.Controller.api = r
+				stop := l.start(t)
+				for i := range tc.free {
+					l.watch(fmt.Sprint("n", i+1), nil)
+				}
+				created := int64(10)
+				if tc.younger {
+					created = 1000
+				}
+				var bad []string
+				for i := range tc.bad {
+					name := fmt.Sprint("bad", i)
+					bad = append(bad, name)
+					l.watch(name, Node(name, Created(created+int64(i))))
+				}
+				time.Sleep(time.Second)
+				l.watch("late", Node("late", Created(100)))
+				end := time.Now().Add(time.Hour)
+				for n := 0; time.Now().Before(end); n++ {
+					if tc.beat == 0 {
+						time.Sleep(time.Minute)
+						continue
+					}
+					time.Sleep(tc.beat)
+					for i, name := range bad {
+						l.watch(name, Node(name, Created(created+int64(i)), Label("beat", fmt.Sprint(n))))
+					}
+				}
+				if n := l.node("late"); n.Spec.PodCIDR == "" {
+					t.Errorf("an hour later a Node that nobody refuses is pending; %d writes of the others were refused; health: %v", r.tries, l.health.Check(nil))
+				}
+				stop()
+			})
+		})
+	}
+}
+
+// retired is an API server with a policy that refuses podCIDRs of 10.0.0.0/27, by intention: the range is retired. The answer to one write was lost.
+type retired struct {
+	*leader
+	tries int
+}
+
+func (r *retired) patchNode(ctx context.Context, name string, patch []byte) error {
+	if bytes.Contains(patch, []byte("10.0.0.")) {
+		if r.tries++; r.tries == 1 {
+			return errors.New("connection reset")
 		}
-		stop()
-	})
+		return apierrors.NewForbidden(v1.Resource("nodes"), name, errors.New("ValidatingAdmissionPolicy 'retired' denied request"))
+	}
+	return r.leader.patchNode(ctx, name, patch)
+}
+
+// A leader lived through a restore of etcd, days before. A Node that was created since then has lost one answer, and the other writes of its block
+// were refused. Its ClusterCIDR is deleted, and there is another one.
+func TestLostAnswerLongAfterARestore(t *testing.T) {
+	for name, wentBack := range map[string]int{"no restore": 0, "restore days ago": 7} {
+		t.Run(name, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				l := newLeader(t, true)
+				l.said = lease.Renewals{Sent: 500_000, Proven: 500_000, WentBack: wentBack}
+				r := &retired{leader: l}
+				l.Controller.api = r
+				stop := l.start(t)
+				l.watch("n1", nil) // one block is free
+				l.watch("n", Node("n", Created(1)))
+				time.Sleep(time.Minute)
+				l.setRange(t, ClusterCIDR("a", Spec4("10.0.0.0/27", 4, nil), Deleted))
+				l.setRange(t, ClusterCIDR("b", Spec4("10.9.0.0/24", 4, nil)))
+				time.Sleep(3 * time.Hour)
+				if n := l.node("n"); n.Spec.PodCIDR == "" {
+					t.Errorf("three hours later the Node is pending, after %d refusals; b has 16 free blocks; health: %v", r.tries, l.health.Check(nil))
+				}
+				stop()
+			})
+		})
+	}
 }

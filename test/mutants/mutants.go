@@ -1214,7 +1214,7 @@ var mutants = []mutant{
 		name: "refused-keeps-the-last-block", defect: "a Node whose every write is refused keeps the last block from a Node that nobody refuses",
 		old:  "if len(b.pending) == 0 || now.Sub(b.gaveWay) < refusalLasts {",
 		new:  "if true {",
-		test: "./controllers/nodeipam TestRefusedNodeDoesNotKeepTheLastBlock",
+		test: "./controllers/nodeipam TestRefusedNodesDoNotPassTheLastBlockOn",
 	},
 	{
 		name: "created-and-never-seen", defect: "a ClusterCIDR of the flags that goes before the watch has shown it is not made again",
@@ -1233,5 +1233,23 @@ var mutants = []mutant{
 		old:  "if stored && p.Cause == clustercidr.CauseNotKept {",
 		new:  "if false {",
 		test: "./controllers/nodeipam TestWritesThatAreNotKept",
+	},
+	{
+		name: "gave-way-comes-first", defect: "two Nodes whose every write is refused hand the last block to and fro, and a third one that nobody refuses waits",
+		old:  "e.gaveWay, b.gaveWay = true, now",
+		new:  "b.gaveWay = now",
+		test: "./controllers/nodeipam TestRefusedNodesDoNotPassTheLastBlockOn",
+	},
+	{
+		name: "restore-is-for-ever", defect: "after a restore of etcd, no lost answer is ever found out about again",
+		old:  "(wentBack == 0 || e.sentAfter > wentBack)",
+		new:  "wentBack == 0",
+		test: "./controllers/nodeipam TestLostAnswerLongAfterARestore",
+	},
+	{
+		name: "finalizer-409-untold", defect: "a finalizer that is refused with 409 is no problem for health",
+		old:  "tried = nil // The event comes.",
+		new:  "tried, err = nil, nil // The event comes.",
+		test: "./controllers/nodeipam TestFinalizerRefusedWith409",
 	},
 }

@@ -49,7 +49,7 @@ func FuzzClusterCIDR(f *testing.F) {
 		b.SetPool(p)
 		n := &v1.Node{ObjectMeta: metav1.ObjectMeta{Name: "n", UID: "uid-n", Labels: map[string]string{"p": "x"}}}
 		r, refusals, ok := b.Reserve(n)
-		b.Sending(n) // from then on they count as its own
+		b.Sending(n, 0) // from then on they count as its own
 		switch {
 		case ok && p.State != ipam.Enabled:
 			t.Errorf("it is %v and gives %v", p.State, r.Blocks)

@@ -67,12 +67,14 @@ func (b *State) entryOf(node *v1.Node) (e *nodeEntry, ok bool) {
 	return e, ok && e.state != Assigned && len(b.ledger.Held(OwnerOf(e.uid))) > 0
 }
 
-// Sending notes that a write of the Node's reservation is about to be sent. It reports whether that is the first one
-// with these blocks.
-func (b *State) Sending(node *v1.Node) (first bool) {
+// Sending notes that a write of the Node's reservation is about to be sent, after so many renewals of the lease. It reports whether that is the
+// first one with these blocks.
+func (b *State) Sending(node *v1.Node, renewals int) (first bool) {
 	if e, ok := b.entryOf(node); ok {
 		held := b.ledger.Held(OwnerOf(e.uid))
-		first = !slices.Equal(e.tried, held)
+		if first = !slices.Equal(e.tried, held); first {
+			e.sentAfter = renewals
+		}
 		e.tried = held
 		b.become(node.Name, e, sent)
 	}
@@ -114,10 +116,11 @@ func (b *State) Unanswered(node *v1.Node, until time.Time) {
 	}
 }
 
-// WritesOver reports whether the Node has a reservation of which no write can be carried out any more that was not answered.
-func (b *State) WritesOver(node *v1.Node, now time.Time) bool {
+// WritesOver reports whether the Node has a reservation of which no write can be carried out any more that was not answered, and whose writes are all
+// from after the Lease was last seen to go back: after wentBack renewals, or never if that is 0. An earlier one may have been carried out, and lost.
+func (b *State) WritesOver(node *v1.Node, now time.Time, wentBack int) bool {
 	e, ok := b.entryOf(node)
-	return ok && !now.Before(e.unansweredUntil)
+	return ok && !now.Before(e.unansweredUntil) && (wentBack == 0 || e.sentAfter > wentBack)
 }
 
 // WasSent reports whether a reservation of this very Node was ever sent.
@@ -138,7 +141,8 @@ const refusalLasts = 10 * time.Second
 
 // refuse notes that no write of a Node's reservation was kept and none can be carried out any more. If that goes on for one Node, because what is
 // stored of it is not valid or a webhook refuses it, the Node must not keep the last block from Nodes that nobody refuses: they are
-// pending, so its blocks are free for them, and it chooses again when it is tried again. That wakes all pending Nodes, so it is done for all such
+// pending, so its blocks are free for them, and it chooses again when it is tried again, after all who have not given way: else two such Nodes would
+// hand the block to and fro. That wakes all pending Nodes, so it is done for all such
 // Nodes together and not often: if the API server refuses every Node, it helps nobody.
 func (b *State) refuse(name string, e *nodeEntry, now time.Time) {
 	b.become(name, e, refused)
@@ -151,7 +155,7 @@ func (b *State) refuse(name string, e *nodeEntry, now time.Time) {
 	for _, name := range slices.Sorted(maps.Keys(b.revocable)) {
 		if e := b.nodes[name]; e.state == refused && now.Sub(e.refusedSince) >= refusalLasts {
 			b.revoke(name, b.ledger.Held(OwnerOf(e.uid)))
-			b.gaveWay = now
+			e.gaveWay, b.gaveWay = true, now
 		}
 	}
 }

@@ -33,7 +33,7 @@ func Reserve(n *v1.Node) Step {
 		if !ok {
 			return "waits: " + reasons(refusals)
 		}
-		b.Sending(n)
+		b.Sending(n, 0)
 		return fmt.Sprintf("%s %s", r.ClusterCIDR, strings.Join(Texts(r.Blocks), " "))
 	}
 }

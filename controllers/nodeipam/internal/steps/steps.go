@@ -22,7 +22,7 @@ func Set(cc *networkingv1.ClusterCIDR) Step {
 func Reserve(n *v1.Node) Step {
 	return func(s *allocator.State) {
 		if _, _, ok := s.Reserve(n); ok {
-			s.Sending(n)
+			s.Sending(n, 0)
 		}
 	}
 }
