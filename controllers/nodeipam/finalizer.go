@@ -79,23 +79,24 @@ func (c *Controller) judgeFinalizer(b *allocator.State, p *clustercidr.Pool) (_ 
 // serve is state.serve, but a Node does not wait for ever for the finalizer of a ClusterCIDR: those that were not even tried in time, because
 // other writes hang before them, are given up until they are. It is for the worker of the Node, which holds the state.
 func (c *Controller) serve(b *allocator.State, node *v1.Node) (r allocator.Reservation, ok, say bool) {
-	for {
-		r, ok, say = b.Allocate(node)
-		p, awaits := b.AwaitsFinalizerOf(node.Name)
-		if ok || !awaits {
-			return r, ok, say
-		}
-		for name := range b.AwaitingFinalizer() { // The Node waits for all that may come first for it at the same time.
-			if _, known := c.awaited[name]; !known {
-				c.awaited[name] = c.now()
-			}
-		}
-		if left := c.awaited[p.Name].Add(untriedPatience).Sub(c.now()); left > 0 {
-			c.nodeQueue.AddAfter(node.Name, left)
-			return r, false, false
-		}
-		b.SetPool(p.With("its finalizer is not added yet, because other writes of ClusterCIDRs get no answer", causeNotTried))
+	r, ok, say = b.Allocate(node)
+	if _, awaits := b.AwaitsFinalizerOf(node.Name); ok || !awaits {
+		return r, ok, say
 	}
+	for _, name := range slices.Sorted(b.AwaitingFinalizer()) { // The Node waits for all that may come first for it at the same time.
+		if _, known := c.awaited[name]; !known {
+			c.awaited[name] = c.now()
+		}
+		if p, known := b.Pool(name); known && c.now().Sub(c.awaited[name]) >= untriedPatience {
+			b.SetPool(p.With("its finalizer is not added yet, because other writes of ClusterCIDRs get no answer", causeNotTried))
+		}
+	}
+	r, ok, say = b.Allocate(node)
+	if p, awaits := b.AwaitsFinalizerOf(node.Name); !ok && awaits {
+		c.nodeQueue.AddAfter(node.Name, c.awaited[p.Name].Add(untriedPatience).Sub(c.now()))
+		return r, false, false
+	}
+	return r, ok, say
 }
 
 // triedFinalizer notes how a try to add the finalizer to a pool that does not have it ended.

@@ -1099,8 +1099,8 @@ var mutants = []mutant{
 	},
 	{
 		name: "every-finalizer-waited-for", defect: "Nodes wait for the finalizers of all ClusterCIDRs whose writes hang, one after the other",
-		old:  "\t\t\tif _, known := c.awaited[name]; !known {\n",
-		new:  "\t\t\tif _, known := c.awaited[name]; !known || true {\n",
+		old:  "\t\tif _, known := c.awaited[name]; !known {\n",
+		new:  "\t\tif _, known := c.awaited[name]; !known || true {\n",
 		test: "./controllers/nodeipam TestFinalizersThatHang",
 	},
 	{
