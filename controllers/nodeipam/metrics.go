@@ -88,7 +88,7 @@ var (
 	nodePatches = metrics.NewCounterVec(&metrics.CounterOpts{
 		Name: metricsPrefix + "node_patches_total",
 		Help: "Number of PATCHes of podCIDRs by result: success, gone (the Node is deleted, or another one of its name), forbidden, invalid, throttled, " +
-			"timeout, error. All but the first two are tried again with the same blocks.",
+			"timeout, error. All but the first two are tried again.",
 		StabilityLevel: metrics.ALPHA,
 	}, []string{"result"})
 	assignmentsByOthers = metrics.NewCounter(&metrics.CounterOpts{
