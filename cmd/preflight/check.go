@@ -254,11 +254,29 @@ func managerContainers(s *state) []corev1.Container {
 	return all
 }
 
+// checkSwap reports a control plane of which one part runs our controller and the other part does not.
+func checkSwap(fs *findings, about string, s *state) {
+	var swapped, stock string
+	for _, pod := range s.pods {
+		if pod.Labels["component"] != manager {
+			continue
+		}
+		if slices.ContainsFunc(pod.Spec.Containers, func(c corev1.Container) bool { return controllersOf(c)[nodeipam.Name] }) {
+			swapped = pod.Name
+		} else {
+			stock = pod.Name
+		}
+	}
+	if swapped != "" && stock != "" {
+		fs.add(problem, about, "%s has %s in --controllers and %s has not: finish the swap on every control plane before you add a range, which the one in %s does not know", swapped, nodeipam.Name, stock, stock)
+	}
+}
+
 // managerFlags returns the flags of every kube-controller-manager that there is, and those given to us.
 func managerFlags(fs *findings, s *state, alone standalone) []flags {
 	const about = "manager"
 	var all []flags
-	var of, swapped, stock []string
+	var of []string
 	for _, pod := range s.pods {
 		if pod.Labels["component"] != manager {
 			continue
@@ -270,15 +288,10 @@ func managerFlags(fs *findings, s *state, alone standalone) []flags {
 				continue
 			}
 			all, of = append(all, f), append(of, pod.Name)
-			if runs := controllersOf(c)[nodeipam.Name]; runs {
-				swapped = append(swapped, pod.Name)
-			} else {
-				stock = append(stock, pod.Name)
-			}
 		}
 	}
-	if len(swapped) > 0 && len(stock) > 0 && !alone.form {
-		fs.add(problem, about, "%s has %s in --controllers and %s has not: finish the swap on every control plane before you add a range, which the one in %s does not know", swapped[0], nodeipam.Name, stock[0], stock[0])
+	if !alone.form {
+		checkSwap(fs, about, s)
 	}
 	for i := range all {
 		if all[i] != all[0] && !alone.form {
