@@ -254,6 +254,15 @@ func managerContainers(s *state) []corev1.Container {
 	return all
 }
 
+// checkSame reports flags of Pods, which are of these names, that differ.
+func checkSame(fs *findings, about string, all []flags, of []string) {
+	for i := range all {
+		if all[i] != all[0] {
+			fs.add(problem, about, "%s and %s have different flags for ranges, so the ranges would change with the leader: make them the same on every control plane", of[0], of[i])
+		}
+	}
+}
+
 // checkSwap reports a control plane of which one part runs our controller and the other part does not.
 func checkSwap(fs *findings, about string, s *state) {
 	var swapped, stock string
@@ -292,11 +301,7 @@ func managerFlags(fs *findings, s *state, alone standalone) []flags {
 	}
 	if !alone.form {
 		checkSwap(fs, about, s)
-	}
-	for i := range all {
-		if all[i] != all[0] && !alone.form {
-			fs.add(problem, about, "%s and %s have different flags for ranges, so the ranges would change with the leader: make them the same on every control plane", of[0], of[i])
-		}
+		checkSame(fs, about, all, of)
 	}
 	if s.given != (flags{}) {
 		all = append(all, s.given)
