@@ -1236,7 +1236,7 @@ var mutants = []mutant{
 	},
 	{
 		name: "gave-way-comes-first", defect: "two Nodes whose every write is refused hand the last block to and fro, and a third one that nobody refuses waits",
-		old:  "e.gaveWay, b.gaveWay = true, now",
+		old:  "e.gaveWay, b.gaveWay = now, now",
 		new:  "b.gaveWay = now",
 		test: "./controllers/nodeipam TestRefusedNodesDoNotPassTheLastBlockOn",
 	},
@@ -1251,5 +1251,23 @@ var mutants = []mutant{
 		old:  "tried = nil // The event comes.",
 		new:  "tried, err = nil, nil // The event comes.",
 		test: "./controllers/nodeipam TestFinalizerRefusedWith409",
+	},
+	{
+		name: "restored-block-freed", defect: "a block that a Node had before a restore of etcd is free when a write of it is refused afterwards",
+		old:  "if e.tried = held; e.state.revocable() {",
+		new:  "if e.tried = held; first {",
+		test: "./controllers/nodeipam TestBlockOfBeforeTheRestore",
+	},
+	{
+		name: "read-while-the-fence-is-closed", defect: "a read during an outage that is a restore of etcd frees a block that was stored",
+		old:  "if unknown && !notSent(err) {",
+		new:  "if unknown {",
+		test: "./controllers/nodeipam TestRestoreThatTheLeaseNoticesLater",
+	},
+	{
+		name: "gave-way-for-ever", defect: "a Node that has given its block up once comes after all others for ever",
+		old:  "\t\treturn e.gaveWay\n",
+		new:  "\t\treturn e.gaveWay.AddDate(100, 0, 0)\n",
+		test: "./controllers/nodeipam TestNodeThatGaveWayOnce",
 	},
 }

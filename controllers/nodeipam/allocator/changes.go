@@ -60,22 +60,18 @@ func (b *State) Changes() Changes {
 		e.Nodes = append(e.Nodes, slices.Sorted(maps.Keys(b.revocable))...)
 	}
 	e.Nodes = append(e.Nodes, slices.SortedFunc(maps.Keys(b.pending), func(x, y string) int {
-		switch gaveX, gaveY := b.hasGivenWay(x), b.hasGivenWay(y); {
-		case gaveX && !gaveY:
-			return 1
-		case gaveY && !gaveX:
-			return -1
-		}
-		return byAge(b.pending[x].since, x, b.pending[y].since, y)
+		return byAge(b.place(x), x, b.place(y), y)
 	})...)
 	e.Terminating = append(e.Terminating, slices.Sorted(maps.Keys(b.terminating))...)
 	return e
 }
 
-// hasGivenWay reports whether the Node of this name has given up a reservation of which every write was refused.
-func (b *State) hasGivenWay(name string) bool {
-	e, ok := b.nodes[name]
-	return ok && e.gaveWay
+// place returns since when the pending Node of this name counts as waiting: its creation, or when it gave way to those that were pending then.
+func (b *State) place(name string) time.Time {
+	if e, ok := b.nodes[name]; ok && !e.gaveWay.IsZero() {
+		return e.gaveWay
+	}
+	return b.pending[name].since
 }
 
 // byAge compares two Nodes by their creation: the older one is served first.

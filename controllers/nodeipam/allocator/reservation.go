@@ -72,10 +72,10 @@ func (b *State) entryOf(node *v1.Node) (e *nodeEntry, ok bool) {
 func (b *State) Sending(node *v1.Node, renewals int) (first bool) {
 	if e, ok := b.entryOf(node); ok {
 		held := b.ledger.Held(OwnerOf(e.uid))
-		if first = !slices.Equal(e.tried, held); first {
+		first = !slices.Equal(e.tried, held)
+		if e.tried = held; e.state.revocable() { // No earlier write of them can have been carried out.
 			e.sentAfter = renewals
 		}
-		e.tried = held
 		b.become(node.Name, e, sent)
 	}
 	return first
@@ -141,7 +141,7 @@ const refusalLasts = 10 * time.Second
 
 // refuse notes that no write of a Node's reservation was kept and none can be carried out any more. If that goes on for one Node, because what is
 // stored of it is not valid or a webhook refuses it, the Node must not keep the last block from Nodes that nobody refuses: they are
-// pending, so its blocks are free for them, and it chooses again when it is tried again, after all who have not given way: else two such Nodes would
+// pending, so its blocks are free for them, and it chooses again when it is tried again, after all who were pending then: else two such Nodes would
 // hand the block to and fro. That wakes all pending Nodes, so it is done for all such
 // Nodes together and not often: if the API server refuses every Node, it helps nobody.
 func (b *State) refuse(name string, e *nodeEntry, now time.Time) {
@@ -155,7 +155,7 @@ func (b *State) refuse(name string, e *nodeEntry, now time.Time) {
 	for _, name := range slices.Sorted(maps.Keys(b.revocable)) {
 		if e := b.nodes[name]; e.state == refused && now.Sub(e.refusedSince) >= refusalLasts {
 			b.revoke(name, b.ledger.Held(OwnerOf(e.uid)))
-			e.gaveWay, b.gaveWay = true, now
+			e.gaveWay, b.gaveWay = now, now
 		}
 	}
 }

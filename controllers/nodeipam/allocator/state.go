@@ -60,8 +60,8 @@ type nodeEntry struct {
 	unansweredUntil time.Time
 	// refusedSince is since when every write of the reservation was refused.
 	refusedSince time.Time
-	// gaveWay is whether it has given up such a reservation for Nodes that were pending. It comes after all others now.
-	gaveWay bool
+	// gaveWay is when it gave up such a reservation for Nodes that were pending. They come before it, and who becomes pending later does not.
+	gaveWay time.Time
 	// sentAfter is how many renewals of the lease had been sent when a write of the reservation was first sent.
 	sentAfter int
 	// stored is whether the API server has said that it carried out a write of the reservation. Only in state sent.

@@ -1,0 +1,167 @@
+package nodeipam
+
+import (
+	"bytes"
+	"context"
+	"errors"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	v1 "k8s.io/api/core/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+
+	networkingv1 "github.com/multicidr/controller-manager/apis/networking/v1"
+	"github.com/multicidr/controller-manager/controllers/lease"
+	. "github.com/multicidr/controller-manager/controllers/nodeipam/internal/objects"
+)
+
+// answeringAs answers PATCHes as a test says. Where that has no answer, the leader's own server does it.
+type answeringAs struct {
+	*leader
+	answer func(name string, patch []byte) (err error, answered bool)
+	tries  int
+}
+
+func (a *answeringAs) patchNode(ctx context.Context, name string, patch []byte) error {
+	if err, ok := a.answer(name, patch); ok {
+		a.tries++
+		return err
+	}
+	return a.leader.patchNode(ctx, name, patch)
+}
+
+func forbidden6(name string) error {
+	return apierrors.NewForbidden(v1.Resource("nodes"), name, errors.New("admission webhook says no"))
+}
+
+// etcd was restored; n2 was lost, its machine runs on with 10.0.0.16/28. The Node is back 9 renewals later, and gets its block back in the state; the
+// PATCHes of it are refused (or answered with 200 and left out), as are those of any Node whose labels a policy does not like. Its block must not be
+// given to another Node: it was stored before the restore, and the machine uses it. A read that shows no podCIDRs says nothing about that.
+func TestBlockOfBeforeTheRestore(t *testing.T) {
+	for name, err := range map[string]error{"refused": forbidden6("n2"), "left out": nil} {
+		t.Run(name, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				l := newLeader(t, true)
+				r := &answeringAs{leader: l}
+				r.answer = func(name string, _ []byte) (error, bool) { return err, name == "n2" }
+				l.Controller.api = r
+				stop := l.start(t)
+				l.said = lease.Renewals{Sent: 100, Proven: 100}
+				l.list("n2", nil)
+				l.said = lease.Renewals{Sent: 102, Proven: 102, WentBack: 101}
+				l.watch("late", Node("late", Created(100)))
+				time.Sleep(18 * time.Second)
+				l.said = lease.Renewals{Sent: 110, Proven: 110, WentBack: 101}
+				l.watch("n2", Node("n2", UID("again"), Created(1)))
+				time.Sleep(5 * time.Minute)
+				if n := l.node("late"); n.Spec.PodCIDR != "" {
+					t.Errorf("after %d PATCHes of n2: late has %s, which the machine of n2 has used since before the restore", r.tries, n.Spec.PodCIDR)
+				}
+				stop()
+			})
+		})
+	}
+}
+
+// The same, and the ClusterCIDR that n2's block came from is disabled after n2 is back: n2 is given another block while it keeps its own one in use, and
+// that one is free.
+func TestBlockOfBeforeTheRestoreAndABetterClusterCIDR(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		l := newLeader(t, true)
+		r := &answeringAs{leader: l}
+		r.answer = func(name string, patch []byte) (error, bool) {
+			return forbidden6(name), name == "n2" && bytes.Contains(patch, []byte("10.0.0.16/28"))
+		}
+		l.Controller.api = r
+		stop := l.start(t)
+		l.said = lease.Renewals{Sent: 100, Proven: 100}
+		l.list("n2", nil)
+		l.said = lease.Renewals{Sent: 110, Proven: 110, WentBack: 101}
+		time.Sleep(2 * time.Second)
+		l.watch("n2", Node("n2", UID("again"), Created(1)))
+		time.Sleep(2 * time.Second)
+		l.setRange(t, ClusterCIDR("b", Spec4("10.9.0.0/24", 4, nil), func(cc *networkingv1.ClusterCIDR) { cc.Spec.Priority = 1 }))
+		time.Sleep(time.Minute)
+		if n := l.node("n2"); n.Spec.PodCIDR != "" {
+			t.Errorf("n2, whose machine uses 10.0.0.16/28, was given %s", n.Spec.PodCIDR)
+		}
+		stop()
+	})
+}
+
+// A restore that the lease notices after the read: n's PATCH was answered with 200 and its machine has seen it; the watch has not shown it (the API server
+// went down). After the restore the fence is closed for a moment still, and n is read before the Lease is.
+func TestRestoreThatTheLeaseNoticesLater(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		l := newLeader(t, true)
+		r := &answeringAs{leader: l}
+		var begin time.Time
+		r.answer = func(name string, _ []byte) (error, bool) {
+			switch d := time.Since(begin); {
+			case name != "n":
+				return nil, false
+			case d < time.Second:
+				return nil, true // stored, and lost with the restore
+			case d < 7*time.Second:
+				return lease.ErrClosed, true
+			default:
+				return forbidden6(name), true // for some time
+			}
+		}
+		l.Controller.api = r
+		stop := l.start(t)
+		l.watch("n2", nil)
+		l.said = lease.Renewals{Sent: 100, Proven: 100}
+		begin = time.Now()
+		l.watch("n", Node("n", Created(1)))
+		time.Sleep(6500 * time.Millisecond)
+		l.said = lease.Renewals{Sent: 103, Proven: 103, WentBack: 102}
+		l.watch("late", Node("late", Created(100)))
+		time.Sleep(time.Minute)
+		if n := l.node("late"); n.Spec.PodCIDR != "" {
+			t.Errorf("late has %s, which the API server had stored for n, before a restore that the lease knows of", n.Spec.PodCIDR)
+		}
+		stop()
+	})
+}
+
+// Every write of n's block was refused before the restore, so none can have been lost with it. Days later one answer is lost and the others are refusals again.
+func TestRefusedBeforeTheRestoreAndALostAnswerAfterIt(t *testing.T) {
+	for name, wentBack := range map[string]int{"no restore": 0, "restore": 7} {
+		t.Run(name, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				l := newLeader(t, true)
+				r := &answeringAs{leader: l}
+				lose := false
+				r.answer = func(name string, patch []byte) (error, bool) {
+					if !bytes.Contains(patch, []byte("10.0.0.")) {
+						return nil, false
+					}
+					if lose {
+						lose = false
+						return errors.New("connection reset"), true
+					}
+					return forbidden6(name), true
+				}
+				l.Controller.api = r
+				stop := l.start(t)
+				l.said = lease.Renewals{Sent: 5, Proven: 5}
+				l.watch("n1", nil)
+				l.watch("n", Node("n", Created(1)))
+				time.Sleep(time.Minute)
+				l.said = lease.Renewals{Sent: 500_000, Proven: 500_000, WentBack: wentBack}
+				time.Sleep(time.Minute)
+				lose = true
+				time.Sleep(time.Minute)
+				l.setRange(t, ClusterCIDR("a", Spec4("10.0.0.0/27", 4, nil), Deleted))
+				l.setRange(t, ClusterCIDR("b", Spec4("10.9.0.0/24", 4, nil)))
+				time.Sleep(3 * time.Hour)
+				if n := l.node("n"); n.Spec.PodCIDR == "" {
+					t.Errorf("three hours later the Node is pending, after %d refusals; b has 16 free blocks; health: %v", r.tries, l.health.Check(nil))
+				}
+				stop()
+			})
+		})
+	}
+}
