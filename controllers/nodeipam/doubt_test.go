@@ -5,6 +5,7 @@ import (
 	"encoding/json"
 	"errors"
 	"strings"
+	"sync"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -26,6 +27,7 @@ type leader struct {
 	api
 	*Controller
 	cache, clusterCIDRs cache.Indexer
+	mu                  sync.Mutex // guards what the workers read while a test changes it
 	said                lease.Renewals
 }
 
@@ -72,9 +74,20 @@ type leaseFence struct{ *leader }
 func (f leaseFence) Enter(ctx context.Context, _ time.Duration) (context.Context, func(), error) {
 	return ctx, func() {}, nil
 }
-func (leaseFence) Holder() string             { return "me" }
-func (leaseFence) Unanswered() time.Duration  { return 0 }
-func (f leaseFence) Renewals() lease.Renewals { return f.said }
+func (leaseFence) Holder() string            { return "me" }
+func (leaseFence) Unanswered() time.Duration { return 0 }
+func (f leaseFence) Renewals() lease.Renewals {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	return f.said
+}
+
+// renewed says what the renewals tell from now on.
+func (l *leader) renewed(r lease.Renewals) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	l.said = r
+}
 
 // newLeader leads a cluster with a range of two blocks, which n1 and n2 have.
 func newLeader(t *testing.T, elected bool) *leader {

@@ -398,7 +398,7 @@ func TestLostAnswerLongAfterARestore(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
 				l := newLeader(t, true)
-				l.said = lease.Renewals{Sent: 500_000, Proven: 500_000, WentBack: wentBack}
+				l.renewed(lease.Renewals{Sent: 500_000, Proven: 500_000, WentBack: wentBack})
 				r := &retired{leader: l}
 				l.Controller.api = r
 				stop := l.start(t)

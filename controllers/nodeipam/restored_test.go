@@ -4,6 +4,7 @@ import (
 	"bytes"
 	"context"
 	"errors"
+	"sync/atomic"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -47,12 +48,12 @@ func TestBlockOfBeforeTheRestore(t *testing.T) {
 				r.answer = func(name string, _ []byte) (error, bool) { return err, name == "n2" }
 				l.Controller.api = r
 				stop := l.start(t)
-				l.said = lease.Renewals{Sent: 100, Proven: 100}
+				l.renewed(lease.Renewals{Sent: 100, Proven: 100})
 				l.list("n2", nil)
-				l.said = lease.Renewals{Sent: 102, Proven: 102, WentBack: 101}
+				l.renewed(lease.Renewals{Sent: 102, Proven: 102, WentBack: 101})
 				l.watch("late", Node("late", Created(100)))
 				time.Sleep(18 * time.Second)
-				l.said = lease.Renewals{Sent: 110, Proven: 110, WentBack: 101}
+				l.renewed(lease.Renewals{Sent: 110, Proven: 110, WentBack: 101})
 				l.watch("n2", Node("n2", UID("again"), Created(1)))
 				time.Sleep(5 * time.Minute)
 				if n := l.node("late"); n.Spec.PodCIDR != "" {
@@ -75,9 +76,9 @@ func TestBlockOfBeforeTheRestoreAndABetterClusterCIDR(t *testing.T) {
 		}
 		l.Controller.api = r
 		stop := l.start(t)
-		l.said = lease.Renewals{Sent: 100, Proven: 100}
+		l.renewed(lease.Renewals{Sent: 100, Proven: 100})
 		l.list("n2", nil)
-		l.said = lease.Renewals{Sent: 110, Proven: 110, WentBack: 101}
+		l.renewed(lease.Renewals{Sent: 110, Proven: 110, WentBack: 101})
 		time.Sleep(2 * time.Second)
 		l.watch("n2", Node("n2", UID("again"), Created(1)))
 		time.Sleep(2 * time.Second)
@@ -112,11 +113,11 @@ func TestRestoreThatTheLeaseNoticesLater(t *testing.T) {
 		l.Controller.api = r
 		stop := l.start(t)
 		l.watch("n2", nil)
-		l.said = lease.Renewals{Sent: 100, Proven: 100}
+		l.renewed(lease.Renewals{Sent: 100, Proven: 100})
 		begin = time.Now()
 		l.watch("n", Node("n", Created(1)))
 		time.Sleep(6500 * time.Millisecond)
-		l.said = lease.Renewals{Sent: 103, Proven: 103, WentBack: 102}
+		l.renewed(lease.Renewals{Sent: 103, Proven: 103, WentBack: 102})
 		l.watch("late", Node("late", Created(100)))
 		time.Sleep(time.Minute)
 		if n := l.node("late"); n.Spec.PodCIDR != "" {
@@ -133,26 +134,25 @@ func TestRefusedBeforeTheRestoreAndALostAnswerAfterIt(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
 				l := newLeader(t, true)
 				r := &answeringAs{leader: l}
-				lose := false
+				var lose atomic.Bool
 				r.answer = func(name string, patch []byte) (error, bool) {
 					if !bytes.Contains(patch, []byte("10.0.0.")) {
 						return nil, false
 					}
-					if lose {
-						lose = false
+					if lose.Swap(false) {
 						return errors.New("connection reset"), true
 					}
 					return forbidden6(name), true
 				}
 				l.Controller.api = r
 				stop := l.start(t)
-				l.said = lease.Renewals{Sent: 5, Proven: 5}
+				l.renewed(lease.Renewals{Sent: 5, Proven: 5})
 				l.watch("n1", nil)
 				l.watch("n", Node("n", Created(1)))
 				time.Sleep(time.Minute)
-				l.said = lease.Renewals{Sent: 500_000, Proven: 500_000, WentBack: wentBack}
+				l.renewed(lease.Renewals{Sent: 500_000, Proven: 500_000, WentBack: wentBack})
 				time.Sleep(time.Minute)
-				lose = true
+				lose.Store(true)
 				time.Sleep(time.Minute)
 				l.setRange(t, ClusterCIDR("a", Spec4("10.0.0.0/27", 4, nil), Deleted))
 				l.setRange(t, ClusterCIDR("b", Spec4("10.9.0.0/24", 4, nil)))
