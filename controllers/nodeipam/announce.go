@@ -11,6 +11,7 @@ import (
 
 	networkingv1 "github.com/multicidr/controller-manager/apis/networking/v1"
 	"github.com/multicidr/controller-manager/controllers/nodeipam/allocator"
+	"github.com/multicidr/controller-manager/controllers/nodeipam/requests"
 )
 
 // Events have a line and workers of their own. An API server that lets requests for events hang, because the etcd of events is down or a
@@ -82,7 +83,7 @@ type announcement struct {
 // syncEvent writes the event of a key, if there is still something to say.
 func (c *Controller) syncEvent(ctx context.Context, key string) error {
 	if c.letsNodesPass(key) {
-		return later(statusInterval)
+		return requests.Later(statusInterval)
 	}
 	var written announcement
 	for {

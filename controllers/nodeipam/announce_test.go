@@ -27,11 +27,12 @@ import (
 	"github.com/multicidr/controller-manager/controllers/nodeipam/allocator"
 	"github.com/multicidr/controller-manager/controllers/nodeipam/clustercidr"
 	. "github.com/multicidr/controller-manager/controllers/nodeipam/internal/objects"
+	"github.com/multicidr/controller-manager/controllers/nodeipam/requests"
 )
 
 // audience is an API server that stores what it is sent, and lets events hang for as long as hangs is set.
 type audience struct {
-	api
+	requests.API
 	*Controller
 	nodes, clusterCIDRs cache.Indexer
 
@@ -87,7 +88,7 @@ func (a *audience) hang(hangs bool) {
 	a.hangs = hangs
 }
 
-func (a *audience) createEvent(ctx context.Context, e *v1.Event) error {
+func (a *audience) CreateEvent(ctx context.Context, e *v1.Event) error {
 	a.mu.Lock()
 	defer a.mu.Unlock()
 	if a.hangs {
@@ -102,7 +103,7 @@ func (a *audience) createEvent(ctx context.Context, e *v1.Event) error {
 	return nil
 }
 
-func (a *audience) patchNode(_ context.Context, name string, patch []byte) error {
+func (a *audience) PatchNode(_ context.Context, name string, patch []byte) error {
 	var p v1.Node
 	if err := json.Unmarshal(patch, &p); err != nil {
 		return err
@@ -117,7 +118,7 @@ func (a *audience) patchNode(_ context.Context, name string, patch []byte) error
 	return nil
 }
 
-func (a *audience) applyStatus(_ context.Context, patch *applyv1.ClusterCIDRApplyConfiguration) error {
+func (a *audience) ApplyStatus(_ context.Context, patch *applyv1.ClusterCIDRApplyConfiguration) error {
 	a.mu.Lock()
 	defer a.mu.Unlock()
 	for _, c := range patch.Status.Conditions {
@@ -150,11 +151,11 @@ func (a *audience) onNodes() map[string]int {
 
 // eventsOnly is an API server for events only.
 type eventsOnly struct {
-	api
+	requests.API
 	write func(*v1.Event) error
 }
 
-func (e eventsOnly) createEvent(_ context.Context, event *v1.Event) error { return e.write(event) }
+func (e eventsOnly) CreateEvent(_ context.Context, event *v1.Event) error { return e.write(event) }
 
 const onlyForX = "None of the 1 ClusterCIDRs selects this Node. Change its labels or create a ClusterCIDR that selects it."
 

@@ -17,6 +17,7 @@ import (
 	"github.com/multicidr/controller-manager/controllers/ipam"
 	"github.com/multicidr/controller-manager/controllers/nodeipam/allocator"
 	"github.com/multicidr/controller-manager/controllers/nodeipam/clustercidr"
+	"github.com/multicidr/controller-manager/controllers/nodeipam/requests"
 )
 
 // syncClusterCIDR enters one ClusterCIDR in the state and keeps its finalizer: there before the first block is given,
@@ -45,7 +46,7 @@ func (c *Controller) syncClusterCIDR(ctx context.Context, name string) error {
 	case err != nil:
 		return err
 	case urgent:
-		return later(closedRetry) // A write may take seconds.
+		return requests.Later(closedRetry) // A write may take seconds.
 	case cc == nil:
 		delete(c.stays, name)
 		delete(c.goesSince, name)
@@ -67,16 +68,16 @@ func (c *Controller) keepFinalizer(ctx context.Context, cc *networkingv1.Cluster
 		// From setPool on nothing is given from p any more, so what was not in use then stays so.
 		return c.letGo(ctx, cc)
 	case pause > 0:
-		return later(pause) // and what is known of the last try stays so
+		return requests.Later(pause) // and what is known of the last try stays so
 	case p.State != ipam.Terminating && p.State != ipam.Invalid && !finalized:
 		stored, err := c.patchFinalizers(ctx, cc, true)
 		tried := err
-		if errors.As(err, new(refusedLater)) {
+		if errors.As(err, new(requests.RefusedLater)) {
 			tried = nil // The event comes. If it does not, judgeFinalizer ends it.
 		}
 		c.triedFinalizer(p, stored, tried)
 		if stored && p.Cause == clustercidr.CauseNotKept {
-			return fmt.Errorf("finalizer of ClusterCIDR %s: %w", cc.Name, errNotKept)
+			return fmt.Errorf("finalizer of ClusterCIDR %s: %w", cc.Name, requests.ErrNotKept)
 		}
 		return err
 	}
@@ -85,7 +86,7 @@ func (c *Controller) keepFinalizer(ctx context.Context, cc *networkingv1.Cluster
 
 // firstFailed joins errors. What was put off comes again with what has failed.
 func firstFailed(errs ...error) error {
-	failed := slices.DeleteFunc(slices.Clone(errs), func(err error) bool { return err == nil || errors.As(err, new(later)) })
+	failed := slices.DeleteFunc(slices.Clone(errs), func(err error) bool { return err == nil || errors.As(err, new(requests.Later)) })
 	if len(failed) > 0 {
 		errs = failed
 	}
@@ -129,7 +130,7 @@ type lastWrite struct {
 func (c *Controller) notAgain(cc *networkingv1.ClusterCIDR, what string) error {
 	last := c.stays[cc.Name]
 	if left := last.at.Add(retryMax).Sub(c.now()); last.uid == cc.UID && last.what == what && left > 0 {
-		return later(left)
+		return requests.Later(left)
 	}
 	return nil
 }
@@ -141,7 +142,7 @@ func (c *Controller) wroteInto(cc *networkingv1.ClusterCIDR, what string) error 
 	c.stays[cc.Name] = lastWrite{cc.UID, what, c.now()}
 	c.clusterCIDRQueue.AddAfter(cc.Name, retryMax)
 	if last.uid == cc.UID && last.what == what && c.now().Sub(last.at) < 2*retryMax {
-		return fmt.Errorf("ClusterCIDR %s: %w", cc.Name, errNotKept)
+		return fmt.Errorf("ClusterCIDR %s: %w", cc.Name, requests.ErrNotKept)
 	}
 	return nil
 }
@@ -210,17 +211,17 @@ func (c *Controller) heardOfClusterCIDR(name string) {
 
 // patchFinalizers adds or takes away our finalizer. It reports whether the API server says that it did.
 func (c *Controller) patchFinalizers(ctx context.Context, cc *networkingv1.ClusterCIDR, present bool) (stored bool, err error) {
-	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), writeTimeout)
+	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), requests.Timeout)
 	defer cancel()
-	err = c.api.patchClusterCIDR(ctx, cc.Name, finalizersPatch(cc, present))
+	err = c.api.PatchClusterCIDR(ctx, cc.Name, requests.FinalizersPatch(cc, present))
 	switch {
 	case err == nil:
 		c.health.stored(writesClusterCIDR)
 		klog.FromContext(ctx).Info("Updated finalizer", "clusterCIDR", klog.KObj(cc), "present", present)
 		return true, nil
-	case notThere(err), apierrors.IsConflict(err):
+	case requests.NotThere(err), apierrors.IsConflict(err):
 		// It has changed since it was cached, and that event comes; but a webhook can refuse with these codes as well.
-		return false, refusedLater{fmt.Errorf("patch finalizers of ClusterCIDR %s: %w", cc.Name, err)}
+		return false, requests.RefusedLater{Err: fmt.Errorf("patch finalizers of ClusterCIDR %s: %w", cc.Name, err)}
 	default:
 		return false, fmt.Errorf("patch finalizers of ClusterCIDR %s: %w", cc.Name, err)
 	}

@@ -3,7 +3,6 @@ package nodeipam
 import (
 	"context"
 	"errors"
-	"fmt"
 	"net/netip"
 	"runtime/debug"
 	"sync"
@@ -32,10 +31,11 @@ import (
 	"github.com/multicidr/controller-manager/controllers/lease"
 	"github.com/multicidr/controller-manager/controllers/nodeipam/allocator"
 	"github.com/multicidr/controller-manager/controllers/nodeipam/clustercidr"
+	"github.com/multicidr/controller-manager/controllers/nodeipam/requests"
 )
 
-// Name is the controller's name: in --controllers, of its ServiceAccount, as field manager and as the source of events.
-const Name = "multi-cidr-node-ipam-controller"
+// Name is the controller's name.
+const Name = requests.Manager
 
 // Retries of one object after a failed write: the first at once, then ever later. There is no limit shared by all
 // objects, so that one API server outage is not followed by a queue of its own.
@@ -69,7 +69,7 @@ type Config struct {
 	// Workers is how many Nodes are written at a time.
 	Workers int
 	// Fence is that of the leader lease; nil is one that is always open.
-	Fence Fence
+	Fence requests.Fence
 	// Term is of the same lease, as a rule the same *lease.Fence; nil without leader election.
 	Term Term
 	// TakeoverDelay is for how long after the start of the term a write of another allocator may still arrive.
@@ -78,7 +78,7 @@ type Config struct {
 
 // Controller serves Nodes from ClusterCIDRs. See the package comment.
 type Controller struct {
-	api               api
+	api               requests.API
 	client            kubernetes.Interface // for what start looks at, like the next
 	clusterCIDRClient versioned.Interface
 	dynamic           dynamic.Interface
@@ -87,7 +87,7 @@ type Controller struct {
 	primary           ipam.Family
 	workers           int
 	identity          string // of this process: that in the lease, or one of its own without a lease
-	fence             Fence
+	fence             requests.Fence
 	witness           witness // nil without leader election
 
 	nodes        corelisters.NodeLister
@@ -152,7 +152,7 @@ type queue = workqueue.TypedRateLimitingInterface[string]
 
 // parts are what a Controller works with: the real ones in New, simulated ones in a test that takes every step itself.
 type parts struct {
-	api          api
+	api          requests.API
 	now          func() time.Time
 	nodes        corelisters.NodeLister
 	clusterCIDRs clustercidrlisters.ClusterCIDRLister
@@ -163,7 +163,7 @@ type parts struct {
 // New makes a controller. It does no I/O.
 func New(cfg Config) (*Controller, error) {
 	c := newController(cfg, parts{
-		api:      clients{kube: cfg.Client, clusterCIDRs: cfg.ClusterCIDRClient},
+		api:      requests.Clients{Kube: cfg.Client, ClusterCIDRs: cfg.ClusterCIDRClient},
 		now:      time.Now,
 		nodes:    cfg.Nodes.Lister(),
 		newQueue: newQueue,
@@ -228,7 +228,7 @@ func newController(cfg Config, p parts) *Controller {
 	if c.fence = cfg.Fence; c.fence == nil {
 		c.fence = &lease.Fence{}
 	}
-	c.api, c.identity = fenced{p.api, c.fence}, c.fence.Holder()
+	c.api, c.identity = requests.Fenced{API: p.api, Fence: c.fence}, c.fence.Holder()
 	if c.identity != "" {
 		c.witness, _ = c.fence.(witness)
 	} else {
@@ -373,16 +373,6 @@ func (c *Controller) lines() []line {
 	}
 }
 
-// later is the error of who has put something off: nothing was tried, so what is known of the last try, if it failed, stays so.
-type later time.Duration
-
-func (l later) Error() string { return fmt.Sprintf("put off for %v", time.Duration(l)) }
-
-// refusedLater is the error of a write that was refused in a way that as a rule passes by itself: the object has changed, and its event comes.
-type refusedLater struct{ error }
-
-func (r refusedLater) Unwrap() error { return r.error }
-
 // work calls sync for names from the queue until ctx is done and the queue is shut down. What is queued then stays undone.
 func work(ctx context.Context, queue queue, sync func(context.Context, string) error) {
 	for workOne(ctx, queue, sync) {
@@ -401,8 +391,8 @@ func workOne(ctx context.Context, queue queue, sync func(context.Context, string
 	}
 	logger := klog.FromContext(ctx)
 	var (
-		pause   later
-		refused refusedLater
+		pause   requests.Later
+		refused requests.RefusedLater
 		event   errEvent
 	)
 	switch err := sync(ctx, name); {
@@ -457,3 +447,6 @@ func (c *Controller) withWhole(f func(*allocator.State)) (whole bool) {
 	c.torn = false
 	return true
 }
+
+// closedRetry is how soon a write is tried again that met a closed fence. No request is sent for that, so it need not become rarer.
+const closedRetry = time.Second

@@ -20,18 +20,19 @@ import (
 	"github.com/multicidr/controller-manager/controllers/lease"
 	"github.com/multicidr/controller-manager/controllers/nodeipam/allocator"
 	. "github.com/multicidr/controller-manager/controllers/nodeipam/internal/objects"
+	"github.com/multicidr/controller-manager/controllers/nodeipam/requests"
 )
 
 // leader is a controller that serves Nodes from caches which the test fills, under a lease of which the test says what its renewals tell.
 type leader struct {
-	api
+	requests.API
 	*Controller
 	cache, clusterCIDRs cache.Indexer
 	mu                  sync.Mutex // guards what the workers read while a test changes it
 	said                lease.Renewals
 }
 
-func (l *leader) patchNode(_ context.Context, name string, patch []byte) error {
+func (l *leader) PatchNode(_ context.Context, name string, patch []byte) error {
 	var p v1.Node
 	if err := json.Unmarshal(patch, &p); err != nil {
 		return err
@@ -42,11 +43,11 @@ func (l *leader) patchNode(_ context.Context, name string, patch []byte) error {
 	return nil
 }
 
-func (l *leader) createEvent(context.Context, *v1.Event) error { return nil }
-func (l *leader) patchEvent(context.Context, string, string, []byte) (*v1.Event, error) {
+func (l *leader) CreateEvent(context.Context, *v1.Event) error { return nil }
+func (l *leader) PatchEvent(context.Context, string, string, []byte) (*v1.Event, error) {
 	return &v1.Event{}, nil
 }
-func (l *leader) applyStatus(_ context.Context, patch *applyv1.ClusterCIDRApplyConfiguration) error {
+func (l *leader) ApplyStatus(_ context.Context, patch *applyv1.ClusterCIDRApplyConfiguration) error {
 	return storeStatus(l.clusterCIDRs, patch)
 }
 
@@ -60,7 +61,7 @@ func storeStatus(clusterCIDRs cache.Indexer, patch *applyv1.ClusterCIDRApplyConf
 	text, err := json.Marshal(patch.Status)
 	return errors.Join(err, json.Unmarshal(text, &cc.Status), clusterCIDRs.Update(cc))
 }
-func (l *leader) getNode(_ context.Context, name string) (*v1.Node, error) { return l.node(name), nil }
+func (l *leader) GetNode(_ context.Context, name string) (*v1.Node, error) { return l.node(name), nil }
 func (l *leader) node(name string) *v1.Node {
 	if o, ok, _ := l.cache.GetByKey(name); ok {
 		return o.(*v1.Node)

@@ -7,6 +7,7 @@ import (
 	"strings"
 	"time"
 
+	"github.com/multicidr/controller-manager/controllers/nodeipam/requests"
 	"github.com/multicidr/controller-manager/controllers/nodeipam/text"
 	v1 "k8s.io/api/core/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
@@ -64,9 +65,9 @@ func (c *Controller) say(ctx context.Context, about v1.ObjectReference, reason, 
 		LastTimestamp:       now,
 		Count:               1,
 	}
-	ctx, cancel := context.WithTimeout(ctx, writeTimeout) // A shutdown ends it: nobody decides by events.
+	ctx, cancel := context.WithTimeout(ctx, requests.Timeout) // A shutdown ends it: nobody decides by events.
 	defer cancel()
-	err := c.api.createEvent(ctx, event)
+	err := c.api.CreateEvent(ctx, event)
 	if apierrors.IsAlreadyExists(err) {
 		err = c.renew(ctx, event)
 	}
@@ -85,10 +86,10 @@ func (c *Controller) say(ctx context.Context, about v1.ObjectReference, reason, 
 // shows the first time alone for as long as it is 1.
 func (c *Controller) renew(ctx context.Context, event *v1.Event) error {
 	// A patch that changes nothing reads it: get is a permission that nothing else needs.
-	stored, err := c.api.patchEvent(ctx, event.Namespace, event.Name, []byte("{}"))
+	stored, err := c.api.PatchEvent(ctx, event.Namespace, event.Name, []byte("{}"))
 	if err != nil {
 		return err
 	}
-	_, err = c.api.patchEvent(ctx, event.Namespace, event.Name, encode(map[string]any{"lastTimestamp": event.LastTimestamp, "count": stored.Count + 1}))
+	_, err = c.api.PatchEvent(ctx, event.Namespace, event.Name, requests.Encode(map[string]any{"lastTimestamp": event.LastTimestamp, "count": stored.Count + 1}))
 	return err
 }

@@ -14,6 +14,7 @@ import (
 	"github.com/multicidr/controller-manager/controllers/lease"
 	"github.com/multicidr/controller-manager/controllers/nodeipam/allocator"
 	"github.com/multicidr/controller-manager/controllers/nodeipam/clustercidr"
+	"github.com/multicidr/controller-manager/controllers/nodeipam/requests"
 	"github.com/multicidr/controller-manager/controllers/nodeipam/text"
 )
 
@@ -23,10 +24,10 @@ import (
 
 // finalizerPatience is for how long Nodes wait for a ClusterCIDR after the first try to add its finalizer. It is as long as a write may
 // take: one that hangs lets the Nodes go on after the same time.
-const finalizerPatience = writeTimeout
+const finalizerPatience = requests.Timeout
 
 // untriedPatience is for how long a Node waits for a ClusterCIDR whose finalizer was not tried yet: one write before it may hang.
-const untriedPatience = writeTimeout + time.Second
+const untriedPatience = requests.Timeout + time.Second
 
 // causeNotTried is the cause of a pool's problem if other ClusterCIDRs' finalizers get no answer.
 const causeNotTried metav1.StatusReason = "FinalizerNotTried"

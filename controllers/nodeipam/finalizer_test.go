@@ -28,12 +28,13 @@ import (
 	"github.com/multicidr/controller-manager/controllers/nodeipam/allocator"
 	"github.com/multicidr/controller-manager/controllers/nodeipam/clustercidr"
 	. "github.com/multicidr/controller-manager/controllers/nodeipam/internal/objects"
+	"github.com/multicidr/controller-manager/controllers/nodeipam/requests"
 )
 
 // stripping is an API server whose answer to a write of finalizers is up to the test, and that never keeps one. It notes when what was
 // written, in seconds.
 type stripping struct {
-	api
+	requests.API
 	patch   func() error
 	start   time.Time
 	mu      sync.Mutex
@@ -46,7 +47,7 @@ func (s *stripping) note(what string) {
 	s.written[what] = append(s.written[what], int(time.Since(s.start).Round(time.Second)/time.Second))
 }
 
-func (s *stripping) patchClusterCIDR(context.Context, string, []byte) error {
+func (s *stripping) PatchClusterCIDR(context.Context, string, []byte) error {
 	s.note("finalizer")
 	s.mu.Lock()
 	patch := s.patch
@@ -54,21 +55,21 @@ func (s *stripping) patchClusterCIDR(context.Context, string, []byte) error {
 	return patch()
 }
 
-func (s *stripping) patchNode(context.Context, string, []byte) error {
+func (s *stripping) PatchNode(context.Context, string, []byte) error {
 	s.note("podCIDRs")
 	return nil
 }
 
-func (s *stripping) createEvent(_ context.Context, event *v1.Event) error {
+func (s *stripping) CreateEvent(_ context.Context, event *v1.Event) error {
 	s.note(event.Reason)
 	return nil
 }
 
-func (s *stripping) getNode(context.Context, string) (*v1.Node, error) {
+func (s *stripping) GetNode(context.Context, string) (*v1.Node, error) {
 	return nil, context.DeadlineExceeded
 }
 
-func (s *stripping) applyStatus(context.Context, *applyv1.ClusterCIDRApplyConfiguration) error {
+func (s *stripping) ApplyStatus(context.Context, *applyv1.ClusterCIDRApplyConfiguration) error {
 	return nil
 }
 
@@ -87,7 +88,7 @@ func TestFinalizerThatIsNotThere(t *testing.T) {
 			wantTries: []int{0, 0, 0, 0, 0, 0, 1, 1, 3, 5, 10, 15, 20}, wantNode: true,
 		},
 		"the write hangs": {
-			patch:     func() error { time.Sleep(writeTimeout); return context.DeadlineExceeded },
+			patch:     func() error { time.Sleep(requests.Timeout); return context.DeadlineExceeded },
 			wantTries: []int{0, 5, 10, 15, 20}, wantNode: true,
 		},
 		"the fence is closed, so nobody is served": {
@@ -177,7 +178,7 @@ func TestFinalizerThatIsNotThere(t *testing.T) {
 
 type hangs struct{ *leader }
 
-func (h hangs) patchClusterCIDR(ctx context.Context, _ string, _ []byte) error {
+func (h hangs) PatchClusterCIDR(ctx context.Context, _ string, _ []byte) error {
 	<-ctx.Done()
 	return ctx.Err()
 }
@@ -220,7 +221,7 @@ type losing struct {
 	lost       *bool
 }
 
-func (l losing) patchClusterCIDR(_ context.Context, name string, _ []byte) error {
+func (l losing) PatchClusterCIDR(_ context.Context, name string, _ []byte) error {
 	first := !*l.lost
 	*l.lost = true
 	if !first || l.carriesOut {
@@ -288,11 +289,11 @@ func TestFinalizerAnswerLostLongAgo(t *testing.T) {
 // keeping lets removals of finalizers hang, as a webhook may for objects that are being deleted. Finalizers are added.
 type keeping struct{ losing }
 
-func (k keeping) patchClusterCIDR(ctx context.Context, name string, patch []byte) error {
+func (k keeping) PatchClusterCIDR(ctx context.Context, name string, patch []byte) error {
 	if strings.Contains(string(patch), networkingv1.Finalizer) {
-		return k.losing.patchClusterCIDR(ctx, name, patch)
+		return k.losing.PatchClusterCIDR(ctx, name, patch)
 	}
-	return hangs{k.leader}.patchClusterCIDR(ctx, name, patch)
+	return hangs{k.leader}.PatchClusterCIDR(ctx, name, patch)
 }
 
 // Nodes wait for the finalizer of a new ClusterCIDR, and nobody for the end of old ones.
@@ -315,10 +316,10 @@ func TestRemovalsThatHang(t *testing.T) {
 		cc.Finalizers = nil
 		l.setRange(t, cc)
 		l.watch("n", Node("n", Label("p", "x")))
-		time.Sleep(writeTimeout) // of the one that is tried now
+		time.Sleep(requests.Timeout) // of the one that is tried now
 		synctest.Wait()
 		if podCIDR := l.node("n").Spec.PodCIDR; podCIDR != "10.9.0.0/28" {
-			t.Errorf("after %v the Node has %q, want 10.9.0.0/28", writeTimeout, podCIDR)
+			t.Errorf("after %v the Node has %q, want 10.9.0.0/28", requests.Timeout, podCIDR)
 		}
 	})
 }
@@ -329,7 +330,7 @@ type wanting struct {
 	writes int
 }
 
-func (w *wanting) patchClusterCIDR(_ context.Context, name string, _ []byte) error {
+func (w *wanting) PatchClusterCIDR(_ context.Context, name string, _ []byte) error {
 	w.writes++
 	show := func(finalizers ...string) {
 		cc, err := w.Controller.clusterCIDRs.Get(name)
@@ -371,7 +372,7 @@ type conflicting struct {
 	tries int
 }
 
-func (c *conflicting) patchClusterCIDR(_ context.Context, name string, _ []byte) error {
+func (c *conflicting) PatchClusterCIDR(_ context.Context, name string, _ []byte) error {
 	c.tries++
 	return apierrors.NewConflict(schema.GroupResource{Resource: "clustercidrs"}, name, errors.New("admission webhook \"x\" denied the request"))
 }

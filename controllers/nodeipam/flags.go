@@ -21,6 +21,7 @@ import (
 	"github.com/multicidr/controller-manager/controllers/ipam"
 	"github.com/multicidr/controller-manager/controllers/nodeipam/allocator"
 	"github.com/multicidr/controller-manager/controllers/nodeipam/clustercidr"
+	"github.com/multicidr/controller-manager/controllers/nodeipam/requests"
 )
 
 // Flags are the flags of the in-tree allocator, which stand for one ClusterCIDR without a selector. Their names, defaults and rules
@@ -189,7 +190,7 @@ func (c *Controller) followFlags(ctx context.Context, name string) error {
 	live, goes := false, false
 	var errs []error // One that cannot be written must not keep the others from it.
 	note := func(of string, err error) {
-		var pause later
+		var pause requests.Later
 		switch {
 		case err == nil:
 		case of == name:
@@ -220,9 +221,6 @@ func (c *Controller) followFlags(ctx context.Context, name string) error {
 	return firstFailed(errs...)
 }
 
-// errStoredOtherwise is the error of a creation after which there is another object than the one that was sent.
-var errStoredOtherwise = errors.New("it is not stored as it was sent")
-
 // otherwise reports whether a ClusterCIDR was created here and not stored as it was sent.
 func (c *Controller) otherwise(cc *networkingv1.ClusterCIDR) bool {
 	uid, ok := c.storedOtherwise[cc.Name]
@@ -242,7 +240,7 @@ func (c *Controller) makeFromFlags(ctx context.Context, made []*networkingv1.Clu
 		case cc.DeletionTimestamp == nil && fromFlags(cc) && c.flagsSay(cc):
 			return nil // an earlier try to create it was not in vain, and showed while others were being looked at
 		case c.otherwise(cc):
-			return fmt.Errorf("ClusterCIDR %s: %w", name, errStoredOtherwise) // as would be the next one
+			return fmt.Errorf("ClusterCIDR %s: %w", name, requests.ErrStoredOtherwise) // as would be the next one
 		}
 		name = fmt.Sprintf("%s-%d", nameFromFlags(c.flags), i)
 	}
@@ -332,13 +330,13 @@ func (c *Controller) createFromFlags(ctx context.Context, name string, made []*n
 		Spec: *c.flags.DeepCopy(),
 	}
 	cc.Spec.ExcludedCIDRs = excludedBefore(made, *c.flags)
-	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), writeTimeout)
+	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), requests.Timeout)
 	defer cancel()
-	stored, err := c.api.createClusterCIDR(ctx, cc)
+	stored, err := c.api.CreateClusterCIDR(ctx, cc)
 	switch {
 	case err == nil && (!fromFlags(stored) || !c.flagsSay(stored)):
 		c.storedOtherwise[name] = stored.UID
-		return fmt.Errorf("ClusterCIDR %s: %w", name, errStoredOtherwise)
+		return fmt.Errorf("ClusterCIDR %s: %w", name, requests.ErrStoredOtherwise)
 	case err == nil:
 		klog.FromContext(ctx).Info("Created a ClusterCIDR from the flags", "clusterCIDR", klog.KObj(cc), "ipv4", cc.Spec.IPv4, "ipv6", cc.Spec.IPv6)
 		c.clusterCIDRQueue.AddAfter(name, retryMax)
@@ -368,16 +366,16 @@ func (c *Controller) retire(ctx context.Context, cc *networkingv1.ClusterCIDR) e
 	if err != nil || inUse || !p.Superseded || !disabledByUs(cc) || changedByUser(cc) {
 		return err // whoever stops to use it calls for this again
 	}
-	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), writeTimeout)
+	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), requests.Timeout)
 	defer cancel()
-	err = c.api.deleteClusterCIDR(ctx, cc.Name, cc.UID, cc.ResourceVersion)
+	err = c.api.DeleteClusterCIDR(ctx, cc.Name, cc.UID, cc.ResourceVersion)
 	switch {
 	case err == nil:
 		klog.FromContext(ctx).Info("Deleting a ClusterCIDR of other flags, which no Node uses", "clusterCIDR", klog.KObj(cc))
 		return nil
-	case notThere(err), apierrors.IsConflict(err):
+	case requests.NotThere(err), apierrors.IsConflict(err):
 		// It has changed since it was cached, and that event comes; or a webhook refuses with that code.
-		return refusedLater{fmt.Errorf("delete ClusterCIDR %s: %w", cc.Name, err)}
+		return requests.RefusedLater{Err: fmt.Errorf("delete ClusterCIDR %s: %w", cc.Name, err)}
 	case c.flags == nil && apierrors.IsForbidden(err):
 		// Without the flag the controller need not be allowed to. It harms nobody, and there is nobody who waits.
 		klog.FromContext(ctx).Info("A ClusterCIDR that was made from --cluster-cidr stays, disabled: the controller may not delete ClusterCIDRs. Delete it with kubectl", "clusterCIDR", klog.KObj(cc))
@@ -400,34 +398,17 @@ func (c *Controller) writeAllocation(ctx context.Context, cc *networkingv1.Clust
 	if err := c.notAgain(cc, string(mode)); err != nil {
 		return err
 	}
-	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), writeTimeout)
+	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), requests.Timeout)
 	defer cancel()
-	err := c.api.patchClusterCIDR(ctx, cc.Name, allocationPatch(cc, mode))
+	err := c.api.PatchClusterCIDR(ctx, cc.Name, requests.AllocationPatch(cc, mode))
 	switch {
 	case err == nil:
 		klog.FromContext(ctx).Info("Followed the flags", "clusterCIDR", klog.KObj(cc), "allocation", mode)
 		return c.wroteInto(cc, string(mode))
-	case notThere(err), apierrors.IsConflict(err):
+	case requests.NotThere(err), apierrors.IsConflict(err):
 		// It has changed since it was cached, and that event comes; or a webhook refuses with that code.
-		return refusedLater{fmt.Errorf("patch allocation of ClusterCIDR %s: %w", cc.Name, err)}
+		return requests.RefusedLater{Err: fmt.Errorf("patch allocation of ClusterCIDR %s: %w", cc.Name, err)}
 	default:
 		return fmt.Errorf("patch allocation of ClusterCIDR %s: %w", cc.Name, err)
 	}
-}
-
-// allocationPatch sets spec.allocation together with the annotation that says who did. The resourceVersion keeps it from undoing what a
-// user, or a leader with other flags, has done meanwhile.
-func allocationPatch(cc *networkingv1.ClusterCIDR, mode networkingv1.AllocationMode) []byte {
-	var superseded any // null removes it
-	if mode == networkingv1.AllocationDisabled {
-		superseded = "true"
-	}
-	return encode(map[string]any{
-		"metadata": map[string]any{
-			"uid":             cc.UID,
-			"resourceVersion": cc.ResourceVersion,
-			"annotations":     map[string]any{networkingv1.AnnotationSuperseded: superseded},
-		},
-		"spec": map[string]any{"allocation": mode},
-	})
 }

@@ -22,6 +22,7 @@ import (
 	"github.com/multicidr/controller-manager/controllers/nodeipam/allocator"
 	"github.com/multicidr/controller-manager/controllers/nodeipam/clustercidr"
 	. "github.com/multicidr/controller-manager/controllers/nodeipam/internal/objects"
+	"github.com/multicidr/controller-manager/controllers/nodeipam/requests"
 )
 
 func TestFlagsSpec(t *testing.T) {
@@ -103,7 +104,7 @@ func TestFlagsSpec(t *testing.T) {
 
 // writing is an API server that says what ClusterCIDRs it was asked to write.
 type writing struct {
-	api
+	requests.API
 	asked []string
 	fails map[string]error // by what is asked
 }
@@ -114,11 +115,11 @@ func (w *writing) ask(format string, args ...any) error {
 	return w.fails[what]
 }
 
-func (w *writing) createClusterCIDR(_ context.Context, cc *networkingv1.ClusterCIDR) (*networkingv1.ClusterCIDR, error) {
+func (w *writing) CreateClusterCIDR(_ context.Context, cc *networkingv1.ClusterCIDR) (*networkingv1.ClusterCIDR, error) {
 	return cc, w.ask("create %s", cc.Name)
 }
 
-func (w *writing) patchClusterCIDR(_ context.Context, name string, patch []byte) error {
+func (w *writing) PatchClusterCIDR(_ context.Context, name string, patch []byte) error {
 	var p struct {
 		Metadata struct {
 			UID, ResourceVersion string
@@ -136,7 +137,7 @@ func (w *writing) patchClusterCIDR(_ context.Context, name string, patch []byte)
 	return w.ask("%s of %s at %s: %s, superseded %s", name, p.Metadata.UID, p.Metadata.ResourceVersion, p.Spec.Allocation, superseded)
 }
 
-func (w *writing) deleteClusterCIDR(_ context.Context, name string, uid types.UID, resourceVersion string) error {
+func (w *writing) DeleteClusterCIDR(_ context.Context, name string, uid types.UID, resourceVersion string) error {
 	return w.ask("delete %s of %s at %s", name, uid, resourceVersion)
 }
 
@@ -225,12 +226,12 @@ type altering struct {
 	objects cache.Indexer
 }
 
-func (a *altering) createClusterCIDR(ctx context.Context, cc *networkingv1.ClusterCIDR) (*networkingv1.ClusterCIDR, error) {
+func (a *altering) CreateClusterCIDR(ctx context.Context, cc *networkingv1.ClusterCIDR) (*networkingv1.ClusterCIDR, error) {
 	stored := cc.DeepCopy()
 	stored.UID = types.UID(fmt.Sprintf("uid-%d", len(a.asked)))
 	a.change(stored)
 	_ = a.objects.Add(stored)
-	_, err := a.writing.createClusterCIDR(ctx, cc)
+	_, err := a.writing.CreateClusterCIDR(ctx, cc)
 	return stored, err
 }
 
@@ -252,7 +253,7 @@ func TestFlagsThatAreStoredOtherwise(t *testing.T) {
 			}
 			made := nameFromFlags(c.flags)
 			for range 3 {
-				if err := c.followFlags(t.Context(), nameFromFlags(c.flags)); !errors.Is(err, errStoredOtherwise) {
+				if err := c.followFlags(t.Context(), nameFromFlags(c.flags)); !errors.Is(err, requests.ErrStoredOtherwise) {
 					t.Errorf("error %v, want that it is stored otherwise", err)
 				}
 			}
@@ -322,9 +323,9 @@ type stuck struct {
 	err error
 }
 
-func (s stuck) patchClusterCIDR(context.Context, string, []byte) error { return s.err }
+func (s stuck) PatchClusterCIDR(context.Context, string, []byte) error { return s.err }
 
-func (s stuck) createClusterCIDR(_ context.Context, cc *networkingv1.ClusterCIDR) (*networkingv1.ClusterCIDR, error) {
+func (s stuck) CreateClusterCIDR(_ context.Context, cc *networkingv1.ClusterCIDR) (*networkingv1.ClusterCIDR, error) {
 	stored := cc.DeepCopy()
 	stored.UID = types.UID("of " + cc.Name)
 	if err := s.clusterCIDRs.Add(stored); err != nil {
@@ -372,7 +373,7 @@ type gap struct {
 	answer    error
 }
 
-func (g *gap) createClusterCIDR(_ context.Context, cc *networkingv1.ClusterCIDR) (*networkingv1.ClusterCIDR, error) {
+func (g *gap) CreateClusterCIDR(_ context.Context, cc *networkingv1.ClusterCIDR) (*networkingv1.ClusterCIDR, error) {
 	if g.creations++; g.creations == 1 {
 		return cc, g.answer
 	}

@@ -19,6 +19,7 @@ import (
 	networkingv1 "github.com/multicidr/controller-manager/apis/networking/v1"
 	"github.com/multicidr/controller-manager/controllers/lease"
 	"github.com/multicidr/controller-manager/controllers/nodeipam/allocator"
+	"github.com/multicidr/controller-manager/controllers/nodeipam/requests"
 	"github.com/multicidr/controller-manager/controllers/nodeipam/text"
 )
 
@@ -280,16 +281,16 @@ const crdMissing = "the CustomResourceDefinition of ClusterCIDR is not installed
 // writeTrouble says why a write failed and what to do about it, and whether that lasts until somebody does something; the zero value if nothing was
 // written. An admission rule of others can use any code; its words are in the error.
 func writeProblem(err error) (t problem, lasts bool) {
-	var pause later
+	var pause requests.Later
 	var status apierrors.APIStatus
 	said := errors.As(err, &status)
 	switch {
 	case errors.Is(err, lease.ErrClosed), errors.As(err, &pause) && !said:
 		return problem{}, false // The API server was not asked.
-	case errors.Is(err, errStoredOtherwise):
+	case errors.Is(err, requests.ErrStoredOtherwise):
 		return problem{"the ClusterCIDR of the flags is stored with other ranges or labels than it was sent with: if the CRD is not ours, " + ApplyCRD + "; else look for a mutating webhook or policy that changes it. " +
 			"Then delete that ClusterCIDR, and it is made again", err}, true
-	case errors.Is(err, errNotKept):
+	case errors.Is(err, requests.ErrNotKept):
 		return problem{"the API server stores what is written, and it is not there: look for a mutating webhook or policy, or another process with other flags, that takes it away; or the watch is late", err}, true
 	case apierrors.IsNotFound(err) && apierrors.HasStatusCause(err, metav1.CauseTypeUnexpectedServerResponse):
 		// It is the resource that does not exist, not an object. Of all that is written, only that of the CRD can be missing.
@@ -297,7 +298,7 @@ func writeProblem(err error) (t problem, lasts bool) {
 	case apierrors.IsForbidden(err) && strings.Contains(err.Error(), "custom resource definition is terminating"):
 		// The API server gives no machine-readable cause, and its discovery documents may be older than its answer.
 		return problem{"the CustomResourceDefinition of ClusterCIDR is being deleted, which goes on until the last ClusterCIDR is gone: then " + ApplyCRD + ", and apply the ClusterCIDRs anew", err}, true
-	case refusedByPolicy(err):
+	case requests.RefusedByPolicy(err):
 		return problem{"the API server takes another process for the leader: this passes if the lease has just changed hands, else the policy looks at another Lease than ours, or this process runs without leader election and so without one (manifests/fencing)", err}, true
 	case byAdmission(err):
 		return problem{"an admission webhook or policy does not let it pass: repair, change or delete the one that the answer names", err}, false

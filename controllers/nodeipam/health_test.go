@@ -15,6 +15,7 @@ import (
 
 	networkingv1 "github.com/multicidr/controller-manager/apis/networking/v1"
 	"github.com/multicidr/controller-manager/controllers/lease"
+	"github.com/multicidr/controller-manager/controllers/nodeipam/requests"
 	"github.com/multicidr/controller-manager/controllers/nodeipam/text"
 )
 
@@ -67,7 +68,7 @@ func TestHealth(t *testing.T) {
 			{wrote(writesNode, "b", refused), true, "Node b cannot be written: " + noPermission + since + none},
 			{wrote(writesNode, "a", refused), false, "Node a and 1 more cannot be written: " + noPermission + since + none},
 			{wrote(writesNode, "b", lease.ErrClosed), false, "Node a and 1 more cannot be written: " + noPermission + since + none},
-			{wrote(writesNode, "a", later(time.Second)), false, "Node a and 1 more cannot be written: " + noPermission + since + none},
+			{wrote(writesNode, "a", requests.Later(time.Second)), false, "Node a and 1 more cannot be written: " + noPermission + since + none},
 			{wrote(writesNode, "a", nil), false, "Node b cannot be written: " + noPermission + since + none},
 			{wrote(writesNode, "b", nil), true, ""},
 			{wrote(writesNode, "b", nil), false, ""},
@@ -156,12 +157,12 @@ func TestWriteTrouble(t *testing.T) {
 		"credentials":                      {apierrors.NewUnauthorized("no"), "credentials"},
 		"too many requests":                {apierrors.NewTooManyRequests("busy", 1), "priority and fairness"},
 		"another process was faster":       {apierrors.NewInvalid(schema.GroupKind{Kind: "Node"}, "n", nil), "another process"},
-		"it seems to be gone, for a while": {refusedLater{apierrors.NewNotFound(nodes, "n")}, "as if the object were gone"},
-		"a conflict, for a while":          {refusedLater{apierrors.NewConflict(nodes, "n", nil)}, "as if the object were gone"},
+		"it seems to be gone, for a while": {requests.RefusedLater{Err: apierrors.NewNotFound(nodes, "n")}, "as if the object were gone"},
+		"a conflict, for a while":          {requests.RefusedLater{Err: apierrors.NewConflict(nodes, "n", nil)}, "as if the object were gone"},
 		"503":                              {apierrors.NewServiceUnavailable("no"), "the API server fails"},
 		"504":                              {apierrors.NewTimeoutError("slow", 1), "does not answer in time"},
 		"no answer":                        {errTimeout, "does not answer in time"},
-		"put off":                          {later(time.Second), ""},
+		"put off":                          {requests.Later(time.Second), ""},
 		"the fence is closed":              {fmt.Errorf("%w: why", lease.ErrClosed), ""},
 	} {
 		t.Run(name, func(t *testing.T) {

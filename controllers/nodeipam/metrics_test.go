@@ -26,17 +26,18 @@ import (
 	"github.com/multicidr/controller-manager/controllers/nodeipam/clustercidr"
 	. "github.com/multicidr/controller-manager/controllers/nodeipam/internal/objects"
 	. "github.com/multicidr/controller-manager/controllers/nodeipam/internal/steps"
+	"github.com/multicidr/controller-manager/controllers/nodeipam/requests"
 )
 
 // answering is an API server that gives the same answer to every PATCH of a Node.
 type answering struct {
-	api
+	requests.API
 	err error
 	// before is called before the answer is given.
 	before func()
 }
 
-func (r answering) patchNode(context.Context, string, []byte) error {
+func (r answering) PatchNode(context.Context, string, []byte) error {
 	if r.before != nil {
 		r.before()
 	}

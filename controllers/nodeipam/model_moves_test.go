@@ -11,6 +11,7 @@ import (
 	"k8s.io/client-go/tools/leaderelection/resourcelock"
 
 	networkingv1 "github.com/multicidr/controller-manager/apis/networking/v1"
+	"github.com/multicidr/controller-manager/controllers/nodeipam/requests"
 )
 
 // What can happen in the model: few moves, each made of moves of the simulation, so that a history of them can be printed and played
@@ -188,8 +189,8 @@ func (m *modelPlay) listen(p *process) {
 	if p.controller == nil {
 		return
 	}
-	if f := p.controller.api.(fenced); f.api == (simAPI{p}) {
-		p.controller.api = fenced{heardAPI{simAPI{p}, m}, f.fence}
+	if f := p.controller.api.(requests.Fenced); f.API == (simAPI{p}) {
+		p.controller.api = requests.Fenced{API: heardAPI{simAPI{p}, m}, Fence: f.Fence}
 	}
 }
 
@@ -198,9 +199,9 @@ type heardAPI struct {
 	m *modelPlay
 }
 
-func (a heardAPI) patchNode(ctx context.Context, name string, patch []byte) error {
+func (a heardAPI) PatchNode(ctx context.Context, name string, patch []byte) error {
 	a.m.draft[a.p.w.current] = content{patch: string(patch)}
-	return a.simAPI.patchNode(ctx, name, patch)
+	return a.simAPI.PatchNode(ctx, name, patch)
 }
 
 type heardLock struct {

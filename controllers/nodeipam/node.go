@@ -2,12 +2,12 @@ package nodeipam
 
 import (
 	"context"
-	"errors"
 	"fmt"
 	"time"
 
 	"github.com/multicidr/controller-manager/controllers/nodeipam/allocator"
 	"github.com/multicidr/controller-manager/controllers/nodeipam/clustercidr"
+	"github.com/multicidr/controller-manager/controllers/nodeipam/requests"
 	v1 "k8s.io/api/core/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	"k8s.io/apimachinery/pkg/types"
@@ -16,9 +16,6 @@ import (
 	"k8s.io/client-go/tools/cache"
 	"k8s.io/klog/v2"
 )
-
-// writeTimeout bounds one write; under a leader lease that is short, a third of the lease does.
-const writeTimeout = 5 * time.Second
 
 // receiptLasts is how long the API server's word that it has stored a write of podCIDRs is enough. Until the watch shows them, other
 // events of the Node arrive, its kubelet's above all, and are no reason to write again. After that time something is
@@ -39,7 +36,7 @@ func (c *Controller) syncNode(ctx context.Context, name string) error {
 	case err != nil:
 		return err
 	case d.stored > 0:
-		return later(d.stored)
+		return requests.Later(d.stored)
 	case d.byOther:
 		return c.accuse(ctx, d.node)
 	}
@@ -48,15 +45,15 @@ func (c *Controller) syncNode(ctx context.Context, name string) error {
 	}
 	if d.first {
 		// Before it is sent, for who has to find out later what this process may have assigned: an answer can be lost.
-		klog.FromContext(ctx).Info("Assigning podCIDRs", "node", klog.KObj(d.node), "podCIDRs", podCIDRs(d.assign.Blocks, c.primary), "clusterCIDR", d.assign.ClusterCIDR)
+		klog.FromContext(ctx).Info("Assigning podCIDRs", "node", klog.KObj(d.node), "podCIDRs", requests.PodCIDRs(d.assign.Blocks, c.primary), "clusterCIDR", d.assign.ClusterCIDR)
 	}
 	if err := c.write(ctx, d.node, d.assign); err != nil || !d.again {
 		return err
 	}
-	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), writeTimeout)
+	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), requests.Timeout)
 	defer cancel()
 	c.readBack(ctx, d.node)
-	return fmt.Errorf("podCIDRs of Node %s: %w", name, errNotKept)
+	return fmt.Errorf("podCIDRs of Node %s: %w", name, requests.ErrNotKept)
 }
 
 // decision is what is to be done about a Node. The zero value is nothing.
@@ -110,9 +107,6 @@ func (c *Controller) reserve(b *allocator.State, d *decision) {
 		d.first = b.Sending(d.node, c.renewals().Sent) // From here on nothing that others do takes the blocks away.
 	}
 }
-
-// errNotKept is the error of a write that the API server has carried out, as it says, and that does not show.
-var errNotKept = errors.New("the API server has stored it, and it does not show")
 
 // observeNode enters in the state what the cache shows of a Node now, and returns the Node; nil if there is none, or if the event that brings
 // it has not been handled yet. Whoever looks holds the state, so that what is entered never gets older.
@@ -216,10 +210,10 @@ func (c *Controller) heardOfEnd(b *allocator.State, name string, before, now any
 // refused it or it was not sent. The watch tells what came of it, and until then the same blocks are written again.
 func (c *Controller) write(ctx context.Context, node *v1.Node, r allocator.Reservation) error {
 	// A shutdown does not cut a write off in the middle: Run returns when it has ended.
-	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), writeTimeout)
+	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), requests.Timeout)
 	defer cancel()
 	patched := c.patching(node)
-	err := c.api.patchNode(ctx, node.Name, podCIDRsPatch(node, r, c.primary, c.identity))
+	err := c.api.PatchNode(ctx, node.Name, requests.PodCIDRsPatch(node, r, c.primary, c.identity))
 	patched(err)
 	logger := klog.FromContext(ctx)
 	if err == nil {
@@ -232,21 +226,21 @@ func (c *Controller) write(ctx context.Context, node *v1.Node, r allocator.Reser
 			}
 		})
 		c.health.stored(writesNode)
-		logger.Info("Assigned podCIDRs", "node", klog.KObj(node), "podCIDRs", podCIDRs(r.Blocks, c.primary), "clusterCIDR", r.ClusterCIDR)
+		logger.Info("Assigned podCIDRs", "node", klog.KObj(node), "podCIDRs", requests.PodCIDRs(r.Blocks, c.primary), "clusterCIDR", r.ClusterCIDR)
 		return nil
 	}
 	c.notWritten(ctx, node, err)
-	if notThere(err) || apierrors.IsConflict(err) {
+	if requests.NotThere(err) || apierrors.IsConflict(err) {
 		logger.V(4).Info("The Node is gone or another one by now", "node", klog.KObj(node), "err", err)
 		// The watch says which, as a rule before that. But a webhook can refuse with these codes as well.
-		return refusedLater{fmt.Errorf("patch podCIDRs of Node %s: %w", node.Name, err)}
+		return requests.RefusedLater{Err: fmt.Errorf("patch podCIDRs of Node %s: %w", node.Name, err)}
 	}
 	return fmt.Errorf("patch podCIDRs of Node %s: %w", node.Name, err)
 }
 
 // notWritten enters in the state what an error says about a Node's reservation.
 func (c *Controller) notWritten(ctx context.Context, node *v1.Node, err error) {
-	if !answered(err) {
+	if !requests.Answered(err) {
 		until := c.now().Add(c.fence.Unanswered())
 		c.with(func(b *allocator.State) { b.Unanswered(node, until) })
 		return
@@ -254,9 +248,9 @@ func (c *Controller) notWritten(ctx context.Context, node *v1.Node, err error) {
 	// A refusal says nothing about an earlier write that was not answered. Once the API server cannot carry that out any more, a read tells.
 	unknown := false
 	c.with(func(b *allocator.State) {
-		unknown = b.NotCarriedOut(node, !notSent(err), c.now())
+		unknown = b.NotCarriedOut(node, !requests.NotSent(err), c.now())
 	})
-	if unknown && !notSent(err) { // A fence that closes is what a restore of etcd looks like at first, and then a read proves nothing.
+	if unknown && !requests.NotSent(err) { // A fence that closes is what a restore of etcd looks like at first, and then a read proves nothing.
 		c.readBack(ctx, node)
 	}
 }
@@ -270,7 +264,7 @@ func (c *Controller) readBack(ctx context.Context, node *v1.Node) {
 	if !over {
 		return
 	}
-	now, err := c.api.getNode(ctx, node.Name)
+	now, err := c.api.GetNode(ctx, node.Name)
 	switch {
 	case err != nil:
 		klog.FromContext(ctx).V(4).Info("Cannot find out whether a write was carried out that was not answered", "node", klog.KObj(node), "err", err)

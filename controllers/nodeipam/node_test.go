@@ -23,6 +23,8 @@ import (
 	"github.com/multicidr/controller-manager/controllers/nodeipam/allocator"
 	"github.com/multicidr/controller-manager/controllers/nodeipam/clustercidr"
 	. "github.com/multicidr/controller-manager/controllers/nodeipam/internal/objects"
+	"github.com/multicidr/controller-manager/controllers/nodeipam/internal/testapi"
+	"github.com/multicidr/controller-manager/controllers/nodeipam/requests"
 )
 
 // Once the API server has said that podCIDRs are stored, other events of the Node are no reason to write them again, unless the watch
@@ -31,7 +33,7 @@ func TestPodCIDRsAreWrittenOnce(t *testing.T) {
 	const wrote = "patchNode fenced=false bounded=true"
 	now := time.Unix(0, 0)
 	nodes := cache.NewIndexer(cache.MetaNamespaceKeyFunc, cache.Indexers{})
-	s := &server{gate: &gate{}}
+	s := &testapi.Server{Gate: &testapi.Gate{}}
 	c := newController(Config{}, parts{api: s, now: func() time.Time { return now }, nodes: corelisters.NewNodeLister(nodes), newQueue: newQueue})
 	for _, l := range c.lines() {
 		t.Cleanup(l.queue.ShutDown)
@@ -58,7 +60,7 @@ func TestPodCIDRsAreWrittenOnce(t *testing.T) {
 		{"and one more, whose event is not handled yet", Node("n", func(n *v1.Node) { n.UID = "third" }), 0, 0},
 	} {
 		now = now.Add(step.pass)
-		s.arrived = nil
+		s.Arrived = nil
 		if step.node == nil {
 			if err := nodes.Delete(shown); err != nil {
 				t.Fatal(err)
@@ -67,15 +69,15 @@ func TestPodCIDRsAreWrittenOnce(t *testing.T) {
 			t.Fatal(err)
 		}
 		err := c.syncNode(t.Context(), "n")
-		var pause later
-		if again := strings.Contains(step.what, "not seen for long"); again != errors.Is(err, errNotKept) || !again && err != nil && !errors.As(err, &pause) {
+		var pause requests.Later
+		if again := strings.Contains(step.what, "not seen for long"); again != errors.Is(err, requests.ErrNotKept) || !again && err != nil && !errors.As(err, &pause) {
 			t.Fatalf("%s: %v", step.what, err)
 		}
 		var want []string
 		for range step.want {
 			want = append(want, wrote)
 		}
-		if diff := cmp.Diff(want, s.arrived); diff != "" {
+		if diff := cmp.Diff(want, s.Arrived); diff != "" {
 			t.Fatalf("%s: writes (-want +got):\n%s", step.what, diff)
 		}
 	}
@@ -196,8 +198,8 @@ func TestAnotherAllocatorIsNoticed(t *testing.T) {
 // unnaming is an API server with a policy that takes our annotations off Nodes.
 type unnaming struct{ *leader }
 
-func (u unnaming) patchNode(ctx context.Context, name string, patch []byte) error {
-	return u.leader.patchNode(ctx, name, []byte(strings.ReplaceAll(string(patch), "networking.x-k8s.io/", "unknown/")))
+func (u unnaming) PatchNode(ctx context.Context, name string, patch []byte) error {
+	return u.leader.PatchNode(ctx, name, []byte(strings.ReplaceAll(string(patch), "networking.x-k8s.io/", "unknown/")))
 }
 
 // What the API server says it has stored for this process is its own, also without a name.
@@ -291,7 +293,7 @@ type logged struct {
 	lines []string // of the log, when a write arrives
 }
 
-func (l *logged) patchNode(context.Context, string, []byte) error {
+func (l *logged) PatchNode(context.Context, string, []byte) error {
 	l.lines = append(l.lines, l.log.String())
 	return context.DeadlineExceeded
 }

@@ -23,14 +23,14 @@ type forgetful struct {
 	told     int // events of writes that fail
 }
 
-func (f *forgetful) patchNode(ctx context.Context, name string, patch []byte) error {
+func (f *forgetful) PatchNode(ctx context.Context, name string, patch []byte) error {
 	if !f.ofStatus && time.Now().Before(f.until) {
 		return nil
 	}
-	return f.leader.patchNode(ctx, name, patch)
+	return f.leader.PatchNode(ctx, name, patch)
 }
 
-func (f *forgetful) patchClusterCIDR(_ context.Context, name string, _ []byte) error {
+func (f *forgetful) PatchClusterCIDR(_ context.Context, name string, _ []byte) error {
 	if !f.ofStatus && time.Now().Before(f.until) {
 		return nil
 	}
@@ -54,14 +54,14 @@ func (f *forgetful) patchClusterCIDR(_ context.Context, name string, _ []byte) e
 	return nil
 }
 
-func (f *forgetful) applyStatus(ctx context.Context, patch *applyv1.ClusterCIDRApplyConfiguration) error {
+func (f *forgetful) ApplyStatus(ctx context.Context, patch *applyv1.ClusterCIDRApplyConfiguration) error {
 	if f.statuses++; f.ofStatus && time.Now().Before(f.until) {
 		return nil
 	}
-	return f.leader.applyStatus(ctx, patch)
+	return f.leader.ApplyStatus(ctx, patch)
 }
 
-func (f *forgetful) createEvent(_ context.Context, e *v1.Event) error {
+func (f *forgetful) CreateEvent(_ context.Context, e *v1.Event) error {
 	if e.Reason == ReasonWriteFailed {
 		f.told++
 	}

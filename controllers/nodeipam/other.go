@@ -15,6 +15,7 @@ import (
 	networkingv1 "github.com/multicidr/controller-manager/apis/networking/v1"
 	"github.com/multicidr/controller-manager/controllers/nodeipam/allocator"
 	"github.com/multicidr/controller-manager/controllers/nodeipam/clustercidr"
+	"github.com/multicidr/controller-manager/controllers/nodeipam/requests"
 	"github.com/multicidr/controller-manager/controllers/nodeipam/text"
 )
 
@@ -136,7 +137,7 @@ func (c *Controller) otherMessage(node *v1.Node, holder string) string {
 //
 // podCIDRs in nobody's name are this process's own if the API server has carried out a write of them, and a policy left its annotations out.
 func (c *Controller) accuse(ctx context.Context, node *v1.Node) error {
-	_, leave, err := c.fence.Enter(ctx, writeTimeout)
+	_, leave, err := c.fence.Enter(ctx, requests.Timeout)
 	if err != nil {
 		return err
 	}

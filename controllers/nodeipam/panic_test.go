@@ -29,10 +29,12 @@ import (
 	"github.com/multicidr/controller-manager/controllers/nodeipam/allocator"
 	"github.com/multicidr/controller-manager/controllers/nodeipam/clustercidr"
 	. "github.com/multicidr/controller-manager/controllers/nodeipam/internal/objects"
+	"github.com/multicidr/controller-manager/controllers/nodeipam/internal/testapi"
+	"github.com/multicidr/controller-manager/controllers/nodeipam/requests"
 )
 
 // fakes are a Config's clients and informers. Fakes have no resource versions, so a Controller with them waits for fresh caches for ever.
-func fakes(t *testing.T, fence Fence) (cfg Config, client *fake.Clientset, factory informers.SharedInformerFactory) {
+func fakes(t *testing.T, fence requests.Fence) (cfg Config, client *fake.Clientset, factory informers.SharedInformerFactory) {
 	// One of the others holds up everybody who reports errors in quick succession, by a clock that is not synctest's.
 	handlers := utilruntime.ErrorHandlers
 	utilruntime.ErrorHandlers = handlers[:1]
@@ -169,7 +171,7 @@ func (l nodesThatPanic) Get(name string) (*v1.Node, error) {
 // those who show it say so.
 func TestNobodyUsesATornBook(t *testing.T) {
 	nodes := cache.NewIndexer(cache.MetaNamespaceKeyFunc, cache.Indexers{})
-	s := &server{gate: &gate{}}
+	s := &testapi.Server{Gate: &testapi.Gate{}}
 	c := newController(Config{}, parts{api: s, now: time.Now, nodes: nodesThatPanic{corelisters.NewNodeLister(nodes)}, newQueue: newQueue})
 	for _, l := range c.lines() {
 		t.Cleanup(l.queue.ShutDown)
@@ -210,8 +212,8 @@ func TestNobodyUsesATornBook(t *testing.T) {
 		err := c.syncNode(t.Context(), "n")
 		t.Errorf("a Node was served from a book that may be half changed: %v", err)
 	})
-	if len(s.arrived) > 0 {
-		t.Errorf("written: %v", s.arrived)
+	if len(s.Arrived) > 0 {
+		t.Errorf("written: %v", s.Arrived)
 	}
 	if c.Err() == nil {
 		t.Error("a worker that cannot go on does not end the controller")
@@ -229,7 +231,7 @@ func TestNobodyUsesATornBook(t *testing.T) {
 
 // unansweredUntil is a Fence with a write that may be carried out until then.
 type unansweredUntil struct {
-	gate
+	testapi.Gate
 	at time.Time
 }
 

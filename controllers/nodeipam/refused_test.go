@@ -19,11 +19,12 @@ import (
 	"github.com/multicidr/controller-manager/controllers/nodeipam/allocator"
 	"github.com/multicidr/controller-manager/controllers/nodeipam/clustercidr"
 	. "github.com/multicidr/controller-manager/controllers/nodeipam/internal/objects"
+	"github.com/multicidr/controller-manager/controllers/nodeipam/requests"
 )
 
 // refusing is an API server that takes no write of ClusterCIDRs while err is set.
 type refusing struct {
-	api
+	requests.API
 	err   error
 	tried []time.Time
 }
@@ -33,14 +34,14 @@ func (r *refusing) write() error {
 	return r.err
 }
 
-func (r *refusing) patchClusterCIDR(context.Context, string, []byte) error { return r.write() }
+func (r *refusing) PatchClusterCIDR(context.Context, string, []byte) error { return r.write() }
 
-func (r *refusing) applyStatus(context.Context, *applyv1.ClusterCIDRApplyConfiguration) error {
+func (r *refusing) ApplyStatus(context.Context, *applyv1.ClusterCIDRApplyConfiguration) error {
 	return r.write()
 }
 
 // controllerOf makes a controller that has one ClusterCIDR.
-func controllerOf(t *testing.T, api api, cc *networkingv1.ClusterCIDR) *Controller {
+func controllerOf(t *testing.T, api requests.API, cc *networkingv1.ClusterCIDR) *Controller {
 	t.Helper()
 	clusterCIDRs := cache.NewIndexer(cache.MetaNamespaceKeyFunc, cache.Indexers{})
 	if err := clusterCIDRs.Add(cc); err != nil {

@@ -25,18 +25,19 @@ import (
 	"github.com/multicidr/controller-manager/controllers/nodeipam/allocator"
 	"github.com/multicidr/controller-manager/controllers/nodeipam/clustercidr"
 	. "github.com/multicidr/controller-manager/controllers/nodeipam/internal/objects"
+	"github.com/multicidr/controller-manager/controllers/nodeipam/requests"
 )
 
 // deciding is an API server that answers each PATCH of a Node as the test says, and reads of Nodes from what it has stored.
 type deciding struct {
-	api
+	requests.API
 	answers []error // to the next PATCHes; then nil
 	stored  *v1.Node
 	written []string // podCIDR by podCIDR, whatever the answer
 	reads   int
 }
 
-func (d *deciding) patchNode(_ context.Context, _ string, patch []byte) error {
+func (d *deciding) PatchNode(_ context.Context, _ string, patch []byte) error {
 	var node v1.Node
 	if err := json.Unmarshal(patch, &node); err != nil {
 		return err
@@ -50,12 +51,12 @@ func (d *deciding) patchNode(_ context.Context, _ string, patch []byte) error {
 	return err
 }
 
-func (d *deciding) getNode(context.Context, string) (*v1.Node, error) {
+func (d *deciding) GetNode(context.Context, string) (*v1.Node, error) {
 	d.reads++
 	return d.stored, nil
 }
 
-func (d *deciding) createEvent(context.Context, *v1.Event) error { return nil }
+func (d *deciding) CreateEvent(context.Context, *v1.Event) error { return nil }
 
 func forbidden(why string) error {
 	return apierrors.NewForbidden(v1.Resource("nodes"), "n", errors.New(why))
@@ -297,7 +298,7 @@ func TestReservationOfANodeThatGoes(t *testing.T) {
 }
 
 // controllerWith makes a controller that knows one Node and has no ClusterCIDR.
-func controllerWith(t *testing.T, api api, now func() time.Time, n *v1.Node) (*Controller, cache.Indexer) {
+func controllerWith(t *testing.T, api requests.API, now func() time.Time, n *v1.Node) (*Controller, cache.Indexer) {
 	t.Helper()
 	nodes := cache.NewIndexer(cache.MetaNamespaceKeyFunc, cache.Indexers{})
 	if err := nodes.Add(n); err != nil {
@@ -316,12 +317,12 @@ type refusesBad struct {
 	tries int
 }
 
-func (r *refusesBad) patchNode(ctx context.Context, name string, patch []byte) error {
+func (r *refusesBad) PatchNode(ctx context.Context, name string, patch []byte) error {
 	if strings.HasPrefix(name, "bad") {
 		r.tries++
 		return apierrors.NewInvalid(v1.SchemeGroupVersion.WithKind("Node").GroupKind(), name, nil)
 	}
-	return r.leader.patchNode(ctx, name, patch)
+	return r.leader.PatchNode(ctx, name, patch)
 }
 
 // TestRefusedNodesDoNotPassTheLastBlockOn: Nodes whose every write is refused are older than a Node that nobody refuses, and there are at least two for each free block.
@@ -381,14 +382,14 @@ type retired struct {
 	tries int
 }
 
-func (r *retired) patchNode(ctx context.Context, name string, patch []byte) error {
+func (r *retired) PatchNode(ctx context.Context, name string, patch []byte) error {
 	if bytes.Contains(patch, []byte("10.0.0.")) {
 		if r.tries++; r.tries == 1 {
 			return errors.New("connection reset")
 		}
 		return apierrors.NewForbidden(v1.Resource("nodes"), name, errors.New("ValidatingAdmissionPolicy 'retired' denied request"))
 	}
-	return r.leader.patchNode(ctx, name, patch)
+	return r.leader.PatchNode(ctx, name, patch)
 }
 
 // A leader lived through a restore of etcd, days before. A Node that was created since then has lost one answer, and the other writes of its block

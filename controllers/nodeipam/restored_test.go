@@ -24,12 +24,12 @@ type answeringAs struct {
 	tries  int
 }
 
-func (a *answeringAs) patchNode(ctx context.Context, name string, patch []byte) error {
+func (a *answeringAs) PatchNode(ctx context.Context, name string, patch []byte) error {
 	if err, ok := a.answer(name, patch); ok {
 		a.tries++
 		return err
 	}
-	return a.leader.patchNode(ctx, name, patch)
+	return a.leader.PatchNode(ctx, name, patch)
 }
 
 func forbidden6(name string) error {

@@ -11,6 +11,7 @@ import (
 	"k8s.io/client-go/tools/leaderelection/resourcelock"
 
 	"github.com/multicidr/controller-manager/controllers/lease"
+	"github.com/multicidr/controller-manager/controllers/nodeipam/requests"
 )
 
 // The leader election of client-go: what its LeaderElector does at one try, on the real lock of package lease, which
@@ -126,7 +127,7 @@ func (f simFence) Enter(ctx context.Context, atMost time.Duration) (context.Cont
 
 // mayWrite reports whether the fence is open.
 func (p *process) mayWrite() bool {
-	_, leave, err := p.election.fence.Enter(p.w.ctx, writeTimeout)
+	_, leave, err := p.election.fence.Enter(p.w.ctx, requests.Timeout)
 	if err == nil {
 		leave()
 	}

@@ -13,6 +13,7 @@ import (
 	networkingv1 "github.com/multicidr/controller-manager/apis/networking/v1"
 	"github.com/multicidr/controller-manager/controllers/ipam"
 	"github.com/multicidr/controller-manager/controllers/nodeipam/allocator"
+	"github.com/multicidr/controller-manager/controllers/nodeipam/requests"
 )
 
 // The invariants of the design, by their numbers:
@@ -139,7 +140,7 @@ func (p *process) patchedNode(write *nodeWrite, err error) {
 	if err == nil {
 		write.over = -1 // It has been carried out, and will not be once more.
 	}
-	if err != nil && answered(err) {
+	if err != nil && requests.Answered(err) {
 		p.seen.writes[write.uid] = slices.DeleteFunc(p.seen.writes[write.uid], func(w *nodeWrite) bool { return w == write })
 		p.w.cover("a write of podCIDRs was refused")
 	}

@@ -29,6 +29,7 @@ import (
 	clustercidrlisters "github.com/multicidr/controller-manager/apis/generated/listers/networking/v1"
 	networkingv1 "github.com/multicidr/controller-manager/apis/networking/v1"
 	"github.com/multicidr/controller-manager/controllers/ipam"
+	"github.com/multicidr/controller-manager/controllers/nodeipam/requests"
 )
 
 // A simulated process: the real Controller with caches, queues, clocks and an API server that move only when the
@@ -540,12 +541,12 @@ func (t *task) goOn() {
 	}
 }
 
-const requests = "requests to the API server"
+const requestsSent = "requests to the API server"
 
 // do makes a call to the API server: it returns when the simulation brings an answer.
 func (p *process) do(what string, handle func(*simServer) error) error {
 	c := &call{task: p.w.current, what: what, handle: handle, over: p.over()}
-	p.w.cover(requests)
+	p.w.cover(requestsSent)
 	if c.task.line != "lease" {
 		p.w.writes++
 	}
@@ -558,7 +559,7 @@ func (p *process) do(what string, handle func(*simServer) error) error {
 // over is when a request that is sent now is over, as far as that is promised: when the lease runs out that is good now.
 func (p *process) over() time.Duration {
 	if p.election.renewalSent == 0 {
-		return p.w.elapsed + writeTimeout
+		return p.w.elapsed + requests.Timeout
 	}
 	return p.election.renewalSent + leaseDuration
 }
@@ -611,7 +612,7 @@ func (p *process) die() {
 // simAPI is the API server as one process sees it.
 type simAPI struct{ p *process }
 
-func (a simAPI) getNode(_ context.Context, name string) (node *v1.Node, err error) {
+func (a simAPI) GetNode(_ context.Context, name string) (node *v1.Node, err error) {
 	err = a.p.do("get Node "+name, func(s *simServer) error {
 		if node = s.node(name); node == nil {
 			return apierrors.NewNotFound(kindNode.resource(), name)
@@ -625,14 +626,14 @@ func (a simAPI) getNode(_ context.Context, name string) (node *v1.Node, err erro
 	return node, nil
 }
 
-func (a simAPI) patchNode(_ context.Context, name string, patch []byte) error {
+func (a simAPI) PatchNode(_ context.Context, name string, patch []byte) error {
 	write := a.p.willPatchNode(name, patch)
-	err := a.p.do("patch Node "+name, func(s *simServer) error { return s.patchNode(name, patch) })
+	err := a.p.do("patch Node "+name, func(s *simServer) error { return s.PatchNode(name, patch) })
 	a.p.patchedNode(write, err)
 	return err
 }
 
-func (a simAPI) createClusterCIDR(_ context.Context, cc *networkingv1.ClusterCIDR) (*networkingv1.ClusterCIDR, error) {
+func (a simAPI) CreateClusterCIDR(_ context.Context, cc *networkingv1.ClusterCIDR) (*networkingv1.ClusterCIDR, error) {
 	return cc, a.p.do("create ClusterCIDR "+cc.Name, func(s *simServer) error {
 		if s.clusterCIDR(cc.Name) != nil {
 			return apierrors.NewAlreadyExists(kindClusterCIDR.resource(), cc.Name)
@@ -642,12 +643,12 @@ func (a simAPI) createClusterCIDR(_ context.Context, cc *networkingv1.ClusterCID
 	})
 }
 
-func (a simAPI) patchClusterCIDR(_ context.Context, name string, patch []byte) error {
+func (a simAPI) PatchClusterCIDR(_ context.Context, name string, patch []byte) error {
 	a.p.willPatchClusterCIDR(name, patch)
-	return a.p.do("patch ClusterCIDR "+name, func(s *simServer) error { return s.patchClusterCIDR(name, patch) })
+	return a.p.do("patch ClusterCIDR "+name, func(s *simServer) error { return s.PatchClusterCIDR(name, patch) })
 }
 
-func (a simAPI) deleteClusterCIDR(_ context.Context, name string, uid types.UID, resourceVersion string) error {
+func (a simAPI) DeleteClusterCIDR(_ context.Context, name string, uid types.UID, resourceVersion string) error {
 	return a.p.do("delete ClusterCIDR "+name, func(s *simServer) error {
 		switch cc := s.clusterCIDR(name); {
 		case cc == nil:
@@ -662,29 +663,29 @@ func (a simAPI) deleteClusterCIDR(_ context.Context, name string, uid types.UID,
 	})
 }
 
-func (a simAPI) applyStatus(_ context.Context, patch *applyv1.ClusterCIDRApplyConfiguration) error {
+func (a simAPI) ApplyStatus(_ context.Context, patch *applyv1.ClusterCIDRApplyConfiguration) error {
 	var cc networkingv1.ClusterCIDR
 	if text, err := json.Marshal(patch); err != nil {
 		return err
 	} else if err := json.Unmarshal(text, &cc); err != nil {
 		return err
 	}
-	return a.p.do("apply status of ClusterCIDR "+cc.Name, func(s *simServer) error { return s.applyStatus(cc.Name, cc.UID, cc.Status) })
+	return a.p.do("apply status of ClusterCIDR "+cc.Name, func(s *simServer) error { return s.ApplyStatus(cc.Name, cc.UID, cc.Status) })
 }
 
-func (a simAPI) patchStatus(_ context.Context, name string, patch []byte) error {
-	return a.p.do("patch status of ClusterCIDR "+name, func(s *simServer) error { return s.patchStatus(name, patch) })
+func (a simAPI) PatchStatus(_ context.Context, name string, patch []byte) error {
+	return a.p.do("patch status of ClusterCIDR "+name, func(s *simServer) error { return s.PatchStatus(name, patch) })
 }
 
-func (a simAPI) createEvent(_ context.Context, event *v1.Event) error {
+func (a simAPI) CreateEvent(_ context.Context, event *v1.Event) error {
 	a.p.willCreateEvent(event)
-	err := a.p.do("create event "+event.Reason+" of "+event.InvolvedObject.Name, func(s *simServer) error { return s.createEvent(event) })
+	err := a.p.do("create event "+event.Reason+" of "+event.InvolvedObject.Name, func(s *simServer) error { return s.CreateEvent(event) })
 	a.p.said(event, err)
 	return err
 }
 
-func (a simAPI) patchEvent(_ context.Context, _, name string, patch []byte) (*v1.Event, error) {
-	err := a.p.do("patch event "+name, func(s *simServer) error { return s.patchEvent(name) })
+func (a simAPI) PatchEvent(_ context.Context, _, name string, patch []byte) (*v1.Event, error) {
+	err := a.p.do("patch event "+name, func(s *simServer) error { return s.PatchEvent(name) })
 	event := a.p.w.server.events[name]
 	if event != nil && bytes.Contains(patch, []byte("lastTimestamp")) { // The other patch only reads.
 		a.p.said(event, err)

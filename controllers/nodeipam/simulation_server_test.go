@@ -23,6 +23,7 @@ import (
 
 	networkingv1 "github.com/multicidr/controller-manager/apis/networking/v1"
 	"github.com/multicidr/controller-manager/controllers/ipam"
+	"github.com/multicidr/controller-manager/controllers/nodeipam/requests"
 )
 
 // The simulated API server. It does what the real one does to the requests that the controller and its users make, and
@@ -108,7 +109,7 @@ func (s *simServer) serviceCIDR(name string) *networkingapiv1.ServiceCIDR {
 func (s *simServer) create(k kind, o metav1.Object) {
 	s.uids++
 	o.SetUID(types.UID(fmt.Sprintf("%s-%d", o.GetName(), s.uids)))
-	o.SetCreationTimestamp(metav1.NewTime(s.now()))
+	o.SetCreationTimestamp(metav1.NewTime(s.now().Truncate(time.Second))) // as it is stored
 	o.SetGeneration(1)
 	s.store(k, o)
 }
@@ -130,7 +131,7 @@ func (s *simServer) delete(k kind, name string) {
 	if o.GetDeletionTimestamp() != nil {
 		return
 	}
-	now := metav1.NewTime(s.now())
+	now := metav1.NewTime(s.now().Truncate(time.Second)) // as it is stored
 	o.SetDeletionTimestamp(&now)
 	s.store(k, o)
 }
@@ -192,7 +193,7 @@ func invalid(k kind, name, why string) error {
 	return err
 }
 
-func (s *simServer) patchNode(name string, patch []byte) error {
+func (s *simServer) PatchNode(name string, patch []byte) error {
 	node, err := patched[v1.Node](s, kindNode, name, patch, strategic)
 	if err != nil || node == nil {
 		return err
@@ -207,7 +208,7 @@ func (s *simServer) patchNode(name string, patch []byte) error {
 	first := len(old.Spec.PodCIDRs) == 0 && len(node.Spec.PodCIDRs) > 0
 	writer := node.Annotations[networkingv1.AnnotationLeaseHolder]
 	if s.policy && (first || writer != old.Annotations[networkingv1.AnnotationLeaseHolder]) && writer != s.lease.record.HolderIdentity {
-		return apierrors.NewForbidden(kindNode.resource(), name, fmt.Errorf("%s: podCIDRs are assigned by %s", FencingPolicy, s.lease.record.HolderIdentity))
+		return apierrors.NewForbidden(kindNode.resource(), name, fmt.Errorf("%s: podCIDRs are assigned by %s", requests.FencingPolicy, s.lease.record.HolderIdentity))
 	}
 	if first && s.dropsPodCIDRs {
 		s.altered = true
@@ -241,7 +242,7 @@ func validPodCIDRs(node *v1.Node) error {
 	return nil
 }
 
-func (s *simServer) patchClusterCIDR(name string, patch []byte) error {
+func (s *simServer) PatchClusterCIDR(name string, patch []byte) error {
 	cc, err := patched[networkingv1.ClusterCIDR](s, kindClusterCIDR, name, patch, jsonpatch.MergePatch)
 	if err != nil || cc == nil {
 		return err
@@ -279,7 +280,7 @@ func withAllocation(spec *networkingv1.ClusterCIDRSpec, mode networkingv1.Alloca
 }
 
 // applyStatus is a server-side apply by force: what is not in it goes only if an earlier one had it.
-func (s *simServer) applyStatus(name string, uid types.UID, status networkingv1.ClusterCIDRStatus) error {
+func (s *simServer) ApplyStatus(name string, uid types.UID, status networkingv1.ClusterCIDRStatus) error {
 	old := s.clusterCIDR(name)
 	if old == nil || old.UID != uid {
 		return apierrors.NewConflict(kindClusterCIDR.resource(), name, errors.New("uid mismatch"))
@@ -307,7 +308,7 @@ func (s *simServer) applyStatus(name string, uid types.UID, status networkingv1.
 }
 
 // patchStatus is a merge patch of a status.
-func (s *simServer) patchStatus(name string, patch []byte) error {
+func (s *simServer) PatchStatus(name string, patch []byte) error {
 	cc, err := patched[networkingv1.ClusterCIDR](s, kindClusterCIDR, name, patch, jsonpatch.MergePatch)
 	if err != nil || cc == nil {
 		return err
@@ -318,7 +319,7 @@ func (s *simServer) patchStatus(name string, patch []byte) error {
 	return nil
 }
 
-func (s *simServer) createEvent(event *v1.Event) error {
+func (s *simServer) CreateEvent(event *v1.Event) error {
 	if s.events[event.Name] != nil {
 		return apierrors.NewAlreadyExists(schema.GroupResource{Resource: "events"}, event.Name)
 	}
@@ -326,7 +327,7 @@ func (s *simServer) createEvent(event *v1.Event) error {
 	return nil
 }
 
-func (s *simServer) patchEvent(name string) error {
+func (s *simServer) PatchEvent(name string) error {
 	if s.events[name] == nil {
 		return apierrors.NewNotFound(schema.GroupResource{Resource: "events"}, name)
 	}

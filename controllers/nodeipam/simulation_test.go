@@ -290,7 +290,7 @@ func (s *simulated) String() string {
 	var text strings.Builder
 	seconds := s.took.Seconds()
 	fmt.Fprintf(&text, "%d histories, %d moves, %d requests to the API server in %v: %.0f histories/s, %.0f moves/s\n",
-		s.seeds, s.moves, s.covered[requests], s.took.Round(time.Second), float64(s.seeds)/seconds, float64(s.moves)/seconds)
+		s.seeds, s.moves, s.covered[requestsSent], s.took.Round(time.Second), float64(s.seeds)/seconds, float64(s.moves)/seconds)
 	for _, what := range sortedNames(s.covered) {
 		fmt.Fprintf(&text, "%10d %s\n", s.covered[what], what)
 	}

@@ -18,6 +18,7 @@ import (
 	"github.com/multicidr/controller-manager/controllers/nodeipam/allocator"
 	"github.com/multicidr/controller-manager/controllers/nodeipam/clustercidr"
 	. "github.com/multicidr/controller-manager/controllers/nodeipam/internal/objects"
+	"github.com/multicidr/controller-manager/controllers/nodeipam/internal/testapi"
 	"github.com/multicidr/controller-manager/controllers/nodeipam/text"
 )
 
@@ -186,7 +187,7 @@ func (l whileRead) List(selector labels.Selector) ([]*networkingv1.ClusterCIDR, 
 
 // From the look at a ClusterCIDR until what it says is entered nobody else looks, who could enter something newer in between.
 func TestClusterCIDRNeverGetsOlder(t *testing.T) {
-	s := &server{gate: &gate{}}
+	s := &testapi.Server{Gate: &testapi.Gate{}}
 	c := controllerOf(t, s, ClusterCIDR("a", Spec4("10.0.0.0/16", 8, nil)))
 	c.nodes = nodesWhileListed{then: func() {}}
 	looks := 0

@@ -11,11 +11,10 @@ import (
 	"k8s.io/apimachinery/pkg/api/meta"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/types"
-	metav1ac "k8s.io/client-go/applyconfigurations/meta/v1"
 
-	applyv1 "github.com/multicidr/controller-manager/apis/generated/applyconfiguration/networking/v1"
 	networkingv1 "github.com/multicidr/controller-manager/apis/networking/v1"
 	"github.com/multicidr/controller-manager/controllers/nodeipam/allocator"
+	"github.com/multicidr/controller-manager/controllers/nodeipam/requests"
 )
 
 // statusInterval is the least time between two tries to write one ClusterCIDR's status. Changes in between go into one write.
@@ -30,25 +29,25 @@ func (c *Controller) syncStatus(ctx context.Context, name string) error {
 	d, err := c.decideStatus(name)
 	switch {
 	case d.early > 0:
-		return later(min(d.early, statusInterval/4)) // Nodes may be done before
+		return requests.Later(min(d.early, statusInterval/4)) // Nodes may be done before
 	case apierrors.IsNotFound(err):
 		return nil
 	case err != nil || !d.due:
 		return err
 	}
 
-	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), writeTimeout)
+	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), requests.Timeout)
 	defer cancel()
-	if foreign := foreignStatus(d.cc, d.want); foreign != nil {
-		err = c.api.patchStatus(ctx, name, foreign)
+	if foreign := requests.ForeignStatus(d.cc, d.want); foreign != nil {
+		err = c.api.PatchStatus(ctx, name, foreign)
 	}
 	if err == nil {
-		err = c.api.applyStatus(ctx, statusPatch(d.cc, d.want))
+		err = c.api.ApplyStatus(ctx, requests.StatusPatch(d.cc, d.want))
 	}
 	switch {
-	case notThere(err), apierrors.IsConflict(err):
+	case requests.NotThere(err), apierrors.IsConflict(err):
 		// gone, or another one of that name; or a webhook refuses with that code
-		return refusedLater{fmt.Errorf("apply status of ClusterCIDR %s: %w", name, err)}
+		return requests.RefusedLater{Err: fmt.Errorf("apply status of ClusterCIDR %s: %w", name, err)}
 	case err != nil:
 		return fmt.Errorf("apply status of ClusterCIDR %s: %w", name, err)
 	}
@@ -105,7 +104,7 @@ func (c *Controller) appliedStatus(cc *networkingv1.ClusterCIDR, status networki
 		if !ok || last.uid != cc.UID || !equality.Semantic.DeepEqual(last.status, status) {
 			c.statusApplied[cc.Name] = appliedStatus{cc.UID, status, c.now()}
 		} else if c.now().Sub(last.at) >= expectationLasts {
-			err = fmt.Errorf("status of ClusterCIDR %s: %w", cc.Name, errNotKept)
+			err = fmt.Errorf("status of ClusterCIDR %s: %w", cc.Name, requests.ErrNotKept)
 		}
 	})
 	return err
@@ -141,49 +140,4 @@ var alarmReasons = map[string]string{
 	networkingv1.ReasonInvalid:     ReasonInvalid,
 	networkingv1.ReasonTerminating: ReasonDeletionBlocked,
 	networkingv1.ReasonPending:     ReasonFinalizerMissing,
-}
-
-// foreignStatus is the merge patch that removes what another writer has put into a status and that should not be there: a server-side apply
-// removes only what its own field manager has set before. It is nil if there is nothing of that kind. A ClusterCIDR that has changed
-// meanwhile is not patched.
-func foreignStatus(cc *networkingv1.ClusterCIDR, want networkingv1.ClusterCIDRStatus) []byte {
-	remove := map[string]any{} // null removes
-	for field, is := range map[string][2]*networkingv1.RangeStatus{"ipv4": {cc.Status.IPv4, want.IPv4}, "ipv6": {cc.Status.IPv6, want.IPv6}} {
-		switch now, want := is[0], is[1]; {
-		case now == nil:
-		case want == nil:
-			remove[field] = nil
-		case want.Cursor == "" && now.Cursor != "":
-			remove[field] = map[string]any{"cursor": nil}
-		}
-	}
-	if len(remove) == 0 {
-		return nil
-	}
-	return encode(map[string]any{"metadata": map[string]any{"uid": cc.UID, "resourceVersion": cc.ResourceVersion}, "status": remove})
-}
-
-// statusPatch is the server-side apply of a status. The UID keeps it from another object of the same name.
-func statusPatch(cc *networkingv1.ClusterCIDR, status networkingv1.ClusterCIDRStatus) *applyv1.ClusterCIDRApplyConfiguration {
-	s := applyv1.ClusterCIDRStatus()
-	for _, c := range status.Conditions {
-		s.WithConditions(metav1ac.Condition().WithType(c.Type).WithStatus(c.Status).WithReason(c.Reason).WithMessage(c.Message).
-			WithObservedGeneration(c.ObservedGeneration).WithLastTransitionTime(c.LastTransitionTime))
-	}
-	if status.IPv4 != nil {
-		s.WithIPv4(rangePatch(status.IPv4))
-	}
-	if status.IPv6 != nil {
-		s.WithIPv6(rangePatch(status.IPv6))
-	}
-	return applyv1.ClusterCIDR(cc.Name).WithUID(cc.UID).WithStatus(s)
-}
-
-func rangePatch(r *networkingv1.RangeStatus) *applyv1.RangeStatusApplyConfiguration {
-	patch := applyv1.RangeStatus().WithCIDR(r.CIDR).WithBlockPrefixLength(r.BlockPrefixLength).
-		WithTotal(r.Total).WithAllocated(r.Allocated).WithUnavailable(r.Unavailable).WithFree(r.Free)
-	if r.Cursor != "" {
-		patch.WithCursor(r.Cursor)
-	}
-	return patch
 }

@@ -18,6 +18,8 @@ import (
 	"github.com/multicidr/controller-manager/controllers/nodeipam/allocator"
 	. "github.com/multicidr/controller-manager/controllers/nodeipam/internal/objects"
 	. "github.com/multicidr/controller-manager/controllers/nodeipam/internal/steps"
+	"github.com/multicidr/controller-manager/controllers/nodeipam/internal/testapi"
+	"github.com/multicidr/controller-manager/controllers/nodeipam/requests"
 )
 
 func TestStatus(t *testing.T) {
@@ -155,7 +157,7 @@ func TestForeignStatusIsRemoved(t *testing.T) {
 			if patch != "" {
 				patch = `{"metadata":{"resourceVersion":"7","uid":"` + string(cc.UID) + `"},"status":` + patch + `}`
 			}
-			if got := string(foreignStatus(is, want)); got != patch {
+			if got := string(requests.ForeignStatus(is, want)); got != patch {
 				t.Errorf("patch %s, want %s", got, patch)
 			}
 		})
@@ -222,7 +224,7 @@ func TestStatusOfAnotherObjectOfThatName(t *testing.T) {
 // A status is written once a second at most, whoever asks for it; and under a limit of requests that would take them from Nodes.
 func TestStatusWaits(t *testing.T) {
 	now := time.Unix(0, 0)
-	s := &server{gate: &gate{}}
+	s := &testapi.Server{Gate: &testapi.Gate{}}
 	c := controllerOf(t, s, ClusterCIDR("a", Spec4("10.0.0.0/16", 8, nil)))
 	c.now = func() time.Time { return now }
 	for _, step := range []struct {
@@ -238,19 +240,19 @@ func TestStatusWaits(t *testing.T) {
 		{"but then", 1, 0, 1},
 	} {
 		now = now.Add(step.pass)
-		s.arrived = nil
+		s.Arrived = nil
 		for range step.nodes {
 			c.nodeQueue.Add("n")
 		}
 		err := c.syncStatus(t.Context(), "a")
-		if errors.Is(err, errNotKept) { // this server keeps nothing
+		if errors.Is(err, requests.ErrNotKept) { // this server keeps nothing
 			err = nil
 		}
-		if (err == nil) != (step.want > 0) || err != nil && !errors.As(err, new(later)) {
+		if (err == nil) != (step.want > 0) || err != nil && !errors.As(err, new(requests.Later)) {
 			t.Fatalf("%s: error %v", step.what, err)
 		}
-		if len(s.arrived) != step.want {
-			t.Errorf("%s: %d writes, want %d", step.what, len(s.arrived), step.want)
+		if len(s.Arrived) != step.want {
+			t.Errorf("%s: %d writes, want %d", step.what, len(s.Arrived), step.want)
 		}
 		for range step.nodes {
 			name, _ := c.nodeQueue.Get()

@@ -12,6 +12,7 @@ import (
 
 	"github.com/multicidr/controller-manager/controllers/lease"
 	"github.com/multicidr/controller-manager/controllers/nodeipam/clustercidr"
+	"github.com/multicidr/controller-manager/controllers/nodeipam/requests"
 )
 
 // Term is this process's term as the leader. A lease.Fence is one.
@@ -48,7 +49,7 @@ func (c *Controller) waitTakeover(ctx context.Context) bool {
 	var w lateWrites
 	switch {
 	case predecessor == lease.NoElection && slices.ContainsFunc(nodes, func(n *v1.Node) bool { return !clustercidr.ShowsPodCIDRs(n) }):
-		w = lateWrites{delay: lease.OverWithoutLease(writeTimeout), of: "an earlier process",
+		w = lateWrites{delay: lease.OverWithoutLease(requests.Timeout), of: "an earlier process",
 			why: "there is no leader election, and the API server may still carry out what a process before this one has sent"}
 	case mayStillWrite(predecessor, slices.ContainsFunc(nodes, clustercidr.ShowsPodCIDRs)):
 		w = lateWrites{delay: c.takeoverDelay, of: "another allocator",

@@ -19,6 +19,7 @@ import (
 
 	networkingv1 "github.com/multicidr/controller-manager/apis/networking/v1"
 	"github.com/multicidr/controller-manager/controllers/nodeipam"
+	"github.com/multicidr/controller-manager/controllers/nodeipam/requests"
 	"github.com/multicidr/controller-manager/test/controlplane"
 )
 
@@ -107,7 +108,7 @@ func TestFencingPolicy(t *testing.T) {
 			if wrong != nil {
 				t.Fatal(wrong)
 			}
-			if tc.want != nil && !tc.byServer && (!apierrors.IsForbidden(err) || !strings.Contains(err.Error(), nodeipam.FencingPolicy)) {
+			if tc.want != nil && !tc.byServer && (!apierrors.IsForbidden(err) || !strings.Contains(err.Error(), requests.FencingPolicy)) {
 				t.Errorf("the controller would not know this refusal: %v", err)
 			}
 		})
@@ -137,7 +138,7 @@ func TestSecondWriter(t *testing.T) {
 	if err := c.createNodes(ctx, nil, "n"); err != nil {
 		t.Fatal(err)
 	}
-	if err := eventually(patience, logs(second, nodeipam.FencingPolicy, holder)); err != nil {
+	if err := eventually(patience, logs(second, requests.FencingPolicy, holder)); err != nil {
 		t.Error(err)
 	}
 	kubeconfig, err := c.cp.Kubeconfig("admin", "system:masters")
@@ -167,7 +168,7 @@ func TestSecondWriter(t *testing.T) {
 	if err := c.createNodes(ctx, nil, "m"); err != nil {
 		t.Fatal(err)
 	}
-	if err := eventually(patience, logs(second, nodeipam.FencingPolicy, `nodes \"m\" is forbidden`)); err != nil {
+	if err := eventually(patience, logs(second, requests.FencingPolicy, `nodes \"m\" is forbidden`)); err != nil {
 		t.Error(err)
 	}
 	if err := c.removePolicy(ctx); err != nil {
@@ -386,8 +387,8 @@ func (c *cluster) createNodes(ctx context.Context, labels map[string]string, nam
 func (c *cluster) removePolicy(ctx context.Context) error {
 	policies := c.kube.AdmissionregistrationV1()
 	return errors.Join(
-		policies.ValidatingAdmissionPolicyBindings().Delete(ctx, nodeipam.FencingPolicy, metav1.DeleteOptions{}),
-		policies.ValidatingAdmissionPolicies().Delete(ctx, nodeipam.FencingPolicy, metav1.DeleteOptions{}),
+		policies.ValidatingAdmissionPolicyBindings().Delete(ctx, requests.FencingPolicy, metav1.DeleteOptions{}),
+		policies.ValidatingAdmissionPolicies().Delete(ctx, requests.FencingPolicy, metav1.DeleteOptions{}),
 	)
 }
 

@@ -185,8 +185,8 @@ var mutants = []mutant{
 	},
 	{
 		name: "foreign-status-stays", defect: "what somebody else has put into a status stays there",
-		old: "\tif foreign := foreignStatus(d.cc, d.want); foreign != nil {",
-		new: "\tif foreign := foreignStatus(d.cc, d.want); false && foreign != nil {",
+		old: "\tif foreign := requests.ForeignStatus(d.cc, d.want); foreign != nil {",
+		new: "\tif foreign := requests.ForeignStatus(d.cc, d.want); false && foreign != nil {",
 	},
 	{
 		name: "foreign-time-taken-over", defect: "the time of a transition that somebody else has written is taken over", test: testForeign,
@@ -374,8 +374,8 @@ var mutants = []mutant{
 	// The one write.
 	{
 		name: "no-uid-precondition", defect: "a write that comes late hits a new Node of the same name",
-		old: "\treturn encode(objectPatch{\n\t\tMetadata: metadataPatch{UID: node.UID, Annotations: annotations},\n",
-		new: "\treturn encode(map[string]any{\"metadata\": map[string]any{\"annotations\": annotations}, \"spec\": nodeSpecs{PodCIDR: cidrs[0], PodCIDRs: cidrs}})\n\treturn encode(objectPatch{\n",
+		old: "\treturn Encode(objectPatch{\n\t\tMetadata: metadataPatch{UID: node.UID, Annotations: annotations},\n",
+		new: "\treturn Encode(map[string]any{\"metadata\": map[string]any{\"annotations\": annotations}, \"spec\": nodeSpecs{PodCIDR: cidrs[0], PodCIDRs: cidrs}})\n\treturn Encode(objectPatch{\n",
 	},
 	{
 		name: "reservation-undone", defect: "a write that seemed to fail gives up its blocks",
@@ -413,13 +413,13 @@ var mutants = []mutant{
 	// The fence.
 	{
 		name: "fence-not-asked-for-nodes", defect: "a deposed leader writes podCIDRs",
-		old: "\treturn f.enter(ctx, func(ctx context.Context) error { return f.api.patchNode(ctx, name, patch) })\n",
-		new: "\treturn f.api.patchNode(ctx, name, patch)\n",
+		old: "\treturn f.enter(ctx, func(ctx context.Context) error { return f.API.PatchNode(ctx, name, patch) })\n",
+		new: "\treturn f.API.PatchNode(ctx, name, patch)\n",
 	},
 	{
 		name: "fence-not-asked-for-finalizers", defect: "a deposed leader removes finalizers",
-		old:  "\treturn f.enter(ctx, func(ctx context.Context) error { return f.api.patchClusterCIDR(ctx, name, patch) })\n",
-		new:  "\treturn f.api.patchClusterCIDR(ctx, name, patch)\n",
+		old:  "\treturn f.enter(ctx, func(ctx context.Context) error { return f.API.PatchClusterCIDR(ctx, name, patch) })\n",
+		new:  "\treturn f.API.PatchClusterCIDR(ctx, name, patch)\n",
 		test: testFenced,
 	},
 	{
@@ -464,7 +464,7 @@ var mutants = []mutant{
 	},
 	{
 		name: "released-before-writes-end", defect: "a leader that ends gives the lease up while a write without an answer may still be carried out",
-		old:  "\tif err = write(ctx); answered(err) {\n\t\tleave()\n\t}\n\treturn err\n",
+		old:  "\tif err = write(ctx); Answered(err) {\n\t\tleave()\n\t}\n\treturn err\n",
 		new:  "\terr = write(ctx)\n\tleave()\n\treturn err\n",
 		test: testStaysInside,
 	},
@@ -684,7 +684,7 @@ var mutants = []mutant{
 	},
 	{
 		name: "unanswered-is-refused", defect: "a write without an answer counts as refused",
-		old: "\tif !answered(err) {\n",
+		old: "\tif !requests.Answered(err) {\n",
 		new: "\tif err == nil {\n",
 	},
 	{
@@ -909,8 +909,8 @@ var mutants = []mutant{
 	},
 	{
 		name: "status-waits-for-event", defect: "a status is written only when the event about it is stored",
-		old:  "\terr = c.api.applyStatus(",
-		new:  "\t_ = c.syncEvent(ctx, eventKey(aboutClusterCIDR, name, ReasonExhausted))\n\terr = c.api.applyStatus(",
+		old:  "\terr = c.api.ApplyStatus(",
+		new:  "\t_ = c.syncEvent(ctx, eventKey(aboutClusterCIDR, name, ReasonExhausted))\n\terr = c.api.ApplyStatus(",
 		test: testEventHangs,
 	},
 	{
@@ -945,8 +945,8 @@ var mutants = []mutant{
 	},
 	{
 		name: "end-waits-for-events", defect: "a process that is told to end waits for events that hang",
-		old:  "context.WithTimeout(ctx, writeTimeout) // A shutdown",
-		new:  "context.WithTimeout(context.WithoutCancel(ctx), writeTimeout) // A shutdown",
+		old:  "context.WithTimeout(ctx, requests.Timeout) // A shutdown ends it: nobody decides by events.",
+		new:  "context.WithTimeout(context.WithoutCancel(ctx), requests.Timeout) // A shutdown",
 		test: testEventEnds,
 	},
 	{
@@ -977,8 +977,8 @@ var mutants = []mutant{
 	},
 	{
 		name: "restart-without-a-wait", defect: "without leader election a block is chosen while the last PATCH of the process before may still arrive",
-		old:  "delay: lease.OverWithoutLease(writeTimeout)",
-		new:  "delay: 0 * lease.OverWithoutLease(writeTimeout)",
+		old:  "delay: lease.OverWithoutLease(requests.Timeout)",
+		new:  "delay: 0 * lease.OverWithoutLease(requests.Timeout)",
 		test: testTakeover,
 	},
 	{
@@ -1117,7 +1117,7 @@ var mutants = []mutant{
 	},
 	{
 		name: "unkept-health-forgotten", defect: "health says ok while podCIDRs that are not kept are about to be written again",
-		old:  "\t\treturn later(d.stored)\n",
+		old:  "\t\treturn requests.Later(d.stored)\n",
 		new:  "\t\tc.nodeQueue.AddAfter(name, d.stored)\n\t\treturn nil\n",
 		test: "./controllers/nodeipam TestWritesThatAreNotKept",
 	},
@@ -1260,7 +1260,7 @@ var mutants = []mutant{
 	},
 	{
 		name: "read-while-the-fence-is-closed", defect: "a read during an outage that is a restore of etcd frees a block that was stored",
-		old:  "if unknown && !notSent(err) {",
+		old:  "if unknown && !requests.NotSent(err) {",
 		new:  "if unknown {",
 		test: "./controllers/nodeipam TestRestoreThatTheLeaseNoticesLater",
 	},

@@ -1,6 +1,7 @@
-package nodeipam
+package requests
 
 import (
+	"context"
 	"io"
 	"net/http"
 	"net/http/httptest"
@@ -39,32 +40,32 @@ func TestRequests(t *testing.T) {
 	}))
 	defer server.Close()
 	config := &rest.Config{Host: server.URL, ContentConfig: rest.ContentConfig{ContentType: "application/json"}}
-	api := clients{kube: kubernetes.NewForConfigOrDie(config), clusterCIDRs: versioned.NewForConfigOrDie(config)}
+	api := Clients{Kube: kubernetes.NewForConfigOrDie(config), ClusterCIDRs: versioned.NewForConfigOrDie(config)}
 
 	const clusterCIDRs = "/apis/networking.x-k8s.io/v1/clustercidrs"
 	for name, tc := range map[string]struct {
 		call func() error
 		want request
 	}{
-		"podCIDRs": {func() error { return api.patchNode(t.Context(), "n", []byte("{}")) },
-			request{"PATCH", "/api/v1/nodes/n", Name, "application/strategic-merge-patch+json", true, ""}},
-		"a finalizer": {func() error { return api.patchClusterCIDR(t.Context(), "a", []byte("{}")) },
-			request{"PATCH", clusterCIDRs + "/a", Name, "application/merge-patch+json", false, ""}},
-		"a status": {func() error { return api.applyStatus(t.Context(), applyv1.ClusterCIDR("a")) },
-			request{"PATCH", clusterCIDRs + "/a/status", Name, "application/apply-patch+yaml", false, ""}},
-		"what is foreign in a status": {func() error { return api.patchStatus(t.Context(), "a", []byte("{}")) },
-			request{"PATCH", clusterCIDRs + "/a/status", Name, "application/merge-patch+json", false, ""}},
+		"podCIDRs": {func() error { return api.PatchNode(t.Context(), "n", []byte("{}")) },
+			request{"PATCH", "/api/v1/nodes/n", Manager, "application/strategic-merge-patch+json", true, ""}},
+		"a finalizer": {func() error { return api.PatchClusterCIDR(t.Context(), "a", []byte("{}")) },
+			request{"PATCH", clusterCIDRs + "/a", Manager, "application/merge-patch+json", false, ""}},
+		"a status": {func() error { return api.ApplyStatus(t.Context(), applyv1.ClusterCIDR("a")) },
+			request{"PATCH", clusterCIDRs + "/a/status", Manager, "application/apply-patch+yaml", false, ""}},
+		"what is foreign in a status": {func() error { return api.PatchStatus(t.Context(), "a", []byte("{}")) },
+			request{"PATCH", clusterCIDRs + "/a/status", Manager, "application/merge-patch+json", false, ""}},
 		"a ClusterCIDR of the flags": {func() error {
-			_, err := api.createClusterCIDR(t.Context(), &networkingv1.ClusterCIDR{ObjectMeta: metav1.ObjectMeta{Name: "a"}})
+			_, err := api.CreateClusterCIDR(t.Context(), &networkingv1.ClusterCIDR{ObjectMeta: metav1.ObjectMeta{Name: "a"}})
 			return err
-		}, request{"POST", clusterCIDRs, Name, "application/json", false, ""}},
-		"the end of a ClusterCIDR of other flags": {func() error { return api.deleteClusterCIDR(t.Context(), "a", "uid", "1") },
+		}, request{"POST", clusterCIDRs, Manager, "application/json", false, ""}},
+		"the end of a ClusterCIDR of other flags": {func() error { return api.DeleteClusterCIDR(t.Context(), "a", "uid", "1") },
 			request{"DELETE", clusterCIDRs + "/a", "", "application/json", false, `{"uid":"uid","resourceVersion":"1"}}` + "\n"}},
 		"an event": {func() error {
-			return api.createEvent(t.Context(), &v1.Event{ObjectMeta: metav1.ObjectMeta{Name: "e", Namespace: "default"}})
-		}, request{"POST", "/api/v1/namespaces/default/events", Name, "application/json", false, ""}},
-		"the same event again": {func() error { _, err := api.patchEvent(t.Context(), "default", "e", []byte("{}")); return err },
-			request{"PATCH", "/api/v1/namespaces/default/events/e", Name, "application/merge-patch+json", false, ""}},
+			return api.CreateEvent(t.Context(), &v1.Event{ObjectMeta: metav1.ObjectMeta{Name: "e", Namespace: "default"}})
+		}, request{"POST", "/api/v1/namespaces/default/events", Manager, "application/json", false, ""}},
+		"the same event again": {func() error { _, err := api.PatchEvent(t.Context(), "default", "e", []byte("{}")); return err },
+			request{"PATCH", "/api/v1/namespaces/default/events/e", Manager, "application/merge-patch+json", false, ""}},
 	} {
 		t.Run(name, func(t *testing.T) {
 			if err := tc.call(); err != nil {
@@ -86,9 +87,9 @@ func TestNotThere(t *testing.T) {
 	}{
 		"the object":   {apierrors.NewNotFound(resource, "a"), true},
 		"the resource": {apierrors.NewGenericServerResponse(http.StatusNotFound, "patch", resource, "a", "404 page not found", 0, true), false},
-		"no answer":    {errTimeout, false},
+		"no answer":    {context.DeadlineExceeded, false},
 	} {
-		if got := notThere(tc.err); got != tc.want {
+		if got := NotThere(tc.err); got != tc.want {
 			t.Errorf("%s: %t", name, got)
 		}
 	}
@@ -107,8 +108,8 @@ func TestPatchNodeIsSentOnce(t *testing.T) {
 		w.WriteHeader(http.StatusServiceUnavailable)
 	}))
 	defer server.Close()
-	api := clients{kube: kubernetes.NewForConfigOrDie(&rest.Config{Host: server.URL})}
-	if err := api.patchNode(t.Context(), "n", []byte("{}")); err == nil || answered(err) || requests != 1 {
+	api := Clients{Kube: kubernetes.NewForConfigOrDie(&rest.Config{Host: server.URL})}
+	if err := api.PatchNode(t.Context(), "n", []byte("{}")); err == nil || Answered(err) || requests != 1 {
 		t.Errorf("%d requests, and in the end %v, want one and its answer", requests, err)
 	}
 }

@@ -1,4 +1,4 @@
-package nodeipam
+package requests
 
 import (
 	"encoding/json"
@@ -26,7 +26,7 @@ func FuzzPatches(f *testing.F) {
 		n := &v1.Node{ObjectMeta: metav1.ObjectMeta{UID: types.UID(uid), CreationTimestamp: metav1.NewTime(time.Unix(0, 0))}}
 		blocks := Pfxs("fd00::/64", "10.0.0.0/24")
 		var node v1.Node
-		if err := json.Unmarshal(podCIDRsPatch(n, allocator.Reservation{ClusterCIDR: pool, Blocks: blocks}, ipam.IPv4, holder), &node); err != nil {
+		if err := json.Unmarshal(PodCIDRsPatch(n, allocator.Reservation{ClusterCIDR: pool, Blocks: blocks}, ipam.IPv4, holder), &node); err != nil {
 			t.Fatal(err)
 		}
 		if utf8.ValidString(uid) && utf8.ValidString(pool) && utf8.ValidString(holder) && (string(node.UID) != uid || node.Annotations[networkingv1.AnnotationClusterCIDR] != pool || node.Annotations[networkingv1.AnnotationLeaseHolder] != holder) {
@@ -38,7 +38,7 @@ func FuzzPatches(f *testing.F) {
 		cc := &networkingv1.ClusterCIDR{ObjectMeta: metav1.ObjectMeta{UID: types.UID(uid), ResourceVersion: resourceVersion, Finalizers: []string{finalizer}}}
 		for _, present := range []bool{true, false} {
 			var patched networkingv1.ClusterCIDR
-			if err := json.Unmarshal(finalizersPatch(cc, present), &patched); err != nil {
+			if err := json.Unmarshal(FinalizersPatch(cc, present), &patched); err != nil {
 				t.Fatal(err)
 			}
 			want := slices.DeleteFunc([]string{finalizer, networkingv1.Finalizer}, func(f string) bool { return f == networkingv1.Finalizer })
@@ -63,15 +63,15 @@ func TestPatches(t *testing.T) {
 		got  []byte
 		want string
 	}{
-		"IPv4 first": {podCIDRsPatch(n, r, ipam.IPv4, "me"),
+		"IPv4 first": {PodCIDRsPatch(n, r, ipam.IPv4, "me"),
 			`{"metadata":{"uid":"uid-n1","annotations":{"networking.x-k8s.io/cluster-cidr":"a","networking.x-k8s.io/lease-holder":"me"}},"spec":{"podCIDR":"10.0.0.0/24","podCIDRs":["10.0.0.0/24","fd00::/64"]}}`},
-		"IPv6 first": {podCIDRsPatch(n, r, ipam.IPv6, "me"),
+		"IPv6 first": {PodCIDRsPatch(n, r, ipam.IPv6, "me"),
 			`{"metadata":{"uid":"uid-n1","annotations":{"networking.x-k8s.io/cluster-cidr":"a","networking.x-k8s.io/lease-holder":"me"}},"spec":{"podCIDR":"fd00::/64","podCIDRs":["fd00::/64","10.0.0.0/24"]}}`},
-		"only our finalizer goes": {finalizersPatch(cc, false),
+		"only our finalizer goes": {FinalizersPatch(cc, false),
 			`{"metadata":{"uid":"uid-a","resourceVersion":"7","finalizers":["one","two"]}}`},
-		"the last finalizer goes, too": {finalizersPatch(ClusterCIDR("a", networkingv1.ClusterCIDRSpec{}), false),
+		"the last finalizer goes, too": {FinalizersPatch(ClusterCIDR("a", networkingv1.ClusterCIDRSpec{}), false),
 			`{"metadata":{"uid":"uid-a","finalizers":[]}}`},
-		"our finalizer comes, once": {finalizersPatch(cc, true),
+		"our finalizer comes, once": {FinalizersPatch(cc, true),
 			`{"metadata":{"uid":"uid-a","resourceVersion":"7","finalizers":["one","two","networking.x-k8s.io/cluster-cidr-finalizer"]}}`},
 	} {
 		t.Run(name, func(t *testing.T) {

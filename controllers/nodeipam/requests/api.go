@@ -1,0 +1,96 @@
+package requests
+
+import (
+	"context"
+
+	v1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/types"
+	"k8s.io/client-go/kubernetes"
+	"k8s.io/client-go/kubernetes/scheme"
+
+	applyv1 "github.com/multicidr/controller-manager/apis/generated/applyconfiguration/networking/v1"
+	"github.com/multicidr/controller-manager/apis/generated/clientset/versioned"
+	networkingv1 "github.com/multicidr/controller-manager/apis/networking/v1"
+)
+
+// Manager is the controller's name: in --controllers, of its ServiceAccount, as field manager and as the source of events.
+const Manager = "multi-cidr-node-ipam-controller"
+
+// api is all that the controller asks of the API server beyond what informers read.
+type API interface {
+	// getNode reads a Node from etcd, past every cache.
+	GetNode(ctx context.Context, name string) (*v1.Node, error)
+	PatchNode(ctx context.Context, name string, patch []byte) error
+	// createClusterCIDR returns the ClusterCIDR as it is stored.
+	CreateClusterCIDR(ctx context.Context, cc *networkingv1.ClusterCIDR) (*networkingv1.ClusterCIDR, error)
+	PatchClusterCIDR(ctx context.Context, name string, patch []byte) error
+	DeleteClusterCIDR(ctx context.Context, name string, uid types.UID, resourceVersion string) error
+	ApplyStatus(ctx context.Context, patch *applyv1.ClusterCIDRApplyConfiguration) error
+	// patchStatus is a merge patch of a ClusterCIDR's status.
+	PatchStatus(ctx context.Context, name string, patch []byte) error
+	CreateEvent(ctx context.Context, event *v1.Event) error
+	// patchEvent returns the event as it is then.
+	PatchEvent(ctx context.Context, namespace, name string, patch []byte) (*v1.Event, error)
+}
+
+// clients are the real API server.
+type Clients struct {
+	Kube         kubernetes.Interface
+	ClusterCIDRs versioned.Interface
+}
+
+// briefly asks for no more than the object's metadata in return. A Node lists the images on its disk, which nobody here reads.
+const briefly = "application/vnd.kubernetes.protobuf;as=PartialObjectMetadata;g=meta.k8s.io;v=v1," +
+	"application/json;as=PartialObjectMetadata;g=meta.k8s.io;v=v1,application/json"
+
+// PatchNode sends a patch as the controller does, once: client-go would repeat it by itself after some errors, and the answer to the
+// last try says nothing about the ones before. It is exported for test/scale, which measures the API server with it.
+func PatchNode(ctx context.Context, client kubernetes.Interface, name string, patch []byte) error {
+	return client.CoreV1().RESTClient().Patch(types.StrategicMergePatchType).
+		Resource("nodes").Name(name).
+		VersionedParams(&metav1.PatchOptions{FieldManager: Manager}, scheme.ParameterCodec).
+		SetHeader("Accept", briefly).
+		MaxRetries(0).
+		Body(patch).Do(ctx).Error()
+}
+
+func (c Clients) GetNode(ctx context.Context, name string) (*v1.Node, error) {
+	return c.Kube.CoreV1().Nodes().Get(ctx, name, metav1.GetOptions{})
+}
+
+func (c Clients) PatchNode(ctx context.Context, name string, patch []byte) error {
+	return PatchNode(ctx, c.Kube, name, patch)
+}
+
+func (c Clients) CreateClusterCIDR(ctx context.Context, cc *networkingv1.ClusterCIDR) (*networkingv1.ClusterCIDR, error) {
+	return c.ClusterCIDRs.NetworkingV1().ClusterCIDRs().Create(ctx, cc, metav1.CreateOptions{FieldManager: Manager})
+}
+
+func (c Clients) PatchClusterCIDR(ctx context.Context, name string, patch []byte) error {
+	_, err := c.ClusterCIDRs.NetworkingV1().ClusterCIDRs().Patch(ctx, name, types.MergePatchType, patch, metav1.PatchOptions{FieldManager: Manager})
+	return err
+}
+
+func (c Clients) DeleteClusterCIDR(ctx context.Context, name string, uid types.UID, resourceVersion string) error {
+	return c.ClusterCIDRs.NetworkingV1().ClusterCIDRs().Delete(ctx, name, metav1.DeleteOptions{Preconditions: &metav1.Preconditions{UID: &uid, ResourceVersion: &resourceVersion}})
+}
+
+func (c Clients) ApplyStatus(ctx context.Context, patch *applyv1.ClusterCIDRApplyConfiguration) error {
+	_, err := c.ClusterCIDRs.NetworkingV1().ClusterCIDRs().ApplyStatus(ctx, patch, metav1.ApplyOptions{FieldManager: Manager, Force: true})
+	return err
+}
+
+func (c Clients) PatchStatus(ctx context.Context, name string, patch []byte) error {
+	_, err := c.ClusterCIDRs.NetworkingV1().ClusterCIDRs().Patch(ctx, name, types.MergePatchType, patch, metav1.PatchOptions{FieldManager: Manager}, "status")
+	return err
+}
+
+func (c Clients) CreateEvent(ctx context.Context, event *v1.Event) error {
+	_, err := c.Kube.CoreV1().Events(event.Namespace).Create(ctx, event, metav1.CreateOptions{FieldManager: Manager})
+	return err
+}
+
+func (c Clients) PatchEvent(ctx context.Context, namespace, name string, patch []byte) (*v1.Event, error) {
+	return c.Kube.CoreV1().Events(namespace).Patch(ctx, name, types.MergePatchType, patch, metav1.PatchOptions{FieldManager: Manager})
+}

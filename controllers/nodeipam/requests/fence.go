@@ -1,0 +1,72 @@
+package requests
+
+import (
+	"context"
+	"time"
+
+	"k8s.io/apimachinery/pkg/types"
+
+	applyv1 "github.com/multicidr/controller-manager/apis/generated/applyconfiguration/networking/v1"
+	networkingv1 "github.com/multicidr/controller-manager/apis/networking/v1"
+)
+
+// Fence keeps a process from writing that may not be the leader any more. A lease.Fence is one.
+type Fence interface {
+	// Enter gives leave for one write, which has to use the context, at most for the time asked for, and to call leave at its end.
+	// An error is lease.ErrClosed: it says nothing about the object, only that it is not this process's turn to write.
+	Enter(ctx context.Context, atMost time.Duration) (_ context.Context, leave func(), err error)
+	// Holder is who this process is in the lease; empty without leader election.
+	Holder() string
+	// Unanswered is for how long the API server may still carry out a write that entered, was sent, and was not answered.
+	Unanswered() time.Duration
+}
+
+// fenced is an api behind a fence. A deposed leader must not give podCIDRs that its successor gives to another Node, remove a finalizer
+// while its successor gives blocks, or delete a ClusterCIDR because its own flags are older; and its status would hide its successor's
+// until something changes. Events pass: they say what this process saw, and nobody decides by them.
+type Fenced struct {
+	API
+	Fence Fence
+}
+
+func (f Fenced) PatchNode(ctx context.Context, name string, patch []byte) error {
+	return f.enter(ctx, func(ctx context.Context) error { return f.API.PatchNode(ctx, name, patch) })
+}
+
+func (f Fenced) CreateClusterCIDR(ctx context.Context, cc *networkingv1.ClusterCIDR) (stored *networkingv1.ClusterCIDR, err error) {
+	err = f.enter(ctx, func(ctx context.Context) (err error) {
+		stored, err = f.API.CreateClusterCIDR(ctx, cc)
+		return err
+	})
+	return stored, err
+}
+
+func (f Fenced) PatchClusterCIDR(ctx context.Context, name string, patch []byte) error {
+	return f.enter(ctx, func(ctx context.Context) error { return f.API.PatchClusterCIDR(ctx, name, patch) })
+}
+
+func (f Fenced) DeleteClusterCIDR(ctx context.Context, name string, uid types.UID, resourceVersion string) error {
+	return f.enter(ctx, func(ctx context.Context) error { return f.API.DeleteClusterCIDR(ctx, name, uid, resourceVersion) })
+}
+
+func (f Fenced) ApplyStatus(ctx context.Context, patch *applyv1.ClusterCIDRApplyConfiguration) error {
+	return f.enter(ctx, func(ctx context.Context) error { return f.API.ApplyStatus(ctx, patch) })
+}
+
+func (f Fenced) PatchStatus(ctx context.Context, name string, patch []byte) error {
+	return f.enter(ctx, func(ctx context.Context) error { return f.API.PatchStatus(ctx, name, patch) })
+}
+
+func (f Fenced) enter(ctx context.Context, write func(context.Context) error) error {
+	ctx, leave, err := f.Fence.Enter(ctx, Timeout)
+	if err != nil {
+		return err
+	}
+	if err = write(ctx); Answered(err) {
+		leave()
+	}
+	return err
+}
+
+// writeTimeout bounds one write; under a leader lease that is short, a third of the lease does.
+const Timeout = 5 * time.Second
