@@ -9,6 +9,7 @@ import (
 	kubectrlmgrconfig "k8s.io/kubernetes/pkg/controller/apis/config"
 
 	"github.com/multicidr/controller-manager/controllers/nodeipam"
+	nodehealth "github.com/multicidr/controller-manager/controllers/nodeipam/health"
 )
 
 // NodeIPAMController is the name of the controller that allocates podCIDRs from ClusterCIDRs.
@@ -18,7 +19,7 @@ const NodeIPAMController = nodeipam.Name
 // which writes the same fields of the same Nodes from --cluster-cidr and therefore cannot run beside it.
 func NodeIPAM() Descriptor {
 	options := nodeipam.NewOptions()
-	watches := &nodeipam.Watches{}
+	watches := &nodehealth.Watches{}
 	return Descriptor{
 		Name:              NodeIPAMController,
 		Aliases:           []string{"multicidrnodeipam"},

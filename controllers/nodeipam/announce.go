@@ -11,6 +11,7 @@ import (
 
 	networkingv1 "github.com/multicidr/controller-manager/apis/networking/v1"
 	"github.com/multicidr/controller-manager/controllers/nodeipam/allocator"
+	"github.com/multicidr/controller-manager/controllers/nodeipam/health"
 	"github.com/multicidr/controller-manager/controllers/nodeipam/requests"
 )
 
@@ -131,7 +132,7 @@ func (c *Controller) due(b *allocator.State, key string) (a announcement, due bo
 	switch {
 	case reason == ReasonWriteFailed:
 		uid, ok := b.UID(name)
-		why := c.health.told(writesNode, name)
+		why := c.health.Told(health.WritesNode, name)
 		if !ok || why == "" {
 			return a, false
 		}
@@ -139,7 +140,7 @@ func (c *Controller) due(b *allocator.State, key string) (a announcement, due bo
 		return a, true
 	case reason == ReasonStatusWriteFailed:
 		p, ok := b.Pool(name)
-		why := c.health.told(writesStatus, name)
+		why := c.health.Told(health.WritesStatus, name)
 		if !ok || why == "" {
 			return a, false
 		}

@@ -17,6 +17,7 @@ import (
 	"github.com/multicidr/controller-manager/controllers/ipam"
 	"github.com/multicidr/controller-manager/controllers/nodeipam/allocator"
 	"github.com/multicidr/controller-manager/controllers/nodeipam/clustercidr"
+	"github.com/multicidr/controller-manager/controllers/nodeipam/health"
 	"github.com/multicidr/controller-manager/controllers/nodeipam/requests"
 )
 
@@ -216,7 +217,7 @@ func (c *Controller) patchFinalizers(ctx context.Context, cc *networkingv1.Clust
 	err = c.api.PatchClusterCIDR(ctx, cc.Name, requests.FinalizersPatch(cc, present))
 	switch {
 	case err == nil:
-		c.health.stored(writesClusterCIDR)
+		c.health.Stored(health.WritesClusterCIDR)
 		klog.FromContext(ctx).Info("Updated finalizer", "clusterCIDR", klog.KObj(cc), "present", present)
 		return true, nil
 	case requests.NotThere(err), apierrors.IsConflict(err):

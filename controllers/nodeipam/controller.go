@@ -31,6 +31,7 @@ import (
 	"github.com/multicidr/controller-manager/controllers/lease"
 	"github.com/multicidr/controller-manager/controllers/nodeipam/allocator"
 	"github.com/multicidr/controller-manager/controllers/nodeipam/clustercidr"
+	"github.com/multicidr/controller-manager/controllers/nodeipam/health"
 	"github.com/multicidr/controller-manager/controllers/nodeipam/requests"
 )
 
@@ -59,7 +60,7 @@ type Config struct {
 	// ServiceCIDRs is the shared informer of ServiceCIDRs; nil if the cluster does not have that API.
 	ServiceCIDRs networkinginformers.ServiceCIDRInformer
 	// Watches are those of the shared informers; nil if the health check need not tell of them.
-	Watches *Watches
+	Watches *health.Watches
 	// ServiceRanges are never handed out, beside those of ServiceCIDRs: what --service-cluster-ip-range says.
 	ServiceRanges []netip.Prefix
 	// FromFlags is what there has to be a ClusterCIDR for, because the flags of the in-tree allocator say so; nil for none.
@@ -137,7 +138,7 @@ type Controller struct {
 	expectations map[string]expectation
 	announcer    announcer
 
-	health    health
+	health    health.Health
 	firstSeen firstSeen
 	// broken is closed by the panic that ends the controller.
 	broken   chan struct{}
@@ -234,8 +235,8 @@ func newController(cfg Config, p parts) *Controller {
 	} else {
 		c.identity = unelectedIdentity()
 	}
-	c.health.now, c.health.watches = c.now, cfg.Watches
-	c.health.waitFor(problem{what: "the start"})
+	c.health.Now, c.health.Watches = c.now, cfg.Watches
+	c.health.WaitFor(health.Problem{What: "the start"})
 	c.state.SetService(flagServiceRanges, cfg.ServiceRanges)
 	return c
 }
@@ -343,11 +344,11 @@ func (c *Controller) safely(f func()) {
 	}
 	defer func() {
 		if r := recover(); r != nil {
-			if !panickedWith(errTorn, r) {
+			if !health.PanickedWith(health.ErrTorn, r) {
 				klog.Background().Error(nil, "Panic: no Node gets podCIDRs until the controller has started again, which it does by itself. This is a defect: report it with this line",
 					"controller", Name, "panic", r, "stack", string(debug.Stack()))
 			}
-			c.health.breaks(r)
+			c.health.Breaks(r)
 			c.breaking.Do(func() {
 				panics.Inc()
 				close(c.broken)
@@ -366,9 +367,9 @@ type line struct {
 
 func (c *Controller) lines() []line {
 	return []line{
-		{c.clusterCIDRQueue, c.noting(writesClusterCIDR, c.syncClusterCIDR), 1},
-		{c.statusQueue, c.noting(writesStatus, c.syncStatus), 1},
-		{c.nodeQueue, c.noting(writesNode, c.syncNode), c.workers},
+		{c.clusterCIDRQueue, c.noting(health.WritesClusterCIDR, c.syncClusterCIDR), 1},
+		{c.statusQueue, c.noting(health.WritesStatus, c.syncStatus), 1},
+		{c.nodeQueue, c.noting(health.WritesNode, c.syncNode), c.workers},
 		{c.eventQueue, c.syncEvent, eventWorkers},
 	}
 }
@@ -417,7 +418,7 @@ func workOne(ctx context.Context, queue queue, sync func(context.Context, string
 // changed: nothing may be decided, and then written, by such a state.
 func (c *Controller) with(f func(*allocator.State)) {
 	if !c.withWhole(f) {
-		panic(errTorn)
+		panic(health.ErrTorn)
 	}
 }
 
@@ -450,3 +451,30 @@ func (c *Controller) withWhole(f func(*allocator.State)) (whole bool) {
 
 // closedRetry is how soon a write is tried again that met a closed fence. No request is sent for that, so it need not become rarer.
 const closedRetry = time.Second
+
+// noting passes on what sync returns, and notes which objects cannot be written. All of them fail for the same reason, as a rule, so only
+// the first is logged. Each has an event of its own.
+func (c *Controller) noting(kind health.Kind, sync func(context.Context, string) error) func(context.Context, string) error {
+	return func(ctx context.Context, name string) error {
+		err := sync(ctx, name)
+		news, tell := c.health.Wrote(kind, name, err)
+		switch {
+		case news && err != nil:
+			t, _ := health.WriteProblem(err)
+			klog.FromContext(ctx).Error(err, "Cannot write: "+t.What, "kind", kind, "name", name)
+		case news:
+			klog.FromContext(ctx).Info("Can write again", "kind", kind)
+		}
+		if tell {
+			c.with(func(*allocator.State) {
+				switch kind {
+				case health.WritesNode:
+					c.announce(aboutNode, name, ReasonWriteFailed)
+				case health.WritesStatus:
+					c.announce(aboutClusterCIDR, name, ReasonStatusWriteFailed)
+				}
+			})
+		}
+		return err
+	}
+}

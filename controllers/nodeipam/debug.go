@@ -4,9 +4,11 @@ import (
 	"net/http"
 
 	"k8s.io/apimachinery/pkg/labels"
+	"k8s.io/controller-manager/pkg/healthz"
 
 	"github.com/multicidr/controller-manager/controllers/nodeipam/allocator"
 	"github.com/multicidr/controller-manager/controllers/nodeipam/debugpage"
+	"github.com/multicidr/controller-manager/controllers/nodeipam/health"
 )
 
 // DebuggingHandler shows what the controller knows: see package debugpage.
@@ -16,7 +18,7 @@ func (c *Controller) DebuggingHandler() http.Handler { return debugpage.Handler(
 func (c *Controller) look() (debugpage.Look, error) {
 	var s allocator.Snapshot
 	if c.Err() != nil || !c.withWhole(func(b *allocator.State) { s = b.Snapshot() }) {
-		return debugpage.Look{}, errBroken
+		return debugpage.Look{}, health.ErrBroken
 	}
 	seen := debugpage.Look{Controller: Name, Time: c.now().UTC(), State: s.State()}
 	nodes, err := c.nodes.List(labels.Everything())
@@ -28,3 +30,6 @@ func (c *Controller) look() (debugpage.Look, error) {
 	}
 	return seen, nil
 }
+
+// HealthChecker reports an error, which says what to do, for as long as the controller cannot do all of its work.
+func (c *Controller) HealthChecker() healthz.UnnamedHealthChecker { return &c.health }

@@ -19,6 +19,7 @@ import (
 	networkingv1 "github.com/multicidr/controller-manager/apis/networking/v1"
 	"github.com/multicidr/controller-manager/controllers/lease"
 	"github.com/multicidr/controller-manager/controllers/nodeipam/allocator"
+	"github.com/multicidr/controller-manager/controllers/nodeipam/health"
 	. "github.com/multicidr/controller-manager/controllers/nodeipam/internal/objects"
 	"github.com/multicidr/controller-manager/controllers/nodeipam/requests"
 )
@@ -108,7 +109,7 @@ func newLeader(t *testing.T, elected bool) *leader {
 	if err := l.readAll(t.Context()); err != nil {
 		t.Fatal(err)
 	}
-	l.health.waitFor(problem{})
+	l.health.WaitFor(health.Problem{})
 	for _, name := range []string{"n1", "n2"} {
 		l.watch(name, Node(name))
 		l.run(t)

@@ -7,6 +7,7 @@ import (
 	"strings"
 	"time"
 
+	"github.com/multicidr/controller-manager/controllers/nodeipam/health"
 	"github.com/multicidr/controller-manager/controllers/nodeipam/requests"
 	"github.com/multicidr/controller-manager/controllers/nodeipam/text"
 	v1 "k8s.io/api/core/v1"
@@ -74,7 +75,7 @@ func (c *Controller) say(ctx context.Context, about v1.ObjectReference, reason, 
 	switch {
 	case apierrors.IsForbidden(err):
 		// An event is not worth asking for ever.
-		klog.FromContext(ctx).Error(err, "May not write events: "+ApplyRBAC, "about", about.Name, "reason", reason, "message", message)
+		klog.FromContext(ctx).Error(err, "May not write events: "+health.ApplyRBAC, "about", about.Name, "reason", reason, "message", message)
 		return nil
 	case err != nil:
 		return fmt.Errorf("write event %s of %s %s: %w", reason, about.Kind, about.Name, err)

@@ -21,6 +21,7 @@ import (
 	"github.com/multicidr/controller-manager/controllers/ipam"
 	"github.com/multicidr/controller-manager/controllers/nodeipam/allocator"
 	"github.com/multicidr/controller-manager/controllers/nodeipam/clustercidr"
+	"github.com/multicidr/controller-manager/controllers/nodeipam/health"
 	. "github.com/multicidr/controller-manager/controllers/nodeipam/internal/objects"
 	"github.com/multicidr/controller-manager/controllers/nodeipam/requests"
 )
@@ -352,7 +353,7 @@ func TestFlagsWhoseClusterCIDRDoesNotGo(t *testing.T) {
 				}))
 				defer l.start(t)()
 				l.watch("n", Node("n"))
-				time.Sleep(2*retryMax + failsFor)
+				time.Sleep(2*retryMax + health.FailsFor)
 				synctest.Wait()
 				if podCIDR := l.node("n").Spec.PodCIDR; podCIDR != "10.2.0.0/28" {
 					t.Errorf("the Node has %q, want 10.2.0.0/28", podCIDR)

@@ -8,6 +8,7 @@ import (
 	"slices"
 	"time"
 
+	"github.com/multicidr/controller-manager/controllers/nodeipam/health"
 	"k8s.io/apimachinery/pkg/api/meta"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/labels"
@@ -99,7 +100,7 @@ func (c *Controller) waitShown(ctx context.Context, all contents) bool {
 			next, pause = now.Add(pause), min(2*pause, retryMax) // It may be a list of very many objects.
 			var err error
 			if exist, asOf, err = all.read(ctx); err != nil {
-				if ctx.Err() == nil && c.health.waitFor(problem{all.kind + " to be readable: if that is forbidden, " + ApplyRBAC, err}) {
+				if ctx.Err() == nil && c.health.WaitFor(health.Problem{What: all.kind + " to be readable: if that is forbidden, " + health.ApplyRBAC, Err: err}) {
 					klog.FromContext(ctx).Error(err, "No Node gets podCIDRs: "+all.kind+" cannot be read")
 				}
 				return false, nil
@@ -116,7 +117,7 @@ func (c *Controller) waitShown(ctx context.Context, all contents) bool {
 		if !behind {
 			return true, nil
 		}
-		c.health.waitFor(problem{what: fmt.Sprintf("the cache of %s to show %s as of resource version %s", all.kind, name, needed)})
+		c.health.WaitFor(health.Problem{What: fmt.Sprintf("the cache of %s to show %s as of resource version %s", all.kind, name, needed)})
 		if !told {
 			klog.FromContext(ctx).Info("Waiting for a cache that lags", "kind", all.kind, "object", name, "needed", needed)
 			told = true

@@ -21,6 +21,7 @@ import (
 
 	"github.com/multicidr/controller-manager/controllers/lease"
 	"github.com/multicidr/controller-manager/controllers/nodeipam/allocator"
+	"github.com/multicidr/controller-manager/controllers/nodeipam/health"
 )
 
 // Metrics of two kinds. What follows from the state of the cluster is read from the state at every scrape, so that it is never
@@ -143,8 +144,8 @@ func (s *stateCollector) CollectWithStability(ch chan<- metrics.Metric) {
 		ch <- metrics.NewLazyConstMetric(d, metrics.GaugeValue, value, labels...)
 	}
 	gauge(readyDesc, boolValue(c.HealthChecker().Check(nil) == nil))
-	for _, kind := range writeKinds {
-		gauge(failingDesc, float64(c.health.failing(kind)), string(kind))
+	for _, kind := range health.Kinds {
+		gauge(failingDesc, float64(c.health.Failing(kind)), string(kind))
 	}
 	if !c.filled.Load() || c.Err() != nil {
 		return // Of an empty state, nothing can be said; nor of one that nobody keeps any more.

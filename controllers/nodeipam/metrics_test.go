@@ -24,6 +24,7 @@ import (
 	"github.com/multicidr/controller-manager/controllers/lease"
 	"github.com/multicidr/controller-manager/controllers/nodeipam/allocator"
 	"github.com/multicidr/controller-manager/controllers/nodeipam/clustercidr"
+	"github.com/multicidr/controller-manager/controllers/nodeipam/health"
 	. "github.com/multicidr/controller-manager/controllers/nodeipam/internal/objects"
 	. "github.com/multicidr/controller-manager/controllers/nodeipam/internal/steps"
 	"github.com/multicidr/controller-manager/controllers/nodeipam/requests"
@@ -82,7 +83,7 @@ func TestStateMetrics(t *testing.T) {
 			s(b)
 		}
 	})
-	c.health.waitFor(problem{})
+	c.health.WaitFor(health.Problem{})
 
 	var collector stateCollector
 	registry := metrics.NewKubeRegistry()
@@ -111,14 +112,14 @@ node_ipam_controller_failing_writes{kind="ClusterCIDR"} 0
 node_ipam_controller_failing_writes{kind="Node"} %d
 node_ipam_controller_failing_writes{kind="status of ClusterCIDR"} 0`
 	want(fmt.Sprintf(failing+ready, 0, 1)) // and before the state is filled, nothing else
-	c.health.wrote(writesNode, "n1", errTimeout)
-	now := c.health.now()
-	c.health.now = func() time.Time { return now.Add(failsFor) }
+	c.health.Wrote(health.WritesNode, "n1", errTimeout)
+	now := c.health.Now()
+	c.health.Now = func() time.Time { return now.Add(health.FailsFor) }
 	want(fmt.Sprintf(failing+ready, 1, 0))
-	c.health.wrote(writesNode, "n1", nil)
+	c.health.Wrote(health.WritesNode, "n1", nil)
 
 	c.filled.Store(true)
-	c.health.read(problem{what: "no permission"})
+	c.health.Read(health.Problem{What: "no permission"})
 	want(fmt.Sprintf(ready, 0), "ready")
 	want(`
 # HELP node_ipam_controller_blocks [ALPHA] Number of blocks of a ClusterCIDR by family and state: allocated to a Node, free, or unavailable because the ClusterCIDR excludes them, or they are of a service range or otherwise held.

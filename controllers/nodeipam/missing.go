@@ -1,11 +1,6 @@
 package nodeipam
 
 import (
-	"fmt"
-	"maps"
-	"net/netip"
-	"slices"
-	"strings"
 	"time"
 
 	v1 "k8s.io/api/core/v1"
@@ -14,7 +9,6 @@ import (
 
 	"github.com/multicidr/controller-manager/controllers/lease"
 	"github.com/multicidr/controller-manager/controllers/nodeipam/allocator"
-	"github.com/multicidr/controller-manager/controllers/nodeipam/text"
 )
 
 // witness tells whether etcd has what this process wrote. A lease.Fence is one.
@@ -54,7 +48,7 @@ func (c *Controller) settle(b *allocator.State, name string) {
 	if b.Undecided(name) { // it is looked at again
 		c.nodeQueue.AddAfter(name, doubtInterval)
 	}
-	c.health.doubts(name, b.InDoubt(name))
+	c.health.Doubts(name, b.InDoubt(name))
 }
 
 // fromList reports whether an informer found a change by listing: it does not know the last state of an object that is gone, or it finds
@@ -66,36 +60,4 @@ func fromList(before, now any) bool {
 	was, ok := before.(*v1.Node)
 	is, ok2 := now.(*v1.Node)
 	return ok && ok2 && was.UID != is.UID
-}
-
-// doubts notes the blocks that are kept for a Node; none when that is over.
-func (h *health) doubts(name string, blocks []netip.Prefix) {
-	h.mu.Lock()
-	defer h.mu.Unlock()
-	if len(blocks) == 0 {
-		delete(h.doubted, name)
-		return
-	}
-	if h.doubted == nil {
-		h.doubted = map[string]string{}
-	}
-	h.doubted[name] = text.BlocksText(blocks)
-}
-
-// doubtful says which Nodes are in doubt; empty if none is.
-func (h *health) doubtful() string {
-	if len(h.doubted) == 0 {
-		return ""
-	}
-	names := slices.Sorted(maps.Keys(h.doubted))
-	first := names[:min(len(names), text.MaxNamed)]
-	for i, name := range first {
-		first[i] = name + " " + h.doubted[name]
-	}
-	more := ""
-	if len(names) > len(first) {
-		more = fmt.Sprintf(" and %d more", len(names)-len(first))
-	}
-	return "etcd was restored from a backup, and these Nodes are gone: " + strings.Join(first, "; ") + more +
-		". Their blocks are kept until this process ends, or the controller starts anew after a panic. Put the Nodes back as docs/restore-etcd.md says"
 }

@@ -7,6 +7,7 @@ import (
 
 	"github.com/multicidr/controller-manager/controllers/nodeipam/allocator"
 	"github.com/multicidr/controller-manager/controllers/nodeipam/clustercidr"
+	"github.com/multicidr/controller-manager/controllers/nodeipam/health"
 	"github.com/multicidr/controller-manager/controllers/nodeipam/requests"
 	v1 "k8s.io/api/core/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
@@ -128,7 +129,7 @@ func (c *Controller) observeNode(b *allocator.State, name string) (*v1.Node, err
 	blocks, _ := clustercidr.PodCIDRsOf(node)
 	b.Observe(node, blocks, clustercidr.AddressesOf(node))
 	if b.Reclaim(node) {
-		c.health.doubts(name, b.InDoubt(name))
+		c.health.Doubts(name, b.InDoubt(name))
 	}
 	if clustercidr.ShowsPodCIDRs(node) {
 		delete(c.expectations, name)
@@ -225,7 +226,7 @@ func (c *Controller) write(ctx context.Context, node *v1.Node, r allocator.Reser
 				c.nodeQueue.AddAfter(node.Name, expectationLasts) // No event comes if an admission policy has left the podCIDRs out.
 			}
 		})
-		c.health.stored(writesNode)
+		c.health.Stored(health.WritesNode)
 		logger.Info("Assigned podCIDRs", "node", klog.KObj(node), "podCIDRs", requests.PodCIDRs(r.Blocks, c.primary), "clusterCIDR", r.ClusterCIDR)
 		return nil
 	}

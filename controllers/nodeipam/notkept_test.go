@@ -10,6 +10,7 @@ import (
 
 	applyv1 "github.com/multicidr/controller-manager/apis/generated/applyconfiguration/networking/v1"
 	networkingv1 "github.com/multicidr/controller-manager/apis/networking/v1"
+	"github.com/multicidr/controller-manager/controllers/nodeipam/health"
 	. "github.com/multicidr/controller-manager/controllers/nodeipam/internal/objects"
 )
 
@@ -97,7 +98,7 @@ func TestWritesThatAreNotKept(t *testing.T) {
 				}
 				server := &forgetful{leader: l, until: time.Now().Add(lasts), ofStatus: tc.status}
 				l.Controller.api = server
-				l.health.waitFor(problem{})
+				l.health.WaitFor(health.Problem{})
 				l.setRange(t, tc.cc)
 				defer l.start(t)()
 				l.watch("n", Node("n"))

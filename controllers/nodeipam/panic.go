@@ -2,9 +2,9 @@ package nodeipam
 
 import (
 	"context"
-	"errors"
 	"fmt"
 
+	"github.com/multicidr/controller-manager/controllers/nodeipam/health"
 	"k8s.io/apimachinery/pkg/util/wait"
 	"k8s.io/klog/v2"
 )
@@ -12,20 +12,12 @@ import (
 // What a panic leads to: this Controller decides nothing more, ends what it started, and returns from Run. Another one is built in its
 // place, in the same process and under the same lease (package restart), and starts as a new leader does: from what the API server says.
 
-// errTorn is the panic of those who want to use the state after somebody else's panic.
-var errTorn = errors.New("another panic has left the state of the controller half changed")
-
-// errBroken is what people are told until another Controller has taken the place of one that has panicked.
-var errBroken = errors.New("no Node gets podCIDRs: the controller has panicked, and has not started again yet")
-
 // Err says why Run has returned, or is about to, before its context is done; nil if nothing has panicked.
 func (c *Controller) Err() error {
-	c.health.mu.Lock()
-	defer c.health.mu.Unlock()
-	if c.health.broken == nil {
-		return nil
+	if panicked := c.health.Panicked(); panicked != nil {
+		return fmt.Errorf("panic: %v", panicked)
 	}
-	return fmt.Errorf("panic: %v", c.health.broken)
+	return nil
 }
 
 // waitWrites returns when nothing can be carried out any more that this process has written and to which it got no answer; false if ctx was
@@ -41,7 +33,7 @@ func (c *Controller) waitWrites(ctx context.Context) bool {
 			return true, nil
 		}
 		c.nodesAsOf = ""
-		c.health.waitFor(problem{what: "writes from before the controller started again, which got no answer and may still be carried out"})
+		c.health.WaitFor(health.Problem{What: "writes from before the controller started again, which got no answer and may still be carried out"})
 		if !told {
 			klog.FromContext(ctx).Info("Waiting until no write without an answer can be carried out any more", "controller", Name, "atMost", left)
 			told = true
@@ -68,10 +60,4 @@ func (c *Controller) leaveNothing() {
 			l.queue.Done(name)
 		}
 	}
-}
-
-// panickedWith reports whether a panic is this error.
-func panickedWith(err error, panicked any) bool {
-	is, ok := panicked.(error)
-	return ok && errors.Is(is, err)
 }

@@ -28,6 +28,7 @@ import (
 	networkingv1 "github.com/multicidr/controller-manager/apis/networking/v1"
 	"github.com/multicidr/controller-manager/controllers/nodeipam/allocator"
 	"github.com/multicidr/controller-manager/controllers/nodeipam/clustercidr"
+	"github.com/multicidr/controller-manager/controllers/nodeipam/health"
 	. "github.com/multicidr/controller-manager/controllers/nodeipam/internal/objects"
 	"github.com/multicidr/controller-manager/controllers/nodeipam/internal/testapi"
 	"github.com/multicidr/controller-manager/controllers/nodeipam/requests"
@@ -177,7 +178,7 @@ func TestNobodyUsesATornBook(t *testing.T) {
 		t.Cleanup(l.queue.ShutDown)
 	}
 	defer c.showMetrics()()
-	c.health.waitFor(problem{})
+	c.health.WaitFor(health.Problem{})
 	c.with(func(b *allocator.State) {
 		b.SetPool(clustercidr.Compile(ClusterCIDR("a", Spec4("10.0.0.0/16", 8, nil))))
 		c.filled.Store(true)
@@ -220,7 +221,7 @@ func TestNobodyUsesATornBook(t *testing.T) {
 	}
 	c.safely(func() { t.Error("it goes on after a panic") })
 	// What was first, and not what follows from it, is the reason.
-	c.health.breaks("poison")
+	c.health.Breaks("poison")
 	if diff := cmp.Diff("panic: poison", c.Err().Error()); diff != "" {
 		t.Errorf("(-want +got):\n%s", diff)
 	}

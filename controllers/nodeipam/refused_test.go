@@ -18,6 +18,7 @@ import (
 	networkingv1 "github.com/multicidr/controller-manager/apis/networking/v1"
 	"github.com/multicidr/controller-manager/controllers/nodeipam/allocator"
 	"github.com/multicidr/controller-manager/controllers/nodeipam/clustercidr"
+	"github.com/multicidr/controller-manager/controllers/nodeipam/health"
 	. "github.com/multicidr/controller-manager/controllers/nodeipam/internal/objects"
 	"github.com/multicidr/controller-manager/controllers/nodeipam/requests"
 )
@@ -52,7 +53,7 @@ func controllerOf(t *testing.T, api requests.API, cc *networkingv1.ClusterCIDR) 
 		t.Cleanup(l.queue.ShutDown)
 	}
 	c.with(func(b *allocator.State) { b.SetPool(clustercidr.Compile(cc)) })
-	c.health.waitFor(problem{})
+	c.health.WaitFor(health.Problem{})
 	return c
 }
 

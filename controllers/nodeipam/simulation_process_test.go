@@ -29,6 +29,7 @@ import (
 	clustercidrlisters "github.com/multicidr/controller-manager/apis/generated/listers/networking/v1"
 	networkingv1 "github.com/multicidr/controller-manager/apis/networking/v1"
 	"github.com/multicidr/controller-manager/controllers/ipam"
+	"github.com/multicidr/controller-manager/controllers/nodeipam/health"
 	"github.com/multicidr/controller-manager/controllers/nodeipam/requests"
 )
 
@@ -515,7 +516,7 @@ func (p *process) spawn(line, name string, run func()) *task {
 	t.resume, t.kill = iter.Pull(func(yield func(*call) bool) {
 		t.yield = yield
 		defer func() {
-			if r := recover(); r != nil && !panickedWith(errKilled, r) && !panickedWith(errTorn, r) {
+			if r := recover(); r != nil && !health.PanickedWith(errKilled, r) && !health.PanickedWith(health.ErrTorn, r) {
 				panic(r)
 			}
 		}()

@@ -18,6 +18,7 @@ import (
 	"k8s.io/klog/v2"
 
 	networkingv1 "github.com/multicidr/controller-manager/apis/networking/v1"
+	"github.com/multicidr/controller-manager/controllers/nodeipam/health"
 )
 
 // The simulated world: one API server, the processes that take turns to lead, the network between them, and time. One
@@ -336,9 +337,9 @@ func (w *world) quiesce() {
 	if w.violation == nil {
 		w.rest(p, time.Hour)
 	}
-	for _, kind := range writeKinds {
-		if n := p.controller.health.failing(kind); n > 0 {
-			w.violate("what is over is not told", "%d writes of kind %s fail, says %s an hour after the last fault: %v", n, kind, p.name, p.controller.health.unwritten())
+	for _, kind := range health.Kinds {
+		if n := p.controller.health.Failing(kind); n > 0 {
+			w.violate("what is over is not told", "%d writes of kind %s fail, says %s an hour after the last fault: %v", n, kind, p.name, p.controller.health.Check(nil))
 		}
 	}
 	if w.writes > before {

@@ -4,13 +4,17 @@ import (
 	"context"
 	"time"
 
-	"github.com/multicidr/controller-manager/controllers/nodeipam/allocator"
 	networkingapiv1 "k8s.io/api/networking/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/labels"
 	"k8s.io/apimachinery/pkg/util/wait"
 	"k8s.io/client-go/tools/cache"
 	"k8s.io/klog/v2"
+
+	networkingv1 "github.com/multicidr/controller-manager/apis/networking/v1"
+	"github.com/multicidr/controller-manager/controllers/nodeipam/allocator"
+	"github.com/multicidr/controller-manager/controllers/nodeipam/health"
 )
 
 // lookInterval is how often a missing CRD or permission is looked for again.
@@ -33,7 +37,7 @@ func (c *Controller) start(ctx context.Context) bool {
 	}
 	c.informers.Start(ctx.Done())
 	for kind, synced := range c.synced {
-		c.health.waitFor(problem{what: "the cache of " + kind + " to fill"})
+		c.health.WaitFor(health.Problem{What: "the cache of " + kind + " to fill"})
 		if !cache.WaitForNamedCacheSyncWithContext(ctx, synced) {
 			return false
 		}
@@ -50,10 +54,10 @@ func (c *Controller) start(ctx context.Context) bool {
 	if err := c.readAll(ctx); err != nil {
 		// Listing a cache fails only for a selector that cannot be parsed.
 		klog.FromContext(ctx).Error(err, "Cannot start")
-		c.health.waitFor(problem{what: err.Error()})
+		c.health.WaitFor(health.Problem{What: err.Error()})
 		return false
 	}
-	c.health.waitFor(problem{})
+	c.health.WaitFor(health.Problem{})
 	klog.FromContext(ctx).Info("Read all ClusterCIDRs and Nodes, starting to serve")
 	return true
 }
@@ -65,14 +69,14 @@ func (c *Controller) canRead(ctx context.Context) (asOf string, ok bool) {
 	t := c.unreadable(err)
 	if err == nil && c.nodesAsOf == "" {
 		if c.nodesAsOf, err = ReadNodes(ctx, c.client); err != nil {
-			t = problem{"Nodes cannot be read: if that is forbidden, " + ApplyRBAC, err}
+			t = health.Problem{What: "Nodes cannot be read: if that is forbidden, " + health.ApplyRBAC, Err: err}
 		}
 	}
 	if err == nil {
 		return list.GetResourceVersion(), true
 	}
-	if ctx.Err() == nil && c.health.waitFor(t) {
-		klog.FromContext(ctx).Error(err, "No Node gets podCIDRs: "+t.what)
+	if ctx.Err() == nil && c.health.WaitFor(t) {
+		klog.FromContext(ctx).Error(err, "No Node gets podCIDRs: "+t.What)
 	}
 	return "", false
 }
@@ -125,4 +129,25 @@ func (c *Controller) fill(ctx context.Context, b *allocator.State) error {
 		c.nodeQueue.Add(node.Name)
 	}
 	return nil
+}
+
+// unreadable says what keeps ClusterCIDRs from being read and what to do about it; the zero value without an error.
+func (c *Controller) unreadable(err error) health.Problem {
+	switch {
+	case err == nil:
+		return health.Problem{}
+	case apierrors.IsNotFound(err), apierrors.IsForbidden(err) && !c.crdExists():
+		return health.Problem{What: health.CRDMissing}
+	case apierrors.IsForbidden(err):
+		return health.Problem{What: "the controller may not read ClusterCIDRs: " + health.ApplyRBAC, Err: err}
+	default:
+		return health.Problem{What: "ClusterCIDRs cannot be read", Err: err}
+	}
+}
+
+// crdExists asks discovery, which answers everybody, while a resource that is not there is forbidden to who has no
+// permission. Without an answer it is taken to be there.
+func (c *Controller) crdExists() bool {
+	_, err := c.clusterCIDRClient.Discovery().ServerResourcesForGroupVersion(networkingv1.SchemeGroupVersion.String())
+	return !apierrors.IsNotFound(err)
 }

@@ -14,6 +14,7 @@ import (
 
 	networkingv1 "github.com/multicidr/controller-manager/apis/networking/v1"
 	"github.com/multicidr/controller-manager/controllers/nodeipam/allocator"
+	"github.com/multicidr/controller-manager/controllers/nodeipam/health"
 	"github.com/multicidr/controller-manager/controllers/nodeipam/requests"
 )
 
@@ -51,7 +52,7 @@ func (c *Controller) syncStatus(ctx context.Context, name string) error {
 	case err != nil:
 		return fmt.Errorf("apply status of ClusterCIDR %s: %w", name, err)
 	}
-	c.health.stored(writesStatus)
+	c.health.Stored(health.WritesStatus)
 	c.statusQueue.AddAfter(name, retryMax) // No event comes if an admission policy has changed it back.
 	return c.appliedStatus(d.cc, d.want)
 }

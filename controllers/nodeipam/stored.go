@@ -128,10 +128,10 @@ func (c *Controller) noteRead(ctx context.Context, err error) {
 		return // the end, or a watch that starts anew from a list
 	}
 	t := c.unreadable(err)
-	changed := c.health.read(t)
+	changed := c.health.Read(t)
 	switch {
 	case changed && err != nil:
-		klog.FromContext(ctx).Error(err, "Changes of ClusterCIDRs are not seen: "+t.what)
+		klog.FromContext(ctx).Error(err, "Changes of ClusterCIDRs are not seen: "+t.What)
 	case changed:
 		klog.FromContext(ctx).Info("Watching ClusterCIDRs again")
 	}

@@ -18,6 +18,7 @@ import (
 	networkingv1 "github.com/multicidr/controller-manager/apis/networking/v1"
 	"github.com/multicidr/controller-manager/controllers/ipam"
 	"github.com/multicidr/controller-manager/controllers/nodeipam/clustercidr"
+	"github.com/multicidr/controller-manager/controllers/nodeipam/health"
 )
 
 // Whatever is stored, an object by itself becomes a pool by itself, and keeps what can be read of it.
@@ -26,17 +27,17 @@ func TestDecode(t *testing.T) {
 		spec        string
 		annotations string
 		want        networkingv1.ClusterCIDRSpec
-		problem     string
+		Problem     string
 	}{
 		"as it should be":                   {spec: `{"ipv4":"10.0.0.0/16","perNodeHostBits":8}`, want: networkingv1.ClusterCIDRSpec{IPv4: "10.0.0.0/16", PerNodeHostBits: 8}},
-		"a text for a number":               {spec: `{"ipv4":"10.0.0.0/16","perNodeHostBits":"8"}`, want: networkingv1.ClusterCIDRSpec{IPv4: "10.0.0.0/16"}, problem: "it cannot be decoded"},
-		"a number that wraps around to 8":   {spec: `{"ipv4":"10.0.0.0/16","perNodeHostBits":4294967304}`, want: networkingv1.ClusterCIDRSpec{IPv4: "10.0.0.0/16"}, problem: "it cannot be decoded"},
-		"a fraction":                        {spec: `{"ipv6":"fd00::/64","perNodeHostBits":8.5}`, want: networkingv1.ClusterCIDRSpec{IPv6: "fd00::/64"}, problem: "it cannot be decoded"},
-		"a text for a list":                 {spec: `{"ipv4":"10.0.0.0/16","perNodeHostBits":8,"excludedCIDRs":"10.0.0.0/24"}`, want: networkingv1.ClusterCIDRSpec{IPv4: "10.0.0.0/16"}, problem: "it cannot be decoded"},
-		"no object":                         {spec: `7`, problem: "it cannot be decoded"},
+		"a text for a number":               {spec: `{"ipv4":"10.0.0.0/16","perNodeHostBits":"8"}`, want: networkingv1.ClusterCIDRSpec{IPv4: "10.0.0.0/16"}, Problem: "it cannot be decoded"},
+		"a number that wraps around to 8":   {spec: `{"ipv4":"10.0.0.0/16","perNodeHostBits":4294967304}`, want: networkingv1.ClusterCIDRSpec{IPv4: "10.0.0.0/16"}, Problem: "it cannot be decoded"},
+		"a fraction":                        {spec: `{"ipv6":"fd00::/64","perNodeHostBits":8.5}`, want: networkingv1.ClusterCIDRSpec{IPv6: "fd00::/64"}, Problem: "it cannot be decoded"},
+		"a text for a list":                 {spec: `{"ipv4":"10.0.0.0/16","perNodeHostBits":8,"excludedCIDRs":"10.0.0.0/24"}`, want: networkingv1.ClusterCIDRSpec{IPv4: "10.0.0.0/16"}, Problem: "it cannot be decoded"},
+		"no object":                         {spec: `7`, Problem: "it cannot be decoded"},
 		"our annotation, written by a user": {spec: `{"ipv4":"10.0.0.0/16","perNodeHostBits":8}`, annotations: `{"networking.x-k8s.io/undecodable":"x"}`, want: networkingv1.ClusterCIDRSpec{IPv4: "10.0.0.0/16", PerNodeHostBits: 8}},
 		"fields that we do not know":        {spec: `{"ipv4":"10.0.0.0/16","perNodeHostBits":8,"x":[{}]}`, want: networkingv1.ClusterCIDRSpec{IPv4: "10.0.0.0/16", PerNodeHostBits: 8}},
-		"a range that is a number":          {spec: `{"ipv4":10,"perNodeHostBits":8}`, problem: "it cannot be decoded"},
+		"a range that is a number":          {spec: `{"ipv4":10,"perNodeHostBits":8}`, Problem: "it cannot be decoded"},
 	} {
 		t.Run(name, func(t *testing.T) {
 			annotations := tc.annotations
@@ -56,7 +57,7 @@ func TestDecode(t *testing.T) {
 				t.Errorf("its spec (-want +got):\n%s", diff)
 			}
 			p := clustercidr.Compile(cc)
-			if want := tc.problem == ""; (p.State == ipam.Enabled) != want || !strings.HasPrefix(p.Problem, tc.problem) {
+			if want := tc.Problem == ""; (p.State == ipam.Enabled) != want || !strings.HasPrefix(p.Problem, tc.Problem) {
 				t.Errorf("it is %v: %q", p.State, p.Problem)
 			}
 		})
@@ -101,7 +102,7 @@ func TestForeignTransitionTime(t *testing.T) {
 // A panic ends this controller and nothing else, and is not forgotten.
 func TestPanic(t *testing.T) {
 	c := newController(Config{}, parts{newQueue: newQueue})
-	c.health.waitFor(problem{})
+	c.health.WaitFor(health.Problem{})
 	c.safely(func() { panic("a defect") })
 	<-c.broken
 	c.safely(func() { t.Error("it goes on with a book that may be half changed") })

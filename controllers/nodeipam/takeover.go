@@ -12,6 +12,7 @@ import (
 
 	"github.com/multicidr/controller-manager/controllers/lease"
 	"github.com/multicidr/controller-manager/controllers/nodeipam/clustercidr"
+	"github.com/multicidr/controller-manager/controllers/nodeipam/health"
 	"github.com/multicidr/controller-manager/controllers/nodeipam/requests"
 )
 
@@ -89,7 +90,7 @@ func (c *Controller) waitOut(ctx context.Context, w lateWrites) bool {
 	if left := w.delay - c.term.Led(); left > 0 {
 		until := c.now().Add(left).UTC().Format(time.TimeOnly)
 		logger.Info("Waiting before the first allocation until the last request of "+w.of+" is over", "until", until, "why", w.why)
-		c.health.waitFor(problem{what: fmt.Sprintf("the last request of %s to be over, at %s UTC: %s. Nothing has to be done", w.of, until, w.why)})
+		c.health.WaitFor(health.Problem{What: fmt.Sprintf("the last request of %s to be over, at %s UTC: %s. Nothing has to be done", w.of, until, w.why)})
 		timer := time.NewTimer(left)
 		defer timer.Stop()
 		select {

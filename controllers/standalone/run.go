@@ -20,6 +20,7 @@ import (
 
 	"github.com/multicidr/controller-manager/controllers/lease"
 	"github.com/multicidr/controller-manager/controllers/nodeipam"
+	nodehealth "github.com/multicidr/controller-manager/controllers/nodeipam/health"
 	"github.com/multicidr/controller-manager/controllers/restart"
 )
 
@@ -93,7 +94,7 @@ func (p *process) control(ctx context.Context, fence *lease.Fence) error {
 		return nil // ctx is done
 	}
 	factory := informers.NewSharedInformerFactoryWithOptions(p.client, 0, informers.WithTransform(nodeipam.StripManagedFields))
-	watches := &nodeipam.Watches{}
+	watches := &nodehealth.Watches{}
 	cfg := nodeipam.Config{Nodes: factory.Core().V1().Nodes(), NodesAsOf: asOf, Watches: watches, Fence: fence, Term: fence}
 	watches.Of("Nodes", cfg.Nodes.Informer())
 	running, stop := context.WithCancel(ctx)
@@ -153,7 +154,7 @@ func (p *process) look(ctx context.Context) (nodesAsOf string, serviceCIDRs bool
 	err = wait.PollUntilContextCancel(ctx, lookInterval, true, func(ctx context.Context) (bool, error) {
 		var err error
 		if nodesAsOf, err = nodeipam.ReadNodes(ctx, p.client); err != nil {
-			p.waitFor(ctx, "Nodes cannot be read: if that is forbidden, "+nodeipam.ApplyRBAC, err)
+			p.waitFor(ctx, "Nodes cannot be read: if that is forbidden, "+nodehealth.ApplyRBAC, err)
 			return false, nil
 		}
 		if serviceCIDRs, err = hasServiceCIDRs(p.client.Discovery()); err != nil {

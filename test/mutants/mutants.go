@@ -1206,7 +1206,7 @@ var mutants = []mutant{
 	},
 	{
 		name: "failing-writes-untold", defect: "a write that fails for ever, but not for a missing permission, is not told",
-		old:  "return f.lasts || now.Sub(f.since) >= failsFor",
+		old:  "return f.lasts || now.Sub(f.since) >= FailsFor",
 		new:  "return f.lasts",
 		test: testHealth,
 	},

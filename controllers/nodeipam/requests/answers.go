@@ -13,36 +13,36 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 )
 
-// later is the error of who has put something off: nothing was tried, so what is known of the last try, if it failed, stays so.
+// Later is the error of who has put something off: nothing was tried, so what is known of the last try, if it failed, stays so.
 type Later time.Duration
 
 func (l Later) Error() string { return fmt.Sprintf("put off for %v", time.Duration(l)) }
 
-// refusedLater is the error of a write that was refused in a way that as a rule passes by itself: the object has changed, and its event comes.
+// RefusedLater is the error of a write that was refused in a way that as a rule passes by itself: the object has changed, and its event comes.
 type RefusedLater struct{ Err error }
 
 func (r RefusedLater) Error() string { return r.Err.Error() }
 
 func (r RefusedLater) Unwrap() error { return r.Err }
 
-// errNotKept is the error of a write that the API server has carried out, as it says, and that does not show.
+// ErrNotKept is the error of a write that the API server has carried out, as it says, and that does not show.
 var ErrNotKept = errors.New("the API server has stored it, and it does not show")
 
-// errStoredOtherwise is the error of a creation after which there is another object than the one that was sent.
+// ErrStoredOtherwise is the error of a creation after which there is another object than the one that was sent.
 var ErrStoredOtherwise = errors.New("it is not stored as it was sent")
 
-// notThere reports whether an object that was to be written does not exist. An API server that does not serve the resource, because it has
+// NotThere reports whether an object that was to be written does not exist. An API server that does not serve the resource, because it has
 // not got to know the CRD yet for instance, answers with 404 as well; nothing will happen that brings such a write back, so it has
 // to be tried again.
 func NotThere(err error) bool {
 	return apierrors.IsNotFound(err) && !apierrors.HasStatusCause(err, metav1.CauseTypeUnexpectedServerResponse)
 }
 
-// answered reports whether a request is over: it was carried out, not sent, or refused by the API server. A broken connection, a server
+// Answered reports whether a request is over: it was carried out, not sent, or refused by the API server. A broken connection, a server
 // that is in trouble, or an answer that is not the API server's own says nothing about what comes of it.
 func Answered(err error) bool { return err == nil || NotSent(err) || refusedByServer(err) }
 
-// notSent reports whether a request did not leave this process: the fence was closed, or nobody accepted the connection.
+// NotSent reports whether a request did not leave this process: the fence was closed, or nobody accepted the connection.
 func NotSent(err error) bool {
 	var network *net.OpError
 	return errors.Is(err, lease.ErrClosed) || errors.As(err, &network) && network.Op == "dial"
@@ -62,7 +62,7 @@ func refusedByServer(err error) bool {
 // FencingPolicy is in the name of the ValidatingAdmissionPolicy of manifests/fencing, which the API server puts into its refusals.
 const FencingPolicy = "lease-holder.networking.x-k8s.io"
 
-// refusedByPolicy reports whether the API server takes another process for the leader. So shortly after the lease has changed
+// RefusedByPolicy reports whether the API server takes another process for the leader. So shortly after the lease has changed
 // hands, until it has seen that; and if the policy looks at another Lease than ours.
 func RefusedByPolicy(err error) bool {
 	return apierrors.IsForbidden(err) && strings.Contains(err.Error(), FencingPolicy)

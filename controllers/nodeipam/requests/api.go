@@ -17,24 +17,24 @@ import (
 // Manager is the controller's name: in --controllers, of its ServiceAccount, as field manager and as the source of events.
 const Manager = "multi-cidr-node-ipam-controller"
 
-// api is all that the controller asks of the API server beyond what informers read.
+// API is all that the controller asks of the API server beyond what informers read.
 type API interface {
-	// getNode reads a Node from etcd, past every cache.
+	// GetNode reads a Node from etcd, past every cache.
 	GetNode(ctx context.Context, name string) (*v1.Node, error)
 	PatchNode(ctx context.Context, name string, patch []byte) error
-	// createClusterCIDR returns the ClusterCIDR as it is stored.
+	// CreateClusterCIDR returns the ClusterCIDR as it is stored.
 	CreateClusterCIDR(ctx context.Context, cc *networkingv1.ClusterCIDR) (*networkingv1.ClusterCIDR, error)
 	PatchClusterCIDR(ctx context.Context, name string, patch []byte) error
 	DeleteClusterCIDR(ctx context.Context, name string, uid types.UID, resourceVersion string) error
 	ApplyStatus(ctx context.Context, patch *applyv1.ClusterCIDRApplyConfiguration) error
-	// patchStatus is a merge patch of a ClusterCIDR's status.
+	// PatchStatus is a merge patch of a ClusterCIDR's status.
 	PatchStatus(ctx context.Context, name string, patch []byte) error
 	CreateEvent(ctx context.Context, event *v1.Event) error
-	// patchEvent returns the event as it is then.
+	// PatchEvent returns the event as it is then.
 	PatchEvent(ctx context.Context, namespace, name string, patch []byte) (*v1.Event, error)
 }
 
-// clients are the real API server.
+// Clients are the real API server.
 type Clients struct {
 	Kube         kubernetes.Interface
 	ClusterCIDRs versioned.Interface

@@ -21,7 +21,7 @@ type Fence interface {
 	Unanswered() time.Duration
 }
 
-// fenced is an api behind a fence. A deposed leader must not give podCIDRs that its successor gives to another Node, remove a finalizer
+// Fenced is an api behind a fence. A deposed leader must not give podCIDRs that its successor gives to another Node, remove a finalizer
 // while its successor gives blocks, or delete a ClusterCIDR because its own flags are older; and its status would hide its successor's
 // until something changes. Events pass: they say what this process saw, and nobody decides by them.
 type Fenced struct {

@@ -36,7 +36,7 @@ type nodeSpecs struct {
 	PodCIDRs []string `json:"podCIDRs"`
 }
 
-// podCIDRsPatch writes a reservation into the Node it was made for: the UID makes it miss a new Node of the same name.
+// PodCIDRsPatch writes a reservation into the Node it was made for: the UID makes it miss a new Node of the same name.
 // If the Node has got podCIDRs meanwhile, it asks to change them, which the API server refuses. It says who writes: an admission policy can
 // compare that with the Lease (manifests/fencing), and other processes see that it was not they.
 func PodCIDRsPatch(node *v1.Node, r allocator.Reservation, primary ipam.Family, identity string) []byte {
@@ -48,7 +48,7 @@ func PodCIDRsPatch(node *v1.Node, r allocator.Reservation, primary ipam.Family, 
 	})
 }
 
-// podCIDRs writes blocks as podCIDRs, the primary family first.
+// PodCIDRs writes blocks as podCIDRs, the primary family first.
 func PodCIDRs(blocks []netip.Prefix, primary ipam.Family) []string {
 	blocks = slices.Clone(blocks)
 	slices.SortStableFunc(blocks, func(a, b netip.Prefix) int {
@@ -68,7 +68,7 @@ func PodCIDRs(blocks []netip.Prefix, primary ipam.Family) []string {
 	return cidrs
 }
 
-// finalizersPatch adds or takes away our finalizer. The patch carries the whole list, so the resourceVersion keeps it
+// FinalizersPatch adds or takes away our finalizer. The patch carries the whole list, so the resourceVersion keeps it
 // from undoing what somebody else did to it.
 func FinalizersPatch(cc *networkingv1.ClusterCIDR, present bool) []byte {
 	finalizers := slices.DeleteFunc(slices.Clone(cc.Finalizers), func(f string) bool { return f == networkingv1.Finalizer })
@@ -86,7 +86,7 @@ func Encode(patch any) []byte {
 	return b
 }
 
-// foreignStatus is the merge patch that removes what another writer has put into a status and that should not be there: a server-side apply
+// ForeignStatus is the merge patch that removes what another writer has put into a status and that should not be there: a server-side apply
 // removes only what its own field manager has set before. It is nil if there is nothing of that kind. A ClusterCIDR that has changed
 // meanwhile is not patched.
 func ForeignStatus(cc *networkingv1.ClusterCIDR, want networkingv1.ClusterCIDRStatus) []byte {
@@ -106,7 +106,7 @@ func ForeignStatus(cc *networkingv1.ClusterCIDR, want networkingv1.ClusterCIDRSt
 	return Encode(map[string]any{"metadata": map[string]any{"uid": cc.UID, "resourceVersion": cc.ResourceVersion}, "status": remove})
 }
 
-// statusPatch is the server-side apply of a status. The UID keeps it from another object of the same name.
+// StatusPatch is the server-side apply of a status. The UID keeps it from another object of the same name.
 func StatusPatch(cc *networkingv1.ClusterCIDR, status networkingv1.ClusterCIDRStatus) *applyv1.ClusterCIDRApplyConfiguration {
 	s := applyv1.ClusterCIDRStatus()
 	for _, c := range status.Conditions {
@@ -131,7 +131,7 @@ func rangePatch(r *networkingv1.RangeStatus) *applyv1.RangeStatusApplyConfigurat
 	return patch
 }
 
-// allocationPatch sets spec.allocation together with the annotation that says who did. The resourceVersion keeps it from undoing what a
+// AllocationPatch sets spec.allocation together with the annotation that says who did. The resourceVersion keeps it from undoing what a
 // user, or a leader with other flags, has done meanwhile.
 func AllocationPatch(cc *networkingv1.ClusterCIDR, mode networkingv1.AllocationMode) []byte {
 	var superseded any // null removes it

@@ -1,4 +1,4 @@
-package nodeipam
+package health
 
 import (
 	"context"
@@ -59,8 +59,8 @@ func TestWatchThatIsForbidden(t *testing.T) {
 						return watch.NewFake(), nil
 					},
 				}, fake.NewClientset()), &v1.Node{}, 0, cache.Indexers{})
-				check := health{watches: &Watches{}}
-				check.watches.Of("Nodes", nodes)
+				check := Health{Watches: &Watches{}}
+				check.Watches.Of("Nodes", nodes)
 				ctx, cancel := context.WithCancel(t.Context())
 				ended := make(chan struct{})
 				go func() {

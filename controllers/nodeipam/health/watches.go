@@ -1,4 +1,4 @@
-package nodeipam
+package health
 
 import (
 	"context"

@@ -1,6 +1,7 @@
-package nodeipam
+package health
 
 import (
+	"context"
 	"errors"
 	"fmt"
 	"net/http"
@@ -31,21 +32,22 @@ func TestHealth(t *testing.T) {
 	)
 	const since, none = ", since 2026-01-01T00:00:00Z", ", and no other was written"
 	type say struct {
-		step func(h *health) (news bool)
+		step func(h *Health) (news bool)
 		// news is what is logged once.
 		news bool
 		want string
 	}
+	epoch := time.Date(2026, 1, 1, 0, 0, 0, 0, time.UTC)
 	now := epoch
-	waitFor := func(t problem) func(h *health) bool { return func(h *health) bool { return h.waitFor(t) } }
-	read := func(t problem) func(h *health) bool { return func(h *health) bool { return h.read(t) } }
-	wrote := func(kind writeKind, name string, err error) func(h *health) bool {
-		return func(h *health) bool { news, _ := h.wrote(kind, name, err); return news }
+	waitFor := func(t Problem) func(h *Health) bool { return func(h *Health) bool { return h.WaitFor(t) } }
+	read := func(t Problem) func(h *Health) bool { return func(h *Health) bool { return h.Read(t) } }
+	wrote := func(kind Kind, name string, err error) func(h *Health) bool {
+		return func(h *Health) bool { news, _ := h.Wrote(kind, name, err); return news }
 	}
-	pass := func(d time.Duration) func(h *health) bool {
-		return func(*health) bool { now = now.Add(d); return false }
+	pass := func(d time.Duration) func(h *Health) bool {
+		return func(*Health) bool { now = now.Add(d); return false }
 	}
-	stored := func(h *health) bool { h.stored(writesNode); return false }
+	stored := func(h *Health) bool { h.Stored(WritesNode); return false }
 	const fails = "the API server fails: look at its log, at etcd and at admission webhooks (oops)"
 	oops := func() error {
 		err := apierrors.NewInternalError(errors.New("oops"))
@@ -54,74 +56,74 @@ func TestHealth(t *testing.T) {
 	}()
 	for name, history := range map[string][]say{
 		"it fails until it serves": {
-			{waitFor(problem{what: "the start"}), true, "not serving Nodes yet; waiting for the start"},
-			{waitFor(problem{what: "the start"}), false, "not serving Nodes yet; waiting for the start"},
-			{waitFor(problem{}), true, ""},
+			{waitFor(Problem{What: "the start"}), true, "not serving Nodes yet; waiting for the start"},
+			{waitFor(Problem{What: "the start"}), false, "not serving Nodes yet; waiting for the start"},
+			{waitFor(Problem{}), true, ""},
 		},
 		"the same trouble in other words is not new, and the last words are shown": {
-			{read(problem{"unreadable", errors.New("port 1")}), true, "changes of ClusterCIDRs are not seen: unreadable (port 1)"},
-			{read(problem{"unreadable", errors.New("port 2")}), false, "changes of ClusterCIDRs are not seen: unreadable (port 2)"},
-			{read(problem{}), true, ""},
-			{read(problem{}), false, ""},
+			{read(Problem{"unreadable", errors.New("port 1")}), true, "changes of ClusterCIDRs are not seen: unreadable (port 1)"},
+			{read(Problem{"unreadable", errors.New("port 2")}), false, "changes of ClusterCIDRs are not seen: unreadable (port 2)"},
+			{read(Problem{}), true, ""},
+			{read(Problem{}), false, ""},
 		},
 		"of many forbidden writes the first and the end of the last are new": {
-			{wrote(writesNode, "b", refused), true, "Node b cannot be written: " + noPermission + since + none},
-			{wrote(writesNode, "a", refused), false, "Node a and 1 more cannot be written: " + noPermission + since + none},
-			{wrote(writesNode, "b", lease.ErrClosed), false, "Node a and 1 more cannot be written: " + noPermission + since + none},
-			{wrote(writesNode, "a", requests.Later(time.Second)), false, "Node a and 1 more cannot be written: " + noPermission + since + none},
-			{wrote(writesNode, "a", nil), false, "Node b cannot be written: " + noPermission + since + none},
-			{wrote(writesNode, "b", nil), true, ""},
-			{wrote(writesNode, "b", nil), false, ""},
+			{wrote(WritesNode, "b", refused), true, "Node b cannot be written: " + noPermission + since + none},
+			{wrote(WritesNode, "a", refused), false, "Node a and 1 more cannot be written: " + noPermission + since + none},
+			{wrote(WritesNode, "b", lease.ErrClosed), false, "Node a and 1 more cannot be written: " + noPermission + since + none},
+			{wrote(WritesNode, "a", requests.Later(time.Second)), false, "Node a and 1 more cannot be written: " + noPermission + since + none},
+			{wrote(WritesNode, "a", nil), false, "Node b cannot be written: " + noPermission + since + none},
+			{wrote(WritesNode, "b", nil), true, ""},
+			{wrote(WritesNode, "b", nil), false, ""},
 		},
 		"what may pass by itself is a problem when it has not": {
-			{wrote(writesNode, "a", oops), false, ""},
-			{pass(failsFor - 1), false, ""},
-			{wrote(writesNode, "a", oops), false, ""},
+			{wrote(WritesNode, "a", oops), false, ""},
+			{pass(FailsFor - 1), false, ""},
+			{wrote(WritesNode, "a", oops), false, ""},
 			{pass(1), false, "Node a cannot be written: " + fails + since + none},
-			{wrote(writesNode, "a", oops), true, "Node a cannot be written: " + fails + since + none},
-			{wrote(writesNode, "a", oops), false, "Node a cannot be written: " + fails + since + none},
-			{wrote(writesNode, "a", nil), true, ""},
-			{wrote(writesNode, "a", oops), false, ""}, // from the beginning
+			{wrote(WritesNode, "a", oops), true, "Node a cannot be written: " + fails + since + none},
+			{wrote(WritesNode, "a", oops), false, "Node a cannot be written: " + fails + since + none},
+			{wrote(WritesNode, "a", nil), true, ""},
+			{wrote(WritesNode, "a", oops), false, ""}, // from the beginning
 		},
 		"what passes by itself is never told": {
-			{wrote(writesNode, "a", oops), false, ""},
-			{wrote(writesNode, "a", nil), false, ""},
+			{wrote(WritesNode, "a", oops), false, ""},
+			{wrote(WritesNode, "a", nil), false, ""},
 			{pass(time.Hour), false, ""},
-			{wrote(writesNode, "a", oops), false, ""},
+			{wrote(WritesNode, "a", oops), false, ""},
 		},
 		"one Node of many": {
-			{wrote(writesNode, "a", oops), false, ""},
+			{wrote(WritesNode, "a", oops), false, ""},
 			{stored, false, ""},
 			{stored, false, ""},
-			{pass(failsFor), false, "Node a cannot be written: " + fails + since + ", while 2 others were written"},
+			{pass(FailsFor), false, "Node a cannot be written: " + fails + since + ", while 2 others were written"},
 		},
 		"several causes": {
-			{wrote(writesNode, "b", refused), true, "Node b cannot be written: " + noPermission + since + none},
-			{wrote(writesNode, "a", oops), false, "Node b cannot be written: " + noPermission + since + none},
-			{pass(failsFor), false, "Node a cannot be written: " + fails + since + none + "; Node b cannot be written: " + noPermission + since + none},
-			{wrote(writesNode, "a", oops), true, "Node a cannot be written: " + fails + since + none + "; Node b cannot be written: " + noPermission + since + none},
-			{wrote(writesNode, "a", nil), false, "Node b cannot be written: " + noPermission + since + none},
+			{wrote(WritesNode, "b", refused), true, "Node b cannot be written: " + noPermission + since + none},
+			{wrote(WritesNode, "a", oops), false, "Node b cannot be written: " + noPermission + since + none},
+			{pass(FailsFor), false, "Node a cannot be written: " + fails + since + none + "; Node b cannot be written: " + noPermission + since + none},
+			{wrote(WritesNode, "a", oops), true, "Node a cannot be written: " + fails + since + none + "; Node b cannot be written: " + noPermission + since + none},
+			{wrote(WritesNode, "a", nil), false, "Node b cannot be written: " + noPermission + since + none},
 		},
 		"an object that is not there is no CRD that is not there": {
-			{wrote(writesNode, "a", apierrors.NewNotFound(schema.GroupResource{Resource: "namespaces"}, "default")), false, ""},
+			{wrote(WritesNode, "a", apierrors.NewNotFound(schema.GroupResource{Resource: "namespaces"}, "default")), false, ""},
 		},
 		"the CRD is deleted, goes, and is there again": {
-			{wrote(writesClusterCIDR, "a", terminating), true, "ClusterCIDR a cannot be written: " + goes + since + none},
-			{wrote(writesClusterCIDR, "b", terminating), false, "ClusterCIDR a and 1 more cannot be written: " + goes + since + none},
-			{wrote(writesClusterCIDR, "a", notServed), true, "ClusterCIDR a cannot be written: " + gone + since + none + "; ClusterCIDR b cannot be written: " + goes + since + none},
-			{wrote(writesClusterCIDR, "b", notServed), false, "ClusterCIDR a and 1 more cannot be written: " + gone + since + none},
-			{wrote(writesClusterCIDR, "a", nil), false, "ClusterCIDR b cannot be written: " + gone + since + none},
-			{wrote(writesClusterCIDR, "b", nil), true, ""},
+			{wrote(WritesClusterCIDR, "a", terminating), true, "ClusterCIDR a cannot be written: " + goes + since + none},
+			{wrote(WritesClusterCIDR, "b", terminating), false, "ClusterCIDR a and 1 more cannot be written: " + goes + since + none},
+			{wrote(WritesClusterCIDR, "a", notServed), true, "ClusterCIDR a cannot be written: " + gone + since + none + "; ClusterCIDR b cannot be written: " + goes + since + none},
+			{wrote(WritesClusterCIDR, "b", notServed), false, "ClusterCIDR a and 1 more cannot be written: " + gone + since + none},
+			{wrote(WritesClusterCIDR, "a", nil), false, "ClusterCIDR b cannot be written: " + gone + since + none},
+			{wrote(WritesClusterCIDR, "b", nil), true, ""},
 		},
 		"kinds of writes are told apart": {
-			{wrote(writesNode, "a", refused), true, "Node a cannot be written: " + noPermission + since + none},
-			{wrote(writesClusterCIDR, "a", nil), false, "Node a cannot be written: " + noPermission + since + none},
-			{read(problem{what: "unreadable"}), true, "changes of ClusterCIDRs are not seen: unreadable; Node a cannot be written: " + noPermission + since + none},
+			{wrote(WritesNode, "a", refused), true, "Node a cannot be written: " + noPermission + since + none},
+			{wrote(WritesClusterCIDR, "a", nil), false, "Node a cannot be written: " + noPermission + since + none},
+			{read(Problem{What: "unreadable"}), true, "changes of ClusterCIDRs are not seen: unreadable; Node a cannot be written: " + noPermission + since + none},
 		},
 	} {
 		t.Run(name, func(t *testing.T) {
 			now = epoch
-			h := health{now: func() time.Time { return now }}
+			h := Health{Now: func() time.Time { return now }}
 			for i, tc := range history {
 				if news := tc.step(&h); news != tc.news {
 					t.Errorf("step %d: new is %t, want %t", i, news, tc.news)
@@ -161,14 +163,14 @@ func TestWriteTrouble(t *testing.T) {
 		"a conflict, for a while":          {requests.RefusedLater{Err: apierrors.NewConflict(nodes, "n", nil)}, "as if the object were gone"},
 		"503":                              {apierrors.NewServiceUnavailable("no"), "the API server fails"},
 		"504":                              {apierrors.NewTimeoutError("slow", 1), "does not answer in time"},
-		"no answer":                        {errTimeout, "does not answer in time"},
+		"no answer":                        {context.DeadlineExceeded, "does not answer in time"},
 		"put off":                          {requests.Later(time.Second), ""},
 		"the fence is closed":              {fmt.Errorf("%w: why", lease.ErrClosed), ""},
 	} {
 		t.Run(name, func(t *testing.T) {
-			got, _ := writeProblem(fmt.Errorf("patch: %w", tc.err))
-			if !strings.Contains(got.what, tc.want) || (tc.want == "") != (got.what == "") {
-				t.Errorf("got %q, want %q", got.what, tc.want)
+			got, _ := WriteProblem(fmt.Errorf("patch: %w", tc.err))
+			if !strings.Contains(got.What, tc.want) || (tc.want == "") != (got.What == "") {
+				t.Errorf("got %q, want %q", got.What, tc.want)
 			}
 		})
 	}
@@ -176,8 +178,8 @@ func TestWriteTrouble(t *testing.T) {
 
 // What an error says has no bound, and what the health check says has one.
 func TestHealthIsShort(t *testing.T) {
-	var h health
-	h.waitFor(problem{"the API server forbids it", errors.New(strings.Repeat("ü", 100_000))})
+	var h Health
+	h.WaitFor(Problem{"the API server forbids it", errors.New(strings.Repeat("ü", 100_000))})
 	if err := h.Check(nil); len(err.Error()) > 2*text.MaxProblem {
 		t.Errorf("the health check says %d bytes", len(err.Error()))
 	}
