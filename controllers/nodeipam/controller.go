@@ -32,6 +32,7 @@ import (
 	"github.com/multicidr/controller-manager/controllers/nodeipam/allocator"
 	"github.com/multicidr/controller-manager/controllers/nodeipam/clustercidr"
 	"github.com/multicidr/controller-manager/controllers/nodeipam/health"
+	"github.com/multicidr/controller-manager/controllers/nodeipam/metrics"
 	"github.com/multicidr/controller-manager/controllers/nodeipam/requests"
 )
 
@@ -139,7 +140,7 @@ type Controller struct {
 	announcer    announcer
 
 	health    health.Health
-	firstSeen firstSeen
+	firstSeen metrics.FirstSeen
 	// broken is closed by the panic that ends the controller.
 	broken   chan struct{}
 	breaking sync.Once
@@ -297,7 +298,7 @@ func (c *Controller) Run(ctx context.Context) {
 	logger.Info("Starting controller", "controller", Name)
 	defer logger.Info("Stopped controller", "controller", Name)
 
-	hide := c.showMetrics()
+	hide := metrics.Show(shown{c})
 	defer func() {
 		if c.Err() == nil {
 			hide() // else they go on to say that it is not ready, until the next one takes its place
@@ -350,7 +351,7 @@ func (c *Controller) safely(f func()) {
 			}
 			c.health.Breaks(r)
 			c.breaking.Do(func() {
-				panics.Inc()
+				metrics.Panicked()
 				close(c.broken)
 			})
 		}

@@ -33,3 +33,25 @@ func (c *Controller) look() (debugpage.Look, error) {
 
 // HealthChecker reports an error, which says what to do, for as long as the controller cannot do all of its work.
 func (c *Controller) HealthChecker() healthz.UnnamedHealthChecker { return &c.health }
+
+// shown is what the metrics show of a Controller.
+type shown struct{ *Controller }
+
+func (s shown) Ready() bool { return s.HealthChecker().Check(nil) == nil }
+
+func (s shown) Failing(kind health.Kind) int { return s.health.Failing(kind) }
+
+func (s shown) Known() (f allocator.Figures, withPodCIDRs int, ok bool) {
+	if !s.filled.Load() || s.Err() != nil {
+		return f, 0, false // Of an empty state, nothing can be said; nor of one that nobody keeps any more.
+	}
+	if nodes, err := s.nodes.List(labels.Everything()); err == nil { // Listing a cache fails only for a selector that cannot be parsed.
+		for _, node := range nodes {
+			if len(node.Spec.PodCIDRs) > 0 {
+				withPodCIDRs++
+			}
+		}
+	}
+	ok = s.withWhole(func(b *allocator.State) { f = b.Figures() })
+	return f, withPodCIDRs, ok
+}

@@ -27,6 +27,7 @@ import (
 	"github.com/multicidr/controller-manager/controllers/nodeipam/health"
 	. "github.com/multicidr/controller-manager/controllers/nodeipam/internal/objects"
 	. "github.com/multicidr/controller-manager/controllers/nodeipam/internal/steps"
+	nodemetrics "github.com/multicidr/controller-manager/controllers/nodeipam/metrics"
 	"github.com/multicidr/controller-manager/controllers/nodeipam/requests"
 )
 
@@ -64,8 +65,8 @@ func newQuietController(t testing.TB, nodes ...*v1.Node) *Controller {
 }
 
 func TestStateMetrics(t *testing.T) {
-	shown := func(n *v1.Node, cidrs ...string) *v1.Node { n.Spec.PodCIDRs = cidrs; return n }
-	c := newQuietController(t, shown(Node("old"), "10.0.0.0/24"), shown(Node("clash"), "10.0.0.0/25"), shown(Node("far"), "172.16.0.0/24"), Node("n1"), Node("n2"))
+	showing := func(n *v1.Node, cidrs ...string) *v1.Node { n.Spec.PodCIDRs = cidrs; return n }
+	c := newQuietController(t, showing(Node("old"), "10.0.0.0/24"), showing(Node("clash"), "10.0.0.0/25"), showing(Node("far"), "172.16.0.0/24"), Node("n1"), Node("n2"))
 	c.with(func(b *allocator.State) {
 		for _, s := range []Step{
 			Set(ClusterCIDR("a", networkingv1.ClusterCIDRSpec{IPv4: "10.0.0.0/22", IPv6: "fd00::/116", PerNodeHostBits: 8, ExcludedCIDRs: []string{"10.0.1.0/28"}})),
@@ -85,13 +86,13 @@ func TestStateMetrics(t *testing.T) {
 	})
 	c.health.WaitFor(health.Problem{})
 
-	var collector stateCollector
+	var collector nodemetrics.Collector
 	registry := metrics.NewKubeRegistry()
 	registry.CustomMustRegister(&collector)
 	want := func(text string, names ...string) {
 		t.Helper()
 		for i := range names {
-			names[i] = metricsPrefix + names[i]
+			names[i] = nodemetrics.Prefix + names[i]
 		}
 		if err := testutil.GatherAndCompare(registry, strings.NewReader(text), names...); err != nil {
 			t.Error(err)
@@ -99,7 +100,7 @@ func TestStateMetrics(t *testing.T) {
 	}
 	want("") // A standby shows nothing at all.
 
-	collector.running.Store(c)
+	defer collector.Show(shown{c})()
 	const ready = `
 # HELP node_ipam_controller_ready [ALPHA] 1 if the controller can do all of its work, 0 if something is missing, which its health check names.
 # TYPE node_ipam_controller_ready gauge
@@ -234,7 +235,7 @@ node_ipam_controller_multicidrset_usage_cidrs{clusterCIDR="fd00::/116",clusterCI
 
 // TestPatchMetrics writes one Node several times, the way it went for one that met with everything.
 func TestPatchMetrics(t *testing.T) {
-	registerMetrics()
+	nodemetrics.Show(shown{newQuietController(t)})() // registers them
 	gathered := func() map[string]float64 {
 		families, err := legacyregistry.DefaultGatherer.Gather()
 		if err != nil {
@@ -244,9 +245,9 @@ func TestPatchMetrics(t *testing.T) {
 		for _, family := range families {
 			for _, m := range family.Metric {
 				switch family.GetName() {
-				case metricsPrefix + "node_patches_total":
+				case nodemetrics.Prefix + "node_patches_total":
 					all[m.Label[0].GetValue()] = m.Counter.GetValue()
-				case metricsPrefix + "assignment_duration_seconds":
+				case nodemetrics.Prefix + "assignment_duration_seconds":
 					all["durations"], all["seconds"] = float64(m.Histogram.GetSampleCount()), m.Histogram.GetSampleSum()
 				}
 			}
@@ -254,7 +255,7 @@ func TestPatchMetrics(t *testing.T) {
 		return all
 	}
 	before := gathered()
-	for _, result := range patchResults {
+	for _, result := range nodemetrics.PatchResults {
 		if _, ok := before[result]; !ok {
 			t.Errorf("result %q is not shown before it happens, so its first time is no increase", result)
 		}
@@ -270,9 +271,9 @@ func TestPatchMetrics(t *testing.T) {
 		_ = c.write(t.Context(), n, r)
 	}
 
-	c.firstSeen.see(Node("n"), now)
+	c.firstSeen.See(Node("n"), now)
 	now = now.Add(time.Second)
-	c.firstSeen.see(Node("n"), now) // the first sighting counts
+	c.firstSeen.See(Node("n"), now) // the first sighting counts
 	for _, err := range []error{
 		apierrors.NewForbidden(nodes, "n", nil), apierrors.NewUnauthorized(""),
 		apierrors.NewInvalid(schema.GroupKind{}, "n", nil), apierrors.NewTooManyRequests("", 1),
@@ -285,23 +286,23 @@ func TestPatchMetrics(t *testing.T) {
 	}
 	now = now.Add(2 * time.Second)
 	write(Node("n"), nil)
-	c.firstSeen.see(Node("n"), now) // an event from before the write
+	c.firstSeen.See(Node("n"), now) // an event from before the write
 	write(Node("n"), nil)           // which is carried out once more
 
 	// A Node that is made anew is another one, also if its predecessor was not seen to go.
-	c.firstSeen.see(Node("n", UID("again")), now)
+	c.firstSeen.See(Node("n", UID("again")), now)
 	now = now.Add(4 * time.Second)
 	write(Node("n"), nil)              // an answer for the old one
 	c.api = answering{before: func() { // The watch is often faster than the answer.
 		served := Node("n", UID("again"))
 		served.Spec.PodCIDRs = []string{"10.0.0.0/24"}
-		c.firstSeen.see(served, now)
+		c.firstSeen.See(served, now)
 	}}
 	_ = c.write(t.Context(), Node("n", UID("again")), r)
-	c.firstSeen.see(Node("other"), now)
-	c.firstSeen.gone("other")
-	if len(c.firstSeen.of) > 0 {
-		t.Errorf("sightings of Nodes that are served or gone are kept: %v", c.firstSeen.of)
+	c.firstSeen.See(Node("other"), now)
+	c.firstSeen.Gone("other")
+	if c.firstSeen.Waiting("n") || c.firstSeen.Waiting("other") {
+		t.Error("when a Node was first seen is kept, although it is served or gone")
 	}
 
 	after, delta := gathered(), map[string]float64{}
@@ -320,25 +321,25 @@ func TestPatchMetrics(t *testing.T) {
 }
 
 func TestOnlyTheRunningControllerIsShown(t *testing.T) {
-	shown := func() int {
+	isShown := func() int {
 		families, err := legacyregistry.DefaultGatherer.Gather()
 		if err != nil {
 			t.Fatal(err)
 		}
-		return slices.IndexFunc(families, func(f *dto.MetricFamily) bool { return f.GetName() == metricsPrefix+"ready" })
+		return slices.IndexFunc(families, func(f *dto.MetricFamily) bool { return f.GetName() == nodemetrics.Prefix+"ready" })
 	}
 	one, two := newQuietController(t), newQuietController(t)
-	hideOne := one.showMetrics()
-	hideTwo := two.showMetrics() // A test can have two in a process. The registry refuses series that are there twice.
-	if shown() < 0 {
+	hideOne := nodemetrics.Show(shown{one})
+	hideTwo := nodemetrics.Show(shown{two}) // A test can have two in a process. The registry refuses series that are there twice.
+	if isShown() < 0 {
 		t.Error("two controllers run and none is shown")
 	}
 	hideOne()
-	if shown() < 0 {
+	if isShown() < 0 {
 		t.Error("the first one ended, and the second is not shown any more")
 	}
 	hideTwo()
-	if shown() >= 0 {
+	if isShown() >= 0 {
 		t.Error("a controller that ended is shown")
 	}
 }
@@ -373,8 +374,8 @@ func BenchmarkScrape(b *testing.B) {
 		c := newQuietController(b, all...)
 		c.state = book
 		c.filled.Store(true)
-		collector := &stateCollector{}
-		collector.running.Store(c)
+		collector := &nodemetrics.Collector{}
+		defer collector.Show(shown{c})()
 		registry := metrics.NewKubeRegistry()
 		registry.CustomMustRegister(collector)
 		book.Figures() // the first one counts

@@ -153,9 +153,9 @@ func (c *Controller) heard(node *v1.Node) {
 // nodeEvent is called by the informer, event by event.
 func (c *Controller) nodeEvent(name string, before, now any) {
 	if node, ok := now.(*v1.Node); ok {
-		c.firstSeen.see(node, c.now()) // here, because its wait in the queue counts
+		c.firstSeen.See(node, c.now()) // here, because its wait in the queue counts
 	} else {
-		c.firstSeen.gone(name)
+		c.firstSeen.Gone(name)
 	}
 	c.heardOfNode(name, before, now)
 	c.noticeOther(before, now)
@@ -213,7 +213,7 @@ func (c *Controller) write(ctx context.Context, node *v1.Node, r allocator.Reser
 	// A shutdown does not cut a write off in the middle: Run returns when it has ended.
 	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), requests.Timeout)
 	defer cancel()
-	patched := c.patching(node)
+	patched := c.firstSeen.Patching(node, c.now)
 	err := c.api.PatchNode(ctx, node.Name, requests.PodCIDRsPatch(node, r, c.primary, c.identity))
 	patched(err)
 	logger := klog.FromContext(ctx)

@@ -118,8 +118,8 @@ func TestNothingIsKeptOfThem(t *testing.T) {
 	if err := c.syncNode(t.Context(), "n"); err != nil {
 		t.Fatal(err)
 	}
-	if len(c.expectations) > 0 || len(c.firstSeen.of) > 0 {
-		t.Errorf("kept: receipts %v, sightings %v", c.expectations, c.firstSeen.of)
+	if len(c.expectations) > 0 || c.firstSeen.Waiting("n") {
+		t.Errorf("kept: expectations %v, or when the Node was first seen", c.expectations)
 	}
 }
 

@@ -15,6 +15,7 @@ import (
 	networkingv1 "github.com/multicidr/controller-manager/apis/networking/v1"
 	"github.com/multicidr/controller-manager/controllers/nodeipam/allocator"
 	"github.com/multicidr/controller-manager/controllers/nodeipam/clustercidr"
+	"github.com/multicidr/controller-manager/controllers/nodeipam/metrics"
 	"github.com/multicidr/controller-manager/controllers/nodeipam/requests"
 	"github.com/multicidr/controller-manager/controllers/nodeipam/text"
 )
@@ -153,7 +154,7 @@ func (c *Controller) accuse(ctx context.Context, node *v1.Node) error {
 	if message == "" {
 		return nil
 	}
-	assignmentsByOthers.Inc()
+	metrics.AssignedByOther()
 	klog.FromContext(ctx).Error(nil, "Another allocator is on", "node", klog.KObj(node), "message", message)
 	c.nodeQueue.Add(node.Name) // which reports it in an event
 	return nil

@@ -24,6 +24,8 @@ import (
 	"k8s.io/component-base/metrics/legacyregistry"
 	"k8s.io/klog/v2/ktesting"
 
+	nodemetrics "github.com/multicidr/controller-manager/controllers/nodeipam/metrics"
+
 	versionedfake "github.com/multicidr/controller-manager/apis/generated/clientset/versioned/fake"
 	networkingv1 "github.com/multicidr/controller-manager/apis/networking/v1"
 	"github.com/multicidr/controller-manager/controllers/nodeipam/allocator"
@@ -98,9 +100,7 @@ func TestAnotherOneAfterAPanic(t *testing.T) {
 			synctest.Wait()
 		}
 		knows := func(c *Controller, name string) bool {
-			c.firstSeen.mu.Lock()
-			defer c.firstSeen.mu.Unlock()
-			_, ok := c.firstSeen.of[name]
+			ok := c.firstSeen.Waiting(name)
 			return ok
 		}
 
@@ -177,7 +177,7 @@ func TestNobodyUsesATornBook(t *testing.T) {
 	for _, l := range c.lines() {
 		t.Cleanup(l.queue.ShutDown)
 	}
-	defer c.showMetrics()()
+	defer nodemetrics.Show(shown{c})()
 	c.health.WaitFor(health.Problem{})
 	c.with(func(b *allocator.State) {
 		b.SetPool(clustercidr.Compile(ClusterCIDR("a", Spec4("10.0.0.0/16", 8, nil))))

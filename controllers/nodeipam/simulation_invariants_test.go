@@ -317,7 +317,7 @@ func (w *world) checkSettled(p *process) {
 		w.invariant3(p, now, cc)
 		finalized := slices.Contains(cc.Finalizers, networkingv1.Finalizer)
 		switch members := now.membersOf(cc); {
-		case w.justUndone(name):
+		case w.justUndone(p, name):
 		case cc.DeletionTimestamp == nil && !finalized && !w.server.dropsFinalizers:
 			w.violate("invariant 5", "ClusterCIDR %s has no finalizer", name)
 		case cc.DeletionTimestamp != nil && finalized && len(members) == 0:
@@ -364,10 +364,10 @@ func (w *world) keepsOthers(old, cc *networkingv1.ClusterCIDR) {
 	}
 }
 
-// justUndone reports whether what a user took back need not be written again yet.
-func (w *world) justUndone(name string) bool {
+// justUndone reports whether a process need not write again yet what a user took back. While it is suspended, its clock stands still.
+func (w *world) justUndone(p *process, name string) bool {
 	at, ok := w.undone[name]
-	return ok && w.server.now().Sub(at) <= retryMax
+	return ok && w.server.now().Sub(at) <= retryMax+p.asleep
 }
 
 // checkFlags: there is one ClusterCIDR for what the flags say, which nobody but a user disables. Those for what they said before are
@@ -388,13 +388,13 @@ func (w *world) checkFlags(p *process, now *view) {
 		switch {
 		case !now.superseded(cc) && current == 0:
 			current++
-			if w.justUndone(cc.Name) {
+			if w.justUndone(p, cc.Name) {
 				continue
 			}
 			if annotated || disabled != w.disabled[cc.UID] {
 				w.violate("the flags are followed", "ClusterCIDR %s of the flags of %s is disabled: %t, superseded: %t; a user disabled it: %t", cc.Name, p.name, disabled, annotated, w.disabled[cc.UID])
 			}
-		case w.justUndone(cc.Name):
+		case w.justUndone(p, cc.Name):
 		case !disabled:
 			w.violate("the flags are followed", "ClusterCIDR %s is not disabled although it is not that of the flags of %s", cc.Name, p.name)
 		case !changed && len(now.membersOf(cc)) == 0:

@@ -1,27 +1,19 @@
-package nodeipam
+// Package metrics shows Prometheus what the controller knows and what it has done.
+package metrics
 
 import (
-	"context"
-	"errors"
 	"runtime/debug"
-
 	"sync"
 	"sync/atomic"
-	"time"
 
 	"github.com/prometheus/client_golang/prometheus"
-	v1 "k8s.io/api/core/v1"
-	apierrors "k8s.io/apimachinery/pkg/api/errors"
-	"k8s.io/apimachinery/pkg/labels"
-	"k8s.io/apimachinery/pkg/types"
-	utilnet "k8s.io/apimachinery/pkg/util/net"
 	"k8s.io/component-base/metrics"
 	"k8s.io/component-base/metrics/legacyregistry"
 	"k8s.io/klog/v2"
 
-	"github.com/multicidr/controller-manager/controllers/lease"
 	"github.com/multicidr/controller-manager/controllers/nodeipam/allocator"
 	"github.com/multicidr/controller-manager/controllers/nodeipam/health"
+	"github.com/multicidr/controller-manager/controllers/nodeipam/requests"
 )
 
 // Metrics of two kinds. What follows from the state of the cluster is read from the state at every scrape, so that it is never
@@ -30,10 +22,11 @@ import (
 // The names node_ipam_controller_multicidrset_* are those of kubernetes-sigs/node-ipam-controller and STABLE: dashboards that
 // were made for it go on working. The others are ALPHA, which in Kubernetes means that they may still change.
 
-const metricsPrefix = "node_ipam_controller_"
+// Prefix begins all names.
+const Prefix = "node_ipam_controller_"
 
 func desc(stability metrics.StabilityLevel, name, help string, labels ...string) *metrics.Desc {
-	return metrics.NewDesc(metricsPrefix+name, help, labels, nil, stability, "")
+	return metrics.NewDesc(Prefix+name, help, labels, nil, stability, "")
 }
 
 var (
@@ -81,84 +74,99 @@ var (
 	}
 
 	assignmentDuration = metrics.NewHistogram(&metrics.HistogramOpts{
-		Name:           metricsPrefix + "assignment_duration_seconds",
+		Name:           Prefix + "assignment_duration_seconds",
 		Help:           "Seconds from seeing a Node without podCIDRs first to the PATCH that gave it some, its wait for a ClusterCIDR included.",
 		Buckets:        []float64{.001, .0025, .005, .01, .025, .05, .1, .25, .5, 1, 2.5, 5, 10, 30, 60, 120, 300},
 		StabilityLevel: metrics.ALPHA,
 	})
 	nodePatches = metrics.NewCounterVec(&metrics.CounterOpts{
-		Name: metricsPrefix + "node_patches_total",
+		Name: Prefix + "node_patches_total",
 		Help: "Number of PATCHes of podCIDRs by result: success, gone (the Node is deleted, or another one of its name), forbidden, invalid, throttled, " +
 			"timeout, error. All but the first two are tried again.",
 		StabilityLevel: metrics.ALPHA,
 	}, []string{"result"})
 	assignmentsByOthers = metrics.NewCounter(&metrics.CounterOpts{
-		Name:           metricsPrefix + "assignments_by_others_total",
+		Name:           Prefix + "assignments_by_others_total",
 		Help:           "Number of Nodes that got their podCIDRs from another process while this one was the leader. More than 0: two allocators are on.",
 		StabilityLevel: metrics.ALPHA,
 	})
 	panics = metrics.NewCounter(&metrics.CounterOpts{
-		Name:           metricsPrefix + "panics_total",
+		Name:           Prefix + "panics_total",
 		Help:           "Number of panics of the controller. Each ended it; it was built anew and started again in the same process. More than 0 is a defect.",
 		StabilityLevel: metrics.ALPHA,
 	})
 )
 
-// stateCollector shows the state of the Controller that runs in this process, and nothing while none does: a standby has no state.
-type stateCollector struct {
+// Source is a controller: what it can do, and what it knows.
+type Source interface {
+	// Ready reports whether it can do all of its work.
+	Ready() bool
+	// Failing is the number of objects whose writes fail.
+	Failing(kind health.Kind) int
+	// Known returns figures about its state, and how many Nodes of the cluster have podCIDRs. It is not ok, and there is nothing to
+	// show, before the start has read everything and after a panic.
+	Known() (f allocator.Figures, withPodCIDRs int, ok bool)
+}
+
+// Collector shows the Source that runs in this process, and nothing while none does: a standby has no state.
+type Collector struct {
 	metrics.BaseStableCollector
-	running atomic.Pointer[Controller]
+	running atomic.Pointer[Source]
 }
 
 var (
-	stateMetrics    stateCollector
-	registerMetrics = sync.OnceFunc(func() {
+	collector Collector
+	register  = sync.OnceFunc(func() {
 		legacyregistry.MustRegister(assignmentDuration, nodePatches, assignmentsByOthers, panics)
-		legacyregistry.CustomMustRegister(&stateMetrics)
-		for _, result := range patchResults { // A rate is only known of what has been 0.
+		legacyregistry.CustomMustRegister(&collector)
+		for _, result := range PatchResults { // A rate is only known of what has been 0.
 			nodePatches.WithLabelValues(result)
 		}
 	})
 )
 
-// showMetrics makes the metrics show c, instead of another Controller if there is one, until hide is called. The first call makes
-// them known to the process: who does not use this controller does not see them.
-func (c *Controller) showMetrics() (hide func()) {
-	registerMetrics()
-	stateMetrics.running.Store(c)
-	return func() { stateMetrics.running.CompareAndSwap(c, nil) }
+// Show makes the metrics of the process show a Source, instead of another one if there is one, until hide is called. The first call
+// registers them: a program that does not use this controller does not have them.
+func Show(of Source) (hide func()) {
+	register()
+	return collector.Show(of)
 }
 
-func (s *stateCollector) DescribeWithStability(ch chan<- *metrics.Desc) {
+// Show makes a Collector show a Source until hide is called.
+func (c *Collector) Show(of Source) (hide func()) {
+	c.running.Store(&of)
+	return func() { c.running.CompareAndSwap(&of, nil) }
+}
+
+// DescribeWithStability is for the registry.
+func (c *Collector) DescribeWithStability(ch chan<- *metrics.Desc) {
 	for _, d := range stateDescs {
 		ch <- d
 	}
 }
 
-func (s *stateCollector) CollectWithStability(ch chan<- metrics.Metric) {
-	c := s.running.Load()
-	if c == nil {
+// CollectWithStability is for the registry.
+func (c *Collector) CollectWithStability(ch chan<- metrics.Metric) {
+	running := c.running.Load()
+	if running == nil {
 		return
 	}
+	of := *running
 	gauge := func(d *metrics.Desc, value float64, labels ...string) {
 		ch <- metrics.NewLazyConstMetric(d, metrics.GaugeValue, value, labels...)
 	}
-	gauge(readyDesc, boolValue(c.HealthChecker().Check(nil) == nil))
+	gauge(readyDesc, boolValue(of.Ready()))
 	for _, kind := range health.Kinds {
-		gauge(failingDesc, float64(c.health.Failing(kind)), string(kind))
-	}
-	if !c.filled.Load() || c.Err() != nil {
-		return // Of an empty state, nothing can be said; nor of one that nobody keeps any more.
+		gauge(failingDesc, float64(of.Failing(kind)), string(kind))
 	}
 	defer func() {
 		// Nobody else would recover it, and the process would end.
 		if r := recover(); r != nil {
-			klog.Background().Error(nil, "Panic: the metrics are incomplete. This is a defect: report it with this line", "controller", Name, "panic", r, "stack", string(debug.Stack()))
+			klog.Background().Error(nil, "Panic: the metrics are incomplete. This is a defect: report it with this line", "controller", requests.Manager, "panic", r, "stack", string(debug.Stack()))
 		}
 	}()
-	showing := c.showing()
-	var f allocator.Figures
-	if !c.withWhole(func(b *allocator.State) { f = b.Figures() }) {
+	f, showing, ok := of.Known()
+	if !ok {
 		return
 	}
 	gauge(showingDesc, float64(showing))
@@ -180,19 +188,11 @@ func (s *stateCollector) CollectWithStability(ch chan<- metrics.Metric) {
 	}
 }
 
-// showing is how many Nodes of the cache have podCIDRs.
-func (c *Controller) showing() (n int) {
-	nodes, err := c.nodes.List(labels.Everything())
-	if err != nil {
-		return 0 // Listing a cache fails only for a selector that cannot be parsed.
-	}
-	for _, node := range nodes {
-		if len(node.Spec.PodCIDRs) > 0 {
-			n++
-		}
-	}
-	return n
-}
+// Panicked counts a panic of the controller.
+func Panicked() { panics.Inc() }
+
+// AssignedByOther counts a Node that got its podCIDRs from another process.
+func AssignedByOther() { assignmentsByOthers.Inc() }
 
 func boolValue(b bool) float64 {
 	if b {
@@ -226,93 +226,4 @@ func collect(r allocator.RangeFigures, ch chan<- metrics.Metric) {
 		}
 		ch <- prometheus.MustNewConstHistogram(untyped.Desc(), r.Traffic.Allocations, r.Traffic.TriesSum, cumulative, r.Status.CIDR, r.ClusterCIDR)
 	}
-}
-
-var patchResults = []string{"success", "gone", "forbidden", "invalid", "throttled", "timeout", "error"}
-
-func patchResult(err error) string {
-	switch {
-	case err == nil:
-		return "success"
-	case apierrors.IsNotFound(err), apierrors.IsConflict(err):
-		return "gone"
-	case apierrors.IsForbidden(err), apierrors.IsUnauthorized(err):
-		return "forbidden"
-	case apierrors.IsInvalid(err), apierrors.IsBadRequest(err):
-		return "invalid"
-	case apierrors.IsTooManyRequests(err):
-		return "throttled"
-	case apierrors.IsTimeout(err), apierrors.IsServerTimeout(err), utilnet.IsTimeout(err), errors.Is(err, context.DeadlineExceeded):
-		return "timeout"
-	default:
-		return "error"
-	}
-}
-
-// patching is called before a PATCH of podCIDRs, and patched with its answer: it counts the PATCH, and how long its Node had been
-// without. The watch may show the Node served before the answer is here, so the beginning has to be asked for first.
-func (c *Controller) patching(node *v1.Node) (patched func(error)) {
-	since, waits := c.firstSeen.since(node)
-	return func(err error) {
-		if errors.Is(err, lease.ErrClosed) {
-			return // none was sent
-		}
-		nodePatches.WithLabelValues(patchResult(err)).Inc()
-		if err == nil && waits {
-			c.firstSeen.over(node)
-			assignmentDuration.Observe(c.now().Sub(since).Seconds())
-		}
-	}
-}
-
-// sightings is when Nodes without podCIDRs were first seen. The zero value has seen none. All methods may be called at once.
-type firstSeen struct {
-	mu sync.Mutex
-	of map[string]seen // by Node name
-}
-
-type seen struct {
-	uid  types.UID
-	at   time.Time
-	over bool // It was served. A cached state from before that must not begin another sighting.
-}
-
-// see notes what an event shows of a Node.
-func (s *firstSeen) see(node *v1.Node, now time.Time) {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	switch known, ok := s.of[node.Name]; {
-	case len(node.Spec.PodCIDRs) > 0:
-		delete(s.of, node.Name)
-	case !ok || known.uid != node.UID:
-		if s.of == nil {
-			s.of = map[string]seen{}
-		}
-		s.of[node.Name] = seen{uid: node.UID, at: now}
-	}
-}
-
-// since returns since when the Node has been seen without podCIDRs; not ok if it has not been, or if that is over.
-func (s *firstSeen) since(node *v1.Node) (at time.Time, ok bool) {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	seen := s.of[node.Name]
-	return seen.at, seen.uid == node.UID && !seen.over
-}
-
-// over notes that the Node was served.
-func (s *firstSeen) over(node *v1.Node) {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	if seen, ok := s.of[node.Name]; ok && seen.uid == node.UID {
-		seen.over = true
-		s.of[node.Name] = seen
-	}
-}
-
-// gone forgets the Node of this name: there is none any more.
-func (s *firstSeen) gone(name string) {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	delete(s.of, name)
 }
