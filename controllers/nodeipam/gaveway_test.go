@@ -1,10 +1,16 @@
 package nodeipam
 
 import (
+	"context"
+	"errors"
 	"fmt"
+	"strings"
 	"testing"
 	"testing/synctest"
 	"time"
+
+	v1 "k8s.io/api/core/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
 
 	. "github.com/multicidr/controller-manager/controllers/nodeipam/internal/objects"
 )
@@ -12,25 +18,28 @@ import (
 // A webhook refused the oldest Node for 30 seconds, a day ago. Since then nobody refuses it, and every minute one Node joins and then one goes, as an
 // autoscaler does it. The Node waits for ever, behind every younger one.
 func TestNodeThatGaveWayOnce(t *testing.T) {
-	for name, outage := range map[string]time.Duration{"no outage": 0, "outage of 30 s": 30 * time.Second} {
+	// ahead is how far the clock of this machine is ahead of that of the API server, which says when a Node was created.
+	for name, tc := range map[string]struct{ outage, ahead time.Duration }{
+		"no outage": {}, "outage of 30 s": {outage: 30 * time.Second}, "clocks differ": {outage: 30 * time.Second, ahead: 48 * time.Hour},
+	} {
 		t.Run(name, func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
 				l := newLeader(t, true)
 				begin := time.Now()
 				r := &answeringAs{leader: l}
 				r.answer = func(name string, _ []byte) (error, bool) {
-					return forbidden6(name), name == "old" && time.Since(begin) < outage
+					return forbidden6(name), name == "old" && time.Since(begin) < tc.outage
 				}
 				l.Controller.api = r
 				stop := l.start(t)
 				l.watch("n2", nil)
-				l.watch("old", Node("old", Created(time.Now().Unix()-60)))
+				l.watch("old", Node("old", Created(time.Now().Add(-tc.ahead).Unix()-60)))
 				time.Sleep(time.Second)
-				l.watch("late0", Node("late0", Created(time.Now().Unix())))
+				l.watch("late0", Node("late0", Created(time.Now().Add(-tc.ahead).Unix())))
 				time.Sleep(time.Minute)
 				served := 0
 				for i := 1; i <= 24*60 && l.node("old").Spec.PodCIDR == ""; i++ {
-					l.watch(fmt.Sprint("late", i), Node(fmt.Sprint("late", i), Created(time.Now().Unix())))
+					l.watch(fmt.Sprint("late", i), Node(fmt.Sprint("late", i), Created(time.Now().Add(-tc.ahead).Unix())))
 					time.Sleep(30 * time.Second)
 					l.watch(fmt.Sprint("late", i-1), nil)
 					time.Sleep(30 * time.Second)
@@ -47,3 +56,76 @@ func TestNodeThatGaveWayOnce(t *testing.T) {
 		})
 	}
 }
+
+// The API server refuses two Nodes for good. Whatever the clocks say, they do not hand the last block to and fro for long while another Node is pending.
+func TestRefusedNodesAndClocksThatDiffer(t *testing.T) {
+	for _, behind := range []time.Duration{0, time.Hour, -time.Hour} {
+		t.Run(behind.String(), func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				l := newLeader(t, true)
+				r := &answeringAs{leader: l}
+				r.answer = func(name string, _ []byte) (error, bool) { return forbidden6(name), strings.HasPrefix(name, "bad") }
+				l.Controller.api = r
+				stop := l.start(t)
+				l.watch("n2", nil)
+				created := func() func(*v1.Node) { return Created(time.Now().Add(behind).Unix()) }
+				l.watch("bad1", Node("bad1", created()))
+				time.Sleep(time.Second)
+				l.watch("bad2", Node("bad2", created()))
+				time.Sleep(time.Minute)
+				l.watch("late", Node("late", created()))
+				time.Sleep(time.Minute)
+				if l.node("late").Spec.PodCIDR == "" {
+					t.Errorf("a minute later the Node that nobody refuses is pending, after %d refusals of the others", r.tries)
+				}
+				stop()
+			})
+		})
+	}
+}
+
+// One block is free. The webhook that looks at one Node is down, so each PATCH of that Node is a 500 or gets no answer, and each may have been
+// carried out, as far as anybody can tell. A Node to which that webhook does not belong is served all the same.
+func TestNodeWhoseWritesGetNoAnswer(t *testing.T) {
+	down := apierrors.NewInternalError(errors.New(`failed calling webhook "gpu.example.com": connect: connection refused`))
+	for name, answer := range map[string]func(n int) error{
+		"500":     func(int) error { return down },
+		"timeout": func(int) error { time.Sleep(5 * time.Second); return context.DeadlineExceeded },
+		"500 and 403, of two replicas of a webhook": func(n int) error {
+			if n%2 == 0 {
+				return down
+			}
+			return forbidden6("bad")
+		},
+	} {
+		t.Run(name, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				l := newLeader(t, true)
+				l.Controller.fence = slowFence{leaseFence{l}}
+				r := &answeringAs{leader: l}
+				r.answer = func(name string, _ []byte) (error, bool) {
+					if name != "bad" {
+						return nil, false
+					}
+					return answer(r.tries), true
+				}
+				l.Controller.api = r
+				stop := l.start(t)
+				l.watch("n2", nil)
+				l.watch("bad", Node("bad", Created(10)))
+				time.Sleep(time.Second)
+				l.watch("late", Node("late", Created(100)))
+				time.Sleep(time.Minute)
+				if l.node("late").Spec.PodCIDR == "" {
+					t.Errorf("a minute later it is pending, after %d PATCHes of the other Node; health: %v", r.tries, l.health.Check(nil))
+				}
+				stop()
+			})
+		})
+	}
+}
+
+// slowFence is a leaseFence that says of writes without an answer what a lease of 15 seconds says: they can be carried out for that long.
+type slowFence struct{ leaseFence }
+
+func (slowFence) Unanswered() time.Duration { return 13 * time.Second }

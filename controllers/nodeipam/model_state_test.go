@@ -375,8 +375,8 @@ func (e *encoder) controller(p *process) {
 			if !n.UnansweredUntil.IsZero() {
 				e.put("book.unansweredUntil", left(now, n.UnansweredUntil.Sub(epoch)))
 			}
-			if !n.RefusedSince.IsZero() {
-				e.put("refusedSince", age(now, n.RefusedSince.Sub(epoch), retryMax))
+			if !n.FailingSince.IsZero() {
+				e.put("failingSince", age(now, n.FailingSince.Sub(epoch), retryMax))
 			}
 		}
 		if waiting, ok := c.state.Pending(name); ok {

@@ -36,8 +36,13 @@ func (c *Controller) syncNode(ctx context.Context, name string) error {
 	switch {
 	case err != nil:
 		return err
-	case d.stored > 0:
-		return requests.Later(d.stored)
+	case d.pause > 0:
+		return requests.Later(d.pause)
+	case d.read:
+		if err := c.readBack(ctx, d.node); err != nil {
+			return err
+		}
+		return requests.Later(closedRetry)
 	case d.byOther:
 		return c.accuse(ctx, d.node)
 	}
@@ -51,9 +56,9 @@ func (c *Controller) syncNode(ctx context.Context, name string) error {
 	if err := c.write(ctx, d.node, d.assign); err != nil || !d.again {
 		return err
 	}
-	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), requests.Timeout)
-	defer cancel()
-	c.readBack(ctx, d.node)
+	if err := c.readBack(ctx, d.node); err != nil {
+		klog.FromContext(ctx).V(4).Info("Cannot find out whether podCIDRs are kept", "err", err)
+	}
 	return fmt.Errorf("podCIDRs of Node %s: %w", name, requests.ErrNotKept)
 }
 
@@ -63,10 +68,12 @@ type decision struct {
 	// assign is written if write is true; first says that it was not sent before.
 	assign       allocator.Reservation
 	write, first bool
-	// stored is for how long the API server's word that it has stored assign is good still. again says that it gave its word a while ago, and
-	// the Node does not show it.
-	stored time.Duration
-	again  bool
+	// pause is until it is to be looked at again: the API server's word that it has stored assign is still good, or the next write is held back.
+	pause time.Duration
+	// again says that the API server has stored assign a while ago, as it says, and the Node does not show it.
+	again bool
+	// read says that a read of the Node can tell whether a write was carried out that was not answered, and that this comes before the next write.
+	read bool
 	// byOther is whether somebody else seems to have given the Node its podCIDRs.
 	byOther bool
 }
@@ -101,11 +108,14 @@ func (c *Controller) reserve(b *allocator.State, d *decision) {
 		c.announce(aboutNode, d.node.Name, ReasonNotAvailable)
 	}
 	if r, ok := c.expectations[d.node.Name]; ok && r.node == d.node.UID {
-		d.stored = r.at.Add(expectationLasts).Sub(c.now())
-		d.again = d.stored <= 0
+		d.pause = r.at.Add(expectationLasts).Sub(c.now())
+		d.again = d.pause <= 0
 	}
-	if d.write && d.stored <= 0 {
-		d.first = b.Sending(d.node, c.renewals().Sent) // From here on nothing that others do takes the blocks away.
+	if d.write && d.pause <= 0 {
+		d.pause, d.read = b.HoldBack(d.node, c.now(), c.renewals().WentBack)
+	}
+	if d.write && d.pause <= 0 && !d.read {
+		d.first = b.Sending(d.node, c.renewals().WentBack) // From here on nothing that others do takes the blocks away.
 	}
 }
 
@@ -242,8 +252,9 @@ func (c *Controller) write(ctx context.Context, node *v1.Node, r allocator.Reser
 // notWritten enters in the state what an error says about a Node's reservation.
 func (c *Controller) notWritten(ctx context.Context, node *v1.Node, err error) {
 	if !requests.Answered(err) {
-		until := c.now().Add(c.fence.Unanswered())
-		c.with(func(b *allocator.State) { b.Unanswered(node, until) })
+		now := c.now()
+		until := now.Add(c.fence.Unanswered())
+		c.with(func(b *allocator.State) { b.Unanswered(node, now, until) })
 		return
 	}
 	// A refusal says nothing about an earlier write that was not answered. Once the API server cannot carry that out any more, a read tells.
@@ -252,24 +263,29 @@ func (c *Controller) notWritten(ctx context.Context, node *v1.Node, err error) {
 		unknown = b.NotCarriedOut(node, !requests.NotSent(err), c.now())
 	})
 	if unknown && !requests.NotSent(err) { // A fence that closes is what a restore of etcd looks like at first, and then a read proves nothing.
-		c.readBack(ctx, node)
+		if err := c.readBack(ctx, node); err != nil {
+			klog.FromContext(ctx).V(4).Info("Cannot find out whether a write was carried out that was not answered", "err", err)
+		}
 	}
 }
 
 // readBack finds out whether the Node has podCIDRs that were written, or may have been. If not, and nothing can be carried out any more, then an
 // admission policy has left them out, or the write was in vain; and they need not stay the Node's. After a restore of etcd it tells nothing: the
 // machine may have seen what was there.
-func (c *Controller) readBack(ctx context.Context, node *v1.Node) {
+func (c *Controller) readBack(ctx context.Context, node *v1.Node) error {
 	over := false
 	c.with(func(b *allocator.State) { over = b.WritesOver(node, c.now(), c.renewals().WentBack) })
 	if !over {
-		return
+		return nil
 	}
+	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), requests.Timeout)
+	defer cancel()
 	now, err := c.api.GetNode(ctx, node.Name)
-	switch {
-	case err != nil:
-		klog.FromContext(ctx).V(4).Info("Cannot find out whether a write was carried out that was not answered", "node", klog.KObj(node), "err", err)
-	case now.UID == node.UID && !clustercidr.ShowsPodCIDRs(now):
+	if err != nil {
+		return fmt.Errorf("read Node %s: %w", node.Name, err)
+	}
+	if now.UID == node.UID && !clustercidr.ShowsPodCIDRs(now) {
 		c.with(func(b *allocator.State) { b.NeverCarriedOut(node, c.now()) })
 	}
+	return nil
 }

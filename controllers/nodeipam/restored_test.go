@@ -165,3 +165,35 @@ func TestRefusedBeforeTheRestoreAndALostAnswerAfterIt(t *testing.T) {
 		})
 	}
 }
+
+// The Lease went back at renewal 102. The first write of a Node gets no answer, and all others are refused. If it was sent when the restore was known, it
+// is no write that the restore can have lost.
+func TestFirstWriteAfterTheRestoreIsLost(t *testing.T) {
+	for name, sent := range map[string]int{"before the next renewal": 102, "after it": 103} {
+		t.Run(name, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				l := newLeader(t, true)
+				r := &answeringAs{leader: l}
+				r.answer = func(name string, _ []byte) (error, bool) {
+					if r.tries == 0 {
+						return errors.New("connection reset"), name == "bad"
+					}
+					return forbidden6(name), name == "bad"
+				}
+				l.Controller.api = r
+				stop := l.start(t)
+				l.watch("n2", nil)
+				l.renewed(lease.Renewals{Sent: sent, Proven: sent, WentBack: 102})
+				l.watch("bad", Node("bad", Created(10)))
+				time.Sleep(time.Second)
+				l.renewed(lease.Renewals{Sent: 110, Proven: 110, WentBack: 102})
+				l.watch("late", Node("late", Created(100)))
+				time.Sleep(time.Minute)
+				if l.node("late").Spec.PodCIDR == "" {
+					t.Errorf("a minute later the other Node is pending, after %d writes of the first one; health: %v", r.tries, l.health.Check(nil))
+				}
+				stop()
+			})
+		})
+	}
+}

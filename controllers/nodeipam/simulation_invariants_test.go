@@ -148,7 +148,7 @@ func (p *process) patchedNode(write *nodeWrite, err error) {
 
 // gotNode notes what a read of a Node says about writes that were not answered.
 func (p *process) gotNode(node *v1.Node) {
-	late := slices.ContainsFunc(p.seen.writes[node.UID], func(w *nodeWrite) bool { return w.over >= p.w.elapsed })
+	late := slices.ContainsFunc(p.seen.writes[node.UID], func(w *nodeWrite) bool { return w.over > p.w.elapsed })
 	if len(node.Spec.PodCIDRs) == 0 && !late {
 		delete(p.seen.writes, node.UID)
 		p.w.cover("a read told that a write was not carried out")

@@ -356,6 +356,10 @@ func (w *world) awaitWhatIsNotKept(p *process) {
 			w.violate("doubt ends", "%s: %v", p.name, p.controller.state.Kept())
 		}
 	}
+	if p.holdsBack() {
+		w.cover("a write is held back until a read can tell what came of those before")
+		w.rest(p, 2*leaseDuration)
+	}
 	if w.server.altered {
 		w.cover("a write is not kept")
 		w.rest(p, max(expectationLasts, finalizerPatience)+2*retryMax)
@@ -368,6 +372,17 @@ func (w *world) awaitWhatIsNotKept(p *process) {
 			return
 		}
 	}
+}
+
+// holdsBack reports whether a process waits with the next write to a Node: other Nodes are pending, and the last one was not answered.
+func (p *process) holdsBack() bool {
+	pending, unanswered := false, false
+	for _, name := range sortedNames(p.seen.nodes) {
+		_, waits := p.controller.state.Pending(name)
+		n, _ := p.controller.state.Node(name)
+		pending, unanswered = pending || waits, unanswered || n.UnansweredUntil.After(p.controller.now())
+	}
+	return pending && unanswered
 }
 
 // rest lets time pass while a process leads and nothing happens.

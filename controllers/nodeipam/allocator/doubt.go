@@ -113,7 +113,7 @@ func (b *State) Reclaim(node *v1.Node) (ended bool) {
 			e := b.enter(node)
 			e.pool = d.pool
 			b.become(node.Name, e, sent)
-			e.stored, e.sentAfter = true, 0 // it was, before the restore
+			e.stored, e.wentBack = true, unknown // it was stored before the restore
 			delete(b.pending, node.Name)
 			b.hold(OwnerOf(node.UID), d.blocks)
 			ended = true

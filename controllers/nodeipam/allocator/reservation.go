@@ -67,14 +67,14 @@ func (b *State) entryOf(node *v1.Node) (e *nodeEntry, ok bool) {
 	return e, ok && e.state != Assigned && len(b.ledger.Held(OwnerOf(e.uid))) > 0
 }
 
-// Sending notes that a write of the Node's reservation is about to be sent, after so many renewals of the lease. It reports whether that is the
-// first one with these blocks.
-func (b *State) Sending(node *v1.Node, renewals int) (first bool) {
+// Sending notes that a write of the Node's reservation is about to be sent, when the Lease was last seen to go back as wentBack says. It reports
+// whether that is the first write with these blocks.
+func (b *State) Sending(node *v1.Node, wentBack int) (first bool) {
 	if e, ok := b.entryOf(node); ok {
 		held := b.ledger.Held(OwnerOf(e.uid))
 		first = !slices.Equal(e.tried, held)
 		if e.tried = held; e.state.revocable() { // No earlier write of them can have been carried out.
-			e.sentAfter = renewals
+			e.wentBack = wentBack
 		}
 		b.become(node.Name, e, sent)
 	}
@@ -87,7 +87,7 @@ func (b *State) Written(node *v1.Node) {
 		e.answered = true
 	}
 	if e, ok := b.entryOf(node); ok && e.state == sent {
-		e.stored = true
+		e.stored, e.failingSince = true, time.Time{}
 	}
 }
 
@@ -110,17 +110,39 @@ func (b *State) NotCarriedOut(node *v1.Node, wasSent bool, now time.Time) (unkno
 }
 
 // Unanswered notes that nobody knows what came of the last write of the Node's reservation, and until when it can be carried out.
-func (b *State) Unanswered(node *v1.Node, until time.Time) {
-	if e, ok := b.entryOf(node); ok && until.After(e.unansweredUntil) {
+func (b *State) Unanswered(node *v1.Node, now, until time.Time) {
+	e, ok := b.entryOf(node)
+	if !ok {
+		return
+	}
+	if until.After(e.unansweredUntil) {
 		e.unansweredUntil = until
+	}
+	if e.failingSince.IsZero() {
+		e.failingSince = now
 	}
 }
 
-// WritesOver reports whether the Node has a reservation of which no write can be carried out any more that was not answered, and whose writes are all
-// from after the Lease was last seen to go back: after wentBack renewals, or never if that is 0. An earlier one may have been carried out, and lost.
+// unknown is no value of Renewals.WentBack.
+const unknown = -1
+
+// WritesOver reports whether the Node has a reservation of which no write can be carried out any more that was not answered, and whether the Lease did
+// not go back since the first write: before that, a write may have been carried out, and lost.
 func (b *State) WritesOver(node *v1.Node, now time.Time, wentBack int) bool {
 	e, ok := b.entryOf(node)
-	return ok && !now.Before(e.unansweredUntil) && (wentBack == 0 || e.sentAfter > wentBack)
+	return ok && !now.Before(e.unansweredUntil) && e.wentBack == wentBack
+}
+
+// HoldBack reports whether the next write of the Node's reservation is to be held back, because other Nodes are pending and writes of this
+// one have gone without an answer for some time: each write moves the moment at which a read can tell that none was carried out. wait is until that
+// moment, and read is true from then on.
+func (b *State) HoldBack(node *v1.Node, now time.Time, wentBack int) (wait time.Duration, read bool) {
+	e, ok := b.entryOf(node)
+	if !ok || e.stored || e.unansweredUntil.IsZero() || e.wentBack != wentBack || len(b.pending) == 0 || now.Sub(e.failingSince) < failureLasts {
+		return 0, false
+	}
+	wait = max(0, e.unansweredUntil.Sub(now))
+	return wait, wait == 0
 }
 
 // WasSent reports whether a reservation of this very Node was ever sent.
@@ -136,8 +158,8 @@ func (b *State) NeverCarriedOut(node *v1.Node, now time.Time) {
 	}
 }
 
-// refusalLasts is for how long every write of a reservation has to be refused before its blocks are for others, and how often that happens at most.
-const refusalLasts = 10 * time.Second
+// failureLasts is for how long every write of a reservation has to fail before its blocks are for others, and how often that happens at most.
+const failureLasts = 10 * time.Second
 
 // refuse notes that no write of a Node's reservation was kept and none can be carried out any more. If that goes on for one Node, because what is
 // stored of it is not valid or a webhook refuses it, the Node must not keep the last block from Nodes that nobody refuses: they are
@@ -146,16 +168,22 @@ const refusalLasts = 10 * time.Second
 // Nodes together and not often: if the API server refuses every Node, it helps nobody.
 func (b *State) refuse(name string, e *nodeEntry, now time.Time) {
 	b.become(name, e, refused)
-	if e.refusedSince.IsZero() {
-		e.refusedSince = now
+	if e.failingSince.IsZero() {
+		e.failingSince = now
 	}
-	if len(b.pending) == 0 || now.Sub(b.gaveWay) < refusalLasts {
+	if len(b.pending) == 0 || now.Sub(b.gaveWay) < failureLasts {
 		return
 	}
+	var last time.Time // the place of the last one that is pending, by the clock of the API server
+	for name := range b.pending {
+		if place := b.place(name); place.After(last) {
+			last = place
+		}
+	}
 	for _, name := range slices.Sorted(maps.Keys(b.revocable)) {
-		if e := b.nodes[name]; e.state == refused && now.Sub(e.refusedSince) >= refusalLasts {
+		if e := b.nodes[name]; e.state == refused && now.Sub(e.failingSince) >= failureLasts {
 			b.revoke(name, b.ledger.Held(OwnerOf(e.uid)))
-			e.gaveWay, b.gaveWay = now, now
+			e.gaveWay, b.gaveWay = last.Add(time.Nanosecond), now
 		}
 	}
 }
@@ -193,7 +221,7 @@ func (b *State) revoke(name string, held []netip.Prefix) {
 	}
 	e := b.nodes[name]
 	b.hold(OwnerOf(e.uid), nil)
-	e.pool, e.state, e.refusedSince = "", reserved, time.Time{}
+	e.pool, e.state, e.failingSince = "", reserved, time.Time{}
 	delete(b.revocable, name)
 }
 

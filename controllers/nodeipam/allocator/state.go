@@ -58,12 +58,13 @@ type nodeEntry struct {
 	// unansweredUntil is until when the API server may still carry out a write of the reservation that it did not answer; the zero value
 	// if it answered each. Only in state sent.
 	unansweredUntil time.Time
-	// refusedSince is since when every write of the reservation was refused.
-	refusedSince time.Time
-	// gaveWay is when it gave up such a reservation for Nodes that were pending. They come before it, and who becomes pending later does not.
+	// failingSince is since when every write of the reservation was refused or not answered; the zero value if the last one was not.
+	failingSince time.Time
+	// gaveWay is its place among pending Nodes, by creation, if it gave up such a reservation for Nodes that were pending. They come before it, and
+	// who is created later does not.
 	gaveWay time.Time
-	// sentAfter is how many renewals of the lease had been sent when a write of the reservation was first sent.
-	sentAfter int
+	// wentBack is Renewals.WentBack as it was when a write of the reservation was first sent; unknown if that was before a restore of etcd.
+	wentBack int
 	// stored is whether the API server has said that it carried out a write of the reservation. Only in state sent.
 	stored bool
 	// atStart is whether the Node showed podCIDRs already when the state was filled.

@@ -28,8 +28,8 @@ type NodeView struct {
 	// may still carry out one that it did not answer.
 	Stored          bool
 	UnansweredUntil time.Time
-	// RefusedSince is since when every write of the reservation was refused.
-	RefusedSince time.Time
+	// FailingSince is since when every write of the reservation was refused or not answered.
+	FailingSince time.Time
 	// Addresses are the Node's own.
 	Addresses []netip.Prefix
 	// Reported is what was found of its podCIDRs, message by reason. AssignedByOther and Suspected say that another process wrote them.
@@ -44,7 +44,7 @@ func (b *State) Node(name string) (n NodeView, ok bool) {
 		return NodeView{}, false
 	}
 	return NodeView{
-		UID: e.uid, ClusterCIDR: e.pool, Blocks: b.ledger.Held(OwnerOf(e.uid)), State: e.state, Stored: e.stored, UnansweredUntil: e.unansweredUntil, RefusedSince: e.refusedSince,
+		UID: e.uid, ClusterCIDR: e.pool, Blocks: b.ledger.Held(OwnerOf(e.uid)), State: e.state, Stored: e.stored, UnansweredUntil: e.unansweredUntil, FailingSince: e.failingSince,
 		Addresses: e.addresses, Reported: e.reported, AssignedByOther: e.byOther, Suspected: e.suspected,
 	}, true
 }
