@@ -118,7 +118,7 @@ func (a *audience) PatchNode(_ context.Context, name string, patch []byte) error
 	return nil
 }
 
-func (a *audience) ApplyStatus(_ context.Context, patch *applyv1.ClusterCIDRApplyConfiguration) error {
+func (a *audience) ApplyStatus(_ context.Context, patch *applyv1.ClusterCIDRApplyConfiguration) (*networkingv1.ClusterCIDR, error) {
 	a.mu.Lock()
 	defer a.mu.Unlock()
 	for _, c := range patch.Status.Conditions {

@@ -49,7 +49,9 @@ func (c *Controller) syncClusterCIDR(ctx context.Context, name string) error {
 	case urgent:
 		return requests.Later(closedRetry) // A write may take seconds.
 	case cc == nil:
-		delete(c.stays, name)
+		if c.stays[name].what != created {
+			delete(c.stays, name)
+		}
 		delete(c.goesSince, name)
 		return c.followFlags(ctx, name)
 	}
@@ -119,6 +121,9 @@ func (c *Controller) letGo(ctx context.Context, cc *networkingv1.ClusterCIDR) er
 	return c.wroteInto(cc, what)
 }
 
+// created is what was written last into a ClusterCIDR that the cache does not show.
+const created = "created"
+
 // lastWrite is what the API server has said to have stored in a ClusterCIDR.
 type lastWrite struct {
 	uid  types.UID
@@ -166,7 +171,6 @@ func (c *Controller) enterClusterCIDR(name string, also func(*allocator.State, *
 		c.with(func(b *allocator.State) {
 			b.DropPool(name)
 			delete(c.statusWritten, name)
-			delete(c.statusApplied, name)
 			delete(c.finalizerTries, name)
 			delete(c.awaited, name)
 			delete(c.announcer.clusterCIDRs, name)

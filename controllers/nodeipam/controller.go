@@ -119,8 +119,6 @@ type Controller struct {
 	torn  bool // somebody is at work in the state, or a panic has ended that work: it may be half changed
 	// statusWritten is when each ClusterCIDR's status was last written.
 	statusWritten map[string]time.Time
-	// statusApplied is what was last written of a status and does not show yet.
-	statusApplied map[string]appliedStatus
 	// statusQueued are the ClusterCIDRs whose status is about to be looked at, since while Nodes join each of them asks for that.
 	statusQueued map[string]bool
 	// finalizerTries are of the ClusterCIDRs that wait for their finalizer, by name.
@@ -215,7 +213,6 @@ func newController(cfg Config, p parts) *Controller {
 		mu:               &sync.Mutex{},
 		state:            allocator.New(),
 		statusWritten:    map[string]time.Time{},
-		statusApplied:    map[string]appliedStatus{},
 		statusQueued:     map[string]bool{},
 		finalizerTries:   map[string]finalizerTries{},
 		awaited:          map[string]time.Time{},

@@ -11,6 +11,7 @@ import (
 	"time"
 
 	v1 "k8s.io/api/core/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	corelisters "k8s.io/client-go/listers/core/v1"
 	"k8s.io/client-go/tools/cache"
 
@@ -48,19 +49,19 @@ func (l *leader) CreateEvent(context.Context, *v1.Event) error { return nil }
 func (l *leader) PatchEvent(context.Context, string, string, []byte) (*v1.Event, error) {
 	return &v1.Event{}, nil
 }
-func (l *leader) ApplyStatus(_ context.Context, patch *applyv1.ClusterCIDRApplyConfiguration) error {
+func (l *leader) ApplyStatus(_ context.Context, patch *applyv1.ClusterCIDRApplyConfiguration) (*networkingv1.ClusterCIDR, error) {
 	return storeStatus(l.clusterCIDRs, patch)
 }
 
 // storeStatus puts a status into the ClusterCIDR of its name, if it is there.
-func storeStatus(clusterCIDRs cache.Indexer, patch *applyv1.ClusterCIDRApplyConfiguration) error {
+func storeStatus(clusterCIDRs cache.Indexer, patch *applyv1.ClusterCIDRApplyConfiguration) (*networkingv1.ClusterCIDR, error) {
 	o, ok, err := clusterCIDRs.GetByKey(*patch.Name)
 	if err != nil || !ok {
-		return err
+		return nil, apierrors.NewNotFound(networkingv1.Resource("clustercidrs"), *patch.Name)
 	}
 	cc := o.(*networkingv1.ClusterCIDR).DeepCopy()
 	text, err := json.Marshal(patch.Status)
-	return errors.Join(err, json.Unmarshal(text, &cc.Status), clusterCIDRs.Update(cc))
+	return cc, errors.Join(err, json.Unmarshal(text, &cc.Status), clusterCIDRs.Update(cc))
 }
 func (l *leader) GetNode(_ context.Context, name string) (*v1.Node, error) { return l.node(name), nil }
 func (l *leader) node(name string) *v1.Node {
@@ -252,10 +253,32 @@ func TestDoubt(t *testing.T) {
 				l.heardOfClusterCIDR("a")
 			}, again}, want: kept + ", n2", inDoubt: 1,
 		},
+		"its ClusterCIDR serves nobody, and another one serves it": {
+			history: []func(*leader){lost, back, func(l *leader) {
+				cc := ClusterCIDR("a", Spec4("10.0.0.0/27", 4, nil))
+				cc.Spec.Allocation = networkingv1.AllocationDisabled
+				l.setRange(t, cc)
+				l.setRange(t, ClusterCIDR("b", Spec4("10.8.0.0/28", 4, nil)))
+				l.watch("late", nil)
+			}, again, func(l *leader) {
+				l.setRange(t, ClusterCIDR("a", Spec4("10.0.0.0/27", 4, nil)))
+				l.watch("late", Node("late"))
+			}}, want: kept + ", n2 10.8.0.0/28", inDoubt: 1,
+		},
 		"it is back with other podCIDRs": {
 			history: []func(*leader){lost, back, func(l *leader) {
 				l.watch("n2", Node("n2", UID("again"), func(n *v1.Node) { n.Spec.PodCIDR, n.Spec.PodCIDRs = "10.9.0.0/28", []string{"10.9.0.0/28"} }))
-			}}, want: freed + ", n2 10.9.0.0/28",
+			}}, want: kept + ", n2 10.9.0.0/28", inDoubt: 1,
+		},
+		"a second restore brings an earlier Node of the name": {
+			history: []func(*leader){lost, back, (*leader).renew, back, func(l *leader) {
+				l.list("n2", Node("n2", UID("earlier"), func(n *v1.Node) { n.Spec.PodCIDR, n.Spec.PodCIDRs = "10.9.0.0/28", []string{"10.9.0.0/28"} }))
+			}, (*leader).renew}, want: kept + ", n2 10.9.0.0/28", inDoubt: 1,
+		},
+		"it is back with the same podCIDRs": {
+			history: []func(*leader){lost, back, func(l *leader) {
+				l.watch("n2", Node("n2", UID("again"), func(n *v1.Node) { n.Spec.PodCIDR, n.Spec.PodCIDRs = "10.0.0.16/28", []string{"10.0.0.16/28"} }))
+			}}, want: regains,
 		},
 		"the list has an earlier Node of the name": {
 			history: []func(*leader){back, func(l *leader) {

@@ -28,6 +28,7 @@ import (
 	"github.com/multicidr/controller-manager/controllers/nodeipam/allocator"
 	"github.com/multicidr/controller-manager/controllers/nodeipam/clustercidr"
 	. "github.com/multicidr/controller-manager/controllers/nodeipam/internal/objects"
+	"github.com/multicidr/controller-manager/controllers/nodeipam/internal/testapi"
 	"github.com/multicidr/controller-manager/controllers/nodeipam/requests"
 )
 
@@ -69,8 +70,8 @@ func (s *stripping) GetNode(context.Context, string) (*v1.Node, error) {
 	return nil, context.DeadlineExceeded
 }
 
-func (s *stripping) ApplyStatus(context.Context, *applyv1.ClusterCIDRApplyConfiguration) error {
-	return nil
+func (s *stripping) ApplyStatus(_ context.Context, patch *applyv1.ClusterCIDRApplyConfiguration) (*networkingv1.ClusterCIDR, error) {
+	return testapi.Applied(patch), nil
 }
 
 // A ClusterCIDR comes first for a Node, and its finalizer is never there. After a bound the next one serves, and people are told.

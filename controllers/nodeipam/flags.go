@@ -237,10 +237,12 @@ func (c *Controller) makeFromFlags(ctx context.Context, made []*networkingv1.Clu
 			return c.createFromFlags(ctx, name, made)
 		case err != nil:
 			return err
-		case cc.DeletionTimestamp == nil && fromFlags(cc) && c.flagsSay(cc):
-			return nil // an earlier try to create it was not in vain, and showed while others were being looked at
 		case c.otherwise(cc):
 			return fmt.Errorf("ClusterCIDR %s: %w", name, requests.ErrStoredOtherwise) // as would be the next one
+		case cc.DeletionTimestamp == nil && c.flagsSay(cc):
+			// An earlier try to create it was not in vain, and showed while others were being looked at. Or somebody has taken its label away: it has the ranges
+			// of the flags all the same, and the next one would lose its label, too.
+			return nil
 		}
 		name = fmt.Sprintf("%s-%d", nameFromFlags(c.flags), i)
 	}
@@ -338,12 +340,16 @@ func (c *Controller) createFromFlags(ctx context.Context, name string, made []*n
 		c.storedOtherwise[name] = stored.UID
 		return fmt.Errorf("ClusterCIDR %s: %w", name, requests.ErrStoredOtherwise)
 	case err == nil:
+		delete(c.stays, name)
 		klog.FromContext(ctx).Info("Created a ClusterCIDR from the flags", "clusterCIDR", klog.KObj(cc), "ipv4", cc.Spec.IPv4, "ipv6", cc.Spec.IPv6)
 		c.clusterCIDRQueue.AddAfter(name, retryMax)
 		return nil
 	case apierrors.IsAlreadyExists(err):
-		c.clusterCIDRQueue.AddAfter(name, retryMax)
-		return nil // The watch is about to tell. It does not if the object goes before it was seen, when etcd is restored for one.
+		// The watch is about to tell. It does not if the object goes before it was seen, when etcd is restored for one; or if a webhook answers so.
+		if err := c.wroteInto(&networkingv1.ClusterCIDR{ObjectMeta: metav1.ObjectMeta{Name: name}}, created); err != nil {
+			return fmt.Errorf("create ClusterCIDR %s from the flags: the API server answers that it exists: %w", name, requests.ErrNotKept)
+		}
+		return nil
 	default:
 		return fmt.Errorf("create ClusterCIDR %s from the flags: %w", name, err)
 	}

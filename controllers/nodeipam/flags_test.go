@@ -186,7 +186,8 @@ func TestFollowFlags(t *testing.T) {
 			want: []string{fmt.Sprintf(enables, current+"-2")}},
 		"left behind by an older version": {flags: &now, ccs: ccs(of(old, other, Deleted)), used: "10.245.1.0/24", want: []string{"create " + current}},
 		"the label on another name":       {flags: &now, ccs: ccs(of("second", other), of(current, now))},
-		"the name without the label":      {flags: &now, ccs: ccs(ClusterCIDR(current, now), ClusterCIDR(old, other)), want: []string{"create " + current + "-2"}},
+		"the name without the label":      {flags: &now, ccs: ccs(ClusterCIDR(current, other), ClusterCIDR(old, other)), want: []string{"create " + current + "-2"}},
+		"somebody took the label away":    {flags: &now, ccs: ccs(ClusterCIDR(current, now))},
 		"a write that is refused does not keep another one from it": {flags: &now, ccs: ccs(of(old, other)), fails: fmt.Sprintf(disables, old),
 			want: []string{fmt.Sprintf(disables, old), "create " + current}},
 	} {

@@ -48,7 +48,7 @@ var modelFields = map[string]struct {
 		// Statuses, ClusterCIDRs and events are not worked on in the model, and nothing depends on them; health, firstSeen and broken are for
 		// people; nothing panics; events are handled as soon as the cache has them, so heardVersion is its; the rest never changes.
 		"api client clusterCIDRClient dynamic now flags primary workers identity fence nodes clusterCIDRs serviceCIDRs informers synced nodesAsOf nodesVersion clusterCIDRsVersion " +
-			"clusterCIDRQueue statusQueue mu statusWritten statusApplied statusQueued health firstSeen broken breaking " +
+			"clusterCIDRQueue statusQueue mu statusWritten statusQueued health firstSeen broken breaking " +
 			"heardVersion witness stopHearing term takeoverDelay eventQueue entering selectors torn finalizerTries storedOtherwise stays goesSince awaited announcer earlier"},
 }
 

@@ -2,6 +2,7 @@ package nodeipam
 
 import (
 	"context"
+	"fmt"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -12,6 +13,7 @@ import (
 	networkingv1 "github.com/multicidr/controller-manager/apis/networking/v1"
 	"github.com/multicidr/controller-manager/controllers/nodeipam/health"
 	. "github.com/multicidr/controller-manager/controllers/nodeipam/internal/objects"
+	"k8s.io/apimachinery/pkg/types"
 )
 
 // forgetful is an API server with a policy that answers 200 and leaves objects as they are, or their statuses, until a time. Then it enables
@@ -55,9 +57,9 @@ func (f *forgetful) PatchClusterCIDR(_ context.Context, name string, _ []byte) e
 	return nil
 }
 
-func (f *forgetful) ApplyStatus(ctx context.Context, patch *applyv1.ClusterCIDRApplyConfiguration) error {
+func (f *forgetful) ApplyStatus(ctx context.Context, patch *applyv1.ClusterCIDRApplyConfiguration) (*networkingv1.ClusterCIDR, error) {
 	if f.statuses++; f.ofStatus && time.Now().Before(f.until) {
-		return nil
+		return &networkingv1.ClusterCIDR{}, nil
 	}
 	return f.leader.ApplyStatus(ctx, patch)
 }
@@ -79,8 +81,10 @@ func TestWritesThatAreNotKept(t *testing.T) {
 		podCIDR string
 		told    bool
 		status  bool // is what is not kept
+		joins   bool // a Node joins and goes every three seconds, so it is another status each time
 	}{
 		"a status":                   {cc: ClusterCIDR("b", spec), podCIDR: "10.2.0.0/28", status: true},
+		"statuses that change":       {cc: ClusterCIDR("b", spec), podCIDR: "10.2.0.0/28", status: true, joins: true},
 		"a finalizer":                {cc: ClusterCIDR("b", spec, NoFinalizer), podCIDR: "10.2.0.0/28"},
 		"podCIDRs":                   {cc: ClusterCIDR("b", spec), podCIDR: "10.2.0.0/28", told: true},
 		"the removal of a finalizer": {cc: ClusterCIDR("b", spec, Deleted)},
@@ -103,7 +107,13 @@ func TestWritesThatAreNotKept(t *testing.T) {
 				defer l.start(t)()
 				l.watch("n", Node("n"))
 				begun := time.Now()
-				for time.Sleep(101 * time.Millisecond); time.Now().Before(server.until); time.Sleep(101 * time.Millisecond) {
+				pass := func() bool { time.Sleep(101 * time.Millisecond); return time.Now().Before(server.until) }
+				for i := 0; pass(); i++ {
+					if tc.joins && i%30 == 0 {
+						l.watch("joins", Node("joins", UID(types.UID(fmt.Sprint("joins", i)))))
+					} else if tc.joins && i%30 == 15 {
+						l.watch("joins", nil)
+					}
 					synctest.Wait()
 					if err := l.health.Check(nil); err == nil && time.Since(begun) > 2*retryMax {
 						t.Fatalf("health says ok after %v", time.Since(begun))

@@ -20,6 +20,7 @@ import (
 	"github.com/multicidr/controller-manager/controllers/nodeipam/clustercidr"
 	"github.com/multicidr/controller-manager/controllers/nodeipam/health"
 	. "github.com/multicidr/controller-manager/controllers/nodeipam/internal/objects"
+	"github.com/multicidr/controller-manager/controllers/nodeipam/internal/testapi"
 	"github.com/multicidr/controller-manager/controllers/nodeipam/requests"
 )
 
@@ -37,8 +38,8 @@ func (r *refusing) write() error {
 
 func (r *refusing) PatchClusterCIDR(context.Context, string, []byte) error { return r.write() }
 
-func (r *refusing) ApplyStatus(context.Context, *applyv1.ClusterCIDRApplyConfiguration) error {
-	return r.write()
+func (r *refusing) ApplyStatus(_ context.Context, patch *applyv1.ClusterCIDRApplyConfiguration) (*networkingv1.ClusterCIDR, error) {
+	return testapi.Applied(patch), r.write()
 }
 
 // controllerOf makes a controller that has one ClusterCIDR.

@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"net/netip"
 	"slices"
+	"strings"
 
 	"github.com/google/go-cmp/cmp"
 	v1 "k8s.io/api/core/v1"
@@ -13,6 +14,7 @@ import (
 	networkingv1 "github.com/multicidr/controller-manager/apis/networking/v1"
 	"github.com/multicidr/controller-manager/controllers/ipam"
 	"github.com/multicidr/controller-manager/controllers/nodeipam/allocator"
+	"github.com/multicidr/controller-manager/controllers/nodeipam/clustercidr"
 	"github.com/multicidr/controller-manager/controllers/nodeipam/requests"
 )
 
@@ -374,9 +376,14 @@ func (w *world) justUndone(p *process, name string) bool {
 // disabled, and gone if no Node uses them.
 func (w *world) checkFlags(p *process, now *view) {
 	var made []*networkingv1.ClusterCIDR
+	taken := false // by a user, who took the label away
 	for _, name := range sortedNames(now.clusterCIDRs) {
-		if cc := now.clusterCIDRs[name]; isFromFlags(cc) && cc.DeletionTimestamp == nil {
+		switch cc := now.clusterCIDRs[name]; {
+		case cc.DeletionTimestamp != nil:
+		case isFromFlags(cc):
 			made = append(made, cc)
+		case strings.HasPrefix(name, "created-from-flags-") && p.flags != nil && clustercidr.SameRanges(cc.Spec, *p.flags):
+			taken = true
 		}
 	}
 	slices.SortStableFunc(made, func(a, b *networkingv1.ClusterCIDR) int { return a.CreationTimestamp.Compare(b.CreationTimestamp.Time) })
@@ -397,13 +404,15 @@ func (w *world) checkFlags(p *process, now *view) {
 		case w.justUndone(p, cc.Name):
 		case !disabled:
 			w.violate("the flags are followed", "ClusterCIDR %s is not disabled although it is not that of the flags of %s", cc.Name, p.name)
+		case p.flags == nil && w.notDeleted[cc.UID]:
+			w.cover("a ClusterCIDR of flags stays, which the controller may not delete")
 		case !changed && len(now.membersOf(cc)) == 0:
 			w.violate("the flags are followed", "ClusterCIDR %s is not gone although no Node uses it and the flags of %s say something else", cc.Name, p.name)
 		default:
 			w.cover("a ClusterCIDR is superseded")
 		}
 	}
-	if want := p.flags != nil; (current == 1) != want {
+	if want := p.flags != nil; (current == 1) != want && !taken {
 		w.violate("the flags are followed", "%d ClusterCIDRs for the flags of %s", current, p.name)
 	}
 }

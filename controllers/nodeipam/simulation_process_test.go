@@ -650,7 +650,7 @@ func (a simAPI) PatchClusterCIDR(_ context.Context, name string, patch []byte) e
 }
 
 func (a simAPI) DeleteClusterCIDR(_ context.Context, name string, uid types.UID, resourceVersion string) error {
-	return a.p.do("delete ClusterCIDR "+name, func(s *simServer) error {
+	err := a.p.do("delete ClusterCIDR "+name, func(s *simServer) error {
 		switch cc := s.clusterCIDR(name); {
 		case cc == nil:
 			return apierrors.NewNotFound(kindClusterCIDR.resource(), name)
@@ -662,16 +662,25 @@ func (a simAPI) DeleteClusterCIDR(_ context.Context, name string, uid types.UID,
 		s.delete(kindClusterCIDR, name)
 		return nil
 	})
+	if apierrors.IsForbidden(err) && a.p.flags == nil {
+		a.p.w.notDeleted[uid] = true
+	}
+	return err
 }
 
-func (a simAPI) ApplyStatus(_ context.Context, patch *applyv1.ClusterCIDRApplyConfiguration) error {
+func (a simAPI) ApplyStatus(_ context.Context, patch *applyv1.ClusterCIDRApplyConfiguration) (stored *networkingv1.ClusterCIDR, err error) {
 	var cc networkingv1.ClusterCIDR
 	if text, err := json.Marshal(patch); err != nil {
-		return err
+		return nil, err
 	} else if err := json.Unmarshal(text, &cc); err != nil {
-		return err
+		return nil, err
 	}
-	return a.p.do("apply status of ClusterCIDR "+cc.Name, func(s *simServer) error { return s.ApplyStatus(cc.Name, cc.UID, cc.Status) })
+	err = a.p.do("apply status of ClusterCIDR "+cc.Name, func(s *simServer) error {
+		err := s.ApplyStatus(cc.Name, cc.UID, cc.Status)
+		stored = s.clusterCIDR(cc.Name)
+		return err
+	})
+	return stored, err
 }
 
 func (a simAPI) PatchStatus(_ context.Context, name string, patch []byte) error {

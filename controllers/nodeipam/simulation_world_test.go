@@ -45,6 +45,8 @@ type world struct {
 	forced map[string]bool
 	// undone is when a user took back what the controller had written into a ClusterCIDR, by its name. It is not written again at once each time.
 	undone map[string]time.Time
+	// notDeleted are the ClusterCIDRs of which a process without flags was told that it may not delete them.
+	notDeleted map[types.UID]bool
 	// disabled has the ClusterCIDRs that a user has disabled, and not the controller.
 	disabled map[types.UID]bool
 	// outside: only what users can see is judged, not what a process has in its state.
@@ -77,6 +79,7 @@ func newWorld(kind string) *world {
 		annotated:     map[types.UID]bool{},
 		forced:        map[string]bool{},
 		undone:        map[string]time.Time{},
+		notDeleted:    map[types.UID]bool{},
 		disabled:      map[types.UID]bool{},
 		covered:       map[string]int{},
 		outside:       *outsideFlag,
@@ -374,15 +377,12 @@ func (w *world) awaitWhatIsNotKept(p *process) {
 	}
 }
 
-// holdsBack reports whether a process waits with the next write to a Node: other Nodes are pending, and the last one was not answered.
+// holdsBack reports whether a process may wait with the next write to a Node: the last one was not answered, and other Nodes are pending, or were.
 func (p *process) holdsBack() bool {
-	pending, unanswered := false, false
-	for _, name := range sortedNames(p.seen.nodes) {
-		_, waits := p.controller.state.Pending(name)
+	return slices.ContainsFunc(sortedNames(p.seen.nodes), func(name string) bool {
 		n, _ := p.controller.state.Node(name)
-		pending, unanswered = pending || waits, unanswered || n.UnansweredUntil.After(p.controller.now())
-	}
-	return pending && unanswered
+		return n.UnansweredUntil.After(p.controller.now())
+	})
 }
 
 // rest lets time pass while a process leads and nothing happens.

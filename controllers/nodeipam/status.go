@@ -6,11 +6,9 @@ import (
 	"slices"
 	"time"
 
-	"k8s.io/apimachinery/pkg/api/equality"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	"k8s.io/apimachinery/pkg/api/meta"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
-	"k8s.io/apimachinery/pkg/types"
 
 	networkingv1 "github.com/multicidr/controller-manager/apis/networking/v1"
 	"github.com/multicidr/controller-manager/controllers/nodeipam/allocator"
@@ -42,8 +40,9 @@ func (c *Controller) syncStatus(ctx context.Context, name string) error {
 	if foreign := requests.ForeignStatus(d.cc, d.want); foreign != nil {
 		err = c.api.PatchStatus(ctx, name, foreign)
 	}
+	var stored *networkingv1.ClusterCIDR
 	if err == nil {
-		err = c.api.ApplyStatus(ctx, requests.StatusPatch(d.cc, d.want))
+		stored, err = c.api.ApplyStatus(ctx, requests.StatusPatch(d.cc, d.want))
 	}
 	switch {
 	case requests.NotThere(err), apierrors.IsConflict(err):
@@ -53,8 +52,19 @@ func (c *Controller) syncStatus(ctx context.Context, name string) error {
 		return fmt.Errorf("apply status of ClusterCIDR %s: %w", name, err)
 	}
 	c.health.Stored(health.WritesStatus)
-	c.statusQueue.AddAfter(name, retryMax) // No event comes if an admission policy has changed it back.
-	return c.appliedStatus(d.cc, d.want)
+	if !allocator.StatusShows(withoutTimes(stored.Status), withoutTimes(d.want)) {
+		return fmt.Errorf("status of ClusterCIDR %s: %w", name, requests.ErrNotKept)
+	}
+	return nil
+}
+
+// withoutTimes returns a status without the times of transitions, of which the API server stores whole seconds.
+func withoutTimes(status networkingv1.ClusterCIDRStatus) networkingv1.ClusterCIDRStatus {
+	status.Conditions = slices.Clone(status.Conditions)
+	for i := range status.Conditions {
+		status.Conditions[i].LastTransitionTime = metav1.Time{}
+	}
+	return status
 }
 
 // statusDecision is what is to be done about a status.
@@ -86,36 +96,9 @@ func (c *Controller) decideStatus(name string) (d statusDecision, err error) {
 		c.alarmOf(b, d.cc, d.want)
 		if d.due = !allocator.StatusShows(d.cc.Status, d.want); d.due {
 			c.statusWritten[name] = c.now()
-		} else {
-			delete(c.statusApplied, name)
 		}
 	})
 	return d, err
-}
-
-// appliedStatus notes that the API server has stored a status, as it says. It returns an error if the same was stored a while ago and does not show:
-// somebody else may have changed it once, and the watch may be late, but not for long.
-func (c *Controller) appliedStatus(cc *networkingv1.ClusterCIDR, status networkingv1.ClusterCIDRStatus) (err error) {
-	status.Conditions = slices.Clone(status.Conditions)
-	for i := range status.Conditions {
-		status.Conditions[i].LastTransitionTime = metav1.Time{} // which is now, at each try, for a condition that does not show
-	}
-	c.with(func(*allocator.State) {
-		last, ok := c.statusApplied[cc.Name]
-		if !ok || last.uid != cc.UID || !equality.Semantic.DeepEqual(last.status, status) {
-			c.statusApplied[cc.Name] = appliedStatus{cc.UID, status, c.now()}
-		} else if c.now().Sub(last.at) >= expectationLasts {
-			err = fmt.Errorf("status of ClusterCIDR %s: %w", cc.Name, requests.ErrNotKept)
-		}
-	})
-	return err
-}
-
-// appliedStatus is a status that the API server has stored, and since when it is the same.
-type appliedStatus struct {
-	uid    types.UID
-	status networkingv1.ClusterCIDRStatus
-	at     time.Time
 }
 
 // alarmOf hands over what there is to say about the state that a ClusterCIDR comes into. One that is deleted while no Node uses it needs nobody.

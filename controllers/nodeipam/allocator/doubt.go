@@ -31,9 +31,7 @@ type doubt struct {
 	uid    types.UID
 	pool   string
 	blocks []netip.Prefix
-	// instead is the Node of that name that the list has with podCIDRs; empty if there is none.
-	instead types.UID
-	sent    int // renewals, until it was missed
+	sent   int // renewals, until it was missed
 	// certain is whether etcd was restored.
 	certain bool
 }
@@ -58,9 +56,6 @@ func (b *State) Keep(name string, instead *v1.Node, sent int) {
 		return
 	}
 	d := &doubt{uid: e.uid, pool: e.pool, blocks: blocks, sent: sent}
-	if instead != nil && clustercidr.ShowsPodCIDRs(instead) {
-		d.instead = instead.UID
-	}
 	b.hold(d.owner(), blocks)
 	b.doubts[name] = append(b.doubts[name], d)
 }
@@ -99,12 +94,13 @@ func (b *State) endDoubt(name string, d *doubt) {
 }
 
 // Reclaim gives a Node that is back the blocks that are kept for its name, if its ClusterCIDR may serve it still; and ends the doubt when
-// the Node has podCIDRs, unless it was there with them when the other one was missed. It reports whether it ended one.
+// the Node shows these blocks. One that shows others does not: a restore can have brought back an earlier Node of the name, and Pods on the
+// machine keep the addresses that they have, whatever the Node got when it registered again. It reports whether it ended a doubt.
 func (b *State) Reclaim(node *v1.Node) (ended bool) {
 	for _, d := range b.doubts[node.Name] {
 		switch {
 		case clustercidr.ShowsPodCIDRs(node):
-			if shown, _ := clustercidr.PodCIDRsOf(node); node.UID != d.instead || slices.Equal(shown, d.blocks) {
+			if shown, _ := clustercidr.PodCIDRsOf(node); slices.Equal(shown, d.blocks) {
 				b.endDoubt(node.Name, d)
 				ended = true
 			}

@@ -26,7 +26,8 @@ type API interface {
 	CreateClusterCIDR(ctx context.Context, cc *networkingv1.ClusterCIDR) (*networkingv1.ClusterCIDR, error)
 	PatchClusterCIDR(ctx context.Context, name string, patch []byte) error
 	DeleteClusterCIDR(ctx context.Context, name string, uid types.UID, resourceVersion string) error
-	ApplyStatus(ctx context.Context, patch *applyv1.ClusterCIDRApplyConfiguration) error
+	// ApplyStatus returns the ClusterCIDR as it is stored.
+	ApplyStatus(ctx context.Context, patch *applyv1.ClusterCIDRApplyConfiguration) (*networkingv1.ClusterCIDR, error)
 	// PatchStatus is a merge patch of a ClusterCIDR's status.
 	PatchStatus(ctx context.Context, name string, patch []byte) error
 	CreateEvent(ctx context.Context, event *v1.Event) error
@@ -76,9 +77,8 @@ func (c Clients) DeleteClusterCIDR(ctx context.Context, name string, uid types.U
 	return c.ClusterCIDRs.NetworkingV1().ClusterCIDRs().Delete(ctx, name, metav1.DeleteOptions{Preconditions: &metav1.Preconditions{UID: &uid, ResourceVersion: &resourceVersion}})
 }
 
-func (c Clients) ApplyStatus(ctx context.Context, patch *applyv1.ClusterCIDRApplyConfiguration) error {
-	_, err := c.ClusterCIDRs.NetworkingV1().ClusterCIDRs().ApplyStatus(ctx, patch, metav1.ApplyOptions{FieldManager: Manager, Force: true})
-	return err
+func (c Clients) ApplyStatus(ctx context.Context, patch *applyv1.ClusterCIDRApplyConfiguration) (*networkingv1.ClusterCIDR, error) {
+	return c.ClusterCIDRs.NetworkingV1().ClusterCIDRs().ApplyStatus(ctx, patch, metav1.ApplyOptions{FieldManager: Manager, Force: true})
 }
 
 func (c Clients) PatchStatus(ctx context.Context, name string, patch []byte) error {

@@ -51,7 +51,7 @@ func TestRequests(t *testing.T) {
 			request{"PATCH", "/api/v1/nodes/n", Manager, "application/strategic-merge-patch+json", true, ""}},
 		"a finalizer": {func() error { return api.PatchClusterCIDR(t.Context(), "a", []byte("{}")) },
 			request{"PATCH", clusterCIDRs + "/a", Manager, "application/merge-patch+json", false, ""}},
-		"a status": {func() error { return api.ApplyStatus(t.Context(), applyv1.ClusterCIDR("a")) },
+		"a status": {func() error { _, err := api.ApplyStatus(t.Context(), applyv1.ClusterCIDR("a")); return err },
 			request{"PATCH", clusterCIDRs + "/a/status", Manager, "application/apply-patch+yaml", false, ""}},
 		"what is foreign in a status": {func() error { return api.PatchStatus(t.Context(), "a", []byte("{}")) },
 			request{"PATCH", clusterCIDRs + "/a/status", Manager, "application/merge-patch+json", false, ""}},

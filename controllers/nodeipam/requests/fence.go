@@ -49,8 +49,12 @@ func (f Fenced) DeleteClusterCIDR(ctx context.Context, name string, uid types.UI
 	return f.enter(ctx, func(ctx context.Context) error { return f.API.DeleteClusterCIDR(ctx, name, uid, resourceVersion) })
 }
 
-func (f Fenced) ApplyStatus(ctx context.Context, patch *applyv1.ClusterCIDRApplyConfiguration) error {
-	return f.enter(ctx, func(ctx context.Context) error { return f.API.ApplyStatus(ctx, patch) })
+func (f Fenced) ApplyStatus(ctx context.Context, patch *applyv1.ClusterCIDRApplyConfiguration) (stored *networkingv1.ClusterCIDR, err error) {
+	err = f.enter(ctx, func(ctx context.Context) (err error) {
+		stored, err = f.API.ApplyStatus(ctx, patch)
+		return err
+	})
+	return stored, err
 }
 
 func (f Fenced) PatchStatus(ctx context.Context, name string, patch []byte) error {

@@ -35,7 +35,7 @@ func TestWritesAreFenced(t *testing.T) {
 			want: "createClusterCIDR fenced=true bounded=true"},
 		"the end of one from other flags": {write: func(a API) error { return a.DeleteClusterCIDR(t.Context(), "a", "uid", "1") },
 			want: "deleteClusterCIDR fenced=true bounded=true"},
-		"a status":            {write: func(a API) error { return a.ApplyStatus(t.Context(), nil) }, want: "applyStatus fenced=true bounded=true"},
+		"a status":            {write: func(a API) error { _, err := a.ApplyStatus(t.Context(), nil); return err }, want: "applyStatus fenced=true bounded=true"},
 		"a foreign status":    {write: func(a API) error { return a.PatchStatus(t.Context(), "a", nil) }, want: "patchStatus fenced=true bounded=true"},
 		"no event":            {write: func(a API) error { return a.CreateEvent(t.Context(), nil) }, want: "createEvent fenced=false bounded=false", sentAnyway: true},
 		"no renewal of event": {write: func(a API) error { _, err := a.PatchEvent(t.Context(), "ns", "e", nil); return err }, want: "patchEvent fenced=false bounded=false", sentAnyway: true},

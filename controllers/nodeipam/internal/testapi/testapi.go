@@ -3,6 +3,7 @@ package testapi
 
 import (
 	"context"
+	"encoding/json"
 	"errors"
 	"fmt"
 	"time"
@@ -68,8 +69,8 @@ func (s *Server) DeleteClusterCIDR(ctx context.Context, _ string, _ types.UID, _
 	return s.note(ctx, "deleteClusterCIDR")
 }
 
-func (s *Server) ApplyStatus(ctx context.Context, _ *applyv1.ClusterCIDRApplyConfiguration) error {
-	return s.note(ctx, "applyStatus")
+func (s *Server) ApplyStatus(ctx context.Context, patch *applyv1.ClusterCIDRApplyConfiguration) (*networkingv1.ClusterCIDR, error) {
+	return Applied(patch), s.note(ctx, "applyStatus")
 }
 
 func (s *Server) PatchStatus(ctx context.Context, _ string, _ []byte) error {
@@ -82,4 +83,13 @@ func (s *Server) CreateEvent(ctx context.Context, _ *v1.Event) error {
 
 func (s *Server) PatchEvent(ctx context.Context, _, _ string, _ []byte) (*v1.Event, error) {
 	return &v1.Event{}, s.note(ctx, "patchEvent")
+}
+
+// Applied is a ClusterCIDR of which only what was applied is stored.
+func Applied(patch *applyv1.ClusterCIDRApplyConfiguration) *networkingv1.ClusterCIDR {
+	cc := &networkingv1.ClusterCIDR{}
+	if text, err := json.Marshal(patch); err != nil || json.Unmarshal(text, cc) != nil {
+		panic(err)
+	}
+	return cc
 }
