@@ -43,6 +43,9 @@ type term struct {
 	// begun is when the first write of this term was answered, by the monotonic clock. Before that, leads is false.
 	begun         time.Duration
 	leads, marked bool
+	// renewed is when an earlier holder wrote the Lease last, by its own clock. vacant is the time from then to the beginning of this term.
+	renewed time.Time
+	vacant  time.Duration
 }
 
 // Predecessor returns who led before this process. The answer is final once this process leads.
@@ -71,6 +74,14 @@ func (f *Fence) Led() time.Duration {
 	return now - f.term.begun
 }
 
+// Vacant returns for how long nobody had renewed the Lease when this term began, by the wall clocks of the last holder and of this machine. It is 0
+// before this process leads, and if there was no Lease.
+func (f *Fence) Vacant() time.Duration {
+	f.term.mu.Lock()
+	defer f.term.mu.Unlock()
+	return f.term.vacant
+}
+
 // Mark says that from now on only fenced writes can arrive: the writes of the predecessor are over, and this process sends no other writes. The
 // next renewal writes the mark to the Lease.
 func (f *Fence) Mark() {
@@ -81,11 +92,15 @@ func (f *Fence) Mark() {
 
 // begin notes that this process leads.
 func (f *Fence) begin() {
-	now := f.readClocks().monotonic
+	now := f.readClocks()
 	f.term.mu.Lock()
 	defer f.term.mu.Unlock()
-	if !f.term.leads {
-		f.term.leads, f.term.begun = true, now
+	if f.term.leads {
+		return
+	}
+	f.term.leads, f.term.begun = true, now.monotonic
+	if !f.term.renewed.IsZero() {
+		f.term.vacant = max(0, now.wall.Sub(f.term.renewed))
 	}
 }
 
@@ -98,7 +113,10 @@ func (t *term) found(lease *coordinationv1.Lease) {
 	if t.leads || own {
 		return
 	}
-	t.predecessor = predecessorOf(lease)
+	t.predecessor, t.renewed = predecessorOf(lease), time.Time{}
+	if lease != nil && lease.Spec.RenewTime != nil {
+		t.renewed = lease.Spec.RenewTime.Time
+	}
 	if lease != nil && lease.Spec.HolderIdentity != nil && *lease.Spec.HolderIdentity != "" && *lease.Spec.HolderIdentity != t.identity {
 		t.earlier = *lease.Spec.HolderIdentity
 	}

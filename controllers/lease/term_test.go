@@ -77,6 +77,9 @@ func TestTermOnTheLease(t *testing.T) {
 		if led := second.fence.Led(); led != 0 {
 			t.Errorf("has led for %v, want 0: no time has passed", led)
 		}
+		if vacant := second.fence.Vacant(); vacant > 5*time.Second {
+			t.Errorf("the Lease was vacant for %v: it was released a moment ago", vacant)
+		}
 		time.Sleep(10 * time.Second)
 		if led := second.fence.Led(); led != 10*time.Second {
 			t.Errorf("has led for %v, want 10s", led)
@@ -93,6 +96,14 @@ func TestTermOnTheLease(t *testing.T) {
 		fourth.fence.Mark()
 		time.Sleep(time.Minute)
 		fourth.end()
+		time.Sleep(time.Hour)
+		later := ours("later")
+		later.want(t, FencedPredecessor)
+		if vacant := later.fence.Vacant(); vacant < time.Hour || vacant > time.Hour+5*time.Second {
+			t.Errorf("the Lease was vacant for %v, want an hour", vacant)
+		}
+		later.fence.Mark()
+		later.end()
 
 		// Other programs neither set nor remove the label.
 		before := termLabel(t, client)

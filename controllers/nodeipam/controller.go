@@ -74,6 +74,8 @@ type Config struct {
 	Fence requests.Fence
 	// Term is of the same lease, as a rule the same *lease.Fence; nil without leader election.
 	Term Term
+	// LeaseOfItsOwn says that other allocators, such as the in-tree one, lead by another Lease.
+	LeaseOfItsOwn bool
 	// TakeoverDelay is for how long after the start of the term a write of another allocator may still arrive.
 	TakeoverDelay time.Duration
 }
@@ -98,8 +100,9 @@ type Controller struct {
 	informers    externalversions.SharedInformerFactory
 	synced       map[string]cache.InformerSynced // by what is cached
 	stopHearing  []func() error                  // each ends the events of one informer, and returns when the last one has been handled
-	// term and takeoverDelay are for waitTakeover.
+	// These are for waitTakeover.
 	term          Term
+	leaseOfItsOwn bool
 	takeoverDelay time.Duration
 	// nodesAsOf and the versions are for waitFresh.
 	nodesAsOf                         string
@@ -201,6 +204,7 @@ func newController(cfg Config, p parts) *Controller {
 		primary:          cfg.PrimaryFamily,
 		workers:          cfg.Workers,
 		term:             cfg.Term,
+		leaseOfItsOwn:    cfg.LeaseOfItsOwn,
 		takeoverDelay:    cfg.TakeoverDelay,
 		nodes:            p.nodes,
 		clusterCIDRs:     p.clusterCIDRs,

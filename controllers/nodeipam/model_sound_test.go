@@ -49,7 +49,7 @@ var modelFields = map[string]struct {
 		// people; nothing panics; events are handled as soon as the cache has them, so heardVersion is its; the rest never changes.
 		"api client clusterCIDRClient dynamic now flags primary workers identity fence nodes clusterCIDRs serviceCIDRs informers synced nodesAsOf nodesVersion clusterCIDRsVersion " +
 			"clusterCIDRQueue statusQueue mu statusWritten statusQueued health firstSeen broken breaking " +
-			"heardVersion witness stopHearing term takeoverDelay eventQueue entering selectors torn finalizerTries storedOtherwise stays goesSince awaited announcer earlier"},
+			"heardVersion witness stopHearing term leaseOfItsOwn takeoverDelay eventQueue entering selectors torn finalizerTries storedOtherwise stays goesSince awaited announcer earlier"},
 }
 
 // elementOf returns the type of the structs in a map that is a field.

@@ -22,11 +22,17 @@ type Term interface {
 	Predecessor() lease.Predecessor
 	// EarlierHolder is who held the Lease last before this process; empty if nobody can tell.
 	EarlierHolder() string
+	// Vacant is for how long nobody held the Lease before this process.
+	Vacant() time.Duration
 	// Led is for how long this process has led, or run without leader election, at least.
 	Led() time.Duration
 	// Mark says that nothing that a predecessor has sent can arrive any more, so that the next leader need not wait for it.
 	Mark()
 }
+
+// vacantTooLong is for how long nobody can have held a Lease that other allocators do not use, without another allocator at work meanwhile. One takes
+// over when the lease of its predecessor has run out, after 15 seconds by default.
+const vacantTooLong = 30 * time.Second
 
 // waitTakeover returns when no write of another allocator can arrive any more, and the cache of Nodes shows all that have arrived; false if
 // ctx was done before. The caches are fresh.
@@ -47,12 +53,17 @@ func (c *Controller) waitTakeover(ctx context.Context) bool {
 		return true // readAll says so
 	}
 	predecessor := c.term.Predecessor()
+	anyPodCIDRs := slices.ContainsFunc(nodes, clustercidr.ShowsPodCIDRs)
 	var w lateWrites
 	switch {
 	case predecessor == lease.NoElection && slices.ContainsFunc(nodes, func(n *v1.Node) bool { return !clustercidr.ShowsPodCIDRs(n) }):
 		w = lateWrites{delay: lease.OverWithoutLease(requests.Timeout), of: "an earlier process",
 			why: "there is no leader election, and the API server may still carry out what a process before this one has sent"}
-	case mayStillWrite(predecessor, slices.ContainsFunc(nodes, clustercidr.ShowsPodCIDRs)):
+	case predecessor == lease.FencedPredecessor && c.leaseOfItsOwn && anyPodCIDRs && c.term.Vacant() > vacantTooLong:
+		w = lateWrites{delay: c.takeoverDelay, of: "another allocator",
+			why: fmt.Sprintf("nobody held the Lease for %v, another allocator may have had another Lease meanwhile, and the API server may still carry out what it sent (--node-ipam-takeover-delay=%v)",
+				c.term.Vacant().Round(time.Second), c.takeoverDelay)}
+	case mayStillWrite(predecessor, anyPodCIDRs):
 		w = lateWrites{delay: c.takeoverDelay, of: "another allocator",
 			why: fmt.Sprintf("another allocator may have led before, and the API server may still carry out what it sent (--node-ipam-takeover-delay=%v)", c.takeoverDelay)}
 	}

@@ -23,11 +23,13 @@ type ledTerm struct {
 	begun       time.Time
 	marked      atomic.Bool
 	earlier     string
+	vacant      time.Duration
 }
 
 func (t *ledTerm) Predecessor() lease.Predecessor { return t.predecessor }
 func (t *ledTerm) Led() time.Duration             { return time.Since(t.begun) }
 func (t *ledTerm) EarlierHolder() string          { return t.earlier }
+func (t *ledTerm) Vacant() time.Duration          { return t.vacant }
 func (t *ledTerm) Mark()                          { t.marked.Store(true) }
 
 func TestTakeoverWait(t *testing.T) {
@@ -40,12 +42,18 @@ func TestTakeoverWait(t *testing.T) {
 		podCIDRs    bool          // a Node has some
 		led         time.Duration // when the caches are fresh
 		off         bool          // by the flag
+		vacant      time.Duration // nobody held the Lease
+		shared      bool          // with other allocators
 		want        time.Duration
 	}{
-		"a new cluster":                       {predecessor: lease.NoPredecessor},
-		"a new Lease, and somebody allocated": {predecessor: lease.NoPredecessor, podCIDRs: true, want: delay},
-		"one of ours led last":                {predecessor: lease.FencedPredecessor, podCIDRs: true},
-		"another one led last":                {predecessor: lease.OtherPredecessor, podCIDRs: true, want: delay},
+		"a new cluster":                                             {predecessor: lease.NoPredecessor},
+		"a new Lease, and somebody allocated":                       {predecessor: lease.NoPredecessor, podCIDRs: true, want: delay},
+		"one of ours led last":                                      {predecessor: lease.FencedPredecessor, podCIDRs: true},
+		"one of ours led last, an hour ago":                         {predecessor: lease.FencedPredecessor, podCIDRs: true, vacant: time.Hour, want: delay},
+		"the same, and no Node has podCIDRs":                        {predecessor: lease.FencedPredecessor, vacant: time.Hour},
+		"the same, in a Lease of all":                               {predecessor: lease.FencedPredecessor, podCIDRs: true, vacant: time.Hour, shared: true},
+		"one of ours died":                                          {predecessor: lease.FencedPredecessor, podCIDRs: true, vacant: 17 * time.Second},
+		"another one led last":                                      {predecessor: lease.OtherPredecessor, podCIDRs: true, want: delay},
 		"another one led last, and its first PATCH has not arrived": {predecessor: lease.OtherPredecessor, want: delay},
 		"part of the time is over":                                  {predecessor: lease.OtherPredecessor, led: 20 * time.Second, want: 40 * time.Second},
 		"all of the time is over, since the CRD was missing":        {predecessor: lease.OtherPredecessor, led: time.Hour},
@@ -62,8 +70,9 @@ func TestTakeoverWait(t *testing.T) {
 				if tc.podCIDRs {
 					n.Spec.PodCIDRs = []string{"10.0.0.0/24"}
 				}
-				term := &ledTerm{predecessor: tc.predecessor, begun: time.Now().Add(-tc.led)}
+				term := &ledTerm{predecessor: tc.predecessor, begun: time.Now().Add(-tc.led), vacant: tc.vacant}
 				c := takingOver(t, term, delay, n)
+				c.leaseOfItsOwn = !tc.shared
 				if tc.off {
 					c.takeoverDelay = 0
 				}

@@ -95,7 +95,7 @@ func (p *process) control(ctx context.Context, fence *lease.Fence) error {
 	}
 	factory := informers.NewSharedInformerFactoryWithOptions(p.client, 0, informers.WithTransform(nodeipam.StripManagedFields))
 	watches := &nodehealth.Watches{}
-	cfg := nodeipam.Config{Nodes: factory.Core().V1().Nodes(), NodesAsOf: asOf, Watches: watches, Fence: fence, Term: fence}
+	cfg := nodeipam.Config{Nodes: factory.Core().V1().Nodes(), NodesAsOf: asOf, Watches: watches, Fence: fence, Term: fence, LeaseOfItsOwn: true}
 	watches.Of("Nodes", cfg.Nodes.Informer())
 	running, stop := context.WithCancel(ctx)
 	defer factory.Shutdown()
