@@ -106,6 +106,9 @@ func (c *Controller) syncEvent(ctx context.Context, key string) error {
 		if ctx.Err() != nil {
 			return errEvent{ctx.Err()} // The process ends, and another one will say it.
 		}
+		if requests.NotItsTurn(err) {
+			return requests.Later(closedRetry)
+		}
 		c.noteEvent(ctx, err)
 		if err != nil {
 			return errEvent{err}

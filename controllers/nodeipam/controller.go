@@ -403,8 +403,8 @@ func workOne(ctx context.Context, queue queue, sync func(context.Context, string
 		queue.Forget(name)
 	case errors.As(err, &pause):
 		queue.AddAfter(name, time.Duration(pause))
-	case errors.Is(err, lease.ErrClosed):
-		logger.V(4).Info("Will try again", "err", err) // the fence says it, once
+	case requests.NotItsTurn(err):
+		logger.V(4).Info("Will try again", "err", err) // if it is the fence, that says it, once
 		queue.AddAfter(name, closedRetry)
 	case apierrors.IsForbidden(err), errors.As(err, &refused), errors.As(err, &event):
 		logger.V(4).Info("Will try again", "err", err) // noting or noteEvent says it, once

@@ -1,7 +1,6 @@
 package nodeipam
 
 import (
-	"errors"
 	"slices"
 	"time"
 
@@ -11,7 +10,6 @@ import (
 
 	networkingv1 "github.com/multicidr/controller-manager/apis/networking/v1"
 	"github.com/multicidr/controller-manager/controllers/ipam"
-	"github.com/multicidr/controller-manager/controllers/lease"
 	"github.com/multicidr/controller-manager/controllers/nodeipam/allocator"
 	"github.com/multicidr/controller-manager/controllers/nodeipam/clustercidr"
 	"github.com/multicidr/controller-manager/controllers/nodeipam/requests"
@@ -102,7 +100,7 @@ func (c *Controller) serve(b *allocator.State, node *v1.Node) (r allocator.Reser
 
 // triedFinalizer notes how a try to add the finalizer to a pool that does not have it ended.
 func (c *Controller) triedFinalizer(p *clustercidr.Pool, stored bool, err error) {
-	if errors.Is(err, lease.ErrClosed) {
+	if requests.NotItsTurn(err) {
 		c.with(func(*allocator.State) { delete(c.awaited, p.Name) }) // Nothing was tried, and nobody is served meanwhile.
 		return
 	}
@@ -129,7 +127,10 @@ func (c *Controller) triedFinalizer(p *clustercidr.Pool, stored bool, err error)
 				tries.last = c.now()
 			}
 			c.finalizerTries[p.Name] = tries
-			delete(c.awaited, p.Name) // From here on judgeFinalizer says for how long.
+			delete(c.awaited, p.Name)      // From here on judgeFinalizer says for how long.
+			for other := range c.awaited { // Writes are answered, so it is soon the turn of the others.
+				c.awaited[other] = c.now()
+			}
 			// The watch may have been faster than the answer.
 			c.sawFinalizer(p.Name, slices.Contains(cc.Finalizers, networkingv1.Finalizer))
 			c.clusterCIDRQueue.AddAfter(p.Name, finalizerPatience)

@@ -397,3 +397,38 @@ func TestFinalizerRefusedWith409(t *testing.T) {
 		}
 	})
 }
+
+// slowly answers each write of a ClusterCIDR after 60 ms.
+type slowly struct{ *leader }
+
+func (s slowly) PatchClusterCIDR(_ context.Context, name string, patch []byte) error {
+	time.Sleep(60 * time.Millisecond)
+	o, ok, _ := s.clusterCIDRs.GetByKey(name)
+	if !ok || !strings.Contains(string(patch), networkingv1.Finalizer) {
+		return nil
+	}
+	cc := o.(*networkingv1.ClusterCIDR).DeepCopy()
+	cc.Finalizers = []string{networkingv1.Finalizer}
+	err := s.clusterCIDRs.Update(cc)
+	s.heardOfClusterCIDR(name)
+	return err
+}
+
+// Many ClusterCIDRs are applied together, and all of their finalizers take longer than a Node waits for one. As long as they are being answered, it waits.
+func TestManyFinalizers(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		l := newLeader(t, true)
+		l.Controller.api = slowly{l}
+		l.watch("n2", nil) // a, which any Node may use, has a free block
+		stop := l.start(t)
+		for i := range 150 {
+			l.setRange(t, ClusterCIDR(fmt.Sprintf("cc-%03d", i), Spec4(fmt.Sprintf("10.%d.0.0/24", i+1), 4, AnyOf(AllOf(In("pool", fmt.Sprint(i))))), NoFinalizer))
+		}
+		l.watch("late", Node("late", Created(1), Label("pool", "149")))
+		time.Sleep(time.Minute)
+		if n := l.node("late"); n.Spec.PodCIDR != "10.150.0.0/28" {
+			t.Errorf("late has %q, of another ClusterCIDR, although every write was answered", n.Spec.PodCIDR)
+		}
+		stop()
+	})
+}

@@ -251,28 +251,30 @@ func (c *Controller) makeFromFlags(ctx context.Context, made []*networkingv1.Clu
 // maxExcluded is how many exclusions the API takes.
 const maxExcluded = 256
 
-// excludedBefore returns what users have excluded from ClusterCIDRs that were made from flags, the youngest last, as far as it lies in the ranges
-// of the next one. That serves as soon as it is there, and nobody could exclude anything from it before.
+// excludedBefore returns what users have excluded from ClusterCIDRs that were made from flags, as far as it lies in the ranges of the next one. That
+// serves as soon as it is there, and nobody could exclude anything from it before. If these are more than the API takes, more is excluded than
+// users have said, and never less.
 func excludedBefore(made []*networkingv1.ClusterCIDR, next networkingv1.ClusterCIDRSpec) (excluded []string) {
 	p := clustercidr.Compile(&networkingv1.ClusterCIDR{Spec: next})
-	for _, cc := range slices.Backward(made) {
+	var all []netip.Prefix
+	for _, cc := range made {
 		if !fromFlags(cc) {
 			continue
 		}
 		for _, e := range clustercidr.Compile(cc).Exclusions {
 			for _, r := range p.Ranges {
-				if !r.Prefix.Overlaps(e) {
-					continue
+				switch {
+				case !r.Prefix.Overlaps(e):
+				case e.Bits() < r.Prefix.Bits():
+					all = append(all, r.Prefix)
+				default:
+					all = append(all, e)
 				}
-				if e.Bits() < r.Prefix.Bits() {
-					e = r.Prefix
-				}
-				if text := e.String(); !slices.Contains(excluded, text) && len(excluded) < maxExcluded {
-					excluded = append(excluded, text)
-				}
-				break
 			}
 		}
+	}
+	for _, e := range clustercidr.Summary(all, maxExcluded) {
+		excluded = append(excluded, e.String())
 	}
 	return excluded
 }

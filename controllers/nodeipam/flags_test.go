@@ -414,3 +414,26 @@ func TestFlagsClusterCIDRThatIsNeverSeen(t *testing.T) {
 		})
 	}
 }
+
+// What users have excluded from the ClusterCIDRs of earlier flags stays excluded, also if it is more than the API takes.
+func TestExclusionsOfSeveralFlags(t *testing.T) {
+	var made []*networkingv1.ClusterCIDR
+	for second := range 2 {
+		spec := Spec4(fmt.Sprintf("10.%d.0.0/16", second), 8, nil)
+		for third := range 200 {
+			spec.ExcludedCIDRs = append(spec.ExcludedCIDRs, fmt.Sprintf("10.%d.%d.0/28", second, third))
+		}
+		made = append(made, ClusterCIDR(fmt.Sprint(flagsPrefix, second), spec, func(cc *networkingv1.ClusterCIDR) { cc.Labels = map[string]string{networkingv1.LabelCreatedFromFlags: "true"} }))
+	}
+	kept := Pfxs(excludedBefore(made, Spec4("10.0.0.0/15", 8, nil))...)
+	if len(kept) > maxExcluded {
+		t.Errorf("%d exclusions, and the API takes %d", len(kept), maxExcluded)
+	}
+	for _, cc := range made {
+		for _, e := range Pfxs(cc.Spec.ExcludedCIDRs...) {
+			if !slices.ContainsFunc(kept, func(k netip.Prefix) bool { return k.Bits() <= e.Bits() && k.Contains(e.Addr()) }) {
+				t.Fatalf("%v is not excluded any more", e)
+			}
+		}
+	}
+}

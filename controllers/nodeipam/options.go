@@ -17,6 +17,7 @@ import (
 	"github.com/multicidr/controller-manager/apis/generated/clientset/versioned"
 	"github.com/multicidr/controller-manager/controllers/ipam"
 	"github.com/multicidr/controller-manager/controllers/lease"
+	"github.com/multicidr/controller-manager/controllers/nodeipam/requests"
 )
 
 // Options are the controller's own flags, the same in every program that has it.
@@ -96,7 +97,7 @@ func (o *Options) limit(config *rest.Config) *rest.Config {
 	config = rest.CopyConfig(config)
 	config.QPS = -1 // To client-go 0 is its own default of 5.
 	if o.qps > 0 {
-		config.RateLimiter = flowcontrol.NewTokenBucketRateLimiter(o.qps, o.burst)
+		config.RateLimiter = requests.Limiter{RateLimiter: flowcontrol.NewTokenBucketRateLimiter(o.qps, o.burst)}
 	}
 	return config
 }

@@ -14,7 +14,6 @@ import (
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
-	"github.com/multicidr/controller-manager/controllers/lease"
 	"github.com/multicidr/controller-manager/controllers/nodeipam/requests"
 	"github.com/multicidr/controller-manager/controllers/nodeipam/text"
 )
@@ -293,7 +292,7 @@ func WriteProblem(err error) (t Problem, lasts bool) {
 	var status apierrors.APIStatus
 	said := errors.As(err, &status)
 	switch {
-	case errors.Is(err, lease.ErrClosed), errors.As(err, &pause) && !said:
+	case requests.NotItsTurn(err), errors.As(err, &pause) && !said:
 		return Problem{}, false // The API server was not asked.
 	case errors.Is(err, requests.ErrStoredOtherwise):
 		return Problem{"the ClusterCIDR of the flags is stored with other ranges or labels than it was sent with: if the CRD is not ours, " + ApplyCRD + "; else look for a mutating webhook or policy that changes it. " +

@@ -11,7 +11,7 @@ import (
 	"k8s.io/apimachinery/pkg/types"
 	utilnet "k8s.io/apimachinery/pkg/util/net"
 
-	"github.com/multicidr/controller-manager/controllers/lease"
+	"github.com/multicidr/controller-manager/controllers/nodeipam/requests"
 )
 
 // PatchResults are the values of the label result.
@@ -41,7 +41,7 @@ func patchResult(err error) string {
 func (s *FirstSeen) Patching(node *v1.Node, now func() time.Time) (patched func(error)) {
 	since, waits := s.since(node)
 	return func(err error) {
-		if errors.Is(err, lease.ErrClosed) {
+		if requests.NotItsTurn(err) {
 			return // none was sent
 		}
 		nodePatches.WithLabelValues(patchResult(err)).Inc()

@@ -8,7 +8,6 @@ import (
 	"strings"
 	"time"
 
-	"github.com/multicidr/controller-manager/controllers/lease"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 )
@@ -42,10 +41,10 @@ func NotThere(err error) bool {
 // that is in trouble, or an answer that is not the API server's own says nothing about what comes of it.
 func Answered(err error) bool { return err == nil || NotSent(err) || refusedByServer(err) }
 
-// NotSent reports whether a request did not leave this process: the fence was closed, or nobody accepted the connection.
+// NotSent reports whether a request did not leave this process: it was not its turn, or nobody accepted the connection.
 func NotSent(err error) bool {
 	var network *net.OpError
-	return errors.Is(err, lease.ErrClosed) || errors.As(err, &network) && network.Op == "dial"
+	return NotItsTurn(err) || errors.As(err, &network) && network.Op == "dial"
 }
 
 // refusedByServer reports whether the API server has decided not to carry a request out: a 4xx, in its own words. A proxy may answer so for
