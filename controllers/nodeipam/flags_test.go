@@ -5,6 +5,8 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
+	"net/netip"
+	"slices"
 	"strings"
 	"testing"
 	"testing/synctest"
@@ -423,7 +425,9 @@ func TestExclusionsOfSeveralFlags(t *testing.T) {
 		for third := range 200 {
 			spec.ExcludedCIDRs = append(spec.ExcludedCIDRs, fmt.Sprintf("10.%d.%d.0/28", second, third))
 		}
-		made = append(made, ClusterCIDR(fmt.Sprint(flagsPrefix, second), spec, func(cc *networkingv1.ClusterCIDR) { cc.Labels = map[string]string{networkingv1.LabelCreatedFromFlags: "true"} }))
+		made = append(made, ClusterCIDR(fmt.Sprint(flagsPrefix, second), spec, func(cc *networkingv1.ClusterCIDR) {
+			cc.Labels = map[string]string{networkingv1.LabelCreatedFromFlags: "true"}
+		}))
 	}
 	kept := Pfxs(excludedBefore(made, Spec4("10.0.0.0/15", 8, nil))...)
 	if len(kept) > maxExcluded {
