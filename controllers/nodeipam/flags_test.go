@@ -441,3 +441,32 @@ func TestExclusionsOfSeveralFlags(t *testing.T) {
 		}
 	}
 }
+
+// existing answers each creation of a ClusterCIDR with AlreadyExists, as a webhook of odd manners does, and has none.
+type existing struct {
+	*leader
+	tries int
+}
+
+func (e *existing) CreateClusterCIDR(_ context.Context, cc *networkingv1.ClusterCIDR) (*networkingv1.ClusterCIDR, error) {
+	e.tries++
+	return nil, apierrors.NewAlreadyExists(networkingv1.Resource("clustercidrs"), cc.Name)
+}
+
+func TestCreationThatIsAnsweredWithAlreadyExists(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		l := newLeader(t, true)
+		spec := Spec4("10.2.0.0/24", 4, nil)
+		l.Controller.flags = &spec
+		e := &existing{leader: l}
+		l.Controller.api = e
+		stop := l.start(t)
+		l.clusterCIDRQueue.Add(nameFromFlags(l.flags))
+		for time.Sleep(3 * retryMax); e.tries < 10; time.Sleep(retryMax / 3) {
+			if l.health.Check(nil) == nil {
+				t.Fatalf("health says ok after %d creations", e.tries)
+			}
+		}
+		stop()
+	})
+}

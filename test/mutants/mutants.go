@@ -701,8 +701,8 @@ var mutants = []mutant{
 	},
 	{
 		name: "read-not-looked-at", defect: "a read that shows podCIDRs counts as one that shows none",
-		old:  "case now.UID == node.UID && !clustercidr.ShowsPodCIDRs(now):",
-		new:  "case now != nil:",
+		old:  "if now.UID == node.UID && !clustercidr.ShowsPodCIDRs(now) {",
+		new:  "if now != nil {",
 		test: testAfterRefusal,
 	},
 	{
@@ -895,8 +895,8 @@ var mutants = []mutant{
 	{
 		name: "finalizer-patience-without-a-try", defect: "Nodes go on to the next ClusterCIDR because this process could not write for a while",
 		file: "controllers/nodeipam/finalizer.go",
-		old:  "\tif errors.Is(err, lease.ErrClosed) {\n",
-		new:  "\tif errors.Is(err, lease.ErrClosed) && false {\n",
+		old:  "\tif requests.NotItsTurn(err) {\n\t\tc.with(",
+		new:  "\tif requests.NotItsTurn(err) && false {\n\t\tc.with(",
 		test: testFinalizer,
 	},
 
@@ -909,8 +909,8 @@ var mutants = []mutant{
 	},
 	{
 		name: "status-waits-for-event", defect: "a status is written only when the event about it is stored",
-		old:  "\terr = c.api.ApplyStatus(",
-		new:  "\t_ = c.syncEvent(ctx, eventKey(aboutClusterCIDR, name, ReasonExhausted))\n\terr = c.api.ApplyStatus(",
+		old:  "\t\tstored, err = c.api.ApplyStatus(",
+		new:  "\t\t_ = c.syncEvent(ctx, eventKey(aboutClusterCIDR, name, ReasonExhausted))\n\t\tstored, err = c.api.ApplyStatus(",
 		test: testEventHangs,
 	},
 	{
@@ -1117,14 +1117,8 @@ var mutants = []mutant{
 	},
 	{
 		name: "unkept-health-forgotten", defect: "health says ok while podCIDRs that are not kept are about to be written again",
-		old:  "\t\treturn requests.Later(d.stored)\n",
-		new:  "\t\tc.nodeQueue.AddAfter(name, d.stored)\n\t\treturn nil\n",
-		test: "./controllers/nodeipam TestWritesThatAreNotKept",
-	},
-	{
-		name: "unkept-status-forgotten", defect: "a status that an admission policy changes back is not written again",
-		old:  "\tc.statusQueue.AddAfter(name, retryMax) // No event comes if an admission policy has changed it back.\n",
-		new:  "",
+		old:  "\t\treturn requests.Later(d.pause)\n",
+		new:  "\t\tc.nodeQueue.AddAfter(name, d.pause)\n\t\treturn nil\n",
 		test: "./controllers/nodeipam TestWritesThatAreNotKept",
 	},
 	{
@@ -1212,7 +1206,7 @@ var mutants = []mutant{
 	},
 	{
 		name: "refused-keeps-the-last-block", defect: "a Node whose every write is refused keeps the last block from a Node that nobody refuses",
-		old:  "if len(b.pending) == 0 || now.Sub(b.gaveWay) < refusalLasts {",
+		old:  "if len(b.pending) == 0 || now.Sub(b.gaveWay) < failureLasts {",
 		new:  "if true {",
 		test: "./controllers/nodeipam TestRefusedNodesDoNotPassTheLastBlockOn",
 	},
@@ -1224,8 +1218,8 @@ var mutants = []mutant{
 	},
 	{
 		name: "unkept-status-untold", defect: "a status that is answered with 200 and not kept is no problem for health",
-		old:  "return c.appliedStatus(d.cc, d.want)",
-		new:  "return nil",
+		old:  "if !allocator.StatusShows(withoutTimes(stored.Status), withoutTimes(d.want)) {",
+		new:  "if stored == nil {",
 		test: "./controllers/nodeipam TestWritesThatAreNotKept",
 	},
 	{
@@ -1236,14 +1230,14 @@ var mutants = []mutant{
 	},
 	{
 		name: "gave-way-comes-first", defect: "two Nodes whose every write is refused hand the last block to and fro, and a third one that nobody refuses waits",
-		old:  "e.gaveWay, b.gaveWay = now, now",
-		new:  "b.gaveWay = now",
+		old:  "e.gaveWay, b.gaveWay = last.Add(time.Nanosecond), now",
+		new:  "b.gaveWay, last = now, last.Add(0)",
 		test: "./controllers/nodeipam TestRefusedNodesDoNotPassTheLastBlockOn",
 	},
 	{
 		name: "restore-is-for-ever", defect: "after a restore of etcd, no lost answer is ever found out about again",
-		old:  "(wentBack == 0 || e.sentAfter > wentBack)",
-		new:  "wentBack == 0",
+		old:  "&& e.wentBack == wentBack\n}",
+		new:  "&& wentBack == 0\n}",
 		test: "./controllers/nodeipam TestLostAnswerLongAfterARestore",
 	},
 	{
@@ -1269,5 +1263,65 @@ var mutants = []mutant{
 		old:  "\t\treturn e.gaveWay\n",
 		new:  "\t\treturn e.gaveWay.AddDate(100, 0, 0)\n",
 		test: "./controllers/nodeipam TestNodeThatGaveWayOnce",
+	},
+	{
+		name: "no-answer-keeps-the-last-block", defect: "a Node whose every write gets no answer keeps the last block from a Node that nobody refuses",
+		old:  "now.Sub(e.failingSince) < failureLasts {\n\t\treturn 0, false",
+		new:  "true {\n\t\treturn 0, false",
+		test: "./controllers/nodeipam TestNodeWhoseWritesGetNoAnswer",
+	},
+	{
+		name: "place-by-the-own-clock", defect: "the place of a Node that gave way goes by the clock of this machine, and the others' by that of the API server",
+		old:  "e.gaveWay, b.gaveWay = last.Add(time.Nanosecond), now",
+		new:  "e.gaveWay, b.gaveWay, last = now, now, last.Add(0)",
+		test: "./controllers/nodeipam TestRefusedNodesAndClocksThatDiffer",
+	},
+	{
+		name: "sent-before-the-restore", defect: "a write that is sent when a restore of etcd is known counts as one of before it",
+		old:  "c.renewals().WentBack) // From here on",
+		new:  "0) // From here on",
+		test: "./controllers/nodeipam TestFirstWriteAfterTheRestoreIsLost",
+	},
+	{
+		name: "other-podcidrs-end-a-doubt", defect: "a block in doubt is free when a Node of the name shows other podCIDRs, which a second restore brought back",
+		old:  "shown, _ := clustercidr.PodCIDRsOf(node); slices.Equal(shown, d.blocks)",
+		new:  "shown, _ := clustercidr.PodCIDRsOf(node); len(shown) > 0",
+		test: "./controllers/nodeipam TestDoubt",
+	},
+	{
+		name: "exists-for-ever", defect: "the creation of the ClusterCIDR of flags is answered with AlreadyExists for ever, and nobody is told",
+		old:  "metav1.ObjectMeta{Name: name}}, created); err != nil {",
+		new:  "metav1.ObjectMeta{Name: name}}, created); err == nil && false {",
+		test: "./controllers/nodeipam TestCreationThatIsAnsweredWithAlreadyExists",
+	},
+	{
+		name: "made-again-at-each-start", defect: "the ClusterCIDR of flags is made again at each start where a policy takes its label away",
+		old:  "case cc.DeletionTimestamp == nil && c.flagsSay(cc):\n\t\t\t// An earlier try",
+		new:  "case cc.DeletionTimestamp == nil && fromFlags(cc) && c.flagsSay(cc):\n\t\t\t// An earlier try",
+		test: "./controllers/nodeipam TestFollowFlags",
+	},
+	{
+		name: "vacant-lease-trusted", defect: "node-ipam-controller trusts its own old Lease, and does not wait for an allocator that had another one meanwhile",
+		old:  "anyPodCIDRs && c.term.Vacant() > vacantTooLong:",
+		new:  "anyPodCIDRs && c.term.Vacant() < 0:",
+		test: "./controllers/nodeipam TestTakeoverWait",
+	},
+	{
+		name: "throttled-means-sent", defect: "a request that waited too long for --node-ipam-kube-api-qps counts as a write without an answer",
+		old:  "return NotItsTurn(err) || errors.As(err, &network)",
+		new:  "return NotItsTurn(err) && !errors.Is(err, ErrThrottled) || errors.As(err, &network)",
+		test: "./controllers/nodeipam/requests TestLimiter",
+	},
+	{
+		name: "exclusions-dropped", defect: "of what users have excluded from the ClusterCIDRs of earlier flags, what is more than the API takes is dropped",
+		old:  "range clustercidr.Summary(all, maxExcluded) {",
+		new:  "range all[:min(len(all), maxExcluded)] {",
+		test: "./controllers/nodeipam TestExclusionsOfSeveralFlags",
+	},
+	{
+		name: "finalizers-that-are-answered", defect: "a Node gives up a ClusterCIDR while the finalizers before it are being answered",
+		old:  "\t\t\t\tc.awaited[other] = c.now()\n\t\t\t}",
+		new:  "\t\t\t\t_ = other\n\t\t\t}",
+		test: "./controllers/nodeipam TestManyFinalizers",
 	},
 }
