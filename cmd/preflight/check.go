@@ -20,6 +20,7 @@ import (
 	networkingv1 "github.com/multicidr/controller-manager/apis/networking/v1"
 	"github.com/multicidr/controller-manager/controllers/nodeipam"
 	"github.com/multicidr/controller-manager/controllers/nodeipam/clustercidr"
+	"github.com/multicidr/controller-manager/controllers/nodeipam/fromflags"
 )
 
 const (
@@ -381,7 +382,7 @@ func rangesIn(fs *findings, name string, cc *networkingv1.ClusterCIDR) []namedRa
 func servicesOf(fs *findings, s *state, managers []flags) []namedRange {
 	var services []namedRange
 	add := func(name, cidrs string) {
-		prefixes, err := nodeipam.ParseCIDRs(name, cidrs)
+		prefixes, err := fromflags.ParseCIDRs(name, cidrs)
 		if err != nil {
 			fs.add(problem, "service ranges", "%v", err)
 		}
@@ -591,7 +592,7 @@ func checkCilium(fs *findings, config *corev1.ConfigMap, ranges []namedRange) {
 func uncovered(fs *findings, about, setting, cidrs string, ranges []namedRange, remedy string) {
 	var covered []netip.Prefix
 	for s := range strings.SplitSeq(cidrs, ",") {
-		prefixes, err := nodeipam.ParseCIDRs(setting, s)
+		prefixes, err := fromflags.ParseCIDRs(setting, s)
 		if err != nil {
 			fs.add(warning, about, "%v", err)
 			return

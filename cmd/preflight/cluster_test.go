@@ -11,7 +11,7 @@ import (
 	"k8s.io/client-go/kubernetes"
 	"k8s.io/client-go/tools/clientcmd"
 
-	"github.com/multicidr/controller-manager/controllers/nodeipam"
+	"github.com/multicidr/controller-manager/controllers/nodeipam/fromflags"
 	"github.com/multicidr/controller-manager/test/controlplane"
 )
 
@@ -30,7 +30,7 @@ func TestRealCluster(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	given := flags{nodeipam.Flags{Allocate: true, ClusterCIDR: "10.244.0.0/16"}}
+	given := flags{fromflags.Flags{Allocate: true, ClusterCIDR: "10.244.0.0/16"}}
 	n := node("n1", "", "10.244.0.0/24")
 	if _, err := client.CoreV1().Nodes().Create(t.Context(), &n, metav1.CreateOptions{}); err != nil {
 		t.Fatal(err)

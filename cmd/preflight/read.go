@@ -29,7 +29,7 @@ import (
 
 	"github.com/multicidr/controller-manager/apis/generated/clientset/versioned"
 	networkingv1 "github.com/multicidr/controller-manager/apis/networking/v1"
-	"github.com/multicidr/controller-manager/controllers/nodeipam"
+	"github.com/multicidr/controller-manager/controllers/nodeipam/fromflags"
 )
 
 // state is all that is judged. What a cluster does not have is nil.
@@ -53,7 +53,7 @@ type state struct {
 }
 
 // flags are those of a kube-controller-manager that say which ranges there are.
-type flags struct{ nodeipam.Flags }
+type flags struct{ fromflags.Flags }
 
 func (f *flags) add(fs *pflag.FlagSet) {
 	fs.BoolVar(&f.Allocate, "allocate-node-cidrs", false, "as of kube-controller-manager, where it is no Pod of kube-system")

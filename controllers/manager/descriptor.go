@@ -57,7 +57,7 @@ type Context struct {
 	// Fence refuses writes while another process may hold the lease that the controller runs under. A write that must not come from a
 	// deposed leader has to enter it, and its client's configuration has to be wrapped in lease.Transport.
 	Fence *lease.Fence
-	// NodesAsOf is what nodeipam.ReadNodes returned after the lease was won and before the informers started, unless another lease of this
+	// NodesAsOf is what fresh.ReadNodes returned after the lease was won and before the informers started, unless another lease of this
 	// process had started them already. It is empty if the descriptor did not ask for it, if the API server did not answer, and for a
 	// controller that is built because the last one has ended by itself.
 	NodesAsOf string

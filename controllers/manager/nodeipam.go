@@ -9,6 +9,7 @@ import (
 	kubectrlmgrconfig "k8s.io/kubernetes/pkg/controller/apis/config"
 
 	"github.com/multicidr/controller-manager/controllers/nodeipam"
+	"github.com/multicidr/controller-manager/controllers/nodeipam/fromflags"
 	nodehealth "github.com/multicidr/controller-manager/controllers/nodeipam/health"
 )
 
@@ -49,8 +50,8 @@ func NodeIPAM() Descriptor {
 }
 
 // flagsOf returns the flags of the in-tree allocator.
-func flagsOf(c kubectrlmgrconfig.KubeControllerManagerConfiguration) nodeipam.Flags {
-	return nodeipam.Flags{
+func flagsOf(c kubectrlmgrconfig.KubeControllerManagerConfiguration) fromflags.Flags {
+	return fromflags.Flags{
 		Allocate:         c.KubeCloudShared.AllocateNodeCIDRs,
 		ClusterCIDR:      c.KubeCloudShared.ClusterCIDR,
 		NodeMaskSize:     c.NodeIPAMController.NodeCIDRMaskSize,

@@ -32,7 +32,7 @@ import (
 	"k8s.io/kubernetes/cmd/kube-controller-manager/names"
 	configv1alpha1conversion "k8s.io/kubernetes/pkg/controller/apis/config/v1alpha1"
 
-	"github.com/multicidr/controller-manager/controllers/nodeipam"
+	"github.com/multicidr/controller-manager/controllers/nodeipam/fresh"
 
 	"github.com/multicidr/controller-manager/controllers/lease"
 )
@@ -239,7 +239,7 @@ func (p *process) runSet(ctx context.Context, s set) error {
 func (p *process) readNodes(ctx context.Context) (asOf string) {
 	ctx, cancel := context.WithTimeout(ctx, 2*time.Second)
 	defer cancel()
-	asOf, err := nodeipam.ReadNodes(ctx, p.config.Client)
+	asOf, err := fresh.ReadNodes(ctx, p.config.Client)
 	if err != nil {
 		klog.FromContext(ctx).Error(err, "Cannot read Nodes before the informers start. The controllers that need it read Nodes themselves")
 	}

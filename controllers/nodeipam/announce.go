@@ -11,6 +11,7 @@ import (
 
 	networkingv1 "github.com/multicidr/controller-manager/apis/networking/v1"
 	"github.com/multicidr/controller-manager/controllers/nodeipam/allocator"
+	"github.com/multicidr/controller-manager/controllers/nodeipam/events"
 	"github.com/multicidr/controller-manager/controllers/nodeipam/health"
 	"github.com/multicidr/controller-manager/controllers/nodeipam/requests"
 )
@@ -30,12 +31,6 @@ const (
 	// eventRetryMax is the longest pause between two tries to write one event. Nobody waits for an event as a Node waits for podCIDRs, and
 	// thousands of events that cannot be stored must not become a load of their own.
 	eventRetryMax = time.Minute
-)
-
-// The kinds of subjects in keys.
-const (
-	aboutNode        = "Node"
-	aboutClusterCIDR = "ClusterCIDR"
 )
 
 // errEvent marks the error of an event that was not stored.
@@ -60,13 +55,10 @@ type alarm struct {
 	stored          bool // as an event
 }
 
-// eventKey names an event by its subject and reason. None of the words has a slash.
-func eventKey(kind, name, reason string) string { return kind + "/" + name + "/" + reason }
-
 // announce hands over a key. The caller holds the lock. A key that is there already keeps its place and its back-off: the worker finds the
 // newest message when it gets to it.
 func (c *Controller) announce(kind, name, reason string) {
-	key := eventKey(kind, name, reason)
+	key := events.Key(kind, name, reason)
 	if _, ok := c.announcer.since[key]; ok {
 		return
 	}
@@ -102,7 +94,7 @@ func (c *Controller) syncEvent(ctx context.Context, key string) error {
 		if !due {
 			return nil
 		}
-		err := c.say(ctx, a.about, a.reason, a.message)
+		err := events.Writer{API: c.api, Now: c.now}.Write(ctx, a.about, a.reason, a.message)
 		if ctx.Err() != nil {
 			return errEvent{ctx.Err()} // The process ends, and another one will say it.
 		}
@@ -133,33 +125,33 @@ func (c *Controller) due(b *allocator.State, key string) (a announcement, due bo
 	name, reason, _ := strings.Cut(rest, "/")
 	a.reason = reason
 	switch {
-	case reason == ReasonWriteFailed:
+	case reason == events.ReasonWriteFailed:
 		uid, ok := b.UID(name)
 		why := c.health.Told(health.WritesNode, name)
 		if !ok || why == "" {
 			return a, false
 		}
-		a.about, a.message = nodeReference(name, uid), "podCIDRs cannot be written: "+why
+		a.about, a.message = events.OfNode(name, uid), "podCIDRs cannot be written: "+why
 		return a, true
-	case reason == ReasonStatusWriteFailed:
+	case reason == events.ReasonStatusWriteFailed:
 		p, ok := b.Pool(name)
 		why := c.health.Told(health.WritesStatus, name)
 		if !ok || why == "" {
 			return a, false
 		}
-		a.about, a.message = clusterCIDRReference(name, types.UID(p.ID)), "The status cannot be written: "+why
+		a.about, a.message = events.OfClusterCIDR(name, types.UID(p.ID)), "The status cannot be written: "+why
 		return a, true
-	case kind == aboutClusterCIDR:
+	case kind == events.AboutClusterCIDR:
 		now, ok := c.announcer.clusterCIDRs[name]
-		a.about, a.message = clusterCIDRReference(name, now.uid), now.message
+		a.about, a.message = events.OfClusterCIDR(name, now.uid), now.message
 		return a, ok && now.reason == reason && !now.stored
-	case reason == ReasonNotAvailable:
+	case reason == events.ReasonNotAvailable:
 		why, due := b.WhyPending(name)
-		a.about, a.message, a.reasons = nodeReference(name, why.UID), why.Message, why.Reasons
+		a.about, a.message, a.reasons = events.OfNode(name, why.UID), why.Message, why.Reasons
 		return a, due
 	default:
 		uid, message := b.Reported(name, reason)
-		a.about, a.message = nodeReference(name, uid), message
+		a.about, a.message = events.OfNode(name, uid), message
 		return a, message != ""
 	}
 }
@@ -167,13 +159,13 @@ func (c *Controller) due(b *allocator.State, key string) (a announcement, due bo
 // stored enters that an event is stored.
 func (o *announcer) stored(b *allocator.State, a announcement) {
 	switch {
-	case a.reason == ReasonWriteFailed, a.reason == ReasonStatusWriteFailed: // nothing is remembered but that it was handed over
-	case a.about.Kind == aboutClusterCIDR:
+	case a.reason == events.ReasonWriteFailed, a.reason == events.ReasonStatusWriteFailed: // nothing is remembered but that it was handed over
+	case a.about.Kind == events.AboutClusterCIDR:
 		if now, ok := o.clusterCIDRs[a.about.Name]; ok && now.uid == a.about.UID && now.reason == a.reason {
 			now.stored = true
 			o.clusterCIDRs[a.about.Name] = now
 		}
-	case a.reason == ReasonNotAvailable:
+	case a.reason == events.ReasonNotAvailable:
 		b.SaidWhyPending(a.about.Name, a.about.UID, a.reasons)
 	}
 }
@@ -194,7 +186,7 @@ func (c *Controller) alarmed(cc *networkingv1.ClusterCIDR, before, reason, messa
 		delete(c.announcer.clusterCIDRs, cc.Name) // An earlier process has said it.
 	default:
 		c.announcer.clusterCIDRs[cc.Name] = alarm{uid: cc.UID, reason: reason, message: message}
-		c.announce(aboutClusterCIDR, cc.Name, reason)
+		c.announce(events.AboutClusterCIDR, cc.Name, reason)
 	}
 }
 
@@ -211,12 +203,4 @@ func (c *Controller) noteEvent(ctx context.Context, err error) {
 	case changed:
 		klog.FromContext(ctx).Info("Can write events again")
 	}
-}
-
-func nodeReference(name string, uid types.UID) v1.ObjectReference {
-	return v1.ObjectReference{APIVersion: "v1", Kind: aboutNode, Name: name, UID: uid}
-}
-
-func clusterCIDRReference(name string, uid types.UID) v1.ObjectReference {
-	return v1.ObjectReference{APIVersion: networkingv1.SchemeGroupVersion.String(), Kind: aboutClusterCIDR, Name: name, UID: uid}
 }

@@ -26,6 +26,7 @@ import (
 	networkingv1 "github.com/multicidr/controller-manager/apis/networking/v1"
 	"github.com/multicidr/controller-manager/controllers/nodeipam/allocator"
 	"github.com/multicidr/controller-manager/controllers/nodeipam/clustercidr"
+	"github.com/multicidr/controller-manager/controllers/nodeipam/events"
 	. "github.com/multicidr/controller-manager/controllers/nodeipam/internal/objects"
 	"github.com/multicidr/controller-manager/controllers/nodeipam/requests"
 )
@@ -97,7 +98,7 @@ func (a *audience) CreateEvent(ctx context.Context, e *v1.Event) error {
 		a.mu.Lock()
 		return ctx.Err()
 	}
-	key := eventKey(e.InvolvedObject.Kind, e.InvolvedObject.Name, e.Reason)
+	key := events.Key(e.InvolvedObject.Kind, e.InvolvedObject.Name, e.Reason)
 	a.stored[key+": "+e.Message]++
 	a.newest[key] = e.Message
 	return nil
@@ -144,9 +145,9 @@ func (a *audience) all() map[string]int {
 
 // onNodes is all without the events on ClusterCIDRs.
 func (a *audience) onNodes() map[string]int {
-	events := a.all()
-	maps.DeleteFunc(events, func(event string, _ int) bool { return !strings.HasPrefix(event, aboutNode) })
-	return events
+	all := a.all()
+	maps.DeleteFunc(all, func(event string, _ int) bool { return !strings.HasPrefix(event, events.AboutNode) })
+	return all
 }
 
 // eventsOnly is an API server for events only.
@@ -192,7 +193,7 @@ func TestEventsThatHangDelayNobody(t *testing.T) {
 		synctest.Wait()
 		want := map[string]int{"ClusterCIDR/a/Exhausted: No free block for IPv4. Create another ClusterCIDR, or delete Nodes that are not needed.": 1}
 		for i := range pending {
-			want[eventKey(aboutNode, fmt.Sprintf("w%d", i), ReasonNotAvailable)+": "+onlyForX] = 1
+			want[events.Key(events.AboutNode, fmt.Sprintf("w%d", i), events.ReasonNotAvailable)+": "+onlyForX] = 1
 		}
 		if diff := cmp.Diff(want, a.all()); diff != "" {
 			t.Errorf("events once they can be stored (-want +got):\n%s", diff)
@@ -277,7 +278,7 @@ func TestNewerMessageFollows(t *testing.T) {
 		a.show(Node("n"))
 		time.Sleep(time.Minute)
 		synctest.Wait()
-		key := eventKey(aboutNode, "n", ReasonNotAvailable)
+		key := events.Key(events.AboutNode, "n", events.ReasonNotAvailable)
 		if got := a.newest[key]; got == "" {
 			t.Fatal("no event on the Node that is pending")
 		}

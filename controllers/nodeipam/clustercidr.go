@@ -17,6 +17,7 @@ import (
 	"github.com/multicidr/controller-manager/controllers/ipam"
 	"github.com/multicidr/controller-manager/controllers/nodeipam/allocator"
 	"github.com/multicidr/controller-manager/controllers/nodeipam/clustercidr"
+	"github.com/multicidr/controller-manager/controllers/nodeipam/fromflags"
 	"github.com/multicidr/controller-manager/controllers/nodeipam/health"
 	"github.com/multicidr/controller-manager/controllers/nodeipam/requests"
 )
@@ -57,7 +58,7 @@ func (c *Controller) syncClusterCIDR(ctx context.Context, name string) error {
 	}
 
 	err = c.keepFinalizer(ctx, cc, p, inUse, pause)
-	if strings.HasPrefix(name, flagsPrefix) { // whatever its label: it may have had another one before
+	if strings.HasPrefix(name, fromflags.Prefix) { // whatever its label: it may have had another one before
 		err = firstFailed(err, c.followFlags(ctx, name)) // One that cannot go does not keep another one from being made.
 	}
 	return err

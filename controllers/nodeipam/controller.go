@@ -31,9 +31,12 @@ import (
 	"github.com/multicidr/controller-manager/controllers/lease"
 	"github.com/multicidr/controller-manager/controllers/nodeipam/allocator"
 	"github.com/multicidr/controller-manager/controllers/nodeipam/clustercidr"
+	"github.com/multicidr/controller-manager/controllers/nodeipam/events"
+	"github.com/multicidr/controller-manager/controllers/nodeipam/fromflags"
 	"github.com/multicidr/controller-manager/controllers/nodeipam/health"
 	"github.com/multicidr/controller-manager/controllers/nodeipam/metrics"
 	"github.com/multicidr/controller-manager/controllers/nodeipam/requests"
+	"github.com/multicidr/controller-manager/controllers/nodeipam/stored"
 )
 
 // Name is the controller's name.
@@ -173,7 +176,9 @@ func New(cfg Config) (*Controller, error) {
 	})
 	c.client, c.clusterCIDRClient, c.dynamic = cfg.Client, cfg.ClusterCIDRClient, cfg.Dynamic
 	c.informers = externalversions.NewSharedInformerFactoryWithOptions(cfg.ClusterCIDRClient, 0, externalversions.WithTransform(StripManagedFields))
-	clusterCIDRs := c.informers.InformerFor(&networkingv1.ClusterCIDR{}, c.newInformer)
+	clusterCIDRs := c.informers.InformerFor(&networkingv1.ClusterCIDR{}, func(_ versioned.Interface, resync time.Duration) cache.SharedIndexInformer {
+		return stored.NewInformer(c.stored(), c.dynamic, resync, c.noteRead)
+	})
 	c.clusterCIDRs = clustercidrlisters.NewClusterCIDRLister(clusterCIDRs.GetIndexer())
 
 	c.nodesAsOf = cfg.NodesAsOf
@@ -239,7 +244,7 @@ func newController(cfg Config, p parts) *Controller {
 	}
 	c.health.Now, c.health.Watches = c.now, cfg.Watches
 	c.health.WaitFor(health.Problem{What: "the start"})
-	c.state.SetService(flagServiceRanges, cfg.ServiceRanges)
+	c.state.SetService(fromflags.ServiceRanges, cfg.ServiceRanges)
 	return c
 }
 
@@ -471,9 +476,9 @@ func (c *Controller) noting(kind health.Kind, sync func(context.Context, string)
 			c.with(func(*allocator.State) {
 				switch kind {
 				case health.WritesNode:
-					c.announce(aboutNode, name, ReasonWriteFailed)
+					c.announce(events.AboutNode, name, events.ReasonWriteFailed)
 				case health.WritesStatus:
-					c.announce(aboutClusterCIDR, name, ReasonStatusWriteFailed)
+					c.announce(events.AboutClusterCIDR, name, events.ReasonStatusWriteFailed)
 				}
 			})
 		}

@@ -27,6 +27,7 @@ import (
 	"github.com/multicidr/controller-manager/controllers/lease"
 	"github.com/multicidr/controller-manager/controllers/nodeipam/allocator"
 	"github.com/multicidr/controller-manager/controllers/nodeipam/clustercidr"
+	"github.com/multicidr/controller-manager/controllers/nodeipam/events"
 	. "github.com/multicidr/controller-manager/controllers/nodeipam/internal/objects"
 	"github.com/multicidr/controller-manager/controllers/nodeipam/internal/testapi"
 	"github.com/multicidr/controller-manager/controllers/nodeipam/requests"
@@ -130,7 +131,7 @@ func TestFinalizerThatIsNotThere(t *testing.T) {
 				ready := meta.FindStatusCondition(status.Conditions, networkingv1.ConditionReady)
 
 				// Once it stays, it serves, within the pause between two tries.
-				tries, served, told := s.written["finalizer"], s.written["podCIDRs"], s.written[ReasonFinalizerMissing]
+				tries, served, told := s.written["finalizer"], s.written["podCIDRs"], s.written[events.ReasonFinalizerMissing]
 				s.mu.Lock()
 				s.patch = func() error {
 					kept := a.DeepCopy()

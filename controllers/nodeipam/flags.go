@@ -3,11 +3,8 @@ package nodeipam
 import (
 	"cmp"
 	"context"
-	"crypto/sha256"
-	"encoding/json"
 	"errors"
 	"fmt"
-	"net/netip"
 	"slices"
 	"strings"
 	"time"
@@ -21,156 +18,9 @@ import (
 	"github.com/multicidr/controller-manager/controllers/ipam"
 	"github.com/multicidr/controller-manager/controllers/nodeipam/allocator"
 	"github.com/multicidr/controller-manager/controllers/nodeipam/clustercidr"
+	"github.com/multicidr/controller-manager/controllers/nodeipam/fromflags"
 	"github.com/multicidr/controller-manager/controllers/nodeipam/requests"
 )
-
-// Flags are the flags of the in-tree allocator, which stand for one ClusterCIDR without a selector. Their names, defaults and rules
-// are those of kube-controller-manager.
-type Flags struct {
-	Allocate         bool   // --allocate-node-cidrs: without it --cluster-cidr says only which family comes first
-	ClusterCIDR      string // --cluster-cidr: one CIDR, or one of each family
-	NodeMaskSize     int32  // --node-cidr-mask-size: of the one family there is; 0: the default
-	NodeMaskSizeIPv4 int32  // --node-cidr-mask-size-ipv4; 0: the default
-	NodeMaskSizeIPv6 int32  // --node-cidr-mask-size-ipv6; 0: the default
-	ServiceRange     string // --service-cluster-ip-range: one CIDR, or one of each family
-}
-
-// The prefix lengths of Nodes' blocks that kube-controller-manager takes unless told otherwise.
-const (
-	defaultMaskSizeIPv4 = 24
-	defaultMaskSizeIPv6 = 64
-)
-
-// Spec returns the ClusterCIDR that the flags stand for, nil if --cluster-cidr is not set.
-func (f Flags) Spec() (*networkingv1.ClusterCIDRSpec, error) {
-	if strings.TrimSpace(f.ClusterCIDR) == "" {
-		return nil, nil
-	}
-	ranges, err := ParseCIDRs("--cluster-cidr", f.ClusterCIDR)
-	if err != nil {
-		return nil, err
-	}
-	masks, err := f.masks(ranges)
-	if err != nil {
-		return nil, err
-	}
-	spec := &networkingv1.ClusterCIDRSpec{}
-	hostBits := map[ipam.Family]int32{}
-	for i, prefix := range ranges {
-		family := ipam.FamilyOf(prefix)
-		bits := family.Bits() - masks[i]
-		if prefix.Overlaps(clustercidr.Mapped) && masks[i] > 0 {
-			return nil, fmt.Errorf("--cluster-cidr %v contains %s: use a range without them", prefix, clustercidr.WhatMapped)
-		}
-		if _, err := ipam.NewRange(prefix, bits); err != nil || bits < clustercidr.MinHostBits {
-			return nil, fmt.Errorf("Nodes cannot get /%d blocks of --cluster-cidr %v: use a --node-cidr-mask-size from %d to %d, or a wider range",
-				masks[i], prefix, prefix.Bits(), family.Bits()-clustercidr.MinHostBits)
-		}
-		hostBits[family] = int32(bits)
-		if family == ipam.IPv4 {
-			spec.IPv4 = prefix.String()
-		} else {
-			spec.IPv6 = prefix.String()
-		}
-	}
-	setHostBits(spec, hostBits)
-	return spec, nil
-}
-
-// setHostBits says how large blocks are: one number if it is the same for both families.
-func setHostBits(spec *networkingv1.ClusterCIDRSpec, hostBits map[ipam.Family]int32) {
-	bits4, dual := hostBits[ipam.IPv4]
-	bits6, six := hostBits[ipam.IPv6]
-	spec.PerNodeHostBits = bits4
-	switch {
-	case !dual:
-		spec.PerNodeHostBits = bits6
-	case six && bits6 != bits4:
-		spec.IPv6PerNodeHostBits = &bits6
-	}
-}
-
-// ParseCIDRs reads the value of a flag that takes one CIDR, or two of different families, as upstream's flags do.
-func ParseCIDRs(flag, value string) ([]netip.Prefix, error) {
-	var prefixes []netip.Prefix
-	for s := range strings.SplitSeq(strings.TrimSpace(value), ",") {
-		prefix, err := clustercidr.ParseCIDR(strings.TrimSpace(s))
-		if err != nil {
-			return nil, fmt.Errorf("%s: %w: write one CIDR, or one of each family with a comma between them", flag, err)
-		}
-		prefixes = append(prefixes, prefix)
-	}
-	if len(prefixes) > 2 || len(prefixes) == 2 && ipam.FamilyOf(prefixes[0]) == ipam.FamilyOf(prefixes[1]) {
-		return nil, fmt.Errorf("%s: %q: at most one CIDR of each family", flag, value)
-	}
-	return prefixes, nil
-}
-
-// maskOf returns what the flag for one family says; 0 if it is not set.
-func (f Flags) maskOf(family ipam.Family) int32 {
-	if family == ipam.IPv4 {
-		return f.NodeMaskSizeIPv4
-	}
-	return f.NodeMaskSizeIPv6
-}
-
-// checkMasks returns an error if the flags for block lengths do not go together, or with the ranges.
-func (f Flags) checkMasks(ranges []netip.Prefix) error {
-	if len(ranges) == 1 {
-		other := ipam.IPv6
-		if ipam.FamilyOf(ranges[0]) == ipam.IPv6 {
-			other = ipam.IPv4
-		}
-		switch {
-		case f.NodeMaskSize != 0 && (f.NodeMaskSizeIPv4 != 0 || f.NodeMaskSizeIPv6 != 0):
-			return errors.New("--node-cidr-mask-size and --node-cidr-mask-size-ipv4 or -ipv6 exclude each other: remove one of them")
-		case f.maskOf(other) != 0:
-			return fmt.Errorf("--node-cidr-mask-size-%s is set, but --cluster-cidr has no %v range: remove it", strings.ToLower(other.String()), other)
-		}
-	} else if f.NodeMaskSize != 0 {
-		return errors.New("--node-cidr-mask-size cannot be used with two families: use --node-cidr-mask-size-ipv4 and --node-cidr-mask-size-ipv6")
-	}
-	return nil
-}
-
-// masks returns the block length of each range.
-func (f Flags) masks(ranges []netip.Prefix) ([]int, error) {
-	if err := f.checkMasks(ranges); err != nil {
-		return nil, err
-	}
-	masks := make([]int, len(ranges))
-	for i, prefix := range ranges {
-		family := ipam.FamilyOf(prefix)
-		fallback := int32(defaultMaskSizeIPv4)
-		if family == ipam.IPv6 {
-			fallback = defaultMaskSizeIPv6
-		}
-		for _, size := range []int32{fallback, f.NodeMaskSize, f.maskOf(family)} {
-			if size != 0 {
-				masks[i] = int(size)
-			}
-		}
-	}
-	return masks, nil
-}
-
-// flagsPrefix begins the name of every ClusterCIDR that was created from flags (KEP-2593).
-const flagsPrefix = "created-from-flags-"
-
-// nameFromFlags depends on what the flags say only, so that every process with the same flags means the same object.
-func nameFromFlags(spec *networkingv1.ClusterCIDRSpec) string {
-	text, err := json.Marshal(spec)
-	if err != nil {
-		panic(err) // numbers and strings only
-	}
-	return fmt.Sprintf("%s%.4x", flagsPrefix, sha256.Sum256(text))
-}
-
-// fromFlags reports whether the controller made a ClusterCIDR from flags. It takes the name and the label: somebody who copies such an
-// object to make a range of his own copies the label too.
-func fromFlags(cc *networkingv1.ClusterCIDR) bool {
-	return strings.HasPrefix(cc.Name, flagsPrefix) && cc.Labels[networkingv1.LabelCreatedFromFlags] == "true"
-}
 
 // followFlags sees to it that there is one enabled ClusterCIDR for what the flags say now. All others that were made from flags are
 // superseded: they are disabled, and deleted once no Node uses them. Flags that come back enable theirs again, so processes with
@@ -203,7 +53,7 @@ func (c *Controller) followFlags(ctx context.Context, name string) error {
 	}
 	for _, cc := range made {
 		switch {
-		case !fromFlags(cc):
+		case !fromflags.Made(cc):
 		case c.otherwise(cc):
 			// What keeps it from being right would do the same to the next one.
 		case cc.DeletionTimestamp != nil:
@@ -216,7 +66,7 @@ func (c *Controller) followFlags(ctx context.Context, name string) error {
 		}
 	}
 	if !live && !goes && c.flags != nil { // what goes leaves its name, and then this is called again
-		note(nameFromFlags(c.flags), c.makeFromFlags(ctx, made))
+		note(fromflags.NameOf(c.flags), c.makeFromFlags(ctx, made))
 	}
 	return firstFailed(errs...)
 }
@@ -229,7 +79,7 @@ func (c *Controller) otherwise(cc *networkingv1.ClusterCIDR) bool {
 
 // makeFromFlags creates the ClusterCIDR of the flags, under the first name that is free.
 func (c *Controller) makeFromFlags(ctx context.Context, made []*networkingv1.ClusterCIDR) error {
-	name := nameFromFlags(c.flags)
+	name := fromflags.NameOf(c.flags)
 	for i := 2; ; i++ {
 		cc, err := c.clusterCIDRs.Get(name)
 		switch {
@@ -244,39 +94,8 @@ func (c *Controller) makeFromFlags(ctx context.Context, made []*networkingv1.Clu
 			// of the flags all the same, and the next one would lose its label, too.
 			return nil
 		}
-		name = fmt.Sprintf("%s-%d", nameFromFlags(c.flags), i)
+		name = fmt.Sprintf("%s-%d", fromflags.NameOf(c.flags), i)
 	}
-}
-
-// maxExcluded is how many exclusions the API takes.
-const maxExcluded = 256
-
-// excludedBefore returns what users have excluded from ClusterCIDRs that were made from flags, as far as it lies in the ranges of the next one. That
-// serves as soon as it is there, and nobody could exclude anything from it before. If these are more than the API takes, more is excluded than
-// users have said, and never less.
-func excludedBefore(made []*networkingv1.ClusterCIDR, next networkingv1.ClusterCIDRSpec) (excluded []string) {
-	p := clustercidr.Compile(&networkingv1.ClusterCIDR{Spec: next})
-	var all []netip.Prefix
-	for _, cc := range made {
-		if !fromFlags(cc) {
-			continue
-		}
-		for _, e := range clustercidr.Compile(cc).Exclusions {
-			for _, r := range p.Ranges {
-				switch {
-				case !r.Prefix.Overlaps(e):
-				case e.Bits() < r.Prefix.Bits():
-					all = append(all, r.Prefix)
-				default:
-					all = append(all, e)
-				}
-			}
-		}
-	}
-	for _, e := range clustercidr.Summary(all, maxExcluded) {
-		excluded = append(excluded, e.String())
-	}
-	return excluded
 }
 
 // goesAtOnce reports whether nothing but us keeps a ClusterCIDR that is being deleted, and we do not for long.
@@ -295,22 +114,11 @@ func (c *Controller) flagsSay(cc *networkingv1.ClusterCIDR) bool {
 	return c.flags != nil && clustercidr.SameRanges(cc.Spec, *c.flags)
 }
 
-// disabledByUs reports whether it was this controller, here or in another process, that disabled a ClusterCIDR.
-func disabledByUs(cc *networkingv1.ClusterCIDR) bool {
-	_, annotated := cc.Annotations[networkingv1.AnnotationSuperseded]
-	return annotated && cc.Spec.Allocation == networkingv1.AllocationDisabled
-}
-
-// changedByUser reports whether a ClusterCIDR that was made from flags has something in it that the controller does not write.
-func changedByUser(cc *networkingv1.ClusterCIDR) bool {
-	return cc.Spec.Priority != 0 || len(cc.Spec.ExcludedCIDRs) > 0
-}
-
 // compile is the function of that name, save that a superseded ClusterCIDR is disabled, also before it is written: at a start Nodes are
 // served before that. The caller holds entering.
 func (c *Controller) compile(cc *networkingv1.ClusterCIDR) *clustercidr.Pool {
 	p := clustercidr.CompileWith(cc, c.selectors)
-	if !fromFlags(cc) || p.State == ipam.Terminating || p.State == ipam.Invalid {
+	if !fromflags.Made(cc) || p.State == ipam.Terminating || p.State == ipam.Invalid {
 		return p
 	}
 	switch {
@@ -318,7 +126,7 @@ func (c *Controller) compile(cc *networkingv1.ClusterCIDR) *clustercidr.Pool {
 		p.Supersede("it was made from flags, and the controller has no such flags now")
 	case !c.flagsSay(cc):
 		p.Supersede("it was made from flags, which now name another range or block size")
-	case disabledByUs(cc): // Also one that is about to be enabled again, for a moment.
+	case fromflags.Disabled(cc): // Also one that is about to be enabled again, for a moment.
 		p.Supersede("it was made from flags, for which there is another ClusterCIDR")
 	}
 	return p
@@ -333,12 +141,12 @@ func (c *Controller) createFromFlags(ctx context.Context, name string, made []*n
 		},
 		Spec: *c.flags.DeepCopy(),
 	}
-	cc.Spec.ExcludedCIDRs = excludedBefore(made, *c.flags)
+	cc.Spec.ExcludedCIDRs = fromflags.ExcludedBefore(made, *c.flags)
 	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), requests.Timeout)
 	defer cancel()
 	stored, err := c.api.CreateClusterCIDR(ctx, cc)
 	switch {
-	case err == nil && (!fromFlags(stored) || !c.flagsSay(stored)):
+	case err == nil && (!fromflags.Made(stored) || !c.flagsSay(stored)):
 		c.storedOtherwise[name] = stored.UID
 		return fmt.Errorf("ClusterCIDR %s: %w", name, requests.ErrStoredOtherwise)
 	case err == nil:
@@ -371,7 +179,7 @@ func (c *Controller) retire(ctx context.Context, cc *networkingv1.ClusterCIDR) e
 		// What is deleted is what the state knows to be disabled: from here on nothing is given from it.
 		inUse = cc == nil || b.InUse(cc.Name)
 	})
-	if err != nil || inUse || !p.Superseded || !disabledByUs(cc) || changedByUser(cc) {
+	if err != nil || inUse || !p.Superseded || !fromflags.Disabled(cc) || fromflags.ChangedByUser(cc) {
 		return err // whoever stops to use it calls for this again
 	}
 	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), requests.Timeout)

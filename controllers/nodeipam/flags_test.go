@@ -23,6 +23,7 @@ import (
 	"github.com/multicidr/controller-manager/controllers/ipam"
 	"github.com/multicidr/controller-manager/controllers/nodeipam/allocator"
 	"github.com/multicidr/controller-manager/controllers/nodeipam/clustercidr"
+	"github.com/multicidr/controller-manager/controllers/nodeipam/fromflags"
 	"github.com/multicidr/controller-manager/controllers/nodeipam/health"
 	. "github.com/multicidr/controller-manager/controllers/nodeipam/internal/objects"
 	"github.com/multicidr/controller-manager/controllers/nodeipam/requests"
@@ -30,52 +31,52 @@ import (
 
 func TestFlagsSpec(t *testing.T) {
 	for name, tc := range map[string]struct {
-		flags   Flags
+		flags   fromflags.Flags
 		want    *networkingv1.ClusterCIDRSpec
 		wantErr string // a part of it
 	}{
-		"no range": {flags: Flags{NodeMaskSize: 26}},
+		"no range": {flags: fromflags.Flags{NodeMaskSize: 26}},
 		"IPv4, the default block": {
-			flags: Flags{ClusterCIDR: "10.244.0.0/16"},
+			flags: fromflags.Flags{ClusterCIDR: "10.244.0.0/16"},
 			want:  &networkingv1.ClusterCIDRSpec{IPv4: "10.244.0.0/16", PerNodeHostBits: 8},
 		},
 		"IPv6, the default block": {
-			flags: Flags{ClusterCIDR: "fd00::/48"},
+			flags: fromflags.Flags{ClusterCIDR: "fd00::/48"},
 			want:  &networkingv1.ClusterCIDRSpec{IPv6: "fd00::/48", PerNodeHostBits: 64},
 		},
 		"one family, the general mask": {
-			flags: Flags{ClusterCIDR: "10.244.0.0/16", NodeMaskSize: 26},
+			flags: fromflags.Flags{ClusterCIDR: "10.244.0.0/16", NodeMaskSize: 26},
 			want:  &networkingv1.ClusterCIDRSpec{IPv4: "10.244.0.0/16", PerNodeHostBits: 6},
 		},
 		"one family, its own mask": {
-			flags: Flags{ClusterCIDR: "fd00::/48", NodeMaskSizeIPv6: 80},
+			flags: fromflags.Flags{ClusterCIDR: "fd00::/48", NodeMaskSizeIPv6: 80},
 			want:  &networkingv1.ClusterCIDRSpec{IPv6: "fd00::/48", PerNodeHostBits: 48},
 		},
 		"two families, the default blocks": {
-			flags: Flags{ClusterCIDR: "10.244.0.0/16,fd00::/48"},
+			flags: fromflags.Flags{ClusterCIDR: "10.244.0.0/16,fd00::/48"},
 			want:  &networkingv1.ClusterCIDRSpec{IPv4: "10.244.0.0/16", IPv6: "fd00::/48", PerNodeHostBits: 8, IPv6PerNodeHostBits: new(int32(64))},
 		},
 		"two families in the other order are the same object": {
-			flags: Flags{ClusterCIDR: " fd00::/48, 10.244.0.0/16 "},
+			flags: fromflags.Flags{ClusterCIDR: " fd00::/48, 10.244.0.0/16 "},
 			want:  &networkingv1.ClusterCIDRSpec{IPv4: "10.244.0.0/16", IPv6: "fd00::/48", PerNodeHostBits: 8, IPv6PerNodeHostBits: new(int32(64))},
 		},
 		"two families, equal host bits": {
-			flags: Flags{ClusterCIDR: "10.96.0.0/12,fd00:10:96::/112", NodeMaskSizeIPv4: 24, NodeMaskSizeIPv6: 120},
+			flags: fromflags.Flags{ClusterCIDR: "10.96.0.0/12,fd00:10:96::/112", NodeMaskSizeIPv4: 24, NodeMaskSizeIPv6: 120},
 			want:  &networkingv1.ClusterCIDRSpec{IPv4: "10.96.0.0/12", IPv6: "fd00:10:96::/112", PerNodeHostBits: 8},
 		},
 		"host bits of the range are masked off": {
-			flags: Flags{ClusterCIDR: "10.244.7.9/16"},
+			flags: fromflags.Flags{ClusterCIDR: "10.244.7.9/16"},
 			want:  &networkingv1.ClusterCIDRSpec{IPv4: "10.244.0.0/16", PerNodeHostBits: 8},
 		},
-		"no CIDR":                               {flags: Flags{ClusterCIDR: "10.244.0.0"}, wantErr: "--cluster-cidr: invalid CIDR address: 10.244.0.0: write one CIDR"},
-		"two of one family":                     {flags: Flags{ClusterCIDR: "10.1.0.0/16,10.2.0.0/16"}, wantErr: "at most one CIDR of each family"},
-		"three":                                 {flags: Flags{ClusterCIDR: "10.1.0.0/16,fd00::/48,10.2.0.0/16"}, wantErr: "at most one CIDR of each family"},
-		"the general mask with two families":    {flags: Flags{ClusterCIDR: "10.244.0.0/16,fd00::/48", NodeMaskSize: 24}, wantErr: "use --node-cidr-mask-size-ipv4 and --node-cidr-mask-size-ipv6"},
-		"the general mask and one of a family":  {flags: Flags{ClusterCIDR: "10.244.0.0/16", NodeMaskSize: 24, NodeMaskSizeIPv4: 25}, wantErr: "exclude each other"},
-		"the mask of a family that is not used": {flags: Flags{ClusterCIDR: "10.244.0.0/16", NodeMaskSizeIPv6: 64}, wantErr: "--node-cidr-mask-size-ipv6 is set, but --cluster-cidr has no IPv6 range"},
-		"blocks larger than the range":          {flags: Flags{ClusterCIDR: "10.244.0.0/24", NodeMaskSize: 16}, wantErr: "Nodes cannot get /16 blocks of --cluster-cidr 10.244.0.0/24: use a --node-cidr-mask-size from 24 to 28"},
-		"blocks below the minimum":              {flags: Flags{ClusterCIDR: "10.244.0.0/16", NodeMaskSize: 30}, wantErr: "from 16 to 28"},
-		"a mask that is none":                   {flags: Flags{ClusterCIDR: "10.244.0.0/16", NodeMaskSize: -1}, wantErr: "cannot get /-1 blocks"},
+		"no CIDR":                               {flags: fromflags.Flags{ClusterCIDR: "10.244.0.0"}, wantErr: "--cluster-cidr: invalid CIDR address: 10.244.0.0: write one CIDR"},
+		"two of one family":                     {flags: fromflags.Flags{ClusterCIDR: "10.1.0.0/16,10.2.0.0/16"}, wantErr: "at most one CIDR of each family"},
+		"three":                                 {flags: fromflags.Flags{ClusterCIDR: "10.1.0.0/16,fd00::/48,10.2.0.0/16"}, wantErr: "at most one CIDR of each family"},
+		"the general mask with two families":    {flags: fromflags.Flags{ClusterCIDR: "10.244.0.0/16,fd00::/48", NodeMaskSize: 24}, wantErr: "use --node-cidr-mask-size-ipv4 and --node-cidr-mask-size-ipv6"},
+		"the general mask and one of a family":  {flags: fromflags.Flags{ClusterCIDR: "10.244.0.0/16", NodeMaskSize: 24, NodeMaskSizeIPv4: 25}, wantErr: "exclude each other"},
+		"the mask of a family that is not used": {flags: fromflags.Flags{ClusterCIDR: "10.244.0.0/16", NodeMaskSizeIPv6: 64}, wantErr: "--node-cidr-mask-size-ipv6 is set, but --cluster-cidr has no IPv6 range"},
+		"blocks larger than the range":          {flags: fromflags.Flags{ClusterCIDR: "10.244.0.0/24", NodeMaskSize: 16}, wantErr: "Nodes cannot get /16 blocks of --cluster-cidr 10.244.0.0/24: use a --node-cidr-mask-size from 24 to 28"},
+		"blocks below the minimum":              {flags: fromflags.Flags{ClusterCIDR: "10.244.0.0/16", NodeMaskSize: 30}, wantErr: "from 16 to 28"},
+		"a mask that is none":                   {flags: fromflags.Flags{ClusterCIDR: "10.244.0.0/16", NodeMaskSize: -1}, wantErr: "cannot get /-1 blocks"},
 	} {
 		t.Run(name, func(t *testing.T) {
 			got, err := tc.flags.Spec()
@@ -98,8 +99,8 @@ func TestFlagsSpec(t *testing.T) {
 			if p := clustercidr.Compile(ClusterCIDR("a", *got)); p.Problem != "" {
 				t.Errorf("it is invalid: %s", p.Problem)
 			}
-			if !clustercidr.SameRanges(*got, *tc.want) || !strings.HasPrefix(nameFromFlags(got), flagsPrefix) {
-				t.Errorf("%s is not recognised", nameFromFlags(got))
+			if !clustercidr.SameRanges(*got, *tc.want) || !strings.HasPrefix(fromflags.NameOf(got), fromflags.Prefix) {
+				t.Errorf("%s is not recognised", fromflags.NameOf(got))
 			}
 		})
 	}
@@ -146,7 +147,7 @@ func (w *writing) DeleteClusterCIDR(_ context.Context, name string, uid types.UI
 
 func TestFollowFlags(t *testing.T) {
 	now, other := Spec4("10.244.0.0/16", 8, nil), Spec4("10.245.0.0/16", 8, nil)
-	current, old := nameFromFlags(&now), nameFromFlags(&other)
+	current, old := fromflags.NameOf(&now), fromflags.NameOf(&other)
 	type change = func(*networkingv1.ClusterCIDR)
 	made := func(cc *networkingv1.ClusterCIDR) {
 		cc.Labels, cc.ResourceVersion = map[string]string{networkingv1.LabelCreatedFromFlags: "true"}, "7"
@@ -255,9 +256,9 @@ func TestFlagsThatAreStoredOtherwise(t *testing.T) {
 			for _, l := range c.lines() {
 				t.Cleanup(l.queue.ShutDown)
 			}
-			made := nameFromFlags(c.flags)
+			made := fromflags.NameOf(c.flags)
 			for range 3 {
-				if err := c.followFlags(t.Context(), nameFromFlags(c.flags)); !errors.Is(err, requests.ErrStoredOtherwise) {
+				if err := c.followFlags(t.Context(), fromflags.NameOf(c.flags)); !errors.Is(err, requests.ErrStoredOtherwise) {
 					t.Errorf("error %v, want that it is stored otherwise", err)
 				}
 			}
@@ -267,7 +268,7 @@ func TestFlagsThatAreStoredOtherwise(t *testing.T) {
 			_ = objects.Delete(ClusterCIDR(made, *c.flags))
 			a.change = func(*networkingv1.ClusterCIDR) {}
 			for range 2 {
-				if err := c.followFlags(t.Context(), nameFromFlags(c.flags)); err != nil {
+				if err := c.followFlags(t.Context(), fromflags.NameOf(c.flags)); err != nil {
 					t.Error(err)
 				}
 			}
@@ -290,13 +291,13 @@ func TestSupersededIsDisabledAtOnce(t *testing.T) {
 		wantState ipam.State
 		wantReady string // reason and a part of the message
 	}{
-		"other flags":               {ClusterCIDR(nameFromFlags(&other), other, made), &now, ipam.Disabled, "Superseded: It was made from flags, which now name another range or block size."},
-		"no flags":                  {ClusterCIDR(nameFromFlags(&other), other, made), nil, ipam.Disabled, "Superseded: It was made from flags, and the controller has no such flags now."},
-		"without its finalizer":     {ClusterCIDR(nameFromFlags(&other), other, made, NoFinalizer), &now, ipam.Disabled, "Superseded: "},
-		"being deleted":             {ClusterCIDR(nameFromFlags(&other), other, made, Deleted), &now, ipam.Terminating, "Terminating: "},
-		"the same flags":            {ClusterCIDR(nameFromFlags(&now), now, made), &now, ipam.Enabled, "Available: "},
+		"other flags":               {ClusterCIDR(fromflags.NameOf(&other), other, made), &now, ipam.Disabled, "Superseded: It was made from flags, which now name another range or block size."},
+		"no flags":                  {ClusterCIDR(fromflags.NameOf(&other), other, made), nil, ipam.Disabled, "Superseded: It was made from flags, and the controller has no such flags now."},
+		"without its finalizer":     {ClusterCIDR(fromflags.NameOf(&other), other, made, NoFinalizer), &now, ipam.Disabled, "Superseded: "},
+		"being deleted":             {ClusterCIDR(fromflags.NameOf(&other), other, made, Deleted), &now, ipam.Terminating, "Terminating: "},
+		"the same flags":            {ClusterCIDR(fromflags.NameOf(&now), now, made), &now, ipam.Enabled, "Available: "},
 		"the label on another name": {ClusterCIDR("second", other, made), &now, ipam.Enabled, "Available: "},
-		"the name without a label":  {ClusterCIDR(nameFromFlags(&other), other), &now, ipam.Enabled, "Available: "},
+		"the name without a label":  {ClusterCIDR(fromflags.NameOf(&other), other), &now, ipam.Enabled, "Available: "},
 	} {
 		t.Run(name, func(t *testing.T) {
 			c := newController(Config{FromFlags: tc.flags}, parts{now: time.Now, newQueue: newQueue})
@@ -351,7 +352,7 @@ func TestFlagsWhoseClusterCIDRDoesNotGo(t *testing.T) {
 				l := newLeader(t, true)
 				spec := Spec4("10.2.0.0/24", 4, nil)
 				l.flags, l.Controller.api = &spec, stuck{l, err}
-				l.setRange(t, ClusterCIDR(nameFromFlags(&spec), *spec.DeepCopy(), Deleted, func(cc *networkingv1.ClusterCIDR) {
+				l.setRange(t, ClusterCIDR(fromflags.NameOf(&spec), *spec.DeepCopy(), Deleted, func(cc *networkingv1.ClusterCIDR) {
 					cc.Labels = map[string]string{networkingv1.LabelCreatedFromFlags: "true"}
 				}))
 				defer l.start(t)()
@@ -404,7 +405,7 @@ func TestFlagsClusterCIDRThatIsNeverSeen(t *testing.T) {
 				spec := Spec4("10.2.0.0/24", 4, nil)
 				l.flags = &spec
 				stop := l.start(t)
-				l.clusterCIDRQueue.Add(nameFromFlags(l.flags)) // as the start does
+				l.clusterCIDRQueue.Add(fromflags.NameOf(l.flags)) // as the start does
 				time.Sleep(time.Second)
 				l.watch("late", Node("late", Created(1)))
 				time.Sleep(time.Hour)
@@ -425,13 +426,13 @@ func TestExclusionsOfSeveralFlags(t *testing.T) {
 		for third := range 200 {
 			spec.ExcludedCIDRs = append(spec.ExcludedCIDRs, fmt.Sprintf("10.%d.%d.0/28", second, third))
 		}
-		made = append(made, ClusterCIDR(fmt.Sprint(flagsPrefix, second), spec, func(cc *networkingv1.ClusterCIDR) {
+		made = append(made, ClusterCIDR(fmt.Sprint(fromflags.Prefix, second), spec, func(cc *networkingv1.ClusterCIDR) {
 			cc.Labels = map[string]string{networkingv1.LabelCreatedFromFlags: "true"}
 		}))
 	}
-	kept := Pfxs(excludedBefore(made, Spec4("10.0.0.0/15", 8, nil))...)
-	if len(kept) > maxExcluded {
-		t.Errorf("%d exclusions, and the API takes %d", len(kept), maxExcluded)
+	kept := Pfxs(fromflags.ExcludedBefore(made, Spec4("10.0.0.0/15", 8, nil))...)
+	if len(kept) > fromflags.MaxExcluded {
+		t.Errorf("%d exclusions, and the API takes %d", len(kept), fromflags.MaxExcluded)
 	}
 	for _, cc := range made {
 		for _, e := range Pfxs(cc.Spec.ExcludedCIDRs...) {
@@ -461,7 +462,7 @@ func TestCreationThatIsAnsweredWithAlreadyExists(t *testing.T) {
 		e := &existing{leader: l}
 		l.Controller.api = e
 		stop := l.start(t)
-		l.clusterCIDRQueue.Add(nameFromFlags(l.flags))
+		l.clusterCIDRQueue.Add(fromflags.NameOf(l.flags))
 		for time.Sleep(3 * retryMax); e.tries < 10; time.Sleep(retryMax / 3) {
 			if l.health.Check(nil) == nil {
 				t.Fatalf("health says ok after %d creations", e.tries)

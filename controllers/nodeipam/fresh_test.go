@@ -21,6 +21,8 @@ import (
 	networkingv1 "github.com/multicidr/controller-manager/apis/networking/v1"
 	"github.com/multicidr/controller-manager/controllers/ipam"
 	"github.com/multicidr/controller-manager/controllers/nodeipam/allocator"
+	"github.com/multicidr/controller-manager/controllers/nodeipam/fresh"
+	"github.com/multicidr/controller-manager/controllers/nodeipam/health"
 	. "github.com/multicidr/controller-manager/controllers/nodeipam/internal/objects"
 )
 
@@ -49,10 +51,10 @@ func TestFreshIsWhatListersShow(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	if c.waitFresh(noTime, cached{c.nodeContents(), "9", c.nodesVersion}) {
+	if fresh.Wait(noTime, &c.health, fresh.Cache{Contents: c.nodeContents(), AsOf: "9", Version: c.nodesVersion}) {
 		t.Error("the lister shows Nodes as of 5, and those of 9 are needed")
 	}
-	if !c.waitFresh(noTime, cached{c.nodeContents(), "5", c.nodesVersion}) {
+	if !fresh.Wait(noTime, &c.health, fresh.Cache{Contents: c.nodeContents(), AsOf: "5", Version: c.nodesVersion}) {
 		t.Error("the lister shows what is needed")
 	}
 }
@@ -75,9 +77,9 @@ func TestFreshObjectByObject(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			c := &Controller{}
-			all := contents{"Nodes", func(context.Context) (versions, string, error) { return tc.exist, "20", nil }, func() (versions, error) { return tc.shown, nil }}
+			all := fresh.Contents{Kind: "Nodes", Read: func(context.Context) (versions, string, error) { return tc.exist, "20", nil }, Shown: func() (versions, error) { return tc.shown, nil }}
 			for _, version := range []string{"", "19"} {
-				fresh := c.waitFresh(noTime, cached{all, "20", func() string { return version }})
+				fresh := fresh.Wait(noTime, &c.health, fresh.Cache{Contents: all, AsOf: "20", Version: func() string { return version }})
 				err := c.health.Check(nil)
 				if fresh != (tc.want == "") || !fresh && !strings.Contains(fmt.Sprint(err), tc.want) {
 					t.Errorf("the cache tells %q: fresh is %t (%v), want %q", version, fresh, err, tc.want)
@@ -147,16 +149,16 @@ func TestLaggingCacheIsNotListedForEver(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
 				reads := 0
-				all := contents{"Nodes", func(context.Context) (map[string]string, string, error) {
+				all := fresh.Contents{Kind: "Nodes", Read: func(context.Context) (map[string]string, string, error) {
 					reads++
 					if err != nil {
 						return nil, "", err
 					}
 					return map[string]string{"a": "9"}, "20", nil
-				}, func() (map[string]string, error) { return nil, nil }}
+				}, Shown: func() (map[string]string, error) { return nil, nil }}
 				ctx, cancel := context.WithTimeout(t.Context(), 10*time.Minute)
 				defer cancel()
-				if (&Controller{}).waitShown(ctx, all) {
+				if fresh.WaitShown(ctx, &health.Health{}, all) {
 					t.Error("a cache that shows nothing is fresh")
 				}
 				if most := int(10*time.Minute/retryMax) + 5; reads > most {

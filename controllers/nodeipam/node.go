@@ -7,6 +7,7 @@ import (
 
 	"github.com/multicidr/controller-manager/controllers/nodeipam/allocator"
 	"github.com/multicidr/controller-manager/controllers/nodeipam/clustercidr"
+	"github.com/multicidr/controller-manager/controllers/nodeipam/events"
 	"github.com/multicidr/controller-manager/controllers/nodeipam/health"
 	"github.com/multicidr/controller-manager/controllers/nodeipam/requests"
 	v1 "k8s.io/api/core/v1"
@@ -86,7 +87,7 @@ func (c *Controller) decide(name string) (d decision, err error) {
 		case err != nil || node == nil:
 		case clustercidr.ShowsPodCIDRs(node):
 			for _, reason := range b.Report(node) {
-				c.announce(aboutNode, name, reason)
+				c.announce(events.AboutNode, name, reason)
 			}
 			d.byOther = b.Suspected(name)
 		case node.DeletionTimestamp != nil:
@@ -105,7 +106,7 @@ func (c *Controller) decide(name string) (d decision, err error) {
 func (c *Controller) reserve(b *allocator.State, d *decision) {
 	var say bool
 	if d.assign, d.write, say = c.serve(b, d.node); say {
-		c.announce(aboutNode, d.node.Name, ReasonNotAvailable)
+		c.announce(events.AboutNode, d.node.Name, events.ReasonNotAvailable)
 	}
 	if r, ok := c.expectations[d.node.Name]; ok && r.node == d.node.UID {
 		d.pause = r.at.Add(expectationLasts).Sub(c.now())

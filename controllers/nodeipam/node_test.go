@@ -22,6 +22,7 @@ import (
 	"github.com/multicidr/controller-manager/controllers/lease"
 	"github.com/multicidr/controller-manager/controllers/nodeipam/allocator"
 	"github.com/multicidr/controller-manager/controllers/nodeipam/clustercidr"
+	"github.com/multicidr/controller-manager/controllers/nodeipam/events"
 	. "github.com/multicidr/controller-manager/controllers/nodeipam/internal/objects"
 	"github.com/multicidr/controller-manager/controllers/nodeipam/internal/testapi"
 	"github.com/multicidr/controller-manager/controllers/nodeipam/requests"
@@ -281,7 +282,7 @@ func TestDeposedLeaderAccusesNobody(t *testing.T) {
 	if n, _ := c.state.Node("n"); !strings.Contains(n.AssignedByOther, `It is "successor"`) {
 		t.Errorf("it says %q", n.AssignedByOther)
 	}
-	if _, said := c.announcer.since[eventKey(aboutNode, "n", allocator.ReasonAssignedByOther)]; !said {
+	if _, said := c.announcer.since[events.Key(events.AboutNode, "n", allocator.ReasonAssignedByOther)]; !said {
 		t.Error("no event")
 	}
 }

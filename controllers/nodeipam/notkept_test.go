@@ -11,6 +11,8 @@ import (
 
 	applyv1 "github.com/multicidr/controller-manager/apis/generated/applyconfiguration/networking/v1"
 	networkingv1 "github.com/multicidr/controller-manager/apis/networking/v1"
+	"github.com/multicidr/controller-manager/controllers/nodeipam/events"
+	"github.com/multicidr/controller-manager/controllers/nodeipam/fromflags"
 	"github.com/multicidr/controller-manager/controllers/nodeipam/health"
 	. "github.com/multicidr/controller-manager/controllers/nodeipam/internal/objects"
 	"k8s.io/apimachinery/pkg/types"
@@ -65,7 +67,7 @@ func (f *forgetful) ApplyStatus(ctx context.Context, patch *applyv1.ClusterCIDRA
 }
 
 func (f *forgetful) CreateEvent(_ context.Context, e *v1.Event) error {
-	if e.Reason == ReasonWriteFailed {
+	if e.Reason == events.ReasonWriteFailed {
 		f.told++
 	}
 	return nil
@@ -88,7 +90,7 @@ func TestWritesThatAreNotKept(t *testing.T) {
 		"a finalizer":                {cc: ClusterCIDR("b", spec, NoFinalizer), podCIDR: "10.2.0.0/28"},
 		"podCIDRs":                   {cc: ClusterCIDR("b", spec), podCIDR: "10.2.0.0/28", told: true},
 		"the removal of a finalizer": {cc: ClusterCIDR("b", spec, Deleted)},
-		"spec.allocation of the ClusterCIDR of flags that are back": {cc: ClusterCIDR(nameFromFlags(&spec), *spec.DeepCopy(), func(cc *networkingv1.ClusterCIDR) {
+		"spec.allocation of the ClusterCIDR of flags that are back": {cc: ClusterCIDR(fromflags.NameOf(&spec), *spec.DeepCopy(), func(cc *networkingv1.ClusterCIDR) {
 			cc.Labels = map[string]string{networkingv1.LabelCreatedFromFlags: "true"}
 			cc.Annotations = map[string]string{networkingv1.AnnotationSuperseded: "true"}
 			cc.Spec.Allocation = networkingv1.AllocationDisabled
@@ -97,7 +99,7 @@ func TestWritesThatAreNotKept(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
 				l := newLeader(t, true)
-				if fromFlags(tc.cc) {
+				if fromflags.Made(tc.cc) {
 					l.flags = &spec
 				}
 				server := &forgetful{leader: l, until: time.Now().Add(lasts), ofStatus: tc.status}

@@ -2,21 +2,17 @@ package nodeipam
 
 import (
 	"fmt"
-	"net/netip"
-	"strings"
 	"time"
 
 	"github.com/spf13/pflag"
-
 	"k8s.io/client-go/dynamic"
 	"k8s.io/client-go/kubernetes"
 	"k8s.io/client-go/rest"
 	"k8s.io/client-go/util/flowcontrol"
-	netutils "k8s.io/utils/net"
 
 	"github.com/multicidr/controller-manager/apis/generated/clientset/versioned"
-	"github.com/multicidr/controller-manager/controllers/ipam"
 	"github.com/multicidr/controller-manager/controllers/lease"
+	"github.com/multicidr/controller-manager/controllers/nodeipam/fromflags"
 	"github.com/multicidr/controller-manager/controllers/nodeipam/requests"
 )
 
@@ -64,7 +60,7 @@ func (o *Options) Validate() []error {
 }
 
 // Build makes the controller. Informers and the fence are in cfg; clients and what the flags say are added to it.
-func (o *Options) Build(config *rest.Config, flags Flags, cfg Config) (_ *Controller, err error) {
+func (o *Options) Build(config *rest.Config, flags fromflags.Flags, cfg Config) (_ *Controller, err error) {
 	config = o.limit(config)
 	config.Wrap(lease.Transport)
 	if cfg.Client, err = kubernetes.NewForConfig(config); err != nil {
@@ -83,10 +79,10 @@ func (o *Options) Build(config *rest.Config, flags Flags, cfg Config) (_ *Contro
 			return nil, err
 		}
 	}
-	if cfg.ServiceRanges, err = flags.serviceRanges(); err != nil {
+	if cfg.ServiceRanges, err = flags.ServiceRanges(); err != nil {
 		return nil, err
 	}
-	cfg.PrimaryFamily = flags.primaryFamily()
+	cfg.PrimaryFamily = flags.PrimaryFamily()
 	cfg.Workers = int(o.syncs)
 	cfg.TakeoverDelay = o.takeoverDelay
 	return New(cfg)
@@ -100,33 +96,4 @@ func (o *Options) limit(config *rest.Config) *rest.Config {
 		config.RateLimiter = requests.Limiter{RateLimiter: flowcontrol.NewTokenBucketRateLimiter(o.qps, o.burst)}
 	}
 	return config
-}
-
-// Validate returns what is wrong with the values, for a program in which nothing but this controller depends on them.
-func (f Flags) Validate() []error {
-	_, specErr := f.Spec()
-	_, serviceErr := f.serviceRanges()
-	return []error{specErr, serviceErr}
-}
-
-func (f Flags) serviceRanges() ([]netip.Prefix, error) {
-	if strings.TrimSpace(f.ServiceRange) == "" {
-		return nil, nil
-	}
-	return ParseCIDRs(flagServiceRanges, f.ServiceRange)
-}
-
-// primaryFamily is the family of the first CIDR in --cluster-cidr, else of --service-cluster-ip-range, else IPv4. It comes
-// first in podCIDRs and so decides which of a Pod's addresses is its podIP.
-func (f Flags) primaryFamily() ipam.Family {
-	for _, list := range []string{f.ClusterCIDR, f.ServiceRange} {
-		first, _, _ := strings.Cut(list, ",")
-		switch {
-		case netutils.IsIPv4CIDRString(strings.TrimSpace(first)):
-			return ipam.IPv4
-		case netutils.IsIPv6CIDRString(strings.TrimSpace(first)):
-			return ipam.IPv6
-		}
-	}
-	return ipam.IPv4
 }

@@ -4,6 +4,7 @@ import (
 	"context"
 	"fmt"
 
+	"github.com/multicidr/controller-manager/controllers/nodeipam/fresh"
 	"github.com/multicidr/controller-manager/controllers/nodeipam/health"
 	"k8s.io/apimachinery/pkg/util/wait"
 	"k8s.io/klog/v2"
@@ -27,7 +28,7 @@ func (c *Controller) Err() error {
 // The server-side fence does not help here: such a write comes from the holder of the lease.
 func (c *Controller) waitWrites(ctx context.Context) bool {
 	told := false
-	err := wait.PollUntilContextCancel(ctx, freshInterval, true, func(ctx context.Context) (bool, error) {
+	err := wait.PollUntilContextCancel(ctx, fresh.Interval, true, func(ctx context.Context) (bool, error) {
 		left := c.fence.Unanswered()
 		if left <= 0 {
 			return true, nil

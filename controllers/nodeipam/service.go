@@ -4,16 +4,14 @@ import (
 	"context"
 	"net/netip"
 
-	"github.com/multicidr/controller-manager/controllers/nodeipam/allocator"
-	"github.com/multicidr/controller-manager/controllers/nodeipam/clustercidr"
 	networkingapiv1 "k8s.io/api/networking/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	utilruntime "k8s.io/apimachinery/pkg/util/runtime"
 	"k8s.io/klog/v2"
-)
 
-// flagServiceRanges names --service-cluster-ip-range among the sources of service ranges.
-const flagServiceRanges = "--service-cluster-ip-range"
+	"github.com/multicidr/controller-manager/controllers/nodeipam/allocator"
+	"github.com/multicidr/controller-manager/controllers/nodeipam/clustercidr"
+)
 
 // heardOfServiceCIDR is called by the informer, event by event: no block of a new service range is given after it is known. A ServiceCIDR
 // that is being deleted counts until it is gone: its addresses may still be in use.

@@ -15,6 +15,7 @@ import (
 	"github.com/multicidr/controller-manager/controllers/ipam"
 	"github.com/multicidr/controller-manager/controllers/nodeipam/allocator"
 	"github.com/multicidr/controller-manager/controllers/nodeipam/clustercidr"
+	"github.com/multicidr/controller-manager/controllers/nodeipam/events"
 	"github.com/multicidr/controller-manager/controllers/nodeipam/requests"
 )
 
@@ -177,7 +178,7 @@ func (p *process) willPatchClusterCIDR(name string, patch []byte) {
 // willCreateEvent: who waits for the same reasons is told once; and nobody takes what a leader has written, this one or an earlier or later one, for
 // the work of another allocator.
 func (p *process) willCreateEvent(event *v1.Event) {
-	if event.Reason == ReasonWriteFailed {
+	if event.Reason == events.ReasonWriteFailed {
 		p.w.cover("a write that fails is told")
 	}
 	if event.Reason == allocator.ReasonAssignedByOther {
@@ -186,13 +187,13 @@ func (p *process) willCreateEvent(event *v1.Event) {
 			p.w.violate("nobody is accused", "%s says of Node %s, which was served from %s: %s", p.name, event.InvolvedObject.Name, from, event.Message)
 		}
 	}
-	if event.Reason == ReasonNotAvailable && p.lastSaid[event.InvolvedObject.UID] == event.Name {
+	if event.Reason == events.ReasonNotAvailable && p.lastSaid[event.InvolvedObject.UID] == event.Name {
 		p.w.violate("it is said once", "%s says again of Node %s: %s", p.name, event.InvolvedObject.Name, event.Message)
 	}
 }
 
 func (p *process) said(event *v1.Event, err error) {
-	if event.Reason == ReasonNotAvailable && err == nil {
+	if event.Reason == events.ReasonNotAvailable && err == nil {
 		p.lastSaid[event.InvolvedObject.UID] = event.Name
 	}
 }
@@ -309,7 +310,7 @@ func (w *world) checkSettled(p *process) {
 			w.violate("invariant 8", "Node %s waits although it could have %v of %s", name, r.Blocks, r.ClusterCIDR)
 		default:
 			w.cover("a Node waits with reason")
-			if !w.said(node.UID, ReasonNotAvailable) {
+			if !w.said(node.UID, events.ReasonNotAvailable) {
 				w.violate("it is said why", "no event on Node %s, which waits", name)
 			}
 		}

@@ -29,6 +29,7 @@ import (
 	clustercidrlisters "github.com/multicidr/controller-manager/apis/generated/listers/networking/v1"
 	networkingv1 "github.com/multicidr/controller-manager/apis/networking/v1"
 	"github.com/multicidr/controller-manager/controllers/ipam"
+	"github.com/multicidr/controller-manager/controllers/nodeipam/fresh"
 	"github.com/multicidr/controller-manager/controllers/nodeipam/health"
 	"github.com/multicidr/controller-manager/controllers/nodeipam/requests"
 )
@@ -123,18 +124,18 @@ func (p *process) fresh() bool {
 			return strconv.Itoa(p.caches[k].revision)
 		}
 	}
-	all := func(k kind, shown func() (map[string]string, error)) contents {
-		return contents{string(k), func(context.Context) (map[string]string, string, error) {
+	all := func(k kind, shown func() (map[string]string, error)) fresh.Contents {
+		return fresh.Contents{Kind: string(k), Read: func(context.Context) (map[string]string, string, error) {
 			versions := map[string]string{}
 			for name, o := range p.w.server.objects[k] {
 				versions[name] = o.GetResourceVersion()
 			}
 			return versions, strconv.Itoa(p.w.server.revision()), nil
-		}, shown}
+		}, Shown: shown}
 	}
-	fresh := c.waitFresh(noTime,
-		cached{all(kindNode, versionsOf(c.nodes.List)), p.asOf, version(kindNode)},
-		cached{all(kindClusterCIDR, versionsOf(c.clusterCIDRs.List)), p.asOf, version(kindClusterCIDR)})
+	fresh := fresh.Wait(noTime, &c.health,
+		fresh.Cache{Contents: all(kindNode, fresh.VersionsOf(c.nodes.List)), AsOf: p.asOf, Version: version(kindNode)},
+		fresh.Cache{Contents: all(kindClusterCIDR, fresh.VersionsOf(c.clusterCIDRs.List)), AsOf: p.asOf, Version: version(kindClusterCIDR)})
 	if fresh && p.mute {
 		p.w.cover("fresh caches that cannot tell")
 	}

@@ -2,23 +2,22 @@ package nodeipam
 
 import (
 	"context"
-	"time"
 
 	networkingapiv1 "k8s.io/api/networking/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/labels"
 	"k8s.io/apimachinery/pkg/util/wait"
+	"k8s.io/client-go/dynamic"
 	"k8s.io/client-go/tools/cache"
 	"k8s.io/klog/v2"
 
 	networkingv1 "github.com/multicidr/controller-manager/apis/networking/v1"
 	"github.com/multicidr/controller-manager/controllers/nodeipam/allocator"
+	"github.com/multicidr/controller-manager/controllers/nodeipam/fresh"
+	"github.com/multicidr/controller-manager/controllers/nodeipam/fromflags"
 	"github.com/multicidr/controller-manager/controllers/nodeipam/health"
 )
-
-// lookInterval is how often a missing CRD or permission is looked for again.
-const lookInterval = time.Second
 
 // start returns when the state knows every ClusterCIDR and what every Node holds, so that the first choice can be made;
 // false if ctx was done before. What is missing is said in the log and by the health check, and waited for.
@@ -28,7 +27,7 @@ func (c *Controller) start(ctx context.Context) bool {
 	}
 	// The informer would look for itself, but with ever longer pauses and without telling people what to do.
 	var clusterCIDRsAsOf string
-	err := wait.PollUntilContextCancel(ctx, lookInterval, true, func(ctx context.Context) (ok bool, _ error) {
+	err := wait.PollUntilContextCancel(ctx, fresh.LookInterval, true, func(ctx context.Context) (ok bool, _ error) {
 		clusterCIDRsAsOf, ok = c.canRead(ctx)
 		return ok, nil
 	})
@@ -42,10 +41,10 @@ func (c *Controller) start(ctx context.Context) bool {
 			return false
 		}
 	}
-	if c.serviceCIDRs != nil && !c.waitShown(ctx, c.serviceCIDRContents()) {
+	if c.serviceCIDRs != nil && !fresh.WaitShown(ctx, &c.health, c.serviceCIDRContents()) {
 		return false
 	}
-	if !c.waitFresh(ctx, cached{c.nodeContents(), c.nodesAsOf, c.nodesVersion}, cached{c.clusterCIDRContents(), clusterCIDRsAsOf, c.clusterCIDRsVersion}) {
+	if !fresh.Wait(ctx, &c.health, fresh.Cache{Contents: c.nodeContents(), AsOf: c.nodesAsOf, Version: c.nodesVersion}, fresh.Cache{Contents: c.clusterCIDRContents(), AsOf: clusterCIDRsAsOf, Version: c.clusterCIDRsVersion}) {
 		return false
 	}
 	if !c.waitTakeover(ctx) {
@@ -68,7 +67,7 @@ func (c *Controller) canRead(ctx context.Context) (asOf string, ok bool) {
 	list, err := c.stored().List(ctx, metav1.ListOptions{Limit: 1})
 	t := c.unreadable(err)
 	if err == nil && c.nodesAsOf == "" {
-		if c.nodesAsOf, err = ReadNodes(ctx, c.client); err != nil {
+		if c.nodesAsOf, err = fresh.ReadNodes(ctx, c.client); err != nil {
 			t = health.Problem{What: "Nodes cannot be read: if that is forbidden, " + health.ApplyRBAC, Err: err}
 		}
 	}
@@ -95,7 +94,7 @@ func (c *Controller) readAll(ctx context.Context) error {
 		return err
 	}
 	if c.flags != nil {
-		c.clusterCIDRQueue.Add(nameFromFlags(c.flags)) // it is made if it is not there
+		c.clusterCIDRQueue.Add(fromflags.NameOf(c.flags)) // it is made if it is not there
 	}
 	return nil
 }
@@ -150,4 +149,34 @@ func (c *Controller) unreadable(err error) health.Problem {
 func (c *Controller) crdExists() bool {
 	_, err := c.clusterCIDRClient.Discovery().ServerResourcesForGroupVersion(networkingv1.SchemeGroupVersion.String())
 	return !apierrors.IsNotFound(err)
+}
+
+func (c *Controller) nodeContents() fresh.Contents {
+	return fresh.Contents{Kind: "Nodes", Read: fresh.ReadPages(c.client.CoreV1().Nodes().List), Shown: fresh.VersionsOf(c.nodes.List)}
+}
+
+func (c *Controller) clusterCIDRContents() fresh.Contents {
+	return fresh.Contents{Kind: "ClusterCIDRs", Read: fresh.ReadPages(c.stored().List), Shown: fresh.VersionsOf(c.clusterCIDRs.List)}
+}
+
+func (c *Controller) serviceCIDRContents() fresh.Contents {
+	return fresh.Contents{Kind: "ServiceCIDRs", Read: fresh.ReadPages(c.client.NetworkingV1().ServiceCIDRs().List), Shown: fresh.VersionsOf(c.serviceCIDRs.List)}
+}
+
+func (c *Controller) stored() dynamic.ResourceInterface {
+	return c.dynamic.Resource(networkingv1.SchemeGroupVersion.WithResource("clustercidrs"))
+}
+
+func (c *Controller) noteRead(ctx context.Context, err error) {
+	if ctx.Err() != nil || apierrors.IsResourceExpired(err) || apierrors.IsGone(err) {
+		return // the end, or a watch that starts anew from a list
+	}
+	t := c.unreadable(err)
+	changed := c.health.Read(t)
+	switch {
+	case changed && err != nil:
+		klog.FromContext(ctx).Error(err, "Changes of ClusterCIDRs are not seen: "+t.What)
+	case changed:
+		klog.FromContext(ctx).Info("Watching ClusterCIDRs again")
+	}
 }

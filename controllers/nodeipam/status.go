@@ -12,6 +12,7 @@ import (
 
 	networkingv1 "github.com/multicidr/controller-manager/apis/networking/v1"
 	"github.com/multicidr/controller-manager/controllers/nodeipam/allocator"
+	"github.com/multicidr/controller-manager/controllers/nodeipam/events"
 	"github.com/multicidr/controller-manager/controllers/nodeipam/health"
 	"github.com/multicidr/controller-manager/controllers/nodeipam/requests"
 )
@@ -112,7 +113,7 @@ func (c *Controller) alarmOf(b *allocator.State, cc *networkingv1.ClusterCIDR, n
 	}
 	before, _ := alarmOf(cc.Status)
 	reason, message := alarmOf(now)
-	if reason == ReasonDeletionBlocked && !b.InUse(cc.Name) {
+	if reason == events.ReasonDeletionBlocked && !b.InUse(cc.Name) {
 		reason = ""
 	}
 	c.alarmed(cc, before, reason, message)
@@ -120,8 +121,8 @@ func (c *Controller) alarmOf(b *allocator.State, cc *networkingv1.ClusterCIDR, n
 
 // alarmReasons are the reasons of events, by those of the condition Ready that someone should look at.
 var alarmReasons = map[string]string{
-	networkingv1.ReasonExhausted:   ReasonExhausted,
-	networkingv1.ReasonInvalid:     ReasonInvalid,
-	networkingv1.ReasonTerminating: ReasonDeletionBlocked,
-	networkingv1.ReasonPending:     ReasonFinalizerMissing,
+	networkingv1.ReasonExhausted:   events.ReasonExhausted,
+	networkingv1.ReasonInvalid:     events.ReasonInvalid,
+	networkingv1.ReasonTerminating: events.ReasonDeletionBlocked,
+	networkingv1.ReasonPending:     events.ReasonFinalizerMissing,
 }

@@ -19,6 +19,7 @@ import (
 	"github.com/multicidr/controller-manager/controllers/ipam"
 	"github.com/multicidr/controller-manager/controllers/nodeipam/clustercidr"
 	"github.com/multicidr/controller-manager/controllers/nodeipam/health"
+	"github.com/multicidr/controller-manager/controllers/nodeipam/stored"
 )
 
 // Whatever is stored, an object by itself becomes a pool by itself, and keeps what can be read of it.
@@ -49,7 +50,7 @@ func TestDecode(t *testing.T) {
 			if err := utiljson.Unmarshal([]byte(text), &u.Object); err != nil {
 				t.Fatal(err)
 			}
-			cc := decode(&u)
+			cc := stored.Decode(&u)
 			if cc.Name != "a" || cc.UID != "u" || len(cc.Finalizers) != 1 {
 				t.Errorf("its metadata are %+v", cc.ObjectMeta)
 			}
@@ -87,7 +88,7 @@ func TestForeignTransitionTime(t *testing.T) {
 				t.Fatal(err)
 			}
 			var keeps []string
-			for _, c := range decode(&u).Status.Conditions {
+			for _, c := range stored.Decode(&u).Status.Conditions {
 				if !c.LastTransitionTime.IsZero() {
 					keeps = append(keeps, c.Type)
 				}

@@ -12,6 +12,7 @@ import (
 
 	"github.com/multicidr/controller-manager/controllers/lease"
 	"github.com/multicidr/controller-manager/controllers/nodeipam/clustercidr"
+	"github.com/multicidr/controller-manager/controllers/nodeipam/fresh"
 	"github.com/multicidr/controller-manager/controllers/nodeipam/health"
 	"github.com/multicidr/controller-manager/controllers/nodeipam/requests"
 )
@@ -110,5 +111,5 @@ func (c *Controller) waitOut(ctx context.Context, w lateWrites) bool {
 			return false
 		}
 	}
-	return c.waitShown(ctx, c.nodeContents())
+	return fresh.WaitShown(ctx, &c.health, c.nodeContents())
 }

@@ -14,6 +14,7 @@ import (
 	corelisters "k8s.io/client-go/listers/core/v1"
 
 	"github.com/multicidr/controller-manager/controllers/lease"
+	"github.com/multicidr/controller-manager/controllers/nodeipam/fresh"
 	. "github.com/multicidr/controller-manager/controllers/nodeipam/internal/objects"
 )
 
@@ -126,7 +127,7 @@ func TestTakeoverIsSeen(t *testing.T) {
 			t.Error("the term is marked before the wait is over")
 		}
 		shows.Store(late)
-		if waited := (<-done).Sub(term.begun); waited > 70*time.Second+freshInterval {
+		if waited := (<-done).Sub(term.begun); waited > 70*time.Second+fresh.Interval {
 			t.Errorf("the cache was new after 70s, and it waited for %v", waited)
 		}
 	})

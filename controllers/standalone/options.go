@@ -23,6 +23,7 @@ import (
 
 	"github.com/multicidr/controller-manager/controllers/lease"
 	"github.com/multicidr/controller-manager/controllers/nodeipam"
+	"github.com/multicidr/controller-manager/controllers/nodeipam/fromflags"
 )
 
 // options are what a user decides.
@@ -36,7 +37,7 @@ type options struct {
 	lockType, lockNamespace, lockName, id     string
 	identity                                  string // set by complete: id with a random suffix
 
-	flags    nodeipam.Flags
+	flags    fromflags.Flags
 	nodeIPAM *nodeipam.Options
 
 	secureServing  *apiserveroptions.SecureServingOptions
@@ -54,7 +55,7 @@ func newOptions() *options {
 		retryPeriod:    2 * time.Second,
 		lockType:       resourcelock.LeasesResourceLock,
 		lockName:       component,
-		flags:          nodeipam.Flags{Allocate: true}, // here --cluster-cidr alone is enough
+		flags:          fromflags.Flags{Allocate: true}, // here --cluster-cidr alone is enough
 		nodeIPAM:       nodeipam.NewOptions(),
 		secureServing:  apiserveroptions.NewSecureServingOptions(),
 		authentication: apiserveroptions.NewDelegatingAuthenticationOptions(),

@@ -20,6 +20,7 @@ import (
 
 	"github.com/multicidr/controller-manager/controllers/lease"
 	"github.com/multicidr/controller-manager/controllers/nodeipam"
+	"github.com/multicidr/controller-manager/controllers/nodeipam/fresh"
 	nodehealth "github.com/multicidr/controller-manager/controllers/nodeipam/health"
 	"github.com/multicidr/controller-manager/controllers/restart"
 )
@@ -148,12 +149,12 @@ func untilServed(ctx context.Context, api discovery.DiscoveryInterface, run func
 	return run(ctx)
 }
 
-// look reads what must be read after the lease was won and before the informers start: the resource version of Nodes (see nodeipam.ReadNodes),
+// look reads what must be read after the lease was won and before the informers start: the resource version of Nodes (see fresh.ReadNodes),
 // and whether the API server has ServiceCIDRs. It tries until it succeeds. An error means that ctx is done.
 func (p *process) look(ctx context.Context) (nodesAsOf string, serviceCIDRs bool, err error) {
 	err = wait.PollUntilContextCancel(ctx, lookInterval, true, func(ctx context.Context) (bool, error) {
 		var err error
-		if nodesAsOf, err = nodeipam.ReadNodes(ctx, p.client); err != nil {
+		if nodesAsOf, err = fresh.ReadNodes(ctx, p.client); err != nil {
 			p.waitFor(ctx, "Nodes cannot be read: if that is forbidden, "+nodehealth.ApplyRBAC, err)
 			return false, nil
 		}

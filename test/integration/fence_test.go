@@ -19,6 +19,7 @@ import (
 
 	networkingv1 "github.com/multicidr/controller-manager/apis/networking/v1"
 	"github.com/multicidr/controller-manager/controllers/nodeipam"
+	nodeevents "github.com/multicidr/controller-manager/controllers/nodeipam/events"
 	"github.com/multicidr/controller-manager/controllers/nodeipam/requests"
 	"github.com/multicidr/controller-manager/test/controlplane"
 )
@@ -235,7 +236,7 @@ func TestRefusalIsADoubt(t *testing.T) {
 			t.Fatal(err)
 		}
 		for _, event := range events.Items {
-			if event.Reason != nodeipam.ReasonWriteFailed {
+			if event.Reason != nodeevents.ReasonWriteFailed {
 				t.Errorf("event on Node %s: %s %s", name, event.Reason, event.Message)
 			}
 		}

@@ -845,7 +845,7 @@ var mutants = []mutant{
 	// Flags that change.
 	{
 		name: "label-is-enough", defect: "a user's ClusterCIDR that has the label of those from flags is taken for one of them",
-		old: "\treturn strings.HasPrefix(cc.Name, flagsPrefix) && cc.Labels",
+		old: "\treturn strings.HasPrefix(cc.Name, Prefix) && cc.Labels",
 		new: "\treturn cc.Labels",
 	},
 	{
@@ -1314,8 +1314,8 @@ var mutants = []mutant{
 	},
 	{
 		name: "exclusions-dropped", defect: "of what users have excluded from the ClusterCIDRs of earlier flags, what is more than the API takes is dropped",
-		old:  "range clustercidr.Summary(all, maxExcluded) {",
-		new:  "range all[:min(len(all), maxExcluded)] {",
+		old:  "range clustercidr.Summary(all, MaxExcluded) {",
+		new:  "range all[:min(len(all), MaxExcluded)] {",
 		test: "./controllers/nodeipam TestExclusionsOfSeveralFlags",
 	},
 	{

@@ -13,7 +13,7 @@ import (
 	"k8s.io/client-go/rest"
 
 	networkingv1 "github.com/multicidr/controller-manager/apis/networking/v1"
-	"github.com/multicidr/controller-manager/controllers/nodeipam"
+	nodeevents "github.com/multicidr/controller-manager/controllers/nodeipam/events"
 	"github.com/multicidr/controller-manager/test/chaos/faultproxy"
 	"github.com/multicidr/controller-manager/test/controlplane"
 	"github.com/multicidr/controller-manager/test/results"
@@ -166,7 +166,7 @@ type eventCount struct{ all, nodes int }
 
 func (c *cluster) countEvents(ctx context.Context) (n eventCount, err error) {
 	list, err := c.kube.CoreV1().Events(metav1.NamespaceDefault).List(ctx, metav1.ListOptions{
-		FieldSelector: fields.OneTermEqualSelector("reason", nodeipam.ReasonNotAvailable).String(),
+		FieldSelector: fields.OneTermEqualSelector("reason", nodeevents.ReasonNotAvailable).String(),
 	})
 	if err != nil {
 		return n, err

@@ -1,4 +1,4 @@
-package nodeipam
+package stored
 
 import (
 	"context"
@@ -7,7 +7,6 @@ import (
 	"slices"
 	"time"
 
-	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 	"k8s.io/apimachinery/pkg/runtime"
@@ -15,61 +14,56 @@ import (
 	"k8s.io/apimachinery/pkg/watch"
 	"k8s.io/client-go/dynamic"
 	"k8s.io/client-go/tools/cache"
-	"k8s.io/klog/v2"
 
-	"github.com/multicidr/controller-manager/apis/generated/clientset/versioned"
 	networkingv1 "github.com/multicidr/controller-manager/apis/networking/v1"
 	"github.com/multicidr/controller-manager/controllers/nodeipam/clustercidr"
+	"github.com/multicidr/controller-manager/controllers/nodeipam/requests"
 )
 
 // ClusterCIDRs are read as they are stored and decoded one by one. A typed client gives up on a whole list, and so on every Node of the
 // cluster, when one object has a field of another type; another CRD than ours may have let one in.
 
-func (c *Controller) stored() dynamic.ResourceInterface {
-	return c.dynamic.Resource(networkingv1.SchemeGroupVersion.WithResource("clustercidrs"))
-}
-
-// newInformer makes the informer of ClusterCIDRs. Beside how it reads, it differs from the generated one in that it notes whether they
+// NewInformer makes the informer of ClusterCIDRs. Beside how it reads, it differs from the generated one in that it tells noteRead whether they
 // can be read: an informer tells of errors, but not of their end.
-func (c *Controller) newInformer(_ versioned.Interface, resync time.Duration) cache.SharedIndexInformer {
+func NewInformer(objects dynamic.ResourceInterface, client any, resync time.Duration, noteRead func(context.Context, error)) cache.SharedIndexInformer {
 	return cache.NewSharedIndexInformerWithOptions(
 		cache.ToListWatcherWithWatchListSemantics(&cache.ListWatch{
 			ListWithContextFunc: func(ctx context.Context, opts metav1.ListOptions) (runtime.Object, error) {
-				list, err := c.stored().List(ctx, opts)
+				list, err := objects.List(ctx, opts)
 				if err != nil { // A list that works is not all that it takes: a watch follows.
-					c.noteRead(ctx, err)
+					noteRead(ctx, err)
 					return nil, err
 				}
 				decoded := &networkingv1.ClusterCIDRList{ListMeta: metav1.ListMeta{
 					ResourceVersion: list.GetResourceVersion(), Continue: list.GetContinue(), RemainingItemCount: list.GetRemainingItemCount(),
 				}}
 				for i := range list.Items {
-					decoded.Items = append(decoded.Items, *decode(&list.Items[i]))
+					decoded.Items = append(decoded.Items, *Decode(&list.Items[i]))
 				}
 				return decoded, nil
 			},
 			WatchFuncWithContext: func(ctx context.Context, opts metav1.ListOptions) (watch.Interface, error) {
-				w, err := c.stored().Watch(ctx, opts)
-				c.noteRead(ctx, err)
+				w, err := objects.Watch(ctx, opts)
+				noteRead(ctx, err)
 				if err != nil {
 					return nil, err
 				}
 				return watch.Filter(w, func(e watch.Event) (watch.Event, bool) {
 					if u, ok := e.Object.(*unstructured.Unstructured); ok && e.Type != watch.Error {
-						e.Object = decode(u)
+						e.Object = Decode(u)
 					}
 					return e, true
 				}), nil
 			},
-		}, c.dynamic),
+		}, client),
 		&networkingv1.ClusterCIDR{},
 		cache.SharedIndexInformerOptions{ResyncPeriod: resync},
 	)
 }
 
-// decode returns a ClusterCIDR. Of one that cannot be decoded it is the metadata and the ranges, for there may be Nodes in them, with
+// Decode returns a ClusterCIDR. Of one that cannot be decoded it is the metadata and the ranges, for there may be Nodes in them, with
 // annotationUndecodable.
-func decode(u *unstructured.Unstructured) *networkingv1.ClusterCIDR {
+func Decode(u *unstructured.Unstructured) *networkingv1.ClusterCIDR {
 	cc := &networkingv1.ClusterCIDR{}
 	err := decodeInto(u.Object, cc)
 	if err == nil {
@@ -103,7 +97,7 @@ var conditionTypes = []string{networkingv1.ConditionReady, networkingv1.Conditio
 
 // ownsTransition reports whether an entry says that this controller has applied the time of a condition's last transition.
 func ownsTransition(f metav1.ManagedFieldsEntry, conditionType string) bool {
-	if f.Manager != Name || f.Operation != metav1.ManagedFieldsOperationApply || f.Subresource != "status" || f.FieldsV1 == nil {
+	if f.Manager != requests.Manager || f.Operation != metav1.ManagedFieldsOperationApply || f.Subresource != "status" || f.FieldsV1 == nil {
 		return false
 	}
 	var fields map[string]any
@@ -121,18 +115,4 @@ func decodeInto(object map[string]any, cc *networkingv1.ClusterCIDR) error {
 		return err
 	}
 	return utiljson.Unmarshal(text, cc)
-}
-
-func (c *Controller) noteRead(ctx context.Context, err error) {
-	if ctx.Err() != nil || apierrors.IsResourceExpired(err) || apierrors.IsGone(err) {
-		return // the end, or a watch that starts anew from a list
-	}
-	t := c.unreadable(err)
-	changed := c.health.Read(t)
-	switch {
-	case changed && err != nil:
-		klog.FromContext(ctx).Error(err, "Changes of ClusterCIDRs are not seen: "+t.What)
-	case changed:
-		klog.FromContext(ctx).Info("Watching ClusterCIDRs again")
-	}
 }

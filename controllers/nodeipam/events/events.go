@@ -1,4 +1,4 @@
-package nodeipam
+package events
 
 import (
 	"context"
@@ -7,13 +7,16 @@ import (
 	"strings"
 	"time"
 
-	"github.com/multicidr/controller-manager/controllers/nodeipam/health"
-	"github.com/multicidr/controller-manager/controllers/nodeipam/requests"
-	"github.com/multicidr/controller-manager/controllers/nodeipam/text"
 	v1 "k8s.io/api/core/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/klog/v2"
+
+	networkingv1 "github.com/multicidr/controller-manager/apis/networking/v1"
+	"github.com/multicidr/controller-manager/controllers/nodeipam/health"
+	"github.com/multicidr/controller-manager/controllers/nodeipam/requests"
+	"github.com/multicidr/controller-manager/controllers/nodeipam/text"
 )
 
 // Reasons of events, all of type Warning. On Nodes:
@@ -38,19 +41,31 @@ const (
 	ReasonFinalizerMissing = "FinalizerMissing"
 )
 
+// eventWriter writes events to an API server.
+type Writer struct {
+	API requests.API
+	Now func() time.Time
+}
+
+// The kinds of subjects in keys.
+const (
+	AboutNode        = "Node"
+	AboutClusterCIDR = "ClusterCIDR"
+)
+
 // maxSubjectInName leaves room for the rest of an event's name, which has at most 253 characters.
 const maxSubjectInName = 200
 
-// say writes an event. It is not left to a recorder, which drops events when many come at once: five thousand Nodes that
+// Write writes an event. It is not left to a recorder, which drops events when many come at once: five thousand Nodes that
 // wait shall have five thousand events. Who says the same of the same object again, after a restart for instance, renews
 // the event that is there.
-func (c *Controller) say(ctx context.Context, about v1.ObjectReference, reason, message string) error {
+func (w Writer) Write(ctx context.Context, about v1.ObjectReference, reason, message string) error {
 	message = text.Cut(message, text.MaxMessage)
 	hash := fnv.New64a()
 	for _, s := range []string{string(about.UID), reason, message} {
 		hash.Write([]byte(s + "\x00"))
 	}
-	now := metav1.NewTime(c.now().Truncate(time.Second))
+	now := metav1.NewTime(w.Now().Truncate(time.Second))
 	event := &v1.Event{
 		ObjectMeta: metav1.ObjectMeta{
 			Name:      fmt.Sprintf("%s.%016x", strings.TrimRight(about.Name[:min(len(about.Name), maxSubjectInName)], ".-"), hash.Sum64()),
@@ -60,17 +75,17 @@ func (c *Controller) say(ctx context.Context, about v1.ObjectReference, reason, 
 		Type:                v1.EventTypeWarning,
 		Reason:              reason,
 		Message:             message,
-		Source:              v1.EventSource{Component: Name},
-		ReportingController: Name,
+		Source:              v1.EventSource{Component: requests.Manager},
+		ReportingController: requests.Manager,
 		FirstTimestamp:      now,
 		LastTimestamp:       now,
 		Count:               1,
 	}
 	ctx, cancel := context.WithTimeout(ctx, requests.Timeout) // A shutdown ends it: nobody decides by events.
 	defer cancel()
-	err := c.api.CreateEvent(ctx, event)
+	err := w.API.CreateEvent(ctx, event)
 	if apierrors.IsAlreadyExists(err) {
-		err = c.renew(ctx, event)
+		err = w.renew(ctx, event)
 	}
 	switch {
 	case apierrors.IsForbidden(err):
@@ -85,12 +100,23 @@ func (c *Controller) say(ctx context.Context, about v1.ObjectReference, reason, 
 
 // renew says of an event that is there that it was so again. When it was so for the first time stays, and the count grows: kubectl describe
 // shows the first time alone for as long as it is 1.
-func (c *Controller) renew(ctx context.Context, event *v1.Event) error {
+func (w Writer) renew(ctx context.Context, event *v1.Event) error {
 	// A patch that changes nothing reads it: get is a permission that nothing else needs.
-	stored, err := c.api.PatchEvent(ctx, event.Namespace, event.Name, []byte("{}"))
+	stored, err := w.API.PatchEvent(ctx, event.Namespace, event.Name, []byte("{}"))
 	if err != nil {
 		return err
 	}
-	_, err = c.api.PatchEvent(ctx, event.Namespace, event.Name, requests.Encode(map[string]any{"lastTimestamp": event.LastTimestamp, "count": stored.Count + 1}))
+	_, err = w.API.PatchEvent(ctx, event.Namespace, event.Name, requests.Encode(map[string]any{"lastTimestamp": event.LastTimestamp, "count": stored.Count + 1}))
 	return err
 }
+
+func OfNode(name string, uid types.UID) v1.ObjectReference {
+	return v1.ObjectReference{APIVersion: "v1", Kind: AboutNode, Name: name, UID: uid}
+}
+
+func OfClusterCIDR(name string, uid types.UID) v1.ObjectReference {
+	return v1.ObjectReference{APIVersion: networkingv1.SchemeGroupVersion.String(), Kind: AboutClusterCIDR, Name: name, UID: uid}
+}
+
+// eventKey names an event by its subject and reason. None of the words has a slash.
+func Key(kind, name, reason string) string { return kind + "/" + name + "/" + reason }

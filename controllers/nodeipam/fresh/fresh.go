@@ -1,4 +1,4 @@
-package nodeipam
+package fresh
 
 import (
 	"cmp"
@@ -8,7 +8,6 @@ import (
 	"slices"
 	"time"
 
-	"github.com/multicidr/controller-manager/controllers/nodeipam/health"
 	"k8s.io/apimachinery/pkg/api/meta"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/labels"
@@ -17,10 +16,17 @@ import (
 	"k8s.io/apimachinery/pkg/util/wait"
 	"k8s.io/client-go/kubernetes"
 	"k8s.io/klog/v2"
+
+	"github.com/multicidr/controller-manager/controllers/nodeipam/health"
 )
 
-// freshInterval is how often a cache is looked at that is not as new as it has to be.
-const freshInterval = 50 * time.Millisecond
+// freshInterval is how often a cache is looked at that is not as new as it has to be. lookInterval is for how long a cache is asked how new it is, and the first pause
+// between two reads of all objects; the longest is maxPause.
+const (
+	Interval     = 50 * time.Millisecond
+	LookInterval = time.Second
+	maxPause     = 10 * time.Second
+)
 
 // cached is a cache of one kind of object and the resource version that it has to have reached before the first choice.
 //
@@ -28,22 +34,22 @@ const freshInterval = 50 * time.Millisecond
 // earlier wrote would be missing, and its blocks given again. So a leader makes a consistent read of its own after it has
 // won the lease, and waits until its caches have seen all that this read could have seen. Resource versions of one kind of
 // object are ordered (KEP-5504).
-type cached struct {
-	contents
-	// asOf is the resource version of that read.
-	asOf string
-	// version is the resource version that the cache shows, all of it; empty if the cache cannot tell, which depends on feature gates of
+type Cache struct {
+	Contents
+	// AsOf is the resource version of that read.
+	AsOf string
+	// Version is the resource version that the cache shows, all of it; empty if the cache cannot tell, which depends on feature gates of
 	// client-go, and these on --emulated-version.
-	version func() string
+	Version func() string
 }
 
-// contents are the objects of one kind, by name, with their resource versions: those that exist and those in a cache.
-type contents struct {
-	kind string
-	// read makes a consistent read of all, which is as of a resource version.
-	read func(ctx context.Context) (versions map[string]string, asOf string, err error)
-	// shown is what the cache shows.
-	shown func() (map[string]string, error)
+// Contents are the objects of one kind, by name, with their resource versions: those that exist and those in a cache.
+type Contents struct {
+	Kind string
+	// Read makes a consistent read of all, which is as of a resource version.
+	Read func(ctx context.Context) (versions map[string]string, asOf string, err error)
+	// Shown is what the cache shows.
+	Shown func() (map[string]string, error)
 }
 
 // ReadNodes makes a consistent read of Nodes and returns its resource version. It reads one Node, whatever their number.
@@ -60,9 +66,9 @@ func ReadNodes(ctx context.Context, client kubernetes.Interface) (asOf string, e
 }
 
 // waitFresh returns when all caches are as new as they have to be; false if ctx was done before.
-func (c *Controller) waitFresh(ctx context.Context, caches ...cached) bool {
+func Wait(ctx context.Context, h *health.Health, caches ...Cache) bool {
 	for _, cache := range caches {
-		if !cache.tellsSoon(ctx) && !c.waitShown(ctx, cache.contents) {
+		if !cache.tellsSoon(ctx) && !WaitShown(ctx, h, cache.Contents) {
 			return false
 		}
 	}
@@ -73,35 +79,35 @@ var errMute = errors.New("the cache cannot tell how new it is")
 
 // tellsSoon reports whether the cache tells that it is as new as it has to be. One that was filled after the read does at once, as a rule. One that was
 // watching before would learn by a bookmark, which may take a minute, that there is nothing else to know.
-func (cache cached) tellsSoon(ctx context.Context) bool {
-	err := wait.PollUntilContextTimeout(ctx, freshInterval, lookInterval, true, func(context.Context) (bool, error) {
-		version := cache.version()
+func (cache Cache) tellsSoon(ctx context.Context) bool {
+	err := wait.PollUntilContextTimeout(ctx, Interval, LookInterval, true, func(context.Context) (bool, error) {
+		version := cache.Version()
 		if version == "" {
 			return false, errMute
 		}
-		order, err := resourceversion.CompareResourceVersion(version, cache.asOf)
+		order, err := resourceversion.CompareResourceVersion(version, cache.AsOf)
 		return err == nil && order >= 0, nil
 	})
 	return err == nil
 }
 
-// waitShown returns when a cache shows all that a consistent read does, and nothing that is gone; false if ctx was done before. It needs nothing from the
+// WaitShown returns when a cache shows all that a consistent read does, and nothing that is gone; false if ctx was done before. It needs nothing from the
 // cache but its objects.
-func (c *Controller) waitShown(ctx context.Context, all contents) bool {
+func WaitShown(ctx context.Context, h *health.Health, all Contents) bool {
 	var (
 		exist map[string]string // as of the last read
 		asOf  string            // empty if that failed
 		next  time.Time         // read again: what the cache lacks may be gone by now
-		pause = lookInterval
+		pause = LookInterval
 		told  bool
 	)
-	err := wait.PollUntilContextCancel(ctx, freshInterval, true, func(ctx context.Context) (bool, error) {
+	err := wait.PollUntilContextCancel(ctx, Interval, true, func(ctx context.Context) (bool, error) {
 		if now := time.Now(); !now.Before(next) {
-			next, pause = now.Add(pause), min(2*pause, retryMax) // It may be a list of very many objects.
+			next, pause = now.Add(pause), min(2*pause, maxPause) // It may be a list of very many objects.
 			var err error
-			if exist, asOf, err = all.read(ctx); err != nil {
-				if ctx.Err() == nil && c.health.WaitFor(health.Problem{What: all.kind + " to be readable: if that is forbidden, " + health.ApplyRBAC, Err: err}) {
-					klog.FromContext(ctx).Error(err, "No Node gets podCIDRs: "+all.kind+" cannot be read")
+			if exist, asOf, err = all.Read(ctx); err != nil {
+				if ctx.Err() == nil && h.WaitFor(health.Problem{What: all.Kind + " to be readable: if that is forbidden, " + health.ApplyRBAC, Err: err}) {
+					klog.FromContext(ctx).Error(err, "No Node gets podCIDRs: "+all.Kind+" cannot be read")
 				}
 				return false, nil
 			}
@@ -109,7 +115,7 @@ func (c *Controller) waitShown(ctx context.Context, all contents) bool {
 		if asOf == "" {
 			return false, nil
 		}
-		shown, err := all.shown()
+		shown, err := all.Shown()
 		if err != nil {
 			return false, err // Listing a cache fails only for a selector that cannot be parsed.
 		}
@@ -117,9 +123,9 @@ func (c *Controller) waitShown(ctx context.Context, all contents) bool {
 		if !behind {
 			return true, nil
 		}
-		c.health.WaitFor(health.Problem{What: fmt.Sprintf("the cache of %s to show %s as of resource version %s", all.kind, name, needed)})
+		h.WaitFor(health.Problem{What: fmt.Sprintf("the cache of %s to show %s as of resource version %s", all.Kind, name, needed)})
 		if !told {
-			klog.FromContext(ctx).Info("Waiting for a cache that lags", "kind", all.kind, "object", name, "needed", needed)
+			klog.FromContext(ctx).Info("Waiting for a cache that lags", "kind", all.Kind, "object", name, "needed", needed)
 			told = true
 		}
 		return false, nil
@@ -151,8 +157,8 @@ func firstBehind(shown, exist map[string]string, asOf string) (name, needed stri
 	return name, cmp.Or(exist[name], asOf), true
 }
 
-// readPages makes a consistent read, page by page.
-func readPages[L runtime.Object](list func(context.Context, metav1.ListOptions) (L, error)) func(context.Context) (map[string]string, string, error) {
+// ReadPages makes a consistent read, page by page.
+func ReadPages[L runtime.Object](list func(context.Context, metav1.ListOptions) (L, error)) func(context.Context) (map[string]string, string, error) {
 	return func(ctx context.Context) (map[string]string, string, error) {
 		versions, asOf := map[string]string{}, ""
 		options := metav1.ListOptions{Limit: 500} // No resource version means the most recent one.
@@ -183,8 +189,8 @@ func readPages[L runtime.Object](list func(context.Context, metav1.ListOptions) 
 	}
 }
 
-// versionsOf are the resource versions of what a lister shows.
-func versionsOf[O metav1.Object](list func(labels.Selector) ([]O, error)) func() (map[string]string, error) {
+// VersionsOf are the resource versions of what a lister shows.
+func VersionsOf[O metav1.Object](list func(labels.Selector) ([]O, error)) func() (map[string]string, error) {
 	return func() (map[string]string, error) {
 		all, err := list(labels.Everything())
 		versions := make(map[string]string, len(all))
@@ -193,16 +199,4 @@ func versionsOf[O metav1.Object](list func(labels.Selector) ([]O, error)) func()
 		}
 		return versions, err
 	}
-}
-
-func (c *Controller) nodeContents() contents {
-	return contents{"Nodes", readPages(c.client.CoreV1().Nodes().List), versionsOf(c.nodes.List)}
-}
-
-func (c *Controller) clusterCIDRContents() contents {
-	return contents{"ClusterCIDRs", readPages(c.stored().List), versionsOf(c.clusterCIDRs.List)}
-}
-
-func (c *Controller) serviceCIDRContents() contents {
-	return contents{"ServiceCIDRs", readPages(c.client.NetworkingV1().ServiceCIDRs().List), versionsOf(c.serviceCIDRs.List)}
 }
