@@ -13,6 +13,7 @@ import (
 	"github.com/multicidr/controller-manager/controllers/nodeipam/allocator"
 	"github.com/multicidr/controller-manager/controllers/nodeipam/events"
 	"github.com/multicidr/controller-manager/controllers/nodeipam/health"
+	"github.com/multicidr/controller-manager/controllers/nodeipam/queues"
 	"github.com/multicidr/controller-manager/controllers/nodeipam/requests"
 )
 
@@ -32,11 +33,6 @@ const (
 	// thousands of events that cannot be stored must not become a load of their own.
 	eventRetryMax = time.Minute
 )
-
-// errEvent marks the error of an event that was not stored.
-type errEvent struct{ error }
-
-func (e errEvent) Unwrap() error { return e.error }
 
 // announcer is what is handed over and not stored yet. Controller.mu guards it, like the state.
 type announcer struct {
@@ -96,14 +92,14 @@ func (c *Controller) syncEvent(ctx context.Context, key string) error {
 		}
 		err := events.Writer{API: c.api, Now: c.now}.Write(ctx, a.about, a.reason, a.message)
 		if ctx.Err() != nil {
-			return errEvent{ctx.Err()} // The process ends, and another one will say it.
+			return requests.RefusedLater{Err: ctx.Err()} // The process ends, and another one will say it.
 		}
 		if requests.NotItsTurn(err) {
-			return requests.Later(closedRetry)
+			return requests.Later(queues.ClosedRetry)
 		}
 		c.noteEvent(ctx, err)
 		if err != nil {
-			return errEvent{err}
+			return requests.RefusedLater{Err: err}
 		}
 		written = a
 		c.with(func(b *allocator.State) { c.announcer.stored(b, a) })

@@ -28,6 +28,7 @@ import (
 	"github.com/multicidr/controller-manager/controllers/nodeipam/clustercidr"
 	"github.com/multicidr/controller-manager/controllers/nodeipam/events"
 	. "github.com/multicidr/controller-manager/controllers/nodeipam/internal/objects"
+	"github.com/multicidr/controller-manager/controllers/nodeipam/queues"
 	"github.com/multicidr/controller-manager/controllers/nodeipam/requests"
 )
 
@@ -54,7 +55,7 @@ func newAudience(t *testing.T, clusterCIDRs ...*networkingv1.ClusterCIDR) (a *au
 		stored: map[string]int{}, newest: map[string]string{}, podCIDRs: map[string]time.Time{}, ready: map[string]string{},
 	}
 	a.Controller = newController(Config{Workers: 30}, parts{
-		api: a, now: time.Now, newQueue: newQueue,
+		api: a, now: time.Now, newQueue: queues.New,
 		nodes: corelisters.NewNodeLister(a.nodes), clusterCIDRs: clustercidrlisters.NewClusterCIDRLister(a.clusterCIDRs),
 	})
 	for _, cc := range clusterCIDRs {
@@ -69,7 +70,7 @@ func newAudience(t *testing.T, clusterCIDRs ...*networkingv1.ClusterCIDR) (a *au
 	var workers sync.WaitGroup
 	for _, l := range a.lines() {
 		for range l.workers {
-			workers.Go(func() { work(ctx, l.queue, l.sync) })
+			workers.Go(func() { queues.Work(ctx, l.queue, l.sync) })
 		}
 	}
 	stop = sync.OnceFunc(func() {
@@ -317,7 +318,7 @@ func TestEventOfTheNextNode(t *testing.T) {
 				return c.syncNode(t.Context(), "n")
 			}
 			return nil
-		}}, now: time.Now, nodes: corelisters.NewNodeLister(nodes), newQueue: newQueue})
+		}}, now: time.Now, nodes: corelisters.NewNodeLister(nodes), newQueue: queues.New})
 		for _, l := range c.lines() {
 			defer l.queue.ShutDown()
 		}
@@ -325,7 +326,7 @@ func TestEventOfTheNextNode(t *testing.T) {
 		if err := c.syncNode(t.Context(), "n"); err != nil {
 			t.Fatal(err)
 		}
-		workOne(t.Context(), c.eventQueue, c.syncEvent)
+		queues.WorkOne(t.Context(), c.eventQueue, c.syncEvent)
 		if diff := cmp.Diff([]types.UID{Node("n").UID, next.UID}, said); diff != "" {
 			t.Errorf("events are about (-want +got):\n%s", diff)
 		}
@@ -339,7 +340,7 @@ func TestEventsLetNodesPass(t *testing.T) {
 		start := time.Now()
 		nodes := cache.NewIndexer(cache.MetaNamespaceKeyFunc, cache.Indexers{})
 		c := newController(Config{}, parts{
-			api: eventsOnly{write: func(*v1.Event) error { said = append(said, time.Since(start)); return nil }}, now: time.Now, nodes: corelisters.NewNodeLister(nodes), newQueue: newQueue,
+			api: eventsOnly{write: func(*v1.Event) error { said = append(said, time.Since(start)); return nil }}, now: time.Now, nodes: corelisters.NewNodeLister(nodes), newQueue: queues.New,
 		})
 		for _, l := range c.lines() {
 			defer l.queue.ShutDown()
@@ -350,7 +351,7 @@ func TestEventsLetNodesPass(t *testing.T) {
 		}
 		c.nodeQueue.Add("another") // which nobody takes
 		for time.Since(start) < 2*eventPatience && len(said) == 0 {
-			workOne(t.Context(), c.eventQueue, c.syncEvent)
+			queues.WorkOne(t.Context(), c.eventQueue, c.syncEvent)
 		}
 		if diff := cmp.Diff([]time.Duration{eventPatience}, said); diff != "" {
 			t.Errorf("when the event is written while a Node is in the queue (-want +got):\n%s", diff)
@@ -381,7 +382,7 @@ func TestEventsThatAreRefused(t *testing.T) {
 		var tried []time.Time
 		nodes := cache.NewIndexer(cache.MetaNamespaceKeyFunc, cache.Indexers{})
 		c := newController(Config{}, parts{
-			api: eventsOnly{write: func(*v1.Event) error { tried = append(tried, time.Now()); return errors.New("no space") }}, now: time.Now, nodes: corelisters.NewNodeLister(nodes), newQueue: newQueue,
+			api: eventsOnly{write: func(*v1.Event) error { tried = append(tried, time.Now()); return errors.New("no space") }}, now: time.Now, nodes: corelisters.NewNodeLister(nodes), newQueue: queues.New,
 		})
 		for _, l := range c.lines() {
 			defer l.queue.ShutDown()
@@ -392,7 +393,7 @@ func TestEventsThatAreRefused(t *testing.T) {
 		}
 		const tries = 16
 		for len(tried) < tries {
-			workOne(klog.NewContext(t.Context(), logr.Discard()), c.eventQueue, c.syncEvent)
+			queues.WorkOne(klog.NewContext(t.Context(), logr.Discard()), c.eventQueue, c.syncEvent)
 		}
 		if got := tried[tries-1].Sub(tried[tries-2]); got != eventRetryMax {
 			t.Errorf("the last pause is %v, want %v", got, eventRetryMax)

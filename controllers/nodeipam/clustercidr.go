@@ -19,6 +19,7 @@ import (
 	"github.com/multicidr/controller-manager/controllers/nodeipam/clustercidr"
 	"github.com/multicidr/controller-manager/controllers/nodeipam/fromflags"
 	"github.com/multicidr/controller-manager/controllers/nodeipam/health"
+	"github.com/multicidr/controller-manager/controllers/nodeipam/queues"
 	"github.com/multicidr/controller-manager/controllers/nodeipam/requests"
 )
 
@@ -48,7 +49,7 @@ func (c *Controller) syncClusterCIDR(ctx context.Context, name string) error {
 	case err != nil:
 		return err
 	case urgent:
-		return requests.Later(closedRetry) // A write may take seconds.
+		return requests.Later(queues.ClosedRetry) // A write may take seconds.
 	case cc == nil:
 		if c.stays[name].what != created {
 			delete(c.stays, name)
@@ -136,7 +137,7 @@ type lastWrite struct {
 // event.
 func (c *Controller) notAgain(cc *networkingv1.ClusterCIDR, what string) error {
 	last := c.stays[cc.Name]
-	if left := last.at.Add(retryMax).Sub(c.now()); last.uid == cc.UID && last.what == what && left > 0 {
+	if left := last.at.Add(queues.RetryMax).Sub(c.now()); last.uid == cc.UID && last.what == what && left > 0 {
 		return requests.Later(left)
 	}
 	return nil
@@ -147,8 +148,8 @@ func (c *Controller) notAgain(cc *networkingv1.ClusterCIDR, what string) error {
 func (c *Controller) wroteInto(cc *networkingv1.ClusterCIDR, what string) error {
 	last := c.stays[cc.Name]
 	c.stays[cc.Name] = lastWrite{cc.UID, what, c.now()}
-	c.clusterCIDRQueue.AddAfter(cc.Name, retryMax)
-	if last.uid == cc.UID && last.what == what && c.now().Sub(last.at) < 2*retryMax {
+	c.clusterCIDRQueue.AddAfter(cc.Name, queues.RetryMax)
+	if last.uid == cc.UID && last.what == what && c.now().Sub(last.at) < 2*queues.RetryMax {
 		return fmt.Errorf("ClusterCIDR %s: %w", cc.Name, requests.ErrNotKept)
 	}
 	return nil

@@ -2,14 +2,12 @@ package nodeipam
 
 import (
 	"context"
-	"errors"
 	"net/netip"
 	"runtime/debug"
 	"sync"
 	"sync/atomic"
 	"time"
 
-	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	"k8s.io/apimachinery/pkg/api/meta"
 	"k8s.io/apimachinery/pkg/types"
 	utilruntime "k8s.io/apimachinery/pkg/util/runtime"
@@ -20,7 +18,6 @@ import (
 	corelisters "k8s.io/client-go/listers/core/v1"
 	networkinglisters "k8s.io/client-go/listers/networking/v1"
 	"k8s.io/client-go/tools/cache"
-	"k8s.io/client-go/util/workqueue"
 	"k8s.io/klog/v2"
 
 	"github.com/multicidr/controller-manager/apis/generated/clientset/versioned"
@@ -35,19 +32,13 @@ import (
 	"github.com/multicidr/controller-manager/controllers/nodeipam/fromflags"
 	"github.com/multicidr/controller-manager/controllers/nodeipam/health"
 	"github.com/multicidr/controller-manager/controllers/nodeipam/metrics"
+	"github.com/multicidr/controller-manager/controllers/nodeipam/queues"
 	"github.com/multicidr/controller-manager/controllers/nodeipam/requests"
 	"github.com/multicidr/controller-manager/controllers/nodeipam/stored"
 )
 
 // Name is the controller's name.
 const Name = requests.Manager
-
-// Retries of one object after a failed write: the first at once, then ever later. There is no limit shared by all
-// objects, so that one API server outage is not followed by a queue of its own.
-const (
-	retryFirst = 10 * time.Millisecond
-	retryMax   = 10 * time.Second
-)
 
 // Config is what a Controller is made from. Clients, Nodes and Workers are required.
 type Config struct {
@@ -111,10 +102,10 @@ type Controller struct {
 	nodesAsOf                         string
 	nodesVersion, clusterCIDRsVersion func() string
 
-	nodeQueue        queue
-	clusterCIDRQueue queue
-	statusQueue      queue // of ClusterCIDRs
-	eventQueue       queue // of eventKeys
+	nodeQueue        queues.Queue
+	clusterCIDRQueue queues.Queue
+	statusQueue      queues.Queue // of ClusterCIDRs
+	eventQueue       queues.Queue // of eventKeys
 
 	// entering is held from the look at a ClusterCIDR until what it says is in the state, and while the state is filled. With mu too, it is taken first.
 	entering  sync.Mutex
@@ -154,8 +145,6 @@ type Controller struct {
 	earlier earlierTerms
 }
 
-type queue = workqueue.TypedRateLimitingInterface[string]
-
 // parts are what a Controller works with: the real ones in New, simulated ones in a test that takes every step itself.
 type parts struct {
 	api          requests.API
@@ -163,7 +152,7 @@ type parts struct {
 	nodes        corelisters.NodeLister
 	clusterCIDRs clustercidrlisters.ClusterCIDRLister
 	serviceCIDRs networkinglisters.ServiceCIDRLister // nil without that API
-	newQueue     func(of string) queue
+	newQueue     func(of string, longest time.Duration) queues.Queue
 }
 
 // New makes a controller. It does no I/O.
@@ -172,12 +161,12 @@ func New(cfg Config) (*Controller, error) {
 		api:      requests.Clients{Kube: cfg.Client, ClusterCIDRs: cfg.ClusterCIDRClient},
 		now:      time.Now,
 		nodes:    cfg.Nodes.Lister(),
-		newQueue: newQueue,
+		newQueue: queues.New,
 	})
 	c.client, c.clusterCIDRClient, c.dynamic = cfg.Client, cfg.ClusterCIDRClient, cfg.Dynamic
 	c.informers = externalversions.NewSharedInformerFactoryWithOptions(cfg.ClusterCIDRClient, 0, externalversions.WithTransform(StripManagedFields))
 	clusterCIDRs := c.informers.InformerFor(&networkingv1.ClusterCIDR{}, func(_ versioned.Interface, resync time.Duration) cache.SharedIndexInformer {
-		return stored.NewInformer(c.stored(), c.dynamic, resync, c.noteRead)
+		return stored.NewInformer(c.dynamic, resync, c.noteRead)
 	})
 	c.clusterCIDRs = clustercidrlisters.NewClusterCIDRLister(clusterCIDRs.GetIndexer())
 
@@ -214,10 +203,10 @@ func newController(cfg Config, p parts) *Controller {
 		nodes:            p.nodes,
 		clusterCIDRs:     p.clusterCIDRs,
 		serviceCIDRs:     p.serviceCIDRs,
-		nodeQueue:        p.newQueue("nodes"),
-		clusterCIDRQueue: p.newQueue("clustercidrs"),
-		statusQueue:      p.newQueue("status"),
-		eventQueue:       p.newQueue("events"),
+		nodeQueue:        p.newQueue("nodes", queues.RetryMax),
+		clusterCIDRQueue: p.newQueue("clustercidrs", queues.RetryMax),
+		statusQueue:      p.newQueue("status", queues.RetryMax),
+		eventQueue:       p.newQueue("events", eventRetryMax),
 		selectors:        clustercidr.SelectorCache{},
 		mu:               &sync.Mutex{},
 		state:            allocator.New(),
@@ -283,17 +272,6 @@ func StripManagedFields(obj any) (any, error) {
 	return obj, nil
 }
 
-func newQueue(of string) queue {
-	longest := retryMax
-	if of == "events" {
-		longest = eventRetryMax
-	}
-	return workqueue.NewTypedRateLimitingQueueWithConfig(
-		workqueue.NewTypedItemExponentialFailureRateLimiter[string](retryFirst, longest),
-		workqueue.TypedRateLimitingQueueConfig[string]{Name: "multi_cidr_node_ipam_" + of},
-	)
-}
-
 // Name makes Controller one that the manager can run.
 func (c *Controller) Name() string { return Name }
 
@@ -334,7 +312,7 @@ func (c *Controller) Run(ctx context.Context) {
 	}
 	for _, l := range lines {
 		for range l.workers {
-			wg.Go(func() { c.safely(func() { work(ctx, l.queue, l.sync) }) })
+			wg.Go(func() { c.safely(func() { queues.Work(ctx, l.queue, l.sync) }) })
 		}
 	}
 	<-ctx.Done()
@@ -367,7 +345,7 @@ func (c *Controller) safely(f func()) {
 
 // line is a queue of names and what is done about each.
 type line struct {
-	queue   queue
+	queue   queues.Queue
 	sync    func(ctx context.Context, name string) error
 	workers int
 }
@@ -379,46 +357,6 @@ func (c *Controller) lines() []line {
 		{c.nodeQueue, c.noting(health.WritesNode, c.syncNode), c.workers},
 		{c.eventQueue, c.syncEvent, eventWorkers},
 	}
-}
-
-// work calls sync for names from the queue until ctx is done and the queue is shut down. What is queued then stays undone.
-func work(ctx context.Context, queue queue, sync func(context.Context, string) error) {
-	for workOne(ctx, queue, sync) {
-	}
-}
-
-// workOne calls sync for the next name from the queue. It reports whether there may be more.
-func workOne(ctx context.Context, queue queue, sync func(context.Context, string) error) (more bool) {
-	name, quit := queue.Get()
-	if quit {
-		return false
-	}
-	defer queue.Done(name)
-	if ctx.Err() != nil {
-		return false
-	}
-	logger := klog.FromContext(ctx)
-	var (
-		pause   requests.Later
-		refused requests.RefusedLater
-		event   errEvent
-	)
-	switch err := sync(ctx, name); {
-	case err == nil:
-		queue.Forget(name)
-	case errors.As(err, &pause):
-		queue.AddAfter(name, time.Duration(pause))
-	case requests.NotItsTurn(err):
-		logger.V(4).Info("Will try again", "err", err) // if it is the fence, that says it, once
-		queue.AddAfter(name, closedRetry)
-	case apierrors.IsForbidden(err), errors.As(err, &refused), errors.As(err, &event):
-		logger.V(4).Info("Will try again", "err", err) // noting or noteEvent says it, once
-		queue.AddRateLimited(name)
-	default:
-		logger.Error(err, "Will try again")
-		queue.AddRateLimited(name)
-	}
-	return true
 }
 
 // with runs f on the state, alone, and then wakes whom its changes may concern. It panics if somebody's panic has left the state half
@@ -455,9 +393,6 @@ func (c *Controller) withWhole(f func(*allocator.State)) (whole bool) {
 	c.torn = false
 	return true
 }
-
-// closedRetry is how soon a write is tried again that met a closed fence. No request is sent for that, so it need not become rarer.
-const closedRetry = time.Second
 
 // noting passes on what sync returns, and notes which objects cannot be written. All of them fail for the same reason, as a rule, so only
 // the first is logged. Each has an event of its own.

@@ -9,6 +9,7 @@ import (
 
 	"github.com/google/go-cmp/cmp"
 	"github.com/multicidr/controller-manager/controllers/lease"
+	"github.com/multicidr/controller-manager/controllers/nodeipam/queues"
 	"k8s.io/klog/v2"
 	"k8s.io/klog/v2/ktesting"
 )
@@ -18,13 +19,13 @@ func TestClosedFenceIsNoFailure(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		logger := ktesting.NewLogger(t, ktesting.NewConfig(ktesting.BufferLogs(true), ktesting.Verbosity(0)))
 		ctx := klog.NewContext(t.Context(), logger)
-		queue := newQueue("test")
+		queue := queues.New("test", queues.RetryMax)
 		defer queue.ShutDown()
 		queue.Add("n")
 		start := time.Now()
 		var tries []time.Duration
 		for range 5 {
-			workOne(ctx, queue, func(context.Context, string) error {
+			queues.WorkOne(ctx, queue, func(context.Context, string) error {
 				tries = append(tries, time.Since(start))
 				return fmt.Errorf("patch podCIDRs of Node n: %w", lease.ErrClosed)
 			})

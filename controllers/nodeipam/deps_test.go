@@ -19,6 +19,7 @@ func TestWhatThePureCoreImports(t *testing.T) {
 	for dir, allowed := range map[string]string{
 		"text":        `[a-z0-9/]+|` + module + `controllers/ipam`,
 		"clustercidr": `[a-z0-9/]+|` + types + `|` + module + `controllers/(ipam|nodeipam/text)`,
+		"fromflags":   `[a-z0-9/]+|` + types + `|` + module + `controllers/(ipam|nodeipam/clustercidr)`,
 		"allocator":   `[a-z0-9/]+|` + types + `|` + module + `controllers/(ipam|nodeipam/(text|clustercidr))`,
 		"debugpage":   `[a-z0-9/]+|` + types + `|github.com/munnerz/goautoneg|k8s\.io/klog/v2|` + module + `controllers/(ipam|nodeipam/(text|clustercidr|allocator))`,
 	} {

@@ -22,6 +22,7 @@ import (
 	"github.com/multicidr/controller-manager/controllers/nodeipam/allocator"
 	"github.com/multicidr/controller-manager/controllers/nodeipam/health"
 	. "github.com/multicidr/controller-manager/controllers/nodeipam/internal/objects"
+	"github.com/multicidr/controller-manager/controllers/nodeipam/queues"
 	"github.com/multicidr/controller-manager/controllers/nodeipam/requests"
 )
 
@@ -101,7 +102,7 @@ func newLeader(t *testing.T, elected bool) *leader {
 		cfg.Fence = leaseFence{l}
 	}
 	l.Controller = newController(cfg, parts{
-		api: l, now: time.Now, nodes: corelisters.NewNodeLister(l.cache), clusterCIDRs: clustercidrlisters.NewClusterCIDRLister(l.clusterCIDRs), newQueue: newQueue,
+		api: l, now: time.Now, nodes: corelisters.NewNodeLister(l.cache), clusterCIDRs: clustercidrlisters.NewClusterCIDRLister(l.clusterCIDRs), newQueue: queues.New,
 	})
 	for _, line := range l.lines() {
 		t.Cleanup(line.queue.ShutDown)
@@ -159,7 +160,7 @@ func (l *leader) run(t *testing.T) {
 	for range 50 {
 		for _, line := range l.lines() {
 			for line.queue.Len() > 0 {
-				workOne(t.Context(), line.queue, line.sync)
+				queues.WorkOne(t.Context(), line.queue, line.sync)
 			}
 		}
 		time.Sleep(100 * time.Millisecond)
@@ -170,7 +171,7 @@ func (l *leader) run(t *testing.T) {
 func (l *leader) start(t *testing.T) (stop func()) {
 	ctx, cancel := context.WithCancel(t.Context())
 	for _, line := range l.lines() {
-		go work(ctx, line.queue, line.sync)
+		go queues.Work(ctx, line.queue, line.sync)
 	}
 	return func() {
 		for _, line := range l.lines() {

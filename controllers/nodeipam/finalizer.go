@@ -12,6 +12,7 @@ import (
 	"github.com/multicidr/controller-manager/controllers/ipam"
 	"github.com/multicidr/controller-manager/controllers/nodeipam/allocator"
 	"github.com/multicidr/controller-manager/controllers/nodeipam/clustercidr"
+	"github.com/multicidr/controller-manager/controllers/nodeipam/queues"
 	"github.com/multicidr/controller-manager/controllers/nodeipam/requests"
 	"github.com/multicidr/controller-manager/controllers/nodeipam/text"
 )
@@ -44,7 +45,7 @@ func (c *Controller) sawFinalizer(name string, finalized bool) {
 	tries, ok := c.finalizerTries[name]
 	switch stays := !tries.shown.IsZero(); {
 	case !ok:
-	case stays && c.now().Sub(tries.shown) >= retryMax:
+	case stays && c.now().Sub(tries.shown) >= queues.RetryMax:
 		delete(c.finalizerTries, name)
 	case finalized && !stays:
 		tries.shown = c.now()
@@ -64,7 +65,7 @@ func (c *Controller) judgeFinalizer(b *allocator.State, p *clustercidr.Pool) (_ 
 	case !ok, early && !tries.lost:
 		return p, 0
 	case early:
-		return p, tries.last.Add(closedRetry).Sub(now)
+		return p, tries.last.Add(queues.ClosedRetry).Sub(now)
 	}
 	if p.State == ipam.Pending && p.Cause != clustercidr.CauseNotKept {
 		if tries.last.IsZero() {
@@ -72,7 +73,7 @@ func (c *Controller) judgeFinalizer(b *allocator.State, p *clustercidr.Pool) (_ 
 		}
 		p = b.SetPool(p.With(clustercidr.FinalizerNotKept, clustercidr.CauseNotKept))
 	}
-	return p, tries.last.Add(retryMax).Sub(now) // The object may change at every try, and each change is an event.
+	return p, tries.last.Add(queues.RetryMax).Sub(now) // The object may change at every try, and each change is an event.
 }
 
 // serve is state.serve, but a Node does not wait for ever for the finalizer of a ClusterCIDR: those that were not even tried in time, because

@@ -30,6 +30,7 @@ import (
 	"github.com/multicidr/controller-manager/controllers/nodeipam/events"
 	. "github.com/multicidr/controller-manager/controllers/nodeipam/internal/objects"
 	"github.com/multicidr/controller-manager/controllers/nodeipam/internal/testapi"
+	"github.com/multicidr/controller-manager/controllers/nodeipam/queues"
 	"github.com/multicidr/controller-manager/controllers/nodeipam/requests"
 )
 
@@ -122,7 +123,7 @@ func TestFinalizerThatIsNotThere(t *testing.T) {
 
 				ctx, cancel := context.WithCancel(klog.NewContext(t.Context(), logr.Discard()))
 				for _, l := range c.lines() {
-					go work(ctx, l.queue, l.sync)
+					go queues.Work(ctx, l.queue, l.sync)
 				}
 				time.Sleep(20*time.Second + time.Second/2)
 				synctest.Wait()
@@ -143,7 +144,7 @@ func TestFinalizerThatIsNotThere(t *testing.T) {
 					return nil
 				}
 				s.mu.Unlock()
-				time.Sleep(retryMax)
+				time.Sleep(queues.RetryMax)
 				synctest.Wait()
 				var serves bool
 				c.with(func(b *allocator.State) {
@@ -261,7 +262,7 @@ func TestFinalizerAnswerLostLongAgo(t *testing.T) {
 				}
 				x := fresh("x", "10.9.0.0/24")
 				l.setRange(t, x)
-				workOne(t.Context(), l.clusterCIDRQueue, l.lines()[0].sync)
+				queues.WorkOne(t.Context(), l.clusterCIDRQueue, l.lines()[0].sync)
 				if !carriedOut {
 					if err := l.clusterCIDRs.Delete(x); err != nil {
 						t.Fatal(err)
@@ -278,7 +279,7 @@ func TestFinalizerAnswerLostLongAgo(t *testing.T) {
 						t.Errorf("the new ClusterCIDR is said to be pending because %s", p.Problem)
 					}
 				})
-				workOne(t.Context(), l.nodeQueue, l.lines()[2].sync) // faster than the finalizer
+				queues.WorkOne(t.Context(), l.nodeQueue, l.lines()[2].sync) // faster than the finalizer
 				l.run(t)
 				if got := l.node("n").Spec.PodCIDR; got != "10.3.0.0/28" {
 					t.Errorf("the Node has %q, want 10.3.0.0/28 of the ClusterCIDR that comes first for it", got)
@@ -362,7 +363,7 @@ func TestFinalizerTakenAwayAtEachEvent(t *testing.T) {
 		const minutes = 2
 		time.Sleep(minutes * time.Minute)
 		synctest.Wait()
-		if most := minutes*int(time.Minute/retryMax) + int(finalizerPatience/closedRetry); server.writes > most {
+		if most := minutes*int(time.Minute/queues.RetryMax) + int(finalizerPatience/queues.ClosedRetry); server.writes > most {
 			t.Errorf("%d writes of a finalizer in %d minutes, want %d at most", server.writes, minutes, most)
 		}
 	})

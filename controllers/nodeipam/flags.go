@@ -19,6 +19,7 @@ import (
 	"github.com/multicidr/controller-manager/controllers/nodeipam/allocator"
 	"github.com/multicidr/controller-manager/controllers/nodeipam/clustercidr"
 	"github.com/multicidr/controller-manager/controllers/nodeipam/fromflags"
+	"github.com/multicidr/controller-manager/controllers/nodeipam/queues"
 	"github.com/multicidr/controller-manager/controllers/nodeipam/requests"
 )
 
@@ -152,7 +153,7 @@ func (c *Controller) createFromFlags(ctx context.Context, name string, made []*n
 	case err == nil:
 		delete(c.stays, name)
 		klog.FromContext(ctx).Info("Created a ClusterCIDR from the flags", "clusterCIDR", klog.KObj(cc), "ipv4", cc.Spec.IPv4, "ipv6", cc.Spec.IPv6)
-		c.clusterCIDRQueue.AddAfter(name, retryMax)
+		c.clusterCIDRQueue.AddAfter(name, queues.RetryMax)
 		return nil
 	case apierrors.IsAlreadyExists(err):
 		// The watch is about to tell. It does not if the object goes before it was seen, when etcd is restored for one; or if a webhook answers so.

@@ -26,6 +26,7 @@ import (
 	"github.com/multicidr/controller-manager/controllers/nodeipam/fromflags"
 	"github.com/multicidr/controller-manager/controllers/nodeipam/health"
 	. "github.com/multicidr/controller-manager/controllers/nodeipam/internal/objects"
+	"github.com/multicidr/controller-manager/controllers/nodeipam/queues"
 	"github.com/multicidr/controller-manager/controllers/nodeipam/requests"
 )
 
@@ -197,7 +198,7 @@ func TestFollowFlags(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			clusterCIDRs := cache.NewIndexer(cache.MetaNamespaceKeyFunc, cache.Indexers{})
 			w := &writing{fails: map[string]error{tc.fails: errors.New("no")}}
-			c := newController(Config{FromFlags: tc.flags}, parts{api: w, now: time.Now, clusterCIDRs: clustercidrlisters.NewClusterCIDRLister(clusterCIDRs), newQueue: newQueue})
+			c := newController(Config{FromFlags: tc.flags}, parts{api: w, now: time.Now, clusterCIDRs: clustercidrlisters.NewClusterCIDRLister(clusterCIDRs), newQueue: queues.New})
 			for _, l := range c.lines() {
 				t.Cleanup(l.queue.ShutDown)
 			}
@@ -252,7 +253,7 @@ func TestFlagsThatAreStoredOtherwise(t *testing.T) {
 			objects := cache.NewIndexer(cache.MetaNamespaceKeyFunc, cache.Indexers{})
 			a := &altering{writing: &writing{}, change: change, objects: objects}
 			c := newController(Config{FromFlags: &networkingv1.ClusterCIDRSpec{IPv4: "10.244.0.0/16", IPv6: "fd00::/48", PerNodeHostBits: 8, IPv6PerNodeHostBits: &bits}},
-				parts{api: a, now: time.Now, clusterCIDRs: clustercidrlisters.NewClusterCIDRLister(objects), newQueue: newQueue})
+				parts{api: a, now: time.Now, clusterCIDRs: clustercidrlisters.NewClusterCIDRLister(objects), newQueue: queues.New})
 			for _, l := range c.lines() {
 				t.Cleanup(l.queue.ShutDown)
 			}
@@ -300,7 +301,7 @@ func TestSupersededIsDisabledAtOnce(t *testing.T) {
 		"the name without a label":  {ClusterCIDR(fromflags.NameOf(&other), other), &now, ipam.Enabled, "Available: "},
 	} {
 		t.Run(name, func(t *testing.T) {
-			c := newController(Config{FromFlags: tc.flags}, parts{now: time.Now, newQueue: newQueue})
+			c := newController(Config{FromFlags: tc.flags}, parts{now: time.Now, newQueue: queues.New})
 			for _, l := range c.lines() {
 				t.Cleanup(l.queue.ShutDown)
 			}
@@ -357,7 +358,7 @@ func TestFlagsWhoseClusterCIDRDoesNotGo(t *testing.T) {
 				}))
 				defer l.start(t)()
 				l.watch("n", Node("n"))
-				time.Sleep(2*retryMax + health.FailsFor)
+				time.Sleep(2*queues.RetryMax + health.FailsFor)
 				synctest.Wait()
 				if podCIDR := l.node("n").Spec.PodCIDR; podCIDR != "10.2.0.0/28" {
 					t.Errorf("the Node has %q, want 10.2.0.0/28", podCIDR)
@@ -463,7 +464,7 @@ func TestCreationThatIsAnsweredWithAlreadyExists(t *testing.T) {
 		l.Controller.api = e
 		stop := l.start(t)
 		l.clusterCIDRQueue.Add(fromflags.NameOf(l.flags))
-		for time.Sleep(3 * retryMax); e.tries < 10; time.Sleep(retryMax / 3) {
+		for time.Sleep(3 * queues.RetryMax); e.tries < 10; time.Sleep(queues.RetryMax / 3) {
 			if l.health.Check(nil) == nil {
 				t.Fatalf("health says ok after %d creations", e.tries)
 			}

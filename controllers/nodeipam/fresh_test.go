@@ -24,6 +24,7 @@ import (
 	"github.com/multicidr/controller-manager/controllers/nodeipam/fresh"
 	"github.com/multicidr/controller-manager/controllers/nodeipam/health"
 	. "github.com/multicidr/controller-manager/controllers/nodeipam/internal/objects"
+	"github.com/multicidr/controller-manager/controllers/nodeipam/queues"
 )
 
 // aheadOfStore is an informer that has read further than its lister shows, because it still enters what it has read.
@@ -129,7 +130,7 @@ func TestEventWhileTheStartReads(t *testing.T) {
 		<-started
 	}
 	c = newController(Config{Workers: 1, PrimaryFamily: ipam.IPv4}, parts{
-		now: time.Now, nodes: l, newQueue: newQueue,
+		now: time.Now, nodes: l, newQueue: queues.New,
 		clusterCIDRs: clusterCIDRs{ClusterCIDR("a", Spec4("10.0.0.0/16", 8, nil))},
 	})
 	if err := c.readAll(t.Context()); err != nil {
@@ -161,7 +162,7 @@ func TestLaggingCacheIsNotListedForEver(t *testing.T) {
 				if fresh.WaitShown(ctx, &health.Health{}, all) {
 					t.Error("a cache that shows nothing is fresh")
 				}
-				if most := int(10*time.Minute/retryMax) + 5; reads > most {
+				if most := int(10*time.Minute/queues.RetryMax) + 5; reads > most {
 					t.Errorf("%d lists in ten minutes, want %d at most", reads, most)
 				}
 			})

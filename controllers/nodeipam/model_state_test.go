@@ -22,6 +22,7 @@ import (
 	networkingv1 "github.com/multicidr/controller-manager/apis/networking/v1"
 	"github.com/multicidr/controller-manager/controllers/ipam"
 	"github.com/multicidr/controller-manager/controllers/lease"
+	"github.com/multicidr/controller-manager/controllers/nodeipam/queues"
 )
 
 // The state of the model: all of the simulated world that what happens next depends on, as a text, in which two worlds are the same text only
@@ -376,7 +377,7 @@ func (e *encoder) controller(p *process) {
 				e.put("book.unansweredUntil", left(now, n.UnansweredUntil.Sub(epoch)))
 			}
 			if !n.FailingSince.IsZero() {
-				e.put("failingSince", age(now, n.FailingSince.Sub(epoch), retryMax))
+				e.put("failingSince", age(now, n.FailingSince.Sub(epoch), queues.RetryMax))
 			}
 		}
 		if waiting, ok := c.state.Pending(name); ok {
@@ -392,7 +393,7 @@ func (e *encoder) controller(p *process) {
 	slices.Sort(held)
 	e.put("book.ledger", held)
 	if gave := c.state.GaveWay(); !gave.IsZero() {
-		e.put("gaveWay", age(now, gave.Sub(epoch), retryMax))
+		e.put("gaveWay", age(now, gave.Sub(epoch), queues.RetryMax))
 	}
 	for _, pool := range c.state.Pools() {
 		e.put("book.pools", pool.Name, pool.State, c.state.Cursor(pool, ipam.IPv4))

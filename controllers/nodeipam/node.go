@@ -9,6 +9,7 @@ import (
 	"github.com/multicidr/controller-manager/controllers/nodeipam/clustercidr"
 	"github.com/multicidr/controller-manager/controllers/nodeipam/events"
 	"github.com/multicidr/controller-manager/controllers/nodeipam/health"
+	"github.com/multicidr/controller-manager/controllers/nodeipam/queues"
 	"github.com/multicidr/controller-manager/controllers/nodeipam/requests"
 	v1 "k8s.io/api/core/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
@@ -43,7 +44,7 @@ func (c *Controller) syncNode(ctx context.Context, name string) error {
 		if err := c.readBack(ctx, d.node); err != nil {
 			return err
 		}
-		return requests.Later(closedRetry)
+		return requests.Later(queues.ClosedRetry)
 	case d.byOther:
 		return c.accuse(ctx, d.node)
 	}

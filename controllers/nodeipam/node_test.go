@@ -25,6 +25,7 @@ import (
 	"github.com/multicidr/controller-manager/controllers/nodeipam/events"
 	. "github.com/multicidr/controller-manager/controllers/nodeipam/internal/objects"
 	"github.com/multicidr/controller-manager/controllers/nodeipam/internal/testapi"
+	"github.com/multicidr/controller-manager/controllers/nodeipam/queues"
 	"github.com/multicidr/controller-manager/controllers/nodeipam/requests"
 )
 
@@ -35,7 +36,7 @@ func TestPodCIDRsAreWrittenOnce(t *testing.T) {
 	now := time.Unix(0, 0)
 	nodes := cache.NewIndexer(cache.MetaNamespaceKeyFunc, cache.Indexers{})
 	s := &testapi.Server{Gate: &testapi.Gate{}}
-	c := newController(Config{}, parts{api: s, now: func() time.Time { return now }, nodes: corelisters.NewNodeLister(nodes), newQueue: newQueue})
+	c := newController(Config{}, parts{api: s, now: func() time.Time { return now }, nodes: corelisters.NewNodeLister(nodes), newQueue: queues.New})
 	for _, l := range c.lines() {
 		t.Cleanup(l.queue.ShutDown)
 	}
@@ -95,7 +96,7 @@ func TestPodCIDRsAreWrittenOnce(t *testing.T) {
 // The watch may be faster than the answer of a write, and Nodes may go before the start has read any: nothing is kept of either.
 func TestNothingIsKeptOfThem(t *testing.T) {
 	nodes := cache.NewIndexer(cache.MetaNamespaceKeyFunc, cache.Indexers{})
-	c := newController(Config{}, parts{now: time.Now, nodes: corelisters.NewNodeLister(nodes), newQueue: newQueue})
+	c := newController(Config{}, parts{now: time.Now, nodes: corelisters.NewNodeLister(nodes), newQueue: queues.New})
 	for _, l := range c.lines() {
 		t.Cleanup(l.queue.ShutDown)
 	}
@@ -129,7 +130,7 @@ func noticing(t *testing.T, cfg Config) (c *Controller, show func(*v1.Node) *v1.
 	nodes := cache.NewIndexer(cache.MetaNamespaceKeyFunc, cache.Indexers{})
 	clusterCIDRs := cache.NewIndexer(cache.MetaNamespaceKeyFunc, cache.Indexers{})
 	c = newController(cfg, parts{
-		now: time.Now, nodes: corelisters.NewNodeLister(nodes), clusterCIDRs: clustercidrlisters.NewClusterCIDRLister(clusterCIDRs), newQueue: newQueue,
+		now: time.Now, nodes: corelisters.NewNodeLister(nodes), clusterCIDRs: clustercidrlisters.NewClusterCIDRLister(clusterCIDRs), newQueue: queues.New,
 	})
 	for _, l := range c.lines() {
 		t.Cleanup(l.queue.ShutDown)

@@ -15,6 +15,7 @@ import (
 	"github.com/multicidr/controller-manager/controllers/nodeipam/fromflags"
 	"github.com/multicidr/controller-manager/controllers/nodeipam/health"
 	. "github.com/multicidr/controller-manager/controllers/nodeipam/internal/objects"
+	"github.com/multicidr/controller-manager/controllers/nodeipam/queues"
 	"k8s.io/apimachinery/pkg/types"
 )
 
@@ -117,11 +118,11 @@ func TestWritesThatAreNotKept(t *testing.T) {
 						l.watch("joins", nil)
 					}
 					synctest.Wait()
-					if err := l.health.Check(nil); err == nil && time.Since(begun) > 2*retryMax {
+					if err := l.health.Check(nil); err == nil && time.Since(begun) > 2*queues.RetryMax {
 						t.Fatalf("health says ok after %v", time.Since(begun))
 					}
 				}
-				time.Sleep(2 * retryMax)
+				time.Sleep(2 * queues.RetryMax)
 				synctest.Wait()
 				if podCIDR := l.node("n").Spec.PodCIDR; podCIDR != tc.podCIDR {
 					t.Errorf("the Node has %q, want %q", podCIDR, tc.podCIDR)

@@ -33,6 +33,7 @@ import (
 	"github.com/multicidr/controller-manager/controllers/nodeipam/health"
 	. "github.com/multicidr/controller-manager/controllers/nodeipam/internal/objects"
 	"github.com/multicidr/controller-manager/controllers/nodeipam/internal/testapi"
+	"github.com/multicidr/controller-manager/controllers/nodeipam/queues"
 	"github.com/multicidr/controller-manager/controllers/nodeipam/requests"
 )
 
@@ -173,7 +174,7 @@ func (l nodesThatPanic) Get(name string) (*v1.Node, error) {
 func TestNobodyUsesATornBook(t *testing.T) {
 	nodes := cache.NewIndexer(cache.MetaNamespaceKeyFunc, cache.Indexers{})
 	s := &testapi.Server{Gate: &testapi.Gate{}}
-	c := newController(Config{}, parts{api: s, now: time.Now, nodes: nodesThatPanic{corelisters.NewNodeLister(nodes)}, newQueue: newQueue})
+	c := newController(Config{}, parts{api: s, now: time.Now, nodes: nodesThatPanic{corelisters.NewNodeLister(nodes)}, newQueue: queues.New})
 	for _, l := range c.lines() {
 		t.Cleanup(l.queue.ShutDown)
 	}

@@ -21,6 +21,7 @@ import (
 	"github.com/multicidr/controller-manager/controllers/nodeipam/health"
 	. "github.com/multicidr/controller-manager/controllers/nodeipam/internal/objects"
 	"github.com/multicidr/controller-manager/controllers/nodeipam/internal/testapi"
+	"github.com/multicidr/controller-manager/controllers/nodeipam/queues"
 	"github.com/multicidr/controller-manager/controllers/nodeipam/requests"
 )
 
@@ -49,7 +50,7 @@ func controllerOf(t *testing.T, api requests.API, cc *networkingv1.ClusterCIDR) 
 	if err := clusterCIDRs.Add(cc); err != nil {
 		t.Fatal(err)
 	}
-	c := newController(Config{}, parts{api: api, now: time.Now, clusterCIDRs: clustercidrlisters.NewClusterCIDRLister(clusterCIDRs), newQueue: newQueue})
+	c := newController(Config{}, parts{api: api, now: time.Now, clusterCIDRs: clustercidrlisters.NewClusterCIDRLister(clusterCIDRs), newQueue: queues.New})
 	for _, l := range c.lines() {
 		t.Cleanup(l.queue.ShutDown)
 	}
@@ -66,7 +67,7 @@ func TestStatusThatIsRefused(t *testing.T) {
 		ctx := klog.NewContext(t.Context(), logr.Discard())
 		const tries = 12
 		for len(api.tried) < tries {
-			workOne(ctx, c.statusQueue, c.noting("status of ClusterCIDR", c.syncStatus))
+			queues.WorkOne(ctx, c.statusQueue, c.noting("status of ClusterCIDR", c.syncStatus))
 			if c.health.Check(nil) == nil {
 				t.Fatalf("after %d tries the health check says that all is well", len(api.tried))
 			}
@@ -81,7 +82,7 @@ func TestStatusThatIsRefused(t *testing.T) {
 		}
 		api.err = nil
 		for len(api.tried) == tries {
-			workOne(ctx, c.statusQueue, c.noting("status of ClusterCIDR", c.syncStatus))
+			queues.WorkOne(ctx, c.statusQueue, c.noting("status of ClusterCIDR", c.syncStatus))
 		}
 		if err := c.health.Check(nil); err != nil {
 			t.Errorf("once it is written: %v", err)

@@ -25,6 +25,7 @@ import (
 	"github.com/multicidr/controller-manager/controllers/nodeipam/allocator"
 	"github.com/multicidr/controller-manager/controllers/nodeipam/clustercidr"
 	. "github.com/multicidr/controller-manager/controllers/nodeipam/internal/objects"
+	"github.com/multicidr/controller-manager/controllers/nodeipam/queues"
 	"github.com/multicidr/controller-manager/controllers/nodeipam/requests"
 )
 
@@ -304,7 +305,7 @@ func controllerWith(t *testing.T, api requests.API, now func() time.Time, n *v1.
 	if err := nodes.Add(n); err != nil {
 		t.Fatal(err)
 	}
-	c := newController(Config{}, parts{api: api, now: now, nodes: corelisters.NewNodeLister(nodes), newQueue: newQueue})
+	c := newController(Config{}, parts{api: api, now: now, nodes: corelisters.NewNodeLister(nodes), newQueue: queues.New})
 	for _, l := range c.lines() {
 		t.Cleanup(l.queue.ShutDown)
 	}

@@ -16,6 +16,7 @@ import (
 	"github.com/multicidr/controller-manager/controllers/nodeipam/allocator"
 	"github.com/multicidr/controller-manager/controllers/nodeipam/clustercidr"
 	"github.com/multicidr/controller-manager/controllers/nodeipam/events"
+	"github.com/multicidr/controller-manager/controllers/nodeipam/queues"
 	"github.com/multicidr/controller-manager/controllers/nodeipam/requests"
 )
 
@@ -370,7 +371,7 @@ func (w *world) keepsOthers(old, cc *networkingv1.ClusterCIDR) {
 // justUndone reports whether a process need not write again yet what a user took back. While it is suspended, its clock stands still.
 func (w *world) justUndone(p *process, name string) bool {
 	at, ok := w.undone[name]
-	return ok && w.server.now().Sub(at) <= retryMax+p.asleep
+	return ok && w.server.now().Sub(at) <= queues.RetryMax+p.asleep
 }
 
 // checkFlags: there is one ClusterCIDR for what the flags say, which nobody but a user disables. Those for what they said before are

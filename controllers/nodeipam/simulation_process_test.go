@@ -31,6 +31,7 @@ import (
 	"github.com/multicidr/controller-manager/controllers/ipam"
 	"github.com/multicidr/controller-manager/controllers/nodeipam/fresh"
 	"github.com/multicidr/controller-manager/controllers/nodeipam/health"
+	"github.com/multicidr/controller-manager/controllers/nodeipam/queues"
 	"github.com/multicidr/controller-manager/controllers/nodeipam/requests"
 )
 
@@ -91,7 +92,7 @@ func (p *process) lead() {
 		nodes:        nodeLister{p.caches[kindNode]},
 		clusterCIDRs: clusterCIDRLister{p.caches[kindClusterCIDR]},
 		serviceCIDRs: serviceCIDRLister{p.caches[kindServiceCIDR]},
-		newQueue: func(of string) queue {
+		newQueue: func(of string, _ time.Duration) queues.Queue {
 			q := &simQueue{p: p, yields: of == "events", processing: map[string]bool{}, delayed: map[string]delay{}, failures: map[string]int{}}
 			p.queues[of] = q
 			return q
@@ -422,7 +423,7 @@ func (q *simQueue) AddAfter(name string, d time.Duration) {
 }
 
 func (q *simQueue) AddRateLimited(name string) {
-	d := min(retryFirst<<min(q.failures[name], 30), retryMax)
+	d := min(queues.RetryFirst<<min(q.failures[name], 30), queues.RetryMax)
 	q.failures[name]++
 	q.addAfter(name, d, true)
 }
@@ -598,7 +599,7 @@ func (p *process) run(line, name string) bool {
 	}
 	p.see(kind(line), name)
 	q.next = name
-	p.spawn(line, name, func() { workOne(p.w.ctx, l.queue, l.sync) })
+	p.spawn(line, name, func() { queues.WorkOne(p.w.ctx, l.queue, l.sync) })
 	return true
 }
 

@@ -19,6 +19,7 @@ import (
 
 	networkingv1 "github.com/multicidr/controller-manager/apis/networking/v1"
 	"github.com/multicidr/controller-manager/controllers/nodeipam/health"
+	"github.com/multicidr/controller-manager/controllers/nodeipam/queues"
 )
 
 // The simulated world: one API server, the processes that take turns to lead, the network between them, and time. One
@@ -365,13 +366,13 @@ func (w *world) awaitWhatIsNotKept(p *process) {
 	}
 	if w.server.altered {
 		w.cover("a write is not kept")
-		w.rest(p, max(expectationLasts, finalizerPatience)+2*retryMax)
+		w.rest(p, max(expectationLasts, finalizerPatience)+2*queues.RetryMax)
 		return
 	}
 	for _, o := range w.server.objects[kindClusterCIDR] {
 		if alive(o) && !slices.Contains(o.GetFinalizers(), networkingv1.Finalizer) {
 			w.cover("a finalizer is not kept")
-			w.rest(p, finalizerPatience+2*retryMax)
+			w.rest(p, finalizerPatience+2*queues.RetryMax)
 			return
 		}
 	}

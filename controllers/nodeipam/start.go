@@ -8,7 +8,6 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/labels"
 	"k8s.io/apimachinery/pkg/util/wait"
-	"k8s.io/client-go/dynamic"
 	"k8s.io/client-go/tools/cache"
 	"k8s.io/klog/v2"
 
@@ -17,6 +16,8 @@ import (
 	"github.com/multicidr/controller-manager/controllers/nodeipam/fresh"
 	"github.com/multicidr/controller-manager/controllers/nodeipam/fromflags"
 	"github.com/multicidr/controller-manager/controllers/nodeipam/health"
+	"github.com/multicidr/controller-manager/controllers/nodeipam/internal/parallel"
+	"github.com/multicidr/controller-manager/controllers/nodeipam/stored"
 )
 
 // start returns when the state knows every ClusterCIDR and what every Node holds, so that the first choice can be made;
@@ -64,7 +65,7 @@ func (c *Controller) start(ctx context.Context) bool {
 // canRead reports whether ClusterCIDRs and Nodes can be read, and says what to do if not. If so, asOf is the resource version
 // of a consistent read of ClusterCIDRs, and c.nodesAsOf that of one of Nodes.
 func (c *Controller) canRead(ctx context.Context) (asOf string, ok bool) {
-	list, err := c.stored().List(ctx, metav1.ListOptions{Limit: 1})
+	list, err := stored.ClusterCIDRs(c.dynamic).List(ctx, metav1.ListOptions{Limit: 1})
 	t := c.unreadable(err)
 	if err == nil && c.nodesAsOf == "" {
 		if c.nodesAsOf, err = fresh.ReadNodes(ctx, c.client); err != nil {
@@ -124,7 +125,7 @@ func (c *Controller) fill(ctx context.Context, b *allocator.State) error {
 	for _, node := range nodes {
 		c.heard(node)
 	}
-	for _, node := range b.Rebuild(nodes, inParallel) {
+	for _, node := range b.Rebuild(nodes, parallel.Each) {
 		c.nodeQueue.Add(node.Name)
 	}
 	return nil
@@ -156,15 +157,11 @@ func (c *Controller) nodeContents() fresh.Contents {
 }
 
 func (c *Controller) clusterCIDRContents() fresh.Contents {
-	return fresh.Contents{Kind: "ClusterCIDRs", Read: fresh.ReadPages(c.stored().List), Shown: fresh.VersionsOf(c.clusterCIDRs.List)}
+	return fresh.Contents{Kind: "ClusterCIDRs", Read: fresh.ReadPages(stored.ClusterCIDRs(c.dynamic).List), Shown: fresh.VersionsOf(c.clusterCIDRs.List)}
 }
 
 func (c *Controller) serviceCIDRContents() fresh.Contents {
 	return fresh.Contents{Kind: "ServiceCIDRs", Read: fresh.ReadPages(c.client.NetworkingV1().ServiceCIDRs().List), Shown: fresh.VersionsOf(c.serviceCIDRs.List)}
-}
-
-func (c *Controller) stored() dynamic.ResourceInterface {
-	return c.dynamic.Resource(networkingv1.SchemeGroupVersion.WithResource("clustercidrs"))
 }
 
 func (c *Controller) noteRead(ctx context.Context, err error) {

@@ -190,7 +190,7 @@ var mutants = []mutant{
 	},
 	{
 		name: "foreign-time-taken-over", defect: "the time of a transition that somebody else has written is taken over", test: testForeign,
-		old: "if f.Manager != Name || ",
+		old: "if f.Manager != requests.Manager || ",
 		new: "if ",
 	},
 	{
@@ -515,8 +515,8 @@ var mutants = []mutant{
 	},
 	{
 		name: "mute-cache-is-fresh", defect: "a new leader decides from a cache that cannot tell how new it is",
-		old: "\t\tif !cache.tellsSoon(ctx) && !c.waitShown(ctx, cache.contents) {\n",
-		new: "\t\tif !cache.tellsSoon(ctx) && cache.version() != \"\" && !c.waitShown(ctx, cache.contents) {\n",
+		old: "\t\tif !cache.tellsSoon(ctx) && !WaitShown(ctx, h, cache.Contents) {\n",
+		new: "\t\tif !cache.tellsSoon(ctx) && cache.Version() != \"\" && !WaitShown(ctx, h, cache.Contents) {\n",
 	},
 	{
 		name: "gone-is-fresh", defect: "a new leader allocates from a ClusterCIDR that is gone, because its cache still shows it",
@@ -633,8 +633,8 @@ var mutants = []mutant{
 	},
 	{
 		name: "failed-event-forgotten", defect: "an event that could not be written is not written later",
-		old: "\t\t\treturn errEvent{err}\n",
-		new: "\t\t\treturn nil\n",
+		old: "\t\t\treturn requests.RefusedLater{Err: err}\n\t\t}\n\t\twritten",
+		new: "\t\t\treturn nil\n\t\t}\n\t\twritten",
 	},
 	{
 		name: "conflict-not-told", defect: "nobody is told that two Nodes have the same addresses", seen: inTree + ", " + peer,
@@ -870,7 +870,7 @@ var mutants = []mutant{
 	},
 	{
 		name: "changed-by-user-deleted", defect: "a superseded ClusterCIDR that a user has changed is deleted, and with it what he excluded",
-		old: " || changedByUser(cc) {\n",
+		old: " || fromflags.ChangedByUser(cc) {\n",
 		new: " {\n",
 	},
 	{
@@ -971,7 +971,7 @@ var mutants = []mutant{
 	},
 	{
 		name: "takeover-not-read-again", defect: "what arrived during the wait is not read before the first choice",
-		old:  "return c.waitShown(ctx, c.nodeContents())",
+		old:  "return fresh.WaitShown(ctx, &c.health, c.nodeContents())",
 		new:  "return true",
 		test: testTakeoverSeen,
 	},
@@ -1094,7 +1094,7 @@ var mutants = []mutant{
 	},
 	{
 		name: "unkept-removal-forgotten", defect: "a finalizer that an admission policy puts back is not taken away again",
-		old: "\tc.clusterCIDRQueue.AddAfter(cc.Name, retryMax)\n",
+		old: "\tc.clusterCIDRQueue.AddAfter(cc.Name, queues.RetryMax)\n",
 		new: "",
 	},
 	{
@@ -1212,7 +1212,7 @@ var mutants = []mutant{
 	},
 	{
 		name: "created-and-never-seen", defect: "a ClusterCIDR of the flags that goes before the watch has shown it is not made again",
-		old:  "\"ipv6\", cc.Spec.IPv6)\n\t\tc.clusterCIDRQueue.AddAfter(name, retryMax)\n",
+		old:  "\"ipv6\", cc.Spec.IPv6)\n\t\tc.clusterCIDRQueue.AddAfter(name, queues.RetryMax)\n",
 		new:  "\"ipv6\", cc.Spec.IPv6)\n",
 		test: "./controllers/nodeipam TestFlagsClusterCIDRThatIsNeverSeen",
 	},

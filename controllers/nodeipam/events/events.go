@@ -1,3 +1,4 @@
+// Package events writes events. It does not leave them to a recorder, which drops some when many come at once.
 package events
 
 import (

@@ -1,3 +1,4 @@
+// Package fresh waits until caches show at least what a consistent read has shown. Nothing is allocated from a cache that may be behind.
 package fresh
 
 import (

@@ -1,3 +1,5 @@
+// Package fromflags is the ClusterCIDR that the flags of the in-tree allocator stand for: what it says, what it is called, and what it takes over from
+// those of earlier flags.
 package fromflags
 
 import (

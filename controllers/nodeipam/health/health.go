@@ -1,3 +1,4 @@
+// Package health knows what keeps the controller from its work, and tells people what to do about it.
 package health
 
 import (

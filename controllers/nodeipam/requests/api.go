@@ -1,3 +1,5 @@
+// Package requests is what the controller asks of the API server: the requests, the patches in them, the fence that they pass, and what an answer
+// tells about whether they were carried out.
 package requests
 
 import (

@@ -1,3 +1,4 @@
+// Package stored reads ClusterCIDRs as they are stored, one by one.
 package stored
 
 import (
@@ -23,13 +24,18 @@ import (
 // ClusterCIDRs are read as they are stored and decoded one by one. A typed client gives up on a whole list, and so on every Node of the
 // cluster, when one object has a field of another type; another CRD than ours may have let one in.
 
+// ClusterCIDRs is the resource.
+func ClusterCIDRs(client dynamic.Interface) dynamic.ResourceInterface {
+	return client.Resource(networkingv1.SchemeGroupVersion.WithResource("clustercidrs"))
+}
+
 // NewInformer makes the informer of ClusterCIDRs. Beside how it reads, it differs from the generated one in that it tells noteRead whether they
 // can be read: an informer tells of errors, but not of their end.
-func NewInformer(objects dynamic.ResourceInterface, client any, resync time.Duration, noteRead func(context.Context, error)) cache.SharedIndexInformer {
+func NewInformer(client dynamic.Interface, resync time.Duration, noteRead func(context.Context, error)) cache.SharedIndexInformer {
 	return cache.NewSharedIndexInformerWithOptions(
 		cache.ToListWatcherWithWatchListSemantics(&cache.ListWatch{
 			ListWithContextFunc: func(ctx context.Context, opts metav1.ListOptions) (runtime.Object, error) {
-				list, err := objects.List(ctx, opts)
+				list, err := ClusterCIDRs(client).List(ctx, opts)
 				if err != nil { // A list that works is not all that it takes: a watch follows.
 					noteRead(ctx, err)
 					return nil, err
@@ -43,7 +49,7 @@ func NewInformer(objects dynamic.ResourceInterface, client any, resync time.Dura
 				return decoded, nil
 			},
 			WatchFuncWithContext: func(ctx context.Context, opts metav1.ListOptions) (watch.Interface, error) {
-				w, err := objects.Watch(ctx, opts)
+				w, err := ClusterCIDRs(client).Watch(ctx, opts)
 				noteRead(ctx, err)
 				if err != nil {
 					return nil, err

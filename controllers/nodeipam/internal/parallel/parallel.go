@@ -1,4 +1,5 @@
-package nodeipam
+// Package parallel does the parts of a computation at the same time, and gives a panic in one of them to the caller.
+package parallel
 
 import (
 	"runtime"
@@ -10,7 +11,7 @@ import (
 
 // inParallel calls f for every index below n, on all processors, and returns when it has. A panic in f is one of the caller, who
 // is prepared for it; with workqueue.ParallelizeUntil it would end the process.
-func inParallel(n int, f func(i int)) {
+func Each(n int, f func(i int)) {
 	chunk := max((n+runtime.GOMAXPROCS(0)-1)/runtime.GOMAXPROCS(0), 1)
 	var parts []func()
 	for begin := 0; begin < n; begin += chunk {
@@ -20,11 +21,11 @@ func inParallel(n int, f func(i int)) {
 			}
 		})
 	}
-	sideBySide(parts...)
+	SideBySide(parts...)
 }
 
-// sideBySide calls all parts at once and returns when all have returned. A panic in one of them is one of the caller.
-func sideBySide(parts ...func()) {
+// SideBySide calls all parts at once and returns when all have returned. A panic in one of them is one of the caller.
+func SideBySide(parts ...func()) {
 	var (
 		wg     sync.WaitGroup
 		first  sync.Once

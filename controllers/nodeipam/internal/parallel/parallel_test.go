@@ -1,4 +1,4 @@
-package nodeipam
+package parallel
 
 import (
 	"sync/atomic"
@@ -8,7 +8,7 @@ import (
 func TestInParallel(t *testing.T) {
 	for _, n := range []int{0, 1, 2, 3, 100} {
 		calls := make([]atomic.Int32, n)
-		inParallel(n, func(i int) { calls[i].Add(1) })
+		Each(n, func(i int) { calls[i].Add(1) })
 		for i := range calls {
 			if got := calls[i].Load(); got != 1 {
 				t.Errorf("of %d, %d was called %d times", n, i, got)
@@ -28,5 +28,5 @@ func TestPanicInAPart(t *testing.T) {
 			t.Error("a part goes on while the caller does")
 		}
 	}()
-	sideBySide(func() { panic("a defect") }, func() { ended.Store(true) })
+	SideBySide(func() { panic("a defect") }, func() { ended.Store(true) })
 }

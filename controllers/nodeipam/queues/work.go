@@ -1,0 +1,72 @@
+// Package queues works on names from a queue, and says by the error of a try when the next one is.
+package queues
+
+import (
+	"context"
+	"errors"
+	"time"
+
+	"github.com/multicidr/controller-manager/controllers/nodeipam/requests"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	"k8s.io/client-go/util/workqueue"
+	"k8s.io/klog/v2"
+)
+
+type Queue = workqueue.TypedRateLimitingInterface[string]
+
+// newQueue returns an empty queue. longest is the longest pause between two tries.
+func New(of string, longest time.Duration) Queue {
+	return workqueue.NewTypedRateLimitingQueueWithConfig(
+		workqueue.NewTypedItemExponentialFailureRateLimiter[string](RetryFirst, longest),
+		workqueue.TypedRateLimitingQueueConfig[string]{Name: "multi_cidr_node_ipam_" + of},
+	)
+}
+
+// Work calls sync for names from the queue until ctx is done and the queue is shut down. What is queued then stays undone.
+func Work(ctx context.Context, queue Queue, sync func(context.Context, string) error) {
+	for WorkOne(ctx, queue, sync) {
+	}
+}
+
+// WorkOne calls sync for the next name from the queue. It reports whether there may be more.
+func WorkOne(ctx context.Context, queue Queue, sync func(context.Context, string) error) (more bool) {
+	name, quit := queue.Get()
+	if quit {
+		return false
+	}
+	defer queue.Done(name)
+	if ctx.Err() != nil {
+		return false
+	}
+	logger := klog.FromContext(ctx)
+	var (
+		pause   requests.Later
+		refused requests.RefusedLater
+	)
+	switch err := sync(ctx, name); {
+	case err == nil:
+		queue.Forget(name)
+	case errors.As(err, &pause):
+		queue.AddAfter(name, time.Duration(pause))
+	case requests.NotItsTurn(err):
+		logger.V(4).Info("Will try again", "err", err) // if it is the fence, that says it, once
+		queue.AddAfter(name, ClosedRetry)
+	case apierrors.IsForbidden(err), errors.As(err, &refused):
+		logger.V(4).Info("Will try again", "err", err) // who notes it says it, once
+		queue.AddRateLimited(name)
+	default:
+		logger.Error(err, "Will try again")
+		queue.AddRateLimited(name)
+	}
+	return true
+}
+
+// Retries of one object after a failed write: the first at once, then ever later. There is no limit shared by all
+// objects, so that one API server outage is not followed by a queue of its own.
+const (
+	RetryFirst = 10 * time.Millisecond
+	RetryMax   = 10 * time.Second
+)
+
+// ClosedRetry is how soon a write is tried again that met a closed fence. No request is sent for that, so it need not become rarer.
+const ClosedRetry = time.Second
