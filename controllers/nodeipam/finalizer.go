@@ -110,31 +110,36 @@ func (c *Controller) triedFinalizer(p *clustercidr.Pool, stored bool, err error)
 		cause := apierrors.ReasonForError(err)
 		switch {
 		case !ok || now.ID != p.ID:
-		case err != nil:
-			delete(c.finalizerTries, p.Name)
-			if now.State == ipam.Pending && (now.Problem == "" || now.Cause != cause) {
-				b.SetPool(now.With(text.Cut("its finalizer cannot be added: "+err.Error(), text.MaxProblem), cause))
-			}
+		case err == nil:
+			c.finalizerAnswered(p, stored)
+		case now.State == ipam.Pending && (now.Problem == "" || now.Cause != cause):
+			b.SetPool(now.With(text.Cut("its finalizer cannot be added: "+err.Error(), text.MaxProblem), cause))
+			fallthrough
 		default:
-			cc, err := c.clusterCIDRs.Get(p.Name)
-			if err != nil || string(cc.UID) != p.ID {
-				return
-			}
-			tries, ok := c.finalizerTries[p.Name]
-			if !ok {
-				tries.first = c.now()
-			}
-			if stored {
-				tries.last = c.now()
-			}
-			c.finalizerTries[p.Name] = tries
-			delete(c.awaited, p.Name)      // From here on judgeFinalizer says for how long.
-			for other := range c.awaited { // Writes are answered, so it is soon the turn of the others.
-				c.awaited[other] = c.now()
-			}
-			// The watch may have been faster than the answer.
-			c.sawFinalizer(p.Name, slices.Contains(cc.Finalizers, networkingv1.Finalizer))
-			c.clusterCIDRQueue.AddAfter(p.Name, finalizerPatience)
+			delete(c.finalizerTries, p.Name)
 		}
 	})
+}
+
+// finalizerAnswered notes that the API server has answered a try to add the finalizer to p, and not with an error. The caller holds the state.
+func (c *Controller) finalizerAnswered(p *clustercidr.Pool, stored bool) {
+	cc, err := c.clusterCIDRs.Get(p.Name)
+	if err != nil || string(cc.UID) != p.ID {
+		return
+	}
+	tries, ok := c.finalizerTries[p.Name]
+	if !ok {
+		tries.first = c.now()
+	}
+	if stored {
+		tries.last = c.now()
+	}
+	c.finalizerTries[p.Name] = tries
+	delete(c.awaited, p.Name)      // From here on judgeFinalizer says for how long.
+	for other := range c.awaited { // Writes are answered, so it is soon the turn of the others.
+		c.awaited[other] = c.now()
+	}
+	// The watch may have been faster than the answer.
+	c.sawFinalizer(p.Name, slices.Contains(cc.Finalizers, networkingv1.Finalizer))
+	c.clusterCIDRQueue.AddAfter(p.Name, finalizerPatience)
 }

@@ -30,46 +30,64 @@ import (
 //
 // It is called when a ClusterCIDR of some name was looked at. What is wrong with another one is left to that one's own turn.
 func (c *Controller) followFlags(ctx context.Context, name string) error {
-	made, err := c.clusterCIDRs.List(labels.SelectorFromSet(labels.Set{networkingv1.LabelCreatedFromFlags: "true"}))
+	made, err := c.madeFromFlags()
 	if err != nil {
 		return err
 	}
-	// A try to create one may be carried out after a later one, so there can be two for the same flags. Everybody keeps the same.
-	slices.SortFunc(made, func(a, b *networkingv1.ClusterCIDR) int {
-		return cmp.Or(a.CreationTimestamp.Compare(b.CreationTimestamp.Time), strings.Compare(a.Name, b.Name))
-	})
 	live, goes := false, false
-	var errs []error // One that cannot be written must not keep the others from it.
-	note := func(of string, err error) {
-		var pause requests.Later
-		switch {
-		case err == nil:
-		case of == name:
-			errs = append(errs, err)
-		case errors.As(err, &pause):
-			c.clusterCIDRQueue.AddAfter(of, time.Duration(pause))
-		default:
-			c.clusterCIDRQueue.AddRateLimited(of)
-		}
-	}
+	own := turn{c: c, of: name}
 	for _, cc := range made {
 		switch {
-		case !fromflags.Made(cc):
 		case c.otherwise(cc):
 			// What keeps it from being right would do the same to the next one.
 		case cc.DeletionTimestamp != nil:
 			goes = goes || c.flagsSay(cc) && c.goesAtOnce(cc)
 		case !live && c.flagsSay(cc):
 			live = true
-			note(cc.Name, c.reinstate(ctx, cc))
+			own.note(cc.Name, c.reinstate(ctx, cc))
 		default:
-			note(cc.Name, c.retire(ctx, cc))
+			own.note(cc.Name, c.retire(ctx, cc))
 		}
 	}
 	if !live && !goes && c.flags != nil { // what goes leaves its name, and then this is called again
-		note(fromflags.NameOf(c.flags), c.makeFromFlags(ctx, made))
+		own.note(fromflags.NameOf(c.flags), c.makeFromFlags(ctx, made))
 	}
-	return firstFailed(errs...)
+	return firstFailed(own.errs...)
+}
+
+// madeFromFlags returns all ClusterCIDRs that were made from flags, the oldest one first. A try to create one may be carried out after a later one, so
+// there can be two for the same flags. Everybody keeps the same.
+func (c *Controller) madeFromFlags() ([]*networkingv1.ClusterCIDR, error) {
+	made, err := c.clusterCIDRs.List(labels.SelectorFromSet(labels.Set{networkingv1.LabelCreatedFromFlags: "true"}))
+	if err != nil {
+		return nil, err
+	}
+	made = slices.DeleteFunc(made, func(cc *networkingv1.ClusterCIDR) bool { return !fromflags.Made(cc) })
+	slices.SortFunc(made, func(a, b *networkingv1.ClusterCIDR) int {
+		return cmp.Or(a.CreationTimestamp.Compare(b.CreationTimestamp.Time), strings.Compare(a.Name, b.Name))
+	})
+	return made, nil
+}
+
+// turn collects what went wrong when a ClusterCIDR was looked at. One that cannot be written must not keep the others from it, and what is wrong with
+// another one belongs to that one's own turn.
+type turn struct {
+	c    *Controller
+	of   string
+	errs []error
+}
+
+func (t *turn) note(name string, err error) {
+	var pause requests.Later
+	switch {
+	case err == nil:
+	case name == t.of:
+		t.errs = append(t.errs, err)
+	case errors.As(err, &pause):
+		t.c.clusterCIDRQueue.AddAfter(name, time.Duration(pause))
+	default:
+		t.c.clusterCIDRQueue.AddRateLimited(name)
+	}
 }
 
 // otherwise reports whether a ClusterCIDR was created here and not stored as it was sent.

@@ -318,8 +318,8 @@ var mutants = []mutant{
 	},
 	{
 		name: "cursor-not-from-status", defect: "after a restart the search begins at the start of the range",
-		old: "\t\t\tb.ledger.SetCursor(&p.Pool, family, cursor)\n",
-		new: "\t\t\t_, _ = family, cursor\n",
+		old: "\t\tb.ledger.SetCursor(&p.Pool, family, cursor)\n",
+		new: "\t\t_, _ = family, cursor\n",
 	},
 	{
 		name: "cursor-stands-still", defect: "a block that was freed is given again at once",
@@ -610,8 +610,8 @@ var mutants = []mutant{
 	},
 	{
 		name: "pool-wakes-nobody", defect: "a ClusterCIDR that comes or changes wakes nobody", seen: inTree + " until its back-off ends",
-		old: "b.changed = b.changed || known || !p.AwaitsFinalizer()",
-		new: "_ = known",
+		old: "b.changed = true\n\t\treturn p",
+		new: "return p",
 	},
 	{
 		name: "waiting-node-not-looked-at", defect: "a new label of a Node that waits does not help it",
@@ -889,7 +889,7 @@ var mutants = []mutant{
 	},
 	{
 		name: "finalizer-tried-once", defect: "a finalizer that was added and is not there is not added again",
-		old: "\t\t\tc.clusterCIDRQueue.AddAfter(p.Name, finalizerPatience)\n",
+		old: "\tc.clusterCIDRQueue.AddAfter(p.Name, finalizerPatience)\n",
 		new: "",
 	},
 	{
@@ -904,13 +904,13 @@ var mutants = []mutant{
 	{
 		name: "events-inline", defect: "the worker that allocates podCIDRs writes events, too, and every one that hangs delays Nodes",
 		old:  "\tif !d.write {\n\t\treturn nil // it has podCIDRs",
-		new:  "\tif !d.write {\n\t\tvar a announcement\n\t\tdue := false\n\t\tc.with(func(b *allocator.State) { a, due = c.due(b, eventKey(aboutNode, name, ReasonNotAvailable)) })\n\t\tif due {\n\t\t\treturn c.say(ctx, a.about, a.reason, a.message)\n\t\t}\n\t\treturn nil // it has podCIDRs",
+		new:  "\tif !d.write {\n\t\tvar a announcement\n\t\tdue := false\n\t\tc.with(func(b *allocator.State) { a, due = c.due(b, events.Key(events.AboutNode, name, events.ReasonNotAvailable)) })\n\t\tif due {\n\t\t\treturn events.Writer{API: c.api, Now: c.now}.Write(ctx, a.about, a.reason, a.message)\n\t\t}\n\t\treturn nil // it has podCIDRs",
 		test: testEventHangs,
 	},
 	{
 		name: "status-waits-for-event", defect: "a status is written only when the event about it is stored",
 		old:  "\t\tstored, err = c.api.ApplyStatus(",
-		new:  "\t\t_ = c.syncEvent(ctx, eventKey(aboutClusterCIDR, name, ReasonExhausted))\n\t\tstored, err = c.api.ApplyStatus(",
+		new:  "\t\t_ = c.syncEvent(ctx, events.Key(events.AboutClusterCIDR, name, events.ReasonExhausted))\n\t\tstored, err = c.api.ApplyStatus(",
 		test: testEventHangs,
 	},
 	{
@@ -1297,7 +1297,7 @@ var mutants = []mutant{
 	{
 		name: "made-again-at-each-start", defect: "the ClusterCIDR of flags is made again at each start where a policy takes its label away",
 		old:  "case cc.DeletionTimestamp == nil && c.flagsSay(cc):\n\t\t\t// An earlier try",
-		new:  "case cc.DeletionTimestamp == nil && fromFlags(cc) && c.flagsSay(cc):\n\t\t\t// An earlier try",
+		new:  "case cc.DeletionTimestamp == nil && fromflags.Made(cc) && c.flagsSay(cc):\n\t\t\t// An earlier try",
 		test: "./controllers/nodeipam TestFollowFlags",
 	},
 	{
@@ -1320,8 +1320,8 @@ var mutants = []mutant{
 	},
 	{
 		name: "finalizers-that-are-answered", defect: "a Node gives up a ClusterCIDR while the finalizers before it are being answered",
-		old:  "\t\t\t\tc.awaited[other] = c.now()\n\t\t\t}",
-		new:  "\t\t\t\t_ = other\n\t\t\t}",
+		old:  "\t\tc.awaited[other] = c.now()\n\t}",
+		new:  "\t\t_ = other\n\t}",
 		test: "./controllers/nodeipam TestManyFinalizers",
 	},
 }

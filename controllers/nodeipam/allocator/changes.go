@@ -3,34 +3,10 @@ package allocator
 import (
 	"cmp"
 	"maps"
-	"net/netip"
 	"slices"
 	"strings"
 	"time"
-
-	"github.com/multicidr/controller-manager/controllers/nodeipam/clustercidr"
 )
-
-// touch notes that the status of the pools around these prefixes may be another.
-func (b *State) touch(prefixes ...netip.Prefix) {
-	for _, prefix := range prefixes {
-		for r := range b.ranges.Overlapping(prefix) {
-			for _, name := range b.of[r] {
-				b.touchName(name)
-			}
-		}
-	}
-}
-
-func (b *State) touchName(name string) {
-	b.touched.add(name)
-	delete(b.blocking, name)
-}
-
-func (b *State) touchPool(p *clustercidr.Pool) {
-	b.touchName(p.Name)
-	b.touch(p.Extent()...)
-}
 
 // RecheckStatus notes that the status of this pool is to be looked at.
 func (b *State) RecheckStatus(name string) { b.touched.add(name) }

@@ -183,12 +183,21 @@ func (b *State) overlaps(p *clustercidr.Pool) (found map[string][]string, addres
 			}
 		}
 	}
-	for _, o := range b.pools {
-		if o.Name != p.Name && p.SharesWith(o) {
-			note(networkingv1.ReasonClusterCIDR, "%s", o.Name)
-		}
+	for other := range b.sharingPools(p) {
+		note(networkingv1.ReasonClusterCIDR, "%s", other)
 	}
 	return found, addresses
+}
+
+// sharingPools yields the names of the pools that can allocate addresses which p can allocate.
+func (b *State) sharingPools(p *clustercidr.Pool) iter.Seq[string] {
+	return func(yield func(string) bool) {
+		for _, o := range b.pools {
+			if o.Name != p.Name && p.SharesWith(o) && !yield(o.Name) {
+				return
+			}
+		}
+	}
 }
 
 // servicesIn yields the service ranges that share addresses with a range of p which p can allocate.

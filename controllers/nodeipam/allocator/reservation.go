@@ -257,14 +257,11 @@ func (b *State) Reserve(node *v1.Node) (_ Reservation, _ []refusal, ok bool) {
 		pick, ok := b.pick(owner, held, p)
 		if ok {
 			b.revoke(node.Name, held)
-			tries := b.tries(pick)
-			if b.ledger.Reserve(owner, pick) {
+			if b.take(owner, pick) {
 				e := b.enter(node)
 				e.pool = p.Name
 				b.become(node.Name, e, reserved)
 				delete(b.pending, node.Name)
-				b.touch(pick.Blocks...)
-				b.allocated(pick, tries)
 				return Reservation{ClusterCIDR: p.Name, Blocks: pick.Blocks}, nil, true
 			}
 		}

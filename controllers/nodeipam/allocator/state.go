@@ -113,13 +113,7 @@ func (b *State) Observe(node *v1.Node, blocks, addresses []netip.Prefix) {
 	}
 	delete(b.pending, node.Name)
 	b.become(node.Name, e, Assigned)
-	if annotated := node.Annotations[networkingv1.AnnotationClusterCIDR]; e.pool != annotated {
-		e.pool = annotated
-		if known {
-			b.changed = true // the ClusterCIDR that it belonged to may be able to go
-			b.touch(blocks...)
-		}
-	}
+	b.belong(e, node.Annotations[networkingv1.AnnotationClusterCIDR], blocks, known)
 	b.hold(owner, blocks)
 }
 
@@ -131,28 +125,7 @@ func (b *State) locate(e *nodeEntry) {
 			inside = append(inside, a)
 		}
 	}
-	owner := OwnerOf(e.uid)
-	before := b.addresses.Held(owner)
-	if slices.Equal(before, inside) {
-		return
-	}
-	b.touch(before...)
-	b.touch(inside...)
-	b.addresses.Hold(owner, inside...)
-}
-
-// hold makes blocks all that owner holds, and notes what that may change for others.
-func (b *State) hold(owner ipam.Owner, blocks []netip.Prefix) {
-	before := b.ledger.Held(owner)
-	if slices.Equal(before, blocks) {
-		return
-	}
-	freed := ipam.Without(before, blocks)
-	b.changed = b.changed || len(freed) > 0
-	b.touch(before...)
-	b.touch(blocks...)
-	b.ledger.Hold(owner, blocks...)
-	b.held(owner, before, b.ledger.Held(owner))
+	b.holdAddresses(OwnerOf(e.uid), inside)
 }
 
 // NodeGone frees all that this Node holds: there is no such Node any more. Another one of the name is not concerned.
@@ -166,8 +139,7 @@ func (b *State) NodeGone(name string, uid types.UID) {
 	}
 	owner := OwnerOf(e.uid)
 	b.hold(owner, nil)
-	b.touch(b.addresses.Held(owner)...)
-	b.addresses.Release(owner)
+	b.holdAddresses(owner, nil)
 	delete(b.nodes, name)
 	delete(b.names, e.uid)
 	delete(b.revocable, name)
@@ -219,77 +191,6 @@ func (b *State) replaced(node *v1.Node) {
 	if w, ok := b.pending[node.Name]; ok && w.uid != node.UID {
 		delete(b.pending, node.Name)
 	}
-}
-
-// SetPool enters a pool in place of the one of the same name. While it is pending, it keeps the problem of the one before until another one is known:
-// a try to add its finalizer says which. It returns the pool as it is in the state.
-func (b *State) SetPool(p *clustercidr.Pool) *clustercidr.Pool {
-	old, known := b.pools[p.Name]
-	if known && old.ID != p.ID {
-		b.DropPool(p.Name)
-		known = false
-	}
-	var before []netip.Prefix
-	if known {
-		if old.State == ipam.Pending && p.State == ipam.Pending && p.Problem == "" {
-			p = p.With(old.Problem, old.Cause)
-		}
-		if old.Equal(p) {
-			return old
-		}
-		before = old.Extent()
-		b.touchPool(old)
-	} else { // Where an earlier process left off. From now on we know better than the object.
-		for family, cursor := range p.Cursors {
-			b.ledger.SetCursor(&p.Pool, family, cursor)
-		}
-	}
-	b.pools[p.Name] = p
-	b.poolsChanged = true
-	b.candidates = nil
-	mark(b.terminating, p.Name, p.State == ipam.Terminating || p.Superseded)
-	mark(b.awaitingFinalizer, p.Name, p.AwaitsFinalizer())
-	if len(b.pools) == 1 { // While there is none, nobody is reported as outside of them.
-		for uid := range b.outOfRange {
-			b.recheck.add(b.names[uid])
-		}
-	}
-	b.replaceRanges(p.Name, before, p.Extent())
-	b.touchPool(p)
-	// A new one that is about to serve helps nobody yet. Who were called for that would stand behind younger Nodes when it serves.
-	b.changed = b.changed || known || !p.AwaitsFinalizer()
-	return p
-}
-
-// mark says of a name whether it is in a set.
-func mark[K comparable](set map[K]bool, name K, is bool) {
-	if is {
-		set[name] = true
-	} else {
-		delete(set, name)
-	}
-}
-
-// DropPool forgets a pool that is gone. What Nodes hold from it stays held.
-func (b *State) DropPool(name string) {
-	p, ok := b.pools[name]
-	if !ok {
-		return
-	}
-	b.ledger.Forget(&p.Pool)
-	delete(b.pools, name)
-	delete(b.terminating, name)
-	delete(b.awaitingFinalizer, name)
-	b.poolsChanged = true
-	b.candidates = nil
-	b.forgetPool(p)
-	b.touchPool(p)
-	b.changed = true
-}
-
-// SetService enters what a source of service ranges, a ServiceCIDR or a flag, has now; none when it is gone.
-func (b *State) SetService(source string, ranges []netip.Prefix) {
-	b.hold(ipam.Owner{Kind: ipam.Service, ID: source}, ranges)
 }
 
 // Members yields the UIDs of the Nodes that belong to p, each once, in the order of their first block in p.

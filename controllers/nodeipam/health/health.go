@@ -288,6 +288,8 @@ const CRDMissing = "the CustomResourceDefinition of ClusterCIDR is not installed
 
 // WriteProblem says why a write failed and what to do about it, and whether that lasts until somebody does something; the zero value if nothing was
 // written. An admission rule of others can use any code; its words are in the error.
+//
+//nolint:gocyclo // It is a table.
 func WriteProblem(err error) (t Problem, lasts bool) {
 	var pause requests.Later
 	var status apierrors.APIStatus
