@@ -10,5 +10,5 @@
 // or of the flag here where the manager is no Pod. It exits with 0 if all is well, 1 if there are warnings, 2 if there is a problem,
 // 3 if it could not read the cluster or a file, and 64 if a flag is wrong.
 //
-// read.go asks the cluster, check.go judges and knows no client.
+// read.go asks the cluster, check.go judges and knows no client. commandline.go understands the flags of Pods.
 package main

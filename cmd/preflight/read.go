@@ -10,8 +10,6 @@ import (
 	"path/filepath"
 	"slices"
 
-	"github.com/spf13/pflag"
-
 	appsv1 "k8s.io/api/apps/v1"
 	coordinationv1 "k8s.io/api/coordination/v1"
 	corev1 "k8s.io/api/core/v1"
@@ -29,7 +27,6 @@ import (
 
 	"github.com/multicidr/controller-manager/apis/generated/clientset/versioned"
 	networkingv1 "github.com/multicidr/controller-manager/apis/networking/v1"
-	"github.com/multicidr/controller-manager/controllers/nodeipam/fromflags"
 )
 
 // state is all that is judged. What a cluster does not have is nil.
@@ -50,37 +47,6 @@ type state struct {
 	ipPools      []unstructured.Unstructured // Calico's
 	leases       []coordinationv1.Lease
 	deployments  []appsv1.Deployment
-}
-
-// flags are those of a kube-controller-manager that say which ranges there are.
-type flags struct{ fromflags.Flags }
-
-func (f *flags) add(fs *pflag.FlagSet) {
-	fs.BoolVar(&f.Allocate, "allocate-node-cidrs", false, "as of kube-controller-manager, where it is no Pod of kube-system")
-	fs.StringVar(&f.ClusterCIDR, "cluster-cidr", "", "the same")
-	fs.StringVar(&f.ServiceRange, "service-cluster-ip-range", "", "the same")
-	fs.Int32Var(&f.NodeMaskSize, "node-cidr-mask-size", 0, "the same")
-	fs.Int32Var(&f.NodeMaskSizeIPv4, "node-cidr-mask-size-ipv4", 0, "the same")
-	fs.Int32Var(&f.NodeMaskSizeIPv6, "node-cidr-mask-size-ipv6", 0, "the same")
-}
-
-// flagsOf reads the flags of a container. It cannot know those that it does not ask for, so it passes them over.
-func flagsOf(c corev1.Container) (flags, error) {
-	var f flags
-	fs := pflag.NewFlagSet(c.Name, pflag.ContinueOnError)
-	fs.ParseErrorsAllowlist.UnknownFlags = true
-	fs.SetOutput(io.Discard)
-	f.add(fs)
-	return f, fs.Parse(append(append([]string{}, c.Command...), c.Args...))
-}
-
-// usesAccounts reports whether a kube-controller-manager has --use-service-account-credentials.
-func usesAccounts(c corev1.Container) bool {
-	fs := pflag.NewFlagSet(c.Name, pflag.ContinueOnError)
-	fs.ParseErrorsAllowlist.UnknownFlags = true
-	fs.SetOutput(io.Discard)
-	uses := fs.Bool("use-service-account-credentials", false, "")
-	return fs.Parse(append(append([]string{}, c.Command...), c.Args...)) == nil && *uses
 }
 
 func read(ctx context.Context, kubeconfig *clientcmd.ClientConfigLoadingRules, files []string, given flags) (*state, error) {

@@ -1324,4 +1324,11 @@ var mutants = []mutant{
 		new:  "\t\t\t\t_ = other\n\t\t\t}",
 		test: "./controllers/nodeipam TestManyFinalizers",
 	},
+	{
+		name: "preflight-without-aliases", defect: "the preflight does not see a second writer whose --controllers has an alias",
+		file: "cmd/preflight/commandline.go",
+		old:  "if full, ok := aliases[name]; ok {",
+		new:  "if full, ok := aliases[name]; ok && off {",
+		test: "./cmd/preflight TestCheck",
+	},
 }
