@@ -103,6 +103,7 @@ func check(s *state) []finding {
 	checkCalico(&fs, s.ipPools, ranges)
 	checkCilium(&fs, s.cilium, ranges)
 	checkWriters(&fs, s, alone)
+	checkFiles(&fs, s)
 	return fs
 }
 
@@ -655,6 +656,13 @@ func checkManagers(fs *findings, about string, managers []commandLine) {
 			fs.add(problem, about, "%s has --allocate-node-cidrs: set it to false, or add -%s to --controllers, on every control plane before you start %s", manager, inTree, peer)
 			return
 		}
+	}
+}
+
+// checkFiles reports files and directories that say nothing about what is going to be applied.
+func checkFiles(fs *findings, s *state) {
+	for _, f := range s.fruitless {
+		fs.add(warning, "files", "%s: name those with the ClusterCIDRs that you are going to apply, or leave this one out", f)
 	}
 }
 

@@ -121,6 +121,8 @@ func TestCheck(t *testing.T) {
 			alone(s)
 			s.pods = []corev1.Pod{managerPod("kube-controller-manager-1", "--allocate-node-cidrs", "--cluster-cidr=10.244.0.0/16", "--controllers", "*,-nodeipam")}
 		}, nil},
+		"files without a ClusterCIDR": {func(s *state) { s.fruitless = []string{"second.yaml has no objects"} },
+			[]string{"WARNING files: second.yaml has no objects: name "}},
 		"node-ipam-controller twice": {func(s *state) {
 			alone(s)
 			second := *s.deployments[0].DeepCopy()

@@ -71,6 +71,18 @@ metadata: {name: of-somebody-else}
 
 	preflight(t, kubeconfig, []string{"no-such-file.yaml"}, given, exitUnknown)
 
+	file := func(content string) []string {
+		path := filepath.Join(t.TempDir(), "third.yaml")
+		if err := os.WriteFile(path, []byte(content), 0o600); err != nil {
+			t.Fatal(err)
+		}
+		return []string{path}
+	}
+	const third = "{apiVersion: networking.x-k8s.io/v1, kind: ClusterCIDR, metadata: {name: third}, spec: {ipv4: 10.96.64.0/20, perNodeHostBits: 8}}"
+	preflight(t, kubeconfig, file("{apiVersion: v1, kind: List, items: ["+third+"]}"), given, problem, "third (10.96.64.0/20) lies in the service range")
+	preflight(t, kubeconfig, file("{apiVersion: v1, kind: ConfigMap, metadata: {name: third}}"), given, warning, "third.yaml has no ClusterCIDR, only objects of other kinds (ConfigMap)")
+	preflight(t, kubeconfig, file(strings.Replace(third, "spec: {", "spec: {excludedCIDR: [10.96.0.0/16], ", 1)), given, exitUnknown, `third.yaml: ClusterCIDR "third": unknown field "spec.excludedCIDR"`)
+
 	managers := managerPod("a", "--allocate-node-cidrs", "--cluster-cidr=10.244.0.0/16", "--use-service-account-credentials")
 	if _, err := client.CoreV1().ServiceAccounts("kube-system").Create(t.Context(), &corev1.ServiceAccount{ObjectMeta: metav1.ObjectMeta{Name: "default"}}, metav1.CreateOptions{}); err != nil {
 		t.Fatal(err)

@@ -2,13 +2,7 @@ package main
 
 import (
 	"context"
-	"errors"
 	"fmt"
-	"io"
-	"io/fs"
-	"os"
-	"path/filepath"
-	"slices"
 
 	appsv1 "k8s.io/api/apps/v1"
 	coordinationv1 "k8s.io/api/coordination/v1"
@@ -19,7 +13,6 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 	"k8s.io/apimachinery/pkg/runtime/schema"
-	"k8s.io/apimachinery/pkg/util/yaml"
 	"k8s.io/apimachinery/pkg/version"
 	"k8s.io/client-go/dynamic"
 	"k8s.io/client-go/kubernetes"
@@ -36,6 +29,7 @@ type state struct {
 	clusterCIDRs []networkingv1.ClusterCIDR
 	noCRD        bool
 	planned      []networkingv1.ClusterCIDR // from files
+	fruitless    []string                   // files and directories that name no ClusterCIDR, and what they have instead
 	given        flags                      // from our own command line
 	form         string                     // the same; may be empty
 	pods         []corev1.Pod               // of kube-system
@@ -55,7 +49,7 @@ func read(ctx context.Context, kubeconfig *clientcmd.ClientConfigLoadingRules, f
 		return nil, err
 	}
 	s := &state{given: given}
-	if s.planned, err = readFiles(files); err != nil {
+	if s.planned, s.fruitless, err = readFiles(files); err != nil {
 		return nil, err
 	}
 	if s.server, err = c.kube.Discovery().ServerVersion(); err != nil {
@@ -175,43 +169,4 @@ func there[T any](object *T, err error) (*T, error) {
 		return nil, nil
 	}
 	return object, err
-}
-
-// readFiles reads the ClusterCIDRs of YAML or JSON files and of those in directories. Other objects are none of ours.
-func readFiles(paths []string) ([]networkingv1.ClusterCIDR, error) {
-	var all []networkingv1.ClusterCIDR
-	for _, path := range paths {
-		err := filepath.WalkDir(path, func(file string, entry fs.DirEntry, err error) error {
-			if err != nil || entry.IsDir() || file != path && !slices.Contains([]string{".yaml", ".yml", ".json"}, filepath.Ext(file)) {
-				return err
-			}
-			read, err := readFile(file)
-			all = append(all, read...)
-			return err
-		})
-		if err != nil {
-			return nil, err
-		}
-	}
-	return all, nil
-}
-
-func readFile(path string) ([]networkingv1.ClusterCIDR, error) {
-	file, err := os.Open(path)
-	if err != nil {
-		return nil, err
-	}
-	defer file.Close()
-	var all []networkingv1.ClusterCIDR
-	for documents := yaml.NewYAMLOrJSONDecoder(file, 4096); ; {
-		var cc networkingv1.ClusterCIDR
-		switch err := documents.Decode(&cc); {
-		case errors.Is(err, io.EOF):
-			return all, nil
-		case err != nil:
-			return nil, fmt.Errorf("read %s: %w", path, err)
-		case cc.Kind == "ClusterCIDR":
-			all = append(all, cc)
-		}
-	}
 }

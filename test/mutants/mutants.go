@@ -1331,4 +1331,11 @@ var mutants = []mutant{
 		new:  "if full, ok := aliases[name]; ok && off {",
 		test: "./cmd/preflight TestCheck",
 	},
+	{
+		name: "preflight-without-lists", defect: "the preflight does not look at the ClusterCIDRs of a list",
+		file: "cmd/preflight/files.go",
+		old:  "list && json.Unmarshal(head.Items, &items) == nil && items != nil:",
+		new:  "list && of != \"\" && json.Unmarshal(head.Items, &items) == nil && items != nil:",
+		test: "./cmd/preflight TestReadFiles",
+	},
 }
