@@ -103,6 +103,7 @@ func check(s *state) []finding {
 	checkCalico(&fs, s.ipPools, ranges)
 	checkCilium(&fs, s.cilium, ranges)
 	checkWriters(&fs, s, alone)
+	checkFiles(&fs, s)
 	return fs
 }
 
@@ -136,11 +137,9 @@ func aloneOf(fs *findings, s *state) standalone {
 func (a standalone) flags() []flags {
 	var all []flags
 	for _, d := range a.deployments {
-		for _, c := range d.Spec.Template.Spec.Containers {
-			if f, err := flagsOf(c); err == nil {
-				f.Allocate = f.ClusterCIDR != "" // it has no flag for that
-				all = append(all, f)
-			}
+		for _, l := range commandLinesOf(d.Spec.Template.Spec) {
+			l.Allocate = l.ClusterCIDR != "" // it has no flag for that
+			all = append(all, l.flags)
 		}
 	}
 	return all
@@ -224,13 +223,11 @@ func checkBound(fs *findings, s *state) {
 // kube-controller-manager can be seen, a service account, else kube-controller-manager's own user. And whether it makes a ClusterCIDR of
 // the flags.
 func actsAs(s *state) (asUser, asAccount, makes bool) {
-	asUser, asAccount, makes = false, true, s.given.Allocate && s.given.ClusterCIDR != ""
-	for i, c := range managerContainers(s) {
-		own := !usesAccounts(c)
-		asUser, asAccount = asUser || own, i > 0 && asAccount || !own
-		if f, err := flagsOf(c); err == nil && f.Allocate && f.ClusterCIDR != "" {
-			makes = true
-		}
+	makes = s.given.Allocate && s.given.ClusterCIDR != ""
+	asAccount = true
+	for i, l := range managerCommandLines(s) {
+		asUser, asAccount = asUser || !l.accounts, i > 0 && asAccount || l.accounts
+		makes = makes || l.Allocate && l.ClusterCIDR != ""
 	}
 	return asUser, asAccount, makes
 }
@@ -244,12 +241,12 @@ func bound(s *state, role string, subject rbacv1.Subject) bool {
 	})
 }
 
-// managerContainers are those of all kube-controller-managers that are Pods.
-func managerContainers(s *state) []corev1.Container {
-	var all []corev1.Container
+// managerCommandLines are those of all kube-controller-managers that are Pods.
+func managerCommandLines(s *state) []commandLine {
+	var all []commandLine
 	for _, pod := range s.pods {
 		if pod.Labels["component"] == manager {
-			all = append(all, pod.Spec.Containers...)
+			all = append(all, commandLinesOf(pod.Spec)...)
 		}
 	}
 	return all
@@ -271,9 +268,10 @@ func checkSwap(fs *findings, about string, s *state) {
 		if pod.Labels["component"] != manager {
 			continue
 		}
-		if slices.ContainsFunc(pod.Spec.Containers, func(c corev1.Container) bool { return controllersOf(c)[nodeipam.Name] }) {
+		switch lines := commandLinesOf(pod.Spec); {
+		case slices.ContainsFunc(lines, commandLine.runsOurs):
 			swapped = pod.Name
-		} else {
+		case len(lines) > 0:
 			stock = pod.Name
 		}
 	}
@@ -292,12 +290,12 @@ func managerFlags(fs *findings, s *state, alone standalone) []flags {
 			continue
 		}
 		for _, c := range pod.Spec.Containers {
-			f, err := flagsOf(c)
+			l, err := commandLineOf(c)
 			if err != nil {
 				fs.add(problem, about, "the flags of Pod %s cannot be read: %v", pod.Name, err)
 				continue
 			}
-			all, of = append(all, f), append(of, pod.Name)
+			all, of = append(all, l.flags), append(of, pod.Name)
 		}
 	}
 	if !alone.form {
@@ -618,7 +616,7 @@ func checkWriters(fs *findings, s *state, alone standalone) {
 				fs.add(problem, about, "Deployments %s/%s and %s/%s both run a %s: keep one of them", first.Namespace, first.Name, d.Namespace, d.Name, peer)
 			}
 		}
-		checkManagers(fs, about, managerContainers(s))
+		checkManagers(fs, about, managerCommandLines(s))
 	} else {
 		for _, d := range alone.deployments {
 			fs.add(problem, about, "Deployment %s/%s runs a %s: kubectl -n %s scale deployment %s --replicas=0, before you swap the manager", d.Namespace, d.Name, peer, d.Namespace, d.Name)
@@ -638,7 +636,7 @@ func checkCloud(fs *findings, about string, pods []corev1.Pod) {
 	for _, pod := range pods {
 		for _, c := range pod.Spec.Containers {
 			cloud := strings.Contains(pod.Name, "cloud-controller-manager") || strings.Contains(c.Image, "cloud-controller-manager")
-			if f, err := flagsOf(c); cloud && err == nil && f.Allocate {
+			if l, err := commandLineOf(c); cloud && err == nil && l.Allocate {
 				fs.add(problem, about, "Pod %s is a cloud-controller-manager with --allocate-node-cidrs: set it to false there", pod.Name)
 			}
 		}
@@ -646,35 +644,26 @@ func checkCloud(fs *findings, about string, pods []corev1.Pod) {
 }
 
 // checkManagers looks for a kube-controller-manager that allocates, or has the controller in it; one such finding is enough.
-func checkManagers(fs *findings, about string, containers []corev1.Container) {
-	for _, c := range containers {
-		if controllersOf(c)[nodeipam.Name] {
-			fs.add(problem, about, "%s has %s in --controllers: take it out, or do not use %s", manager, nodeipam.Name, peer)
+func checkManagers(fs *findings, about string, managers []commandLine) {
+	for _, l := range managers {
+		if l.runsOurs() {
+			fs.add(problem, about, "%s has %s in --controllers: take it out (its alias is %s), or do not use %s", manager, nodeipam.Name, alias, peer)
 			return
 		}
 	}
-	for _, c := range containers {
-		if f, err := flagsOf(c); err == nil && f.Allocate && !controllersOf(c)["-"+inTree] {
+	for _, l := range managers {
+		if l.Allocate && l.enables(inTree, true) {
 			fs.add(problem, about, "%s has --allocate-node-cidrs: set it to false, or add -%s to --controllers, on every control plane before you start %s", manager, inTree, peer)
 			return
 		}
 	}
 }
 
-// inTree is the controller of kube-controller-manager that allocates podCIDRs.
-const inTree = "node-ipam-controller"
-
-// controllersOf returns what a container's --controllers says.
-func controllersOf(c corev1.Container) map[string]bool {
-	named := map[string]bool{}
-	for _, arg := range slices.Concat(c.Command, c.Args) {
-		if value, ok := strings.CutPrefix(arg, "--controllers="); ok {
-			for name := range strings.SplitSeq(value, ",") {
-				named[strings.TrimSpace(name)] = true
-			}
-		}
+// checkFiles reports files and directories that say nothing about what is going to be applied.
+func checkFiles(fs *findings, s *state) {
+	for _, f := range s.fruitless {
+		fs.add(warning, "files", "%s: name those with the ClusterCIDRs that you are going to apply, or leave this one out", f)
 	}
-	return named
 }
 
 // within reports whether p lies in r as a whole.

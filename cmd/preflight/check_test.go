@@ -88,6 +88,41 @@ func TestCheck(t *testing.T) {
 				managerPod("kube-controller-manager-2", "--allocate-node-cidrs", "--cluster-cidr=10.244.0.0/16", "--use-service-account-credentials"),
 			}
 		}, []string{"PROBLEM manager: kube-controller-manager-1 has multi-cidr-node-ipam-controller in --controllers and kube-controller-manager-2 has not"}},
+		"half of the control plane is swapped, by the alias": {func(s *state) {
+			s.pods = append(s.pods, managerPod("kube-controller-manager-2", "--allocate-node-cidrs", "--cluster-cidr=10.244.0.0/16", "--use-service-account-credentials", "--controllers=*,multicidrnodeipam"))
+		}, []string{"PROBLEM manager: kube-controller-manager-2 has multi-cidr-node-ipam-controller in --controllers and kube-controller-manager-1 has not"}},
+		"half of the control plane is swapped, in two arguments": {func(s *state) {
+			s.pods = append(s.pods, managerPod("kube-controller-manager-2", "--allocate-node-cidrs", "--cluster-cidr=10.244.0.0/16", "--use-service-account-credentials", "--controllers", "*,multi-cidr-node-ipam-controller"))
+		}, []string{"PROBLEM manager: kube-controller-manager-2 has multi-cidr-node-ipam-controller in --controllers and kube-controller-manager-1 has not"}},
+		"all of the control plane is swapped, each in another way": {func(s *state) {
+			s.pods = nil
+			for i, args := range []string{"--controllers=*,multicidrnodeipam", "--controllers *,multi-cidr-node-ipam-controller", "--controllers=* --controllers=multicidrnodeipam"} {
+				s.pods = append(s.pods, managerPod(fmt.Sprint("kube-controller-manager-", i),
+					append(strings.Fields(args), "--allocate_node_cidrs", "--cluster-cidr", "10.244.0.0/16", "--use-service-account-credentials")...))
+			}
+		}, nil},
+		"a manager whose --controllers cannot be read": {func(s *state) {
+			s.pods[0].Spec.Containers[0].Command = append(s.pods[0].Spec.Containers[0].Command, "--controllers=*,multicidrnodeipam")
+			s.pods = append(s.pods, managerPod("kube-controller-manager-2", `--controllers=*,"multicidrnodeipam`))
+		}, []string{"PROBLEM manager: the flags of Pod kube-controller-manager-2 cannot be read: invalid argument"}},
+		"node-ipam-controller beside the same controller in the manager, by its alias": {func(s *state) {
+			alone(s)
+			s.pods = []corev1.Pod{managerPod("kube-controller-manager-1", "--allocate-node-cidrs=false", "--controllers=*,multicidrnodeipam")}
+		}, []string{"PROBLEM second writer: kube-controller-manager has multi-cidr-node-ipam-controller in --controllers: take it out (its alias is multicidrnodeipam)"}},
+		"node-ipam-controller beside the same controller in the manager, in two arguments": {func(s *state) {
+			alone(s)
+			s.pods = []corev1.Pod{managerPod("kube-controller-manager-1", "--controllers", "*,multi-cidr-node-ipam-controller")}
+		}, []string{"PROBLEM second writer: kube-controller-manager has multi-cidr-node-ipam-controller in --controllers"}},
+		"node-ipam-controller beside the in-tree allocator, named by its alias": {func(s *state) {
+			alone(s)
+			s.pods = []corev1.Pod{managerPod("kube-controller-manager-1", "--allocate-node-cidrs", "--cluster-cidr=10.244.0.0/16", "--controllers", "nodeipam")}
+		}, []string{"PROBLEM second writer: kube-controller-manager has --allocate-node-cidrs"}},
+		"node-ipam-controller beside a manager whose allocator is off by its alias": {func(s *state) {
+			alone(s)
+			s.pods = []corev1.Pod{managerPod("kube-controller-manager-1", "--allocate-node-cidrs", "--cluster-cidr=10.244.0.0/16", "--controllers", "*,-nodeipam")}
+		}, nil},
+		"files without a ClusterCIDR": {func(s *state) { s.fruitless = []string{"second.yaml has no objects"} },
+			[]string{"WARNING files: second.yaml has no objects: name "}},
 		"node-ipam-controller twice": {func(s *state) {
 			alone(s)
 			second := *s.deployments[0].DeepCopy()

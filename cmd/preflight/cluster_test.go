@@ -7,6 +7,7 @@ import (
 	"strings"
 	"testing"
 
+	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/client-go/kubernetes"
 	"k8s.io/client-go/tools/clientcmd"
@@ -70,6 +71,36 @@ metadata: {name: of-somebody-else}
 
 	preflight(t, kubeconfig, []string{"no-such-file.yaml"}, given, exitUnknown)
 
+	file := func(content string) []string {
+		path := filepath.Join(t.TempDir(), "third.yaml")
+		if err := os.WriteFile(path, []byte(content), 0o600); err != nil {
+			t.Fatal(err)
+		}
+		return []string{path}
+	}
+	const third = "{apiVersion: networking.x-k8s.io/v1, kind: ClusterCIDR, metadata: {name: third}, spec: {ipv4: 10.96.64.0/20, perNodeHostBits: 8}}"
+	preflight(t, kubeconfig, file("{apiVersion: v1, kind: List, items: ["+third+"]}"), given, problem, "third (10.96.64.0/20) lies in the service range")
+	preflight(t, kubeconfig, file("{apiVersion: v1, kind: ConfigMap, metadata: {name: third}}"), given, warning, "third.yaml has no ClusterCIDR, only objects of other kinds (ConfigMap)")
+	preflight(t, kubeconfig, file(strings.Replace(third, "spec: {", "spec: {excludedCIDR: [10.96.0.0/16], ", 1)), given, exitUnknown, `third.yaml: ClusterCIDR "third": unknown field "spec.excludedCIDR"`)
+
+	managers := managerPod("a", "--allocate-node-cidrs", "--cluster-cidr=10.244.0.0/16", "--use-service-account-credentials")
+	if _, err := client.CoreV1().ServiceAccounts("kube-system").Create(t.Context(), &corev1.ServiceAccount{ObjectMeta: metav1.ObjectMeta{Name: "default"}}, metav1.CreateOptions{}); err != nil {
+		t.Fatal(err)
+	}
+	for _, name := range []string{"kube-controller-manager-a", "kube-controller-manager-b"} {
+		managers.Name = name
+		managers.Spec.Containers[0].Name, managers.Spec.Containers[0].Image = "manager", "registry.example.com/kube-controller-manager"
+		if _, err := client.CoreV1().Pods("kube-system").Create(t.Context(), &managers, metav1.CreateOptions{}); err != nil {
+			t.Fatal(err)
+		}
+		managers.Spec.Containers[0].Args = []string{"--controllers", "*,multicidrnodeipam"}
+	}
+	preflight(t, kubeconfig, nil, given, problem, "kube-controller-manager-b has multi-cidr-node-ipam-controller in --controllers and kube-controller-manager-a has not: finish the swap")
+	var out bytes.Buffer
+	if code := command([]string{"--kubeconfig=" + kubeconfig, "--form=" + peer}, &out, &out); code != int(problem) || !strings.Contains(out.String(), "second writer: kube-controller-manager has multi-cidr-node-ipam-controller") {
+		t.Errorf("--form=%s exits with %d, and does not tell of the second writer:\n%s", peer, code, &out)
+	}
+
 	all := node("all", "", "0.0.0.0/0")
 	if _, err := client.CoreV1().Nodes().Create(t.Context(), &all, metav1.CreateOptions{}); err != nil {
 		t.Fatal(err)
@@ -108,8 +139,8 @@ func preflight(t *testing.T, kubeconfig string, files []string, given flags, wan
 		t.Errorf("it exits with %d, want %d\n%s%s", code, want, &stdout, &stderr)
 	}
 	for _, text := range texts {
-		if !strings.Contains(stdout.String(), text) {
-			t.Errorf("it does not say %q:\n%s", text, &stdout)
+		if !strings.Contains(stdout.String()+stderr.String(), text) {
+			t.Errorf("it does not say %q:\n%s%s", text, &stdout, &stderr)
 		}
 	}
 	t.Logf("\n%s%s", &stdout, &stderr)

@@ -8,7 +8,7 @@
 //
 // Ranges are the ClusterCIDRs of the cluster, those in the files, and --cluster-cidr: of the running kube-controller-manager's static Pods,
 // or of the flag here where the manager is no Pod. It exits with 0 if all is well, 1 if there are warnings, 2 if there is a problem,
-// 3 if it could not read the cluster or a file, and 64 if a flag is wrong.
+// 3 if it could not read the cluster or a file, or a file has a mistake, and 64 if a flag is wrong.
 //
-// read.go asks the cluster, check.go judges and knows no client.
+// read.go asks the cluster and files.go reads files; check.go judges and knows no client. commandline.go understands the flags of Pods.
 package main

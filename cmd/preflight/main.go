@@ -31,7 +31,7 @@ func command(args []string, stdout, stderr io.Writer) int {
 	var files []string
 	var form string
 	fs.StringVar(&kubeconfig.ExplicitPath, "kubeconfig", "", "the cluster to look at; without it KUBECONFIG, or ~/.kube/config. It has to read all Nodes, Pods, ConfigMaps of the network, Leases, Deployments and ClusterRoleBindings")
-	fs.StringSliceVarP(&files, "filename", "f", nil, "files or directories with ClusterCIDRs that you are going to apply")
+	fs.StringSliceVarP(&files, "filename", "f", nil, "files or directories, with all in them, that have ClusterCIDRs which you are going to apply, in lists or not. Other objects in them are passed over")
 	fs.StringVar(&form, "form", "", fmt.Sprintf("the form of the controller that you use or are going to use: %s or %s. Without it the second if a Deployment runs it, else the first", manager, peer))
 	given.add(fs)
 	switch err := fs.Parse(args); {

@@ -2,15 +2,7 @@ package main
 
 import (
 	"context"
-	"errors"
 	"fmt"
-	"io"
-	"io/fs"
-	"os"
-	"path/filepath"
-	"slices"
-
-	"github.com/spf13/pflag"
 
 	appsv1 "k8s.io/api/apps/v1"
 	coordinationv1 "k8s.io/api/coordination/v1"
@@ -21,7 +13,6 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 	"k8s.io/apimachinery/pkg/runtime/schema"
-	"k8s.io/apimachinery/pkg/util/yaml"
 	"k8s.io/apimachinery/pkg/version"
 	"k8s.io/client-go/dynamic"
 	"k8s.io/client-go/kubernetes"
@@ -29,7 +20,6 @@ import (
 
 	"github.com/multicidr/controller-manager/apis/generated/clientset/versioned"
 	networkingv1 "github.com/multicidr/controller-manager/apis/networking/v1"
-	"github.com/multicidr/controller-manager/controllers/nodeipam/fromflags"
 )
 
 // state is all that is judged. What a cluster does not have is nil.
@@ -39,6 +29,7 @@ type state struct {
 	clusterCIDRs []networkingv1.ClusterCIDR
 	noCRD        bool
 	planned      []networkingv1.ClusterCIDR // from files
+	fruitless    []string                   // files and directories that name no ClusterCIDR, and what they have instead
 	given        flags                      // from our own command line
 	form         string                     // the same; may be empty
 	pods         []corev1.Pod               // of kube-system
@@ -52,44 +43,13 @@ type state struct {
 	deployments  []appsv1.Deployment
 }
 
-// flags are those of a kube-controller-manager that say which ranges there are.
-type flags struct{ fromflags.Flags }
-
-func (f *flags) add(fs *pflag.FlagSet) {
-	fs.BoolVar(&f.Allocate, "allocate-node-cidrs", false, "as of kube-controller-manager, where it is no Pod of kube-system")
-	fs.StringVar(&f.ClusterCIDR, "cluster-cidr", "", "the same")
-	fs.StringVar(&f.ServiceRange, "service-cluster-ip-range", "", "the same")
-	fs.Int32Var(&f.NodeMaskSize, "node-cidr-mask-size", 0, "the same")
-	fs.Int32Var(&f.NodeMaskSizeIPv4, "node-cidr-mask-size-ipv4", 0, "the same")
-	fs.Int32Var(&f.NodeMaskSizeIPv6, "node-cidr-mask-size-ipv6", 0, "the same")
-}
-
-// flagsOf reads the flags of a container. It cannot know those that it does not ask for, so it passes them over.
-func flagsOf(c corev1.Container) (flags, error) {
-	var f flags
-	fs := pflag.NewFlagSet(c.Name, pflag.ContinueOnError)
-	fs.ParseErrorsAllowlist.UnknownFlags = true
-	fs.SetOutput(io.Discard)
-	f.add(fs)
-	return f, fs.Parse(append(append([]string{}, c.Command...), c.Args...))
-}
-
-// usesAccounts reports whether a kube-controller-manager has --use-service-account-credentials.
-func usesAccounts(c corev1.Container) bool {
-	fs := pflag.NewFlagSet(c.Name, pflag.ContinueOnError)
-	fs.ParseErrorsAllowlist.UnknownFlags = true
-	fs.SetOutput(io.Discard)
-	uses := fs.Bool("use-service-account-credentials", false, "")
-	return fs.Parse(append(append([]string{}, c.Command...), c.Args...)) == nil && *uses
-}
-
 func read(ctx context.Context, kubeconfig *clientcmd.ClientConfigLoadingRules, files []string, given flags) (*state, error) {
 	c, err := connect(kubeconfig)
 	if err != nil {
 		return nil, err
 	}
 	s := &state{given: given}
-	if s.planned, err = readFiles(files); err != nil {
+	if s.planned, s.fruitless, err = readFiles(files); err != nil {
 		return nil, err
 	}
 	if s.server, err = c.kube.Discovery().ServerVersion(); err != nil {
@@ -209,43 +169,4 @@ func there[T any](object *T, err error) (*T, error) {
 		return nil, nil
 	}
 	return object, err
-}
-
-// readFiles reads the ClusterCIDRs of YAML or JSON files and of those in directories. Other objects are none of ours.
-func readFiles(paths []string) ([]networkingv1.ClusterCIDR, error) {
-	var all []networkingv1.ClusterCIDR
-	for _, path := range paths {
-		err := filepath.WalkDir(path, func(file string, entry fs.DirEntry, err error) error {
-			if err != nil || entry.IsDir() || file != path && !slices.Contains([]string{".yaml", ".yml", ".json"}, filepath.Ext(file)) {
-				return err
-			}
-			read, err := readFile(file)
-			all = append(all, read...)
-			return err
-		})
-		if err != nil {
-			return nil, err
-		}
-	}
-	return all, nil
-}
-
-func readFile(path string) ([]networkingv1.ClusterCIDR, error) {
-	file, err := os.Open(path)
-	if err != nil {
-		return nil, err
-	}
-	defer file.Close()
-	var all []networkingv1.ClusterCIDR
-	for documents := yaml.NewYAMLOrJSONDecoder(file, 4096); ; {
-		var cc networkingv1.ClusterCIDR
-		switch err := documents.Decode(&cc); {
-		case errors.Is(err, io.EOF):
-			return all, nil
-		case err != nil:
-			return nil, fmt.Errorf("read %s: %w", path, err)
-		case cc.Kind == "ClusterCIDR":
-			all = append(all, cc)
-		}
-	}
 }

@@ -1324,4 +1324,18 @@ var mutants = []mutant{
 		new:  "\t\t_ = other\n\t}",
 		test: "./controllers/nodeipam TestManyFinalizers",
 	},
+	{
+		name: "preflight-without-aliases", defect: "the preflight does not see a second writer whose --controllers has an alias",
+		file: "cmd/preflight/commandline.go",
+		old:  "if full, ok := aliases[name]; ok {",
+		new:  "if full, ok := aliases[name]; ok && off {",
+		test: "./cmd/preflight TestCheck",
+	},
+	{
+		name: "preflight-without-lists", defect: "the preflight does not look at the ClusterCIDRs of a list",
+		file: "cmd/preflight/files.go",
+		old:  "list && json.Unmarshal(head.Items, &items) == nil && items != nil:",
+		new:  "list && of != \"\" && json.Unmarshal(head.Items, &items) == nil && items != nil:",
+		test: "./cmd/preflight TestReadFiles",
+	},
 }
