@@ -8,7 +8,6 @@ import (
 	"sync/atomic"
 	"time"
 
-	"k8s.io/apimachinery/pkg/api/meta"
 	"k8s.io/apimachinery/pkg/types"
 	utilruntime "k8s.io/apimachinery/pkg/util/runtime"
 	"k8s.io/client-go/dynamic"
@@ -164,7 +163,7 @@ func New(cfg Config) (*Controller, error) {
 		newQueue: queues.New,
 	})
 	c.client, c.clusterCIDRClient, c.dynamic = cfg.Client, cfg.ClusterCIDRClient, cfg.Dynamic
-	c.informers = externalversions.NewSharedInformerFactoryWithOptions(cfg.ClusterCIDRClient, 0, externalversions.WithTransform(StripManagedFields))
+	c.informers = externalversions.NewSharedInformerFactoryWithOptions(cfg.ClusterCIDRClient, 0, externalversions.WithTransform(stored.StripManagedFields))
 	clusterCIDRs := c.informers.InformerFor(&networkingv1.ClusterCIDR{}, func(_ versioned.Interface, resync time.Duration) cache.SharedIndexInformer {
 		return stored.NewInformer(c.dynamic, resync, c.noteRead)
 	})
@@ -229,7 +228,7 @@ func newController(cfg Config, p parts) *Controller {
 	if c.identity != "" {
 		c.witness, _ = c.fence.(witness)
 	} else {
-		c.identity = unelectedIdentity()
+		c.identity = requests.UnelectedIdentity()
 	}
 	c.health.Now, c.health.Watches = c.now, cfg.Watches
 	c.health.WaitFor(health.Problem{What: "the start"})
@@ -262,14 +261,6 @@ func (c *Controller) watch(kind string, informer cache.SharedIndexInformer, hear
 		c.stopHearing = append(c.stopHearing, func() error { return cache.ShutDownEventHandler(informer, handler) })
 	}
 	return err
-}
-
-// StripManagedFields keeps what nobody here reads out of the cache.
-func StripManagedFields(obj any) (any, error) {
-	if o, err := meta.Accessor(obj); err == nil {
-		o.SetManagedFields(nil)
-	}
-	return obj, nil
 }
 
 // Name makes Controller one that the manager can run.

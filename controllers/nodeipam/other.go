@@ -3,13 +3,10 @@ package nodeipam
 import (
 	"context"
 	"fmt"
-	"os"
-	"sync"
 	"time"
 
 	v1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/types"
-	"k8s.io/apimachinery/pkg/util/uuid"
 	"k8s.io/klog/v2"
 
 	networkingv1 "github.com/multicidr/controller-manager/apis/networking/v1"
@@ -19,17 +16,6 @@ import (
 	"github.com/multicidr/controller-manager/controllers/nodeipam/requests"
 	"github.com/multicidr/controller-manager/controllers/nodeipam/text"
 )
-
-// unelectedIdentity is who this process is without a Lease. A controller that is built anew after a panic is the same process.
-var unelectedIdentity = sync.OnceValue(newIdentity)
-
-func newIdentity() string {
-	host, err := os.Hostname()
-	if err != nil {
-		host = "unknown"
-	}
-	return host + "_" + string(uuid.NewUUID())
-}
 
 // earlierLasts is for how long after the start a write of an earlier leader can arrive. Its fence rules that out; where the fence fails, the
 // API server's --request-timeout, by default as long as this, is a bound.

@@ -22,6 +22,7 @@ import (
 	"github.com/multicidr/controller-manager/controllers/nodeipam"
 	"github.com/multicidr/controller-manager/controllers/nodeipam/fresh"
 	nodehealth "github.com/multicidr/controller-manager/controllers/nodeipam/health"
+	"github.com/multicidr/controller-manager/controllers/nodeipam/stored"
 	"github.com/multicidr/controller-manager/controllers/restart"
 )
 
@@ -94,7 +95,7 @@ func (p *process) control(ctx context.Context, fence *lease.Fence) error {
 	if err != nil {
 		return nil // ctx is done
 	}
-	factory := informers.NewSharedInformerFactoryWithOptions(p.client, 0, informers.WithTransform(nodeipam.StripManagedFields))
+	factory := informers.NewSharedInformerFactoryWithOptions(p.client, 0, informers.WithTransform(stored.StripManagedFields))
 	watches := &nodehealth.Watches{}
 	cfg := nodeipam.Config{Nodes: factory.Core().V1().Nodes(), NodesAsOf: asOf, Watches: watches, Fence: fence, Term: fence, LeaseOfItsOwn: true}
 	watches.Of("Nodes", cfg.Nodes.Informer())

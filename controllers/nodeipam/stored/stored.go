@@ -8,6 +8,7 @@ import (
 	"slices"
 	"time"
 
+	"k8s.io/apimachinery/pkg/api/meta"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 	"k8s.io/apimachinery/pkg/runtime"
@@ -121,4 +122,12 @@ func decodeInto(object map[string]any, cc *networkingv1.ClusterCIDR) error {
 		return err
 	}
 	return utiljson.Unmarshal(text, cc)
+}
+
+// StripManagedFields keeps what nobody here reads out of the cache.
+func StripManagedFields(obj any) (any, error) {
+	if o, err := meta.Accessor(obj); err == nil {
+		o.SetManagedFields(nil)
+	}
+	return obj, nil
 }
