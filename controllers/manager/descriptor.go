@@ -32,8 +32,8 @@ type Descriptor struct {
 	// Flags are the controller's own; nil means none. They are checked even if the controller is disabled, as upstream's
 	// flags are.
 	Flags Flags
-	// Prepare is called once, before any shared informer starts, if the controller is enabled: some settings of an informer are only
-	// possible until then. nil means nothing to prepare. The informers that it takes from the context start at that time too.
+	// Prepare is called once, before any other controller takes a shared informer, if the controller is enabled: who takes an informer
+	// first decides how it is made. nil means nothing to prepare. The informers that it takes from the context start with the others.
 	Prepare func(c app.ControllerContext)
 	// New makes the controller. It is called after the leader lease was won, while the other controllers run already, so it can
 	// neither delay nor stop them. After an error or a panic it is called again, until it succeeds. So the steps that can fail

@@ -29,8 +29,8 @@ func NodeIPAM() Descriptor {
 		Replaces:          []string{names.NodeIpamController},
 		Flags:             options,
 		Prepare: func(c app.ControllerContext) {
-			watches.Of("Nodes", c.InformerFactory.Core().V1().Nodes().Informer())
-			watches.Of("ServiceCIDRs", c.InformerFactory.Networking().V1().ServiceCIDRs().Informer())
+			watches.Nodes(c.InformerFactory)
+			watches.ServiceCIDRs(c.InformerFactory)
 		},
 		New: func(_ context.Context, c Context) (app.Controller, error) {
 			config, err := c.NewClientConfig(NodeIPAMController)

@@ -98,7 +98,7 @@ func (p *process) control(ctx context.Context, fence *lease.Fence) error {
 	factory := informers.NewSharedInformerFactoryWithOptions(p.client, 0, informers.WithTransform(stored.StripManagedFields))
 	watches := &nodehealth.Watches{}
 	cfg := nodeipam.Config{Nodes: factory.Core().V1().Nodes(), NodesAsOf: asOf, Watches: watches, Fence: fence, Term: fence, LeaseOfItsOwn: true}
-	watches.Of("Nodes", cfg.Nodes.Informer())
+	watches.Nodes(factory)
 	running, stop := context.WithCancel(ctx)
 	defer factory.Shutdown()
 	defer stop()
@@ -127,8 +127,8 @@ func (p *process) control(ctx context.Context, fence *lease.Fence) error {
 		klog.FromContext(ctx).Info("The API server serves ServiceCIDRs now: the controller restarts and reads them")
 		cfg.NodesAsOf = ""
 	}
+	watches.ServiceCIDRs(factory)
 	cfg.ServiceCIDRs = factory.Networking().V1().ServiceCIDRs()
-	watches.Of("ServiceCIDRs", cfg.ServiceCIDRs.Informer())
 	return run(running)
 }
 

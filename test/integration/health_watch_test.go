@@ -1,12 +1,22 @@
 package integration
 
 import (
+	"context"
 	"errors"
+	"io"
+	"log"
+	"net/http"
+	"net/http/httptest"
+	"net/http/httputil"
+	"net/url"
 	"slices"
+	"sync"
 	"testing"
+	"time"
 
 	rbacv1 "k8s.io/api/rbac/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/client-go/rest"
 
 	"github.com/multicidr/controller-manager/test/controlplane"
 )
@@ -38,4 +48,112 @@ func TestRefusedWatches(t *testing.T) {
 			t.Error(err)
 		}
 	}
+}
+
+// TestFailingReads puts a proxy before the API server that ends watches and answers reads with an error. New Nodes are not seen then, and wait; the
+// health check says so, and all goes on when the proxy lets reads pass again.
+func TestFailingReads(t *testing.T) {
+	c := freshCluster(t, controlplane.Options{}, ours...)
+	if err := errors.Join(c.stopManager((*controlplane.Process).Stop), createClusterCIDR(c, []string{"a", "10.0.0.0/16", "hb8"})); err != nil {
+		t.Fatal(err)
+	}
+	config, err := c.cp.Config(controlplane.AloneUser)
+	if err != nil {
+		t.Fatal(err)
+	}
+	reads := newReads(t, config)
+	kubeconfig, err := c.cp.WriteKubeconfig("behind-proxy", &rest.Config{Host: reads.url})
+	if err != nil {
+		t.Fatal(err)
+	}
+	c.manager = c.cp.StartManagerForTest(t, controlplane.ManagerOptions{Alone: true, Kubeconfig: kubeconfig, Args: []string{noTakeoverDelay}})
+	t.Cleanup(func() { // before the proxy
+		if err := c.stopManager((*controlplane.Process).Stop); err != nil {
+			t.Error(err)
+		}
+	})
+	if err := errors.Join(createNode(c, []string{"first"}), served(c, []string{"first", "10.0.0.0/24"}), c.healthy()); err != nil {
+		t.Fatal(err)
+	}
+
+	reads.fail(map[string]int{"/api/v1/nodes": http.StatusTooManyRequests, "/apis/networking.k8s.io/v1/servicecidrs": http.StatusServiceUnavailable})
+	if err := createNode(c, []string{"second"}); err != nil {
+		t.Fatal(err)
+	}
+	for _, text := range []string{
+		"changes of Nodes are not seen: the API server turns requests away",
+		"changes of ServiceCIDRs are not seen: the API server fails, or a proxy before it",
+	} {
+		if err := c.healthSays(text); err != nil {
+			t.Error(err)
+		}
+	}
+
+	reads.fail(nil)
+	if _, err := c.waitServed("second", 90*time.Second); err != nil { // an informer tries again after a minute at most
+		t.Error(err)
+	}
+	if err := eventually(90*time.Second, func(context.Context) error { return c.healthy() }); err != nil {
+		t.Error(err)
+	}
+}
+
+// reads is a proxy that lets all pass but some reads.
+type reads struct {
+	url string
+
+	mu    sync.Mutex
+	fails map[string]int // statuses by path
+	ends  context.CancelFunc
+	lasts context.Context // until fails is another one
+}
+
+func newReads(t *testing.T, config *rest.Config) *reads {
+	t.Helper()
+	transport, err := rest.TransportFor(config)
+	if err != nil {
+		t.Fatal(err)
+	}
+	target, err := url.Parse(config.Host)
+	if err != nil {
+		t.Fatal(err)
+	}
+	forward := &httputil.ReverseProxy{
+		Transport:     transport,
+		Rewrite:       func(r *httputil.ProxyRequest) { r.SetURL(target) },
+		FlushInterval: -1, // a watch has to pass event by event
+		ErrorLog:      log.New(io.Discard, "", 0),
+	}
+	p := &reads{}
+	p.fail(nil)
+	server := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		p.mu.Lock()
+		status, lasts := p.fails[r.URL.Path], p.lasts
+		p.mu.Unlock()
+		switch {
+		case r.Method != http.MethodGet:
+			forward.ServeHTTP(w, r)
+		case status != 0:
+			http.Error(w, "no", status)
+		default:
+			ctx, cancel := context.WithCancel(r.Context())
+			defer cancel()
+			defer context.AfterFunc(lasts, cancel)()
+			forward.ServeHTTP(w, r.WithContext(ctx))
+		}
+	}))
+	t.Cleanup(server.Close)
+	p.url = server.URL
+	return p
+}
+
+// fail ends all reads that go on, and answers those of some paths with a status from now on.
+func (p *reads) fail(statuses map[string]int) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	if p.ends != nil {
+		p.ends()
+	}
+	p.lasts, p.ends = context.WithCancel(context.Background())
+	p.fails = statuses
 }

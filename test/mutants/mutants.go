@@ -1338,4 +1338,10 @@ var mutants = []mutant{
 		new:  "list && of != \"\" && json.Unmarshal(head.Items, &items) == nil && items != nil:",
 		test: "./cmd/preflight TestReadFiles",
 	},
+	{
+		name: "unseen-untold", defect: "lists and watches of Nodes that fail for ever are no problem for health, unless a permission is missing",
+		old:  "if !r.told && time.Since(r.since) >= unseenFor {",
+		new:  "if apierrors.IsForbidden(err) && time.Since(r.since) >= unseenFor {",
+		test: "./controllers/nodeipam/health TestWatchesThatFail",
+	},
 }

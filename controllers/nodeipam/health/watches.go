@@ -2,70 +2,270 @@ package health
 
 import (
 	"context"
+	"errors"
 	"fmt"
-	"maps"
-	"slices"
 	"sync"
 	"time"
 
+	v1 "k8s.io/api/core/v1"
+	networkingv1 "k8s.io/api/networking/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/runtime"
+	"k8s.io/apimachinery/pkg/runtime/schema"
+	"k8s.io/apimachinery/pkg/watch"
+	"k8s.io/client-go/informers"
+	"k8s.io/client-go/kubernetes"
 	"k8s.io/client-go/tools/cache"
 	"k8s.io/klog/v2"
 )
 
-// unwatchedFor is after what time without another error a watch counts as running again. A reflector that is refused tries again after a minute at
-// most, and one that has nothing to tell hears a bookmark about once a minute.
-const unwatchedFor = 2 * time.Minute
+const (
+	// unseenFor is how long reads have to fail before that is a problem: an API server that restarts is away for less. Only a try that fails then
+	// shows that they still do. An informer tries again after up to a minute, most often after less than half of one.
+	unseenFor = 10 * time.Second
+	// unanswered is how long a read may go on before it counts as failed. The API server ends a list after a minute, and its watches have something
+	// to tell about once a minute, so that a proxy that keeps back the beginning of an answer does no harm.
+	unanswered = 2 * time.Minute
+	// open is how long a watch that tells nothing has to stay open before it counts as running. An informer judges by the same time.
+	open = time.Second
+)
 
-// Watches knows which kinds of objects the API server does not let this process watch, so that the health check can tell. Only an informer that
-// does not run yet can be told whom to tell of errors, so there is one Watches for a factory of informers, made with it, and not one for each
-// Controller. The zero value knows of none.
+// Errors of reads that end without one.
+var (
+	errEnded      = errors.New("the watch ended, and had told nothing")
+	errUnanswered = fmt.Errorf("no answer for %v", unanswered)
+)
+
+// Watches knows which kinds of objects cannot be read, so that the health check can tell. An informer does not tell of all errors, nor of their end. So
+// the informers are made here, with lists and watches that are noted. They are shared, so there is one Watches for a factory of informers, and not
+// one for each Controller. The zero value knows of none.
 type Watches struct {
-	mu      sync.Mutex
-	refused map[string]refusedWatch // by kind
+	mu    sync.Mutex
+	kinds []*changes
 }
 
-// refusedWatch is of a kind of object whose changes the API server does not let this process see.
-type refusedWatch struct {
-	err error
-	at  time.Time
-	// version is how new the informer was then, and now says how new it is: newer, once it hears anything again.
-	version string
-	now     func() string
+// Nodes makes the informer of Nodes, which must not exist yet: nothing is known of the reads of one that somebody else has made.
+func (w *Watches) Nodes(factory informers.SharedInformerFactory) {
+	makeInformer(w, "Nodes", factory, v1.SchemeGroupVersion.WithResource("nodes"), &v1.Node{},
+		func(client kubernetes.Interface) reader[*v1.NodeList] { return client.CoreV1().Nodes() })
 }
 
-// Of makes errors of an informer known. It has to be called before the informer starts; otherwise nobody hears of them.
-func (w *Watches) Of(kind string, informer cache.SharedIndexInformer) {
-	// An informer tells of errors, but not of their end.
-	err := informer.SetWatchErrorHandlerWithContext(func(ctx context.Context, r *cache.Reflector, err error) {
-		cache.DefaultWatchErrorHandler(ctx, r, err)
-		if !apierrors.IsForbidden(err) && !apierrors.IsUnauthorized(err) && !apierrors.IsNotFound(err) {
-			return
-		}
-		version := informer.LastSyncResourceVersion()
-		w.mu.Lock()
-		defer w.mu.Unlock()
-		if w.refused == nil {
-			w.refused = map[string]refusedWatch{}
-		}
-		w.refused[kind] = refusedWatch{err: err, at: time.Now(), version: version, now: informer.LastSyncResourceVersion}
+// ServiceCIDRs makes the informer of ServiceCIDRs, in the same way.
+func (w *Watches) ServiceCIDRs(factory informers.SharedInformerFactory) {
+	makeInformer(w, "ServiceCIDRs", factory, networkingv1.SchemeGroupVersion.WithResource("servicecidrs"), &networkingv1.ServiceCIDR{},
+		func(client kubernetes.Interface) reader[*networkingv1.ServiceCIDRList] {
+			return client.NetworkingV1().ServiceCIDRs()
+		})
+}
+
+// reader is the part of a typed client that an informer needs.
+type reader[L runtime.Object] interface {
+	List(context.Context, metav1.ListOptions) (L, error)
+	Watch(context.Context, metav1.ListOptions) (watch.Interface, error)
+}
+
+// makeInformer makes the informer that the factory would make itself, except that its reads are noted.
+func makeInformer[L runtime.Object](
+	w *Watches, kind string, factory informers.SharedInformerFactory,
+	resource schema.GroupVersionResource, object runtime.Object, of func(kubernetes.Interface) reader[L],
+) {
+	c := &changes{kind: kind}
+	made := false
+	factory.InformerFor(object, func(client kubernetes.Interface, resync time.Duration) cache.SharedIndexInformer {
+		made = true
+		reader := of(client)
+		return cache.NewSharedIndexInformerWithOptions(
+			cache.ToListWatcherWithWatchListSemantics(&cache.ListWatch{
+				ListWithContextFunc: func(ctx context.Context, opts metav1.ListOptions) (runtime.Object, error) {
+					r := c.begin(ctx)
+					list, err := reader.List(ctx, opts)
+					if err != nil {
+						r.fails(err)
+						return nil, err
+					}
+					r.ends()
+					return list, nil
+				},
+				WatchFuncWithContext: func(ctx context.Context, opts metav1.ListOptions) (watch.Interface, error) {
+					r := c.begin(ctx)
+					inner, err := reader.Watch(ctx, opts)
+					if err != nil {
+						r.fails(err)
+						return nil, err
+					}
+					return r.follow(inner, opts.SendInitialEvents != nil && *opts.SendInitialEvents), nil
+				},
+			}, client),
+			object,
+			cache.SharedIndexInformerOptions{
+				ResyncPeriod: resync,
+				Indexers:     cache.Indexers{cache.NamespaceIndex: cache.MetaNamespaceIndexFunc},
+				Identifier:   factory.InformerName().WithResource(resource),
+			})
 	})
-	if err != nil {
-		klog.Background().Error(err, "The health check cannot tell when the API server refuses a watch", "kind", kind)
+	if !made {
+		klog.Background().Error(nil, "The health check cannot tell when changes are not seen: somebody else has made the informer before", "kind", kind)
+		return
 	}
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	w.kinds = append(w.kinds, c)
 }
 
 // unseen says which changes are not seen.
 func (w *Watches) unseen() (problems []string) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
-	for _, kind := range slices.Sorted(maps.Keys(w.refused)) {
-		r := w.refused[kind]
-		if r.now() != r.version || time.Since(r.at) > unwatchedFor {
-			delete(w.refused, kind)
-			continue
+	for _, c := range w.kinds {
+		if problem := c.unseen(); problem != "" {
+			problems = append(problems, problem)
 		}
-		problems = append(problems, fmt.Sprintf("changes of %s are not seen: the API server does not let this process watch them: %s (%v)", kind, ApplyRBAC, r.err))
 	}
 	return problems
+}
+
+// changes is whether the changes of a kind of objects are seen.
+type changes struct {
+	kind string
+
+	mu sync.Mutex
+	// since is when the first read began that failed since a watch ran; zero if none did.
+	since time.Time
+	err   error // of the last read that failed
+	told  bool  // it is a problem
+}
+
+func (c *changes) unseen() string {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	if !c.told {
+		return ""
+	}
+	return fmt.Sprintf("changes of %s are not seen: %v, since %s", c.kind, readProblem(c.err), c.since.UTC().Format(time.RFC3339))
+}
+
+// readProblem says why changes are not seen and what to do about it.
+func readProblem(err error) Problem {
+	var status apierrors.APIStatus
+	switch {
+	case apierrors.IsForbidden(err), apierrors.IsUnauthorized(err), apierrors.IsNotFound(err):
+		return Problem{"the API server does not let this process watch them: " + ApplyRBAC, err}
+	case apierrors.IsTooManyRequests(err):
+		return Problem{"the API server turns requests away: see whether it is overloaded, and its priority and fairness rules", err}
+	case errors.Is(err, errEnded):
+		return Problem{"watches end as soon as they begin: look at the network, at proxies and load balancers before the API server, and at its log", err}
+	case errors.As(err, &status):
+		return Problem{"the API server fails, or a proxy before it: look at its log and at etcd", err}
+	default:
+		return Problem{"the API server cannot be reached or understood: look at the network, and at proxies and load balancers before it", err}
+	}
+}
+
+// begin notes that a list or a watch begins. An informer has one at a time.
+func (c *changes) begin(ctx context.Context) *read {
+	r := &read{changes: c, ctx: ctx, began: time.Now()}
+	r.overdue = time.AfterFunc(unanswered, func() { r.fail(errUnanswered, false) })
+	return r
+}
+
+// read is a list or a watch, until it is known whether it works.
+type read struct {
+	*changes
+	ctx     context.Context
+	began   time.Time
+	overdue *time.Timer
+	over    bool // it is known; guarded by changes.mu
+}
+
+// fails notes why it does not work.
+func (r *read) fails(err error) { r.fail(err, true) }
+
+func (r *read) fail(err error, over bool) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	if r.over {
+		return
+	}
+	if over {
+		r.end()
+	}
+	if r.ctx.Err() != nil {
+		return // The informer ends.
+	}
+	if r.since.IsZero() {
+		r.since = r.began
+	}
+	r.err = err
+	if !r.told && time.Since(r.since) >= unseenFor {
+		r.told = true
+		klog.FromContext(r.ctx).Error(err, "Changes of "+r.kind+" are not seen: "+readProblem(err).What)
+	}
+}
+
+// runs notes a watch that works.
+func (r *read) runs() {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	if r.over {
+		return
+	}
+	r.end()
+	if r.told {
+		klog.FromContext(r.ctx).Info("Watching " + r.kind + " again")
+	}
+	r.since, r.err, r.told = time.Time{}, nil, false
+}
+
+// ends notes a list that works. That is not all that it takes: a watch follows.
+func (r *read) ends() {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	r.end()
+}
+
+func (r *read) end() {
+	r.over = true
+	r.overdue.Stop()
+}
+
+// follow returns a watch that passes on what another one tells, and notes whether that works. One that begins with what a list would have shown works
+// when it has shown all of it, which a bookmark says.
+func (r *read) follow(inner watch.Interface, lists bool) watch.Interface {
+	f := &followed{Interface: inner, events: make(chan watch.Event), stopped: make(chan struct{})}
+	go func() {
+		defer close(f.events)
+		if !lists {
+			stays := time.AfterFunc(open, r.runs)
+			defer stays.Stop()
+		}
+		for event := range inner.ResultChan() {
+			switch {
+			case event.Type == watch.Error:
+				r.fails(apierrors.FromObject(event.Object))
+			case event.Type == watch.Bookmark, !lists:
+				r.runs()
+			}
+			select {
+			case f.events <- event:
+			case <-f.stopped: // Nobody takes it. The other one ends.
+			}
+		}
+		r.fails(errEnded)
+	}()
+	return f
+}
+
+type followed struct {
+	watch.Interface
+	events  chan watch.Event
+	once    sync.Once
+	stopped chan struct{}
+}
+
+func (f *followed) ResultChan() <-chan watch.Event { return f.events }
+
+func (f *followed) Stop() {
+	f.once.Do(func() { close(f.stopped) })
+	f.Interface.Stop()
 }
