@@ -63,7 +63,7 @@ bin/etcd: package := go.etcd.io/etcd/server/v3
 bin/kube-apiserver: package := k8s.io/kubernetes/cmd/kube-apiserver
 bin/kubectl: package := k8s.io/kubernetes/cmd/kubectl
 
-# What docs/restore-etcd.md uses.
+# What docs/operators/restore-etcd.md uses.
 ETCD_TOOLS := bin/etcdctl bin/etcdutl
 
 $(ETCD_TOOLS): package = go.etcd.io/etcd/$(@F)/v3
@@ -211,14 +211,14 @@ DURATION ?= 10m
 CHAOS ?=
 
 .PHONY: chaos
-chaos: build-chaos ## Chaos with the usual leases for DURATION=10m; docs/chaos.md says what it does and how to read it
+chaos: build-chaos ## Chaos with the usual leases for DURATION=10m; docs/engineering/chaos.md says what it does and how to read it
 	@bin/chaos --duration=$(DURATION) $(CHAOS)
 
 # INPUTS takes more flags, for instance INPUTS='-inputs.seed=7'.
 INPUTS ?=
 
 .PHONY: inputs
-inputs: tools build ## Throw whatever the API server accepts at both programs for DURATION=10m; docs/reliability.md says what, and what is checked
+inputs: tools build ## Throw whatever the API server accepts at both programs for DURATION=10m; docs/engineering/reliability.md says what, and what is checked
 	$(INTEGRATION) -timeout=0 -v ./test/inputs -inputs.duration=$(DURATION) $(INPUTS)
 
 # What `make simulate` plays: so many seeds, or one of them, or a history from a file.
@@ -227,7 +227,7 @@ SEED ?=
 HISTORY ?=
 
 .PHONY: simulate
-simulate: ## Simulate SEEDS=100000 histories of the whole controller, or print one: SEED=7 or HISTORY=file; see docs/simulation.md
+simulate: ## Simulate SEEDS=100000 histories of the whole controller, or print one: SEED=7 or HISTORY=file; see docs/engineering/simulation.md
 	@go test -c -o bin/simulation.test ./controllers/nodeipam
 	@cd controllers/nodeipam && ../../bin/simulation.test -test.v -test.timeout=0 \
 		$(if $(HISTORY),-test.run=TestSimulationHistories -simulation.history=$(abspath $(HISTORY)), \
@@ -238,12 +238,12 @@ MODEL ?=
 MOST ?= 2000000
 
 .PHONY: model
-model: ## Explore all histories of two processes, two Nodes and one fault; docs/reliability.md says what that covers
+model: ## Explore all histories of two processes, two Nodes and one fault; docs/engineering/reliability.md says what that covers
 	@go test -c -o bin/simulation.test ./controllers/nodeipam
 	@cd controllers/nodeipam && ../../bin/simulation.test -test.v -test.timeout=0 -test.run='^TestModel$$' -model.all -model.run='$(MODEL)' -model.most=$(MOST)
 
 .PHONY: mutants
-mutants: ## Break the controller in one place after another and fail if no test notices; RUN=regexp picks some, WRITE=1 writes the table in docs/simulation.md
+mutants: ## Break the controller in one place after another and fail if no test notices; RUN=regexp picks some, WRITE=1 writes the table in docs/engineering/simulation.md
 	@go run ./test/mutants $(if $(RUN),-run='$(RUN)') $(if $(WRITE),-write)
 
 ##@ Measure it
@@ -265,12 +265,12 @@ build-scale: tools build upstream
 	@hack/build.sh bin/scale ./test/scale
 
 .PHONY: scale
-scale: build-scale ## Measure us, upstream and a bare loop with NODES=5000; SCENARIO=burst, restart, waiting, idle or events; see docs/performance.md
+scale: build-scale ## Measure us, upstream and a bare loop with NODES=5000; SCENARIO=burst, restart, waiting, idle or events; see docs/engineering/performance.md
 	@bin/scale $(SCENARIO) $(if $(filter-out file,$(origin NODES)),--nodes=$(NODES)) $(SCALE)
 
 # Three hours on two cores that have nothing else to do. One hour of that goes into 5,000 Nodes at 20 a second and 100,000 as fast as they can.
 .PHONY: performance
-performance: build-scale ## Measure all that docs/performance.md shows, on a quiet machine, into docs/data; write and draw it there
+performance: build-scale ## Measure all that docs/engineering/performance.md shows, on a quiet machine, into docs/data; write and draw it there
 	@mkdir -p docs/data docs/images
 	@$(MAKE) --no-print-directory bench
 	bin/scale burst --rounds=3 --turns=4 --json=docs/data/scale-burst.json
@@ -282,7 +282,7 @@ performance: build-scale ## Measure all that docs/performance.md shows, on a qui
 	bin/scale waiting --interleaved --apart --rounds=3 --json=docs/data/scale-waiting.json
 	bin/scale idle --json=docs/data/scale-idle.json
 	bin/scale events --rounds=3 --json=docs/data/scale-events.json
-	bin/scale report-into docs/performance.md
+	bin/scale report-into docs/engineering/performance.md
 	@$(MAKE) --no-print-directory plots
 
 .PHONY: plots

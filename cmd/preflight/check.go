@@ -160,7 +160,7 @@ func checkVersion(fs *findings, s *state, alone standalone) {
 	case alone.form && minor < oldestMinor:
 		fs.add(problem, "version", "the API server is %s, and the ClusterCIDR CRD needs v1.%d: upgrade the cluster first", s.server.GitVersion, oldestMinor)
 	case !alone.form && minor < ourMinor:
-		fs.add(problem, "version", "the API server is %s, and a %s of v1.%d must not be newer than it: upgrade the cluster first, or use %s (docs/standalone.md), which works with v1.%d", s.server.GitVersion, manager, ourMinor, peer, oldestMinor)
+		fs.add(problem, "version", "the API server is %s, and a %s of v1.%d must not be newer than it: upgrade the cluster first, or use %s (docs/operators/standalone.md), which works with v1.%d", s.server.GitVersion, manager, ourMinor, peer, oldestMinor)
 	case minor > ourMinor+1:
 		fs.add(problem, "version", "the API server is %s, more than one minor version newer than the controller (v1.%d): take a newer build", s.server.GitVersion, ourMinor)
 	}
@@ -184,7 +184,7 @@ func checkInstalled(fs *findings, s *state, alone standalone) {
 // checkDeployed looks for the Deployment, and that its service account has permissions.
 func checkDeployed(fs *findings, s *state, alone standalone) {
 	if len(alone.deployments) == 0 {
-		fs.add(warning, "installed", "there is no Deployment of %s: install the Helm chart (docs/standalone.md). If it runs outside of the cluster, pass over this", peer)
+		fs.add(warning, "installed", "there is no Deployment of %s: install the Helm chart (docs/operators/standalone.md). If it runs outside of the cluster, pass over this", peer)
 	}
 	for _, d := range alone.deployments {
 		account := cmp.Or(d.Spec.Template.Spec.ServiceAccountName, "default")

@@ -32,5 +32,5 @@
 // arrive any more. A leader that does not find the number of the last term there has to wait.
 //
 // This package cannot prevent everything. A process can stop after its last look at the clock and before the kernel has the request, and a
-// request can be delayed for longer than the transit time. docs/fencing.md says what that means and what the API server can do about it.
+// request can be delayed for longer than the transit time. docs/operators/fencing.md says what that means and what the API server can do about it.
 package lease

@@ -48,7 +48,7 @@ func (l *lock) Get(ctx context.Context) (*resourcelock.LeaderElectionRecord, []b
 		klog.FromContext(ctx).Error(l.fence.mine(), "This process is no longer the leader", "holder", record.HolderIdentity)
 	case back:
 		klog.FromContext(ctx).Error(nil, "The lease is an earlier one of this process: etcd was restored from a backup, or somebody edited the lease. "+
-			"This process stays the leader and keeps its allocation state. Follow docs/restore-etcd.md before you restart it", "lease", l.Describe(), "renewTime", record.RenewTime)
+			"This process stays the leader and keeps its allocation state. Follow docs/operators/restore-etcd.md before you restart it", "lease", l.Describe(), "renewTime", record.RenewTime)
 	}
 	return record, raw, err
 }

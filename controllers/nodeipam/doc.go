@@ -25,7 +25,7 @@
 //  4. Otherwise the state (allocator/reservation.go) reserves one block from every range of the first ClusterCIDR that can serve it, under
 //     the one lock there is. None can: the Node is pending, an event on it says why, and whatever may help wakes it.
 //  5. One PATCH writes the blocks, with the UID of the Node they were chosen for, and only while the leader lease is good
-//     (requests/fence.go, docs/fencing.md).
+//     (requests/fence.go, docs/operators/fencing.md).
 //  6. The watch shows the Node with its podCIDRs, and the reservation becomes an observation.
 //
 // A reservation belongs to a Node, by UID, until the Node shows podCIDRs or is gone. A PATCH whose answer was an error, or was lost,

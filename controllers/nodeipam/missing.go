@@ -43,7 +43,7 @@ func (c *Controller) settle(b *allocator.State, name string) {
 	}
 	for _, d := range b.Decide(name, allocator.Renewals(c.witness.Renewals())) {
 		klog.Background().Error(nil, "A Node is in doubt: etcd was restored from a backup, and the Node is gone. Its blocks are kept, because its machine may use them. "+
-			"Put the Node back as docs/restore-etcd.md says. If no machine of the Nodes in doubt runs, restart this process, which frees all these blocks", "node", klog.KRef("", name), "podCIDRs", d)
+			"Put the Node back as docs/operators/restore-etcd.md says. If no machine of the Nodes in doubt runs, restart this process, which frees all these blocks", "node", klog.KRef("", name), "podCIDRs", d)
 	}
 	if b.Undecided(name) { // it is looked at again
 		c.nodeQueue.AddAfter(name, doubtInterval)

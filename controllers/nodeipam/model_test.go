@@ -17,7 +17,7 @@ import (
 )
 
 // The model: all histories, and not some, of two processes, two Nodes and one or two blocks, of the real controller and the real fence in the
-// simulated world. docs/reliability.md says what it covers.
+// simulated world. docs/engineering/reliability.md says what it covers.
 //
 // It goes breadth first, so that what it finds is as short as it gets. A worker that waits for an answer cannot be copied, so a state is
 // reached by making all moves that lead to it again; what the state is, is in model_state_test.go, and what can happen in

@@ -18,7 +18,7 @@ import (
 	"github.com/schollz/progressbar/v3"
 )
 
-// The simulation. docs/simulation.md says what it is and how to use it.
+// The simulation. docs/engineering/simulation.md says what it is and how to use it.
 var (
 	seedsFlag    = flag.Uint64("simulation.seeds", 1000, "how many histories TestSimulation makes")
 	firstFlag    = flag.Uint64("simulation.first", 1, "the seed of the first of them")

@@ -131,7 +131,7 @@ func (c *cluster) join(t *testing.T, workers map[string]string) {
 	}
 }
 
-// importImage does on the control plane what docs/kubeadm.md says.
+// importImage does on the control plane what docs/operators/kubeadm.md says.
 func (c *cluster) importImage(t *testing.T, archive string) {
 	t.Helper()
 	content, err := os.ReadFile(archive)

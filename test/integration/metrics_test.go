@@ -25,7 +25,7 @@ import (
 const ourMetrics = "node_ipam_controller_"
 
 // TestMetrics brings a cluster into a state in which every metric has something to show, and compares it with the cluster
-// and with docs/metrics.md, on which alerts and dashboard are built.
+// and with docs/operators/metrics.md, on which alerts and dashboard are built.
 func TestMetrics(t *testing.T) {
 	ctx := t.Context()
 	c := sharedCluster(t)
@@ -135,7 +135,7 @@ func TestMetrics(t *testing.T) {
 		wantSamples(want)
 	})
 
-	t.Run("docs/metrics.md", func(t *testing.T) {
+	t.Run("docs/operators/metrics.md", func(t *testing.T) {
 		families, err := scrape(ctx, c.manager)
 		if err != nil {
 			t.Fatal(err)
@@ -233,10 +233,10 @@ func samplesOf(families map[string]*dto.MetricFamily) map[string]float64 {
 	return all
 }
 
-// documentedMetrics reads the tables of docs/metrics.md: type and labels by name.
+// documentedMetrics reads the tables of docs/operators/metrics.md: type and labels by name.
 func documentedMetrics(t *testing.T) map[string]string {
 	t.Helper()
-	page, err := os.ReadFile("../../docs/metrics.md")
+	page, err := os.ReadFile("../../docs/operators/metrics.md")
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -11,7 +11,7 @@ import (
 	"github.com/multicidr/controller-manager/test/controlplane"
 )
 
-// TestTakeoverFromStockAgain takes over from the in-tree allocator, as docs/standalone.md says, in a cluster in which node-ipam-controller ran before:
+// TestTakeoverFromStockAgain takes over from the in-tree allocator, as docs/operators/standalone.md says, in a cluster in which node-ipam-controller ran before:
 // its Lease is there still, and says nothing about who has allocated since then under another Lease.
 func TestTakeoverFromStockAgain(t *testing.T) {
 	ctx := t.Context()

@@ -14,7 +14,7 @@ import (
 
 var promQL = parser.NewParser(parser.Options{})
 
-// metric is a row of the tables in docs/metrics.md.
+// metric is a row of the tables in docs/operators/metrics.md.
 type metric struct {
 	kind    string
 	labels  []string
@@ -31,7 +31,7 @@ var targetLabels = []string{"cluster", "job", "instance"}
 
 func documented(t *testing.T) map[string]metric {
 	t.Helper()
-	page, err := os.ReadFile("../../docs/metrics.md")
+	page, err := os.ReadFile("../../docs/operators/metrics.md")
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -40,7 +40,7 @@ func documented(t *testing.T) map[string]metric {
 		all[m[1]] = metric{kind: m[2], labels: word.FindAllString(m[3], -1), meaning: m[4]}
 	}
 	if len(all) < 15 {
-		t.Fatalf("only %d metrics found in docs/metrics.md: it is not read right", len(all))
+		t.Fatalf("only %d metrics found in docs/operators/metrics.md: it is not read right", len(all))
 	}
 	return all
 }
@@ -58,13 +58,13 @@ func checkNames(t *testing.T, expr parser.Expr, known map[string]metric) {
 		m, ok := known[base]
 		if !ok {
 			if m, ok = known[selector.Name]; !ok {
-				t.Errorf("metric %s is not in docs/metrics.md", selector.Name)
+				t.Errorf("metric %s is not in docs/operators/metrics.md", selector.Name)
 				return nil
 			}
 			part = ""
 		}
 		if (m.kind == "histogram") != (part != "") {
-			t.Errorf("%s: docs/metrics.md says that it is a %s", selector.Name, m.kind)
+			t.Errorf("%s: docs/operators/metrics.md says that it is a %s", selector.Name, m.kind)
 		}
 		has := slices.Concat(m.labels, targetLabels)
 		if part == "_bucket" {
@@ -117,7 +117,7 @@ func checkValues(t *testing.T, name string, matcher *labels.Matcher, meaning str
 	for value := range strings.SplitSeq(matcher.Value, "|") {
 		known := labels.MustNewMatcher(labels.MatchRegexp, matcher.Name, value)
 		if !slices.ContainsFunc(word.FindAllString(meaning, -1), known.Matches) {
-			t.Errorf("docs/metrics.md does not say that label %s of %s can be %q", matcher.Name, name, value)
+			t.Errorf("docs/operators/metrics.md does not say that label %s of %s can be %q", matcher.Name, name, value)
 		}
 	}
 }

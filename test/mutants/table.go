@@ -8,7 +8,7 @@ import (
 
 // The table of mutants is in this document, between these lines.
 const (
-	document = "docs/simulation.md"
+	document = "docs/engineering/simulation.md"
 	begin    = "<!-- mutants: written by `make mutants WRITE=1` -->\n"
 	end      = "<!-- end of mutants -->\n"
 )

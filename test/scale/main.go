@@ -1,5 +1,5 @@
 // scale is the command behind `make scale`: our controller, upstream's and a bare loop of PATCHes on a real etcd and kube-apiserver, with as
-// many Nodes as one likes. docs/performance.md says what it measures, and what it has.
+// many Nodes as one likes. docs/engineering/performance.md says what it measures, and what it has.
 package main
 
 import (

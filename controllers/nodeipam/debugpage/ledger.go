@@ -16,7 +16,7 @@ import (
 	"github.com/multicidr/controller-manager/controllers/nodeipam/text"
 )
 
-// The ledger as JSON. docs/debugging.md describes the fields; people's scripts read them, so none changes its name or meaning.
+// The ledger as JSON. docs/operators/debugging.md describes the fields; people's scripts read them, so none changes its name or meaning.
 
 type ledger struct {
 	Controller string    `json:"controller"`

@@ -366,7 +366,7 @@ func (h *Health) doubtful() string {
 		more = fmt.Sprintf(" and %d more", len(names)-len(first))
 	}
 	return "etcd was restored from a backup, and these Nodes are gone: " + strings.Join(first, "; ") + more +
-		". Their blocks are kept until this process ends, or the controller starts anew after a panic. Put the Nodes back as docs/restore-etcd.md says"
+		". Their blocks are kept until this process ends, or the controller starts anew after a panic. Put the Nodes back as docs/operators/restore-etcd.md says"
 }
 
 // ErrTorn is the panic of those who want to use the state after somebody else's panic.

@@ -53,7 +53,7 @@ var (
 	holdingDesc = desc(metrics.ALPHA, "nodes_holding_blocks",
 		"Number of Nodes that hold blocks in the controller's ledger, those included whose podCIDRs are being written.")
 	inDoubtDesc = desc(metrics.ALPHA, "nodes_in_doubt",
-		"Number of Nodes that went when etcd was restored from a backup. Their blocks are kept, because their machines may run; see docs/restore-etcd.md.")
+		"Number of Nodes that went when etcd was restored from a backup. Their blocks are kept, because their machines may run; see docs/operators/restore-etcd.md.")
 	showingDesc = desc(metrics.ALPHA, "nodes_with_podcidrs",
 		"Number of Nodes in the cluster that have podCIDRs. It differs from nodes_holding_blocks for as long as a write takes.")
 
