@@ -200,7 +200,7 @@ func finalizersThatHang(t *testing.T, rack func(i int) string) {
 	synctest.Test(t, func(t *testing.T) {
 		l := newLeader(t, true)
 		l.setRange(t, ClusterCIDR("a", Spec4("10.0.0.0/24", 4, nil)))
-		l.Controller.api = hangs{l}
+		l.api = hangs{l}
 		const others = 40
 		for i := range others {
 			cc := ClusterCIDR(fmt.Sprintf("b%02d", i), Spec4(fmt.Sprintf("10.1.%d.0/24", i), 4, AnyOf(AllOf(In("rack", rack(i))))))
@@ -252,7 +252,7 @@ func TestFinalizerAnswerLostLongAgo(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
 				l := newLeader(t, true)
-				l.Controller.api = losing{l, carriedOut, new(bool)}
+				l.api = losing{l, carriedOut, new(bool)}
 				l.setRange(t, ClusterCIDR("fallback", Spec4("10.2.0.0/24", 4, nil)))
 				l.run(t)
 				fresh := func(name, cidr string) *networkingv1.ClusterCIDR {
@@ -304,7 +304,7 @@ func TestRemovalsThatHang(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		l := newLeader(t, true)
 		none := true
-		l.Controller.api = keeping{losing{l, true, &none}}
+		l.api = keeping{losing{l, true, &none}}
 		for i := range 40 {
 			cc := ClusterCIDR(fmt.Sprintf("old%02d", i), Spec4(fmt.Sprintf("10.1.%d.0/24", i), 4, nil))
 			l.setRange(t, cc)
@@ -355,7 +355,7 @@ func TestFinalizerTakenAwayAtEachEvent(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		l := newLeader(t, true)
 		server := &wanting{leader: l}
-		l.Controller.api = server
+		l.api = server
 		defer l.start(t)()
 		cc := ClusterCIDR("x", Spec4("10.9.0.0/24", 4, nil))
 		cc.Finalizers = nil
@@ -385,7 +385,7 @@ func TestFinalizerRefusedWith409(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		l := newLeader(t, true)
 		server := &conflicting{leader: l}
-		l.Controller.api = server
+		l.api = server
 		l.setRange(t, ClusterCIDR("b", Spec4("10.2.0.0/24", 4, nil), NoFinalizer))
 		defer l.start(t)()
 		l.watch("n", Node("n"))
@@ -420,7 +420,7 @@ func (s slowly) PatchClusterCIDR(_ context.Context, name string, patch []byte) e
 func TestManyFinalizers(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		l := newLeader(t, true)
-		l.Controller.api = slowly{l}
+		l.api = slowly{l}
 		l.watch("n2", nil) // a, which any Node may use, has a free block
 		stop := l.start(t)
 		for i := range 150 {

@@ -352,7 +352,7 @@ func TestFlagsWhoseClusterCIDRDoesNotGo(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
 				l := newLeader(t, true)
 				spec := Spec4("10.2.0.0/24", 4, nil)
-				l.flags, l.Controller.api = &spec, stuck{l, err}
+				l.flags, l.api = &spec, stuck{l, err}
 				l.setRange(t, ClusterCIDR(fromflags.NameOf(&spec), *spec.DeepCopy(), Deleted, func(cc *networkingv1.ClusterCIDR) {
 					cc.Labels = map[string]string{networkingv1.LabelCreatedFromFlags: "true"}
 				}))
@@ -402,7 +402,7 @@ func TestFlagsClusterCIDRThatIsNeverSeen(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
 				l := newLeader(t, true)
 				g := &gap{leader: l, answer: answer}
-				l.Controller.api = g
+				l.api = g
 				spec := Spec4("10.2.0.0/24", 4, nil)
 				l.flags = &spec
 				stop := l.start(t)
@@ -459,9 +459,9 @@ func TestCreationThatIsAnsweredWithAlreadyExists(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		l := newLeader(t, true)
 		spec := Spec4("10.2.0.0/24", 4, nil)
-		l.Controller.flags = &spec
+		l.flags = &spec
 		e := &existing{leader: l}
-		l.Controller.api = e
+		l.api = e
 		stop := l.start(t)
 		l.clusterCIDRQueue.Add(fromflags.NameOf(l.flags))
 		for time.Sleep(3 * queues.RetryMax); e.tries < 10; time.Sleep(queues.RetryMax / 3) {

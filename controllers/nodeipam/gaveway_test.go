@@ -30,7 +30,7 @@ func TestNodeThatGaveWayOnce(t *testing.T) {
 				r.answer = func(name string, _ []byte) (error, bool) {
 					return forbidden6(name), name == "old" && time.Since(begin) < tc.outage
 				}
-				l.Controller.api = r
+				l.api = r
 				stop := l.start(t)
 				l.watch("n2", nil)
 				l.watch("old", Node("old", Created(time.Now().Add(-tc.ahead).Unix()-60)))
@@ -65,7 +65,7 @@ func TestRefusedNodesAndClocksThatDiffer(t *testing.T) {
 				l := newLeader(t, true)
 				r := &answeringAs{leader: l}
 				r.answer = func(name string, _ []byte) (error, bool) { return forbidden6(name), strings.HasPrefix(name, "bad") }
-				l.Controller.api = r
+				l.api = r
 				stop := l.start(t)
 				l.watch("n2", nil)
 				created := func() func(*v1.Node) { return Created(time.Now().Add(behind).Unix()) }
@@ -101,7 +101,7 @@ func TestNodeWhoseWritesGetNoAnswer(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
 				l := newLeader(t, true)
-				l.Controller.fence = slowFence{leaseFence{l}}
+				l.fence = slowFence{leaseFence{l}}
 				r := &answeringAs{leader: l}
 				r.answer = func(name string, _ []byte) (error, bool) {
 					if name != "bad" {
@@ -109,7 +109,7 @@ func TestNodeWhoseWritesGetNoAnswer(t *testing.T) {
 					}
 					return answer(r.tries), true
 				}
-				l.Controller.api = r
+				l.api = r
 				stop := l.start(t)
 				l.watch("n2", nil)
 				l.watch("bad", Node("bad", Created(10)))

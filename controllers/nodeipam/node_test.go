@@ -209,7 +209,7 @@ func TestOwnWriteWithoutItsAnnotations(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		l := newLeader(t, true)
 		l.setRange(t, ClusterCIDR("a", Spec4("10.2.0.0/24", 4, nil)))
-		l.Controller.api = unnaming{l}
+		l.api = unnaming{l}
 		l.watch("n", Node("n"))
 		l.run(t)
 		if n := l.node("n"); n.Spec.PodCIDR == "" || l.wrote(n) {
@@ -308,7 +308,7 @@ func TestWhatIsSentIsInTheLog(t *testing.T) {
 		ctx := klog.NewContext(t.Context(), logger)
 		l := newLeader(t, true)
 		server := &logged{leader: l, log: logger.GetSink().(ktesting.Underlier).GetBuffer()}
-		l.Controller.api = server
+		l.api = server
 		l.setRange(t, ClusterCIDR("b", Spec4("10.2.0.0/24", 4, nil)))
 		l.watch("n", Node("n"))
 		for range 3 {

@@ -104,7 +104,7 @@ func TestWritesThatAreNotKept(t *testing.T) {
 					l.flags = &spec
 				}
 				server := &forgetful{leader: l, until: time.Now().Add(lasts), ofStatus: tc.status}
-				l.Controller.api = server
+				l.api = server
 				l.health.WaitFor(health.Problem{})
 				l.setRange(t, tc.cc)
 				defer l.start(t)()

@@ -340,7 +340,7 @@ func TestRefusedNodesDoNotPassTheLastBlockOn(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
 				l := newLeader(t, true)
 				r := &refusesBad{leader: l}
-				l.Controller.api = r
+				l.api = r
 				stop := l.start(t)
 				for i := range tc.free {
 					l.watch(fmt.Sprint("n", i+1), nil)
@@ -402,7 +402,7 @@ func TestLostAnswerLongAfterARestore(t *testing.T) {
 				l := newLeader(t, true)
 				l.renewed(lease.Renewals{Sent: 500_000, Proven: 500_000, WentBack: wentBack})
 				r := &retired{leader: l}
-				l.Controller.api = r
+				l.api = r
 				stop := l.start(t)
 				l.watch("n1", nil) // one block is free
 				l.watch("n", Node("n", Created(1)))

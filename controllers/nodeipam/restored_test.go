@@ -46,7 +46,7 @@ func TestBlockOfBeforeTheRestore(t *testing.T) {
 				l := newLeader(t, true)
 				r := &answeringAs{leader: l}
 				r.answer = func(name string, _ []byte) (error, bool) { return err, name == "n2" }
-				l.Controller.api = r
+				l.api = r
 				stop := l.start(t)
 				l.renewed(lease.Renewals{Sent: 100, Proven: 100})
 				l.list("n2", nil)
@@ -74,7 +74,7 @@ func TestBlockOfBeforeTheRestoreAndABetterClusterCIDR(t *testing.T) {
 		r.answer = func(name string, patch []byte) (error, bool) {
 			return forbidden6(name), name == "n2" && bytes.Contains(patch, []byte("10.0.0.16/28"))
 		}
-		l.Controller.api = r
+		l.api = r
 		stop := l.start(t)
 		l.renewed(lease.Renewals{Sent: 100, Proven: 100})
 		l.list("n2", nil)
@@ -110,7 +110,7 @@ func TestRestoreThatTheLeaseNoticesLater(t *testing.T) {
 				return forbidden6(name), true // for some time
 			}
 		}
-		l.Controller.api = r
+		l.api = r
 		stop := l.start(t)
 		l.watch("n2", nil)
 		l.renewed(lease.Renewals{Sent: 100, Proven: 100})
@@ -144,7 +144,7 @@ func TestRefusedBeforeTheRestoreAndALostAnswerAfterIt(t *testing.T) {
 					}
 					return forbidden6(name), true
 				}
-				l.Controller.api = r
+				l.api = r
 				stop := l.start(t)
 				l.renewed(lease.Renewals{Sent: 5, Proven: 5})
 				l.watch("n1", nil)
@@ -180,7 +180,7 @@ func TestFirstWriteAfterTheRestoreIsLost(t *testing.T) {
 					}
 					return forbidden6(name), name == "bad"
 				}
-				l.Controller.api = r
+				l.api = r
 				stop := l.start(t)
 				l.watch("n2", nil)
 				l.renewed(lease.Renewals{Sent: sent, Proven: sent, WentBack: 102})

@@ -28,7 +28,7 @@ func (l Limiter) Wait(ctx context.Context) error {
 	}
 	err := l.RateLimiter.Wait(limited)
 	if err != nil && !errors.Is(err, context.Canceled) {
-		return fmt.Errorf("%w: %v", ErrThrottled, err) // not %w for both: the end of a context is what a request without an answer ends with
+		return fmt.Errorf("%w: %s", ErrThrottled, err.Error()) // not wrapped: the end of a context is what a request without an answer ends with
 	}
 	return err
 }
