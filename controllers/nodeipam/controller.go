@@ -131,7 +131,9 @@ type Controller struct {
 	heardVersion string
 	// expectations are for the podCIDRs that were written and that the cache does not show yet, by the Node's name.
 	expectations map[string]expectation
-	announcer    announcer
+	// proofs are of the Nodes whose next write is held back, by name.
+	proofs    map[string]proof
+	announcer announcer
 
 	health    health.Health
 	firstSeen metrics.FirstSeen
@@ -217,6 +219,7 @@ func newController(cfg Config, p parts) *Controller {
 		stays:            map[string]lastWrite{},
 		goesSince:        map[string]lastWrite{},
 		expectations:     map[string]expectation{},
+		proofs:           map[string]proof{},
 		announcer:        announcer{since: map[string]time.Time{}, clusterCIDRs: map[string]alarm{}},
 		synced:           map[string]cache.InformerSynced{},
 		broken:           make(chan struct{}),

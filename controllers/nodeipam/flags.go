@@ -108,7 +108,7 @@ func (c *Controller) makeFromFlags(ctx context.Context, made []*networkingv1.Clu
 			return err
 		case c.otherwise(cc):
 			return fmt.Errorf("ClusterCIDR %s: %w", name, requests.ErrStoredOtherwise) // as would be the next one
-		case cc.DeletionTimestamp == nil && c.flagsSay(cc):
+		case cc.DeletionTimestamp == nil && c.flagsSay(cc) && !fromflags.Disabled(cc):
 			// An earlier try to create it was not in vain, and showed while others were being looked at. Or somebody has taken its label away: it has the ranges
 			// of the flags all the same, and the next one would lose its label, too.
 			return nil

@@ -368,6 +368,9 @@ func (e *encoder) controller(p *process) {
 		if delayed && !d.retry {
 			e.put("queue.delayed", left(now, d.until))
 		}
+		if r, ok := c.proofs[name]; ok {
+			e.put("proofs", e.uid(r.node), c.renewals().Sent > r.sent, c.renewals().Proven > r.sent)
+		}
 		if r, ok := c.expectations[name]; ok {
 			e.put("receipts", e.uid(r.node), age(now, r.at.Sub(epoch), expectationLasts))
 		}

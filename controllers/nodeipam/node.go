@@ -41,10 +41,7 @@ func (c *Controller) syncNode(ctx context.Context, name string) error {
 	case d.pause > 0:
 		return requests.Later(d.pause)
 	case d.read:
-		if err := c.readBack(ctx, d.node); err != nil {
-			return err
-		}
-		return requests.Later(queues.ClosedRetry)
+		return c.prove(ctx, d.node)
 	case d.byOther:
 		return c.accuse(ctx, d.node)
 	}
@@ -105,6 +102,9 @@ func (c *Controller) decide(name string) (d decision, err error) {
 
 // reserve decides for a Node that needs podCIDRs. If no ClusterCIDR can allocate them, that is handed over to be said.
 func (c *Controller) reserve(b *allocator.State, d *decision) {
+	if d.pause = b.GiveWay(d.node, c.now()); d.pause > 0 {
+		return
+	}
 	var say bool
 	if d.assign, d.write, say = c.serve(b, d.node); say {
 		c.announce(events.AboutNode, d.node.Name, events.ReasonNotAvailable)
@@ -145,6 +145,7 @@ func (c *Controller) observeNode(b *allocator.State, name string) (*v1.Node, err
 	}
 	if clustercidr.ShowsPodCIDRs(node) {
 		delete(c.expectations, name)
+		delete(c.proofs, name)
 	}
 	return node, nil
 }
@@ -217,6 +218,9 @@ func (c *Controller) heardOfEnd(b *allocator.State, name string, before, now any
 	if r, ok := c.expectations[name]; ok && r.node == was.UID {
 		delete(c.expectations, name)
 	}
+	if p, ok := c.proofs[name]; ok && p.node == was.UID {
+		delete(c.proofs, name)
+	}
 }
 
 // write puts a reservation into its Node. An error says only that we do not know whether it was carried out, unless the API server has
@@ -256,7 +260,10 @@ func (c *Controller) notWritten(ctx context.Context, node *v1.Node, err error) {
 	if !requests.Answered(err) {
 		now := c.now()
 		until := now.Add(c.fence.Unanswered())
-		c.with(func(b *allocator.State) { b.Unanswered(node, now, until) })
+		c.with(func(b *allocator.State) {
+			b.Unanswered(node, now, until)
+			delete(c.proofs, node.Name)
+		})
 		return
 	}
 	// A refusal says nothing about an earlier write that was not answered. Once the API server cannot carry that out any more, a read tells.
@@ -290,4 +297,46 @@ func (c *Controller) readBack(ctx context.Context, node *v1.Node) error {
 		c.with(func(b *allocator.State) { b.NeverCarriedOut(node, c.now()) })
 	}
 	return nil
+}
+
+// proof is a read of a Node that showed no podCIDRs when no write to it could be carried out any more, and how many renewals of the lease had been
+// sent until then.
+type proof struct {
+	node types.UID
+	sent int
+}
+
+// prove finds out whether a write was carried out that was not answered, while the next one is held back: by a read, and by a renewal of the lease that was
+// sent after it. Else a restore of etcd of which nobody knows yet would look as if no write had been carried out.
+func (c *Controller) prove(ctx context.Context, node *v1.Node) error {
+	known, proven := false, false
+	c.with(func(b *allocator.State) {
+		p, ok := c.proofs[node.Name]
+		known = ok && p.node == node.UID
+		proven = known && c.renewals().Proven > p.sent && b.WritesOver(node, c.now(), c.renewals().WentBack)
+		if proven {
+			delete(c.proofs, node.Name)
+			b.NeverCarriedOut(node, c.now())
+		}
+	})
+	if known {
+		return requests.Later(queues.ClosedRetry)
+	}
+	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), requests.Timeout)
+	defer cancel()
+	now, err := c.api.GetNode(ctx, node.Name)
+	switch {
+	case err != nil:
+		return fmt.Errorf("read Node %s: %w", node.Name, err)
+	case now.UID != node.UID || clustercidr.ShowsPodCIDRs(now):
+		return requests.Later(queues.RetryMax) // The watch tells, which is late.
+	}
+	c.with(func(b *allocator.State) {
+		if c.witness == nil {
+			b.NeverCarriedOut(node, c.now())
+		} else {
+			c.proofs[node.Name] = proof{node.UID, c.renewals().Sent}
+		}
+	})
+	return requests.Later(queues.ClosedRetry)
 }

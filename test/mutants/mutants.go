@@ -1296,7 +1296,7 @@ var mutants = []mutant{
 	},
 	{
 		name: "made-again-at-each-start", defect: "the ClusterCIDR of flags is made again at each start where a policy takes its label away",
-		old:  "case cc.DeletionTimestamp == nil && c.flagsSay(cc):\n\t\t\t// An earlier try",
+		old:  "case cc.DeletionTimestamp == nil && c.flagsSay(cc) && !fromflags.Disabled(cc):\n\t\t\t// An earlier try",
 		new:  "case cc.DeletionTimestamp == nil && fromflags.Made(cc) && c.flagsSay(cc):\n\t\t\t// An earlier try",
 		test: "./controllers/nodeipam TestFollowFlags",
 	},

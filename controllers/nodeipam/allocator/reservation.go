@@ -138,7 +138,7 @@ func (b *State) WritesOver(node *v1.Node, now time.Time, wentBack int) bool {
 // moment, and read is true from then on.
 func (b *State) HoldBack(node *v1.Node, now time.Time, wentBack int) (wait time.Duration, read bool) {
 	e, ok := b.entryOf(node)
-	if !ok || e.stored || e.unansweredUntil.IsZero() || e.wentBack != wentBack || len(b.pending) == 0 || now.Sub(e.failingSince) < failureLasts {
+	if !ok || e.unansweredUntil.IsZero() || e.wentBack != wentBack || len(b.pending) == 0 || now.Sub(e.failingSince) < failureLasts {
 		return 0, false
 	}
 	wait = max(0, e.unansweredUntil.Sub(now))
@@ -171,9 +171,27 @@ func (b *State) refuse(name string, e *nodeEntry, now time.Time) {
 	if e.failingSince.IsZero() {
 		e.failingSince = now
 	}
-	if len(b.pending) == 0 || now.Sub(b.gaveWay) < failureLasts {
-		return
+	if len(b.pending) > 0 && now.Sub(b.gaveWay) >= failureLasts {
+		b.giveWay(now)
 	}
+}
+
+// GiveWay makes a Node whose every write has failed for some time give up its blocks for pending Nodes. It returns until when the Node has to wait before
+// it is tried again, and then chooses anew; 0 if that is not so. Without this wait, its next write would make the blocks its own again before it is its turn.
+func (b *State) GiveWay(node *v1.Node, now time.Time) (wait time.Duration) {
+	e, ok := b.entryOf(node)
+	if !ok || e.state != refused || len(b.pending) == 0 || now.Sub(e.failingSince) < failureLasts {
+		return 0
+	}
+	if wait = b.gaveWay.Add(failureLasts).Sub(now); wait > 0 {
+		return wait
+	}
+	b.giveWay(now)
+	return time.Second // the others first
+}
+
+// giveWay gives up all reservations whose every write has failed for some time.
+func (b *State) giveWay(now time.Time) {
 	var last time.Time // the place of the last one that is pending, by the clock of the API server
 	for name := range b.pending {
 		if place := b.place(name); place.After(last) {
