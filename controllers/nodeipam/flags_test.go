@@ -8,6 +8,7 @@ import (
 	"net/netip"
 	"slices"
 	"strings"
+	"sync/atomic"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -447,11 +448,11 @@ func TestExclusionsOfSeveralFlags(t *testing.T) {
 // existing answers each creation of a ClusterCIDR with AlreadyExists, as a webhook of odd manners does, and has none.
 type existing struct {
 	*leader
-	tries int
+	tries atomic.Int32
 }
 
 func (e *existing) CreateClusterCIDR(_ context.Context, cc *networkingv1.ClusterCIDR) (*networkingv1.ClusterCIDR, error) {
-	e.tries++
+	e.tries.Add(1)
 	return nil, apierrors.NewAlreadyExists(networkingv1.Resource("clustercidrs"), cc.Name)
 }
 
@@ -464,11 +465,38 @@ func TestCreationThatIsAnsweredWithAlreadyExists(t *testing.T) {
 		l.api = e
 		stop := l.start(t)
 		l.clusterCIDRQueue.Add(fromflags.NameOf(l.flags))
-		for time.Sleep(3 * queues.RetryMax); e.tries < 10; time.Sleep(queues.RetryMax / 3) {
+		for time.Sleep(3 * queues.RetryMax); e.tries.Load() < 10; time.Sleep(queues.RetryMax / 3) {
 			if l.health.Check(nil) == nil {
-				t.Fatalf("health says ok after %d creations", e.tries)
+				t.Fatalf("health says ok after %d creations", e.tries.Load())
 			}
 		}
 		stop()
+	})
+}
+
+// The ClusterCIDR of the flags was superseded, and so disabled, by other flags; somebody took its label away; the flags are back.
+func TestFlagsBackAndTheirClusterCIDRHasNoLabel(t *testing.T) {
+	now := Spec4("10.244.0.0/16", 8, nil)
+	clusterCIDRs := cache.NewIndexer(cache.MetaNamespaceKeyFunc, cache.Indexers{})
+	w := &writing{}
+	c := newController(Config{FromFlags: &now}, parts{api: w, now: time.Now, clusterCIDRs: clustercidrlisters.NewClusterCIDRLister(clusterCIDRs), newQueue: queues.New})
+	for _, l := range c.lines() {
+		t.Cleanup(l.queue.ShutDown)
+	}
+	cc := ClusterCIDR(fromflags.NameOf(&now), now, func(cc *networkingv1.ClusterCIDR) {
+		cc.Spec.Allocation = networkingv1.AllocationDisabled
+		metav1.SetMetaDataAnnotation(&cc.ObjectMeta, networkingv1.AnnotationSuperseded, "true")
+	})
+	if err := clusterCIDRs.Add(cc); err != nil {
+		t.Fatal(err)
+	}
+	c.with(func(b *allocator.State) { b.SetPool(c.compile(cc)) })
+	c.health.WaitFor(health.Problem{})
+	err := c.followFlags(t.Context(), cc.Name)
+	c.with(func(b *allocator.State) {
+		_, _, ok := b.Reserve(Node("n"))
+		if !ok && len(w.asked) == 0 && err == nil {
+			t.Error("no ClusterCIDR serves what the flags say, nothing is written, and nothing is said")
+		}
 	})
 }

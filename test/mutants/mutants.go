@@ -1206,8 +1206,8 @@ var mutants = []mutant{
 	},
 	{
 		name: "refused-keeps-the-last-block", defect: "a Node whose every write is refused keeps the last block from a Node that nobody refuses",
-		old:  "if len(b.pending) == 0 || now.Sub(b.gaveWay) < failureLasts {",
-		new:  "if true {",
+		old:  "if len(b.pending) > 0 && now.Sub(b.gaveWay) >= failureLasts {",
+		new:  "if now.IsZero() {",
 		test: "./controllers/nodeipam TestRefusedNodesDoNotPassTheLastBlockOn",
 	},
 	{

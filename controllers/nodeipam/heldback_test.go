@@ -1,0 +1,123 @@
+package nodeipam
+
+import (
+	"errors"
+	"math/rand/v2"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+
+	"github.com/multicidr/controller-manager/controllers/lease"
+	. "github.com/multicidr/controller-manager/controllers/nodeipam/internal/objects"
+)
+
+var webhookDown = apierrors.NewInternalError(errors.New(`failed calling webhook "x.example.com": connect: connection refused`))
+
+// Two ClusterCIDRs with one block each. The webhook that looks at two Nodes, one of each, is down: 500. A third Node, which the webhook does not look at,
+// waits for the block of the second.
+func TestTwoNodesHeldBackInStep(t *testing.T) {
+	for _, jitter := range []time.Duration{0, 20 * time.Millisecond, 200 * time.Millisecond} {
+		locked, worst := 0, time.Duration(0)
+		for off := 0; off < 4; off++ {
+			synctest.Test(t, func(t *testing.T) {
+				l := newLeader(t, true)
+				l.fence, l.witness = slowFence{leaseFence{l}}, slowFence{leaseFence{l}}
+				rnd := rand.New(rand.NewPCG(1, uint64(off)))
+				r := &answeringAs{leader: l}
+				r.answer = func(name string, _ []byte) (error, bool) {
+					if name != "badgpu" && name != "badweb" {
+						return nil, false
+					}
+					time.Sleep(5 * time.Millisecond)
+					if jitter > 0 {
+						time.Sleep(time.Duration(rnd.Int64N(int64(jitter))))
+					}
+					return webhookDown, true
+				}
+				l.api = r
+				stop := l.start(t)
+				l.setRange(t, ClusterCIDR("gpu", Spec4("10.1.0.0/28", 4, AnyOf(AllOf(In("kind", "gpu"))))))
+				l.setRange(t, ClusterCIDR("web", Spec4("10.2.0.0/28", 4, AnyOf(AllOf(In("kind", "web"))))))
+				l.watch("badgpu", Node("badgpu", Created(10), Label("kind", "gpu")))
+				time.Sleep(time.Duration(off) * 500 * time.Millisecond)
+				l.watch("badweb", Node("badweb", Created(20), Label("kind", "web")))
+				time.Sleep(2 * time.Minute)
+				begin := time.Now()
+				l.watch("late", Node("late", Created(100), Label("kind", "web")))
+				for time.Since(begin) < 30*time.Minute && l.node("late").Spec.PodCIDR == "" {
+					time.Sleep(time.Second)
+				}
+				d := time.Since(begin)
+				worst = max(worst, d)
+				if l.node("late").Spec.PodCIDR == "" {
+					locked++
+				}
+				stop()
+			})
+		}
+		if locked > 0 {
+			t.Errorf("jitter %v: in %d of 4 the Node is pending after half an hour; worst %v", jitter, locked, worst)
+		}
+	}
+}
+
+// One of n's PATCHes, which all get no answer, was carried out, and its machine has seen that; the watch was late. No request is refused. A second before n
+// is read, etcd is back as it was before; half a second after that read the Lease is renewed, and has gone back. late has the block then.
+func TestRestoreWhileAWriteIsHeldBack(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		l := newLeader(t, true)
+		l.fence = slowFence{leaseFence{l}}
+		r := &answeringAs{leader: l}
+		restored := false
+		r.answer = func(name string, _ []byte) (error, bool) { return webhookDown, name == "n" && !restored }
+		l.api = r
+		stop := l.start(t)
+		l.watch("n2", nil)
+		l.renewed(lease.Renewals{Sent: 100, Proven: 100})
+		begin := time.Now()
+		l.watch("n", Node("n", Created(1)))
+		time.Sleep(5 * time.Second)
+		l.watch("late", Node("late", Created(100)))
+		l.renewed(lease.Renewals{Sent: 108, Proven: 108})
+		time.Sleep(time.Until(begin.Add(17 * time.Second)))
+		restored = true // from here on each write of n is carried out
+		time.Sleep(1700 * time.Millisecond)
+		l.renewed(lease.Renewals{Sent: 110, Proven: 110, WentBack: 109})
+		time.Sleep(time.Minute)
+		if l.node("late").Spec.PodCIDR == "10.0.0.16/28" {
+			t.Errorf("late has the block that was stored for n before the restore, and nothing was refused")
+		}
+		stop()
+	})
+}
+
+// A policy leaves podCIDRs out (200), and within five seconds its webhook is down (500), for an hour.
+func TestStoredOnceAndThenNoAnswer(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		l := newLeader(t, true)
+		l.fence, l.witness = slowFence{leaseFence{l}}, slowFence{leaseFence{l}}
+		r := &answeringAs{leader: l}
+		r.answer = func(name string, _ []byte) (error, bool) {
+			if name != "bad" {
+				return nil, false
+			}
+			if r.tries == 0 {
+				return nil, true
+			}
+			return webhookDown, true
+		}
+		l.api = r
+		stop := l.start(t)
+		l.watch("n2", nil)
+		l.watch("bad", Node("bad", Created(10)))
+		time.Sleep(time.Second)
+		l.watch("late", Node("late", Created(100)))
+		time.Sleep(time.Hour)
+		if l.node("late").Spec.PodCIDR == "" {
+			t.Errorf("an hour later the other Node is pending, after %d PATCHes of the first; health: %v", r.tries, l.health.Check(nil))
+		}
+		stop()
+	})
+}
