@@ -3,6 +3,7 @@ package nodeipam
 import (
 	"errors"
 	"math/rand/v2"
+	"sync/atomic"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -70,8 +71,8 @@ func TestRestoreWhileAWriteIsHeldBack(t *testing.T) {
 		l := newLeader(t, true)
 		l.fence = slowFence{leaseFence{l}}
 		r := &answeringAs{leader: l}
-		restored := false
-		r.answer = func(name string, _ []byte) (error, bool) { return webhookDown, name == "n" && !restored }
+		var restored atomic.Bool
+		r.answer = func(name string, _ []byte) (error, bool) { return webhookDown, name == "n" && !restored.Load() }
 		l.api = r
 		stop := l.start(t)
 		l.watch("n2", nil)
@@ -82,7 +83,7 @@ func TestRestoreWhileAWriteIsHeldBack(t *testing.T) {
 		l.watch("late", Node("late", Created(100)))
 		l.renewed(lease.Renewals{Sent: 108, Proven: 108})
 		time.Sleep(time.Until(begin.Add(17 * time.Second)))
-		restored = true // from here on each write of n is carried out
+		restored.Store(true) // from here on each write of n is carried out
 		time.Sleep(1700 * time.Millisecond)
 		l.renewed(lease.Renewals{Sent: 110, Proven: 110, WentBack: 109})
 		time.Sleep(time.Minute)
