@@ -21,7 +21,7 @@ var webhookDown = apierrors.NewInternalError(errors.New(`failed calling webhook 
 func TestTwoNodesHeldBackInStep(t *testing.T) {
 	for _, jitter := range []time.Duration{0, 20 * time.Millisecond, 200 * time.Millisecond} {
 		locked, worst := 0, time.Duration(0)
-		for off := 0; off < 4; off++ {
+		for off := range 4 {
 			synctest.Test(t, func(t *testing.T) {
 				l := newLeader(t, true)
 				l.fence, l.witness = slowFence{leaseFence{l}}, slowFence{leaseFence{l}}

@@ -215,10 +215,15 @@ func (c *Controller) heardOfEnd(b *allocator.State, name string, before, now any
 		c.missed(b, name, now)
 	}
 	b.NodeGone(name, was.UID)
-	if r, ok := c.expectations[name]; ok && r.node == was.UID {
+	c.forget(name, was.UID)
+}
+
+// forget drops what is remembered of writes to a Node that is gone.
+func (c *Controller) forget(name string, uid types.UID) {
+	if r, ok := c.expectations[name]; ok && r.node == uid {
 		delete(c.expectations, name)
 	}
-	if p, ok := c.proofs[name]; ok && p.node == was.UID {
+	if p, ok := c.proofs[name]; ok && p.node == uid {
 		delete(c.proofs, name)
 	}
 }
