@@ -381,8 +381,10 @@ func (w *world) awaitWhatIsNotKept(p *process) {
 // holdsBack reports whether a process may wait with the next write to a Node: the last one was not answered, and other Nodes are pending, or were.
 func (p *process) holdsBack() bool {
 	return slices.ContainsFunc(sortedNames(p.seen.nodes), func(name string) bool {
-		n, _ := p.controller.state.Node(name)
-		return n.UnansweredUntil.After(p.controller.now())
+		n, known := p.controller.state.Node(name)
+		_, waits := p.controller.state.Pending(name)
+		gaveWay := known && len(n.Blocks) == 0 && !waits // and comes a second later than the others
+		return n.UnansweredUntil.After(p.controller.now()) || !n.FailingSince.IsZero() || gaveWay
 	})
 }
 
