@@ -117,6 +117,7 @@ func (c *Controller) reserve(b *allocator.State, d *decision) {
 		d.pause, d.read = b.HoldBack(d.node, c.now(), c.renewals().WentBack)
 	}
 	if d.write && d.pause <= 0 && !d.read {
+		delete(c.proofs, d.node.Name)                      // A read of before a write tells nothing about it.
 		d.first = b.Sending(d.node, c.renewals().WentBack) // From here on nothing that others do takes the blocks away.
 	}
 }
@@ -265,10 +266,7 @@ func (c *Controller) notWritten(ctx context.Context, node *v1.Node, err error) {
 	if !requests.Answered(err) {
 		now := c.now()
 		until := now.Add(c.fence.Unanswered())
-		c.with(func(b *allocator.State) {
-			b.Unanswered(node, now, until)
-			delete(c.proofs, node.Name)
-		})
+		c.with(func(b *allocator.State) { b.Unanswered(node, now, until) })
 		return
 	}
 	// A refusal says nothing about an earlier write that was not answered. Once the API server cannot carry that out any more, a read tells.

@@ -138,7 +138,7 @@ func (b *State) WritesOver(node *v1.Node, now time.Time, wentBack int) bool {
 // moment, and read is true from then on.
 func (b *State) HoldBack(node *v1.Node, now time.Time, wentBack int) (wait time.Duration, read bool) {
 	e, ok := b.entryOf(node)
-	if !ok || e.unansweredUntil.IsZero() || e.wentBack != wentBack || len(b.pending) == 0 || now.Sub(e.failingSince) < failureLasts {
+	if !ok || e.unansweredUntil.IsZero() || e.failingSince.IsZero() || e.wentBack != wentBack || len(b.pending) == 0 || now.Sub(e.failingSince) < failureLasts {
 		return 0, false
 	}
 	wait = max(0, e.unansweredUntil.Sub(now))
