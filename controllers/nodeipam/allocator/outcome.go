@@ -1,0 +1,154 @@
+package allocator
+
+import (
+	"maps"
+	"slices"
+	"time"
+
+	v1 "k8s.io/api/core/v1"
+)
+
+// entryOf returns the entry of this very Node if it holds a reservation.
+func (b *State) entryOf(node *v1.Node) (e *nodeEntry, ok bool) {
+	e, ok = b.known(node)
+	return e, ok && e.state != Assigned && len(b.ledger.Held(OwnerOf(e.uid))) > 0
+}
+
+// Sending notes that a write of the Node's reservation is about to be sent, when the Lease was last seen to go back as wentBack says. It reports
+// whether that is the first write with these blocks.
+func (b *State) Sending(node *v1.Node, wentBack int) (first bool) {
+	if e, ok := b.entryOf(node); ok {
+		held := b.ledger.Held(OwnerOf(e.uid))
+		first = !slices.Equal(e.tried, held)
+		if e.tried = held; e.state.revocable() { // No earlier write of them can have been carried out.
+			e.wentBack = wentBack
+		}
+		b.become(node.Name, e, sent)
+	}
+	return first
+}
+
+// Written notes that the API server has carried out a write of the Node's reservation. What becomes of a later one changes nothing about that.
+func (b *State) Written(node *v1.Node) {
+	if e, ok := b.known(node); ok {
+		e.answered = true
+	}
+	if e, ok := b.entryOf(node); ok && e.state == sent {
+		e.stored, e.failingSince = true, time.Time{}
+	}
+}
+
+// NotCarriedOut notes that the last write of the Node's reservation was not sent, or was refused by the API server; then wasSent is true.
+// It reports whether an earlier write was not answered, so that nobody knows whether that one was, or was carried out, as the API server said: a read
+// tells.
+func (b *State) NotCarriedOut(node *v1.Node, wasSent bool, now time.Time) (unknown bool) {
+	e, ok := b.entryOf(node)
+	switch {
+	case !ok:
+		return false
+	case e.stored, !e.unansweredUntil.IsZero():
+		return true
+	case wasSent:
+		b.refuse(node.Name, e, now)
+	default:
+		b.become(node.Name, e, reserved)
+	}
+	return false
+}
+
+// Unanswered notes that nobody knows what came of the last write of the Node's reservation, and until when it can be carried out.
+func (b *State) Unanswered(node *v1.Node, now, until time.Time) {
+	e, ok := b.entryOf(node)
+	if !ok {
+		return
+	}
+	if until.After(e.unansweredUntil) {
+		e.unansweredUntil = until
+	}
+	if e.failingSince.IsZero() {
+		e.failingSince = now
+	}
+}
+
+// unknown is no value of Renewals.WentBack.
+const unknown = -1
+
+// WritesOver reports whether the Node has a reservation of which no write can be carried out any more that was not answered, and whether the Lease did
+// not go back since the first write: before that, a write may have been carried out, and lost.
+func (b *State) WritesOver(node *v1.Node, now time.Time, wentBack int) bool {
+	e, ok := b.entryOf(node)
+	return ok && !now.Before(e.unansweredUntil) && e.wentBack == wentBack
+}
+
+// HoldBack reports whether the next write of the Node's reservation is to be held back, because other Nodes are pending and writes of this
+// one have gone without an answer for some time: each write moves the moment at which a read can tell that none was carried out. wait is until that
+// moment, and read is true from then on.
+func (b *State) HoldBack(node *v1.Node, now time.Time, wentBack int) (wait time.Duration, read bool) {
+	e, ok := b.entryOf(node)
+	if !ok || e.unansweredUntil.IsZero() || e.failingSince.IsZero() || e.wentBack != wentBack || len(b.pending) == 0 || now.Sub(e.failingSince) < failureLasts {
+		return 0, false
+	}
+	wait = max(0, e.unansweredUntil.Sub(now))
+	return wait, wait == 0
+}
+
+// WasSent reports whether a reservation of this very Node was ever sent.
+func (b *State) WasSent(node *v1.Node) bool {
+	e, ok := b.known(node)
+	return ok && len(e.tried) > 0
+}
+
+// NeverCarriedOut notes that a read of the Node which was made when no write could be carried out any more shows no podCIDRs.
+func (b *State) NeverCarriedOut(node *v1.Node, now time.Time) {
+	if e, ok := b.entryOf(node); ok {
+		b.refuse(node.Name, e, now)
+	}
+}
+
+// failureLasts is for how long every write of a reservation has to fail before its blocks are for others, and how often that happens at most.
+const failureLasts = 10 * time.Second
+
+// refuse notes that no write of a Node's reservation was kept and none can be carried out any more. If that goes on for one Node, because what is
+// stored of it is not valid or a webhook refuses it, the Node must not keep the last block from Nodes that nobody refuses: they are
+// pending, so its blocks are free for them, and it chooses again when it is tried again, after all who were pending then: else two such Nodes would
+// hand the block to and fro. That wakes all pending Nodes, so it is done for all such
+// Nodes together and not often: if the API server refuses every Node, it helps nobody.
+func (b *State) refuse(name string, e *nodeEntry, now time.Time) {
+	b.become(name, e, refused)
+	if e.failingSince.IsZero() {
+		e.failingSince = now
+	}
+	if len(b.pending) > 0 && now.Sub(b.gaveWay) >= failureLasts {
+		b.giveWay(now)
+	}
+}
+
+// GiveWay makes a Node whose every write has failed for some time give up its blocks for pending Nodes. It returns until when the Node has to wait before
+// it is tried again, and then chooses anew; 0 if that is not so. Without this wait, its next write would make the blocks its own again before it is its turn.
+func (b *State) GiveWay(node *v1.Node, now time.Time) (wait time.Duration) {
+	e, ok := b.entryOf(node)
+	if !ok || e.state != refused || len(b.pending) == 0 || now.Sub(e.failingSince) < failureLasts {
+		return 0
+	}
+	if wait = b.gaveWay.Add(failureLasts).Sub(now); wait > 0 {
+		return wait
+	}
+	b.giveWay(now)
+	return time.Second // the others first
+}
+
+// giveWay gives up all reservations whose every write has failed for some time.
+func (b *State) giveWay(now time.Time) {
+	var last time.Time // the place of the last one that is pending, by the clock of the API server
+	for name := range b.pending {
+		if place := b.place(name); place.After(last) {
+			last = place
+		}
+	}
+	for _, name := range slices.Sorted(maps.Keys(b.revocable)) {
+		if e := b.nodes[name]; e.state == refused && now.Sub(e.failingSince) >= failureLasts {
+			b.revoke(name, b.ledger.Held(OwnerOf(e.uid)))
+			e.gaveWay, b.gaveWay = last.Add(time.Nanosecond), now
+		}
+	}
+}
