@@ -129,11 +129,7 @@ type Controller struct {
 	awaited map[string]time.Time
 	// heardVersion is the highest resource version of a Node of which an event was handled, or that was there at the start.
 	heardVersion string
-	// expectations are for the podCIDRs that were written and that the cache does not show yet, by the Node's name.
-	expectations map[string]expectation
-	// proofs are of the Nodes whose next write is held back, by name.
-	proofs    map[string]proof
-	announcer announcer
+	announcer    announcer
 
 	health    health.Health
 	firstSeen metrics.FirstSeen
@@ -218,8 +214,6 @@ func newController(cfg Config, p parts) *Controller {
 		storedOtherwise:  map[string]types.UID{},
 		stays:            map[string]lastWrite{},
 		goesSince:        map[string]lastWrite{},
-		expectations:     map[string]expectation{},
-		proofs:           map[string]proof{},
 		announcer:        announcer{since: map[string]time.Time{}, clusterCIDRs: map[string]alarm{}},
 		synced:           map[string]cache.InformerSynced{},
 		broken:           make(chan struct{}),

@@ -29,8 +29,8 @@
 //  6. The watch shows the Node with its podCIDRs, and the reservation becomes an observation.
 //
 // A reservation belongs to a Node, by UID, until the Node shows podCIDRs or is gone. A PATCH whose answer was an error, or was lost,
-// may have been carried out, or may still be: it is repeated with the same blocks until an answer or a read tells that no write of them was
-// carried out and none can be (allocator/reservation.go). Then the Node may get others.
+// may have been carried out, or may still be: it is repeated with the same blocks until an answer, or a read and a renewal of the lease after it,
+// tell that no write of them was carried out and none can be (allocator/outcome.go). Then the Node may get others.
 //
 // A panic ends the Controller, not the process: another one is built in its place and starts as a new leader does (panic.go, and package
 // restart).

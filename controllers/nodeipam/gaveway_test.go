@@ -12,7 +12,6 @@ import (
 	v1 "k8s.io/api/core/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 
-	"github.com/multicidr/controller-manager/controllers/lease"
 	. "github.com/multicidr/controller-manager/controllers/nodeipam/internal/objects"
 )
 
@@ -102,7 +101,8 @@ func TestNodeWhoseWritesGetNoAnswer(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
 				l := newLeader(t, true)
-				l.fence, l.witness = slowFence{leaseFence{l}}, slowFence{leaseFence{l}}
+				l.fence = slowFence{leaseFence{l}}
+				l.renewing.Store(true)
 				r := &answeringAs{leader: l}
 				r.answer = func(name string, _ []byte) (error, bool) {
 					if name != "bad" {
@@ -127,12 +127,6 @@ func TestNodeWhoseWritesGetNoAnswer(t *testing.T) {
 }
 
 // slowFence is a leaseFence that says of writes without an answer what a lease of 15 seconds says: they can be carried out for that long.
-// Its renewals go on.
 type slowFence struct{ leaseFence }
-
-func (slowFence) Renewals() lease.Renewals {
-	n := int(time.Since(time.Date(2000, 1, 1, 0, 0, 0, 0, time.UTC)) / (2 * time.Second))
-	return lease.Renewals{Sent: n, Proven: n}
-}
 
 func (slowFence) Unanswered() time.Duration { return 13 * time.Second }

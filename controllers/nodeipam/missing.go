@@ -17,10 +17,10 @@ type witness interface{ Renewals() lease.Renewals }
 // doubtInterval is how often a Node that is missing from a list is looked at. Usually the lease is renewed every two seconds.
 const doubtInterval = time.Second
 
-// renewals are those of the leader lease; none without leader election.
+// renewals are those of the leader lease. Without leader election nothing tells of a restore of etcd, so whatever is read counts as proven at once.
 func (c *Controller) renewals() lease.Renewals {
 	if c.witness == nil {
-		return lease.Renewals{}
+		return lease.Renewals{Sent: -1}
 	}
 	return c.witness.Renewals()
 }

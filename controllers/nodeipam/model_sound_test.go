@@ -38,13 +38,13 @@ var modelFields = map[string]struct {
 		// No Node has addresses; the ClusterCIDR never changes, so candidates, terminating and awaitingFinalizer do not either; names, stats and revocable follow from
 		// nodes and ledger; changed, touched, poolsChanged, putOff and recheck are empty whenever nobody holds the state; no etcd is restored, so there are no doubts.
 		"addresses candidates terminating awaitingFinalizer names stats changed touched poolsChanged putOff recheck revocable doubts"},
-	"nodeEntry": {elementOf(allocator.State{}, "nodes"), "uid pool state unansweredUntil failingSince stored reported",
+	"nodeEntry": {elementOf(allocator.State{}, "nodes"), "uid pool state unansweredUntil failingSince stored storedAt read readAfter reported",
 		// No Node has addresses. gaveWay is for an order that is anybody's guess here, and no etcd is restored. tried, answered, atStart, byOther and suspected are for a finding that the model does not ask for.
 		"addresses tried answered atStart byOther suspected gaveWay wentBack"},
 	"waitingNode": {elementOf(allocator.State{}, "pending"), "uid said",
 		// Both Nodes are of one age, and the one ClusterCIDR refuses for one reason.
 		"since refusals why"},
-	"Controller": {Controller{}, "nodeQueue state expectations proofs filled",
+	"Controller": {Controller{}, "nodeQueue state filled",
 		// Statuses, ClusterCIDRs and events are not worked on in the model, and nothing depends on them; health, firstSeen and broken are for
 		// people; nothing panics; events are handled as soon as the cache has them, so heardVersion is its; the rest never changes.
 		"api client clusterCIDRClient dynamic now flags primary workers identity fence nodes clusterCIDRs serviceCIDRs informers synced nodesAsOf nodesVersion clusterCIDRsVersion " +

@@ -368,12 +368,6 @@ func (e *encoder) controller(p *process) {
 		if delayed && !d.retry {
 			e.put("queue.delayed", left(now, d.until))
 		}
-		if r, ok := c.proofs[name]; ok {
-			e.put("proofs", e.uid(r.node), c.renewals().Sent > r.sent, c.renewals().Proven > r.sent)
-		}
-		if r, ok := c.expectations[name]; ok {
-			e.put("receipts", e.uid(r.node), age(now, r.at.Sub(epoch), expectationLasts))
-		}
 		if n, ok := c.state.Node(name); ok {
 			e.put("book.nodes", e.uid(n.UID), n.State, n.Stored, n.ClusterCIDR, slices.Sorted(maps.Keys(n.Reported)))
 			if !n.UnansweredUntil.IsZero() {
@@ -381,6 +375,12 @@ func (e *encoder) controller(p *process) {
 			}
 			if !n.FailingSince.IsZero() {
 				e.put("failingSince", age(now, n.FailingSince.Sub(epoch), queues.RetryMax))
+			}
+			if n.Read {
+				e.put("read", c.renewals().Sent > n.ReadAfter, c.renewals().Proven > n.ReadAfter)
+			}
+			if !n.StoredAt.IsZero() {
+				e.put("receipts", age(now, n.StoredAt.Sub(epoch), receiptLasts))
 			}
 		}
 		if waiting, ok := c.state.Pending(name); ok {

@@ -13,7 +13,6 @@ import (
 	"github.com/multicidr/controller-manager/controllers/nodeipam/requests"
 	v1 "k8s.io/api/core/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
-	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/apimachinery/pkg/util/resourceversion"
 	utilruntime "k8s.io/apimachinery/pkg/util/runtime"
 	"k8s.io/client-go/tools/cache"
@@ -23,13 +22,7 @@ import (
 // receiptLasts is how long the API server's word that it has stored a write of podCIDRs is enough. Until the watch shows them, other
 // events of the Node arrive, its kubelet's above all, and are no reason to write again. After that time something is
 // strange, like an etcd that was restored, and writing again is what helps.
-const expectationLasts = 5 * time.Second
-
-// expectation is the API server's word that it has stored podCIDRs.
-type expectation struct {
-	node types.UID
-	at   time.Time
-}
+const receiptLasts = 5 * time.Second
 
 // syncNode brings one Node on: it decides, writes, and says what came of that. Its outcome depends on what is cached and in the state, not on
 // which event called it.
@@ -41,7 +34,10 @@ func (c *Controller) syncNode(ctx context.Context, name string) error {
 	case d.pause > 0:
 		return requests.Later(d.pause)
 	case d.read:
-		return c.prove(ctx, d.node)
+		if !c.readBack(ctx, d.node) {
+			return requests.Later(queues.RetryMax) // The watch tells, which is late; or the API server does not answer.
+		}
+		return requests.Later(queues.ClosedRetry)
 	case d.byOther:
 		return c.accuse(ctx, d.node)
 	}
@@ -55,9 +51,7 @@ func (c *Controller) syncNode(ctx context.Context, name string) error {
 	if err := c.write(ctx, d.node, d.assign); err != nil || !d.again {
 		return err
 	}
-	if err := c.readBack(ctx, d.node); err != nil {
-		klog.FromContext(ctx).V(4).Info("Cannot find out whether podCIDRs are kept", "err", err)
-	}
+	c.readBack(ctx, d.node)
 	return fmt.Errorf("podCIDRs of Node %s: %w", name, requests.ErrNotKept)
 }
 
@@ -102,23 +96,27 @@ func (c *Controller) decide(name string) (d decision, err error) {
 
 // reserve decides for a Node that needs podCIDRs. If no ClusterCIDR can allocate them, that is handed over to be said.
 func (c *Controller) reserve(b *allocator.State, d *decision) {
-	if d.pause = b.GiveWay(d.node, c.now()); d.pause > 0 {
+	now, renewals := c.now(), c.renewals()
+	if b.Conclude(d.node, now, allocator.Renewals(renewals)) {
+		d.pause = queues.ClosedRetry // the others first
+		return
+	}
+	if d.pause = b.GiveWay(d.node, now); d.pause > 0 {
 		return
 	}
 	var say bool
 	if d.assign, d.write, say = c.serve(b, d.node); say {
 		c.announce(events.AboutNode, d.node.Name, events.ReasonNotAvailable)
 	}
-	if r, ok := c.expectations[d.node.Name]; ok && r.node == d.node.UID {
-		d.pause = r.at.Add(expectationLasts).Sub(c.now())
+	if stored := b.StoredAt(d.node); !stored.IsZero() {
+		d.pause = stored.Add(receiptLasts).Sub(now)
 		d.again = d.pause <= 0
 	}
 	if d.write && d.pause <= 0 {
-		d.pause, d.read = b.HoldBack(d.node, c.now(), c.renewals().WentBack)
+		d.pause, d.read = b.HoldBack(d.node, now, renewals.WentBack)
 	}
 	if d.write && d.pause <= 0 && !d.read {
-		delete(c.proofs, d.node.Name)                      // A read of before a write tells nothing about it.
-		d.first = b.Sending(d.node, c.renewals().WentBack) // From here on nothing that others do takes the blocks away.
+		d.first = b.Sending(d.node, renewals.WentBack) // From here on nothing that others do takes the blocks away.
 	}
 }
 
@@ -143,10 +141,6 @@ func (c *Controller) observeNode(b *allocator.State, name string) (*v1.Node, err
 	b.Observe(node, blocks, clustercidr.AddressesOf(node))
 	if b.Reclaim(node) {
 		c.health.Doubts(name, b.InDoubt(name))
-	}
-	if clustercidr.ShowsPodCIDRs(node) {
-		delete(c.expectations, name)
-		delete(c.proofs, name)
 	}
 	return node, nil
 }
@@ -216,17 +210,6 @@ func (c *Controller) heardOfEnd(b *allocator.State, name string, before, now any
 		c.missed(b, name, now)
 	}
 	b.NodeGone(name, was.UID)
-	c.forget(name, was.UID)
-}
-
-// forget drops what is remembered of writes to a Node that is gone.
-func (c *Controller) forget(name string, uid types.UID) {
-	if r, ok := c.expectations[name]; ok && r.node == uid {
-		delete(c.expectations, name)
-	}
-	if p, ok := c.proofs[name]; ok && p.node == uid {
-		delete(c.proofs, name)
-	}
 }
 
 // write puts a reservation into its Node. An error says only that we do not know whether it was carried out, unless the API server has
@@ -241,11 +224,10 @@ func (c *Controller) write(ctx context.Context, node *v1.Node, r allocator.Reser
 	logger := klog.FromContext(ctx)
 	if err == nil {
 		c.with(func(b *allocator.State) {
-			b.Written(node)
+			b.Written(node, c.now())
 			// The watch may have been faster than the answer.
 			if now, err := c.nodes.Get(node.Name); err == nil && now.UID == node.UID && !clustercidr.ShowsPodCIDRs(now) {
-				c.expectations[node.Name] = expectation{node.UID, c.now()}
-				c.nodeQueue.AddAfter(node.Name, expectationLasts) // No event comes if an admission policy has left the podCIDRs out.
+				c.nodeQueue.AddAfter(node.Name, receiptLasts) // No event comes if an admission policy has left the podCIDRs out.
 			}
 		})
 		c.health.Stored(health.WritesNode)
@@ -275,71 +257,26 @@ func (c *Controller) notWritten(ctx context.Context, node *v1.Node, err error) {
 		unknown = b.NotCarriedOut(node, !requests.NotSent(err), c.now())
 	})
 	if unknown && !requests.NotSent(err) { // A fence that closes is what a restore of etcd looks like at first, and then a read proves nothing.
-		if err := c.readBack(ctx, node); err != nil {
-			klog.FromContext(ctx).V(4).Info("Cannot find out whether a write was carried out that was not answered", "err", err)
-		}
+		c.readBack(ctx, node)
 	}
 }
 
 // readBack finds out whether the Node has podCIDRs that were written, or may have been. If not, and nothing can be carried out any more, then an
-// admission policy has left them out, or the write was in vain; and they need not stay the Node's. After a restore of etcd it tells nothing: the
-// machine may have seen what was there.
-func (c *Controller) readBack(ctx context.Context, node *v1.Node) error {
-	over := false
-	c.with(func(b *allocator.State) { over = b.WritesOver(node, c.now(), c.renewals().WentBack) })
+// admission policy has left them out, or the write was in vain; and they need not stay the Node's once the lease is renewed. After a restore of etcd
+// it tells nothing: the machine may have seen what was there. It reports whether it has read a Node without podCIDRs.
+func (c *Controller) readBack(ctx context.Context, node *v1.Node) bool {
+	over, renewals := false, c.renewals()
+	c.with(func(b *allocator.State) { over = b.WritesOver(node, c.now(), renewals.WentBack) })
 	if !over {
-		return nil
+		return false
 	}
 	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), requests.Timeout)
 	defer cancel()
 	now, err := c.api.GetNode(ctx, node.Name)
-	if err != nil {
-		return fmt.Errorf("read Node %s: %w", node.Name, err)
+	if err != nil || now.UID != node.UID || clustercidr.ShowsPodCIDRs(now) {
+		klog.FromContext(ctx).V(4).Info("No read tells that podCIDRs are not stored", "node", klog.KObj(node), "err", err)
+		return false
 	}
-	if now.UID == node.UID && !clustercidr.ShowsPodCIDRs(now) {
-		c.with(func(b *allocator.State) { b.NeverCarriedOut(node, c.now()) })
-	}
-	return nil
-}
-
-// proof is a read of a Node that showed no podCIDRs when no write to it could be carried out any more, and how many renewals of the lease had been
-// sent until then.
-type proof struct {
-	node types.UID
-	sent int
-}
-
-// prove finds out whether a write was carried out that was not answered, while the next one is held back: by a read, and by a renewal of the lease that was
-// sent after it. Else a restore of etcd of which nobody knows yet would look as if no write had been carried out.
-func (c *Controller) prove(ctx context.Context, node *v1.Node) error {
-	known, proven := false, false
-	c.with(func(b *allocator.State) {
-		p, ok := c.proofs[node.Name]
-		known = ok && p.node == node.UID
-		proven = known && c.renewals().Proven > p.sent && b.WritesOver(node, c.now(), c.renewals().WentBack)
-		if proven {
-			delete(c.proofs, node.Name)
-			b.NeverCarriedOut(node, c.now())
-		}
-	})
-	if known {
-		return requests.Later(queues.ClosedRetry)
-	}
-	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), requests.Timeout)
-	defer cancel()
-	now, err := c.api.GetNode(ctx, node.Name)
-	switch {
-	case err != nil:
-		return fmt.Errorf("read Node %s: %w", node.Name, err)
-	case now.UID != node.UID || clustercidr.ShowsPodCIDRs(now):
-		return requests.Later(queues.RetryMax) // The watch tells, which is late.
-	}
-	c.with(func(b *allocator.State) {
-		if c.witness == nil {
-			b.NeverCarriedOut(node, c.now())
-		} else {
-			c.proofs[node.Name] = proof{node.UID, c.renewals().Sent}
-		}
-	})
-	return requests.Later(queues.ClosedRetry)
+	c.with(func(b *allocator.State) { b.ReadWithout(node, c.renewals().Sent) })
+	return true
 }

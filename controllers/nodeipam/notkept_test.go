@@ -100,6 +100,7 @@ func TestWritesThatAreNotKept(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
 				l := newLeader(t, true)
+				l.renewing.Store(true)
 				if fromflags.Made(tc.cc) {
 					l.flags = &spec
 				}

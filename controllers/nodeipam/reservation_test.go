@@ -217,10 +217,10 @@ func TestReservationThatWasStored(t *testing.T) {
 			c.with(func(b *allocator.State) {
 				b.SetPool(clustercidr.Compile(ClusterCIDR("a", Spec4("10.1.0.0/24", 8, nil), Deleted)))
 			})
+			_ = c.syncNode(t.Context(), "n")
 			if c.state.InUse("a") != keeps {
 				t.Errorf("its ClusterCIDR may go: %t", keeps)
 			}
-			_ = c.syncNode(t.Context(), "n")
 			if !slices.Equal(server.written, want) {
 				t.Errorf("written: %q, want %q", server.written, want)
 			}
@@ -401,6 +401,7 @@ func TestLostAnswerLongAfterARestore(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
 				l := newLeader(t, true)
 				l.renewed(lease.Renewals{Sent: 500_000, Proven: 500_000, WentBack: wentBack})
+				l.renewing.Store(true)
 				r := &retired{leader: l}
 				l.api = r
 				stop := l.start(t)

@@ -151,6 +151,7 @@ func TestRefusedBeforeTheRestoreAndALostAnswerAfterIt(t *testing.T) {
 				l.watch("n", Node("n", Created(1)))
 				time.Sleep(time.Minute)
 				l.renewed(lease.Renewals{Sent: 500_000, Proven: 500_000, WentBack: wentBack})
+				l.renewing.Store(true)
 				time.Sleep(time.Minute)
 				lose.Store(true)
 				time.Sleep(time.Minute)

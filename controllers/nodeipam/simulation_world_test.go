@@ -366,7 +366,7 @@ func (w *world) awaitWhatIsNotKept(p *process) {
 	}
 	if w.server.altered {
 		w.cover("a write is not kept")
-		w.rest(p, max(expectationLasts, finalizerPatience)+2*queues.RetryMax)
+		w.rest(p, max(receiptLasts, finalizerPatience)+2*queues.RetryMax)
 		return
 	}
 	for _, o := range w.server.objects[kindClusterCIDR] {

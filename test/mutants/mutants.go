@@ -701,8 +701,8 @@ var mutants = []mutant{
 	},
 	{
 		name: "read-not-looked-at", defect: "a read that shows podCIDRs counts as one that shows none",
-		old:  "if now.UID == node.UID && !clustercidr.ShowsPodCIDRs(now) {",
-		new:  "if now != nil {",
+		old:  "if err != nil || now.UID != node.UID || clustercidr.ShowsPodCIDRs(now) {",
+		new:  "if err != nil {",
 		test: testAfterRefusal,
 	},
 	{
@@ -1077,7 +1077,7 @@ var mutants = []mutant{
 	},
 	{
 		name: "stored-forgotten", defect: "a refusal undoes a write before it that was answered, and that the watch does not show yet",
-		old:  "b.Written(node)",
+		old:  "b.Written(node, c.now())",
 		new:  "_ = b",
 		test: testStored,
 	},
@@ -1089,7 +1089,7 @@ var mutants = []mutant{
 	},
 	{
 		name: "unkept-podcidrs-forgotten", defect: "podCIDRs that an admission policy leaves out are not written again",
-		old: "c.nodeQueue.AddAfter(node.Name, expectationLasts) // No event comes if an admission policy has left the podCIDRs out.",
+		old: "c.nodeQueue.AddAfter(node.Name, receiptLasts) // No event comes if an admission policy has left the podCIDRs out.",
 		new: "",
 	},
 	{
@@ -1248,8 +1248,8 @@ var mutants = []mutant{
 	},
 	{
 		name: "restored-block-freed", defect: "a block that a Node had before a restore of etcd is free when a write of it is refused afterwards",
-		old:  "if e.tried = held; e.state.revocable() {",
-		new:  "if e.tried = held; first {",
+		old:  "if e.state.revocable() {      // No earlier",
+		new:  "if first {      // No earlier",
 		test: "./controllers/nodeipam TestBlockOfBeforeTheRestore",
 	},
 	{
@@ -1266,9 +1266,44 @@ var mutants = []mutant{
 	},
 	{
 		name: "no-answer-keeps-the-last-block", defect: "a Node whose every write gets no answer keeps the last block from a Node that nobody refuses",
-		old:  "now.Sub(e.failingSince) < failureLasts {\n\t\treturn 0, false",
-		new:  "true {\n\t\treturn 0, false",
+		old:  "len(b.pending) == 0, now.Sub(e.failingSince) < failureLasts:",
+		new:  "true:",
 		test: "./controllers/nodeipam TestNodeWhoseWritesGetNoAnswer",
+	},
+	{
+		name: "read-is-proof-enough", defect: "a read counts before a renewal of the lease has shown that etcd was not restored before it",
+		old:  "r.Proven <= e.readAfter || ",
+		new:  "",
+		test: "./controllers/nodeipam TestRestoreWhileAWriteIsHeldBack",
+	},
+	{
+		name: "read-of-before-a-write", defect: "a read of a Node counts for a write that was sent after it",
+		old:  "e.tried, e.read = held, false",
+		new:  "e.tried = held",
+		test: "./controllers/nodeipam/allocator TestConclude",
+	},
+	{
+		name: "takes-back-what-it-gave-up", defect: "a Node that gives way after a read takes its blocks again before the others' turn",
+		old:  "if b.Conclude(d.node, now, allocator.Renewals(renewals)) {",
+		new:  "if b.Conclude(d.node, now, allocator.Renewals(renewals)) && false {",
+		test: "./controllers/nodeipam TestNodeWhoseWritesGetNoAnswer",
+	},
+	{
+		name: "written-before-the-renewal", defect: "after a read that shows no podCIDRs the same blocks are written again, whoever has them by now",
+		old:  "\tcase e.read:\n\t\treturn time.Second, false\n",
+		new:  "",
+	},
+	{
+		name: "stored-once-keeps-the-last-block", defect: "a Node that once was answered with 200, and since then gets no answer, keeps the last block",
+		old:  "\tcase !ok, e.wentBack != wentBack:\n\t\treturn 0, false\n\tcase e.read:",
+		new:  "\tcase !ok, e.stored, e.wentBack != wentBack:\n\t\treturn 0, false\n\tcase e.read:",
+		test: "./controllers/nodeipam TestStoredOnceAndThenNoAnswer",
+	},
+	{
+		name: "gives-way-and-takes-back", defect: "a Node whose every write is refused gives its blocks up for pending Nodes and takes them again at once",
+		old:  "\tb.giveWay(now)\n\treturn time.Second // the others first\n",
+		new:  "\tb.giveWay(now)\n\treturn 0\n",
+		test: "./controllers/nodeipam TestRefusedNodesAndClocksThatDiffer|TestNodeThatGaveWayOnce|TestTwoNodesHeldBackInStep",
 	},
 	{
 		name: "place-by-the-own-clock", defect: "the place of a Node that gave way goes by the clock of this machine, and the others' by that of the API server",
@@ -1278,7 +1313,7 @@ var mutants = []mutant{
 	},
 	{
 		name: "sent-before-the-restore", defect: "a write that is sent when a restore of etcd is known counts as one of before it",
-		old:  "c.renewals().WentBack) // From here on",
+		old:  "renewals.WentBack) // From here on",
 		new:  "0) // From here on",
 		test: "./controllers/nodeipam TestFirstWriteAfterTheRestoreIsLost",
 	},

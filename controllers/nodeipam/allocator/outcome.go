@@ -20,7 +20,8 @@ func (b *State) Sending(node *v1.Node, wentBack int) (first bool) {
 	if e, ok := b.entryOf(node); ok {
 		held := b.ledger.Held(OwnerOf(e.uid))
 		first = !slices.Equal(e.tried, held)
-		if e.tried = held; e.state.revocable() { // No earlier write of them can have been carried out.
+		e.tried, e.read = held, false // A read of before a write tells nothing about it.
+		if e.state.revocable() {      // No earlier write of them can have been carried out.
 			e.wentBack = wentBack
 		}
 		b.become(node.Name, e, sent)
@@ -29,13 +30,21 @@ func (b *State) Sending(node *v1.Node, wentBack int) (first bool) {
 }
 
 // Written notes that the API server has carried out a write of the Node's reservation. What becomes of a later one changes nothing about that.
-func (b *State) Written(node *v1.Node) {
+func (b *State) Written(node *v1.Node, now time.Time) {
 	if e, ok := b.known(node); ok {
 		e.answered = true
 	}
 	if e, ok := b.entryOf(node); ok && e.state == sent {
-		e.stored, e.failingSince = true, time.Time{}
+		e.stored, e.storedAt, e.failingSince = true, now, time.Time{}
 	}
+}
+
+// StoredAt is when the API server last said that it has stored podCIDRs in this very Node, which has not shown any since; the zero value if it did not.
+func (b *State) StoredAt(node *v1.Node) (at time.Time) {
+	if e, ok := b.known(node); ok {
+		at = e.storedAt
+	}
+	return at
 }
 
 // NotCarriedOut notes that the last write of the Node's reservation was not sent, or was refused by the API server; then wasSent is true.
@@ -80,12 +89,35 @@ func (b *State) WritesOver(node *v1.Node, now time.Time, wentBack int) bool {
 	return ok && !now.Before(e.unansweredUntil) && e.wentBack == wentBack
 }
 
-// HoldBack reports whether the next write of the Node's reservation is to be held back, because other Nodes are pending and writes of this
-// one have gone without an answer for some time: each write moves the moment at which a read can tell that none was carried out. wait is until that
-// moment, and read is true from then on.
+// ReadWithout notes that a read of the Node, when WritesOver was true, showed no podCIDRs, and how many renewals of the lease were sent until then.
+func (b *State) ReadWithout(node *v1.Node, sent int) {
+	if e, ok := b.entryOf(node); ok {
+		e.read, e.readAfter = true, sent
+	}
+}
+
+// Conclude takes a reservation for refused if a read has shown no podCIDRs since its last write, and the lease was renewed after that read: without that renewal,
+// a restore of etcd of which nobody knows yet would look as if no write had been carried out. It reports whether the Node has given way to others by that.
+func (b *State) Conclude(node *v1.Node, now time.Time, r Renewals) (gaveWay bool) {
+	e, ok := b.entryOf(node)
+	if !ok || !e.read || r.Proven <= e.readAfter || !b.WritesOver(node, now, r.WentBack) {
+		return false
+	}
+	b.refuse(node.Name, e, now)
+	return len(b.ledger.Held(OwnerOf(e.uid))) == 0
+}
+
+// HoldBack reports whether the next write of the Node's reservation is to be held back. After a read that showed no podCIDRs it waits for the renewal that Conclude
+// needs. And if other Nodes are pending and writes of this one have gone without an answer for some time, it waits for that read, because each write moves the
+// moment at which a read can tell that none was carried out: wait is until that moment, and read is true from then on.
 func (b *State) HoldBack(node *v1.Node, now time.Time, wentBack int) (wait time.Duration, read bool) {
 	e, ok := b.entryOf(node)
-	if !ok || e.unansweredUntil.IsZero() || e.failingSince.IsZero() || e.wentBack != wentBack || len(b.pending) == 0 || now.Sub(e.failingSince) < failureLasts {
+	switch {
+	case !ok, e.wentBack != wentBack:
+		return 0, false
+	case e.read:
+		return time.Second, false
+	case e.unansweredUntil.IsZero(), e.failingSince.IsZero(), len(b.pending) == 0, now.Sub(e.failingSince) < failureLasts:
 		return 0, false
 	}
 	wait = max(0, e.unansweredUntil.Sub(now))
@@ -96,13 +128,6 @@ func (b *State) HoldBack(node *v1.Node, now time.Time, wentBack int) (wait time.
 func (b *State) WasSent(node *v1.Node) bool {
 	e, ok := b.known(node)
 	return ok && len(e.tried) > 0
-}
-
-// NeverCarriedOut notes that a read of the Node which was made when no write could be carried out any more shows no podCIDRs.
-func (b *State) NeverCarriedOut(node *v1.Node, now time.Time) {
-	if e, ok := b.entryOf(node); ok {
-		b.refuse(node.Name, e, now)
-	}
 }
 
 // failureLasts is for how long every write of a reservation has to fail before its blocks are for others, and how often that happens at most.

@@ -51,7 +51,10 @@ func (s ReservationState) revocable() bool {
 func (b *State) become(name string, e *nodeEntry, s ReservationState) {
 	e.state = s
 	if s != sent {
-		e.unansweredUntil, e.stored = time.Time{}, false
+		e.unansweredUntil, e.stored, e.read = time.Time{}, false, false
+	}
+	if s == Assigned {
+		e.storedAt = time.Time{}
 	}
 	if s.revocable() && len(b.ledger.Held(OwnerOf(e.uid))) > 0 {
 		b.revocable[name] = true

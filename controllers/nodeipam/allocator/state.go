@@ -67,6 +67,11 @@ type nodeEntry struct {
 	wentBack int
 	// stored is whether the API server has said that it carried out a write of the reservation. Only in state sent.
 	stored bool
+	// storedAt is when it last said so; the zero value once the Node shows podCIDRs.
+	storedAt time.Time
+	// read says that a read since the last write has shown no podCIDRs, when readAfter renewals of the lease had been sent. Only in state sent.
+	read      bool
+	readAfter int
 	// atStart is whether the Node showed podCIDRs already when the state was filled.
 	atStart bool
 	// reported is what was handed over to be said about its podCIDRs in events, message by reason.

@@ -28,6 +28,10 @@ type NodeView struct {
 	// may still carry out one that it did not answer.
 	Stored          bool
 	UnansweredUntil time.Time
+	// StoredAt is State.StoredAt. Read says that a read since the last write has shown no podCIDRs, when ReadAfter renewals had been sent.
+	StoredAt  time.Time
+	Read      bool
+	ReadAfter int
 	// FailingSince is since when every write of the reservation was refused or not answered.
 	FailingSince time.Time
 	// Addresses are the Node's own.
@@ -45,6 +49,7 @@ func (b *State) Node(name string) (n NodeView, ok bool) {
 	}
 	return NodeView{
 		UID: e.uid, ClusterCIDR: e.pool, Blocks: b.ledger.Held(OwnerOf(e.uid)), State: e.state, Stored: e.stored, UnansweredUntil: e.unansweredUntil, FailingSince: e.failingSince,
+		StoredAt: e.storedAt, Read: e.read, ReadAfter: e.readAfter,
 		Addresses: e.addresses, Reported: e.reported, AssignedByOther: e.byOther, Suspected: e.suspected,
 	}, true
 }
