@@ -66,7 +66,7 @@ func TestTwoNodesHeldBackInStep(t *testing.T) {
 }
 
 // One of n's PATCHes, which all get no answer, was carried out, and its machine has seen that; the watch was late. No request is refused. A second before n
-// is read, etcd is back as it was before; half a second after that read the Lease is renewed, and has gone back. late has the block then.
+// is read, etcd is back as it was before; two seconds after that read the Lease is renewed, and has gone back. late has the block then.
 func TestRestoreWhileAWriteIsHeldBack(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		l := newLeader(t, true)
@@ -85,7 +85,7 @@ func TestRestoreWhileAWriteIsHeldBack(t *testing.T) {
 		l.renewed(lease.Renewals{Sent: 108, Proven: 108})
 		time.Sleep(time.Until(begin.Add(17 * time.Second)))
 		restored.Store(true) // from here on each write of n is carried out
-		time.Sleep(1700 * time.Millisecond)
+		time.Sleep(3200 * time.Millisecond)
 		l.renewed(lease.Renewals{Sent: 110, Proven: 110, WentBack: 109})
 		time.Sleep(time.Minute)
 		if l.node("late").Spec.PodCIDR == "10.0.0.16/28" {

@@ -54,6 +54,7 @@ func TestBlockOfBeforeTheRestore(t *testing.T) {
 				l.watch("late", Node("late", Created(100)))
 				time.Sleep(18 * time.Second)
 				l.renewed(lease.Renewals{Sent: 110, Proven: 110, WentBack: 101})
+				l.renewing.Store(true)
 				l.watch("n2", Node("n2", UID("again"), Created(1)))
 				time.Sleep(5 * time.Minute)
 				if n := l.node("late"); n.Spec.PodCIDR != "" {
@@ -79,6 +80,7 @@ func TestBlockOfBeforeTheRestoreAndABetterClusterCIDR(t *testing.T) {
 		l.renewed(lease.Renewals{Sent: 100, Proven: 100})
 		l.list("n2", nil)
 		l.renewed(lease.Renewals{Sent: 110, Proven: 110, WentBack: 101})
+		l.renewing.Store(true)
 		time.Sleep(2 * time.Second)
 		l.watch("n2", Node("n2", UID("again"), Created(1)))
 		time.Sleep(2 * time.Second)
@@ -188,6 +190,7 @@ func TestFirstWriteAfterTheRestoreIsLost(t *testing.T) {
 				l.watch("bad", Node("bad", Created(10)))
 				time.Sleep(time.Second)
 				l.renewed(lease.Renewals{Sent: 110, Proven: 110, WentBack: 102})
+				l.renewing.Store(true)
 				l.watch("late", Node("late", Created(100)))
 				time.Sleep(time.Minute)
 				if l.node("late").Spec.PodCIDR == "" {

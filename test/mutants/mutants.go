@@ -702,7 +702,7 @@ var mutants = []mutant{
 	{
 		name: "read-not-looked-at", defect: "a read that shows podCIDRs counts as one that shows none",
 		old:  "if err != nil || now.UID != node.UID || clustercidr.ShowsPodCIDRs(now) {",
-		new:  "if err != nil {",
+		new:  "if err != nil || now.UID != node.UID {",
 		test: testAfterRefusal,
 	},
 	{
@@ -1290,8 +1290,8 @@ var mutants = []mutant{
 	},
 	{
 		name: "written-before-the-renewal", defect: "after a read that shows no podCIDRs the same blocks are written again, whoever has them by now",
-		old:  "\tcase e.read:\n\t\treturn time.Second, false\n",
-		new:  "",
+		old: "\tcase e.read:\n\t\treturn time.Second, false\n",
+		new: "",
 	},
 	{
 		name: "stored-once-keeps-the-last-block", defect: "a Node that once was answered with 200, and since then gets no answer, keeps the last block",
