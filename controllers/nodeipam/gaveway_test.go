@@ -2,7 +2,6 @@ package nodeipam
 
 import (
 	"context"
-	"errors"
 	"fmt"
 	"strings"
 	"testing"
@@ -10,7 +9,6 @@ import (
 	"time"
 
 	v1 "k8s.io/api/core/v1"
-	apierrors "k8s.io/apimachinery/pkg/api/errors"
 
 	. "github.com/multicidr/controller-manager/controllers/nodeipam/internal/objects"
 )
@@ -87,13 +85,12 @@ func TestRefusedNodesAndClocksThatDiffer(t *testing.T) {
 // One block is free. The webhook that looks at one Node is down, so each PATCH of that Node is a 500 or gets no answer, and each may have been
 // carried out, as far as anybody can tell. A Node to which that webhook does not belong is served all the same.
 func TestNodeWhoseWritesGetNoAnswer(t *testing.T) {
-	down := apierrors.NewInternalError(errors.New(`failed calling webhook "gpu.example.com": connect: connection refused`))
 	for name, answer := range map[string]func(n int) error{
-		"500":     func(int) error { return down },
+		"500":     func(int) error { return webhookDown },
 		"timeout": func(int) error { time.Sleep(5 * time.Second); return context.DeadlineExceeded },
 		"500 and 403, of two replicas of a webhook": func(n int) error {
 			if n%2 == 0 {
-				return down
+				return webhookDown
 			}
 			return forbidden6("bad")
 		},
