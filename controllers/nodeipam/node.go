@@ -83,8 +83,11 @@ func (c *Controller) decide(name string) (d decision, err error) {
 			}
 			d.byOther = b.Suspected(name)
 		case node.DeletionTimestamp != nil:
-			// It needs no blocks any more. Those that may have been written stay its own until the object is gone.
+			// It needs no blocks any more. Those that may have been written stay its own until the object is gone, or it is certain that they were not.
+			now, renewals := c.now(), c.renewals()
+			b.Conclude(node, now, allocator.Renewals(renewals))
 			b.GiveUp(node)
+			d.pause, d.read = b.HoldBack(node, now, renewals.WentBack)
 		case b.Undecided(name):
 			// What it may have to get back is known after the next renewal of the lease.
 		default:

@@ -1306,6 +1306,12 @@ var mutants = []mutant{
 		test: "./controllers/nodeipam TestRefusedNodesAndClocksThatDiffer|TestNodeThatGaveWayOnce|TestTwoNodesHeldBackInStep",
 	},
 	{
+		name: "read-of-one-that-goes", defect: "a Node that is being deleted keeps blocks that a read has shown not to be stored, and their ClusterCIDR with them",
+		old:  "\t\t\tb.Conclude(node, now, allocator.Renewals(renewals))\n",
+		new:  "",
+		test: "./controllers/nodeipam TestSimulationHistories",
+	},
+	{
 		name: "place-by-the-own-clock", defect: "the place of a Node that gave way goes by the clock of this machine, and the others' by that of the API server",
 		old:  "e.gaveWay, b.gaveWay = last.Add(time.Nanosecond), now",
 		new:  "e.gaveWay, b.gaveWay, last = now, now, last.Add(0)",
