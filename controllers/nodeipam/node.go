@@ -227,9 +227,9 @@ func (c *Controller) write(ctx context.Context, node *v1.Node, r allocator.Reser
 	logger := klog.FromContext(ctx)
 	if err == nil {
 		c.with(func(b *allocator.State) {
-			b.Written(node, c.now())
-			// The watch may have been faster than the answer.
-			if now, err := c.nodes.Get(node.Name); err == nil && now.UID == node.UID && !clustercidr.ShowsPodCIDRs(now) {
+			now, err := c.nodes.Get(node.Name) // The watch may have been faster than the answer.
+			awaited := err == nil && now.UID == node.UID && !clustercidr.ShowsPodCIDRs(now)
+			if b.Written(node, c.now(), !awaited); awaited {
 				c.nodeQueue.AddAfter(node.Name, receiptLasts) // No event comes if an admission policy has left the podCIDRs out.
 			}
 		})
@@ -249,9 +249,9 @@ func (c *Controller) write(ctx context.Context, node *v1.Node, r allocator.Reser
 // notWritten enters in the state what an error says about a Node's reservation.
 func (c *Controller) notWritten(ctx context.Context, node *v1.Node, err error) {
 	if !requests.Answered(err) {
+		left := c.fence.Unanswered() // before the clock is read: a pause of the process between the two makes it longer, never shorter
 		now := c.now()
-		until := now.Add(c.fence.Unanswered())
-		c.with(func(b *allocator.State) { b.Unanswered(node, now, until) })
+		c.with(func(b *allocator.State) { b.Unanswered(node, now, now.Add(left)) })
 		return
 	}
 	// A refusal says nothing about an earlier write that was not answered. Once the API server cannot carry that out any more, a read tells.

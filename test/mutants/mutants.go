@@ -1077,8 +1077,8 @@ var mutants = []mutant{
 	},
 	{
 		name: "stored-forgotten", defect: "a refusal undoes a write before it that was answered, and that the watch does not show yet",
-		old:  "b.Written(node, c.now())",
-		new:  "_ = b",
+		old:  "if b.Written(node, c.now(), !awaited); awaited {",
+		new:  "if awaited {",
 		test: testStored,
 	},
 	{
@@ -1310,6 +1310,24 @@ var mutants = []mutant{
 		old:  "\t\t\tb.Conclude(node, now, allocator.Renewals(renewals))\n",
 		new:  "",
 		test: "./controllers/nodeipam TestSimulationHistories",
+	},
+	{
+		name: "left-out-is-no-failure", defect: "a Node whose podCIDRs are answered with 200 and left out keeps the last block from a Node that could have it",
+		old:  "\tif !shown {\n\t\te.storedAt = now\n",
+		new:  "\te.failingSince = time.Time{}\n\tif !shown {\n\t\te.storedAt = now\n",
+		test: "./controllers/nodeipam TestNodeWhosePodCIDRsAreLeftOutForGood",
+	},
+	{
+		name: "no-receipt-after-a-restore", defect: "health does not tell of podCIDRs that were lost with a restore of etcd and are not kept now",
+		old:  "\tif !shown {\n",
+		new:  "\tif !shown && e.state == sent {\n",
+		test: "./controllers/nodeipam TestNotKeptAfterARestore",
+	},
+	{
+		name: "stopped-between-two-clocks", defect: "a process that is stopped before it asks its lease takes a write for over too early",
+		old:  "\t\tleft := c.fence.Unanswered() // before the clock is read: a pause of the process between the two makes it longer, never shorter\n\t\tnow := c.now()\n",
+		new:  "\t\tnow := c.now()\n\t\tleft := c.fence.Unanswered()\n",
+		test: "./controllers/nodeipam TestStoppedBetweenTwoClocks",
 	},
 	{
 		name: "place-by-the-own-clock", defect: "the place of a Node that gave way goes by the clock of this machine, and the others' by that of the API server",

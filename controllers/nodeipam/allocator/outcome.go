@@ -29,13 +29,19 @@ func (b *State) Sending(node *v1.Node, wentBack int) (first bool) {
 	return first
 }
 
-// Written notes that the API server has carried out a write of the Node's reservation. What becomes of a later one changes nothing about that.
-func (b *State) Written(node *v1.Node, now time.Time) {
-	if e, ok := b.known(node); ok {
-		e.answered = true
+// Written notes that the API server says it has carried out a write of podCIDRs, and whether the Node shows them already. What becomes of a later write changes
+// nothing about that. It does not end a failure: podCIDRs that are answered with 200 may be left out.
+func (b *State) Written(node *v1.Node, now time.Time, shown bool) {
+	e, ok := b.known(node)
+	if !ok {
+		return
+	}
+	e.answered = true
+	if !shown {
+		e.storedAt = now
 	}
 	if e, ok := b.entryOf(node); ok && e.state == sent {
-		e.stored, e.storedAt, e.failingSince = true, now, time.Time{}
+		e.stored = true
 	}
 }
 

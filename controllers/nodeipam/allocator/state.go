@@ -58,7 +58,7 @@ type nodeEntry struct {
 	// unansweredUntil is until when the API server may still carry out a write of the reservation that it did not answer; the zero value
 	// if it answered each. Only in state sent.
 	unansweredUntil time.Time
-	// failingSince is since when every write of the reservation was refused or not answered; the zero value if the last one was not.
+	// failingSince is when the first write of the reservation failed: it was refused, not answered, or not kept. The zero value: none has.
 	failingSince time.Time
 	// gaveWay is its place among pending Nodes, by creation, if it gave up such a reservation for Nodes that were pending. They come before it, and
 	// who is created later does not.

@@ -32,7 +32,7 @@ type NodeView struct {
 	StoredAt  time.Time
 	Read      bool
 	ReadAfter int
-	// FailingSince is since when every write of the reservation was refused or not answered.
+	// FailingSince is when the first write of the reservation failed: it was refused, not answered, or not kept.
 	FailingSince time.Time
 	// Addresses are the Node's own.
 	Addresses []netip.Prefix
