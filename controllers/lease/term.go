@@ -12,6 +12,7 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	coordinationv1client "k8s.io/client-go/kubernetes/typed/coordination/v1"
 	"k8s.io/client-go/tools/leaderelection/resourcelock"
+	"k8s.io/utils/ptr"
 )
 
 // LabelTerm on a Lease is the number of the term (leaseTransitions) whose leader called Fence.Mark: since then only fenced writes could arrive.
@@ -43,9 +44,9 @@ type term struct {
 	// begun is when the first write of this term was answered, by the monotonic clock. Before that, leads is false.
 	begun         time.Duration
 	leads, marked bool
-	// renewed is when an earlier holder wrote the Lease last, by its own clock. vacant is the time from then to the beginning of this term.
-	renewed time.Time
-	vacant  time.Duration
+	// heldUntil is when the Lease of an earlier holder ran out, by that one's own clock. vacant is the time from then to the beginning of this term.
+	heldUntil time.Time
+	vacant    time.Duration
 }
 
 // Predecessor returns who led before this process. The answer is final once this process leads.
@@ -74,7 +75,7 @@ func (f *Fence) Led() time.Duration {
 	return now - f.term.begun
 }
 
-// Vacant returns for how long nobody had renewed the Lease when this term began, by the wall clocks of the last holder and of this machine. It is 0
+// Vacant returns for how long nobody had held the Lease when this term began, by the wall clocks of the last holder and of this machine. It is 0
 // before this process leads, and if there was no Lease.
 func (f *Fence) Vacant() time.Duration {
 	f.term.mu.Lock()
@@ -99,8 +100,8 @@ func (f *Fence) begin() {
 		return
 	}
 	f.term.leads, f.term.begun = true, now.monotonic
-	if !f.term.renewed.IsZero() {
-		f.term.vacant = max(0, now.wall.Sub(f.term.renewed))
+	if !f.term.heldUntil.IsZero() {
+		f.term.vacant = max(0, now.wall.Sub(f.term.heldUntil))
 	}
 }
 
@@ -113,9 +114,9 @@ func (t *term) found(lease *coordinationv1.Lease) {
 	if t.leads || own {
 		return
 	}
-	t.predecessor, t.renewed = predecessorOf(lease), time.Time{}
+	t.predecessor, t.heldUntil = predecessorOf(lease), time.Time{}
 	if lease != nil && lease.Spec.RenewTime != nil {
-		t.renewed = lease.Spec.RenewTime.Time
+		t.heldUntil = lease.Spec.RenewTime.Add(time.Duration(ptr.Deref(lease.Spec.LeaseDurationSeconds, 0)) * time.Second)
 	}
 	if lease != nil && lease.Spec.HolderIdentity != nil && *lease.Spec.HolderIdentity != "" && *lease.Spec.HolderIdentity != t.identity {
 		t.earlier = *lease.Spec.HolderIdentity

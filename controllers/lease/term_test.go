@@ -99,7 +99,7 @@ func TestTermOnTheLease(t *testing.T) {
 		time.Sleep(time.Hour)
 		later := ours("later")
 		later.want(t, FencedPredecessor)
-		if vacant := later.fence.Vacant(); vacant < time.Hour || vacant > time.Hour+5*time.Second {
+		if vacant := later.fence.Vacant(); vacant < time.Hour-5*time.Second || vacant > time.Hour+5*time.Second {
 			t.Errorf("the Lease was vacant for %v, want an hour", vacant)
 		}
 		later.fence.Mark()
@@ -223,4 +223,18 @@ func termLabel(t *testing.T, client kubernetes.Interface) string {
 		t.Fatal(err)
 	}
 	return lease.Labels[LabelTerm]
+}
+
+// A leader with a lease of 40 seconds dies, and the next one takes the Lease as soon as it has run out: until then somebody held it.
+func TestVacantAfterALongLease(t *testing.T) {
+	var f Fence
+	holder, seconds, transitions := "the one that died", int32(40), int32(0)
+	f.term.found(&coordinationv1.Lease{Spec: coordinationv1.LeaseSpec{
+		HolderIdentity: &holder, LeaseDurationSeconds: &seconds, LeaseTransitions: &transitions,
+		RenewTime: &metav1.MicroTime{Time: time.Now().Add(-44 * time.Second)},
+	}})
+	f.begin()
+	if vacant := f.Vacant(); vacant > 10*time.Second {
+		t.Errorf("nobody held the Lease for %v, want 4s: the leader that died held it for 40s after its last renewal", vacant)
+	}
 }

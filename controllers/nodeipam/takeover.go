@@ -31,8 +31,8 @@ type Term interface {
 	Mark()
 }
 
-// vacantTooLong is for how long nobody can have held a Lease that other allocators do not use, without another allocator at work meanwhile. One takes
-// over when the lease of its predecessor has run out, after 15 seconds by default.
+// vacantTooLong is for how long nobody can have held a Lease that other allocators do not use, without another allocator at work meanwhile. Where there is none,
+// a standby takes the Lease within a retry period after it has run out, two seconds by default; the rest is for clocks that differ.
 const vacantTooLong = 30 * time.Second
 
 // waitTakeover returns when no write of another allocator can arrive any more, and the cache of Nodes shows all that have arrived; false if

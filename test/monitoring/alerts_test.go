@@ -323,3 +323,13 @@ func firingAfter(t *testing.T, rule rulefmt.Rule, series string, after time.Dura
 	}
 	return firing
 }
+
+// Prometheus scrapes two clusters, of which one has lost its allocator.
+func TestAbsentInOneOfSeveralClusters(t *testing.T) {
+	rule := alerts(t)["NodeIPAMControllerAbsent"]
+	series := "node_ipam_controller_ready{cluster=\"east\"} 1x5 stale\nnode_ipam_controller_ready{cluster=\"west\"} 1x60\n" +
+		"up{cluster=\"east\"} 1x60\nup{cluster=\"west\"} 1x60"
+	if got := firingAfter(t, rule, series, 40*time.Minute, false); len(got) == 0 {
+		t.Error("cluster east has no controller for 35 minutes, and no alert fires")
+	}
+}

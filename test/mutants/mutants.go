@@ -1206,7 +1206,7 @@ var mutants = []mutant{
 	},
 	{
 		name: "refused-keeps-the-last-block", defect: "a Node whose every write is refused keeps the last block from a Node that nobody refuses",
-		old:  "if len(b.pending) > 0 && now.Sub(b.gaveWay) >= failureLasts {",
+		old:  "if now.Sub(b.gaveWay) >= failureLasts {",
 		new:  "if now.IsZero() {",
 		test: "./controllers/nodeipam TestRefusedNodesDoNotPassTheLastBlockOn",
 	},
@@ -1266,7 +1266,7 @@ var mutants = []mutant{
 	},
 	{
 		name: "no-answer-keeps-the-last-block", defect: "a Node whose every write gets no answer keeps the last block from a Node that nobody refuses",
-		old:  "len(b.pending) == 0, now.Sub(e.failingSince) < failureLasts:",
+		old:  "now.Sub(e.failingSince) < failureLasts, !b.inTheWay(e, b.wanted()):",
 		new:  "true:",
 		test: "./controllers/nodeipam TestNodeWhoseWritesGetNoAnswer",
 	},
@@ -1328,6 +1328,18 @@ var mutants = []mutant{
 		old:  "\t\tleft := c.fence.Unanswered() // before the clock is read: a pause of the process between the two makes it longer, never shorter\n\t\tnow := c.now()\n",
 		new:  "\t\tnow := c.now()\n\t\tleft := c.fence.Unanswered()\n",
 		test: "./controllers/nodeipam TestStoppedBetweenTwoClocks",
+	},
+	{
+		name: "gives-way-to-anybody", defect: "a Node whose writes fail waits behind a pending Node that cannot use its block",
+		old:  "if r.family == ipam.FamilyOf(block) && r.pool.Gives(block) {",
+		new:  "if r.pool != nil {",
+		test: "./controllers/nodeipam/allocator TestGivesWayOnlyToWhoGains",
+	},
+	{
+		name: "vacant-while-it-was-held", defect: "a standby of node-ipam-controller waits for another allocator after each crash of a leader with a long lease",
+		old:  "lease.Spec.RenewTime.Add(time.Duration(ptr.Deref(lease.Spec.LeaseDurationSeconds, 0)) * time.Second)",
+		new:  "lease.Spec.RenewTime.Add(time.Duration(ptr.Deref(lease.Spec.LeaseDurationSeconds, 0)) * 0)",
+		test: "./controllers/lease TestVacantAfterALongLease",
 	},
 	{
 		name: "place-by-the-own-clock", defect: "the place of a Node that gave way goes by the clock of this machine, and the others' by that of the API server",

@@ -6,6 +6,9 @@ import (
 	"time"
 
 	v1 "k8s.io/api/core/v1"
+
+	"github.com/multicidr/controller-manager/controllers/ipam"
+	"github.com/multicidr/controller-manager/controllers/nodeipam/clustercidr"
 )
 
 // entryOf returns the entry of this very Node if it holds a reservation.
@@ -114,7 +117,7 @@ func (b *State) Conclude(node *v1.Node, now time.Time, r Renewals) (gaveWay bool
 }
 
 // HoldBack reports whether the next write of the Node's reservation is to be held back. After a read that showed no podCIDRs it waits for the renewal that Conclude
-// needs. And if other Nodes are pending and writes of this one have gone without an answer for some time, it waits for that read, because each write moves the
+// needs. And if other Nodes are pending for its blocks and writes of this one have gone without an answer for some time, it waits for that read, because each write moves the
 // moment at which a read can tell that none was carried out: wait is until that moment, and read is true from then on.
 func (b *State) HoldBack(node *v1.Node, now time.Time, wentBack int) (wait time.Duration, read bool) {
 	e, ok := b.entryOf(node)
@@ -123,7 +126,7 @@ func (b *State) HoldBack(node *v1.Node, now time.Time, wentBack int) (wait time.
 		return 0, false
 	case e.read:
 		return time.Second, false
-	case e.unansweredUntil.IsZero(), e.failingSince.IsZero(), len(b.pending) == 0, now.Sub(e.failingSince) < failureLasts:
+	case e.unansweredUntil.IsZero(), e.failingSince.IsZero(), now.Sub(e.failingSince) < failureLasts, !b.inTheWay(e, b.wanted()):
 		return 0, false
 	}
 	wait = max(0, e.unansweredUntil.Sub(now))
@@ -149,7 +152,7 @@ func (b *State) refuse(name string, e *nodeEntry, now time.Time) {
 	if e.failingSince.IsZero() {
 		e.failingSince = now
 	}
-	if len(b.pending) > 0 && now.Sub(b.gaveWay) >= failureLasts {
+	if now.Sub(b.gaveWay) >= failureLasts {
 		b.giveWay(now)
 	}
 }
@@ -158,7 +161,7 @@ func (b *State) refuse(name string, e *nodeEntry, now time.Time) {
 // it is tried again, and then chooses anew; 0 if that is not so. Without this wait, its next write would make the blocks its own again before it is its turn.
 func (b *State) GiveWay(node *v1.Node, now time.Time) (wait time.Duration) {
 	e, ok := b.entryOf(node)
-	if !ok || e.state != refused || len(b.pending) == 0 || now.Sub(e.failingSince) < failureLasts {
+	if !ok || e.state != refused || now.Sub(e.failingSince) < failureLasts || !b.inTheWay(e, b.wanted()) {
 		return 0
 	}
 	if wait = b.gaveWay.Add(failureLasts).Sub(now); wait > 0 {
@@ -168,8 +171,9 @@ func (b *State) GiveWay(node *v1.Node, now time.Time) (wait time.Duration) {
 	return time.Second // the others first
 }
 
-// giveWay gives up all reservations whose every write has failed for some time.
+// giveWay gives up all reservations whose every write has failed for some time, as far as pending Nodes could have their blocks.
 func (b *State) giveWay(now time.Time) {
+	wanted := b.wanted()
 	var last time.Time // the place of the last one that is pending, by the clock of the API server
 	for name := range b.pending {
 		if place := b.place(name); place.After(last) {
@@ -177,9 +181,40 @@ func (b *State) giveWay(now time.Time) {
 		}
 	}
 	for _, name := range slices.Sorted(maps.Keys(b.revocable)) {
-		if e := b.nodes[name]; e.state == refused && now.Sub(e.failingSince) >= failureLasts {
+		if e := b.nodes[name]; e.state == refused && now.Sub(e.failingSince) >= failureLasts && b.inTheWay(e, wanted) {
 			b.revoke(name, b.ledger.Held(OwnerOf(e.uid)))
 			e.gaveWay, b.gaveWay = last.Add(time.Nanosecond), now
 		}
 	}
+}
+
+// wantedRange is a range that has no free block for a pending Node.
+type wantedRange struct {
+	pool   *clustercidr.Pool
+	family ipam.Family
+}
+
+// wanted returns the ranges that keep Nodes pending because they are full.
+func (b *State) wanted() map[wantedRange]bool {
+	wanted := map[wantedRange]bool{}
+	for _, w := range b.pending {
+		for _, r := range w.refusals {
+			for _, family := range r.full {
+				wanted[wantedRange{r.pool, family}] = true
+			}
+		}
+	}
+	return wanted
+}
+
+// inTheWay reports whether a wanted range could give an address that a Node holds.
+func (b *State) inTheWay(e *nodeEntry, wanted map[wantedRange]bool) bool {
+	for _, block := range b.ledger.Held(OwnerOf(e.uid)) {
+		for r := range wanted {
+			if r.family == ipam.FamilyOf(block) && r.pool.Gives(block) {
+				return true
+			}
+		}
+	}
+	return false
 }

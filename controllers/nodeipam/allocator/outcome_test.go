@@ -4,6 +4,8 @@ import (
 	"testing"
 	"time"
 
+	v1 "k8s.io/api/core/v1"
+
 	"github.com/multicidr/controller-manager/controllers/nodeipam/clustercidr"
 	. "github.com/multicidr/controller-manager/controllers/nodeipam/internal/objects"
 )
@@ -40,6 +42,37 @@ func TestConclude(t *testing.T) {
 			b.Conclude(node, tc.at, tc.now)
 			if got := b.nodes["n"].state; got != tc.want {
 				t.Errorf("it is %v, want %v", got, tc.want)
+			}
+		})
+	}
+}
+
+// A Node whose every write fails gives way to pending Nodes that can use its block, and to no others: those would wait all the same.
+func TestGivesWayOnlyToWhoGains(t *testing.T) {
+	for name, tc := range map[string]struct {
+		other string // the label of the Node that is pending
+		want  bool
+	}{"its ClusterCIDR is full": {"x", true}, "another ClusterCIDR with the same addresses is full": {"y", true}, "another one is full": {"z", false}, "none selects it": {"none", false}} {
+		t.Run(name, func(t *testing.T) {
+			b, begin := New(), time.Unix(1000, 0)
+			for pool, spec := range map[string]string{"x": "10.0.0.0/28", "y": "10.0.0.0/27", "z": "10.9.0.0/28"} {
+				b.SetPool(clustercidr.Compile(ClusterCIDR(pool, Spec4(spec, 4, AnyOf(AllOf(In("p", pool)))))))
+			}
+			for _, n := range []*v1.Node{Node("n", Label("p", "x")), Node("y", Label("p", "y")), Node("z", Label("p", "z"))} {
+				if _, ok, _ := b.Allocate(n); !ok {
+					t.Fatalf("%s is not served", n.Name)
+				}
+			}
+			b.Allocate(Node("other", Label("p", tc.other)))
+			n := Node("n", Label("p", "x"))
+			b.Sending(n, 0)
+			b.Unanswered(n, begin, begin)
+			if _, read := b.HoldBack(n, begin.Add(failureLasts), 0); read != tc.want {
+				t.Errorf("it is held back until a read: %t, want %t", read, tc.want)
+			}
+			b.ReadWithout(n, 0)
+			if gaveWay := b.Conclude(n, begin.Add(failureLasts), Renewals{Proven: 1}); gaveWay != tc.want {
+				t.Errorf("it gave way: %t, want %t", gaveWay, tc.want)
 			}
 		})
 	}
