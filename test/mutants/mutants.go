@@ -1153,7 +1153,7 @@ var mutants = []mutant{
 	},
 	{
 		name: "said-with-what-is-gone", defect: "the event on a Node that waits without any ClusterCIDR is told apart by ClusterCIDRs that are gone",
-		old:  "\tcase pools == 0: // whatever the last one was that is gone\n",
+		old:  "\tcase pools == 0: // no matter which ClusterCIDR was the last to go\n",
 		new:  "\tcase pools == 0 && len(w.refusals) == 0:\n",
 		test: "./controllers/nodeipam/allocator TestReasonsWithoutClusterCIDRs",
 	},
@@ -1301,7 +1301,7 @@ var mutants = []mutant{
 	},
 	{
 		name: "gives-way-and-takes-back", defect: "a Node whose every write is refused gives its blocks up for pending Nodes and takes them again at once",
-		old:  "\tb.giveWay(now)\n\treturn time.Second // the others first\n",
+		old:  "\tb.giveWay(now)\n\treturn time.Second // the other Nodes first\n",
 		new:  "\tb.giveWay(now)\n\treturn 0\n",
 		test: "./controllers/nodeipam TestRefusedNodesAndClocksThatDiffer|TestNodeThatGaveWayOnce|TestTwoNodesHeldBackInStep",
 	},
