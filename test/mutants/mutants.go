@@ -544,7 +544,7 @@ var mutants = []mutant{
 	{
 		name: "event-between-look-and-lock", defect: "an event that comes while the start reads the caches is passed over by its handler, and read by nobody",
 		file: "controllers/nodeipam/node.go",
-		old:  "c.with(func(b *allocator.State) {\n\t\tif !c.filled.Load() {\n\t\t\treturn // fill reads the cache, and holds the state meanwhile\n\t\t}",
+		old:  "c.with(func(b *allocator.State) {\n\t\tif !c.filled.Load() {\n\t\t\treturn // fill holds the lock while it reads the cache\n\t\t}",
 		new:  "if !c.filled.Load() {\n\t\treturn\n\t}\n\tc.with(func(b *allocator.State) {",
 		test: testReading,
 	},
@@ -649,12 +649,12 @@ var mutants = []mutant{
 	},
 	{
 		name: "late-status-stays", defect: "a status that was written late stays, though it is older than what it replaced",
-		old: "b.RecheckStatus(name) // a write of its status that came late may have undone a newer one",
+		old: "b.RecheckStatus(name) // a delayed status write may have undone a newer one",
 		new: "",
 	},
 	{
 		name: "status-looked-at-once", defect: "a ClusterCIDR's status is looked at once and never again",
-		old: "\t\tdelete(c.statusQueued, name) // what changes from here on asks again\n",
+		old: "\t\tdelete(c.statusQueued, name) // later changes queue it again\n",
 		new: "",
 	},
 
@@ -1089,7 +1089,7 @@ var mutants = []mutant{
 	},
 	{
 		name: "unkept-podcidrs-forgotten", defect: "podCIDRs that an admission policy leaves out are not written again",
-		old: "c.nodeQueue.AddAfter(node.Name, receiptLasts) // No event comes if an admission policy has left the podCIDRs out.",
+		old: "c.nodeQueue.AddAfter(node.Name, receiptLasts) // No event comes if an admission policy left the podCIDRs out.",
 		new: "",
 	},
 	{
@@ -1147,8 +1147,8 @@ var mutants = []mutant{
 	},
 	{
 		name: "doubt-passed-over", defect: "a worker that sees another Node of a name before its event frees what may be in doubt",
-		old:  "if uid, known := b.UID(name); known && uid != node.UID {\n\t\treturn nil, nil // The event of that tells",
-		new:  "if false {\n\t\treturn nil, nil // The event of that tells",
+		old:  "if uid, known := b.UID(name); known && uid != node.UID {\n\t\treturn nil, nil // The other Node's event",
+		new:  "if false {\n\t\treturn nil, nil // The other Node's event",
 		test: "./controllers/nodeipam TestDoubtWhenTheWorkerWasFaster",
 	},
 	{
@@ -1242,8 +1242,8 @@ var mutants = []mutant{
 	},
 	{
 		name: "finalizer-409-untold", defect: "a finalizer that is refused with 409 is no problem for health",
-		old:  "tried = nil // The event comes.",
-		new:  "tried, err = nil, nil // The event comes.",
+		old:  "tried = nil // An event is coming.",
+		new:  "tried, err = nil, nil // An event is coming.",
 		test: "./controllers/nodeipam TestFinalizerRefusedWith409",
 	},
 	{
@@ -1313,8 +1313,8 @@ var mutants = []mutant{
 	},
 	{
 		name: "sent-before-the-restore", defect: "a write that is sent when a restore of etcd is known counts as one of before it",
-		old:  "renewals.WentBack) // From here on",
-		new:  "0) // From here on",
+		old:  "renewals.WentBack) // From now on",
+		new:  "0) // From now on",
 		test: "./controllers/nodeipam TestFirstWriteAfterTheRestoreIsLost",
 	},
 	{
@@ -1331,8 +1331,8 @@ var mutants = []mutant{
 	},
 	{
 		name: "made-again-at-each-start", defect: "the ClusterCIDR of flags is made again at each start where a policy takes its label away",
-		old:  "case cc.DeletionTimestamp == nil && c.flagsSay(cc) && !fromflags.Disabled(cc):\n\t\t\t// An earlier try",
-		new:  "case cc.DeletionTimestamp == nil && fromflags.Made(cc) && c.flagsSay(cc):\n\t\t\t// An earlier try",
+		old:  "case cc.DeletionTimestamp == nil && c.flagsSay(cc) && !fromflags.Disabled(cc):\n\t\t\t// An earlier attempt",
+		new:  "case cc.DeletionTimestamp == nil && fromflags.Made(cc) && c.flagsSay(cc):\n\t\t\t// An earlier attempt",
 		test: "./controllers/nodeipam TestFollowFlags",
 	},
 	{
