@@ -945,7 +945,7 @@ var mutants = []mutant{
 	},
 	{
 		name: "end-waits-for-events", defect: "a process that is told to end waits for events that hang",
-		old:  "context.WithTimeout(ctx, requests.Timeout) // A shutdown ends it: nobody decides by events.",
+		old:  "context.WithTimeout(ctx, requests.Timeout) // A shutdown interrupts it: no decision depends on events.",
 		new:  "context.WithTimeout(context.WithoutCancel(ctx), requests.Timeout) // A shutdown",
 		test: testEventEnds,
 	},
