@@ -31,10 +31,10 @@ func (c *Controller) look() (debugpage.Look, error) {
 	return seen, nil
 }
 
-// HealthChecker reports an error, which says what to do, for as long as the controller cannot do all of its work.
+// HealthChecker reports an error that says what to do, as long as the controller cannot do all of its work.
 func (c *Controller) HealthChecker() healthz.UnnamedHealthChecker { return &c.health }
 
-// shown is what the metrics show of a Controller.
+// shown is the view of a Controller for metrics.
 type shown struct{ *Controller }
 
 func (s shown) Ready() bool { return s.HealthChecker().Check(nil) == nil }
