@@ -164,7 +164,7 @@ func (l *Ledger) replace(h *holder, now []netip.Prefix) (alone bool) {
 	return alone
 }
 
-// Expect allocates space for this many more owners.
+// Expect makes room for this many more owners.
 func (l *Ledger) Expect(owners int) {
 	held := make(map[Owner]*holder, len(l.held)+owners)
 	maps.Copy(held, l.held)
