@@ -169,9 +169,9 @@ func (o *announcer) stored(b *allocator.State, a announcement) {
 	}
 }
 
-// alarmed queues an event about the state of a ClusterCIDR, once, when its status shows that it enters that state. The alarm is remembered
-// here, so the status write need not wait for the event. If the process ends in between, the event is lost, but the status condition says
-// the same.
+// alarmed queues an event about the state of a ClusterCIDR, once, when the ClusterCIDR enters that state; before is the state in its
+// current status. The alarm is remembered here, so the status write need not wait for the event. If the process ends in between, the event
+// is lost, but the status condition says the same.
 func (c *Controller) alarmed(cc *networkingv1.ClusterCIDR, before, reason, message string) {
 	known, ok := c.announcer.clusterCIDRs[cc.Name]
 	ok = ok && known.uid == cc.UID && known.reason == reason

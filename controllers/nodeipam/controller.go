@@ -123,7 +123,8 @@ type Controller struct {
 	storedOtherwise map[string]types.UID
 	// stays is the last write to each ClusterCIDR that must persist, by name. Only used by the worker of ClusterCIDRs.
 	stays map[string]lastWrite
-	// goesSince is when the finalizer of a ClusterCIDR was first removed, by name. Only used by the worker of ClusterCIDRs.
+	// goesSince is when the controller first tried to remove a ClusterCIDR's finalizer, by the ClusterCIDR's name. Only used by the worker
+	// of ClusterCIDRs.
 	goesSince map[string]lastWrite
 	// awaited is since when Nodes have waited for a ClusterCIDR's finalizer, by the ClusterCIDR's name.
 	awaited map[string]time.Time

@@ -35,7 +35,7 @@ func (c *Controller) syncNode(ctx context.Context, name string) error {
 		return requests.Later(d.pause)
 	case d.read:
 		if !c.readBack(ctx, d.node) {
-			return requests.Later(queues.RetryMax) // The watch is late and will tell, or the API server does not answer.
+			return requests.Later(queues.RetryMax) // The watch is late and will show the podCIDRs, or the API server does not answer.
 		}
 		return requests.Later(queues.ClosedRetry)
 	case d.byOther:
@@ -123,8 +123,8 @@ func (c *Controller) reserve(b *allocator.State, d *decision) {
 // observeNode records in the state what the cache now shows of a Node, and returns the Node; nil if it does not exist, or if its event has
 // not been handled yet. The caller holds the lock on the state, so the state never goes back to an older version.
 //
-// The cache is ahead of the events, by seconds after a pause. Choosing for a Node before its event means choosing before the events of
-// older Nodes, and possibly allocating the podCIDRs that these already have. So anything that is ahead, including a deletion, is left to
+// The cache is ahead of the events, by seconds after a pause. Choosing for a Node before its event means choosing before earlier events of
+// other Nodes, and possibly allocating podCIDRs that those Nodes already have. So anything that is ahead, including a deletion, is left to
 // its event.
 func (c *Controller) observeNode(b *allocator.State, name string) (*v1.Node, error) {
 	node, err := c.nodes.Get(name)
@@ -239,7 +239,7 @@ func (c *Controller) write(ctx context.Context, node *v1.Node, r allocator.Reser
 	c.notWritten(ctx, node, err)
 	if requests.NotThere(err) || apierrors.IsConflict(err) {
 		logger.V(4).Info("The Node is gone or another one by now", "node", klog.KObj(node), "err", err)
-		// The watch tells which, usually earlier. But a webhook can also refuse with these codes.
+		// The watch shows which, usually earlier. But a webhook can also refuse with these codes.
 		return requests.RefusedLater{Err: fmt.Errorf("patch podCIDRs of Node %s: %w", node.Name, err)}
 	}
 	return fmt.Errorf("patch podCIDRs of Node %s: %w", node.Name, err)
@@ -254,7 +254,7 @@ func (c *Controller) notWritten(ctx context.Context, node *v1.Node, err error) {
 		return
 	}
 	// A refusal says nothing about an earlier write that was not answered. Once the API server can no longer carry that one out, a read
-	// tells.
+	// settles it.
 	unknown := false
 	c.with(func(b *allocator.State) {
 		unknown = b.NotCarriedOut(node, !requests.NotSent(err), c.now())

@@ -35,8 +35,8 @@ func (b *State) Status(cc *networkingv1.ClusterCIDR) (status networkingv1.Cluste
 		}
 	}
 	for _, condition := range []metav1.Condition{b.Ready(p), b.Overlapping(p), b.conflicted(p)} {
-		// Start from the existing condition, so that an unchanged one keeps its transition time, if that is set. Conditions of other types
-		// belong to others and are left out; there may be any number of them.
+		// Start from the existing condition, so that an unchanged one keeps its transition time, unless another writer set that time
+		// (package stored then clears it). Conditions of other types belong to others and are left out; there may be any number of them.
 		if known := meta.FindStatusCondition(cc.Status.Conditions, condition.Type); known != nil && !known.LastTransitionTime.IsZero() {
 			status.Conditions = append(status.Conditions, *known)
 		}

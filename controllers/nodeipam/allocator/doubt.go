@@ -122,7 +122,8 @@ func (b *State) Reclaim(node *v1.Node) (ended bool) {
 // Doubted reports whether blocks are kept for Nodes of this name.
 func (b *State) Doubted(name string) bool { return len(b.doubts[name]) > 0 }
 
-// Undecided reports whether it is not decided yet if a Node of this name gets back the blocks of an earlier one.
+// Undecided reports whether it is not decided yet if a Node of this name gets back the blocks of an earlier one. The controller rechecks
+// such names.
 func (b *State) Undecided(name string) bool {
 	return slices.ContainsFunc(b.doubts[name], func(d *doubt) bool { return !d.certain })
 }

@@ -49,8 +49,8 @@ func (b *State) StoredAt(node *v1.Node) (at time.Time) {
 }
 
 // NotCarriedOut notes that the last write of the Node's reservation was not sent, or, if wasSent is true, was refused by the API server. It
-// reports whether the outcome of the reservation is still unknown, because an earlier write was confirmed or not answered. A read then
-// tells.
+// reports whether the outcome of the reservation is still unknown, because an earlier write was confirmed or not answered. A read settles
+// that.
 func (b *State) NotCarriedOut(node *v1.Node, wasSent bool, now time.Time) (unknown bool) {
 	e, ok := b.entryOf(node)
 	switch {

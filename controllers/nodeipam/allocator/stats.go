@@ -112,7 +112,7 @@ func (b *State) held(owner ipam.Owner, before, now []netip.Prefix) {
 		for _, r := range now {
 			b.services.Insert(r)
 		}
-		// Recheck every Node in these ranges, also one that is already in a conflict.
+		// Recheck every Node in these ranges, even one that already shares addresses with others.
 		b.judgeIn(before)
 		b.judgeIn(now)
 	case ipam.Node:

@@ -16,7 +16,7 @@ import (
 
 // Read access to a state. Nothing in this file changes it.
 
-// NodeView is what the state knows about a Node that holds blocks or has addresses in a range.
+// NodeView is what the state knows about a Node that holds blocks or has addresses.
 type NodeView struct {
 	UID types.UID
 	// ClusterCIDR is the name of the ClusterCIDR that the blocks were allocated from: from the Node's annotation, or from the reservation.
