@@ -108,7 +108,8 @@ func (c *Controller) syncEvent(ctx context.Context, key string) error {
 	}
 }
 
-// letsNodesPass reports whether an event waits because Nodes are queued: under a request limit, each event costs one PATCH of podCIDRs.
+// letsNodesPass reports whether an event waits because Nodes are queued: under a request limit, each event takes the place of a PATCH of
+// podCIDRs.
 func (c *Controller) letsNodesPass(key string) (waits bool) {
 	if c.nodeQueue.Len() == 0 {
 		return false

@@ -121,7 +121,7 @@ type Controller struct {
 	finalizerTries map[string]finalizerTries
 	// storedOtherwise are the ClusterCIDRs made from flags that were not stored as sent, by name. Only used by the worker of ClusterCIDRs.
 	storedOtherwise map[string]types.UID
-	// stays is the last write to each ClusterCIDR that must persist, by name. Only used by the worker of ClusterCIDRs.
+	// stays is the last write to each ClusterCIDR that nothing must undo, by name. Only used by the worker of ClusterCIDRs.
 	stays map[string]lastWrite
 	// goesSince is when the controller first tried to remove a ClusterCIDR's finalizer, by the ClusterCIDR's name. Only used by the worker
 	// of ClusterCIDRs.

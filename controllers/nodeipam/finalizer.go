@@ -31,7 +31,7 @@ const untriedPatience = requests.Timeout + time.Second
 // causeNotTried is the cause of a pool's problem if writes of other ClusterCIDRs hang, so that its finalizer was not tried.
 const causeNotTried metav1.StatusReason = "FinalizerNotTried"
 
-// finalizerTries are the attempts to add the finalizer to a ClusterCIDR that has not shown it, or only recently.
+// finalizerTries are the attempts to add the finalizer to a ClusterCIDR that does not show it, or has shown it only for a short time.
 type finalizerTries struct {
 	first time.Time // first attempt that the API server answered without an error
 	last  time.Time // last attempt that the API server confirmed

@@ -20,7 +20,8 @@ import (
 // statusInterval is the minimum time between two attempts to write one ClusterCIDR's status. Changes in between are combined in one write.
 const statusInterval = time.Second
 
-// statusPatience is how long a status write is delayed while Nodes are queued: under a request limit, each costs one write of podCIDRs.
+// statusPatience is how long a status write is delayed while Nodes are queued: under a request limit, each takes the place of a write of
+// podCIDRs.
 const statusPatience = 10 * time.Second
 
 // syncStatus writes what the state says about a ClusterCIDR to its status, unless the status already says it.
@@ -118,7 +119,7 @@ func (c *Controller) alarmOf(b *allocator.State, cc *networkingv1.ClusterCIDR, n
 	c.alarmed(cc, before, reason, message)
 }
 
-// alarmReasons are event reasons, by the reason of the condition Ready.
+// alarmReasons are event reasons, by those reasons of the condition Ready that need somebody's attention.
 var alarmReasons = map[string]string{
 	networkingv1.ReasonExhausted:   events.ReasonExhausted,
 	networkingv1.ReasonInvalid:     events.ReasonInvalid,

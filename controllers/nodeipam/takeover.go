@@ -23,7 +23,7 @@ type Term interface {
 	Predecessor() lease.Predecessor
 	// EarlierHolder is the last holder of the Lease before this process; empty if unknown.
 	EarlierHolder() string
-	// Vacant is for how long the Lease had no holder before this process.
+	// Vacant is for how long the Lease had not been renewed when this term began.
 	Vacant() time.Duration
 	// Led is at least how long this process has been the leader, or has run without leader election.
 	Led() time.Duration
@@ -31,7 +31,7 @@ type Term interface {
 	Mark()
 }
 
-// vacantTooLong is for how long a Lease that other allocators do not use may have no holder before another allocator is assumed to have
+// vacantTooLong is for how long a Lease that other allocators do not use may go without renewal before another allocator is assumed to have
 // been active meanwhile. A new leader takes over when its predecessor's Lease has expired, after 15 seconds by default.
 const vacantTooLong = 30 * time.Second
 
@@ -89,7 +89,7 @@ func mayStillWrite(p lease.Predecessor, anyPodCIDRs bool) bool {
 		return false
 	case lease.FencedPredecessor:
 		return false
-	case lease.NoPredecessor: // None of this Lease. Another allocator has another Lease, or none.
+	case lease.NoPredecessor: // This Lease had no earlier holder. Another allocator has another Lease, or none.
 		return anyPodCIDRs
 	default:
 		return true
