@@ -104,7 +104,7 @@ type Controller struct {
 	nodeQueue        queues.Queue
 	clusterCIDRQueue queues.Queue
 	statusQueue      queues.Queue // of ClusterCIDRs
-	eventQueue       queues.Queue // of eventKeys
+	eventQueue       queues.Queue // of keys from events.Key
 
 	// entering is held from reading a ClusterCIDR until the state has it, and while the state is filled. Lock order: entering before mu.
 	entering  sync.Mutex
