@@ -104,7 +104,10 @@ func (t *town) leaves(b *testing.B, n *v1.Node) {
 	if err := t.nodes.Delete(n); err != nil {
 		b.Fatal(err)
 	}
-	t.heardOfNode(n.Name, nil, n)
+	t.heardOfNode(n.Name, n, nil)
+	if _, known := t.state.Node(n.Name); known {
+		b.Fatalf("Node %s is gone, and still holds something", n.Name)
+	}
 }
 
 func (t *town) put(b *testing.B, n *v1.Node) {

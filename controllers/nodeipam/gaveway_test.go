@@ -2,7 +2,6 @@ package nodeipam
 
 import (
 	"context"
-	"errors"
 	"fmt"
 	"strings"
 	"testing"
@@ -10,7 +9,6 @@ import (
 	"time"
 
 	v1 "k8s.io/api/core/v1"
-	apierrors "k8s.io/apimachinery/pkg/api/errors"
 
 	. "github.com/multicidr/controller-manager/controllers/nodeipam/internal/objects"
 )
@@ -87,13 +85,12 @@ func TestRefusedNodesAndClocksThatDiffer(t *testing.T) {
 // One block is free. The webhook that looks at one Node is down, so each PATCH of that Node is a 500 or gets no answer, and each may have been
 // carried out, as far as anybody can tell. A Node to which that webhook does not belong is served all the same.
 func TestNodeWhoseWritesGetNoAnswer(t *testing.T) {
-	down := apierrors.NewInternalError(errors.New(`failed calling webhook "gpu.example.com": connect: connection refused`))
 	for name, answer := range map[string]func(n int) error{
-		"500":     func(int) error { return down },
+		"500":     func(int) error { return webhookDown },
 		"timeout": func(int) error { time.Sleep(5 * time.Second); return context.DeadlineExceeded },
 		"500 and 403, of two replicas of a webhook": func(n int) error {
 			if n%2 == 0 {
-				return down
+				return webhookDown
 			}
 			return forbidden6("bad")
 		},
@@ -130,3 +127,35 @@ func TestNodeWhoseWritesGetNoAnswer(t *testing.T) {
 type slowFence struct{ leaseFence }
 
 func (slowFence) Unanswered() time.Duration { return 13 * time.Second }
+
+// One block is free. A policy leaves the podCIDRs of one Node out and answers 200, for good, or an answer of another sort comes in between. Another Node,
+// which the policy does not look at, waits for the block.
+func TestNodeWhosePodCIDRsAreLeftOutForGood(t *testing.T) {
+	for name, other := range map[string]error{"200": nil, "200 and 403": forbidden6("bad"), "200 and 500": webhookDown} {
+		t.Run(name, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				l := newLeader(t, true)
+				l.fence = slowFence{leaseFence{l}}
+				l.renewing.Store(true)
+				r := &answeringAs{leader: l}
+				r.answer = func(name string, _ []byte) (error, bool) {
+					if name == "bad" && r.tries%2 == 1 {
+						return other, true
+					}
+					return nil, name == "bad"
+				}
+				l.api = r
+				stop := l.start(t)
+				l.watch("n2", nil)
+				l.watch("bad", Node("bad", Created(10)))
+				time.Sleep(time.Second)
+				l.watch("late", Node("late", Created(100)))
+				time.Sleep(time.Hour)
+				if l.node("late").Spec.PodCIDR == "" {
+					t.Errorf("an hour later the other Node is pending, after %d PATCHes of the first; health: %v", r.tries, l.health.Check(nil))
+				}
+				stop()
+			})
+		})
+	}
+}

@@ -83,8 +83,12 @@ func (c *Controller) decide(name string) (d decision, err error) {
 			}
 			d.byOther = b.Suspected(name)
 		case node.DeletionTimestamp != nil:
-			// It needs no blocks any more. Blocks that may have been written stay reserved until the object is gone.
+			// It needs no blocks any more. Blocks that may have been written stay reserved until the object is gone, or until it is certain
+			// that they were not written.
+			now, renewals := c.now(), c.renewals()
+			b.Conclude(node, now, allocator.Renewals(renewals))
 			b.GiveUp(node)
+			d.pause, d.read = b.HoldBack(node, now, renewals.WentBack)
 		case b.Undecided(name):
 			// The next renewal of the Lease decides which blocks it may get back.
 		default:
@@ -226,9 +230,9 @@ func (c *Controller) write(ctx context.Context, node *v1.Node, r allocator.Reser
 	logger := klog.FromContext(ctx)
 	if err == nil {
 		c.with(func(b *allocator.State) {
-			b.Written(node, c.now())
-			// The watch may be ahead of the answer.
-			if now, err := c.nodes.Get(node.Name); err == nil && now.UID == node.UID && !clustercidr.ShowsPodCIDRs(now) {
+			now, err := c.nodes.Get(node.Name) // The watch may be ahead of the answer.
+			awaited := err == nil && now.UID == node.UID && !clustercidr.ShowsPodCIDRs(now)
+			if b.Written(node, c.now(), !awaited); awaited {
 				c.nodeQueue.AddAfter(node.Name, receiptLasts) // No event comes if an admission policy left the podCIDRs out.
 			}
 		})
@@ -248,9 +252,9 @@ func (c *Controller) write(ctx context.Context, node *v1.Node, r allocator.Reser
 // notWritten records in the state what an error means for a Node's reservation.
 func (c *Controller) notWritten(ctx context.Context, node *v1.Node, err error) {
 	if !requests.Answered(err) {
+		left := c.fence.Unanswered() // read before the clock: a pause between the two can only make the result longer
 		now := c.now()
-		until := now.Add(c.fence.Unanswered())
-		c.with(func(b *allocator.State) { b.Unanswered(node, now, until) })
+		c.with(func(b *allocator.State) { b.Unanswered(node, now, now.Add(left)) })
 		return
 	}
 	// A refusal says nothing about an earlier write that was not answered. Once the API server can no longer carry that one out, a read

@@ -1,7 +1,6 @@
 package nodeipam
 
 import (
-	"bytes"
 	"context"
 	"encoding/json"
 	"errors"
@@ -370,49 +369,6 @@ func TestRefusedNodesDoNotPassTheLastBlockOn(t *testing.T) {
 				}
 				if n := l.node("late"); n.Spec.PodCIDR == "" {
 					t.Errorf("an hour later a Node that nobody refuses is pending; %d writes of the others were refused; health: %v", r.tries, l.health.Check(nil))
-				}
-				stop()
-			})
-		})
-	}
-}
-
-// retired is an API server with a policy that refuses podCIDRs of 10.0.0.0/27, by intention: the range is retired. The answer to one write was lost.
-type retired struct {
-	*leader
-	tries int
-}
-
-func (r *retired) PatchNode(ctx context.Context, name string, patch []byte) error {
-	if bytes.Contains(patch, []byte("10.0.0.")) {
-		if r.tries++; r.tries == 1 {
-			return errors.New("connection reset")
-		}
-		return apierrors.NewForbidden(v1.Resource("nodes"), name, errors.New("ValidatingAdmissionPolicy 'retired' denied request"))
-	}
-	return r.leader.PatchNode(ctx, name, patch)
-}
-
-// A leader lived through a restore of etcd, days before. A Node that was created since then has lost one answer, and the other writes of its block
-// were refused. Its ClusterCIDR is deleted, and there is another one.
-func TestLostAnswerLongAfterARestore(t *testing.T) {
-	for name, wentBack := range map[string]int{"no restore": 0, "restore days ago": 7} {
-		t.Run(name, func(t *testing.T) {
-			synctest.Test(t, func(t *testing.T) {
-				l := newLeader(t, true)
-				l.renewed(lease.Renewals{Sent: 500_000, Proven: 500_000, WentBack: wentBack})
-				l.renewing.Store(true)
-				r := &retired{leader: l}
-				l.api = r
-				stop := l.start(t)
-				l.watch("n1", nil) // one block is free
-				l.watch("n", Node("n", Created(1)))
-				time.Sleep(time.Minute)
-				l.setRange(t, ClusterCIDR("a", Spec4("10.0.0.0/27", 4, nil), Deleted))
-				l.setRange(t, ClusterCIDR("b", Spec4("10.9.0.0/24", 4, nil)))
-				time.Sleep(3 * time.Hour)
-				if n := l.node("n"); n.Spec.PodCIDR == "" {
-					t.Errorf("three hours later the Node is pending, after %d refusals; b has 16 free blocks; health: %v", r.tries, l.health.Check(nil))
 				}
 				stop()
 			})

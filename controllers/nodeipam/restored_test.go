@@ -129,9 +129,13 @@ func TestRestoreThatTheLeaseNoticesLater(t *testing.T) {
 	})
 }
 
-// Every write of n's block was refused before the restore, so none can have been lost with it. Days later one answer is lost and the others are refusals again.
-func TestRefusedBeforeTheRestoreAndALostAnswerAfterIt(t *testing.T) {
-	for name, wentBack := range map[string]int{"no restore": 0, "restore": 7} {
+// A leader lives through a restore of etcd. Every write of n's block was refused before it, so none can have been lost with it; or n was created since then. Days
+// later one answer is lost and the others are refusals. Then n's ClusterCIDR is deleted, and there is another one.
+func TestLostAnswerLongAfterARestore(t *testing.T) {
+	for name, tc := range map[string]struct {
+		wentBack int
+		younger  bool
+	}{"no restore": {}, "restore": {wentBack: 7}, "a Node that is younger than the restore": {wentBack: 7, younger: true}} {
 		t.Run(name, func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
 				l := newLeader(t, true)
@@ -150,12 +154,17 @@ func TestRefusedBeforeTheRestoreAndALostAnswerAfterIt(t *testing.T) {
 				stop := l.start(t)
 				l.renewed(lease.Renewals{Sent: 5, Proven: 5})
 				l.watch("n1", nil)
-				l.watch("n", Node("n", Created(1)))
+				if !tc.younger {
+					l.watch("n", Node("n", Created(1)))
+				}
 				time.Sleep(time.Minute)
-				l.renewed(lease.Renewals{Sent: 500_000, Proven: 500_000, WentBack: wentBack})
+				l.renewed(lease.Renewals{Sent: 500_000, Proven: 500_000, WentBack: tc.wentBack})
 				l.renewing.Store(true)
 				time.Sleep(time.Minute)
 				lose.Store(true)
+				if tc.younger {
+					l.watch("n", Node("n", Created(1)))
+				}
 				time.Sleep(time.Minute)
 				l.setRange(t, ClusterCIDR("a", Spec4("10.0.0.0/27", 4, nil), Deleted))
 				l.setRange(t, ClusterCIDR("b", Spec4("10.9.0.0/24", 4, nil)))

@@ -2,7 +2,6 @@ package integration
 
 import (
 	"errors"
-	"slices"
 	"testing"
 	"time"
 
@@ -35,21 +34,7 @@ func TestTakeoverFromStockAgain(t *testing.T) {
 		t.Fatal(err)
 	}
 
-	proxy, kubeconfig := c.behindProxy(t)
-	stock, err := c.cp.StartManager(ctx, controlplane.ManagerOptions{
-		Name: "stock", Binary: "upstream/kube-controller-manager", Kubeconfig: kubeconfig,
-		Args: slices.Concat(shortLease, []string{"--controllers=node-ipam-controller", "--allocate-node-cidrs", "--cluster-cidr=10.244.0.0/16"}),
-	})
-	if err != nil {
-		t.Fatal(err)
-	}
-	if err := errors.Join(stock.WaitLeading(ctx), createNode(c, []string{"first"}), served(c, []string{"first", "10.244.0.0/24"})); err != nil {
-		t.Fatal(err)
-	}
-	held := c.diesWithPatchHeld(t, stock, proxy, "last")
-	if err := errors.Join(createClusterCIDR(c, []string{"a", "sel(p=x)", "10.244.0.0/16", "hb8", "-nowait"}), createNode(c, []string{"next", "p=x"})); err != nil {
-		t.Fatal(err)
-	}
+	held := c.servedByStock(t)
 	// As if the time had passed that it takes a person to change managers.
 	leases := c.kube.CoordinationV1().Leases(metav1.NamespaceSystem)
 	lease, err := leases.Get(ctx, standaloneLease, metav1.GetOptions{})

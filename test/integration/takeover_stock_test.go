@@ -41,23 +41,7 @@ func takeOverFromStock(t *testing.T, delay string, late bool, nextBlock string) 
 	if err := errors.Join(c.stopManager((*controlplane.Process).Stop), c.setLease(ctx, kcmLease, noLease)); err != nil {
 		t.Fatal(err)
 	}
-	proxy, kubeconfig := c.behindProxy(t)
-	stock, err := c.cp.StartManager(ctx, controlplane.ManagerOptions{
-		Name: "stock", Binary: "upstream/kube-controller-manager", Kubeconfig: kubeconfig,
-		Args: slices.Concat(shortLease, []string{"--controllers=node-ipam-controller", "--allocate-node-cidrs", "--cluster-cidr=10.244.0.0/16"}),
-	})
-	if err != nil {
-		t.Fatal(err)
-	}
-	if err := errors.Join(stock.WaitLeading(ctx), createNode(c, []string{"first"}), served(c, []string{"first", "10.244.0.0/24"})); err != nil {
-		t.Fatal(err)
-	}
-	held := c.diesWithPatchHeld(t, stock, proxy, "last")
-
-	// Ours leaves the Node alone that the stock manager has chosen a block for, else it would choose the same block for the same Node.
-	if err := errors.Join(createClusterCIDR(c, []string{"a", "sel(p=x)", "10.244.0.0/16", "hb8", "-nowait"}), createNode(c, []string{"next", "p=x"})); err != nil {
-		t.Fatal(err)
-	}
+	held := c.servedByStock(t)
 	args := slices.Concat([]string{"--controllers=multi-cidr-node-ipam-controller", "--node-ipam-takeover-delay=" + delay}, shortLease)
 	successor := func(name string) *controlplane.Manager {
 		t.Helper()
@@ -111,6 +95,28 @@ func takeOverFromStock(t *testing.T, delay string, late bool, nextBlock string) 
 			t.Errorf("%s: the log says %q: %t, want %t", m.LogPath(), logged, got, want)
 		}
 	}
+}
+
+// servedByStock starts a stock manager that gives Node first 10.244.0.0/24 and dies when it has sent a PATCH of Node last, with 10.244.1.0/24, which is held up
+// on its way. Node next is for ours. Ours leaves Node last alone, which the stock manager has chosen a block for, else it would choose the same block for it.
+func (c *cluster) servedByStock(t *testing.T) *faultproxy.Held {
+	t.Helper()
+	proxy, kubeconfig := c.behindProxy(t)
+	stock, err := c.cp.StartManager(t.Context(), controlplane.ManagerOptions{
+		Name: "stock", Binary: "upstream/kube-controller-manager", Kubeconfig: kubeconfig,
+		Args: slices.Concat(shortLease, []string{"--controllers=node-ipam-controller", "--allocate-node-cidrs", "--cluster-cidr=10.244.0.0/16"}),
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := errors.Join(stock.WaitLeading(t.Context()), createNode(c, []string{"first"}), served(c, []string{"first", "10.244.0.0/24"})); err != nil {
+		t.Fatal(err)
+	}
+	held := c.diesWithPatchHeld(t, stock, proxy, "last")
+	if err := errors.Join(createClusterCIDR(c, []string{"a", "sel(p=x)", "10.244.0.0/16", "hb8", "-nowait"}), createNode(c, []string{"next", "p=x"})); err != nil {
+		t.Fatal(err)
+	}
+	return held
 }
 
 // diesWithPatchHeld creates a Node and kills the manager behind the proxy when it has sent its PATCH of that Node, which is held up on its way.

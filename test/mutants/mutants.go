@@ -1077,8 +1077,8 @@ var mutants = []mutant{
 	},
 	{
 		name: "stored-forgotten", defect: "a refusal undoes a write before it that was answered, and that the watch does not show yet",
-		old:  "b.Written(node, c.now())",
-		new:  "_ = b",
+		old:  "if b.Written(node, c.now(), !awaited); awaited {",
+		new:  "if awaited {",
 		test: testStored,
 	},
 	{
@@ -1304,6 +1304,30 @@ var mutants = []mutant{
 		old:  "\tb.giveWay(now)\n\treturn time.Second // the other Nodes first\n",
 		new:  "\tb.giveWay(now)\n\treturn 0\n",
 		test: "./controllers/nodeipam TestRefusedNodesAndClocksThatDiffer|TestNodeThatGaveWayOnce|TestTwoNodesHeldBackInStep",
+	},
+	{
+		name: "read-of-one-that-goes", defect: "a Node that is being deleted keeps blocks that a read has shown not to be stored, and their ClusterCIDR with them",
+		old:  "\t\t\tb.Conclude(node, now, allocator.Renewals(renewals))\n",
+		new:  "",
+		test: "./controllers/nodeipam TestSimulationHistories",
+	},
+	{
+		name: "left-out-is-no-failure", defect: "a Node whose podCIDRs are answered with 200 and left out keeps the last block from a Node that could have it",
+		old:  "\tif !shown {\n\t\te.storedAt = now\n",
+		new:  "\te.failingSince = time.Time{}\n\tif !shown {\n\t\te.storedAt = now\n",
+		test: "./controllers/nodeipam TestNodeWhosePodCIDRsAreLeftOutForGood",
+	},
+	{
+		name: "no-receipt-after-a-restore", defect: "health does not tell of podCIDRs that were lost with a restore of etcd and are not kept now",
+		old:  "\tif !shown {\n",
+		new:  "\tif !shown && e.state == sent {\n",
+		test: "./controllers/nodeipam TestNotKeptAfterARestore",
+	},
+	{
+		name: "stopped-between-two-clocks", defect: "a process that is stopped before it asks its lease takes a write for over too early",
+		old:  "\t\tleft := c.fence.Unanswered() // read before the clock: a pause between the two can only make the result longer\n\t\tnow := c.now()\n",
+		new:  "\t\tnow := c.now()\n\t\tleft := c.fence.Unanswered()\n",
+		test: "./controllers/nodeipam TestStoppedBetweenTwoClocks",
 	},
 	{
 		name: "place-by-the-own-clock", defect: "the place of a Node that gave way goes by the clock of this machine, and the others' by that of the API server",

@@ -29,13 +29,19 @@ func (b *State) Sending(node *v1.Node, wentBack int) (first bool) {
 	return first
 }
 
-// Written notes that the API server has confirmed a write of the Node's reservation. The outcome of a later write does not change that.
-func (b *State) Written(node *v1.Node, now time.Time) {
-	if e, ok := b.known(node); ok {
-		e.answered = true
+// Written notes that the API server has confirmed a write of podCIDRs, and whether the Node already shows them. The outcome of a later write
+// does not change that. It does not end a failure: the API server can answer 200 although podCIDRs were left out.
+func (b *State) Written(node *v1.Node, now time.Time, shown bool) {
+	e, ok := b.known(node)
+	if !ok {
+		return
+	}
+	e.answered = true
+	if !shown {
+		e.storedAt = now
 	}
 	if e, ok := b.entryOf(node); ok && e.state == sent {
-		e.stored, e.storedAt, e.failingSince = true, now, time.Time{}
+		e.stored = true
 	}
 }
 

@@ -54,7 +54,7 @@ func (b *State) become(name string, e *nodeEntry, s ReservationState) {
 		e.unansweredUntil, e.stored, e.read = time.Time{}, false, false
 	}
 	if s == Assigned {
-		e.storedAt = time.Time{}
+		e.storedAt, e.failingSince = time.Time{}, time.Time{}
 	}
 	if s.revocable() && len(b.ledger.Held(OwnerOf(e.uid))) > 0 {
 		b.revocable[name] = true

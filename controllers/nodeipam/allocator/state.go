@@ -57,7 +57,7 @@ type nodeEntry struct {
 	// unansweredUntil is the time until which the API server may still carry out a write of the reservation that it has not answered; zero
 	// if every write was answered. Only in state sent.
 	unansweredUntil time.Time
-	// failingSince is when the current run of failed writes (refused or unanswered) began; zero if the last write succeeded.
+	// failingSince is when a write of the reservation first failed: it was refused, not answered, or not kept; zero if none failed.
 	failingSince time.Time
 	// gaveWay replaces the Node's creation time in the order of pending Nodes if it gave up a refused reservation for Nodes that were
 	// pending. Those come before it; Nodes created later do not.

@@ -33,7 +33,7 @@ type NodeView struct {
 	StoredAt  time.Time
 	Read      bool
 	ReadAfter int
-	// FailingSince is when the current run of failed writes (refused or unanswered) began.
+	// FailingSince is when a write of the reservation first failed: it was refused, not answered, or not kept.
 	FailingSince time.Time
 	// Addresses are the Node's own addresses.
 	Addresses []netip.Prefix
