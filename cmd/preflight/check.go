@@ -24,18 +24,19 @@ import (
 )
 
 const (
-	// peer is the other program that serves ClusterCIDRs: kubernetes-sigs/node-ipam-controller, and our own.
+	// peer is the name of the other program that allocates from ClusterCIDRs: kubernetes-sigs/node-ipam-controller, and this project's
+	// program of the same name.
 	peer    = "node-ipam-controller"
 	manager = "kube-controller-manager"
 
-	// ourMinor is the minor version of Kubernetes that both programs are made of.
+	// ourMinor is the minor version of Kubernetes that both programs are built from.
 	ourMinor = 37
-	// oldestMinor is the oldest API server that node-ipam-controller works with: the rules of the CRD use functions that older ones do
-	// not have. The chart's kubeVersion says so, too.
+	// oldestMinor is the oldest API server that node-ipam-controller works with: the CRD's rules use functions that older ones lack. The
+	// chart's kubeVersion has the same version.
 	oldestMinor = 31
 )
 
-// level orders findings; it is also what the command exits with.
+// level orders findings; it is also the exit code.
 type level int
 
 const (
@@ -46,7 +47,7 @@ const (
 
 func (l level) String() string { return [...]string{"OK", "WARNING", "PROBLEM"}[l] }
 
-// finding is one line: what there is, and what to do about it.
+// finding is one line: what was found, and what to do about it.
 type finding struct {
 	level level
 	about string
@@ -55,26 +56,26 @@ type finding struct {
 
 func (f finding) String() string { return fmt.Sprintf("%-8s %s: %s", f.level, f.about, f.text) }
 
-// findings collects; an aspect that nothing was said about is well.
+// findings collects findings; an aspect without any is OK.
 type findings []finding
 
 func (fs *findings) add(l level, about, format string, args ...any) {
 	*fs = append(*fs, finding{l, about, fmt.Sprintf(format, args...)})
 }
 
-// well says so, unless something was found about the aspect.
+// well adds an OK finding, unless there is another finding about the aspect.
 func (fs *findings) well(about, format string, args ...any) {
 	if !slices.ContainsFunc(*fs, func(f finding) bool { return f.about == about }) {
 		fs.add(ok, about, format, args...)
 	}
 }
 
-// namedRange is a Pod range, or a service range, and who says so.
+// namedRange is a Pod range or a service range, and the name of its source.
 type namedRange struct {
 	name   string
 	prefix netip.Prefix
-	block  int // prefix length of its blocks; 0 of a service range
-	// gives reports whether Nodes can get an address of a prefix: not if it is excluded. Nil of a service range.
+	block  int // prefix length of its blocks; 0 for a service range
+	// gives reports whether Nodes can get an address of a prefix: not if it is excluded. Nil for a service range.
 	gives func(netip.Prefix) bool
 }
 
@@ -90,7 +91,7 @@ func check(s *state) []finding {
 	checkVersion(&fs, s, alone)
 	checkInstalled(&fs, s, alone)
 	managers := managerFlags(&fs, s, alone)
-	with := managers // whose ranges are going to be served
+	with := managers // the flags whose ranges will be used
 	if alone.form {
 		with = append(alone.flags(), s.given)
 	}
@@ -107,13 +108,13 @@ func check(s *state) []finding {
 	return fs
 }
 
-// standalone is the controller as a program of its own, as far as this cluster uses or is going to use that form.
+// standalone is the controller as a separate program, as far as this cluster uses it or is going to use it.
 type standalone struct {
-	form        bool                // the cluster uses it, or is going to
-	deployments []appsv1.Deployment // that run the program, or the one of kubernetes-sigs, whose place it takes
+	form        bool                // the cluster uses this form, or is going to
+	deployments []appsv1.Deployment // that run the program, or the program of kubernetes-sigs that it replaces
 }
 
-// aloneOf finds out which form it is.
+// aloneOf finds out which form the cluster uses.
 func aloneOf(fs *findings, s *state) standalone {
 	const about = "form"
 	var a standalone
@@ -133,12 +134,12 @@ func aloneOf(fs *findings, s *state) standalone {
 	return a
 }
 
-// flags are those of the Deployments. A kube-controller-manager beside them must not allocate, so that its ranges do not count.
+// flags are the flags of the Deployments. A kube-controller-manager beside them must not allocate, so its ranges do not count.
 func (a standalone) flags() []flags {
 	var all []flags
 	for _, d := range a.deployments {
 		for _, l := range commandLinesOf(d.Spec.Template.Spec) {
-			l.Allocate = l.ClusterCIDR != "" // it has no flag for that
+			l.Allocate = l.ClusterCIDR != "" // the program has no such flag
 			all = append(all, l.flags)
 		}
 	}
@@ -181,7 +182,7 @@ func checkInstalled(fs *findings, s *state, alone standalone) {
 	fs.well("installed", "CRD and ClusterRoleBinding are there")
 }
 
-// checkDeployed looks for the Deployment, and that its service account has permissions.
+// checkDeployed checks that the Deployment exists and that its service account has permissions.
 func checkDeployed(fs *findings, s *state, alone standalone) {
 	if len(alone.deployments) == 0 {
 		fs.add(warning, "installed", "there is no Deployment of %s: install the Helm chart (docs/operators/standalone.md). If it runs outside of the cluster, pass over this", peer)
@@ -194,10 +195,11 @@ func checkDeployed(fs *findings, s *state, alone standalone) {
 	}
 }
 
-// checkBound looks whether who the controller acts as has its roles.
+// checkBound checks that the subject that the controller acts as has its roles.
 func checkBound(fs *findings, s *state) {
 	asUser, asAccount, makes := actsAs(s)
-	// need warns of the first role that the subject lacks. The second one is for a controller that makes the ClusterCIDR of the flags.
+	// need warns about the first role that the subject lacks. The second role is for a controller that creates the ClusterCIDR of the
+	// flags.
 	need := func(subject rbacv1.Subject, noRole, noRoleForFlag string) {
 		const role = "system:controller:" + nodeipam.Name
 		switch {
@@ -219,9 +221,9 @@ func checkBound(fs *findings, s *state) {
 	}
 }
 
-// actsAs says who the controller acts as: with --use-service-account-credentials, which is taken for granted where no
-// kube-controller-manager can be seen, a service account, else kube-controller-manager's own user. And whether it makes a ClusterCIDR of
-// the flags.
+// actsAs reports which subject the controller acts as: a service account with --use-service-account-credentials, which is assumed if no
+// kube-controller-manager can be seen; otherwise kube-controller-manager's own user. makes is whether it creates a ClusterCIDR from the
+// flags.
 func actsAs(s *state) (asUser, asAccount, makes bool) {
 	makes = s.given.Allocate && s.given.ClusterCIDR != ""
 	asAccount = true
@@ -232,7 +234,7 @@ func actsAs(s *state) (asUser, asAccount, makes bool) {
 	return asUser, asAccount, makes
 }
 
-// bound reports whether a ClusterRoleBinding gives the subject a role, any if none is named.
+// bound reports whether a ClusterRoleBinding grants the subject a role; any role if the name is empty.
 func bound(s *state, role string, subject rbacv1.Subject) bool {
 	return slices.ContainsFunc(s.bindings, func(b rbacv1.ClusterRoleBinding) bool {
 		return (role == "" || b.RoleRef.Name == role) && slices.ContainsFunc(b.Subjects, func(s rbacv1.Subject) bool {
@@ -241,7 +243,7 @@ func bound(s *state, role string, subject rbacv1.Subject) bool {
 	})
 }
 
-// managerCommandLines are those of all kube-controller-managers that are Pods.
+// managerCommandLines are the command lines of all kube-controller-managers that are Pods.
 func managerCommandLines(s *state) []commandLine {
 	var all []commandLine
 	for _, pod := range s.pods {
@@ -252,7 +254,7 @@ func managerCommandLines(s *state) []commandLine {
 	return all
 }
 
-// checkSame reports flags of Pods, which are of these names, that differ.
+// checkSame reports Pods with different flags. of are the Pods' names.
 func checkSame(fs *findings, about string, all []flags, of []string) {
 	for i := range all {
 		if all[i] != all[0] {
@@ -261,7 +263,7 @@ func checkSame(fs *findings, about string, all []flags, of []string) {
 	}
 }
 
-// checkSwap reports a control plane of which one part runs our controller and the other part does not.
+// checkSwap reports a control plane of which one part runs this controller and the other part does not.
 func checkSwap(fs *findings, about string, s *state) {
 	var swapped, stock string
 	for _, pod := range s.pods {
@@ -280,7 +282,7 @@ func checkSwap(fs *findings, about string, s *state) {
 	}
 }
 
-// managerFlags returns the flags of every kube-controller-manager that there is, and those given to us.
+// managerFlags returns the flags of every kube-controller-manager found, and those on preflight's own command line.
 func managerFlags(fs *findings, s *state, alone standalone) []flags {
 	const about = "manager"
 	var all []flags
@@ -313,10 +315,10 @@ func managerFlags(fs *findings, s *state, alone standalone) []flags {
 	return all
 }
 
-// fromFlags names the range of the in-tree allocator's flags.
+// fromFlags is the name of the range of the in-tree allocator's flags.
 const fromFlags = "--cluster-cidr"
 
-// rangesOf returns all Pod ranges that there are or are going to be.
+// rangesOf returns all Pod ranges that exist or are planned.
 func rangesOf(fs *findings, s *state, with []flags) []namedRange {
 	var ranges []namedRange
 	add := func(name string, cc *networkingv1.ClusterCIDR) {
@@ -328,13 +330,13 @@ func rangesOf(fs *findings, s *state, with []flags) []namedRange {
 	}
 	for _, f := range with {
 		if !f.Allocate {
-			continue // Then --cluster-cidr is not a range that anybody is served from.
+			continue // Then nothing is allocated from --cluster-cidr.
 		}
 		spec, err := f.Spec()
 		if err != nil {
 			fs.add(problem, "ranges", "%v", err)
 		}
-		// Once there is a ClusterCIDR of the flags, that is what counts: it may exclude something, as flags cannot.
+		// If the ClusterCIDR of the flags exists, it counts instead: it may have exclusions, which flags cannot express.
 		if spec != nil && !made(s, *spec) {
 			add(fromFlags, &networkingv1.ClusterCIDR{Spec: *spec})
 		}
@@ -353,7 +355,7 @@ func rangesOf(fs *findings, s *state, with []flags) []namedRange {
 	return ranges
 }
 
-// made reports whether there is a ClusterCIDR that was made of flags that say this.
+// made reports whether a ClusterCIDR made from these flags exists.
 func made(s *state, spec networkingv1.ClusterCIDRSpec) bool {
 	return slices.ContainsFunc(s.clusterCIDRs, func(cc networkingv1.ClusterCIDR) bool {
 		return cc.Labels[networkingv1.LabelCreatedFromFlags] == "true" && clustercidr.SameRanges(cc.Spec, spec)
@@ -439,10 +441,10 @@ func checkRanges(fs *findings, s *state, ranges, services []namedRange) {
 type holding struct {
 	node   string
 	block  netip.Prefix
-	covers bool // a whole range
+	covers bool // it contains a whole range
 }
 
-// checkNodes looks at what Nodes hold: that stays, whatever the ranges are.
+// checkNodes checks the podCIDRs of Nodes, which stay whatever the ranges are.
 func checkNodes(fs *findings, s *state, ranges, services []namedRange) {
 	const about = "podCIDRs"
 	var held []holding
@@ -482,14 +484,14 @@ func checkHolding(fs *findings, about string, h holding, ranges, services []name
 	}
 }
 
-// checkShared compares podCIDRs with each other.
+// checkShared reports podCIDRs that share addresses.
 func checkShared(fs *findings, about string, held []holding) {
-	// In order of addresses, an overlap is with the one before, or with the widest before that.
+	// In address order, a block overlaps the one before it, or the widest one before that.
 	slices.SortFunc(held, func(a, b holding) int { return a.block.Compare(b.block) })
 	for i := 1; i < len(held); i++ {
 		widest := held[i-1]
 		if widest.block.Overlaps(held[i].block) {
-			if !widest.covers { // else it shares addresses with very many, and is named already
+			if !widest.covers { // otherwise it overlaps very many, and is already reported
 				fs.add(problem, about, "%v of Node %s and %v of Node %s share addresses: drain and delete one of them and reboot its machine, which registers it again",
 					widest.block, widest.node, held[i].block, held[i].node)
 			}
@@ -500,7 +502,7 @@ func checkShared(fs *findings, about string, held []holding) {
 	}
 }
 
-// coveredBy writes which ranges a podCIDR contains, if it is larger than a block of them; empty if it contains none.
+// coveredBy names the ranges that a podCIDR contains, if it is larger than one of their blocks; empty if there are none.
 func coveredBy(podCIDR netip.Prefix, ranges []namedRange) string {
 	var covered []string
 	for _, r := range ranges {
@@ -586,7 +588,8 @@ func checkCilium(fs *findings, config *corev1.ConfigMap, ranges []namedRange) {
 	fs.well(about, "it follows podCIDRs")
 }
 
-// uncovered warns of every range, of a family that the setting speaks of, which no CIDR of the setting contains.
+// uncovered warns about every range that no CIDR of a setting contains. A setting for one family is only compared with ranges of that
+// family.
 func uncovered(fs *findings, about, setting, cidrs string, ranges []namedRange, remedy string) {
 	var covered []netip.Prefix
 	for s := range strings.SplitSeq(cidrs, ",") {
@@ -606,7 +609,8 @@ func uncovered(fs *findings, about, setting, cidrs string, ranges []namedRange, 
 	}
 }
 
-// checkWriters looks for others who write podCIDRs. They know nothing of what we have given and not yet written.
+// checkWriters looks for other programs that write podCIDRs. They do not know the blocks that the controller has reserved and not yet
+// written.
 func checkWriters(fs *findings, s *state, alone standalone) {
 	const about = "second writer"
 	checkCloud(fs, about, s.pods)
@@ -643,7 +647,7 @@ func checkCloud(fs *findings, about string, pods []corev1.Pod) {
 	}
 }
 
-// checkManagers looks for a kube-controller-manager that allocates, or has the controller in it; one such finding is enough.
+// checkManagers looks for a kube-controller-manager that allocates or contains the controller; one such finding is enough.
 func checkManagers(fs *findings, about string, managers []commandLine) {
 	for _, l := range managers {
 		if l.runsOurs() {
@@ -659,12 +663,12 @@ func checkManagers(fs *findings, about string, managers []commandLine) {
 	}
 }
 
-// checkFiles reports files and directories that say nothing about what is going to be applied.
+// checkFiles reports files and directories without any ClusterCIDR.
 func checkFiles(fs *findings, s *state) {
 	for _, f := range s.fruitless {
 		fs.add(warning, "files", "%s: name those with the ClusterCIDRs that you are going to apply, or leave this one out", f)
 	}
 }
 
-// within reports whether p lies in r as a whole.
+// within reports whether all of p lies in r.
 func within(p, r netip.Prefix) bool { return r.Bits() <= p.Bits() && r.Contains(p.Addr()) }

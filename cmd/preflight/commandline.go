@@ -16,17 +16,17 @@ import (
 )
 
 const (
-	// inTree is the controller of kube-controller-manager that allocates podCIDRs.
+	// inTree is the name of kube-controller-manager's own controller that allocates podCIDRs.
 	inTree = names.NodeIpamController
-	// alias is the other name of our controller in --controllers.
+	// alias is this controller's other name in --controllers.
 	alias = "multicidrnodeipam"
 )
 
-// aliases are the names in --controllers that mean an allocator, beside its full name. They are written here, and compared in a test, because
-// the packages that have them are the whole kube-controller-manager.
+// aliases are the alternative names of allocators in --controllers. They are copied here, and a test compares them, because importing them
+// would mean importing all of kube-controller-manager.
 var aliases = map[string]string{alias: nodeipam.Name, "nodeipam": inTree}
 
-// flags are those of a kube-controller-manager that say which ranges there are.
+// flags are the flags of a kube-controller-manager that determine its ranges.
 type flags struct{ fromflags.Flags }
 
 func (f *flags) add(fs *pflag.FlagSet) {
@@ -38,27 +38,26 @@ func (f *flags) add(fs *pflag.FlagSet) {
 	fs.Int32Var(&f.NodeMaskSizeIPv6, "node-cidr-mask-size-ipv6", 0, "the same")
 }
 
-// commandLine is what a program with the flags of kube-controller-manager is started with.
+// commandLine is the command line of a program with kube-controller-manager's flags.
 type commandLine struct {
 	flags
 	accounts    bool     // --use-service-account-credentials
-	controllers []string // --controllers, with full names for aliases of allocators
+	controllers []string // --controllers, with aliases of allocators replaced by full names
 }
 
-// commandLineOf reads the command line of a container as the program does. It cannot know the flags that it does not ask for, so it passes them
-// over.
+// commandLineOf parses the command line of a container as the program does. It ignores unknown flags.
 func commandLineOf(c corev1.Container) (commandLine, error) {
 	var l commandLine
 	fs := pflag.NewFlagSet(c.Name, pflag.ContinueOnError)
 	fs.ParseErrorsAllowlist.UnknownFlags = true
 	fs.SetOutput(io.Discard)
-	fs.SetNormalizeFunc(cliflag.WordSepNormalizeFunc) // --allocate_node_cidrs, too
+	fs.SetNormalizeFunc(cliflag.WordSepNormalizeFunc) // accepts --allocate_node_cidrs, too
 	l.add(fs)
 	fs.BoolVar(&l.accounts, "use-service-account-credentials", false, "")
 	fs.StringSliceVar(&l.controllers, "controllers", []string{"*"}, "")
 	err := fs.Parse(slices.Concat(c.Command, c.Args))
 	for i, entry := range l.controllers {
-		// With a space the program does not start. When somebody has taken the space out, the entry counts.
+		// The program does not start if an entry contains a space. The entry counts once the space is removed.
 		name, off := strings.CutPrefix(strings.TrimSpace(entry), "-")
 		if full, ok := aliases[name]; ok {
 			name = full
@@ -71,7 +70,7 @@ func commandLineOf(c corev1.Container) (commandLine, error) {
 	return l, err
 }
 
-// commandLinesOf are those of a Pod's containers that can be read. managerFlags reports the others.
+// commandLinesOf are the command lines of a Pod's containers that can be parsed. managerFlags reports the others.
 func commandLinesOf(pod corev1.PodSpec) (all []commandLine) {
 	for _, c := range pod.Containers {
 		if l, err := commandLineOf(c); err == nil {
@@ -81,7 +80,7 @@ func commandLinesOf(pod corev1.PodSpec) (all []commandLine) {
 	return all
 }
 
-// enables reports whether --controllers turns a controller on, which "*" does if byDefault is true. The first mention decides, as in
+// enables reports whether --controllers enables a controller; "*" does if byDefault is true. The first mention wins, as in
 // kube-controller-manager.
 func (l commandLine) enables(controller string, byDefault bool) bool {
 	for _, entry := range l.controllers {
@@ -92,5 +91,5 @@ func (l commandLine) enables(controller string, byDefault bool) bool {
 	return byDefault && slices.Contains(l.controllers, "*")
 }
 
-// runsOurs reports whether our controller is on.
+// runsOurs reports whether this controller is enabled.
 func (l commandLine) runsOurs() bool { return l.enables(nodeipam.Name, false) }

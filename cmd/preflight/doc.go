@@ -1,14 +1,17 @@
-// Command preflight tells whether a cluster is ready for the controller, and for more than one Pod range. It changes nothing.
+// Command preflight checks whether a cluster is ready for the controller, and for more than one Pod range. It changes nothing.
 //
 //	preflight [--form=FORM] [--kubeconfig=FILE] [-f FILE-OR-DIRECTORY]... [--cluster-cidr=...] [--service-cluster-ip-range=...]
 //
-// FORM is kube-controller-manager or node-ipam-controller: where the controller runs, or is going to run. The two need different versions
-// of the API server and different permissions, and each is a second writer beside the other. Without the flag it is node-ipam-controller
-// if a Deployment runs that, else kube-controller-manager.
+// FORM is the program in which the controller runs or is going to run: kube-controller-manager or node-ipam-controller. The two need
+// different versions of the API server and different permissions, and each is a second writer beside the other. The default is
+// node-ipam-controller if a Deployment runs it, otherwise kube-controller-manager.
 //
-// Ranges are the ClusterCIDRs of the cluster, those in the files, and --cluster-cidr: of the running kube-controller-manager's static Pods,
-// or of the flag here where the manager is no Pod. It exits with 0 if all is well, 1 if there are warnings, 2 if there is a problem,
-// 3 if it could not read the cluster or a file, or a file has a mistake, and 64 if a flag is wrong.
+// The ranges are those of the cluster's ClusterCIDRs, of the ClusterCIDRs in the files, and of --cluster-cidr. That flag is read from the
+// kube-controller-manager's static Pods; if it does not run as a Pod, set the flag here.
 //
-// read.go asks the cluster and files.go reads files; check.go judges and knows no client. commandline.go understands the flags of Pods.
+// Exit codes: 0 if all is well, 1 if there are warnings, 2 if there is a problem, 3 if the cluster or a file cannot be read or a file has
+// an error, and 64 if a flag is wrong.
+//
+// read.go reads the cluster, files.go reads files, and commandline.go parses the flags of Pods. check.go evaluates the result and uses no
+// client.
 package main

@@ -24,11 +24,11 @@ import (
 	networkingv1 "github.com/multicidr/controller-manager/apis/networking/v1"
 )
 
-// isClusterCIDR is what a ClusterCIDR says of itself.
+// isClusterCIDR is the apiVersion and kind of a ClusterCIDR.
 var isClusterCIDR = metav1.TypeMeta{Kind: "ClusterCIDR", APIVersion: networkingv1.SchemeGroupVersion.String()}
 
-// readFiles reads the ClusterCIDRs of YAML or JSON files and of those in directories. Other objects are none of ours, but a path that has
-// nothing else is fruitless. A ClusterCIDR that kubectl apply would not take as it is meant is an error.
+// readFiles reads the ClusterCIDRs from YAML or JSON files, and from those in directories. It ignores other objects, but a path that has
+// nothing else is returned in fruitless. It returns an error for a ClusterCIDR that kubectl apply would refuse or not apply as written.
 func readFiles(paths []string) (all []networkingv1.ClusterCIDR, fruitless []string, err error) {
 	for _, path := range paths {
 		var found objects
@@ -58,7 +58,7 @@ func readFiles(paths []string) (all []networkingv1.ClusterCIDR, fruitless []stri
 	return all, fruitless, nil
 }
 
-// objects is what one path has.
+// objects are the objects of one path.
 type objects struct {
 	clusterCIDRs []networkingv1.ClusterCIDR
 	others       []string // kinds
@@ -94,7 +94,7 @@ func (o *objects) readDocument(document []byte) error {
 		if err != nil {
 			return err
 		}
-		if string(object) != "null" { // as where there are comments only
+		if string(object) != "null" { // null: the document has only comments
 			all = []json.RawMessage{object}
 		}
 	}
@@ -105,14 +105,14 @@ func (o *objects) readDocument(document []byte) error {
 		}
 	}
 	if isYAML && len(o.clusterCIDRs) > before {
-		// Of a field that is there twice, JSON has one.
+		// The JSON has a duplicate field only once, so check the YAML.
 		_, err = yaml.YAMLToJSONStrict(document)
 		return err
 	}
 	return nil
 }
 
-// fromJSON returns the objects of a document in JSON, which stand one after another.
+// fromJSON returns the consecutive objects of a JSON document.
 func fromJSON(document []byte) (all []json.RawMessage, err error) {
 	for decoder := json.NewDecoder(bytes.NewReader(document)); ; {
 		var object json.RawMessage
@@ -126,7 +126,8 @@ func fromJSON(document []byte) (all []json.RawMessage, err error) {
 	}
 }
 
-// readObject reads an object, or those of a list. The items of a list that is not of kind List may leave out what their list says.
+// readObject reads an object, or those of a list. Items of a list of another kind than List may omit apiVersion and kind, which then follow
+// from the list.
 func (o *objects) readObject(object []byte, said metav1.TypeMeta) error {
 	var head struct {
 		metav1.TypeMeta `json:",inline"`
@@ -162,7 +163,7 @@ func (o *objects) readObject(object []byte, said metav1.TypeMeta) error {
 	return nil
 }
 
-// readClusterCIDR reads what is one, or was meant to be one.
+// readClusterCIDR reads an object that is a ClusterCIDR or was meant to be one.
 func (o *objects) readClusterCIDR(object []byte, is metav1.TypeMeta) error {
 	if is != isClusterCIDR {
 		return fmt.Errorf("an object has apiVersion %s and kind %s: write apiVersion: %s and kind: %s", is.APIVersion, is.Kind, isClusterCIDR.APIVersion, isClusterCIDR.Kind)

@@ -14,10 +14,10 @@ import (
 	"k8s.io/client-go/tools/clientcmd"
 )
 
-// What it exits with, beside the levels.
+// Exit codes besides the levels.
 const (
 	exitUnknown = 3  // the cluster could not be read
-	exitUsage   = 64 // the command line is wrong; EX_USAGE of sysexits.h, and no level
+	exitUsage   = 64 // the command line is wrong; EX_USAGE of sysexits.h
 )
 
 func main() { os.Exit(command(os.Args[1:], os.Stdout, os.Stderr)) }

@@ -22,15 +22,15 @@ import (
 	networkingv1 "github.com/multicidr/controller-manager/apis/networking/v1"
 )
 
-// state is all that is judged. What a cluster does not have is nil.
+// state is the input of the check. What a cluster does not have is nil.
 type state struct {
 	server       *version.Info
 	nodes        []corev1.Node
 	clusterCIDRs []networkingv1.ClusterCIDR
 	noCRD        bool
 	planned      []networkingv1.ClusterCIDR // from files
-	fruitless    []string                   // files and directories that name no ClusterCIDR, and what they have instead
-	given        flags                      // from our own command line
+	fruitless    []string                   // files and directories without a ClusterCIDR, and what they contain instead
+	given        flags                      // from preflight's own command line
 	form         string                     // the same; may be empty
 	pods         []corev1.Pod               // of kube-system
 	services     []networkingapiv1.ServiceCIDR
@@ -84,7 +84,7 @@ func connect(kubeconfig *clientcmd.ClientConfigLoadingRules) (c clients, err err
 	return c, err
 }
 
-// readRanges reads what has addresses: Nodes, ClusterCIDRs and ServiceCIDRs.
+// readRanges reads the objects with addresses: Nodes, ClusterCIDRs and ServiceCIDRs.
 func (c clients) readRanges(ctx context.Context, s *state) error {
 	nodes, err := c.kube.CoreV1().Nodes().List(ctx, metav1.ListOptions{})
 	if err != nil {
@@ -108,7 +108,7 @@ func (c clients) readRanges(ctx context.Context, s *state) error {
 	return nil
 }
 
-// readPrograms reads what may allocate, and what it is allowed to do.
+// readPrograms reads which programs may allocate, and their permissions.
 func (c clients) readPrograms(ctx context.Context, s *state) error {
 	pods, err := c.kube.CoreV1().Pods(metav1.NamespaceSystem).List(ctx, metav1.ListOptions{})
 	if err != nil {
@@ -163,7 +163,7 @@ func (c clients) readNetwork(ctx context.Context, s *state) (err error) {
 	return nil
 }
 
-// there turns NotFound into nil.
+// there replaces NotFound by nil.
 func there[T any](object *T, err error) (*T, error) {
 	if apierrors.IsNotFound(err) {
 		return nil, nil

@@ -5,10 +5,10 @@ import (
 	"slices"
 )
 
-// excluded is what a ledger remembers about a pool with exclusions, so that it need not visit all of them for each choice and each count. It
-// is made when it is needed, is derived only from the pool and the holdings, and is dropped by [Ledger.Forget].
+// excluded is what a ledger caches about a pool with exclusions, so that it need not visit all of them for each pick and each count. It is
+// built when it is needed, is derived only from the pool and the holdings, and is dropped by [Ledger.Forget].
 type excluded struct {
-	pool *Pool      // the pool that it was made for, or one with the same ranges and exclusions
+	pool *Pool      // the pool that it was built for, or one with the same ranges and exclusions
 	set  PrefixSet  // like Pool.Excluded, with node.full
 	free [2]*uint64 // by family: the number of blocks that overlap an exclusion but no holding; nil: not counted yet
 }
@@ -20,7 +20,7 @@ type exclusions struct {
 	in     map[netip.Prefix][]*excluded // by range
 }
 
-// of returns the entry of p, and makes it if necessary. It is nil if p excludes nothing.
+// of returns the entry of p, and builds it if necessary. It is nil if p excludes nothing.
 func (e *exclusions) of(p *Pool) *excluded {
 	x := e.pools[p.ID]
 	if x != nil && (x.pool == p || x.pool.Excluded == p.Excluded && slices.Equal(x.pool.Ranges, p.Ranges)) {
@@ -112,11 +112,11 @@ func (l *Ledger) excluded(p *Pool, r Range) uint64 {
 }
 
 func (l *Ledger) countExcluded(p *Pool, r Range) (n uint64) {
-	var last netip.Prefix // the last one that was counted
+	var last netip.Prefix // the last prefix that was counted
 	for e := range p.Excluded.Overlapping(r.Prefix) {
 		around := r.around(e)
 		if last.IsValid() && last.Contains(around.Prefix.Addr()) {
-			continue // it is inside of last: a wider prefix comes first
+			continue // inside last: a wider prefix comes first
 		}
 		n = add(n, l.free(around))
 		last = around.Prefix
@@ -124,8 +124,8 @@ func (l *Ledger) countExcluded(p *Pool, r Range) (n uint64) {
 	return n
 }
 
-// Excluding returns up to n exclusions of p that prevent the allocation of a block of r which nobody holds, in the order of their addresses. It
-// returns none while p has a free block in r.
+// Excluding returns up to n exclusions of p, in address order, that prevent the allocation of blocks of r which nobody holds. It returns
+// none while p has a free block in r.
 func (l *Ledger) Excluding(p *Pool, r Range, n int) []netip.Prefix {
 	if _, ok := l.nextFree(p, r); ok {
 		return nil
@@ -134,7 +134,7 @@ func (l *Ledger) Excluding(p *Pool, r Range, n int) []netip.Prefix {
 	for at := r.Prefix.Addr(); len(found) < n && r.Prefix.Contains(at); {
 		block, ok := l.taken.NextFree(r.Prefix, r.BlockBits, at)
 		if !ok || block.Addr().Less(at) {
-			break // there is none from here on
+			break // no more blocks
 		}
 		for e := range p.Excluded.Overlapping(block) { // the widest comes first
 			found = append(found, e)

@@ -9,7 +9,7 @@ import (
 	"strings"
 )
 
-// Owner is the holder of prefixes: a Node (by its UID), a service range, or a reason to keep them from everybody.
+// Owner is an owner of prefixes: a Node (by its UID), a service range, or a reason to allocate them to nobody.
 type Owner struct {
 	Kind Kind
 	ID   string
@@ -20,7 +20,7 @@ type Kind uint8
 const (
 	Node Kind = iota
 	Service
-	// Kept is for addresses that must not be allocated, although no Node and no service range is known to have them.
+	// Kept is for addresses that must not be allocated, although no known Node or service range has them.
 	Kept
 )
 
@@ -38,13 +38,13 @@ type Holding struct {
 	Prefix netip.Prefix
 }
 
-// Ledger knows who holds what. The zero value is an empty ledger.
+// Ledger knows which owner holds which prefixes. The zero value is an empty ledger.
 //
-// Holdings of different owners can overlap, because the ledger has to accept what another allocator wrote into a Node. But
-// [Ledger.Pick] and [Ledger.Reserve] never add such an overlap. An address is free again only when its last holder has released it.
+// Holdings of different owners can overlap, because the ledger must accept what another allocator wrote to a Node. But [Ledger.Pick] and
+// [Ledger.Reserve] never add such an overlap. An address is free again only when its last holder has released it.
 //
-// Invariant: a member of taken that is held once names its holder itself. The holders of all other members are in shared. So
-// the usual case, a block with one holder, needs no entry in an index.
+// Invariant: a member of taken that is held once names its holder itself. The holders of all other members are in shared. So the usual
+// case, a block with one holder, needs no entry in an index.
 type Ledger struct {
 	taken   PrefixSet                  // every prefix once per holder
 	shared  map[netip.Prefix][]*holder // sorted by kind and ID
@@ -67,7 +67,8 @@ type cursor struct {
 	family Family
 }
 
-// Pick is one free block of every range of a pool, in the order of Pool.Ranges. After Reserve it belongs to the ledger and must not be changed.
+// Pick is one free block of every range of a pool, in the order of Pool.Ranges. After Reserve it belongs to the ledger and must not be
+// modified.
 type Pick struct {
 	Pool   *Pool
 	Blocks []netip.Prefix
@@ -106,24 +107,24 @@ func (l *Ledger) blocks(p *Pool) (blocks []netip.Prefix, full []Family) {
 	return blocks, full
 }
 
-// Reserve makes o the holder of all picked blocks, and moves the pool's cursors behind them. It returns false and changes
-// nothing if the pick is empty, if o holds anything already, or if a block overlaps a holding. In the last case
-// the ledger has changed since the pick, and the caller must pick again.
+// Reserve makes o the holder of all picked blocks, and moves the pool's cursors past them. It returns false and changes nothing if the pick
+// is empty, if o already holds anything, or if a block overlaps a holding. In the last case the ledger has changed since the pick, and the
+// caller must pick again.
 func (l *Ledger) Reserve(o Owner, pick Pick) bool {
 	if len(pick.Blocks) == 0 || l.held[o] != nil || slices.ContainsFunc(pick.Blocks, l.taken.Overlaps) {
 		return false
 	}
 	l.replace(&holder{Owner: o}, pick.Blocks)
 	for _, b := range pick.Blocks {
-		after, _ := next(b) // at the end of the address space it is the invalid address, which means the start of the range
+		after, _ := next(b) // at the end of the address space this is the invalid address, which means the start of the range
 		l.SetCursor(pick.Pool, FamilyOf(b), after)
 	}
 	return true
 }
 
-// Hold replaces everything that o holds by the given prefixes, even if others hold them too. It tells the ledger what is
-// a fact already: the podCIDRs that a Node shows, or a service range. To hold the same prefixes again changes nothing.
-// Invalid prefixes have no addresses and are ignored. Host bits are masked off.
+// Hold replaces everything that o holds by the given prefixes, even if others hold them too. It records facts: the podCIDRs that a Node
+// shows, or a service range. Holding the same prefixes again changes nothing. Invalid prefixes have no addresses and are ignored. Host bits
+// are masked off.
 //
 // It reports whether o alone holds the addresses that are new to it: it is false if a new prefix overlaps any holding, of o or of others.
 func (l *Ledger) Hold(o Owner, prefixes ...netip.Prefix) (alone bool) {
@@ -138,8 +139,8 @@ func (l *Ledger) Hold(o Owner, prefixes ...netip.Prefix) (alone bool) {
 	return l.replace(h, now)
 }
 
-// replace replaces everything that h holds by now. now must be valid, masked, without duplicates, and different from what h holds. It returns
-// the result of Hold.
+// replace replaces everything that h holds by now. now must be valid, masked, without duplicates, and different from what h holds. The
+// result is that of Hold.
 func (l *Ledger) replace(h *holder, now []netip.Prefix) (alone bool) {
 	before := h.prefixes
 	alone = true
@@ -163,7 +164,7 @@ func (l *Ledger) replace(h *holder, now []netip.Prefix) (alone bool) {
 	return alone
 }
 
-// Expect makes room for so many more owners.
+// Expect makes room for this many more owners.
 func (l *Ledger) Expect(owners int) {
 	held := make(map[Owner]*holder, len(l.held)+owners)
 	maps.Copy(held, l.held)
@@ -177,7 +178,7 @@ func (l *Ledger) Release(o Owner) bool {
 	return held
 }
 
-// Held returns what o holds, in the order in which Hold or Reserve got it. The caller must not change it.
+// Held returns what o holds, in the order in which Hold or Reserve got it. The caller must not modify it.
 func (l *Ledger) Held(o Owner) []netip.Prefix {
 	if h := l.held[o]; h != nil {
 		return h.prefixes
@@ -185,7 +186,7 @@ func (l *Ledger) Held(o Owner) []netip.Prefix {
 	return nil
 }
 
-// All yields every owner that holds something, and what it holds, in no particular order. The ledger must not change meanwhile.
+// All yields every owner that holds something, with its prefixes, in no particular order. The ledger must not change meanwhile.
 func (l *Ledger) All() iter.Seq2[Owner, []netip.Prefix] {
 	return func(yield func(Owner, []netip.Prefix) bool) {
 		for o, h := range l.held {
@@ -196,8 +197,8 @@ func (l *Ledger) All() iter.Seq2[Owner, []netip.Prefix] {
 	}
 }
 
-// Overlapping returns every holding that shares an address with p, which must be valid. First come the holdings that contain p, widest first,
-// then those inside p in the order of their addresses. Holders of the same prefix are in the order of their kind and ID.
+// Overlapping returns every holding that shares an address with p, which must be valid. First come the holdings that contain p, widest
+// first, then those inside p in address order. Holdings of the same prefix are ordered by the owner's kind and ID.
 func (l *Ledger) Overlapping(p netip.Prefix) []Holding { return slices.Collect(l.Holdings(p)) }
 
 // Holdings yields what [Ledger.Overlapping] returns, for callers that may not need all of it: one prefix can overlap every
@@ -250,15 +251,15 @@ func (l *Ledger) Conflicts(o Owner) iter.Seq[Holding] {
 	}
 }
 
-// Free returns how many blocks of r overlap nothing that anyone holds and no exclusion of p. r is one of p's ranges or a part of one.
-// math.MaxUint64 means that number or more. Free may visit every holding inside r, so it is for reports and not for allocation.
+// Free returns how many blocks of r overlap no holding and no exclusion of p. r is one of p's ranges or a part of one. math.MaxUint64 means
+// that number or more. Free may visit every holding inside r, so it is for reports and not for allocation.
 func (l *Ledger) Free(p *Pool, r Range) uint64 {
 	return free(&l.taken, &p.Excluded, r.Prefix, r.BlockBits)
 }
 
-// Taken returns how many blocks of r overlap a holding or an exclusion of p. r is one of p's ranges or a part of one. math.MaxUint64 means that
-// number or more. Taken is for ranges with 2^64 blocks or more, for which Free cannot return the number of free blocks. Like Free, it may visit
-// every holding inside r.
+// Taken returns how many blocks of r overlap a holding or an exclusion of p. r is one of p's ranges or a part of one. math.MaxUint64 means
+// that number or more. Taken is for ranges with 2^64 blocks or more, for which Free cannot return the number of free blocks. Like Free, it
+// may visit every holding inside r.
 func (l *Ledger) Taken(p *Pool, r Range) (n uint64) {
 	var taken []netip.Prefix
 	for _, set := range []*PrefixSet{&l.taken, &p.Excluded} {
@@ -267,10 +268,10 @@ func (l *Ledger) Taken(p *Pool, r Range) (n uint64) {
 		}
 	}
 	slices.SortFunc(taken, netip.Prefix.Compare)
-	var last netip.Prefix // the last one that was counted
+	var last netip.Prefix // the last prefix that was counted
 	for _, t := range taken {
 		if last.IsValid() && last.Contains(t.Addr()) {
-			continue // t is inside of last: a wider prefix comes first
+			continue // inside last: a wider prefix comes first
 		}
 		n = add(n, pow2(r.BlockBits-t.Bits()))
 		last = t
@@ -356,11 +357,12 @@ func (l *Ledger) allocated(p netip.Prefix) bool {
 	}
 }
 
-// Nested yields the pairs of holdings that share addresses, the one that contains the other one first. The holdings have to come in the order of
-// Holdings: what contains another one comes before it. There can be as many pairs as the square of their number, so take a few where a few will do.
+// Nested yields the pairs of holdings that share addresses, the containing one first. The holdings must come in the order of Holdings: a
+// prefix comes before those that it contains. The number of pairs can be the square of the number of holdings, so take only as many as
+// needed.
 func Nested(holdings iter.Seq[Holding]) iter.Seq2[Holding, Holding] {
 	return func(yield func(outer, inner Holding) bool) {
-		var around []Holding // those that contain the next one, widest first
+		var around []Holding // holdings that contain the next one, widest first
 		for h := range holdings {
 			for len(around) > 0 && !around[len(around)-1].Prefix.Overlaps(h.Prefix) {
 				around = around[:len(around)-1]

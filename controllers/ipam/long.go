@@ -5,13 +5,13 @@ import (
 	"slices"
 )
 
-// A Node usually holds one prefix or two, and a linear search in such a list is the cheapest. But an API object has room for tens of thousands
-// of prefixes, and comparing each with each would take minutes. The functions in this file avoid that.
+// A Node usually holds one or two prefixes, and a linear search in such a list is fastest. But an API object has room for tens of thousands
+// of prefixes, and comparing all pairs would take minutes. The functions in this file avoid that.
 
 // short is the longest list that is searched linearly.
 const short = 8
 
-// Without returns the prefixes of a that are not in b, in the order of a. a must have no duplicates. The caller must not change the result.
+// Without returns the prefixes of a that are not in b, in the order of a. a must have no duplicates. The caller must not modify the result.
 func Without(a, b []netip.Prefix) []netip.Prefix {
 	// Two long lists usually differ only by a small change.
 	for len(a) > 0 && len(b) > 0 && a[0] == b[0] {
@@ -66,7 +66,7 @@ func ascending(prefixes []netip.Prefix) bool {
 	return true
 }
 
-// lookup tells which prefixes are in a list.
+// lookup reports which prefixes are in a list.
 type lookup struct {
 	few  []netip.Prefix
 	many map[netip.Prefix]bool

@@ -13,7 +13,8 @@ type Pool struct {
 	Name string
 	// Priority: higher is tried first.
 	Priority int32
-	// Selective is whether the pool has a nodeSelector. A pool without one is for every Node, after all pools that have one.
+	// Selective is whether the pool has a nodeSelector. A pool without one matches every Node, and is tried after all pools of the same
+	// priority that have one.
 	Selective bool
 	// Selector is the nodeSelector as canonical text. It only breaks ties.
 	Selector string
@@ -25,7 +26,7 @@ type Pool struct {
 	State State
 }
 
-// State says whether new blocks may be allocated from a pool. Blocks that are held stay held in every state.
+// State says whether new blocks may be allocated from a pool. In every state, held blocks stay held.
 type State uint8
 
 const (
@@ -87,7 +88,7 @@ func (p *Pool) Gives(prefix netip.Prefix) bool {
 	return false
 }
 
-// Shares reports whether p and o could both allocate some address, if nobody held it.
+// Shares reports whether both p and o could allocate some address if nobody held it.
 func (p *Pool) Shares(o *Pool) bool {
 	for _, r := range p.Ranges {
 		for _, other := range o.Ranges {

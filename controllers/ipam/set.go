@@ -5,29 +5,30 @@ import (
 	"net/netip"
 )
 
-// PrefixSet is a counted set of prefixes of both families: a prefix that is inserted twice must be removed twice.
-// Members can overlap and nest. The zero value is the empty set. All methods need valid prefixes.
+// PrefixSet is a counted set of prefixes of both families: a prefix that is inserted twice must be removed twice. Members can overlap and
+// nest. The zero value is the empty set. All methods need valid prefixes.
 //
 // Each family is a path-compressed binary trie. Every node knows the length of the largest free aligned block below it. So
-// [PrefixSet.NextFree] skips full parts without a look inside. The cost of an operation does not depend on the number of
-// blocks in a range.
+// [PrefixSet.NextFree] skips full parts without looking inside. The cost of an operation does not depend on the number of blocks in a
+// range.
 type PrefixSet struct {
 	root [2]*node // by Family
 }
 
 // node stands for the prefix key/bits.
-// Invariants: either count > 0, or there are both children. A child is inside the half of the node that its index
-// names. free has the value that updated computes.
+//
+// Invariants: either count > 0, or both children exist. A child is inside the half of the node that its index names. free has the value
+// that updated computes.
 type node struct {
 	key   key
 	child [2]*node
-	// holder is for a Ledger: the only holder of a member, so that the ledger needs no other index for it.
+	// holder is for Ledger: the only holder of a member, so that the ledger needs no other index for it.
 	holder *holder
-	count  uint32 // insertions of exactly this prefix that were not removed
+	count  uint32 // insertions of exactly this prefix minus removals
 	bits   uint8
-	// full is for a Ledger: a search in all of this member or fork of exclusions has found no free block, and none has become free since.
+	// full is for exclusions: a search of this whole member or fork has found no free block, and none has become free since.
 	full bool
-	free uint8 // length of the shortest (so the largest) prefix inside that overlaps no member at or below the node; none if there is none
+	free uint8 // length of the shortest (largest) prefix inside that overlaps no member at or below the node; none if there is none
 }
 
 // none means "no free block". It is longer than any prefix.
@@ -166,8 +167,8 @@ func (n *node) inside(k key, b uint8) bool {
 	return n != nil && b <= n.bits && n.key.common(k, b) == b
 }
 
-// insert adds k/b at or below the place of n. It returns the node that is at this place now, the node of k/b, and whether a member at n or below
-// n strictly contains k/b.
+// insert adds k/b at or below the place of n. It returns the node that is at this place now, the node of k/b, and whether a member at n or
+// below n strictly contains k/b.
 //
 //	n = nil        k/b = n        k/b inside n     n inside k/b      neither
 //
@@ -188,7 +189,7 @@ func (n *node) insert(k key, b uint8) (at, member *node, covered bool) {
 		c := &n.child[k.bit(n.bits)]
 		before := (*c).largestFree(n.bits + 1)
 		*c, member, covered = (*c).insert(k, b)
-		if (*c).largestFree(n.bits+1) != before { // otherwise n.free stays, and there is no need to look at the other child
+		if (*c).largestFree(n.bits+1) != before { // otherwise n.free does not change, and the other child need not be visited
 			n.updated()
 		}
 		return n, member, covered || n.count > 0
@@ -233,7 +234,7 @@ func (n *node) remove(k key, b uint8) (_ *node, ok bool) {
 	}
 }
 
-// updated recomputes n.free from the children's.
+// updated recomputes n.free from the children.
 func (n *node) updated() *node {
 	if n.count > 0 {
 		n.free = none
@@ -267,11 +268,11 @@ func (n *node) in(b uint8, i int) *node {
 	}
 }
 
-// nextFree returns the lowest free block of length b at or above from in region r/rb, where n is the topmost node in
-// the region. Requires rb <= b and from aligned to b.
+// nextFree returns the lowest free block of length b at or above from in region r/rb, where n is the topmost node in the region. Requires
+// rb <= b and from aligned to b.
 //
-// It takes O(address bits) steps. If a region that it enters is wholly at or above from, either largestFree rejects the
-// region at once, or the region contains the answer. And only one path of regions has from strictly inside.
+// It takes O(address bits) steps. If a region that it enters is wholly at or above from, either largestFree rejects the region at once, or
+// the region contains the answer. And only one path of regions contains from strictly inside.
 func (n *node) nextFree(r key, rb, b uint8, from key) (key, bool) {
 	if n.largestFree(rb) > b || r.last(rb).less(from) {
 		return key{}, false
@@ -290,9 +291,9 @@ func (n *node) nextFree(r key, rb, b uint8, from key) (key, bool) {
 
 // nextFreeOfBoth is like nextFree in a region in which n and o are the topmost nodes of two sets, for a block that is free in both sets.
 //
-// It enters only regions in which both sets have members and a free block. In other regions nextFree answers. So it takes more steps than
-// nextFree if the free blocks of one set are the members of the other: at most the number of nodes of the smaller set times the
-// length of an address. It marks the nodes of o's set below which it found nothing.
+// It enters only regions in which both sets have members and a free block. In other regions it calls nextFree. So it takes more steps than
+// nextFree if the free blocks of one set are the members of the other: at most the number of nodes of the smaller set times the length of
+// an address. It marks the nodes of o's set below which it found nothing.
 func nextFreeOfBoth(n, o *node, r key, rb, b uint8, from key) (key, bool) {
 	switch {
 	case o == nil:
@@ -355,8 +356,8 @@ func countFreeOfBoth(n, o *node, rb, b uint8) uint64 {
 	return add(countFreeOfBoth(n.in(rb, 0), o.in(rb, 0), rb+1, b), countFreeOfBoth(n.in(rb, 1), o.in(rb, 1), rb+1, b))
 }
 
-// freeOfBoth reports on a region in which n and o are the topmost nodes: whether it has an address that is in a block of length nb which is free
-// in n's set, and in a block of length ob which is free in o's set.
+// freeOfBoth reports whether a region in which n and o are the topmost nodes has an address that lies both in a block of length nb that is
+// free in n's set, and in a block of length ob that is free in o's set.
 func freeOfBoth(n, o *node, rb, nb, ob uint8) bool {
 	switch {
 	case n != nil && n.largestFree(rb) > nb, o != nil && o.largestFree(rb) > ob:
@@ -378,7 +379,7 @@ func (n *node) countFree(rb, b uint8) uint64 {
 	return add(n.in(rb, 0).countFree(rb+1, b), n.in(rb, 1).countFree(rb+1, b))
 }
 
-// walk yields the members at and below n in the order of their addresses, a wider one first. It reports whether to continue.
+// walk yields the members at and below n in address order, a wider one before those inside it. It reports whether to continue.
 func (n *node) walk(yield func(*node) bool) bool {
 	return n == nil ||
 		(n.count == 0 || yield(n)) && n.child[0].walk(yield) && n.child[1].walk(yield)

@@ -7,24 +7,23 @@ import (
 
 // Usage says how many blocks of a range are in use.
 type Usage struct {
-	// Allocated is the number of blocks that a Node holds exactly. A block that is only a part of a prefix that a Node holds,
-	// or that contains one, is neither allocated nor free.
+	// Allocated is the number of blocks that a Node holds exactly. A block that is only a part of a prefix that a Node holds, or that
+	// contains one, is neither allocated nor free.
 	Allocated uint64
-	// Free is the number of blocks that overlap nothing that anyone holds and no exclusion of the pool. math.MaxUint64 means that number
-	// or more.
+	// Free is the number of blocks that overlap no holding and no exclusion of the pool. math.MaxUint64 means that number or more.
 	Free uint64
 }
 
-// counts keeps the Usage of ranges up to date with the ledger. The cost of an update does not depend on how much is held in
-// the ranges. The zero value counts nothing.
+// counts keeps the Usage of ranges up to date with the ledger. The cost of an update does not depend on the number of holdings in the
+// ranges. The zero value counts nothing.
 type counts struct {
 	prefixes PrefixSet                       // of the counted ranges
 	usage    map[netip.Prefix]map[int]*Usage // by prefix and block length
 }
 
-// Usage returns the usage of r, a range of p. The first call visits every holding inside r. From then on the ledger keeps the count and answers
-// at once, until [Ledger.Forget] of a pool with that range. Two numbers are computed again: the free blocks inside the exclusions of p, after a
-// change there; and the free blocks of a range with 2^64 blocks or more, in each call.
+// Usage returns the usage of r, a range of p. The first call visits every holding inside r. From then on the ledger keeps the count and
+// answers at once, until [Ledger.Forget] of a pool with that range. Two numbers are recomputed: the free blocks inside the exclusions of p
+// after a change there, and the free blocks of a range with 2^64 blocks or more in each call.
 func (l *Ledger) Usage(p *Pool, r Range) Usage {
 	u, ok := l.counts.usage[r.Prefix][r.BlockBits]
 	if !ok {
@@ -37,7 +36,7 @@ func (l *Ledger) Usage(p *Pool, r Range) Usage {
 	return Usage{Allocated: u.Allocated, Free: u.Free - l.excluded(p, r)}
 }
 
-// free returns how many blocks of r overlap nothing that anyone holds.
+// free returns how many blocks of r overlap no holding.
 func (l *Ledger) free(r Range) uint64 { return l.taken.Free(r.Prefix, r.BlockBits) }
 
 func (l *Ledger) count(r Range) *Usage {
@@ -53,8 +52,8 @@ func (l *Ledger) count(r Range) *Usage {
 // minus is -1: sums of uint64 wrap around.
 const minus = math.MaxUint64
 
-// recount adds the usage of the blocks around p, times sign, to the usage of every counted range. To keep the usage right, call it with
-// minus before p is inserted or removed, and with 1 after that.
+// recount adds the usage of the blocks around p, times sign, to the usage of every counted range. Call it with minus before p is inserted
+// or removed, and with 1 afterwards.
 func (l *Ledger) recount(p netip.Prefix, sign uint64) {
 	for q := range l.counts.prefixes.Overlapping(p) {
 		for bits, u := range l.counts.usage[q] {

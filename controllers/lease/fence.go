@@ -10,19 +10,20 @@ import (
 	"k8s.io/klog/v2"
 )
 
-// ErrClosed is in the error of every write that the fence does not let through. It says nothing about the object: this process may not
-// write, for now or for good.
+// ErrClosed is wrapped by the error of every write that the fence does not permit. It says nothing about the object, only that this process
+// may not write, for now or permanently.
 var ErrClosed = errors.New("not this process's turn to write")
 
-// Fence lets writes through while a leader lease is valid. The zero value is always open: without leader election there is no other process
-// to yield to. Its methods are safe for concurrent use.
+// Fence permits writes while a leader lease is valid. The zero value is always open: without leader election there is no other process to
+// yield to. Safe for concurrent use.
 type Fence struct {
-	clocks func() reading // nil: those of the machine
+	clocks func() reading // nil: the machine's clocks
 
 	mu sync.Mutex
-	// name is the name of the lease, and holder is this process in it. Both are empty in a fence that is always open.
+	// name is the name of the lease, and holder is this process's identity in it. Both are empty in a fence that is always open.
 	name, holder string
-	// renewed is when the last successful renewal was sent, and duration is how long the lease is valid from then on; zero before the first one.
+	// renewed is when the last successful renewal was sent, and duration is how long the lease is valid from then on; zero before the first
+	// one.
 	renewed  reading
 	duration time.Duration
 	// stamps are the times in the last successful renewal and in the renewals that were sent since. One of them is in the lease.
@@ -30,13 +31,14 @@ type Fence struct {
 	// acquired is when this term began, according to the lease.
 	acquired time.Time
 	renewals Renewals
-	// deposed: another process has held the lease after this one. ended: this process has given the lease up, or ends. Both are final.
+	// deposed: another process has held the lease after this one. ended: this process has given up the lease, or is exiting. Both are
+	// final.
 	deposed, ended bool
 
-	// open are the writes that have entered and not left: they are under way, or were never answered.
+	// open are the writes that have entered and not left: they are in flight, or were never answered.
 	open     map[*pass]bool
 	idle     chan struct{} // closed when ended is set and no write is open
-	refusing bool          // the last write that asked was refused
+	refusing bool          // the last request to enter was refused
 
 	term term
 }
@@ -48,10 +50,10 @@ func (f *Fence) Holder() string {
 	return f.holder
 }
 
-// Enter lets one write through, or returns an error with ErrClosed. The write must use the returned context, which ends after atMost or a third
-// of the lease, whichever is less. The caller calls leave when it knows the result of the write. If there is no answer, it does not call leave:
-// the API server may still carry the write out (see Unanswered), and the lease is not released before that is over. The requests of the write
-// should go through Transport.
+// Enter permits one write, or returns an error with ErrClosed. The write must use the returned context, which ends after atMost or a third
+// of the lease, whichever is less. The caller calls leave when it knows the result of the write. If there is no answer, it must not call
+// leave: the API server may still carry out the write (see Unanswered), and the lease is not released before that is over. The requests of
+// the write should go through Transport.
 func (f *Fence) Enter(ctx context.Context, atMost time.Duration) (_ context.Context, leave func(), err error) {
 	f.mu.Lock()
 	defer f.mu.Unlock()
@@ -87,8 +89,8 @@ const (
 	transitShare = 3
 )
 
-// transitWithoutLease is how long a write can be delayed on its way if there is no leader election. With a lease of 15 seconds, a write that is
-// sent right after a renewal has about as much: 15 seconds without the timeout of 5.
+// transitWithoutLease is how long a write can be delayed on its way if there is no leader election. With a lease of 15 seconds, a write
+// that is sent right after a renewal has about as much: 15 seconds without the timeout of 5.
 const transitWithoutLease = 10 * time.Second
 
 // Unelected returns the fence of a process without leader election. It is open until it is closed. Its term begins now.
@@ -98,7 +100,7 @@ func Unelected() *Fence {
 	return f
 }
 
-// OverWithoutLease returns for how long the API server can carry out a write that a process without leader election has sent with the timeout
+// OverWithoutLease returns for how long the API server can carry out a write that a process without leader election sent with the timeout
 // atMost.
 func OverWithoutLease(atMost time.Duration) time.Duration { return transitWithoutLease + atMost }
 
@@ -138,7 +140,7 @@ func (f *Fence) title(what string) string {
 	return "the lease " + f.name + " " + what
 }
 
-// note logs when the fence closes and when it opens again. It does not log every write that is refused.
+// note logs when the fence closes and when it opens again, not every refused write.
 func (f *Fence) note(ctx context.Context, refusal error) {
 	logger := klog.FromContext(ctx)
 	switch {
@@ -161,7 +163,7 @@ func (f *Fence) leave(p *pass) {
 	f.closeIdle()
 }
 
-// closeIdle tells a waiting Close that no write is open any more.
+// closeIdle wakes a waiting Close if no write is open.
 func (f *Fence) closeIdle() {
 	if f.ended && len(f.open) == 0 {
 		select {
@@ -172,8 +174,8 @@ func (f *Fence) closeIdle() {
 	}
 }
 
-// Close closes the fence for good. It returns when every write under way has been answered, or at the latest of their deadlines. The API server
-// may still carry out a write that was not answered: see Unanswered.
+// Close closes the fence permanently. It returns when every write in flight has been answered, or at the latest of their deadlines. The API
+// server may still carry out a write that was not answered: see Unanswered.
 func (f *Fence) Close() {
 	f.mu.Lock()
 	if !f.ended {
@@ -192,7 +194,7 @@ func (f *Fence) Close() {
 	}
 }
 
-// Busy returns how long Close waits at most.
+// Busy returns the longest time that Close may wait.
 func (f *Fence) Busy() time.Duration {
 	f.mu.Lock()
 	defer f.mu.Unlock()
@@ -207,15 +209,15 @@ func (f *Fence) busy() (d time.Duration) {
 	return d
 }
 
-// Unanswered returns for how long the API server can still carry out a write that was sent and not answered. It returns zero if every write was
-// answered, or is over. The server counts the timeout of a request from the moment at which it receives the request, and a request can be
-// delayed on its way. So a write is over when the lease runs out that was valid when the write was sent, and not when its sender gives up.
+// Unanswered returns for how long the API server can still carry out a write that was sent and not answered; zero if there is none. The
+// server counts the timeout of a request from the moment at which it receives the request, and a request can be delayed on its way. So a
+// write is over when the lease that was valid when it was sent expires, not when its sender gives up.
 //
-//	sent          sender gives up       over: the lease of that time runs out
+//	sent          sender gives up       over: the lease of that time expires
 //	 |-- transit --|--- timeout ---| ......|
 //	 |--- timeout ---|
 //
-// It uses the monotonic clock, which never runs ahead: if somebody sets the wall clock forward, that does not end a write.
+// It uses the monotonic clock, which never runs ahead: setting the wall clock forward does not end a write.
 func (f *Fence) Unanswered() (d time.Duration) {
 	f.mu.Lock()
 	defer f.mu.Unlock()

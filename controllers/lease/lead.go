@@ -7,12 +7,12 @@ import (
 	"k8s.io/klog/v2"
 )
 
-// Lead waits for the lease of an election, calls run while this process holds it, and returns run's error when both have ended. run gets the
-// fence of the lease. Its context ends with ctx, and when the lease is lost. When run returns, Lead gives the lease up.
+// Lead waits for the lease of an election, calls run while this process holds it, and returns run's error when both have ended. run gets
+// the fence of the lease. Its context ends with ctx, and when the lease is lost. When run returns, Lead gives up the lease.
 //
-// The lease outlives run. With ReleaseOnCancel a successor may start as soon as the lease is released, so Lead keeps and renews the lease until
-// run has returned and its last writes have ended. Without ReleaseOnCancel the process exits as soon as it does not hold the lease any more.
-// Lead does not use the callback OnStartedLeading of the election. It calls OnStoppedLeading first when the lease is lost, and when it stops
+// The lease outlives run. With ReleaseOnCancel a successor may start as soon as the lease is released, so Lead keeps and renews the lease
+// until run has returned and its last writes have ended. Without ReleaseOnCancel the process exits as soon as it no longer holds the lease.
+// Lead does not use the election's callback OnStartedLeading. It calls OnStoppedLeading first when the lease is lost, and when it stops
 // waiting for the lease.
 func Lead(ctx context.Context, election leaderelection.LeaderElectionConfig, run func(context.Context, *Fence) error) (err error) {
 	lock, fence := Wrap(election.Lock)
@@ -21,7 +21,7 @@ func Lead(ctx context.Context, election leaderelection.LeaderElectionConfig, run
 	defer stopWork()
 	held, release := context.WithCancel(context.WithoutCancel(ctx))
 	defer release()
-	// idle holds its one token while run does not run. (A mutex would do, but synctest does not see that a goroutine waits for one.)
+	// idle holds its one token while run is not running. (A mutex would do, but synctest does not detect that a goroutine waits for one.)
 	idle := make(chan struct{}, 1)
 	idle <- struct{}{}
 	put := func() { idle <- struct{}{} }
@@ -34,7 +34,7 @@ func Lead(ctx context.Context, election leaderelection.LeaderElectionConfig, run
 	election.Callbacks.OnStartedLeading = func(leading context.Context) {
 		<-idle
 		defer put()
-		defer stopWork() // This releases the lease, above.
+		defer stopWork() // releases the lease, see above
 		leading, stop := context.WithCancel(leading)
 		defer stop()
 		defer context.AfterFunc(work, stop)()

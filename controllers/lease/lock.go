@@ -17,10 +17,10 @@ func Wrap(inner resourcelock.Interface) (resourcelock.Interface, *Fence) {
 	return WrapWithClocks(inner, nil)
 }
 
-// Clocks reads both clocks of the machine: the wall clock, and the monotonic one since any fixed moment.
+// Clocks reads both clocks of the machine: the wall clock, and the monotonic clock as the time since any fixed moment.
 type Clocks func() (wall time.Time, monotonic time.Duration)
 
-// WrapWithClocks is Wrap with other clocks than those of the machine, for simulations. nil: the clocks of the machine.
+// WrapWithClocks is Wrap with other clocks than the machine's, for simulations. nil: the machine's clocks.
 func WrapWithClocks(inner resourcelock.Interface, clocks Clocks) (resourcelock.Interface, *Fence) {
 	f := &Fence{name: inner.Describe(), holder: inner.Identity()}
 	if clocks != nil {
@@ -68,8 +68,8 @@ func (l *lock) write(ctx context.Context, record resourcelock.LeaderElectionReco
 	}
 	l.fence.term.label(l.Interface, record)
 	if record.HolderIdentity != l.Identity() {
-		// This is a release. From the moment at which it is sent, another process may be the leader. An elector also releases when it failed to
-		// renew, while the controllers still run.
+		// This is a release. Once it is sent, another process may become the leader. An elector also releases the lease after it failed to
+		// renew it, while the controllers still run.
 		l.fence.Close()
 		if d := l.fence.Unanswered(); d > 0 {
 			// A successor that starts at once could read the cluster before the write arrives, and allocate its block to another Node.
@@ -90,24 +90,24 @@ func (l *lock) write(ctx context.Context, record resourcelock.LeaderElectionReco
 func (f *Fence) renew(sent reading, record resourcelock.LeaderElectionRecord) {
 	f.mu.Lock()
 	defer f.mu.Unlock()
-	// In coordinated leader election the API server compares its clock with the time in the record, which the elector took before it
-	// read the lease.
+	// In coordinated leader election the API server compares its clock with the time in the record, which the elector took before it read
+	// the lease.
 	if taken := record.RenewTime.Round(0); taken.Before(sent.wall) {
 		sent.wall = taken
 	}
 	f.renewed = sent
-	// Not the duration in the flags: other processes count the whole seconds that are in the lease.
+	// Not the duration in the flags: other processes count the whole seconds in the lease.
 	f.duration = time.Duration(record.LeaseDurationSeconds) * time.Second
 	f.stamps = []time.Time{stamp(record)}
 	f.acquired = record.AcquireTime.Truncate(time.Microsecond)
-	f.renewals.Proven = f.renewals.Sent // an elector sends one after the other
+	f.renewals.Proven = f.renewals.Sent // an elector sends one renewal at a time
 }
 
-// sends notes a renewal that is about to be sent, and returns the time.
+// sends notes that a renewal is about to be sent, and returns the time.
 func (f *Fence) sends(record resourcelock.LeaderElectionRecord) reading {
 	f.mu.Lock()
 	defer f.mu.Unlock()
-	if f.duration > 0 { // before the first success this process cannot be deposed, and a standby may try for ever
+	if f.duration > 0 { // before the first success this process cannot be deposed, and a standby may try forever
 		f.stamps = append(f.stamps, stamp(record))
 	}
 	f.renewals.Sent++
@@ -119,12 +119,13 @@ func stamp(record resourcelock.LeaderElectionRecord) time.Time {
 	return record.RenewTime.Truncate(time.Microsecond)
 }
 
-// saw notes what a read of the lease tells. It reports deposedNow once, when the lease that this process has held belongs or belonged to another
-// process: then the lease has a time that this process did not write. It reports back when the lease went back to an earlier one of this term.
+// saw notes the result of reading the lease. It reports deposedNow once, when the lease that this process held belongs or belonged to
+// another process: then the lease has a time that this process did not write. It reports back when the lease went back to an earlier one of
+// this term.
 //
-// If an elector finds the lease released, or expired after a pause, it takes the lease again and goes on as if nothing had happened. In
-// coordinated leader election the API server may also give it the lease again. But a leader in between may have allocated blocks that this
-// process still counts as free.
+// An elector that finds the lease released, or expired after a pause, acquires it again and continues as if nothing had happened. In
+// coordinated leader election the API server may also assign it the lease again. But a leader in between may have allocated blocks that
+// this process still considers free.
 func (f *Fence) saw(record *resourcelock.LeaderElectionRecord) (deposedNow, back bool) {
 	f.mu.Lock()
 	defer f.mu.Unlock()
@@ -135,8 +136,8 @@ func (f *Fence) saw(record *resourcelock.LeaderElectionRecord) (deposedNow, back
 	return deposedNow, back
 }
 
-// mine returns an error if this process may neither renew nor release the lease any more. An elector would release it because of what it knew
-// before its last read.
+// mine returns an error if this process may no longer renew or release the lease. The elector itself would release it, based on what it
+// knew before its last read.
 func (f *Fence) mine() error {
 	f.mu.Lock()
 	defer f.mu.Unlock()

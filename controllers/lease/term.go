@@ -15,12 +15,13 @@ import (
 	"k8s.io/utils/ptr"
 )
 
-// LabelTerm on a Lease is the number of the term (leaseTransitions) whose leader called Fence.Mark: since then only fenced writes could arrive.
-// Every elector increases leaseTransitions when it takes the Lease from another process, and does not change labels. So if the label is not the
-// number of the last term, another program was the last leader, or the last leader ended before it called Mark.
+// LabelTerm on a Lease is the number of the term (leaseTransitions) whose leader called Fence.Mark: since then only fenced writes could
+// arrive. Every elector increases leaseTransitions when it takes over the Lease from another process, and does not change labels. So if the
+// label is not the number of the last term, another program was the last leader, or the last leader ended before it called Mark.
 const LabelTerm = "networking.x-k8s.io/node-ipam-term"
 
-// Predecessor says who led before this process. A write of a predecessor may arrive after it has lost the Lease; only a fence rules that out.
+// Predecessor is the kind of leader before this process. A write of a predecessor may arrive after it has lost the Lease; only a fence
+// rules that out.
 type Predecessor string
 
 const (
@@ -40,31 +41,32 @@ type term struct {
 
 	mu          sync.Mutex
 	predecessor Predecessor
-	earlier     string // the last other holder that was read in the Lease before this process led; empty if there was none
+	earlier     string // the last other holder that was read in the Lease before this process became the leader; empty if there was none
 	// begun is when the first write of this term was answered, by the monotonic clock. Before that, leads is false.
 	begun         time.Duration
 	leads, marked bool
-	// heldUntil is when the Lease of an earlier holder ran out, by that one's own clock. vacant is the time from then to the beginning of this term.
+	// heldUntil is when the Lease of an earlier holder expired, by that holder's clock. vacant is the time from then to the beginning of this
+	// term.
 	heldUntil time.Time
 	vacant    time.Duration
 }
 
-// Predecessor returns who led before this process. The answer is final once this process leads.
+// Predecessor returns the kind of leader before this process. The answer is final once this process is the leader.
 func (f *Fence) Predecessor() Predecessor {
 	f.term.mu.Lock()
 	defer f.term.mu.Unlock()
 	return f.term.predecessor
 }
 
-// EarlierHolder returns the last other holder that this process has seen in the Lease before it led; empty if there was none.
+// EarlierHolder returns the last other holder that this process saw in the Lease before it became the leader; empty if there was none.
 func (f *Fence) EarlierHolder() string {
 	f.term.mu.Lock()
 	defer f.term.mu.Unlock()
 	return f.term.earlier
 }
 
-// Led returns for how long this process has led or, if its fence is Unelected, run. The true time can be longer, because the monotonic clock
-// stops while the machine is suspended. It is 0 before this process leads.
+// Led returns for how long this process has been the leader or, if its fence is Unelected, has run. The true time can be longer, because
+// the monotonic clock stops while the machine is suspended. It is 0 before this process is the leader.
 func (f *Fence) Led() time.Duration {
 	now := f.readClocks().monotonic
 	f.term.mu.Lock()
@@ -75,23 +77,23 @@ func (f *Fence) Led() time.Duration {
 	return now - f.term.begun
 }
 
-// Vacant returns for how long nobody had held the Lease when this term began, by the wall clocks of the last holder and of this machine. It is 0
-// before this process leads, and if there was no Lease.
+// Vacant returns for how long nobody had held the Lease when this term began, by the wall clocks of the last holder and of this machine. It
+// is 0 before this process is the leader, and if there was no Lease.
 func (f *Fence) Vacant() time.Duration {
 	f.term.mu.Lock()
 	defer f.term.mu.Unlock()
 	return f.term.vacant
 }
 
-// Mark says that from now on only fenced writes can arrive: the writes of the predecessor are over, and this process sends no other writes. The
-// next renewal writes the mark to the Lease.
+// Mark records that from now on only fenced writes can arrive: the writes of the predecessor are over, and this process sends no other
+// writes. The next renewal writes the mark to the Lease.
 func (f *Fence) Mark() {
 	f.term.mu.Lock()
 	defer f.term.mu.Unlock()
 	f.term.marked = true
 }
 
-// begin notes that this process leads.
+// begin notes that this process is now the leader.
 func (f *Fence) begin() {
 	now := f.readClocks()
 	f.term.mu.Lock()
@@ -105,9 +107,10 @@ func (f *Fence) begin() {
 	}
 }
 
-// found notes a Lease that was read before this process led; nil if there was none.
+// found notes the Lease that was read before this process became the leader; nil if there was none.
 func (t *term) found(lease *coordinationv1.Lease) {
-	// The API server may have carried out a first write whose answer was lost. Then the Lease is this process's own, and says nothing about others.
+	// The API server may have carried out a first write whose answer was lost. Then the Lease is this process's own, and says nothing about
+	// others.
 	own := lease != nil && lease.Spec.Strategy == nil && lease.Spec.HolderIdentity != nil && *lease.Spec.HolderIdentity == t.identity
 	t.mu.Lock()
 	defer t.mu.Unlock()

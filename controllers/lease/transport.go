@@ -11,20 +11,20 @@ type pass struct {
 	clocks  func() reading
 	entered reading
 	timeout time.Duration
-	transit time.Duration // the longest delay on its way
-	over    time.Duration // by the monotonic clock: from then on the API server cannot carry it out
+	transit time.Duration // the longest delay on the way to the API server
+	over    time.Duration // by the monotonic clock: from then on the API server cannot carry out the write
 }
 
 type passKey struct{}
 
-// left returns how much time the write has left. It is less than the rest of the lease.
+// left returns how much time the write has left. It is less than the remaining validity of the lease.
 func (p *pass) left() time.Duration { return p.timeout - p.entered.until(p.clocks()) }
 
-// Transport checks the clocks again when a write that entered a Fence is sent to the API server, and tells the server how long the
-// write may take. Other requests pass unchanged. It is for rest.Config.Wrap.
+// Transport checks the clocks again when a write that entered a Fence is sent to the API server, and tells the server how long the write
+// may take. Other requests pass unchanged. Use it with rest.Config.Wrap.
 //
-// The check is needed because time passes between Enter and the sending: a client-side rate limit, the wait before a retry, a new token for
-// the service account. And the deadline of a context does not see that the machine was suspended.
+// The check is needed because time passes between Enter and sending: a client-side rate limit, the wait before a retry, a new token for the
+// service account. And the deadline of a context does not notice that the machine was suspended.
 func Transport(next http.RoundTripper) http.RoundTripper { return &transport{next} }
 
 type transport struct{ next http.RoundTripper }
@@ -45,8 +45,8 @@ func (t *transport) RoundTrip(req *http.Request) (*http.Response, error) {
 	query := req.URL.Query()
 	query.Set("timeout", left.String())
 	req.URL.RawQuery = query.Encode()
-	// When a connection breaks, net/http repeats a request by itself, with the same timeout for the server, unless it cannot get the body
-	// again. Without GetBody, client-go or its caller repeats the request, and the repetition comes through here.
+	// When a connection breaks, net/http itself repeats a request, with the same timeout for the server, unless it cannot get the body
+	// again. Without GetBody, client-go or its caller repeats the request, and the repetition passes through here.
 	req.GetBody = nil
 	return t.next.RoundTrip(req)
 }

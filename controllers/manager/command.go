@@ -24,8 +24,8 @@ import (
 	"k8s.io/kubernetes/cmd/kube-controller-manager/app/options"
 )
 
-// NewCommand returns upstream's kube-controller-manager command with controllers added to it. It panics if the descriptors
-// contradict each other or upstream: that is a mistake in the program, not of its user.
+// NewCommand returns upstream's kube-controller-manager command with controllers added to it. It panics if the descriptors contradict each
+// other or upstream, because that is a bug in the program and not a user error.
 func NewCommand(added ...Descriptor) *cobra.Command {
 	roster, err := newRoster(added)
 	if err != nil {
@@ -36,8 +36,8 @@ func NewCommand(added ...Descriptor) *cobra.Command {
 		panic(err)
 	}
 
-	// Upstream's command has what does not depend on the controllers: the texts, the check of arguments, and the code that sets feature gates
-	// before RunE. That code acts on the process-wide registry, which opts uses too.
+	// Upstream's command provides everything that does not depend on the controllers: the texts, the check of arguments, and the code that
+	// sets feature gates before RunE. That code acts on the process-wide registry, which opts uses too.
 	upstream := app.NewControllerManagerCommand()
 	cmd := &cobra.Command{
 		Use:               upstream.Use,
@@ -90,8 +90,8 @@ func NewCommand(added ...Descriptor) *cobra.Command {
 	return cmd
 }
 
-// newConfig checks all options and turns them into a configuration. It returns all problems in one error, before the process sends
-// or writes anything.
+// newConfig validates all options and turns them into a configuration. It returns all problems in one error, before the process sends or
+// writes anything.
 func newConfig(ctx context.Context, opts *options.KubeControllerManagerOptions, roster roster) (*config.Config, error) {
 	errs := []error{opts.Validate(roster.names, roster.disabled, roster.aliases)}
 	for _, d := range roster.added {
@@ -109,7 +109,7 @@ func newConfig(ctx context.Context, opts *options.KubeControllerManagerOptions, 
 	if err != nil {
 		return nil, err
 	}
-	// Here everything that asks whether a controller is on sees it, and /configz shows it.
+	// Set here, it is visible in /configz and to all code that checks whether a controller is enabled.
 	for _, r := range replacements {
 		klog.FromContext(ctx).Info("Leaving out a controller that another one replaces", "controller", r.replaced, "replacedBy", r.by)
 		c.ComponentConfig.Generic.Controllers = append(c.ComponentConfig.Generic.Controllers, fmt.Sprintf("-%s", r.replaced))

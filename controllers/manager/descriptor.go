@@ -12,40 +12,39 @@ import (
 
 // Descriptor is a controller that runs beside upstream's own.
 //
-// A controller may also implement controller.HealthCheckable and controller.Debuggable of k8s.io/controller-manager. They are
-// served at /healthz/<Name> and /debug/controllers/<Name>, where upstream serves those of its own controllers. The health
-// check must answer at once, because probes wait for it.
+// A controller may also implement controller.HealthCheckable and controller.Debuggable of k8s.io/controller-manager. They are served at
+// /healthz/<Name> and /debug/controllers/<Name>, like those of upstream's own controllers. The health check must answer at once, because
+// probes wait for it.
 type Descriptor struct {
-	// Name is the controller's name in --controllers, in leader migration, and of its flag section, its health check and, with
+	// Name is the controller's name: in --controllers, in leader migration, and of its flag section, its health check and, with
 	// --use-service-account-credentials, its service account.
 	Name string
 	// Aliases are more names of the controller in --controllers.
 	Aliases []string
-	// DisabledByDefault: "*" in --controllers does not turn the controller on.
+	// DisabledByDefault: "*" in --controllers does not enable the controller.
 	DisabledByDefault bool
-	// Replaces names upstream controllers that must not run in the same process together with this one. They are left out if
-	// only "*" turned them on. If --controllers names both, that is an error. A controller that replaces others must be
-	// DisabledByDefault, because a user has to ask for the replacement.
+	// Replaces names upstream controllers that must not run in the same process as this one. They are left out if only "*" enabled them. If
+	// --controllers names both, that is an error. A controller that replaces others must be DisabledByDefault, because a user has to ask
+	// for the replacement.
 	Replaces []string
 	// ReadsNodes: the controller needs Context.NodesAsOf.
 	ReadsNodes bool
-	// Flags are the controller's own; nil means none. They are checked even if the controller is disabled, as upstream's
-	// flags are.
+	// Flags are the controller's own flags; nil means none. They are validated even if the controller is disabled, as upstream's flags are.
 	Flags Flags
-	// Prepare is called once, before any other controller takes a shared informer, if the controller is enabled: who takes an informer
-	// first decides how it is made. nil means nothing to prepare. The informers that it takes from the context start with the others.
+	// Prepare is called once, before any other controller requests a shared informer, if the controller is enabled: the first request for
+	// an informer decides how it is created. nil means nothing to prepare. Informers requested from the context start with the others.
 	Prepare func(c app.ControllerContext)
-	// New makes the controller. It is called after the leader lease was won, while the other controllers run already, so it can
-	// neither delay nor stop them. After an error or a panic it is called again, until it succeeds. So the steps that can fail
-	// come first, and those that must happen only once come last. The informers that it takes from the context start after it returns.
+	// New builds the controller. It is called after the leader lease was acquired, while the other controllers are already running, so it
+	// can neither delay nor stop them. After an error or a panic it is called again, until it succeeds. So the steps that can fail come
+	// first, and those that must happen only once come last. Informers requested from the context start after it returns.
 	//
-	// It is also called again when the controller has ended by itself: when its Run has returned, or panicked, before its context was
-	// done. Before Run returns, it must end everything that it and New have started, including event handlers of shared informers. If the
+	// It is also called again when the controller has ended by itself: when its Run has returned, or panicked, before its context was done.
+	// Before Run returns, it must end everything that it and New have started, including event handlers of shared informers. If the
 	// controller has a method Err() error, that says why it has ended.
 	New func(ctx context.Context, c Context) (app.Controller, error)
 }
 
-// Flags are command line flags and the check of their values.
+// Flags are command line flags and the validation of their values.
 type Flags interface {
 	AddFlags(fs *pflag.FlagSet)
 	Validate() []error
@@ -55,10 +54,10 @@ type Flags interface {
 type Context struct {
 	app.ControllerContext
 	// Fence refuses writes while another process may hold the lease that the controller runs under. A write that must not come from a
-	// deposed leader has to enter it, and its client's configuration has to be wrapped in lease.Transport.
+	// former leader must enter it, and its client's configuration must be wrapped in lease.Transport.
 	Fence *lease.Fence
-	// NodesAsOf is what fresh.ReadNodes returned after the lease was won and before the informers started, unless another lease of this
-	// process had started them already. It is empty if the descriptor did not ask for it, if the API server did not answer, and for a
+	// NodesAsOf is what fresh.ReadNodes returned after the lease was acquired and before the informers started, unless another lease of
+	// this process had already started them. It is empty if the descriptor did not ask for it, if the API server did not answer, and for a
 	// controller that is built because the last one has ended by itself.
 	NodesAsOf string
 }

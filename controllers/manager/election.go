@@ -34,8 +34,8 @@ type elections struct {
 	*process
 	identity   string
 	leaseCheck *leaderelection.HealthzAdaptor
-	// work ends when the process is told to stop, or when the controllers under one of the leases have ended. The controllers under
-	// the other lease are of no use alone, and the next leader takes over both leases.
+	// work ends when the process is told to stop, or when the controllers under one of the leases have ended. The controllers under the
+	// other lease are of no use alone, and the next leader takes over both leases.
 	work     context.Context
 	stopWork context.CancelFunc
 }
@@ -69,9 +69,9 @@ func (p *process) runElected(ctx context.Context, leaseCheck *leaderelection.Hea
 	return e.lead(e.mainLease(), all)
 }
 
-// leadMigrating runs one set of controllers under the main lease, and the set that migrates under a second lease. The component on
-// the other side of the migration, for example a cloud controller manager, uses the second lease too. The controllers that belong
-// to that component do not run here.
+// leadMigrating runs one set of controllers under the main lease, and the set that migrates under a second lease. The component on the
+// other side of the migration, for example a cloud-controller-manager, uses the second lease too. The controllers that belong to that
+// component do not run here.
 func (e *elections) leadMigrating() error {
 	klog.FromContext(e.work).Info("starting leader migration")
 	migrator := leadermigration.NewLeaderMigrator(&e.config.ComponentConfig.Generic.LeaderMigration, component)
@@ -82,7 +82,7 @@ func (e *elections) leadMigrating() error {
 	var mainErr, migratedErr error
 	var running sync.WaitGroup
 	running.Go(func() { mainErr = e.lead(e.mainLease(), main) })
-	// Only the holder of the first lease may take the second one. Otherwise two processes could hold one lease each and split the work.
+	// Only the holder of the first lease may acquire the second one. Otherwise two processes could hold one lease each and split the work.
 	select {
 	case <-migrator.MigrationReady:
 		running.Go(func() { migratedErr = e.lead(e.migrationLease(), migrated) })
@@ -111,8 +111,8 @@ func (e *elections) migrationLease() leaderLease {
 
 // lead waits for the lease, runs the set while holding it, and returns when both have ended.
 //
-// Upstream uses one context for the lease and the controllers. So with ControllerManagerReleaseLeaderElectionLockOnExit a successor may start
-// while the last writes of this process are under way. Here the lease outlives the set.
+// Upstream uses one context for the lease and the controllers. So with ControllerManagerReleaseLeaderElectionLockOnExit a successor may
+// start while the last writes of this process are in flight. Here the lease outlives the set.
 func (e *elections) lead(l leaderLease, s set) error {
 	defer e.stopWork()
 	lock, err := e.lock(l)

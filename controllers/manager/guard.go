@@ -16,24 +16,24 @@ import (
 	"github.com/multicidr/controller-manager/controllers/restart"
 )
 
-// retryConstruction paces the calls of a constructor that fails. What it needs, for example a permission, may come a moment later,
-// or after days.
+// retryConstruction sets the pauses between calls of a constructor that fails. What it needs, for example a permission, may be granted a
+// moment later, or after days.
 var retryConstruction = wait.Backoff{Duration: time.Second, Factor: 2, Jitter: 0.1, Steps: 6, Cap: 30 * time.Second}
 
-// guarded is an added controller that cannot hurt the others. It is built when it runs and not before: an error of its constructor
-// would end the process, and a constructor that waits, for example for an API server that is slow to create its service account,
-// would delay every controller of the cluster. When it ends by itself, for example after a panic, a new one is built.
+// guarded is an added controller that cannot affect the others. It is built when it runs and not before: an error of its constructor would
+// end the process, and a constructor that waits, for example for an API server that is slow to create its service account, would delay
+// every controller of the cluster. When it ends by itself, for example after a panic, a new one is built.
 type guarded struct {
 	descriptor     Descriptor
 	context        Context
 	startInformers func()
-	// mount makes the process serve a debug handler. It is called once, when a controller that has one was built.
+	// mount makes the process serve a debug handler. It is called once, when a controller with such a handler was built.
 	mount   func(http.Handler)
 	mounted bool
 	runs    restart.Runs
 
 	lock    sync.Mutex
-	running app.Controller // the one that was built last, even if it has ended since; nil before the first
+	running app.Controller // the last one that was built, even if it has ended since; nil before the first
 	failure error          // of the last attempt to build one
 }
 
@@ -58,7 +58,7 @@ func (p *process) mountDebugHandler(name string, handler http.Handler) {
 	p.mux.UnlistedHandlePrefix(path+"/", http.StripPrefix(path, handler))
 }
 
-// debugHandler returns the debug handler of the controller that was built last; nil if it has none.
+// debugHandler returns the debug handler of the last controller that was built; nil if it has none.
 func (g *guarded) debugHandler() http.Handler {
 	g.lock.Lock()
 	running := g.running
@@ -69,7 +69,7 @@ func (g *guarded) debugHandler() http.Handler {
 	return nil
 }
 
-// serveDebug passes a request to the present controller: the path stays, the controllers change.
+// serveDebug passes a request to the current controller: the path stays, the controllers change.
 func (g *guarded) serveDebug(w http.ResponseWriter, r *http.Request) {
 	handler := g.debugHandler()
 	if handler == nil {
@@ -121,7 +121,7 @@ func (g *guarded) build(ctx context.Context) (built app.Controller) {
 	return built
 }
 
-// construct calls the constructor. It turns every other result than a controller into an error.
+// construct calls the constructor. It turns every result other than a controller into an error.
 func (g *guarded) construct(ctx context.Context) (built app.Controller, err error) {
 	defer func() {
 		if r := recover(); r != nil {
@@ -138,8 +138,8 @@ func (g *guarded) construct(ctx context.Context) (built app.Controller, err erro
 	return built, nil
 }
 
-// check is the controller's own health check. A controller without one is healthy when it runs. If there is a problem, check also says how often
-// the controller has ended by itself.
+// check is the controller's own health check. A controller without one is healthy when it runs. If there is a problem, check also says how
+// often the controller has ended by itself.
 func (g *guarded) check(r *http.Request) error { return g.runs.Explain(g.checkRunning(r)) }
 
 func (g *guarded) checkRunning(r *http.Request) error {

@@ -11,8 +11,8 @@ import (
 	controllerhealthz "k8s.io/controller-manager/pkg/healthz"
 )
 
-// health serves /healthz. If /healthz of a static Pod fails, the kubelet restarts the Pod, and so every controller of the cluster. So the
-// checks of added controllers are advisory: users see them, but they never make /healthz fail. If such a check fails,
+// health serves /healthz. If /healthz of a static Pod fails, the kubelet restarts the Pod, and with it every controller of the cluster. So
+// the checks of added controllers are advisory: users see them, but they never make /healthz fail. If such a check fails,
 //   - its own path, /healthz/<name>, fails and gives the reason;
 //   - /healthz?verbose shows it as excluded, with a line that says where to look;
 //   - the metric kubernetes_healthcheck counts it as an error.
@@ -37,15 +37,15 @@ func (h *health) addAdvisory(name string, check func(*http.Request) error) {
 
 	h.AddHealthChecker(healthz.NamedCheck(name, func(r *http.Request) error {
 		if r.URL.Path == healthz.DefaultHealthzPath {
-			// This is a request for the whole, and ServeHTTP has called the check already. A second call might fail although
-			// the first one has just passed.
+			// This request is for all of /healthz, and ServeHTTP has already called the check. A second call might fail although the first
+			// one has just passed.
 			return nil
 		}
 		return answer(check, r)
 	}))
 }
 
-// ServeHTTP answers for the whole and for single checks.
+// ServeHTTP answers for /healthz and for single checks.
 func (h *health) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	if r.URL.Path != healthz.DefaultHealthzPath {
 		h.MutableHealthzHandler.ServeHTTP(w, r)
@@ -77,7 +77,7 @@ func (h *health) failing(r *http.Request) []string {
 	for _, check := range advisory {
 		if answer(check.Check, r) != nil {
 			failing = append(failing, check.Name())
-			// The handler of the whole counts the checks that pass, but not those that are excluded.
+			// The handler of /healthz counts the checks that pass, but not those that are excluded.
 			slis.ObserveHealthcheck(r.Context(), check.Name(), "healthz", slis.Error)
 		}
 	}

@@ -57,7 +57,7 @@ func flagsOf(c kubectrlmgrconfig.KubeControllerManagerConfiguration) fromflags.F
 		NodeMaskSize:     c.NodeIPAMController.NodeCIDRMaskSize,
 		NodeMaskSizeIPv4: c.NodeIPAMController.NodeCIDRMaskSizeIPv4,
 		NodeMaskSizeIPv6: c.NodeIPAMController.NodeCIDRMaskSizeIPv6,
-		// As the user wrote it; upstream's options split it.
+		// As the user wrote it: upstream's options split it.
 		ServiceRange: strings.Trim(c.NodeIPAMController.ServiceCIDR+","+c.NodeIPAMController.SecondaryServiceCIDR, ","),
 	}
 }

@@ -14,7 +14,7 @@ import (
 // roster has every controller that the binary knows, upstream's and the added ones, in the form that upstream's options need.
 type roster struct {
 	names    []string          // sorted
-	disabled []string          // the ones that "*" does not turn on, sorted
+	disabled []string          // those that "*" does not enable, sorted
 	aliases  map[string]string // alias to name
 	added    []Descriptor
 }
@@ -57,19 +57,19 @@ func newRoster(added []Descriptor) (roster, error) {
 	return r, nil
 }
 
-// enabled says whether a list of canonical names, as in --controllers, turns the controller on.
+// enabled reports whether a list of canonical names, as in --controllers, enables the controller.
 func (r roster) enabled(name string, controllers []string) bool {
 	return genericcontrollermanager.IsControllerEnabled(name, sets.NewString(r.disabled...), controllers)
 }
 
-// replacement is an upstream controller that is left out because an added one is on.
+// replacement is an upstream controller that is left out because an added one is enabled.
 type replacement struct {
 	replaced string
 	by       string
 }
 
-// replacements returns the upstream controllers that must be left out because only "*" turned them on. If the user named both
-// controllers, it returns an error that says what to change.
+// replacements returns the upstream controllers that must be left out because only "*" enabled them. If the user named both controllers, it
+// returns an error that says what to change.
 func (r roster) replacements(controllers []string) ([]replacement, error) {
 	named := r.canonical(controllers)
 	var result []replacement

@@ -48,12 +48,12 @@ type process struct {
 	clients     clientbuilder.ControllerClientBuilder // with the credentials of the controllers
 	mux         *mux.PathRecorderMux                  // behind authentication and authorization; nil without --secure-port
 	health      *health
-	// shared makes the context of the controllers at its first call, when the first lease has been won.
+	// shared returns the context of the controllers. It creates it at its first call, when the first lease has been acquired.
 	shared func() (*sharedContext, error)
 }
 
-// run runs the configured controllers until the context ends. It is upstream's app.Run with the roster's controllers added.
-// With leader election the controllers start when the lease is won, otherwise at once.
+// run runs the configured controllers until the context ends. It is upstream's app.Run with the roster's controllers added. With leader
+// election the controllers start when the lease is acquired, otherwise at once.
 func run(ctx context.Context, c *config.CompletedConfig, roster roster) error {
 	logger := klog.FromContext(ctx)
 	build := "unknown"
@@ -138,8 +138,8 @@ func clientBuilders(c *config.CompletedConfig) (root, controllers clientbuilder.
 	return root, clientbuilder.NewDynamicClientBuilder(rest.AnonymousClientConfig(c.Kubeconfig), c.Client.CoreV1(), metav1.NamespaceSystem)
 }
 
-// sharedContext is upstream's controller context. All sets of a process share it. Upstream makes one for each leader lease, and at
-// v1.37 the second one fails, because both use the same informer name.
+// sharedContext is upstream's controller context. All sets of a process share it. Upstream creates one for each leader lease, and at v1.37
+// the second one fails, because both use the same informer name.
 type sharedContext struct {
 	app.ControllerContext
 	// startInformers starts the informers that were requested since the last call.
@@ -175,7 +175,7 @@ func (p *process) shareContext(ctx context.Context) (stop func()) {
 		select {
 		case c := <-made:
 			c.InformerFactory.Shutdown()
-		default: // Never became leader.
+		default: // This process was never the leader.
 		}
 	}
 }
@@ -184,8 +184,8 @@ func (p *process) shareContext(ctx context.Context) (stop func()) {
 type set struct {
 	upstream map[string]*app.ControllerDescriptor // without the token controller
 	added    []Descriptor
-	// onTokens is called when the service account token controller starts; nil for a set without that controller. That controller is not
-	// in upstream above, because its descriptor cannot be used. It is not selected by name, because it always runs under the main lease.
+	// onTokens is called when the service account token controller starts; nil for a set without that controller. That controller is not in
+	// upstream above, because its descriptor cannot be used. It is not selected by name, because it always runs under the main lease.
 	onTokens func()
 	// fence is the fence of the lease. It is open if there is no lease.
 	fence *lease.Fence
@@ -234,8 +234,9 @@ func (p *process) runSet(ctx context.Context, s set) error {
 	return nil
 }
 
-// readNodes returns the resource version of Nodes at a time when the lease is won and the informers have not started. It tries only once and
-// for a short time, because an API server that does not answer must not delay the other controllers. If it fails, it returns "".
+// readNodes returns the resource version of Nodes at a time when the lease has been acquired and the informers have not started. It tries
+// only once and for a short time, because an API server that does not answer must not delay the other controllers. If it fails, it returns
+// "".
 func (p *process) readNodes(ctx context.Context) (asOf string) {
 	ctx, cancel := context.WithTimeout(ctx, 2*time.Second)
 	defer cancel()

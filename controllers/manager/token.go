@@ -15,12 +15,12 @@ import (
 	"k8s.io/kubernetes/pkg/serviceaccount"
 )
 
-// tokenClient is the name of upstream's token controller in user agents and in logs of the API server.
+// tokenClient is the name of upstream's token controller in user agents and in the API server's logs.
 const tokenClient = "tokens-controller"
 
-// newTokenController makes the controller that signs service account tokens. Its upstream descriptor cannot be used here, because only
-// upstream's Run sets its client builder. It uses the process's own credentials, because those of the other controllers may depend
-// on its work.
+// newTokenController returns the controller that signs service account tokens. Its upstream descriptor cannot be used here, because only
+// upstream's Run sets its client builder. It uses the process's own credentials, because those of the other controllers may depend on its
+// work.
 //
 // Without a private key it cannot sign anything, and newTokenController returns nil.
 func newTokenController(ctx context.Context, c app.ControllerContext, clients clientbuilder.ControllerClientBuilder) (app.Controller, error) {

@@ -17,42 +17,43 @@ import (
 	"github.com/multicidr/controller-manager/controllers/nodeipam/requests"
 )
 
-// Events have a line and workers of their own. An API server that lets requests for events hang, because the etcd of events is down or a
-// webhook does not answer, then delays no podCIDRs and no status. Whoever finds something to say only hands over its key, which is the object
-// and the reason; the worker asks the state what there is to say when it gets to it. So the newest message of an object and a reason is
-// written, and nothing that is not true any more. Nothing but keys is kept. A key stays until its event is stored, or until there is nothing to say.
+// Events have their own queue and workers. If the API server lets requests for events hang, because the etcd for events is down or a
+// webhook does not answer, that delays neither podCIDRs nor statuses. Code that finds something to report only queues a key: the object and
+// the reason. When the worker gets to the key, it asks the state for the message. So only the newest message per object and reason is
+// written, and none that is no longer true. Nothing but keys is stored. A key stays until its event is stored or there is nothing left to
+// report.
 
 const (
-	// eventWorkers is how many events are written at a time. They are few on purpose: --node-ipam-kube-api-qps is one limit for all requests, so
-	// at most this many events are before a PATCH of podCIDRs when that has to wait for the limit.
+	// eventWorkers is how many events are written concurrently. The number is small because --node-ipam-kube-api-qps limits all requests
+	// together: while a PATCH of podCIDRs waits for that limit, at most this many events are ahead of it.
 	eventWorkers = 4
-	// eventPatience is for how long an event lets Nodes in the queue pass. Without an end, a limit of requests and many Nodes could keep
-	// events back for hours.
+	// eventPatience is how long an event lets queued Nodes go first. Without a bound, a request limit and many Nodes could delay events for
+	// hours.
 	eventPatience = 10 * time.Second
-	// eventRetryMax is the longest pause between two tries to write one event. Nobody waits for an event as a Node waits for podCIDRs, and
-	// thousands of events that cannot be stored must not become a load of their own.
+	// eventRetryMax is the longest pause between two attempts to write an event. Events are less urgent than podCIDRs, and thousands of
+	// events that cannot be stored must not become a load of their own.
 	eventRetryMax = time.Minute
 )
 
-// announcer is what is handed over and not stored yet. Controller.mu guards it, like the state.
+// announcer keeps what was queued for events and is not stored yet. Guarded by Controller.mu, like the state.
 type announcer struct {
-	// since has every key that is handed over, and when that was.
+	// since has every queued key and the time at which it was queued.
 	since map[string]time.Time
-	// clusterCIDRs has, by name, what was handed over about the state of a ClusterCIDR, for as long as it is in that state.
+	// clusterCIDRs has the alarm about each ClusterCIDR, by name, for as long as the ClusterCIDR stays in that state.
 	clusterCIDRs map[string]alarm
-	// failing is whether the last try to write an event failed.
+	// failing is whether the last attempt to write an event failed.
 	failing bool
 }
 
-// alarm says that a ClusterCIDR came into a state that someone should look at.
+// alarm says that a ClusterCIDR entered a state that somebody should look at.
 type alarm struct {
 	uid             types.UID
 	reason, message string
 	stored          bool // as an event
 }
 
-// announce hands over a key. The caller holds the lock. A key that is there already keeps its place and its back-off: the worker finds the
-// newest message when it gets to it.
+// announce queues a key. The caller holds the lock. A key that is already queued keeps its place and its back-off: the worker will find the
+// newest message.
 func (c *Controller) announce(kind, name, reason string) {
 	key := events.Key(kind, name, reason)
 	if _, ok := c.announcer.since[key]; ok {
@@ -62,14 +63,14 @@ func (c *Controller) announce(kind, name, reason string) {
 	c.eventQueue.Add(key)
 }
 
-// announcement is what an event says.
+// announcement is the content of an event.
 type announcement struct {
 	about           v1.ObjectReference
 	reason, message string
 	reasons         string // for a pending Node, as in said
 }
 
-// syncEvent writes the event of a key, if there is still something to say.
+// syncEvent writes the event of a key, if there is still something to report.
 func (c *Controller) syncEvent(ctx context.Context, key string) error {
 	if c.letsNodesPass(key) {
 		return requests.Later(statusInterval)
@@ -81,7 +82,8 @@ func (c *Controller) syncEvent(ctx context.Context, key string) error {
 			due bool
 		)
 		c.with(func(b *allocator.State) {
-			// After a write there may be a newer message, or another Node of that name. Nobody handed over a key that was there.
+			// After a write there may be a newer message, or another Node of that name, which announce did not queue because the key was
+			// still there.
 			if a, due = c.due(b, key); !due || a == written {
 				due = false
 				delete(c.announcer.since, key)
@@ -92,7 +94,7 @@ func (c *Controller) syncEvent(ctx context.Context, key string) error {
 		}
 		err := events.Writer{API: c.api, Now: c.now}.Write(ctx, a.about, a.reason, a.message)
 		if ctx.Err() != nil {
-			return requests.RefusedLater{Err: ctx.Err()} // The process ends, and another one will say it.
+			return requests.RefusedLater{Err: ctx.Err()} // This process ends; the next one will report it.
 		}
 		if requests.NotItsTurn(err) {
 			return requests.Later(queues.ClosedRetry)
@@ -106,7 +108,8 @@ func (c *Controller) syncEvent(ctx context.Context, key string) error {
 	}
 }
 
-// letsNodesPass reports whether an event waits because Nodes do: under a limit of requests each event is one PATCH of podCIDRs less.
+// letsNodesPass reports whether an event waits because Nodes are queued: under a request limit, each event takes the place of a PATCH of
+// podCIDRs.
 func (c *Controller) letsNodesPass(key string) (waits bool) {
 	if c.nodeQueue.Len() == 0 {
 		return false
@@ -115,7 +118,8 @@ func (c *Controller) letsNodesPass(key string) (waits bool) {
 	return waits
 }
 
-// due returns what there is to say now; not due if that is nothing: the subject is gone or another one, or it is not true any more, or said already.
+// due returns what to report now. It is not due if the object is gone or was replaced, or if the message is no longer true or already
+// stored.
 func (c *Controller) due(b *allocator.State, key string) (a announcement, due bool) {
 	kind, rest, _ := strings.Cut(key, "/")
 	name, reason, _ := strings.Cut(rest, "/")
@@ -152,10 +156,10 @@ func (c *Controller) due(b *allocator.State, key string) (a announcement, due bo
 	}
 }
 
-// stored enters that an event is stored.
+// stored notes that an event is stored.
 func (o *announcer) stored(b *allocator.State, a announcement) {
 	switch {
-	case a.reason == events.ReasonWriteFailed, a.reason == events.ReasonStatusWriteFailed: // nothing is remembered but that it was handed over
+	case a.reason == events.ReasonWriteFailed, a.reason == events.ReasonStatusWriteFailed: // only that they were queued is remembered
 	case a.about.Kind == events.AboutClusterCIDR:
 		if now, ok := o.clusterCIDRs[a.about.Name]; ok && now.uid == a.about.UID && now.reason == a.reason {
 			now.stored = true
@@ -166,9 +170,9 @@ func (o *announcer) stored(b *allocator.State, a announcement) {
 	}
 }
 
-// alarmed hands over what there is to say about the state of a ClusterCIDR: once when it comes into that state, by what its status said before.
-// It is remembered here, so the write of the status need not wait for the event. If the process ends in between, the event is lost; the
-// condition in the status, which says the same, is not.
+// alarmed queues an event about the state of a ClusterCIDR, once, when the ClusterCIDR enters that state; before is the state in its
+// current status. The alarm is remembered here, so the status write need not wait for the event. If the process ends in between, the event
+// is lost, but the status condition says the same.
 func (c *Controller) alarmed(cc *networkingv1.ClusterCIDR, before, reason, message string) {
 	known, ok := c.announcer.clusterCIDRs[cc.Name]
 	ok = ok && known.uid == cc.UID && known.reason == reason
@@ -179,14 +183,14 @@ func (c *Controller) alarmed(cc *networkingv1.ClusterCIDR, before, reason, messa
 		known.message = message
 		c.announcer.clusterCIDRs[cc.Name] = known
 	case before == reason:
-		delete(c.announcer.clusterCIDRs, cc.Name) // An earlier process has said it.
+		delete(c.announcer.clusterCIDRs, cc.Name) // An earlier process has reported it.
 	default:
 		c.announcer.clusterCIDRs[cc.Name] = alarm{uid: cc.UID, reason: reason, message: message}
 		c.announce(events.AboutClusterCIDR, cc.Name, reason)
 	}
 }
 
-// noteEvent logs when events cannot be written, once, and when they can again.
+// noteEvent logs, once each, when events can no longer be written and when they can be written again.
 func (c *Controller) noteEvent(ctx context.Context, err error) {
 	changed := false
 	c.with(func(*allocator.State) {

@@ -23,14 +23,14 @@ import (
 	"github.com/multicidr/controller-manager/controllers/nodeipam/requests"
 )
 
-// syncClusterCIDR enters one ClusterCIDR in the state and keeps its finalizer: there before the first block is given,
-// gone when, and only when, the object is being deleted and no Node belongs to it.
+// syncClusterCIDR records one ClusterCIDR in the state and maintains its finalizer. The finalizer is added before the first block is
+// allocated. It is removed if, and only if, the object is being deleted and no Node belongs to it.
 func (c *Controller) syncClusterCIDR(ctx context.Context, name string) error {
 	var (
 		cc     *networkingv1.ClusterCIDR
 		p      *clustercidr.Pool
 		inUse  bool
-		urgent bool          // Nodes wait for a ClusterCIDR that is behind this one in the queue, and nobody for this one
+		urgent bool          // Nodes wait for a ClusterCIDR that is behind this one in the queue, and none waits for this one
 		pause  time.Duration // until its finalizer is tried again
 		err    error
 	)
@@ -41,7 +41,7 @@ func (c *Controller) syncClusterCIDR(ctx context.Context, name string) error {
 		}
 		if cc != nil {
 			inUse = b.InUse(name)
-			b.RecheckStatus(name) // a write of its status that came late may have undone a newer one
+			b.RecheckStatus(name) // a delayed status write may have undone a newer one
 			p, pause = c.judgeFinalizer(b, known)
 		}
 	})
@@ -59,26 +59,26 @@ func (c *Controller) syncClusterCIDR(ctx context.Context, name string) error {
 	}
 
 	err = c.keepFinalizer(ctx, cc, p, inUse, pause)
-	if strings.HasPrefix(name, fromflags.Prefix) { // whatever its label: it may have had another one before
-		err = firstFailed(err, c.followFlags(ctx, name)) // One that cannot go does not keep another one from being made.
+	if strings.HasPrefix(name, fromflags.Prefix) { // with or without the label, which may have been removed
+		err = firstFailed(err, c.followFlags(ctx, name)) // One that cannot be deleted must not keep another from being created.
 	}
 	return err
 }
 
-// keepFinalizer adds or takes away the finalizer, if it has to. pause is until it is added again.
+// keepFinalizer adds or removes the finalizer if needed. pause is the time until it may be added again.
 func (c *Controller) keepFinalizer(ctx context.Context, cc *networkingv1.ClusterCIDR, p *clustercidr.Pool, inUse bool, pause time.Duration) error {
 	finalized := slices.Contains(cc.Finalizers, networkingv1.Finalizer)
 	switch {
 	case p.State == ipam.Terminating && finalized && !inUse:
-		// From setPool on nothing is given from p any more, so what was not in use then stays so.
+		// Since SetPool, nothing is allocated from p any more. So if it was not in use then, it stays so.
 		return c.letGo(ctx, cc)
 	case pause > 0:
-		return requests.Later(pause) // and what is known of the last try stays so
+		return requests.Later(pause) // and the outcome of the last attempt stays as it is
 	case p.State != ipam.Terminating && p.State != ipam.Invalid && !finalized:
 		stored, err := c.patchFinalizers(ctx, cc, true)
 		tried := err
 		if errors.As(err, new(requests.RefusedLater)) {
-			tried = nil // The event comes. If it does not, judgeFinalizer ends it.
+			tried = nil // An event is coming. If it does not, judgeFinalizer gives up.
 		}
 		c.triedFinalizer(p, stored, tried)
 		if stored && p.Cause == clustercidr.CauseNotKept {
@@ -89,7 +89,7 @@ func (c *Controller) keepFinalizer(ctx context.Context, cc *networkingv1.Cluster
 	return nil
 }
 
-// firstFailed joins errors. What was put off comes again with what has failed.
+// firstFailed joins errors. If anything failed, it leaves out what was only postponed, because that is retried together with the failure.
 func firstFailed(errs ...error) error {
 	failed := slices.DeleteFunc(slices.Clone(errs), func(err error) bool { return err == nil || errors.As(err, new(requests.Later)) })
 	if len(failed) > 0 {
@@ -108,7 +108,7 @@ func (c *Controller) nodesAwait(b *allocator.State) bool {
 	return false
 }
 
-// letGo takes our finalizer away.
+// letGo removes the controller's finalizer.
 func (c *Controller) letGo(ctx context.Context, cc *networkingv1.ClusterCIDR) error {
 	const what = "without finalizer"
 	if err := c.notAgain(cc, what); err != nil {
@@ -123,18 +123,18 @@ func (c *Controller) letGo(ctx context.Context, cc *networkingv1.ClusterCIDR) er
 	return c.wroteInto(cc, what)
 }
 
-// created is what was written last into a ClusterCIDR that the cache does not show.
+// created is the last write to a ClusterCIDR that the cache does not show.
 const created = "created"
 
-// lastWrite is what the API server has said to have stored in a ClusterCIDR.
+// lastWrite is a write to a ClusterCIDR that the API server has confirmed.
 type lastWrite struct {
 	uid  types.UID
 	what string
 	at   time.Time
 }
 
-// notAgain puts a write off that was carried out a moment ago: somebody undoes it, another process with other flags for one, and maybe at each
-// event.
+// notAgain postpones a write that was carried out a moment ago: something undoes it, such as another process with other flags, perhaps at
+// every event.
 func (c *Controller) notAgain(cc *networkingv1.ClusterCIDR, what string) error {
 	last := c.stays[cc.Name]
 	if left := last.at.Add(queues.RetryMax).Sub(c.now()); last.uid == cc.UID && last.what == what && left > 0 {
@@ -143,8 +143,8 @@ func (c *Controller) notAgain(cc *networkingv1.ClusterCIDR, what string) error {
 	return nil
 }
 
-// wroteInto notes a write that was carried out, and that it is looked at again: no event comes if an admission policy has left it out. It returns an
-// error if it is the second such write in a row.
+// wroteInto notes a confirmed write and schedules a recheck, because no event comes if an admission policy left the change out. It returns
+// an error if this is the second such write in a row.
 func (c *Controller) wroteInto(cc *networkingv1.ClusterCIDR, what string) error {
 	last := c.stays[cc.Name]
 	c.stays[cc.Name] = lastWrite{cc.UID, what, c.now()}
@@ -155,16 +155,16 @@ func (c *Controller) wroteInto(cc *networkingv1.ClusterCIDR, what string) error 
 	return nil
 }
 
-// lookAtClusterCIDR enters in the state what the cache shows of a ClusterCIDR now, and returns it and its pool; nil if there is none. also is
-// called with it while the state is held.
+// lookAtClusterCIDR records in the state what the cache now shows of a ClusterCIDR, and returns it and its pool; nil if it does not exist.
+// also is called with it while the lock on the state is held.
 func (c *Controller) lookAtClusterCIDR(name string, also func(*allocator.State, *networkingv1.ClusterCIDR)) (*networkingv1.ClusterCIDR, *clustercidr.Pool, error) {
 	c.entering.Lock()
 	defer c.entering.Unlock()
 	return c.enterClusterCIDR(name, also)
 }
 
-// enterClusterCIDR is lookAtClusterCIDR for a caller that holds entering. So what is entered never gets older, and yet the state is free while
-// the object is compiled, which may take a second.
+// enterClusterCIDR is lookAtClusterCIDR for a caller that holds entering. That lock ensures that the state never goes back to an older
+// version, while the state itself stays unlocked during the compilation, which may take a second.
 func (c *Controller) enterClusterCIDR(name string, also func(*allocator.State, *networkingv1.ClusterCIDR)) (*networkingv1.ClusterCIDR, *clustercidr.Pool, error) {
 	cc, err := c.clusterCIDRs.Get(name)
 	switch {
@@ -198,25 +198,25 @@ func (c *Controller) enterClusterCIDR(name string, also func(*allocator.State, *
 	return cc, p, nil
 }
 
-// heardOfClusterCIDR is called by the informer, event by event: what is disabled or deleted stops to give at once, also while the worker
-// waits for the answer of a write.
+// heardOfClusterCIDR is called by the informer for each event. So a disabled or deleted ClusterCIDR stops allocating at once, even while
+// the worker waits for a write to be answered.
 func (c *Controller) heardOfClusterCIDR(name string) {
 	err := func() error {
 		c.entering.Lock()
 		defer c.entering.Unlock()
 		if !c.filled.Load() {
-			return nil // fill reads the cache, and holds entering meanwhile
+			return nil // fill holds entering while it reads the cache
 		}
 		_, _, err := c.enterClusterCIDR(name, func(*allocator.State, *networkingv1.ClusterCIDR) {})
 		return err
 	}()
 	if err != nil {
-		utilruntime.HandleError(err) // its worker will have it again
+		utilruntime.HandleError(err) // the worker will get it again
 	}
 	c.clusterCIDRQueue.Add(name)
 }
 
-// patchFinalizers adds or takes away our finalizer. It reports whether the API server says that it did.
+// patchFinalizers adds or removes the controller's finalizer. It reports whether the API server confirmed that.
 func (c *Controller) patchFinalizers(ctx context.Context, cc *networkingv1.ClusterCIDR, present bool) (stored bool, err error) {
 	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), requests.Timeout)
 	defer cancel()
@@ -227,7 +227,7 @@ func (c *Controller) patchFinalizers(ctx context.Context, cc *networkingv1.Clust
 		klog.FromContext(ctx).Info("Updated finalizer", "clusterCIDR", klog.KObj(cc), "present", present)
 		return true, nil
 	case requests.NotThere(err), apierrors.IsConflict(err):
-		// It has changed since it was cached, and that event comes; but a webhook can refuse with these codes as well.
+		// As a rule the object has changed since it was cached, and an event is coming. But a webhook can also refuse with these codes.
 		return false, requests.RefusedLater{Err: fmt.Errorf("patch finalizers of ClusterCIDR %s: %w", cc.Name, err)}
 	default:
 		return false, fmt.Errorf("patch finalizers of ClusterCIDR %s: %w", cc.Name, err)

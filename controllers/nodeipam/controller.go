@@ -39,51 +39,51 @@ import (
 // Name is the controller's name.
 const Name = requests.Manager
 
-// Config is what a Controller is made from. Clients, Nodes and Workers are required.
+// Config is the input of New. Clients, Nodes and Workers are required.
 type Config struct {
 	// Client patches Nodes and writes events.
 	Client kubernetes.Interface
 	// ClusterCIDRClient writes ClusterCIDRs, and Dynamic reads them.
 	ClusterCIDRClient versioned.Interface
 	Dynamic           dynamic.Interface
-	// Nodes is the shared informer; whoever made it starts it.
+	// Nodes is the shared informer. Its creator starts it.
 	Nodes coreinformers.NodeInformer
-	// NodesAsOf is what ReadNodes returned after the lease was won, and best before the informer of Nodes started. Empty: the
-	// start reads for itself.
+	// NodesAsOf is the result of a ReadNodes made after the Lease was acquired, ideally before the informer of Nodes started. If it is
+	// empty, start reads for itself.
 	NodesAsOf string
-	// ServiceCIDRs is the shared informer of ServiceCIDRs; nil if the cluster does not have that API.
+	// ServiceCIDRs is the shared informer of ServiceCIDRs; nil if the cluster does not serve that API.
 	ServiceCIDRs networkinginformers.ServiceCIDRInformer
-	// Watches are those of the shared informers; nil if the health check need not tell of them.
+	// Watches are those of the shared informers; nil if the health check need not report on them.
 	Watches *health.Watches
-	// ServiceRanges are never handed out, beside those of ServiceCIDRs: what --service-cluster-ip-range says.
+	// ServiceRanges are the ranges of --service-cluster-ip-range. Like those of ServiceCIDRs, they are never allocated.
 	ServiceRanges []netip.Prefix
-	// FromFlags is what there has to be a ClusterCIDR for, because the flags of the in-tree allocator say so; nil for none.
+	// FromFlags is the spec of the ClusterCIDR that the in-tree allocator's flags stand for; nil for none.
 	FromFlags *networkingv1.ClusterCIDRSpec
 	// PrimaryFamily is the family that comes first in podCIDRs.
 	PrimaryFamily ipam.Family
-	// Workers is how many Nodes are written at a time.
+	// Workers is how many Nodes are written concurrently.
 	Workers int
-	// Fence is that of the leader lease; nil is one that is always open.
+	// Fence is the fence of the leader Lease; nil means one that is always open.
 	Fence requests.Fence
-	// Term is of the same lease, as a rule the same *lease.Fence; nil without leader election.
+	// Term is the term of the same Lease, usually the same *lease.Fence; nil without leader election.
 	Term Term
-	// LeaseOfItsOwn says that other allocators, such as the in-tree one, lead by another Lease.
+	// LeaseOfItsOwn means that other allocators, such as the in-tree one, use another Lease.
 	LeaseOfItsOwn bool
 	// TakeoverDelay is for how long after the start of the term a write of another allocator may still arrive.
 	TakeoverDelay time.Duration
 }
 
-// Controller serves Nodes from ClusterCIDRs. See the package comment.
+// Controller allocates podCIDRs to Nodes from ClusterCIDRs. See the package comment.
 type Controller struct {
 	api               requests.API
-	client            kubernetes.Interface // for what start looks at, like the next
+	client            kubernetes.Interface // for the reads of start, like the next two
 	clusterCIDRClient versioned.Interface
 	dynamic           dynamic.Interface
 	now               func() time.Time
 	flags             *networkingv1.ClusterCIDRSpec
 	primary           ipam.Family
 	workers           int
-	identity          string // of this process: that in the lease, or one of its own without a lease
+	identity          string // of this process: the holder in the Lease, or a generated one without leader election
 	fence             requests.Fence
 	witness           witness // nil without leader election
 
@@ -91,58 +91,59 @@ type Controller struct {
 	clusterCIDRs clustercidrlisters.ClusterCIDRLister
 	serviceCIDRs networkinglisters.ServiceCIDRLister // nil without that API
 	informers    externalversions.SharedInformerFactory
-	synced       map[string]cache.InformerSynced // by what is cached
-	stopHearing  []func() error                  // each ends the events of one informer, and returns when the last one has been handled
-	// These are for waitTakeover.
+	synced       map[string]cache.InformerSynced // by the kind that is cached
+	stopHearing  []func() error                  // each removes an event handler, and returns when its last event has been handled
+	// For waitTakeover.
 	term          Term
 	leaseOfItsOwn bool
 	takeoverDelay time.Duration
-	// nodesAsOf and the versions are for waitFresh.
+	// nodesAsOf and the versions are for fresh.Wait.
 	nodesAsOf                         string
 	nodesVersion, clusterCIDRsVersion func() string
 
 	nodeQueue        queues.Queue
 	clusterCIDRQueue queues.Queue
 	statusQueue      queues.Queue // of ClusterCIDRs
-	eventQueue       queues.Queue // of eventKeys
+	eventQueue       queues.Queue // of keys from events.Key
 
-	// entering is held from the look at a ClusterCIDR until what it says is in the state, and while the state is filled. With mu too, it is taken first.
+	// entering is held from reading a ClusterCIDR until the state has it, and while the state is filled. Lock order: entering before mu.
 	entering  sync.Mutex
 	selectors clustercidr.SelectorCache // guarded by entering
 
-	mu    sync.Locker // held for computing only, never across a call to the API server, and not while an object is read that may be large
+	mu    sync.Locker // held only to compute: never across a call to the API server, and not while a possibly large object is parsed
 	state *allocator.State
-	torn  bool // somebody is at work in the state, or a panic has ended that work: it may be half changed
+	torn  bool // set during a change of the state; it stays set after a panic, because the state may then be half changed
 	// statusWritten is when each ClusterCIDR's status was last written.
 	statusWritten map[string]time.Time
-	// statusQueued are the ClusterCIDRs whose status is about to be looked at, since while Nodes join each of them asks for that.
+	// statusQueued are the ClusterCIDRs whose status write is already queued: while Nodes join, each of them asks for one.
 	statusQueued map[string]bool
-	// finalizerTries are of the ClusterCIDRs that wait for their finalizer, by name.
+	// finalizerTries are the attempts to add the finalizer, by the ClusterCIDR's name.
 	finalizerTries map[string]finalizerTries
-	// storedOtherwise are the ClusterCIDRs of the flags, by name, that were not stored as they were sent. For the worker of ClusterCIDRs alone.
+	// storedOtherwise are the ClusterCIDRs made from flags that were not stored as sent, by name. Only used by the worker of ClusterCIDRs.
 	storedOtherwise map[string]types.UID
-	// stays is what was written last into a ClusterCIDR and has to stay, by its name. For the worker of ClusterCIDRs alone.
+	// stays is the last write to each ClusterCIDR that nothing must undo, by name. Only used by the worker of ClusterCIDRs.
 	stays map[string]lastWrite
-	// goesSince is when it was first tried to let a ClusterCIDR go, by its name. For the same worker.
+	// goesSince is when the controller first tried to remove a ClusterCIDR's finalizer, by the ClusterCIDR's name. Only used by the worker
+	// of ClusterCIDRs.
 	goesSince map[string]lastWrite
-	// awaited is since when a Node waits for the finalizer of a ClusterCIDR, by the latter's name.
+	// awaited is since when Nodes have waited for a ClusterCIDR's finalizer, by the ClusterCIDR's name.
 	awaited map[string]time.Time
-	// heardVersion is the highest resource version of a Node of which an event was handled, or that was there at the start.
+	// heardVersion is the highest resource version of a Node whose event was handled, or that was read at the start.
 	heardVersion string
 	announcer    announcer
 
 	health    health.Health
 	firstSeen metrics.FirstSeen
-	// broken is closed by the panic that ends the controller.
+	// broken is closed by a panic, which ends the controller.
 	broken   chan struct{}
 	breaking sync.Once
-	// filled is whether the state knows all that there was at the start.
+	// filled is whether the state has everything that existed at the start.
 	filled atomic.Bool
-	// earlier is what the start has found of earlier terms. mu guards it.
+	// earlier is what the start found out about earlier terms. Guarded by mu.
 	earlier earlierTerms
 }
 
-// parts are what a Controller works with: the real ones in New, simulated ones in a test that takes every step itself.
+// parts are the dependencies of a Controller: real ones in New, simulated ones in a test that controls every step.
 type parts struct {
 	api          requests.API
 	now          func() time.Time
@@ -152,7 +153,7 @@ type parts struct {
 	newQueue     func(of string, longest time.Duration) queues.Queue
 }
 
-// New makes a controller. It does no I/O.
+// New returns a controller. It does no I/O.
 func New(cfg Config) (*Controller, error) {
 	c := newController(cfg, parts{
 		api:      requests.Clients{Kube: cfg.Client, ClusterCIDRs: cfg.ClusterCIDRClient},
@@ -168,7 +169,7 @@ func New(cfg Config) (*Controller, error) {
 	c.clusterCIDRs = clustercidrlisters.NewClusterCIDRLister(clusterCIDRs.GetIndexer())
 
 	c.nodesAsOf = cfg.NodesAsOf
-	// Of the stores: an informer's own is that of its reflector, which runs ahead of what listers show.
+	// Use the store's version: the informer's own is that of its reflector, which is ahead of what listers show.
 	c.nodesVersion = cfg.Nodes.Informer().GetStore().LastStoreSyncResourceVersion
 	c.clusterCIDRsVersion = clusterCIDRs.GetStore().LastStoreSyncResourceVersion
 
@@ -233,8 +234,8 @@ func newController(cfg Config, p parts) *Controller {
 	return c
 }
 
-// watch makes every event of an informer call heard, and the start wait for the informer. before is nil for an object that is new, now for one
-// that is gone.
+// watch calls heard for every event of an informer, and makes start wait for the informer. before is nil for a new object, now is nil for a
+// deleted one.
 func (c *Controller) watch(kind string, informer cache.SharedIndexInformer, heard func(name string, before, now any)) error {
 	event := func(before, now any) {
 		object := now
@@ -260,11 +261,11 @@ func (c *Controller) watch(kind string, informer cache.SharedIndexInformer, hear
 	return err
 }
 
-// Name makes Controller one that the manager can run.
+// Name implements the manager's interface for controllers.
 func (c *Controller) Name() string { return Name }
 
-// Run serves until ctx is done or something panics, and returns when all that it started, writes included, has ended. After a panic
-// another Controller can be built and run in its place: see package restart.
+// Run runs until ctx is done or something panics. It returns when everything it started has ended, including writes. After a panic, another
+// Controller can be built and run in its place: see package restart.
 func (c *Controller) Run(ctx context.Context) {
 	logger := klog.FromContext(ctx)
 	logger.Info("Starting controller", "controller", Name)
@@ -273,7 +274,7 @@ func (c *Controller) Run(ctx context.Context) {
 	hide := metrics.Show(shown{c})
 	defer func() {
 		if c.Err() == nil {
-			hide() // else they go on to say that it is not ready, until the next one takes its place
+			hide() // otherwise they report "not ready" until the next Controller takes over
 		}
 	}()
 	defer c.leaveNothing()
@@ -281,7 +282,7 @@ func (c *Controller) Run(ctx context.Context) {
 	defer wg.Wait()
 	defer c.informers.Shutdown()
 	ctx, cancel := context.WithCancel(ctx)
-	defer cancel() // before Shutdown, which waits for what ends with ctx
+	defer cancel() // before Shutdown, which waits for goroutines that end with ctx
 	wg.Go(func() {
 		select {
 		case <-c.broken:
@@ -306,9 +307,9 @@ func (c *Controller) Run(ctx context.Context) {
 	<-ctx.Done()
 }
 
-// safely calls f unless something has panicked before. A panic ends this controller, for its state may be half changed then; it does not
-// end the process, whose other controllers the cluster needs, and which would meet the same object again after its restart. Whoever runs
-// this controller builds another one.
+// safely calls f unless something has panicked before. A panic ends this controller, because its state may be half changed. It does not end
+// the process: the cluster needs the other controllers in it, and a restarted process would meet the same object again. The caller of Run
+// builds another Controller.
 func (c *Controller) safely(f func()) {
 	select {
 	case <-c.broken:
@@ -331,7 +332,7 @@ func (c *Controller) safely(f func()) {
 	f()
 }
 
-// line is a queue of names and what is done about each.
+// line is a queue of names and the function that processes them.
 type line struct {
 	queue   queues.Queue
 	sync    func(ctx context.Context, name string) error
@@ -347,22 +348,22 @@ func (c *Controller) lines() []line {
 	}
 }
 
-// with runs f on the state, alone, and then wakes whom its changes may concern. It panics if somebody's panic has left the state half
-// changed: nothing may be decided, and then written, by such a state.
+// with runs f on the state, exclusively, and then queues the objects that its changes may affect. It panics if an earlier panic has left
+// the state half changed: such a state must not lead to decisions or writes.
 func (c *Controller) with(f func(*allocator.State)) {
 	if !c.withWhole(f) {
 		panic(health.ErrTorn)
 	}
 }
 
-// withWhole is with for who only shows what is in the state. It reports false, and does not call f, if the state may be half changed.
+// withWhole is with for callers that only show the state. It reports false, and does not call f, if the state may be half changed.
 func (c *Controller) withWhole(f func(*allocator.State)) (whole bool) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	if c.torn {
 		return false
 	}
-	c.torn = true // A panic leaves it so.
+	c.torn = true // It stays so after a panic.
 	f(c.state)
 	e := c.state.Changes()
 	for _, name := range e.Terminating {
@@ -382,8 +383,8 @@ func (c *Controller) withWhole(f func(*allocator.State)) (whole bool) {
 	return true
 }
 
-// noting passes on what sync returns, and notes which objects cannot be written. All of them fail for the same reason, as a rule, so only
-// the first is logged. Each has an event of its own.
+// noting passes on the result of sync, and notes which objects cannot be written. Usually all of them fail for the same reason, so only the
+// first failure is logged. Each object gets its own event.
 func (c *Controller) noting(kind health.Kind, sync func(context.Context, string) error) func(context.Context, string) error {
 	return func(ctx context.Context, name string) error {
 		err := sync(ctx, name)

@@ -11,10 +11,10 @@ import (
 	"github.com/multicidr/controller-manager/controllers/nodeipam/health"
 )
 
-// DebuggingHandler shows what the controller knows: see package debugpage.
+// DebuggingHandler serves the debug page: see package debugpage.
 func (c *Controller) DebuggingHandler() http.Handler { return debugpage.Handler(c.look) }
 
-// look copies all that there is to show; an error after a panic. The lock is held for the copy only.
+// look copies everything to show; it returns an error after a panic. The lock is held only for the copy.
 func (c *Controller) look() (debugpage.Look, error) {
 	var s allocator.Snapshot
 	if c.Err() != nil || !c.withWhole(func(b *allocator.State) { s = b.Snapshot() }) {
@@ -31,10 +31,10 @@ func (c *Controller) look() (debugpage.Look, error) {
 	return seen, nil
 }
 
-// HealthChecker reports an error, which says what to do, for as long as the controller cannot do all of its work.
+// HealthChecker reports an error that says what to do, as long as the controller cannot do all of its work.
 func (c *Controller) HealthChecker() healthz.UnnamedHealthChecker { return &c.health }
 
-// shown is what the metrics show of a Controller.
+// shown is the view of a Controller for metrics.
 type shown struct{ *Controller }
 
 func (s shown) Ready() bool { return s.HealthChecker().Check(nil) == nil }
@@ -43,7 +43,7 @@ func (s shown) Failing(kind health.Kind) int { return s.health.Failing(kind) }
 
 func (s shown) Known() (f allocator.Figures, withPodCIDRs int, ok bool) {
 	if !s.filled.Load() || s.Err() != nil {
-		return f, 0, false // Of an empty state, nothing can be said; nor of one that nobody keeps any more.
+		return f, 0, false // An empty state says nothing, and neither does one that is no longer updated.
 	}
 	if nodes, err := s.nodes.List(labels.Everything()); err == nil { // Listing a cache fails only for a selector that cannot be parsed.
 		for _, node := range nodes {

@@ -17,30 +17,30 @@ import (
 	"github.com/multicidr/controller-manager/controllers/nodeipam/text"
 )
 
-// A ClusterCIDR allocates once it has its finalizer. Nodes that match it wait for that, for it takes milliseconds, and a block of the next
-// ClusterCIDR would be theirs for ever. But not everything that is written stays: a mutating webhook or policy can answer 200 and leave the
-// finalizer out, and a pipeline can put back the object without it. Then no event comes that anybody could wait for.
+// A ClusterCIDR allocates only once it has its finalizer. Nodes that match it wait for that, because it takes milliseconds, and a block
+// from the next ClusterCIDR would be permanent. But a write may not persist: a mutating webhook or policy can answer 200 and leave the
+// finalizer out, and a deployment pipeline can put the object back without it. Then there is no event to wait for.
 
-// finalizerPatience is for how long Nodes wait for a ClusterCIDR after the first try to add its finalizer. It is as long as a write may
-// take: one that hangs lets the Nodes go on after the same time.
+// finalizerPatience is how long Nodes wait for a ClusterCIDR after the first attempt to add its finalizer. It equals the timeout of a
+// write, so a write that hangs delays Nodes for no longer.
 const finalizerPatience = requests.Timeout
 
-// untriedPatience is for how long a Node waits for a ClusterCIDR whose finalizer was not tried yet: one write before it may hang.
+// untriedPatience is how long a Node waits for a ClusterCIDR whose finalizer was not tried yet: one write ahead of it may hang.
 const untriedPatience = requests.Timeout + time.Second
 
-// causeNotTried is the cause of a pool's problem if other ClusterCIDRs' finalizers get no answer.
+// causeNotTried is the cause of a pool's problem if writes of other ClusterCIDRs hang, so that its finalizer was not tried.
 const causeNotTried metav1.StatusReason = "FinalizerNotTried"
 
-// finalizerTries are the tries to add the finalizer to a ClusterCIDR that does not show it, or has not for long.
+// finalizerTries are the attempts to add the finalizer to a ClusterCIDR that does not show it, or has shown it only for a short time.
 type finalizerTries struct {
-	first time.Time // that the API server has answered, and not with an error
-	last  time.Time // that it says it has stored
-	shown time.Time // when the finalizer was there afterwards; the zero value if it is not
-	lost  bool      // it was there and went
+	first time.Time // first attempt that the API server answered without an error
+	last  time.Time // last attempt that the API server confirmed
+	shown time.Time // when the finalizer appeared after that; zero while it is missing
+	lost  bool      // it appeared and was removed again
 }
 
-// sawFinalizer notes whether a ClusterCIDR shows the finalizer. One that loses it again at once has somebody who takes it away; whoever answered that with
-// another try each time would never stop. The caller holds the state.
+// sawFinalizer notes whether a ClusterCIDR shows the finalizer. If it disappears again soon, something removes it, and adding it again each
+// time would never end. The caller holds the lock on the state.
 func (c *Controller) sawFinalizer(name string, finalized bool) {
 	tries, ok := c.finalizerTries[name]
 	switch stays := !tries.shown.IsZero(); {
@@ -56,8 +56,8 @@ func (c *Controller) sawFinalizer(name string, finalized bool) {
 	}
 }
 
-// judgeFinalizer gives up a pool whose finalizer is not there for long though it was added. It returns the pool as it is then, and for how
-// long its finalizer is not to be tried again. Whoever calls it holds the state.
+// judgeFinalizer gives up a pool whose finalizer is still missing some time after it was added. It returns the resulting pool, and how long
+// to wait before the next attempt. The caller holds the lock on the state.
 func (c *Controller) judgeFinalizer(b *allocator.State, p *clustercidr.Pool) (_ *clustercidr.Pool, pause time.Duration) {
 	tries, ok := c.finalizerTries[p.Name]
 	now := c.now()
@@ -73,17 +73,17 @@ func (c *Controller) judgeFinalizer(b *allocator.State, p *clustercidr.Pool) (_ 
 		}
 		p = b.SetPool(p.With(clustercidr.FinalizerNotKept, clustercidr.CauseNotKept))
 	}
-	return p, tries.last.Add(queues.RetryMax).Sub(now) // The object may change at every try, and each change is an event.
+	return p, tries.last.Add(queues.RetryMax).Sub(now) // The object may change at every attempt, and each change is an event.
 }
 
-// serve is state.serve, but a Node does not wait for ever for the finalizer of a ClusterCIDR: those that were not even tried in time, because
-// other writes hang before them, are given up until they are. It is for the worker of the Node, which holds the state.
+// serve is State.Allocate with a limit on how long a Node waits for finalizers: a ClusterCIDR whose finalizer was not tried in time,
+// because other writes hang, is skipped until it is tried. For the worker of the Node, which holds the lock on the state.
 func (c *Controller) serve(b *allocator.State, node *v1.Node) (r allocator.Reservation, ok, say bool) {
 	r, ok, say = b.Allocate(node)
 	if _, awaits := b.AwaitsFinalizerOf(node.Name); ok || !awaits {
 		return r, ok, say
 	}
-	for _, name := range slices.Sorted(b.AwaitingFinalizer()) { // The Node waits for all that may come first for it at the same time.
+	for _, name := range slices.Sorted(b.AwaitingFinalizer()) { // The Node waits at once for every ClusterCIDR that may come first for it.
 		if _, known := c.awaited[name]; !known {
 			c.awaited[name] = c.now()
 		}
@@ -99,10 +99,10 @@ func (c *Controller) serve(b *allocator.State, node *v1.Node) (r allocator.Reser
 	return r, ok, say
 }
 
-// triedFinalizer notes how a try to add the finalizer to a pool that does not have it ended.
+// triedFinalizer notes the outcome of an attempt to add the finalizer to a pool without it.
 func (c *Controller) triedFinalizer(p *clustercidr.Pool, stored bool, err error) {
 	if requests.NotItsTurn(err) {
-		c.with(func(*allocator.State) { delete(c.awaited, p.Name) }) // Nothing was tried, and nobody is served meanwhile.
+		c.with(func(*allocator.State) { delete(c.awaited, p.Name) }) // Nothing was tried, and nothing is allocated meanwhile.
 		return
 	}
 	c.with(func(b *allocator.State) {
@@ -121,7 +121,8 @@ func (c *Controller) triedFinalizer(p *clustercidr.Pool, stored bool, err error)
 	})
 }
 
-// finalizerAnswered notes that the API server has answered a try to add the finalizer to p, and not with an error. The caller holds the state.
+// finalizerAnswered notes that the API server answered an attempt to add the finalizer to p without an error. The caller holds the lock on
+// the state.
 func (c *Controller) finalizerAnswered(p *clustercidr.Pool, stored bool) {
 	cc, err := c.clusterCIDRs.Get(p.Name)
 	if err != nil || string(cc.UID) != p.ID {
@@ -135,11 +136,11 @@ func (c *Controller) finalizerAnswered(p *clustercidr.Pool, stored bool) {
 		tries.last = c.now()
 	}
 	c.finalizerTries[p.Name] = tries
-	delete(c.awaited, p.Name)      // From here on judgeFinalizer says for how long.
-	for other := range c.awaited { // Writes are answered, so it is soon the turn of the others.
+	delete(c.awaited, p.Name)      // From now on judgeFinalizer sets the limit.
+	for other := range c.awaited { // Writes are answered, so the others will be tried soon.
 		c.awaited[other] = c.now()
 	}
-	// The watch may have been faster than the answer.
+	// The watch may be ahead of the answer.
 	c.sawFinalizer(p.Name, slices.Contains(cc.Finalizers, networkingv1.Finalizer))
 	c.clusterCIDRQueue.AddAfter(p.Name, finalizerPatience)
 }

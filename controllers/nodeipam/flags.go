@@ -23,12 +23,12 @@ import (
 	"github.com/multicidr/controller-manager/controllers/nodeipam/requests"
 )
 
-// followFlags sees to it that there is one enabled ClusterCIDR for what the flags say now. All others that were made from flags are
-// superseded: they are disabled, and deleted once no Node uses them. Flags that come back enable theirs again, so processes with
-// different flags can take turns to lead. A ClusterCIDR that a user deletes is made again, and if Nodes keep the deleted one a while,
-// under another name.
+// followFlags ensures that exactly one enabled ClusterCIDR exists for the current flags. All others that were made from flags are
+// superseded: they are disabled, and deleted once no Node uses them. If flags come back, their ClusterCIDR is enabled again, so processes
+// with different flags can take turns as leader. A ClusterCIDR that a user deletes is created again, under another name if Nodes still keep
+// the deleted one.
 //
-// It is called when a ClusterCIDR of some name was looked at. What is wrong with another one is left to that one's own turn.
+// It is called when the ClusterCIDR of this name was looked at. A problem with another ClusterCIDR is left to that one's own turn.
 func (c *Controller) followFlags(ctx context.Context, name string) error {
 	made, err := c.madeFromFlags()
 	if err != nil {
@@ -39,7 +39,7 @@ func (c *Controller) followFlags(ctx context.Context, name string) error {
 	for _, cc := range made {
 		switch {
 		case c.otherwise(cc):
-			// What keeps it from being right would do the same to the next one.
+			// What changed this object would change the next one, too.
 		case cc.DeletionTimestamp != nil:
 			goes = goes || c.flagsSay(cc) && c.goesAtOnce(cc)
 		case !live && c.flagsSay(cc):
@@ -49,14 +49,14 @@ func (c *Controller) followFlags(ctx context.Context, name string) error {
 			own.note(cc.Name, c.retire(ctx, cc))
 		}
 	}
-	if !live && !goes && c.flags != nil { // what goes leaves its name, and then this is called again
+	if !live && !goes && c.flags != nil { // the name becomes free when the old one is gone, and then this is called again
 		own.note(fromflags.NameOf(c.flags), c.makeFromFlags(ctx, made))
 	}
 	return firstFailed(own.errs...)
 }
 
-// madeFromFlags returns all ClusterCIDRs that were made from flags, the oldest one first. A try to create one may be carried out after a later one, so
-// there can be two for the same flags. Everybody keeps the same.
+// madeFromFlags returns all ClusterCIDRs that were made from flags, oldest first. An attempt to create one may be carried out after a later
+// attempt, so there can be two for the same flags. The order makes every process keep the same one.
 func (c *Controller) madeFromFlags() ([]*networkingv1.ClusterCIDR, error) {
 	made, err := c.clusterCIDRs.List(labels.SelectorFromSet(labels.Set{networkingv1.LabelCreatedFromFlags: "true"}))
 	if err != nil {
@@ -69,8 +69,8 @@ func (c *Controller) madeFromFlags() ([]*networkingv1.ClusterCIDR, error) {
 	return made, nil
 }
 
-// turn collects what went wrong when a ClusterCIDR was looked at. One that cannot be written must not keep the others from it, and what is wrong with
-// another one belongs to that one's own turn.
+// turn collects the errors of one call of followFlags. A ClusterCIDR that cannot be written must not block the others, and an error of
+// another ClusterCIDR belongs to that one's own turn.
 type turn struct {
 	c    *Controller
 	of   string
@@ -90,13 +90,13 @@ func (t *turn) note(name string, err error) {
 	}
 }
 
-// otherwise reports whether a ClusterCIDR was created here and not stored as it was sent.
+// otherwise reports whether this process created a ClusterCIDR that was not stored as it was sent.
 func (c *Controller) otherwise(cc *networkingv1.ClusterCIDR) bool {
 	uid, ok := c.storedOtherwise[cc.Name]
 	return ok && uid == cc.UID && cc.DeletionTimestamp == nil
 }
 
-// makeFromFlags creates the ClusterCIDR of the flags, under the first name that is free.
+// makeFromFlags creates the ClusterCIDR of the flags, under the first free name.
 func (c *Controller) makeFromFlags(ctx context.Context, made []*networkingv1.ClusterCIDR) error {
 	name := fromflags.NameOf(c.flags)
 	for i := 2; ; i++ {
@@ -107,20 +107,20 @@ func (c *Controller) makeFromFlags(ctx context.Context, made []*networkingv1.Clu
 		case err != nil:
 			return err
 		case c.otherwise(cc):
-			return fmt.Errorf("ClusterCIDR %s: %w", name, requests.ErrStoredOtherwise) // as would be the next one
+			return fmt.Errorf("ClusterCIDR %s: %w", name, requests.ErrStoredOtherwise) // the next one would be, too
 		case cc.DeletionTimestamp == nil && c.flagsSay(cc) && !fromflags.Disabled(cc):
-			// An earlier try to create it was not in vain, and showed while others were being looked at. Or somebody has taken its label away: it has the ranges
-			// of the flags all the same, and the next one would lose its label, too.
+			// An earlier attempt to create it succeeded, and showed only now. Or its label was removed: it still has the ranges of the
+			// flags, and the next one would lose its label, too.
 			return nil
 		}
 		name = fmt.Sprintf("%s-%d", fromflags.NameOf(c.flags), i)
 	}
 }
 
-// goesAtOnce reports whether nothing but us keeps a ClusterCIDR that is being deleted, and we do not for long.
+// goesAtOnce reports whether only this controller's finalizer keeps a ClusterCIDR that is being deleted, and only briefly.
 func (c *Controller) goesAtOnce(cc *networkingv1.ClusterCIDR) (goes bool) {
 	if since, ok := c.goesSince[cc.Name]; ok && since.uid == cc.UID && c.now().Sub(since.at) > finalizerPatience {
-		return false // A webhook or policy does not let it go.
+		return false // A webhook or policy keeps it.
 	}
 	c.with(func(b *allocator.State) {
 		goes = !b.InUse(cc.Name) && slices.Equal(cc.Finalizers, []string{networkingv1.Finalizer})
@@ -128,13 +128,13 @@ func (c *Controller) goesAtOnce(cc *networkingv1.ClusterCIDR) (goes bool) {
 	return goes
 }
 
-// flagsSay reports whether the flags of this process stand for the ranges of a ClusterCIDR.
+// flagsSay reports whether a ClusterCIDR has the ranges that this process's flags ask for.
 func (c *Controller) flagsSay(cc *networkingv1.ClusterCIDR) bool {
 	return c.flags != nil && clustercidr.SameRanges(cc.Spec, *c.flags)
 }
 
-// compile is the function of that name, save that a superseded ClusterCIDR is disabled, also before it is written: at a start Nodes are
-// served before that. The caller holds entering.
+// compile is clustercidr.CompileWith, except that a superseded ClusterCIDR is disabled even before that is written: at a start, podCIDRs
+// are allocated before that. The caller holds entering.
 func (c *Controller) compile(cc *networkingv1.ClusterCIDR) *clustercidr.Pool {
 	p := clustercidr.CompileWith(cc, c.selectors)
 	if !fromflags.Made(cc) || p.State == ipam.Terminating || p.State == ipam.Invalid {
@@ -145,7 +145,7 @@ func (c *Controller) compile(cc *networkingv1.ClusterCIDR) *clustercidr.Pool {
 		p.Supersede("it was made from flags, and the controller has no such flags now")
 	case !c.flagsSay(cc):
 		p.Supersede("it was made from flags, which now name another range or block size")
-	case fromflags.Disabled(cc): // Also one that is about to be enabled again, for a moment.
+	case fromflags.Disabled(cc): // Briefly also one that is about to be enabled again.
 		p.Supersede("it was made from flags, for which there is another ClusterCIDR")
 	}
 	return p
@@ -174,7 +174,8 @@ func (c *Controller) createFromFlags(ctx context.Context, name string, made []*n
 		c.clusterCIDRQueue.AddAfter(name, queues.RetryMax)
 		return nil
 	case apierrors.IsAlreadyExists(err):
-		// The watch is about to tell. It does not if the object goes before it was seen, when etcd is restored for one; or if a webhook answers so.
+		// The watch should show it soon. It does not if the object is gone before it was seen, for example after a restore of etcd, or if a
+		// webhook gave this answer.
 		if err := c.wroteInto(&networkingv1.ClusterCIDR{ObjectMeta: metav1.ObjectMeta{Name: name}}, created); err != nil {
 			return fmt.Errorf("create ClusterCIDR %s from the flags: the API server answers that it exists: %w", name, requests.ErrNotKept)
 		}
@@ -184,22 +185,22 @@ func (c *Controller) createFromFlags(ctx context.Context, name string, made []*n
 	}
 }
 
-// retire disables a superseded ClusterCIDR, and deletes it once no Node uses it, unless a user has changed it: if the flags came back, it
-// would be made again without the change.
+// retire disables a superseded ClusterCIDR, and deletes it once no Node uses it. It keeps one that a user has changed: if the flags came
+// back, the new one would lack that change.
 //
-// Only one that shows that it is disabled is deleted, and as it shows: a leader with its flags enables it before it gives a block of it,
-// and then a deletion that arrives late misses.
+// It deletes only a ClusterCIDR that shows as disabled, at the resource version that it shows. A leader with matching flags enables the
+// ClusterCIDR before it allocates from it, so a delayed deletion then fails.
 func (c *Controller) retire(ctx context.Context, cc *networkingv1.ClusterCIDR) error {
 	if cc.Spec.Allocation != networkingv1.AllocationDisabled {
 		return c.writeAllocation(ctx, cc, networkingv1.AllocationDisabled)
 	}
 	inUse := true
 	cc, p, err := c.lookAtClusterCIDR(cc.Name, func(b *allocator.State, cc *networkingv1.ClusterCIDR) {
-		// What is deleted is what the state knows to be disabled: from here on nothing is given from it.
+		// The state knows that this one is disabled, so nothing is allocated from it any more.
 		inUse = cc == nil || b.InUse(cc.Name)
 	})
 	if err != nil || inUse || !p.Superseded || !fromflags.Disabled(cc) || fromflags.ChangedByUser(cc) {
-		return err // whoever stops to use it calls for this again
+		return err // called again when the last Node stops using it
 	}
 	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), requests.Timeout)
 	defer cancel()
@@ -209,10 +210,10 @@ func (c *Controller) retire(ctx context.Context, cc *networkingv1.ClusterCIDR) e
 		klog.FromContext(ctx).Info("Deleting a ClusterCIDR of other flags, which no Node uses", "clusterCIDR", klog.KObj(cc))
 		return nil
 	case requests.NotThere(err), apierrors.IsConflict(err):
-		// It has changed since it was cached, and that event comes; or a webhook refuses with that code.
+		// As a rule the object has changed since it was cached, and an event is coming; or a webhook refused with that code.
 		return requests.RefusedLater{Err: fmt.Errorf("delete ClusterCIDR %s: %w", cc.Name, err)}
 	case c.flags == nil && apierrors.IsForbidden(err):
-		// Without the flag the controller need not be allowed to. It harms nobody, and there is nobody who waits.
+		// Without the flag the controller need not have this permission. The object does no harm, and no Node waits.
 		klog.FromContext(ctx).Info("A ClusterCIDR that was made from --cluster-cidr stays, disabled: the controller may not delete ClusterCIDRs. Delete it with kubectl", "clusterCIDR", klog.KObj(cc))
 		return nil
 	default:
@@ -220,7 +221,7 @@ func (c *Controller) retire(ctx context.Context, cc *networkingv1.ClusterCIDR) e
 	}
 }
 
-// reinstate enables the ClusterCIDR of the flags if the controller had disabled it. What a user has disabled stays so.
+// reinstate enables the ClusterCIDR of the flags if the controller had disabled it. One that a user disabled stays disabled.
 func (c *Controller) reinstate(ctx context.Context, cc *networkingv1.ClusterCIDR) error {
 	if _, annotated := cc.Annotations[networkingv1.AnnotationSuperseded]; !annotated {
 		return nil
@@ -228,7 +229,7 @@ func (c *Controller) reinstate(ctx context.Context, cc *networkingv1.ClusterCIDR
 	return c.writeAllocation(ctx, cc, networkingv1.AllocationEnabled)
 }
 
-// writeAllocation enables or disables a ClusterCIDR, and notes on it, in the same write, that the controller did.
+// writeAllocation enables or disables a ClusterCIDR, and in the same write annotates that the controller did so.
 func (c *Controller) writeAllocation(ctx context.Context, cc *networkingv1.ClusterCIDR, mode networkingv1.AllocationMode) error {
 	if err := c.notAgain(cc, string(mode)); err != nil {
 		return err
@@ -241,7 +242,7 @@ func (c *Controller) writeAllocation(ctx context.Context, cc *networkingv1.Clust
 		klog.FromContext(ctx).Info("Followed the flags", "clusterCIDR", klog.KObj(cc), "allocation", mode)
 		return c.wroteInto(cc, string(mode))
 	case requests.NotThere(err), apierrors.IsConflict(err):
-		// It has changed since it was cached, and that event comes; or a webhook refuses with that code.
+		// As a rule the object has changed since it was cached, and an event is coming; or a webhook refused with that code.
 		return requests.RefusedLater{Err: fmt.Errorf("patch allocation of ClusterCIDR %s: %w", cc.Name, err)}
 	default:
 		return fmt.Errorf("patch allocation of ClusterCIDR %s: %w", cc.Name, err)

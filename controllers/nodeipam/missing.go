@@ -11,13 +11,14 @@ import (
 	"github.com/multicidr/controller-manager/controllers/nodeipam/allocator"
 )
 
-// witness tells whether etcd has what this process wrote. A lease.Fence is one.
+// witness tells whether etcd still has what this process wrote. lease.Fence implements it.
 type witness interface{ Renewals() lease.Renewals }
 
-// doubtInterval is how often a Node that is missing from a list is looked at. Usually the lease is renewed every two seconds.
+// doubtInterval is how often a Node missing from a list is rechecked. Usually the Lease is renewed every two seconds.
 const doubtInterval = time.Second
 
-// renewals are those of the leader lease. Without leader election nothing tells of a restore of etcd, so whatever is read counts as proven at once.
+// renewals are those of the leader Lease. Without leader election nothing reveals a restore of etcd, so every read counts as proven at
+// once.
 func (c *Controller) renewals() lease.Renewals {
 	if c.witness == nil {
 		return lease.Renewals{Sent: -1}
@@ -25,8 +26,8 @@ func (c *Controller) renewals() lease.Renewals {
 	return c.witness.Renewals()
 }
 
-// missed keeps the blocks of a Node that the state has and a list has not: now is the Node of that name in the list, or nil if there is none. It
-// is called before the state forgets the Node. Without leader election nothing proves that etcd has what was written, and nothing is kept.
+// missed keeps the blocks of a Node that is in the state but missing from a list. now is the Node of that name in the list, or nil. Call it
+// before the state forgets the Node. Without leader election nothing can prove that etcd still has what was written, so nothing is kept.
 func (c *Controller) missed(b *allocator.State, name string, now any) {
 	if c.witness == nil {
 		return
@@ -36,7 +37,7 @@ func (c *Controller) missed(b *allocator.State, name string, now any) {
 	c.settle(b, name)
 }
 
-// settle ends the doubts about a name that the lease has decided, and looks again soon at the others.
+// settle ends the doubts about a name that the Lease has resolved, and schedules a recheck of the others.
 func (c *Controller) settle(b *allocator.State, name string) {
 	if !b.Doubted(name) {
 		return
@@ -45,14 +46,14 @@ func (c *Controller) settle(b *allocator.State, name string) {
 		klog.Background().Error(nil, "A Node is in doubt: etcd was restored from a backup, and the Node is gone. Its blocks are kept, because its machine may use them. "+
 			"Put the Node back as docs/operators/restore-etcd.md says. If no machine of the Nodes in doubt runs, restart this process, which frees all these blocks", "node", klog.KRef("", name), "podCIDRs", d)
 	}
-	if b.Undecided(name) { // it is looked at again
+	if b.Undecided(name) { // recheck it soon
 		c.nodeQueue.AddAfter(name, doubtInterval)
 	}
 	c.health.Doubts(name, b.InDoubt(name))
 }
 
-// fromList reports whether an informer found a change by listing: it does not know the last state of an object that is gone, or it finds
-// another object of the name.
+// fromList reports whether an informer learned of a change from a list: the last state of a deleted object is unknown, or the object of
+// that name has another UID.
 func fromList(before, now any) bool {
 	if _, ok := before.(cache.DeletedFinalStateUnknown); ok {
 		return true

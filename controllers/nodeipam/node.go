@@ -19,13 +19,13 @@ import (
 	"k8s.io/klog/v2"
 )
 
-// receiptLasts is how long the API server's word that it has stored a write of podCIDRs is enough. Until the watch shows them, other
-// events of the Node arrive, its kubelet's above all, and are no reason to write again. After that time something is
-// strange, like an etcd that was restored, and writing again is what helps.
+// receiptLasts is how long a confirmed write of podCIDRs is not repeated. Until the watch shows it, other events of the Node arrive, mostly
+// from its kubelet, and are no reason to write again. After that time something is wrong, such as a restore of etcd, and writing again
+// helps.
 const receiptLasts = 5 * time.Second
 
-// syncNode brings one Node on: it decides, writes, and says what came of that. Its outcome depends on what is cached and in the state, not on
-// which event called it.
+// syncNode advances one Node: it decides, writes, and records the outcome. What it does depends on the cache and the state, not on which
+// event queued the Node.
 func (c *Controller) syncNode(ctx context.Context, name string) error {
 	d, err := c.decide(name)
 	switch {
@@ -35,17 +35,17 @@ func (c *Controller) syncNode(ctx context.Context, name string) error {
 		return requests.Later(d.pause)
 	case d.read:
 		if !c.readBack(ctx, d.node) {
-			return requests.Later(queues.RetryMax) // The watch tells, which is late; or the API server does not answer.
+			return requests.Later(queues.RetryMax) // The watch is late and will show the podCIDRs, or the API server does not answer.
 		}
 		return requests.Later(queues.ClosedRetry)
 	case d.byOther:
 		return c.accuse(ctx, d.node)
 	}
 	if !d.write {
-		return nil // it has podCIDRs, or goes, or is pending, and whatever may help wakes it
+		return nil // it has podCIDRs, is being deleted, or is pending; whatever may help queues it again
 	}
 	if d.first {
-		// Before it is sent, for who has to find out later what this process may have assigned: an answer can be lost.
+		// Logged before it is sent, for somebody who later must find out what this process may have assigned: an answer can be lost.
 		klog.FromContext(ctx).Info("Assigning podCIDRs", "node", klog.KObj(d.node), "podCIDRs", requests.PodCIDRs(d.assign.Blocks, c.primary), "clusterCIDR", d.assign.ClusterCIDR)
 	}
 	if err := c.write(ctx, d.node, d.assign); err != nil || !d.again {
@@ -55,23 +55,23 @@ func (c *Controller) syncNode(ctx context.Context, name string) error {
 	return fmt.Errorf("podCIDRs of Node %s: %w", name, requests.ErrNotKept)
 }
 
-// decision is what is to be done about a Node. The zero value is nothing.
+// decision is what to do about a Node. The zero value is nothing.
 type decision struct {
 	node *v1.Node
-	// assign is written if write is true; first says that it was not sent before.
+	// assign is written if write is true; first is whether it was never sent before.
 	assign       allocator.Reservation
 	write, first bool
-	// pause is until it is to be looked at again: the API server's word that it has stored assign is still good, or the next write is held back.
+	// pause is the time until the next look at the Node: assign was confirmed recently, or the next write is held back.
 	pause time.Duration
-	// again says that the API server has stored assign a while ago, as it says, and the Node does not show it.
+	// again is whether the API server confirmed assign some time ago but the Node does not show it.
 	again bool
-	// read says that a read of the Node can tell whether a write was carried out that was not answered, and that this comes before the next write.
+	// read is whether to read the Node before the next write, because a read can now tell if an unanswered write was carried out.
 	read bool
-	// byOther is whether somebody else seems to have given the Node its podCIDRs.
+	// byOther is whether another process seems to have written the Node's podCIDRs.
 	byOther bool
 }
 
-// decide looks at a Node and decides, at once: between a look and a decision, the event handler could enter a younger Node of this name.
+// decide looks at a Node and decides under one lock. Otherwise the event handler could record a younger Node of this name in between.
 func (c *Controller) decide(name string) (d decision, err error) {
 	c.with(func(b *allocator.State) {
 		d.node, err = c.observeNode(b, name)
@@ -83,13 +83,14 @@ func (c *Controller) decide(name string) (d decision, err error) {
 			}
 			d.byOther = b.Suspected(name)
 		case node.DeletionTimestamp != nil:
-			// It needs no blocks any more. Those that may have been written stay its own until the object is gone, or it is certain that they were not.
+			// It needs no blocks any more. Blocks that may have been written stay reserved until the object is gone, or until it is certain
+			// that they were not written.
 			now, renewals := c.now(), c.renewals()
 			b.Conclude(node, now, allocator.Renewals(renewals))
 			b.GiveUp(node)
 			d.pause, d.read = b.HoldBack(node, now, renewals.WentBack)
 		case b.Undecided(name):
-			// What it may have to get back is known after the next renewal of the lease.
+			// The next renewal of the Lease decides which blocks it may get back.
 		default:
 			c.reserve(b, &d)
 		}
@@ -97,11 +98,11 @@ func (c *Controller) decide(name string) (d decision, err error) {
 	return d, err
 }
 
-// reserve decides for a Node that needs podCIDRs. If no ClusterCIDR can allocate them, that is handed over to be said.
+// reserve decides for a Node that needs podCIDRs. If no ClusterCIDR can allocate them, it queues an event.
 func (c *Controller) reserve(b *allocator.State, d *decision) {
 	now, renewals := c.now(), c.renewals()
 	if b.Conclude(d.node, now, allocator.Renewals(renewals)) {
-		d.pause = queues.ClosedRetry // the others first
+		d.pause = queues.ClosedRetry // the other Nodes first
 		return
 	}
 	if d.pause = b.GiveWay(d.node, now); d.pause > 0 {
@@ -119,15 +120,16 @@ func (c *Controller) reserve(b *allocator.State, d *decision) {
 		d.pause, d.read = b.HoldBack(d.node, now, renewals.WentBack)
 	}
 	if d.write && d.pause <= 0 && !d.read {
-		d.first = b.Sending(d.node, renewals.WentBack) // From here on nothing that others do takes the blocks away.
+		d.first = b.Sending(d.node, renewals.WentBack) // From now on nothing that happens to others takes the blocks away.
 	}
 }
 
-// observeNode enters in the state what the cache shows of a Node now, and returns the Node; nil if there is none, or if the event that brings
-// it has not been handled yet. Whoever looks holds the state, so that what is entered never gets older.
+// observeNode records in the state what the cache now shows of a Node, and returns the Node; nil if it does not exist, or if its event has
+// not been handled yet. The caller holds the lock on the state, so the state never goes back to an older version.
 //
-// The cache runs ahead of the events, by seconds after a pause. To choose for a Node before its event is to choose before the events of
-// others that came first, and to give away what they have brought along. So what is ahead is left to its event, also the end of a Node.
+// The cache is ahead of the events, by seconds after a pause. Choosing for a Node before its event means choosing before earlier events of
+// other Nodes, and possibly allocating podCIDRs that those Nodes already have. So anything that is ahead, including a deletion, is left to
+// its event.
 func (c *Controller) observeNode(b *allocator.State, name string) (*v1.Node, error) {
 	node, err := c.nodes.Get(name)
 	c.settle(b, name)
@@ -138,7 +140,7 @@ func (c *Controller) observeNode(b *allocator.State, name string) (*v1.Node, err
 		return nil, err
 	}
 	if uid, known := b.UID(name); known && uid != node.UID {
-		return nil, nil // The event of that tells whether the one before may be in doubt.
+		return nil, nil // The other Node's event decides whether this name is in doubt.
 	}
 	blocks, _ := clustercidr.PodCIDRsOf(node)
 	b.Observe(node, blocks, clustercidr.AddressesOf(node))
@@ -148,23 +150,23 @@ func (c *Controller) observeNode(b *allocator.State, name string) (*v1.Node, err
 	return node, nil
 }
 
-// ahead reports whether a Node is newer than the last event that was handled. Resource versions are ordered (KEP-5504).
+// ahead reports whether a Node is newer than the last handled event. Resource versions are ordered (KEP-5504).
 func (c *Controller) ahead(node *v1.Node) bool {
 	order, err := resourceversion.CompareResourceVersion(node.ResourceVersion, c.heardVersion)
 	return err == nil && order > 0
 }
 
-// heard notes how new the events are. The caller holds the state.
+// heard records how recent the handled events are. The caller holds the lock on the state.
 func (c *Controller) heard(node *v1.Node) {
 	if c.heardVersion == "" || c.ahead(node) {
 		c.heardVersion = node.ResourceVersion
 	}
 }
 
-// nodeEvent is called by the informer, event by event.
+// nodeEvent is called by the informer for each event.
 func (c *Controller) nodeEvent(name string, before, now any) {
 	if node, ok := now.(*v1.Node); ok {
-		c.firstSeen.See(node, c.now()) // here, because its wait in the queue counts
+		c.firstSeen.See(node, c.now()) // here, because the time in the queue counts
 	} else {
 		c.firstSeen.Gone(name)
 	}
@@ -172,13 +174,13 @@ func (c *Controller) nodeEvent(name string, before, now any) {
 	c.noticeOther(before, now)
 }
 
-// heardOfNode enters in the state what an event tells, before anything is decided for which a later event is the reason: the Node's worker
-// may be busy with a write for seconds, and the Nodes behind it in the queue must not be given what a new Node of its name has
-// brought along. It calls the worker only if there is something to do, for most events are kubelets' that report they are well.
+// heardOfNode records an event in the state before anything is decided because of a later event. The Node's worker may be busy with a write
+// for seconds, and the Nodes behind it in the queue must not be allocated podCIDRs that a new Node of its name already has. It queues the
+// Node only if there is something to do, because most events are status updates from kubelets.
 func (c *Controller) heardOfNode(name string, before, now any) {
 	c.with(func(b *allocator.State) {
 		if !c.filled.Load() {
-			return // fill reads the cache, and holds the state meanwhile
+			return // fill holds the lock while it reads the cache
 		}
 		if is, ok := now.(*v1.Node); ok {
 			c.heard(is)
@@ -186,17 +188,18 @@ func (c *Controller) heardOfNode(name string, before, now any) {
 		c.heardOfEnd(b, name, before, now)
 		node, err := c.observeNode(b, name)
 		if err != nil {
-			utilruntime.HandleError(err) // its worker will have it again
+			utilruntime.HandleError(err) // the worker will get it again
 		}
-		// After a failure its worker comes again, but later, and until then it counts as one.
+		// After a failure the Node is queued again anyway, but only after its back-off.
 		if err != nil || node != nil && b.Concerns(node) || c.nodeQueue.NumRequeues(name) > 0 {
 			c.nodeQueue.Add(name)
 		}
 	})
 }
 
-// heardOfEnd frees what a Node holds of which an event tells that it is gone: it was deleted, or a list found another one of its name. Only
-// the Node of before is gone. The state may know a younger one of that name: what the start has read, the handlers may hear of much later.
+// heardOfEnd frees the blocks of a Node that, according to an event, is gone: it was deleted, or a list has another Node of its name. Only
+// the earlier Node is gone. The state may already know a younger one of that name, because the start reads the cache, and handlers may get
+// its events much later.
 func (c *Controller) heardOfEnd(b *allocator.State, name string, before, now any) {
 	last := before
 	if tombstone, ok := last.(cache.DeletedFinalStateUnknown); ok {
@@ -207,7 +210,7 @@ func (c *Controller) heardOfEnd(b *allocator.State, name string, before, now any
 		return
 	}
 	if now == nil && last == before {
-		c.heard(was) // which has the version of its deletion
+		c.heard(was) // which has the resource version of its deletion
 	}
 	if uid, known := b.UID(name); known && uid == was.UID && fromList(before, now) {
 		c.missed(b, name, now)
@@ -215,10 +218,10 @@ func (c *Controller) heardOfEnd(b *allocator.State, name string, before, now any
 	b.NodeGone(name, was.UID)
 }
 
-// write puts a reservation into its Node. An error says only that we do not know whether it was carried out, unless the API server has
-// refused it or it was not sent. The watch tells what came of it, and until then the same blocks are written again.
+// write writes a reservation to its Node. Unless the write was not sent or the API server refused it, an error only means that the outcome
+// is unknown. The watch will show it; until then the same blocks are written again.
 func (c *Controller) write(ctx context.Context, node *v1.Node, r allocator.Reservation) error {
-	// A shutdown does not cut a write off in the middle: Run returns when it has ended.
+	// A shutdown does not interrupt a write: Run returns when it has ended.
 	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), requests.Timeout)
 	defer cancel()
 	patched := c.firstSeen.Patching(node, c.now)
@@ -227,10 +230,10 @@ func (c *Controller) write(ctx context.Context, node *v1.Node, r allocator.Reser
 	logger := klog.FromContext(ctx)
 	if err == nil {
 		c.with(func(b *allocator.State) {
-			now, err := c.nodes.Get(node.Name) // The watch may have been faster than the answer.
+			now, err := c.nodes.Get(node.Name) // The watch may be ahead of the answer.
 			awaited := err == nil && now.UID == node.UID && !clustercidr.ShowsPodCIDRs(now)
 			if b.Written(node, c.now(), !awaited); awaited {
-				c.nodeQueue.AddAfter(node.Name, receiptLasts) // No event comes if an admission policy has left the podCIDRs out.
+				c.nodeQueue.AddAfter(node.Name, receiptLasts) // No event comes if an admission policy left the podCIDRs out.
 			}
 		})
 		c.health.Stored(health.WritesNode)
@@ -240,33 +243,35 @@ func (c *Controller) write(ctx context.Context, node *v1.Node, r allocator.Reser
 	c.notWritten(ctx, node, err)
 	if requests.NotThere(err) || apierrors.IsConflict(err) {
 		logger.V(4).Info("The Node is gone or another one by now", "node", klog.KObj(node), "err", err)
-		// The watch says which, as a rule before that. But a webhook can refuse with these codes as well.
+		// The watch shows which, usually earlier. But a webhook can also refuse with these codes.
 		return requests.RefusedLater{Err: fmt.Errorf("patch podCIDRs of Node %s: %w", node.Name, err)}
 	}
 	return fmt.Errorf("patch podCIDRs of Node %s: %w", node.Name, err)
 }
 
-// notWritten enters in the state what an error says about a Node's reservation.
+// notWritten records in the state what an error means for a Node's reservation.
 func (c *Controller) notWritten(ctx context.Context, node *v1.Node, err error) {
 	if !requests.Answered(err) {
-		left := c.fence.Unanswered() // before the clock is read: a pause of the process between the two makes it longer, never shorter
+		left := c.fence.Unanswered() // read before the clock: a pause between the two can only make the result longer
 		now := c.now()
 		c.with(func(b *allocator.State) { b.Unanswered(node, now, now.Add(left)) })
 		return
 	}
-	// A refusal says nothing about an earlier write that was not answered. Once the API server cannot carry that out any more, a read tells.
+	// A refusal says nothing about an earlier write that was not answered. Once the API server can no longer carry that one out, a read
+	// settles it.
 	unknown := false
 	c.with(func(b *allocator.State) {
 		unknown = b.NotCarriedOut(node, !requests.NotSent(err), c.now())
 	})
-	if unknown && !requests.NotSent(err) { // A fence that closes is what a restore of etcd looks like at first, and then a read proves nothing.
+	if unknown && !requests.NotSent(err) { // At first, a restore of etcd looks like a closed fence, and then a read proves nothing.
 		c.readBack(ctx, node)
 	}
 }
 
-// readBack finds out whether the Node has podCIDRs that were written, or may have been. If not, and nothing can be carried out any more, then an
-// admission policy has left them out, or the write was in vain; and they need not stay the Node's once the lease is renewed. After a restore of etcd
-// it tells nothing: the machine may have seen what was there. It reports whether it has read a Node without podCIDRs.
+// readBack finds out whether the Node has podCIDRs that were written, or may have been. If it has none and no write can be carried out any
+// more, an admission policy left them out, or the write failed. The Node then need not keep the blocks once the Lease is renewed. After a
+// restore of etcd a read tells nothing: the machine may have seen what was there before. readBack reports whether it read a Node without
+// podCIDRs.
 func (c *Controller) readBack(ctx context.Context, node *v1.Node) bool {
 	over, renewals := false, c.renewals()
 	c.with(func(b *allocator.State) { over = b.WritesOver(node, c.now(), renewals.WentBack) })

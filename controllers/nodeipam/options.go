@@ -16,7 +16,7 @@ import (
 	"github.com/multicidr/controller-manager/controllers/nodeipam/requests"
 )
 
-// Options are the controller's own flags, the same in every program that has it.
+// Options are the controller's own flags, the same in every program that contains it.
 type Options struct {
 	syncs int32
 	qps   float32
@@ -59,14 +59,14 @@ func (o *Options) Validate() []error {
 	return errs
 }
 
-// Build makes the controller. Informers and the fence are in cfg; clients and what the flags say are added to it.
+// Build returns the controller. cfg has the informers and the fence; Build adds clients and the values of flags.
 func (o *Options) Build(config *rest.Config, flags fromflags.Flags, cfg Config) (_ *Controller, err error) {
 	config = o.limit(config)
 	config.Wrap(lease.Transport)
 	if cfg.Client, err = kubernetes.NewForConfig(config); err != nil {
 		return nil, fmt.Errorf("create the client for Nodes: %w", err)
 	}
-	// The API server stores custom resources as JSON and speaks nothing else for them.
+	// The API server only speaks JSON for custom resources.
 	config.ContentType, config.AcceptContentTypes = "", ""
 	if cfg.ClusterCIDRClient, err = versioned.NewForConfig(config); err != nil {
 		return nil, fmt.Errorf("create the client for ClusterCIDRs: %w", err)
@@ -88,10 +88,10 @@ func (o *Options) Build(config *rest.Config, flags fromflags.Flags, cfg Config) 
 	return New(cfg)
 }
 
-// limit applies the flags to a client configuration. All clients made from it share one limit: a user gives one number.
+// limit applies the flags to a client configuration. All clients made from it share one limit, because the flag is a single number.
 func (o *Options) limit(config *rest.Config) *rest.Config {
 	config = rest.CopyConfig(config)
-	config.QPS = -1 // To client-go 0 is its own default of 5.
+	config.QPS = -1 // In client-go, 0 means the default of 5.
 	if o.qps > 0 {
 		config.RateLimiter = requests.Limiter{RateLimiter: flowcontrol.NewTokenBucketRateLimiter(o.qps, o.burst)}
 	}

@@ -17,20 +17,20 @@ import (
 	"github.com/multicidr/controller-manager/controllers/nodeipam/text"
 )
 
-// earlierLasts is for how long after the start a write of an earlier leader can arrive. Its fence rules that out; where the fence fails, the
-// API server's --request-timeout, by default as long as this, is a bound.
+// earlierLasts is for how long after the start a write of an earlier leader can arrive. The fence rules that out; where it fails, the bound
+// is the API server's --request-timeout, which has the same default.
 const earlierLasts = time.Minute
 
-// earlierTerms is what the start has found of them. What an earlier leader has sent may arrive late, and is no sign of a second allocator. It can
-// only concern a Node that was pending when this process read all Nodes.
+// earlierTerms is what the start found out about earlier leaders. A delayed write of theirs is no sign of a second allocator. It can only
+// affect a Node that was pending when this process read all Nodes.
 type earlierTerms struct {
-	until   time.Time // when nothing of them can arrive any more
+	until   time.Time // when none of their writes can arrive any more
 	holders map[string]bool
 	pending map[types.UID]bool
 }
 
-// foundEarlier enters what nodes, which are all that the start has read, tell about earlier terms. Without leader election there is no such
-// thing: the start has waited (waitTakeover), and what comes now comes from a process that runs.
+// foundEarlier records what nodes, which are all Nodes at the start, reveal about earlier terms. There are none without leader election:
+// start has waited (waitTakeover), and any later write comes from a running process.
 func (c *Controller) foundEarlier(nodes []*v1.Node) {
 	if c.fence.Holder() == "" {
 		return
@@ -46,21 +46,21 @@ func (c *Controller) foundEarlier(nodes []*v1.Node) {
 			c.earlier.pending[node.UID] = true
 		}
 	}
-	delete(c.earlier.holders, "") // which is anybody
+	delete(c.earlier.holders, "") // no name could be any process
 }
 
-// wroteEarlier reports whether a Node's podCIDRs may be from an earlier leader.
+// wroteEarlier reports whether a Node's podCIDRs may have been written by an earlier leader.
 func (c *Controller) wroteEarlier(node *v1.Node) bool {
 	return c.earlier.holders[node.Annotations[networkingv1.AnnotationLeaseHolder]] && c.earlier.pending[node.UID] && c.now().Before(c.earlier.until)
 }
 
-// noticeOther looks at two states of a Node, if there are two. If in between the Node got podCIDRs that are not from this process, or another
-// process put its name in the place of this one's, another allocator is on, under another lease or without one. Nothing breaks at once: what it
-// wrote is respected. But it does not know what this process has given and not yet written, so sooner or later two Nodes get the same addresses,
-// and people should know before.
+// noticeOther compares two successive states of a Node. If the Node got podCIDRs that are not from this process, or another process
+// replaced this one's name, then another allocator is active, under another Lease or without one. Nothing breaks at once, because its
+// podCIDRs are respected. But it does not know the blocks that this process has reserved and not yet written, so sooner or later two Nodes
+// get the same addresses. Operators should know before that.
 //
-// Only this step tells: what Nodes had before may be of an earlier leader, or of the allocator that was here before. A name that a Node had before
-// its podCIDRs, because it was saved and created again, tells nothing.
+// Only this transition counts: podCIDRs that a Node already had may come from an earlier leader or from the allocator that was used before.
+// A name on a Node without podCIDRs proves nothing, because the Node may have been saved and created again.
 func (c *Controller) noticeOther(before, after any) {
 	was, ok := before.(*v1.Node)
 	node, ok2 := after.(*v1.Node)
@@ -73,7 +73,7 @@ func (c *Controller) noticeOther(before, after any) {
 	}
 	message := c.otherMessage(node, holder)
 	c.with(func(b *allocator.State) {
-		// Events come after the cache that they are of: what the start has read there is no news.
+		// Events arrive after the cache has changed, so an event may show what the start has already read.
 		if !c.filled.Load() || b.ShownAtStart(node) && !replaced || c.wroteEarlier(node) {
 			return
 		}
@@ -84,12 +84,12 @@ func (c *Controller) noticeOther(before, after any) {
 	})
 }
 
-// writtenByOther reports whether the step from one state of a Node to the next is another process' work: holder is who that is, if it says so, and
-// replaced whether it put its name in the place of this process'.
+// writtenByOther reports whether another process caused the transition between two states of a Node. holder is the name of that process if
+// it left one; replaced is whether it replaced this process's name.
 func (c *Controller) writtenByOther(was, node *v1.Node) (holder string, replaced, other bool) {
 	holder = node.Annotations[networkingv1.AnnotationLeaseHolder]
-	// Two that choose alike write the same podCIDRs, and the API server refuses neither. If this process was the later one, then the Node had
-	// them before it had a name, and accuse may have taken them for its own.
+	// Two processes that choose alike write the same podCIDRs, and the API server refuses neither. If this process was the later one, the
+	// Node had podCIDRs before it had a name, and accuse may have taken them for this process's own.
 	replaced = c.wrote(was) && holder != "" && !c.wrote(node)
 	named := c.wrote(node) && clustercidr.ShowsPodCIDRs(was) && was.Annotations[networkingv1.AnnotationLeaseHolder] == ""
 	switch {
@@ -104,13 +104,14 @@ func (c *Controller) writtenByOther(was, node *v1.Node) (holder string, replaced
 	}
 }
 
-// otherMessage says that another process has written a Node's podCIDRs, and what to do.
+// otherMessage says that another process wrote a Node's podCIDRs, and what to do.
 func (c *Controller) otherMessage(node *v1.Node, holder string) string {
 	writer := "It did not say who it is"
 	if holder != "" {
 		writer = fmt.Sprintf("It is %q", text.Cut(holder, text.MaxValue))
 	}
-	// Not --allocate-node-cidrs=false: on the kube-controller-manager with this controller in it, that would take away the range of its flags.
+	// Do not suggest --allocate-node-cidrs=false: on a kube-controller-manager that contains this controller, it would remove the range of
+	// its flags.
 	message := fmt.Sprintf("podCIDRs %s were written by another process than this controller. %s. Only one allocator may be on: turn the other one off (a stock kube-controller-manager: "+
 		"add -node-ipam-controller to its --controllers; one of two processes without leader election: stop it)", text.Cut(fmt.Sprint(node.Spec.PodCIDRs), text.MaxListed), writer)
 	if c.fence.Holder() != "" {
@@ -119,10 +120,11 @@ func (c *Controller) otherMessage(node *v1.Node, holder string) string {
 	return message + "."
 }
 
-// accuse reports what noticeOther has noticed of a Node, if this process leads. One that was paused and wakes up sees what its successor has written, and
-// the fence knows before anybody else that it has been deposed. A lease that is good now was good when that was written.
+// accuse reports what noticeOther found, if this process is the leader. A process that resumes after a pause sees its successor's writes,
+// and the fence is the first to know that it is no longer the leader. A Lease that is valid now was also valid when the podCIDRs were
+// written.
 //
-// podCIDRs in nobody's name are this process's own if the API server has carried out a write of them, and a policy left its annotations out.
+// podCIDRs without a name are this process's own if the API server confirmed a write of them: a policy then removed the annotations.
 func (c *Controller) accuse(ctx context.Context, node *v1.Node) error {
 	_, leave, err := c.fence.Enter(ctx, requests.Timeout)
 	if err != nil {
@@ -142,11 +144,11 @@ func (c *Controller) accuse(ctx context.Context, node *v1.Node) error {
 	}
 	metrics.AssignedByOther()
 	klog.FromContext(ctx).Error(nil, "Another allocator is on", "node", klog.KObj(node), "message", message)
-	c.nodeQueue.Add(node.Name) // which reports it in an event
+	c.nodeQueue.Add(node.Name) // to report it in an event
 	return nil
 }
 
-// wrote reports whether a Node's podCIDRs are from this process: the PATCH that writes them says so.
+// wrote reports whether this process wrote the Node's podCIDRs: the PATCH that writes them adds its name.
 func (c *Controller) wrote(node *v1.Node) bool {
 	return node.Annotations[networkingv1.AnnotationLeaseHolder] == c.identity
 }

@@ -10,10 +10,11 @@ import (
 	"k8s.io/klog/v2"
 )
 
-// What a panic leads to: this Controller decides nothing more, ends what it started, and returns from Run. Another one is built in its
-// place, in the same process and under the same lease (package restart), and starts as a new leader does: from what the API server says.
+// After a panic, this Controller makes no more decisions, ends what it started, and returns from Run. Another Controller is built in its
+// place, in the same process and under the same Lease (package restart). It starts as a new leader does: from the objects in the API
+// server.
 
-// Err says why Run has returned, or is about to, before its context is done; nil if nothing has panicked.
+// Err is why Run has returned, or is about to return, before its context is done; nil if nothing has panicked.
 func (c *Controller) Err() error {
 	if panicked := c.health.Panicked(); panicked != nil {
 		return fmt.Errorf("panic: %v", panicked)
@@ -21,11 +22,10 @@ func (c *Controller) Err() error {
 	return nil
 }
 
-// waitWrites returns when nothing can be carried out any more that this process has written and to which it got no answer; false if ctx was
-// done before. The Controller that wrote it, and that knew which blocks it may have given, is gone. So whatever is to be known has to be read
-// after that: what was read before is forgotten.
+// waitWrites returns when none of this process's unanswered writes can be carried out any more; false if ctx was done before. The
+// Controller that sent them and knew the blocks in them is gone. So everything must be read after that, and earlier reads are discarded.
 //
-// The server-side fence does not help here: such a write comes from the holder of the lease.
+// The server-side fence does not help here: such a write comes from the holder of the Lease.
 func (c *Controller) waitWrites(ctx context.Context) bool {
 	told := false
 	err := wait.PollUntilContextCancel(ctx, fresh.Interval, true, func(ctx context.Context) (bool, error) {
@@ -44,8 +44,8 @@ func (c *Controller) waitWrites(ctx context.Context) bool {
 	return err == nil
 }
 
-// leaveNothing is the last that Run does: informers that others use do not call this Controller any more, and its queues are empty, for
-// their lengths are metrics that the next Controller's queues go on with.
+// leaveNothing is the last step of Run. It removes this Controller's handlers from shared informers, and empties its queues, whose length
+// metrics the next Controller's queues continue.
 func (c *Controller) leaveNothing() {
 	for _, stop := range c.stopHearing {
 		if err := stop(); err != nil {

@@ -1,7 +1,7 @@
 package nodeipam
 
-// What the controller may do. `make generate` writes these lines to manifests/rbac/role.yaml. Events about Nodes and ClusterCIDRs, which
-// have no namespace, are in the namespace default. What --cluster-cidr takes beyond that is in manifests/rbac/cluster-cidr-flag.yaml.
+// The controller's permissions. `make generate` writes them to manifests/rbac/role.yaml. Events about Nodes and ClusterCIDRs, which have no
+// namespace, are in the namespace default. --cluster-cidr needs more permissions: see manifests/rbac/cluster-cidr-flag.yaml.
 //
 // +kubebuilder:rbac:groups="",resources=nodes,verbs=get;list;watch;patch
 // +kubebuilder:rbac:groups="",namespace=default,resources=events,verbs=create;patch

@@ -13,12 +13,12 @@ import (
 	"github.com/multicidr/controller-manager/controllers/nodeipam/clustercidr"
 )
 
-// heardOfServiceCIDR is called by the informer, event by event: no block of a new service range is given after it is known. A ServiceCIDR
+// heardOfServiceCIDR is called by the informer for each event. From then on no block in a new service range is allocated. A ServiceCIDR
 // that is being deleted counts until it is gone: its addresses may still be in use.
 func (c *Controller) heardOfServiceCIDR(name string) {
 	c.with(func(b *allocator.State) {
 		if !c.filled.Load() {
-			return // fill reads the cache, and holds the state meanwhile
+			return // fill holds the lock while it reads the cache
 		}
 		switch serviceCIDR, err := c.serviceCIDRs.Get(name); {
 		case apierrors.IsNotFound(err):

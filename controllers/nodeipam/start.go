@@ -20,13 +20,13 @@ import (
 	"github.com/multicidr/controller-manager/controllers/nodeipam/stored"
 )
 
-// start returns when the state knows every ClusterCIDR and what every Node holds, so that the first choice can be made;
-// false if ctx was done before. What is missing is said in the log and by the health check, and waited for.
+// start returns when the state knows every ClusterCIDR and what every Node holds, so that allocation can begin; false if ctx was done
+// before. While it waits, the log and the health check report what is missing.
 func (c *Controller) start(ctx context.Context) bool {
 	if !c.waitWrites(ctx) {
 		return false
 	}
-	// The informer would look for itself, but with ever longer pauses and without telling people what to do.
+	// The informer would retry by itself, but with ever longer pauses and without saying what to do.
 	var clusterCIDRsAsOf string
 	err := wait.PollUntilContextCancel(ctx, fresh.LookInterval, true, func(ctx context.Context) (ok bool, _ error) {
 		clusterCIDRsAsOf, ok = c.canRead(ctx)
@@ -62,8 +62,8 @@ func (c *Controller) start(ctx context.Context) bool {
 	return true
 }
 
-// canRead reports whether ClusterCIDRs and Nodes can be read, and says what to do if not. If so, asOf is the resource version
-// of a consistent read of ClusterCIDRs, and c.nodesAsOf that of one of Nodes.
+// canRead reports whether ClusterCIDRs and Nodes can be read, and logs what to do if not. If they can, asOf is the resource version of a
+// consistent read of ClusterCIDRs, and c.nodesAsOf that of a consistent read of Nodes.
 func (c *Controller) canRead(ctx context.Context) (asOf string, ok bool) {
 	list, err := stored.ClusterCIDRs(c.dynamic).List(ctx, metav1.ListOptions{Limit: 1})
 	t := c.unreadable(err)
@@ -81,13 +81,13 @@ func (c *Controller) canRead(ctx context.Context) (asOf string, ok bool) {
 	return "", false
 }
 
-// readAll enters all that is cached in the state.
+// readAll records everything in the caches in the state.
 func (c *Controller) readAll(ctx context.Context) error {
 	var err error
 	c.entering.Lock()
 	defer c.entering.Unlock()
 	c.with(func(b *allocator.State) {
-		// From here on events are entered as they come, so the caches are read with the state in hand.
+		// From now on events are recorded as they come, so the caches are read under the lock on the state.
 		err = c.fill(ctx, b)
 		c.filled.Store(err == nil)
 	})
@@ -95,7 +95,7 @@ func (c *Controller) readAll(ctx context.Context) error {
 		return err
 	}
 	if c.flags != nil {
-		c.clusterCIDRQueue.Add(fromflags.NameOf(c.flags)) // it is made if it is not there
+		c.clusterCIDRQueue.Add(fromflags.NameOf(c.flags)) // creates it if it does not exist
 	}
 	return nil
 }
@@ -131,7 +131,7 @@ func (c *Controller) fill(ctx context.Context, b *allocator.State) error {
 	return nil
 }
 
-// unreadable says what keeps ClusterCIDRs from being read and what to do about it; the zero value without an error.
+// unreadable says why ClusterCIDRs cannot be read and what to do about it; the zero value if err is nil.
 func (c *Controller) unreadable(err error) health.Problem {
 	switch {
 	case err == nil:
@@ -145,8 +145,8 @@ func (c *Controller) unreadable(err error) health.Problem {
 	}
 }
 
-// crdExists asks discovery, which answers everybody, while a resource that is not there is forbidden to who has no
-// permission. Without an answer it is taken to be there.
+// crdExists asks discovery, which every client may use. A list without permission is Forbidden even if the resource does not exist. Without
+// an answer from discovery, the CRD is assumed to exist.
 func (c *Controller) crdExists() bool {
 	_, err := c.clusterCIDRClient.Discovery().ServerResourcesForGroupVersion(networkingv1.SchemeGroupVersion.String())
 	return !apierrors.IsNotFound(err)
@@ -166,7 +166,7 @@ func (c *Controller) serviceCIDRContents() fresh.Contents {
 
 func (c *Controller) noteRead(ctx context.Context, err error) {
 	if ctx.Err() != nil || apierrors.IsResourceExpired(err) || apierrors.IsGone(err) {
-		return // the end, or a watch that starts anew from a list
+		return // shutdown, or a watch that restarts from a list
 	}
 	t := c.unreadable(err)
 	changed := c.health.Read(t)

@@ -17,19 +17,19 @@ import (
 	"github.com/multicidr/controller-manager/controllers/nodeipam/requests"
 )
 
-// statusInterval is the least time between two tries to write one ClusterCIDR's status. Changes in between go into one write.
+// statusInterval is the minimum time between two attempts to write one ClusterCIDR's status. Changes in between are combined in one write.
 const statusInterval = time.Second
 
-// statusPatience is for how long a status stays as it is while Nodes are queued: under a limit of requests each write of a status is
-// one of podCIDRs less.
+// statusPatience is how long a status write is delayed while Nodes are queued: under a request limit, each takes the place of a write of
+// podCIDRs.
 const statusPatience = 10 * time.Second
 
-// syncStatus writes what the state says of one ClusterCIDR into its status, unless that is there already.
+// syncStatus writes what the state says about a ClusterCIDR to its status, unless the status already says it.
 func (c *Controller) syncStatus(ctx context.Context, name string) error {
 	d, err := c.decideStatus(name)
 	switch {
 	case d.early > 0:
-		return requests.Later(min(d.early, statusInterval/4)) // Nodes may be done before
+		return requests.Later(min(d.early, statusInterval/4)) // the queue of Nodes may be empty earlier
 	case apierrors.IsNotFound(err):
 		return nil
 	case err != nil || !d.due:
@@ -47,7 +47,7 @@ func (c *Controller) syncStatus(ctx context.Context, name string) error {
 	}
 	switch {
 	case requests.NotThere(err), apierrors.IsConflict(err):
-		// gone, or another one of that name; or a webhook refuses with that code
+		// The object is gone or was replaced; or a webhook refused with that code.
 		return requests.RefusedLater{Err: fmt.Errorf("apply status of ClusterCIDR %s: %w", name, err)}
 	case err != nil:
 		return fmt.Errorf("apply status of ClusterCIDR %s: %w", name, err)
@@ -59,7 +59,7 @@ func (c *Controller) syncStatus(ctx context.Context, name string) error {
 	return nil
 }
 
-// withoutTimes returns a status without the times of transitions, of which the API server stores whole seconds.
+// withoutTimes returns a status without transition times, because the API server truncates them to seconds.
 func withoutTimes(status networkingv1.ClusterCIDRStatus) networkingv1.ClusterCIDRStatus {
 	status.Conditions = slices.Clone(status.Conditions)
 	for i := range status.Conditions {
@@ -68,15 +68,15 @@ func withoutTimes(status networkingv1.ClusterCIDRStatus) networkingv1.ClusterCID
 	return status
 }
 
-// statusDecision is what is to be done about a status.
+// statusDecision is what to do about a status.
 type statusDecision struct {
 	cc    *networkingv1.ClusterCIDR
 	want  networkingv1.ClusterCIDRStatus
-	due   bool          // it is another one than there is
-	early time.Duration // by how much
+	due   bool          // the status must change
+	early time.Duration // how much too early it is to write
 }
 
-// decideStatus looks at a ClusterCIDR and at what its status should be.
+// decideStatus compares a ClusterCIDR's status with what it should be.
 func (c *Controller) decideStatus(name string) (d statusDecision, err error) {
 	interval := statusInterval
 	if c.nodeQueue.Len() > 0 {
@@ -86,7 +86,7 @@ func (c *Controller) decideStatus(name string) (d statusDecision, err error) {
 		if d.early = interval - c.now().Sub(c.statusWritten[name]); d.early > 0 {
 			return
 		}
-		delete(c.statusQueued, name) // what changes from here on asks again
+		delete(c.statusQueued, name) // later changes queue it again
 		if d.cc, err = c.clusterCIDRs.Get(name); err != nil {
 			return
 		}
@@ -102,7 +102,7 @@ func (c *Controller) decideStatus(name string) (d statusDecision, err error) {
 	return d, err
 }
 
-// alarmOf hands over what there is to say about the state that a ClusterCIDR comes into. One that is deleted while no Node uses it needs nobody.
+// alarmOf queues an event about the state that a ClusterCIDR enters. There is none for a deletion while no Node uses the ClusterCIDR.
 func (c *Controller) alarmOf(b *allocator.State, cc *networkingv1.ClusterCIDR, now networkingv1.ClusterCIDRStatus) {
 	alarmOf := func(status networkingv1.ClusterCIDRStatus) (reason, message string) {
 		ready := meta.FindStatusCondition(status.Conditions, networkingv1.ConditionReady)
@@ -119,7 +119,7 @@ func (c *Controller) alarmOf(b *allocator.State, cc *networkingv1.ClusterCIDR, n
 	c.alarmed(cc, before, reason, message)
 }
 
-// alarmReasons are the reasons of events, by those of the condition Ready that someone should look at.
+// alarmReasons are event reasons, by those reasons of the condition Ready that need somebody's attention.
 var alarmReasons = map[string]string{
 	networkingv1.ReasonExhausted:   events.ReasonExhausted,
 	networkingv1.ReasonInvalid:     events.ReasonInvalid,

@@ -17,41 +17,42 @@ import (
 	"github.com/multicidr/controller-manager/controllers/nodeipam/requests"
 )
 
-// Term is this process's term as the leader. A lease.Fence is one.
+// Term is this process's term as leader. lease.Fence implements it.
 type Term interface {
-	// Predecessor is who led before.
+	// Predecessor is the kind of the previous leader.
 	Predecessor() lease.Predecessor
-	// EarlierHolder is who held the Lease last before this process; empty if nobody can tell.
+	// EarlierHolder is the last holder of the Lease before this process; empty if unknown.
 	EarlierHolder() string
-	// Vacant is for how long nobody held the Lease before this process.
+	// Vacant is for how long nobody had held the Lease when this term began.
 	Vacant() time.Duration
-	// Led is for how long this process has led, or run without leader election, at least.
+	// Led is at least how long this process has been the leader, or has run without leader election.
 	Led() time.Duration
-	// Mark says that nothing that a predecessor has sent can arrive any more, so that the next leader need not wait for it.
+	// Mark records that no write of a predecessor can arrive any more, so that the next leader need not wait for one.
 	Mark()
 }
 
-// vacantTooLong is for how long nobody can have held a Lease that other allocators do not use, without another allocator at work meanwhile. Where there is none,
-// a standby takes the Lease within a retry period after it has run out, two seconds by default; the rest is for clocks that differ.
+// vacantTooLong is for how long nobody may have held a Lease that other allocators do not use before another allocator is assumed to have been
+// active meanwhile. A standby takes over within a retry period after the Lease has expired, 2 seconds by default; the rest is for clocks that
+// differ.
 const vacantTooLong = 30 * time.Second
 
-// waitTakeover returns when no write of another allocator can arrive any more, and the cache of Nodes shows all that have arrived; false if
-// ctx was done before. The caches are fresh.
+// waitTakeover returns when no write of another allocator can arrive any more and the cache of Nodes shows all that have arrived; false if
+// ctx was done before. The caches must be fresh.
 //
-// Another allocator, such as the in-tree one, has no fence. Its last PATCH carries no UID, no bound by its lease, and no timeout: the API
-// server may carry it out up to its --request-timeout after it has received it, when this process leads already. A choice before that could
-// be the same block for another Node. So a leader chooses only after that time, unless the leader before it was this controller, too, whose writes
+// Another allocator, such as the in-tree one, has no fence. Its last PATCH has no UID, no bound by its Lease and no timeout: the API server
+// may carry it out up to --request-timeout after receiving it, when this process is already the leader. An allocation before that could
+// assign the same block to another Node. So a leader waits for that time, unless the previous leader was also this controller, whose writes
 // are fenced, or the cluster is new.
 //
-// Without leader election nothing fences the process that ran before this one, and nothing tells who it was. If it was one of ours it has ended
-// before this one began, and its last PATCH can only be for a Node that is pending now.
+// Without leader election nothing fences the previous process, and nothing tells which program it was. If it was this controller, it ended
+// before this process began, and its last PATCH can only be for a Node that is pending now.
 func (c *Controller) waitTakeover(ctx context.Context) bool {
 	if c.term == nil {
 		return true
 	}
 	nodes, err := c.nodes.List(labels.Everything())
 	if err != nil {
-		return true // readAll says so
+		return true // readAll reports it
 	}
 	predecessor := c.term.Predecessor()
 	anyPodCIDRs := slices.ContainsFunc(nodes, clustercidr.ShowsPodCIDRs)
@@ -75,28 +76,28 @@ func (c *Controller) waitTakeover(ctx context.Context) bool {
 	return true
 }
 
-// lateWrites are what may arrive after the start of this process's term.
+// lateWrites are writes that may arrive after the start of this process's term.
 type lateWrites struct {
-	delay time.Duration // from the start of the term until they are over
-	of    string        // whose
+	delay time.Duration // from the start of the term until none can arrive
+	of    string        // who sent them
 	why   string
 }
 
-// mayStillWrite reports whether another allocator may have sent a write that has not arrived.
+// mayStillWrite reports whether another allocator may have sent a write that has not arrived yet.
 func mayStillWrite(p lease.Predecessor, anyPodCIDRs bool) bool {
 	switch p {
-	case lease.NoElection: // There is nothing to tell a restart by.
+	case lease.NoElection: // Nothing could distinguish a restart.
 		return false
 	case lease.FencedPredecessor:
 		return false
-	case lease.NoPredecessor: // Of this Lease. Another allocator has another one, or none.
+	case lease.NoPredecessor: // This Lease had no earlier holder. Another allocator has another Lease, or none.
 		return anyPodCIDRs
 	default:
 		return true
 	}
 }
 
-// waitOut waits until late writes are over, and until the cache of Nodes shows what arrived meanwhile.
+// waitOut waits until late writes are over and the cache of Nodes shows those that arrived meanwhile.
 func (c *Controller) waitOut(ctx context.Context, w lateWrites) bool {
 	logger := klog.FromContext(ctx)
 	if left := w.delay - c.term.Led(); left > 0 {

@@ -16,7 +16,7 @@ import (
 )
 
 // The pauses before a controller is started again: they begin with firstPause and double each time, up to longestPause. After a run that
-// lasted for steady they begin with firstPause again, as the kubelet does for a container.
+// lasted for steady they begin with firstPause again, like the kubelet's back-off for a container.
 const (
 	firstPause   = time.Second
 	longestPause = time.Minute
@@ -25,21 +25,21 @@ const (
 
 // Controller is what Again builds and runs. It may have a method Err() error, which says why Run returned before its context was done.
 //
-// Run must return only when everything that it started has ended. Nothing of one Controller may go on when the next one is built.
+// Run must return only when everything that it started has ended. No part of one Controller may still run when the next one is built.
 type Controller interface {
 	Run(ctx context.Context)
 }
 
-// Runs counts the runs of one controller in one process. The zero value has counted none. All methods are safe for concurrent use.
+// Runs counts the runs of one controller in one process. The zero value has counted none. Safe for concurrent use.
 type Runs struct {
 	mu    sync.Mutex
 	ended int       // how often a run has ended by itself
-	last  error     // why, the last time
-	at    time.Time // when, the last time
+	last  error     // why the last one did
+	at    time.Time // when the last one did
 }
 
 // Again builds a controller and runs it until ctx is done. If a run ends before that, Again pauses, builds another controller and runs it.
-// again tells build that this is not the first controller: what was read for the first one is too old for the next. build returns nil when ctx
+// again tells build that this is not the first controller: anything that was read for an earlier one is too old. build returns nil when ctx
 // is done. If build returns an error, Again returns it.
 func (r *Runs) Again(ctx context.Context, name string, build func(ctx context.Context, again bool) (Controller, error)) error {
 	pause := firstPause
@@ -69,7 +69,7 @@ func (r *Runs) Again(ctx context.Context, name string, build func(ctx context.Co
 	}
 }
 
-// run returns why c has ended.
+// run runs c and returns why it ended.
 func run(ctx context.Context, c Controller) (err error) {
 	ctx, cancel := context.WithCancel(ctx)
 	defer cancel()
@@ -86,7 +86,7 @@ func run(ctx context.Context, c Controller) (err error) {
 	return errors.New("it has returned")
 }
 
-// note notes the end of a run and returns how many there were.
+// note records the end of a run and returns how many there have been.
 func (r *Runs) note(why error) int {
 	r.mu.Lock()
 	defer r.mu.Unlock()
@@ -95,7 +95,7 @@ func (r *Runs) note(why error) int {
 	return r.ended
 }
 
-// Explain adds to the problem of a health check how often the controller has ended by itself, why, and what to do. nil stays nil: a
+// Explain adds to the error of a health check how often the controller has ended by itself, why, and what to do. nil stays nil: a
 // controller that works needs no explanation.
 func (r *Runs) Explain(problem error) error {
 	r.mu.Lock()

@@ -7,8 +7,8 @@ import (
 	"time"
 )
 
-// bounded is a listener with a limit on its open connections. When one more arrives, it closes the connection that has been open longest. If
-// new connections had to wait instead, a client that holds connections open would block the kubelet's probes.
+// bounded is a listener with a limit on its open connections. When another one arrives, it closes the connection that has been open
+// longest. If new connections had to wait instead, a client that holds connections open would block the kubelet's probes.
 type bounded struct {
 	net.Listener
 	most int

@@ -1,4 +1,4 @@
-// Package standalone is the multi-CIDR node IPAM controller as a program of its own, for clusters whose kube-controller-manager
+// Package standalone is the multi-CIDR node IPAM controller as a separate program, for clusters whose kube-controller-manager
 // cannot be replaced. It has the flags, the environment variables and the lease of kubernetes-sigs/node-ipam-controller, so that
 // it can replace that program.
 //

@@ -21,9 +21,8 @@ import (
 // leaseCheckTolerance is how long a leader that cannot renew its lease still counts as healthy after the lease expired.
 const leaseCheckTolerance = 20 * time.Second
 
-// health answers two questions. /healthz: would a restart help? It fails only if the elector hangs. /readyz: does this process do its work? The
-// work of a leader is all of the controller's work. The work of a standby is to be able to take over, for which it must be able to read the
-// Lease.
+// health answers two questions. /healthz: would a restart help? It fails only if the elector hangs. /readyz: does this process do its job?
+// A leader's job is all of the controller's work. A standby's job is to be able to take over, for which it must be able to read the Lease.
 //
 // All methods are safe for concurrent use.
 type health struct {
@@ -31,13 +30,13 @@ type health struct {
 	runs     restart.Runs                   // of the controller
 
 	mu sync.Mutex
-	// lease is the problem of the last read or write of the Lease; nil if there was none.
+	// lease is the error of the last read or write of the Lease; nil if there was none.
 	lease error
 	leads bool
-	// waitsFor is what the start waits for before it builds a controller, and why is the answer of the API server about it.
+	// waitsFor is what the start waits for before it builds a controller, and why is the API server's answer about it.
 	waitsFor   string
 	why        error
-	controller *nodeipam.Controller // the one that was built last, even if it has ended by itself since; nil before the first
+	controller *nodeipam.Controller // the last one that was built, even if it has ended by itself since; nil before the first
 }
 
 func newHealth(elect bool) *health {
@@ -49,15 +48,15 @@ func newHealth(elect bool) *health {
 	return h
 }
 
-// lead notes that this process leads.
+// lead notes that this process is the leader.
 func (h *health) lead() {
 	h.mu.Lock()
 	defer h.mu.Unlock()
 	h.leads = true
 }
 
-// waitFor notes what the start waits for. It reports whether that is new. It does not compare the error, which can name another port or time
-// at every try.
+// waitFor notes what the start waits for. It reports whether that is new. It does not compare the error, which can contain a different port
+// or time at every attempt.
 func (h *health) waitFor(what string, why error) (changed bool) {
 	h.mu.Lock()
 	defer h.mu.Unlock()
@@ -73,7 +72,7 @@ func (h *health) controlledBy(c *nodeipam.Controller) {
 	h.controller = c
 }
 
-// serveDebug serves the debug page of the controller that was built last. There must be one.
+// serveDebug serves the debug page of the last controller that was built. There must be one.
 func (h *health) serveDebug(w http.ResponseWriter, r *http.Request) {
 	h.mu.Lock()
 	controller := h.controller
@@ -81,7 +80,7 @@ func (h *health) serveDebug(w http.ResponseWriter, r *http.Request) {
 	controller.DebuggingHandler().ServeHTTP(w, r)
 }
 
-// checkLease is the part of readiness that is about the Lease.
+// checkLease is the part of readiness that depends on the Lease.
 func (h *health) checkLease(*http.Request) error {
 	h.mu.Lock()
 	defer h.mu.Unlock()
@@ -91,7 +90,7 @@ func (h *health) checkLease(*http.Request) error {
 	return nil
 }
 
-// checkController is the part of readiness that is about the controller. A standby has none and is ready.
+// checkController is the part of readiness that depends on the controller. A standby has none and is ready.
 func (h *health) checkController(r *http.Request) error {
 	h.mu.Lock()
 	leads, waitsFor, why, controller := h.leads, h.waitsFor, h.why, h.controller
@@ -109,8 +108,8 @@ func (h *health) checkController(r *http.Request) error {
 	}
 }
 
-// checks returns the checks of /healthz and /readyz. The check of the controller also has a path below /healthz, as in
-// kube-controller-manager. There too it is not a part of /healthz itself.
+// checks returns the checks of /healthz and /readyz. The controller's check also has a path below /healthz, as in kube-controller-manager,
+// where it is not a part of /healthz itself either.
 func (h *health) checks() (live, ready []healthz.HealthChecker, controller healthz.HealthChecker) {
 	live = []healthz.HealthChecker{healthz.PingHealthz}
 	controller = healthz.NamedCheck(nodeipam.Name, h.checkController)
@@ -130,8 +129,8 @@ func (h *health) install(mux *mux.PathRecorderMux) {
 	mux.Handle("/healthz/"+controller.Name(), answer(controller.Check))
 }
 
-// installWithheld serves the same paths to everybody who can reach the port. They show which check fails, but not its text, because the text can
-// name any object and quotes the API server.
+// installWithheld serves the same paths to every client that can reach the port. They show which check fails, but not its text, because the
+// text can name any object and quotes the API server.
 func (h *health) installWithheld(public *mux.PathRecorderMux) {
 	whole := mux.NewPathRecorderMux(component)
 	h.install(whole)
@@ -176,7 +175,7 @@ func (l watchedLock) Unwrap() resourcelock.Interface { return l.Interface }
 
 func (l watchedLock) Get(ctx context.Context) (*resourcelock.LeaderElectionRecord, []byte, error) {
 	record, raw, err := l.Interface.Get(ctx)
-	if !apierrors.IsNotFound(err) { // The elector makes one, and what comes of that counts.
+	if !apierrors.IsNotFound(err) { // the elector creates one, and only the outcome of that counts
 		l.note(err)
 	}
 	return record, raw, err
@@ -196,7 +195,7 @@ func (l watchedLock) Update(ctx context.Context, record resourcelock.LeaderElect
 	return err
 }
 
-// note notes the result of a call. It is no problem that another process was faster.
+// note notes the result of a call. A conflict, because another process was faster, is not a problem.
 func (l watchedLock) note(err error) {
 	if apierrors.IsConflict(err) || apierrors.IsAlreadyExists(err) {
 		err = nil

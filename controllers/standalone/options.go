@@ -26,7 +26,7 @@ import (
 	"github.com/multicidr/controller-manager/controllers/nodeipam/fromflags"
 )
 
-// options are what a user decides.
+// options are what a user can configure.
 type options struct {
 	apiServer, kubeconfig string
 	webserver             string // address of the HTTP server
@@ -77,7 +77,7 @@ type variable struct {
 	older bool
 }
 
-// variables are in the order in which they are read. If two variables of one flag are set, the first one counts.
+// variables are in the order in which they are read. If two variables of one flag are set, the first one wins.
 var variables = []variable{
 	{name: "IPAM_API_SERVER_URL", flag: "apiserver"},
 	{name: "IPAM_KUBECONFIG", flag: "kubeconfig"},
@@ -149,8 +149,7 @@ func (o *options) sections() (sections cliflag.NamedFlagSets) {
 	return sections
 }
 
-// complete sets the flags that are not on the command line from the environment, and checks everything. The caller logs the
-// warnings.
+// complete sets flags that are not on the command line from the environment, and validates everything. The caller logs the warnings.
 func (o *options) complete(fs *pflag.FlagSet, getenv func(string) string) (warnings []string, err error) {
 	if fs.Changed("health-probe-address") && !fs.Changed("webserver-bind-address") {
 		if err := fs.Set("webserver-bind-address", o.healthProbe); err != nil {
@@ -167,9 +166,10 @@ func (o *options) complete(fs *pflag.FlagSet, getenv func(string) string) (warni
 			return nil, fmt.Errorf("read the host name, which is the default of --leader-elect-id: %w", err)
 		}
 	}
-	// Two processes with one name, for example two replicas with the same --leader-elect-id, must not mistake each other's lease for their own.
+	// Two processes with the same name, for example two replicas with the same --leader-elect-id, must not mistake each other's lease for
+	// their own.
 	o.identity += "_" + string(uuid.NewUUID())
-	// The API server that this program uses for everything else also decides who may read metrics.
+	// The API server that this program uses for everything else also decides which clients may read metrics.
 	o.authentication.RemoteKubeConfigFile = cmp.Or(o.authentication.RemoteKubeConfigFile, o.kubeconfig)
 	o.authorization.RemoteKubeConfigFile = cmp.Or(o.authorization.RemoteKubeConfigFile, o.kubeconfig)
 	return warnings, utilerrors.Flatten(utilerrors.NewAggregate(o.validate()))
@@ -184,8 +184,8 @@ func setFromEnvironment(fs *pflag.FlagSet, getenv func(string) string) (warnings
 			continue
 		}
 		if v.name == "IPAM_RESOURCE_LOCK" {
-			// One release of kubernetes-sigs/node-ipam-controller read its retry period from this variable. To a user it looks like the kind of
-			// the lock.
+			// One release of kubernetes-sigs/node-ipam-controller read its retry period from this variable, although the name suggests the
+			// type of the lock.
 			if _, err := time.ParseDuration(value); err != nil {
 				warnings = append(warnings, fmt.Sprintf("The environment variable IPAM_RESOURCE_LOCK=%q is ignored: use IPAM_RESOURCE_LOCK_NAME to set the kind of the lock", value))
 				continue
@@ -257,12 +257,12 @@ func (o *options) validateElection() []error {
 	return errs
 }
 
-// clientConfig returns the configuration of all clients. Inside of a cluster it has the credentials of the service account.
+// clientConfig returns the configuration of all clients. Inside a cluster it has the credentials of the service account.
 func (o *options) clientConfig() (*rest.Config, error) {
 	config, err := rest.InClusterConfig()
 	switch {
 	case o.kubeconfig == "" && err == nil:
-		// The credentials stay. clientcmd would drop them if it got a URL.
+		// The credentials are kept. clientcmd would drop them if it got a URL.
 		config.Host = cmp.Or(o.apiServer, config.Host)
 	case o.kubeconfig == "" && o.apiServer == "":
 		return nil, fmt.Errorf("this process does not run in a Pod with a service account (%w): set --kubeconfig", err)

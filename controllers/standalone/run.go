@@ -26,7 +26,7 @@ import (
 	"github.com/multicidr/controller-manager/controllers/restart"
 )
 
-// lookInterval is the interval at which the start looks again for what is missing.
+// lookInterval is the interval at which the start checks again for what is missing.
 const lookInterval = time.Second
 
 // serviceCIDRInterval is the interval at which an API server without ServiceCIDRs is asked again.
@@ -41,8 +41,8 @@ type process struct {
 	server *servers
 }
 
-// run serves until ctx is done. It then returns nil when the writes under way have ended and the lease is released. It returns an
-// error if something is wrong with the options, and if the lease was lost: then a new process has to read the cluster anew.
+// run runs until ctx is done. It then returns nil when the writes in flight have ended and the lease is released. It returns an error if
+// the options are wrong, or if the lease was lost: then a new process must read the cluster again.
 func run(ctx context.Context, opts *options) (err error) {
 	p := &process{opts: opts, health: newHealth(opts.elect)}
 	if p.config, err = opts.clientConfig(); err != nil {
@@ -87,8 +87,8 @@ func run(ctx context.Context, opts *options) (err error) {
 	return nil
 }
 
-// control runs the controller, under the lease if there is one. It builds a new controller when the last one has ended by itself, and when the
-// API server begins to serve ServiceCIDRs, for example after an upgrade.
+// control runs the controller, under the lease if there is one. It builds a new controller when the last one has ended by itself, and when
+// the API server begins to serve ServiceCIDRs, for example after an upgrade.
 func (p *process) control(ctx context.Context, fence *lease.Fence) error {
 	p.health.lead()
 	asOf, serviceCIDRs, err := p.look(ctx)
@@ -104,7 +104,8 @@ func (p *process) control(ctx context.Context, fence *lease.Fence) error {
 	defer stop()
 	showDebug := sync.OnceFunc(func() { p.server.debug(p.health.serveDebug) })
 	run := func(ctx context.Context) error {
-		// As in kube-controller-manager, this process goes on. A new process would first have to wait for the Lease, and then meet the same object.
+		// As in kube-controller-manager, this process continues. A new process would first have to wait for the Lease, and would then meet
+		// the same object.
 		return p.health.runs.Again(ctx, nodeipam.Name, func(_ context.Context, again bool) (restart.Controller, error) {
 			if again {
 				cfg.NodesAsOf = "" // It is older than the writes of the last controller.
@@ -150,8 +151,8 @@ func untilServed(ctx context.Context, api discovery.DiscoveryInterface, run func
 	return run(ctx)
 }
 
-// look reads what must be read after the lease was won and before the informers start: the resource version of Nodes (see fresh.ReadNodes),
-// and whether the API server has ServiceCIDRs. It tries until it succeeds. An error means that ctx is done.
+// look reads what must be read after the lease was acquired and before the informers start: the resource version of Nodes (see
+// fresh.ReadNodes), and whether the API server has ServiceCIDRs. It retries until it succeeds. An error means that ctx is done.
 func (p *process) look(ctx context.Context) (nodesAsOf string, serviceCIDRs bool, err error) {
 	err = wait.PollUntilContextCancel(ctx, lookInterval, true, func(ctx context.Context) (bool, error) {
 		var err error
@@ -175,8 +176,8 @@ func (p *process) waitFor(ctx context.Context, what string, err error) {
 	}
 }
 
-// hasServiceCIDRs reports whether the API server has ServiceCIDRs, which are in Kubernetes since 1.33. Without them their informer would never
-// sync.
+// hasServiceCIDRs reports whether the API server has ServiceCIDRs, which Kubernetes has had since 1.33. Without them their informer would
+// never sync.
 func hasServiceCIDRs(api discovery.DiscoveryInterface) (bool, error) {
 	list, err := api.ServerResourcesForGroupVersion(networkingv1.SchemeGroupVersion.String())
 	if err != nil && !apierrors.IsNotFound(err) {

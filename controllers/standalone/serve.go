@@ -22,9 +22,9 @@ import (
 	"github.com/multicidr/controller-manager/controllers/nodeipam"
 )
 
-// Limits on the time and memory that a client can use up. None of them can block a probe.
+// Limits on the time and memory that a client can use. No limit can block a probe.
 const (
-	// readTimeout limits a request, from its connection on. All requests are short.
+	// readTimeout limits reading a request, from the connection on. All requests are short.
 	readTimeout = 5 * time.Second
 	// writeTimeout limits the answer, from the end of the request on. The client may not read it.
 	writeTimeout = 10 * time.Second
@@ -32,11 +32,12 @@ const (
 	idleTimeout = 45 * time.Second
 	// maxHeader limits the header of a request; the server adds 4 KiB.
 	maxHeader = 16 << 10
-	// maxConnections is for each port. A kubelet has two connections, and each Prometheus one.
+	// maxConnections is the limit per port. A kubelet has two connections, and each Prometheus one.
 	maxConnections = 128
-	// maxScrapes limits the requests for metrics that are answered at a time, because each answer is a copy of all metrics. Other requests get a 503.
+	// maxScrapes limits how many requests for metrics are answered concurrently, because each answer is a copy of all metrics. Other
+	// requests get a 503.
 	maxScrapes = 4
-	// stopTimeout limits the answers under way when the process ends.
+	// stopTimeout limits the answers in progress when the process ends.
 	stopTimeout = 5 * time.Second
 )
 
@@ -48,8 +49,8 @@ type servers struct {
 	ended      <-chan struct{} // closed when the HTTPS server has ended
 }
 
-// serve starts the servers. With --secure-port only the HTTPS server has the metrics: a user who sets that flag does not want everybody to see
-// them. The text of a health check can name any object, and the debug page names every Node, so the HTTP server never has them.
+// serve starts the servers. With --secure-port only the HTTPS server has the metrics: a user who sets that flag does not want them to be
+// public. The text of a health check can name any object, and the debug page names every Node, so the HTTP server never has them.
 func serve(opts *options, config *rest.Config, health *health) (*servers, error) {
 	s := &servers{stopSecure: make(chan struct{})}
 	plain := mux.NewPathRecorderMux(component)
@@ -64,7 +65,7 @@ func serve(opts *options, config *rest.Config, health *health) (*servers, error)
 	if s.secured != nil {
 		slis.SLIMetricsWithReset{}.Install(metricsMux)
 	} else {
-		slis.SLIMetrics{}.Install(metricsMux) // On this port anybody could reset them.
+		slis.SLIMetrics{}.Install(metricsMux) // On this port any client could reset them.
 	}
 
 	listener, err := net.Listen("tcp", opts.webserver)
@@ -80,21 +81,21 @@ func serve(opts *options, config *rest.Config, health *health) (*servers, error)
 	s.plain = &http.Server{Handler: plain, ReadTimeout: readTimeout, WriteTimeout: writeTimeout, IdleTimeout: idleTimeout, MaxHeaderBytes: maxHeader}
 	go func() {
 		if err := s.plain.Serve(&bounded{Listener: listener, most: maxConnections}); err != http.ErrServerClosed {
-			klog.ErrorS(err, "The HTTP server ended", "address", opts.webserver) // The probes will notice.
+			klog.ErrorS(err, "The HTTP server ended", "address", opts.webserver) // Probes will fail then.
 		}
 	}()
 	klog.InfoS("Answering probes", "address", listener.Addr().String())
 	return s, nil
 }
 
-// serveSecured starts the HTTPS server as kube-controller-manager does: the API server decides who may see what.
+// serveSecured starts the HTTPS server as kube-controller-manager does: the API server authenticates and authorizes clients.
 func (s *servers) serveSecured(opts *options, config *rest.Config) error {
 	if opts.apiServer != "" {
 		apiServer, _, err := rest.DefaultServerUrlFor(config)
 		if err != nil {
 			return err
 		}
-		// These options know only a kubeconfig and the kubernetes Service.
+		// These options support only a kubeconfig and the kubernetes Service.
 		opts.authentication.CustomRoundTripperFn = towards(apiServer)
 		opts.authorization.CustomRoundTripperFn = towards(apiServer)
 	}
@@ -121,7 +122,7 @@ func (s *servers) serveSecured(opts *options, config *rest.Config) error {
 	return err
 }
 
-// towards sends requests to another API server than the one that their client was made for.
+// towards sends requests to another API server than the one that their client was created for.
 func towards(apiServer *url.URL) transport.WrapperFunc {
 	return func(next http.RoundTripper) http.RoundTripper {
 		return roundTripper(func(request *http.Request) (*http.Response, error) {
@@ -136,7 +137,7 @@ type roundTripper func(*http.Request) (*http.Response, error)
 
 func (f roundTripper) RoundTrip(request *http.Request) (*http.Response, error) { return f(request) }
 
-// debug serves the controller's debug page at the path where kube-controller-manager has it. Before this call there is no such page.
+// debug serves the controller's debug page at the same path as kube-controller-manager. Before this call there is no such page.
 func (s *servers) debug(handler http.HandlerFunc) {
 	if s.secured == nil {
 		return

@@ -544,7 +544,7 @@ var mutants = []mutant{
 	{
 		name: "event-between-look-and-lock", defect: "an event that comes while the start reads the caches is passed over by its handler, and read by nobody",
 		file: "controllers/nodeipam/node.go",
-		old:  "c.with(func(b *allocator.State) {\n\t\tif !c.filled.Load() {\n\t\t\treturn // fill reads the cache, and holds the state meanwhile\n\t\t}",
+		old:  "c.with(func(b *allocator.State) {\n\t\tif !c.filled.Load() {\n\t\t\treturn // fill holds the lock while it reads the cache\n\t\t}",
 		new:  "if !c.filled.Load() {\n\t\treturn\n\t}\n\tc.with(func(b *allocator.State) {",
 		test: testReading,
 	},
@@ -649,12 +649,12 @@ var mutants = []mutant{
 	},
 	{
 		name: "late-status-stays", defect: "a status that was written late stays, though it is older than what it replaced",
-		old: "b.RecheckStatus(name) // a write of its status that came late may have undone a newer one",
+		old: "b.RecheckStatus(name) // a delayed status write may have undone a newer one",
 		new: "",
 	},
 	{
 		name: "status-looked-at-once", defect: "a ClusterCIDR's status is looked at once and never again",
-		old: "\t\tdelete(c.statusQueued, name) // what changes from here on asks again\n",
+		old: "\t\tdelete(c.statusQueued, name) // later changes queue it again\n",
 		new: "",
 	},
 
@@ -945,7 +945,7 @@ var mutants = []mutant{
 	},
 	{
 		name: "end-waits-for-events", defect: "a process that is told to end waits for events that hang",
-		old:  "context.WithTimeout(ctx, requests.Timeout) // A shutdown ends it: nobody decides by events.",
+		old:  "context.WithTimeout(ctx, requests.Timeout) // A shutdown interrupts it: no decision depends on events.",
 		new:  "context.WithTimeout(context.WithoutCancel(ctx), requests.Timeout) // A shutdown",
 		test: testEventEnds,
 	},
@@ -1089,7 +1089,7 @@ var mutants = []mutant{
 	},
 	{
 		name: "unkept-podcidrs-forgotten", defect: "podCIDRs that an admission policy leaves out are not written again",
-		old: "c.nodeQueue.AddAfter(node.Name, receiptLasts) // No event comes if an admission policy has left the podCIDRs out.",
+		old: "c.nodeQueue.AddAfter(node.Name, receiptLasts) // No event comes if an admission policy left the podCIDRs out.",
 		new: "",
 	},
 	{
@@ -1147,13 +1147,13 @@ var mutants = []mutant{
 	},
 	{
 		name: "doubt-passed-over", defect: "a worker that sees another Node of a name before its event frees what may be in doubt",
-		old:  "if uid, known := b.UID(name); known && uid != node.UID {\n\t\treturn nil, nil // The event of that tells",
-		new:  "if false {\n\t\treturn nil, nil // The event of that tells",
+		old:  "if uid, known := b.UID(name); known && uid != node.UID {\n\t\treturn nil, nil // The other Node's event",
+		new:  "if false {\n\t\treturn nil, nil // The other Node's event",
 		test: "./controllers/nodeipam TestDoubtWhenTheWorkerWasFaster",
 	},
 	{
 		name: "said-with-what-is-gone", defect: "the event on a Node that waits without any ClusterCIDR is told apart by ClusterCIDRs that are gone",
-		old:  "\tcase pools == 0: // whatever the last one was that is gone\n",
+		old:  "\tcase pools == 0: // no matter which ClusterCIDR was the last to go\n",
 		new:  "\tcase pools == 0 && len(w.refusals) == 0:\n",
 		test: "./controllers/nodeipam/allocator TestReasonsWithoutClusterCIDRs",
 	},
@@ -1242,8 +1242,8 @@ var mutants = []mutant{
 	},
 	{
 		name: "finalizer-409-untold", defect: "a finalizer that is refused with 409 is no problem for health",
-		old:  "tried = nil // The event comes.",
-		new:  "tried, err = nil, nil // The event comes.",
+		old:  "tried = nil // An event is coming.",
+		new:  "tried, err = nil, nil // An event is coming.",
 		test: "./controllers/nodeipam TestFinalizerRefusedWith409",
 	},
 	{
@@ -1301,7 +1301,7 @@ var mutants = []mutant{
 	},
 	{
 		name: "gives-way-and-takes-back", defect: "a Node whose every write is refused gives its blocks up for pending Nodes and takes them again at once",
-		old:  "\tb.giveWay(now)\n\treturn time.Second // the others first\n",
+		old:  "\tb.giveWay(now)\n\treturn time.Second // the other Nodes first\n",
 		new:  "\tb.giveWay(now)\n\treturn 0\n",
 		test: "./controllers/nodeipam TestRefusedNodesAndClocksThatDiffer|TestNodeThatGaveWayOnce|TestTwoNodesHeldBackInStep",
 	},
@@ -1325,7 +1325,7 @@ var mutants = []mutant{
 	},
 	{
 		name: "stopped-between-two-clocks", defect: "a process that is stopped before it asks its lease takes a write for over too early",
-		old:  "\t\tleft := c.fence.Unanswered() // before the clock is read: a pause of the process between the two makes it longer, never shorter\n\t\tnow := c.now()\n",
+		old:  "\t\tleft := c.fence.Unanswered() // read before the clock: a pause between the two can only make the result longer\n\t\tnow := c.now()\n",
 		new:  "\t\tnow := c.now()\n\t\tleft := c.fence.Unanswered()\n",
 		test: "./controllers/nodeipam TestStoppedBetweenTwoClocks",
 	},
@@ -1349,8 +1349,8 @@ var mutants = []mutant{
 	},
 	{
 		name: "sent-before-the-restore", defect: "a write that is sent when a restore of etcd is known counts as one of before it",
-		old:  "renewals.WentBack) // From here on",
-		new:  "0) // From here on",
+		old:  "renewals.WentBack) // From now on",
+		new:  "0) // From now on",
 		test: "./controllers/nodeipam TestFirstWriteAfterTheRestoreIsLost",
 	},
 	{
@@ -1367,8 +1367,8 @@ var mutants = []mutant{
 	},
 	{
 		name: "made-again-at-each-start", defect: "the ClusterCIDR of flags is made again at each start where a policy takes its label away",
-		old:  "case cc.DeletionTimestamp == nil && c.flagsSay(cc) && !fromflags.Disabled(cc):\n\t\t\t// An earlier try",
-		new:  "case cc.DeletionTimestamp == nil && fromflags.Made(cc) && c.flagsSay(cc):\n\t\t\t// An earlier try",
+		old:  "case cc.DeletionTimestamp == nil && c.flagsSay(cc) && !fromflags.Disabled(cc):\n\t\t\t// An earlier attempt",
+		new:  "case cc.DeletionTimestamp == nil && fromflags.Made(cc) && c.flagsSay(cc):\n\t\t\t// An earlier attempt",
 		test: "./controllers/nodeipam TestFollowFlags",
 	},
 	{

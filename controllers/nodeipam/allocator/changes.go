@@ -8,20 +8,20 @@ import (
 	"time"
 )
 
-// RecheckStatus notes that the status of this pool is to be looked at.
+// RecheckStatus notes that the status of this pool needs a recheck.
 func (b *State) RecheckStatus(name string) { b.touched.add(name) }
 
-// PutOff notes that a ClusterCIDR is to be looked at again once no pool awaits its finalizer.
+// PutOff notes that a ClusterCIDR needs a recheck once no pool awaits its finalizer.
 func (b *State) PutOff(name string) { b.putOff.add(name) }
 
-// Changes is whom changes of the state may concern.
+// Changes are the objects that changes of the state may affect.
 type Changes struct {
-	Nodes        []string // recheck, and those that wait, oldest first
-	Terminating  []string // ClusterCIDRs that may be able to go, or were put off
-	ClusterCIDRs []string // whose status may be another
+	Nodes        []string // Nodes to recheck, and pending ones, oldest first
+	Terminating  []string // ClusterCIDRs that may no longer be in use, or that were put off
+	ClusterCIDRs []string // ClusterCIDRs whose status may have changed
 }
 
-// Changes returns whom the changes since the last call may concern. It is good until the state changes.
+// Changes returns what the changes since the last call may affect. The result is valid until the state changes.
 func (b *State) Changes() Changes {
 	e := Changes{ClusterCIDRs: b.touched.take(), Nodes: b.recheck.take()}
 	if len(b.awaitingFinalizer) == 0 {
@@ -31,7 +31,7 @@ func (b *State) Changes() Changes {
 		return e
 	}
 	b.changed = false
-	if b.poolsChanged { // Else what was refused would be sent again whenever a block becomes free.
+	if b.poolsChanged { // Otherwise every freed block would cause the refused writes to be sent again.
 		b.poolsChanged = false
 		e.Nodes = append(e.Nodes, slices.Sorted(maps.Keys(b.revocable))...)
 	}
@@ -42,7 +42,8 @@ func (b *State) Changes() Changes {
 	return e
 }
 
-// place returns since when the pending Node of this name counts as waiting: its creation, or when it gave way to those that were pending then.
+// place returns the time by which a pending Node is ordered: its creation, or, if it gave way, a time after all Nodes that were pending
+// then.
 func (b *State) place(name string) time.Time {
 	if e, ok := b.nodes[name]; ok && !e.gaveWay.IsZero() {
 		return e.gaveWay
@@ -50,18 +51,18 @@ func (b *State) place(name string) time.Time {
 	return b.pending[name].since
 }
 
-// byAge compares two Nodes by their creation: the older one is served first.
+// byAge orders two Nodes by creation time, then by name: the older one comes first.
 func byAge(created time.Time, name string, otherCreated time.Time, otherName string) int {
 	return cmp.Or(created.Compare(otherCreated), strings.Compare(name, otherName))
 }
 
-// nameSet is a set of names. Nearly every event puts one or two into such a set and takes them out again, so few do without a map.
+// nameSet is a set of names. Nearly every event adds one or two names and takes them out again, so a small set needs no map.
 type nameSet struct {
-	few  []string // in order
+	few  []string // sorted
 	many map[string]bool
 }
 
-// maxFew is how many names are few.
+// maxFew is the size up to which a set uses the slice.
 const maxFew = 8
 
 func (s *nameSet) add(name string) {
@@ -82,7 +83,7 @@ func (s *nameSet) add(name string) {
 	}
 }
 
-// take returns all names, in order, and empties the set. What it returns is good until a name is added.
+// take returns all names, sorted, and empties the set. The result is valid until a name is added.
 func (s *nameSet) take() []string {
 	names := s.few
 	if s.few = s.few[:0]; s.many != nil {

@@ -20,8 +20,8 @@ import (
 	"github.com/multicidr/controller-manager/controllers/nodeipam/text"
 )
 
-// Status returns what a ClusterCIDR's status should be. known is false while the state does not know it, or knows that it
-// changes in a moment.
+// Status returns what a ClusterCIDR's status should be. known is false if the state does not know the ClusterCIDR, or if its status is
+// about to change.
 func (b *State) Status(cc *networkingv1.ClusterCIDR) (status networkingv1.ClusterCIDRStatus, known bool) {
 	p, ok := b.pools[cc.Name]
 	if !ok || p.ID != string(cc.UID) || p.AwaitsFinalizer() {
@@ -35,8 +35,8 @@ func (b *State) Status(cc *networkingv1.ClusterCIDR) (status networkingv1.Cluste
 		}
 	}
 	for _, condition := range []metav1.Condition{b.Ready(p), b.Overlapping(p), b.conflicted(p)} {
-		// From the condition as it is, so that an unchanged one keeps the time of its last transition; unless that time is somebody else's.
-		// There may be any number of others', which are theirs.
+		// Start from the existing condition, so that an unchanged one keeps its transition time, unless another writer set that time
+		// (package stored then clears it). Conditions of other types belong to others and are left out; there may be any number of them.
 		if known := meta.FindStatusCondition(cc.Status.Conditions, condition.Type); known != nil && !known.LastTransitionTime.IsZero() {
 			status.Conditions = append(status.Conditions, *known)
 		}
@@ -46,7 +46,7 @@ func (b *State) Status(cc *networkingv1.ClusterCIDR) (status networkingv1.Cluste
 	return status, true
 }
 
-// StatusShows reports whether a status says all that it should.
+// StatusShows reports whether a status contains everything in want.
 func StatusShows(status, want networkingv1.ClusterCIDRStatus) bool {
 	for _, w := range want.Conditions {
 		if known := meta.FindStatusCondition(status.Conditions, w.Type); known == nil || !equality.Semantic.DeepEqual(*known, w) {
@@ -73,9 +73,9 @@ func (b *State) RangeStatus(p *clustercidr.Pool, r ipam.Range) *networkingv1.Ran
 	return s
 }
 
-// Taken returns how many of the total blocks of a range are not free.
+// Taken returns how many of a range's blocks are not free. total and free are its counts.
 func (b *State) Taken(p *clustercidr.Pool, r ipam.Range, total, free uint64) uint64 {
-	if total == math.MaxUint64 { // or more, and so perhaps is free
+	if total == math.MaxUint64 { // total is capped, so free may be too
 		return b.ledger.Taken(&p.Pool, r)
 	}
 	return total - free
@@ -83,7 +83,7 @@ func (b *State) Taken(p *clustercidr.Pool, r ipam.Range, total, free uint64) uin
 
 func capped(n uint64) int64 { return int64(min(n, math.MaxInt64)) }
 
-// Ready says whether p can serve a Node now.
+// Ready reports whether p can serve a Node now.
 func (b *State) Ready(p *clustercidr.Pool) metav1.Condition {
 	no := func(reason, message string) metav1.Condition {
 		return metav1.Condition{Type: networkingv1.ConditionReady, Status: metav1.ConditionFalse, Reason: reason, Message: message}
@@ -110,9 +110,9 @@ func (b *State) Ready(p *clustercidr.Pool) metav1.Condition {
 
 func upperFirst(s string) string { return strings.ToUpper(s[:1]) + s[1:] }
 
-// waitsForNodes says which Nodes keep a ClusterCIDR that is being deleted.
+// waitsForNodes names the Nodes that still use a terminating ClusterCIDR.
 func (b *State) waitsForNodes(p *clustercidr.Pool) string {
-	var few []string // the first ones, in order
+	var few []string // the first ones, sorted
 	n := 0
 	for uid := range b.Members(p) {
 		n++
@@ -126,7 +126,7 @@ func (b *State) waitsForNodes(p *clustercidr.Pool) string {
 	return fmt.Sprintf("%s to it: %s. It goes when they are deleted.", text.Counted(n, "Node belongs", "Nodes belong"), text.ListedOf(few, n))
 }
 
-// Overlapping says with what p's ranges share addresses that p can allocate: what it excludes concerns nobody else.
+// Overlapping reports what else uses addresses that p can allocate. Excluded addresses do not count.
 func (b *State) Overlapping(p *clustercidr.Pool) metav1.Condition {
 	found, addresses := b.overlaps(p)
 	condition := metav1.Condition{Type: networkingv1.ConditionOverlapping, Status: metav1.ConditionFalse, Reason: networkingv1.ReasonNoOverlap, Message: "Nobody else uses these addresses."}
@@ -155,7 +155,7 @@ func (b *State) Overlapping(p *clustercidr.Pool) metav1.Condition {
 	return condition
 }
 
-// overlaps returns with what p's ranges share addresses, by reason, and how many addresses of Nodes there are in all.
+// overlaps returns, by reason, what else uses addresses of p's ranges, and the total number of Node addresses among them.
 func (b *State) overlaps(p *clustercidr.Pool) (found map[string][]string, addresses int) {
 	found = map[string][]string{}
 	note := func(reason, format string, args ...any) {
@@ -165,7 +165,7 @@ func (b *State) overlaps(p *clustercidr.Pool) (found map[string][]string, addres
 		for h := range b.servicesIn(p, r.Prefix) {
 			note(networkingv1.ReasonServiceRange, "%v of %s", h.Prefix, h.Owner.ID)
 		}
-		for h := range b.addresses.Holdings(r.Prefix) { // which may be very many, so no more are written than are named
+		for h := range b.addresses.Holdings(r.Prefix) { // There may be very many: only as many are formatted as are named.
 			if !p.Gives(h.Prefix) {
 				continue
 			}
@@ -175,7 +175,7 @@ func (b *State) overlaps(p *clustercidr.Pool) (found map[string][]string, addres
 		}
 		if r.BlockBits == 0 {
 			note(reasonWholeSpace, "%v", r.Prefix)
-			continue // It has all special addresses, and none can be excluded alone.
+			continue // It contains every special address, and none can be excluded alone.
 		}
 		for _, s := range special {
 			if r.Prefix.Overlaps(s.prefix) && p.Gives(s.prefix) {
@@ -189,7 +189,7 @@ func (b *State) overlaps(p *clustercidr.Pool) (found map[string][]string, addres
 	return found, addresses
 }
 
-// sharingPools yields the names of the pools that can allocate addresses which p can allocate.
+// sharingPools yields the names of the pools that can allocate some of the same addresses as p.
 func (b *State) sharingPools(p *clustercidr.Pool) iter.Seq[string] {
 	return func(yield func(string) bool) {
 		for _, o := range b.pools {
@@ -200,7 +200,7 @@ func (b *State) sharingPools(p *clustercidr.Pool) iter.Seq[string] {
 	}
 }
 
-// servicesIn yields the service ranges that share addresses with a range of p which p can allocate.
+// servicesIn yields the service ranges that contain addresses of range r that p can allocate.
 func (b *State) servicesIn(p *clustercidr.Pool, r netip.Prefix) iter.Seq[ipam.Holding] {
 	return func(yield func(ipam.Holding) bool) {
 		for service := range b.services.Overlapping(r) {
@@ -209,7 +209,7 @@ func (b *State) servicesIn(p *clustercidr.Pool, r netip.Prefix) iter.Seq[ipam.Ho
 			}
 			for h := range b.ledger.Holdings(service) {
 				if h.Prefix.Bits() > service.Bits() {
-					break // Who contains it comes first, and inside it are perhaps very many.
+					break // Holdings that contain the range come first; there may be very many inside it.
 				}
 				if h.Owner.Kind == ipam.Service && h.Prefix == service && !yield(h) {
 					return
@@ -219,10 +219,10 @@ func (b *State) servicesIn(p *clustercidr.Pool, r netip.Prefix) iter.Seq[ipam.Ho
 	}
 }
 
-// reasonWholeSpace is for a message of its own under the reason SpecialAddresses.
+// reasonWholeSpace selects a separate message; the condition's reason is still SpecialAddresses.
 const reasonWholeSpace = "Whole" + networkingv1.ReasonSpecialAddresses
 
-// special are the addresses that a host sends nowhere, to its own link or to many.
+// special are addresses that a host does not route as unicast: loopback, link-local and multicast.
 var special = []struct {
 	prefix netip.Prefix
 	use    string
@@ -242,11 +242,11 @@ func reasonIfTrue(condition metav1.Condition) string {
 	return ""
 }
 
-// conflicted says which holders hold the same addresses inside p's ranges.
+// conflicted reports which owners hold the same addresses inside p's ranges.
 func (b *State) conflicted(p *clustercidr.Pool) metav1.Condition {
 	none := metav1.Condition{Type: networkingv1.ConditionConflicted, Status: metav1.ConditionFalse, Reason: networkingv1.ReasonNoOverlap, Message: "No address is held twice."}
 	if len(b.sharing) == 0 {
-		return none // without a look at every Node
+		return none // saves a walk over all Nodes
 	}
 	var pairs []string
 	for _, r := range p.Ranges {
@@ -255,9 +255,9 @@ func (b *State) conflicted(p *clustercidr.Pool) metav1.Condition {
 				continue
 			}
 			pair := []string{fmt.Sprintf("%s (%v)", b.NameOf(outer.Owner), outer.Prefix), fmt.Sprintf("%s (%v)", b.NameOf(inner.Owner), inner.Prefix)}
-			slices.Sort(pair) // and not by UID
+			slices.Sort(pair) // by name, not by UID
 			if pairs = append(pairs, strings.Join(pair, " and ")); len(pairs) > text.MaxNamed {
-				break // In all there may be as many as the square of the number of Nodes.
+				break // The number of pairs can grow with the square of the number of Nodes.
 			}
 		}
 	}
@@ -268,8 +268,8 @@ func (b *State) conflicted(p *clustercidr.Pool) metav1.Condition {
 		Message: fmt.Sprintf("The same addresses are held by %s. Delete the Nodes that should not have them and reboot their machines, which registers them again.", text.ListedFew(pairs))}
 }
 
-// exhausted is the message of the condition Ready while families of p have no free block. It is the place for those who take many
-// blocks at once, and the condition Overlapping is not: the Exhausted event repeats it, and nobody looks for other reasons first.
+// exhausted is the message of the condition Ready when families of p have no free block. Owners that take many blocks at once are named
+// here and not in the condition Overlapping, because the Exhausted event repeats this message, and that is what users read first.
 func (b *State) exhausted(p *clustercidr.Pool, full []ipam.Family) string {
 	message := fmt.Sprintf("No free block for %s.", text.Families(full))
 	excluding := b.excluding(p, full)
@@ -289,14 +289,13 @@ func (b *State) exhausted(p *clustercidr.Pool, full []ipam.Family) string {
 	}
 }
 
-// largerThanBlocks names Nodes with podCIDRs that are larger than a block of p, in the families that are full: at least those that
-// contain a range, and of those inside it the ones that are found soon. A range with many Nodes has many holdings, and a status must
-// not take long.
+// largerThanBlocks names Nodes with podCIDRs larger than a block of p, in the families that are full. It finds all that contain a range,
+// but inside a range it looks at maxWalked holdings at most: a range with many Nodes has many, and computing a status must not take long.
 func (b *State) largerThanBlocks(p *clustercidr.Pool, full []ipam.Family) string {
 	var texts []string
 	for _, r := range p.Ranges {
 		if !slices.Contains(full, r.Family()) || b.RangeStatus(p, r).Unavailable == 0 {
-			continue // Blocks that such a podCIDR takes are unavailable.
+			continue // Blocks inside such a podCIDR count as unavailable.
 		}
 		walked := 0
 		for h := range b.ledger.Holdings(r.Prefix) {
@@ -311,7 +310,7 @@ func (b *State) largerThanBlocks(p *clustercidr.Pool, full []ipam.Family) string
 	return text.ListedFew(texts)
 }
 
-// excluding names the exclusions of p without which it would not be full in these families; empty if there are none. They need not be all.
+// excluding names exclusions without which p would not be full in these families, perhaps not all of them; empty if there are none.
 func (b *State) excluding(p *clustercidr.Pool, full []ipam.Family) string {
 	var texts []string
 	for _, r := range p.Ranges {
@@ -324,7 +323,8 @@ func (b *State) excluding(p *clustercidr.Pool, full []ipam.Family) string {
 	return text.ListedFew(texts)
 }
 
-// used reports whether Nodes hold something in the ranges of p of these families that is free without them, as far as that is found soon.
+// used reports whether deleting Nodes would free blocks in p's ranges of these families. It looks at maxWalked holdings of a range at most,
+// and reports true if there are more.
 func (b *State) used(p *clustercidr.Pool, full []ipam.Family) bool {
 	for _, r := range p.Ranges {
 		if !slices.Contains(full, r.Family()) {
@@ -332,7 +332,7 @@ func (b *State) used(p *clustercidr.Pool, full []ipam.Family) bool {
 		}
 		walked := 0
 		for h := range b.ledger.Holdings(r.Prefix) {
-			// What is in a service range is not free either when its Node goes.
+			// Blocks inside a service range are not free even when their Node is gone.
 			mayHelp := h.Owner.Kind != ipam.Service && (h.Prefix.Bits() < r.BlockBits || !b.services.Overlaps(h.Prefix))
 			if walked++; mayHelp || walked == maxWalked {
 				return true

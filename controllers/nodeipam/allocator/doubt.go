@@ -11,19 +11,19 @@ import (
 	"github.com/multicidr/controller-manager/controllers/nodeipam/clustercidr"
 )
 
-// A Node that is gone frees its blocks. When a watch says so, that is so. When a list lacks the Node, there is another possibility: etcd was
-// restored from a backup that was made before the Node was created, and its machine runs on. So the blocks of a Node that is missing from a
-// list are kept until the leader lease proves that etcd has all that this process wrote: a renewal that was sent afterwards has succeeded.
-// If instead the lease went back, the blocks are in doubt for as long as this process lives, and people are told.
+// A deleted Node's blocks become free. A deletion event from a watch is certain. A list that lacks a Node is not: etcd may have been
+// restored from a backup made before the Node was created, while its machine keeps running. So the blocks of a Node that is missing from a
+// list are kept until the leader Lease proves that etcd still has everything this process wrote: a renewal sent after the list has
+// succeeded. If the Lease went back instead, the blocks are in doubt for the lifetime of this process, and this is reported.
 //
 //	list without the Node     renewal sent     it succeeded: free
 //	        |----------------------|------------------|
-//	        |                      the lease went back: in doubt
+//	        |                      the Lease went back: in doubt
 //
-// Without leader election there is no such proof, and blocks are freed at once.
+// Without leader election there is no such proof, and the blocks are freed at once.
 
-// ListedWithin is how many renewals after the lease went back a list can come that shows for the first time what the restore has lost: every
-// two seconds one, and an informer that lost its watch lists again within a minute. A list that comes later has Nodes that were deleted.
+// ListedWithin is for how many renewals after the Lease went back a Node missing from a list is attributed to the restore. There is a
+// renewal every two seconds, and an informer that lost its watch lists again within a minute. Nodes missing from a later list were deleted.
 const ListedWithin = 150
 
 // doubt is about the blocks of a Node that is missing from a list.
@@ -31,21 +31,21 @@ type doubt struct {
 	uid    types.UID
 	pool   string
 	blocks []netip.Prefix
-	sent   int // renewals, until it was missed
-	// certain is whether etcd was restored.
+	sent   int // number of renewals sent when the Node was found missing
+	// certain is whether etcd is known to have been restored.
 	certain bool
 }
 
-// owner holds the blocks. Nobody gets them, and nobody conflicts with them.
+// owner is the owner of the blocks. They are allocated to no Node, and nothing conflicts with them.
 func (d *doubt) owner() ipam.Owner {
 	return ipam.Owner{Kind: ipam.Kept, ID: "a Node in doubt with the UID " + string(d.uid)}
 }
 
-// Renewals is what a lease tells of its renewals: see lease.Renewals.
+// Renewals counts the renewals of a Lease: see lease.Renewals.
 type Renewals struct{ Sent, Proven, WentBack int }
 
-// Keep keeps the blocks of a Node that the state has and a list has not: instead is the Node of that name in the list, or nil if there is none, and
-// sent is how many renewals of the lease were sent until now. It is called before the state forgets the Node.
+// Keep keeps the blocks of a Node that is in the state but missing from a list. instead is the Node of that name in the list, or nil; sent
+// is how many renewals of the Lease have been sent. Call it before the state forgets the Node.
 func (b *State) Keep(name string, instead *v1.Node, sent int) {
 	e, known := b.nodes[name]
 	if !known || instead != nil && instead.UID == e.uid {
@@ -60,7 +60,8 @@ func (b *State) Keep(name string, instead *v1.Node, sent int) {
 	b.doubts[name] = append(b.doubts[name], d)
 }
 
-// Decide ends the doubts about a name that the renewals have decided. It returns the blocks of those that became certain, which stay.
+// Decide ends the doubts about a name that the renewals have resolved. It returns the blocks that are now certain to be lost to a restore;
+// these stay reserved.
 func (b *State) Decide(name string, r Renewals) (certain [][]netip.Prefix) {
 	for _, d := range b.doubts[name] {
 		switch {
@@ -75,7 +76,7 @@ func (b *State) Decide(name string, r Renewals) (certain [][]netip.Prefix) {
 	return certain
 }
 
-// InDoubt returns the blocks that are kept for Nodes of a name because etcd was restored.
+// InDoubt returns the blocks that are kept for Nodes of this name because etcd was restored.
 func (b *State) InDoubt(name string) (blocks []netip.Prefix) {
 	for _, d := range b.doubts[name] {
 		if d.certain {
@@ -85,7 +86,7 @@ func (b *State) InDoubt(name string) (blocks []netip.Prefix) {
 	return blocks
 }
 
-// endDoubt frees what is kept.
+// endDoubt frees the kept blocks.
 func (b *State) endDoubt(name string, d *doubt) {
 	b.hold(d.owner(), nil)
 	if b.doubts[name] = slices.DeleteFunc(slices.Clone(b.doubts[name]), func(o *doubt) bool { return o == d }); len(b.doubts[name]) == 0 {
@@ -93,9 +94,9 @@ func (b *State) endDoubt(name string, d *doubt) {
 	}
 }
 
-// Reclaim gives a Node that is back the blocks that are kept for its name, if its ClusterCIDR may serve it still; and ends the doubt when
-// the Node shows these blocks. One that shows others does not: a restore can have brought back an earlier Node of the name, and Pods on the
-// machine keep the addresses that they have, whatever the Node got when it registered again. It reports whether it ended a doubt.
+// Reclaim reserves the blocks kept for a name for a Node that is back, if its ClusterCIDR may still serve it. If the Node already shows
+// these blocks, the doubt ends. If it shows other blocks, the doubt stays: a restore can bring back an earlier Node of the name, and Pods
+// on the machine keep their addresses whatever the Node was allocated when it registered again. Reclaim reports whether it ended a doubt.
 func (b *State) Reclaim(node *v1.Node) (ended bool) {
 	for _, d := range b.doubts[node.Name] {
 		switch {
@@ -118,15 +119,16 @@ func (b *State) Reclaim(node *v1.Node) (ended bool) {
 	return ended
 }
 
-// Doubted reports whether blocks are kept for Nodes of a name.
+// Doubted reports whether blocks are kept for Nodes of this name.
 func (b *State) Doubted(name string) bool { return len(b.doubts[name]) > 0 }
 
-// Undecided reports whether it is open yet if a Node of this name gets back what another one had. settle looks again.
+// Undecided reports whether it is not decided yet if a Node of this name gets back the blocks of an earlier one. The controller rechecks
+// such names.
 func (b *State) Undecided(name string) bool {
 	return slices.ContainsFunc(b.doubts[name], func(d *doubt) bool { return !d.certain })
 }
 
-// mayHave reports whether the ClusterCIDR that blocks in doubt came from may give them to a Node now.
+// mayHave reports whether the ClusterCIDR of the blocks in doubt may allocate them to a Node now.
 func (b *State) mayHave(node *v1.Node, d *doubt) bool {
 	p, ok := b.pools[d.pool]
 	if !ok || p.State != ipam.Enabled || slices.ContainsFunc(d.blocks, func(block netip.Prefix) bool { return !p.Contains(block) }) {
@@ -135,7 +137,7 @@ func (b *State) mayHave(node *v1.Node, d *doubt) bool {
 	return p.Matches(node)
 }
 
-// disputed reports whether somebody else has got blocks in doubt meanwhile, such as a Node that was created with them.
+// disputed reports whether another owner now holds blocks in doubt, such as a Node that was created with them.
 func (b *State) disputed(d *doubt) bool {
 	for range b.ledger.Conflicts(d.owner()) {
 		return true
@@ -143,7 +145,7 @@ func (b *State) disputed(d *doubt) bool {
 	return false
 }
 
-// inDoubt is how many Nodes are.
+// inDoubt is the number of Node names with blocks in doubt.
 func (b *State) inDoubt() (n int) {
 	for _, doubts := range b.doubts {
 		if slices.ContainsFunc(doubts, func(d *doubt) bool { return d.certain }) {

@@ -17,15 +17,15 @@ import (
 	"github.com/multicidr/controller-manager/controllers/nodeipam/text"
 )
 
-// What is found of a Node's podCIDRs, as reasons of events.
+// Findings about a Node's podCIDRs, as event reasons.
 const (
-	// ReasonConflict: the Node holds addresses that another Node or a service range has too.
+	// ReasonConflict: another Node or a service range has addresses that the Node holds.
 	ReasonConflict = "CIDRConflict"
 	// ReasonOutsideRanges: no ClusterCIDR contains any podCIDR of the Node.
 	ReasonOutsideRanges = "CIDROutsideRanges"
-	// ReasonAssignedByOther: another allocator gave the Node its podCIDRs while this one was the leader.
+	// ReasonAssignedByOther: another allocator assigned the Node's podCIDRs while this process was the leader.
 	ReasonAssignedByOther = "CIDRAssignedByOther"
-	// ReasonUnreadable: a podCIDR of the Node is no CIDR.
+	// ReasonUnreadable: a podCIDR of the Node is not a valid CIDR.
 	ReasonUnreadable = "CIDRUnreadable"
 )
 
@@ -59,12 +59,12 @@ func (b *State) findings(node *v1.Node) map[string]string {
 	return found
 }
 
-// Concerns reports whether a Node needs something: podCIDRs, or to hear something about those that it has.
+// Concerns reports whether a Node needs podCIDRs, or has findings that were not reported yet.
 func (b *State) Concerns(node *v1.Node) bool {
 	return !clustercidr.ShowsPodCIDRs(node) || !maps.Equal(b.findings(node), b.enter(node).reported)
 }
 
-// Report enters what is wrong with a Node's podCIDRs. It returns the reasons of which there is something new to say.
+// Report records the findings about a Node's podCIDRs. It returns the reasons whose message is new.
 func (b *State) Report(node *v1.Node) (say []string) {
 	found := b.findings(node)
 	e := b.enter(node)
@@ -77,7 +77,7 @@ func (b *State) Report(node *v1.Node) (say []string) {
 	return say
 }
 
-// conflicts yields what others hold of the addresses that a Node holds; what is kept from everybody does not count. It may be very many: take a few.
+// conflicts yields the holdings of others that overlap a Node's blocks, except kept blocks. There may be very many: take only a few.
 func (b *State) conflicts(uid types.UID) iter.Seq[ipam.Holding] {
 	return func(yield func(ipam.Holding) bool) {
 		for h := range b.ledger.Conflicts(OwnerOf(uid)) {
@@ -88,7 +88,7 @@ func (b *State) conflicts(uid types.UID) iter.Seq[ipam.Holding] {
 	}
 }
 
-// shares reports whether others hold addresses that a Node holds.
+// shares reports whether others hold addresses that this Node holds.
 func (b *State) shares(uid types.UID) bool {
 	for range b.conflicts(uid) {
 		return true
@@ -96,20 +96,20 @@ func (b *State) shares(uid types.UID) bool {
 	return false
 }
 
-// OutOfRange reports whether there are pools but none contains any of the blocks.
+// OutOfRange reports whether pools exist but none contains any of the blocks.
 func (b *State) OutOfRange(blocks []netip.Prefix) bool {
 	return len(b.pools) > 0 && !slices.ContainsFunc(blocks, b.inRange)
 }
 
-// maxWalked bounds how many holdings inside a range are looked at for one message.
+// maxWalked limits how many holdings inside a range are looked at for one message.
 const maxWalked = 10_000
 
-// coveredBy returns a Node with a podCIDR that contains the whole range and is larger than a block of it, and that podCIDR.
+// coveredBy returns a Node's podCIDR that contains the whole range and is larger than one of its blocks.
 func (b *State) coveredBy(r ipam.Range) (h ipam.Holding, covered bool) {
 	for h := range b.ledger.Holdings(r.Prefix) {
 		switch {
 		case h.Prefix.Bits() > r.Prefix.Bits():
-			return ipam.Holding{}, false // those that contain the range come first
+			return ipam.Holding{}, false // holdings that contain the range come first
 		case h.Owner.Kind == ipam.Node && h.Prefix.Bits() < r.BlockBits:
 			return h, true
 		}
@@ -117,19 +117,19 @@ func (b *State) coveredBy(r ipam.Range) (h ipam.Holding, covered bool) {
 	return ipam.Holding{}, false
 }
 
-// conflict is two holders of the same addresses; the second one's prefix lies in the first one's.
+// conflict is two owners that hold the same addresses. The inner prefix lies in the outer one.
 type conflict struct{ Outer, Inner ipam.Holding }
 
-// Conflicting reports whether two holdings that overlap should not: one at least is a Node's. Two service ranges may, and what is kept from everybody
-// concerns nobody.
+// Conflicting reports whether two overlapping holdings are a conflict: they have different owners and at least one is a Node. Service
+// ranges may overlap each other, and kept blocks conflict with nothing.
 func Conflicting(a, b ipam.Holding) bool {
 	return a.Owner != b.Owner && (a.Owner.Kind == ipam.Node || b.Owner.Kind == ipam.Node) && a.Owner.Kind != ipam.Kept && b.Owner.Kind != ipam.Kept
 }
 
-// MaxConflicts bounds how many conflicts are shown. Were all Nodes to hold the same block, there would be millions.
+// MaxConflicts limits how many conflicts are shown. If all Nodes held the same block, there would be millions.
 const MaxConflicts = 1000
 
-// company is with whom a Node shares addresses: some of them, and how many more.
+// company names some of the owners that a Node shares addresses with, and counts the others.
 type company struct {
 	names []string
 	more  int
@@ -143,8 +143,8 @@ func (c *company) String() string {
 	return text
 }
 
-// AllConflicts returns the conflicts of the whole address space, at most maxConflicts of them, how many there are in all, and
-// with whom each Node is in conflict.
+// AllConflicts returns at most MaxConflicts conflicts of the whole address space, their total number, and the owners that each Node is in
+// conflict with.
 func (b *State) AllConflicts() (some []conflict, total int, with map[types.UID]*company) {
 	with = map[types.UID]*company{}
 	note := func(about, other ipam.Holding) {
@@ -176,10 +176,10 @@ func (b *State) AllConflicts() (some []conflict, total int, with map[types.UID]*
 	return some, total, with
 }
 
-// NameOfNode returns the name of the Node with this UID, as far as it holds or has held something.
+// NameOfNode returns the name of the Node with this UID if it holds or has held anything.
 func (b *State) NameOfNode(uid types.UID) string { return b.names[uid] }
 
-// Reported returns what was found of the Node of this name for a reason, and its UID; empty if that is nothing.
+// Reported returns the message that was reported under a reason for the Node of this name, and its UID; empty if there is none.
 func (b *State) Reported(name, reason string) (uid types.UID, message string) {
 	if e, ok := b.nodes[name]; ok {
 		return e.uid, e.reported[reason]
@@ -187,17 +187,17 @@ func (b *State) Reported(name, reason string) (uid types.UID, message string) {
 	return "", ""
 }
 
-// Suspect notes a message about a Node that seems to have its podCIDRs from another process, until acquit or accuse.
+// Suspect notes a message about a Node whose podCIDRs seem to come from another process. It stays until Accuse.
 func (b *State) Suspect(node *v1.Node, message string) { b.enter(node).suspected = message }
 
-// Suspected reports whether something is noted about the Node of this name.
+// Suspected reports whether Suspect noted a message about the Node of this name.
 func (b *State) Suspected(name string) bool {
 	e, known := b.nodes[name]
 	return known && e.suspected != ""
 }
 
-// Accuse ends the suspicion about a Node. message is what is to be reported now, empty if that was reported. own says that the podCIDRs, which
-// are in nobody's name, are this process's, since the API server has carried out a write of them.
+// Accuse ends the suspicion about a Node. message is what to report now; empty if it was reported before. own means that this process wrote
+// the podCIDRs after all: they carry no lease holder's name, and the API server has confirmed a write of them.
 func (b *State) Accuse(node *v1.Node) (message string, own bool) {
 	e, ok := b.known(node)
 	if !ok {
@@ -211,7 +211,7 @@ func (b *State) Accuse(node *v1.Node) (message string, own bool) {
 	return message, own
 }
 
-// NameOf writes an owner for people.
+// NameOf returns an owner's name for messages.
 func (b *State) NameOf(o ipam.Owner) string {
 	switch o.Kind {
 	case ipam.Node:

@@ -11,19 +11,19 @@ import (
 	"github.com/multicidr/controller-manager/controllers/nodeipam/clustercidr"
 )
 
-// entryOf returns the entry of this very Node if it holds a reservation.
+// entryOf returns the entry of exactly this Node if it holds a reservation.
 func (b *State) entryOf(node *v1.Node) (e *nodeEntry, ok bool) {
 	e, ok = b.known(node)
 	return e, ok && e.state != Assigned && len(b.ledger.Held(OwnerOf(e.uid))) > 0
 }
 
-// Sending notes that a write of the Node's reservation is about to be sent, when the Lease was last seen to go back as wentBack says. It reports
-// whether that is the first write with these blocks.
+// Sending notes that a write of the Node's reservation is about to be sent. wentBack is the current Renewals.WentBack. It reports whether
+// this is the first write of these blocks.
 func (b *State) Sending(node *v1.Node, wentBack int) (first bool) {
 	if e, ok := b.entryOf(node); ok {
 		held := b.ledger.Held(OwnerOf(e.uid))
 		first = !slices.Equal(e.tried, held)
-		e.tried, e.read = held, false // A read of before a write tells nothing about it.
+		e.tried, e.read = held, false // A read before a write says nothing about the write.
 		if e.state.revocable() {      // No earlier write of them can have been carried out.
 			e.wentBack = wentBack
 		}
@@ -32,8 +32,8 @@ func (b *State) Sending(node *v1.Node, wentBack int) (first bool) {
 	return first
 }
 
-// Written notes that the API server says it has carried out a write of podCIDRs, and whether the Node shows them already. What becomes of a later write changes
-// nothing about that. It does not end a failure: podCIDRs that are answered with 200 may be left out.
+// Written notes that the API server has confirmed a write of podCIDRs, and whether the Node already shows them. The outcome of a later write
+// does not change that. It does not end a failure: the API server can answer 200 although podCIDRs were left out.
 func (b *State) Written(node *v1.Node, now time.Time, shown bool) {
 	e, ok := b.known(node)
 	if !ok {
@@ -48,7 +48,8 @@ func (b *State) Written(node *v1.Node, now time.Time, shown bool) {
 	}
 }
 
-// StoredAt is when the API server last said that it has stored podCIDRs in this very Node, which has not shown any since; the zero value if it did not.
+// StoredAt is when the API server last confirmed that it stored podCIDRs in exactly this Node; zero if it did not, or if the Node has shown
+// podCIDRs since.
 func (b *State) StoredAt(node *v1.Node) (at time.Time) {
 	if e, ok := b.known(node); ok {
 		at = e.storedAt
@@ -56,9 +57,9 @@ func (b *State) StoredAt(node *v1.Node) (at time.Time) {
 	return at
 }
 
-// NotCarriedOut notes that the last write of the Node's reservation was not sent, or was refused by the API server; then wasSent is true.
-// It reports whether an earlier write was not answered, so that nobody knows whether that one was, or was carried out, as the API server said: a read
-// tells.
+// NotCarriedOut notes that the last write of the Node's reservation was not sent, or, if wasSent is true, was refused by the API server. It
+// reports whether the outcome of the reservation is still unknown, because an earlier write was confirmed or not answered. A read settles
+// that.
 func (b *State) NotCarriedOut(node *v1.Node, wasSent bool, now time.Time) (unknown bool) {
 	e, ok := b.entryOf(node)
 	switch {
@@ -74,7 +75,7 @@ func (b *State) NotCarriedOut(node *v1.Node, wasSent bool, now time.Time) (unkno
 	return false
 }
 
-// Unanswered notes that nobody knows what came of the last write of the Node's reservation, and until when it can be carried out.
+// Unanswered notes that the outcome of the last write of the Node's reservation is unknown, and until when the API server may carry it out.
 func (b *State) Unanswered(node *v1.Node, now, until time.Time) {
 	e, ok := b.entryOf(node)
 	if !ok {
@@ -88,25 +89,27 @@ func (b *State) Unanswered(node *v1.Node, now, until time.Time) {
 	}
 }
 
-// unknown is no value of Renewals.WentBack.
+// unknown is not a valid value of Renewals.WentBack.
 const unknown = -1
 
-// WritesOver reports whether the Node has a reservation of which no write can be carried out any more that was not answered, and whether the Lease did
-// not go back since the first write: before that, a write may have been carried out, and lost.
+// WritesOver reports whether the Node has a reservation, no unanswered write of it can be carried out any more, and the Lease has not gone
+// back since the first write. If the Lease went back, a write may have been carried out and lost.
 func (b *State) WritesOver(node *v1.Node, now time.Time, wentBack int) bool {
 	e, ok := b.entryOf(node)
 	return ok && !now.Before(e.unansweredUntil) && e.wentBack == wentBack
 }
 
-// ReadWithout notes that a read of the Node, when WritesOver was true, showed no podCIDRs, and how many renewals of the lease were sent until then.
+// ReadWithout notes that a read of the Node, made while WritesOver was true, showed no podCIDRs. sent is how many renewals of the Lease had
+// been sent by then.
 func (b *State) ReadWithout(node *v1.Node, sent int) {
 	if e, ok := b.entryOf(node); ok {
 		e.read, e.readAfter = true, sent
 	}
 }
 
-// Conclude takes a reservation for refused if a read has shown no podCIDRs since its last write, and the lease was renewed after that read: without that renewal,
-// a restore of etcd of which nobody knows yet would look as if no write had been carried out. It reports whether the Node has given way to others by that.
+// Conclude marks a reservation as refused if a read since its last write has shown no podCIDRs and the Lease was renewed after that read.
+// Without that renewal, a restore of etcd that has not been noticed yet would look as if no write had been carried out. It reports whether
+// the Node gave way to others as a result.
 func (b *State) Conclude(node *v1.Node, now time.Time, r Renewals) (gaveWay bool) {
 	e, ok := b.entryOf(node)
 	if !ok || !e.read || r.Proven <= e.readAfter || !b.WritesOver(node, now, r.WentBack) {
@@ -116,9 +119,10 @@ func (b *State) Conclude(node *v1.Node, now time.Time, r Renewals) (gaveWay bool
 	return len(b.ledger.Held(OwnerOf(e.uid))) == 0
 }
 
-// HoldBack reports whether the next write of the Node's reservation is to be held back. After a read that showed no podCIDRs it waits for the renewal that Conclude
-// needs. And if other Nodes are pending for its blocks and writes of this one have gone without an answer for some time, it waits for that read, because each write moves the
-// moment at which a read can tell that none was carried out: wait is until that moment, and read is true from then on.
+// HoldBack reports whether to hold back the next write of the Node's reservation. After a read that showed no podCIDRs, the write waits for
+// the renewal that Conclude needs. If other Nodes are pending that could use its blocks, and this Node's writes have gone unanswered for some
+// time, the write waits for that read, because every write postpones the moment from which a read can tell that none was carried out. wait is
+// the time until that moment; read is true from then on.
 func (b *State) HoldBack(node *v1.Node, now time.Time, wentBack int) (wait time.Duration, read bool) {
 	e, ok := b.entryOf(node)
 	switch {
@@ -133,20 +137,22 @@ func (b *State) HoldBack(node *v1.Node, now time.Time, wentBack int) (wait time.
 	return wait, wait == 0
 }
 
-// WasSent reports whether a reservation of this very Node was ever sent.
+// WasSent reports whether a reservation of exactly this Node was ever sent.
 func (b *State) WasSent(node *v1.Node) bool {
 	e, ok := b.known(node)
 	return ok && len(e.tried) > 0
 }
 
-// failureLasts is for how long every write of a reservation has to fail before its blocks are for others, and how often that happens at most.
+// failureLasts is how long all writes of a reservation must have failed before its blocks are released to other Nodes, and the minimum time
+// between two such releases.
 const failureLasts = 10 * time.Second
 
-// refuse notes that no write of a Node's reservation was kept and none can be carried out any more. If that goes on for one Node, because what is
-// stored of it is not valid or a webhook refuses it, the Node must not keep the last block from Nodes that nobody refuses: they are
-// pending, so its blocks are free for them, and it chooses again when it is tried again, after all who were pending then: else two such Nodes would
-// hand the block to and fro. That wakes all pending Nodes, so it is done for all such
-// Nodes together and not often: if the API server refuses every Node, it helps nobody.
+// refuse notes that no write of a Node's reservation was stored and none can take effect any more.
+//
+// A single Node can be refused again and again, because its stored object is invalid or a webhook rejects it. It must not keep the last
+// block from pending Nodes whose writes would succeed. So it gives up its blocks, and is tried again after all Nodes that are pending now;
+// otherwise two such Nodes would pass the block back and forth. That wakes all pending Nodes, so it is done for all such Nodes together,
+// and rarely: if the API server refuses every Node, it helps none.
 func (b *State) refuse(name string, e *nodeEntry, now time.Time) {
 	b.become(name, e, refused)
 	if e.failingSince.IsZero() {
@@ -157,8 +163,9 @@ func (b *State) refuse(name string, e *nodeEntry, now time.Time) {
 	}
 }
 
-// GiveWay makes a Node whose every write has failed for some time give up its blocks for pending Nodes. It returns until when the Node has to wait before
-// it is tried again, and then chooses anew; 0 if that is not so. Without this wait, its next write would make the blocks its own again before it is its turn.
+// GiveWay makes a Node whose writes have all failed for some time give up its blocks in favor of pending Nodes. It returns how long the
+// Node must wait before it is tried again and gets a new reservation; 0 if it need not give way. Without this wait, its next write would
+// reserve the blocks again before its turn.
 func (b *State) GiveWay(node *v1.Node, now time.Time) (wait time.Duration) {
 	e, ok := b.entryOf(node)
 	if !ok || e.state != refused || now.Sub(e.failingSince) < failureLasts || !b.inTheWay(e, b.wanted()) {
@@ -168,13 +175,13 @@ func (b *State) GiveWay(node *v1.Node, now time.Time) (wait time.Duration) {
 		return wait
 	}
 	b.giveWay(now)
-	return time.Second // the others first
+	return time.Second // the other Nodes first
 }
 
-// giveWay gives up all reservations whose every write has failed for some time, as far as pending Nodes could have their blocks.
+// giveWay gives up all reservations whose writes have all failed for some time and whose blocks pending Nodes could use.
 func (b *State) giveWay(now time.Time) {
 	wanted := b.wanted()
-	var last time.Time // the place of the last one that is pending, by the clock of the API server
+	var last time.Time // place of the last pending Node, by the API server's clock
 	for name := range b.pending {
 		if place := b.place(name); place.After(last) {
 			last = place

@@ -24,13 +24,13 @@ type pendingNode struct {
 	said     said // in events about it
 }
 
-// said is what the events on a pending Node said about why it is pending: the reasons, without what changes all the time.
+// said records the reasons given in events on a pending Node, without the details that change all the time.
 type said struct {
-	handed string // over to the announcer
-	stored string // in the last event
+	handed string // passed to the announcer
+	stored string // in the last stored event
 }
 
-// PendingReason is why a Node waits, in one word. There are few, and all of them are always shown.
+// PendingReason is why a Node is pending, in one word. There are few values, and metrics always show all of them.
 type PendingReason string
 
 const (
@@ -42,8 +42,8 @@ const (
 var PendingReasons = []PendingReason{pendingNoClusterCIDR, pendingNotSelected, pendingFull,
 	PendingReason(ipam.Pending.String()), PendingReason(ipam.Disabled.String()), PendingReason(ipam.Terminating.String()), PendingReason(ipam.Invalid.String())}
 
-// waitReasonOf sums up why pools refused a Node. Of several reasons it is that of the first pool that could be made to serve it: one
-// that is full needs space, one in another state somebody's hand.
+// pendingReasonOf sums up why pools refused a Node. It is Full if any pool only lacks space; otherwise it is the state of the first pool,
+// which somebody has to change.
 func pendingReasonOf(pools int, refusals []refusal) PendingReason {
 	switch {
 	case pools == 0:
@@ -57,13 +57,12 @@ func pendingReasonOf(pools int, refusals []refusal) PendingReason {
 	}
 }
 
-// Allocate returns the Node's reservation. If there is none because no ClusterCIDR can serve the Node, say is whether there is something new to
-// say about why: once for the same reasons.
+// Allocate returns the Node's reservation. If no ClusterCIDR can serve the Node, say is whether the reasons are new and need an event.
 func (b *State) Allocate(node *v1.Node) (r Reservation, ok, say bool) {
 	r, _, ok = b.Reserve(node)
 	w := b.pending[node.Name]
 	if ok || w.awaitsFinalizer() {
-		return r, ok, false // it serves, or says why not, in a moment
+		return r, ok, false // in a moment it has blocks, or a reason that stays
 	}
 	before, now := w.said.handed, w.reasons(len(b.pools))
 	if before == now {
@@ -74,16 +73,16 @@ func (b *State) Allocate(node *v1.Node) (r Reservation, ok, say bool) {
 	return r, false, true
 }
 
-// soon reports whether the Node is about to be served.
+// awaitsFinalizer reports whether the Node only waits for a pool to get its finalizer.
 func (w pendingNode) awaitsFinalizer() bool {
 	n := len(w.refusals)
 	return n > 0 && w.refusals[n-1].pool.AwaitsFinalizer()
 }
 
-// reasons is why the Node is pending, for said: another text whenever notAvailable says something else.
+// reasons is why the Node is pending, as kept in said. It changes whenever NotAvailable says something else.
 func (w pendingNode) reasons(pools int) string {
 	switch {
-	case pools == 0: // whatever the last one was that is gone
+	case pools == 0: // no matter which ClusterCIDR was the last to go
 		return "no ClusterCIDR"
 	case len(w.refusals) == 0:
 		return "no ClusterCIDR that selects it"
@@ -92,17 +91,17 @@ func (w pendingNode) reasons(pools int) string {
 	}
 }
 
-// refusal is why one pool that matches a Node cannot serve it.
+// refusal is why a pool that matches a Node cannot serve it.
 type refusal struct {
 	pool     *clustercidr.Pool
-	full     []ipam.Family // if State is Enabled
-	cover    string        // which Nodes hold a whole range of the pool
-	used     bool          // Nodes hold something in its full ranges
-	excludes bool          // its full ranges have exclusions, and what nobody holds may be in them
+	full     []ipam.Family // if the pool's State is Enabled
+	cover    string        // Nodes that hold a whole range of the pool
+	used     bool          // Nodes hold blocks in its full ranges
+	excludes bool          // its full ranges have exclusions, which may contain unused blocks
 }
 
-// explain enters in refusals which Nodes cover the ranges of their pools, and whether there are exclusions. Which of those matter changes with
-// what others hold, and a Node that waits is not looked at for that; the condition Ready says it.
+// explain records in refusals which Nodes cover the pools' ranges, and whether there are exclusions. Which exclusions matter depends on
+// what others hold. A pending Node is not rechecked for that; the condition Ready reports it.
 func (b *State) explain(refusals []refusal) {
 	for i, refused := range refusals {
 		var texts []string
@@ -121,7 +120,7 @@ func excludes(p *clustercidr.Pool, full []ipam.Family) bool {
 	return slices.ContainsFunc(p.Ranges, func(r ipam.Range) bool { return slices.Contains(full, r.Family()) && p.Excluded.Overlaps(r.Prefix) })
 }
 
-// reasons writes why pools refused a Node, the same text for the same reasons.
+// reasons formats why pools refused a Node. Equal reasons give equal text.
 func reasons(refusals []refusal) string {
 	var texts []string
 	for _, r := range refusals {
@@ -147,7 +146,7 @@ func (r refusal) String() string {
 	return fmt.Sprintf("%s is full (%s)", r.pool.Name, why)
 }
 
-// NotAvailable says why a Node waits and what to do.
+// NotAvailable says why a Node is pending and what to do about it.
 func NotAvailable(refusals []refusal, pools int) string {
 	switch {
 	case pools == 0:
@@ -159,7 +158,7 @@ func NotAvailable(refusals []refusal, pools int) string {
 	}
 }
 
-// wayOut says what to do about refusals: besides another ClusterCIDR, only what helps.
+// wayOut says what to do about refusals: create another ClusterCIDR, or whatever else would help.
 func wayOut(refusals []refusal) string {
 	ways := []string{"Create another one"}
 	if slices.ContainsFunc(refusals, func(r refusal) bool { return r.pool.State == ipam.Disabled && !r.pool.Superseded }) {
@@ -174,20 +173,20 @@ func wayOut(refusals []refusal) string {
 	return strings.Join(ways, ", or ")
 }
 
-// whyPending is what there is to say about a Node that no ClusterCIDR can serve now.
+// whyPending is what an event says about a pending Node.
 type whyPending struct {
 	UID              types.UID
-	Message, Reasons string // reasons is the message without what changes all the time
+	Message, Reasons string // reasons is the message without the details that change all the time
 }
 
-// WhyPending returns why the Node of this name is pending. It is due if the last event that was stored about it gave other reasons.
+// WhyPending returns why the Node of this name is pending. due is whether the last stored event about it gave other reasons.
 func (b *State) WhyPending(name string) (why whyPending, due bool) {
 	w, ok := b.pending[name]
 	if !ok {
 		return whyPending{}, false
 	}
 	if w.awaitsFinalizer() {
-		w.said.handed = "" // Once that is over, there is something to say or not, and it is handed over anew.
+		w.said.handed = "" // After that wait the reasons, if any, are passed on again.
 		b.pending[name] = w
 		return whyPending{}, false
 	}
@@ -195,7 +194,7 @@ func (b *State) WhyPending(name string) (why whyPending, due bool) {
 	return why, why.Reasons != w.said.stored
 }
 
-// SaidWhyPending notes that an event with these reasons is stored about a Node.
+// SaidWhyPending notes that an event with these reasons about the Node is stored.
 func (b *State) SaidWhyPending(name string, uid types.UID, reasons string) {
 	if w, ok := b.pending[name]; ok && w.uid == uid {
 		w.said.stored = reasons
@@ -203,7 +202,7 @@ func (b *State) SaidWhyPending(name string, uid types.UID, reasons string) {
 	}
 }
 
-// AwaitsFinalizerOf returns the pool for whose finalizer the Node of this name waits.
+// AwaitsFinalizerOf returns the pool whose finalizer the Node of this name waits for.
 func (b *State) AwaitsFinalizerOf(name string) (p *clustercidr.Pool, ok bool) {
 	w := b.pending[name]
 	if !w.awaitsFinalizer() {
@@ -212,5 +211,5 @@ func (b *State) AwaitsFinalizerOf(name string) (p *clustercidr.Pool, ok bool) {
 	return w.refusals[len(w.refusals)-1].pool, true
 }
 
-// AwaitingFinalizer yields the names of the pools that can serve once they have their finalizer.
+// AwaitingFinalizer yields the names of the pools that can allocate once they have their finalizer.
 func (b *State) AwaitingFinalizer() iter.Seq[string] { return maps.Keys(b.awaitingFinalizer) }

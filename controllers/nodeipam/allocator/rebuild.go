@@ -14,22 +14,22 @@ import (
 	"github.com/multicidr/controller-manager/controllers/nodeipam/clustercidr"
 )
 
-// shown is what the state learns of a Node at the start.
+// shown is what the state learns about one Node at startup.
 type shown struct {
 	node       *v1.Node
-	entry      *nodeEntry // nil if there is nothing to enter
+	entry      *nodeEntry // nil if there is nothing to record
 	blocks     []netip.Prefix
-	unreadable bool // there are podCIDRs that cannot be read
-	unusual    bool // there is more to enter than what it holds
+	unreadable bool // some podCIDRs cannot be parsed
+	unusual    bool // there is more to record than the blocks it holds
 }
 
-// Rebuild does what observe does with one Node after the other, in a state that has none but all pools and service ranges, in a fraction
-// of the time: on several processors, which is what each is for, without looking for what was there before, and in maps that need not grow. each
-// calls f once for every index below n, in any order or at once, and returns when all calls have. All pools are touched
-// already, since they are new. It returns the Nodes about which there is something to do, the oldest first.
+// Rebuild does the same as Observe for one Node after the other, but much faster. The state must have all pools and service ranges, and no
+// Nodes. Rebuild uses several processors, does not look for earlier holdings, and sizes its maps in advance. each must call f once for
+// every index below n, in any order or concurrently, and return when all calls have returned. All pools are new, so their status is
+// rechecked anyway. Rebuild returns the Nodes that need work, oldest first.
 //
-// With very many Nodes nearly all of the time is waiting for memory. So blocks are entered in the order of their addresses: then what the
-// next one needs is in the processor's cache already.
+// With very many Nodes, nearly all of the time is spent waiting for memory. So blocks are recorded in address order: then the data that the
+// next block needs is already in the processor's cache.
 func (b *State) Rebuild(nodes []*v1.Node, each func(n int, f func(i int))) []*v1.Node {
 	all := make([]shown, len(nodes))
 	each(len(nodes), func(i int) {
@@ -69,7 +69,7 @@ func (b *State) Rebuild(nodes []*v1.Node, each func(n int, f func(i int))) []*v1
 		}
 	}
 	each(2, func(i int) { []func(){enter, hold}[i]() })
-	if !alone { // Somebody shares addresses with others, or with himself.
+	if !alone { // A Node shares addresses with another owner, or its own blocks overlap.
 		each(len(all), func(i int) {
 			all[i].unusual = all[i].unusual || b.shares(all[i].node.UID)
 		})
@@ -77,7 +77,7 @@ func (b *State) Rebuild(nodes []*v1.Node, each func(n int, f func(i int))) []*v1
 	return b.lookClosely(all)
 }
 
-// lookClosely enters what is unusual, and returns the Nodes about which there is something to do, the oldest first.
+// lookClosely records what is unusual, and returns the Nodes that need work, oldest first.
 func (b *State) lookClosely(all []shown) (open []*v1.Node) {
 	for _, s := range all {
 		if s.unusual {
@@ -85,7 +85,7 @@ func (b *State) lookClosely(all []shown) (open []*v1.Node) {
 			b.judge(s.entry.uid)
 		}
 		if !clustercidr.ShowsPodCIDRs(s.node) || s.unreadable {
-			open = append(open, s.node) // whom others concern are called for that
+			open = append(open, s.node) // judge marks Nodes in conflict for a recheck
 		}
 	}
 	slices.SortFunc(open, func(x, y *v1.Node) int {
@@ -94,16 +94,16 @@ func (b *State) lookClosely(all []shown) (open []*v1.Node) {
 	return open
 }
 
-// ownedBlocks is what a Node holds.
+// ownedBlocks are the blocks that a Node holds.
 type ownedBlocks struct {
 	owner  ipam.Owner
 	blocks []netip.Prefix
 }
 
-// byFirstBlock returns what those hold who hold anything, in the order of the first block's address.
+// byFirstBlock returns the blocks of all Nodes that hold any, ordered by the address of their first block.
 func byFirstBlock(all []shown) []ownedBlocks {
 	type place struct {
-		first uint64 // the first bits of the address, which for IPv6 are not all
+		first uint64 // the first 64 bits of the address; for IPv6, only a part of it
 		index int32
 	}
 	order := make([]place, 0, len(all))

@@ -12,7 +12,7 @@ import (
 	"github.com/multicidr/controller-manager/controllers/nodeipam/clustercidr"
 )
 
-// ReservationState is how far the blocks that a Node holds have come. Only the state moves it.
+// ReservationState is how far the blocks that a Node holds have come. Only State changes it.
 //
 //	           sending                 the Node shows podCIDRs
 //	reserved ───────────► sent ─────────────────────────────────► assigned
@@ -21,20 +21,20 @@ import (
 //	    │         refused ▼  │             the Node shows podCIDRs   │
 //	    └ chosen again ─ refused ────────────────────────────────────┘
 //
-// In every state the blocks are free again when the Node object is gone. In the states reserved and refused no write of them can be
-// carried out any more, so they can be given up at once: when their pool is not eligible any more, when the blocks are not free of
-// others any more, or when the Node would get something else first. In the state sent they stand, whatever happens: also when a write was
-// carried out, the watch does not show it yet, and one more is refused.
+// In every state, deleting the Node object frees the blocks. In the states reserved and refused, no write of the blocks can take effect any
+// more. They can therefore be given up at once: when their pool is no longer eligible, when others hold addresses in them, or when the Node
+// would now be allocated something that comes first. In the state sent they stay reserved whatever happens, even if a write was carried
+// out, the watch does not show it yet, and a further write is refused.
 type ReservationState uint8
 
 const (
-	// reserved: chosen, and never sent.
+	// reserved: chosen, never sent.
 	reserved ReservationState = iota
-	// sent: a write is on its way, or the API server may have carried it out, or may still do.
+	// sent: a write is in flight, or the API server may have carried one out, or may still do so.
 	sent
-	// refused: the API server has refused every write that was sent, or a read tells that none was kept and none can arrive.
+	// refused: the API server has refused every write, or a read has shown that none was stored and none can arrive.
 	refused
-	// assigned: the Node shows podCIDRs.
+	// Assigned: the Node shows podCIDRs.
 	Assigned
 )
 
@@ -42,12 +42,12 @@ func (s ReservationState) String() string {
 	return [...]string{"Reserved", "Sent", "Refused", "Assigned"}[s]
 }
 
-// revocable reports whether the blocks may be given up although the Node is there.
+// revocable reports whether the blocks may be given up while the Node exists.
 func (s ReservationState) revocable() bool {
 	return s == reserved || s == refused
 }
 
-// become moves what a Node holds into another state.
+// become moves the blocks of a Node into another state.
 func (b *State) become(name string, e *nodeEntry, s ReservationState) {
 	e.state = s
 	if s != sent {
@@ -63,7 +63,7 @@ func (b *State) become(name string, e *nodeEntry, s ReservationState) {
 	}
 }
 
-// stillFree reports whether p may still give these blocks, which o holds.
+// stillFree reports whether p could still allocate these blocks, which o holds.
 func (b *State) stillFree(o ipam.Owner, p *clustercidr.Pool, blocks []netip.Prefix) bool {
 	if p.State != ipam.Enabled || len(blocks) != len(p.Ranges) {
 		return false
@@ -79,7 +79,7 @@ func (b *State) stillFree(o ipam.Owner, p *clustercidr.Pool, blocks []netip.Pref
 	return true
 }
 
-// pick chooses from p for a Node that holds some blocks and would give them up for the choice.
+// pick chooses blocks from p for a Node as if it had already given up the blocks that it holds.
 func (b *State) pick(o ipam.Owner, held []netip.Prefix, p *clustercidr.Pool) (ipam.Pick, bool) {
 	if len(held) == 0 {
 		return b.ledger.Pick(&p.Pool)
@@ -89,7 +89,7 @@ func (b *State) pick(o ipam.Owner, held []netip.Prefix, p *clustercidr.Pool) (ip
 	return b.ledger.Pick(&p.Pool)
 }
 
-// revoke gives up what a Node holds, if anything, in a state that allows it.
+// revoke gives up the revocable blocks of a Node, if it holds any.
 func (b *State) revoke(name string, held []netip.Prefix) {
 	if len(held) == 0 {
 		return
@@ -100,7 +100,7 @@ func (b *State) revoke(name string, held []netip.Prefix) {
 	delete(b.revocable, name)
 }
 
-// GiveUp gives up the reservation of a Node that needs none, unless it may have been written, and its place among those that wait.
+// GiveUp removes a Node that needs no podCIDRs from the pending ones, and gives up its reservation unless that may have been written.
 func (b *State) GiveUp(node *v1.Node) {
 	delete(b.pending, node.Name)
 	if e, ok := b.entryOf(node); ok && e.state.revocable() {
@@ -108,14 +108,14 @@ func (b *State) GiveUp(node *v1.Node) {
 	}
 }
 
-// Reservation is what is to be written into a Node.
+// Reservation is what is to be written to a Node.
 type Reservation struct {
 	ClusterCIDR string
 	Blocks      []netip.Prefix
 }
 
-// Reserve returns the Node's reservation, made now unless there is one that stands. If no pool can serve the Node, ok is false: it
-// waits from now on, and the refusals of the pools that match it are returned in the order in which they were tried.
+// Reserve returns the Node's reservation, and makes one unless a valid one exists. If no pool can serve the Node, ok is false and the Node
+// is pending from now on; the refusals are those of the pools that match it, in the order in which they were tried.
 func (b *State) Reserve(node *v1.Node) (_ Reservation, _ []refusal, ok bool) {
 	b.replaced(node)
 	owner := OwnerOf(node.UID)
@@ -142,11 +142,11 @@ func (b *State) Reserve(node *v1.Node) (_ Reservation, _ []refusal, ok bool) {
 		}
 		refusals = append(refusals, refusal{pool: p, full: b.ledger.Full(&p.Pool)})
 		if p.AwaitsFinalizer() {
-			break // in a moment it can serve, and it comes before the rest
+			break // it can allocate in a moment, and takes precedence over the rest
 		}
 	}
 	b.revoke(node.Name, held)
-	b.explain(refusals) // only now: a Node that is served after many full pools has no use for it
+	b.explain(refusals) // only now: a Node that gets blocks after many full pools does not need it
 	b.pending[node.Name] = pendingNode{
 		uid:      node.UID,
 		since:    node.CreationTimestamp.Time,

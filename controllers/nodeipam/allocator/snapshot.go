@@ -7,8 +7,8 @@ import (
 	"github.com/multicidr/controller-manager/controllers/nodeipam/clustercidr"
 )
 
-// Snapshot is what a state says at one time, taken out of it in one short walk, so that the lock is free while people are
-// told. It shares with the state only what is never changed, but replaced.
+// Snapshot is a copy of a state, taken in one short walk so that the lock is not held while the copy is shown to people. It shares with the
+// state only objects that are replaced, never modified.
 type Snapshot struct {
 	pools     []*clustercidr.Pool
 	cursors   map[*clustercidr.Pool][]netip.Addr // by the index of the range
@@ -18,7 +18,7 @@ type Snapshot struct {
 	waiting   map[string]pendingNode
 }
 
-// namedEntry is the entry of the Node of that name.
+// namedEntry is a Node's name and entry.
 type namedEntry struct {
 	name string
 	nodeEntry
@@ -52,7 +52,7 @@ func (b *State) Snapshot() Snapshot {
 	return s
 }
 
-// State makes a state that says the same, for one reader to ask.
+// State builds an equal state for a single reader.
 func (s Snapshot) State() *State {
 	b := New()
 	for _, p := range s.pools {

@@ -14,73 +14,73 @@ import (
 	"github.com/multicidr/controller-manager/controllers/nodeipam/clustercidr"
 )
 
-// State is all that the controller knows: the pools, who holds what, which Node belongs to which pool, who waits. It
-// makes no calls and reads no clock. Not safe for concurrent use: Controller.with holds the lock.
+// State is everything the controller knows: the pools, which blocks each owner holds, which pool each Node belongs to, and which Nodes are
+// pending. It makes no calls and reads no clock. Not safe for concurrent use: Controller.with holds the lock.
 type State struct {
 	ledger ipam.Ledger
-	// addresses are the Nodes' own, as far as they lie in a range: they take nothing from it, but that is reported. Usually there are none.
+	// addresses are the Nodes' own addresses that lie in a range. They use up no block, but they are reported. Usually there are none.
 	addresses ipam.Ledger
 	pools     map[string]*clustercidr.Pool // by the ClusterCIDR's name
-	// candidates has the pools in the order in which they are tried; nil if they have changed since it was made.
+	// candidates holds the pools in the order in which they are tried; nil if a pool has changed since it was built.
 	candidates *clustercidr.Candidates
-	// terminating are the pools that are being deleted, or will be, once no Node belongs to them.
+	// terminating are the pools that are deleted once no Node belongs to them.
 	terminating map[string]bool
-	// soon are the pools that serve once they have their finalizer, which Nodes wait for.
+	// awaitingFinalizer are the pools that can allocate as soon as they have their finalizer. Pending Nodes wait for that.
 	awaitingFinalizer map[string]bool
-	nodes             map[string]*nodeEntry  // by name: all Nodes that hold anything
+	nodes             map[string]*nodeEntry  // by name: every Node that holds anything
 	names             map[types.UID]string   // of the Nodes in nodes
 	pending           map[string]pendingNode // by name
-	doubts            map[string][]*doubt    // by the Node's name: blocks that are kept although the Node is gone
+	doubts            map[string][]*doubt    // by the Node's name: blocks that stay reserved although the Node is gone
 	stats
 
-	// What happened since Changes was called:
-	changed bool    // something became free or a pool became another, which may help a waiting Node or let a ClusterCIDR go
-	touched nameSet // pools whose status may be another
-	// recheck are the Nodes about whose podCIDRs there may be something else to say, because of what others hold or of a range that
-	// came or went.
+	// What has happened since the last call of Changes:
+	changed bool    // a block became free or a pool changed: that may help a pending Node, or allow a ClusterCIDR to be deleted
+	touched nameSet // pools whose status may have changed
+	// recheck are the Nodes whose findings may have changed, because of what others hold or because a range was added or removed.
 	recheck      nameSet
-	poolsChanged bool // a pool came, went or became another one
-	// putOff are ClusterCIDRs that are looked at again once soon is empty.
+	poolsChanged bool // a pool was added, removed or changed
+	// putOff are ClusterCIDRs to recheck once awaitingFinalizer is empty.
 	putOff nameSet
-	// gaveWay is when refused reservations were last given up for pending Nodes.
+	// gaveWay is when refused reservations were last given up in favor of pending Nodes.
 	gaveWay time.Time
-	// revocable are the Nodes, by name, with a reservation that is chosen again when it is not right any more.
+	// revocable are the names of the Nodes whose reservation may be replaced if it no longer fits.
 	revocable map[string]bool
 }
 
 type nodeEntry struct {
 	uid       types.UID
 	addresses []netip.Prefix // the Node's own
-	// pool names the ClusterCIDR that the blocks came from: the Node's annotation, or the reservation's pool.
+	// pool is the name of the ClusterCIDR that the blocks were allocated from: from the Node's annotation, or from the reservation.
 	pool string
-	// state is that of the blocks, if the Node holds any.
+	// state is the state of the blocks, if the Node holds any.
 	state ReservationState
-	// unansweredUntil is until when the API server may still carry out a write of the reservation that it did not answer; the zero value
-	// if it answered each. Only in state sent.
+	// unansweredUntil is the time until which the API server may still carry out a write of the reservation that it has not answered; zero
+	// if every write was answered. Only in state sent.
 	unansweredUntil time.Time
-	// failingSince is when the first write of the reservation failed: it was refused, not answered, or not kept. The zero value: none has.
+	// failingSince is when a write of the reservation first failed: it was refused, not answered, or not kept; zero if none failed.
 	failingSince time.Time
-	// gaveWay is its place among pending Nodes, by creation, if it gave up such a reservation for Nodes that were pending. They come before it, and
-	// who is created later does not.
+	// gaveWay replaces the Node's creation time in the order of pending Nodes if it gave up a refused reservation for Nodes that were
+	// pending. Those come before it; Nodes created later do not.
 	gaveWay time.Time
-	// wentBack is Renewals.WentBack as it was when a write of the reservation was first sent; unknown if that was before a restore of etcd.
+	// wentBack is the value of Renewals.WentBack when the reservation was first sent; unknown if that was before a restore of etcd.
 	wentBack int
-	// stored is whether the API server has said that it carried out a write of the reservation. Only in state sent.
+	// stored is whether the API server has confirmed a write of the reservation. Only in state sent.
 	stored bool
-	// storedAt is when it last said so; the zero value once the Node shows podCIDRs.
+	// storedAt is when it last did so; zero once the Node shows podCIDRs.
 	storedAt time.Time
-	// read says that a read since the last write has shown no podCIDRs, when readAfter renewals of the lease had been sent. Only in state sent.
+	// read is whether a read since the last write has shown no podCIDRs; readAfter is how many renewals of the Lease had been sent by then.
+	// Only in state sent.
 	read      bool
 	readAfter int
-	// atStart is whether the Node showed podCIDRs already when the state was filled.
+	// atStart is whether the Node already showed podCIDRs when the state was filled.
 	atStart bool
-	// reported is what was handed over to be said about its podCIDRs in events, message by reason.
+	// reported are the findings about its podCIDRs that were passed on for events: message by reason.
 	reported map[string]string
-	// tried is what this process has sent for it last, and answered whether the API server has ever said that it carried such a write out.
+	// tried are the blocks that this process last sent for the Node; answered is whether the API server has ever confirmed such a write.
 	tried    []netip.Prefix
 	answered bool
-	// byOther says that another process gave it its podCIDRs while this one led; empty if none did. suspected is the same before it is
-	// certain that this process leads.
+	// byOther is the message that another process assigned its podCIDRs while this one was the leader; empty if none did. suspected is the
+	// same message before this process is certain that it is the leader.
 	byOther, suspected string
 }
 
@@ -100,7 +100,8 @@ func New() *State {
 
 func OwnerOf(uid types.UID) ipam.Owner { return ipam.Owner{Kind: ipam.Node, ID: string(uid)} }
 
-// Observe enters what a Node shows: its addresses, and its podCIDRs, if any, as what it holds, whoever wrote them.
+// Observe records what a Node shows: its addresses, and its podCIDRs, if any, as the blocks that it holds, no matter which program wrote
+// them.
 func (b *State) Observe(node *v1.Node, blocks, addresses []netip.Prefix) {
 	b.replaced(node)
 	owner := OwnerOf(node.UID)
@@ -114,7 +115,7 @@ func (b *State) Observe(node *v1.Node, blocks, addresses []netip.Prefix) {
 		b.locate(e)
 	}
 	if len(blocks) == 0 {
-		return // what is reserved for it stays so
+		return // it keeps its reservation
 	}
 	delete(b.pending, node.Name)
 	b.become(node.Name, e, Assigned)
@@ -122,7 +123,7 @@ func (b *State) Observe(node *v1.Node, blocks, addresses []netip.Prefix) {
 	b.hold(owner, blocks)
 }
 
-// locate enters which of a Node's own addresses lie in a range.
+// locate records which of a Node's own addresses lie in a range.
 func (b *State) locate(e *nodeEntry) {
 	var inside []netip.Prefix
 	for _, a := range e.addresses {
@@ -133,7 +134,7 @@ func (b *State) locate(e *nodeEntry) {
 	b.holdAddresses(OwnerOf(e.uid), inside)
 }
 
-// NodeGone frees all that this Node holds: there is no such Node any more. Another one of the name is not concerned.
+// NodeGone frees everything that this Node holds, because it no longer exists. It does not affect another Node of the same name.
 func (b *State) NodeGone(name string, uid types.UID) {
 	if w, ok := b.pending[name]; ok && w.uid == uid {
 		delete(b.pending, name)
@@ -150,13 +151,13 @@ func (b *State) NodeGone(name string, uid types.UID) {
 	delete(b.revocable, name)
 }
 
-// known returns the entry of this very Node, if there is one.
+// known returns the entry for exactly this Node, by UID, if there is one.
 func (b *State) known(node *v1.Node) (e *nodeEntry, ok bool) {
 	e, ok = b.nodes[node.Name]
 	return e, ok && e.uid == node.UID
 }
 
-// UID returns the UID of the Node of this name, as far as it holds or has held something.
+// UID returns the UID of the Node of this name if it holds or has held anything.
 func (b *State) UID(name string) (uid types.UID, ok bool) {
 	if e, ok := b.nodes[name]; ok {
 		return e.uid, true
@@ -164,19 +165,18 @@ func (b *State) UID(name string) (uid types.UID, ok bool) {
 	return "", false
 }
 
-// ShownAtStart reports whether this very Node had podCIDRs when the state was filled.
+// ShownAtStart reports whether exactly this Node had podCIDRs when the state was filled.
 func (b *State) ShownAtStart(node *v1.Node) bool {
 	e, ok := b.known(node)
 	return ok && e.atStart
 }
 
-// Pool returns the pool of this name.
 func (b *State) Pool(name string) (p *clustercidr.Pool, ok bool) {
 	p, ok = b.pools[name]
 	return p, ok
 }
 
-// enter returns the Node's entry.
+// enter returns the Node's entry, and adds it if there is none.
 func (b *State) enter(node *v1.Node) *nodeEntry {
 	e, ok := b.nodes[node.Name]
 	if !ok {
@@ -187,8 +187,8 @@ func (b *State) enter(node *v1.Node) *nodeEntry {
 	return e
 }
 
-// replaced frees what a Node of the same name with another UID holds. That one is gone, for a name has one Node at a
-// time: its deletion and the creation of this one can reach us as one update.
+// replaced frees what a Node of the same name with another UID holds. That Node is gone, because Node names are unique: an informer can
+// deliver its deletion and the creation of this one as a single update.
 func (b *State) replaced(node *v1.Node) {
 	if uid, ok := b.UID(node.Name); ok && uid != node.UID {
 		b.NodeGone(node.Name, uid)
@@ -198,7 +198,7 @@ func (b *State) replaced(node *v1.Node) {
 	}
 }
 
-// Members yields the UIDs of the Nodes that belong to p, each once, in the order of their first block in p.
+// Members yields the UID of each Node that belongs to p once, ordered by the Node's first block in p.
 func (b *State) Members(p *clustercidr.Pool) iter.Seq[types.UID] {
 	return func(yield func(types.UID) bool) {
 		seen := map[types.UID]bool{}
@@ -216,8 +216,8 @@ func (b *State) Members(p *clustercidr.Pool) iter.Seq[types.UID] {
 	}
 }
 
-// belongs reports whether a Node belongs to p: to the pool that it names if all its blocks lie inside that, else to
-// every pool that contains one of its blocks. A reservation that no write can carry out any more keeps no pool.
+// belongs reports whether a Node belongs to p. If all its blocks lie inside the pool that it names, it belongs to that pool only; otherwise
+// to every pool that contains one of its blocks. A revocable reservation does not count: it keeps no pool in use.
 func (b *State) belongs(uid types.UID, p *clustercidr.Pool) bool {
 	if b.nodes[b.names[uid]].state.revocable() {
 		return false

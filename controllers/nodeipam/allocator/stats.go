@@ -15,32 +15,32 @@ import (
 	"github.com/multicidr/controller-manager/controllers/nodeipam/text"
 )
 
-// stats is what metrics show of the state and what would take a walk over all Nodes to find out. The state keeps it in step, so
-// that it is right at every scrape, and a scrape is short.
+// stats is what metrics show and what would otherwise need a walk over all Nodes. It is updated with every change of the state, so that
+// every scrape is fast and exact.
 type stats struct {
 	ranges     ipam.PrefixSet            // of all pools
 	services   ipam.PrefixSet            // service ranges
-	of         map[netip.Prefix][]string // the names of the pools that have a range
-	holding    int                       // Nodes that hold anything
-	sharing    map[types.UID]bool        // Nodes that hold addresses which another Node or a service range holds too
+	of         map[netip.Prefix][]string // names of the pools that have this range
+	holding    int                       // number of Nodes that hold anything
+	sharing    map[types.UID]bool        // Nodes that hold addresses which another Node or a service range also holds
 	outOfRange map[types.UID]bool        // Nodes that hold blocks, none of them in a range
-	// blocking is how many Nodes keep a terminating pool, by its name; without an entry, it has to be counted again.
+	// blocking is how many Nodes use a terminating pool, by pool name; a missing entry must be counted again.
 	blocking map[string]int
-	// staying are some Nodes that were found to belong to a pool, by its name, and may have left it since.
+	// staying are some Nodes that belonged to a pool when they were found, by pool name; they may have left it since.
 	staying map[string][]types.UID
-	traffic map[string]*[2]traffic // by Pool.ID, which a later ClusterCIDR of the same name does not have, and Family
+	traffic map[string]*[2]traffic // by Pool.ID and Family; a later ClusterCIDR of the same name has another ID
 }
 
-// traffic is what happened to the blocks of a range since this process knows it.
+// traffic counts what happened to the blocks of a range since this process started to track it.
 type traffic struct {
-	Allocations uint64 // blocks that we gave to Nodes
-	Releases    uint64 // blocks that Nodes stopped to hold
-	// How many blocks were looked at for one allocation: how often so many, by triesBuckets, and their sum.
+	Allocations uint64 // blocks allocated to Nodes by this process
+	Releases    uint64 // blocks that Nodes no longer hold
+	// Histogram of how many blocks were looked at for one allocation: the count per bucket of TriesBuckets, and the sum.
 	Tries    [len(TriesBuckets)]uint64
 	TriesSum float64
 }
 
-// TriesBuckets are the peer's.
+// TriesBuckets are the buckets of kubernetes-sigs/node-ipam-controller.
 var TriesBuckets = [...]float64{1, 5, 25, 125, 625}
 
 func newStats() stats {
@@ -57,9 +57,8 @@ func (t *stats) trafficOf(p *ipam.Pool, family ipam.Family) *traffic {
 	return &of[family]
 }
 
-// tries returns, for each block of a pick that was not reserved yet, how many blocks were looked at: those that were not free
-// since the cursor, and the block itself. The search does not really look at each one; a search over a bitmap would, and
-// the number shows how crowded the range is.
+// tries returns, for each block of a pick that is not reserved yet, how many blocks a search over a bitmap would have looked at: the blocks
+// from the cursor that are not free, and the block itself. The actual search skips them, but the number shows how crowded the range is.
 func (b *State) tries(pick ipam.Pick) (tries [2]float64) {
 	for i, block := range pick.Blocks {
 		r := pick.Pool.Ranges[i]
@@ -69,7 +68,7 @@ func (b *State) tries(pick ipam.Pick) (tries [2]float64) {
 		}
 		size := math.Ldexp(1, r.Family().Bits()-r.BlockBits) // of a block
 		passed := math.Ceil(distance(from, block.Addr()) / size)
-		if passed < 0 { // around the end
+		if passed < 0 { // wrapped around
 			passed += math.Ldexp(1, r.BlockBits-r.Prefix.Bits())
 		}
 		tries[i] = passed + 1
@@ -77,7 +76,7 @@ func (b *State) tries(pick ipam.Pick) (tries [2]float64) {
 	return tries
 }
 
-// distance returns how many addresses b is behind a, negative if it is before; as exact as a metric has to be.
+// distance returns how many addresses b is after a, negative if it is before; precise enough for a metric.
 func distance(a, b netip.Addr) float64 {
 	if b.Less(a) {
 		return -distance(b, a)
@@ -88,7 +87,7 @@ func distance(a, b netip.Addr) float64 {
 	return math.Ldexp(float64(high), 64) + float64(low)
 }
 
-// allocated enters that a Node which held nothing got the blocks of a pick.
+// allocated records that a Node without blocks was allocated those of a pick.
 func (b *State) allocated(pick ipam.Pick, tries [2]float64) {
 	b.holding++
 	for i, r := range pick.Pool.Ranges {
@@ -101,11 +100,11 @@ func (b *State) allocated(pick ipam.Pick, tries [2]float64) {
 	}
 }
 
-// held enters what an owner holds in place of what it held before.
+// held records that an owner's blocks changed from before to now.
 func (b *State) held(owner ipam.Owner, before, now []netip.Prefix) {
 	switch owner.Kind {
 	case ipam.Kept:
-		return // it concerns what is given from now on, and no Node
+		return // kept blocks only affect later allocations, and no Node
 	case ipam.Service:
 		for _, r := range before {
 			b.services.Remove(r)
@@ -113,7 +112,7 @@ func (b *State) held(owner ipam.Owner, before, now []netip.Prefix) {
 		for _, r := range now {
 			b.services.Insert(r)
 		}
-		// Every Node there is to hear of it, also one that shares with others already.
+		// Recheck every Node in these ranges, even one that already shares addresses with others.
 		b.judgeIn(before)
 		b.judgeIn(now)
 	case ipam.Node:
@@ -132,12 +131,12 @@ func (b *State) held(owner ipam.Owner, before, now []netip.Prefix) {
 	}
 }
 
-// judgeAround judges the Nodes of which a change of what owner holds of block may have made one that shares addresses, or that
-// shares none any more; and a few more, to whom others can be named now.
+// judgeAround judges the Nodes that may have begun or ceased to share addresses because owner's holding of block changed. It also judges a
+// few more Nodes, whose messages may now name other owners.
 //
-// When everybody has the same block, a change makes no difference to anybody, and looking at each would cost the square of
-// their number. So it relies on what does not depend on owner: those who contain the block share it with each other, and
-// whoever lies inside it shares with those who contain it.
+// If every Node holds the same block, a change makes no difference to any of them, and judging each would take time quadratic in their
+// number. So it uses what does not depend on owner: the holders that contain block share it with each other, and every holder inside block
+// shares with those that contain it.
 //
 //	two others contain block    one other contains it       none does
 //
@@ -148,7 +147,7 @@ func (b *State) held(owner ipam.Owner, before, now []netip.Prefix) {
 //
 //	all share                   only c may not              any may or may not
 func (b *State) judgeAround(owner ipam.Owner, block netip.Prefix) {
-	var container ipam.Owner // the first other one, if there is one
+	var container ipam.Owner // the first other holder that contains block, if any
 	contained, named := false, 0
 	for h := range b.ledger.Holdings(block) { // those that contain it come first
 		if h.Owner == owner || h.Owner.Kind == ipam.Kept {
@@ -169,8 +168,8 @@ func (b *State) judgeAround(owner ipam.Owner, block netip.Prefix) {
 	}
 }
 
-// released enters that a Node does not hold a block any more. It counts for the pool that the Node names if that has the
-// block, else for every pool that has it.
+// released records that a Node no longer holds a block. It counts for the pool that the Node names if that contains the block, otherwise
+// for every pool that does.
 func (b *State) released(uid types.UID, block netip.Prefix) {
 	count := func(p *clustercidr.Pool) { b.trafficOf(&p.Pool, ipam.FamilyOf(block)).Releases++ }
 	if e, ok := b.nodes[b.names[uid]]; ok {
@@ -186,7 +185,7 @@ func (b *State) released(uid types.UID, block netip.Prefix) {
 	}
 }
 
-// replaceRanges enters the ranges of a pool in place of those that it had before.
+// replaceRanges replaces the ranges of a pool.
 func (b *State) replaceRanges(name string, before, now []netip.Prefix) {
 	if slices.Equal(before, now) {
 		return
@@ -212,7 +211,7 @@ func (b *State) replaceRanges(name string, before, now []netip.Prefix) {
 	}
 }
 
-// forgetPool drops what is known of a pool that is gone.
+// forgetPool drops the stats of a deleted pool.
 func (b *State) forgetPool(p *clustercidr.Pool) {
 	b.replaceRanges(p.Name, p.Extent(), nil)
 	delete(b.blocking, p.Name)
@@ -220,7 +219,7 @@ func (b *State) forgetPool(p *clustercidr.Pool) {
 	delete(b.traffic, p.ID)
 }
 
-// judgeIn judges every Node that holds something in the prefixes.
+// judgeIn judges every Node that holds addresses in the prefixes.
 func (b *State) judgeIn(prefixes []netip.Prefix) {
 	for _, p := range prefixes {
 		for h := range b.ledger.Holdings(p) {
@@ -231,19 +230,19 @@ func (b *State) judgeIn(prefixes []netip.Prefix) {
 	}
 }
 
-// judge says of one Node whether it shares addresses and whether it is in no range.
+// judge records whether a Node shares addresses and whether it is out of range.
 func (b *State) judge(uid types.UID) {
 	wasSharing, wasOutsider := b.sharing[uid], b.outOfRange[uid]
 	blocks := b.ledger.Held(OwnerOf(uid))
 	mark(b.sharing, uid, b.shares(uid))
 	mark(b.outOfRange, uid, len(blocks) > 0 && !slices.ContainsFunc(blocks, b.inRange))
-	// One that shares may share with others than before.
+	// A Node that shares addresses may now share them with other owners.
 	if wasSharing || b.sharing[uid] || wasOutsider != b.outOfRange[uid] {
 		b.recheck.add(b.names[uid])
 	}
 }
 
-// inRange reports whether a range contains the block.
+// inRange reports whether a range contains the whole block.
 func (b *State) inRange(block netip.Prefix) bool {
 	for r := range b.ranges.Overlapping(block) {
 		return r.Bits() <= block.Bits() // those that contain it come first
@@ -251,7 +250,6 @@ func (b *State) inRange(block netip.Prefix) bool {
 	return false
 }
 
-// blockers returns how many Nodes belong to a pool.
 func (b *State) blockers(p *clustercidr.Pool) int {
 	n, ok := b.blocking[p.Name]
 	if !ok {
@@ -263,11 +261,11 @@ func (b *State) blockers(p *clustercidr.Pool) int {
 	return n
 }
 
-// maxStaying is how many Nodes one walk finds at most for [State.InUse], so that it has to walk that much less often.
+// maxStaying limits how many Nodes one walk collects for [State.InUse]. The more it collects, the less often it has to walk.
 const maxStaying = 1000
 
-// InUse reports whether a Node belongs to the pool of this name. It is asked at every Node that leaves a pool which is being deleted, and
-// the Nodes of another pool may hold blocks of the same range; so it does not walk as long as it knows one that stays.
+// InUse reports whether a Node belongs to the pool of this name. It is called whenever a Node leaves a terminating pool, and Nodes of
+// another pool may hold blocks of the same range, so it does not walk as long as it knows a Node that is still there.
 func (b *State) InUse(name string) bool {
 	p, ok := b.pools[name]
 	if !ok {
@@ -294,13 +292,13 @@ func (b *State) InUse(name string) bool {
 	return len(staying) > 0
 }
 
-// Figures is what a scrape takes out of the state, which it must not hold for long.
+// Figures is what a scrape copies from the state, so that it holds the lock only briefly.
 type Figures struct {
 	Holding, Sharing, OutOfRange int
 	InDoubt                      int
 	Pending                      map[PendingReason]int
-	States                       map[string]ipam.State // by the ClusterCIDR's name, as is
-	Blockers                     map[string]int        // of terminating ones
+	States                       map[string]ipam.State // by the ClusterCIDR's name, as are Blockers
+	Blockers                     map[string]int        // number of Nodes that use a terminating ClusterCIDR
 	Ranges                       []RangeFigures
 }
 
@@ -309,7 +307,7 @@ type RangeFigures struct {
 	Family      ipam.Family
 	Status      *networkingv1.RangeStatus
 	Traffic     traffic
-	CoveredBy   string // the Node's name; empty if none does
+	CoveredBy   string // the Node's name; empty if there is none
 }
 
 func (b *State) Figures() Figures {

@@ -14,34 +14,35 @@ import (
 	"github.com/multicidr/controller-manager/controllers/nodeipam/clustercidr"
 )
 
-// What others may read of a state. Nothing of it changes the state.
+// Read access to a state. Nothing in this file changes it.
 
-// NodeView is what is known of a Node that holds something, or has addresses.
+// NodeView is what the state knows about a Node that holds blocks or has addresses.
 type NodeView struct {
 	UID types.UID
-	// ClusterCIDR is the name of that which the blocks are from: the Node's annotation, or that of the reservation.
+	// ClusterCIDR is the name of the ClusterCIDR that the blocks were allocated from: from the Node's annotation, or from the reservation.
 	ClusterCIDR string
-	// Blocks are what the Node holds, and State how far they have come.
+	// Blocks are what the Node holds; State is how far they have come.
 	Blocks []netip.Prefix
 	State  ReservationState
-	// Stored and UnansweredUntil are about the writes of a reservation: whether the API server has said that it carried one out, and until when it
-	// may still carry out one that it did not answer.
+	// Stored is whether the API server has confirmed a write of the reservation; UnansweredUntil is the time until which it may still carry
+	// out a write that it has not answered.
 	Stored          bool
 	UnansweredUntil time.Time
-	// StoredAt is State.StoredAt. Read says that a read since the last write has shown no podCIDRs, when ReadAfter renewals had been sent.
+	// StoredAt is State.StoredAt. Read is whether a read since the last write has shown no podCIDRs; ReadAfter is how many renewals had
+	// been sent by then.
 	StoredAt  time.Time
 	Read      bool
 	ReadAfter int
-	// FailingSince is when the first write of the reservation failed: it was refused, not answered, or not kept.
+	// FailingSince is when a write of the reservation first failed: it was refused, not answered, or not kept.
 	FailingSince time.Time
-	// Addresses are the Node's own.
+	// Addresses are the Node's own addresses.
 	Addresses []netip.Prefix
-	// Reported is what was found of its podCIDRs, message by reason. AssignedByOther and Suspected say that another process wrote them.
+	// Reported are the findings about its podCIDRs, message by reason. AssignedByOther and Suspected say that another process wrote them.
 	Reported                   map[string]string
 	AssignedByOther, Suspected string
 }
 
-// Node returns what is known of the Node of this name.
+// Node returns what the state knows about the Node of this name.
 func (b *State) Node(name string) (n NodeView, ok bool) {
 	e, ok := b.nodes[name]
 	if !ok {
@@ -54,7 +55,7 @@ func (b *State) Node(name string) (n NodeView, ok bool) {
 	}, true
 }
 
-// NodeUIDs yields the Nodes that are known, by name.
+// NodeUIDs yields the name and UID of every known Node, in no particular order.
 func (b *State) NodeUIDs() iter.Seq2[string, types.UID] {
 	return func(yield func(string, types.UID) bool) {
 		for name, e := range b.nodes {
@@ -65,20 +66,19 @@ func (b *State) NodeUIDs() iter.Seq2[string, types.UID] {
 	}
 }
 
-// PendingView is what is known of a Node that no ClusterCIDR can serve now.
+// PendingView is what the state knows about a pending Node: one that no ClusterCIDR can serve now.
 type PendingView struct {
 	UID types.UID
-	// Why is for people, and RefusedBy are the ClusterCIDRs that match it, in the order in which they were tried.
+	// Why is for people. RefusedBy are the ClusterCIDRs that match the Node, in the order in which they were tried.
 	Why       string
 	RefusedBy []Refusal
-	// Handed and Stored are the reasons of which an event was asked for, and was stored.
+	// Handed are the reasons for which an event was requested; Stored are those in the last stored event.
 	Handed, Stored string
 }
 
 // Refusal is why one ClusterCIDR cannot serve a Node.
 type Refusal struct{ ClusterCIDR, Reason string }
 
-// Pending returns what is known of the pending Node of this name.
 func (b *State) Pending(name string) (p PendingView, ok bool) {
 	w, ok := b.pending[name]
 	if !ok {
@@ -91,26 +91,25 @@ func (b *State) Pending(name string) (p PendingView, ok bool) {
 	return p, true
 }
 
-// Pools returns all pools, by name.
+// Pools returns all pools, sorted by name.
 func (b *State) Pools() []*clustercidr.Pool {
 	return slices.SortedFunc(maps.Values(b.pools), func(x, y *clustercidr.Pool) int { return strings.Compare(x.Name, y.Name) })
 }
 
-// HeldBy returns what an owner holds.
 func (b *State) HeldBy(o ipam.Owner) []netip.Prefix { return b.ledger.Held(o) }
 
-// Holdings returns what is held of the addresses of a prefix: what contains another one comes before it.
+// Holdings returns the holdings that overlap a prefix; a prefix comes before those that it contains.
 func (b *State) Holdings(p netip.Prefix) []ipam.Holding { return b.ledger.Overlapping(p) }
 
 // Free returns how many blocks of a range of p are free.
 func (b *State) Free(p *clustercidr.Pool, r ipam.Range) uint64 { return b.ledger.Free(&p.Pool, r) }
 
-// Cursor returns where the search in the range of a family goes on.
+// Cursor returns where the next search in the pool's range of this family starts.
 func (b *State) Cursor(p *clustercidr.Pool, family ipam.Family) netip.Addr {
 	return b.ledger.Cursor(&p.Pool, family)
 }
 
-// Kept returns the blocks that are kept for Nodes which a list lacks.
+// Kept returns the blocks that are kept for Nodes missing from a list.
 func (b *State) Kept() (all []ipam.Holding) {
 	for _, doubts := range b.doubts {
 		for _, d := range doubts {
@@ -122,5 +121,5 @@ func (b *State) Kept() (all []ipam.Holding) {
 	return all
 }
 
-// GaveWay returns when refused reservations were last given up for pending Nodes.
+// GaveWay returns when refused reservations were last given up in favor of pending Nodes.
 func (b *State) GaveWay() time.Time { return b.gaveWay }

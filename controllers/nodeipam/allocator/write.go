@@ -8,10 +8,10 @@ import (
 	"github.com/multicidr/controller-manager/controllers/nodeipam/clustercidr"
 )
 
-// All that changes what is held, and which pools there are, goes through the functions of this file. They note for whom that may change something
-// (see Changes), so nobody else has to.
+// Every change of what is held and of the set of pools goes through this file. These functions note what the change may affect (see
+// Changes), so their callers need not.
 
-// hold makes blocks all that owner holds, and notes what that may change for others.
+// hold replaces everything that owner holds with blocks, and notes what that may affect.
 func (b *State) hold(owner ipam.Owner, blocks []netip.Prefix) {
 	before := b.ledger.Held(owner)
 	if slices.Equal(before, blocks) {
@@ -25,7 +25,7 @@ func (b *State) hold(owner ipam.Owner, blocks []netip.Prefix) {
 	b.held(owner, before, b.ledger.Held(owner))
 }
 
-// take reserves what was picked for owner, and reports whether that was still possible.
+// take reserves a pick for owner, and reports whether its blocks were still free.
 func (b *State) take(owner ipam.Owner, pick ipam.Pick) bool {
 	tries := b.tries(pick)
 	if !b.ledger.Reserve(owner, pick) {
@@ -36,7 +36,7 @@ func (b *State) take(owner ipam.Owner, pick ipam.Pick) bool {
 	return true
 }
 
-// holdAddresses makes these all the addresses of its own that a Node has in ranges.
+// holdAddresses replaces a Node's own addresses that lie in ranges.
 func (b *State) holdAddresses(owner ipam.Owner, addresses []netip.Prefix) {
 	before := b.addresses.Held(owner)
 	if slices.Equal(before, addresses) {
@@ -47,7 +47,8 @@ func (b *State) holdAddresses(owner ipam.Owner, addresses []netip.Prefix) {
 	b.addresses.Hold(owner, addresses...)
 }
 
-// belong enters which pool a Node's blocks came from. If it was known before, the ClusterCIDR that it belonged to may be able to go.
+// belong records which pool a Node's blocks came from. If the Node was known before, the ClusterCIDR that it belonged to may no longer be
+// in use.
 func (b *State) belong(e *nodeEntry, pool string, blocks []netip.Prefix, known bool) {
 	if e.pool == pool {
 		return
@@ -58,8 +59,8 @@ func (b *State) belong(e *nodeEntry, pool string, blocks []netip.Prefix, known b
 	}
 }
 
-// SetPool enters a pool in place of the one of the same name. While it is pending, it keeps the problem of the one before until another one is known:
-// a try to add its finalizer says which. It returns the pool as it is in the state.
+// SetPool adds a pool, or replaces the one of the same name. A pool that stays pending keeps its known problem until an attempt to add its
+// finalizer reports another one. SetPool returns the pool that is now in the state.
 func (b *State) SetPool(p *clustercidr.Pool) *clustercidr.Pool {
 	old, known := b.pools[p.Name]
 	if known && old.ID == p.ID {
@@ -75,23 +76,23 @@ func (b *State) SetPool(p *clustercidr.Pool) *clustercidr.Pool {
 		return p
 	}
 	b.DropPool(p.Name)
-	for family, cursor := range p.Cursors { // Where an earlier process left off. From now on we know better than the object.
+	for family, cursor := range p.Cursors { // Where an earlier process left off. From now on the state is newer than the object.
 		b.ledger.SetCursor(&p.Pool, family, cursor)
 	}
 	b.enterPool(p, nil)
-	// One that is about to serve helps nobody yet. Who were called for that would stand behind younger Nodes when it serves.
+	// A pool that still lacks its finalizer cannot allocate. Waking pending Nodes now would queue them behind younger ones.
 	b.changed = b.changed || !p.AwaitsFinalizer()
 	return p
 }
 
-// enterPool makes p the pool of its name, whose ranges were those of before.
+// enterPool makes p the pool of its name. before are the ranges that the name had.
 func (b *State) enterPool(p *clustercidr.Pool, before []netip.Prefix) {
 	b.pools[p.Name] = p
 	b.poolsChanged = true
 	b.candidates = nil
 	mark(b.terminating, p.Name, p.State == ipam.Terminating || p.Superseded)
 	mark(b.awaitingFinalizer, p.Name, p.AwaitsFinalizer())
-	if len(b.pools) == 1 { // While there is none, nobody is reported as outside of them.
+	if len(b.pools) == 1 { // Without any pool, no Node is reported as out of range.
 		for uid := range b.outOfRange {
 			b.recheck.add(b.names[uid])
 		}
@@ -100,7 +101,7 @@ func (b *State) enterPool(p *clustercidr.Pool, before []netip.Prefix) {
 	b.touchPool(p)
 }
 
-// mark says of a name whether it is in a set.
+// mark adds a name to a set, or removes it.
 func mark[K comparable](set map[K]bool, name K, is bool) {
 	if is {
 		set[name] = true
@@ -109,7 +110,7 @@ func mark[K comparable](set map[K]bool, name K, is bool) {
 	}
 }
 
-// DropPool forgets a pool that is gone. What Nodes hold from it stays held.
+// DropPool forgets a deleted pool. Nodes keep the blocks that they hold from it.
 func (b *State) DropPool(name string) {
 	p, ok := b.pools[name]
 	if !ok {
@@ -126,12 +127,12 @@ func (b *State) DropPool(name string) {
 	b.changed = true
 }
 
-// SetService enters what a source of service ranges, a ServiceCIDR or a flag, has now; none when it is gone.
+// SetService replaces the service ranges of a source (a ServiceCIDR or a flag); none if the source is gone.
 func (b *State) SetService(source string, ranges []netip.Prefix) {
 	b.hold(ipam.Owner{Kind: ipam.Service, ID: source}, ranges)
 }
 
-// touch notes that the status of the pools around these prefixes may be another.
+// touch notes that the status of the pools that overlap these prefixes may have changed.
 func (b *State) touch(prefixes ...netip.Prefix) {
 	for _, prefix := range prefixes {
 		for r := range b.ranges.Overlapping(prefix) {

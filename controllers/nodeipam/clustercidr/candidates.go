@@ -11,31 +11,31 @@ import (
 	"github.com/multicidr/controller-manager/controllers/ipam"
 )
 
-// Candidates finds the pools that match a Node, in the order in which they are tried, without asking every pool.
+// Candidates finds the pools that match a Node, in the order in which they are tried, without checking every pool.
 //
-// It has an entry for each term of each selector. Where an entry stands in the order does not depend on the Node: only on its pool and
-// on how many requirements its term has. So the first entry of a pool that matches a Node is the one that decides the pool's place.
-// Most terms ask for a label or the name with certain values; such an entry is only looked at for Nodes that have one of these. A large
-// selector is not indexed, so that what is done here for one pool is bounded.
+// It has one entry per selector term. An entry's position does not depend on the Node, only on the pool and on how many requirements the
+// term has. So the first entry of a pool that matches a Node determines the pool's position. Most terms require a label or the name to have
+// certain values; such an entry is only checked for Nodes that have one of these values. Large selectors are not indexed, so that the work
+// per pool is bounded.
 //
-// It does not change once it is made; other pools make a new one.
+// Candidates are immutable; if the pools change, build new ones.
 type Candidates struct {
-	entries []entry // in order
+	entries []entry // in the order in which they are tried
 	by      map[attribute][]int
-	keys    []string // of the labels in by
-	rest    []int    // the entries that are not in by
+	keys    []string // label keys in by
+	rest    []int    // entries that are not in by
 }
 
-// entry is a pool as far as one term of its selector goes; of a pool without a selector there is one. Of a large selector, one entry has all
-// terms of as many requirements.
+// entry is a pool with one term of its selector; a pool without a selector has one entry. For a large selector, one entry has all terms
+// with the same number of requirements.
 type entry struct {
 	*Pool
 	alternatives []term
-	specificity  int // how many requirements each of them has
-	rank         int // of the pool among those that specificity does not tell apart
+	specificity  int // number of requirements in each alternative
+	rank         int // order of the pool among entries of equal specificity
 }
 
-// matches reports whether the pool's selector matches a Node by one of the entry's terms.
+// matches reports whether one of the entry's terms matches a Node.
 func (e *entry) matches(node *v1.Node) bool {
 	if !e.Selective {
 		return true
@@ -51,13 +51,13 @@ func (e *entry) matches(node *v1.Node) bool {
 // attribute is a label of a Node, or its name.
 type attribute struct{ key, value string }
 
-// nameKey stands for the name; no label has this key.
+// nameKey is the key that stands for the Node's name; no label has it.
 const nameKey = ""
 
 func NewCandidates(pools iter.Seq[*Pool]) *Candidates {
 	c := &Candidates{by: map[attribute][]int{}}
-	common := map[attribute]int{} // how many terms ask for an attribute
-	// Texts of selectors may be long, so pools are compared and not entries, of which there are more.
+	common := map[attribute]int{} // how many terms require each attribute
+	// Selector texts may be long, so compare pools and not entries, of which there are more.
 	ranked := slices.SortedFunc(pools, func(x, y *Pool) int {
 		return ipam.Compare(ipam.Candidate{Pool: &x.Pool}, ipam.Candidate{Pool: &y.Pool})
 	})
@@ -79,7 +79,7 @@ func NewCandidates(pools iter.Seq[*Pool]) *Candidates {
 			rest = rest[n:]
 		}
 	}
-	slices.SortFunc(c.entries, func(x, y entry) int { // as ipam.Compare
+	slices.SortFunc(c.entries, func(x, y entry) int { // the same order as ipam.Compare
 		if x.Priority != y.Priority || x.Selective != y.Selective {
 			return cmp.Compare(x.rank, y.rank)
 		}
@@ -89,7 +89,7 @@ func NewCandidates(pools iter.Seq[*Pool]) *Candidates {
 	return c
 }
 
-// index enters who asks for which attribute, of which some are common.
+// index records which entries require which attributes. common is how many terms require each attribute.
 func (c *Candidates) index(common map[attribute]int) {
 	keys := map[string]bool{}
 	for i, e := range c.entries {
@@ -105,8 +105,8 @@ func (c *Candidates) index(common map[attribute]int) {
 	c.keys = slices.Collect(maps.Keys(keys))
 }
 
-// rarest returns the attributes one of which a Node must have that matches, by the requirement that the fewest terms share; ok is
-// false if no requirement is of that kind.
+// rarest returns the attributes of the requirement that the fewest terms share. A matching Node must have one of them. ok is false if no
+// requirement can be indexed.
 func (e entry) rarest(common map[attribute]int) (attributes []attribute, ok bool) {
 	if len(e.alternatives) != 1 {
 		return nil, false
@@ -124,7 +124,7 @@ func (e entry) rarest(common map[attribute]int) (attributes []attribute, ok bool
 	return attributes, ok
 }
 
-// asked appends the entries that ask for an attribute which a Node has, in order.
+// asked appends, sorted, the entries that require an attribute which the Node has.
 func (c *Candidates) asked(asked []int, node *v1.Node) []int {
 	asked = append(asked, c.by[attribute{nameKey, node.Name}]...)
 	if len(c.keys) < len(node.Labels) {
@@ -145,9 +145,9 @@ func (c *Candidates) asked(asked []int, node *v1.Node) []int {
 // Of yields the pools that match a Node, each once.
 func (c *Candidates) Of(node *v1.Node) iter.Seq[*Pool] {
 	return func(yield func(*Pool) bool) {
-		var few [16]int // keeps the slice off the heap, usually
+		var few [16]int // usually keeps the slice off the heap
 		asked := c.asked(few[:0], node)
-		var before []*Pool // of those that can come again
+		var before []*Pool // yielded pools that have more entries
 		for rest := c.rest; len(asked)+len(rest) > 0; {
 			from := &rest
 			if len(rest) == 0 || len(asked) > 0 && asked[0] < rest[0] {

@@ -19,30 +19,30 @@ import (
 // MinHostBits is the smallest block that KEP-2593 allows: 16 addresses.
 const MinHostBits = 4
 
-// Pool is a ClusterCIDR, compiled. It does not change once it is in the state; a changed object makes a new one.
+// Pool is a compiled ClusterCIDR. It is immutable once it is in the state; a changed object gets a new Pool.
 type Pool struct {
 	ipam.Pool
-	terms      []term         // of the nodeSelector, the ones with the most requirements first; only read if Selective
-	large      bool           // there is so much in the nodeSelector that it is not indexed
-	Exclusions []netip.Prefix // what is in Excluded, as it is written
-	// uncut are ranges whose size of blocks breaks a rule. Nodes may have blocks in them, of a time in which it did not.
+	terms      []term         // of the nodeSelector, those with the most requirements first; only used if Selective
+	large      bool           // the nodeSelector is too large to be indexed
+	Exclusions []netip.Prefix // the exclusions in Excluded, as written
+	// uncut are ranges whose block size breaks a rule. Nodes may have blocks in them from a time when it did not.
 	uncut []netip.Prefix
-	// cursors is where the status says that the search goes on. Only read when the pool is new to the state.
+	// Cursors are where the search continues according to the status. Only used when the pool is new to the state.
 	Cursors map[ipam.Family]netip.Addr
-	// problem says why State is Invalid, what Pending waits for if that failed, or why it is superseded. For people.
+	// Problem says why State is Invalid, why what a Pending pool waits for failed, or why the pool is superseded. For people.
 	Problem string
-	// superseded is whether it is Disabled because flags do not ask for it any more.
+	// Superseded is whether the pool is Disabled because the flags no longer ask for it.
 	Superseded bool
-	// cause is the API server's reason for that failure. Errors with one cause can name a port or a time, and be others at every try.
+	// Cause is the API server's reason for that failure. Errors with the same cause can name a port or a time, and so differ at every
+	// attempt.
 	Cause metav1.StatusReason
 }
 
-// Compile reads a ClusterCIDR. It always returns a pool: an object that breaks a rule, because it was stored under an
-// older CRD, is one that gives nothing and says why. What of its ranges can be read is kept, so that the Nodes that
-// hold blocks in them are still known to belong to it.
+// Compile compiles a ClusterCIDR. It always returns a pool: an object that breaks a rule, because it was stored under an older CRD, becomes
+// a pool that allocates nothing and says why. Ranges that can be parsed are kept, so that Nodes with blocks in them still belong to it.
 func Compile(cc *networkingv1.ClusterCIDR) *Pool { return CompileWith(cc, nil) }
 
-// CompileWith is compile where the selector may be known.
+// CompileWith is Compile with a cache of selectors.
 func CompileWith(cc *networkingv1.ClusterCIDR, known SelectorCache) *Pool {
 	p := &Pool{Pool: ipam.Pool{ID: string(cc.UID), Name: cc.Name, Priority: cc.Spec.Priority}}
 	var problems []string
@@ -70,7 +70,7 @@ func CompileWith(cc *networkingv1.ClusterCIDR, known SelectorCache) *Pool {
 	p.addCursor(ipam.IPv6, cc.Status.IPv6)
 
 	if why, ok := cc.Annotations[AnnotationUndecodable]; ok {
-		problems = []string{"it cannot be decoded: " + why} // the rest follows from that
+		problems = []string{"it cannot be decoded: " + why} // other problems follow from that
 	}
 	switch {
 	case cc.DeletionTimestamp != nil:
@@ -85,7 +85,7 @@ func CompileWith(cc *networkingv1.ClusterCIDR, known SelectorCache) *Pool {
 	return p
 }
 
-// addExclusions adds those that can be read, and hands over what is wrong with the others.
+// addExclusions adds the exclusions that can be parsed, and passes the errors of the others to check.
 func (p *Pool) addExclusions(excludedCIDRs []string, check func(error)) {
 	for _, s := range excludedCIDRs {
 		excluded, err := readCIDR(s)
@@ -116,7 +116,7 @@ func (p *Pool) addRange(name, cidr string, family ipam.Family, hostBits int32) e
 	}
 	r, err := ipam.NewRange(prefix, max(int(hostBits), MinHostBits))
 	switch {
-	case err == nil && prefix.Overlaps(Mapped) && r.BlockBits > 0: // A block that is all of IPv6 is not inside it.
+	case err == nil && prefix.Overlaps(Mapped) && r.BlockBits > 0: // A block that is all of IPv6 does not lie inside Mapped.
 		err = fmt.Errorf("spec.%s: %s contains %s", name, cidr, WhatMapped)
 	case hostBits < MinHostBits:
 		err = fmt.Errorf("spec.%s: blocks of %d host bits are smaller than %d", name, hostBits, MinHostBits)
@@ -140,8 +140,8 @@ func (p *Pool) addSelector(selector *v1.NodeSelector, known SelectorCache) error
 	return compiled.err
 }
 
-// addCursor reads a cursor from the status: an address of the range, or the one behind it. Anything else is none, and the search starts at the
-// range's start.
+// addCursor reads a cursor from the status: an address in the range, or the one after its end. Any other value is ignored, and the search
+// starts at the beginning of the range.
 func (p *Pool) addCursor(family ipam.Family, status *networkingv1.RangeStatus) {
 	if status == nil {
 		return
@@ -157,17 +157,17 @@ func (p *Pool) addCursor(family ipam.Family, status *networkingv1.RangeStatus) {
 	}
 }
 
-// AwaitsFinalizer reports whether p waits for its finalizer only, which has not failed so far.
+// AwaitsFinalizer reports whether p only waits for its finalizer, and adding it has not failed so far.
 func (p *Pool) AwaitsFinalizer() bool { return p.State == ipam.Pending && p.Problem == "" }
 
-// With returns the pool as it is with another problem.
+// With returns a copy of the pool with another problem.
 func (p *Pool) With(problem string, cause metav1.StatusReason) *Pool {
 	given := *p
 	given.Problem, given.Cause = problem, cause
 	return &given
 }
 
-// Supersede makes the pool one that gives nothing, since it was made from flags that do not ask for it now.
+// Supersede disables a pool that was made from flags which no longer ask for it.
 func (p *Pool) Supersede(why string) {
 	p.State, p.Superseded, p.Problem = ipam.Disabled, true, why
 }
@@ -177,7 +177,7 @@ func (p *Pool) Matches(node *v1.Node) bool {
 	return !p.Selective || slices.ContainsFunc(p.terms, func(t term) bool { return t.matches(node) })
 }
 
-// Equal reports whether p and o serve the same Nodes the same way.
+// Equal reports whether p and o allocate the same blocks to the same Nodes, and report the same problem.
 func (p *Pool) Equal(o *Pool) bool {
 	return p.ID == o.ID && p.Name == o.Name && p.Priority == o.Priority && p.State == o.State && p.Problem == o.Problem && p.Superseded == o.Superseded &&
 		p.Selective == o.Selective && p.Selector == o.Selector &&
@@ -189,13 +189,13 @@ func (p *Pool) Contains(block netip.Prefix) bool {
 	return slices.ContainsFunc(p.Extent(), func(r netip.Prefix) bool { return r.Bits() <= block.Bits() && r.Contains(block.Addr()) })
 }
 
-// SharesWith reports whether an address that p can allocate lies in a range of o, and o does not exclude it. Ranges that are not cut, because the
-// size of their blocks breaks a rule, may be what was meant.
+// SharesWith reports whether p can allocate an address that lies in a range of o and that o does not exclude. It includes the uncut ranges
+// of o: despite the wrong block size, the addresses may be intended.
 func (p *Pool) SharesWith(o *Pool) bool {
 	return p.Shares(&o.Pool) || slices.ContainsFunc(o.uncut, p.Gives)
 }
 
-// Extent returns all that p's ranges have, cut into blocks or not.
+// Extent returns all ranges of p, including uncut ones.
 func (p *Pool) Extent() []netip.Prefix {
 	all := make([]netip.Prefix, 0, 2)
 	for _, r := range p.Ranges {
@@ -204,8 +204,7 @@ func (p *Pool) Extent() []netip.Prefix {
 	return append(all, p.uncut...)
 }
 
-// canonical writes a selector so that two that say the same in another order are the same text: values, requirements
-// and terms sorted.
+// canonical formats a selector with sorted values, requirements and terms, so that selectors that differ only in order give the same text.
 func canonical(selector *v1.NodeSelector) string {
 	requirements := func(prefix string, rs []v1.NodeSelectorRequirement) []string {
 		var texts []string
@@ -224,15 +223,15 @@ func canonical(selector *v1.NodeSelector) string {
 	return strings.Join(terms, " or ")
 }
 
-// Mapped are the IPv4-mapped addresses of IPv6 (RFC 4291, section 2.5.5.2). What is inside is IPv4 for most programs, so the API server refuses
-// it as a podCIDR, and an older one stores it and shows it as the IPv4 address.
+// Mapped are the IPv4-mapped IPv6 addresses (RFC 4291, section 2.5.5.2). Most programs treat them as IPv4, so the API server refuses them
+// as podCIDRs. An older one stores them and shows them as IPv4 addresses.
 var Mapped = netip.PrefixFrom(netip.AddrFrom16([16]byte{10: 0xff, 11: 0xff}), 96)
 
 const WhatMapped = "IPv4-mapped addresses (::ffff:0:0/96), of which no Node can have a block"
 
-// ParseCIDR reads a CIDR as the rest of the cluster does: an address with leading zeros or an IPv4-mapped one, which
-// the API server may have stored long ago, means its IPv4 address. Save for all IPv4-mapped addresses at once: nobody means all of IPv4
-// by that, and no other Node would get an address any more.
+// ParseCIDR parses a CIDR as the rest of the cluster does: an address with leading zeros, or an IPv4-mapped one, which the API server may
+// have stored long ago, means the IPv4 address. The exception is the prefix of all IPv4-mapped addresses: it is not meant as all of IPv4,
+// and no other Node could get an address.
 func ParseCIDR(s string) (netip.Prefix, error) {
 	prefix, err := readCIDR(s)
 	if addr, bits := prefix.Addr(), prefix.Bits(); err == nil && addr.Is4In6() && bits > Mapped.Bits() {
@@ -241,9 +240,9 @@ func ParseCIDR(s string) (netip.Prefix, error) {
 	return prefix, err
 }
 
-// readCIDR reads a CIDR as it is written. Leading zeros mean nothing.
+// readCIDR parses a CIDR as written. Leading zeros are ignored.
 func readCIDR(s string) (netip.Prefix, error) {
-	prefix, err := netip.ParsePrefix(s) // what nearly all are, and much faster
+	prefix, err := netip.ParsePrefix(s) // enough for nearly all CIDRs, and much faster
 	if err != nil {
 		_, n, err := netutils.ParseCIDRSloppy(s)
 		if err != nil {
@@ -252,14 +251,14 @@ func readCIDR(s string) (netip.Prefix, error) {
 		addr, _ := netip.AddrFromSlice(n.IP)
 		bits, size := n.Mask.Size()
 		if size == 32 {
-			addr = addr.Unmap() // an IPv4 address can come in 16 bytes
+			addr = addr.Unmap() // an IPv4 address may come as 16 bytes
 		}
 		prefix = netip.PrefixFrom(addr, bits)
 	}
 	return prefix.Masked(), nil
 }
 
-// PodCIDRsOf returns what a Node shows as its Pod ranges, and those of them that cannot be read.
+// PodCIDRsOf returns a Node's podCIDRs, and separately those that cannot be parsed.
 func PodCIDRsOf(node *v1.Node) (blocks []netip.Prefix, unreadable []string) {
 	cidrs := node.Spec.PodCIDRs
 	if len(cidrs) == 0 && node.Spec.PodCIDR != "" {
@@ -282,19 +281,19 @@ func PodCIDRsOf(node *v1.Node) (blocks []netip.Prefix, unreadable []string) {
 // ShowsPodCIDRs reports whether a Node has podCIDRs, readable or not.
 func ShowsPodCIDRs(node *v1.Node) bool { return len(node.Spec.PodCIDRs) > 0 || node.Spec.PodCIDR != "" }
 
-// MaxAddresses is how many of a Node's addresses are looked at: the first ones. A kubelet reports a few, a cloud provider may report all of the
-// machine's interfaces; but an object has room for 30,000, and they are only for a report.
+// MaxAddresses limits how many of a Node's addresses are read. A kubelet reports a few, and a cloud provider may report all interfaces of
+// the machine. But an object has room for 30,000, and the addresses are only used for reports.
 const MaxAddresses = 64
 
-// AddressesOf returns a Node's own addresses, each as a prefix of full length, among the first maxAddresses that it has. A host name is none.
+// AddressesOf returns a Node's own addresses, of the first MaxAddresses, as full-length prefixes. It skips host names.
 func AddressesOf(node *v1.Node) []netip.Prefix {
 	if len(node.Status.Addresses) == 0 {
 		return nil
 	}
-	addresses := make([]netip.Prefix, 0, 2) // usually one of each family, beside the name
+	addresses := make([]netip.Prefix, 0, 2) // usually one per family, besides the host name
 	for _, a := range node.Status.Addresses[:min(len(node.Status.Addresses), MaxAddresses)] {
 		if strings.IndexByte(a.Address, '.') < 0 && strings.IndexByte(a.Address, ':') < 0 {
-			continue // no address of any family, and ParseAddr would make an error of it
+			continue // not an IP address: avoids the cost of ParseAddr's error
 		}
 		if addr, err := netip.ParseAddr(a.Address); err == nil {
 			addr = addr.Unmap().WithZone("")
@@ -304,14 +303,14 @@ func AddressesOf(node *v1.Node) []netip.Prefix {
 	return addresses
 }
 
-// AnnotationUndecodable says in the cache, and only there, why an object could not be decoded.
+// AnnotationUndecodable says why an object could not be decoded. It exists only in the cache.
 const AnnotationUndecodable = networkingv1.GroupName + "/undecodable"
 
-// CauseNotKept is the cause of a pool's problem if tries to add its finalizer succeed and it is not there all the same.
+// CauseNotKept is the cause of a pool's problem if adding its finalizer succeeds but the finalizer does not stay.
 const CauseNotKept metav1.StatusReason = "FinalizerNotKept"
 
 const (
-	FinalizerNotKept = "its finalizer is not kept" // short, for an event on a Node may name many ClusterCIDRs
+	FinalizerNotKept = "its finalizer is not kept" // short, because an event on a Node may name many ClusterCIDRs
 	WhoDoesNotKeepIt = ": something takes it away after it was added, such as a mutating webhook or policy, or a pipeline that replaces the object. " +
 		"Make that keep " + networkingv1.Finalizer + " in metadata.finalizers."
 )

@@ -7,11 +7,11 @@ import (
 	networkingv1 "github.com/multicidr/controller-manager/apis/networking/v1"
 )
 
-// What the controller reads from objects, for a program that looks at a cluster before the controller runs in it: it must not
-// understand them otherwise.
+// How the controller reads objects, exported for a program that checks a cluster before the controller runs in it. That program must not
+// read them differently.
 
-// RangesOf returns the ranges of a ClusterCIDR, what reports whether it can allocate a block with an address of some prefix, and why the
-// controller will not serve from it: empty if nothing is wrong with it.
+// RangesOf returns the ranges of a ClusterCIDR, a function that reports whether it can allocate a block that overlaps a prefix, and why the
+// controller will not allocate from it; empty if nothing is wrong.
 func RangesOf(cc *networkingv1.ClusterCIDR) (ranges []netip.Prefix, gives func(netip.Prefix) bool, problem string) {
 	p := Compile(cc)
 	return p.Extent(), func(prefix netip.Prefix) bool {
@@ -19,7 +19,8 @@ func RangesOf(cc *networkingv1.ClusterCIDR) (ranges []netip.Prefix, gives func(n
 	}, p.Problem
 }
 
-// SameRanges reports whether two ClusterCIDRs have the same ranges and blocks, for all Nodes. It compares what is immutable; the rest of a ClusterCIDR is for users to change.
+// SameRanges reports whether two ClusterCIDRs without selectors have the same ranges and block sizes. It compares only immutable fields;
+// users may change the others.
 func SameRanges(a, b networkingv1.ClusterCIDRSpec) bool {
 	bits6 := func(s networkingv1.ClusterCIDRSpec) int32 {
 		if s.IPv6PerNodeHostBits != nil {

@@ -12,36 +12,36 @@ import (
 	"k8s.io/component-helpers/scheduling/corev1/nodeaffinity"
 )
 
-// maxIndexed is how much of one selector goes into the index of all ClusterCIDRs, in values and terms. The index is made with the lock
-// held, and a selector can have 300,000 values. The terms of a larger selector are matched one by one, whatever their number of values.
+// maxIndexed limits how many values and terms of one selector are indexed. The index is built while the lock is held, and a selector can
+// have 300,000 values. The terms of a larger selector are matched one by one, however many values they have.
 const maxIndexed = 256
 
-// compiledSelector is a nodeSelector as far as it does not depend on anything else.
+// compiledSelector is a nodeSelector, compiled independently of its pool.
 type compiledSelector struct {
 	text  string // canonical
-	terms []term // the ones with the most requirements first
-	// large is whether there is more than maxIndexed in it.
+	terms []term // those with the most requirements first
+	// large is whether it has more than maxIndexed values and terms.
 	large bool
-	err   error // it breaks a rule; then there are no terms
+	err   error // set if the selector breaks a rule; then there are no terms
 }
 
 // term is one term of a nodeSelector. Terms are ORed.
 type term struct {
 	requirements int
-	all          []requirement // of labels and of the name; ANDed
-	// others are requirements of other fields. The CRD takes none.
+	all          []requirement // on labels and the name; ANDed
+	// others are requirements on other fields. The CRD admits none.
 	others *nodeaffinity.NodeSelector
-	// oneOf has, for each requirement that asks for a label or the name with certain values, these values. Without entries in a large selector.
+	// oneOf has the accepted values of each requirement that a label or the name has one of certain values. Empty for a large selector.
 	oneOf [][]attribute
 }
 
-// requirement asks for one label, or with nameKey for the name. It answers as nodeaffinity does, but the time that it takes hardly depends
-// on the number of values, and it makes no index of the Node's fields.
+// requirement is a requirement on one label, or with nameKey on the name. It gives the same result as nodeaffinity, but its cost hardly
+// depends on the number of values, and it builds no index of the Node's fields.
 type requirement struct {
 	key      string
 	operator v1.NodeSelectorOperator
-	values   []string // sorted, each once
-	number   int64    // of Gt and Lt
+	values   []string // sorted, without duplicates
+	number   int64    // for Gt and Lt
 }
 
 func compileSelector(selector *v1.NodeSelector) compiledSelector {
@@ -57,7 +57,7 @@ func compileSelector(selector *v1.NodeSelector) compiledSelector {
 	for _, t := range selector.NodeSelectorTerms {
 		compiled := compileTerm(t)
 		if compiled.requirements == 0 {
-			continue // as nodeaffinity has it: it matches no Node
+			continue // matches no Node, as in nodeaffinity
 		}
 		s.terms = append(s.terms, compiled)
 		size++
@@ -76,7 +76,7 @@ func compileSelector(selector *v1.NodeSelector) compiledSelector {
 	return s
 }
 
-// compileTerm requires a term that nodeaffinity takes.
+// compileTerm compiles a term that nodeaffinity has accepted.
 func compileTerm(t v1.NodeSelectorTerm) term {
 	compiled := term{requirements: len(t.MatchExpressions) + len(t.MatchFields)}
 	add := func(key string, r v1.NodeSelectorRequirement) {
@@ -94,7 +94,7 @@ func compileTerm(t v1.NodeSelectorTerm) term {
 		}
 	}
 	if len(others) > 0 {
-		// Nothing is wrong with the whole, so nothing is with a part of it.
+		// The whole selector is valid, so a part of it is, too.
 		compiled.others, _ = nodeaffinity.NewNodeSelector(&v1.NodeSelector{NodeSelectorTerms: []v1.NodeSelectorTerm{{MatchFields: others}}})
 	}
 	return compiled
@@ -103,12 +103,12 @@ func compileTerm(t v1.NodeSelectorTerm) term {
 func compileRequirement(key string, r v1.NodeSelectorRequirement) requirement {
 	c := requirement{key: key, operator: r.Operator, values: slices.Compact(slices.Sorted(slices.Values(r.Values)))}
 	if r.Operator == v1.NodeSelectorOpGt || r.Operator == v1.NodeSelectorOpLt {
-		c.number, _ = strconv.ParseInt(r.Values[0], 10, 64) // there is one, and it is a number
+		c.number, _ = strconv.ParseInt(r.Values[0], 10, 64) // nodeaffinity has checked that there is one value and that it is a number
 	}
 	return c
 }
 
-// askedFor returns, for each requirement that asks for a label or the name with certain values, these values.
+// askedFor returns the accepted values of each requirement that a label or the name has one of certain values.
 func askedFor(requirements []requirement) (all [][]attribute) {
 	for _, r := range requirements {
 		if r.operator != v1.NodeSelectorOpIn {
@@ -123,7 +123,7 @@ func askedFor(requirements []requirement) (all [][]attribute) {
 	return all
 }
 
-// matches reports whether a Node has all that the term requires.
+// matches reports whether a Node meets all requirements of the term.
 func (t *term) matches(node *v1.Node) bool {
 	for i := range t.all {
 		if !t.all[i].matches(node) {
@@ -137,7 +137,7 @@ func (r *requirement) matches(node *v1.Node) bool {
 	value, has := node.Labels[r.key]
 	if r.key == nameKey {
 		if value, has = node.Name, true; value == "" {
-			return true // nodeaffinity does not look at the fields of such a Node, which no API server has
+			return true // nodeaffinity ignores the fields of a Node without a name, which no API server has
 		}
 	}
 	switch r.operator {
@@ -161,14 +161,14 @@ func (r *requirement) matches(node *v1.Node) bool {
 }
 
 func (r *requirement) has(value string) bool {
-	if len(r.values) == 1 { // usually
+	if len(r.values) == 1 { // the usual case
 		return r.values[0] == value
 	}
 	_, found := slices.BinarySearch(r.values, value)
 	return found
 }
 
-// sameSelector reports whether two selectors are the same, in the same order.
+// sameSelector reports whether two selectors are identical, including their order.
 func sameSelector(a, b *v1.NodeSelector) bool {
 	if a == nil || b == nil {
 		return a == b
@@ -181,8 +181,8 @@ func sameSelector(a, b *v1.NodeSelector) bool {
 	})
 }
 
-// SelectorCache keeps the selectors of the ClusterCIDRs that were compiled last, by name. A ClusterCIDR in use has a new status every second and
-// hardly ever a new selector, and one of 1.5 MB takes a second to compile.
+// SelectorCache keeps the last compiled selector of each ClusterCIDR, by name. The status of a ClusterCIDR in use changes every second, its
+// selector hardly ever, and compiling a selector of 1.5 MB takes a second.
 type SelectorCache map[string]knownSelector
 
 type knownSelector struct {
@@ -190,7 +190,7 @@ type knownSelector struct {
 	compiled compiledSelector
 }
 
-// of returns the selector of the ClusterCIDR of this name, which has to be there.
+// of returns the compiled selector of the ClusterCIDR of this name. selector must not be nil. A nil cache compiles each time.
 func (s SelectorCache) of(name string, selector *v1.NodeSelector) compiledSelector {
 	if known, ok := s[name]; ok && sameSelector(known.source, selector) {
 		return known.compiled

@@ -6,8 +6,8 @@ import (
 	"slices"
 )
 
-// Summary returns the fewest prefixes that contain the same addresses as all. If they are more than most, neighbours are joined to the
-// smallest prefix that contains both, until they are not: then the summary contains more addresses than all, but never fewer.
+// Summary returns the fewest prefixes that contain the same addresses as all. If there would be more than most, it joins neighbors into the
+// smallest prefix that contains both until there are not. Then the summary contains more addresses than all, never fewer.
 func Summary(all []netip.Prefix, most int) []netip.Prefix {
 	sorted := slices.Clone(all)
 	slices.SortFunc(sorted, func(a, b netip.Prefix) int {
@@ -25,7 +25,7 @@ func Summary(all []netip.Prefix, most int) []netip.Prefix {
 			}
 		}
 		if best < 0 {
-			break // one of each family
+			break // one per family
 		}
 		rest := summary[best+2:]
 		summary = add(summary[:best:best], joined)
@@ -36,7 +36,7 @@ func Summary(all []netip.Prefix, most int) []netip.Prefix {
 	return summary
 }
 
-// add appends p, which begins at or after the last of summary, or joins both if that adds no address.
+// add appends p, which begins at or after the last prefix of summary. It joins the two if that adds no address.
 func add(summary []netip.Prefix, p netip.Prefix) []netip.Prefix {
 	for n := len(summary); n > 0; n = len(summary) {
 		last := summary[n-1]
@@ -56,7 +56,7 @@ func add(summary []netip.Prefix, p netip.Prefix) []netip.Prefix {
 	return append(summary, p)
 }
 
-// join returns the smallest prefix that contains two; not ok if they are of different families.
+// join returns the smallest prefix that contains both; ok is false if their families differ.
 func join(a, b netip.Prefix) (netip.Prefix, bool) {
 	if a.Addr().BitLen() != b.Addr().BitLen() {
 		return netip.Prefix{}, false

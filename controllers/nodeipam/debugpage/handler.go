@@ -1,4 +1,4 @@
-// Package debugpage shows the allocator's state: as an HTML page and as JSON.
+// Package debugpage shows the allocation state as an HTML page and as JSON.
 package debugpage
 
 import (
@@ -15,18 +15,18 @@ import (
 	"github.com/multicidr/controller-manager/controllers/nodeipam/allocator"
 )
 
-// Look is all that the page shows, as it is at one time.
+// Look is everything that the page shows, at one point in time.
 type Look struct {
-	Controller string // the name
+	Controller string // the controller's name
 	Time       time.Time
-	// Problem is what the health check says; empty if all is well.
+	// Problem is what the health check reports; empty if all is well.
 	Problem string
-	// State is a copy that nobody changes, and Nodes are those of the cache.
+	// State is an immutable copy; Nodes are those of the cache.
 	State *allocator.State
 	Nodes []*v1.Node
 }
 
-// Handler shows what look returns: as a page, or with ?format=json or an Accept header that prefers it, as JSON. It only reads.
+// Handler shows the result of look as a page or, with ?format=json or an Accept header that prefers it, as JSON. It is read-only.
 func Handler(look func() (Look, error)) http.Handler {
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		if r.Method != http.MethodGet && r.Method != http.MethodHead {
@@ -34,7 +34,7 @@ func Handler(look func() (Look, error)) http.Handler {
 			http.Error(w, "This only shows. Use GET.", http.StatusMethodNotAllowed)
 			return
 		}
-		if strings.Trim(r.URL.Path, "/") != "" { // what is left below our own path
+		if strings.Trim(r.URL.Path, "/") != "" { // what follows the handler's own path
 			http.NotFound(w, r)
 			return
 		}
@@ -43,7 +43,7 @@ func Handler(look func() (Look, error)) http.Handler {
 			http.Error(w, err.Error(), http.StatusServiceUnavailable)
 			return
 		}
-		var body bytes.Buffer // whole or not at all
+		var body bytes.Buffer // so that the answer is complete or an error
 		status, mediaType := http.StatusOK, "text/html; charset=utf-8"
 		switch format := r.FormValue("format"); {
 		case format == "json", format == "" && goautoneg.Negotiate(r.Header.Get("Accept"), []string{"text/html", "application/json"}) == "application/json":
@@ -63,7 +63,7 @@ func Handler(look func() (Look, error)) http.Handler {
 		header.Set("Vary", "Accept")
 		header.Set("Cache-Control", "no-store")
 		header.Set("X-Content-Type-Options", "nosniff")
-		// No script runs, whatever a name contains; nothing is loaded from anywhere.
+		// No script runs, whatever a name contains, and nothing external is loaded.
 		header.Set("Content-Security-Policy", "default-src 'none'; style-src 'unsafe-inline'; img-src data:; form-action 'self'; base-uri 'none'; frame-ancestors 'none'")
 		w.WriteHeader(status)
 		if _, err := w.Write(body.Bytes()); err != nil {

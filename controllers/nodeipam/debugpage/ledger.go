@@ -16,45 +16,46 @@ import (
 	"github.com/multicidr/controller-manager/controllers/nodeipam/text"
 )
 
-// The ledger as JSON. docs/operators/debugging.md describes the fields; people's scripts read them, so none changes its name or meaning.
+// The JSON format. docs/operators/debugging.md documents the fields. Operators' scripts read them, so their names and meanings must not
+// change.
 
 type ledger struct {
 	Controller string    `json:"controller"`
 	Time       time.Time `json:"time"`
-	// Trouble is what the health check says; empty if all is well.
+	// Trouble is what the health check reports; empty if all is well.
 	Trouble       string            `json:"trouble,omitempty"`
 	ClusterCIDRs  []clusterCIDRView `json:"clusterCIDRs"`
 	Nodes         []nodeView        `json:"nodes"`
 	ServiceRanges []serviceRange    `json:"serviceRanges"`
 	Conflicts     []conflictView    `json:"conflicts"`
-	// ConflictsTotal is how many there are. Conflicts has at most maxConflicts of them.
+	// ConflictsTotal is the number of all conflicts. Conflicts has at most allocator.MaxConflicts of them.
 	ConflictsTotal int `json:"conflictsTotal"`
 }
 
 type clusterCIDRView struct {
 	Name string `json:"name"`
 	UID  string `json:"uid"`
-	// State is the reason of the condition Ready, and Why is its message.
+	// State is the reason of the condition Ready; Why is its message.
 	State        string         `json:"state"`
 	Why          string         `json:"why"`
 	Priority     int32          `json:"priority"`
 	NodeSelector string         `json:"nodeSelector,omitempty"` // as text
 	Ranges       []rangeUsage   `json:"ranges"`
 	Excluded     []netip.Prefix `json:"excluded"`
-	// Members is how many Nodes belong to it.
+	// Members is the number of Nodes that belong to it.
 	Members int `json:"members"`
-	// Overlapping is the message of that condition while it is True.
+	// Overlapping is the message of the condition Overlapping while that is True.
 	Overlapping string `json:"overlapping,omitempty"`
 }
 
-// debugRange has the numbers of the status, and Reserved.
+// rangeUsage has the numbers of the status, and Reserved.
 type rangeUsage struct {
 	Family            string `json:"family"`
 	CIDR              string `json:"cidr"`
 	BlockPrefixLength int    `json:"blockPrefixLength"`
 	Total             int64  `json:"total"`
 	Allocated         int64  `json:"allocated"`
-	Reserved          int64  `json:"reserved"` // of the allocated: their Nodes do not show them yet
+	Reserved          int64  `json:"reserved"` // part of Allocated: the Nodes do not show these blocks yet
 	Unavailable       int64  `json:"unavailable"`
 	Free              int64  `json:"free"`
 	Cursor            string `json:"cursor,omitempty"`
@@ -63,9 +64,9 @@ type rangeUsage struct {
 // States of a Node.
 const (
 	nodeAssigned = "Assigned" // it shows podCIDRs
-	nodeReserved = "Reserved" // blocks are reserved for it, and it does not show them yet
+	nodeReserved = "Reserved" // blocks are reserved, but the Node does not show them yet
 	nodeWaiting  = "Waiting"  // no ClusterCIDR can serve it
-	nodeWithout  = "Without"  // it has nothing and waits for nothing: being deleted, or not looked at yet
+	nodeWithout  = "Without"  // it has no blocks and is not pending: being deleted, or not processed yet
 )
 
 type nodeView struct {
@@ -73,12 +74,12 @@ type nodeView struct {
 	UID    types.UID      `json:"uid"`
 	State  string         `json:"state"`
 	Blocks []netip.Prefix `json:"blocks"`
-	// ClusterCIDRs are the names of those it belongs to.
+	// ClusterCIDRs are the names of those that the Node belongs to.
 	ClusterCIDRs []string       `json:"clusterCIDRs"`
 	Addresses    []netip.Prefix `json:"addresses"`
-	// Findings is what is wrong with its podCIDRs, message by reason; the reasons are those of events.
+	// Findings are what is wrong with its podCIDRs, message by event reason.
 	Findings map[string]string `json:"findings,omitempty"`
-	// Why and RefusedBy say why it waits.
+	// Why and RefusedBy say why the Node is pending.
 	Why       string    `json:"why,omitempty"`
 	RefusedBy []refusal `json:"refusedBy,omitempty"`
 }
@@ -93,19 +94,18 @@ type serviceRange struct {
 	CIDRs  []netip.Prefix `json:"cidrs"`
 }
 
-// debugConflict is two holders of the same addresses. The second one's prefix lies in the first one's.
+// conflictView is two owners that hold the same addresses. The second one's prefix lies in the first one's.
 type conflictView struct {
 	Holders [2]holderView `json:"holders"`
 }
 
 type holderView struct {
 	Kind string       `json:"kind"` // Node or Service
-	Name string       `json:"name"` // of the Node, or the source of the service range
+	Name string       `json:"name"` // the Node's name, or the source of the service range
 	CIDR netip.Prefix `json:"cidr"`
 }
 
-// debug returns what b says of these Nodes and of those that it knows beside them: the cache that they come from may be
-// ahead or behind.
+// ledgerOf returns what the state says about the Nodes of the cache and about any others that it knows: the cache may be ahead or behind.
 func ledgerOf(seen Look) ledger {
 	b, nodes := seen.State, seen.Nodes
 	l := ledger{Controller: seen.Controller, Time: seen.Time, Trouble: seen.Problem, ClusterCIDRs: []clusterCIDRView{}, ServiceRanges: []serviceRange{}, Conflicts: []conflictView{}}
@@ -165,7 +165,7 @@ func clusterCIDROf(b *allocator.State, p *clustercidr.Pool) clusterCIDRView {
 	return cc
 }
 
-// reserved returns how many of r's blocks are held by a Node that does not show them.
+// reservedIn returns how many of r's blocks are held by Nodes that do not show them.
 func reservedIn(b *allocator.State, r ipam.Range) (n uint64) {
 	for _, h := range b.Holdings(r.Prefix) {
 		if h.Prefix.Bits() == r.BlockBits && h.Owner.Kind == ipam.Node && !isShown(b, h.Owner) {
@@ -175,7 +175,7 @@ func reservedIn(b *allocator.State, r ipam.Range) (n uint64) {
 	return n
 }
 
-// isShown reports whether a Node shows what it holds.
+// isShown reports whether a Node shows the blocks that it holds.
 func isShown(b *allocator.State, node ipam.Owner) bool {
 	n, ok := b.Node(b.NameOfNode(types.UID(node.ID)))
 	return ok && n.State == allocator.Assigned

@@ -21,28 +21,28 @@ var pageHTML string
 
 var page = template.Must(template.New("debug").Funcs(template.FuncMap{"number": number, "lower": strings.ToLower}).Parse(pageHTML))
 
-// What one page shows at most; whoever needs more takes the JSON.
+// Limits of one page. The JSON has everything.
 const (
 	maxRows  = 200 // of a table
-	maxNames = 20  // of Nodes that wait for the same reason, or that have something wrong
-	columns  = 64  // cells in a line of a picture
-	// A picture has 2^n cells: fewer where many pictures share a page.
+	maxNames = 20  // of Nodes that are pending for the same reason, or that have findings
+	columns  = 64  // cells per line of a picture
+	// A picture has at most 2^n cells, and fewer if a page has many pictures.
 	maxCellBits     = 10
 	minCellBits     = 4
-	maxCellsOfRange = 256 // on the page of all ranges
+	maxCellsOfRange = 256 // on the page with all ranges
 	maxCellsOfPage  = 4096
 	maxPictures     = maxCellsOfPage >> minCellBits
 )
 
-// debugPageData is what the template shows.
+// pageData is the input of the template.
 type pageData struct {
 	ledger
 	Status int // HTTP status
 	Error  string
-	Find   string // what was looked for
+	Find   string // the text that was searched for
 	Found  *found
-	One    *clusterCIDRView // the only one to show; nil: all
-	In     string           // what of it is shown
+	One    *clusterCIDRView // the only ClusterCIDR to show; nil: all
+	In     string           // the part of it that is shown
 
 	Pictures     []picture
 	NoPictures   bool // there would be too many
@@ -52,7 +52,7 @@ type pageData struct {
 	States   []nodeCount
 	Waiting  []waitingGroup
 	Findings []nodeView
-	More     int // findings that are not shown
+	More     int // number of findings that are not shown
 }
 
 type nodeCount struct {
@@ -60,7 +60,7 @@ type nodeCount struct {
 	Count int
 }
 
-// waitingGroup is Nodes that wait for the same reason.
+// waitingGroup is Nodes that are pending for the same reason.
 type waitingGroup struct {
 	Why   string
 	Nodes []string
@@ -75,8 +75,8 @@ type holdingRow struct {
 	State string
 }
 
-// pageOf answers one query of the page: ?cc=NAME for one ClusterCIDR, with &in=PREFIX for a part of its range, ?find=TEXT for
-// Nodes and addresses, else all.
+// pageOf answers one query: ?cc=NAME for one ClusterCIDR, with &in=PREFIX for a part of its range; ?find=TEXT for Nodes and addresses;
+// otherwise everything.
 func pageOf(l ledger, b *allocator.State, query url.Values) pageData {
 	d := pageData{ledger: l, Status: http.StatusOK, Find: strings.TrimSpace(query.Get("find"))}
 	for _, state := range []string{nodeAssigned, nodeReserved, nodeWaiting, nodeWithout} {
@@ -98,7 +98,7 @@ func pageOf(l ledger, b *allocator.State, query url.Values) pageData {
 	return d
 }
 
-// showOne shows one ClusterCIDR: all of its ranges, or the part of one that in names.
+// showOne shows one ClusterCIDR: all of its ranges, or the part of a range given by in.
 func (d *pageData) showOne(b *allocator.State, name, in string) {
 	fail := func(status int, format string, args ...any) { d.Status, d.Error = status, fmt.Sprintf(format, args...) }
 	i := slices.IndexFunc(d.ClusterCIDRs, func(cc clusterCIDRView) bool { return cc.Name == name })
@@ -128,7 +128,7 @@ func (d *pageData) showOne(b *allocator.State, name, in string) {
 	}
 }
 
-// showAll shows all ClusterCIDRs, and of the Nodes what people should look at.
+// showAll shows all ClusterCIDRs, and those Nodes that need attention.
 func (d *pageData) showAll(b *allocator.State) {
 	var all []func(cellBits int) picture
 	for _, cc := range d.ClusterCIDRs {
@@ -154,7 +154,7 @@ func (d *pageData) showAll(b *allocator.State) {
 	}
 }
 
-// OnlyOne is One, for the table of ClusterCIDRs.
+// OnlyOne returns One for the table of ClusterCIDRs.
 func (d pageData) OnlyOne() []clusterCIDRView { return []clusterCIDRView{*d.One} }
 
 func (d *pageData) addHoldings(b *allocator.State, holdings []ipam.Holding) {
@@ -181,7 +181,7 @@ func rowOf(b *allocator.State, h ipam.Holding) holdingRow {
 	return row
 }
 
-// exclusionsIn returns what p excludes of a prefix, as if somebody held it.
+// exclusionsIn returns p's exclusions in a prefix as holdings.
 func exclusionsIn(p *clustercidr.Pool, prefix netip.Prefix) []ipam.Holding {
 	var all []ipam.Holding
 	for e := range p.Excluded.Overlapping(prefix) {
@@ -214,19 +214,19 @@ func waitingGroups(nodes []nodeView) []waitingGroup {
 	return groups
 }
 
-// found is what a search found.
+// found is the result of a search.
 type found struct {
 	Nodes []nodeView
-	More  int // Nodes that are not shown
-	// If an address or a prefix was looked for:
+	More  int // number of Nodes that are not shown
+	// Only if an address or a prefix was searched for:
 	Prefix    string
 	Holdings  []holdingRow
 	MoreRows  int
-	Addresses []holdingRow // of Nodes
+	Addresses []holdingRow // Nodes' own addresses
 	Blocks    []foundBlock
 }
 
-// foundBlock is the block of a ClusterCIDR that an address lies in.
+// foundBlock is the block of a ClusterCIDR that contains an address.
 type foundBlock struct {
 	ClusterCIDR string
 	Range       netip.Prefix
@@ -234,10 +234,10 @@ type foundBlock struct {
 	Free        bool
 }
 
-// search looks for an address, a prefix, the UID of a Node or a part of a Node's name.
+// search searches for an address, a prefix, the UID of a Node or a part of a Node's name.
 func search(b *allocator.State, l ledger, text string) *found {
 	f := &found{}
-	prefix, err := clustercidr.ParseCIDR(text) // as podCIDRs are read
+	prefix, err := clustercidr.ParseCIDR(text) // parsed like podCIDRs
 	if addr, addrErr := netip.ParseAddr(text); addrErr == nil {
 		addr = addr.Unmap().WithZone("")
 		prefix, err = netip.PrefixFrom(addr, addr.BitLen()), nil
@@ -248,7 +248,7 @@ func search(b *allocator.State, l ledger, text string) *found {
 	}
 	exact := func(n nodeView) bool { return n.Name == text || string(n.UID) == text }
 	if i := slices.IndexFunc(l.Nodes, exact); i >= 0 {
-		f.Nodes = []nodeView{l.Nodes[i]} // and not node-10 for node-1
+		f.Nodes = []nodeView{l.Nodes[i]} // so that node-1 does not also find node-10
 		return f
 	}
 	for _, n := range l.Nodes {
@@ -263,7 +263,7 @@ func search(b *allocator.State, l ledger, text string) *found {
 	return f
 }
 
-// searchPrefix finds who holds addresses of a prefix, and in which blocks it lies.
+// searchPrefix finds the owners that hold addresses of a prefix, and the blocks that contain it.
 func (f *found) searchPrefix(b *allocator.State, l ledger, prefix netip.Prefix) {
 	f.Prefix = strings.TrimSuffix(prefix.String(), fmt.Sprintf("/%d", prefix.Addr().BitLen()))
 	holdings := b.Holdings(prefix)
@@ -313,13 +313,13 @@ func rangesOf(p *clustercidr.Pool) []rangeView {
 	return views
 }
 
-// picture shows a range, or a part of it, as cells in the order of addresses.
+// picture shows a range, or a part of it, as cells in address order.
 type picture struct {
 	ClusterCIDR string
 	View        netip.Prefix
 	Range       netip.Prefix
-	Up          string // the next wider part, if View is not all
-	Cell        string // what one cell is
+	Up          string // the next wider part; empty if View is the whole range
+	Cell        string // what one cell stands for
 	Lines       []pictureLine
 	Columns     int
 }
@@ -329,18 +329,18 @@ type pictureLine struct {
 	Cells []cell
 }
 
-// cell is one block, or many of them. What it shows is decided here, how it looks in the template.
+// cell is one or more blocks. What it shows is decided here, how it looks is decided in the template.
 type cell struct {
 	Class string
 	Title string
-	Find  string // what to look for when it is clicked
-	In    string // what to zoom into then
-	// Of a cell of many blocks: how far each colour reaches, in percent. The rest is free.
+	Find  string // what a click searches for
+	In    string // what a click zooms into
+	// For a cell of many blocks: how far each color reaches, in percent. The rest is free.
 	Many                             bool
 	Allocated, Reserved, Unavailable int
 }
 
-// picture draws a part of one of p's ranges with at most 2^cellBits cells, so few that each is a block or more.
+// pictureOf draws a part of one of p's ranges with at most 2^cellBits cells. Each cell is at least one block.
 func pictureOf(b *allocator.State, p *clustercidr.Pool, v rangeView, cellBits int) picture {
 	bits := min(v.view.Bits()+cellBits, v.BlockBits)
 	n := 1 << (bits - v.view.Bits())
@@ -364,7 +364,7 @@ func pictureOf(b *allocator.State, p *clustercidr.Pool, v rangeView, cellBits in
 	return pic
 }
 
-// following returns the prefix of the same length after p; after the last one comes the first one.
+// following returns the next prefix of the same length; the first one follows the last one.
 func following(p netip.Prefix) netip.Prefix {
 	a := p.Addr().AsSlice()
 	if p.Bits() == 0 {
@@ -378,7 +378,7 @@ func following(p netip.Prefix) netip.Prefix {
 	return netip.PrefixFrom(addr, p.Bits())
 }
 
-// holdingsByName are the holdings in a prefix, those of the same prefix in the order of their owners' names instead of their UIDs.
+// holdingsByName returns the holdings in a prefix. Holdings of the same prefix are sorted by their owners' names, not UIDs.
 func holdingsByName(b *allocator.State, p netip.Prefix) []ipam.Holding {
 	holdings := b.Holdings(p)
 	for rest := holdings; len(rest) > 0; {
@@ -392,7 +392,7 @@ func holdingsByName(b *allocator.State, p netip.Prefix) []ipam.Holding {
 	return holdings
 }
 
-// cellOf shows the blocks of one part of a range of p.
+// cellOf returns the cell for one part of a range of p.
 func cellOf(b *allocator.State, p *clustercidr.Pool, r ipam.Range) cell {
 	holdings := append(holdingsByName(b, r.Prefix), exclusionsIn(p, r.Prefix)...)
 	if len(holdings) == 0 {
@@ -426,10 +426,10 @@ func cellOf(b *allocator.State, p *clustercidr.Pool, r ipam.Range) cell {
 	return c
 }
 
-// inside returns of the holdings in a part of a range: who they are, how many blocks are allocated, how many of these are only reserved, and whether
-// any two are in conflict.
+// inside returns, for the holdings in a part of a range, the owners' names, how many blocks are allocated, how many of these are only
+// reserved, and whether any two holdings conflict.
 func inside(b *allocator.State, r ipam.Range, holdings []ipam.Holding) (names []string, allocated, reserved uint64, inConflict bool) {
-	var counted netip.Prefix // the last block that was counted: two Nodes can hold the same
+	var counted netip.Prefix // the last counted block: two Nodes can hold the same one
 	for outer, h := range ipam.Nested(slices.Values(holdings)) {
 		inConflict = inConflict || allocator.Conflicting(outer, h)
 	}
@@ -451,10 +451,10 @@ func inside(b *allocator.State, r ipam.Range, holdings []ipam.Holding) (names []
 	return names, allocated, reserved, inConflict
 }
 
-// maxNamedInCell is how many holders the title of a cell names.
+// maxNamedInCell limits how many owners the title of a cell names.
 const maxNamedInCell = 3
 
-// nameIn writes a holder; with its prefix if that is not the cell's.
+// nameIn formats an owner, with its prefix if that differs from the cell's.
 func nameIn(b *allocator.State, h ipam.Holding, r ipam.Range) string {
 	if h.Prefix == r.Prefix || h.Owner.Kind == ipam.Node && h.Prefix.Bits() == r.BlockBits {
 		return b.NameOf(h.Owner)
@@ -462,10 +462,10 @@ func nameIn(b *allocator.State, h ipam.Holding, r ipam.Range) string {
 	return fmt.Sprintf("%s (%v)", b.NameOf(h.Owner), h.Prefix)
 }
 
-// minShare is the least width, in percent, of what is there at all.
+// minShare is the minimum width, in percent, of a part that is not empty.
 const minShare = 8
 
-// shares returns the parts in percent, at least minShare of each that is not 0, at the cost of the largest; in all 100.
+// shares returns the parts in percent, which add up to 100. A part that is not 0 gets at least minShare, taken from the largest part.
 func shares(parts ...uint64) []int {
 	sum, largest, left := 0.0, 0, 100
 	for i, p := range parts {
@@ -485,7 +485,7 @@ func shares(parts ...uint64) []int {
 	return widths
 }
 
-// number writes a count, an integer of any type, with commas between thousands. What counts no further says so.
+// number formats an integer of any type with commas between thousands. At the maximum of its type it says that there may be more.
 func number(n any) string {
 	s := fmt.Sprint(n)
 	if s == fmt.Sprint(math.MaxInt64) || s == fmt.Sprint(uint64(math.MaxUint64)) {

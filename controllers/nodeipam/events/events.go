@@ -1,4 +1,4 @@
-// Package events writes events. It does not leave them to a recorder, which drops some when many come at once.
+// Package events writes events without an event recorder, because a recorder drops some when many arrive at once.
 package events
 
 import (
@@ -20,46 +20,45 @@ import (
 	"github.com/multicidr/controller-manager/controllers/nodeipam/text"
 )
 
-// Reasons of events, all of type Warning. On Nodes:
+// Reasons of events on Nodes. All events have type Warning.
 const (
-	// ReasonNotAvailable: no ClusterCIDR can serve the Node. It is served as soon as one can.
+	// ReasonNotAvailable: no ClusterCIDR can serve the Node. It gets podCIDRs as soon as one can.
 	ReasonNotAvailable = "CIDRNotAvailable"
-	// ReasonWriteFailed: podCIDRs are chosen, and the API server does not store them.
+	// ReasonWriteFailed: blocks are reserved, but the API server does not store them.
 	ReasonWriteFailed = "CIDRWriteFailed"
 )
 
-// And on ClusterCIDRs:
+// Reasons of events on ClusterCIDRs.
 const (
-	// ReasonExhausted: a family has no free block any more.
+	// ReasonExhausted: a family has no free block.
 	ReasonExhausted = "Exhausted"
-	// ReasonDeletionBlocked: it was deleted, and Nodes belong to it.
+	// ReasonDeletionBlocked: the ClusterCIDR is being deleted, but Nodes belong to it.
 	ReasonDeletionBlocked = "DeletionBlocked"
-	// ReasonInvalid: it breaks a rule and serves nobody.
+	// ReasonInvalid: the ClusterCIDR breaks a rule and allocates nothing.
 	ReasonInvalid = "Invalid"
-	// ReasonStatusWriteFailed: the API server does not store its status.
+	// ReasonStatusWriteFailed: the API server does not store the status.
 	ReasonStatusWriteFailed = "StatusWriteFailed"
-	// ReasonFinalizerMissing: its finalizer cannot be added, or is not kept, so it serves nobody.
+	// ReasonFinalizerMissing: the finalizer cannot be added or is not kept, so the ClusterCIDR allocates nothing.
 	ReasonFinalizerMissing = "FinalizerMissing"
 )
 
-// eventWriter writes events to an API server.
+// Writer writes events to an API server.
 type Writer struct {
 	API requests.API
 	Now func() time.Time
 }
 
-// The kinds of subjects in keys.
+// Kinds of objects in keys.
 const (
 	AboutNode        = "Node"
 	AboutClusterCIDR = "ClusterCIDR"
 )
 
-// maxSubjectInName leaves room for the rest of an event's name, which has at most 253 characters.
+// maxSubjectInName leaves room for the rest of an event's name, which is limited to 253 characters.
 const maxSubjectInName = 200
 
-// Write writes an event. It is not left to a recorder, which drops events when many come at once: five thousand Nodes that
-// wait shall have five thousand events. Who says the same of the same object again, after a restart for instance, renews
-// the event that is there.
+// Write writes an event. It uses no recorder, because recorders drop events when many arrive at once: five thousand pending Nodes need five
+// thousand events. If the same event exists already, for example after a restart, Write renews it.
 func (w Writer) Write(ctx context.Context, about v1.ObjectReference, reason, message string) error {
 	message = text.Cut(message, text.MaxMessage)
 	hash := fnv.New64a()
@@ -70,7 +69,7 @@ func (w Writer) Write(ctx context.Context, about v1.ObjectReference, reason, mes
 	event := &v1.Event{
 		ObjectMeta: metav1.ObjectMeta{
 			Name:      fmt.Sprintf("%s.%016x", strings.TrimRight(about.Name[:min(len(about.Name), maxSubjectInName)], ".-"), hash.Sum64()),
-			Namespace: metav1.NamespaceDefault, // where events of objects without a namespace are
+			Namespace: metav1.NamespaceDefault, // events of cluster-scoped objects belong there
 		},
 		InvolvedObject:      about,
 		Type:                v1.EventTypeWarning,
@@ -82,7 +81,7 @@ func (w Writer) Write(ctx context.Context, about v1.ObjectReference, reason, mes
 		LastTimestamp:       now,
 		Count:               1,
 	}
-	ctx, cancel := context.WithTimeout(ctx, requests.Timeout) // A shutdown ends it: nobody decides by events.
+	ctx, cancel := context.WithTimeout(ctx, requests.Timeout) // A shutdown interrupts it: no decision depends on events.
 	defer cancel()
 	err := w.API.CreateEvent(ctx, event)
 	if apierrors.IsAlreadyExists(err) {
@@ -90,7 +89,7 @@ func (w Writer) Write(ctx context.Context, about v1.ObjectReference, reason, mes
 	}
 	switch {
 	case apierrors.IsForbidden(err):
-		// An event is not worth asking for ever.
+		// Do not retry forever for an event.
 		klog.FromContext(ctx).Error(err, "May not write events: "+health.ApplyRBAC, "about", about.Name, "reason", reason, "message", message)
 		return nil
 	case err != nil:
@@ -99,10 +98,10 @@ func (w Writer) Write(ctx context.Context, about v1.ObjectReference, reason, mes
 	return nil
 }
 
-// renew says of an event that is there that it was so again. When it was so for the first time stays, and the count grows: kubectl describe
-// shows the first time alone for as long as it is 1.
+// renew notes another occurrence of an existing event. It keeps the time of the first occurrence and increases the count: while the count
+// is 1, kubectl describe only shows the first time.
 func (w Writer) renew(ctx context.Context, event *v1.Event) error {
-	// A patch that changes nothing reads it: get is a permission that nothing else needs.
+	// An empty patch reads the event. A get would need a permission that nothing else needs.
 	stored, err := w.API.PatchEvent(ctx, event.Namespace, event.Name, []byte("{}"))
 	if err != nil {
 		return err
@@ -119,5 +118,5 @@ func OfClusterCIDR(name string, uid types.UID) v1.ObjectReference {
 	return v1.ObjectReference{APIVersion: networkingv1.SchemeGroupVersion.String(), Kind: AboutClusterCIDR, Name: name, UID: uid}
 }
 
-// eventKey names an event by its subject and reason. None of the words has a slash.
+// Key identifies an event by its object and reason. None of the parts contains a slash.
 func Key(kind, name, reason string) string { return kind + "/" + name + "/" + reason }

@@ -21,44 +21,44 @@ import (
 	"github.com/multicidr/controller-manager/controllers/nodeipam/health"
 )
 
-// freshInterval is how often a cache is looked at that is not as new as it has to be. lookInterval is for how long a cache is asked how new it is, and the first pause
-// between two reads of all objects; the longest is maxPause.
+// Interval is how often a cache that is behind is checked. LookInterval is for how long a cache is asked for its version, and the first
+// pause between two reads of all objects; maxPause is the longest one.
 const (
 	Interval     = 50 * time.Millisecond
 	LookInterval = time.Second
 	maxPause     = 10 * time.Second
 )
 
-// cached is a cache of one kind of object and the resource version that it has to have reached before the first choice.
+// Cache is a cache of one kind of object, with the resource version that it must reach before the first allocation.
 //
-// A cache can start behind: an API server answers a first list from a cache of its own, which may lag. What a leader of
-// earlier wrote would be missing, and its blocks given again. So a leader makes a consistent read of its own after it has
-// won the lease, and waits until its caches have seen all that this read could have seen. Resource versions of one kind of
-// object are ordered (KEP-5504).
+// A cache can start behind: an API server answers a first list from its own watch cache, which may lag. Then the writes of an earlier
+// leader would be missing, and its blocks would be allocated again. So a leader makes a consistent read after it has acquired the Lease,
+// and waits until its caches show everything that this read could have seen. Resource versions of one kind of object are ordered
+// (KEP-5504).
 type Cache struct {
 	Contents
 	// AsOf is the resource version of that read.
 	AsOf string
-	// Version is the resource version that the cache shows, all of it; empty if the cache cannot tell, which depends on feature gates of
-	// client-go, and these on --emulated-version.
+	// Version is the resource version of everything that the cache shows; empty if the cache cannot tell. That depends on feature gates of
+	// client-go, which depend on --emulated-version.
 	Version func() string
 }
 
 // Contents are the objects of one kind, by name, with their resource versions: those that exist and those in a cache.
 type Contents struct {
 	Kind string
-	// Read makes a consistent read of all, which is as of a resource version.
+	// Read makes a consistent read of all objects, as of a resource version.
 	Read func(ctx context.Context) (versions map[string]string, asOf string, err error)
-	// Shown is what the cache shows.
+	// Shown returns what the cache shows.
 	Shown func() (map[string]string, error)
 }
 
-// ReadNodes makes a consistent read of Nodes and returns its resource version. It reads one Node, whatever their number.
+// ReadNodes makes a consistent read of Nodes and returns its resource version. It reads only one Node, however many there are.
 //
-// A watch that starts after it is at least as new at once; one that runs already may learn only by its next bookmark,
-// which the API server sends about once a minute, that nothing it should know of has happened.
+// A watch that starts later is at least that recent from the start. A watch that is already running may learn only from its next bookmark,
+// about once a minute, that it has missed nothing.
 func ReadNodes(ctx context.Context, client kubernetes.Interface) (asOf string, err error) {
-	// No resource version means the most recent one.
+	// An empty resource version means the most recent one.
 	nodes, err := client.CoreV1().Nodes().List(ctx, metav1.ListOptions{Limit: 1})
 	if err != nil {
 		return "", fmt.Errorf("read Nodes: %w", err)
@@ -66,7 +66,7 @@ func ReadNodes(ctx context.Context, client kubernetes.Interface) (asOf string, e
 	return nodes.ResourceVersion, nil
 }
 
-// waitFresh returns when all caches are as new as they have to be; false if ctx was done before.
+// Wait returns when all caches are recent enough; false if ctx was done before.
 func Wait(ctx context.Context, h *health.Health, caches ...Cache) bool {
 	for _, cache := range caches {
 		if !cache.tellsSoon(ctx) && !WaitShown(ctx, h, cache.Contents) {
@@ -78,8 +78,8 @@ func Wait(ctx context.Context, h *health.Health, caches ...Cache) bool {
 
 var errMute = errors.New("the cache cannot tell how new it is")
 
-// tellsSoon reports whether the cache tells that it is as new as it has to be. One that was filled after the read does at once, as a rule. One that was
-// watching before would learn by a bookmark, which may take a minute, that there is nothing else to know.
+// tellsSoon reports whether the cache soon shows the required version. A cache that was filled after the read usually does at once. A cache
+// that was already watching may have to wait a minute for a bookmark.
 func (cache Cache) tellsSoon(ctx context.Context) bool {
 	err := wait.PollUntilContextTimeout(ctx, Interval, LookInterval, true, func(context.Context) (bool, error) {
 		version := cache.Version()
@@ -92,19 +92,19 @@ func (cache Cache) tellsSoon(ctx context.Context) bool {
 	return err == nil
 }
 
-// WaitShown returns when a cache shows all that a consistent read does, and nothing that is gone; false if ctx was done before. It needs nothing from the
-// cache but its objects.
+// WaitShown returns when a cache shows everything that a consistent read shows, and nothing that is gone; false if ctx was done before. It
+// only needs the objects in the cache, not its version.
 func WaitShown(ctx context.Context, h *health.Health, all Contents) bool {
 	var (
-		exist map[string]string // as of the last read
-		asOf  string            // empty if that failed
-		next  time.Time         // read again: what the cache lacks may be gone by now
+		exist map[string]string // according to the last read
+		asOf  string            // empty before the first read, or if the last one failed
+		next  time.Time         // time of the next read: objects missing from the cache may be gone by then
 		pause = LookInterval
 		told  bool
 	)
 	err := wait.PollUntilContextCancel(ctx, Interval, true, func(ctx context.Context) (bool, error) {
 		if now := time.Now(); !now.Before(next) {
-			next, pause = now.Add(pause), min(2*pause, maxPause) // It may be a list of very many objects.
+			next, pause = now.Add(pause), min(2*pause, maxPause) // A read may list very many objects.
 			var err error
 			if exist, asOf, err = all.Read(ctx); err != nil {
 				if ctx.Err() == nil && h.WaitFor(health.Problem{What: all.Kind + " to be readable: if that is forbidden, " + health.ApplyRBAC, Err: err}) {
@@ -134,8 +134,8 @@ func WaitShown(ctx context.Context, h *health.Health, all Contents) bool {
 	return err == nil
 }
 
-// firstBehind returns the first object of which a cache shows an older state than exists, or that it shows although it was gone when that was read, and the
-// resource version that it needs.
+// firstBehind returns the first object, by name, that the cache shows in an older state than exists, or that it shows although the object
+// was gone at the read. needed is the resource version that the cache has to reach.
 func firstBehind(shown, exist map[string]string, asOf string) (name, needed string, behind bool) {
 	var names []string
 	for name, needed := range exist {
@@ -158,11 +158,11 @@ func firstBehind(shown, exist map[string]string, asOf string) (name, needed stri
 	return name, cmp.Or(exist[name], asOf), true
 }
 
-// ReadPages makes a consistent read, page by page.
+// ReadPages returns a function that makes a consistent read, page by page.
 func ReadPages[L runtime.Object](list func(context.Context, metav1.ListOptions) (L, error)) func(context.Context) (map[string]string, string, error) {
 	return func(ctx context.Context) (map[string]string, string, error) {
 		versions, asOf := map[string]string{}, ""
-		options := metav1.ListOptions{Limit: 500} // No resource version means the most recent one.
+		options := metav1.ListOptions{Limit: 500} // An empty resource version means the most recent one.
 		for {
 			page, err := list(ctx, options)
 			if err != nil {
@@ -182,7 +182,7 @@ func ReadPages[L runtime.Object](list func(context.Context, metav1.ListOptions) 
 			if err != nil {
 				return nil, "", err
 			}
-			asOf = cmp.Or(asOf, of.GetResourceVersion()) // Further pages are of the same moment.
+			asOf = cmp.Or(asOf, of.GetResourceVersion()) // All pages are from the same moment.
 			if options.Continue = of.GetContinue(); options.Continue == "" {
 				return versions, asOf, nil
 			}
@@ -190,7 +190,7 @@ func ReadPages[L runtime.Object](list func(context.Context, metav1.ListOptions) 
 	}
 }
 
-// VersionsOf are the resource versions of what a lister shows.
+// VersionsOf returns a function that returns the resource versions of all objects of a lister.
 func VersionsOf[O metav1.Object](list func(labels.Selector) ([]O, error)) func() (map[string]string, error) {
 	return func() (map[string]string, error) {
 		all, err := list(labels.Everything())

@@ -1,5 +1,5 @@
-// Package fromflags is the ClusterCIDR that the flags of the in-tree allocator stand for: what it says, what it is called, and what it takes over from
-// those of earlier flags.
+// Package fromflags defines the ClusterCIDR that the in-tree allocator's flags stand for: its spec, its name, and the exclusions that it
+// takes over from ClusterCIDRs of earlier flags.
 package fromflags
 
 import (
@@ -17,24 +17,24 @@ import (
 	"github.com/multicidr/controller-manager/controllers/nodeipam/clustercidr"
 )
 
-// The prefix lengths of Nodes' blocks that kube-controller-manager takes unless told otherwise.
+// kube-controller-manager's default prefix lengths of Nodes' blocks.
 const (
 	defaultMaskSizeIPv4 = 24
 	defaultMaskSizeIPv6 = 64
 )
 
-// Flags are the flags of the in-tree allocator, which stand for one ClusterCIDR without a selector. Their names, defaults and rules
-// are those of kube-controller-manager.
+// Flags are the in-tree allocator's flags. They stand for one ClusterCIDR without a selector. Names, defaults and rules are those of
+// kube-controller-manager.
 type Flags struct {
-	Allocate         bool   // --allocate-node-cidrs: without it --cluster-cidr says only which family comes first
+	Allocate         bool   // --allocate-node-cidrs: without it, --cluster-cidr only says which family comes first
 	ClusterCIDR      string // --cluster-cidr: one CIDR, or one of each family
-	NodeMaskSize     int32  // --node-cidr-mask-size: of the one family there is; 0: the default
+	NodeMaskSize     int32  // --node-cidr-mask-size: only for a single family; 0: the default
 	NodeMaskSizeIPv4 int32  // --node-cidr-mask-size-ipv4; 0: the default
 	NodeMaskSizeIPv6 int32  // --node-cidr-mask-size-ipv6; 0: the default
 	ServiceRange     string // --service-cluster-ip-range: one CIDR, or one of each family
 }
 
-// Spec returns the ClusterCIDR that the flags stand for, nil if --cluster-cidr is not set.
+// Spec returns the spec of the ClusterCIDR that the flags stand for; nil if --cluster-cidr is not set.
 func (f Flags) Spec() (*networkingv1.ClusterCIDRSpec, error) {
 	if strings.TrimSpace(f.ClusterCIDR) == "" {
 		return nil, nil
@@ -70,7 +70,7 @@ func (f Flags) Spec() (*networkingv1.ClusterCIDRSpec, error) {
 	return spec, nil
 }
 
-// setHostBits says how large blocks are: one number if it is the same for both families.
+// setHostBits sets the block sizes; a single number if both families have the same.
 func setHostBits(spec *networkingv1.ClusterCIDRSpec, hostBits map[ipam.Family]int32) {
 	bits4, dual := hostBits[ipam.IPv4]
 	bits6, six := hostBits[ipam.IPv6]
@@ -83,7 +83,7 @@ func setHostBits(spec *networkingv1.ClusterCIDRSpec, hostBits map[ipam.Family]in
 	}
 }
 
-// ParseCIDRs reads the value of a flag that takes one CIDR, or two of different families, as upstream's flags do.
+// ParseCIDRs parses a flag that takes one CIDR, or two of different families, like the flags of kube-controller-manager.
 func ParseCIDRs(flag, value string) ([]netip.Prefix, error) {
 	var prefixes []netip.Prefix
 	for s := range strings.SplitSeq(strings.TrimSpace(value), ",") {
@@ -99,7 +99,7 @@ func ParseCIDRs(flag, value string) ([]netip.Prefix, error) {
 	return prefixes, nil
 }
 
-// maskOf returns what the flag for one family says; 0 if it is not set.
+// maskOf returns the value of the flag for one family; 0 if it is not set.
 func (f Flags) maskOf(family ipam.Family) int32 {
 	if family == ipam.IPv4 {
 		return f.NodeMaskSizeIPv4
@@ -107,7 +107,7 @@ func (f Flags) maskOf(family ipam.Family) int32 {
 	return f.NodeMaskSizeIPv6
 }
 
-// checkMasks returns an error if the flags for block lengths do not go together, or with the ranges.
+// checkMasks returns an error if the mask flags contradict each other or the ranges.
 func (f Flags) checkMasks(ranges []netip.Prefix) error {
 	if len(ranges) == 1 {
 		other := ipam.IPv6
@@ -147,30 +147,30 @@ func (f Flags) masks(ranges []netip.Prefix) ([]int, error) {
 	return masks, nil
 }
 
-// flagsPrefix begins the name of every ClusterCIDR that was created from flags (KEP-2593).
+// Prefix is the name prefix of every ClusterCIDR that was created from flags (KEP-2593).
 const Prefix = "created-from-flags-"
 
-// nameFromFlags depends on what the flags say only, so that every process with the same flags means the same object.
+// NameOf returns the name of the ClusterCIDR. It depends only on the flags, so that all processes with the same flags use the same object.
 func NameOf(spec *networkingv1.ClusterCIDRSpec) string {
 	text, err := json.Marshal(spec)
 	if err != nil {
-		panic(err) // numbers and strings only
+		panic(err) // only numbers and strings
 	}
 	return fmt.Sprintf("%s%.4x", Prefix, sha256.Sum256(text))
 }
 
-// fromFlags reports whether the controller made a ClusterCIDR from flags. It takes the name and the label: somebody who copies such an
-// object to make a range of his own copies the label too.
+// Made reports whether the controller made a ClusterCIDR from flags. It checks the name and the label, because a user who copies such an
+// object to make another range also copies the label.
 func Made(cc *networkingv1.ClusterCIDR) bool {
 	return strings.HasPrefix(cc.Name, Prefix) && cc.Labels[networkingv1.LabelCreatedFromFlags] == "true"
 }
 
-// MaxExcluded is how many exclusions the API takes.
+// MaxExcluded is the API's limit on the number of exclusions.
 const MaxExcluded = 256
 
-// ExcludedBefore returns what users have excluded from ClusterCIDRs that were made from flags, as far as it lies in the ranges of the next one. That
-// serves as soon as it is there, and nobody could exclude anything from it before. If these are more than the API takes, more is excluded than
-// users have said, and never less.
+// ExcludedBefore returns what users excluded from ClusterCIDRs made from flags, as far as it lies in the ranges of the next one. The next
+// one allocates as soon as it exists, so a user has no chance to exclude anything from it before. If there are more exclusions than the API
+// accepts, the result excludes more addresses than users did, never fewer.
 func ExcludedBefore(made []*networkingv1.ClusterCIDR, next networkingv1.ClusterCIDRSpec) (excluded []string) {
 	p := clustercidr.Compile(&networkingv1.ClusterCIDR{Spec: next})
 	var all []netip.Prefix
@@ -196,18 +196,18 @@ func ExcludedBefore(made []*networkingv1.ClusterCIDR, next networkingv1.ClusterC
 	return excluded
 }
 
-// disabledByUs reports whether it was this controller, here or in another process, that disabled a ClusterCIDR.
+// Disabled reports whether this controller, in this process or another one, disabled a ClusterCIDR.
 func Disabled(cc *networkingv1.ClusterCIDR) bool {
 	_, annotated := cc.Annotations[networkingv1.AnnotationSuperseded]
 	return annotated && cc.Spec.Allocation == networkingv1.AllocationDisabled
 }
 
-// ChangedByUser reports whether a ClusterCIDR that was made from flags has something in it that the controller does not write.
+// ChangedByUser reports whether a ClusterCIDR made from flags contains anything that the controller does not write.
 func ChangedByUser(cc *networkingv1.ClusterCIDR) bool {
 	return cc.Spec.Priority != 0 || len(cc.Spec.ExcludedCIDRs) > 0
 }
 
-// Validate returns what is wrong with the values, for a program in which nothing but this controller depends on them.
+// Validate returns what is wrong with the values. It is for programs in which only this controller depends on them.
 func (f Flags) Validate() []error {
 	_, specErr := f.Spec()
 	_, serviceErr := f.ServiceRanges()
@@ -221,8 +221,8 @@ func (f Flags) ServiceRanges() ([]netip.Prefix, error) {
 	return ParseCIDRs(ServiceRanges, f.ServiceRange)
 }
 
-// PrimaryFamily is the family of the first CIDR in --cluster-cidr, else of --service-cluster-ip-range, else IPv4. It comes
-// first in podCIDRs and so decides which of a Pod's addresses is its podIP.
+// PrimaryFamily is the family of the first CIDR in --cluster-cidr, or else in --service-cluster-ip-range, or else IPv4. It comes first in
+// podCIDRs and so determines which of a Pod's addresses is its podIP.
 func (f Flags) PrimaryFamily() ipam.Family {
 	for _, list := range []string{f.ClusterCIDR, f.ServiceRange} {
 		first, _, _ := strings.Cut(list, ",")
@@ -236,5 +236,5 @@ func (f Flags) PrimaryFamily() ipam.Family {
 	return ipam.IPv4
 }
 
-// flagServiceRanges names --service-cluster-ip-range among the sources of service ranges.
+// ServiceRanges is the name of --service-cluster-ip-range as a source of service ranges.
 const ServiceRanges = "--service-cluster-ip-range"

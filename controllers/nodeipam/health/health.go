@@ -1,4 +1,4 @@
-// Package health knows what keeps the controller from its work, and tells people what to do about it.
+// Package health reports what prevents the controller from working, and what to do about it.
 package health
 
 import (
@@ -19,33 +19,32 @@ import (
 	"github.com/multicidr/controller-manager/controllers/nodeipam/text"
 )
 
-// Health is what keeps the controller from its work, for people: the health check, the log and the debug page show it.
-// It makes no requests of its own: it knows what the requests of the others have shown. The zero value is healthy. All
-// methods are safe for concurrent use.
+// Health collects what prevents the controller from working. The health check, the log and the debug page show it. Health sends no
+// requests: it learns from those of the controller. The zero value is healthy. Safe for concurrent use.
 type Health struct {
 	mu sync.Mutex
-	// waitsFor is what Run waits for before it serves; the zero value once it does.
+	// waitsFor is what Run waits for before allocation begins; the zero value once it has begun.
 	waitsFor Problem
-	// unreadable is why ClusterCIDRs cannot be watched; the zero value while they are.
+	// unreadable is why ClusterCIDRs cannot be watched; the zero value while they can.
 	unreadable Problem
-	// Watches of what others share with us; nil if nobody knows of them.
+	// Watches are those of shared informers; nil if they are not monitored.
 	Watches *Watches
-	// broken is the panic that has ended the controller; nil if none has.
+	// broken is the panic that ended the controller; nil if there was none.
 	broken any
 	Now    func() time.Time // nil: time.Now
-	// failures are the writes that fail, by object, by kind of object.
+	// failures are the failing writes, by kind and object name.
 	failures map[Kind]map[string]*failure
 	// written counts the writes that succeeded.
 	written map[Kind]int
-	// doubted are the blocks, for people, of the Nodes that are in doubt.
+	// doubted are the blocks of the Nodes in doubt, as text, by Node name.
 	doubted map[string]string
 }
 
-// Problem is what is wrong and what to do about it. Two with the same what are the same problem, whatever their errors say: an error can name
-// a port or a time, and so be another one at every try.
+// Problem is what is wrong and what to do about it. Two problems with equal What are the same problem, even if Err differs: an error can
+// contain a port or a time, and so differ at every attempt.
 type Problem struct {
 	What string
-	Err  error // what the API server said; nil if it was not that
+	Err  error // the API server's answer; nil if there is none
 }
 
 func (p Problem) String() string {
@@ -55,7 +54,7 @@ func (p Problem) String() string {
 	return text.Cut(fmt.Sprintf("%s (%v)", p.What, p.Err), text.MaxProblem)
 }
 
-// WaitFor says what Run waits for now; the zero value: it serves. It reports whether that is new.
+// WaitFor sets what Run is waiting for; the zero value means that allocation has begun. It reports whether that is new.
 func (h *Health) WaitFor(t Problem) (changed bool) {
 	h.mu.Lock()
 	defer h.mu.Unlock()
@@ -64,7 +63,7 @@ func (h *Health) WaitFor(t Problem) (changed bool) {
 	return changed
 }
 
-// Read notes how the last try to read ClusterCIDRs ended: the zero value if it worked. It reports whether that is new.
+// Read notes the outcome of the last attempt to read ClusterCIDRs; the zero value means success. It reports whether that is new.
 func (h *Health) Read(t Problem) (changed bool) {
 	h.mu.Lock()
 	defer h.mu.Unlock()
@@ -73,7 +72,7 @@ func (h *Health) Read(t Problem) (changed bool) {
 	return changed
 }
 
-// writeKind is what is written, for people and in the metric.
+// Kind is a kind of write, as shown to people and in the metric.
 type Kind string
 
 const (
@@ -84,22 +83,22 @@ const (
 
 var Kinds = []Kind{WritesNode, WritesClusterCIDR, WritesStatus}
 
-// FailsFor is how long the writes of an object have to fail before that is a problem. What passes by itself, as a rule passes sooner.
+// FailsFor is how long an object's writes must fail before that counts as a problem. Transient failures usually end earlier.
 const FailsFor = 2 * time.Second
 
 // failure is an object whose writes fail, for whatever reason.
 type failure struct {
 	Problem
 	since time.Time
-	// lasts says that trying again does not help before somebody does something.
+	// lasts is whether retrying does not help until somebody changes something.
 	lasts bool
-	// told is what people were told about it, once in a row of failures; empty if they were not.
+	// told is what was reported about it, once per series of failures; empty if nothing was.
 	told string
-	// written is health.written at its beginning.
+	// written is the count in Health.written when the failure began.
 	written int
 }
 
-// lasting reports whether it is a problem.
+// lasting reports whether the failure counts as a problem.
 func (f *failure) lasting(now time.Time) bool {
 	return f.lasts || now.Sub(f.since) >= FailsFor
 }
@@ -111,8 +110,8 @@ func (h *Health) clock() time.Time {
 	return h.Now()
 }
 
-// Wrote notes how the last try to bring an object on ended. news reports a failure of another sort than those that are known of the kind, or the
-// end of the last one; tell, that people have not been told of this object.
+// Wrote notes the outcome of the last sync of an object. news reports a new sort of failure for this kind, or the end of the last one; tell
+// reports that this object's failure has not been reported yet.
 func (h *Health) Wrote(kind Kind, name string, err error) (news, tell bool) {
 	h.mu.Lock()
 	defer h.mu.Unlock()
@@ -123,13 +122,13 @@ func (h *Health) Wrote(kind Kind, name string, err error) (news, tell bool) {
 	}
 	p, lasts := WriteProblem(err)
 	if p.What == "" {
-		return false, false // Nothing was tried. What failed before may still do so.
+		return false, false // Nothing was tried, so an earlier failure may persist.
 	}
 	now := h.clock()
 	f := h.failureOf(kind, name, now)
 	other := f.What != p.What
 	f.lasts = f.lasts || lasts
-	f.Problem = Problem{} // so that it does not count as known
+	f.Problem = Problem{} // so that anyTold does not count it
 	news = !h.anyTold(kind, p.What)
 	f.Problem = p
 	if !f.lasting(now) || f.told != "" && (!other || !lasts) {
@@ -139,7 +138,7 @@ func (h *Health) Wrote(kind Kind, name string, err error) (news, tell bool) {
 	return news, tell
 }
 
-// anyTold reports whether people were told that something of a kind cannot be written, and that what is the problem; empty: whatever it is.
+// anyTold reports whether a failure of this kind was reported with this problem; an empty what means any problem.
 func (h *Health) anyTold(kind Kind, what string) bool {
 	for _, f := range h.failures[kind] {
 		if f.told != "" && (what == "" || f.What == what) {
@@ -149,7 +148,7 @@ func (h *Health) anyTold(kind Kind, what string) bool {
 	return false
 }
 
-// failureOf returns the failure of an object, which begins now if there is none.
+// failureOf returns the failure of an object, and starts one if there is none.
 func (h *Health) failureOf(kind Kind, name string, now time.Time) *failure {
 	if h.failures == nil {
 		h.failures = map[Kind]map[string]*failure{}
@@ -175,7 +174,7 @@ func (h *Health) Stored(kind Kind) {
 	h.written[kind]++
 }
 
-// Told is what people are to be told about the failing writes of an object; empty if they do not fail any more.
+// Told is what to report about the failing writes of an object; empty if they no longer fail.
 func (h *Health) Told(kind Kind, name string) string {
 	h.mu.Lock()
 	defer h.mu.Unlock()
@@ -198,7 +197,7 @@ func (h *Health) Failing(kind Kind) (n int) {
 	return n
 }
 
-// unwritten says which writes fail, cause by cause.
+// unwritten says which writes fail, grouped by cause.
 func (h *Health) unwritten() (problems []string) {
 	now := h.clock()
 	for _, kind := range Kinds {
@@ -233,7 +232,7 @@ func (h *Health) unwritten() (problems []string) {
 	return problems
 }
 
-// Breaks notes the panic that ends the controller: the first one, for others may follow from it.
+// Breaks notes the panic that ends the controller. Only the first one counts, because others may follow from it.
 func (h *Health) Breaks(panicked any) {
 	h.mu.Lock()
 	defer h.mu.Unlock()
@@ -242,14 +241,14 @@ func (h *Health) Breaks(panicked any) {
 	}
 }
 
-// Panicked is the panic that has ended the controller; nil if none has.
+// Panicked is the panic that ended the controller; nil if there was none.
 func (h *Health) Panicked() any {
 	h.mu.Lock()
 	defer h.mu.Unlock()
 	return h.broken
 }
 
-// Check returns an error that says what to do for as long as the controller cannot do all of its work.
+// Check returns an error that says what to do, as long as the controller cannot do all of its work.
 func (h *Health) Check(*http.Request) error {
 	h.mu.Lock()
 	defer h.mu.Unlock()
@@ -276,18 +275,18 @@ func (h *Health) Check(*http.Request) error {
 	return errors.New(strings.Join(problems, "; "))
 }
 
-// What to do where something is not installed. The chart has its own CRD, role and bindings, and in a cluster that uses it manifests/rbac
-// would bind a service account that nobody has.
+// What to do if something is not installed. The chart has its own CRD, role and bindings. In a cluster that uses the chart, manifests/rbac
+// would bind a ServiceAccount that does not exist.
 const (
 	ApplyCRD  = "apply manifests/crds, or run helm upgrade if the Helm chart is used"
 	ApplyRBAC = "apply manifests/rbac, or run helm upgrade if the Helm chart is used"
 )
 
-// What the start, the watch and writes say alike of the CRD.
+// CRDMissing is reported by the start, the watch and writes.
 const CRDMissing = "the CustomResourceDefinition of ClusterCIDR is not installed: " + ApplyCRD
 
-// WriteProblem says why a write failed and what to do about it, and whether that lasts until somebody does something; the zero value if nothing was
-// written. An admission rule of others can use any code; its words are in the error.
+// WriteProblem says why a write failed and what to do about it, and whether that lasts until somebody changes something. It returns the
+// zero value if no request was sent. An admission webhook or policy can answer with any code; its message is in the error.
 //
 //nolint:gocyclo // It is a table.
 func WriteProblem(err error) (t Problem, lasts bool) {
@@ -296,14 +295,14 @@ func WriteProblem(err error) (t Problem, lasts bool) {
 	said := errors.As(err, &status)
 	switch {
 	case requests.NotItsTurn(err), errors.As(err, &pause) && !said:
-		return Problem{}, false // The API server was not asked.
+		return Problem{}, false // No request was sent.
 	case errors.Is(err, requests.ErrStoredOtherwise):
 		return Problem{"the ClusterCIDR of the flags is stored with other ranges or labels than it was sent with: if the CRD is not ours, " + ApplyCRD + "; else look for a mutating webhook or policy that changes it. " +
 			"Then delete that ClusterCIDR, and it is made again", err}, true
 	case errors.Is(err, requests.ErrNotKept):
 		return Problem{"the API server stores what is written, and it is not there: look for a mutating webhook or policy, or another process with other flags, that takes it away; or the watch is late", err}, true
 	case apierrors.IsNotFound(err) && apierrors.HasStatusCause(err, metav1.CauseTypeUnexpectedServerResponse):
-		// It is the resource that does not exist, not an object. Of all that is written, only that of the CRD can be missing.
+		// The resource does not exist, as opposed to an object. Of all resources written here, only the CRD's can be missing.
 		return Problem{CRDMissing, err}, true
 	case apierrors.IsForbidden(err) && strings.Contains(err.Error(), "custom resource definition is terminating"):
 		// The API server gives no machine-readable cause, and its discovery documents may be older than its answer.
@@ -329,7 +328,7 @@ func WriteProblem(err error) (t Problem, lasts bool) {
 	}
 }
 
-// byAdmission reports whether an admission webhook or policy, or a quota, keeps a write from being carried out. The API server gives no
+// byAdmission reports whether an admission webhook, an admission policy or a quota refused a write. The API server gives no
 // machine-readable cause, and webhooks choose the code themselves.
 func byAdmission(err error) bool {
 	return slices.ContainsFunc([]string{"admission webhook", "calling webhook", "ValidatingAdmissionPolicy", "MutatingAdmissionPolicy", "exceeded quota"}, func(words string) bool {
@@ -337,7 +336,7 @@ func byAdmission(err error) bool {
 	})
 }
 
-// Doubts notes the blocks that are kept for a Node; none when that is over.
+// Doubts sets the blocks that are kept for a Node; none ends the doubt.
 func (h *Health) Doubts(name string, blocks []netip.Prefix) {
 	h.mu.Lock()
 	defer h.mu.Unlock()
@@ -369,13 +368,13 @@ func (h *Health) doubtful() string {
 		". Their blocks are kept until this process ends, or the controller starts anew after a panic. Put the Nodes back as docs/operators/restore-etcd.md says"
 }
 
-// ErrTorn is the panic of those who want to use the state after somebody else's panic.
+// ErrTorn is the panic of code that uses the state after an earlier panic.
 var ErrTorn = errors.New("another panic has left the state of the controller half changed")
 
-// ErrBroken is what people are told until another Controller has taken the place of one that has panicked.
+// ErrBroken is reported after a panic until another Controller has replaced this one.
 var ErrBroken = errors.New("no Node gets podCIDRs: the controller has panicked, and has not started again yet")
 
-// PanickedWith reports whether a panic is this error.
+// PanickedWith reports whether a panic value is this error.
 func PanickedWith(err error, panicked any) bool {
 	is, ok := panicked.(error)
 	return ok && errors.Is(is, err)

@@ -21,37 +21,37 @@ import (
 )
 
 const (
-	// unseenFor is how long reads have to fail before that is a problem: an API server that restarts is away for less. Only a try that fails then
-	// shows that they still do. An informer tries again after up to a minute, most often after less than half of one.
+	// unseenFor is how long reads must fail before that counts as a problem: an API server that restarts is away for less. The failure is
+	// reported at the next failing attempt after that. An informer retries after at most a minute, usually within half a minute.
 	unseenFor = 10 * time.Second
-	// unanswered is how long a read may go on before it counts as failed. The API server ends a list after a minute, and its watches have something
-	// to tell about once a minute, so that a proxy that keeps back the beginning of an answer does no harm.
+	// unanswered is how long a read may run before it counts as failed. The API server ends a list after a minute, and sends something on
+	// each watch about once a minute. So a proxy that delays the start of an answer is not reported.
 	unanswered = 2 * time.Minute
-	// open is how long a watch that tells nothing has to stay open before it counts as running. An informer judges by the same time.
+	// open is how long a watch without events must stay open before it counts as working. Informers use the same time.
 	open = time.Second
 )
 
-// Errors of reads that end without one.
+// Errors of reads that fail without an error.
 var (
 	errEnded      = errors.New("the watch ended, and had told nothing")
 	errUnanswered = fmt.Errorf("no answer for %v", unanswered)
 )
 
-// Watches knows which kinds of objects cannot be read, so that the health check can tell. An informer does not tell of all errors, nor of their end. So
-// the informers are made here, with lists and watches that are noted. They are shared, so there is one Watches for a factory of informers, and not
-// one for each Controller. The zero value knows of none.
+// Watches knows which kinds of objects cannot be read, for the health check. An informer does not report all errors, and not when they end.
+// So Watches creates the informers, with lists and watches that it monitors. Informers are shared, so there is one Watches per informer
+// factory and not one per Controller. The zero value monitors nothing.
 type Watches struct {
 	mu    sync.Mutex
 	kinds []*changes
 }
 
-// Nodes makes the informer of Nodes, which must not exist yet: nothing is known of the reads of one that somebody else has made.
+// Nodes creates the informer of Nodes. It must not exist yet: the reads of an informer that other code created are not monitored.
 func (w *Watches) Nodes(factory informers.SharedInformerFactory) {
 	makeInformer(w, "Nodes", factory, v1.SchemeGroupVersion.WithResource("nodes"), &v1.Node{},
 		func(client kubernetes.Interface) reader[*v1.NodeList] { return client.CoreV1().Nodes() })
 }
 
-// ServiceCIDRs makes the informer of ServiceCIDRs, in the same way.
+// ServiceCIDRs creates the informer of ServiceCIDRs in the same way.
 func (w *Watches) ServiceCIDRs(factory informers.SharedInformerFactory) {
 	makeInformer(w, "ServiceCIDRs", factory, networkingv1.SchemeGroupVersion.WithResource("servicecidrs"), &networkingv1.ServiceCIDR{},
 		func(client kubernetes.Interface) reader[*networkingv1.ServiceCIDRList] {
@@ -65,7 +65,7 @@ type reader[L runtime.Object] interface {
 	Watch(context.Context, metav1.ListOptions) (watch.Interface, error)
 }
 
-// makeInformer makes the informer that the factory would make itself, except that its reads are noted.
+// makeInformer creates the same informer as the factory would, except that its reads are monitored.
 func makeInformer[L runtime.Object](
 	w *Watches, kind string, factory informers.SharedInformerFactory,
 	resource schema.GroupVersionResource, object runtime.Object, of func(kubernetes.Interface) reader[L],
@@ -113,7 +113,7 @@ func makeInformer[L runtime.Object](
 	w.kinds = append(w.kinds, c)
 }
 
-// unseen says which changes are not seen.
+// unseen says which kinds of changes are not seen.
 func (w *Watches) unseen() (problems []string) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
@@ -125,15 +125,15 @@ func (w *Watches) unseen() (problems []string) {
 	return problems
 }
 
-// changes is whether the changes of a kind of objects are seen.
+// changes is whether the changes of one kind of object are seen.
 type changes struct {
 	kind string
 
 	mu sync.Mutex
-	// since is when the first read began that failed since a watch ran; zero if none did.
+	// since is when the first failed read since the last working watch began; zero if none failed.
 	since time.Time
-	err   error // of the last read that failed
-	told  bool  // it is a problem
+	err   error // of the last failed read
+	told  bool  // it counts as a problem
 }
 
 func (c *changes) unseen() string {
@@ -162,23 +162,23 @@ func readProblem(err error) Problem {
 	}
 }
 
-// begin notes that a list or a watch begins. An informer has one at a time.
+// begin notes the beginning of a list or a watch. An informer runs one at a time.
 func (c *changes) begin(ctx context.Context) *read {
 	r := &read{changes: c, ctx: ctx, began: time.Now()}
 	r.overdue = time.AfterFunc(unanswered, func() { r.fail(errUnanswered, false) })
 	return r
 }
 
-// read is a list or a watch, until it is known whether it works.
+// read is a list or a watch whose outcome is not known yet.
 type read struct {
 	*changes
 	ctx     context.Context
 	began   time.Time
 	overdue *time.Timer
-	over    bool // it is known; guarded by changes.mu
+	over    bool // the outcome is known; guarded by changes.mu
 }
 
-// fails notes why it does not work.
+// fails notes an error and ends the read.
 func (r *read) fails(err error) { r.fail(err, true) }
 
 func (r *read) fail(err error, over bool) {
@@ -191,7 +191,7 @@ func (r *read) fail(err error, over bool) {
 		r.end()
 	}
 	if r.ctx.Err() != nil {
-		return // The informer ends.
+		return // The informer is stopping.
 	}
 	if r.since.IsZero() {
 		r.since = r.began
@@ -203,7 +203,7 @@ func (r *read) fail(err error, over bool) {
 	}
 }
 
-// runs notes a watch that works.
+// runs notes a working watch.
 func (r *read) runs() {
 	r.mu.Lock()
 	defer r.mu.Unlock()
@@ -217,7 +217,7 @@ func (r *read) runs() {
 	r.since, r.err, r.told = time.Time{}, nil, false
 }
 
-// ends notes a list that works. That is not all that it takes: a watch follows.
+// ends notes a successful list. That alone does not end a failure: a watch must follow.
 func (r *read) ends() {
 	r.mu.Lock()
 	defer r.mu.Unlock()
@@ -229,8 +229,8 @@ func (r *read) end() {
 	r.overdue.Stop()
 }
 
-// follow returns a watch that passes on what another one tells, and notes whether that works. One that begins with what a list would have shown works
-// when it has shown all of it, which a bookmark says.
+// follow returns a watch that forwards the events of inner and notes whether it works. If lists is true, the watch begins with the existing
+// objects, and works only once a bookmark says that they are complete.
 func (r *read) follow(inner watch.Interface, lists bool) watch.Interface {
 	f := &followed{Interface: inner, events: make(chan watch.Event), stopped: make(chan struct{})}
 	go func() {
@@ -248,7 +248,7 @@ func (r *read) follow(inner watch.Interface, lists bool) watch.Interface {
 			}
 			select {
 			case f.events <- event:
-			case <-f.stopped: // Nobody takes it. The other one ends.
+			case <-f.stopped: // No receiver is left, and inner is stopping.
 			}
 		}
 		r.fails(errEnded)

@@ -1,4 +1,4 @@
-// Package metrics shows Prometheus what the controller knows and what it has done.
+// Package metrics exports what the controller knows and has done to Prometheus.
 package metrics
 
 import (
@@ -16,13 +16,13 @@ import (
 	"github.com/multicidr/controller-manager/controllers/nodeipam/requests"
 )
 
-// Metrics of two kinds. What follows from the state of the cluster is read from the state at every scrape, so that it is never
-// behind, and its series go when their object does. What happens in a moment, a PATCH, is counted when it does.
+// There are two kinds of metrics. What follows from the state of the cluster is read from the state at every scrape, so it is never
+// outdated, and a series ends with its object. Momentary actions, such as a PATCH, are counted when they happen.
 //
-// The names node_ipam_controller_multicidrset_* are those of kubernetes-sigs/node-ipam-controller and STABLE: dashboards that
-// were made for it go on working. The others are ALPHA, which in Kubernetes means that they may still change.
+// The names node_ipam_controller_multicidrset_* are those of kubernetes-sigs/node-ipam-controller and are STABLE, so that existing
+// dashboards keep working. The others are ALPHA, which in Kubernetes means that they may still change.
 
-// Prefix begins all names.
+// Prefix is the prefix of all names.
 const Prefix = "node_ipam_controller_"
 
 func desc(stability metrics.StabilityLevel, name, help string, labels ...string) *metrics.Desc {
@@ -97,18 +97,18 @@ var (
 	})
 )
 
-// Source is a controller: what it can do, and what it knows.
+// Source is the view of a controller for metrics.
 type Source interface {
-	// Ready reports whether it can do all of its work.
+	// Ready reports whether the controller can do all of its work.
 	Ready() bool
 	// Failing is the number of objects whose writes fail.
 	Failing(kind health.Kind) int
-	// Known returns figures about its state, and how many Nodes of the cluster have podCIDRs. It is not ok, and there is nothing to
-	// show, before the start has read everything and after a panic.
+	// Known returns figures about the state, and how many Nodes of the cluster have podCIDRs. ok is false, and there is nothing to show,
+	// before the start has read everything and after a panic.
 	Known() (f allocator.Figures, withPodCIDRs int, ok bool)
 }
 
-// Collector shows the Source that runs in this process, and nothing while none does: a standby has no state.
+// Collector shows the Source that runs in this process; nothing if none does, because a standby has no state.
 type Collector struct {
 	metrics.BaseStableCollector
 	running atomic.Pointer[Source]
@@ -119,14 +119,14 @@ var (
 	register  = sync.OnceFunc(func() {
 		legacyregistry.MustRegister(assignmentDuration, nodePatches, assignmentsByOthers, panics)
 		legacyregistry.CustomMustRegister(&collector)
-		for _, result := range PatchResults { // A rate is only known of what has been 0.
+		for _, result := range PatchResults { // A rate needs a series that starts at 0.
 			nodePatches.WithLabelValues(result)
 		}
 	})
 )
 
-// Show makes the metrics of the process show a Source, instead of another one if there is one, until hide is called. The first call
-// registers them: a program that does not use this controller does not have them.
+// Show makes the metrics of the process show a Source in place of any other one, until hide is called. The first call registers the
+// metrics, so a program without this controller does not have them.
 func Show(of Source) (hide func()) {
 	register()
 	return collector.Show(of)
@@ -138,14 +138,14 @@ func (c *Collector) Show(of Source) (hide func()) {
 	return func() { c.running.CompareAndSwap(&of, nil) }
 }
 
-// DescribeWithStability is for the registry.
+// DescribeWithStability is called by the registry.
 func (c *Collector) DescribeWithStability(ch chan<- *metrics.Desc) {
 	for _, d := range stateDescs {
 		ch <- d
 	}
 }
 
-// CollectWithStability is for the registry.
+// CollectWithStability is called by the registry.
 func (c *Collector) CollectWithStability(ch chan<- metrics.Metric) {
 	running := c.running.Load()
 	if running == nil {
@@ -160,7 +160,7 @@ func (c *Collector) CollectWithStability(ch chan<- metrics.Metric) {
 		gauge(failingDesc, float64(of.Failing(kind)), string(kind))
 	}
 	defer func() {
-		// Nobody else would recover it, and the process would end.
+		// Nothing else recovers this panic, and it would end the process.
 		if r := recover(); r != nil {
 			klog.Background().Error(nil, "Panic: the metrics are incomplete. This is a defect: report it with this line", "controller", requests.Manager, "panic", r, "stack", string(debug.Stack()))
 		}
@@ -217,7 +217,7 @@ func collect(r allocator.RangeFigures, ch chan<- metrics.Metric) {
 	ch <- show(allocationsDesc, metrics.CounterValue, float64(r.Traffic.Allocations))
 	ch <- show(releasesDesc, metrics.CounterValue, float64(r.Traffic.Releases))
 
-	// The metrics package has no constant histograms. What it makes of the description is nil if the metric is switched off.
+	// The metrics package has no constant histograms. show returns nil if the metric is disabled.
 	if untyped := show(triesDesc, metrics.UntypedValue, 0); untyped != nil {
 		cumulative, sum := map[float64]uint64{}, uint64(0)
 		for i, n := range r.Traffic.Tries {

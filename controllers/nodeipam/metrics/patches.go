@@ -36,13 +36,13 @@ func patchResult(err error) string {
 	}
 }
 
-// Patching is called before a PATCH of podCIDRs, and patched with its answer: it counts the PATCH, and for how long its Node had been
-// without. The watch may show the Node served before the answer is here, so the beginning has to be asked for first.
+// Patching must be called before a PATCH of podCIDRs, and patched with the answer. It counts the PATCH and records how long the Node had no
+// podCIDRs. The start of that time must be read first, because the watch may show the podCIDRs before the answer arrives.
 func (s *FirstSeen) Patching(node *v1.Node, now func() time.Time) (patched func(error)) {
 	since, waits := s.since(node)
 	return func(err error) {
 		if requests.NotItsTurn(err) {
-			return // none was sent
+			return // no request was sent
 		}
 		nodePatches.WithLabelValues(patchResult(err)).Inc()
 		if err == nil && waits {
@@ -52,7 +52,7 @@ func (s *FirstSeen) Patching(node *v1.Node, now func() time.Time) (patched func(
 	}
 }
 
-// FirstSeen is when Nodes without podCIDRs were first seen. The zero value has seen none. All methods may be called at once.
+// FirstSeen is when Nodes without podCIDRs were first seen. The zero value is empty. Safe for concurrent use.
 type FirstSeen struct {
 	mu sync.Mutex
 	of map[string]seen // by Node name
@@ -61,10 +61,10 @@ type FirstSeen struct {
 type seen struct {
 	uid  types.UID
 	at   time.Time
-	over bool // It was served. A cached state from before that must not begin another wait.
+	over bool // The podCIDRs were written. An older state of the Node in the cache must not start another wait.
 }
 
-// See notes what an event shows of a Node.
+// See notes the Node of an event.
 func (s *FirstSeen) See(node *v1.Node, now time.Time) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -79,7 +79,8 @@ func (s *FirstSeen) See(node *v1.Node, now time.Time) {
 	}
 }
 
-// since returns since when the Node has been seen without podCIDRs; not ok if it has not been, or if that is over.
+// since returns when the Node was first seen without podCIDRs; ok is false if it was not, or if its podCIDRs were
+// written since.
 func (s *FirstSeen) since(node *v1.Node) (at time.Time, ok bool) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -87,7 +88,7 @@ func (s *FirstSeen) since(node *v1.Node) (at time.Time, ok bool) {
 	return seen.at, seen.uid == node.UID && !seen.over
 }
 
-// over notes that the Node was served.
+// over notes that the Node's podCIDRs were written.
 func (s *FirstSeen) over(node *v1.Node) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -97,7 +98,7 @@ func (s *FirstSeen) over(node *v1.Node) {
 	}
 }
 
-// Gone forgets the Node of this name: there is none any more.
+// Gone forgets the Node of this name, which no longer exists.
 func (s *FirstSeen) Gone(name string) {
 	s.mu.Lock()
 	defer s.mu.Unlock()

@@ -1,4 +1,4 @@
-// Package queues works on names from a queue, and says by the error of a try when the next one is.
+// Package queues processes names from a queue. The error of an attempt decides when the next one is made.
 package queues
 
 import (
@@ -14,7 +14,7 @@ import (
 
 type Queue = workqueue.TypedRateLimitingInterface[string]
 
-// newQueue returns an empty queue. longest is the longest pause between two tries.
+// New returns an empty queue. longest is the longest pause between two attempts.
 func New(of string, longest time.Duration) Queue {
 	return workqueue.NewTypedRateLimitingQueueWithConfig(
 		workqueue.NewTypedItemExponentialFailureRateLimiter[string](RetryFirst, longest),
@@ -22,7 +22,8 @@ func New(of string, longest time.Duration) Queue {
 	)
 }
 
-// Work calls sync for names from the queue until ctx is done and the queue is shut down. What is queued then stays undone.
+// Work calls sync for names from the queue until ctx is done and the queue is shut down. Names that are still queued then are not
+// processed.
 func Work(ctx context.Context, queue Queue, sync func(context.Context, string) error) {
 	for WorkOne(ctx, queue, sync) {
 	}
@@ -49,10 +50,10 @@ func WorkOne(ctx context.Context, queue Queue, sync func(context.Context, string
 	case errors.As(err, &pause):
 		queue.AddAfter(name, time.Duration(pause))
 	case requests.NotItsTurn(err):
-		logger.V(4).Info("Will try again", "err", err) // if it is the fence, that says it, once
+		logger.V(4).Info("Will try again", "err", err) // a closed fence logs that itself, once
 		queue.AddAfter(name, ClosedRetry)
 	case apierrors.IsForbidden(err), errors.As(err, &refused):
-		logger.V(4).Info("Will try again", "err", err) // who notes it says it, once
+		logger.V(4).Info("Will try again", "err", err) // Controller.noting logs it, once
 		queue.AddRateLimited(name)
 	default:
 		logger.Error(err, "Will try again")
@@ -61,12 +62,12 @@ func WorkOne(ctx context.Context, queue Queue, sync func(context.Context, string
 	return true
 }
 
-// Retries of one object after a failed write: the first at once, then ever later. There is no limit shared by all
-// objects, so that one API server outage is not followed by a queue of its own.
+// Pauses between attempts for one object after a failed write: very short at first, then ever longer. No limit is shared by all objects, so
+// that an API server outage does not leave a backlog behind.
 const (
 	RetryFirst = 10 * time.Millisecond
 	RetryMax   = 10 * time.Second
 )
 
-// ClosedRetry is how soon a write is tried again that met a closed fence. No request is sent for that, so it need not become rarer.
+// ClosedRetry is the pause after a write that met a closed fence. No request was sent, so the pause need not grow.
 const ClosedRetry = time.Second

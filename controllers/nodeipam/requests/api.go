@@ -1,5 +1,5 @@
-// Package requests is what the controller asks of the API server: the requests, the patches in them, the fence that they pass, and what an answer
-// tells about whether they were carried out.
+// Package requests is the controller's interface to the API server: the requests and patches, the fence they pass, and what an answer says
+// about whether a request was carried out.
 package requests
 
 import (
@@ -16,39 +16,39 @@ import (
 	networkingv1 "github.com/multicidr/controller-manager/apis/networking/v1"
 )
 
-// Manager is the controller's name: in --controllers, of its ServiceAccount, as field manager and as the source of events.
+// Manager is the controller's name: in --controllers, and as its ServiceAccount, field manager and event source.
 const Manager = "multi-cidr-node-ipam-controller"
 
-// API is all that the controller asks of the API server beyond what informers read.
+// API is every request that the controller sends, except the reads of informers.
 type API interface {
-	// GetNode reads a Node from etcd, past every cache.
+	// GetNode reads a Node from etcd and bypasses every cache.
 	GetNode(ctx context.Context, name string) (*v1.Node, error)
 	PatchNode(ctx context.Context, name string, patch []byte) error
-	// CreateClusterCIDR returns the ClusterCIDR as it is stored.
+	// CreateClusterCIDR returns the ClusterCIDR as stored.
 	CreateClusterCIDR(ctx context.Context, cc *networkingv1.ClusterCIDR) (*networkingv1.ClusterCIDR, error)
 	PatchClusterCIDR(ctx context.Context, name string, patch []byte) error
 	DeleteClusterCIDR(ctx context.Context, name string, uid types.UID, resourceVersion string) error
-	// ApplyStatus returns the ClusterCIDR as it is stored.
+	// ApplyStatus returns the ClusterCIDR as stored.
 	ApplyStatus(ctx context.Context, patch *applyv1.ClusterCIDRApplyConfiguration) (*networkingv1.ClusterCIDR, error)
-	// PatchStatus is a merge patch of a ClusterCIDR's status.
+	// PatchStatus sends a merge patch of a ClusterCIDR's status.
 	PatchStatus(ctx context.Context, name string, patch []byte) error
 	CreateEvent(ctx context.Context, event *v1.Event) error
-	// PatchEvent returns the event as it is then.
+	// PatchEvent returns the patched event.
 	PatchEvent(ctx context.Context, namespace, name string, patch []byte) (*v1.Event, error)
 }
 
-// Clients are the real API server.
+// Clients implements API with a real API server.
 type Clients struct {
 	Kube         kubernetes.Interface
 	ClusterCIDRs versioned.Interface
 }
 
-// briefly asks for no more than the object's metadata in return. A Node lists the images on its disk, which nobody here reads.
+// briefly requests only the object's metadata in the answer. A Node lists the images on its disk, which the controller does not need.
 const briefly = "application/vnd.kubernetes.protobuf;as=PartialObjectMetadata;g=meta.k8s.io;v=v1," +
 	"application/json;as=PartialObjectMetadata;g=meta.k8s.io;v=v1,application/json"
 
-// PatchNode sends a patch as the controller does, once: client-go would repeat it by itself after some errors, and the answer to the
-// last try says nothing about the ones before. It is exported for test/scale, which measures the API server with it.
+// PatchNode sends a patch exactly once. client-go would retry it after some errors, and then the last answer says nothing about earlier
+// attempts. It is exported for test/scale, which measures the API server with it.
 func PatchNode(ctx context.Context, client kubernetes.Interface, name string, patch []byte) error {
 	return client.CoreV1().RESTClient().Patch(types.StrategicMergePatchType).
 		Resource("nodes").Name(name).

@@ -10,20 +10,20 @@ import (
 	networkingv1 "github.com/multicidr/controller-manager/apis/networking/v1"
 )
 
-// Fence keeps a process from writing that may not be the leader any more. A lease.Fence is one.
+// Fence keeps a process from writing when it may no longer be the leader. lease.Fence implements it.
 type Fence interface {
-	// Enter gives leave for one write, which has to use the context, at most for the time asked for, and to call leave at its end.
-	// An error is lease.ErrClosed: it says nothing about the object, only that it is not this process's turn to write.
+	// Enter permits one write, for at most the requested time. The write must use the returned context and call leave when it ends. An
+	// error is lease.ErrClosed: it says nothing about the object, only that this process must not write now.
 	Enter(ctx context.Context, atMost time.Duration) (_ context.Context, leave func(), err error)
-	// Holder is who this process is in the lease; empty without leader election.
+	// Holder is this process's identity in the Lease; empty without leader election.
 	Holder() string
 	// Unanswered is for how long the API server may still carry out a write that entered, was sent, and was not answered.
 	Unanswered() time.Duration
 }
 
-// Fenced is an api behind a fence. A deposed leader must not give podCIDRs that its successor gives to another Node, remove a finalizer
-// while its successor gives blocks, or delete a ClusterCIDR because its own flags are older; and its status would hide its successor's
-// until something changes. Events pass: they say what this process saw, and nobody decides by them.
+// Fenced is an API behind a fence. A former leader must not assign podCIDRs that its successor assigns to another Node, remove a finalizer
+// while its successor allocates blocks, or delete a ClusterCIDR because its own flags are outdated. Its status would also hide its
+// successor's until something changes. Events pass: they report what this process saw, and no decision depends on them.
 type Fenced struct {
 	API
 	Fence Fence
@@ -72,5 +72,5 @@ func (f Fenced) enter(ctx context.Context, write func(context.Context) error) er
 	return err
 }
 
-// writeTimeout bounds one write; under a leader lease that is short, a third of the lease does.
+// Timeout limits one write. If the leader Lease is short, a third of the Lease duration is the limit.
 const Timeout = 5 * time.Second

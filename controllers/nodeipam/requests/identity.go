@@ -7,7 +7,7 @@ import (
 	"k8s.io/apimachinery/pkg/util/uuid"
 )
 
-// UnelectedIdentity is who this process is without a Lease. A controller that is built anew after a panic is the same process.
+// UnelectedIdentity identifies this process when there is no Lease. A controller that is rebuilt after a panic keeps it.
 var UnelectedIdentity = sync.OnceValue(newIdentity)
 
 func newIdentity() string {

@@ -11,14 +11,14 @@ import (
 	"github.com/multicidr/controller-manager/controllers/lease"
 )
 
-// ErrThrottled is in the error of a request that was not sent, because the limit of requests per second did not allow it in time.
+// ErrThrottled is wrapped by the error of a request that was not sent in time because of the limit of requests per second.
 var ErrThrottled = errors.New("not sent yet: the limit of --node-ipam-kube-api-qps")
 
-// Limiter makes the limit of requests per second known as the reason of an error: client-go's own error looks like that of an API server which does
+// Limiter returns an error that names the limit of requests per second. client-go's own error looks like that of an API server that does
 // not answer.
 type Limiter struct{ flowcontrol.RateLimiter }
 
-// Wait waits for at most half of the time that a request has: what is left has to be enough for the API server.
+// Wait waits for at most half of the request's time, so that the other half is left for the API server.
 func (l Limiter) Wait(ctx context.Context) error {
 	limited := ctx
 	if deadline, ok := ctx.Deadline(); ok {
@@ -28,13 +28,12 @@ func (l Limiter) Wait(ctx context.Context) error {
 	}
 	err := l.RateLimiter.Wait(limited)
 	if err != nil && !errors.Is(err, context.Canceled) {
-		return fmt.Errorf("%w: %s", ErrThrottled, err.Error()) // not wrapped: the end of a context is what a request without an answer ends with
+		return fmt.Errorf("%w: %s", ErrThrottled, err.Error()) // not wrapped: a context error means a request without an answer
 	}
 	return err
 }
 
-// NotItsTurn reports whether a request was not sent because it was not this process's turn: the fence was closed, or the limit of requests per
-// second did not allow it.
+// NotItsTurn reports whether a request was not sent because the fence was closed or because of the limit of requests per second.
 func NotItsTurn(err error) bool {
 	return errors.Is(err, lease.ErrClosed) || errors.Is(err, ErrThrottled)
 }

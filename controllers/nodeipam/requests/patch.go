@@ -15,8 +15,8 @@ import (
 	"github.com/multicidr/controller-manager/controllers/nodeipam/allocator"
 )
 
-// What is written, as functions of what is known. Patches of Nodes are strategic merge patches: for a JSON merge patch (RFC 7386), which is what
-// the others are, the API server writes the whole Node as JSON and reads it back.
+// The bodies of writes, as pure functions. Patches of Nodes are strategic merge patches, because for a JSON merge patch (RFC 7386) the API
+// server encodes the whole Node as JSON and decodes it again. The other patches are JSON merge patches.
 
 type objectPatch struct {
 	Metadata metadataPatch `json:"metadata"`
@@ -24,7 +24,7 @@ type objectPatch struct {
 }
 
 type metadataPatch struct {
-	// UID and ResourceVersion are preconditions: the API server refuses the patch if the object's differ.
+	// UID and ResourceVersion are preconditions: if the object's values differ, the API server refuses the patch.
 	UID             types.UID         `json:"uid"`
 	ResourceVersion string            `json:"resourceVersion,omitempty"`
 	Annotations     map[string]string `json:"annotations,omitempty"`
@@ -36,9 +36,9 @@ type nodeSpecs struct {
 	PodCIDRs []string `json:"podCIDRs"`
 }
 
-// PodCIDRsPatch writes a reservation into the Node it was made for: the UID makes it miss a new Node of the same name.
-// If the Node has got podCIDRs meanwhile, it asks to change them, which the API server refuses. It says who writes: an admission policy can
-// compare that with the Lease (manifests/fencing), and other processes see that it was not they.
+// PodCIDRsPatch writes a reservation to the Node it was made for: the UID makes the patch fail for a new Node of the same name. If the Node
+// already has podCIDRs, the patch tries to change them, which the API server refuses. The patch names its writer: an admission policy can
+// compare that with the Lease (manifests/fencing), and other processes see that another one wrote it.
 func PodCIDRsPatch(node *v1.Node, r allocator.Reservation, primary ipam.Family, identity string) []byte {
 	cidrs := PodCIDRs(r.Blocks, primary)
 	annotations := map[string]string{networkingv1.AnnotationClusterCIDR: r.ClusterCIDR, networkingv1.AnnotationLeaseHolder: identity}
@@ -48,7 +48,7 @@ func PodCIDRsPatch(node *v1.Node, r allocator.Reservation, primary ipam.Family, 
 	})
 }
 
-// PodCIDRs writes blocks as podCIDRs, the primary family first.
+// PodCIDRs formats blocks as podCIDRs, the primary family first.
 func PodCIDRs(blocks []netip.Prefix, primary ipam.Family) []string {
 	blocks = slices.Clone(blocks)
 	slices.SortStableFunc(blocks, func(a, b netip.Prefix) int {
@@ -68,8 +68,8 @@ func PodCIDRs(blocks []netip.Prefix, primary ipam.Family) []string {
 	return cidrs
 }
 
-// FinalizersPatch adds or takes away our finalizer. The patch carries the whole list, so the resourceVersion keeps it
-// from undoing what somebody else did to it.
+// FinalizersPatch adds or removes the controller's finalizer. The patch contains the whole list; the resourceVersion prevents it from
+// undoing another writer's change of that list.
 func FinalizersPatch(cc *networkingv1.ClusterCIDR, present bool) []byte {
 	finalizers := slices.DeleteFunc(slices.Clone(cc.Finalizers), func(f string) bool { return f == networkingv1.Finalizer })
 	if present {
@@ -81,14 +81,13 @@ func FinalizersPatch(cc *networkingv1.ClusterCIDR, present bool) []byte {
 func Encode(patch any) []byte {
 	b, err := json.Marshal(patch)
 	if err != nil {
-		panic(err) // nothing that we make cannot be written
+		panic(err) // every patch of this package can be encoded
 	}
 	return b
 }
 
-// ForeignStatus is the merge patch that removes what another writer has put into a status and that should not be there: a server-side apply
-// removes only what its own field manager has set before. It is nil if there is nothing of that kind. A ClusterCIDR that has changed
-// meanwhile is not patched.
+// ForeignStatus is a merge patch that removes wrong status fields set by another writer: a server-side apply only removes fields that its
+// own field manager set before. It is nil if there are none. The patch fails if the ClusterCIDR has changed meanwhile.
 func ForeignStatus(cc *networkingv1.ClusterCIDR, want networkingv1.ClusterCIDRStatus) []byte {
 	remove := map[string]any{} // null removes
 	for field, is := range map[string][2]*networkingv1.RangeStatus{"ipv4": {cc.Status.IPv4, want.IPv4}, "ipv6": {cc.Status.IPv6, want.IPv6}} {
@@ -106,7 +105,7 @@ func ForeignStatus(cc *networkingv1.ClusterCIDR, want networkingv1.ClusterCIDRSt
 	return Encode(map[string]any{"metadata": map[string]any{"uid": cc.UID, "resourceVersion": cc.ResourceVersion}, "status": remove})
 }
 
-// StatusPatch is the server-side apply of a status. The UID keeps it from another object of the same name.
+// StatusPatch is the server-side apply of a status. The UID makes it fail for another object of the same name.
 func StatusPatch(cc *networkingv1.ClusterCIDR, status networkingv1.ClusterCIDRStatus) *applyv1.ClusterCIDRApplyConfiguration {
 	s := applyv1.ClusterCIDRStatus()
 	for _, c := range status.Conditions {
@@ -131,8 +130,8 @@ func rangePatch(r *networkingv1.RangeStatus) *applyv1.RangeStatusApplyConfigurat
 	return patch
 }
 
-// AllocationPatch sets spec.allocation together with the annotation that says who did. The resourceVersion keeps it from undoing what a
-// user, or a leader with other flags, has done meanwhile.
+// AllocationPatch sets spec.allocation together with the annotation that says that the controller did so. The resourceVersion prevents it
+// from undoing a change by a user, or by a leader with other flags.
 func AllocationPatch(cc *networkingv1.ClusterCIDR, mode networkingv1.AllocationMode) []byte {
 	var superseded any // null removes it
 	if mode == networkingv1.AllocationDisabled {

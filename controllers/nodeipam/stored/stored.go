@@ -22,22 +22,22 @@ import (
 	"github.com/multicidr/controller-manager/controllers/nodeipam/requests"
 )
 
-// ClusterCIDRs are read as they are stored and decoded one by one. A typed client gives up on a whole list, and so on every Node of the
-// cluster, when one object has a field of another type; another CRD than ours may have let one in.
+// ClusterCIDRs are read as stored and decoded one by one. A typed client rejects a whole list if one object has a field of the wrong type,
+// and then no Node would get podCIDRs. A different CRD may have admitted such an object.
 
-// ClusterCIDRs is the resource.
+// ClusterCIDRs returns a client for the resource.
 func ClusterCIDRs(client dynamic.Interface) dynamic.ResourceInterface {
 	return client.Resource(networkingv1.SchemeGroupVersion.WithResource("clustercidrs"))
 }
 
-// NewInformer makes the informer of ClusterCIDRs. Beside how it reads, it differs from the generated one in that it tells noteRead whether they
-// can be read: an informer tells of errors, but not of their end.
+// NewInformer returns the informer of ClusterCIDRs. It also differs from the generated one in that it tells noteRead whether ClusterCIDRs
+// can be read: an informer reports errors, but not when they end.
 func NewInformer(client dynamic.Interface, resync time.Duration, noteRead func(context.Context, error)) cache.SharedIndexInformer {
 	return cache.NewSharedIndexInformerWithOptions(
 		cache.ToListWatcherWithWatchListSemantics(&cache.ListWatch{
 			ListWithContextFunc: func(ctx context.Context, opts metav1.ListOptions) (runtime.Object, error) {
 				list, err := ClusterCIDRs(client).List(ctx, opts)
-				if err != nil { // A list that works is not all that it takes: a watch follows.
+				if err != nil { // A successful list alone is not enough: a watch must follow.
 					noteRead(ctx, err)
 					return nil, err
 				}
@@ -68,8 +68,8 @@ func NewInformer(client dynamic.Interface, resync time.Duration, noteRead func(c
 	)
 }
 
-// Decode returns a ClusterCIDR. Of one that cannot be decoded it is the metadata and the ranges, for there may be Nodes in them, with
-// annotationUndecodable.
+// Decode returns a ClusterCIDR. If the object cannot be decoded, the result has its metadata, its ranges (Nodes may have blocks in them)
+// and clustercidr.AnnotationUndecodable.
 func Decode(u *unstructured.Unstructured) *networkingv1.ClusterCIDR {
 	cc := &networkingv1.ClusterCIDR{}
 	err := decodeInto(u.Object, cc)
@@ -88,8 +88,8 @@ func Decode(u *unstructured.Unstructured) *networkingv1.ClusterCIDR {
 	return cc
 }
 
-// disown takes away the time of the last transition from the conditions of ours to which somebody else has given it, as the managed fields
-// say. The rest of a condition is compared with what it should be, but that time is only known from the object.
+// disown clears the transition time of the controller's conditions if, according to the managed fields, another writer set it. The rest of
+// a condition is compared with what it should be, but that time is only known from the object.
 func disown(cc *networkingv1.ClusterCIDR) {
 	for i := range cc.Status.Conditions {
 		c := &cc.Status.Conditions[i]
@@ -102,7 +102,7 @@ func disown(cc *networkingv1.ClusterCIDR) {
 // conditionTypes are the conditions that the controller writes.
 var conditionTypes = []string{networkingv1.ConditionReady, networkingv1.ConditionOverlapping, networkingv1.ConditionConflicted}
 
-// ownsTransition reports whether an entry says that this controller has applied the time of a condition's last transition.
+// ownsTransition reports whether an entry says that this controller applied the condition's transition time.
 func ownsTransition(f metav1.ManagedFieldsEntry, conditionType string) bool {
 	if f.Manager != requests.Manager || f.Operation != metav1.ManagedFieldsOperationApply || f.Subresource != "status" || f.FieldsV1 == nil {
 		return false
@@ -115,7 +115,7 @@ func ownsTransition(f metav1.ManagedFieldsEntry, conditionType string) bool {
 	return owns && err == nil
 }
 
-// decodeInto goes by JSON as a typed client does: a number that does not fit is an error, and not another number.
+// decodeInto decodes through JSON, as a typed client does: a number that does not fit is an error and is not truncated.
 func decodeInto(object map[string]any, cc *networkingv1.ClusterCIDR) error {
 	text, err := utiljson.Marshal(object)
 	if err != nil {
@@ -124,7 +124,7 @@ func decodeInto(object map[string]any, cc *networkingv1.ClusterCIDR) error {
 	return utiljson.Unmarshal(text, cc)
 }
 
-// StripManagedFields keeps what nobody here reads out of the cache.
+// StripManagedFields removes managed fields, which nothing reads from the cache.
 func StripManagedFields(obj any) (any, error) {
 	if o, err := meta.Accessor(obj); err == nil {
 		o.SetManagedFields(nil)

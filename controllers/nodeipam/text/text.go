@@ -1,4 +1,4 @@
-// Package text writes messages that have an end.
+// Package text formats messages of limited length.
 package text
 
 import (
@@ -11,24 +11,24 @@ import (
 	"github.com/multicidr/controller-manager/controllers/ipam"
 )
 
-// What people and the API server are told has an end. An object of the API has room for a text of a megabyte, or for tens of thousands of
-// podCIDRs, and a status or an event in which they were repeated would be refused, and so tried again for ever.
+// Everything that is reported is limited in length. An API object can contain a megabyte of text, or tens of thousands of podCIDRs. A
+// status or event that repeated these would be refused and retried forever.
 const (
-	// maxNamed bounds how many objects a message names.
+	// MaxNamed limits how many objects a message names.
 	MaxNamed = 10
-	// maxListed bounds how many bytes a list in a message takes, so that what follows it, which is what to do, is there in an event too.
+	// MaxListed limits the bytes of a list in a message, so that the advice that follows still fits in an event.
 	MaxListed = 700
-	// maxMessage is the longest message of an event that every API for events takes, in bytes.
+	// MaxMessage is the longest event message, in bytes, that every events API accepts.
 	MaxMessage = 1024
-	// maxCondition is the longest message of a condition. The API takes eight times as much; nobody reads that.
+	// MaxCondition is the longest condition message. The API accepts eight times as much, which would be too long to read.
 	MaxCondition = 4096
-	// maxProblem is how much is said of what is wrong with one object. Every message about a Node repeats what is wrong with a ClusterCIDR.
+	// MaxProblem limits the text about what is wrong with one object. Every message about a Node repeats the problems of ClusterCIDRs.
 	MaxProblem = 1000
-	// maxValue is how much of one value is shown.
+	// MaxValue limits how much of one value is shown.
 	MaxValue = 100
 )
 
-// cut returns a text of at most so many bytes: the beginning of one that is longer, up to the end of a character.
+// Cut truncates a text to at most this many bytes, at a character boundary.
 func Cut(text string, most int) string {
 	text = strings.ToValidUTF8(text, "\uFFFD")
 	if len(text) <= most {
@@ -42,10 +42,10 @@ func Cut(text string, most int) string {
 	return text[:end] + more
 }
 
-// listed joins texts, as many as a message has room for, and says how many more there are.
+// Listed joins as many texts as a message has room for, and says how many more there are.
 func Listed(texts []string) string { return ListedOf(texts, len(texts)) }
 
-// listedOf joins the first of n texts, which may be all that are given.
+// ListedOf joins the first of n texts; texts need not contain all of them.
 func ListedOf(texts []string, n int) string {
 	few := firstFew(texts)
 	if more := n - len(few); more > 0 {
@@ -54,8 +54,8 @@ func ListedOf(texts []string, n int) string {
 	return strings.Join(few, "; ")
 }
 
-// listedFew joins, sorted, the first of texts, of which it sorts up to maxNamed. If there are more it does not say how many: they need not be
-// counted, and a message does not become another one whenever their number does.
+// ListedFew joins the first texts, sorted. If there are more, it does not say how many. So they need not be counted, and the message does
+// not change with their number.
 func ListedFew(texts []string) string {
 	slices.Sort(texts[:min(len(texts), MaxNamed)])
 	few := firstFew(texts)
@@ -65,7 +65,7 @@ func ListedFew(texts []string) string {
 	return strings.Join(few, "; ")
 }
 
-// firstFew returns a copy of the first texts that a list has room for, at least of one.
+// firstFew returns a copy of the first texts that fit in a list, at least one.
 func firstFew(texts []string) []string {
 	few, left := make([]string, 0, MaxNamed+1), MaxListed
 	for _, text := range texts[:min(len(texts), MaxNamed)] {
@@ -78,7 +78,7 @@ func firstFew(texts []string) []string {
 	return few
 }
 
-// blocksText writes blocks, of which a Node can show any number.
+// BlocksText formats blocks, of which a Node can show any number.
 func BlocksText(blocks []netip.Prefix) string {
 	text := fmt.Sprint(blocks[:min(len(blocks), MaxNamed)])
 	if more := len(blocks) - MaxNamed; more > 0 {
@@ -87,7 +87,7 @@ func BlocksText(blocks []netip.Prefix) string {
 	return text
 }
 
-// valuesText writes values that others have written.
+// ValuesText formats values that come from objects.
 func ValuesText(values []string) string {
 	var texts []string
 	for _, value := range values[:min(len(values), MaxNamed)] {
@@ -104,7 +104,7 @@ func Families(fs []ipam.Family) string {
 	return strings.Join(texts, " and ")
 }
 
-// counted writes a number with the word that goes with it.
+// Counted formats a number with the matching singular or plural.
 func Counted(n int, one, more string) string {
 	if n == 1 {
 		return "1 " + one

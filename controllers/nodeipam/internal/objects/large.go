@@ -6,7 +6,7 @@ import (
 	v1 "k8s.io/api/core/v1"
 )
 
-// ManyAddresses gives a Node so many addresses, the i-th in 10.0.0.0/8.
+// ManyAddresses gives a Node n addresses, the i-th one being 10.0.0.0 + i.
 func ManyAddresses(n int) func(*v1.Node) {
 	return func(node *v1.Node) {
 		for i := range n {
@@ -15,7 +15,7 @@ func ManyAddresses(n int) func(*v1.Node) {
 	}
 }
 
-// InTerms are n values of labels, in terms of a selector, as the CRD takes them: at most 64 terms of 64 requirements of 256 values, of at most 63 bytes.
+// InTerms returns a selector with about n label values, within the CRD's limits: 64 terms of 64 requirements of 256 values of 63 bytes.
 func InTerms(n int) *v1.NodeSelector {
 	s := &v1.NodeSelector{}
 	value := 0
@@ -34,7 +34,7 @@ func InTerms(n int) *v1.NodeSelector {
 	return s
 }
 
-// OneRequirement asks for one label with one of n values.
+// OneRequirement returns a selector with one requirement on one label, with n values.
 func OneRequirement(n int, operator v1.NodeSelectorOperator) *v1.NodeSelector {
 	r := v1.NodeSelectorRequirement{Key: "a", Operator: operator}
 	for i := range n {
@@ -43,7 +43,7 @@ func OneRequirement(n int, operator v1.NodeSelectorOperator) *v1.NodeSelector {
 	return AnyOf(AllOf(r))
 }
 
-// SmallTerms are n terms.
+// SmallTerms returns a selector with n terms.
 func SmallTerms(n int, operator v1.NodeSelectorOperator) *v1.NodeSelector {
 	s := &v1.NodeSelector{}
 	for i := range n {
@@ -52,7 +52,7 @@ func SmallTerms(n int, operator v1.NodeSelectorOperator) *v1.NodeSelector {
 	return s
 }
 
-// ManyExclusions are n addresses of 10.0.0.0/8, none beside another one, in no order.
+// ManyExclusions returns n addresses in 10.0.0.0/8, no two of them adjacent, in no particular order.
 func ManyExclusions(n int) []string {
 	all := make([]string, n)
 	for i := range all {

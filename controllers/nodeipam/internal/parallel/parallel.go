@@ -1,4 +1,4 @@
-// Package parallel does the parts of a computation at the same time, and gives a panic in one of them to the caller.
+// Package parallel runs the parts of a computation concurrently, and passes a panic in one of them to the caller.
 package parallel
 
 import (
@@ -9,8 +9,8 @@ import (
 	"k8s.io/klog/v2"
 )
 
-// inParallel calls f for every index below n, on all processors, and returns when it has. A panic in f is one of the caller, who
-// is prepared for it; with workqueue.ParallelizeUntil it would end the process.
+// Each calls f for every index below n, on all processors, and returns when all calls have returned. A panic in f becomes a panic of the
+// caller, which can recover it; with workqueue.ParallelizeUntil it would end the process.
 func Each(n int, f func(i int)) {
 	chunk := max((n+runtime.GOMAXPROCS(0)-1)/runtime.GOMAXPROCS(0), 1)
 	var parts []func()
@@ -24,7 +24,7 @@ func Each(n int, f func(i int)) {
 	SideBySide(parts...)
 }
 
-// SideBySide calls all parts at once and returns when all have returned. A panic in one of them is one of the caller.
+// SideBySide calls all parts concurrently and returns when all have returned. A panic in one of them becomes a panic of the caller.
 func SideBySide(parts ...func()) {
 	var (
 		wg     sync.WaitGroup
@@ -37,7 +37,7 @@ func SideBySide(parts ...func()) {
 				if r := recover(); r != nil {
 					first.Do(func() {
 						broken = r
-						klog.Background().Error(nil, "Panic in a part", "panic", r, "stack", string(debug.Stack())) // The caller's stack does not tell.
+						klog.Background().Error(nil, "Panic in a part", "panic", r, "stack", string(debug.Stack())) // The caller's stack does not show it.
 					})
 				}
 			}()

@@ -1,4 +1,4 @@
-// Package steps has the steps of one history of the allocator's state, for tests.
+// Package steps provides the steps of a history of the allocation state, for tests.
 package steps
 
 import (
@@ -13,12 +13,12 @@ import (
 // Step changes the state.
 type Step func(s *allocator.State)
 
-// Set enters a ClusterCIDR.
+// Set adds or replaces a ClusterCIDR.
 func Set(cc *networkingv1.ClusterCIDR) Step {
 	return func(s *allocator.State) { s.SetPool(clustercidr.Compile(cc)) }
 }
 
-// Reserve asks for blocks for a Node that shows none, and sends them.
+// Reserve reserves blocks for a Node without podCIDRs, and sends them.
 func Reserve(n *v1.Node) Step {
 	return func(s *allocator.State) {
 		if _, _, ok := s.Reserve(n); ok {
@@ -27,12 +27,12 @@ func Reserve(n *v1.Node) Step {
 	}
 }
 
-// Shows says that a Node has podCIDRs.
+// Shows makes a Node show podCIDRs.
 func Shows(n *v1.Node, cidrs ...string) Step {
 	return func(s *allocator.State) { s.Observe(n, objects.Pfxs(cidrs...), nil) }
 }
 
-// Gone says that a Node is gone.
+// Gone deletes a Node.
 func Gone(name string) Step {
 	return func(s *allocator.State) {
 		if uid, ok := s.UID(name); ok {

@@ -1,4 +1,4 @@
-// Package testapi is the API server and the fence of tests that only ask what was sent.
+// Package testapi provides an API server and a fence for tests that only check what was sent.
 package testapi
 
 import (
@@ -15,7 +15,7 @@ import (
 	"k8s.io/apimachinery/pkg/types"
 )
 
-// gate is a Fence that notes who is inside.
+// Gate is a Fence that counts the writes inside it.
 type Gate struct {
 	Closed   bool
 	Inside   int
@@ -37,7 +37,7 @@ func (g *Gate) Holder() string { return "me" }
 
 func (g *Gate) Unanswered() time.Duration { return 0 }
 
-// server notes what arrives, and from inside of the gate or not.
+// Server records the requests that arrive, and whether they passed the gate.
 type Server struct {
 	*Gate
 	Arrived []string
@@ -85,7 +85,7 @@ func (s *Server) PatchEvent(ctx context.Context, _, _ string, _ []byte) (*v1.Eve
 	return &v1.Event{}, s.note(ctx, "patchEvent")
 }
 
-// Applied is a ClusterCIDR of which only what was applied is stored.
+// Applied returns a ClusterCIDR that has only what was applied.
 func Applied(patch *applyv1.ClusterCIDRApplyConfiguration) *networkingv1.ClusterCIDR {
 	cc := &networkingv1.ClusterCIDR{}
 	if text, err := json.Marshal(patch); err != nil || json.Unmarshal(text, cc) != nil {
