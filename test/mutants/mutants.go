@@ -1303,7 +1303,7 @@ var mutants = []mutant{
 		name: "gives-way-and-takes-back", defect: "a Node whose every write is refused gives its blocks up for pending Nodes and takes them again at once",
 		old:  "\tb.giveWay(now)\n\treturn time.Second // the other Nodes first\n",
 		new:  "\tb.giveWay(now)\n\treturn 0\n",
-		test: "./controllers/nodeipam TestRefusedNodesAndClocksThatDiffer|TestNodeThatGaveWayOnce|TestTwoNodesHeldBackInStep",
+		test: "./controllers/nodeipam TestRefusedNodesAndClocksThatDiffer",
 	},
 	{
 		name: "read-of-one-that-goes", defect: "a Node that is being deleted keeps blocks that a read has shown not to be stored, and their ClusterCIDR with them",
