@@ -147,10 +147,9 @@ type sharedContext struct {
 }
 
 // shareContext prepares p.shared. The informers run until stop is called. The caller calls stop after all controllers of all leases have
-// ended. stop returns when the informers have ended too.
+// ended.
 func (p *process) shareContext(ctx context.Context) (stop func()) {
 	ctx, cancel := context.WithCancel(ctx)
-	made := make(chan *sharedContext, 1)
 	p.shared = sync.OnceValues(func() (*sharedContext, error) {
 		upstream, err := app.CreateControllerContext(ctx, p.config, p.rootClients, p.clients)
 		if err != nil {
@@ -167,17 +166,9 @@ func (p *process) shareContext(ctx context.Context) (stop func()) {
 			upstream.ObjectOrMetadataInformerFactory.Start(ctx.Done())
 			announce()
 		}}
-		made <- c
 		return c, nil
 	})
-	return func() {
-		cancel()
-		select {
-		case c := <-made:
-			c.InformerFactory.Shutdown()
-		default: // This process was never the leader.
-		}
-	}
+	return cancel
 }
 
 // set is a set of controllers that run under one lease.

@@ -264,8 +264,11 @@ func (c *Controller) watch(kind string, informer cache.SharedIndexInformer, hear
 // Name implements the manager's interface for controllers.
 func (c *Controller) Name() string { return Name }
 
-// Run runs until ctx is done or something panics. It returns when everything it started has ended, including writes. After a panic, another
-// Controller can be built and run in its place: see package restart.
+// Run runs until ctx is done or something panics. It returns when everything it started has ended, including writes, except informers. After a
+// panic, another Controller can be built and run in its place: see package restart.
+//
+// An informer ends with ctx too, but may take a minute: after the API server has refused a list, client-go's reflector sleeps without looking
+// at its context. A leader that waited for that would keep the Lease, and nobody would allocate.
 func (c *Controller) Run(ctx context.Context) {
 	logger := klog.FromContext(ctx)
 	logger.Info("Starting controller", "controller", Name)
@@ -280,9 +283,8 @@ func (c *Controller) Run(ctx context.Context) {
 	defer c.leaveNothing()
 	var wg sync.WaitGroup
 	defer wg.Wait()
-	defer c.informers.Shutdown()
 	ctx, cancel := context.WithCancel(ctx)
-	defer cancel() // before Shutdown, which waits for goroutines that end with ctx
+	defer cancel() // before Wait, which waits for goroutines that end with ctx
 	wg.Go(func() {
 		select {
 		case <-c.broken:

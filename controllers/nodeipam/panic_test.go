@@ -2,6 +2,7 @@ package nodeipam
 
 import (
 	"context"
+	"errors"
 	"net/http"
 	"net/http/httptest"
 	"strings"
@@ -15,6 +16,7 @@ import (
 	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apimachinery/pkg/runtime/schema"
 	utilruntime "k8s.io/apimachinery/pkg/util/runtime"
+	"k8s.io/apimachinery/pkg/watch"
 	dynamicfake "k8s.io/client-go/dynamic/fake"
 	"k8s.io/client-go/informers"
 	"k8s.io/client-go/kubernetes/fake"
@@ -71,6 +73,35 @@ func metricValue(t *testing.T, name string) float64 {
 		}
 	}
 	return -1
+}
+
+// An informer may sleep for a minute after the API server has refused its list. Run does not wait for that.
+func TestRunEndsBeforeItsInformers(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		_, ctx := ktesting.NewTestContext(t)
+		ctx, cancel := context.WithCancel(ctx)
+		cfg, _, factory := fakes(t, nil)
+		asleep := make(chan struct{})
+		cfg.Dynamic.(*dynamicfake.FakeDynamicClient).PrependWatchReactor("clustercidrs", func(clienttesting.Action) (bool, watch.Interface, error) {
+			<-asleep
+			return true, nil, errors.New("awake")
+		})
+		c, err := New(cfg)
+		if err != nil {
+			t.Fatal(err)
+		}
+		factory.Start(ctx.Done())
+		ended := make(chan struct{})
+		go func() {
+			defer close(ended)
+			c.Run(ctx)
+		}()
+		synctest.Wait()
+		cancel()
+		<-ended // or nothing moves any more, and the bubble says so
+		close(asleep)
+		synctest.Wait() // while fakes still holds
+	})
 }
 
 // TestAnotherOneAfterAPanic lets a Controller panic, and runs another one on the same informers. Nothing of the first one is left: no

@@ -10,8 +10,10 @@ import (
 	"time"
 
 	"k8s.io/apimachinery/pkg/util/wait"
+	"k8s.io/apimachinery/pkg/watch"
 	"k8s.io/client-go/kubernetes/fake"
 	"k8s.io/client-go/rest"
+	clienttesting "k8s.io/client-go/testing"
 
 	"github.com/multicidr/controller-manager/controllers/lease"
 )
@@ -52,5 +54,32 @@ func TestControlGoesOnAfterAPanic(t *testing.T) {
 	cancel()
 	if err := <-ended; err != nil {
 		t.Errorf("it ended with %v", err)
+	}
+}
+
+// An informer may sleep for a minute after the API server has refused its list. A leader that ends does not wait for that while it holds the Lease.
+func TestControlEndsBeforeItsInformers(t *testing.T) {
+	asleep := make(chan struct{})
+	t.Cleanup(func() { close(asleep) })
+	watching := make(chan struct{}, 100)
+	client := fake.NewClientset()
+	client.PrependWatchReactor("nodes", func(clienttesting.Action) (bool, watch.Interface, error) {
+		watching <- struct{}{}
+		<-asleep
+		return true, nil, errors.New("awake")
+	})
+	p := &process{opts: newOptions(), config: &rest.Config{Host: "http://127.0.0.1:1"}, client: client, health: newHealth(false), server: &servers{}}
+	ctx, cancel := context.WithCancel(t.Context())
+	ended := make(chan error, 1)
+	go func() { ended <- p.control(ctx, &lease.Fence{}) }()
+	<-watching
+	cancel()
+	select {
+	case err := <-ended:
+		if err != nil {
+			t.Errorf("it ended with %v", err)
+		}
+	case <-time.After(20 * time.Second):
+		t.Error("it waits for informers that are asleep")
 	}
 }

@@ -100,8 +100,7 @@ func (p *process) control(ctx context.Context, fence *lease.Fence) error {
 	cfg := nodeipam.Config{Nodes: factory.Core().V1().Nodes(), NodesAsOf: asOf, Watches: watches, Fence: fence, Term: fence, LeaseOfItsOwn: true}
 	watches.Nodes(factory)
 	running, stop := context.WithCancel(ctx)
-	defer factory.Shutdown()
-	defer stop()
+	defer stop() // the informers are not waited for: see nodeipam.Controller.Run
 	showDebug := sync.OnceFunc(func() { p.server.debug(p.health.serveDebug) })
 	run := func(ctx context.Context) error {
 		// As in kube-controller-manager, this process continues. A new process would first have to wait for the Lease, and would then meet

@@ -1332,7 +1332,7 @@ var mutants = []mutant{
 	{
 		name: "gives-way-to-anybody", defect: "a Node whose writes fail waits behind a pending Node that cannot use its block",
 		old:  "if r.family == ipam.FamilyOf(block) && r.pool.Gives(block) {",
-		new:  "if r.pool != nil {",
+		new:  "if r.pool != nil || block.IsValid() {",
 		test: "./controllers/nodeipam/allocator TestGivesWayOnlyToWhoGains",
 	},
 	{
@@ -1340,6 +1340,12 @@ var mutants = []mutant{
 		old:  "lease.Spec.RenewTime.Add(time.Duration(ptr.Deref(lease.Spec.LeaseDurationSeconds, 0)) * time.Second)",
 		new:  "lease.Spec.RenewTime.Add(time.Duration(ptr.Deref(lease.Spec.LeaseDurationSeconds, 0)) * 0)",
 		test: "./controllers/lease TestVacantAfterALongLease",
+	},
+	{
+		name: "end-waits-for-informers", defect: "a leader that ends keeps its Lease for as long as an informer sleeps after a list that was refused",
+		old:  "\tdefer wg.Wait()\n\tctx, cancel := context.WithCancel(ctx)\n",
+		new:  "\tdefer wg.Wait()\n\tdefer c.informers.Shutdown()\n\tctx, cancel := context.WithCancel(ctx)\n",
+		test: "./controllers/nodeipam TestRunEndsBeforeItsInformers",
 	},
 	{
 		name: "place-by-the-own-clock", defect: "the place of a Node that gave way goes by the clock of this machine, and the others' by that of the API server",
