@@ -38,9 +38,12 @@ var modelFields = map[string]struct {
 		// No Node has addresses; the ClusterCIDR never changes, so candidates, terminating and awaitingFinalizer do not either; names, stats and revocable follow from
 		// nodes and ledger; changed, touched, poolsChanged, putOff and recheck are empty whenever nobody holds the state; no etcd is restored, so there are no doubts.
 		"addresses candidates terminating awaitingFinalizer names stats changed touched poolsChanged putOff recheck revocable doubts"},
-	"nodeEntry": {elementOf(allocator.State{}, "nodes"), "uid pool state unansweredUntil failingSince stored storedAt read readAfter reported",
-		// No Node has addresses. gaveWay is for an order that is anybody's guess here, and no etcd is restored. tried, answered, atStart, byOther and suspected are for a finding that the model does not ask for.
-		"addresses tried answered atStart byOther suspected gaveWay wentBack"},
+	"nodeEntry": {elementOf(allocator.State{}, "nodes"), "uid pool state writes reported",
+		// No Node has addresses. tried, answered, atStart, byOther and suspected are for a finding that the model does not ask for.
+		"addresses tried answered atStart byOther suspected"},
+	"writes": {pointedTo(elementOf(allocator.State{}, "nodes"), "writes"), "unansweredUntil failingSince stored storedAt read readAfter",
+		// gaveWay is for an order that is anybody's guess here, and no etcd is restored.
+		"gaveWay wentBack"},
 	"waitingNode": {elementOf(allocator.State{}, "pending"), "uid said",
 		// Both Nodes are of one age, and the one ClusterCIDR refuses for one reason.
 		"since refusals why"},
@@ -50,6 +53,15 @@ var modelFields = map[string]struct {
 		"api client clusterCIDRClient dynamic now flags primary workers identity fence nodes clusterCIDRs serviceCIDRs informers synced nodesAsOf nodesVersion clusterCIDRsVersion " +
 			"clusterCIDRQueue statusQueue mu statusWritten statusQueued health firstSeen broken breaking " +
 			"heardVersion witness stopHearing term leaseOfItsOwn takeoverDelay eventQueue entering selectors torn finalizerTries storedOtherwise stays goesSince awaited announcer earlier"},
+}
+
+// pointedTo returns the type of the struct to which a field of a struct points.
+func pointedTo(of reflect.Type, field string) reflect.Type {
+	f, ok := of.FieldByName(field)
+	if !ok {
+		panic("no field " + field)
+	}
+	return f.Type.Elem()
 }
 
 // elementOf returns the type of the structs in a map that is a field.

@@ -1313,8 +1313,8 @@ var mutants = []mutant{
 	},
 	{
 		name: "left-out-is-no-failure", defect: "a Node whose podCIDRs are answered with 200 and left out keeps the last block from a Node that could have it",
-		old:  "\tif !shown {\n\t\te.storedAt = now\n",
-		new:  "\te.failingSince = time.Time{}\n\tif !shown {\n\t\te.storedAt = now\n",
+		old:  "\te.answered = true\n\tif !shown {\n",
+		new:  "\te.answered = true\n\tif e.writes != nil {\n\t\te.failingSince = time.Time{}\n\t}\n\tif !shown {\n",
 		test: "./controllers/nodeipam TestNodeWhosePodCIDRsAreLeftOutForGood",
 	},
 	{

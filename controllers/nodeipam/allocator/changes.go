@@ -45,7 +45,7 @@ func (b *State) Changes() Changes {
 // place returns the time by which a pending Node is ordered: its creation, or, if it gave way, a time after all Nodes that were pending
 // then.
 func (b *State) place(name string) time.Time {
-	if e, ok := b.nodes[name]; ok && !e.gaveWay.IsZero() {
+	if e, ok := b.nodes[name]; ok && e.writes != nil && !e.gaveWay.IsZero() {
 		return e.gaveWay
 	}
 	return b.pending[name].since

@@ -41,6 +41,9 @@ func (b *State) Written(node *v1.Node, now time.Time, shown bool) {
 	}
 	e.answered = true
 	if !shown {
+		if e.writes == nil { // It had podCIDRs, and lost them with a restore of etcd.
+			e.writes = &writes{}
+		}
 		e.storedAt = now
 	}
 	if e, ok := b.entryOf(node); ok && e.state == sent {
@@ -51,7 +54,7 @@ func (b *State) Written(node *v1.Node, now time.Time, shown bool) {
 // StoredAt is when the API server last confirmed that it stored podCIDRs in exactly this Node; zero if it did not, or if the Node has shown
 // podCIDRs since.
 func (b *State) StoredAt(node *v1.Node) (at time.Time) {
-	if e, ok := b.known(node); ok {
+	if e, ok := b.known(node); ok && e.writes != nil {
 		at = e.storedAt
 	}
 	return at

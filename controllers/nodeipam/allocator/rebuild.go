@@ -53,7 +53,7 @@ func (b *State) Rebuild(nodes []*v1.Node, each func(n int, f func(i int))) []*v1
 				if len(addresses) == 0 {
 					continue
 				}
-				s.entry = &nodeEntry{uid: s.node.UID}
+				s.entry = &nodeEntry{uid: s.node.UID, writes: &writes{}}
 			}
 			s.entry.addresses = addresses
 			s.unusual = s.unusual || slices.ContainsFunc(addresses, b.inRange)

@@ -49,12 +49,13 @@ func (s ReservationState) revocable() bool {
 
 // become moves the blocks of a Node into another state.
 func (b *State) become(name string, e *nodeEntry, s ReservationState) {
-	e.state = s
-	if s != sent {
+	switch e.state = s; {
+	case s == Assigned:
+		e.writes = nil
+	case e.writes == nil:
+		e.writes = &writes{}
+	case s != sent:
 		e.unansweredUntil, e.stored, e.read = time.Time{}, false, false
-	}
-	if s == Assigned {
-		e.storedAt, e.failingSince = time.Time{}, time.Time{}
 	}
 	if s.revocable() && len(b.ledger.Held(OwnerOf(e.uid))) > 0 {
 		b.revocable[name] = true

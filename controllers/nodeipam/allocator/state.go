@@ -54,6 +54,22 @@ type nodeEntry struct {
 	pool string
 	// state is the state of the blocks, if the Node holds any.
 	state ReservationState
+	// writes is what became of the writes of podCIDRs that the Node has not shown; nil once it shows any. Most Nodes do, so this takes no
+	// memory for them.
+	*writes
+	// atStart is whether the Node already showed podCIDRs when the state was filled.
+	atStart bool
+	// reported are the findings about its podCIDRs that were passed on for events: message by reason.
+	reported map[string]string
+	// tried are the blocks that this process last sent for the Node; answered is whether the API server has ever confirmed such a write.
+	tried    []netip.Prefix
+	answered bool
+	// byOther is the message that another process assigned its podCIDRs while this one was the leader; empty if none did. suspected is the
+	// same message before this process is certain that it is the leader.
+	byOther, suspected string
+}
+
+type writes struct {
 	// unansweredUntil is the time until which the API server may still carry out a write of the reservation that it has not answered; zero
 	// if every write was answered. Only in state sent.
 	unansweredUntil time.Time
@@ -72,16 +88,6 @@ type nodeEntry struct {
 	// Only in state sent.
 	read      bool
 	readAfter int
-	// atStart is whether the Node already showed podCIDRs when the state was filled.
-	atStart bool
-	// reported are the findings about its podCIDRs that were passed on for events: message by reason.
-	reported map[string]string
-	// tried are the blocks that this process last sent for the Node; answered is whether the API server has ever confirmed such a write.
-	tried    []netip.Prefix
-	answered bool
-	// byOther is the message that another process assigned its podCIDRs while this one was the leader; empty if none did. suspected is the
-	// same message before this process is certain that it is the leader.
-	byOther, suspected string
 }
 
 func New() *State {
@@ -180,7 +186,7 @@ func (b *State) Pool(name string) (p *clustercidr.Pool, ok bool) {
 func (b *State) enter(node *v1.Node) *nodeEntry {
 	e, ok := b.nodes[node.Name]
 	if !ok {
-		e = &nodeEntry{uid: node.UID}
+		e = &nodeEntry{uid: node.UID, writes: &writes{}}
 		b.nodes[node.Name] = e
 		b.names[node.UID] = node.Name
 	}

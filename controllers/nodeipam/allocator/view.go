@@ -48,9 +48,13 @@ func (b *State) Node(name string) (n NodeView, ok bool) {
 	if !ok {
 		return NodeView{}, false
 	}
+	w := writes{}
+	if e.writes != nil {
+		w = *e.writes
+	}
 	return NodeView{
-		UID: e.uid, ClusterCIDR: e.pool, Blocks: b.ledger.Held(OwnerOf(e.uid)), State: e.state, Stored: e.stored, UnansweredUntil: e.unansweredUntil, FailingSince: e.failingSince,
-		StoredAt: e.storedAt, Read: e.read, ReadAfter: e.readAfter,
+		UID: e.uid, ClusterCIDR: e.pool, Blocks: b.ledger.Held(OwnerOf(e.uid)), State: e.state,
+		Stored: w.stored, UnansweredUntil: w.unansweredUntil, FailingSince: w.failingSince, StoredAt: w.storedAt, Read: w.read, ReadAfter: w.readAfter,
 		Addresses: e.addresses, Reported: e.reported, AssignedByOther: e.byOther, Suspected: e.suspected,
 	}, true
 }
