@@ -1206,8 +1206,8 @@ var mutants = []mutant{
 	},
 	{
 		name: "refused-keeps-the-last-block", defect: "a Node whose every write is refused keeps the last block from a Node that nobody refuses",
-		old:  "if now.Sub(b.gaveWay) >= failureLasts {",
-		new:  "if now.IsZero() {",
+		old:  "e.state == refused && now.Sub(e.failingSince) >= failureLasts && b.inTheWay(e, wanted) {",
+		new:  "e.state == refused && now.IsZero() && b.inTheWay(e, wanted) {",
 		test: "./controllers/nodeipam TestRefusedNodesDoNotPassTheLastBlockOn",
 	},
 	{
