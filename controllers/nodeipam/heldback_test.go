@@ -11,8 +11,10 @@ import (
 
 	v1 "k8s.io/api/core/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
 	"github.com/multicidr/controller-manager/controllers/lease"
+	"github.com/multicidr/controller-manager/controllers/nodeipam/allocator"
 	. "github.com/multicidr/controller-manager/controllers/nodeipam/internal/objects"
 )
 
@@ -200,4 +202,69 @@ func (a *arrivesLate) GetNode(ctx context.Context, name string) (*v1.Node, error
 		n.Spec.PodCIDR, n.Spec.PodCIDRs = "10.0.0.16/28", []string{"10.0.0.16/28"}
 	}
 	return n, nil
+}
+
+// One block is free. The writes of one Node get no answer, or its podCIDRs are left out with 200. It is deleted, and a finalizer keeps the object; its machine
+// is gone, so no kubelet writes its status. Another Node, which nobody refuses, waits for the block.
+func TestDeletedNodeThatKeepsTheLastBlock(t *testing.T) {
+	for name, answer := range map[string]func() error{
+		"500":     func() error { return webhookDown },
+		"timeout": func() error { time.Sleep(5 * time.Second); return context.DeadlineExceeded },
+		"200":     func() error { return nil },
+	} {
+		for _, deleted := range []time.Duration{3 * time.Second, 12 * time.Second, time.Minute} {
+			for _, late := range []time.Duration{-time.Second, time.Second, time.Minute} {
+				for _, beat := range []time.Duration{0, time.Minute} {
+					t.Run(name+" deleted after "+deleted.String()+", late "+late.String()+" after that, beat "+beat.String(), func(t *testing.T) {
+						synctest.Test(t, func(t *testing.T) {
+							l := newLeader(t, true)
+							l.fence = slowFence{leaseFence{l}}
+							l.renewing.Store(true)
+							r := &answeringAs{leader: l}
+							r.answer = func(name string, _ []byte) (error, bool) {
+								if name != "bad" {
+									return nil, false
+								}
+								return answer(), true
+							}
+							l.api = r
+							stop := l.start(t)
+							l.watch("n2", nil)
+							l.watch("bad", Node("bad", Created(10)))
+							if late < 0 {
+								time.Sleep(deleted + late)
+								l.watch("late", Node("late", Created(100)))
+								time.Sleep(-late)
+							} else {
+								time.Sleep(deleted)
+							}
+							l.watch("bad", Node("bad", Created(10), going))
+							if late > 0 {
+								time.Sleep(late)
+								l.watch("late", Node("late", Created(100)))
+							}
+							if beat == 0 {
+								time.Sleep(time.Hour)
+							}
+							for i := 0; beat > 0 && i < 60; i++ {
+								time.Sleep(beat)
+								l.watch("bad", Node("bad", Created(10), going, Label("beat", time.Now().Format("1504"))))
+							}
+							if l.node("late").Spec.PodCIDR == "" {
+								var v allocator.NodeView
+								l.with(func(b *allocator.State) { v, _ = b.Node("bad") })
+								t.Errorf("an hour later the other Node is pending, after %d PATCHes of the first; health: %v; %v %v until %v", r.tries, l.health.Check(nil), v.State, v.Blocks, v.UnansweredUntil)
+							}
+							stop()
+						})
+					})
+				}
+			}
+		}
+	}
+}
+
+func going(n *v1.Node) {
+	n.DeletionTimestamp = &metav1.Time{Time: time.Now()}
+	n.Finalizers = []string{"karpenter.sh/termination"}
 }

@@ -88,7 +88,7 @@ func (c *Controller) decide(name string) (d decision, err error) {
 			now, renewals := c.now(), c.renewals()
 			b.Conclude(node, now, allocator.Renewals(renewals))
 			b.GiveUp(node)
-			d.pause, d.read = b.HoldBack(node, now, renewals.WentBack)
+			d.pause, d.read = b.Settle(node, now, renewals.WentBack)
 		case b.Undecided(name):
 			// The next renewal of the Lease decides which blocks it may get back.
 		default:
@@ -101,10 +101,7 @@ func (c *Controller) decide(name string) (d decision, err error) {
 // reserve decides for a Node that needs podCIDRs. If no ClusterCIDR can allocate them, it queues an event.
 func (c *Controller) reserve(b *allocator.State, d *decision) {
 	now, renewals := c.now(), c.renewals()
-	if b.Conclude(d.node, now, allocator.Renewals(renewals)) {
-		d.pause = queues.ClosedRetry // the other Nodes first
-		return
-	}
+	b.Conclude(d.node, now, allocator.Renewals(renewals))
 	if d.pause = b.GiveWay(d.node, now); d.pause > 0 {
 		return
 	}

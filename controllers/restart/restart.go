@@ -25,7 +25,8 @@ const (
 
 // Controller is what Again builds and runs. It may have a method Err() error, which says why Run returned before its context was done.
 //
-// Run must return only when everything that it started has ended. No part of one Controller may still run when the next one is built.
+// Run must return only when everything that it started has ended, so that no part of one Controller still works when the next one is built.
+// Informers may end later: nothing hears them any more.
 type Controller interface {
 	Run(ctx context.Context)
 }

@@ -1266,14 +1266,14 @@ var mutants = []mutant{
 	},
 	{
 		name: "no-answer-keeps-the-last-block", defect: "a Node whose every write gets no answer keeps the last block from a Node that nobody refuses",
-		old:  "now.Sub(e.failingSince) < failureLasts, !b.inTheWay(e, b.wanted()):",
-		new:  "true:",
+		old:  "now.Sub(e.failingSince) < failureLasts || !b.inTheWay(e, b.wanted())) {",
+		new:  "true) {",
 		test: "./controllers/nodeipam TestNodeWhoseWritesGetNoAnswer",
 	},
 	{
 		name: "read-is-proof-enough", defect: "a read counts before a renewal of the lease has shown that etcd was not restored before it",
-		old:  "r.Proven <= e.readAfter || ",
-		new:  "",
+		old:  "e.read && r.Proven > e.readAfter && ",
+		new:  "e.read && ",
 		test: "./controllers/nodeipam TestRestoreWhileAWriteIsHeldBack",
 	},
 	{
@@ -1283,10 +1283,10 @@ var mutants = []mutant{
 		test: "./controllers/nodeipam/allocator TestConclude",
 	},
 	{
-		name: "takes-back-what-it-gave-up", defect: "a Node that gives way after a read takes its blocks again before the others' turn",
-		old:  "if b.Conclude(d.node, now, allocator.Renewals(renewals)) {",
-		new:  "if b.Conclude(d.node, now, allocator.Renewals(renewals)) && false {",
-		test: "./controllers/nodeipam TestNodeWhoseWritesGetNoAnswer",
+		name: "deleted-and-not-asked-for", defect: "a Node that is being deleted behind a finalizer keeps the last block, and nobody asks whether it was stored",
+		old:  "\t\t\td.pause, d.read = b.Settle(node, now, renewals.WentBack)\n",
+		new:  "",
+		test: "./controllers/nodeipam TestDeletedNodeThatKeepsTheLastBlock",
 	},
 	{
 		name: "written-before-the-renewal", defect: "after a read that shows no podCIDRs the same blocks are written again, whoever has them by now",
@@ -1295,8 +1295,8 @@ var mutants = []mutant{
 	},
 	{
 		name: "stored-once-keeps-the-last-block", defect: "a Node that once was answered with 200, and since then gets no answer, keeps the last block",
-		old:  "\tcase !ok, e.wentBack != wentBack:\n\t\treturn 0, false\n\tcase e.read:",
-		new:  "\tcase !ok, e.stored, e.wentBack != wentBack:\n\t\treturn 0, false\n\tcase e.read:",
+		old:  "if !ok || !e.read && (",
+		new:  "if !ok || e.stored || !e.read && (",
 		test: "./controllers/nodeipam TestStoredOnceAndThenNoAnswer",
 	},
 	{

@@ -111,15 +111,11 @@ func (b *State) ReadWithout(node *v1.Node, sent int) {
 }
 
 // Conclude marks a reservation as refused if a read since its last write has shown no podCIDRs and the Lease was renewed after that read.
-// Without that renewal, a restore of etcd that has not been noticed yet would look as if no write had been carried out. It reports whether
-// the Node gave way to others as a result.
-func (b *State) Conclude(node *v1.Node, now time.Time, r Renewals) (gaveWay bool) {
-	e, ok := b.entryOf(node)
-	if !ok || !e.read || r.Proven <= e.readAfter || !b.WritesOver(node, now, r.WentBack) {
-		return false
+// Without that renewal, a restore of etcd that has not been noticed yet would look as if no write had been carried out.
+func (b *State) Conclude(node *v1.Node, now time.Time, r Renewals) {
+	if e, ok := b.entryOf(node); ok && e.read && r.Proven > e.readAfter && b.WritesOver(node, now, r.WentBack) {
+		b.refuse(node.Name, e, now)
 	}
-	b.refuse(node.Name, e, now)
-	return len(b.ledger.Held(OwnerOf(e.uid))) == 0
 }
 
 // HoldBack reports whether to hold back the next write of the Node's reservation. After a read that showed no podCIDRs, the write waits for
@@ -128,13 +124,20 @@ func (b *State) Conclude(node *v1.Node, now time.Time, r Renewals) (gaveWay bool
 // the time until that moment; read is true from then on.
 func (b *State) HoldBack(node *v1.Node, now time.Time, wentBack int) (wait time.Duration, read bool) {
 	e, ok := b.entryOf(node)
+	if !ok || !e.read && (e.unansweredUntil.IsZero() || e.failingSince.IsZero() || now.Sub(e.failingSince) < failureLasts || !b.inTheWay(e, b.wanted())) {
+		return 0, false
+	}
+	return b.Settle(node, now, wentBack)
+}
+
+// Settle is HoldBack for a Node that is being deleted and is not written any more: it need not keep blocks that were not stored.
+func (b *State) Settle(node *v1.Node, now time.Time, wentBack int) (wait time.Duration, read bool) {
+	e, ok := b.entryOf(node)
 	switch {
-	case !ok, e.wentBack != wentBack:
+	case !ok, e.state != sent, e.wentBack != wentBack:
 		return 0, false
 	case e.read:
 		return time.Second, false
-	case e.unansweredUntil.IsZero(), e.failingSince.IsZero(), now.Sub(e.failingSince) < failureLasts, !b.inTheWay(e, b.wanted()):
-		return 0, false
 	}
 	wait = max(0, e.unansweredUntil.Sub(now))
 	return wait, wait == 0
@@ -151,24 +154,21 @@ func (b *State) WasSent(node *v1.Node) bool {
 const failureLasts = 10 * time.Second
 
 // refuse notes that no write of a Node's reservation was stored and none can take effect any more.
-//
-// A single Node can be refused again and again, because its stored object is invalid or a webhook rejects it. It must not keep the last
-// block from pending Nodes whose writes would succeed. So it gives up its blocks, and is tried again after all Nodes that are pending now;
-// otherwise two such Nodes would pass the block back and forth. That wakes all pending Nodes, so it is done for all such Nodes together,
-// and rarely: if the API server refuses every Node, it helps none.
 func (b *State) refuse(name string, e *nodeEntry, now time.Time) {
 	b.become(name, e, refused)
 	if e.failingSince.IsZero() {
 		e.failingSince = now
-	}
-	if now.Sub(b.gaveWay) >= failureLasts {
-		b.giveWay(now)
 	}
 }
 
 // GiveWay makes a Node whose writes have all failed for some time give up its blocks in favor of pending Nodes. It returns how long the
 // Node must wait before it is tried again and gets a new reservation; 0 if it need not give way. Without this wait, its next write would
 // reserve the blocks again before its turn.
+//
+// A single Node can be refused again and again, because its stored object is invalid or a webhook rejects it. It must not keep the last
+// block from pending Nodes whose writes would succeed. So it gives up its blocks, and is tried again after all Nodes that are pending now;
+// otherwise two such Nodes would pass the block back and forth. That wakes all pending Nodes, so it is done for all such Nodes together,
+// and rarely: if the API server refuses every Node, it helps none.
 func (b *State) GiveWay(node *v1.Node, now time.Time) (wait time.Duration) {
 	e, ok := b.entryOf(node)
 	if !ok || e.state != refused || now.Sub(e.failingSince) < failureLasts || !b.inTheWay(e, b.wanted()) {
