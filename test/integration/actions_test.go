@@ -37,13 +37,7 @@ func createClusterCIDR(c *cluster, args []string) error {
 	if noWait || c.manager == nil || c.paused {
 		return nil
 	}
-	return eventually(patience, func(ctx context.Context) error {
-		cc, err := c.clusterCIDRs.NetworkingV1().ClusterCIDRs().Get(ctx, cc.Name, metav1.GetOptions{})
-		if err == nil && !slices.Contains(cc.Finalizers, networkingv1.Finalizer) {
-			err = fmt.Errorf("ClusterCIDR %s has no finalizer", cc.Name)
-		}
-		return err
-	})
+	return finalized(c, []string{cc.Name})
 }
 
 // cut returns args without a word, and whether it was there.

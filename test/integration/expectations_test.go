@@ -249,6 +249,19 @@ func columnsOf(table string) (rows []map[string]string) {
 	return rows
 }
 
+func finalized(c *cluster, args []string) error {
+	if err := want(args, 1, "NAME"); err != nil {
+		return err
+	}
+	return eventually(patience, func(ctx context.Context) error {
+		cc, err := c.clusterCIDRs.NetworkingV1().ClusterCIDRs().Get(ctx, args[0], metav1.GetOptions{})
+		if err == nil && !slices.Contains(cc.Finalizers, networkingv1.Finalizer) {
+			err = fmt.Errorf("ClusterCIDR %s has no finalizer", cc.Name)
+		}
+		return err
+	})
+}
+
 func terminating(c *cluster, args []string) error {
 	if err := want(args, 1, "NAME"); err != nil {
 		return err

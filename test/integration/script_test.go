@@ -44,6 +44,7 @@ var commands = map[string]func(c *cluster, args []string) error{
 	"counts":      counts,
 	"shown":       shown,
 	"ccs":         clusterCIDRs,
+	"finalized":   finalized,
 	"terminating": terminating,
 	"gone":        gone,
 	"writes":      writes,
