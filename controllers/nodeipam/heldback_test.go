@@ -13,6 +13,7 @@ import (
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
+	networkingv1 "github.com/multicidr/controller-manager/apis/networking/v1"
 	"github.com/multicidr/controller-manager/controllers/lease"
 	"github.com/multicidr/controller-manager/controllers/nodeipam/allocator"
 	. "github.com/multicidr/controller-manager/controllers/nodeipam/internal/objects"
@@ -261,6 +262,56 @@ func TestDeletedNodeThatKeepsTheLastBlock(t *testing.T) {
 				}
 			}
 		}
+	}
+}
+
+// The writes of one Node get no answer, are refused, or are answered with 200 and not kept. Meanwhile its block becomes another Node's, which somebody
+// brings back with its podCIDRs, or its ClusterCIDR is disabled. No Node waits for the block.
+func TestNodeWhoseReservationIsLost(t *testing.T) {
+	for name, err := range map[string]error{"500": webhookDown, "200": nil, "403": forbidden6("bad")} {
+		test := func(how string, lost func(t *testing.T, l *leader), check func(t *testing.T, l *leader)) {
+			t.Run(name+" "+how, func(t *testing.T) {
+				synctest.Test(t, func(t *testing.T) {
+					l := newLeader(t, true)
+					l.fence = slowFence{leaseFence{l}}
+					l.renewing.Store(true)
+					var repaired atomic.Bool
+					r := &answeringAs{leader: l}
+					r.answer = func(name string, _ []byte) (error, bool) { return err, name == "bad" && !repaired.Load() }
+					l.api = r
+					stop := l.start(t)
+					l.watch("n2", nil)
+					l.watch("bad", Node("bad", Created(10)))
+					time.Sleep(20 * time.Second)
+					lost(t, l)
+					time.Sleep(time.Minute)
+					repaired.Store(true)
+					time.Sleep(time.Minute)
+					check(t, l)
+					stop()
+				})
+			})
+		}
+		test("another Node's", func(_ *testing.T, l *leader) {
+			l.watch("back", Node("back", func(n *v1.Node) { n.Spec.PodCIDR, n.Spec.PodCIDRs = "10.0.0.16/28", []string{"10.0.0.16/28"} }))
+			l.watch("n1", nil)
+		}, func(t *testing.T, l *leader) {
+			if has := l.node("bad").Spec.PodCIDR; has != "10.0.0.0/28" {
+				t.Errorf("bad has %q, want the block that is free: 10.0.0.0/28", has)
+			}
+		})
+		test("disabled", func(t *testing.T, l *leader) {
+			cc := ClusterCIDR("a", Spec4("10.0.0.0/27", 4, nil))
+			cc.Spec.Allocation = networkingv1.AllocationDisabled
+			l.watch("n1", nil)
+			l.setRange(t, cc)
+		}, func(t *testing.T, l *leader) {
+			l.with(func(b *allocator.State) {
+				if v, _ := b.Node("bad"); len(v.Blocks) > 0 || b.InUse("a") {
+					t.Errorf("bad is %v with %v of a disabled ClusterCIDR, which is in use: %v", v.State, v.Blocks, b.InUse("a"))
+				}
+			})
+		})
 	}
 }
 

@@ -24,8 +24,8 @@ var modelFields = map[string]struct {
 	"election": {election{}, "lock fence tried renewed renewalSent observed observedAt released", ""},
 	"process": {process{}, "asleep election controller caches queues tasks asOf serving stopping seen lastSaid",
 		// w, flags, shifted, clockSet, paused never change in the model, and asleep is in the ages by both clocks; a name is a rank; nothing
-		// panics, so nothing is broken or rebuilt; no cache is mute.
-		"w name flags shifted clockSet paused broken rebuilt mute"},
+		// panics, so nothing is broken or rebuilt; no cache is mute; chosen is for events, which are not worked on.
+		"w name chosen flags shifted clockSet paused broken rebuilt mute"},
 	"simServer": {simServer{}, "changes objects events lease",
 		// policy is the setting's; uids makes names; applied is in the status, which nobody else writes here; the rest never changes.
 		"now uids policy applied onPodCIDRs onFinalizers onFinalizerRemoved onAllocation dropsFinalizers keepsFinalizers dropsPodCIDRs altered"},

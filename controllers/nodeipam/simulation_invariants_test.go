@@ -106,8 +106,6 @@ func (p *process) willPatchNode(name string, patch []byte) *nodeWrite {
 		p.w.violate("a Node that goes gets nothing", "%s writes podCIDRs %v to Node %s, which is being deleted", p.name, node.Spec.PodCIDRs, name)
 	case len(seen.Spec.PodCIDRs) > 0:
 		p.w.violate("invariant 6", "%s writes podCIDRs %v to Node %s, which has %v", p.name, node.Spec.PodCIDRs, name, seen.Spec.PodCIDRs)
-	case len(p.seen.writes[seen.UID]) > 0:
-		p.w.cover("blocks are written again that may have been written") // They stand, whatever has become of their ClusterCIDR.
 	default:
 		p.follow(seen)
 		p.stillRight(seen, prefixes(node.Spec.PodCIDRs), node.Annotations[networkingv1.AnnotationClusterCIDR])
@@ -117,8 +115,7 @@ func (p *process) willPatchNode(name string, patch []byte) *nodeWrite {
 	return write
 }
 
-// stillRight judges blocks that are about to be written and that no write before can have put into the Node: by all that is known now,
-// not when they were chosen.
+// stillRight judges blocks that are about to be written: by all that is known now, not when they were chosen.
 func (p *process) stillRight(node *v1.Node, blocks []netip.Prefix, pool string) {
 	v := p.seen
 	cc := v.clusterCIDRs[pool]
@@ -134,7 +131,9 @@ func (p *process) stillRight(node *v1.Node, blocks []netip.Prefix, pool string) 
 			p.w.violate("invariant 7", "%s writes %v to Node %s, and knows that %v has %v", p.name, blocks, node.Name, h.Owner, h.Prefix)
 		}
 	}
-	if r, ok := v.reserved[node.UID]; ok && !p.w.outside && !v.keeps(node, r) {
+	if len(v.writes[node.UID]) > 0 {
+		p.w.cover("blocks are written again that may have been written") // They stay although the Node would get others now.
+	} else if r, ok := v.reserved[node.UID]; ok && !p.w.outside && !v.keeps(node, r) {
 		p.w.violate("the choice is right", "%s writes %v of %s to Node %s, which would get others now", p.name, blocks, pool, node.Name)
 	}
 }
@@ -193,8 +192,9 @@ func (p *process) willCreateEvent(event *v1.Event) {
 	}
 }
 
-func (p *process) said(event *v1.Event, err error) {
-	if event.Reason == events.ReasonNotAvailable && err == nil {
+// said notes an event on a Node. If blocks were chosen for the Node while the event was on its way, it is not the last word.
+func (p *process) said(event *v1.Event, chosen int, err error) {
+	if event.Reason == events.ReasonNotAvailable && err == nil && p.chosen[event.InvolvedObject.UID] == chosen {
 		p.lastSaid[event.InvolvedObject.UID] = event.Name
 	}
 }
@@ -249,6 +249,7 @@ func (p *process) follow(node *v1.Node) {
 		p.seen.reserve(node, r)
 	}
 	delete(p.lastSaid, node.UID) // If it has to wait once more, that is news.
+	p.chosen[node.UID]++
 	p.w.note("  %s reserves %v of %s for Node %s", p.name, r.Blocks, r.ClusterCIDR, node.Name)
 }
 

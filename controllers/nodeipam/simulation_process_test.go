@@ -62,6 +62,7 @@ type process struct {
 	stopping   bool   // told to end: what runs may finish
 	seen       *view
 	lastSaid   map[types.UID]string // the last event on a Node that waits, by the Node's UID
+	chosen     map[types.UID]int    // how often blocks were chosen for it
 }
 
 // boot starts a process. made, if not nil, is what its --cluster-cidr stands for.
@@ -80,7 +81,7 @@ func (p *process) time() time.Time { return epoch.Add(p.monotonic()) }
 
 // lead makes the controller, as a process does that has won the lease.
 func (p *process) lead() {
-	p.caches, p.queues, p.lastSaid = map[kind]*simCache{}, map[string]*simQueue{}, map[types.UID]string{}
+	p.caches, p.queues, p.lastSaid, p.chosen = map[kind]*simCache{}, map[string]*simQueue{}, map[types.UID]string{}, map[types.UID]int{}
 	p.seen = newView(p.w.serviceRanges, p.flags)
 	p.seen.kept = p.kept
 	for _, k := range kinds {
@@ -691,16 +692,22 @@ func (a simAPI) PatchStatus(_ context.Context, name string, patch []byte) error 
 
 func (a simAPI) CreateEvent(_ context.Context, event *v1.Event) error {
 	a.p.willCreateEvent(event)
+	chosen := a.p.chosen[event.InvolvedObject.UID]
 	err := a.p.do("create event "+event.Reason+" of "+event.InvolvedObject.Name, func(s *simServer) error { return s.CreateEvent(event) })
-	a.p.said(event, err)
+	a.p.said(event, chosen, err)
 	return err
 }
 
 func (a simAPI) PatchEvent(_ context.Context, _, name string, patch []byte) (*v1.Event, error) {
-	err := a.p.do("patch event "+name, func(s *simServer) error { return s.PatchEvent(name) })
 	event := a.p.w.server.events[name]
+	chosen := 0
+	if event != nil {
+		chosen = a.p.chosen[event.InvolvedObject.UID]
+	}
+	err := a.p.do("patch event "+name, func(s *simServer) error { return s.PatchEvent(name) })
+	event = a.p.w.server.events[name]
 	if event != nil && bytes.Contains(patch, []byte("lastTimestamp")) { // The other patch only reads.
-		a.p.said(event, err)
+		a.p.said(event, chosen, err)
 	}
 	return event, err
 }

@@ -1266,8 +1266,8 @@ var mutants = []mutant{
 	},
 	{
 		name: "no-answer-keeps-the-last-block", defect: "a Node whose every write gets no answer keeps the last block from a Node that nobody refuses",
-		old:  "now.Sub(e.failingSince) < failureLasts || !b.inTheWay(e, b.wanted())) {",
-		new:  "true) {",
+		old:  "now.Sub(e.failingSince) < failureLasts, !b.inTheWay(e, b.wanted()):",
+		new:  "true:",
 		test: "./controllers/nodeipam TestNodeWhoseWritesGetNoAnswer",
 	},
 	{
@@ -1295,9 +1295,14 @@ var mutants = []mutant{
 	},
 	{
 		name: "stored-once-keeps-the-last-block", defect: "a Node that once was answered with 200, and since then gets no answer, keeps the last block",
-		old:  "if !ok || !e.read && (",
-		new:  "if !ok || e.stored || !e.read && (",
+		old:  "\tcase !ok:\n\t\treturn 0, false\n\tcase e.read, ",
+		new:  "\tcase !ok, e.stored:\n\t\treturn 0, false\n\tcase e.read, ",
 		test: "./controllers/nodeipam TestStoredOnceAndThenNoAnswer",
+	},
+	{
+		name: "lost-and-written-again", defect: "blocks that may have been written are written again although somebody else has them by now, or their ClusterCIDR may not give them",
+		old: "\tcase e.read, b.lost(e):\n",
+		new: "\tcase e.read:\n",
 	},
 	{
 		name: "gives-way-and-takes-back", defect: "a Node whose every write is refused gives its blocks up for pending Nodes and takes them again at once",

@@ -119,15 +119,25 @@ func (b *State) Conclude(node *v1.Node, now time.Time, r Renewals) {
 }
 
 // HoldBack reports whether to hold back the next write of the Node's reservation. After a read that showed no podCIDRs, the write waits for
-// the renewal that Conclude needs. If other Nodes are pending that could use its blocks, and this Node's writes have gone unanswered for some
-// time, the write waits for that read, because every write postpones the moment from which a read can tell that none was carried out. wait is
-// the time until that moment; read is true from then on.
+// the renewal that Conclude needs. It waits for that read, too, if its blocks could not be allocated any more, or if other Nodes are pending
+// that could use them and this Node's writes have gone unanswered for some time. Every write postpones the moment from which a read can tell
+// that none was carried out. wait is the time until that moment; read is true from then on.
 func (b *State) HoldBack(node *v1.Node, now time.Time, wentBack int) (wait time.Duration, read bool) {
 	e, ok := b.entryOf(node)
-	if !ok || !e.read && (e.unansweredUntil.IsZero() || e.failingSince.IsZero() || now.Sub(e.failingSince) < failureLasts || !b.inTheWay(e, b.wanted())) {
+	switch {
+	case !ok:
+		return 0, false
+	case e.read, b.lost(e):
+	case e.unansweredUntil.IsZero(), e.failingSince.IsZero(), now.Sub(e.failingSince) < failureLasts, !b.inTheWay(e, b.wanted()):
 		return 0, false
 	}
 	return b.Settle(node, now, wentBack)
+}
+
+// lost reports whether a Node's ClusterCIDR could not allocate the Node's blocks any more.
+func (b *State) lost(e *nodeEntry) bool {
+	o, p := OwnerOf(e.uid), b.pools[e.pool]
+	return p == nil || !b.stillFree(o, p, b.ledger.Held(o))
 }
 
 // Settle is HoldBack for a Node that is being deleted and is not written any more: it need not keep blocks that were not stored.

@@ -24,7 +24,8 @@ import (
 // In every state, deleting the Node object frees the blocks. In the states reserved and refused, no write of the blocks can take effect any
 // more. They can therefore be given up at once: when their pool is no longer eligible, when others hold addresses in them, or when the Node
 // would now be allocated something that comes first. In the state sent they stay reserved whatever happens, even if a write was carried
-// out, the watch does not show it yet, and a further write is refused.
+// out, the watch does not show it yet, and a further write is refused. They are only not written again while they could not be allocated
+// any more; see HoldBack.
 type ReservationState uint8
 
 const (
