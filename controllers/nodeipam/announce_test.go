@@ -120,7 +120,7 @@ func (a *audience) PatchNode(_ context.Context, name string, patch []byte) error
 	return nil
 }
 
-func (a *audience) ApplyStatus(_ context.Context, patch *applyv1.ClusterCIDRApplyConfiguration) (*networkingv1.ClusterCIDR, error) {
+func (a *audience) ApplyStatus(_ context.Context, patch *applyv1.ClusterCIDRApplyConfiguration) (networkingv1.ClusterCIDRStatus, error) {
 	a.mu.Lock()
 	defer a.mu.Unlock()
 	for _, c := range patch.Status.Conditions {

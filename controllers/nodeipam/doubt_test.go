@@ -52,19 +52,20 @@ func (l *leader) CreateEvent(context.Context, *v1.Event) error { return nil }
 func (l *leader) PatchEvent(context.Context, string, string, []byte) (*v1.Event, error) {
 	return &v1.Event{}, nil
 }
-func (l *leader) ApplyStatus(_ context.Context, patch *applyv1.ClusterCIDRApplyConfiguration) (*networkingv1.ClusterCIDR, error) {
+func (l *leader) ApplyStatus(_ context.Context, patch *applyv1.ClusterCIDRApplyConfiguration) (networkingv1.ClusterCIDRStatus, error) {
 	return storeStatus(l.clusterCIDRs, patch)
 }
 
 // storeStatus puts a status into the ClusterCIDR of its name, if it is there.
-func storeStatus(clusterCIDRs cache.Indexer, patch *applyv1.ClusterCIDRApplyConfiguration) (*networkingv1.ClusterCIDR, error) {
+func storeStatus(clusterCIDRs cache.Indexer, patch *applyv1.ClusterCIDRApplyConfiguration) (networkingv1.ClusterCIDRStatus, error) {
 	o, ok, err := clusterCIDRs.GetByKey(*patch.Name)
 	if err != nil || !ok {
-		return nil, apierrors.NewNotFound(networkingv1.Resource("clustercidrs"), *patch.Name)
+		return networkingv1.ClusterCIDRStatus{}, apierrors.NewNotFound(networkingv1.Resource("clustercidrs"), *patch.Name)
 	}
 	cc := o.(*networkingv1.ClusterCIDR).DeepCopy()
 	text, err := json.Marshal(patch.Status)
-	return cc, errors.Join(err, json.Unmarshal(text, &cc.Status), clusterCIDRs.Update(cc))
+	err = errors.Join(err, json.Unmarshal(text, &cc.Status), clusterCIDRs.Update(cc))
+	return cc.Status, err
 }
 func (l *leader) GetNode(_ context.Context, name string) (*v1.Node, error) { return l.node(name), nil }
 func (l *leader) node(name string) *v1.Node {

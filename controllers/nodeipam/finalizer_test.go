@@ -72,7 +72,7 @@ func (s *stripping) GetNode(context.Context, string) (*v1.Node, error) {
 	return nil, context.DeadlineExceeded
 }
 
-func (s *stripping) ApplyStatus(_ context.Context, patch *applyv1.ClusterCIDRApplyConfiguration) (*networkingv1.ClusterCIDR, error) {
+func (s *stripping) ApplyStatus(_ context.Context, patch *applyv1.ClusterCIDRApplyConfiguration) (networkingv1.ClusterCIDRStatus, error) {
 	return testapi.Applied(patch), nil
 }
 

@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"math/rand/v2"
+	"strings"
 	"sync/atomic"
 	"testing"
 	"testing/synctest"
@@ -269,7 +270,7 @@ func TestDeletedNodeThatKeepsTheLastBlock(t *testing.T) {
 // brings back with its podCIDRs, or its ClusterCIDR is disabled. No Node waits for the block.
 func TestNodeWhoseReservationIsLost(t *testing.T) {
 	for name, err := range map[string]error{"500": webhookDown, "200": nil, "403": forbidden6("bad")} {
-		test := func(how string, lost func(t *testing.T, l *leader), check func(t *testing.T, l *leader)) {
+		test := func(how string, restored bool, lost func(t *testing.T, l *leader), check func(t *testing.T, l *leader)) {
 			t.Run(name+" "+how, func(t *testing.T) {
 				synctest.Test(t, func(t *testing.T) {
 					l := newLeader(t, true)
@@ -284,6 +285,9 @@ func TestNodeWhoseReservationIsLost(t *testing.T) {
 					l.watch("bad", Node("bad", Created(10)))
 					time.Sleep(20 * time.Second)
 					lost(t, l)
+					if restored {
+						l.renewed(lease.Renewals{WentBack: 5})
+					}
 					time.Sleep(time.Minute)
 					repaired.Store(true)
 					time.Sleep(time.Minute)
@@ -292,15 +296,17 @@ func TestNodeWhoseReservationIsLost(t *testing.T) {
 				})
 			})
 		}
-		test("another Node's", func(_ *testing.T, l *leader) {
-			l.watch("back", Node("back", func(n *v1.Node) { n.Spec.PodCIDR, n.Spec.PodCIDRs = "10.0.0.16/28", []string{"10.0.0.16/28"} }))
-			l.watch("n1", nil)
-		}, func(t *testing.T, l *leader) {
-			if has := l.node("bad").Spec.PodCIDR; has != "10.0.0.0/28" {
-				t.Errorf("bad has %q, want the block that is free: 10.0.0.0/28", has)
-			}
-		})
-		test("disabled", func(t *testing.T, l *leader) {
+		for how, restored := range map[string]bool{"another Node's": false, "another Node's since a restore of etcd": true} {
+			test(how, restored, func(_ *testing.T, l *leader) {
+				l.watch("n1", nil)
+				l.watch("back", shows("back", "10.0.0.16/28"))
+			}, func(t *testing.T, l *leader) {
+				if has := l.node("bad").Spec.PodCIDR; has != "10.0.0.0/28" {
+					t.Errorf("bad has %q, want the block that is free: 10.0.0.0/28", has)
+				}
+			})
+		}
+		test("disabled", false, func(t *testing.T, l *leader) {
 			cc := ClusterCIDR("a", Spec4("10.0.0.0/27", 4, nil))
 			cc.Spec.Allocation = networkingv1.AllocationDisabled
 			l.watch("n1", nil)
@@ -310,6 +316,43 @@ func TestNodeWhoseReservationIsLost(t *testing.T) {
 				if v, _ := b.Node("bad"); len(v.Blocks) > 0 || b.InUse("a") {
 					t.Errorf("bad is %v with %v of a disabled ClusterCIDR, which is in use: %v", v.State, v.Blocks, b.InUse("a"))
 				}
+			})
+		})
+	}
+}
+
+func shows(name, block string) *v1.Node {
+	return Node(name, func(n *v1.Node) { n.Spec.PodCIDR, n.Spec.PodCIDRs = block, []string{block} })
+}
+
+// unreadable is an API server that does not let Nodes be read.
+type unreadable struct{ *answeringAs }
+
+func (unreadable) GetNode(_ context.Context, name string) (*v1.Node, error) {
+	return nil, forbidden6(name)
+}
+
+// A Node waits for a read, because its blocks are somebody else's by now, and all reads fail.
+func TestHeldBackAndReadsFail(t *testing.T) {
+	for name, first := range map[string]error{"500": webhookDown, "200": nil} {
+		t.Run(name, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				l := newLeader(t, true)
+				l.fence = slowFence{leaseFence{l}}
+				l.renewing.Store(true)
+				r := &answeringAs{leader: l}
+				r.answer = func(name string, _ []byte) (error, bool) { return first, name == "bad" }
+				l.api = unreadable{r}
+				stop := l.start(t)
+				l.watch("n2", nil)
+				l.watch("bad", Node("bad", Created(10)))
+				time.Sleep(500 * time.Millisecond)
+				l.watch("back", shows("back", "10.0.0.16/28"))
+				time.Sleep(time.Minute)
+				if err := l.health.Check(nil); err == nil || !strings.Contains(err.Error(), "webhook says no") {
+					t.Errorf("health is %v, want why the Node cannot be read", err)
+				}
+				stop()
 			})
 		})
 	}

@@ -34,10 +34,14 @@ func (c *Controller) syncNode(ctx context.Context, name string) error {
 	case d.pause > 0:
 		return requests.Later(d.pause)
 	case d.read:
-		if !c.readBack(ctx, d.node) {
-			return requests.Later(queues.RetryMax) // The watch is late and will show the podCIDRs, or the API server does not answer.
+		switch without, err := c.readBack(ctx, d.node); {
+		case err != nil && !requests.NotThere(err):
+			return fmt.Errorf("read Node %s, to find out whether its podCIDRs are stored: %w", name, err)
+		case without:
+			return requests.Later(queues.ClosedRetry)
+		default:
+			return requests.Later(queues.RetryMax) // The watch is late and will show the podCIDRs, or that the Node is gone.
 		}
-		return requests.Later(queues.ClosedRetry)
 	case d.byOther:
 		return c.accuse(ctx, d.node)
 	}
@@ -51,7 +55,7 @@ func (c *Controller) syncNode(ctx context.Context, name string) error {
 	if err := c.write(ctx, d.node, d.assign); err != nil || !d.again {
 		return err
 	}
-	c.readBack(ctx, d.node)
+	_, _ = c.readBack(ctx, d.node) // If it fails, the next one will be as good.
 	return fmt.Errorf("podCIDRs of Node %s: %w", name, requests.ErrNotKept)
 }
 
@@ -261,7 +265,7 @@ func (c *Controller) notWritten(ctx context.Context, node *v1.Node, err error) {
 		unknown = b.NotCarriedOut(node, !requests.NotSent(err), c.now())
 	})
 	if unknown && !requests.NotSent(err) { // At first, a restore of etcd looks like a closed fence, and then a read proves nothing.
-		c.readBack(ctx, node)
+		_, _ = c.readBack(ctx, node)
 	}
 }
 
@@ -269,19 +273,19 @@ func (c *Controller) notWritten(ctx context.Context, node *v1.Node, err error) {
 // more, an admission policy left them out, or the write failed. The Node then need not keep the blocks once the Lease is renewed. After a
 // restore of etcd a read tells nothing: the machine may have seen what was there before. readBack reports whether it read a Node without
 // podCIDRs.
-func (c *Controller) readBack(ctx context.Context, node *v1.Node) bool {
+func (c *Controller) readBack(ctx context.Context, node *v1.Node) (without bool, _ error) {
 	over, renewals := false, c.renewals()
 	c.with(func(b *allocator.State) { over = b.WritesOver(node, c.now(), renewals.WentBack) })
 	if !over {
-		return false
+		return false, nil
 	}
 	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), requests.Timeout)
 	defer cancel()
 	now, err := c.api.GetNode(ctx, node.Name)
 	if err != nil || now.UID != node.UID || clustercidr.ShowsPodCIDRs(now) {
 		klog.FromContext(ctx).V(4).Info("No read tells that podCIDRs are not stored", "node", klog.KObj(node), "err", err)
-		return false
+		return false, err
 	}
 	c.with(func(b *allocator.State) { b.ReadWithout(node, c.renewals().Sent) })
-	return true
+	return true, nil
 }

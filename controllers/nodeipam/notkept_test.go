@@ -61,9 +61,9 @@ func (f *forgetful) PatchClusterCIDR(_ context.Context, name string, _ []byte) e
 	return nil
 }
 
-func (f *forgetful) ApplyStatus(ctx context.Context, patch *applyv1.ClusterCIDRApplyConfiguration) (*networkingv1.ClusterCIDR, error) {
+func (f *forgetful) ApplyStatus(ctx context.Context, patch *applyv1.ClusterCIDRApplyConfiguration) (networkingv1.ClusterCIDRStatus, error) {
 	if f.statuses++; f.ofStatus && time.Now().Before(f.until) {
-		return &networkingv1.ClusterCIDR{}, nil
+		return networkingv1.ClusterCIDRStatus{}, nil
 	}
 	return f.leader.ApplyStatus(ctx, patch)
 }

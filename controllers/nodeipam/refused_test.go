@@ -39,7 +39,7 @@ func (r *refusing) write() error {
 
 func (r *refusing) PatchClusterCIDR(context.Context, string, []byte) error { return r.write() }
 
-func (r *refusing) ApplyStatus(_ context.Context, patch *applyv1.ClusterCIDRApplyConfiguration) (*networkingv1.ClusterCIDR, error) {
+func (r *refusing) ApplyStatus(_ context.Context, patch *applyv1.ClusterCIDRApplyConfiguration) (networkingv1.ClusterCIDRStatus, error) {
 	return testapi.Applied(patch), r.write()
 }
 

@@ -671,16 +671,18 @@ func (a simAPI) DeleteClusterCIDR(_ context.Context, name string, uid types.UID,
 	return err
 }
 
-func (a simAPI) ApplyStatus(_ context.Context, patch *applyv1.ClusterCIDRApplyConfiguration) (stored *networkingv1.ClusterCIDR, err error) {
+func (a simAPI) ApplyStatus(_ context.Context, patch *applyv1.ClusterCIDRApplyConfiguration) (stored networkingv1.ClusterCIDRStatus, err error) {
 	var cc networkingv1.ClusterCIDR
 	if text, err := json.Marshal(patch); err != nil {
-		return nil, err
+		return stored, err
 	} else if err := json.Unmarshal(text, &cc); err != nil {
-		return nil, err
+		return stored, err
 	}
 	err = a.p.do("apply status of ClusterCIDR "+cc.Name, func(s *simServer) error {
 		err := s.ApplyStatus(cc.Name, cc.UID, cc.Status)
-		stored = s.clusterCIDR(cc.Name)
+		if now := s.clusterCIDR(cc.Name); now != nil {
+			stored = now.Status
+		}
 		return err
 	})
 	return stored, err

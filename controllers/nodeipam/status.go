@@ -41,7 +41,7 @@ func (c *Controller) syncStatus(ctx context.Context, name string) error {
 	if foreign := requests.ForeignStatus(d.cc, d.want); foreign != nil {
 		err = c.api.PatchStatus(ctx, name, foreign)
 	}
-	var stored *networkingv1.ClusterCIDR
+	var stored networkingv1.ClusterCIDRStatus
 	if err == nil {
 		stored, err = c.api.ApplyStatus(ctx, requests.StatusPatch(d.cc, d.want))
 	}
@@ -53,7 +53,7 @@ func (c *Controller) syncStatus(ctx context.Context, name string) error {
 		return fmt.Errorf("apply status of ClusterCIDR %s: %w", name, err)
 	}
 	c.health.Stored(health.WritesStatus)
-	if !allocator.StatusShows(withoutTimes(stored.Status), withoutTimes(d.want)) {
+	if !allocator.StatusShows(withoutTimes(stored), withoutTimes(d.want)) {
 		return fmt.Errorf("status of ClusterCIDR %s: %w", name, requests.ErrNotKept)
 	}
 	return nil

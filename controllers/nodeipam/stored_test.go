@@ -47,13 +47,16 @@ func TestDecode(t *testing.T) {
 				annotations = `{"a":"b"}`
 			}
 			var u unstructured.Unstructured
-			text := `{"metadata":{"name":"a","uid":"u","finalizers":["` + networkingv1.Finalizer + `"],"annotations":` + annotations + `},"spec":` + tc.spec + `}`
+			text := `{"metadata":{"name":"a","uid":"u","finalizers":["` + networkingv1.Finalizer + `"],"annotations":` + annotations + `},"spec":` + tc.spec + `,"status":{"conditions":[{"type":"Ready"}]}}`
 			if err := utiljson.Unmarshal([]byte(text), &u.Object); err != nil {
 				t.Fatal(err)
 			}
 			cc := stored.Decode(&u)
 			if cc.Name != "a" || cc.UID != "u" || len(cc.Finalizers) != 1 {
 				t.Errorf("its metadata are %+v", cc.ObjectMeta)
+			}
+			if len(cc.Status.Conditions) != 1 {
+				t.Errorf("its status is %+v", cc.Status)
 			}
 			if diff := cmp.Diff(tc.want, cc.Spec); diff != "" {
 				t.Errorf("its spec (-want +got):\n%s", diff)

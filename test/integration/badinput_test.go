@@ -187,4 +187,26 @@ func TestUndecodableClusterCIDR(t *testing.T) {
 	if err := served(c, []string{"after-a-start", "10.0.1.0/24", "by", "valid"}); err != nil {
 		t.Error(err)
 	}
+
+	// Its status is stored, so it is not written again, while that of the other one is, once a second at most.
+	version := ""
+	for i, name := range []string{"third", "fourth", "fifth"} {
+		if err := createNode(c, []string{name}); err != nil {
+			t.Fatal(err)
+		}
+		if err := counts(c, []string{"valid", "ipv4", fmt.Sprintf("allocated=%d", 3+i)}); err != nil {
+			t.Fatal(err)
+		}
+		another, err := a.raw.Get(ctx, "another", metav1.GetOptions{})
+		if err != nil {
+			t.Fatal(err)
+		}
+		if now := another.GetResourceVersion(); version != "" && now != version {
+			t.Errorf("it was written again: its resource version was %s and is %s", version, now)
+		}
+		version = another.GetResourceVersion()
+	}
+	if err := c.healthy(); err != nil {
+		t.Error(err)
+	}
 }

@@ -1218,8 +1218,8 @@ var mutants = []mutant{
 	},
 	{
 		name: "unkept-status-untold", defect: "a status that is answered with 200 and not kept is no problem for health",
-		old:  "if !allocator.StatusShows(withoutTimes(stored.Status), withoutTimes(d.want)) {",
-		new:  "if stored == nil {",
+		old:  "if !allocator.StatusShows(withoutTimes(stored), withoutTimes(d.want)) {",
+		new:  "if stored.Conditions == nil && d.due != true {",
 		test: "./controllers/nodeipam TestWritesThatAreNotKept",
 	},
 	{
@@ -1236,8 +1236,8 @@ var mutants = []mutant{
 	},
 	{
 		name: "restore-is-for-ever", defect: "after a restore of etcd, no lost answer is ever found out about again",
-		old:  "&& e.wentBack == wentBack\n}",
-		new:  "&& wentBack == 0\n}",
+		old:  "return e.wentBack == wentBack || b.taken(e)",
+		new:  "return wentBack == 0 || b.taken(e)",
 		test: "./controllers/nodeipam TestLostAnswerLongAfterARestore",
 	},
 	{
@@ -1298,6 +1298,24 @@ var mutants = []mutant{
 		old:  "\tcase !ok:\n\t\treturn 0, false\n\tcase e.read, ",
 		new:  "\tcase !ok, e.stored:\n\t\treturn 0, false\n\tcase e.read, ",
 		test: "./controllers/nodeipam TestStoredOnceAndThenNoAnswer",
+	},
+	{
+		name: "written-after-a-restore", defect: "after a restore of etcd a Node is written podCIDRs that another Node shows, and has them as soon as a webhook lets that pass",
+		old:  "return e.wentBack == wentBack || b.taken(e)",
+		new:  "return e.wentBack == wentBack",
+		test: "./controllers/nodeipam TestNodeWhoseReservationIsLost",
+	},
+	{
+		name: "failed-reads-untold", defect: "a Node waits for a read that fails for good, and health does not say so",
+		old:  "case err != nil && !requests.NotThere(err):\n\t\t\treturn fmt.Errorf(\"read Node",
+		new:  "case err != nil && without:\n\t\t\treturn fmt.Errorf(\"read Node",
+		test: "./controllers/nodeipam TestHeldBackAndReadsFail",
+	},
+	{
+		name: "undecodable-status-for-ever", defect: "the status of a ClusterCIDR that cannot be decoded is written again and again",
+		old:  "if decodeInto(map[string]any{\"status\": u.Object[\"status\"]}, cc) != nil {",
+		new:  "if cc.Name == u.GetName() {",
+		test: "./controllers/nodeipam TestDecode",
 	},
 	{
 		name: "lost-and-written-again", defect: "blocks that may have been written are written again although somebody else has them by now, or their ClusterCIDR may not give them",

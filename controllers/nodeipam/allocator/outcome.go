@@ -95,11 +95,33 @@ func (b *State) Unanswered(node *v1.Node, now, until time.Time) {
 // unknown is not a valid value of Renewals.WentBack.
 const unknown = -1
 
-// WritesOver reports whether the Node has a reservation, no unanswered write of it can be carried out any more, and the Lease has not gone
-// back since the first write. If the Lease went back, a write may have been carried out and lost.
+// WritesOver reports whether the Node has a reservation, no unanswered write of it can be carried out any more, and a read tells whether one
+// was.
 func (b *State) WritesOver(node *v1.Node, now time.Time, wentBack int) bool {
 	e, ok := b.entryOf(node)
-	return ok && !now.Before(e.unansweredUntil) && e.wentBack == wentBack
+	return ok && !now.Before(e.unansweredUntil) && b.readTells(e, wentBack)
+}
+
+// readTells reports whether a Node that shows no podCIDRs need not keep its blocks. If the Lease has gone back since the first write, a write
+// may have been carried out and lost: the machine may use the blocks, so nobody else must get them. That does not matter if other Nodes have
+// them already.
+func (b *State) readTells(e *nodeEntry, wentBack int) bool {
+	return e.wentBack == wentBack || b.taken(e)
+}
+
+// taken reports whether other Nodes hold all addresses that a Node holds.
+func (b *State) taken(e *nodeEntry) bool {
+	o := OwnerOf(e.uid)
+	for _, block := range b.ledger.Held(o) {
+		covered := false
+		for h := range b.ledger.Holdings(block) {
+			covered = covered || h.Owner != o && h.Owner.Kind == ipam.Node && h.Prefix.Bits() <= block.Bits()
+		}
+		if !covered {
+			return false
+		}
+	}
+	return true
 }
 
 // ReadWithout notes that a read of the Node, made while WritesOver was true, showed no podCIDRs. sent is how many renewals of the Lease had
@@ -144,7 +166,7 @@ func (b *State) lost(e *nodeEntry) bool {
 func (b *State) Settle(node *v1.Node, now time.Time, wentBack int) (wait time.Duration, read bool) {
 	e, ok := b.entryOf(node)
 	switch {
-	case !ok, e.state != sent, e.wentBack != wentBack:
+	case !ok, e.state != sent, !b.readTells(e, wentBack):
 		return 0, false
 	case e.read:
 		return time.Second, false

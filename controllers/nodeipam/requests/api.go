@@ -4,15 +4,18 @@ package requests
 
 import (
 	"context"
+	"encoding/json"
 
 	v1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/client-go/kubernetes"
 	"k8s.io/client-go/kubernetes/scheme"
+	"k8s.io/client-go/rest"
 
 	applyv1 "github.com/multicidr/controller-manager/apis/generated/applyconfiguration/networking/v1"
 	"github.com/multicidr/controller-manager/apis/generated/clientset/versioned"
+	clustercidrscheme "github.com/multicidr/controller-manager/apis/generated/clientset/versioned/scheme"
 	networkingv1 "github.com/multicidr/controller-manager/apis/networking/v1"
 )
 
@@ -28,8 +31,8 @@ type API interface {
 	CreateClusterCIDR(ctx context.Context, cc *networkingv1.ClusterCIDR) (*networkingv1.ClusterCIDR, error)
 	PatchClusterCIDR(ctx context.Context, name string, patch []byte) error
 	DeleteClusterCIDR(ctx context.Context, name string, uid types.UID, resourceVersion string) error
-	// ApplyStatus returns the ClusterCIDR as stored.
-	ApplyStatus(ctx context.Context, patch *applyv1.ClusterCIDRApplyConfiguration) (*networkingv1.ClusterCIDR, error)
+	// ApplyStatus returns the status as stored.
+	ApplyStatus(ctx context.Context, patch *applyv1.ClusterCIDRApplyConfiguration) (networkingv1.ClusterCIDRStatus, error)
 	// PatchStatus sends a merge patch of a ClusterCIDR's status.
 	PatchStatus(ctx context.Context, name string, patch []byte) error
 	CreateEvent(ctx context.Context, event *v1.Event) error
@@ -71,21 +74,41 @@ func (c Clients) CreateClusterCIDR(ctx context.Context, cc *networkingv1.Cluster
 }
 
 func (c Clients) PatchClusterCIDR(ctx context.Context, name string, patch []byte) error {
-	_, err := c.ClusterCIDRs.NetworkingV1().ClusterCIDRs().Patch(ctx, name, types.MergePatchType, patch, metav1.PatchOptions{FieldManager: Manager})
-	return err
+	return c.patchClusterCIDR(types.MergePatchType, name, metav1.PatchOptions{FieldManager: Manager}, patch).Do(ctx).Error()
+}
+
+// patchClusterCIDR returns a patch of a ClusterCIDR whose answer is not decoded. The typed client would turn the answer about an object that
+// cannot be decoded into an error, as if nobody knew whether the patch was carried out.
+func (c Clients) patchClusterCIDR(t types.PatchType, name string, opts metav1.PatchOptions, patch []byte, subresources ...string) *rest.Request {
+	return c.ClusterCIDRs.NetworkingV1().RESTClient().Patch(t).
+		Resource("clustercidrs").Name(name).SubResource(subresources...).
+		VersionedParams(&opts, clustercidrscheme.ParameterCodec).
+		Body(patch)
 }
 
 func (c Clients) DeleteClusterCIDR(ctx context.Context, name string, uid types.UID, resourceVersion string) error {
 	return c.ClusterCIDRs.NetworkingV1().ClusterCIDRs().Delete(ctx, name, metav1.DeleteOptions{Preconditions: &metav1.Preconditions{UID: &uid, ResourceVersion: &resourceVersion}})
 }
 
-func (c Clients) ApplyStatus(ctx context.Context, patch *applyv1.ClusterCIDRApplyConfiguration) (*networkingv1.ClusterCIDR, error) {
-	return c.ClusterCIDRs.NetworkingV1().ClusterCIDRs().ApplyStatus(ctx, patch, metav1.ApplyOptions{FieldManager: Manager, Force: true})
+func (c Clients) ApplyStatus(ctx context.Context, patch *applyv1.ClusterCIDRApplyConfiguration) (networkingv1.ClusterCIDRStatus, error) {
+	text, err := json.Marshal(patch)
+	if err != nil {
+		return networkingv1.ClusterCIDRStatus{}, err
+	}
+	force := true
+	answer, err := c.patchClusterCIDR(types.ApplyPatchType, *patch.Name, metav1.PatchOptions{FieldManager: Manager, Force: &force}, text, "status").Do(ctx).Raw()
+	if err != nil {
+		return networkingv1.ClusterCIDRStatus{}, err
+	}
+	var stored struct {
+		Status networkingv1.ClusterCIDRStatus `json:"status"`
+	}
+	err = json.Unmarshal(answer, &stored)
+	return stored.Status, err
 }
 
 func (c Clients) PatchStatus(ctx context.Context, name string, patch []byte) error {
-	_, err := c.ClusterCIDRs.NetworkingV1().ClusterCIDRs().Patch(ctx, name, types.MergePatchType, patch, metav1.PatchOptions{FieldManager: Manager}, "status")
-	return err
+	return c.patchClusterCIDR(types.MergePatchType, name, metav1.PatchOptions{FieldManager: Manager}, patch, "status").Do(ctx).Error()
 }
 
 func (c Clients) CreateEvent(ctx context.Context, event *v1.Event) error {

@@ -49,7 +49,7 @@ func (f Fenced) DeleteClusterCIDR(ctx context.Context, name string, uid types.UI
 	return f.enter(ctx, func(ctx context.Context) error { return f.API.DeleteClusterCIDR(ctx, name, uid, resourceVersion) })
 }
 
-func (f Fenced) ApplyStatus(ctx context.Context, patch *applyv1.ClusterCIDRApplyConfiguration) (stored *networkingv1.ClusterCIDR, err error) {
+func (f Fenced) ApplyStatus(ctx context.Context, patch *applyv1.ClusterCIDRApplyConfiguration) (stored networkingv1.ClusterCIDRStatus, err error) {
 	err = f.enter(ctx, func(ctx context.Context) (err error) {
 		stored, err = f.API.ApplyStatus(ctx, patch)
 		return err

@@ -68,8 +68,8 @@ func NewInformer(client dynamic.Interface, resync time.Duration, noteRead func(c
 	)
 }
 
-// Decode returns a ClusterCIDR. If the object cannot be decoded, the result has its metadata, its ranges (Nodes may have blocks in them)
-// and clustercidr.AnnotationUndecodable.
+// Decode returns a ClusterCIDR. If the object cannot be decoded, the result has its metadata, its status, its ranges (Nodes may have blocks in
+// them) and clustercidr.AnnotationUndecodable.
 func Decode(u *unstructured.Unstructured) *networkingv1.ClusterCIDR {
 	cc := &networkingv1.ClusterCIDR{}
 	err := decodeInto(u.Object, cc)
@@ -82,6 +82,10 @@ func Decode(u *unstructured.Unstructured) *networkingv1.ClusterCIDR {
 	if metadataErr := decodeInto(map[string]any{"metadata": u.Object["metadata"]}, cc); metadataErr != nil {
 		cc = &networkingv1.ClusterCIDR{ObjectMeta: metav1.ObjectMeta{Name: u.GetName(), UID: u.GetUID(), ResourceVersion: u.GetResourceVersion(), DeletionTimestamp: u.GetDeletionTimestamp(), Finalizers: u.GetFinalizers()}}
 	}
+	if decodeInto(map[string]any{"status": u.Object["status"]}, cc) != nil {
+		cc.Status = networkingv1.ClusterCIDRStatus{}
+	}
+	disown(cc)
 	cc.Spec.IPv4, _, _ = unstructured.NestedString(u.Object, "spec", "ipv4")
 	cc.Spec.IPv6, _, _ = unstructured.NestedString(u.Object, "spec", "ipv6")
 	metav1.SetMetaDataAnnotation(&cc.ObjectMeta, clustercidr.AnnotationUndecodable, err.Error())

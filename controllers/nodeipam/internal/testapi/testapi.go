@@ -69,7 +69,7 @@ func (s *Server) DeleteClusterCIDR(ctx context.Context, _ string, _ types.UID, _
 	return s.note(ctx, "deleteClusterCIDR")
 }
 
-func (s *Server) ApplyStatus(ctx context.Context, patch *applyv1.ClusterCIDRApplyConfiguration) (*networkingv1.ClusterCIDR, error) {
+func (s *Server) ApplyStatus(ctx context.Context, patch *applyv1.ClusterCIDRApplyConfiguration) (networkingv1.ClusterCIDRStatus, error) {
 	return Applied(patch), s.note(ctx, "applyStatus")
 }
 
@@ -86,10 +86,10 @@ func (s *Server) PatchEvent(ctx context.Context, _, _ string, _ []byte) (*v1.Eve
 }
 
 // Applied returns a ClusterCIDR that has only what was applied.
-func Applied(patch *applyv1.ClusterCIDRApplyConfiguration) *networkingv1.ClusterCIDR {
+func Applied(patch *applyv1.ClusterCIDRApplyConfiguration) networkingv1.ClusterCIDRStatus {
 	cc := &networkingv1.ClusterCIDR{}
 	if text, err := json.Marshal(patch); err != nil || json.Unmarshal(text, cc) != nil {
 		panic(err)
 	}
-	return cc
+	return cc.Status
 }
