@@ -360,7 +360,7 @@ func (w *world) awaitWhatIsNotKept(p *process) {
 			w.violate("doubt ends", "%s: %v", p.name, p.controller.state.Kept())
 		}
 	}
-	if p.holdsBack() {
+	for i := 0; i < 3 && p.holdsBack(); i++ { // One Node may give way when the first has got its blocks.
 		w.cover("a write is held back until a read can tell what came of those before")
 		w.rest(p, 2*leaseDuration)
 	}

@@ -96,7 +96,11 @@ func (c Clients) ApplyStatus(ctx context.Context, patch *applyv1.ClusterCIDRAppl
 		return networkingv1.ClusterCIDRStatus{}, err
 	}
 	force := true
-	answer, err := c.patchClusterCIDR(types.ApplyPatchType, *patch.Name, metav1.PatchOptions{FieldManager: Manager, Force: &force}, text, "status").Do(ctx).Raw()
+	result := c.patchClusterCIDR(types.ApplyPatchType, *patch.Name, metav1.PatchOptions{FieldManager: Manager, Force: &force}, text, "status").Do(ctx)
+	if err := result.Error(); err != nil { // That of Raw lacks what the API server says.
+		return networkingv1.ClusterCIDRStatus{}, err
+	}
+	answer, err := result.Raw()
 	if err != nil {
 		return networkingv1.ClusterCIDRStatus{}, err
 	}

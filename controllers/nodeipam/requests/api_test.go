@@ -2,6 +2,7 @@ package requests
 
 import (
 	"context"
+	"encoding/json"
 	"io"
 	"net/http"
 	"net/http/httptest"
@@ -75,6 +76,23 @@ func TestRequests(t *testing.T) {
 				t.Errorf("-want +got:\n%s", diff)
 			}
 		})
+	}
+}
+
+// What the API server says of a status that it refuses is needed to tell people what to do.
+func TestRefusedStatus(t *testing.T) {
+	refusal := apierrors.NewInvalid(networkingv1.SchemeGroupVersion.WithKind("ClusterCIDR").GroupKind(), "not today", nil).Status()
+	refusal.APIVersion, refusal.Kind = "v1", "Status"
+	server := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) {
+		w.Header().Set("Content-Type", "application/json")
+		w.WriteHeader(http.StatusUnprocessableEntity)
+		_ = json.NewEncoder(w).Encode(refusal)
+	}))
+	defer server.Close()
+	config := &rest.Config{Host: server.URL, ContentConfig: rest.ContentConfig{ContentType: "application/json"}}
+	_, err := Clients{ClusterCIDRs: versioned.NewForConfigOrDie(config)}.ApplyStatus(t.Context(), applyv1.ClusterCIDR("a"))
+	if !apierrors.IsInvalid(err) || !strings.Contains(err.Error(), "not today") {
+		t.Errorf("it is %v", err)
 	}
 }
 
