@@ -2,6 +2,7 @@ package main
 
 import (
 	"cmp"
+	"context"
 	"encoding/json"
 	"fmt"
 	"net/netip"
@@ -77,6 +78,8 @@ type namedRange struct {
 	block  int // prefix length of its blocks; 0 for a service range
 	// gives reports whether Nodes can get an address of a prefix: not if it is excluded. Nil for a service range.
 	gives func(netip.Prefix) bool
+	// grave is the level of addresses that others use: a warning while nothing is allocated from the range.
+	grave level
 }
 
 func (r namedRange) same(o namedRange) bool {
@@ -85,7 +88,7 @@ func (r namedRange) same(o namedRange) bool {
 
 func (r namedRange) String() string { return fmt.Sprintf("%s (%v)", r.name, r.prefix) }
 
-func check(s *state) []finding {
+func check(ctx context.Context, s *state) []finding {
 	var fs findings
 	alone := aloneOf(&fs, s)
 	checkVersion(&fs, s, alone)
@@ -105,6 +108,7 @@ func check(s *state) []finding {
 	checkCilium(&fs, s.cilium, ranges)
 	checkWriters(&fs, s, alone)
 	checkFiles(&fs, s)
+	checkPlanned(ctx, &fs, s)
 	return fs
 }
 
@@ -368,13 +372,17 @@ func rangesIn(fs *findings, name string, cc *networkingv1.ClusterCIDR) []namedRa
 	if wrong != "" {
 		fs.add(problem, "ranges", "ClusterCIDR %s would serve nobody: %s", name, wrong)
 	}
+	grave := problem
+	if cc.Spec.Allocation == networkingv1.AllocationDisabled {
+		grave = warning
+	}
 	var ranges []namedRange
 	for _, p := range prefixes {
 		hostBits := cc.Spec.PerNodeHostBits
 		if p.Addr().Is6() {
 			hostBits = ptr.Deref(cc.Spec.IPv6PerNodeHostBits, hostBits)
 		}
-		ranges = append(ranges, namedRange{name, p, p.Addr().BitLen() - int(hostBits), gives})
+		ranges = append(ranges, namedRange{name, p, p.Addr().BitLen() - int(hostBits), gives, grave})
 	}
 	return ranges
 }
@@ -416,7 +424,7 @@ func checkRanges(fs *findings, s *state, ranges, services []namedRange) {
 			switch {
 			case !r.gives(service.prefix):
 			case within(r.prefix, service.prefix):
-				fs.add(problem, about, "%v lies in the service range %v and would serve nobody: use other addresses", r, service)
+				fs.add(r.grave, about, "%v lies in the service range %v and would serve nobody: use other addresses", r, service)
 			case r.prefix.Overlaps(service.prefix):
 				fs.add(warning, about, "%v overlaps the service range %v: Nodes get nothing from the part that they share", r, service)
 			}
@@ -430,7 +438,7 @@ func checkRanges(fs *findings, s *state, ranges, services []namedRange) {
 				if r.name == fromFlags {
 					remedy = "use other addresses; or, before a Node can get that block, name the Nodes' network in spec.excludedCIDRs of the ClusterCIDR created-from-flags-… which the controller makes"
 				}
-				fs.add(problem, about, "%v has the address %v of Node %s in it, which Pods could get too: %s", r, address.Addr(), node.Name, remedy)
+				fs.add(r.grave, about, "%v has the address %v of Node %s in it, which Pods could get too: %s", r, address.Addr(), node.Name, remedy)
 			}
 		}
 	}

@@ -192,7 +192,25 @@ func TestCheck(t *testing.T) {
 		"a range with a Node's own address in it": {func(s *state) { s.nodes = append(s.nodes, node("n", "10.244.200.7")) },
 			[]string{"PROBLEM ranges: --cluster-cidr (10.244.0.0/16) has the address 10.244.200.7 of Node n in it"}},
 		"a ClusterCIDR that breaks a rule": {func(s *state) { s.planned = append(s.planned, clusterCIDR("bad", "10.246.0.0/30")) },
-			[]string{"PROBLEM ranges: ClusterCIDR bad would serve nobody: "}},
+			[]string{"PROBLEM ranges: ClusterCIDR bad would serve nobody: ", `PROBLEM files: ClusterCIDR bad would be refused: spec.perNodeHostBits: Invalid value: a block of this size does not fit into ipv4`}},
+		"an exclusion outside of the ranges": {func(s *state) { s.planned = append(s.planned, excluding(second, "10.247.0.0/24")) },
+			[]string{"PROBLEM files: ClusterCIDR second would be refused: spec.excludedCIDRs: Invalid value: every excluded CIDR must be inside ipv4 or ipv6"}},
+		"two of one name": {func(s *state) { s.planned = append(s.planned, second, second) },
+			[]string{"PROBLEM files: ClusterCIDR second is there more than once"}},
+		"another block size for a ClusterCIDR that exists": {func(s *state) {
+			changed := second
+			changed.Spec.PerNodeHostBits++
+			s.clusterCIDRs, s.planned = append(s.clusterCIDRs, second), append(s.planned, changed)
+		}, []string{"PROBLEM files: ClusterCIDR second would be refused: spec.perNodeHostBits: Invalid value: perNodeHostBits cannot be changed"}},
+		"another exclusion for a ClusterCIDR that exists": {func(s *state) {
+			s.clusterCIDRs = append(s.clusterCIDRs, second)
+			s.planned = append(s.planned, excluding(second, "10.246.1.0/24"))
+		}, nil},
+		"a disabled ClusterCIDR with addresses of Services and Nodes": {func(s *state) {
+			disabled := clusterCIDR("second", "10.96.64.0/20")
+			disabled.Spec.Allocation = networkingv1.AllocationDisabled
+			s.planned, s.nodes = append(s.planned, disabled), append(s.nodes, node("n", "10.96.65.1"))
+		}, []string{"WARNING ranges: second (10.96.64.0/20) lies in the service range", "WARNING ranges: second (10.96.64.0/20) has the address 10.96.65.1 of Node n"}},
 		"no range at all": {func(s *state) { s.pods, s.nodes, s.given.ServiceRange = nil, nil, "10.96.0.0/16" },
 			[]string{"WARNING ranges: there are none yet"}},
 		"no manager among the Pods": {func(s *state) { s.pods, s.nodes = nil, nil },
@@ -242,7 +260,7 @@ func TestCheck(t *testing.T) {
 			s := healthy()
 			tc.change(s)
 			var got []string
-			for _, f := range check(s) {
+			for _, f := range check(t.Context(), s) {
 				if f.level == ok {
 					continue
 				}

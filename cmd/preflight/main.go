@@ -60,7 +60,7 @@ func run(kubeconfig *clientcmd.ClientConfigLoadingRules, files []string, given f
 	}
 	s.form = form
 	worst := ok
-	for _, f := range check(s) {
+	for _, f := range check(ctx, s) {
 		fmt.Fprintln(stdout, f)
 		worst = max(worst, f.level)
 	}
