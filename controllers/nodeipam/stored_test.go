@@ -77,6 +77,7 @@ func TestForeignTransitionTime(t *testing.T) {
 		keeps   []string // conditions, their times
 	}{
 		"ours, save for one":     {`[{"manager":"` + Name + `","operation":"Apply","subresource":"status","fieldsV1":` + fields + `}]`, []string{"Ready", "Theirs"}},
+		"a CRD without schema":   {`[{"manager":"` + Name + `","operation":"Apply","subresource":"status","fieldsV1":{"f:status":{"f:conditions":{}}}}]`, []string{"Ready", "Conflicted", "Theirs"}},
 		"another manager":        {`[{"manager":"kubectl","operation":"Apply","subresource":"status","fieldsV1":` + fields + `}]`, []string{"Theirs"}},
 		"an update, not ours":    {`[{"manager":"` + Name + `","operation":"Update","subresource":"status","fieldsV1":` + fields + `}]`, []string{"Theirs"}},
 		"fields that are a list": {`[{"manager":"` + Name + `","operation":"Apply","subresource":"status","fieldsV1":[]}]`, []string{"Theirs"}},

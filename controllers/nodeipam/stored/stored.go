@@ -115,8 +115,17 @@ func ownsTransition(f metav1.ManagedFieldsEntry, conditionType string) bool {
 	if err := json.Unmarshal([]byte(f.FieldsV1.String()), &fields); err != nil {
 		return false
 	}
-	_, owns, err := unstructured.NestedFieldNoCopy(fields, "f:status", "f:conditions", fmt.Sprintf(`k:{"type":%q}`, conditionType), "f:lastTransitionTime")
-	return owns && err == nil
+	for _, name := range []string{"f:status", "f:conditions", fmt.Sprintf(`k:{"type":%q}`, conditionType), "f:lastTransitionTime"} {
+		inner, ok := fields[name].(map[string]any)
+		if !ok {
+			return false
+		}
+		if len(inner) == 0 {
+			return true // The whole of it: a CRD without a schema for the status has no owners for the parts of a list.
+		}
+		fields = inner
+	}
+	return false
 }
 
 // decodeInto decodes through JSON, as a typed client does: a number that does not fit is an error and is not truncated.
