@@ -177,6 +177,7 @@ func TestRefusedValues(t *testing.T) {
 		"a duration that is none":          {`{leaderElection: {retryPeriod: soon}}`, "at '/leaderElection/retryPeriod': 'soon' does not match pattern"},
 		"a lock of former times":           {`{leaderElection: {resourceLock: endpoints}}`, "at '/leaderElection/resourceLock': value must be 'leases'"},
 		"a lease without name":             {`{leaderElection: {resourceName: ""}}`, "at '/leaderElection/resourceName'"},
+		"no name at all":                   {`{leaderElection: {resourceName: null}}`, "at '/leaderElection': missing property 'resourceName'"},
 		"a port that does not exist":       {`{service: {port: 65536}}`, "at '/service/port': maximum: got 65,536, want 65,535"},
 		"one port for both":                {`{service: {port: 8443, securePort: 8443}}`, "service.port and service.securePort are equal"},
 		"an API server without scheme":     {`{apiServer: "10.0.0.1:6443"}`, "at '/apiServer': '10.0.0.1:6443' does not match pattern"},
@@ -266,7 +267,7 @@ func TestFencing(t *testing.T) {
 		maps.Copy(want, objects(t, string(content)))
 	}
 	paramRef := want["ValidatingAdmissionPolicyBinding lease-holder.networking.x-k8s.io"]["spec"].(map[string]any)["paramRef"].(map[string]any)
-	paramRef["namespace"], paramRef["name"] = "network", "pod-ranges"
+	paramRef["namespace"], paramRef["name"] = "network", "123"
 	for _, o := range got {
 		delete(o["metadata"].(map[string]any), "labels")
 	}

@@ -40,7 +40,7 @@ func TestProgramRunsAsRendered(t *testing.T) {
 		lease string
 	}{
 		"with defaults":        {set: "defaults", lease: "node-ipam-controller"},
-		"with everything on":   {set: "everything-on", lease: "pod-ranges"},
+		"with everything on":   {set: "everything-on", lease: "123"},
 		"without any election": {set: "everything-off"},
 	}
 	for name, tc := range tests {
@@ -291,7 +291,7 @@ func (c *cluster) fenced(t *testing.T) {
 		// Dry run: the Node must stay as it is until the policy is in force, which is a moment after it was created.
 		_, err := c.kube.CoreV1().Nodes().Patch(ctx, "waiting", types.StrategicMergePatchType, []byte(`{"spec":{"podCIDR":"10.9.0.0/24","podCIDRs":["10.9.0.0/24"]}}`),
 			metav1.PatchOptions{DryRun: []string{metav1.DryRunAll}})
-		if !apierrors.IsForbidden(err) || !strings.Contains(err.Error(), "Lease "+namespace+"/pod-ranges") {
+		if !apierrors.IsForbidden(err) || !strings.Contains(err.Error(), "Lease "+namespace+"/123") {
 			return fmt.Errorf("an administrator gives a Node podCIDRs: %v, want it forbidden for the Lease's sake", err)
 		}
 		return nil
