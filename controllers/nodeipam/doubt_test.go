@@ -262,6 +262,11 @@ func TestDoubt(t *testing.T) {
 				l.heardOfClusterCIDR("a")
 			}, again}, want: kept + ", n2", inDoubt: 1,
 		},
+		"its block is excluded by now": {
+			history: []func(*leader){lost, back, func(l *leader) {
+				l.setRange(t, ClusterCIDR("a", Spec4("10.0.0.0/27", 4, nil), func(cc *networkingv1.ClusterCIDR) { cc.Spec.ExcludedCIDRs = []string{"10.0.0.31/32"} }))
+			}, again}, want: kept + ", n2", inDoubt: 1,
+		},
 		"its ClusterCIDR serves nobody, and another one serves it": {
 			history: []func(*leader){lost, back, func(l *leader) {
 				cc := ClusterCIDR("a", Spec4("10.0.0.0/27", 4, nil))

@@ -62,3 +62,12 @@ func fromList(before, now any) bool {
 	is, ok2 := now.(*v1.Node)
 	return ok && ok2 && was.UID != is.UID
 }
+
+// conclude ends a Node's reservation once it is certain that no write of it is stored, and reports blocks that are in doubt from now on.
+func (c *Controller) conclude(b *allocator.State, node *v1.Node, now time.Time, renewals lease.Renewals) {
+	if blocks := b.Conclude(node, now, allocator.Renewals(renewals)); len(blocks) > 0 {
+		klog.Background().Error(nil, "Blocks are in doubt: etcd was restored from a backup, a write of them may have been lost with it, and the Node's ClusterCIDR cannot allocate them any more. "+
+			"They are kept, because the machine may use them, and the Node gets others. Reboot its machine, and then restart this process, which frees them", "node", klog.KObj(node), "podCIDRs", blocks)
+		c.health.Doubts(node.Name, b.InDoubt(node.Name))
+	}
+}

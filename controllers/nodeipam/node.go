@@ -90,7 +90,7 @@ func (c *Controller) decide(name string) (d decision, err error) {
 			// It needs no blocks any more. Blocks that may have been written stay reserved until the object is gone, or until it is certain
 			// that they were not written.
 			now, renewals := c.now(), c.renewals()
-			b.Conclude(node, now, allocator.Renewals(renewals))
+			c.conclude(b, node, now, renewals)
 			b.GiveUp(node)
 			d.pause, d.read = b.Settle(node, now, renewals.WentBack)
 		case b.Undecided(name):
@@ -105,7 +105,7 @@ func (c *Controller) decide(name string) (d decision, err error) {
 // reserve decides for a Node that needs podCIDRs. If no ClusterCIDR can allocate them, it queues an event.
 func (c *Controller) reserve(b *allocator.State, d *decision) {
 	now, renewals := c.now(), c.renewals()
-	b.Conclude(d.node, now, allocator.Renewals(renewals))
+	c.conclude(b, d.node, now, renewals)
 	if d.pause = b.GiveWay(d.node, now); d.pause > 0 {
 		return
 	}

@@ -4,6 +4,8 @@ import (
 	"bytes"
 	"context"
 	"errors"
+	"fmt"
+	"slices"
 	"sync/atomic"
 	"testing"
 	"testing/synctest"
@@ -130,7 +132,7 @@ func TestRestoreThatTheLeaseNoticesLater(t *testing.T) {
 }
 
 // A leader lives through a restore of etcd. Every write of n's block was refused before it, so none can have been lost with it; or n was created since then. Days
-// later one answer is lost and the others are refusals. Then n's ClusterCIDR is deleted, and there is another one.
+// later one answer is lost and the others are refusals. Then there is another ClusterCIDR, which comes first and whose podCIDRs are not refused.
 func TestLostAnswerLongAfterARestore(t *testing.T) {
 	for name, tc := range map[string]struct {
 		wentBack int
@@ -166,8 +168,7 @@ func TestLostAnswerLongAfterARestore(t *testing.T) {
 					l.watch("n", Node("n", Created(1)))
 				}
 				time.Sleep(time.Minute)
-				l.setRange(t, ClusterCIDR("a", Spec4("10.0.0.0/27", 4, nil), Deleted))
-				l.setRange(t, ClusterCIDR("b", Spec4("10.9.0.0/24", 4, nil)))
+				l.setRange(t, ClusterCIDR("b", Spec4("10.9.0.0/24", 4, nil), func(cc *networkingv1.ClusterCIDR) { cc.Spec.Priority = 1 }))
 				time.Sleep(3 * time.Hour)
 				if n := l.node("n"); n.Spec.PodCIDR == "" {
 					t.Errorf("three hours later the Node is pending, after %d refusals; b has 16 free blocks; health: %v", r.tries, l.health.Check(nil))
@@ -204,6 +205,77 @@ func TestFirstWriteAfterTheRestoreIsLost(t *testing.T) {
 				time.Sleep(time.Minute)
 				if l.node("late").Spec.PodCIDR == "" {
 					t.Errorf("a minute later the other Node is pending, after %d writes of the first one; health: %v", r.tries, l.health.Check(nil))
+				}
+				stop()
+			})
+		})
+	}
+}
+
+// A write of n's blocks got no answer, and then etcd was restored: its machine may use them. Meanwhile its ClusterCIDR cannot allocate them any more. n gets
+// others, and what nobody else has of the first ones is given to nobody.
+func TestReservationLostAfterARestore(t *testing.T) {
+	newCC := func(change func(*networkingv1.ClusterCIDR)) *networkingv1.ClusterCIDR {
+		return ClusterCIDR("b", networkingv1.ClusterCIDRSpec{IPv4: "10.9.0.0/26", IPv6: "fd00::/122", PerNodeHostBits: 4, Priority: 7}, change)
+	}
+	nothing := func(*networkingv1.ClusterCIDR) {}
+	exclude := func(cidrs ...string) func(*networkingv1.ClusterCIDR) {
+		return func(cc *networkingv1.ClusterCIDR) { cc.Spec.ExcludedCIDRs = cidrs }
+	}
+	for name, tc := range map[string]struct {
+		foreign []string // podCIDRs of another Node
+		change  func(*networkingv1.ClusterCIDR)
+		doubt   bool
+	}{
+		"both blocks are another Node's":            {foreign: []string{"10.9.0.0/28", "fd00::/124"}, change: nothing},
+		"one block is another Node's":               {foreign: []string{"10.9.0.0/28"}, change: nothing, doubt: true},
+		"half a block is":                           {foreign: []string{"10.9.0.0/29"}, change: nothing, doubt: true},
+		"half of one and all of the other":          {foreign: []string{"10.9.0.0/29", "fd00::/124"}, change: nothing, doubt: true},
+		"one block is excluded":                     {change: exclude("10.9.0.4/32"), doubt: true},
+		"half is another Node's, the rest excluded": {foreign: []string{"10.9.0.0/29"}, change: exclude("10.9.0.8/29"), doubt: true},
+	} {
+		t.Run(name, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				l := newLeader(t, true)
+				r := &answeringAs{leader: l}
+				var lost atomic.Bool
+				lost.Store(true)
+				r.answer = func(name string, _ []byte) (error, bool) {
+					return errors.New("connection reset"), name == "n" && lost.Load()
+				}
+				l.api = r
+				stop := l.start(t)
+				l.renewed(lease.Renewals{Sent: 5, Proven: 5})
+				l.renewing.Store(true)
+				l.setRange(t, newCC(nothing))
+				l.watch("n", Node("n", Created(1)))
+				time.Sleep(3 * time.Second)
+				l.renewed(lease.Renewals{Sent: 100, Proven: 100, WentBack: 50})
+				if tc.foreign != nil {
+					l.watch("foreign", Node("foreign", func(n *v1.Node) { n.Spec.PodCIDR, n.Spec.PodCIDRs = tc.foreign[0], tc.foreign }))
+				}
+				l.setRange(t, newCC(tc.change))
+				time.Sleep(time.Second)
+				lost.Store(false)
+				time.Sleep(time.Minute)
+				if told := l.health.Check(nil); (told != nil) != tc.doubt {
+					t.Errorf("health: %v", told)
+				}
+				for i := range 4 {
+					name := fmt.Sprintf("late%d", i)
+					l.watch(name, Node(name, Created(100)))
+				}
+				time.Sleep(time.Minute)
+				if n := l.node("n"); len(n.Spec.PodCIDRs) != 2 {
+					t.Errorf("n has %q, and ClusterCIDR b has blocks for it", n.Spec.PodCIDRs)
+				}
+				first := Pfxs("10.9.0.0/28", "fd00::/124")
+				for _, name := range []string{"n", "late0", "late1", "late2", "late3"} {
+					for _, block := range Pfxs(l.node(name).Spec.PodCIDRs...) {
+						if slices.ContainsFunc(first, block.Overlaps) && (tc.doubt || tc.foreign != nil) {
+							t.Errorf("%s has %v; the machine of n may use %v, and another Node has %v", name, block, first, tc.foreign)
+						}
+					}
 				}
 				stop()
 			})

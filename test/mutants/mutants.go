@@ -1033,7 +1033,7 @@ var mutants = []mutant{
 	},
 	{
 		name: "missing-is-gone", defect: "a Node that is missing from a list frees its blocks at once",
-		old:  "\tb.hold(d.owner(), blocks)\n",
+		old:  "\tb.hold(d.owner(), d.blocks)\n",
 		new:  "",
 		test: "./controllers/nodeipam TestDoubt",
 	},
@@ -1236,8 +1236,8 @@ var mutants = []mutant{
 	},
 	{
 		name: "restore-is-for-ever", defect: "after a restore of etcd, no lost answer is ever found out about again",
-		old:  "return e.wentBack == wentBack || b.taken(e)",
-		new:  "return wentBack == 0 || b.taken(e)",
+		old:  "return e.wentBack == wentBack || b.lost(e)",
+		new:  "return wentBack == 0 || b.lost(e)",
 		test: "./controllers/nodeipam TestLostAnswerLongAfterARestore",
 	},
 	{
@@ -1272,8 +1272,8 @@ var mutants = []mutant{
 	},
 	{
 		name: "read-is-proof-enough", defect: "a read counts before a renewal of the lease has shown that etcd was not restored before it",
-		old:  "e.read && r.Proven > e.readAfter && ",
-		new:  "e.read && ",
+		old:  "!e.read || r.Proven <= e.readAfter || ",
+		new:  "!e.read || ",
 		test: "./controllers/nodeipam TestRestoreWhileAWriteIsHeldBack",
 	},
 	{
@@ -1301,9 +1301,27 @@ var mutants = []mutant{
 	},
 	{
 		name: "written-after-a-restore", defect: "after a restore of etcd a Node is written podCIDRs that another Node shows, and has them as soon as a webhook lets that pass",
-		old:  "return e.wentBack == wentBack || b.taken(e)",
+		old:  "return e.wentBack == wentBack || b.lost(e)",
 		new:  "return e.wentBack == wentBack",
 		test: "./controllers/nodeipam TestNodeWhoseReservationIsLost",
+	},
+	{
+		name: "written-while-partly-taken", defect: "after a restore of etcd a Node is written a block and a part of another one, of which another Node shows the rest",
+		old:  "return e.wentBack == wentBack || b.lost(e)",
+		new:  "return e.wentBack == wentBack || b.taken(e)",
+		test: "./controllers/nodeipam TestReservationLostAfterARestore",
+	},
+	{
+		name: "lost-in-a-restore-and-free", defect: "blocks that a Node gave up after a restore of etcd are allocated to others, although its machine may use them",
+		old:  "if e.wentBack != r.WentBack && !b.taken(e) {",
+		new:  "if e.wentBack != r.WentBack && !b.taken(e) && now.IsZero() {",
+		test: "./controllers/nodeipam TestReservationLostAfterARestore",
+	},
+	{
+		name: "excluded-and-regained", defect: "a Node that registers again after a restore of etcd gets a block back that is excluded by now",
+		old:  "return ok && allocates(p, d.blocks) && p.Matches(node)",
+		new:  "return ok && p.State == ipam.Enabled && p.Matches(node)",
+		test: "./controllers/nodeipam TestDoubt",
 	},
 	{
 		name: "failed-reads-untold", defect: "a Node waits for a read that fails for good, and health does not say so",
@@ -1330,7 +1348,7 @@ var mutants = []mutant{
 	},
 	{
 		name: "read-of-one-that-goes", defect: "a Node that is being deleted keeps blocks that a read has shown not to be stored, and their ClusterCIDR with them",
-		old:  "\t\t\tb.Conclude(node, now, allocator.Renewals(renewals))\n",
+		old:  "\t\t\tc.conclude(b, node, now, renewals)\n",
 		new:  "",
 		test: "./controllers/nodeipam TestSimulationHistories",
 	},

@@ -26,7 +26,7 @@ import (
 // renewal every two seconds, and an informer that lost its watch lists again within a minute. Nodes missing from a later list were deleted.
 const ListedWithin = 150
 
-// doubt is about the blocks of a Node that is missing from a list.
+// doubt is about blocks of a Node that is missing from a list, or that could not keep them after a restore.
 type doubt struct {
 	uid    types.UID
 	pool   string
@@ -55,8 +55,19 @@ func (b *State) Keep(name string, instead *v1.Node, sent int) {
 	if len(blocks) == 0 || e.state.revocable() { // no write of them was ever stored
 		return
 	}
-	d := &doubt{uid: e.uid, pool: e.pool, blocks: blocks, sent: sent}
-	b.hold(d.owner(), blocks)
+	b.doubt(name, &doubt{uid: e.uid, pool: e.pool, blocks: blocks, sent: sent})
+}
+
+// doubt keeps blocks. A Node can have lost blocks before, in an earlier restore.
+func (b *State) doubt(name string, d *doubt) {
+	for _, earlier := range b.doubts[name] {
+		if earlier.uid == d.uid {
+			d.blocks, d.certain = slices.Concat(ipam.Without(earlier.blocks, d.blocks), d.blocks), d.certain || earlier.certain
+			b.endDoubt(name, earlier)
+			break
+		}
+	}
+	b.hold(d.owner(), d.blocks)
 	b.doubts[name] = append(b.doubts[name], d)
 }
 
@@ -131,10 +142,7 @@ func (b *State) Undecided(name string) bool {
 // mayHave reports whether the ClusterCIDR of the blocks in doubt may allocate them to a Node now.
 func (b *State) mayHave(node *v1.Node, d *doubt) bool {
 	p, ok := b.pools[d.pool]
-	if !ok || p.State != ipam.Enabled || slices.ContainsFunc(d.blocks, func(block netip.Prefix) bool { return !p.Contains(block) }) {
-		return false
-	}
-	return p.Matches(node)
+	return ok && allocates(p, d.blocks) && p.Matches(node)
 }
 
 // disputed reports whether another owner now holds blocks in doubt, such as a Node that was created with them.

@@ -2,6 +2,7 @@ package allocator
 
 import (
 	"maps"
+	"net/netip"
 	"slices"
 	"time"
 
@@ -102,11 +103,11 @@ func (b *State) WritesOver(node *v1.Node, now time.Time, wentBack int) bool {
 	return ok && !now.Before(e.unansweredUntil) && b.readTells(e, wentBack)
 }
 
-// readTells reports whether a Node that shows no podCIDRs need not keep its blocks. If the Lease has gone back since the first write, a write
-// may have been carried out and lost: the machine may use the blocks, so nobody else must get them. That does not matter if other Nodes have
-// them already.
+// readTells reports whether a Node that shows no podCIDRs need not keep its reservation. If the Lease has gone back since the first write, a
+// write may have been carried out and lost: the machine may use the blocks, so nobody else must get them. Then the Node keeps them while
+// its ClusterCIDR could allocate them. If it could not, writing them again would be wrong, too: see Conclude.
 func (b *State) readTells(e *nodeEntry, wentBack int) bool {
-	return e.wentBack == wentBack || b.taken(e)
+	return e.wentBack == wentBack || b.lost(e)
 }
 
 // taken reports whether other Nodes hold all addresses that a Node holds.
@@ -133,11 +134,19 @@ func (b *State) ReadWithout(node *v1.Node, sent int) {
 }
 
 // Conclude marks a reservation as refused if a read since its last write has shown no podCIDRs and the Lease was renewed after that read.
-// Without that renewal, a restore of etcd that has not been noticed yet would look as if no write had been carried out.
-func (b *State) Conclude(node *v1.Node, now time.Time, r Renewals) {
-	if e, ok := b.entryOf(node); ok && e.read && r.Proven > e.readAfter && b.WritesOver(node, now, r.WentBack) {
-		b.refuse(node.Name, e, now)
+// Without that renewal, a restore of etcd that has not been noticed yet would look as if no write had been carried out. After a restore it
+// returns blocks that are in doubt from now on: the Node cannot keep them, and its machine may use them.
+func (b *State) Conclude(node *v1.Node, now time.Time, r Renewals) (doubted []netip.Prefix) {
+	e, ok := b.entryOf(node)
+	if !ok || !e.read || r.Proven <= e.readAfter || !b.WritesOver(node, now, r.WentBack) {
+		return nil
 	}
+	if e.wentBack != r.WentBack && !b.taken(e) {
+		doubted = b.ledger.Held(OwnerOf(e.uid))
+		b.doubt(node.Name, &doubt{uid: e.uid, pool: e.pool, blocks: doubted, certain: true})
+	}
+	b.refuse(node.Name, e, now)
+	return doubted
 }
 
 // HoldBack reports whether to hold back the next write of the Node's reservation. After a read that showed no podCIDRs, the write waits for

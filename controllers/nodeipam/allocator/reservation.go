@@ -67,6 +67,17 @@ func (b *State) become(name string, e *nodeEntry, s ReservationState) {
 
 // stillFree reports whether p could still allocate these blocks, which o holds.
 func (b *State) stillFree(o ipam.Owner, p *clustercidr.Pool, blocks []netip.Prefix) bool {
+	if !allocates(p, blocks) {
+		return false
+	}
+	for range b.ledger.Conflicts(o) {
+		return false
+	}
+	return true
+}
+
+// allocates reports whether p could allocate these blocks together if they were free.
+func allocates(p *clustercidr.Pool, blocks []netip.Prefix) bool {
 	if p.State != ipam.Enabled || len(blocks) != len(p.Ranges) {
 		return false
 	}
@@ -74,9 +85,6 @@ func (b *State) stillFree(o ipam.Owner, p *clustercidr.Pool, blocks []netip.Pref
 		if r := p.Ranges[i]; block.Bits() != r.BlockBits || !r.Prefix.Contains(block.Addr()) || p.Excluded.Overlaps(block) {
 			return false
 		}
-	}
-	for range b.ledger.Conflicts(o) {
-		return false
 	}
 	return true
 }

@@ -364,8 +364,8 @@ func (h *Health) doubtful() string {
 	if len(names) > len(first) {
 		more = fmt.Sprintf(" and %d more", len(names)-len(first))
 	}
-	return "etcd was restored from a backup, and these Nodes are gone: " + strings.Join(first, "; ") + more +
-		". Their blocks are kept until this process ends, or the controller starts anew after a panic. Put the Nodes back as docs/operators/restore-etcd.md says"
+	return "etcd was restored from a backup, and these Nodes are gone, or could not keep these blocks: " + strings.Join(first, "; ") + more +
+		". Their blocks are kept until this process ends, or the controller starts anew after a panic. Put Nodes that are gone back as docs/operators/restore-etcd.md says, and reboot the machines of the others"
 }
 
 // ErrTorn is the panic of code that uses the state after an earlier panic.
