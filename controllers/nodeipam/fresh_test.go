@@ -4,7 +4,10 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"maps"
+	"strconv"
 	"strings"
+	"sync"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -78,7 +81,7 @@ func TestFreshObjectByObject(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			c := &Controller{}
-			all := fresh.Contents{Kind: "Nodes", Read: func(context.Context) (versions, string, error) { return tc.exist, "20", nil }, Shown: func() (versions, error) { return tc.shown, nil }}
+			all := fresh.Contents{Kind: "Nodes", Read: func(context.Context, string) (versions, string, error) { return maps.Clone(tc.exist), "20", nil }, Shown: func() (versions, error) { return tc.shown, nil }}
 			for _, version := range []string{"", "19"} {
 				fresh := fresh.Wait(noTime, &c.health, fresh.Cache{Contents: all, AsOf: "20", Version: func() string { return version }})
 				err := c.health.Check(nil)
@@ -150,8 +153,10 @@ func TestLaggingCacheIsNotListedForEver(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
 				reads := 0
-				all := fresh.Contents{Kind: "Nodes", Read: func(context.Context) (map[string]string, string, error) {
-					reads++
+				all := fresh.Contents{Kind: "Nodes", Read: func(_ context.Context, name string) (map[string]string, string, error) {
+					if name == "" {
+						reads++
+					}
 					if err != nil {
 						return nil, "", err
 					}
@@ -168,4 +173,61 @@ func TestLaggingCacheIsNotListedForEver(t *testing.T) {
 			})
 		})
 	}
+}
+
+// A cluster in which an object is deleted during every read of all objects: the cache, which is never more than a moment behind, is fresh all the same.
+func TestFreshWhileObjectsGo(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		exist, cache, version := map[string]string{}, map[string]string{}, 0
+		var mu sync.Mutex
+		add := func(name string) {
+			version++
+			exist[name] = strconv.Itoa(version)
+		}
+		for i := range 100 {
+			add(fmt.Sprint("n", i))
+		}
+		maps.Copy(cache, exist)
+		ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
+		var changes sync.WaitGroup
+		defer changes.Wait()
+		defer cancel()
+		changes.Go(func() { // The oldest one goes, and another one comes.
+			for i := 0; ctx.Err() == nil; i++ {
+				time.Sleep(time.Second)
+				gone, comes := fmt.Sprint("n", i), fmt.Sprint("n", 100+i)
+				mu.Lock()
+				version++
+				delete(exist, gone)
+				add(comes)
+				mu.Unlock()
+				time.Sleep(5 * time.Millisecond)
+				mu.Lock()
+				delete(cache, gone)
+				cache[comes] = exist[comes]
+				mu.Unlock()
+			}
+		})
+		all := fresh.Contents{Kind: "Nodes", Read: func(_ context.Context, name string) (map[string]string, string, error) {
+			mu.Lock()
+			defer mu.Unlock()
+			if now, ok := exist[name]; ok {
+				return map[string]string{name: now}, "", nil
+			} else if name != "" {
+				return nil, "", nil
+			}
+			read, asOf := maps.Clone(exist), strconv.Itoa(version)
+			mu.Unlock()
+			time.Sleep(5 * time.Second) // page by page, and all of them as of the first one
+			mu.Lock()
+			return read, asOf, nil
+		}, Shown: func() (map[string]string, error) {
+			mu.Lock()
+			defer mu.Unlock()
+			return maps.Clone(cache), nil
+		}}
+		if !fresh.WaitShown(ctx, &health.Health{}, all) {
+			t.Error("not fresh after a minute")
+		}
+	})
 }

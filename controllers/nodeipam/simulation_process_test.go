@@ -127,7 +127,7 @@ func (p *process) fresh() bool {
 		}
 	}
 	all := func(k kind, shown func() (map[string]string, error)) fresh.Contents {
-		return fresh.Contents{Kind: string(k), Read: func(context.Context) (map[string]string, string, error) {
+		return fresh.Contents{Kind: string(k), Read: func(context.Context, string) (map[string]string, string, error) {
 			versions := map[string]string{}
 			for name, o := range p.w.server.objects[k] {
 				versions[name] = o.GetResourceVersion()

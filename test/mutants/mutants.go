@@ -1324,6 +1324,12 @@ var mutants = []mutant{
 		test: "./controllers/nodeipam TestDoubt",
 	},
 	{
+		name: "objects-go-during-every-read", defect: "the start never ends in a cluster in which an object is deleted during every read of all objects",
+		old:  "if !time.Now().Before(ask) {",
+		new:  "if ask.IsZero() {",
+		test: "./controllers/nodeipam TestFreshWhileObjectsGo",
+	},
+	{
 		name: "failed-reads-untold", defect: "a Node waits for a read that fails for good, and health does not say so",
 		old:  "case err != nil && !requests.NotThere(err):\n\t\t\treturn fmt.Errorf(\"read Node",
 		new:  "case err != nil && without:\n\t\t\treturn fmt.Errorf(\"read Node",

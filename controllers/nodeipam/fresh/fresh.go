@@ -11,6 +11,7 @@ import (
 
 	"k8s.io/apimachinery/pkg/api/meta"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/fields"
 	"k8s.io/apimachinery/pkg/labels"
 	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apimachinery/pkg/util/resourceversion"
@@ -47,8 +48,8 @@ type Cache struct {
 // Contents are the objects of one kind, by name, with their resource versions: those that exist and those in a cache.
 type Contents struct {
 	Kind string
-	// Read makes a consistent read of all objects, as of a resource version.
-	Read func(ctx context.Context) (versions map[string]string, asOf string, err error)
+	// Read makes a consistent read, as of a resource version: of all objects, or, if name is not empty, of the one of that name.
+	Read func(ctx context.Context, name string) (versions map[string]string, asOf string, err error)
 	// Shown returns what the cache shows.
 	Shown func() (map[string]string, error)
 }
@@ -98,15 +99,20 @@ func WaitShown(ctx context.Context, h *health.Health, all Contents) bool {
 	var (
 		exist map[string]string // according to the last read
 		asOf  string            // empty before the first read, or if the last one failed
-		next  time.Time         // time of the next read: objects missing from the cache may be gone by then
+		next  time.Time         // time of the next read of all objects
+		ask   time.Time         // from when on objects that the cache lacks are read one by one, once each
+		asked map[string]bool
 		pause = LookInterval
 		told  bool
 	)
 	err := wait.PollUntilContextCancel(ctx, Interval, true, func(ctx context.Context) (bool, error) {
-		if now := time.Now(); !now.Before(next) {
-			next, pause = now.Add(pause), min(2*pause, maxPause) // A read may list very many objects.
+		if !time.Now().Before(next) {
 			var err error
-			if exist, asOf, err = all.Read(ctx); err != nil {
+			exist, asOf, err = all.Read(ctx, "") // It may list very many objects, and take long.
+			read := time.Now()
+			next, pause = read.Add(pause), min(2*pause, maxPause)
+			ask, asked = read.Add(LookInterval/2), map[string]bool{}
+			if err != nil {
 				if ctx.Err() == nil && h.WaitFor(health.Problem{What: all.Kind + " to be readable: if that is forbidden, " + health.ApplyRBAC, Err: err}) {
 					klog.FromContext(ctx).Error(err, "No Node gets podCIDRs: "+all.Kind+" cannot be read")
 				}
@@ -120,6 +126,10 @@ func WaitShown(ctx context.Context, h *health.Health, all Contents) bool {
 		if err != nil {
 			return false, err // Listing a cache fails only for a selector that cannot be parsed.
 		}
+		if !time.Now().Before(ask) {
+			// In a large cluster a read takes seconds, and during each one some object is deleted. The next one would not end the wait.
+			all.forgetGone(ctx, shown, exist, asked)
+		}
 		name, needed, behind := firstBehind(shown, exist, asOf)
 		if !behind {
 			return true, nil
@@ -132,6 +142,26 @@ func WaitShown(ctx context.Context, h *health.Health, all Contents) bool {
 		return false, nil
 	})
 	return err == nil
+}
+
+// asksAtOnce limits how many objects are read one by one before the cache is looked at again.
+const asksAtOnce = 100
+
+// forgetGone deletes from exist objects that the cache does not show and that are gone by now. It asks for no object that is in asked.
+func (all Contents) forgetGone(ctx context.Context, shown, exist map[string]string, asked map[string]bool) {
+	asks := 0
+	for name := range exist {
+		if _, ok := shown[name]; ok || asked[name] {
+			continue
+		}
+		if asks++; asks > asksAtOnce {
+			return
+		}
+		asked[name] = true
+		if now, _, err := all.Read(ctx, name); err == nil && len(now) == 0 {
+			delete(exist, name)
+		}
+	}
 }
 
 // firstBehind returns the first object, by name, that the cache shows in an older state than exists, or that it shows although the object
@@ -158,11 +188,14 @@ func firstBehind(shown, exist map[string]string, asOf string) (name, needed stri
 	return name, cmp.Or(exist[name], asOf), true
 }
 
-// ReadPages returns a function that makes a consistent read, page by page.
-func ReadPages[L runtime.Object](list func(context.Context, metav1.ListOptions) (L, error)) func(context.Context) (map[string]string, string, error) {
-	return func(ctx context.Context) (map[string]string, string, error) {
+// ReadPages returns a function for Contents.Read, which reads page by page.
+func ReadPages[L runtime.Object](list func(context.Context, metav1.ListOptions) (L, error)) func(context.Context, string) (map[string]string, string, error) {
+	return func(ctx context.Context, name string) (map[string]string, string, error) {
 		versions, asOf := map[string]string{}, ""
 		options := metav1.ListOptions{Limit: 500} // An empty resource version means the most recent one.
+		if name != "" {
+			options.FieldSelector = fields.OneTermEqualSelector(metav1.ObjectNameField, name).String()
+		}
 		for {
 			page, err := list(ctx, options)
 			if err != nil {
