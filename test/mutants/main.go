@@ -164,7 +164,7 @@ func (r runner) try(ctx context.Context, m mutant) verdict {
 		if m.test == testModel {
 			count = 1 // which is many histories
 		}
-		failed, _, err := r.fails(ctx, m, pkg, "-test.run=^"+test+"$", fmt.Sprintf("-test.count=%d", count))
+		failed, _, err := r.fails(ctx, m, pkg, "-test.run=^"+test+"$", "-test.failfast", fmt.Sprintf("-test.count=%d", count))
 		if err != nil || !failed {
 			return verdict{err: err}
 		}

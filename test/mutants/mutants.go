@@ -1253,12 +1253,6 @@ var mutants = []mutant{
 		test: "./controllers/nodeipam TestBlockOfBeforeTheRestore",
 	},
 	{
-		name: "read-while-the-fence-is-closed", defect: "a read during an outage that is a restore of etcd frees a block that was stored",
-		old:  "if unknown && !requests.NotSent(err) {",
-		new:  "if unknown {",
-		test: "./controllers/nodeipam TestRestoreThatTheLeaseNoticesLater",
-	},
-	{
 		name: "gave-way-for-ever", defect: "a Node that has given its block up once comes after all others for ever",
 		old:  "\t\treturn e.gaveWay\n",
 		new:  "\t\treturn e.gaveWay.AddDate(100, 0, 0)\n",
@@ -1287,11 +1281,6 @@ var mutants = []mutant{
 		old:  "\t\t\td.pause, d.read = b.Settle(node, now, renewals.WentBack)\n",
 		new:  "",
 		test: "./controllers/nodeipam TestDeletedNodeThatKeepsTheLastBlock",
-	},
-	{
-		name: "written-before-the-renewal", defect: "after a read that shows no podCIDRs the same blocks are written again, whoever has them by now",
-		old: "\tcase e.read:\n\t\treturn time.Second, false\n",
-		new: "",
 	},
 	{
 		name: "stored-once-keeps-the-last-block", defect: "a Node that once was answered with 200, and since then gets no answer, keeps the last block",
