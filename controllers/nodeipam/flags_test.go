@@ -71,6 +71,7 @@ func TestFlagsSpec(t *testing.T) {
 			want:  &networkingv1.ClusterCIDRSpec{IPv4: "10.244.0.0/16", PerNodeHostBits: 8},
 		},
 		"no CIDR":                               {flags: fromflags.Flags{ClusterCIDR: "10.244.0.0"}, wantErr: "--cluster-cidr: invalid CIDR address: 10.244.0.0: write one CIDR"},
+		"IPv4-mapped IPv6":                      {flags: fromflags.Flags{ClusterCIDR: "::ffff:10.0.0.0/112,fd00::/64"}, wantErr: "::ffff:10.0.0.0/112 contains IPv4-mapped addresses"},
 		"two of one family":                     {flags: fromflags.Flags{ClusterCIDR: "10.1.0.0/16,10.2.0.0/16"}, wantErr: "at most one CIDR of each family"},
 		"three":                                 {flags: fromflags.Flags{ClusterCIDR: "10.1.0.0/16,fd00::/48,10.2.0.0/16"}, wantErr: "at most one CIDR of each family"},
 		"the general mask with two families":    {flags: fromflags.Flags{ClusterCIDR: "10.244.0.0/16,fd00::/48", NodeMaskSize: 24}, wantErr: "use --node-cidr-mask-size-ipv4 and --node-cidr-mask-size-ipv6"},

@@ -10,6 +10,7 @@ import (
 
 	"github.com/spf13/pflag"
 
+	"k8s.io/apimachinery/pkg/api/validation"
 	utilerrors "k8s.io/apimachinery/pkg/util/errors"
 	"k8s.io/apimachinery/pkg/util/uuid"
 	apiserveroptions "k8s.io/apiserver/pkg/server/options"
@@ -237,10 +238,13 @@ func (o *options) validateElection() []error {
 		return errs
 	}
 	if o.lockNamespace == "" {
-		errs = append(errs, errors.New("the Lease has no namespace: set --leader-elect-namespace, or POD_NAMESPACE as the chart does, or turn off leader election with --enable-leader-election=false"))
+		return append(errs, errors.New("the Lease has no namespace: set --leader-elect-namespace, or POD_NAMESPACE as the chart does, or turn off leader election with --enable-leader-election=false"))
 	}
-	if o.lockName == "" {
-		errs = append(errs, errors.New("--leader-elect-resource-name must not be empty"))
+	for _, wrong := range validation.NameIsDNSSubdomain(o.lockName, false) {
+		errs = append(errs, fmt.Errorf("--leader-elect-resource-name=%s is no name of a Lease: %s", o.lockName, wrong))
+	}
+	for _, wrong := range validation.ValidateNamespaceName(o.lockNamespace, false) {
+		errs = append(errs, fmt.Errorf("%q is no name of a namespace (--leader-elect-namespace, or POD_NAMESPACE): %s", o.lockNamespace, wrong))
 	}
 	if o.leaseDuration < time.Second {
 		errs = append(errs, fmt.Errorf("--leader-elect-lease-duration=%v must be 1s or more, because a Lease counts whole seconds", o.leaseDuration))

@@ -1,6 +1,7 @@
 package standalone
 
 import (
+	"errors"
 	"fmt"
 	"os"
 	"regexp"
@@ -80,6 +81,23 @@ func TestIdentity(t *testing.T) {
 				t.Errorf("two processes are both called %v", identities)
 			}
 		})
+	}
+}
+
+// TestNamesOfTheLease: a Lease that cannot exist is an error at the start; a process would wait for it for ever.
+func TestNamesOfTheLease(t *testing.T) {
+	for _, tc := range []struct{ name, namespace, wrong string }{
+		{"a.b-c", "ns", ""},
+		{"a/b", "ns", "--leader-elect-resource-name=a/b is no name of a Lease"},
+		{"", "ns", "--leader-elect-resource-name= is no name of a Lease"},
+		{"a", "X_", `"X_" is no name of a namespace`},
+		{"a", "", "the Lease has no namespace"},
+	} {
+		o := newOptions()
+		o.lockName, o.lockNamespace = tc.name, tc.namespace
+		if err := errors.Join(o.validateElection()...); (err == nil) != (tc.wrong == "") || err != nil && !strings.Contains(err.Error(), tc.wrong) {
+			t.Errorf("%s/%s: %v, want %q", tc.namespace, tc.name, err, tc.wrong)
+		}
 	}
 }
 

@@ -88,6 +88,9 @@ func ParseCIDRs(flag, value string) ([]netip.Prefix, error) {
 	var prefixes []netip.Prefix
 	for s := range strings.SplitSeq(strings.TrimSpace(value), ",") {
 		prefix, err := clustercidr.ParseCIDR(strings.TrimSpace(s))
+		if strings.Contains(s, ":") && err == nil && ipam.FamilyOf(prefix) == ipam.IPv4 {
+			err = fmt.Errorf("%s contains %s", s, clustercidr.WhatMapped)
+		}
 		if err != nil {
 			return nil, fmt.Errorf("%s: %w: write one CIDR, or one of each family with a comma between them", flag, err)
 		}
