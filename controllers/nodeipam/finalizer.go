@@ -12,6 +12,7 @@ import (
 	"github.com/multicidr/controller-manager/controllers/ipam"
 	"github.com/multicidr/controller-manager/controllers/nodeipam/allocator"
 	"github.com/multicidr/controller-manager/controllers/nodeipam/clustercidr"
+	"github.com/multicidr/controller-manager/controllers/nodeipam/health"
 	"github.com/multicidr/controller-manager/controllers/nodeipam/queues"
 	"github.com/multicidr/controller-manager/controllers/nodeipam/requests"
 	"github.com/multicidr/controller-manager/controllers/nodeipam/text"
@@ -113,7 +114,8 @@ func (c *Controller) triedFinalizer(p *clustercidr.Pool, stored bool, err error)
 		case err == nil:
 			c.finalizerAnswered(p, stored)
 		case now.State == ipam.Pending && (now.Problem == "" || now.Cause != cause):
-			b.SetPool(now.With(text.Cut("its finalizer cannot be added: "+err.Error(), text.MaxProblem), cause))
+			t, _ := health.WriteProblem(err)
+			b.SetPool(now.With(text.Cut("its finalizer cannot be added: "+t.String(), text.MaxProblem), cause))
 			fallthrough
 		default:
 			delete(c.finalizerTries, p.Name)

@@ -98,17 +98,20 @@ func TestFinalizerThatIsRefused(t *testing.T) {
 	forbidden := func(text string) error {
 		return apierrors.NewForbidden(networkingv1.SchemeGroupVersion.WithResource("clustercidrs").GroupResource(), "a", errors.New(text))
 	}
-	const forbids = `its finalizer cannot be added: patch finalizers of ClusterCIDR a: clustercidrs.networking.x-k8s.io "a" is forbidden: `
+	const (
+		silent  = "its finalizer cannot be added: the API server does not answer in time: look at the network, at its load, at etcd and at admission webhooks (patch finalizers of ClusterCIDR a: reset, port "
+		forbids = "its finalizer cannot be added: the API server forbids it: " + health.ApplyRBAC + ` (patch finalizers of ClusterCIDR a: clustercidrs.networking.x-k8s.io "a" is forbidden: request `
+	)
 	for _, step := range []struct {
 		err    error
 		want   string // what is said of it
 		called int    // Nodes
 	}{
-		{errors.New("reset, port 1"), "its finalizer cannot be added: patch finalizers of ClusterCIDR a: reset, port 1", 1},
-		{errors.New("reset, port 2"), "its finalizer cannot be added: patch finalizers of ClusterCIDR a: reset, port 1", 0},
-		{forbidden("request 3"), forbids + "request 3", 1},
-		{forbidden("request 4"), forbids + "request 3", 0},
-		{errors.New("reset, port 5"), "its finalizer cannot be added: patch finalizers of ClusterCIDR a: reset, port 5", 1},
+		{errors.New("reset, port 1"), silent + "1)", 1},
+		{errors.New("reset, port 2"), silent + "1)", 0},
+		{forbidden("request 3"), forbids + "3)", 1},
+		{forbidden("request 4"), forbids + "3)", 0},
+		{errors.New("reset, port 5"), silent + "5)", 1},
 	} {
 		api.err = step.err
 		if err := c.syncClusterCIDR(t.Context(), "a"); err == nil {

@@ -179,7 +179,11 @@ func (b *State) overlaps(p *clustercidr.Pool) (found map[string][]string, addres
 		}
 		for _, s := range special {
 			if r.Prefix.Overlaps(s.prefix) && p.Gives(s.prefix) {
-				note(networkingv1.ReasonSpecialAddresses, "%v (%s)", s.prefix, s.use)
+				narrower := s.prefix // what can be excluded
+				if r.Prefix.Bits() > s.prefix.Bits() {
+					narrower = r.Prefix
+				}
+				note(networkingv1.ReasonSpecialAddresses, "%v (%s)", narrower, s.use)
 			}
 		}
 	}

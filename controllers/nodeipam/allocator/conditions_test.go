@@ -17,12 +17,12 @@ func TestSpecialAddresses(t *testing.T) {
 		want string
 	}{
 		"none":                         {Spec4("10.0.0.0/8", 8, nil), ""},
-		"loopback":                     {Spec4("127.123.234.0/23", 8, nil), "127.0.0.0/8 (loopback)"},
+		"loopback":                     {Spec4("127.123.234.0/23", 8, nil), "127.123.234.0/23 (loopback)"},
 		"all of IPv4":                  {Spec4("0.0.0.0/0", 8, nil), "127.0.0.0/8 (loopback); 169.254.0.0/16 (link-local); 224.0.0.0/4 (multicast)"},
 		"all of IPv4, partly excluded": {networkingv1.ClusterCIDRSpec{IPv4: "0.0.0.0/0", PerNodeHostBits: 8, ExcludedCIDRs: []string{"127.0.0.0/8", "169.254.0.0/16"}}, ": 224.0.0.0/4 (multicast)."},
 		"all of IPv4, without those":   {networkingv1.ClusterCIDRSpec{IPv4: "0.0.0.0/0", PerNodeHostBits: 8, ExcludedCIDRs: []string{"127.0.0.0/8", "169.254.0.0/16", "224.0.0.0/4"}}, ""},
-		"link-local IPv6":              {networkingv1.ClusterCIDRSpec{IPv6: "fe80::/48", PerNodeHostBits: 64}, "fe80::/10 (link-local)"},
-		"multicast IPv6":               {networkingv1.ClusterCIDRSpec{IPv6: "ff05::/48", PerNodeHostBits: 64}, "ff00::/8 (multicast)"},
+		"link-local IPv6":              {networkingv1.ClusterCIDRSpec{IPv6: "fe80::/48", PerNodeHostBits: 64}, "fe80::/48 (link-local)"},
+		"multicast IPv6":               {networkingv1.ClusterCIDRSpec{IPv6: "ff05::/48", PerNodeHostBits: 64}, "ff05::/48 (multicast)"},
 		"loopback IPv6":                {networkingv1.ClusterCIDRSpec{IPv6: "::/112", PerNodeHostBits: 8}, "::1/128 (loopback)"},
 		"all of IPv6 as one block":     {networkingv1.ClusterCIDRSpec{IPv6: "::/0", PerNodeHostBits: 128}, "One block is the whole address space"},
 	} {
