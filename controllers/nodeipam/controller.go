@@ -164,7 +164,7 @@ func New(cfg Config) (*Controller, error) {
 	c.client, c.clusterCIDRClient, c.dynamic = cfg.Client, cfg.ClusterCIDRClient, cfg.Dynamic
 	c.informers = externalversions.NewSharedInformerFactoryWithOptions(cfg.ClusterCIDRClient, 0, externalversions.WithTransform(stored.StripManagedFields))
 	clusterCIDRs := c.informers.InformerFor(&networkingv1.ClusterCIDR{}, func(_ versioned.Interface, resync time.Duration) cache.SharedIndexInformer {
-		return stored.NewInformer(c.dynamic, resync, c.noteRead)
+		return stored.NewInformer(c.dynamic, resync, health.NewChanges("ClusterCIDRs", c.noteRead))
 	})
 	c.clusterCIDRs = clustercidrlisters.NewClusterCIDRLister(clusterCIDRs.GetIndexer())
 

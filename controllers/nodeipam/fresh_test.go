@@ -13,11 +13,15 @@ import (
 	"time"
 
 	v1 "k8s.io/api/core/v1"
+	networkingapiv1 "k8s.io/api/networking/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	"k8s.io/apimachinery/pkg/labels"
+	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/client-go/informers"
 	coreinformers "k8s.io/client-go/informers/core/v1"
 	"k8s.io/client-go/kubernetes/fake"
 	corelisters "k8s.io/client-go/listers/core/v1"
+	clienttesting "k8s.io/client-go/testing"
 	"k8s.io/client-go/tools/cache"
 
 	versionedfake "github.com/multicidr/controller-manager/apis/generated/clientset/versioned/fake"
@@ -230,4 +234,31 @@ func TestFreshWhileObjectsGo(t *testing.T) {
 			t.Error("not fresh after a minute")
 		}
 	})
+}
+
+// Discovery names ServiceCIDRs, and the API server that answers does not have them: the start goes on when that stays so.
+func TestServiceCIDRsThatAreNotThere(t *testing.T) {
+	for name, tc := range map[string]struct {
+		every int // one answer of so many is another one
+		want  bool
+	}{"for good": {1000, true}, "now and then": {20, false}} {
+		t.Run(name, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				client := &fake.Clientset{}
+				asked := 0
+				client.AddReactor("list", "servicecidrs", func(clienttesting.Action) (bool, runtime.Object, error) {
+					if asked++; asked%tc.every == 0 {
+						return true, &networkingapiv1.ServiceCIDRList{}, nil
+					}
+					return true, nil, apierrors.NewNotFound(networkingapiv1.Resource("servicecidrs"), "")
+				})
+				c := &Controller{client: client, synced: map[string]cache.InformerSynced{"ServiceCIDRs": func() bool { return false }}}
+				ctx, cancel := context.WithTimeout(t.Context(), 5*time.Minute)
+				defer cancel()
+				if got := c.waitServiceCIDRs(ctx); got != tc.want {
+					t.Errorf("it goes on: %t, want %t", got, tc.want)
+				}
+			})
+		})
+	}
 }

@@ -2,6 +2,8 @@ package nodeipam
 
 import (
 	"context"
+	"sync"
+	"time"
 
 	networkingapiv1 "k8s.io/api/networking/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
@@ -36,13 +38,12 @@ func (c *Controller) start(ctx context.Context) bool {
 		return false
 	}
 	c.informers.Start(ctx.Done())
-	for kind, synced := range c.synced {
-		c.health.WaitFor(health.Problem{What: "the cache of " + kind + " to fill"})
-		if !cache.WaitForNamedCacheSyncWithContext(ctx, synced) {
+	for _, kind := range []string{"Nodes", "ClusterCIDRs"} {
+		if !c.waitSynced(ctx, kind) {
 			return false
 		}
 	}
-	if c.serviceCIDRs != nil && !fresh.WaitShown(ctx, &c.health, c.serviceCIDRContents()) {
+	if c.serviceCIDRs != nil && !c.waitServiceCIDRs(ctx) {
 		return false
 	}
 	if !fresh.Wait(ctx, &c.health, fresh.Cache{Contents: c.nodeContents(), AsOf: c.nodesAsOf, Version: c.nodesVersion}, fresh.Cache{Contents: c.clusterCIDRContents(), AsOf: clusterCIDRsAsOf, Version: c.clusterCIDRsVersion}) {
@@ -60,6 +61,49 @@ func (c *Controller) start(ctx context.Context) bool {
 	c.health.WaitFor(health.Problem{})
 	klog.FromContext(ctx).Info("Read all ClusterCIDRs and Nodes, starting to serve")
 	return true
+}
+
+func (c *Controller) waitSynced(ctx context.Context, kind string) bool {
+	c.health.WaitFor(health.Problem{What: "the cache of " + kind + " to fill"})
+	return cache.WaitForCacheSync(ctx.Done(), c.synced[kind]) // WaitForNamedCacheSync calls it an error when ctx ends
+}
+
+// notServedFor is for how long the API server must answer that it has no ServiceCIDRs until the start does not wait for them any more.
+const notServedFor = 30 * time.Second
+
+// waitServiceCIDRs waits until the cache shows all ServiceCIDRs. Discovery said that the API server has them, but it may have none: while
+// several API servers are upgraded one after the other, requests reach older ones, too, and an upgrade can be undone. If ServiceCIDRs come
+// later, the informer tells.
+func (c *Controller) waitServiceCIDRs(ctx context.Context) bool {
+	waiting, stop := context.WithCancel(ctx)
+	defer stop()
+	var looking sync.WaitGroup
+	defer looking.Wait()
+	defer stop()
+	looking.Go(func() {
+		var since time.Time // of the first of the last answers that were all the same: there are none
+		_ = wait.PollUntilContextCancel(waiting, fresh.LookInterval, true, func(ctx context.Context) (bool, error) {
+			_, err := c.client.NetworkingV1().ServiceCIDRs().List(ctx, metav1.ListOptions{Limit: 1})
+			if !apierrors.IsNotFound(err) {
+				since = time.Time{}
+				return false, nil
+			}
+			if since.IsZero() {
+				since = time.Now()
+			}
+			if time.Since(since) >= notServedFor {
+				stop()
+			}
+			return false, nil
+		})
+	})
+	if c.waitSynced(waiting, "ServiceCIDRs") && fresh.WaitShown(waiting, &c.health, c.serviceCIDRContents()) {
+		return true
+	}
+	if ctx.Err() == nil {
+		klog.FromContext(ctx).Info("The API server names ServiceCIDRs in its discovery and does not have them: until it has, the controller knows only the service ranges in --service-cluster-ip-range")
+	}
+	return ctx.Err() == nil
 }
 
 // canRead reports whether ClusterCIDRs and Nodes can be read, and logs what to do if not. If they can, asOf is the resource version of a

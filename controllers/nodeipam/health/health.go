@@ -14,6 +14,7 @@ import (
 
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/util/validation/field"
 
 	"github.com/multicidr/controller-manager/controllers/nodeipam/requests"
 	"github.com/multicidr/controller-manager/controllers/nodeipam/text"
@@ -319,6 +320,8 @@ func WriteProblem(err error) (t Problem, lasts bool) {
 		return Problem{"the API server turns requests away: see whether it is overloaded, and its priority and fairness rules", err}, false
 	case apierrors.IsNotFound(err), apierrors.IsConflict(err):
 		return Problem{"the API server answers as if the object were gone or another one: if the object is there, see which admission webhook or policy answers so", err}, false
+	case annotationsTooLong(err):
+		return Problem{"its annotations leave no room for the two that the controller adds: shorten or remove some, all together may have 256 KiB", err}, true
 	case apierrors.IsInvalid(err), apierrors.IsBadRequest(err):
 		return Problem{"the API server takes it for invalid: see whether another process has written the object, or an admission webhook or policy refuses it", err}, false
 	case said && !apierrors.IsTimeout(err) && !apierrors.IsServerTimeout(err):
@@ -326,6 +329,11 @@ func WriteProblem(err error) (t Problem, lasts bool) {
 	default:
 		return Problem{"the API server does not answer in time: look at the network, at its load, at etcd and at admission webhooks", err}, false
 	}
+}
+
+func annotationsTooLong(err error) bool {
+	cause, ok := apierrors.StatusCause(err, metav1.CauseType(field.ErrorTypeTooLong))
+	return ok && cause.Field == "metadata.annotations"
 }
 
 // byAdmission reports whether an admission webhook, an admission policy or a quota refused a write. The API server gives no

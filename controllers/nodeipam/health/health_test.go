@@ -13,6 +13,7 @@ import (
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime/schema"
+	"k8s.io/apimachinery/pkg/util/validation/field"
 
 	networkingv1 "github.com/multicidr/controller-manager/apis/networking/v1"
 	"github.com/multicidr/controller-manager/controllers/lease"
@@ -158,6 +159,7 @@ func TestWriteTrouble(t *testing.T) {
 		"no permission":                    {apierrors.NewForbidden(nodes, "n", errors.New(`User "u" cannot patch resource "nodes"`)), "apply manifests/rbac"},
 		"credentials":                      {apierrors.NewUnauthorized("no"), "credentials"},
 		"too many requests":                {apierrors.NewTooManyRequests("busy", 1), "priority and fairness"},
+		"no room for annotations":          {apierrors.NewInvalid(schema.GroupKind{Kind: "Node"}, "n", field.ErrorList{field.TooLong(field.NewPath("metadata", "annotations"), "", 256<<10)}), "shorten or remove some"},
 		"another process was faster":       {apierrors.NewInvalid(schema.GroupKind{Kind: "Node"}, "n", nil), "another process"},
 		"it seems to be gone, for a while": {requests.RefusedLater{Err: apierrors.NewNotFound(nodes, "n")}, "as if the object were gone"},
 		"a conflict, for a while":          {requests.RefusedLater{Err: apierrors.NewConflict(nodes, "n", nil)}, "as if the object were gone"},

@@ -42,7 +42,7 @@ var (
 // factory and not one per Controller. The zero value monitors nothing.
 type Watches struct {
 	mu    sync.Mutex
-	kinds []*changes
+	kinds []*Changes
 }
 
 // Nodes creates the informer of Nodes. It must not exist yet: the reads of an informer that other code created are not monitored.
@@ -70,7 +70,7 @@ func makeInformer[L runtime.Object](
 	w *Watches, kind string, factory informers.SharedInformerFactory,
 	resource schema.GroupVersionResource, object runtime.Object, of func(kubernetes.Interface) reader[L],
 ) {
-	c := &changes{kind: kind}
+	c := &Changes{kind: kind}
 	made := false
 	factory.InformerFor(object, func(client kubernetes.Interface, resync time.Duration) cache.SharedIndexInformer {
 		made = true
@@ -78,23 +78,10 @@ func makeInformer[L runtime.Object](
 		return cache.NewSharedIndexInformerWithOptions(
 			cache.ToListWatcherWithWatchListSemantics(&cache.ListWatch{
 				ListWithContextFunc: func(ctx context.Context, opts metav1.ListOptions) (runtime.Object, error) {
-					r := c.begin(ctx)
-					list, err := reader.List(ctx, opts)
-					if err != nil {
-						r.fails(err)
-						return nil, err
-					}
-					r.ends()
-					return list, nil
+					return Listed(ctx, c, opts, reader.List)
 				},
 				WatchFuncWithContext: func(ctx context.Context, opts metav1.ListOptions) (watch.Interface, error) {
-					r := c.begin(ctx)
-					inner, err := reader.Watch(ctx, opts)
-					if err != nil {
-						r.fails(err)
-						return nil, err
-					}
-					return r.follow(inner, opts.SendInitialEvents != nil && *opts.SendInitialEvents), nil
+					return c.Watched(ctx, opts, reader.Watch)
 				},
 			}, client),
 			object,
@@ -125,9 +112,10 @@ func (w *Watches) unseen() (problems []string) {
 	return problems
 }
 
-// changes is whether the changes of one kind of object are seen.
-type changes struct {
+// Changes is whether the changes of one kind of object are seen.
+type Changes struct {
 	kind string
+	note func(context.Context, error) // see NewChanges; may be nil
 
 	mu sync.Mutex
 	// since is when the first failed read since the last working watch began; zero if none failed.
@@ -136,7 +124,7 @@ type changes struct {
 	told  bool  // it counts as a problem
 }
 
-func (c *changes) unseen() string {
+func (c *Changes) unseen() string {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	if !c.told {
@@ -162,20 +150,63 @@ func readProblem(err error) Problem {
 	}
 }
 
+// NewChanges returns the Changes of an informer that is not shared. note is called with the error of each read that fails, and with nil when a
+// watch works; one call at a time, in that order.
+func NewChanges(kind string, note func(context.Context, error)) *Changes {
+	return &Changes{kind: kind, note: note}
+}
+
+// Listed makes a list for an informer.
+func Listed[L any](ctx context.Context, c *Changes, opts metav1.ListOptions, list func(context.Context, metav1.ListOptions) (L, error)) (L, error) {
+	r := c.begin(ctx)
+	all, err := list(ctx, opts)
+	if err != nil {
+		r.fails(err)
+	} else {
+		r.ends()
+	}
+	return all, err
+}
+
+// answersLate is how long after its end a watch is given up. A proxy can hold back the answer of the API server, which ends each watch, and an
+// informer waits for it.
+const answersLate = 30 * time.Second
+
+// Watched begins a watch for an informer.
+func (c *Changes) Watched(ctx context.Context, opts metav1.ListOptions, begin func(context.Context, metav1.ListOptions) (watch.Interface, error)) (watch.Interface, error) {
+	cancel := func() {}
+	if opts.TimeoutSeconds != nil {
+		ctx, cancel = context.WithTimeout(ctx, time.Duration(*opts.TimeoutSeconds)*time.Second+answersLate)
+	}
+	lists := opts.SendInitialEvents != nil && *opts.SendInitialEvents
+	r := c.begin(ctx)
+	inner, err := begin(ctx, opts)
+	switch {
+	case lists && apierrors.IsInvalid(err):
+		r.ends() // An older API server cannot begin with a list. The informer makes one itself.
+	case err != nil:
+		r.fails(err)
+	default:
+		return r.follow(inner, lists, cancel), nil
+	}
+	cancel()
+	return nil, err
+}
+
 // begin notes the beginning of a list or a watch. An informer runs one at a time.
-func (c *changes) begin(ctx context.Context) *read {
-	r := &read{changes: c, ctx: ctx, began: time.Now()}
+func (c *Changes) begin(ctx context.Context) *read {
+	r := &read{Changes: c, ctx: ctx, began: time.Now()}
 	r.overdue = time.AfterFunc(unanswered, func() { r.fail(errUnanswered, false) })
 	return r
 }
 
 // read is a list or a watch whose outcome is not known yet.
 type read struct {
-	*changes
+	*Changes
 	ctx     context.Context
 	began   time.Time
 	overdue *time.Timer
-	over    bool // the outcome is known; guarded by changes.mu
+	over    bool // the outcome is known; guarded by Changes.mu
 }
 
 // fails notes an error and ends the read.
@@ -197,6 +228,10 @@ func (r *read) fail(err error, over bool) {
 		r.since = r.began
 	}
 	r.err = err
+	if r.note != nil {
+		r.note(r.ctx, err)
+		return
+	}
 	if !r.told && time.Since(r.since) >= unseenFor {
 		r.told = true
 		klog.FromContext(r.ctx).Error(err, "Changes of "+r.kind+" are not seen: "+readProblem(err).What)
@@ -211,6 +246,9 @@ func (r *read) runs() {
 		return
 	}
 	r.end()
+	if r.note != nil {
+		r.note(r.ctx, nil)
+	}
 	if r.told {
 		klog.FromContext(r.ctx).Info("Watching " + r.kind + " again")
 	}
@@ -230,10 +268,11 @@ func (r *read) end() {
 }
 
 // follow returns a watch that forwards the events of inner and notes whether it works. If lists is true, the watch begins with the existing
-// objects, and works only once a bookmark says that they are complete.
-func (r *read) follow(inner watch.Interface, lists bool) watch.Interface {
+// objects, and works only once a bookmark says that they are complete. ended is called at the end.
+func (r *read) follow(inner watch.Interface, lists bool, ended func()) watch.Interface {
 	f := &followed{Interface: inner, events: make(chan watch.Event), stopped: make(chan struct{})}
 	go func() {
+		defer ended()
 		defer close(f.events)
 		if !lists {
 			stays := time.AfterFunc(open, r.runs)

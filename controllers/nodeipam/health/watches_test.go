@@ -2,6 +2,7 @@ package health
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"net"
 	"net/http"
@@ -13,7 +14,12 @@ import (
 	"testing/synctest"
 	"time"
 
+	v1 "k8s.io/api/core/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/runtime/schema"
 	utilruntime "k8s.io/apimachinery/pkg/util/runtime"
+	"k8s.io/apimachinery/pkg/watch"
 	"k8s.io/client-go/informers"
 	"k8s.io/client-go/kubernetes"
 	"k8s.io/client-go/rest"
@@ -419,7 +425,7 @@ func TestWatchesThatDoNotFail(t *testing.T) {
 	}
 }
 
-// No request is made that an informer would not make by itself: one at the start, and none as long as its watch runs.
+// No request is made that an informer would not make by itself: one at the start, and none as long as its watch runs, which it asks for five minutes of or more.
 func TestWatchesAskForNothing(t *testing.T) {
 	var mu sync.Mutex
 	requests := 0
@@ -430,15 +436,79 @@ func TestWatchesAskForNothing(t *testing.T) {
 			mu.Unlock()
 			s.works(w, r)
 		})
-		time.Sleep(time.Hour)
+		time.Sleep(2 * time.Minute)
 		for range 1000 {
 			_ = check.Check(nil)
 		}
-		time.Sleep(time.Hour)
+		time.Sleep(2 * time.Minute)
 		mu.Lock()
 		defer mu.Unlock()
 		if requests != 2 {
 			t.Errorf("the informers of two kinds made %d requests to watch, want 2", requests)
 		}
 	})
+}
+
+// An informer of its own is told of each read that fails, however it fails, and when a watch works again.
+func TestChanges(t *testing.T) {
+	broken := apierrors.NewInternalError(errors.New("unable to transform key"))
+	invalid := apierrors.NewInvalid(schema.GroupKind{}, "", nil)
+	type begin = func(context.Context, metav1.ListOptions) (watch.Interface, error)
+	refuses := func(err error) begin {
+		return func(context.Context, metav1.ListOptions) (watch.Interface, error) { return nil, err }
+	}
+	sends := func(events ...watch.Event) begin {
+		return func(context.Context, metav1.ListOptions) (watch.Interface, error) {
+			w := watch.NewFakeWithChanSize(len(events), false)
+			for _, e := range events {
+				w.Action(e.Type, e.Object)
+			}
+			return w, nil
+		}
+	}
+	ends := func(context.Context, metav1.ListOptions) (watch.Interface, error) {
+		w := watch.NewFake()
+		w.Stop()
+		return w, nil
+	}
+	for name, tc := range map[string]struct {
+		begin begin
+		lists bool
+		want  []error // of the notes
+	}{
+		"works":                    {begin: sends(), want: []error{nil}},
+		"shows an object":          {begin: sends(watch.Event{Type: watch.Added, Object: &v1.Node{}}), want: []error{nil}},
+		"has not listed all":       {begin: sends(watch.Event{Type: watch.Added, Object: &v1.Node{}}), lists: true, want: []error{errUnanswered}},
+		"has listed all":           {begin: sends(watch.Event{Type: watch.Bookmark, Object: &v1.Node{}}), lists: true, want: []error{nil}},
+		"cannot list":              {begin: refuses(invalid), lists: true},
+		"is refused":               {begin: refuses(invalid), want: []error{invalid}},
+		"ends as soon as it began": {begin: ends, want: []error{errEnded}},
+		"ends with an error":       {begin: sends(watch.Event{Type: watch.Error, Object: &broken.ErrStatus}), want: []error{broken}},
+		"gets no answer": {want: []error{errUnanswered}, begin: func(ctx context.Context, _ metav1.ListOptions) (watch.Interface, error) {
+			<-ctx.Done()
+			return nil, ctx.Err()
+		}},
+	} {
+		t.Run(name, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				var notes []error
+				c := NewChanges("ClusterCIDRs", func(_ context.Context, err error) { notes = append(notes, err) })
+				lasts := int64(300)
+				w, err := c.Watched(t.Context(), metav1.ListOptions{SendInitialEvents: &tc.lists, TimeoutSeconds: &lasts}, tc.begin)
+				if err == nil {
+					go func() {
+						for range w.ResultChan() {
+						}
+					}()
+					time.Sleep(2 * unanswered)
+				}
+				if fmt.Sprint(notes) != fmt.Sprint(tc.want) {
+					t.Errorf("noted %v, want %v", notes, tc.want)
+				}
+				if w != nil {
+					w.Stop()
+				}
+			})
+		})
+	}
 }

@@ -19,6 +19,7 @@ import (
 
 	networkingv1 "github.com/multicidr/controller-manager/apis/networking/v1"
 	"github.com/multicidr/controller-manager/controllers/nodeipam/clustercidr"
+	"github.com/multicidr/controller-manager/controllers/nodeipam/health"
 	"github.com/multicidr/controller-manager/controllers/nodeipam/requests"
 )
 
@@ -30,15 +31,14 @@ func ClusterCIDRs(client dynamic.Interface) dynamic.ResourceInterface {
 	return client.Resource(networkingv1.SchemeGroupVersion.WithResource("clustercidrs"))
 }
 
-// NewInformer returns the informer of ClusterCIDRs. It also differs from the generated one in that it tells noteRead whether ClusterCIDRs
-// can be read: an informer reports errors, but not when they end.
-func NewInformer(client dynamic.Interface, resync time.Duration, noteRead func(context.Context, error)) cache.SharedIndexInformer {
+// NewInformer returns the informer of ClusterCIDRs. It also differs from the generated one in that changes knows whether ClusterCIDRs can be
+// read: an informer reports errors, but not when they end.
+func NewInformer(client dynamic.Interface, resync time.Duration, changes *health.Changes) cache.SharedIndexInformer {
 	return cache.NewSharedIndexInformerWithOptions(
 		cache.ToListWatcherWithWatchListSemantics(&cache.ListWatch{
 			ListWithContextFunc: func(ctx context.Context, opts metav1.ListOptions) (runtime.Object, error) {
-				list, err := ClusterCIDRs(client).List(ctx, opts)
-				if err != nil { // A successful list alone is not enough: a watch must follow.
-					noteRead(ctx, err)
+				list, err := health.Listed(ctx, changes, opts, ClusterCIDRs(client).List)
+				if err != nil {
 					return nil, err
 				}
 				decoded := &networkingv1.ClusterCIDRList{ListMeta: metav1.ListMeta{
@@ -50,17 +50,18 @@ func NewInformer(client dynamic.Interface, resync time.Duration, noteRead func(c
 				return decoded, nil
 			},
 			WatchFuncWithContext: func(ctx context.Context, opts metav1.ListOptions) (watch.Interface, error) {
-				w, err := ClusterCIDRs(client).Watch(ctx, opts)
-				noteRead(ctx, err)
-				if err != nil {
-					return nil, err
-				}
-				return watch.Filter(w, func(e watch.Event) (watch.Event, bool) {
-					if u, ok := e.Object.(*unstructured.Unstructured); ok && e.Type != watch.Error {
-						e.Object = Decode(u)
+				return changes.Watched(ctx, opts, func(ctx context.Context, opts metav1.ListOptions) (watch.Interface, error) {
+					w, err := ClusterCIDRs(client).Watch(ctx, opts)
+					if err != nil {
+						return nil, err
 					}
-					return e, true
-				}), nil
+					return watch.Filter(w, func(e watch.Event) (watch.Event, bool) {
+						if u, ok := e.Object.(*unstructured.Unstructured); ok && e.Type != watch.Error {
+							e.Object = Decode(u)
+						}
+						return e, true
+					}), nil
+				})
 			},
 		}, client),
 		&networkingv1.ClusterCIDR{},
