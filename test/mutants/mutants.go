@@ -194,7 +194,7 @@ var mutants = []mutant{
 		new: "if ",
 	},
 	{
-		name: "messages-without-end", defect: "a message is as long as what somebody has written", test: "./controllers/nodeipam/text TestCut",
+		name: "messages-without-end", defect: "a message is as long as what somebody has written", test: "./controllers/text TestCut",
 		old: "\tif len(text) <= most {",
 		new: "\tif len(text) <= most+1000 {",
 	},
@@ -633,7 +633,7 @@ var mutants = []mutant{
 	},
 	{
 		name: "failed-event-forgotten", defect: "an event that could not be written is not written later",
-		old: "\t\t\treturn requests.RefusedLater{Err: err}\n\t\t}\n\t\twritten",
+		old: "\t\t\treturn writes.RefusedLater{Err: err}\n\t\t}\n\t\twritten",
 		new: "\t\t\treturn nil\n\t\t}\n\t\twritten",
 	},
 	{
@@ -684,7 +684,7 @@ var mutants = []mutant{
 	},
 	{
 		name: "unanswered-is-refused", defect: "a write without an answer counts as refused",
-		old: "\tif !requests.Answered(err) {\n",
+		old: "\tif !writes.Answered(err) {\n",
 		new: "\tif err == nil {\n",
 	},
 	{
@@ -895,8 +895,8 @@ var mutants = []mutant{
 	{
 		name: "finalizer-patience-without-a-try", defect: "Nodes go on to the next ClusterCIDR because this process could not write for a while",
 		file: "controllers/nodeipam/finalizer.go",
-		old:  "\tif requests.NotItsTurn(err) {\n\t\tc.with(",
-		new:  "\tif requests.NotItsTurn(err) && false {\n\t\tc.with(",
+		old:  "\tif writes.NotItsTurn(err) {\n\t\tc.with(",
+		new:  "\tif writes.NotItsTurn(err) && false {\n\t\tc.with(",
 		test: testFinalizer,
 	},
 
@@ -945,8 +945,8 @@ var mutants = []mutant{
 	},
 	{
 		name: "end-waits-for-events", defect: "a process that is told to end waits for events that hang",
-		old:  "context.WithTimeout(ctx, requests.Timeout) // A shutdown interrupts it: no decision depends on events.",
-		new:  "context.WithTimeout(context.WithoutCancel(ctx), requests.Timeout) // A shutdown",
+		old:  "context.WithTimeout(ctx, writes.Timeout) // A shutdown interrupts it: no decision depends on events.",
+		new:  "context.WithTimeout(context.WithoutCancel(ctx), writes.Timeout) // A shutdown",
 		test: testEventEnds,
 	},
 	{
@@ -977,8 +977,8 @@ var mutants = []mutant{
 	},
 	{
 		name: "restart-without-a-wait", defect: "without leader election a block is chosen while the last PATCH of the process before may still arrive",
-		old:  "delay: lease.OverWithoutLease(requests.Timeout)",
-		new:  "delay: 0 * lease.OverWithoutLease(requests.Timeout)",
+		old:  "delay: lease.OverWithoutLease(writes.Timeout)",
+		new:  "delay: 0 * lease.OverWithoutLease(writes.Timeout)",
 		test: testTakeover,
 	},
 	{
@@ -1117,7 +1117,7 @@ var mutants = []mutant{
 	},
 	{
 		name: "unkept-health-forgotten", defect: "health says ok while podCIDRs that are not kept are about to be written again",
-		old:  "\t\treturn requests.Later(d.pause)\n",
+		old:  "\t\treturn writes.Later(d.pause)\n",
 		new:  "\t\tc.nodeQueue.AddAfter(name, d.pause)\n\t\treturn nil\n",
 		test: "./controllers/nodeipam TestWritesThatAreNotKept",
 	},
@@ -1254,7 +1254,7 @@ var mutants = []mutant{
 	},
 	{
 		name: "read-while-the-fence-is-closed", defect: "a read during an outage that is a restore of etcd frees a block that was stored",
-		old:  "if unknown && !requests.NotSent(err) {",
+		old:  "if unknown && !writes.NotSent(err) {",
 		new:  "if unknown {",
 		test: "./controllers/nodeipam TestRestoreThatTheLeaseNoticesLater",
 	},
@@ -1307,7 +1307,7 @@ var mutants = []mutant{
 	},
 	{
 		name: "failed-reads-untold", defect: "a Node waits for a read that fails for good, and health does not say so",
-		old:  "case err != nil && !requests.NotThere(err):\n\t\t\treturn fmt.Errorf(\"read Node",
+		old:  "case err != nil && !writes.NotThere(err):\n\t\t\treturn fmt.Errorf(\"read Node",
 		new:  "case err != nil && without:\n\t\t\treturn fmt.Errorf(\"read Node",
 		test: "./controllers/nodeipam TestHeldBackAndReadsFail",
 	},
@@ -1410,7 +1410,7 @@ var mutants = []mutant{
 		name: "throttled-means-sent", defect: "a request that waited too long for --node-ipam-kube-api-qps counts as a write without an answer",
 		old:  "return NotItsTurn(err) || errors.As(err, &network)",
 		new:  "return NotItsTurn(err) && !errors.Is(err, ErrThrottled) || errors.As(err, &network)",
-		test: "./controllers/nodeipam/requests TestLimiter",
+		test: "./controllers/writes TestLimiter",
 	},
 	{
 		name: "exclusions-dropped", defect: "of what users have excluded from the ClusterCIDRs of earlier flags, what is more than the API takes is dropped",

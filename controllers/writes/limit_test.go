@@ -1,4 +1,4 @@
-package requests
+package writes
 
 import (
 	"context"
@@ -8,6 +8,8 @@ import (
 	"testing"
 	"time"
 
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/client-go/kubernetes"
 	"k8s.io/client-go/rest"
 	"k8s.io/client-go/util/flowcontrol"
@@ -22,11 +24,11 @@ func TestLimiter(t *testing.T) {
 		_, _ = w.Write([]byte(`{"kind":"Node","apiVersion":"v1"}`))
 	}))
 	defer server.Close()
-	client := kubernetes.NewForConfigOrDie(&rest.Config{Host: server.URL, RateLimiter: Limiter{flowcontrol.NewTokenBucketRateLimiter(0.001, 1)}})
+	client := kubernetes.NewForConfigOrDie(&rest.Config{Host: server.URL, RateLimiter: Limiter{RateLimiter: flowcontrol.NewTokenBucketRateLimiter(0.001, 1), Flag: "qps"}})
 	ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
 	defer cancel()
 	for i := range 2 {
-		err := PatchNode(ctx, client, "n", []byte("{}"))
+		_, err := client.CoreV1().Nodes().Patch(ctx, "n", types.MergePatchType, []byte("{}"), metav1.PatchOptions{})
 		if throttled := errors.Is(err, ErrThrottled); throttled != (i == 1) || throttled && (!NotSent(err) || !NotItsTurn(err)) {
 			t.Errorf("request %d: %v", i, err)
 		}
@@ -35,7 +37,7 @@ func TestLimiter(t *testing.T) {
 		t.Errorf("%d requests have arrived, want 1", arrived)
 	}
 
-	waits := Limiter{flowcontrol.NewTokenBucketRateLimiter(1, 1)} // one second until the second one
+	waits := Limiter{RateLimiter: flowcontrol.NewTokenBucketRateLimiter(1, 1)} // one second until the second one
 	for timeout, throttled := range map[time.Duration]bool{1500 * time.Millisecond: true, time.Minute: false} {
 		waits.Accept()
 		ctx, cancel := context.WithTimeout(t.Context(), timeout)

@@ -1,4 +1,4 @@
-package requests
+package writes
 
 import (
 	"context"
@@ -12,11 +12,14 @@ import (
 )
 
 // ErrThrottled is wrapped by the error of a request that was not sent in time because of the limit of requests per second.
-var ErrThrottled = errors.New("not sent yet: the limit of --node-ipam-kube-api-qps")
+var ErrThrottled = errors.New("not sent yet: the limit of requests per second")
 
 // Limiter returns an error that names the limit of requests per second. client-go's own error looks like that of an API server that does
 // not answer.
-type Limiter struct{ flowcontrol.RateLimiter }
+type Limiter struct {
+	flowcontrol.RateLimiter
+	Flag string // sets the limit
+}
 
 // Wait waits for at most half of the request's time, so that the other half is left for the API server.
 func (l Limiter) Wait(ctx context.Context) error {
@@ -28,7 +31,7 @@ func (l Limiter) Wait(ctx context.Context) error {
 	}
 	err := l.RateLimiter.Wait(limited)
 	if err != nil && !errors.Is(err, context.Canceled) {
-		return fmt.Errorf("%w: %s", ErrThrottled, err.Error()) // not wrapped: a context error means a request without an answer
+		return fmt.Errorf("%w (--%s): %s", ErrThrottled, l.Flag, err.Error()) // not wrapped: a context error means a request without an answer
 	}
 	return err
 }
