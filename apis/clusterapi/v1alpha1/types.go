@@ -8,6 +8,10 @@ import metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 // +kubebuilder:object:root=true
 // +kubebuilder:resource:scope=Cluster,categories=cluster-api
 // +kubebuilder:subresource:status
+// +kubebuilder:metadata:labels="app.kubernetes.io/managed-by=cluster-ipam-controller"
+// +kubebuilder:metadata:labels="clusterctl.cluster.x-k8s.io="
+// +kubebuilder:metadata:labels="clusterctl.cluster.x-k8s.io/move-hierarchy="
+// +kubebuilder:validation:XValidation:rule="has(self.spec)",message="spec is required: set spec.host, spec.wapiVersion and spec.credentialsSecretRef",reason=FieldValueRequired
 // +kubebuilder:printcolumn:name="Host",type=string,JSONPath=`.spec.host`,description="Host of the server"
 // +kubebuilder:printcolumn:name="Ready",type=string,JSONPath=`.status.conditions[?(@.type=="Ready")].status`,description="True: the server answers"
 // +kubebuilder:printcolumn:name="Reason",type=string,JSONPath=`.status.conditions[?(@.type=="Ready")].reason`,description="Why it is ready or not"
@@ -101,6 +105,10 @@ type InfobloxInstanceList struct {
 // +kubebuilder:object:root=true
 // +kubebuilder:resource:categories=cluster-api
 // +kubebuilder:subresource:status
+// +kubebuilder:metadata:labels="app.kubernetes.io/managed-by=cluster-ipam-controller"
+// +kubebuilder:metadata:labels="clusterctl.cluster.x-k8s.io="
+// +kubebuilder:metadata:labels="clusterctl.cluster.x-k8s.io/move-hierarchy="
+// +kubebuilder:validation:XValidation:rule="has(self.spec)",message="spec is required: set spec.instance and spec.subnets",reason=FieldValueRequired
 // +kubebuilder:printcolumn:name="Instance",type=string,JSONPath=`.spec.instance.name`,description="InfobloxInstance"
 // +kubebuilder:printcolumn:name="Subnets",type=string,JSONPath=`.spec.subnets[*].cidr`,description="Networks to allocate from"
 // +kubebuilder:printcolumn:name="Ready",type=string,JSONPath=`.status.conditions[?(@.type=="Ready")].status`,description="True: addresses can be allocated"
@@ -129,6 +137,8 @@ type InfobloxIPPoolSpec struct {
 
 	// subnets are the networks. They are tried in this order.
 	// +required
+	// +kubebuilder:validation:MinItems=1
+	// +kubebuilder:validation:MaxItems=256
 	Subnets []Subnet `json:"subnets"`
 
 	// networkView of the networks. Without it, that of the InfobloxInstance.
@@ -153,13 +163,19 @@ type InstanceReference struct {
 }
 
 // Subnet is one network of an Infoblox server.
+//
+// +kubebuilder:validation:XValidation:rule="!has(self.gateway) || self.gateway == ” || !isIP(self.gateway) || !isCIDR(self.cidr) || ip(self.gateway).family() == cidr(self.cidr).ip().family()",fieldPath=".gateway",message="gateway and cidr are of different families: set the gateway of this network"
 type Subnet struct {
 	// cidr of the network, as it is written in Infoblox.
 	// +required
+	// +kubebuilder:validation:MaxLength=49
+	// +kubebuilder:validation:XValidation:rule="isCIDR(self) && cidr(self) == cidr(self).masked()",message="must be a CIDR whose address is the first of the network, for example 10.0.0.0/24 or fd00::/64"
 	CIDR string `json:"cidr"`
 
 	// gateway of the network. Machines get it together with their address.
 	// +optional
+	// +kubebuilder:validation:MaxLength=45
+	// +kubebuilder:validation:XValidation:rule="self == '' || isIP(self)",message="must be an address without a prefix length, for example 10.0.0.1 or fd00::1"
 	Gateway string `json:"gateway,omitempty"`
 }
 

@@ -11,6 +11,7 @@ import (
 // +k8s:deepcopy-gen:interfaces=k8s.io/apimachinery/pkg/runtime.Object
 // +kubebuilder:object:root=true
 // +kubebuilder:subresource:status
+// +kubebuilder:metadata:labels="app.kubernetes.io/managed-by=cluster-ipam-controller"
 // +kubebuilder:printcolumn:name="bound",type=string,JSONPath=`.status.bound`,description="true: the pool can give addresses"
 // +kubebuilder:printcolumn:name="Age",type=date,JSONPath=`.metadata.creationTimestamp`,description="Time since the creation of the claim"
 type ClusterIPAMClaim struct {
@@ -115,6 +116,7 @@ type ClusterIPAMClaimList struct {
 // +k8s:deepcopy-gen:interfaces=k8s.io/apimachinery/pkg/runtime.Object
 // +kubebuilder:object:root=true
 // +kubebuilder:subresource:status
+// +kubebuilder:metadata:labels="app.kubernetes.io/managed-by=cluster-ipam-controller"
 // +kubebuilder:printcolumn:name="phase",type=string,JSONPath=`.status.phase`,description="Pending, or Bound: the pool can give addresses"
 // +kubebuilder:printcolumn:name="Age",type=date,JSONPath=`.metadata.creationTimestamp`,description="Time since the creation of the ClusterIPAM"
 type ClusterIPAM struct {
@@ -195,6 +197,7 @@ type ClusterIPAMList struct {
 // +kubebuilder:object:root=true
 // +kubebuilder:resource:shortName=clusterd;cld
 // +kubebuilder:subresource:status
+// +kubebuilder:metadata:labels="app.kubernetes.io/managed-by=cluster-ipam-controller"
 // +kubebuilder:printcolumn:name="Ready",type=string,JSONPath=`.status.conditions[?(@.type=="Ready")].status`,description="Whether the cluster is ready"
 // +kubebuilder:printcolumn:name="Services",type=string,JSONPath=`.status.conditions[?(@.type=="ServicesInReadyState")].message`,description="Number of ready services"
 // +kubebuilder:printcolumn:name="Template",type=string,JSONPath=`.spec.template`,description="Template of the cluster"
@@ -209,7 +212,7 @@ type ClusterDeployment struct {
 	metav1.ObjectMeta `json:"metadata,omitempty"`
 
 	// spec is the cluster to create.
-	// +optional
+	// +required
 	Spec ClusterDeploymentSpec `json:"spec,omitzero"`
 
 	// status is what controllers have observed.
