@@ -20,13 +20,14 @@ import (
 
 	"github.com/google/go-cmp/cmp"
 
+	"github.com/multicidr/controller-manager/controllers/clusteripam/infoblox/host"
 	"github.com/multicidr/controller-manager/controllers/clusteripam/infoblox/wapi"
 	"github.com/multicidr/controller-manager/controllers/clusteripam/infoblox/wapitest"
 )
 
 func configOf(s *wapitest.Server) wapi.Config {
-	host, port := s.Address()
-	return wapi.Config{Host: host, Port: port, Version: "2.12", Username: s.Username, Password: s.Password, CAFile: s.CAFile}
+	name, port := s.Address()
+	return wapi.Config{Host: name, Port: port, Version: "2.12", Username: s.Username, Password: s.Password, CAFile: s.CAFile}
 }
 
 func client(t *testing.T, c wapi.Config) *wapi.Client {
@@ -48,7 +49,7 @@ func TestFailures(t *testing.T) {
 		Requests                                                    int
 		Stored                                                      bool
 	}
-	host := wapi.Host{Name: "a", NetworkView: "default"}.WithNext(subnet, "default")
+	record := host.Record{Name: "a", NetworkView: "default"}.WithNext(subnet, "default")
 	for name, tc := range map[string]struct {
 		fault wapitest.Fault
 		grid  func(g *wapitest.Grid)
@@ -81,8 +82,8 @@ func TestFailures(t *testing.T) {
 		},
 		"such a record exists": {
 			call: func(ctx context.Context, c *wapi.Client) error {
-				_, _ = c.CreateHost(ctx, host)
-				_, err := c.CreateHost(ctx, host)
+				_, _ = c.CreateHost(ctx, record)
+				_, err := c.CreateHost(ctx, record)
 				return err
 			},
 			want: known{Answered: true, Duplicate: true, Requests: 2, Stored: true},
@@ -100,7 +101,7 @@ func TestFailures(t *testing.T) {
 			defer end()
 			call := tc.call
 			if call == nil {
-				call = func(ctx context.Context, c *wapi.Client) error { _, err := c.CreateHost(ctx, host); return err }
+				call = func(ctx context.Context, c *wapi.Client) error { _, err := c.CreateHost(ctx, record); return err }
 			}
 			err := call(t.Context(), client(t, config))
 			got := known{wapi.Answered(err), wapi.InFlight(err), wapi.IsDuplicate(err), wapi.IsFull(err), wapi.IsUnauthorized(err), wapi.IsNotFound(err), len(server.Requests()), false}
@@ -118,10 +119,10 @@ func TestNobodyThere(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	host, port, _ := net.SplitHostPort(l.Addr().String())
+	address, port, _ := net.SplitHostPort(l.Addr().String())
 	_ = l.Close()
-	c := client(t, wapi.Config{Host: host, Port: port, Version: "2.12", Username: "u"})
-	if _, err := c.CreateHost(t.Context(), wapi.Host{}); err == nil || !wapi.Answered(err) {
+	c := client(t, wapi.Config{Host: address, Port: port, Version: "2.12", Username: "u"})
+	if _, err := c.CreateHost(t.Context(), host.Record{}); err == nil || !wapi.Answered(err) {
 		t.Errorf("%v", err)
 	}
 }

@@ -2,83 +2,13 @@ package wapi
 
 import (
 	"context"
-	"fmt"
 	"net/http"
 	"net/netip"
 	"net/url"
 	"strings"
+
+	"github.com/multicidr/controller-manager/controllers/clusteripam/infoblox/host"
 )
-
-// Host is a host record. What the client does not know of a record stays as it is when the record is updated.
-type Host struct {
-	Ref         string `json:"_ref,omitempty"`
-	Name        string `json:"name,omitempty"`
-	NetworkView string `json:"network_view,omitempty"`
-	// View is the DNS view of a record that is ConfiguredForDNS.
-	View             string `json:"view,omitempty"`
-	ConfiguredForDNS bool   `json:"configure_for_dns"`
-	// Comment is for people. WAPI limits it to 256 characters.
-	Comment string  `json:"comment,omitempty"`
-	IPv4    []Addr4 `json:"ipv4addrs,omitempty"`
-	IPv6    []Addr6 `json:"ipv6addrs,omitempty"`
-}
-
-// Addr4 is an IPv4 address of a host record, or, in a write, Next.
-type Addr4 struct {
-	Address string `json:"ipv4addr"`
-	DHCP    bool   `json:"configure_for_dhcp"`
-	MAC     string `json:"mac"`
-}
-
-// Addr6 is an IPv6 address of a host record, or, in a write, Next.
-type Addr6 struct {
-	Address string `json:"ipv6addr"`
-	DHCP    bool   `json:"configure_for_dhcp"`
-	DUID    string `json:"duid"`
-}
-
-// Addresses returns the addresses of a host record, IPv4 first.
-func (h Host) Addresses() (all []netip.Addr) {
-	for _, a := range h.IPv4 {
-		if address, err := netip.ParseAddr(a.Address); err == nil {
-			all = append(all, address)
-		}
-	}
-	for _, a := range h.IPv6 {
-		if address, err := netip.ParseAddr(a.Address); err == nil {
-			all = append(all, address)
-		}
-	}
-	return all
-}
-
-// WithNext returns the record with one more address: the next free one of a network, which Infoblox chooses while it carries out the write.
-func (h Host) WithNext(network netip.Prefix, view string) Host {
-	next := fmt.Sprintf("func:nextavailableip:%s,%s", network, view)
-	if network.Addr().Is4() {
-		h.IPv4 = append(h.IPv4[:len(h.IPv4):len(h.IPv4)], Addr4{Address: next})
-	} else {
-		h.IPv6 = append(h.IPv6[:len(h.IPv6):len(h.IPv6)], Addr6{Address: next})
-	}
-	return h
-}
-
-// Without returns the record without an address.
-func (h Host) Without(gone netip.Addr) Host {
-	v4, v6 := h.IPv4, h.IPv6
-	h.IPv4, h.IPv6 = nil, nil
-	for _, a := range v4 {
-		if address, err := netip.ParseAddr(a.Address); err != nil || address != gone {
-			h.IPv4 = append(h.IPv4, a)
-		}
-	}
-	for _, a := range v6 {
-		if address, err := netip.ParseAddr(a.Address); err != nil || address != gone {
-			h.IPv6 = append(h.IPv6, a)
-		}
-	}
-	return h
-}
 
 // NetworkView reports whether a network view exists.
 func (c *Client) NetworkView(ctx context.Context, name string) (bool, error) {
@@ -110,44 +40,44 @@ func (c *Client) exists(ctx context.Context, kind string, query url.Values) (boo
 const hostFields = "ipv4addrs,ipv6addrs,name,view,network_view,configure_for_dns,comment"
 
 // Hosts returns the host records of a name in a network view.
-func (c *Client) Hosts(ctx context.Context, name, networkView string) ([]Host, error) {
-	var found []Host
+func (c *Client) Hosts(ctx context.Context, name, networkView string) ([]host.Record, error) {
+	var found []host.Record
 	err := c.do(ctx, http.MethodGet, "record:host", url.Values{"name": {name}, "network_view": {networkView}, "_return_fields": {hostFields}}, nil, &found)
 	return found, err
 }
 
 // Host reads a host record.
-func (c *Client) Host(ctx context.Context, ref string) (h Host, err error) {
+func (c *Client) Host(ctx context.Context, ref string) (h host.Record, err error) {
 	err = c.do(ctx, http.MethodGet, path(ref), url.Values{"_return_fields": {hostFields}}, nil, &h)
 	return h, err
 }
 
 // written is a host record as WAPI takes it. Lists must be there, even if they are empty.
 type written struct {
-	Name             string    `json:"name,omitempty"`
-	NetworkView      string    `json:"network_view,omitempty"`
-	View             string    `json:"view,omitempty"`
-	ConfiguredForDNS *bool     `json:"configure_for_dns,omitempty"`
-	Comment          string    `json:"comment"`
-	IPv4             []Addr4   `json:"ipv4addrs"`
-	IPv6             []Addr6   `json:"ipv6addrs"`
-	Aliases          *[]string `json:"aliases,omitempty"`
-	Attributes       *struct{} `json:"extattrs,omitempty"`
+	Name             string       `json:"name,omitempty"`
+	NetworkView      string       `json:"network_view,omitempty"`
+	View             string       `json:"view,omitempty"`
+	ConfiguredForDNS *bool        `json:"configure_for_dns,omitempty"`
+	Comment          string       `json:"comment"`
+	IPv4             []host.Addr4 `json:"ipv4addrs"`
+	IPv6             []host.Addr6 `json:"ipv6addrs"`
+	Aliases          *[]string    `json:"aliases,omitempty"`
+	Attributes       *struct{}    `json:"extattrs,omitempty"`
 }
 
 // CreateHost creates a host record and returns its reference.
-func (c *Client) CreateHost(ctx context.Context, h Host) (ref string, err error) {
+func (c *Client) CreateHost(ctx context.Context, h host.Record) (ref string, err error) {
 	body := written{
 		Name: h.Name, NetworkView: h.NetworkView, View: h.View, ConfiguredForDNS: &h.ConfiguredForDNS, Comment: h.Comment,
-		IPv4: append([]Addr4{}, h.IPv4...), IPv6: append([]Addr6{}, h.IPv6...), Aliases: &[]string{}, Attributes: &struct{}{},
+		IPv4: append([]host.Addr4{}, h.IPv4...), IPv6: append([]host.Addr6{}, h.IPv6...), Aliases: &[]string{}, Attributes: &struct{}{},
 	}
 	err = c.do(ctx, http.MethodPost, "record:host", nil, body, &ref)
 	return ref, err
 }
 
 // UpdateHost replaces the addresses and the comment of a host record.
-func (c *Client) UpdateHost(ctx context.Context, h Host) error {
-	body := written{Comment: h.Comment, IPv4: append([]Addr4{}, h.IPv4...), IPv6: append([]Addr6{}, h.IPv6...)}
+func (c *Client) UpdateHost(ctx context.Context, h host.Record) error {
+	body := written{Comment: h.Comment, IPv4: append([]host.Addr4{}, h.IPv4...), IPv6: append([]host.Addr6{}, h.IPv6...)}
 	var ref string
 	return c.do(ctx, http.MethodPut, path(h.Ref), nil, body, &ref)
 }

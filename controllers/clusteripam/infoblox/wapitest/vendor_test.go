@@ -11,6 +11,7 @@ import (
 	"github.com/google/go-cmp/cmp"
 	ibclient "github.com/infobloxopen/infoblox-go-client/v2"
 
+	"github.com/multicidr/controller-manager/controllers/clusteripam/infoblox/host"
 	"github.com/multicidr/controller-manager/controllers/clusteripam/infoblox/wapi"
 	"github.com/multicidr/controller-manager/controllers/clusteripam/infoblox/wapitest"
 )
@@ -138,8 +139,8 @@ type ours struct {
 }
 
 func (o ours) client() *wapi.Client {
-	host, port := o.s.Address()
-	c, err := wapi.New(wapi.Config{Host: host, Port: port, Version: "2.12", Username: o.s.Username, Password: o.s.Password, CAFile: o.s.CAFile})
+	name, port := o.s.Address()
+	c, err := wapi.New(wapi.Config{Host: name, Port: port, Version: "2.12", Username: o.s.Username, Password: o.s.Password, CAFile: o.s.CAFile})
 	o.must(err)
 	return c
 }
@@ -165,8 +166,8 @@ func (o ours) network(cidr string) bool {
 	return ok
 }
 
-func (o ours) host(name, cidr4, cidr6 string) wapi.Host {
-	h := wapi.Host{Name: name, NetworkView: "default"}
+func (o ours) host(name, cidr4, cidr6 string) host.Record {
+	h := host.Record{Name: name, NetworkView: "default"}
 	for _, cidr := range []string{cidr4, cidr6} {
 		if cidr != "" {
 			h = h.WithNext(netip.MustParsePrefix(cidr), "default")
@@ -183,7 +184,7 @@ func (o ours) create(name, cidr4, cidr6 string) string {
 	return text(h.Addresses())
 }
 
-func (o ours) found(name string) (h wapi.Host) {
+func (o ours) found(name string) (h host.Record) {
 	all, err := o.client().Hosts(o.t.Context(), name, "default")
 	o.must(err)
 	if len(all) > 0 {
@@ -223,8 +224,8 @@ type theirs struct {
 }
 
 func vendors(t *testing.T, s *wapitest.Server) operator {
-	host, port := s.Address()
-	connector, err := ibclient.NewConnector(ibclient.HostConfig{Host: host, Port: port, Version: "2.12"},
+	name, port := s.Address()
+	connector, err := ibclient.NewConnector(ibclient.HostConfig{Host: name, Port: port, Version: "2.12"},
 		ibclient.AuthConfig{Username: s.Username, Password: s.Password},
 		ibclient.NewTransportConfig(s.CAFile, 5, 1), &ibclient.WapiRequestBuilder{}, &ibclient.WapiHttpRequestor{})
 	if err != nil {
