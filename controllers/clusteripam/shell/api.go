@@ -13,8 +13,9 @@ type API interface {
 	// Get reads an object from etcd, past every cache, into object: a pointer to a new struct of the kind.
 	Get(ctx context.Context, kind *Kind, of types.NamespacedName, object metav1.Object) error
 	// Create creates object, whose apiVersion and kind it sets. stored gets the object as it is stored: a pointer to a new struct, or nil.
+	// It must not be modified, because the Store of the kind shows it from now on.
 	Create(ctx context.Context, kind *Kind, object, stored metav1.Object) error
-	// Patch changes an object. stored gets the result: a pointer to a new struct, or nil.
+	// Patch changes an object. stored gets the result, like that of Create.
 	Patch(ctx context.Context, kind *Kind, of types.NamespacedName, patch Patch, stored metav1.Object) error
 	// Delete deletes the object with this UID and, if resourceVersion is not empty, only in this version.
 	Delete(ctx context.Context, kind *Kind, of types.NamespacedName, uid types.UID, resourceVersion string) error

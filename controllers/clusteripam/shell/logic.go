@@ -30,6 +30,12 @@ type Logic interface {
 	Figures() Figures
 }
 
+// Problematic is implemented by a Logic that can be unable to do all of its work for reasons of its own.
+type Problematic interface {
+	// Problems returns what is wrong, and then what to do. The health check shows it. It is called with Parts.Lock held.
+	Problems() []string
+}
+
 // Parts are what a Logic gets from the shell; a simulation replaces them.
 type Parts struct {
 	// API sends requests. Its writes pass the fence, end after writes.Timeout and are sent once.

@@ -18,6 +18,12 @@ import (
 type Source interface {
 	// Reads returns what the Store holds.
 	Reads() Reads
+	// blank returns an empty object.
+	blank() metav1.Object
+	// find returns an object; nil if there is none.
+	find(namespace, name string) metav1.Object
+	// all returns the objects that the Store shows.
+	all() []metav1.Object
 	// decode converts an object. If err is not nil, the object has only the fields that could be converted.
 	decode(from *unstructured.Unstructured) (object metav1.Object, err error)
 	// show and drop change the Store. was is what it showed before.
@@ -34,6 +40,11 @@ type Reads struct {
 	Optional bool
 	// Namespace restricts the objects to one namespace, and Name to one object; empty means all.
 	Namespace, Name string
+}
+
+// has reports whether an object is one of those.
+func (r Reads) has(object metav1.Object) bool {
+	return (r.Namespace == "" || r.Namespace == object.GetNamespace()) && (r.Name == "" || r.Name == object.GetName())
 }
 
 // Store holds all objects of a kind. Safe for concurrent use. Nothing that it returns may be modified.
@@ -94,6 +105,22 @@ func (s *Store[T]) Broken(object T) error {
 	s.mu.RLock()
 	defer s.mu.RUnlock()
 	return s.broken[object.GetUID()]
+}
+
+func (s *Store[T]) blank() metav1.Object { return s.create() }
+
+func (s *Store[T]) find(namespace, name string) metav1.Object {
+	if object, ok := s.Get(namespace, name); ok {
+		return object
+	}
+	return nil
+}
+
+func (s *Store[T]) all() (all []metav1.Object) {
+	for _, object := range s.List() {
+		all = append(all, object)
+	}
+	return all
 }
 
 func (s *Store[T]) decode(from *unstructured.Unstructured) (metav1.Object, error) {
