@@ -45,8 +45,13 @@ generator kubectl patch --local --filename "$crd" --type json --output yaml \
 	--patch "$(sed "s#path: /#path: $terms/#" hack/crd-node-selector.patch.yaml)" >"$crd.patched"
 mv "$crd.patched" "$crd"
 
-echo "RBAC role"
+echo "RBAC roles"
 generator controller-gen rbac:roleName=system:controller:multi-cidr-node-ipam-controller paths=./controllers/nodeipam output:rbac:dir=manifests/rbac
+for controller in claims:cluster-ipam-controller gate:cluster-deployment-ipam-controller \
+	incluster:in-cluster-ip-pool-controller infoblox:infoblox-ip-pool-controller; do
+	generator controller-gen "rbac:roleName=system:controller:${controller#*:},fileName=${controller#*:}.yaml" \
+		paths="./controllers/clusteripam/${controller%:*}" output:rbac:dir=manifests/clusteripam/rbac
+done
 
 # Helm takes no file from outside of a chart.
 echo "chart"
