@@ -28,7 +28,8 @@ func (k Key) String() string {
 	return k.Kind + " " + k.Namespace + "/" + k.Name
 }
 
-func compareKeys(a, b Key) int {
+// Compare orders keys by kind, namespace and name.
+func Compare(a, b Key) int {
 	return cmp.Or(strings.Compare(a.Kind, b.Kind), strings.Compare(a.Namespace, b.Namespace), strings.Compare(a.Name, b.Name))
 }
 
@@ -41,6 +42,8 @@ type Pool struct {
 	metav1.ObjectMeta
 	Spec   v1alpha2.InClusterIPPoolSpec
 	Status v1alpha2.InClusterIPPoolStatus
+	// Unreadable is why some fields could not be read; empty if all were. Nothing is allocated from such a pool.
+	Unreadable string
 }
 
 func (p *Pool) key() Key { return Key{p.Kind, p.Namespace, p.Name} }
@@ -131,7 +134,7 @@ func (b *Book) Start() {
 
 // Changes returns the claims and pools to ask about because of what has happened since the last call.
 func (b *Book) Changes() []Key {
-	keys := slices.SortedFunc(maps.Keys(b.touched), compareKeys)
+	keys := slices.SortedFunc(maps.Keys(b.touched), Compare)
 	clear(b.touched)
 	return keys
 }
@@ -156,7 +159,7 @@ func (b *Book) SetPool(o *Pool) {
 	if before != nil && before.UID != o.UID {
 		p.said, p.statusAt = nil, time.Time{}
 	}
-	same := before != nil && before.UID == o.UID && equality.Semantic.DeepEqual(before.Spec, o.Spec)
+	same := before != nil && before.UID == o.UID && before.Unreadable == o.Unreadable && equality.Semantic.DeepEqual(before.Spec, o.Spec)
 	if !same {
 		b.compile(p)
 	}
@@ -208,6 +211,8 @@ func (b *Book) compile(p *pool) {
 			Addresses: s.Addresses, Excluded: s.ExcludedAddresses, Gateway: s.Gateway, Prefix: s.Prefix, AllocateReserved: s.AllocateReservedIPAddresses,
 		})
 		switch {
+		case p.object.Unreadable != "":
+			p.invalid = "some fields cannot be read: " + p.object.Unreadable
 		case err != nil:
 			p.invalid = err.Error()
 		case s.AddressReuseGracePeriodSeconds != nil && *s.AddressReuseGracePeriodSeconds < 0:
@@ -389,7 +394,7 @@ func (b *Book) SetClustersServed(served bool) {
 		return
 	}
 	b.clustersServed = served
-	for _, key := range slices.SortedFunc(maps.Keys(b.clusters), compareKeys) {
+	for _, key := range slices.SortedFunc(maps.Keys(b.clusters), Compare) {
 		b.clusterChanged(b.clusters[key])
 	}
 }

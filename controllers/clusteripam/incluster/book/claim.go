@@ -84,7 +84,7 @@ func (c *claim) deleting() bool { return c.object.DeletionTimestamp != nil }
 func (c *claim) unresolved() bool { return c.creating || c.stored || !c.maybeUntil.IsZero() }
 
 func byAge(a, b *claim) int {
-	return cmp.Or(a.place().Compare(b.place()), compareKeys(a.key, b.key))
+	return cmp.Or(a.place().Compare(b.place()), Compare(a.key, b.key))
 }
 
 func (c *claim) place() time.Time {
@@ -288,7 +288,7 @@ func (b *Book) serve() {
 		return
 	}
 	for len(b.freed) > 0 {
-		for _, p := range slices.SortedFunc(maps.Keys(b.freed), func(p, q *pool) int { return compareKeys(p.key, q.key) }) {
+		for _, p := range slices.SortedFunc(maps.Keys(b.freed), func(p, q *pool) int { return Compare(p.key, q.key) }) {
 			delete(b.freed, p)
 			for p.eligible() && b.anyWaiting(p) {
 				at, ok := p.usage.Next()
@@ -389,7 +389,7 @@ type waiter struct {
 
 func (q queue) Len() int { return len(q) }
 func (q queue) Less(i, j int) bool {
-	return cmp.Or(q[i].place.Compare(q[j].place), compareKeys(q[i].claim.key, q[j].claim.key)) < 0
+	return cmp.Or(q[i].place.Compare(q[j].place), Compare(q[i].claim.key, q[j].claim.key)) < 0
 }
 func (q queue) Swap(i, j int) { q[i], q[j] = q[j], q[i] }
 func (q *queue) Push(w any)   { *q = append(*q, w.(waiter)) }

@@ -60,7 +60,7 @@ func (s *simServer) of(kind string) (all []Key) {
 			all = append(all, key)
 		}
 	}
-	slices.SortFunc(all, compareKeys)
+	slices.SortFunc(all, Compare)
 	return all
 }
 

@@ -162,7 +162,7 @@ func (p *process) lists(d *rand.Rand) {
 		for k := range objects {
 			keys = append(keys, k)
 		}
-		slices.SortFunc(keys, compareKeys)
+		slices.SortFunc(keys, Compare)
 		for _, k := range keys {
 			show(p.book, k, objects[k], nil)
 		}
@@ -439,7 +439,7 @@ func (p *process) ready() (keys []Key) {
 			keys = append(keys, k)
 		}
 	}
-	slices.SortFunc(keys, compareKeys)
+	slices.SortFunc(keys, Compare)
 	return keys
 }
 
