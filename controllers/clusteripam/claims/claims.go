@@ -32,7 +32,7 @@ func New(cfg Config) (*shell.Controller, error) {
 	s := cfg.Config
 	s.Name = Name
 	s.Lines = []shell.Line{{Kind: shell.ClusterIPAMClaims, Workers: cfg.Workers}}
-	s.Logic = func(parts shell.Parts) shell.Logic { return newLogic(parts, cfg.DefaultInstance) }
+	s.Logic = func(parts shell.Parts) shell.Logic { return NewLogic(parts, cfg.DefaultInstance) }
 	return shell.New(s)
 }
 
@@ -50,7 +50,8 @@ type logic struct {
 	waiting map[types.UID]time.Time
 }
 
-func newLogic(parts shell.Parts, defaultInstance string) *logic {
+// NewLogic returns what the controller runs for one term. A simulation runs it, too.
+func NewLogic(parts shell.Parts, defaultInstance string) shell.Logic {
 	return &logic{
 		Parts:           parts,
 		defaultInstance: defaultInstance,
