@@ -164,7 +164,7 @@ type InstanceReference struct {
 
 // Subnet is one network of an Infoblox server.
 //
-// +kubebuilder:validation:XValidation:rule="!has(self.gateway) || self.gateway == ” || !isIP(self.gateway) || !isCIDR(self.cidr) || ip(self.gateway).family() == cidr(self.cidr).ip().family()",fieldPath=".gateway",message="gateway and cidr are of different families: set the gateway of this network"
+// +kubebuilder:validation:XValidation:rule=`!has(self.gateway) || self.gateway == "" || !isIP(self.gateway) || !isCIDR(self.cidr) || ip(self.gateway).family() == cidr(self.cidr).ip().family()`,fieldPath=".gateway",message="gateway and cidr are of different families: set the gateway of this network"
 type Subnet struct {
 	// cidr of the network, as it is written in Infoblox.
 	// +required
@@ -175,7 +175,7 @@ type Subnet struct {
 	// gateway of the network. Machines get it together with their address.
 	// +optional
 	// +kubebuilder:validation:MaxLength=45
-	// +kubebuilder:validation:XValidation:rule="self == '' || isIP(self)",message="must be an address without a prefix length, for example 10.0.0.1 or fd00::1"
+	// +kubebuilder:validation:XValidation:rule=`self == "" || isIP(self)`,message="must be an address without a prefix length, for example 10.0.0.1 or fd00::1"
 	Gateway string `json:"gateway,omitempty"`
 }
 
