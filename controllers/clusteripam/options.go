@@ -10,6 +10,7 @@ import (
 
 	"github.com/multicidr/controller-manager/controllers/clusteripam/claims"
 	"github.com/multicidr/controller-manager/controllers/clusteripam/gate"
+	"github.com/multicidr/controller-manager/controllers/clusteripam/incluster"
 	"github.com/multicidr/controller-manager/controllers/clusteripam/infoblox"
 	"github.com/multicidr/controller-manager/controllers/clusteripam/shell"
 	"github.com/multicidr/controller-manager/controllers/lease"
@@ -18,7 +19,7 @@ import (
 
 // Names returns the names of the controllers, in the order in which they work on a claim.
 func Names() []string {
-	return []string{claims.Name, gate.Name, infoblox.Name}
+	return []string{claims.Name, gate.Name, incluster.Name, infoblox.Name}
 }
 
 // Options are the flags of the controllers, the same in every program that contains them.
@@ -85,6 +86,9 @@ func (o *Options) Build(name string, config *rest.Config, fence writes.Fence) (*
 	case gate.Name:
 		base.Other = o.k0rdent()
 		return gate.New(gate.Config{Config: base, Workers: workers})
+	case incluster.Name:
+		base.Yield = o.yield()
+		return incluster.New(incluster.Config{Config: base, Workers: workers})
 	case infoblox.Name:
 		return infoblox.New(infoblox.Config{Client: config, Fence: fence, Workers: workers, SecretNamespace: o.secretNamespace, Yield: o.yield()})
 	default:
