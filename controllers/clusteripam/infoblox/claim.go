@@ -129,6 +129,11 @@ func (l *logic) allocate(ctx context.Context, claim *v1beta2.IPAddressClaim) err
 		}
 	}
 	names, mayShare := naming(claim, from).Names()
+	l.Lock.With(func() { // A name that was given up before is not tried again, even if the cache does not show that yet.
+		if i := slices.Index(names, l.prepared[claim.UID].name); i > 0 {
+			names = names[i:]
+		}
+	})
 	for i, name := range names {
 		var err error
 		if claim, err = l.prepare(ctx, claim, from.place, name); err != nil {
@@ -173,7 +178,14 @@ func wanted(name string, from source) host.Record {
 // prepare writes to a claim what its release needs, before anything is written to Infoblox.
 func (l *logic) prepare(ctx context.Context, claim *v1beta2.IPAddressClaim, at place, name string) (*v1beta2.IPAddressClaim, error) {
 	finalizers, missing := without(claim.Finalizers, v1beta2.FinalizerReleaseAddress)
-	if !missing && claim.Annotations[v1alpha1.AnnotationHostname] == name && claim.Annotations[annotationPlace] == at.String() {
+	done := !missing && claim.Annotations[v1alpha1.AnnotationHostname] == name && claim.Annotations[annotationPlace] == at.String()
+	l.Lock.With(func() {
+		want := recordName{at, name}
+		before, ok := l.prepared[claim.UID]
+		done = done && (!ok || before == want) // Otherwise the cache shows what was before a write whose answer was lost.
+		l.prepared[claim.UID] = want
+	})
+	if done {
 		return claim, nil
 	}
 	stored := &v1beta2.IPAddressClaim{}
@@ -321,7 +333,11 @@ func (l *logic) create(ctx context.Context, claim *v1beta2.IPAddressClaim, from 
 		address.Labels = map[string]string{v1beta2.LabelClusterName: cluster}
 	}
 	stored := &v1beta2.IPAddress{}
-	if err := l.API.Create(ctx, shell.IPAddresses, address, stored); err != nil {
+	err := l.API.Create(ctx, shell.IPAddresses, address, stored)
+	if !writes.Answered(err) {
+		l.Lock.With(func() { l.creating[claim.UID] = l.Now().Add(l.unanswered()) })
+	}
+	if err != nil {
 		if apierrors.IsAlreadyExists(err) {
 			return writes.RefusedLater{Err: err} // Its event is coming: it may be ours, of a create that was not answered.
 		}

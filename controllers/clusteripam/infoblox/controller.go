@@ -3,6 +3,7 @@ package infoblox
 import (
 	"context"
 	"net/netip"
+	"time"
 
 	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
@@ -45,12 +46,17 @@ func New(cfg Config) (*shell.Controller, error) {
 		}
 		return fenced{client, cfg.Fence}, nil
 	}
+	// Without a lease nothing says until when a write is carried out.
+	unanswered := func() time.Duration { return 2 * writes.Timeout }
+	if cfg.Fence != nil {
+		unanswered = func() time.Duration { return max(cfg.Fence.Unanswered(), 2*writes.Timeout) }
+	}
 	return shell.New(shell.Config{
 		Name:   Name,
 		Client: cfg.Client,
 		Fence:  cfg.Fence,
 		Lines:  []shell.Line{{Kind: shell.InfobloxInstances, Workers: 2}, {Kind: shell.InfobloxIPPools, Workers: 2}, {Kind: shell.IPAddressClaims, Workers: cfg.Workers}},
-		Logic:  func(p shell.Parts) shell.Logic { return newLogic(p, cfg.SecretNamespace, connect) },
+		Logic:  func(p shell.Parts) shell.Logic { return newLogic(p, cfg.SecretNamespace, connect, unanswered) },
 		Yield:  cfg.Yield,
 	})
 }

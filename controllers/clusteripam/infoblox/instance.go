@@ -74,7 +74,6 @@ func (l *logic) syncInstance(ctx context.Context, key shell.Key) error {
 		config, inputs, problem = l.configOf(instance)
 		if s = l.servers[key.Name]; s == nil {
 			s = &server{}
-			l.servers[key.Name] = s
 		}
 		check = s.due(inputs, l.Now())
 	})
@@ -88,8 +87,9 @@ func (l *logic) syncInstance(ctx context.Context, key shell.Key) error {
 		}
 		l.Lock.With(func() {
 			v.inputs, v.checked = inputs, l.Now()
+			l.servers[key.Name] = s
 			networkView, dnsView := cmp.Or(instance.Spec.DefaultNetworkView, "default"), instance.Spec.DefaultDNSView
-			if s.client != client || s.ready != v.ready || s.networkView != networkView || s.dnsView != dnsView {
+			if s.client != client || s.ready != v.ready || s.checked.IsZero() || s.networkView != networkView || s.dnsView != dnsView {
 				s.changes++
 				l.queuePoolsOf(key.Name)
 			}

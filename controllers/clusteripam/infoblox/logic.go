@@ -63,6 +63,8 @@ type logic struct {
 	shell.Parts
 	stores
 	connect func(wapi.Config) (WAPI, error)
+	// unanswered is for how long the API server may still carry out a write that was not answered.
+	unanswered func() time.Duration
 
 	// The state, guarded by Lock.
 	servers  map[string]*server
@@ -72,6 +74,8 @@ type logic struct {
 	holders  map[netip.Addr]map[types.NamespacedName]place
 	chosen   map[types.UID]holding // addresses that are being written into IPAddresses
 	records  map[recordName]*recordState
+	prepared map[types.UID]recordName // what was last written into claims, even if the answer was lost
+	creating map[types.UID]time.Time  // until when a create of an IPAddress without an answer can be carried out
 	full     map[types.NamespacedName]time.Time
 	waiting  map[types.UID]string // reasons
 }
@@ -81,11 +85,13 @@ type holding struct {
 	place   place
 }
 
-func newLogic(p shell.Parts, secretNamespace string, connect func(wapi.Config) (WAPI, error)) *logic {
+func newLogic(p shell.Parts, secretNamespace string, connect func(wapi.Config) (WAPI, error), unanswered func() time.Duration) *logic {
 	return &logic{
-		Parts:    p,
-		stores:   newStores(secretNamespace),
-		connect:  connect,
+		Parts:      p,
+		stores:     newStores(secretNamespace),
+		connect:    connect,
+		unanswered: unanswered,
+
 		servers:  map[string]*server{},
 		verdicts: map[types.NamespacedName]*verdict{},
 		names:    map[types.UID]types.NamespacedName{},
@@ -93,6 +99,8 @@ func newLogic(p shell.Parts, secretNamespace string, connect func(wapi.Config) (
 		holders:  map[netip.Addr]map[types.NamespacedName]place{},
 		chosen:   map[types.UID]holding{},
 		records:  map[recordName]*recordState{},
+		prepared: map[types.UID]recordName{},
+		creating: map[types.UID]time.Time{},
 		full:     map[types.NamespacedName]time.Time{},
 		waiting:  map[types.UID]string{},
 	}
@@ -180,6 +188,8 @@ func (l *logic) heardOfClaim(before, now *v1beta2.IPAddressClaim) {
 	if now == nil {
 		delete(l.names, claim.UID)
 		delete(l.chosen, claim.UID)
+		delete(l.prepared, claim.UID)
+		delete(l.creating, claim.UID)
 		delete(l.waiting, claim.UID)
 		delete(l.claimsOf[pool], name)
 		if len(l.claimsOf[pool]) == 0 {
@@ -204,6 +214,7 @@ func (l *logic) heardOfAddress(before, now *v1beta2.IPAddress) {
 		l.holds(now, true)
 		if claim, ok := l.claims.Get(now.Namespace, now.Name); ok {
 			delete(l.chosen, claim.UID)
+			delete(l.creating, claim.UID)
 		}
 	}
 	for _, a := range []*v1beta2.IPAddress{before, now} {

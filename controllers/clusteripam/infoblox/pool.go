@@ -42,6 +42,10 @@ func (l *logic) syncPool(ctx context.Context, key shell.Key) error {
 			l.queueClaimsOf(name)
 			return
 		}
+		if _, exists := l.instances.Get("", pool.Spec.InstanceRef.Name); exists && l.servers[pool.Spec.InstanceRef.Name] == nil {
+			pool = nil // It is being checked for the first time, which queues its pools.
+			return
+		}
 		used = len(l.claimsOf[name]) > 0
 		from, client, v, inputs = l.sourceOf(pool)
 		old := l.verdicts[name]

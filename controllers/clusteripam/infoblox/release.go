@@ -79,6 +79,10 @@ func (l *logic) release(ctx context.Context, claim *v1beta2.IPAddressClaim, addr
 		return nil
 	}
 	l.waits(claim, "")
+	address, err := l.created(ctx, claim, address)
+	if err != nil {
+		return err
+	}
 	if err := l.giveUp(ctx, l.releasedOf(claim, address)); err != nil {
 		return err
 	}
@@ -90,6 +94,27 @@ func (l *logic) release(ctx context.Context, claim *v1beta2.IPAddressClaim, addr
 		return err
 	}
 	return nil
+}
+
+// created returns the IPAddress of a claim, also if a create of it was not answered: its address must not be given to others as long as that create
+// can still be carried out.
+func (l *logic) created(ctx context.Context, claim *v1beta2.IPAddressClaim, address *v1beta2.IPAddress) (*v1beta2.IPAddress, error) {
+	var until time.Time
+	l.Lock.With(func() { until = l.creating[claim.UID] })
+	switch wait := until.Sub(l.Now()); {
+	case address != nil, until.IsZero():
+		return address, nil
+	case wait > 0:
+		return nil, writes.Later(wait)
+	}
+	address = &v1beta2.IPAddress{}
+	switch err := l.API.Get(ctx, shell.IPAddresses, nameOf(claim), address); {
+	case writes.NotThere(err):
+		return nil, nil
+	case err != nil:
+		return nil, err
+	}
+	return address, nil
 }
 
 // releaseOrphan releases an IPAddress that is deleted and whose claim is gone: somebody has removed the claim's finalizer.
