@@ -54,9 +54,14 @@ for controller in claims:cluster-ipam-controller gate:cluster-deployment-ipam-co
 done
 
 # Helm takes no file from outside of a chart.
-echo "chart"
+echo "charts"
 chart=manifests/charts/node-ipam-controller/files
 rm -rf "$chart"
 for file in "$crd" manifests/rbac/{role,cluster-cidr-flag}.yaml manifests/fencing/{policy,node-ipam-controller,created-nodes}.yaml; do
 	install -D --mode=644 "$file" "$chart/${file#manifests/}"
+done
+chart=manifests/charts/cluster-ipam-controller/files
+rm -rf "$chart"
+for file in manifests/clusteripam/crds/*.yaml manifests/clusteripam/rbac/*-controller.yaml manifests/clusteripam/rbac/infoblox-secrets.yaml; do
+	install -D --mode=644 "$file" "$chart/${file#manifests/clusteripam/}"
 done
