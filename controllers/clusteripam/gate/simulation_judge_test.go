@@ -2,11 +2,13 @@ package gate
 
 import (
 	"net/netip"
+	"reflect"
 	"slices"
 	"strings"
 
 	"k8s.io/apimachinery/pkg/api/meta"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/runtime"
 
 	"github.com/multicidr/controller-manager/apis/clusterapi/v1alpha1"
 	"github.com/multicidr/controller-manager/apis/clusterapi/v1alpha2"
@@ -45,7 +47,7 @@ var mine = map[string]map[*shell.Kind][][]string{
 
 // without returns an object without some of its fields, and without what is empty then.
 func without(o object, fields [][]string) object {
-	o = copyOf[object](o)
+	o = runtime.DeepCopyJSON(o)
 	for _, path := range append(fields, []string{"metadata", "resourceVersion"}, []string{"metadata", "deletionTimestamp"}) {
 		set(o, nil, path...)
 	}
@@ -69,7 +71,7 @@ func (w *world) judge(by string, kind *shell.Kind, before, after object) {
 		if after == nil {
 			after = before // deleted, and what was there before is as it was
 		}
-		if fields := mine[controller][kind]; !same(without(before, fields), without(after, fields)) {
+		if fields := mine[controller][kind]; !reflect.DeepEqual(without(before, fields), without(after, fields)) {
 			w.violate("what users write stays: %s made of %v %s", by, shell.Encode(before), shell.Encode(after))
 		}
 		w.judgeOwner(by, kind, before, after)
@@ -188,11 +190,8 @@ func condition(all []metav1.Condition, kind string) *metav1.Condition {
 }
 
 func get[T any](w *world, kind *shell.Kind, name string) *T {
-	o := w.server.objects[kind][name]
-	if o == nil {
-		return nil
-	}
-	return copyOf[*T](o)
+	o, _ := w.server.typed[kind][name].(any).(*T)
+	return o
 }
 
 func controlledBy(ipam *v1beta1.ClusterIPAM, claim *v1beta1.ClusterIPAMClaim) bool {

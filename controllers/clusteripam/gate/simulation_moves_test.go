@@ -137,7 +137,7 @@ func (w *world) user() {
 			set(o, ref, "spec", "clusterIPAMClaimRef")
 		}
 		if owner := w.server.objects[shell.ClusterIPAMClaims][oneOf(w.dice, claimNames...)]; owner != nil && w.dice.IntN(3) == 0 {
-			set(o, []any{object{"kind": "ClusterIPAMClaim", "name": "x", "uid": at(owner, "metadata", "uid"), "controller": true}}, "metadata", "ownerReferences")
+			set(o, []any{object{"kind": "ClusterIPAMClaim", "name": at(owner, "metadata", "name"), "uid": at(owner, "metadata", "uid"), "controller": true}}, "metadata", "ownerReferences")
 		}
 		create(shell.ClusterIPAMs, o)
 	case 12:

@@ -5,10 +5,13 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
+	"reflect"
 	"slices"
 	"strconv"
 
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apimachinery/pkg/runtime/schema"
 
 	"github.com/multicidr/controller-manager/controllers/clusteripam/shell"
@@ -24,12 +27,14 @@ type change struct {
 	kind   *shell.Kind
 	name   string
 	object object // of a deletion, the last version
+	typed  metav1.Object
 	gone   bool
 }
 
 type server struct {
 	changes []change
 	objects map[*shell.Kind]map[string]object
+	typed   map[*shell.Kind]map[string]metav1.Object
 	uids    int
 	// onWrite is told of every change: before is nil for a new object, after for one that is gone.
 	onWrite func(by string, kind *shell.Kind, before, after object)
@@ -38,9 +43,9 @@ type server struct {
 var kinds = []*shell.Kind{shell.ClusterIPAMClaims, shell.ClusterIPAMs, shell.InClusterIPPools, shell.InfobloxIPPools, shell.InfobloxInstances, shell.ClusterDeployments}
 
 func newServer() *server {
-	s := &server{objects: map[*shell.Kind]map[string]object{}}
+	s := &server{objects: map[*shell.Kind]map[string]object{}, typed: map[*shell.Kind]map[string]metav1.Object{}}
 	for _, k := range kinds {
-		s.objects[k] = map[string]object{}
+		s.objects[k], s.typed[k] = map[string]object{}, map[string]metav1.Object{}
 	}
 	return s
 }
@@ -134,7 +139,7 @@ func (s *server) patch(by string, kind *shell.Kind, name string, status bool, pa
 	if before == nil {
 		return apierrors.NewNotFound(resource, name)
 	}
-	after, _ := merge(copyOf[object](before), copyOf[object](patch)).(object)
+	after, _ := merge(runtime.DeepCopyJSON(before), copyOf[object](patch)).(object)
 	for _, precondition := range []string{"uid", "resourceVersion"} {
 		if at(after, "metadata", precondition) != at(before, "metadata", precondition) {
 			return apierrors.NewConflict(resource, name, errors.New(precondition+" differs"))
@@ -142,7 +147,7 @@ func (s *server) patch(by string, kind *shell.Kind, name string, status bool, pa
 	}
 	if status {
 		status := after["status"]
-		after = copyOf[object](before)
+		after = runtime.DeepCopyJSON(before)
 		set(after, status, "status")
 	} else {
 		set(after, before["status"], "status")
@@ -155,7 +160,7 @@ func (s *server) patch(by string, kind *shell.Kind, name string, status bool, pa
 			return err
 		}
 	}
-	if !same(before, after) {
+	if !reflect.DeepEqual(before, after) {
 		s.store(by, kind, before, after)
 	}
 	return nil
@@ -172,7 +177,7 @@ func (s *server) delete(by string, kind *shell.Kind, name, uid, version string) 
 	case at(before, "metadata", "deletionTimestamp") != nil:
 		return nil
 	}
-	after := copyOf[object](before)
+	after := runtime.DeepCopyJSON(before)
 	set(after, "2026-01-01T00:00:00Z", "metadata", "deletionTimestamp")
 	s.store(by, kind, before, after)
 	return nil
@@ -183,12 +188,14 @@ func (s *server) store(by string, kind *shell.Kind, before, after object) {
 	set(after, strconv.Itoa(len(s.changes)+1), "metadata", "resourceVersion")
 	finalizers, _ := at(after, "metadata", "finalizers").([]any)
 	gone := at(after, "metadata", "deletionTimestamp") != nil && len(finalizers) == 0
-	s.changes = append(s.changes, change{kind, name, after, gone})
+	o := typed(kind, after)
+	s.changes = append(s.changes, change{kind, name, after, o, gone})
 	if gone {
 		delete(s.objects[kind], name)
+		delete(s.typed[kind], name)
 		after = nil
 	} else {
-		s.objects[kind][name] = after
+		s.objects[kind][name], s.typed[kind][name] = after, o
 	}
 	s.onWrite(by, kind, before, after)
 }

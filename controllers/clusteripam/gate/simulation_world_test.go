@@ -96,7 +96,7 @@ func (w *world) boot(name string) *process {
 		for _, source := range c.feed.Logic.Reads() {
 			c.sources = append(c.sources, &cached{source, len(w.server.changes)})
 			for _, name := range sortedKeys(w.server.objects[source.Reads().Kind]) {
-				c.feed.Shows(source, typed(source.Reads().Kind, w.server.objects[source.Reads().Kind][name]))
+				c.feed.Shows(source, w.server.typed[source.Reads().Kind][name])
 			}
 		}
 		c.feed.Fill()
@@ -140,10 +140,10 @@ func (c *controller) deliver(i int) bool {
 		if ch.kind != s.source.Reads().Kind {
 			continue
 		}
-		if o := typed(ch.kind, ch.object); ch.gone {
-			c.feed.Gone(s.source, o)
+		if ch.gone {
+			c.feed.Gone(s.source, ch.typed)
 		} else {
-			c.feed.Shows(s.source, o)
+			c.feed.Shows(s.source, ch.typed)
 		}
 		return true
 	}
