@@ -49,9 +49,10 @@ teardown-test-env: ## End it
 ##@ Build
 
 .PHONY: build
-build: ## Build bin/kube-controller-manager, bin/node-ipam-controller, and bin/local-cluster, the command behind run and demo
+build: ## Build bin/kube-controller-manager, bin/node-ipam-controller, bin/cluster-ipam-controller, and bin/local-cluster, the command behind run and demo
 	@hack/build.sh bin/kube-controller-manager ./cmd/kube-controller-manager
 	@hack/build.sh bin/node-ipam-controller ./cmd/node-ipam-controller
+	@hack/build.sh bin/cluster-ipam-controller ./cmd/cluster-ipam-controller
 	@hack/build.sh bin/local-cluster ./cmd/local-cluster
 
 TOOLS := bin/etcd bin/kube-apiserver bin/kubectl
