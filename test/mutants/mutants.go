@@ -71,6 +71,7 @@ const (
 	testLongLists    = "./controllers/ipam TestLongListsAreNotQuadratic"
 	testNeverOlder   = "./controllers/nodeipam TestClusterCIDRNeverGetsOlder"
 	testMessages     = "./controllers/nodeipam/allocator TestMessagesAreBounded"
+	testPools        = "./controllers/clusteripam/incluster/book TestSimulation"
 	testModel        = "./controllers/nodeipam TestModel"
 	testNewRange     = "./controllers/ipam TestNewRange"
 	testNotThere     = "./controllers/nodeipam/requests TestNotThere"
@@ -1443,5 +1444,145 @@ var mutants = []mutant{
 		old:  "if !r.told && time.Since(r.since) >= unseenFor {",
 		new:  "if apierrors.IsForbidden(err) && time.Since(r.since) >= unseenFor {",
 		test: "./controllers/nodeipam/health TestWatchesThatFail",
+	},
+	{
+		name: "pool-create-without-answer", defect: "a create request of an IPAddress without an answer counts as one that was not carried out",
+		file: "controllers/clusteripam/incluster/book/write.go",
+		old:  "if answer.Result == Unknown && answer.Until.After(c.maybeUntil) {",
+		new:  "if answer.Result == Unknown && answer.Until.After(c.maybeUntil) && c.gone {",
+		test: testPools,
+	},
+	{
+		name: "pool-refused-after-no-answer", defect: "a refusal counts for earlier create requests that were not answered, too",
+		file: "controllers/clusteripam/incluster/book/write.go",
+		old:  "if c.maybeUntil.IsZero() && c.state == Sent {",
+		new:  "if c.state == Sent {",
+		test: testPools,
+	},
+	{
+		name: "pool-read-too-early", defect: "a read that finds no IPAddress counts although a request can still arrive",
+		file: "controllers/clusteripam/incluster/book/write.go",
+		old:  "over := !r.at.Before(c.maybeUntil)",
+		new:  "over := true",
+		test: testPools,
+	},
+	{
+		name: "pool-claim-gone-at-once", defect: "a claim that is gone frees its address although its create request can still arrive",
+		file: "controllers/clusteripam/incluster/book/claim.go",
+		old:  "if c.unresolved() {\n\t\tb.ghosts[key]",
+		new:  "if c.unresolved() && c.deleting() {\n\t\tb.ghosts[key]",
+		test: testPools,
+	},
+	{
+		name: "pool-no-grace", defect: "the grace period of a pool is not kept",
+		file: "controllers/clusteripam/incluster/book/write.go",
+		old:  "if last != nil || c.unresolved() || c.state == Released {",
+		new:  "if c.unresolved() {",
+		test: testPools,
+	},
+	{
+		name: "pool-claim-before-address", defect: "a claim loses its finalizer before its IPAddress is gone",
+		file: "controllers/clusteripam/incluster/book/write.go",
+		old:  "\tcase last != nil:\n\t\tb.end(last",
+		new:  "\tcase last != nil && !slices.Contains(c.object.Finalizers, v1beta2.FinalizerReleaseAddress):\n\t\tb.end(last",
+		test: testPools,
+	},
+	{
+		name: "pool-create-before-finalizer", defect: "an IPAddress is created before its claim has the finalizer",
+		file: "controllers/clusteripam/incluster/book/write.go",
+		old:  "if !b.withoutCluster(c) && !slices.Contains(c.object.Finalizers, v1beta2.FinalizerReleaseAddress) {",
+		new:  "if c.state == Assigned && !slices.Contains(c.object.Finalizers, v1beta2.FinalizerReleaseAddress) {",
+		test: testPools,
+	},
+	{
+		name: "pool-others-not-held", defect: "the address of an IPAddress of another program is free",
+		file: "controllers/clusteripam/incluster/book/book.go",
+		old:  "\t\th.addresses = append(h.addresses, a)\n\t\tp.usage.Use(a.addr)",
+		new:  "\t\th.addresses = append(h.addresses, a)\n\t\tif a.object.OwnerReferences != nil {\n\t\t\tp.usage.Use(a.addr)\n\t\t}",
+		test: testPools,
+	},
+	{
+		name: "pool-reservation-not-held", defect: "an address that is reserved for a claim is free until its IPAddress shows",
+		file: "controllers/clusteripam/incluster/book/claim.go",
+		old:  "\th.claims = append(h.claims, c)\n\tp.usage.Use(at)",
+		new:  "\th.claims = append(h.claims, c)",
+		test: testPools,
+	},
+	{
+		name: "pool-reserved-stays", defect: "an address stays reserved although its pool may not allocate it any more",
+		file: "controllers/clusteripam/incluster/book/claim.go",
+		old:  "if c.state.revocable() && !b.mayHave(c) {",
+		new:  "if c.state.revocable() && !b.mayAllocate(c) {",
+		test: testPools,
+	},
+	{
+		name: "pool-sent-given-up", defect: "an address is given up while a create request of it is not answered",
+		file: "controllers/clusteripam/incluster/book/claim.go",
+		old:  "return s == Reserved || s == Refused",
+		new:  "return s == Reserved || s == Sent || s == Refused",
+		test: testPools,
+	},
+	{
+		name: "pool-freed-wakes-nobody", defect: "an address that becomes free wakes no claim",
+		file: "controllers/clusteripam/incluster/book/book.go",
+		old:  "\t\tdelete(p.holdings, at)\n\t\tb.freed[p] = true",
+		new:  "\t\tdelete(p.holdings, at)",
+		test: testPools,
+	},
+	{
+		name: "pool-changed-wakes-nobody", defect: "a pool that changes wakes no claim",
+		file: "controllers/clusteripam/incluster/book/book.go",
+		old:  "\tb.freed[p] = true\n\tb.serve()\n}\n\n// eligible",
+		new:  "\tif p.object == nil {\n\t\tb.freed[p] = true\n\t}\n\tb.serve()\n}\n\n// eligible",
+		test: testPools,
+	},
+	{
+		name: "pool-goes-too-early", defect: "a pool loses its finalizer while IPAddresses of it exist",
+		file: "controllers/clusteripam/incluster/book/status.go",
+		old:  "\tif p.objects > 0 {\n\t\treturn true",
+		new:  "\tif p.objects > 100 {\n\t\treturn true",
+		test: testPools,
+	},
+	{
+		name: "pool-without-finalizer", defect: "addresses are allocated before the pool has its finalizer",
+		file: "controllers/clusteripam/incluster/book/book.go",
+		old:  "p.compiled != nil &&\n\t\tslices.Contains(p.object.Finalizers, v1beta2.FinalizerProtectPool)",
+		new:  "p.compiled != nil",
+		test: testPools,
+	},
+	{
+		name: "pool-terminating-allocates", defect: "addresses are allocated from a pool that is being deleted",
+		file: "controllers/clusteripam/incluster/book/book.go",
+		old:  "return p.object != nil && p.object.DeletionTimestamp == nil && !paused(p.object)",
+		new:  "return p.object != nil && !paused(p.object)",
+		test: testPools,
+	},
+	{
+		name: "pool-orphans-stay", defect: "an IPAddress that is being deleted stays when its claim is gone",
+		file: "controllers/clusteripam/incluster/book/write.go",
+		old:  "\tb.end(a.object, true, n)\n}",
+		new:  "\tif a.deleted {\n\t\tb.end(a.object, true, n)\n\t}\n}",
+		test: testPools,
+	},
+	{
+		name: "pool-conflict-unsaid", defect: "two IPAddresses with one address are not reported",
+		file: "controllers/clusteripam/incluster/book/book.go",
+		old:  "p.conflicts[a.addr] = len(h.addresses) > 1;",
+		new:  "p.conflicts[a.addr] = len(h.addresses) > 2;",
+		test: testPools,
+	},
+	{
+		name: "pool-exists-is-refused", defect: "an IPAddress that exists already counts as refused",
+		file: "controllers/clusteripam/incluster/book/write.go",
+		old:  "\tcase Unknown, Exists:\n\t\tc.read = true",
+		new:  "\tcase Unknown:\n\t\tc.read = true",
+		test: testPools,
+	},
+	{
+		name: "pool-recreated-claim", defect: "a claim that was deleted and created anew counts as the same one",
+		file: "controllers/clusteripam/incluster/book/claim.go",
+		old:  "case ok && c.uid() != o.UID:\n\t\tb.ClaimGone(o.Namespace, o.Name, c.uid())\n\t\tok = false",
+		new:  "case ok && c.uid() != o.UID && c.deleting():\n\t\tb.ClaimGone(o.Namespace, o.Name, c.uid())\n\t\tok = false",
+		test: testPools,
 	},
 }

@@ -41,7 +41,10 @@ func (s State) String() string {
 	return [...]string{"Waiting", "Reserved", "Sent", "Refused", "Assigned", "Released"}[s]
 }
 
-func (s State) revocable() bool { return s == Reserved || s == Refused }
+// revocable reports whether the address can be given up.
+func (s State) revocable() bool {
+	return s == Reserved || s == Refused
+}
 
 // claim is an IPAddressClaim, and what became of its address.
 type claim struct {

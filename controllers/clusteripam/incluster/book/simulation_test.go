@@ -417,7 +417,7 @@ func (w *world) move(d *rand.Rand, calm int) {
 		}
 		f := p.flights[d.IntN(len(p.flights))]
 		switch {
-		case d.IntN(4*calm) == 0:
+		case d.IntN(1+calm) == 0:
 			p.fail(f, d)
 		case !f.arrived:
 			w.arrive(f)
@@ -557,7 +557,7 @@ func TestSimulation(t *testing.T) {
 	}
 	workers.Wait()
 	if failed != nil {
-		t.Fatalf("seed %d: %s\n%s", failedSeed, failed.violation, strings.Join(failed.trace, "\n"))
+		t.Fatalf("seed %d broke the promises: %s\n%s", failedSeed, failed.violation, strings.Join(failed.trace, "\n"))
 	}
 	for _, what := range sorted(covered) {
 		t.Logf("%8d %s", covered[what], what)

@@ -197,6 +197,9 @@ func (w *world) creates(r *Request, o *v1beta2.IPAddress) {
 	if !slices.ContainsFunc(w.specs[pool], func(s v1alpha2.InClusterIPPoolSpec) bool { return slices.Contains(slowPool(s), at) }) {
 		w.violate("%s is allocated from %v, which never had it", at, pool)
 	}
+	if p := w.server.pool(pool); !w.edited[pool] && !slices.Contains(p.Finalizers, v1beta2.FinalizerProtectPool) {
+		w.violate("%s is allocated from %v, which does not have the finalizer", at, pool)
+	}
 	c := w.server.claim(claim)
 	if !w.stripped[claim] && (c == nil || c.UID != o.OwnerReferences[0].UID || !slices.Contains(c.Finalizers, v1beta2.FinalizerReleaseAddress)) {
 		w.violate("an IPAddress is created for %v, which does not have the finalizer", claim)
@@ -331,6 +334,9 @@ func (w *world) judgeClaim(key Key) {
 			w.violate("%v leaks: its claim is being deleted", addressKey(key))
 		}
 	case a != nil:
+		if p != nil && p.DeletionTimestamp != nil && c.CreationTimestamp.After(p.DeletionTimestamp.Time) && !w.stripped[key] {
+			w.violate("%v has an IPAddress of %v, which was being deleted before", key, pool)
+		}
 		if c.Status.AddressRef.Name != key.Name || ready == nil || ready.Status != metav1.ConditionTrue {
 			w.violate("%v has an IPAddress and the status %+v", key, c.Status)
 		}
@@ -378,8 +384,9 @@ func (w *world) judgePool(key Key) {
 		}
 		return
 	}
-	all, used, outside := slowPool(p.Spec), map[string]bool{}, 0
+	all, used, outside, twice := slowPool(p.Spec), map[string]bool{}, 0, false
 	for _, o := range objects {
+		twice = twice || used[o.Spec.Address]
 		if !used[o.Spec.Address] && !slices.Contains(all, netip.MustParseAddr(o.Spec.Address)) {
 			outside++
 		}
@@ -389,6 +396,9 @@ func (w *world) judgePool(key Key) {
 	if !protected || got == nil || got.Total != len(all) || got.Used < len(used) || got.OutOfRange < outside || got.Free != got.Total-got.Used+got.OutOfRange {
 		w.violate("%v has the finalizers %v and the status %+v; it has %d addresses, %d used, %d out of range", key, p.Finalizers, got, len(all), len(used), outside)
 		return
+	}
+	if c := find(p.Status.Conditions, v1alpha2.ConditionConflicted); !w.prunes && (c != nil && c.Status == metav1.ConditionTrue) != twice {
+		w.violate("%v has two IPAddresses with one address: %t; its conditions are %+v", key, twice, p.Status.Conditions)
 	}
 	// Claims that are being deleted may hold addresses, too.
 	held := 0
