@@ -260,7 +260,6 @@ func (b *Book) poolChanged(p *pool) {
 			b.touch(claimOf(a.object))
 		}
 	}
-	b.freed[p] = true
 	b.serve()
 }
 

@@ -45,10 +45,12 @@ type world struct {
 	processes []*process
 	booted    int
 	prunes    bool // the CRD of the pools is not ours and drops conditions
+	focused   bool // one full pool, many lost requests, and claims that come and go
 	// leader is who has the lease, until leaseUntil.
 	leader     *process
 	leaseUntil time.Duration
-	network    []*flight // of processes that have ended
+	network    []*flight // of processes that have ended or given up on them
+	arriving   *flight
 	writes     int
 
 	// lastUse is who last had an address of a pool from us, by pool and address.
@@ -268,6 +270,7 @@ func (w *world) arrive(f *flight) {
 		w.cover("a request arrived after its deadline")
 		return
 	}
+	w.arriving = f
 	f.answer = w.server.serve(f.request)
 	w.note("%s: %v (%s): %v", f.p.name, f.request, f.request.What, f.answer.Result)
 	w.cover(f.request.What + ": " + f.answer.Result.String())
@@ -344,6 +347,9 @@ func generate(seed uint64, moves int) *world {
 	d := rand.New(rand.NewPCG(seed, 2))
 	w := newWorld(d.IntN(3) == 0)
 	calm := 1 + d.IntN(30)
+	if w.focused = d.IntN(3) == 0; w.focused {
+		calm = 1 + d.IntN(4)
+	}
 	for range 3 {
 		w.userPool(d)
 	}
@@ -367,13 +373,17 @@ func (w *world) move(d *rand.Rand, calm int) {
 		return
 	}
 	if d.IntN(12) == 0 {
-		w.elapsed += pick(d, []time.Duration{time.Millisecond, 100 * time.Millisecond, time.Second, time.Second, 5 * time.Second, 11 * time.Second, 30 * time.Second})
+		times := []time.Duration{time.Millisecond, 100 * time.Millisecond, time.Second, time.Second, 5 * time.Second, 11 * time.Second, 30 * time.Second}
+		if w.focused && d.IntN(5) > 0 {
+			times = times[:3]
+		}
+		w.elapsed += pick(d, times)
 		if p := w.leader; p != nil && !p.paused && d.IntN(4) > 0 {
 			p.renew()
 		}
 		return
 	}
-	if len(w.network) > 0 && d.IntN(10) == 0 {
+	if len(w.network) > 0 && (d.IntN(10) == 0 && !w.focused || d.IntN(40) == 0) {
 		i := d.IntN(len(w.network))
 		f := w.network[i]
 		w.network = slices.Delete(w.network, i, i+1)

@@ -43,11 +43,18 @@ func (w *world) some(d *rand.Rand, kind string) (Key, bool) {
 
 func (w *world) user(d *rand.Rand) {
 	s := w.server
-	switch n := d.IntN(100); {
+	n := d.IntN(100)
+	if w.focused && d.IntN(4) > 0 {
+		n = pick(d, []int{0, 20, 20, 20, 20, 60, 60, 60, 70, 85, 88})
+	}
+	switch {
 	case n < 7:
 		w.userPool(d)
 	case n < 50:
 		key := ClaimKey(pick(d, []string{"a", "a", "b"}), fmt.Sprintf("c%d", d.IntN(8)))
+		if w.focused {
+			key.Namespace = "a"
+		}
 		if s.objects[key] != nil {
 			return
 		}
@@ -133,11 +140,16 @@ func (w *world) user(d *rand.Rand) {
 // userPool makes, changes or deletes a pool.
 func (w *world) userPool(d *rand.Rand) {
 	s, key := w.server, pick(d, simPools)
+	if w.focused {
+		key = simPools[0]
+	}
 	old := s.pool(key)
 	switch {
 	case old == nil:
 		spec := pick(d, specs[:5])
-		if d.IntN(6) == 0 {
+		if w.focused {
+			spec = pick(d, specs[1:4])
+		} else if d.IntN(6) == 0 {
 			spec = pick(d, specs)
 		}
 		if d.IntN(3) == 0 {
@@ -154,6 +166,9 @@ func (w *world) userPool(d *rand.Rand) {
 	case d.IntN(2) == 0:
 		w.edited[key] = true
 		spec := pick(d, specs)
+		if w.focused {
+			spec = pick(d, specs[1:4])
+		}
 		spec.AddressReuseGracePeriodSeconds = old.Spec.AddressReuseGracePeriodSeconds
 		s.edit(key, func(o metav1.Object) { o.(*Pool).Spec = *spec.DeepCopy() })
 		w.specs[key] = append(w.specs[key], spec)
@@ -199,6 +214,15 @@ func (w *world) creates(r *Request, o *v1beta2.IPAddress) {
 	}
 	if p := w.server.pool(pool); !w.edited[pool] && !slices.Contains(p.Finalizers, v1beta2.FinalizerProtectPool) {
 		w.violate("%s is allocated from %v, which does not have the finalizer", at, pool)
+	}
+	before := w.server.changes[:w.arriving.p.asOf]
+	for i := len(before) - 1; i >= 0; i-- {
+		if before[i].key == pool {
+			if o := before[i].object; o != nil && o.GetDeletionTimestamp() != nil && o.GetUID() == r.Object.OwnerReferences[1].UID {
+				w.violate("%s is allocated from %v, which was being deleted before the process led", at, pool)
+			}
+			break
+		}
 	}
 	c := w.server.claim(claim)
 	if !w.stripped[claim] && (c == nil || c.UID != o.OwnerReferences[0].UID || !slices.Contains(c.Finalizers, v1beta2.FinalizerReleaseAddress)) {
@@ -334,9 +358,6 @@ func (w *world) judgeClaim(key Key) {
 			w.violate("%v leaks: its claim is being deleted", addressKey(key))
 		}
 	case a != nil:
-		if p != nil && p.DeletionTimestamp != nil && c.CreationTimestamp.After(p.DeletionTimestamp.Time) && !w.stripped[key] {
-			w.violate("%v has an IPAddress of %v, which was being deleted before", key, pool)
-		}
 		if c.Status.AddressRef.Name != key.Name || ready == nil || ready.Status != metav1.ConditionTrue {
 			w.violate("%v has an IPAddress and the status %+v", key, c.Status)
 		}
