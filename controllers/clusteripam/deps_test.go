@@ -22,6 +22,7 @@ func TestWhatThePureCoreImports(t *testing.T) {
 		"incluster/book": `[a-z0-9/]+|` + types + `|` + module + `controllers/clusteripam/addresses`,
 		"claims/binding": `[a-z0-9/]+|` + types,
 		"gate/opening":   `[a-z0-9/]+|` + types + `|` + module + `controllers/clusteripam/claims/binding`,
+		"infoblox/host":  `[a-z0-9/]+|` + types,
 	} {
 		only := regexp.MustCompile(`^(` + allowed + `)$`)
 		for name, file := range filesOf(t, filepath.Join(dir, "*.go")) {

@@ -146,6 +146,8 @@ func (l *logic) allocate(ctx context.Context, claim *v1beta2.IPAddressClaim) err
 			return l.exhausted(ctx, claim, fullFor)
 		case err != nil:
 			return l.failed(ctx, claim, err)
+		case step.Verb == host.Wait:
+			return l.waitForOthers(ctx, claim, name)
 		case step.Verb == host.Use:
 			return l.create(ctx, claim, from, step)
 		case step.Verb == host.Ambiguous:
@@ -156,6 +158,18 @@ func (l *logic) allocate(ctx context.Context, claim *v1beta2.IPAddressClaim) err
 		}
 	}
 	return nil
+}
+
+// waitForOthers lets other claims in the same host record get their addresses first. That takes a moment, or as long as their pool is full.
+func (l *logic) waitForOthers(ctx context.Context, claim *v1beta2.IPAddressClaim, name string) error {
+	if l.Now().Sub(claim.CreationTimestamp.Time) < 10*time.Second {
+		return writes.Later(time.Second)
+	}
+	message := fmt.Sprintf("Another IPAddressClaim shares the host record %s and has no address yet. See its condition Ready.", name)
+	if err := l.pend(ctx, claim, v1beta2.ReasonAllocationFailed, message); err != nil {
+		return err
+	}
+	return writes.Later(5 * time.Second)
 }
 
 // naming returns what the name of a claim's host record comes from.
@@ -257,10 +271,8 @@ func (l *logic) obtain(ctx context.Context, client WAPI, c host.Claim, from sour
 			}
 		})
 		switch step.Verb {
-		case host.Use, host.Ambiguous:
+		case host.Use, host.Ambiguous, host.Wait:
 			return step, nil
-		case host.Wait:
-			return step, writes.Later(time.Second)
 		case host.Create:
 		default:
 			if err := l.settles(r); err != nil {
