@@ -45,6 +45,7 @@ func TestFlow(t *testing.T) {
 		c.restart()
 		c.delete(requests, "b")
 		c.untilGone(addresses, "b")
+		c.until(pools, "c", map[string]string{"status.ipAddresses.used": "2"}) // Two watches need not show things in the order of their writes.
 		c.create(requests, "f", requestOfC)
 		c.until(addresses, "f", map[string]string{"spec.address": `"192.168.1.3"`})
 

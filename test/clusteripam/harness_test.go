@@ -77,19 +77,12 @@ func newCluster(t *testing.T, program string) *cluster {
 	return c
 }
 
-// bindAlone gives the user of cluster-ipam-controller what its chart gives its service account: the roles of all controllers, and its Lease.
+// bindAlone gives the user of cluster-ipam-controller what its chart gives its service account: the roles of all controllers, its Lease, and
+// what a server needs that asks the API server who its clients are.
 func (c *cluster) bindAlone() {
+	ctx, rbac := c.t.Context(), c.kube.RbacV1()
 	user := []rbacv1.Subject{{Kind: rbacv1.UserKind, APIGroup: rbacv1.GroupName, Name: aloneUser}}
-	for _, name := range clusteripam.Names() {
-		_, err := c.kube.RbacV1().ClusterRoleBindings().Create(c.t.Context(), &rbacv1.ClusterRoleBinding{
-			ObjectMeta: metav1.ObjectMeta{Name: alone + ":" + name},
-			RoleRef:    rbacv1.RoleRef{APIGroup: rbacv1.GroupName, Kind: "ClusterRole", Name: "system:controller:" + name},
-			Subjects:   user,
-		}, metav1.CreateOptions{})
-		c.do("bind a role", err)
-	}
-	rbac := c.kube.RbacV1()
-	_, err := rbac.Roles(metav1.NamespaceSystem).Create(c.t.Context(), &rbacv1.Role{
+	_, err := rbac.Roles(metav1.NamespaceSystem).Create(ctx, &rbacv1.Role{
 		ObjectMeta: metav1.ObjectMeta{Name: alone},
 		Rules: []rbacv1.PolicyRule{
 			{APIGroups: []string{"coordination.k8s.io"}, Resources: []string{"leases"}, Verbs: []string{"create", "get", "update"}},
@@ -97,10 +90,22 @@ func (c *cluster) bindAlone() {
 		},
 	}, metav1.CreateOptions{})
 	c.do("make a role", err)
-	_, err = rbac.RoleBindings(metav1.NamespaceSystem).Create(c.t.Context(), &rbacv1.RoleBinding{
-		ObjectMeta: metav1.ObjectMeta{Name: alone}, RoleRef: rbacv1.RoleRef{APIGroup: rbacv1.GroupName, Kind: "Role", Name: alone}, Subjects: user,
-	}, metav1.CreateOptions{})
-	c.do("bind a role", err)
+	everywhere := []string{"system:auth-delegator"}
+	for _, name := range clusteripam.Names() {
+		everywhere = append(everywhere, "system:controller:"+name)
+	}
+	for _, role := range everywhere {
+		_, err := rbac.ClusterRoleBindings().Create(ctx, &rbacv1.ClusterRoleBinding{
+			ObjectMeta: metav1.ObjectMeta{Name: alone + ":" + role}, RoleRef: rbacv1.RoleRef{APIGroup: rbacv1.GroupName, Kind: "ClusterRole", Name: role}, Subjects: user,
+		}, metav1.CreateOptions{})
+		c.do("bind a role", err)
+	}
+	for _, role := range []string{alone, "extension-apiserver-authentication-reader"} {
+		_, err := rbac.RoleBindings(metav1.NamespaceSystem).Create(ctx, &rbacv1.RoleBinding{
+			ObjectMeta: metav1.ObjectMeta{Name: alone + ":" + role}, RoleRef: rbacv1.RoleRef{APIGroup: rbacv1.GroupName, Kind: "Role", Name: role}, Subjects: user,
+		}, metav1.CreateOptions{})
+		c.do("bind a role", err)
+	}
 }
 
 // start starts the program, with the controllers and, in kube-controller-manager, the garbage collector.
