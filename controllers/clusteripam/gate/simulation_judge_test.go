@@ -160,15 +160,17 @@ func (w *world) learn(kind *shell.Kind, o object) {
 	}
 	for _, name := range claimNames {
 		claim, ipam := get[v1beta1.ClusterIPAMClaim](w, shell.ClusterIPAMClaims, name), get[v1beta1.ClusterIPAM](w, shell.ClusterIPAMs, name)
-		if claim == nil || ipam == nil || ipam.Status.Phase != "Bound" || !controlledBy(ipam, claim) {
+		if claim != nil && ipam != nil && ipam.Status.Phase == "Bound" && controlledBy(ipam, claim) {
+			w.known.bound[string(claim.UID)] = true
+		}
+		if claim == nil || !claim.Status.Bound || !w.known.bound[string(claim.UID)] {
 			continue
 		}
-		w.known.bound[string(claim.UID)] = true
-		if recorded := condition(claim.Status.Conditions, "BoundToCluster"); claim.Status.Bound && recorded != nil {
+		if recorded := condition(claim.Status.Conditions, "BoundToCluster"); recorded != nil {
 			w.known.eligible[recorded.Message+"/"+name] = true
 		}
 		for _, r := range claim.OwnerReferences {
-			if claim.Status.Bound && r.Kind == "ClusterDeployment" {
+			if r.Kind == "ClusterDeployment" {
 				w.known.eligible[r.Name+"/"+name] = true
 			}
 		}
@@ -190,7 +192,7 @@ func condition(all []metav1.Condition, kind string) *metav1.Condition {
 }
 
 func get[T any](w *world, kind *shell.Kind, name string) *T {
-	o, _ := w.server.typed[kind][name].(any).(*T)
+	o, _ := any(w.server.typed[kind][name]).(*T)
 	return o
 }
 
@@ -234,7 +236,10 @@ func meant(claim *v1beta1.ClusterIPAMClaim) (addresses []string, prefix int, val
 	if n.CIDR == "" {
 		return nil, 0, false
 	}
-	return []string{n.CIDR}, netip.MustParsePrefix(n.CIDR).Bits(), true
+	if prefix = n.Prefix; prefix == 0 {
+		prefix = netip.MustParsePrefix(n.CIDR).Bits()
+	}
+	return []string{n.CIDR}, prefix, true
 }
 
 func (w *world) claimAtRest(claim *v1beta1.ClusterIPAMClaim) {
@@ -274,7 +279,11 @@ func (w *world) claimAtRest(claim *v1beta1.ClusterIPAMClaim) {
 		ipam.Annotations["networking.x-k8s.io/cluster-deployment"] != recorded) {
 		wrong("the ClusterIPAM is wrong")
 	}
-	ready := w.poolAtRest(claim, ipam.Spec.Provider, addresses, prefix, valid, wrong)
+	provider := ipam.Spec.Provider // that of the claim when it was valid
+	if provider == "" {
+		provider = claim.Spec.Provider
+	}
+	ready := w.poolAtRest(claim, provider, addresses, prefix, valid, wrong)
 	if !ready && valid && !has("IPAMProviderConditionError") {
 		wrong("nobody is told why it is not bound")
 	}
