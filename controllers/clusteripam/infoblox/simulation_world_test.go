@@ -376,6 +376,7 @@ type call struct {
 	do         func() error
 	lost       error // if the answer is lost
 	answer     chan error
+	sent       time.Time
 }
 
 func newProcess(w *world) *process {
@@ -503,7 +504,7 @@ func (p *process) ask(c *call) error {
 		p.note("a deposed leader wants to write")
 		return lease.ErrClosed
 	}
-	c.answer = make(chan error)
+	c.answer, c.sent = make(chan error), p.now
 	p.calls = append(p.calls, c)
 	p.parked <- struct{}{}
 	return <-c.answer
@@ -529,9 +530,15 @@ func (p *process) answer(i int, well bool) {
 	if c.write && !well {
 		n = p.chance.IntN(10)
 	}
-	// A write that was sent in time is over before the lease is.
-	if c.write && !infoblox && p.now.Add(writeLasts).After(p.lease) {
+	until := c.sent.Add(writeLasts)
+	if infoblox { // It knows nothing of our deadlines.
+		until = c.sent.Add(settled)
+	}
+	switch {
+	case c.write && !p.now.Before(until):
 		n = 0
+	case c.write && p.now.After(c.sent.Add(writeLasts)):
+		n = 1 // Its sender has given up.
 	}
 	p.trace = append(p.trace, fmt.Sprintf("        %s %s (%d)", c.kind, c.what, n))
 	switch n {
@@ -543,10 +550,6 @@ func (p *process) answer(i int, well bool) {
 		_ = c.do()
 		p.resume(i, c.lost)
 	case 2:
-		until := p.now.Add(writeLasts)
-		if infoblox {
-			until = p.now.Add(settled)
-		}
 		p.late = append(p.late, lateWrite{c.do, until, c.kind})
 		p.resume(i, c.lost)
 	case 3:
