@@ -72,6 +72,7 @@ const (
 	testNeverOlder   = "./controllers/nodeipam TestClusterCIDRNeverGetsOlder"
 	testMessages     = "./controllers/nodeipam/allocator TestMessagesAreBounded"
 	testPools        = "./controllers/clusteripam/incluster/book TestSimulation"
+	testInfoblox     = "./controllers/clusteripam/infoblox TestSimulation"
 	testModel        = "./controllers/nodeipam TestModel"
 	testNewRange     = "./controllers/ipam TestNewRange"
 	testNotThere     = "./controllers/nodeipam/requests TestNotThere"
@@ -1457,7 +1458,7 @@ var mutants = []mutant{
 		file: "controllers/clusteripam/incluster/book/write.go",
 		old:  "if c.maybeUntil.IsZero() && c.state == Sent {",
 		new:  "if c.state == Sent {",
-		test: testPools,
+		test: "./controllers/clusteripam/incluster/book TestARefusalSaysNothingAboutAnEarlierRequest",
 	},
 	{
 		name: "pool-read-too-early", defect: "a read that finds no IPAddress counts although a request can still arrive",
@@ -1576,6 +1577,118 @@ var mutants = []mutant{
 		file: "controllers/clusteripam/incluster/book/write.go",
 		old:  "\tcase Unknown, Exists:\n\t\tc.read = true",
 		new:  "\tcase Unknown:\n\t\tc.read = true",
-		test: testPools,
+		test: "./controllers/clusteripam/incluster/book TestAnIPAddressThatExists",
+	},
+	{
+		name: "infoblox-name-is-enough", defect: "a host record of the right name counts as the claim's, whoever made it", seen: "cluster-api-ipam-provider-infoblox",
+		file: "controllers/clusteripam/infoblox/host/decide.go",
+		old:  "\tcase len(found) == 0:\n",
+		new:  "\tcase len(found) == 1 && len(found[0].Claims()) == 0:\n\t\treturn c.within(found[0], w)\n\tcase len(found) == 0:\n",
+		test: testInfoblox,
+	},
+	{
+		name: "infoblox-shares-with-other-namespaces", defect: "claims of two namespaces share a host record",
+		file: "controllers/clusteripam/infoblox/host/decide.go",
+		old:  "if known == nil || known.Namespace != c.Namespace {",
+		new:  "if known == nil {",
+		test: "./controllers/clusteripam/infoblox/host TestNext",
+	},
+	{
+		name: "infoblox-joins-too-early", defect: "a claim joins a host record before the others in it have their IPAddresses, so nobody knows which address is whose",
+		file: "controllers/clusteripam/infoblox/host/decide.go",
+		old:  "\tif wait {\n\t\treturn Step{Verb: Wait, Record: r}\n\t}\n",
+		new:  "\t_ = wait\n",
+		test: testInfoblox,
+	},
+	{
+		name: "infoblox-gives-the-gateway", defect: "a machine gets the address of the gateway if Infoblox gives it", seen: "cluster-api-ipam-provider-infoblox",
+		file: "controllers/clusteripam/infoblox/host/decide.go",
+		old:  "case a == c.Subnets[i].Gateway || w.HeldByAnother(c.UID, a):",
+		new:  "case w.HeldByAnother(c.UID, a):",
+		test: testInfoblox,
+	},
+	{
+		name: "infoblox-gives-twice", defect: "an address that another IPAddress has is written again, because its host record was deleted by hand",
+		file: "controllers/clusteripam/infoblox/host/decide.go",
+		old:  "case a == c.Subnets[i].Gateway || w.HeldByAnother(c.UID, a):",
+		new:  "case a == c.Subnets[i].Gateway:",
+		test: testInfoblox,
+	},
+	{
+		name: "infoblox-releases-all", defect: "a release takes the addresses of all claims in a shared host record",
+		file: "controllers/clusteripam/infoblox/host/decide.go",
+		old:  "\t\tgone := []netip.Addr{c.Address}\n",
+		new:  "\t\tgone := r.Addresses()\n",
+		test: testInfoblox,
+	},
+	{
+		name: "infoblox-release-forgotten", defect: "an error of a release is said and forgotten: the host record stays for ever", seen: "cluster-api-ipam-provider-infoblox",
+		file: "controllers/clusteripam/infoblox/release.go",
+		old:  "\t\t\treturn l.cannotRelease(c, err)\n\t\t}\n\t}\n\treturn fmt.Errorf",
+		new:  "\t\t\t_ = l.cannotRelease(c, err)\n\t\t\treturn nil\n\t\t}\n\t}\n\treturn fmt.Errorf",
+		test: testInfoblox,
+	},
+	{
+		name: "infoblox-released-too-early", defect: "a claim is let go although a write to Infoblox without an answer can still be carried out",
+		file: "controllers/clusteripam/infoblox/release.go",
+		old:  "\t\t\tif err := l.settles(r); err != nil {\n\t\t\t\treturn err\n\t\t\t}\n",
+		new:  "",
+		test: testInfoblox,
+	},
+	{
+		name: "infoblox-create-in-flight", defect: "a claim is let go although a create of its IPAddress without an answer can still be carried out",
+		file: "controllers/clusteripam/infoblox/release.go",
+		old:  "\tcase address != nil, until.IsZero():\n",
+		new:  "\tcase address != nil, until.IsZero(), wait > 0:\n",
+		test: testInfoblox,
+	},
+	{
+		name: "infoblox-updates-twice", defect: "an update that adds an address is sent again while the last one can still be carried out",
+		file: "controllers/clusteripam/infoblox/claim.go",
+		old:  "\t\t\tif err := l.settles(r); err != nil {\n\t\t\t\treturn step, err\n\t\t\t}\n",
+		new:  "",
+		test: testInfoblox,
+	},
+	{
+		name: "infoblox-tries-a-name-again", defect: "a name of a host record that was given up is tried again when the cache is stale",
+		file: "controllers/clusteripam/infoblox/claim.go",
+		old:  "i := slices.Index(names, l.prepared[claim.UID].name); i > 0",
+		new:  "i := slices.Index(names, l.prepared[claim.UID].name); i > 1",
+		test: testInfoblox,
+	},
+	{
+		name: "infoblox-no-place-first", defect: "a host record is made before the claim says where it is: what a release needs is lost with the process",
+		file: "controllers/clusteripam/infoblox/claim.go",
+		old:  "\tif done {\n\t\treturn claim, nil\n\t}\n",
+		new:  "\tif done || missing && len(claim.Finalizers) == 0 && claim.DeletionTimestamp == nil {\n\t\treturn claim, nil\n\t}\n",
+		test: testInfoblox,
+	},
+	{
+		name: "infoblox-earlier-leader-forgotten", defect: "a new leader takes no account of writes to Infoblox that an earlier one has sent",
+		file: "controllers/clusteripam/infoblox/logic.go",
+		old:  "if _, has := l.addresses.Get(c.Namespace, c.Name); !has || c.DeletionTimestamp != nil {",
+		new:  "if _, has := l.addresses.Get(c.Namespace, c.Name); !has && c.DeletionTimestamp != nil && c.Name == \"\" {",
+		test: testInfoblox,
+	},
+	{
+		name: "infoblox-two-at-one-record", defect: "several claims work on a host record at once",
+		file: "controllers/clusteripam/infoblox/claim.go",
+		old:  "\t\tif r = l.recordState(name); r.busy {\n",
+		new:  "\t\tif r = l.recordState(name); r.busy && name.name == \"\" {\n",
+		test: testInfoblox,
+	},
+	{
+		name: "infoblox-unverified", defect: "a CA file that cannot be read turns the verification of the server off", seen: "infoblox-go-client",
+		file: "controllers/clusteripam/infoblox/wapi/client.go",
+		old:  "\t\t\treturn nil, fmt.Errorf(\"read the CA certificates: %w\", err)\n",
+		new:  "\t\t\treturn &tls.Config{InsecureSkipVerify: true}, nil\n",
+		test: "./controllers/clusteripam/infoblox/wapi TestVerification",
+	},
+	{
+		name: "infoblox-error-is-an-answer", defect: "an error of the server or of a proxy counts as a refusal of the write",
+		file: "controllers/clusteripam/infoblox/wapi/errors.go",
+		old:  "return e.notSent || e.Status >= 400 && e.Status < 500 && e.Status != http.StatusRequestTimeout",
+		new:  "return e.notSent || e.Status >= 400",
+		test: "./controllers/clusteripam/infoblox/wapi TestFailures",
 	},
 }
