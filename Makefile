@@ -22,6 +22,10 @@ run: tools build ## Start a control plane with our controller manager and NODES=
 demo: tools build ## The same, but end as soon as every Node is served; non-zero if one is not
 	@bin/local-cluster demo --nodes=$(NODES)
 
+.PHONY: demo-cluster-ipam
+demo-cluster-ipam: tools build ## Give clusters and their machines addresses from pools, show who has what, and end; see docs/operators/cluster-ipam.md
+	@bin/local-cluster cluster-ipam
+
 # `make cluster INSTALL=no`, and so with all targets: no Debian package is installed, it is only said which one is missing.
 
 # How many workers `make cluster` joins.
@@ -49,9 +53,10 @@ teardown-test-env: ## End it
 ##@ Build
 
 .PHONY: build
-build: ## Build bin/kube-controller-manager, bin/node-ipam-controller, and bin/local-cluster, the command behind run and demo
+build: ## Build bin/kube-controller-manager, bin/node-ipam-controller, bin/cluster-ipam-controller, and bin/local-cluster, the command behind run and demo
 	@hack/build.sh bin/kube-controller-manager ./cmd/kube-controller-manager
 	@hack/build.sh bin/node-ipam-controller ./cmd/node-ipam-controller
+	@hack/build.sh bin/cluster-ipam-controller ./cmd/cluster-ipam-controller
 	@hack/build.sh bin/local-cluster ./cmd/local-cluster
 
 TOOLS := bin/etcd bin/kube-apiserver bin/kubectl
@@ -118,8 +123,8 @@ cluster-image:
 
 # The epoch is the time of all files in the archive, so that the same files make the same archive.
 .PHONY: chart
-chart: ## Package the Helm chart of node-ipam-controller into bin/
-	@SOURCE_DATE_EPOCH=0 go -C test/chart tool helm package $(CURDIR)/manifests/charts/node-ipam-controller --destination $(CURDIR)/bin
+chart: ## Package the Helm charts of node-ipam-controller and cluster-ipam-controller into bin/
+	@SOURCE_DATE_EPOCH=0 go -C test/chart tool helm package $(CURDIR)/manifests/charts/node-ipam-controller $(CURDIR)/manifests/charts/cluster-ipam-controller --destination $(CURDIR)/bin
 
 ##@ Change it
 

@@ -1,5 +1,5 @@
 #!/usr/bin/env bash
-# Regenerates everything that is derived from the Go sources: deepcopy, clients, CRD, RBAC role, and their copies in the chart.
+# Regenerates everything that is derived from the Go sources: deepcopy, clients, CRDs, RBAC roles, and their copies in the chart.
 #
 # usage: hack/generate.sh [ROOT]
 # ROOT is the tree to generate in, by default this one; hack/verify.sh passes a copy. The generators are the `tool`s
@@ -17,13 +17,15 @@ module=$(go list -m)
 # Below, generated files are deleted before they are written anew.
 [[ $module == "$(cd "$tools/../.." && go list -m)" && -f go.mod ]] || { echo "generate: $PWD is no tree of this module" >&2; exit 2; }
 api=$module/apis/networking/v1
+# The kinds of Cluster IPAM have no generated clients: their controllers read whichever version is served.
+cluster_ipam=(apis/k0rdent/v1beta1 apis/clusterapi/{v1alpha1,v1alpha2,v1beta2})
 generated=$module/apis/generated
 
 rm -rf apis/generated
 find apis -name 'zz_generated.*.go' -delete
 
 echo "deepcopy"
-generator deepcopy-gen --output-file zz_generated.deepcopy.go "$api"
+generator deepcopy-gen --output-file zz_generated.deepcopy.go "$api" "${cluster_ipam[@]/#/$module/}"
 
 echo "apply configurations, clientset, listers, informers"
 generator applyconfiguration-gen --output-dir apis/generated/applyconfiguration --output-pkg "$generated/applyconfiguration" "$api"
@@ -34,7 +36,8 @@ generator lister-gen --output-dir apis/generated/listers --output-pkg "$generate
 generator informer-gen --versioned-clientset-package "$generated/clientset/versioned" --listers-package "$generated/listers" \
 	--output-dir apis/generated/informers --output-pkg "$generated/informers" "$api"
 
-echo "CRD"
+echo "CRDs"
+generator controller-gen crd "${cluster_ipam[@]/#/paths=./}" output:crd:dir=manifests/clusteripam/crds
 generator controller-gen crd paths=./apis/networking/v1 output:crd:dir=manifests/crds
 crd=manifests/crds/networking.x-k8s.io_clustercidrs.yaml
 terms=/spec/versions/0/schema/openAPIV3Schema/properties/spec/properties/nodeSelector/properties/nodeSelectorTerms
@@ -42,13 +45,23 @@ generator kubectl patch --local --filename "$crd" --type json --output yaml \
 	--patch "$(sed "s#path: /#path: $terms/#" hack/crd-node-selector.patch.yaml)" >"$crd.patched"
 mv "$crd.patched" "$crd"
 
-echo "RBAC role"
+echo "RBAC roles"
 generator controller-gen rbac:roleName=system:controller:multi-cidr-node-ipam-controller paths=./controllers/nodeipam output:rbac:dir=manifests/rbac
+for controller in claims:cluster-ipam-controller gate:cluster-deployment-ipam-controller \
+	incluster:in-cluster-ip-pool-controller infoblox:infoblox-ip-pool-controller; do
+	generator controller-gen "rbac:roleName=system:controller:${controller#*:},fileName=${controller#*:}.yaml" \
+		paths="./controllers/clusteripam/${controller%:*}" output:rbac:dir=manifests/clusteripam/rbac
+done
 
 # Helm takes no file from outside of a chart.
-echo "chart"
+echo "charts"
 chart=manifests/charts/node-ipam-controller/files
 rm -rf "$chart"
 for file in "$crd" manifests/rbac/{role,cluster-cidr-flag}.yaml manifests/fencing/{policy,node-ipam-controller,created-nodes}.yaml; do
 	install -D --mode=644 "$file" "$chart/${file#manifests/}"
+done
+chart=manifests/charts/cluster-ipam-controller/files
+rm -rf "$chart"
+for file in manifests/clusteripam/crds/*.yaml manifests/clusteripam/rbac/*-controller.yaml manifests/clusteripam/rbac/infoblox-secrets.yaml; do
+	install -D --mode=644 "$file" "$chart/${file#manifests/clusteripam/}"
 done

@@ -1,5 +1,5 @@
 #!/usr/bin/env bash
-# Builds both programs for the platforms and puts each into an image, bin/images/PROGRAM-OS-ARCH.tar.
+# Builds the programs for the platforms and puts each into an image, bin/images/PROGRAM-OS-ARCH.tar.
 #
 # The linker leaves out what only a debugger needs (-s -w), as for upstream's releases. Paths of this machine stay in the program, so
 # that it shares Go's build cache with all other builds: the same commit makes the same bytes in the same directory. With GOFLAGS=-trimpath
@@ -10,7 +10,7 @@ set -euo pipefail
 
 cd "$(dirname "$0")/.."
 : "${REGISTRY:?the first part of the name of an image, for example registry.example.com/kubernetes}" "${TAG:?}" "${PLATFORMS:?}"
-[[ $# -gt 0 ]] || set -- kube-controller-manager node-ipam-controller
+[[ $# -gt 0 ]] || set -- kube-controller-manager node-ipam-controller cluster-ipam-controller
 
 # -trimpath is for the programs; this one is never shipped.
 GOFLAGS='' go -C hack/image build -o ../../bin/image .

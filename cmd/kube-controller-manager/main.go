@@ -1,4 +1,5 @@
-// kube-controller-manager is the kube-controller-manager of Kubernetes with the multi-cidr-node-ipam-controller added.
+// kube-controller-manager is the kube-controller-manager of Kubernetes with the
+// multi-cidr-node-ipam-controller and the controllers of Cluster IPAM added.
 package main
 
 import (
@@ -14,5 +15,5 @@ import (
 )
 
 func main() {
-	os.Exit(cli.Run(manager.NewCommand(manager.NodeIPAM())))
+	os.Exit(cli.Run(manager.NewCommand(append(manager.ClusterIPAM(), manager.NodeIPAM())...)))
 }

@@ -1,5 +1,5 @@
-// local-cluster is the command behind `make run`, `make demo` and `make setup-test-env`: a control plane on loopback with our
-// kube-controller-manager, the objects of examples/, and Nodes that they serve; or with nothing but the CRDs.
+// local-cluster is the command behind `make run`, `make demo`, `make demo-cluster-ipam` and `make setup-test-env`: a control plane on loopback
+// with our kube-controller-manager, the objects of examples/, and Nodes or machines that they serve; or with nothing but the CRDs.
 package main
 
 import (
@@ -18,10 +18,12 @@ import (
 	"github.com/multicidr/controller-manager/test/controlplane"
 )
 
-const usage = `usage: bin/local-cluster run|demo|env [flags]
+const usage = `usage: bin/local-cluster run|demo|cluster-ipam|env [flags]
 
   run   show Nodes and ClusterCIDRs until Ctrl-C
   demo  end as soon as every Node that can be served is served
+  cluster-ipam
+        give clusters and their machines addresses, and end when every claim is answered
   env   a control plane with the CRDs only, until it is told to end; hack/test-env.sh runs it in the background
 
 `
@@ -33,9 +35,9 @@ func main() {
 		flags.PrintDefaults()
 	}
 	nodes := flags.Int("nodes", 12, "how many Nodes to register")
-	timeout := flags.Duration("timeout", 2*time.Minute, "how long demo waits for Nodes to be served")
+	timeout := flags.Duration("timeout", 2*time.Minute, "how long demo and cluster-ipam wait")
 	dir := flags.String("dir", "", "where env keeps its files")
-	if len(os.Args) < 2 || !slices.Contains([]string{"run", "demo", "env"}, os.Args[1]) {
+	if len(os.Args) < 2 || !slices.Contains([]string{"run", "demo", "cluster-ipam", "env"}, os.Args[1]) {
 		flags.Usage()
 		os.Exit(2)
 	}
@@ -49,9 +51,12 @@ func main() {
 	ctx, release := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM, syscall.SIGHUP)
 	context.AfterFunc(ctx, release) // A second Ctrl-C ends us at once; the kernel then ends our children.
 	var err error
-	if os.Args[1] == "env" {
+	switch os.Args[1] {
+	case "env":
 		err = env(ctx, *dir)
-	} else {
+	case "cluster-ipam":
+		err = clusterIPAM(ctx, *timeout)
+	default:
 		err = cluster{nodes: *nodes, demo: os.Args[1] == "demo", timeout: *timeout}.run(ctx)
 	}
 	restore()

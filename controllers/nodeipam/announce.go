@@ -13,8 +13,8 @@ import (
 	"github.com/multicidr/controller-manager/controllers/nodeipam/allocator"
 	"github.com/multicidr/controller-manager/controllers/nodeipam/events"
 	"github.com/multicidr/controller-manager/controllers/nodeipam/health"
-	"github.com/multicidr/controller-manager/controllers/nodeipam/queues"
-	"github.com/multicidr/controller-manager/controllers/nodeipam/requests"
+	"github.com/multicidr/controller-manager/controllers/queues"
+	"github.com/multicidr/controller-manager/controllers/writes"
 )
 
 // Events have their own queue and workers. If the API server lets requests for events hang, because the etcd for events is down or a
@@ -73,7 +73,7 @@ type announcement struct {
 // syncEvent writes the event of a key, if there is still something to report.
 func (c *Controller) syncEvent(ctx context.Context, key string) error {
 	if c.letsNodesPass(key) {
-		return requests.Later(statusInterval)
+		return writes.Later(statusInterval)
 	}
 	var written announcement
 	for {
@@ -94,14 +94,14 @@ func (c *Controller) syncEvent(ctx context.Context, key string) error {
 		}
 		err := events.Writer{API: c.api, Now: c.now}.Write(ctx, a.about, a.reason, a.message)
 		if ctx.Err() != nil {
-			return requests.RefusedLater{Err: ctx.Err()} // This process ends; the next one will report it.
+			return writes.RefusedLater{Err: ctx.Err()} // This process ends; the next one will report it.
 		}
-		if requests.NotItsTurn(err) {
-			return requests.Later(queues.ClosedRetry)
+		if writes.NotItsTurn(err) {
+			return writes.Later(queues.ClosedRetry)
 		}
 		c.noteEvent(ctx, err)
 		if err != nil {
-			return requests.RefusedLater{Err: err}
+			return writes.RefusedLater{Err: err}
 		}
 		written = a
 		c.with(func(b *allocator.State) { c.announcer.stored(b, a) })

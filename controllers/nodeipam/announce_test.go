@@ -28,8 +28,8 @@ import (
 	"github.com/multicidr/controller-manager/controllers/nodeipam/clustercidr"
 	"github.com/multicidr/controller-manager/controllers/nodeipam/events"
 	. "github.com/multicidr/controller-manager/controllers/nodeipam/internal/objects"
-	"github.com/multicidr/controller-manager/controllers/nodeipam/queues"
 	"github.com/multicidr/controller-manager/controllers/nodeipam/requests"
+	"github.com/multicidr/controller-manager/controllers/queues"
 )
 
 // audience is an API server that stores what it is sent, and lets events hang for as long as hangs is set.
@@ -55,7 +55,7 @@ func newAudience(t *testing.T, clusterCIDRs ...*networkingv1.ClusterCIDR) (a *au
 		stored: map[string]int{}, newest: map[string]string{}, podCIDRs: map[string]time.Time{}, ready: map[string]string{},
 	}
 	a.Controller = newController(Config{Workers: 30}, parts{
-		api: a, now: time.Now, newQueue: queues.New,
+		api: a, now: time.Now, newQueue: newQueue,
 		nodes: corelisters.NewNodeLister(a.nodes), clusterCIDRs: clustercidrlisters.NewClusterCIDRLister(a.clusterCIDRs),
 	})
 	for _, cc := range clusterCIDRs {
@@ -318,7 +318,7 @@ func TestEventOfTheNextNode(t *testing.T) {
 				return c.syncNode(t.Context(), "n")
 			}
 			return nil
-		}}, now: time.Now, nodes: corelisters.NewNodeLister(nodes), newQueue: queues.New})
+		}}, now: time.Now, nodes: corelisters.NewNodeLister(nodes), newQueue: newQueue})
 		for _, l := range c.lines() {
 			defer l.queue.ShutDown()
 		}
@@ -340,7 +340,7 @@ func TestEventsLetNodesPass(t *testing.T) {
 		start := time.Now()
 		nodes := cache.NewIndexer(cache.MetaNamespaceKeyFunc, cache.Indexers{})
 		c := newController(Config{}, parts{
-			api: eventsOnly{write: func(*v1.Event) error { said = append(said, time.Since(start)); return nil }}, now: time.Now, nodes: corelisters.NewNodeLister(nodes), newQueue: queues.New,
+			api: eventsOnly{write: func(*v1.Event) error { said = append(said, time.Since(start)); return nil }}, now: time.Now, nodes: corelisters.NewNodeLister(nodes), newQueue: newQueue,
 		})
 		for _, l := range c.lines() {
 			defer l.queue.ShutDown()
@@ -382,7 +382,7 @@ func TestEventsThatAreRefused(t *testing.T) {
 		var tried []time.Time
 		nodes := cache.NewIndexer(cache.MetaNamespaceKeyFunc, cache.Indexers{})
 		c := newController(Config{}, parts{
-			api: eventsOnly{write: func(*v1.Event) error { tried = append(tried, time.Now()); return errors.New("no space") }}, now: time.Now, nodes: corelisters.NewNodeLister(nodes), newQueue: queues.New,
+			api: eventsOnly{write: func(*v1.Event) error { tried = append(tried, time.Now()); return errors.New("no space") }}, now: time.Now, nodes: corelisters.NewNodeLister(nodes), newQueue: newQueue,
 		})
 		for _, l := range c.lines() {
 			defer l.queue.ShutDown()

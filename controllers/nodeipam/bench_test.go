@@ -23,7 +23,6 @@ import (
 	"github.com/multicidr/controller-manager/controllers/nodeipam/allocator"
 	"github.com/multicidr/controller-manager/controllers/nodeipam/clustercidr"
 	. "github.com/multicidr/controller-manager/controllers/nodeipam/internal/objects"
-	"github.com/multicidr/controller-manager/controllers/nodeipam/queues"
 )
 
 // These benchmarks measure what the controller does between an event and its PATCH, with all that it does then: what the cache shows is
@@ -46,7 +45,7 @@ func newTown(b testing.TB) *town {
 		now:          time.Now,
 		nodes:        corelisters.NewNodeLister(t.nodes),
 		clusterCIDRs: clustercidrlisters.NewClusterCIDRLister(t.clusterCIDRs),
-		newQueue:     queues.New,
+		newQueue:     newQueue,
 	})
 	b.Cleanup(func() {
 		for _, l := range t.lines() {

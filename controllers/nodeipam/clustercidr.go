@@ -19,8 +19,9 @@ import (
 	"github.com/multicidr/controller-manager/controllers/nodeipam/clustercidr"
 	"github.com/multicidr/controller-manager/controllers/nodeipam/fromflags"
 	"github.com/multicidr/controller-manager/controllers/nodeipam/health"
-	"github.com/multicidr/controller-manager/controllers/nodeipam/queues"
 	"github.com/multicidr/controller-manager/controllers/nodeipam/requests"
+	"github.com/multicidr/controller-manager/controllers/queues"
+	"github.com/multicidr/controller-manager/controllers/writes"
 )
 
 // syncClusterCIDR records one ClusterCIDR in the state and maintains its finalizer. The finalizer is added before the first block is
@@ -49,7 +50,7 @@ func (c *Controller) syncClusterCIDR(ctx context.Context, name string) error {
 	case err != nil:
 		return err
 	case urgent:
-		return requests.Later(queues.ClosedRetry) // A write may take seconds.
+		return writes.Later(queues.ClosedRetry) // A write may take seconds.
 	case cc == nil:
 		if c.stays[name].what != created {
 			delete(c.stays, name)
@@ -73,11 +74,11 @@ func (c *Controller) keepFinalizer(ctx context.Context, cc *networkingv1.Cluster
 		// Since SetPool, nothing is allocated from p any more. So if it was not in use then, it stays so.
 		return c.letGo(ctx, cc)
 	case pause > 0:
-		return requests.Later(pause) // and the outcome of the last attempt stays as it is
+		return writes.Later(pause) // and the outcome of the last attempt stays as it is
 	case p.State != ipam.Terminating && p.State != ipam.Invalid && !finalized:
 		stored, err := c.patchFinalizers(ctx, cc, true)
 		tried := err
-		if errors.As(err, new(requests.RefusedLater)) {
+		if errors.As(err, new(writes.RefusedLater)) {
 			tried = nil // An event is coming. If it does not, judgeFinalizer gives up.
 		}
 		c.triedFinalizer(p, stored, tried)
@@ -91,7 +92,7 @@ func (c *Controller) keepFinalizer(ctx context.Context, cc *networkingv1.Cluster
 
 // firstFailed joins errors. If anything failed, it leaves out what was only postponed, because that is retried together with the failure.
 func firstFailed(errs ...error) error {
-	failed := slices.DeleteFunc(slices.Clone(errs), func(err error) bool { return err == nil || errors.As(err, new(requests.Later)) })
+	failed := slices.DeleteFunc(slices.Clone(errs), func(err error) bool { return err == nil || errors.As(err, new(writes.Later)) })
 	if len(failed) > 0 {
 		errs = failed
 	}
@@ -138,7 +139,7 @@ type lastWrite struct {
 func (c *Controller) notAgain(cc *networkingv1.ClusterCIDR, what string) error {
 	last := c.stays[cc.Name]
 	if left := last.at.Add(queues.RetryMax).Sub(c.now()); last.uid == cc.UID && last.what == what && left > 0 {
-		return requests.Later(left)
+		return writes.Later(left)
 	}
 	return nil
 }
@@ -218,7 +219,7 @@ func (c *Controller) heardOfClusterCIDR(name string) {
 
 // patchFinalizers adds or removes the controller's finalizer. It reports whether the API server confirmed that.
 func (c *Controller) patchFinalizers(ctx context.Context, cc *networkingv1.ClusterCIDR, present bool) (stored bool, err error) {
-	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), requests.Timeout)
+	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), writes.Timeout)
 	defer cancel()
 	err = c.api.PatchClusterCIDR(ctx, cc.Name, requests.FinalizersPatch(cc, present))
 	switch {
@@ -226,9 +227,9 @@ func (c *Controller) patchFinalizers(ctx context.Context, cc *networkingv1.Clust
 		c.health.Stored(health.WritesClusterCIDR)
 		klog.FromContext(ctx).Info("Updated finalizer", "clusterCIDR", klog.KObj(cc), "present", present)
 		return true, nil
-	case requests.NotThere(err), apierrors.IsConflict(err):
+	case writes.NotThere(err), apierrors.IsConflict(err):
 		// As a rule the object has changed since it was cached, and an event is coming. But a webhook can also refuse with these codes.
-		return false, requests.RefusedLater{Err: fmt.Errorf("patch finalizers of ClusterCIDR %s: %w", cc.Name, err)}
+		return false, writes.RefusedLater{Err: fmt.Errorf("patch finalizers of ClusterCIDR %s: %w", cc.Name, err)}
 	default:
 		return false, fmt.Errorf("patch finalizers of ClusterCIDR %s: %w", cc.Name, err)
 	}

@@ -31,9 +31,10 @@ import (
 	"github.com/multicidr/controller-manager/controllers/nodeipam/fromflags"
 	"github.com/multicidr/controller-manager/controllers/nodeipam/health"
 	"github.com/multicidr/controller-manager/controllers/nodeipam/metrics"
-	"github.com/multicidr/controller-manager/controllers/nodeipam/queues"
 	"github.com/multicidr/controller-manager/controllers/nodeipam/requests"
 	"github.com/multicidr/controller-manager/controllers/nodeipam/stored"
+	"github.com/multicidr/controller-manager/controllers/queues"
+	"github.com/multicidr/controller-manager/controllers/writes"
 )
 
 // Name is the controller's name.
@@ -64,7 +65,7 @@ type Config struct {
 	// Workers is how many Nodes are written concurrently.
 	Workers int
 	// Fence is the fence of the leader Lease; nil means one that is always open.
-	Fence requests.Fence
+	Fence writes.Fence
 	// Term is the term of the same Lease, usually the same *lease.Fence; nil without leader election.
 	Term Term
 	// LeaseOfItsOwn means that other allocators, such as the in-tree one, use another Lease.
@@ -84,7 +85,7 @@ type Controller struct {
 	primary           ipam.Family
 	workers           int
 	identity          string // of this process: the holder in the Lease, or a generated one without leader election
-	fence             requests.Fence
+	fence             writes.Fence
 	witness           witness // nil without leader election
 
 	nodes        corelisters.NodeLister
@@ -101,10 +102,10 @@ type Controller struct {
 	nodesAsOf                         string
 	nodesVersion, clusterCIDRsVersion func() string
 
-	nodeQueue        queues.Queue
-	clusterCIDRQueue queues.Queue
-	statusQueue      queues.Queue // of ClusterCIDRs
-	eventQueue       queues.Queue // of keys from events.Key
+	nodeQueue        queues.Queue[string]
+	clusterCIDRQueue queues.Queue[string]
+	statusQueue      queues.Queue[string] // of ClusterCIDRs
+	eventQueue       queues.Queue[string] // of keys from events.Key
 
 	// entering is held from reading a ClusterCIDR until the state has it, and while the state is filled. Lock order: entering before mu.
 	entering  sync.Mutex
@@ -150,7 +151,7 @@ type parts struct {
 	nodes        corelisters.NodeLister
 	clusterCIDRs clustercidrlisters.ClusterCIDRLister
 	serviceCIDRs networkinglisters.ServiceCIDRLister // nil without that API
-	newQueue     func(of string, longest time.Duration) queues.Queue
+	newQueue     func(of string, longest time.Duration) queues.Queue[string]
 }
 
 // New returns a controller. It does no I/O.
@@ -159,7 +160,7 @@ func New(cfg Config) (*Controller, error) {
 		api:      requests.Clients{Kube: cfg.Client, ClusterCIDRs: cfg.ClusterCIDRClient},
 		now:      time.Now,
 		nodes:    cfg.Nodes.Lister(),
-		newQueue: queues.New,
+		newQueue: newQueue,
 	})
 	c.client, c.clusterCIDRClient, c.dynamic = cfg.Client, cfg.ClusterCIDRClient, cfg.Dynamic
 	c.informers = externalversions.NewSharedInformerFactoryWithOptions(cfg.ClusterCIDRClient, 0, externalversions.WithTransform(stored.StripManagedFields))
@@ -186,6 +187,10 @@ func New(cfg Config) (*Controller, error) {
 		}
 	}
 	return c, nil
+}
+
+func newQueue(of string, longest time.Duration) queues.Queue[string] {
+	return queues.New[string]("multi_cidr_node_ipam_"+of, longest)
 }
 
 func newController(cfg Config, p parts) *Controller {
@@ -226,7 +231,7 @@ func newController(cfg Config, p parts) *Controller {
 	if c.identity != "" {
 		c.witness, _ = c.fence.(witness)
 	} else {
-		c.identity = requests.UnelectedIdentity()
+		c.identity = writes.UnelectedIdentity()
 	}
 	c.health.Now, c.health.Watches = c.now, cfg.Watches
 	c.health.WaitFor(health.Problem{What: "the start"})
@@ -336,7 +341,7 @@ func (c *Controller) safely(f func()) {
 
 // line is a queue of names and the function that processes them.
 type line struct {
-	queue   queues.Queue
+	queue   queues.Queue[string]
 	sync    func(ctx context.Context, name string) error
 	workers int
 }

@@ -9,7 +9,7 @@ import (
 
 	"github.com/google/go-cmp/cmp"
 	"github.com/multicidr/controller-manager/controllers/lease"
-	"github.com/multicidr/controller-manager/controllers/nodeipam/queues"
+	"github.com/multicidr/controller-manager/controllers/queues"
 	"k8s.io/klog/v2"
 	"k8s.io/klog/v2/ktesting"
 )
@@ -19,7 +19,7 @@ func TestClosedFenceIsNoFailure(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		logger := ktesting.NewLogger(t, ktesting.NewConfig(ktesting.BufferLogs(true), ktesting.Verbosity(0)))
 		ctx := klog.NewContext(t.Context(), logger)
-		queue := queues.New("test", queues.RetryMax)
+		queue := queues.New[string]("test", queues.RetryMax)
 		defer queue.ShutDown()
 		queue.Add("n")
 		start := time.Now()

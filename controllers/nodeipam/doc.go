@@ -4,13 +4,14 @@
 //	allocator   the allocation state, and which Node gets which block
 //	clustercidr a compiled ClusterCIDR, and the order in which ClusterCIDRs are tried for a Node
 //	fromflags   the ClusterCIDR that --cluster-cidr stands for
-//	text        messages of limited length
+//	text        messages of limited length (controllers/text)
 //	ipam        prefixes, owners, and the next free block (controllers/ipam)
 //
 // These packages connect it to the API server and to people:
 //
-//	requests    what is written, the fence, and what an answer means
-//	queues      retries
+//	requests    what is written
+//	writes      the fence that writes pass, and what an answer means (controllers/writes)
+//	queues      retries (controllers/queues)
 //	fresh       caches that are recent enough for decisions
 //	stored      how ClusterCIDRs are read
 //	events, health, metrics, debugpage

@@ -23,8 +23,8 @@ import (
 	"github.com/multicidr/controller-manager/controllers/nodeipam/allocator"
 	"github.com/multicidr/controller-manager/controllers/nodeipam/health"
 	. "github.com/multicidr/controller-manager/controllers/nodeipam/internal/objects"
-	"github.com/multicidr/controller-manager/controllers/nodeipam/queues"
 	"github.com/multicidr/controller-manager/controllers/nodeipam/requests"
+	"github.com/multicidr/controller-manager/controllers/queues"
 )
 
 // leader is a controller that serves Nodes from caches which the test fills, under a lease of which the test says what its renewals tell.
@@ -110,7 +110,7 @@ func newLeader(t *testing.T, elected bool) *leader {
 		cfg.Fence = leaseFence{l}
 	}
 	l.Controller = newController(cfg, parts{
-		api: l, now: time.Now, nodes: corelisters.NewNodeLister(l.cache), clusterCIDRs: clustercidrlisters.NewClusterCIDRLister(l.clusterCIDRs), newQueue: queues.New,
+		api: l, now: time.Now, nodes: corelisters.NewNodeLister(l.cache), clusterCIDRs: clustercidrlisters.NewClusterCIDRLister(l.clusterCIDRs), newQueue: newQueue,
 	})
 	for _, line := range l.lines() {
 		t.Cleanup(line.queue.ShutDown)

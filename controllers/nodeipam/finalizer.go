@@ -13,9 +13,9 @@ import (
 	"github.com/multicidr/controller-manager/controllers/nodeipam/allocator"
 	"github.com/multicidr/controller-manager/controllers/nodeipam/clustercidr"
 	"github.com/multicidr/controller-manager/controllers/nodeipam/health"
-	"github.com/multicidr/controller-manager/controllers/nodeipam/queues"
-	"github.com/multicidr/controller-manager/controllers/nodeipam/requests"
-	"github.com/multicidr/controller-manager/controllers/nodeipam/text"
+	"github.com/multicidr/controller-manager/controllers/queues"
+	"github.com/multicidr/controller-manager/controllers/text"
+	"github.com/multicidr/controller-manager/controllers/writes"
 )
 
 // A ClusterCIDR allocates only once it has its finalizer. Nodes that match it wait for that, because it takes milliseconds, and a block
@@ -24,10 +24,10 @@ import (
 
 // finalizerPatience is how long Nodes wait for a ClusterCIDR after the first attempt to add its finalizer. It equals the timeout of a
 // write, so a write that hangs delays Nodes for no longer.
-const finalizerPatience = requests.Timeout
+const finalizerPatience = writes.Timeout
 
 // untriedPatience is how long a Node waits for a ClusterCIDR whose finalizer was not tried yet: one write ahead of it may hang.
-const untriedPatience = requests.Timeout + time.Second
+const untriedPatience = writes.Timeout + time.Second
 
 // causeNotTried is the cause of a pool's problem if writes of other ClusterCIDRs hang, so that its finalizer was not tried.
 const causeNotTried metav1.StatusReason = "FinalizerNotTried"
@@ -102,7 +102,7 @@ func (c *Controller) serve(b *allocator.State, node *v1.Node) (r allocator.Reser
 
 // triedFinalizer notes the outcome of an attempt to add the finalizer to a pool without it.
 func (c *Controller) triedFinalizer(p *clustercidr.Pool, stored bool, err error) {
-	if requests.NotItsTurn(err) {
+	if writes.NotItsTurn(err) {
 		c.with(func(*allocator.State) { delete(c.awaited, p.Name) }) // Nothing was tried, and nothing is allocated meanwhile.
 		return
 	}

@@ -30,8 +30,9 @@ import (
 	"github.com/multicidr/controller-manager/controllers/nodeipam/events"
 	. "github.com/multicidr/controller-manager/controllers/nodeipam/internal/objects"
 	"github.com/multicidr/controller-manager/controllers/nodeipam/internal/testapi"
-	"github.com/multicidr/controller-manager/controllers/nodeipam/queues"
 	"github.com/multicidr/controller-manager/controllers/nodeipam/requests"
+	"github.com/multicidr/controller-manager/controllers/queues"
+	"github.com/multicidr/controller-manager/controllers/writes"
 )
 
 // stripping is an API server whose answer to a write of finalizers is up to the test, and that never keeps one. It notes when what was
@@ -91,7 +92,7 @@ func TestFinalizerThatIsNotThere(t *testing.T) {
 			wantTries: []int{0, 0, 0, 0, 0, 0, 1, 1, 3, 5, 10, 15, 20}, wantNode: true,
 		},
 		"the write hangs": {
-			patch:     func() error { time.Sleep(requests.Timeout); return context.DeadlineExceeded },
+			patch:     func() error { time.Sleep(writes.Timeout); return context.DeadlineExceeded },
 			wantTries: []int{0, 5, 10, 15, 20}, wantNode: true,
 		},
 		"the fence is closed, so nobody is served": {
@@ -319,10 +320,10 @@ func TestRemovalsThatHang(t *testing.T) {
 		cc.Finalizers = nil
 		l.setRange(t, cc)
 		l.watch("n", Node("n", Label("p", "x")))
-		time.Sleep(requests.Timeout) // of the one that is tried now
+		time.Sleep(writes.Timeout) // of the one that is tried now
 		synctest.Wait()
 		if podCIDR := l.node("n").Spec.PodCIDR; podCIDR != "10.9.0.0/28" {
-			t.Errorf("after %v the Node has %q, want 10.9.0.0/28", requests.Timeout, podCIDR)
+			t.Errorf("after %v the Node has %q, want 10.9.0.0/28", writes.Timeout, podCIDR)
 		}
 	})
 }

@@ -19,8 +19,9 @@ import (
 	"github.com/multicidr/controller-manager/controllers/nodeipam/allocator"
 	"github.com/multicidr/controller-manager/controllers/nodeipam/clustercidr"
 	"github.com/multicidr/controller-manager/controllers/nodeipam/fromflags"
-	"github.com/multicidr/controller-manager/controllers/nodeipam/queues"
 	"github.com/multicidr/controller-manager/controllers/nodeipam/requests"
+	"github.com/multicidr/controller-manager/controllers/queues"
+	"github.com/multicidr/controller-manager/controllers/writes"
 )
 
 // followFlags ensures that exactly one enabled ClusterCIDR exists for the current flags. All others that were made from flags are
@@ -78,7 +79,7 @@ type turn struct {
 }
 
 func (t *turn) note(name string, err error) {
-	var pause requests.Later
+	var pause writes.Later
 	switch {
 	case err == nil:
 	case name == t.of:
@@ -161,7 +162,7 @@ func (c *Controller) createFromFlags(ctx context.Context, name string, made []*n
 		Spec: *c.flags.DeepCopy(),
 	}
 	cc.Spec.ExcludedCIDRs = fromflags.ExcludedBefore(made, *c.flags)
-	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), requests.Timeout)
+	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), writes.Timeout)
 	defer cancel()
 	stored, err := c.api.CreateClusterCIDR(ctx, cc)
 	switch {
@@ -202,16 +203,16 @@ func (c *Controller) retire(ctx context.Context, cc *networkingv1.ClusterCIDR) e
 	if err != nil || inUse || !p.Superseded || !fromflags.Disabled(cc) || fromflags.ChangedByUser(cc) {
 		return err // called again when the last Node stops using it
 	}
-	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), requests.Timeout)
+	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), writes.Timeout)
 	defer cancel()
 	err = c.api.DeleteClusterCIDR(ctx, cc.Name, cc.UID, cc.ResourceVersion)
 	switch {
 	case err == nil:
 		klog.FromContext(ctx).Info("Deleting a ClusterCIDR of other flags, which no Node uses", "clusterCIDR", klog.KObj(cc))
 		return nil
-	case requests.NotThere(err), apierrors.IsConflict(err):
+	case writes.NotThere(err), apierrors.IsConflict(err):
 		// As a rule the object has changed since it was cached, and an event is coming; or a webhook refused with that code.
-		return requests.RefusedLater{Err: fmt.Errorf("delete ClusterCIDR %s: %w", cc.Name, err)}
+		return writes.RefusedLater{Err: fmt.Errorf("delete ClusterCIDR %s: %w", cc.Name, err)}
 	case c.flags == nil && apierrors.IsForbidden(err):
 		// Without the flag the controller need not have this permission. The object does no harm, and no Node waits.
 		klog.FromContext(ctx).Info("A ClusterCIDR that was made from --cluster-cidr stays, disabled: the controller may not delete ClusterCIDRs. Delete it with kubectl", "clusterCIDR", klog.KObj(cc))
@@ -234,16 +235,16 @@ func (c *Controller) writeAllocation(ctx context.Context, cc *networkingv1.Clust
 	if err := c.notAgain(cc, string(mode)); err != nil {
 		return err
 	}
-	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), requests.Timeout)
+	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), writes.Timeout)
 	defer cancel()
 	err := c.api.PatchClusterCIDR(ctx, cc.Name, requests.AllocationPatch(cc, mode))
 	switch {
 	case err == nil:
 		klog.FromContext(ctx).Info("Followed the flags", "clusterCIDR", klog.KObj(cc), "allocation", mode)
 		return c.wroteInto(cc, string(mode))
-	case requests.NotThere(err), apierrors.IsConflict(err):
+	case writes.NotThere(err), apierrors.IsConflict(err):
 		// As a rule the object has changed since it was cached, and an event is coming; or a webhook refused with that code.
-		return requests.RefusedLater{Err: fmt.Errorf("patch allocation of ClusterCIDR %s: %w", cc.Name, err)}
+		return writes.RefusedLater{Err: fmt.Errorf("patch allocation of ClusterCIDR %s: %w", cc.Name, err)}
 	default:
 		return fmt.Errorf("patch allocation of ClusterCIDR %s: %w", cc.Name, err)
 	}

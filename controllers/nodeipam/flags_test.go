@@ -27,8 +27,8 @@ import (
 	"github.com/multicidr/controller-manager/controllers/nodeipam/fromflags"
 	"github.com/multicidr/controller-manager/controllers/nodeipam/health"
 	. "github.com/multicidr/controller-manager/controllers/nodeipam/internal/objects"
-	"github.com/multicidr/controller-manager/controllers/nodeipam/queues"
 	"github.com/multicidr/controller-manager/controllers/nodeipam/requests"
+	"github.com/multicidr/controller-manager/controllers/queues"
 )
 
 func TestFlagsSpec(t *testing.T) {
@@ -200,7 +200,7 @@ func TestFollowFlags(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			clusterCIDRs := cache.NewIndexer(cache.MetaNamespaceKeyFunc, cache.Indexers{})
 			w := &writing{fails: map[string]error{tc.fails: errors.New("no")}}
-			c := newController(Config{FromFlags: tc.flags}, parts{api: w, now: time.Now, clusterCIDRs: clustercidrlisters.NewClusterCIDRLister(clusterCIDRs), newQueue: queues.New})
+			c := newController(Config{FromFlags: tc.flags}, parts{api: w, now: time.Now, clusterCIDRs: clustercidrlisters.NewClusterCIDRLister(clusterCIDRs), newQueue: newQueue})
 			for _, l := range c.lines() {
 				t.Cleanup(l.queue.ShutDown)
 			}
@@ -255,7 +255,7 @@ func TestFlagsThatAreStoredOtherwise(t *testing.T) {
 			objects := cache.NewIndexer(cache.MetaNamespaceKeyFunc, cache.Indexers{})
 			a := &altering{writing: &writing{}, change: change, objects: objects}
 			c := newController(Config{FromFlags: &networkingv1.ClusterCIDRSpec{IPv4: "10.244.0.0/16", IPv6: "fd00::/48", PerNodeHostBits: 8, IPv6PerNodeHostBits: &bits}},
-				parts{api: a, now: time.Now, clusterCIDRs: clustercidrlisters.NewClusterCIDRLister(objects), newQueue: queues.New})
+				parts{api: a, now: time.Now, clusterCIDRs: clustercidrlisters.NewClusterCIDRLister(objects), newQueue: newQueue})
 			for _, l := range c.lines() {
 				t.Cleanup(l.queue.ShutDown)
 			}
@@ -303,7 +303,7 @@ func TestSupersededIsDisabledAtOnce(t *testing.T) {
 		"the name without a label":  {ClusterCIDR(fromflags.NameOf(&other), other), &now, ipam.Enabled, "Available: "},
 	} {
 		t.Run(name, func(t *testing.T) {
-			c := newController(Config{FromFlags: tc.flags}, parts{now: time.Now, newQueue: queues.New})
+			c := newController(Config{FromFlags: tc.flags}, parts{now: time.Now, newQueue: newQueue})
 			for _, l := range c.lines() {
 				t.Cleanup(l.queue.ShutDown)
 			}
@@ -480,7 +480,7 @@ func TestFlagsBackAndTheirClusterCIDRHasNoLabel(t *testing.T) {
 	now := Spec4("10.244.0.0/16", 8, nil)
 	clusterCIDRs := cache.NewIndexer(cache.MetaNamespaceKeyFunc, cache.Indexers{})
 	w := &writing{}
-	c := newController(Config{FromFlags: &now}, parts{api: w, now: time.Now, clusterCIDRs: clustercidrlisters.NewClusterCIDRLister(clusterCIDRs), newQueue: queues.New})
+	c := newController(Config{FromFlags: &now}, parts{api: w, now: time.Now, clusterCIDRs: clustercidrlisters.NewClusterCIDRLister(clusterCIDRs), newQueue: newQueue})
 	for _, l := range c.lines() {
 		t.Cleanup(l.queue.ShutDown)
 	}

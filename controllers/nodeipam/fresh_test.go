@@ -31,7 +31,7 @@ import (
 	"github.com/multicidr/controller-manager/controllers/nodeipam/fresh"
 	"github.com/multicidr/controller-manager/controllers/nodeipam/health"
 	. "github.com/multicidr/controller-manager/controllers/nodeipam/internal/objects"
-	"github.com/multicidr/controller-manager/controllers/nodeipam/queues"
+	"github.com/multicidr/controller-manager/controllers/queues"
 )
 
 // aheadOfStore is an informer that has read further than its lister shows, because it still enters what it has read.
@@ -137,7 +137,7 @@ func TestEventWhileTheStartReads(t *testing.T) {
 		<-started
 	}
 	c = newController(Config{Workers: 1, PrimaryFamily: ipam.IPv4}, parts{
-		now: time.Now, nodes: l, newQueue: queues.New,
+		now: time.Now, nodes: l, newQueue: newQueue,
 		clusterCIDRs: clusterCIDRs{ClusterCIDR("a", Spec4("10.0.0.0/16", 8, nil))},
 	})
 	if err := c.readAll(t.Context()); err != nil {

@@ -28,7 +28,6 @@ import (
 	. "github.com/multicidr/controller-manager/controllers/nodeipam/internal/objects"
 	. "github.com/multicidr/controller-manager/controllers/nodeipam/internal/steps"
 	nodemetrics "github.com/multicidr/controller-manager/controllers/nodeipam/metrics"
-	"github.com/multicidr/controller-manager/controllers/nodeipam/queues"
 	"github.com/multicidr/controller-manager/controllers/nodeipam/requests"
 )
 
@@ -56,7 +55,7 @@ func newQuietController(t testing.TB, nodes ...*v1.Node) *Controller {
 			t.Fatal(err)
 		}
 	}
-	c := newController(Config{Workers: 1}, parts{now: time.Now, nodes: corelisters.NewNodeLister(indexer), newQueue: queues.New})
+	c := newController(Config{Workers: 1}, parts{now: time.Now, nodes: corelisters.NewNodeLister(indexer), newQueue: newQueue})
 	t.Cleanup(func() {
 		for _, l := range c.lines() {
 			l.queue.ShutDown()

@@ -22,7 +22,7 @@ import (
 	networkingv1 "github.com/multicidr/controller-manager/apis/networking/v1"
 	"github.com/multicidr/controller-manager/controllers/ipam"
 	"github.com/multicidr/controller-manager/controllers/lease"
-	"github.com/multicidr/controller-manager/controllers/nodeipam/queues"
+	"github.com/multicidr/controller-manager/controllers/queues"
 )
 
 // The state of the model: all of the simulated world that what happens next depends on, as a text, in which two worlds are the same text only

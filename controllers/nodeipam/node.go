@@ -9,8 +9,9 @@ import (
 	"github.com/multicidr/controller-manager/controllers/nodeipam/clustercidr"
 	"github.com/multicidr/controller-manager/controllers/nodeipam/events"
 	"github.com/multicidr/controller-manager/controllers/nodeipam/health"
-	"github.com/multicidr/controller-manager/controllers/nodeipam/queues"
 	"github.com/multicidr/controller-manager/controllers/nodeipam/requests"
+	"github.com/multicidr/controller-manager/controllers/queues"
+	"github.com/multicidr/controller-manager/controllers/writes"
 	v1 "k8s.io/api/core/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	"k8s.io/apimachinery/pkg/util/resourceversion"
@@ -32,15 +33,15 @@ func (c *Controller) syncNode(ctx context.Context, name string) error {
 	case err != nil:
 		return err
 	case d.pause > 0:
-		return requests.Later(d.pause)
+		return writes.Later(d.pause)
 	case d.read:
 		switch without, err := c.readBack(ctx, d.node); {
-		case err != nil && !requests.NotThere(err):
+		case err != nil && !writes.NotThere(err):
 			return fmt.Errorf("read Node %s, to find out whether its podCIDRs are stored: %w", name, err)
 		case without:
-			return requests.Later(queues.ClosedRetry)
+			return writes.Later(queues.ClosedRetry)
 		default:
-			return requests.Later(queues.RetryMax) // The watch is late and will show the podCIDRs, or that the Node is gone.
+			return writes.Later(queues.RetryMax) // The watch is late and will show the podCIDRs, or that the Node is gone.
 		}
 	case d.byOther:
 		return c.accuse(ctx, d.node)
@@ -223,7 +224,7 @@ func (c *Controller) heardOfEnd(b *allocator.State, name string, before, now any
 // is unknown. The watch will show it; until then the same blocks are written again.
 func (c *Controller) write(ctx context.Context, node *v1.Node, r allocator.Reservation) error {
 	// A shutdown does not interrupt a write: Run returns when it has ended.
-	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), requests.Timeout)
+	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), writes.Timeout)
 	defer cancel()
 	patched := c.firstSeen.Patching(node, c.now)
 	err := c.api.PatchNode(ctx, node.Name, requests.PodCIDRsPatch(node, r, c.primary, c.identity))
@@ -242,17 +243,17 @@ func (c *Controller) write(ctx context.Context, node *v1.Node, r allocator.Reser
 		return nil
 	}
 	c.notWritten(ctx, node, err)
-	if requests.NotThere(err) || apierrors.IsConflict(err) {
+	if writes.NotThere(err) || apierrors.IsConflict(err) {
 		logger.V(4).Info("The Node is gone or another one by now", "node", klog.KObj(node), "err", err)
 		// The watch shows which, usually earlier. But a webhook can also refuse with these codes.
-		return requests.RefusedLater{Err: fmt.Errorf("patch podCIDRs of Node %s: %w", node.Name, err)}
+		return writes.RefusedLater{Err: fmt.Errorf("patch podCIDRs of Node %s: %w", node.Name, err)}
 	}
 	return fmt.Errorf("patch podCIDRs of Node %s: %w", node.Name, err)
 }
 
 // notWritten records in the state what an error means for a Node's reservation.
 func (c *Controller) notWritten(ctx context.Context, node *v1.Node, err error) {
-	if !requests.Answered(err) {
+	if !writes.Answered(err) {
 		left := c.fence.Unanswered() // read before the clock: a pause between the two can only make the result longer
 		now := c.now()
 		c.with(func(b *allocator.State) { b.Unanswered(node, now, now.Add(left)) })
@@ -262,9 +263,9 @@ func (c *Controller) notWritten(ctx context.Context, node *v1.Node, err error) {
 	// settles it.
 	unknown := false
 	c.with(func(b *allocator.State) {
-		unknown = b.NotCarriedOut(node, !requests.NotSent(err), c.now())
+		unknown = b.NotCarriedOut(node, !writes.NotSent(err), c.now())
 	})
-	if unknown && !requests.NotSent(err) { // At first, a restore of etcd looks like a closed fence, and then a read proves nothing.
+	if unknown && !writes.NotSent(err) { // At first, a restore of etcd looks like a closed fence, and then a read proves nothing.
 		_, _ = c.readBack(ctx, node)
 	}
 }
@@ -279,7 +280,7 @@ func (c *Controller) readBack(ctx context.Context, node *v1.Node) (without bool,
 	if !over {
 		return false, nil
 	}
-	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), requests.Timeout)
+	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), writes.Timeout)
 	defer cancel()
 	now, err := c.api.GetNode(ctx, node.Name)
 	if err != nil || now.UID != node.UID || clustercidr.ShowsPodCIDRs(now) {

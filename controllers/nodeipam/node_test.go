@@ -25,8 +25,8 @@ import (
 	"github.com/multicidr/controller-manager/controllers/nodeipam/events"
 	. "github.com/multicidr/controller-manager/controllers/nodeipam/internal/objects"
 	"github.com/multicidr/controller-manager/controllers/nodeipam/internal/testapi"
-	"github.com/multicidr/controller-manager/controllers/nodeipam/queues"
 	"github.com/multicidr/controller-manager/controllers/nodeipam/requests"
+	"github.com/multicidr/controller-manager/controllers/writes"
 )
 
 // Once the API server has said that podCIDRs are stored, other events of the Node are no reason to write them again, unless the watch
@@ -36,7 +36,7 @@ func TestPodCIDRsAreWrittenOnce(t *testing.T) {
 	now := time.Unix(0, 0)
 	nodes := cache.NewIndexer(cache.MetaNamespaceKeyFunc, cache.Indexers{})
 	s := &testapi.Server{Gate: &testapi.Gate{}}
-	c := newController(Config{}, parts{api: s, now: func() time.Time { return now }, nodes: corelisters.NewNodeLister(nodes), newQueue: queues.New})
+	c := newController(Config{}, parts{api: s, now: func() time.Time { return now }, nodes: corelisters.NewNodeLister(nodes), newQueue: newQueue})
 	for _, l := range c.lines() {
 		t.Cleanup(l.queue.ShutDown)
 	}
@@ -71,7 +71,7 @@ func TestPodCIDRsAreWrittenOnce(t *testing.T) {
 			t.Fatal(err)
 		}
 		err := c.syncNode(t.Context(), "n")
-		var pause requests.Later
+		var pause writes.Later
 		if again := strings.Contains(step.what, "not seen for long"); again != errors.Is(err, requests.ErrNotKept) || !again && err != nil && !errors.As(err, &pause) {
 			t.Fatalf("%s: %v", step.what, err)
 		}
@@ -96,7 +96,7 @@ func TestPodCIDRsAreWrittenOnce(t *testing.T) {
 // The watch may be faster than the answer of a write, and Nodes may go before the start has read any: nothing is kept of either.
 func TestNothingIsKeptOfThem(t *testing.T) {
 	nodes := cache.NewIndexer(cache.MetaNamespaceKeyFunc, cache.Indexers{})
-	c := newController(Config{}, parts{now: time.Now, nodes: corelisters.NewNodeLister(nodes), newQueue: queues.New})
+	c := newController(Config{}, parts{now: time.Now, nodes: corelisters.NewNodeLister(nodes), newQueue: newQueue})
 	for _, l := range c.lines() {
 		t.Cleanup(l.queue.ShutDown)
 	}
@@ -130,7 +130,7 @@ func noticing(t *testing.T, cfg Config) (c *Controller, show func(*v1.Node) *v1.
 	nodes := cache.NewIndexer(cache.MetaNamespaceKeyFunc, cache.Indexers{})
 	clusterCIDRs := cache.NewIndexer(cache.MetaNamespaceKeyFunc, cache.Indexers{})
 	c = newController(cfg, parts{
-		now: time.Now, nodes: corelisters.NewNodeLister(nodes), clusterCIDRs: clustercidrlisters.NewClusterCIDRLister(clusterCIDRs), newQueue: queues.New,
+		now: time.Now, nodes: corelisters.NewNodeLister(nodes), clusterCIDRs: clustercidrlisters.NewClusterCIDRLister(clusterCIDRs), newQueue: newQueue,
 	})
 	for _, l := range c.lines() {
 		t.Cleanup(l.queue.ShutDown)

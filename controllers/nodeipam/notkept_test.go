@@ -17,7 +17,7 @@ import (
 	"github.com/multicidr/controller-manager/controllers/nodeipam/fromflags"
 	"github.com/multicidr/controller-manager/controllers/nodeipam/health"
 	. "github.com/multicidr/controller-manager/controllers/nodeipam/internal/objects"
-	"github.com/multicidr/controller-manager/controllers/nodeipam/queues"
+	"github.com/multicidr/controller-manager/controllers/queues"
 )
 
 // forgetful is an API server with a policy that answers 200 and leaves objects as they are, or their statuses, until a time. Then it enables

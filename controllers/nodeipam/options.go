@@ -13,7 +13,7 @@ import (
 	"github.com/multicidr/controller-manager/apis/generated/clientset/versioned"
 	"github.com/multicidr/controller-manager/controllers/lease"
 	"github.com/multicidr/controller-manager/controllers/nodeipam/fromflags"
-	"github.com/multicidr/controller-manager/controllers/nodeipam/requests"
+	"github.com/multicidr/controller-manager/controllers/writes"
 )
 
 // Options are the controller's own flags, the same in every program that contains it.
@@ -93,7 +93,7 @@ func (o *Options) limit(config *rest.Config) *rest.Config {
 	config = rest.CopyConfig(config)
 	config.QPS = -1 // In client-go, 0 means the default of 5.
 	if o.qps > 0 {
-		config.RateLimiter = requests.Limiter{RateLimiter: flowcontrol.NewTokenBucketRateLimiter(o.qps, o.burst)}
+		config.RateLimiter = writes.Limiter{RateLimiter: flowcontrol.NewTokenBucketRateLimiter(o.qps, o.burst), Flag: "node-ipam-kube-api-qps"}
 	}
 	return config
 }

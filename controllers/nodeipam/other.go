@@ -13,8 +13,8 @@ import (
 	"github.com/multicidr/controller-manager/controllers/nodeipam/allocator"
 	"github.com/multicidr/controller-manager/controllers/nodeipam/clustercidr"
 	"github.com/multicidr/controller-manager/controllers/nodeipam/metrics"
-	"github.com/multicidr/controller-manager/controllers/nodeipam/requests"
-	"github.com/multicidr/controller-manager/controllers/nodeipam/text"
+	"github.com/multicidr/controller-manager/controllers/text"
+	"github.com/multicidr/controller-manager/controllers/writes"
 )
 
 // earlierLasts is for how long after the start a write of an earlier leader can arrive. The fence rules that out; where it fails, the bound
@@ -126,7 +126,7 @@ func (c *Controller) otherMessage(node *v1.Node, holder string) string {
 //
 // podCIDRs without a name are this process's own if the API server confirmed a write of them: a policy then removed the annotations.
 func (c *Controller) accuse(ctx context.Context, node *v1.Node) error {
-	_, leave, err := c.fence.Enter(ctx, requests.Timeout)
+	_, leave, err := c.fence.Enter(ctx, writes.Timeout)
 	if err != nil {
 		return err
 	}

@@ -35,12 +35,11 @@ import (
 	"github.com/multicidr/controller-manager/controllers/nodeipam/health"
 	. "github.com/multicidr/controller-manager/controllers/nodeipam/internal/objects"
 	"github.com/multicidr/controller-manager/controllers/nodeipam/internal/testapi"
-	"github.com/multicidr/controller-manager/controllers/nodeipam/queues"
-	"github.com/multicidr/controller-manager/controllers/nodeipam/requests"
+	"github.com/multicidr/controller-manager/controllers/writes"
 )
 
 // fakes are a Config's clients and informers. Fakes have no resource versions, so a Controller with them waits for fresh caches for ever.
-func fakes(t *testing.T, fence requests.Fence) (cfg Config, client *fake.Clientset, factory informers.SharedInformerFactory) {
+func fakes(t *testing.T, fence writes.Fence) (cfg Config, client *fake.Clientset, factory informers.SharedInformerFactory) {
 	// One of the others holds up everybody who reports errors in quick succession, by a clock that is not synctest's.
 	handlers := utilruntime.ErrorHandlers
 	utilruntime.ErrorHandlers = handlers[:1]
@@ -205,7 +204,7 @@ func (l nodesThatPanic) Get(name string) (*v1.Node, error) {
 func TestNobodyUsesATornBook(t *testing.T) {
 	nodes := cache.NewIndexer(cache.MetaNamespaceKeyFunc, cache.Indexers{})
 	s := &testapi.Server{Gate: &testapi.Gate{}}
-	c := newController(Config{}, parts{api: s, now: time.Now, nodes: nodesThatPanic{corelisters.NewNodeLister(nodes)}, newQueue: queues.New})
+	c := newController(Config{}, parts{api: s, now: time.Now, nodes: nodesThatPanic{corelisters.NewNodeLister(nodes)}, newQueue: newQueue})
 	for _, l := range c.lines() {
 		t.Cleanup(l.queue.ShutDown)
 	}

@@ -21,8 +21,8 @@ import (
 	"github.com/multicidr/controller-manager/controllers/nodeipam/health"
 	. "github.com/multicidr/controller-manager/controllers/nodeipam/internal/objects"
 	"github.com/multicidr/controller-manager/controllers/nodeipam/internal/testapi"
-	"github.com/multicidr/controller-manager/controllers/nodeipam/queues"
 	"github.com/multicidr/controller-manager/controllers/nodeipam/requests"
+	"github.com/multicidr/controller-manager/controllers/queues"
 )
 
 // refusing is an API server that takes no write of ClusterCIDRs while err is set.
@@ -50,7 +50,7 @@ func controllerOf(t *testing.T, api requests.API, cc *networkingv1.ClusterCIDR) 
 	if err := clusterCIDRs.Add(cc); err != nil {
 		t.Fatal(err)
 	}
-	c := newController(Config{}, parts{api: api, now: time.Now, clusterCIDRs: clustercidrlisters.NewClusterCIDRLister(clusterCIDRs), newQueue: queues.New})
+	c := newController(Config{}, parts{api: api, now: time.Now, clusterCIDRs: clustercidrlisters.NewClusterCIDRLister(clusterCIDRs), newQueue: newQueue})
 	for _, l := range c.lines() {
 		t.Cleanup(l.queue.ShutDown)
 	}

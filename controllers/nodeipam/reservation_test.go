@@ -24,8 +24,8 @@ import (
 	"github.com/multicidr/controller-manager/controllers/nodeipam/allocator"
 	"github.com/multicidr/controller-manager/controllers/nodeipam/clustercidr"
 	. "github.com/multicidr/controller-manager/controllers/nodeipam/internal/objects"
-	"github.com/multicidr/controller-manager/controllers/nodeipam/queues"
 	"github.com/multicidr/controller-manager/controllers/nodeipam/requests"
+	"github.com/multicidr/controller-manager/controllers/writes"
 )
 
 // deciding is an API server that answers each PATCH of a Node as the test says, and reads of Nodes from what it has stored.
@@ -120,7 +120,7 @@ func TestReservation(t *testing.T) {
 					t.Errorf("its ClusterCIDR is in use: %t, want %t", inUse, a.stands)
 				}
 				err := c.syncNode(t.Context(), "n")
-				if heldBack := errors.As(err, new(requests.Later)); heldBack != (a.stands && tc.lost) || err != nil && !heldBack {
+				if heldBack := errors.As(err, new(writes.Later)); heldBack != (a.stands && tc.lost) || err != nil && !heldBack {
 					t.Fatal(err)
 				}
 				want := tc.want
@@ -172,7 +172,7 @@ func TestReservationAfterARefusal(t *testing.T) {
 			now = now.Add(tc.wait)
 			_ = c.syncNode(t.Context(), "n") // is refused
 			c.with(func(b *allocator.State) { b.DropPool("a") })
-			if err := c.syncNode(t.Context(), "n"); err != nil && !errors.As(err, new(requests.Later)) {
+			if err := c.syncNode(t.Context(), "n"); err != nil && !errors.As(err, new(writes.Later)) {
 				t.Fatal(err)
 			}
 			if diff := cmp.Diff(tc.written, server.written); diff != "" {
@@ -291,7 +291,7 @@ func TestReservationOfANodeThatGoes(t *testing.T) {
 			if err := nodes.Update(going); err != nil {
 				t.Fatal(err)
 			}
-			if err := c.syncNode(t.Context(), "n"); err != nil && !errors.As(err, new(requests.Later)) {
+			if err := c.syncNode(t.Context(), "n"); err != nil && !errors.As(err, new(writes.Later)) {
 				t.Fatal(err)
 			}
 			if held := c.state.HeldBy(allocator.OwnerOf("uid-n")); len(held) != tc.want {
@@ -308,7 +308,7 @@ func controllerWith(t *testing.T, api requests.API, now func() time.Time, n *v1.
 	if err := nodes.Add(n); err != nil {
 		t.Fatal(err)
 	}
-	c := newController(Config{}, parts{api: api, now: now, nodes: corelisters.NewNodeLister(nodes), newQueue: queues.New})
+	c := newController(Config{}, parts{api: api, now: now, nodes: corelisters.NewNodeLister(nodes), newQueue: newQueue})
 	for _, l := range c.lines() {
 		t.Cleanup(l.queue.ShutDown)
 	}

@@ -11,7 +11,7 @@ import (
 	"k8s.io/client-go/tools/leaderelection/resourcelock"
 
 	"github.com/multicidr/controller-manager/controllers/lease"
-	"github.com/multicidr/controller-manager/controllers/nodeipam/requests"
+	"github.com/multicidr/controller-manager/controllers/writes"
 )
 
 // The leader election of client-go: what its LeaderElector does at one try, on the real lock of package lease, which
@@ -127,7 +127,7 @@ func (f simFence) Enter(ctx context.Context, atMost time.Duration) (context.Cont
 
 // mayWrite reports whether the fence is open.
 func (p *process) mayWrite() bool {
-	_, leave, err := p.election.fence.Enter(p.w.ctx, requests.Timeout)
+	_, leave, err := p.election.fence.Enter(p.w.ctx, writes.Timeout)
 	if err == nil {
 		leave()
 	}

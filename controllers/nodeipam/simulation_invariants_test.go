@@ -16,8 +16,8 @@ import (
 	"github.com/multicidr/controller-manager/controllers/nodeipam/allocator"
 	"github.com/multicidr/controller-manager/controllers/nodeipam/clustercidr"
 	"github.com/multicidr/controller-manager/controllers/nodeipam/events"
-	"github.com/multicidr/controller-manager/controllers/nodeipam/queues"
-	"github.com/multicidr/controller-manager/controllers/nodeipam/requests"
+	"github.com/multicidr/controller-manager/controllers/queues"
+	"github.com/multicidr/controller-manager/controllers/writes"
 )
 
 // The invariants of the design, by their numbers:
@@ -143,7 +143,7 @@ func (p *process) patchedNode(write *nodeWrite, err error) {
 	if err == nil {
 		write.over = -1 // It has been carried out, and will not be once more.
 	}
-	if err != nil && requests.Answered(err) {
+	if err != nil && writes.Answered(err) {
 		p.seen.writes[write.uid] = slices.DeleteFunc(p.seen.writes[write.uid], func(w *nodeWrite) bool { return w == write })
 		p.w.cover("a write of podCIDRs was refused")
 	}

@@ -31,8 +31,8 @@ import (
 	"github.com/multicidr/controller-manager/controllers/ipam"
 	"github.com/multicidr/controller-manager/controllers/nodeipam/fresh"
 	"github.com/multicidr/controller-manager/controllers/nodeipam/health"
-	"github.com/multicidr/controller-manager/controllers/nodeipam/queues"
-	"github.com/multicidr/controller-manager/controllers/nodeipam/requests"
+	"github.com/multicidr/controller-manager/controllers/queues"
+	"github.com/multicidr/controller-manager/controllers/writes"
 )
 
 // A simulated process: the real Controller with caches, queues, clocks and an API server that move only when the
@@ -93,7 +93,7 @@ func (p *process) lead() {
 		nodes:        nodeLister{p.caches[kindNode]},
 		clusterCIDRs: clusterCIDRLister{p.caches[kindClusterCIDR]},
 		serviceCIDRs: serviceCIDRLister{p.caches[kindServiceCIDR]},
-		newQueue: func(of string, _ time.Duration) queues.Queue {
+		newQueue: func(of string, _ time.Duration) queues.Queue[string] {
 			q := &simQueue{p: p, yields: of == "events", processing: map[string]bool{}, delayed: map[string]delay{}, failures: map[string]int{}}
 			p.queues[of] = q
 			return q
@@ -563,7 +563,7 @@ func (p *process) do(what string, handle func(*simServer) error) error {
 // over is when a request that is sent now is over, as far as that is promised: when the lease runs out that is good now.
 func (p *process) over() time.Duration {
 	if p.election.renewalSent == 0 {
-		return p.w.elapsed + requests.Timeout
+		return p.w.elapsed + writes.Timeout
 	}
 	return p.election.renewalSent + leaseDuration
 }

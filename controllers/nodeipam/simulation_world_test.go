@@ -19,7 +19,7 @@ import (
 
 	networkingv1 "github.com/multicidr/controller-manager/apis/networking/v1"
 	"github.com/multicidr/controller-manager/controllers/nodeipam/health"
-	"github.com/multicidr/controller-manager/controllers/nodeipam/queues"
+	"github.com/multicidr/controller-manager/controllers/queues"
 )
 
 // The simulated world: one API server, the processes that take turns to lead, the network between them, and time. One

@@ -19,7 +19,7 @@ import (
 	"github.com/multicidr/controller-manager/controllers/nodeipam/clustercidr"
 	. "github.com/multicidr/controller-manager/controllers/nodeipam/internal/objects"
 	"github.com/multicidr/controller-manager/controllers/nodeipam/internal/testapi"
-	"github.com/multicidr/controller-manager/controllers/nodeipam/text"
+	"github.com/multicidr/controller-manager/controllers/text"
 )
 
 // meter is a lock that notes how often memory was asked for while it was held.

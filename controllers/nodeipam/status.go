@@ -15,6 +15,7 @@ import (
 	"github.com/multicidr/controller-manager/controllers/nodeipam/events"
 	"github.com/multicidr/controller-manager/controllers/nodeipam/health"
 	"github.com/multicidr/controller-manager/controllers/nodeipam/requests"
+	"github.com/multicidr/controller-manager/controllers/writes"
 )
 
 // statusInterval is the minimum time between two attempts to write one ClusterCIDR's status. Changes in between are combined in one write.
@@ -29,14 +30,14 @@ func (c *Controller) syncStatus(ctx context.Context, name string) error {
 	d, err := c.decideStatus(name)
 	switch {
 	case d.early > 0:
-		return requests.Later(min(d.early, statusInterval/4)) // the queue of Nodes may be empty earlier
+		return writes.Later(min(d.early, statusInterval/4)) // the queue of Nodes may be empty earlier
 	case apierrors.IsNotFound(err):
 		return nil
 	case err != nil || !d.due:
 		return err
 	}
 
-	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), requests.Timeout)
+	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), writes.Timeout)
 	defer cancel()
 	if foreign := requests.ForeignStatus(d.cc, d.want); foreign != nil {
 		err = c.api.PatchStatus(ctx, name, foreign)
@@ -46,9 +47,9 @@ func (c *Controller) syncStatus(ctx context.Context, name string) error {
 		stored, err = c.api.ApplyStatus(ctx, requests.StatusPatch(d.cc, d.want))
 	}
 	switch {
-	case requests.NotThere(err), apierrors.IsConflict(err):
+	case writes.NotThere(err), apierrors.IsConflict(err):
 		// The object is gone or was replaced; or a webhook refused with that code.
-		return requests.RefusedLater{Err: fmt.Errorf("apply status of ClusterCIDR %s: %w", name, err)}
+		return writes.RefusedLater{Err: fmt.Errorf("apply status of ClusterCIDR %s: %w", name, err)}
 	case err != nil:
 		return fmt.Errorf("apply status of ClusterCIDR %s: %w", name, err)
 	}

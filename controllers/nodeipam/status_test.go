@@ -20,6 +20,7 @@ import (
 	. "github.com/multicidr/controller-manager/controllers/nodeipam/internal/steps"
 	"github.com/multicidr/controller-manager/controllers/nodeipam/internal/testapi"
 	"github.com/multicidr/controller-manager/controllers/nodeipam/requests"
+	"github.com/multicidr/controller-manager/controllers/writes"
 )
 
 func TestStatus(t *testing.T) {
@@ -248,7 +249,7 @@ func TestStatusWaits(t *testing.T) {
 		if errors.Is(err, requests.ErrNotKept) { // this server keeps nothing
 			err = nil
 		}
-		if (err == nil) != (step.want > 0) || err != nil && !errors.As(err, new(requests.Later)) {
+		if (err == nil) != (step.want > 0) || err != nil && !errors.As(err, new(writes.Later)) {
 			t.Fatalf("%s: error %v", step.what, err)
 		}
 		if len(s.Arrived) != step.want {

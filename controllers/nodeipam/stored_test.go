@@ -19,7 +19,6 @@ import (
 	"github.com/multicidr/controller-manager/controllers/ipam"
 	"github.com/multicidr/controller-manager/controllers/nodeipam/clustercidr"
 	"github.com/multicidr/controller-manager/controllers/nodeipam/health"
-	"github.com/multicidr/controller-manager/controllers/nodeipam/queues"
 	"github.com/multicidr/controller-manager/controllers/nodeipam/stored"
 )
 
@@ -107,7 +106,7 @@ func TestForeignTransitionTime(t *testing.T) {
 
 // A panic ends this controller and nothing else, and is not forgotten.
 func TestPanic(t *testing.T) {
-	c := newController(Config{}, parts{newQueue: queues.New})
+	c := newController(Config{}, parts{newQueue: newQueue})
 	c.health.WaitFor(health.Problem{})
 	c.safely(func() { panic("a defect") })
 	<-c.broken

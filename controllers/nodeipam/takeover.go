@@ -14,7 +14,7 @@ import (
 	"github.com/multicidr/controller-manager/controllers/nodeipam/clustercidr"
 	"github.com/multicidr/controller-manager/controllers/nodeipam/fresh"
 	"github.com/multicidr/controller-manager/controllers/nodeipam/health"
-	"github.com/multicidr/controller-manager/controllers/nodeipam/requests"
+	"github.com/multicidr/controller-manager/controllers/writes"
 )
 
 // Term is this process's term as leader. lease.Fence implements it.
@@ -59,7 +59,7 @@ func (c *Controller) waitTakeover(ctx context.Context) bool {
 	var w lateWrites
 	switch {
 	case predecessor == lease.NoElection && slices.ContainsFunc(nodes, func(n *v1.Node) bool { return !clustercidr.ShowsPodCIDRs(n) }):
-		w = lateWrites{delay: lease.OverWithoutLease(requests.Timeout), of: "an earlier process",
+		w = lateWrites{delay: lease.OverWithoutLease(writes.Timeout), of: "an earlier process",
 			why: "there is no leader election, and the API server may still carry out what a process before this one has sent"}
 	case predecessor == lease.FencedPredecessor && c.leaseOfItsOwn && anyPodCIDRs && c.term.Vacant() > vacantTooLong:
 		w = lateWrites{delay: c.takeoverDelay, of: "another allocator",

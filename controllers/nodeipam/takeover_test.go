@@ -16,7 +16,6 @@ import (
 	"github.com/multicidr/controller-manager/controllers/lease"
 	"github.com/multicidr/controller-manager/controllers/nodeipam/fresh"
 	. "github.com/multicidr/controller-manager/controllers/nodeipam/internal/objects"
-	"github.com/multicidr/controller-manager/controllers/nodeipam/queues"
 )
 
 // ledTerm is a term that began at a time.
@@ -169,7 +168,7 @@ func takingOver(t *testing.T, term Term, delay time.Duration, nodes ...*v1.Node)
 		}
 	}
 	c := newController(Config{Term: term, TakeoverDelay: delay}, parts{
-		now: time.Now, newQueue: queues.New,
+		now: time.Now, newQueue: newQueue,
 		nodes: nodesWhileListed{nodes: cached, then: func() {}},
 	})
 	t.Cleanup(func() {

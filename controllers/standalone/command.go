@@ -16,19 +16,14 @@ import (
 	"k8s.io/klog/v2"
 )
 
-// component is the name of the program, and the default name of its Lease.
-const component = "node-ipam-controller"
+// NewCommand returns the command of node-ipam-controller.
+func NewCommand() *cobra.Command { return newCommand(newNodeIPAM()) }
 
-// NewCommand returns the command of the program.
-func NewCommand() *cobra.Command {
-	opts := newOptions()
+func newCommand(p program) *cobra.Command {
+	opts := newOptions(p)
 	cmd := &cobra.Command{
-		Use: component,
-		Long: `Allocates Pod ranges, node.spec.podCIDRs, to Nodes from ClusterCIDR objects, beside a kube-controller-manager
-that does not (--allocate-node-cidrs=false).
-
-The text of a flag ends with its environment variable, in [$]. If both are set, the flag wins. An empty variable counts as
-not set.`,
+		Use:  p.name(),
+		Long: p.describe(),
 		Args: cobra.NoArgs,
 		RunE: func(cmd *cobra.Command, _ []string) error {
 			verflag.PrintAndExitIfRequested()
@@ -43,7 +38,7 @@ not set.`,
 			for _, warning := range warnings {
 				klog.Warning(warning)
 			}
-			klog.InfoS("Starting", "program", component, "version", version.Get())
+			klog.InfoS("Starting", "program", p.name(), "version", version.Get())
 			return run(server.SetupSignalContext(), opts)
 		},
 	}

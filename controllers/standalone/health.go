@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"net/http"
+	"slices"
 	"sync"
 	"time"
 
@@ -14,7 +15,6 @@ import (
 	"k8s.io/client-go/tools/leaderelection"
 	"k8s.io/client-go/tools/leaderelection/resourcelock"
 
-	"github.com/multicidr/controller-manager/controllers/nodeipam"
 	"github.com/multicidr/controller-manager/controllers/restart"
 )
 
@@ -22,25 +22,41 @@ import (
 const leaseCheckTolerance = 20 * time.Second
 
 // health answers two questions. /healthz: would a restart help? It fails only if the elector hangs. /readyz: does this process do its job?
-// A leader's job is all of the controller's work. A standby's job is to be able to take over, for which it must be able to read the Lease.
+// A leader's job is all of the work of its controllers. A standby's job is to be able to take over, for which it must be able to read the Lease.
 //
 // All methods are safe for concurrent use.
 type health struct {
-	watchDog *leaderelection.HealthzAdaptor // nil without leader election
-	runs     restart.Runs                   // of the controller
+	watchDog    *leaderelection.HealthzAdaptor // nil without leader election
+	controllers []*checked
 
 	mu sync.Mutex
 	// lease is the error of the last read or write of the Lease; nil if there was none.
 	lease error
 	leads bool
-	// waitsFor is what the start waits for before it builds a controller, and why is the API server's answer about it.
-	waitsFor   string
-	why        error
-	controller *nodeipam.Controller // the last one that was built, even if it has ended by itself since; nil before the first
 }
 
-func newHealth(elect bool) *health {
-	h := &health{waitsFor: "the start"}
+// checked is one of the controllers.
+type checked struct {
+	name string
+	// idle says that the controller does not work yet.
+	idle  string
+	of    *health
+	runs  restart.Runs
+	shown sync.Once // the debug page
+
+	// Guarded by the lock of health. waitsFor is what the start waits for before it builds a controller, and why is the API server's answer
+	// about it.
+	waitsFor   string
+	why        error
+	controller controller // the last one that was built, even if it has ended by itself since; nil before the first
+}
+
+// newHealth returns the health of a process with these controllers. idle says that a controller does not work yet.
+func newHealth(elect bool, idle string, controllers ...string) *health {
+	h := &health{}
+	for _, name := range controllers {
+		h.controllers = append(h.controllers, &checked{name: name, idle: idle, of: h, waitsFor: "the start"})
+	}
 	if elect {
 		h.watchDog = leaderelection.NewLeaderHealthzAdaptor(leaseCheckTolerance)
 		h.lease = errors.New("it has not been read yet")
@@ -57,27 +73,27 @@ func (h *health) lead() {
 
 // waitFor notes what the start waits for. It reports whether that is new. It does not compare the error, which can contain a different port
 // or time at every attempt.
-func (h *health) waitFor(what string, why error) (changed bool) {
-	h.mu.Lock()
-	defer h.mu.Unlock()
-	changed = h.waitsFor != what
-	h.waitsFor, h.why = what, why
+func (c *checked) waitFor(what string, why error) (changed bool) {
+	c.of.mu.Lock()
+	defer c.of.mu.Unlock()
+	changed = c.waitsFor != what
+	c.waitsFor, c.why = what, why
 	return changed
 }
 
 // controlledBy makes readiness depend on the controller's own check.
-func (h *health) controlledBy(c *nodeipam.Controller) {
-	h.mu.Lock()
-	defer h.mu.Unlock()
-	h.controller = c
+func (c *checked) controlledBy(by controller) {
+	c.of.mu.Lock()
+	defer c.of.mu.Unlock()
+	c.controller = by
 }
 
 // serveDebug serves the debug page of the last controller that was built. There must be one.
-func (h *health) serveDebug(w http.ResponseWriter, r *http.Request) {
-	h.mu.Lock()
-	controller := h.controller
-	h.mu.Unlock()
-	controller.DebuggingHandler().ServeHTTP(w, r)
+func (c *checked) serveDebug(w http.ResponseWriter, r *http.Request) {
+	c.of.mu.Lock()
+	by := c.controller
+	c.of.mu.Unlock()
+	by.DebuggingHandler().ServeHTTP(w, r)
 }
 
 // checkLease is the part of readiness that depends on the Lease.
@@ -90,54 +106,58 @@ func (h *health) checkLease(*http.Request) error {
 	return nil
 }
 
-// checkController is the part of readiness that depends on the controller. A standby has none and is ready.
-func (h *health) checkController(r *http.Request) error {
-	h.mu.Lock()
-	leads, waitsFor, why, controller := h.leads, h.waitsFor, h.why, h.controller
-	h.mu.Unlock()
+// check is the part of readiness that depends on the controller. A standby has none and is ready.
+func (c *checked) check(r *http.Request) error {
+	c.of.mu.Lock()
+	leads, waitsFor, why, by := c.of.leads, c.waitsFor, c.why, c.controller
+	c.of.mu.Unlock()
 	switch {
-	case controller != nil:
-		return h.runs.Explain(controller.HealthChecker().Check(r))
-	case leads || h.watchDog == nil:
+	case by != nil:
+		return c.runs.Explain(by.HealthChecker().Check(r))
+	case leads || c.of.watchDog == nil:
 		if why != nil {
 			waitsFor = fmt.Sprintf("%s (%v)", waitsFor, why)
 		}
-		return fmt.Errorf("not serving Nodes yet; waiting for %s", waitsFor)
+		return fmt.Errorf("%s; waiting for %s", c.idle, waitsFor)
 	default:
 		return nil
 	}
 }
 
-// checks returns the checks of /healthz and /readyz. The controller's check also has a path below /healthz, as in kube-controller-manager,
-// where it is not a part of /healthz itself either.
-func (h *health) checks() (live, ready []healthz.HealthChecker, controller healthz.HealthChecker) {
+// checks returns the checks of /healthz and /readyz. Those of the controllers also have paths below /healthz, as in kube-controller-manager,
+// where they are not a part of /healthz itself either.
+func (h *health) checks() (live, ready, controllers []healthz.HealthChecker) {
 	live = []healthz.HealthChecker{healthz.PingHealthz}
-	controller = healthz.NamedCheck(nodeipam.Name, h.checkController)
-	ready = []healthz.HealthChecker{controller}
+	for _, c := range h.controllers {
+		controllers = append(controllers, healthz.NamedCheck(c.name, c.check))
+	}
+	ready = slices.Clone(controllers)
 	if h.watchDog != nil {
 		live = append(live, h.watchDog)
 		ready = append(ready, healthz.NamedCheck("lease", h.checkLease))
 	}
-	return live, ready, controller
+	return live, ready, controllers
 }
 
 // install serves all checks. The text of a single check is at its own path, as in kube-controller-manager.
 func (h *health) install(mux *mux.PathRecorderMux) {
-	live, ready, controller := h.checks()
+	live, ready, controllers := h.checks()
 	healthz.InstallHandler(mux, live...)
 	healthz.InstallReadyzHandler(mux, ready...)
-	mux.Handle("/healthz/"+controller.Name(), answer(controller.Check))
+	for _, c := range controllers {
+		mux.Handle("/healthz/"+c.Name(), answer(c.Check))
+	}
 }
 
 // installWithheld serves the same paths to every client that can reach the port. They show which check fails, but not its text, because the
 // text can name any object and quotes the API server.
 func (h *health) installWithheld(public *mux.PathRecorderMux) {
-	whole := mux.NewPathRecorderMux(component)
+	whole := mux.NewPathRecorderMux("withheld")
 	h.install(whole)
 	public.Handle("/healthz", whole)
 	public.Handle("/readyz", whole)
-	live, ready, controller := h.checks()
-	for root, checks := range map[string][]healthz.HealthChecker{"/healthz/": append(live, controller), "/readyz/": ready} {
+	live, ready, controllers := h.checks()
+	for root, checks := range map[string][]healthz.HealthChecker{"/healthz/": append(live, controllers...), "/readyz/": ready} {
 		for _, check := range checks {
 			public.Handle(root+check.Name(), answer(func(r *http.Request) error {
 				if check.Check(r) == nil {

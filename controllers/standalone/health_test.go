@@ -28,7 +28,7 @@ func TestReadyWithoutALease(t *testing.T) {
 	gone := apierrors.NewNotFound(schema.GroupResource{Resource: "leases"}, "lease")
 	noNamespace := apierrors.NewNotFound(schema.GroupResource{Resource: "namespaces"}, "ns")
 	lock := &answers{}
-	h := newHealth(true)
+	h := newHealth(true, "")
 	watched := h.watch(lock)
 	get := func() { _, _, _ = watched.Get(t.Context()) }
 	create := func() { _ = watched.Create(t.Context(), resourcelock.LeaderElectionRecord{}) }

@@ -23,8 +23,6 @@ import (
 	"k8s.io/klog/v2"
 
 	"github.com/multicidr/controller-manager/controllers/lease"
-	"github.com/multicidr/controller-manager/controllers/nodeipam"
-	"github.com/multicidr/controller-manager/controllers/nodeipam/fromflags"
 )
 
 // options are what a user can configure.
@@ -38,8 +36,7 @@ type options struct {
 	lockType, lockNamespace, lockName, id     string
 	identity                                  string // set by complete: id with a random suffix
 
-	flags    fromflags.Flags
-	nodeIPAM *nodeipam.Options
+	program program
 
 	secureServing  *apiserveroptions.SecureServingOptions
 	authentication *apiserveroptions.DelegatingAuthenticationOptions
@@ -47,7 +44,7 @@ type options struct {
 	logs           *logsapi.LoggingConfiguration
 }
 
-func newOptions() *options {
+func newOptions(p program) *options {
 	o := &options{
 		webserver:      ":8081",
 		elect:          true,
@@ -55,9 +52,8 @@ func newOptions() *options {
 		renewDeadline:  10 * time.Second,
 		retryPeriod:    2 * time.Second,
 		lockType:       resourcelock.LeasesResourceLock,
-		lockName:       component,
-		flags:          fromflags.Flags{Allocate: true}, // here --cluster-cidr alone is enough
-		nodeIPAM:       nodeipam.NewOptions(),
+		lockName:       p.name(),
+		program:        p,
 		secureServing:  apiserveroptions.NewSecureServingOptions(),
 		authentication: apiserveroptions.NewDelegatingAuthenticationOptions(),
 		authorization:  apiserveroptions.NewDelegatingAuthorizationOptions(),
@@ -65,7 +61,7 @@ func newOptions() *options {
 	}
 	o.secureServing.BindPort = 0
 	// Without a directory a self-signed certificate stays in memory: root file systems are read-only.
-	o.secureServing.ServerCert.CertDirectory, o.secureServing.ServerCert.PairName = "", component
+	o.secureServing.ServerCert.CertDirectory, o.secureServing.ServerCert.PairName = "", p.name()
 	o.authentication.RemoteKubeConfigFileOptional = true
 	o.authorization.RemoteKubeConfigFileOptional = true
 	return o
@@ -76,23 +72,6 @@ type variable struct {
 	name, flag string
 	// older: a deprecated variable. It is read only if the newer variable of the same flag is not set, and then with a warning.
 	older bool
-}
-
-// variables are in the order in which they are read. If two variables of one flag are set, the first one wins.
-var variables = []variable{
-	{name: "IPAM_API_SERVER_URL", flag: "apiserver"},
-	{name: "IPAM_KUBECONFIG", flag: "kubeconfig"},
-	{name: "IPAM_WEBSERVER_BIND_ADDR", flag: "webserver-bind-address"},
-	{name: "IPAM_HEALTH_PROBE_ADDR", flag: "webserver-bind-address", older: true},
-	{name: "IPAM_ENABLE_LEADER_ELECTION", flag: "enable-leader-election"},
-	{name: "IPAM_LEASE_DURATION", flag: "leader-elect-lease-duration"},
-	{name: "IPAM_RENEW_DEADLINE", flag: "leader-elect-renew-deadline"},
-	{name: "IPAM_LEADER_ELECT_RETRY_PERIOD", flag: "leader-elect-retry-period"},
-	{name: "IPAM_RESOURCE_LOCK", flag: "leader-elect-retry-period", older: true},
-	{name: "IPAM_RESOURCE_LOCK_NAME", flag: "leader-elect-resource-lock"},
-	{name: "IPAM_RESOURCE_NAME", flag: "leader-elect-resource-name"},
-	{name: "IPAM_LEADER_ELECT_ID", flag: "leader-elect-id"},
-	{name: "IPAM_LEADER_ELECT_NAMESPACE", flag: "leader-elect-namespace"},
 }
 
 // sections are the flags, in the order in which the help shows them.
@@ -111,7 +90,7 @@ func (o *options) sections() (sections cliflag.NamedFlagSets) {
 	}
 
 	fs = sections.FlagSet("leader election")
-	fs.BoolVar(&o.elect, "enable-leader-election", o.elect, "Allocate podCIDRs only while holding a Lease. Needed with more than one replica.")
+	fs.BoolVar(&o.elect, "enable-leader-election", o.elect, "Do the work only while holding a Lease. Needed with more than one replica.")
 	fs.DurationVar(&o.leaseDuration, "leader-elect-lease-duration", o.leaseDuration, "How long a standby waits after the last renewal before it takes the Lease.")
 	fs.DurationVar(&o.renewDeadline, "leader-elect-renew-deadline", o.renewDeadline,
 		"How long the leader tries to renew the Lease before it exits. Must be less than --leader-elect-lease-duration.")
@@ -122,22 +101,14 @@ func (o *options) sections() (sections cliflag.NamedFlagSets) {
 	fs.StringVar(&o.id, "leader-elect-id", o.id,
 		"Identity of this process in the Lease. A random suffix makes it unique. Empty: the value of POD_NAME or, without that, the host name.")
 
-	fs = sections.FlagSet("node ipam")
-	fs.StringVar(&o.flags.ClusterCIDR, "cluster-cidr", o.flags.ClusterCIDR,
-		"CIDR, or one CIDR of each family, separated by a comma. The controller creates a ClusterCIDR from it. The family of the first CIDR comes first in podCIDRs.")
-	fs.Int32Var(&o.flags.NodeMaskSize, "node-cidr-mask-size", o.flags.NodeMaskSize, "Mask size of a Node's block of --cluster-cidr, if that has one family. 0: 24 for IPv4, 64 for IPv6.")
-	fs.Int32Var(&o.flags.NodeMaskSizeIPv4, "node-cidr-mask-size-ipv4", o.flags.NodeMaskSizeIPv4, "Mask size of a Node's IPv4 block of --cluster-cidr. 0: 24.")
-	fs.Int32Var(&o.flags.NodeMaskSizeIPv6, "node-cidr-mask-size-ipv6", o.flags.NodeMaskSizeIPv6, "Mask size of a Node's IPv6 block of --cluster-cidr. 0: 64.")
-	fs.StringVar(&o.flags.ServiceRange, "service-cluster-ip-range", o.flags.ServiceRange,
-		"CIDR, or one CIDR of each family, separated by a comma. The controller allocates nothing from it, nor from the CIDRs of ServiceCIDR objects. Needed if the API server has no ServiceCIDRs.")
-	o.nodeIPAM.AddFlags(fs)
+	o.program.addFlags(&sections)
 
 	o.secureServing.AddFlags(sections.FlagSet("secure serving"))
 	o.authentication.AddFlags(sections.FlagSet("authentication"))
 	o.authorization.AddFlags(sections.FlagSet("authorization"))
 	logsapi.AddFlags(o.logs, sections.FlagSet("logs"))
 
-	for _, v := range variables {
+	for _, v := range o.program.variables() {
 		if v.older {
 			continue
 		}
@@ -157,7 +128,7 @@ func (o *options) complete(fs *pflag.FlagSet, getenv func(string) string) (warni
 			return nil, err
 		}
 	}
-	warnings, err = setFromEnvironment(fs, getenv)
+	warnings, err = setFromEnvironment(fs, o.program.variables(), getenv)
 	if err != nil {
 		return nil, err
 	}
@@ -176,7 +147,7 @@ func (o *options) complete(fs *pflag.FlagSet, getenv func(string) string) (warni
 	return warnings, utilerrors.Flatten(utilerrors.NewAggregate(o.validate()))
 }
 
-func setFromEnvironment(fs *pflag.FlagSet, getenv func(string) string) (warnings []string, err error) {
+func setFromEnvironment(fs *pflag.FlagSet, variables []variable, getenv func(string) string) (warnings []string, err error) {
 	set := map[string]bool{} // flags that were set from a variable
 	for _, v := range variables {
 		value := getenv(v.name)
@@ -197,14 +168,14 @@ func setFromEnvironment(fs *pflag.FlagSet, getenv func(string) string) (warnings
 		}
 		set[v.flag] = true
 		if v.older {
-			warnings = append(warnings, fmt.Sprintf("The environment variable %s is deprecated: use %s", v.name, newer(v.flag)))
+			warnings = append(warnings, fmt.Sprintf("The environment variable %s is deprecated: use %s", v.name, newer(variables, v.flag)))
 		}
 	}
 	return warnings, nil
 }
 
 // newer returns the variable of a flag that is not deprecated.
-func newer(flag string) string {
+func newer(variables []variable, flag string) string {
 	for _, v := range variables {
 		if v.flag == flag && !v.older {
 			return v.name
@@ -220,8 +191,7 @@ func (o *options) validate() []error {
 		errs = append(errs, fmt.Errorf("--webserver-bind-address must be an address with a port, such as :8081: %w", err))
 	}
 	errs = append(errs, o.validateElection()...)
-	errs = append(errs, o.flags.Validate()...)
-	errs = append(errs, o.nodeIPAM.Validate()...)
+	errs = append(errs, o.program.validate()...)
 	errs = append(errs, o.secureServing.Validate()...)
 	errs = append(errs, o.authentication.Validate()...)
 	return append(errs, o.authorization.Validate()...)

@@ -24,7 +24,7 @@ func TestFlagsAreDocumented(t *testing.T) {
 		documented[row[1]] = fmt.Sprintf("variable %s, default %s", cell(2), cell(3))
 	}
 	variableOf := map[string]string{}
-	for _, v := range variables {
+	for _, v := range newNodeIPAM().variables() {
 		if !v.older {
 			variableOf[v.flag] = v.name
 		}
@@ -33,7 +33,7 @@ func TestFlagsAreDocumented(t *testing.T) {
 		}
 	}
 	flags := map[string]string{}
-	sections := newOptions().sections()
+	sections := newOptions(newNodeIPAM()).sections()
 	for _, name := range []string{"cluster", "serving", "leader election", "node ipam"} {
 		sections.FlagSet(name).VisitAll(func(flag *pflag.Flag) {
 			if flag.Deprecated == "" {
@@ -61,7 +61,7 @@ func TestIdentity(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			identities := map[string]bool{}
 			for range 2 {
-				o := newOptions()
+				o := newOptions(newNodeIPAM())
 				fs := pflag.NewFlagSet("", pflag.ContinueOnError)
 				for _, section := range o.sections().FlagSets {
 					fs.AddFlagSet(section)
@@ -93,7 +93,7 @@ func TestNamesOfTheLease(t *testing.T) {
 		{"a", "X_", `"X_" is no name of a namespace`},
 		{"a", "", "the Lease has no namespace"},
 	} {
-		o := newOptions()
+		o := newOptions(newNodeIPAM())
 		o.lockName, o.lockNamespace = tc.name, tc.namespace
 		if err := errors.Join(o.validateElection()...); (err == nil) != (tc.wrong == "") || err != nil && !strings.Contains(err.Error(), tc.wrong) {
 			t.Errorf("%s/%s: %v, want %q", tc.namespace, tc.name, err, tc.wrong)

@@ -16,6 +16,7 @@ import (
 	clienttesting "k8s.io/client-go/testing"
 
 	"github.com/multicidr/controller-manager/controllers/lease"
+	"github.com/multicidr/controller-manager/controllers/nodeipam"
 )
 
 // TestControlGoesOnAfterAPanic: the process goes on and keeps its Lease. A new controller replaces the one that has panicked, and readiness says
@@ -31,7 +32,7 @@ func TestControlGoesOnAfterAPanic(t *testing.T) {
 			return nil, errors.New("there is no API server")
 		})
 	})
-	p := &process{opts: newOptions(), config: config, client: fake.NewClientset(), health: newHealth(false), server: &servers{}}
+	p := &process{opts: newOptions(newNodeIPAM()), config: config, client: fake.NewClientset(), health: newHealth(false, "not serving Nodes yet", nodeipam.Name), server: &servers{}}
 	ctx, cancel := context.WithCancel(t.Context())
 	ended := make(chan error, 1)
 	go func() { ended <- p.control(ctx, &lease.Fence{}) }()
@@ -41,14 +42,14 @@ func TestControlGoesOnAfterAPanic(t *testing.T) {
 		"ClusterCIDRs cannot be read", // the next one
 	} {
 		err := wait.PollUntilContextTimeout(ctx, 10*time.Millisecond, time.Minute, true, func(context.Context) (bool, error) {
-			err := p.health.checkController(nil)
+			err := p.health.controllers[0].check(nil)
 			return err != nil && strings.Contains(err.Error(), want), nil
 		})
 		if err != nil {
-			t.Fatalf("readiness says %v, want %q in it", p.health.checkController(nil), want)
+			t.Fatalf("readiness says %v, want %q in it", p.health.controllers[0].check(nil), want)
 		}
 	}
-	if says := p.health.checkController(nil).Error(); !strings.Contains(says, "panic: the first request. This is a defect: report it") {
+	if says := p.health.controllers[0].check(nil).Error(); !strings.Contains(says, "panic: the first request. This is a defect: report it") {
 		t.Errorf("readiness of the next one says %q, which does not tell of the panic", says)
 	}
 	cancel()
@@ -68,7 +69,7 @@ func TestControlEndsBeforeItsInformers(t *testing.T) {
 		<-asleep
 		return true, nil, errors.New("awake")
 	})
-	p := &process{opts: newOptions(), config: &rest.Config{Host: "http://127.0.0.1:1"}, client: client, health: newHealth(false), server: &servers{}}
+	p := &process{opts: newOptions(newNodeIPAM()), config: &rest.Config{Host: "http://127.0.0.1:1"}, client: client, health: newHealth(false, "not serving Nodes yet", nodeipam.Name), server: &servers{}}
 	ctx, cancel := context.WithCancel(t.Context())
 	ended := make(chan error, 1)
 	go func() { ended <- p.control(ctx, &lease.Fence{}) }()

@@ -18,8 +18,6 @@ import (
 	_ "k8s.io/component-base/metrics/prometheus/workqueue" // workqueue_* metrics
 	genericcontrollermanager "k8s.io/controller-manager/app"
 	"k8s.io/klog/v2"
-
-	"github.com/multicidr/controller-manager/controllers/nodeipam"
 )
 
 // Limits on the time and memory that a client can use. No limit can block a probe.
@@ -53,11 +51,11 @@ type servers struct {
 // public. The text of a health check can name any object, and the debug page names every Node, so the HTTP server never has them.
 func serve(opts *options, config *rest.Config, health *health) (*servers, error) {
 	s := &servers{stopSecure: make(chan struct{})}
-	plain := mux.NewPathRecorderMux(component)
+	plain := mux.NewPathRecorderMux(opts.program.name())
 	health.installWithheld(plain)
 	metricsMux := plain
 	if opts.secureServing.BindPort != 0 {
-		s.secured = mux.NewPathRecorderMux(component)
+		s.secured = mux.NewPathRecorderMux(opts.program.name())
 		health.install(s.secured)
 		metricsMux = s.secured
 	}
@@ -137,12 +135,12 @@ type roundTripper func(*http.Request) (*http.Response, error)
 
 func (f roundTripper) RoundTrip(request *http.Request) (*http.Response, error) { return f(request) }
 
-// debug serves the controller's debug page at the same path as kube-controller-manager. Before this call there is no such page.
-func (s *servers) debug(handler http.HandlerFunc) {
+// debug serves a controller's debug page at the same path as kube-controller-manager. Before this call there is no such page.
+func (s *servers) debug(controller string, handler http.HandlerFunc) {
 	if s.secured == nil {
 		return
 	}
-	const path = "/debug/controllers/" + nodeipam.Name
+	path := "/debug/controllers/" + controller
 	s.secured.UnlistedHandle(path, http.StripPrefix(path, handler))
 	s.secured.UnlistedHandlePrefix(path+"/", http.StripPrefix(path, handler))
 }

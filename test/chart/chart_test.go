@@ -35,7 +35,12 @@ var update = flag.Bool("update", false, "write the golden files anew")
 
 func loadChart(t *testing.T) *helmchart.Chart {
 	t.Helper()
-	chart, err := loader.Load(chartDir)
+	return loadChartIn(t, chartDir)
+}
+
+func loadChartIn(t *testing.T, dir string) *helmchart.Chart {
+	t.Helper()
+	chart, err := loader.Load(dir)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -45,7 +50,12 @@ func loadChart(t *testing.T) *helmchart.Chart {
 // valueSets are the files of testdata/values by name.
 func valueSets(t *testing.T) map[string]map[string]any {
 	t.Helper()
-	files, err := filepath.Glob("testdata/values/*.yaml")
+	return valueSetsIn(t, "testdata")
+}
+
+func valueSetsIn(t *testing.T, dir string) map[string]map[string]any {
+	t.Helper()
+	files, err := filepath.Glob(filepath.Join(dir, "values", "*.yaml"))
 	if err != nil || len(files) == 0 {
 		t.Fatalf("no value sets: %v", err)
 	}
@@ -73,7 +83,12 @@ func object(t *testing.T, text string) map[string]any {
 // render returns what the templates make of values, by their paths in the chart.
 func render(t *testing.T, values map[string]any) (map[string]string, error) {
 	t.Helper()
-	chart := loadChart(t)
+	return renderIn(t, chartDir, values)
+}
+
+func renderIn(t *testing.T, dir string, values map[string]any) (map[string]string, error) {
+	t.Helper()
+	chart := loadChartIn(t, dir)
 	release := common.ReleaseOptions{Name: "ranges", Namespace: "network", Revision: 1, IsInstall: true}
 	all, err := util.ToRenderValues(chart, values, release, nil)
 	if err != nil {
@@ -123,8 +138,10 @@ func onlyObject(t *testing.T, path string) map[string]any {
 	return object(t, strings.TrimPrefix(string(content), "---\n"))
 }
 
-func TestLint(t *testing.T) {
-	for name, values := range valueSets(t) {
+func TestLint(t *testing.T) { lint(t, chartDir, "testdata") }
+
+func lint(t *testing.T, chartDir, testdata string) {
+	for name, values := range valueSetsIn(t, testdata) {
 		t.Run(name, func(t *testing.T) {
 			lint := action.NewLint()
 			lint.Strict = true
@@ -135,16 +152,21 @@ func TestLint(t *testing.T) {
 	}
 }
 
-func TestGolden(t *testing.T) {
-	for name, values := range valueSets(t) {
+func TestGolden(t *testing.T) { golden(t, chartDir, "testdata") }
+
+func golden(t *testing.T, chartDir, testdata string) {
+	for name, values := range valueSetsIn(t, testdata) {
 		t.Run(name, func(t *testing.T) {
-			files := mustRender(t, values)
+			files, err := renderIn(t, chartDir, values)
+			if err != nil {
+				t.Fatal(err)
+			}
 			delete(files, crdTemplate)
 			var got bytes.Buffer
 			for _, path := range slices.Sorted(maps.Keys(files)) {
 				fmt.Fprintf(&got, "##### %s\n%s\n", path, strings.Trim(files[path], "\n"))
 			}
-			golden := filepath.Join("testdata", "golden", name+".txt")
+			golden := filepath.Join(testdata, "golden", name+".txt")
 			if *update {
 				if err := os.WriteFile(golden, got.Bytes(), 0o644); err != nil {
 					t.Fatal(err)
@@ -286,8 +308,10 @@ func TestFencing(t *testing.T) {
 }
 
 // README.md, values.yaml and values.schema.json know the same values, and README.md the same defaults.
-func TestValuesAreDocumented(t *testing.T) {
-	chart := loadChart(t)
+func TestValuesAreDocumented(t *testing.T) { documented(t, chartDir) }
+
+func documented(t *testing.T, chartDir string) {
+	chart := loadChartIn(t, chartDir)
 	want := leaves("", chart.Values)
 	readme, err := os.ReadFile(filepath.Join(chartDir, "README.md"))
 	if err != nil {

@@ -26,7 +26,7 @@ import (
 const servedTimeout = 30 * time.Second
 
 // Apply sends every object of the YAML files to the API server, in the order of the paths; of a directory
-// it takes its .yaml files by name. It is a server-side apply that takes over what others own.
+// it takes its .yaml files by name, but not those of directories in it. It is a server-side apply that takes over what others own.
 func (cp *ControlPlane) Apply(ctx context.Context, paths ...string) error {
 	objects, err := readObjects(paths)
 	if err != nil {
@@ -94,8 +94,13 @@ func readObjects(paths []string) ([]*unstructured.Unstructured, error) {
 	var objects []*unstructured.Unstructured
 	for _, path := range paths {
 		err := filepath.WalkDir(path, func(file string, entry fs.DirEntry, err error) error {
-			if err != nil || entry.IsDir() || file != path && filepath.Ext(file) != ".yaml" {
+			switch {
+			case err != nil:
 				return err
+			case entry.IsDir() && file != path:
+				return fs.SkipDir
+			case entry.IsDir() || file != path && filepath.Ext(file) != ".yaml":
+				return nil
 			}
 			found, err := readFile(file)
 			objects = append(objects, found...)

@@ -106,6 +106,10 @@ func TestApply(t *testing.T) {
 		}
 	}
 	write("README.md", "Not an object.\n")
+	if err := os.Mkdir(filepath.Join(dir, "more"), 0o700); err != nil {
+		t.Fatal(err)
+	}
+	write("more/other.yaml", "{apiVersion: example.com/v1, kind: Unknown, metadata: {name: below}}")
 	write("1-crd.yaml", `
 apiVersion: apiextensions.k8s.io/v1
 kind: CustomResourceDefinition

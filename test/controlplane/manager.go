@@ -5,6 +5,7 @@ import (
 	"context"
 	"fmt"
 	"net/http"
+	"path/filepath"
 	"strings"
 
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
@@ -13,7 +14,8 @@ import (
 
 // ManagerOptions of a kube-controller-manager. The zero value runs ours with its defaults.
 type ManagerOptions struct {
-	// Alone runs node-ipam-controller, our controller as a program of its own. It has other flags and another lease.
+	// Alone runs node-ipam-controller, our controller as a program of its own, or with Binary another one of that kind. They have other
+	// flags, and a lease with the program's name.
 	Alone bool
 	// Name is for the log's file name and for messages. Default: the program's.
 	Name string
@@ -99,7 +101,7 @@ func (cp *ControlPlane) launchManager(opts ManagerOptions) (*Manager, error) {
 		if err != nil {
 			return nil, err
 		}
-		manager.lease, manager.probes = alone, fmt.Sprintf("http://127.0.0.1:%d", probes)
+		manager.lease, manager.probes = filepath.Base(opts.Binary), fmt.Sprintf("http://127.0.0.1:%d", probes)
 		args = cp.aloneArgs(opts.Kubeconfig, port, probes)
 	}
 	config := cp.AdminConfig()

@@ -56,8 +56,8 @@ func run(ctx context.Context, only string, write bool) error {
 	defer os.RemoveAll(dir)
 
 	chosen := slices.DeleteFunc(slices.Clone(mutants), func(m mutant) bool { return !pattern.MatchString(m.name) })
-	pkgs, tests := map[string]bool{}, map[string]bool{"": true}
-	for _, m := range append([]mutant{{}}, chosen...) {
+	pkgs, tests := map[string]bool{}, map[string]bool{}
+	for _, m := range chosen {
 		pkg, _ := m.caughtBy()
 		pkgs[pkg], tests[m.test] = true, true
 	}
@@ -161,7 +161,7 @@ func (r runner) try(ctx context.Context, m mutant) verdict {
 	pkg, test := m.caughtBy()
 	if m.test != "" {
 		count := 20 // In some two goroutines meet, and a mutant may be lucky once.
-		if m.test == testModel {
+		if m.test == testModel || m.test == testPools {
 			count = 1 // which is many histories
 		}
 		failed, _, err := r.fails(ctx, m, pkg, "-test.run=^"+test+"$", "-test.failfast", fmt.Sprintf("-test.count=%d", count))

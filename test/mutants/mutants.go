@@ -71,6 +71,8 @@ const (
 	testLongLists    = "./controllers/ipam TestLongListsAreNotQuadratic"
 	testNeverOlder   = "./controllers/nodeipam TestClusterCIDRNeverGetsOlder"
 	testMessages     = "./controllers/nodeipam/allocator TestMessagesAreBounded"
+	testPools        = "./controllers/clusteripam/incluster/book TestSimulation"
+	testInfoblox     = "./controllers/clusteripam/infoblox TestSimulation"
 	testModel        = "./controllers/nodeipam TestModel"
 	testNewRange     = "./controllers/ipam TestNewRange"
 	testNotThere     = "./controllers/nodeipam/requests TestNotThere"
@@ -194,7 +196,7 @@ var mutants = []mutant{
 		new: "if ",
 	},
 	{
-		name: "messages-without-end", defect: "a message is as long as what somebody has written", test: "./controllers/nodeipam/text TestCut",
+		name: "messages-without-end", defect: "a message is as long as what somebody has written", test: "./controllers/text TestCut",
 		old: "\tif len(text) <= most {",
 		new: "\tif len(text) <= most+1000 {",
 	},
@@ -633,7 +635,7 @@ var mutants = []mutant{
 	},
 	{
 		name: "failed-event-forgotten", defect: "an event that could not be written is not written later",
-		old: "\t\t\treturn requests.RefusedLater{Err: err}\n\t\t}\n\t\twritten",
+		old: "\t\t\treturn writes.RefusedLater{Err: err}\n\t\t}\n\t\twritten",
 		new: "\t\t\treturn nil\n\t\t}\n\t\twritten",
 	},
 	{
@@ -684,7 +686,7 @@ var mutants = []mutant{
 	},
 	{
 		name: "unanswered-is-refused", defect: "a write without an answer counts as refused",
-		old: "\tif !requests.Answered(err) {\n",
+		old: "\tif !writes.Answered(err) {\n",
 		new: "\tif err == nil {\n",
 	},
 	{
@@ -895,8 +897,8 @@ var mutants = []mutant{
 	{
 		name: "finalizer-patience-without-a-try", defect: "Nodes go on to the next ClusterCIDR because this process could not write for a while",
 		file: "controllers/nodeipam/finalizer.go",
-		old:  "\tif requests.NotItsTurn(err) {\n\t\tc.with(",
-		new:  "\tif requests.NotItsTurn(err) && false {\n\t\tc.with(",
+		old:  "\tif writes.NotItsTurn(err) {\n\t\tc.with(",
+		new:  "\tif writes.NotItsTurn(err) && false {\n\t\tc.with(",
 		test: testFinalizer,
 	},
 
@@ -945,8 +947,8 @@ var mutants = []mutant{
 	},
 	{
 		name: "end-waits-for-events", defect: "a process that is told to end waits for events that hang",
-		old:  "context.WithTimeout(ctx, requests.Timeout) // A shutdown interrupts it: no decision depends on events.",
-		new:  "context.WithTimeout(context.WithoutCancel(ctx), requests.Timeout) // A shutdown",
+		old:  "context.WithTimeout(ctx, writes.Timeout) // A shutdown interrupts it: no decision depends on events.",
+		new:  "context.WithTimeout(context.WithoutCancel(ctx), writes.Timeout) // A shutdown",
 		test: testEventEnds,
 	},
 	{
@@ -977,8 +979,8 @@ var mutants = []mutant{
 	},
 	{
 		name: "restart-without-a-wait", defect: "without leader election a block is chosen while the last PATCH of the process before may still arrive",
-		old:  "delay: lease.OverWithoutLease(requests.Timeout)",
-		new:  "delay: 0 * lease.OverWithoutLease(requests.Timeout)",
+		old:  "delay: lease.OverWithoutLease(writes.Timeout)",
+		new:  "delay: 0 * lease.OverWithoutLease(writes.Timeout)",
 		test: testTakeover,
 	},
 	{
@@ -1117,7 +1119,7 @@ var mutants = []mutant{
 	},
 	{
 		name: "unkept-health-forgotten", defect: "health says ok while podCIDRs that are not kept are about to be written again",
-		old:  "\t\treturn requests.Later(d.pause)\n",
+		old:  "\t\treturn writes.Later(d.pause)\n",
 		new:  "\t\tc.nodeQueue.AddAfter(name, d.pause)\n\t\treturn nil\n",
 		test: "./controllers/nodeipam TestWritesThatAreNotKept",
 	},
@@ -1320,7 +1322,7 @@ var mutants = []mutant{
 	},
 	{
 		name: "failed-reads-untold", defect: "a Node waits for a read that fails for good, and health does not say so",
-		old:  "case err != nil && !requests.NotThere(err):\n\t\t\treturn fmt.Errorf(\"read Node",
+		old:  "case err != nil && !writes.NotThere(err):\n\t\t\treturn fmt.Errorf(\"read Node",
 		new:  "case err != nil && without:\n\t\t\treturn fmt.Errorf(\"read Node",
 		test: "./controllers/nodeipam TestHeldBackAndReadsFail",
 	},
@@ -1423,7 +1425,7 @@ var mutants = []mutant{
 		name: "throttled-means-sent", defect: "a request that waited too long for --node-ipam-kube-api-qps counts as a write without an answer",
 		old:  "return NotItsTurn(err) || errors.As(err, &network)",
 		new:  "return NotItsTurn(err) && !errors.Is(err, ErrThrottled) || errors.As(err, &network)",
-		test: "./controllers/nodeipam/requests TestLimiter",
+		test: "./controllers/writes TestLimiter",
 	},
 	{
 		name: "exclusions-dropped", defect: "of what users have excluded from the ClusterCIDRs of earlier flags, what is more than the API takes is dropped",
@@ -1456,5 +1458,250 @@ var mutants = []mutant{
 		old:  "if !r.told && time.Since(r.since) >= unseenFor {",
 		new:  "if apierrors.IsForbidden(err) && time.Since(r.since) >= unseenFor {",
 		test: "./controllers/nodeipam/health TestWatchesThatFail",
+	},
+	{
+		name: "pool-create-without-answer", defect: "a create request of an IPAddress without an answer counts as one that was not carried out",
+		file: "controllers/clusteripam/incluster/book/write.go",
+		old:  "if answer.Result == Unknown && answer.Until.After(c.maybeUntil) {",
+		new:  "if answer.Result == Unknown && answer.Until.After(c.maybeUntil) && c.gone {",
+		test: testPools,
+	},
+	{
+		name: "pool-refused-after-no-answer", defect: "a refusal counts for earlier create requests that were not answered, too",
+		file: "controllers/clusteripam/incluster/book/write.go",
+		old:  "if c.maybeUntil.IsZero() && c.state == Sent {",
+		new:  "if c.state == Sent {",
+		test: "./controllers/clusteripam/incluster/book TestARefusalSaysNothingAboutAnEarlierRequest",
+	},
+	{
+		name: "pool-read-too-early", defect: "a read that finds no IPAddress counts although a request can still arrive",
+		file: "controllers/clusteripam/incluster/book/write.go",
+		old:  "over := !r.at.Before(c.maybeUntil)",
+		new:  "over := true",
+		test: testPools,
+	},
+	{
+		name: "pool-claim-gone-at-once", defect: "a claim that is gone frees its address although its create request can still arrive",
+		file: "controllers/clusteripam/incluster/book/claim.go",
+		old:  "if c.unresolved() {\n\t\tb.ghosts[key]",
+		new:  "if c.unresolved() && c.deleting() {\n\t\tb.ghosts[key]",
+		test: testPools,
+	},
+	{
+		name: "pool-no-grace", defect: "the grace period of a pool is not kept",
+		file: "controllers/clusteripam/incluster/book/write.go",
+		old:  "if last != nil || c.unresolved() || c.state == Released {",
+		new:  "if c.unresolved() {",
+		test: testPools,
+	},
+	{
+		name: "pool-claim-before-address", defect: "a claim loses its finalizer before its IPAddress is gone",
+		file: "controllers/clusteripam/incluster/book/write.go",
+		old:  "\tcase last != nil:\n\t\tb.end(last",
+		new:  "\tcase last != nil && !slices.Contains(c.object.Finalizers, v1beta2.FinalizerReleaseAddress):\n\t\tb.end(last",
+		test: testPools,
+	},
+	{
+		name: "pool-create-before-finalizer", defect: "an IPAddress is created before its claim has the finalizer",
+		file: "controllers/clusteripam/incluster/book/write.go",
+		old:  "if !b.withoutCluster(c) && !slices.Contains(c.object.Finalizers, v1beta2.FinalizerReleaseAddress) {",
+		new:  "if c.state == Assigned && !slices.Contains(c.object.Finalizers, v1beta2.FinalizerReleaseAddress) {",
+		test: testPools,
+	},
+	{
+		name: "pool-others-not-held", defect: "the address of an IPAddress of another program is free",
+		file: "controllers/clusteripam/incluster/book/book.go",
+		old:  "\t\th.addresses = append(h.addresses, a)\n\t\tp.usage.Use(a.addr)",
+		new:  "\t\th.addresses = append(h.addresses, a)\n\t\tif a.object.OwnerReferences != nil {\n\t\t\tp.usage.Use(a.addr)\n\t\t}",
+		test: testPools,
+	},
+	{
+		name: "pool-reservation-not-held", defect: "an address that is reserved for a claim is free until its IPAddress shows",
+		file: "controllers/clusteripam/incluster/book/claim.go",
+		old:  "\th.claims = append(h.claims, c)\n\tp.usage.Use(at)",
+		new:  "\th.claims = append(h.claims, c)",
+		test: testPools,
+	},
+	{
+		name: "pool-reserved-stays", defect: "an address stays reserved although its pool may not allocate it any more",
+		file: "controllers/clusteripam/incluster/book/claim.go",
+		old:  "if c.state.revocable() && !b.mayHave(c) {",
+		new:  "if c.state.revocable() && !b.mayAllocate(c) {",
+		test: testPools,
+	},
+	{
+		name: "pool-sent-given-up", defect: "an address is given up while a create request of it is not answered",
+		file: "controllers/clusteripam/incluster/book/claim.go",
+		old:  "return s == Reserved || s == Refused",
+		new:  "return s == Reserved || s == Sent || s == Refused",
+		test: testPools,
+	},
+	{
+		name: "pool-freed-wakes-nobody", defect: "an address that becomes free wakes no claim",
+		file: "controllers/clusteripam/incluster/book/book.go",
+		old:  "\t\tdelete(p.holdings, at)\n\t\tb.freed[p] = true",
+		new:  "\t\tdelete(p.holdings, at)",
+		test: testPools,
+	},
+	{
+		name: "pool-changed-wakes-nobody", defect: "a pool that may allocate from now on wakes no claim",
+		file: "controllers/clusteripam/incluster/book/book.go",
+		old:  "!same || p.matters() != mattered {",
+		new:  "!same || p.matters() != mattered && !p.eligible() {",
+		test: testPools,
+	},
+	{
+		name: "pool-goes-too-early", defect: "a pool loses its finalizer while IPAddresses of it exist",
+		file: "controllers/clusteripam/incluster/book/status.go",
+		old:  "\tif p.objects > 0 {\n\t\treturn true",
+		new:  "\tif p.objects > 100 {\n\t\treturn true",
+		test: testPools,
+	},
+	{
+		name: "pool-without-finalizer", defect: "addresses are allocated before the pool has its finalizer",
+		file: "controllers/clusteripam/incluster/book/book.go",
+		old:  "p.compiled != nil &&\n\t\tslices.Contains(p.object.Finalizers, v1beta2.FinalizerProtectPool)",
+		new:  "p.compiled != nil",
+		test: testPools,
+	},
+	{
+		name: "pool-terminating-allocates", defect: "addresses are allocated from a pool that is being deleted",
+		file: "controllers/clusteripam/incluster/book/book.go",
+		old:  "return p.object != nil && p.object.DeletionTimestamp == nil && !paused(p.object)",
+		new:  "return p.object != nil && !paused(p.object)",
+		test: testPools,
+	},
+	{
+		name: "pool-orphans-stay", defect: "an IPAddress that is being deleted stays when its claim is gone",
+		file: "controllers/clusteripam/incluster/book/write.go",
+		old:  "\tb.end(a.object, true, n)\n}",
+		new:  "\tif a.deleted {\n\t\tb.end(a.object, true, n)\n\t}\n}",
+		test: testPools,
+	},
+	{
+		name: "pool-conflict-unsaid", defect: "two IPAddresses with one address are not reported",
+		file: "controllers/clusteripam/incluster/book/book.go",
+		old:  "p.conflicts[a.addr] = len(h.addresses) > 1;",
+		new:  "p.conflicts[a.addr] = len(h.addresses) > 2;",
+		test: testPools,
+	},
+	{
+		name: "pool-exists-is-refused", defect: "an IPAddress that exists already counts as refused",
+		file: "controllers/clusteripam/incluster/book/write.go",
+		old:  "\tcase Unknown, Exists:\n\t\tc.read = true",
+		new:  "\tcase Unknown:\n\t\tc.read = true",
+		test: "./controllers/clusteripam/incluster/book TestAnIPAddressThatExists",
+	},
+	{
+		name: "infoblox-name-is-enough", defect: "a host record of the right name counts as the claim's, whoever made it", seen: "cluster-api-ipam-provider-infoblox",
+		file: "controllers/clusteripam/infoblox/host/decide.go",
+		old:  "\tcase len(found) == 0:\n",
+		new:  "\tcase len(found) == 1 && len(found[0].Claims()) == 0:\n\t\treturn c.within(found[0], w)\n\tcase len(found) == 0:\n",
+		test: testInfoblox,
+	},
+	{
+		name: "infoblox-shares-with-other-namespaces", defect: "claims of two namespaces share a host record",
+		file: "controllers/clusteripam/infoblox/host/decide.go",
+		old:  "if known == nil || known.Namespace != c.Namespace {",
+		new:  "if known == nil {",
+		test: "./controllers/clusteripam/infoblox/host TestNext",
+	},
+	{
+		name: "infoblox-joins-too-early", defect: "a claim joins a host record before the others in it have their IPAddresses, so nobody knows which address is whose",
+		file: "controllers/clusteripam/infoblox/host/decide.go",
+		old:  "\tif wait {\n\t\treturn Step{Verb: Wait, Record: r}\n\t}\n",
+		new:  "\t_ = wait\n",
+		test: testInfoblox,
+	},
+	{
+		name: "infoblox-gives-the-gateway", defect: "a machine gets the address of the gateway if Infoblox gives it", seen: "cluster-api-ipam-provider-infoblox",
+		file: "controllers/clusteripam/infoblox/host/decide.go",
+		old:  "case a == c.Subnets[i].Gateway || w.HeldByAnother(c.UID, a):",
+		new:  "case w.HeldByAnother(c.UID, a):",
+		test: testInfoblox,
+	},
+	{
+		name: "infoblox-gives-twice", defect: "an address that another IPAddress has is written again, because its host record was deleted by hand",
+		file: "controllers/clusteripam/infoblox/host/decide.go",
+		old:  "case a == c.Subnets[i].Gateway || w.HeldByAnother(c.UID, a):",
+		new:  "case a == c.Subnets[i].Gateway:",
+		test: testInfoblox,
+	},
+	{
+		name: "infoblox-releases-all", defect: "a release takes the addresses of all claims in a shared host record",
+		file: "controllers/clusteripam/infoblox/host/decide.go",
+		old:  "\t\tgone := []netip.Addr{c.Address}\n",
+		new:  "\t\tgone := r.Addresses()\n",
+		test: testInfoblox,
+	},
+	{
+		name: "infoblox-release-forgotten", defect: "an error of a release is said and forgotten: the host record stays for ever", seen: "cluster-api-ipam-provider-infoblox",
+		file: "controllers/clusteripam/infoblox/release.go",
+		old:  "\t\t\treturn l.cannotRelease(c, err)\n\t\t}\n\t}\n\treturn fmt.Errorf",
+		new:  "\t\t\t_ = l.cannotRelease(c, err)\n\t\t\treturn nil\n\t\t}\n\t}\n\treturn fmt.Errorf",
+		test: testInfoblox,
+	},
+	{
+		name: "infoblox-released-too-early", defect: "a claim is let go although a write to Infoblox without an answer can still be carried out",
+		file: "controllers/clusteripam/infoblox/release.go",
+		old:  "\t\t\tif err := l.settles(r); err != nil {\n\t\t\t\treturn err\n\t\t\t}\n",
+		new:  "",
+		test: testInfoblox,
+	},
+	{
+		name: "infoblox-create-in-flight", defect: "a claim is let go although a create of its IPAddress without an answer can still be carried out",
+		file: "controllers/clusteripam/infoblox/release.go",
+		old:  "\tcase address != nil, until.IsZero():\n",
+		new:  "\tcase address != nil, until.IsZero(), wait > 0:\n",
+		test: testInfoblox,
+	},
+	{
+		name: "infoblox-updates-twice", defect: "an update that adds an address is sent again while the last one can still be carried out",
+		file: "controllers/clusteripam/infoblox/claim.go",
+		old:  "\t\t\tif err := l.settles(r); err != nil {\n\t\t\t\treturn step, err\n\t\t\t}\n",
+		new:  "",
+		test: testInfoblox,
+	},
+	{
+		name: "infoblox-tries-a-name-again", defect: "a name of a host record that was given up is tried again when the cache is stale",
+		file: "controllers/clusteripam/infoblox/claim.go",
+		old:  "i := slices.Index(names, l.prepared[claim.UID].name); i > 0",
+		new:  "i := slices.Index(names, l.prepared[claim.UID].name); i > 1",
+		test: testInfoblox,
+	},
+	{
+		name: "infoblox-no-place-first", defect: "a host record is made before the claim says where it is: what a release needs is lost with the process",
+		file: "controllers/clusteripam/infoblox/claim.go",
+		old:  "\tif done {\n\t\treturn claim, nil\n\t}\n",
+		new:  "\tif done || missing && len(claim.Finalizers) == 0 && claim.DeletionTimestamp == nil {\n\t\treturn claim, nil\n\t}\n",
+		test: testInfoblox,
+	},
+	{
+		name: "infoblox-earlier-leader-forgotten", defect: "a new leader takes no account of writes to Infoblox that an earlier one has sent",
+		file: "controllers/clusteripam/infoblox/logic.go",
+		old:  "if _, has := l.addresses.Get(c.Namespace, c.Name); !has || c.DeletionTimestamp != nil {",
+		new:  "if _, has := l.addresses.Get(c.Namespace, c.Name); !has && c.DeletionTimestamp != nil && c.Name == \"\" {",
+		test: testInfoblox,
+	},
+	{
+		name: "infoblox-two-at-one-record", defect: "several claims work on a host record at once",
+		file: "controllers/clusteripam/infoblox/claim.go",
+		old:  "\t\tif r = l.recordState(name); r.busy {\n",
+		new:  "\t\tif r = l.recordState(name); r.busy && name.name == \"\" {\n",
+		test: testInfoblox,
+	},
+	{
+		name: "infoblox-unverified", defect: "a CA file that cannot be read turns the verification of the server off", seen: "infoblox-go-client",
+		file: "controllers/clusteripam/infoblox/wapi/client.go",
+		old:  "\t\t\treturn nil, fmt.Errorf(\"read the CA certificates: %w\", err)\n",
+		new:  "\t\t\treturn &tls.Config{InsecureSkipVerify: true}, nil\n",
+		test: "./controllers/clusteripam/infoblox/wapi TestVerification",
+	},
+	{
+		name: "infoblox-error-is-an-answer", defect: "an error of the server or of a proxy counts as a refusal of the write",
+		file: "controllers/clusteripam/infoblox/wapi/errors.go",
+		old:  "return e.notSent || e.Status >= 400 && e.Status < 500 && e.Status != http.StatusRequestTimeout",
+		new:  "return e.notSent || e.Status >= 400",
+		test: "./controllers/clusteripam/infoblox/wapi TestFailures",
 	},
 }

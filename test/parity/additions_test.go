@@ -7,10 +7,28 @@ const ours = "multi-cidr-node-ipam-controller"
 
 // inHelp is what --help says more.
 var inHelp = surface{
-	controllers:  {ours: ""},
-	offByDefault: {ours: ""},
-	flagSections: {"Multi-cidr-node-ipam-controller": ""},
+	controllers: {
+		ours: "", "cluster-ipam-controller": "", "cluster-deployment-ipam-controller": "", "in-cluster-ip-pool-controller": "", "infoblox-ip-pool-controller": "",
+	},
+	offByDefault: {
+		ours: "", "cluster-ipam-controller": "", "cluster-deployment-ipam-controller": "", "in-cluster-ip-pool-controller": "", "infoblox-ip-pool-controller": "",
+	},
+	flagSections: {"Multi-cidr-node-ipam-controller": "", "Cluster-ipam-controller": ""},
 	flags: {
+		"Cluster-ipam-controller --cluster-ipam-concurrent-syncs": "int32 The number of objects that each controller of Cluster IPAM works on " +
+			"concurrently. Larger number = faster start of many machines, but more network load (default 10)",
+		"Cluster-ipam-controller --cluster-ipam-kube-api-qps": "float32 QPS to use while talking with kubernetes apiserver for each controller of " +
+			"Cluster IPAM. 0 means no limit here: the priority and fairness rules of the server decide.",
+		"Cluster-ipam-controller --cluster-ipam-kube-api-burst": "int Burst to use while talking with kubernetes apiserver for each controller of " +
+			"Cluster IPAM. Only used with --cluster-ipam-kube-api-qps. (default 100)",
+		"Cluster-ipam-controller --cluster-ipam-infoblox-instance": "string Name of the InfobloxInstance of ClusterIPAMClaims without the annotation " +
+			"networking.x-k8s.io/infoblox-instance. Empty: the only one that exists.",
+		"Cluster-ipam-controller --cluster-ipam-infoblox-namespace": "string Namespace of the Secrets with the credentials of InfobloxInstances. " +
+			`(default "kube-system")`,
+		"Cluster-ipam-controller --cluster-ipam-k0rdent-namespace": "string Namespace in which k0rdent's own manager has its Lease. While that is " +
+			"renewed, the cluster-ipam-controller and the cluster-deployment-ipam-controller stand by. Empty: they never do. " + `(default "kcm-system")`,
+		"Cluster-ipam-controller --cluster-ipam-force-allocation": "Allocate addresses although another provider has installed the " +
+			"CustomResourceDefinitions of the pools. Only right if that provider does not run: two allocators give one address twice.",
 		"Multi-cidr-node-ipam-controller --concurrent-node-cidr-syncs": "int32 The number of Nodes that the multi-cidr-node-ipam-controller " +
 			"serves concurrently. Larger number = faster start of large clusters, but more network load (default 30)",
 		"Multi-cidr-node-ipam-controller --node-ipam-kube-api-qps": "float32 QPS to use while talking with kubernetes apiserver for the " +
@@ -26,6 +44,14 @@ var inHelp = surface{
 // always is what a running process has more, whether our controller is on or not.
 var always = surface{
 	flagz: {
+		".flags.cluster-ipam-concurrent-syncs":   `"10"`,
+		".flags.cluster-ipam-kube-api-qps":       `"0"`,
+		".flags.cluster-ipam-kube-api-burst":     `"100"`,
+		".flags.cluster-ipam-infoblox-instance":  `""`,
+		".flags.cluster-ipam-infoblox-namespace": `"kube-system"`,
+		".flags.cluster-ipam-k0rdent-namespace":  `"kcm-system"`,
+		".flags.cluster-ipam-force-allocation":   `"false"`,
+
 		".flags.concurrent-node-cidr-syncs": `"30"`,
 		".flags.node-ipam-kube-api-qps":     `"0"`,
 		".flags.node-ipam-kube-api-burst":   `"100"`,

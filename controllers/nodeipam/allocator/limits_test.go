@@ -7,7 +7,7 @@ import (
 
 	"github.com/multicidr/controller-manager/controllers/nodeipam/clustercidr"
 	. "github.com/multicidr/controller-manager/controllers/nodeipam/internal/objects"
-	"github.com/multicidr/controller-manager/controllers/nodeipam/text"
+	"github.com/multicidr/controller-manager/controllers/text"
 )
 
 // Of a Node's addresses the first ones count, and are forgotten with it.

@@ -12,7 +12,7 @@ import (
 	networkingv1 "github.com/multicidr/controller-manager/apis/networking/v1"
 	"github.com/multicidr/controller-manager/controllers/nodeipam/clustercidr"
 	. "github.com/multicidr/controller-manager/controllers/nodeipam/internal/objects"
-	"github.com/multicidr/controller-manager/controllers/nodeipam/text"
+	"github.com/multicidr/controller-manager/controllers/text"
 )
 
 // TestMessagesAreBounded: names and values as long as the API lets them be make no message that it refuses, and what to do is not cut off.

@@ -13,7 +13,7 @@ import (
 
 	networkingv1 "github.com/multicidr/controller-manager/apis/networking/v1"
 	"github.com/multicidr/controller-manager/controllers/ipam"
-	"github.com/multicidr/controller-manager/controllers/nodeipam/text"
+	"github.com/multicidr/controller-manager/controllers/text"
 )
 
 // MinHostBits is the smallest block that KEP-2593 allows: 16 addresses.

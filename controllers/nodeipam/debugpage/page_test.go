@@ -21,7 +21,7 @@ import (
 	"github.com/multicidr/controller-manager/controllers/nodeipam/clustercidr"
 	. "github.com/multicidr/controller-manager/controllers/nodeipam/internal/objects"
 	. "github.com/multicidr/controller-manager/controllers/nodeipam/internal/steps"
-	"github.com/multicidr/controller-manager/controllers/nodeipam/text"
+	"github.com/multicidr/controller-manager/controllers/text"
 )
 
 // scene is what a page is made from.

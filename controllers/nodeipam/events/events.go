@@ -17,7 +17,8 @@ import (
 	networkingv1 "github.com/multicidr/controller-manager/apis/networking/v1"
 	"github.com/multicidr/controller-manager/controllers/nodeipam/health"
 	"github.com/multicidr/controller-manager/controllers/nodeipam/requests"
-	"github.com/multicidr/controller-manager/controllers/nodeipam/text"
+	"github.com/multicidr/controller-manager/controllers/text"
+	"github.com/multicidr/controller-manager/controllers/writes"
 )
 
 // Reasons of events on Nodes. All events have type Warning.
@@ -81,7 +82,7 @@ func (w Writer) Write(ctx context.Context, about v1.ObjectReference, reason, mes
 		LastTimestamp:       now,
 		Count:               1,
 	}
-	ctx, cancel := context.WithTimeout(ctx, requests.Timeout) // A shutdown interrupts it: no decision depends on events.
+	ctx, cancel := context.WithTimeout(ctx, writes.Timeout) // A shutdown interrupts it: no decision depends on events.
 	defer cancel()
 	err := w.API.CreateEvent(ctx, event)
 	if apierrors.IsAlreadyExists(err) {

@@ -17,7 +17,8 @@ import (
 	"k8s.io/apimachinery/pkg/util/validation/field"
 
 	"github.com/multicidr/controller-manager/controllers/nodeipam/requests"
-	"github.com/multicidr/controller-manager/controllers/nodeipam/text"
+	"github.com/multicidr/controller-manager/controllers/text"
+	"github.com/multicidr/controller-manager/controllers/writes"
 )
 
 // Health collects what prevents the controller from working. The health check, the log and the debug page show it. Health sends no
@@ -291,11 +292,11 @@ const CRDMissing = "the CustomResourceDefinition of ClusterCIDR is not installed
 //
 //nolint:gocyclo // It is a table.
 func WriteProblem(err error) (t Problem, lasts bool) {
-	var pause requests.Later
+	var pause writes.Later
 	var status apierrors.APIStatus
 	said := errors.As(err, &status)
 	switch {
-	case requests.NotItsTurn(err), errors.As(err, &pause) && !said:
+	case writes.NotItsTurn(err), errors.As(err, &pause) && !said:
 		return Problem{}, false // No request was sent.
 	case errors.Is(err, requests.ErrStoredOtherwise):
 		return Problem{"the ClusterCIDR of the flags is stored with other ranges or labels than it was sent with: if the CRD is not ours, " + ApplyCRD + "; else look for a mutating webhook or policy that changes it. " +

@@ -17,8 +17,8 @@ import (
 
 	networkingv1 "github.com/multicidr/controller-manager/apis/networking/v1"
 	"github.com/multicidr/controller-manager/controllers/lease"
-	"github.com/multicidr/controller-manager/controllers/nodeipam/requests"
-	"github.com/multicidr/controller-manager/controllers/nodeipam/text"
+	"github.com/multicidr/controller-manager/controllers/text"
+	"github.com/multicidr/controller-manager/controllers/writes"
 )
 
 func TestHealth(t *testing.T) {
@@ -71,7 +71,7 @@ func TestHealth(t *testing.T) {
 			{wrote(WritesNode, "b", refused), true, "Node b cannot be written: " + noPermission + since + none},
 			{wrote(WritesNode, "a", refused), false, "Node a and 1 more cannot be written: " + noPermission + since + none},
 			{wrote(WritesNode, "b", lease.ErrClosed), false, "Node a and 1 more cannot be written: " + noPermission + since + none},
-			{wrote(WritesNode, "a", requests.Later(time.Second)), false, "Node a and 1 more cannot be written: " + noPermission + since + none},
+			{wrote(WritesNode, "a", writes.Later(time.Second)), false, "Node a and 1 more cannot be written: " + noPermission + since + none},
 			{wrote(WritesNode, "a", nil), false, "Node b cannot be written: " + noPermission + since + none},
 			{wrote(WritesNode, "b", nil), true, ""},
 			{wrote(WritesNode, "b", nil), false, ""},
@@ -161,12 +161,12 @@ func TestWriteTrouble(t *testing.T) {
 		"too many requests":                {apierrors.NewTooManyRequests("busy", 1), "priority and fairness"},
 		"no room for annotations":          {apierrors.NewInvalid(schema.GroupKind{Kind: "Node"}, "n", field.ErrorList{field.TooLong(field.NewPath("metadata", "annotations"), "", 256<<10)}), "shorten or remove some"},
 		"another process was faster":       {apierrors.NewInvalid(schema.GroupKind{Kind: "Node"}, "n", nil), "another process"},
-		"it seems to be gone, for a while": {requests.RefusedLater{Err: apierrors.NewNotFound(nodes, "n")}, "as if the object were gone"},
-		"a conflict, for a while":          {requests.RefusedLater{Err: apierrors.NewConflict(nodes, "n", nil)}, "as if the object were gone"},
+		"it seems to be gone, for a while": {writes.RefusedLater{Err: apierrors.NewNotFound(nodes, "n")}, "as if the object were gone"},
+		"a conflict, for a while":          {writes.RefusedLater{Err: apierrors.NewConflict(nodes, "n", nil)}, "as if the object were gone"},
 		"503":                              {apierrors.NewServiceUnavailable("no"), "the API server fails"},
 		"504":                              {apierrors.NewTimeoutError("slow", 1), "does not answer in time"},
 		"no answer":                        {context.DeadlineExceeded, "does not answer in time"},
-		"put off":                          {requests.Later(time.Second), ""},
+		"put off":                          {writes.Later(time.Second), ""},
 		"the fence is closed":              {fmt.Errorf("%w: why", lease.ErrClosed), ""},
 	} {
 		t.Run(name, func(t *testing.T) {

@@ -11,7 +11,7 @@ import (
 	"k8s.io/apimachinery/pkg/types"
 	utilnet "k8s.io/apimachinery/pkg/util/net"
 
-	"github.com/multicidr/controller-manager/controllers/nodeipam/requests"
+	"github.com/multicidr/controller-manager/controllers/writes"
 )
 
 // PatchResults are the values of the label result.
@@ -41,7 +41,7 @@ func patchResult(err error) string {
 func (s *FirstSeen) Patching(node *v1.Node, now func() time.Time) (patched func(error)) {
 	since, waits := s.since(node)
 	return func(err error) {
-		if requests.NotItsTurn(err) {
+		if writes.NotItsTurn(err) {
 			return // no request was sent
 		}
 		nodePatches.WithLabelValues(patchResult(err)).Inc()

@@ -1,5 +1,4 @@
-// Package requests is the controller's interface to the API server: the requests and patches, the fence they pass, and what an answer says
-// about whether a request was carried out.
+// Package requests is the controller's interface to the API server: its requests and patches, and those of them that must pass the fence.
 package requests
 
 import (

@@ -19,6 +19,7 @@ import (
 	applyv1 "github.com/multicidr/controller-manager/apis/generated/applyconfiguration/networking/v1"
 	"github.com/multicidr/controller-manager/apis/generated/clientset/versioned"
 	networkingv1 "github.com/multicidr/controller-manager/apis/networking/v1"
+	"github.com/multicidr/controller-manager/controllers/writes"
 )
 
 // The simulation begins behind the interface api, so what is in front of it is looked at here: the simulated
@@ -107,7 +108,7 @@ func TestNotThere(t *testing.T) {
 		"the resource": {apierrors.NewGenericServerResponse(http.StatusNotFound, "patch", resource, "a", "404 page not found", 0, true), false},
 		"no answer":    {context.DeadlineExceeded, false},
 	} {
-		if got := NotThere(tc.err); got != tc.want {
+		if got := writes.NotThere(tc.err); got != tc.want {
 			t.Errorf("%s: %t", name, got)
 		}
 	}
@@ -127,7 +128,7 @@ func TestPatchNodeIsSentOnce(t *testing.T) {
 	}))
 	defer server.Close()
 	api := Clients{Kube: kubernetes.NewForConfigOrDie(&rest.Config{Host: server.URL})}
-	if err := api.PatchNode(t.Context(), "n", []byte("{}")); err == nil || Answered(err) || requests != 1 {
+	if err := api.PatchNode(t.Context(), "n", []byte("{}")); err == nil || writes.Answered(err) || requests != 1 {
 		t.Errorf("%d requests, and in the end %v, want one and its answer", requests, err)
 	}
 }

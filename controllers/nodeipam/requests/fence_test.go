@@ -18,6 +18,7 @@ import (
 
 	"github.com/multicidr/controller-manager/controllers/lease"
 	"github.com/multicidr/controller-manager/controllers/nodeipam/internal/testapi"
+	"github.com/multicidr/controller-manager/controllers/writes"
 )
 
 // A deposed leader must not be able to send anything that an invariant depends on.
@@ -124,7 +125,7 @@ func TestAnswered(t *testing.T) {
 		"no answer in time":                                       {context.DeadlineExceeded, false},
 	} {
 		t.Run(name, func(t *testing.T) {
-			if got := Answered(tc.err); got != tc.want {
+			if got := writes.Answered(tc.err); got != tc.want {
 				t.Errorf("got %v, want %v", got, tc.want)
 			}
 		})

@@ -1,0 +1,114 @@
+package addresses
+
+import (
+	"cmp"
+	"errors"
+	"fmt"
+	"net/netip"
+	"slices"
+	"strings"
+)
+
+// span is the addresses from first to last, both included. Both have the same family, and first <= last.
+type span struct{ first, last netip.Addr }
+
+// parse reads one entry of a list: an address, a range "first-last", or a CIDR, whose host bits are ignored. IPv6 zones are ignored, too.
+func parse(entry string) (span, error) {
+	switch {
+	case entry == "":
+		return span{}, errors.New("an empty entry is not an address. Remove it")
+	case strings.ContainsFunc(entry, isBlank):
+		return span{}, fmt.Errorf("%q contains a blank. Write an address, a range such as 10.0.0.10-10.0.0.20, or a CIDR, without blanks", entry)
+	case strings.Contains(entry, "/"):
+		p, err := netip.ParsePrefix(entry)
+		if err != nil {
+			return span{}, fmt.Errorf("%q is not a CIDR. Write an address and a prefix length, such as 10.0.0.0/24", entry)
+		}
+		return spanOf(p), nil
+	case strings.Contains(entry, "-"):
+		from, to, _ := strings.Cut(entry, "-")
+		s := span{addr(from), addr(to)}
+		switch {
+		case !s.first.IsValid() || !s.last.IsValid() || s.first.BitLen() != s.last.BitLen():
+			return span{}, fmt.Errorf("%q is not a range. Write two addresses of one family, such as 10.0.0.10-10.0.0.20", entry)
+		case s.last.Less(s.first):
+			return span{}, fmt.Errorf("the range %q ends before it starts. Write the lower address first", entry)
+		}
+		return s, nil
+	}
+	a := addr(entry)
+	if !a.IsValid() {
+		return span{}, fmt.Errorf("%q is not an address. Write an address, a range such as 10.0.0.10-10.0.0.20, or a CIDR", entry)
+	}
+	return span{a, a}, nil
+}
+
+func isBlank(r rune) bool { return r == ' ' || r == '\t' || r == '\n' || r == '\r' }
+
+// addr parses an address and drops its zone. It returns the invalid address if s is not an address.
+func addr(s string) netip.Addr {
+	a, err := netip.ParseAddr(s)
+	if err != nil {
+		return netip.Addr{}
+	}
+	return a.WithZone("")
+}
+
+// spanOf returns the addresses of p.
+func spanOf(p netip.Prefix) span {
+	p = p.Masked()
+	b := p.Addr().AsSlice()
+	for i := range b {
+		if host := 8*(i+1) - p.Bits(); host >= 8 {
+			b[i] = 0xff
+		} else if host > 0 {
+			b[i] |= 1<<host - 1
+		}
+	}
+	last, _ := netip.AddrFromSlice(b)
+	return span{p.Addr(), last}
+}
+
+// merged returns the same addresses as spans in ascending order that neither overlap nor touch. It reorders its argument.
+func merged(spans []span) []span {
+	slices.SortFunc(spans, func(a, b span) int { return cmp.Or(a.first.Compare(b.first), a.last.Compare(b.last)) })
+	var all []span
+	for _, s := range spans {
+		if n := len(all); n > 0 && touch(all[n-1], s) {
+			if all[n-1].last.Less(s.last) {
+				all[n-1].last = s.last
+			}
+			continue
+		}
+		all = append(all, s)
+	}
+	return all
+}
+
+// touch reports whether b, which does not start before a, overlaps a or begins right after it.
+func touch(a, b span) bool {
+	after := a.last.Next() // invalid at the end of the address space, and an invalid address comes before all others
+	return !a.last.Less(b.first) || after == b.first
+}
+
+// without returns the addresses of a that are not in b. Both must be merged.
+func without(a, b []span) []span {
+	var rest []span
+	for _, s := range a {
+		i, _ := slices.BinarySearchFunc(b, s.first, func(x span, at netip.Addr) int { return x.last.Compare(at) })
+		open := true // s.first is not decided yet
+		for ; i < len(b) && !s.last.Less(b[i].first); i++ {
+			if s.first.Less(b[i].first) {
+				rest = append(rest, span{s.first, b[i].first.Prev()})
+			}
+			if open = b[i].last.Less(s.last); !open {
+				break
+			}
+			s.first = b[i].last.Next()
+		}
+		if open {
+			rest = append(rest, s)
+		}
+	}
+	return rest
+}

@@ -1,0 +1,136 @@
+package addresses
+
+import (
+	"fmt"
+	"math"
+	"strings"
+	"testing"
+)
+
+// What cluster-api-ipam-provider-in-cluster v1.1.0 makes of these pools: its totals, its first addresses, and what its webhook refuses.
+func TestPool(t *testing.T) {
+	for name, tc := range map[string]struct {
+		Spec
+		total   int
+		first   string
+		refused string // a part of the error
+	}{
+		"a subnet":                              {Spec: Spec{Addresses: list("192.168.1.0/24"), Prefix: 24, Gateway: "192.168.1.1"}, total: 253, first: "192.168.1.2"},
+		"with its reserved addresses":           {Spec: Spec{Addresses: list("192.168.1.0/24"), Prefix: 24, Gateway: "192.168.1.1", AllocateReserved: true}, total: 255, first: "192.168.1.0"},
+		"without a prefix":                      {Spec: Spec{Addresses: list("172.16.40.200/29")}, total: 8, first: "172.16.40.200"},
+		"a small subnet":                        {Spec: Spec{Addresses: list("172.16.40.200/29"), Prefix: 29}, total: 6, first: "172.16.40.201"},
+		"a part of a subnet":                    {Spec: Spec{Addresses: list("172.16.40.200/29"), Prefix: 24, Gateway: "172.16.40.1"}, total: 8, first: "172.16.40.200"},
+		"host bits are ignored":                 {Spec: Spec{Addresses: list("172.16.40.203/29"), Prefix: 29}, total: 6, first: "172.16.40.201"},
+		"a list":                                {Spec: Spec{Addresses: list("10.0.0.5", "10.0.0.7"), Prefix: 24, Gateway: "10.0.0.1"}, total: 2, first: "10.0.0.5"},
+		"a list in another order":               {Spec: Spec{Addresses: list("10.0.0.7", "10.0.0.5", "10.0.0.7"), Prefix: 24}, total: 2, first: "10.0.0.5"},
+		"a list with the gateway":               {Spec: Spec{Addresses: list("10.0.0.1", "10.0.0.7"), Prefix: 24, Gateway: "10.0.0.1"}, total: 1, first: "10.0.0.7"},
+		"only the gateway":                      {Spec: Spec{Addresses: list("10.0.0.1"), Prefix: 24, Gateway: "10.0.0.1"}},
+		"a range":                               {Spec: Spec{Addresses: list("10.0.0.10-10.0.0.20"), Prefix: 24}, total: 11, first: "10.0.0.10"},
+		"a /31":                                 {Spec: Spec{Addresses: list("10.0.0.4/31"), Prefix: 31}},
+		"a /32":                                 {Spec: Spec{Addresses: list("10.0.0.4/32"), Prefix: 32}},
+		"a /31, with its reserved addresses":    {Spec: Spec{Addresses: list("10.0.0.4/31"), Prefix: 31, AllocateReserved: true}, total: 2, first: "10.0.0.4"},
+		"the reserved addresses of a wider one": {Spec: Spec{Addresses: list("10.0.0.5", "10.0.0.0/29"), Prefix: 24}, total: 7, first: "10.0.0.1"},
+		"exclusions":                            {Spec: Spec{Addresses: list("10.0.0.0/24"), Excluded: list("10.0.0.2-10.0.0.9", "10.0.0.128/25"), Prefix: 24, Gateway: "10.0.0.1"}, total: 118, first: "10.0.0.10"},
+		"an excluded lowest address":            {Spec: Spec{Addresses: list("10.0.0.0/29"), Excluded: list("10.0.0.0/31"), Prefix: 29}, total: 5, first: "10.0.0.2"},
+		"all excluded":                          {Spec: Spec{Addresses: list("10.0.0.0/29"), Excluded: list("0.0.0.0/0"), Prefix: 29}},
+		"IPv6":                                  {Spec: Spec{Addresses: list("fd00::/120"), Prefix: 120, Gateway: "fd00::1"}, total: 254, first: "fd00::2"},
+		"IPv6 has no broadcast address":         {Spec: Spec{Addresses: list("fd00::fe-fd00::ff"), Prefix: 120}, total: 2, first: "fd00::fe"},
+		"more addresses than can be counted":    {Spec: Spec{Addresses: list("fd00::/64"), Prefix: 64, Gateway: "fd00::1"}, total: math.MaxInt, first: "fd00::2"},
+		"all addresses":                         {Spec: Spec{Addresses: list("::/0")}, total: math.MaxInt, first: "::1"},
+		"all IPv4 addresses":                    {Spec: Spec{Addresses: list("0.0.0.0/0")}, total: 1<<32 - 2, first: "0.0.0.1"},
+		"the end of the address space":          {Spec: Spec{Addresses: list("255.255.255.254-255.255.255.255"), Prefix: 24}, total: 1, first: "255.255.255.254"},
+		"a gateway elsewhere":                   {Spec: Spec{Addresses: list("10.0.0.0/24"), Prefix: 24, Gateway: "192.168.7.1"}, total: 254, first: "10.0.0.1"},
+		"zones are ignored":                     {Spec: Spec{Addresses: list("fe80::1%eth0", "fe80::1%eth1"), Prefix: 64}, total: 1, first: "fe80::1"},
+		"IPv4-mapped addresses are IPv6":        {Spec: Spec{Addresses: list("::ffff:10.0.0.1"), Prefix: 64}, total: 1, first: "::ffff:10.0.0.1"},
+		"another subnet":                        {Spec: Spec{Addresses: list("10.0.0.0/24", "10.0.1.5"), Prefix: 24}, refused: "10.0.1.5 is not in 10.0.0.0/24"},
+		"both families":                         {Spec: Spec{Addresses: list("10.0.0.0/24", "fd00::1"), Prefix: 24}, refused: "one pool for each family"},
+		"a gateway of the other family":         {Spec: Spec{Addresses: list("10.0.0.0/24"), Prefix: 24, Gateway: "fd00::1"}, refused: "spec.gateway"},
+		"a gateway that is no address":          {Spec: Spec{Addresses: list("10.0.0.0/24"), Prefix: 24, Gateway: "router"}, refused: "spec.gateway"},
+		"exclusions of the other family":        {Spec: Spec{Addresses: list("10.0.0.0/24"), Excluded: list("fd00::1"), Prefix: 24}, refused: "spec.excludedAddresses has fd00::1"},
+		"an exclusion that is no address":       {Spec: Spec{Addresses: list("10.0.0.0/24"), Excluded: list("x"), Prefix: 24}, refused: `spec.excludedAddresses: "x"`},
+		"a prefix that is too long":             {Spec: Spec{Addresses: list("10.0.0.0/24"), Prefix: 33}, refused: "from 0 to 32"},
+		"a negative prefix":                     {Spec: Spec{Addresses: list("10.0.0.0/24"), Prefix: -5}, refused: "spec.prefix is -5"},
+		"a reversed range":                      {Spec: Spec{Addresses: list("10.0.0.9-10.0.0.2"), Prefix: 24}, refused: "ends before it starts"},
+		"blanks":                                {Spec: Spec{Addresses: list("10.0.0.1 - 10.0.0.2"), Prefix: 24}, refused: "without blanks"},
+		"a range of two families":               {Spec: Spec{Addresses: list("10.0.0.1-fd00::1"), Prefix: 24}, refused: "is not a range"},
+		"half a range":                          {Spec: Spec{Addresses: list("10.0.0.1-"), Prefix: 24}, refused: "is not a range"},
+		"a CIDR with too many bits":             {Spec: Spec{Addresses: list("192.168.1.0/33"), Prefix: 24}, refused: "is not a CIDR"},
+		"a word":                                {Spec: Spec{Addresses: list("nope"), Prefix: 24}, refused: "is not an address"},
+		"an empty entry":                        {Spec: Spec{Addresses: list(""), Prefix: 24}, refused: "empty"},
+		"no entry":                              {Spec: Spec{Prefix: 24}, refused: "spec.addresses is empty"},
+	} {
+		t.Run(name, func(t *testing.T) {
+			p, err := Compile(tc.Spec)
+			if err != nil || tc.refused != "" {
+				if tc.refused == "" || err == nil || !strings.Contains(err.Error(), tc.refused) {
+					t.Fatalf("error %v, want one with %q", err, tc.refused)
+				}
+				return
+			}
+			var u Usage
+			u.SetPool(p)
+			first := ""
+			if a, ok := u.Next(); ok {
+				first = a.String()
+			}
+			if c := u.Counts(); c != (Counts{Total: tc.total, Free: tc.total}) || first != tc.first {
+				t.Errorf("%+v, first %q; want %d addresses, first %q", c, first, tc.total, tc.first)
+			}
+			if (p.WithoutAddresses() == "") != (tc.total > 0) {
+				t.Errorf("%d addresses and the explanation %q", tc.total, p.WithoutAddresses())
+			}
+		})
+	}
+}
+
+func list(entries ...string) []string { return entries }
+
+func TestShared(t *testing.T) {
+	for name, tc := range map[string]struct {
+		a, b Spec
+		want string
+	}{
+		"the same":              {Spec{Addresses: list("10.0.0.0/24"), Prefix: 24}, Spec{Addresses: list("10.0.0.0/24"), Prefix: 24}, "10.0.0.1"},
+		"one address":           {Spec{Addresses: list("10.0.0.0/24"), Prefix: 24}, Spec{Addresses: list("10.0.0.200", "10.0.1.1"), Prefix: 16}, "10.0.0.200"},
+		"not what is excluded":  {Spec{Addresses: list("10.0.0.0/24"), Prefix: 24}, Spec{Addresses: list("10.0.0.0/24"), Excluded: list("10.0.0.0-10.0.0.99"), Prefix: 24}, "10.0.0.100"},
+		"not the gateway":       {Spec{Addresses: list("10.0.0.7"), Prefix: 24}, Spec{Addresses: list("10.0.0.0/24"), Gateway: "10.0.0.7", Prefix: 24}, ""},
+		"neighbors":             {Spec{Addresses: list("10.0.0.1-10.0.0.9"), Prefix: 24}, Spec{Addresses: list("10.0.0.10-10.0.0.20"), Prefix: 24}, ""},
+		"of different families": {Spec{Addresses: list("10.0.0.1"), Prefix: 24}, Spec{Addresses: list("fd00::1"), Prefix: 24}, ""},
+	} {
+		t.Run(name, func(t *testing.T) {
+			a, err := Compile(tc.a)
+			if err != nil {
+				t.Fatal(err)
+			}
+			b, err := Compile(tc.b)
+			if err != nil {
+				t.Fatal(err)
+			}
+			for _, pair := range [][2]*Pool{{a, b}, {b, a}} {
+				got := ""
+				if at, ok := pair[0].Shared(pair[1]); ok {
+					got = at.String()
+				}
+				if got != tc.want {
+					t.Errorf("the first shared address is %q, want %q", got, tc.want)
+				}
+			}
+		})
+	}
+}
+
+// 30,000 entries are what fits into one object.
+func manyEntries(n int, family string) (s Spec) {
+	for i := range n {
+		switch family {
+		case "IPv4":
+			s.Prefix = 8
+			s.Addresses = append(s.Addresses, fmt.Sprintf("10.%d.%d.%d-10.%d.%d.%d", i>>12, i>>4&255, i<<4&255+1, i>>12, i>>4&255, i<<4&255+9))
+		case "IPv6":
+			s.Prefix = 64
+			s.Addresses = append(s.Addresses, fmt.Sprintf("fd00::%x:%x", i>>8, i<<8&0xffff+5))
+		}
+		s.Excluded = append(s.Excluded, s.Addresses[i][:strings.IndexAny(s.Addresses[i]+"-", "-")])
+	}
+	return s
+}

@@ -1,0 +1,116 @@
+package binding
+
+import (
+	"fmt"
+	"net/netip"
+
+	"github.com/multicidr/controller-manager/apis/k0rdent/v1beta1"
+	"github.com/multicidr/controller-manager/controllers/text"
+)
+
+// network is the nodeNetwork of a claim, as a pool gets it.
+type network struct {
+	addresses []string // the ipAddresses of the claim, or its cidr
+	prefix    int
+	gateway   string
+	cidr      netip.Prefix // without host bits; invalid if the claim has none
+}
+
+// readNetwork reads the networks of a claim. The API server accepts any text in them. An error says what is wrong, and then what to do.
+func readNetwork(spec *v1beta1.ClusterIPAMClaimSpec) (n network, _ error) {
+	// The other two networks are not used, but k0rdent refuses claims in which they cannot be parsed.
+	for _, other := range []struct {
+		field string
+		space *v1beta1.AddressSpace
+	}{{"clusterNetwork", &spec.ClusterNetwork}, {"externalNetwork", &spec.ExternalNetwork}} {
+		if _, _, err := parse(other.field, other.space); err != nil {
+			return n, err
+		}
+	}
+	const field = "nodeNetwork"
+	space := &spec.NodeNetwork
+	cidr, addresses, err := parse(field, space)
+	if err != nil {
+		return n, err
+	}
+	n = network{addresses: space.IPAddresses, prefix: space.Prefix, gateway: space.Gateway}
+	if cidr.IsValid() {
+		n.cidr = cidr.Masked()
+	}
+	infoblox := spec.Provider == v1beta1.ProviderInfoblox
+	if infoblox { // which chooses from the whole network
+		addresses, n.prefix = nil, 0
+		if n.gateway == "" {
+			return n, fmt.Errorf("spec.%s.gateway is empty, and the provider %s needs one. Set it", field, spec.Provider)
+		}
+	}
+	if len(addresses) == 0 {
+		if !cidr.IsValid() {
+			return n, fmt.Errorf("spec.%s names no addresses, so there is nothing to allocate. Set its cidr%s", field, orAddresses(infoblox))
+		}
+		n.addresses, addresses = []string{space.CIDR}, []netip.Addr{n.cidr.Addr()}
+		if n.prefix == 0 {
+			n.prefix = cidr.Bits() // A machine with a /0 would take all other machines for its neighbours.
+		}
+	}
+	return n, check(field, n, addresses, infoblox || len(space.IPAddresses) == 0)
+}
+
+func orAddresses(infoblox bool) string {
+	if infoblox {
+		return ""
+	}
+	return " or ipAddresses"
+}
+
+// parse reads the text of one network. cidr is invalid if there is none.
+func parse(field string, space *v1beta1.AddressSpace) (cidr netip.Prefix, addresses []netip.Addr, err error) {
+	if space.CIDR != "" {
+		if cidr, err = netip.ParsePrefix(space.CIDR); err != nil {
+			return cidr, nil, fmt.Errorf("spec.%s.cidr %q is not a CIDR. Write an address and a prefix length, such as 10.0.0.0/24", field, text.Cut(space.CIDR, text.MaxValue))
+		}
+	}
+	for _, entry := range space.IPAddresses {
+		a, ok := address(entry)
+		if !ok {
+			return cidr, nil, fmt.Errorf("spec.%s.ipAddresses has %q, which is not a single address. Write every address of its own, or use cidr", field, text.Cut(entry, text.MaxValue))
+		}
+		addresses = append(addresses, a)
+	}
+	return cidr, addresses, nil
+}
+
+func address(s string) (a netip.Addr, ok bool) {
+	a, err := netip.ParseAddr(s)
+	return a, err == nil && a.Zone() == ""
+}
+
+// check refuses what no pool could allocate from. addresses are those of the network, or the first one of its cidr.
+func check(field string, n network, addresses []netip.Addr, whole bool) error {
+	first := addresses[0]
+	if n.prefix < 0 || n.prefix > first.BitLen() {
+		return fmt.Errorf("spec.%s.prefix is %d. Set a prefix length from 1 to %d, or leave it out and set cidr", field, n.prefix, first.BitLen())
+	}
+	subnet := netip.PrefixFrom(first, n.prefix).Masked()
+	for _, a := range addresses {
+		switch {
+		case a.BitLen() != first.BitLen():
+			return fmt.Errorf("spec.%s.ipAddresses has both IPv4 and IPv6. Write a claim for each family", field)
+		case n.prefix > 0 && !subnet.Contains(a):
+			return fmt.Errorf("spec.%s.ipAddresses has %v, which is not in %v, the subnet of the first address. Correct prefix, or write a claim for each subnet", field, a, subnet)
+		}
+	}
+	if whole && n.prefix > n.cidr.Bits() {
+		return fmt.Errorf("spec.%s.cidr %v is larger than one subnet with the prefix length %d. Correct prefix, or leave it out", field, n.cidr, n.prefix)
+	}
+	if n.gateway == "" {
+		return nil
+	}
+	switch gateway, ok := address(n.gateway); {
+	case !ok:
+		return fmt.Errorf("spec.%s.gateway %q is not an address. Correct it, or leave it out", field, text.Cut(n.gateway, text.MaxValue))
+	case gateway.BitLen() != first.BitLen():
+		return fmt.Errorf("spec.%s.gateway %v is of another family than the addresses. Correct it, or leave it out", field, gateway)
+	}
+	return nil
+}

@@ -1,0 +1,89 @@
+package claims
+
+import (
+	"context"
+	"fmt"
+
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	"k8s.io/apimachinery/pkg/types"
+
+	"github.com/multicidr/controller-manager/apis/clusterapi/v1alpha1"
+	"github.com/multicidr/controller-manager/apis/clusterapi/v1alpha2"
+	"github.com/multicidr/controller-manager/apis/k0rdent/v1beta1"
+	"github.com/multicidr/controller-manager/controllers/clusteripam/claims/binding"
+	"github.com/multicidr/controller-manager/controllers/clusteripam/shell"
+	"github.com/multicidr/controller-manager/controllers/writes"
+)
+
+var kinds = map[string]*shell.Kind{
+	v1beta1.KindClusterIPAMClaim:  shell.ClusterIPAMClaims,
+	v1beta1.KindClusterIPAM:       shell.ClusterIPAMs,
+	v1beta1.KindClusterDeployment: shell.ClusterDeployments,
+	v1alpha2.KindInClusterIPPool:  shell.InClusterIPPools,
+	v1alpha1.KindInfobloxIPPool:   shell.InfobloxIPPools,
+}
+
+// Carry carries out writes in order, up to the first one that fails: the following ones are only right after it. If the API server refuses
+// one, decide is asked again with the reason, and of its answer the statuses are written, so that users see why.
+func Carry(ctx context.Context, parts shell.Parts, decide func(refused string) []binding.Write) error {
+	for _, w := range decide("") {
+		err := carryOut(ctx, parts, w)
+		if err != nil && refused(err) && w.Verb != binding.PatchStatus {
+			for _, w := range decide(err.Error()) {
+				if w.Verb == binding.PatchStatus && carryOut(ctx, parts, w) != nil {
+					break // It is tried again together with what was refused.
+				}
+			}
+		}
+		if err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// refused reports whether users have to do something about an error.
+func refused(err error) bool {
+	return writes.Answered(err) && (apierrors.IsInvalid(err) || apierrors.IsForbidden(err) || apierrors.IsBadRequest(err))
+}
+
+func carryOut(ctx context.Context, parts shell.Parts, w binding.Write) error {
+	kind := kinds[w.Kind]
+	of := types.NamespacedName{Namespace: w.Object.GetNamespace(), Name: w.Object.GetName()}
+	var (
+		err  error
+		verb = "patch"
+	)
+	switch w.Verb {
+	case binding.Create:
+		verb = "create"
+		err = parts.API.Create(ctx, kind, w.Object, nil)
+	case binding.Patch:
+		err = parts.API.Patch(ctx, kind, of, shell.MergePatch(w.Object, w.Changes), nil)
+	case binding.PatchVersion:
+		err = parts.API.Patch(ctx, kind, of, shell.MergePatchOfVersion(w.Object, w.Changes), nil)
+	case binding.PatchStatus:
+		verb = "patch the status of"
+		patch := shell.MergePatchOfVersion(w.Object, map[string]any{"status": w.Changes})
+		patch.Status = true
+		err = parts.API.Patch(ctx, kind, of, patch, nil)
+	case binding.Delete:
+		verb = "delete"
+		if err = parts.API.Delete(ctx, kind, of, w.Object.GetUID(), w.Object.GetResourceVersion()); writes.NotThere(err) {
+			err = nil
+		}
+	}
+	if err == nil || !writes.Answered(err) {
+		for _, e := range w.Events {
+			parts.Tell(shell.Event{About: w.Object, Kind: kind, Normal: e.Normal, Reason: e.Reason, Message: e.Message})
+		}
+	}
+	if err == nil {
+		return nil
+	}
+	err = fmt.Errorf("%s %s %s: %w", verb, kind, of, err)
+	if apierrors.IsConflict(err) || apierrors.IsAlreadyExists(err) || writes.NotThere(err) {
+		return writes.RefusedLater{Err: err} // The object has changed since it was cached, and its event is coming.
+	}
+	return err
+}

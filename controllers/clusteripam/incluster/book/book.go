@@ -1,0 +1,471 @@
+package book
+
+import (
+	"cmp"
+	"maps"
+	"net/netip"
+	"slices"
+	"strings"
+	"time"
+
+	"k8s.io/apimachinery/pkg/api/equality"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/types"
+	"k8s.io/apimachinery/pkg/util/resourceversion"
+
+	"github.com/multicidr/controller-manager/apis/clusterapi/v1alpha2"
+	"github.com/multicidr/controller-manager/apis/clusterapi/v1beta2"
+	"github.com/multicidr/controller-manager/controllers/clusteripam/addresses"
+)
+
+// Key names an object. Claims, IPAddresses and InClusterIPPools have a namespace, GlobalInClusterIPPools have none.
+type Key struct{ Kind, Namespace, Name string }
+
+func (k Key) String() string {
+	if k.Namespace == "" {
+		return k.Kind + " " + k.Name
+	}
+	return k.Kind + " " + k.Namespace + "/" + k.Name
+}
+
+// Compare orders keys by kind, namespace and name.
+func Compare(a, b Key) int {
+	return cmp.Or(strings.Compare(a.Kind, b.Kind), strings.Compare(a.Namespace, b.Namespace), strings.Compare(a.Name, b.Name))
+}
+
+// ClaimKey returns the key of a claim.
+func ClaimKey(namespace, name string) Key { return Key{v1beta2.KindIPAddressClaim, namespace, name} }
+
+// Pool is what both kinds of pools have in common.
+type Pool struct {
+	Kind string
+	metav1.ObjectMeta
+	Spec   v1alpha2.InClusterIPPoolSpec
+	Status v1alpha2.InClusterIPPoolStatus
+	// Unreadable is why some fields could not be read; empty if all were. Nothing is allocated from such a pool.
+	Unreadable string
+}
+
+func (p *Pool) key() Key { return Key{p.Kind, p.Namespace, p.Name} }
+
+// Book is the state. Use [New] to make one. Objects that it is given must not be modified afterwards. Not safe for concurrent use.
+type Book struct {
+	claims    map[Key]*claim
+	ghosts    map[Key][]*claim // claims that are gone, and whose IPAddress may still be created
+	addresses map[Key]*address // by the key of the claim of the same name
+	pools     map[Key]*pool
+	clusters  map[Key]*cluster
+	// clustersServed is whether the API server knows Clusters. Without them, no claim waits for one.
+	clustersServed bool
+	// started is whether all objects that exist are known. Nothing is reserved before.
+	started bool
+
+	// What has happened since the last call of Changes:
+	touched map[Key]bool
+	// freed are pools in which waiting claims may be served now.
+	freed map[*pool]bool
+}
+
+// address is an IPAddress object.
+type address struct {
+	object *v1beta2.IPAddress
+	pool   *pool      // nil if it is of a pool of another kind
+	addr   netip.Addr // invalid if object has none
+	// deleted is whether this process has deleted it.
+	deleted bool
+}
+
+// cluster is a Cluster of Cluster API, if it exists, and the claims that name it.
+type cluster struct {
+	key            Key
+	exists, paused bool
+	claims         map[*claim]bool
+}
+
+// pool is a pool object, if it exists, and everything that refers to it.
+type pool struct {
+	key    Key
+	object *Pool
+	usage  addresses.Usage
+	// invalid is why nothing is allocated from it; compiled is nil then.
+	compiled *addresses.Pool
+	invalid  string
+	holdings map[netip.Addr]*holding
+	// conflicts are the addresses that several IPAddresses have.
+	conflicts map[netip.Addr]bool
+	objects   int // IPAddresses of this pool
+	claims    map[*claim]bool
+	waiting   queue
+	// overlaps are the pools that have addresses of this one.
+	overlaps map[*pool]netip.Addr
+
+	statusAt time.Time // when its status was last sent
+	// said are the conditions that were last stored. A CRD that is not ours drops them.
+	said []metav1.Condition
+}
+
+// holding is who has one address.
+type holding struct {
+	claims    []*claim
+	addresses []*address
+}
+
+func New() *Book {
+	return &Book{
+		claims: map[Key]*claim{}, ghosts: map[Key][]*claim{}, addresses: map[Key]*address{}, pools: map[Key]*pool{}, clusters: map[Key]*cluster{},
+		touched: map[Key]bool{}, freed: map[*pool]bool{},
+	}
+}
+
+// Start reserves addresses for the claims that need one, oldest first. Call it when the book knows all objects.
+func (b *Book) Start() {
+	b.started = true
+	for _, c := range slices.SortedFunc(maps.Values(b.claims), byAge) {
+		b.settle(c)
+	}
+	for _, a := range b.addresses {
+		b.touch(claimOf(a.object))
+	}
+	for key := range b.pools {
+		b.touch(key)
+	}
+	b.serve()
+}
+
+// Changes returns the claims and pools to ask about because of what has happened since the last call.
+func (b *Book) Changes() []Key {
+	keys := slices.SortedFunc(maps.Keys(b.touched), Compare)
+	clear(b.touched)
+	return keys
+}
+
+func (b *Book) touch(k Key) { b.touched[k] = true }
+
+// newer reports whether the object with the resource version now replaces the one with before: answers to requests and events of a cache
+// arrive in any order.
+func newer(now, before string) bool {
+	order, err := resourceversion.CompareResourceVersion(now, before)
+	return err != nil || order >= 0
+}
+
+// SetPool notes a pool as it is stored.
+func (b *Book) SetPool(o *Pool) {
+	p := b.pool(o.key())
+	before, mattered := p.object, p.matters()
+	if before != nil && before.UID == o.UID && !newer(o.ResourceVersion, before.ResourceVersion) {
+		return
+	}
+	p.object = o
+	if before != nil && before.UID != o.UID {
+		p.said, p.statusAt = nil, time.Time{}
+	}
+	same := before != nil && before.UID == o.UID && before.Unreadable == o.Unreadable && equality.Semantic.DeepEqual(before.Spec, o.Spec)
+	if !same {
+		b.compile(p)
+	}
+	if b.touch(p.key); !same || p.matters() != mattered { // otherwise only its status has changed
+		b.poolChanged(p)
+	}
+}
+
+// matters is what a claim has to know of its pool, besides the spec.
+func (p *pool) matters() [3]bool {
+	return [...]bool{p.eligible(), p.isPaused(), p.object != nil && p.object.DeletionTimestamp != nil}
+}
+
+// PoolGone notes that a pool does not exist any more.
+func (b *Book) PoolGone(key Key, uid types.UID) {
+	p, ok := b.pools[key]
+	if !ok || p.object == nil || p.object.UID != uid {
+		return
+	}
+	p.object, p.said = nil, nil
+	b.compile(p)
+	b.poolChanged(p)
+	b.tidy(p)
+}
+
+func (b *Book) pool(key Key) *pool {
+	p, ok := b.pools[key]
+	if !ok {
+		p = &pool{key: key, holdings: map[netip.Addr]*holding{}, conflicts: map[netip.Addr]bool{}, claims: map[*claim]bool{}, overlaps: map[*pool]netip.Addr{}}
+		b.pools[key] = p
+	}
+	return p
+}
+
+// tidy forgets a pool to which nothing refers.
+func (b *Book) tidy(p *pool) {
+	if p.object == nil && len(p.claims) == 0 && len(p.holdings) == 0 && p.objects == 0 {
+		delete(b.pools, p.key)
+		delete(b.freed, p)
+	}
+}
+
+// compile reads the spec of a pool.
+func (b *Book) compile(p *pool) {
+	p.compiled, p.invalid = nil, ""
+	if p.object != nil {
+		s := p.object.Spec
+		compiled, err := addresses.Compile(addresses.Spec{
+			Addresses: s.Addresses, Excluded: s.ExcludedAddresses, Gateway: s.Gateway, Prefix: s.Prefix, AllocateReserved: s.AllocateReservedIPAddresses,
+		})
+		switch {
+		case p.object.Unreadable != "":
+			p.invalid = "some fields cannot be read: " + p.object.Unreadable
+		case err != nil:
+			p.invalid = err.Error()
+		case s.AddressReuseGracePeriodSeconds != nil && *s.AddressReuseGracePeriodSeconds < 0:
+			p.invalid = "spec.addressReuseGracePeriodSeconds is negative. Write 0 or more"
+		default:
+			p.compiled = compiled
+		}
+	}
+	p.usage.SetPool(p.compiled)
+	b.overlap(p)
+}
+
+// overlap finds the pools that have addresses of p. Networks of different machines may have equal addresses, so this is only reported.
+func (b *Book) overlap(p *pool) {
+	for _, o := range b.pools {
+		if o == p {
+			continue
+		}
+		at, shared := netip.Addr{}, false
+		if p.compiled != nil && o.compiled != nil && (p.key.Namespace == o.key.Namespace || p.key.Namespace == "" || o.key.Namespace == "") {
+			at, shared = p.compiled.Shared(o.compiled)
+		}
+		if _, before := p.overlaps[o]; before != shared {
+			b.touch(o.key)
+		}
+		if delete(p.overlaps, o); shared {
+			p.overlaps[o], o.overlaps[p] = at, at
+		} else {
+			delete(o.overlaps, p)
+		}
+	}
+}
+
+// poolChanged looks at all claims of a pool again.
+func (b *Book) poolChanged(p *pool) {
+	b.touch(p.key)
+	if !b.started {
+		return
+	}
+	for _, c := range slices.SortedFunc(maps.Keys(p.claims), byAge) {
+		b.settle(c)
+	}
+	for _, h := range p.holdings {
+		for _, a := range h.addresses { // the last one may decide when the IPAddress is released
+			b.touch(claimOf(a.object))
+		}
+	}
+	b.serve()
+}
+
+// eligible reports whether new addresses may be allocated from p. Without its finalizer it could vanish at any time.
+func (p *pool) eligible() bool {
+	return p.object != nil && p.object.DeletionTimestamp == nil && !paused(p.object) && p.compiled != nil &&
+		slices.Contains(p.object.Finalizers, v1beta2.FinalizerProtectPool)
+}
+
+func (p *pool) isPaused() bool { return p.object != nil && paused(p.object) }
+
+// grace is how long an address of p stays in use after the deletion of its claim.
+func (p *pool) grace() time.Duration {
+	if p == nil || p.object == nil || p.object.DeletionTimestamp != nil || p.object.Spec.AddressReuseGracePeriodSeconds == nil {
+		return 0
+	}
+	return time.Duration(*p.object.Spec.AddressReuseGracePeriodSeconds) * time.Second
+}
+
+func paused(o metav1.Object) bool {
+	_, ok := o.GetAnnotations()[v1beta2.AnnotationPaused]
+	return ok
+}
+
+// SetAddress notes an IPAddress as it is stored.
+func (b *Book) SetAddress(o *v1beta2.IPAddress) {
+	key := claimOf(o)
+	a, ok := b.addresses[key]
+	switch {
+	case ok && a.object.UID != o.UID:
+		b.AddressGone(o.Namespace, o.Name, a.object.UID)
+	case ok && !newer(o.ResourceVersion, a.object.ResourceVersion):
+		return
+	case ok && a.object.Spec.Address == o.Spec.Address && a.object.Spec.PoolRef == o.Spec.PoolRef:
+		a.object = o
+		b.addressChanged(key)
+		return
+	case ok: // its spec is immutable, but not everybody checks that
+		b.holdAddress(a, false)
+	}
+	now := &address{object: o, deleted: ok && a.object.UID == o.UID && a.deleted}
+	if k, ours := poolOf(o.Spec.PoolRef, o.Namespace); ours {
+		now.pool = b.pool(k)
+		now.addr = addrOf(o)
+	}
+	b.addresses[key] = now
+	b.holdAddress(now, true)
+	b.addressChanged(key)
+}
+
+// AddressGone notes that an IPAddress does not exist any more.
+func (b *Book) AddressGone(namespace, name string, uid types.UID) {
+	key := ClaimKey(namespace, name)
+	a, ok := b.addresses[key]
+	if !ok || a.object.UID != uid {
+		return
+	}
+	delete(b.addresses, key)
+	b.holdAddress(a, false)
+	b.addressChanged(key)
+}
+
+// addressChanged looks at the claim of an IPAddress again.
+func (b *Book) addressChanged(key Key) {
+	b.touch(key)
+	if c, ok := b.claims[key]; ok {
+		b.settle(c)
+	}
+	b.serve()
+}
+
+// holdAddress makes an IPAddress a holder of its address, or ends that.
+func (b *Book) holdAddress(a *address, holds bool) {
+	p := a.pool
+	if p == nil {
+		return
+	}
+	b.touch(p.key)
+	if !a.addr.IsValid() {
+		if p.objects += sign(holds); !holds {
+			b.tidy(p)
+		}
+		return
+	}
+	p.objects += sign(holds)
+	h := p.holding(a.addr)
+	if holds {
+		h.addresses = append(h.addresses, a)
+		p.usage.Use(a.addr)
+	} else {
+		h.addresses = slices.DeleteFunc(h.addresses, func(o *address) bool { return o == a })
+		p.usage.Free(a.addr)
+	}
+	if p.conflicts[a.addr] = len(h.addresses) > 1; !p.conflicts[a.addr] {
+		delete(p.conflicts, a.addr)
+	}
+	for _, c := range slices.Clone(h.claims) { // the address may not be the claim's alone any more
+		b.settle(c)
+	}
+	b.dropped(p, a.addr, h)
+}
+
+func sign(plus bool) int {
+	if plus {
+		return 1
+	}
+	return -1
+}
+
+func (p *pool) holding(at netip.Addr) *holding {
+	h, ok := p.holdings[at]
+	if !ok {
+		h = &holding{}
+		p.holdings[at] = h
+	}
+	return h
+}
+
+// dropped frees an address that nobody holds any more.
+func (b *Book) dropped(p *pool, at netip.Addr, h *holding) {
+	if len(h.claims)+len(h.addresses) == 0 && p.holdings[at] == h {
+		delete(p.holdings, at)
+		b.freed[p] = true
+		b.tidy(p)
+	}
+}
+
+// SetClustersServed notes whether the API server knows Clusters of Cluster API.
+func (b *Book) SetClustersServed(served bool) {
+	if b.clustersServed == served {
+		return
+	}
+	b.clustersServed = served
+	for _, key := range slices.SortedFunc(maps.Keys(b.clusters), Compare) {
+		b.clusterChanged(b.clusters[key])
+	}
+}
+
+// SetCluster notes a Cluster, and whether it is paused.
+func (b *Book) SetCluster(namespace, name string, paused bool) {
+	cl := b.cluster(clusterKey(namespace, name))
+	if cl.exists && cl.paused == paused {
+		return
+	}
+	cl.exists, cl.paused = true, paused
+	b.clusterChanged(cl)
+}
+
+// ClusterGone notes that a Cluster does not exist any more.
+func (b *Book) ClusterGone(namespace, name string) {
+	key := clusterKey(namespace, name)
+	cl, ok := b.clusters[key]
+	if !ok {
+		return
+	}
+	cl.exists, cl.paused = false, false
+	b.clusterChanged(cl)
+	b.tidyCluster(cl)
+}
+
+// tidyCluster forgets a Cluster to which nothing refers.
+func (b *Book) tidyCluster(cl *cluster) {
+	if !cl.exists && len(cl.claims) == 0 {
+		delete(b.clusters, cl.key)
+	}
+}
+
+func clusterKey(namespace, name string) Key { return Key{"Cluster", namespace, name} }
+
+func (b *Book) cluster(key Key) *cluster {
+	cl, ok := b.clusters[key]
+	if !ok {
+		cl = &cluster{key: key, claims: map[*claim]bool{}}
+		b.clusters[key] = cl
+	}
+	return cl
+}
+
+func (b *Book) clusterChanged(cl *cluster) {
+	for _, c := range slices.SortedFunc(maps.Keys(cl.claims), byAge) {
+		b.settle(c)
+	}
+	b.serve()
+}
+
+// poolOf returns the pool to which a reference refers. ok is false if the pool is not of this controller's kinds.
+func poolOf(ref v1beta2.IPPoolReference, namespace string) (_ Key, ok bool) {
+	switch {
+	case ref.APIGroup != v1alpha2.GroupName:
+		return Key{}, false
+	case ref.Kind == v1alpha2.KindInClusterIPPool:
+		return Key{ref.Kind, namespace, ref.Name}, true
+	case ref.Kind == v1alpha2.KindGlobalInClusterIPPool:
+		return Key{ref.Kind, "", ref.Name}, true
+	}
+	return Key{}, false
+}
+
+// claimOf returns the key of the claim of an IPAddress' name.
+func claimOf(o *v1beta2.IPAddress) Key { return ClaimKey(o.Namespace, o.Name) }
+
+// addrOf returns the address of an IPAddress; invalid if it has none.
+func addrOf(o *v1beta2.IPAddress) netip.Addr {
+	at, err := netip.ParseAddr(o.Spec.Address)
+	if err != nil {
+		return netip.Addr{}
+	}
+	return at.WithZone("")
+}

@@ -1,0 +1,251 @@
+package book
+
+import (
+	"fmt"
+	"slices"
+	"strconv"
+	"testing"
+	"time"
+
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/types"
+
+	"github.com/multicidr/controller-manager/apis/clusterapi/v1alpha2"
+	"github.com/multicidr/controller-manager/apis/clusterapi/v1beta2"
+)
+
+// script plays one history by hand, with one pool p in the namespace n.
+type script struct {
+	*testing.T
+	*Book
+	now     time.Time
+	version int
+}
+
+func newScript(t *testing.T, addresses ...string) *script {
+	s := &script{T: t, Book: New(), now: epoch}
+	s.setPool(addresses...)
+	s.Start()
+	return s
+}
+
+func (s *script) meta(name string) metav1.ObjectMeta {
+	s.version++
+	return metav1.ObjectMeta{Name: name, Namespace: "n", UID: types.UID("uid of " + name), ResourceVersion: strconv.Itoa(s.version), CreationTimestamp: metav1.NewTime(s.now)}
+}
+
+func (s *script) setPool(addresses ...string) {
+	p := &Pool{Kind: kindPool, ObjectMeta: s.meta("p"), Spec: v1alpha2.InClusterIPPoolSpec{Addresses: addresses, Prefix: 24}}
+	p.Finalizers = []string{v1beta2.FinalizerProtectPool}
+	s.SetPool(p)
+}
+
+// claim shows a claim, changed as change says.
+func (s *script) claim(name string, change func(*v1beta2.IPAddressClaim)) {
+	o := &v1beta2.IPAddressClaim{ObjectMeta: s.meta(name), Spec: v1beta2.IPAddressClaimSpec{PoolRef: v1beta2.IPPoolReference{APIGroup: v1alpha2.GroupName, Kind: kindPool, Name: "p"}}}
+	o.Finalizers = []string{v1beta2.FinalizerReleaseAddress}
+	if before := s.claims[ClaimKey("n", name)]; before != nil {
+		o.CreationTimestamp = before.object.CreationTimestamp
+	}
+	if change != nil {
+		change(o)
+	}
+	s.SetClaim(o)
+}
+
+func (s *script) deleting(o *v1beta2.IPAddressClaim) {
+	now := metav1.NewTime(s.now)
+	o.DeletionTimestamp = &now
+}
+
+// next asks about a claim until the request is no write of a status, and wants this verb; "" means that there is nothing to do.
+func (s *script) next(name, verb string) *Request {
+	s.Helper()
+	n := s.NextForClaim(ClaimKey("n", name), s.now)
+	for n.Request != nil && n.Request.Verb == PatchStatus {
+		c := s.claims[ClaimKey("n", name)].object.DeepCopy()
+		s.version++
+		c.ResourceVersion = strconv.Itoa(s.version)
+		ready := metav1.Condition{Type: v1beta2.ConditionReady}
+		ready.Reason, ready.Message = s.why(s.claims[ClaimKey("n", name)])
+		ready.Status = metav1.ConditionFalse
+		if ready.Reason == "" {
+			return nil
+		}
+		c.Status.Conditions = []metav1.Condition{ready}
+		s.Done(n.Request, Answer{Claim: c}, s.now)
+		n = s.NextForClaim(ClaimKey("n", name), s.now)
+	}
+	got := ""
+	if n.Request != nil {
+		got = n.Request.Verb.String()
+	}
+	if got != verb {
+		s.Fatalf("the next request about %s is %q (again at %v), want %q", name, got, n.Again.Sub(epoch), verb)
+	}
+	return n.Request
+}
+
+// has wants a claim to be in this state with this address.
+func (s *script) has(name string, state State, address string) {
+	s.Helper()
+	c, got := s.claims[ClaimKey("n", name)], ""
+	if c.addr.IsValid() {
+		got = c.addr.String()
+	}
+	if c.state != state || got != address {
+		s.Fatalf("%s is %v with %q, want %v with %q", name, c.state, got, state, address)
+	}
+}
+
+// A create request without an answer can arrive later, whatever is answered to the next one. Until it cannot, nobody else gets the address.
+func TestARefusalSaysNothingAboutAnEarlierRequest(t *testing.T) {
+	s := newScript(t, "10.0.0.5")
+	s.claim("a", nil)
+	s.claim("b", nil)
+	until := s.now.Add(10 * time.Second)
+	s.Done(s.next("a", "create"), Answer{Result: Unknown, Until: until}, s.now)
+	s.Done(s.next("a", "read"), Answer{Result: NotFound}, s.now) // it can still arrive
+	s.has("a", Sent, "10.0.0.5")
+	s.Done(s.next("a", "create"), Answer{Result: Rejected, Why: "no"}, s.now)
+	s.has("a", Sent, "10.0.0.5")
+	s.claim("a", s.deleting)
+	s.has("a", Sent, "10.0.0.5")
+	s.has("b", Waiting, "")
+	s.next("a", "") // nothing can be known yet
+	s.now = until
+	s.Done(s.next("a", "read"), Answer{Result: NotFound}, s.now)
+	s.next("a", "patch") // the finalizer
+	s.has("b", Waiting, "")
+	s.ClaimGone("n", "a", "uid of a")
+	s.has("b", Reserved, "10.0.0.5")
+}
+
+// What a read finds when a request can still arrive proves nothing.
+func TestAReadThatIsTooEarly(t *testing.T) {
+	s := newScript(t, "10.0.0.5", "10.0.0.6")
+	s.claim("a", nil)
+	until := s.now.Add(10 * time.Second)
+	s.Done(s.next("a", "create"), Answer{Result: Unknown, Until: until}, s.now)
+	s.setPool("10.0.0.6") // which has the address no more
+	r := s.next("a", "read")
+	s.now = until // the answer comes late, but the read was early
+	s.Done(r, Answer{Result: NotFound}, s.now)
+	s.has("a", Sent, "10.0.0.5")
+	s.Done(s.next("a", "read"), Answer{Result: NotFound}, s.now)
+	s.has("a", Reserved, "10.0.0.6")
+}
+
+// An IPAddress that exists already may come from an earlier request.
+func TestAnIPAddressThatExists(t *testing.T) {
+	s := newScript(t, "10.0.0.5", "10.0.0.6")
+	s.claim("a", nil)
+	r := s.next("a", "create")
+	s.Done(r, Answer{Result: Exists}, s.now)
+	s.setPool("10.0.0.6")
+	s.has("a", Sent, "10.0.0.5")
+	o := r.Object.DeepCopy()
+	o.UID = "uid of the IPAddress"
+	s.Done(s.next("a", "read"), Answer{Address: o}, s.now)
+	s.next("a", "") // The cache will show it. Meanwhile the claim has its status.
+	s.has("a", Sent, "10.0.0.5")
+}
+
+// Who waits longest is served first, and only as many are asked about as can be served.
+func TestTheOldestClaimIsServedFirst(t *testing.T) {
+	s := newScript(t, "10.0.0.5-10.0.0.6")
+	for _, name := range []string{"a", "b"} {
+		s.claim(name, nil)
+	}
+	for i := range 1000 {
+		s.now = epoch.Add(time.Duration(1000-i) * time.Second) // the last one that is heard of is the oldest
+		s.claim(fmt.Sprintf("c%d", i), nil)
+	}
+	s.Changes()
+	s.claim("b", s.deleting)
+	s.has("c999", Reserved, "10.0.0.6")
+	s.has("c998", Waiting, "")
+	if got := s.Changes(); len(got) > 3 {
+		t.Errorf("one free address makes the controller look at %v", got)
+	}
+}
+
+// A claim whose IPAddress is refused for long does not keep its address from others that wait for one.
+func TestARefusedClaimGivesWay(t *testing.T) {
+	s := newScript(t, "10.0.0.5")
+	s.claim("a", nil)
+	s.claim("b", nil)
+	s.Done(s.next("a", "create"), Answer{Result: Rejected, Why: "no"}, s.now)
+	s.has("a", Refused, "10.0.0.5")
+	s.now = s.now.Add(giveWayAfter)
+	s.Done(s.next("a", "create"), Answer{Result: Rejected, Why: "no"}, s.now)
+	s.has("a", Waiting, "")
+	s.has("b", Reserved, "10.0.0.5")
+	s.claim("b", s.deleting)
+	s.has("a", Reserved, "10.0.0.5")
+}
+
+// Nothing is done about what is paused, and it is done when it is not any more.
+func TestPaused(t *testing.T) {
+	pause := func(o metav1.Object) { o.SetAnnotations(map[string]string{v1beta2.AnnotationPaused: ""}) }
+	s := newScript(t, "10.0.0.5")
+	s.SetClustersServed(true)
+	s.claim("a", func(o *v1beta2.IPAddressClaim) { pause(o) })
+	s.next("a", "")
+	s.has("a", Waiting, "")
+	s.claim("a", func(o *v1beta2.IPAddressClaim) { o.Spec.ClusterName = "cl" })
+	s.next("a", "")
+	s.has("a", Waiting, "")
+	s.SetCluster("n", "cl", true)
+	s.next("a", "")
+	s.has("a", Waiting, "")
+	s.SetCluster("n", "cl", false)
+	s.has("a", Reserved, "10.0.0.5")
+	s.ClusterGone("n", "cl")
+	s.has("a", Waiting, "")
+	s.SetClustersServed(false)
+	s.has("a", Reserved, "10.0.0.5")
+	p := *s.pool(Key{kindPool, "n", "p"}).object
+	p.ResourceVersion = "1000"
+	pause(&p)
+	s.SetPool(&p)
+	s.next("a", "")
+	s.has("a", Waiting, "")
+	if n := s.NextForPool(p.key(), s.now); n.Request != nil {
+		t.Errorf("a paused pool gets %v", n.Request)
+	}
+}
+
+// An IPAddress of the claim's name that belongs to another claim is in the way, and stays as it is.
+func TestAnIPAddressThatIsInTheWay(t *testing.T) {
+	s := newScript(t, "10.0.0.5")
+	prefix := int32(24)
+	o := &v1beta2.IPAddress{ObjectMeta: s.meta("a"), Spec: v1beta2.IPAddressSpec{Address: "10.0.0.5", Prefix: &prefix, ClaimRef: v1beta2.IPAddressClaimReference{Name: "x"},
+		PoolRef: v1beta2.IPPoolReference{APIGroup: v1alpha2.GroupName, Kind: kindPool, Name: "p"}}}
+	s.SetAddress(o)
+	s.claim("a", nil)
+	s.next("a", "")
+	s.has("a", Waiting, "")
+	s.AddressGone("n", "a", o.UID)
+	s.has("a", Reserved, "10.0.0.5")
+}
+
+// Ten thousand claims at once, served and released: each change costs about the same however many claims there are.
+func TestManyClaims(t *testing.T) {
+	s := newScript(t, "10.0.0.0/16")
+	p := *s.pool(Key{kindPool, "n", "p"}).object
+	p.ResourceVersion, p.Spec.Prefix = "1", 16
+	s.SetPool(&p)
+	const many = 10_000
+	began := time.Now()
+	var taken []string
+	for i := range many {
+		name := fmt.Sprintf("c%d", i)
+		s.claim(name, nil)
+		taken = append(taken, s.claims[ClaimKey("n", name)].addr.String())
+	}
+	if slices.Sort(taken); len(slices.Compact(taken)) != many || s.pool(p.key()).usage.Counts().Used != many {
+		t.Errorf("%d claims have %d different addresses, and %d are in use", many, len(slices.Compact(taken)), s.pool(p.key()).usage.Counts().Used)
+	}
+	t.Logf("%v for each claim", time.Since(began)/many)
+}

@@ -1,0 +1,509 @@
+package book
+
+import (
+	"cmp"
+	"encoding/json"
+	"fmt"
+	"slices"
+	"time"
+
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/types"
+
+	"github.com/multicidr/controller-manager/apis/clusterapi/v1alpha2"
+	"github.com/multicidr/controller-manager/apis/clusterapi/v1beta2"
+)
+
+// Verb is what a request does.
+type Verb uint8
+
+const (
+	Create      Verb = iota // Object
+	Read                    // the object of Key
+	Patch                   // Body, a JSON merge patch with the UID and the resource version for which it was decided
+	PatchStatus             // the same, of the status
+	Delete                  // with UID
+)
+
+func (v Verb) String() string {
+	return [...]string{"create", "read", "patch", "patch the status of", "delete"}[v]
+}
+
+// Request is one request to the API server. Every request is sent once. Its answer goes to [Book.Done].
+type Request struct {
+	Verb   Verb
+	Key    Key // of the object
+	UID    types.UID
+	Object *v1beta2.IPAddress
+	Body   []byte
+	// What is the request in words, for logs.
+	What string
+
+	claim *claim
+	at    time.Time // when it was decided
+	said  []metav1.Condition
+}
+
+func (r *Request) String() string { return r.Verb.String() + " " + r.Key.String() }
+
+// Event is an event about an object.
+type Event struct {
+	Key     Key
+	UID     types.UID
+	Warning bool
+	Reason  string
+	Message string
+}
+
+// Reasons of events that are not reasons of conditions.
+const (
+	EventAllocated = "AddressAllocated"
+	EventReleased  = "AddressReleased"
+	EventConflict  = "AddressConflict"
+	EventOverlap   = "PoolsOverlap"
+)
+
+// Next is what to do about a claim or a pool. The zero value is: nothing, until something changes.
+type Next struct {
+	Request *Request
+	// Again is when to ask again if nothing changes before; zero if there is no need to.
+	Again  time.Time
+	Events []Event
+}
+
+// sooner makes Again at the latest t.
+func (n *Next) sooner(t time.Time) {
+	if n.Again.IsZero() || t.Before(n.Again) {
+		n.Again = t
+	}
+}
+
+// Result is what became of a request.
+type Result uint8
+
+const (
+	// Stored: the API server has carried it out.
+	Stored Result = iota
+	// NotSent: it did not leave this process.
+	NotSent
+	// Unknown: there was no answer. The API server may have carried it out, or may still do so.
+	Unknown
+	// Exists: an object of this name exists. Only of Create.
+	Exists
+	// NotFound: there is no such object.
+	NotFound
+	// Conflicted: the object has changed since the request was decided.
+	Conflicted
+	// Rejected: the API server has refused it for another reason.
+	Rejected
+)
+
+func (r Result) String() string {
+	return [...]string{"stored", "not sent", "unknown", "exists", "not found", "conflict", "rejected"}[r]
+}
+
+// Answer is the answer to a request.
+type Answer struct {
+	Result Result
+	// Until is until when the API server may carry out a request whose result is Unknown.
+	Until time.Time
+	// Claim, Address or Pool is the object that the API server has returned, if any.
+	Claim   *v1beta2.IPAddressClaim
+	Address *v1beta2.IPAddress
+	Pool    *Pool
+	// Why is what the API server said if it refused the request.
+	Why string
+}
+
+// readAfter is how long a confirmed IPAddress may not show before it is read.
+const readAfter = 5 * time.Second
+
+// NextForClaim returns what to do next about a claim, and about the IPAddress of its name. The caller must not ask about the same claim
+// again before it has told the answer.
+func (b *Book) NextForClaim(key Key, now time.Time) (n Next) {
+	if !b.started {
+		return Next{}
+	}
+	defer b.serve() // a ghost may have freed an address
+	if b.nextForGhosts(key, now, &n); n.Request != nil {
+		return n
+	}
+	c, a := b.claims[key], b.addresses[key]
+	switch {
+	case c != nil && c.ref == nil:
+	case c != nil && b.isPaused(c):
+	case c != nil && c.deleting():
+		b.release(c, now, &n)
+	case c != nil:
+		b.allocate(c, now, &n)
+	case a != nil:
+		b.releaseOrphan(a, now, &n)
+	}
+	return n
+}
+
+// nextForGhosts finds out whether claims that are gone have left IPAddresses that the cache does not show.
+func (b *Book) nextForGhosts(key Key, now time.Time, n *Next) {
+	for _, g := range slices.Clone(b.ghosts[key]) {
+		shown := b.addresses[key]
+		switch {
+		case g.creating:
+		case now.Before(g.maybeUntil):
+			n.sooner(g.maybeUntil)
+		case g.found != nil && shown != nil && shown.object.UID == g.found.UID:
+			b.exorcise(g) // from now on the IPAddress holds the address
+		case g.found != nil && now.Before(g.storedAt.Add(time.Second)):
+			n.sooner(g.storedAt.Add(time.Second))
+		default:
+			n.Request = &Request{Verb: Read, Key: addressKey(key), claim: g, at: now, What: "find out whether an IPAddress of a deleted claim exists"}
+			return
+		}
+	}
+}
+
+func (b *Book) exorcise(g *claim) {
+	b.let(g)
+	if b.ghosts[g.key] = slices.DeleteFunc(b.ghosts[g.key], func(o *claim) bool { return o == g }); len(b.ghosts[g.key]) == 0 {
+		delete(b.ghosts, g.key)
+	}
+	b.touch(g.key)
+}
+
+func addressKey(claim Key) Key { return Key{v1beta2.KindIPAddress, claim.Namespace, claim.Name} }
+
+// allocate returns what to do next for a claim that is to have an address.
+func (b *Book) allocate(c *claim, now time.Time, n *Next) {
+	if c.ref == nil {
+		return
+	}
+	if !b.withoutCluster(c) && !slices.Contains(c.object.Finalizers, v1beta2.FinalizerReleaseAddress) {
+		n.Request = b.patchMeta(c.key, c.object, map[string]any{"finalizers": append(slices.Clone(c.object.Finalizers), v1beta2.FinalizerReleaseAddress)})
+		n.Request.What = "add the finalizer"
+		return
+	}
+	own, _ := b.own(c)
+	if own != nil {
+		if n.Request = b.adopt(c, own.object); n.Request != nil {
+			return
+		}
+	}
+	if n.Request = b.claimStatus(c, now, n); n.Request != nil {
+		return
+	}
+	switch {
+	case c.creating || c.state == Assigned || c.state == Waiting || c.state == Released:
+	case c.stored && now.Before(c.storedAt.Add(readAfter)):
+		n.sooner(c.storedAt.Add(readAfter))
+	case c.stored, c.read:
+		n.Request = b.readBack(c, now)
+	case c.state == Sent && !b.mayHave(c):
+		// It could not be allocated any more, so it is not written again. What became of the last request is known after a read.
+		if now.Before(c.maybeUntil) {
+			n.sooner(c.maybeUntil)
+		} else {
+			n.Request = b.readBack(c, now)
+		}
+	default:
+		c.state, c.creating = Sent, true
+		n.Request = &Request{Verb: Create, Key: addressKey(c.key), Object: b.newAddress(c), claim: c, at: now, What: "create the IPAddress"}
+	}
+}
+
+func (b *Book) readBack(c *claim, now time.Time) *Request {
+	return &Request{Verb: Read, Key: addressKey(c.key), claim: c, at: now, What: "find out whether the IPAddress exists"}
+}
+
+// release returns what to do next for a claim that is being deleted: first its IPAddress goes, then its finalizer.
+func (b *Book) release(c *claim, now time.Time, n *Next) {
+	own, _ := b.own(c)
+	var last *v1beta2.IPAddress
+	deleted := false
+	switch {
+	case own != nil:
+		last, deleted = own.object, own.deleted
+	case c.found != nil && c.owns(c.found):
+		last = c.found
+	}
+	if last != nil || c.unresolved() || c.state == Released {
+		if until := c.object.DeletionTimestamp.Add(c.ref.grace()); now.Before(until) {
+			n.sooner(until)
+			return
+		}
+	}
+	switch {
+	case last != nil:
+		b.end(last, deleted, n)
+		if n.Request != nil {
+			n.Request.claim = c
+		} else if again := c.storedAt.Add(time.Second); own == nil && now.Before(again) { // The cache does not show it, so no event may come.
+			n.sooner(again)
+		} else if own == nil {
+			n.Request = b.readBack(c, now)
+		}
+	case c.creating:
+	case c.unresolved() && now.Before(c.maybeUntil):
+		n.sooner(c.maybeUntil)
+	case c.unresolved():
+		n.Request = b.readBack(c, now)
+	case slices.Contains(c.object.Finalizers, v1beta2.FinalizerReleaseAddress):
+		n.Request = b.patchMeta(c.key, c.object, map[string]any{"finalizers": without(c.object.Finalizers, v1beta2.FinalizerReleaseAddress)})
+		n.Request.What = "release the claim"
+		if c.addr.IsValid() {
+			n.Events = append(n.Events, Event{Key: c.key, UID: c.uid(), Reason: EventReleased, Message: fmt.Sprintf("Released the address %v of %v.", c.addr, c.pool.key)})
+		}
+	}
+}
+
+// releaseOrphan lets an IPAddress go that is being deleted and whose claim does not exist. One that is not being deleted stays: somebody
+// may have made it for a claim that is to come.
+func (b *Book) releaseOrphan(a *address, now time.Time, n *Next) {
+	if a.pool == nil || a.pool.isPaused() || a.object.DeletionTimestamp == nil || len(b.ghosts[claimOf(a.object)]) > 0 {
+		return
+	}
+	if until := a.object.DeletionTimestamp.Add(a.pool.grace()); now.Before(until) {
+		n.sooner(until)
+		return
+	}
+	b.end(a.object, true, n)
+}
+
+// end removes the finalizer of an IPAddress and deletes it.
+func (b *Book) end(o *v1beta2.IPAddress, deleted bool, n *Next) {
+	key := addressKey(claimOf(o))
+	switch {
+	case slices.Contains(o.Finalizers, v1beta2.FinalizerProtectAddress):
+		n.Request = b.patchMeta(key, o, map[string]any{"finalizers": without(o.Finalizers, v1beta2.FinalizerProtectAddress)})
+		n.Request.What = "release the IPAddress"
+	case o.DeletionTimestamp == nil && !deleted:
+		n.Request = &Request{Verb: Delete, Key: key, UID: o.UID, What: "delete the IPAddress"}
+	}
+}
+
+// newAddress returns the IPAddress for a claim.
+func (b *Book) newAddress(c *claim) *v1beta2.IPAddress {
+	p := c.pool.object
+	prefix := int32(p.Spec.Prefix) // from 0 to 128: the spec has been compiled
+	o := &v1beta2.IPAddress{
+		ObjectMeta: metav1.ObjectMeta{
+			Name: c.key.Name, Namespace: c.key.Namespace,
+			Finalizers:      []string{v1beta2.FinalizerProtectAddress},
+			OwnerReferences: []metav1.OwnerReference{c.ownerReference(true), c.pool.ownerReference()},
+		},
+		Spec: v1beta2.IPAddressSpec{
+			ClaimRef: v1beta2.IPAddressClaimReference{Name: c.key.Name},
+			PoolRef:  c.object.Spec.PoolRef,
+			Address:  c.addr.String(), Prefix: &prefix, Gateway: p.Spec.Gateway,
+		},
+	}
+	if name, ok := c.object.Labels[v1beta2.LabelClusterName]; ok {
+		o.Labels = map[string]string{v1beta2.LabelClusterName: name}
+	}
+	return o
+}
+
+func (c *claim) ownerReference(controller bool) metav1.OwnerReference {
+	yes := true
+	return metav1.OwnerReference{
+		APIVersion: cmp.Or(c.object.APIVersion, v1beta2.GroupVersion.String()), Kind: v1beta2.KindIPAddressClaim,
+		Name: c.key.Name, UID: c.uid(), Controller: &controller, BlockOwnerDeletion: &yes,
+	}
+}
+
+func (p *pool) ownerReference() metav1.OwnerReference {
+	yes, no := true, false
+	return metav1.OwnerReference{
+		APIVersion: v1alpha2.GroupVersion.String(), Kind: p.key.Kind, Name: p.key.Name, UID: p.object.UID, Controller: &no, BlockOwnerDeletion: &yes,
+	}
+}
+
+// adopt returns the request that gives an existing IPAddress of a claim its finalizer, owners and label; nil if it has them. Its spec is
+// never changed. While it is being deleted, no finalizer can be added, and the claim keeps it as it is.
+func (b *Book) adopt(c *claim, o *v1beta2.IPAddress) *Request {
+	if o.DeletionTimestamp != nil {
+		return nil
+	}
+	change := map[string]any{}
+	if !slices.Contains(o.Finalizers, v1beta2.FinalizerProtectAddress) {
+		change["finalizers"] = append(slices.Clone(o.Finalizers), v1beta2.FinalizerProtectAddress)
+	}
+	other := slices.ContainsFunc(o.OwnerReferences, func(r metav1.OwnerReference) bool {
+		return r.Controller != nil && *r.Controller && !(r.Kind == v1beta2.KindIPAddressClaim && r.Name == c.key.Name)
+	})
+	wanted := []metav1.OwnerReference{c.ownerReference(!other)}
+	if c.ref.object != nil && c.ref.object.DeletionTimestamp == nil {
+		wanted = append(wanted, c.ref.ownerReference())
+	}
+	owners, differ := slices.Clone(o.OwnerReferences), false
+	for _, w := range wanted {
+		i := slices.IndexFunc(owners, func(r metav1.OwnerReference) bool { return r.Kind == w.Kind && r.Name == w.Name })
+		switch {
+		case i < 0:
+			owners, differ = append(owners, w), true
+		case owners[i].UID != w.UID:
+			owners[i], differ = w, true
+		}
+	}
+	if differ {
+		change["ownerReferences"] = owners
+	}
+	if name, ok := c.object.Labels[v1beta2.LabelClusterName]; ok && o.Labels[v1beta2.LabelClusterName] != name {
+		change["labels"] = map[string]string{v1beta2.LabelClusterName: name}
+	}
+	if len(change) == 0 {
+		return nil
+	}
+	r := b.patchMeta(addressKey(c.key), o, change)
+	r.What, r.claim = "adopt the IPAddress", c
+	return r
+}
+
+// patchMeta returns a patch of the metadata of an object as it was seen. A list replaces the stored one, so the patch must not meet a newer
+// object.
+func (b *Book) patchMeta(key Key, o metav1.Object, change map[string]any) *Request {
+	change["uid"], change["resourceVersion"] = o.GetUID(), o.GetResourceVersion()
+	return &Request{Verb: Patch, Key: key, UID: o.GetUID(), Body: marshal(map[string]any{"metadata": change})}
+}
+
+func marshal(v any) []byte {
+	body, err := json.Marshal(v)
+	if err != nil {
+		panic(fmt.Sprintf("%v cannot be JSON: %v", v, err))
+	}
+	return body
+}
+
+func without(all []string, one string) []string {
+	return slices.DeleteFunc(slices.Clone(all), func(s string) bool { return s == one })
+}
+
+// Done notes the answer to a request. The caller asks for the next request at once, or later if the answer was not Stored.
+func (b *Book) Done(r *Request, answer Answer, now time.Time) {
+	switch {
+	case r.Verb == Create:
+		b.created(r.claim, answer, now)
+	case r.Verb == Read:
+		b.readDone(r, answer, now)
+	case r.Verb == Delete && (answer.Result == Stored || answer.Result == NotFound):
+		b.deleted(r)
+	case answer.Result == Stored:
+		b.patched(r, answer)
+	case r.Verb == Patch && r.Key.Kind == v1beta2.KindIPAddress && answer.Result != NotSent && r.claim != nil:
+		r.claim.found = nil // it is read again
+	}
+	b.serve()
+}
+
+// created notes the answer to a create request.
+func (b *Book) created(c *claim, answer Answer, now time.Time) {
+	c.creating = false
+	b.touch(c.key)
+	if answer.Result == Unknown && answer.Until.After(c.maybeUntil) {
+		c.maybeUntil = answer.Until
+	}
+	if c.state == Assigned { // The cache was faster.
+		return
+	}
+	switch answer.Result {
+	case Stored:
+		c.stored, c.storedAt, c.problem = true, now, ""
+	case Unknown, Exists:
+		c.read = true
+	default:
+		if answer.Result != NotSent {
+			c.problem = answer.Why
+			if c.failingSince.IsZero() {
+				c.failingSince = now
+			}
+		}
+		if c.maybeUntil.IsZero() && c.state == Sent {
+			c.state = Refused
+		}
+	}
+	switch {
+	case c.gone && !c.unresolved() && !c.read:
+		b.exorcise(c)
+	case !c.gone:
+		b.giveWay(c, now)
+		b.settle(c)
+	}
+}
+
+// readDone notes what a read of an IPAddress has found. A read that was sent when no create request could arrive any more, and that finds
+// nothing, proves that there is none.
+func (b *Book) readDone(r *Request, answer Answer, now time.Time) {
+	c := r.claim
+	b.touch(c.key)
+	over := !r.at.Before(c.maybeUntil)
+	switch o := answer.Address; {
+	case answer.Result == NotFound:
+		c.read, c.stored, c.found = false, false, nil
+		if !over {
+			break
+		}
+		c.maybeUntil = time.Time{}
+		switch {
+		case c.gone:
+			b.exorcise(c)
+		case c.state == Sent && c.deleting():
+			c.state = Released
+		case c.state == Sent:
+			c.state = Refused
+		}
+	case answer.Result != Stored || o == nil:
+		return
+	case c.gone:
+		c.found, c.storedAt = o, now
+	case c.state == Assigned || c.state == Released:
+		c.read, c.found, c.storedAt = false, o, now
+	case c.owns(o):
+		c.read, c.found, c.stored, c.storedAt = false, o, true, now
+		if at := addrOf(o); at != c.addr || c.pool != c.ref {
+			b.let(c)
+			b.hold(c, c.ref, at)
+			c.state = Sent
+		}
+	default: // One that is in the way. The cache will show it.
+		c.read, c.stored, c.found = false, false, nil
+		if over {
+			c.maybeUntil, c.state = time.Time{}, Refused
+		}
+		c.problem = fmt.Sprintf("an IPAddress of the same name belongs to the claim %s", o.Spec.ClaimRef.Name)
+	}
+	if !c.gone {
+		b.settle(c)
+	}
+}
+
+// deleted notes that an IPAddress was deleted. If others have finalizers on it, it still exists.
+func (b *Book) deleted(r *Request) {
+	if a, ok := b.addresses[ClaimKey(r.Key.Namespace, r.Key.Name)]; ok && a.object.UID == r.UID {
+		a.deleted = true
+	}
+	if c := r.claim; c != nil && c.found != nil && c.found.UID == r.UID {
+		c.found, c.stored = nil, true // the next read tells whether it is gone
+	}
+}
+
+// patched enters what the API server has returned. An object whose deletion was already heard of does not come back.
+func (b *Book) patched(r *Request, answer Answer) {
+	switch o := answer; {
+	case o.Claim != nil:
+		if c, ok := b.claims[r.Key]; ok && c.uid() == o.Claim.UID {
+			b.SetClaim(o.Claim)
+		}
+	case o.Address != nil:
+		key := ClaimKey(r.Key.Namespace, r.Key.Name)
+		if a, ok := b.addresses[key]; ok && a.object.UID == o.Address.UID {
+			b.SetAddress(o.Address)
+		} else if c := r.claim; c != nil && c.found != nil && c.found.UID == o.Address.UID {
+			c.found = o.Address
+		}
+	case o.Pool != nil:
+		if p, ok := b.pools[r.Key]; ok && p.object != nil && p.object.UID == o.Pool.UID {
+			if r.Verb == PatchStatus {
+				p.said = r.said
+			}
+			b.SetPool(o.Pool)
+		}
+	}
+}

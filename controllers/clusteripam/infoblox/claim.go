@@ -1,0 +1,447 @@
+package infoblox
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"net/netip"
+	"slices"
+	"time"
+
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	"k8s.io/apimachinery/pkg/api/meta"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/utils/ptr"
+
+	"github.com/multicidr/controller-manager/apis/clusterapi/v1alpha1"
+	"github.com/multicidr/controller-manager/apis/clusterapi/v1beta2"
+	"github.com/multicidr/controller-manager/controllers/clusteripam/infoblox/host"
+	"github.com/multicidr/controller-manager/controllers/clusteripam/infoblox/wapi"
+	"github.com/multicidr/controller-manager/controllers/clusteripam/shell"
+	"github.com/multicidr/controller-manager/controllers/text"
+	"github.com/multicidr/controller-manager/controllers/writes"
+)
+
+// annotationClaim on an IPAddress is the UID of its claim when the host record was made. clusterctl moves both to other clusters, where they get
+// other UIDs.
+const annotationClaim = "networking.x-k8s.io/infoblox-claim-uid"
+
+// errFull is that no subnet of a pool has a free address.
+var errFull = errors.New("no subnet has a free address")
+
+// maxSteps limits the steps of one attempt: somebody else may change the host record all the time.
+const maxSteps = 20
+
+// syncClaim brings a claim to its address, or releases what it has.
+func (l *logic) syncClaim(ctx context.Context, key shell.Key) error {
+	var claim *v1beta2.IPAddressClaim
+	var address *v1beta2.IPAddress
+	var rests bool
+	l.Lock.With(func() {
+		claim, _ = l.claims.Get(key.Namespace, key.Name)
+		address, _ = l.addresses.Get(key.Namespace, key.Name)
+		if address != nil && !ofInfoblox(address.Spec.PoolRef) {
+			address = nil
+		}
+		rests = claim != nil && (!ofInfoblox(claim.Spec.PoolRef) || l.claims.Broken(claim) != nil || l.pausedOrAlone(claim))
+	})
+	switch {
+	case rests:
+		return nil
+	case claim == nil:
+		return l.releaseOrphan(ctx, address)
+	case claim.DeletionTimestamp != nil:
+		return l.release(ctx, claim, address)
+	case address != nil:
+		return l.finish(ctx, claim, address)
+	default:
+		return l.allocate(ctx, claim)
+	}
+}
+
+func paused(object metav1.Object) bool {
+	_, ok := object.GetAnnotations()[v1beta2.AnnotationPaused]
+	return ok
+}
+
+// clusterOf returns the name of the Cluster that a claim belongs to.
+func clusterOf(claim *v1beta2.IPAddressClaim) string {
+	if claim.Spec.ClusterName != "" {
+		return claim.Spec.ClusterName
+	}
+	return claim.Labels[v1beta2.LabelClusterName]
+}
+
+// pausedOrAlone reports whether a claim is to be left alone: it, its pool or its Cluster is paused, or it names a Cluster that is not there yet.
+// That the Cluster is gone does not keep a claim that is deleted.
+func (l *logic) pausedOrAlone(claim *v1beta2.IPAddressClaim) bool {
+	if pool, ok := l.pools.Get(claim.Namespace, claim.Spec.PoolRef.Name); paused(claim) || ok && paused(pool) {
+		return true
+	}
+	name := clusterOf(claim)
+	if _, served := l.Served(shell.Clusters); name == "" || !served {
+		return false
+	}
+	c, ok := l.clusters.Get(claim.Namespace, name)
+	if !ok {
+		return claim.DeletionTimestamp == nil
+	}
+	return paused(c) || ptr.Deref(c.Spec.Paused, false)
+}
+
+// allocate gets an address for a claim that has no IPAddress.
+func (l *logic) allocate(ctx context.Context, claim *v1beta2.IPAddressClaim) error {
+	pool := poolOf(claim.Namespace, claim.Spec.PoolRef)
+	var from source
+	var client WAPI
+	var reason, message string
+	var known bool
+	var full time.Duration
+	l.Lock.With(func() {
+		p, ok := l.pools.Get(pool.Namespace, pool.Name)
+		v := l.verdicts[pool]
+		known = !ok || v != nil
+		switch {
+		case !ok:
+			reason, message = v1beta2.ReasonPoolNotReady, fmt.Sprintf("The InfobloxIPPool %s does not exist. Create it.", pool.Name)
+		case p.DeletionTimestamp != nil:
+			reason, message = v1beta2.ReasonPoolNotReady, fmt.Sprintf("The InfobloxIPPool %s is being deleted. Use another one.", pool.Name)
+		case v != nil && !v.ready:
+			reason, message = v1beta2.ReasonPoolNotReady, fmt.Sprintf("The InfobloxIPPool %s is not ready. %s", pool.Name, v.message)
+		default:
+			var inputs string
+			from, client, _, inputs = l.sourceOf(p)
+			known = known && client != nil && v.inputs == inputs // Otherwise it is being checked, which queues its claims.
+			full = l.full[pool].Sub(l.Now())
+		}
+	})
+	switch {
+	case reason != "":
+		return l.pend(ctx, claim, reason, message)
+	case !known:
+		return nil
+	case full > 0:
+		return l.exhausted(ctx, claim, full)
+	}
+	if at, ok := placeOf(claim); ok && at != from.place { // The pool has changed while the claim was waiting.
+		if err := l.giveUp(ctx, l.releasedOf(claim, nil)); err != nil {
+			return err
+		}
+	}
+	names, mayShare := naming(claim, from).Names()
+	l.Lock.With(func() { // A name that was given up before is not tried again, even if the cache does not show that yet.
+		if i := slices.Index(names, l.prepared[claim.UID].name); i > 0 {
+			names = names[i:]
+		}
+	})
+	for i, name := range names {
+		var err error
+		if claim, err = l.prepare(ctx, claim, from.place, name); err != nil {
+			return err
+		}
+		step, err := l.obtain(ctx, client, host.Claim{UID: claim.UID, Namespace: claim.Namespace, Name: claim.Name, Wanted: wanted(name, from), Subnets: from.subnets, MayShare: mayShare}, from)
+		switch {
+		case errors.Is(err, errFull):
+			l.Lock.With(func() { l.full[pool] = l.Now().Add(fullFor) })
+			return l.exhausted(ctx, claim, fullFor)
+		case err != nil:
+			return l.failed(ctx, claim, err)
+		case step.Verb == host.Wait:
+			return l.waitForOthers(ctx, claim, name)
+		case step.Verb == host.Use:
+			return l.create(ctx, claim, from, step)
+		case step.Verb == host.Ambiguous:
+			return l.pend(ctx, claim, v1beta2.ReasonAllocationFailed, fmt.Sprintf("The host record %s in Infoblox has several addresses that no IPAddress has: %v. Remove from it those that nobody uses.", name, step.Record.Addresses()))
+		case i == len(names)-1: // host.Taken
+			return l.pend(ctx, claim, v1beta2.ReasonAllocationFailed, fmt.Sprintf("Infoblox has a host record %s in the network view %s, and it belongs to somebody else. Delete it there, or create the claim with another annotation %s.",
+				name, from.networkView, v1alpha1.AnnotationHostname))
+		}
+	}
+	return nil
+}
+
+// waitForOthers lets other claims in the same host record get their addresses first. That takes a moment, or as long as their pool is full.
+func (l *logic) waitForOthers(ctx context.Context, claim *v1beta2.IPAddressClaim, name string) error {
+	if l.Now().Sub(claim.CreationTimestamp.Time) < 10*time.Second {
+		return writes.Later(time.Second)
+	}
+	message := fmt.Sprintf("Another IPAddressClaim shares the host record %s and has no address yet. See its condition Ready.", name)
+	if err := l.pend(ctx, claim, v1beta2.ReasonAllocationFailed, message); err != nil {
+		return err
+	}
+	return writes.Later(5 * time.Second)
+}
+
+// naming returns what the name of a claim's host record comes from.
+func naming(claim *v1beta2.IPAddressClaim, from source) host.Naming {
+	n := host.Naming{Claim: claim.Name, UID: claim.UID, Hostname: claim.Annotations[v1alpha1.AnnotationHostname], DNSZone: from.dnsZone}
+	if owner := metav1.GetControllerOf(claim); owner != nil {
+		n.Machine = owner.Name
+	}
+	return n
+}
+
+func wanted(name string, from source) host.Record {
+	r := host.Record{Name: name, NetworkView: from.networkView}
+	if from.dnsZone != "" {
+		r.ConfiguredForDNS, r.View = true, from.dnsView
+	}
+	return r
+}
+
+// prepare writes to a claim what its release needs, before anything is written to Infoblox.
+func (l *logic) prepare(ctx context.Context, claim *v1beta2.IPAddressClaim, at place, name string) (*v1beta2.IPAddressClaim, error) {
+	finalizers, missing := without(claim.Finalizers, v1beta2.FinalizerReleaseAddress)
+	done := !missing && claim.Annotations[v1alpha1.AnnotationHostname] == name && claim.Annotations[annotationPlace] == at.String()
+	l.Lock.With(func() {
+		want := recordName{at, name}
+		before, ok := l.prepared[claim.UID]
+		done = done && (!ok || before == want) // Otherwise the cache shows what was before a write whose answer was lost.
+		l.prepared[claim.UID] = want
+	})
+	if done {
+		return claim, nil
+	}
+	stored := &v1beta2.IPAddressClaim{}
+	patch := shell.MergePatchOfVersion(claim, map[string]any{"metadata": map[string]any{
+		"finalizers":  append(finalizers, v1beta2.FinalizerReleaseAddress),
+		"annotations": map[string]string{v1alpha1.AnnotationHostname: name, annotationPlace: at.String()},
+	}})
+	if err := l.API.Patch(ctx, shell.IPAddressClaims, nameOf(claim), patch, stored); err != nil {
+		return nil, err
+	}
+	return stored, nil
+}
+
+// claimRecord keeps others from the host records of a name until done is called. It fails if somebody else is at work on them.
+func (l *logic) claimRecord(name recordName) (r *recordState, done func(), err error) {
+	l.Lock.With(func() {
+		if r = l.recordState(name); r.busy {
+			err = writes.Later(100 * time.Millisecond)
+			return
+		}
+		r.busy = true
+	})
+	return r, func() {
+		l.Lock.With(func() {
+			if r.busy = false; !l.Now().Before(r.unsettled) {
+				delete(l.records, name)
+			}
+		})
+	}, err
+}
+
+// sent notes the outcome of a write to Infoblox.
+func (l *logic) sent(r *recordState, err error) error {
+	if wapi.InFlight(err) {
+		l.Lock.With(func() { r.unsettled = l.Now().Add(settled) })
+	}
+	return err
+}
+
+// settles returns an error until every write of a host record that was not answered is over.
+func (l *logic) settles(r *recordState) (err error) {
+	l.Lock.With(func() {
+		if wait := r.unsettled.Sub(l.Now()); wait > 0 {
+			err = writes.Later(wait)
+		}
+	})
+	return err
+}
+
+// obtain brings a claim to an address in Infoblox. The step that it returns is Use, or says why there is none.
+//
+// Whatever was written before, by whom, and whether the answer came: it looks first, and writes only what is missing. Infoblox refuses a second
+// record of a name, so a lost create is sent again at once. An update adds an address, whatever has become of the last one, so it is not
+// sent again until the last one is over.
+func (l *logic) obtain(ctx context.Context, client WAPI, c host.Claim, from source) (step host.Step, err error) {
+	r, done, err := l.claimRecord(recordName{from.place, c.Wanted.Name})
+	if err != nil {
+		return step, err
+	}
+	defer done()
+	for range maxSteps {
+		found, err := client.Hosts(ctx, c.Wanted.Name, from.networkView)
+		if err != nil {
+			return step, err
+		}
+		l.Lock.With(func() {
+			if step = host.Next(c, found, at{l, from.place}); step.Verb == host.Use {
+				l.chosen[c.UID] = holding{step.Address, from.place}
+			}
+		})
+		switch step.Verb {
+		case host.Use, host.Ambiguous, host.Wait:
+			return step, nil
+		case host.Create:
+		default:
+			if err := l.settles(r); err != nil {
+				return step, err
+			}
+			if step.Verb == host.Taken {
+				return step, nil
+			}
+		}
+		if err := l.sent(r, write(ctx, client, step, from)); err != nil && !wapi.IsDuplicate(err) && !wapi.IsNotFound(err) {
+			return step, err
+		}
+	}
+	return step, fmt.Errorf("the host record %s changes all the time", c.Wanted.Name)
+}
+
+// write carries out a step, with the first subnet that has a free address.
+func write(ctx context.Context, client WAPI, step host.Step, from source) (err error) {
+	if !step.Next {
+		return client.UpdateHost(ctx, step.Record)
+	}
+	for _, s := range from.subnets {
+		r := step.Record.WithNext(s.Prefix, from.networkView)
+		if step.Verb == host.Create {
+			_, err = client.CreateHost(ctx, r)
+		} else {
+			err = client.UpdateHost(ctx, r)
+		}
+		if !wapi.IsFull(err) {
+			return err
+		}
+	}
+	return errFull
+}
+
+// create creates the IPAddress of a claim.
+func (l *logic) create(ctx context.Context, claim *v1beta2.IPAddressClaim, from source, step host.Step) error {
+	var pool *v1alpha1.InfobloxIPPool
+	l.Lock.With(func() { pool, _ = l.pools.Get(claim.Namespace, claim.Spec.PoolRef.Name) })
+	if pool == nil {
+		return writes.Later(time.Second)
+	}
+	claimVersion, _ := l.Served(shell.IPAddressClaims)
+	poolVersion, _ := l.Served(shell.InfobloxIPPools)
+	address := &v1beta2.IPAddress{
+		ObjectMeta: metav1.ObjectMeta{
+			Name: claim.Name, Namespace: claim.Namespace,
+			Annotations: map[string]string{
+				v1alpha1.AnnotationHostname: step.Record.Name,
+				annotationPlace:             from.String(),
+				annotationClaim:             string(claim.UID),
+			},
+			Finalizers: []string{v1beta2.FinalizerProtectAddress},
+			OwnerReferences: []metav1.OwnerReference{
+				{APIVersion: claimVersion, Kind: v1beta2.KindIPAddressClaim, Name: claim.Name, UID: claim.UID, Controller: ptr.To(true), BlockOwnerDeletion: ptr.To(true)},
+				{APIVersion: poolVersion, Kind: v1alpha1.KindInfobloxIPPool, Name: pool.Name, UID: pool.UID, Controller: ptr.To(false), BlockOwnerDeletion: ptr.To(true)},
+			},
+		},
+		Spec: v1beta2.IPAddressSpec{
+			ClaimRef: v1beta2.IPAddressClaimReference{Name: claim.Name},
+			PoolRef:  claim.Spec.PoolRef,
+			Address:  step.Address.String(),
+			Prefix:   ptr.To(int32(step.Subnet.Prefix.Bits())),
+		},
+	}
+	if step.Subnet.Gateway.IsValid() {
+		address.Spec.Gateway = step.Subnet.Gateway.String()
+	}
+	if cluster := clusterOf(claim); cluster != "" {
+		address.Labels = map[string]string{v1beta2.LabelClusterName: cluster}
+	}
+	stored := &v1beta2.IPAddress{}
+	err := l.API.Create(ctx, shell.IPAddresses, address, stored)
+	if !writes.Answered(err) {
+		l.Lock.With(func() { l.creating[claim.UID] = l.Now().Add(l.unanswered()) })
+	}
+	if err != nil {
+		if apierrors.IsAlreadyExists(err) {
+			return writes.RefusedLater{Err: err} // Its event is coming: it may be ours, of a create that was not answered.
+		}
+		return err
+	}
+	l.Took(l.Now().Sub(claim.CreationTimestamp.Time))
+	return l.finish(ctx, claim, stored)
+}
+
+// finish writes into a claim which IPAddress it has.
+func (l *logic) finish(ctx context.Context, claim *v1beta2.IPAddressClaim, address *v1beta2.IPAddress) error {
+	l.waits(claim, "")
+	if !slices.Contains(claim.Finalizers, v1beta2.FinalizerReleaseAddress) { // Another program has created the IPAddress.
+		at, _ := placeOf(address)
+		released := l.releasedOf(claim, address)
+		if at == (place{}) {
+			at = released.place
+		}
+		var err error
+		if claim, err = l.prepare(ctx, claim, at, released.name); err != nil {
+			return err
+		}
+	}
+	c := metav1.Condition{Type: v1beta2.ConditionReady, Status: metav1.ConditionTrue, Reason: "Ready", ObservedGeneration: claim.Generation}
+	return l.status(ctx, claim, c, address.Name)
+}
+
+// status writes the condition Ready of a claim and, if it is not empty, the name of its IPAddress.
+func (l *logic) status(ctx context.Context, claim *v1beta2.IPAddressClaim, c metav1.Condition, address string) error {
+	before := meta.FindStatusCondition(claim.Status.Conditions, c.Type)
+	same := before != nil && before.Status == c.Status && before.Reason == c.Reason && before.Message == c.Message
+	if same && (address == "" || claim.Status.AddressRef.Name == address) {
+		return nil
+	}
+	conditions := append([]metav1.Condition{}, claim.Status.Conditions...)
+	c.LastTransitionTime = metav1.NewTime(l.Now().Truncate(time.Second))
+	meta.SetStatusCondition(&conditions, c)
+	status := map[string]any{"conditions": conditions}
+	if address != "" {
+		status["addressRef"] = map[string]string{"name": address}
+	}
+	patch := shell.MergePatchOfVersion(claim, map[string]any{"status": status})
+	patch.Status = true
+	if err := l.API.Patch(ctx, shell.IPAddressClaims, nameOf(claim), patch, nil); err != nil {
+		return err
+	}
+	if !same && c.Status == metav1.ConditionFalse {
+		l.Tell(shell.Event{About: claim, Kind: shell.IPAddressClaims, Reason: c.Reason, Message: text.Cut(c.Message, text.MaxMessage)})
+	}
+	return nil
+}
+
+// waits notes why a claim waits, or that it does not.
+func (l *logic) waits(claim *v1beta2.IPAddressClaim, reason string) {
+	l.Lock.With(func() {
+		if delete(l.waiting, claim.UID); reason != "" && l.names[claim.UID].Name != "" {
+			l.waiting[claim.UID] = reason
+		}
+	})
+}
+
+// pend says why a claim has no address.
+func (l *logic) pend(ctx context.Context, claim *v1beta2.IPAddressClaim, reason, message string) error {
+	l.waits(claim, reason)
+	return l.status(ctx, claim, metav1.Condition{Type: v1beta2.ConditionReady, Status: metav1.ConditionFalse, Reason: reason, Message: text.Cut(message, text.MaxCondition), ObservedGeneration: claim.Generation}, "")
+}
+
+// exhausted says that a pool has no free address, and tries again later.
+func (l *logic) exhausted(ctx context.Context, claim *v1beta2.IPAddressClaim, again time.Duration) error {
+	if err := l.pend(ctx, claim, v1beta2.ReasonPoolExhausted, fmt.Sprintf("No subnet of the InfobloxIPPool %s has a free address. Add a subnet, or delete IPAddressClaims that are not needed.", claim.Spec.PoolRef.Name)); err != nil {
+		return err
+	}
+	return writes.Later(again)
+}
+
+// failed says that Infoblox has refused something or does not answer. The error is returned, for a retry.
+func (l *logic) failed(ctx context.Context, claim *v1beta2.IPAddressClaim, err error) error {
+	if _, later := errors.AsType[writes.Later](err); later || writes.NotItsTurn(err) {
+		return err
+	}
+	if e, ok := errors.AsType[*wapi.Error](err); ok {
+		if said := l.pend(ctx, claim, v1beta2.ReasonAllocationFailed, fmt.Sprintf("Infoblox did not allocate an address: %v. The controller tries again.", e)); said != nil {
+			return errors.Join(err, said)
+		}
+	}
+	return err
+}
+
+// hostAddress returns the address of an IPAddress; not valid if there is none.
+func hostAddress(address *v1beta2.IPAddress) (a netip.Addr) {
+	if address != nil {
+		a, _ = netip.ParseAddr(address.Spec.Address)
+	}
+	return a
+}

@@ -1,0 +1,226 @@
+package host
+
+import (
+	"cmp"
+	"net/netip"
+	"slices"
+
+	"k8s.io/apimachinery/pkg/types"
+)
+
+// Subnet is a network that a pool allocates from.
+type Subnet struct {
+	Prefix  netip.Prefix
+	Gateway netip.Addr // not valid if there is none
+}
+
+// Claim is what is known about a claim that needs an address.
+type Claim struct {
+	UID             types.UID
+	Namespace, Name string
+	// Wanted is a host record as it would be created, without comment and addresses.
+	Wanted  Record
+	Subnets []Subnet
+	// MayShare: other claims may have addresses in the same record.
+	MayShare bool
+}
+
+// World is what is known about other claims.
+type World interface {
+	// Known returns what is known about a claim; nil if this cluster does not know it.
+	Known(claim types.UID) *Known
+	// HeldByAnother reports whether an IPAddress of another claim has an address in this network view.
+	HeldByAnother(claim types.UID, address netip.Addr) bool
+}
+
+// Known is a claim of this cluster.
+type Known struct {
+	Namespace string
+	// Address is that of its IPAddress; not valid if it has none.
+	Address netip.Addr
+}
+
+// Verb is what to do next.
+type Verb int
+
+const (
+	// Create the record.
+	Create Verb = iota + 1
+	// Update the record.
+	Update
+	// Use the address: it belongs to the claim.
+	Use
+	// Taken: the record belongs to somebody else.
+	Taken
+	// Wait until the other claims in the record have their addresses.
+	Wait
+	// Ambiguous: it is not known which address of the record belongs to the claim.
+	Ambiguous
+)
+
+func (v Verb) String() string {
+	return [...]string{"", "Create", "Update", "Use", "Taken", "Wait", "Ambiguous"}[v]
+}
+
+// Step is what to do next about a claim.
+type Step struct {
+	Verb Verb
+	// Record is what to write, or what stands in the way.
+	Record Record
+	// Next: the write asks for one more address, of the subnet that the caller tries.
+	Next bool
+	// Address, and its subnet: what to use, and, of an Update without Next, what stays.
+	Address netip.Addr
+	Subnet  Subnet
+	// Useless are addresses that Infoblox has given and that cannot be used: a gateway, or an address that another IPAddress has.
+	Useless []netip.Addr
+}
+
+// Next decides what to do for a claim that has no IPAddress, from the records that Infoblox has under the name.
+func Next(c Claim, found []Record, w World) Step {
+	ours, ok := recordOf(c.UID, found)
+	switch {
+	case ok:
+		return c.within(ours, w)
+	case len(found) == 0:
+		r := c.Wanted
+		r.Comment = Mark([]types.UID{c.UID}, c.Namespace+"/"+c.Name)
+		return Step{Verb: Create, Record: r, Next: true}
+	case len(found) > 1 || !c.MayShare:
+		return Step{Verb: Taken, Record: found[0]}
+	default:
+		return c.join(found[0], w)
+	}
+}
+
+// recordOf returns the record of a claim. There can be several only if Infoblox lets records have the same name and a create was sent again.
+func recordOf(claim types.UID, found []Record) (r Record, ok bool) {
+	for _, f := range found {
+		if f.Of(claim) && (!ok || f.Ref < r.Ref) {
+			r, ok = f, true
+		}
+	}
+	return r, ok
+}
+
+// join decides what to do about a record of the right name that is not the claim's yet.
+func (c Claim) join(r Record, w World) Step {
+	others := r.Claims()
+	if len(others) == 0 || len(others) >= maxClaims {
+		return Step{Verb: Taken, Record: r}
+	}
+	wait := false
+	for _, other := range others {
+		known := w.Known(other)
+		if known == nil || known.Namespace != c.Namespace { // Machines of two namespaces are two machines.
+			return Step{Verb: Taken, Record: r}
+		}
+		wait = wait || !known.Address.IsValid()
+	}
+	if wait {
+		return Step{Verb: Wait, Record: r}
+	}
+	r.Comment = Mark(append(others, c.UID), c.Namespace+"/"+c.Name)
+	return Step{Verb: Update, Record: r, Next: true}
+}
+
+// within decides which address of its record a claim uses.
+func (c Claim) within(r Record, w World) Step {
+	var usable, useless []netip.Addr
+	subnets := map[netip.Addr]Subnet{}
+	for _, a := range r.ownedBy(c.UID, w) {
+		i := slices.IndexFunc(c.Subnets, func(s Subnet) bool { return s.Prefix.Contains(a) })
+		switch {
+		case i < 0: // of a subnet that the pool no longer has
+		case a == c.Subnets[i].Gateway || w.HeldByAnother(c.UID, a):
+			useless = append(useless, a)
+		default:
+			usable, subnets[a] = append(usable, a), c.Subnets[i]
+		}
+	}
+	switch {
+	case len(usable) > 1:
+		return Step{Verb: Ambiguous, Record: r}
+	case len(usable) == 0:
+		// The useless ones stay until there is another one: Infoblox would give them again.
+		return Step{Verb: Update, Record: r, Next: true, Useless: useless}
+	case len(useless) > 0:
+		for _, a := range useless {
+			r = r.Without(a)
+		}
+		return Step{Verb: Update, Record: r, Address: usable[0], Subnet: subnets[usable[0]], Useless: useless}
+	default:
+		return Step{Verb: Use, Record: r, Address: usable[0], Subnet: subnets[usable[0]]}
+	}
+}
+
+// ownedBy returns the addresses of a claim's record that no other claim in it has.
+func (r Record) ownedBy(claim types.UID, w World) []netip.Addr {
+	held := map[netip.Addr]bool{}
+	for _, other := range r.Claims() {
+		if known := w.Known(other); other != claim && known != nil {
+			held[known.Address] = true
+		}
+	}
+	return slices.DeleteFunc(r.Addresses(), func(a netip.Addr) bool { return held[a] })
+}
+
+// Removal is one write that gives up what a claim has in a record: what stays of the record, or nothing if it is to be deleted.
+type Removal struct {
+	Record Record
+	Delete bool
+}
+
+// Released is a claim that gives up its address.
+type Released struct {
+	// UID is the claim's, and Was the one that it had when its IPAddress was created: in a cluster to which it was moved it got another one.
+	UID, Was types.UID
+	// Address is that of the claim's IPAddress; not valid if there is none.
+	Address netip.Addr
+	// Unmarked: another program has created the IPAddress, and it does not mark host records.
+	Unmarked bool
+}
+
+// has reports whether a claim has a host record.
+func (c Released) has(r Record, w World) bool {
+	claims := r.Claims()
+	switch {
+	case slices.Contains(claims, c.UID):
+		return true
+	case !slices.Contains(r.Addresses(), c.Address), slices.ContainsFunc(claims, func(other types.UID) bool { return w.Known(other) != nil }):
+		return false
+	case len(claims) == 0:
+		return c.Unmarked
+	default:
+		return slices.Contains(claims, c.Was)
+	}
+}
+
+// Release returns the writes that give up what a claim has in the records that Infoblox has under its name. wait is true if another claim in a
+// record does not have its IPAddress yet, so that it is not known which address is whose.
+func Release(c Released, found []Record, w World) (removals []Removal, wait bool) {
+	for _, r := range found {
+		if !c.has(r, w) {
+			continue
+		}
+		gone := []netip.Addr{c.Address}
+		if !slices.Contains(r.Addresses(), c.Address) { // No IPAddress shows what was allocated here.
+			wait = wait || slices.ContainsFunc(r.Claims(), func(other types.UID) bool {
+				known := w.Known(other)
+				return other != c.UID && known != nil && !known.Address.IsValid()
+			})
+			gone = r.ownedBy(c.UID, w)
+		}
+		rest := r
+		for _, a := range gone {
+			rest = rest.Without(a)
+		}
+		rest.Comment = ""
+		if others := slices.DeleteFunc(r.Claims(), func(other types.UID) bool { return other == c.UID || other == c.Was }); len(others) > 0 {
+			rest.Comment = Mark(others, "")
+		}
+		removals = append(removals, Removal{Record: rest, Delete: len(rest.IPv4)+len(rest.IPv6) == 0})
+	}
+	slices.SortFunc(removals, func(a, b Removal) int { return cmp.Compare(a.Record.Ref, b.Record.Ref) })
+	return removals, wait
+}

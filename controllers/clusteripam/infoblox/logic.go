@@ -1,0 +1,359 @@
+package infoblox
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"net/netip"
+	"slices"
+	"strings"
+	"time"
+
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/types"
+
+	"github.com/multicidr/controller-manager/apis/clusterapi/v1alpha1"
+	"github.com/multicidr/controller-manager/apis/clusterapi/v1beta2"
+	"github.com/multicidr/controller-manager/controllers/clusteripam/infoblox/host"
+	"github.com/multicidr/controller-manager/controllers/clusteripam/infoblox/wapi"
+	"github.com/multicidr/controller-manager/controllers/clusteripam/shell"
+)
+
+const (
+	// checkEvery is how often an Infoblox is asked whether everything is still there, and checkFailed how often if it is not.
+	checkEvery  = time.Minute
+	checkFailed = 10 * time.Second
+	// settled is how long after a write without an answer Infoblox cannot carry it out any more.
+	settled = 15 * time.Second
+	// fullFor is how long a pool that was full is not asked again, unless an address of its server is released.
+	fullFor = 30 * time.Second
+	// lostServerAfter is how long a claim that is deleted waits for an InfobloxInstance that is gone.
+	lostServerAfter = 10 * time.Minute
+)
+
+// annotationPlace on an IPAddressClaim and its IPAddress is where the host record is: the InfobloxInstance and the network view. Whatever
+// becomes of the pool, the address can be released.
+const annotationPlace = "networking.x-k8s.io/infoblox-record"
+
+// place is where a host record is.
+type place struct{ instance, networkView string }
+
+func (p place) String() string { return p.instance + "/" + p.networkView }
+
+func placeOf(object metav1.Object) (p place, ok bool) {
+	p.instance, p.networkView, ok = strings.Cut(object.GetAnnotations()[annotationPlace], "/")
+	return p, ok
+}
+
+// recordName is a name for a host record at a place.
+type recordName struct {
+	place
+	name string
+}
+
+// recordState is what is going on with the host records of one name.
+type recordState struct {
+	busy bool // a claim works on them
+	// unsettled is until when a write without an answer can still be carried out.
+	unsettled time.Time
+}
+
+// logic implements shell.Logic.
+type logic struct {
+	shell.Parts
+	stores
+	connect func(wapi.Config) (WAPI, error)
+	// unanswered is for how long the API server may still carry out a write that was not answered.
+	unanswered func() time.Duration
+
+	// The state, guarded by Lock.
+	servers  map[string]*server
+	verdicts map[types.NamespacedName]*verdict // of pools
+	names    map[types.UID]types.NamespacedName
+	claimsOf map[types.NamespacedName]map[types.NamespacedName]bool // claims by pool
+	holders  map[netip.Addr]map[types.NamespacedName]place
+	chosen   map[types.UID]holding // addresses that are being written into IPAddresses
+	records  map[recordName]*recordState
+	prepared map[types.UID]recordName // what was last written into claims, even if the answer was lost
+	creating map[types.UID]time.Time  // until when a create of an IPAddress without an answer can be carried out
+	full     map[types.NamespacedName]time.Time
+	waiting  map[types.UID]string // reasons
+}
+
+type holding struct {
+	address netip.Addr
+	place   place
+}
+
+func newLogic(p shell.Parts, secretNamespace string, connect func(wapi.Config) (WAPI, error), unanswered func() time.Duration) *logic {
+	return &logic{
+		Parts:      p,
+		stores:     newStores(secretNamespace),
+		connect:    connect,
+		unanswered: unanswered,
+
+		servers:  map[string]*server{},
+		verdicts: map[types.NamespacedName]*verdict{},
+		names:    map[types.UID]types.NamespacedName{},
+		claimsOf: map[types.NamespacedName]map[types.NamespacedName]bool{},
+		holders:  map[netip.Addr]map[types.NamespacedName]place{},
+		chosen:   map[types.UID]holding{},
+		records:  map[recordName]*recordState{},
+		prepared: map[types.UID]recordName{},
+		creating: map[types.UID]time.Time{},
+		full:     map[types.NamespacedName]time.Time{},
+		waiting:  map[types.UID]string{},
+	}
+}
+
+// Reads implements shell.Logic.
+func (l *logic) Reads() []shell.Source {
+	return []shell.Source{l.instances, l.pools, l.claims, l.addresses, l.clusters, l.secrets}
+}
+
+// ofInfoblox reports whether a reference is to an InfobloxIPPool.
+func ofInfoblox(r v1beta2.IPPoolReference) bool {
+	return r.APIGroup == shell.GroupIPAM && r.Kind == v1alpha1.KindInfobloxIPPool
+}
+
+func nameOf(object metav1.Object) types.NamespacedName {
+	return types.NamespacedName{Namespace: object.GetNamespace(), Name: object.GetName()}
+}
+
+func poolOf(namespace string, r v1beta2.IPPoolReference) types.NamespacedName {
+	return types.NamespacedName{Namespace: namespace, Name: r.Name}
+}
+
+// Fill implements shell.Logic.
+func (l *logic) Fill() {
+	for _, a := range l.addresses.List() {
+		l.heardOfAddress(nil, a)
+	}
+	for _, c := range l.claims.List() {
+		l.heardOfClaim(nil, c)
+		// An earlier leader may have sent a write for it.
+		if at, ok := placeOf(c); ok {
+			if _, has := l.addresses.Get(c.Namespace, c.Name); !has || c.DeletionTimestamp != nil {
+				l.recordState(recordName{at, c.Annotations[v1alpha1.AnnotationHostname]}).unsettled = l.Now().Add(settled)
+			}
+		}
+	}
+	for _, i := range l.instances.List() {
+		l.Queue.Add(shell.KeyOf(shell.InfobloxInstances, i))
+	}
+	for _, p := range l.pools.List() {
+		l.Queue.Add(shell.KeyOf(shell.InfobloxIPPools, p))
+	}
+}
+
+// Heard implements shell.Logic.
+func (l *logic) Heard(c shell.Change) {
+	switch c.Kind {
+	case shell.InfobloxInstances:
+		l.Queue.Add(shell.KeyOf(c.Kind, c.Object()))
+	case shell.InfobloxIPPools:
+		l.Queue.Add(shell.KeyOf(c.Kind, c.Object()))
+	case shell.Secrets:
+		for _, i := range l.instances.List() {
+			if i.Spec.CredentialsSecretRef.Name == c.Object().GetName() {
+				l.Queue.Add(shell.KeyOf(shell.InfobloxInstances, i))
+			}
+		}
+	case shell.Clusters:
+		for _, claim := range l.claims.List() {
+			if claim.Namespace == c.Object().GetNamespace() && clusterOf(claim) == c.Object().GetName() && ofInfoblox(claim.Spec.PoolRef) {
+				l.Queue.Add(shell.KeyOf(shell.IPAddressClaims, claim))
+			}
+		}
+	case shell.IPAddressClaims:
+		before, _ := c.Before.(*v1beta2.IPAddressClaim)
+		now, _ := c.Now.(*v1beta2.IPAddressClaim)
+		l.heardOfClaim(before, now)
+	case shell.IPAddresses:
+		before, _ := c.Before.(*v1beta2.IPAddress)
+		now, _ := c.Now.(*v1beta2.IPAddress)
+		l.heardOfAddress(before, now)
+	}
+}
+
+func (l *logic) heardOfClaim(before, now *v1beta2.IPAddressClaim) {
+	claim := now
+	if now == nil {
+		claim = before
+	}
+	if claim == nil || !ofInfoblox(claim.Spec.PoolRef) {
+		return
+	}
+	name, pool := nameOf(claim), poolOf(claim.Namespace, claim.Spec.PoolRef)
+	if now == nil {
+		delete(l.names, claim.UID)
+		delete(l.chosen, claim.UID)
+		delete(l.prepared, claim.UID)
+		delete(l.creating, claim.UID)
+		delete(l.waiting, claim.UID)
+		delete(l.claimsOf[pool], name)
+		if len(l.claimsOf[pool]) == 0 {
+			delete(l.claimsOf, pool)
+			l.Queue.Add(shell.Key{Kind: shell.InfobloxIPPools, Namespace: pool.Namespace, Name: pool.Name})
+		}
+	} else {
+		l.names[claim.UID] = name
+		if l.claimsOf[pool] == nil {
+			l.claimsOf[pool] = map[types.NamespacedName]bool{}
+		}
+		l.claimsOf[pool][name] = true
+	}
+	l.Queue.Add(shell.KeyOf(shell.IPAddressClaims, claim))
+}
+
+func (l *logic) heardOfAddress(before, now *v1beta2.IPAddress) {
+	if before != nil && ofInfoblox(before.Spec.PoolRef) {
+		l.holds(before, false)
+	}
+	if now != nil && ofInfoblox(now.Spec.PoolRef) {
+		l.holds(now, true)
+		if claim, ok := l.claims.Get(now.Namespace, now.Name); ok {
+			delete(l.chosen, claim.UID)
+			delete(l.creating, claim.UID)
+		}
+	}
+	for _, a := range []*v1beta2.IPAddress{before, now} {
+		if a != nil && ofInfoblox(a.Spec.PoolRef) {
+			l.Queue.Add(shell.KeyOf(shell.IPAddressClaims, a)) // It has the name of its claim.
+		}
+	}
+}
+
+// holds notes that an IPAddress has its address, or no longer has it.
+func (l *logic) holds(a *v1beta2.IPAddress, has bool) {
+	address, err := netip.ParseAddr(a.Spec.Address)
+	if err != nil {
+		return
+	}
+	if !has {
+		if delete(l.holders[address], nameOf(a)); len(l.holders[address]) == 0 {
+			delete(l.holders, address)
+		}
+		return
+	}
+	if l.holders[address] == nil {
+		l.holders[address] = map[types.NamespacedName]place{}
+	}
+	at, _ := placeOf(a) // Of an IPAddress that another program has written nobody knows where its record is: it can be anywhere.
+	l.holders[address][nameOf(a)] = at
+}
+
+// Known implements host.World.
+func (l *logic) Known(claim types.UID) *host.Known {
+	name, ok := l.names[claim]
+	if !ok {
+		return nil
+	}
+	return &host.Known{Namespace: name.Namespace, Address: l.addressOf(name)}
+}
+
+// addressOf returns the address of an IPAddress of an InfobloxIPPool; not valid if there is none.
+func (l *logic) addressOf(name types.NamespacedName) (address netip.Addr) {
+	if a, ok := l.addresses.Get(name.Namespace, name.Name); ok && ofInfoblox(a.Spec.PoolRef) {
+		address, _ = netip.ParseAddr(a.Spec.Address)
+	}
+	return address
+}
+
+// at is the World as seen from one place: the same address in two network views is two addresses.
+type at struct {
+	*logic
+	place place
+}
+
+// HeldByAnother implements host.World.
+func (w at) HeldByAnother(claim types.UID, address netip.Addr) bool {
+	for name, where := range w.holders[address] {
+		if name != w.names[claim] && (where == w.place || where == place{}) {
+			return true
+		}
+	}
+	for other, h := range w.chosen {
+		if other != claim && h == (holding{address, w.place}) {
+			return true
+		}
+	}
+	return false
+}
+
+func (l *logic) recordState(name recordName) *recordState {
+	if l.records[name] == nil {
+		l.records[name] = &recordState{}
+	}
+	return l.records[name]
+}
+
+// Sync implements shell.Logic.
+func (l *logic) Sync(ctx context.Context, key shell.Key) error {
+	switch key.Kind {
+	case shell.InfobloxInstances:
+		return l.syncInstance(ctx, key)
+	case shell.InfobloxIPPools:
+		return l.syncPool(ctx, key)
+	case shell.IPAddressClaims:
+		return l.syncClaim(ctx, key)
+	}
+	return fmt.Errorf("%v: nobody works on that: %w", key, errors.ErrUnsupported)
+}
+
+// shown is what the debug page shows.
+type shown struct {
+	Instances map[string]shownVerdict
+	Pools     map[string]shownVerdict
+	Waiting   map[string]string `json:",omitempty"` // reasons by claim
+	Addresses int
+	Unsettled []string `json:",omitempty"` // host records with a write whose outcome is not known
+}
+
+type shownVerdict struct {
+	Ready           bool
+	Reason, Message string
+	Checked         time.Time
+}
+
+// Show implements shell.Logic.
+func (l *logic) Show() any {
+	s := shown{Instances: map[string]shownVerdict{}, Pools: map[string]shownVerdict{}, Waiting: map[string]string{}, Addresses: len(l.holders)}
+	for name, i := range l.servers {
+		s.Instances[name] = shownVerdict{i.ready, i.reason, i.message, i.checked}
+	}
+	for name, p := range l.verdicts {
+		s.Pools[name.String()] = shownVerdict{p.ready, p.reason, p.message, p.checked}
+	}
+	for uid, reason := range l.waiting {
+		s.Waiting[l.names[uid].String()] = reason
+	}
+	for name, r := range l.records {
+		if l.Now().Before(r.unsettled) {
+			s.Unsettled = append(s.Unsettled, name.String()+" "+name.name)
+		}
+	}
+	slices.Sort(s.Unsettled)
+	return s
+}
+
+// Figures implements shell.Logic.
+func (l *logic) Figures() shell.Figures {
+	f := shell.Figures{Waiting: map[string]int{}}
+	for _, reason := range l.waiting {
+		f.Waiting[reason]++
+	}
+	for _, names := range l.holders {
+		f.Bound += len(names)
+		places := map[place]int{}
+		for _, where := range names {
+			places[where]++
+		}
+		for _, n := range places {
+			if n > 1 {
+				f.Conflicts++
+			}
+		}
+	}
+	return f
+}

@@ -1,0 +1,194 @@
+package infoblox
+
+import (
+	"cmp"
+	"context"
+	"fmt"
+	"net/netip"
+	"slices"
+
+	"k8s.io/apimachinery/pkg/types"
+
+	"github.com/multicidr/controller-manager/apis/clusterapi/v1alpha1"
+	"github.com/multicidr/controller-manager/apis/clusterapi/v1beta2"
+	"github.com/multicidr/controller-manager/controllers/clusteripam/infoblox/host"
+	"github.com/multicidr/controller-manager/controllers/clusteripam/shell"
+	"github.com/multicidr/controller-manager/controllers/text"
+)
+
+// reasonInvalid is on an InfobloxIPPool whose spec nobody can use.
+const reasonInvalid = "Invalid"
+
+// source is where a pool's addresses come from.
+type source struct {
+	place
+	dnsView, dnsZone string
+	subnets          []host.Subnet
+}
+
+// syncPool checks whether a pool's networks exist, says so in the status, and keeps the pool while claims use it.
+func (l *logic) syncPool(ctx context.Context, key shell.Key) error {
+	name := types.NamespacedName{Namespace: key.Namespace, Name: key.Name}
+	var pool *v1alpha1.InfobloxIPPool
+	var client WAPI
+	var from source
+	var v verdict
+	var inputs string
+	check, used := false, false
+	l.Lock.With(func() {
+		var ok bool
+		if pool, ok = l.pools.Get(key.Namespace, key.Name); !ok {
+			delete(l.verdicts, name)
+			l.queueClaimsOf(name)
+			return
+		}
+		if _, exists := l.instances.Get("", pool.Spec.InstanceRef.Name); exists && l.servers[pool.Spec.InstanceRef.Name] == nil {
+			pool = nil // It is being checked for the first time, which queues its pools.
+			return
+		}
+		used = len(l.claimsOf[name]) > 0
+		from, client, v, inputs = l.sourceOf(pool)
+		old := l.verdicts[name]
+		if check = old == nil || old.due(inputs, l.Now()); !check {
+			v = *old
+		}
+	})
+	if pool == nil || paused(pool) {
+		return nil
+	}
+	if check {
+		if client != nil && v.reason == "" {
+			v = checkNetworks(ctx, client, from)
+		}
+		l.Lock.With(func() {
+			v.inputs, v.checked = inputs, l.Now()
+			if old := l.verdicts[name]; old == nil || old.ready != v.ready || old.inputs != v.inputs || old.message != v.message {
+				delete(l.full, name)
+				l.queueClaimsOf(name)
+			}
+			l.verdicts[name] = &v
+			l.Queue.AddAfter(key, v.every())
+		})
+	}
+	pool, err := l.protect(ctx, pool, used)
+	if err != nil || pool == nil {
+		return err
+	}
+	return l.say(ctx, shell.InfobloxIPPools, pool, pool.Status.Conditions, v.condition(pool.Generation))
+}
+
+func (l *logic) queueClaimsOf(pool types.NamespacedName) {
+	for name := range l.claimsOf[pool] {
+		l.Queue.Add(shell.Key{Kind: shell.IPAddressClaims, Namespace: name.Namespace, Name: name.Name})
+	}
+}
+
+// sourceOf returns where a pool's addresses come from. v says why that is not known. inputs changes whenever the source does.
+func (l *logic) sourceOf(p *v1alpha1.InfobloxIPPool) (from source, client WAPI, v verdict, inputs string) {
+	inputs = fmt.Sprintf("%s %d", p.UID, p.Generation)
+	if err := l.pools.Broken(p); err != nil {
+		return from, nil, notReady(reasonInvalid, "The spec cannot be read: %v", err), inputs
+	}
+	subnets, problem := subnetsOf(p)
+	instance := p.Spec.InstanceRef.Name
+	s := l.servers[instance]
+	switch {
+	case problem != "":
+		return from, nil, notReady(reasonInvalid, "%s", problem), inputs
+	case s == nil:
+		return from, nil, notReady(v1alpha1.ReasonAuthenticationFailed, "The InfobloxInstance %s does not exist. Create it, or correct spec.instance.name.", instance), inputs
+	}
+	inputs = fmt.Sprintf("%s %d", inputs, s.changes)
+	if !s.ready || s.client == nil {
+		reason := s.reason
+		return from, nil, notReady(cmp.Or(reason, v1alpha1.ReasonAuthenticationFailed), "The InfobloxInstance %s is not ready. %s", instance, s.message), inputs
+	}
+	from = source{
+		place:   place{instance, cmp.Or(p.Spec.NetworkView, s.networkView)},
+		dnsZone: p.Spec.DNSZone,
+		subnets: subnets,
+	}
+	if from.dnsView = cmp.Or(p.Spec.DNSView, s.dnsView); from.dnsView == "" {
+		from.dnsView = "default"
+		if from.networkView != "default" {
+			from.dnsView = "default." + from.networkView
+		}
+	}
+	return from, s.client, verdict{}, inputs
+}
+
+// subnetsOf returns the subnets of a pool, or what is wrong with them. Most of that our CustomResourceDefinition refuses, others may not.
+func subnetsOf(p *v1alpha1.InfobloxIPPool) (subnets []host.Subnet, problem string) {
+	for _, given := range p.Spec.Subnets {
+		s := host.Subnet{}
+		var err error
+		switch s.Prefix, err = netip.ParsePrefix(given.CIDR); {
+		case err != nil:
+			return nil, fmt.Sprintf("The subnet %q is not a CIDR. Correct spec.subnets.", text.Cut(given.CIDR, text.MaxValue))
+		case s.Prefix != s.Prefix.Masked():
+			return nil, fmt.Sprintf("The subnet %s does not begin with its first address. Write %s.", s.Prefix, s.Prefix.Masked())
+		case given.Gateway == "":
+		default:
+			if s.Gateway, err = netip.ParseAddr(given.Gateway); err != nil || s.Gateway.BitLen() != s.Prefix.Addr().BitLen() {
+				return nil, fmt.Sprintf("The gateway %q of the subnet %s is not an address of its family. Correct spec.subnets.", text.Cut(given.Gateway, text.MaxValue), s.Prefix)
+			}
+		}
+		subnets = append(subnets, s)
+	}
+	if len(subnets) == 0 {
+		return nil, "The pool has no subnet. Add one to spec.subnets."
+	}
+	return subnets, ""
+}
+
+// checkNetworks asks an Infoblox for the views and the networks of a pool. A DNS view matters only for records in the DNS.
+func checkNetworks(ctx context.Context, client WAPI, from source) verdict {
+	switch ok, err := client.NetworkView(ctx, from.networkView); {
+	case err != nil:
+		return unreachable(err)
+	case !ok:
+		return notReady(v1alpha1.ReasonNetworkViewNotFound, "Infoblox has no network view %s. Create it there, or correct spec.networkView.", text.Cut(from.networkView, text.MaxValue))
+	}
+	message := "All networks exist in Infoblox."
+	switch ok, err := client.DNSView(ctx, from.dnsView); {
+	case err != nil:
+		return unreachable(err)
+	case !ok && from.dnsZone != "":
+		return notReady(v1alpha1.ReasonDNSViewNotFound, "Infoblox has no DNS view %s. Create it there, or correct spec.dnsView.", text.Cut(from.dnsView, text.MaxValue))
+	}
+	for _, s := range from.subnets {
+		switch ok, err := client.Network(ctx, s.Prefix, from.networkView); {
+		case err != nil:
+			return unreachable(err)
+		case !ok:
+			return notReady(v1alpha1.ReasonNetworkNotFound, "Infoblox has no network %s in the network view %s. Create it there, or correct spec.subnets.", s.Prefix, text.Cut(from.networkView, text.MaxValue))
+		}
+	}
+	return verdict{ready: true, reason: v1alpha1.ReasonReady, message: message}
+}
+
+// protect writes the finalizer of a pool, or removes it once the pool is deleted and no claim needs it. It returns the pool as it is then; nil if it
+// may be gone.
+func (l *logic) protect(ctx context.Context, pool *v1alpha1.InfobloxIPPool, used bool) (*v1alpha1.InfobloxIPPool, error) {
+	finalizers, missing := without(pool.Finalizers, v1beta2.FinalizerProtectPool)
+	leaves := pool.DeletionTimestamp != nil
+	switch {
+	case !leaves && missing:
+		finalizers = append(finalizers, v1beta2.FinalizerProtectPool)
+	case leaves && !missing && !used:
+	default:
+		return pool, nil
+	}
+	stored := &v1alpha1.InfobloxIPPool{}
+	patch := shell.MergePatchOfVersion(pool, map[string]any{"metadata": map[string]any{"finalizers": finalizers}})
+	if err := l.API.Patch(ctx, shell.InfobloxIPPools, nameOf(pool), patch, stored); err != nil || leaves {
+		return nil, err
+	}
+	return stored, nil
+}
+
+// without returns finalizers without one of them, and whether it was missing.
+func without(finalizers []string, one string) (rest []string, missing bool) {
+	rest = slices.DeleteFunc(append([]string{}, finalizers...), func(f string) bool { return f == one })
+	return rest, len(rest) == len(finalizers)
+}

@@ -1,0 +1,256 @@
+package infoblox
+
+import (
+	"cmp"
+	"context"
+	"fmt"
+	"time"
+
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/types"
+
+	"github.com/multicidr/controller-manager/apis/clusterapi/v1alpha1"
+	"github.com/multicidr/controller-manager/apis/clusterapi/v1beta2"
+	"github.com/multicidr/controller-manager/controllers/clusteripam/infoblox/host"
+	"github.com/multicidr/controller-manager/controllers/clusteripam/infoblox/wapi"
+	"github.com/multicidr/controller-manager/controllers/clusteripam/shell"
+	"github.com/multicidr/controller-manager/controllers/writes"
+)
+
+// Event reasons.
+const (
+	// reasonReleaseFailed: the address of a claim that is deleted cannot be released yet.
+	reasonReleaseFailed = "ReleaseFailed"
+	// reasonRecordLeft: a host record stays in Infoblox.
+	reasonRecordLeft = "HostRecordLeft"
+)
+
+// released is a claim that gives up its host record, or an IPAddress whose claim is gone.
+type released struct {
+	recordName
+	host.Released
+	about metav1.Object
+	kind  *shell.Kind
+	since time.Time // when it was deleted; zero if it was not
+}
+
+// releasedOf returns what a claim gives up. Of what another program has allocated, the pool says where it is.
+func (l *logic) releasedOf(claim *v1beta2.IPAddressClaim, address *v1beta2.IPAddress) released {
+	r := released{Released: host.Released{UID: claim.UID, Address: hostAddress(address)}, about: claim, kind: shell.IPAddressClaims}
+	r.where(claim)
+	r.where(address)
+	if claim.DeletionTimestamp != nil {
+		r.since = claim.DeletionTimestamp.Time
+	}
+	if r.place == (place{}) && address != nil {
+		l.Lock.With(func() {
+			if pool, ok := l.pools.Get(claim.Namespace, claim.Spec.PoolRef.Name); ok {
+				r.instance = pool.Spec.InstanceRef.Name
+				r.networkView = cmp.Or(pool.Spec.NetworkView, "default")
+				if s := l.servers[r.instance]; s != nil {
+					r.networkView = cmp.Or(pool.Spec.NetworkView, s.networkView, "default")
+				}
+			}
+		})
+	}
+	r.name = cmp.Or(r.name, claim.Name)
+	return r
+}
+
+// where takes from an object where a host record is, as far as that is not known yet.
+func (r *released) where(object metav1.Object) {
+	if a, ok := object.(*v1beta2.IPAddress); ok {
+		if a == nil {
+			return
+		}
+		r.Was = types.UID(a.Annotations[annotationClaim])
+		r.Unmarked = r.Was == ""
+	}
+	if at, ok := placeOf(object); ok && r.place == (place{}) {
+		r.place = at
+	}
+	r.name = cmp.Or(r.name, object.GetAnnotations()[v1alpha1.AnnotationHostname])
+}
+
+// release releases the address of a claim that is deleted: first in Infoblox, then the IPAddress, then the claim.
+func (l *logic) release(ctx context.Context, claim *v1beta2.IPAddressClaim, address *v1beta2.IPAddress) error {
+	finalizers, missing := without(claim.Finalizers, v1beta2.FinalizerReleaseAddress)
+	if missing {
+		return nil
+	}
+	l.waits(claim, "")
+	address, err := l.created(ctx, claim, address)
+	if err != nil {
+		return err
+	}
+	if err := l.giveUp(ctx, l.releasedOf(claim, address)); err != nil {
+		return err
+	}
+	if err := l.deleteAddress(ctx, address); err != nil {
+		return err
+	}
+	patch := shell.MergePatchOfVersion(claim, map[string]any{"metadata": map[string]any{"finalizers": finalizers}})
+	if err := l.API.Patch(ctx, shell.IPAddressClaims, nameOf(claim), patch, nil); err != nil && !writes.NotThere(err) {
+		return err
+	}
+	return nil
+}
+
+// created returns the IPAddress of a claim, also if a create of it was not answered: its address must not be given to others as long as that create
+// can still be carried out.
+func (l *logic) created(ctx context.Context, claim *v1beta2.IPAddressClaim, address *v1beta2.IPAddress) (*v1beta2.IPAddress, error) {
+	var until time.Time
+	l.Lock.With(func() { until = l.creating[claim.UID] })
+	switch wait := until.Sub(l.Now()); {
+	case address != nil, until.IsZero():
+		return address, nil
+	case wait > 0:
+		return nil, writes.Later(wait)
+	}
+	address = &v1beta2.IPAddress{}
+	switch err := l.API.Get(ctx, shell.IPAddresses, nameOf(claim), address); {
+	case writes.NotThere(err):
+		return nil, nil
+	case err != nil:
+		return nil, err
+	}
+	return address, nil
+}
+
+// releaseOrphan releases an IPAddress that is deleted and whose claim is gone: somebody has removed the claim's finalizer.
+func (l *logic) releaseOrphan(ctx context.Context, address *v1beta2.IPAddress) error {
+	if address == nil || address.DeletionTimestamp == nil || paused(address) {
+		return nil
+	}
+	if _, missing := without(address.Finalizers, v1beta2.FinalizerProtectAddress); missing {
+		return nil
+	}
+	r := released{Released: host.Released{Address: hostAddress(address)}, about: address, kind: shell.IPAddresses, since: address.DeletionTimestamp.Time}
+	r.where(address)
+	r.UID = r.Was
+	if err := l.giveUp(ctx, r); err != nil {
+		return err
+	}
+	return l.deleteAddress(ctx, address)
+}
+
+// deleteAddress deletes an IPAddress, and removes its finalizer before.
+func (l *logic) deleteAddress(ctx context.Context, address *v1beta2.IPAddress) error {
+	if address == nil {
+		return nil
+	}
+	if finalizers, missing := without(address.Finalizers, v1beta2.FinalizerProtectAddress); !missing {
+		patch := shell.MergePatchOfVersion(address, map[string]any{"metadata": map[string]any{"finalizers": finalizers}})
+		if err := l.API.Patch(ctx, shell.IPAddresses, nameOf(address), patch, nil); err != nil && !writes.NotThere(err) {
+			return err
+		}
+	}
+	if address.DeletionTimestamp != nil {
+		return nil
+	}
+	if err := l.API.Delete(ctx, shell.IPAddresses, nameOf(address), address.UID, ""); err != nil && !writes.NotThere(err) {
+		return err
+	}
+	return nil
+}
+
+// giveUp gives up what a claim has in Infoblox. It returns nil only when nothing is there any more, and nothing can come.
+func (l *logic) giveUp(ctx context.Context, c released) error {
+	if c.place == (place{}) {
+		return nil // Nothing was ever written to Infoblox: the place is written to the claim before.
+	}
+	client, err := l.clientOf(c)
+	if client == nil {
+		return err
+	}
+	r, done, err := l.claimRecord(c.recordName)
+	if err != nil {
+		return err
+	}
+	defer done()
+	for range maxSteps {
+		found, err := client.Hosts(ctx, c.name, c.networkView)
+		if err != nil {
+			return l.cannotRelease(c, err)
+		}
+		var removals []host.Removal
+		var wait bool
+		l.Lock.With(func() { removals, wait = host.Release(c.Released, found, at{l, c.place}) })
+		switch {
+		case wait:
+			return writes.Later(time.Second)
+		case len(removals) == 0:
+			if err := l.settles(r); err != nil {
+				return err
+			}
+			l.gaveUp()
+			return nil
+		}
+		if err := l.sent(r, remove(ctx, client, removals[0])); err != nil && !wapi.IsNotFound(err) {
+			return l.cannotRelease(c, err)
+		}
+	}
+	return fmt.Errorf("the host record %s changes all the time", c.name)
+}
+
+func remove(ctx context.Context, client WAPI, r host.Removal) error {
+	if r.Delete {
+		return client.DeleteHost(ctx, r.Record.Ref)
+	}
+	return client.UpdateHost(ctx, r.Record)
+}
+
+// clientOf returns the client for the Infoblox that has a claim's host record. If there is none, the error says when to look again. Both are nil
+// if it has been gone for so long that the record is left to people: they have taken the way to it away.
+func (l *logic) clientOf(c released) (client WAPI, err error) {
+	exists := false
+	l.Lock.With(func() {
+		_, exists = l.instances.Get("", c.instance)
+		if s := l.servers[c.instance]; s != nil {
+			client = s.client
+		}
+	})
+	if client != nil {
+		return client, nil
+	}
+	gone := time.Duration(0)
+	if !exists && !c.since.IsZero() {
+		gone = l.Now().Sub(c.since)
+	}
+	switch {
+	case exists:
+		l.tell(c, reasonReleaseFailed, "The host record %s in the network view %s cannot be deleted: the InfobloxInstance %s is not ready. See its condition Ready.", c.name, c.networkView, c.instance)
+		return nil, writes.Later(checkFailed)
+	case gone < lostServerAfter:
+		l.tell(c, reasonReleaseFailed, "The host record %s in the network view %s cannot be deleted: there is no InfobloxInstance %s. Create it again. Otherwise the record stays in Infoblox, and this object goes after %v.",
+			c.name, c.networkView, c.instance, lostServerAfter)
+		return nil, writes.Later(checkFailed)
+	default:
+		l.tell(c, reasonRecordLeft, "There is no InfobloxInstance %s. If Infoblox still has the host record %s with the address %s in the network view %s, delete it there.",
+			c.instance, c.name, c.Address, c.networkView)
+		return nil, nil
+	}
+}
+
+func (l *logic) cannotRelease(c released, err error) error {
+	if !writes.NotItsTurn(err) {
+		l.tell(c, reasonReleaseFailed, "The host record %s in the network view %s is not deleted yet: %v. The controller tries again.", c.name, c.networkView, err)
+	}
+	return err
+}
+
+func (l *logic) tell(c released, reason, format string, args ...any) {
+	l.Tell(shell.Event{About: c.about, Kind: c.kind, Reason: reason, Message: fmt.Sprintf(format, args...)})
+}
+
+// gaveUp wakes claims that wait for an address: there is one more, if only in one of the networks.
+func (l *logic) gaveUp() {
+	l.Lock.With(func() {
+		clear(l.full)
+		for uid, reason := range l.waiting {
+			if reason == v1beta2.ReasonPoolExhausted {
+				l.Queue.Add(shell.Key{Kind: shell.IPAddressClaims, Namespace: l.names[uid].Namespace, Name: l.names[uid].Name})
+			}
+		}
+	})
+}

@@ -1,0 +1,123 @@
+package infoblox
+
+import (
+	"net/netip"
+	"slices"
+	"strings"
+
+	"k8s.io/apimachinery/pkg/api/meta"
+	"k8s.io/apimachinery/pkg/types"
+
+	"github.com/multicidr/controller-manager/apis/clusterapi/v1beta2"
+	"github.com/multicidr/controller-manager/controllers/clusteripam/infoblox/host"
+	"github.com/multicidr/controller-manager/controllers/clusteripam/shell"
+)
+
+// judge checks what holds at every moment, from what the API server and Infoblox have.
+func (w *world) judge() {
+	if w.judged == w.writes {
+		return
+	}
+	w.judged = w.writes
+	addresses := all[v1beta2.IPAddress](w, shell.IPAddresses)
+	holders := map[string]string{}
+	for _, a := range addresses {
+		if other := holders[a.Spec.Address]; other != "" {
+			w.violate("no address in two IPAddresses: %s is in %s and %s", a.Spec.Address, other, nameOf(a))
+		}
+		holders[a.Spec.Address] = nameOf(a).String()
+		if a.Spec.Address == a.Spec.Gateway {
+			w.violate("no machine gets the address of the gateway: %s", nameOf(a))
+		}
+	}
+	records := w.hosts()
+	of := map[types.UID]string{}
+	for _, r := range records {
+		for _, uid := range r.Claims() {
+			if other := of[uid]; other != "" {
+				w.violate("one record per claim: %s and %s are of %s", other, r.Name, uid)
+			}
+			of[uid] = r.Name
+		}
+		if len(r.Claims()) > 1 {
+			w.covered["host record shared"]++
+		}
+		if strings.HasSuffix(r.Name, "000") && strings.HasPrefix(r.Name, "c") || strings.Contains(r.Name, ".0000") {
+			w.covered["name of another namespace avoided"]++
+		}
+		if strings.HasPrefix(r.Comment, "Kubernetes") && len(r.IPv4) > 1 {
+			w.covered["the gateway avoided"]++
+		}
+	}
+	// Nothing is released while its claim lives.
+	for _, c := range all[v1beta2.IPAddressClaim](w, shell.IPAddressClaims) {
+		object := w.objects[shell.IPAddresses][nameOf(c)]
+		if object == nil || c.DeletionTimestamp != nil || w.spoilt[string(c.UID)] {
+			continue
+		}
+		a := &v1beta2.IPAddress{}
+		decode(object, a)
+		if a.OwnerReferences[0].UID != c.UID {
+			continue
+		}
+		i := slices.IndexFunc(records, func(r host.Record) bool { return r.Of(c.UID) })
+		if i < 0 || !slices.Contains(records[i].Addresses(), netip.MustParseAddr(a.Spec.Address)) {
+			w.violate("an address is reserved in Infoblox as long as its claim lives: %s %s", nameOf(c), a.Spec.Address)
+		}
+	}
+}
+
+// judgeRest checks what holds when nothing happens any more.
+func (w *world) judgeRest() {
+	living := map[types.UID]bool{}
+	free := w.free()
+	for _, c := range all[v1beta2.IPAddressClaim](w, shell.IPAddressClaims) {
+		living[c.UID] = true
+		ready := meta.FindStatusCondition(c.Status.Conditions, v1beta2.ConditionReady)
+		object := w.objects[shell.IPAddresses][nameOf(c)]
+		switch {
+		case c.DeletionTimestamp != nil:
+			w.violate("who can go is gone: %s", nameOf(c))
+		case object == nil && ready == nil:
+			w.violate("who waits knows why: %s", nameOf(c))
+		case object == nil && free[c.Spec.PoolRef.Name] && ready.Reason != v1beta2.ReasonAllocationFailed:
+			w.violate("who can be served is served: %s: %s", nameOf(c), ready.Message)
+		case object != nil && (ready == nil || ready.Status != "True" || c.Status.AddressRef.Name != c.Name):
+			w.violate("who is served is told: %s", nameOf(c))
+		}
+	}
+	for _, r := range w.hosts() {
+		for _, uid := range r.Claims() {
+			if !living[uid] {
+				w.violate("nothing leaks: the host record %s is of %s, which is gone", r.Name, uid)
+			}
+		}
+	}
+	for _, a := range all[v1beta2.IPAddress](w, shell.IPAddresses) {
+		if w.objects[shell.IPAddressClaims][nameOf(a)] == nil {
+			w.violate("nothing leaks: the IPAddress %s has no claim", nameOf(a))
+		}
+	}
+}
+
+// free tells which pools have a free address.
+func (w *world) free() map[string]bool {
+	used := map[netip.Addr]bool{netip.MustParseAddr("10.0.0.1"): true}
+	for _, r := range w.hosts() {
+		for _, a := range r.Addresses() {
+			used[a] = true
+		}
+	}
+	for _, a := range all[v1beta2.IPAddress](w, shell.IPAddresses) {
+		used[netip.MustParseAddr(a.Spec.Address)] = true
+	}
+	free := map[string]bool{}
+	for pool, network := range map[string]netip.Prefix{"v4": netip.MustParsePrefix("10.0.0.0/29"), "v6": netip.MustParsePrefix("fd00::/125")} {
+		for a := network.Addr().Next(); network.Contains(a); a = a.Next() {
+			if !used[a] && (a.Is6() || network.Contains(a.Next())) {
+				free[pool] = true
+			}
+		}
+	}
+	return free
+}

@@ -1,0 +1,159 @@
+package infoblox
+
+import (
+	"flag"
+	"fmt"
+	"math/rand/v2"
+	"strings"
+	"testing"
+)
+
+// The simulation: the controller as it is, between an API server and an Infoblox of paper. One goroutine runs at a time, and chance decides which
+// request is answered next and how. docs/engineering/simulation.md says more of the one in controllers/nodeipam, which this one resembles.
+var (
+	seedsFlag = flag.Uint64("simulation.seeds", 300, "how many histories TestSimulation makes")
+	firstFlag = flag.Uint64("simulation.first", 1, "the seed of the first of them")
+	movesFlag = flag.Int("simulation.moves", 250, "how many moves each has")
+	traceFlag = flag.Bool("simulation.trace", false, "print every history")
+)
+
+// has to happen in a thousand histories: what never happens was not tested.
+var hasToHappen = []string{
+	"IPAddress created", "claim released", "host record shared", "name of another namespace avoided", "the gateway avoided", "the pool is full",
+	"write to Infoblox: late and carried out", "write to Infoblox: lost after", "write to Infoblox: lost before", "write to Infoblox: error",
+	"write: lost after", "write: lost before", "write: late and carried out", "crash", "another leader", "a deposed leader wants to write",
+	"somebody makes a record", "somebody deletes a record of ours", "Infoblox is down",
+}
+
+func TestSimulation(t *testing.T) {
+	covered := map[string]int{}
+	for seed := *firstFlag; seed < *firstFlag+*seedsFlag; seed++ {
+		w := simulate(seed, *movesFlag)
+		for what, n := range w.covered {
+			covered[what] += n
+		}
+		if *traceFlag || w.violation != "" {
+			t.Logf("seed %d:\n%s", seed, strings.Join(w.trace, "\n"))
+		}
+		if w.violation != "" {
+			t.Fatalf("seed %d: %s", seed, w.violation)
+		}
+	}
+	if *seedsFlag < 300 {
+		return
+	}
+	for _, what := range hasToHappen {
+		if covered[what] == 0 {
+			t.Errorf("in %d histories it never happened: %s", *seedsFlag, what)
+		}
+	}
+	t.Logf("%v", covered)
+}
+
+func simulate(seed uint64, moves int) *world {
+	w := newWorld(rand.New(rand.NewPCG(seed, 1)))
+	defer w.end()
+	w.elect()
+	for range moves {
+		if w.violation != "" {
+			return w
+		}
+		w.move()
+		w.judge()
+	}
+	w.quiesce()
+	return w
+}
+
+// move makes one move.
+func (w *world) move() {
+	switch n := w.chance.IntN(100); {
+	case n < 7:
+		w.createClaim()
+	case n < 12:
+		w.deleteClaim()
+	case n < 15:
+		w.somebodyElse()
+	case n < 16:
+		w.note("crash")
+		w.leader.end()
+		w.leader = nil
+		w.elect()
+	case n < 17:
+		w.depose()
+	case n < 20:
+		w.pass(w.oneOf(1, 3, 10, 40))
+	case n < 24:
+		w.executeLate()
+	default:
+		p := w.leader
+		if len(w.old) > 0 && w.chance.IntN(3) == 0 {
+			p = w.old[w.chance.IntN(len(w.old))]
+		}
+		w.step(p, false)
+	}
+}
+
+// step lets a process do one thing: hear of a change, begin with an object, or get an answer.
+func (w *world) step(p *process, well bool) bool {
+	var ways []func()
+	if p.heard < len(w.log) {
+		ways = append(ways, p.hear)
+	}
+	if key, ok := p.ready(w.chance); ok {
+		ways = append(ways, func() { p.begin(key) })
+	}
+	if len(p.calls) > 0 {
+		ways = append(ways, func() { p.answer(w.chance.IntN(len(p.calls)), well) })
+	}
+	if len(ways) == 0 {
+		return false
+	}
+	ways[w.chance.IntN(len(ways))]()
+	return true
+}
+
+// quiesce lets everything come to rest: requests are answered, and nobody changes anything.
+func (w *world) quiesce() {
+	for _, p := range w.old {
+		p.end()
+	}
+	w.old = nil
+	for len(w.late) > 0 {
+		w.executeLate()
+	}
+	w.down = false
+	rest := 0
+	for range 3000 {
+		for w.step(w.leader, true) && w.violation == "" {
+		}
+		if w.judge(); w.violation != "" {
+			return
+		}
+		before := w.writes
+		w.pass(5)
+		for w.step(w.leader, true) && w.violation == "" {
+		}
+		if rest++; w.writes != before {
+			rest = 0
+		}
+		if rest > 30 {
+			w.judgeRest()
+			return
+		}
+	}
+	w.violate("it does not come to rest")
+}
+
+func (w *world) oneOf(all ...int) int { return all[w.chance.IntN(len(all))] }
+
+func (w *world) note(what string) {
+	w.covered[what]++
+	w.trace = append(w.trace, fmt.Sprintf("%6.1fs %s", w.now.Sub(start).Seconds(), what))
+}
+
+func (w *world) violate(format string, args ...any) {
+	if w.violation == "" {
+		w.violation = fmt.Sprintf(format, args...)
+	}
+}

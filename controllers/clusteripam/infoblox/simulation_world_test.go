@@ -1,0 +1,683 @@
+package infoblox
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"maps"
+	"math/rand/v2"
+	"net/http"
+	"net/netip"
+	"net/url"
+	"slices"
+	"strconv"
+	"strings"
+	"time"
+
+	corev1 "k8s.io/api/core/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/runtime/schema"
+	"k8s.io/apimachinery/pkg/types"
+
+	"github.com/multicidr/controller-manager/apis/clusterapi/v1alpha1"
+	"github.com/multicidr/controller-manager/apis/clusterapi/v1beta2"
+	"github.com/multicidr/controller-manager/controllers/clusteripam/infoblox/host"
+	"github.com/multicidr/controller-manager/controllers/clusteripam/infoblox/wapi"
+	"github.com/multicidr/controller-manager/controllers/clusteripam/infoblox/wapitest"
+	"github.com/multicidr/controller-manager/controllers/clusteripam/shell"
+	"github.com/multicidr/controller-manager/controllers/lease"
+	"github.com/multicidr/controller-manager/controllers/writes"
+)
+
+var start = time.Date(2026, 1, 1, 0, 0, 0, 0, time.UTC)
+
+const (
+	leaseLasts = 15 * time.Second
+	writeLasts = 5 * time.Second
+)
+
+// world is the API server, Infoblox, and the processes.
+type world struct {
+	chance    *rand.Rand
+	now       time.Time
+	covered   map[string]int
+	trace     []string
+	violation string
+
+	objects map[*shell.Kind]map[types.NamespacedName]map[string]any
+	version int
+	log     []change
+	writes  int // that changed something, in Infoblox as well
+	judged  int // of them
+
+	grid   *wapitest.Grid
+	down   bool
+	byHand map[string]bool // addresses whose records somebody has deleted
+	spoilt map[string]bool // claims, by UID, whose records somebody has deleted
+
+	leader *process
+	old    []*process
+	late   []lateWrite
+}
+
+type change struct {
+	kind   *shell.Kind
+	object map[string]any
+	gone   bool
+}
+
+// lateWrite is a write that may still be carried out, until it is too late.
+type lateWrite struct {
+	do    func() error
+	until time.Time
+	what  string
+}
+
+func newWorld(chance *rand.Rand) *world {
+	w := &world{chance: chance, now: start, covered: map[string]int{}, objects: map[*shell.Kind]map[types.NamespacedName]map[string]any{}, byHand: map[string]bool{}, spoilt: map[string]bool{}}
+	w.grid = wapitest.NewGrid("10.0.0.0/29", "fd00::/125")
+	w.put(shell.Secrets, &corev1.Secret{ObjectMeta: metav1.ObjectMeta{Namespace: "kube-system", Name: "s"}, Data: map[string][]byte{"username": []byte("u"), "password": []byte("p")}})
+	w.put(shell.InfobloxInstances, &v1alpha1.InfobloxInstance{ObjectMeta: metav1.ObjectMeta{Name: "i"}, Spec: v1alpha1.InfobloxInstanceSpec{Host: "h", WAPIVersion: "2.12", CredentialsSecretRef: v1alpha1.SecretReference{Name: "s"}}})
+	for _, namespace := range []string{"a", "b"} {
+		for name, subnet := range map[string]v1alpha1.Subnet{"v4": {CIDR: "10.0.0.0/29", Gateway: "10.0.0.1"}, "v6": {CIDR: "fd00::/125"}} {
+			w.put(shell.InfobloxIPPools, &v1alpha1.InfobloxIPPool{ObjectMeta: metav1.ObjectMeta{Namespace: namespace, Name: name},
+				Spec: v1alpha1.InfobloxIPPoolSpec{InstanceRef: v1alpha1.InstanceReference{Name: "i"}, Subnets: []v1alpha1.Subnet{subnet}}})
+		}
+	}
+	return w
+}
+
+func (w *world) end() {
+	for _, p := range append(w.old, w.leader) {
+		if p != nil {
+			p.end()
+		}
+	}
+}
+
+// The API server.
+
+func (w *world) put(kind *shell.Kind, object metav1.Object) {
+	if err := w.create(kind, object, nil); err != nil {
+		panic(err)
+	}
+}
+
+func toMap(object any) (m map[string]any) {
+	if err := json.Unmarshal(shell.Encode(object), &m); err != nil {
+		panic(err)
+	}
+	return m
+}
+
+func metadataOf(object map[string]any) map[string]any { return object["metadata"].(map[string]any) }
+
+func (w *world) store(kind *shell.Kind, name types.NamespacedName, object map[string]any, gone bool) {
+	w.version++
+	w.writes++
+	metadataOf(object)["resourceVersion"] = strconv.Itoa(w.version)
+	if w.objects[kind] == nil {
+		w.objects[kind] = map[types.NamespacedName]map[string]any{}
+	}
+	if w.objects[kind][name] = object; gone {
+		delete(w.objects[kind], name)
+	}
+	w.log = append(w.log, change{kind, object, gone})
+}
+
+func (w *world) create(kind *shell.Kind, object, stored metav1.Object) error {
+	name := nameOf(object)
+	if w.objects[kind][name] != nil {
+		return apierrors.NewAlreadyExists(schema.GroupResource{Resource: kind.Resource}, name.Name)
+	}
+	m := toMap(object)
+	metadataOf(m)["uid"] = fmt.Sprintf("00000000-0000-0000-0000-%012d", w.version)
+	metadataOf(m)["creationTimestamp"] = w.now.Format(time.RFC3339)
+	metadataOf(m)["generation"] = 1
+	w.store(kind, name, m, false)
+	decode(m, stored)
+	return nil
+}
+
+func decode(m map[string]any, object metav1.Object) {
+	if object == nil {
+		return
+	}
+	if err := json.Unmarshal(shell.Encode(m), object); err != nil {
+		panic(err)
+	}
+}
+
+func merge(into, patch map[string]any) map[string]any {
+	into = maps.Clone(into)
+	for field, value := range patch {
+		switch value := value.(type) {
+		case nil:
+			delete(into, field)
+		case map[string]any:
+			below, _ := into[field].(map[string]any)
+			if below == nil {
+				below = map[string]any{}
+			}
+			into[field] = merge(below, value)
+		default:
+			into[field] = value
+		}
+	}
+	return into
+}
+
+func (w *world) patch(kind *shell.Kind, name types.NamespacedName, patch shell.Patch, stored metav1.Object) error {
+	resource := schema.GroupResource{Resource: kind.Resource}
+	before := w.objects[kind][name]
+	if before == nil {
+		return apierrors.NewNotFound(resource, name.Name)
+	}
+	var body map[string]any
+	if err := json.Unmarshal(patch.Body, &body); err != nil {
+		panic(err)
+	}
+	for _, field := range []string{"uid", "resourceVersion"} {
+		if given, ok := metadataOf(body)[field]; ok && given != metadataOf(before)[field] {
+			return apierrors.NewConflict(resource, name.Name, errors.New(field))
+		}
+	}
+	after := merge(before, body)
+	finalizers, _ := metadataOf(after)["finalizers"].([]any)
+	had, _ := metadataOf(before)["finalizers"].([]any)
+	leaves := metadataOf(after)["deletionTimestamp"] != nil
+	if leaves && len(finalizers) > len(had) {
+		return apierrors.NewInvalid(schema.GroupKind{Kind: kind.Name}, name.Name, nil)
+	}
+	if string(shell.Encode(before)) != string(shell.Encode(after)) {
+		w.store(kind, name, after, leaves && len(finalizers) == 0)
+	}
+	decode(after, stored)
+	return nil
+}
+
+func (w *world) delete(kind *shell.Kind, name types.NamespacedName, uid types.UID) error {
+	before := w.objects[kind][name]
+	if before == nil {
+		return apierrors.NewNotFound(schema.GroupResource{Resource: kind.Resource}, name.Name)
+	}
+	if uid != "" && metadataOf(before)["uid"] != string(uid) {
+		return apierrors.NewConflict(schema.GroupResource{Resource: kind.Resource}, name.Name, errors.New("uid"))
+	}
+	after := merge(before, map[string]any{"metadata": map[string]any{"deletionTimestamp": w.now.Format(time.RFC3339)}})
+	finalizers, _ := metadataOf(after)["finalizers"].([]any)
+	if metadataOf(before)["deletionTimestamp"] == nil {
+		w.store(kind, name, after, len(finalizers) == 0)
+	}
+	return nil
+}
+
+// collectGarbage deletes the IPAddresses whose claim is gone.
+func (w *world) collectGarbage() {
+	for _, a := range all[v1beta2.IPAddress](w, shell.IPAddresses) {
+		claim := w.objects[shell.IPAddressClaims][nameOf(a)]
+		if claim == nil || metadataOf(claim)["uid"] != string(a.OwnerReferences[0].UID) {
+			_ = w.delete(shell.IPAddresses, nameOf(a), a.UID)
+		}
+	}
+}
+
+func all[T any](w *world, kind *shell.Kind) (all []*T) {
+	for _, name := range slices.SortedFunc(maps.Keys(w.objects[kind]), func(a, b types.NamespacedName) int { return strings.Compare(a.String(), b.String()) }) {
+		object := new(T)
+		if err := json.Unmarshal(shell.Encode(w.objects[kind][name]), object); err != nil {
+			panic(err)
+		}
+		all = append(all, object)
+	}
+	return all
+}
+
+// Users.
+
+func (w *world) createClaim() {
+	namespace, n := []string{"a", "b"}[w.chance.IntN(2)], w.chance.IntN(4)
+	c := &v1beta2.IPAddressClaim{ObjectMeta: metav1.ObjectMeta{Namespace: namespace, Name: fmt.Sprintf("c%d", n)},
+		Spec: v1beta2.IPAddressClaimSpec{PoolRef: v1beta2.IPPoolReference{APIGroup: shell.GroupIPAM, Kind: v1alpha1.KindInfobloxIPPool, Name: "v4"}}}
+	if n >= 2 { // These two share a host record.
+		c.Annotations = map[string]string{v1alpha1.AnnotationHostname: "h-" + namespace}
+		c.Spec.PoolRef.Name = []string{"v4", "v6"}[n-2]
+	}
+	if w.create(shell.IPAddressClaims, c, nil) == nil {
+		w.note("user creates " + nameOf(c).String())
+	}
+}
+
+func (w *world) deleteClaim() {
+	if claims := all[v1beta2.IPAddressClaim](w, shell.IPAddressClaims); len(claims) > 0 {
+		c := claims[w.chance.IntN(len(claims))]
+		w.note("user deletes " + nameOf(c).String())
+		_ = w.delete(shell.IPAddressClaims, nameOf(c), "")
+	}
+}
+
+// somebodyElse uses the same Infoblox.
+func (w *world) somebodyElse() {
+	switch w.chance.IntN(6) {
+	case 0, 1:
+		name := []string{"c0", "c1", "other"}[w.chance.IntN(3)]
+		w.note("somebody makes a record")
+		w.writes++
+		w.grid.Do(http.MethodPost, "record:host", nil, shell.Encode(host.Record{Name: name, NetworkView: "default"}.WithNext(netip.MustParsePrefix("10.0.0.0/29"), "default")))
+	case 2, 3:
+		for _, h := range w.hosts() {
+			if len(h.Claims()) == 0 {
+				w.note("somebody deletes the own record " + h.Name)
+				w.writes++
+				w.grid.Do(http.MethodDelete, h.Ref, nil, nil)
+				return
+			}
+		}
+	case 4:
+		w.down = !w.down
+		w.note("Infoblox is down")
+	case 5:
+		for _, h := range w.hosts() {
+			if len(h.Claims()) > 0 && w.chance.IntN(4) == 0 {
+				w.note("somebody deletes a record of ours")
+				w.writes++
+				w.grid.Do(http.MethodDelete, h.Ref, nil, nil)
+				for _, a := range h.Addresses() {
+					w.byHand[a.String()] = true
+				}
+				for _, uid := range h.Claims() {
+					w.spoilt[string(uid)] = true
+				}
+				return
+			}
+		}
+	}
+}
+
+// hosts returns the host records that there are.
+func (w *world) hosts() (found []host.Record) {
+	_, answer := w.grid.Do(http.MethodGet, "record:host", url.Values{"_return_fields": {"name,network_view,comment,ipv4addrs,ipv6addrs,configure_for_dns"}}, nil)
+	if err := json.Unmarshal(shell.Encode(answer), &found); err != nil {
+		panic(err)
+	}
+	return found
+}
+
+// Processes.
+
+// elect starts a process that is the leader.
+func (w *world) elect() {
+	w.leader = newProcess(w)
+}
+
+// depose cuts the leader off. After its lease has run out, another one is elected.
+func (w *world) depose() {
+	if len(w.old) > 1 {
+		w.old[0].end()
+		w.old = w.old[1:]
+	}
+	w.old = append(w.old, w.leader)
+	w.leader.cut = true
+	w.leader = nil
+	w.pass(int(leaseLasts / time.Second))
+	w.note("another leader")
+	w.elect()
+}
+
+// pass lets time pass.
+func (w *world) pass(seconds int) {
+	w.now = w.now.Add(time.Duration(seconds) * time.Second)
+	if w.leader != nil {
+		w.leader.lease = w.now.Add(leaseLasts)
+	}
+	w.collectGarbage()
+	w.late = slices.DeleteFunc(w.late, func(l lateWrite) bool { return !w.now.Before(l.until) })
+}
+
+func (w *world) executeLate() {
+	if len(w.late) == 0 {
+		return
+	}
+	i := w.chance.IntN(len(w.late))
+	l := w.late[i]
+	w.late = slices.Delete(w.late, i, i+1)
+	before := w.writes
+	if w.note("late: " + l.what); l.do() == nil && (w.writes != before || strings.Contains(l.what, "Infoblox")) {
+		w.note(l.what + ": late and carried out")
+	}
+}
+
+type process struct {
+	*world
+	logic  *logic
+	feed   *shell.Feed
+	heard  int // of the log
+	queue  map[shell.Key]bool
+	timers []timer
+	runs   map[shell.Key]bool
+	calls  []*call
+	parked chan struct{}
+	lease  time.Time
+	cut    bool // it does not renew its lease any more
+	dead   bool
+	failed map[shell.Key]int
+}
+
+type timer struct {
+	key shell.Key
+	at  time.Time
+}
+
+type call struct {
+	what, kind string
+	write      bool
+	do         func() error
+	lost       error // if the answer is lost
+	answer     chan error
+	sent       time.Time
+}
+
+func newProcess(w *world) *process {
+	p := &process{world: w, queue: map[shell.Key]bool{}, runs: map[shell.Key]bool{}, parked: make(chan struct{}), lease: w.now.Add(leaseLasts), failed: map[shell.Key]int{}}
+	lock := &shell.Lock{}
+	p.logic = newLogic(shell.Parts{
+		API:    p,
+		Lock:   lock,
+		Now:    func() time.Time { return w.now },
+		Queue:  p,
+		Served: func(k *shell.Kind) (string, bool) { return k.Group + "/" + k.Versions[0], k != shell.Clusters },
+		Tell:   func(e shell.Event) { w.trace = append(w.trace, "        event "+e.Reason+": "+e.Message) },
+		Took:   func(time.Duration) {},
+	}, "kube-system", func(wapi.Config) (WAPI, error) { return simulatedWAPI{p}, nil }, func() time.Duration { return writeLasts })
+	p.feed = &shell.Feed{Lock: lock, Logic: p.logic}
+	for kind, objects := range w.objects {
+		for _, object := range objects {
+			p.show(change{kind: kind, object: object})
+		}
+	}
+	p.heard = len(w.log)
+	p.feed.Fill()
+	return p
+}
+
+func (p *process) end() {
+	p.dead = true
+	for len(p.calls) > 0 {
+		p.resume(0, errors.New("the process has ended"))
+	}
+}
+
+// Add implements shell.Queue.
+func (p *process) Add(key shell.Key) { p.queue[key] = true }
+
+// AddAfter implements shell.Queue.
+func (p *process) AddAfter(key shell.Key, after time.Duration) {
+	p.timers = append(p.timers, timer{key, p.now.Add(after)})
+}
+
+// ready returns a key to work on.
+func (p *process) ready(chance *rand.Rand) (shell.Key, bool) {
+	p.timers = slices.DeleteFunc(p.timers, func(t timer) bool {
+		due := !p.now.Before(t.at)
+		if due {
+			p.queue[t.key] = true
+		}
+		return due
+	})
+	var keys []shell.Key
+	for key := range p.queue {
+		if !p.runs[key] {
+			keys = append(keys, key)
+		}
+	}
+	if len(keys) == 0 {
+		return shell.Key{}, false
+	}
+	slices.SortFunc(keys, func(a, b shell.Key) int { return strings.Compare(a.String(), b.String()) })
+	return keys[chance.IntN(len(keys))], true
+}
+
+func (p *process) hear() {
+	p.show(p.log[p.heard])
+	p.heard++
+}
+
+func (p *process) show(c change) {
+	for _, source := range p.logic.Reads() {
+		if source.Reads().Kind != c.kind {
+			continue
+		}
+		var object metav1.Object
+		switch c.kind {
+		case shell.IPAddressClaims:
+			object = &v1beta2.IPAddressClaim{}
+		case shell.IPAddresses:
+			object = &v1beta2.IPAddress{}
+		case shell.InfobloxInstances:
+			object = &v1alpha1.InfobloxInstance{}
+		case shell.InfobloxIPPools:
+			object = &v1alpha1.InfobloxIPPool{}
+		case shell.Secrets:
+			object = &corev1.Secret{}
+		}
+		if decode(c.object, object); c.gone {
+			p.feed.Gone(source, object)
+		} else {
+			p.feed.Shows(source, object)
+		}
+	}
+}
+
+// begin begins to work on a key.
+func (p *process) begin(key shell.Key) {
+	delete(p.queue, key)
+	p.runs[key] = true
+	go func() {
+		err := p.logic.Sync(context.Background(), key)
+		delete(p.runs, key)
+		var later writes.Later
+		switch {
+		case errors.As(err, &later):
+			p.AddAfter(key, max(time.Duration(later), time.Second))
+		case err != nil:
+			p.failed[key]++
+			p.AddAfter(key, time.Second<<min(p.failed[key], 5))
+		default:
+			delete(p.failed, key)
+		}
+		if err != nil && !p.dead {
+			p.trace = append(p.trace, fmt.Sprintf("        %v: %v", key, err))
+		}
+		p.parked <- struct{}{}
+	}()
+	<-p.parked
+}
+
+// ask sends a request, and returns with its answer.
+func (p *process) ask(c *call) error {
+	if p.dead {
+		return errors.New("the process has ended")
+	}
+	if c.write && p.now.Add(2*writeLasts).After(p.lease) {
+		p.note("a deposed leader wants to write")
+		return lease.ErrClosed
+	}
+	c.answer, c.sent = make(chan error), p.now
+	p.calls = append(p.calls, c)
+	p.parked <- struct{}{}
+	return <-c.answer
+}
+
+// resume answers a request, and waits until the process waits again.
+func (p *process) resume(i int, err error) {
+	c := p.calls[i]
+	p.calls = slices.Delete(p.calls, i, i+1)
+	c.answer <- err
+	<-p.parked
+}
+
+// answer carries out a request, or not, and answers it, or not.
+func (p *process) answer(i int, well bool) {
+	c := p.calls[i]
+	infoblox := strings.Contains(c.kind, "Infoblox")
+	if infoblox && p.down && !well {
+		p.resume(i, c.lost)
+		return
+	}
+	n := 10
+	if c.write && !well {
+		n = p.chance.IntN(10)
+	}
+	until := c.sent.Add(writeLasts)
+	if infoblox { // It knows nothing of our deadlines.
+		until = c.sent.Add(settled)
+	}
+	switch {
+	case c.write && !p.now.Before(until):
+		n = 0
+	case c.write && p.now.After(c.sent.Add(writeLasts)):
+		n = 1 // Its sender has given up.
+	}
+	p.trace = append(p.trace, fmt.Sprintf("        %s %s (%d)", c.kind, c.what, n))
+	switch n {
+	case 0:
+		p.note(c.kind + ": lost before")
+		p.resume(i, c.lost)
+	case 1:
+		p.note(c.kind + ": lost after")
+		_ = c.do()
+		p.resume(i, c.lost)
+	case 2:
+		p.late = append(p.late, lateWrite{c.do, until, c.kind})
+		p.resume(i, c.lost)
+	case 3:
+		if !infoblox {
+			p.resume(i, c.do())
+			return
+		}
+		p.note(c.kind + ": error")
+		p.resume(i, &wapi.Error{Request: c.what, Status: http.StatusInternalServerError, Code: "Server.Ibap", Text: "simulated"})
+	default:
+		p.resume(i, c.do())
+	}
+}
+
+var errLost = errors.New("no answer")
+
+// Get implements shell.API.
+func (p *process) Get(_ context.Context, kind *shell.Kind, of types.NamespacedName, object metav1.Object) error {
+	return p.ask(&call{what: "get " + kind.Name, kind: "read", lost: errLost, do: func() error {
+		m := p.objects[kind][of]
+		if m == nil {
+			return apierrors.NewNotFound(schema.GroupResource{Resource: kind.Resource}, of.Name)
+		}
+		decode(m, object)
+		return nil
+	}})
+}
+
+// Create implements shell.API.
+func (p *process) Create(_ context.Context, kind *shell.Kind, object, stored metav1.Object) error {
+	return p.ask(&call{what: "create " + kind.Name + " " + nameOf(object).String(), kind: "write", write: true, lost: errLost, do: func() error {
+		err := p.create(kind, object, stored)
+		if err == nil {
+			p.note("IPAddress created")
+		}
+		return err
+	}})
+}
+
+// Patch implements shell.API.
+func (p *process) Patch(_ context.Context, kind *shell.Kind, of types.NamespacedName, patch shell.Patch, stored metav1.Object) error {
+	return p.ask(&call{what: "patch " + kind.Name + " " + of.String() + " " + string(patch.Body), kind: "write", write: true, lost: errLost, do: func() error {
+		err := p.patch(kind, of, patch, stored)
+		if kind == shell.IPAddressClaims && err == nil && p.objects[kind][of] == nil {
+			p.note("claim released")
+		}
+		return err
+	}})
+}
+
+// Delete implements shell.API.
+func (p *process) Delete(_ context.Context, kind *shell.Kind, of types.NamespacedName, uid types.UID, _ string) error {
+	return p.ask(&call{what: "delete " + kind.Name + " " + of.String(), kind: "write", write: true, lost: errLost, do: func() error { return p.delete(kind, of, uid) }})
+}
+
+// simulatedWAPI is a WAPI without a network.
+type simulatedWAPI struct{ *process }
+
+func (s simulatedWAPI) request(method, path string, query url.Values, body, answer any) error {
+	var text []byte
+	if body != nil {
+		text = shell.Encode(body)
+	}
+	what := method + " " + path + " " + query.Encode() + string(text)
+	kind, write := "read of Infoblox", method != http.MethodGet
+	if write {
+		kind = "write to Infoblox"
+	}
+	return s.ask(&call{what: what, kind: kind, write: write, lost: &wapi.Error{Request: method, Err: errLost}, do: func() error {
+		status, got := s.grid.Do(method, path, query, text)
+		if status >= 300 {
+			e := &wapi.Error{Request: method, Status: status}
+			m := toMap(got)
+			e.Code, e.Text = m["code"].(string), m["text"].(string)
+			if wapi.IsFull(e) {
+				s.note("the pool is full")
+			}
+			return e
+		}
+		if write {
+			s.writes++
+		}
+		if answer != nil {
+			return json.Unmarshal(shell.Encode(got), answer)
+		}
+		return nil
+	}})
+}
+
+func (s simulatedWAPI) exists(kind string, query url.Values) (bool, error) {
+	var found []any
+	err := s.request(http.MethodGet, kind, query, nil, &found)
+	return len(found) > 0, err
+}
+
+func (s simulatedWAPI) NetworkView(_ context.Context, name string) (bool, error) {
+	return s.exists("networkview", url.Values{"name": {name}})
+}
+
+func (s simulatedWAPI) DNSView(_ context.Context, name string) (bool, error) {
+	return s.exists("view", url.Values{"name": {name}})
+}
+
+func (s simulatedWAPI) Network(_ context.Context, network netip.Prefix, view string) (bool, error) {
+	kind := "network"
+	if network.Addr().Is6() {
+		kind = "ipv6network"
+	}
+	return s.exists(kind, url.Values{"network": {network.String()}, "network_view": {view}})
+}
+
+func (s simulatedWAPI) Hosts(_ context.Context, name, networkView string) (found []host.Record, err error) {
+	err = s.request(http.MethodGet, "record:host", url.Values{"name": {name}, "network_view": {networkView}, "_return_fields": {"name,network_view,comment,ipv4addrs,ipv6addrs,configure_for_dns"}}, nil, &found)
+	return found, err
+}
+
+func (s simulatedWAPI) CreateHost(_ context.Context, r host.Record) (ref string, err error) {
+	err = s.request(http.MethodPost, "record:host", nil, r, &ref)
+	return ref, err
+}
+
+func (s simulatedWAPI) UpdateHost(_ context.Context, r host.Record) error {
+	body := map[string]any{"comment": r.Comment, "ipv4addrs": append([]host.Addr4{}, r.IPv4...), "ipv6addrs": append([]host.Addr6{}, r.IPv6...)}
+	return s.request(http.MethodPut, r.Ref, nil, body, nil)
+}
+
+func (s simulatedWAPI) DeleteHost(_ context.Context, ref string) error {
+	return s.request(http.MethodDelete, ref, nil, nil, nil)
+}
+
+func (s simulatedWAPI) Close() {}

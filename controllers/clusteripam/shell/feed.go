@@ -1,0 +1,43 @@
+package shell
+
+import metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+
+// Feed passes what a watch shows to a Logic: first to the Store of the kind, then, once it is filled, to Heard.
+type Feed struct {
+	Lock   *Lock
+	Logic  Logic
+	filled bool // guarded by Lock
+}
+
+// Fill calls Logic.Fill. Everything that exists must have been passed to Shows before.
+func (f *Feed) Fill() {
+	f.Lock.With(func() {
+		f.filled = true
+		f.Logic.Fill()
+	})
+}
+
+// Shows passes on an object that is new or has changed. A watch can miss that an object was deleted and created again.
+func (f *Feed) Shows(source Source, object metav1.Object) {
+	f.Lock.With(func() {
+		kind, was := source.Reads().Kind, source.show(object)
+		if was != nil && was.GetUID() != object.GetUID() {
+			f.heard(Change{Kind: kind, Before: was})
+			was = nil
+		}
+		f.heard(Change{Kind: kind, Before: was, Now: object})
+	})
+}
+
+// Gone passes on that an object is gone. object is its last known state.
+func (f *Feed) Gone(source Source, object metav1.Object) {
+	f.Lock.With(func() {
+		f.heard(Change{Kind: source.Reads().Kind, Before: source.drop(object)})
+	})
+}
+
+func (f *Feed) heard(c Change) {
+	if f.filled {
+		f.Logic.Heard(c)
+	}
+}

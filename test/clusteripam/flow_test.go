@@ -1,0 +1,123 @@
+package clusteripam
+
+import (
+	"context"
+	"fmt"
+	"strings"
+	"testing"
+	"time"
+
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/util/wait"
+)
+
+const (
+	claimOfCase5 = `{spec: {provider: in-cluster, cluster: d, nodeNetwork: {cidr: 192.168.1.0/24, gateway: 192.168.1.1, prefix: 24}}}`
+	requestOfC   = `{spec: {poolRef: {apiGroup: ipam.cluster.x-k8s.io, kind: InClusterIPPool, name: c}}}`
+	boundOfC     = `[{"config":{"apiGroup":"ipam.cluster.x-k8s.io","kind":"InClusterIPPool","name":"c"},"name":"ipPool","ready":true}]`
+)
+
+// TestFlow is one claim from its creation to the addresses of machines: a claim is bound, a ClusterDeployment may go on, IPAddressClaims get
+// addresses, and a process that was killed goes on where it was.
+func TestFlow(t *testing.T) {
+	inBothPrograms(t, func(c *cluster) {
+		c.create(claims, "c", claimOfCase5)
+		c.create(deployments, "d", `{spec: {template: x, config: {workersNumber: 2}, ipamClaim: {ref: c}}}`)
+		c.until(pools, "c", map[string]string{"spec.addresses": `["192.168.1.0/24"]`, "spec.gateway": `"192.168.1.1"`, "spec.prefix": "24", "status.ipAddresses.total": "253"})
+		c.until(ipams, "c", map[string]string{
+			"spec.provider": `"in-cluster"`, "spec.clusterIPAMClaimRef": `"c"`, "metadata.ownerReferences.0.controller": "true",
+			"status.phase": `"Bound"`, "status.providerData": boundOfC,
+		})
+		c.until(claims, "c", map[string]string{"spec.clusterIPAMRef": `"c"`, "status.bound": "true"})
+		c.until(deployments, "d", map[string]string{"spec.config.ipamEnabled": "true", "spec.config.ipPool.ready": "true", "spec.config.workersNumber": "2"})
+
+		for i, name := range []string{"a", "b", "e"} {
+			c.create(requests, name, requestOfC)
+			address := fmt.Sprintf(`"192.168.1.%d"`, i+2)
+			c.until(addresses, name, map[string]string{
+				"spec.address": address, "spec.prefix": "24", "spec.gateway": `"192.168.1.1"`, "spec.claimRef.name": `"` + name + `"`,
+				"metadata.finalizers": `["ipam.cluster.x-k8s.io/ProtectAddress"]`,
+			})
+			c.until(requests, name, map[string]string{"status.addressRef.name": `"` + name + `"`, "metadata.finalizers": `["ipam.cluster.x-k8s.io/ReleaseAddress"]`})
+		}
+		c.until(pools, "c", map[string]string{"status.ipAddresses.used": "3", "status.ipAddresses.free": "250"})
+
+		c.restart()
+		c.delete(requests, "b")
+		c.untilGone(addresses, "b")
+		c.until(pools, "c", map[string]string{"status.ipAddresses.used": "2"}) // Two watches need not show things in the order of their writes.
+		c.create(requests, "f", requestOfC)
+		c.until(addresses, "f", map[string]string{"spec.address": `"192.168.1.3"`})
+
+		took := []time.Duration{}
+		for i := range 3 {
+			name := fmt.Sprintf("c%d", i)
+			c.create(claims, name, fmt.Sprintf(`{spec: {provider: in-cluster, nodeNetwork: {cidr: 10.%d.0.0/24, gateway: 10.%d.0.1}}}`, i, i))
+			took = append(took, c.until(claims, name, map[string]string{"status.bound": "true"}))
+		}
+		t.Logf("from creation to bound: %v", took)
+	})
+}
+
+// TestNeverTwice fills a pool with more claims than it has addresses, and kills the program halfway.
+func TestNeverTwice(t *testing.T) {
+	inBothPrograms(t, func(c *cluster) {
+		c.create(claims, "c", `{spec: {provider: in-cluster, nodeNetwork: {cidr: 192.168.1.0/25, gateway: 192.168.1.1}}}`)
+		c.until(claims, "c", map[string]string{"status.bound": "true"})
+		const usable = 125
+		for i := range usable + 1 {
+			c.create(requests, fmt.Sprintf("r%03d", i), requestOfC)
+			if i == usable/2 {
+				c.restart()
+			}
+		}
+		c.until(pools, "c", map[string]string{"status.ipAddresses.used": fmt.Sprint(usable), "status.ipAddresses.free": "0"})
+		holders := map[string]string{}
+		list, err := c.of(addresses).List(t.Context(), metav1.ListOptions{})
+		c.do("list IPAddresses", err)
+		for i := range list.Items {
+			address := at(&list.Items[i], "spec.address")
+			if other := holders[address]; other != "" {
+				t.Errorf("%s and %s both have %s", other, list.Items[i].GetName(), address)
+			}
+			holders[address] = list.Items[i].GetName()
+		}
+		for _, reserved := range []string{"0", "1", "127"} {
+			if holder := holders[`"192.168.1.`+reserved+`"`]; holder != "" {
+				t.Errorf("%s has 192.168.1.%s, which is reserved", holder, reserved)
+			}
+		}
+		if len(holders) != usable {
+			t.Errorf("%d addresses are allocated, want %d", len(holders), usable)
+		}
+	})
+}
+
+// TestLateKinds starts the program before any CustomResourceDefinition exists. It waits, says what is missing, and begins by itself.
+func TestLateKinds(t *testing.T) {
+	for _, program := range []string{alone, insideManager} {
+		t.Run(program, func(t *testing.T) {
+			c := newCluster(t, program)
+			c.start()
+			c.untilHealth("cluster-ipam-controller", "ClusterIPAMClaim")
+			c.apply(crds)
+			c.create(claims, "c", claimOfCase5)
+			c.until(claims, "c", map[string]string{"status.bound": "true"})
+			c.untilHealth("cluster-ipam-controller", "ok")
+		})
+	}
+}
+
+// untilHealth waits until a controller's health check says something.
+func (c *cluster) untilHealth(controller, want string) {
+	c.t.Helper()
+	var says string
+	err := wait.PollUntilContextTimeout(c.t.Context(), poll, patience, true, func(ctx context.Context) (bool, error) {
+		_, body, err := c.manager.Get(ctx, "/healthz/"+controller)
+		says = string(body)
+		return err == nil && strings.Contains(says, want), nil
+	})
+	if err != nil {
+		c.t.Fatalf("the health check of %s says %q, want %q", controller, says, want)
+	}
+}

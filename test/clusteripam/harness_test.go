@@ -1,0 +1,264 @@
+package clusteripam
+
+import (
+	"cmp"
+	"context"
+	"encoding/json"
+	"fmt"
+	"strings"
+	"testing"
+	"time"
+
+	rbacv1 "k8s.io/api/rbac/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
+	"k8s.io/apimachinery/pkg/runtime/schema"
+	"k8s.io/apimachinery/pkg/types"
+	"k8s.io/apimachinery/pkg/util/wait"
+	"k8s.io/client-go/dynamic"
+	"k8s.io/client-go/kubernetes"
+	"sigs.k8s.io/yaml"
+
+	"github.com/multicidr/controller-manager/controllers/clusteripam"
+	"github.com/multicidr/controller-manager/test/controlplane"
+)
+
+const (
+	// patience is how long something may take. It only shows on a failure.
+	patience = time.Minute
+	poll     = 20 * time.Millisecond
+
+	namespace = "t"
+	// aloneUser is who cluster-ipam-controller is here.
+	aloneUser = "cluster-ipam"
+)
+
+// The programs that contain the controllers.
+const (
+	insideManager = "kube-controller-manager"
+	alone         = "cluster-ipam-controller"
+)
+
+// cluster is a control plane with one of the programs on it.
+type cluster struct {
+	t       *testing.T
+	cp      *controlplane.ControlPlane
+	dynamic dynamic.Interface
+	kube    kubernetes.Interface
+	program string
+	manager *controlplane.Manager
+	args    []string
+}
+
+// inBothPrograms runs a test on a control plane with our CRDs and permissions, once with each program.
+func inBothPrograms(t *testing.T, test func(c *cluster)) {
+	for _, program := range []string{alone, insideManager} {
+		t.Run(program, func(t *testing.T) {
+			c := newCluster(t, program)
+			c.apply(crds)
+			c.start()
+			test(c)
+		})
+	}
+}
+
+// newCluster starts a control plane with the permissions, but neither CRDs nor the program.
+func newCluster(t *testing.T, program string) *cluster {
+	c := &cluster{t: t, cp: controlplane.StartForTest(t, controlplane.Options{}), program: program}
+	c.dynamic, c.kube = dynamic.NewForConfigOrDie(c.cp.AdminConfig()), kubernetes.NewForConfigOrDie(c.cp.AdminConfig())
+	c.apply("../../manifests/clusteripam/rbac")
+	c.do("make a namespace", c.cp.ApplyObjects(t.Context(), &unstructured.Unstructured{Object: map[string]any{
+		"apiVersion": "v1", "kind": "Namespace", "metadata": map[string]any{"name": namespace},
+	}}))
+	if program == alone {
+		c.bindAlone()
+	}
+	return c
+}
+
+// bindAlone gives the user of cluster-ipam-controller what its chart gives its service account: the roles of all controllers, its Lease, and
+// what a server needs that asks the API server who its clients are.
+func (c *cluster) bindAlone() {
+	ctx, rbac := c.t.Context(), c.kube.RbacV1()
+	user := []rbacv1.Subject{{Kind: rbacv1.UserKind, APIGroup: rbacv1.GroupName, Name: aloneUser}}
+	_, err := rbac.Roles(metav1.NamespaceSystem).Create(ctx, &rbacv1.Role{
+		ObjectMeta: metav1.ObjectMeta{Name: alone},
+		Rules: []rbacv1.PolicyRule{
+			{APIGroups: []string{"coordination.k8s.io"}, Resources: []string{"leases"}, Verbs: []string{"create", "get", "update"}},
+			{APIGroups: []string{""}, Resources: []string{"secrets"}, Verbs: []string{"get", "list", "watch"}},
+		},
+	}, metav1.CreateOptions{})
+	c.do("make a role", err)
+	everywhere := []string{"system:auth-delegator"}
+	for _, name := range clusteripam.Names() {
+		everywhere = append(everywhere, "system:controller:"+name)
+	}
+	for _, role := range everywhere {
+		_, err := rbac.ClusterRoleBindings().Create(ctx, &rbacv1.ClusterRoleBinding{
+			ObjectMeta: metav1.ObjectMeta{Name: alone + ":" + role}, RoleRef: rbacv1.RoleRef{APIGroup: rbacv1.GroupName, Kind: "ClusterRole", Name: role}, Subjects: user,
+		}, metav1.CreateOptions{})
+		c.do("bind a role", err)
+	}
+	for _, role := range []string{alone, "extension-apiserver-authentication-reader"} {
+		_, err := rbac.RoleBindings(metav1.NamespaceSystem).Create(ctx, &rbacv1.RoleBinding{
+			ObjectMeta: metav1.ObjectMeta{Name: alone + ":" + role}, RoleRef: rbacv1.RoleRef{APIGroup: rbacv1.GroupName, Kind: "Role", Name: role}, Subjects: user,
+		}, metav1.CreateOptions{})
+		c.do("bind a role", err)
+	}
+}
+
+// start starts the program, with the controllers and, in kube-controller-manager, the garbage collector.
+func (c *cluster) start(args ...string) {
+	c.t.Helper()
+	c.args = args
+	opts := controlplane.ManagerOptions{Name: c.program, Args: args}
+	if c.program == alone {
+		opts.Alone, opts.Binary, opts.User = true, alone, aloneUser
+	} else {
+		opts.Args = append([]string{"--controllers=" + strings.Join(append(clusteripam.Names(), "garbage-collector-controller", "serviceaccount-token-controller"), ",")}, args...)
+	}
+	c.manager = c.cp.StartManagerForTest(c.t, opts)
+}
+
+// kill ends the program like a crash of its machine, and frees its Lease so that the next one need not wait.
+func (c *cluster) kill() {
+	c.t.Helper()
+	c.do("kill the program", c.manager.Kill())
+	err := c.kube.CoordinationV1().Leases(metav1.NamespaceSystem).Delete(c.t.Context(), c.program, metav1.DeleteOptions{})
+	if !apierrors.IsNotFound(err) {
+		c.do("delete the Lease", err)
+	}
+}
+
+// restart kills the program and starts it again.
+func (c *cluster) restart() {
+	c.t.Helper()
+	c.kill()
+	c.start(c.args...)
+}
+
+func (c *cluster) do(what string, err error) {
+	c.t.Helper()
+	if err != nil {
+		c.t.Fatalf("%s: %v", what, err)
+	}
+}
+
+func (c *cluster) apply(paths ...string) {
+	c.t.Helper()
+	apply(c.t, c.cp, paths...)
+}
+
+func (c *cluster) of(resource schema.GroupVersionResource) dynamic.ResourceInterface {
+	if resource == globalPools || resource == instances {
+		return c.dynamic.Resource(resource)
+	}
+	return c.dynamic.Resource(resource).Namespace(namespace)
+}
+
+// create creates an object with this content, as YAML.
+func (c *cluster) create(resource schema.GroupVersionResource, name, content string) *unstructured.Unstructured {
+	c.t.Helper()
+	object := &unstructured.Unstructured{}
+	c.do("read the YAML of "+name, yaml.Unmarshal([]byte(content), &object.Object))
+	object.SetAPIVersion(resource.GroupVersion().String())
+	object.SetKind(kinds[resource])
+	object.SetName(name)
+	stored, err := c.of(resource).Create(c.t.Context(), object, metav1.CreateOptions{})
+	c.do("create "+name, err)
+	return stored
+}
+
+// patch changes an object by a merge patch, as YAML.
+func (c *cluster) patch(resource schema.GroupVersionResource, name, content string, subresources ...string) {
+	c.t.Helper()
+	body, err := yaml.YAMLToJSON([]byte(content))
+	c.do("read the YAML of a patch", err)
+	_, err = c.of(resource).Patch(c.t.Context(), name, types.MergePatchType, body, metav1.PatchOptions{}, subresources...)
+	c.do("patch "+name, err)
+}
+
+func (c *cluster) delete(resource schema.GroupVersionResource, name string) {
+	c.t.Helper()
+	c.do("delete "+name, c.of(resource).Delete(c.t.Context(), name, metav1.DeleteOptions{}))
+}
+
+// get returns an object; nil if there is none.
+func (c *cluster) get(resource schema.GroupVersionResource, name string) *unstructured.Unstructured {
+	c.t.Helper()
+	object, err := c.of(resource).Get(c.t.Context(), name, metav1.GetOptions{})
+	if apierrors.IsNotFound(err) {
+		return nil
+	}
+	c.do("get "+name, err)
+	return object
+}
+
+// until waits until an object has all these values, by path, as JSON: "status.bound": `true`. A path that does not exist is "". It returns
+// how long that took.
+func (c *cluster) until(resource schema.GroupVersionResource, name string, want map[string]string) time.Duration {
+	c.t.Helper()
+	var last string
+	began := time.Now()
+	err := wait.PollUntilContextTimeout(c.t.Context(), poll, patience, true, func(context.Context) (bool, error) {
+		object := c.get(resource, name)
+		for path, value := range want {
+			if is := at(object, path); is != value {
+				last = fmt.Sprintf("%s is %s, want %s", path, cmp.Or(is, "missing"), cmp.Or(value, "missing"))
+				return false, nil
+			}
+		}
+		return true, nil
+	})
+	if err != nil {
+		_, health, _ := c.manager.Get(c.t.Context(), "/healthz?verbose")
+		c.t.Fatalf("%s %s: %s after %v; the object is %s\nhealth: %s", kinds[resource], name, last, time.Since(began).Round(time.Second), asJSON(c.get(resource, name)), health)
+	}
+	return time.Since(began)
+}
+
+// untilGone waits until an object is gone.
+func (c *cluster) untilGone(resource schema.GroupVersionResource, name string) {
+	c.t.Helper()
+	err := wait.PollUntilContextTimeout(c.t.Context(), poll, patience, true, func(context.Context) (bool, error) {
+		return c.get(resource, name) == nil, nil
+	})
+	if err != nil {
+		c.t.Fatalf("%s %s is still there: %s", kinds[resource], name, asJSON(c.get(resource, name)))
+	}
+}
+
+// at returns a value of an object as JSON; empty if it is not there. Numbers in the path are indexes of lists.
+func at(object *unstructured.Unstructured, path string) string {
+	if object == nil {
+		return ""
+	}
+	var value any = object.Object
+	for _, field := range strings.Split(path, ".") {
+		switch of := value.(type) {
+		case map[string]any:
+			value = of[field]
+		case []any:
+			var i int
+			if _, err := fmt.Sscan(field, &i); err != nil || i >= len(of) {
+				return ""
+			}
+			value = of[i]
+		default:
+			return ""
+		}
+	}
+	if value == nil {
+		return ""
+	}
+	return asJSON(value)
+}
+
+func asJSON(v any) string {
+	text, err := json.Marshal(v)
+	if err != nil {
+		return err.Error()
+	}
+	return string(text)
+}
