@@ -28,6 +28,7 @@ import (
 	"github.com/multicidr/controller-manager/controllers/nodeipam/allocator"
 	"github.com/multicidr/controller-manager/controllers/nodeipam/clustercidr"
 	"github.com/multicidr/controller-manager/controllers/nodeipam/events"
+	"github.com/multicidr/controller-manager/controllers/nodeipam/fresh"
 	"github.com/multicidr/controller-manager/controllers/nodeipam/fromflags"
 	"github.com/multicidr/controller-manager/controllers/nodeipam/health"
 	"github.com/multicidr/controller-manager/controllers/nodeipam/metrics"
@@ -90,6 +91,7 @@ type Controller struct {
 
 	nodes        corelisters.NodeLister
 	clusterCIDRs clustercidrlisters.ClusterCIDRLister
+	gone         *fresh.Gone                         // ClusterCIDRs that clusterCIDRs leaves out
 	serviceCIDRs networkinglisters.ServiceCIDRLister // nil without that API
 	informers    externalversions.SharedInformerFactory
 	synced       map[string]cache.InformerSynced // by the kind that is cached
@@ -167,7 +169,7 @@ func New(cfg Config) (*Controller, error) {
 	clusterCIDRs := c.informers.InformerFor(&networkingv1.ClusterCIDR{}, func(_ versioned.Interface, resync time.Duration) cache.SharedIndexInformer {
 		return stored.NewInformer(c.dynamic, resync, health.NewChanges("ClusterCIDRs", c.noteRead))
 	})
-	c.clusterCIDRs = clustercidrlisters.NewClusterCIDRLister(clusterCIDRs.GetIndexer())
+	c.clusterCIDRs = stored.Existing{ClusterCIDRLister: clustercidrlisters.NewClusterCIDRLister(clusterCIDRs.GetIndexer()), Gone: c.gone}
 
 	c.nodesAsOf = cfg.NodesAsOf
 	// Use the store's version: the informer's own is that of its reflector, which is ahead of what listers show.
@@ -204,7 +206,7 @@ func newController(cfg Config, p parts) *Controller {
 		leaseOfItsOwn:    cfg.LeaseOfItsOwn,
 		takeoverDelay:    cfg.TakeoverDelay,
 		nodes:            p.nodes,
-		clusterCIDRs:     p.clusterCIDRs,
+		gone:             &fresh.Gone{},
 		serviceCIDRs:     p.serviceCIDRs,
 		nodeQueue:        p.newQueue("nodes", queues.RetryMax),
 		clusterCIDRQueue: p.newQueue("clustercidrs", queues.RetryMax),
@@ -224,6 +226,7 @@ func newController(cfg Config, p parts) *Controller {
 		synced:           map[string]cache.InformerSynced{},
 		broken:           make(chan struct{}),
 	}
+	c.clusterCIDRs = stored.Existing{ClusterCIDRLister: p.clusterCIDRs, Gone: c.gone}
 	if c.fence = cfg.Fence; c.fence == nil {
 		c.fence = &lease.Fence{}
 	}

@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"maps"
+	"slices"
 	"strconv"
 	"strings"
 	"sync"
@@ -25,12 +26,14 @@ import (
 	"k8s.io/client-go/tools/cache"
 
 	versionedfake "github.com/multicidr/controller-manager/apis/generated/clientset/versioned/fake"
+	clustercidrlisters "github.com/multicidr/controller-manager/apis/generated/listers/networking/v1"
 	networkingv1 "github.com/multicidr/controller-manager/apis/networking/v1"
 	"github.com/multicidr/controller-manager/controllers/ipam"
 	"github.com/multicidr/controller-manager/controllers/nodeipam/allocator"
 	"github.com/multicidr/controller-manager/controllers/nodeipam/fresh"
 	"github.com/multicidr/controller-manager/controllers/nodeipam/health"
 	. "github.com/multicidr/controller-manager/controllers/nodeipam/internal/objects"
+	"github.com/multicidr/controller-manager/controllers/nodeipam/stored"
 	"github.com/multicidr/controller-manager/controllers/queues"
 )
 
@@ -95,6 +98,53 @@ func TestFreshObjectByObject(t *testing.T) {
 			}
 		})
 	}
+}
+
+// A cache can be older than a ClusterCIDR that came and went before the start, and show it later. Then it does not count: its finalizer is gone, and it may
+// not allocate.
+func TestClusterCIDRThatCameAndWent(t *testing.T) {
+	indexer := cache.NewIndexer(cache.MetaNamespaceKeyFunc, cache.Indexers{})
+	lists := stored.Existing{ClusterCIDRLister: clustercidrlisters.NewClusterCIDRLister(indexer), Gone: &fresh.Gone{}}
+	show := func(name, version string) {
+		_ = indexer.Update(ClusterCIDR(name, Spec4("10.0.0.0/16", 8, nil), func(cc *networkingv1.ClusterCIDR) { cc.ResourceVersion = version }))
+	}
+	want := func(when, want string) {
+		t.Helper()
+		all, err := lists.List(labels.Everything())
+		var names []string
+		for _, cc := range all {
+			names = append(names, cc.Name)
+			if _, err := lists.Get(cc.Name); err != nil {
+				t.Error(err)
+			}
+		}
+		slices.Sort(names)
+		if got := strings.Join(names, " "); got != want || err != nil {
+			t.Errorf("%s: %q, %v; want %q", when, got, err, want)
+		}
+		for _, name := range []string{"stays", "went", "new"} {
+			if _, err := lists.Get(name); (err == nil) != slices.Contains(names, name) {
+				t.Errorf("%s: get %s: %v", when, name, err)
+			}
+		}
+	}
+	show("stays", "9")
+	all := fresh.Contents{Kind: "ClusterCIDRs", Shown: fresh.VersionsOf(lists.List), Gone: lists.Gone, Read: func(context.Context, string) (map[string]string, string, error) {
+		return map[string]string{"stays": "9"}, "20", nil
+	}}
+	if !fresh.WaitShown(t.Context(), &health.Health{}, all) {
+		t.Fatal("not fresh")
+	}
+	show("went", "12")
+	want("the watch tells of its creation", "stays")
+	show("went", "15")
+	show("stays", "17")
+	want("and of its finalizer", "stays")
+	show("new", "21")
+	show("stays", "22")
+	want("later", "new stays")
+	show("went", "23")
+	want("another one of the name", "new stays went")
 }
 
 // nodesWhileListed is a lister of Nodes with something that happens while they are listed.

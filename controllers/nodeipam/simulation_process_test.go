@@ -126,18 +126,18 @@ func (p *process) fresh() bool {
 			return strconv.Itoa(p.caches[k].revision)
 		}
 	}
-	all := func(k kind, shown func() (map[string]string, error)) fresh.Contents {
+	all := func(k kind, shown func() (map[string]string, error), gone *fresh.Gone) fresh.Contents {
 		return fresh.Contents{Kind: string(k), Read: func(context.Context, string) (map[string]string, string, error) {
 			versions := map[string]string{}
 			for name, o := range p.w.server.objects[k] {
 				versions[name] = o.GetResourceVersion()
 			}
 			return versions, strconv.Itoa(p.w.server.revision()), nil
-		}, Shown: shown}
+		}, Shown: shown, Gone: gone}
 	}
 	fresh := fresh.Wait(noTime, &c.health,
-		fresh.Cache{Contents: all(kindNode, fresh.VersionsOf(c.nodes.List)), AsOf: p.asOf, Version: version(kindNode)},
-		fresh.Cache{Contents: all(kindClusterCIDR, fresh.VersionsOf(c.clusterCIDRs.List)), AsOf: p.asOf, Version: version(kindClusterCIDR)})
+		fresh.Cache{Contents: all(kindNode, fresh.VersionsOf(c.nodes.List), nil), AsOf: p.asOf, Version: version(kindNode)},
+		fresh.Cache{Contents: all(kindClusterCIDR, fresh.VersionsOf(c.clusterCIDRs.List), c.gone), AsOf: p.asOf, Version: version(kindClusterCIDR)})
 	if fresh && p.mute {
 		p.w.cover("fresh caches that cannot tell")
 	}

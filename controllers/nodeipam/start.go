@@ -201,7 +201,7 @@ func (c *Controller) nodeContents() fresh.Contents {
 }
 
 func (c *Controller) clusterCIDRContents() fresh.Contents {
-	return fresh.Contents{Kind: "ClusterCIDRs", Read: fresh.ReadPages(stored.ClusterCIDRs(c.dynamic).List), Shown: fresh.VersionsOf(c.clusterCIDRs.List)}
+	return fresh.Contents{Kind: "ClusterCIDRs", Read: fresh.ReadPages(stored.ClusterCIDRs(c.dynamic).List), Shown: fresh.VersionsOf(c.clusterCIDRs.List), Gone: c.gone}
 }
 
 func (c *Controller) serviceCIDRContents() fresh.Contents {

@@ -466,7 +466,7 @@ var mutants = []mutant{
 	},
 	{
 		name: "released-before-writes-end", defect: "a leader that ends gives the lease up while a write without an answer may still be carried out",
-		old:  "\tif err = write(ctx); Answered(err) {\n\t\tleave()\n\t}\n\treturn err\n",
+		old:  "\tif err = write(ctx); writes.Answered(err) {\n\t\tleave()\n\t}\n\treturn err\n",
 		new:  "\terr = write(ctx)\n\tleave()\n\treturn err\n",
 		test: testStaysInside,
 	},
@@ -1319,6 +1319,12 @@ var mutants = []mutant{
 		old:  "if !time.Now().Before(ask) {",
 		new:  "if ask.IsZero() {",
 		test: "./controllers/nodeipam TestFreshWhileObjectsGo",
+	},
+	{
+		name: "came-and-went-and-allocates", defect: "a ClusterCIDR that came and went before the start allocates when an old cache shows it, and its finalizer is gone",
+		old:  "return err == nil && order <= 0\n",
+		new:  "return err == nil && order < -1\n",
+		test: "./controllers/nodeipam TestClusterCIDRThatCameAndWent",
 	},
 	{
 		name: "failed-reads-untold", defect: "a Node waits for a read that fails for good, and health does not say so",

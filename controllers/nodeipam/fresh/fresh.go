@@ -7,6 +7,7 @@ import (
 	"errors"
 	"fmt"
 	"slices"
+	"sync/atomic"
 	"time"
 
 	"k8s.io/apimachinery/pkg/api/meta"
@@ -52,6 +53,28 @@ type Contents struct {
 	Read func(ctx context.Context, name string) (versions map[string]string, asOf string, err error)
 	// Shown returns what the cache shows.
 	Shown func() (map[string]string, error)
+	// Gone, if not nil, learns which objects the cache may still show although they are gone.
+	Gone *Gone
+}
+
+// Gone knows objects that were created and deleted before a cache was compared with what exists, object by object. The cache can be older
+// than these objects, lack none that exists, and show them later. The zero value knows none. Safe for concurrent use.
+type Gone struct{ read atomic.Pointer[read] }
+
+// read is a consistent read of all objects.
+type read struct {
+	exist map[string]string
+	asOf  string
+}
+
+// Knows reports whether an object is gone that a cache shows in this version.
+func (g *Gone) Knows(name, version string) bool {
+	r := g.read.Load()
+	if r == nil || r.exist[name] != "" {
+		return false
+	}
+	order, err := resourceversion.CompareResourceVersion(version, r.asOf)
+	return err == nil && order <= 0
 }
 
 // ReadNodes makes a consistent read of Nodes and returns its resource version. It reads only one Node, however many there are.
@@ -109,9 +132,9 @@ func WaitShown(ctx context.Context, h *health.Health, all Contents) bool {
 		if !time.Now().Before(next) {
 			var err error
 			exist, asOf, err = all.Read(ctx, "") // It may list very many objects, and take long.
-			read := time.Now()
-			next, pause = read.Add(pause), min(2*pause, maxPause)
-			ask, asked = read.Add(LookInterval/2), map[string]bool{}
+			now := time.Now()
+			next, pause = now.Add(pause), min(2*pause, maxPause)
+			ask, asked = now.Add(LookInterval/2), map[string]bool{}
 			if err != nil {
 				if ctx.Err() == nil && h.WaitFor(health.Problem{What: all.Kind + " to be readable: if that is forbidden, " + health.ApplyRBAC, Err: err}) {
 					klog.FromContext(ctx).Error(err, "No Node gets podCIDRs: "+all.Kind+" cannot be read")
@@ -132,6 +155,9 @@ func WaitShown(ctx context.Context, h *health.Health, all Contents) bool {
 		}
 		name, needed, behind := firstBehind(shown, exist, asOf)
 		if !behind {
+			if all.Gone != nil {
+				all.Gone.read.Store(&read{exist, asOf})
+			}
 			return true, nil
 		}
 		h.WaitFor(health.Problem{What: fmt.Sprintf("the cache of %s to show %s as of resource version %s", all.Kind, name, needed)})

@@ -8,17 +8,21 @@ import (
 	"slices"
 	"time"
 
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	"k8s.io/apimachinery/pkg/api/meta"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
+	"k8s.io/apimachinery/pkg/labels"
 	"k8s.io/apimachinery/pkg/runtime"
 	utiljson "k8s.io/apimachinery/pkg/util/json"
 	"k8s.io/apimachinery/pkg/watch"
 	"k8s.io/client-go/dynamic"
 	"k8s.io/client-go/tools/cache"
 
+	clustercidrlisters "github.com/multicidr/controller-manager/apis/generated/listers/networking/v1"
 	networkingv1 "github.com/multicidr/controller-manager/apis/networking/v1"
 	"github.com/multicidr/controller-manager/controllers/nodeipam/clustercidr"
+	"github.com/multicidr/controller-manager/controllers/nodeipam/fresh"
 	"github.com/multicidr/controller-manager/controllers/nodeipam/health"
 	"github.com/multicidr/controller-manager/controllers/nodeipam/requests"
 )
@@ -144,4 +148,24 @@ func StripManagedFields(obj any) (any, error) {
 		o.SetManagedFields(nil)
 	}
 	return obj, nil
+}
+
+// Existing is a lister of ClusterCIDRs without those that are known to be gone. The controller would allocate from them, and their finalizer
+// is gone, too.
+type Existing struct {
+	clustercidrlisters.ClusterCIDRLister
+	Gone *fresh.Gone
+}
+
+func (e Existing) List(selector labels.Selector) ([]*networkingv1.ClusterCIDR, error) {
+	all, err := e.ClusterCIDRLister.List(selector)
+	return slices.DeleteFunc(all, func(cc *networkingv1.ClusterCIDR) bool { return e.Gone.Knows(cc.Name, cc.ResourceVersion) }), err
+}
+
+func (e Existing) Get(name string) (*networkingv1.ClusterCIDR, error) {
+	cc, err := e.ClusterCIDRLister.Get(name)
+	if err == nil && e.Gone.Knows(name, cc.ResourceVersion) {
+		return nil, apierrors.NewNotFound(networkingv1.Resource("clustercidrs"), name)
+	}
+	return cc, err
 }
