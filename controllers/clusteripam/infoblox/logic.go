@@ -153,6 +153,9 @@ func (l *logic) Heard(c shell.Change) {
 		l.Queue.Add(shell.KeyOf(c.Kind, c.Object()))
 	case shell.InfobloxIPPools:
 		l.Queue.Add(shell.KeyOf(c.Kind, c.Object()))
+		if c.Before != nil && c.Now != nil && paused(c.Before) != paused(c.Now) {
+			l.queueClaimsOf(nameOf(c.Now))
+		}
 	case shell.Secrets:
 		for _, i := range l.instances.List() {
 			if i.Spec.CredentialsSecretRef.Name == c.Object().GetName() {
@@ -218,8 +221,12 @@ func (l *logic) heardOfAddress(before, now *v1beta2.IPAddress) {
 		}
 	}
 	for _, a := range []*v1beta2.IPAddress{before, now} {
-		if a != nil && ofInfoblox(a.Spec.PoolRef) {
-			l.Queue.Add(shell.KeyOf(shell.IPAddressClaims, a)) // It has the name of its claim.
+		if a == nil {
+			continue
+		}
+		// It has the name of its claim, or stands in the way of one.
+		if claim, ok := l.claims.Get(a.Namespace, a.Name); ofInfoblox(a.Spec.PoolRef) || ok && ofInfoblox(claim.Spec.PoolRef) {
+			l.Queue.Add(shell.KeyOf(shell.IPAddressClaims, a))
 		}
 	}
 }
