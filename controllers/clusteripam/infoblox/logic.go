@@ -317,20 +317,21 @@ type shown struct {
 	Unsettled []string `json:",omitempty"` // host records with a write whose outcome is not known
 }
 
+// shownVerdict has no message: it can name a Secret.
 type shownVerdict struct {
-	Ready           bool
-	Reason, Message string
-	Checked         time.Time
+	Ready   bool
+	Reason  string
+	Checked time.Time
 }
 
 // Show implements shell.Logic.
 func (l *logic) Show() any {
 	s := shown{Instances: map[string]shownVerdict{}, Pools: map[string]shownVerdict{}, Waiting: map[string]string{}, Addresses: len(l.holders)}
 	for name, i := range l.servers {
-		s.Instances[name] = shownVerdict{i.ready, i.reason, i.message, i.checked}
+		s.Instances[name] = shownVerdict{i.ready, i.reason, i.checked}
 	}
 	for name, p := range l.verdicts {
-		s.Pools[name.String()] = shownVerdict{p.ready, p.reason, p.message, p.checked}
+		s.Pools[name.String()] = shownVerdict{p.ready, p.reason, p.checked}
 	}
 	for uid, reason := range l.waiting {
 		s.Waiting[l.names[uid].String()] = reason
