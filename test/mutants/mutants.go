@@ -72,6 +72,12 @@ const (
 	testNeverOlder   = "./controllers/nodeipam TestClusterCIDRNeverGetsOlder"
 	testMessages     = "./controllers/nodeipam/allocator TestMessagesAreBounded"
 	testPools        = "./controllers/clusteripam/incluster/book TestSimulation"
+	testClaims       = "./controllers/clusteripam/gate TestSimulation"
+	testNetworks     = "./controllers/clusteripam/claims/binding TestNetworkOfAClaim"
+	testDecide       = "./controllers/clusteripam/claims/binding TestDecide"
+	testConditions   = "./controllers/clusteripam/claims/binding TestConditions"
+	testInstances    = "./controllers/clusteripam/claims/binding TestInstanceOfAClaim"
+	testConfig       = "./controllers/clusteripam/gate/opening TestConfig"
 	testInfoblox     = "./controllers/clusteripam/infoblox TestSimulation"
 	testModel        = "./controllers/nodeipam TestModel"
 	testNewRange     = "./controllers/ipam TestNewRange"
@@ -1709,5 +1715,189 @@ var mutants = []mutant{
 		old:  "return e.notSent || e.Status >= 400 && e.Status < 500 && e.Status != http.StatusRequestTimeout",
 		new:  "return e.notSent || e.Status >= 400",
 		test: "./controllers/clusteripam/infoblox/wapi TestFailures",
+	},
+
+	// Claims and ClusterDeployments.
+	{
+		name: "claim-prefix-zero", defect: "machines get a /0 if the claim has a cidr and no prefix", seen: "k0rdent",
+		file: "controllers/clusteripam/claims/binding/network.go",
+		old:  "n.prefix = cidr.Bits()",
+		new:  "n.prefix = 0",
+		test: testNetworks,
+	},
+	{
+		name: "claim-binding-moves", defect: "the claim is bound to another ClusterDeployment after its field was removed and set anew", seen: "k0rdent",
+		file: "controllers/clusteripam/claims/binding/claim.go",
+		old:  "if recorded := Cluster(v.Claim); recorded != \"\" {",
+		new:  "if recorded := Cluster(v.Claim); recorded == v.Claim.Spec.Cluster && recorded != \"\" {",
+		test: testClaims,
+	},
+	{
+		name: "claim-takes-over-clusteripam", defect: "a ClusterIPAM of another claim is taken over", seen: "k0rdent",
+		file: "controllers/clusteripam/claims/binding/claim.go",
+		old:  "case !owned && ref != \"\" && ref != claim.Name:",
+		new:  "case !owned && ref == claim.Name && !valid:",
+		test: testClaims,
+	},
+	{
+		name: "claim-takes-over-pool", defect: "the addresses of a claim are written into an unrelated pool of its name", seen: "k0rdent",
+		file: "controllers/clusteripam/claims/binding/pool.go",
+		old:  "case !owner && (p.create == nil || len(p.changes) > 0):",
+		new:  "case !owner && p.create == nil:",
+		test: testClaims,
+	},
+	{
+		name: "claim-clusteripam-not-adopted", defect: "a ClusterIPAM without an owner is not adopted, so nobody deletes it", seen: "k0rdent",
+		file: "controllers/clusteripam/claims/binding/claim.go",
+		old:  "\tif !owned {\n\t\tmetadata[\"ownerReferences\"]",
+		new:  "\tif !owned && ref == \"\" {\n\t\tmetadata[\"ownerReferences\"]",
+		test: testClaims,
+	},
+	{
+		name: "claim-edit-lost", defect: "an edit of the claim does not reach the pool", seen: "k0rdent",
+		file: "controllers/clusteripam/claims/binding/pool.go",
+		old:  "case len(p.changes) > 0:\n\t\treturn &Write",
+		new:  "case len(p.changes) > 3:\n\t\treturn &Write",
+		test: testClaims,
+	},
+	{
+		name: "claim-pool-replaced", defect: "a patch of the pool removes what users added", seen: "k0rdent",
+		file: "controllers/clusteripam/claims/binding/pool.go",
+		old:  "Changes: map[string]any{\"spec\": p.changes}}",
+		new:  "Changes: map[string]any{\"spec\": map[string]any{\"addresses\": p.changes[\"addresses\"], \"excludedAddresses\": nil}}}",
+		test: testClaims,
+	},
+	{
+		name: "claim-invalid-edit-carried-out", defect: "an invalid edit of the provider moves the claim to a pool that does not exist",
+		file: "controllers/clusteripam/claims/binding/claim.go",
+		old:  "if !valid && v.IPAM != nil",
+		new:  "if !valid && v.IPAM == nil",
+		test: testClaims,
+	},
+	{
+		name: "claim-bound-without-a-pool", defect: "a claim stays bound when its pool is being deleted", seen: "k0rdent",
+		file: "controllers/clusteripam/claims/binding/pool.go",
+		old:  "p.ready, p.create, p.changes, p.problem = false, nil, nil, &Finding",
+		new:  "p.create, p.changes, p.problem = nil, nil, &Finding",
+		test: testClaims,
+	},
+	{
+		name: "claim-old-pool-stays", defect: "the pool of an earlier provider stays for ever", seen: "k0rdent",
+		file: "controllers/clusteripam/claims/binding/claim.go",
+		old:  "return &Write{Verb: Delete, Kind: kind, Object: other}, nil",
+		new:  "return nil, nil",
+		test: testClaims,
+	},
+	{
+		name: "claim-ref-refused", defect: "a ClusterIPAM whose claim reference a user has changed is written again and again",
+		file: "controllers/clusteripam/claims/binding/claim.go",
+		old:  "claimRef = nil // The",
+		new:  "_ = nil // The",
+		test: testClaims,
+	},
+	{
+		name: "claim-status-blind", defect: "the status of a claim is written although the claim has changed since it was read",
+		file: "controllers/clusteripam/claims/carry.go",
+		old:  "patch := shell.MergePatchOfVersion(w.Object, map[string]any{\"status\": w.Changes})",
+		new:  "patch := shell.MergePatch(w.Object, map[string]any{\"status\": w.Changes})",
+		test: testClaims,
+	},
+	{
+		name: "claim-after-a-failure", defect: "writes go on after one that failed",
+		file: "controllers/clusteripam/claims/carry.go",
+		old:  "\t\tif err != nil {\n\t\t\treturn err\n\t\t}\n\t}\n\treturn nil",
+		new:  "\t\tif err != nil && w.Verb != binding.PatchStatus {\n\t\t\treturn err\n\t\t}\n\t}\n\treturn nil",
+		test: testClaims,
+	},
+	{
+		name: "claim-earlier-owner", defect: "a pool of an earlier claim of the same name is used before garbage collection deletes it",
+		file: "controllers/clusteripam/claims/binding/pool.go",
+		old:  "case !owner && earlier:",
+		new:  "case !owner && earlier && len(p.changes) > 0:",
+		test: testClaims,
+	},
+	{
+		name: "claim-instance-moves", defect: "a pool that works moves to another InfobloxInstance",
+		file: "controllers/clusteripam/claims/binding/pool.go",
+		old:  "case meta.IsStatusConditionTrue(v.Infoblox.Status.Conditions, v1alpha1.ConditionReady):\n\t\t\treturn now",
+		new:  "case len(v.Instances) > 9:\n\t\t\treturn now",
+		test: testInstances,
+	},
+	{
+		name: "claim-exhausted-unsaid", defect: "nobody is told that a pool is full", seen: "k0rdent",
+		file: "controllers/clusteripam/claims/binding/pool.go",
+		old:  "if usage.Free <= 0 {",
+		new:  "if usage.Free < 0 {",
+		test: testConditions,
+	},
+	{
+		name: "claim-ignored-unsaid", defect: "nobody is told that a network is not used", seen: "k0rdent",
+		file: "controllers/clusteripam/claims/binding/claim.go",
+		old:  "if used(spec.ClusterNetwork) {",
+		new:  "if used(spec.ExternalNetwork) && used(spec.ClusterNetwork) {",
+		test: testConditions,
+	},
+	{
+		name: "gate-for-anybody", defect: "a ClusterDeployment gets the addresses of a claim for another one",
+		file: "controllers/clusteripam/gate/opening/deployment.go",
+		old:  "case cluster != d.Name:\n",
+		new:  "case cluster != d.Name && claim.Spec.Cluster != d.Name:\n",
+		test: testClaims,
+	},
+	{
+		name: "gate-of-others-clusteripam", defect: "the gate opens by a ClusterIPAM that does not belong to the claim", seen: "k0rdent",
+		file: "controllers/clusteripam/gate/opening/deployment.go",
+		old:  "case ipam == nil || !binding.Owned(ipam, claim) || ",
+		new:  "case ipam == nil || ",
+		test: "./controllers/clusteripam/gate/opening TestGateStaysClosed",
+	},
+	{
+		name: "gate-half-open", defect: "config.ipPool is written without ipamEnabled",
+		file: "controllers/clusteripam/gate/opening/deployment.go",
+		old:  "changes[v1beta1.ConfigIPAMEnabled] = true",
+		new:  "changes[v1beta1.ConfigIPAMEnabled] = len(changes) > 1",
+		test: testConfig,
+	},
+	{
+		name: "gate-overwrites-config", defect: "a pool that a user wrote into the config is replaced, again and again",
+		file: "controllers/clusteripam/gate/opening/deployment.go",
+		old:  "case reflect.DeepEqual(is, written[data.Name]):",
+		new:  "case data.Ready:",
+		test: testClaims,
+	},
+	{
+		name: "gate-stale-config", defect: "the config keeps the pool that the claim had before", seen: "k0rdent",
+		file: "controllers/clusteripam/gate/opening/deployment.go",
+		old:  "present, changes[data.Name] = true, entry",
+		new:  "present = true",
+		test: testConfig,
+	},
+	{
+		name: "gate-overwrites-claim", defect: "a claim of a user that has the name of an inline claim is overwritten", seen: "k0rdent",
+		file: "controllers/clusteripam/gate/opening/deployment.go",
+		old:  "case !owner && len(changes) > 0:",
+		new:  "case !owner && len(changes) > 4:",
+		test: testClaims,
+	},
+	{
+		name: "gate-inline-without-cluster", defect: "an inline claim is for no ClusterDeployment", seen: "k0rdent",
+		file: "controllers/clusteripam/gate/opening/deployment.go",
+		old:  "\tif want.Cluster == \"\" {\n",
+		new:  "\tif want.Cluster == d.Name {\n",
+		test: "./controllers/clusteripam/gate/opening TestInlineClaim",
+	},
+	{
+		name: "gate-not-woken", defect: "a ClusterDeployment is not told of its claim", seen: "k0rdent",
+		file: "controllers/clusteripam/gate/gate.go",
+		old:  "for user := range l.users[nameOf(c.Object())] {",
+		new:  "for user := range l.users[types.NamespacedName{Name: c.Object().GetName()}] {",
+		test: testClaims,
+	},
+	{
+		name: "claim-not-woken-by-instance", defect: "a claim waits for an InfobloxInstance and is not told when there is one",
+		file: "controllers/clusteripam/claims/claims.go",
+		old:  "if claim.Spec.Provider == v1beta1.ProviderInfoblox {\n\t\t\t\tl.Queue",
+		new:  "if claim.Spec.Provider == v1beta1.ProviderInfoblox && claim.Status.Bound {\n\t\t\t\tl.Queue",
+		test: testClaims,
 	},
 }

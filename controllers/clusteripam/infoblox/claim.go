@@ -36,11 +36,11 @@ const maxSteps = 20
 func (l *logic) syncClaim(ctx context.Context, key shell.Key) error {
 	var claim *v1beta2.IPAddressClaim
 	var address *v1beta2.IPAddress
-	var rests bool
+	var rests, foreign bool
 	l.Lock.With(func() {
 		claim, _ = l.claims.Get(key.Namespace, key.Name)
 		address, _ = l.addresses.Get(key.Namespace, key.Name)
-		if address != nil && !ofInfoblox(address.Spec.PoolRef) {
+		if foreign = address != nil && !ofInfoblox(address.Spec.PoolRef); foreign {
 			address = nil
 		}
 		rests = claim != nil && (!ofInfoblox(claim.Spec.PoolRef) || l.claims.Broken(claim) != nil || l.pausedOrAlone(claim))
@@ -52,6 +52,8 @@ func (l *logic) syncClaim(ctx context.Context, key shell.Key) error {
 		return l.releaseOrphan(ctx, address)
 	case claim.DeletionTimestamp != nil:
 		return l.release(ctx, claim, address)
+	case foreign:
+		return l.pend(ctx, claim, v1beta2.ReasonAllocationFailed, fmt.Sprintf("The IPAddress %s exists, and is of another pool. Delete it, or create a claim with another name.", claim.Name))
 	case address != nil:
 		return l.finish(ctx, claim, address)
 	default:

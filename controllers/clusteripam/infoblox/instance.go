@@ -137,11 +137,11 @@ func (l *logic) configOf(i *v1alpha1.InfobloxInstance) (c wapi.Config, inputs st
 	return c, fmt.Sprintf("%s %s %s", inputs, secret.UID, secret.ResourceVersion), verdict{}
 }
 
-// client returns the client of an Infoblox: the one that there is, if it has done well and nothing has changed. Otherwise a file can have been
-// corrected meanwhile.
+// client returns the client of an Infoblox: the one that there is, if it has done well and nothing has changed. Otherwise the CA file may have been
+// renewed or corrected.
 func (l *logic) client(config wapi.Config, problem verdict, s *server, inputs string) (client WAPI, v verdict) {
 	l.Lock.With(func() {
-		if s.ready && s.inputs == inputs && config.CAFile == "" {
+		if s.ready && s.inputs == inputs {
 			client = s.client
 		}
 	})

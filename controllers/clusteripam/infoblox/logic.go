@@ -153,6 +153,9 @@ func (l *logic) Heard(c shell.Change) {
 		l.Queue.Add(shell.KeyOf(c.Kind, c.Object()))
 	case shell.InfobloxIPPools:
 		l.Queue.Add(shell.KeyOf(c.Kind, c.Object()))
+		if c.Before != nil && c.Now != nil && paused(c.Before) != paused(c.Now) {
+			l.queueClaimsOf(nameOf(c.Now))
+		}
 	case shell.Secrets:
 		for _, i := range l.instances.List() {
 			if i.Spec.CredentialsSecretRef.Name == c.Object().GetName() {
@@ -218,8 +221,12 @@ func (l *logic) heardOfAddress(before, now *v1beta2.IPAddress) {
 		}
 	}
 	for _, a := range []*v1beta2.IPAddress{before, now} {
-		if a != nil && ofInfoblox(a.Spec.PoolRef) {
-			l.Queue.Add(shell.KeyOf(shell.IPAddressClaims, a)) // It has the name of its claim.
+		if a == nil {
+			continue
+		}
+		// It has the name of its claim, or stands in the way of one.
+		if claim, ok := l.claims.Get(a.Namespace, a.Name); ofInfoblox(a.Spec.PoolRef) || ok && ofInfoblox(claim.Spec.PoolRef) {
+			l.Queue.Add(shell.KeyOf(shell.IPAddressClaims, a))
 		}
 	}
 }
@@ -310,20 +317,21 @@ type shown struct {
 	Unsettled []string `json:",omitempty"` // host records with a write whose outcome is not known
 }
 
+// shownVerdict has no message: it can name a Secret.
 type shownVerdict struct {
-	Ready           bool
-	Reason, Message string
-	Checked         time.Time
+	Ready   bool
+	Reason  string
+	Checked time.Time
 }
 
 // Show implements shell.Logic.
 func (l *logic) Show() any {
 	s := shown{Instances: map[string]shownVerdict{}, Pools: map[string]shownVerdict{}, Waiting: map[string]string{}, Addresses: len(l.holders)}
 	for name, i := range l.servers {
-		s.Instances[name] = shownVerdict{i.ready, i.reason, i.message, i.checked}
+		s.Instances[name] = shownVerdict{i.ready, i.reason, i.checked}
 	}
 	for name, p := range l.verdicts {
-		s.Pools[name.String()] = shownVerdict{p.ready, p.reason, p.message, p.checked}
+		s.Pools[name.String()] = shownVerdict{p.ready, p.reason, p.checked}
 	}
 	for uid, reason := range l.waiting {
 		s.Waiting[l.names[uid].String()] = reason

@@ -161,7 +161,7 @@ func judge(v View) (findings []Finding, n *network) {
 	if ignored := ignoredInput(spec); len(ignored) > 0 {
 		findings = append(findings, Finding{Type: ConditionInputIgnored, Reason: ConditionInputIgnored, Message: "Nobody uses " + strings.Join(ignored, ", ") + ". Remove what is not used."})
 	}
-	if n != nil && n.prefix == 0 && !n.cidr.IsValid() {
+	if n != nil && n.prefix == 0 && len(spec.NodeNetwork.IPAddresses) > 0 {
 		findings = append(findings, Finding{Type: ConditionPrefixMissing, Reason: ConditionPrefixMissing,
 			Message: "spec.nodeNetwork has ipAddresses and no prefix, so machines get the prefix length 0. Set prefix, for example to 24."})
 	}

@@ -17,23 +17,33 @@ type View struct {
 
 // PoolView is one pool.
 type PoolView struct {
-	Kind, Namespace, Name         string
-	Total, Free, Used, OutOfRange int
-	Waiting                       int
-	Exists, Allocates             bool
-	Problem                       string              `json:",omitempty"`
-	Conflicts                     map[string][]string `json:",omitempty"` // IPAddresses by address
-	Overlaps                      map[string]string   `json:",omitempty"` // an address by the pool that has it, too
+	Kind       string `json:"kind"`
+	Namespace  string `json:"namespace,omitempty"`
+	Name       string `json:"name"`
+	Total      int    `json:"total"`
+	Free       int    `json:"free"`
+	Used       int    `json:"used"`
+	OutOfRange int    `json:"outOfRange"`
+	// Waiting is how many claims wait for an address of the pool. Allocates is whether it may allocate any.
+	Waiting   int    `json:"waiting"`
+	Exists    bool   `json:"exists"`
+	Allocates bool   `json:"allocates"`
+	Problem   string `json:"problem,omitempty"`
+	// Conflicts are the IPAddresses that have the same address, by address. Overlaps are other pools with an address of this one.
+	Conflicts map[string][]string `json:"conflicts,omitempty"`
+	Overlaps  map[string]string   `json:"overlaps,omitempty"`
 }
 
 // ClaimView is one claim.
 type ClaimView struct {
-	Namespace, Name, UID string
-	Pool                 string `json:",omitempty"`
-	State                string
-	Address              string `json:",omitempty"`
-	Reason               string `json:",omitempty"`
-	Problem              string `json:",omitempty"`
+	Namespace string `json:"namespace"`
+	Name      string `json:"name"`
+	UID       string `json:"uid"`
+	Pool      string `json:"pool,omitempty"`
+	State     string `json:"state"`
+	Address   string `json:"address,omitempty"`
+	Reason    string `json:"reason,omitempty"`
+	Problem   string `json:"problem,omitempty"`
 }
 
 // View returns a copy of the book.
