@@ -5,3 +5,5 @@ package incluster
 // +kubebuilder:rbac:groups=ipam.cluster.x-k8s.io,resources=inclusterippools/finalizers;globalinclusterippools/finalizers;ipaddressclaims/finalizers,verbs=update
 // +kubebuilder:rbac:groups=ipam.cluster.x-k8s.io,resources=ipaddresses,verbs=get;list;watch;create;patch;delete
 // +kubebuilder:rbac:groups=cluster.x-k8s.io,resources=clusters,verbs=get;list;watch
+// +kubebuilder:rbac:groups="",resources=events,verbs=create;patch
+// +kubebuilder:rbac:groups=apiextensions.k8s.io,resources=customresourcedefinitions,verbs=get;list;watch
