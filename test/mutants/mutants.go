@@ -72,9 +72,10 @@ const (
 	testNeverOlder   = "./controllers/nodeipam TestClusterCIDRNeverGetsOlder"
 	testMessages     = "./controllers/nodeipam/allocator TestMessagesAreBounded"
 	testPools        = "./controllers/clusteripam/incluster/book TestSimulation"
+	testAdoption     = "./controllers/clusteripam/claims/binding TestPoolOfSomebodyElse"
+	testGateClosed   = "./controllers/clusteripam/gate/opening TestGateStaysClosed"
 	testClaims       = "./controllers/clusteripam/gate TestSimulation"
 	testNetworks     = "./controllers/clusteripam/claims/binding TestNetworkOfAClaim"
-	testDecide       = "./controllers/clusteripam/claims/binding TestDecide"
 	testConditions   = "./controllers/clusteripam/claims/binding TestConditions"
 	testInstances    = "./controllers/clusteripam/claims/binding TestInstanceOfAClaim"
 	testConfig       = "./controllers/clusteripam/gate/opening TestConfig"
@@ -1725,7 +1726,7 @@ var mutants = []mutant{
 		file: "controllers/clusteripam/claims/binding/pool.go",
 		old:  "case !owner && (p.create == nil || len(p.changes) > 0):",
 		new:  "case !owner && p.create == nil:",
-		test: testClaims,
+		test: testAdoption,
 	},
 	{
 		name: "claim-clusteripam-not-adopted", defect: "a ClusterIPAM without an owner is not adopted, so nobody deletes it", seen: "k0rdent",
@@ -1773,7 +1774,7 @@ var mutants = []mutant{
 		name: "claim-ref-refused", defect: "a ClusterIPAM whose claim reference a user has changed is written again and again",
 		file: "controllers/clusteripam/claims/binding/claim.go",
 		old:  "claimRef = nil // The",
-		new:  "_ = nil // The",
+		new:  "claimRef = claim.Name // The",
 		test: testClaims,
 	},
 	{
@@ -1795,7 +1796,7 @@ var mutants = []mutant{
 		file: "controllers/clusteripam/claims/binding/pool.go",
 		old:  "case !owner && earlier:",
 		new:  "case !owner && earlier && len(p.changes) > 0:",
-		test: testClaims,
+		test: testAdoption,
 	},
 	{
 		name: "claim-instance-moves", defect: "a pool that works moves to another InfobloxInstance",
@@ -1823,14 +1824,14 @@ var mutants = []mutant{
 		file: "controllers/clusteripam/gate/opening/deployment.go",
 		old:  "case cluster != d.Name:\n",
 		new:  "case cluster != d.Name && claim.Spec.Cluster != d.Name:\n",
-		test: testClaims,
+		test: testGateClosed,
 	},
 	{
 		name: "gate-of-others-clusteripam", defect: "the gate opens by a ClusterIPAM that does not belong to the claim", seen: "k0rdent",
 		file: "controllers/clusteripam/gate/opening/deployment.go",
 		old:  "case ipam == nil || !binding.Owned(ipam, claim) || ",
 		new:  "case ipam == nil || ",
-		test: "./controllers/clusteripam/gate/opening TestGateStaysClosed",
+		test: testGateClosed,
 	},
 	{
 		name: "gate-half-open", defect: "config.ipPool is written without ipamEnabled",
