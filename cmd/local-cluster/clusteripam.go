@@ -63,6 +63,9 @@ func clusterIPAM(ctx context.Context, timeout time.Duration) (err error) {
 	if err != nil {
 		return err
 	}
+	if err := manager.WaitLeading(ctx); err != nil {
+		return err
+	}
 	examples := []string{"01-references.yaml", "02-inline.yaml", "03-pool.yaml"} // There is no Infoblox here.
 	fmt.Printf("applying examples/cluster-ipam/: %s\n", strings.Join(examples, ", "))
 	for _, file := range examples {

@@ -64,8 +64,8 @@ func inBothPrograms(t *testing.T, test func(c *cluster)) {
 }
 
 // newCluster starts a control plane with the permissions, but neither CRDs nor the program.
-func newCluster(t *testing.T, program string) *cluster {
-	c := &cluster{t: t, cp: controlplane.StartForTest(t, controlplane.Options{}), program: program}
+func newCluster(t *testing.T, program string, apiServerArgs ...string) *cluster {
+	c := &cluster{t: t, cp: controlplane.StartForTest(t, controlplane.Options{APIServerArgs: apiServerArgs}), program: program}
 	c.dynamic, c.kube = dynamic.NewForConfigOrDie(c.cp.AdminConfig()), kubernetes.NewForConfigOrDie(c.cp.AdminConfig())
 	c.apply("../../manifests/clusteripam/rbac")
 	c.do("make a namespace", c.cp.ApplyObjects(t.Context(), &unstructured.Unstructured{Object: map[string]any{

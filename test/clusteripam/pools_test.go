@@ -39,6 +39,9 @@ func (c *cluster) in(t *testing.T, ns string) *space {
 	t.Helper()
 	on := *c
 	on.t = t
+	config := c.cp.AdminConfig()
+	config.QPS = -1 // client-go sends five requests in a second without it
+	on.dynamic = dynamic.NewForConfigOrDie(config)
 	if _, err := c.kube.CoreV1().Namespaces().Create(t.Context(), &corev1.Namespace{ObjectMeta: metav1.ObjectMeta{Name: ns}}, metav1.CreateOptions{}); err != nil {
 		t.Fatal(err)
 	}

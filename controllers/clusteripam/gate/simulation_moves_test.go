@@ -3,6 +3,7 @@ package gate
 import (
 	"encoding/json"
 	"math/rand/v2"
+	"time"
 
 	"github.com/multicidr/controller-manager/controllers/clusteripam/shell"
 )
@@ -58,10 +59,8 @@ func (w *world) meanwhile() {
 			c.deliver(w.dice.IntN(len(c.sources)))
 		}
 	}
-	w.now = w.now.Add(time1)
+	w.now = w.now.Add(300 * time.Millisecond)
 }
-
-const time1 = 300_000_000 // nanoseconds
 
 func oneOf[T any](d *rand.Rand, of ...T) T { return of[d.IntN(len(of))] }
 

@@ -91,45 +91,61 @@ func (l *logic) pausedOrAlone(claim *v1beta2.IPAddressClaim) bool {
 	return paused(c) || ptr.Deref(c.Spec.Paused, false)
 }
 
+// prospects are what a claim can expect from its pool.
+type prospects struct {
+	from   source
+	client WAPI
+	// reason and message say why the pool cannot be used.
+	reason, message string
+	// unchecked: the pool is being checked, which queues its claims.
+	unchecked bool
+	// full is for how long the pool is not asked because it was full.
+	full time.Duration
+}
+
+// prospectsOf looks at the pool of a claim.
+func (l *logic) prospectsOf(claim *v1beta2.IPAddressClaim) (p prospects) {
+	name := poolOf(claim.Namespace, claim.Spec.PoolRef)
+	pool, ok := l.pools.Get(name.Namespace, name.Name)
+	v := l.verdicts[name]
+	switch {
+	case !ok:
+		p.reason, p.message = v1beta2.ReasonPoolNotReady, fmt.Sprintf("The InfobloxIPPool %s does not exist. Create it.", name.Name)
+	case pool.DeletionTimestamp != nil:
+		p.reason, p.message = v1beta2.ReasonPoolNotReady, fmt.Sprintf("The InfobloxIPPool %s is being deleted. Use another one.", name.Name)
+	case v != nil && !v.ready:
+		p.reason, p.message = v1beta2.ReasonPoolNotReady, fmt.Sprintf("The InfobloxIPPool %s is not ready. %s", name.Name, v.message)
+	default:
+		var inputs string
+		p.from, p.client, _, inputs = l.sourceOf(pool)
+		p.unchecked = v == nil || p.client == nil || v.inputs != inputs
+		p.full = l.full[name].Sub(l.Now())
+	}
+	return p
+}
+
 // allocate gets an address for a claim that has no IPAddress.
 func (l *logic) allocate(ctx context.Context, claim *v1beta2.IPAddressClaim) error {
-	pool := poolOf(claim.Namespace, claim.Spec.PoolRef)
-	var from source
-	var client WAPI
-	var reason, message string
-	var known bool
-	var full time.Duration
-	l.Lock.With(func() {
-		p, ok := l.pools.Get(pool.Namespace, pool.Name)
-		v := l.verdicts[pool]
-		known = !ok || v != nil
-		switch {
-		case !ok:
-			reason, message = v1beta2.ReasonPoolNotReady, fmt.Sprintf("The InfobloxIPPool %s does not exist. Create it.", pool.Name)
-		case p.DeletionTimestamp != nil:
-			reason, message = v1beta2.ReasonPoolNotReady, fmt.Sprintf("The InfobloxIPPool %s is being deleted. Use another one.", pool.Name)
-		case v != nil && !v.ready:
-			reason, message = v1beta2.ReasonPoolNotReady, fmt.Sprintf("The InfobloxIPPool %s is not ready. %s", pool.Name, v.message)
-		default:
-			var inputs string
-			from, client, _, inputs = l.sourceOf(p)
-			known = known && client != nil && v.inputs == inputs // Otherwise it is being checked, which queues its claims.
-			full = l.full[pool].Sub(l.Now())
-		}
-	})
+	var p prospects
+	l.Lock.With(func() { p = l.prospectsOf(claim) })
 	switch {
-	case reason != "":
-		return l.pend(ctx, claim, reason, message)
-	case !known:
+	case p.reason != "":
+		return l.pend(ctx, claim, p.reason, p.message)
+	case p.unchecked:
 		return nil
-	case full > 0:
-		return l.exhausted(ctx, claim, full)
+	case p.full > 0:
+		return l.exhausted(ctx, claim, p.full)
 	}
-	if at, ok := placeOf(claim); ok && at != from.place { // The pool has changed while the claim was waiting.
+	if at, ok := placeOf(claim); ok && at != p.from.place { // The pool has changed while the claim was waiting.
 		if err := l.giveUp(ctx, l.releasedOf(claim, nil)); err != nil {
 			return err
 		}
 	}
+	return l.try(ctx, claim, p.client, p.from)
+}
+
+// try tries the names that the claim's host record can have.
+func (l *logic) try(ctx context.Context, claim *v1beta2.IPAddressClaim, client WAPI, from source) error {
 	names, mayShare := naming(claim, from).Names()
 	l.Lock.With(func() { // A name that was given up before is not tried again, even if the cache does not show that yet.
 		if i := slices.Index(names, l.prepared[claim.UID].name); i > 0 {
@@ -144,7 +160,7 @@ func (l *logic) allocate(ctx context.Context, claim *v1beta2.IPAddressClaim) err
 		step, err := l.obtain(ctx, client, host.Claim{UID: claim.UID, Namespace: claim.Namespace, Name: claim.Name, Wanted: wanted(name, from), Subnets: from.subnets, MayShare: mayShare}, from)
 		switch {
 		case errors.Is(err, errFull):
-			l.Lock.With(func() { l.full[pool] = l.Now().Add(fullFor) })
+			l.Lock.With(func() { l.full[poolOf(claim.Namespace, claim.Spec.PoolRef)] = l.Now().Add(fullFor) })
 			return l.exhausted(ctx, claim, fullFor)
 		case err != nil:
 			return l.failed(ctx, claim, err)

@@ -85,22 +85,25 @@ func (l *logic) syncInstance(ctx context.Context, key shell.Key) error {
 		if client != nil {
 			v = checkServer(ctx, client, instance)
 		}
-		l.Lock.With(func() {
-			v.inputs, v.checked = inputs, l.Now()
-			l.servers[key.Name] = s
-			networkView, dnsView := cmp.Or(instance.Spec.DefaultNetworkView, "default"), instance.Spec.DefaultDNSView
-			if s.client != client || s.ready != v.ready || s.checked.IsZero() || s.networkView != networkView || s.dnsView != dnsView {
-				s.changes++
-				l.queuePoolsOf(key.Name)
-			}
-			if s.client != nil && s.client != client {
-				s.client.Close()
-			}
-			s.verdict, s.client, s.networkView, s.dnsView = v, client, networkView, dnsView
-			l.Queue.AddAfter(key, s.every())
-		})
+		l.Lock.With(func() { l.noteServer(instance, s, client, v, inputs) })
 	}
 	return l.say(ctx, shell.InfobloxInstances, instance, instance.Status.Conditions, s.condition(instance.Generation))
+}
+
+// noteServer notes what a check has shown, and lets the pools know if it matters to them.
+func (l *logic) noteServer(instance *v1alpha1.InfobloxInstance, s *server, client WAPI, v verdict, inputs string) {
+	networkView, dnsView := cmp.Or(instance.Spec.DefaultNetworkView, "default"), instance.Spec.DefaultDNSView
+	if s.client != client || s.ready != v.ready || s.checked.IsZero() || s.networkView != networkView || s.dnsView != dnsView {
+		s.changes++
+		l.queuePoolsOf(instance.Name)
+	}
+	if s.client != nil && s.client != client {
+		s.client.Close()
+	}
+	v.inputs, v.checked = inputs, l.Now()
+	s.verdict, s.client, s.networkView, s.dnsView = v, client, networkView, dnsView
+	l.servers[instance.Name] = s
+	l.Queue.AddAfter(shell.KeyOf(shell.InfobloxInstances, instance), s.every())
 }
 
 func (l *logic) forgetServer(name string) {

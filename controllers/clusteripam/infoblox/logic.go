@@ -157,17 +157,9 @@ func (l *logic) Heard(c shell.Change) {
 			l.queueClaimsOf(nameOf(c.Now))
 		}
 	case shell.Secrets:
-		for _, i := range l.instances.List() {
-			if i.Spec.CredentialsSecretRef.Name == c.Object().GetName() {
-				l.Queue.Add(shell.KeyOf(shell.InfobloxInstances, i))
-			}
-		}
+		l.heardOfSecret(c.Object())
 	case shell.Clusters:
-		for _, claim := range l.claims.List() {
-			if claim.Namespace == c.Object().GetNamespace() && clusterOf(claim) == c.Object().GetName() && ofInfoblox(claim.Spec.PoolRef) {
-				l.Queue.Add(shell.KeyOf(shell.IPAddressClaims, claim))
-			}
-		}
+		l.heardOfCluster(c.Object())
 	case shell.IPAddressClaims:
 		before, _ := c.Before.(*v1beta2.IPAddressClaim)
 		now, _ := c.Now.(*v1beta2.IPAddressClaim)
@@ -176,6 +168,22 @@ func (l *logic) Heard(c shell.Change) {
 		before, _ := c.Before.(*v1beta2.IPAddress)
 		now, _ := c.Now.(*v1beta2.IPAddress)
 		l.heardOfAddress(before, now)
+	}
+}
+
+func (l *logic) heardOfSecret(secret metav1.Object) {
+	for _, i := range l.instances.List() {
+		if i.Spec.CredentialsSecretRef.Name == secret.GetName() {
+			l.Queue.Add(shell.KeyOf(shell.InfobloxInstances, i))
+		}
+	}
+}
+
+func (l *logic) heardOfCluster(cluster metav1.Object) {
+	for _, claim := range l.claims.List() {
+		if claim.Namespace == cluster.GetNamespace() && clusterOf(claim) == cluster.GetName() && ofInfoblox(claim.Spec.PoolRef) {
+			l.Queue.Add(shell.KeyOf(shell.IPAddressClaims, claim))
+		}
 	}
 }
 

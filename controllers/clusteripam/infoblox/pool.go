@@ -26,55 +26,71 @@ type source struct {
 	subnets          []host.Subnet
 }
 
+// look is what is known about a pool before it is checked.
+type look struct {
+	pool   *v1alpha1.InfobloxIPPool // nil if there is nothing to do
+	used   bool
+	from   source
+	client WAPI
+	verdict
+	check bool
+}
+
+// lookAt looks at the pool of this name.
+func (l *logic) lookAt(name types.NamespacedName) (p look) {
+	pool, ok := l.pools.Get(name.Namespace, name.Name)
+	if !ok {
+		delete(l.verdicts, name)
+		l.queueClaimsOf(name)
+		return p
+	}
+	instance := pool.Spec.InstanceRef.Name
+	if _, exists := l.instances.Get("", instance); paused(pool) || exists && l.servers[instance] == nil {
+		return p // An InfobloxInstance that is checked for the first time queues its pools.
+	}
+	p.pool, p.used = pool, len(l.claimsOf[name]) > 0
+	var inputs string
+	p.from, p.client, p.verdict, inputs = l.sourceOf(pool)
+	old := l.verdicts[name]
+	if p.check = old == nil || old.due(inputs, l.Now()); !p.check {
+		p.verdict = *old
+	}
+	p.inputs = inputs
+	return p
+}
+
 // syncPool checks whether a pool's networks exist, says so in the status, and keeps the pool while claims use it.
 func (l *logic) syncPool(ctx context.Context, key shell.Key) error {
 	name := types.NamespacedName{Namespace: key.Namespace, Name: key.Name}
-	var pool *v1alpha1.InfobloxIPPool
-	var client WAPI
-	var from source
-	var v verdict
-	var inputs string
-	check, used := false, false
-	l.Lock.With(func() {
-		var ok bool
-		if pool, ok = l.pools.Get(key.Namespace, key.Name); !ok {
-			delete(l.verdicts, name)
-			l.queueClaimsOf(name)
-			return
-		}
-		if _, exists := l.instances.Get("", pool.Spec.InstanceRef.Name); exists && l.servers[pool.Spec.InstanceRef.Name] == nil {
-			pool = nil // It is being checked for the first time, which queues its pools.
-			return
-		}
-		used = len(l.claimsOf[name]) > 0
-		from, client, v, inputs = l.sourceOf(pool)
-		old := l.verdicts[name]
-		if check = old == nil || old.due(inputs, l.Now()); !check {
-			v = *old
-		}
-	})
-	if pool == nil || paused(pool) {
+	var p look
+	l.Lock.With(func() { p = l.lookAt(name) })
+	if p.pool == nil {
 		return nil
 	}
-	if check {
-		if client != nil && v.reason == "" {
-			v = checkNetworks(ctx, client, from)
+	v := p.verdict
+	if p.check {
+		if p.client != nil && v.reason == "" {
+			v = checkNetworks(ctx, p.client, p.from)
 		}
-		l.Lock.With(func() {
-			v.inputs, v.checked = inputs, l.Now()
-			if old := l.verdicts[name]; old == nil || old.ready != v.ready || old.inputs != v.inputs || old.message != v.message {
-				delete(l.full, name)
-				l.queueClaimsOf(name)
-			}
-			l.verdicts[name] = &v
-			l.Queue.AddAfter(key, v.every())
-		})
+		v.inputs = p.inputs
+		l.Lock.With(func() { l.notePool(name, &v) })
 	}
-	pool, err := l.protect(ctx, pool, used)
+	pool, err := l.protect(ctx, p.pool, p.used)
 	if err != nil || pool == nil {
 		return err
 	}
 	return l.say(ctx, shell.InfobloxIPPools, pool, pool.Status.Conditions, v.condition(pool.Generation))
+}
+
+// notePool notes what a check has shown, and lets the claims know if it matters to them.
+func (l *logic) notePool(name types.NamespacedName, v *verdict) {
+	v.checked = l.Now()
+	if old := l.verdicts[name]; old == nil || old.ready != v.ready || old.inputs != v.inputs || old.message != v.message {
+		delete(l.full, name)
+		l.queueClaimsOf(name)
+	}
+	l.verdicts[name] = v
+	l.Queue.AddAfter(shell.Key{Kind: shell.InfobloxIPPools, Namespace: name.Namespace, Name: name.Name}, v.every())
 }
 
 func (l *logic) queueClaimsOf(pool types.NamespacedName) {

@@ -56,7 +56,7 @@ func (c *clients) Create(ctx context.Context, kind *Kind, object, stored metav1.
 	if status, ok := fields["status"].(map[string]any); ok && len(status) == 0 {
 		delete(fields, "status") // Some schemas do not allow an empty one.
 	}
-	return decoded(c.rest.Post().AbsPath(path...).Param("fieldManager", c.manager).MaxRetries(0).Body(Encode(fields)).Do(ctx), stored)
+	return decoded(c.rest.Post().AbsPath(path...).SetHeader("Content-Type", "application/json").Param("fieldManager", c.manager).MaxRetries(0).Body(Encode(fields)).Do(ctx), stored)
 }
 
 func (c *clients) Patch(ctx context.Context, kind *Kind, of types.NamespacedName, patch Patch, stored metav1.Object) error {
@@ -93,7 +93,7 @@ func (c *clients) Delete(ctx context.Context, kind *Kind, of types.NamespacedNam
 	if resourceVersion != "" {
 		options.Preconditions.ResourceVersion = &resourceVersion
 	}
-	return c.rest.Delete().AbsPath(path...).MaxRetries(0).Body(Encode(options)).Do(ctx).Error()
+	return c.rest.Delete().AbsPath(path...).SetHeader("Content-Type", "application/json").MaxRetries(0).Body(Encode(options)).Do(ctx).Error()
 }
 
 // path returns the path of an object, or of all objects of a namespace if there is no name, and the API version in it.

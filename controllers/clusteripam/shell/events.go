@@ -95,7 +95,7 @@ func (t *teller) write(ctx context.Context, name types.NamespacedName) error {
 	ctx, cancel := context.WithTimeout(ctx, writes.Timeout) // A shutdown interrupts it.
 	defer cancel()
 	path := []string{"api/v1/namespaces", event.Namespace, "events"}
-	err := t.clients.rest.Post().AbsPath(path...).Param("fieldManager", t.clients.manager).Body(Encode(event)).Do(ctx).Error()
+	err := t.clients.rest.Post().AbsPath(path...).SetHeader("Content-Type", "application/json").Param("fieldManager", t.clients.manager).Body(Encode(event)).Do(ctx).Error()
 	if apierrors.IsAlreadyExists(err) {
 		err = t.renew(ctx, append(path, event.Name), event)
 	}

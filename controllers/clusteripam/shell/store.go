@@ -22,13 +22,15 @@ type Source interface {
 	blank() metav1.Object
 	// find returns an object; nil if there is none.
 	find(namespace, name string) metav1.Object
-	// all returns the objects that the Store shows.
-	all() []metav1.Object
+	// known returns the objects that were shown and not dropped.
+	known() []metav1.Object
 	// decode converts an object. If err is not nil, the object has only the fields that could be converted.
 	decode(from *unstructured.Unstructured) (object metav1.Object, err error)
 	// show and drop change the Store. was is what it showed before.
 	show(object metav1.Object) (was metav1.Object)
 	drop(object metav1.Object) (was metav1.Object)
+	// listed records that the Store shows everything as of a resource version.
+	listed(version string)
 	// wrote shows the result of a write before the watch does.
 	wrote(object metav1.Object)
 }
@@ -54,8 +56,10 @@ type Store[T metav1.Object] struct {
 
 	mu      sync.RWMutex
 	objects map[types.NamespacedName]T
-	broken  map[types.UID]error // objects that could not be converted completely
-	version string              // the highest resource version that the watch has shown
+	// replaced are objects that the watch has not shown as gone, although this process has created others of their names since.
+	replaced map[types.UID]T
+	broken   map[types.UID]error // objects that could not be converted completely
+	version  string              // the highest resource version that the watch has shown
 }
 
 // Pointer is a pointer to a struct of the API.
@@ -67,10 +71,11 @@ type Pointer[T any] interface {
 // NewStore returns an empty Store, for example NewStore[v1beta1.ClusterIPAM](Reads{Kind: ClusterIPAMs}).
 func NewStore[T any, P Pointer[T]](reads Reads) *Store[P] {
 	return &Store[P]{
-		reads:   reads,
-		create:  func() P { return new(T) },
-		objects: map[types.NamespacedName]P{},
-		broken:  map[types.UID]error{},
+		reads:    reads,
+		create:   func() P { return new(T) },
+		objects:  map[types.NamespacedName]P{},
+		replaced: map[types.UID]P{},
+		broken:   map[types.UID]error{},
 	}
 }
 
@@ -116,8 +121,13 @@ func (s *Store[T]) find(namespace, name string) metav1.Object {
 	return nil
 }
 
-func (s *Store[T]) all() (all []metav1.Object) {
-	for _, object := range s.List() {
+func (s *Store[T]) known() (all []metav1.Object) {
+	s.mu.RLock()
+	defer s.mu.RUnlock()
+	for _, object := range s.objects {
+		all = append(all, object)
+	}
+	for _, object := range s.replaced {
 		all = append(all, object)
 	}
 	return all
@@ -169,6 +179,7 @@ func (s *Store[T]) drop(object metav1.Object) (was metav1.Object) {
 	defer s.mu.Unlock()
 	s.seen(object)
 	delete(s.broken, object.GetUID())
+	delete(s.replaced, object.GetUID())
 	before, ok := s.objects[nameOf(object)]
 	if !ok || before.GetUID() != object.GetUID() {
 		return object // The Store shows another object of this name, which this process has created since.
@@ -183,12 +194,23 @@ func (s *Store[T]) wrote(object metav1.Object) {
 	if !newer(object, s.version) {
 		return // The watch is ahead. It has shown this write, and perhaps what came after it.
 	}
-	if before, ok := s.objects[nameOf(object)]; ok && newer(before, object.GetResourceVersion()) {
+	before, ok := s.objects[nameOf(object)]
+	switch {
+	case ok && newer(before, object.GetResourceVersion()):
 		return
+	case ok && before.GetUID() != object.GetUID():
+		s.replaced[before.GetUID()] = before
 	}
 	s.objects[nameOf(object)] = object.(T)
 }
 
+func (s *Store[T]) listed(version string) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.seen(&metav1.ObjectMeta{ResourceVersion: version})
+}
+
+// seen records how far the watch is.
 func (s *Store[T]) seen(object metav1.Object) {
 	if newer(object, s.version) {
 		s.version = object.GetResourceVersion()

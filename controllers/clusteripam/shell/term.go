@@ -126,7 +126,8 @@ func (t *term) read(ctx context.Context) bool {
 			gone: func(object metav1.Object) {
 				t.safely(ctx, func() { t.feed.Gone(source, t.decode(ctx, source, object)) })
 			},
-			known:     source.all,
+			known:     source.known,
+			listed:    source.listed,
 			goneSince: func(object metav1.Object) { t.safely(ctx, func() { t.feed.Gone(source, object) }) },
 			synced:    make(chan struct{}),
 		}

@@ -9,6 +9,7 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/fields"
 	"k8s.io/apimachinery/pkg/runtime"
+	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/apimachinery/pkg/watch"
 	"k8s.io/client-go/tools/cache"
 	"k8s.io/klog/v2"
@@ -57,8 +58,10 @@ type sink struct {
 	known func() []metav1.Object
 	// goneSince handles an object that a list no longer has.
 	goneSince func(object metav1.Object)
-	synced    chan struct{} // closed after the first list
-	once      sync.Once
+	// listed is told the resource version of a list that was passed on; nil if nobody needs it.
+	listed func(version string)
+	synced chan struct{} // closed after the first list
+	once   sync.Once
 }
 
 func (s *sink) Add(object any) error    { return s.pass(object, s.shows) }
@@ -77,14 +80,14 @@ func (s *sink) pass(object any, to func(metav1.Object)) error {
 
 // Replace handles a list: the first one, or one after a watch that missed events.
 func (s *sink) Replace(list []any, version string) error {
-	listed := map[string]bool{}
+	exists := map[types.UID]bool{}
 	for _, object := range list {
 		if o, ok := object.(metav1.Object); ok {
-			listed[nameOf(o).String()] = true
+			exists[o.GetUID()] = true
 		}
 	}
 	for _, object := range s.known() {
-		if !listed[nameOf(object).String()] && !newer(object, version) { // A newer one was written by this process since.
+		if !exists[object.GetUID()] && !newer(object, version) { // A newer one was written by this process since.
 			s.goneSince(object)
 		}
 	}
@@ -92,6 +95,9 @@ func (s *sink) Replace(list []any, version string) error {
 		if err := s.pass(object, s.shows); err != nil {
 			return err
 		}
+	}
+	if s.listed != nil {
+		s.listed(version)
 	}
 	s.once.Do(func() { close(s.synced) })
 	return nil

@@ -220,3 +220,36 @@ func TestConditions(t *testing.T) {
 		})
 	}
 }
+
+// TestPoolOfSomebodyElse: a pool with the name of the claim is only adopted if nothing changes by that.
+func TestPoolOfSomebodyElse(t *testing.T) {
+	const conflict = "IPAMProviderConditionError PoolConflict"
+	for name, tc := range map[string]struct {
+		pool string
+		want string // the writes and conditions
+	}{
+		"says the same":               {`{"spec": {"addresses": ["10.0.0.0/24"], "prefix": 24, "excludedAddresses": ["10.0.0.9"]}}`, "patch InClusterIPPool, IPAMProviderConditionError PoolNotReady"},
+		"says something else":         {`{"spec": {"addresses": ["10.9.0.0/24"], "prefix": 24}}`, conflict},
+		"belongs to an earlier claim": {`{"metadata": {"ownerReferences": [{"kind": "ClusterIPAMClaim", "name": "c", "uid": "before"}]}, "spec": {"addresses": ["10.0.0.0/24"], "prefix": 24}}`, conflict},
+	} {
+		t.Run(name, func(t *testing.T) {
+			v := View{Claim: claimOf(t, `{"provider": "in-cluster", "clusterIPAMRef": "c", "nodeNetwork": {"cidr": "10.0.0.0/24"}}`)}
+			v.IPAM = Decide(v)[0].Object.(*v1beta1.ClusterIPAM)
+			v.InCluster = parsed[v1alpha2.InClusterIPPool](t, tc.pool)
+			var got []string
+			for _, w := range Decide(v) {
+				if w.Kind == v1alpha2.KindInClusterIPPool {
+					got = append(got, "patch "+w.Kind)
+				}
+				if conditions, ok := w.Changes["conditions"].([]metav1.Condition); ok {
+					for _, c := range conditions {
+						got = append(got, c.Type+" "+c.Reason)
+					}
+				}
+			}
+			if got := strings.Join(got, ", "); got != tc.want {
+				t.Errorf("got %s, want %s", got, tc.want)
+			}
+		})
+	}
+}

@@ -281,15 +281,18 @@ func (w *world) finalizes(key Key, before, after []string) {
 func (w *world) releases(key Key) {
 	o := w.server.address(key)
 	claim := claimOf(o)
+	c := w.server.claim(claim)
+	pool, _ := poolOf(o.Spec.PoolRef, o.Namespace)
+	if c != nil { // which keeps the address until it is gone
+		w.lastUse[fmt.Sprint(pool, " ", o.Spec.Address)] = &use{c, claim}
+	}
 	if w.stripped[claim] {
 		return
 	}
-	c := w.server.claim(claim)
 	if c == nil || c.DeletionTimestamp == nil {
 		w.violate("%v is released, whose claim is not being deleted", key)
 		return
 	}
-	pool, _ := poolOf(o.Spec.PoolRef, o.Namespace)
 	if p := w.server.pool(pool); p != nil && !w.edited[pool] && p.Spec.AddressReuseGracePeriodSeconds != nil {
 		w.cover("an address waits for its grace")
 		if now := w.now(); now.Before(c.DeletionTimestamp.Add(time.Duration(*p.Spec.AddressReuseGracePeriodSeconds) * time.Second)) {

@@ -69,10 +69,7 @@ func notFound(what string) *refused {
 func (g *Grid) Do(method, path string, query url.Values, body []byte) (status int, answer any) {
 	kind, _, isRef := strings.Cut(path, "/")
 	var sent object
-	if len(body) > 0 && json.Unmarshal(body, &sent) != nil {
-		e := refuse(http.StatusBadRequest, "AdmConProtoError", "Client.Ibap.Proto", "The request is not JSON.")
-		return e.Status, e
-	}
+	_ = json.Unmarshal(body, &sent) // What is no JSON lacks everything.
 	var err *refused
 	switch status = http.StatusOK; {
 	case method == http.MethodGet && !isRef:
@@ -100,8 +97,21 @@ func (g *Grid) Do(method, path string, query url.Values, body []byte) (status in
 
 // search answers with the objects that have the values that were asked for.
 func (g *Grid) search(kind string, query url.Values) (found []object, _ *refused) {
+	all, ok := g.objects(kind)
+	if !ok {
+		return nil, refuse(http.StatusBadRequest, "AdmConProtoError", "Client.Ibap.Proto", "Unknown object type (%s)", kind)
+	}
 	found = []object{}
-	var all []object
+	for _, o := range all {
+		if matches(o, query) {
+			found = append(found, shown(o, query.Get("_return_fields")))
+		}
+	}
+	return found, nil
+}
+
+// objects returns all objects of a kind.
+func (g *Grid) objects(kind string) (all []object, ok bool) {
 	switch kind {
 	case "networkview":
 		for _, name := range g.NetworkViews {
@@ -124,14 +134,9 @@ func (g *Grid) search(kind string, query url.Values) (found []object, _ *refused
 			all = append(all, g.hosts[ref])
 		}
 	default:
-		return nil, refuse(http.StatusBadRequest, "AdmConProtoError", "Client.Ibap.Proto", "Unknown object type (%s)", kind)
+		return nil, false
 	}
-	for _, o := range all {
-		if matches(o, query) {
-			found = append(found, shown(o, query.Get("_return_fields")))
-		}
-	}
-	return found, nil
+	return all, true
 }
 
 func matches(o object, query url.Values) bool {
@@ -183,12 +188,10 @@ func (g *Grid) create(sent object) (ref string, _ *refused) {
 	if name == "" || len(name) > 255 || len(h["comment"].(string)) > 256 {
 		return "", refuse(http.StatusBadRequest, "AdmConProtoError", "Client.Ibap.Proto", "Invalid value for field name or comment")
 	}
-	for _, other := range g.hosts {
-		if other["name"] == name && other["view"] == h["view"] && (h["view"] != " " || other["network_view"] == networkView) {
-			return "", duplicate(name)
-		}
+	if g.has(name, h["view"], networkView) {
+		return "", duplicate(name)
 	}
-	if err := g.place(h, nil); err != nil {
+	if err := g.place(h); err != nil {
 		return "", err
 	}
 	// As in Infoblox, a record of the same name that is made later has the same reference: a DELETE that comes late finds it.
@@ -197,6 +200,16 @@ func (g *Grid) create(sent object) (ref string, _ *refused) {
 	h["_ref"] = ref
 	g.hosts[ref] = h
 	return ref, nil
+}
+
+// has reports whether there is a host record of this name: in a DNS view, or, without one, in a network view.
+func (g *Grid) has(name string, view, networkView any) bool {
+	for _, other := range g.hosts {
+		if other["name"] == name && other["view"] == view && (view != " " || other["network_view"] == networkView) {
+			return true
+		}
+	}
+	return false
 }
 
 func (g *Grid) zoneOf(name, view string) (string, bool) {
@@ -209,15 +222,15 @@ func (g *Grid) zoneOf(name, view string) (string, bool) {
 }
 
 func (g *Grid) update(ref string, sent object) (string, *refused) {
-	before := g.hosts[ref]
-	for _, field := range []string{"zone", "network_view"} {
-		if _, ok := sent[field]; ok {
-			return "", refuse(http.StatusBadRequest, "AdmConProtoError", "Client.Ibap.Proto", "Field is not writable: %s", field)
-		}
+	_, zone := sent["zone"]
+	_, networkView := sent["network_view"]
+	host := func(a object) bool { return a["host"] != nil }
+	if zone || networkView || slices.ContainsFunc(slices.Concat(addressesOf(sent, "ipv4addr"), addressesOf(sent, "ipv6addr")), host) {
+		return "", refuse(http.StatusBadRequest, "AdmConProtoError", "Client.Ibap.Proto", "Field is not writable: zone, network_view or host")
 	}
-	h := maps.Clone(before)
+	h := maps.Clone(g.hosts[ref])
 	maps.Copy(h, sent)
-	if err := g.place(h, before); err != nil {
+	if err := g.place(h); err != nil {
 		return "", err
 	}
 	g.hosts[ref] = h
@@ -226,40 +239,24 @@ func (g *Grid) update(ref string, sent object) (string, *refused) {
 
 var nextAvailable = regexp.MustCompile(`^func:nextavailableip:([^,]+),(.+)$`)
 
-// place writes addresses into a host record where it asks for the next free one. before is the record as it is stored, if it is.
-func (g *Grid) place(h, before object) *refused {
+// place writes addresses into a host record where it asks for the next free one.
+func (g *Grid) place(h object) *refused {
 	used := maps.Clone(g.Reserved)
-	for _, other := range g.hosts {
+	for _, other := range append(slices.Collect(maps.Values(g.hosts)), h) {
 		for _, a := range g.addresses(other, h["network_view"]) {
 			used[a] = true
 		}
-	}
-	for _, a := range g.addresses(h, h["network_view"]) {
-		used[a] = true
 	}
 	total := 0
 	for _, field := range []string{"ipv4addr", "ipv6addr"} {
 		var placed []any
 		for _, a := range addressesOf(h, field) {
+			address, err := g.choose(a[field], used)
+			if err != nil {
+				return err
+			}
 			a = maps.Clone(a)
-			text, _ := a[field].(string)
-			if _, ok := a["host"]; ok && before != nil {
-				return refuse(http.StatusBadRequest, "AdmConProtoError", "Client.Ibap.Proto", "Field is not writable: host")
-			}
-			if m := nextAvailable.FindStringSubmatch(text); m != nil {
-				network, err := netip.ParsePrefix(m[1])
-				if err != nil || !slices.Contains(g.Networks[m[2]], network) {
-					return notFound("network " + m[1])
-				}
-				next, ok := next(network, used)
-				if !ok {
-					return full()
-				}
-				used[next], a[field] = true, next.String()
-			} else if _, err := netip.ParseAddr(text); err != nil {
-				return refuse(http.StatusBadRequest, "AdmConProtoError", "Client.Ibap.Proto", "Invalid value for field %s: %q", field, text)
-			}
-			a["host"] = h["name"]
+			a[field], a["host"] = address, h["name"]
 			placed = append(placed, a)
 		}
 		h[field+"s"] = placed
@@ -271,6 +268,28 @@ func (g *Grid) place(h, before object) *refused {
 		return refuse(http.StatusBadRequest, "AdmConDataError: None (IBDataError: IB.Data)", "Client.Ibap.Data", "A host record must have at least one address.")
 	}
 	return nil
+}
+
+// choose returns an address that was asked for, or the next free one.
+func (g *Grid) choose(asked any, used map[netip.Addr]bool) (string, *refused) {
+	text, _ := asked.(string)
+	m := nextAvailable.FindStringSubmatch(text)
+	if m == nil {
+		if _, err := netip.ParseAddr(text); err != nil {
+			return "", refuse(http.StatusBadRequest, "AdmConProtoError", "Client.Ibap.Proto", "Invalid address: %q", text)
+		}
+		return text, nil
+	}
+	network, err := netip.ParsePrefix(m[1])
+	if err != nil || !slices.Contains(g.Networks[m[2]], network) {
+		return "", notFound("network " + m[1])
+	}
+	address, ok := next(network, used)
+	if !ok {
+		return "", full()
+	}
+	used[address] = true
+	return address.String(), nil
 }
 
 // next returns the lowest free address of a network that a host may have.

@@ -135,33 +135,9 @@ func (s *Server) faultOf(method, kind string) (Fault, chan struct{}) {
 
 func (s *Server) serve(w http.ResponseWriter, r *http.Request) {
 	body, _ := io.ReadAll(r.Body)
-	_, path, ok := strings.Cut(strings.TrimPrefix(r.URL.EscapedPath(), "/wapi/v"), "/")
-	path, err := url.PathUnescape(path)
-	user, password, _ := r.BasicAuth()
-	kind, _, _ := strings.Cut(path, "/")
-
-	s.mu.Lock()
-	s.requests = append(s.requests, Request{r.Method, path, r.URL.Query(), string(body), user})
-	what, end := s.faultOf(r.Method, kind)
-	var status int
-	var answer any
-	switch {
-	case !ok || err != nil || !strings.HasPrefix(r.URL.Path, "/wapi/v"):
-		status = http.StatusNotFound
-	case what == Unauthorized, len(r.TLS.PeerCertificates) == 0 && (user != s.Username || password != s.Password):
-		status = http.StatusUnauthorized
-	case what == Fails:
-		status, answer = http.StatusInternalServerError, refuse(http.StatusInternalServerError, "AdmConProtoError", "Server.Ibap", "database is not available")
-	case what == Unavailable:
-		status = http.StatusServiceUnavailable
-	case what != DropBefore:
-		status, answer = s.grid.Do(r.Method, path, r.URL.Query(), body)
-	}
-	if what == FailsAfter {
-		status, answer = http.StatusInternalServerError, refuse(http.StatusInternalServerError, "AdmConProtoError", "Server.Ibap", "the answer got lost")
-	}
-	s.mu.Unlock()
-
+	_, path, _ := strings.Cut(strings.TrimPrefix(r.URL.EscapedPath(), "/wapi/v"), "/")
+	path, _ = url.PathUnescape(path)
+	what, end, status, answer := s.do(r, path, body)
 	switch what {
 	case DropBefore, DropAfter:
 		panic(http.ErrAbortHandler)
@@ -182,4 +158,30 @@ func (s *Server) serve(w http.ResponseWriter, r *http.Request) {
 	w.Header().Set("Content-Type", "application/json")
 	w.WriteHeader(status)
 	_ = json.NewEncoder(w).Encode(answer)
+}
+
+// do carries a request out, unless it meets a fault that prevents that.
+func (s *Server) do(r *http.Request, path string, body []byte) (what Fault, end chan struct{}, status int, answer any) {
+	user, password, _ := r.BasicAuth()
+	kind, _, _ := strings.Cut(path, "/")
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.requests = append(s.requests, Request{r.Method, path, r.URL.Query(), string(body), user})
+	what, end = s.faultOf(r.Method, kind)
+	switch {
+	case !strings.HasPrefix(r.URL.Path, "/wapi/v"):
+		status = http.StatusNotFound
+	case what == Unauthorized, len(r.TLS.PeerCertificates) == 0 && (user != s.Username || password != s.Password):
+		status = http.StatusUnauthorized
+	case what == Fails:
+		status, answer = http.StatusInternalServerError, refuse(http.StatusInternalServerError, "AdmConProtoError", "Server.Ibap", "database is not available")
+	case what == Unavailable:
+		status = http.StatusServiceUnavailable
+	case what != DropBefore:
+		status, answer = s.grid.Do(r.Method, path, r.URL.Query(), body)
+	}
+	if what == FailsAfter {
+		status, answer = http.StatusInternalServerError, refuse(http.StatusInternalServerError, "AdmConProtoError", "Server.Ibap", "the answer got lost")
+	}
+	return what, end, status, answer
 }
