@@ -6,6 +6,7 @@ import (
 	"io"
 	"net/http"
 	"net/http/httptest"
+	"sync"
 	"testing"
 
 	"github.com/google/go-cmp/cmp"
@@ -22,20 +23,44 @@ import (
 // request is what arrives at the API server.
 type request struct{ Method, Path, ContentType, Body string }
 
-// apiServer answers every request with these code and body, and keeps the requests.
-func apiServer(t *testing.T, code *int, body *string) (*[]request, *clients) {
-	arrived := &[]request{}
-	server := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
-		sent, _ := io.ReadAll(r.Body)
-		*arrived = append(*arrived, request{r.Method, r.URL.Path, r.Header.Get("Content-Type"), string(sent)})
-		if *code == 0 {
-			panic(http.ErrAbortHandler) // The connection breaks.
-		}
-		w.Header().Set("Content-Type", "application/json")
-		w.Header().Set("Retry-After", "0")
-		w.WriteHeader(*code)
-		_, _ = io.WriteString(w, *body)
-	}))
+// apiServer answers every request with the same code and body, and keeps the requests.
+type apiServer struct {
+	mu      sync.Mutex
+	code    int // 0: the connection breaks
+	body    string
+	arrived []request
+}
+
+// answers sets what the server answers from now on, and forgets the requests.
+func (s *apiServer) answers(code int, body string) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.code, s.body, s.arrived = code, body, nil
+}
+
+func (s *apiServer) requests() []request {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return s.arrived
+}
+
+func (s *apiServer) ServeHTTP(w http.ResponseWriter, r *http.Request) {
+	sent, _ := io.ReadAll(r.Body)
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.arrived = append(s.arrived, request{r.Method, r.URL.Path, r.Header.Get("Content-Type"), string(sent)})
+	if s.code == 0 {
+		panic(http.ErrAbortHandler)
+	}
+	w.Header().Set("Content-Type", "application/json")
+	w.Header().Set("Retry-After", "0")
+	w.WriteHeader(s.code)
+	_, _ = io.WriteString(w, s.body)
+}
+
+func serveAPI(t *testing.T) (*apiServer, *clients) {
+	s := &apiServer{}
+	server := httptest.NewServer(s)
 	t.Cleanup(server.Close)
 	served := map[*Kind]string{IPAddresses: GroupIPAM + "/v1beta1", InClusterIPPools: GroupIPAM + "/v1alpha2"}
 	config := &rest.Config{Host: server.URL}
@@ -44,13 +69,12 @@ func apiServer(t *testing.T, code *int, body *string) (*[]request, *clients) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	return arrived, c
+	return s, c
 }
 
 // TestWritesAreSentOnce: client-go repeats some requests by itself. Then the last answer says nothing about the earlier attempts.
 func TestWritesAreSentOnce(t *testing.T) {
-	code, body := 0, ""
-	arrived, c := apiServer(t, &code, &body)
+	server, c := serveAPI(t)
 	api := &fenced{API: c, note: func(*Kind, string, error) {}}
 	of := types.NamespacedName{Namespace: "n", Name: "a"}
 	for _, answer := range []int{0, 503, 429} {
@@ -61,12 +85,12 @@ func TestWritesAreSentOnce(t *testing.T) {
 			"patch":  func() error { return api.Patch(t.Context(), IPAddresses, of, Patch{Body: []byte("{}")}, nil) },
 			"delete": func() error { return api.Delete(t.Context(), IPAddresses, of, "u", "") },
 		} {
-			code, body, *arrived = answer, fmt.Sprintf(`{"kind":"Status","apiVersion":"v1","status":"Failure","message":"full","code":%d}`, answer), nil
+			server.answers(answer, fmt.Sprintf(`{"kind":"Status","apiVersion":"v1","status":"Failure","message":"full","code":%d}`, answer))
 			fence := &lease.Fence{}
 			api.fence = fence
 			err := write()
-			if err == nil || len(*arrived) != 1 {
-				t.Errorf("%s, answer %d: %d requests have arrived, error %v", name, answer, len(*arrived), err)
+			if arrived := server.requests(); err == nil || len(arrived) != 1 {
+				t.Errorf("%s, answer %d: %d requests have arrived, error %v", name, answer, len(arrived), err)
 			}
 			if known := answer == 429; writes.Answered(err) != known || (fence.Unanswered() == 0) != known {
 				t.Errorf("%s, answer %d: answered %v, unanswered %v", name, answer, writes.Answered(err), fence.Unanswered())
@@ -77,8 +101,8 @@ func TestWritesAreSentOnce(t *testing.T) {
 
 // TestRequests: what a write looks like, and that the Store shows its answer.
 func TestRequests(t *testing.T) {
-	code, body := 200, `{"metadata":{"namespace":"n","name":"a","uid":"u","resourceVersion":"7","managedFields":[{}]},"spec":{"address":"10.0.0.5"}}`
-	arrived, c := apiServer(t, &code, &body)
+	const body = `{"metadata":{"namespace":"n","name":"a","uid":"u","resourceVersion":"7","managedFields":[{}]},"spec":{"address":"10.0.0.5"}}`
+	server, c := serveAPI(t)
 	store := NewStore[v1beta2.IPAddress](Reads{Kind: IPAddresses})
 	api := &fenced{API: c, fence: &lease.Fence{}, sources: map[*Kind]Source{IPAddresses: store}, note: func(*Kind, string, error) {}}
 	of := types.NamespacedName{Namespace: "n", Name: "a"}
@@ -99,11 +123,13 @@ func TestRequests(t *testing.T) {
 		{func() error { return api.Delete(t.Context(), IPAddresses, of, "u", "7") },
 			request{"DELETE", base + "/v1beta1/namespaces/n/ipaddresses/a", "application/json", `{"preconditions":{"resourceVersion":"7","uid":"u"}}`}},
 	} {
-		*arrived = nil
-		if err := tc.do(); err != nil || len(*arrived) != 1 {
-			t.Fatalf("%+v: error %v, arrived %v", tc.want, err, *arrived)
+		server.answers(200, body)
+		err := tc.do()
+		arrived := server.requests()
+		if err != nil || len(arrived) != 1 {
+			t.Fatalf("%+v: error %v, arrived %v", tc.want, err, arrived)
 		}
-		got := (*arrived)[0]
+		got := arrived[0]
 		var sent, want map[string]any
 		if err := json.Unmarshal([]byte(got.Body), &sent); err != nil {
 			t.Fatal(err)
@@ -128,8 +154,9 @@ func TestRequests(t *testing.T) {
 	}
 	fence := &lease.Fence{}
 	fence.Close()
-	*arrived, api.fence = nil, fence
-	if err := api.Delete(t.Context(), IPAddresses, of, "u", ""); !writes.NotItsTurn(err) || len(*arrived) != 0 {
-		t.Errorf("with a closed fence: %v, arrived %v", err, *arrived)
+	server.answers(200, body)
+	api.fence = fence
+	if err := api.Delete(t.Context(), IPAddresses, of, "u", ""); !writes.NotItsTurn(err) || len(server.requests()) != 0 {
+		t.Errorf("with a closed fence: %v, arrived %v", err, server.requests())
 	}
 }

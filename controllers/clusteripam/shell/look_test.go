@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"strings"
+	"sync"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -16,12 +17,27 @@ import (
 
 // server is the discovery of an API server.
 type server struct {
+	mu    sync.Mutex
 	has   []string // group/version/resource
 	fails bool
 	asked int
 }
 
+func (s *server) becomes(has []string, fails bool) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.has, s.fails = has, fails
+}
+
+func (s *server) requests() int {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return s.asked
+}
+
 func (s *server) ServerResourcesForGroupVersion(gv string) (*metav1.APIResourceList, error) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
 	s.asked++
 	if s.fails {
 		return nil, errors.New("no answer")
@@ -72,7 +88,7 @@ func TestLooker(t *testing.T) {
 			{what: "the optional kind goes", has: []string{newClaims}, changed: true, after: 3 * time.Second, want: "v1beta2"},
 			{what: "everything goes", changed: true, after: 3 * time.Second, want: "missing"},
 		} {
-			if s.has, s.fails = step.has, step.fails; step.changed {
+			if s.becomes(step.has, step.fails); step.changed {
 				l.again()
 			}
 			time.Sleep(step.after)
@@ -92,9 +108,9 @@ func TestLooker(t *testing.T) {
 				t.Errorf("%s: the view is %q, want %q", step.what, got, step.want)
 			}
 			if step.what == "nothing changes" {
-				asked := s.asked
-				if time.Sleep(24 * time.Hour); s.asked != asked {
-					t.Errorf("the API server was asked %d times although nothing has changed", s.asked-asked)
+				asked := s.requests()
+				if time.Sleep(24 * time.Hour); s.requests() != asked {
+					t.Errorf("the API server was asked %d times although nothing has changed", s.requests()-asked)
 				}
 			}
 		}
