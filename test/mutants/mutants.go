@@ -693,8 +693,9 @@ var mutants = []mutant{
 	},
 	{
 		name: "unanswered-is-refused", defect: "a write without an answer counts as refused",
-		old: "\tif !writes.Answered(err) {\n",
-		new: "\tif err == nil {\n",
+		file: "controllers/nodeipam/node.go",
+		old:  "\tif !writes.Answered(err) {\n",
+		new:  "\tif err == nil {\n",
 	},
 	{
 		name: "refusal-of-both", defect: "a refusal counts for a write before it, too, that was not answered",
