@@ -1683,7 +1683,7 @@ var mutants = []mutant{
 		name: "claim-takes-over-clusteripam", defect: "a ClusterIPAM of another claim is taken over", seen: "k0rdent",
 		file: "controllers/clusteripam/claims/binding/claim.go",
 		old:  "case !owned && ref != \"\" && ref != claim.Name:",
-		new:  "case !owned && ref == claim.Name && !valid:",
+		new:  "case !owned && ref != \"\" && ref != claim.Name && controller != nil:",
 		test: testClaims,
 	},
 	{
@@ -1696,8 +1696,8 @@ var mutants = []mutant{
 	{
 		name: "claim-clusteripam-not-adopted", defect: "a ClusterIPAM without an owner is not adopted, so nobody deletes it", seen: "k0rdent",
 		file: "controllers/clusteripam/claims/binding/claim.go",
-		old:  "\tif !owned {\n\t\tmetadata[\"ownerReferences\"]",
-		new:  "\tif !owned && ref == \"\" {\n\t\tmetadata[\"ownerReferences\"]",
+		old:  "\tif !Owned(ipam, claim) {\n\t\tmetadata[\"ownerReferences\"]",
+		new:  "\tif !Owned(ipam, claim) && ipam.Spec.ClusterIPAMClaimRef == \"\" {\n\t\tmetadata[\"ownerReferences\"]",
 		test: testClaims,
 	},
 	{
