@@ -1815,8 +1815,8 @@ var mutants = []mutant{
 	{
 		name: "gate-stale-config", defect: "the config keeps the pool that the claim had before", seen: "k0rdent",
 		file: "controllers/clusteripam/gate/opening/deployment.go",
-		old:  "present, changes[data.Name] = true, entry",
-		new:  "present = true",
+		old:  "written[data.Name]):\n\t\t\tc.changes[data.Name] = entry",
+		new:  "written[data.Name]):",
 		test: testConfig,
 	},
 	{
