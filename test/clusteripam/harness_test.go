@@ -235,7 +235,7 @@ func at(object *unstructured.Unstructured, path string) string {
 		return ""
 	}
 	var value any = object.Object
-	for _, field := range strings.Split(path, ".") {
+	for field := range strings.SplitSeq(path, ".") {
 		switch of := value.(type) {
 		case map[string]any:
 			value = of[field]

@@ -1703,7 +1703,7 @@ var mutants = []mutant{
 		name: "claim-takes-over-clusteripam", defect: "a ClusterIPAM of another claim is taken over", seen: "k0rdent",
 		file: "controllers/clusteripam/claims/binding/claim.go",
 		old:  "case !owned && ref != \"\" && ref != claim.Name:",
-		new:  "case !owned && ref == claim.Name && !valid:",
+		new:  "case !owned && ref != \"\" && ref != claim.Name && controller != nil:",
 		test: testClaims,
 	},
 	{
@@ -1716,8 +1716,8 @@ var mutants = []mutant{
 	{
 		name: "claim-clusteripam-not-adopted", defect: "a ClusterIPAM without an owner is not adopted, so nobody deletes it", seen: "k0rdent",
 		file: "controllers/clusteripam/claims/binding/claim.go",
-		old:  "\tif !owned {\n\t\tmetadata[\"ownerReferences\"]",
-		new:  "\tif !owned && ref == \"\" {\n\t\tmetadata[\"ownerReferences\"]",
+		old:  "\tif !Owned(ipam, claim) {\n\t\tmetadata[\"ownerReferences\"]",
+		new:  "\tif !Owned(ipam, claim) && ipam.Spec.ClusterIPAMClaimRef == \"\" {\n\t\tmetadata[\"ownerReferences\"]",
 		test: testClaims,
 	},
 	{
@@ -1835,8 +1835,8 @@ var mutants = []mutant{
 	{
 		name: "gate-stale-config", defect: "the config keeps the pool that the claim had before", seen: "k0rdent",
 		file: "controllers/clusteripam/gate/opening/deployment.go",
-		old:  "present, changes[data.Name] = true, entry",
-		new:  "present = true",
+		old:  "written[data.Name]):\n\t\t\tc.changes[data.Name] = entry",
+		new:  "written[data.Name]):",
 		test: testConfig,
 	},
 	{

@@ -41,44 +41,69 @@ func Compile(spec Spec) (*Pool, error) {
 	case all[0].first.BitLen() != all[len(all)-1].first.BitLen():
 		return nil, errors.New("spec.addresses has both IPv4 and IPv6 addresses. Make one pool for each family")
 	}
-	lowest, highest := all[0].first, all[len(all)-1].last
-	subnet, err := lowest.Prefix(spec.Prefix)
-	switch {
-	case err != nil:
-		return nil, fmt.Errorf("spec.prefix is %d. Write the prefix length of the subnet, from 0 to %d", spec.Prefix, lowest.BitLen())
-	case !subnet.Contains(highest):
-		return nil, fmt.Errorf("%v is not in %v, the subnet of the lowest address with spec.prefix %d. Make one pool for each subnet, or write a shorter prefix",
-			highest, subnet, spec.Prefix)
-	}
-	excluded, err := spansOf("excludedAddresses", spec.Excluded)
+	subnet, err := subnetOf(all, spec.Prefix)
 	if err != nil {
 		return nil, err
 	}
-	for _, s := range excluded {
-		if s.first.BitLen() != lowest.BitLen() {
+	never, err := spec.never(subnet)
+	if err != nil {
+		return nil, err
+	}
+	p := &Pool{spans: without(all, merged(never)), subnet: subnet}
+	for _, s := range p.spans {
+		p.total = plus(p.total, s.size())
+	}
+	return p, nil
+}
+
+// subnetOf returns the subnet of the lowest address. All others have to lie in it. all is merged and not empty.
+func subnetOf(all []span, length int) (netip.Prefix, error) {
+	lowest, highest := all[0].first, all[len(all)-1].last
+	subnet, err := lowest.Prefix(length)
+	switch {
+	case err != nil:
+		return netip.Prefix{}, fmt.Errorf("spec.prefix is %d. Write the prefix length of the subnet, from 0 to %d", length, lowest.BitLen())
+	case !subnet.Contains(highest):
+		return netip.Prefix{}, fmt.Errorf("%v is not in %v, the subnet of the lowest address with spec.prefix %d. Make one pool for each subnet, or write a shorter prefix",
+			highest, subnet, length)
+	}
+	return subnet, nil
+}
+
+// never returns the addresses that are never allocated, in the pool or not: those that are excluded, the gateway, and the reserved ones of subnet.
+func (spec Spec) never(subnet netip.Prefix) ([]span, error) {
+	bits := subnet.Addr().BitLen()
+	never, err := spansOf("excludedAddresses", spec.Excluded)
+	if err != nil {
+		return nil, err
+	}
+	for _, s := range never {
+		if s.first.BitLen() != bits {
 			return nil, fmt.Errorf("spec.excludedAddresses has %v, which is of another family than spec.addresses. Remove it", s.first)
 		}
 	}
 	if spec.Gateway != "" {
 		gateway := addr(spec.Gateway)
-		if !gateway.IsValid() || gateway.BitLen() != lowest.BitLen() {
+		if !gateway.IsValid() || gateway.BitLen() != bits {
 			return nil, fmt.Errorf("spec.gateway %q is not an %v address. Write an address of the same family as spec.addresses, or leave it empty",
 				spec.Gateway, ipam.FamilyOf(subnet))
 		}
-		excluded = append(excluded, span{gateway, gateway})
+		never = append(never, span{gateway, gateway})
 	}
 	if !spec.AllocateReserved {
-		s := spanOf(subnet)
-		excluded = append(excluded, span{s.first, s.first})
-		if lowest.Is4() {
-			excluded = append(excluded, span{s.last, s.last})
-		}
+		never = append(never, reserved(subnet)...)
 	}
-	p := &Pool{spans: without(all, merged(excluded)), subnet: subnet}
-	for _, s := range p.spans {
-		p.total = plus(p.total, s.size())
+	return never, nil
+}
+
+// reserved returns the first address of subnet, which stands for the subnet or its routers, and in IPv4 the last one, which is for broadcasts.
+func reserved(subnet netip.Prefix) []span {
+	s := spanOf(subnet)
+	ends := []span{{s.first, s.first}}
+	if s.first.Is4() {
+		ends = append(ends, span{s.last, s.last})
 	}
-	return p, nil
+	return ends
 }
 
 // spansOf parses a list. field is its name in the spec.

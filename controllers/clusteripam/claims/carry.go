@@ -47,7 +47,22 @@ func refused(err error) bool {
 	return writes.Answered(err) && (apierrors.IsInvalid(err) || apierrors.IsForbidden(err) || apierrors.IsBadRequest(err))
 }
 
+// carryOut sends a write, tells of it, and sorts its errors for the queue.
 func carryOut(ctx context.Context, parts shell.Parts, w binding.Write) error {
+	err := send(ctx, parts.API, w)
+	if err == nil || !writes.Answered(err) {
+		for _, e := range w.Events {
+			parts.Tell(shell.Event{About: w.Object, Kind: kinds[w.Kind], Normal: e.Normal, Reason: e.Reason, Message: e.Message})
+		}
+	}
+	if apierrors.IsConflict(err) || apierrors.IsAlreadyExists(err) || writes.NotThere(err) {
+		return writes.RefusedLater{Err: err} // The object has changed since it was cached, and its event is coming.
+	}
+	return err
+}
+
+// send makes the request of a write. An error says which one. To delete what is not there is none.
+func send(ctx context.Context, api shell.API, w binding.Write) error {
 	kind := kinds[w.Kind]
 	of := types.NamespacedName{Namespace: w.Object.GetNamespace(), Name: w.Object.GetName()}
 	var (
@@ -57,33 +72,24 @@ func carryOut(ctx context.Context, parts shell.Parts, w binding.Write) error {
 	switch w.Verb {
 	case binding.Create:
 		verb = "create"
-		err = parts.API.Create(ctx, kind, w.Object, nil)
+		err = api.Create(ctx, kind, w.Object, nil)
 	case binding.Patch:
-		err = parts.API.Patch(ctx, kind, of, shell.MergePatch(w.Object, w.Changes), nil)
+		err = api.Patch(ctx, kind, of, shell.MergePatch(w.Object, w.Changes), nil)
 	case binding.PatchVersion:
-		err = parts.API.Patch(ctx, kind, of, shell.MergePatchOfVersion(w.Object, w.Changes), nil)
+		err = api.Patch(ctx, kind, of, shell.MergePatchOfVersion(w.Object, w.Changes), nil)
 	case binding.PatchStatus:
 		verb = "patch the status of"
 		patch := shell.MergePatchOfVersion(w.Object, map[string]any{"status": w.Changes})
 		patch.Status = true
-		err = parts.API.Patch(ctx, kind, of, patch, nil)
+		err = api.Patch(ctx, kind, of, patch, nil)
 	case binding.Delete:
 		verb = "delete"
-		if err = parts.API.Delete(ctx, kind, of, w.Object.GetUID(), w.Object.GetResourceVersion()); writes.NotThere(err) {
+		if err = api.Delete(ctx, kind, of, w.Object.GetUID(), w.Object.GetResourceVersion()); writes.NotThere(err) {
 			err = nil
-		}
-	}
-	if err == nil || !writes.Answered(err) {
-		for _, e := range w.Events {
-			parts.Tell(shell.Event{About: w.Object, Kind: kind, Normal: e.Normal, Reason: e.Reason, Message: e.Message})
 		}
 	}
 	if err == nil {
 		return nil
 	}
-	err = fmt.Errorf("%s %s %s: %w", verb, kind, of, err)
-	if apierrors.IsConflict(err) || apierrors.IsAlreadyExists(err) || writes.NotThere(err) {
-		return writes.RefusedLater{Err: err} // The object has changed since it was cached, and its event is coming.
-	}
-	return err
+	return fmt.Errorf("%s %s %s: %w", verb, kind, of, err)
 }

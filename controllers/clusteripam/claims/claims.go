@@ -130,16 +130,11 @@ func (l *logic) view(key shell.Key) (v binding.View, ok bool) {
 			ok = false
 			return
 		}
-		var found bool
-		if v.IPAM, found = l.ipams.Get(key.Namespace, key.Name); found {
-			ok = ok && l.ipams.Broken(v.IPAM) == nil
-		}
-		if v.InCluster, found = l.inCluster.Get(key.Namespace, key.Name); found {
-			ok = ok && l.inCluster.Broken(v.InCluster) == nil
-		}
-		if v.Infoblox, found = l.infoblox.Get(key.Namespace, key.Name); found {
-			ok = ok && l.infoblox.Broken(v.Infoblox) == nil
-		}
+		var ipam, inCluster, infoblox bool
+		v.IPAM, ipam = ofClaim(l.ipams, key)
+		v.InCluster, inCluster = ofClaim(l.inCluster, key)
+		v.Infoblox, infoblox = ofClaim(l.infoblox, key)
+		ok = ipam && inCluster && infoblox
 		if v.Claim.Spec.Provider == v1beta1.ProviderInfoblox {
 			for _, instance := range l.instances.List() {
 				v.Instances = append(v.Instances, instance.Name)
@@ -152,6 +147,13 @@ func (l *logic) view(key shell.Key) (v binding.View, ok bool) {
 		}
 	}
 	return v, ok
+}
+
+// ofClaim returns the object that has the name of a claim; nil if there is none. ok is false if it cannot be read: to take it for missing would
+// be to create it anew.
+func ofClaim[T metav1.Object](store *shell.Store[T], key shell.Key) (object T, ok bool) {
+	object, found := store.Get(key.Namespace, key.Name)
+	return object, !found || store.Broken(object) == nil
 }
 
 // shownClaim is a claim on the debug page.

@@ -52,6 +52,12 @@ type cluster struct {
 	} `json:"spec"`
 }
 
+// paused reports whether the cluster is paused, by its spec or by the annotation.
+func (c *cluster) paused() bool {
+	_, annotated := c.Annotations[v1beta2.AnnotationPaused]
+	return annotated || c.Spec.Paused != nil && *c.Spec.Paused
+}
+
 type logic struct {
 	shell.Parts
 	fence writes.Fence
@@ -145,8 +151,7 @@ func (l *logic) shows(object metav1.Object) {
 	case *v1beta2.IPAddress:
 		l.book.SetAddress(o)
 	case *cluster:
-		_, annotated := o.Annotations[v1beta2.AnnotationPaused]
-		l.book.SetCluster(o.Namespace, o.Name, annotated || o.Spec.Paused != nil && *o.Spec.Paused)
+		l.book.SetCluster(o.Namespace, o.Name, o.paused())
 	}
 }
 

@@ -3,6 +3,7 @@ package shell
 import (
 	"context"
 	"encoding/json"
+	"maps"
 
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/types"
@@ -52,9 +53,7 @@ func StatusPatch(object metav1.Object, status any) Patch {
 func mergePatch(object metav1.Object, version string, changes map[string]any) Patch {
 	metadata := map[string]any{}
 	if given, ok := changes["metadata"].(map[string]any); ok {
-		for field, value := range given {
-			metadata[field] = value
-		}
+		maps.Copy(metadata, given)
 	}
 	metadata["uid"] = object.GetUID()
 	if version != "" {

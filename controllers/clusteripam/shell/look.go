@@ -74,14 +74,40 @@ func (l *looker) again() {
 	}
 }
 
+// seen is what the looks so far have found.
+type seen struct {
+	last  view      // the one that was published
+	known bool      // there is a last one
+	less  time.Time // when a view first had less than the last one; zero if it has not
+}
+
+// doubts reports whether v has less than the last view only for a short time. An API server that starts may not know all its kinds yet. So look
+// once more.
+func (s *seen) doubts(v view) bool {
+	if !v.lacks(s.last) {
+		return false
+	}
+	if s.less.IsZero() {
+		s.less = time.Now()
+		return true
+	}
+	return time.Since(s.less) < confirmLook
+}
+
+// takes makes v, which is not in doubt, the last view, and reports whether it differs from the one before.
+func (s *seen) takes(v view) bool {
+	s.less = time.Time{}
+	if s.known && v.equal(s.last) {
+		return false
+	}
+	s.last, s.known = v, true
+	return true
+}
+
 // run publishes a view whenever it changes.
 func (l *looker) run(ctx context.Context) {
-	var (
-		last  view
-		known bool
-		less  time.Time // when a view first had less than the last one; zero if it has not
-		pause = firstLook
-	)
+	var s seen
+	pause := firstLook
 	for {
 		v, err := l.look()
 		again, settled := pause, pause > settledLook
@@ -92,20 +118,13 @@ func (l *looker) run(ctx context.Context) {
 				l.problem(problem{What: "the API server to say which kinds it has", Err: err})
 			}
 			again, settled = min(again, failedLook), false
-		case known && v.equal(last):
-			less = time.Time{}
-		case known && v.lacks(last) && (less.IsZero() || time.Since(less) < confirmLook):
-			// An API server that starts may not know all its kinds yet. So look once more.
-			if less.IsZero() {
-				less = time.Now()
-			}
+		case s.doubts(v):
 			again, settled = confirmLook, false
-		default:
-			last, known, less = v, true, time.Time{}
+		case s.takes(v):
 			l.publish(v)
 		}
 		var timer <-chan time.Time
-		if !settled || len(last.missing) > 0 {
+		if !settled || len(s.last.missing) > 0 {
 			timer = time.After(again)
 		}
 		select {
@@ -129,43 +148,64 @@ func (l *looker) publish(v view) {
 // look asks the API server.
 func (l *looker) look() (view, error) {
 	v := view{served: map[*Kind]string{}}
-	resources := map[schema.GroupVersion]map[string]bool{}
+	asked := discovered{}
 	for _, r := range l.reads {
-		for _, version := range r.Kind.Versions {
-			gv := schema.GroupVersion{Group: r.Kind.Group, Version: version}
-			if resources[gv] == nil {
-				of, err := l.resourcesOf(gv)
-				if err != nil {
-					return view{}, err
-				}
-				resources[gv] = of
-			}
-			if resources[gv][r.Kind.Resource] {
-				v.served[r.Kind] = gv.String()
-				break
-			}
-		}
-		if _, ok := v.served[r.Kind]; !ok && !r.Optional {
+		version, err := l.versionOf(r.Kind, asked)
+		switch {
+		case err != nil:
+			return view{}, err
+		case version != "":
+			v.served[r.Kind] = version
+		case !r.Optional:
 			v.missing = append(v.missing, fmt.Sprintf("%s (%s/%s)", r.Kind, r.Kind.Group, strings.Join(r.Kind.Versions, " or ")))
 		}
 	}
 	slices.Sort(v.missing)
 	v.missing = slices.Compact(v.missing)
+	why, err := l.yields()
+	if err != nil {
+		return view{}, err
+	}
+	v.yields = why
+	return v, nil
+}
+
+// discovered is the resources of the API versions that one look has asked for. Kinds share versions, and a look asks for each only once.
+type discovered map[schema.GroupVersion]map[string]bool
+
+// versionOf returns the first version of kind, in its order of preference, that is served; empty if none is.
+func (l *looker) versionOf(kind *Kind, asked discovered) (string, error) {
+	for _, version := range kind.Versions {
+		gv := schema.GroupVersion{Group: kind.Group, Version: version}
+		if asked[gv] == nil {
+			of, err := l.resourcesOf(gv)
+			if err != nil {
+				return "", err
+			}
+			asked[gv] = of
+		}
+		if asked[gv][kind.Resource] {
+			return gv.String(), nil
+		}
+	}
+	return "", nil
+}
+
+// yields returns why the controller must not work now; empty if it may.
+func (l *looker) yields() (string, error) {
 	if l.yield != nil {
 		labels, err := l.labelsOfKinds()
 		if err != nil {
-			return view{}, err
+			return "", err
 		}
-		v.yields = l.yield(labels)
-	}
-	if l.other != nil && v.yields == "" {
-		why, err := l.other.leads()
-		if err != nil {
-			return view{}, err
+		if why := l.yield(labels); why != "" {
+			return why, nil
 		}
-		v.yields = why
 	}
-	return v, nil
+	if l.other != nil {
+		return l.other.leads()
+	}
+	return "", nil
 }
 
 func (l *looker) resourcesOf(gv schema.GroupVersion) (map[string]bool, error) {

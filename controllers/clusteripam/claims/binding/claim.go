@@ -94,62 +94,83 @@ func Cluster(claim *v1beta1.ClusterIPAMClaim) string {
 	return ""
 }
 
+// decision is what is known about a claim so far, while Decide goes through its steps.
+type decision struct {
+	View
+	network  *network // nil if the claim is invalid
+	missing  []Write
+	findings []Finding
+	// problem is why the claim cannot give addresses, and what to do.
+	problem *Finding
+	// owned is whether there is a ClusterIPAM of this claim that can be used, and bound whether its pool is ready, too.
+	owned, bound bool
+}
+
+func (d *decision) add(w *Write) {
+	if w != nil {
+		d.missing = append(d.missing, *w)
+	}
+}
+
 // Decide returns the writes that a claim needs, in order: a later one is only right once the earlier ones are carried out.
-func Decide(v View) (missing []Write) {
+func Decide(v View) []Write {
 	if v.Claim == nil || v.Claim.DeletionTimestamp != nil {
 		return nil // Garbage collection deletes what belongs to the claim.
 	}
-	add := func(w *Write) {
-		if w != nil {
-			missing = append(missing, *w)
-		}
+	d := decision{View: v}
+	d.findings, d.network = judge(v)
+	valid := d.network != nil
+	ipam, problem := ipamOf(v, valid)
+	d.add(ipam)
+	d.problem = problem
+	d.owned = v.IPAM != nil && Owned(v.IPAM, v.Claim) && problem == nil
+	if problem == nil && (valid || d.owned) {
+		d.bind(ipam == nil)
 	}
-	findings, n := judge(v)
-	ipam, problem := ipamOf(v, n != nil)
-	add(ipam)
-	owned := v.IPAM != nil && Owned(v.IPAM, v.Claim) && problem == nil
-	bound := owned && v.IPAM.Status.Phase == v1beta1.PhaseBound
-	if problem == nil && (n != nil || owned) {
-		p := poolOf(v, n)
-		add(p.write(v))
-		problem = p.problem
-		if owned && ipam == nil {
-			add(ipamStatus(v, p))
-			bound = p.ready
-		}
-		bound = bound && p.ready
-		if bound {
-			other, finding := otherPool(v, n != nil)
-			add(other)
-			findings = append(findings, finding...)
-		}
+	d.tellProblem()
+	if d.owned && valid && v.Claim.Spec.ClusterIPAMRef == "" && v.Refused == "" {
+		d.add(&Write{Verb: Patch, Kind: v1beta1.KindClusterIPAMClaim, Object: v.Claim, Changes: map[string]any{"spec": map[string]any{"clusterIPAMRef": v.Claim.Name}}})
+		return d.missing // The event of this write brings the status.
 	}
-	if v.Refused != "" {
-		problem = &Finding{Reason: ReasonRefused, Message: text.Cut("The API server refuses what this claim needs: "+v.Refused, text.MaxMessage)}
+	d.add(claimStatus(v, d.bound, d.findings))
+	return d.missing
+}
+
+// bind adds what the pools and the status of the ClusterIPAM need. settled is whether the ClusterIPAM needs no other write: that one changes its
+// version, so its status has to wait, and its phase stays as it is.
+func (d *decision) bind(settled bool) {
+	p := poolOf(d.View, d.network)
+	d.add(p.write(d.View))
+	d.problem = p.problem
+	if !d.owned {
+		return
 	}
-	if problem != nil {
-		problem.Type = v1beta1.ConditionProviderError
-		findings = append(findings, *problem)
+	if settled {
+		d.add(ipamStatus(d.View, p))
 	}
-	if owned && n != nil && v.Claim.Spec.ClusterIPAMRef == "" && v.Refused == "" {
-		add(&Write{Verb: Patch, Kind: v1beta1.KindClusterIPAMClaim, Object: v.Claim, Changes: map[string]any{"spec": map[string]any{"clusterIPAMRef": v.Claim.Name}}})
-		return missing // The event of this write brings the status.
+	d.bound = p.ready && (settled || d.IPAM.Status.Phase == v1beta1.PhaseBound)
+	if d.bound { // Until then an earlier provider's pool is kept.
+		other, findings := otherPool(d.View, d.network != nil)
+		d.add(other)
+		d.findings = append(d.findings, findings...)
 	}
-	add(claimStatus(v, bound, findings))
-	return missing
+}
+
+// tellProblem adds the problem to the findings. A refusal of the API server comes first: it keeps the claim from everything else.
+func (d *decision) tellProblem() {
+	if d.Refused != "" {
+		d.problem = &Finding{Reason: ReasonRefused, Message: text.Cut("The API server refuses what this claim needs: "+d.Refused, text.MaxMessage)}
+	}
+	if d.problem != nil {
+		d.problem.Type = v1beta1.ConditionProviderError
+		d.findings = append(d.findings, *d.problem)
+	}
 }
 
 // judge reads the claim. The network is nil if the claim is invalid: then nothing is created or changed, and what exists stays.
 func judge(v View) (findings []Finding, n *network) {
 	spec := &v.Claim.Spec
-	read, err := readNetwork(spec)
-	switch {
-	case spec.Provider == "":
-		err = fmt.Errorf("spec.provider is empty. Set it to %s or %s", v1beta1.ProviderInCluster, v1beta1.ProviderInfoblox)
-	case spec.ClusterIPAMRef != "" && spec.ClusterIPAMRef != v.Claim.Name:
-		err = fmt.Errorf("spec.clusterIPAMRef is %q, but the ClusterIPAM of a claim has the name of the claim. Remove the field", text.Cut(spec.ClusterIPAMRef, text.MaxValue))
-	}
-	if err != nil {
+	if read, err := readClaim(v.Claim); err != nil {
 		kept := ""
 		if v.IPAM != nil && Owned(v.IPAM, v.Claim) {
 			kept = " Until then the pool stays as it is."
@@ -174,6 +195,19 @@ func judge(v View) (findings []Finding, n *network) {
 			"The claim stays bound to the ClusterDeployment %s. Set spec.cluster to %s again. For another ClusterDeployment write another claim.", cluster, cluster)})
 	}
 	return findings, n
+}
+
+// readClaim returns the network of a claim. An error says what is wrong, and then what to do. Without a provider nobody can say what a network
+// needs, so that is read first.
+func readClaim(claim *v1beta1.ClusterIPAMClaim) (network, error) {
+	spec := &claim.Spec
+	switch {
+	case spec.Provider == "":
+		return network{}, fmt.Errorf("spec.provider is empty. Set it to %s or %s", v1beta1.ProviderInCluster, v1beta1.ProviderInfoblox)
+	case spec.ClusterIPAMRef != "" && spec.ClusterIPAMRef != claim.Name:
+		return network{}, fmt.Errorf("spec.clusterIPAMRef is %q, but the ClusterIPAM of a claim has the name of the claim. Remove the field", text.Cut(spec.ClusterIPAMRef, text.MaxValue))
+	}
+	return readNetwork(spec)
 }
 
 func ignoredInput(spec *v1beta1.ClusterIPAMClaimSpec) (fields []string) {
@@ -205,35 +239,55 @@ func clusterOf(v View) string {
 
 // ipamOf returns the write that the ClusterIPAM of the claim needs. problem is why it cannot be used.
 func ipamOf(v View, valid bool) (w *Write, problem *Finding) {
-	claim, ipam, cluster := v.Claim, v.IPAM, clusterOf(v)
-	want := v1beta1.ClusterIPAMSpec{Provider: claim.Spec.Provider, ClusterIPAMClaimRef: claim.Name}
-	if ipam == nil {
-		if !valid {
-			return nil, nil
-		}
-		create := &v1beta1.ClusterIPAM{ObjectMeta: ofClaim(claim), Spec: want}
-		create.OwnerReferences = []metav1.OwnerReference{ownerReference(claim, true)}
-		if cluster != "" {
-			create.Annotations = map[string]string{AnnotationCluster: cluster}
-		}
-		return &Write{Verb: Create, Kind: v1beta1.KindClusterIPAM, Object: create}, nil
+	if v.IPAM != nil {
+		problem = ipamProblem(v)
 	}
+	switch {
+	case problem != nil || !valid:
+		return nil, problem
+	case v.IPAM == nil:
+		return createIPAM(v), nil
+	default:
+		return patchIPAM(v), nil
+	}
+}
+
+func ipamSpec(claim *v1beta1.ClusterIPAMClaim) v1beta1.ClusterIPAMSpec {
+	return v1beta1.ClusterIPAMSpec{Provider: claim.Spec.Provider, ClusterIPAMClaimRef: claim.Name}
+}
+
+func createIPAM(v View) *Write {
+	create := &v1beta1.ClusterIPAM{ObjectMeta: ofClaim(v.Claim), Spec: ipamSpec(v.Claim)}
+	create.OwnerReferences = []metav1.OwnerReference{ownerReference(v.Claim, true)}
+	if cluster := clusterOf(v); cluster != "" {
+		create.Annotations = map[string]string{AnnotationCluster: cluster}
+	}
+	return &Write{Verb: Create, Kind: v1beta1.KindClusterIPAM, Object: create}
+}
+
+// ipamProblem returns why the ClusterIPAM that exists is not for this claim, or not for long; nil if the claim owns it or may take it over.
+func ipamProblem(v View) *Finding {
+	claim, ipam := v.Claim, v.IPAM
 	owned, ref := Owned(ipam, claim), ipam.Spec.ClusterIPAMClaimRef
 	switch controller := metav1.GetControllerOfNoCopy(ipam); {
 	case !owned && controller != nil:
-		return nil, &Finding{Reason: ReasonClusterIPAMConflict, Message: fmt.Sprintf(
+		return &Finding{Reason: ReasonClusterIPAMConflict, Message: fmt.Sprintf(
 			"ClusterIPAM %s belongs to %s %s with the UID %s. If that is gone, the ClusterIPAM goes, too. Otherwise rename this claim.", claim.Name, controller.Kind, controller.Name, controller.UID)}
 	case !owned && ref != "" && ref != claim.Name:
-		return nil, &Finding{Reason: ReasonClusterIPAMConflict, Message: fmt.Sprintf(
+		return &Finding{Reason: ReasonClusterIPAMConflict, Message: fmt.Sprintf(
 			"ClusterIPAM %s is for the claim %s. Rename this claim, or delete the ClusterIPAM.", claim.Name, text.Cut(ref, text.MaxValue))}
 	case ipam.DeletionTimestamp != nil:
-		return nil, &Finding{Reason: ReasonClusterIPAMDeleting, Message: fmt.Sprintf(
+		return &Finding{Reason: ReasonClusterIPAMDeleting, Message: fmt.Sprintf(
 			"ClusterIPAM %s is being deleted and has finalizers: %s. It is created again when it is gone.", claim.Name, text.Listed(ipam.Finalizers))}
-	case !valid:
-		return nil, nil
 	}
+	return nil
+}
+
+// patchIPAM returns the write that makes the ClusterIPAM what the claim says; nil if it is.
+func patchIPAM(v View) *Write {
+	claim, ipam, cluster := v.Claim, v.IPAM, clusterOf(v)
 	changes, metadata := map[string]any{}, map[string]any{}
-	if !owned {
+	if !Owned(ipam, claim) {
 		metadata["ownerReferences"] = append(slices.Clone(ipam.OwnerReferences), ownerReference(claim, true))
 	}
 	if ipam.Annotations[AnnotationCluster] != cluster {
@@ -242,17 +296,17 @@ func ipamOf(v View, valid bool) (w *Write, problem *Finding) {
 	if len(metadata) > 0 {
 		changes["metadata"] = metadata
 	}
-	if ipam.Spec != want {
+	if want := ipamSpec(claim); ipam.Spec != want {
 		var claimRef any = claim.Name
-		if ref != "" && ref != claim.Name {
+		if ref := ipam.Spec.ClusterIPAMClaimRef; ref != "" && ref != claim.Name {
 			claimRef = nil // The API server refuses to change it at once. It is set when it is gone.
 		}
 		changes["spec"] = map[string]any{"provider": want.Provider, "clusterIPAMClaimRef": claimRef}
 	}
 	if len(changes) == 0 {
-		return nil, nil
+		return nil
 	}
-	return &Write{Verb: PatchVersion, Kind: v1beta1.KindClusterIPAM, Object: ipam, Changes: changes}, nil
+	return &Write{Verb: PatchVersion, Kind: v1beta1.KindClusterIPAM, Object: ipam, Changes: changes}
 }
 
 // ipamStatus returns the write that the status of the ClusterIPAM needs.

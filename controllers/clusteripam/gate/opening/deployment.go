@@ -66,9 +66,7 @@ func Decide(v View) (missing []binding.Write) {
 	spec, metadata := map[string]any{}, map[string]any{}
 	var problem *finding
 	if inline {
-		var claim []binding.Write
-		claim, problem = inlineClaim(v, name)
-		missing = append(missing, claim...)
+		missing, problem = inlineClaim(v, name)
 		if d.Spec.IPAMClaim.Ref != name {
 			spec["ipamClaim"] = map[string]any{"ref": name}
 		}
@@ -90,13 +88,20 @@ func Decide(v View) (missing []binding.Write) {
 		// The event of this write brings the status.
 		return append(missing, binding.Write{Verb: binding.PatchVersion, Kind: v1beta1.KindClusterDeployment, Object: d, Changes: changes})
 	}
-	if v.Refused != "" {
-		problem = &finding{reason: ReasonRefused, message: "The API server refuses a change that this ClusterDeployment needs: " + v.Refused}
+	return append(missing, status(v, outcome(v, name, problem))...)
+}
+
+// outcome is what the condition says of a ClusterDeployment with a claim. A refusal of the API server comes first: it keeps the ClusterDeployment
+// from everything else.
+func outcome(v View, name string, problem *finding) *finding {
+	switch {
+	case v.Refused != "":
+		return &finding{reason: ReasonRefused, message: "The API server refuses a change that this ClusterDeployment needs: " + v.Refused}
+	case problem != nil:
+		return problem
+	default:
+		return &finding{ready: true, reason: ReasonReady, message: fmt.Sprintf("ClusterIPAMClaim %s is bound, and spec.config says where the addresses come from.", name)}
 	}
-	if problem == nil {
-		problem = &finding{ready: true, reason: ReasonReady, message: fmt.Sprintf("ClusterIPAMClaim %s is bound, and spec.config says where the addresses come from.", name)}
-	}
-	return append(missing, status(v, problem)...)
 }
 
 // finding is what the condition IPAMReady says.
@@ -207,38 +212,51 @@ func whyClosed(v View, name string) *finding {
 	if claim == nil {
 		return &finding{reason: ReasonClaimMissing, message: fmt.Sprintf("There is no ClusterIPAMClaim %s. Create it with spec.cluster: %s, or correct spec.ipamClaim.ref.", name, d.Name)}
 	}
-	notBound := func(quiet bool, why string) *finding {
-		return &finding{reason: ReasonClaimNotBound, message: fmt.Sprintf("ClusterIPAMClaim %s is not bound%s", name, why), quiet: quiet}
-	}
 	if owner, _ := ownerOf(claim, d); !owner {
-		switch cluster := binding.Cluster(claim); {
-		case cluster == "" && claim.Spec.Cluster == d.Name:
-			return notBound(true, ".") // What is not recorded can still change.
-		case cluster == "" && claim.Spec.Cluster == "":
-			return &finding{reason: ReasonClusterMismatch, message: fmt.Sprintf("ClusterIPAMClaim %s is for no ClusterDeployment. Set its spec.cluster to %s.", name, d.Name)}
-		case cluster != d.Name:
-			if cluster == "" {
-				cluster = claim.Spec.Cluster
-			}
-			return &finding{reason: ReasonClusterMismatch, message: fmt.Sprintf("ClusterIPAMClaim %s is for the ClusterDeployment %s. Set spec.ipamClaim.ref to another claim.",
-				name, text.Cut(cluster, text.MaxValue))}
+		if f := whyNotFor(d, claim); f != nil {
+			return f
 		}
 	}
-	ipam := v.IPAM
+	return whyNotBound(claim, v.IPAM)
+}
+
+// whyNotFor returns why a claim that the ClusterDeployment only refers to is not for it; nil if it is.
+func whyNotFor(d *v1beta1.ClusterDeployment, claim *v1beta1.ClusterIPAMClaim) *finding {
+	switch cluster := binding.Cluster(claim); {
+	case cluster == "" && claim.Spec.Cluster == d.Name:
+		return notBound(claim, true, ".") // What is not recorded can still change.
+	case cluster == "" && claim.Spec.Cluster == "":
+		return &finding{reason: ReasonClusterMismatch, message: fmt.Sprintf("ClusterIPAMClaim %s is for no ClusterDeployment. Set its spec.cluster to %s.", claim.Name, d.Name)}
+	case cluster != d.Name:
+		if cluster == "" {
+			cluster = claim.Spec.Cluster
+		}
+		return &finding{reason: ReasonClusterMismatch, message: fmt.Sprintf("ClusterIPAMClaim %s is for the ClusterDeployment %s. Set spec.ipamClaim.ref to another claim.",
+			claim.Name, text.Cut(cluster, text.MaxValue))}
+	}
+	return nil
+}
+
+// whyNotBound returns why a claim has no addresses to give, whoever asks; nil if it has.
+func whyNotBound(claim *v1beta1.ClusterIPAMClaim, ipam *v1beta1.ClusterIPAM) *finding {
 	switch {
 	case claim.DeletionTimestamp != nil:
-		return notBound(false, ": it is being deleted. Create it again.")
+		return notBound(claim, false, ": it is being deleted. Create it again.")
 	case !claim.Status.Bound:
 		for _, kind := range []string{v1beta1.ConditionInvalidClaim, v1beta1.ConditionProviderError} {
 			if c := meta.FindStatusCondition(claim.Status.Conditions, kind); c != nil {
-				return notBound(c.Reason == binding.ReasonPoolNotReady, ": "+c.Message)
+				return notBound(claim, c.Reason == binding.ReasonPoolNotReady, ": "+c.Message)
 			}
 		}
-		return notBound(true, ".")
+		return notBound(claim, true, ".")
 	case ipam == nil || !binding.Owned(ipam, claim) || ipam.Status.Phase != v1beta1.PhaseBound || len(ipam.Status.ProviderData) == 0:
-		return notBound(true, ": its ClusterIPAM is not ready.")
+		return notBound(claim, true, ": its ClusterIPAM is not ready.")
 	}
 	return nil
+}
+
+func notBound(claim *v1beta1.ClusterIPAMClaim, quiet bool, why string) *finding {
+	return &finding{reason: ReasonClaimNotBound, message: fmt.Sprintf("ClusterIPAMClaim %s is not bound%s", claim.Name, why), quiet: quiet}
 }
 
 // addresses returns the changes of the config, and adds the annotation for them to metadata.
@@ -249,47 +267,61 @@ func addresses(v View, metadata map[string]any) (changes map[string]any, _ *find
 			return nil, &finding{reason: ReasonConfigInvalid, message: "spec.config is not an object, so the addresses cannot be written into it. Make it an object, or remove it."}
 		}
 	}
-	var written map[string]any
-	_ = json.Unmarshal([]byte(v.Deployment.Annotations[AnnotationWritten]), &written) // Whatever else is there was not written by this controller.
-
-	changes, entries := map[string]any{}, map[string]any{}
-	var foreign string
-	present := false
-	for _, data := range v.IPAM.Status.ProviderData {
-		entry := entryOf(data)
-		entries[data.Name] = entry
-		switch is, ok := config[data.Name]; {
-		case !ok:
-			changes[data.Name] = entry
-		case reflect.DeepEqual(is, entry):
-			present = true
-		case reflect.DeepEqual(is, written[data.Name]):
-			present, changes[data.Name] = true, entry
-		default:
-			present, foreign = true, data.Name
-		}
-	}
+	c := compare(v, config)
+	changes = c.changes
 	enabled, set := config[v1beta1.ConfigIPAMEnabled]
 	switch {
 	case enabled == true:
-	case set && present:
+	case set && c.present:
 		return nil, &finding{reason: ReasonDisabled, message: "spec.config.ipamEnabled is not true. Set it to true, or remove it."}
 	default:
 		changes[v1beta1.ConfigIPAMEnabled] = true
 	}
 	if len(changes) > 0 {
-		text, err := json.Marshal(entries)
+		text, err := json.Marshal(c.entries)
 		if err != nil {
 			panic(err) // It was JSON before.
 		}
 		metadata["annotations"] = map[string]any{AnnotationWritten: string(text)}
 		return changes, nil
 	}
-	if foreign != "" {
+	if c.foreign != "" {
 		return nil, &finding{ready: true, reason: ReasonReady, message: fmt.Sprintf(
-			"spec.config.%s was not written by this controller and stays as it is. To get the pool of the claim, remove it.", foreign)}
+			"spec.config.%s was not written by this controller and stays as it is. To get the pool of the claim, remove it.", c.foreign)}
 	}
 	return nil, nil
+}
+
+// comparison is what the config of a ClusterDeployment says about the pools of its claim.
+type comparison struct {
+	entries map[string]any // what it should say, by keys
+	changes map[string]any // those of the entries that are to be written
+	present bool           // whether it has any of the keys
+	foreign string         // a key whose entry somebody else has written; empty for none
+}
+
+// compare compares a config with the ClusterIPAM. An entry is replaced only if it is what this controller wrote last.
+func compare(v View, config map[string]any) comparison {
+	var written map[string]any
+	_ = json.Unmarshal([]byte(v.Deployment.Annotations[AnnotationWritten]), &written) // Whatever else is there was not written by this controller.
+
+	c := comparison{entries: map[string]any{}, changes: map[string]any{}}
+	for _, data := range v.IPAM.Status.ProviderData {
+		entry := entryOf(data)
+		c.entries[data.Name] = entry
+		is, present := config[data.Name]
+		c.present = c.present || present
+		switch {
+		case !present:
+			c.changes[data.Name] = entry
+		case reflect.DeepEqual(is, entry):
+		case reflect.DeepEqual(is, written[data.Name]):
+			c.changes[data.Name] = entry
+		default:
+			c.foreign = data.Name
+		}
+	}
+	return c
 }
 
 // entryOf is one entry of the config as JSON decodes it: the whole entry of the ClusterIPAM.

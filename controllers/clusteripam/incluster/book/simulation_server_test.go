@@ -128,9 +128,9 @@ func (s *simServer) copy(k Key) metav1.Object {
 	case *v1beta2.IPAddress:
 		return o.DeepCopy()
 	case *Pool:
-		return &Pool{Kind: o.Kind, ObjectMeta: *o.ObjectMeta.DeepCopy(), Spec: *o.Spec.DeepCopy(), Status: *o.Status.DeepCopy()}
+		return &Pool{Kind: o.Kind, ObjectMeta: *o.DeepCopy(), Spec: *o.Spec.DeepCopy(), Status: *o.Status.DeepCopy()}
 	case *simCluster:
-		return &simCluster{*o.ObjectMeta.DeepCopy(), o.Paused}
+		return &simCluster{*o.DeepCopy(), o.Paused}
 	}
 	panic(fmt.Sprint("there is no ", k))
 }

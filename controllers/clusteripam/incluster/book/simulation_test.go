@@ -88,18 +88,17 @@ func (w *world) cover(what string) { w.covered[what]++ }
 
 // process is one run of the controller: a book, its caches and its requests.
 type process struct {
-	w        *world
-	name     string
-	book     *Book
-	asOf     int            // the revision of a consistent read after the lease was acquired
-	seen     map[string]int // by kind: up to which revision
-	started  bool
-	renewed  time.Duration
-	queue    map[Key]bool
-	timers   map[Key]time.Duration
-	flights  []*flight
-	paused   bool
-	lastSaid map[string]int
+	w       *world
+	name    string
+	book    *Book
+	asOf    int            // the revision of a consistent read after the lease was acquired
+	seen    map[string]int // by kind: up to which revision
+	started bool
+	renewed time.Duration
+	queue   map[Key]bool
+	timers  map[Key]time.Duration
+	flights []*flight
+	paused  bool
 }
 
 // flight is a request on its way.

@@ -215,10 +215,9 @@ func (w *world) creates(r *Request, o *v1beta2.IPAddress) {
 	if p := w.server.pool(pool); !w.edited[pool] && !slices.Contains(p.Finalizers, v1beta2.FinalizerProtectPool) {
 		w.violate("%s is allocated from %v, which does not have the finalizer", at, pool)
 	}
-	before := w.server.changes[:w.arriving.p.asOf]
-	for i := len(before) - 1; i >= 0; i-- {
-		if before[i].key == pool {
-			if o := before[i].object; o != nil && o.GetDeletionTimestamp() != nil && o.GetUID() == r.Object.OwnerReferences[1].UID {
+	for _, before := range slices.Backward(w.server.changes[:w.arriving.p.asOf]) {
+		if before.key == pool {
+			if o := before.object; o != nil && o.GetDeletionTimestamp() != nil && o.GetUID() == r.Object.OwnerReferences[1].UID {
 				w.violate("%s is allocated from %v, which was being deleted before the process led", at, pool)
 			}
 			break

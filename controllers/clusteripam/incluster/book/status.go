@@ -135,10 +135,7 @@ func (b *Book) poolStatus(p *pool, now time.Time, n *Next) {
 		IPAddresses: &v1alpha2.PoolUsage{Total: counts.Total, Free: counts.Free, Used: counts.Used, OutOfRange: counts.OutOfRange},
 	}
 	stored := p.object.Status
-	said := []metav1.Condition{p.ready()}
-	if conflicted := p.conflicted(); conflicted.Status == metav1.ConditionTrue || find(stored.Conditions, conflicted.Type) != nil {
-		said = append(said, conflicted)
-	}
+	said := p.conditions()
 	wanted.Conditions = stored.Conditions
 	news := false
 	for _, c := range said {
@@ -161,6 +158,15 @@ func (b *Book) poolStatus(p *pool, now time.Time, n *Next) {
 		n.Events = b.poolEvents(p)
 	}
 	n.Request = &Request{Verb: PatchStatus, Key: p.key, UID: p.object.UID, Body: statusPatch(p.object, wanted), said: said, What: "write the status"}
+}
+
+// conditions returns the conditions of a pool. That it has no conflicts is said only if conflicts were reported before.
+func (p *pool) conditions() []metav1.Condition {
+	all := []metav1.Condition{p.ready()}
+	if c := p.conflicted(); c.Status == metav1.ConditionTrue || find(p.object.Status.Conditions, c.Type) != nil {
+		all = append(all, c)
+	}
+	return all
 }
 
 // ready returns the condition Ready of a pool.

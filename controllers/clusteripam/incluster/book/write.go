@@ -190,6 +190,11 @@ func (b *Book) allocate(c *claim, now time.Time, n *Next) {
 	if n.Request = b.claimStatus(c, now, n); n.Request != nil {
 		return
 	}
+	b.create(c, now, n)
+}
+
+// create returns the request that creates the IPAddress of a claim, or that reads it if it may exist already.
+func (b *Book) create(c *claim, now time.Time, n *Next) {
 	switch {
 	case c.creating || c.state == Assigned || c.state == Waiting || c.state == Released:
 	case c.stored && now.Before(c.storedAt.Add(readAfter)):
@@ -215,15 +220,7 @@ func (b *Book) readBack(c *claim, now time.Time) *Request {
 
 // release returns what to do next for a claim that is being deleted: first its IPAddress goes, then its finalizer.
 func (b *Book) release(c *claim, now time.Time, n *Next) {
-	own, _ := b.own(c)
-	var last *v1beta2.IPAddress
-	deleted := false
-	switch {
-	case own != nil:
-		last, deleted = own.object, own.deleted
-	case c.found != nil && c.owns(c.found):
-		last = c.found
-	}
+	last, shown, deleted := b.last(c)
 	if last != nil || c.unresolved() || c.state == Released {
 		if until := c.object.DeletionTimestamp.Add(c.ref.grace()); now.Before(until) {
 			n.sooner(until)
@@ -233,24 +230,48 @@ func (b *Book) release(c *claim, now time.Time, n *Next) {
 	switch {
 	case last != nil:
 		b.end(last, deleted, n)
-		if n.Request != nil {
-			n.Request.claim = c
-		} else if again := c.storedAt.Add(time.Second); own == nil && now.Before(again) { // The cache does not show it, so no event may come.
-			n.sooner(again)
-		} else if own == nil {
-			n.Request = b.readBack(c, now)
-		}
+		b.followEnd(c, shown, now, n)
 	case c.creating:
 	case c.unresolved() && now.Before(c.maybeUntil):
 		n.sooner(c.maybeUntil)
 	case c.unresolved():
 		n.Request = b.readBack(c, now)
 	case slices.Contains(c.object.Finalizers, v1beta2.FinalizerReleaseAddress):
-		n.Request = b.patchMeta(c.key, c.object, map[string]any{"finalizers": without(c.object.Finalizers, v1beta2.FinalizerReleaseAddress)})
-		n.Request.What = "release the claim"
-		if c.addr.IsValid() {
-			n.Events = append(n.Events, Event{Key: c.key, UID: c.uid(), Reason: EventReleased, Message: fmt.Sprintf("Released the address %v of %v.", c.addr, c.pool.key)})
-		}
+		b.letGo(c, n)
+	}
+}
+
+// last returns the IPAddress that a claim still has: the one that the cache shows, otherwise the one that a read has found.
+func (b *Book) last(c *claim) (o *v1beta2.IPAddress, shown, deleted bool) {
+	if own, _ := b.own(c); own != nil {
+		return own.object, true, own.deleted
+	}
+	if c.found != nil && c.owns(c.found) {
+		return c.found, false, false
+	}
+	return nil, false, false
+}
+
+// followEnd sees to it that the claim hears of the end of its IPAddress. If the cache does not show it, no event may come, so it is read.
+func (b *Book) followEnd(c *claim, shown bool, now time.Time, n *Next) {
+	again := c.storedAt.Add(time.Second)
+	switch {
+	case n.Request != nil:
+		n.Request.claim = c
+	case shown:
+	case now.Before(again):
+		n.sooner(again)
+	default:
+		n.Request = b.readBack(c, now)
+	}
+}
+
+// letGo removes the finalizer of a claim, the last step of its release.
+func (b *Book) letGo(c *claim, n *Next) {
+	n.Request = b.patchMeta(c.key, c.object, map[string]any{"finalizers": without(c.object.Finalizers, v1beta2.FinalizerReleaseAddress)})
+	n.Request.What = "release the claim"
+	if c.addr.IsValid() {
+		n.Events = append(n.Events, Event{Key: c.key, UID: c.uid(), Reason: EventReleased, Message: fmt.Sprintf("Released the address %v of %v.", c.addr, c.pool.key)})
 	}
 }
 
@@ -326,24 +347,7 @@ func (b *Book) adopt(c *claim, o *v1beta2.IPAddress) *Request {
 	if !slices.Contains(o.Finalizers, v1beta2.FinalizerProtectAddress) {
 		change["finalizers"] = append(slices.Clone(o.Finalizers), v1beta2.FinalizerProtectAddress)
 	}
-	other := slices.ContainsFunc(o.OwnerReferences, func(r metav1.OwnerReference) bool {
-		return r.Controller != nil && *r.Controller && !(r.Kind == v1beta2.KindIPAddressClaim && r.Name == c.key.Name)
-	})
-	wanted := []metav1.OwnerReference{c.ownerReference(!other)}
-	if c.ref.object != nil && c.ref.object.DeletionTimestamp == nil {
-		wanted = append(wanted, c.ref.ownerReference())
-	}
-	owners, differ := slices.Clone(o.OwnerReferences), false
-	for _, w := range wanted {
-		i := slices.IndexFunc(owners, func(r metav1.OwnerReference) bool { return r.Kind == w.Kind && r.Name == w.Name })
-		switch {
-		case i < 0:
-			owners, differ = append(owners, w), true
-		case owners[i].UID != w.UID:
-			owners[i], differ = w, true
-		}
-	}
-	if differ {
+	if owners, differ := c.owners(o); differ {
 		change["ownerReferences"] = owners
 	}
 	if name, ok := c.object.Labels[v1beta2.LabelClusterName]; ok && o.Labels[v1beta2.LabelClusterName] != name {
@@ -355,6 +359,29 @@ func (b *Book) adopt(c *claim, o *v1beta2.IPAddress) *Request {
 	r := b.patchMeta(addressKey(c.key), o, change)
 	r.What, r.claim = "adopt the IPAddress", c
 	return r
+}
+
+// owners returns the owners that an IPAddress of the claim is to have, and whether they differ from those it has. An IPAddress has one
+// controller at most, so the claim is not its controller if another object is.
+func (c *claim) owners(o *v1beta2.IPAddress) (owners []metav1.OwnerReference, differ bool) {
+	other := slices.ContainsFunc(o.OwnerReferences, func(r metav1.OwnerReference) bool {
+		return r.Controller != nil && *r.Controller && (r.Kind != v1beta2.KindIPAddressClaim || r.Name != c.key.Name)
+	})
+	wanted := []metav1.OwnerReference{c.ownerReference(!other)}
+	if c.ref.object != nil && c.ref.object.DeletionTimestamp == nil {
+		wanted = append(wanted, c.ref.ownerReference())
+	}
+	owners = slices.Clone(o.OwnerReferences)
+	for _, w := range wanted {
+		i := slices.IndexFunc(owners, func(r metav1.OwnerReference) bool { return r.Kind == w.Kind && r.Name == w.Name })
+		switch {
+		case i < 0:
+			owners, differ = append(owners, w), true
+		case owners[i].UID != w.UID:
+			owners[i], differ = w, true
+		}
+	}
+	return owners, differ
 }
 
 // patchMeta returns a patch of the metadata of an object as it was seen. A list replaces the stored one, so the patch must not meet a newer
@@ -409,15 +436,7 @@ func (b *Book) created(c *claim, answer Answer, now time.Time) {
 	case Unknown, Exists:
 		c.read = true
 	default:
-		if answer.Result != NotSent {
-			c.problem = answer.Why
-			if c.failingSince.IsZero() {
-				c.failingSince = now
-			}
-		}
-		if c.maybeUntil.IsZero() && c.state == Sent {
-			c.state = Refused
-		}
+		c.notCreated(answer, now)
 	}
 	switch {
 	case c.gone && !c.unresolved() && !c.read:
@@ -425,6 +444,19 @@ func (b *Book) created(c *claim, answer Answer, now time.Time) {
 	case !c.gone:
 		b.giveWay(c, now)
 		b.settle(c)
+	}
+}
+
+// notCreated notes that a create request has stored nothing. An earlier one without an answer may still do so.
+func (c *claim) notCreated(answer Answer, now time.Time) {
+	if answer.Result != NotSent {
+		c.problem = answer.Why
+		if c.failingSince.IsZero() {
+			c.failingSince = now
+		}
+	}
+	if c.maybeUntil.IsZero() && c.state == Sent {
+		c.state = Refused
 	}
 }
 
@@ -437,17 +469,8 @@ func (b *Book) readDone(r *Request, answer Answer, now time.Time) {
 	switch o := answer.Address; {
 	case answer.Result == NotFound:
 		c.read, c.stored, c.found = false, false, nil
-		if !over {
-			break
-		}
-		c.maybeUntil = time.Time{}
-		switch {
-		case c.gone:
-			b.exorcise(c)
-		case c.state == Sent && c.deleting():
-			c.state = Released
-		case c.state == Sent:
-			c.state = Refused
+		if over {
+			b.absent(c)
 		}
 	case answer.Result != Stored || o == nil:
 		return
@@ -457,11 +480,7 @@ func (b *Book) readDone(r *Request, answer Answer, now time.Time) {
 		c.read, c.found, c.storedAt = false, o, now
 	case c.owns(o):
 		c.read, c.found, c.stored, c.storedAt = false, o, true, now
-		if at := addrOf(o); at != c.addr || c.pool != c.ref {
-			b.let(c)
-			b.hold(c, c.ref, at)
-			c.state = Sent
-		}
+		b.holdFound(c, o)
 	default: // One that is in the way. The cache will show it.
 		c.read, c.stored, c.found = false, false, nil
 		if over {
@@ -471,6 +490,28 @@ func (b *Book) readDone(r *Request, answer Answer, now time.Time) {
 	}
 	if !c.gone {
 		b.settle(c)
+	}
+}
+
+// absent notes that a claim has no IPAddress, and that no request can create one any more.
+func (b *Book) absent(c *claim) {
+	c.maybeUntil = time.Time{}
+	switch {
+	case c.gone:
+		b.exorcise(c)
+	case c.state == Sent && c.deleting():
+		c.state = Released
+	case c.state == Sent:
+		c.state = Refused
+	}
+}
+
+// holdFound makes a claim hold the address that its IPAddress has, whatever was reserved for it.
+func (b *Book) holdFound(c *claim, o *v1beta2.IPAddress) {
+	if at := addrOf(o); at != c.addr || c.pool != c.ref {
+		b.let(c)
+		b.hold(c, c.ref, at)
+		c.state = Sent
 	}
 }
 
@@ -492,12 +533,7 @@ func (b *Book) patched(r *Request, answer Answer) {
 			b.SetClaim(o.Claim)
 		}
 	case o.Address != nil:
-		key := ClaimKey(r.Key.Namespace, r.Key.Name)
-		if a, ok := b.addresses[key]; ok && a.object.UID == o.Address.UID {
-			b.SetAddress(o.Address)
-		} else if c := r.claim; c != nil && c.found != nil && c.found.UID == o.Address.UID {
-			c.found = o.Address
-		}
+		b.patchedAddress(r, o.Address)
 	case o.Pool != nil:
 		if p, ok := b.pools[r.Key]; ok && p.object != nil && p.object.UID == o.Pool.UID {
 			if r.Verb == PatchStatus {
@@ -505,5 +541,15 @@ func (b *Book) patched(r *Request, answer Answer) {
 			}
 			b.SetPool(o.Pool)
 		}
+	}
+}
+
+// patchedAddress enters an IPAddress that the API server has returned. One that the cache does not show was found by a read.
+func (b *Book) patchedAddress(r *Request, o *v1beta2.IPAddress) {
+	key := ClaimKey(r.Key.Namespace, r.Key.Name)
+	if a, ok := b.addresses[key]; ok && a.object.UID == o.UID {
+		b.SetAddress(o)
+	} else if c := r.claim; c != nil && c.found != nil && c.found.UID == o.UID {
+		c.found = o
 	}
 }
