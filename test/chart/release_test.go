@@ -199,8 +199,8 @@ func TestRelease(t *testing.T) {
 		"PodDisruptionBudget " + fullname:                                   "",
 		"ClusterRole " + fullname:                                           "",
 		"Role " + fullname + "-events":                                      "default",
-		"Role " + fullname + "-lease":                                       "pod-ranges",
-		"ValidatingAdmissionPolicyBinding lease-holder.networking.x-k8s.io": namespace + "/pod-ranges",
+		"Role " + fullname + "-lease":                                       "123",
+		"ValidatingAdmissionPolicyBinding lease-holder.networking.x-k8s.io": namespace + "/123",
 	})
 
 	c.rollback(t)
