@@ -491,8 +491,13 @@ func TestChanges(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
+				var mu sync.Mutex
 				var notes []error
-				c := NewChanges("ClusterCIDRs", func(_ context.Context, err error) { notes = append(notes, err) })
+				c := NewChanges("ClusterCIDRs", func(_ context.Context, err error) {
+					mu.Lock()
+					defer mu.Unlock()
+					notes = append(notes, err)
+				})
 				lasts := int64(300)
 				w, err := c.Watched(t.Context(), metav1.ListOptions{SendInitialEvents: &tc.lists, TimeoutSeconds: &lasts}, tc.begin)
 				if err == nil {
@@ -502,6 +507,8 @@ func TestChanges(t *testing.T) {
 					}()
 					time.Sleep(2 * unanswered)
 				}
+				mu.Lock()
+				defer mu.Unlock()
 				if fmt.Sprint(notes) != fmt.Sprint(tc.want) {
 					t.Errorf("noted %v, want %v", notes, tc.want)
 				}
