@@ -52,26 +52,9 @@ func clusterIPAM(ctx context.Context, timeout time.Duration) (err error) {
 		}
 		err = errors.Join(err, stop())
 	}()
-	fmt.Println("applying manifests/clusteripam/")
-	if err := cp.Apply(ctx, filepath.Join(root, "manifests/clusteripam/crds"), filepath.Join(root, "manifests/clusteripam/rbac")); err != nil {
-		return err
-	}
-	fmt.Println("starting kube-controller-manager")
-	manager, err := cp.StartManager(ctx, controlplane.ManagerOptions{Args: []string{
-		"--leader-elect=true", "--controllers=*," + strings.Join(clusteripam.Names(), ","),
-	}})
+	manager, err := startClusterIPAM(ctx, cp, root)
 	if err != nil {
 		return err
-	}
-	if err := manager.WaitLeading(ctx); err != nil {
-		return err
-	}
-	examples := []string{"01-references.yaml", "02-inline.yaml", "03-pool.yaml"} // There is no Infoblox here.
-	fmt.Printf("applying examples/cluster-ipam/: %s\n", strings.Join(examples, ", "))
-	for _, file := range examples {
-		if err := cp.Apply(ctx, filepath.Join(root, "examples/cluster-ipam", file)); err != nil {
-			return err
-		}
 	}
 	fmt.Println("creating IPAddressClaims, as an infrastructure provider does for its machines")
 	for _, of := range machines {
@@ -84,6 +67,32 @@ func clusterIPAM(ctx context.Context, timeout time.Duration) (err error) {
 	running, stop := untilEnded(ctx, map[string]*controlplane.Process{"etcd": cp.Etcd(), "kube-apiserver": cp.APIServer(), "kube-controller-manager": manager.Process})
 	defer stop()
 	return showAddresses(running, dynamic.NewForConfigOrDie(cp.AdminConfig()), timeout)
+}
+
+// startClusterIPAM applies the manifests, starts the controllers and applies the examples.
+func startClusterIPAM(ctx context.Context, cp *controlplane.ControlPlane, root string) (*controlplane.Manager, error) {
+	fmt.Println("applying manifests/clusteripam/")
+	if err := cp.Apply(ctx, filepath.Join(root, "manifests/clusteripam/crds"), filepath.Join(root, "manifests/clusteripam/rbac")); err != nil {
+		return nil, err
+	}
+	fmt.Println("starting kube-controller-manager")
+	manager, err := cp.StartManager(ctx, controlplane.ManagerOptions{Args: []string{
+		"--leader-elect=true", "--controllers=*," + strings.Join(clusteripam.Names(), ","),
+	}})
+	if err != nil {
+		return nil, err
+	}
+	if err := manager.WaitLeading(ctx); err != nil {
+		return nil, err
+	}
+	examples := []string{"01-references.yaml", "02-inline.yaml", "03-pool.yaml"} // There is no Infoblox here.
+	fmt.Printf("applying examples/cluster-ipam/: %s\n", strings.Join(examples, ", "))
+	for _, file := range examples {
+		if err := cp.Apply(ctx, filepath.Join(root, "examples/cluster-ipam", file)); err != nil {
+			return nil, err
+		}
+	}
+	return manager, nil
 }
 
 func machineClaim(pool string, i int) *unstructured.Unstructured {

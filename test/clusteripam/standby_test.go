@@ -10,7 +10,6 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime/schema"
 	"k8s.io/apimachinery/pkg/types"
-	"k8s.io/utils/ptr"
 )
 
 // TestStandBy: where the original programs run, the controllers leave the work to them, say so, and take over by themselves.
@@ -23,7 +22,7 @@ func TestStandBy(t *testing.T) {
 	leases := c.kube.CoordinationV1().Leases(k0rdent)
 	lease, err := leases.Create(t.Context(), &coordinationv1.Lease{
 		ObjectMeta: metav1.ObjectMeta{Name: "31c555b4.k0rdent.mirantis.com"},
-		Spec:       coordinationv1.LeaseSpec{HolderIdentity: ptr.To("kcm"), LeaseDurationSeconds: ptr.To[int32](3600), RenewTime: ptr.To(metav1.NowMicro())},
+		Spec:       coordinationv1.LeaseSpec{HolderIdentity: new("kcm"), LeaseDurationSeconds: new(int32(3600)), RenewTime: new(metav1.NowMicro())},
 	}, metav1.CreateOptions{})
 	c.do("make the Lease of the original", err)
 	c.setProvider("ipam-in-cluster")
@@ -41,7 +40,7 @@ func TestStandBy(t *testing.T) {
 	if c.get(ipams, "c") != nil {
 		t.Error("a claim was worked on while k0rdent's manager leads")
 	}
-	lease.Spec.HolderIdentity, lease.Spec.RenewTime = ptr.To(""), ptr.To(metav1.NewMicroTime(time.Now()))
+	lease.Spec.HolderIdentity, lease.Spec.RenewTime = new(""), new(metav1.NewMicroTime(time.Now()))
 	_, err = leases.Update(t.Context(), lease, metav1.UpdateOptions{})
 	c.do("release the Lease of the original", err)
 	c.until(claims, "c", map[string]string{"status.bound": "true"})

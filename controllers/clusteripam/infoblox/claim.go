@@ -345,15 +345,15 @@ func (l *logic) create(ctx context.Context, claim *v1beta2.IPAddressClaim, from 
 			},
 			Finalizers: []string{v1beta2.FinalizerProtectAddress},
 			OwnerReferences: []metav1.OwnerReference{
-				{APIVersion: claimVersion, Kind: v1beta2.KindIPAddressClaim, Name: claim.Name, UID: claim.UID, Controller: ptr.To(true), BlockOwnerDeletion: ptr.To(true)},
-				{APIVersion: poolVersion, Kind: v1alpha1.KindInfobloxIPPool, Name: pool.Name, UID: pool.UID, Controller: ptr.To(false), BlockOwnerDeletion: ptr.To(true)},
+				{APIVersion: claimVersion, Kind: v1beta2.KindIPAddressClaim, Name: claim.Name, UID: claim.UID, Controller: new(true), BlockOwnerDeletion: new(true)},
+				{APIVersion: poolVersion, Kind: v1alpha1.KindInfobloxIPPool, Name: pool.Name, UID: pool.UID, Controller: new(false), BlockOwnerDeletion: new(true)},
 			},
 		},
 		Spec: v1beta2.IPAddressSpec{
 			ClaimRef: v1beta2.IPAddressClaimReference{Name: claim.Name},
 			PoolRef:  claim.Spec.PoolRef,
 			Address:  step.Address.String(),
-			Prefix:   ptr.To(int32(step.Subnet.Prefix.Bits())),
+			Prefix:   new(int32(step.Subnet.Prefix.Bits())),
 		},
 	}
 	if step.Subnet.Gateway.IsValid() {

@@ -40,7 +40,7 @@ func record(addresses string, claims ...types.UID) Record {
 	if len(claims) > 0 {
 		r.Comment = Mark(claims, "")
 	}
-	for _, a := range strings.Fields(addresses) {
+	for a := range strings.FieldsSeq(addresses) {
 		if addr(a).Is4() {
 			r.IPv4 = append(r.IPv4, Addr4{Address: a})
 		} else {

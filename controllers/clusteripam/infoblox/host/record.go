@@ -3,6 +3,7 @@ package host
 import (
 	"fmt"
 	"net/netip"
+	"slices"
 )
 
 // Record is a host record, as WAPI writes it. Fields that are not here stay as they are when a record is updated.
@@ -52,9 +53,9 @@ func (r Record) Addresses() (all []netip.Addr) {
 func (r Record) WithNext(network netip.Prefix, view string) Record {
 	next := fmt.Sprintf("func:nextavailableip:%s,%s", network, view)
 	if network.Addr().Is4() {
-		r.IPv4 = append(r.IPv4[:len(r.IPv4):len(r.IPv4)], Addr4{Address: next})
+		r.IPv4 = append(slices.Clip(r.IPv4), Addr4{Address: next})
 	} else {
-		r.IPv6 = append(r.IPv6[:len(r.IPv6):len(r.IPv6)], Addr6{Address: next})
+		r.IPv6 = append(slices.Clip(r.IPv6), Addr6{Address: next})
 	}
 	return r
 }

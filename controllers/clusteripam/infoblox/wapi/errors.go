@@ -49,7 +49,7 @@ func Answered(err error) bool {
 // InFlight reports whether a write may still be carried out. If its outcome is unknown but it is not in flight, a read tells the outcome.
 func InFlight(err error) bool {
 	e, _ := errors.AsType[*Error](err)
-	return !Answered(err) && !(e.Status >= 500 && e.fromWAPI())
+	return !Answered(err) && (e.Status < 500 || !e.fromWAPI())
 }
 
 // IsNotFound reports whether WAPI says that the object of a reference does not exist.
