@@ -210,8 +210,12 @@ func (o *options) validateElection() []error {
 	if o.lockNamespace == "" {
 		return append(errs, errors.New("the Lease has no namespace: set --leader-elect-namespace, or POD_NAMESPACE as the chart does, or turn off leader election with --enable-leader-election=false"))
 	}
-	for _, wrong := range validation.NameIsDNSSubdomain(o.lockName, false) {
-		errs = append(errs, fmt.Errorf("--leader-elect-resource-name=%s is no name of a Lease: %s", o.lockName, wrong))
+	if o.lockName == "" {
+		errs = append(errs, errors.New("--leader-elect-resource-name must not be empty: set the name of the Lease, or leave the flag out"))
+	} else {
+		for _, wrong := range validation.NameIsDNSSubdomain(o.lockName, false) {
+			errs = append(errs, fmt.Errorf("--leader-elect-resource-name=%s is no name of a Lease: %s", o.lockName, wrong))
+		}
 	}
 	for _, wrong := range validation.ValidateNamespaceName(o.lockNamespace, false) {
 		errs = append(errs, fmt.Errorf("%q is no name of a namespace (--leader-elect-namespace, or POD_NAMESPACE): %s", o.lockNamespace, wrong))

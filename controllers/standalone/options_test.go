@@ -89,7 +89,7 @@ func TestNamesOfTheLease(t *testing.T) {
 	for _, tc := range []struct{ name, namespace, wrong string }{
 		{"a.b-c", "ns", ""},
 		{"a/b", "ns", "--leader-elect-resource-name=a/b is no name of a Lease"},
-		{"", "ns", "--leader-elect-resource-name= is no name of a Lease"},
+		{"", "ns", "--leader-elect-resource-name must not be empty"},
 		{"a", "X_", `"X_" is no name of a namespace`},
 		{"a", "", "the Lease has no namespace"},
 	} {

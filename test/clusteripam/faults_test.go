@@ -44,10 +44,12 @@ func TestPoolsBehindABadNetwork(t *testing.T) {
 
 	n := c.in(t, "bad-network")
 	n.pool("p", fmt.Sprintf("{addresses: [10.0.0.1-10.0.0.%d], prefix: 24}", size))
-	watcher, err := n.of(addresses).Watch(t.Context(), metav1.ListOptions{})
+	watching, endWatch := context.WithCancel(t.Context())
+	defer endWatch()
+	watcher, err := n.of(addresses).Watch(watching, metav1.ListOptions{})
 	c.do("watch IPAddresses", err)
 	judged := make(chan int)
-	go func() { judged <- judge(t, watcher) }()
+	go func() { judged <- judge(watching, t, watcher) }()
 
 	// A late request arrives within the time that the fence allows for its way.
 	bad := faultproxy.Faults{LoseAnswers: 0.08, DelayRequests: 0.08, DelayAnswers: 0.04, Refuse: 0.08, Drop: 0.04, MaxDelay: 3 * time.Second}
@@ -105,15 +107,19 @@ func TestPoolsBehindABadNetwork(t *testing.T) {
 	}); err != nil {
 		t.Error(err)
 	}
-	watcher.Stop()
+	endWatch()
 	t.Logf("%d IPAddresses came and went; faults: %v", <-judged, proxy.Counts())
 }
 
-// judge watches that no two IPAddresses have one address. It returns how many there were.
-func judge(t *testing.T, watcher watch.Interface) (seen int) {
+// judge watches, until ctx ends, that no two IPAddresses have one address. It returns how many there were.
+func judge(ctx context.Context, t *testing.T, watcher watch.Interface) (seen int) {
+	defer watcher.Stop()
 	holders := map[string]string{}
 	for e := range watcher.ResultChan() {
 		o, ok := e.Object.(*unstructured.Unstructured)
+		if !ok && ctx.Err() != nil {
+			return seen // A watch that is ended from here may say that it could not be read.
+		}
 		if !ok {
 			t.Errorf("the watch has ended: %v", e.Object)
 			return seen
@@ -128,6 +134,9 @@ func judge(t *testing.T, watcher watch.Interface) (seen int) {
 		case holder != o.GetName():
 			t.Errorf("%s is allocated to %s while %s has it", at, o.GetName(), holder)
 		}
+	}
+	if ctx.Err() == nil {
+		t.Error("the watch has ended before the test")
 	}
 	return seen
 }

@@ -165,8 +165,15 @@ func (c *cluster) create(resource schema.GroupVersionResource, name, content str
 	object.SetAPIVersion(resource.GroupVersion().String())
 	object.SetKind(kinds[resource])
 	object.SetName(name)
-	stored, err := c.of(resource).Create(c.t.Context(), object, metav1.CreateOptions{})
-	c.do("create "+name, err)
+	var stored *unstructured.Unstructured
+	// A CustomResourceDefinition is served a moment after it was applied.
+	c.do("create "+name, wait.PollUntilContextTimeout(c.t.Context(), poll, patience, true, func(ctx context.Context) (served bool, err error) {
+		stored, err = c.of(resource).Create(ctx, object, metav1.CreateOptions{})
+		if apierrors.IsNotFound(err) {
+			return false, nil
+		}
+		return true, err
+	}))
 	return stored
 }
 
