@@ -87,6 +87,12 @@ upstream: $(UPSTREAM) ## Build Kubernetes' own controller manager, which the par
 $(UPSTREAM): go.mod go.sum hack/build.sh
 	@hack/build.sh $@ k8s.io/kubernetes/cmd/kube-controller-manager
 
+# The IPAM provider that in-cluster-ip-pool-controller is compared with, and the CRDs of the modules that it is made of.
+ORIGINAL := bin/original/cluster-api-ipam-provider-in-cluster
+
+$(ORIGINAL): test/conformance/original/go.mod test/conformance/original/go.sum hack/original.sh
+	@hack/original.sh $(@D)
+
 .PHONY: cluster-tools
 cluster-tools: tools build upstream $(KUBEADM_TOOLS) bin/node ## Build what make cluster needs: kubeadm, kubelet, containerd, network plugins
 	@hack/build.sh bin/cluster ./hack/cluster
@@ -187,7 +193,11 @@ test-integration: tools build upstream bin/kubeadm $(ETCD_TOOLS) ## Run the real
 .PHONY: test-harness
 test-harness: tools build upstream bin/kubeadm $(ETCD_TOOLS) ## Try preflight, local-cluster, the table of inputs for a minute, and what the other tests and measurements rest on
 	@echo "== harness"
-	$(INTEGRATION) $$(go list ./test/... ./cmd/... | grep -v -e /test/integration -e /test/parity -e /test/e2e)
+	$(INTEGRATION) $$(go list ./test/... ./cmd/... | grep -v -e /test/integration -e /test/parity -e /test/e2e -e /test/conformance)
+
+.PHONY: conformance
+conformance: tools build $(ORIGINAL) ## Compare in-cluster-ip-pool-controller with the original provider of Cluster API, object by object
+	$(INTEGRATION) ./test/conformance
 
 .PHONY: test-parity
 test-parity: tools build upstream ## Compare our controller manager with Kubernetes' own

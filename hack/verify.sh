@@ -52,6 +52,7 @@ check "hack/image/go.mod" "run go mod tidy in hack/image" go -C hack/image mod t
 check "hack/plot/go.mod" "run go mod tidy in hack/plot" go -C hack/plot mod tidy -diff
 check "test/monitoring/go.mod" "run go mod tidy in test/monitoring" go -C test/monitoring mod tidy -diff
 check "test/chart/go.mod" "run go mod tidy in test/chart" go -C test/chart mod tidy -diff
+check "test/conformance/original/go.mod" "run go mod tidy in test/conformance/original" go -C test/conformance/original mod tidy -diff
 check "Kubernetes pins" "run hack/pin-kubernetes.sh with the version of k8s.io/kubernetes in go.mod" pinned
 
 if [[ ${#failed[@]} -gt 0 ]]; then
