@@ -280,7 +280,7 @@ build-scale: tools build upstream
 	@hack/build.sh bin/scale ./test/scale
 
 .PHONY: scale
-scale: build-scale ## Measure us, upstream and a bare loop with NODES=5000; SCENARIO=burst, restart, waiting, idle or events; see docs/engineering/performance.md
+scale: build-scale $(if $(filter addresses,$(SCENARIO)),$(ORIGINAL)) ## Measure us, upstream and a bare loop with NODES=5000; SCENARIO=burst, restart, waiting, idle or events, of Cluster IPAM addresses or bound; see docs/engineering/performance.md
 	@bin/scale $(SCENARIO) $(if $(filter-out file,$(origin NODES)),--nodes=$(NODES)) $(SCALE)
 
 # Three hours on two cores that have nothing else to do. One hour of that goes into 5,000 Nodes at 20 a second and 100,000 as fast as they can.

@@ -17,7 +17,7 @@ import (
 	"github.com/multicidr/controller-manager/test/controlplane"
 )
 
-// contestant is somebody who gives Nodes their podCIDRs.
+// contestant is somebody who allocates podCIDRs, or addresses.
 type contestant struct {
 	name string
 	qps  float64 // its own limit of requests per second; 0 is none
@@ -49,17 +49,20 @@ const noTakeoverDelay = "--node-ipam-takeover-delay=0s"
 // inTree is upstream's allocator and no other controller.
 var inTree = []string{"--controllers=node-ipam-controller", "--allocate-node-cidrs", "--cluster-cidr=" + rangeCIDR, fmt.Sprintf("--node-cidr-mask-size=%d", maskLength)}
 
-// pick returns the contestants of these names, in their order.
-func pick(names []string) ([]contestant, error) {
+// pick returns those of these names, in the order of all: those of a scenario, or contestants.
+func pick(names []string, all []contestant) ([]contestant, error) {
+	if all == nil {
+		all = contestants
+	}
 	var picked []contestant
-	for _, c := range contestants {
+	for _, c := range all {
 		if slices.Contains(names, c.name) {
 			picked = append(picked, c)
 		}
 	}
 	if len(picked) != len(names) {
 		var known []string
-		for _, c := range contestants {
+		for _, c := range all {
 			known = append(known, c.name)
 		}
 		return nil, fmt.Errorf("there is an unknown contestant in %s: there are %s", strings.Join(names, ","), strings.Join(known, ", "))

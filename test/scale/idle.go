@@ -16,12 +16,11 @@ import (
 	"github.com/multicidr/controller-manager/test/results"
 )
 
-const (
-	// idleTime is how long kubelets report while there is nothing to serve.
-	idleTime = time.Minute
-	// heartbeat is how often each reports.
-	heartbeat = 10 * time.Second
-)
+// idleTime is how long nothing is to be served.
+var idleTime = time.Minute
+
+// heartbeat is how often each kubelet reports meanwhile.
+const heartbeat = 10 * time.Second
 
 // idle has kubelets report the status of Nodes that all have their podCIDRs.
 func (s *scale) idle(ctx context.Context, who contestant, nodes int) (got sample, err error) {

@@ -45,7 +45,7 @@ func (s *scale) run(ctx context.Context, what scenario, group []contestant, node
 				}
 			}
 			if got[i], errs[i] = what.run(&own, ctx, c, nodes); errs[i] != nil {
-				errs[i] = fmt.Errorf("%s, %s, %d Nodes: %w", what.name, c.name, nodes, errs[i])
+				errs[i] = fmt.Errorf("%s, %s, %d %s: %w", what.name, c.name, nodes, what.what(), errs[i])
 			}
 		})
 		defer stop() // also where this panics

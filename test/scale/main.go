@@ -1,8 +1,9 @@
-// scale is the command behind `make scale`: our controller, upstream's and a bare loop of PATCHes on a real etcd and kube-apiserver, with as
-// many Nodes as one likes. docs/engineering/performance.md says what it measures, and what it has.
+// scale is the command behind `make scale`: our controllers, the originals and a bare loop of requests on a real etcd and kube-apiserver, with as
+// many Nodes, claims or clusters as one likes. docs/engineering/performance.md says what it measures, and what it has.
 package main
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -42,18 +43,26 @@ type scenario struct {
 	run         func(*scale, context.Context, contestant, int) (sample, error)
 	marks       func(nodes int, round map[string]sample) []results.Mark
 	columns     []column // of its table
+	// of are who can take part, and what is counted; without them it is contestants, with Nodes.
+	of     []contestant
+	counts string
 	// limited says that a contestant's own limit of requests, if it has one, decides what comes out, however fast the machine is: one turn in
 	// a round is enough for it.
 	limited bool
 }
 
 var scenarios = []scenario{
-	{"burst", "Nodes join as fast as the API server takes them", []int{5000}, []string{bare, ours, upstreamRaised, oursLimited, upstream}, (*scale).burst, burstMarks, burstColumns, true},
-	{"restart", "A manager starts where all Nodes but one have podCIDRs", []int{100000}, []string{ours, upstream}, (*scale).restart, restartMarks, restartColumns, false},
-	{"waiting", "Nodes wait for a full range, and a range is added", []int{5000}, []string{bare, ours}, (*scale).waiting, waitingMarks, waitingColumns, false},
-	{"idle", "Kubelets report every ten seconds, and there is nothing to do", []int{5000}, []string{ours, upstreamRaised}, (*scale).idle, idleMarks, idleColumns, false},
-	{"events", "Nodes are pending and requests for events hang, while others can be served", []int{3000}, []string{ours}, (*scale).events, eventsMarks, eventsColumns, false},
+	{"burst", "Nodes join as fast as the API server takes them", []int{5000}, []string{bare, ours, upstreamRaised, oursLimited, upstream}, (*scale).burst, burstMarks, burstColumns, nil, "", true},
+	{"restart", "A manager starts where all Nodes but one have podCIDRs", []int{100000}, []string{ours, upstream}, (*scale).restart, restartMarks, restartColumns, nil, "", false},
+	{"waiting", "Nodes wait for a full range, and a range is added", []int{5000}, []string{bare, ours}, (*scale).waiting, waitingMarks, waitingColumns, nil, "", false},
+	{"idle", "Kubelets report every ten seconds, and there is nothing to do", []int{5000}, []string{ours, upstreamRaised}, (*scale).idle, idleMarks, idleColumns, nil, "", false},
+	{"events", "Nodes are pending and requests for events hang, while others can be served", []int{3000}, []string{ours}, (*scale).events, eventsMarks, eventsColumns, nil, "", false},
+	{"addresses", "IPAddressClaims for one pool come as fast as the API server takes them, and then nothing happens for a minute", []int{1000}, []string{bare, ours, original}, (*scale).addresses, addressesMarks, addressesColumns, allocators, "IPAddressClaims", true},
+	{"bound", "One cluster after the other gets its pool: claims, and ClusterDeployments that wait for them", []int{20}, []string{ours}, (*scale).bound, boundMarks, boundColumns, binders, "clusters", false},
 }
+
+// what is what a scenario counts.
+func (what scenario) what() string { return cmp.Or(what.counts, "Nodes") }
 
 func main() {
 	ctx, release := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM, syscall.SIGHUP)
@@ -65,10 +74,14 @@ func main() {
 }
 
 func command() *cobra.Command {
-	root := &cobra.Command{Use: "scale", Short: "Measure who gives Nodes their podCIDRs, and how fast", SilenceErrors: true, SilenceUsage: true}
+	root := &cobra.Command{Use: "scale", Short: "Measure who allocates podCIDRs and addresses, and how fast", SilenceErrors: true, SilenceUsage: true}
 	root.AddCommand(&cobra.Command{
 		Use: loopCommand + " KUBECONFIG TOKENFILE", Hidden: true, Args: cobra.ExactArgs(2),
 		RunE: func(cmd *cobra.Command, args []string) error { return runLoop(cmd.Context(), args[0], args[1]) },
+	})
+	root.AddCommand(&cobra.Command{
+		Use: allocatorLoop + " KUBECONFIG", Hidden: true, Args: cobra.ExactArgs(1),
+		RunE: func(cmd *cobra.Command, args []string) error { return runAllocatorLoop(cmd.Context(), args[0]) },
 	})
 	root.AddCommand(&cobra.Command{
 		Use: "report FILE", Short: "Print results that were written with --json as Markdown", Args: cobra.ExactArgs(1),
@@ -80,7 +93,7 @@ func command() *cobra.Command {
 	for _, what := range scenarios {
 		s := &scale{}
 		cmd := &cobra.Command{Use: what.name, Short: what.about, Args: cobra.NoArgs, RunE: func(cmd *cobra.Command, _ []string) error { return s.measure(cmd.Context(), what) }}
-		cmd.Flags().IntSliceVar(&s.nodes, "nodes", what.nodes, "how many Nodes; a list measures one number after the other")
+		cmd.Flags().IntSliceVar(&s.nodes, "nodes", what.nodes, "how many "+what.what()+"; a list measures one number after the other")
 		cmd.Flags().StringSliceVar(&s.contestants, "contestants", what.contestants, "who takes part")
 		cmd.Flags().IntVar(&s.rounds, "rounds", 1, "how often everything is measured; each round is held against the marks")
 		cmd.Flags().IntVar(&s.turns, "turns", 1, "how often each contestant's turn comes in a round, first in one order, then in the other; marks are of all its turns together; who has a limit of its own has one turn in a round of a burst")
@@ -96,7 +109,7 @@ func command() *cobra.Command {
 
 // measure runs a scenario and prints what it finds as it goes.
 func (s *scale) measure(ctx context.Context, what scenario) error {
-	who, err := pick(s.contestants)
+	who, err := pick(s.contestants, what.of)
 	if err != nil {
 		return err
 	}
@@ -124,7 +137,7 @@ func (s *scale) measure(ctx context.Context, what scenario) error {
 					order = slices.DeleteFunc(order, func(c contestant) bool { return c.qps > 0 })
 				}
 				for _, group := range s.groups(order) {
-					fmt.Printf("%s: %s, %d Nodes, round %d of %d, turn %d of %d\n", what.name, names(group), nodes, round+1, s.rounds, turn+1, s.turns)
+					fmt.Printf("%s: %s, %d %s, round %d of %d, turn %d of %d\n", what.name, names(group), nodes, what.what(), round+1, s.rounds, turn+1, s.turns)
 					all, err := s.run(ctx, what, group, nodes)
 					if err != nil {
 						return err

@@ -65,14 +65,14 @@ func report(out io.Writer, path string) error {
 	m := file.Machine
 	fmt.Fprintf(out, "\n`%s` at commit %.12s, %s, on %d cores of %s with %d GiB, Linux %s, load average %.1f before:\n\n",
 		file.Command, file.Commit, file.Date.Format("2006-01-02"), m.Cores, m.CPU, m.MemoryBytes>>30, m.Kernel, m.LoadAverage)
-	writeTable(out, scenarios[i].columns, file.Results)
+	writeTable(out, scenarios[i].what(), scenarios[i].columns, file.Results)
 	writeMarks(out, file.Marks)
 	fmt.Fprintln(out)
 	return nil
 }
 
-func writeTable(out io.Writer, columns []column, all []results.Result) {
-	fmt.Fprint(out, "| Nodes | |")
+func writeTable(out io.Writer, what string, columns []column, all []results.Result) {
+	fmt.Fprintf(out, "| %s | |", what)
 	for _, c := range columns {
 		fmt.Fprintf(out, " %s |", c.head)
 	}

@@ -18,7 +18,7 @@ import (
 
 // TestMain lets the test binary be the bare loop, which is started as a process of its own.
 func TestMain(m *testing.M) {
-	if len(os.Args) > 1 && os.Args[1] == loopCommand {
+	if len(os.Args) > 1 && (os.Args[1] == loopCommand || os.Args[1] == allocatorLoop) {
 		main()
 		return
 	}
@@ -61,6 +61,39 @@ func testBurst(t *testing.T, args []string) {
 		if patches := result.Values[requestPrefix+"PATCH nodes"]; patches < 50 || patches > 60 {
 			t.Errorf("%s: %v PATCHes of 50 Nodes", want, patches)
 		}
+	}
+}
+
+// TestClusterIPAM measures a few claims and clusters, for the same reason.
+func TestClusterIPAM(t *testing.T) {
+	defer func(was time.Duration) { idleTime = was }(idleTime)
+	idleTime = time.Second
+	for args, values := range map[string][]string{
+		"addresses --nodes=20 --contestants=bare,ours": {"claims-per-s", "latency-p99-ms", "requests-per-claim"},
+		"bound --nodes=2": {"bound-max-ms", "gate-max-ms", "inline-max-ms"},
+	} {
+		t.Run(args, func(t *testing.T) {
+			path := filepath.Join(t.TempDir(), "results.json")
+			cmd := command()
+			cmd.SetArgs(append(strings.Fields(args), "--json="+path))
+			if err := cmd.ExecuteContext(t.Context()); err != nil {
+				t.Fatal(err)
+			}
+			got, err := results.Read(path)
+			if err != nil {
+				t.Fatal(err)
+			}
+			if len(got.Results) == 0 {
+				t.Error("there are no results")
+			}
+			for _, result := range got.Results {
+				for _, name := range values {
+					if result.Values[name] <= 0 {
+						t.Errorf("%s: %s is %v, want more than 0", result.Name, name, result.Values[name])
+					}
+				}
+			}
+		})
 	}
 }
 
