@@ -45,8 +45,7 @@ var (
 	allocators = []contestant{
 		{name: bare},
 		{name: ours, binary: "cluster-ipam-controller", args: []string{"--controllers=in-cluster-ip-pool-controller"}},
-		// Its limit of 20 requests per second cannot be changed.
-		{name: original, qps: 20, binary: "original/cluster-api-ipam-provider-in-cluster", args: []string{"--webhook-port=0", "--health-probe-bind-address=0", "--insecure-diagnostics", "--diagnostics-address=0"}},
+		{name: original, binary: "original/cluster-api-ipam-provider-in-cluster", args: []string{"--webhook-port=0", "--health-probe-bind-address=0", "--insecure-diagnostics", "--diagnostics-address=0"}},
 	}
 )
 

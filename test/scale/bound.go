@@ -3,6 +3,7 @@ package main
 import (
 	"context"
 	"fmt"
+	"maps"
 	"path/filepath"
 	"time"
 
@@ -100,9 +101,7 @@ func bind(ctx context.Context, client dynamic.Interface, name string, number int
 		return nil, err
 	}
 	owned := map[string]any{"cluster": name}
-	for field, value := range claim {
-		owned[field] = value
-	}
+	maps.Copy(owned, claim)
 	created, err := create(ipamClaims, v1beta1.KindClusterIPAMClaim, name, owned)
 	if err != nil {
 		return nil, err

@@ -57,7 +57,7 @@ var scenarios = []scenario{
 	{"waiting", "Nodes wait for a full range, and a range is added", []int{5000}, []string{bare, ours}, (*scale).waiting, waitingMarks, waitingColumns, nil, "", false},
 	{"idle", "Kubelets report every ten seconds, and there is nothing to do", []int{5000}, []string{ours, upstreamRaised}, (*scale).idle, idleMarks, idleColumns, nil, "", false},
 	{"events", "Nodes are pending and requests for events hang, while others can be served", []int{3000}, []string{ours}, (*scale).events, eventsMarks, eventsColumns, nil, "", false},
-	{"addresses", "IPAddressClaims for one pool come as fast as the API server takes them, and then nothing happens for a minute", []int{1000}, []string{bare, ours, original}, (*scale).addresses, addressesMarks, addressesColumns, allocators, "IPAddressClaims", true},
+	{"addresses", "IPAddressClaims for one pool come as fast as the API server takes them, and then nothing happens for a minute", []int{1000}, []string{bare, ours, original}, (*scale).addresses, addressesMarks, addressesColumns, allocators, "IPAddressClaims", false},
 	{"bound", "One cluster after the other gets its pool: claims, and ClusterDeployments that wait for them", []int{20}, []string{ours}, (*scale).bound, boundMarks, boundColumns, binders, "clusters", false},
 }
 
