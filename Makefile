@@ -257,6 +257,12 @@ model: ## Explore all histories of two processes, two Nodes and one fault; docs/
 	@go test -c -o bin/simulation.test ./controllers/nodeipam
 	@cd controllers/nodeipam && ../../bin/simulation.test -test.v -test.timeout=0 -test.run='^TestModel$$' -model.all -model.run='$(MODEL)' -model.most=$(MOST)
 
+.PHONY: consumer
+consumer: tools build ## Give machines of Cluster API's vSphere provider, in a simulated vCenter, addresses from our pools; minutes the first time
+	@hack/consumer.sh
+	@echo "== consumer"
+	go -C test/consumer test -count=1 -timeout=15m -v ./...
+
 .PHONY: mutants
 mutants: ## Break the controller in one place after another and fail if no test notices; RUN=regexp picks some, WRITE=1 writes the table in docs/engineering/simulation.md
 	@go run ./test/mutants $(if $(RUN),-run='$(RUN)') $(if $(WRITE),-write)

@@ -49,5 +49,7 @@ for dir in . hack/tools; do
 	)
 	echo "$dir/go.mod: Kubernetes $version, staged modules $staged_version"
 done
-(cd test/chart && require)
-echo "test/chart/go.mod: staged modules $staged_version"
+for dir in test/chart test/consumer; do
+	(cd "$dir" && require)
+	echo "$dir/go.mod: staged modules $staged_version"
+done

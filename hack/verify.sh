@@ -33,7 +33,8 @@ unchanged() {
 generated() { hack/generate.sh "$copy" >/dev/null && unchanged apis manifests; }
 pinned() {
 	"$copy/hack/pin-kubernetes.sh" "$(go list -m -f '{{.Version}}' k8s.io/kubernetes)" >/dev/null &&
-		unchanged go.mod go.sum hack/tools/go.mod hack/tools/go.sum test/chart/go.mod test/chart/go.sum
+		unchanged go.mod go.sum hack/tools/go.mod hack/tools/go.sum \
+			test/chart/go.mod test/chart/go.sum test/consumer/go.mod test/consumer/go.sum
 }
 formatted() {
 	local files
@@ -53,6 +54,8 @@ check "hack/plot/go.mod" "run go mod tidy in hack/plot" go -C hack/plot mod tidy
 check "test/monitoring/go.mod" "run go mod tidy in test/monitoring" go -C test/monitoring mod tidy -diff
 check "test/chart/go.mod" "run go mod tidy in test/chart" go -C test/chart mod tidy -diff
 check "test/conformance/original/go.mod" "run go mod tidy in test/conformance/original" go -C test/conformance/original mod tidy -diff
+check "test/consumer/go.mod" "run go mod tidy in test/consumer" go -C test/consumer mod tidy -diff
+check "test/consumer/programs/go.mod" "run go mod tidy in test/consumer/programs" go -C test/consumer/programs mod tidy -diff
 check "Kubernetes pins" "run hack/pin-kubernetes.sh with the version of k8s.io/kubernetes in go.mod" pinned
 
 if [[ ${#failed[@]} -gt 0 ]]; then

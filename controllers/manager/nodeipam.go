@@ -11,6 +11,7 @@ import (
 	"github.com/multicidr/controller-manager/controllers/nodeipam"
 	"github.com/multicidr/controller-manager/controllers/nodeipam/fromflags"
 	nodehealth "github.com/multicidr/controller-manager/controllers/nodeipam/health"
+	nodeoptions "github.com/multicidr/controller-manager/controllers/nodeipam/options"
 )
 
 // NodeIPAMController is the name of the controller that allocates podCIDRs from ClusterCIDRs.
@@ -19,7 +20,7 @@ const NodeIPAMController = nodeipam.Name
 // NodeIPAM describes the controller that allocates podCIDRs to Nodes from ClusterCIDRs. It replaces upstream's node-ipam-controller,
 // which writes the same fields of the same Nodes from --cluster-cidr and therefore cannot run beside it.
 func NodeIPAM() Descriptor {
-	options := nodeipam.NewOptions()
+	options := nodeoptions.New()
 	watches := &nodehealth.Watches{}
 	return Descriptor{
 		Name:              NodeIPAMController,

@@ -14,7 +14,8 @@
 //	queues      retries (controllers/queues)
 //	fresh       caches that are recent enough for decisions
 //	stored      how ClusterCIDRs are read
-//	events, health, metrics, debugpage
+//	events, health, metrics, traffic, debugpage
+//	options     the flags, and a Controller from them
 //
 // The path of one Node:
 //

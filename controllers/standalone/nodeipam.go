@@ -20,6 +20,7 @@ import (
 	"github.com/multicidr/controller-manager/controllers/nodeipam/fresh"
 	"github.com/multicidr/controller-manager/controllers/nodeipam/fromflags"
 	nodehealth "github.com/multicidr/controller-manager/controllers/nodeipam/health"
+	nodeoptions "github.com/multicidr/controller-manager/controllers/nodeipam/options"
 	"github.com/multicidr/controller-manager/controllers/nodeipam/stored"
 )
 
@@ -32,11 +33,11 @@ const serviceCIDRInterval = 10 * time.Second
 // nodeIPAM is the program node-ipam-controller.
 type nodeIPAM struct {
 	flags   fromflags.Flags
-	options *nodeipam.Options
+	options *nodeoptions.Options
 }
 
 func newNodeIPAM() *nodeIPAM {
-	return &nodeIPAM{flags: fromflags.Flags{Allocate: true}, options: nodeipam.NewOptions()} // here --cluster-cidr alone is enough
+	return &nodeIPAM{flags: fromflags.Flags{Allocate: true}, options: nodeoptions.New()} // here --cluster-cidr alone is enough
 }
 
 func (*nodeIPAM) name() string { return "node-ipam-controller" }

@@ -177,7 +177,7 @@ func (cp *ControlPlane) pki(name string) string { return filepath.Join(cp.PKIDir
 func (cp *ControlPlane) startEtcdOnFreePorts(ctx context.Context) error {
 	return retryTakenPorts(func() (err error) {
 		for i := range cp.etcdPorts {
-			if cp.etcdPorts[i], err = freePort(); err != nil {
+			if cp.etcdPorts[i], err = FreePort(); err != nil {
 				return err
 			}
 		}
@@ -223,7 +223,7 @@ func (cp *ControlPlane) StartEtcd(ctx context.Context) error {
 
 func (cp *ControlPlane) startAPIServerOnFreePort(ctx context.Context) error {
 	return retryTakenPorts(func() (err error) {
-		if cp.serverPort, err = freePort(); err != nil {
+		if cp.serverPort, err = FreePort(); err != nil {
 			return err
 		}
 		if cp.admin, err = cp.Config("admin", "system:masters"); err != nil {

@@ -90,14 +90,14 @@ func (cp *ControlPlane) complete(opts *ManagerOptions) (err error) {
 }
 
 func (cp *ControlPlane) launchManager(opts ManagerOptions) (*Manager, error) {
-	port, err := freePort()
+	port, err := FreePort()
 	if err != nil {
 		return nil, err
 	}
 	manager := &Manager{url: fmt.Sprintf("https://127.0.0.1:%d", port), lease: insideKCM}
 	args := cp.managerArgs(opts.Kubeconfig, port)
 	if opts.Alone {
-		probes, err := freePort()
+		probes, err := FreePort()
 		if err != nil {
 			return nil, err
 		}

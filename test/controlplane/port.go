@@ -19,8 +19,8 @@ const (
 // errPortTaken is why a start is worth another try on other ports.
 var errPortTaken = errors.New("the port was taken by another process")
 
-// freePort is a loopback port that nobody listened on a moment ago.
-func freePort() (int, error) {
+// FreePort is a loopback port that nobody listened on a moment ago.
+func FreePort() (int, error) {
 	var err error
 	for range 100 {
 		port := firstPort + rand.IntN(lastPort-firstPort+1)

@@ -177,14 +177,8 @@ func (b *State) overlaps(p *clustercidr.Pool) (found map[string][]string, addres
 			note(reasonWholeSpace, "%v", r.Prefix)
 			continue // It contains every special address, and none can be excluded alone.
 		}
-		for _, s := range special {
-			if r.Prefix.Overlaps(s.prefix) && p.Gives(s.prefix) {
-				narrower := s.prefix // what can be excluded
-				if r.Prefix.Bits() > s.prefix.Bits() {
-					narrower = r.Prefix
-				}
-				note(networkingv1.ReasonSpecialAddresses, "%v (%s)", narrower, s.use)
-			}
+		for excludable, use := range p.Special(r) {
+			note(networkingv1.ReasonSpecialAddresses, "%v (%s)", excludable, use)
 		}
 	}
 	for other := range b.sharingPools(p) {
@@ -225,19 +219,6 @@ func (b *State) servicesIn(p *clustercidr.Pool, r netip.Prefix) iter.Seq[ipam.Ho
 
 // reasonWholeSpace selects a separate message; the condition's reason is still SpecialAddresses.
 const reasonWholeSpace = "Whole" + networkingv1.ReasonSpecialAddresses
-
-// special are addresses that a host does not route as unicast: loopback, link-local and multicast.
-var special = []struct {
-	prefix netip.Prefix
-	use    string
-}{
-	{netip.MustParsePrefix("127.0.0.0/8"), "loopback"},
-	{netip.MustParsePrefix("169.254.0.0/16"), "link-local"},
-	{netip.MustParsePrefix("224.0.0.0/4"), "multicast"},
-	{netip.MustParsePrefix("::1/128"), "loopback"},
-	{netip.MustParsePrefix("fe80::/10"), "link-local"},
-	{netip.MustParsePrefix("ff00::/8"), "multicast"},
-}
 
 func reasonIfTrue(condition metav1.Condition) string {
 	if condition.Status == metav1.ConditionTrue {

@@ -3,7 +3,6 @@ package allocator
 import (
 	"fmt"
 	"math/rand/v2"
-	"net/netip"
 	"reflect"
 	"slices"
 	"strings"
@@ -565,23 +564,6 @@ func TestAddressesInRanges(t *testing.T) {
 	b.SetPool(clustercidr.Compile(in))
 	b.NodeGone("n1", "uid-n1")
 	check("the Node is gone", map[string]string{})
-}
-
-func TestDistance(t *testing.T) {
-	for name, tc := range map[string]struct {
-		from, to string
-		want     float64
-	}{
-		"none":                      {"10.0.0.0", "10.0.0.0", 0},
-		"forward":                   {"10.0.0.0", "10.0.1.0", 256},
-		"back":                      {"10.0.1.1", "10.0.1.0", -1},
-		"back, over half of IPv6":   {"fd00:0:0:1::", "fd00::ffff:ffff:ffff:ffff", -1},
-		"further than 64 bits hold": {"fd00::", "fd01::", 0x1p112},
-	} {
-		if got := distance(netip.MustParseAddr(tc.from), netip.MustParseAddr(tc.to)); got != tc.want {
-			t.Errorf("%s: distance from %s to %s is %v, want %v", name, tc.from, tc.to, got, tc.want)
-		}
-	}
 }
 
 // Nodes that wait are called when a range can serve them, once, the oldest first. Called before, they would stand behind younger ones then.

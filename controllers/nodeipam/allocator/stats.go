@@ -1,9 +1,6 @@
 package allocator
 
 import (
-	"encoding/binary"
-	"math"
-	"math/bits"
 	"net/netip"
 	"slices"
 
@@ -12,6 +9,7 @@ import (
 	networkingv1 "github.com/multicidr/controller-manager/apis/networking/v1"
 	"github.com/multicidr/controller-manager/controllers/ipam"
 	"github.com/multicidr/controller-manager/controllers/nodeipam/clustercidr"
+	"github.com/multicidr/controller-manager/controllers/nodeipam/traffic"
 	"github.com/multicidr/controller-manager/controllers/text"
 )
 
@@ -28,75 +26,27 @@ type stats struct {
 	blocking map[string]int
 	// staying are some Nodes that belonged to a pool when they were found, by pool name; they may have left it since.
 	staying map[string][]types.UID
-	traffic map[string]*[2]traffic // by Pool.ID and Family; a later ClusterCIDR of the same name has another ID
+	traffic traffic.Counters
 }
-
-// traffic counts what happened to the blocks of a range since this process started to track it.
-type traffic struct {
-	Allocations uint64 // blocks allocated to Nodes by this process
-	Releases    uint64 // blocks that Nodes no longer hold
-	// Histogram of how many blocks were looked at for one allocation: the count per bucket of TriesBuckets, and the sum.
-	Tries    [len(TriesBuckets)]uint64
-	TriesSum float64
-}
-
-// TriesBuckets are the buckets of kubernetes-sigs/node-ipam-controller.
-var TriesBuckets = [...]float64{1, 5, 25, 125, 625}
 
 func newStats() stats {
-	return stats{of: map[netip.Prefix][]string{}, sharing: map[types.UID]bool{}, outOfRange: map[types.UID]bool{}, blocking: map[string]int{}, staying: map[string][]types.UID{}, traffic: map[string]*[2]traffic{}}
+	return stats{of: map[netip.Prefix][]string{}, sharing: map[types.UID]bool{}, outOfRange: map[types.UID]bool{}, blocking: map[string]int{}, staying: map[string][]types.UID{}, traffic: traffic.Counters{}}
 }
 
-// trafficOf returns the traffic of one range of a pool.
-func (t *stats) trafficOf(p *ipam.Pool, family ipam.Family) *traffic {
-	of, ok := t.traffic[p.ID]
-	if !ok {
-		of = &[2]traffic{}
-		t.traffic[p.ID] = of
-	}
-	return &of[family]
-}
-
-// tries returns, for each block of a pick that is not reserved yet, how many blocks a search over a bitmap would have looked at: the blocks
-// from the cursor that are not free, and the block itself. The actual search skips them, but the number shows how crowded the range is.
+// tries returns what a metric shows for each block of a pick that is not reserved yet.
 func (b *State) tries(pick ipam.Pick) (tries [2]float64) {
 	for i, block := range pick.Blocks {
 		r := pick.Pool.Ranges[i]
-		from := b.ledger.Cursor(pick.Pool, r.Family())
-		if !r.Prefix.Contains(from) {
-			from = r.Prefix.Addr()
-		}
-		size := math.Ldexp(1, r.Family().Bits()-r.BlockBits) // of a block
-		passed := math.Ceil(distance(from, block.Addr()) / size)
-		if passed < 0 { // wrapped around
-			passed += math.Ldexp(1, r.BlockBits-r.Prefix.Bits())
-		}
-		tries[i] = passed + 1
+		tries[i] = traffic.Tries(r, b.ledger.Cursor(pick.Pool, r.Family()), block.Addr())
 	}
 	return tries
-}
-
-// distance returns how many addresses b is after a, negative if it is before; precise enough for a metric.
-func distance(a, b netip.Addr) float64 {
-	if b.Less(a) {
-		return -distance(b, a)
-	}
-	x, y := a.As16(), b.As16()
-	low, borrow := bits.Sub64(binary.BigEndian.Uint64(y[8:]), binary.BigEndian.Uint64(x[8:]), 0)
-	high, _ := bits.Sub64(binary.BigEndian.Uint64(y[:8]), binary.BigEndian.Uint64(x[:8]), borrow)
-	return math.Ldexp(float64(high), 64) + float64(low)
 }
 
 // allocated records that a Node without blocks was allocated those of a pick.
 func (b *State) allocated(pick ipam.Pick, tries [2]float64) {
 	b.holding++
 	for i, r := range pick.Pool.Ranges {
-		t := b.trafficOf(pick.Pool, r.Family())
-		t.Allocations++
-		t.TriesSum += tries[i]
-		if bucket := slices.IndexFunc(TriesBuckets[:], func(le float64) bool { return tries[i] <= le }); bucket >= 0 {
-			t.Tries[bucket]++
-		}
+		b.traffic.Of(pick.Pool, r.Family()).Allocated(tries[i])
 	}
 }
 
@@ -171,7 +121,7 @@ func (b *State) judgeAround(owner ipam.Owner, block netip.Prefix) {
 // released records that a Node no longer holds a block. It counts for the pool that the Node names if that contains the block, otherwise
 // for every pool that does.
 func (b *State) released(uid types.UID, block netip.Prefix) {
-	count := func(p *clustercidr.Pool) { b.trafficOf(&p.Pool, ipam.FamilyOf(block)).Releases++ }
+	count := func(p *clustercidr.Pool) { b.traffic.Of(&p.Pool, ipam.FamilyOf(block)).Releases++ }
 	if e, ok := b.nodes[b.names[uid]]; ok {
 		if named, ok := b.pools[e.pool]; ok && named.Contains(block) {
 			count(named)
@@ -306,7 +256,7 @@ type RangeFigures struct {
 	ClusterCIDR string // name
 	Family      ipam.Family
 	Status      *networkingv1.RangeStatus
-	Traffic     traffic
+	Traffic     traffic.Counts
 	CoveredBy   string // the Node's name; empty if there is none
 }
 
@@ -335,7 +285,7 @@ func (b *State) Figures() Figures {
 			if h, covered := b.coveredBy(r); covered {
 				coveredBy = b.names[types.UID(h.Owner.ID)]
 			}
-			f.Ranges = append(f.Ranges, RangeFigures{name, r.Family(), b.RangeStatus(p, r), *b.trafficOf(&p.Pool, r.Family()), coveredBy})
+			f.Ranges = append(f.Ranges, RangeFigures{name, r.Family(), b.RangeStatus(p, r), *b.traffic.Of(&p.Pool, r.Family()), coveredBy})
 		}
 	}
 	return f

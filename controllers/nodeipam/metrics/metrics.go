@@ -14,6 +14,7 @@ import (
 	"github.com/multicidr/controller-manager/controllers/nodeipam/allocator"
 	"github.com/multicidr/controller-manager/controllers/nodeipam/health"
 	"github.com/multicidr/controller-manager/controllers/nodeipam/requests"
+	"github.com/multicidr/controller-manager/controllers/nodeipam/traffic"
 )
 
 // There are two kinds of metrics. What follows from the state of the cluster is read from the state at every scrape, so it is never
@@ -222,7 +223,7 @@ func collect(r allocator.RangeFigures, ch chan<- metrics.Metric) {
 		cumulative, sum := map[float64]uint64{}, uint64(0)
 		for i, n := range r.Traffic.Tries {
 			sum += n
-			cumulative[allocator.TriesBuckets[i]] = sum
+			cumulative[traffic.TriesBuckets[i]] = sum
 		}
 		ch <- prometheus.MustNewConstHistogram(untyped.Desc(), r.Traffic.Allocations, r.Traffic.TriesSum, cumulative, r.Status.CIDR, r.ClusterCIDR)
 	}

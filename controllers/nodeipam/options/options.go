@@ -1,4 +1,6 @@
-package nodeipam
+// Package options are the flags of the multi-CIDR node IPAM controller, the same in every program that contains it, and the way from them to a
+// controller.
+package options
 
 import (
 	"fmt"
@@ -12,32 +14,33 @@ import (
 
 	"github.com/multicidr/controller-manager/apis/generated/clientset/versioned"
 	"github.com/multicidr/controller-manager/controllers/lease"
+	"github.com/multicidr/controller-manager/controllers/nodeipam"
 	"github.com/multicidr/controller-manager/controllers/nodeipam/fromflags"
 	"github.com/multicidr/controller-manager/controllers/writes"
 )
 
-// Options are the controller's own flags, the same in every program that contains it.
+// Options are the controller's own flags.
 type Options struct {
 	syncs int32
 	qps   float32
 	burst int
-	// takeoverDelay is Config.TakeoverDelay.
+	// takeoverDelay is nodeipam.Config.TakeoverDelay.
 	takeoverDelay time.Duration
 }
 
-// NewOptions returns the defaults.
-func NewOptions() *Options { return &Options{syncs: 30, burst: 100, takeoverDelay: time.Minute} }
+// New returns the defaults.
+func New() *Options { return &Options{syncs: 30, burst: 100, takeoverDelay: time.Minute} }
 
 // AddFlags adds the flags.
 func (o *Options) AddFlags(fs *pflag.FlagSet) {
 	fs.Int32Var(&o.syncs, "concurrent-node-cidr-syncs", o.syncs,
-		"The number of Nodes that the "+Name+" serves concurrently. Larger number = faster start of large clusters, but more network load")
+		"The number of Nodes that the "+nodeipam.Name+" serves concurrently. Larger number = faster start of large clusters, but more network load")
 	fs.Float32Var(&o.qps, "node-ipam-kube-api-qps", o.qps,
-		"QPS to use while talking with kubernetes apiserver for the "+Name+". 0 means no limit here: the priority and fairness rules of the server decide.")
+		"QPS to use while talking with kubernetes apiserver for the "+nodeipam.Name+". 0 means no limit here: the priority and fairness rules of the server decide.")
 	fs.IntVar(&o.burst, "node-ipam-kube-api-burst", o.burst,
-		"Burst to use while talking with kubernetes apiserver for the "+Name+". Only used with --node-ipam-kube-api-qps.")
+		"Burst to use while talking with kubernetes apiserver for the "+nodeipam.Name+". Only used with --node-ipam-kube-api-qps.")
 	fs.DurationVar(&o.takeoverDelay, "node-ipam-takeover-delay", o.takeoverDelay,
-		"How long the "+Name+" waits after it became the leader, before it allocates, if another allocator may have led before. "+
+		"How long the "+nodeipam.Name+" waits after it became the leader, before it allocates, if another allocator may have led before. "+
 			"Until then the API server may carry out the last request of that allocator, so this must not be less than the --request-timeout of kube-apiserver. 0 means no wait.")
 }
 
@@ -60,7 +63,7 @@ func (o *Options) Validate() []error {
 }
 
 // Build returns the controller. cfg has the informers and the fence; Build adds clients and the values of flags.
-func (o *Options) Build(config *rest.Config, flags fromflags.Flags, cfg Config) (_ *Controller, err error) {
+func (o *Options) Build(config *rest.Config, flags fromflags.Flags, cfg nodeipam.Config) (_ *nodeipam.Controller, err error) {
 	config = o.limit(config)
 	config.Wrap(lease.Transport)
 	if cfg.Client, err = kubernetes.NewForConfig(config); err != nil {
@@ -85,7 +88,7 @@ func (o *Options) Build(config *rest.Config, flags fromflags.Flags, cfg Config) 
 	cfg.PrimaryFamily = flags.PrimaryFamily()
 	cfg.Workers = int(o.syncs)
 	cfg.TakeoverDelay = o.takeoverDelay
-	return New(cfg)
+	return nodeipam.New(cfg)
 }
 
 // limit applies the flags to a client configuration. All clients made from it share one limit, because the flag is a single number.
