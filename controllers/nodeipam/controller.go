@@ -228,7 +228,7 @@ func newController(cfg Config, p parts) *Controller {
 		goesSince:        map[string]lastWrite{},
 		announcer:        announcer{since: map[string]time.Time{}, clusterCIDRs: map[string]alarm{}},
 		synced:           map[string]cache.InformerSynced{},
-		listed:           listed{map[string]types.UID{}, map[string]types.UID{}},
+		listed:           listed{map[string]types.UID{}, map[string]types.UID{}, map[string]bool{}},
 		broken:           make(chan struct{}),
 	}
 	c.clusterCIDRs = stored.Existing{ClusterCIDRLister: p.clusterCIDRs, Gone: c.gone}

@@ -1,7 +1,8 @@
 package nodeipam
 
 import (
-	"time"
+	"maps"
+	"slices"
 
 	v1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/types"
@@ -16,13 +17,31 @@ import (
 // backup with their podCIDRs while the watch was down could come after a new one. So what a list shows counts from when it was read: before
 // the informer gets a list, its Nodes with podCIDRs that the state does not know are noted, and nothing is chosen until they are known.
 
-// listPause is the time until the next look at a Node for which nothing is chosen yet.
-const listPause = 50 * time.Millisecond
-
 // listed are Nodes with podCIDRs in lists of which handlers have not heard yet. Guarded by Controller.mu.
 type listed struct {
 	reading map[string]types.UID // in a list that is not complete, and may never be
 	unheard map[string]types.UID // in complete lists
+	waiting map[string]bool      // Nodes that may be served when none of these is left
+}
+
+// waitsForList reports whether nothing is chosen for a Node yet. It is queued when something can be.
+func (c *Controller) waitsForList(name string) bool {
+	if len(c.listed.unheard) == 0 {
+		return false
+	}
+	c.listed.waiting[name] = true
+	return true
+}
+
+// heardAll queues the Nodes that waited, if all is known.
+func (c *Controller) heardAll() {
+	if len(c.listed.unheard) > 0 {
+		return
+	}
+	for _, name := range slices.Sorted(maps.Keys(c.listed.waiting)) {
+		c.nodeQueue.Add(name)
+	}
+	clear(c.listed.waiting)
 }
 
 // ListBegins implements health.Lists, as do the next two.
@@ -63,6 +82,7 @@ func (c *Controller) forgetKnown(b *allocator.State) {
 			delete(c.listed.unheard, name)
 		}
 	}
+	c.heardAll()
 }
 
 // heardListed drops a Node of which an event told: the state has what the cache shows of it, or it is gone. If the cache is ahead of the event,
@@ -80,5 +100,6 @@ func (c *Controller) heardListed(name string, shown *v1.Node, before, now any) {
 	ended := existed && was.UID == uid && (!exists || is.UID != uid)
 	if ended || shown != nil && shown.UID == uid {
 		delete(c.listed.unheard, name)
+		c.heardAll()
 	}
 }

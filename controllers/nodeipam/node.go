@@ -96,8 +96,8 @@ func (c *Controller) decide(name string) (d decision, err error) {
 			d.pause, d.read = b.Settle(node, now, renewals.WentBack)
 		case b.Undecided(name):
 			// The next renewal of the Lease decides which blocks it may get back.
-		case len(c.listed.unheard) > 0:
-			d.pause = listPause // Their podCIDRs may be what would be chosen.
+		case c.waitsForList(name):
+			// What would be chosen may be the podCIDRs of a Node that handlers have not heard of.
 		default:
 			c.reserve(b, &d)
 		}

@@ -64,7 +64,7 @@ type process struct {
 	seen       *view
 	lastSaid   map[types.UID]string // the last event on a Node that waits, by the Node's UID
 	chosen     map[types.UID]int    // how often blocks were chosen for it
-	// listedFirst are Nodes with podCIDRs that a list showed before a handler heard of any of its Nodes.
+	// listedFirst are Nodes with podCIDRs that a list showed before a handler heard of them.
 	listedFirst []*v1.Node
 }
 
@@ -297,13 +297,6 @@ func (p *process) hear(k kind, n int) {
 		if p.broken {
 			continue
 		}
-		if k == kindNode && e.listed && p.serving { // The cache shows all that a list has before the first handler is called.
-			for _, other := range c.unheard {
-				if n, ok := other.now.(*v1.Node); other.listed && ok && len(n.Spec.PodCIDRs) > 0 && p.seen.nodes[other.name] == nil {
-					p.listedFirst = append(p.listedFirst, n)
-				}
-			}
-		}
 		p.handle(k, e)
 		if p.serving {
 			p.seeEvent(k, e)
@@ -355,7 +348,11 @@ func (p *process) list(k kind, revision int, behind bool) {
 	if k == kindNode {
 		p.controller.ListBegins()
 		for _, o := range c.objects {
-			p.controller.ListHas(o.(*v1.Node))
+			node := o.(*v1.Node)
+			p.controller.ListHas(node)
+			if p.serving && len(node.Spec.PodCIDRs) > 0 && p.seen.nodes[node.Name] == nil {
+				p.listedFirst = append(p.listedFirst, node)
+			}
 		}
 		p.controller.ListEnds()
 	}
