@@ -131,6 +131,7 @@ type Controller struct {
 	goesSince map[string]lastWrite
 	// awaited is since when Nodes have waited for a ClusterCIDR's finalizer, by the ClusterCIDR's name.
 	awaited map[string]time.Time
+	listed  listed
 	// heardVersion is the highest resource version of a Node whose event was handled, or that was read at the start.
 	heardVersion string
 	announcer    announcer
@@ -176,6 +177,9 @@ func New(cfg Config) (*Controller, error) {
 	c.nodesVersion = cfg.Nodes.Informer().GetStore().LastStoreSyncResourceVersion
 	c.clusterCIDRsVersion = clusterCIDRs.GetStore().LastStoreSyncResourceVersion
 
+	if cfg.Watches != nil {
+		c.stopHearing = append(c.stopHearing, cfg.Watches.TellLists(c))
+	}
 	if err := c.watch("Nodes", cfg.Nodes.Informer(), c.nodeEvent); err != nil {
 		return nil, err
 	}
@@ -224,6 +228,7 @@ func newController(cfg Config, p parts) *Controller {
 		goesSince:        map[string]lastWrite{},
 		announcer:        announcer{since: map[string]time.Time{}, clusterCIDRs: map[string]alarm{}},
 		synced:           map[string]cache.InformerSynced{},
+		listed:           listed{map[string]types.UID{}, map[string]types.UID{}, map[string]bool{}},
 		broken:           make(chan struct{}),
 	}
 	c.clusterCIDRs = stored.Existing{ClusterCIDRLister: p.clusterCIDRs, Gone: c.gone}

@@ -96,6 +96,8 @@ func (c *Controller) decide(name string) (d decision, err error) {
 			d.pause, d.read = b.Settle(node, now, renewals.WentBack)
 		case b.Undecided(name):
 			// The next renewal of the Lease decides which blocks it may get back.
+		case c.waitsForList(name):
+			// What would be chosen may be the podCIDRs of a Node that handlers have not heard of.
 		default:
 			c.reserve(b, &d)
 		}
@@ -182,6 +184,7 @@ func (c *Controller) nodeEvent(name string, before, now any) {
 func (c *Controller) heardOfNode(name string, before, now any) {
 	c.with(func(b *allocator.State) {
 		if !c.filled.Load() {
+			c.heardListed(name, nil, before, now)
 			return // fill holds the lock while it reads the cache
 		}
 		if is, ok := now.(*v1.Node); ok {
@@ -189,6 +192,7 @@ func (c *Controller) heardOfNode(name string, before, now any) {
 		}
 		c.heardOfEnd(b, name, before, now)
 		node, err := c.observeNode(b, name)
+		c.heardListed(name, node, before, now)
 		if err != nil {
 			utilruntime.HandleError(err) // the worker will get it again
 		}

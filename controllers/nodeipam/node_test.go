@@ -67,6 +67,7 @@ func TestPodCIDRsAreWrittenOnce(t *testing.T) {
 			if err := nodes.Delete(shown); err != nil {
 				t.Fatal(err)
 			}
+			c.with(func(b *allocator.State) { b.NodeGone("n", shown.UID) })
 		} else if err := nodes.Update(step.node); err != nil {
 			t.Fatal(err)
 		}

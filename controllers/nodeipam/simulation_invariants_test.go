@@ -108,6 +108,9 @@ func (p *process) willPatchNode(name string, patch []byte) *nodeWrite {
 		p.w.violate("invariant 6", "%s writes podCIDRs %v to Node %s, which has %v", p.name, node.Spec.PodCIDRs, name, seen.Spec.PodCIDRs)
 	default:
 		p.follow(seen)
+		if len(p.seen.writes[node.UID]) == 0 {
+			p.judgeListed(name, prefixes(node.Spec.PodCIDRs))
+		}
 		p.stillRight(seen, prefixes(node.Spec.PodCIDRs), node.Annotations[networkingv1.AnnotationClusterCIDR])
 	}
 	write := &nodeWrite{uid: node.UID, over: p.over()}

@@ -7,6 +7,7 @@ import (
 	"errors"
 	"iter"
 	"maps"
+	"net/netip"
 	"slices"
 	"strconv"
 	"strings"
@@ -63,6 +64,8 @@ type process struct {
 	seen       *view
 	lastSaid   map[types.UID]string // the last event on a Node that waits, by the Node's UID
 	chosen     map[types.UID]int    // how often blocks were chosen for it
+	// listedFirst are Nodes with podCIDRs that a list showed before a handler heard of them.
+	listedFirst []*v1.Node
 }
 
 // boot starts a process. made, if not nil, is what its --cluster-cidr stands for.
@@ -83,7 +86,7 @@ func (p *process) time() time.Time { return epoch.Add(p.monotonic()) }
 func (p *process) lead() {
 	p.caches, p.queues, p.lastSaid, p.chosen = map[kind]*simCache{}, map[string]*simQueue{}, map[types.UID]string{}, map[types.UID]int{}
 	p.seen = newView(p.w.serviceRanges, p.flags)
-	p.seen.kept = p.kept
+	p.seen.kept, p.listedFirst = p.kept, nil
 	for _, k := range kinds {
 		p.caches[k] = &simCache{kind: k, objects: map[string]metav1.Object{}}
 	}
@@ -276,6 +279,15 @@ func (p *process) cache(k kind, n int) []simEvent {
 	return events
 }
 
+// judgeListed: what a list shows is not given to others.
+func (p *process) judgeListed(name string, blocks []netip.Prefix) {
+	for _, n := range p.listedFirst {
+		if now := p.w.server.objects[kindNode][n.Name]; n.Name != name && now != nil && now.GetUID() == n.UID && overlap(blocks, prefixes(n.Spec.PodCIDRs)) {
+			p.w.violate("invariant 7", "%s writes %v to Node %s, and a list that it has read shows that %s has %v", p.name, blocks, name, n.Name, n.Spec.PodCIDRs)
+		}
+	}
+}
+
 // hear calls the handlers for the next n events.
 func (p *process) hear(k kind, n int) {
 	c := p.caches[k]
@@ -332,6 +344,17 @@ func (p *process) list(k kind, revision int, behind bool) {
 	changed := map[string]bool{}
 	for _, e := range c.advance(p.w.server, max(revision, c.revision)) {
 		changed[e.name] = true
+	}
+	if k == kindNode {
+		p.controller.ListBegins()
+		for _, o := range c.objects {
+			node := o.(*v1.Node)
+			p.controller.ListHas(node)
+			if p.serving && len(node.Spec.PodCIDRs) > 0 && p.seen.nodes[node.Name] == nil {
+				p.listedFirst = append(p.listedFirst, node)
+			}
+		}
+		p.controller.ListEnds()
 	}
 	for _, name := range slices.Sorted(maps.Keys(changed)) {
 		if was, is := before[name], c.objects[name]; was != is {

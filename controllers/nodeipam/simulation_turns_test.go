@@ -7,6 +7,9 @@ import (
 	"strconv"
 	"strings"
 	"time"
+
+	v1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 )
 
 // What processes do and what happens to them: they start, lead, get to know, work, call, stop, pause and crash; and time passes.
@@ -197,6 +200,31 @@ var processMoves = map[string]moveKind{
 			return false
 		}
 		p.list(kind(a[0]), max(0, p.w.server.revision()-wordToInt(a[1])), len(a) > 2 && a[2] == "unheard")
+		return true
+	})},
+	// While the watch is down a Node is put back with the podCIDRs that it had, and another one joins. Handlers hear of the list one by one.
+	"put-back": {10, func(w *world, d *rand.Rand) []string {
+		words := processes(func(p *process) bool { return p.serving })(w, d)
+		old := named(kindNode, func(o metav1.Object) bool {
+			return alive(o) && len(o.GetFinalizers()) == 0 && len(o.(*v1.Node).Spec.PodCIDRs) > 0
+		})(w, d)
+		joins := unused(kindNode, nodeNames)(w, d)
+		if words == nil || old == nil || joins == nil {
+			return nil
+		}
+		return slices.Concat(words, old, joins)
+	}, onProcess(func(p *process, a []string) bool {
+		old := p.w.server.node(a[0])
+		if p.controller == nil || !p.serving || old == nil || len(old.Finalizers) > 0 || len(old.Spec.PodCIDRs) == 0 || p.w.server.node(a[1]) != nil {
+			return false
+		}
+		p.w.server.delete(kindNode, a[0])
+		p.list(kindNode, p.w.server.revision(), false)
+		again := &v1.Node{ObjectMeta: metav1.ObjectMeta{Name: a[0], Labels: old.Labels}}
+		again.Spec.PodCIDR, again.Spec.PodCIDRs = old.Spec.PodCIDR, old.Spec.PodCIDRs
+		p.w.server.create(kindNode, again)
+		p.w.server.create(kindNode, &v1.Node{ObjectMeta: metav1.ObjectMeta{Name: a[1], Labels: old.Labels}})
+		p.list(kindNode, p.w.server.revision(), true)
 		return true
 	})},
 	"deliver": {600, func(w *world, d *rand.Rand) []string {

@@ -172,6 +172,7 @@ func (c *Controller) fill(ctx context.Context, b *allocator.State) error {
 	for _, node := range b.Rebuild(nodes, parallel.Each) {
 		c.nodeQueue.Add(node.Name)
 	}
+	c.forgetKnown(b)
 	return nil
 }
 

@@ -1323,6 +1323,23 @@ var mutants = []mutant{
 		test: "./controllers/nodeipam TestDoubt",
 	},
 	{
+		name: "listed-and-not-heard", defect: "while handlers hear of a list, a Node gets podCIDRs that another Node in the list has",
+		old:  "case c.waitsForList(name):",
+		new:  "case c.waitsForList(name) && c.workers < 0:",
+	},
+	{
+		name: "listed-and-heard-too-early", defect: "a Node in a list counts as known when handlers hear of it, although the cache is ahead and the state does not know it",
+		old:  "ended || shown != nil && shown.UID == uid",
+		new:  "ended || exists && is.UID == uid",
+		test: "./controllers/nodeipam TestListIsHeardInTheOrderOfNames",
+	},
+	{
+		name: "shown-and-lost", defect: "podCIDRs that a restore of etcd took from a Node are written again, whatever has become of them",
+		old:  "if e.state == Assigned { // A restore",
+		new:  "if e.state == Assigned && e.uid == \"\" { // A restore",
+		test: "./controllers/nodeipam TestPodCIDRsLostInARestore",
+	},
+	{
 		name: "objects-go-during-every-read", defect: "the start never ends in a cluster in which an object is deleted during every read of all objects",
 		old:  "if !time.Now().Before(ask) {",
 		new:  "if ask.IsZero() {",

@@ -121,6 +121,10 @@ func (b *State) Observe(node *v1.Node, blocks, addresses []netip.Prefix) {
 		b.locate(e)
 	}
 	if len(blocks) == 0 {
+		if e.state == Assigned { // A restore of etcd took them away, and its machine may use them. They count as a write that may be lost.
+			b.become(node.Name, e, sent)
+			e.stored, e.wentBack = true, unknown
+		}
 		return // it keeps its reservation
 	}
 	delete(b.pending, node.Name)

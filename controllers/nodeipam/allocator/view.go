@@ -59,6 +59,12 @@ func (b *State) Node(name string) (n NodeView, ok bool) {
 	}, true
 }
 
+// Shows reports whether this Node has shown podCIDRs, which it holds.
+func (b *State) Shows(name string, uid types.UID) bool {
+	e, ok := b.nodes[name]
+	return ok && e.uid == uid && e.state == Assigned
+}
+
 // NodeUIDs yields the name and UID of every known Node, in no particular order.
 func (b *State) NodeUIDs() iter.Seq2[string, types.UID] {
 	return func(yield func(string, types.UID) bool) {

@@ -43,12 +43,116 @@ var (
 type Watches struct {
 	mu    sync.Mutex
 	kinds []*Changes
+	lists Lists // see TellLists
+}
+
+// Lists hears of each list of Nodes before the informer does.
+type Lists interface {
+	// ListBegins is called when a list begins. An earlier one that has not ended never will.
+	ListBegins()
+	// ListHas is called with Nodes of the list.
+	ListHas(nodes ...*v1.Node)
+	// ListEnds is called when the list is complete.
+	ListEnds()
+}
+
+// TellLists makes to hear of lists of Nodes until the returned function is called. There is one at a time, as there is one Controller.
+func (w *Watches) TellLists(to Lists) (stop func() error) {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	w.lists = to
+	return func() error {
+		w.mu.Lock()
+		defer w.mu.Unlock()
+		w.lists = nil
+		return nil
+	}
+}
+
+// tell calls f if somebody wants to hear of lists.
+func (w *Watches) tell(f func(Lists)) {
+	w.mu.Lock()
+	lists := w.lists
+	w.mu.Unlock()
+	if lists != nil {
+		f(lists)
+	}
+}
+
+// listed tells of a page of a list.
+func (w *Watches) listed(opts metav1.ListOptions, page *v1.NodeList) {
+	w.tell(func(l Lists) {
+		if opts.Continue == "" {
+			l.ListBegins()
+		}
+		nodes := make([]*v1.Node, len(page.Items))
+		for i := range page.Items {
+			nodes[i] = &page.Items[i]
+		}
+		l.ListHas(nodes...)
+		if page.Continue == "" {
+			l.ListEnds()
+		}
+	})
+}
+
+// watched tells of a watch that begins with a list.
+func (w *Watches) watched(event watch.Event) {
+	w.tell(func(l Lists) {
+		if node, ok := event.Object.(*v1.Node); ok && event.Type == watch.Added {
+			l.ListHas(node)
+		}
+		if endsList(event) {
+			l.ListEnds()
+		}
+	})
+}
+
+// endsList reports whether an event ends the list that a watch begins with.
+func endsList(event watch.Event) bool {
+	node, ok := event.Object.(*v1.Node)
+	return ok && event.Type == watch.Bookmark && node.Annotations[metav1.InitialEventsAnnotationKey] == "true"
 }
 
 // Nodes creates the informer of Nodes. It must not exist yet: the reads of an informer that other code created are not monitored.
 func (w *Watches) Nodes(factory informers.SharedInformerFactory) {
 	makeInformer(w, "Nodes", factory, v1.SchemeGroupVersion.WithResource("nodes"), &v1.Node{},
-		func(client kubernetes.Interface) reader[*v1.NodeList] { return client.CoreV1().Nodes() })
+		func(client kubernetes.Interface) reader[*v1.NodeList] { return toldNodes{client.CoreV1().Nodes(), w} })
+}
+
+// toldNodes reads Nodes and tells of lists.
+type toldNodes struct {
+	reader[*v1.NodeList]
+	watches *Watches
+}
+
+func (n toldNodes) List(ctx context.Context, opts metav1.ListOptions) (*v1.NodeList, error) {
+	page, err := n.reader.List(ctx, opts)
+	if err == nil {
+		n.watches.listed(opts, page)
+	}
+	return page, err
+}
+
+func (n toldNodes) Watch(ctx context.Context, opts metav1.ListOptions) (watch.Interface, error) {
+	inner, err := n.reader.Watch(ctx, opts)
+	if err != nil || !beginsWithList(opts) {
+		return inner, err
+	}
+	n.watches.tell(Lists.ListBegins)
+	listing := true
+	return watch.Filter(inner, func(event watch.Event) (watch.Event, bool) {
+		if listing {
+			n.watches.watched(event)
+			listing = !endsList(event)
+		}
+		return event, true
+	}), nil
+}
+
+// beginsWithList reports whether a watch begins with the existing objects. A bookmark ends them.
+func beginsWithList(opts metav1.ListOptions) bool {
+	return opts.SendInitialEvents != nil && *opts.SendInitialEvents
 }
 
 // ServiceCIDRs creates the informer of ServiceCIDRs in the same way.
@@ -178,7 +282,7 @@ func (c *Changes) Watched(ctx context.Context, opts metav1.ListOptions, begin fu
 	if opts.TimeoutSeconds != nil {
 		ctx, cancel = context.WithTimeout(ctx, time.Duration(*opts.TimeoutSeconds)*time.Second+answersLate)
 	}
-	lists := opts.SendInitialEvents != nil && *opts.SendInitialEvents
+	lists := beginsWithList(opts)
 	r := c.begin(ctx)
 	inner, err := begin(ctx, opts)
 	switch {

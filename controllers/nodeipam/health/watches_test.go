@@ -519,3 +519,101 @@ func TestChanges(t *testing.T) {
 		})
 	}
 }
+
+// lists are what a controller hears of lists.
+type lists struct{ heard []string }
+
+func (l *lists) ListBegins() { l.heard = append(l.heard, "begins") }
+func (l *lists) ListEnds()   { l.heard = append(l.heard, "ends") }
+func (l *lists) ListHas(nodes ...*v1.Node) {
+	for _, n := range nodes {
+		l.heard = append(l.heard, n.Name)
+	}
+}
+
+// listing answers lists and watches of Nodes.
+type listing struct {
+	pages []*v1.NodeList
+	watch *watch.FakeWatcher
+}
+
+func (l *listing) List(context.Context, metav1.ListOptions) (page *v1.NodeList, err error) {
+	if len(l.pages) == 0 {
+		return nil, errors.New("no more")
+	}
+	page, l.pages = l.pages[0], l.pages[1:]
+	return page, nil
+}
+
+func (l *listing) Watch(context.Context, metav1.ListOptions) (watch.Interface, error) {
+	return l.watch, nil
+}
+
+// TestTellLists: a controller hears of a list before the informer gets it, in pages or at the beginning of a watch, and of nothing else.
+func TestTellLists(t *testing.T) {
+	w, heard := &Watches{}, &lists{}
+	stop := w.TellLists(heard)
+	page := func(next string, names ...string) *v1.NodeList {
+		l := &v1.NodeList{ListMeta: metav1.ListMeta{Continue: next}}
+		for _, name := range names {
+			l.Items = append(l.Items, v1.Node{ObjectMeta: metav1.ObjectMeta{Name: name}})
+		}
+		return l
+	}
+	want := func(what, heardOf string) {
+		t.Helper()
+		if got := strings.Join(heard.heard, " "); got != heardOf {
+			t.Errorf("%s: heard %q, want %q", what, got, heardOf)
+		}
+		heard.heard = nil
+	}
+	l := &listing{pages: []*v1.NodeList{page("2", "a", "b"), page("", "c")}, watch: watch.NewFake()}
+	from := toldNodes{l, w}
+	for _, token := range []string{"", "2"} {
+		if _, err := from.List(t.Context(), metav1.ListOptions{Continue: token}); err != nil {
+			t.Fatal(err)
+		}
+	}
+	want("two pages", "begins a b c ends")
+	if _, err := from.List(t.Context(), metav1.ListOptions{}); err == nil {
+		t.Fatal("no error")
+	}
+	want("a list that fails", "")
+
+	node := func(name string) *v1.Node { return &v1.Node{ObjectMeta: metav1.ObjectMeta{Name: name}} }
+	end := &v1.Node{ObjectMeta: metav1.ObjectMeta{Annotations: map[string]string{metav1.InitialEventsAnnotationKey: "true"}}}
+	events := func(opts metav1.ListOptions) {
+		t.Helper()
+		l.watch = watch.NewFake()
+		got, err := from.Watch(t.Context(), opts)
+		if err != nil {
+			t.Fatal(err)
+		}
+		defer got.Stop()
+		go func(w *watch.FakeWatcher) {
+			w.Add(node("a"))
+			w.Action(watch.Bookmark, node(""))
+			w.Add(node("b"))
+			w.Action(watch.Bookmark, end)
+			w.Add(node("c"))
+			w.Action(watch.Bookmark, node(""))
+		}(l.watch)
+		for range 6 {
+			<-got.ResultChan()
+		}
+	}
+	sends := true
+	events(metav1.ListOptions{SendInitialEvents: &sends})
+	want("a watch that begins with a list", "begins a b ends")
+	events(metav1.ListOptions{})
+	want("another watch", "")
+
+	if err := stop(); err != nil {
+		t.Fatal(err)
+	}
+	l.pages = []*v1.NodeList{page("", "d")}
+	if _, err := from.List(t.Context(), metav1.ListOptions{}); err != nil {
+		t.Fatal(err)
+	}
+	want("nobody listens", "")
+}
