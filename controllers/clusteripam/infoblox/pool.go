@@ -114,7 +114,7 @@ func (l *logic) sourceOf(p *v1alpha1.InfobloxIPPool) (from source, client WAPI, 
 	case s == nil:
 		return from, nil, notReady(v1alpha1.ReasonAuthenticationFailed, "The InfobloxInstance %s does not exist. Create it, or correct spec.instance.name.", instance), inputs
 	}
-	inputs = fmt.Sprintf("%s %d", inputs, s.changes)
+	inputs = fmt.Sprintf("%s %d", inputs, s.change)
 	if !s.ready || s.client == nil {
 		reason := s.reason
 		return from, nil, notReady(cmp.Or(reason, v1alpha1.ReasonAuthenticationFailed), "The InfobloxInstance %s is not ready. %s", instance, s.message), inputs

@@ -54,6 +54,7 @@ type world struct {
 
 	grid   *wapitest.Grid
 	down   bool
+	away   []metav1.Object // pools and the InfobloxInstance that somebody has deleted
 	byHand map[string]bool // addresses whose records somebody has deleted
 	spoilt map[string]bool // claims, by UID, whose records somebody has deleted
 
@@ -79,14 +80,23 @@ func newWorld(chance *rand.Rand) *world {
 	w := &world{chance: chance, now: start, covered: map[string]int{}, objects: map[*shell.Kind]map[types.NamespacedName]map[string]any{}, byHand: map[string]bool{}, spoilt: map[string]bool{}}
 	w.grid = wapitest.NewGrid("10.0.0.0/29", "fd00::/125")
 	w.put(shell.Secrets, &corev1.Secret{ObjectMeta: metav1.ObjectMeta{Namespace: "kube-system", Name: "s"}, Data: map[string][]byte{"username": []byte("u"), "password": []byte("p")}})
-	w.put(shell.InfobloxInstances, &v1alpha1.InfobloxInstance{ObjectMeta: metav1.ObjectMeta{Name: "i"}, Spec: v1alpha1.InfobloxInstanceSpec{Host: "h", WAPIVersion: "2.12", CredentialsSecretRef: v1alpha1.SecretReference{Name: "s"}}})
+	w.put(shell.InfobloxInstances, instanceOf())
 	for _, namespace := range []string{"a", "b"} {
-		for name, subnet := range map[string]v1alpha1.Subnet{"v4": {CIDR: "10.0.0.0/29", Gateway: "10.0.0.1"}, "v6": {CIDR: "fd00::/125"}} {
-			w.put(shell.InfobloxIPPools, &v1alpha1.InfobloxIPPool{ObjectMeta: metav1.ObjectMeta{Namespace: namespace, Name: name},
-				Spec: v1alpha1.InfobloxIPPoolSpec{InstanceRef: v1alpha1.InstanceReference{Name: "i"}, Subnets: []v1alpha1.Subnet{subnet}}})
+		for _, name := range []string{"v4", "v6"} {
+			w.put(shell.InfobloxIPPools, poolOfName(namespace, name))
 		}
 	}
 	return w
+}
+
+func instanceOf() *v1alpha1.InfobloxInstance {
+	return &v1alpha1.InfobloxInstance{ObjectMeta: metav1.ObjectMeta{Name: "i"}, Spec: v1alpha1.InfobloxInstanceSpec{Host: "h", WAPIVersion: "2.12", CredentialsSecretRef: v1alpha1.SecretReference{Name: "s"}}}
+}
+
+func poolOfName(namespace, name string) *v1alpha1.InfobloxIPPool {
+	subnet := map[string]v1alpha1.Subnet{"v4": {CIDR: "10.0.0.0/29", Gateway: "10.0.0.1"}, "v6": {CIDR: "fd00::/125"}}[name]
+	return &v1alpha1.InfobloxIPPool{ObjectMeta: metav1.ObjectMeta{Namespace: namespace, Name: name},
+		Spec: v1alpha1.InfobloxIPPoolSpec{InstanceRef: v1alpha1.InstanceReference{Name: "i"}, Subnets: []v1alpha1.Subnet{subnet}}}
 }
 
 func (w *world) end() {
@@ -256,6 +266,34 @@ func (w *world) deleteClaim() {
 		w.note("user deletes " + nameOf(c).String())
 		_ = w.delete(shell.IPAddressClaims, nameOf(c), "")
 	}
+}
+
+// takeAway deletes the InfobloxInstance, or a pool although claims use it. bringBack creates all of these again.
+func (w *world) takeAway() {
+	if w.chance.IntN(3) == 0 {
+		if w.delete(shell.InfobloxInstances, types.NamespacedName{Name: "i"}, "") == nil {
+			w.note("somebody deletes the InfobloxInstance")
+			w.away = append(w.away, instanceOf())
+		}
+		return
+	}
+	pool := poolOfName([]string{"a", "b"}[w.chance.IntN(2)], []string{"v4", "v6"}[w.chance.IntN(2)])
+	_ = w.patch(shell.InfobloxIPPools, nameOf(pool), shell.Patch{Body: []byte(`{"metadata": {"finalizers": null}}`)}, nil)
+	if w.delete(shell.InfobloxIPPools, nameOf(pool), "") == nil {
+		w.note("somebody forces a pool away")
+		w.away = append(w.away, pool)
+	}
+}
+
+func (w *world) bringBack() {
+	for _, object := range w.away {
+		kind := shell.InfobloxIPPools
+		if object.GetNamespace() == "" {
+			kind = shell.InfobloxInstances
+		}
+		w.put(kind, object)
+	}
+	w.away = nil
 }
 
 // somebodyElse uses the same Infoblox.
