@@ -55,6 +55,7 @@ type world struct {
 	grid   *wapitest.Grid
 	down   bool
 	away   []metav1.Object // pools and the InfobloxInstance that somebody has deleted
+	pair   bool            // only two claims, which share a host record, come and go
 	byHand map[string]bool // addresses whose records somebody has deleted
 	spoilt map[string]bool // claims, by UID, whose records somebody has deleted
 
@@ -77,7 +78,7 @@ type lateWrite struct {
 }
 
 func newWorld(chance *rand.Rand) *world {
-	w := &world{chance: chance, now: start, covered: map[string]int{}, objects: map[*shell.Kind]map[types.NamespacedName]map[string]any{}, byHand: map[string]bool{}, spoilt: map[string]bool{}}
+	w := &world{chance: chance, now: start, covered: map[string]int{}, objects: map[*shell.Kind]map[types.NamespacedName]map[string]any{}, byHand: map[string]bool{}, spoilt: map[string]bool{}, pair: chance.IntN(3) == 0}
 	w.grid = wapitest.NewGrid("10.0.0.0/29", "fd00::/125")
 	w.put(shell.Secrets, &corev1.Secret{ObjectMeta: metav1.ObjectMeta{Namespace: "kube-system", Name: "s"}, Data: map[string][]byte{"username": []byte("u"), "password": []byte("p")}})
 	w.put(shell.InfobloxInstances, instanceOf())
@@ -249,6 +250,9 @@ func all[T any](w *world, kind *shell.Kind) (all []*T) {
 
 func (w *world) createClaim() {
 	namespace, n := []string{"a", "b"}[w.chance.IntN(2)], w.chance.IntN(4)
+	if w.pair {
+		namespace, n = "a", 2+w.chance.IntN(2)
+	}
 	c := &v1beta2.IPAddressClaim{ObjectMeta: metav1.ObjectMeta{Namespace: namespace, Name: fmt.Sprintf("c%d", n)},
 		Spec: v1beta2.IPAddressClaimSpec{PoolRef: v1beta2.IPPoolReference{APIGroup: shell.GroupIPAM, Kind: v1alpha1.KindInfobloxIPPool, Name: "v4"}}}
 	if n >= 2 { // These two share a host record.
@@ -260,8 +264,13 @@ func (w *world) createClaim() {
 	}
 }
 
+// deleteClaim deletes a claim, more often one that has no address yet.
 func (w *world) deleteClaim() {
-	if claims := all[v1beta2.IPAddressClaim](w, shell.IPAddressClaims); len(claims) > 0 {
+	claims := all[v1beta2.IPAddressClaim](w, shell.IPAddressClaims)
+	if waiting := slices.DeleteFunc(slices.Clone(claims), func(c *v1beta2.IPAddressClaim) bool { return w.objects[shell.IPAddresses][nameOf(c)] != nil }); len(waiting) > 0 && w.chance.IntN(2) == 0 {
+		claims = waiting
+	}
+	if len(claims) > 0 {
 		c := claims[w.chance.IntN(len(claims))]
 		w.note("user deletes " + nameOf(c).String())
 		_ = w.delete(shell.IPAddressClaims, nameOf(c), "")
@@ -318,7 +327,7 @@ func (w *world) somebodyElse() {
 		w.note("Infoblox is down")
 	case 5:
 		for _, h := range w.hosts() {
-			if len(h.Claims()) > 0 && w.chance.IntN(4) == 0 {
+			if len(h.Claims()) > 0 && w.chance.IntN(2) == 0 {
 				w.note("somebody deletes a record of ours")
 				w.writes++
 				w.grid.Do(http.MethodDelete, h.Ref, nil, nil)
@@ -440,8 +449,14 @@ func newProcess(w *world) *process {
 	return p
 }
 
+// end ends a process. What it has sent to Infoblox may still be carried out.
 func (p *process) end() {
 	p.dead = true
+	for _, c := range p.calls {
+		if until := c.sent.Add(settled); c.write && c.kind == "write to Infoblox" && p.now.Before(until) && p.chance.IntN(2) == 0 {
+			p.late = append(p.late, lateWrite{c.do, until, c.kind})
+		}
+	}
 	for len(p.calls) > 0 {
 		p.resume(0, errors.New("the process has ended"))
 	}
