@@ -1658,7 +1658,7 @@ var mutants = []mutant{
 	{
 		name: "infoblox-released-too-early", defect: "a claim is let go although a write to Infoblox without an answer can still be carried out",
 		file: "controllers/clusteripam/infoblox/release.go",
-		old:  "\t\t\tif err := l.settles(r); err != nil {\n\t\t\t\treturn err\n\t\t\t}\n",
+		old:  "\t\t\tif err := l.settles(r, false); err != nil {\n\t\t\t\treturn err\n\t\t\t}\n",
 		new:  "",
 		test: testInfoblox,
 	},
@@ -1707,14 +1707,21 @@ var mutants = []mutant{
 	{
 		name: "infoblox-update-again", defect: "an address is asked for again while the last request without an answer can still be carried out",
 		file: "controllers/clusteripam/infoblox/claim.go",
-		old:  "\t\t\tif err := l.settles(r); err != nil {\n\t\t\t\treturn step, err\n\t\t\t}\n\t\t\tif step.Verb",
-		new:  "\t\t\tif step.Verb",
+		old:  "if err := l.settles(r, create); err != nil {",
+		new:  "if err := l.settles(r, true); err != nil {",
 		test: testInfoblox,
+	},
+	{
+		name: "infoblox-create-hurries", defect: "a host record is created while a lost update or delete of the last one with its reference can still be carried out",
+		file: "controllers/clusteripam/infoblox/logic.go",
+		old:  "if r.unsettled = now.Add(settled); !create {",
+		new:  "if r.unsettled = now.Add(settled); create {",
+		test: "./controllers/clusteripam/infoblox TestCreateAfterALostWrite",
 	},
 	{
 		name: "infoblox-new-leader-hurries", defect: "a new leader does not wait for writes of the last one that can still be carried out",
 		file: "controllers/clusteripam/infoblox/logic.go",
-		old:  "l.recordState(recordName{at, c.Annotations[v1alpha1.AnnotationHostname]}).unsettled = l.Now().Add(settled)",
+		old:  "l.recordState(recordName{at, c.Annotations[v1alpha1.AnnotationHostname]}).unsettle(false, l.Now())",
 		new:  "l.recordState(recordName{at, c.Annotations[v1alpha1.AnnotationHostname]})",
 		test: testInfoblox,
 	},

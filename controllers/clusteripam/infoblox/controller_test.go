@@ -136,6 +136,35 @@ func TestOneAtATime(t *testing.T) {
 	}
 }
 
+// A host record has the reference of the one before it that had its name, so that a late update or delete would hit it. A late create does not.
+func TestCreateAfterALostWrite(t *testing.T) {
+	server := wapitest.New(t, wapitest.NewGrid("10.0.0.0/29"))
+	name, port := server.Address()
+	client, err := wapi.New(wapi.Config{Host: name, Port: port, Version: "2.12", Username: server.Username, Password: server.Password, CAFile: server.CAFile})
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(client.Close)
+	from := source{place: place{"i", "default"}, subnets: []host.Subnet{{Prefix: netip.MustParsePrefix("10.0.0.0/29")}}}
+	now := start
+	l := testLogic(t, nil, &now)
+	obtain := func(name string) error {
+		_, err := l.obtain(t.Context(), client, host.Claim{UID: "00000000-0000-0000-0000-000000000001", Wanted: wanted(name, from), Subnets: from.subnets}, from)
+		return err
+	}
+	for name, create := range map[string]bool{"created": true, "changed": false} {
+		l.recordState(recordName{from.place, name})
+		_ = l.sent(l.records[recordName{from.place, name}], create, &wapi.Error{})
+		if err := obtain(name); (err == nil) != create {
+			t.Errorf("while the record may still be %s: %v", name, err)
+		}
+	}
+	now = now.Add(settled)
+	if err := obtain("changed"); err != nil {
+		t.Errorf("after the update is over: %v", err)
+	}
+}
+
 // createdLate is an API server that does not answer a create, and carries it out later.
 type createdLate struct {
 	shell.API
