@@ -70,7 +70,7 @@ func TestFence(t *testing.T) {
 			inside int
 		}{{nil, 0}, {&wapi.Error{Status: http.StatusBadRequest}, 0}, {&wapi.Error{}, 1}} {
 			fence, server := &stubFence{}, &stubWAPI{err: tc.err}
-			if err := write(fenced{server, fence}); err != tc.err || server.writes != 1 || fence.inside != tc.inside {
+			if err := write(fenced{server, fence}); !errors.Is(err, tc.err) || server.writes != 1 || fence.inside != tc.inside {
 				t.Errorf("%s, answered with %v: %v, %d writes, %d in the fence, want %d", name, tc.err, err, server.writes, fence.inside, tc.inside)
 			}
 		}
