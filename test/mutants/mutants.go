@@ -1708,8 +1708,8 @@ var mutants = []mutant{
 		name: "infoblox-update-again", defect: "an address is asked for again while the last request without an answer can still be carried out",
 		file: "controllers/clusteripam/infoblox/claim.go",
 		old:  "if err := l.settles(r, create); err != nil {",
-		new:  "if err := l.settles(r, true); err != nil {",
-		test: testInfoblox,
+		new:  "if err := l.settles(r, create); err != nil && create {",
+		test: "./controllers/clusteripam/infoblox TestCreateAfterALostWrite",
 	},
 	{
 		name: "infoblox-create-hurries", defect: "a host record is created while a lost update or delete of the last one with its reference can still be carried out",

@@ -159,6 +159,10 @@ func TestCreateAfterALostWrite(t *testing.T) {
 			t.Errorf("while the record may still be %s: %v", name, err)
 		}
 	}
+	from.subnets[0].Gateway = netip.MustParseAddr("10.0.0.1") // What was allocated is useless, so the record is to be updated.
+	if err := obtain("created"); err == nil {
+		t.Error("the record was updated while another write can still be carried out")
+	}
 	now = now.Add(settled)
 	if err := obtain("changed"); err != nil {
 		t.Errorf("after the update is over: %v", err)
