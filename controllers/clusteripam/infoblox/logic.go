@@ -54,8 +54,8 @@ type recordName struct {
 // recordState is what is going on with the host records of one name.
 type recordState struct {
 	busy bool // a claim works on them
-	// unsettled is until when a write without an answer can still be carried out.
-	unsettled time.Time
+	// unsettled is until when a write without an answer can still be carried out, and changing until when one that is not a create can.
+	unsettled, changing time.Time
 }
 
 // logic implements shell.Logic.
@@ -68,6 +68,7 @@ type logic struct {
 
 	// The state, guarded by Lock.
 	servers  map[string]*server
+	changes  int                               // of all servers: an InfobloxInstance that is created again does not repeat the numbers of the last one
 	verdicts map[types.NamespacedName]*verdict // of pools
 	names    map[types.UID]types.NamespacedName
 	claimsOf map[types.NamespacedName]map[types.NamespacedName]bool // claims by pool
@@ -134,7 +135,7 @@ func (l *logic) Fill() {
 		// An earlier leader may have sent a write for it.
 		if at, ok := placeOf(c); ok {
 			if _, has := l.addresses.Get(c.Namespace, c.Name); !has || c.DeletionTimestamp != nil {
-				l.recordState(recordName{at, c.Annotations[v1alpha1.AnnotationHostname]}).unsettled = l.Now().Add(settled)
+				l.recordState(recordName{at, c.Annotations[v1alpha1.AnnotationHostname]}).unsettle(false, l.Now())
 			}
 		}
 	}
@@ -301,6 +302,13 @@ func (l *logic) recordState(name recordName) *recordState {
 		l.records[name] = &recordState{}
 	}
 	return l.records[name]
+}
+
+// unsettle notes a write without an answer.
+func (r *recordState) unsettle(create bool, now time.Time) {
+	if r.unsettled = now.Add(settled); !create {
+		r.changing = r.unsettled
+	}
 }
 
 // Sync implements shell.Logic.
