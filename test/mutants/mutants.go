@@ -553,7 +553,7 @@ var mutants = []mutant{
 	{
 		name: "event-between-look-and-lock", defect: "an event that comes while the start reads the caches is passed over by its handler, and read by nobody",
 		file: "controllers/nodeipam/node.go",
-		old:  "c.with(func(b *allocator.State) {\n\t\tif !c.filled.Load() {\n\t\t\treturn // fill holds the lock while it reads the cache\n\t\t}",
+		old:  "c.with(func(b *allocator.State) {\n\t\tif !c.filled.Load() {\n\t\t\tc.heardListed(name, nil, before, now)\n\t\t\treturn // fill holds the lock while it reads the cache\n\t\t}",
 		new:  "if !c.filled.Load() {\n\t\treturn\n\t}\n\tc.with(func(b *allocator.State) {",
 		test: testReading,
 	},
