@@ -197,8 +197,10 @@ func clusterOf(cp *controlplane.ControlPlane, p program) *cluster {
 func (c *cluster) runs(t *testing.T, p program) {
 	t.Helper()
 	swap := func(to program) error {
-		if err := c.stopManager((*controlplane.Process).Stop); err != nil {
-			return err
+		if c.manager != nil { // the test may have killed it
+			if err := c.stopManager((*controlplane.Process).Stop); err != nil {
+				return err
+			}
 		}
 		c.program = to
 		return c.startManager(to.usual...)
