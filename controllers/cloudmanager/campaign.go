@@ -213,10 +213,10 @@ func (p *participant) credentials(ctx context.Context) (c *rest.Config, err erro
 	return c, err
 }
 
-// errNotLeading is why a standby does not take the Lease.
-var errNotLeading = errors.New("this program does not lead: the controller leads only inside of that")
+// errLeadsNow makes the elector read the Lease again: it may have changed since it wanted to write.
+var errLeadsNow = errors.New("this program leads only now: trying again")
 
-// nestedLock is a lock that is read from the start and written only once the program leads.
+// nestedLock is a lock that is read from the start, and written only once the program leads: until then a write waits.
 type nestedLock struct {
 	resourcelock.Interface
 	leading <-chan struct{}
@@ -249,6 +249,11 @@ func (l nestedLock) write(ctx context.Context, record resourcelock.LeaderElectio
 	case <-l.leading:
 		return write(ctx, record)
 	default:
-		return errNotLeading
+	}
+	select {
+	case <-l.leading:
+		return errLeadsNow
+	case <-ctx.Done():
+		return ctx.Err()
 	}
 }

@@ -6,6 +6,7 @@ import (
 	"net/http"
 	"strconv"
 
+	"k8s.io/apiserver/pkg/server/dynamiccertificates"
 	"k8s.io/apiserver/pkg/server/mux"
 	genericcontrollermanager "k8s.io/controller-manager/app"
 	"k8s.io/controller-manager/pkg/healthz"
@@ -60,6 +61,11 @@ func (p *participant) serve() {
 		host = ""
 	}
 	serving := *program
+	// The program itself keeps them up to date.
+	serving.Cert, serving.ClientCA = certificate{program.Cert}, nil
+	if program.ClientCA != nil {
+		serving.ClientCA = clientCA{program.ClientCA}
+	}
 	serving.Listener, err = net.Listen("tcp", net.JoinHostPort(host, strconv.Itoa(p.port)))
 	if err != nil {
 		klog.ErrorS(err, "There is no debug page: choose another port with --node-ipam-secure-port, or 0 for none", "controller", Name)
@@ -81,6 +87,12 @@ func (p *participant) serve() {
 		klog.ErrorS(err, "There is no debug page", "controller", Name)
 	}
 }
+
+// certificate and clientCA have only what serves, and not what reads files and ConfigMaps again.
+type (
+	certificate struct{ dynamiccertificates.CertKeyContentProvider }
+	clientCA    struct{ dynamiccertificates.CAContentProvider }
+)
 
 // serveDebug serves the debug page of the controller that runs.
 func (p *participant) serveDebug(w http.ResponseWriter, r *http.Request) {
