@@ -90,8 +90,12 @@ func (p *participant) serve() {
 
 // certificate and clientCA have only what serves, and not what reads files and ConfigMaps again.
 type (
-	certificate struct{ dynamiccertificates.CertKeyContentProvider }
-	clientCA    struct{ dynamiccertificates.CAContentProvider }
+	certificate struct {
+		dynamiccertificates.CertKeyContentProvider
+	}
+	clientCA struct {
+		dynamiccertificates.CAContentProvider
+	}
 )
 
 // serveDebug serves the debug page of the controller that runs.

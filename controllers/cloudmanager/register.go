@@ -46,7 +46,7 @@ const (
 // A flag that is already in flags, such as --service-cluster-ip-range, is used and not added again. A controller "node-ipam-controller" that
 // is already in controllers does not run beside this one.
 func Register(controllers map[string]app.ControllerInitFuncConstructor, aliases map[string]string, flags *cliflag.NamedFlagSets) {
-	r := &registered{options: options.New(), port: defaultPort, lease: defaultLease}
+	r := newRegistered()
 	r.addFlags(flags)
 	app.ControllersDisabledByDefault.Insert(Name)
 	aliases[alias] = Name
@@ -65,6 +65,10 @@ type registered struct {
 	maskSize, maskSizeIPv4, maskSizeIPv6, serviceRange *pflag.Flag
 }
 
+func newRegistered() *registered {
+	return &registered{options: options.New(), port: defaultPort, lease: defaultLease}
+}
+
 func (r *registered) addFlags(sections *cliflag.NamedFlagSets) {
 	existing := func(name string) *pflag.Flag {
 		for _, fs := range sections.FlagSets {
@@ -74,17 +78,15 @@ func (r *registered) addFlags(sections *cliflag.NamedFlagSets) {
 		}
 		return nil
 	}
-	r.maskSize, r.maskSizeIPv4, r.maskSizeIPv6, r.serviceRange = existing("node-cidr-mask-size"), existing("node-cidr-mask-size-ipv4"), existing("node-cidr-mask-size-ipv6"), existing("service-cluster-ip-range")
 	fs := sections.FlagSet(Name)
 	add := func(f **pflag.Flag, name string, value pflag.Value, usage string) {
-		if *f == nil {
+		if *f = existing(name); *f == nil {
 			*f = fs.VarPF(value, name, "", usage)
 		}
 	}
-	var ints [3]maskSize
-	add(&r.maskSize, "node-cidr-mask-size", &ints[0], "Mask size of a Node's block of --cluster-cidr, if that has one family. 0: 24 for IPv4, 64 for IPv6.")
-	add(&r.maskSizeIPv4, "node-cidr-mask-size-ipv4", &ints[1], "Mask size of a Node's IPv4 block of --cluster-cidr. 0: 24.")
-	add(&r.maskSizeIPv6, "node-cidr-mask-size-ipv6", &ints[2], "Mask size of a Node's IPv6 block of --cluster-cidr. 0: 64.")
+	add(&r.maskSize, "node-cidr-mask-size", new(maskSize), "Mask size of a Node's block of --cluster-cidr, if that has one family. 0: 24 for IPv4, 64 for IPv6.")
+	add(&r.maskSizeIPv4, "node-cidr-mask-size-ipv4", new(maskSize), "Mask size of a Node's IPv4 block of --cluster-cidr. 0: 24.")
+	add(&r.maskSizeIPv6, "node-cidr-mask-size-ipv6", new(maskSize), "Mask size of a Node's IPv6 block of --cluster-cidr. 0: 64.")
 	add(&r.serviceRange, "service-cluster-ip-range", new(text),
 		"CIDR, or one CIDR of each family, separated by a comma. The controller allocates nothing from it, nor from the CIDRs of ServiceCIDR objects. Needed if the API server has no ServiceCIDRs.")
 	fs.StringVar(&r.lease, "node-ipam-leader-elect-resource-name", r.lease,
