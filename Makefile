@@ -59,6 +59,10 @@ build: ## Build bin/kube-controller-manager, bin/node-ipam-controller, bin/clust
 	@hack/build.sh bin/cluster-ipam-controller ./cmd/cluster-ipam-controller
 	@hack/build.sh bin/local-cluster ./cmd/local-cluster
 
+.PHONY: build-example
+build-example: ## Build bin/cloud-controller-manager, the example for authors of cloud providers
+	@hack/build.sh bin/cloud-controller-manager ./examples/cloud-controller-manager
+
 TOOLS := bin/etcd bin/kube-apiserver bin/kubectl
 
 .PHONY: tools
@@ -185,7 +189,7 @@ test-chart: tools build ## Try the Helm chart with Helm, and the program with wh
 INTEGRATION := go test -count=1 -p=1 -timeout=30m
 
 .PHONY: test-integration
-test-integration: tools build upstream bin/kubeadm $(ETCD_TOOLS) ## Run the real binary against a real etcd and kube-apiserver; wants a browser
+test-integration: tools build build-example upstream bin/kubeadm $(ETCD_TOOLS) ## Run the real binary against a real etcd and kube-apiserver; wants a browser
 	@hack/ensure-chromium.sh
 	@echo "== integration tests"
 	$(INTEGRATION) ./test/integration

@@ -5,6 +5,7 @@ import (
 	"fmt"
 
 	"github.com/spf13/cobra"
+	"github.com/spf13/pflag"
 
 	utilerrors "k8s.io/apimachinery/pkg/util/errors"
 	"k8s.io/apiserver/pkg/server"
@@ -22,6 +23,9 @@ import (
 	"k8s.io/kubernetes/cmd/kube-controller-manager/app"
 	"k8s.io/kubernetes/cmd/kube-controller-manager/app/config"
 	"k8s.io/kubernetes/cmd/kube-controller-manager/app/options"
+
+	"github.com/multicidr/controller-manager/controllers/configfile"
+	fromcomponent "github.com/multicidr/controller-manager/controllers/configfile/component"
 )
 
 // NewCommand returns upstream's kube-controller-manager command with controllers added to it. It panics if the descriptors contradict each
@@ -39,11 +43,18 @@ func NewCommand(added ...Descriptor) *cobra.Command {
 	// Upstream's command provides everything that does not depend on the controllers: the texts, the check of arguments, and the code that
 	// sets feature gates before RunE. That code acts on the process-wide registry, which opts uses too.
 	upstream := app.NewControllerManagerCommand()
+	file := &configfile.File{}
 	cmd := &cobra.Command{
-		Use:               upstream.Use,
-		Long:              upstream.Long,
-		Args:              upstream.Args,
-		PersistentPreRunE: upstream.PersistentPreRunE,
+		Use:  upstream.Use,
+		Long: upstream.Long,
+		Args: upstream.Args,
+		// The file comes first, because it may set feature gates.
+		PersistentPreRunE: func(cmd *cobra.Command, args []string) error {
+			if err := setFrom(file, cmd.Flags()); err != nil {
+				return err
+			}
+			return upstream.PersistentPreRunE(cmd, args)
+		},
 		RunE: func(cmd *cobra.Command, _ []string) error {
 			verflag.PrintAndExitIfRequested()
 
@@ -55,7 +66,14 @@ func NewCommand(added ...Descriptor) *cobra.Command {
 
 			// The event broadcaster lives as long as this context. It has to outlive a signal, because the shutdown creates the last
 			// events. So the signal gets its own context below.
-			c, err := newConfig(context.Background(), opts, roster)
+			replacements, err := validate(opts, roster)
+			if err != nil {
+				return file.Explain(err)
+			}
+			if done, err := file.Write(cmd.Flags()); done {
+				return err
+			}
+			c, err := newConfig(context.Background(), opts, roster, replacements)
 			if err != nil {
 				return err
 			}
@@ -80,6 +98,7 @@ func NewCommand(added ...Descriptor) *cobra.Command {
 		}
 	}
 	global := sections.FlagSet("global")
+	file.AddFlags(global)
 	verflag.AddFlags(global)
 	globalflag.AddGlobalFlags(global, cmd.Name(), logs.SkipLoggingConfigurationFlags())
 	for _, section := range sections.FlagSets {
@@ -90,9 +109,26 @@ func NewCommand(added ...Descriptor) *cobra.Command {
 	return cmd
 }
 
-// newConfig validates all options and turns them into a configuration. It returns all problems in one error, before the process sends or
-// writes anything.
-func newConfig(ctx context.Context, opts *options.KubeControllerManagerOptions, roster roster) (*config.Config, error) {
+// setFrom sets flags from the file that --config names.
+func setFrom(file *configfile.File, fs *pflag.FlagSet) error {
+	if err := file.Read(); err != nil {
+		return err
+	}
+	read := func() ([]configfile.Value, error) { return file.Flat(fs) }
+	if file.Component() {
+		read = func() ([]configfile.Value, error) { return fromcomponent.Values(file) }
+	}
+	values, err := read()
+	if err != nil {
+		return err
+	}
+	_, err = file.Set(fs, values)
+	return err
+}
+
+// validate checks all options. It returns all problems in one error, before the process sends or writes anything, and which controllers are
+// left out because another one replaces them.
+func validate(opts *options.KubeControllerManagerOptions, roster roster) ([]replacement, error) {
 	errs := []error{opts.Validate(roster.names, roster.disabled, roster.aliases)}
 	for _, d := range roster.added {
 		if d.Flags != nil {
@@ -100,11 +136,11 @@ func newConfig(ctx context.Context, opts *options.KubeControllerManagerOptions, 
 		}
 	}
 	replacements, err := roster.replacements(opts.Generic.Controllers)
-	errs = append(errs, err)
-	if err := utilerrors.Flatten(utilerrors.NewAggregate(errs)); err != nil {
-		return nil, err
-	}
+	return replacements, utilerrors.Flatten(utilerrors.NewAggregate(append(errs, err)))
+}
 
+// newConfig turns options into a configuration.
+func newConfig(ctx context.Context, opts *options.KubeControllerManagerOptions, roster roster, replacements []replacement) (*config.Config, error) {
 	c, err := opts.Config(ctx, roster.names, roster.disabled, roster.aliases)
 	if err != nil {
 		return nil, err

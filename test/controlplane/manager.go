@@ -17,6 +17,8 @@ type ManagerOptions struct {
 	// Alone runs node-ipam-controller, our controller as a program of its own, or with Binary another one of that kind. They have other
 	// flags, and a lease with the program's name.
 	Alone bool
+	// Cloud runs the cloud-controller-manager of examples, with its own two leases.
+	Cloud bool
 	// Name is for the log's file name and for messages. Default: the program's.
 	Name string
 	// Binary is a file of BinDir or an absolute path. Default: kube-controller-manager, or node-ipam-controller.
@@ -34,6 +36,7 @@ type Manager struct {
 	*Process
 	url    string
 	probes string // the plain HTTP endpoint of node-ipam-controller
+	own    string // where a cloud-controller-manager serves what concerns our controller
 	lease  string
 	client *http.Client
 }
@@ -42,6 +45,7 @@ type Manager struct {
 const (
 	insideKCM = "kube-controller-manager"
 	alone     = "node-ipam-controller"
+	inCloud   = "cloud-controller-manager"
 	// AloneUser is who node-ipam-controller is here: the controller's service account, whose permissions are in manifests/rbac.
 	AloneUser = "system:serviceaccount:kube-system:multi-cidr-node-ipam-controller"
 )
@@ -80,6 +84,9 @@ func (cp *ControlPlane) complete(opts *ManagerOptions) (err error) {
 	if opts.Alone {
 		program, user = alone, AloneUser
 	}
+	if opts.Cloud {
+		program, user = inCloud, "system:"+inCloud
+	}
 	opts.Binary = cmp.Or(opts.Binary, program)
 	opts.Name = cmp.Or(opts.Name, program)
 	opts.User = cmp.Or(opts.User, user)
@@ -103,6 +110,14 @@ func (cp *ControlPlane) launchManager(opts ManagerOptions) (*Manager, error) {
 		}
 		manager.lease, manager.probes = filepath.Base(opts.Binary), fmt.Sprintf("http://127.0.0.1:%d", probes)
 		args = cp.aloneArgs(opts.Kubeconfig, port, probes)
+	}
+	if opts.Cloud {
+		own, err := freePort()
+		if err != nil {
+			return nil, err
+		}
+		manager.lease, manager.own = alone, fmt.Sprintf("https://127.0.0.1:%d", own)
+		args = cp.cloudArgs(opts.Kubeconfig, port, own)
 	}
 	config := cp.AdminConfig()
 	config.Host = manager.url
@@ -139,6 +154,23 @@ func (cp *ControlPlane) managerArgs(kubeconfig string, port int) []string {
 	}
 }
 
+// cloudArgs is what a cloud-controller-manager needs here.
+func (cp *ControlPlane) cloudArgs(kubeconfig string, port, own int) []string {
+	return []string{
+		"--cloud-provider=example",
+		"--kubeconfig=" + kubeconfig,
+		"--authentication-kubeconfig=" + kubeconfig,
+		"--authorization-kubeconfig=" + kubeconfig,
+		"--bind-address=127.0.0.1",
+		fmt.Sprintf("--secure-port=%d", port),
+		fmt.Sprintf("--node-ipam-secure-port=%d", own),
+		"--tls-cert-file=" + cp.pki("manager.crt"),
+		"--tls-private-key-file=" + cp.pki("manager.key"),
+		"--client-ca-file=" + cp.pki("ca.crt"),
+		"--use-service-account-credentials",
+	}
+}
+
 // aloneArgs is what node-ipam-controller needs here. It serves HTTPS, so that one can ask it what one asks a manager.
 func (cp *ControlPlane) aloneArgs(kubeconfig string, port, probes int) []string {
 	return []string{
@@ -163,7 +195,11 @@ func (m *Manager) URL() string { return m.url }
 
 // Get asks the manager's HTTPS endpoint, as an administrator.
 func (m *Manager) Get(ctx context.Context, path string) (status int, body []byte, err error) {
-	return get(ctx, m.client, m.url+path)
+	url := m.url
+	if m.own != "" && (strings.HasPrefix(path, "/healthz/") || strings.HasPrefix(path, "/debug/")) {
+		url = m.own
+	}
+	return get(ctx, m.client, url+path)
 }
 
 // WaitLeading returns when this manager holds the lease of its program.

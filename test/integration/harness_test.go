@@ -67,13 +67,16 @@ const noTakeoverDelay = "--node-ipam-takeover-delay=0s"
 // program is one that our controller runs in.
 type program struct {
 	alone bool
-	lease string   // in kube-system
+	cloud bool
+	lease string   // in kube-system; our controller's
+	outer string   // that of the program around it, if that is another one
 	usual []string // flags of a manager that the tests share
 }
 
 var (
 	insideManager = program{lease: "kube-controller-manager", usual: ours}
 	alone         = program{lease: "node-ipam-controller", alone: true, usual: []string{noTakeoverDelay}}
+	inCloud       = program{lease: "node-ipam-controller", outer: "cloud-controller-manager", cloud: true, usual: ours}
 )
 
 // flags are those that scripts give to a manager, as this program has them.
@@ -170,7 +173,7 @@ func newCluster(opts controlplane.Options, managerArgs ...string) (_ *cluster, e
 	}()
 	c := clusterOf(cp, insideManager)
 	c.dir, c.auditLog = opts.Dir, auditLog
-	if err := cp.Apply(ctx, "../../manifests/crds", "../../manifests/rbac", "standalone-rbac.yaml"); err != nil {
+	if err := cp.Apply(ctx, "../../manifests/crds", "../../manifests/rbac", "standalone-rbac.yaml", "../../examples/cloud-controller-manager/rbac.yaml"); err != nil {
 		return nil, err
 	}
 	if len(managerArgs) == 0 {
@@ -194,8 +197,10 @@ func clusterOf(cp *controlplane.ControlPlane, p program) *cluster {
 func (c *cluster) runs(t *testing.T, p program) {
 	t.Helper()
 	swap := func(to program) error {
-		if err := c.stopManager((*controlplane.Process).Stop); err != nil {
-			return err
+		if c.manager != nil { // the test may have killed it
+			if err := c.stopManager((*controlplane.Process).Stop); err != nil {
+				return err
+			}
 		}
 		c.program = to
 		return c.startManager(to.usual...)
@@ -215,11 +220,16 @@ func (c *cluster) runs(t *testing.T, p program) {
 func (c *cluster) startManager(args ...string) error {
 	ctx := context.Background()
 	// Whoever held the lease is gone for sure, so nobody has to wait until it has run out.
-	err := c.kube.CoordinationV1().Leases(metav1.NamespaceSystem).Delete(ctx, c.program.lease, metav1.DeleteOptions{})
-	if err != nil && !apierrors.IsNotFound(err) {
-		return err
+	for _, lease := range []string{c.program.lease, c.program.outer} {
+		if lease == "" {
+			continue
+		}
+		err := c.kube.CoordinationV1().Leases(metav1.NamespaceSystem).Delete(ctx, lease, metav1.DeleteOptions{})
+		if err != nil && !apierrors.IsNotFound(err) {
+			return err
+		}
 	}
-	manager, err := c.cp.StartManager(ctx, controlplane.ManagerOptions{Alone: c.program.alone, Args: args})
+	manager, err := c.cp.StartManager(ctx, controlplane.ManagerOptions{Alone: c.program.alone, Cloud: c.program.cloud, Args: args})
 	if err != nil {
 		return err
 	}

@@ -63,9 +63,14 @@ func TestScripts(t *testing.T) {
 
 // TestExamplesStandalone runs the examples of the ClusterCIDR semantics, whose names are a letter and a number, with
 // node-ipam-controller in place of kube-controller-manager.
-func TestExamplesStandalone(t *testing.T) {
+func TestExamplesStandalone(t *testing.T) { examplesIn(t, alone) }
+
+// TestExamplesInCloudManager runs them with the cloud-controller-manager of examples.
+func TestExamplesInCloudManager(t *testing.T) { examplesIn(t, inCloud) }
+
+func examplesIn(t *testing.T, p program) {
 	c := sharedCluster(t)
-	c.runs(t, alone)
+	c.runs(t, p)
 	t.Run("it has the debug page", func(t *testing.T) {
 		// A process leads before it has a controller to show.
 		err := eventually(patience, func(ctx context.Context) error {

@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"slices"
 	"sync"
 	"time"
 
@@ -195,6 +196,9 @@ func makeInformer[L runtime.Object](
 				Identifier:   factory.InformerName().WithResource(resource),
 			})
 	})
+	if !made && w.monitors(kind) {
+		return // for an earlier Controller of this process
+	}
 	if !made {
 		klog.Background().Error(nil, "The health check cannot tell when changes are not seen: somebody else has made the informer before", "kind", kind)
 		return
@@ -202,6 +206,13 @@ func makeInformer[L runtime.Object](
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	w.kinds = append(w.kinds, c)
+}
+
+// monitors reports whether this has made the informer of a kind.
+func (w *Watches) monitors(kind string) bool {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	return slices.ContainsFunc(w.kinds, func(c *Changes) bool { return c.kind == kind })
 }
 
 // unseen says which kinds of changes are not seen.

@@ -1,0 +1,259 @@
+package cloudmanager
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"os"
+	"sync"
+	"time"
+
+	"k8s.io/apimachinery/pkg/util/uuid"
+	"k8s.io/apimachinery/pkg/util/wait"
+	"k8s.io/client-go/informers"
+	"k8s.io/client-go/kubernetes"
+	"k8s.io/client-go/rest"
+	"k8s.io/client-go/tools/leaderelection"
+	"k8s.io/client-go/tools/leaderelection/resourcelock"
+	"k8s.io/cloud-provider/app/config"
+	"k8s.io/klog/v2"
+
+	"github.com/multicidr/controller-manager/controllers/lease"
+	"github.com/multicidr/controller-manager/controllers/nodeipam"
+	"github.com/multicidr/controller-manager/controllers/nodeipam/beside"
+	nodehealth "github.com/multicidr/controller-manager/controllers/nodeipam/health"
+	"github.com/multicidr/controller-manager/controllers/nodeipam/stored"
+	"github.com/multicidr/controller-manager/controllers/restart"
+)
+
+// pause is the time between two campaigns, and between two attempts at what a campaign needs.
+const pause = time.Second
+
+// participant is the controller in one process, whoever leads. Safe for concurrent use.
+type participant struct {
+	*registered
+	clientName string
+	program    *config.CompletedConfig
+	watches    *nodehealth.Watches
+	runs       restart.Runs
+
+	leading   chan struct{} // closed when the program leads, and started this controller
+	beginning sync.Once
+	over      chan struct{} // closed when the program does not lead any more
+
+	mu       sync.Mutex
+	waitsFor string // what the start waits for; never empty
+	why      error  // the API server's answer about it
+	holder   string // of the Lease, as last seen
+	running  *nodeipam.Controller
+	services informers.SharedInformerFactory // of ServiceCIDRs; nil before the first campaign that was won
+}
+
+func newParticipant(r *registered, clientName string, program *config.CompletedConfig, watches *nodehealth.Watches) *participant {
+	return &participant{
+		registered: r, clientName: clientName, program: program, watches: watches,
+		leading: make(chan struct{}), over: make(chan struct{}), waitsFor: "this program to be the leader",
+	}
+}
+
+// Name implements the program's interface for controllers.
+func (*participant) Name() string { return Name }
+
+// mayLead lets the controller lead until ctx is done.
+func (p *participant) mayLead(ctx context.Context) {
+	p.beginning.Do(func() {
+		p.waits("the Lease "+p.leaseName(), nil)
+		close(p.leading)
+		context.AfterFunc(ctx, func() { close(p.over) })
+	})
+}
+
+func (p *participant) leaseName() string {
+	return p.program.ComponentConfig.Generic.LeaderElection.ResourceNamespace + "/" + p.lease
+}
+
+// waits notes what the start waits for. It reports whether that is new. Errors are not compared: they may name another port or time at every
+// attempt.
+func (p *participant) waits(what string, why error) (changed bool) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	changed = p.waitsFor != what
+	p.waitsFor, p.why = what, why
+	return changed
+}
+
+// campaign takes part in the election until ctx is done.
+func (p *participant) campaign(ctx context.Context) {
+	wait.UntilWithContext(ctx, func(ctx context.Context) {
+		ctx, stop := context.WithCancel(ctx)
+		defer stop()
+		go func() {
+			select {
+			case <-p.over:
+				stop()
+			case <-ctx.Done():
+			}
+		}()
+		if err := p.takePart(ctx); err != nil && ctx.Err() == nil {
+			klog.FromContext(ctx).Error(err, "No Node gets podCIDRs", "controller", Name)
+		}
+		select {
+		case <-p.over:
+			<-ctx.Done() // The process ends.
+		default:
+		}
+	}, pause)
+}
+
+// takePart waits for the Lease and leads while this process holds it. Another call is another process to everybody else: a process leads only
+// once under one identity.
+func (p *participant) takePart(ctx context.Context) error {
+	logger := klog.LoggerWithName(klog.FromContext(ctx), Name)
+	ctx = klog.NewContext(ctx, logger)
+	host, err := os.Hostname()
+	if err != nil {
+		return fmt.Errorf("read the host name, which is part of the identity in the Lease: %w", err)
+	}
+	times := p.program.ComponentConfig.Generic.LeaderElection
+	// The program's own client, which may write Leases: it writes its own.
+	inner, err := resourcelock.NewFromKubeconfig(resourcelock.LeasesResourceLock, times.ResourceNamespace, p.lease,
+		resourcelock.ResourceLockConfig{Identity: host + "_" + string(uuid.NewUUID())}, p.program.Kubeconfig, times.RenewDeadline.Duration)
+	if err != nil {
+		return fmt.Errorf("create the lock of Lease %s: %w", p.leaseName(), err)
+	}
+	lock := nestedLock{Interface: inner, leading: p.leading, seen: p.saw}
+	if err := lease.CheckTimes(times.LeaseDuration.Duration, times.RetryPeriod.Duration); err != nil {
+		logger.Error(err, "The leader stops writing before every renewal", "lease", p.lease)
+	}
+	return lease.Lead(ctx, leaderelection.LeaderElectionConfig{
+		Lock:            lock,
+		LeaseDuration:   times.LeaseDuration.Duration,
+		RenewDeadline:   times.RenewDeadline.Duration,
+		RetryPeriod:     times.RetryPeriod.Duration,
+		ReleaseOnCancel: true,
+		Name:            p.lease,
+		Callbacks: leaderelection.LeaderCallbacks{
+			OnNewLeader: func(holder string) {
+				logger.Info("The Lease has a new holder", "lease", lock.Describe(), "holder", holder, "thisProcess", lock.Identity())
+			},
+			OnStoppedLeading: func() {
+				logger.Info("This process does not hold the Lease any more", "lease", lock.Describe())
+			},
+		},
+	}, p.lead)
+}
+
+// saw notes the holder of the Lease, or why it cannot be read.
+func (p *participant) saw(holder string, err error) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	p.holder = holder
+	if p.waitsFor == "the Lease "+p.leaseName() {
+		p.why = err
+	}
+}
+
+// lead runs the controller while this process holds the Lease.
+func (p *participant) lead(ctx context.Context, fence *lease.Fence) error {
+	defer func() {
+		p.waits("the Lease "+p.leaseName(), nil)
+		p.mu.Lock()
+		p.running = nil
+		p.mu.Unlock()
+	}()
+	p.waits("credentials", nil)
+	clientConfig, err := p.credentials(ctx)
+	if err != nil {
+		return nil // ctx is done
+	}
+	client, err := kubernetes.NewForConfig(clientConfig)
+	if err != nil {
+		return fmt.Errorf("create a client: %w", err)
+	}
+	flags, err := p.flags(p.program)
+	if err != nil {
+		return err
+	}
+	p.mu.Lock()
+	if p.services == nil {
+		p.services = informers.NewSharedInformerFactoryWithOptions(client, 0, informers.WithTransform(stored.StripManagedFields))
+	}
+	p.mu.Unlock()
+	return beside.Program{
+		Config: clientConfig, Client: client, Fence: fence,
+		// The program starts the informer of Nodes. That of ServiceCIDRs is not one of its own: it must not wait for a kind that may not be served.
+		Nodes: p.program.SharedInformers.Core().V1().Nodes(), Informers: p.services, Watches: p.watches,
+		StartInformers: func() { p.services.Start(p.over) },
+		Waits:          p.waits,
+		Again: func(ctx context.Context, build func(again bool) (*nodeipam.Controller, error)) error {
+			return p.runs.Again(ctx, Name, func(_ context.Context, again bool) (restart.Controller, error) {
+				built, err := build(again)
+				if err != nil {
+					return nil, err
+				}
+				p.mu.Lock()
+				p.running = built
+				p.mu.Unlock()
+				return built, nil
+			})
+		},
+	}.Run(ctx, flags, p.options)
+}
+
+// credentials returns the configuration of the controller's clients. With --use-service-account-credentials the API server makes them, which
+// can fail.
+func (p *participant) credentials(ctx context.Context) (c *rest.Config, err error) {
+	err = wait.PollUntilContextCancel(ctx, pause, true, func(ctx context.Context) (bool, error) {
+		c, err = p.program.ClientBuilder.Config(p.clientName)
+		if err != nil && p.waits("credentials of its service account", err) {
+			klog.FromContext(ctx).Error(err, "No Node gets podCIDRs: the controller has no credentials")
+		}
+		return err == nil, nil
+	})
+	return c, err
+}
+
+// errLeadsNow makes the elector read the Lease again: it may have changed since it wanted to write.
+var errLeadsNow = errors.New("this program leads only now: trying again")
+
+// nestedLock is a lock that is read from the start, and written only once the program leads: until then a write waits.
+type nestedLock struct {
+	resourcelock.Interface
+	leading <-chan struct{}
+	seen    func(holder string, err error)
+}
+
+// Unwrap lets package lease reach the lock inside.
+func (l nestedLock) Unwrap() resourcelock.Interface { return l.Interface }
+
+func (l nestedLock) Get(ctx context.Context) (*resourcelock.LeaderElectionRecord, []byte, error) {
+	record, raw, err := l.Interface.Get(ctx)
+	if err == nil {
+		l.seen(record.HolderIdentity, nil)
+	} else {
+		l.seen("", err)
+	}
+	return record, raw, err
+}
+
+func (l nestedLock) Create(ctx context.Context, record resourcelock.LeaderElectionRecord) error {
+	return l.write(ctx, record, l.Interface.Create)
+}
+
+func (l nestedLock) Update(ctx context.Context, record resourcelock.LeaderElectionRecord) error {
+	return l.write(ctx, record, l.Interface.Update)
+}
+
+func (l nestedLock) write(ctx context.Context, record resourcelock.LeaderElectionRecord, write func(context.Context, resourcelock.LeaderElectionRecord) error) error {
+	select {
+	case <-l.leading:
+		return write(ctx, record)
+	default:
+	}
+	select {
+	case <-l.leading:
+		return errLeadsNow
+	case <-ctx.Done():
+		return ctx.Err()
+	}
+}

@@ -1,0 +1,190 @@
+// Package configfile sets the flags of a program from a file. There are two forms, and neither is a list that somebody has to keep: in the flat
+// form every key is a flag's name in camel case; package component makes the other one, Kubernetes' KubeControllerManagerConfiguration, out of
+// the flags of kube-controller-manager.
+//
+//	allocateNodeCIDRs: true
+//	clusterCIDR: 10.244.0.0/16
+//
+// A flag of the command line wins over the file. What is wrong in a file is an error with its line.
+package configfile
+
+import (
+	"bytes"
+	"errors"
+	"fmt"
+	"io"
+	"os"
+	"regexp"
+	"strings"
+
+	"github.com/spf13/pflag"
+	"go.yaml.in/yaml/v3"
+)
+
+// Flags of every program that reads a file.
+const (
+	flag      = "config"
+	flagWrite = "write-config-to"
+)
+
+// File is a configuration file. The zero value is none.
+type File struct {
+	path, writeTo string
+	Root          *yaml.Node     // a mapping; nil before Read and without a file
+	lines         map[string]int // where a flag's value comes from
+}
+
+// AddFlags adds --config and --write-config-to.
+func (f *File) AddFlags(fs *pflag.FlagSet) {
+	fs.StringVar(&f.path, flag, f.path,
+		"A file with values of flags: a KubeControllerManagerConfiguration (kubecontrollermanager.config.k8s.io/v1alpha1), or keys that are names of flags in camel case. Flags on the command line win over the file.")
+	fs.StringVar(&f.writeTo, flagWrite, f.writeTo, "If set, write the values of all flags to this file, in a form that --config reads, and exit.")
+}
+
+// Value is what a file says about a flag.
+type Value struct {
+	Flag string
+	Text string
+	List []string // of a flag that is a list, in place of Text
+	Line int
+}
+
+// Read reads the file, if --config names one. Everything that is wrong with it as YAML is an error.
+func (f *File) Read() error {
+	f.lines = map[string]int{}
+	if f.path == "" {
+		return nil
+	}
+	data, err := os.ReadFile(f.path)
+	if err != nil {
+		return fmt.Errorf("read --%s: %w", flag, err)
+	}
+	decoder := yaml.NewDecoder(bytes.NewReader(data))
+	var document yaml.Node
+	switch err := decoder.Decode(&document); {
+	case errors.Is(err, io.EOF):
+		return fmt.Errorf("%s: the file is empty: write keys and values, or leave --%s out", f.path, flag)
+	case err != nil:
+		return fmt.Errorf("%s: %s", f.path, strings.TrimPrefix(err.Error(), "yaml: "))
+	}
+	if err := decoder.Decode(new(yaml.Node)); !errors.Is(err, io.EOF) {
+		return fmt.Errorf("%s: there is more than one document: leave only one", f.path)
+	}
+	root := document.Content[0]
+	if root.Kind != yaml.MappingNode {
+		return f.at(root.Line, "want keys and values, such as clusterCIDR: 10.244.0.0/16")
+	}
+	f.Root = root
+	return f.checkKeys(root)
+}
+
+// Component reports whether the file is a versioned object and not in the flat form.
+func (f *File) Component() bool {
+	for key := range f.entries(f.Root) {
+		if key.Value == "apiVersion" || key.Value == "kind" {
+			return true
+		}
+	}
+	return false
+}
+
+// at returns an error at a line of the file.
+func (f *File) at(line int, format string, args ...any) error {
+	return fmt.Errorf("%s:%d: %w", f.path, line, fmt.Errorf(format, args...))
+}
+
+// At is for errors that another package finds.
+func (f *File) At(line int, err error) error { return f.at(line, "%w", err) }
+
+// entries yields the keys and values of a mapping.
+func (f *File) entries(n *yaml.Node) func(yield func(key, value *yaml.Node) bool) {
+	return func(yield func(key, value *yaml.Node) bool) {
+		if n == nil || n.Kind != yaml.MappingNode {
+			return
+		}
+		for i := 0; i+1 < len(n.Content); i += 2 {
+			if !yield(n.Content[i], n.Content[i+1]) {
+				return
+			}
+		}
+	}
+}
+
+// checkKeys refuses what YAML parsers understand in different ways.
+func (f *File) checkKeys(n *yaml.Node) error {
+	var errs []error
+	if n.Kind == yaml.AliasNode || n.Anchor != "" {
+		errs = append(errs, f.at(n.Line, "anchors and aliases are not supported: write the value itself"))
+	}
+	first := map[string]int{}
+	for key := range f.entries(n) {
+		if line, ok := first[key.Value]; ok {
+			errs = append(errs, f.at(key.Line, "%s is here twice, first in line %d: remove one", key.Value, line))
+			continue
+		}
+		first[key.Value] = key.Line
+	}
+	if n.Kind != yaml.AliasNode {
+		for _, child := range n.Content {
+			errs = append(errs, f.checkKeys(child))
+		}
+	}
+	return errors.Join(errs...)
+}
+
+// Set sets the flags that are not set yet. It returns the names of those that fs does not have.
+func (f *File) Set(fs *pflag.FlagSet, values []Value) (unknown []string, err error) {
+	var errs []error
+	for _, v := range values {
+		to := fs.Lookup(v.Flag)
+		if to == nil {
+			unknown = append(unknown, v.Flag)
+			continue
+		}
+		if to.Changed {
+			continue
+		}
+		if list, ok := to.Value.(pflag.SliceValue); ok && v.List != nil {
+			err = list.Replace(v.List)
+			to.Changed = true // as Set below does
+		} else {
+			err = fs.Set(v.Flag, v.Text)
+		}
+		if err != nil {
+			errs = append(errs, f.At(v.Line, fmt.Errorf("%s: %w", Key(v.Flag), unwrapSet(err))))
+			continue
+		}
+		f.lines[v.Flag] = v.Line
+	}
+	return unknown, errors.Join(errs...)
+}
+
+// unwrapSet drops what pflag says about a command line.
+func unwrapSet(err error) error {
+	var invalid *pflag.InvalidValueError
+	if errors.As(err, &invalid) {
+		return fmt.Errorf("%q: %w", invalid.GetValue(), invalid.Unwrap())
+	}
+	return err
+}
+
+var flagName = regexp.MustCompile(`--[a-z0-9][-a-z0-9]*`)
+
+// Explain adds to an error about flags where in the file they are set.
+func (f *File) Explain(err error) error {
+	if err == nil || f.path == "" {
+		return err
+	}
+	var places []string
+	seen := map[int]bool{}
+	for _, name := range flagName.FindAllString(err.Error(), -1) {
+		if line, ok := f.lines[strings.TrimPrefix(name, "--")]; ok && !seen[line] {
+			seen[line] = true
+			places = append(places, fmt.Sprintf("%s is %s:%d", name, f.path, line))
+		}
+	}
+	if len(places) == 0 {
+		return err
+	}
+	return fmt.Errorf("%w (%s)", err, strings.Join(places, ", "))
+}

@@ -1,0 +1,169 @@
+package configfile
+
+import (
+	"errors"
+	"fmt"
+	"maps"
+	"os"
+	"slices"
+	"strings"
+
+	"github.com/spf13/pflag"
+	"go.yaml.in/yaml/v3"
+)
+
+// initialisms are words that Kubernetes' APIs do not write as other words in camel case.
+var initialisms = map[string]string{
+	"api": "API", "ca": "CA", "cidr": "CIDR", "cidrs": "CIDRs", "gc": "GC", "hpa": "HPA", "id": "ID", "ip": "IP", "ipam": "IPAM", "ipv4": "IPv4", "ipv6": "IPv6",
+	"kcm": "KCM", "pv": "PV", "qps": "QPS", "rc": "RC", "sa": "SA", "sni": "SNI", "tls": "TLS", "ttl": "TTL", "http": "HTTP", "http2": "HTTP2", "pvc": "PVC", "csr": "CSR",
+}
+
+// Key returns the key of a flag: node-cidr-mask-size-ipv4 is nodeCIDRMaskSizeIPv4.
+func Key(flag string) string {
+	words := strings.FieldsFunc(flag, func(r rune) bool { return r == '-' || r == '_' || r == '.' })
+	for i, word := range words {
+		if i == 0 {
+			continue // also an initialism: apiVersion
+		}
+		if known, ok := initialisms[word]; ok {
+			words[i] = known
+		} else {
+			words[i] = strings.ToUpper(word[:1]) + word[1:]
+		}
+	}
+	return strings.Join(words, "")
+}
+
+// excluded are flags that are no part of a configuration.
+var excluded = []string{flag, flagWrite, "help", "version"}
+
+// keys are the flags that a file can set, by key.
+func keys(fs *pflag.FlagSet) map[string]*pflag.Flag {
+	all := map[string]*pflag.Flag{}
+	fs.VisitAll(func(f *pflag.Flag) {
+		if !slices.Contains(excluded, f.Name) {
+			all[Key(f.Name)] = f
+		}
+	})
+	return all
+}
+
+// Flat returns what a file in the flat form says.
+func (f *File) Flat(fs *pflag.FlagSet) ([]Value, error) {
+	known := keys(fs)
+	var values []Value
+	var errs []error
+	for key, value := range f.entries(f.Root) {
+		of, ok := known[key.Value]
+		if !ok {
+			errs = append(errs, f.at(key.Line, "there is no key %s%s", key.Value, suggestion(known, key.Value)))
+			continue
+		}
+		v, err := valueOf(of, value)
+		if err != nil {
+			errs = append(errs, f.at(value.Line, "%s: %w", key.Value, err))
+			continue
+		}
+		v.Line = key.Line
+		values = append(values, v)
+	}
+	return values, errors.Join(errs...)
+}
+
+// suggestion finds the key that was meant.
+func suggestion(known map[string]*pflag.Flag, key string) string {
+	plain := func(s string) string { return strings.ToLower(strings.NewReplacer("-", "", "_", "").Replace(s)) }
+	for _, k := range slices.Sorted(maps.Keys(known)) {
+		if plain(k) == plain(key) {
+			return ": write " + k
+		}
+	}
+	return ": keys are the names of this program's flags in camel case, see --help"
+}
+
+// tags are the YAML types that a flag's type takes.
+var tags = map[string]struct {
+	tags []string
+	want string
+}{
+	"bool":     {[]string{"!!bool"}, "true or false"},
+	"int":      {[]string{"!!int"}, "a number"},
+	"int32":    {[]string{"!!int"}, "a number"},
+	"int64":    {[]string{"!!int"}, "a number"},
+	"uint":     {[]string{"!!int"}, "a number"},
+	"float32":  {[]string{"!!int", "!!float"}, "a number"},
+	"float64":  {[]string{"!!int", "!!float"}, "a number"},
+	"duration": {[]string{"!!str"}, "a time such as 15s"},
+	"string":   {[]string{"!!str"}, "text: put it into quotation marks"},
+}
+
+func valueOf(of *pflag.Flag, n *yaml.Node) (Value, error) {
+	v := Value{Flag: of.Name}
+	_, isList := of.Value.(pflag.SliceValue)
+	switch {
+	case n.Kind == yaml.SequenceNode && !isList:
+		return v, errors.New("this is no list: write one value")
+	case n.Kind == yaml.SequenceNode:
+		v.List = []string{}
+		for _, item := range n.Content {
+			if item.Kind != yaml.ScalarNode || item.Tag == "!!null" {
+				return v, errors.New("want a list of plain values")
+			}
+			v.List = append(v.List, item.Value)
+		}
+		return v, nil
+	case n.Kind == yaml.MappingNode:
+		if !strings.Contains(strings.ToLower(of.Value.Type()), "map") {
+			return v, errors.New("want one value, not keys and values")
+		}
+		var pairs []string
+		for i := 0; i+1 < len(n.Content); i += 2 {
+			pairs = append(pairs, n.Content[i].Value+"="+n.Content[i+1].Value)
+		}
+		v.Text = strings.Join(pairs, ",")
+		return v, nil
+	case n.Tag == "!!null":
+		return v, errors.New("the value is missing")
+	}
+	if accepts, ok := tags[of.Value.Type()]; ok && !slices.Contains(accepts.tags, n.Tag) {
+		return v, fmt.Errorf("%s is not %s", n.Value, accepts.want)
+	}
+	v.Text = n.Value
+	if isList { // one value is a list of it
+		v.List = []string{n.Value}
+	}
+	return v, nil
+}
+
+// Write writes the values of all flags, if --write-config-to says where. done means that the program has nothing else to do.
+func (f *File) Write(fs *pflag.FlagSet) (done bool, err error) {
+	if f.writeTo == "" {
+		return false, nil
+	}
+	data, err := yaml.Marshal(Values(fs))
+	if err != nil {
+		return true, err
+	}
+	if err := os.WriteFile(f.writeTo, data, 0o600); err != nil {
+		return true, fmt.Errorf("write --%s: %w", flagWrite, err)
+	}
+	return true, nil
+}
+
+// Values returns the values of all flags that are not deprecated, by key.
+func Values(fs *pflag.FlagSet) map[string]any {
+	all := map[string]any{}
+	for key, of := range keys(fs) {
+		if of.Deprecated != "" || of.Hidden {
+			continue
+		}
+		var value any = of.Value.String()
+		if list, ok := of.Value.(pflag.SliceValue); ok {
+			value = list.GetSlice()
+		} else if accepts, ok := tags[of.Value.Type()]; ok && accepts.tags[0] != "!!str" {
+			value = &yaml.Node{Kind: yaml.ScalarNode, Value: of.Value.String()} // as a flag writes it, without quotation marks
+		}
+		all[key] = value
+	}
+	return all
+}
