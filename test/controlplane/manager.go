@@ -112,7 +112,7 @@ func (cp *ControlPlane) launchManager(opts ManagerOptions) (*Manager, error) {
 		args = cp.aloneArgs(opts.Kubeconfig, port, probes)
 	}
 	if opts.Cloud {
-		own, err := freePort()
+		own, err := FreePort()
 		if err != nil {
 			return nil, err
 		}
