@@ -66,9 +66,7 @@ func (c *Controller) ListHas(nodes ...*v1.Node) {
 func (c *Controller) ListEnds() {
 	c.safely(func() {
 		c.with(func(b *allocator.State) {
-			for name, uid := range c.listed.reading {
-				c.listed.unheard[name] = uid
-			}
+			maps.Copy(c.listed.unheard, c.listed.reading)
 			clear(c.listed.reading)
 			c.forgetKnown(b)
 		})
