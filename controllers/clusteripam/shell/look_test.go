@@ -3,6 +3,7 @@ package shell
 import (
 	"context"
 	"errors"
+	"fmt"
 	"strings"
 	"sync"
 	"testing"
@@ -13,6 +14,9 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 	"k8s.io/apimachinery/pkg/runtime/schema"
+
+	"github.com/multicidr/controller-manager/controllers/lease"
+	"github.com/multicidr/controller-manager/controllers/writes"
 )
 
 // server is the discovery of an API server.
@@ -197,6 +201,37 @@ func TestHealth(t *testing.T) {
 	}
 	if news, _, _ := h.synced(key, nil); !news || len(h.problems()) > 0 {
 		t.Errorf("after a success: news %v, problems %q", news, h.problems())
+	}
+}
+
+// TestHealthOfWorkThatIsPutOff: a failure lasts while the work waits to be repeated, and ends when it waits for something else.
+func TestHealthOfWorkThatIsPutOff(t *testing.T) {
+	later := func(d time.Duration) error { return fmt.Errorf("claim a: %w", writes.Later(d)) }
+	for name, tc := range map[string]struct {
+		err   error
+		after time.Duration // since the failure
+		ends  bool
+	}{
+		"until a write without an answer is over":   {later(15 * time.Second), 0, false},
+		"somebody else leads":                       {lease.ErrClosed, time.Hour, false},
+		"until the end of a grace period":           {later(time.Hour), 0, true},
+		"a moment, for what is no failure any more": {later(time.Second), time.Minute, true},
+		"a moment": {later(time.Second), 10 * time.Second, false},
+	} {
+		t.Run(name, func(t *testing.T) {
+			now := time.Unix(1000, 0)
+			h := newHealth(func() time.Time { return now })
+			key := Key{IPAddressClaims, "n", "a"}
+			h.synced(key, errors.New("refused"))
+			now = now.Add(tc.after)
+			if news, tell, p := h.synced(key, tc.err); news != tc.ends || tell || p.What != "" {
+				t.Errorf("news %v, tell %v, problem %q", news, tell, p)
+			}
+			now = now.Add(failsFor)
+			if ended := len(h.failing()) == 0; ended != tc.ends {
+				t.Errorf("the failure has ended: %v, want %v", ended, tc.ends)
+			}
+		})
 	}
 }
 
