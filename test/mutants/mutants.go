@@ -1777,6 +1777,13 @@ var mutants = []mutant{
 		test: testClaims,
 	},
 	{
+		name: "claim-taken-back", defect: "a write that an admission policy takes back counts as done: nothing is tried again, and nobody is told",
+		file: "controllers/clusteripam/claims/carry.go",
+		old:  "\t\treturn shell.ErrTakenBack\n",
+		new:  "\t\treturn nil\n",
+		test: testClaims,
+	},
+	{
 		name: "claim-earlier-owner", defect: "a pool of an earlier claim of the same name is used before garbage collection deletes it",
 		file: "controllers/clusteripam/claims/binding/pool.go",
 		old:  "case !owner && earlier:",

@@ -232,6 +232,8 @@ func whyNot(err error) problem {
 	switch {
 	case writes.NotItsTurn(err), errors.As(err, &later) && !said:
 		return problem{}
+	case errors.Is(err, ErrTakenBack):
+		return problem{What: ErrTakenBack.Error()}
 	case apierrors.IsNotFound(err) && apierrors.HasStatusCause(err, metav1.CauseTypeUnexpectedServerResponse):
 		return problem{"the API server does not know the kind: " + applyCRDs, err}
 	case apierrors.IsForbidden(err) && strings.Contains(err.Error(), "custom resource definition is terminating"):
