@@ -1829,7 +1829,7 @@ var mutants = []mutant{
 		name: "gate-half-open", defect: "config.ipPool is written without ipamEnabled",
 		file: "controllers/clusteripam/gate/opening/deployment.go",
 		old:  "changes[v1beta1.ConfigIPAMEnabled] = true",
-		new:  "changes[v1beta1.ConfigIPAMEnabled] = len(changes) > 1",
+		new:  "changes[v1beta1.ConfigIPAMEnabled] = len(c.changes) > 1",
 		test: testConfig,
 	},
 	{
@@ -1837,6 +1837,13 @@ var mutants = []mutant{
 		file: "controllers/clusteripam/gate/opening/deployment.go",
 		old:  "case reflect.DeepEqual(is, written[data.Name]):",
 		new:  "case data.Ready:",
+		test: testClaims,
+	},
+	{
+		name: "gate-opens-for-a-users-pool", defect: "ipamEnabled is written although the pool in the config is not the claim's", seen: "k0rdent",
+		file: "controllers/clusteripam/gate/opening/deployment.go",
+		old:  "case c.foreign != \"\": //",
+		new:  "case c.foreign != \"\" && enabled == true: //",
 		test: testClaims,
 	},
 	{
