@@ -79,6 +79,7 @@ const (
 	testConditions   = "./controllers/clusteripam/claims/binding TestConditions"
 	testInstances    = "./controllers/clusteripam/claims/binding TestInstanceOfAClaim"
 	testConfig       = "./controllers/clusteripam/gate/opening TestConfig"
+	testOther        = "./controllers/clusteripam/shell TestOther"
 	testInfoblox     = "./controllers/clusteripam/infoblox TestSimulation"
 	testModel        = "./controllers/nodeipam TestModel"
 	testNewRange     = "./controllers/ipam TestNewRange"
@@ -1810,6 +1811,13 @@ var mutants = []mutant{
 		old:  "if used(spec.ClusterNetwork) {",
 		new:  "if used(spec.ExternalNetwork) && used(spec.ClusterNetwork) {",
 		test: testConditions,
+	},
+	{
+		name: "shell-takes-over-a-restart", defect: "the controllers work as soon as the Lease of k0rdent's manager ends, and its next process does, too",
+		file: "controllers/clusteripam/shell/other.go",
+		old:  "> o.valid+comesBack:",
+		new:  "> o.valid:",
+		test: testOther,
 	},
 	{
 		name: "gate-for-anybody", defect: "a ClusterDeployment gets the addresses of a claim for another one",

@@ -122,8 +122,8 @@ func TestLooker(t *testing.T) {
 	})
 }
 
-// TestOther: a controller stands by from the moment at which another program is seen to hold its Lease, until it has not renewed it for as
-// long as it is valid.
+// TestOther: a controller stands by from the moment at which another program is seen to hold its Lease, until that has not come back for a minute
+// after the Lease was released, deleted or has run out.
 func TestOther(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		c := &Controller{looker: newLooker(nil)}
@@ -160,22 +160,30 @@ func TestOther(t *testing.T) {
 			renew("x", time.Now())
 			check("it is renewed", true)
 		}
-		<-c.looker.changed
-		time.Sleep(15 * time.Second)
-		check("it is still valid", true)
-		time.Sleep(2 * time.Second)
-		check("it is not renewed", false)
-		synctest.Wait()
-		if len(c.looker.changed) == 0 {
-			t.Error("nobody looks again when the Lease is over")
+		ends := func(what string, after time.Duration) {
+			t.Helper()
+			for len(c.looker.changed) > 0 {
+				<-c.looker.changed
+			}
+			time.Sleep(after)
+			check(what+", and it may come back", true)
+			time.Sleep(2 * time.Second)
+			check(what, false)
+			if synctest.Wait(); len(c.looker.changed) == 0 {
+				t.Errorf("%s, and nobody looks again", what)
+			}
 		}
-		renew("", time.Now())
-		check("it was released", false)
+		ends("it is not renewed", 15*time.Second+comesBack)
+		o.gone(c)
+		check("it is deleted after it has run out", false)
 		renew("y", time.Now())
 		check("another one takes it", true)
+		renew("", time.Now())
+		ends("it was released", 15*time.Second+comesBack)
+		renew("z", time.Now())
 		o.gone(c)
-		check("it is deleted", false)
-		time.Sleep(time.Minute) // The last timer ends.
+		ends("it was deleted", 15*time.Second+comesBack)
+		time.Sleep(2 * time.Minute) // The last timer ends.
 	})
 }
 
