@@ -230,6 +230,8 @@ func whyNot(err error) problem {
 	)
 	said := errors.As(err, &status)
 	switch {
+	case errors.Is(err, errRestless):
+		return problem{What: "what the controller writes is changed again and again, so it pauses: see which other program or admission webhook changes the object"}
 	case writes.NotItsTurn(err), errors.As(err, &later) && !said:
 		return problem{}
 	case errors.Is(err, ErrTakenBack):

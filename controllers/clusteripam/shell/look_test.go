@@ -250,11 +250,11 @@ func TestWhyNot(t *testing.T) {
 	for _, err := range []error{
 		apierrors.NewForbidden(of, "a", nil), apierrors.NewForbidden(of, "a", errors.New("ValidatingAdmissionPolicy x")), apierrors.NewConflict(of, "a", nil),
 		apierrors.NewUnauthorized(""), apierrors.NewTooManyRequests("", 1), apierrors.NewBadRequest(""), apierrors.NewInternalError(errors.New("")),
-		apierrors.NewTimeoutError("", 1), context.DeadlineExceeded, fmt.Errorf("patch a: %w", ErrTakenBack), errors.New("its own"),
+		apierrors.NewTimeoutError("", 1), context.DeadlineExceeded, fmt.Errorf("patch a: %w", ErrTakenBack), fmt.Errorf("patch a: %w", errRestless), errors.New("its own"),
 	} {
 		advice[whyNot(err).What] = true
 	}
-	if advice[""] || len(advice) != 10 || !advice["its own"] {
+	if advice[""] || len(advice) != 11 || !advice["its own"] {
 		t.Errorf("advice: %v", advice)
 	}
 }
