@@ -1820,6 +1820,20 @@ var mutants = []mutant{
 		test: testOther,
 	},
 	{
+		name: "shell-failure-stays", defect: "the health check names a failure that is over, for as long as the object waits for something else",
+		file: "controllers/clusteripam/shell/health.go",
+		old:  "Sub(f.last) < repeatedWithin {",
+		new:  "Sub(f.last) < 1000*repeatedWithin {",
+		test: "./controllers/clusteripam/shell TestHealthOfWorkThatIsPutOff",
+	},
+	{
+		name: "shell-no-pace", defect: "an object that is changed back each time is written without a pause",
+		file: "controllers/clusteripam/shell/pace.go",
+		old:  "\t\to.pause = now.Add(restlessPause)\n\t\treturn false\n",
+		new:  "\t\treturn true\n",
+		test: "./controllers/clusteripam/shell TestPace",
+	},
+	{
 		name: "gate-for-anybody", defect: "a ClusterDeployment gets the addresses of a claim for another one",
 		file: "controllers/clusteripam/gate/opening/deployment.go",
 		old:  "case cluster != d.Name:\n",
