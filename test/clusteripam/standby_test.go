@@ -40,9 +40,16 @@ func TestStandBy(t *testing.T) {
 	if c.get(ipams, "c") != nil {
 		t.Error("a claim was worked on while k0rdent's manager leads")
 	}
-	lease.Spec.HolderIdentity, lease.Spec.RenewTime = new(""), new(metav1.NewMicroTime(time.Now()))
+	lease.Spec.HolderIdentity, lease.Spec.LeaseDurationSeconds, lease.Spec.RenewTime = new(""), new(int32(1)), new(metav1.NewMicroTime(time.Now()))
 	_, err = leases.Update(t.Context(), lease, metav1.UpdateOptions{})
 	c.do("release the Lease of the original", err)
+
+	// It may only restart. A minute later it does not.
+	c.untilHealth("cluster-ipam-controller", "If it only restarts")
+	time.Sleep(time.Until(lease.Spec.RenewTime.Add(50 * time.Second)))
+	if c.get(ipams, "c") != nil {
+		t.Error("a claim was worked on while k0rdent's manager may come back")
+	}
 	c.until(claims, "c", map[string]string{"status.bound": "true"})
 	c.untilHealth("cluster-ipam-controller", "ok")
 }

@@ -161,7 +161,7 @@ func (r runner) try(ctx context.Context, m mutant) verdict {
 	pkg, test := m.caughtBy()
 	if m.test != "" {
 		count := 20 // In some two goroutines meet, and a mutant may be lucky once.
-		if m.test == testModel || m.test == testPools || m.test == testInfoblox {
+		if m.test == testModel || m.test == testPools || m.test == testClaims || m.test == testInfoblox {
 			count = 1 // which is many histories
 		}
 		args := []string{"-test.run=^" + test + "$", "-test.failfast", fmt.Sprintf("-test.count=%d", count)}

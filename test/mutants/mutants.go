@@ -79,6 +79,7 @@ const (
 	testConditions   = "./controllers/clusteripam/claims/binding TestConditions"
 	testInstances    = "./controllers/clusteripam/claims/binding TestInstanceOfAClaim"
 	testConfig       = "./controllers/clusteripam/gate/opening TestConfig"
+	testOther        = "./controllers/clusteripam/shell TestOther"
 	testInfoblox     = "./controllers/clusteripam/infoblox TestSimulation"
 	testModel        = "./controllers/nodeipam TestModel"
 	testNewRange     = "./controllers/ipam TestNewRange"
@@ -1920,6 +1921,13 @@ var mutants = []mutant{
 		test: testClaims,
 	},
 	{
+		name: "claim-taken-back", defect: "a write that an admission policy takes back counts as done: nothing is tried again, and nobody is told",
+		file: "controllers/clusteripam/claims/carry.go",
+		old:  "\t\treturn shell.ErrTakenBack\n",
+		new:  "\t\treturn nil\n",
+		test: testClaims,
+	},
+	{
 		name: "claim-earlier-owner", defect: "a pool of an earlier claim of the same name is used before garbage collection deletes it",
 		file: "controllers/clusteripam/claims/binding/pool.go",
 		old:  "case !owner && earlier:",
@@ -1948,6 +1956,27 @@ var mutants = []mutant{
 		test: testConditions,
 	},
 	{
+		name: "shell-takes-over-a-restart", defect: "the controllers work as soon as the Lease of k0rdent's manager ends, and its next process does, too",
+		file: "controllers/clusteripam/shell/other.go",
+		old:  "> o.valid+comesBack:",
+		new:  "> o.valid:",
+		test: testOther,
+	},
+	{
+		name: "shell-failure-stays", defect: "the health check names a failure that is over, for as long as the object waits for something else",
+		file: "controllers/clusteripam/shell/health.go",
+		old:  "Sub(f.last) < repeatedWithin {",
+		new:  "Sub(f.last) < 1000*repeatedWithin {",
+		test: "./controllers/clusteripam/shell TestHealthOfWorkThatIsPutOff",
+	},
+	{
+		name: "shell-no-pace", defect: "an object that is changed back each time is written without a pause",
+		file: "controllers/clusteripam/shell/pace.go",
+		old:  "\t\to.pause = now.Add(restlessPause)\n\t\treturn false\n",
+		new:  "\t\treturn true\n",
+		test: "./controllers/clusteripam/shell TestPace",
+	},
+	{
 		name: "gate-for-anybody", defect: "a ClusterDeployment gets the addresses of a claim for another one",
 		file: "controllers/clusteripam/gate/opening/deployment.go",
 		old:  "case cluster != d.Name:\n",
@@ -1965,7 +1994,7 @@ var mutants = []mutant{
 		name: "gate-half-open", defect: "config.ipPool is written without ipamEnabled",
 		file: "controllers/clusteripam/gate/opening/deployment.go",
 		old:  "changes[v1beta1.ConfigIPAMEnabled] = true",
-		new:  "changes[v1beta1.ConfigIPAMEnabled] = len(changes) > 1",
+		new:  "changes[v1beta1.ConfigIPAMEnabled] = len(c.changes) > 1",
 		test: testConfig,
 	},
 	{
@@ -1973,6 +2002,13 @@ var mutants = []mutant{
 		file: "controllers/clusteripam/gate/opening/deployment.go",
 		old:  "case reflect.DeepEqual(is, written[data.Name]):",
 		new:  "case data.Ready:",
+		test: testClaims,
+	},
+	{
+		name: "gate-opens-for-a-users-pool", defect: "ipamEnabled is written although the pool in the config is not the claim's", seen: "k0rdent",
+		file: "controllers/clusteripam/gate/opening/deployment.go",
+		old:  "case c.foreign != \"\": //",
+		new:  "case c.foreign != \"\" && enabled == true: //",
 		test: testClaims,
 	},
 	{

@@ -2,9 +2,12 @@ package claims
 
 import (
 	"context"
+	"errors"
 	"fmt"
+	"reflect"
 
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/types"
 
 	"github.com/multicidr/controller-manager/apis/clusterapi/v1alpha1"
@@ -44,7 +47,8 @@ func Carry(ctx context.Context, parts shell.Parts, decide func(refused string) [
 
 // refused reports whether users have to do something about an error.
 func refused(err error) bool {
-	return writes.Answered(err) && (apierrors.IsInvalid(err) || apierrors.IsForbidden(err) || apierrors.IsBadRequest(err))
+	return errors.Is(err, shell.ErrTakenBack) ||
+		writes.Answered(err) && (apierrors.IsInvalid(err) || apierrors.IsForbidden(err) || apierrors.IsBadRequest(err))
 }
 
 // carryOut sends a write, tells of it, and sorts its errors for the queue.
@@ -74,9 +78,9 @@ func send(ctx context.Context, api shell.API, w binding.Write) error {
 		verb = "create"
 		err = api.Create(ctx, kind, w.Object, nil)
 	case binding.Patch:
-		err = api.Patch(ctx, kind, of, shell.MergePatch(w.Object, w.Changes), nil)
+		err = change(ctx, api, kind, w.Object, shell.MergePatch(w.Object, w.Changes))
 	case binding.PatchVersion:
-		err = api.Patch(ctx, kind, of, shell.MergePatchOfVersion(w.Object, w.Changes), nil)
+		err = change(ctx, api, kind, w.Object, shell.MergePatchOfVersion(w.Object, w.Changes))
 	case binding.PatchStatus:
 		verb = "patch the status of"
 		patch := shell.MergePatchOfVersion(w.Object, map[string]any{"status": w.Changes})
@@ -92,4 +96,16 @@ func send(ctx context.Context, api shell.API, w binding.Write) error {
 		return nil
 	}
 	return fmt.Errorf("%s %s %s: %w", verb, kind, of, err)
+}
+
+// change patches a cached object. If the API server stores nothing, no event will come that asks for the change again. A status is not sent here:
+// what a CustomResourceDefinition of another version drops from it does no harm.
+func change(ctx context.Context, api shell.API, kind *shell.Kind, cached metav1.Object, patch shell.Patch) error {
+	stored := reflect.New(reflect.TypeOf(cached).Elem()).Interface().(metav1.Object)
+	of := types.NamespacedName{Namespace: cached.GetNamespace(), Name: cached.GetName()}
+	err := api.Patch(ctx, kind, of, patch, stored)
+	if err == nil && stored.GetUID() == cached.GetUID() && stored.GetResourceVersion() == cached.GetResourceVersion() {
+		return shell.ErrTakenBack
+	}
+	return err
 }

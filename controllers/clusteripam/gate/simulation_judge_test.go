@@ -126,6 +126,12 @@ func (w *world) judgeOwner(by string, kind *shell.Kind, before, after object) {
 // judgeConfig: the gate opens in one write, for the right claim only, and does not change what others wrote.
 func (w *world) judgeConfig(by, controller, name string, before, after object) {
 	was, is := at(before, "spec", "config", "ipPool"), at(after, "spec", "config", "ipPool")
+	if controller != "" && at(before, "spec", "config", "ipamEnabled") != true && at(after, "spec", "config", "ipamEnabled") == true {
+		entry, _ := is.(object)
+		if pool, _ := at(entry, "config", "name").(string); !w.known.eligible[name+"/"+pool] {
+			w.violate("the gate opens for the pool of the claim only: %s enables %s", by, shell.Encode(after))
+		}
+	}
 	if controller == "" || same(was, is) {
 		return
 	}
@@ -390,17 +396,23 @@ func (w *world) deploymentAtRest(d *v1beta1.ClusterDeployment) {
 	if _, object := at(o, "spec", "config").(map[string]any); !object && at(o, "spec", "config") != nil {
 		open = false
 	}
-	if open && (pool == nil || enabled == nil) {
+	var entry any
+	if data, _ := at(w.server.objects[shell.ClusterIPAMs][name], "status", "providerData").([]any); len(data) > 0 {
+		entry = data[0]
+	}
+	written, _ := at(o, "metadata", "annotations", "networking.x-k8s.io/ipam-config").(string)
+	ours := pool == nil || same(pool, entry) || written != "" && same(decode([]byte(written))["ipPool"], pool)
+	if open && ours && (pool == nil || enabled == nil) {
 		wrong("the gate is closed")
 	}
-	if is := ready.Status == metav1.ConditionTrue; is != (open && enabled == true) {
+	if is := ready.Status == metav1.ConditionTrue; is != (open && ours && enabled == true) {
 		wrong("IPAMReady is wrong")
 	}
-	if written, _ := at(o, "metadata", "annotations", "networking.x-k8s.io/ipam-config").(string); open && enabled == true && written != "" {
-		ipam := w.server.objects[shell.ClusterIPAMs][name]
-		if data, _ := at(ipam, "status", "providerData").([]any); same(decode([]byte(written))["ipPool"], pool) && !same(data[0], pool) {
-			wrong("the config is stale")
-		}
+	if open && ours && enabled == true && !same(entry, pool) {
+		wrong("the config is stale")
+	}
+	if open && !ours {
+		w.covered["at rest: pool of somebody else in the config"]++
 	}
 	if open {
 		w.covered["at rest: gate open"]++

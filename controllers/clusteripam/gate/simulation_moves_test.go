@@ -113,7 +113,7 @@ func (w *world) user() {
 		w.note("user: delete %v %s: %v", k, name, err)
 	}
 	metadata := func(name string) object { return object{"name": name} }
-	switch w.dice.IntN(34) {
+	switch w.dice.IntN(35) {
 	case 0, 1, 2, 3:
 		create(shell.ClusterIPAMClaims, object{"metadata": metadata(claim), "spec": w.claimSpec()})
 	case 4, 5:
@@ -191,6 +191,10 @@ func (w *world) user() {
 			object{"ipamEnabled": nil}, object{"ipPool": nil}, object{"ipPool": "mine"}, "text")}}
 	case 33:
 		kind, name, patch = shell.ClusterDeployments, deployment, object{"metadata": object{"annotations": nil}}
+	case 34:
+		kind := oneOf(w.dice, shell.ClusterIPAMClaims, shell.ClusterIPAMs, shell.InClusterIPPools, shell.ClusterDeployments)
+		w.server.takesBack[kind] = !w.server.takesBack[kind]
+		w.note("a policy takes back what controllers write into %v: %t", kind, w.server.takesBack[kind])
 	}
 	if patch != nil {
 		err := w.server.patch("user", kind, name, false, patch)

@@ -8,6 +8,7 @@ import (
 	"reflect"
 	"slices"
 	"strconv"
+	"strings"
 
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
@@ -36,6 +37,8 @@ type server struct {
 	objects map[*shell.Kind]map[string]object
 	typed   map[*shell.Kind]map[string]metav1.Object
 	uids    int
+	// takesBack are the kinds of which an admission policy takes back what controllers change in the spec.
+	takesBack map[*shell.Kind]bool
 	// onWrite is told of every change: before is nil for a new object, after for one that is gone.
 	onWrite func(by string, kind *shell.Kind, before, after object)
 }
@@ -43,7 +46,7 @@ type server struct {
 var kinds = []*shell.Kind{shell.ClusterIPAMClaims, shell.ClusterIPAMs, shell.InClusterIPPools, shell.InfobloxIPPools, shell.InfobloxInstances, shell.ClusterDeployments}
 
 func newServer() *server {
-	s := &server{objects: map[*shell.Kind]map[string]object{}, typed: map[*shell.Kind]map[string]metav1.Object{}}
+	s := &server{objects: map[*shell.Kind]map[string]object{}, typed: map[*shell.Kind]map[string]metav1.Object{}, takesBack: map[*shell.Kind]bool{}}
 	for _, k := range kinds {
 		s.objects[k], s.typed[k] = map[string]object{}, map[string]metav1.Object{}
 	}
@@ -151,6 +154,9 @@ func (s *server) patch(by string, kind *shell.Kind, name string, status bool, pa
 		set(after, status, "status")
 	} else {
 		set(after, before["status"], "status")
+	}
+	if s.takesBack[kind] && strings.Contains(by, "/") {
+		set(after, before["spec"], "spec")
 	}
 	for _, field := range once[kind] {
 		is, will := at(before, "spec", field), at(after, "spec", field)

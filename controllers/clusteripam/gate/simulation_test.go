@@ -68,11 +68,11 @@ func shrink(moves []uint64, broken string) []uint64 {
 
 // hasToHappen: what never happens was not tested.
 var hasToHappen = []string{
-	"answer lost", "request lost", "request late", "restart", "sync failed", "took", "a pool was adopted", "the config was renewed",
-	"at rest: bound", "at rest: gate open", "at rest: pool of somebody else", "at rest: ClusterIPAM of somebody else",
+	"answer lost", "request lost", "request late", "taken back", "restart", "sync failed", "took", "a pool was adopted", "the config was renewed",
+	"at rest: bound", "at rest: gate open", "at rest: pool of somebody else", "at rest: pool of somebody else in the config", "at rest: ClusterIPAM of somebody else",
 	"event: Bound", "event: IPAMReady", "event: InvalidClaim", "event: ClusterIPAMConflict", "event: ClusterIPAMDeleting", "event: PoolConflict", "event: PoolDeleting",
 	"event: NoUsableAddress", "event: InstanceUnknown", "event: InstanceKept", "event: ClusterChanged", "event: OldPoolInUse", "event: PrefixMissing",
-	"event: ClaimMissing", "event: ClaimConflict", "event: ClusterMismatch", "event: ConfigInvalid", "event: IPAMDisabled",
+	"event: Refused", "event: ClaimMissing", "event: ClaimConflict", "event: ClusterMismatch", "event: ConfigInvalid", "event: IPAMDisabled",
 	"written: ClusterIPAMClaim", "written: ClusterIPAM", "written: InClusterIPPool", "written: InfobloxIPPool", "written: ClusterDeployment",
 }
 

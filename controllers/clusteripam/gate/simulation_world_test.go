@@ -2,6 +2,7 @@ package gate
 
 import (
 	"context"
+	"encoding/json"
 	"errors"
 	"fmt"
 	"maps"
@@ -159,6 +160,9 @@ func (c *controller) work() bool {
 	c.queue = c.queue[1:]
 	if err := c.feed.Logic.Sync(context.Background(), k); err != nil {
 		c.w.covered["sync failed"]++
+		if errors.Is(err, shell.ErrTakenBack) {
+			c.w.covered["taken back"]++
+		}
 		c.later = append(c.later, k)
 	}
 	return true
@@ -210,10 +214,22 @@ func (a api) Create(_ context.Context, kind *shell.Kind, o, _ metav1.Object) err
 	return a.send(fmt.Sprintf("create %v %s", kind, o.GetName()), func() error { return a.c.w.server.create(a.c.name, kind, sent) })
 }
 
-func (a api) Patch(_ context.Context, kind *shell.Kind, of types.NamespacedName, patch shell.Patch, _ metav1.Object) error {
-	return a.send(fmt.Sprintf("patch %v %s %s", kind, of.Name, patch.Body), func() error {
-		return a.c.w.server.patch(a.c.name, kind, of.Name, patch.Status, decode(patch.Body))
+func (a api) Patch(_ context.Context, kind *shell.Kind, of types.NamespacedName, patch shell.Patch, stored metav1.Object) error {
+	var answer []byte
+	err := a.send(fmt.Sprintf("patch %v %s %s", kind, of.Name, patch.Body), func() error {
+		s := a.c.w.server
+		if err := s.patch(a.c.name, kind, of.Name, patch.Status, decode(patch.Body)); err != nil {
+			return err
+		}
+		answer = shell.Encode(s.objects[kind][of.Name])
+		return nil
 	})
+	if err == nil && stored != nil {
+		if err := json.Unmarshal(answer, stored); err != nil {
+			panic(err)
+		}
+	}
+	return err
 }
 
 func (a api) Delete(_ context.Context, kind *shell.Kind, of types.NamespacedName, uid types.UID, version string) error {
@@ -272,6 +288,7 @@ func usage(pool object, used bool) object {
 // quiesce lets everything that is under way end. It ends with processes that have just started.
 func (w *world) quiesce() {
 	w.calm = true
+	w.server.takesBack = map[*shell.Kind]bool{}
 	w.note("quiesce")
 	for _, late := range w.network {
 		_ = late()

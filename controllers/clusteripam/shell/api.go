@@ -3,6 +3,7 @@ package shell
 import (
 	"context"
 	"encoding/json"
+	"errors"
 	"maps"
 
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
@@ -21,6 +22,10 @@ type API interface {
 	// Delete deletes the object with this UID and, if resourceVersion is not empty, only in this version.
 	Delete(ctx context.Context, kind *Kind, of types.NamespacedName, uid types.UID, resourceVersion string) error
 }
+
+// ErrTakenBack is the error of a write that the API server has carried out although the object is not what the write asked for.
+var ErrTakenBack = errors.New("the API server takes the change and stores the object without it: see which admission webhook or policy takes it back, " +
+	"and whether the CustomResourceDefinition is of another version")
 
 // Patch is a change of one object.
 type Patch struct {

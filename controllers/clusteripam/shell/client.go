@@ -137,12 +137,13 @@ func decoded(answer rest.Result, into metav1.Object) error {
 }
 
 // fenced is an API whose writes pass a fence: a former leader must not give an address that its successor gives to another object. It also
-// shows the results of its writes in the Stores.
+// shows the results of its writes in the Stores, and patches no object too often.
 type fenced struct {
 	API
 	fence   writes.Fence
 	sources map[*Kind]Source
 	note    func(kind *Kind, verb string, err error)
+	pace    pace
 }
 
 func (f *fenced) Create(ctx context.Context, kind *Kind, object, stored metav1.Object) error {
@@ -157,7 +158,10 @@ func (f *fenced) Create(ctx context.Context, kind *Kind, object, stored metav1.O
 
 func (f *fenced) Patch(ctx context.Context, kind *Kind, of types.NamespacedName, patch Patch, stored metav1.Object) error {
 	stored = f.blank(kind, stored)
-	err := f.enter(ctx, kind, http.MethodPatch, func(ctx context.Context) error { return f.API.Patch(ctx, kind, of, patch, stored) })
+	err := errRestless
+	if f.pace.permits(patch) {
+		err = f.enter(ctx, kind, http.MethodPatch, func(ctx context.Context) error { return f.API.Patch(ctx, kind, of, patch, stored) })
+	}
 	if err != nil {
 		what := "patch"
 		if patch.Status {

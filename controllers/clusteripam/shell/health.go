@@ -42,11 +42,15 @@ func (p problem) String() string {
 // failsFor is how long the work on an object must fail before that counts as a problem. Transient failures usually end earlier.
 const failsFor = 2 * time.Second
 
+// repeatedWithin is how soon an attempt that failed is repeated: longer than every pause after a failure, and than a write without an answer
+// can be on its way.
+const repeatedWithin = 30 * time.Second
+
 // failure is an object on which the work fails.
 type failure struct {
 	problem
-	since time.Time
-	told  bool
+	since, last time.Time
+	told        bool
 }
 
 // health collects what prevents a controller from working. It sends no requests. Safe for concurrent use.
@@ -96,7 +100,7 @@ func (h *health) synced(key Key, err error) (news, tell bool, p problem) {
 	}
 	p = whyNot(err)
 	if p.What == "" {
-		return false, false, p // Nothing was tried, so an earlier failure may persist.
+		return h.putOff(key, err), false, p
 	}
 	news = !h.fails(key.Kind, p.What)
 	f := h.failures[key]
@@ -104,10 +108,23 @@ func (h *health) synced(key Key, err error) (news, tell bool, p problem) {
 		f = &failure{since: h.now()}
 		h.failures[key] = f
 	}
-	f.problem = p
+	f.problem, f.last = p, h.now()
 	tell = !f.told && h.now().Sub(f.since) >= failsFor
 	f.told = f.told || tell
 	return news, tell, p
+}
+
+// putOff notes that the work on an object is put off. A failure may persist, because nothing was tried. But when nothing will be tried for longer
+// than a failure is ever left alone, the work waits for something else, such as the end of a grace period or a free address. It reports whether
+// that ends the last failure of this kind.
+func (h *health) putOff(key Key, err error) (news bool) {
+	var pause writes.Later
+	f := h.failures[key]
+	if f == nil || !errors.As(err, &pause) || h.now().Add(time.Duration(pause)).Sub(f.last) < repeatedWithin {
+		return false
+	}
+	delete(h.failures, key)
+	return !h.fails(key.Kind, "")
 }
 
 // fails reports whether the work on any object of a kind fails for this reason; an empty what means any reason.
@@ -213,8 +230,12 @@ func whyNot(err error) problem {
 	)
 	said := errors.As(err, &status)
 	switch {
+	case errors.Is(err, errRestless):
+		return problem{What: "what the controller writes is changed again and again, so it pauses: see which other program or admission webhook changes the object"}
 	case writes.NotItsTurn(err), errors.As(err, &later) && !said:
 		return problem{}
+	case errors.Is(err, ErrTakenBack):
+		return problem{What: ErrTakenBack.Error()}
 	case apierrors.IsNotFound(err) && apierrors.HasStatusCause(err, metav1.CauseTypeUnexpectedServerResponse):
 		return problem{"the API server does not know the kind: " + applyCRDs, err}
 	case apierrors.IsForbidden(err) && strings.Contains(err.Error(), "custom resource definition is terminating"):

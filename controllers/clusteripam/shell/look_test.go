@@ -3,6 +3,7 @@ package shell
 import (
 	"context"
 	"errors"
+	"fmt"
 	"strings"
 	"sync"
 	"testing"
@@ -13,6 +14,9 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 	"k8s.io/apimachinery/pkg/runtime/schema"
+
+	"github.com/multicidr/controller-manager/controllers/lease"
+	"github.com/multicidr/controller-manager/controllers/writes"
 )
 
 // server is the discovery of an API server.
@@ -118,8 +122,8 @@ func TestLooker(t *testing.T) {
 	})
 }
 
-// TestOther: a controller stands by from the moment at which another program is seen to hold its Lease, until it has not renewed it for as
-// long as it is valid.
+// TestOther: a controller stands by from the moment at which another program is seen to hold its Lease, until that has not come back for a minute
+// after the Lease was released, deleted or has run out.
 func TestOther(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		c := &Controller{looker: newLooker(nil)}
@@ -156,22 +160,30 @@ func TestOther(t *testing.T) {
 			renew("x", time.Now())
 			check("it is renewed", true)
 		}
-		<-c.looker.changed
-		time.Sleep(15 * time.Second)
-		check("it is still valid", true)
-		time.Sleep(2 * time.Second)
-		check("it is not renewed", false)
-		synctest.Wait()
-		if len(c.looker.changed) == 0 {
-			t.Error("nobody looks again when the Lease is over")
+		ends := func(what string, after time.Duration) {
+			t.Helper()
+			for len(c.looker.changed) > 0 {
+				<-c.looker.changed
+			}
+			time.Sleep(after)
+			check(what+", and it may come back", true)
+			time.Sleep(2 * time.Second)
+			check(what, false)
+			if synctest.Wait(); len(c.looker.changed) == 0 {
+				t.Errorf("%s, and nobody looks again", what)
+			}
 		}
-		renew("", time.Now())
-		check("it was released", false)
+		ends("it is not renewed", 15*time.Second+comesBack)
+		o.gone(c)
+		check("it is deleted after it has run out", false)
 		renew("y", time.Now())
 		check("another one takes it", true)
+		renew("", time.Now())
+		ends("it was released", 15*time.Second+comesBack)
+		renew("z", time.Now())
 		o.gone(c)
-		check("it is deleted", false)
-		time.Sleep(time.Minute) // The last timer ends.
+		ends("it was deleted", 15*time.Second+comesBack)
+		time.Sleep(2 * time.Minute) // The last timer ends.
 	})
 }
 
@@ -200,6 +212,37 @@ func TestHealth(t *testing.T) {
 	}
 }
 
+// TestHealthOfWorkThatIsPutOff: a failure lasts while the work waits to be repeated, and ends when it waits for something else.
+func TestHealthOfWorkThatIsPutOff(t *testing.T) {
+	later := func(d time.Duration) error { return fmt.Errorf("claim a: %w", writes.Later(d)) }
+	for name, tc := range map[string]struct {
+		err   error
+		after time.Duration // since the failure
+		ends  bool
+	}{
+		"until a write without an answer is over":   {later(15 * time.Second), 0, false},
+		"somebody else leads":                       {lease.ErrClosed, time.Hour, false},
+		"until the end of a grace period":           {later(time.Hour), 0, true},
+		"a moment, for what is no failure any more": {later(time.Second), time.Minute, true},
+		"a moment": {later(time.Second), 10 * time.Second, false},
+	} {
+		t.Run(name, func(t *testing.T) {
+			now := time.Unix(1000, 0)
+			h := newHealth(func() time.Time { return now })
+			key := Key{IPAddressClaims, "n", "a"}
+			h.synced(key, errors.New("refused"))
+			now = now.Add(tc.after)
+			if news, tell, p := h.synced(key, tc.err); news != tc.ends || tell || p.What != "" {
+				t.Errorf("news %v, tell %v, problem %q", news, tell, p)
+			}
+			now = now.Add(failsFor)
+			if ended := len(h.failing()) == 0; ended != tc.ends {
+				t.Errorf("the failure has ended: %v, want %v", ended, tc.ends)
+			}
+		})
+	}
+}
+
 // TestWhyNot: every answer of the API server has an advice; a request that was not sent is no failure.
 func TestWhyNot(t *testing.T) {
 	of := schema.GroupResource{Resource: "ipaddresses"}
@@ -207,11 +250,11 @@ func TestWhyNot(t *testing.T) {
 	for _, err := range []error{
 		apierrors.NewForbidden(of, "a", nil), apierrors.NewForbidden(of, "a", errors.New("ValidatingAdmissionPolicy x")), apierrors.NewConflict(of, "a", nil),
 		apierrors.NewUnauthorized(""), apierrors.NewTooManyRequests("", 1), apierrors.NewBadRequest(""), apierrors.NewInternalError(errors.New("")),
-		apierrors.NewTimeoutError("", 1), context.DeadlineExceeded, errors.New("its own"),
+		apierrors.NewTimeoutError("", 1), context.DeadlineExceeded, fmt.Errorf("patch a: %w", ErrTakenBack), fmt.Errorf("patch a: %w", errRestless), errors.New("its own"),
 	} {
 		advice[whyNot(err).What] = true
 	}
-	if advice[""] || len(advice) != 9 || !advice["its own"] {
+	if advice[""] || len(advice) != 11 || !advice["its own"] {
 		t.Errorf("advice: %v", advice)
 	}
 }

@@ -17,8 +17,8 @@ type Other struct {
 	Program, Namespace, Name string
 }
 
-// other watches the Lease of another program. While it is renewed, the program leads. A Lease that is not renewed for as long as it is valid,
-// counted here from the last renewal that was seen, has no leader.
+// other watches the Lease of another program. While it is renewed, the program leads, and for some time after that it may come back. All times are
+// counted here, from the last renewal or release that was seen.
 type other struct {
 	Other
 	now func() time.Time
@@ -32,6 +32,10 @@ type other struct {
 	timer   *time.Timer
 }
 
+// comesBack is how long after the end of a Lease the next process of the other program may still take it. It looks every few seconds, and counts
+// the duration of the Lease from what it has seen itself.
+const comesBack = time.Minute
+
 // longAgo: a Lease that was last renewed before that has no leader, however much the clocks of two machines differ.
 const longAgo = 10 * time.Minute
 
@@ -44,8 +48,10 @@ func (o *other) leads() (why string, err error) {
 	switch {
 	case !o.listed:
 		return "", fmt.Errorf("the Lease %s/%s of %s has not been read yet", o.Namespace, o.Name, o.Program)
-	case o.holder == "" || o.now().Sub(o.seen) > o.valid:
+	case o.now().Sub(o.seen) > o.valid+comesBack:
 		return "", nil
+	case o.holder == "":
+		return fmt.Sprintf("%s to stop: it does the same work, and had its Lease %s/%s a moment ago. If it only restarts, it takes it again", o.Program, o.Namespace, o.Name), nil
 	default:
 		return fmt.Sprintf("%s to stop: it does the same work, and its Lease %s/%s is held by %s. To let it work, turn this controller off", o.Program, o.Namespace, o.Name, o.holder), nil
 	}
@@ -65,19 +71,29 @@ func (o *other) heard(c *Controller, lease *unstructured.Unstructured) {
 		}
 	}
 	o.holder, o.renewed, o.valid = holder, renewed, time.Duration(max(seconds, 1))*time.Second
-	if o.timer != nil {
-		o.timer.Stop()
-	}
-	o.timer = time.AfterFunc(o.valid+time.Second, c.looker.again)
+	o.lookLater(c)
 	o.mu.Unlock()
 	if after, _ := o.leads(); after != before {
 		c.looker.again()
 	}
 }
 
+// lookLater has c look again when the program cannot come back any more, unless it does.
+func (o *other) lookLater(c *Controller) {
+	if o.timer != nil {
+		o.timer.Stop()
+	}
+	o.timer = time.AfterFunc(o.valid+comesBack+time.Second, c.looker.again)
+}
+
+// gone records that there is no Lease any more. To delete it is to release it.
 func (o *other) gone(c *Controller) {
+	before, _ := o.leads()
 	o.mu.Lock()
-	o.holder, o.renewed = "", ""
+	if o.holder, o.renewed = "", ""; before != "" {
+		o.seen = o.now()
+	}
+	o.lookLater(c)
 	o.mu.Unlock()
 	c.looker.again()
 }

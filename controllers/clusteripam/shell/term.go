@@ -188,7 +188,7 @@ func (t *term) sync(ctx context.Context, key Key) error {
 	t.c.countSync(key.Kind, err)
 	news, tell, p := t.c.health.synced(key, err)
 	switch {
-	case news && err != nil:
+	case news && p.What != "":
 		klog.FromContext(ctx).Info("An object cannot be handled, will try again", "kind", key.Kind.Name, "object", klog.KRef(key.Namespace, key.Name), "why", p.String())
 	case news:
 		klog.FromContext(ctx).Info("Objects can be handled again", "kind", key.Kind.Name)

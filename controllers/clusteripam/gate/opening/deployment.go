@@ -268,28 +268,25 @@ func addresses(v View, metadata map[string]any) (changes map[string]any, _ *find
 		}
 	}
 	c := compare(v, config)
-	changes = c.changes
 	enabled, set := config[v1beta1.ConfigIPAMEnabled]
 	switch {
-	case enabled == true:
-	case set && c.present:
+	case enabled != true && set && c.present:
 		return nil, &finding{reason: ReasonDisabled, message: "spec.config.ipamEnabled is not true. Set it to true, or remove it."}
-	default:
-		changes[v1beta1.ConfigIPAMEnabled] = true
-	}
-	if len(changes) > 0 {
-		text, err := json.Marshal(c.entries)
-		if err != nil {
-			panic(err) // It was JSON before.
-		}
-		metadata["annotations"] = map[string]any{AnnotationWritten: string(text)}
-		return changes, nil
-	}
-	if c.foreign != "" {
-		return nil, &finding{ready: true, reason: ReasonReady, message: fmt.Sprintf(
+	case c.foreign != "": // Nobody knows whether what it says gives addresses.
+		return nil, &finding{reason: ReasonConfigInvalid, message: fmt.Sprintf(
 			"spec.config.%s was not written by this controller and stays as it is. To get the pool of the claim, remove it.", c.foreign)}
+	case enabled != true:
+		c.changes[v1beta1.ConfigIPAMEnabled] = true
 	}
-	return nil, nil
+	if len(c.changes) == 0 {
+		return nil, nil
+	}
+	text, err := json.Marshal(c.entries)
+	if err != nil {
+		panic(err) // It was JSON before.
+	}
+	metadata["annotations"] = map[string]any{AnnotationWritten: string(text)}
+	return c.changes, nil
 }
 
 // comparison is what the config of a ClusterDeployment says about the pools of its claim.

@@ -41,8 +41,9 @@ func TestConfig(t *testing.T) {
 		"complete":                             {`{"ipamEnabled": true, "ipPool": ` + entry + `}`, "", ReasonReady},
 		"the pool alone":                       {`{"ipPool": ` + entry + `}`, "", `{"ipamEnabled":true}`},
 		"turned off by a user":                 {`{"ipamEnabled": false, "ipPool": ` + entry + `}`, "", ReasonDisabled},
-		"an entry of a user":                   {`{"ipamEnabled": true, "ipPool": ` + stale + `}`, "", ReasonReady},
-		"an entry of a user after one of ours": {`{"ipamEnabled": true, "ipPool": ` + stale + `}`, `{"ipPool": ` + entry + `}`, ReasonReady},
+		"an entry of a user":                   {`{"ipamEnabled": true, "ipPool": ` + stale + `}`, "", ReasonConfigInvalid},
+		"an entry of a user that is not on":    {`{"ipPool": ` + stale + `}`, "", ReasonConfigInvalid},
+		"an entry of a user after one of ours": {`{"ipamEnabled": true, "ipPool": ` + stale + `}`, `{"ipPool": ` + entry + `}`, ReasonConfigInvalid},
 		"an earlier entry":                     {`{"ipamEnabled": true, "ipPool": ` + stale + `}`, `{"ipPool": ` + stale + `}`, `{"ipPool":` + entry + `}`},
 		"no object":                            {`"text"`, "", ReasonConfigInvalid},
 	} {
@@ -101,6 +102,16 @@ func TestGateStaysClosed(t *testing.T) {
 				t.Errorf("got %v, want %s", problem, tc.want)
 			}
 		})
+	}
+}
+
+// TestNoClaim: k0rdent's manager writes an empty ipamClaim into every ClusterDeployment. That asks for no addresses.
+func TestNoClaim(t *testing.T) {
+	for _, claim := range []string{`null`, `{}`, `{"ref": ""}`} {
+		d := parsed[v1beta1.ClusterDeployment](t, `{"metadata": {"name": "d"}, "spec": {"ipamClaim": `+claim+`}}`)
+		if all := Decide(View{Deployment: d}); len(all) > 0 {
+			t.Errorf("ipamClaim %s: writes %v", claim, all)
+		}
 	}
 }
 
