@@ -57,7 +57,7 @@ done
 echo "charts"
 chart=manifests/charts/node-ipam-controller/files
 rm -rf "$chart"
-for file in "$crd" manifests/rbac/{role,cluster-cidr-flag}.yaml manifests/fencing/{policy,node-ipam-controller,created-nodes}.yaml; do
+for file in "$crd" manifests/rbac/{role,cluster-cidr-flag}.yaml manifests/fencing/{policy,keep-leases,node-ipam-controller,created-nodes}.yaml; do
 	install -D --mode=644 "$file" "$chart/${file#manifests/}"
 done
 chart=manifests/charts/cluster-ipam-controller/files

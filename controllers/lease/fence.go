@@ -18,10 +18,12 @@ var ErrClosed = errors.New("not this process's turn to write")
 // yield to. Safe for concurrent use.
 type Fence struct {
 	clocks func() reading // nil: the machine's clocks
+	// name is the namespace and name of the lease; empty in a fence that is always open. It never changes.
+	name string
 
 	mu sync.Mutex
-	// name is the name of the lease, and holder is this process's identity in it. Both are empty in a fence that is always open.
-	name, holder string
+	// holder is this process's identity in the lease; empty in a fence that is always open.
+	holder string
 	// renewed is when the last successful renewal was sent, and duration is how long the lease is valid from then on; zero before the first
 	// one.
 	renewed  reading
@@ -49,6 +51,9 @@ func (f *Fence) Holder() string {
 	defer f.mu.Unlock()
 	return f.holder
 }
+
+// Lease returns the namespace and name of the lease, with a slash between them. It is empty without leader election.
+func (f *Fence) Lease() string { return f.name }
 
 // Enter permits one write, or returns an error with ErrClosed. The write must use the returned context, which ends after atMost or a third
 // of the lease, whichever is less. The caller calls leave when it knows the result of the write. If there is no answer, it must not call

@@ -235,7 +235,11 @@ func newController(cfg Config, p parts) *Controller {
 	if c.fence = cfg.Fence; c.fence == nil {
 		c.fence = &lease.Fence{}
 	}
-	c.api, c.identity = requests.Fenced{API: p.api, Fence: c.fence}, c.fence.Holder()
+	fenced := requests.Fenced{API: p.api, Fence: c.fence}
+	if of, ok := c.fence.(interface{ Lease() string }); ok {
+		fenced.Lease = of.Lease()
+	}
+	c.api, c.identity = fenced, c.fence.Holder()
 	if c.identity != "" {
 		c.witness, _ = c.fence.(witness)
 	} else {

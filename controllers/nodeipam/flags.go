@@ -177,7 +177,11 @@ func (c *Controller) createFromFlags(ctx context.Context, name string, made []*n
 	case apierrors.IsAlreadyExists(err):
 		// The watch should show it soon. It does not if the object is gone before it was seen, for example after a restore of etcd, or if a
 		// webhook gave this answer.
-		if err := c.wroteInto(&networkingv1.ClusterCIDR{ObjectMeta: metav1.ObjectMeta{Name: name}}, created); err != nil {
+		said := &networkingv1.ClusterCIDR{ObjectMeta: metav1.ObjectMeta{Name: name}}
+		if err := c.notAgain(said, created); err != nil {
+			return err // Not the second time in a row, but the same one: the watch may be late.
+		}
+		if err := c.wroteInto(said, created); err != nil {
 			return fmt.Errorf("create ClusterCIDR %s from the flags: the API server answers that it exists: %w", name, requests.ErrNotKept)
 		}
 		return nil

@@ -119,7 +119,7 @@ func (c *Controller) canRead(ctx context.Context) (asOf string, ok bool) {
 	if err == nil {
 		return list.GetResourceVersion(), true
 	}
-	if ctx.Err() == nil && c.health.WaitFor(t) {
+	if ctx.Err() == nil && c.health.WaitFor(health.Problem{What: "the end of this problem: " + t.What, Err: t.Err}) {
 		klog.FromContext(ctx).Error(err, "No Node gets podCIDRs: "+t.What)
 	}
 	return "", false

@@ -91,7 +91,7 @@ func TestStatus(t *testing.T) {
 				b.Observe(Node("n1"), nil, []netip.Prefix{Pfx("10.0.0.7/32"), Pfx("192.0.2.7/32")})
 			}}, cc: a,
 			want4: `10.0.0.0/22 /24 4 = 0 + 0 + 4 at ""`, want6: full6 + `0 + 0 + 72057594037927936 at ""`, wantReady: "True Available",
-			wantOverlapping: "use another range: 10.0.0.7 of n1. Other ClusterCIDRs, which share what is free: b.",
+			wantOverlapping: "use another range: 10.0.0.7/32 of n1. Other ClusterCIDRs, which share what is free: b.",
 		},
 		"being deleted, with Nodes": {
 			steps: []Step{Set(a), Reserve(Node("n2")), Reserve(Node("n1")), Set(isTerminating)}, cc: isTerminating,

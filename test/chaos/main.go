@@ -181,7 +181,7 @@ func chaos(ctx context.Context, s settings) (_ *report, err error) {
 	}
 	manifests := []string{"crds", "rbac"}
 	if s.Fence {
-		manifests = append(manifests, "fencing/policy.yaml", "fencing/kube-controller-manager.yaml")
+		manifests = append(manifests, "fencing/keep-leases.yaml", "fencing/policy.yaml", "fencing/kube-controller-manager.yaml")
 	}
 	if s.ClusterCIDRs == 0 {
 		manifests = append(manifests, "rbac-user") // Another allocator than ours may have no service account.

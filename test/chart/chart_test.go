@@ -290,6 +290,16 @@ func TestFencing(t *testing.T) {
 	}
 	paramRef := want["ValidatingAdmissionPolicyBinding lease-holder.networking.x-k8s.io"]["spec"].(map[string]any)["paramRef"].(map[string]any)
 	paramRef["namespace"], paramRef["name"] = "network", "123"
+	content, err := os.ReadFile(filepath.Join(manifests, "fencing/keep-leases.yaml"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	// Under a name of the release. Helm does not delete it.
+	kept := objects(t, strings.ReplaceAll(string(content), ": keep-leases.", ": ranges.network.keep-leases."))
+	for _, o := range kept {
+		o["metadata"].(map[string]any)["annotations"] = map[string]any{"helm.sh/resource-policy": "keep"}
+	}
+	maps.Copy(want, kept)
 	for _, o := range got {
 		delete(o["metadata"].(map[string]any), "labels")
 	}

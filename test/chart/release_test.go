@@ -33,6 +33,8 @@ const (
 	// fullname is what the chart makes of the release's name.
 	fullname = "ranges-node-ipam-controller"
 	crdName  = "clustercidrs.networking.x-k8s.io"
+	// keepLeases is the release's policy that stays, and its binding.
+	keepLeases = "ranges.network.keep-leases.networking.x-k8s.io"
 )
 
 // cluster is a control plane that Helm installs into.
@@ -124,7 +126,7 @@ func (c *cluster) installed(t *testing.T) map[string]string {
 		found[kind+" "+name] = fmt.Sprint(what...)
 	}
 	deployment, err := c.kube.AppsV1().Deployments(namespace).Get(ctx, fullname, metav1.GetOptions{})
-	note("Deployment", fullname, err, *orZero(deployment.Spec.Replicas), " replicas")
+	note("Deployment", fullname, err, *orZero(deployment.Spec.Replicas), " replicas, ", deployment.Spec.Strategy.Type)
 	_, err = c.kube.CoreV1().ServiceAccounts(namespace).Get(ctx, fullname, metav1.GetOptions{})
 	note("ServiceAccount", fullname, err)
 	_, err = c.kube.CoreV1().Services(namespace).Get(ctx, fullname, metav1.GetOptions{})
@@ -148,6 +150,10 @@ func (c *cluster) installed(t *testing.T) map[string]string {
 	} else {
 		note("ValidatingAdmissionPolicyBinding", fence, err)
 	}
+	kept, err := c.kube.AdmissionregistrationV1().ValidatingAdmissionPolicyBindings().Get(ctx, keepLeases, metav1.GetOptions{})
+	note("ValidatingAdmissionPolicyBinding", keepLeases, err, kept.Spec.PolicyName)
+	_, err = c.kube.AdmissionregistrationV1().ValidatingAdmissionPolicies().Get(ctx, keepLeases, metav1.GetOptions{})
+	note("ValidatingAdmissionPolicy", keepLeases, err)
 	return found
 }
 
@@ -166,7 +172,7 @@ func TestRelease(t *testing.T) {
 		return loader.MergeMaps(valueSets(t)[set], object(t, more))
 	}
 	usual := map[string]string{
-		"Deployment " + fullname:          "1 replicas",
+		"Deployment " + fullname:          "1 replicas, Recreate",
 		"ServiceAccount " + fullname:      "",
 		"PodDisruptionBudget " + fullname: "",
 		"ClusterRole " + fullname:         "",
@@ -191,9 +197,8 @@ func TestRelease(t *testing.T) {
 	})
 	expect("installation", usual)
 
-	c.upgrade(t, values("everything-on", `{serviceMonitor: {enabled: false}}`))
-	expect("upgrade", map[string]string{
-		"Deployment " + fullname:                                            "2 replicas",
+	everything := map[string]string{
+		"Deployment " + fullname:                                            "2 replicas, Recreate",
 		"ServiceAccount " + fullname:                                        "",
 		"Service " + fullname:                                               "",
 		"PodDisruptionBudget " + fullname:                                   "",
@@ -201,18 +206,33 @@ func TestRelease(t *testing.T) {
 		"Role " + fullname + "-events":                                      "default",
 		"Role " + fullname + "-lease":                                       "123",
 		"ValidatingAdmissionPolicyBinding lease-holder.networking.x-k8s.io": namespace + "/123",
-	})
+	}
+	// Once the fence was on, this stays, so that the fence works when it is on again: manifests/fencing/keep-leases.yaml says why.
+	stays := map[string]string{"ValidatingAdmissionPolicy " + keepLeases: "", "ValidatingAdmissionPolicyBinding " + keepLeases: keepLeases}
+	maps.Copy(everything, stays)
+	c.upgrade(t, values("everything-on", `{serviceMonitor: {enabled: false}}`))
+	expect("upgrade to another Lease", everything)
+	everything["Deployment "+fullname] = "2 replicas, RollingUpdate"
+	c.upgrade(t, values("everything-on", `{serviceMonitor: {enabled: false}}`))
+	expect("upgrade with the same Lease", everything)
 
-	c.rollback(t)
-	expect("rollback", usual)
+	maps.Copy(usual, stays)
+	c.upgrade(t, values("defaults", `{}`))
+	expect("upgrade to the defaults", usual)
 
 	// Another strategy of the Deployment: the API server refuses it for as long as anything of the old one is left.
 	withoutElection := maps.Clone(usual)
 	delete(withoutElection, "Role "+fullname+"-lease")
 	c.upgrade(t, values("defaults", `{leaderElection: {enabled: false}}`))
 	expect("upgrade without election", withoutElection)
+	c.upgrade(t, values("defaults", `{replicaCount: 2}`))
+	elected := maps.Clone(usual)
+	elected["Deployment "+fullname] = "2 replicas, Recreate"
+	expect("upgrade to election", elected)
 	c.rollback(t)
-	expect("rollback to election", usual)
+	expect("rollback to no election", withoutElection)
+	c.upgrade(t, values("defaults", `{}`))
+	expect("upgrade to one replica", usual)
 
 	// What a release no longer renders Helm deletes; the policy of the CRD keeps it here too.
 	c.upgrade(t, values("defaults", `{installCRDs: false}`))
@@ -235,9 +255,9 @@ func TestRelease(t *testing.T) {
 	c.rollback(t)
 
 	c.uninstall(t)
-	expect("uninstallation", map[string]string{})
-	c.install(t, values("defaults", `{}`))
-	expect("second installation", usual)
+	expect("uninstallation", stays)
+	c.install(t, values("everything-on", `{serviceMonitor: {enabled: false}}`))
+	expect("second installation", everything)
 }
 
 func (c *cluster) enforceRestricted(t *testing.T) {

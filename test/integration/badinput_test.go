@@ -27,7 +27,7 @@ func TestStartsWithoutCRDAndRBAC(t *testing.T) {
 		t.Fatal(err)
 	}
 
-	if err := c.healthSays("the CustomResourceDefinition of ClusterCIDR is not installed: apply manifests/crds"); err != nil {
+	if err := c.healthSays("waiting for the end of this problem: the CustomResourceDefinition of ClusterCIDR is not installed: apply manifests/crds"); err != nil {
 		t.Fatal(err)
 	}
 	if err := createNode(c, []string{"n1"}); err != nil {

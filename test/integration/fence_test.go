@@ -30,6 +30,7 @@ const (
 	insideKCM    = "../../manifests/fencing/kube-controller-manager.yaml"
 	standalone   = "../../manifests/fencing/node-ipam-controller.yaml"
 	createdNodes = "../../manifests/fencing/created-nodes.yaml"
+	keepLeases   = "../../manifests/fencing/keep-leases.yaml"
 
 	kcmLease        = "kube-controller-manager"
 	standaloneLease = "node-ipam-controller"
@@ -113,6 +114,101 @@ func TestFencingPolicy(t *testing.T) {
 				t.Errorf("the controller would not know this refusal: %v", err)
 			}
 		})
+	}
+}
+
+// TestPolicyAgain deletes the policy or its binding, applies it again, and in between the Lease gets another holder. keep-leases.yaml is why
+// that works. Without it the API server believes in the holder of then until it restarts, and health says so. If that part fails with a newer
+// kube-apiserver, keep-leases.yaml may not be needed any more.
+func TestPolicyAgain(t *testing.T) {
+	ctx := t.Context()
+	c := freshCluster(t, controlplane.Options{})
+	const of = `{"metadata":{"annotations":{"networking.x-k8s.io/lease-holder":"%s"}},"spec":{"podCIDR":"10.9.0.0/24","podCIDRs":["10.9.0.0/24"]}}`
+	again := func(t *testing.T, manifests []string, remove func(context.Context) error) (former string) {
+		t.Helper()
+		if err := c.cp.Apply(ctx, manifests...); err != nil {
+			t.Fatal(err)
+		}
+		former, err := c.waitPolicy(ctx, kcmLease)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if err := remove(ctx); err != nil {
+			t.Fatal(err)
+		}
+		if err := c.waitOpen(ctx); err != nil {
+			t.Fatal(err)
+		}
+		if err := c.stopManager((*controlplane.Process).Stop); err != nil {
+			t.Fatal(err)
+		}
+		if err := errors.Join(c.startManager(ours...), c.cp.Apply(ctx, manifests...)); err != nil {
+			t.Fatal(err)
+		}
+		return former
+	}
+
+	former := again(t, []string{policy, insideKCM}, c.removePolicy)
+	if err := errors.Join(createClusterCIDR(c, []string{"a", "sel(p=x)", "10.0.0.0/16", "hb8"}), c.createNodes(ctx, nil, "n")); err != nil {
+		t.Fatal(err)
+	}
+	// In force again, and it names the former holder.
+	err := eventually(patience, func(ctx context.Context) error {
+		if err := c.patchNode(ctx, "n", `{"spec":{"podCIDR":"10.9.0.0/24"}}`, metav1.DryRunAll); !apierrors.IsForbidden(err) || !strings.Contains(err.Error(), former) {
+			return fmt.Errorf("got %v, want a refusal that names %q", err, former)
+		}
+		return nil
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := c.patchNode(ctx, "n", fmt.Sprintf(of, former), metav1.DryRunAll); err != nil {
+		t.Errorf("without keep-leases.yaml, a write of the former holder: %v", err)
+	}
+	if err := c.patchNode(ctx, "n", `{"metadata":{"labels":{"p":"x"}}}`); err != nil {
+		t.Fatal(err)
+	}
+	health := "/healthz/" + nodeipam.Name
+	err = eventually(patience, func(ctx context.Context) error {
+		_, body, err := c.manager.Get(ctx, health)
+		if err == nil && !strings.Contains(string(body), "restart each kube-apiserver") {
+			err = fmt.Errorf("GET %s: %s, want what to do", health, body)
+		}
+		return err
+	})
+	if err != nil {
+		t.Error(err)
+	}
+	// The manager would lose its Lease if the API server took long.
+	if err := c.stopManager((*controlplane.Process).Stop); err != nil {
+		t.Fatal(err)
+	}
+	if err := errors.Join(c.cp.Apply(ctx, keepLeases), c.cp.RestartAPIServer(ctx), c.startManager(ours...)); err != nil {
+		t.Fatal(err)
+	}
+	if _, err := c.waitServed("n", patience); err != nil {
+		t.Fatal(err)
+	}
+
+	for i, remove := range []func(context.Context) error{c.removePolicy, c.removeBinding} {
+		former := again(t, []string{keepLeases, policy, insideKCM}, remove)
+		holder, err := c.waitPolicy(ctx, kcmLease)
+		if err != nil {
+			t.Fatal(err)
+		}
+		name := fmt.Sprintf("again-%d", i)
+		if err := c.createNodes(ctx, nil, name); err != nil {
+			t.Fatal(err)
+		}
+		if err := c.patchNode(ctx, name, fmt.Sprintf(of, former)); !apierrors.IsForbidden(err) || !strings.Contains(err.Error(), holder) {
+			t.Errorf("a write of the former holder: got %v, want a refusal that names %q", err, holder)
+		}
+		if err := c.patchNode(ctx, name, `{"metadata":{"labels":{"p":"x"}}}`); err != nil {
+			t.Fatal(err)
+		}
+		if _, err := c.waitServed(name, patience); err != nil {
+			t.Error(err)
+		}
 	}
 }
 
@@ -214,7 +310,8 @@ func TestRefusalIsADoubt(t *testing.T) {
 	health := "/healthz/" + nodeipam.Name
 	err := eventually(patience, func(ctx context.Context) error {
 		_, body, err := c.manager.Get(ctx, health)
-		if err == nil && (!strings.Contains(string(body), "9 more") || !strings.Contains(string(body), "another process for the leader")) {
+		if err == nil && (!strings.Contains(string(body), "9 more") || !strings.Contains(string(body), "another process for the leader") ||
+			!strings.Contains(string(body), "correct paramRef")) {
 			err = fmt.Errorf("GET %s: %s, want what is wrong", health, body)
 		}
 		return err
@@ -384,13 +481,28 @@ func (c *cluster) createNodes(ctx context.Context, labels map[string]string, nam
 	return nil
 }
 
-// removePolicy deletes what manifests/fencing has for updates, and waits until that is in force.
-func (c *cluster) removePolicy(ctx context.Context) error {
-	policies := c.kube.AdmissionregistrationV1()
+// waitOpen waits until the API server lets everybody write podCIDRs.
+func (c *cluster) waitOpen(ctx context.Context) error {
+	const probe = "open-probe"
+	if err := c.createNodes(ctx, nil, probe); err != nil {
+		return err
+	}
 	return errors.Join(
-		policies.ValidatingAdmissionPolicyBindings().Delete(ctx, requests.FencingPolicy, metav1.DeleteOptions{}),
-		policies.ValidatingAdmissionPolicies().Delete(ctx, requests.FencingPolicy, metav1.DeleteOptions{}),
+		eventually(patience, func(ctx context.Context) error {
+			return c.patchNode(ctx, probe, `{"spec":{"podCIDR":"10.0.0.0/24"}}`, metav1.DryRunAll)
+		}),
+		c.kube.CoreV1().Nodes().Delete(ctx, probe, metav1.DeleteOptions{}),
 	)
+}
+
+// removePolicy deletes the policy that refuses podCIDRs, and its binding.
+func (c *cluster) removePolicy(ctx context.Context) error {
+	return errors.Join(c.removeBinding(ctx),
+		c.kube.AdmissionregistrationV1().ValidatingAdmissionPolicies().Delete(ctx, requests.FencingPolicy, metav1.DeleteOptions{}))
+}
+
+func (c *cluster) removeBinding(ctx context.Context) error {
+	return c.kube.AdmissionregistrationV1().ValidatingAdmissionPolicyBindings().Delete(ctx, requests.FencingPolicy, metav1.DeleteOptions{})
 }
 
 // noLease as a holder: the Lease does not exist.

@@ -94,10 +94,10 @@ func (b *State) Ready(p *clustercidr.Pool) metav1.Condition {
 	case p.State == ipam.Invalid:
 		return no(networkingv1.ReasonInvalid, p.Problem+". Delete this ClusterCIDR and create one that is right.")
 	case p.Superseded:
-		return no(networkingv1.ReasonSuperseded, upperFirst(p.Problem)+". It allocates nothing, and Nodes keep their podCIDRs. The controller deletes it when no Node uses it, unless a user has changed it. "+
+		return no(networkingv1.ReasonSuperseded, upperFirst(p.Problem)+". It allocates nothing, and Nodes keep their podCIDRs. When no Node uses it, the controller deletes it if it has the permission (manifests/rbac/cluster-cidr-flag.yaml) and no user has changed it. "+
 			"To go on with this range, put the flags back, or create a ClusterCIDR of your own with it.")
 	case p.State == ipam.Disabled:
-		return no(networkingv1.ReasonDisabled, "spec.allocation is Disabled. Nodes keep what they have.")
+		return no(networkingv1.ReasonDisabled, "spec.allocation is Disabled. Nodes keep what they have. Set it to Enabled to allocate from this ClusterCIDR.")
 	case p.State == ipam.Pending && p.Cause == clustercidr.CauseNotKept:
 		return no(networkingv1.ReasonPending, p.Problem+clustercidr.WhoDoesNotKeepIt)
 	case p.State == ipam.Pending:
@@ -170,7 +170,7 @@ func (b *State) overlaps(p *clustercidr.Pool) (found map[string][]string, addres
 				continue
 			}
 			if addresses++; addresses <= text.MaxNamed {
-				note(networkingv1.ReasonNodeAddress, "%v of %s", h.Prefix.Addr(), b.names[types.UID(h.Owner.ID)])
+				note(networkingv1.ReasonNodeAddress, "%v of %s", h.Prefix, b.names[types.UID(h.Owner.ID)])
 			}
 		}
 		if r.BlockBits == 0 {

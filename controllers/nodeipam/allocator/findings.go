@@ -48,13 +48,17 @@ func (b *State) findings(node *v1.Node) map[string]string {
 		found[ReasonOutsideRanges] = fmt.Sprintf("podCIDRs %s lie in no ClusterCIDR. They stay as they are and are given to nobody else. %s", text.BlocksText(blocks), wayOut)
 	}
 	var others []string
+	which := "this Node and reboot its machine, which registers it again"
 	for h := range b.conflicts(node.UID) {
+		if h.Owner.Kind == ipam.Node {
+			which = "this Node or the others and reboot their machines, which registers them again"
+		}
 		if others = append(others, fmt.Sprintf("%s (%v)", b.NameOf(h.Owner), h.Prefix)); len(others) > text.MaxNamed {
 			break
 		}
 	}
 	if len(others) > 0 {
-		found[ReasonConflict] = fmt.Sprintf("podCIDRs %s share addresses with %s. Two Pods, or a Pod and a Service, may get the same address: drain and delete this Node or the others and reboot their machines, which registers them again.", text.BlocksText(blocks), text.ListedFew(others))
+		found[ReasonConflict] = fmt.Sprintf("podCIDRs %s share addresses with %s. Two Pods, or a Pod and a Service, may get the same address: drain and delete %s.", text.BlocksText(blocks), text.ListedFew(others), which)
 	}
 	return found
 }

@@ -20,7 +20,7 @@ func TestAddressesAreBounded(t *testing.T) {
 	if got := len(b.addresses.Held(OwnerOf(n.UID))); got != clustercidr.MaxAddresses {
 		t.Errorf("%d addresses are entered, want %d", got, clustercidr.MaxAddresses)
 	}
-	want := fmt.Sprintf("10.0.0.9 of large; %d more", clustercidr.MaxAddresses-text.MaxNamed)
+	want := fmt.Sprintf("10.0.0.9/32 of large; %d more", clustercidr.MaxAddresses-text.MaxNamed)
 	if message := b.Overlapping(b.pools["a"]).Message; !strings.Contains(message, want) {
 		t.Errorf("it says %q, want %q", message, want)
 	}

@@ -462,9 +462,9 @@ func TestFindings(t *testing.T) {
 		"in no ClusterCIDR": {outside, map[string]string{ReasonOutsideRanges: "[172.16.0.0/24] lie in no ClusterCIDR. They stay as they are and are given to nobody else. Create a ClusterCIDR that contains them, or"}},
 		"in no ClusterCIDR but in a service range, where none belongs": {service, map[string]string{
 			ReasonOutsideRanges: "[10.96.1.0/24] lie in no ClusterCIDR. They stay as they are and are given to nobody else. Drain and delete the Node and",
-			ReasonConflict:      "share addresses with service range services (10.96.0.0/12)",
+			ReasonConflict:      "share addresses with service range services (10.96.0.0/12). Two Pods, or a Pod and a Service, may get the same address: drain and delete this Node and",
 		}},
-		"shared, said of the one":        {twin, map[string]string{ReasonConflict: "share addresses with Node other (10.0.1.128/25)"}},
+		"shared, said of the one":        {twin, map[string]string{ReasonConflict: "share addresses with Node other (10.0.1.128/25). Two Pods, or a Pod and a Service, may get the same address: drain and delete this Node or the others"}},
 		"shared, said of the other":      {other, map[string]string{ReasonConflict: "share addresses with Node twin (10.0.1.0/24)"}},
 		"unreadable, what can be counts": {garbled, map[string]string{ReasonUnreadable: `"ten" cannot be read`}},
 	} {
@@ -534,7 +534,7 @@ func TestAddressesInRanges(t *testing.T) {
 		got := map[string]string{}
 		for name, p := range b.pools {
 			if c := b.Overlapping(p); strings.Contains(c.Message, "10.0.7.1") {
-				got[name] = c.Message[strings.Index(c.Message, "10.0.7.1"):][:len("10.0.7.1 of n1")]
+				got[name] = c.Message[strings.Index(c.Message, "10.0.7.1"):][:len("10.0.7.1/32 of n1")]
 			}
 		}
 		if diff := cmp.Diff(want, got); diff != "" {
@@ -544,11 +544,11 @@ func TestAddressesInRanges(t *testing.T) {
 	n := Node("n1")
 	b.Observe(n, nil, Pfxs("10.0.7.1/32", "fd00::1/128"))
 	b.SetPool(clustercidr.Compile(in))
-	check("the range comes after the Node", map[string]string{"in": "10.0.7.1 of n1"})
+	check("the range comes after the Node", map[string]string{"in": "10.0.7.1/32 of n1"})
 	b.SetPool(clustercidr.Compile(around))
-	check("another range comes", map[string]string{"in": "10.0.7.1 of n1", "around": "10.0.7.1 of n1"})
+	check("another range comes", map[string]string{"in": "10.0.7.1/32 of n1", "around": "10.0.7.1/32 of n1"})
 	b.DropPool("in")
-	check("the first range is gone", map[string]string{"around": "10.0.7.1 of n1"})
+	check("the first range is gone", map[string]string{"around": "10.0.7.1/32 of n1"})
 	b.Changes()
 	b.Observe(n, nil, Pfxs("192.168.7.1/32"))
 	check("the Node has another address", map[string]string{})
@@ -556,7 +556,7 @@ func TestAddressesInRanges(t *testing.T) {
 		t.Error("the status of the ClusterCIDR is not written anew when the Node has another address")
 	}
 	b.Observe(n, nil, Pfxs("10.0.7.1/32"))
-	check("it has its address again", map[string]string{"around": "10.0.7.1 of n1"})
+	check("it has its address again", map[string]string{"around": "10.0.7.1/32 of n1"})
 	b.DropPool("around")
 	if held := b.addresses.Held(OwnerOf(n.UID)); len(held) > 0 {
 		t.Errorf("%v lie in no range, but are kept", held)

@@ -95,7 +95,7 @@ func TestDebugJSON(t *testing.T) {
 	"time": "2026-01-02T03:04:05Z",
 	"clusterCIDRs": [
 		{
-			"name": "a", "uid": "uid-a", "state": "Disabled", "why": "spec.allocation is Disabled. Nodes keep what they have.", "priority": 7,
+			"name": "a", "uid": "uid-a", "state": "Disabled", "why": "spec.allocation is Disabled. Nodes keep what they have. Set it to Enabled to allocate from this ClusterCIDR.", "priority": 7,
 			"excluded": ["10.0.0.0/24"], "members": 3,
 			"overlapping": "Service ranges, which are never handed out: 10.0.15.0/24 of ServiceCIDR kubernetes.",
 			"ranges": [

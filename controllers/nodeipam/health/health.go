@@ -310,7 +310,7 @@ func WriteProblem(err error) (t Problem, lasts bool) {
 		// The API server gives no machine-readable cause, and its discovery documents may be older than its answer.
 		return Problem{"the CustomResourceDefinition of ClusterCIDR is being deleted, which goes on until the last ClusterCIDR is gone: then " + ApplyCRD + ", and apply the ClusterCIDRs anew", err}, true
 	case requests.RefusedByPolicy(err):
-		return Problem{"the API server takes another process for the leader: this passes if the lease has just changed hands, else the policy looks at another Lease than ours, or this process runs without leader election and so without one (manifests/fencing)", err}, true
+		return Problem{"the API server takes another process for the leader: " + notTheLeader(err), err}, true
 	case byAdmission(err):
 		return Problem{"an admission webhook or policy does not let it pass: repair, change or delete the one that the answer names", err}, false
 	case apierrors.IsForbidden(err):
@@ -329,6 +329,23 @@ func WriteProblem(err error) (t Problem, lasts bool) {
 		return Problem{"the API server fails: look at its log, at etcd and at admission webhooks", err}, false
 	default:
 		return Problem{"the API server does not answer in time: look at the network, at its load, at etcd and at admission webhooks", err}, false
+	}
+}
+
+// notTheLeader says why the API server can take another process for the leader, and what to do.
+func notTheLeader(err error) string {
+	var refused *requests.NotTheLeader
+	if !errors.As(err, &refused) || refused.Asked() == "" {
+		return "this passes if the Lease has just changed hands, else see whether the policy of manifests/fencing looks at the Lease of this process"
+	}
+	switch held, asked := refused.Lease, refused.Asked(); held {
+	case asked:
+		return fmt.Sprintf("this passes if the Lease %s has just changed hands, else kube-apiserver does not read the Lease any more, as after the policy was deleted and applied again: "+
+			"apply manifests/fencing/keep-leases.yaml, and restart each kube-apiserver", asked)
+	case "":
+		return fmt.Sprintf("its policy admits only the holder of the Lease %s, and this process runs without leader election: turn that on, or delete the policy", asked)
+	default:
+		return fmt.Sprintf("its policy admits only the holder of the Lease %s, and this process holds %s: correct paramRef in the policy's binding (manifests/fencing)", asked, held)
 	}
 }
 

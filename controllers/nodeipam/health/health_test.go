@@ -17,6 +17,7 @@ import (
 
 	networkingv1 "github.com/multicidr/controller-manager/apis/networking/v1"
 	"github.com/multicidr/controller-manager/controllers/lease"
+	"github.com/multicidr/controller-manager/controllers/nodeipam/requests"
 	"github.com/multicidr/controller-manager/controllers/text"
 	"github.com/multicidr/controller-manager/controllers/writes"
 )
@@ -147,27 +148,35 @@ func TestWriteTrouble(t *testing.T) {
 	denied := func(code int32, reason metav1.StatusReason, message string) error {
 		return &apierrors.StatusError{ErrStatus: metav1.Status{Code: code, Reason: reason, Message: message}}
 	}
+	refusal := func(held, asked string) error {
+		return &requests.NotTheLeader{Lease: held, Err: denied(403, metav1.StatusReasonForbidden, fmt.Sprintf(
+			"ValidatingAdmissionPolicy '%s' with binding 'b' denied request: only the holder of the Lease %s may write podCIDRs", requests.FencingPolicy, asked))}
+	}
 	for name, tc := range map[string]struct {
 		err  error
 		want string // part of what is told; empty: it is no trouble
 	}{
-		"a webhook fails":                  {apierrors.NewInternalError(errors.New(`failed calling webhook "w.example.com"`)), "admission webhook or policy"},
-		"a webhook denies":                 {denied(403, metav1.StatusReasonForbidden, `admission webhook "w.example.com" denied the request`), "admission webhook or policy"},
-		"a webhook denies with 422":        {denied(422, metav1.StatusReasonInvalid, `admission webhook "w.example.com" denied the request: no`), "admission webhook or policy"},
-		"a policy denies":                  {denied(422, metav1.StatusReasonInvalid, `nodes "n" is forbidden: ValidatingAdmissionPolicy 'p' with binding 'b' denied request`), "admission webhook or policy"},
-		"a quota":                          {apierrors.NewForbidden(nodes, "n", errors.New("exceeded quota: q")), "admission webhook or policy"},
-		"no permission":                    {apierrors.NewForbidden(nodes, "n", errors.New(`User "u" cannot patch resource "nodes"`)), "apply manifests/rbac"},
-		"credentials":                      {apierrors.NewUnauthorized("no"), "credentials"},
-		"too many requests":                {apierrors.NewTooManyRequests("busy", 1), "priority and fairness"},
-		"no room for annotations":          {apierrors.NewInvalid(schema.GroupKind{Kind: "Node"}, "n", field.ErrorList{field.TooLong(field.NewPath("metadata", "annotations"), "", 256<<10)}), "shorten or remove some"},
-		"another process was faster":       {apierrors.NewInvalid(schema.GroupKind{Kind: "Node"}, "n", nil), "another process"},
-		"it seems to be gone, for a while": {writes.RefusedLater{Err: apierrors.NewNotFound(nodes, "n")}, "as if the object were gone"},
-		"a conflict, for a while":          {writes.RefusedLater{Err: apierrors.NewConflict(nodes, "n", nil)}, "as if the object were gone"},
-		"503":                              {apierrors.NewServiceUnavailable("no"), "the API server fails"},
-		"504":                              {apierrors.NewTimeoutError("slow", 1), "does not answer in time"},
-		"no answer":                        {context.DeadlineExceeded, "does not answer in time"},
-		"put off":                          {writes.Later(time.Second), ""},
-		"the fence is closed":              {fmt.Errorf("%w: why", lease.ErrClosed), ""},
+		"a webhook fails":                             {apierrors.NewInternalError(errors.New(`failed calling webhook "w.example.com"`)), "admission webhook or policy"},
+		"a webhook denies":                            {denied(403, metav1.StatusReasonForbidden, `admission webhook "w.example.com" denied the request`), "admission webhook or policy"},
+		"a webhook denies with 422":                   {denied(422, metav1.StatusReasonInvalid, `admission webhook "w.example.com" denied the request: no`), "admission webhook or policy"},
+		"a policy denies":                             {denied(422, metav1.StatusReasonInvalid, `nodes "n" is forbidden: ValidatingAdmissionPolicy 'p' with binding 'b' denied request`), "admission webhook or policy"},
+		"a quota":                                     {apierrors.NewForbidden(nodes, "n", errors.New("exceeded quota: q")), "admission webhook or policy"},
+		"no permission":                               {apierrors.NewForbidden(nodes, "n", errors.New(`User "u" cannot patch resource "nodes"`)), "apply manifests/rbac"},
+		"credentials":                                 {apierrors.NewUnauthorized("no"), "credentials"},
+		"too many requests":                           {apierrors.NewTooManyRequests("busy", 1), "priority and fairness"},
+		"a policy that looks at an old Lease":         {refusal("kube-system/a", "kube-system/a"), "restart each kube-apiserver"},
+		"a policy of another Lease":                   {refusal("kube-system/a", "kube-system/b"), "the Lease kube-system/b, and this process holds kube-system/a: correct paramRef"},
+		"a policy of a Lease, and no leader election": {refusal("", "kube-system/b"), "turn that on"},
+		"a policy that does not name its Lease":       {&requests.NotTheLeader{Lease: "kube-system/a", Err: denied(403, metav1.StatusReasonForbidden, requests.FencingPolicy)}, "just changed hands"},
+		"no room for annotations":                     {apierrors.NewInvalid(schema.GroupKind{Kind: "Node"}, "n", field.ErrorList{field.TooLong(field.NewPath("metadata", "annotations"), "", 256<<10)}), "shorten or remove some"},
+		"another process was faster":                  {apierrors.NewInvalid(schema.GroupKind{Kind: "Node"}, "n", nil), "another process"},
+		"it seems to be gone, for a while":            {writes.RefusedLater{Err: apierrors.NewNotFound(nodes, "n")}, "as if the object were gone"},
+		"a conflict, for a while":                     {writes.RefusedLater{Err: apierrors.NewConflict(nodes, "n", nil)}, "as if the object were gone"},
+		"503":                                         {apierrors.NewServiceUnavailable("no"), "the API server fails"},
+		"504":                                         {apierrors.NewTimeoutError("slow", 1), "does not answer in time"},
+		"no answer":                                   {context.DeadlineExceeded, "does not answer in time"},
+		"put off":                                     {writes.Later(time.Second), ""},
+		"the fence is closed":                         {fmt.Errorf("%w: why", lease.ErrClosed), ""},
 	} {
 		t.Run(name, func(t *testing.T) {
 			got, _ := WriteProblem(fmt.Errorf("patch: %w", tc.err))

@@ -17,8 +17,25 @@ var ErrStoredOtherwise = errors.New("it is not stored as it was sent")
 // refusals.
 const FencingPolicy = "lease-holder.networking.x-k8s.io"
 
+// NotTheLeader is the error of a write that was refused because the API server considers another process to be the leader.
+type NotTheLeader struct {
+	Lease string // the Lease that this process holds, see Fenced
+	Err   error
+}
+
+func (e *NotTheLeader) Error() string { return e.Err.Error() }
+func (e *NotTheLeader) Unwrap() error { return e.Err }
+
+// Asked is the Lease that the policy looks at, according to the refusal; empty if it does not say.
+func (e *NotTheLeader) Asked() string {
+	_, name, _ := strings.Cut(e.Error(), "only the holder of the Lease ")
+	name, _, _ = strings.Cut(name, " ")
+	return name
+}
+
 // RefusedByPolicy reports whether the API server considers another process to be the leader. It does so shortly after the Lease has changed
-// hands, until it has seen the change, or if the policy reads another Lease.
+// hands, until it has seen the change, or if the policy reads another Lease, or if the API server does not read Leases any more (see
+// manifests/fencing/keep-leases.yaml).
 func RefusedByPolicy(err error) bool {
 	return apierrors.IsForbidden(err) && strings.Contains(err.Error(), FencingPolicy)
 }

@@ -16,6 +16,8 @@ import (
 type Fenced struct {
 	API
 	Fence writes.Fence
+	// Lease is the namespace and name of the fence's Lease, with a slash between them; empty without leader election.
+	Lease string
 }
 
 func (f Fenced) PatchNode(ctx context.Context, name string, patch []byte) error {
@@ -57,6 +59,9 @@ func (f Fenced) enter(ctx context.Context, write func(context.Context) error) er
 	}
 	if err = write(ctx); writes.Answered(err) {
 		leave()
+	}
+	if RefusedByPolicy(err) {
+		return &NotTheLeader{Lease: f.Lease, Err: err}
 	}
 	return err
 }

@@ -43,7 +43,7 @@ func TestWritesAreFenced(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			s := &testapi.Server{Gate: &testapi.Gate{Deadline: time.Second}}
-			a := Fenced{s, s.Gate}
+			a := Fenced{API: s, Fence: s.Gate}
 			if err := tc.write(a); err != nil {
 				t.Error(err)
 			}

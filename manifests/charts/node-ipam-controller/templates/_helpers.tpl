@@ -27,6 +27,14 @@ app.kubernetes.io/managed-by: {{ .Release.Service }}
 helm.sh/chart: {{ printf "%s-%s" .Chart.Name .Chart.Version | replace "+" "_" }}
 {{- end }}
 
+{{/* Whether the Pods that run now use no Lease, or another one. */}}
+{{- define "node-ipam-controller.changesLease" -}}
+{{- with lookup "apps/v1" "Deployment" .Release.Namespace (include "node-ipam-controller.fullname" .) }}
+{{- $args := (first .spec.template.spec.containers).args | default list }}
+{{- if not (has (printf "--leader-elect-resource-name=%s" $.Values.leaderElection.resourceName) $args) }}true{{ end }}
+{{- end }}
+{{- end }}
+
 {{/* Checks that values.schema.json cannot make, or not with a helpful message. */}}
 {{- define "node-ipam-controller.validate" -}}
 {{- if not .Values.image.repository }}
