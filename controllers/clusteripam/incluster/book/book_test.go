@@ -249,3 +249,116 @@ func TestManyClaims(t *testing.T) {
 	}
 	t.Logf("%v for each claim", time.Since(began)/many)
 }
+
+// address shows an IPAddress of a claim, as this program makes them.
+func (s *script) address(name, at string) *v1beta2.IPAddress {
+	prefix := int32(24)
+	o := &v1beta2.IPAddress{ObjectMeta: s.meta(name), Spec: v1beta2.IPAddressSpec{Address: at, Prefix: &prefix, ClaimRef: v1beta2.IPAddressClaimReference{Name: name},
+		PoolRef: v1beta2.IPPoolReference{APIGroup: v1alpha2.GroupName, Kind: kindPool, Name: "p"}}}
+	o.Finalizers = []string{v1beta2.FinalizerProtectAddress}
+	s.SetAddress(o)
+	return o
+}
+
+// changePool changes the pool, and shows it.
+func (s *script) changePool(change func(*Pool)) {
+	p := *s.pool(Key{kindPool, "n", "p"}).object
+	s.version++
+	p.ResourceVersion = strconv.Itoa(s.version)
+	change(&p)
+	s.SetPool(&p)
+}
+
+// A claim whose IPAddress is forced away keeps the address, whatever else happens: its machine may have it configured.
+func TestAnIPAddressIsForcedAway(t *testing.T) {
+	pause := map[string]string{v1beta2.AnnotationPaused: ""}
+	whole := []string{"10.0.0.5-10.0.0.6"}
+	for name, tc := range map[string]struct {
+		before, after func(*script)
+		waits         bool // for others to delete the claim
+	}{
+		"and nothing else": {},
+		"while the claim is paused": {
+			before: func(s *script) { s.claim("a", func(o *v1beta2.IPAddressClaim) { o.Annotations = pause }) },
+			after:  func(s *script) { s.claim("a", nil) },
+		},
+		"while the pool is paused": {
+			before: func(s *script) { s.changePool(func(p *Pool) { p.Annotations = pause }) },
+			after:  func(s *script) { s.changePool(func(p *Pool) { p.Annotations = nil }) },
+		},
+		"while the Cluster is paused": {
+			before: func(s *script) { s.SetCluster("n", "cl", true) },
+			after:  func(s *script) { s.SetCluster("n", "cl", false) },
+		},
+		"after the deletion of the Cluster": {before: func(s *script) { s.ClusterGone("n", "cl") }},
+		"after it was excluded":             {before: func(s *script) { s.changePool(func(p *Pool) { p.Spec.ExcludedAddresses = []string{"10.0.0.5"} }) }},
+		"while the pool is not valid": {
+			before: func(s *script) { s.changePool(func(p *Pool) { p.Spec.Addresses = []string{"nonsense"} }) },
+			after:  func(s *script) { s.changePool(func(p *Pool) { p.Spec.Addresses = whole }) },
+		},
+		"while the pool is gone": {
+			before: func(s *script) { s.PoolGone(Key{kindPool, "n", "p"}, "uid of p") },
+			after:  func(s *script) { s.setPool(whole...) },
+		},
+		"while others have a finalizer on the claim": {before: func(s *script) {
+			s.claim("a", func(o *v1beta2.IPAddressClaim) {
+				s.deleting(o)
+				o.Finalizers = append(o.Finalizers, "example.com/machine-runs")
+			})
+		}},
+		"in the grace period": {before: func(s *script) {
+			grace := int32(60)
+			s.changePool(func(p *Pool) { p.Spec.AddressReuseGracePeriodSeconds = &grace })
+			s.claim("a", s.deleting)
+		}},
+	} {
+		t.Run(name, func(t *testing.T) {
+			s := newScript(t, whole...)
+			s.SetClustersServed(true)
+			s.SetCluster("n", "cl", false)
+			s.claim("a", func(o *v1beta2.IPAddressClaim) { o.Labels = map[string]string{v1beta2.LabelClusterName: "cl"} })
+			o := s.address("a", "10.0.0.5")
+			if tc.before != nil {
+				tc.before(s)
+			}
+			s.AddressGone("n", "a", o.UID)
+			s.claim("b", nil)
+			if tc.after != nil {
+				s.next("a", "")
+				tc.after(s)
+			}
+			s.has("b", Reserved, "10.0.0.6")
+			s.Done(s.next("a", "create"), Answer{Result: Rejected, Why: "no"}, s.now)
+			s.claim("c", nil)
+			s.now = s.now.Add(giveWayAfter)
+			r := s.next("a", "create")
+			if s.Done(r, Answer{Result: Rejected, Why: "no"}, s.now); r.Object.Spec.Address != "10.0.0.5" {
+				t.Errorf("the claim gets the address %s, and had 10.0.0.5", r.Object.Spec.Address)
+			}
+			s.has("c", Waiting, "")
+		})
+	}
+}
+
+// While others have finalizers on a claim, its machine may still run. A restart changes nothing about it. The garbage collector's own finalizer
+// waits for the IPAddress.
+func TestAClaimThatOthersHold(t *testing.T) {
+	s := newScript(t, "10.0.0.5")
+	held := func(finalizer string) {
+		s.claim("a", func(o *v1beta2.IPAddressClaim) {
+			s.deleting(o)
+			o.Finalizers = append(o.Finalizers, finalizer)
+		})
+	}
+	s.claim("a", nil)
+	s.address("a", "10.0.0.5")
+	held("example.com/machine-runs")
+	s.claim("b", nil)
+	s.next("a", "")
+	s.has("a", Assigned, "10.0.0.5")
+	held(metav1.FinalizerDeleteDependents)
+	if r := s.next("a", "patch"); r.Key.Kind != kindAddress {
+		t.Errorf("the next request is %v, want one that releases the IPAddress", r)
+	}
+	s.has("b", Waiting, "")
+}

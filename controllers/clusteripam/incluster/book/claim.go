@@ -25,6 +25,9 @@ import (
 //
 // In the states reserved and refused no create request can take effect any more, so the address can be given up. In the state sent the
 // claim keeps it whatever happens. In all states but waiting, a claim that is gone frees its address, unless a request may still arrive.
+//
+// An IPAddress that goes before its claim was forced away. A machine may have the address configured, so the claim keeps it in the states
+// reserved, refused and released, too, and creates the IPAddress again.
 type State uint8
 
 const (
@@ -57,6 +60,8 @@ type claim struct {
 	state State
 	pool  *pool // that has addr
 	addr  netip.Addr
+	// had is whether there was an IPAddress of the claim with addr.
+	had bool
 
 	// creating is whether a create request is on its way.
 	creating bool
@@ -202,6 +207,19 @@ func (b *Book) withoutCluster(c *claim) bool {
 	return b.clustersServed && c.cluster != nil && !c.cluster.exists
 }
 
+// mayKeep reports whether a claim may keep the address that it holds while it has no IPAddress.
+func (b *Book) mayKeep(c *claim) bool {
+	return c.had && c.pool == c.ref && c.pool.alone(c) || b.mayHave(c)
+}
+
+// mayCreate reports whether the IPAddress of a claim may be created, with the address that the claim holds. The pool need not have an address
+// any more that the claim had before.
+func (b *Book) mayCreate(c *claim) bool {
+	_, inTheWay := b.own(c)
+	again := c.had && b.mayKeep(c) && inTheWay == nil && c.pool.eligible() && slices.Contains(c.object.Finalizers, v1beta2.FinalizerReleaseAddress)
+	return again || b.mayHave(c)
+}
+
 // mayHave reports whether the claim's pool could still allocate the address that the claim holds.
 func (b *Book) mayHave(c *claim) bool {
 	if !b.mayAllocate(c) || c.pool != c.ref || !c.pool.eligible() || !c.pool.compiled.Contains(c.addr) {
@@ -240,8 +258,11 @@ func (b *Book) settle(c *claim) {
 			c.state = Reserved
 		}
 	}
-	if c.state.revocable() && !b.mayHave(c) {
+	if c.state.revocable() && !b.mayKeep(c) {
 		b.let(c)
+	}
+	if c.state.revocable() && c.deleting() {
+		c.state = Released
 	}
 	if c.state == Waiting && b.mayAllocate(c) {
 		b.enqueue(c)
@@ -254,7 +275,7 @@ func (b *Book) assign(c *claim, a *address) {
 		b.let(c)
 		b.hold(c, a.pool, a.addr)
 	}
-	c.state = Assigned
+	c.state, c.had = Assigned, c.addr.IsValid()
 	c.stored, c.read, c.found = false, false, nil
 	c.failingSince, c.problem, c.gaveWay = time.Time{}, "", time.Time{}
 }
@@ -274,7 +295,7 @@ func (b *Book) hold(c *claim, p *pool, at netip.Addr) {
 // let ends the hold of a claim on its address.
 func (b *Book) let(c *claim) {
 	p, at := c.pool, c.addr
-	c.pool, c.addr, c.state = nil, netip.Addr{}, Waiting
+	c.pool, c.addr, c.had, c.state = nil, netip.Addr{}, false, Waiting
 	if p == nil || !at.IsValid() {
 		return
 	}
@@ -341,9 +362,9 @@ func (p *pool) dequeue() *claim {
 // giveWayAfter is how long create requests of a claim are refused until it gives up its address for others that wait for one.
 const giveWayAfter = 10 * time.Second
 
-// giveWay gives up the refused address of a claim if other claims wait for one. The claim waits behind them.
+// giveWay gives up the refused address of a claim if other claims wait for one, and no machine can have it. The claim waits behind them.
 func (b *Book) giveWay(c *claim, now time.Time) {
-	if c.state != Refused || now.Sub(c.failingSince) < giveWayAfter || !b.anyWaiting(c.pool) {
+	if c.state != Refused || c.had || now.Sub(c.failingSince) < giveWayAfter || !b.anyWaiting(c.pool) {
 		return
 	}
 	c.gaveWay, c.failingSince = now, time.Time{}
@@ -357,7 +378,7 @@ func (b *Book) why(c *claim) (reason, message string) {
 	p := c.ref
 	_, inTheWay := b.own(c)
 	switch {
-	case b.withoutCluster(c):
+	case b.withoutCluster(c) && !c.had:
 		name := cmp.Or(c.object.Spec.ClusterName, c.object.Labels[v1beta2.LabelClusterName])
 		return v1beta2.ReasonAllocationFailed, fmt.Sprintf("Cluster %s/%s does not exist. Create it, or correct spec.clusterName.", c.key.Namespace, name)
 	case inTheWay != nil:
@@ -366,7 +387,7 @@ func (b *Book) why(c *claim) (reason, message string) {
 			o.Spec.ClaimRef.Name, o.Spec.PoolRef.Kind, o.Spec.PoolRef.Name)
 	case c.problem != "":
 		return v1beta2.ReasonAllocationFailed, "The API server refused the IPAddress: " + c.problem
-	case c.state != Waiting:
+	case c.state != Waiting && (!c.had || b.mayCreate(c)):
 		return "", ""
 	case p.object == nil:
 		return v1beta2.ReasonPoolNotReady, p.key.String() + " does not exist. Create it, or correct spec.poolRef."

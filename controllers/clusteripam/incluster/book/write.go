@@ -196,18 +196,19 @@ func (b *Book) allocate(c *claim, now time.Time, n *Next) {
 // create returns the request that creates the IPAddress of a claim, or that reads it if it may exist already.
 func (b *Book) create(c *claim, now time.Time, n *Next) {
 	switch {
-	case c.creating || c.state == Assigned || c.state == Waiting || c.state == Released:
+	case c.creating || c.state == Assigned || c.state == Waiting:
 	case c.stored && now.Before(c.storedAt.Add(readAfter)):
 		n.sooner(c.storedAt.Add(readAfter))
 	case c.stored, c.read:
 		n.Request = b.readBack(c, now)
-	case c.state == Sent && !b.mayHave(c):
+	case c.state == Sent && !b.mayCreate(c):
 		// It could not be allocated any more, so it is not written again. What became of the last request is known after a read.
 		if now.Before(c.maybeUntil) {
 			n.sooner(c.maybeUntil)
 		} else {
 			n.Request = b.readBack(c, now)
 		}
+	case !b.mayCreate(c): // It keeps the address until it may.
 	default:
 		c.state, c.creating = Sent, true
 		n.Request = &Request{Verb: Create, Key: addressKey(c.key), Object: b.newAddress(c), claim: c, at: now, What: "create the IPAddress"}
@@ -221,11 +222,11 @@ func (b *Book) readBack(c *claim, now time.Time) *Request {
 // release returns what to do next for a claim that is being deleted: first its IPAddress goes, then its finalizer.
 func (b *Book) release(c *claim, now time.Time, n *Next) {
 	last, shown, deleted := b.last(c)
-	if last != nil || c.unresolved() || c.state == Released {
-		if until := c.object.DeletionTimestamp.Add(c.ref.grace()); now.Before(until) {
-			n.sooner(until)
-			return
+	if (last != nil || c.unresolved() || c.state == Released) && c.inUse(now, n) {
+		if last == nil && c.had { // Only an IPAddress outlasts this process.
+			b.create(c, now, n)
 		}
+		return
 	}
 	switch {
 	case last != nil:
@@ -239,6 +240,20 @@ func (b *Book) release(c *claim, now time.Time, n *Next) {
 	case slices.Contains(c.object.Finalizers, v1beta2.FinalizerReleaseAddress):
 		b.letGo(c, n)
 	}
+}
+
+// inUse reports whether the address of a claim that is being deleted may still be in use: others have finalizers on the claim, or its grace is
+// not over.
+func (c *claim) inUse(now time.Time, n *Next) bool {
+	if slices.ContainsFunc(c.object.Finalizers, func(f string) bool { return f != v1beta2.FinalizerReleaseAddress && f != metav1.FinalizerDeleteDependents }) {
+		return true // until the claim changes
+	}
+	until := c.object.DeletionTimestamp.Add(c.ref.grace())
+	if now.Before(until) {
+		n.sooner(until)
+		return true
+	}
+	return false
 }
 
 // last returns the IPAddress that a claim still has: the one that the cache shows, otherwise the one that a read has found.
@@ -432,7 +447,7 @@ func (b *Book) created(c *claim, answer Answer, now time.Time) {
 	}
 	switch answer.Result {
 	case Stored:
-		c.stored, c.storedAt, c.problem = true, now, ""
+		c.stored, c.storedAt, c.problem, c.had = true, now, "", true
 	case Unknown, Exists:
 		c.read = true
 	default:
@@ -513,6 +528,7 @@ func (b *Book) holdFound(c *claim, o *v1beta2.IPAddress) {
 		b.hold(c, c.ref, at)
 		c.state = Sent
 	}
+	c.had = c.addr.IsValid()
 }
 
 // deleted notes that an IPAddress was deleted. If others have finalizers on it, it still exists.
