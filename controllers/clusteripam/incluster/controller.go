@@ -72,6 +72,8 @@ type logic struct {
 	book *book.Book
 	// since is when a claim without an address was first seen.
 	since map[types.UID]time.Time
+	// rests is until when nothing is written about an object, because all that was written was taken back.
+	rests map[shell.Key]time.Time
 }
 
 func newLogic(parts shell.Parts, fence writes.Fence) *logic {
@@ -84,6 +86,7 @@ func newLogic(parts shell.Parts, fence writes.Fence) *logic {
 		clusters:  shell.NewStore[cluster](shell.Reads{Kind: shell.Clusters, Optional: true}),
 		book:      book.New(),
 		since:     map[types.UID]time.Time{},
+		rests:     map[shell.Key]time.Time{},
 	}
 }
 
@@ -125,7 +128,7 @@ func (l *logic) Heard(c shell.Change) {
 	l.queue(shell.Key{})
 }
 
-// shows tells the book what is stored. A claim that cannot be read completely stays as it was.
+// shows tells the book what is stored.
 func (l *logic) shows(object metav1.Object) {
 	switch o := object.(type) {
 	case *v1alpha2.InClusterIPPool:
@@ -142,6 +145,7 @@ func (l *logic) shows(object metav1.Object) {
 		l.book.SetPool(p)
 	case *v1beta2.IPAddressClaim:
 		if l.claims.Broken(o) != nil {
+			l.book.SetBrokenClaim(o)
 			return
 		}
 		if _, seen := l.since[o.UID]; !seen && o.Status.AddressRef.Name == "" {
@@ -188,15 +192,34 @@ func (l *logic) queue(but shell.Key) {
 	}
 }
 
+// Something else may take back what is written, for example a mutating admission policy. An attempt sends the same request sameRequests times at
+// most. Then the object rests, because events of these writes may follow, and would begin the next attempt.
+const (
+	sameRequests = 3
+	restsFor     = 10 * time.Second
+)
+
+var errTakenBack = errors.New("what is written is taken back at once: see which admission webhook, admission policy or other program changes the object")
+
 // Sync implements shell.Logic: it sends one request after the other about a claim or a pool, until there is nothing left to do.
 func (l *logic) Sync(ctx context.Context, key shell.Key) error {
+	sent := map[string]int{}
 	for {
 		var next book.Next
+		var rests time.Duration
 		now := l.Now()
 		l.Lock.With(func() {
-			next = l.next(key, now)
+			if rests = l.rests[key].Sub(now); rests > 0 {
+				return
+			}
+			if next = l.next(key, now); next.Request == nil {
+				delete(l.rests, key)
+			}
 			l.queue(key)
 		})
+		if rests > 0 {
+			return writes.Later(rests)
+		}
 		for _, e := range next.Events {
 			about := &metav1.ObjectMeta{Namespace: e.Key.Namespace, Name: e.Key.Name, UID: e.UID}
 			l.Tell(shell.Event{About: about, Kind: kinds[e.Key.Kind], Normal: !e.Warning, Reason: e.Reason, Message: e.Message})
@@ -205,11 +228,22 @@ func (l *logic) Sync(ctx context.Context, key shell.Key) error {
 		case next.Request != nil:
 		case next.Again.IsZero():
 			return nil
+		case next.Rests:
+			l.Queue.AddAfter(key, next.Again.Sub(now))
+			return nil
 		default:
 			return writes.Later(max(next.Again.Sub(now), time.Millisecond))
 		}
-		answer, err := l.send(ctx, next.Request)
+		answer, err := book.Answer{Result: book.NotSent}, error(writes.RefusedLater{Err: errTakenBack})
+		sent[next.Request.What]++
+		vain := sent[next.Request.What] > sameRequests
+		if !vain {
+			answer, err = l.send(ctx, next.Request)
+		}
 		l.Lock.With(func() {
+			if vain {
+				l.rests[key] = l.Now().Add(restsFor)
+			}
 			l.book.Done(next.Request, answer, l.Now())
 			l.note(next.Request, answer)
 			l.queue(key)

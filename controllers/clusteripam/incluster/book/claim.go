@@ -54,6 +54,7 @@ type claim struct {
 	key     Key
 	object  *v1beta2.IPAddressClaim
 	gone    bool
+	broken  bool  // some fields of the stored object cannot be read
 	ref     *pool // to which it refers; nil if that is not of this controller's kinds
 	cluster *cluster
 
@@ -103,7 +104,9 @@ func (c *claim) place() time.Time {
 }
 
 // SetClaim notes a claim as it is stored.
-func (b *Book) SetClaim(o *v1beta2.IPAddressClaim) {
+func (b *Book) SetClaim(o *v1beta2.IPAddressClaim) { b.setClaim(o, false) }
+
+func (b *Book) setClaim(o *v1beta2.IPAddressClaim, broken bool) {
 	key := ClaimKey(o.Namespace, o.Name)
 	c, ok := b.claims[key]
 	switch {
@@ -117,10 +120,28 @@ func (b *Book) SetClaim(o *v1beta2.IPAddressClaim) {
 		c = &claim{key: key}
 		b.claims[key] = c
 	}
-	c.object = o
+	c.object, c.broken = o, broken
+	if a, ok := b.addresses[key]; ok {
+		b.stray(a)
+	}
 	b.refer(c)
 	b.settle(c)
 	b.serve()
+}
+
+// SetBrokenClaim notes a claim of which some fields cannot be read. Nothing is decided about it but its release, for which its metadata and its
+// last spec are enough.
+func (b *Book) SetBrokenClaim(o *v1beta2.IPAddressClaim) {
+	c, ok := b.claims[ClaimKey(o.Namespace, o.Name)]
+	switch known := ok && c.uid() == o.UID; {
+	case known && !newer(o.ResourceVersion, c.object.ResourceVersion):
+		return
+	case known:
+		o = &v1beta2.IPAddressClaim{TypeMeta: o.TypeMeta, ObjectMeta: o.ObjectMeta, Spec: c.object.Spec, Status: c.object.Status}
+	case o.DeletionTimestamp == nil:
+		return
+	}
+	b.setClaim(o, true)
 }
 
 // ClaimGone notes that a claim does not exist any more. It does not affect another claim of the same name.
@@ -132,6 +153,9 @@ func (b *Book) ClaimGone(namespace, name string, uid types.UID) {
 	}
 	delete(b.claims, key)
 	c.gone = true
+	if a, ok := b.addresses[key]; ok {
+		b.stray(a)
+	}
 	b.refer(c)
 	if c.unresolved() {
 		b.ghosts[key] = append(b.ghosts[key], c)
@@ -157,6 +181,7 @@ func (b *Book) refer(c *claim) {
 	if before := c.ref; before != p {
 		if c.ref = p; before != nil {
 			delete(before.claims, c)
+			before.trim()
 			b.tidy(before)
 		}
 		if p != nil {
@@ -195,7 +220,7 @@ func (c *claim) owns(o *v1beta2.IPAddress) bool {
 // mayAllocate reports whether nothing about the claim itself forbids to allocate an address.
 func (b *Book) mayAllocate(c *claim) bool {
 	_, inTheWay := b.own(c)
-	return c.ref != nil && !c.gone && !c.deleting() && !b.isPaused(c) && !b.withoutCluster(c) && inTheWay == nil
+	return c.ref != nil && !c.gone && !c.broken && !c.deleting() && !b.isPaused(c) && !b.withoutCluster(c) && inTheWay == nil
 }
 
 // isPaused reports whether nothing must be done about a claim.
@@ -348,6 +373,19 @@ func (b *Book) enqueue(c *claim) {
 	}
 	c.queuedIn, c.queuedAt = c.ref, c.place()
 	heap.Push(&c.ref.waiting, waiter{c, c.queuedAt})
+	c.ref.trim()
+}
+
+// trim removes the entries of claims that do not wait for p any more, when there are more of them than claims. While the first claim waits,
+// nothing else removes those of claims that come and go.
+func (p *pool) trim() {
+	if len(p.waiting) < 2*len(p.claims)+16 {
+		return
+	}
+	p.waiting = slices.DeleteFunc(p.waiting, func(w waiter) bool {
+		return !p.claims[w.claim] || w.claim.queuedIn != p || !w.claim.queuedAt.Equal(w.place)
+	})
+	heap.Init(&p.waiting)
 }
 
 // dequeue removes the first entry of the queue of p.

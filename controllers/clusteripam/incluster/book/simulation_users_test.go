@@ -224,6 +224,9 @@ func (w *world) foreign(d *rand.Rand) {
 	}}
 	o.Labels = map[string]string{"made-by": "another"}
 	w.mixed[fmt.Sprint(pool, " ", o.Spec.Address)] = true
+	for place, kept := range w.kept { // the claim has this address from now on
+		w.kept[place] = slices.DeleteFunc(kept, func(k keeper) bool { return k.key == claim })
+	}
 	w.server.create(key, o)
 	w.note("another program creates %v with %s of %v", key, o.Spec.Address, pool)
 }

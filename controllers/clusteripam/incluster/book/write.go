@@ -61,13 +61,18 @@ const (
 	EventReleased  = "AddressReleased"
 	EventConflict  = "AddressConflict"
 	EventOverlap   = "PoolsOverlap"
+	// EventWithoutClaim and EventUnreadable are about IPAddresses of a pool.
+	EventWithoutClaim = "AddressWithoutClaim"
+	EventUnreadable   = "AddressUnreadable"
 )
 
 // Next is what to do about a claim or a pool. The zero value is: nothing, until something changes.
 type Next struct {
 	Request *Request
 	// Again is when to ask again if nothing changes before; zero if there is no need to.
-	Again  time.Time
+	Again time.Time
+	// Rests is whether nothing is left to do until Again, whatever failed before.
+	Rests  bool
 	Events []Event
 }
 
@@ -134,6 +139,7 @@ func (b *Book) NextForClaim(key Key, now time.Time) (n Next) {
 	case c != nil && b.isPaused(c):
 	case c != nil && c.deleting():
 		b.release(c, now, &n)
+	case c != nil && c.broken:
 	case c != nil:
 		b.allocate(c, now, &n)
 	case a != nil:
@@ -181,13 +187,11 @@ func (b *Book) allocate(c *claim, now time.Time, n *Next) {
 		n.Request.What = "add the finalizer"
 		return
 	}
-	own, _ := b.own(c)
-	if own != nil {
-		if n.Request = b.adopt(c, own.object); n.Request != nil {
-			return
-		}
-	}
 	if n.Request = b.claimStatus(c, now, n); n.Request != nil {
+		return
+	}
+	if own, _ := b.own(c); own != nil { // last, because it may be taken back again and again
+		n.Request = b.adopt(c, own.object)
 		return
 	}
 	b.create(c, now, n)
@@ -245,12 +249,15 @@ func (b *Book) release(c *claim, now time.Time, n *Next) {
 // inUse reports whether the address of a claim that is being deleted may still be in use: others have finalizers on the claim, or its grace is
 // not over.
 func (c *claim) inUse(now time.Time, n *Next) bool {
-	if slices.ContainsFunc(c.object.Finalizers, func(f string) bool { return f != v1beta2.FinalizerReleaseAddress && f != metav1.FinalizerDeleteDependents }) {
+	if slices.ContainsFunc(c.object.Finalizers, func(f string) bool {
+		return f != v1beta2.FinalizerReleaseAddress && f != metav1.FinalizerDeleteDependents
+	}) {
 		return true // until the claim changes
 	}
 	until := c.object.DeletionTimestamp.Add(c.ref.grace())
 	if now.Before(until) {
 		n.sooner(until)
+		n.Rests = true
 		return true
 	}
 	return false
@@ -298,6 +305,7 @@ func (b *Book) releaseOrphan(a *address, now time.Time, n *Next) {
 	}
 	if until := a.object.DeletionTimestamp.Add(a.pool.grace()); now.Before(until) {
 		n.sooner(until)
+		n.Rests = true
 		return
 	}
 	b.end(a.object, true, n)
