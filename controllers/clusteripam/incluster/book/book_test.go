@@ -371,6 +371,7 @@ func TestTheQueueForgetsClaimsThatAreGone(t *testing.T) {
 	s.claim("old", nil)
 	for i := range 1000 {
 		name := fmt.Sprint("c", i)
+		s.now = s.now.Add(time.Second) // younger than all before
 		s.claim(name, nil)
 		s.ClaimGone("n", name, types.UID("uid of "+name))
 	}
