@@ -1532,8 +1532,8 @@ var mutants = []mutant{
 	{
 		name: "pool-forced-away-stays-away", defect: "an IPAddress that is forced away while its claim is deleted is not created again, so a restart frees the address",
 		file: "controllers/clusteripam/incluster/book/write.go",
-		old:  "if last == nil && c.had { // Only",
-		new:  "if last == nil && c.had && !c.deleting() { // Only",
+		old:  "if last == nil && c.had {\n\t\tb.create",
+		new:  "if last == nil && c.had && !c.deleting() {\n\t\tb.create",
 		test: "./controllers/clusteripam/incluster/book TestAnIPAddressIsForcedAway",
 	},
 	{
@@ -1665,8 +1665,8 @@ var mutants = []mutant{
 	{
 		name: "pool-broken-claim-written", defect: "what a claim has in fields that cannot be read is overwritten",
 		file: "controllers/clusteripam/incluster/book/write.go",
-		old:  "\tcase c != nil && c.broken:\n",
-		new:  "",
+		old:  "if c.ref == nil || c.broken {",
+		new:  "if c.ref == nil {",
 		test: "./controllers/clusteripam/incluster/book TestABrokenClaim",
 	},
 	{
@@ -1694,7 +1694,7 @@ var mutants = []mutant{
 		name: "pool-grace-fails", defect: "an earlier failure is reported for as long as a grace period lasts",
 		file: "controllers/clusteripam/incluster/controller.go",
 		old:  "case next.Rests:",
-		new:  "case next.Rests && ctx.Err() != nil:",
+		new:  "case next.Rests && now.IsZero():",
 		test: "./controllers/clusteripam/incluster TestTheGracePeriodIsNoFailure",
 	},
 	{

@@ -205,49 +205,18 @@ var errTakenBack = errors.New("what is written is taken back at once: see which 
 func (l *logic) Sync(ctx context.Context, key shell.Key) error {
 	sent := map[string]int{}
 	for {
-		var next book.Next
-		var rests time.Duration
 		now := l.Now()
-		l.Lock.With(func() {
-			if rests = l.rests[key].Sub(now); rests > 0 {
-				return
-			}
-			if next = l.next(key, now); next.Request == nil {
-				delete(l.rests, key)
-			}
-			l.queue(key)
-		})
-		if rests > 0 {
-			return writes.Later(rests)
-		}
+		next, rests := l.ask(key, now)
 		for _, e := range next.Events {
 			about := &metav1.ObjectMeta{Namespace: e.Key.Namespace, Name: e.Key.Name, UID: e.UID}
 			l.Tell(shell.Event{About: about, Kind: kinds[e.Key.Kind], Normal: !e.Warning, Reason: e.Reason, Message: e.Message})
 		}
-		switch {
-		case next.Request != nil:
-		case next.Again.IsZero():
-			return nil
-		case next.Rests:
-			l.Queue.AddAfter(key, next.Again.Sub(now))
-			return nil
-		default:
-			return writes.Later(max(next.Again.Sub(now), time.Millisecond))
+		if next.Request == nil {
+			return l.pause(key, next, rests, now)
 		}
-		answer, err := book.Answer{Result: book.NotSent}, error(writes.RefusedLater{Err: errTakenBack})
 		sent[next.Request.What]++
 		vain := sent[next.Request.What] > sameRequests
-		if !vain {
-			answer, err = l.send(ctx, next.Request)
-		}
-		l.Lock.With(func() {
-			if vain {
-				l.rests[key] = l.Now().Add(restsFor)
-			}
-			l.book.Done(next.Request, answer, l.Now())
-			l.note(next.Request, answer)
-			l.queue(key)
-		})
+		answer, err := l.carryOut(ctx, key, next.Request, vain)
 		switch {
 		case err == nil || next.Request.Verb == book.Read && answer.Result == book.NotFound:
 		case answer.Result == book.Exists: // the next request reads what is there
@@ -260,6 +229,52 @@ func (l *logic) Sync(ctx context.Context, key shell.Key) error {
 			return ctx.Err()
 		}
 	}
+}
+
+// ask asks the book what to do next about a key, unless that rests.
+func (l *logic) ask(key shell.Key, now time.Time) (next book.Next, rests time.Duration) {
+	l.Lock.With(func() {
+		if rests = l.rests[key].Sub(now); rests > 0 {
+			return
+		}
+		if next = l.next(key, now); next.Request == nil {
+			delete(l.rests, key)
+		}
+		l.queue(key)
+	})
+	return next, rests
+}
+
+// pause ends an attempt: nothing is to be done now.
+func (l *logic) pause(key shell.Key, next book.Next, rests time.Duration, now time.Time) error {
+	switch {
+	case rests > 0:
+		return writes.Later(rests)
+	case next.Again.IsZero():
+		return nil
+	case next.Rests:
+		l.Queue.AddAfter(key, next.Again.Sub(now))
+		return nil
+	}
+	return writes.Later(max(next.Again.Sub(now), time.Millisecond))
+}
+
+// carryOut sends a request, unless it is in vain, and tells the book what became of it.
+func (l *logic) carryOut(ctx context.Context, key shell.Key, r *book.Request, vain bool) (answer book.Answer, err error) {
+	if vain {
+		answer, err = book.Answer{Result: book.NotSent}, writes.RefusedLater{Err: errTakenBack}
+	} else {
+		answer, err = l.send(ctx, r)
+	}
+	l.Lock.With(func() {
+		if vain {
+			l.rests[key] = l.Now().Add(restsFor)
+		}
+		l.book.Done(r, answer, l.Now())
+		l.note(r, answer)
+		l.queue(key)
+	})
+	return answer, err
 }
 
 func (l *logic) next(key shell.Key, now time.Time) book.Next {

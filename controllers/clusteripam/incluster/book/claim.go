@@ -273,15 +273,8 @@ func (b *Book) settle(c *claim) {
 		b.assign(c, own)
 		return
 	}
-	if c.state == Assigned { // its IPAddress is gone
-		switch {
-		case c.deleting():
-			c.state = Released
-		case c.unresolved():
-			c.state = Sent
-		default:
-			c.state = Reserved
-		}
+	if c.state == Assigned {
+		c.bereave()
 	}
 	if c.state.revocable() && !b.mayKeep(c) {
 		b.let(c)
@@ -291,6 +284,18 @@ func (b *Book) settle(c *claim) {
 	}
 	if c.state == Waiting && b.mayAllocate(c) {
 		b.enqueue(c)
+	}
+}
+
+// bereave notes that the IPAddress of a claim is gone.
+func (c *claim) bereave() {
+	switch {
+	case c.deleting():
+		c.state = Released
+	case c.unresolved():
+		c.state = Sent
+	default:
+		c.state = Reserved
 	}
 }
 
@@ -411,6 +416,11 @@ func (b *Book) giveWay(c *claim, now time.Time) {
 	b.serve()
 }
 
+// isServed reports whether a claim has an address, and an IPAddress as soon as it is created.
+func (b *Book) isServed(c *claim) bool {
+	return c.state != Waiting && (!c.had || b.mayCreate(c))
+}
+
 // why says why a claim has no address: a reason, and what to do. Both are empty if that changes by itself.
 func (b *Book) why(c *claim) (reason, message string) {
 	p := c.ref
@@ -425,7 +435,7 @@ func (b *Book) why(c *claim) (reason, message string) {
 			o.Spec.ClaimRef.Name, o.Spec.PoolRef.Kind, o.Spec.PoolRef.Name)
 	case c.problem != "":
 		return v1beta2.ReasonAllocationFailed, "The API server refused the IPAddress: " + c.problem
-	case c.state != Waiting && (!c.had || b.mayCreate(c)):
+	case b.isServed(c):
 		return "", ""
 	case p.object == nil:
 		return v1beta2.ReasonPoolNotReady, p.key.String() + " does not exist. Create it, or correct spec.poolRef."

@@ -139,7 +139,6 @@ func (b *Book) NextForClaim(key Key, now time.Time) (n Next) {
 	case c != nil && b.isPaused(c):
 	case c != nil && c.deleting():
 		b.release(c, now, &n)
-	case c != nil && c.broken:
 	case c != nil:
 		b.allocate(c, now, &n)
 	case a != nil:
@@ -179,7 +178,7 @@ func addressKey(claim Key) Key { return Key{v1beta2.KindIPAddress, claim.Namespa
 
 // allocate returns what to do next for a claim that is to have an address.
 func (b *Book) allocate(c *claim, now time.Time, n *Next) {
-	if c.ref == nil {
+	if c.ref == nil || c.broken {
 		return
 	}
 	if !b.withoutCluster(c) && !slices.Contains(c.object.Finalizers, v1beta2.FinalizerReleaseAddress) {
@@ -227,9 +226,7 @@ func (b *Book) readBack(c *claim, now time.Time) *Request {
 func (b *Book) release(c *claim, now time.Time, n *Next) {
 	last, shown, deleted := b.last(c)
 	if (last != nil || c.unresolved() || c.state == Released) && c.inUse(now, n) {
-		if last == nil && c.had { // Only an IPAddress outlasts this process.
-			b.create(c, now, n)
-		}
+		b.restore(c, last, now, n)
 		return
 	}
 	switch {
@@ -243,6 +240,13 @@ func (b *Book) release(c *claim, now time.Time, n *Next) {
 		n.Request = b.readBack(c, now)
 	case slices.Contains(c.object.Finalizers, v1beta2.FinalizerReleaseAddress):
 		b.letGo(c, n)
+	}
+}
+
+// restore creates the IPAddress of a claim that is being deleted again, if it was forced away: only an IPAddress outlasts this process.
+func (b *Book) restore(c *claim, last *v1beta2.IPAddress, now time.Time, n *Next) {
+	if last == nil && c.had {
+		b.create(c, now, n)
 	}
 }
 
