@@ -144,6 +144,7 @@ type IPAddressSpec struct {
 	// +required
 	// +kubebuilder:validation:MinLength=1
 	// +kubebuilder:validation:MaxLength=39
+	// +kubebuilder:validation:XValidation:rule="isIP(self) || self.contains('%') || self.lowerAscii().contains('ffff:')",message="must be an address without a prefix length, for example 10.0.0.5 or fd00::5"
 	Address string `json:"address,omitempty"`
 
 	// prefix is the prefix length of the network.

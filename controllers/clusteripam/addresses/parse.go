@@ -12,8 +12,17 @@ import (
 // span is the addresses from first to last, both included. Both have the same family, and first <= last.
 type span struct{ first, last netip.Addr }
 
-// parse reads one entry of a list: an address, a range "first-last", or a CIDR, whose host bits are ignored. IPv6 zones are ignored, too.
+// parse reads one entry of a list: an address, a range "first-last", or a CIDR, whose host bits are ignored. IPv6 zones are ignored, too. An
+// IPv4 address that is written as IPv6 is refused: it would be another one than the same address written as IPv4.
 func parse(entry string) (span, error) {
+	s, err := parseAny(entry)
+	if err == nil && (s.first.Is4In6() || s.last.Is4In6()) {
+		return span{}, fmt.Errorf("%q is an IPv4 address written as IPv6. Write it as IPv4, such as %v", entry, s.first.Unmap())
+	}
+	return s, err
+}
+
+func parseAny(entry string) (span, error) {
 	switch {
 	case entry == "":
 		return span{}, errors.New("an empty entry is not an address. Remove it")

@@ -72,6 +72,8 @@ type logic struct {
 	book *book.Book
 	// since is when a claim without an address was first seen.
 	since map[types.UID]time.Time
+	// rests is until when nothing is written about an object, because all that was written was taken back.
+	rests map[shell.Key]time.Time
 }
 
 func newLogic(parts shell.Parts, fence writes.Fence) *logic {
@@ -84,6 +86,7 @@ func newLogic(parts shell.Parts, fence writes.Fence) *logic {
 		clusters:  shell.NewStore[cluster](shell.Reads{Kind: shell.Clusters, Optional: true}),
 		book:      book.New(),
 		since:     map[types.UID]time.Time{},
+		rests:     map[shell.Key]time.Time{},
 	}
 }
 
@@ -125,7 +128,7 @@ func (l *logic) Heard(c shell.Change) {
 	l.queue(shell.Key{})
 }
 
-// shows tells the book what is stored. A claim that cannot be read completely stays as it was.
+// shows tells the book what is stored.
 func (l *logic) shows(object metav1.Object) {
 	switch o := object.(type) {
 	case *v1alpha2.InClusterIPPool:
@@ -142,6 +145,7 @@ func (l *logic) shows(object metav1.Object) {
 		l.book.SetPool(p)
 	case *v1beta2.IPAddressClaim:
 		if l.claims.Broken(o) != nil {
+			l.book.SetBrokenClaim(o)
 			return
 		}
 		if _, seen := l.since[o.UID]; !seen && o.Status.AddressRef.Name == "" {
@@ -188,32 +192,31 @@ func (l *logic) queue(but shell.Key) {
 	}
 }
 
+// Something else may take back what is written, for example a mutating admission policy. An attempt sends the same request sameRequests times at
+// most. Then the object rests, because events of these writes may follow, and would begin the next attempt.
+const (
+	sameRequests = 3
+	restsFor     = 10 * time.Second
+)
+
+var errTakenBack = errors.New("what is written is taken back at once: see which admission webhook, admission policy or other program changes the object")
+
 // Sync implements shell.Logic: it sends one request after the other about a claim or a pool, until there is nothing left to do.
 func (l *logic) Sync(ctx context.Context, key shell.Key) error {
+	sent := map[string]int{}
 	for {
-		var next book.Next
 		now := l.Now()
-		l.Lock.With(func() {
-			next = l.next(key, now)
-			l.queue(key)
-		})
+		next, rests := l.ask(key, now)
 		for _, e := range next.Events {
 			about := &metav1.ObjectMeta{Namespace: e.Key.Namespace, Name: e.Key.Name, UID: e.UID}
 			l.Tell(shell.Event{About: about, Kind: kinds[e.Key.Kind], Normal: !e.Warning, Reason: e.Reason, Message: e.Message})
 		}
-		switch {
-		case next.Request != nil:
-		case next.Again.IsZero():
-			return nil
-		default:
-			return writes.Later(max(next.Again.Sub(now), time.Millisecond))
+		if next.Request == nil {
+			return l.pause(key, next, rests, now)
 		}
-		answer, err := l.send(ctx, next.Request)
-		l.Lock.With(func() {
-			l.book.Done(next.Request, answer, l.Now())
-			l.note(next.Request, answer)
-			l.queue(key)
-		})
+		sent[next.Request.What]++
+		vain := sent[next.Request.What] > sameRequests
+		answer, err := l.carryOut(ctx, key, next.Request, vain)
 		switch {
 		case err == nil || next.Request.Verb == book.Read && answer.Result == book.NotFound:
 		case answer.Result == book.Exists: // the next request reads what is there
@@ -226,6 +229,52 @@ func (l *logic) Sync(ctx context.Context, key shell.Key) error {
 			return ctx.Err()
 		}
 	}
+}
+
+// ask asks the book what to do next about a key, unless that rests.
+func (l *logic) ask(key shell.Key, now time.Time) (next book.Next, rests time.Duration) {
+	l.Lock.With(func() {
+		if rests = l.rests[key].Sub(now); rests > 0 {
+			return
+		}
+		if next = l.next(key, now); next.Request == nil {
+			delete(l.rests, key)
+		}
+		l.queue(key)
+	})
+	return next, rests
+}
+
+// pause ends an attempt: nothing is to be done now.
+func (l *logic) pause(key shell.Key, next book.Next, rests time.Duration, now time.Time) error {
+	switch {
+	case rests > 0:
+		return writes.Later(rests)
+	case next.Again.IsZero():
+		return nil
+	case next.Rests:
+		l.Queue.AddAfter(key, next.Again.Sub(now))
+		return nil
+	}
+	return writes.Later(max(next.Again.Sub(now), time.Millisecond))
+}
+
+// carryOut sends a request, unless it is in vain, and tells the book what became of it.
+func (l *logic) carryOut(ctx context.Context, key shell.Key, r *book.Request, vain bool) (answer book.Answer, err error) {
+	if vain {
+		answer, err = book.Answer{Result: book.NotSent}, writes.RefusedLater{Err: errTakenBack}
+	} else {
+		answer, err = l.send(ctx, r)
+	}
+	l.Lock.With(func() {
+		if vain {
+			l.rests[key] = l.Now().Add(restsFor)
+		}
+		l.book.Done(r, answer, l.Now())
+		l.note(r, answer)
+		l.queue(key)
+	})
+	return answer, err
 }
 
 func (l *logic) next(key shell.Key, now time.Time) book.Next {

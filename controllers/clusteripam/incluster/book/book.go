@@ -57,6 +57,8 @@ type Book struct {
 	clusters  map[Key]*cluster
 	// clustersServed is whether the API server knows Clusters. Without them, no claim waits for one.
 	clustersServed bool
+	// order has all pools, by key.
+	order []*pool
 	// started is whether all objects that exist are known. Nothing is reserved before.
 	started bool
 
@@ -96,12 +98,20 @@ type pool struct {
 	objects   int // IPAddresses of this pool
 	claims    map[*claim]bool
 	waiting   queue
-	// overlaps are the pools that have addresses of this one.
-	overlaps map[*pool]netip.Addr
+	// overlaps are other pools that have addresses of this one: the first by key, atMost of them, because there may be very many.
+	overlaps []overlap
+	// strays are IPAddresses without a claim, and unreadable those whose address cannot be read.
+	strays, unreadable map[*address]bool
 
 	statusAt time.Time // when its status was last sent
 	// said are the conditions that were last stored. A CRD that is not ours drops them.
 	said []metav1.Condition
+}
+
+// overlap is a pool, and the first address that it has in common with another one.
+type overlap struct {
+	pool *pool
+	at   netip.Addr
 }
 
 // holding is who has one address.
@@ -188,10 +198,18 @@ func (b *Book) PoolGone(key Key, uid types.UID) {
 func (b *Book) pool(key Key) *pool {
 	p, ok := b.pools[key]
 	if !ok {
-		p = &pool{key: key, holdings: map[netip.Addr]*holding{}, conflicts: map[netip.Addr]bool{}, claims: map[*claim]bool{}, overlaps: map[*pool]netip.Addr{}}
+		p = &pool{key: key, holdings: map[netip.Addr]*holding{}, conflicts: map[netip.Addr]bool{}, claims: map[*claim]bool{},
+			strays: map[*address]bool{}, unreadable: map[*address]bool{}}
 		b.pools[key] = p
+		i, _ := b.find(key)
+		b.order = slices.Insert(b.order, i, p)
 	}
 	return p
+}
+
+// find returns the index of a pool in the order of all.
+func (b *Book) find(key Key) (i int, ok bool) {
+	return slices.BinarySearchFunc(b.order, key, func(p *pool, key Key) int { return Compare(p.key, key) })
 }
 
 // tidy forgets a pool to which nothing refers.
@@ -199,6 +217,9 @@ func (b *Book) tidy(p *pool) {
 	if p.object == nil && len(p.claims) == 0 && len(p.holdings) == 0 && p.objects == 0 {
 		delete(b.pools, p.key)
 		delete(b.freed, p)
+		if i, ok := b.find(p.key); ok {
+			b.order = slices.Delete(b.order, i, i+1)
+		}
 	}
 }
 
@@ -227,23 +248,48 @@ func (b *Book) compile(p *pool) {
 
 // overlap finds the pools that have addresses of p. Networks of different machines may have equal addresses, so this is only reported.
 func (b *Book) overlap(p *pool) {
-	for _, o := range b.pools {
+	p.overlaps = b.overlapping(p)
+	for _, o := range b.order {
 		if o == p {
 			continue
 		}
-		at, shared := netip.Addr{}, false
-		if p.compiled != nil && o.compiled != nil && (p.key.Namespace == o.key.Namespace || p.key.Namespace == "" || o.key.Namespace == "") {
-			at, shared = p.compiled.Shared(o.compiled)
-		}
-		if _, before := p.overlaps[o]; before != shared {
+		i, listed := slices.BinarySearchFunc(o.overlaps, p.key, func(l overlap, key Key) int { return Compare(l.pool.key, key) })
+		at, shared := o.shares(p)
+		switch {
+		case listed && !shared:
+			o.overlaps = b.overlapping(o)
+			b.touch(o.key)
+		case listed:
+			o.overlaps[i].at = at
+		case shared && i < atMost:
+			o.overlaps = slices.Insert(o.overlaps, i, overlap{p, at})
+			o.overlaps = o.overlaps[:min(len(o.overlaps), atMost)]
 			b.touch(o.key)
 		}
-		if delete(p.overlaps, o); shared {
-			p.overlaps[o], o.overlaps[p] = at, at
-		} else {
-			delete(o.overlaps, p)
+	}
+}
+
+// overlapping returns the first pools that have addresses of p.
+func (b *Book) overlapping(p *pool) (all []overlap) {
+	if p.compiled == nil {
+		return nil
+	}
+	for _, o := range b.order {
+		if at, shared := p.shares(o); shared && o != p {
+			if all = append(all, overlap{o, at}); len(all) == atMost {
+				break
+			}
 		}
 	}
+	return all
+}
+
+// shares returns the first address that two pools have in common, if the same machines can use both.
+func (p *pool) shares(o *pool) (at netip.Addr, ok bool) {
+	if p.compiled == nil || o.compiled == nil || p.key.Namespace != o.key.Namespace && p.key.Namespace != "" && o.key.Namespace != "" {
+		return netip.Addr{}, false
+	}
+	return p.compiled.Shared(o.compiled)
 }
 
 // poolChanged looks at all claims of a pool again.
@@ -295,6 +341,7 @@ func (b *Book) SetAddress(o *v1beta2.IPAddress) {
 		return
 	case ok && a.object.Spec.Address == o.Spec.Address && a.object.Spec.PoolRef == o.Spec.PoolRef:
 		a.object = o
+		b.stray(a)
 		b.addressChanged(key)
 		return
 	case ok: // its spec is immutable, but not everybody checks that
@@ -307,6 +354,7 @@ func (b *Book) SetAddress(o *v1beta2.IPAddress) {
 	}
 	b.addresses[key] = now
 	b.holdAddress(now, true)
+	b.stray(now)
 	b.addressChanged(key)
 }
 
@@ -331,6 +379,22 @@ func (b *Book) addressChanged(key Key) {
 	b.serve()
 }
 
+// stray notes whether an IPAddress has no claim although it is protected like one of a claim. It may be in use, so it stays until somebody
+// deletes it: the garbage collector does not while it has another owner, its pool.
+func (b *Book) stray(a *address) {
+	p := a.pool
+	if p == nil {
+		return
+	}
+	is := b.claims[claimOf(a.object)] == nil && a.object.DeletionTimestamp == nil && slices.Contains(a.object.Finalizers, v1beta2.FinalizerProtectAddress)
+	if p.strays[a] != is {
+		b.touch(p.key)
+	}
+	if p.strays[a] = is; !is {
+		delete(p.strays, a)
+	}
+}
+
 // holdAddress makes an IPAddress a holder of its address, or ends that.
 func (b *Book) holdAddress(a *address, holds bool) {
 	p := a.pool
@@ -338,7 +402,14 @@ func (b *Book) holdAddress(a *address, holds bool) {
 		return
 	}
 	b.touch(p.key)
+	if !holds {
+		delete(p.strays, a)
+		delete(p.unreadable, a)
+	}
 	if !a.addr.IsValid() {
+		if holds {
+			p.unreadable[a] = true
+		}
 		if p.objects += sign(holds); !holds {
 			b.tidy(p)
 		}
@@ -461,11 +532,13 @@ func poolOf(ref v1beta2.IPPoolReference, namespace string) (_ Key, ok bool) {
 // claimOf returns the key of the claim of an IPAddress' name.
 func claimOf(o *v1beta2.IPAddress) Key { return ClaimKey(o.Namespace, o.Name) }
 
-// addrOf returns the address of an IPAddress; invalid if it has none.
+// addrOf returns the address of an IPAddress; invalid if it has none. Other programs write IPAddresses, too, and a CRD that is not ours stores
+// what they write: an IPv4 address as IPv6, with a prefix length, or with blanks.
 func addrOf(o *v1beta2.IPAddress) netip.Addr {
-	at, err := netip.ParseAddr(o.Spec.Address)
+	text, _, _ := strings.Cut(strings.TrimSpace(o.Spec.Address), "/")
+	at, err := netip.ParseAddr(text)
 	if err != nil {
 		return netip.Addr{}
 	}
-	return at.WithZone("")
+	return at.Unmap().WithZone("")
 }

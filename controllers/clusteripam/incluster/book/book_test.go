@@ -4,6 +4,7 @@ import (
 	"fmt"
 	"slices"
 	"strconv"
+	"strings"
 	"testing"
 	"time"
 
@@ -248,4 +249,265 @@ func TestManyClaims(t *testing.T) {
 		t.Errorf("%d claims have %d different addresses, and %d are in use", many, len(slices.Compact(taken)), s.pool(p.key()).usage.Counts().Used)
 	}
 	t.Logf("%v for each claim", time.Since(began)/many)
+}
+
+// address shows an IPAddress of a claim, as this program makes them.
+func (s *script) address(name, at string) *v1beta2.IPAddress {
+	prefix := int32(24)
+	o := &v1beta2.IPAddress{ObjectMeta: s.meta(name), Spec: v1beta2.IPAddressSpec{Address: at, Prefix: &prefix, ClaimRef: v1beta2.IPAddressClaimReference{Name: name},
+		PoolRef: v1beta2.IPPoolReference{APIGroup: v1alpha2.GroupName, Kind: kindPool, Name: "p"}}}
+	o.Finalizers = []string{v1beta2.FinalizerProtectAddress}
+	s.SetAddress(o)
+	return o
+}
+
+// changePool changes the pool, and shows it.
+func (s *script) changePool(change func(*Pool)) {
+	p := *s.pool(Key{kindPool, "n", "p"}).object
+	s.version++
+	p.ResourceVersion = strconv.Itoa(s.version)
+	change(&p)
+	s.SetPool(&p)
+}
+
+// A claim whose IPAddress is forced away keeps the address, whatever else happens: its machine may have it configured.
+func TestAnIPAddressIsForcedAway(t *testing.T) {
+	pause := map[string]string{v1beta2.AnnotationPaused: ""}
+	whole := []string{"10.0.0.5-10.0.0.6"}
+	for name, tc := range map[string]struct {
+		before, after func(*script)
+		waits         bool // for others to delete the claim
+	}{
+		"and nothing else": {},
+		"while the claim is paused": {
+			before: func(s *script) { s.claim("a", func(o *v1beta2.IPAddressClaim) { o.Annotations = pause }) },
+			after:  func(s *script) { s.claim("a", nil) },
+		},
+		"while the pool is paused": {
+			before: func(s *script) { s.changePool(func(p *Pool) { p.Annotations = pause }) },
+			after:  func(s *script) { s.changePool(func(p *Pool) { p.Annotations = nil }) },
+		},
+		"while the Cluster is paused": {
+			before: func(s *script) { s.SetCluster("n", "cl", true) },
+			after:  func(s *script) { s.SetCluster("n", "cl", false) },
+		},
+		"after the deletion of the Cluster": {before: func(s *script) { s.ClusterGone("n", "cl") }},
+		"after it was excluded":             {before: func(s *script) { s.changePool(func(p *Pool) { p.Spec.ExcludedAddresses = []string{"10.0.0.5"} }) }},
+		"while the pool is not valid": {
+			before: func(s *script) { s.changePool(func(p *Pool) { p.Spec.Addresses = []string{"nonsense"} }) },
+			after:  func(s *script) { s.changePool(func(p *Pool) { p.Spec.Addresses = whole }) },
+		},
+		"while the pool is gone": {
+			before: func(s *script) { s.PoolGone(Key{kindPool, "n", "p"}, "uid of p") },
+			after:  func(s *script) { s.setPool(whole...) },
+		},
+		"while others have a finalizer on the claim": {before: func(s *script) {
+			s.claim("a", func(o *v1beta2.IPAddressClaim) {
+				s.deleting(o)
+				o.Finalizers = append(o.Finalizers, "example.com/machine-runs")
+			})
+		}},
+		"in the grace period": {before: func(s *script) {
+			grace := int32(60)
+			s.changePool(func(p *Pool) { p.Spec.AddressReuseGracePeriodSeconds = &grace })
+			s.claim("a", s.deleting)
+		}},
+	} {
+		t.Run(name, func(t *testing.T) {
+			s := newScript(t, whole...)
+			s.SetClustersServed(true)
+			s.SetCluster("n", "cl", false)
+			s.claim("a", func(o *v1beta2.IPAddressClaim) { o.Labels = map[string]string{v1beta2.LabelClusterName: "cl"} })
+			o := s.address("a", "10.0.0.5")
+			if tc.before != nil {
+				tc.before(s)
+			}
+			s.AddressGone("n", "a", o.UID)
+			s.claim("b", nil)
+			if tc.after != nil {
+				s.next("a", "")
+				tc.after(s)
+			}
+			s.has("b", Reserved, "10.0.0.6")
+			s.Done(s.next("a", "create"), Answer{Result: Rejected, Why: "no"}, s.now)
+			s.claim("c", nil)
+			s.now = s.now.Add(giveWayAfter)
+			r := s.next("a", "create")
+			if s.Done(r, Answer{Result: Rejected, Why: "no"}, s.now); r.Object.Spec.Address != "10.0.0.5" {
+				t.Errorf("the claim gets the address %s, and had 10.0.0.5", r.Object.Spec.Address)
+			}
+			s.has("c", Waiting, "")
+		})
+	}
+}
+
+// While others have finalizers on a claim, its machine may still run. A restart changes nothing about it. The garbage collector's own finalizer
+// waits for the IPAddress.
+func TestAClaimThatOthersHold(t *testing.T) {
+	s := newScript(t, "10.0.0.5")
+	held := func(finalizer string) {
+		s.claim("a", func(o *v1beta2.IPAddressClaim) {
+			s.deleting(o)
+			o.Finalizers = append(o.Finalizers, finalizer)
+		})
+	}
+	s.claim("a", nil)
+	s.address("a", "10.0.0.5")
+	held("example.com/machine-runs")
+	s.claim("b", nil)
+	s.next("a", "")
+	s.has("a", Assigned, "10.0.0.5")
+	held(metav1.FinalizerDeleteDependents)
+	if r := s.next("a", "patch"); r.Key.Kind != kindAddress {
+		t.Errorf("the next request is %v, want one that releases the IPAddress", r)
+	}
+	s.has("b", Waiting, "")
+}
+
+// Claims that come and go while an older one waits leave nothing behind.
+func TestTheQueueForgetsClaimsThatAreGone(t *testing.T) {
+	s := newScript(t, "10.0.0.5")
+	s.claim("a", nil)
+	s.claim("old", nil)
+	for i := range 1000 {
+		name := fmt.Sprint("c", i)
+		s.now = s.now.Add(time.Second) // younger than all before
+		s.claim(name, nil)
+		s.ClaimGone("n", name, types.UID("uid of "+name))
+	}
+	if n := len(s.pool(Key{kindPool, "n", "p"}).waiting); n > 20 {
+		t.Errorf("one claim waits, and the queue has %d entries", n)
+	}
+	s.ClaimGone("n", "a", "uid of a")
+	s.has("old", Reserved, "10.0.0.5")
+}
+
+// Very many pools with the same addresses: each names a few of the others, and one that is deleted is named no more.
+func TestManyPoolsOverlap(t *testing.T) {
+	b := New()
+	b.Start()
+	const many = 2000
+	key := func(i int) Key { return Key{kindPool, "n", fmt.Sprintf("p%04d", i)} }
+	for i := range many {
+		b.SetPool(&Pool{Kind: kindPool, ObjectMeta: metav1.ObjectMeta{Namespace: "n", Name: key(i).Name, UID: types.UID(key(i).Name), ResourceVersion: "1"},
+			Spec: v1alpha2.InClusterIPPoolSpec{Addresses: []string{"10.0.0.0/24"}, Prefix: 24}})
+	}
+	b.Changes()
+	for i := range 3 {
+		b.PoolGone(key(i), types.UID(key(i).Name))
+	}
+	if n := len(b.Changes()); n != many { // All others named these.
+		t.Errorf("%d pools are looked at again, want %d", n, many)
+	}
+	b.PoolGone(key(1000), types.UID(key(1000).Name)) // which nobody named
+	if n := len(b.Changes()); n > 1 {
+		t.Errorf("%d pools are looked at again because of one that they do not name", n)
+	}
+	for i := 3; i < many; i += 7 {
+		var got, want []Key
+		for _, o := range b.pool(key(i)).overlaps {
+			got = append(got, o.pool.key)
+		}
+		for j := 3; len(want) < atMost; j++ {
+			if j != i {
+				want = append(want, key(j))
+			}
+		}
+		if !slices.Equal(got, want) {
+			t.Fatalf("%v names %v, want %v", key(i), got, want)
+		}
+	}
+}
+
+// Other programs write addresses in many ways. What can be read is held, and what cannot is told.
+func TestAddressesOfOthers(t *testing.T) {
+	for text, held := range map[string]string{
+		"10.0.0.5": "10.0.0.5", "::ffff:10.0.0.5": "10.0.0.5", "10.0.0.5/24": "10.0.0.5", " 10.0.0.5 ": "10.0.0.5", "010.0.0.5": "", "nonsense": "",
+	} {
+		s := newScript(t, "10.0.0.5-10.0.0.6")
+		o := s.address("x", text)
+		s.claim("a", nil)
+		message := s.pool(Key{kindPool, "n", "p"}).ready().Message
+		if told := strings.Contains(message, fmt.Sprintf("cannot be read: 1 (n/x %q)", text)); told != (held == "") {
+			t.Errorf("%q: the pool says %q", text, message)
+		}
+		if held == "" {
+			s.has("a", Reserved, "10.0.0.5")
+		} else {
+			s.has("a", Reserved, "10.0.0.6")
+		}
+		s.AddressGone("n", "x", o.UID)
+		if p := s.pool(Key{kindPool, "n", "p"}); len(p.unreadable)+len(p.strays) > 0 {
+			t.Errorf("%q: the pool names an IPAddress that is gone: %s", text, p.ready().Message)
+		}
+	}
+}
+
+// An IPAddress that has lost its claim stays, because it may be in use. Its pool names it until the claim comes back or it is deleted.
+func TestAnIPAddressWithoutClaim(t *testing.T) {
+	s := newScript(t, "10.0.0.5")
+	names := func(want bool) {
+		t.Helper()
+		message := s.pool(Key{kindPool, "n", "p"}).ready().Message
+		if got := strings.Contains(message, "IPAddresses without an IPAddressClaim: 1 (n/a)"); got != want {
+			t.Errorf("the pool says %q; names n/a: %t, want %t", message, got, want)
+		}
+	}
+	s.claim("a", nil)
+	o := s.address("a", "10.0.0.5")
+	names(false)
+	s.ClaimGone("n", "a", "uid of a")
+	names(true)
+	s.claim("a", nil)
+	names(false)
+	s.ClaimGone("n", "a", "uid of a")
+	s.claim("b", nil)
+	s.has("b", Waiting, "")
+	names(true)
+	deleted := o.DeepCopy()
+	s.version++
+	deleted.ResourceVersion, deleted.DeletionTimestamp = strconv.Itoa(s.version), &metav1.Time{Time: s.now}
+	s.SetAddress(deleted)
+	names(false)
+	s.next("a", "patch") // It is released.
+}
+
+// Of a claim whose fields cannot all be read, nothing is written, until it is deleted.
+func TestABrokenClaim(t *testing.T) {
+	for name, known := range map[string]bool{"that was whole before": true, "that was never whole": false} {
+		t.Run(name, func(t *testing.T) {
+			s := newScript(t, "10.0.0.5")
+			broken := &v1beta2.IPAddressClaim{}
+			see := func(change func(*v1beta2.IPAddressClaim)) {
+				s.version++
+				broken.ResourceVersion = strconv.Itoa(s.version)
+				if change != nil {
+					change(broken)
+				}
+				s.SetBrokenClaim(broken.DeepCopy())
+			}
+			if known {
+				s.claim("a", nil)
+				broken.ObjectMeta = s.claims[ClaimKey("n", "a")].object.ObjectMeta
+			} else {
+				broken.ObjectMeta = s.meta("a")
+				broken.Finalizers = []string{v1beta2.FinalizerReleaseAddress}
+				broken.Spec.PoolRef = v1beta2.IPPoolReference{APIGroup: v1alpha2.GroupName, Kind: kindPool, Name: "p"}
+			}
+			o := s.address("a", "10.0.0.5")
+			see(nil)
+			if n := s.NextForClaim(ClaimKey("n", "a"), s.now); n.Request != nil {
+				t.Errorf("the next request is %v, want none", n.Request)
+			}
+			see(s.deleting)
+			if r := s.next("a", "patch"); r.Key.Kind != kindAddress {
+				t.Errorf("the next request is %v, want one that releases the IPAddress", r)
+			}
+			s.AddressGone("n", "a", o.UID)
+			r := s.next("a", "patch")
+			if want := fmt.Sprintf(`"resourceVersion":"%d"`, s.version); r.Key.Kind != kindClaim || !strings.Contains(string(r.Body), want) {
+				t.Errorf("the next request is %v %s, want one that releases the claim in version %d", r, r.Body, s.version)
+			}
+		})
+	}
 }

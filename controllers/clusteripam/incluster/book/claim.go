@@ -25,6 +25,9 @@ import (
 //
 // In the states reserved and refused no create request can take effect any more, so the address can be given up. In the state sent the
 // claim keeps it whatever happens. In all states but waiting, a claim that is gone frees its address, unless a request may still arrive.
+//
+// An IPAddress that goes before its claim was forced away. A machine may have the address configured, so the claim keeps it in the states
+// reserved, refused and released, too, and creates the IPAddress again.
 type State uint8
 
 const (
@@ -51,12 +54,15 @@ type claim struct {
 	key     Key
 	object  *v1beta2.IPAddressClaim
 	gone    bool
+	broken  bool  // some fields of the stored object cannot be read
 	ref     *pool // to which it refers; nil if that is not of this controller's kinds
 	cluster *cluster
 
 	state State
 	pool  *pool // that has addr
 	addr  netip.Addr
+	// had is whether there was an IPAddress of the claim with addr.
+	had bool
 
 	// creating is whether a create request is on its way.
 	creating bool
@@ -98,7 +104,9 @@ func (c *claim) place() time.Time {
 }
 
 // SetClaim notes a claim as it is stored.
-func (b *Book) SetClaim(o *v1beta2.IPAddressClaim) {
+func (b *Book) SetClaim(o *v1beta2.IPAddressClaim) { b.setClaim(o, false) }
+
+func (b *Book) setClaim(o *v1beta2.IPAddressClaim, broken bool) {
 	key := ClaimKey(o.Namespace, o.Name)
 	c, ok := b.claims[key]
 	switch {
@@ -112,10 +120,28 @@ func (b *Book) SetClaim(o *v1beta2.IPAddressClaim) {
 		c = &claim{key: key}
 		b.claims[key] = c
 	}
-	c.object = o
+	c.object, c.broken = o, broken
+	if a, ok := b.addresses[key]; ok {
+		b.stray(a)
+	}
 	b.refer(c)
 	b.settle(c)
 	b.serve()
+}
+
+// SetBrokenClaim notes a claim of which some fields cannot be read. Nothing is decided about it but its release, for which its metadata and its
+// last spec are enough.
+func (b *Book) SetBrokenClaim(o *v1beta2.IPAddressClaim) {
+	c, ok := b.claims[ClaimKey(o.Namespace, o.Name)]
+	switch known := ok && c.uid() == o.UID; {
+	case known && !newer(o.ResourceVersion, c.object.ResourceVersion):
+		return
+	case known:
+		o = &v1beta2.IPAddressClaim{TypeMeta: o.TypeMeta, ObjectMeta: o.ObjectMeta, Spec: c.object.Spec, Status: c.object.Status}
+	case o.DeletionTimestamp == nil:
+		return
+	}
+	b.setClaim(o, true)
 }
 
 // ClaimGone notes that a claim does not exist any more. It does not affect another claim of the same name.
@@ -127,6 +153,9 @@ func (b *Book) ClaimGone(namespace, name string, uid types.UID) {
 	}
 	delete(b.claims, key)
 	c.gone = true
+	if a, ok := b.addresses[key]; ok {
+		b.stray(a)
+	}
 	b.refer(c)
 	if c.unresolved() {
 		b.ghosts[key] = append(b.ghosts[key], c)
@@ -152,6 +181,7 @@ func (b *Book) refer(c *claim) {
 	if before := c.ref; before != p {
 		if c.ref = p; before != nil {
 			delete(before.claims, c)
+			before.trim()
 			b.tidy(before)
 		}
 		if p != nil {
@@ -190,7 +220,7 @@ func (c *claim) owns(o *v1beta2.IPAddress) bool {
 // mayAllocate reports whether nothing about the claim itself forbids to allocate an address.
 func (b *Book) mayAllocate(c *claim) bool {
 	_, inTheWay := b.own(c)
-	return c.ref != nil && !c.gone && !c.deleting() && !b.isPaused(c) && !b.withoutCluster(c) && inTheWay == nil
+	return c.ref != nil && !c.gone && !c.broken && !c.deleting() && !b.isPaused(c) && !b.withoutCluster(c) && inTheWay == nil
 }
 
 // isPaused reports whether nothing must be done about a claim.
@@ -200,6 +230,19 @@ func (b *Book) isPaused(c *claim) bool {
 
 func (b *Book) withoutCluster(c *claim) bool {
 	return b.clustersServed && c.cluster != nil && !c.cluster.exists
+}
+
+// mayKeep reports whether a claim may keep the address that it holds while it has no IPAddress.
+func (b *Book) mayKeep(c *claim) bool {
+	return c.had && c.pool == c.ref && c.pool.alone(c) || b.mayHave(c)
+}
+
+// mayCreate reports whether the IPAddress of a claim may be created, with the address that the claim holds. The pool need not have an address
+// any more that the claim had before.
+func (b *Book) mayCreate(c *claim) bool {
+	_, inTheWay := b.own(c)
+	again := c.had && b.mayKeep(c) && inTheWay == nil && c.pool.eligible() && slices.Contains(c.object.Finalizers, v1beta2.FinalizerReleaseAddress)
+	return again || b.mayHave(c)
 }
 
 // mayHave reports whether the claim's pool could still allocate the address that the claim holds.
@@ -230,21 +273,29 @@ func (b *Book) settle(c *claim) {
 		b.assign(c, own)
 		return
 	}
-	if c.state == Assigned { // its IPAddress is gone
-		switch {
-		case c.deleting():
-			c.state = Released
-		case c.unresolved():
-			c.state = Sent
-		default:
-			c.state = Reserved
-		}
+	if c.state == Assigned {
+		c.bereave()
 	}
-	if c.state.revocable() && !b.mayHave(c) {
+	if c.state.revocable() && !b.mayKeep(c) {
 		b.let(c)
+	}
+	if c.state.revocable() && c.deleting() {
+		c.state = Released
 	}
 	if c.state == Waiting && b.mayAllocate(c) {
 		b.enqueue(c)
+	}
+}
+
+// bereave notes that the IPAddress of a claim is gone.
+func (c *claim) bereave() {
+	switch {
+	case c.deleting():
+		c.state = Released
+	case c.unresolved():
+		c.state = Sent
+	default:
+		c.state = Reserved
 	}
 }
 
@@ -254,7 +305,7 @@ func (b *Book) assign(c *claim, a *address) {
 		b.let(c)
 		b.hold(c, a.pool, a.addr)
 	}
-	c.state = Assigned
+	c.state, c.had = Assigned, c.addr.IsValid()
 	c.stored, c.read, c.found = false, false, nil
 	c.failingSince, c.problem, c.gaveWay = time.Time{}, "", time.Time{}
 }
@@ -274,7 +325,7 @@ func (b *Book) hold(c *claim, p *pool, at netip.Addr) {
 // let ends the hold of a claim on its address.
 func (b *Book) let(c *claim) {
 	p, at := c.pool, c.addr
-	c.pool, c.addr, c.state = nil, netip.Addr{}, Waiting
+	c.pool, c.addr, c.had, c.state = nil, netip.Addr{}, false, Waiting
 	if p == nil || !at.IsValid() {
 		return
 	}
@@ -327,6 +378,19 @@ func (b *Book) enqueue(c *claim) {
 	}
 	c.queuedIn, c.queuedAt = c.ref, c.place()
 	heap.Push(&c.ref.waiting, waiter{c, c.queuedAt})
+	c.ref.trim()
+}
+
+// trim removes the entries of claims that do not wait for p any more, when there are more of them than claims. While the first claim waits,
+// nothing else removes those of claims that come and go.
+func (p *pool) trim() {
+	if len(p.waiting) < 2*len(p.claims)+16 {
+		return
+	}
+	p.waiting = slices.DeleteFunc(p.waiting, func(w waiter) bool {
+		return !p.claims[w.claim] || w.claim.queuedIn != p || !w.claim.queuedAt.Equal(w.place)
+	})
+	heap.Init(&p.waiting)
 }
 
 // dequeue removes the first entry of the queue of p.
@@ -341,9 +405,9 @@ func (p *pool) dequeue() *claim {
 // giveWayAfter is how long create requests of a claim are refused until it gives up its address for others that wait for one.
 const giveWayAfter = 10 * time.Second
 
-// giveWay gives up the refused address of a claim if other claims wait for one. The claim waits behind them.
+// giveWay gives up the refused address of a claim if other claims wait for one, and no machine can have it. The claim waits behind them.
 func (b *Book) giveWay(c *claim, now time.Time) {
-	if c.state != Refused || now.Sub(c.failingSince) < giveWayAfter || !b.anyWaiting(c.pool) {
+	if c.state != Refused || c.had || now.Sub(c.failingSince) < giveWayAfter || !b.anyWaiting(c.pool) {
 		return
 	}
 	c.gaveWay, c.failingSince = now, time.Time{}
@@ -352,12 +416,17 @@ func (b *Book) giveWay(c *claim, now time.Time) {
 	b.serve()
 }
 
+// isServed reports whether a claim has an address, and an IPAddress as soon as it is created.
+func (b *Book) isServed(c *claim) bool {
+	return c.state != Waiting && (!c.had || b.mayCreate(c))
+}
+
 // why says why a claim has no address: a reason, and what to do. Both are empty if that changes by itself.
 func (b *Book) why(c *claim) (reason, message string) {
 	p := c.ref
 	_, inTheWay := b.own(c)
 	switch {
-	case b.withoutCluster(c):
+	case b.withoutCluster(c) && !c.had:
 		name := cmp.Or(c.object.Spec.ClusterName, c.object.Labels[v1beta2.LabelClusterName])
 		return v1beta2.ReasonAllocationFailed, fmt.Sprintf("Cluster %s/%s does not exist. Create it, or correct spec.clusterName.", c.key.Namespace, name)
 	case inTheWay != nil:
@@ -366,7 +435,7 @@ func (b *Book) why(c *claim) (reason, message string) {
 			o.Spec.ClaimRef.Name, o.Spec.PoolRef.Kind, o.Spec.PoolRef.Name)
 	case c.problem != "":
 		return v1beta2.ReasonAllocationFailed, "The API server refused the IPAddress: " + c.problem
-	case c.state != Waiting:
+	case b.isServed(c):
 		return "", ""
 	case p.object == nil:
 		return v1beta2.ReasonPoolNotReady, p.key.String() + " does not exist. Create it, or correct spec.poolRef."

@@ -100,6 +100,10 @@ func (w *world) user(d *rand.Rand) {
 	case n < 82:
 		if key, ok := w.some(d, kindAddress); ok {
 			w.stripped[ClaimKey(key.Namespace, key.Name)] = true
+			if d.IntN(4) > 0 {
+				w.forceAway(key)
+				return
+			}
 			s.edit(key, func(o metav1.Object) { o.SetFinalizers(nil) })
 			w.note("user strips %v", key)
 		}
@@ -135,6 +139,32 @@ func (w *world) user(d *rand.Rand) {
 		})
 		w.note("user pauses or resumes %v", key)
 	}
+}
+
+// forceAway deletes an IPAddress whatever finalizers it has. The processes that know that its claim has the address keep it for the claim.
+func (w *world) forceAway(key Key) {
+	o := w.server.address(key)
+	pool, _ := poolOf(o.Spec.PoolRef, o.Namespace)
+	place := fmt.Sprint(pool, " ", o.Spec.Address)
+	for _, p := range w.processes {
+		if !p.started || w.mixed[place] {
+			continue
+		}
+		if c, now := p.book.claims[claimOf(o)], w.server.claim(claimOf(o)); c != nil && now != nil && c.uid() == now.UID && c.state == Assigned && c.addr.String() == o.Spec.Address {
+			w.kept[place] = append(w.kept[place], keeper{p, use{now, c.key}})
+			w.cover("an IPAddress is forced away")
+		}
+	}
+	w.server.delete(key)
+	if w.server.objects[key] != nil {
+		w.server.edit(key, func(o metav1.Object) { o.SetFinalizers(nil) })
+	}
+	w.note("user forces %v away", key)
+}
+
+// heldByOthers reports whether a claim has finalizers of others: its machine may still run.
+func heldByOthers(c *v1beta2.IPAddressClaim) bool {
+	return slices.ContainsFunc(c.Finalizers, func(f string) bool { return !strings.HasPrefix(f, v1beta2.GroupName) })
 }
 
 // userPool makes, changes or deletes a pool.
@@ -193,6 +223,10 @@ func (w *world) foreign(d *rand.Rand) {
 		PoolRef: v1beta2.IPPoolReference{Name: pool.Name, Kind: pool.Kind, APIGroup: v1alpha2.GroupName}, ClaimRef: v1beta2.IPAddressClaimReference{Name: of},
 	}}
 	o.Labels = map[string]string{"made-by": "another"}
+	w.mixed[fmt.Sprint(pool, " ", o.Spec.Address)] = true
+	for place, kept := range w.kept { // the claim has this address from now on
+		w.kept[place] = slices.DeleteFunc(kept, func(k keeper) bool { return k.key == claim })
+	}
 	w.server.create(key, o)
 	w.note("another program creates %v with %s of %v", key, o.Spec.Address, pool)
 }
@@ -209,7 +243,8 @@ func (w *world) creates(r *Request, o *v1beta2.IPAddress) {
 			w.violate("%s of %v is allocated twice: to %s/%s and to %v", at, pool, other.Namespace, other.Name, claim)
 		}
 	}
-	if !slices.ContainsFunc(w.specs[pool], func(s v1alpha2.InClusterIPPoolSpec) bool { return slices.Contains(slowPool(s), at) }) {
+	place := fmt.Sprint(pool, " ", at)
+	if !w.mixed[place] && !slices.ContainsFunc(w.specs[pool], func(s v1alpha2.InClusterIPPoolSpec) bool { return slices.Contains(slowPool(s), at) }) {
 		w.violate("%s is allocated from %v, which never had it", at, pool)
 	}
 	if p := w.server.pool(pool); !w.edited[pool] && !slices.Contains(p.Finalizers, v1beta2.FinalizerProtectPool) {
@@ -227,11 +262,20 @@ func (w *world) creates(r *Request, o *v1beta2.IPAddress) {
 	if !w.stripped[claim] && (c == nil || c.UID != o.OwnerReferences[0].UID || !slices.Contains(c.Finalizers, v1beta2.FinalizerReleaseAddress)) {
 		w.violate("an IPAddress is created for %v, which does not have the finalizer", claim)
 	}
-	place := fmt.Sprint(pool, " ", at)
 	if last := w.lastUse[place]; last != nil && last.claim.UID != o.OwnerReferences[0].UID {
 		w.cover("an address is reused")
-		if now := w.server.claim(last.key); now != nil && now.UID == last.claim.UID && !w.stripped[last.key] && now.DeletionTimestamp == nil {
+		if now := w.server.claim(last.key); now != nil && now.UID == last.claim.UID && !w.stripped[last.key] && (now.DeletionTimestamp == nil || heldByOthers(now)) {
 			w.violate("%s of %v is allocated to %v while %v has it", at, pool, claim, last.key)
+		}
+	}
+	for _, k := range w.kept[place] {
+		now := w.server.claim(k.key)
+		switch {
+		case k.p != w.arriving.p || w.mixed[place] || now == nil || now.UID != k.claim.UID:
+		case now.UID == o.OwnerReferences[0].UID:
+			w.cover("an IPAddress that was forced away is created again")
+		default:
+			w.violate("%s of %v is allocated to %v by %s, which knows that %v has it", at, pool, claim, k.p.name, k.key)
 		}
 	}
 	if c != nil {
@@ -292,6 +336,9 @@ func (w *world) releases(key Key) {
 		w.violate("%v is released, whose claim is not being deleted", key)
 		return
 	}
+	if heldByOthers(c) {
+		w.violate("%v is released while others have finalizers on its claim", key)
+	}
 	if p := w.server.pool(pool); p != nil && !w.edited[pool] && p.Spec.AddressReuseGracePeriodSeconds != nil {
 		w.cover("an address waits for its grace")
 		if now := w.now(); now.Before(c.DeletionTimestamp.Add(time.Duration(*p.Spec.AddressReuseGracePeriodSeconds) * time.Second)) {
@@ -311,7 +358,7 @@ func (w *world) judge(p *process) {
 		}
 	}
 	for _, key := range s.of(kindClaim) {
-		w.judgeClaim(key)
+		w.judgeClaim(p, key)
 	}
 	for _, key := range simPools {
 		w.judgePool(key)
@@ -329,11 +376,11 @@ func (w *world) judge(p *process) {
 
 func isPausedPool(p *Pool) bool { return p != nil && paused(p) }
 
-func (w *world) judgeClaim(key Key) {
+func (w *world) judgeClaim(p *process, key Key) {
 	s := w.server
 	c := s.claim(key)
 	pool, ours := poolOf(c.Spec.PoolRef, c.Namespace)
-	p := s.pool(pool)
+	of := s.pool(pool)
 	a := s.address(addressKey(key))
 	if a != nil && (a.Spec.ClaimRef.Name != key.Name || a.Spec.PoolRef != c.Spec.PoolRef) {
 		a = nil
@@ -347,12 +394,16 @@ func (w *world) judgeClaim(key Key) {
 	}
 	named := c.Spec.ClusterName != "" || c.Labels[v1beta2.LabelClusterName] != ""
 	cl, _ := s.objects[Key{kindCluster, key.Namespace, "cl"}].(*simCluster)
-	if paused(c) || isPausedPool(p) || named && cl != nil && cl.Paused {
+	if paused(c) || isPausedPool(of) || named && cl != nil && cl.Paused {
 		return
 	}
 	ready := find(c.Status.Conditions, v1beta2.ConditionReady)
 	switch {
 	case c.DeletionTimestamp != nil:
+		if heldByOthers(c) && (a != nil || p.book.claims[key].had) { // or its pool is gone, so the IPAddress cannot be created again
+			w.cover("an address waits for the finalizers of others")
+			return
+		}
 		if slices.Contains(c.Finalizers, v1beta2.FinalizerReleaseAddress) {
 			w.violate("%v leaks: it is being deleted and still has the finalizer", key)
 		}
@@ -369,7 +420,7 @@ func (w *world) judgeClaim(key Key) {
 			return
 		}
 		w.cover("a claim waits with reason: " + ready.Reason)
-		if obstructed || named && cl == nil || p == nil || p.DeletionTimestamp != nil {
+		if obstructed || named && cl == nil || of == nil || of.DeletionTimestamp != nil {
 			return
 		}
 		if free := w.free(pool); len(free) > 0 {

@@ -185,24 +185,55 @@ func (p *pool) ready() metav1.Condition {
 	default:
 		c.Status, c.Reason, c.Message = metav1.ConditionTrue, ReasonAddressesAvailable, "Addresses can be allocated."
 	}
-	if shared := p.shared(); shared != "" {
-		c.Message += " " + shared
+	for _, more := range []string{p.shared(), p.without(), p.unread()} {
+		if more != "" {
+			c.Message += " " + more
+		}
 	}
 	return c
 }
 
-// shared names the pools that have addresses of p.
+// shared names pools that have addresses of p.
 func (p *pool) shared() string {
 	var texts []string
-	for o, at := range p.overlaps {
-		texts = append(texts, fmt.Sprintf("%v (%v)", o.key, at))
+	for _, o := range p.overlaps {
+		texts = append(texts, fmt.Sprintf("%v (%v)", o.pool.key, o.at))
 	}
 	if len(texts) == 0 {
 		return ""
 	}
-	slices.Sort(texts)
 	return fmt.Sprintf("Addresses of this pool are in other pools, too: %s. If their machines are in one network, give each pool addresses of its own.",
-		strings.Join(texts[:min(len(texts), atMost)], ", "))
+		strings.Join(texts, ", "))
+}
+
+// without names IPAddresses that have no claim.
+func (p *pool) without() string {
+	if len(p.strays) == 0 {
+		return ""
+	}
+	return fmt.Sprintf("IPAddresses without an IPAddressClaim: %d (%s). They keep their addresses: delete those that no machine uses.",
+		len(p.strays), names(p.strays, func(o *v1beta2.IPAddress) string { return o.Namespace + "/" + o.Name }))
+}
+
+// unread names IPAddresses whose address cannot be read.
+func (p *pool) unread() string {
+	if len(p.unreadable) == 0 {
+		return ""
+	}
+	return fmt.Sprintf("IPAddresses whose spec.address cannot be read: %d (%s). Other claims may get these addresses: write them correctly, or add them to spec.excludedAddresses.",
+		len(p.unreadable), names(p.unreadable, func(o *v1beta2.IPAddress) string {
+			return fmt.Sprintf("%s/%s %.40q", o.Namespace, o.Name, o.Spec.Address)
+		}))
+}
+
+// names returns the first names of IPAddresses.
+func names(of map[*address]bool, name func(*v1beta2.IPAddress) string) string {
+	var all []string
+	for a := range of {
+		all = append(all, name(a.object))
+	}
+	slices.Sort(all)
+	return strings.Join(all[:min(len(all), atMost)], ", ")
 }
 
 func upper(s string) string { return strings.ToUpper(s[:1]) + s[1:] }
@@ -248,8 +279,10 @@ func (b *Book) poolEvents(p *pool) (events []Event) {
 	if c := p.conflicted(); c.Status == metav1.ConditionTrue {
 		about(c.Reason, c.Message)
 	}
-	if shared := p.shared(); shared != "" {
-		about(EventOverlap, shared)
+	for reason, what := range map[string]string{EventOverlap: p.shared(), EventWithoutClaim: p.without(), EventUnreadable: p.unread()} {
+		if what != "" {
+			about(reason, what)
+		}
 	}
 	for _, at := range slices.SortedFunc(maps.Keys(p.conflicts), netip.Addr.Compare) {
 		for _, a := range p.holdings[at].addresses {

@@ -75,11 +75,11 @@ func (b *Book) View() (v View) {
 			}
 			pv.Conflicts[at.String()] = p.holders(at)
 		}
-		for o, at := range p.overlaps {
+		for _, o := range p.overlaps {
 			if pv.Overlaps == nil {
 				pv.Overlaps = map[string]string{}
 			}
-			pv.Overlaps[o.key.String()] = at.String()
+			pv.Overlaps[o.pool.key.String()] = o.at.String()
 		}
 		v.Pools = append(v.Pools, pv)
 	}

@@ -61,13 +61,18 @@ const (
 	EventReleased  = "AddressReleased"
 	EventConflict  = "AddressConflict"
 	EventOverlap   = "PoolsOverlap"
+	// EventWithoutClaim and EventUnreadable are about IPAddresses of a pool.
+	EventWithoutClaim = "AddressWithoutClaim"
+	EventUnreadable   = "AddressUnreadable"
 )
 
 // Next is what to do about a claim or a pool. The zero value is: nothing, until something changes.
 type Next struct {
 	Request *Request
 	// Again is when to ask again if nothing changes before; zero if there is no need to.
-	Again  time.Time
+	Again time.Time
+	// Rests is whether nothing is left to do until Again, whatever failed before.
+	Rests  bool
 	Events []Event
 }
 
@@ -173,7 +178,7 @@ func addressKey(claim Key) Key { return Key{v1beta2.KindIPAddress, claim.Namespa
 
 // allocate returns what to do next for a claim that is to have an address.
 func (b *Book) allocate(c *claim, now time.Time, n *Next) {
-	if c.ref == nil {
+	if c.ref == nil || c.broken {
 		return
 	}
 	if !b.withoutCluster(c) && !slices.Contains(c.object.Finalizers, v1beta2.FinalizerReleaseAddress) {
@@ -181,13 +186,11 @@ func (b *Book) allocate(c *claim, now time.Time, n *Next) {
 		n.Request.What = "add the finalizer"
 		return
 	}
-	own, _ := b.own(c)
-	if own != nil {
-		if n.Request = b.adopt(c, own.object); n.Request != nil {
-			return
-		}
-	}
 	if n.Request = b.claimStatus(c, now, n); n.Request != nil {
+		return
+	}
+	if own, _ := b.own(c); own != nil { // last, because it may be taken back again and again
+		n.Request = b.adopt(c, own.object)
 		return
 	}
 	b.create(c, now, n)
@@ -196,18 +199,19 @@ func (b *Book) allocate(c *claim, now time.Time, n *Next) {
 // create returns the request that creates the IPAddress of a claim, or that reads it if it may exist already.
 func (b *Book) create(c *claim, now time.Time, n *Next) {
 	switch {
-	case c.creating || c.state == Assigned || c.state == Waiting || c.state == Released:
+	case c.creating || c.state == Assigned || c.state == Waiting:
 	case c.stored && now.Before(c.storedAt.Add(readAfter)):
 		n.sooner(c.storedAt.Add(readAfter))
 	case c.stored, c.read:
 		n.Request = b.readBack(c, now)
-	case c.state == Sent && !b.mayHave(c):
+	case c.state == Sent && !b.mayCreate(c):
 		// It could not be allocated any more, so it is not written again. What became of the last request is known after a read.
 		if now.Before(c.maybeUntil) {
 			n.sooner(c.maybeUntil)
 		} else {
 			n.Request = b.readBack(c, now)
 		}
+	case !b.mayCreate(c): // It keeps the address until it may.
 	default:
 		c.state, c.creating = Sent, true
 		n.Request = &Request{Verb: Create, Key: addressKey(c.key), Object: b.newAddress(c), claim: c, at: now, What: "create the IPAddress"}
@@ -221,11 +225,9 @@ func (b *Book) readBack(c *claim, now time.Time) *Request {
 // release returns what to do next for a claim that is being deleted: first its IPAddress goes, then its finalizer.
 func (b *Book) release(c *claim, now time.Time, n *Next) {
 	last, shown, deleted := b.last(c)
-	if last != nil || c.unresolved() || c.state == Released {
-		if until := c.object.DeletionTimestamp.Add(c.ref.grace()); now.Before(until) {
-			n.sooner(until)
-			return
-		}
+	if (last != nil || c.unresolved() || c.state == Released) && c.inUse(now, n) {
+		b.restore(c, last, now, n)
+		return
 	}
 	switch {
 	case last != nil:
@@ -239,6 +241,30 @@ func (b *Book) release(c *claim, now time.Time, n *Next) {
 	case slices.Contains(c.object.Finalizers, v1beta2.FinalizerReleaseAddress):
 		b.letGo(c, n)
 	}
+}
+
+// restore creates the IPAddress of a claim that is being deleted again, if it was forced away: only an IPAddress outlasts this process.
+func (b *Book) restore(c *claim, last *v1beta2.IPAddress, now time.Time, n *Next) {
+	if last == nil && c.had {
+		b.create(c, now, n)
+	}
+}
+
+// inUse reports whether the address of a claim that is being deleted may still be in use: others have finalizers on the claim, or its grace is
+// not over.
+func (c *claim) inUse(now time.Time, n *Next) bool {
+	if slices.ContainsFunc(c.object.Finalizers, func(f string) bool {
+		return f != v1beta2.FinalizerReleaseAddress && f != metav1.FinalizerDeleteDependents
+	}) {
+		return true // until the claim changes
+	}
+	until := c.object.DeletionTimestamp.Add(c.ref.grace())
+	if now.Before(until) {
+		n.sooner(until)
+		n.Rests = true
+		return true
+	}
+	return false
 }
 
 // last returns the IPAddress that a claim still has: the one that the cache shows, otherwise the one that a read has found.
@@ -283,6 +309,7 @@ func (b *Book) releaseOrphan(a *address, now time.Time, n *Next) {
 	}
 	if until := a.object.DeletionTimestamp.Add(a.pool.grace()); now.Before(until) {
 		n.sooner(until)
+		n.Rests = true
 		return
 	}
 	b.end(a.object, true, n)
@@ -432,7 +459,7 @@ func (b *Book) created(c *claim, answer Answer, now time.Time) {
 	}
 	switch answer.Result {
 	case Stored:
-		c.stored, c.storedAt, c.problem = true, now, ""
+		c.stored, c.storedAt, c.problem, c.had = true, now, "", true
 	case Unknown, Exists:
 		c.read = true
 	default:
@@ -513,6 +540,7 @@ func (b *Book) holdFound(c *claim, o *v1beta2.IPAddress) {
 		b.hold(c, c.ref, at)
 		c.state = Sent
 	}
+	c.had = c.addr.IsValid()
 }
 
 // deleted notes that an IPAddress was deleted. If others have finalizers on it, it still exists.
