@@ -164,7 +164,11 @@ func (r runner) try(ctx context.Context, m mutant) verdict {
 		if m.test == testModel || m.test == testPools || m.test == testInfoblox {
 			count = 1 // which is many histories
 		}
-		failed, _, err := r.fails(ctx, m, pkg, "-test.run=^"+test+"$", "-test.failfast", fmt.Sprintf("-test.count=%d", count))
+		args := []string{"-test.run=^" + test + "$", "-test.failfast", fmt.Sprintf("-test.count=%d", count)}
+		if m.test == testInfoblox {
+			args = append(args, fmt.Sprintf("-simulation.seeds=%d", seeds)) // more than it makes by itself
+		}
+		failed, _, err := r.fails(ctx, m, pkg, args...)
 		if err != nil || !failed {
 			return verdict{err: err}
 		}

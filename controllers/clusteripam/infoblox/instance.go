@@ -54,7 +54,7 @@ type server struct {
 	client WAPI // nil as long as there is none
 	// networkView and dnsView are those of pools that name none. dnsView is empty if the InfobloxInstance names none, either.
 	networkView, dnsView string
-	changes              int // of what pools have to know
+	change               int // the last one of what pools have to know
 }
 
 // syncInstance checks whether an Infoblox answers and has its views, and says so in the status.
@@ -94,7 +94,8 @@ func (l *logic) syncInstance(ctx context.Context, key shell.Key) error {
 func (l *logic) noteServer(instance *v1alpha1.InfobloxInstance, s *server, client WAPI, v verdict, inputs string) {
 	networkView, dnsView := cmp.Or(instance.Spec.DefaultNetworkView, "default"), instance.Spec.DefaultDNSView
 	if s.client != client || s.ready != v.ready || s.checked.IsZero() || s.networkView != networkView || s.dnsView != dnsView {
-		s.changes++
+		l.changes++
+		s.change = l.changes
 		l.queuePoolsOf(instance.Name)
 	}
 	if s.client != nil && s.client != client {

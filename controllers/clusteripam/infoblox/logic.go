@@ -68,6 +68,7 @@ type logic struct {
 
 	// The state, guarded by Lock.
 	servers  map[string]*server
+	changes  int                               // of all servers: an InfobloxInstance that is created again does not repeat the numbers of the last one
 	verdicts map[types.NamespacedName]*verdict // of pools
 	names    map[types.UID]types.NamespacedName
 	claimsOf map[types.NamespacedName]map[types.NamespacedName]bool // claims by pool

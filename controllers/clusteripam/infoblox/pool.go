@@ -114,10 +114,10 @@ func (l *logic) sourceOf(p *v1alpha1.InfobloxIPPool) (from source, client WAPI, 
 	case s == nil:
 		return from, nil, notReady(v1alpha1.ReasonAuthenticationFailed, "The InfobloxInstance %s does not exist. Create it, or correct spec.instance.name.", instance), inputs
 	}
-	inputs = fmt.Sprintf("%s %d", inputs, s.changes)
+	inputs = fmt.Sprintf("%s %d", inputs, s.change)
 	if !s.ready || s.client == nil {
-		reason := s.reason
-		return from, nil, notReady(cmp.Or(reason, v1alpha1.ReasonAuthenticationFailed), "The InfobloxInstance %s is not ready. %s", instance, s.message), inputs
+		// What its condition says is for administrators: it can name a Secret.
+		return from, nil, notReady(cmp.Or(s.reason, v1alpha1.ReasonAuthenticationFailed), "The InfobloxInstance %s is not ready. See its condition Ready.", instance), inputs
 	}
 	from = source{
 		place:   place{instance, cmp.Or(p.Spec.NetworkView, s.networkView)},

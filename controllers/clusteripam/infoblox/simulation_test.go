@@ -22,7 +22,7 @@ var hasToHappen = []string{
 	"IPAddress created", "claim released", "host record shared", "name of another namespace avoided", "the gateway avoided", "the pool is full",
 	"write to Infoblox: late and carried out", "write to Infoblox: lost after", "write to Infoblox: lost before", "write to Infoblox: error",
 	"write: lost after", "write: lost before", "write: late and carried out", "crash", "another leader", "a deposed leader wants to write",
-	"somebody makes a record", "somebody deletes a record of ours", "Infoblox is down",
+	"somebody makes a record", "somebody deletes a record of ours", "Infoblox is down", "somebody forces a pool away", "somebody deletes the InfobloxInstance",
 }
 
 func TestSimulation(t *testing.T) {
@@ -85,6 +85,10 @@ func (w *world) move() {
 		w.pass(w.oneOf(1, 3, 10, 40))
 	case n < 24:
 		w.executeLate()
+	case n < 25 && w.chance.IntN(4) == 0:
+		w.takeAway()
+	case n < 26 && w.chance.IntN(2) == 0:
+		w.bringBack()
 	default:
 		p := w.leader
 		if len(w.old) > 0 && w.chance.IntN(3) == 0 {
@@ -123,6 +127,7 @@ func (w *world) quiesce() {
 		w.executeLate()
 	}
 	w.down = false
+	w.bringBack()
 	rest := 0
 	for range 3000 {
 		for w.step(w.leader, true) && w.violation == "" {

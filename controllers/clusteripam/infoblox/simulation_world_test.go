@@ -54,6 +54,8 @@ type world struct {
 
 	grid   *wapitest.Grid
 	down   bool
+	away   []metav1.Object // pools and the InfobloxInstance that somebody has deleted
+	pair   bool            // only two claims, which share a host record, come and go
 	byHand map[string]bool // addresses whose records somebody has deleted
 	spoilt map[string]bool // claims, by UID, whose records somebody has deleted
 
@@ -76,17 +78,26 @@ type lateWrite struct {
 }
 
 func newWorld(chance *rand.Rand) *world {
-	w := &world{chance: chance, now: start, covered: map[string]int{}, objects: map[*shell.Kind]map[types.NamespacedName]map[string]any{}, byHand: map[string]bool{}, spoilt: map[string]bool{}}
+	w := &world{chance: chance, now: start, covered: map[string]int{}, objects: map[*shell.Kind]map[types.NamespacedName]map[string]any{}, byHand: map[string]bool{}, spoilt: map[string]bool{}, pair: chance.IntN(3) == 0}
 	w.grid = wapitest.NewGrid("10.0.0.0/29", "fd00::/125")
 	w.put(shell.Secrets, &corev1.Secret{ObjectMeta: metav1.ObjectMeta{Namespace: "kube-system", Name: "s"}, Data: map[string][]byte{"username": []byte("u"), "password": []byte("p")}})
-	w.put(shell.InfobloxInstances, &v1alpha1.InfobloxInstance{ObjectMeta: metav1.ObjectMeta{Name: "i"}, Spec: v1alpha1.InfobloxInstanceSpec{Host: "h", WAPIVersion: "2.12", CredentialsSecretRef: v1alpha1.SecretReference{Name: "s"}}})
+	w.put(shell.InfobloxInstances, instanceOf())
 	for _, namespace := range []string{"a", "b"} {
-		for name, subnet := range map[string]v1alpha1.Subnet{"v4": {CIDR: "10.0.0.0/29", Gateway: "10.0.0.1"}, "v6": {CIDR: "fd00::/125"}} {
-			w.put(shell.InfobloxIPPools, &v1alpha1.InfobloxIPPool{ObjectMeta: metav1.ObjectMeta{Namespace: namespace, Name: name},
-				Spec: v1alpha1.InfobloxIPPoolSpec{InstanceRef: v1alpha1.InstanceReference{Name: "i"}, Subnets: []v1alpha1.Subnet{subnet}}})
+		for _, name := range []string{"v4", "v6"} {
+			w.put(shell.InfobloxIPPools, poolOfName(namespace, name))
 		}
 	}
 	return w
+}
+
+func instanceOf() *v1alpha1.InfobloxInstance {
+	return &v1alpha1.InfobloxInstance{ObjectMeta: metav1.ObjectMeta{Name: "i"}, Spec: v1alpha1.InfobloxInstanceSpec{Host: "h", WAPIVersion: "2.12", CredentialsSecretRef: v1alpha1.SecretReference{Name: "s"}}}
+}
+
+func poolOfName(namespace, name string) *v1alpha1.InfobloxIPPool {
+	subnet := map[string]v1alpha1.Subnet{"v4": {CIDR: "10.0.0.0/29", Gateway: "10.0.0.1"}, "v6": {CIDR: "fd00::/125"}}[name]
+	return &v1alpha1.InfobloxIPPool{ObjectMeta: metav1.ObjectMeta{Namespace: namespace, Name: name},
+		Spec: v1alpha1.InfobloxIPPoolSpec{InstanceRef: v1alpha1.InstanceReference{Name: "i"}, Subnets: []v1alpha1.Subnet{subnet}}}
 }
 
 func (w *world) end() {
@@ -239,6 +250,9 @@ func all[T any](w *world, kind *shell.Kind) (all []*T) {
 
 func (w *world) createClaim() {
 	namespace, n := []string{"a", "b"}[w.chance.IntN(2)], w.chance.IntN(4)
+	if w.pair {
+		namespace, n = "a", 2+w.chance.IntN(2)
+	}
 	c := &v1beta2.IPAddressClaim{ObjectMeta: metav1.ObjectMeta{Namespace: namespace, Name: fmt.Sprintf("c%d", n)},
 		Spec: v1beta2.IPAddressClaimSpec{PoolRef: v1beta2.IPPoolReference{APIGroup: shell.GroupIPAM, Kind: v1alpha1.KindInfobloxIPPool, Name: "v4"}}}
 	if n >= 2 { // These two share a host record.
@@ -250,12 +264,45 @@ func (w *world) createClaim() {
 	}
 }
 
+// deleteClaim deletes a claim, more often one that has no address yet.
 func (w *world) deleteClaim() {
-	if claims := all[v1beta2.IPAddressClaim](w, shell.IPAddressClaims); len(claims) > 0 {
+	claims := all[v1beta2.IPAddressClaim](w, shell.IPAddressClaims)
+	if waiting := slices.DeleteFunc(slices.Clone(claims), func(c *v1beta2.IPAddressClaim) bool { return w.objects[shell.IPAddresses][nameOf(c)] != nil }); len(waiting) > 0 && w.chance.IntN(2) == 0 {
+		claims = waiting
+	}
+	if len(claims) > 0 {
 		c := claims[w.chance.IntN(len(claims))]
 		w.note("user deletes " + nameOf(c).String())
 		_ = w.delete(shell.IPAddressClaims, nameOf(c), "")
 	}
+}
+
+// takeAway deletes the InfobloxInstance, or a pool although claims use it. bringBack creates all of these again.
+func (w *world) takeAway() {
+	if w.chance.IntN(3) == 0 {
+		if w.delete(shell.InfobloxInstances, types.NamespacedName{Name: "i"}, "") == nil {
+			w.note("somebody deletes the InfobloxInstance")
+			w.away = append(w.away, instanceOf())
+		}
+		return
+	}
+	pool := poolOfName([]string{"a", "b"}[w.chance.IntN(2)], []string{"v4", "v6"}[w.chance.IntN(2)])
+	_ = w.patch(shell.InfobloxIPPools, nameOf(pool), shell.Patch{Body: []byte(`{"metadata": {"finalizers": null}}`)}, nil)
+	if w.delete(shell.InfobloxIPPools, nameOf(pool), "") == nil {
+		w.note("somebody forces a pool away")
+		w.away = append(w.away, pool)
+	}
+}
+
+func (w *world) bringBack() {
+	for _, object := range w.away {
+		kind := shell.InfobloxIPPools
+		if object.GetNamespace() == "" {
+			kind = shell.InfobloxInstances
+		}
+		w.put(kind, object)
+	}
+	w.away = nil
 }
 
 // somebodyElse uses the same Infoblox.
@@ -280,7 +327,7 @@ func (w *world) somebodyElse() {
 		w.note("Infoblox is down")
 	case 5:
 		for _, h := range w.hosts() {
-			if len(h.Claims()) > 0 && w.chance.IntN(4) == 0 {
+			if len(h.Claims()) > 0 && w.chance.IntN(2) == 0 {
 				w.note("somebody deletes a record of ours")
 				w.writes++
 				w.grid.Do(http.MethodDelete, h.Ref, nil, nil)
@@ -402,8 +449,14 @@ func newProcess(w *world) *process {
 	return p
 }
 
+// end ends a process. What it has sent to Infoblox may still be carried out.
 func (p *process) end() {
 	p.dead = true
+	for _, c := range p.calls {
+		if until := c.sent.Add(settled); c.write && c.kind == "write to Infoblox" && p.now.Before(until) && p.chance.IntN(2) == 0 {
+			p.late = append(p.late, lateWrite{c.do, until, c.kind})
+		}
+	}
 	for len(p.calls) > 0 {
 		p.resume(0, errors.New("the process has ended"))
 	}

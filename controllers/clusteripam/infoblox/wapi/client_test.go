@@ -127,6 +127,13 @@ func TestNobodyThere(t *testing.T) {
 	}
 }
 
+// A request ends even if its context has no limit.
+func TestTimeout(t *testing.T) {
+	if limit := client(t, wapi.Config{Host: "h", Version: "2.12", Username: "u"}).Timeout(); limit <= 0 || limit > time.Minute {
+		t.Errorf("a request may take %v", limit)
+	}
+}
+
 // Nothing but the user's own word turns the verification of the server off.
 func TestVerification(t *testing.T) {
 	server := wapitest.New(t, wapitest.NewGrid())

@@ -1,0 +1,276 @@
+package infoblox
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"net/http"
+	"net/netip"
+	"testing"
+	"time"
+
+	corev1 "k8s.io/api/core/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	"k8s.io/apimachinery/pkg/api/meta"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/runtime/schema"
+	"k8s.io/apimachinery/pkg/types"
+
+	"github.com/multicidr/controller-manager/apis/clusterapi/v1alpha1"
+	"github.com/multicidr/controller-manager/apis/clusterapi/v1beta2"
+	"github.com/multicidr/controller-manager/controllers/clusteripam/infoblox/host"
+	"github.com/multicidr/controller-manager/controllers/clusteripam/infoblox/wapi"
+	"github.com/multicidr/controller-manager/controllers/clusteripam/infoblox/wapitest"
+	"github.com/multicidr/controller-manager/controllers/clusteripam/shell"
+	"github.com/multicidr/controller-manager/controllers/lease"
+)
+
+// stubFence is a fence that counts the writes that have entered and not left.
+type stubFence struct {
+	lease.Fence
+	closed bool
+	inside int
+}
+
+func (f *stubFence) Enter(ctx context.Context, _ time.Duration) (context.Context, func(), error) {
+	if f.closed {
+		return nil, nil, lease.ErrClosed
+	}
+	f.inside++
+	return ctx, func() { f.inside-- }, nil
+}
+
+// stubWAPI counts writes and answers all of them with an error.
+type stubWAPI struct {
+	WAPI
+	writes int
+	err    error
+}
+
+func (s *stubWAPI) CreateHost(context.Context, host.Record) (string, error) {
+	s.writes++
+	return "", s.err
+}
+func (s *stubWAPI) UpdateHost(context.Context, host.Record) error { s.writes++; return s.err }
+func (s *stubWAPI) DeleteHost(context.Context, string) error      { s.writes++; return s.err }
+
+// Every write to Infoblox passes the fence, and one that was not answered stays in it: it may still be carried out.
+func TestFence(t *testing.T) {
+	for name, write := range map[string]func(WAPI) error{
+		"create": func(w WAPI) error { _, err := w.CreateHost(t.Context(), host.Record{}); return err },
+		"update": func(w WAPI) error { return w.UpdateHost(t.Context(), host.Record{}) },
+		"delete": func(w WAPI) error { return w.DeleteHost(t.Context(), "") },
+	} {
+		fence, server := &stubFence{closed: true}, &stubWAPI{}
+		if err := write(fenced{server, fence}); !errors.Is(err, lease.ErrClosed) || server.writes > 0 {
+			t.Errorf("%s without the Lease: %v, %d writes", name, err, server.writes)
+		}
+		for _, tc := range []struct {
+			err    error
+			inside int
+		}{{nil, 0}, {&wapi.Error{Status: http.StatusBadRequest}, 0}, {&wapi.Error{}, 1}} {
+			fence, server := &stubFence{}, &stubWAPI{err: tc.err}
+			if err := write(fenced{server, fence}); err != tc.err || server.writes != 1 || fence.inside != tc.inside {
+				t.Errorf("%s, answered with %v: %v, %d writes, %d in the fence, want %d", name, tc.err, err, server.writes, fence.inside, tc.inside)
+			}
+		}
+	}
+}
+
+// stubAPI stores the conditions that are written.
+type stubAPI struct {
+	shell.API
+	conditions map[*shell.Kind][]metav1.Condition
+}
+
+func (s *stubAPI) Patch(_ context.Context, kind *shell.Kind, _ types.NamespacedName, patch shell.Patch, _ metav1.Object) error {
+	var body struct {
+		Status struct{ Conditions []metav1.Condition }
+	}
+	s.conditions[kind] = nil
+	if err := json.Unmarshal(patch.Body, &body); err != nil {
+		return err
+	}
+	s.conditions[kind] = body.Status.Conditions
+	return nil
+}
+
+func (s *stubAPI) says(kind *shell.Kind) string {
+	if c := meta.FindStatusCondition(s.conditions[kind], v1alpha1.ConditionReady); c != nil {
+		return c.Reason
+	}
+	return ""
+}
+
+type stubQueue struct{}
+
+func (stubQueue) Add(shell.Key)                     {}
+func (stubQueue) AddAfter(shell.Key, time.Duration) {}
+
+func testLogic(t *testing.T, api shell.API, now *time.Time) *logic {
+	t.Helper()
+	connect := func(c wapi.Config) (WAPI, error) { return wapi.New(c) }
+	unanswered := func() time.Duration { return writeLasts }
+	return newLogic(shell.Parts{API: api, Lock: &shell.Lock{}, Now: func() time.Time { return *now }, Queue: stubQueue{}, Tell: func(shell.Event) {},
+		Served: func(k *shell.Kind) (string, bool) { return k.Group + "/" + k.Versions[0], true }}, "kube-system", connect, unanswered)
+}
+
+// Claims that share a host record change it one after the other: each writes all addresses of the record.
+func TestOneAtATime(t *testing.T) {
+	now := start
+	l := testLogic(t, nil, &now)
+	name := recordName{place{"i", "default"}, "h"}
+	_, done, err := l.claimRecord(name)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if _, _, err := l.claimRecord(name); err == nil {
+		t.Error("two claims work on one host record")
+	}
+	if _, _, err := l.claimRecord(recordName{place{"i", "other"}, "h"}); err != nil {
+		t.Errorf("in another network view: %v", err)
+	}
+	done()
+	if _, _, err := l.claimRecord(name); err != nil {
+		t.Errorf("after the first one: %v", err)
+	}
+}
+
+// createdLate is an API server that does not answer a create, and carries it out later.
+type createdLate struct {
+	shell.API
+	sent   *v1beta2.IPAddress
+	stored bool
+}
+
+func (c *createdLate) Create(_ context.Context, _ *shell.Kind, object, _ metav1.Object) error {
+	c.sent = object.(*v1beta2.IPAddress)
+	return context.DeadlineExceeded
+}
+
+func (c *createdLate) Get(_ context.Context, _ *shell.Kind, of types.NamespacedName, object metav1.Object) error {
+	if !c.stored {
+		return apierrors.NewNotFound(schema.GroupResource{Resource: "ipaddresses"}, of.Name)
+	}
+	*object.(*v1beta2.IPAddress) = *c.sent
+	return nil
+}
+
+// The address that Infoblox has chosen for a claim belongs to nobody else from that moment on, also while it is not known whether its IPAddress
+// was created.
+func TestCreateWithoutAnswer(t *testing.T) {
+	const own, other = "00000000-0000-0000-0000-000000000001", "00000000-0000-0000-0000-000000000002"
+	now := start
+	api := &createdLate{}
+	l := testLogic(t, api, &now)
+	feed := &shell.Feed{Lock: l.Lock, Logic: l}
+	claim := &v1beta2.IPAddressClaim{ObjectMeta: metav1.ObjectMeta{Namespace: "a", Name: "c", UID: own}}
+	claim.Spec.PoolRef = v1beta2.IPPoolReference{APIGroup: shell.GroupIPAM, Kind: v1alpha1.KindInfobloxIPPool, Name: "p"}
+	feed.Shows(l.claims, claim)
+	feed.Shows(l.pools, poolOfName("a", "p"))
+	feed.Fill()
+
+	server := wapitest.New(t, wapitest.NewGrid("10.0.0.0/29"))
+	name, port := server.Address()
+	client, err := wapi.New(wapi.Config{Host: name, Port: port, Version: "2.12", Username: server.Username, Password: server.Password, CAFile: server.CAFile})
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(client.Close)
+	from := source{place: place{"i", "default"}, subnets: []host.Subnet{{Prefix: netip.MustParsePrefix("10.0.0.0/29")}}}
+	step, err := l.obtain(t.Context(), client, host.Claim{UID: own, Namespace: "a", Name: "c", Wanted: wanted("c", from), Subnets: from.subnets}, from)
+	if err != nil || step.Verb != host.Use {
+		t.Fatalf("%v %v", step, err)
+	}
+	if !(at{l, from.place}).HeldByAnother(other, step.Address) || (at{l, from.place}).HeldByAnother(own, step.Address) || (at{l, place{"i", "other"}}).HeldByAnother(other, step.Address) {
+		t.Error("an address that was chosen belongs to its claim, in its network view")
+	}
+	if err := l.create(t.Context(), claim, from, step); !errors.Is(err, context.DeadlineExceeded) {
+		t.Fatal(err)
+	}
+	if address, err := l.created(t.Context(), claim, nil); err == nil {
+		t.Errorf("while the create may be carried out: %v", address)
+	}
+	now, api.stored = now.Add(writeLasts), true
+	if address, err := l.created(t.Context(), claim, nil); err != nil || hostAddress(address) != step.Address {
+		t.Errorf("after it was carried out: %v, %v", address, err)
+	}
+}
+
+// TestChecks: the address, the port, the CA file and the credentials of an InfobloxInstance are those that it names, also for its pools, and what
+// is missing in Infoblox is found when it is missing and when it comes.
+func TestChecks(t *testing.T) {
+	for name, tc := range map[string]struct {
+		grid           func(g *wapitest.Grid)
+		instance       v1alpha1.InfobloxInstanceSpec
+		pool           v1alpha1.InfobloxIPPoolSpec
+		first, repairs string // what the pool says
+		repair         func(g *wapitest.Grid)
+	}{
+		"everything is there": {first: "Ready", repairs: "Ready"},
+		"no DNS view, which nobody needs without a zone": {
+			grid:  func(g *wapitest.Grid) { g.DNSViews = nil },
+			first: "Ready", repairs: "Ready",
+		},
+		"no DNS view for the zone": {
+			grid:   func(g *wapitest.Grid) { g.DNSViews = nil },
+			pool:   v1alpha1.InfobloxIPPoolSpec{DNSZone: "example.com"},
+			first:  "DNSViewNotFound",
+			repair: func(g *wapitest.Grid) { g.DNSViews = []string{"default"} }, repairs: "Ready",
+		},
+		"no network": {
+			grid:   func(g *wapitest.Grid) { g.Networks = map[string][]netip.Prefix{"default": nil} },
+			first:  "NetworkNotFound",
+			repair: func(g *wapitest.Grid) { g.Networks["default"] = []netip.Prefix{netip.MustParsePrefix("10.0.0.0/24")} }, repairs: "Ready",
+		},
+		"a network that goes": {
+			first:  "Ready",
+			repair: func(g *wapitest.Grid) { g.Networks["default"] = nil }, repairs: "NetworkNotFound",
+		},
+	} {
+		t.Run(name, func(t *testing.T) {
+			grid := wapitest.NewGrid("10.0.0.0/24")
+			if tc.grid != nil {
+				tc.grid(grid)
+			}
+			server := wapitest.New(t, grid)
+			api, now := &stubAPI{conditions: map[*shell.Kind][]metav1.Condition{}}, start
+			l := testLogic(t, api, &now)
+			feed := &shell.Feed{Lock: l.Lock, Logic: l}
+			instance := &v1alpha1.InfobloxInstance{ObjectMeta: metav1.ObjectMeta{Name: "i", UID: "1"}, Spec: tc.instance}
+			instance.Spec.Host, instance.Spec.Port = server.Address()
+			instance.Spec.WAPIVersion, instance.Spec.CustomCAPath, instance.Spec.CredentialsSecretRef.Name = "2.12", server.CAFile, "s"
+			pool := &v1alpha1.InfobloxIPPool{ObjectMeta: metav1.ObjectMeta{Namespace: "a", Name: "p", UID: "2", Finalizers: []string{v1beta2.FinalizerProtectPool}}, Spec: tc.pool}
+			pool.Spec.InstanceRef.Name, pool.Spec.Subnets = "i", []v1alpha1.Subnet{{CIDR: "10.0.0.0/24"}}
+			feed.Shows(l.secrets, &corev1.Secret{ObjectMeta: metav1.ObjectMeta{Namespace: "kube-system", Name: "s"},
+				Data: map[string][]byte{"username": []byte(server.Username), "password": []byte(server.Password)}})
+			feed.Shows(l.instances, instance)
+			feed.Shows(l.pools, pool)
+			feed.Fill()
+
+			sync := func() {
+				t.Helper()
+				if err := errors.Join(l.Sync(t.Context(), shell.KeyOf(shell.InfobloxInstances, instance)), l.Sync(t.Context(), shell.KeyOf(shell.InfobloxIPPools, pool))); err != nil {
+					t.Error(err)
+				}
+			}
+			sync()
+			if i, p := api.says(shell.InfobloxInstances), api.says(shell.InfobloxIPPools); i != "ConfigurationValid" || p != tc.first {
+				t.Fatalf("the InfobloxInstance says %q, the pool %q, want %q", i, p, tc.first)
+			}
+			// Soon nothing is asked again, and later everything is.
+			server.Requests()
+			sync()
+			if asked := server.Requests(); len(asked) > 0 {
+				t.Errorf("asked again at once: %v", asked)
+			}
+			if now = now.Add(checkEvery); tc.repair != nil {
+				server.Grid(tc.repair)
+			}
+			sync()
+			if p := api.says(shell.InfobloxIPPools); p != tc.repairs || len(server.Requests()) == 0 {
+				t.Errorf("later the pool says %q, want %q", p, tc.repairs)
+			}
+		})
+	}
+}
