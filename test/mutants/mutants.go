@@ -1714,8 +1714,8 @@ var mutants = []mutant{
 	{
 		name: "infoblox-new-leader-hurries", defect: "a new leader does not wait for writes of the last one that can still be carried out",
 		file: "controllers/clusteripam/infoblox/logic.go",
-		old:  "l.recordState(recordName{at, c.Annotations[v1alpha1.AnnotationHostname]}).unsettled = l.Now().Add(settled)",
-		new:  "l.recordState(recordName{at, c.Annotations[v1alpha1.AnnotationHostname]})",
+		old:  "l.recordState(name).unsettled = l.Now().Add(settled)",
+		new:  "l.recordState(name)",
 		test: testInfoblox,
 	},
 	{
@@ -1728,14 +1728,14 @@ var mutants = []mutant{
 	{
 		name: "infoblox-chosen-forgotten", defect: "an address is used again while it is being written into another IPAddress",
 		file: "controllers/clusteripam/infoblox/logic.go",
-		old:  "if other != claim && h == (holding{address, w.place}) {",
-		new:  "if other != claim && h == (holding{}) {",
+		old:  "if other != claim && h.address == address && (",
+		new:  "if other != claim && h == (holding{}) && (",
 		test: "./controllers/clusteripam/infoblox TestCreateWithoutAnswer",
 	},
 	{
 		name: "infoblox-release-asks-the-pool", defect: "where a host record is comes from the pool, so it is lost with the pool", seen: "cluster-api-ipam-provider-infoblox",
 		file: "controllers/clusteripam/infoblox/release.go",
-		old:  "\tr.where(claim)\n\tr.where(address)\n",
+		old:  "\tr.where(address)\n\tr.where(claim)\n",
 		new:  "",
 		test: testInfoblox,
 	},
@@ -1801,6 +1801,48 @@ var mutants = []mutant{
 		old:  "if _, err := netip.ParseAddr(host); err != nil && strings.Contains(host, \":\") {",
 		new:  "if strings.Contains(host, \":\") {",
 		test: "./controllers/clusteripam/infoblox/wapi TestHosts",
+	},
+	{
+		name: "infoblox-renamed-is-another", defect: "an Infoblox under another name counts as another one, so that an address of which the host record was deleted by hand is given twice",
+		file: "controllers/clusteripam/infoblox/logic.go",
+		old:  "return l.canonical(a) == l.canonical(b)",
+		new:  "return a == b",
+		test: testInfoblox,
+	},
+	{
+		name: "infoblox-moved-pool-forgets", defect: "a pool whose InfobloxInstance or network view got another name gives an address twice",
+		file: "controllers/clusteripam/infoblox/logic.go",
+		old:  "w.samePlace(where, w.place) || w.samePool(name, own)",
+		new:  "w.samePlace(where, w.place)",
+		test: "./controllers/clusteripam/infoblox TestHeldByAnother",
+	},
+	{
+		name: "infoblox-name-of-the-user", defect: "a release looks for the host record under the name that the user wishes by now",
+		file: "controllers/clusteripam/infoblox/logic.go",
+		old:  "cmp.Or(object.GetAnnotations()[annotationName], object.GetAnnotations()[v1alpha1.AnnotationHostname])",
+		new:  "cmp.Or(object.GetAnnotations()[v1alpha1.AnnotationHostname], object.GetAnnotations()[annotationName])",
+		test: testInfoblox,
+	},
+	{
+		name: "infoblox-left-behind", defect: "a claim whose hostname is edited before it has an address leaves a host record behind",
+		file: "controllers/clusteripam/infoblox/claim.go",
+		old:  "case moved, !slices.Contains(names, had.name):",
+		new:  "case moved:",
+		test: testInfoblox,
+	},
+	{
+		name: "infoblox-leaves-in-use", defect: "a host record is given up for another one although the cache is late and its IPAddress exists",
+		file: "controllers/clusteripam/infoblox/claim.go",
+		old:  "\tcase err == nil:\n\t\treturn writes.Later(time.Second)\n",
+		new:  "\tcase err == nil:\n",
+		test: testInfoblox,
+	},
+	{
+		name: "infoblox-served-moves", defect: "a claim whose IPAddress was forced away gets the host record, and the address, that its hostname names by now",
+		file: "controllers/clusteripam/infoblox/host/names.go",
+		old:  "\tif n.Served {\n",
+		new:  "\tif n.Served && n.Hostname == \"\" {\n",
+		test: testInfoblox,
 	},
 
 	// Claims and ClusterDeployments.

@@ -1,6 +1,7 @@
 package infoblox
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -136,17 +137,54 @@ func (l *logic) allocate(ctx context.Context, claim *v1beta2.IPAddressClaim) err
 	case p.full > 0:
 		return l.exhausted(ctx, claim, p.full)
 	}
-	if at, ok := placeOf(claim); ok && at != p.from.place { // The pool has changed while the claim was waiting.
-		if err := l.giveUp(ctx, l.releasedOf(claim, nil)); err != nil {
+	names, mayShare := naming(claim, p.from).Names()
+	had, has := recordOf(claim)
+	moved, leaves := false, false
+	l.Lock.With(func() { // The pool or the annotation may have changed while the claim was waiting.
+		moved = has && !l.samePlace(had.place, p.from.place)
+		if leaves = moved || has && !slices.Contains(names, had.name); leaves && !served(claim) {
+			l.leaving[claim.UID] = true
+		} else {
+			delete(l.leaving, claim.UID)
+		}
+	})
+	switch {
+	case moved && served(claim):
+		return l.pend(ctx, claim, v1beta2.ReasonAllocationFailed, fmt.Sprintf("The claim has had an address, which stays in the host record %s of the InfobloxInstance %s and the network view %s. Let the pool name these again, or create another claim.",
+			had.name, had.instance, had.networkView))
+	case leaves:
+		if err := l.leave(ctx, claim); err != nil {
 			return err
 		}
 	}
-	return l.try(ctx, claim, p.client, p.from)
+	return l.try(ctx, claim, p.client, p.from, names, mayShare)
+}
+
+// served reports whether a claim has had an address. A machine may use it, even if somebody has forced the IPAddress away.
+func served(claim *v1beta2.IPAddressClaim) bool { return claim.Status.AddressRef.Name != "" }
+
+// leave gives up the host record of a claim that gets another one. The cache may not show yet that the claim has an IPAddress.
+func (l *logic) leave(ctx context.Context, claim *v1beta2.IPAddressClaim) error {
+	var until time.Time
+	l.Lock.With(func() { until = l.creating[claim.UID] })
+	if wait := until.Sub(l.Now()); wait > 0 {
+		return writes.Later(wait)
+	}
+	switch err := l.API.Get(ctx, shell.IPAddresses, nameOf(claim), &v1beta2.IPAddress{}); {
+	case err == nil:
+		return writes.Later(time.Second)
+	case !writes.NotThere(err):
+		return err
+	}
+	if err := l.giveUp(ctx, l.releasedOf(claim, nil)); err != nil {
+		return err
+	}
+	l.Lock.With(func() { delete(l.chosen, claim.UID) })
+	return nil
 }
 
 // try tries the names that the claim's host record can have.
-func (l *logic) try(ctx context.Context, claim *v1beta2.IPAddressClaim, client WAPI, from source) error {
-	names, mayShare := naming(claim, from).Names()
+func (l *logic) try(ctx context.Context, claim *v1beta2.IPAddressClaim, client WAPI, from source, names []string, mayShare bool) error {
 	l.Lock.With(func() { // A name that was given up before is not tried again, even if the cache does not show that yet.
 		if i := slices.Index(names, l.prepared[claim.UID].name); i > 0 {
 			names = names[i:]
@@ -193,6 +231,9 @@ func (l *logic) waitForOthers(ctx context.Context, claim *v1beta2.IPAddressClaim
 // naming returns what the name of a claim's host record comes from.
 func naming(claim *v1beta2.IPAddressClaim, from source) host.Naming {
 	n := host.Naming{Claim: claim.Name, UID: claim.UID, Hostname: claim.Annotations[v1alpha1.AnnotationHostname], DNSZone: from.dnsZone}
+	if had, ok := recordOf(claim); ok {
+		n.Recorded, n.Served = had.name, served(claim)
+	}
 	if owner := metav1.GetControllerOf(claim); owner != nil {
 		n.Machine = owner.Name
 	}
@@ -210,7 +251,7 @@ func wanted(name string, from source) host.Record {
 // prepare writes to a claim what its release needs, before anything is written to Infoblox.
 func (l *logic) prepare(ctx context.Context, claim *v1beta2.IPAddressClaim, at place, name string) (*v1beta2.IPAddressClaim, error) {
 	finalizers, missing := without(claim.Finalizers, v1beta2.FinalizerReleaseAddress)
-	done := !missing && claim.Annotations[v1alpha1.AnnotationHostname] == name && claim.Annotations[annotationPlace] == at.String()
+	done := !missing && claim.Annotations[annotationName] == name && claim.Annotations[annotationPlace] == at.String()
 	l.Lock.With(func() {
 		want := recordName{at, name}
 		before, ok := l.prepared[claim.UID]
@@ -222,8 +263,12 @@ func (l *logic) prepare(ctx context.Context, claim *v1beta2.IPAddressClaim, at p
 	}
 	stored := &v1beta2.IPAddressClaim{}
 	patch := shell.MergePatchOfVersion(claim, map[string]any{"metadata": map[string]any{
-		"finalizers":  append(finalizers, v1beta2.FinalizerReleaseAddress),
-		"annotations": map[string]string{v1alpha1.AnnotationHostname: name, annotationPlace: at.String()},
+		"finalizers": append(finalizers, v1beta2.FinalizerReleaseAddress),
+		"annotations": map[string]string{
+			v1alpha1.AnnotationHostname: cmp.Or(claim.Annotations[v1alpha1.AnnotationHostname], name),
+			annotationPlace:             at.String(),
+			annotationName:              name,
+		},
 	}})
 	if err := l.API.Patch(ctx, shell.IPAddressClaims, nameOf(claim), patch, stored); err != nil {
 		return nil, err
@@ -234,6 +279,7 @@ func (l *logic) prepare(ctx context.Context, claim *v1beta2.IPAddressClaim, at p
 // claimRecord keeps others from the host records of a name until done is called. It fails if somebody else is at work on them.
 func (l *logic) claimRecord(name recordName) (r *recordState, done func(), err error) {
 	l.Lock.With(func() {
+		name.place = l.canonical(name.place)
 		if r = l.recordState(name); r.busy {
 			err = writes.Later(100 * time.Millisecond)
 			return
@@ -341,6 +387,7 @@ func (l *logic) create(ctx context.Context, claim *v1beta2.IPAddressClaim, from 
 			Annotations: map[string]string{
 				v1alpha1.AnnotationHostname: step.Record.Name,
 				annotationPlace:             from.String(),
+				annotationName:              step.Record.Name,
 				annotationClaim:             string(claim.UID),
 			},
 			Finalizers: []string{v1beta2.FinalizerProtectAddress},

@@ -9,7 +9,6 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/types"
 
-	"github.com/multicidr/controller-manager/apis/clusterapi/v1alpha1"
 	"github.com/multicidr/controller-manager/apis/clusterapi/v1beta2"
 	"github.com/multicidr/controller-manager/controllers/clusteripam/infoblox/host"
 	"github.com/multicidr/controller-manager/controllers/clusteripam/infoblox/wapi"
@@ -34,11 +33,12 @@ type released struct {
 	since time.Time // when it was deleted; zero if it was not
 }
 
-// releasedOf returns what a claim gives up. Of what another program has allocated, the pool says where it is.
+// releasedOf returns what a claim gives up: what its IPAddress says, because that is what was allocated, or else what the claim says. Of what another
+// program has allocated, the pool says where it is.
 func (l *logic) releasedOf(claim *v1beta2.IPAddressClaim, address *v1beta2.IPAddress) released {
 	r := released{Released: host.Released{UID: claim.UID, Address: hostAddress(address)}, about: claim, kind: shell.IPAddressClaims}
-	r.where(claim)
 	r.where(address)
+	r.where(claim)
 	if claim.DeletionTimestamp != nil {
 		r.since = claim.DeletionTimestamp.Time
 	}
@@ -66,10 +66,11 @@ func (r *released) where(object metav1.Object) {
 		r.Was = types.UID(a.Annotations[annotationClaim])
 		r.Unmarked = r.Was == ""
 	}
-	if at, ok := placeOf(object); ok && r.place == (place{}) {
-		r.place = at
+	found, ok := recordOf(object)
+	if ok && r.place == (place{}) {
+		r.place = found.place
 	}
-	r.name = cmp.Or(r.name, object.GetAnnotations()[v1alpha1.AnnotationHostname])
+	r.name = cmp.Or(r.name, found.name)
 }
 
 // release releases the address of a claim that is deleted: first in Infoblox, then the IPAddress, then the claim.

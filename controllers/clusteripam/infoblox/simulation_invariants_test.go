@@ -51,18 +51,29 @@ func (w *world) judge() {
 	}
 	// Nothing is released while its claim lives.
 	for _, c := range all[v1beta2.IPAddressClaim](w, shell.IPAddressClaims) {
-		object := w.objects[shell.IPAddresses][nameOf(c)]
-		if object == nil || c.DeletionTimestamp != nil || w.spoilt[string(c.UID)] {
+		if c.DeletionTimestamp != nil || w.spoilt[string(c.UID)] {
 			continue
 		}
-		a := &v1beta2.IPAddress{}
-		decode(object, a)
-		if a.OwnerReferences[0].UID != c.UID {
+		has := w.told[c.UID]
+		if object := w.objects[shell.IPAddresses][nameOf(c)]; object != nil {
+			a := &v1beta2.IPAddress{}
+			decode(object, a)
+			if a.OwnerReferences[0].UID != c.UID {
+				continue
+			}
+			if has != "" && a.Spec.Address != has {
+				w.violate("a claim keeps its address: %s had %s and has %s", nameOf(c), has, a.Spec.Address)
+			}
+			if has = a.Spec.Address; c.Status.AddressRef.Name != "" {
+				w.told[c.UID] = has
+			}
+		}
+		if has == "" {
 			continue
 		}
 		i := slices.IndexFunc(records, func(r host.Record) bool { return r.Of(c.UID) })
-		if i < 0 || !slices.Contains(records[i].Addresses(), netip.MustParseAddr(a.Spec.Address)) {
-			w.violate("an address is reserved in Infoblox as long as its claim lives: %s %s", nameOf(c), a.Spec.Address)
+		if i < 0 || !slices.Contains(records[i].Addresses(), netip.MustParseAddr(has)) {
+			w.violate("an address is reserved in Infoblox as long as its claim lives: %s %s", nameOf(c), has)
 		}
 	}
 }
