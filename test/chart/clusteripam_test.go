@@ -1,6 +1,9 @@
 package chart
 
 import (
+	"context"
+	"errors"
+	"maps"
 	"os"
 	"path/filepath"
 	"slices"
@@ -8,7 +11,16 @@ import (
 	"testing"
 
 	"github.com/google/go-cmp/cmp"
+	"github.com/google/go-cmp/cmp/cmpopts"
+	"helm.sh/helm/v4/pkg/action"
 	"helm.sh/helm/v4/pkg/chart/v2/loader"
+	"helm.sh/helm/v4/pkg/kube"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
+	"k8s.io/apimachinery/pkg/runtime/schema"
+	"k8s.io/client-go/dynamic"
+
+	"github.com/multicidr/controller-manager/test/controlplane"
 )
 
 const (
@@ -106,4 +118,104 @@ func TestClusterIPAMPermissions(t *testing.T) {
 			}
 		})
 	}
+}
+
+// The life of a release. CRDs that another program has installed stay as they are, and what was created lives longer than the release.
+func TestClusterIPAMRelease(t *testing.T) {
+	const release, fullname = "addresses", "addresses-cluster-ipam-controller"
+	c, ctx := startCluster(t, controlplane.Options{}), t.Context()
+	chart := loadChartIn(t, clusterIPAMChart)
+	crds := dynamic.NewForConfigOrDie(c.AdminConfig()).Resource(schema.GroupVersionResource{Group: "apiextensions.k8s.io", Version: "v1", Resource: "customresourcedefinitions"})
+	pools := dynamic.NewForConfigOrDie(c.AdminConfig()).Resource(schema.GroupVersionResource{Group: "ipam.cluster.x-k8s.io", Version: "v1alpha2", Resource: "globalinclusterippools"})
+	theirs := onlyObject(t, manifests+"/clusteripam/crds/ipam.cluster.x-k8s.io_ipaddressclaims.yaml")
+	theirs["metadata"].(map[string]any)["labels"] = map[string]any{"cluster.x-k8s.io/provider": "cluster-api"}
+	if err := c.ApplyObjects(ctx, &unstructured.Unstructured{Object: theirs}); err != nil {
+		t.Fatal(err)
+	}
+	values := func(set, more string) map[string]any {
+		return loader.MergeMaps(valueSetsIn(t, clusterIPAMTestdata)[set], object(t, more))
+	}
+	upgrade := func(v map[string]any) error {
+		upgrade := action.NewUpgrade(c.helm)
+		upgrade.Namespace, upgrade.ServerSideApply, upgrade.WaitStrategy = namespace, "auto", kube.HookOnlyStrategy
+		_, err := upgrade.Run(release, chart, v)
+		return err
+	}
+	rollback := func() error {
+		rollback := action.NewRollback(c.helm)
+		rollback.WaitStrategy = kube.HookOnlyStrategy
+		return rollback.Run(release)
+	}
+	install := func() error {
+		install := action.NewInstall(c.helm)
+		install.ReleaseName, install.Namespace, install.CreateNamespace, install.WaitStrategy = release, namespace, true, kube.HookOnlyStrategy
+		_, err := install.Run(chart, values("defaults", `{}`))
+		return err
+	}
+	// expect compares the objects of the release, by "Kind name", and sees that what must outlive it is there.
+	expect := func(step string, err error, replicas int32, want ...string) {
+		t.Helper()
+		if err != nil {
+			t.Fatalf("%s: %v", step, err)
+		}
+		found := map[string]bool{}
+		deployments, err := c.kube.AppsV1().Deployments("").List(ctx, metav1.ListOptions{})
+		for _, o := range deployments.Items {
+			found["Deployment "+o.Name] = true
+			if *o.Spec.Replicas != replicas {
+				t.Errorf("%s: %d replicas, want %d", step, *o.Spec.Replicas, replicas)
+			}
+		}
+		mine := metav1.ListOptions{LabelSelector: "app.kubernetes.io/instance=" + release}
+		roles, err2 := c.kube.RbacV1().Roles("").List(ctx, mine)
+		for _, o := range roles.Items {
+			found["Role "+o.Namespace+"/"+o.Name] = true
+		}
+		clusterRoles, err3 := c.kube.RbacV1().ClusterRoles().List(ctx, mine)
+		for _, o := range clusterRoles.Items {
+			found["ClusterRole "+o.Name] = true
+		}
+		if err := errors.Join(err, err2, err3); err != nil {
+			t.Fatal(err)
+		}
+		if diff := cmp.Diff(want, slices.Sorted(maps.Keys(found)), cmpopts.EquateEmpty()); diff != "" {
+			t.Errorf("after the %s (-want +installed):\n%s", step, diff)
+		}
+		all, err := crds.List(ctx, metav1.ListOptions{})
+		if err != nil || len(all.Items) != 9 {
+			t.Errorf("after the %s: %d CRDs, want 9: %v", step, len(all.Items), err)
+		}
+		if o, err := crds.Get(ctx, "ipaddressclaims.ipam.cluster.x-k8s.io", metav1.GetOptions{}); err != nil || o.GetLabels()["cluster.x-k8s.io/provider"] != "cluster-api" || o.GetLabels()["app.kubernetes.io/managed-by"] == "Helm" {
+			t.Errorf("after the %s: the CRD of Cluster API has the labels %v: %v", step, o.GetLabels(), err)
+		}
+		if _, err := pools.Get(ctx, "kept", metav1.GetOptions{}); err != nil && step != "installation" {
+			t.Errorf("after the %s: %v", step, err)
+		}
+	}
+	usual := []string{"ClusterRole " + fullname + ":cluster-deployment-ipam-controller", "ClusterRole " + fullname + ":cluster-ipam-controller",
+		"ClusterRole " + fullname + ":in-cluster-ip-pool-controller", "ClusterRole " + fullname + ":infoblox-ip-pool-controller",
+		"Deployment " + fullname, "Role " + namespace + "/" + fullname + "-lease", "Role " + namespace + "/" + fullname + "-secrets"}
+
+	expect("installation", install(), 2, usual...)
+	eventually(t, func(ctx context.Context) error {
+		_, err := pools.Create(ctx, &unstructured.Unstructured{Object: object(t, `{apiVersion: ipam.cluster.x-k8s.io/v1alpha2, kind: GlobalInClusterIPPool, metadata: {name: kept}, spec: {addresses: [10.0.0.1], prefix: 24}}`)}, metav1.CreateOptions{})
+		return err
+	})
+	c.enforceRestricted(t)
+	if err := c.dryRunPodOf(t, fullname); err != nil {
+		t.Errorf("a Pod in a namespace that enforces Pod Security restricted: %v", err)
+	}
+	expect("upgrade", upgrade(values("everything-on", `{serviceMonitor: {enabled: false}, infoblox: {secretNamespace: kube-system}}`)), 3,
+		append(append([]string{}, usual[:5]...), "Role kube-system/"+fullname+"-secrets", usual[5])...)
+	expect("rollback", rollback(), 2, usual...)
+	expect("upgrade to pools only", upgrade(values("pools-only", `{serviceAccount: {create: true}}`)), 1, usual[2], "Deployment "+fullname)
+	expect("rollback from pools only", rollback(), 2, usual...)
+	if err := upgrade(values("defaults", `{replicaCount: 2, leaderElection: {enabled: false}}`)); err == nil {
+		t.Error("two replicas without election were installed")
+	}
+	uninstall := action.NewUninstall(c.helm)
+	uninstall.WaitStrategy = kube.HookOnlyStrategy
+	_, err := uninstall.Run(release)
+	expect("uninstallation", err, 0)
+	expect("second installation", install(), 2, usual...)
 }

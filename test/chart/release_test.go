@@ -251,7 +251,12 @@ func (c *cluster) enforceRestricted(t *testing.T) {
 // dryRunPod asks the API server for a Pod of the Deployment, as the ReplicaSet controller would.
 func (c *cluster) dryRunPod(t *testing.T) error {
 	t.Helper()
-	deployment, err := c.kube.AppsV1().Deployments(namespace).Get(t.Context(), fullname, metav1.GetOptions{})
+	return c.dryRunPodOf(t, fullname)
+}
+
+func (c *cluster) dryRunPodOf(t *testing.T, name string) error {
+	t.Helper()
+	deployment, err := c.kube.AppsV1().Deployments(namespace).Get(t.Context(), name, metav1.GetOptions{})
 	if err != nil {
 		t.Fatal(err)
 	}

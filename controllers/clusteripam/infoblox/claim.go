@@ -296,17 +296,22 @@ func (l *logic) claimRecord(name recordName) (r *recordState, done func(), err e
 }
 
 // sent notes the outcome of a write to Infoblox.
-func (l *logic) sent(r *recordState, err error) error {
+func (l *logic) sent(r *recordState, create bool, err error) error {
 	if wapi.InFlight(err) {
-		l.Lock.With(func() { r.unsettled = l.Now().Add(settled) })
+		l.Lock.With(func() { r.unsettle(create, l.Now()) })
 	}
 	return err
 }
 
-// settles returns an error until every write of a host record that was not answered is over.
-func (l *logic) settles(r *recordState) (err error) {
+// settles returns an error until the writes of a host record that were not answered are over: all of them, or those that would change a record
+// that is created now.
+func (l *logic) settles(r *recordState, create bool) (err error) {
 	l.Lock.With(func() {
-		if wait := r.unsettled.Sub(l.Now()); wait > 0 {
+		until := r.unsettled
+		if create {
+			until = r.changing
+		}
+		if wait := until.Sub(l.Now()); wait > 0 {
 			err = writes.Later(wait)
 		}
 	})
@@ -317,7 +322,8 @@ func (l *logic) settles(r *recordState) (err error) {
 //
 // Whatever was written before, by whom, and whether the answer came: it looks first, and writes only what is missing. Infoblox refuses a second
 // record of a name, so a lost create is sent again at once. An update adds an address, whatever has become of the last one, so it is not
-// sent again until the last one is over.
+// sent again until the last one is over. A record that is created again has the reference of the one before, so a create waits for updates and
+// deletes.
 func (l *logic) obtain(ctx context.Context, client WAPI, c host.Claim, from source) (step host.Step, err error) {
 	r, done, err := l.claimRecord(recordName{from.place, c.Wanted.Name})
 	if err != nil {
@@ -337,16 +343,15 @@ func (l *logic) obtain(ctx context.Context, client WAPI, c host.Claim, from sour
 		switch step.Verb {
 		case host.Use, host.Ambiguous, host.Wait:
 			return step, nil
-		case host.Create:
-		default:
-			if err := l.settles(r); err != nil {
-				return step, err
-			}
-			if step.Verb == host.Taken {
-				return step, nil
-			}
 		}
-		if err := l.sent(r, write(ctx, client, step, from)); err != nil && !wapi.IsDuplicate(err) && !wapi.IsNotFound(err) {
+		create := step.Verb == host.Create
+		if err := l.settles(r, create); err != nil {
+			return step, err
+		}
+		if step.Verb == host.Taken {
+			return step, nil
+		}
+		if err := l.sent(r, create, write(ctx, client, step, from)); err != nil && !wapi.IsDuplicate(err) && !wapi.IsNotFound(err) {
 			return step, err
 		}
 	}

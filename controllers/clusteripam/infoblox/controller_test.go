@@ -70,7 +70,7 @@ func TestFence(t *testing.T) {
 			inside int
 		}{{nil, 0}, {&wapi.Error{Status: http.StatusBadRequest}, 0}, {&wapi.Error{}, 1}} {
 			fence, server := &stubFence{}, &stubWAPI{err: tc.err}
-			if err := write(fenced{server, fence}); err != tc.err || server.writes != 1 || fence.inside != tc.inside {
+			if err := write(fenced{server, fence}); !errors.Is(err, tc.err) || server.writes != 1 || fence.inside != tc.inside {
 				t.Errorf("%s, answered with %v: %v, %d writes, %d in the fence, want %d", name, tc.err, err, server.writes, fence.inside, tc.inside)
 			}
 		}
@@ -133,6 +133,39 @@ func TestOneAtATime(t *testing.T) {
 	done()
 	if _, _, err := l.claimRecord(name); err != nil {
 		t.Errorf("after the first one: %v", err)
+	}
+}
+
+// A host record has the reference of the one before it that had its name, so that a late update or delete would hit it. A late create does not.
+func TestCreateAfterALostWrite(t *testing.T) {
+	server := wapitest.New(t, wapitest.NewGrid("10.0.0.0/29"))
+	name, port := server.Address()
+	client, err := wapi.New(wapi.Config{Host: name, Port: port, Version: "2.12", Username: server.Username, Password: server.Password, CAFile: server.CAFile})
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(client.Close)
+	from := source{place: place{"i", "default"}, subnets: []host.Subnet{{Prefix: netip.MustParsePrefix("10.0.0.0/29")}}}
+	now := start
+	l := testLogic(t, nil, &now)
+	obtain := func(name string) error {
+		_, err := l.obtain(t.Context(), client, host.Claim{UID: "00000000-0000-0000-0000-000000000001", Wanted: wanted(name, from), Subnets: from.subnets}, from)
+		return err
+	}
+	for name, create := range map[string]bool{"created": true, "changed": false} {
+		l.recordState(recordName{from.place, name})
+		_ = l.sent(l.records[recordName{from.place, name}], create, &wapi.Error{})
+		if err := obtain(name); (err == nil) != create {
+			t.Errorf("while the record may still be %s: %v", name, err)
+		}
+	}
+	from.subnets[0].Gateway = netip.MustParseAddr("10.0.0.1") // What was allocated is useless, so the record is to be updated.
+	if err := obtain("created"); err == nil {
+		t.Error("the record was updated while another write can still be carried out")
+	}
+	now = now.Add(settled)
+	if err := obtain("changed"); err != nil {
+		t.Errorf("after the update is over: %v", err)
 	}
 }
 

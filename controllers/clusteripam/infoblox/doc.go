@@ -12,7 +12,8 @@
 //  5. When the claim is deleted, the address goes from Infoblox first, then the IPAddress, then the claim's finalizer (release.go).
 //
 // A write whose answer is lost may have been carried out, and may still be. A second create of the same name is refused by Infoblox, so it is sent
-// at once. Everything else, and the end of a release, waits until the lost write is over (settles).
+// at once. Everything else, and the end of a release, waits until the lost write is over (settles). So does a create after a lost update or delete:
+// the new record would have the same reference.
 //
 // One claim at a time works on the host records of a name (claimRecord). Writes to Infoblox pass the fence of the leader Lease like those to the API
 // server.

@@ -65,8 +65,8 @@ func recordOf(object metav1.Object) (r recordName, ok bool) {
 // recordState is what is going on with the host records of one name.
 type recordState struct {
 	busy bool // a claim works on them
-	// unsettled is until when a write without an answer can still be carried out.
-	unsettled time.Time
+	// unsettled is until when a write without an answer can still be carried out, and changing until when one that is not a create can.
+	unsettled, changing time.Time
 }
 
 // logic implements shell.Logic.
@@ -148,7 +148,7 @@ func (l *logic) Fill() {
 		// An earlier leader may have sent a write for it.
 		if name, ok := recordOf(c); ok {
 			if _, has := l.addresses.Get(c.Namespace, c.Name); !has || c.DeletionTimestamp != nil {
-				l.recordState(name).unsettled = l.Now().Add(settled)
+				l.recordState(name).unsettle(false, l.Now())
 			}
 		}
 	}
@@ -349,6 +349,13 @@ func (l *logic) recordState(name recordName) *recordState {
 		l.records[name] = &recordState{}
 	}
 	return l.records[name]
+}
+
+// unsettle notes a write without an answer.
+func (r *recordState) unsettle(create bool, now time.Time) {
+	if r.unsettled = now.Add(settled); !create {
+		r.changing = r.unsettled
+	}
 }
 
 // Sync implements shell.Logic.

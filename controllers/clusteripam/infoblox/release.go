@@ -181,13 +181,13 @@ func (l *logic) giveUp(ctx context.Context, c released) error {
 		case wait:
 			return writes.Later(time.Second)
 		case len(removals) == 0:
-			if err := l.settles(r); err != nil {
+			if err := l.settles(r, false); err != nil {
 				return err
 			}
 			l.gaveUp()
 			return nil
 		}
-		if err := l.sent(r, remove(ctx, client, removals[0])); err != nil && !wapi.IsNotFound(err) {
+		if err := l.sent(r, false, remove(ctx, client, removals[0])); err != nil && !wapi.IsNotFound(err) {
 			return l.cannotRelease(c, err)
 		}
 	}
