@@ -1851,6 +1851,27 @@ var mutants = []mutant{
 		new:  "\tif n.Served && n.Hostname == \"\" {\n",
 		test: testInfoblox,
 	},
+	{
+		name: "infoblox-machine-still-runs", defect: "the address of a claim in deletion is released although others have finalizers on the claim",
+		file: "controllers/clusteripam/infoblox/release.go",
+		old:  "return f != metav1.FinalizerDeleteDependents",
+		new:  "return f == \"\"",
+		test: testInfoblox,
+	},
+	{
+		name: "infoblox-earlier-pool", defect: "an IPAddress that an earlier claim of the name left in another pool counts as the claim's",
+		file: "controllers/clusteripam/infoblox/claim.go",
+		old:  "address.Spec.PoolRef.Name == claim.Spec.PoolRef.Name && address.Spec",
+		new:  "address.Spec",
+		test: "./controllers/clusteripam/infoblox TestIPAddressOfAnEarlierClaim",
+	},
+	{
+		name: "infoblox-releases-of-others", defect: "an IPAddress of another kind of pool is released",
+		file: "controllers/clusteripam/infoblox/release.go",
+		old:  "if address == nil || !ofInfoblox(address.Spec.PoolRef) ||",
+		new:  "if address == nil ||",
+		test: "./controllers/clusteripam/infoblox TestIPAddressOfAnotherAllocator",
+	},
 
 	// Claims and ClusterDeployments.
 	{

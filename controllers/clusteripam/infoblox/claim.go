@@ -37,29 +37,39 @@ const maxSteps = 20
 func (l *logic) syncClaim(ctx context.Context, key shell.Key) error {
 	var claim *v1beta2.IPAddressClaim
 	var address *v1beta2.IPAddress
-	var rests, foreign bool
+	var foreign *v1beta2.IPAddress // which stands in the claim's way
+	var rests bool
 	l.Lock.With(func() {
 		claim, _ = l.claims.Get(key.Namespace, key.Name)
 		address, _ = l.addresses.Get(key.Namespace, key.Name)
-		if foreign = address != nil && !ofInfoblox(address.Spec.PoolRef); foreign {
-			address = nil
+		if claim != nil && address != nil && !owns(claim, address) {
+			address, foreign = nil, address
 		}
-		rests = claim != nil && (!ofInfoblox(claim.Spec.PoolRef) || l.claims.Broken(claim) != nil || l.pausedOrAlone(claim))
+		rests = claim != nil && (!ofInfoblox(claim.Spec.PoolRef) || l.claims.Broken(claim) != nil && claim.DeletionTimestamp == nil || l.pausedOrAlone(claim))
 	})
 	switch {
 	case rests:
 		return nil
 	case claim == nil:
 		return l.releaseOrphan(ctx, address)
+	case foreign != nil && foreign.DeletionTimestamp != nil && ofInfoblox(foreign.Spec.PoolRef):
+		return l.releaseOrphan(ctx, foreign)
 	case claim.DeletionTimestamp != nil:
 		return l.release(ctx, claim, address)
-	case foreign:
-		return l.pend(ctx, claim, v1beta2.ReasonAllocationFailed, fmt.Sprintf("The IPAddress %s exists, and is of another pool. Delete it, or create a claim with another name.", claim.Name))
+	case foreign != nil:
+		return l.pend(ctx, claim, v1beta2.ReasonAllocationFailed, fmt.Sprintf("The IPAddress %s exists, and is of the %s %s. Delete it, or create a claim with another name.",
+			claim.Name, foreign.Spec.PoolRef.Kind, foreign.Spec.PoolRef.Name))
 	case address != nil:
 		return l.finish(ctx, claim, address)
 	default:
 		return l.allocate(ctx, claim)
 	}
+}
+
+// owns reports whether the IPAddress of a claim's name is the claim's: it was made for this claim, or it is of the claim's pool.
+func owns(claim *v1beta2.IPAddressClaim, address *v1beta2.IPAddress) bool {
+	return ofInfoblox(address.Spec.PoolRef) && (address.Annotations[annotationClaim] == string(claim.UID) ||
+		address.Spec.PoolRef.Name == claim.Spec.PoolRef.Name && address.Spec.ClaimRef.Name == claim.Name)
 }
 
 func paused(object metav1.Object) bool {

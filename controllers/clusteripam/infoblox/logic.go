@@ -279,16 +279,14 @@ func (l *logic) Known(claim types.UID) *host.Known {
 	if !ok {
 		return nil
 	}
-	c, _ := l.claims.Get(name.Namespace, name.Name)
-	return &host.Known{Namespace: name.Namespace, Address: l.addressOf(name), Leaves: l.leaving[claim] || c != nil && c.DeletionTimestamp != nil}
-}
-
-// addressOf returns the address of an IPAddress of an InfobloxIPPool; not valid if there is none.
-func (l *logic) addressOf(name types.NamespacedName) (address netip.Addr) {
-	if a, ok := l.addresses.Get(name.Namespace, name.Name); ok && ofInfoblox(a.Spec.PoolRef) {
-		address, _ = netip.ParseAddr(a.Spec.Address)
+	known := &host.Known{Namespace: name.Namespace, Leaves: l.leaving[claim]}
+	if c, ok := l.claims.Get(name.Namespace, name.Name); ok {
+		known.Leaves = known.Leaves || c.DeletionTimestamp != nil
+		if a, ok := l.addresses.Get(name.Namespace, name.Name); ok && owns(c, a) {
+			known.Address = hostAddress(a)
+		}
 	}
-	return address
+	return known
 }
 
 // at is the World as seen from one place: the same address in two network views is two addresses.

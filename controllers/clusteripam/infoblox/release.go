@@ -4,6 +4,7 @@ import (
 	"cmp"
 	"context"
 	"fmt"
+	"slices"
 	"time"
 
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
@@ -80,6 +81,9 @@ func (l *logic) release(ctx context.Context, claim *v1beta2.IPAddressClaim, addr
 		return nil
 	}
 	l.waits(claim, "")
+	if slices.ContainsFunc(finalizers, func(f string) bool { return f != metav1.FinalizerDeleteDependents }) {
+		return nil // The machine may still run. Garbage collection, however, waits for the IPAddress.
+	}
 	address, err := l.created(ctx, claim, address)
 	if err != nil {
 		return err
@@ -120,7 +124,7 @@ func (l *logic) created(ctx context.Context, claim *v1beta2.IPAddressClaim, addr
 
 // releaseOrphan releases an IPAddress that is deleted and whose claim is gone: somebody has removed the claim's finalizer.
 func (l *logic) releaseOrphan(ctx context.Context, address *v1beta2.IPAddress) error {
-	if address == nil || address.DeletionTimestamp == nil || paused(address) {
+	if address == nil || !ofInfoblox(address.Spec.PoolRef) || address.DeletionTimestamp == nil || paused(address) {
 		return nil
 	}
 	if _, missing := without(address.Finalizers, v1beta2.FinalizerProtectAddress); missing {

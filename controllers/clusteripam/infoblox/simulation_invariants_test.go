@@ -49,9 +49,9 @@ func (w *world) judge() {
 			w.covered["the gateway avoided"]++
 		}
 	}
-	// Nothing is released while its claim lives.
+	// Nothing is released while its claim lives, or others say that its machine may.
 	for _, c := range all[v1beta2.IPAddressClaim](w, shell.IPAddressClaims) {
-		if c.DeletionTimestamp != nil || w.spoilt[string(c.UID)] {
+		if c.DeletionTimestamp != nil && !machineRuns(c) || w.spoilt[string(c.UID)] {
 			continue
 		}
 		has := w.told[c.UID]
@@ -87,6 +87,7 @@ func (w *world) judgeRest() {
 		ready := meta.FindStatusCondition(c.Status.Conditions, v1beta2.ConditionReady)
 		object := w.objects[shell.IPAddresses][nameOf(c)]
 		switch {
+		case c.DeletionTimestamp != nil && machineRuns(c):
 		case c.DeletionTimestamp != nil:
 			w.violate("who can go is gone: %s", nameOf(c))
 		case object == nil && ready == nil:

@@ -24,6 +24,7 @@ var hasToHappen = []string{
 	"write: lost after", "write: lost before", "write: late and carried out", "crash", "another leader", "a deposed leader wants to write",
 	"somebody makes a record", "somebody deletes a record of ours", "Infoblox is down", "somebody forces a pool away", "somebody deletes the InfobloxInstance",
 	"a pool names another InfobloxInstance", "user edits the hostname", "somebody forces an IPAddress away",
+	"a machine ends after its claim is deleted",
 }
 
 func TestSimulation(t *testing.T) {
@@ -96,6 +97,8 @@ func (w *world) move() {
 		w.edit()
 	case n < 29 && w.chance.IntN(2) == 0:
 		w.forceAway()
+	case n < 31:
+		w.endMachine()
 	default:
 		p := w.leader
 		if len(w.old) > 0 && w.chance.IntN(3) == 0 {

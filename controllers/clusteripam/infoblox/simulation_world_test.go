@@ -261,6 +261,9 @@ func (w *world) createClaim() {
 	}
 	c := &v1beta2.IPAddressClaim{ObjectMeta: metav1.ObjectMeta{Namespace: namespace, Name: fmt.Sprintf("c%d", n)},
 		Spec: v1beta2.IPAddressClaimSpec{PoolRef: v1beta2.IPPoolReference{APIGroup: shell.GroupIPAM, Kind: v1alpha1.KindInfobloxIPPool, Name: "v4"}}}
+	if w.chance.IntN(6) == 0 {
+		c.Finalizers = []string{finalizerOfOthers}
+	}
 	if n >= 2 { // These two share a host record.
 		c.Annotations = map[string]string{v1alpha1.AnnotationHostname: "h-" + namespace}
 		c.Spec.PoolRef.Name = []string{"v4", "v6"}[n-2]
@@ -280,6 +283,25 @@ func (w *world) deleteClaim() {
 		c := claims[w.chance.IntN(len(claims))]
 		w.note("user deletes " + nameOf(c).String())
 		_ = w.delete(shell.IPAddressClaims, nameOf(c), "")
+	}
+}
+
+// finalizerOfOthers keeps a claim that is deleted until the machine has ended.
+const finalizerOfOthers = "example.com/machine"
+
+func machineRuns(c *v1beta2.IPAddressClaim) bool {
+	return slices.Contains(c.Finalizers, finalizerOfOthers)
+}
+
+// endMachine lets the machine of a claim that is deleted end.
+func (w *world) endMachine() {
+	for _, c := range all[v1beta2.IPAddressClaim](w, shell.IPAddressClaims) {
+		if c.DeletionTimestamp != nil && machineRuns(c) {
+			w.note("a machine ends after its claim is deleted")
+			finalizers, _ := without(c.Finalizers, finalizerOfOthers)
+			_ = w.patch(shell.IPAddressClaims, nameOf(c), shell.Patch{Body: shell.Encode(map[string]any{"metadata": map[string]any{"finalizers": finalizers}})}, nil)
+			return
+		}
 	}
 }
 
