@@ -1872,6 +1872,34 @@ var mutants = []mutant{
 		new:  "if address == nil ||",
 		test: "./controllers/clusteripam/infoblox TestIPAddressOfAnotherAllocator",
 	},
+	{
+		name: "infoblox-renamed-view", defect: "a release asks a network view that has another name by now, finds nothing, and the host record stays for ever",
+		file: "controllers/clusteripam/infoblox/release.go",
+		old:  "exists || err != nil {\n\t\treturn \"\", err",
+		new:  "exists || err == nil {\n\t\treturn \"\", err",
+		test: "./controllers/clusteripam/infoblox TestRenamedNetworkView",
+	},
+	{
+		name: "infoblox-waits-for-lost-server", defect: "a claim without an address waits for ever for an InfobloxInstance that is gone, to give up a host record there",
+		file: "controllers/clusteripam/infoblox/release.go",
+		old:  "\treturn l.Now().Sub(since)\n",
+		new:  "\tif since == l.missing[instance] {\n\t\treturn 0\n\t}\n\treturn l.Now().Sub(since)\n",
+		test: "./controllers/clusteripam/infoblox TestReplacedInstance",
+	},
+	{
+		name: "infoblox-taken-for-ever", defect: "a claim is not tried again when the host record that is in its way may be gone",
+		file: "controllers/clusteripam/infoblox/claim.go",
+		old:  "\treturn writes.Later(checkEvery)\n",
+		new:  "\treturn nil\n",
+		test: "./controllers/clusteripam/infoblox TestTakenRecordGoes",
+	},
+	{
+		name: "infoblox-capitals", defect: "host records whose names differ only in capitals are two",
+		file: "controllers/clusteripam/infoblox/host/names.go",
+		old:  "\tn.Hostname, n.Machine, n.DNSZone = fold(n.Hostname), fold(n.Machine), fold(n.DNSZone)\n",
+		new:  "",
+		test: "./controllers/clusteripam/infoblox/host TestNames",
+	},
 
 	// Claims and ClusterDeployments.
 	{

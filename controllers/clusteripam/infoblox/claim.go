@@ -160,7 +160,7 @@ func (l *logic) allocate(ctx context.Context, claim *v1beta2.IPAddressClaim) err
 	})
 	switch {
 	case moved && served(claim):
-		return l.pend(ctx, claim, v1beta2.ReasonAllocationFailed, fmt.Sprintf("The claim has had an address, which stays in the host record %s of the InfobloxInstance %s and the network view %s. Let the pool name these again, or create another claim.",
+		return l.stuck(ctx, claim, fmt.Sprintf("The claim has had an address, which stays in the host record %s of the InfobloxInstance %s and the network view %s. Let the pool name these again, or create another claim.",
 			had.name, had.instance, had.networkView))
 	case leaves:
 		if err := l.leave(ctx, claim); err != nil {
@@ -186,8 +186,15 @@ func (l *logic) leave(ctx context.Context, claim *v1beta2.IPAddressClaim) error 
 	case !writes.NotThere(err):
 		return err
 	}
-	if err := l.giveUp(ctx, l.releasedOf(claim, nil)); err != nil {
+	had := l.releasedOf(claim, nil)
+	switch err := l.giveUp(ctx, had); {
+	case errors.Is(err, writes.Later(checkFailed)):
+		if said := l.pend(ctx, claim, v1beta2.ReasonAllocationFailed, fmt.Sprintf("The claim had the host record %s before, and the InfobloxInstance %s cannot give it up. See the event %s.", had.name, had.instance, reasonReleaseFailed)); said != nil {
+			return said
+		}
 		return err
+	case err != nil:
+		return l.failed(ctx, claim, err)
 	}
 	l.Lock.With(func() { delete(l.chosen, claim.UID) })
 	return nil
@@ -217,9 +224,9 @@ func (l *logic) try(ctx context.Context, claim *v1beta2.IPAddressClaim, client W
 		case step.Verb == host.Use:
 			return l.create(ctx, claim, from, step)
 		case step.Verb == host.Ambiguous:
-			return l.pend(ctx, claim, v1beta2.ReasonAllocationFailed, fmt.Sprintf("The host record %s in Infoblox has several addresses that no IPAddress has: %v. Remove from it those that nobody uses.", name, step.Record.Addresses()))
+			return l.stuck(ctx, claim, fmt.Sprintf("The host record %s in Infoblox has several addresses that no IPAddress has: %v. Remove from it those that nobody uses.", name, step.Record.Addresses()))
 		case i == len(names)-1: // host.Taken
-			return l.pend(ctx, claim, v1beta2.ReasonAllocationFailed, fmt.Sprintf("Infoblox has a host record %s in the network view %s, and it belongs to somebody else. Delete it there, or create the claim with another annotation %s.",
+			return l.stuck(ctx, claim, fmt.Sprintf("Infoblox has a host record %s in the network view %s, or in another one of the same DNS view, and it belongs to somebody else. Delete it there, or create the claim with another annotation %s.",
 				name, from.networkView, v1alpha1.AnnotationHostname))
 		}
 	}
@@ -340,6 +347,7 @@ func (l *logic) obtain(ctx context.Context, client WAPI, c host.Claim, from sour
 		return step, err
 	}
 	defer done()
+	hidden := false // Infoblox has a record of the name that it does not show, such as one in another network view of the DNS view.
 	for range maxSteps {
 		found, err := client.Hosts(ctx, c.Wanted.Name, from.networkView)
 		if err != nil {
@@ -350,9 +358,11 @@ func (l *logic) obtain(ctx context.Context, client WAPI, c host.Claim, from sour
 				l.chosen[c.UID] = holding{step.Address, from.place}
 			}
 		})
-		switch step.Verb {
-		case host.Use, host.Ambiguous, host.Wait:
+		switch {
+		case step.Verb == host.Use, step.Verb == host.Ambiguous, step.Verb == host.Wait:
 			return step, nil
+		case step.Verb == host.Create && hidden:
+			step.Verb = host.Taken
 		}
 		create := step.Verb == host.Create
 		if err := l.settles(r, create); err != nil {
@@ -361,7 +371,8 @@ func (l *logic) obtain(ctx context.Context, client WAPI, c host.Claim, from sour
 		if step.Verb == host.Taken {
 			return step, nil
 		}
-		if err := l.sent(r, create, write(ctx, client, step, from)); err != nil && !wapi.IsDuplicate(err) && !wapi.IsNotFound(err) {
+		err = l.sent(r, create, write(ctx, client, step, from))
+		if hidden = create && wapi.IsDuplicate(err); err != nil && !hidden && !wapi.IsDuplicate(err) && !wapi.IsNotFound(err) {
 			return step, err
 		}
 	}
@@ -495,6 +506,14 @@ func (l *logic) waits(claim *v1beta2.IPAddressClaim, reason string) {
 func (l *logic) pend(ctx context.Context, claim *v1beta2.IPAddressClaim, reason, message string) error {
 	l.waits(claim, reason)
 	return l.status(ctx, claim, metav1.Condition{Type: v1beta2.ConditionReady, Status: metav1.ConditionFalse, Reason: reason, Message: text.Cut(message, text.MaxCondition), ObservedGeneration: claim.Generation}, "")
+}
+
+// stuck says what somebody has to change before a claim can get an address. Nothing tells that it has changed in Infoblox, so the claim looks.
+func (l *logic) stuck(ctx context.Context, claim *v1beta2.IPAddressClaim, message string) error {
+	if err := l.pend(ctx, claim, v1beta2.ReasonAllocationFailed, message); err != nil {
+		return err
+	}
+	return writes.Later(checkEvery)
 }
 
 // exhausted says that a pool has no free address, and tries again later.

@@ -193,7 +193,8 @@ func unreachable(err error) verdict {
 func (l *logic) say(ctx context.Context, kind *shell.Kind, object metav1.Object, conditions []metav1.Condition, c metav1.Condition) error {
 	conditions = append([]metav1.Condition{}, conditions...)
 	before := meta.FindStatusCondition(conditions, c.Type)
-	if before != nil && before.Status == c.Status && before.Reason == c.Reason && before.Message == c.Message && before.ObservedGeneration == c.ObservedGeneration {
+	dropped := before != nil && before.ObservedGeneration == 0 // Some CustomResourceDefinitions do not keep it.
+	if before != nil && before.Status == c.Status && before.Reason == c.Reason && before.Message == c.Message && (dropped || before.ObservedGeneration == c.ObservedGeneration) {
 		return nil
 	}
 	changed := before == nil || before.Reason != c.Reason || before.Message != c.Message

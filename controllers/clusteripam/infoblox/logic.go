@@ -89,6 +89,7 @@ type logic struct {
 	prepared map[types.UID]recordName // what was last written into claims, even if the answer was lost
 	leaving  map[types.UID]bool       // claims that give up their host records for others
 	creating map[types.UID]time.Time  // until when a create of an IPAddress without an answer can be carried out
+	missing  map[string]time.Time     // since when a release has missed an InfobloxInstance
 	full     map[types.NamespacedName]time.Time
 	waiting  map[types.UID]string // reasons
 }
@@ -115,6 +116,7 @@ func newLogic(p shell.Parts, secretNamespace string, connect func(wapi.Config) (
 		prepared: map[types.UID]recordName{},
 		leaving:  map[types.UID]bool{},
 		creating: map[types.UID]time.Time{},
+		missing:  map[string]time.Time{},
 		full:     map[types.NamespacedName]time.Time{},
 		waiting:  map[types.UID]string{},
 	}
@@ -164,6 +166,7 @@ func (l *logic) Fill() {
 func (l *logic) Heard(c shell.Change) {
 	switch c.Kind {
 	case shell.InfobloxInstances:
+		delete(l.missing, c.Object().GetName())
 		l.Queue.Add(shell.KeyOf(c.Kind, c.Object()))
 	case shell.InfobloxIPPools:
 		l.Queue.Add(shell.KeyOf(c.Kind, c.Object()))

@@ -173,7 +173,7 @@ func (l *logic) giveUp(ctx context.Context, c released) error {
 		return err
 	}
 	defer done()
-	for range maxSteps {
+	for step := range maxSteps {
 		found, err := client.Hosts(ctx, c.name, c.networkView)
 		if err != nil {
 			return l.cannotRelease(c, err)
@@ -187,6 +187,17 @@ func (l *logic) giveUp(ctx context.Context, c released) error {
 		case len(removals) == 0:
 			if err := l.settles(r, false); err != nil {
 				return err
+			}
+			networkView := ""
+			if step == 0 { // Nothing was there to give up.
+				networkView, err = elsewhere(ctx, client, c)
+			}
+			switch {
+			case err != nil:
+				return l.cannotRelease(c, err)
+			case networkView != "" && networkView != c.networkView:
+				c.networkView = networkView
+				return l.giveUp(ctx, c)
 			}
 			l.gaveUp()
 			return nil
@@ -208,9 +219,11 @@ func remove(ctx context.Context, client WAPI, r host.Removal) error {
 // clientOf returns the client for the Infoblox that has a claim's host record. If there is none, the error says when to look again. Both are nil
 // if it has been gone for so long that the record is left to people: they have taken the way to it away.
 func (l *logic) clientOf(c released) (client WAPI, err error) {
-	exists := false
+	exists, gone := false, time.Duration(0)
 	l.Lock.With(func() {
-		_, exists = l.instances.Get("", c.instance)
+		if _, exists = l.instances.Get("", c.instance); !exists {
+			gone = l.missingFor(c.instance, c.since)
+		}
 		if s := l.servers[c.instance]; s != nil {
 			client = s.client
 		}
@@ -218,16 +231,12 @@ func (l *logic) clientOf(c released) (client WAPI, err error) {
 	if client != nil {
 		return client, nil
 	}
-	gone := time.Duration(0)
-	if !exists && !c.since.IsZero() {
-		gone = l.Now().Sub(c.since)
-	}
 	switch {
 	case exists:
 		l.tell(c, reasonReleaseFailed, "The host record %s in the network view %s cannot be deleted: the InfobloxInstance %s is not ready. See its condition Ready.", c.name, c.networkView, c.instance)
 		return nil, writes.Later(checkFailed)
 	case gone < lostServerAfter:
-		l.tell(c, reasonReleaseFailed, "The host record %s in the network view %s cannot be deleted: there is no InfobloxInstance %s. Create it again. Otherwise the record stays in Infoblox, and this object goes after %v.",
+		l.tell(c, reasonReleaseFailed, "The host record %s in the network view %s cannot be deleted: there is no InfobloxInstance %s. Create it again. Otherwise the record stays in Infoblox, and this object goes on without it after %v.",
 			c.name, c.networkView, c.instance, lostServerAfter)
 		return nil, writes.Later(checkFailed)
 	default:
@@ -235,6 +244,30 @@ func (l *logic) clientOf(c released) (client WAPI, err error) {
 			c.instance, c.name, c.Address, c.networkView)
 		return nil, nil
 	}
+}
+
+// missingFor returns for how long an InfobloxInstance that a release needs has been missing since the release began. Claims that live begin when
+// somebody misses it first.
+func (l *logic) missingFor(instance string, since time.Time) time.Duration {
+	if l.missing[instance].IsZero() {
+		l.missing[instance] = l.Now()
+	}
+	if l.missing[instance].After(since) {
+		since = l.missing[instance]
+	}
+	return l.Now().Sub(since)
+}
+
+// elsewhere returns the network view that has the host record of a claim if it is not the one that it was: a network view can get another name.
+func elsewhere(ctx context.Context, client WAPI, c released) (networkView string, err error) {
+	if exists, err := client.NetworkView(ctx, c.networkView); exists || err != nil {
+		return "", err
+	}
+	found, err := client.Hosts(ctx, c.name, "")
+	if i := slices.IndexFunc(found, func(r host.Record) bool { return r.Of(c.UID) || c.Was != "" && r.Of(c.Was) }); i >= 0 {
+		return found[i].NetworkView, err
+	}
+	return "", err
 }
 
 func (l *logic) cannotRelease(c released, err error) error {
@@ -253,7 +286,7 @@ func (l *logic) gaveUp() {
 	l.Lock.With(func() {
 		clear(l.full)
 		for uid, reason := range l.waiting {
-			if reason == v1beta2.ReasonPoolExhausted {
+			if reason == v1beta2.ReasonPoolExhausted || reason == v1beta2.ReasonAllocationFailed { // perhaps because of this record
 				l.Queue.Add(shell.Key{Kind: shell.IPAddressClaims, Namespace: l.names[uid].Namespace, Name: l.names[uid].Name})
 			}
 		}

@@ -8,6 +8,7 @@ import (
 	"k8s.io/apimachinery/pkg/api/meta"
 	"k8s.io/apimachinery/pkg/types"
 
+	"github.com/multicidr/controller-manager/apis/clusterapi/v1alpha1"
 	"github.com/multicidr/controller-manager/apis/clusterapi/v1beta2"
 	"github.com/multicidr/controller-manager/controllers/clusteripam/infoblox/host"
 	"github.com/multicidr/controller-manager/controllers/clusteripam/shell"
@@ -92,7 +93,7 @@ func (w *world) judgeRest() {
 			w.violate("who can go is gone: %s", nameOf(c))
 		case object == nil && ready == nil:
 			w.violate("who waits knows why: %s", nameOf(c))
-		case object == nil && free[c.Spec.PoolRef.Name] && ready.Reason != v1beta2.ReasonAllocationFailed:
+		case object == nil && free[c.Spec.PoolRef.Name] && (ready.Reason != v1beta2.ReasonAllocationFailed || !w.nameInUse(c)):
 			w.violate("who can be served is served: %s: %s", nameOf(c), ready.Message)
 		case object != nil && (ready == nil || ready.Status != "True" || c.Status.AddressRef.Name != c.Name):
 			w.violate("who is served is told: %s", nameOf(c))
@@ -110,6 +111,11 @@ func (w *world) judgeRest() {
 			w.violate("nothing leaks: the IPAddress %s has no claim", nameOf(a))
 		}
 	}
+}
+
+// nameInUse reports whether there is a host record of the name that a claim wishes, or one of the claim, in which nobody knows which address is whose.
+func (w *world) nameInUse(c *v1beta2.IPAddressClaim) bool {
+	return slices.ContainsFunc(w.hosts(), func(r host.Record) bool { return r.Name == c.Annotations[v1alpha1.AnnotationHostname] || r.Of(c.UID) })
 }
 
 // free tells which pools have a free address.

@@ -782,7 +782,11 @@ func (s simulatedWAPI) Network(_ context.Context, network netip.Prefix, view str
 }
 
 func (s simulatedWAPI) Hosts(_ context.Context, name, networkView string) (found []host.Record, err error) {
-	err = s.request(http.MethodGet, "record:host", url.Values{"name": {name}, "network_view": {networkView}, "_return_fields": {"name,network_view,comment,ipv4addrs,ipv6addrs,configure_for_dns"}}, nil, &found)
+	query := url.Values{"name": {name}, "_return_fields": {"name,network_view,comment,ipv4addrs,ipv6addrs,configure_for_dns"}}
+	if networkView != "" {
+		query.Set("network_view", networkView)
+	}
+	err = s.request(http.MethodGet, "record:host", query, nil, &found)
 	return found, err
 }
 

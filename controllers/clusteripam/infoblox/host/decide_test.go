@@ -170,6 +170,8 @@ func TestNames(t *testing.T) {
 		"of a machine in a zone":          {Naming{Machine: "m", DNSZone: "example.com"}, []string{"m.example.com"}, true},
 		"of a machine without a zone":     {Naming{Machine: "m"}, []string{"c", own}, false},
 		"a zone that came later":          {Naming{Hostname: "c", DNSZone: "example.com"}, []string{"c"}, true},
+		"capitals, and a last dot":        {Naming{Hostname: "Web.Example.com."}, []string{"web.example.com"}, true},
+		"a zone in capitals":              {Naming{Machine: "M", DNSZone: "Example.com."}, []string{"m.example.com"}, true},
 		"it has a record":                 {Naming{Hostname: "c", Recorded: "c"}, []string{"c", own}, false},
 		"it has the other record":         {Naming{Hostname: "c", Recorded: own}, []string{own}, false},
 		"another wish before an address":  {Naming{Hostname: "db", Recorded: "web"}, []string{"db"}, true},

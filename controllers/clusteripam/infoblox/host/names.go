@@ -3,6 +3,7 @@ package host
 import (
 	"cmp"
 	"slices"
+	"strings"
 
 	"k8s.io/apimachinery/pkg/types"
 )
@@ -28,6 +29,7 @@ type Naming struct {
 // A claim that has had an address keeps its record, whatever the user wishes by now: a machine may use the address. If Recorded is not among the
 // names, that record is to be given up first.
 func (n Naming) Names() (names []string, mayShare bool) {
+	n.Hostname, n.Machine, n.DNSZone = fold(n.Hostname), fold(n.Machine), fold(n.DNSZone)
 	if n.Served {
 		n.Hostname = cmp.Or(n.Recorded, n.Hostname)
 	}
@@ -37,6 +39,9 @@ func (n Naming) Names() (names []string, mayShare bool) {
 	}
 	return names, mayShare
 }
+
+// fold returns the one way to write a name of the DNS: names that differ only in capitals, or in the last dot, are the same there.
+func fold(name string) string { return strings.ToLower(strings.TrimSuffix(name, ".")) }
 
 func (n Naming) wished() (names []string, mayShare bool) {
 	own := n.Claim + "." + string(n.UID)
