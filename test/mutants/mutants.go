@@ -1658,7 +1658,7 @@ var mutants = []mutant{
 	{
 		name: "infoblox-released-too-early", defect: "a claim is let go although a write to Infoblox without an answer can still be carried out",
 		file: "controllers/clusteripam/infoblox/release.go",
-		old:  "\t\t\tif err := l.settles(r, false); err != nil {\n\t\t\t\treturn err\n\t\t\t}\n",
+		old:  "\tif err := l.settles(r, false); err != nil {\n\t\treturn err\n\t}\n",
 		new:  "",
 		test: testInfoblox,
 	},
@@ -1833,8 +1833,8 @@ var mutants = []mutant{
 	{
 		name: "infoblox-left-behind", defect: "a claim whose hostname is edited before it has an address leaves a host record behind",
 		file: "controllers/clusteripam/infoblox/claim.go",
-		old:  "case moved, !slices.Contains(names, had.name):",
-		new:  "case moved:",
+		old:  "if leaves = moved || has && !slices.Contains(names, had.name); leaves && !served(claim) {",
+		new:  "if leaves = moved; leaves && !served(claim) {",
 		test: testInfoblox,
 	},
 	{
@@ -1842,7 +1842,7 @@ var mutants = []mutant{
 		file: "controllers/clusteripam/infoblox/claim.go",
 		old:  "\tcase err == nil:\n\t\treturn writes.Later(time.Second)\n",
 		new:  "\tcase err == nil:\n",
-		test: testInfoblox,
+		test: "./controllers/clusteripam/infoblox TestLeave",
 	},
 	{
 		name: "infoblox-served-moves", defect: "a claim whose IPAddress was forced away gets the host record, and the address, that its hostname names by now",

@@ -33,32 +33,46 @@ var errFull = errors.New("no subnet has a free address")
 // maxSteps limits the steps of one attempt: somebody else may change the host record all the time.
 const maxSteps = 20
 
+// situation is a claim with what has its name.
+type situation struct {
+	claim    *v1beta2.IPAddressClaim
+	address  *v1beta2.IPAddress // the claim's; without a claim, whatever it is
+	foreign  *v1beta2.IPAddress // one that stands in the claim's way
+	leftover bool               // foreign is deleted, and this controller is to release it
+	rests    bool               // nothing is to be done about the claim
+}
+
+func (l *logic) situationOf(key shell.Key) (s situation) {
+	s.claim, _ = l.claims.Get(key.Namespace, key.Name)
+	s.address, _ = l.addresses.Get(key.Namespace, key.Name)
+	if s.claim == nil {
+		return s
+	}
+	if s.address != nil && !owns(s.claim, s.address) {
+		s.address, s.foreign = nil, s.address
+		s.leftover = s.foreign.DeletionTimestamp != nil && ofInfoblox(s.foreign.Spec.PoolRef)
+	}
+	s.rests = !ofInfoblox(s.claim.Spec.PoolRef) || l.claims.Broken(s.claim) != nil && s.claim.DeletionTimestamp == nil || l.pausedOrAlone(s.claim)
+	return s
+}
+
 // syncClaim brings a claim to its address, or releases what it has.
 func (l *logic) syncClaim(ctx context.Context, key shell.Key) error {
-	var claim *v1beta2.IPAddressClaim
-	var address *v1beta2.IPAddress
-	var foreign *v1beta2.IPAddress // which stands in the claim's way
-	var rests bool
-	l.Lock.With(func() {
-		claim, _ = l.claims.Get(key.Namespace, key.Name)
-		address, _ = l.addresses.Get(key.Namespace, key.Name)
-		if claim != nil && address != nil && !owns(claim, address) {
-			address, foreign = nil, address
-		}
-		rests = claim != nil && (!ofInfoblox(claim.Spec.PoolRef) || l.claims.Broken(claim) != nil && claim.DeletionTimestamp == nil || l.pausedOrAlone(claim))
-	})
+	var s situation
+	l.Lock.With(func() { s = l.situationOf(key) })
+	claim, address := s.claim, s.address
 	switch {
-	case rests:
+	case s.rests:
 		return nil
 	case claim == nil:
 		return l.releaseOrphan(ctx, address)
-	case foreign != nil && foreign.DeletionTimestamp != nil && ofInfoblox(foreign.Spec.PoolRef):
-		return l.releaseOrphan(ctx, foreign)
+	case s.leftover:
+		return l.releaseOrphan(ctx, s.foreign)
 	case claim.DeletionTimestamp != nil:
 		return l.release(ctx, claim, address)
-	case foreign != nil:
+	case s.foreign != nil:
 		return l.pend(ctx, claim, v1beta2.ReasonAllocationFailed, fmt.Sprintf("The IPAddress %s exists, and is of the %s %s. Delete it, or create a claim with another name.",
-			claim.Name, foreign.Spec.PoolRef.Kind, foreign.Spec.PoolRef.Name))
+			claim.Name, s.foreign.Spec.PoolRef.Kind, s.foreign.Spec.PoolRef.Name))
 	case address != nil:
 		return l.finish(ctx, claim, address)
 	default:
@@ -148,16 +162,7 @@ func (l *logic) allocate(ctx context.Context, claim *v1beta2.IPAddressClaim) err
 		return l.exhausted(ctx, claim, p.full)
 	}
 	names, mayShare := naming(claim, p.from).Names()
-	had, has := recordOf(claim)
-	moved, leaves := false, false
-	l.Lock.With(func() { // The pool or the annotation may have changed while the claim was waiting.
-		moved = has && !l.samePlace(had.place, p.from.place)
-		if leaves = moved || has && !slices.Contains(names, had.name); leaves && !served(claim) {
-			l.leaving[claim.UID] = true
-		} else {
-			delete(l.leaving, claim.UID)
-		}
-	})
+	had, moved, leaves := l.leaves(claim, p.from, names)
 	switch {
 	case moved && served(claim):
 		return l.stuck(ctx, claim, fmt.Sprintf("The claim has had an address, which stays in the host record %s of the InfobloxInstance %s and the network view %s. Let the pool name these again, or create another claim.",
@@ -168,6 +173,21 @@ func (l *logic) allocate(ctx context.Context, claim *v1beta2.IPAddressClaim) err
 		}
 	}
 	return l.try(ctx, claim, p.client, p.from, names, mayShare)
+}
+
+// leaves tells which host record a claim has, whether that is not at the place of its pool, and whether the claim gets another one: the pool or the
+// annotation may have changed while the claim was waiting.
+func (l *logic) leaves(claim *v1beta2.IPAddressClaim, from source, names []string) (had recordName, moved, leaves bool) {
+	had, has := recordOf(claim)
+	l.Lock.With(func() {
+		moved = has && !l.samePlace(had.place, from.place)
+		if leaves = moved || has && !slices.Contains(names, had.name); leaves && !served(claim) {
+			l.leaving[claim.UID] = true
+		} else {
+			delete(l.leaving, claim.UID)
+		}
+	})
+	return had, moved, leaves
 }
 
 // served reports whether a claim has had an address. A machine may use it, even if somebody has forced the IPAddress away.
@@ -358,11 +378,13 @@ func (l *logic) obtain(ctx context.Context, client WAPI, c host.Claim, from sour
 				l.chosen[c.UID] = holding{step.Address, from.place}
 			}
 		})
-		switch {
-		case step.Verb == host.Use, step.Verb == host.Ambiguous, step.Verb == host.Wait:
+		switch step.Verb {
+		case host.Use, host.Ambiguous, host.Wait:
 			return step, nil
-		case step.Verb == host.Create && hidden:
-			step.Verb = host.Taken
+		case host.Create:
+			if hidden {
+				step.Verb = host.Taken
+			}
 		}
 		create := step.Verb == host.Create
 		if err := l.settles(r, create); err != nil {
@@ -371,12 +393,20 @@ func (l *logic) obtain(ctx context.Context, client WAPI, c host.Claim, from sour
 		if step.Verb == host.Taken {
 			return step, nil
 		}
-		err = l.sent(r, create, write(ctx, client, step, from))
-		if hidden = create && wapi.IsDuplicate(err); err != nil && !hidden && !wapi.IsDuplicate(err) && !wapi.IsNotFound(err) {
+		if hidden, err = l.send(ctx, client, r, step, from); err != nil {
 			return step, err
 		}
 	}
 	return step, fmt.Errorf("the host record %s changes all the time", c.Wanted.Name)
+}
+
+// send sends the write of a step. That the record has changed is no error. duplicate: there is one of the name already.
+func (l *logic) send(ctx context.Context, client WAPI, r *recordState, step host.Step, from source) (duplicate bool, err error) {
+	err = l.sent(r, step.Verb == host.Create, write(ctx, client, step, from))
+	if duplicate = wapi.IsDuplicate(err); duplicate || wapi.IsNotFound(err) {
+		return duplicate, nil
+	}
+	return false, err
 }
 
 // write carries out a step, with the first subnet that has a free address.

@@ -1,8 +1,10 @@
 package infoblox
 
 import (
+	"errors"
 	"net/netip"
 	"testing"
+	"time"
 
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/types"
@@ -10,6 +12,7 @@ import (
 	"github.com/multicidr/controller-manager/apis/clusterapi/v1alpha1"
 	"github.com/multicidr/controller-manager/apis/clusterapi/v1beta2"
 	"github.com/multicidr/controller-manager/controllers/clusteripam/shell"
+	"github.com/multicidr/controller-manager/controllers/writes"
 )
 
 // TestHeldByAnother: a claim of pool p, or another one, is given 10.0.0.5 at a place. An IPAddress of pool p has this address in network view v of
@@ -54,5 +57,19 @@ func TestHeldByAnother(t *testing.T) {
 				t.Errorf("two IPAddresses, %d conflicts", conflicts)
 			}
 		})
+	}
+}
+
+// A claim does not leave its host record when the cache only does not show its IPAddress yet.
+func TestLeave(t *testing.T) {
+	now := start
+	api := &createdLate{sent: &v1beta2.IPAddress{}, stored: true}
+	l := testLogic(t, api, &now)
+	if err := l.leave(t.Context(), &v1beta2.IPAddressClaim{}); !errors.Is(err, writes.Later(time.Second)) {
+		t.Errorf("the IPAddress exists: %v", err)
+	}
+	api.stored = false
+	if err := l.leave(t.Context(), &v1beta2.IPAddressClaim{}); err != nil {
+		t.Errorf("there is none: %v", err)
 	}
 }

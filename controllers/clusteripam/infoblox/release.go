@@ -185,28 +185,32 @@ func (l *logic) giveUp(ctx context.Context, c released) error {
 		case wait:
 			return writes.Later(time.Second)
 		case len(removals) == 0:
-			if err := l.settles(r, false); err != nil {
-				return err
-			}
-			networkView := ""
-			if step == 0 { // Nothing was there to give up.
-				networkView, err = elsewhere(ctx, client, c)
-			}
-			switch {
-			case err != nil:
-				return l.cannotRelease(c, err)
-			case networkView != "" && networkView != c.networkView:
-				c.networkView = networkView
-				return l.giveUp(ctx, c)
-			}
-			l.gaveUp()
-			return nil
+			return l.gone(ctx, client, c, r, step == 0)
 		}
 		if err := l.sent(r, false, remove(ctx, client, removals[0])); err != nil && !wapi.IsNotFound(err) {
 			return l.cannotRelease(c, err)
 		}
 	}
 	return fmt.Errorf("the host record %s changes all the time", c.name)
+}
+
+// gone ends a release when nothing is found any more. never: nothing was found at all.
+func (l *logic) gone(ctx context.Context, client WAPI, c released, r *recordState, never bool) error {
+	if err := l.settles(r, false); err != nil {
+		return err
+	}
+	if never {
+		networkView, err := elsewhere(ctx, client, c)
+		switch {
+		case err != nil:
+			return l.cannotRelease(c, err)
+		case networkView != "" && networkView != c.networkView:
+			c.networkView = networkView
+			return l.giveUp(ctx, c)
+		}
+	}
+	l.gaveUp()
+	return nil
 }
 
 func remove(ctx context.Context, client WAPI, r host.Removal) error {
