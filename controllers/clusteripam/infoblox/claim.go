@@ -1,6 +1,7 @@
 package infoblox
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -32,33 +33,57 @@ var errFull = errors.New("no subnet has a free address")
 // maxSteps limits the steps of one attempt: somebody else may change the host record all the time.
 const maxSteps = 20
 
+// situation is a claim with what has its name.
+type situation struct {
+	claim    *v1beta2.IPAddressClaim
+	address  *v1beta2.IPAddress // the claim's; without a claim, whatever it is
+	foreign  *v1beta2.IPAddress // one that stands in the claim's way
+	leftover bool               // foreign is deleted, and this controller is to release it
+	rests    bool               // nothing is to be done about the claim
+}
+
+func (l *logic) situationOf(key shell.Key) (s situation) {
+	s.claim, _ = l.claims.Get(key.Namespace, key.Name)
+	s.address, _ = l.addresses.Get(key.Namespace, key.Name)
+	if s.claim == nil {
+		return s
+	}
+	if s.address != nil && !owns(s.claim, s.address) {
+		s.address, s.foreign = nil, s.address
+		s.leftover = s.foreign.DeletionTimestamp != nil && ofInfoblox(s.foreign.Spec.PoolRef)
+	}
+	s.rests = !ofInfoblox(s.claim.Spec.PoolRef) || l.claims.Broken(s.claim) != nil && s.claim.DeletionTimestamp == nil || l.pausedOrAlone(s.claim)
+	return s
+}
+
 // syncClaim brings a claim to its address, or releases what it has.
 func (l *logic) syncClaim(ctx context.Context, key shell.Key) error {
-	var claim *v1beta2.IPAddressClaim
-	var address *v1beta2.IPAddress
-	var rests, foreign bool
-	l.Lock.With(func() {
-		claim, _ = l.claims.Get(key.Namespace, key.Name)
-		address, _ = l.addresses.Get(key.Namespace, key.Name)
-		if foreign = address != nil && !ofInfoblox(address.Spec.PoolRef); foreign {
-			address = nil
-		}
-		rests = claim != nil && (!ofInfoblox(claim.Spec.PoolRef) || l.claims.Broken(claim) != nil || l.pausedOrAlone(claim))
-	})
+	var s situation
+	l.Lock.With(func() { s = l.situationOf(key) })
+	claim, address := s.claim, s.address
 	switch {
-	case rests:
+	case s.rests:
 		return nil
 	case claim == nil:
 		return l.releaseOrphan(ctx, address)
+	case s.leftover:
+		return l.releaseOrphan(ctx, s.foreign)
 	case claim.DeletionTimestamp != nil:
 		return l.release(ctx, claim, address)
-	case foreign:
-		return l.pend(ctx, claim, v1beta2.ReasonAllocationFailed, fmt.Sprintf("The IPAddress %s exists, and is of another pool. Delete it, or create a claim with another name.", claim.Name))
+	case s.foreign != nil:
+		return l.pend(ctx, claim, v1beta2.ReasonAllocationFailed, fmt.Sprintf("The IPAddress %s exists, and is of the %s %s. Delete it, or create a claim with another name.",
+			claim.Name, s.foreign.Spec.PoolRef.Kind, s.foreign.Spec.PoolRef.Name))
 	case address != nil:
 		return l.finish(ctx, claim, address)
 	default:
 		return l.allocate(ctx, claim)
 	}
+}
+
+// owns reports whether the IPAddress of a claim's name is the claim's: it was made for this claim, or it is of the claim's pool.
+func owns(claim *v1beta2.IPAddressClaim, address *v1beta2.IPAddress) bool {
+	return ofInfoblox(address.Spec.PoolRef) && (address.Annotations[annotationClaim] == string(claim.UID) ||
+		address.Spec.PoolRef.Name == claim.Spec.PoolRef.Name && address.Spec.ClaimRef.Name == claim.Name)
 }
 
 func paused(object metav1.Object) bool {
@@ -136,17 +161,67 @@ func (l *logic) allocate(ctx context.Context, claim *v1beta2.IPAddressClaim) err
 	case p.full > 0:
 		return l.exhausted(ctx, claim, p.full)
 	}
-	if at, ok := placeOf(claim); ok && at != p.from.place { // The pool has changed while the claim was waiting.
-		if err := l.giveUp(ctx, l.releasedOf(claim, nil)); err != nil {
+	names, mayShare := naming(claim, p.from).Names()
+	had, moved, leaves := l.leaves(claim, p.from, names)
+	switch {
+	case moved && served(claim):
+		return l.stuck(ctx, claim, fmt.Sprintf("The claim has had an address, which stays in the host record %s of the InfobloxInstance %s and the network view %s. Let the pool name these again, or create another claim.",
+			had.name, had.instance, had.networkView))
+	case leaves:
+		if err := l.leave(ctx, claim); err != nil {
 			return err
 		}
 	}
-	return l.try(ctx, claim, p.client, p.from)
+	return l.try(ctx, claim, p.client, p.from, names, mayShare)
+}
+
+// leaves tells which host record a claim has, whether that is not at the place of its pool, and whether the claim gets another one: the pool or the
+// annotation may have changed while the claim was waiting.
+func (l *logic) leaves(claim *v1beta2.IPAddressClaim, from source, names []string) (had recordName, moved, leaves bool) {
+	had, has := recordOf(claim)
+	l.Lock.With(func() {
+		moved = has && !l.samePlace(had.place, from.place)
+		if leaves = moved || has && !slices.Contains(names, had.name); leaves && !served(claim) {
+			l.leaving[claim.UID] = true
+		} else {
+			delete(l.leaving, claim.UID)
+		}
+	})
+	return had, moved, leaves
+}
+
+// served reports whether a claim has had an address. A machine may use it, even if somebody has forced the IPAddress away.
+func served(claim *v1beta2.IPAddressClaim) bool { return claim.Status.AddressRef.Name != "" }
+
+// leave gives up the host record of a claim that gets another one. The cache may not show yet that the claim has an IPAddress.
+func (l *logic) leave(ctx context.Context, claim *v1beta2.IPAddressClaim) error {
+	var until time.Time
+	l.Lock.With(func() { until = l.creating[claim.UID] })
+	if wait := until.Sub(l.Now()); wait > 0 {
+		return writes.Later(wait)
+	}
+	switch err := l.API.Get(ctx, shell.IPAddresses, nameOf(claim), &v1beta2.IPAddress{}); {
+	case err == nil:
+		return writes.Later(time.Second)
+	case !writes.NotThere(err):
+		return err
+	}
+	had := l.releasedOf(claim, nil)
+	switch err := l.giveUp(ctx, had); {
+	case errors.Is(err, writes.Later(checkFailed)):
+		if said := l.pend(ctx, claim, v1beta2.ReasonAllocationFailed, fmt.Sprintf("The claim had the host record %s before, and the InfobloxInstance %s cannot give it up. See the event %s.", had.name, had.instance, reasonReleaseFailed)); said != nil {
+			return said
+		}
+		return err
+	case err != nil:
+		return l.failed(ctx, claim, err)
+	}
+	l.Lock.With(func() { delete(l.chosen, claim.UID) })
+	return nil
 }
 
 // try tries the names that the claim's host record can have.
-func (l *logic) try(ctx context.Context, claim *v1beta2.IPAddressClaim, client WAPI, from source) error {
-	names, mayShare := naming(claim, from).Names()
+func (l *logic) try(ctx context.Context, claim *v1beta2.IPAddressClaim, client WAPI, from source, names []string, mayShare bool) error {
 	l.Lock.With(func() { // A name that was given up before is not tried again, even if the cache does not show that yet.
 		if i := slices.Index(names, l.prepared[claim.UID].name); i > 0 {
 			names = names[i:]
@@ -169,9 +244,9 @@ func (l *logic) try(ctx context.Context, claim *v1beta2.IPAddressClaim, client W
 		case step.Verb == host.Use:
 			return l.create(ctx, claim, from, step)
 		case step.Verb == host.Ambiguous:
-			return l.pend(ctx, claim, v1beta2.ReasonAllocationFailed, fmt.Sprintf("The host record %s in Infoblox has several addresses that no IPAddress has: %v. Remove from it those that nobody uses.", name, step.Record.Addresses()))
+			return l.stuck(ctx, claim, fmt.Sprintf("The host record %s in Infoblox has several addresses that no IPAddress has: %v. Remove from it those that nobody uses.", name, step.Record.Addresses()))
 		case i == len(names)-1: // host.Taken
-			return l.pend(ctx, claim, v1beta2.ReasonAllocationFailed, fmt.Sprintf("Infoblox has a host record %s in the network view %s, and it belongs to somebody else. Delete it there, or create the claim with another annotation %s.",
+			return l.stuck(ctx, claim, fmt.Sprintf("Infoblox has a host record %s in the network view %s, or in another one of the same DNS view, and it belongs to somebody else. Delete it there, or create the claim with another annotation %s.",
 				name, from.networkView, v1alpha1.AnnotationHostname))
 		}
 	}
@@ -193,6 +268,9 @@ func (l *logic) waitForOthers(ctx context.Context, claim *v1beta2.IPAddressClaim
 // naming returns what the name of a claim's host record comes from.
 func naming(claim *v1beta2.IPAddressClaim, from source) host.Naming {
 	n := host.Naming{Claim: claim.Name, UID: claim.UID, Hostname: claim.Annotations[v1alpha1.AnnotationHostname], DNSZone: from.dnsZone}
+	if had, ok := recordOf(claim); ok {
+		n.Recorded, n.Served = had.name, served(claim)
+	}
 	if owner := metav1.GetControllerOf(claim); owner != nil {
 		n.Machine = owner.Name
 	}
@@ -210,7 +288,7 @@ func wanted(name string, from source) host.Record {
 // prepare writes to a claim what its release needs, before anything is written to Infoblox.
 func (l *logic) prepare(ctx context.Context, claim *v1beta2.IPAddressClaim, at place, name string) (*v1beta2.IPAddressClaim, error) {
 	finalizers, missing := without(claim.Finalizers, v1beta2.FinalizerReleaseAddress)
-	done := !missing && claim.Annotations[v1alpha1.AnnotationHostname] == name && claim.Annotations[annotationPlace] == at.String()
+	done := !missing && claim.Annotations[annotationName] == name && claim.Annotations[annotationPlace] == at.String()
 	l.Lock.With(func() {
 		want := recordName{at, name}
 		before, ok := l.prepared[claim.UID]
@@ -222,8 +300,12 @@ func (l *logic) prepare(ctx context.Context, claim *v1beta2.IPAddressClaim, at p
 	}
 	stored := &v1beta2.IPAddressClaim{}
 	patch := shell.MergePatchOfVersion(claim, map[string]any{"metadata": map[string]any{
-		"finalizers":  append(finalizers, v1beta2.FinalizerReleaseAddress),
-		"annotations": map[string]string{v1alpha1.AnnotationHostname: name, annotationPlace: at.String()},
+		"finalizers": append(finalizers, v1beta2.FinalizerReleaseAddress),
+		"annotations": map[string]string{
+			v1alpha1.AnnotationHostname: cmp.Or(claim.Annotations[v1alpha1.AnnotationHostname], name),
+			annotationPlace:             at.String(),
+			annotationName:              name,
+		},
 	}})
 	if err := l.API.Patch(ctx, shell.IPAddressClaims, nameOf(claim), patch, stored); err != nil {
 		return nil, err
@@ -234,6 +316,7 @@ func (l *logic) prepare(ctx context.Context, claim *v1beta2.IPAddressClaim, at p
 // claimRecord keeps others from the host records of a name until done is called. It fails if somebody else is at work on them.
 func (l *logic) claimRecord(name recordName) (r *recordState, done func(), err error) {
 	l.Lock.With(func() {
+		name.place = l.canonical(name.place)
 		if r = l.recordState(name); r.busy {
 			err = writes.Later(100 * time.Millisecond)
 			return
@@ -284,6 +367,7 @@ func (l *logic) obtain(ctx context.Context, client WAPI, c host.Claim, from sour
 		return step, err
 	}
 	defer done()
+	hidden := false // Infoblox has a record of the name that it does not show, such as one in another network view of the DNS view.
 	for range maxSteps {
 		found, err := client.Hosts(ctx, c.Wanted.Name, from.networkView)
 		if err != nil {
@@ -297,6 +381,10 @@ func (l *logic) obtain(ctx context.Context, client WAPI, c host.Claim, from sour
 		switch step.Verb {
 		case host.Use, host.Ambiguous, host.Wait:
 			return step, nil
+		case host.Create:
+			if hidden {
+				step.Verb = host.Taken
+			}
 		}
 		create := step.Verb == host.Create
 		if err := l.settles(r, create); err != nil {
@@ -305,11 +393,20 @@ func (l *logic) obtain(ctx context.Context, client WAPI, c host.Claim, from sour
 		if step.Verb == host.Taken {
 			return step, nil
 		}
-		if err := l.sent(r, create, write(ctx, client, step, from)); err != nil && !wapi.IsDuplicate(err) && !wapi.IsNotFound(err) {
+		if hidden, err = l.send(ctx, client, r, step, from); err != nil {
 			return step, err
 		}
 	}
 	return step, fmt.Errorf("the host record %s changes all the time", c.Wanted.Name)
+}
+
+// send sends the write of a step. That the record has changed is no error. duplicate: there is one of the name already.
+func (l *logic) send(ctx context.Context, client WAPI, r *recordState, step host.Step, from source) (duplicate bool, err error) {
+	err = l.sent(r, step.Verb == host.Create, write(ctx, client, step, from))
+	if duplicate = wapi.IsDuplicate(err); duplicate || wapi.IsNotFound(err) {
+		return duplicate, nil
+	}
+	return false, err
 }
 
 // write carries out a step, with the first subnet that has a free address.
@@ -346,6 +443,7 @@ func (l *logic) create(ctx context.Context, claim *v1beta2.IPAddressClaim, from 
 			Annotations: map[string]string{
 				v1alpha1.AnnotationHostname: step.Record.Name,
 				annotationPlace:             from.String(),
+				annotationName:              step.Record.Name,
 				annotationClaim:             string(claim.UID),
 			},
 			Finalizers: []string{v1beta2.FinalizerProtectAddress},
@@ -438,6 +536,14 @@ func (l *logic) waits(claim *v1beta2.IPAddressClaim, reason string) {
 func (l *logic) pend(ctx context.Context, claim *v1beta2.IPAddressClaim, reason, message string) error {
 	l.waits(claim, reason)
 	return l.status(ctx, claim, metav1.Condition{Type: v1beta2.ConditionReady, Status: metav1.ConditionFalse, Reason: reason, Message: text.Cut(message, text.MaxCondition), ObservedGeneration: claim.Generation}, "")
+}
+
+// stuck says what somebody has to change before a claim can get an address. Nothing tells that it has changed in Infoblox, so the claim looks.
+func (l *logic) stuck(ctx context.Context, claim *v1beta2.IPAddressClaim, message string) error {
+	if err := l.pend(ctx, claim, v1beta2.ReasonAllocationFailed, message); err != nil {
+		return err
+	}
+	return writes.Later(checkEvery)
 }
 
 // exhausted says that a pool has no free address, and tries again later.

@@ -189,11 +189,17 @@ func unreachable(err error) verdict {
 	return notReady(v1alpha1.ReasonAuthenticationFailed, "Infoblox does not answer as it should: %v. Check the host, the port, the certificate and the network.", err)
 }
 
+// said reports whether a condition says what another one says. Some CustomResourceDefinitions drop observedGeneration.
+func said(before, c metav1.Condition) bool {
+	return before.Status == c.Status && before.Reason == c.Reason && before.Message == c.Message &&
+		(before.ObservedGeneration == c.ObservedGeneration || before.ObservedGeneration == 0)
+}
+
 // say writes the condition Ready of an object, unless it is there already.
 func (l *logic) say(ctx context.Context, kind *shell.Kind, object metav1.Object, conditions []metav1.Condition, c metav1.Condition) error {
 	conditions = append([]metav1.Condition{}, conditions...)
 	before := meta.FindStatusCondition(conditions, c.Type)
-	if before != nil && before.Status == c.Status && before.Reason == c.Reason && before.Message == c.Message && before.ObservedGeneration == c.ObservedGeneration {
+	if before != nil && said(*before, c) {
 		return nil
 	}
 	changed := before == nil || before.Reason != c.Reason || before.Message != c.Message

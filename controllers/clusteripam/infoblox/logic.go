@@ -1,6 +1,7 @@
 package infoblox
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -45,10 +46,20 @@ func placeOf(object metav1.Object) (p place, ok bool) {
 	return p, ok
 }
 
+// annotationName on both is the name of the host record. The annotation of the user can be edited at any time.
+const annotationName = "networking.x-k8s.io/infoblox-record-name"
+
 // recordName is a name for a host record at a place.
 type recordName struct {
 	place
 	name string
+}
+
+// recordOf returns which host record an IPAddressClaim or an IPAddress has.
+func recordOf(object metav1.Object) (r recordName, ok bool) {
+	r.place, ok = placeOf(object)
+	r.name = cmp.Or(object.GetAnnotations()[annotationName], object.GetAnnotations()[v1alpha1.AnnotationHostname])
+	return r, ok
 }
 
 // recordState is what is going on with the host records of one name.
@@ -76,7 +87,9 @@ type logic struct {
 	chosen   map[types.UID]holding // addresses that are being written into IPAddresses
 	records  map[recordName]*recordState
 	prepared map[types.UID]recordName // what was last written into claims, even if the answer was lost
+	leaving  map[types.UID]bool       // claims that give up their host records for others
 	creating map[types.UID]time.Time  // until when a create of an IPAddress without an answer can be carried out
+	missing  map[string]time.Time     // since when a release has missed an InfobloxInstance
 	full     map[types.NamespacedName]time.Time
 	waiting  map[types.UID]string // reasons
 }
@@ -101,7 +114,9 @@ func newLogic(p shell.Parts, secretNamespace string, connect func(wapi.Config) (
 		chosen:   map[types.UID]holding{},
 		records:  map[recordName]*recordState{},
 		prepared: map[types.UID]recordName{},
+		leaving:  map[types.UID]bool{},
 		creating: map[types.UID]time.Time{},
+		missing:  map[string]time.Time{},
 		full:     map[types.NamespacedName]time.Time{},
 		waiting:  map[types.UID]string{},
 	}
@@ -133,9 +148,9 @@ func (l *logic) Fill() {
 	for _, c := range l.claims.List() {
 		l.heardOfClaim(nil, c)
 		// An earlier leader may have sent a write for it.
-		if at, ok := placeOf(c); ok {
+		if name, ok := recordOf(c); ok {
 			if _, has := l.addresses.Get(c.Namespace, c.Name); !has || c.DeletionTimestamp != nil {
-				l.recordState(recordName{at, c.Annotations[v1alpha1.AnnotationHostname]}).unsettle(false, l.Now())
+				l.recordState(name).unsettle(false, l.Now())
 			}
 		}
 	}
@@ -151,6 +166,7 @@ func (l *logic) Fill() {
 func (l *logic) Heard(c shell.Change) {
 	switch c.Kind {
 	case shell.InfobloxInstances:
+		delete(l.missing, c.Object().GetName())
 		l.Queue.Add(shell.KeyOf(c.Kind, c.Object()))
 	case shell.InfobloxIPPools:
 		l.Queue.Add(shell.KeyOf(c.Kind, c.Object()))
@@ -201,6 +217,7 @@ func (l *logic) heardOfClaim(before, now *v1beta2.IPAddressClaim) {
 		delete(l.names, claim.UID)
 		delete(l.chosen, claim.UID)
 		delete(l.prepared, claim.UID)
+		delete(l.leaving, claim.UID)
 		delete(l.creating, claim.UID)
 		delete(l.waiting, claim.UID)
 		delete(l.claimsOf[pool], name)
@@ -265,15 +282,14 @@ func (l *logic) Known(claim types.UID) *host.Known {
 	if !ok {
 		return nil
 	}
-	return &host.Known{Namespace: name.Namespace, Address: l.addressOf(name)}
-}
-
-// addressOf returns the address of an IPAddress of an InfobloxIPPool; not valid if there is none.
-func (l *logic) addressOf(name types.NamespacedName) (address netip.Addr) {
-	if a, ok := l.addresses.Get(name.Namespace, name.Name); ok && ofInfoblox(a.Spec.PoolRef) {
-		address, _ = netip.ParseAddr(a.Spec.Address)
+	known := &host.Known{Namespace: name.Namespace, Leaves: l.leaving[claim]}
+	if c, ok := l.claims.Get(name.Namespace, name.Name); ok {
+		known.Leaves = known.Leaves || c.DeletionTimestamp != nil
+		if a, ok := l.addresses.Get(name.Namespace, name.Name); ok && owns(c, a) {
+			known.Address = hostAddress(a)
+		}
 	}
-	return address
+	return known
 }
 
 // at is the World as seen from one place: the same address in two network views is two addresses.
@@ -282,22 +298,54 @@ type at struct {
 	place place
 }
 
-// HeldByAnother implements host.World.
+// HeldByAnother implements host.World. Two addresses of one pool are the same address even if the pool has moved to another place in between: an
+// Infoblox or a network view can get another name.
 func (w at) HeldByAnother(claim types.UID, address netip.Addr) bool {
+	own := w.names[claim]
 	for name, where := range w.holders[address] {
-		if name != w.names[claim] && (where == w.place || where == place{}) {
+		if name != own && (where == place{} || w.samePlace(where, w.place) || w.samePool(name, own)) {
 			return true
 		}
 	}
 	for other, h := range w.chosen {
-		if other != claim && h == (holding{address, w.place}) {
+		if other != claim && h.address == address && (w.samePlace(h.place, w.place) || w.samePool(w.names[other], own)) {
 			return true
 		}
 	}
 	return false
 }
 
+// samePool reports whether two claims, or their IPAddresses, are of one pool.
+func (l *logic) samePool(a, b types.NamespacedName) bool {
+	pool := l.poolUsedBy(a)
+	return pool.Name != "" && pool == l.poolUsedBy(b)
+}
+
+func (l *logic) poolUsedBy(name types.NamespacedName) (pool types.NamespacedName) {
+	if a, ok := l.addresses.Get(name.Namespace, name.Name); ok && ofInfoblox(a.Spec.PoolRef) {
+		return poolOf(a.Namespace, a.Spec.PoolRef)
+	}
+	if c, ok := l.claims.Get(name.Namespace, name.Name); ok && ofInfoblox(c.Spec.PoolRef) {
+		return poolOf(c.Namespace, c.Spec.PoolRef)
+	}
+	return pool
+}
+
+// samePlace reports whether two places are in one Infoblox, and the same there.
+func (l *logic) samePlace(a, b place) bool {
+	return l.canonical(a) == l.canonical(b)
+}
+
+// canonical returns a place with the address of the Infoblox instead of the name of its InfobloxInstance: two of them can name one Infoblox.
+func (l *logic) canonical(p place) place {
+	if i, ok := l.instances.Get("", p.instance); ok {
+		p.instance = strings.ToLower(i.Spec.Host) + ":" + cmp.Or(i.Spec.Port, "443")
+	}
+	return p
+}
+
 func (l *logic) recordState(name recordName) *recordState {
+	name.place = l.canonical(name.place)
 	if l.records[name] == nil {
 		l.records[name] = &recordState{}
 	}
@@ -368,16 +416,21 @@ func (l *logic) Figures() shell.Figures {
 		f.Waiting[reason]++
 	}
 	for _, names := range l.holders {
-		f.Bound += len(names)
-		places := map[place]int{}
-		for _, where := range names {
-			places[where]++
-		}
-		for _, n := range places {
-			if n > 1 {
-				f.Conflicts++
-			}
+		if f.Bound += len(names); l.conflict(names) {
+			f.Conflicts++
 		}
 	}
 	return f
+}
+
+// conflict reports whether two IPAddresses with equal addresses have the same address.
+func (l *logic) conflict(holders map[types.NamespacedName]place) bool {
+	for a, where := range holders {
+		for b, other := range holders {
+			if a != b && (l.samePlace(where, other) || l.samePool(a, b)) {
+				return true
+			}
+		}
+	}
+	return false
 }

@@ -4,12 +4,12 @@ import (
 	"cmp"
 	"context"
 	"fmt"
+	"slices"
 	"time"
 
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/types"
 
-	"github.com/multicidr/controller-manager/apis/clusterapi/v1alpha1"
 	"github.com/multicidr/controller-manager/apis/clusterapi/v1beta2"
 	"github.com/multicidr/controller-manager/controllers/clusteripam/infoblox/host"
 	"github.com/multicidr/controller-manager/controllers/clusteripam/infoblox/wapi"
@@ -34,11 +34,12 @@ type released struct {
 	since time.Time // when it was deleted; zero if it was not
 }
 
-// releasedOf returns what a claim gives up. Of what another program has allocated, the pool says where it is.
+// releasedOf returns what a claim gives up: what its IPAddress says, because that is what was allocated, or else what the claim says. Of what another
+// program has allocated, the pool says where it is.
 func (l *logic) releasedOf(claim *v1beta2.IPAddressClaim, address *v1beta2.IPAddress) released {
 	r := released{Released: host.Released{UID: claim.UID, Address: hostAddress(address)}, about: claim, kind: shell.IPAddressClaims}
-	r.where(claim)
 	r.where(address)
+	r.where(claim)
 	if claim.DeletionTimestamp != nil {
 		r.since = claim.DeletionTimestamp.Time
 	}
@@ -66,10 +67,11 @@ func (r *released) where(object metav1.Object) {
 		r.Was = types.UID(a.Annotations[annotationClaim])
 		r.Unmarked = r.Was == ""
 	}
-	if at, ok := placeOf(object); ok && r.place == (place{}) {
-		r.place = at
+	found, ok := recordOf(object)
+	if ok && r.place == (place{}) {
+		r.place = found.place
 	}
-	r.name = cmp.Or(r.name, object.GetAnnotations()[v1alpha1.AnnotationHostname])
+	r.name = cmp.Or(r.name, found.name)
 }
 
 // release releases the address of a claim that is deleted: first in Infoblox, then the IPAddress, then the claim.
@@ -79,6 +81,9 @@ func (l *logic) release(ctx context.Context, claim *v1beta2.IPAddressClaim, addr
 		return nil
 	}
 	l.waits(claim, "")
+	if slices.ContainsFunc(finalizers, func(f string) bool { return f != metav1.FinalizerDeleteDependents }) {
+		return nil // The machine may still run. Garbage collection, however, waits for the IPAddress.
+	}
 	address, err := l.created(ctx, claim, address)
 	if err != nil {
 		return err
@@ -119,7 +124,7 @@ func (l *logic) created(ctx context.Context, claim *v1beta2.IPAddressClaim, addr
 
 // releaseOrphan releases an IPAddress that is deleted and whose claim is gone: somebody has removed the claim's finalizer.
 func (l *logic) releaseOrphan(ctx context.Context, address *v1beta2.IPAddress) error {
-	if address == nil || address.DeletionTimestamp == nil || paused(address) {
+	if address == nil || !ofInfoblox(address.Spec.PoolRef) || address.DeletionTimestamp == nil || paused(address) {
 		return nil
 	}
 	if _, missing := without(address.Finalizers, v1beta2.FinalizerProtectAddress); missing {
@@ -168,7 +173,7 @@ func (l *logic) giveUp(ctx context.Context, c released) error {
 		return err
 	}
 	defer done()
-	for range maxSteps {
+	for step := range maxSteps {
 		found, err := client.Hosts(ctx, c.name, c.networkView)
 		if err != nil {
 			return l.cannotRelease(c, err)
@@ -180,17 +185,32 @@ func (l *logic) giveUp(ctx context.Context, c released) error {
 		case wait:
 			return writes.Later(time.Second)
 		case len(removals) == 0:
-			if err := l.settles(r, false); err != nil {
-				return err
-			}
-			l.gaveUp()
-			return nil
+			return l.gone(ctx, client, c, r, step == 0)
 		}
 		if err := l.sent(r, false, remove(ctx, client, removals[0])); err != nil && !wapi.IsNotFound(err) {
 			return l.cannotRelease(c, err)
 		}
 	}
 	return fmt.Errorf("the host record %s changes all the time", c.name)
+}
+
+// gone ends a release when nothing is found any more. never: nothing was found at all.
+func (l *logic) gone(ctx context.Context, client WAPI, c released, r *recordState, never bool) error {
+	if err := l.settles(r, false); err != nil {
+		return err
+	}
+	if never {
+		networkView, err := elsewhere(ctx, client, c)
+		switch {
+		case err != nil:
+			return l.cannotRelease(c, err)
+		case networkView != "" && networkView != c.networkView:
+			c.networkView = networkView
+			return l.giveUp(ctx, c)
+		}
+	}
+	l.gaveUp()
+	return nil
 }
 
 func remove(ctx context.Context, client WAPI, r host.Removal) error {
@@ -203,9 +223,11 @@ func remove(ctx context.Context, client WAPI, r host.Removal) error {
 // clientOf returns the client for the Infoblox that has a claim's host record. If there is none, the error says when to look again. Both are nil
 // if it has been gone for so long that the record is left to people: they have taken the way to it away.
 func (l *logic) clientOf(c released) (client WAPI, err error) {
-	exists := false
+	exists, gone := false, time.Duration(0)
 	l.Lock.With(func() {
-		_, exists = l.instances.Get("", c.instance)
+		if _, exists = l.instances.Get("", c.instance); !exists {
+			gone = l.missingFor(c.instance, c.since)
+		}
 		if s := l.servers[c.instance]; s != nil {
 			client = s.client
 		}
@@ -213,16 +235,12 @@ func (l *logic) clientOf(c released) (client WAPI, err error) {
 	if client != nil {
 		return client, nil
 	}
-	gone := time.Duration(0)
-	if !exists && !c.since.IsZero() {
-		gone = l.Now().Sub(c.since)
-	}
 	switch {
 	case exists:
 		l.tell(c, reasonReleaseFailed, "The host record %s in the network view %s cannot be deleted: the InfobloxInstance %s is not ready. See its condition Ready.", c.name, c.networkView, c.instance)
 		return nil, writes.Later(checkFailed)
 	case gone < lostServerAfter:
-		l.tell(c, reasonReleaseFailed, "The host record %s in the network view %s cannot be deleted: there is no InfobloxInstance %s. Create it again. Otherwise the record stays in Infoblox, and this object goes after %v.",
+		l.tell(c, reasonReleaseFailed, "The host record %s in the network view %s cannot be deleted: there is no InfobloxInstance %s. Create it again. Otherwise the record stays in Infoblox, and this object goes on without it after %v.",
 			c.name, c.networkView, c.instance, lostServerAfter)
 		return nil, writes.Later(checkFailed)
 	default:
@@ -230,6 +248,30 @@ func (l *logic) clientOf(c released) (client WAPI, err error) {
 			c.instance, c.name, c.Address, c.networkView)
 		return nil, nil
 	}
+}
+
+// missingFor returns for how long an InfobloxInstance that a release needs has been missing since the release began. Claims that live begin when
+// somebody misses it first.
+func (l *logic) missingFor(instance string, since time.Time) time.Duration {
+	if l.missing[instance].IsZero() {
+		l.missing[instance] = l.Now()
+	}
+	if l.missing[instance].After(since) {
+		since = l.missing[instance]
+	}
+	return l.Now().Sub(since)
+}
+
+// elsewhere returns the network view that has the host record of a claim if it is not the one that it was: a network view can get another name.
+func elsewhere(ctx context.Context, client WAPI, c released) (networkView string, err error) {
+	if exists, err := client.NetworkView(ctx, c.networkView); exists || err != nil {
+		return "", err
+	}
+	found, err := client.Hosts(ctx, c.name, "")
+	if i := slices.IndexFunc(found, func(r host.Record) bool { return r.Of(c.UID) || c.Was != "" && r.Of(c.Was) }); i >= 0 {
+		return found[i].NetworkView, err
+	}
+	return "", err
 }
 
 func (l *logic) cannotRelease(c released, err error) error {
@@ -248,7 +290,7 @@ func (l *logic) gaveUp() {
 	l.Lock.With(func() {
 		clear(l.full)
 		for uid, reason := range l.waiting {
-			if reason == v1beta2.ReasonPoolExhausted {
+			if reason == v1beta2.ReasonPoolExhausted || reason == v1beta2.ReasonAllocationFailed { // perhaps because of this record
 				l.Queue.Add(shell.Key{Kind: shell.IPAddressClaims, Namespace: l.names[uid].Namespace, Name: l.names[uid].Name})
 			}
 		}

@@ -8,6 +8,7 @@ import (
 	"k8s.io/apimachinery/pkg/api/meta"
 	"k8s.io/apimachinery/pkg/types"
 
+	"github.com/multicidr/controller-manager/apis/clusterapi/v1alpha1"
 	"github.com/multicidr/controller-manager/apis/clusterapi/v1beta2"
 	"github.com/multicidr/controller-manager/controllers/clusteripam/infoblox/host"
 	"github.com/multicidr/controller-manager/controllers/clusteripam/shell"
@@ -49,20 +50,31 @@ func (w *world) judge() {
 			w.covered["the gateway avoided"]++
 		}
 	}
-	// Nothing is released while its claim lives.
+	// Nothing is released while its claim lives, or others say that its machine may.
 	for _, c := range all[v1beta2.IPAddressClaim](w, shell.IPAddressClaims) {
-		object := w.objects[shell.IPAddresses][nameOf(c)]
-		if object == nil || c.DeletionTimestamp != nil || w.spoilt[string(c.UID)] {
+		if c.DeletionTimestamp != nil && !machineRuns(c) || w.spoilt[string(c.UID)] {
 			continue
 		}
-		a := &v1beta2.IPAddress{}
-		decode(object, a)
-		if a.OwnerReferences[0].UID != c.UID {
+		has := w.told[c.UID]
+		if object := w.objects[shell.IPAddresses][nameOf(c)]; object != nil {
+			a := &v1beta2.IPAddress{}
+			decode(object, a)
+			if a.OwnerReferences[0].UID != c.UID {
+				continue
+			}
+			if has != "" && a.Spec.Address != has {
+				w.violate("a claim keeps its address: %s had %s and has %s", nameOf(c), has, a.Spec.Address)
+			}
+			if has = a.Spec.Address; c.Status.AddressRef.Name != "" {
+				w.told[c.UID] = has
+			}
+		}
+		if has == "" {
 			continue
 		}
 		i := slices.IndexFunc(records, func(r host.Record) bool { return r.Of(c.UID) })
-		if i < 0 || !slices.Contains(records[i].Addresses(), netip.MustParseAddr(a.Spec.Address)) {
-			w.violate("an address is reserved in Infoblox as long as its claim lives: %s %s", nameOf(c), a.Spec.Address)
+		if i < 0 || !slices.Contains(records[i].Addresses(), netip.MustParseAddr(has)) {
+			w.violate("an address is reserved in Infoblox as long as its claim lives: %s %s", nameOf(c), has)
 		}
 	}
 }
@@ -76,11 +88,12 @@ func (w *world) judgeRest() {
 		ready := meta.FindStatusCondition(c.Status.Conditions, v1beta2.ConditionReady)
 		object := w.objects[shell.IPAddresses][nameOf(c)]
 		switch {
+		case c.DeletionTimestamp != nil && machineRuns(c):
 		case c.DeletionTimestamp != nil:
 			w.violate("who can go is gone: %s", nameOf(c))
 		case object == nil && ready == nil:
 			w.violate("who waits knows why: %s", nameOf(c))
-		case object == nil && free[c.Spec.PoolRef.Name] && ready.Reason != v1beta2.ReasonAllocationFailed:
+		case object == nil && free[c.Spec.PoolRef.Name] && (ready.Reason != v1beta2.ReasonAllocationFailed || !w.nameInUse(c)):
 			w.violate("who can be served is served: %s: %s", nameOf(c), ready.Message)
 		case object != nil && (ready == nil || ready.Status != "True" || c.Status.AddressRef.Name != c.Name):
 			w.violate("who is served is told: %s", nameOf(c))
@@ -98,6 +111,11 @@ func (w *world) judgeRest() {
 			w.violate("nothing leaks: the IPAddress %s has no claim", nameOf(a))
 		}
 	}
+}
+
+// nameInUse reports whether there is a host record of the name that a claim wishes, or one of the claim, in which nobody knows which address is whose.
+func (w *world) nameInUse(c *v1beta2.IPAddressClaim) bool {
+	return slices.ContainsFunc(w.hosts(), func(r host.Record) bool { return r.Name == c.Annotations[v1alpha1.AnnotationHostname] || r.Of(c.UID) })
 }
 
 // free tells which pools have a free address.

@@ -23,6 +23,8 @@ var hasToHappen = []string{
 	"write to Infoblox: late and carried out", "write to Infoblox: lost after", "write to Infoblox: lost before", "write to Infoblox: error",
 	"write: lost after", "write: lost before", "write: late and carried out", "crash", "another leader", "a deposed leader wants to write",
 	"somebody makes a record", "somebody deletes a record of ours", "Infoblox is down", "somebody forces a pool away", "somebody deletes the InfobloxInstance",
+	"a pool names another InfobloxInstance", "user edits the hostname", "somebody forces an IPAddress away",
+	"a machine ends after its claim is deleted",
 }
 
 func TestSimulation(t *testing.T) {
@@ -89,6 +91,14 @@ func (w *world) move() {
 		w.takeAway()
 	case n < 26 && w.chance.IntN(2) == 0:
 		w.bringBack()
+	case n < 27 && w.chance.IntN(3) == 0:
+		w.rename()
+	case n < 28:
+		w.edit()
+	case n < 29 && w.chance.IntN(2) == 0:
+		w.forceAway()
+	case n < 31:
+		w.endMachine()
 	default:
 		p := w.leader
 		if len(w.old) > 0 && w.chance.IntN(3) == 0 {

@@ -54,10 +54,11 @@ type world struct {
 
 	grid   *wapitest.Grid
 	down   bool
-	away   []metav1.Object // pools and the InfobloxInstance that somebody has deleted
-	pair   bool            // only two claims, which share a host record, come and go
-	byHand map[string]bool // addresses whose records somebody has deleted
-	spoilt map[string]bool // claims, by UID, whose records somebody has deleted
+	away   []metav1.Object      // pools and the InfobloxInstance that somebody has deleted
+	pair   bool                 // only two claims, which share a host record, come and go
+	byHand map[string]bool      // addresses whose records somebody has deleted
+	spoilt map[string]bool      // claims, by UID, whose records somebody has deleted
+	told   map[types.UID]string // addresses of claims whose status has said that they have one
 
 	leader *process
 	old    []*process
@@ -78,10 +79,11 @@ type lateWrite struct {
 }
 
 func newWorld(chance *rand.Rand) *world {
-	w := &world{chance: chance, now: start, covered: map[string]int{}, objects: map[*shell.Kind]map[types.NamespacedName]map[string]any{}, byHand: map[string]bool{}, spoilt: map[string]bool{}, pair: chance.IntN(3) == 0}
+	w := &world{chance: chance, now: start, covered: map[string]int{}, objects: map[*shell.Kind]map[types.NamespacedName]map[string]any{}, byHand: map[string]bool{}, spoilt: map[string]bool{}, told: map[types.UID]string{}, pair: chance.IntN(3) == 0}
 	w.grid = wapitest.NewGrid("10.0.0.0/29", "fd00::/125")
 	w.put(shell.Secrets, &corev1.Secret{ObjectMeta: metav1.ObjectMeta{Namespace: "kube-system", Name: "s"}, Data: map[string][]byte{"username": []byte("u"), "password": []byte("p")}})
-	w.put(shell.InfobloxInstances, instanceOf())
+	w.put(shell.InfobloxInstances, instanceOf("i"))
+	w.put(shell.InfobloxInstances, instanceOf("j"))
 	for _, namespace := range []string{"a", "b"} {
 		for _, name := range []string{"v4", "v6"} {
 			w.put(shell.InfobloxIPPools, poolOfName(namespace, name))
@@ -90,8 +92,9 @@ func newWorld(chance *rand.Rand) *world {
 	return w
 }
 
-func instanceOf() *v1alpha1.InfobloxInstance {
-	return &v1alpha1.InfobloxInstance{ObjectMeta: metav1.ObjectMeta{Name: "i"}, Spec: v1alpha1.InfobloxInstanceSpec{Host: "h", WAPIVersion: "2.12", CredentialsSecretRef: v1alpha1.SecretReference{Name: "s"}}}
+// instanceOf returns one of the InfobloxInstances, which are of the same Infoblox.
+func instanceOf(name string) *v1alpha1.InfobloxInstance {
+	return &v1alpha1.InfobloxInstance{ObjectMeta: metav1.ObjectMeta{Name: name}, Spec: v1alpha1.InfobloxInstanceSpec{Host: "h", WAPIVersion: "2.12", CredentialsSecretRef: v1alpha1.SecretReference{Name: "s"}}}
 }
 
 func poolOfName(namespace, name string) *v1alpha1.InfobloxIPPool {
@@ -146,7 +149,7 @@ func (w *world) create(kind *shell.Kind, object, stored metav1.Object) error {
 	m := toMap(object)
 	metadataOf(m)["uid"] = fmt.Sprintf("00000000-0000-0000-0000-%012d", w.version)
 	metadataOf(m)["creationTimestamp"] = w.now.Format(time.RFC3339)
-	metadataOf(m)["generation"] = 1
+	metadataOf(m)["generation"] = 1.0
 	w.store(kind, name, m, false)
 	decode(m, stored)
 	return nil
@@ -202,6 +205,9 @@ func (w *world) patch(kind *shell.Kind, name types.NamespacedName, patch shell.P
 	if leaves && len(finalizers) > len(had) {
 		return apierrors.NewInvalid(schema.GroupKind{Kind: kind.Name}, name.Name, nil)
 	}
+	if string(shell.Encode(before["spec"])) != string(shell.Encode(after["spec"])) {
+		metadataOf(after)["generation"] = metadataOf(after)["generation"].(float64) + 1
+	}
 	if string(shell.Encode(before)) != string(shell.Encode(after)) {
 		w.store(kind, name, after, leaves && len(finalizers) == 0)
 	}
@@ -255,6 +261,9 @@ func (w *world) createClaim() {
 	}
 	c := &v1beta2.IPAddressClaim{ObjectMeta: metav1.ObjectMeta{Namespace: namespace, Name: fmt.Sprintf("c%d", n)},
 		Spec: v1beta2.IPAddressClaimSpec{PoolRef: v1beta2.IPPoolReference{APIGroup: shell.GroupIPAM, Kind: v1alpha1.KindInfobloxIPPool, Name: "v4"}}}
+	if w.chance.IntN(6) == 0 {
+		c.Finalizers = []string{finalizerOfOthers}
+	}
 	if n >= 2 { // These two share a host record.
 		c.Annotations = map[string]string{v1alpha1.AnnotationHostname: "h-" + namespace}
 		c.Spec.PoolRef.Name = []string{"v4", "v6"}[n-2]
@@ -277,12 +286,31 @@ func (w *world) deleteClaim() {
 	}
 }
 
+// finalizerOfOthers keeps a claim that is deleted until the machine has ended.
+const finalizerOfOthers = "example.com/machine"
+
+func machineRuns(c *v1beta2.IPAddressClaim) bool {
+	return slices.Contains(c.Finalizers, finalizerOfOthers)
+}
+
+// endMachine lets the machine of a claim that is deleted end.
+func (w *world) endMachine() {
+	for _, c := range all[v1beta2.IPAddressClaim](w, shell.IPAddressClaims) {
+		if c.DeletionTimestamp != nil && machineRuns(c) {
+			w.note("a machine ends after its claim is deleted")
+			finalizers, _ := without(c.Finalizers, finalizerOfOthers)
+			_ = w.patch(shell.IPAddressClaims, nameOf(c), shell.Patch{Body: shell.Encode(map[string]any{"metadata": map[string]any{"finalizers": finalizers}})}, nil)
+			return
+		}
+	}
+}
+
 // takeAway deletes the InfobloxInstance, or a pool although claims use it. bringBack creates all of these again.
 func (w *world) takeAway() {
 	if w.chance.IntN(3) == 0 {
 		if w.delete(shell.InfobloxInstances, types.NamespacedName{Name: "i"}, "") == nil {
 			w.note("somebody deletes the InfobloxInstance")
-			w.away = append(w.away, instanceOf())
+			w.away = append(w.away, instanceOf("i"))
 		}
 		return
 	}
@@ -291,6 +319,45 @@ func (w *world) takeAway() {
 	if w.delete(shell.InfobloxIPPools, nameOf(pool), "") == nil {
 		w.note("somebody forces a pool away")
 		w.away = append(w.away, pool)
+	}
+}
+
+// rename lets a pool name the Infoblox by its other InfobloxInstance.
+func (w *world) rename() {
+	name := nameOf(poolOfName([]string{"a", "b"}[w.chance.IntN(2)], []string{"v4", "v6"}[w.chance.IntN(2)]))
+	patch := fmt.Appendf(nil, `{"metadata": {}, "spec": {"instance": {"name": %q}}}`, []string{"i", "j"}[w.chance.IntN(2)])
+	if before := w.writes; w.patch(shell.InfobloxIPPools, name, shell.Patch{Body: patch}, nil) == nil && w.writes != before {
+		w.note("a pool names another InfobloxInstance")
+	}
+}
+
+// edit changes the name that a user wishes for the host record of a claim, more often of one that has no IPAddress.
+func (w *world) edit() {
+	claims := all[v1beta2.IPAddressClaim](w, shell.IPAddressClaims)
+	if waiting := slices.DeleteFunc(slices.Clone(claims), func(c *v1beta2.IPAddressClaim) bool { return w.objects[shell.IPAddresses][nameOf(c)] != nil }); len(waiting) > 0 {
+		claims = waiting
+	}
+	if len(claims) > 0 {
+		w.wish(nameOf(claims[w.chance.IntN(len(claims))]))
+	}
+}
+
+func (w *world) wish(claim types.NamespacedName) {
+	name := []string{"h-" + claim.Namespace, "g-" + claim.Namespace, "c0"}[w.chance.IntN(3)]
+	w.note("user edits the hostname")
+	_ = w.patch(shell.IPAddressClaims, claim, shell.Patch{Body: fmt.Appendf(nil, `{"metadata": {"annotations": {%q: %q}}}`, v1alpha1.AnnotationHostname, name)}, nil)
+}
+
+// forceAway deletes an IPAddress although its claim is there. The user may wish another name for the next one.
+func (w *world) forceAway() {
+	if addresses := all[v1beta2.IPAddress](w, shell.IPAddresses); len(addresses) > 0 {
+		name := nameOf(addresses[w.chance.IntN(len(addresses))])
+		w.note("somebody forces an IPAddress away")
+		_ = w.patch(shell.IPAddresses, name, shell.Patch{Body: []byte(`{"metadata": {"finalizers": null}}`)}, nil)
+		_ = w.delete(shell.IPAddresses, name, "")
+		if w.chance.IntN(2) == 0 {
+			w.wish(name)
+		}
 	}
 }
 
@@ -715,7 +782,11 @@ func (s simulatedWAPI) Network(_ context.Context, network netip.Prefix, view str
 }
 
 func (s simulatedWAPI) Hosts(_ context.Context, name, networkView string) (found []host.Record, err error) {
-	err = s.request(http.MethodGet, "record:host", url.Values{"name": {name}, "network_view": {networkView}, "_return_fields": {"name,network_view,comment,ipv4addrs,ipv6addrs,configure_for_dns"}}, nil, &found)
+	query := url.Values{"name": {name}, "_return_fields": {"name,network_view,comment,ipv4addrs,ipv6addrs,configure_for_dns"}}
+	if networkView != "" {
+		query.Set("network_view", networkView)
+	}
+	err = s.request(http.MethodGet, "record:host", query, nil, &found)
 	return found, err
 }
 

@@ -38,6 +38,8 @@ type Known struct {
 	Namespace string
 	// Address is that of its IPAddress; not valid if it has none.
 	Address netip.Addr
+	// Leaves: the claim gives up its record. If it has no IPAddress, it gets none there any more.
+	Leaves bool
 }
 
 // Verb is what to do next.
@@ -205,11 +207,16 @@ func Release(c Released, found []Record, w World) (removals []Removal, wait bool
 		}
 		gone := []netip.Addr{c.Address}
 		if !slices.Contains(r.Addresses(), c.Address) { // No IPAddress shows what was allocated here.
-			wait = wait || slices.ContainsFunc(r.Claims(), func(other types.UID) bool {
-				known := w.Known(other)
-				return other != c.UID && known != nil && !known.Address.IsValid()
-			})
 			gone = r.ownedBy(c.UID, w)
+			for _, other := range r.Claims() {
+				switch known := w.Known(other); {
+				case other == c.UID || known == nil || known.Address.IsValid():
+				case known.Leaves:
+					gone = nil // The last claim gives up all addresses.
+				default:
+					wait = true
+				}
+			}
 		}
 		rest := r
 		for _, a := range gone {

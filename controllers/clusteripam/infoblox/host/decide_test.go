@@ -132,6 +132,7 @@ func TestRelease(t *testing.T) {
 		"a shared record":                             {claim: Released{Address: addr(address)}, found: []Record{record(address+" fd00::1", uidA, uidB)}, others: b("fd00::1"), want: []string{"fd00::1 b"}},
 		"a shared record, and no IPAddress":           {found: []Record{record(address+" fd00::1", uidA, uidB)}, others: b("fd00::1"), want: []string{"fd00::1 b"}},
 		"a shared record, and nobody has one":         {found: []Record{record(address+" fd00::1", uidA, uidB)}, others: b(""), want: []string{""}, wait: true},
+		"a shared record, and nobody gets one":        {found: []Record{record(address+" fd00::1", uidA, uidB)}, others: others{known: map[types.UID]*Known{uidB: {Namespace: "x", Leaves: true}}}, want: []string{address + " fd00::1 b"}},
 		"somebody has added an address":               {claim: Released{Address: addr(address)}, found: []Record{record(address+" 10.0.0.9", uidA)}, want: []string{"10.0.0.9"}},
 		"two records, because a create came twice":    {claim: Released{Address: addr(address)}, found: []Record{record(address, uidA), record("10.0.0.6", uidA)}, want: []string{"", ""}},
 		"the address of a shared record was replaced": {claim: Released{Address: addr(address)}, found: []Record{record("10.0.0.6 fd00::1", uidA, uidB)}, others: b("fd00::1"), want: []string{"fd00::1 b"}},
@@ -169,6 +170,13 @@ func TestNames(t *testing.T) {
 		"of a machine in a zone":          {Naming{Machine: "m", DNSZone: "example.com"}, []string{"m.example.com"}, true},
 		"of a machine without a zone":     {Naming{Machine: "m"}, []string{"c", own}, false},
 		"a zone that came later":          {Naming{Hostname: "c", DNSZone: "example.com"}, []string{"c"}, true},
+		"capitals, and a last dot":        {Naming{Hostname: "Web.Example.com."}, []string{"web.example.com"}, true},
+		"a zone in capitals":              {Naming{Machine: "M", DNSZone: "Example.com."}, []string{"m.example.com"}, true},
+		"it has a record":                 {Naming{Hostname: "c", Recorded: "c"}, []string{"c", own}, false},
+		"it has the other record":         {Naming{Hostname: "c", Recorded: own}, []string{own}, false},
+		"another wish before an address":  {Naming{Hostname: "db", Recorded: "web"}, []string{"db"}, true},
+		"another wish after an address":   {Naming{Hostname: "db", Recorded: "web", Served: true}, []string{"web"}, true},
+		"no wish any more":                {Naming{Recorded: "web", Served: true}, []string{"web"}, true},
 	} {
 		tc.naming.Claim, tc.naming.UID = "c", uidA
 		names, shares := tc.naming.Names()

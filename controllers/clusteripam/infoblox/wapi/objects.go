@@ -39,10 +39,14 @@ func (c *Client) exists(ctx context.Context, kind string, query url.Values) (boo
 
 const hostFields = "ipv4addrs,ipv6addrs,name,view,network_view,configure_for_dns,comment"
 
-// Hosts returns the host records of a name in a network view.
+// Hosts returns the host records of a name in a network view, or in all of them if networkView is empty.
 func (c *Client) Hosts(ctx context.Context, name, networkView string) ([]host.Record, error) {
+	query := url.Values{"name": {name}, "_return_fields": {hostFields}}
+	if networkView != "" {
+		query.Set("network_view", networkView)
+	}
 	var found []host.Record
-	err := c.do(ctx, http.MethodGet, "record:host", url.Values{"name": {name}, "network_view": {networkView}, "_return_fields": {hostFields}}, nil, &found)
+	err := c.do(ctx, http.MethodGet, "record:host", query, nil, &found)
 	return found, err
 }
 

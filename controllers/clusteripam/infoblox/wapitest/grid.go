@@ -330,6 +330,22 @@ func (g *Grid) addresses(h object, networkView any) (all []netip.Addr) {
 	return all
 }
 
+// RenameView gives a network view another name.
+func (g *Grid) RenameView(from, to string) {
+	for i, v := range g.NetworkViews {
+		if v == from {
+			g.NetworkViews[i] = to
+		}
+	}
+	g.Networks[to] = g.Networks[from]
+	delete(g.Networks, from)
+	for _, h := range g.hosts {
+		if h["network_view"] == from {
+			h["network_view"] = to
+		}
+	}
+}
+
 // Host is a stored host record as a test looks at it.
 type Host struct {
 	Name, NetworkView, Comment string

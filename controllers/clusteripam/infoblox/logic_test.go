@@ -1,0 +1,75 @@
+package infoblox
+
+import (
+	"errors"
+	"net/netip"
+	"testing"
+	"time"
+
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/types"
+
+	"github.com/multicidr/controller-manager/apis/clusterapi/v1alpha1"
+	"github.com/multicidr/controller-manager/apis/clusterapi/v1beta2"
+	"github.com/multicidr/controller-manager/controllers/clusteripam/shell"
+	"github.com/multicidr/controller-manager/controllers/writes"
+)
+
+// TestHeldByAnother: a claim of pool p, or another one, is given 10.0.0.5 at a place. An IPAddress of pool p has this address in network view v of
+// the InfobloxInstance i. Nothing but the names says that j is the same Infoblox, and other is not.
+func TestHeldByAnother(t *testing.T) {
+	for name, tc := range map[string]struct {
+		pool string
+		at   place
+		want bool
+	}{
+		"the place":                                 {"q", place{"i", "v"}, true},
+		"another network view":                      {"q", place{"i", "w"}, false},
+		"another Infoblox":                          {"q", place{"other", "v"}, false},
+		"the Infoblox under another name":           {"q", place{"j", "v"}, true},
+		"an InfobloxInstance that is gone":          {"q", place{"gone", "v"}, false},
+		"the pool, of an InfobloxInstance that was": {"p", place{"gone", "v"}, true},
+		"the pool, and a network view that was":     {"p", place{"i", "w"}, true},
+	} {
+		t.Run(name, func(t *testing.T) {
+			now := start
+			l := testLogic(t, nil, &now)
+			feed := &shell.Feed{Lock: l.Lock, Logic: l}
+			for instance, host := range map[string]string{"i": "Infoblox.example", "j": "infoblox.example", "other": "other.example"} {
+				feed.Shows(l.instances, &v1alpha1.InfobloxInstance{ObjectMeta: metav1.ObjectMeta{Name: instance, UID: types.UID(instance)}, Spec: v1alpha1.InfobloxInstanceSpec{Host: host}})
+			}
+			pool := func(name string) v1beta2.IPPoolReference {
+				return v1beta2.IPPoolReference{APIGroup: shell.GroupIPAM, Kind: v1alpha1.KindInfobloxIPPool, Name: name}
+			}
+			feed.Shows(l.addresses, &v1beta2.IPAddress{ObjectMeta: metav1.ObjectMeta{Namespace: "n", Name: "has", Annotations: map[string]string{annotationPlace: "i/v"}},
+				Spec: v1beta2.IPAddressSpec{PoolRef: pool("p"), Address: "10.0.0.5"}})
+			feed.Shows(l.claims, &v1beta2.IPAddressClaim{ObjectMeta: metav1.ObjectMeta{Namespace: "n", Name: "wants", UID: "1"}, Spec: v1beta2.IPAddressClaimSpec{PoolRef: pool(tc.pool)}})
+			feed.Fill()
+			if got := (at{l, tc.at}).HeldByAnother("1", netip.MustParseAddr("10.0.0.5")); got != tc.want {
+				t.Errorf("held: %t", got)
+			}
+			if conflicts := l.Figures().Conflicts; conflicts != 0 {
+				t.Errorf("one IPAddress, %d conflicts", conflicts)
+			}
+			feed.Shows(l.addresses, &v1beta2.IPAddress{ObjectMeta: metav1.ObjectMeta{Namespace: "n", Name: "wants", Annotations: map[string]string{annotationPlace: tc.at.String()}},
+				Spec: v1beta2.IPAddressSpec{PoolRef: pool(tc.pool), Address: "10.0.0.5"}})
+			if conflicts := l.Figures().Conflicts; (conflicts == 1) != tc.want {
+				t.Errorf("two IPAddresses, %d conflicts", conflicts)
+			}
+		})
+	}
+}
+
+// A claim does not leave its host record when the cache only does not show its IPAddress yet.
+func TestLeave(t *testing.T) {
+	now := start
+	api := &createdLate{sent: &v1beta2.IPAddress{}, stored: true}
+	l := testLogic(t, api, &now)
+	if err := l.leave(t.Context(), &v1beta2.IPAddressClaim{}); !errors.Is(err, writes.Later(time.Second)) {
+		t.Errorf("the IPAddress exists: %v", err)
+	}
+	api.stored = false
+	if err := l.leave(t.Context(), &v1beta2.IPAddressClaim{}); err != nil {
+		t.Errorf("there is none: %v", err)
+	}
+}
