@@ -45,7 +45,7 @@ func (f *File) AddFlags(fs *pflag.FlagSet) {
 type Value struct {
 	Flag string
 	Text string
-	List []string // of a flag that is a list, in place of Text
+	List []string // not nil: of a flag that takes several values, in place of Text
 	Line int
 }
 
@@ -65,7 +65,11 @@ func (f *File) Read() error {
 	case errors.Is(err, io.EOF):
 		return fmt.Errorf("%s: the file is empty: write keys and values, or leave --%s out", f.path, flag)
 	case err != nil:
-		return fmt.Errorf("%s: %s", f.path, strings.TrimPrefix(err.Error(), "yaml: "))
+		line, text := 1, strings.TrimPrefix(err.Error(), "yaml: ") // It says no line if that is the first.
+		if _, scanErr := fmt.Sscanf(text, "line %d: ", &line); scanErr == nil {
+			_, text, _ = strings.Cut(text, ": ")
+		}
+		return f.at(line, "%s", text)
 	}
 	if err := decoder.Decode(new(yaml.Node)); !errors.Is(err, io.EOF) {
 		return fmt.Errorf("%s: there is more than one document: leave only one", f.path)
@@ -144,19 +148,33 @@ func (f *File) Set(fs *pflag.FlagSet, values []Value) (unknown []string, err err
 		if to.Changed {
 			continue
 		}
-		if list, ok := to.Value.(pflag.SliceValue); ok && v.List != nil {
-			err = list.Replace(v.List)
-			to.Changed = true // as Set below does
-		} else {
-			err = fs.Set(v.Flag, v.Text)
-		}
-		if err != nil {
+		if err := set(fs, to, v); err != nil {
 			errs = append(errs, f.At(v.Line, fmt.Errorf("%s: %w", Key(v.Flag), unwrapSet(err))))
 			continue
 		}
 		f.lines[v.Flag] = v.Line
 	}
 	return unknown, errors.Join(errs...)
+}
+
+func set(fs *pflag.FlagSet, to *pflag.Flag, v Value) error {
+	list, isList := to.Value.(pflag.SliceValue)
+	switch {
+	case v.List == nil:
+		return fs.Set(v.Flag, v.Text)
+	case isList:
+		to.Changed = true // as FlagSet.Set does
+		return list.Replace(v.List)
+	}
+	for _, text := range v.List {
+		if to.Value.Type() == "stringToString" && strings.Count(text, "=") > 1 {
+			text = `"` + strings.ReplaceAll(text, `"`, `""`) + `"` // Only then it is read as CSV.
+		}
+		if err := fs.Set(v.Flag, text); err != nil {
+			return err
+		}
+	}
+	return nil
 }
 
 // unwrapSet drops what pflag says about a command line.

@@ -1,11 +1,14 @@
 package configfile
 
 import (
+	"encoding/csv"
 	"errors"
 	"fmt"
 	"maps"
+	"math"
 	"os"
 	"slices"
+	"strconv"
 	"strings"
 
 	"github.com/spf13/pflag"
@@ -97,11 +100,17 @@ var tags = map[string]struct {
 	"string":   {[]string{"!!str"}, "text: put it into quotation marks"},
 }
 
+// Types of flags that collect what they are set to. They have no way to say "nothing", and need none.
+const repeated = "namedCertKey"
+
+var pairs = []string{"stringToString", "colonSeparatedMultimapStringString", "mapStringBool", "mapStringString"}
+
+// valueOf checks what YAML parsers tell apart and flags do not: a flag would take true as a name.
 func valueOf(of *pflag.Flag, n *yaml.Node) (Value, error) {
 	v := Value{Flag: of.Name}
 	_, isList := of.Value.(pflag.SliceValue)
 	switch {
-	case n.Kind == yaml.SequenceNode && !isList:
+	case n.Kind == yaml.SequenceNode && !isList && of.Value.Type() != repeated:
 		return v, errors.New("this is no list: write one value")
 	case n.Kind == yaml.SequenceNode:
 		v.List = []string{}
@@ -113,14 +122,16 @@ func valueOf(of *pflag.Flag, n *yaml.Node) (Value, error) {
 		}
 		return v, nil
 	case n.Kind == yaml.MappingNode:
-		if !strings.Contains(strings.ToLower(of.Value.Type()), "map") {
+		if !slices.Contains(pairs, of.Value.Type()) {
 			return v, errors.New("want one value, not keys and values")
 		}
-		var pairs []string
+		v.List = []string{}
 		for i := 0; i+1 < len(n.Content); i += 2 {
-			pairs = append(pairs, n.Content[i].Value+"="+n.Content[i+1].Value)
+			if n.Content[i+1].Kind != yaml.ScalarNode || n.Content[i+1].Tag == "!!null" {
+				return v, errors.New("want keys and plain values")
+			}
+			v.List = append(v.List, n.Content[i].Value+"="+n.Content[i+1].Value)
 		}
-		v.Text = strings.Join(pairs, ",")
 		return v, nil
 	case n.Tag == "!!null":
 		return v, errors.New("the value is missing")
@@ -150,20 +161,50 @@ func (f *File) Write(fs *pflag.FlagSet) (done bool, err error) {
 	return true, nil
 }
 
-// Values returns the values of all flags that are not deprecated, by key.
+// Values returns the values of all flags, by key. Of the deprecated ones only those that are set: they have newer names.
 func Values(fs *pflag.FlagSet) map[string]any {
 	all := map[string]any{}
 	for key, of := range keys(fs) {
-		if of.Deprecated != "" || of.Hidden {
+		if of.Hidden && !of.Changed { // as deprecated flags are
 			continue
 		}
-		var value any = of.Value.String()
-		if list, ok := of.Value.(pflag.SliceValue); ok {
-			value = list.GetSlice()
-		} else if accepts, ok := tags[of.Value.Type()]; ok && accepts.tags[0] != "!!str" {
-			value = &yaml.Node{Kind: yaml.ScalarNode, Value: of.Value.String()} // as a flag writes it, without quotation marks
-		}
-		all[key] = value
+		all[key] = plain(of)
 	}
 	return all
 }
+
+// plain returns a flag's value such that it is the same in YAML and JSON.
+func plain(of *pflag.Flag) any {
+	text := of.Value.String()
+	if list, ok := of.Value.(pflag.SliceValue); ok {
+		return list.GetSlice()
+	}
+	switch kind := of.Value.Type(); kind {
+	case "bool":
+		return text == "true"
+	case "int", "int32", "int64", "uint":
+		if number, err := strconv.ParseInt(text, 10, 64); err == nil {
+			return number
+		}
+	case "float32", "float64":
+		if number, err := strconv.ParseFloat(text, 64); err == nil && !math.IsInf(number, 0) && !math.IsNaN(number) {
+			return number
+		}
+	case repeated:
+		return strings.FieldsFunc(inBrackets(text), func(r rune) bool { return r == ';' })
+	case "stringToString":
+		records, err := csv.NewReader(strings.NewReader(inBrackets(text))).Read()
+		if err != nil {
+			return map[string]string{} // empty
+		}
+		values := map[string]string{}
+		for _, record := range records {
+			name, value, _ := strings.Cut(record, "=")
+			values[name] = value
+		}
+		return values
+	}
+	return text
+}
+
+func inBrackets(s string) string { return strings.TrimSuffix(strings.TrimPrefix(s, "["), "]") }

@@ -9,10 +9,12 @@ import (
 	"sync"
 
 	"github.com/spf13/cobra"
+	"github.com/spf13/pflag"
 
 	cliflag "k8s.io/component-base/cli/flag"
 
 	"github.com/multicidr/controller-manager/controllers/clusteripam"
+	"github.com/multicidr/controller-manager/controllers/configfile"
 	"github.com/multicidr/controller-manager/controllers/lease"
 )
 
@@ -58,6 +60,18 @@ func (c *clusterIPAM) validate() []error {
 		errs = append(errs, errors.New("--controllers leaves nothing to run: name at least one controller"))
 	}
 	return append(errs, c.options.Validate()...)
+}
+
+// setFromFile has one form, since KubeControllerManagerConfiguration has nothing of these controllers.
+func (*clusterIPAM) setFromFile(file *configfile.File, fs *pflag.FlagSet) (unknown []string, err error) {
+	if err := file.Read(); err != nil {
+		return nil, err
+	}
+	values, err := file.Flat(fs)
+	if err != nil {
+		return nil, err
+	}
+	return file.Set(fs, values)
 }
 
 func (c *clusterIPAM) controllers() (names []string) {

@@ -14,6 +14,8 @@ import (
 	"k8s.io/component-base/version"
 	"k8s.io/component-base/version/verflag"
 	"k8s.io/klog/v2"
+
+	"github.com/multicidr/controller-manager/controllers/configfile"
 )
 
 // NewCommand returns the command of node-ipam-controller.
@@ -27,23 +29,32 @@ func newCommand(p program) *cobra.Command {
 		Args: cobra.NoArgs,
 		RunE: func(cmd *cobra.Command, _ []string) error {
 			verflag.PrintAndExitIfRequested()
-			if err := logsapi.ValidateAndApply(opts.logs, nil); err != nil {
+			// Logging comes after everything that can set its flags, and before everything that is logged.
+			warnings, err := opts.set(cmd.Flags(), os.Getenv)
+			if err != nil {
 				return err
 			}
-			warnings, err := opts.complete(cmd.Flags(), os.Getenv)
+			if err := logsapi.ValidateAndApply(opts.logs, nil); err != nil {
+				return opts.file.Explain(err)
+			}
+			err = opts.complete(os.Getenv)
 			cliflag.PrintFlags(cmd.Flags())
 			if err != nil {
+				return opts.file.Explain(err)
+			}
+			if done, err := opts.file.Write(cmd.Flags()); done {
 				return err
 			}
 			for _, warning := range warnings {
 				klog.Warning(warning)
 			}
 			klog.InfoS("Starting", "program", p.name(), "version", version.Get())
-			return run(server.SetupSignalContext(), opts)
+			return run(server.SetupSignalContext(), opts, configfile.Values(cmd.Flags()))
 		},
 	}
 	sections := opts.sections()
 	global := sections.FlagSet("global")
+	opts.file.AddFlags(global)
 	verflag.AddFlags(global)
 	globalflag.AddGlobalFlags(global, cmd.Name(), logs.SkipLoggingConfigurationFlags())
 	for _, section := range sections.FlagSets {

@@ -1,11 +1,16 @@
 package standalone
 
 import (
+	"cmp"
 	"context"
+
+	"github.com/spf13/pflag"
 
 	"k8s.io/client-go/informers"
 	cliflag "k8s.io/component-base/cli/flag"
 
+	"github.com/multicidr/controller-manager/controllers/configfile"
+	"github.com/multicidr/controller-manager/controllers/configfile/component"
 	"github.com/multicidr/controller-manager/controllers/lease"
 	"github.com/multicidr/controller-manager/controllers/nodeipam"
 	"github.com/multicidr/controller-manager/controllers/nodeipam/beside"
@@ -32,7 +37,7 @@ func (*nodeIPAM) describe() string {
 that does not (--allocate-node-cidrs=false).
 
 The text of a flag ends with its environment variable, in [$]. If both are set, the flag wins. An empty variable counts as
-not set.`
+not set. Flags and variables win over the file of --config.`
 }
 
 func (*nodeIPAM) controllers() []string { return []string{nodeipam.Name} }
@@ -71,6 +76,35 @@ func (n *nodeIPAM) addFlags(sections *cliflag.NamedFlagSets) {
 }
 
 func (n *nodeIPAM) validate() []error { return append(n.flags.Validate(), n.options.Validate()...) }
+
+// renamed are flags of kube-controller-manager that kubernetes-sigs/node-ipam-controller calls otherwise.
+var renamed = map[string]string{
+	"leader-elect":                    "enable-leader-election",
+	"leader-elect-resource-namespace": "leader-elect-namespace",
+	"master":                          "apiserver",
+}
+
+// setFromFile takes a file of kube-controller-manager, too, whose flags this program has in part.
+func (*nodeIPAM) setFromFile(file *configfile.File, fs *pflag.FlagSet) (unknown []string, err error) {
+	if err := file.Read(); err != nil {
+		return nil, err
+	}
+	if !file.Component() {
+		values, err := file.Flat(fs)
+		if err != nil {
+			return nil, err
+		}
+		return file.Set(fs, values)
+	}
+	values, err := component.Values(file)
+	if err != nil {
+		return nil, err
+	}
+	for i := range values {
+		values[i].Flag = cmp.Or(renamed[values[i].Flag], values[i].Flag)
+	}
+	return file.Set(fs, values)
+}
 
 // run starts the informers itself, so what must be read before they start is.
 func (n *nodeIPAM) run(ctx context.Context, p *process, fence *lease.Fence) error {

@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"net"
 	"os"
+	"strings"
 	"time"
 
 	"github.com/spf13/pflag"
@@ -22,6 +23,7 @@ import (
 	logsapi "k8s.io/component-base/logs/api/v1"
 	"k8s.io/klog/v2"
 
+	"github.com/multicidr/controller-manager/controllers/configfile"
 	"github.com/multicidr/controller-manager/controllers/lease"
 )
 
@@ -37,6 +39,7 @@ type options struct {
 	identity                                  string // set by complete: id with a random suffix
 
 	program program
+	file    configfile.File
 
 	secureServing  *apiserveroptions.SecureServingOptions
 	authentication *apiserveroptions.DelegatingAuthenticationOptions
@@ -121,21 +124,37 @@ func (o *options) sections() (sections cliflag.NamedFlagSets) {
 	return sections
 }
 
-// complete sets flags that are not on the command line from the environment, and validates everything. The caller logs the warnings.
-func (o *options) complete(fs *pflag.FlagSet, getenv func(string) string) (warnings []string, err error) {
-	if fs.Changed("health-probe-address") && !fs.Changed("webserver-bind-address") {
-		if err := fs.Set("webserver-bind-address", o.healthProbe); err != nil {
-			return nil, err
-		}
+// set sets flags that are not on the command line, first from the environment and then from the file. The caller logs the warnings.
+func (o *options) set(fs *pflag.FlagSet, getenv func(string) string) (warnings []string, err error) {
+	if err := o.setFromOlderName(fs); err != nil {
+		return nil, err
 	}
-	warnings, err = setFromEnvironment(fs, o.program.variables(), getenv)
+	if warnings, err = setFromEnvironment(fs, o.program.variables(), getenv); err != nil {
+		return nil, err
+	}
+	unknown, err := o.program.setFromFile(&o.file, fs)
 	if err != nil {
 		return nil, err
 	}
+	if len(unknown) > 0 {
+		warnings = append(warnings, "The file of --config sets flags of kube-controller-manager that this program does not have. They have no effect: "+strings.Join(unknown, ", "))
+	}
+	return warnings, o.setFromOlderName(fs)
+}
+
+func (o *options) setFromOlderName(fs *pflag.FlagSet) error {
+	if fs.Changed("health-probe-address") && !fs.Changed("webserver-bind-address") {
+		return fs.Set("webserver-bind-address", o.healthProbe)
+	}
+	return nil
+}
+
+// complete fills in what flags leave to the environment, and validates everything.
+func (o *options) complete(getenv func(string) string) (err error) {
 	o.lockNamespace = cmp.Or(o.lockNamespace, getenv("POD_NAMESPACE"))
 	if o.identity = cmp.Or(o.id, getenv("POD_NAME")); o.identity == "" {
 		if o.identity, err = os.Hostname(); err != nil {
-			return nil, fmt.Errorf("read the host name, which is the default of --leader-elect-id: %w", err)
+			return fmt.Errorf("read the host name, which is the default of --leader-elect-id: %w", err)
 		}
 	}
 	// Two processes with the same name, for example two replicas with the same --leader-elect-id, must not mistake each other's lease for
@@ -144,15 +163,14 @@ func (o *options) complete(fs *pflag.FlagSet, getenv func(string) string) (warni
 	// The API server that this program uses for everything else also decides which clients may read metrics.
 	o.authentication.RemoteKubeConfigFile = cmp.Or(o.authentication.RemoteKubeConfigFile, o.kubeconfig)
 	o.authorization.RemoteKubeConfigFile = cmp.Or(o.authorization.RemoteKubeConfigFile, o.kubeconfig)
-	return warnings, utilerrors.Flatten(utilerrors.NewAggregate(o.validate()))
+	return utilerrors.Flatten(utilerrors.NewAggregate(o.validate()))
 }
 
 func setFromEnvironment(fs *pflag.FlagSet, variables []variable, getenv func(string) string) (warnings []string, err error) {
-	set := map[string]bool{} // flags that were set from a variable
 	for _, v := range variables {
 		value := getenv(v.name)
 		flag := fs.Lookup(v.flag)
-		if value == "" || flag.Changed || set[v.flag] {
+		if value == "" || flag.Changed {
 			continue
 		}
 		if v.name == "IPAM_RESOURCE_LOCK" {
@@ -166,7 +184,7 @@ func setFromEnvironment(fs *pflag.FlagSet, variables []variable, getenv func(str
 		if err := flag.Value.Set(value); err != nil {
 			return nil, fmt.Errorf("the environment variable %s=%q is not a valid value of --%s: %w", v.name, value, v.flag, err)
 		}
-		set[v.flag] = true
+		flag.Changed = true // so that neither another variable nor the file sets it
 		if v.older {
 			warnings = append(warnings, fmt.Sprintf("The environment variable %s is deprecated: use %s", v.name, newer(variables, v.flag)))
 		}

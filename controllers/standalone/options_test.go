@@ -69,7 +69,11 @@ func TestIdentity(t *testing.T) {
 				if err := fs.Parse(append(tc.args, "--leader-elect-namespace=ns")); err != nil {
 					t.Fatal(err)
 				}
-				if _, err := o.complete(fs, func(name string) string { return tc.env[name] }); err != nil {
+				getenv := func(name string) string { return tc.env[name] }
+				if _, err := o.set(fs, getenv); err != nil {
+					t.Fatal(err)
+				}
+				if err := o.complete(getenv); err != nil {
 					t.Fatal(err)
 				}
 				if !strings.HasPrefix(o.identity, tc.want+"_") {

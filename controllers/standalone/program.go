@@ -4,9 +4,12 @@ import (
 	"context"
 	"net/http"
 
+	"github.com/spf13/pflag"
+
 	cliflag "k8s.io/component-base/cli/flag"
 	"k8s.io/controller-manager/pkg/healthz"
 
+	"github.com/multicidr/controller-manager/controllers/configfile"
 	"github.com/multicidr/controller-manager/controllers/lease"
 	"github.com/multicidr/controller-manager/controllers/restart"
 )
@@ -22,6 +25,8 @@ type program interface {
 	// addFlags adds the flags of the controllers, and validate returns what is wrong with their values.
 	addFlags(sections *cliflag.NamedFlagSets)
 	validate() []error
+	// setFromFile sets flags from a file. unknown are flags in it that the program does not have, and may be there.
+	setFromFile(file *configfile.File, fs *pflag.FlagSet) (unknown []string, err error)
 	// controllers are the names of the controllers that run, and idle says that one of them does not work yet.
 	controllers() []string
 	idle() string

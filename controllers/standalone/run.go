@@ -23,8 +23,8 @@ type process struct {
 }
 
 // run runs until ctx is done. It then returns nil when the writes in flight have ended and the lease is released. It returns an error if
-// the options are wrong, or if the lease was lost: then a new process must read the cluster again.
-func run(ctx context.Context, opts *options) (err error) {
+// the options are wrong, or if the lease was lost: then a new process must read the cluster again. values are what /configz shows.
+func run(ctx context.Context, opts *options, values map[string]any) (err error) {
 	p := &process{opts: opts, health: newHealth(opts.elect, opts.program.idle(), opts.program.controllers()...)}
 	if p.config, err = opts.clientConfig(); err != nil {
 		return err
@@ -33,7 +33,7 @@ func run(ctx context.Context, opts *options) (err error) {
 		return fmt.Errorf("create a client, with the API server of --apiserver, --kubeconfig or IPAM_API_SERVER_URL: %w", err)
 	}
 	// The servers answer from now on, even while this process waits for the lease, until everything else has ended.
-	if p.server, err = serve(opts, p.config, p.health); err != nil {
+	if p.server, err = serve(opts, p.config, p.health, values); err != nil {
 		return err
 	}
 	defer p.server.stop()

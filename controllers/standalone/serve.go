@@ -2,6 +2,7 @@ package standalone
 
 import (
 	"context"
+	"encoding/json"
 	"fmt"
 	"net"
 	"net/http"
@@ -48,8 +49,9 @@ type servers struct {
 }
 
 // serve starts the servers. With --secure-port only the HTTPS server has the metrics: a user who sets that flag does not want them to be
-// public. The text of a health check can name any object, and the debug page names every Node, so the HTTP server never has them.
-func serve(opts *options, config *rest.Config, health *health) (*servers, error) {
+// public. The text of a health check can name any object, and the debug page names every Node, so the HTTP server never has them, nor
+// the values of flags.
+func serve(opts *options, config *rest.Config, health *health, values map[string]any) (*servers, error) {
 	s := &servers{stopSecure: make(chan struct{})}
 	plain := mux.NewPathRecorderMux(opts.program.name())
 	health.installWithheld(plain)
@@ -61,6 +63,15 @@ func serve(opts *options, config *rest.Config, health *health) (*servers, error)
 	}
 	metricsMux.Handle("/metrics", metrics.HandlerFor(legacyregistry.DefaultGatherer, metrics.HandlerOpts{MaxRequestsInFlight: maxScrapes}))
 	if s.secured != nil {
+		shown, err := json.Marshal(map[string]any{opts.program.name(): values})
+		if err != nil {
+			return nil, err
+		}
+		// Not package configz, which wants a versioned object: the values are in the form that --config reads.
+		s.secured.HandleFunc("/configz", func(w http.ResponseWriter, _ *http.Request) {
+			w.Header().Set("Content-Type", "application/json")
+			_, _ = w.Write(shown)
+		})
 		slis.SLIMetricsWithReset{}.Install(metricsMux)
 	} else {
 		slis.SLIMetrics{}.Install(metricsMux) // On this port any client could reset them.
