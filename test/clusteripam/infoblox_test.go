@@ -256,3 +256,28 @@ func (c *cluster) untilEvent(name, reason string) {
 		c.t.Fatalf("no event %s about %s", reason, name)
 	}
 }
+
+// TestInfobloxRelease is what a claim in deletion may be like: its user wishes another name, others have finalizers on it, and this program cannot read
+// all of it.
+func TestInfobloxRelease(t *testing.T) {
+	c := newCluster(t, alone)
+	c.apply(crds)
+	c.start()
+	server := withInfoblox(c, "i", wapitest.NewGrid("10.0.0.0/24"))
+	c.create(infoblox, "p", `{spec: {instance: {name: i}, subnets: [{cidr: 10.0.0.0/24}]}}`)
+	c.until(infoblox, "p", ready("True", "Ready"))
+	c.request("a", "p", `annotations: {ipam.cluster.x-k8s.io/hostname: Web-1}`, `finalizers: [example.com/machine]`)
+	c.until(requests, "a", ready("True", "Ready"))
+	c.untilRecords(server, "web-1 10.0.0.1")
+	c.patch(requests, "a", `{metadata: {annotations: {ipam.cluster.x-k8s.io/hostname: web-2}}}`)
+	// The API server takes a time like this, and Go does not.
+	c.patch(requests, "a", `{status: {conditions: [{type: Other, status: "True", reason: x, message: m, lastTransitionTime: "2026-01-01t00:00:00z"}]}}`, "status")
+	c.delete(requests, "a")
+	c.request("b", "p")
+	c.until(addresses, "b", map[string]string{"spec.address": `"10.0.0.2"`})
+	c.until(addresses, "a", map[string]string{"spec.address": `"10.0.0.1"`})
+	c.patch(requests, "a", `{metadata: {finalizers: [ipam.cluster.x-k8s.io/ReleaseAddress]}}`)
+	c.untilGone(requests, "a")
+	c.untilGone(addresses, "a")
+	c.untilRecords(server, "b 10.0.0.2")
+}
