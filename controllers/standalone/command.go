@@ -42,11 +42,11 @@ func newCommand(p program) *cobra.Command {
 			if err != nil {
 				return opts.file.Explain(err)
 			}
-			if done, err := opts.file.Write(cmd.Flags()); done {
-				return err
-			}
 			for _, warning := range warnings {
 				klog.Warning(warning)
+			}
+			if done, err := opts.file.Write(cmd.Flags()); done {
+				return err
 			}
 			klog.InfoS("Starting", "program", p.name(), "version", version.Get())
 			return run(server.SetupSignalContext(), opts, configfile.Values(cmd.Flags()))
