@@ -179,8 +179,7 @@ func set(fs *pflag.FlagSet, to *pflag.Flag, v Value) error {
 
 // unwrapSet drops what pflag says about a command line.
 func unwrapSet(err error) error {
-	var invalid *pflag.InvalidValueError
-	if errors.As(err, &invalid) {
+	if invalid, ok := errors.AsType[*pflag.InvalidValueError](err); ok {
 		return fmt.Errorf("%q: %w", invalid.GetValue(), invalid.Unwrap())
 	}
 	return err

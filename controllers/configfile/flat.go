@@ -106,44 +106,55 @@ const repeated = "namedCertKey"
 var pairs = []string{"stringToString", "colonSeparatedMultimapStringString", "mapStringBool", "mapStringString"}
 
 // valueOf checks what YAML parsers tell apart and flags do not: a flag would take true as a name.
-func valueOf(of *pflag.Flag, n *yaml.Node) (Value, error) {
-	v := Value{Flag: of.Name}
+func valueOf(of *pflag.Flag, n *yaml.Node) (v Value, err error) {
+	v.Flag = of.Name
 	_, isList := of.Value.(pflag.SliceValue)
+	accepts, checked := tags[of.Value.Type()]
 	switch {
 	case n.Kind == yaml.SequenceNode && !isList && of.Value.Type() != repeated:
-		return v, errors.New("this is no list: write one value")
+		err = errors.New("this is no list: write one value")
 	case n.Kind == yaml.SequenceNode:
-		v.List = []string{}
-		for _, item := range n.Content {
-			if item.Kind != yaml.ScalarNode || item.Tag == "!!null" {
-				return v, errors.New("want a list of plain values")
-			}
-			v.List = append(v.List, item.Value)
-		}
-		return v, nil
+		v.List, err = items(n)
+	case n.Kind == yaml.MappingNode && !slices.Contains(pairs, of.Value.Type()):
+		err = errors.New("want one value, not keys and values")
 	case n.Kind == yaml.MappingNode:
-		if !slices.Contains(pairs, of.Value.Type()) {
-			return v, errors.New("want one value, not keys and values")
-		}
-		v.List = []string{}
-		for i := 0; i+1 < len(n.Content); i += 2 {
-			if n.Content[i+1].Kind != yaml.ScalarNode || n.Content[i+1].Tag == "!!null" {
-				return v, errors.New("want keys and plain values")
-			}
-			v.List = append(v.List, n.Content[i].Value+"="+n.Content[i+1].Value)
-		}
-		return v, nil
+		v.List, err = pairsOf(n)
 	case n.Tag == "!!null":
-		return v, errors.New("the value is missing")
+		err = errors.New("the value is missing")
+	case checked && !slices.Contains(accepts.tags, n.Tag):
+		err = fmt.Errorf("%s is not %s", n.Value, accepts.want)
+	case isList:
+		v.Text, v.List = n.Value, []string{n.Value} // one value is a list of it
+	default:
+		v.Text = n.Value
 	}
-	if accepts, ok := tags[of.Value.Type()]; ok && !slices.Contains(accepts.tags, n.Tag) {
-		return v, fmt.Errorf("%s is not %s", n.Value, accepts.want)
+	return v, err
+}
+
+func isPlain(n *yaml.Node) bool { return n.Kind == yaml.ScalarNode && n.Tag != "!!null" }
+
+// items returns the values of a list.
+func items(n *yaml.Node) ([]string, error) {
+	all := []string{}
+	for _, item := range n.Content {
+		if !isPlain(item) {
+			return nil, errors.New("want a list of plain values")
+		}
+		all = append(all, item.Value)
 	}
-	v.Text = n.Value
-	if isList { // one value is a list of it
-		v.List = []string{n.Value}
+	return all, nil
+}
+
+// pairsOf returns keys and values as a flag takes them.
+func pairsOf(n *yaml.Node) ([]string, error) {
+	all := []string{}
+	for i := 0; i+1 < len(n.Content); i += 2 {
+		if !isPlain(n.Content[i+1]) {
+			return nil, errors.New("want keys and plain values")
+		}
+		all = append(all, n.Content[i].Value+"="+n.Content[i+1].Value)
 	}
-	return v, nil
+	return all, nil
 }
 
 // Write writes the values of all flags, if --write-config-to says where. done means that the program has nothing else to do.
@@ -193,18 +204,23 @@ func plain(of *pflag.Flag) any {
 	case repeated:
 		return strings.FieldsFunc(inBrackets(text), func(r rune) bool { return r == ';' })
 	case "stringToString":
-		records, err := csv.NewReader(strings.NewReader(inBrackets(text))).Read()
-		if err != nil {
-			return map[string]string{} // empty
-		}
-		values := map[string]string{}
-		for _, record := range records {
-			name, value, _ := strings.Cut(record, "=")
-			values[name] = value
-		}
-		return values
+		return pairsFrom(inBrackets(text))
 	}
 	return text
+}
+
+// pairsFrom reads name=value,name=value.
+func pairsFrom(text string) map[string]string {
+	values := map[string]string{}
+	records, err := csv.NewReader(strings.NewReader(text)).Read()
+	if err != nil {
+		return values // empty
+	}
+	for _, record := range records {
+		name, value, _ := strings.Cut(record, "=")
+		values[name] = value
+	}
+	return values
 }
 
 func inBrackets(s string) string { return strings.TrimSuffix(strings.TrimPrefix(s, "["), "]") }

@@ -1325,8 +1325,8 @@ var mutants = []mutant{
 	},
 	{
 		name: "listed-and-not-heard", defect: "while handlers hear of a list, a Node gets podCIDRs that another Node in the list has",
-		old:  "case c.waitsForList(name):",
-		new:  "case c.waitsForList(name) && c.workers < 0:",
+		old: "case c.waitsForList(name):",
+		new: "case c.waitsForList(name) && c.workers < 0:",
 	},
 	{
 		name: "listed-and-heard-too-early", defect: "a Node in a list counts as known when handlers hear of it, although the cache is ahead and the state does not know it",

@@ -8,6 +8,7 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
+	"maps"
 	"reflect"
 	"slices"
 	"strings"
@@ -120,9 +121,7 @@ func fields(v reflect.Value) map[string]reflect.Value {
 		case name != "":
 			all[name] = v.Field(i)
 		case field.Anonymous:
-			for name, inlined := range fields(v.Field(i)) {
-				all[name] = inlined
-			}
+			maps.Copy(all, fields(v.Field(i)))
 		default:
 			all[field.Name] = v.Field(i)
 		}
