@@ -25,8 +25,18 @@ func TestConfig(t *testing.T) {
 		logged    string
 	}{
 		"the flat form": {
-			file: "allocateNodeCIDRs: true\nclusterCIDR: \"10.244.0.0/16\"\nnodeCIDRMaskSizeIPv4: 25\ncontrollers: [\"*\", multi-cidr-node-ipam-controller]\n",
+			file: "allocateNodeCIDRs: true\nclusterCIDR: \"10.244.0.0/16\"\nnodeCIDRMaskSize: 25\nnodeCIDRMaskSizeIPv4: 25\nnodeCIDRMaskSizeIPv6: 64\ncontrollers: [\"*\", multi-cidr-node-ipam-controller]\n",
 			want: []string{"allocateNodeCIDRs: true", "clusterCIDR: 10.244.0.0/16", "nodeCIDRMaskSizeIPv4: 25", "    - multi-cidr-node-ipam-controller", "leaderElectLeaseDuration: 15s"},
+		},
+		"for node-ipam-controller": {
+			program: "node-ipam-controller",
+			file:    "allocateNodeCIDRs: true\nclusterCIDR: \"10.244.0.0/16\"\nnodeCIDRMaskSize: 24\n",
+			want:    []string{"allocateNodeCIDRs: true", "clusterCIDR: 10.244.0.0/16", "nodeCIDRMaskSize: 24"},
+		},
+		"keys that exclude each other": {
+			program: "node-ipam-controller",
+			file:    "clusterCIDR: \"10.244.0.0/16\"\nnodeCIDRMaskSize: 24\nnodeCIDRMaskSizeIPv4: 24\n",
+			refused: "file.yaml:2, --node-cidr-mask-size-ipv4 is ",
 		},
 		"the component form": {
 			file: componentForm + "Generic:\n  LeaderElection: {leaseDuration: 21s}\nKubeCloudShared: {AllocateNodeCIDRs: true, ClusterCIDR: 10.244.0.0/16}\nNodeIPAMController: {NodeCIDRMaskSize: 26}\n",
@@ -56,11 +66,11 @@ func TestConfig(t *testing.T) {
 		"a file of kube-controller-manager": {
 			program: "node-ipam-controller",
 			file: componentForm + "Generic:\n  LeaderElection: {leaderElect: false, resourceNamespace: ns}\n" +
-				"KubeCloudShared: {AllocateNodeCIDRs: true, ClusterCIDR: 10.244.0.0/16}\nNodeIPAMController: {ServiceCIDR: 10.96.0.0/12}\n",
-			want:   []string{"enableLeaderElection: false", "leaderElectNamespace: ns", "clusterCIDR: 10.244.0.0/16", "serviceClusterIPRange: 10.96.0.0/12"},
-			logged: "They have no effect: allocate-node-cidrs",
+				"KubeCloudShared: {AllocateNodeCIDRs: false, ClusterCIDR: 10.244.0.0/16, ClusterName: a}\nNodeIPAMController: {ServiceCIDR: 10.96.0.0/12}\n",
+			want:   []string{"enableLeaderElection: false", "allocateNodeCIDRs: false", "leaderElectNamespace: ns", "clusterCIDR: 10.244.0.0/16", "serviceClusterIPRange: 10.96.0.0/12"},
+			logged: "They have no effect: cluster-name",
 		},
-		"a key of another program": {program: "node-ipam-controller", file: "allocateNodeCIDRs: true\n", refused: "file.yaml:1: there is no key allocateNodeCIDRs"},
+		"a key of another program": {program: "node-ipam-controller", file: "clusterName: a\n", refused: "file.yaml:1: there is no key clusterName"},
 		"a contradiction of standalone": {
 			program: "node-ipam-controller", file: "v: 1\nleaderElectRenewDeadline: 20s\n", refused: "--leader-elect-renew-deadline is ",
 		},
