@@ -97,8 +97,8 @@ func NewCommand(added ...Descriptor) *cobra.Command {
 			d.Flags.AddFlags(sections.FlagSet(d.Name))
 		}
 	}
+	file.AddFlags(sections.FlagSet("generic"))
 	global := sections.FlagSet("global")
-	file.AddFlags(global)
 	verflag.AddFlags(global)
 	globalflag.AddGlobalFlags(global, cmd.Name(), logs.SkipLoggingConfigurationFlags())
 	for _, section := range sections.FlagSets {

@@ -29,9 +29,9 @@ var inHelp = surface{
 			"renewed, the cluster-ipam-controller and the cluster-deployment-ipam-controller stand by. Empty: they never do. " + `(default "kcm-system")`,
 		"Cluster-ipam-controller --cluster-ipam-force-allocation": "Allocate addresses although another provider has installed the " +
 			"CustomResourceDefinitions of the pools. Only right if that provider does not run: two allocators give one address twice.",
-		"Global --config": "string A file with values of flags: a KubeControllerManagerConfiguration (kubecontrollermanager.config.k8s.io/v1alpha1), or keys " +
+		"Generic --config": "string A file with values of flags: a KubeControllerManagerConfiguration (kubecontrollermanager.config.k8s.io/v1alpha1), or keys " +
 			"that are names of flags in camel case. Flags on the command line win over the file.",
-		"Global --write-config-to": "string If set, write the values of all flags to this file, in a form that --config reads, and exit.",
+		"Generic --write-config-to": "string If set, write the values of all flags to this file, in a form that --config reads, and exit.",
 		"Multi-cidr-node-ipam-controller --concurrent-node-cidr-syncs": "int32 The number of Nodes that the multi-cidr-node-ipam-controller " +
 			"serves concurrently. Larger number = faster start of large clusters, but more network load (default 30)",
 		"Multi-cidr-node-ipam-controller --node-ipam-kube-api-qps": "float32 QPS to use while talking with kubernetes apiserver for the " +
