@@ -474,8 +474,8 @@ var mutants = []mutant{
 	},
 	{
 		name: "released-before-writes-end", defect: "a leader that ends gives the lease up while a write without an answer may still be carried out",
-		old:  "\tif err = write(ctx); writes.Answered(err) {\n\t\tleave()\n\t}\n\treturn err\n",
-		new:  "\terr = write(ctx)\n\tleave()\n\treturn err\n",
+		old:  "\tif err = write(ctx); writes.Answered(err) {\n\t\tleave()\n\t}\n\tif RefusedByPolicy(err) {",
+		new:  "\terr = write(ctx)\n\tleave()\n\tif RefusedByPolicy(err) {",
 		test: testStaysInside,
 	},
 	{
