@@ -1437,8 +1437,8 @@ var mutants = []mutant{
 	},
 	{
 		name: "exists-for-ever", defect: "the creation of the ClusterCIDR of flags is answered with AlreadyExists for ever, and nobody is told",
-		old:  "metav1.ObjectMeta{Name: name}}, created); err != nil {",
-		new:  "metav1.ObjectMeta{Name: name}}, created); err == nil && false {",
+		old:  "if err := c.wroteInto(said, created); err != nil {",
+		new:  "if err := c.wroteInto(said, created); err == nil && false {",
 		test: "./controllers/nodeipam TestCreationThatIsAnsweredWithAlreadyExists",
 	},
 	{
