@@ -54,6 +54,10 @@ func TestFlagsSpec(t *testing.T) {
 			flags: fromflags.Flags{ClusterCIDR: "fd00::/48", NodeMaskSizeIPv6: 80},
 			want:  &networkingv1.ClusterCIDRSpec{IPv6: "fd00::/48", PerNodeHostBits: 48},
 		},
+		"all three masks, as far as they agree": {
+			flags: fromflags.Flags{ClusterCIDR: "10.244.0.0/16", NodeMaskSize: 26, NodeMaskSizeIPv4: 26, NodeMaskSizeIPv6: 64},
+			want:  &networkingv1.ClusterCIDRSpec{IPv4: "10.244.0.0/16", PerNodeHostBits: 6},
+		},
 		"two families, the default blocks": {
 			flags: fromflags.Flags{ClusterCIDR: "10.244.0.0/16,fd00::/48"},
 			want:  &networkingv1.ClusterCIDRSpec{IPv4: "10.244.0.0/16", IPv6: "fd00::/48", PerNodeHostBits: 8, IPv6PerNodeHostBits: new(int32(64))},
@@ -75,7 +79,7 @@ func TestFlagsSpec(t *testing.T) {
 		"two of one family":                     {flags: fromflags.Flags{ClusterCIDR: "10.1.0.0/16,10.2.0.0/16"}, wantErr: "at most one CIDR of each family"},
 		"three":                                 {flags: fromflags.Flags{ClusterCIDR: "10.1.0.0/16,fd00::/48,10.2.0.0/16"}, wantErr: "at most one CIDR of each family"},
 		"the general mask with two families":    {flags: fromflags.Flags{ClusterCIDR: "10.244.0.0/16,fd00::/48", NodeMaskSize: 24}, wantErr: "use --node-cidr-mask-size-ipv4 and --node-cidr-mask-size-ipv6"},
-		"the general mask and one of a family":  {flags: fromflags.Flags{ClusterCIDR: "10.244.0.0/16", NodeMaskSize: 24, NodeMaskSizeIPv4: 25}, wantErr: "exclude each other"},
+		"the general mask and one of a family":  {flags: fromflags.Flags{ClusterCIDR: "10.244.0.0/16", NodeMaskSize: 24, NodeMaskSizeIPv4: 25}, wantErr: "--node-cidr-mask-size is 24, but --node-cidr-mask-size-ipv4 is 25: remove one of them"},
 		"the mask of a family that is not used": {flags: fromflags.Flags{ClusterCIDR: "10.244.0.0/16", NodeMaskSizeIPv6: 64}, wantErr: "--node-cidr-mask-size-ipv6 is set, but --cluster-cidr has no IPv6 range"},
 		"blocks larger than the range":          {flags: fromflags.Flags{ClusterCIDR: "10.244.0.0/24", NodeMaskSize: 16}, wantErr: "Nodes cannot get /16 blocks of --cluster-cidr 10.244.0.0/24: use a --node-cidr-mask-size from 24 to 28"},
 		"blocks below the minimum":              {flags: fromflags.Flags{ClusterCIDR: "10.244.0.0/16", NodeMaskSize: 30}, wantErr: "from 16 to 28"},

@@ -30,12 +30,12 @@ func TestConfig(t *testing.T) {
 		},
 		"for node-ipam-controller": {
 			program: "node-ipam-controller",
-			file:    "allocateNodeCIDRs: true\nclusterCIDR: \"10.244.0.0/16\"\nnodeCIDRMaskSize: 24\n",
-			want:    []string{"allocateNodeCIDRs: true", "clusterCIDR: 10.244.0.0/16", "nodeCIDRMaskSize: 24"},
+			file:    "allocateNodeCIDRs: true\nclusterCIDR: \"10.244.0.0/16\"\nnodeCIDRMaskSize: 24\nnodeCIDRMaskSizeIPv4: 24\nnodeCIDRMaskSizeIPv6: 64\n",
+			want:    []string{"allocateNodeCIDRs: true", "clusterCIDR: 10.244.0.0/16", "nodeCIDRMaskSize: 24", "nodeCIDRMaskSizeIPv4: 24", "nodeCIDRMaskSizeIPv6: 64"},
 		},
-		"keys that exclude each other": {
+		"keys that contradict each other": {
 			program: "node-ipam-controller",
-			file:    "clusterCIDR: \"10.244.0.0/16\"\nnodeCIDRMaskSize: 24\nnodeCIDRMaskSizeIPv4: 24\n",
+			file:    "clusterCIDR: \"10.244.0.0/16\"\nnodeCIDRMaskSize: 24\nnodeCIDRMaskSizeIPv4: 25\n",
 			refused: "file.yaml:2, --node-cidr-mask-size-ipv4 is ",
 		},
 		"the component form": {

@@ -24,7 +24,7 @@ const (
 )
 
 // Flags are the in-tree allocator's flags. They stand for one ClusterCIDR without a selector. Names, defaults and rules are those of
-// kube-controller-manager.
+// kube-controller-manager, but for what checkMasks says.
 type Flags struct {
 	Allocate         bool   // --allocate-node-cidrs: without it, --cluster-cidr only says which family comes first
 	ClusterCIDR      string // --cluster-cidr: one CIDR, or one of each family
@@ -110,21 +110,24 @@ func (f Flags) maskOf(family ipam.Family) int32 {
 	return f.NodeMaskSizeIPv6
 }
 
-// checkMasks returns an error if the mask flags contradict each other or the ranges.
+// checkMasks returns an error if the mask flags contradict each other or the ranges. The sizes of both families may stand beside
+// --node-cidr-mask-size, as in a file that serves several clusters, if they say the same. Kubernetes refuses that.
 func (f Flags) checkMasks(ranges []netip.Prefix) error {
-	if len(ranges) == 1 {
-		other := ipam.IPv6
-		if ipam.FamilyOf(ranges[0]) == ipam.IPv6 {
-			other = ipam.IPv4
+	if len(ranges) > 1 {
+		if f.NodeMaskSize != 0 {
+			return errors.New("--node-cidr-mask-size cannot be used with two families: use --node-cidr-mask-size-ipv4 and --node-cidr-mask-size-ipv6")
 		}
-		switch {
-		case f.NodeMaskSize != 0 && (f.NodeMaskSizeIPv4 != 0 || f.NodeMaskSizeIPv6 != 0):
-			return errors.New("--node-cidr-mask-size and --node-cidr-mask-size-ipv4 or -ipv6 exclude each other: remove one of them")
-		case f.maskOf(other) != 0:
-			return fmt.Errorf("--node-cidr-mask-size-%s is set, but --cluster-cidr has no %v range: remove it", strings.ToLower(other.String()), other)
-		}
-	} else if f.NodeMaskSize != 0 {
-		return errors.New("--node-cidr-mask-size cannot be used with two families: use --node-cidr-mask-size-ipv4 and --node-cidr-mask-size-ipv6")
+		return nil
+	}
+	family, other := ipam.IPv4, ipam.IPv6
+	if ipam.FamilyOf(ranges[0]) == ipam.IPv6 {
+		family, other = other, family
+	}
+	switch own := f.maskOf(family); {
+	case f.NodeMaskSize != 0 && own != 0 && own != f.NodeMaskSize:
+		return fmt.Errorf("--node-cidr-mask-size is %d, but --node-cidr-mask-size-%s is %d: remove one of them", f.NodeMaskSize, strings.ToLower(family.String()), own)
+	case f.NodeMaskSize == 0 && f.maskOf(other) != 0:
+		return fmt.Errorf("--node-cidr-mask-size-%s is set, but --cluster-cidr has no %v range: remove it", strings.ToLower(other.String()), other)
 	}
 	return nil
 }
