@@ -181,7 +181,7 @@ func observeMetrics(ctx context.Context, _ *site, m *controlplane.Manager, resul
 
 // byChance are the metrics that are only there once something went against the odds: a request had to be sent again, or a controller's
 // cache was behind its own writes (the in-tree allocator then takes a second block for a Node, and releases it).
-var byChance = regexp.MustCompile(`^rest_client_request_retries_total$|_stale_sync_skips_total$|_cidrs_releases_total$`)
+var byChance = regexp.MustCompile(`^rest_client_request_retries_total$|_stale_sync_skips_total$|^node_ipam_controller_cidrset_cidrs_releases_total$`)
 
 // describe is the type and the label names of a metric. The labels' values come and go with what happens in the cluster.
 func describe(family *dto.MetricFamily) string {
