@@ -81,8 +81,24 @@ func TestCommandLineParity(t *testing.T) {
 	})
 }
 
+// flatForm is read with --config, and stands for the flags that the other process gets.
+const flatForm = `
+allocateNodeCIDRs: true
+clusterCIDR: 10.244.0.0/16
+nodeCIDRMaskSize: 25
+concurrentGCSyncs: 7
+featureGates: {ControllerManagerReleaseLeaderElectionLockOnExit: true}
+leaderElectRetryPeriod: 1s
+profiling: false
+v: 4
+`
+
 // What the two serve and do, side by side, each on a control plane of its own.
 func TestProcessParity(t *testing.T) {
+	file := filepath.Join(t.TempDir(), "controller-manager.yaml")
+	if err := os.WriteFile(file, []byte(flatForm), 0o600); err != nil {
+		t.Fatal(err)
+	}
 	cases := map[string]struct {
 		args         []string // of both
 		upstreamArgs []string
@@ -94,6 +110,13 @@ func TestProcessParity(t *testing.T) {
 		"without leader election": {args: []string{"--leader-elect=false"}},
 		"node IPAM in-tree": {
 			args: []string{"--allocate-node-cidrs", "--cluster-cidr=10.244.0.0/16,fd00:10:244::/48", "--service-cluster-ip-range=10.96.0.0/16,fd00:10:96::/112"},
+		},
+		"values of flags from a file, which --v overrides": {
+			args: []string{"--v=1"},
+			upstreamArgs: []string{"--allocate-node-cidrs", "--cluster-cidr=10.244.0.0/16", "--node-cidr-mask-size=25", "--concurrent-gc-syncs=7",
+				"--feature-gates=ControllerManagerReleaseLeaderElectionLockOnExit=true", "--leader-elect-retry-period=1s", "--profiling=false"},
+			ourArgs:   []string{"--config=" + file},
+			additions: surface{flagz: {".flags.config": compact(file)}},
 		},
 		"few controllers, one credential, no profiling": {
 			args: []string{"--controllers=deployment,serviceaccount,-replicaset,endpointslice-controller", "--use-service-account-credentials=false", "--profiling=false"},
