@@ -65,6 +65,7 @@ type upOptions struct {
 	workers         int
 	config, patches string
 	apply, images   []string
+	files           map[string]string // the control plane's, by their paths there
 }
 
 func (c *cluster) up(ctx context.Context, opts upOptions) error {

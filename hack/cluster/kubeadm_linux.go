@@ -73,6 +73,15 @@ func (m machine) kubeadmInit(ctx context.Context, opts upOptions) error {
 		}
 		initConfig.object("patches")["directory"] = "/etc/kubernetes/patches"
 	}
+	for there, file := range opts.files {
+		content, err := os.ReadFile(file)
+		if err != nil {
+			return err
+		}
+		if err := os.WriteFile(m.disk(strings.TrimPrefix(there, "/")), content, 0o600); err != nil {
+			return err
+		}
+	}
 
 	ours, err := parse(kubeletConfig)
 	if err != nil {

@@ -61,6 +61,7 @@ func command() *cobra.Command {
 	upCommand.Flags().IntVar(&up.workers, "workers", 2, "how many workers to join")
 	upCommand.Flags().StringVar(&up.config, "config", "", "kubeadm's configuration; what this host needs is added (default: a dual-stack cluster with the stock kube-controller-manager)")
 	upCommand.Flags().StringVar(&up.patches, "patches", "", "directory with kubeadm's patches for the static Pods")
+	upCommand.Flags().StringToStringVar(&up.files, "file", nil, "one more file for the control plane before kubeadm init, as PATH-THERE=FILE")
 	upCommand.Flags().StringSliceVar(&up.apply, "apply", nil, "objects to apply as soon as the API server answers: files or directories")
 	upCommand.Flags().StringSliceVar(&up.images, "image", nil, "one more image for every machine: an archive, or NAME=PROGRAM for an image of one static program")
 

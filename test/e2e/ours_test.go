@@ -52,6 +52,7 @@ spec:
 func TestBornWithOurManager(t *testing.T) {
 	c := newCluster(t, "ours")
 	c.start(t, "--workers=0", "--config="+dualStackConfig(t), "--patches=../../manifests/kubeadm/patches",
+		"--file=/etc/kubernetes/controller-manager.yaml=../../manifests/kubeadm/config-file/controller-manager.yaml",
 		"--apply=../../manifests/crds", "--apply=../../manifests/rbac", "--image="+ourArchive, "--image=../../bin/images/next.tar")
 
 	ok := t.Run("Nodes of two groups get blocks of different sizes from different ranges, and their Pods reach each other", func(t *testing.T) {
@@ -64,7 +65,7 @@ func TestBornWithOurManager(t *testing.T) {
 			Bits int
 		}
 		want := map[string][]block{
-			"control-plane": {{"10.244.0.0/16", 24}, {"fd00:10:244::/56", 64}},
+			"control-plane": {{"10.244.0.0/16", 25}, {"fd00:10:244::/56", 64}}, // /25 is what the file says
 			"edge-1":        {{"10.245.0.0/20", 28}, {"fd00:10:245::/56", 64}},
 			"edge-2":        {{"10.245.0.0/20", 28}, {"fd00:10:245::/56", 64}},
 			"large-1":       {{"10.128.0.0/12", 23}, {"fd00:10:128::/48", 56}},
@@ -141,11 +142,12 @@ func TestBornWithOurManager(t *testing.T) {
 	})
 }
 
-// dualStackConfig is manifests/kubeadm/kubeadm.yaml, for both families, and with a lease that a manager releases when it ends:
+// dualStackConfig is that of a manager that reads a file, for both families, and with a lease that a manager releases when it ends:
 // otherwise it has to run out before the next one leads.
 func dualStackConfig(t *testing.T) string {
 	t.Helper()
-	content, err := os.ReadFile("../../manifests/kubeadm/kubeadm.yaml")
+	const name = "../../manifests/kubeadm/config-file/kubeadm.yaml"
+	content, err := os.ReadFile(name)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -155,7 +157,7 @@ func dualStackConfig(t *testing.T) string {
 		"  extraArgs:\n":               "  extraArgs:\n  - {name: feature-gates, value: ControllerManagerReleaseLeaderElectionLockOnExit=true}\n",
 	} {
 		if !strings.Contains(config, old) {
-			t.Fatalf("%q is not in manifests/kubeadm/kubeadm.yaml any more", old)
+			t.Fatalf("%q is not in %s any more", old, name)
 		}
 		config = strings.Replace(config, old, new, 1)
 	}

@@ -11,10 +11,12 @@ import (
 	"testing"
 
 	"github.com/google/go-cmp/cmp"
+	"github.com/google/go-cmp/cmp/cmpopts"
 	corev1 "k8s.io/api/core/v1"
 	"k8s.io/utils/ptr"
 	"sigs.k8s.io/yaml"
 
+	"github.com/multicidr/controller-manager/controllers/configfile"
 	"github.com/multicidr/controller-manager/test/controlplane"
 )
 
@@ -24,17 +26,21 @@ const (
 	image         = "localhost/multicidr/kube-controller-manager:"
 	controllers   = "--controllers="
 	patchesInPlan = "/etc/kubernetes/patches"
+
+	fileConfiguration = "kubeadm/config-file/kubeadm.yaml"
+	fileThere         = "/etc/kubernetes/controller-manager.yaml"
 )
 
 func TestConfigurationIsValid(t *testing.T) {
 	kubeadm(t, "config", "validate", "--config="+manifest(t, "kubeadm/kubeadm.yaml"))
+	kubeadm(t, "config", "validate", "--config="+manifest(t, fileConfiguration))
 }
 
 // Whoever reads the manifests may rely on it: everything else in the static Pod is as kubeadm made it.
 func TestStaticPodDiffersOnlyInImageUserAndControllers(t *testing.T) {
 	stock := render(t, "apiVersion: kubeadm.k8s.io/v1beta4\nkind: ClusterConfiguration\nkubernetesVersion: "+version(t)+
 		"\nnetworking: {podSubnet: 10.244.0.0/16}\n")
-	ours := render(t, configuration(t))
+	ours := render(t, configuration(t, "kubeadm/kubeadm.yaml"))
 
 	if want := controllersOf(t, stock) + ",multi-cidr-node-ipam-controller"; controllersOf(t, ours) != want {
 		t.Errorf("the static Pod has %s, want %s", controllersOf(t, ours), want)
@@ -53,7 +59,7 @@ func TestStaticPodDiffersOnlyInImageUserAndControllers(t *testing.T) {
 
 func TestStaticPodForOthers(t *testing.T) {
 	path := manifest(t, "static-pod/kube-controller-manager.yaml")
-	want := render(t, configuration(t))
+	want := render(t, configuration(t, "kubeadm/kubeadm.yaml"))
 	// kubeadm adds these if the host has them, for distributions that keep certificates elsewhere.
 	elsewhere := func(name string) bool {
 		return !slices.Contains([]string{"ca-certs", "k8s-certs", "kubeconfig", "flexvolume-dir"}, name)
@@ -78,6 +84,43 @@ func TestStaticPodForOthers(t *testing.T) {
 	}
 }
 
+// The file adds a flag and a mount, and its keys are none of the flags that kubeadm sets itself, which would win.
+func TestStaticPodThatReadsAFile(t *testing.T) {
+	want := render(t, configuration(t, "kubeadm/kubeadm.yaml"))
+	got := render(t, configuration(t, fileConfiguration))
+
+	pod, container := &want.Spec, &want.Spec.Containers[0]
+	container.Command = append(container.Command, "--config="+fileThere)
+	slices.Sort(container.Command[1:])
+	slices.Sort(got.Spec.Containers[0].Command[1:])
+	container.VolumeMounts = append(container.VolumeMounts, corev1.VolumeMount{Name: "config", MountPath: fileThere, ReadOnly: true})
+	pod.Volumes = append(pod.Volumes, corev1.Volume{Name: "config", VolumeSource: corev1.VolumeSource{
+		HostPath: &corev1.HostPathVolumeSource{Path: fileThere, Type: ptr.To(corev1.HostPathFile)},
+	}})
+	anyOrder := cmp.Options{
+		cmpopts.SortSlices(func(a, b corev1.Volume) bool { return a.Name < b.Name }),
+		cmpopts.SortSlices(func(a, b corev1.VolumeMount) bool { return a.Name < b.Name }),
+	}
+	if diff := cmp.Diff(want, got, anyOrder); diff != "" {
+		t.Errorf("static Pod (-want +got):\n%s", diff)
+	}
+
+	content, err := os.ReadFile(manifest(t, "kubeadm/config-file/controller-manager.yaml"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	var keys map[string]any
+	if err := yaml.UnmarshalStrict(content, &keys); err != nil {
+		t.Fatal(err)
+	}
+	for _, arg := range container.Command {
+		name, _, _ := strings.Cut(strings.TrimPrefix(arg, "--"), "=")
+		if key := configfile.Key(name); keys[key] != nil {
+			t.Errorf("%s of the file has no effect: kubeadm sets --%s", key, name)
+		}
+	}
+}
+
 func isControllers(arg string) bool { return strings.HasPrefix(arg, controllers) }
 
 func controllersOf(t *testing.T, pod *corev1.Pod) string {
@@ -90,15 +133,15 @@ func controllersOf(t *testing.T, pod *corev1.Pod) string {
 	return command[at]
 }
 
-// configuration is manifests/kubeadm with the patches where they are now.
-func configuration(t *testing.T) string {
+// configuration is one of manifests/kubeadm, with the patches where they are now.
+func configuration(t *testing.T, name string) string {
 	t.Helper()
-	content, err := os.ReadFile(manifest(t, "kubeadm/kubeadm.yaml"))
+	content, err := os.ReadFile(manifest(t, name))
 	if err != nil {
 		t.Fatal(err)
 	}
 	if !strings.Contains(string(content), patchesInPlan) {
-		t.Fatalf("kubeadm.yaml does not name %s", patchesInPlan)
+		t.Fatalf("%s does not name %s", name, patchesInPlan)
 	}
 	return strings.ReplaceAll(string(content), patchesInPlan, manifest(t, "kubeadm/patches"))
 }
