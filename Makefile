@@ -159,14 +159,19 @@ verify: bin/golangci-lint ## Fail if lint finds something, or generated files, f
 
 .PHONY: test
 test: test-unit test-monitoring test-image test-chart ## Run all tests but e2e
-	@# These wait more than they work, for leases, backoffs and a minute in which nothing may happen; so two of them at a time, the longest first.
-	$(MAKE) --jobs=2 $(if $(filter output-sync,$(.FEATURES)),--output-sync=target) test-integration test-harness test-parity test-chaos
+	@# These wait more than they work, for leases, backoffs and a minute in which nothing may happen; so three of them at a time, the longest first.
+	$(MAKE) --jobs=3 $(if $(filter output-sync,$(.FEATURES)),--output-sync=target) test-harness test-scripts test-processes test-parity test-chaos
+
+# Tests that play random histories, or all of them.
+HISTORIES := TestSimulation|TestRandomHistories|TestUsageKeepsCount|TestCandidates|TestModel
 
 .PHONY: test-unit
 test-unit: ## Run the unit tests with the race detector; wants a C compiler
 	@hack/ensure-c-compiler.sh
 	@echo "== unit tests"
-	CGO_ENABLED=1 go test -race $$(go list -f '{{if or .TestGoFiles .XTestGoFiles}}{{.ImportPath}}{{end}}' ./apis/... ./controllers/...)
+	@# With the race detector a tenth of the random histories, and after it all of them: package race says why.
+	CGO_ENABLED=1 go test -race -skip='^TestModel$$' $$(go list -f '{{if or .TestGoFiles .XTestGoFiles}}{{.ImportPath}}{{end}}' ./apis/... ./controllers/...)
+	go test -run='^($(HISTORIES))$$' $$(grep -rlE '^func ($(HISTORIES))\(' controllers --include='*_test.go' | xargs -n1 dirname | sort -u | sed 's|^|./|')
 	go -C hack/plot test ./...
 
 .PHONY: test-monitoring
@@ -188,11 +193,19 @@ test-chart: tools build ## Try the Helm chart with Helm, and the program with wh
 # go test's cache does not know, so their results are never taken from it.
 INTEGRATION := go test -count=1 -p=1 -timeout=30m
 
-.PHONY: test-integration
-test-integration: tools build build-example upstream bin/kubeadm $(ETCD_TOOLS) ## Run the real binary against a real etcd and kube-apiserver; wants a browser
+# The tests of test/integration that play scripts take as long as all others together.
+SCRIPTS := ^(TestScripts|TestExamplesStandalone|TestExamplesInCloudManager)$$
+
+.PHONY: test-integration test-scripts test-processes
+test-integration: test-scripts test-processes ## Run the real binary against a real etcd and kube-apiserver; wants a browser
+test-scripts test-processes: tools build build-example upstream bin/kubeadm $(ETCD_TOOLS)
+test-scripts:
+	@echo "== integration tests: scripts"
+	$(INTEGRATION) -run='$(SCRIPTS)' ./test/integration
+test-processes:
 	@hack/ensure-chromium.sh
-	@echo "== integration tests"
-	$(INTEGRATION) ./test/integration
+	@echo "== integration tests: all others"
+	$(INTEGRATION) -skip='$(SCRIPTS)' ./test/integration
 
 .PHONY: test-harness
 test-harness: tools build upstream bin/kubeadm $(ETCD_TOOLS) ## Try preflight, local-cluster, the table of inputs for a minute, and what the other tests and measurements rest on

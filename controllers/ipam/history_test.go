@@ -9,11 +9,13 @@ import (
 	"slices"
 	"strings"
 	"testing"
+
+	"github.com/multicidr/controller-manager/controllers/internal/race"
 )
 
 var (
 	firstSeed = flag.Uint64("seed", 1, "seed of the first random history")
-	histories = flag.Int("histories", 40, "how many random histories to run, each with the next seed")
+	histories = flag.Int("histories", race.Part(40), "how many random histories to run, each with the next seed")
 )
 
 // TestRandomHistories applies the same random steps to a ledger and to the reference, and compares every answer after

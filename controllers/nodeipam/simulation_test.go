@@ -16,11 +16,13 @@ import (
 	"time"
 
 	"github.com/schollz/progressbar/v3"
+
+	"github.com/multicidr/controller-manager/controllers/internal/race"
 )
 
 // The simulation. docs/engineering/simulation.md says what it is and how to use it.
 var (
-	seedsFlag    = flag.Uint64("simulation.seeds", 1000, "how many histories TestSimulation makes")
+	seedsFlag    = flag.Uint64("simulation.seeds", race.Part(uint64(1000)), "how many histories TestSimulation makes")
 	firstFlag    = flag.Uint64("simulation.first", 1, "the seed of the first of them")
 	movesFlag    = flag.Int("simulation.moves", 300, "how many moves each has")
 	progressFlag = flag.Bool("simulation.progress", false, "show a progress bar")

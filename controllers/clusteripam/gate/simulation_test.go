@@ -11,11 +11,13 @@ import (
 	"sync"
 	"sync/atomic"
 	"testing"
+
+	"github.com/multicidr/controller-manager/controllers/internal/race"
 )
 
 // The simulation of both controllers of claims. docs/engineering/simulation.md says how simulations are used here.
 var (
-	seedsFlag  = flag.Uint64("simulation.seeds", 1000, "how many histories TestSimulation makes")
+	seedsFlag  = flag.Uint64("simulation.seeds", race.Part(uint64(1000)), "how many histories TestSimulation makes")
 	firstFlag  = flag.Uint64("simulation.first", 1, "the seed of the first of them")
 	movesFlag  = flag.Int("simulation.moves", 300, "how many moves each has")
 	shrinkFlag = flag.Bool("simulation.shrink", true, "shrink the history that breaks an invariant")

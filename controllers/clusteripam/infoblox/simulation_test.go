@@ -6,12 +6,14 @@ import (
 	"math/rand/v2"
 	"strings"
 	"testing"
+
+	"github.com/multicidr/controller-manager/controllers/internal/race"
 )
 
 // The simulation: the controller as it is, between an API server and an Infoblox of paper. One goroutine runs at a time, and chance decides which
 // request is answered next and how. docs/engineering/simulation.md says more of the one in controllers/nodeipam, which this one resembles.
 var (
-	seedsFlag = flag.Uint64("simulation.seeds", 300, "how many histories TestSimulation makes")
+	seedsFlag = flag.Uint64("simulation.seeds", race.Part(uint64(300)), "how many histories TestSimulation makes")
 	firstFlag = flag.Uint64("simulation.first", 1, "the seed of the first of them")
 	movesFlag = flag.Int("simulation.moves", 250, "how many moves each has")
 	traceFlag = flag.Bool("simulation.trace", false, "print every history")

@@ -12,6 +12,7 @@ import (
 	"k8s.io/component-helpers/scheduling/corev1/nodeaffinity"
 
 	networkingv1 "github.com/multicidr/controller-manager/apis/networking/v1"
+	"github.com/multicidr/controller-manager/controllers/internal/race"
 	"github.com/multicidr/controller-manager/controllers/ipam"
 	. "github.com/multicidr/controller-manager/controllers/nodeipam/internal/objects"
 )
@@ -32,7 +33,7 @@ func matches(selector *v1.NodeSelector, node *v1.Node) (specificity int, ok bool
 
 // The candidates of a Node are the pools that match it, in the order of ipam.Compare, whatever the selectors ask for.
 func TestCandidates(t *testing.T) {
-	for seed := range uint64(200) {
+	for seed := range race.Part(uint64(200)) {
 		d := rand.New(rand.NewPCG(seed, 0))
 		pools := map[string]*Pool{}
 		selectors := map[string]*v1.NodeSelector{}

@@ -16,13 +16,14 @@ import (
 
 	"github.com/multicidr/controller-manager/apis/clusterapi/v1alpha2"
 	"github.com/multicidr/controller-manager/apis/clusterapi/v1beta2"
+	"github.com/multicidr/controller-manager/controllers/internal/race"
 )
 
 // The simulation: books in processes that take turns to lead, a server, and users, with faults everywhere. A seed always makes the same
 // history. What is judged is what the server has, not what a book says.
 var (
 	firstFlag = flag.Uint64("simulation.first", 1, "the seed of the first history")
-	seedsFlag = flag.Uint64("simulation.seeds", 2000, "how many histories TestSimulation makes")
+	seedsFlag = flag.Uint64("simulation.seeds", race.Part(uint64(2000)), "how many histories TestSimulation makes")
 	movesFlag = flag.Int("simulation.moves", 300, "how many moves each has")
 	seedFlag  = flag.Uint64("simulation.seed", 0, "make the history of this seed only, and print it")
 	// The mutants' runner sets these for all simulations.
