@@ -807,8 +807,9 @@ var mutants = []mutant{
 	// After a panic.
 	{
 		name: "no-wait-after-a-panic", defect: "after a panic the controller starts anew while writes from before may still be carried out",
-		old: "\t\tif left <= 0 {\n",
-		new: "\t\tif left <= 0 || true {\n",
+		old:  "\t\tif left <= 0 {\n",
+		new:  "\t\tif left <= 0 || true {\n",
+		test: testWaits,
 	},
 	{
 		name: "start-does-not-wait", defect: "the start does not ask whether writes from before may still be carried out",
@@ -1389,8 +1390,8 @@ var mutants = []mutant{
 	},
 	{
 		name: "no-receipt-after-a-restore", defect: "health does not tell of podCIDRs that were lost with a restore of etcd and are not kept now",
-		old:  "\tif !shown {\n",
-		new:  "\tif !shown && e.state == sent {\n",
+		old:  "\t\te.storedAt = now\n",
+		new:  "\t\t_ = now\n",
 		test: "./controllers/nodeipam TestNotKeptAfterARestore",
 	},
 	{
