@@ -36,6 +36,7 @@ type participant struct {
 	program    *config.CompletedConfig
 	watches    *nodehealth.Watches
 	runs       restart.Runs
+	migration  *migration // nil if this controller does not take part in a leader migration
 
 	leading   chan struct{} // closed when the program leads, and started this controller
 	beginning sync.Once
@@ -114,6 +115,9 @@ func (p *participant) takePart(ctx context.Context) error {
 	if err != nil {
 		return fmt.Errorf("read the host name, which is part of the identity in the Lease: %w", err)
 	}
+	if err := p.follow(); err != nil {
+		return fmt.Errorf("follow the Lease of the leader migration: %w", err)
+	}
 	times := p.program.ComponentConfig.Generic.LeaderElection
 	// The program's own client, which may write Leases: it writes its own.
 	inner, err := resourcelock.NewFromKubeconfig(resourcelock.LeasesResourceLock, times.ResourceNamespace, p.lease,
@@ -121,7 +125,7 @@ func (p *participant) takePart(ctx context.Context) error {
 	if err != nil {
 		return fmt.Errorf("create the lock of Lease %s: %w", p.leaseName(), err)
 	}
-	lock := nestedLock{Interface: inner, leading: p.leading, seen: p.saw}
+	lock := nestedLock{Interface: inner, leading: p.leading, seen: p.saw, around: p.migration}
 	if err := lease.CheckTimes(times.LeaseDuration.Duration, times.RetryPeriod.Duration); err != nil {
 		logger.Error(err, "The leader stops writing before every renewal", "lease", p.lease)
 	}
@@ -141,6 +145,14 @@ func (p *participant) takePart(ctx context.Context) error {
 			},
 		},
 	}, p.lead)
+}
+
+// follow makes p look at the Lease of a leader migration from now on, if it takes part in one.
+func (p *participant) follow() (err error) {
+	if p.migration == nil {
+		p.migration, err = newMigration(p.program)
+	}
+	return err
 }
 
 // saw notes the holder of the Lease, or why it cannot be read.
@@ -221,6 +233,7 @@ type nestedLock struct {
 	resourcelock.Interface
 	leading <-chan struct{}
 	seen    func(holder string, err error)
+	around  *migration // may be nil
 }
 
 // Unwrap lets package lease reach the lock inside.
@@ -236,6 +249,14 @@ func (l nestedLock) Get(ctx context.Context) (*resourcelock.LeaderElectionRecord
 	return record, raw, err
 }
 
+// AroundExpires implements lease.Inside.
+func (l nestedLock) AroundExpires() time.Time {
+	if l.around == nil {
+		return time.Time{}
+	}
+	return l.around.expires()
+}
+
 func (l nestedLock) Create(ctx context.Context, record resourcelock.LeaderElectionRecord) error {
 	return l.write(ctx, record, l.Interface.Create)
 }
@@ -247,6 +268,11 @@ func (l nestedLock) Update(ctx context.Context, record resourcelock.LeaderElecti
 func (l nestedLock) write(ctx context.Context, record resourcelock.LeaderElectionRecord, write func(context.Context, resourcelock.LeaderElectionRecord) error) error {
 	select {
 	case <-l.leading:
+		if l.around != nil && record.HolderIdentity == l.Identity() { // otherwise it is a release
+			if err := l.around.read(ctx); err != nil {
+				return err
+			}
+		}
 		return write(ctx, record)
 	default:
 	}

@@ -20,6 +20,7 @@ import (
 	"k8s.io/controller-manager/controller"
 	"k8s.io/klog/v2"
 
+	"github.com/multicidr/controller-manager/controllers/lease"
 	"github.com/multicidr/controller-manager/controllers/nodeipam"
 	"github.com/multicidr/controller-manager/controllers/nodeipam/fromflags"
 	nodehealth "github.com/multicidr/controller-manager/controllers/nodeipam/health"
@@ -149,6 +150,8 @@ func (r *registered) validate(c *config.CompletedConfig) error {
 	if r.port < 0 || r.port > 65535 {
 		errs = append(errs, fmt.Errorf("--node-ipam-secure-port=%d must be between 0 and 65535; 0 means no port", r.port))
 	}
+	// Without the program's own election nobody else looks at them.
+	errs = append(errs, lease.ValidateTimes(election.LeaseDuration.Duration, election.RenewDeadline.Duration, election.RetryPeriod.Duration)...)
 	if slices.Contains(c.ComponentConfig.Generic.Controllers, inTree) && enabled(c) {
 		errs = append(errs, fmt.Errorf("--controllers enables %s and %s, which write the same fields of the same Nodes: remove one of them", inTree, Name))
 	}
@@ -162,14 +165,14 @@ func enabled(c *config.CompletedConfig) bool {
 // construct is called once, before the program asks the API server anything. It cannot return an error, and the flags cannot be validated
 // earlier, so what is wrong with them ends the process here, as a wrong flag does in kube-controller-manager.
 func (r *registered) construct(init app.ControllerInitContext, c *config.CompletedConfig, _ cloudprovider.Interface) app.InitFunc {
-	if err := r.validate(c); err != nil {
-		klog.ErrorS(err, "The flags are wrong", "controller", Name)
-		klog.FlushAndExit(klog.ExitFlushTimeout, 1)
-	}
-	if !enabled(c) {
+	if !enabled(c) { // What is wrong with flags that it shares with others is theirs to say.
 		return func(context.Context, genericcontrollermanager.ControllerContext) (controller.Interface, bool, error) {
 			return nil, false, nil
 		}
+	}
+	if err := r.validate(c); err != nil {
+		klog.ErrorS(err, "The flags are wrong", "controller", Name)
+		klog.FlushAndExit(klog.ExitFlushTimeout, 1)
 	}
 	watches := &nodehealth.Watches{}
 	watches.Nodes(c.SharedInformers) // before anybody else requests that informer
