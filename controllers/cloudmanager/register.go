@@ -7,11 +7,13 @@ import (
 	"slices"
 	"strconv"
 	"strings"
+	"time"
 
 	"github.com/spf13/pflag"
 
 	"k8s.io/apimachinery/pkg/api/validation"
 	utilerrors "k8s.io/apimachinery/pkg/util/errors"
+	"k8s.io/client-go/tools/leaderelection"
 	cloudprovider "k8s.io/cloud-provider"
 	"k8s.io/cloud-provider/app"
 	"k8s.io/cloud-provider/app/config"
@@ -146,6 +148,20 @@ func (r *registered) validate(c *config.CompletedConfig) error {
 	if r.lease == election.ResourceName {
 		errs = append(errs, fmt.Errorf("--node-ipam-leader-elect-resource-name=%s is the Lease of this program (--leader-elect-resource-name): choose another one", r.lease))
 	}
+	// Checked even with --leader-elect=false: this controller leads by its Lease all the same.
+	if election.LeaseDuration.Duration < time.Second {
+		errs = append(errs, fmt.Errorf("--leader-elect-lease-duration=%v must be 1s or more, because a Lease counts whole seconds", election.LeaseDuration.Duration))
+	}
+	if election.LeaseDuration.Duration <= election.RenewDeadline.Duration {
+		errs = append(errs, fmt.Errorf("--leader-elect-lease-duration=%v must be longer than --leader-elect-renew-deadline=%v", election.LeaseDuration.Duration, election.RenewDeadline.Duration))
+	}
+	if election.RetryPeriod.Duration <= 0 {
+		errs = append(errs, fmt.Errorf("--leader-elect-retry-period=%v must be longer than 0", election.RetryPeriod.Duration))
+	}
+	if float64(election.RenewDeadline.Duration) <= leaderelection.JitterFactor*float64(election.RetryPeriod.Duration) {
+		errs = append(errs, fmt.Errorf("--leader-elect-renew-deadline=%v must be longer than %v times --leader-elect-retry-period=%v",
+			election.RenewDeadline.Duration, leaderelection.JitterFactor, election.RetryPeriod.Duration))
+	}
 	if r.port < 0 || r.port > 65535 {
 		errs = append(errs, fmt.Errorf("--node-ipam-secure-port=%d must be between 0 and 65535; 0 means no port", r.port))
 	}
@@ -162,14 +178,14 @@ func enabled(c *config.CompletedConfig) bool {
 // construct is called once, before the program asks the API server anything. It cannot return an error, and the flags cannot be validated
 // earlier, so what is wrong with them ends the process here, as a wrong flag does in kube-controller-manager.
 func (r *registered) construct(init app.ControllerInitContext, c *config.CompletedConfig, _ cloudprovider.Interface) app.InitFunc {
-	if err := r.validate(c); err != nil {
-		klog.ErrorS(err, "The flags are wrong", "controller", Name)
-		klog.FlushAndExit(klog.ExitFlushTimeout, 1)
-	}
-	if !enabled(c) {
+	if !enabled(c) { // Its flags may be right for the program's own controllers.
 		return func(context.Context, genericcontrollermanager.ControllerContext) (controller.Interface, bool, error) {
 			return nil, false, nil
 		}
+	}
+	if err := r.validate(c); err != nil {
+		klog.ErrorS(err, "The flags are wrong", "controller", Name)
+		klog.FlushAndExit(klog.ExitFlushTimeout, 1)
 	}
 	watches := &nodehealth.Watches{}
 	watches.Nodes(c.SharedInformers) // before anybody else requests that informer
