@@ -126,7 +126,11 @@ func (p *participant) takePart(ctx context.Context) error {
 		return fmt.Errorf("create the lock of Lease %s: %w", p.leaseName(), err)
 	}
 	lock := nestedLock{Interface: inner, leading: p.leading, seen: p.saw, around: p.migration}
-	if err := lease.CheckTimes(times.LeaseDuration.Duration, times.RetryPeriod.Duration); err != nil {
+	retry := times.RetryPeriod.Duration
+	if p.migration != nil {
+		retry *= 2 // Each of the two Leases is that old at most.
+	}
+	if err := lease.CheckTimes(times.LeaseDuration.Duration, retry); err != nil {
 		logger.Error(err, "The leader stops writing before every renewal", "lease", p.lease)
 	}
 	return lease.Lead(ctx, leaderelection.LeaderElectionConfig{

@@ -1,6 +1,7 @@
 package cloudmanager
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -50,7 +51,9 @@ func Register(controllers map[string]app.ControllerInitFuncConstructor, aliases 
 	r := newRegistered()
 	r.addFlags(flags)
 	app.ControllersDisabledByDefault.Insert(Name)
-	aliases[alias] = Name
+	if aliases != nil {
+		aliases[alias] = Name
+	}
 	if other, ok := controllers[inTree]; ok {
 		controllers[inTree] = app.ControllerInitFuncConstructor{InitContext: other.InitContext, Constructor: replaced(other.Constructor)}
 	}
@@ -124,8 +127,8 @@ func (r *registered) flags(c *config.CompletedConfig) (fromflags.Flags, error) {
 		of *int32
 		f  *pflag.Flag
 	}{{&f.NodeMaskSize, r.maskSize}, {&f.NodeMaskSizeIPv4, r.maskSizeIPv4}, {&f.NodeMaskSizeIPv6, r.maskSizeIPv6}} {
-		// The flag may be the program's own, of any type of number.
-		n, err := strconv.ParseInt(size.f.Value.String(), 0, 32)
+		// The flag may be the program's own, of any type of number, or text that is empty by default.
+		n, err := strconv.ParseInt(cmp.Or(strings.Trim(size.f.Value.String(), "[]"), "0"), 0, 32)
 		if err != nil {
 			errs = append(errs, fmt.Errorf("--%s: %w", size.f.Name, err))
 		}
@@ -147,11 +150,11 @@ func (r *registered) validate(c *config.CompletedConfig) error {
 	if r.lease == election.ResourceName {
 		errs = append(errs, fmt.Errorf("--node-ipam-leader-elect-resource-name=%s is the Lease of this program (--leader-elect-resource-name): choose another one", r.lease))
 	}
+	// Checked even with --leader-elect=false: this controller leads by its Lease all the same.
+	errs = append(errs, lease.ValidateTimes(election.LeaseDuration.Duration, election.RenewDeadline.Duration, election.RetryPeriod.Duration)...)
 	if r.port < 0 || r.port > 65535 {
 		errs = append(errs, fmt.Errorf("--node-ipam-secure-port=%d must be between 0 and 65535; 0 means no port", r.port))
 	}
-	// Without the program's own election nobody else looks at them.
-	errs = append(errs, lease.ValidateTimes(election.LeaseDuration.Duration, election.RenewDeadline.Duration, election.RetryPeriod.Duration)...)
 	if slices.Contains(c.ComponentConfig.Generic.Controllers, inTree) && enabled(c) {
 		errs = append(errs, fmt.Errorf("--controllers enables %s and %s, which write the same fields of the same Nodes: remove one of them", inTree, Name))
 	}
@@ -165,7 +168,7 @@ func enabled(c *config.CompletedConfig) bool {
 // construct is called once, before the program asks the API server anything. It cannot return an error, and the flags cannot be validated
 // earlier, so what is wrong with them ends the process here, as a wrong flag does in kube-controller-manager.
 func (r *registered) construct(init app.ControllerInitContext, c *config.CompletedConfig, _ cloudprovider.Interface) app.InitFunc {
-	if !enabled(c) { // What is wrong with flags that it shares with others is theirs to say.
+	if !enabled(c) { // Its flags may be right for the program's own controllers.
 		return func(context.Context, genericcontrollermanager.ControllerContext) (controller.Interface, bool, error) {
 			return nil, false, nil
 		}

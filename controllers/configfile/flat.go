@@ -123,6 +123,8 @@ func valueOf(of *pflag.Flag, n *yaml.Node) (v Value, err error) {
 		err = errors.New("the value is missing")
 	case checked && !slices.Contains(accepts.tags, n.Tag):
 		err = fmt.Errorf("%s is not %s", n.Value, accepts.want)
+	case isList && strings.Contains(n.Value, ","):
+		err = errors.New("a comma is part of the value here: write a list")
 	case isList:
 		v.Text, v.List = n.Value, []string{n.Value} // one value is a list of it
 	default:

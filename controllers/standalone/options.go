@@ -235,6 +235,9 @@ func (o *options) validateElection() []error {
 			errs = append(errs, fmt.Errorf("--leader-elect-resource-name=%s is no name of a Lease: %s", o.lockName, wrong))
 		}
 	}
+	if o.lockName == "kube-controller-manager" || o.lockName == "cloud-controller-manager" { // perhaps from a file of theirs
+		errs = append(errs, fmt.Errorf("--leader-elect-resource-name=%s is the Lease by which %[1]s leads, and this program would take it away: leave it out", o.lockName))
+	}
 	for _, wrong := range validation.ValidateNamespaceName(o.lockNamespace, false) {
 		errs = append(errs, fmt.Errorf("%q is no name of a namespace (--leader-elect-namespace, or POD_NAMESPACE): %s", o.lockNamespace, wrong))
 	}
