@@ -77,8 +77,7 @@ func (s *scale) bound(ctx context.Context, who contestant, clusters int) (sample
 		if err := c.settle(ctx); err != nil {
 			return err
 		}
-		got.values["idle-requests"], err = c.idleRequests(ctx)
-		return err
+		return c.idleRequests(ctx, got.values)
 	})
 	return got, err
 }
