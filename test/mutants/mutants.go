@@ -1992,9 +1992,23 @@ var mutants = []mutant{
 	{
 		name: "infoblox-waits-for-lost-server", defect: "a claim without an address waits for ever for an InfobloxInstance that is gone, to give up a host record there",
 		file: "controllers/clusteripam/infoblox/release.go",
-		old:  "\treturn l.Now().Sub(since)\n",
-		new:  "\tif since == l.missing[instance] {\n\t\treturn 0\n\t}\n\treturn l.Now().Sub(since)\n",
+		old:  "\t\treturn l.Now().Sub(since), nil\n",
+		new:  "\t\tif claim, ok := c.about.(*v1beta2.IPAddressClaim); ok && claim.DeletionTimestamp == nil {\n\t\t\treturn 0, nil\n\t\t}\n\t\treturn l.Now().Sub(since), nil\n",
 		test: "./controllers/clusteripam/infoblox TestReplacedInstance",
+	},
+	{
+		name: "infoblox-wait-goes-on", defect: "the wait for an InfobloxInstance that came back and is gone again began when it was gone first",
+		file: "controllers/clusteripam/infoblox/release.go",
+		old:  "\tcase !noted:\n\t\treturn 0, nil\n",
+		new:  "\tcase true:\n\t\treturn 0, nil\n",
+		test: "./controllers/clusteripam/infoblox TestLostInstance",
+	},
+	{
+		name: "infoblox-wait-begins-anew", defect: "a new leader waits for an InfobloxInstance that is gone as long as if it had just gone",
+		file: "controllers/clusteripam/infoblox/release.go",
+		old:  "\tcase missing && noted:\n",
+		new:  "\tcase missing && noted && l.prepared[c.UID].name != \"\":\n",
+		test: "./controllers/clusteripam/infoblox TestLostInstance",
 	},
 	{
 		name: "infoblox-taken-for-ever", defect: "a claim is not tried again when the host record that is in its way may be gone",

@@ -288,7 +288,7 @@ func wanted(name string, from source) host.Record {
 // prepare writes to a claim what its release needs, before anything is written to Infoblox.
 func (l *logic) prepare(ctx context.Context, claim *v1beta2.IPAddressClaim, at place, name string) (*v1beta2.IPAddressClaim, error) {
 	finalizers, missing := without(claim.Finalizers, v1beta2.FinalizerReleaseAddress)
-	done := !missing && claim.Annotations[annotationName] == name && claim.Annotations[annotationPlace] == at.String()
+	done := !missing && claim.Annotations[annotationName] == name && claim.Annotations[annotationPlace] == at.String() && claim.Annotations[annotationMissing] == ""
 	l.Lock.With(func() {
 		want := recordName{at, name}
 		before, ok := l.prepared[claim.UID]
@@ -301,10 +301,11 @@ func (l *logic) prepare(ctx context.Context, claim *v1beta2.IPAddressClaim, at p
 	stored := &v1beta2.IPAddressClaim{}
 	patch := shell.MergePatchOfVersion(claim, map[string]any{"metadata": map[string]any{
 		"finalizers": append(finalizers, v1beta2.FinalizerReleaseAddress),
-		"annotations": map[string]string{
+		"annotations": map[string]any{
 			v1alpha1.AnnotationHostname: cmp.Or(claim.Annotations[v1alpha1.AnnotationHostname], name),
 			annotationPlace:             at.String(),
 			annotationName:              name,
+			annotationMissing:           nil,
 		},
 	}})
 	if err := l.API.Patch(ctx, shell.IPAddressClaims, nameOf(claim), patch, stored); err != nil {

@@ -28,7 +28,7 @@ const (
 	settled = 15 * time.Second
 	// fullFor is how long a pool that was full is not asked again, unless an address of its server is released.
 	fullFor = 30 * time.Second
-	// lostServerAfter is how long a claim that is deleted waits for an InfobloxInstance that is gone.
+	// lostServerAfter is how long the release of a host record waits for an InfobloxInstance that is gone.
 	lostServerAfter = 10 * time.Minute
 )
 
@@ -48,6 +48,9 @@ func placeOf(object metav1.Object) (p place, ok bool) {
 
 // annotationName on both is the name of the host record. The annotation of the user can be edited at any time.
 const annotationName = "networking.x-k8s.io/infoblox-record-name"
+
+// annotationMissing on an IPAddressClaim, or on an IPAddress without one, is since when its release has missed the InfobloxInstance.
+const annotationMissing = "networking.x-k8s.io/infoblox-instance-missing-since"
 
 // recordName is a name for a host record at a place.
 type recordName struct {
@@ -89,7 +92,6 @@ type logic struct {
 	prepared map[types.UID]recordName // what was last written into claims, even if the answer was lost
 	leaving  map[types.UID]bool       // claims that give up their host records for others
 	creating map[types.UID]time.Time  // until when a create of an IPAddress without an answer can be carried out
-	missing  map[string]time.Time     // since when a release has missed an InfobloxInstance
 	full     map[types.NamespacedName]time.Time
 	waiting  map[types.UID]string // reasons
 }
@@ -116,7 +118,6 @@ func newLogic(p shell.Parts, secretNamespace string, connect func(wapi.Config) (
 		prepared: map[types.UID]recordName{},
 		leaving:  map[types.UID]bool{},
 		creating: map[types.UID]time.Time{},
-		missing:  map[string]time.Time{},
 		full:     map[types.NamespacedName]time.Time{},
 		waiting:  map[types.UID]string{},
 	}
@@ -166,7 +167,6 @@ func (l *logic) Fill() {
 func (l *logic) Heard(c shell.Change) {
 	switch c.Kind {
 	case shell.InfobloxInstances:
-		delete(l.missing, c.Object().GetName())
 		l.Queue.Add(shell.KeyOf(c.Kind, c.Object()))
 	case shell.InfobloxIPPools:
 		l.Queue.Add(shell.KeyOf(c.Kind, c.Object()))

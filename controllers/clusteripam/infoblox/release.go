@@ -31,7 +31,6 @@ type released struct {
 	host.Released
 	about metav1.Object
 	kind  *shell.Kind
-	since time.Time // when it was deleted; zero if it was not
 }
 
 // releasedOf returns what a claim gives up: what its IPAddress says, because that is what was allocated, or else what the claim says. Of what another
@@ -40,9 +39,6 @@ func (l *logic) releasedOf(claim *v1beta2.IPAddressClaim, address *v1beta2.IPAdd
 	r := released{Released: host.Released{UID: claim.UID, Address: hostAddress(address)}, about: claim, kind: shell.IPAddressClaims}
 	r.where(address)
 	r.where(claim)
-	if claim.DeletionTimestamp != nil {
-		r.since = claim.DeletionTimestamp.Time
-	}
 	if r.place == (place{}) && address != nil {
 		l.Lock.With(func() {
 			if pool, ok := l.pools.Get(claim.Namespace, claim.Spec.PoolRef.Name); ok {
@@ -130,7 +126,7 @@ func (l *logic) releaseOrphan(ctx context.Context, address *v1beta2.IPAddress) e
 	if _, missing := without(address.Finalizers, v1beta2.FinalizerProtectAddress); missing {
 		return nil
 	}
-	r := released{Released: host.Released{Address: hostAddress(address)}, about: address, kind: shell.IPAddresses, since: address.DeletionTimestamp.Time}
+	r := released{Released: host.Released{Address: hostAddress(address)}, about: address, kind: shell.IPAddresses}
 	r.where(address)
 	r.UID = r.Was
 	if err := l.giveUp(ctx, r); err != nil {
@@ -164,7 +160,7 @@ func (l *logic) giveUp(ctx context.Context, c released) error {
 	if c.place == (place{}) {
 		return nil // Nothing was ever written to Infoblox: the place is written to the claim before.
 	}
-	client, err := l.clientOf(c)
+	client, err := l.clientOf(ctx, c)
 	if client == nil {
 		return err
 	}
@@ -222,20 +218,20 @@ func remove(ctx context.Context, client WAPI, r host.Removal) error {
 
 // clientOf returns the client for the Infoblox that has a claim's host record. If there is none, the error says when to look again. Both are nil
 // if it has been gone for so long that the record is left to people: they have taken the way to it away.
-func (l *logic) clientOf(c released) (client WAPI, err error) {
-	exists, gone := false, time.Duration(0)
+func (l *logic) clientOf(ctx context.Context, c released) (client WAPI, err error) {
+	exists := false
 	l.Lock.With(func() {
-		if _, exists = l.instances.Get("", c.instance); !exists {
-			gone = l.missingFor(c.instance, c.since)
-		}
+		_, exists = l.instances.Get("", c.instance)
 		if s := l.servers[c.instance]; s != nil {
 			client = s.client
 		}
 	})
-	if client != nil {
-		return client, nil
-	}
+	gone, err := l.missingFor(ctx, c, !exists && client == nil)
 	switch {
+	case err != nil:
+		return nil, err
+	case client != nil:
+		return client, nil
 	case exists:
 		l.tell(c, reasonReleaseFailed, "The host record %s in the network view %s cannot be deleted: the InfobloxInstance %s is not ready. See its condition Ready.", c.name, c.networkView, c.instance)
 		return nil, writes.Later(checkFailed)
@@ -250,16 +246,27 @@ func (l *logic) clientOf(c released) (client WAPI, err error) {
 	}
 }
 
-// missingFor returns for how long an InfobloxInstance that a release needs has been missing since the release began. Claims that live begin when
-// somebody misses it first.
-func (l *logic) missingFor(instance string, since time.Time) time.Duration {
-	if l.missing[instance].IsZero() {
-		l.missing[instance] = l.Now()
+// missingFor returns for how long a release has missed its InfobloxInstance. That is written to the object, so that the next leader goes on with
+// the wait, and removed when there is the InfobloxInstance.
+func (l *logic) missingFor(ctx context.Context, c released, missing bool) (gone time.Duration, err error) {
+	since, err := time.Parse(time.RFC3339, c.about.GetAnnotations()[annotationMissing])
+	switch noted := err == nil; {
+	case missing && noted:
+		return l.Now().Sub(since), nil
+	case missing:
+		return 0, l.noteMissing(ctx, c, l.Now().UTC().Format(time.RFC3339))
+	case !noted:
+		return 0, nil
 	}
-	if l.missing[instance].After(since) {
-		since = l.missing[instance]
+	if err := l.noteMissing(ctx, c, nil); err != nil {
+		return 0, err
 	}
-	return l.Now().Sub(since)
+	return 0, writes.Later(time.Second) // The object has changed.
+}
+
+func (l *logic) noteMissing(ctx context.Context, c released, since any) error {
+	patch := shell.MergePatch(c.about, map[string]any{"metadata": map[string]any{"annotations": map[string]any{annotationMissing: since}}})
+	return l.API.Patch(ctx, c.kind, nameOf(c.about), patch, nil)
 }
 
 // elsewhere returns the network view that has the host record of a claim if it is not the one that it was: a network view can get another name.

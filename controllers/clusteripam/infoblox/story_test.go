@@ -156,6 +156,31 @@ func TestReplacedInstance(t *testing.T) {
 	w.want(t, "5", "10.0.0.6 Ready")
 }
 
+// The InfobloxInstance of a claim that is deleted is gone, comes back without its Secret, and is gone again. The wait for it ends ten minutes after
+// that, also if the leader changes, and the claim goes without its host record.
+func TestLostInstance(t *testing.T) {
+	w := newStory(t)
+	i, secret := types.NamespacedName{Name: "i"}, types.NamespacedName{Namespace: "kube-system", Name: "s"}
+	w.claim("x", "v4")
+	w.goOn(time.Minute)
+	_ = w.delete(shell.InfobloxInstances, i, "")
+	_ = w.delete(shell.Secrets, secret, "")
+	w.goOn(time.Minute)
+	_ = w.delete(shell.IPAddressClaims, types.NamespacedName{Namespace: "a", Name: "x"}, "")
+	w.goOn(lostServerAfter - time.Minute)
+	w.put(shell.InfobloxInstances, instanceOf("i"))
+	w.goOn(time.Minute)
+	_ = w.delete(shell.InfobloxInstances, i, "")
+	w.goOn(lostServerAfter / 2)
+	w.leader.end()
+	w.elect()
+	w.goOn(lostServerAfter/2 - time.Minute)
+	w.want(t, "x", "10.0.0.2 Ready")
+	w.goOn(2 * time.Minute)
+	w.want(t, "x", "gone")
+	w.wantRecords(t, "x [10.0.0.2]")
+}
+
 // A host record of somebody else is in the way. Deleted, as the condition says, it is not for long.
 func TestTakenRecordGoes(t *testing.T) {
 	w := newStory(t)
