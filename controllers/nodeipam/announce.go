@@ -54,13 +54,16 @@ type alarm struct {
 
 // announce queues a key. The caller holds the lock. A key that is already queued keeps its place and its back-off: the worker will find the
 // newest message.
-func (c *Controller) announce(kind, name, reason string) {
+func (c *Controller) announce(kind, name, reason string) { c.announceAfter(0, kind, name, reason) }
+
+// announceAfter is announce for what need not be reported if it is over by then.
+func (c *Controller) announceAfter(d time.Duration, kind, name, reason string) {
 	key := events.Key(kind, name, reason)
 	if _, ok := c.announcer.since[key]; ok {
 		return
 	}
 	c.announcer.since[key] = c.now()
-	c.eventQueue.Add(key)
+	c.eventQueue.AddAfter(key, d)
 }
 
 // announcement is the content of an event.
@@ -146,6 +149,10 @@ func (c *Controller) due(b *allocator.State, key string) (a announcement, due bo
 		a.about, a.message = events.OfClusterCIDR(name, now.uid), now.message
 		return a, ok && now.reason == reason && !now.stored
 	case reason == events.ReasonNotAvailable:
+		if about, message := c.whyMissed(name); message != "" {
+			a.about, a.message = about, message
+			return a, true
+		}
 		why, due := b.WhyPending(name)
 		a.about, a.message, a.reasons = events.OfNode(name, why.UID), why.Message, why.Reasons
 		return a, due

@@ -8,6 +8,8 @@ import (
 	"sync/atomic"
 	"time"
 
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 	"k8s.io/apimachinery/pkg/types"
 	utilruntime "k8s.io/apimachinery/pkg/util/runtime"
 	"k8s.io/client-go/dynamic"
@@ -33,6 +35,7 @@ import (
 	"github.com/multicidr/controller-manager/controllers/nodeipam/health"
 	"github.com/multicidr/controller-manager/controllers/nodeipam/metrics"
 	"github.com/multicidr/controller-manager/controllers/nodeipam/requests"
+	"github.com/multicidr/controller-manager/controllers/nodeipam/seen"
 	"github.com/multicidr/controller-manager/controllers/nodeipam/stored"
 	"github.com/multicidr/controller-manager/controllers/queues"
 	"github.com/multicidr/controller-manager/controllers/writes"
@@ -103,6 +106,11 @@ type Controller struct {
 	// nodesAsOf and the versions are for fresh.Wait.
 	nodesAsOf                         string
 	nodesVersion, clusterCIDRsVersion func() string
+	// reads are consistent reads of each kind, and readNodes is that of one Node.
+	reads     map[string]fresh.Read
+	readNodes func(context.Context) (asOf string, err error)
+	// seen knows whether changes are seen.
+	seen *seen.Kinds
 
 	nodeQueue        queues.Queue[string]
 	clusterCIDRQueue queues.Queue[string]
@@ -166,9 +174,10 @@ func New(cfg Config) (*Controller, error) {
 		newQueue: newQueue,
 	})
 	c.client, c.clusterCIDRClient, c.dynamic = cfg.Client, cfg.ClusterCIDRClient, cfg.Dynamic
+	changes := health.NewChanges("ClusterCIDRs", c.noteRead)
 	c.informers = externalversions.NewSharedInformerFactoryWithOptions(cfg.ClusterCIDRClient, 0, externalversions.WithTransform(stored.StripManagedFields))
 	clusterCIDRs := c.informers.InformerFor(&networkingv1.ClusterCIDR{}, func(_ versioned.Interface, resync time.Duration) cache.SharedIndexInformer {
-		return stored.NewInformer(c.dynamic, resync, health.NewChanges("ClusterCIDRs", c.noteRead))
+		return stored.NewInformer(c.dynamic, resync, changes)
 	})
 	c.clusterCIDRs = stored.Existing{ClusterCIDRLister: clustercidrlisters.NewClusterCIDRLister(clusterCIDRs.GetIndexer()), Gone: c.gone}
 
@@ -192,7 +201,30 @@ func New(cfg Config) (*Controller, error) {
 			return nil, err
 		}
 	}
+	c.readFromClients()
+	gaps := map[string]*health.Changes{"ClusterCIDRs": changes}
+	if cfg.Watches != nil {
+		gaps["Nodes"], gaps["ServiceCIDRs"] = cfg.Watches.Of("Nodes"), cfg.Watches.Of("ServiceCIDRs")
+	}
+	c.seen = seen.New(c.kinds(func(kind string) func() health.Gap {
+		if gaps[kind] == nil {
+			return nil
+		}
+		return gaps[kind].Gap
+	})...)
 	return c, nil
+}
+
+// readFromClients makes consistent reads go to the API server.
+func (c *Controller) readFromClients() {
+	c.readNodes = func(ctx context.Context) (string, error) { return fresh.ReadNodes(ctx, c.client) }
+	c.reads = map[string]fresh.Read{
+		"Nodes":        fresh.ReadPages(c.client.CoreV1().Nodes().List),
+		"ServiceCIDRs": fresh.ReadPages(c.client.NetworkingV1().ServiceCIDRs().List),
+		"ClusterCIDRs": fresh.ReadPages(func(ctx context.Context, opts metav1.ListOptions) (*unstructured.UnstructuredList, error) {
+			return stored.ClusterCIDRs(c.dynamic).List(ctx, opts)
+		}),
+	}
 }
 
 func newQueue(of string, longest time.Duration) queues.Queue[string] {
@@ -228,7 +260,8 @@ func newController(cfg Config, p parts) *Controller {
 		goesSince:        map[string]lastWrite{},
 		announcer:        announcer{since: map[string]time.Time{}, clusterCIDRs: map[string]alarm{}},
 		synced:           map[string]cache.InformerSynced{},
-		listed:           listed{map[string]types.UID{}, map[string]types.UID{}, map[string]bool{}},
+		listed:           listed{map[string]types.UID{}, map[string]types.UID{}, map[string]types.UID{}},
+		seen:             &seen.Kinds{},
 		broken:           make(chan struct{}),
 	}
 	c.clusterCIDRs = stored.Existing{ClusterCIDRLister: p.clusterCIDRs, Gone: c.gone}
@@ -318,6 +351,7 @@ func (c *Controller) Run(ctx context.Context) {
 	if c.safely(func() { serves = c.start(ctx) }); !serves {
 		return
 	}
+	wg.Go(func() { c.safely(func() { c.seen.Run(ctx, c.caughtUp) }) })
 	for _, l := range lines {
 		for range l.workers {
 			wg.Go(func() { c.safely(func() { queues.Work(ctx, l.queue, l.sync) }) })

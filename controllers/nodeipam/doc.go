@@ -13,6 +13,7 @@
 //	writes      the fence that writes pass, and what an answer means (controllers/writes)
 //	queues      retries (controllers/queues)
 //	fresh       caches that are recent enough for decisions
+//	seen        whether the changes of all kinds of objects are seen
 //	stored      how ClusterCIDRs are read
 //	events, health, metrics, traffic, debugpage
 //	options     the flags, and a Controller from them
@@ -25,7 +26,8 @@
 //  3. syncNode (node.go) reads the Node from the cache. If it is gone, its blocks become free. If it shows podCIDRs, it holds those, no
 //     matter which program wrote them. If it is being deleted, it gets no new blocks, and keeps those that may have been written: its Pods may still run.
 //  4. Otherwise the state (allocator/reservation.go) reserves one block from every range of the first ClusterCIDR that can serve the Node,
-//     under the single lock. If there is none, the Node is pending: an event on it says why, and any change that may help queues it again.
+//     under the single lock, unless something may exist that it does not know of (listed.go, seen.go). If no ClusterCIDR can, the Node is
+//     pending: an event on it says why, and any change that may help queues it again.
 //  5. One PATCH writes the blocks, with the UID of the Node for which they were chosen, and only while the leader Lease is valid
 //     (requests/fence.go, docs/operators/fencing.md).
 //  6. The watch shows the Node with its podCIDRs, and the reservation becomes an observation.

@@ -21,21 +21,21 @@ import (
 type listed struct {
 	reading map[string]types.UID // in a list that is not complete, and may never be
 	unheard map[string]types.UID // in complete lists
-	waiting map[string]bool      // Nodes that may be served when none of these is left
+	waiting map[string]types.UID // Nodes for which something may be chosen when none of these is left, and nothing is missed (seen.go)
 }
 
 // waitsForList reports whether nothing is chosen for a Node yet. It is queued when something can be.
-func (c *Controller) waitsForList(name string) bool {
+func (c *Controller) waitsForList(node *v1.Node) bool {
 	if len(c.listed.unheard) == 0 {
 		return false
 	}
-	c.listed.waiting[name] = true
+	c.listed.waiting[node.Name] = node.UID
 	return true
 }
 
 // heardAll queues the Nodes that waited, if all is known.
 func (c *Controller) heardAll() {
-	if len(c.listed.unheard) > 0 {
+	if len(c.listed.unheard) > 0 || c.seen.Missed() != "" {
 		return
 	}
 	for _, name := range slices.Sorted(maps.Keys(c.listed.waiting)) {

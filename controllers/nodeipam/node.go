@@ -96,7 +96,7 @@ func (c *Controller) decide(name string) (d decision, err error) {
 			d.pause, d.read = b.Settle(node, now, renewals.WentBack)
 		case b.Undecided(name):
 			// The next renewal of the Lease decides which blocks it may get back.
-		case c.waitsForList(name):
+		case c.waitsForList(node):
 			// What would be chosen may be the podCIDRs of a Node that handlers have not heard of.
 		default:
 			c.reserve(b, &d)
@@ -110,6 +110,9 @@ func (c *Controller) reserve(b *allocator.State, d *decision) {
 	now, renewals := c.now(), c.renewals()
 	c.conclude(b, d.node, now, renewals)
 	if d.pause = b.GiveWay(d.node, now); d.pause > 0 {
+		return
+	}
+	if c.waitsForMissed(b, d.node) {
 		return
 	}
 	var say bool

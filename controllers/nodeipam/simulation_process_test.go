@@ -66,6 +66,11 @@ type process struct {
 	chosen     map[types.UID]int    // how often blocks were chosen for it
 	// listedFirst are Nodes with podCIDRs that a list showed before a handler heard of them.
 	listedFirst []*v1.Node
+	// missed is what it has to know after gaps, and caughtUp how many gaps of each kind it knows to be over. unsent are the Nodes for which blocks
+	// were chosen and never sent.
+	missed   map[kind]missed
+	caughtUp map[kind]int
+	unsent   map[types.UID]bool
 }
 
 // boot starts a process. made, if not nil, is what its --cluster-cidr stands for.
@@ -86,7 +91,8 @@ func (p *process) time() time.Time { return epoch.Add(p.monotonic()) }
 func (p *process) lead() {
 	p.caches, p.queues, p.lastSaid, p.chosen = map[kind]*simCache{}, map[string]*simQueue{}, map[types.UID]string{}, map[types.UID]int{}
 	p.seen = newView(p.w.serviceRanges, p.flags)
-	p.seen.kept, p.listedFirst = p.kept, nil
+	p.seen.kept, p.listedFirst, p.missed, p.unsent = p.kept, nil, map[kind]missed{}, map[types.UID]bool{}
+	p.caughtUp = map[kind]int{}
 	for _, k := range kinds {
 		p.caches[k] = &simCache{kind: k, objects: map[string]metav1.Object{}}
 	}
@@ -102,6 +108,7 @@ func (p *process) lead() {
 			return q
 		},
 	})
+	p.sees()
 }
 
 // The names of the queues, as newController gives them, in the order of Controller.lines.
@@ -121,26 +128,9 @@ func (p *process) fresh() bool {
 		}
 	}
 	c := p.controller
-	version := func(k kind) func() string {
-		return func() string {
-			if p.mute {
-				return ""
-			}
-			return strconv.Itoa(p.caches[k].revision)
-		}
-	}
-	all := func(k kind, shown func() (map[string]string, error), gone *fresh.Gone) fresh.Contents {
-		return fresh.Contents{Kind: string(k), Read: func(context.Context, string) (map[string]string, string, error) {
-			versions := map[string]string{}
-			for name, o := range p.w.server.objects[k] {
-				versions[name] = o.GetResourceVersion()
-			}
-			return versions, strconv.Itoa(p.w.server.revision()), nil
-		}, Shown: shown, Gone: gone}
-	}
 	fresh := fresh.Wait(noTime, &c.health,
-		fresh.Cache{Contents: all(kindNode, fresh.VersionsOf(c.nodes.List), nil), AsOf: p.asOf, Version: version(kindNode)},
-		fresh.Cache{Contents: all(kindClusterCIDR, fresh.VersionsOf(c.clusterCIDRs.List), c.gone), AsOf: p.asOf, Version: version(kindClusterCIDR)})
+		fresh.Cache{Contents: c.nodeContents(), AsOf: p.asOf, Version: c.nodesVersion},
+		fresh.Cache{Contents: c.clusterCIDRContents(), AsOf: p.asOf, Version: c.clusterCIDRsVersion})
 	if fresh && p.mute {
 		p.w.cover("fresh caches that cannot tell")
 	}
@@ -198,7 +188,11 @@ type simCache struct {
 	unheard []simEvent
 	// heard is the highest resource version of which they have been.
 	heard int
+	gap   health.Gap
 }
+
+// watched reports whether a watch brings changes.
+func (c *simCache) watched() bool { return c.listed && !c.gap.Open }
 
 // simEvent is what a handler is called with. before is nil for an object that is new, now for one that is gone.
 type simEvent struct {
@@ -624,6 +618,9 @@ func (p *process) run(line, name string) bool {
 	p.see(kind(line), name)
 	q.next = name
 	p.spawn(line, name, func() { queues.WorkOne(p.w.ctx, l.queue, l.sync) })
+	if len(p.controller.listed.waiting) > 0 && p.controller.seen.Missed() != "" {
+		p.w.cover("a Node waits for what was missed")
+	}
 	return true
 }
 

@@ -236,6 +236,10 @@ func (w *world) settleOnce(p *process) (more bool) {
 		more = true
 	}
 	for _, k := range kinds {
+		more = p.back(k, "resumed", false) || more
+	}
+	more = p.catchUp() || more
+	for _, k := range kinds {
 		if p.caches[k].behind(w.server) > 0 || len(p.caches[k].unheard) > 0 {
 			p.deliver(k, w.server.revision())
 			more = true
@@ -295,6 +299,7 @@ func (w *world) calmly(p *process) {
 	}
 	p.rebuild()
 	for _, k := range kinds {
+		p.back(k, "resumed", false)
 		p.list(k, w.server.revision(), false)
 	}
 	p.readFresh()

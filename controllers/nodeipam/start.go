@@ -68,12 +68,9 @@ func (c *Controller) waitSynced(ctx context.Context, kind string) bool {
 	return cache.WaitForCacheSync(ctx.Done(), c.synced[kind]) // WaitForNamedCacheSync calls it an error when ctx ends
 }
 
-// notServedFor is for how long the API server must answer that it has no ServiceCIDRs until the start does not wait for them any more.
-const notServedFor = 30 * time.Second
-
-// waitServiceCIDRs waits until the cache shows all ServiceCIDRs. Discovery said that the API server has them, but it may have none: while
-// several API servers are upgraded one after the other, requests reach older ones, too, and an upgrade can be undone. If ServiceCIDRs come
-// later, the informer tells.
+// waitServiceCIDRs waits until the cache shows all ServiceCIDRs. The API server may have none, even if discovery said that it has: while
+// several API servers are upgraded one after the other, requests reach older ones, too, and an upgrade can be undone. kube-controller-manager
+// does not ask discovery. If ServiceCIDRs come later, the informer tells.
 func (c *Controller) waitServiceCIDRs(ctx context.Context) bool {
 	waiting, stop := context.WithCancel(ctx)
 	defer stop()
@@ -91,7 +88,7 @@ func (c *Controller) waitServiceCIDRs(ctx context.Context) bool {
 			if since.IsZero() {
 				since = time.Now()
 			}
-			if time.Since(since) >= notServedFor {
+			if time.Since(since) >= health.NotServedFor {
 				stop()
 			}
 			return false, nil
@@ -101,7 +98,7 @@ func (c *Controller) waitServiceCIDRs(ctx context.Context) bool {
 		return true
 	}
 	if ctx.Err() == nil {
-		klog.FromContext(ctx).Info("The API server names ServiceCIDRs in its discovery and does not have them: until it has, the controller knows only the service ranges in --service-cluster-ip-range")
+		klog.FromContext(ctx).Info("The API server does not have ServiceCIDRs: until it has, the controller knows only the service ranges in --service-cluster-ip-range")
 	}
 	return ctx.Err() == nil
 }
@@ -112,17 +109,25 @@ func (c *Controller) canRead(ctx context.Context) (asOf string, ok bool) {
 	list, err := stored.ClusterCIDRs(c.dynamic).List(ctx, metav1.ListOptions{Limit: 1})
 	t := c.unreadable(err)
 	if err == nil && c.nodesAsOf == "" {
-		if c.nodesAsOf, err = fresh.ReadNodes(ctx, c.client); err != nil {
-			t = health.Problem{What: "Nodes cannot be read: if that is forbidden, " + health.ApplyRBAC, Err: err}
-		}
+		c.nodesAsOf, err = c.readNodes(ctx)
+		t = nodesUnreadable(err)
 	}
 	if err == nil {
 		return list.GetResourceVersion(), true
 	}
+	c.waitForEnd(ctx, t, err)
+	return "", false
+}
+
+// waitForEnd reports what must end before a Node can get podCIDRs.
+func (c *Controller) waitForEnd(ctx context.Context, t health.Problem, err error) {
 	if ctx.Err() == nil && c.health.WaitFor(health.Problem{What: "the end of this problem: " + t.What, Err: t.Err}) {
 		klog.FromContext(ctx).Error(err, "No Node gets podCIDRs: "+t.What)
 	}
-	return "", false
+}
+
+func nodesUnreadable(err error) health.Problem {
+	return health.Problem{What: "Nodes cannot be read: if that is forbidden, " + health.ApplyRBAC, Err: err}
 }
 
 // readAll records everything in the caches in the state.
@@ -198,15 +203,15 @@ func (c *Controller) crdExists() bool {
 }
 
 func (c *Controller) nodeContents() fresh.Contents {
-	return fresh.Contents{Kind: "Nodes", Read: fresh.ReadPages(c.client.CoreV1().Nodes().List), Shown: fresh.VersionsOf(c.nodes.List)}
+	return fresh.Contents{Kind: "Nodes", Read: c.reads["Nodes"], Shown: fresh.VersionsOf(c.nodes.List)}
 }
 
 func (c *Controller) clusterCIDRContents() fresh.Contents {
-	return fresh.Contents{Kind: "ClusterCIDRs", Read: fresh.ReadPages(stored.ClusterCIDRs(c.dynamic).List), Shown: fresh.VersionsOf(c.clusterCIDRs.List), Gone: c.gone}
+	return fresh.Contents{Kind: "ClusterCIDRs", Read: c.reads["ClusterCIDRs"], Shown: fresh.VersionsOf(c.clusterCIDRs.List), Gone: c.gone}
 }
 
 func (c *Controller) serviceCIDRContents() fresh.Contents {
-	return fresh.Contents{Kind: "ServiceCIDRs", Read: fresh.ReadPages(c.client.NetworkingV1().ServiceCIDRs().List), Shown: fresh.VersionsOf(c.serviceCIDRs.List)}
+	return fresh.Contents{Kind: "ServiceCIDRs", Read: c.reads["ServiceCIDRs"], Shown: fresh.VersionsOf(c.serviceCIDRs.List)}
 }
 
 func (c *Controller) noteRead(ctx context.Context, err error) {

@@ -177,5 +177,6 @@ func takingOver(t *testing.T, term Term, delay time.Duration, nodes ...*v1.Node)
 		}
 	})
 	c.client, c.nodesVersion = client, func() string { return "5" }
+	c.readFromClients()
 	return c
 }

@@ -1326,14 +1326,64 @@ var mutants = []mutant{
 	},
 	{
 		name: "listed-and-not-heard", defect: "while handlers hear of a list, a Node gets podCIDRs that another Node in the list has",
-		old: "case c.waitsForList(name):",
-		new: "case c.waitsForList(name) && c.workers < 0:",
+		old: "case c.waitsForList(node):",
+		new: "case c.waitsForList(node) && c.workers < 0:",
 	},
 	{
 		name: "listed-and-heard-too-early", defect: "a Node in a list counts as known when handlers hear of it, although the cache is ahead and the state does not know it",
 		old:  "ended || shown != nil && shown.UID == uid",
 		new:  "ended || exists && is.UID == uid",
 		test: "./controllers/nodeipam TestListIsHeardInTheOrderOfNames",
+	},
+	{
+		name: "missed-and-chosen", defect: "while changes are known not to be seen, Nodes get podCIDRs",
+		old: "if c.waitsForMissed(b, d.node) {",
+		new: "if c.waitsForMissed(b, d.node) && c.workers < 0 {",
+	},
+	{
+		name: "missed-and-not-read", defect: "when all watches are open again, what was missed counts as known, although a list or a watch can still be behind",
+		old: "if !k.kinds[i].Know(ctx) {",
+		new: "if len(k.kinds) == 0 && !k.kinds[i].Know(ctx) {",
+	},
+	{
+		name: "missed-and-not-woken", defect: "Nodes that joined while changes were not seen are not queued when they are",
+		old: "c.safely(func() { c.with(func(*allocator.State) { c.heardAll() }) })",
+		new: "c.safely(func() { c.with(func(*allocator.State) {}) })",
+	},
+	{
+		name: "missed-kind-forgotten", defect: "Nodes get podCIDRs while changes of ServiceCIDRs are known not to be seen",
+		old: "add(\"ServiceCIDRs\", c.knowServiceCIDRs)",
+		new: "_ = c.knowServiceCIDRs",
+	},
+	{
+		name: "missed-and-only-cached", defect: "what was missed counts as known when the cache shows it, although handlers are behind and the state does not have it",
+		old:  "c.listed.unheard[node.Name] = node.UID",
+		new:  "_ = node.UID",
+		test: "./controllers/nodeipam TestKnownWhenHeard",
+	},
+	{
+		name: "missed-and-written-again", defect: "a block that was written and not kept is not written again while changes are not seen",
+		old:  "if c.seen.Missed() == \"\" || b.MayBeWritten(node) {",
+		new:  "if c.seen.Missed() == \"\" {",
+		test: "./controllers/nodeipam TestNodesWaitForWhatWasMissed",
+	},
+	{
+		name: "missed-unnoticed", defect: "a watch that breaks off while it works is no sign that changes are not seen",
+		old:  "if time.Since(r.began) < lasts-lasts/100 {",
+		new:  "if lasts < 0 {",
+		test: "./controllers/nodeipam/health TestGaps",
+	},
+	{
+		name: "back-late", defect: "after an outage of the API server, each kind of object is watched again after a pause of its own, of up to a minute",
+		old:  "if err == nil || !passes(err) {",
+		new:  "if err == nil || ctx != nil {",
+		test: "./controllers/nodeipam/health TestBackSoon",
+	},
+	{
+		name: "versions-went-back", defect: "after a restore of etcd to lower resource versions, new ClusterCIDRs count as gone for ever",
+		old:  "all.Gone.read.Store(nil)",
+		new:  "all.Gone.read.Load()",
+		test: "./controllers/nodeipam TestVersionsThatWentBack",
 	},
 	{
 		name: "shown-and-lost", defect: "podCIDRs that a restore of etcd took from a Node are written again, whatever has become of them",

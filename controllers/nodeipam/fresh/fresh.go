@@ -46,11 +46,13 @@ type Cache struct {
 	Version func() string
 }
 
+// Read makes a consistent read, as of a resource version: of all objects, or, if name is not empty, of the one of that name.
+type Read func(ctx context.Context, name string) (versions map[string]string, asOf string, err error)
+
 // Contents are the objects of one kind, by name, with their resource versions: those that exist and those in a cache.
 type Contents struct {
 	Kind string
-	// Read makes a consistent read, as of a resource version: of all objects, or, if name is not empty, of the one of that name.
-	Read func(ctx context.Context, name string) (versions map[string]string, asOf string, err error)
+	Read
 	// Shown returns what the cache shows.
 	Shown func() (map[string]string, error)
 	// Gone, if not nil, learns which objects the cache may still show although they are gone.
@@ -128,6 +130,9 @@ func WaitShown(ctx context.Context, h *health.Health, all Contents) bool {
 		pause = LookInterval
 		told  bool
 	)
+	if all.Gone != nil {
+		all.Gone.read.Store(nil) // If etcd was restored since, its versions mean something else now, and would hide objects that exist.
+	}
 	err := wait.PollUntilContextCancel(ctx, Interval, true, func(ctx context.Context) (bool, error) {
 		if !time.Now().Before(next) {
 			var err error
@@ -214,8 +219,8 @@ func firstBehind(shown, exist map[string]string, asOf string) (name, needed stri
 	return name, cmp.Or(exist[name], asOf), true
 }
 
-// ReadPages returns a function for Contents.Read, which reads page by page.
-func ReadPages[L runtime.Object](list func(context.Context, metav1.ListOptions) (L, error)) func(context.Context, string) (map[string]string, string, error) {
+// ReadPages returns a Read that reads page by page.
+func ReadPages[L runtime.Object](list func(context.Context, metav1.ListOptions) (L, error)) Read {
 	return func(ctx context.Context, name string) (map[string]string, string, error) {
 		versions, asOf := map[string]string{}, ""
 		options := metav1.ListOptions{Limit: 500} // An empty resource version means the most recent one.

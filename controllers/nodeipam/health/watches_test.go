@@ -200,6 +200,7 @@ func watching(t *testing.T, test func(t *testing.T, s *apiServer, check *Health,
 func TestWatchesThatFail(t *testing.T) {
 	const (
 		permission = "the API server does not let this process watch them: " + ApplyRBAC
+		absent     = "the API server does not have them"
 		fails      = "the API server fails, or a proxy before it"
 		turnsAway  = "the API server turns requests away"
 		endsAtOnce = "watches end as soon as they begin"
@@ -212,7 +213,7 @@ func TestWatchesThatFail(t *testing.T) {
 	}{
 		"403": {func(*apiServer) http.HandlerFunc { return says(403, "Forbidden", "no") }, permission, 0},
 		"401": {func(*apiServer) http.HandlerFunc { return says(401, "Unauthorized", "no") }, permission, 0},
-		"404": {func(*apiServer) http.HandlerFunc { return says(404, "NotFound", "no") }, permission, 0},
+		"404": {func(*apiServer) http.HandlerFunc { return says(404, "NotFound", "no") }, absent, 0},
 		"500": {func(*apiServer) http.HandlerFunc { return says(500, "InternalError", "unable to transform key") }, fails, 0},
 		"503": {func(*apiServer) http.HandlerFunc { return says(503, "ServiceUnavailable", "down") }, fails, 0},
 		"502 of a proxy": {func(*apiServer) http.HandlerFunc {
