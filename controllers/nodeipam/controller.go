@@ -37,6 +37,7 @@ import (
 	"github.com/multicidr/controller-manager/controllers/nodeipam/requests"
 	"github.com/multicidr/controller-manager/controllers/nodeipam/seen"
 	"github.com/multicidr/controller-manager/controllers/nodeipam/stored"
+	"github.com/multicidr/controller-manager/controllers/nodeipam/takeover"
 	"github.com/multicidr/controller-manager/controllers/queues"
 	"github.com/multicidr/controller-manager/controllers/writes"
 )
@@ -71,7 +72,7 @@ type Config struct {
 	// Fence is the fence of the leader Lease; nil means one that is always open.
 	Fence writes.Fence
 	// Term is the term of the same Lease, usually the same *lease.Fence; nil without leader election.
-	Term Term
+	Term takeover.Term
 	// LeaseOfItsOwn means that other allocators, such as the in-tree one, use another Lease.
 	LeaseOfItsOwn bool
 	// TakeoverDelay is for how long after the start of the term a write of another allocator may still arrive.
@@ -99,8 +100,8 @@ type Controller struct {
 	informers    externalversions.SharedInformerFactory
 	synced       map[string]cache.InformerSynced // by the kind that is cached
 	stopHearing  []func() error                  // each removes an event handler, and returns when its last event has been handled
-	// For waitTakeover.
-	term          Term
+	// For takeover.Leader.
+	term          takeover.Term
 	leaseOfItsOwn bool
 	takeoverDelay time.Duration
 	// nodesAsOf and the versions are for fresh.Wait.

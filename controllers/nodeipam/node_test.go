@@ -26,6 +26,7 @@ import (
 	. "github.com/multicidr/controller-manager/controllers/nodeipam/internal/objects"
 	"github.com/multicidr/controller-manager/controllers/nodeipam/internal/testapi"
 	"github.com/multicidr/controller-manager/controllers/nodeipam/requests"
+	"github.com/multicidr/controller-manager/controllers/nodeipam/takeover"
 	"github.com/multicidr/controller-manager/controllers/writes"
 )
 
@@ -237,11 +238,19 @@ func (f *heldFence) Enter(ctx context.Context, atMost time.Duration) (context.Co
 	return f.Fence.Enter(ctx, atMost)
 }
 
+// after is a term after another leader's.
+type after struct {
+	takeover.Term
+	last string
+}
+
+func (t after) EarlierHolder() string { return t.last }
+
 // An earlier leader's write that arrives late is no sign of another allocator. It can only concern a Node that was there and pending when this
 // leader read all Nodes, and only for so long.
 func TestEarlierLeadersAreNotAccused(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		c, show := noticing(t, Config{Fence: &heldFence{}, Term: &ledTerm{predecessor: lease.FencedPredecessor, earlier: "last"}})
+		c, show := noticing(t, Config{Fence: &heldFence{}, Term: after{last: "last"}})
 		show(servedBy("old", "before-last"))
 		for _, name := range []string{"of-last", "of-before-last", "of-other", "much-later"} {
 			show(Node(name))

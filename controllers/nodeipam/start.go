@@ -20,6 +20,7 @@ import (
 	"github.com/multicidr/controller-manager/controllers/nodeipam/health"
 	"github.com/multicidr/controller-manager/controllers/nodeipam/internal/parallel"
 	"github.com/multicidr/controller-manager/controllers/nodeipam/stored"
+	"github.com/multicidr/controller-manager/controllers/nodeipam/takeover"
 )
 
 // start returns when the state knows every ClusterCIDR and what every Node holds, so that allocation can begin; false if ctx was done
@@ -49,7 +50,8 @@ func (c *Controller) start(ctx context.Context) bool {
 	if !fresh.Wait(ctx, &c.health, fresh.Cache{Contents: c.nodeContents(), AsOf: c.nodesAsOf, Version: c.nodesVersion}, fresh.Cache{Contents: c.clusterCIDRContents(), AsOf: clusterCIDRsAsOf, Version: c.clusterCIDRsVersion}) {
 		return false
 	}
-	if !c.waitTakeover(ctx) {
+	leader := takeover.Leader{Term: c.term, LeaseOfItsOwn: c.leaseOfItsOwn, Delay: c.takeoverDelay, Nodes: c.nodes, Contents: c.nodeContents(), Health: &c.health, Now: c.now}
+	if !leader.Wait(ctx) {
 		return false
 	}
 	if err := c.readAll(ctx); err != nil {

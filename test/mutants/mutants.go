@@ -96,8 +96,8 @@ const (
 	testRequests     = "./controllers/nodeipam/requests TestRequests"
 	testStored       = "./controllers/nodeipam TestReservationThatWasStored"
 	testStaysInside  = "./controllers/nodeipam/requests TestWriteWithoutAnswerStaysInside"
-	testTakeover     = "./controllers/nodeipam TestTakeoverWait"
-	testTakeoverSeen = "./controllers/nodeipam TestTakeoverIsSeen"
+	testTakeover     = "./controllers/nodeipam/takeover TestTakeoverWait"
+	testTakeoverSeen = "./controllers/nodeipam/takeover TestTakeoverIsSeen"
 	testTermOnLease  = "./controllers/lease TestTermOnTheLease"
 	testPredecessor  = "./controllers/lease TestPredecessor"
 	testTransport    = "./controllers/lease TestTransport"
@@ -983,7 +983,7 @@ var mutants = []mutant{
 	},
 	{
 		name: "takeover-not-read-again", defect: "what arrived during the wait is not read before the first choice",
-		old:  "return fresh.WaitShown(ctx, &c.health, c.nodeContents())",
+		old:  "return fresh.WaitShown(ctx, l.Health, l.Contents)",
 		new:  "return true",
 		test: testTakeoverSeen,
 	},
@@ -995,8 +995,8 @@ var mutants = []mutant{
 	},
 	{
 		name: "takeover-marked-too-early", defect: "a leader that ends during the wait tells its successor that it is over",
-		old:  "\tpredecessor := c.term.Predecessor()\n",
-		new:  "\tpredecessor := c.term.Predecessor()\n\tc.term.Mark()\n",
+		old:  "\tpredecessor := l.Term.Predecessor()\n",
+		new:  "\tpredecessor := l.Term.Predecessor()\n\tl.Term.Mark()\n",
 		test: testTakeoverSeen,
 	},
 	{
@@ -1500,9 +1500,9 @@ var mutants = []mutant{
 	},
 	{
 		name: "vacant-lease-trusted", defect: "node-ipam-controller trusts its own old Lease, and does not wait for an allocator that had another one meanwhile",
-		old:  "anyPodCIDRs && c.term.Vacant() > vacantTooLong:",
-		new:  "anyPodCIDRs && c.term.Vacant() < 0:",
-		test: "./controllers/nodeipam TestTakeoverWait",
+		old:  "anyPodCIDRs && l.Term.Vacant() > vacantTooLong:",
+		new:  "anyPodCIDRs && l.Term.Vacant() < 0:",
+		test: testTakeover,
 	},
 	{
 		name: "throttled-means-sent", defect: "a request that waited too long for --node-ipam-kube-api-qps counts as a write without an answer",
