@@ -28,6 +28,7 @@ import (
 	"github.com/multicidr/controller-manager/controllers/ipam"
 	"github.com/multicidr/controller-manager/controllers/lease"
 	"github.com/multicidr/controller-manager/controllers/nodeipam/allocator"
+	"github.com/multicidr/controller-manager/controllers/nodeipam/author"
 	"github.com/multicidr/controller-manager/controllers/nodeipam/clustercidr"
 	"github.com/multicidr/controller-manager/controllers/nodeipam/events"
 	"github.com/multicidr/controller-manager/controllers/nodeipam/fresh"
@@ -152,8 +153,8 @@ type Controller struct {
 	breaking sync.Once
 	// filled is whether the state has everything that existed at the start.
 	filled atomic.Bool
-	// earlier is what the start found out about earlier terms. Guarded by mu.
-	earlier earlierTerms
+	// earlier is what the start found out about earlier leaders. Guarded by mu.
+	earlier author.Earlier
 }
 
 // parts are the dependencies of a Controller: real ones in New, simulated ones in a test that controls every step.

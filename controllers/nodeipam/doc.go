@@ -15,6 +15,7 @@
 //	fresh       caches that are recent enough for decisions
 //	seen        whether the changes of all kinds of objects are seen
 //	stored      how ClusterCIDRs are read
+//	author      who wrote a Node's podCIDRs
 //	takeover    the wait for the last writes of an earlier allocator
 //	events, health, metrics, traffic, debugpage
 //	options     the flags, and a Controller from them
@@ -41,6 +42,6 @@
 // package restart).
 //
 // The other files: clustercidr.go and finalizer.go maintain finalizers, status.go writes statuses, flags.go and service.go follow the flags
-// of the in-tree allocator and the service ranges, and announce.go chooses events. other.go detects another allocator, and missing.go a
+// of the in-tree allocator and the service ranges, and announce.go chooses events. other.go reports another allocator, and missing.go a
 // restore of etcd.
 package nodeipam

@@ -80,6 +80,7 @@ const (
 	testInstances    = "./controllers/clusteripam/claims/binding TestInstanceOfAClaim"
 	testConfig       = "./controllers/clusteripam/gate/opening TestConfig"
 	testOther        = "./controllers/clusteripam/shell TestOther"
+	testOtherWrote   = "./controllers/nodeipam/author TestOther"
 	testInfoblox     = "./controllers/clusteripam/infoblox TestSimulation"
 	testModel        = "./controllers/nodeipam TestModel"
 	testNewRange     = "./controllers/ipam TestNewRange"
@@ -1141,9 +1142,9 @@ var mutants = []mutant{
 	},
 	{
 		name: "unnamed-writer-unseen", defect: "another allocator that leaves no name and chooses alike is taken for this process",
-		old:  "\tnamed := c.wrote(node) &&",
-		new:  "\tnamed := false && c.wrote(node) &&",
-		test: "./controllers/nodeipam TestAnotherAllocatorIsNoticed",
+		old:  "\tnamed := wrote(node) &&",
+		new:  "\tnamed := false && wrote(node) &&",
+		test: testOtherWrote,
 	},
 	{
 		name: "served-in-doubt", defect: "after a restore of etcd a Node that is back already gets other blocks than its machine uses",
@@ -1189,9 +1190,9 @@ var mutants = []mutant{
 	},
 	{
 		name: "replaced-name-unseen", defect: "two processes that write the same block into one Node do not notice each other",
-		old:  "(!clustercidr.ShowsPodCIDRs(was) || replaced)",
+		old:  "(!clustercidr.ShowsPodCIDRs(was) || by.Replaced)",
 		new:  "!clustercidr.ShowsPodCIDRs(was)",
-		test: testAllocator,
+		test: testOtherWrote,
 	},
 	{
 		name: "deposed-leader-accuses", defect: "a leader that was deposed reports its successor as another allocator",
@@ -1201,7 +1202,7 @@ var mutants = []mutant{
 	},
 	{
 		name: "earlier-leader-accused", defect: "a write of an earlier leader that arrives late counts as another allocator's",
-		old:  " || c.wroteEarlier(node) {",
+		old:  " || c.earlier.Wrote(node, c.now()) {",
 		new:  " {",
 		test: testEarlier,
 	},
