@@ -141,7 +141,8 @@ type Controller struct {
 	goesSince map[string]lastWrite
 	// awaited is since when Nodes have waited for a ClusterCIDR's finalizer, by the ClusterCIDR's name.
 	awaited map[string]time.Time
-	listed  listed
+	// listed are Nodes in lists of which handlers have not heard yet.
+	listed seen.Listed
 	// heardVersion is the highest resource version of a Node whose event was handled, or that was read at the start.
 	heardVersion string
 	announcer    announcer
@@ -262,7 +263,7 @@ func newController(cfg Config, p parts) *Controller {
 		goesSince:        map[string]lastWrite{},
 		announcer:        announcer{since: map[string]time.Time{}, clusterCIDRs: map[string]alarm{}},
 		synced:           map[string]cache.InformerSynced{},
-		listed:           listed{map[string]types.UID{}, map[string]types.UID{}, map[string]types.UID{}},
+		listed:           seen.NewListed(),
 		seen:             &seen.Kinds{},
 		broken:           make(chan struct{}),
 	}

@@ -10,7 +10,6 @@ import (
 	"k8s.io/apimachinery/pkg/util/wait"
 
 	"github.com/multicidr/controller-manager/controllers/nodeipam/allocator"
-	"github.com/multicidr/controller-manager/controllers/nodeipam/clustercidr"
 	"github.com/multicidr/controller-manager/controllers/nodeipam/events"
 	"github.com/multicidr/controller-manager/controllers/nodeipam/fresh"
 	"github.com/multicidr/controller-manager/controllers/nodeipam/health"
@@ -46,8 +45,7 @@ func (c *Controller) waitsForMissed(b *allocator.State, node *v1.Node) bool {
 	if c.seen.Missed() == "" || b.MayBeWritten(node) {
 		return false
 	}
-	if c.listed.waiting[node.Name] != node.UID {
-		c.listed.waiting[node.Name] = node.UID
+	if c.listed.Wait(node) {
 		c.announceAfter(missedPatience, events.AboutNode, node.Name, events.ReasonNotAvailable)
 	}
 	return true
@@ -55,7 +53,7 @@ func (c *Controller) waitsForMissed(b *allocator.State, node *v1.Node) bool {
 
 // whyMissed is what an event says about a Node that waits for what was missed; empty if it does not.
 func (c *Controller) whyMissed(name string) (about v1.ObjectReference, message string) {
-	uid, waits := c.listed.waiting[name]
+	uid, waits := c.listed.Waits(name)
 	if missed := c.seen.Missed(); waits && missed != "" {
 		return events.OfNode(name, uid), "Nothing is allocated, because a block may be in use that the controller does not know of: " + missed
 	}
@@ -85,9 +83,7 @@ func (c *Controller) knowNodes(ctx context.Context) bool {
 			return
 		}
 		for _, node := range nodes {
-			if blocks, _ := clustercidr.PodCIDRsOf(node); len(blocks) > 0 {
-				c.listed.unheard[node.Name] = node.UID
-			}
+			c.listed.Cached(node)
 		}
 		if order, e := resourceversion.CompareResourceVersion(c.heardVersion, asOf); e == nil && order > 0 {
 			c.heardVersion = asOf // etcd was restored, and its versions went back.

@@ -618,7 +618,7 @@ func (p *process) run(line, name string) bool {
 	p.see(kind(line), name)
 	q.next = name
 	p.spawn(line, name, func() { queues.WorkOne(p.w.ctx, l.queue, l.sync) })
-	if len(p.controller.listed.waiting) > 0 && p.controller.seen.Missed() != "" {
+	if _, waits := p.controller.listed.Waits(name); waits && p.controller.seen.Missed() != "" {
 		p.w.cover("a Node waits for what was missed")
 	}
 	return true

@@ -1358,7 +1358,7 @@ var mutants = []mutant{
 	},
 	{
 		name: "missed-and-only-cached", defect: "what was missed counts as known when the cache shows it, although handlers are behind and the state does not have it",
-		old:  "c.listed.unheard[node.Name] = node.UID",
+		old:  "c.listed.Cached(node)",
 		new:  "_ = node.UID",
 		test: "./controllers/nodeipam TestKnownWhenHeard",
 	},

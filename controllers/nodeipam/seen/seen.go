@@ -1,5 +1,6 @@
-// Package seen knows whether the changes of all kinds of objects are seen. Nothing is chosen while they are known not to be: a block can be in
-// a service range, excluded, or another Node's, and the watch that will tell is not open yet.
+// Package seen knows whether the changes of all kinds of objects are seen (Kinds), and have been heard of (Listed). Nothing is chosen while they
+// are known not to be: a block can be in a service range, excluded, or another Node's, and the watch that will tell is not open yet, or what it
+// told is in the cache and not in the state.
 package seen
 
 import (
