@@ -176,7 +176,7 @@ func (c *Controller) enterClusterCIDR(name string, also func(*allocator.State, *
 			delete(c.statusWritten, name)
 			delete(c.finalizerTries, name)
 			delete(c.awaited, name)
-			delete(c.announcer.clusterCIDRs, name)
+			delete(c.announcer.alarms, name)
 			also(b, nil)
 		})
 		return nil, nil, nil

@@ -261,7 +261,7 @@ func newController(cfg Config, p parts) *Controller {
 		storedOtherwise:  map[string]types.UID{},
 		stays:            map[string]lastWrite{},
 		goesSince:        map[string]lastWrite{},
-		announcer:        announcer{since: map[string]time.Time{}, clusterCIDRs: map[string]alarm{}},
+		announcer:        announcer{since: map[string]time.Time{}, alarms: events.Alarms{}},
 		synced:           map[string]cache.InformerSynced{},
 		listed:           seen.NewListed(),
 		seen:             &seen.Kinds{},

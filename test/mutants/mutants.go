@@ -928,8 +928,8 @@ var mutants = []mutant{
 	},
 	{
 		name: "alarm-forgotten", defect: "an event on a ClusterCIDR is not written because its status is",
-		old:  "\t\treturn a, ok && now.reason == reason && !now.stored\n",
-		new:  "\t\tcc, _ := c.clusterCIDRs.Get(name)\n\t\treturn a, ok && now.reason == reason && !now.stored && cc == nil\n",
+		old:  "\t\ta.about, a.message, due = c.announcer.alarms.Due(name, reason)\n\t\treturn a, due\n",
+		new:  "\t\ta.about, a.message, due = c.announcer.alarms.Due(name, reason)\n\t\tcc, _ := c.clusterCIDRs.Get(name)\n\t\treturn a, due && cc == nil\n",
 		test: testEventHangs,
 	},
 	{
