@@ -190,7 +190,7 @@ func (c *Controller) enterClusterCIDR(name string, also func(*allocator.State, *
 		if !same {
 			delete(c.finalizerTries, name)
 		}
-		c.sawFinalizer(name, slices.Contains(cc.Finalizers, networkingv1.Finalizer))
+		c.finalizerTries.Saw(name, slices.Contains(cc.Finalizers, networkingv1.Finalizer), c.now())
 		if p = b.SetPool(p); !same || !p.AwaitsFinalizer() {
 			delete(c.awaited, name)
 		}

@@ -31,6 +31,7 @@ import (
 	"github.com/multicidr/controller-manager/controllers/nodeipam/author"
 	"github.com/multicidr/controller-manager/controllers/nodeipam/clustercidr"
 	"github.com/multicidr/controller-manager/controllers/nodeipam/events"
+	"github.com/multicidr/controller-manager/controllers/nodeipam/finalizers"
 	"github.com/multicidr/controller-manager/controllers/nodeipam/fresh"
 	"github.com/multicidr/controller-manager/controllers/nodeipam/fromflags"
 	"github.com/multicidr/controller-manager/controllers/nodeipam/health"
@@ -130,8 +131,8 @@ type Controller struct {
 	statusWritten map[string]time.Time
 	// statusQueued are the ClusterCIDRs whose status write is already queued: while Nodes join, each of them asks for one.
 	statusQueued map[string]bool
-	// finalizerTries are the attempts to add the finalizer, by the ClusterCIDR's name.
-	finalizerTries map[string]finalizerTries
+	// finalizerTries are the attempts to add finalizers.
+	finalizerTries finalizers.Tries
 	// storedOtherwise are the ClusterCIDRs made from flags that were not stored as sent, by name. Only used by the worker of ClusterCIDRs.
 	storedOtherwise map[string]types.UID
 	// stays is the last write to each ClusterCIDR that nothing must undo, by name. Only used by the worker of ClusterCIDRs.
@@ -256,7 +257,7 @@ func newController(cfg Config, p parts) *Controller {
 		state:            allocator.New(),
 		statusWritten:    map[string]time.Time{},
 		statusQueued:     map[string]bool{},
-		finalizerTries:   map[string]finalizerTries{},
+		finalizerTries:   finalizers.Tries{},
 		awaited:          map[string]time.Time{},
 		storedOtherwise:  map[string]types.UID{},
 		stays:            map[string]lastWrite{},

@@ -22,6 +22,7 @@ func TestWhatThePureCoreImports(t *testing.T) {
 		"fromflags":   `[a-z0-9/]+|` + types + `|` + module + `controllers/(ipam|nodeipam/clustercidr)`,
 		"allocator":   `[a-z0-9/]+|` + types + `|` + module + `controllers/(ipam|text|nodeipam/(clustercidr|traffic))`,
 		"author":      `[a-z0-9/]+|` + types + `|` + module + `controllers/(text|nodeipam/clustercidr)`,
+		"finalizers":  `time|` + module + `controllers/(queues|writes)`,
 		"traffic":     `[a-z0-9/]+|` + module + `controllers/ipam`,
 		"debugpage":   `[a-z0-9/]+|` + types + `|github.com/munnerz/goautoneg|k8s\.io/klog/v2|` + module + `controllers/(ipam|text|nodeipam/(clustercidr|allocator))`,
 	} {

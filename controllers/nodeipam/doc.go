@@ -4,6 +4,8 @@
 //	allocator   the allocation state, and which Node gets which block
 //	clustercidr a compiled ClusterCIDR, and the order in which ClusterCIDRs are tried for a Node
 //	fromflags   the ClusterCIDR that --cluster-cidr stands for
+//	author      who wrote a Node's podCIDRs
+//	finalizers  whether the finalizers that were added to ClusterCIDRs are kept
 //	text        messages of limited length (controllers/text)
 //	ipam        prefixes, owners, and the next free block (controllers/ipam)
 //
@@ -15,7 +17,6 @@
 //	fresh       caches that are recent enough for decisions
 //	seen        whether the changes of all kinds of objects are seen
 //	stored      how ClusterCIDRs are read
-//	author      who wrote a Node's podCIDRs
 //	takeover    the wait for the last writes of an earlier allocator
 //	events, health, metrics, traffic, debugpage
 //	options     the flags, and a Controller from them

@@ -18,6 +18,7 @@ import (
 	"github.com/multicidr/controller-manager/controllers/ipam"
 	"github.com/multicidr/controller-manager/controllers/nodeipam/allocator"
 	"github.com/multicidr/controller-manager/controllers/nodeipam/clustercidr"
+	"github.com/multicidr/controller-manager/controllers/nodeipam/finalizers"
 	"github.com/multicidr/controller-manager/controllers/nodeipam/fromflags"
 	"github.com/multicidr/controller-manager/controllers/nodeipam/requests"
 	"github.com/multicidr/controller-manager/controllers/queues"
@@ -120,7 +121,7 @@ func (c *Controller) makeFromFlags(ctx context.Context, made []*networkingv1.Clu
 
 // goesAtOnce reports whether only this controller's finalizer keeps a ClusterCIDR that is being deleted, and only briefly.
 func (c *Controller) goesAtOnce(cc *networkingv1.ClusterCIDR) (goes bool) {
-	if since, ok := c.goesSince[cc.Name]; ok && since.uid == cc.UID && c.now().Sub(since.at) > finalizerPatience {
+	if since, ok := c.goesSince[cc.Name]; ok && since.uid == cc.UID && c.now().Sub(since.at) > finalizers.Patience {
 		return false // A webhook or policy keeps it.
 	}
 	c.with(func(b *allocator.State) {

@@ -18,6 +18,7 @@ import (
 	"k8s.io/klog/v2"
 
 	networkingv1 "github.com/multicidr/controller-manager/apis/networking/v1"
+	"github.com/multicidr/controller-manager/controllers/nodeipam/finalizers"
 	"github.com/multicidr/controller-manager/controllers/nodeipam/health"
 	"github.com/multicidr/controller-manager/controllers/queues"
 )
@@ -371,13 +372,13 @@ func (w *world) awaitWhatIsNotKept(p *process) {
 	}
 	if w.server.altered {
 		w.cover("a write is not kept")
-		w.rest(p, max(receiptLasts, finalizerPatience)+2*queues.RetryMax)
+		w.rest(p, max(receiptLasts, finalizers.Patience)+2*queues.RetryMax)
 		return
 	}
 	for _, o := range w.server.objects[kindClusterCIDR] {
 		if alive(o) && !slices.Contains(o.GetFinalizers(), networkingv1.Finalizer) {
 			w.cover("a finalizer is not kept")
-			w.rest(p, finalizerPatience+2*queues.RetryMax)
+			w.rest(p, finalizers.Patience+2*queues.RetryMax)
 			return
 		}
 	}

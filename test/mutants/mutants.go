@@ -902,7 +902,7 @@ var mutants = []mutant{
 	},
 	{
 		name: "finalizer-tried-once", defect: "a finalizer that was added and is not there is not added again",
-		old: "\tc.clusterCIDRQueue.AddAfter(p.Name, finalizerPatience)\n",
+		old: "\tc.clusterCIDRQueue.AddAfter(p.Name, finalizers.Patience)\n",
 		new: "",
 	},
 	{
@@ -1125,7 +1125,7 @@ var mutants = []mutant{
 	{
 		name: "finalizer-lost-is-new", defect: "whoever takes a finalizer away at each event makes the controller write without a pause",
 		old:  "\tcase !finalized && stays:\n",
-		new:  "\tcase !finalized && stays:\n\t\tdelete(c.finalizerTries, name)\n\tcase false:\n",
+		new:  "\tcase !finalized && stays:\n\t\tdelete(t, name)\n\tcase false:\n",
 		test: "./controllers/nodeipam TestFinalizerTakenAwayAtEachEvent",
 	},
 	{
