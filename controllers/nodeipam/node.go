@@ -10,6 +10,7 @@ import (
 	"github.com/multicidr/controller-manager/controllers/nodeipam/events"
 	"github.com/multicidr/controller-manager/controllers/nodeipam/health"
 	"github.com/multicidr/controller-manager/controllers/nodeipam/requests"
+	"github.com/multicidr/controller-manager/controllers/nodeipam/seen"
 	"github.com/multicidr/controller-manager/controllers/queues"
 	"github.com/multicidr/controller-manager/controllers/writes"
 	v1 "k8s.io/api/core/v1"
@@ -221,7 +222,7 @@ func (c *Controller) heardOfEnd(b *allocator.State, name string, before, now any
 	if now == nil && last == before {
 		c.heard(was) // which has the resource version of its deletion
 	}
-	if uid, known := b.UID(name); known && uid == was.UID && fromList(before, now) {
+	if uid, known := b.UID(name); known && uid == was.UID && seen.FromList(before, now) {
 		c.missed(b, name, now)
 	}
 	b.NodeGone(name, was.UID)

@@ -95,3 +95,14 @@ func (l Listed) Wake() []string {
 	defer clear(l.waiting)
 	return slices.Sorted(maps.Keys(l.waiting))
 }
+
+// FromList reports whether an informer learned of a change from a list: the last state of a deleted object is unknown, or the object of
+// that name has another UID.
+func FromList(before, now any) bool {
+	if _, ok := before.(cache.DeletedFinalStateUnknown); ok {
+		return true
+	}
+	was, ok := before.(*v1.Node)
+	is, ok2 := now.(*v1.Node)
+	return ok && ok2 && was.UID != is.UID
+}
