@@ -10,6 +10,7 @@ import (
 	"sync/atomic"
 	"time"
 
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	"k8s.io/apimachinery/pkg/api/meta"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/fields"
@@ -264,4 +265,22 @@ func VersionsOf[O metav1.Object](list func(labels.Selector) ([]O, error)) func()
 		}
 		return versions, err
 	}
+}
+
+// Absent returns true when the API server has answered for health.NotServedFor that it does not have a kind of object; false if ctx was done
+// before.
+func Absent[L runtime.Object](ctx context.Context, list func(context.Context, metav1.ListOptions) (L, error)) bool {
+	var since time.Time // of the first of the last answers that were all the same: there are none
+	err := wait.PollUntilContextCancel(ctx, LookInterval, true, func(ctx context.Context) (bool, error) {
+		_, err := list(ctx, metav1.ListOptions{Limit: 1})
+		if !apierrors.IsNotFound(err) {
+			since = time.Time{}
+			return false, nil
+		}
+		if since.IsZero() {
+			since = time.Now()
+		}
+		return time.Since(since) >= health.NotServedFor, nil
+	})
+	return err == nil
 }
