@@ -29,7 +29,7 @@
 //  3. syncNode (node.go) reads the Node from the cache. If it is gone, its blocks become free. If it shows podCIDRs, it holds those, no
 //     matter which program wrote them. If it is being deleted, it gets no new blocks, and keeps those that may have been written: its Pods may still run.
 //  4. Otherwise the state (allocator/reservation.go) reserves one block from every range of the first ClusterCIDR that can serve the Node,
-//     under the single lock, unless something may exist that it does not know of (listed.go, seen.go). If no ClusterCIDR can, the Node is
+//     under the single lock, unless something may exist that it does not know of (package seen). If no ClusterCIDR can, the Node is
 //     pending: an event on it says why, and any change that may help queues it again.
 //  5. One PATCH writes the blocks, with the UID of the Node for which they were chosen, and only while the leader Lease is valid
 //     (requests/fence.go, docs/operators/fencing.md).

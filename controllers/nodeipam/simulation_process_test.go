@@ -737,12 +737,12 @@ func (a simAPI) PatchEvent(_ context.Context, _, name string, patch []byte) (*v1
 // kept is what the controller keeps for Nodes that a list lacks.
 func (p *process) kept() (all []ipam.Holding) {
 	if p.controller != nil {
-		all = p.controller.state.Kept()
+		all = keptBlocks(p.controller.state)
 	}
 	return all
 }
 
 // undecided reports whether the lease has to be renewed before a doubt is over.
 func (p *process) undecided() bool {
-	return p.controller != nil && len(p.controller.state.Kept()) > 0
+	return p.controller != nil && len(keptBlocks(p.controller.state)) > 0
 }

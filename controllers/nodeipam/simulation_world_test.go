@@ -363,7 +363,7 @@ func (w *world) awaitWhatIsNotKept(p *process) {
 		w.cover("blocks are kept until the lease is renewed")
 		w.rest(p, 3*retryPeriod)
 		if p.undecided() {
-			w.violate("doubt ends", "%s: %v", p.name, p.controller.state.Kept())
+			w.violate("doubt ends", "%s: %v", p.name, keptBlocks(p.controller.state))
 		}
 	}
 	for i := 0; i < 3 && p.holdsBack(); i++ { // One Node may give way when the first has got its blocks.
