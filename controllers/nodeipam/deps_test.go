@@ -24,10 +24,10 @@ func TestWhatThePureCoreImports(t *testing.T) {
 		"clustercidr": `[a-z0-9/]+|` + types + `|` + module + `controllers/(ipam|text)`,
 		"fromflags":   `[a-z0-9/]+|` + types + `|` + module + `controllers/(ipam|nodeipam/clustercidr)`,
 		"allocator":   `[a-z0-9/]+|` + types + `|` + module + `controllers/(ipam|text|nodeipam/(clustercidr|traffic))`,
-		"author":      `[a-z0-9/]+|` + types + `|` + module + `controllers/(text|nodeipam/clustercidr)`,
-		"finalizers":  `time|` + module + `controllers/(queues|writes)`,
 		"traffic":     `[a-z0-9/]+|` + module + `controllers/ipam`,
 		"debugpage":   `[a-z0-9/]+|` + types + `|github.com/munnerz/goautoneg|k8s\.io/klog/v2|` + module + `controllers/(ipam|text|nodeipam/(clustercidr|allocator))`,
+		"author":      `[a-z0-9/]+|` + types + `|` + module + `controllers/(text|nodeipam/clustercidr)`,
+		"finalizers":  `time|` + module + `controllers/(queues|writes)`,
 	} {
 		only := regexp.MustCompile(`^(` + allowed + `)$`)
 		files, err := filepath.Glob(filepath.Join(dir, "*.go"))
