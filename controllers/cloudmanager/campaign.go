@@ -38,6 +38,9 @@ type participant struct {
 	runs       restart.Runs
 	migration  *migration // nil if this controller does not take part in a leader migration
 
+	// sharesNodes is whether the program's informer of Nodes is one whose reads are monitored.
+	sharesNodes bool
+
 	leading   chan struct{} // closed when the program leads, and started this controller
 	beginning sync.Once
 	over      chan struct{} // closed when the program does not lead any more
@@ -47,7 +50,7 @@ type participant struct {
 	why      error  // the API server's answer about it
 	holder   string // of the Lease, as last seen
 	running  *nodeipam.Controller
-	services informers.SharedInformerFactory // of ServiceCIDRs; nil before the first campaign that was won
+	own      informers.SharedInformerFactory // of ServiceCIDRs, and of Nodes if they are not shared; nil before the first campaign that was won
 }
 
 func newParticipant(r *registered, clientName string, program *config.CompletedConfig, watches *nodehealth.Watches) *participant {
@@ -191,15 +194,20 @@ func (p *participant) lead(ctx context.Context, fence *lease.Fence) error {
 		return err
 	}
 	p.mu.Lock()
-	if p.services == nil {
-		p.services = informers.NewSharedInformerFactoryWithOptions(client, 0, informers.WithTransform(stored.StripManagedFields))
+	if p.own == nil {
+		p.own = informers.NewSharedInformerFactoryWithOptions(client, 0, informers.WithTransform(stored.StripManagedFields))
 	}
 	p.mu.Unlock()
+	nodes := p.program.SharedInformers
+	if !p.sharesNodes {
+		nodes = p.own
+		p.watches.Nodes(nodes)
+	}
 	return beside.Program{
 		Config: clientConfig, Client: client, Fence: fence,
-		// The program starts the informer of Nodes. That of ServiceCIDRs is not one of its own: it must not wait for a kind that may not be served.
-		Nodes: p.program.SharedInformers.Core().V1().Nodes(), Informers: p.services, Watches: p.watches,
-		StartInformers: func() { p.services.Start(p.over) },
+		// The program starts its informer of Nodes. That of ServiceCIDRs is not one of its own: it must not wait for a kind that may not be served.
+		Nodes: nodes.Core().V1().Nodes(), Informers: p.own, Watches: p.watches,
+		StartInformers: func() { p.own.Start(p.over) },
 		Waits:          p.waits,
 		Again: func(ctx context.Context, build func(again bool) (*nodeipam.Controller, error)) error {
 			return p.runs.Again(ctx, Name, func(_ context.Context, again bool) (restart.Controller, error) {

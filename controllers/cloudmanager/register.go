@@ -178,9 +178,9 @@ func (r *registered) construct(init app.ControllerInitContext, c *config.Complet
 		klog.FlushAndExit(klog.ExitFlushTimeout, 1)
 	}
 	watches := &nodehealth.Watches{}
-	watches.Nodes(c.SharedInformers) // before anybody else requests that informer
 	p := newParticipant(r, init.ClientName, c, watches)
-	go p.campaign(context.Background()) // It ends with the process.
+	p.sharesNodes = watches.Nodes(c.SharedInformers) // unless the provider has requested that informer before
+	go p.campaign(context.Background())              // It ends with the process.
 	p.serve()
 	return func(ctx context.Context, _ genericcontrollermanager.ControllerContext) (controller.Interface, bool, error) {
 		// Nothing here can fail or wait: the program starts its controllers one after the other, and ends if one fails.

@@ -128,6 +128,15 @@ func TestVersionsThatWentBack(t *testing.T) {
 		if n.ResourceVersion = "420"; !l.ahead(n) {
 			t.Error("a Node that no handler has heard of does not count as ahead")
 		}
+		asOf = "415"
+		// A handler hears of a Node between the read and what follows from it.
+		l.readNodes = func(context.Context) (string, error) {
+			l.heard(n)
+			return asOf, nil
+		}
+		if knows(); l.ahead(n) {
+			t.Error("a Node that a handler has heard of counts as ahead")
+		}
 	})
 }
 

@@ -67,8 +67,9 @@ func (c *Controller) caughtUp() {
 
 // knowNodes returns when the cache shows what a read of now shows, and its Nodes with podCIDRs are in the state or noted as listed.
 func (c *Controller) knowNodes(ctx context.Context) bool {
-	asOf := ""
+	heard, asOf := "", ""
 	err := wait.PollUntilContextCancel(ctx, fresh.LookInterval, true, func(ctx context.Context) (_ bool, err error) {
+		c.with(func(*allocator.State) { heard = c.heardVersion })
 		if asOf, err = c.readNodes(ctx); err != nil {
 			c.waitForEnd(ctx, nodesUnreadable(err), err)
 		}
@@ -85,8 +86,9 @@ func (c *Controller) knowNodes(ctx context.Context) bool {
 		for _, node := range nodes {
 			c.listed.Cached(node)
 		}
-		if order, e := resourceversion.CompareResourceVersion(c.heardVersion, asOf); e == nil && order > 0 {
-			c.heardVersion = asOf // etcd was restored, and its versions went back.
+		// What was heard before the read is not newer than the read, unless etcd was restored, and its versions went back.
+		if order, e := resourceversion.CompareResourceVersion(heard, asOf); e == nil && order > 0 {
+			c.heardVersion = asOf
 		}
 		c.forgetKnown(b)
 	})

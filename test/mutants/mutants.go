@@ -1387,6 +1387,12 @@ var mutants = []mutant{
 		test: "./controllers/nodeipam TestVersionsThatWentBack",
 	},
 	{
+		name: "heard-goes-back", defect: "a Node that a handler hears of while changes are caught up with counts as not heard of, and waits for the next event of any Node",
+		old:  "CompareResourceVersion(heard, asOf)",
+		new:  "CompareResourceVersion(max(heard, c.heardVersion), asOf)",
+		test: "./controllers/nodeipam TestVersionsThatWentBack",
+	},
+	{
 		name: "shown-and-lost", defect: "podCIDRs that a restore of etcd took from a Node are written again, whatever has become of them",
 		old:  "if e.state == Assigned { // A restore",
 		new:  "if e.state == Assigned && e.uid == \"\" { // A restore",

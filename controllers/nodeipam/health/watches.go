@@ -116,9 +116,10 @@ func endsList(event watch.Event) bool {
 	return ok && event.Type == watch.Bookmark && node.Annotations[metav1.InitialEventsAnnotationKey] == "true"
 }
 
-// Nodes creates the informer of Nodes. It must not exist yet: the reads of an informer that other code created are not monitored.
-func (w *Watches) Nodes(factory informers.SharedInformerFactory) {
-	makeInformer(w, "Nodes", factory, v1.SchemeGroupVersion.WithResource("nodes"), &v1.Node{},
+// Nodes creates the informer of Nodes. It must not exist yet: the reads of an informer that other code created are not monitored. It reports
+// whether they are.
+func (w *Watches) Nodes(factory informers.SharedInformerFactory) bool {
+	return makeInformer(w, "Nodes", factory, v1.SchemeGroupVersion.WithResource("nodes"), &v1.Node{},
 		func(client kubernetes.Interface) reader[*v1.NodeList] { return toldNodes{client.CoreV1().Nodes(), w} })
 }
 
@@ -158,8 +159,8 @@ func beginsWithList(opts metav1.ListOptions) bool {
 }
 
 // ServiceCIDRs creates the informer of ServiceCIDRs in the same way.
-func (w *Watches) ServiceCIDRs(factory informers.SharedInformerFactory) {
-	makeInformer(w, "ServiceCIDRs", factory, networkingv1.SchemeGroupVersion.WithResource("servicecidrs"), &networkingv1.ServiceCIDR{},
+func (w *Watches) ServiceCIDRs(factory informers.SharedInformerFactory) bool {
+	return makeInformer(w, "ServiceCIDRs", factory, networkingv1.SchemeGroupVersion.WithResource("servicecidrs"), &networkingv1.ServiceCIDR{},
 		func(client kubernetes.Interface) reader[*networkingv1.ServiceCIDRList] {
 			return client.NetworkingV1().ServiceCIDRs()
 		})
@@ -171,11 +172,11 @@ type reader[L runtime.Object] interface {
 	Watch(context.Context, metav1.ListOptions) (watch.Interface, error)
 }
 
-// makeInformer creates the same informer as the factory would, except that its reads are monitored.
+// makeInformer creates the same informer as the factory would, except that its reads are monitored. They are not if the factory has it already.
 func makeInformer[L runtime.Object](
 	w *Watches, kind string, factory informers.SharedInformerFactory,
 	resource schema.GroupVersionResource, object runtime.Object, of func(kubernetes.Interface) reader[L],
-) {
+) (monitored bool) {
 	c := &Changes{kind: kind, gap: gap{optional: kind == optionalKind}}
 	made := false
 	factory.InformerFor(object, func(client kubernetes.Interface, resync time.Duration) cache.SharedIndexInformer {
@@ -197,16 +198,13 @@ func makeInformer[L runtime.Object](
 				Identifier:   factory.InformerName().WithResource(resource),
 			})
 	})
-	if !made && w.Of(kind) != nil {
-		return // for an earlier Controller of this process
-	}
 	if !made {
-		klog.Background().Error(nil, "The health check cannot tell when changes are not seen: somebody else has made the informer before", "kind", kind)
-		return
+		return w.Of(kind) != nil // for an earlier Controller of this process
 	}
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	w.kinds = append(w.kinds, c)
+	return true
 }
 
 // Of returns the Changes of a kind; nil if this has not made its informer.

@@ -22,6 +22,7 @@ import (
 	"k8s.io/apimachinery/pkg/watch"
 	"k8s.io/client-go/informers"
 	"k8s.io/client-go/kubernetes"
+	"k8s.io/client-go/kubernetes/fake"
 	"k8s.io/client-go/rest"
 )
 
@@ -551,6 +552,21 @@ func (l *listing) Watch(context.Context, metav1.ListOptions) (watch.Interface, e
 }
 
 // TestTellLists: a controller hears of a list before the informer gets it, in pages or at the beginning of a watch, and of nothing else.
+// An informer that somebody else has made is not monitored. One of another factory is.
+func TestInformerOfSomebodyElse(t *testing.T) {
+	theirs, own := informers.NewSharedInformerFactory(fake.NewClientset(), 0), informers.NewSharedInformerFactory(fake.NewClientset(), 0)
+	theirs.Core().V1().Nodes().Informer()
+	w := &Watches{}
+	if w.Nodes(theirs) || w.Of("Nodes") != nil {
+		t.Error("an informer of somebody else counts as monitored")
+	}
+	for range 2 {
+		if !w.Nodes(own) || w.Of("Nodes") == nil {
+			t.Error("an informer that this has made does not count as monitored")
+		}
+	}
+}
+
 func TestTellLists(t *testing.T) {
 	w, heard := &Watches{}, &lists{}
 	stop := w.TellLists(heard)
