@@ -1578,6 +1578,18 @@ var mutants = []mutant{
 		test: testPools,
 	},
 	{
+		name: "pool-broken-claim-unknown", defect: "the IPAddress of a claim that cannot be read counts after a restart as one without a claim, and its address is allocated again once somebody deletes it as told",
+		old:  "\t\to = &v1beta2.IPAddressClaim{TypeMeta: o.TypeMeta, ObjectMeta: o.ObjectMeta, Spec: c.object.Spec, Status: c.object.Status}\n\t}\n\tb.setClaim(o, true)",
+		new:  "\t\to = &v1beta2.IPAddressClaim{TypeMeta: o.TypeMeta, ObjectMeta: o.ObjectMeta, Spec: c.object.Spec, Status: c.object.Status}\n\tcase o.DeletionTimestamp == nil:\n\t\treturn\n\t}\n\tb.setClaim(o, true)",
+		test: "./controllers/clusteripam/incluster/book TestABrokenClaim",
+	},
+	{
+		name: "pool-in-the-way-for-ever", defect: "an IPAddress that stands in the way of a claim never goes when it is deleted",
+		old:  "if c != nil && a != nil && !c.broken && !c.owns(a.object) {",
+		new:  "if c != nil && a != nil && !c.broken && !c.owns(a.object) && false {",
+		test: "./controllers/clusteripam/incluster/book TestAnIPAddressThatIsInTheWay",
+	},
+	{
 		name: "pool-no-grace", defect: "the grace period of a pool is not kept",
 		file: "controllers/clusteripam/incluster/book/write.go",
 		old:  "if now.Before(until) {\n\t\tn.sooner(until)\n\t\tn.Rests = true\n\t\treturn true",

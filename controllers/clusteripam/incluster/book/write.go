@@ -134,6 +134,11 @@ func (b *Book) NextForClaim(key Key, now time.Time) (n Next) {
 		return n
 	}
 	c, a := b.claims[key], b.addresses[key]
+	if c != nil && a != nil && !c.broken && !c.owns(a.object) { // It is in the way of c.
+		if b.releaseOrphan(a, now, &n); n.Request != nil {
+			return n
+		}
+	}
 	switch {
 	case c != nil && c.ref == nil:
 	case c != nil && b.isPaused(c):
