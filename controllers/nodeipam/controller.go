@@ -283,6 +283,7 @@ func newController(cfg Config, p parts) *Controller {
 		c.identity = writes.UnelectedIdentity()
 	}
 	c.health.Now, c.health.Watches = c.now, cfg.Watches
+	c.health.Missed = func() string { return c.seen.MissedFor(missedPatience) }
 	c.health.WaitFor(health.Problem{What: "the start"})
 	c.state.SetService(fromflags.ServiceRanges, cfg.ServiceRanges)
 	return c

@@ -19,7 +19,7 @@ import (
 // After an outage of the API server each kind of object is watched again at a moment of its own. Until all are, and the state has what was
 // missed, nothing new is chosen for any Node. What may have been written is written again: that is no choice.
 
-// missedPatience is how long a Node waits for what was missed before an event says so. An API server that restarts is back before that.
+// missedPatience is how long a Node waits for what was missed before an event says so, and health. An API server that restarts is back before that.
 const missedPatience = 10 * time.Second
 
 // kinds are the kinds of objects of which changes can be missed. gapsOf returns what tells of the gaps of a kind; nil if nothing does.

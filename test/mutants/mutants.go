@@ -1343,8 +1343,20 @@ var mutants = []mutant{
 	},
 	{
 		name: "missed-and-not-read", defect: "when all watches are open again, what was missed counts as known, although a list or a watch can still be behind",
-		old: "if !k.kinds[i].Know(ctx) {",
-		new: "if len(k.kinds) == 0 && !k.kinds[i].Know(ctx) {",
+		old: "if k.kinds[i].Know(ctx) {",
+		new: "if len(k.kinds) > 0 || k.kinds[i].Know(ctx) {",
+	},
+	{
+		name: "missed-while-others-are", defect: "a kind of object is read only when no other kind has a gap, so nothing is known where watches end all the time",
+		old:  "if g := kind.Gap(); !g.Open && ",
+		new:  "if g := kind.Gap(); !slices.ContainsFunc(k.gaps(), func(g health.Gap) bool { return g.Open }) && ",
+		test: "./controllers/nodeipam/seen TestRun",
+	},
+	{
+		name: "missed-and-healthy", defect: "health says nothing while no Node gets podCIDRs, because watches end before everything is read",
+		old:  "if len(problems) == 0 && h.Missed != nil {",
+		new:  "if h == nil && h.Missed != nil {",
+		test: testHealth,
 	},
 	{
 		name: "missed-and-not-woken", defect: "Nodes that joined while changes were not seen are not queued when they are",
