@@ -116,9 +116,15 @@ func (c *Controller) knowClusterCIDRs(ctx context.Context) bool {
 	return err == nil
 }
 
-// knowServiceCIDRs does the same with ServiceCIDRs, except that one that is gone may stay in the state until a handler hears of it.
+// knowServiceCIDRs does the same with ServiceCIDRs, except that one that is gone may stay in the state until a handler hears of it. While API
+// servers are upgraded one after the other, reads can reach one that does not have ServiceCIDRs for as long as the watch of another one is open.
+// Then that watch tells of them.
 func (c *Controller) knowServiceCIDRs(ctx context.Context) bool {
-	if !fresh.WaitShown(ctx, &c.health, c.serviceCIDRContents()) {
+	reading, stop := context.WithCancel(ctx)
+	defer stop()
+	contents := c.serviceCIDRContents()
+	contents.Read = contents.Read.UnlessAbsent(stop)
+	if !fresh.WaitShown(reading, &c.health, contents) && ctx.Err() != nil {
 		return false
 	}
 	all, err := c.serviceCIDRs.List(labels.Everything())

@@ -1359,6 +1359,12 @@ var mutants = []mutant{
 		test: testHealth,
 	},
 	{
+		name: "missed-where-reads-are-404", defect: "no Node gets podCIDRs while reads reach an API server that does not have ServiceCIDRs, and the watch another one",
+		old:  "contents.Read = contents.Read.UnlessAbsent(stop)",
+		new:  "contents.Read = contents.Read.UnlessAbsent(func() {})",
+		test: "./controllers/nodeipam TestServiceCIDRsThatReadsDoNotHave",
+	},
+	{
 		name: "missed-and-not-woken", defect: "Nodes that joined while changes were not seen are not queued when they are",
 		old: "c.safely(func() { c.with(func(*allocator.State) { c.heardAll() }) })",
 		new: "c.safely(func() { c.with(func(*allocator.State) {}) })",
