@@ -345,7 +345,10 @@ func TestServiceCIDRsThatReadsDoNotHave(t *testing.T) {
 				c := &Controller{
 					serviceCIDRs: networkinglisters.NewServiceCIDRLister(cache.NewIndexer(cache.MetaNamespaceKeyFunc, cache.Indexers{})),
 					reads: map[string]fresh.Read{"ServiceCIDRs": func(context.Context, string) (map[string]string, string, error) {
-						return nil, "9", tc.answer(time.Since(began))
+						if err := tc.answer(time.Since(began)); err != nil {
+							return nil, "", err
+						}
+						return nil, "9", nil
 					}},
 				}
 				known := c.knowServiceCIDRs(ctx)
