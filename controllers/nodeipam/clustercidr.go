@@ -41,7 +41,7 @@ func (c *Controller) syncClusterCIDR(ctx context.Context, name string) error {
 			b.PutOff(name)
 		}
 		if cc != nil {
-			inUse = b.InUse(name)
+			inUse = b.InUse(name) || known.State == ipam.Terminating && c.waitsForUsers(name)
 			b.RecheckStatus(name) // a delayed status write may have undone a newer one
 			p, pause = c.judgeFinalizer(b, known)
 		}

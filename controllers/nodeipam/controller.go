@@ -144,6 +144,8 @@ type Controller struct {
 	awaited map[string]time.Time
 	// listed are Nodes in lists of which handlers have not heard yet.
 	listed seen.Listed
+	// mayBeInUse are the ClusterCIDRs that are kept until it is known whether Nodes use them.
+	mayBeInUse map[string]bool
 	// heardVersion is the highest resource version of a Node whose event was handled, or that was read at the start.
 	heardVersion string
 	announcer    announcer
@@ -265,6 +267,7 @@ func newController(cfg Config, p parts) *Controller {
 		announcer:        announcer{since: map[string]time.Time{}, alarms: events.Alarms{}},
 		synced:           map[string]cache.InformerSynced{},
 		listed:           seen.NewListed(),
+		mayBeInUse:       map[string]bool{},
 		seen:             &seen.Kinds{},
 		broken:           make(chan struct{}),
 	}

@@ -183,7 +183,7 @@ func (c *Controller) retire(ctx context.Context, cc *networkingv1.ClusterCIDR) e
 	inUse := true
 	cc, p, err := c.lookAtClusterCIDR(cc.Name, func(b *allocator.State, cc *networkingv1.ClusterCIDR) {
 		// The state knows that this one is disabled, so nothing is allocated from it any more.
-		inUse = cc == nil || b.InUse(cc.Name)
+		inUse = cc == nil || b.InUse(cc.Name) || c.waitsForUsers(cc.Name)
 	})
 	if err != nil || inUse || !p.Superseded || !fromflags.Disabled(cc) || fromflags.ChangedByUser(cc) {
 		return err // called again when the last Node stops using it

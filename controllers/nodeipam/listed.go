@@ -1,6 +1,9 @@
 package nodeipam
 
 import (
+	"maps"
+	"slices"
+
 	v1 "k8s.io/api/core/v1"
 
 	"github.com/multicidr/controller-manager/controllers/nodeipam/allocator"
@@ -15,14 +18,31 @@ func (c *Controller) waitsForList(node *v1.Node) bool {
 	return true
 }
 
-// heardAll queues the Nodes that waited, if all is known.
+// waitsForUsers reports whether a ClusterCIDR is kept because there may be Nodes that use it and that the controller does not know of. It is
+// queued when it knows. The caller holds the lock on the state.
+func (c *Controller) waitsForUsers(clusterCIDR string) bool {
+	if c.allKnown() {
+		return false
+	}
+	c.mayBeInUse[clusterCIDR] = true
+	return true
+}
+
+// allKnown reports whether nothing is missed, and handlers have heard of all Nodes with podCIDRs in lists.
+func (c *Controller) allKnown() bool { return c.listed.Complete() && c.seen.Missed() == "" }
+
+// heardAll queues the Nodes and ClusterCIDRs that waited, if all is known.
 func (c *Controller) heardAll() {
-	if !c.listed.Complete() || c.seen.Missed() != "" {
+	if !c.allKnown() {
 		return
 	}
 	for _, name := range c.listed.Wake() {
 		c.nodeQueue.Add(name)
 	}
+	for _, name := range slices.Sorted(maps.Keys(c.mayBeInUse)) {
+		c.clusterCIDRQueue.Add(name)
+	}
+	clear(c.mayBeInUse)
 }
 
 // ListBegins implements health.Lists, as do the next two.

@@ -141,6 +141,9 @@ func (c *Controller) reserve(b *allocator.State, d *decision) {
 func (c *Controller) observeNode(b *allocator.State, name string) (*v1.Node, error) {
 	node, err := c.nodes.Get(name)
 	c.settle(b, name)
+	if apierrors.IsNotFound(err) || err == nil && (clustercidr.ShowsPodCIDRs(node) || node.DeletionTimestamp != nil) {
+		c.listed.WaitsNoMore(name)
+	}
 	switch {
 	case apierrors.IsNotFound(err), err == nil && c.ahead(node):
 		return nil, nil

@@ -17,7 +17,8 @@ import (
 )
 
 // After an outage of the API server each kind of object is watched again at a moment of its own. Until all are, and the state has what was
-// missed, nothing new is chosen for any Node. What may have been written is written again: that is no choice.
+// missed, nothing new is chosen for any Node. What may have been written is written again: that is no choice. Nor does any ClusterCIDR go, because
+// a Node that uses it may be among what was missed.
 
 // missedPatience is how long a Node waits for what was missed before an event says so, and health. An API server that restarts is back before that.
 const missedPatience = 10 * time.Second

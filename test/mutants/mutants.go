@@ -1365,6 +1365,29 @@ var mutants = []mutant{
 		test: "./controllers/nodeipam TestServiceCIDRsThatReadsDoNotHave",
 	},
 	{
+		name: "missed-by-the-gone", defect: "an event says that a Node waits which is gone, or has podCIDRs by now",
+		old:  "c.listed.WaitsNoMore(name)",
+		new:  "_ = c.listed.WaitsNoMore",
+		test: "./controllers/nodeipam TestNodesThatNeedNothingDoNotWait",
+	},
+	{
+		name: "missed-and-let-go", defect: "a ClusterCIDR loses its finalizer while changes are not seen, and a Node that uses it may be among them",
+		old: "b.InUse(name) || known.State == ipam.Terminating && c.waitsForUsers(name)",
+		new: "b.InUse(name)",
+	},
+	{
+		name: "missed-and-deleted", defect: "the ClusterCIDR of earlier flags is deleted while changes are not seen, and a Node that uses it may be among them",
+		old:  "b.InUse(cc.Name) || c.waitsForUsers(cc.Name)",
+		new:  "b.InUse(cc.Name)",
+		test: "./controllers/nodeipam TestClusterCIDRsStayWhileSomethingIsMissed",
+	},
+	{
+		name: "missed-and-kept", defect: "a ClusterCIDR that stayed because changes were not seen stays for ever",
+		old:  "c.clusterCIDRQueue.Add(name)\n\t}\n\tclear(c.mayBeInUse)",
+		new:  "_ = name\n\t}\n\tclear(c.mayBeInUse)",
+		test: "./controllers/nodeipam TestClusterCIDRsStayWhileSomethingIsMissed",
+	},
+	{
 		name: "missed-and-not-woken", defect: "Nodes that joined while changes were not seen are not queued when they are",
 		old: "c.safely(func() { c.with(func(*allocator.State) { c.heardAll() }) })",
 		new: "c.safely(func() { c.with(func(*allocator.State) {}) })",

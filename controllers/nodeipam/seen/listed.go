@@ -84,6 +84,9 @@ func (l Listed) Wait(node *v1.Node) (news bool) {
 	return news
 }
 
+// WaitsNoMore notes that a Node needs nothing.
+func (l Listed) WaitsNoMore(name string) { delete(l.waiting, name) }
+
 // Waits returns the UID of the Node of this name that waits; false if none does.
 func (l Listed) Waits(name string) (types.UID, bool) {
 	uid, ok := l.waiting[name]
