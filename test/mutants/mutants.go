@@ -1371,6 +1371,12 @@ var mutants = []mutant{
 		test: "./controllers/nodeipam TestNodesThatNeedNothingDoNotWait",
 	},
 	{
+		name: "missed-uncounted", defect: "the metric of pending Nodes does not count those that wait for what was missed",
+		old:  "f.Pending[allocator.PendingMissed]++",
+		new:  "f.Pending[allocator.PendingMissed] += 0",
+		test: "./controllers/nodeipam TestNodesThatNeedNothingDoNotWait",
+	},
+	{
 		name: "missed-and-let-go", defect: "a ClusterCIDR loses its finalizer while changes are not seen, and a Node that uses it may be among them",
 		old: "b.InUse(name) || known.State == ipam.Terminating && c.waitsForUsers(name)",
 		new: "b.InUse(name)",

@@ -1,6 +1,7 @@
 package seen
 
 import (
+	"iter"
 	"maps"
 	"slices"
 
@@ -92,6 +93,9 @@ func (l Listed) Waits(name string) (types.UID, bool) {
 	uid, ok := l.waiting[name]
 	return uid, ok
 }
+
+// Waiting yields the names of the Nodes that wait.
+func (l Listed) Waiting() iter.Seq[string] { return maps.Keys(l.waiting) }
 
 // Wake returns the names of the Nodes that waited, sorted. None waits any more.
 func (l Listed) Wake() []string {
