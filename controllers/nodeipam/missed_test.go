@@ -179,8 +179,8 @@ func (l *leader) mends(t *testing.T, changes *health.Changes) {
 	if err != nil || !l.seen.CatchUp(t.Context()) {
 		t.Fatal("still missed: ", l.seen.Missed(), err)
 	}
+	t.Cleanup(got.Stop) // An early end would be the next gap.
 	l.caughtUp()
-	got.Stop()
 }
 
 // misses returns the changes of Nodes of this leader, which nothing but a read makes known.

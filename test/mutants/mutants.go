@@ -1354,9 +1354,9 @@ var mutants = []mutant{
 	},
 	{
 		name: "missed-and-healthy", defect: "health says nothing while no Node gets podCIDRs, because watches end before everything is read",
-		old:  "if len(problems) == 0 && h.Missed != nil {",
-		new:  "if h == nil && h.Missed != nil {",
-		test: testHealth,
+		old:  "if since.IsZero() || time.Since(since) < long {",
+		new:  "if since.IsZero() || long > 0 {",
+		test: "./controllers/nodeipam/seen TestRun",
 	},
 	{
 		name: "missed-where-reads-are-404", defect: "no Node gets podCIDRs while reads reach an API server that does not have ServiceCIDRs, and the watch another one",
