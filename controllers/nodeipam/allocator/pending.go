@@ -37,8 +37,7 @@ const (
 	pendingNoClusterCIDR PendingReason = "NoClusterCIDR"
 	pendingNotSelected   PendingReason = "NotSelected"
 	pendingFull          PendingReason = "Full"
-	// PendingMissed is not told by the State: changes may have been missed, so nothing is chosen for the Node.
-	PendingMissed PendingReason = "ChangesMissed"
+	PendingMissed        PendingReason = "ChangesMissed" // That nothing is chosen for it, and why, the State does not know.
 )
 
 var PendingReasons = []PendingReason{pendingNoClusterCIDR, pendingNotSelected, pendingFull,
