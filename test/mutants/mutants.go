@@ -1632,8 +1632,8 @@ var mutants = []mutant{
 	},
 	{
 		name: "pool-in-the-way-for-ever", defect: "an IPAddress that stands in the way of a claim never goes when it is deleted",
-		old:  "if c != nil && a != nil && !c.broken && !c.owns(a.object) {",
-		new:  "if c != nil && a != nil && !c.broken && !c.owns(a.object) && false {",
+		old:  "(c == nil || !c.broken && !c.owns(a.object))",
+		new:  "c == nil",
 		test: "./controllers/clusteripam/incluster/book TestAnIPAddressThatIsInTheWay",
 	},
 	{
@@ -1793,8 +1793,8 @@ var mutants = []mutant{
 	{
 		name: "pool-broken-claim-stays", defect: "a claim with a field that cannot be read is never released",
 		file: "controllers/clusteripam/incluster/book/write.go",
-		old:  "case c != nil && c.deleting():\n\t\tb.release",
-		new:  "case c != nil && c.deleting() && !c.broken:\n\t\tb.release",
+		old:  "case c.deleting():\n\t\tb.release(c, now, n)",
+		new:  "case c.deleting() && !c.broken:\n\t\tb.release(c, now, n)",
 		test: "./controllers/clusteripam/incluster/book TestABrokenClaim",
 	},
 	{
