@@ -1360,7 +1360,7 @@ var mutants = []mutant{
 	},
 	{
 		name: "missed-where-reads-are-404", defect: "no Node gets podCIDRs while reads reach an API server that does not have ServiceCIDRs, and the watch another one",
-		old:  "contents.Read = contents.Read.UnlessAbsent(stop)",
+		old:  "contents.Read = contents.UnlessAbsent(stop)",
 		new:  "contents.Read = contents.Read.UnlessAbsent(func() {})",
 		test: "./controllers/nodeipam TestServiceCIDRsThatReadsDoNotHave",
 	},
