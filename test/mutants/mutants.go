@@ -1577,6 +1577,18 @@ var mutants = []mutant{
 		test: testPools,
 	},
 	{
+		name: "pool-broken-claim-unknown", defect: "the IPAddress of a claim that cannot be read counts after a restart as one without a claim, and its address is allocated again once somebody deletes it as told",
+		old:  "\t\to = &v1beta2.IPAddressClaim{TypeMeta: o.TypeMeta, ObjectMeta: o.ObjectMeta, Spec: c.object.Spec, Status: c.object.Status}\n\t}\n\tb.setClaim(o, true)",
+		new:  "\t\to = &v1beta2.IPAddressClaim{TypeMeta: o.TypeMeta, ObjectMeta: o.ObjectMeta, Spec: c.object.Spec, Status: c.object.Status}\n\tcase o.DeletionTimestamp == nil:\n\t\treturn\n\t}\n\tb.setClaim(o, true)",
+		test: "./controllers/clusteripam/incluster/book TestABrokenClaim",
+	},
+	{
+		name: "pool-in-the-way-for-ever", defect: "an IPAddress that stands in the way of a claim never goes when it is deleted",
+		old:  "(c == nil || !c.broken && !c.owns(a.object))",
+		new:  "c == nil",
+		test: "./controllers/clusteripam/incluster/book TestAnIPAddressThatIsInTheWay",
+	},
+	{
 		name: "pool-no-grace", defect: "the grace period of a pool is not kept",
 		file: "controllers/clusteripam/incluster/book/write.go",
 		old:  "if now.Before(until) {\n\t\tn.sooner(until)\n\t\tn.Rests = true\n\t\treturn true",
@@ -1733,8 +1745,8 @@ var mutants = []mutant{
 	{
 		name: "pool-broken-claim-stays", defect: "a claim with a field that cannot be read is never released",
 		file: "controllers/clusteripam/incluster/book/write.go",
-		old:  "case c != nil && c.deleting():\n\t\tb.release",
-		new:  "case c != nil && c.deleting() && !c.broken:\n\t\tb.release",
+		old:  "case c.deleting():\n\t\tb.release(c, now, n)",
+		new:  "case c.deleting() && !c.broken:\n\t\tb.release(c, now, n)",
 		test: "./controllers/clusteripam/incluster/book TestABrokenClaim",
 	},
 	{

@@ -3,7 +3,9 @@ package health
 import (
 	"context"
 	"errors"
+	"net/http"
 	"net/url"
+	"sync"
 	"syscall"
 	"testing"
 	"testing/synctest"
@@ -162,6 +164,34 @@ func TestAgain(t *testing.T) {
 }
 
 // TestBackSoon: after an outage of minutes the watches of all kinds are open again within two seconds, and not within half a minute, each in its own time.
+// An API server, or a proxy before it, fails every watch that begins with a list, and serves lists.
+func TestListInPlaceOfAWatch(t *testing.T) {
+	watching(t, func(t *testing.T, s *apiServer, check *Health, _ func()) {
+		var mu sync.Mutex
+		asked := map[string]bool{}
+		s.becomes(func(w http.ResponseWriter, r *http.Request) {
+			mu.Lock()
+			first := !asked[r.URL.Path]
+			asked[r.URL.Path] = true
+			mu.Unlock()
+			switch {
+			case watches(r) && first:
+				errorEvent(w, http.StatusGone, "Expired")
+			case r.URL.Query().Get("sendInitialEvents") == "true":
+				says(http.StatusInternalServerError, "InternalError", "no list")(w, r)
+			default:
+				s.works(w, r)
+			}
+		})
+		time.Sleep(10 * time.Second)
+		for _, kind := range []string{"Nodes", "ServiceCIDRs"} {
+			if gap := check.Watches.Of(kind).Gap(); gap.Open || gap.Count == 0 {
+				t.Errorf("%s: %+v, and lists work", kind, gap)
+			}
+		}
+	})
+}
+
 func TestBackSoon(t *testing.T) {
 	watching(t, func(t *testing.T, s *apiServer, check *Health, _ func()) {
 		for range 3 {

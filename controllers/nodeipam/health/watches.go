@@ -297,7 +297,9 @@ const answersLate = 30 * time.Second
 // Watched begins a watch for an informer.
 func (c *Changes) Watched(ctx context.Context, opts metav1.ListOptions, begin func(context.Context, metav1.ListOptions) (watch.Interface, error)) (w watch.Interface, err error) {
 	again(ctx, func() error {
-		w, err = c.watchedOnce(ctx, opts, begin)
+		if w, err = c.watchedOnce(ctx, opts, begin); beginsWithList(opts) && errors.As(err, new(apierrors.APIStatus)) {
+			return nil // An informer lists instead, which may work.
+		}
 		return err
 	})
 	return w, err
