@@ -2044,6 +2044,13 @@ var mutants = []mutant{
 		test: "./controllers/clusteripam/infoblox TestIPAddressOfAnEarlierClaim",
 	},
 	{
+		name: "infoblox-leftover-stays", defect: "an IPAddress that stands in the way of another allocator's claim is not released when it is deleted",
+		file: "controllers/clusteripam/infoblox/claim.go",
+		old:  "\tcase s.leftover: // The claim",
+		new:  "\tcase s.leftover && !s.rests: // The claim",
+		test: "./controllers/clusteripam/infoblox TestIPAddressInTheWayOfAnotherAllocator",
+	},
+	{
 		name: "infoblox-releases-of-others", defect: "an IPAddress of another kind of pool is released",
 		file: "controllers/clusteripam/infoblox/release.go",
 		old:  "if address == nil || !ofInfoblox(address.Spec.PoolRef) ||",

@@ -117,6 +117,26 @@ func TestIPAddressOfAnotherAllocator(t *testing.T) {
 	}
 }
 
+// An earlier claim of the name has left an IPAddress, and the claim is another allocator's. Deleted, the IPAddress goes with its host record.
+func TestIPAddressInTheWayOfAnotherAllocator(t *testing.T) {
+	w := newStory(t)
+	name := types.NamespacedName{Namespace: "a", Name: "x"}
+	w.claim("x", "v4")
+	w.goOn(time.Minute)
+	_ = w.patch(shell.IPAddressClaims, name, shell.Patch{Body: []byte(noFinalizers)}, nil)
+	_ = w.delete(shell.IPAddressClaims, name, "")
+	w.put(shell.IPAddressClaims, &v1beta2.IPAddressClaim{ObjectMeta: metav1.ObjectMeta{Namespace: "a", Name: "x"},
+		Spec: v1beta2.IPAddressClaimSpec{PoolRef: v1beta2.IPPoolReference{APIGroup: shell.GroupIPAM, Kind: "InClusterIPPool", Name: "p"}}})
+	w.goOn(time.Minute)
+	w.wantRecords(t, "x [10.0.0.2]")
+	_ = w.delete(shell.IPAddresses, name, "")
+	w.goOn(time.Minute)
+	w.wantRecords(t)
+	if w.objects[shell.IPAddresses][name] != nil || w.objects[shell.IPAddressClaims][name] == nil {
+		t.Errorf("IPAddress: %v, claim: %v", w.objects[shell.IPAddresses][name], w.objects[shell.IPAddressClaims][name])
+	}
+}
+
 // A network view gets another name. The records of the claims are found there.
 func TestRenamedNetworkView(t *testing.T) {
 	w := newStory(t)
