@@ -85,23 +85,23 @@ func TestRestoredAddresses(t *testing.T) {
 	logs += ".gz"
 	const said = `I1123 16:00:00.000000 1 controller.go:309] "Allocating an address" claim="new/x" address=`
 	elsewhere := said + `"fd00::11" kind="GlobalInClusterIPPool" pool="g"`
-	for _, stops := range []struct{ logs, says string }{
-		{line("no allocation"), "LOGS has no allocation"},
-		{logs + " " + filepath.Join(t.TempDir(), "missing"), "a file that cannot be read"},
-		{logs + " " + line(said + `"10.0.0.17"`), "These lines are of another format or an earlier version"},
-		{logs + " " + line(`{"msg":"Allocating an address","claim":{"name":"x","namespace":"t"}}`), "These lines are of another format or an earlier version"},
-		{logs + " " + line(elsewhere), "The namespace new is missing."},
-		{logs, "The InClusterIPPool later of t/inlater is missing."},
-	} {
-		if output, ok := c.restore(stops.logs); ok || !strings.Contains(output, stops.says) {
-			t.Errorf("the commands end well: %t; want the message %q:\n%s", ok, stops.says, output)
+	stops := func(logs, says string) {
+		t.Helper()
+		if output, ok := c.restore(logs); ok || !strings.Contains(output, says) {
+			t.Errorf("the commands end well: %t; want the message %q:\n%s", ok, says, output)
 		}
 	}
+	stops(logs, "The InClusterIPPool later of t/inlater is missing.")
+	c.create(pools, "later", network)
+	stops(line("no allocation"), "LOGS has no allocation")
+	stops(logs+" "+filepath.Join(t.TempDir(), "missing"), "a file that cannot be read")
+	stops(logs+" "+line(said+`"10.0.0.17"`), "These lines are of another format or an earlier version")
+	stops(logs+" "+line(`{"msg":"Allocating an address","claim":{"name":"x","namespace":"t"}}`), "These lines are of another format or an earlier version")
+	stops(logs+" "+line(elsewhere), "The namespace new is missing.")
 	if c.get(addresses, "lost") != nil {
 		t.Error("the commands have stopped, and created an IPAddress")
 	}
 
-	c.create(pools, "later", network)
 	c.do("create a namespace", c.cp.ApplyObjects(t.Context(), &unstructured.Unstructured{Object: map[string]any{"apiVersion": "v1", "kind": "Namespace", "metadata": map[string]any{"name": "new"}}}))
 	logs += " " + line(elsewhere)
 	const deleteIt = "The IPAddressClaim t/before had 10.0.0.16 before t/after. Delete it if its machine is gone."
