@@ -6,6 +6,7 @@ import (
 	"net/http"
 	"net/netip"
 	"slices"
+	"strings"
 	"testing"
 	"time"
 
@@ -134,6 +135,57 @@ func TestIPAddressInTheWayOfAnotherAllocator(t *testing.T) {
 	w.wantRecords(t)
 	if w.objects[shell.IPAddresses][name] != nil || w.objects[shell.IPAddressClaims][name] == nil {
 		t.Errorf("IPAddress: %v, claim: %v", w.objects[shell.IPAddresses][name], w.objects[shell.IPAddressClaims][name])
+	}
+}
+
+// A claim has lost its finalizer while no leader was there. Its pool names the IPAddress that is left, and stays with its host record until somebody
+// deletes the IPAddress.
+func TestIPAddressWithoutClaim(t *testing.T) {
+	w := newStory(t)
+	x, v4 := types.NamespacedName{Namespace: "a", Name: "x"}, types.NamespacedName{Namespace: "a", Name: "v4"}
+	ready := func() string {
+		t.Helper()
+		pool := &v1alpha1.InfobloxIPPool{}
+		if w.objects[shell.InfobloxIPPools][v4] == nil {
+			return "gone"
+		}
+		decode(w.objects[shell.InfobloxIPPools][v4], pool)
+		return meta.FindStatusCondition(pool.Status.Conditions, v1alpha1.ConditionReady).Message
+	}
+	w.claim("x", "v4")
+	w.claim("y", "v4")
+	w.goOn(time.Minute)
+	fine := ready()
+	if strings.Contains(fine, "IPAddressClaim") {
+		t.Errorf("the pool says %q although no claim is gone", fine)
+	}
+	w.leader.end()
+	_ = w.patch(shell.IPAddressClaims, x, shell.Patch{Body: []byte(noFinalizers)}, nil)
+	_ = w.delete(shell.IPAddressClaims, x, "")
+	w.collectGarbage()
+	w.elect()
+	w.goOn(time.Minute)
+	if want := fine + " IPAddresses without an IPAddressClaim: 1 (x). They keep their addresses: delete those that no machine uses."; ready() != want {
+		t.Errorf("the pool says %q, want %q", ready(), want)
+	}
+	if !slices.ContainsFunc(w.trace, func(line string) bool { return strings.Contains(line, "event "+reasonWithoutClaim) }) {
+		t.Error("there is no event")
+	}
+	_ = w.delete(shell.IPAddressClaims, types.NamespacedName{Namespace: "a", Name: "y"}, "")
+	_ = w.delete(shell.InfobloxIPPools, v4, "")
+	for range 2 {
+		w.goOn(time.Minute)
+		w.collectGarbage()
+	}
+	w.wantRecords(t, "x [10.0.0.2]")
+	if ready() == "gone" {
+		t.Error("the pool is gone before its last IPAddress")
+	}
+	_ = w.delete(shell.IPAddresses, x, "")
+	w.goOn(time.Minute)
+	w.wantRecords(t)
+	if ready() != "gone" {
+		t.Error("the pool stays after its last IPAddress")
 	}
 }
 
