@@ -2051,6 +2051,27 @@ var mutants = []mutant{
 		test: "./controllers/clusteripam/infoblox TestIPAddressInTheWayOfAnotherAllocator",
 	},
 	{
+		name: "infoblox-pool-leaves-addresses", defect: "a pool that is deleted goes although IPAddresses without a claim are of it, and garbage collection deletes them",
+		file: "controllers/clusteripam/infoblox/pool.go",
+		old:  "len(l.claimsOf[name]) > 0 || len(l.addressesOf[name]) > 0",
+		new:  "len(l.claimsOf[name]) > 0",
+		test: "./controllers/clusteripam/infoblox TestIPAddressWithoutClaim",
+	},
+	{
+		name: "infoblox-stray-not-named", defect: "an IPAddress whose claim has lost its finalizer is not named anywhere",
+		file: "controllers/clusteripam/infoblox/pool.go",
+		old:  "if c, ok := l.claims.Get(name.Namespace, name.Name); !ok || ",
+		new:  "if c, ok := l.claims.Get(name.Namespace, name.Name); ok && ",
+		test: "./controllers/clusteripam/infoblox TestIPAddressWithoutClaim",
+	},
+	{
+		name: "infoblox-release-of-an-old-cache", defect: "a claim that is deleted goes without its IPAddress because the cache does not show that yet",
+		file: "controllers/clusteripam/infoblox/release.go",
+		old:  "case address != nil, !prepared && until.IsZero():",
+		new:  "case address != nil, until.IsZero() || prepared && until.IsZero():",
+		test: "./controllers/clusteripam/infoblox TestCreateWithoutAnswer",
+	},
+	{
 		name: "infoblox-releases-of-others", defect: "an IPAddress of another kind of pool is released",
 		file: "controllers/clusteripam/infoblox/release.go",
 		old:  "if address == nil || !ofInfoblox(address.Spec.PoolRef) ||",

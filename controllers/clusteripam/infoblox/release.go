@@ -97,13 +97,14 @@ func (l *logic) release(ctx context.Context, claim *v1beta2.IPAddressClaim, addr
 	return nil
 }
 
-// created returns the IPAddress of a claim, also if a create of it was not answered: its address must not be given to others as long as that create
-// can still be carried out.
+// created returns the IPAddress of a claim that may have one, also if the cache does not show it or a create of it was not answered: its address must
+// not be given to others as long as that create can still be carried out.
 func (l *logic) created(ctx context.Context, claim *v1beta2.IPAddressClaim, address *v1beta2.IPAddress) (*v1beta2.IPAddress, error) {
 	var until time.Time
 	l.Lock.With(func() { until = l.creating[claim.UID] })
+	_, prepared := recordOf(claim)
 	switch wait := until.Sub(l.Now()); {
-	case address != nil, until.IsZero():
+	case address != nil, !prepared && until.IsZero():
 		return address, nil
 	case wait > 0:
 		return nil, writes.Later(wait)
@@ -114,6 +115,8 @@ func (l *logic) created(ctx context.Context, claim *v1beta2.IPAddressClaim, addr
 		return nil, nil
 	case err != nil:
 		return nil, err
+	case !owns(claim, address):
+		return nil, nil
 	}
 	return address, nil
 }

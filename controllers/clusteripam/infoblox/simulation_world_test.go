@@ -231,12 +231,27 @@ func (w *world) delete(kind *shell.Kind, name types.NamespacedName, uid types.UI
 	return nil
 }
 
-// collectGarbage deletes the IPAddresses whose claim is gone.
+// collectGarbage does what the garbage collector does: an IPAddress goes when all its owners are gone; otherwise it loses those that are.
 func (w *world) collectGarbage() {
 	for _, a := range all[v1beta2.IPAddress](w, shell.IPAddresses) {
-		claim := w.objects[shell.IPAddressClaims][nameOf(a)]
-		if claim == nil || metadataOf(claim)["uid"] != string(a.OwnerReferences[0].UID) {
+		var rest []any
+		for _, r := range a.OwnerReferences {
+			kind := shell.IPAddressClaims
+			if r.Kind == v1alpha1.KindInfobloxIPPool {
+				kind = shell.InfobloxIPPools
+			}
+			owner := w.objects[kind][types.NamespacedName{Namespace: a.Namespace, Name: r.Name}]
+			if owner != nil && metadataOf(owner)["uid"] == string(r.UID) {
+				rest = append(rest, toMap(r))
+			}
+		}
+		switch {
+		case len(rest) == len(a.OwnerReferences):
+		case len(rest) == 0:
 			_ = w.delete(shell.IPAddresses, nameOf(a), a.UID)
+		default:
+			body := shell.Encode(map[string]any{"metadata": map[string]any{"ownerReferences": rest}})
+			_ = w.patch(shell.IPAddresses, nameOf(a), shell.Patch{Body: body}, nil)
 		}
 	}
 }
