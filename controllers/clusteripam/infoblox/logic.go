@@ -30,6 +30,8 @@ const (
 	fullFor = 30 * time.Second
 	// lostServerAfter is how long the release of a host record waits for an InfobloxInstance that is gone.
 	lostServerAfter = 10 * time.Minute
+	// missedEvery is how often it is noted that an InfobloxInstance is still gone. If that was last noted missedAnew ago, the wait for it begins anew.
+	missedEvery, missedAnew = time.Minute, 3 * time.Minute
 )
 
 // annotationPlace on an IPAddressClaim and its IPAddress is where the host record is: the InfobloxInstance and the network view. Whatever
@@ -49,7 +51,8 @@ func placeOf(object metav1.Object) (p place, ok bool) {
 // annotationName on both is the name of the host record. The annotation of the user can be edited at any time.
 const annotationName = "networking.x-k8s.io/infoblox-record-name"
 
-// annotationMissing on an IPAddressClaim, or on an IPAddress without one, is since when its release has missed the InfobloxInstance.
+// annotationMissing on an IPAddressClaim, or on an IPAddress without one, is since when its release has missed the InfobloxInstance, and when it did last:
+// two times with a slash between them.
 const annotationMissing = "networking.x-k8s.io/infoblox-instance-missing-since"
 
 // recordName is a name for a host record at a place.

@@ -49,8 +49,9 @@ type world struct {
 	objects map[*shell.Kind]map[types.NamespacedName]map[string]any
 	version int
 	log     []change
-	writes  int // that changed something, in Infoblox as well
-	judged  int // of them
+	drops   string // the annotation that an admission policy takes away
+	writes  int    // that changed something, in Infoblox as well
+	judged  int    // of them
 
 	grid   *wapitest.Grid
 	down   bool
@@ -199,6 +200,9 @@ func (w *world) patch(kind *shell.Kind, name types.NamespacedName, patch shell.P
 		}
 	}
 	after := merge(before, body)
+	if annotations, ok := metadataOf(after)["annotations"].(map[string]any); ok {
+		delete(annotations, w.drops)
+	}
 	finalizers, _ := metadataOf(after)["finalizers"].([]any)
 	had, _ := metadataOf(before)["finalizers"].([]any)
 	leaves := metadataOf(after)["deletionTimestamp"] != nil

@@ -40,6 +40,11 @@ func (w *world) goOn(long time.Duration) {
 	}
 }
 
+// said reports whether an event or an error had this text.
+func (w *world) said(text string) bool {
+	return slices.ContainsFunc(w.trace, func(line string) bool { return strings.Contains(line, text) })
+}
+
 func (w *world) claim(name, pool string) {
 	w.put(shell.IPAddressClaims, &v1beta2.IPAddressClaim{ObjectMeta: metav1.ObjectMeta{Namespace: "a", Name: name},
 		Spec: v1beta2.IPAddressClaimSpec{PoolRef: v1beta2.IPPoolReference{APIGroup: shell.GroupIPAM, Kind: v1alpha1.KindInfobloxIPPool, Name: pool}}})
@@ -168,7 +173,7 @@ func TestIPAddressWithoutClaim(t *testing.T) {
 	if want := fine + " IPAddresses without an IPAddressClaim: 1 (x). They keep their addresses: delete those that no machine uses."; ready() != want {
 		t.Errorf("the pool says %q, want %q", ready(), want)
 	}
-	if !slices.ContainsFunc(w.trace, func(line string) bool { return strings.Contains(line, "event "+reasonWithoutClaim) }) {
+	if !w.said("event " + reasonWithoutClaim) {
 		t.Error("there is no event")
 	}
 	_ = w.delete(shell.IPAddressClaims, types.NamespacedName{Namespace: "a", Name: "y"}, "")
@@ -223,6 +228,9 @@ func TestReplacedInstance(t *testing.T) {
 	w.goOn(2 * time.Minute)
 	w.want(t, "waits", " PoolExhausted")
 	w.want(t, "5", " AllocationFailed")
+	if !w.said("If Infoblox still has the host record waits in the network view default, delete it there.") {
+		t.Error("no event says which record is left")
+	}
 	w.put(shell.InfobloxInstances, instanceOf("i"))
 	w.goOn(time.Minute)
 	w.want(t, "5", "10.0.0.6 Ready")
@@ -251,6 +259,48 @@ func TestLostInstance(t *testing.T) {
 	w.goOn(2 * time.Minute)
 	w.want(t, "x", "gone")
 	w.wantRecords(t, "x [10.0.0.2]")
+}
+
+// The claim that waits for its InfobloxInstance is paused when that comes back. An hour later it is gone for a moment: the wait begins anew.
+func TestInstanceComesBackUnseen(t *testing.T) {
+	w := newStory(t)
+	i, x := types.NamespacedName{Name: "i"}, types.NamespacedName{Namespace: "a", Name: "x"}
+	pause := func(value string) {
+		_ = w.patch(shell.IPAddressClaims, x, shell.Patch{Body: fmt.Appendf(nil, `{"metadata": {"annotations": {%q: %s}}}`, v1beta2.AnnotationPaused, value)}, nil)
+	}
+	w.claim("x", "v4")
+	w.goOn(time.Minute)
+	_ = w.delete(shell.InfobloxInstances, i, "")
+	_ = w.delete(shell.IPAddressClaims, x, "")
+	w.goOn(5 * time.Minute)
+	pause(`""`)
+	w.put(shell.InfobloxInstances, instanceOf("i"))
+	w.goOn(time.Hour)
+	_ = w.delete(shell.InfobloxInstances, i, "")
+	pause("null")
+	w.goOn(time.Minute)
+	w.want(t, "x", "10.0.0.2 Ready")
+	w.put(shell.InfobloxInstances, instanceOf("i"))
+	w.goOn(time.Minute)
+	w.want(t, "x", "gone")
+	w.wantRecords(t)
+}
+
+// A policy takes away the annotation that says since when the InfobloxInstance is gone. The wait would never end, and that is said.
+func TestMissingIsTakenBack(t *testing.T) {
+	w := newStory(t)
+	w.claim("x", "v4")
+	w.goOn(time.Minute)
+	w.drops = annotationMissing
+	_ = w.delete(shell.InfobloxInstances, types.NamespacedName{Name: "i"}, "")
+	_ = w.delete(shell.IPAddressClaims, types.NamespacedName{Namespace: "a", Name: "x"}, "")
+	w.goOn(time.Minute)
+	if !w.said(shell.ErrTakenBack.Error()) {
+		t.Error("nobody says that the annotation is taken away")
+	}
+	w.drops = ""
+	w.goOn(lostServerAfter + time.Minute)
+	w.want(t, "x", "gone")
 }
 
 // A host record of somebody else is in the way. Deleted, as the condition says, it is not for long.
