@@ -111,8 +111,10 @@ func TestRestoredAddresses(t *testing.T) {
 	case strings.Count(output, "Delete it") != 1 || !strings.Contains(output, deleteIt):
 		t.Errorf("the commands do not say %q, or more than that:\n%s", deleteIt, output)
 	}
-	if output, ok := c.restore(logs); !ok || output != "" {
-		t.Fatalf("run again, the commands say, well: %t:\n%s", ok, output)
+	c.create(addresses, "infoblox", `{metadata: {annotations: {networking.x-k8s.io/infoblox-claim-uid: its-uid}},
+		spec: {address: 10.9.0.5, prefix: 24, claimRef: {name: infoblox}, poolRef: {apiGroup: ipam.cluster.x-k8s.io, kind: InfobloxIPPool, name: ib}}}`)
+	if output, ok := c.restore(logs); !ok || output != "t/infoblox 10.9.0.5 its-uid\n" {
+		t.Fatalf("run again, the commands end well: %t; only Infoblox's IPAddresses are to be listed:\n%s", ok, output)
 	}
 	c.delete(requests, "before")
 
