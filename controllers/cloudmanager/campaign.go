@@ -240,7 +240,8 @@ func (p *participant) credentials(ctx context.Context) (c *rest.Config, err erro
 // errLeadsNow makes the elector read the Lease again: it may have changed since it wanted to write.
 var errLeadsNow = errors.New("this program leads only now: trying again")
 
-// nestedLock is a lock that is read from the start, and written only once the program leads: until then a write waits.
+// nestedLock is a lock that is read from the start, and written only once the program leads: until then a write waits. In a leader migration it is
+// renewed only while the program holds the shared Lease, too.
 type nestedLock struct {
 	resourcelock.Interface
 	leading <-chan struct{}

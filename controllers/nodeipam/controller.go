@@ -28,8 +28,10 @@ import (
 	"github.com/multicidr/controller-manager/controllers/ipam"
 	"github.com/multicidr/controller-manager/controllers/lease"
 	"github.com/multicidr/controller-manager/controllers/nodeipam/allocator"
+	"github.com/multicidr/controller-manager/controllers/nodeipam/author"
 	"github.com/multicidr/controller-manager/controllers/nodeipam/clustercidr"
 	"github.com/multicidr/controller-manager/controllers/nodeipam/events"
+	"github.com/multicidr/controller-manager/controllers/nodeipam/finalizers"
 	"github.com/multicidr/controller-manager/controllers/nodeipam/fresh"
 	"github.com/multicidr/controller-manager/controllers/nodeipam/fromflags"
 	"github.com/multicidr/controller-manager/controllers/nodeipam/health"
@@ -37,6 +39,7 @@ import (
 	"github.com/multicidr/controller-manager/controllers/nodeipam/requests"
 	"github.com/multicidr/controller-manager/controllers/nodeipam/seen"
 	"github.com/multicidr/controller-manager/controllers/nodeipam/stored"
+	"github.com/multicidr/controller-manager/controllers/nodeipam/takeover"
 	"github.com/multicidr/controller-manager/controllers/queues"
 	"github.com/multicidr/controller-manager/controllers/writes"
 )
@@ -71,7 +74,7 @@ type Config struct {
 	// Fence is the fence of the leader Lease; nil means one that is always open.
 	Fence writes.Fence
 	// Term is the term of the same Lease, usually the same *lease.Fence; nil without leader election.
-	Term Term
+	Term takeover.Term
 	// LeaseOfItsOwn means that other allocators, such as the in-tree one, use another Lease.
 	LeaseOfItsOwn bool
 	// TakeoverDelay is for how long after the start of the term a write of another allocator may still arrive.
@@ -99,8 +102,8 @@ type Controller struct {
 	informers    externalversions.SharedInformerFactory
 	synced       map[string]cache.InformerSynced // by the kind that is cached
 	stopHearing  []func() error                  // each removes an event handler, and returns when its last event has been handled
-	// For waitTakeover.
-	term          Term
+	// For takeover.Leader.
+	term          takeover.Term
 	leaseOfItsOwn bool
 	takeoverDelay time.Duration
 	// nodesAsOf and the versions are for fresh.Wait.
@@ -128,8 +131,8 @@ type Controller struct {
 	statusWritten map[string]time.Time
 	// statusQueued are the ClusterCIDRs whose status write is already queued: while Nodes join, each of them asks for one.
 	statusQueued map[string]bool
-	// finalizerTries are the attempts to add the finalizer, by the ClusterCIDR's name.
-	finalizerTries map[string]finalizerTries
+	// finalizerTries are the attempts to add finalizers.
+	finalizerTries finalizers.Tries
 	// storedOtherwise are the ClusterCIDRs made from flags that were not stored as sent, by name. Only used by the worker of ClusterCIDRs.
 	storedOtherwise map[string]types.UID
 	// stays is the last write to each ClusterCIDR that nothing must undo, by name. Only used by the worker of ClusterCIDRs.
@@ -139,7 +142,10 @@ type Controller struct {
 	goesSince map[string]lastWrite
 	// awaited is since when Nodes have waited for a ClusterCIDR's finalizer, by the ClusterCIDR's name.
 	awaited map[string]time.Time
-	listed  listed
+	// listed are Nodes in lists of which handlers have not heard yet.
+	listed seen.Listed
+	// mayBeInUse are the ClusterCIDRs that are kept until it is known whether Nodes use them.
+	mayBeInUse map[string]bool
 	// heardVersion is the highest resource version of a Node whose event was handled, or that was read at the start.
 	heardVersion string
 	announcer    announcer
@@ -151,8 +157,8 @@ type Controller struct {
 	breaking sync.Once
 	// filled is whether the state has everything that existed at the start.
 	filled atomic.Bool
-	// earlier is what the start found out about earlier terms. Guarded by mu.
-	earlier earlierTerms
+	// earlier is what the start found out about earlier leaders. Guarded by mu.
+	earlier author.Earlier
 }
 
 // parts are the dependencies of a Controller: real ones in New, simulated ones in a test that controls every step.
@@ -253,14 +259,15 @@ func newController(cfg Config, p parts) *Controller {
 		state:            allocator.New(),
 		statusWritten:    map[string]time.Time{},
 		statusQueued:     map[string]bool{},
-		finalizerTries:   map[string]finalizerTries{},
+		finalizerTries:   finalizers.Tries{},
 		awaited:          map[string]time.Time{},
 		storedOtherwise:  map[string]types.UID{},
 		stays:            map[string]lastWrite{},
 		goesSince:        map[string]lastWrite{},
-		announcer:        announcer{since: map[string]time.Time{}, clusterCIDRs: map[string]alarm{}},
+		announcer:        announcer{since: map[string]time.Time{}, alarms: events.Alarms{}},
 		synced:           map[string]cache.InformerSynced{},
-		listed:           listed{map[string]types.UID{}, map[string]types.UID{}, map[string]types.UID{}},
+		listed:           seen.NewListed(),
+		mayBeInUse:       map[string]bool{},
 		seen:             &seen.Kinds{},
 		broken:           make(chan struct{}),
 	}
@@ -279,6 +286,7 @@ func newController(cfg Config, p parts) *Controller {
 		c.identity = writes.UnelectedIdentity()
 	}
 	c.health.Now, c.health.Watches = c.now, cfg.Watches
+	c.health.Missed = func() string { return c.seen.MissedFor(missedPatience) }
 	c.health.WaitFor(health.Problem{What: "the start"})
 	c.state.SetService(fromflags.ServiceRanges, cfg.ServiceRanges)
 	return c

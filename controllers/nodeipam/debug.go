@@ -52,6 +52,13 @@ func (s shown) Known() (f allocator.Figures, withPodCIDRs int, ok bool) {
 			}
 		}
 	}
-	ok = s.withWhole(func(b *allocator.State) { f = b.Figures() })
+	ok = s.withWhole(func(b *allocator.State) {
+		f = b.Figures()
+		for name := range s.listed.Waiting() {
+			if _, counts := b.Pending(name); !counts {
+				f.Pending[allocator.PendingMissed]++
+			}
+		}
+	})
 	return f, withPodCIDRs, ok
 }

@@ -4,6 +4,8 @@
 //	allocator   the allocation state, and which Node gets which block
 //	clustercidr a compiled ClusterCIDR, and the order in which ClusterCIDRs are tried for a Node
 //	fromflags   the ClusterCIDR that --cluster-cidr stands for
+//	author      who wrote a Node's podCIDRs
+//	finalizers  whether the finalizers that were added to ClusterCIDRs are kept
 //	text        messages of limited length (controllers/text)
 //	ipam        prefixes, owners, and the next free block (controllers/ipam)
 //
@@ -15,6 +17,7 @@
 //	fresh       caches that are recent enough for decisions
 //	seen        whether the changes of all kinds of objects are seen
 //	stored      how ClusterCIDRs are read
+//	takeover    the wait for the last writes of an earlier allocator
 //	events, health, metrics, traffic, debugpage
 //	options     the flags, and a Controller from them
 //
@@ -26,7 +29,7 @@
 //  3. syncNode (node.go) reads the Node from the cache. If it is gone, its blocks become free. If it shows podCIDRs, it holds those, no
 //     matter which program wrote them. If it is being deleted, it gets no new blocks, and keeps those that may have been written: its Pods may still run.
 //  4. Otherwise the state (allocator/reservation.go) reserves one block from every range of the first ClusterCIDR that can serve the Node,
-//     under the single lock, unless something may exist that it does not know of (listed.go, seen.go). If no ClusterCIDR can, the Node is
+//     under the single lock, unless something may exist that it does not know of (package seen). If no ClusterCIDR can, the Node is
 //     pending: an event on it says why, and any change that may help queues it again.
 //  5. One PATCH writes the blocks, with the UID of the Node for which they were chosen, and only while the leader Lease is valid
 //     (requests/fence.go, docs/operators/fencing.md).
@@ -40,6 +43,6 @@
 // package restart).
 //
 // The other files: clustercidr.go and finalizer.go maintain finalizers, status.go writes statuses, flags.go and service.go follow the flags
-// of the in-tree allocator and the service ranges, and announce.go chooses events. other.go detects another allocator, missing.go a restore
-// of etcd, and takeover.go waits for the last writes of an earlier allocator.
+// of the in-tree allocator and the service ranges, and announce.go chooses events. other.go reports another allocator, and missing.go a
+// restore of etcd.
 package nodeipam

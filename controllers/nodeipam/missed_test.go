@@ -3,6 +3,7 @@ package nodeipam
 import (
 	"context"
 	"errors"
+	"slices"
 	"strings"
 	"sync/atomic"
 	"testing"
@@ -12,11 +13,14 @@ import (
 	v1 "k8s.io/api/core/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/apimachinery/pkg/watch"
 
 	networkingv1 "github.com/multicidr/controller-manager/apis/networking/v1"
+	"github.com/multicidr/controller-manager/controllers/nodeipam/allocator"
 	"github.com/multicidr/controller-manager/controllers/nodeipam/events"
 	"github.com/multicidr/controller-manager/controllers/nodeipam/fresh"
+	"github.com/multicidr/controller-manager/controllers/nodeipam/fromflags"
 	"github.com/multicidr/controller-manager/controllers/nodeipam/health"
 	. "github.com/multicidr/controller-manager/controllers/nodeipam/internal/objects"
 	"github.com/multicidr/controller-manager/controllers/nodeipam/seen"
@@ -158,6 +162,115 @@ func TestKnownWhenHeard(t *testing.T) {
 		l.run(t)
 		if got := l.node("late").Spec.PodCIDR; got != "" {
 			t.Errorf("late has %s, and so has z", got)
+		}
+	})
+}
+
+// breaks makes changes of a kind be missed, and mends makes all that was missed known.
+func breaks(t *testing.T, changes *health.Changes) {
+	_, _ = health.Listed(t.Context(), changes, metav1.ListOptions{}, func(context.Context, metav1.ListOptions) (*v1.NodeList, error) {
+		return nil, apierrors.NewForbidden(v1.Resource("any"), "", errors.New("no"))
+	})
+}
+
+func (l *leader) mends(t *testing.T, changes *health.Changes) {
+	w := watch.NewFake()
+	got, err := changes.Watched(t.Context(), metav1.ListOptions{}, func(context.Context, metav1.ListOptions) (watch.Interface, error) { return w, nil })
+	if err != nil || !l.seen.CatchUp(t.Context()) {
+		t.Fatal("still missed: ", l.seen.Missed(), err)
+	}
+	t.Cleanup(got.Stop) // An early end would be the next gap.
+	l.caughtUp()
+}
+
+// misses returns the changes of Nodes of this leader, which nothing but a read makes known.
+func (l *leader) misses() *health.Changes {
+	changes := health.NewChanges("Nodes", nil)
+	l.seen = seen.New(seen.Kind{Gap: changes.Gap, Know: func(context.Context) bool { return true }})
+	return changes
+}
+
+// TestNodesThatNeedNothingDoNotWait: no event says that nothing is allocated for a Node that needs nothing any more.
+func TestNodesThatNeedNothingDoNotWait(t *testing.T) {
+	for name, tc := range map[string]struct {
+		then  *v1.Node
+		event bool
+	}{
+		"it is still there":   {Node("late"), true},
+		"it is gone":          {nil, false},
+		"it is being deleted": {Node("late", func(n *v1.Node) { n.DeletionTimestamp = &metav1.Time{Time: time.Now()} }), false},
+		"it got podCIDRs":     {Node("late", func(n *v1.Node) { n.Spec.PodCIDR, n.Spec.PodCIDRs = "192.168.0.0/28", []string{"192.168.0.0/28"} }), false},
+	} {
+		t.Run(name, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				l := newLeader(t, false)
+				to := &told{answeringAs: &answeringAs{leader: l}}
+				l.api = to
+				changes := l.misses()
+				stop := l.start(t)
+				breaks(t, changes)
+				l.watch("late", Node("late"))
+				time.Sleep(time.Second)
+				l.watch("late", tc.then)
+				time.Sleep(time.Minute)
+				synctest.Wait()
+				said := false
+				for _, message := range to.messages {
+					said = said || strings.Contains(message, "Nothing is allocated")
+				}
+				if said != tc.event {
+					t.Errorf("events %q", to.messages)
+				}
+				if f, _, _ := (shown{l.Controller}).Known(); (f.Pending[allocator.PendingMissed] == 1) != tc.event {
+					t.Errorf("the metric counts %v", f.Pending)
+				}
+				l.mends(t, changes)
+				stop()
+			})
+		})
+	}
+}
+
+// letsGo notes which ClusterCIDRs lose their finalizer or are deleted.
+type letsGo struct {
+	*leader
+	asked []string
+}
+
+func (l *letsGo) PatchClusterCIDR(_ context.Context, name string, _ []byte) error {
+	l.asked = append(l.asked, "patch "+name)
+	return nil
+}
+
+func (l *letsGo) DeleteClusterCIDR(_ context.Context, name string, _ types.UID, _ string) error {
+	l.asked = append(l.asked, "delete "+name)
+	return nil
+}
+
+// TestClusterCIDRsStayWhileSomethingIsMissed: a Node that the controller does not know of may use them.
+func TestClusterCIDRsStayWhileSomethingIsMissed(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		l := newLeader(t, false)
+		to := &letsGo{leader: l}
+		l.api = to
+		changes := l.misses()
+		breaks(t, changes)
+		earlier := Spec4("10.245.0.0/24", 4, nil)
+		old := fromflags.NameOf(&earlier)
+		l.setRange(t, ClusterCIDR("b", Spec4("10.1.0.0/24", 4, nil), Deleted))
+		l.setRange(t, ClusterCIDR(old, earlier, func(cc *networkingv1.ClusterCIDR) {
+			cc.Labels, cc.Annotations = map[string]string{networkingv1.LabelCreatedFromFlags: "true"}, map[string]string{networkingv1.AnnotationSuperseded: "true"}
+			cc.Spec.Allocation = networkingv1.AllocationDisabled
+		}))
+		l.run(t)
+		if len(to.asked) > 0 {
+			t.Errorf("while changes of Nodes are not seen: %q", to.asked)
+		}
+		l.mends(t, changes)
+		l.run(t)
+		slices.Sort(to.asked)
+		if want := []string{"delete " + old, "patch b"}; !slices.Equal(to.asked, want) {
+			t.Errorf("when all is known: %q, want %q", to.asked, want)
 		}
 	})
 }

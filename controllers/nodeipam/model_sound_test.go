@@ -49,10 +49,10 @@ var modelFields = map[string]struct {
 		"since refusals why"},
 	"Controller": {Controller{}, "nodeQueue state filled",
 		// Statuses, ClusterCIDRs and events are not worked on in the model, and nothing depends on them; health, firstSeen and broken are for
-		// people; nothing panics; the ClusterCIDR is never deleted, so none is gone; events are handled as soon as the cache has them, so heardVersion is its and listed is empty; no watch breaks off, so seen misses nothing; the rest never changes.
+		// people; nothing panics; the ClusterCIDR is never deleted, so none is gone; events are handled as soon as the cache has them, so heardVersion is its and listed is empty; no watch breaks off, so seen misses nothing, and mayBeInUse is empty; the rest never changes.
 		"api client clusterCIDRClient dynamic now flags primary workers identity fence nodes clusterCIDRs serviceCIDRs informers synced nodesAsOf nodesVersion clusterCIDRsVersion " +
 			"clusterCIDRQueue statusQueue mu statusWritten statusQueued health firstSeen broken breaking " +
-			"heardVersion witness stopHearing term leaseOfItsOwn takeoverDelay eventQueue entering selectors torn finalizerTries storedOtherwise stays goesSince awaited announcer earlier gone listed reads readNodes seen"},
+			"heardVersion witness stopHearing term leaseOfItsOwn takeoverDelay eventQueue entering selectors torn finalizerTries storedOtherwise stays goesSince awaited announcer earlier gone listed mayBeInUse reads readNodes seen"},
 }
 
 // pointedTo returns the type of the struct to which a field of a struct points.

@@ -10,7 +10,6 @@ import (
 	"k8s.io/apimachinery/pkg/util/wait"
 
 	"github.com/multicidr/controller-manager/controllers/nodeipam/allocator"
-	"github.com/multicidr/controller-manager/controllers/nodeipam/clustercidr"
 	"github.com/multicidr/controller-manager/controllers/nodeipam/events"
 	"github.com/multicidr/controller-manager/controllers/nodeipam/fresh"
 	"github.com/multicidr/controller-manager/controllers/nodeipam/health"
@@ -18,9 +17,10 @@ import (
 )
 
 // After an outage of the API server each kind of object is watched again at a moment of its own. Until all are, and the state has what was
-// missed, nothing new is chosen for any Node. What may have been written is written again: that is no choice.
+// missed, nothing new is chosen for any Node. What may have been written is written again: that is no choice. Nor does any ClusterCIDR go, because
+// a Node that uses it may be among what was missed.
 
-// missedPatience is how long a Node waits for what was missed before an event says so. An API server that restarts is back before that.
+// missedPatience is how long a Node waits for what was missed before an event says so, and health. An API server that restarts is back before that.
 const missedPatience = 10 * time.Second
 
 // kinds are the kinds of objects of which changes can be missed. gapsOf returns what tells of the gaps of a kind; nil if nothing does.
@@ -46,8 +46,7 @@ func (c *Controller) waitsForMissed(b *allocator.State, node *v1.Node) bool {
 	if c.seen.Missed() == "" || b.MayBeWritten(node) {
 		return false
 	}
-	if c.listed.waiting[node.Name] != node.UID {
-		c.listed.waiting[node.Name] = node.UID
+	if c.listed.Wait(node) {
 		c.announceAfter(missedPatience, events.AboutNode, node.Name, events.ReasonNotAvailable)
 	}
 	return true
@@ -55,7 +54,7 @@ func (c *Controller) waitsForMissed(b *allocator.State, node *v1.Node) bool {
 
 // whyMissed is what an event says about a Node that waits for what was missed; empty if it does not.
 func (c *Controller) whyMissed(name string) (about v1.ObjectReference, message string) {
-	uid, waits := c.listed.waiting[name]
+	uid, waits := c.listed.Waits(name)
 	if missed := c.seen.Missed(); waits && missed != "" {
 		return events.OfNode(name, uid), "Nothing is allocated, because a block may be in use that the controller does not know of: " + missed
 	}
@@ -86,9 +85,7 @@ func (c *Controller) knowNodes(ctx context.Context) bool {
 			return
 		}
 		for _, node := range nodes {
-			if blocks, _ := clustercidr.PodCIDRsOf(node); len(blocks) > 0 {
-				c.listed.unheard[node.Name] = node.UID
-			}
+			c.listed.Cached(node)
 		}
 		// What was heard before the read is not newer than the read, unless etcd was restored, and its versions went back.
 		if order, e := resourceversion.CompareResourceVersion(heard, asOf); e == nil && order > 0 {
@@ -120,9 +117,15 @@ func (c *Controller) knowClusterCIDRs(ctx context.Context) bool {
 	return err == nil
 }
 
-// knowServiceCIDRs does the same with ServiceCIDRs, except that one that is gone may stay in the state until a handler hears of it.
+// knowServiceCIDRs does the same with ServiceCIDRs, except that one that is gone may stay in the state until a handler hears of it. While API
+// servers are upgraded one after the other, reads can reach one that does not have ServiceCIDRs for as long as the watch of another one is open.
+// Then that watch tells of them.
 func (c *Controller) knowServiceCIDRs(ctx context.Context) bool {
-	if !fresh.WaitShown(ctx, &c.health, c.serviceCIDRContents()) {
+	reading, stop := context.WithCancel(ctx)
+	defer stop()
+	contents := c.serviceCIDRContents()
+	contents.Read = contents.Read.UnlessAbsent(stop)
+	if !fresh.WaitShown(reading, &c.health, contents) && ctx.Err() != nil {
 		return false
 	}
 	all, err := c.serviceCIDRs.List(labels.Everything())

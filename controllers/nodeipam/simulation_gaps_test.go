@@ -50,7 +50,7 @@ var gapMoves = map[string]moveKind{
 		}
 		return append(words, oneOf(d, []string{"resumed", "0", "0", "1", "3"}), oneOf(d, []string{"heard", "unheard"}))
 	}, onProcess(func(p *process, a []string) bool { return p.back(kind(a[0]), a[1], a[2] == "unheard") })},
-	"catch-up": {300, processes(func(p *process) bool { return p.serving && p.controller.seen.Missed() != "" && !p.cutOff() }),
+	"catch-up": {300, processes(func(p *process) bool { return p.serving && p.controller.seen.Missed() != "" }),
 		onProcess(func(p *process, _ []string) bool { return p.catchUp() })},
 }
 
@@ -83,15 +83,15 @@ func (p *process) cutOff() bool {
 	return slices.ContainsFunc(kinds, func(k kind) bool { return p.caches[k] != nil && p.caches[k].gap.Open })
 }
 
-// catchUp is what a process does when all watches are open again.
+// catchUp is what a process does when watches are open again.
 func (p *process) catchUp() bool {
-	if p.controller == nil || !p.serving || p.controller.seen.Missed() == "" || !p.controller.seen.CatchUp(noTime) {
+	if p.controller == nil || !p.serving || p.controller.seen.Missed() == "" {
 		return false
 	}
-	p.controller.caughtUp()
-	for _, k := range kinds {
-		p.caughtUp[k] = p.caches[k].gap.Count
+	if before := maps.Clone(p.caughtUp); !p.controller.seen.CatchUp(noTime) {
+		return !maps.Equal(before, p.caughtUp)
 	}
+	p.controller.caughtUp()
 	p.w.cover("what was missed is known")
 	p.check()
 	return true
@@ -162,7 +162,7 @@ func (p *process) sees() {
 	all := c.kinds(func(kind string) func() health.Gap {
 		return func() health.Gap {
 			gap := p.caches[of[kind]].gap
-			gap.Kind, gap.Err = kind, errTimeout
+			gap.Kind, gap.Err, gap.Until = kind, errTimeout, p.w.ctx
 			return gap
 		}
 	})
@@ -170,6 +170,9 @@ func (p *process) sees() {
 		k, know := of[all[i].Gap().Kind], all[i].Know
 		all[i].Know = func(ctx context.Context) bool {
 			known := know(ctx)
+			if known {
+				p.caughtUp[k] = p.caches[k].gap.Count
+			}
 			if known && k != kindNode {
 				p.seeAll(k)
 			}

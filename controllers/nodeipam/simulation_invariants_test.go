@@ -175,6 +175,9 @@ func (p *process) willPatchClusterCIDR(name string, patch []byte) {
 	if cc.Finalizers == nil || slices.Contains(cc.Finalizers, networkingv1.Finalizer) {
 		return
 	}
+	if p.cutOff() {
+		p.w.violate("what exists is known", "%s removes the finalizer of ClusterCIDR %s while a watch is broken off", p.name, name)
+	}
 	if seen := p.seen.clusterCIDRs[name]; seen == nil {
 		p.w.violate("invariant 5", "%s removes the finalizer of ClusterCIDR %s, which it knows to be gone", p.name, name)
 	} else if members := p.seen.membersOf(seen); len(members) > 0 {

@@ -618,7 +618,7 @@ func (p *process) run(line, name string) bool {
 	p.see(kind(line), name)
 	q.next = name
 	p.spawn(line, name, func() { queues.WorkOne(p.w.ctx, l.queue, l.sync) })
-	if len(p.controller.listed.waiting) > 0 && p.controller.seen.Missed() != "" {
+	if _, waits := p.controller.listed.Waits(name); waits && p.controller.seen.Missed() != "" {
 		p.w.cover("a Node waits for what was missed")
 	}
 	return true
@@ -737,12 +737,12 @@ func (a simAPI) PatchEvent(_ context.Context, _, name string, patch []byte) (*v1
 // kept is what the controller keeps for Nodes that a list lacks.
 func (p *process) kept() (all []ipam.Holding) {
 	if p.controller != nil {
-		all = p.controller.state.Kept()
+		all = keptBlocks(p.controller.state)
 	}
 	return all
 }
 
 // undecided reports whether the lease has to be renewed before a doubt is over.
 func (p *process) undecided() bool {
-	return p.controller != nil && len(p.controller.state.Kept()) > 0
+	return p.controller != nil && len(keptBlocks(p.controller.state)) > 0
 }

@@ -3,7 +3,6 @@ package nodeipam
 import (
 	"context"
 	"sync"
-	"time"
 
 	networkingapiv1 "k8s.io/api/networking/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
@@ -13,13 +12,13 @@ import (
 	"k8s.io/client-go/tools/cache"
 	"k8s.io/klog/v2"
 
-	networkingv1 "github.com/multicidr/controller-manager/apis/networking/v1"
 	"github.com/multicidr/controller-manager/controllers/nodeipam/allocator"
 	"github.com/multicidr/controller-manager/controllers/nodeipam/fresh"
 	"github.com/multicidr/controller-manager/controllers/nodeipam/fromflags"
 	"github.com/multicidr/controller-manager/controllers/nodeipam/health"
 	"github.com/multicidr/controller-manager/controllers/nodeipam/internal/parallel"
 	"github.com/multicidr/controller-manager/controllers/nodeipam/stored"
+	"github.com/multicidr/controller-manager/controllers/nodeipam/takeover"
 )
 
 // start returns when the state knows every ClusterCIDR and what every Node holds, so that allocation can begin; false if ctx was done
@@ -49,7 +48,8 @@ func (c *Controller) start(ctx context.Context) bool {
 	if !fresh.Wait(ctx, &c.health, fresh.Cache{Contents: c.nodeContents(), AsOf: c.nodesAsOf, Version: c.nodesVersion}, fresh.Cache{Contents: c.clusterCIDRContents(), AsOf: clusterCIDRsAsOf, Version: c.clusterCIDRsVersion}) {
 		return false
 	}
-	if !c.waitTakeover(ctx) {
+	leader := takeover.Leader{Term: c.term, LeaseOfItsOwn: c.leaseOfItsOwn, Delay: c.takeoverDelay, Nodes: c.nodes, Contents: c.nodeContents(), Health: &c.health, Now: c.now}
+	if !leader.Wait(ctx) {
 		return false
 	}
 	if err := c.readAll(ctx); err != nil {
@@ -78,21 +78,9 @@ func (c *Controller) waitServiceCIDRs(ctx context.Context) bool {
 	defer looking.Wait()
 	defer stop()
 	looking.Go(func() {
-		var since time.Time // of the first of the last answers that were all the same: there are none
-		_ = wait.PollUntilContextCancel(waiting, fresh.LookInterval, true, func(ctx context.Context) (bool, error) {
-			_, err := c.client.NetworkingV1().ServiceCIDRs().List(ctx, metav1.ListOptions{Limit: 1})
-			if !apierrors.IsNotFound(err) {
-				since = time.Time{}
-				return false, nil
-			}
-			if since.IsZero() {
-				since = time.Now()
-			}
-			if time.Since(since) >= health.NotServedFor {
-				stop()
-			}
-			return false, nil
-		})
+		if fresh.Absent(waiting, c.client.NetworkingV1().ServiceCIDRs().List) {
+			stop()
+		}
 	})
 	if c.waitSynced(waiting, "ServiceCIDRs") && fresh.WaitShown(waiting, &c.health, c.serviceCIDRContents()) {
 		return true
@@ -107,7 +95,7 @@ func (c *Controller) waitServiceCIDRs(ctx context.Context) bool {
 // consistent read of ClusterCIDRs, and c.nodesAsOf that of a consistent read of Nodes.
 func (c *Controller) canRead(ctx context.Context) (asOf string, ok bool) {
 	list, err := stored.ClusterCIDRs(c.dynamic).List(ctx, metav1.ListOptions{Limit: 1})
-	t := c.unreadable(err)
+	t := stored.Unreadable(err, c.clusterCIDRClient)
 	if err == nil && c.nodesAsOf == "" {
 		c.nodesAsOf, err = c.readNodes(ctx)
 		t = nodesUnreadable(err)
@@ -181,27 +169,6 @@ func (c *Controller) fill(ctx context.Context, b *allocator.State) error {
 	return nil
 }
 
-// unreadable says why ClusterCIDRs cannot be read and what to do about it; the zero value if err is nil.
-func (c *Controller) unreadable(err error) health.Problem {
-	switch {
-	case err == nil:
-		return health.Problem{}
-	case apierrors.IsNotFound(err), apierrors.IsForbidden(err) && !c.crdExists():
-		return health.Problem{What: health.CRDMissing}
-	case apierrors.IsForbidden(err):
-		return health.Problem{What: "the controller may not read ClusterCIDRs: " + health.ApplyRBAC, Err: err}
-	default:
-		return health.Problem{What: "ClusterCIDRs cannot be read", Err: err}
-	}
-}
-
-// crdExists asks discovery, which every client may use. A list without permission is Forbidden even if the resource does not exist. Without
-// an answer from discovery, the CRD is assumed to exist.
-func (c *Controller) crdExists() bool {
-	_, err := c.clusterCIDRClient.Discovery().ServerResourcesForGroupVersion(networkingv1.SchemeGroupVersion.String())
-	return !apierrors.IsNotFound(err)
-}
-
 func (c *Controller) nodeContents() fresh.Contents {
 	return fresh.Contents{Kind: "Nodes", Read: c.reads["Nodes"], Shown: fresh.VersionsOf(c.nodes.List)}
 }
@@ -218,7 +185,7 @@ func (c *Controller) noteRead(ctx context.Context, err error) {
 	if ctx.Err() != nil || apierrors.IsResourceExpired(err) || apierrors.IsGone(err) {
 		return // shutdown, or a watch that restarts from a list
 	}
-	t := c.unreadable(err)
+	t := stored.Unreadable(err, c.clusterCIDRClient)
 	changed := c.health.Read(t)
 	switch {
 	case changed && err != nil:

@@ -80,6 +80,7 @@ const (
 	testInstances    = "./controllers/clusteripam/claims/binding TestInstanceOfAClaim"
 	testConfig       = "./controllers/clusteripam/gate/opening TestConfig"
 	testOther        = "./controllers/clusteripam/shell TestOther"
+	testOtherWrote   = "./controllers/nodeipam/author TestOther"
 	testInfoblox     = "./controllers/clusteripam/infoblox TestSimulation"
 	testModel        = "./controllers/nodeipam TestModel"
 	testNewRange     = "./controllers/ipam TestNewRange"
@@ -96,8 +97,8 @@ const (
 	testRequests     = "./controllers/nodeipam/requests TestRequests"
 	testStored       = "./controllers/nodeipam TestReservationThatWasStored"
 	testStaysInside  = "./controllers/nodeipam/requests TestWriteWithoutAnswerStaysInside"
-	testTakeover     = "./controllers/nodeipam TestTakeoverWait"
-	testTakeoverSeen = "./controllers/nodeipam TestTakeoverIsSeen"
+	testTakeover     = "./controllers/nodeipam/takeover TestTakeoverWait"
+	testTakeoverSeen = "./controllers/nodeipam/takeover TestTakeoverIsSeen"
 	testTermOnLease  = "./controllers/lease TestTermOnTheLease"
 	testPredecessor  = "./controllers/lease TestPredecessor"
 	testTransport    = "./controllers/lease TestTransport"
@@ -901,7 +902,7 @@ var mutants = []mutant{
 	},
 	{
 		name: "finalizer-tried-once", defect: "a finalizer that was added and is not there is not added again",
-		old: "\tc.clusterCIDRQueue.AddAfter(p.Name, finalizerPatience)\n",
+		old: "\tc.clusterCIDRQueue.AddAfter(p.Name, finalizers.Patience)\n",
 		new: "",
 	},
 	{
@@ -927,8 +928,8 @@ var mutants = []mutant{
 	},
 	{
 		name: "alarm-forgotten", defect: "an event on a ClusterCIDR is not written because its status is",
-		old:  "\t\treturn a, ok && now.reason == reason && !now.stored\n",
-		new:  "\t\tcc, _ := c.clusterCIDRs.Get(name)\n\t\treturn a, ok && now.reason == reason && !now.stored && cc == nil\n",
+		old:  "\t\ta.about, a.message, due = c.announcer.alarms.Due(name, reason)\n\t\treturn a, due\n",
+		new:  "\t\ta.about, a.message, due = c.announcer.alarms.Due(name, reason)\n\t\tcc, _ := c.clusterCIDRs.Get(name)\n\t\treturn a, due && cc == nil\n",
 		test: testEventHangs,
 	},
 	{
@@ -983,7 +984,7 @@ var mutants = []mutant{
 	},
 	{
 		name: "takeover-not-read-again", defect: "what arrived during the wait is not read before the first choice",
-		old:  "return fresh.WaitShown(ctx, &c.health, c.nodeContents())",
+		old:  "return fresh.WaitShown(ctx, l.Health, l.Contents)",
 		new:  "return true",
 		test: testTakeoverSeen,
 	},
@@ -995,8 +996,8 @@ var mutants = []mutant{
 	},
 	{
 		name: "takeover-marked-too-early", defect: "a leader that ends during the wait tells its successor that it is over",
-		old:  "\tpredecessor := c.term.Predecessor()\n",
-		new:  "\tpredecessor := c.term.Predecessor()\n\tc.term.Mark()\n",
+		old:  "\tpredecessor := l.Term.Predecessor()\n",
+		new:  "\tpredecessor := l.Term.Predecessor()\n\tl.Term.Mark()\n",
 		test: testTakeoverSeen,
 	},
 	{
@@ -1124,7 +1125,7 @@ var mutants = []mutant{
 	{
 		name: "finalizer-lost-is-new", defect: "whoever takes a finalizer away at each event makes the controller write without a pause",
 		old:  "\tcase !finalized && stays:\n",
-		new:  "\tcase !finalized && stays:\n\t\tdelete(c.finalizerTries, name)\n\tcase false:\n",
+		new:  "\tcase !finalized && stays:\n\t\tdelete(t, name)\n\tcase false:\n",
 		test: "./controllers/nodeipam TestFinalizerTakenAwayAtEachEvent",
 	},
 	{
@@ -1141,9 +1142,9 @@ var mutants = []mutant{
 	},
 	{
 		name: "unnamed-writer-unseen", defect: "another allocator that leaves no name and chooses alike is taken for this process",
-		old:  "\tnamed := c.wrote(node) &&",
-		new:  "\tnamed := false && c.wrote(node) &&",
-		test: "./controllers/nodeipam TestAnotherAllocatorIsNoticed",
+		old:  "\tnamed := wrote(node) &&",
+		new:  "\tnamed := false && wrote(node) &&",
+		test: testOtherWrote,
 	},
 	{
 		name: "served-in-doubt", defect: "after a restore of etcd a Node that is back already gets other blocks than its machine uses",
@@ -1189,9 +1190,9 @@ var mutants = []mutant{
 	},
 	{
 		name: "replaced-name-unseen", defect: "two processes that write the same block into one Node do not notice each other",
-		old:  "(!clustercidr.ShowsPodCIDRs(was) || replaced)",
+		old:  "(!clustercidr.ShowsPodCIDRs(was) || by.Replaced)",
 		new:  "!clustercidr.ShowsPodCIDRs(was)",
-		test: testAllocator,
+		test: testOtherWrote,
 	},
 	{
 		name: "deposed-leader-accuses", defect: "a leader that was deposed reports its successor as another allocator",
@@ -1201,7 +1202,7 @@ var mutants = []mutant{
 	},
 	{
 		name: "earlier-leader-accused", defect: "a write of an earlier leader that arrives late counts as another allocator's",
-		old:  " || c.wroteEarlier(node) {",
+		old:  " || c.earlier.Wrote(node, c.now()) {",
 		new:  " {",
 		test: testEarlier,
 	},
@@ -1342,8 +1343,55 @@ var mutants = []mutant{
 	},
 	{
 		name: "missed-and-not-read", defect: "when all watches are open again, what was missed counts as known, although a list or a watch can still be behind",
-		old: "if !k.kinds[i].Know(ctx) {",
-		new: "if len(k.kinds) == 0 && !k.kinds[i].Know(ctx) {",
+		old: "if k.kinds[i].Know(ctx) {",
+		new: "if len(k.kinds) > 0 || k.kinds[i].Know(ctx) {",
+	},
+	{
+		name: "missed-while-others-are", defect: "a kind of object is read only when no other kind has a gap, so nothing is known where watches end all the time",
+		old:  "if g := kind.Gap(); !g.Open && ",
+		new:  "if g := kind.Gap(); !slices.ContainsFunc(k.gaps(), func(g health.Gap) bool { return g.Open }) && ",
+		test: "./controllers/nodeipam/seen TestRun",
+	},
+	{
+		name: "missed-and-healthy", defect: "health says nothing while no Node gets podCIDRs, because watches end before everything is read",
+		old:  "if since.IsZero() || time.Since(since) < long {",
+		new:  "if since.IsZero() || long > 0 {",
+		test: "./controllers/nodeipam/seen TestRun",
+	},
+	{
+		name: "missed-where-reads-are-404", defect: "no Node gets podCIDRs while reads reach an API server that does not have ServiceCIDRs, and the watch another one",
+		old:  "contents.Read = contents.Read.UnlessAbsent(stop)",
+		new:  "contents.Read = contents.Read.UnlessAbsent(func() {})",
+		test: "./controllers/nodeipam TestServiceCIDRsThatReadsDoNotHave",
+	},
+	{
+		name: "missed-by-the-gone", defect: "an event says that a Node waits which is gone, or has podCIDRs by now",
+		old:  "c.listed.WaitsNoMore(name)",
+		new:  "_ = c.listed.WaitsNoMore",
+		test: "./controllers/nodeipam TestNodesThatNeedNothingDoNotWait",
+	},
+	{
+		name: "missed-uncounted", defect: "the metric of pending Nodes does not count those that wait for what was missed",
+		old:  "f.Pending[allocator.PendingMissed]++",
+		new:  "f.Pending[allocator.PendingMissed] += 0",
+		test: "./controllers/nodeipam TestNodesThatNeedNothingDoNotWait",
+	},
+	{
+		name: "missed-and-let-go", defect: "a ClusterCIDR loses its finalizer while changes are not seen, and a Node that uses it may be among them",
+		old: "b.InUse(name) || known.State == ipam.Terminating && c.waitsForUsers(name)",
+		new: "b.InUse(name)",
+	},
+	{
+		name: "missed-and-deleted", defect: "the ClusterCIDR of earlier flags is deleted while changes are not seen, and a Node that uses it may be among them",
+		old:  "b.InUse(cc.Name) || c.waitsForUsers(cc.Name)",
+		new:  "b.InUse(cc.Name)",
+		test: "./controllers/nodeipam TestClusterCIDRsStayWhileSomethingIsMissed",
+	},
+	{
+		name: "missed-and-kept", defect: "a ClusterCIDR that stayed because changes were not seen stays for ever",
+		old:  "c.clusterCIDRQueue.Add(name)\n\t}\n\tclear(c.mayBeInUse)",
+		new:  "_ = name\n\t}\n\tclear(c.mayBeInUse)",
+		test: "./controllers/nodeipam TestClusterCIDRsStayWhileSomethingIsMissed",
 	},
 	{
 		name: "missed-and-not-woken", defect: "Nodes that joined while changes were not seen are not queued when they are",
@@ -1357,7 +1405,7 @@ var mutants = []mutant{
 	},
 	{
 		name: "missed-and-only-cached", defect: "what was missed counts as known when the cache shows it, although handlers are behind and the state does not have it",
-		old:  "c.listed.unheard[node.Name] = node.UID",
+		old:  "c.listed.Cached(node)",
 		new:  "_ = node.UID",
 		test: "./controllers/nodeipam TestKnownWhenHeard",
 	},
@@ -1506,9 +1554,9 @@ var mutants = []mutant{
 	},
 	{
 		name: "vacant-lease-trusted", defect: "node-ipam-controller trusts its own old Lease, and does not wait for an allocator that had another one meanwhile",
-		old:  "anyPodCIDRs && c.term.Vacant() > vacantTooLong:",
-		new:  "anyPodCIDRs && c.term.Vacant() < 0:",
-		test: "./controllers/nodeipam TestTakeoverWait",
+		old:  "anyPodCIDRs && l.Term.Vacant() > vacantTooLong:",
+		new:  "anyPodCIDRs && l.Term.Vacant() < 0:",
+		test: testTakeover,
 	},
 	{
 		name: "throttled-means-sent", defect: "a request that waited too long for --node-ipam-kube-api-qps counts as a write without an answer",

@@ -37,10 +37,11 @@ const (
 	pendingNoClusterCIDR PendingReason = "NoClusterCIDR"
 	pendingNotSelected   PendingReason = "NotSelected"
 	pendingFull          PendingReason = "Full"
+	PendingMissed        PendingReason = "ChangesMissed" // That nothing is chosen for it, and why, the State does not know.
 )
 
 var PendingReasons = []PendingReason{pendingNoClusterCIDR, pendingNotSelected, pendingFull,
-	PendingReason(ipam.Pending.String()), PendingReason(ipam.Disabled.String()), PendingReason(ipam.Terminating.String()), PendingReason(ipam.Invalid.String())}
+	PendingReason(ipam.Pending.String()), PendingReason(ipam.Disabled.String()), PendingReason(ipam.Terminating.String()), PendingReason(ipam.Invalid.String()), PendingMissed}
 
 // pendingReasonOf sums up why pools refused a Node. It is Full if any pool only lacks space; otherwise it is the state of the first pool,
 // which somebody has to change.

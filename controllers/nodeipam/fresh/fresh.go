@@ -10,6 +10,7 @@ import (
 	"sync/atomic"
 	"time"
 
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	"k8s.io/apimachinery/pkg/api/meta"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/fields"
@@ -264,4 +265,42 @@ func VersionsOf[O metav1.Object](list func(labels.Selector) ([]O, error)) func()
 		}
 		return versions, err
 	}
+}
+
+// Absent returns true when the API server has answered for health.NotServedFor that it does not have a kind of object; false if ctx was done
+// before.
+func Absent[L runtime.Object](ctx context.Context, list func(context.Context, metav1.ListOptions) (L, error)) bool {
+	var absent absence
+	err := wait.PollUntilContextCancel(ctx, LookInterval, true, func(ctx context.Context) (bool, error) {
+		_, err := list(ctx, metav1.ListOptions{Limit: 1})
+		return absent.lasts(err), nil
+	})
+	return err == nil
+}
+
+// UnlessAbsent returns the same Read, which calls absent when the API server has answered it for so long that it does not have such objects.
+func (r Read) UnlessAbsent(absent func()) Read {
+	var is absence
+	return func(ctx context.Context, name string) (map[string]string, string, error) {
+		versions, asOf, err := r(ctx, name)
+		if is.lasts(err) {
+			absent()
+		}
+		return versions, asOf, err
+	}
+}
+
+// absence knows since when all answers have been the same: there are no such objects.
+type absence struct{ since time.Time }
+
+// lasts notes an answer, and reports whether they have been the same for health.NotServedFor.
+func (a *absence) lasts(err error) bool {
+	switch {
+	case !apierrors.IsNotFound(err):
+		a.since = time.Time{}
+		return false
+	case a.since.IsZero():
+		a.since = time.Now()
+	}
+	return time.Since(a.since) >= health.NotServedFor
 }

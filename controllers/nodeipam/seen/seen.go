@@ -1,5 +1,6 @@
-// Package seen knows whether the changes of all kinds of objects are seen. Nothing is chosen while they are known not to be: a block can be in
-// a service range, excluded, or another Node's, and the watch that will tell is not open yet.
+// Package seen knows whether the changes of all kinds of objects are seen (Kinds), and have been heard of (Listed). Nothing is chosen while they
+// are known not to be: a block can be in a service range, excluded, or another Node's, and the watch that will tell is not open yet, or what it
+// told is in the cache and not in the state.
 package seen
 
 import (
@@ -7,6 +8,7 @@ import (
 	"slices"
 	"strings"
 	"sync"
+	"time"
 
 	"github.com/multicidr/controller-manager/controllers/nodeipam/health"
 )
@@ -24,7 +26,8 @@ type Kinds struct {
 	kinds []Kind
 
 	mu    sync.Mutex
-	known []int // by kind: how many gaps it had when all that was missed became known
+	known []int     // by kind: the number of the last gap after which a read has shown all, and that is known
+	since time.Time // since when something has been missed; zero if nothing is, and before Run
 }
 
 // New returns Kinds. Gaps of before count: who reads everything at the start need not have read after them.
@@ -64,33 +67,31 @@ func (k *Kinds) missed(gaps []health.Gap) (missed []int) {
 	return missed
 }
 
-// CatchUp returns true if nothing is missed any more: all watches are open, and of each kind that had a gap, the controller knows what a read
-// since then has shown. It waits for reads, and not for watches.
-func (k *Kinds) CatchUp(ctx context.Context) bool { return k.catchUp(ctx, k.gaps()) }
-
-func (k *Kinds) catchUp(ctx context.Context, gaps []health.Gap) bool {
-	missed := k.missed(gaps)
-	if slices.ContainsFunc(missed, func(i int) bool { return gaps[i].Open }) {
-		return false
-	}
-	for _, i := range missed {
-		if !k.kinds[i].Know(ctx) {
-			return false
+// CatchUp reads each kind that had a gap and whose watch is open again, and returns true if nothing is missed any more. It waits for reads, and
+// not for watches.
+func (k *Kinds) CatchUp(ctx context.Context) bool {
+	for i, kind := range k.kinds {
+		if g := kind.Gap(); !g.Open && slices.Contains(k.missed(k.gaps()), i) {
+			k.know(ctx, i, g)
 		}
 	}
-	same := func(a, b health.Gap) bool { return a.Count == b.Count && a.Open == b.Open && a.Absent == b.Absent }
-	if !slices.EqualFunc(gaps, k.gaps(), same) {
-		return false
-	}
-	k.mu.Lock()
-	defer k.mu.Unlock()
-	for _, i := range missed {
-		k.known[i] = gaps[i].Count
-	}
-	return true
+	return len(k.missed(k.gaps())) == 0
 }
 
-// Run catches up after each gap until ctx is done, and calls then each time. A gap that begins while it reads makes it begin anew.
+// know reads one kind of object, until it has another gap. What it finds out stays known while other kinds have gaps. Otherwise nothing would be
+// known where the watches of all kinds together end more often than a read of many Nodes takes.
+func (k *Kinds) know(ctx context.Context, i int, after health.Gap) {
+	ctx, stop := context.WithCancel(ctx)
+	defer stop()
+	defer context.AfterFunc(after.Until, stop)()
+	if k.kinds[i].Know(ctx) {
+		k.mu.Lock()
+		defer k.mu.Unlock()
+		k.known[i] = after.Count
+	}
+}
+
+// Run catches up after each gap until ctx is done, and calls then each time.
 func (k *Kinds) Run(ctx context.Context, then func()) {
 	for ctx.Err() == nil {
 		k.runOnce(ctx, then)
@@ -105,9 +106,35 @@ func (k *Kinds) runOnce(ctx context.Context, then func()) {
 	for _, g := range gaps {
 		defer context.AfterFunc(g.Until, stop)()
 	}
-	if len(k.missed(gaps)) > 0 && k.catchUp(until, gaps) {
+	missed := len(k.missed(gaps)) > 0
+	k.misses(missed)
+	if missed && k.CatchUp(ctx) {
+		k.misses(false)
 		then()
 		return
 	}
 	<-until.Done()
+}
+
+// misses notes whether something is missed.
+func (k *Kinds) misses(something bool) {
+	k.mu.Lock()
+	defer k.mu.Unlock()
+	switch {
+	case !something:
+		k.since = time.Time{}
+	case k.since.IsZero():
+		k.since = time.Now()
+	}
+}
+
+// MissedFor is Missed if Run has not caught up for so long, else empty.
+func (k *Kinds) MissedFor(long time.Duration) string {
+	k.mu.Lock()
+	since := k.since
+	k.mu.Unlock()
+	if since.IsZero() || time.Since(since) < long {
+		return ""
+	}
+	return k.Missed()
 }
