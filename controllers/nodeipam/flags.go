@@ -188,9 +188,14 @@ func (c *Controller) retire(ctx context.Context, cc *networkingv1.ClusterCIDR) e
 	if err != nil || inUse || !p.Superseded || !fromflags.Disabled(cc) || fromflags.ChangedByUser(cc) {
 		return err // called again when the last Node stops using it
 	}
+	return c.deleteSuperseded(ctx, cc)
+}
+
+// deleteSuperseded deletes a ClusterCIDR of other flags, as it was seen.
+func (c *Controller) deleteSuperseded(ctx context.Context, cc *networkingv1.ClusterCIDR) error {
 	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), writes.Timeout)
 	defer cancel()
-	err = c.api.DeleteClusterCIDR(ctx, cc.Name, cc.UID, cc.ResourceVersion)
+	err := c.api.DeleteClusterCIDR(ctx, cc.Name, cc.UID, cc.ResourceVersion)
 	switch {
 	case err == nil:
 		klog.FromContext(ctx).Info("Deleting a ClusterCIDR of other flags, which no Node uses", "clusterCIDR", klog.KObj(cc))

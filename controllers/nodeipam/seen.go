@@ -124,7 +124,7 @@ func (c *Controller) knowServiceCIDRs(ctx context.Context) bool {
 	reading, stop := context.WithCancel(ctx)
 	defer stop()
 	contents := c.serviceCIDRContents()
-	contents.Read = contents.Read.UnlessAbsent(stop)
+	contents.Read = contents.UnlessAbsent(stop)
 	if !fresh.WaitShown(reading, &c.health, contents) && ctx.Err() != nil {
 		return false
 	}
