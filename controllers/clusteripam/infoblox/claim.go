@@ -50,7 +50,8 @@ func (l *logic) situationOf(key shell.Key) (s situation) {
 	}
 	if s.address != nil && !owns(s.claim, s.address) {
 		s.address, s.foreign = nil, s.address
-		s.leftover = s.foreign.DeletionTimestamp != nil && ofInfoblox(s.foreign.Spec.PoolRef)
+		// Of a claim that cannot be read nobody knows what it has.
+		s.leftover = s.foreign.DeletionTimestamp != nil && ofInfoblox(s.foreign.Spec.PoolRef) && l.claims.Broken(s.claim) == nil
 	}
 	s.rests = !ofInfoblox(s.claim.Spec.PoolRef) || l.claims.Broken(s.claim) != nil && s.claim.DeletionTimestamp == nil || l.pausedOrAlone(s.claim)
 	return s
@@ -62,12 +63,12 @@ func (l *logic) syncClaim(ctx context.Context, key shell.Key) error {
 	l.Lock.With(func() { s = l.situationOf(key) })
 	claim, address := s.claim, s.address
 	switch {
-	case s.rests:
-		return nil
 	case claim == nil:
 		return l.releaseOrphan(ctx, address)
-	case s.leftover:
+	case s.leftover: // The claim may be another allocator's.
 		return l.releaseOrphan(ctx, s.foreign)
+	case s.rests:
+		return nil
 	case claim.DeletionTimestamp != nil:
 		return l.release(ctx, claim, address)
 	case s.foreign != nil:

@@ -5,6 +5,7 @@ import (
 	"context"
 	"fmt"
 	"slices"
+	"strings"
 	"time"
 
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
@@ -97,13 +98,14 @@ func (l *logic) release(ctx context.Context, claim *v1beta2.IPAddressClaim, addr
 	return nil
 }
 
-// created returns the IPAddress of a claim, also if a create of it was not answered: its address must not be given to others as long as that create
-// can still be carried out.
+// created returns the IPAddress of a claim that may have one, also if the cache does not show it or a create of it was not answered: its address must
+// not be given to others as long as that create can still be carried out.
 func (l *logic) created(ctx context.Context, claim *v1beta2.IPAddressClaim, address *v1beta2.IPAddress) (*v1beta2.IPAddress, error) {
 	var until time.Time
 	l.Lock.With(func() { until = l.creating[claim.UID] })
+	_, prepared := recordOf(claim)
 	switch wait := until.Sub(l.Now()); {
-	case address != nil, until.IsZero():
+	case address != nil, !prepared && until.IsZero():
 		return address, nil
 	case wait > 0:
 		return nil, writes.Later(wait)
@@ -114,6 +116,8 @@ func (l *logic) created(ctx context.Context, claim *v1beta2.IPAddressClaim, addr
 		return nil, nil
 	case err != nil:
 		return nil, err
+	case !owns(claim, address):
+		return nil, nil
 	}
 	return address, nil
 }
@@ -240,33 +244,70 @@ func (l *logic) clientOf(ctx context.Context, c released) (client WAPI, err erro
 			c.name, c.networkView, c.instance, lostServerAfter)
 		return nil, writes.Later(checkFailed)
 	default:
-		l.tell(c, reasonRecordLeft, "There is no InfobloxInstance %s. If Infoblox still has the host record %s with the address %s in the network view %s, delete it there.",
-			c.instance, c.name, c.Address, c.networkView)
+		with := ""
+		if c.Address.IsValid() {
+			with = fmt.Sprintf(" with the address %s", c.Address)
+		}
+		l.tell(c, reasonRecordLeft, "There is no InfobloxInstance %s. If Infoblox still has the host record %s%s in the network view %s, delete it there.",
+			c.instance, c.name, with, c.networkView)
 		return nil, nil
 	}
 }
 
 // missingFor returns for how long a release has missed its InfobloxInstance. That is written to the object, so that the next leader goes on with
-// the wait, and removed when there is the InfobloxInstance.
+// the wait, and removed when there is the InfobloxInstance. Nobody looks while the object, its pool or its Cluster is paused, so it is written again
+// and again: what is old does not count.
 func (l *logic) missingFor(ctx context.Context, c released, missing bool) (gone time.Duration, err error) {
-	since, err := time.Parse(time.RFC3339, c.about.GetAnnotations()[annotationMissing])
-	switch noted := err == nil; {
-	case missing && noted:
-		return l.Now().Sub(since), nil
-	case missing:
-		return 0, l.noteMissing(ctx, c, l.Now().UTC().Format(time.RFC3339))
-	case !noted:
+	since, last, noted := missed(c.about)
+	now := l.Now().UTC()
+	switch {
+	case !missing && !noted:
 		return 0, nil
+	case !missing:
+		if err := l.noteMissing(ctx, c, ""); err != nil {
+			return 0, err
+		}
+		return 0, writes.Later(time.Second) // The object has changed.
+	case now.Sub(last) >= missedAnew:
+		since = now
+	case now.Sub(last) < missedEvery:
+		return now.Sub(since), nil
 	}
-	if err := l.noteMissing(ctx, c, nil); err != nil {
-		return 0, err
-	}
-	return 0, writes.Later(time.Second) // The object has changed.
+	return now.Sub(since), l.noteMissing(ctx, c, since.Format(time.RFC3339)+"/"+now.Format(time.RFC3339))
 }
 
-func (l *logic) noteMissing(ctx context.Context, c released, since any) error {
-	patch := shell.MergePatch(c.about, map[string]any{"metadata": map[string]any{"annotations": map[string]any{annotationMissing: since}}})
-	return l.API.Patch(ctx, c.kind, nameOf(c.about), patch, nil)
+// missed returns what annotationMissing says. What cannot be read is long ago.
+func missed(object metav1.Object) (since, last time.Time, noted bool) {
+	text, noted := object.GetAnnotations()[annotationMissing]
+	from, to, _ := strings.Cut(text, "/")
+	since, err := time.Parse(time.RFC3339, from)
+	if err == nil {
+		last, err = time.Parse(time.RFC3339, to)
+	}
+	if err != nil {
+		last = time.Time{}
+	}
+	return since, last, noted
+}
+
+// noteMissing writes annotationMissing, or removes it.
+func (l *logic) noteMissing(ctx context.Context, c released, text string) error {
+	var value any
+	if text != "" {
+		value = text
+	}
+	var stored metav1.Object = &v1beta2.IPAddressClaim{}
+	if c.kind == shell.IPAddresses {
+		stored = &v1beta2.IPAddress{}
+	}
+	patch := shell.MergePatch(c.about, map[string]any{"metadata": map[string]any{"annotations": map[string]any{annotationMissing: value}}})
+	if err := l.API.Patch(ctx, c.kind, nameOf(c.about), patch, stored); err != nil {
+		return err
+	}
+	if stored.GetAnnotations()[annotationMissing] != text {
+		return shell.ErrTakenBack // The wait would never end.
+	}
+	return nil
 }
 
 // elsewhere returns the network view that has the host record of a claim if it is not the one that it was: a network view can get another name.
