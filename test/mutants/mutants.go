@@ -1378,9 +1378,14 @@ var mutants = []mutant{
 	},
 	{
 		name: "lost-answer-of-a-read", defect: "no Node gets podCIDRs any more after the answer to a consistent read was lost",
-		old:  "limited, cancel := context.WithTimeout(ctx, answered)",
-		new:  "limited, cancel := context.WithCancel(ctx)",
+		old:  "return context.WithTimeout(ctx, answered)",
+		new:  "return context.WithCancel(ctx)",
 		test: "./controllers/nodeipam/fresh TestLostAnswer",
+	},
+	{
+		name: "gone-from-a-list", defect: "no Node gets podCIDRs any more after a Node went while a watch began with a list",
+		old:  "func (l Listed) Lacks(name string) { delete(l.reading, name) }",
+		new:  "func (l Listed) Lacks(string) {}",
 	},
 	{
 		name: "missed-where-reads-are-404", defect: "no Node gets podCIDRs while reads reach an API server that does not have ServiceCIDRs, and the watch another one",

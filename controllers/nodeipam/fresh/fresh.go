@@ -84,12 +84,17 @@ func (g *Gone) Knows(name, version string) bool {
 // would never end.
 const answered = 65 * time.Second
 
+// Limited returns the context of one request.
+func Limited(ctx context.Context) (context.Context, context.CancelFunc) {
+	return context.WithTimeout(ctx, answered)
+}
+
 // ReadNodes makes a consistent read of Nodes and returns its resource version. It reads only one Node, however many there are.
 //
 // A watch that starts later is at least that recent from the start. A watch that is already running may learn only from its next bookmark,
 // about once a minute, that it has missed nothing.
 func ReadNodes(ctx context.Context, client kubernetes.Interface) (asOf string, err error) {
-	ctx, cancel := context.WithTimeout(ctx, answered)
+	ctx, cancel := Limited(ctx)
 	defer cancel()
 	// An empty resource version means the most recent one.
 	nodes, err := client.CoreV1().Nodes().List(ctx, metav1.ListOptions{Limit: 1})
@@ -235,7 +240,7 @@ func ReadPages[L runtime.Object](list func(context.Context, metav1.ListOptions) 
 			options.FieldSelector = fields.OneTermEqualSelector(metav1.ObjectNameField, name).String()
 		}
 		for {
-			limited, cancel := context.WithTimeout(ctx, answered)
+			limited, cancel := Limited(ctx)
 			page, err := list(limited, options)
 			if cancel(); err != nil {
 				return nil, "", err
@@ -279,7 +284,9 @@ func VersionsOf[O metav1.Object](list func(labels.Selector) ([]O, error)) func()
 func Absent[L runtime.Object](ctx context.Context, list func(context.Context, metav1.ListOptions) (L, error)) bool {
 	var absent absence
 	err := wait.PollUntilContextCancel(ctx, LookInterval, true, func(ctx context.Context) (bool, error) {
-		_, err := list(ctx, metav1.ListOptions{Limit: 1})
+		limited, cancel := Limited(ctx)
+		defer cancel()
+		_, err := list(limited, metav1.ListOptions{Limit: 1})
 		return absent.lasts(err), nil
 	})
 	return err == nil

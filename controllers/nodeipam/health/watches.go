@@ -59,6 +59,8 @@ type Lists interface {
 	ListBegins()
 	// ListHas is called with Nodes of the list.
 	ListHas(nodes ...*v1.Node)
+	// ListLacks is called with a Node that the list had, and that is gone before it ends.
+	ListLacks(node string)
 	// ListEnds is called when the list is complete.
 	ListEnds()
 }
@@ -106,8 +108,13 @@ func (w *Watches) listed(opts metav1.ListOptions, page *v1.NodeList) {
 // watched tells of a watch that begins with a list.
 func (w *Watches) watched(event watch.Event) {
 	w.tell(func(l Lists) {
-		if node, ok := event.Object.(*v1.Node); ok && event.Type == watch.Added {
-			l.ListHas(node)
+		if node, ok := event.Object.(*v1.Node); ok {
+			switch event.Type {
+			case watch.Added, watch.Modified:
+				l.ListHas(node)
+			case watch.Deleted: // since the API server read the list
+				l.ListLacks(node.Name)
+			}
 		}
 		if endsList(event) {
 			l.ListEnds()
