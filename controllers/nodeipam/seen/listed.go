@@ -39,7 +39,9 @@ func (l Listed) Has(node *v1.Node) {
 }
 
 // Lacks notes that the list does not have a Node any more.
-func (l Listed) Lacks(name string) { delete(l.reading, name) }
+func (l Listed) Lacks(name string) {
+	delete(l.reading, name)
+}
 
 // Ends notes that the list is complete: handlers will hear of all its changes.
 func (l Listed) Ends() {
