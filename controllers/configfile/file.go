@@ -79,7 +79,7 @@ func (f *File) Read() error {
 		return f.at(root.Line, "want keys and values, such as clusterCIDR: 10.244.0.0/16")
 	}
 	f.Root = root
-	return f.checkKeys(root)
+	return f.checkValues(root)
 }
 
 // Component reports whether the file is a versioned object and not in the flat form.
@@ -114,11 +114,17 @@ func (f *File) entries(n *yaml.Node) func(yield func(key, value *yaml.Node) bool
 	}
 }
 
-// checkKeys refuses what YAML parsers understand in different ways.
-func (f *File) checkKeys(n *yaml.Node) error {
+// octal matches what is an octal number in YAML 1.1.
+var octal = regexp.MustCompile(`^[-+]?0[0-9_]+$`)
+
+// checkValues refuses what YAML parsers understand in different ways.
+func (f *File) checkValues(n *yaml.Node) error {
 	var errs []error
 	if n.Kind == yaml.AliasNode || n.Anchor != "" {
 		errs = append(errs, f.at(n.Line, "anchors and aliases are not supported: write the value itself"))
+	}
+	if n.Kind == yaml.ScalarNode && n.Style == 0 && octal.MatchString(n.Value) {
+		errs = append(errs, f.at(n.Line, "%s is an octal number for some parsers, and not for others: write it without the first 0, or in quotes if it is a text", n.Value))
 	}
 	first := map[string]int{}
 	for key := range f.entries(n) {
@@ -130,7 +136,7 @@ func (f *File) checkKeys(n *yaml.Node) error {
 	}
 	if n.Kind != yaml.AliasNode {
 		for _, child := range n.Content {
-			errs = append(errs, f.checkKeys(child))
+			errs = append(errs, f.checkValues(child))
 		}
 	}
 	return errors.Join(errs...)

@@ -181,6 +181,7 @@ func TestFlags(t *testing.T) {
 		"another case":             {file: "clusterCidr: 10.0.0.0/8\n", want: ":1: there is no key clusterCidr: write clusterCIDR"},
 		"repeated":                 {file: "size: 1\non: true\nsize: 1\n", want: ":3: size is here twice, first in line 1"},
 		"repeated pairs":           {file: "pairs: {a: 1, a: 2}\n", want: ":1: a is here twice"},
+		"an octal number":          {file: "size: 010\n", want: ":1: 010 is an octal number for some parsers"},
 		"an alias":                 {file: "size: &a 1\n", want: ":1: anchors and aliases are not supported"},
 		"a file in a file":         {file: "config: a\n", want: ":1: there is no key config"},
 		"a number in quotes":       {file: "size: '24'\n", want: ":1: size: 24 is not a number"},
