@@ -82,6 +82,9 @@ func (f *File) Read() error {
 	return f.checkValues(root)
 }
 
+// Given reports whether --config names a file.
+func (f *File) Given() bool { return f.path != "" }
+
 // Component reports whether the file is a versioned object and not in the flat form.
 func (f *File) Component() bool {
 	for key := range f.entries(f.Root) {

@@ -23,6 +23,7 @@ import (
 	"k8s.io/kubernetes/cmd/kube-controller-manager/app"
 	"k8s.io/kubernetes/cmd/kube-controller-manager/app/config"
 	"k8s.io/kubernetes/cmd/kube-controller-manager/app/options"
+	kubectrlmgrconfig "k8s.io/kubernetes/pkg/controller/apis/config"
 
 	"github.com/multicidr/controller-manager/controllers/configfile"
 	fromcomponent "github.com/multicidr/controller-manager/controllers/configfile/component"
@@ -67,6 +68,9 @@ func NewCommand(added ...Descriptor) *cobra.Command {
 			// The event broadcaster lives as long as this context. It has to outlive a signal, because the shutdown creates the last
 			// events. So the signal gets its own context below.
 			replacements, err := validate(opts, roster)
+			if file.Given() {
+				err = utilerrors.Flatten(utilerrors.NewAggregate([]error{err, contradictions(opts, roster)}))
+			}
 			if err != nil {
 				return file.Explain(err)
 			}
@@ -137,6 +141,19 @@ func validate(opts *options.KubeControllerManagerOptions, roster roster) ([]repl
 	}
 	replacements, err := roster.replacements(opts.Generic.Controllers)
 	return replacements, utilerrors.Flatten(utilerrors.NewAggregate(append(errs, err)))
+}
+
+// contradictions returns what the added controllers that are enabled cannot do with flags of upstream's. Without a file that does not end the
+// process: the command line of an existing control plane must go on starting it, and the controller's health check tells.
+func contradictions(opts *options.KubeControllerManagerOptions, roster roster) error {
+	var c kubectrlmgrconfig.KubeControllerManagerConfiguration
+	errs := []error{opts.KubeCloudShared.ApplyTo(&c.KubeCloudShared), opts.NodeIPAMController.ApplyTo(&c.NodeIPAMController)}
+	for _, d := range roster.added {
+		if d.Contradictions != nil && roster.enabled(d.Name, roster.canonical(opts.Generic.Controllers)) {
+			errs = append(errs, d.Contradictions(c)...)
+		}
+	}
+	return utilerrors.NewAggregate(errs)
 }
 
 // newConfig turns options into a configuration.

@@ -6,6 +6,7 @@ import (
 	"github.com/spf13/pflag"
 
 	"k8s.io/kubernetes/cmd/kube-controller-manager/app"
+	kubectrlmgrconfig "k8s.io/kubernetes/pkg/controller/apis/config"
 
 	"github.com/multicidr/controller-manager/controllers/lease"
 )
@@ -31,6 +32,8 @@ type Descriptor struct {
 	ReadsNodes bool
 	// Flags are the controller's own flags; nil means none. They are validated even if the controller is disabled, as upstream's flags are.
 	Flags Flags
+	// Contradictions are what is wrong with flags of the manager's own that the controller uses; nil means nothing can be.
+	Contradictions func(c kubectrlmgrconfig.KubeControllerManagerConfiguration) []error
 	// Prepare is called once, before any other controller requests a shared informer, if the controller is enabled: the first request for
 	// an informer decides how it is created. nil means nothing to prepare. Informers requested from the context start with the others.
 	Prepare func(c app.ControllerContext)

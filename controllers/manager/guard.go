@@ -108,7 +108,7 @@ func (g *guarded) build(ctx context.Context) (built app.Controller) {
 		defer g.lock.Unlock()
 		g.running, g.failure = c, err
 		if err != nil {
-			klog.FromContext(ctx).Error(err, "Cannot build a controller. The other controllers keep running, and this one starts by itself when the cause is gone",
+			klog.FromContext(ctx).Error(err, "Cannot build a controller. The other controllers keep running, and this one starts by itself when the cause is gone, or after a restart if the cause is a flag",
 				"controller", g.Name(), "details", healthPath(g.Name()))
 			return false, nil
 		}

@@ -38,6 +38,17 @@ func TestConfig(t *testing.T) {
 			file:    "clusterCIDR: \"10.244.0.0/16\"\nnodeCIDRMaskSize: 24\nnodeCIDRMaskSizeIPv4: 25\n",
 			refused: "file.yaml:2, --node-cidr-mask-size-ipv4 is ",
 		},
+		"keys that contradict each other, for the controller in kube-controller-manager": {
+			file:    "clusterCIDR: \"10.244.0.0/16\"\nnodeCIDRMaskSize: 24\nnodeCIDRMaskSizeIPv4: 25\ncontrollers: [\"*\", multi-cidr-node-ipam-controller]\n",
+			refused: "file.yaml:2, --node-cidr-mask-size-ipv4 is ",
+		},
+		"and without it": {
+			file: "clusterCIDR: \"10.244.0.0/16\"\nnodeCIDRMaskSize: 24\nnodeCIDRMaskSizeIPv4: 25\n",
+			want: []string{"nodeCIDRMaskSize: 24", "nodeCIDRMaskSizeIPv4: 25"},
+		},
+		"a service range that is none": {
+			file: "serviceClusterIPRange: rubbish\ncontrollers: [multi-cidr-node-ipam-controller]\n", refused: "file.yaml:1",
+		},
 		"the component form": {
 			file: componentForm + "Generic:\n  LeaderElection: {leaseDuration: 21s}\nKubeCloudShared: {AllocateNodeCIDRs: true, ClusterCIDR: 10.244.0.0/16}\nNodeIPAMController: {NodeCIDRMaskSize: 26}\n",
 			want: []string{"leaderElectLeaseDuration: 21s", "allocateNodeCIDRs: true", "clusterCIDR: 10.244.0.0/16", "nodeCIDRMaskSize: 26", "leaderElectResourceName: kube-controller-manager"},
