@@ -44,7 +44,7 @@ func TestRestoredAddresses(t *testing.T) {
 		{"moved", from("p"), "10.0.0.15"},
 		{"after", from("p"), "10.0.0.16"},
 		{"inlater", from("later"), "10.0.0.10"},
-		{"global", fromGlobal, "fd00::10"},
+		{"global.example.com", fromGlobal, "fd00::10"},
 	} {
 		c.create(requests, claim.name, claim.of)
 		address(claim.name, claim.address)
@@ -57,7 +57,7 @@ func TestRestoredAddresses(t *testing.T) {
 		c.patch(r, name, `{metadata: {finalizers: null}}`)
 		c.delete(r, name)
 	}
-	for _, name := range []string{"lost", "moved", "after", "inlater", "global"} {
+	for _, name := range []string{"lost", "moved", "after", "inlater", "global.example.com"} {
 		forget(addresses, name)
 		forget(requests, name)
 	}
@@ -66,57 +66,68 @@ func TestRestoredAddresses(t *testing.T) {
 	// of leaves was being deleted, and had the same address. What after has, before had.
 	forget(addresses, "pending")
 	c.patch(requests, "pending", `{status: null}`, "status")
-	c.patch(addresses, "again", `{spec: {address: 10.0.0.29}}`)
+	forget(addresses, "again")
+	forget(requests, "again")
 	c.delete(requests, "leaves")
-	for _, of := range []struct{ claim, pool, address string }{{"moved", "q", "10.0.0.15"}, {"before", "p", "10.0.0.16"}} {
+	for _, of := range []struct{ claim, pool, address string }{{"again", "p", "10.0.0.29"}, {"moved", "q", "10.0.0.15"}, {"before", "p", "10.0.0.16"}} {
 		c.create(requests, of.claim, strings.Replace(from(of.pool), "{", "{metadata: {finalizers: [ipam.cluster.x-k8s.io/ReleaseAddress]}, ", 1))
 		c.create(addresses, of.claim, `{metadata: {finalizers: [ipam.cluster.x-k8s.io/ProtectAddress]}, spec: {address: `+of.address+`, prefix: 24, gateway: 10.0.0.1,
 			claimRef: {name: `+of.claim+`}, poolRef: {apiGroup: ipam.cluster.x-k8s.io, kind: InClusterIPPool, name: `+of.pool+`}}}`)
 	}
 
 	// What cannot be right stops the commands, before they have written anything.
-	line := func(text string) string {
-		file := filepath.Join(t.TempDir(), "log")
-		c.do("write a log", os.WriteFile(file, []byte(text+"\n"), 0o600))
-		return file
+	file := func(text string) string {
+		name := filepath.Join(t.TempDir(), "log")
+		c.do("write a log", os.WriteFile(name, []byte(text), 0o600))
+		return name
 	}
-	logs := c.manager.LogPath()
+	written, err := os.ReadFile(c.manager.LogPath())
+	c.do("read the log", err)
+	logs := file(string(written) + strings.Repeat("\x00", 512)) // as after a crash of the machine
 	c.do("compress the log", exec.CommandContext(t.Context(), "gzip", logs).Run())
 	logs += ".gz"
-	const said = `I1123 16:00:00.000000 1 controller.go:309] "Allocating an address" claim="new/x" address=`
-	elsewhere := said + `"fd00::11" kind="GlobalInClusterIPPool" pool="g"`
+	const header = `I1123 16:00:00.000000 1 controller.go:309] `
+	const said = header + `"Allocating an address" claim="new/x" address=`
+	const inP = ` kind="InClusterIPPool" pool="p"` + "\n"
+	docker := file(`{"log":"` + strings.ReplaceAll(said+`"fd00::11" kind="GlobalInClusterIPPool" pool="g"`, `"`, `\"`) + `\n","stream":"stderr"}` + "\n")
 	stops := func(logs, says string) {
 		t.Helper()
 		if output, ok := c.restore(logs); ok || !strings.Contains(output, says) {
 			t.Errorf("the commands end well: %t; want the message %q:\n%s", ok, says, output)
 		}
 	}
+	const unreadable = "These lines are of another format or an earlier version, or they are torn."
 	stops(logs, "The InClusterIPPool later of t/inlater is missing.")
 	c.create(pools, "later", network)
-	stops(line("no allocation"), "LOGS has no allocation")
-	stops(logs+" "+filepath.Join(t.TempDir(), "missing"), "a file that cannot be read")
-	stops(logs+" "+line(said+`"10.0.0.17"`), "These lines are of another format or an earlier version")
-	stops(logs+" "+line(`{"msg":"Allocating an address","claim":{"name":"x","namespace":"t"}}`), "These lines are of another format or an earlier version")
-	stops(logs+" "+line(elsewhere), "The namespace new is missing.")
+	stops(file(header+`"Started"`), "LOGS has no allocation")
+	stops(logs+" "+file("\xfd7zXZ\x00"), "do not look like logs")
+	stops(logs+" "+filepath.Join(t.TempDir(), "missing"), "cannot be read")
+	stops(logs+" "+file(said+`"10.0.0.17"`), unreadable)
+	stops(logs+" "+file(said+`"10.0.0.1`+"\x00\x00"+said+`"10.0.0.17"`+inP), unreadable)
+	stops(logs+" "+file(`{"msg":"Allocating an address","claim":{"name":"x","namespace":"t"}}`), unreadable)
+	stops(logs+" "+docker, "The namespace new is missing.")
 	if c.get(addresses, "lost") != nil {
 		t.Error("the commands have stopped, and created an IPAddress")
 	}
 
 	c.do("create a namespace", c.cp.ApplyObjects(t.Context(), &unstructured.Unstructured{Object: map[string]any{"apiVersion": "v1", "kind": "Namespace", "metadata": map[string]any{"name": "new"}}}))
-	logs += " " + line(elsewhere)
-	const deleteIt = "The IPAddressClaim t/before had 10.0.0.16 before t/after. Delete it if its machine is gone."
+	// Nothing says which of its two addresses turn had last: files have times of two forms, and one form has no year.
+	const turn = `"Allocating an address" claim="t/turn" address="10.0.0.20"` + inP
+	logs += " " + docker + " " + file("I1231 23:00:00.000000 1 controller.go:309] "+turn) +
+		" " + file("2026-01-01T01:00:00.0Z stderr F I0101 01:00:00.000000 1 controller.go:309] "+strings.Replace(turn, ".20", ".21", 1))
+	const deleteIt = "The IPAddressClaim t/before has 10.0.0.16, and t/after had it, too. Delete t/before before step 5 if its machine is gone."
 	switch output, ok := c.restore(logs); {
 	case !ok:
 		t.Fatalf("the commands fail:\n%s", output)
-	case strings.Count(output, "Delete it") != 1 || !strings.Contains(output, deleteIt):
+	case strings.Count(output, "Delete ") != 1 || !strings.Contains(output, deleteIt):
 		t.Errorf("the commands do not say %q, or more than that:\n%s", deleteIt, output)
 	}
+	c.delete(requests, "before")
 	c.create(addresses, "infoblox", `{metadata: {annotations: {networking.x-k8s.io/infoblox-claim-uid: its-uid}},
 		spec: {address: 10.9.0.5, prefix: 24, claimRef: {name: infoblox}, poolRef: {apiGroup: ipam.cluster.x-k8s.io, kind: InfobloxIPPool, name: ib}}}`)
 	if output, ok := c.restore(logs); !ok || output != "t/infoblox 10.9.0.5 its-uid\n" {
 		t.Fatalf("run again, the commands end well: %t; only Infoblox's IPAddresses are to be listed:\n%s", ok, output)
 	}
-	c.delete(requests, "before")
 
 	c.start()
 	c.patch(requests, "leaves", `{metadata: {finalizers: [ipam.cluster.x-k8s.io/ReleaseAddress]}}`)
@@ -128,25 +139,40 @@ func TestRestoredAddresses(t *testing.T) {
 	c.until(addresses, "pending", map[string]string{"spec.gateway": `"10.0.0.1"`, "spec.prefix": "24"})
 	c.create(requests, "new", from("p"))
 	address("new", "10.0.0.17")
-	for _, of := range []struct{ claim, of, address string }{{"lost", from("p"), "10.0.0.11"}, {"inlater", from("later"), "10.0.0.10"}, {"global", fromGlobal, "fd00::10"}} {
+	for _, of := range []struct{ claim, of, address string }{{"lost", from("p"), "10.0.0.11"}, {"inlater", from("later"), "10.0.0.10"}, {"global.example.com", fromGlobal, "fd00::10"}} {
 		c.create(requests, of.claim, of.of)
 		address(of.claim, of.address)
 	}
 	c.until(addresses, "inlater", map[string]string{"spec.gateway": `"10.0.0.1"`, "spec.prefix": "24"})
-	for name, has := range map[string]string{"again-restored": "10.0.0.13", "leaves-restored": "10.0.0.14", "moved-restored": "10.0.0.15", "after": "10.0.0.16"} {
+	for name, has := range map[string]string{
+		"again-restored-1": "10.0.0.13", "leaves-restored-1": "10.0.0.14", "moved-restored-1": "10.0.0.15", "after-restored-1": "10.0.0.16",
+		"turn-restored-1": "10.0.0.20", "turn-restored-2": "10.0.0.21",
+	} {
 		c.until(addresses, name, map[string]string{"spec.address": `"` + has + `"`})
 	}
 
 	// An IPAddress whose machine is gone can be deleted.
-	c.delete(addresses, "again-restored")
-	c.untilGone(addresses, "again-restored")
+	c.delete(addresses, "again-restored-1")
+	c.untilGone(addresses, "again-restored-1")
 }
 
 // restore runs the commands of the page. It returns what they say, and whether they end well.
 func (c *cluster) restore(logs string) (output string, ok bool) {
 	c.t.Helper()
+	kubeconfig, err := c.cp.Kubeconfig("restores", "system:masters")
+	c.do("write a kubeconfig", err)
+	bin, err := filepath.Abs("../../bin")
+	c.do("find kubectl", err)
+	return runRestore(c.t, "", "KUBECONFIG="+kubeconfig, "PATH="+bin+":"+os.Getenv("PATH"), "LOGS="+logs)
+}
+
+// runRestore runs the commands of the page in a directory. It returns what they say, and whether they end well.
+func runRestore(t *testing.T, dir string, env ...string) (output string, ok bool) {
+	t.Helper()
 	page, err := os.ReadFile("../../docs/operators/cluster-ipam.md")
-	c.do("read the page", err)
+	if err != nil {
+		t.Fatal(err)
+	}
 	_, section, _ := bytes.Cut(page, []byte("\n## Restore etcd\n"))
 	section, _, _ = bytes.Cut(section, []byte("\n## "))
 	var script []byte
@@ -154,17 +180,13 @@ func (c *cluster) restore(logs string) (output string, ok bool) {
 		script = append(script, block[1]...)
 	}
 	if script == nil {
-		c.t.Fatal("the page has no commands")
+		t.Fatal("the page has no commands")
 	}
-	kubeconfig, err := c.cp.Kubeconfig("restores", "system:masters")
-	c.do("write a kubeconfig", err)
-	bin, err := filepath.Abs("../../bin")
-	c.do("find kubectl", err)
-	cmd := exec.CommandContext(c.t.Context(), "bash", "-c", string(script))
-	cmd.Env = append(os.Environ(), "KUBECONFIG="+kubeconfig, "PATH="+bin+":"+os.Getenv("PATH"), "LOGS="+logs, "WORK="+c.t.TempDir())
+	cmd := exec.CommandContext(t.Context(), "bash", "-c", string(script))
+	cmd.Dir, cmd.Env = dir, append(append(os.Environ(), "WORK="+t.TempDir()), env...)
 	text, err := cmd.CombinedOutput()
-	if _, failed := errors.AsType[*exec.ExitError](err); !failed {
-		c.do("run the commands", err)
+	if _, failed := errors.AsType[*exec.ExitError](err); err != nil && !failed {
+		t.Fatalf("run the commands: %v", err)
 	}
 	return string(text), err == nil
 }

@@ -32,7 +32,8 @@ func TestRestoreEtcdReadsAllLogs(t *testing.T) {
 		}
 		writeFile(t, filepath.Join(dir, name), content, 0o600)
 	}
-	write("today/pod/container/0.log", line("2026-11-22T12:00:00Z", "Assigned", "again", "10.0.5.0/24"), line("2026-11-22T12:00:01Z", "Assigning", "unanswered", "10.0.6.0/24"))
+	write("today/pod/container/0.log", line("2026-11-22T12:00:00Z", "Assigned", "again", "10.0.5.0/24"), line("2026-11-22T12:00:01Z", "Assigning", "unanswered", "10.0.6.0/24"),
+		strings.Repeat("\x00", 512)) // as after a crash of the machine
 	write("today/pod/container/0.log.20261122-110000", line("2026-11-22T10:00:00Z", "Assigned", "rotated", "10.0.2.0/24"))
 	write("today/pod/container/0.log.20261122-090000.gz", line("2026-11-22T08:00:00Z", "Assigned", "zipped", "10.0.3.0/24"))
 	write("yesterday/pod/container/0.log", line("2026-11-21T12:00:00Z", "Assigned", "again", "10.0.1.0/24"))
