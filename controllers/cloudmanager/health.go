@@ -32,6 +32,9 @@ func (a advisory) Check(r *http.Request) error {
 func (p *participant) check(r *http.Request) error {
 	p.mu.Lock()
 	waitsFor, why, holder, running := p.waitsFor, p.why, p.holder, p.running
+	if why == nil && waitsFor == p.awaited() {
+		why = p.unwritten
+	}
 	p.mu.Unlock()
 	select {
 	case <-p.leading:
