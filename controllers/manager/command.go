@@ -136,7 +136,8 @@ func validate(opts *options.KubeControllerManagerOptions, roster roster) ([]repl
 		}
 	}
 	replacements, err := roster.replacements(opts.Generic.Controllers)
-	return replacements, utilerrors.Flatten(utilerrors.NewAggregate(append(errs, err)))
+	errs = append(errs, err, roster.validateMigration(opts.Generic))
+	return replacements, utilerrors.Flatten(utilerrors.NewAggregate(errs))
 }
 
 // newConfig turns options into a configuration.
