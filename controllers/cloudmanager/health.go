@@ -56,7 +56,11 @@ func (p *participant) check(r *http.Request) error {
 // nobody its mux. A port that is taken is no reason to end a cloud-controller-manager.
 func (p *participant) serve() {
 	program := p.program.SecureServing
-	if p.port == 0 || program == nil {
+	if p.port == 0 {
+		return
+	}
+	if program == nil {
+		klog.InfoS("There is no debug page, and no health check of this controller alone: --secure-port is 0", "controller", Name)
 		return
 	}
 	host, _, err := net.SplitHostPort(program.Listener.Addr().String())
