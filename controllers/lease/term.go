@@ -143,13 +143,14 @@ func (t *term) found(lease *coordinationv1.Lease) {
 		return
 	}
 	t.predecessor, t.heldUntil, t.aroundBefore = predecessorOf(lease), time.Time{}, ""
-	if lease != nil {
-		t.aroundBefore = lease.Labels[LabelAround]
+	if lease == nil {
+		return
 	}
-	if lease != nil && lease.Spec.RenewTime != nil {
+	t.aroundBefore = lease.Labels[LabelAround]
+	if lease.Spec.RenewTime != nil {
 		t.heldUntil = lease.Spec.RenewTime.Add(time.Duration(ptr.Deref(lease.Spec.LeaseDurationSeconds, 0)) * time.Second)
 	}
-	if lease != nil && lease.Spec.HolderIdentity != nil && *lease.Spec.HolderIdentity != "" && *lease.Spec.HolderIdentity != t.identity {
+	if lease.Spec.HolderIdentity != nil && *lease.Spec.HolderIdentity != "" && *lease.Spec.HolderIdentity != t.identity {
 		t.earlier = *lease.Spec.HolderIdentity
 	}
 }

@@ -165,13 +165,20 @@ func TestMigrationAfterAShortTermOfTheInTreeAllocator(t *testing.T) {
 	inTree := start(controlplane.ManagerOptions{Name: "in-tree", Kubeconfig: kubeconfig}, "--controllers=node-ipam-controller")
 	must(first.Kill())
 	must(errors.Join(createNode(c, []string{"two"}), served(c, []string{"two", "10.0.1.0/24"})))
-	ccm("second")
+	second := ccm("second")
 	held := c.diesWithPatchHeld(t, inTree, proxy, "last") // with 10.0.2.0/24
 	must(createNode(c, []string{"next", "p=x"}))
-	// The Lease of the migration runs out first.
-	if err := served(c, []string{"-within", "14s", "next", "10.0.2.0/24"}); err == nil {
-		t.Error("Node next has the block that the in-tree allocator has sent for Node last: there was no wait")
-	}
+	const why = "another allocator may have led before" // and not that nobody has held the Lease for long
+	must(eventually(2*patience, func(ctx context.Context) error {
+		node, err := c.kube.CoreV1().Nodes().Get(ctx, "next", metav1.GetOptions{})
+		if err != nil || len(node.Spec.PodCIDRs) > 0 {
+			return err
+		}
+		if log, err := second.Log(); err != nil || !strings.Contains(log, why) {
+			return fmt.Errorf("Node next is pending, and the log does not say %q (%v)", why, err)
+		}
+		return nil
+	}))
 	held.Release()
 	must(errors.Join(served(c, []string{"last", "10.0.2.0/24"}), served(c, []string{"next", "10.0.3.0/24"}), c.overlapsOfAll(t.Context())))
 }

@@ -22,7 +22,7 @@ func TestValidate(t *testing.T) {
 	} {
 		t.Run(file, func(t *testing.T) {
 			var c config.GenericControllerManagerConfiguration
-			for _, l := range strings.Fields(file) {
+			for l := range strings.FieldsSeq(file) {
 				name, component, _ := strings.Cut(l, "=")
 				c.LeaderMigration.ControllerLeaders = append(c.LeaderMigration.ControllerLeaders, config.ControllerLeaderConfiguration{Name: name, Component: component})
 			}
