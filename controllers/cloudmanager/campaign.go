@@ -45,12 +45,13 @@ type participant struct {
 	beginning sync.Once
 	over      chan struct{} // closed when the program does not lead any more
 
-	mu       sync.Mutex
-	waitsFor string // what the start waits for; never empty
-	why      error  // the API server's answer about it
-	holder   string // of the Lease, as last seen
-	running  *nodeipam.Controller
-	own      informers.SharedInformerFactory // of ServiceCIDRs, and of Nodes if they are not shared; nil before the first campaign that was won
+	mu        sync.Mutex
+	waitsFor  string // what the start waits for; never empty
+	why       error  // the API server's answer about it
+	holder    string // of the Lease, as last seen
+	unwritten error  // why the last write of the Lease failed; nil after one that did not, and when the Lease has another holder since
+	running   *nodeipam.Controller
+	own       informers.SharedInformerFactory // of ServiceCIDRs, and of Nodes if they are not shared; nil before the first campaign that was won
 }
 
 func newParticipant(r *registered, clientName string, program *config.CompletedConfig, watches *nodehealth.Watches) *participant {
@@ -66,7 +67,7 @@ func (*participant) Name() string { return Name }
 // mayLead lets the controller lead until ctx is done.
 func (p *participant) mayLead(ctx context.Context) {
 	p.beginning.Do(func() {
-		p.waits("the Lease "+p.leaseName(), nil)
+		p.waits(p.awaited(), nil)
 		close(p.leading)
 		context.AfterFunc(ctx, func() { close(p.over) })
 	})
@@ -75,6 +76,9 @@ func (p *participant) mayLead(ctx context.Context) {
 func (p *participant) leaseName() string {
 	return p.program.ComponentConfig.Generic.LeaderElection.ResourceNamespace + "/" + p.lease
 }
+
+// awaited is what a standby waits for.
+func (p *participant) awaited() string { return "the Lease " + p.leaseName() }
 
 // waits notes what the start waits for. It reports whether that is new. Errors are not compared: they may name another port or time at every
 // attempt.
@@ -128,7 +132,7 @@ func (p *participant) takePart(ctx context.Context) error {
 	if err != nil {
 		return fmt.Errorf("create the lock of Lease %s: %w", p.leaseName(), err)
 	}
-	lock := nestedLock{Interface: inner, leading: p.leading, seen: p.saw, around: p.migration}
+	lock := nestedLock{Interface: inner, leading: p.leading, seen: p.saw, wrote: p.wrote, around: p.migration}
 	retry := times.RetryPeriod.Duration
 	if p.migration != nil {
 		retry *= 2 // Each of the two Leases is that old at most.
@@ -159,6 +163,9 @@ func (p *participant) follow() (err error) {
 	if p.migration == nil {
 		p.migration, err = newMigration(p.program)
 	}
+	if p.migration != nil {
+		p.migration.begin() // Nothing of an earlier campaign writes any more.
+	}
 	return err
 }
 
@@ -166,16 +173,25 @@ func (p *participant) follow() (err error) {
 func (p *participant) saw(holder string, err error) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	p.holder = holder
-	if p.waitsFor == "the Lease "+p.leaseName() {
+	if err == nil && p.holder != holder {
+		p.holder, p.unwritten = holder, nil
+	}
+	if p.waitsFor == p.awaited() {
 		p.why = err
 	}
+}
+
+// wrote notes how a write of the Lease ended.
+func (p *participant) wrote(err error) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	p.unwritten = err
 }
 
 // lead runs the controller while this process holds the Lease.
 func (p *participant) lead(ctx context.Context, fence *lease.Fence) error {
 	defer func() {
-		p.waits("the Lease "+p.leaseName(), nil)
+		p.waits(p.awaited(), nil)
 		p.mu.Lock()
 		p.running = nil
 		p.mu.Unlock()
@@ -246,6 +262,7 @@ type nestedLock struct {
 	resourcelock.Interface
 	leading <-chan struct{}
 	seen    func(holder string, err error)
+	wrote   func(err error)
 	around  *migration // may be nil
 }
 
@@ -262,12 +279,12 @@ func (l nestedLock) Get(ctx context.Context) (*resourcelock.LeaderElectionRecord
 	return record, raw, err
 }
 
-// AroundExpires implements lease.Inside.
-func (l nestedLock) AroundExpires() time.Time {
+// Around implements lease.Inside.
+func (l nestedLock) Around() lease.Around {
 	if l.around == nil {
-		return time.Time{}
+		return lease.Around{}
 	}
-	return l.around.expires()
+	return l.around.held()
 }
 
 func (l nestedLock) Create(ctx context.Context, record resourcelock.LeaderElectionRecord) error {
@@ -281,12 +298,9 @@ func (l nestedLock) Update(ctx context.Context, record resourcelock.LeaderElecti
 func (l nestedLock) write(ctx context.Context, record resourcelock.LeaderElectionRecord, write func(context.Context, resourcelock.LeaderElectionRecord) error) error {
 	select {
 	case <-l.leading:
-		if l.around != nil && record.HolderIdentity == l.Identity() { // otherwise it is a release
-			if err := l.around.read(ctx); err != nil {
-				return err
-			}
-		}
-		return write(ctx, record)
+		err := l.writeAround(ctx, record, write)
+		l.wrote(err)
+		return err
 	default:
 	}
 	select {
@@ -295,4 +309,18 @@ func (l nestedLock) write(ctx context.Context, record resourcelock.LeaderElectio
 	case <-ctx.Done():
 		return ctx.Err()
 	}
+}
+
+func (l nestedLock) writeAround(ctx context.Context, record resourcelock.LeaderElectionRecord, write func(context.Context, resourcelock.LeaderElectionRecord) error) error {
+	if l.around != nil && record.HolderIdentity == l.Identity() { // otherwise it is a release
+		err := l.around.read(ctx)
+		if errors.Is(err, errDeposed) {
+			klog.FromContext(ctx).Error(err, "This process ends", "controller", Name)
+			klog.FlushAndExit(klog.ExitFlushTimeout, 1)
+		}
+		if err != nil {
+			return err
+		}
+	}
+	return write(ctx, record)
 }

@@ -32,6 +32,9 @@ func (a advisory) Check(r *http.Request) error {
 func (p *participant) check(r *http.Request) error {
 	p.mu.Lock()
 	waitsFor, why, holder, running := p.waitsFor, p.why, p.holder, p.running
+	if why == nil && waitsFor == p.awaited() {
+		why = p.unwritten
+	}
 	p.mu.Unlock()
 	select {
 	case <-p.leading:
@@ -53,7 +56,11 @@ func (p *participant) check(r *http.Request) error {
 // nobody its mux. A port that is taken is no reason to end a cloud-controller-manager.
 func (p *participant) serve() {
 	program := p.program.SecureServing
-	if p.port == 0 || program == nil {
+	if p.port == 0 {
+		return
+	}
+	if program == nil {
+		klog.InfoS("There is no debug page, and no health check of this controller alone: --secure-port is 0", "controller", Name)
 		return
 	}
 	host, _, err := net.SplitHostPort(program.Listener.Addr().String())

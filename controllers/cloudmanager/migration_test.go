@@ -2,49 +2,64 @@ package cloudmanager
 
 import (
 	"context"
+	"errors"
+	"net/http"
 	"strings"
 	"testing"
 	"time"
 
+	coordinationv1 "k8s.io/api/coordination/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/client-go/kubernetes/fake"
+	coordinationv1client "k8s.io/client-go/kubernetes/typed/coordination/v1"
 	"k8s.io/client-go/tools/leaderelection/resourcelock"
+	"k8s.io/cloud-provider/app/config"
+
+	"github.com/multicidr/controller-manager/controllers/lease"
 )
 
-// The shared Lease of a leader migration counts while this program holds it without a break, and it never counts again after that.
+// The shared Lease of a leader migration counts while this program holds it without a break. After that the controller has to begin anew.
 func TestMigration(t *testing.T) {
 	start := time.Date(2026, 1, 1, 0, 0, 0, 0, time.UTC)
-	held := func(by string, acquired, renewed int) resourcelock.LeaderElectionRecord {
-		at := func(s int) metav1.Time { return metav1.NewTime(start.Add(time.Duration(s) * time.Second)) }
-		return resourcelock.LeaderElectionRecord{HolderIdentity: by, LeaseDurationSeconds: 15, AcquireTime: at(acquired), RenewTime: at(renewed)}
+	type holds struct {
+		by                             string
+		acquired, renewed, transitions int
+		uid                            types.UID
 	}
 	for name, tc := range map[string]struct {
-		own, shared []resourcelock.LeaderElectionRecord // one after the other
-		want        int                                 // seconds from start to the end of the last one
+		own, shared []holds // one after the other
+		anew        bool    // begins anew before the last one
+		want        int     // seconds from start to the end of the last one
 		wantErr     string
 	}{
-		"held":                     {records(held("me", 0, 0)), records(held("me", 1, 1)), 16, ""},
-		"renewed":                  {records(held("me", 0, 0), held("me", 0, 2)), records(held("me", 1, 1), held("me", 1, 3)), 18, ""},
-		"not won yet":              {records(held("me", 0, 0)), records(held("kcm", 0, 0)), 0, `is held by "kcm", and kube-system/cloud-controller-manager by "me"`},
-		"released":                 {records(held("me", 0, 0)), records(held("", 0, 0)), 0, "does not hold both"},
-		"lost":                     {records(held("me", 0, 0), held("me", 0, 2)), records(held("me", 1, 1), held("kcm", 30, 30)), 0, "does not hold both"},
-		"both lost to one program": {records(held("me", 0, 0), held("other", 30, 30)), records(held("me", 1, 1), held("other", 31, 31)), 0, "went to another process"},
-		"lost and won again":       {records(held("me", 0, 0), held("me", 0, 2)), records(held("me", 1, 1), held("me", 60, 60)), 0, "went to another process"},
+		"held":                 {own: []holds{{by: "me"}}, shared: []holds{{by: "me", acquired: 1, renewed: 1}}, want: 16},
+		"renewed":              {own: []holds{{by: "me"}, {by: "me"}}, shared: []holds{{by: "me", acquired: 1, renewed: 1}, {by: "me", acquired: 1, renewed: 3}}, want: 18},
+		"not won yet":          {own: []holds{{by: "me"}}, shared: []holds{{by: "kcm"}}, wantErr: `is held by "kcm", and cloud-controller-manager by "me"`},
+		"released":             {own: []holds{{by: "me"}}, shared: []holds{{}}, wantErr: "does not hold both"},
+		"lost":                 {own: []holds{{by: "me"}, {by: "me"}}, shared: []holds{{by: "me", renewed: 1}, {by: "kcm", acquired: 30, renewed: 30}}, wantErr: "does not hold both"},
+		"lost and won again":   {own: []holds{{by: "me"}, {by: "me"}}, shared: []holds{{by: "me", renewed: 1}, {by: "me", acquired: 60, renewed: 60}}, wantErr: "starts anew"},
+		"the same, afterwards": {own: []holds{{by: "me"}, {by: "me"}}, shared: []holds{{by: "me", renewed: 1}, {by: "me", acquired: 60, renewed: 60}}, anew: true, want: 75},
+		// As client-go's elector does when it wanted to renew the Lease, and finds it released by another process.
+		"won again with the time of before": {own: []holds{{by: "me"}, {by: "me"}}, shared: []holds{{by: "me", renewed: 1}, {by: "me", renewed: 60, transitions: 2}}, wantErr: "starts anew"},
+		"deleted and made anew":             {own: []holds{{by: "me"}, {by: "me"}}, shared: []holds{{by: "me", renewed: 1}, {by: "me", renewed: 60, uid: "second"}}, wantErr: "starts anew"},
+		"both lost to one program":          {own: []holds{{by: "me"}, {by: "other"}}, shared: []holds{{by: "me", renewed: 1}, {by: "other", renewed: 31}}, wantErr: errDeposed.Error()},
+		"the same, beginning anew":          {own: []holds{{by: "me"}, {by: "other"}}, shared: []holds{{by: "me", renewed: 1}, {by: "other", renewed: 31}}, anew: true, wantErr: errDeposed.Error()},
 	} {
 		t.Run(name, func(t *testing.T) {
-			client := fake.NewClientset()
-			lock := func(name string) resourcelock.Interface {
-				l, err := resourcelock.New(resourcelock.LeasesResourceLock, "kube-system", name, client.CoreV1(), client.CoordinationV1(), resourcelock.ResourceLockConfig{})
-				if err != nil {
-					t.Fatal(err)
-				}
-				return l
-			}
-			m := &migration{own: lock("cloud-controller-manager"), shared: lock("node-ipam-migration")}
+			leases := fake.NewClientset().CoordinationV1().Leases("kube-system")
+			m := &migration{leases: leases, own: "cloud-controller-manager", shared: "node-ipam-migration"}
 			var err error
 			for i := range tc.own {
-				write(t, m.own, tc.own[i])
-				write(t, m.shared, tc.shared[i])
+				for name, h := range map[string]holds{m.own: tc.own[i], m.shared: tc.shared[i]} {
+					at := func(s int) metav1.Time { return metav1.NewTime(start.Add(time.Duration(s) * time.Second)) }
+					record := resourcelock.LeaderElectionRecord{HolderIdentity: h.by, LeaseDurationSeconds: 15, AcquireTime: at(h.acquired), RenewTime: at(h.renewed), LeaderTransitions: h.transitions}
+					put(t, leases, &coordinationv1.Lease{ObjectMeta: metav1.ObjectMeta{Namespace: "kube-system", Name: name, UID: h.uid}, Spec: resourcelock.LeaderElectionRecordToLeaseSpec(&record)})
+				}
+				if tc.anew && i == len(tc.own)-1 {
+					m.begin()
+				}
 				err = m.read(t.Context())
 			}
 			switch {
@@ -55,28 +70,72 @@ func TestMigration(t *testing.T) {
 			case err != nil:
 				t.Error(err)
 			default:
-				if got, want := m.expires(), start.Add(time.Duration(tc.want)*time.Second); !got.Equal(want) {
-					t.Errorf("expires at %v, want %v", got, want)
+				last := tc.shared[len(tc.shared)-1]
+				want := lease.Around{UID: last.uid, Transitions: last.transitions, Expires: start.Add(time.Duration(tc.want) * time.Second)}
+				if got := m.held(); got.UID != want.UID || got.Transitions != want.Transitions || !got.Expires.Equal(want.Expires) {
+					t.Errorf("got %v, want %v", got, want)
 				}
 			}
 		})
 	}
 }
 
-func records(all ...resourcelock.LeaderElectionRecord) []resourcelock.LeaderElectionRecord {
-	return all
-}
-
-func write(t *testing.T, lock resourcelock.Interface, record resourcelock.LeaderElectionRecord) {
+func put(t *testing.T, leases coordinationv1client.LeaseInterface, l *coordinationv1.Lease) {
 	t.Helper()
-	ctx := context.Background()
-	_, _, err := lock.Get(ctx)
-	if err != nil {
-		err = lock.Create(ctx, record)
-	} else {
-		err = lock.Update(ctx, record)
+	_, err := leases.Update(t.Context(), l, metav1.UpdateOptions{})
+	if apierrors.IsNotFound(err) {
+		_, err = leases.Create(t.Context(), l, metav1.CreateOptions{})
 	}
 	if err != nil {
 		t.Fatal(err)
 	}
 }
+
+// TestWhyTheLeaseIsNotWritten: who may read the Lease and not write it learns why no Node gets podCIDRs, between two attempts, too.
+func TestWhyTheLeaseIsNotWritten(t *testing.T) {
+	r := newRegistered()
+	p := newParticipant(r, Name, completed(t, func(*config.Config) {}), nil)
+	p.mayLead(t.Context())
+	api := &answers{holder: "somebody"}
+	lock := nestedLock{Interface: api, leading: p.leading, seen: p.saw, wrote: p.wrote}
+	try := func(update error) {
+		t.Helper()
+		api.update = update
+		if _, _, err := lock.Get(t.Context()); err != nil {
+			t.Fatal(err)
+		}
+		_ = lock.Update(t.Context(), resourcelock.LeaderElectionRecord{HolderIdentity: "me"})
+		if _, _, err := lock.Get(t.Context()); err != nil {
+			t.Fatal(err)
+		}
+	}
+	says := func(want string) {
+		t.Helper()
+		if err := p.check(&http.Request{}); err == nil || err.Error() != "not serving Nodes yet; waiting for the Lease kube-system/node-ipam-controller"+want {
+			t.Errorf("health says %v, want %q", err, want)
+		}
+	}
+	try(errors.New("leases is forbidden"))
+	says(" (leases is forbidden)")
+	api.holder = "another one" // Nobody wants to write until its time is over.
+	if _, _, err := lock.Get(t.Context()); err != nil {
+		t.Fatal(err)
+	}
+	says(", which another one holds")
+	try(errors.New("leases is forbidden"))
+	try(nil)
+	says(", which another one holds")
+}
+
+// answers is a lock whose API server gives these answers.
+type answers struct {
+	resourcelock.Interface
+	holder string
+	update error
+}
+
+func (a *answers) Get(context.Context) (*resourcelock.LeaderElectionRecord, []byte, error) {
+	return &resourcelock.LeaderElectionRecord{HolderIdentity: a.holder}, nil, nil
+}
+func (a *answers) Update(context.Context, resourcelock.LeaderElectionRecord) error { return a.update }
+func (a *answers) Identity() string                                                { return "me" }

@@ -19,8 +19,10 @@ import (
 	cliflag "k8s.io/component-base/cli/flag"
 	genericcontrollermanager "k8s.io/controller-manager/app"
 	"k8s.io/controller-manager/controller"
+	"k8s.io/controller-manager/pkg/leadermigration"
 	"k8s.io/klog/v2"
 
+	"github.com/multicidr/controller-manager/controllers/internal/migrationfile"
 	"github.com/multicidr/controller-manager/controllers/lease"
 	"github.com/multicidr/controller-manager/controllers/nodeipam"
 	"github.com/multicidr/controller-manager/controllers/nodeipam/fromflags"
@@ -149,6 +151,16 @@ func (r *registered) validate(c *config.CompletedConfig) error {
 	election := c.ComponentConfig.Generic.LeaderElection
 	if r.lease == election.ResourceName {
 		errs = append(errs, fmt.Errorf("--node-ipam-leader-elect-resource-name=%s is the Lease of this program (--leader-elect-resource-name): choose another one", r.lease))
+	}
+	if r.lease == "kube-controller-manager" {
+		errs = append(errs, fmt.Errorf("--node-ipam-leader-elect-resource-name=%s is the Lease of kube-controller-manager, which would not run while this controller leads: choose another one", r.lease))
+	}
+	if generic := c.ComponentConfig.Generic; enabled(c) {
+		errs = append(errs, migrationfile.Validate(generic, Name, inTree))
+		if leadermigration.Enabled(&generic) && r.lease == generic.LeaderMigration.LeaderName {
+			errs = append(errs, fmt.Errorf("--node-ipam-leader-elect-resource-name=%s is the Lease of the leader migration (leaderName in --leader-migration-config), "+
+				"which this program itself holds: choose another one for either", r.lease))
+		}
 	}
 	// Checked even with --leader-elect=false: this controller leads by its Lease all the same.
 	errs = append(errs, lease.ValidateTimes(election.LeaseDuration.Duration, election.RenewDeadline.Duration, election.RetryPeriod.Duration)...)

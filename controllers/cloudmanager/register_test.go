@@ -1,6 +1,7 @@
 package cloudmanager
 
 import (
+	"cmp"
 	"context"
 	"strings"
 	"testing"
@@ -13,6 +14,7 @@ import (
 	"k8s.io/cloud-provider/options"
 	cliflag "k8s.io/component-base/cli/flag"
 	genericcontrollermanager "k8s.io/controller-manager/app"
+	cmconfig "k8s.io/controller-manager/config"
 	"k8s.io/controller-manager/controller"
 
 	"github.com/multicidr/controller-manager/controllers/nodeipam/fromflags"
@@ -103,6 +105,43 @@ func TestReplaces(t *testing.T) {
 			}
 			if theirs != want.theirs {
 				t.Errorf("the provider's allocator runs: %t, want %t", theirs, want.theirs)
+			}
+		})
+	}
+}
+
+// TestLeaderMigration: a file that leaves one of the two allocators to the Lease of its program alone ends the program, if this controller is on.
+func TestLeaderMigration(t *testing.T) {
+	both := []string{Name, inTree}
+	for name, tc := range map[string]struct {
+		controllers, leaderName string
+		named                   []string
+		off, unelected          bool
+		want                    string
+	}{
+		"both are named":                       {controllers: Name, named: both},
+		"only the other one":                   {controllers: Name, named: []string{inTree}, want: "add {name: multi-cidr-node-ipam-controller, component: \"*\"} to controllerLeaders"},
+		"only this one":                        {controllers: "*," + Name, named: []string{Name}, want: "add {name: node-ipam-controller, component: \"*\"} to controllerLeaders"},
+		"it is off":                            {controllers: "*", named: []string{inTree}, leaderName: defaultLease},
+		"there is no migration":                {controllers: Name, named: []string{inTree}, leaderName: defaultLease, off: true},
+		"there is no leader":                   {controllers: Name, named: both, unelected: true, want: "--enable-leader-migration has no effect with --leader-elect=false"},
+		"the shared Lease is the controller's": {controllers: Name, named: both, leaderName: defaultLease, want: "--node-ipam-leader-elect-resource-name=node-ipam-controller is the Lease of the leader migration"},
+	} {
+		t.Run(name, func(t *testing.T) {
+			app.ControllersDisabledByDefault.Insert(Name)
+			r := newRegistered()
+			r.addFlags(&cliflag.NamedFlagSets{})
+			err := r.validate(completed(t, func(c *config.Config) {
+				g := &c.ComponentConfig.Generic
+				g.Controllers = strings.Split(tc.controllers, ",")
+				g.LeaderElection.LeaderElect, g.LeaderMigrationEnabled = !tc.unelected, !tc.off
+				g.LeaderMigration.LeaderName = cmp.Or(tc.leaderName, "node-ipam-migration")
+				for _, n := range tc.named {
+					g.LeaderMigration.ControllerLeaders = append(g.LeaderMigration.ControllerLeaders, cmconfig.ControllerLeaderConfiguration{Name: n, Component: "*"})
+				}
+			}))
+			if (err == nil) != (tc.want == "") || err != nil && !strings.Contains(err.Error(), tc.want) {
+				t.Errorf("got %v, want %q", err, tc.want)
 			}
 		})
 	}

@@ -101,7 +101,7 @@ const transitWithoutLease = 10 * time.Second
 // Unelected returns the fence of a process without leader election. It is open until it is closed. Its term begins now.
 func Unelected() *Fence {
 	f := &Fence{}
-	f.begin()
+	f.begin(Around{})
 	return f
 }
 

@@ -20,7 +20,8 @@ type world struct {
 	lock  resourcelock.Interface
 	fence *Fence
 
-	around time.Time                           // when the lease around this one expires
+	around Around                              // the lease around this one
+	asked  func()                              // is called when the lease around this one is asked for; may be nil
 	found  resourcelock.LeaderElectionRecord   // by the next reads of the lease
 	answer func() error                        // of the next writes to the lease
 	sent   []resourcelock.LeaderElectionRecord // to the API server
@@ -45,7 +46,7 @@ func (w *world) setWall(d time.Duration) { w.wall = w.wall.Add(d) }
 func (w *world) renew() { _ = w.lock.Update(context.Background(), w.record(15)) }
 
 // aroundFor renews the lease around this one.
-func (w *world) aroundFor(d time.Duration) { w.around = w.wall.Add(d) }
+func (w *world) aroundFor(d time.Duration) { w.around.Expires = w.wall.Add(d) }
 
 func (w *world) record(seconds int) resourcelock.LeaderElectionRecord {
 	return resourcelock.LeaderElectionRecord{HolderIdentity: "me", LeaseDurationSeconds: seconds, RenewTime: metav1.NewTime(w.wall)}
@@ -73,10 +74,16 @@ func (l inner) Update(_ context.Context, record resourcelock.LeaderElectionRecor
 func (l inner) Get(context.Context) (*resourcelock.LeaderElectionRecord, []byte, error) {
 	return &l.found, nil, nil
 }
-func (l inner) RecordEvent(string)       {}
-func (l inner) AroundExpires() time.Time { return l.around }
-func (l inner) Identity() string         { return "me" }
-func (l inner) Describe() string         { return "kube-system/kube-controller-manager" }
+func (l inner) RecordEvent(string) {}
+func (l inner) Identity() string   { return "me" }
+func (l inner) Describe() string   { return "kube-system/kube-controller-manager" }
+
+func (l inner) Around() Around {
+	if l.asked != nil {
+		l.asked()
+	}
+	return l.around
+}
 
 func TestEnter(t *testing.T) {
 	const s = time.Second
@@ -186,6 +193,18 @@ func TestEnter(t *testing.T) {
 			}
 		})
 	}
+}
+
+// A write may be asked for at any moment of a renewal, by any worker. The lease around this one has expired in a pause.
+func TestNoWriteBeforeTheLeaseAroundIsKnown(t *testing.T) {
+	w := newWorld()
+	w.aroundFor(-time.Minute)
+	w.asked = func() {
+		if _, _, err := w.fence.Enter(t.Context(), time.Second); !errors.Is(err, ErrClosed) {
+			t.Errorf("in the middle of a renewal the fence says %v, and the lease around it expired a minute ago", err)
+		}
+	}
+	w.renew()
 }
 
 func TestEnterBoundsTheWrite(t *testing.T) {

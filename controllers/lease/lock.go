@@ -7,6 +7,7 @@ import (
 	"slices"
 	"time"
 
+	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/client-go/tools/leaderelection"
 	"k8s.io/client-go/tools/leaderelection/resourcelock"
 	"k8s.io/klog/v2"
@@ -37,9 +38,18 @@ func WrapWithClocks(inner resourcelock.Interface, clocks Clocks) (resourcelock.I
 // Inside is implemented by a lock whose lease is held inside of another one, which an elector of another program's code renews. A process that
 // was paused can lose the lease around its own while nobody takes its own. So the fence is open only while both are valid.
 type Inside interface {
-	// AroundExpires returns when the lease around this one expires, by the wall clock of this machine, which renews it, and as of the last renewal
-	// of this one. Zero: there is none around it. The lock refuses to renew its own lease once somebody else has had the one around it.
-	AroundExpires() time.Time
+	// Around returns the lease around this one, as it was read before the last renewal of this one. The lock refuses to renew its own lease once
+	// somebody else may have had the one around it, so all but its expiry stays the same.
+	Around() Around
+}
+
+// Around is a lease that another one is held inside of. The zero value: there is none.
+type Around struct {
+	// UID and Transitions are those of the Lease: the term of its holder, which is this process.
+	UID         types.UID
+	Transitions int
+	// Expires is by the wall clock of this machine, which renews it.
+	Expires time.Time
 }
 
 type lock struct {
@@ -90,16 +100,18 @@ func (l *lock) write(ctx context.Context, record resourcelock.LeaderElectionReco
 	if err := write(ctx, record); err != nil {
 		return err
 	}
-	l.fence.renew(sent, record)
+	var around Around
 	if inside, ok := l.Interface.(Inside); ok {
-		l.fence.endBy(inside.AroundExpires())
+		around = inside.Around()
 	}
-	l.fence.begin()
+	l.fence.renew(sent, record, around.Expires)
+	l.fence.begin(around)
 	return nil
 }
 
-// renew notes a successful renewal.
-func (f *Fence) renew(sent reading, record resourcelock.LeaderElectionRecord) {
+// renew notes a successful renewal. The lease counts as expired at aroundExpires, by the wall clock, if that is earlier than its own end; zero: no
+// such time. Both are noted at once: no write may pass between the two.
+func (f *Fence) renew(sent reading, record resourcelock.LeaderElectionRecord, aroundExpires time.Time) {
 	f.mu.Lock()
 	defer f.mu.Unlock()
 	// In coordinated leader election the API server compares its clock with the time in the record, which the elector took before it read
@@ -113,13 +125,7 @@ func (f *Fence) renew(sent reading, record resourcelock.LeaderElectionRecord) {
 	f.stamps = []time.Time{stamp(record)}
 	f.acquired = record.AcquireTime.Truncate(time.Microsecond)
 	f.renewals.Proven = f.renewals.Sent // an elector sends one renewal at a time
-}
-
-// endBy makes the lease count as expired at a time of the wall clock, if that is earlier than its own; zero: no such time.
-func (f *Fence) endBy(expires time.Time) {
-	f.mu.Lock()
-	defer f.mu.Unlock()
-	if early := f.renewed.wall.Add(f.duration).Sub(expires); !expires.IsZero() && early > 0 {
+	if early := f.renewed.wall.Add(f.duration).Sub(aroundExpires); !aroundExpires.IsZero() && early > 0 {
 		f.renewed.wall = f.renewed.wall.Add(-early)
 		f.renewed.monotonic -= early
 	}

@@ -2,6 +2,7 @@ package lease
 
 import (
 	"context"
+	"fmt"
 	"maps"
 	"strconv"
 	"sync"
@@ -19,6 +20,11 @@ import (
 // arrive. Every elector increases leaseTransitions when it takes over the Lease from another process, and does not change labels. So if the
 // label is not the number of the last term, another program was the last leader, or the last leader ended before it called Mark.
 const LabelTerm = "networking.x-k8s.io/node-ipam-term"
+
+// LabelAround on a Lease that is held inside of another one (Around) is the UID of that Lease and, after a dot, the number of its term in which
+// LabelTerm was written. Only the Lease around it keeps some other allocators away. Whoever holds that one for one more term took it from the
+// leader that wrote the label; after more terms somebody else has held it in between.
+const LabelAround = "networking.x-k8s.io/node-ipam-migration-term"
 
 // Predecessor is the kind of leader before this process. A write of a predecessor may arrive after it has lost the Lease; only a fence
 // rules that out.
@@ -41,7 +47,10 @@ type term struct {
 
 	mu          sync.Mutex
 	predecessor Predecessor
-	earlier     string // the last other holder that was read in the Lease before this process became the leader; empty if there was none
+	// around is the lease around this one, and aroundBefore is what LabelAround said before this term.
+	around       Around
+	aroundBefore string
+	earlier      string // the last other holder that was read in the Lease before this process became the leader; empty if there was none
 	// begun is when the first write of this term was answered, by the monotonic clock. Before that, leads is false.
 	begun         time.Duration
 	leads, marked bool
@@ -93,8 +102,8 @@ func (f *Fence) Mark() {
 	f.term.marked = true
 }
 
-// begin notes that this process is now the leader.
-func (f *Fence) begin() {
+// begin notes that this process is now the leader, inside of that lease.
+func (f *Fence) begin(around Around) {
 	now := f.readClocks()
 	f.term.mu.Lock()
 	defer f.term.mu.Unlock()
@@ -102,10 +111,26 @@ func (f *Fence) begin() {
 		return
 	}
 	f.term.leads, f.term.begun = true, now.monotonic
+	f.term.inside(around)
 	if !f.term.heldUntil.IsZero() {
 		f.term.vacant = max(0, now.wall.Sub(f.term.heldUntil))
 	}
 }
+
+// inside notes the lease around this one, and that somebody else may have held that one since the last leader inside of it.
+func (t *term) inside(around Around) {
+	t.around = around
+	switch {
+	case around == (Around{}):
+	case t.predecessor == NoPredecessor && around.Transitions == 0: // nobody has held either of them before
+	case t.predecessor == FencedPredecessor && (t.aroundBefore == around.label(0) || t.aroundBefore == around.label(-1)):
+	default:
+		t.predecessor = OtherPredecessor
+	}
+}
+
+// label returns LabelAround of a term that began so many terms later.
+func (a Around) label(later int) string { return fmt.Sprintf("%s.%d", a.UID, a.Transitions+later) }
 
 // found notes the Lease that was read before this process became the leader; nil if there was none.
 func (t *term) found(lease *coordinationv1.Lease) {
@@ -117,11 +142,15 @@ func (t *term) found(lease *coordinationv1.Lease) {
 	if t.leads || own {
 		return
 	}
-	t.predecessor, t.heldUntil = predecessorOf(lease), time.Time{}
-	if lease != nil && lease.Spec.RenewTime != nil {
+	t.predecessor, t.heldUntil, t.aroundBefore = predecessorOf(lease), time.Time{}, ""
+	if lease == nil {
+		return
+	}
+	t.aroundBefore = lease.Labels[LabelAround]
+	if lease.Spec.RenewTime != nil {
 		t.heldUntil = lease.Spec.RenewTime.Add(time.Duration(ptr.Deref(lease.Spec.LeaseDurationSeconds, 0)) * time.Second)
 	}
-	if lease != nil && lease.Spec.HolderIdentity != nil && *lease.Spec.HolderIdentity != "" && *lease.Spec.HolderIdentity != t.identity {
+	if lease.Spec.HolderIdentity != nil && *lease.Spec.HolderIdentity != "" && *lease.Spec.HolderIdentity != t.identity {
 		t.earlier = *lease.Spec.HolderIdentity
 	}
 }
@@ -147,10 +176,10 @@ func (t *term) follow(lock resourcelock.Interface) {
 	}
 }
 
-// label makes the lock write the label with this record if the term is marked.
+// label makes the lock write the labels with this record if the term is marked.
 func (t *term) label(lock resourcelock.Interface, record resourcelock.LeaderElectionRecord) {
 	t.mu.Lock()
-	marked := t.marked
+	marked, around := t.marked, t.around
 	t.mu.Unlock()
 	if l := leaseLockOf(lock); l != nil && marked {
 		l.Labels = maps.Clone(l.Labels)
@@ -158,6 +187,9 @@ func (t *term) label(lock resourcelock.Interface, record resourcelock.LeaderElec
 			l.Labels = map[string]string{}
 		}
 		l.Labels[LabelTerm] = strconv.Itoa(record.LeaderTransitions)
+		if around != (Around{}) {
+			l.Labels[LabelAround] = around.label(0)
+		}
 	}
 }
 

@@ -140,7 +140,8 @@ func validate(opts *options.KubeControllerManagerOptions, roster roster) ([]repl
 		}
 	}
 	replacements, err := roster.replacements(opts.Generic.Controllers)
-	return replacements, utilerrors.Flatten(utilerrors.NewAggregate(append(errs, err)))
+	errs = append(errs, err, roster.validateMigration(opts.Generic))
+	return replacements, utilerrors.Flatten(utilerrors.NewAggregate(errs))
 }
 
 // contradictions returns what the added controllers that are enabled cannot do with flags of upstream's. Without a file that does not end the

@@ -59,6 +59,8 @@ type Context struct {
 	// Fence refuses writes while another process may hold the lease that the controller runs under. A write that must not come from a
 	// former leader must enter it, and its client's configuration must be wrapped in lease.Transport.
 	Fence *lease.Fence
+	// Migrates: that lease is the one of a leader migration. Before the migration, controllers that do the same work used other leases.
+	Migrates bool
 	// NodesAsOf is what fresh.ReadNodes returned after the lease was acquired and before the informers started, unless another lease of
 	// this process had already started them. It is empty if the descriptor did not ask for it, if the API server did not answer, and for a
 	// controller that is built because the last one has ended by itself.

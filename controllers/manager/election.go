@@ -78,6 +78,7 @@ func (e *elections) leadMigrating() error {
 	main := e.set(func(name string) bool { return migrator.FilterFunc(name) == leadermigration.ControllerNonMigrated })
 	main.onTokens = func() { close(migrator.MigrationReady) }
 	migrated := e.set(func(name string) bool { return migrator.FilterFunc(name) == leadermigration.ControllerMigrated })
+	migrated.migrates = true
 
 	var mainErr, migratedErr error
 	var running sync.WaitGroup

@@ -50,6 +50,8 @@ func NodeIPAM() Descriptor {
 				Watches:      watches,
 				Fence:        c.Fence,
 				Term:         c.Fence,
+				// The in-tree allocator may have run under the main lease since the last migration.
+				LeaseOfItsOwn: c.Migrates,
 			})
 		},
 	}

@@ -6,9 +6,14 @@ import (
 	"slices"
 	"strings"
 
+	utilerrors "k8s.io/apimachinery/pkg/util/errors"
 	"k8s.io/apimachinery/pkg/util/sets"
 	genericcontrollermanager "k8s.io/controller-manager/app"
+	cmconfig "k8s.io/controller-manager/config"
+	cmoptions "k8s.io/controller-manager/options"
 	"k8s.io/kubernetes/cmd/kube-controller-manager/app"
+
+	"github.com/multicidr/controller-manager/controllers/internal/migrationfile"
 )
 
 // roster has every controller that the binary knows, upstream's and the added ones, in the form that upstream's options need.
@@ -90,6 +95,25 @@ func (r roster) replacements(controllers []string) ([]replacement, error) {
 		}
 	}
 	return result, nil
+}
+
+// validateMigration returns what is wrong with a leader migration for the added controllers that are enabled. Upstream reads the file later, and says
+// then what is wrong with the file itself.
+func (r roster) validateMigration(opts *cmoptions.GenericControllerManagerConfigurationOptions) error {
+	c := cmconfig.GenericControllerManagerConfiguration{LeaderElection: opts.LeaderElection}
+	if err := opts.LeaderMigration.ApplyTo(&c); err != nil {
+		return nil
+	}
+	var errs []error
+	for _, d := range r.added {
+		if !r.enabled(d.Name, r.canonical(opts.Controllers)) {
+			continue
+		}
+		for _, replaced := range d.Replaces {
+			errs = append(errs, migrationfile.Validate(c, d.Name, replaced))
+		}
+	}
+	return utilerrors.NewAggregate(errs)
 }
 
 // canonical resolves aliases in the same way as upstream does for --controllers.

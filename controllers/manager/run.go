@@ -180,6 +180,8 @@ type set struct {
 	onTokens func()
 	// fence is the fence of the lease. It is open if there is no lease.
 	fence *lease.Fence
+	// migrates: the lease is the one of a leader migration.
+	migrates bool
 }
 
 // set returns all controllers whose names pass the filter.
@@ -264,7 +266,7 @@ func (p *process) build(ctx context.Context, s set, shared *sharedContext) ([]ap
 	}
 	controllers = append(controllers, upstream...)
 
-	c := Context{ControllerContext: shared.ControllerContext, Fence: s.fence}
+	c := Context{ControllerContext: shared.ControllerContext, Fence: s.fence, Migrates: s.migrates}
 	for _, d := range s.added {
 		if !p.roster.enabled(d.Name, shared.ComponentConfig.Generic.Controllers) {
 			logger.Info("Warning: controller is disabled", "controller", d.Name)

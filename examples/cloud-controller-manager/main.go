@@ -5,7 +5,7 @@ package main
 import (
 	"os"
 
-	"k8s.io/apiserver/pkg/server"
+	"k8s.io/apimachinery/pkg/util/wait"
 	cloudprovider "k8s.io/cloud-provider"
 	"k8s.io/cloud-provider/app"
 	"k8s.io/cloud-provider/app/config"
@@ -29,7 +29,8 @@ func main() {
 	controllers, aliases, flags := app.DefaultInitFuncConstructors, names.CCMControllerAliases(), cliflag.NamedFlagSets{}
 	cloudmanager.Register(controllers, aliases, &flags) // the line that a provider needs
 	initialize := func(*config.CompletedConfig) cloudprovider.Interface { return cloud{} }
-	os.Exit(cli.Run(app.NewCloudControllerManagerCommand(opts, initialize, controllers, aliases, flags, server.SetupSignalHandler())))
+	// Signals end the process at once: a standby in a leader migration does not look at a stop channel before it leads.
+	os.Exit(cli.Run(app.NewCloudControllerManagerCommand(opts, initialize, controllers, aliases, flags, wait.NeverStop)))
 }
 
 // cloud has no machines, load balancers, zones or routes, so none of the controllers that need them do anything.

@@ -92,6 +92,7 @@ func TestCloudManagerRefusals(t *testing.T) {
 	for name, tc := range map[string]struct{ args, want string }{
 		"a block that is no part of the range": {"--allocate-node-cidrs --cluster-cidr=10.0.0.0/24 --node-cidr-mask-size=16", "Nodes cannot get /16 blocks of --cluster-cidr 10.0.0.0/24"},
 		"one Lease for both":                   {"--node-ipam-leader-elect-resource-name=cloud-controller-manager", "is the Lease of this program"},
+		"the Lease of another program":         {"--node-ipam-leader-elect-resource-name=kube-controller-manager", "is the Lease of kube-controller-manager"},
 		"a Lease that cannot be":               {"--node-ipam-leader-elect-resource-name=a/b", "is no name of a Lease"},
 		"no worker":                            {"--concurrent-node-cidr-syncs=0", "--concurrent-node-cidr-syncs must be greater than 0"},
 		"a port that is none":                  {"--node-ipam-secure-port=70000", "--node-ipam-secure-port=70000 must be between 0 and 65535"},

@@ -53,7 +53,7 @@ func TestLeaderMigration(t *testing.T) {
 			}
 			joining.untilServed(10)
 			joining.end()
-			if err := c.overlaps(ctx); err != nil {
+			if err := c.overlapsOfAll(ctx); err != nil {
 				t.Error(err)
 			}
 			if err := after.Stop(); err != nil {
@@ -67,9 +67,9 @@ func TestLeaderMigration(t *testing.T) {
 const allocates = "--controllers=multi-cidr-node-ipam-controller"
 
 // migrating starts a control plane for a leader migration. The function that it returns starts a manager that takes part.
-func migrating(t *testing.T) (*cluster, func(controlplane.ManagerOptions, ...string) *controlplane.Manager) {
+func migrating(t *testing.T, apiServerArgs ...string) (*cluster, func(controlplane.ManagerOptions, ...string) *controlplane.Manager) {
 	t.Helper()
-	c := freshCluster(t, controlplane.Options{APIServerArgs: []string{"--request-timeout=5s"}}, ours...)
+	c := freshCluster(t, controlplane.Options{APIServerArgs: append([]string{"--request-timeout=5s"}, apiServerArgs...)}, ours...)
 	if err := errors.Join(c.stopManager((*controlplane.Process).Stop), c.setLease(t.Context(), kcmLease, noLease), c.cp.Apply(t.Context(), "../../examples/cloud-controller-manager/leader-migration-rbac.yaml")); err != nil {
 		t.Fatal(err)
 	}
@@ -114,7 +114,8 @@ func TestPausedLeaderMigration(t *testing.T) {
 	if err := cloud.Pause(); err != nil {
 		t.Fatal(err)
 	}
-	served("meanwhile")
+	for i := 0; served(fmt.Sprintf("meanwhile-%d", i)) == before; i++ { // It may take a moment until the process stands still.
+	}
 	if err := cloud.Continue(); err != nil {
 		t.Fatal(err)
 	}
@@ -135,12 +136,127 @@ func TestPausedLeaderMigration(t *testing.T) {
 		t.Fatal(err)
 	}
 	for _, node := range nodes.Items {
-		if node.Name != "before" && node.Annotations[networkingv1.AnnotationLeaseHolder] == before {
+		if node.Name != "before" && !strings.HasPrefix(node.Name, "meanwhile") && node.Annotations[networkingv1.AnnotationLeaseHolder] == before {
 			t.Errorf("%s has %v from the former leader", node.Name, node.Spec.PodCIDRs)
 		}
 	}
-	if err := c.overlaps(t.Context()); err != nil {
+	if err := c.overlapsOfAll(t.Context()); err != nil {
 		t.Error(err)
+	}
+}
+
+// TestMigrationAfterAShortTermOfTheInTreeAllocator: a cloud-controller-manager dies, the in-tree allocator has the Lease of the migration for a moment and dies, too, with
+// a PATCH on its way, and another cloud-controller-manager leads. Nobody else has held the Lease of the controller, and it was free for less time than a
+// person needs to change managers. All the same the controller has to wait for that PATCH.
+func TestMigrationAfterAShortTermOfTheInTreeAllocator(t *testing.T) {
+	c, start := migrating(t, "--request-timeout=15s")
+	ccm := func(name string) *controlplane.Manager {
+		return start(controlplane.ManagerOptions{Name: name, Cloud: true}, allocates, "--node-ipam-takeover-delay=15s", "--allocate-node-cidrs=false")
+	}
+	must := func(err error) {
+		t.Helper()
+		if err != nil {
+			t.Fatal(err)
+		}
+	}
+	must(createClusterCIDR(c, []string{"a", "sel(p=x)", "10.0.0.0/16", "hb8", "-nowait"}))
+	first := ccm("first")
+	must(errors.Join(createNode(c, []string{"one", "p=x"}), served(c, []string{"one", "10.0.0.0/24"}), c.waitMarked(inCloud.lease)))
+	proxy, kubeconfig := c.behindProxy(t)
+	inTree := start(controlplane.ManagerOptions{Name: "in-tree", Kubeconfig: kubeconfig}, "--controllers=node-ipam-controller")
+	must(first.Kill())
+	must(errors.Join(createNode(c, []string{"two"}), served(c, []string{"two", "10.0.1.0/24"})))
+	second := ccm("second")
+	held := c.diesWithPatchHeld(t, inTree, proxy, "last") // with 10.0.2.0/24
+	must(createNode(c, []string{"next", "p=x"}))
+	const why = "another allocator may have led before" // and not that nobody has held the Lease for long
+	must(eventually(2*patience, func(ctx context.Context) error {
+		node, err := c.kube.CoreV1().Nodes().Get(ctx, "next", metav1.GetOptions{})
+		if err != nil || len(node.Spec.PodCIDRs) > 0 {
+			return err
+		}
+		if log, err := second.Log(); err != nil || !strings.Contains(log, why) {
+			return fmt.Errorf("Node next is pending, and the log does not say %q (%v)", why, err)
+		}
+		return nil
+	}))
+	held.Release()
+	must(errors.Join(served(c, []string{"last", "10.0.2.0/24"}), served(c, []string{"next", "10.0.3.0/24"}), c.overlapsOfAll(t.Context())))
+}
+
+// TestMigrationGoesOnAfterARelease pauses a cloud-controller-manager until a kube-controller-manager has taken the Lease of the migration, allocated, and
+// released the Lease. The program's elector takes the Lease again and goes on, and knows nothing of what was allocated. So the controller has to start anew,
+// and to wait: to it, the other process was any allocator.
+func TestMigrationGoesOnAfterARelease(t *testing.T) {
+	c, start := migrating(t)
+	serves := func(name string) string {
+		t.Helper()
+		if err := createNode(c, []string{name}); err != nil {
+			t.Fatal(err)
+		}
+		node, err := c.waitServed(name, 2*patience)
+		if err != nil {
+			t.Fatal(err)
+		}
+		return node.Annotations[networkingv1.AnnotationLeaseHolder]
+	}
+	cloud := start(controlplane.ManagerOptions{Name: "cloud", Cloud: true}, allocates)
+	before := serves("before")
+	kcm := start(controlplane.ManagerOptions{Name: "kcm"}, allocates, "--feature-gates=ControllerManagerReleaseLeaderElectionLockOnExit=true")
+	if err := cloud.Pause(); err != nil {
+		t.Fatal(err)
+	}
+	for i := 0; serves(fmt.Sprintf("meanwhile-%d", i)) == before; i++ { // It may take a moment until the process stands still.
+	}
+	if err := errors.Join(kcm.Stop(), cloud.Continue()); err != nil {
+		t.Fatal(err)
+	}
+	if after := serves("after"); after == before {
+		t.Errorf("%s leads again, and does not know what was allocated in between", before)
+	}
+	select {
+	case <-cloud.Done():
+		t.Error("the program ended: its elector took the Lease again, so nothing was tried here")
+	default:
+	}
+	log, err := cloud.Log()
+	if err != nil {
+		t.Fatal(err)
+	}
+	if !strings.Contains(log, "Waiting before the first allocation") {
+		t.Errorf("it did not wait for what the other process has sent:\n%s", log)
+	}
+	if err := c.overlapsOfAll(t.Context()); err != nil {
+		t.Error(err)
+	}
+}
+
+// TestMigrationAfterTheMainLease: after a migration an allocator may run under the main Lease of kube-controller-manager, as before it. When another migration begins,
+// the shared Lease has the mark of the last one, and says nothing about that time.
+func TestMigrationAfterTheMainLease(t *testing.T) {
+	ctx := t.Context()
+	c, start := migrating(t)
+	const shared = "node-ipam-migration"
+	before := start(controlplane.ManagerOptions{Name: "before"}, allocates)
+	if err := errors.Join(createNode(c, []string{"one"}), served(c, []string{"one", "10.0.0.0/24"}), c.waitMarked(shared), before.Kill()); err != nil {
+		t.Fatal(err)
+	}
+	// As if it had ended an hour ago.
+	leases := c.kube.CoordinationV1().Leases(metav1.NamespaceSystem)
+	lease, err := leases.Get(ctx, shared, metav1.GetOptions{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	lease.Spec.RenewTime = &metav1.MicroTime{Time: lease.Spec.RenewTime.Add(-time.Hour)}
+	if _, err := leases.Update(ctx, lease, metav1.UpdateOptions{}); err != nil {
+		t.Fatal(err)
+	}
+	again := start(controlplane.ManagerOptions{Name: "again"}, allocates)
+	if err := errors.Join(createNode(c, []string{"two"}), served(c, []string{"two", "10.0.1.0/24"})); err != nil {
+		t.Fatal(err)
+	}
+	if log, err := again.Log(); err != nil || !strings.Contains(log, "Waiting before the first allocation") {
+		t.Errorf("it did not wait for what an allocator under the main Lease may have sent (%v):\n%s", err, log)
 	}
 }
 
@@ -181,7 +297,7 @@ func (c *cluster) join(t *testing.T) *stream {
 	})
 	j.wg.Go(func() {
 		for ctx.Err() == nil {
-			note(c.overlaps(ctx))
+			note(c.overlapsOfAll(ctx))
 			select {
 			case <-ctx.Done():
 			case <-time.After(time.Second):
