@@ -67,10 +67,7 @@ func NewCommand(added ...Descriptor) *cobra.Command {
 
 			// The event broadcaster lives as long as this context. It has to outlive a signal, because the shutdown creates the last
 			// events. So the signal gets its own context below.
-			replacements, err := validate(opts, roster)
-			if file.Given() {
-				err = utilerrors.Flatten(utilerrors.NewAggregate([]error{err, contradictions(opts, roster)}))
-			}
+			replacements, err := validate(opts, roster, file.Given())
 			if err != nil {
 				return file.Explain(err)
 			}
@@ -131,13 +128,16 @@ func setFrom(file *configfile.File, fs *pflag.FlagSet) error {
 }
 
 // validate checks all options. It returns all problems in one error, before the process sends or writes anything, and which controllers are
-// left out because another one replaces them.
-func validate(opts *options.KubeControllerManagerOptions, roster roster) ([]replacement, error) {
+// left out because another one replaces them. Contradictions end only a process with a file.
+func validate(opts *options.KubeControllerManagerOptions, roster roster, file bool) ([]replacement, error) {
 	errs := []error{opts.Validate(roster.names, roster.disabled, roster.aliases)}
 	for _, d := range roster.added {
 		if d.Flags != nil {
 			errs = append(errs, d.Flags.Validate()...)
 		}
+	}
+	if file {
+		errs = append(errs, contradictions(opts, roster))
 	}
 	replacements, err := roster.replacements(opts.Generic.Controllers)
 	errs = append(errs, err, roster.validateMigration(opts.Generic))

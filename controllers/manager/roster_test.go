@@ -98,7 +98,7 @@ func TestValidateMigration(t *testing.T) {
 			opts.Generic.Controllers = strings.Split(tc.controllers, ",")
 			opts.Generic.LeaderElection.LeaderElect = !tc.unelected
 			opts.Generic.LeaderMigration.Enabled, opts.Generic.LeaderMigration.ControllerMigrationConfig = !tc.off, file
-			_, err = validate(opts, testRoster(t, NodeIPAM()))
+			_, err = validate(opts, testRoster(t, NodeIPAM()), false)
 			if got := err != nil && strings.Contains(err.Error(), "leader-migration"); got != (tc.want != "") || got && !strings.Contains(err.Error(), tc.want) {
 				t.Errorf("got %v, want %q", err, tc.want)
 			}
