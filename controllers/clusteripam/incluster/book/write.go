@@ -64,6 +64,8 @@ const (
 	// EventWithoutClaim and EventUnreadable are about IPAddresses of a pool.
 	EventWithoutClaim = "AddressWithoutClaim"
 	EventUnreadable   = "AddressUnreadable"
+	// EventEdited is about an IPAddressClaim with an address, or an IPAddress of a pool, whose spec somebody has changed.
+	EventEdited = "SpecEdited"
 )
 
 // Next is what to do about a claim or a pool. The zero value is: nothing, until something changes.
@@ -264,7 +266,7 @@ func (c *claim) inUse(now time.Time, n *Next) bool {
 	}) {
 		return true // until the claim changes
 	}
-	until := c.object.DeletionTimestamp.Add(c.ref.grace())
+	until := c.object.DeletionTimestamp.Add(c.source().grace())
 	if now.Before(until) {
 		n.sooner(until)
 		n.Rests = true
@@ -345,7 +347,7 @@ func (b *Book) newAddress(c *claim) *v1beta2.IPAddress {
 		},
 		Spec: v1beta2.IPAddressSpec{
 			ClaimRef: v1beta2.IPAddressClaimReference{Name: c.key.Name},
-			PoolRef:  c.object.Spec.PoolRef,
+			PoolRef:  v1beta2.IPPoolReference{APIGroup: v1alpha2.GroupName, Kind: c.pool.key.Kind, Name: c.pool.key.Name},
 			Address:  c.addr.String(), Prefix: &prefix, Gateway: p.Spec.Gateway,
 		},
 	}
@@ -401,8 +403,8 @@ func (c *claim) owners(o *v1beta2.IPAddress) (owners []metav1.OwnerReference, di
 		return r.Controller != nil && *r.Controller && (r.Kind != v1beta2.KindIPAddressClaim || r.Name != c.key.Name)
 	})
 	wanted := []metav1.OwnerReference{c.ownerReference(!other)}
-	if c.ref.object != nil && c.ref.object.DeletionTimestamp == nil {
-		wanted = append(wanted, c.ref.ownerReference())
+	if p := c.source(); p.object != nil && p.object.DeletionTimestamp == nil {
+		wanted = append(wanted, p.ownerReference())
 	}
 	owners = slices.Clone(o.OwnerReferences)
 	for _, w := range wanted {
@@ -541,9 +543,10 @@ func (b *Book) absent(c *claim) {
 
 // holdFound makes a claim hold the address that its IPAddress has, whatever was reserved for it.
 func (b *Book) holdFound(c *claim, o *v1beta2.IPAddress) {
-	if at := addrOf(o); at != c.addr || c.pool != c.ref {
+	key, _ := poolOf(o.Spec.PoolRef, o.Namespace)
+	if at, p := addrOf(o), b.pool(key); at != c.addr || c.pool != p {
 		b.let(c)
-		b.hold(c, c.ref, at)
+		b.hold(c, p, at)
 		c.state = Sent
 	}
 	c.had = c.addr.IsValid()
