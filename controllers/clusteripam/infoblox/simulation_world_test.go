@@ -583,6 +583,12 @@ func (p *process) hear() {
 	p.heard++
 }
 
+func (p *process) hearAll() {
+	for p.heard < len(p.log) {
+		p.hear()
+	}
+}
+
 func (p *process) show(c change) {
 	for _, source := range p.logic.Reads() {
 		if source.Reads().Kind != c.kind {
