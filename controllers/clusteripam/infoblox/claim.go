@@ -65,7 +65,7 @@ func (l *logic) syncClaim(ctx context.Context, key shell.Key) error {
 	case s.claim == nil:
 		return l.releaseOrphan(ctx, s.address)
 	case s.leftover: // The claim may be another allocator's. It does not wait for that.
-		return errors.Join(l.releaseOrphan(ctx, s.foreign), l.bring(ctx, s))
+		return errors.Join(l.releaseLeftover(ctx, s), l.bring(ctx, s))
 	}
 	return l.bring(ctx, s)
 }
@@ -91,10 +91,18 @@ func (l *logic) bring(ctx context.Context, s situation) error {
 	}
 }
 
-// owns reports whether the IPAddress of a claim's name is the claim's: it was made for this claim, or it is of the claim's pool.
+// owns reports whether the IPAddress of a claim's name is the claim's: it was made for this claim, or it is of the claim's pool. One that is being
+// deleted and was made for another claim is only if the claim has been told that it has it: its host record may be gone already.
 func owns(claim *v1beta2.IPAddressClaim, address *v1beta2.IPAddress) bool {
-	return ofInfoblox(address.Spec.PoolRef) && (address.Annotations[annotationClaim] == string(claim.UID) ||
-		address.Spec.PoolRef.Name == claim.Spec.PoolRef.Name && address.Spec.ClaimRef.Name == claim.Name)
+	switch was := address.Annotations[annotationClaim]; {
+	case !ofInfoblox(address.Spec.PoolRef):
+		return false
+	case was == string(claim.UID):
+		return true
+	case was != "" && address.DeletionTimestamp != nil && !served(claim):
+		return false
+	}
+	return address.Spec.PoolRef.Name == claim.Spec.PoolRef.Name && address.Spec.ClaimRef.Name == claim.Name
 }
 
 func paused(object metav1.Object) bool {

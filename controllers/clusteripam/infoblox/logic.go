@@ -155,6 +155,9 @@ func poolOf(namespace string, r v1beta2.IPPoolReference) types.NamespacedName {
 func (l *logic) Fill() {
 	for _, a := range l.addresses.List() {
 		l.heardOfAddress(nil, a)
+		if name, ok := recordOf(a); ok && a.DeletionTimestamp != nil && ofInfoblox(a.Spec.PoolRef) { // It may have no claim of its own.
+			l.recordState(name).unsettle(false, l.Now())
+		}
 	}
 	for _, c := range l.claims.List() {
 		l.heardOfClaim(nil, c)

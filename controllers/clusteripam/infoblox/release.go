@@ -156,6 +156,18 @@ func (l *logic) releaseOrphan(ctx context.Context, address *v1beta2.IPAddress) e
 	return l.deleteAddress(ctx, address)
 }
 
+// releaseLeftover releases an IPAddress that is in the way of a claim. The cache may not show yet that the claim has been told that it has it.
+func (l *logic) releaseLeftover(ctx context.Context, s situation) error {
+	stored := &v1beta2.IPAddressClaim{}
+	switch err := l.API.Get(ctx, shell.IPAddressClaims, nameOf(s.claim), stored); {
+	case err != nil && !writes.NotThere(err):
+		return err
+	case err == nil && owns(stored, s.foreign):
+		return writes.Later(time.Second)
+	}
+	return l.releaseOrphan(ctx, s.foreign)
+}
+
 // deleteAddress deletes an IPAddress, and removes its finalizer before.
 func (l *logic) deleteAddress(ctx context.Context, address *v1beta2.IPAddress) error {
 	if address == nil {
@@ -210,9 +222,19 @@ func (l *logic) giveUp(ctx context.Context, c released) error {
 		l.Lock.With(func() { l.removed[c.about.GetUID()] = true })
 		if err := l.sent(r, false, remove(ctx, client, removals[0])); err != nil && !wapi.IsNotFound(err) {
 			return l.cannotRelease(c, err)
+		} else if err == nil {
+			l.keeps(c, removals[0])
 		}
 	}
 	return fmt.Errorf("the host record %s changes all the time", c.name)
+}
+
+// keeps says which addresses stay in a host record of which no claim is left. Somebody may have added them, or the pool had them before.
+func (l *logic) keeps(c released, r host.Removal) {
+	if !r.Delete && r.Record.Comment == "" {
+		l.tell(c, reasonRecordLeft, "The host record %s in the network view %s keeps the addresses %v, which are not those of an IPAddress. Remove from it those that nobody uses.",
+			c.name, c.networkView, r.Record.Addresses())
+	}
 }
 
 // gone ends a release when nothing is found any more. never: nothing was found at all.
