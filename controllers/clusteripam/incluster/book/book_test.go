@@ -584,6 +584,25 @@ func TestAnEditedClaimIsReleased(t *testing.T) {
 	}
 }
 
+// The IPAddress of a claim is released, and the last write about the claim is not answered. A longer grace period comes too late.
+func TestAGracePeriodThatComesTooLate(t *testing.T) {
+	s := newScript(t, "10.0.0.5")
+	s.claim("a", nil)
+	o := s.address("a", "10.0.0.5").DeepCopy()
+	s.claim("a", s.deleting)
+	r := s.next("a", "patch")
+	s.version++
+	o.ResourceVersion, o.Finalizers = strconv.Itoa(s.version), nil
+	s.Done(r, Answer{Address: o}, s.now)
+	s.Done(s.next("a", "delete"), Answer{}, s.now)
+	s.AddressGone("n", "a", o.UID)
+	s.Done(s.next("a", "patch"), Answer{Result: Unknown, Until: s.now.Add(time.Minute)}, s.now)
+	grace := int32(60)
+	s.changePool(func(p *Pool) { p.Spec.AddressReuseGracePeriodSeconds = &grace })
+	s.next("a", "")
+	s.has("a", Released, "10.0.0.5")
+}
+
 // What an IPAddress without a claim had before it was edited may be in use as well.
 func TestAnEditedIPAddressWithoutClaim(t *testing.T) {
 	s := newScript(t, "10.0.0.5-10.0.0.6")

@@ -64,6 +64,8 @@ type claim struct {
 	addr  netip.Addr
 	// had is whether there was an IPAddress of the claim with addr.
 	had bool
+	// ended is whether this process has let the IPAddress go because the claim is being deleted.
+	ended bool
 
 	// creating is whether a create request is on its way.
 	creating bool

@@ -251,9 +251,10 @@ func (b *Book) release(c *claim, now time.Time, n *Next) {
 	}
 }
 
-// restore creates the IPAddress of a claim that is being deleted again, if it was forced away: only an IPAddress outlasts this process.
+// restore creates the IPAddress of a claim that is being deleted again, if it was forced away: only an IPAddress outlasts this process. One that this
+// process has deleted stays away, also if the pool has a longer grace period by now: the claim may be gone already.
 func (b *Book) restore(c *claim, last *v1beta2.IPAddress, now time.Time, n *Next) {
-	if last == nil && c.had {
+	if last == nil && c.had && !c.ended {
 		b.create(c, now, n)
 	}
 }
@@ -557,7 +558,12 @@ func (b *Book) deleted(r *Request) {
 	if a, ok := b.addresses[ClaimKey(r.Key.Namespace, r.Key.Name)]; ok && a.object.UID == r.UID {
 		a.deleted = true
 	}
-	if c := r.claim; c != nil && c.found != nil && c.found.UID == r.UID {
+	c := r.claim
+	if c == nil {
+		return
+	}
+	c.ended = true
+	if c.found != nil && c.found.UID == r.UID {
 		c.found, c.stored = nil, true // the next read tells whether it is gone
 	}
 }
@@ -584,6 +590,9 @@ func (b *Book) patched(r *Request, answer Answer) {
 // patchedAddress enters an IPAddress that the API server has returned. One that the cache does not show was found by a read.
 func (b *Book) patchedAddress(r *Request, o *v1beta2.IPAddress) {
 	key := ClaimKey(r.Key.Namespace, r.Key.Name)
+	if r.claim != nil && o.DeletionTimestamp != nil && !slices.Contains(o.Finalizers, v1beta2.FinalizerProtectAddress) {
+		r.claim.ended = true
+	}
 	if a, ok := b.addresses[key]; ok && a.object.UID == o.UID {
 		b.SetAddress(o)
 	} else if c := r.claim; c != nil && c.found != nil && c.found.UID == o.UID {
