@@ -1737,8 +1737,8 @@ var mutants = []mutant{
 	{
 		name: "pool-goes-too-early", defect: "a pool loses its finalizer while IPAddresses of it exist",
 		file: "controllers/clusteripam/incluster/book/status.go",
-		old:  "\tif p.objects > 0 {\n\t\treturn true",
-		new:  "\tif p.objects > 100 {\n\t\treturn true",
+		old:  "if len(h.addresses) > 0 || slices",
+		new:  "if slices",
 		test: testPools,
 	},
 	{
