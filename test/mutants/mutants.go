@@ -1660,7 +1660,7 @@ var mutants = []mutant{
 	{
 		name: "pool-forced-away-given-up", defect: "a claim that has lost its IPAddress gives up the address, too, if its pool may not allocate it now",
 		file: "controllers/clusteripam/incluster/book/claim.go",
-		old:  "return c.had && c.pool == c.ref && c.pool.alone(c) || b.mayHave(c)",
+		old:  "return c.had && c.pool.alone(c) || b.mayHave(c)",
 		new:  "return b.mayHave(c)",
 		test: testPools,
 	},
@@ -1695,8 +1695,8 @@ var mutants = []mutant{
 	{
 		name: "pool-others-not-held", defect: "the address of an IPAddress of another program is free",
 		file: "controllers/clusteripam/incluster/book/book.go",
-		old:  "\t\th.addresses = append(h.addresses, a)\n\t\tp.usage.Use(a.addr)",
-		new:  "\t\th.addresses = append(h.addresses, a)\n\t\tif a.object.OwnerReferences != nil {\n\t\t\tp.usage.Use(a.addr)\n\t\t}",
+		old:  "\t\th.addresses = append(h.addresses, a)\n\t\tp.usage.Use(at.addr)",
+		new:  "\t\th.addresses = append(h.addresses, a)\n\t\tif a.object.OwnerReferences != nil {\n\t\t\tp.usage.Use(at.addr)\n\t\t}",
 		test: testPools,
 	},
 	{
@@ -1765,8 +1765,8 @@ var mutants = []mutant{
 	{
 		name: "pool-conflict-unsaid", defect: "two IPAddresses with one address are not reported",
 		file: "controllers/clusteripam/incluster/book/book.go",
-		old:  "p.conflicts[a.addr] = len(h.addresses) > 1;",
-		new:  "p.conflicts[a.addr] = len(h.addresses) > 2;",
+		old:  "p.conflicts[at.addr] = len(h.addresses) > 1;",
+		new:  "p.conflicts[at.addr] = len(h.addresses) > 2;",
 		test: testPools,
 	},
 	{
@@ -1926,8 +1926,8 @@ var mutants = []mutant{
 	{
 		name: "infoblox-release-forgotten", defect: "an error of a release is said and forgotten: the host record stays for ever", seen: "cluster-api-ipam-provider-infoblox",
 		file: "controllers/clusteripam/infoblox/release.go",
-		old:  "\t\t\treturn l.cannotRelease(c, err)\n\t\t}\n\t}\n\treturn fmt.Errorf",
-		new:  "\t\t\t_ = l.cannotRelease(c, err)\n\t\t\treturn nil\n\t\t}\n\t}\n\treturn fmt.Errorf",
+		old:  "\t\t\treturn l.cannotRelease(c, err)\n\t\t} else if err == nil {",
+		new:  "\t\t\t_ = l.cannotRelease(c, err)\n\t\t\treturn nil\n\t\t} else if err == nil {",
 		test: testInfoblox,
 	},
 	{
@@ -1996,8 +1996,8 @@ var mutants = []mutant{
 	{
 		name: "infoblox-new-leader-hurries", defect: "a new leader does not wait for writes of the last one that can still be carried out",
 		file: "controllers/clusteripam/infoblox/logic.go",
-		old:  "l.recordState(name).unsettle(false, l.Now())",
-		new:  "l.recordState(name)",
+		old:  "\t\t\t\tl.recordState(name).unsettle(false, l.Now())",
+		new:  "\t\t\t\tl.recordState(name)",
 		test: testInfoblox,
 	},
 	{
@@ -2213,8 +2213,8 @@ var mutants = []mutant{
 	{
 		name: "infoblox-left-invalid-ip", defect: "the event about a host record that is left names the address \"invalid IP\"",
 		file: "controllers/clusteripam/infoblox/release.go",
-		old:  "if c.Address.IsValid() {",
-		new:  "if true {",
+		old:  "if c.Address.IsValid() {\n\t\t\twith",
+		new:  "if true {\n\t\t\twith",
 		test: "./controllers/clusteripam/infoblox TestReplacedInstance",
 	},
 	{
