@@ -277,10 +277,7 @@ func (l *logic) heardOfAddress(before, now *v1beta2.IPAddress) {
 	if before != nil && ofInfoblox(before.Spec.PoolRef) {
 		l.holds(before, false)
 	}
-	if before != nil && (now == nil || now.UID != before.UID) {
-		delete(l.first, before.UID)
-		delete(l.removed, before.UID)
-	}
+	l.forgetAddress(before, now)
 	if now != nil && ofInfoblox(now.Spec.PoolRef) {
 		l.holds(now, true)
 		if claim, ok := l.claims.Get(now.Namespace, now.Name); ok {
@@ -296,6 +293,14 @@ func (l *logic) heardOfAddress(before, now *v1beta2.IPAddress) {
 		if claim, ok := l.claims.Get(a.Namespace, a.Name); ofInfoblox(a.Spec.PoolRef) || ok && ofInfoblox(claim.Spec.PoolRef) {
 			l.Queue.Add(shell.KeyOf(shell.IPAddressClaims, a))
 		}
+	}
+}
+
+// forgetAddress forgets an IPAddress that is gone.
+func (l *logic) forgetAddress(before, now *v1beta2.IPAddress) {
+	if before != nil && (now == nil || now.UID != before.UID) {
+		delete(l.first, before.UID)
+		delete(l.removed, before.UID)
 	}
 }
 

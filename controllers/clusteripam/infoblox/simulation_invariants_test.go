@@ -28,7 +28,7 @@ func (w *world) judge() {
 		if w.edited[a.UID] != "" && w.spoilt[a.Annotations[annotationClaim]] {
 			continue // Neither Infoblox nor the process knows any more what it was.
 		}
-		if other := holders[has]; other != "" && !(w.byHand[has] && w.moved) {
+		if other := holders[has]; other != "" && (!w.byHand[has] || !w.moved) {
 			w.violate("no address in two IPAddresses: %s is in %s and %s", has, other, nameOf(a))
 		}
 		holders[has] = nameOf(a).String()

@@ -531,7 +531,7 @@ func TestASpecIsEdited(t *testing.T) {
 			s.claim("a", nil)
 			r := s.next("a", "create")
 			o := r.Object.DeepCopy()
-			o.ObjectMeta.ResourceVersion, o.UID = "1", "uid of the IPAddress"
+			o.ResourceVersion, o.UID = "1", "uid of the IPAddress"
 			s.SetAddress(o.DeepCopy())
 			s.Done(r, Answer{Address: o.DeepCopy()}, s.now)
 			tc.edit(s, o)

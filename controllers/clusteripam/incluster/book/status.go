@@ -48,16 +48,20 @@ func (b *Book) claimStatus(c *claim, now time.Time, n *Next) *Request {
 	}
 	status["conditions"] = with(c.object.Status.Conditions, ready, now)
 	if before == nil || before.Status != ready.Status || before.Reason != ready.Reason {
-		e := Event{Key: c.key, UID: c.uid(), Warning: ready.Status == metav1.ConditionFalse, Reason: ready.Reason, Message: ready.Message}
-		if !e.Warning {
-			e.Reason, e.Message = EventAllocated, fmt.Sprintf("Allocated the address %v from %v.", c.addr, c.pool.key)
-		}
-		n.Events = append(n.Events, e)
+		n.Events = append(n.Events, c.news(ready))
 	}
 	if edits != "" {
 		n.Events = append(n.Events, Event{Key: c.key, UID: c.uid(), Warning: true, Reason: EventEdited, Message: ready.Message})
 	}
 	return &Request{Verb: PatchStatus, Key: c.key, UID: c.uid(), Body: statusPatch(c.object, status), claim: c, What: "write the status"}
+}
+
+// news returns the event for a condition that has changed.
+func (c *claim) news(ready metav1.Condition) Event {
+	if ready.Status == metav1.ConditionFalse {
+		return Event{Key: c.key, UID: c.uid(), Warning: true, Reason: ready.Reason, Message: ready.Message}
+	}
+	return Event{Key: c.key, UID: c.uid(), Reason: EventAllocated, Message: fmt.Sprintf("Allocated the address %v from %v.", c.addr, c.pool.key)}
 }
 
 // edits says what somebody has changed in the spec of a claim that has an address, or of its IPAddress, and what to do.
