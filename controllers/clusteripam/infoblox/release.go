@@ -219,10 +219,10 @@ func (l *logic) giveUp(ctx context.Context, c released) error {
 		case len(removals) == 0:
 			return l.gone(ctx, client, c, r, step == 0)
 		}
-		l.Lock.With(func() { l.removed[c.about.GetUID()] = true })
 		if err := l.sent(r, false, remove(ctx, client, removals[0])); err != nil && !wapi.IsNotFound(err) {
 			return l.cannotRelease(c, err)
 		} else if err == nil {
+			l.Lock.With(func() { l.removed[c.about.GetUID()] = true })
 			l.keeps(c, removals[0])
 		}
 	}
