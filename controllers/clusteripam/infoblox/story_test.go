@@ -415,15 +415,18 @@ func TestClaimThatHasTheIPAddressThatIsReleased(t *testing.T) {
 	if owns(untold, address) || !owns(told, address) {
 		t.Errorf("before it is told, the claim owns the IPAddress: %t; after that: %t", owns(untold, address), owns(told, address))
 	}
-	parked := make(chan error)
+	result := make(chan error, 1)
 	go func() {
 		err := l.releaseLeftover(t.Context(), situation{claim: untold, foreign: address})
 		w.leader.parked <- struct{}{}
-		parked <- err
+		result <- err
 	}()
 	<-w.leader.parked
 	w.leader.answer(0, true)
-	if err := <-parked; !errors.Is(err, writes.Later(time.Second)) {
+	if len(w.leader.calls) > 0 {
+		t.Fatalf("it goes on with %s", w.leader.calls[0].what)
+	}
+	if err := <-result; !errors.Is(err, writes.Later(time.Second)) {
 		t.Errorf("want a pause, got %v", err)
 	}
 	w.wantRecords(t, "x [10.0.0.2]")
