@@ -132,6 +132,8 @@ func TestKinds(t *testing.T) {
 		"request: a kind with a dot":       {of: requests, object: `{spec: {poolRef: {apiGroup: g, kind: In.Cluster, name: p}}}`, want: "spec.poolRef.kind: Invalid value"},
 		"request: a long cluster name":     {of: requests, object: `{spec: {clusterName: ` + strings.Repeat("c", 64) + `, poolRef: {apiGroup: g, kind: k, name: p}}}`, want: "Too long"},
 		"request: an empty cluster name":   {of: requests, object: `{spec: {clusterName: "", poolRef: {apiGroup: g, kind: k, name: p}}}`, want: "spec.clusterName: Invalid value"},
+		"request: the pool changes":        {of: requests, was: requestSpec, object: strings.Replace(requestSpec, "name: p", "name: q", 1), want: "spec: Invalid value: cannot be changed", ours: true},
+		"request: a label changes":         {of: requests, was: requestSpec, object: strings.Replace(requestSpec, "{", "{metadata: {labels: {a: b}}, ", 1)},
 		"request: an address":              {of: requests, was: requestSpec, status: true, object: `{status: {addressRef: {name: a}, conditions: [` + condition + `]}}`},
 		"request: an empty status":         {of: requests, was: requestSpec, status: true, object: `{status: {}}`, want: "at least 1 propert"},
 		"request: an address without name": {of: requests, was: requestSpec, status: true, object: `{status: {addressRef: {}}}`, want: "status.addressRef.name: Required value"},
@@ -148,6 +150,8 @@ func TestKinds(t *testing.T) {
 		"address: with a prefix length": {of: addresses, object: `{spec: {address: 10.0.0.5/24, prefix: 24, ` + addressSpec + `}}`, want: "must be an address without a prefix length", ours: true},
 		"address: with leading zeros":   {of: addresses, object: `{spec: {address: 010.0.0.5, prefix: 24, ` + addressSpec + `}}`, want: "must be an address without a prefix length", ours: true},
 		"address: with a blank":         {of: addresses, object: `{spec: {address: "10.0.0.5 ", prefix: 24, ` + addressSpec + `}}`, want: "must be an address without a prefix length", ours: true},
+		"address: the address changes":  {of: addresses, was: `{spec: {address: 10.0.0.5, prefix: 24, ` + addressSpec + `}}`, object: `{spec: {address: 10.0.0.6, prefix: 24, ` + addressSpec + `}}`, want: "spec: Invalid value: cannot be changed", ours: true},
+		"address: a label changes":      {of: addresses, was: `{spec: {address: 10.0.0.5, prefix: 24, ` + addressSpec + `}}`, object: `{metadata: {labels: {a: b}}, spec: {address: 10.0.0.5, prefix: 24, ` + addressSpec + `}}`},
 		"address: a text of 40 bytes":   {of: addresses, object: `{spec: {address: "` + strings.Repeat("f", 40) + `", prefix: 24, ` + addressSpec + `}}`, want: "Too long"},
 
 		"pool: the usual":              {of: pools, object: `{spec: {addresses: [10.0.0.0/24], prefix: 24, gateway: 10.0.0.1}}`},

@@ -20,8 +20,9 @@ type IPAddressClaim struct {
 	// +optional
 	metav1.ObjectMeta `json:"metadata,omitempty"`
 
-	// spec names the pool.
+	// spec names the pool. It cannot be changed.
 	// +required
+	// +kubebuilder:validation:XValidation:rule="self == oldSelf",message="cannot be changed: create another IPAddressClaim"
 	Spec IPAddressClaimSpec `json:"spec,omitzero"`
 
 	// status names the address.
@@ -125,8 +126,9 @@ type IPAddress struct {
 	// +optional
 	metav1.ObjectMeta `json:"metadata,omitempty"`
 
-	// spec is the address.
+	// spec is the address. It cannot be changed.
 	// +required
+	// +kubebuilder:validation:XValidation:rule="self == oldSelf",message="cannot be changed, because a machine may use the address: create another IPAddressClaim"
 	Spec IPAddressSpec `json:"spec,omitzero"`
 }
 

@@ -61,18 +61,28 @@ func (l *logic) situationOf(key shell.Key) (s situation) {
 func (l *logic) syncClaim(ctx context.Context, key shell.Key) error {
 	var s situation
 	l.Lock.With(func() { s = l.situationOf(key) })
+	switch {
+	case s.claim == nil:
+		return l.releaseOrphan(ctx, s.address)
+	case s.leftover: // The claim may be another allocator's. It does not wait for that.
+		return errors.Join(l.releaseLeftover(ctx, s), l.bring(ctx, s))
+	}
+	return l.bring(ctx, s)
+}
+
+// bring does what a claim itself needs.
+func (l *logic) bring(ctx context.Context, s situation) error {
 	claim, address := s.claim, s.address
 	switch {
-	case claim == nil:
-		return l.releaseOrphan(ctx, address)
-	case s.leftover: // The claim may be another allocator's.
-		return l.releaseOrphan(ctx, s.foreign)
 	case s.rests:
 		return nil
 	case claim.DeletionTimestamp != nil:
 		return l.release(ctx, claim, address)
+	case s.leftover:
+		return l.pend(ctx, claim, v1beta2.ReasonAllocationFailed, fmt.Sprintf("The IPAddress %s of the %s %s is being deleted, and goes after its host record. See its event %s if there is one.",
+			claim.Name, s.foreign.Spec.PoolRef.Kind, s.foreign.Spec.PoolRef.Name, reasonReleaseFailed))
 	case s.foreign != nil:
-		return l.pend(ctx, claim, v1beta2.ReasonAllocationFailed, fmt.Sprintf("The IPAddress %s exists, and is of the %s %s. Delete it, or create a claim with another name.",
+		return l.pend(ctx, claim, v1beta2.ReasonAllocationFailed, fmt.Sprintf("The IPAddress %s exists, and is of the %s %s. Delete it if no machine uses it, or create a claim with another name.",
 			claim.Name, s.foreign.Spec.PoolRef.Kind, s.foreign.Spec.PoolRef.Name))
 	case address != nil:
 		return l.finish(ctx, claim, address)
@@ -81,10 +91,18 @@ func (l *logic) syncClaim(ctx context.Context, key shell.Key) error {
 	}
 }
 
-// owns reports whether the IPAddress of a claim's name is the claim's: it was made for this claim, or it is of the claim's pool.
+// owns reports whether the IPAddress of a claim's name is the claim's: it was made for this claim, or it is of the claim's pool. One that is being
+// deleted and was made for another claim is only if the claim has been told that it has it: its host record may be gone already.
 func owns(claim *v1beta2.IPAddressClaim, address *v1beta2.IPAddress) bool {
-	return ofInfoblox(address.Spec.PoolRef) && (address.Annotations[annotationClaim] == string(claim.UID) ||
-		address.Spec.PoolRef.Name == claim.Spec.PoolRef.Name && address.Spec.ClaimRef.Name == claim.Name)
+	switch was := address.Annotations[annotationClaim]; {
+	case !ofInfoblox(address.Spec.PoolRef):
+		return false
+	case was == string(claim.UID):
+		return true
+	case was != "" && address.DeletionTimestamp != nil && !served(claim):
+		return false
+	}
+	return address.Spec.PoolRef.Name == claim.Spec.PoolRef.Name && address.Spec.ClaimRef.Name == claim.Name
 }
 
 func paused(object metav1.Object) bool {
@@ -217,7 +235,10 @@ func (l *logic) leave(ctx context.Context, claim *v1beta2.IPAddressClaim) error 
 	case err != nil:
 		return l.failed(ctx, claim, err)
 	}
-	l.Lock.With(func() { delete(l.chosen, claim.UID) })
+	l.Lock.With(func() {
+		delete(l.chosen, claim.UID)
+		delete(l.removed, claim.UID) // It gets another one.
+	})
 	return nil
 }
 
@@ -496,7 +517,7 @@ func (l *logic) finish(ctx context.Context, claim *v1beta2.IPAddressClaim, addre
 			return err
 		}
 	}
-	c := metav1.Condition{Type: v1beta2.ConditionReady, Status: metav1.ConditionTrue, Reason: "Ready", ObservedGeneration: claim.Generation}
+	c := metav1.Condition{Type: v1beta2.ConditionReady, Status: metav1.ConditionTrue, Reason: "Ready", Message: l.edits(claim, address), ObservedGeneration: claim.Generation}
 	return l.status(ctx, claim, c, address.Name)
 }
 
@@ -519,10 +540,25 @@ func (l *logic) status(ctx context.Context, claim *v1beta2.IPAddressClaim, c met
 	if err := l.API.Patch(ctx, shell.IPAddressClaims, nameOf(claim), patch, nil); err != nil {
 		return err
 	}
-	if !same && c.Status == metav1.ConditionFalse {
+	switch {
+	case same, c.Message == "":
+	case c.Status == metav1.ConditionFalse:
 		l.Tell(shell.Event{About: claim, Kind: shell.IPAddressClaims, Reason: c.Reason, Message: text.Cut(c.Message, text.MaxMessage)})
+	default:
+		l.Tell(shell.Event{About: claim, Kind: shell.IPAddressClaims, Reason: reasonEdited, Message: text.Cut(c.Message, text.MaxMessage)})
 	}
 	return nil
+}
+
+// edits says what somebody has changed in the spec of a claim that has an address, or of its IPAddress, and what to do.
+func (l *logic) edits(claim *v1beta2.IPAddressClaim, address *v1beta2.IPAddress) string {
+	switch had := l.allocated(address); {
+	case had != hostAddress(address):
+		return fmt.Sprintf("The address is %v. The IPAddress was edited, and says %.40q: set its spec back, or delete this claim when its machine is gone.", had, address.Spec.Address)
+	case address.Spec.PoolRef != claim.Spec.PoolRef:
+		return fmt.Sprintf("The address is of the InfobloxIPPool %s, and stays so: set spec.poolRef back, or create another IPAddressClaim.", address.Spec.PoolRef.Name)
+	}
+	return ""
 }
 
 // waits notes why a claim waits, or that it does not.
@@ -569,7 +605,22 @@ func (l *logic) failed(ctx context.Context, claim *v1beta2.IPAddressClaim, err e
 	return err
 }
 
-// hostAddress returns the address of an IPAddress; not valid if there is none.
+// allocated returns the address of an IPAddress, as this process saw it first: its spec cannot be changed, but not everybody checks that, and its
+// machine has what was allocated. It is not valid if there is none.
+func (l *logic) allocated(address *v1beta2.IPAddress) (a netip.Addr) {
+	l.Lock.With(func() { a = l.firstOf(address) })
+	return a
+}
+
+// firstOf is allocated for callers that have the Lock.
+func (l *logic) firstOf(address *v1beta2.IPAddress) netip.Addr {
+	if address != nil && l.first[address.UID].IsValid() {
+		return l.first[address.UID]
+	}
+	return hostAddress(address)
+}
+
+// hostAddress returns the address that an IPAddress says; not valid if there is none.
 func hostAddress(address *v1beta2.IPAddress) (a netip.Addr) {
 	if address != nil {
 		a, _ = netip.ParseAddr(address.Spec.Address)

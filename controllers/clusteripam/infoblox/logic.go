@@ -97,6 +97,8 @@ type logic struct {
 	prepared map[types.UID]recordName // what was last written into claims, even if the answer was lost
 	leaving  map[types.UID]bool       // claims that give up their host records for others
 	creating map[types.UID]time.Time  // until when a create of an IPAddress without an answer can be carried out
+	first    map[types.UID]netip.Addr // addresses of IPAddresses when this process saw them first
+	removed  map[types.UID]bool       // claims and IPAddresses that are gone soon: this process has removed their host records
 	full     map[types.NamespacedName]time.Time
 	waiting  map[types.UID]string // reasons
 }
@@ -124,6 +126,8 @@ func newLogic(p shell.Parts, secretNamespace string, connect func(wapi.Config) (
 		prepared:    map[types.UID]recordName{},
 		leaving:     map[types.UID]bool{},
 		creating:    map[types.UID]time.Time{},
+		first:       map[types.UID]netip.Addr{},
+		removed:     map[types.UID]bool{},
 		full:        map[types.NamespacedName]time.Time{},
 		waiting:     map[types.UID]string{},
 	}
@@ -151,6 +155,9 @@ func poolOf(namespace string, r v1beta2.IPPoolReference) types.NamespacedName {
 func (l *logic) Fill() {
 	for _, a := range l.addresses.List() {
 		l.heardOfAddress(nil, a)
+		if name, ok := recordOf(a); ok && a.DeletionTimestamp != nil && ofInfoblox(a.Spec.PoolRef) { // It may have no claim of its own.
+			l.recordState(name).unsettle(false, l.Now())
+		}
 	}
 	for _, c := range l.claims.List() {
 		l.heardOfClaim(nil, c)
@@ -211,29 +218,45 @@ func (l *logic) heardOfCluster(cluster metav1.Object) {
 }
 
 func (l *logic) heardOfClaim(before, now *v1beta2.IPAddressClaim) {
-	claim := now
-	if now == nil {
-		claim = before
+	if before != nil && ofInfoblox(before.Spec.PoolRef) {
+		if now == nil || now.UID != before.UID {
+			l.forgetClaim(before.UID)
+		}
+		if now == nil || now.Spec.PoolRef != before.Spec.PoolRef { // Not every API server refuses to change it.
+			l.refers(before, false)
+		}
 	}
-	if claim == nil || !ofInfoblox(claim.Spec.PoolRef) {
-		return
+	if now != nil && ofInfoblox(now.Spec.PoolRef) {
+		l.names[now.UID] = nameOf(now)
+		if l.refers(now, true); before == nil {
+			l.queuePoolOf(now)
+		}
 	}
-	name, pool := nameOf(claim), poolOf(claim.Namespace, claim.Spec.PoolRef)
-	if now == nil {
-		delete(l.names, claim.UID)
-		delete(l.chosen, claim.UID)
-		delete(l.prepared, claim.UID)
-		delete(l.leaving, claim.UID)
-		delete(l.creating, claim.UID)
-		delete(l.waiting, claim.UID)
-	} else {
-		l.names[claim.UID] = name
-	}
-	note(l.claimsOf, pool, name, now != nil)
-	if before == nil || now == nil { // The pool may be in use no more, or an IPAddress of it without a claim.
-		l.Queue.Add(shell.Key{Kind: shell.InfobloxIPPools, Namespace: pool.Namespace, Name: pool.Name})
+}
+
+func (l *logic) forgetClaim(uid types.UID) {
+	delete(l.names, uid)
+	delete(l.chosen, uid)
+	delete(l.prepared, uid)
+	delete(l.leaving, uid)
+	delete(l.creating, uid)
+	delete(l.waiting, uid)
+	delete(l.removed, uid)
+}
+
+// refers notes that a claim refers to its pool, or no longer.
+func (l *logic) refers(claim *v1beta2.IPAddressClaim, does bool) {
+	note(l.claimsOf, poolOf(claim.Namespace, claim.Spec.PoolRef), nameOf(claim), does)
+	if !does {
+		l.queuePoolOf(claim)
 	}
 	l.Queue.Add(shell.KeyOf(shell.IPAddressClaims, claim))
+}
+
+// queuePoolOf looks at the pool of a claim: it may be in use no more, or an IPAddress of it without a claim.
+func (l *logic) queuePoolOf(claim *v1beta2.IPAddressClaim) {
+	pool := poolOf(claim.Namespace, claim.Spec.PoolRef)
+	l.Queue.Add(shell.Key{Kind: shell.InfobloxIPPools, Namespace: pool.Namespace, Name: pool.Name})
 }
 
 // note notes that a pool has a claim or an IPAddress of a name, or no longer has it.
@@ -254,6 +277,7 @@ func (l *logic) heardOfAddress(before, now *v1beta2.IPAddress) {
 	if before != nil && ofInfoblox(before.Spec.PoolRef) {
 		l.holds(before, false)
 	}
+	l.forgetAddress(before, now)
 	if now != nil && ofInfoblox(now.Spec.PoolRef) {
 		l.holds(now, true)
 		if claim, ok := l.claims.Get(now.Namespace, now.Name); ok {
@@ -272,26 +296,38 @@ func (l *logic) heardOfAddress(before, now *v1beta2.IPAddress) {
 	}
 }
 
+// forgetAddress forgets an IPAddress that is gone.
+func (l *logic) forgetAddress(before, now *v1beta2.IPAddress) {
+	if before != nil && (now == nil || now.UID != before.UID) {
+		delete(l.first, before.UID)
+		delete(l.removed, before.UID)
+	}
+}
+
 // holds notes that an IPAddress has its address and is of its pool, or no longer.
 func (l *logic) holds(a *v1beta2.IPAddress, has bool) {
 	pool := poolOf(a.Namespace, a.Spec.PoolRef)
 	note(l.addressesOf, pool, nameOf(a), has)
 	l.Queue.Add(shell.Key{Kind: shell.InfobloxIPPools, Namespace: pool.Namespace, Name: pool.Name})
-	address, err := netip.ParseAddr(a.Spec.Address)
-	if err != nil {
-		return
+	says := hostAddress(a)
+	if has && says.IsValid() && !l.first[a.UID].IsValid() {
+		l.first[a.UID] = says
 	}
-	if !has {
-		if delete(l.holders[address], nameOf(a)); len(l.holders[address]) == 0 {
-			delete(l.holders, address)
+	for _, address := range []netip.Addr{says, l.first[a.UID]} { // If it was edited, its machine may have what it was before.
+		switch {
+		case !address.IsValid():
+		case !has:
+			if delete(l.holders[address], nameOf(a)); len(l.holders[address]) == 0 {
+				delete(l.holders, address)
+			}
+		default:
+			if l.holders[address] == nil {
+				l.holders[address] = map[types.NamespacedName]place{}
+			}
+			at, _ := placeOf(a) // Of an IPAddress that another program has written nobody knows where its record is: it can be anywhere.
+			l.holders[address][nameOf(a)] = at
 		}
-		return
 	}
-	if l.holders[address] == nil {
-		l.holders[address] = map[types.NamespacedName]place{}
-	}
-	at, _ := placeOf(a) // Of an IPAddress that another program has written nobody knows where its record is: it can be anywhere.
-	l.holders[address][nameOf(a)] = at
 }
 
 // Known implements host.World.
@@ -304,7 +340,7 @@ func (l *logic) Known(claim types.UID) *host.Known {
 	if c, ok := l.claims.Get(name.Namespace, name.Name); ok {
 		known.Leaves = known.Leaves || c.DeletionTimestamp != nil
 		if a, ok := l.addresses.Get(name.Namespace, name.Name); ok && owns(c, a) {
-			known.Address = hostAddress(a)
+			known.Address = l.firstOf(a)
 		}
 	}
 	return known

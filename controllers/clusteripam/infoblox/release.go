@@ -22,8 +22,10 @@ import (
 const (
 	// reasonReleaseFailed: the address of a claim that is deleted cannot be released yet.
 	reasonReleaseFailed = "ReleaseFailed"
-	// reasonRecordLeft: a host record stays in Infoblox.
+	// reasonRecordLeft: a host record stays in Infoblox, or may.
 	reasonRecordLeft = "HostRecordLeft"
+	// reasonEdited: somebody has changed the spec of a claim that has an address, or of its IPAddress.
+	reasonEdited = "SpecEdited"
 )
 
 // released is a claim that gives up its host record, or an IPAddress whose claim is gone.
@@ -37,22 +39,28 @@ type released struct {
 // releasedOf returns what a claim gives up: what its IPAddress says, because that is what was allocated, or else what the claim says. Of what another
 // program has allocated, the pool says where it is.
 func (l *logic) releasedOf(claim *v1beta2.IPAddressClaim, address *v1beta2.IPAddress) released {
-	r := released{Released: host.Released{UID: claim.UID, Address: hostAddress(address)}, about: claim, kind: shell.IPAddressClaims}
+	r := released{Released: host.Released{UID: claim.UID, Address: l.allocated(address)}, about: claim, kind: shell.IPAddressClaims}
 	r.where(address)
 	r.where(claim)
-	if r.place == (place{}) && address != nil {
-		l.Lock.With(func() {
-			if pool, ok := l.pools.Get(claim.Namespace, claim.Spec.PoolRef.Name); ok {
-				r.instance = pool.Spec.InstanceRef.Name
-				r.networkView = cmp.Or(pool.Spec.NetworkView, "default")
-				if s := l.servers[r.instance]; s != nil {
-					r.networkView = cmp.Or(pool.Spec.NetworkView, s.networkView, "default")
-				}
-			}
-		})
-	}
-	r.name = cmp.Or(r.name, claim.Name)
+	l.wherePoolIs(&r, address)
 	return r
+}
+
+// wherePoolIs takes from the pool of an IPAddress where its host record is, if nothing else says that: another program has created it.
+func (l *logic) wherePoolIs(r *released, address *v1beta2.IPAddress) {
+	r.name = cmp.Or(r.name, r.about.GetName())
+	if r.place != (place{}) || address == nil {
+		return
+	}
+	l.Lock.With(func() {
+		if pool, ok := l.pools.Get(address.Namespace, address.Spec.PoolRef.Name); ok {
+			r.instance = pool.Spec.InstanceRef.Name
+			r.networkView = cmp.Or(pool.Spec.NetworkView, "default")
+			if s := l.servers[r.instance]; s != nil {
+				r.networkView = cmp.Or(pool.Spec.NetworkView, s.networkView, "default")
+			}
+		}
+	})
 }
 
 // where takes from an object where a host record is, as far as that is not known yet.
@@ -127,16 +135,37 @@ func (l *logic) releaseOrphan(ctx context.Context, address *v1beta2.IPAddress) e
 	if address == nil || !ofInfoblox(address.Spec.PoolRef) || address.DeletionTimestamp == nil || paused(address) {
 		return nil
 	}
+	rests := false
+	l.Lock.With(func() {
+		pool, ok := l.pools.Get(address.Namespace, address.Spec.PoolRef.Name)
+		rests = ok && paused(pool)
+	})
+	if rests {
+		return nil
+	}
 	if _, missing := without(address.Finalizers, v1beta2.FinalizerProtectAddress); missing {
 		return nil
 	}
-	r := released{Released: host.Released{Address: hostAddress(address)}, about: address, kind: shell.IPAddresses}
+	r := released{Released: host.Released{Address: l.allocated(address)}, about: address, kind: shell.IPAddresses}
 	r.where(address)
+	l.wherePoolIs(&r, address)
 	r.UID = r.Was
 	if err := l.giveUp(ctx, r); err != nil {
 		return err
 	}
 	return l.deleteAddress(ctx, address)
+}
+
+// releaseLeftover releases an IPAddress that is in the way of a claim. The cache may not show yet that the claim has been told that it has it.
+func (l *logic) releaseLeftover(ctx context.Context, s situation) error {
+	stored := &v1beta2.IPAddressClaim{}
+	switch err := l.API.Get(ctx, shell.IPAddressClaims, nameOf(s.claim), stored); {
+	case err != nil && !writes.NotThere(err):
+		return err
+	case err == nil && owns(stored, s.foreign):
+		return writes.Later(time.Second)
+	}
+	return l.releaseOrphan(ctx, s.foreign)
 }
 
 // deleteAddress deletes an IPAddress, and removes its finalizer before.
@@ -161,8 +190,11 @@ func (l *logic) deleteAddress(ctx context.Context, address *v1beta2.IPAddress) e
 
 // giveUp gives up what a claim has in Infoblox. It returns nil only when nothing is there any more, and nothing can come.
 func (l *logic) giveUp(ctx context.Context, c released) error {
-	if c.place == (place{}) {
-		return nil // Nothing was ever written to Infoblox: the place is written to the claim before.
+	if c.place == (place{}) { // The place is written to a claim before anything is written to Infoblox. Only another program may have written there.
+		if c.Address.IsValid() {
+			l.tell(c, reasonRecordLeft, "The InfobloxIPPool of this IPAddress is gone, so nobody knows where its host record is. If there is one with the address %v in Infoblox, delete it there.", c.Address)
+		}
+		return nil
 	}
 	client, err := l.clientOf(ctx, c)
 	if client == nil {
@@ -189,9 +221,20 @@ func (l *logic) giveUp(ctx context.Context, c released) error {
 		}
 		if err := l.sent(r, false, remove(ctx, client, removals[0])); err != nil && !wapi.IsNotFound(err) {
 			return l.cannotRelease(c, err)
+		} else if err == nil {
+			l.Lock.With(func() { l.removed[c.about.GetUID()] = true })
+			l.keeps(c, removals[0])
 		}
 	}
 	return fmt.Errorf("the host record %s changes all the time", c.name)
+}
+
+// keeps says which addresses stay in a host record of which no claim is left. Somebody may have added them, or the pool had them before.
+func (l *logic) keeps(c released, r host.Removal) {
+	if !r.Delete && r.Record.Comment == "" {
+		l.tell(c, reasonRecordLeft, "The host record %s in the network view %s keeps the addresses %v, which are not those of an IPAddress. Remove from it those that nobody uses.",
+			c.name, c.networkView, r.Record.Addresses())
+	}
 }
 
 // gone ends a release when nothing is found any more. never: nothing was found at all.
@@ -208,9 +251,29 @@ func (l *logic) gone(ctx context.Context, client WAPI, c released, r *recordStat
 			c.networkView = networkView
 			return l.giveUp(ctx, c)
 		}
+		l.notFound(c)
 	}
 	l.gaveUp()
 	return nil
+}
+
+// notFound says that there is no host record with an address that was allocated, unless this process has removed it before. It may have another name.
+func (l *logic) notFound(c released) {
+	var removed bool
+	l.Lock.With(func() {
+		a, ok := l.addresses.Get(c.about.GetNamespace(), c.about.GetName())
+		gone := c.kind == shell.IPAddresses && (!ok || a.UID != c.about.GetUID()) // It is forgotten then what was removed.
+		removed = gone || l.removed[c.about.GetUID()]
+	})
+	if removed || !c.Address.IsValid() {
+		return
+	}
+	with := ""
+	if c.UID != "" && !c.Unmarked {
+		with = fmt.Sprintf(" and the UID %s in its comment", cmp.Or(c.Was, c.UID))
+	}
+	l.tell(c, reasonRecordLeft, "The InfobloxInstance %s has no host record %s of this object. If Infoblox has one of another name, with the address %v%s, delete it there.",
+		c.instance, c.name, c.Address, with)
 }
 
 func remove(ctx context.Context, client WAPI, r host.Removal) error {
@@ -223,10 +286,11 @@ func remove(ctx context.Context, client WAPI, r host.Removal) error {
 // clientOf returns the client for the Infoblox that has a claim's host record. If there is none, the error says when to look again. Both are nil
 // if it has been gone for so long that the record is left to people: they have taken the way to it away.
 func (l *logic) clientOf(ctx context.Context, c released) (client WAPI, err error) {
-	exists := false
+	exists, checked := false, false
 	l.Lock.With(func() {
 		_, exists = l.instances.Get("", c.instance)
-		if s := l.servers[c.instance]; s != nil {
+		s := l.servers[c.instance]
+		if checked = s != nil; checked && s.ready { // Any other Infoblox would answer that it has no such record.
 			client = s.client
 		}
 	})
@@ -236,6 +300,8 @@ func (l *logic) clientOf(ctx context.Context, c released) (client WAPI, err erro
 		return nil, err
 	case client != nil:
 		return client, nil
+	case exists && !checked:
+		return nil, writes.Later(time.Second)
 	case exists:
 		l.tell(c, reasonReleaseFailed, "The host record %s in the network view %s cannot be deleted: the InfobloxInstance %s is not ready. See its condition Ready.", c.name, c.networkView, c.instance)
 		return nil, writes.Later(checkFailed)
@@ -268,7 +334,7 @@ func (l *logic) missingFor(ctx context.Context, c released, missing bool) (gone 
 			return 0, err
 		}
 		return 0, writes.Later(time.Second) // The object has changed.
-	case now.Sub(last) >= missedAnew:
+	case now.Sub(last).Abs() >= missedAnew, since.After(last): // The clock of an earlier leader may have been wrong.
 		since = now
 	case now.Sub(last) < missedEvery:
 		return now.Sub(since), nil
@@ -310,11 +376,9 @@ func (l *logic) noteMissing(ctx context.Context, c released, text string) error 
 	return nil
 }
 
-// elsewhere returns the network view that has the host record of a claim if it is not the one that it was: a network view can get another name.
+// elsewhere returns the network view that has the host record of a claim if it is not the one that it was: a network view can get another name, and
+// another one the former name.
 func elsewhere(ctx context.Context, client WAPI, c released) (networkView string, err error) {
-	if exists, err := client.NetworkView(ctx, c.networkView); exists || err != nil {
-		return "", err
-	}
 	found, err := client.Hosts(ctx, c.name, "")
 	if i := slices.IndexFunc(found, func(r host.Record) bool { return r.Of(c.UID) || c.Was != "" && r.Of(c.Was) }); i >= 0 {
 		return found[i].NetworkView, err

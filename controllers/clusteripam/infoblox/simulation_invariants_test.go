@@ -1,6 +1,7 @@
 package infoblox
 
 import (
+	"cmp"
 	"net/netip"
 	"slices"
 	"strings"
@@ -23,11 +24,15 @@ func (w *world) judge() {
 	addresses := all[v1beta2.IPAddress](w, shell.IPAddresses)
 	holders := map[string]string{}
 	for _, a := range addresses {
-		if other := holders[a.Spec.Address]; other != "" {
-			w.violate("no address in two IPAddresses: %s is in %s and %s", a.Spec.Address, other, nameOf(a))
+		has := w.allocated(a)
+		if w.edited[a.UID] != "" && w.spoilt[a.Annotations[annotationClaim]] {
+			continue // Neither Infoblox nor the process knows any more what it was.
 		}
-		holders[a.Spec.Address] = nameOf(a).String()
-		if a.Spec.Address == a.Spec.Gateway {
+		if other := holders[has]; other != "" && (!w.byHand[has] || !w.moved) {
+			w.violate("no address in two IPAddresses: %s is in %s and %s", has, other, nameOf(a))
+		}
+		holders[has] = nameOf(a).String()
+		if has == a.Spec.Gateway {
 			w.violate("no machine gets the address of the gateway: %s", nameOf(a))
 		}
 	}
@@ -35,7 +40,7 @@ func (w *world) judge() {
 	of := map[types.UID]string{}
 	for _, r := range records {
 		for _, uid := range r.Claims() {
-			if other := of[uid]; other != "" {
+			if other := of[uid]; other != "" && !w.renamed[uid] {
 				w.violate("one record per claim: %s and %s are of %s", other, r.Name, uid)
 			}
 			of[uid] = r.Name
@@ -62,10 +67,10 @@ func (w *world) judge() {
 			if a.OwnerReferences[0].UID != c.UID {
 				continue
 			}
-			if has != "" && a.Spec.Address != has {
-				w.violate("a claim keeps its address: %s had %s and has %s", nameOf(c), has, a.Spec.Address)
+			if has != "" && w.allocated(a) != has {
+				w.violate("a claim keeps its address: %s had %s and has %s", nameOf(c), has, w.allocated(a))
 			}
-			if has = a.Spec.Address; c.Status.AddressRef.Name != "" {
+			if has = w.allocated(a); c.Status.AddressRef.Name != "" {
 				w.told[c.UID] = has
 			}
 		}
@@ -101,7 +106,12 @@ func (w *world) judgeRest() {
 	}
 	for _, r := range w.hosts() {
 		for _, uid := range r.Claims() {
-			if !living[uid] {
+			switch {
+			case living[uid]:
+			case w.renamed[uid] && w.said("the UID "+string(uid)+" in its comment"):
+				w.covered["an event names a record that was renamed"]++
+			case w.renamed[uid] && w.forced[uid]: // Nothing says any more that it has an address.
+			default:
 				w.violate("nothing leaks: the host record %s is of %s, which is gone", r.Name, uid)
 			}
 		}
@@ -111,6 +121,11 @@ func (w *world) judgeRest() {
 			w.violate("nothing leaks: the IPAddress %s has no claim", nameOf(a))
 		}
 	}
+}
+
+// allocated returns the address that an IPAddress had at first.
+func (w *world) allocated(a *v1beta2.IPAddress) string {
+	return cmp.Or(w.edited[a.UID], a.Spec.Address)
 }
 
 // nameInUse reports whether there is a host record of the name that a claim wishes, or one of the claim, in which nobody knows which address is whose.

@@ -26,7 +26,8 @@ var hasToHappen = []string{
 	"write: lost after", "write: lost before", "write: late and carried out", "crash", "another leader", "a deposed leader wants to write",
 	"somebody makes a record", "somebody deletes a record of ours", "Infoblox is down", "somebody forces a pool away", "somebody deletes the InfobloxInstance",
 	"a pool names another InfobloxInstance", "user edits the hostname", "somebody forces an IPAddress away",
-	"a machine ends after its claim is deleted",
+	"a machine ends after its claim is deleted", "user edits the spec of a claim", "user edits the spec of an IPAddress", "somebody renames a record of ours",
+	"the InfobloxInstances become another Infoblox, or the first one again", "an event names a record that was renamed",
 }
 
 func TestSimulation(t *testing.T) {
@@ -101,6 +102,15 @@ func (w *world) move() {
 		w.forceAway()
 	case n < 31:
 		w.endMachine()
+	case n < 32:
+		w.editSpecs()
+	case n < 33 && w.chance.IntN(4) == 0:
+		for range 100 { // Things go well for a while.
+			w.step(w.leader, true)
+		}
+	case n < 34 && w.chance.IntN(12) == 0:
+		w.note("the InfobloxInstances become another Infoblox, or the first one again")
+		w.moveInstances([]string{"h", "elsewhere"}[w.chance.IntN(2)])
 	default:
 		p := w.leader
 		if len(w.old) > 0 && w.chance.IntN(3) == 0 {
@@ -140,6 +150,7 @@ func (w *world) quiesce() {
 	}
 	w.down = false
 	w.bringBack()
+	w.moveInstances("h")
 	rest := 0
 	for range 3000 {
 		for w.step(w.leader, true) && w.violation == "" {

@@ -60,6 +60,12 @@ type world struct {
 	byHand map[string]bool      // addresses whose records somebody has deleted
 	spoilt map[string]bool      // claims, by UID, whose records somebody has deleted
 	told   map[types.UID]string // addresses of claims whose status has said that they have one
+	other  *wapitest.Grid       // what another Infoblox has: nothing
+	moved  bool                 // the InfobloxInstances were that other Infoblox for a while
+	// edited are the addresses that were allocated, of IPAddresses whose spec somebody has edited. renamed are claims whose host record got another
+	// name, and forced those whose IPAddress was forced away.
+	edited          map[types.UID]string
+	renamed, forced map[types.UID]bool
 
 	leader *process
 	old    []*process
@@ -80,8 +86,10 @@ type lateWrite struct {
 }
 
 func newWorld(chance *rand.Rand) *world {
-	w := &world{chance: chance, now: start, covered: map[string]int{}, objects: map[*shell.Kind]map[types.NamespacedName]map[string]any{}, byHand: map[string]bool{}, spoilt: map[string]bool{}, told: map[types.UID]string{}, pair: chance.IntN(3) == 0}
-	w.grid = wapitest.NewGrid("10.0.0.0/29", "fd00::/125")
+	w := &world{chance: chance, now: start, covered: map[string]int{}, objects: map[*shell.Kind]map[types.NamespacedName]map[string]any{}, byHand: map[string]bool{}, spoilt: map[string]bool{}, told: map[types.UID]string{}, pair: chance.IntN(3) == 0,
+		edited: map[types.UID]string{}, renamed: map[types.UID]bool{}, forced: map[types.UID]bool{}}
+	w.grid, w.other = wapitest.NewGrid("10.0.0.0/29", "fd00::/125"), wapitest.NewGrid()
+	w.other.NetworkViews = nil
 	w.put(shell.Secrets, &corev1.Secret{ObjectMeta: metav1.ObjectMeta{Namespace: "kube-system", Name: "s"}, Data: map[string][]byte{"username": []byte("u"), "password": []byte("p")}})
 	w.put(shell.InfobloxInstances, instanceOf("i"))
 	w.put(shell.InfobloxInstances, instanceOf("j"))
@@ -370,13 +378,44 @@ func (w *world) wish(claim types.NamespacedName) {
 // forceAway deletes an IPAddress although its claim is there. The user may wish another name for the next one.
 func (w *world) forceAway() {
 	if addresses := all[v1beta2.IPAddress](w, shell.IPAddresses); len(addresses) > 0 {
-		name := nameOf(addresses[w.chance.IntN(len(addresses))])
+		a := addresses[w.chance.IntN(len(addresses))]
+		name := nameOf(a)
 		w.note("somebody forces an IPAddress away")
+		w.forced[types.UID(a.Annotations[annotationClaim])] = true
 		_ = w.patch(shell.IPAddresses, name, shell.Patch{Body: []byte(`{"metadata": {"finalizers": null}}`)}, nil)
 		_ = w.delete(shell.IPAddresses, name, "")
 		if w.chance.IntN(2) == 0 {
 			w.wish(name)
 		}
+	}
+}
+
+// editSpecs edits the spec of a claim that has an IPAddress, or of the IPAddress, as an API server without Cluster API's webhooks and our CRDs lets
+// users do.
+func (w *world) editSpecs() {
+	addresses := all[v1beta2.IPAddress](w, shell.IPAddresses)
+	if len(addresses) == 0 {
+		return
+	}
+	a := addresses[w.chance.IntN(len(addresses))]
+	if w.chance.IntN(2) == 0 {
+		w.note("user edits the spec of a claim")
+		w.spoilt[a.Annotations[annotationClaim]] = true
+		_ = w.patch(shell.IPAddressClaims, nameOf(a), shell.Patch{Body: fmt.Appendf(nil, `{"metadata": {}, "spec": {"poolRef": {"name": %q}}}`, []string{"v4", "v6"}[w.chance.IntN(2)])}, nil)
+		return
+	}
+	w.note("user edits the spec of an IPAddress")
+	if w.edited[a.UID] == "" {
+		w.edited[a.UID] = a.Spec.Address
+	}
+	_ = w.patch(shell.IPAddresses, nameOf(a), shell.Patch{Body: fmt.Appendf(nil, `{"metadata": {}, "spec": {"address": "10.0.0.%d"}}`, 2+w.chance.IntN(5))}, nil)
+}
+
+// move makes the InfobloxInstances another Infoblox, or the one that they were.
+func (w *world) moveInstances(host string) {
+	w.moved = true
+	for _, name := range []string{"i", "j"} {
+		_ = w.patch(shell.InfobloxInstances, types.NamespacedName{Name: name}, shell.Patch{Body: fmt.Appendf(nil, `{"metadata": {}, "spec": {"host": %q}}`, host)}, nil)
 	}
 }
 
@@ -393,7 +432,9 @@ func (w *world) bringBack() {
 
 // somebodyElse uses the same Infoblox.
 func (w *world) somebodyElse() {
-	switch w.chance.IntN(6) {
+	switch w.chance.IntN(7) {
+	case 6:
+		w.renameRecord()
 	case 0, 1:
 		name := []string{"c0", "c1", "other"}[w.chance.IntN(3)]
 		w.note("somebody makes a record")
@@ -429,6 +470,26 @@ func (w *world) somebodyElse() {
 	}
 }
 
+// renameRecord gives a host record another name, of which all claims have their IPAddresses.
+func (w *world) renameRecord() {
+	addresses := all[v1beta2.IPAddress](w, shell.IPAddresses)
+	for _, h := range w.hosts() {
+		without := slices.ContainsFunc(h.Claims(), func(uid types.UID) bool {
+			return !slices.ContainsFunc(addresses, func(a *v1beta2.IPAddress) bool { return a.Annotations[annotationClaim] == string(uid) })
+		})
+		if len(h.Claims()) == 0 || without || w.chance.IntN(2) == 0 {
+			continue
+		}
+		w.note("somebody renames a record of ours")
+		w.writes++
+		w.grid.Do(http.MethodPut, h.Ref, nil, fmt.Appendf(nil, `{"name": "renamed-%d"}`, w.writes))
+		for _, uid := range h.Claims() {
+			w.renamed[uid], w.spoilt[string(uid)] = true, true
+		}
+		return
+	}
+}
+
 // hosts returns the host records that there are.
 func (w *world) hosts() (found []host.Record) {
 	_, answer := w.grid.Do(http.MethodGet, "record:host", url.Values{"_return_fields": {"name,network_view,comment,ipv4addrs,ipv6addrs,configure_for_dns"}}, nil)
@@ -442,6 +503,11 @@ func (w *world) hosts() (found []host.Record) {
 
 // elect starts a process that is the leader.
 func (w *world) elect() {
+	for _, a := range all[v1beta2.IPAddress](w, shell.IPAddresses) {
+		if w.edited[a.UID] != "" { // It does not know what the address was.
+			w.spoilt[a.Annotations[annotationClaim]] = true
+		}
+	}
 	w.leader = newProcess(w)
 }
 
@@ -523,7 +589,12 @@ func newProcess(w *world) *process {
 		Served: func(k *shell.Kind) (string, bool) { return k.Group + "/" + k.Versions[0], k != shell.Clusters },
 		Tell:   func(e shell.Event) { w.trace = append(w.trace, "        event "+e.Reason+": "+e.Message) },
 		Took:   func(time.Duration) {},
-	}, "kube-system", func(wapi.Config) (WAPI, error) { return simulatedWAPI{p}, nil }, func() time.Duration { return writeLasts })
+	}, "kube-system", func(c wapi.Config) (WAPI, error) {
+		if c.Host != "h" {
+			return simulatedWAPI{p, w.other}, nil
+		}
+		return simulatedWAPI{p, w.grid}, nil
+	}, func() time.Duration { return writeLasts })
 	p.feed = &shell.Feed{Lock: lock, Logic: p.logic}
 	for kind, objects := range w.objects {
 		for _, object := range objects {
@@ -581,6 +652,12 @@ func (p *process) ready(chance *rand.Rand) (shell.Key, bool) {
 func (p *process) hear() {
 	p.show(p.log[p.heard])
 	p.heard++
+}
+
+func (p *process) hearAll() {
+	for p.heard < len(p.log) {
+		p.hear()
+	}
 }
 
 func (p *process) show(c change) {
@@ -745,7 +822,10 @@ func (p *process) Delete(_ context.Context, kind *shell.Kind, of types.Namespace
 }
 
 // simulatedWAPI is a WAPI without a network.
-type simulatedWAPI struct{ *process }
+type simulatedWAPI struct {
+	*process
+	grid *wapitest.Grid
+}
 
 func (s simulatedWAPI) request(method, path string, query url.Values, body, answer any) error {
 	var text []byte

@@ -1,6 +1,7 @@
 package infoblox
 
 import (
+	"errors"
 	"fmt"
 	"math/rand/v2"
 	"net/http"
@@ -17,7 +18,9 @@ import (
 	"github.com/multicidr/controller-manager/apis/clusterapi/v1alpha1"
 	"github.com/multicidr/controller-manager/apis/clusterapi/v1beta2"
 	"github.com/multicidr/controller-manager/controllers/clusteripam/infoblox/host"
+	"github.com/multicidr/controller-manager/controllers/clusteripam/infoblox/wapitest"
 	"github.com/multicidr/controller-manager/controllers/clusteripam/shell"
+	"github.com/multicidr/controller-manager/controllers/writes"
 )
 
 // Stories take the world of the simulation, in which everything goes well, and do one thing after the other. What they are about is too rare for
@@ -84,6 +87,31 @@ func (w *world) wantRecords(t *testing.T, want ...string) {
 	if slices.Sort(got); !slices.Equal(got, want) {
 		t.Errorf("records %q, want %q", got, want)
 	}
+}
+
+// inA is a name in the namespace of the stories.
+func inA(name string) types.NamespacedName { return types.NamespacedName{Namespace: "a", Name: name} }
+
+// address makes an IPAddress as another program does: it is of a pool, protected, and nothing says where its host record is.
+func (w *world) address(name, pool, at string) {
+	w.put(shell.IPAddresses, &v1beta2.IPAddress{ObjectMeta: metav1.ObjectMeta{Namespace: "a", Name: name, Finalizers: []string{v1beta2.FinalizerProtectAddress}},
+		Spec: v1beta2.IPAddressSpec{Address: at, PoolRef: v1beta2.IPPoolReference{APIGroup: shell.GroupIPAM, Kind: v1alpha1.KindInfobloxIPPool, Name: pool}, ClaimRef: v1beta2.IPAddressClaimReference{Name: name}}})
+}
+
+// record makes a host record as another program does.
+func (w *world) record(name, at string) {
+	w.grid.Do(http.MethodPost, "record:host", nil, shell.Encode(host.Record{Name: name, NetworkView: "default", IPv4: []host.Addr4{{Address: at}}}))
+}
+
+// strip removes a claim by force.
+func (w *world) strip(claim string) {
+	_ = w.patch(shell.IPAddressClaims, inA(claim), shell.Patch{Body: []byte(noFinalizers)}, nil)
+	_ = w.delete(shell.IPAddressClaims, inA(claim), "")
+}
+
+// editSpec edits the spec of an object, as an API server without Cluster API's webhooks and our CRDs lets users do.
+func (w *world) editSpec(kind *shell.Kind, name, spec string) {
+	_ = w.patch(kind, inA(name), shell.Patch{Body: []byte(`{"metadata": {}, "spec": ` + spec + `}`)}, nil)
 }
 
 const noFinalizers = `{"metadata": {"finalizers": null}}`
@@ -209,6 +237,339 @@ func TestRenamedNetworkView(t *testing.T) {
 	w.wantRecords(t, "y [10.0.0.3]")
 }
 
+// Another network view gets the former name of one. The records of the claims are found all the same.
+func TestSwappedNetworkViews(t *testing.T) {
+	w := newStory(t)
+	w.claim("x", "v4")
+	w.goOn(time.Minute)
+	w.grid.RenameView("default", "corp")
+	w.grid.NetworkViews = append(w.grid.NetworkViews, "default")
+	w.grid.Networks["default"] = w.grid.Networks["corp"]
+	_ = w.delete(shell.IPAddressClaims, inA("x"), "")
+	w.goOn(time.Minute)
+	w.want(t, "x", "gone")
+	w.wantRecords(t)
+}
+
+// Somebody gives a host record another name. The claim goes, and an event says how to find the record.
+func TestRenamedRecord(t *testing.T) {
+	w := newStory(t)
+	w.claim("x", "v4")
+	w.claim("y", "v4")
+	w.goOn(time.Minute)
+	x := metadataOf(w.objects[shell.IPAddressClaims][inA("x")])["uid"].(string)
+	for _, h := range w.hosts() {
+		if h.Name == "x" {
+			w.grid.Do(http.MethodPut, h.Ref, nil, []byte(`{"name": "web-1"}`))
+		}
+	}
+	_ = w.delete(shell.IPAddressClaims, inA("x"), "")
+	_ = w.delete(shell.IPAddressClaims, inA("y"), "")
+	w.goOn(time.Minute)
+	w.want(t, "x", "gone")
+	if !w.said("has no host record x of this object. If Infoblox has one of another name, with the address 10.0.0.2 and the UID " + x + " in its comment, delete it there.") {
+		t.Error("no event says which record is left")
+	}
+	if w.said("has no host record y") {
+		t.Error("an event says that the record is left that was deleted")
+	}
+}
+
+// For a while the InfobloxInstance is another Infoblox, which has no record of the claim, nor its network view. The claim waits.
+func TestAnotherInfobloxAnswers(t *testing.T) {
+	w := newStory(t)
+	w.claim("x", "v4")
+	w.goOn(time.Minute)
+	whole := *w.grid
+	*w.grid = *wapitest.NewGrid()
+	w.grid.NetworkViews = nil
+	w.goOn(2 * time.Minute)
+	_ = w.delete(shell.IPAddressClaims, inA("x"), "")
+	w.goOn(time.Minute)
+	w.want(t, "x", "10.0.0.2 Ready")
+	if !w.said("the InfobloxInstance i is not ready. See its condition Ready.") {
+		t.Error("nobody says why it waits")
+	}
+	*w.grid = whole
+	w.goOn(time.Minute)
+	w.want(t, "x", "gone")
+	w.wantRecords(t)
+}
+
+// A process that has just begun has not checked the InfobloxInstance yet. That is no failure of the release.
+func TestReleaseRightAfterAStart(t *testing.T) {
+	w := newStory(t)
+	w.claim("x", "v4")
+	w.goOn(time.Minute)
+	w.leader.end()
+	_ = w.delete(shell.IPAddressClaims, inA("x"), "")
+	w.elect()
+	w.leader.hearAll()
+	w.leader.begin(shell.KeyOf(shell.IPAddressClaims, &v1beta2.IPAddressClaim{ObjectMeta: metav1.ObjectMeta{Namespace: "a", Name: "x"}}))
+	w.goOn(time.Minute)
+	w.want(t, "x", "gone")
+	if w.said("event " + reasonReleaseFailed) {
+		t.Error("an event says that the release has failed")
+	}
+}
+
+// An IPAddress of another program has lost its claim, or is in the way of one. Its host record goes with it; without its pool, an event names it.
+func TestIPAddressOfAnotherProgramWithoutClaim(t *testing.T) {
+	for name, tc := range map[string]struct {
+		before  func(*world)
+		records []string
+		event   string
+	}{
+		"no claim":           {func(*world) {}, []string{"y [10.0.0.6]"}, ""},
+		"in the way":         {func(w *world) { w.claim("x", "v6") }, []string{"x [fd00::1]", "y [10.0.0.6]"}, ""},
+		"the pool is gone":   {func(w *world) { w.takePool("v4") }, []string{"x [10.0.0.5]", "y [10.0.0.6]"}, "If there is one with the address 10.0.0.5 in Infoblox, delete it there."},
+		"the pool is paused": {func(w *world) { w.pausePool("v4") }, []string{"x [10.0.0.5]", "y [10.0.0.6]"}, ""},
+		"the record is gone": {func(w *world) { w.grid.Do(http.MethodDelete, w.hosts()[0].Ref, nil, nil) }, []string{"y [10.0.0.6]"}, "has no host record x of this object"},
+	} {
+		t.Run(name, func(t *testing.T) {
+			w := newStory(t)
+			w.record("x", "10.0.0.5")
+			w.record("y", "10.0.0.6")
+			w.address("x", "v4", "10.0.0.5")
+			w.goOn(time.Minute)
+			tc.before(w)
+			w.goOn(time.Minute)
+			_ = w.delete(shell.IPAddresses, inA("x"), "")
+			w.goOn(2 * time.Minute)
+			w.wantRecords(t, tc.records...)
+			if !w.said(tc.event) || tc.event == "" && w.said("event "+reasonRecordLeft) {
+				t.Errorf("want the event %q", tc.event)
+			}
+		})
+	}
+}
+
+func (w *world) takePool(name string) {
+	_ = w.patch(shell.InfobloxIPPools, inA(name), shell.Patch{Body: []byte(noFinalizers)}, nil)
+	_ = w.delete(shell.InfobloxIPPools, inA(name), "")
+}
+
+func (w *world) pausePool(name string) {
+	_ = w.patch(shell.InfobloxIPPools, inA(name), shell.Patch{Body: fmt.Appendf(nil, `{"metadata": {"annotations": {%q: ""}}}`, v1beta2.AnnotationPaused)}, nil)
+}
+
+// An IPAddress in the way cannot be released, because its InfobloxInstance is gone. The claim, of another pool and Infoblox, says so, and goes when it
+// is deleted.
+func TestIPAddressInTheWayThatStays(t *testing.T) {
+	w := newStory(t)
+	w.claim("x", "v4")
+	w.goOn(time.Minute)
+	w.leader.end()
+	w.strip("x")
+	w.editSpec(shell.InfobloxIPPools, "v6", `{"instance": {"name": "j"}}`)
+	w.claim("x", "v6")
+	_ = w.patch(shell.IPAddressClaims, inA("x"), shell.Patch{Body: fmt.Appendf(nil, `{"metadata": {"finalizers": [%q]}}`, v1beta2.FinalizerReleaseAddress)}, nil)
+	w.elect()
+	w.goOn(time.Minute)
+	_ = w.delete(shell.InfobloxInstances, types.NamespacedName{Name: "i"}, "")
+	_ = w.delete(shell.IPAddresses, inA("x"), "")
+	w.goOn(time.Minute)
+	c := &v1beta2.IPAddressClaim{}
+	decode(w.objects[shell.IPAddressClaims][inA("x")], c)
+	if ready := meta.FindStatusCondition(c.Status.Conditions, v1beta2.ConditionReady); ready == nil || !strings.Contains(ready.Message, "is being deleted") {
+		t.Errorf("the condition is %+v", ready)
+	}
+	_ = w.delete(shell.IPAddressClaims, inA("x"), "")
+	w.goOn(time.Minute)
+	w.want(t, "x", "gone")
+	w.goOn(lostServerAfter)
+	if w.objects[shell.IPAddresses][inA("x")] != nil {
+		t.Error("the IPAddress stays")
+	}
+}
+
+// An IPAddress without a claim is deleted, and so is its host record, of which the answer is lost. A new claim of the name must not be told that it has
+// that address: Infoblox may give it to others.
+func TestClaimWhileAnIPAddressIsReleased(t *testing.T) {
+	w := newStory(t)
+	w.strayWithLostDelete(t)
+	w.claim("x", "v4")
+	w.goOn(5 * time.Minute)
+	w.want(t, "x", "10.0.0.2 Ready")
+	w.wantRecords(t, "x [10.0.0.2]")
+}
+
+// The same, and the claim was told before that the IPAddress is its own, of which the cache knows nothing.
+func TestClaimThatHasTheIPAddressThatIsReleased(t *testing.T) {
+	w := newStory(t)
+	w.claim("x", "v4")
+	w.goOn(time.Minute)
+	w.leader.end()
+	w.strip("x")
+	w.claim("x", "v4")
+	w.elect()
+	w.goOn(time.Minute)
+	w.want(t, "x", "10.0.0.2 Ready")
+	told := &v1beta2.IPAddressClaim{}
+	decode(w.objects[shell.IPAddressClaims][inA("x")], told)
+	untold, l := told.DeepCopy(), w.leader.logic
+	untold.Status = v1beta2.IPAddressClaimStatus{}
+	address := &v1beta2.IPAddress{}
+	decode(w.objects[shell.IPAddresses][inA("x")], address)
+	address.DeletionTimestamp = &metav1.Time{Time: w.now}
+	if owns(untold, address) || !owns(told, address) {
+		t.Errorf("before it is told, the claim owns the IPAddress: %t; after that: %t", owns(untold, address), owns(told, address))
+	}
+	result := make(chan error, 1)
+	go func() {
+		err := l.releaseLeftover(t.Context(), situation{claim: untold, foreign: address})
+		w.leader.parked <- struct{}{}
+		result <- err
+	}()
+	<-w.leader.parked
+	w.leader.answer(0, true)
+	if len(w.leader.calls) > 0 {
+		t.Fatalf("it goes on with %s", w.leader.calls[0].what)
+	}
+	if err := <-result; !errors.Is(err, writes.Later(time.Second)) {
+		t.Errorf("want a pause, got %v", err)
+	}
+	w.wantRecords(t, "x [10.0.0.2]")
+}
+
+// strayWithLostDelete makes an IPAddress x without a claim, deletes it, and loses the answer to the DELETE of its host record.
+func (w *world) strayWithLostDelete(t *testing.T) {
+	t.Helper()
+	w.claim("x", "v4")
+	w.goOn(time.Minute)
+	w.leader.end()
+	w.strip("x")
+	w.elect()
+	w.goOn(time.Minute)
+	_ = w.delete(shell.IPAddresses, inA("x"), "")
+	i := w.untilDelete(t)
+	c := w.leader.calls[i]
+	if err := c.do(); err != nil {
+		t.Fatal(err)
+	}
+	w.leader.resume(i, c.lost)
+}
+
+// untilDelete goes on until a DELETE is on its way to Infoblox, and returns which call that is.
+func (w *world) untilDelete(t *testing.T) int {
+	t.Helper()
+	for {
+		if i := slices.IndexFunc(w.leader.calls, func(c *call) bool { return strings.HasPrefix(c.what, "DELETE") }); i >= 0 {
+			return i
+		}
+		if !w.step(w.leader, true) {
+			t.Fatal("nothing is deleted in Infoblox")
+		}
+	}
+}
+
+// The leader ends while it deletes the host record of an IPAddress without a claim. The next one deletes it, too, and then waits until the first DELETE is
+// over: a record of the name that is created meanwhile would have the same reference.
+func TestLateDeleteOfAnIPAddressWithoutClaim(t *testing.T) {
+	w := newStory(t)
+	w.claim("x", "v4")
+	w.goOn(time.Minute)
+	w.leader.end()
+	w.strip("x")
+	w.elect()
+	w.goOn(time.Minute)
+	_ = w.delete(shell.IPAddresses, inA("x"), "")
+	late := w.leader.calls[w.untilDelete(t)]
+	w.leader.calls, w.leader.dead = nil, true
+	w.elect()
+	w.goOn(settled / 3)
+	w.claim("x", "v4")
+	w.goOn(settled / 3)
+	_ = late.do()
+	w.goOn(time.Minute)
+	w.want(t, "x", "10.0.0.2 Ready")
+	w.wantRecords(t, "x [10.0.0.2]")
+}
+
+// The subnet of a pool is replaced while a claim has a host record and no IPAddress. What stays of the record is named when the claim goes.
+func TestSubnetIsReplaced(t *testing.T) {
+	w := newStory(t)
+	w.grid.Networks["default"] = append(w.grid.Networks["default"], netip.MustParsePrefix("10.1.0.0/29"))
+	w.claim("x", "v4")
+	for len(w.hosts()) == 0 {
+		w.step(w.leader, true)
+	}
+	w.leader.calls, w.leader.dead = nil, true
+	w.editSpec(shell.InfobloxIPPools, "v4", `{"subnets": [{"cidr": "10.1.0.0/29", "gateway": "10.1.0.1"}]}`)
+	w.now = w.now.Add(time.Minute)
+	w.elect()
+	w.goOn(2 * time.Minute)
+	w.want(t, "x", "10.1.0.2 Ready")
+	_ = w.delete(shell.IPAddressClaims, inA("x"), "")
+	w.goOn(2 * time.Minute)
+	w.want(t, "x", "gone")
+	if len(w.hosts()) > 0 && !w.said("The host record x in the network view default keeps the addresses "+fmt.Sprint(w.hosts()[0].Addresses())) {
+		t.Errorf("nobody says that %v is left", w.hosts())
+	}
+}
+
+// The claim of a pool is edited to another pool. It keeps its address and releases it, and the first pool goes after that.
+func TestClaimIsEdited(t *testing.T) {
+	w := newStory(t)
+	w.claim("x", "v4")
+	w.goOn(time.Minute)
+	w.editSpec(shell.IPAddressClaims, "x", `{"poolRef": {"name": "v6"}}`)
+	w.goOn(time.Minute)
+	w.want(t, "x", "10.0.0.2 Ready")
+	if !w.said("event SpecEdited: The address is of the InfobloxIPPool v4, and stays so: set spec.poolRef back") {
+		t.Error("no event says what to do")
+	}
+	_ = w.delete(shell.InfobloxIPPools, inA("v4"), "")
+	w.goOn(time.Minute)
+	if w.objects[shell.InfobloxIPPools][inA("v4")] == nil {
+		t.Error("the pool is gone before its IPAddress")
+	}
+	_ = w.delete(shell.IPAddressClaims, inA("x"), "")
+	w.goOn(time.Minute)
+	w.want(t, "x", "gone")
+	w.wantRecords(t)
+	if w.objects[shell.InfobloxIPPools][inA("v4")] != nil {
+		t.Error("the pool never goes")
+	}
+}
+
+// The IPAddress of a claim is edited, and shares its host record with another one. Its machine has what was allocated, so that stays in Infoblox when the
+// other claim goes, and nobody else gets it.
+func TestIPAddressIsEdited(t *testing.T) {
+	w := newStory(t)
+	for name, pool := range map[string]string{"x": "v4", "y": "v6"} {
+		w.claim(name, pool)
+		_ = w.patch(shell.IPAddressClaims, inA(name), shell.Patch{Body: fmt.Appendf(nil, `{"metadata": {"annotations": {%q: "h"}}}`, v1alpha1.AnnotationHostname)}, nil)
+		w.goOn(time.Minute)
+	}
+	w.wantRecords(t, "h [10.0.0.2 fd00::1]")
+	w.editSpec(shell.IPAddresses, "x", `{"address": "10.0.0.6"}`)
+	w.goOn(time.Minute)
+	if !w.said(`event SpecEdited: The address is 10.0.0.2. The IPAddress was edited, and says "10.0.0.6": set its spec back`) {
+		t.Error("no event says what to do")
+	}
+	l := w.leader.logic
+	for _, address := range []string{"10.0.0.2", "10.0.0.6"} {
+		if !(at{l, place{"i", "default"}}).HeldByAnother("another", netip.MustParseAddr(address)) {
+			t.Errorf("another claim may get %s", address)
+		}
+	}
+	_ = w.patch(shell.IPAddresses, inA("y"), shell.Patch{Body: []byte(noFinalizers)}, nil)
+	_ = w.delete(shell.IPAddresses, inA("y"), "")
+	w.leader.hearAll()
+	_ = w.delete(shell.IPAddressClaims, inA("y"), "")
+	w.goOn(time.Minute)
+	w.want(t, "y", "gone")
+	w.wantRecords(t, "h [10.0.0.2]")
+	_ = w.delete(shell.IPAddressClaims, inA("x"), "")
+	w.goOn(time.Minute)
+	w.want(t, "x", "gone")
+	w.wantRecords(t)
+	if len(l.holders)+len(l.first)+len(l.removed) > 0 {
+		t.Errorf("it still knows %v, %v and %v", l.holders, l.first, l.removed)
+	}
+}
+
 // A pool gets another InfobloxInstance, and the former one is deleted. Claims that wait without an address go on without their records after a
 // while, and say until then why they wait; a claim that has had an address keeps it.
 func TestReplacedInstance(t *testing.T) {
@@ -284,6 +645,21 @@ func TestInstanceComesBackUnseen(t *testing.T) {
 	w.goOn(time.Minute)
 	w.want(t, "x", "gone")
 	w.wantRecords(t)
+}
+
+// The clock of an earlier leader was wrong: the wait for the InfobloxInstance has begun in the future.
+func TestInstanceMissingInTheFuture(t *testing.T) {
+	w := newStory(t)
+	w.claim("x", "v4")
+	w.goOn(time.Minute)
+	_ = w.delete(shell.InfobloxInstances, types.NamespacedName{Name: "i"}, "")
+	_ = w.delete(shell.IPAddressClaims, inA("x"), "")
+	future := w.now.Add(24 * time.Hour).Format(time.RFC3339)
+	_ = w.patch(shell.IPAddressClaims, inA("x"), shell.Patch{Body: fmt.Appendf(nil, `{"metadata": {"annotations": {%q: "%s/%s"}}}`, annotationMissing, future, future)}, nil)
+	w.goOn(lostServerAfter - time.Minute)
+	w.want(t, "x", "10.0.0.2 Ready")
+	w.goOn(2 * time.Minute)
+	w.want(t, "x", "gone")
 }
 
 // A policy takes away the annotation that says since when the InfobloxInstance is gone. The wait would never end, and that is said.

@@ -223,6 +223,9 @@ func whyClosed(v View, name string) *finding {
 // whyNotFor returns why a claim that the ClusterDeployment only refers to is not for it; nil if it is.
 func whyNotFor(d *v1beta1.ClusterDeployment, claim *v1beta1.ClusterIPAMClaim) *finding {
 	switch cluster := binding.Cluster(claim); {
+	case cluster == "" && claim.Status.Bound && claim.Spec.Cluster == d.Name: // k0rdent's manager does not record it.
+		return &finding{reason: ReasonClaimNotBound, message: fmt.Sprintf("ClusterIPAMClaim %s is bound, and nobody has recorded for which ClusterDeployment: it has no condition %s. Turn on cluster-ipam-controller.",
+			claim.Name, binding.ConditionBoundToCluster)}
 	case cluster == "" && claim.Spec.Cluster == d.Name:
 		return notBound(claim, true, ".") // What is not recorded can still change.
 	case cluster == "" && claim.Spec.Cluster == "":

@@ -2,6 +2,7 @@ package opening
 
 import (
 	"encoding/json"
+	"strings"
 	"testing"
 
 	"github.com/google/go-cmp/cmp"
@@ -102,6 +103,19 @@ func TestGateStaysClosed(t *testing.T) {
 				t.Errorf("got %v, want %s", problem, tc.want)
 			}
 		})
+	}
+}
+
+// TestBoundByAnother: a claim that k0rdent's manager has bound, and cluster-ipam-controller is off. The user learns what to do.
+func TestBoundByAnother(t *testing.T) {
+	v := View{
+		Deployment: parsed[v1beta1.ClusterDeployment](t, `{"metadata": {"name": "d"}, "spec": {"ipamClaim": {"ref": "c"}}}`),
+		Claim:      parsed[v1beta1.ClusterIPAMClaim](t, boundClaim), IPAM: parsed[v1beta1.ClusterIPAM](t, boundIPAM),
+	}
+	v.Claim.Status.Conditions = nil
+	all := Decide(v)
+	if len(all) != 1 || len(all[0].Events) != 1 || !strings.Contains(all[0].Events[0].Message, "Turn on cluster-ipam-controller") {
+		t.Errorf("want a status with an event that says what to do, got %v", all)
 	}
 }
 

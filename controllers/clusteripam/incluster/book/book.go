@@ -71,11 +71,30 @@ type Book struct {
 // address is an IPAddress object.
 type address struct {
 	object *v1beta2.IPAddress
-	pool   *pool      // nil if it is of a pool of another kind
-	addr   netip.Addr // invalid if object has none
+	place
+	// holds are the places that it has had, without those that cannot be read: the one that it had first, and those to which it was edited. A
+	// machine may use each.
+	holds []place
 	// deleted is whether this process has deleted it.
 	deleted bool
 }
+
+// place is an address of a pool.
+type place struct {
+	pool *pool      // nil if it is a pool of another kind
+	addr netip.Addr // invalid if it cannot be read
+}
+
+// first is the place that was allocated.
+func (a *address) first() place {
+	if len(a.holds) > 0 {
+		return a.holds[0]
+	}
+	return a.place
+}
+
+// edited reports whether somebody has changed the pool or the address of an IPAddress.
+func (a *address) edited() bool { return a.place != a.first() }
 
 // cluster is a Cluster of Cluster API, if it exists, and the claims that name it.
 type cluster struct {
@@ -95,13 +114,12 @@ type pool struct {
 	holdings map[netip.Addr]*holding
 	// conflicts are the addresses that several IPAddresses have.
 	conflicts map[netip.Addr]bool
-	objects   int // IPAddresses of this pool
 	claims    map[*claim]bool
 	waiting   queue
 	// overlaps are other pools that have addresses of this one: the first by key, atMost of them, because there may be very many.
 	overlaps []overlap
-	// strays are IPAddresses without a claim, and unreadable those whose address cannot be read.
-	strays, unreadable map[*address]bool
+	// strays are IPAddresses without a claim, unreadable those whose address cannot be read, and edited those that have it no more.
+	strays, unreadable, edited map[*address]bool
 
 	statusAt time.Time // when its status was last sent
 	// said are the conditions that were last stored. A CRD that is not ours drops them.
@@ -199,7 +217,7 @@ func (b *Book) pool(key Key) *pool {
 	p, ok := b.pools[key]
 	if !ok {
 		p = &pool{key: key, holdings: map[netip.Addr]*holding{}, conflicts: map[netip.Addr]bool{}, claims: map[*claim]bool{},
-			strays: map[*address]bool{}, unreadable: map[*address]bool{}}
+			strays: map[*address]bool{}, unreadable: map[*address]bool{}, edited: map[*address]bool{}}
 		b.pools[key] = p
 		i, _ := b.find(key)
 		b.order = slices.Insert(b.order, i, p)
@@ -214,7 +232,7 @@ func (b *Book) find(key Key) (i int, ok bool) {
 
 // tidy forgets a pool to which nothing refers.
 func (b *Book) tidy(p *pool) {
-	if p.object == nil && len(p.claims) == 0 && len(p.holdings) == 0 && p.objects == 0 {
+	if p.object == nil && len(p.claims) == 0 && len(p.holdings) == 0 && len(p.unreadable) == 0 {
 		delete(b.pools, p.key)
 		delete(b.freed, p)
 		if i, ok := b.find(p.key); ok {
@@ -305,6 +323,9 @@ func (b *Book) poolChanged(p *pool) {
 		for _, a := range h.addresses { // the last one may decide when the IPAddress is released
 			b.touch(claimOf(a.object))
 		}
+		for _, c := range h.claims { // one may refer to another pool by now
+			b.touch(c.key)
+		}
 	}
 	b.serve()
 }
@@ -339,22 +360,13 @@ func (b *Book) SetAddress(o *v1beta2.IPAddress) {
 		b.AddressGone(o.Namespace, o.Name, a.object.UID)
 	case ok && !newer(o.ResourceVersion, a.object.ResourceVersion):
 		return
-	case ok && a.object.Spec.Address == o.Spec.Address && a.object.Spec.PoolRef == o.Spec.PoolRef:
-		a.object = o
-		b.stray(a)
-		b.addressChanged(key)
-		return
-	case ok: // its spec is immutable, but not everybody checks that
-		b.holdAddress(a, false)
 	}
-	now := &address{object: o, deleted: ok && a.object.UID == o.UID && a.deleted}
-	if k, ours := poolOf(o.Spec.PoolRef, o.Namespace); ours {
-		now.pool = b.pool(k)
-		now.addr = addrOf(o)
+	if a = b.addresses[key]; a == nil {
+		a = &address{}
+		b.addresses[key] = a
 	}
-	b.addresses[key] = now
-	b.holdAddress(now, true)
-	b.stray(now)
+	b.holdAddress(a, o)
+	b.stray(a)
 	b.addressChanged(key)
 }
 
@@ -366,7 +378,7 @@ func (b *Book) AddressGone(namespace, name string, uid types.UID) {
 		return
 	}
 	delete(b.addresses, key)
-	b.holdAddress(a, false)
+	b.dropAddress(a)
 	b.addressChanged(key)
 }
 
@@ -382,62 +394,87 @@ func (b *Book) addressChanged(key Key) {
 // stray notes whether an IPAddress has no claim although it is protected like one of a claim. It may be in use, so it stays until somebody
 // deletes it: the garbage collector does not while it has another owner, its pool.
 func (b *Book) stray(a *address) {
-	p := a.pool
-	if p == nil {
+	if a.pool == nil {
 		return
 	}
-	is := b.claims[claimOf(a.object)] == nil && a.object.DeletionTimestamp == nil && slices.Contains(a.object.Finalizers, v1beta2.FinalizerProtectAddress)
-	if p.strays[a] != is {
+	c := b.claims[claimOf(a.object)]
+	without := c == nil || !c.broken && !c.owns(a.object)
+	b.list(a.pool, a.pool.strays, a, without && a.object.DeletionTimestamp == nil && slices.Contains(a.object.Finalizers, v1beta2.FinalizerProtectAddress))
+}
+
+// list notes whether an IPAddress is in one of the lists that the status of p names.
+func (b *Book) list(p *pool, list map[*address]bool, a *address, is bool) {
+	if list[a] != is {
 		b.touch(p.key)
 	}
-	if p.strays[a] = is; !is {
-		delete(p.strays, a)
+	if list[a] = is; !is {
+		delete(list, a)
 	}
 }
 
-// holdAddress makes an IPAddress a holder of its address, or ends that.
-func (b *Book) holdAddress(a *address, holds bool) {
-	p := a.pool
-	if p == nil {
-		return
+// holdAddress notes an IPAddress as it is stored: it holds its address. Its spec cannot be changed, but not everybody checks that. If it was
+// changed all the same, the IPAddress holds what it had before, too: its machine may have that configured.
+func (b *Book) holdAddress(a *address, o *v1beta2.IPAddress) {
+	before := a.place
+	a.object, a.place = o, place{}
+	if key, ours := poolOf(o.Spec.PoolRef, o.Namespace); ours {
+		a.place = place{b.pool(key), addrOf(o)}
 	}
-	b.touch(p.key)
-	if !holds {
+	if a.pool != nil {
+		b.list(a.pool, a.pool.unreadable, a, !a.addr.IsValid())
+	}
+	if a.addr.IsValid() && !slices.Contains(a.holds, a.place) {
+		a.holds = append(a.holds, a.place)
+		b.holdPlace(a, a.place, true)
+	}
+	if first := a.first(); first.pool != nil {
+		b.list(first.pool, first.pool.edited, a, a.edited())
+	}
+	if p := before.pool; p != nil && p != a.pool {
 		delete(p.strays, a)
 		delete(p.unreadable, a)
+		b.touch(p.key)
+		b.tidy(p)
 	}
-	if !a.addr.IsValid() {
-		if holds {
-			p.unreadable[a] = true
+}
+
+// dropAddress ends all that an IPAddress holds.
+func (b *Book) dropAddress(a *address) {
+	for _, p := range []*pool{a.pool, a.first().pool} {
+		if p != nil {
+			delete(p.strays, a)
+			delete(p.unreadable, a)
+			delete(p.edited, a)
+			b.touch(p.key)
 		}
-		if p.objects += sign(holds); !holds {
-			b.tidy(p)
-		}
-		return
 	}
-	p.objects += sign(holds)
-	h := p.holding(a.addr)
+	for _, at := range a.holds {
+		b.holdPlace(a, at, false)
+	}
+	if a.pool != nil {
+		b.tidy(a.pool)
+	}
+}
+
+// holdPlace makes an IPAddress a holder of an address, or ends that.
+func (b *Book) holdPlace(a *address, at place, holds bool) {
+	p := at.pool
+	b.touch(p.key)
+	h := p.holding(at.addr)
 	if holds {
 		h.addresses = append(h.addresses, a)
-		p.usage.Use(a.addr)
+		p.usage.Use(at.addr)
 	} else {
 		h.addresses = slices.DeleteFunc(h.addresses, func(o *address) bool { return o == a })
-		p.usage.Free(a.addr)
+		p.usage.Free(at.addr)
 	}
-	if p.conflicts[a.addr] = len(h.addresses) > 1; !p.conflicts[a.addr] {
-		delete(p.conflicts, a.addr)
+	if p.conflicts[at.addr] = len(h.addresses) > 1; !p.conflicts[at.addr] {
+		delete(p.conflicts, at.addr)
 	}
 	for _, c := range slices.Clone(h.claims) { // the address may not be the claim's alone any more
 		b.settle(c)
 	}
-	b.dropped(p, a.addr, h)
-}
-
-func sign(plus bool) int {
-	if plus {
-		return 1
-	}
-	return -1
+	b.dropped(p, at.addr, h)
 }
 
 func (p *pool) holding(at netip.Addr) *holding {

@@ -266,7 +266,6 @@ func (s *script) address(name, at string) *v1beta2.IPAddress {
 	return o
 }
 
-// changePool changes the pool, and shows it.
 // deleteAddress makes the API server show that somebody has deleted an IPAddress.
 func (s *script) deleteAddress(o *v1beta2.IPAddress) {
 	s.version++
@@ -274,6 +273,7 @@ func (s *script) deleteAddress(o *v1beta2.IPAddress) {
 	s.SetAddress(o)
 }
 
+// changePool changes the pool, and shows it.
 func (s *script) changePool(change func(*Pool)) {
 	p := *s.pool(Key{kindPool, "n", "p"}).object
 	s.version++
@@ -481,6 +481,144 @@ func TestAnIPAddressWithoutClaim(t *testing.T) {
 	s.next("a", "patch") // It is released.
 }
 
+// An IPAddress without a claim is named, too, if there is a claim of its name that it does not belong to: of another pool, or another allocator's.
+func TestAnIPAddressWithoutClaimThatIsHidden(t *testing.T) {
+	for _, kind := range []string{kindPool, "InfobloxIPPool"} {
+		s := newScript(t, "10.0.0.5")
+		s.address("a", "10.0.0.5")
+		s.Changes()
+		s.claim("a", func(o *v1beta2.IPAddressClaim) { o.Spec.PoolRef.Kind, o.Spec.PoolRef.Name = kind, "q" })
+		p := s.pool(Key{kindPool, "n", "p"})
+		if message := p.ready().Message; !strings.Contains(message, "IPAddresses without an IPAddressClaim: 1 (n/a)") {
+			t.Errorf("claim of %s q: the pool says %q", kind, message)
+		}
+	}
+}
+
+// Cluster API's webhooks and our CRDs refuse changes of these specs, but there are API servers with neither. A claim and an IPAddress keep what was
+// allocated, and say what was edited.
+func TestASpecIsEdited(t *testing.T) {
+	toAddress := func(at string) func(*script, *v1beta2.IPAddress) {
+		return func(s *script, o *v1beta2.IPAddress) {
+			s.version++
+			o.ResourceVersion, o.Spec.Address = strconv.Itoa(s.version), at
+			s.SetAddress(o.DeepCopy())
+		}
+	}
+	toPool := func(kind, name string) func(*script, *v1beta2.IPAddress) {
+		return func(s *script, o *v1beta2.IPAddress) {
+			s.version++
+			o.ResourceVersion, o.Spec.PoolRef.Kind, o.Spec.PoolRef.Name = strconv.Itoa(s.version), kind, name
+			s.SetAddress(o.DeepCopy())
+		}
+	}
+	claimToPool := func(s *script, _ *v1beta2.IPAddress) {
+		s.claim("a", func(o *v1beta2.IPAddressClaim) { o.Spec.PoolRef.Name = "q" })
+	}
+	for name, tc := range map[string]struct {
+		edit        func(*script, *v1beta2.IPAddress)
+		claim, pool string // what they say
+	}{
+		"another address":                {toAddress("10.0.0.7"), `The address is 10.0.0.5. The IPAddress was edited, and says "10.0.0.7" of InClusterIPPool p`, "edited: 1 (n/a was 10.0.0.5)"},
+		"no address":                     {toAddress("nonsense"), `The address is 10.0.0.5. The IPAddress was edited, and says "nonsense"`, "edited: 1 (n/a was 10.0.0.5)"},
+		"another pool":                   {toPool(kindPool, "q"), `The address is 10.0.0.5. The IPAddress was edited, and says "10.0.0.5" of InClusterIPPool q`, "edited: 1 (n/a was 10.0.0.5)"},
+		"another allocator's pool":       {toPool("InfobloxIPPool", "p"), "belongs to the claim a and to InfobloxIPPool p. Delete it if no machine uses it", "edited: 1 (n/a was 10.0.0.5)"},
+		"another pool in the claim":      {claimToPool, "The address is 10.0.0.5. It is of InClusterIPPool n/p, and stays so: set spec.poolRef back", ""},
+		"there and back, and once again": {func(s *script, o *v1beta2.IPAddress) { toAddress("10.0.0.6")(s, o); toAddress("10.0.0.5")(s, o) }, "The address is 10.0.0.5.", ""},
+	} {
+		t.Run(name, func(t *testing.T) {
+			s := newScript(t, "10.0.0.5-10.0.0.7")
+			s.claim("a", nil)
+			r := s.next("a", "create")
+			o := r.Object.DeepCopy()
+			o.ResourceVersion, o.UID = "1", "uid of the IPAddress"
+			s.SetAddress(o.DeepCopy())
+			s.Done(r, Answer{Address: o.DeepCopy()}, s.now)
+			tc.edit(s, o)
+			n := s.NextForClaim(ClaimKey("n", "a"), s.now)
+			if n.Request == nil || !strings.Contains(strings.ReplaceAll(string(n.Request.Body), `\"`, `"`), tc.claim) {
+				t.Errorf("the next request is %v, want a status with %q", n.Request, tc.claim)
+			}
+			p := s.pool(Key{kindPool, "n", "p"})
+			if message := p.ready().Message; !strings.Contains(message, tc.pool) || tc.pool == "" && strings.Contains(message, "edited") {
+				t.Errorf("the pool says %q, want %q in it", message, tc.pool)
+			}
+			for _, other := range []string{"b", "c", "d"} {
+				if s.claim(other, nil); s.claims[ClaimKey("n", other)].addr.String() == "10.0.0.5" {
+					t.Errorf("%s has 10.0.0.5, and so has the machine of a", other)
+				}
+			}
+			s.AddressGone("n", "a", o.UID) // Forced away, it is created again as it was.
+			if r := s.next("a", "create"); r.Object.Spec.Address != "10.0.0.5" || r.Object.Spec.PoolRef.Name != "p" {
+				t.Errorf("the claim gets %+v", r.Object.Spec)
+			}
+			if message := p.ready().Message; strings.Contains(message, "edited") {
+				t.Errorf("the pool names an IPAddress that is gone: %q", message)
+			}
+		})
+	}
+}
+
+// A claim that names another pool by now releases its IPAddress all the same, after the grace of the pool that has it.
+func TestAnEditedClaimIsReleased(t *testing.T) {
+	s := newScript(t, "10.0.0.5")
+	grace := int32(60)
+	s.changePool(func(p *Pool) { p.Spec.AddressReuseGracePeriodSeconds = &grace })
+	s.claim("a", nil)
+	o := s.address("a", "10.0.0.5")
+	o = o.DeepCopy()
+	s.version++
+	o.ResourceVersion, o.OwnerReferences = strconv.Itoa(s.version), []metav1.OwnerReference{s.claims[ClaimKey("n", "a")].ownerReference(true)}
+	s.SetAddress(o)
+	s.claim("a", func(o *v1beta2.IPAddressClaim) { s.deleting(o); o.Spec.PoolRef.Name = "q" })
+	s.next("a", "")
+	s.now = s.now.Add(time.Minute)
+	if r := s.next("a", "patch"); r.Key.Kind != kindAddress {
+		t.Errorf("the next request is %v, want one that releases the IPAddress", r)
+	}
+	s.AddressGone("n", "a", o.UID)
+	s.claim("b", nil)
+	s.has("b", Waiting, "")
+	if r := s.next("a", "patch"); r.Key.Kind != kindClaim {
+		t.Errorf("the next request is %v, want one that releases the claim", r)
+	}
+}
+
+// The IPAddress of a claim is released, and the last write about the claim is not answered. A longer grace period comes too late.
+func TestAGracePeriodThatComesTooLate(t *testing.T) {
+	s := newScript(t, "10.0.0.5")
+	s.claim("a", nil)
+	o := s.address("a", "10.0.0.5").DeepCopy()
+	s.claim("a", s.deleting)
+	r := s.next("a", "patch")
+	s.version++
+	o.ResourceVersion, o.Finalizers = strconv.Itoa(s.version), nil
+	s.Done(r, Answer{Address: o}, s.now)
+	s.Done(s.next("a", "delete"), Answer{}, s.now)
+	s.AddressGone("n", "a", o.UID)
+	s.Done(s.next("a", "patch"), Answer{Result: Unknown, Until: s.now.Add(time.Minute)}, s.now)
+	grace := int32(60)
+	s.changePool(func(p *Pool) { p.Spec.AddressReuseGracePeriodSeconds = &grace })
+	s.next("a", "")
+	s.has("a", Released, "10.0.0.5")
+}
+
+// What an IPAddress without a claim had before it was edited may be in use as well.
+func TestAnEditedIPAddressWithoutClaim(t *testing.T) {
+	s := newScript(t, "10.0.0.5-10.0.0.6")
+	o := s.address("a", "10.0.0.5").DeepCopy()
+	s.version++
+	o.ResourceVersion, o.Spec.Address = strconv.Itoa(s.version), "10.0.0.6"
+	s.SetAddress(o)
+	s.claim("b", nil)
+	s.has("b", Waiting, "")
+	s.AddressGone("n", "a", o.UID)
+	s.has("b", Reserved, "10.0.0.5")
+	if n := s.pool(Key{kindPool, "n", "p"}).usage.Counts(); n.Used != 1 {
+		t.Errorf("%d addresses are in use, want 1", n.Used)
+	}
+}
+
 // Of a claim whose fields cannot all be read, nothing is written, until it is deleted.
 func TestABrokenClaim(t *testing.T) {
 	for name, known := range map[string]bool{"that was whole before": true, "that was never whole": false} {
@@ -502,6 +640,12 @@ func TestABrokenClaim(t *testing.T) {
 				broken.ObjectMeta = s.meta("a")
 				broken.Finalizers = []string{v1beta2.FinalizerReleaseAddress}
 				broken.Spec.PoolRef = v1beta2.IPPoolReference{APIGroup: v1alpha2.GroupName, Kind: kindPool, Name: "p"}
+			}
+			if !known { // It does not wait for an address of the pool, which has one.
+				see(nil)
+				if got := s.Figures().Waiting; len(got) != 1 || got[ReasonUnreadable] != 1 {
+					t.Errorf("the figures say that it waits for %v", got)
+				}
 			}
 			o := s.address("a", "10.0.0.5")
 			see(nil)

@@ -9,6 +9,7 @@ import (
 	"slices"
 	"time"
 
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/types"
 
 	"github.com/multicidr/controller-manager/apis/clusterapi/v1beta2"
@@ -63,6 +64,8 @@ type claim struct {
 	addr  netip.Addr
 	// had is whether there was an IPAddress of the claim with addr.
 	had bool
+	// ended is whether this process has let the IPAddress go because the claim is being deleted.
+	ended bool
 
 	// creating is whether a create request is on its way.
 	creating bool
@@ -121,10 +124,10 @@ func (b *Book) setClaim(o *v1beta2.IPAddressClaim, broken bool) {
 		b.claims[key] = c
 	}
 	c.object, c.broken = o, broken
+	b.refer(c)
 	if a, ok := b.addresses[key]; ok {
 		b.stray(a)
 	}
-	b.refer(c)
 	b.settle(c)
 	b.serve()
 }
@@ -210,9 +213,25 @@ func (b *Book) own(c *claim) (own, inTheWay *address) {
 	return nil, a
 }
 
+// owns reports whether an IPAddress of the claim's name is the claim's: it is of its pool, or was made for it. The spec of neither can be changed,
+// but not everybody checks that.
 func (c *claim) owns(o *v1beta2.IPAddress) bool {
 	key, ours := poolOf(o.Spec.PoolRef, o.Namespace)
-	return ours && c.ref != nil && key == c.ref.key && o.Spec.ClaimRef.Name == c.key.Name
+	switch {
+	case !ours || c.ref == nil:
+		return false
+	case key == c.ref.key && o.Spec.ClaimRef.Name == c.key.Name:
+		return true
+	}
+	return slices.ContainsFunc(o.OwnerReferences, func(r metav1.OwnerReference) bool { return r.UID == c.uid() })
+}
+
+// source is the pool that the claim has its address from; as long as it has had none, the pool to which it refers.
+func (c *claim) source() *pool {
+	if c.had {
+		return c.pool
+	}
+	return c.ref
 }
 
 // mayAllocate reports whether nothing about the claim itself forbids to allocate an address.
@@ -223,7 +242,7 @@ func (b *Book) mayAllocate(c *claim) bool {
 
 // isPaused reports whether nothing must be done about a claim.
 func (b *Book) isPaused(c *claim) bool {
-	return paused(c.object) || b.clustersServed && c.cluster != nil && c.cluster.paused || c.ref != nil && c.ref.isPaused()
+	return paused(c.object) || b.clustersServed && c.cluster != nil && c.cluster.paused || c.ref != nil && c.source().isPaused()
 }
 
 func (b *Book) withoutCluster(c *claim) bool {
@@ -232,7 +251,7 @@ func (b *Book) withoutCluster(c *claim) bool {
 
 // mayKeep reports whether a claim may keep the address that it holds while it has no IPAddress.
 func (b *Book) mayKeep(c *claim) bool {
-	return c.had && c.pool == c.ref && c.pool.alone(c) || b.mayHave(c)
+	return c.had && c.pool.alone(c) || b.mayHave(c)
 }
 
 // mayCreate reports whether the IPAddress of a claim may be created, with the address that the claim holds. The pool need not have an address
@@ -297,11 +316,11 @@ func (c *claim) bereave() {
 	}
 }
 
-// assign notes that the cache shows the IPAddress of a claim.
+// assign notes that the cache shows the IPAddress of a claim. Whatever it says by now, the claim has what was allocated.
 func (b *Book) assign(c *claim, a *address) {
-	if c.pool != a.pool || c.addr != a.addr {
+	if at := a.first(); c.pool != at.pool || c.addr != at.addr {
 		b.let(c)
-		b.hold(c, a.pool, a.addr)
+		b.hold(c, at.pool, at.addr)
 	}
 	c.state, c.had = Assigned, c.addr.IsValid()
 	c.stored, c.read, c.found = false, false, nil
@@ -421,15 +440,17 @@ func (b *Book) isServed(c *claim) bool {
 
 // why says why a claim has no address: a reason, and what to do. Both are empty if that changes by itself.
 func (b *Book) why(c *claim) (reason, message string) {
-	p := c.ref
+	p := c.source()
 	_, inTheWay := b.own(c)
 	switch {
+	case c.broken:
+		return ReasonUnreadable, "Some fields cannot be read. See the event Unreadable."
 	case b.withoutCluster(c) && !c.had:
 		name := cmp.Or(c.object.Spec.ClusterName, c.object.Labels[v1beta2.LabelClusterName])
 		return v1beta2.ReasonAllocationFailed, fmt.Sprintf("Cluster %s/%s does not exist. Create it, or correct spec.clusterName.", c.key.Namespace, name)
 	case inTheWay != nil:
 		o := inTheWay.object
-		return v1beta2.ReasonAllocationFailed, fmt.Sprintf("The IPAddress of the same name belongs to the claim %s and to %s %s. Delete it, or give this claim another name.",
+		return v1beta2.ReasonAllocationFailed, fmt.Sprintf("The IPAddress of the same name belongs to the claim %s and to %s %s. Delete it if no machine uses it, or give this claim another name.",
 			o.Spec.ClaimRef.Name, o.Spec.PoolRef.Kind, o.Spec.PoolRef.Name)
 	case c.problem != "":
 		return v1beta2.ReasonAllocationFailed, "The API server refused the IPAddress: " + c.problem

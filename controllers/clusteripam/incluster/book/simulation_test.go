@@ -13,6 +13,7 @@ import (
 	"time"
 
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/types"
 
 	"github.com/multicidr/controller-manager/apis/clusterapi/v1alpha2"
 	"github.com/multicidr/controller-manager/apis/clusterapi/v1beta2"
@@ -62,6 +63,9 @@ type world struct {
 	mixed map[string]bool
 	// stripped are the names of claims where somebody took away finalizers by force, or made IPAddresses by hand: promises about them end.
 	stripped map[Key]bool
+	// altered are the IPAddresses whose spec somebody has edited, and former the places that they had.
+	altered map[types.UID]bool
+	former  map[string]bool
 	// edited are the pools that were changed or deleted since they were made.
 	edited map[Key]bool
 	specs  map[Key][]v1alpha2.InClusterIPPoolSpec // all that a pool ever had
@@ -323,7 +327,7 @@ func (p *process) fail(f *flight, d *rand.Rand) {
 
 func newWorld(prunes bool) *world {
 	w := &world{elapsed: time.Hour, prunes: prunes, lastUse: map[string]*use{}, kept: map[string][]keeper{}, mixed: map[string]bool{}, stripped: map[Key]bool{}, edited: map[Key]bool{},
-		specs: map[Key][]v1alpha2.InClusterIPPoolSpec{}, covered: map[string]int{}}
+		altered: map[types.UID]bool{}, former: map[string]bool{}, specs: map[Key][]v1alpha2.InClusterIPPoolSpec{}, covered: map[string]int{}}
 	w.server = &simServer{w: w, objects: map[Key]metav1.Object{}}
 	return w
 }
@@ -626,6 +630,8 @@ var hasToHappen = []string{
 	"the fence is closed",
 	"adopt the IPAddress: stored",
 	"an IPAddress is forced away",
+	"the spec of an IPAddress is edited",
+	"the spec of a claim is edited",
 	"an IPAddress that was forced away is created again",
 	"an address is reused",
 	"an address waits for the finalizers of others",

@@ -92,6 +92,10 @@ func (w *world) user(d *rand.Rand) {
 			s.edit(key, func(o metav1.Object) { o.SetFinalizers(without(o.GetFinalizers(), "example.com/hold")) })
 			w.note("user lets %v go", key)
 		}
+	case n < 77:
+		w.editAddress(d)
+	case n < 78:
+		w.editClaim(d)
 	case n < 80:
 		if key, ok := w.some(d, kindAddress); ok {
 			s.delete(key)
@@ -143,23 +147,82 @@ func (w *world) user(d *rand.Rand) {
 
 // forceAway deletes an IPAddress whatever finalizers it has. The processes that know that its claim has the address keep it for the claim.
 func (w *world) forceAway(key Key) {
-	o := w.server.address(key)
-	pool, _ := poolOf(o.Spec.PoolRef, o.Namespace)
-	place := fmt.Sprint(pool, " ", o.Spec.Address)
-	for _, p := range w.processes {
-		if !p.started || w.mixed[place] {
-			continue
-		}
-		if c, now := p.book.claims[claimOf(o)], w.server.claim(claimOf(o)); c != nil && now != nil && c.uid() == now.UID && c.state == Assigned && c.addr.String() == o.Spec.Address {
-			w.kept[place] = append(w.kept[place], keeper{p, use{now, c.key}})
-			w.cover("an IPAddress is forced away")
-		}
+	if w.keeps(w.server.address(key)) {
+		w.cover("an IPAddress is forced away")
 	}
 	w.server.delete(key)
 	if w.server.objects[key] != nil {
 		w.server.edit(key, func(o metav1.Object) { o.SetFinalizers(nil) })
 	}
 	w.note("user forces %v away", key)
+}
+
+// keeps notes which processes know that a claim has what its IPAddress says, which is about to change.
+func (w *world) keeps(o *v1beta2.IPAddress) (any bool) {
+	pool, _ := poolOf(o.Spec.PoolRef, o.Namespace)
+	place := fmt.Sprint(pool, " ", o.Spec.Address)
+	for _, p := range w.processes {
+		if !p.started || w.mixed[place] {
+			continue
+		}
+		c, now := p.book.claims[claimOf(o)], w.server.claim(claimOf(o))
+		if c != nil && now != nil && c.uid() == now.UID && c.state == Assigned && c.pool.key == pool && c.addr.String() == o.Spec.Address {
+			w.kept[place] = append(w.kept[place], keeper{p, use{now, c.key}})
+			any = true
+		}
+	}
+	return any
+}
+
+// editAddress edits the spec of an IPAddress, as an API server without Cluster API's webhooks and our CRDs lets users do.
+func (w *world) editAddress(d *rand.Rand) {
+	key, ok := w.some(d, kindAddress)
+	if !ok {
+		return
+	}
+	o := w.server.address(key)
+	if w.keeps(o) {
+		w.cover("the spec of an IPAddress is edited")
+	}
+	pool, _ := poolOf(o.Spec.PoolRef, o.Namespace)
+	w.stripped[claimOf(o)], w.altered[o.UID], w.former[fmt.Sprint(pool, " ", o.Spec.Address)] = true, true, true
+	w.server.edit(key, func(o metav1.Object) {
+		switch a := o.(*v1beta2.IPAddress); d.IntN(4) {
+		case 0:
+			a.Spec.ClaimRef.Name = "another"
+		case 1:
+			a.Spec.PoolRef = w.reference(d, key.Namespace)
+		default:
+			a.Spec.Address = fmt.Sprintf("10.0.0.%d", d.IntN(7))
+		}
+	})
+	o = w.server.address(key)
+	pool, _ = poolOf(o.Spec.PoolRef, o.Namespace)
+	w.mixed[fmt.Sprint(pool, " ", o.Spec.Address)] = true
+	w.note("user edits %v: %+v", key, o.Spec)
+}
+
+// editClaim lets a claim name another pool.
+func (w *world) editClaim(d *rand.Rand) {
+	key, ok := w.some(d, kindClaim)
+	if !ok || w.server.claim(key).Spec.PoolRef.Kind == "InfobloxIPPool" {
+		return
+	}
+	if o := w.server.address(addressKey(key)); o != nil && w.keeps(o) {
+		w.cover("the spec of a claim is edited")
+	}
+	w.stripped[key] = true
+	w.server.edit(key, func(o metav1.Object) { o.(*v1beta2.IPAddressClaim).Spec.PoolRef = w.reference(d, key.Namespace) })
+	w.note("user edits %v: %+v", key, w.server.claim(key).Spec.PoolRef)
+}
+
+// reference returns a reference to some pool that objects of a namespace can have.
+func (w *world) reference(d *rand.Rand, namespace string) v1beta2.IPPoolReference {
+	for {
+		if pool := pick(d, simPools); pool.Namespace == "" || pool.Namespace == namespace {
+			return v1beta2.IPPoolReference{Name: pool.Name, Kind: pool.Kind, APIGroup: v1alpha2.GroupName}
+		}
+	}
 }
 
 // heldByOthers reports whether a claim has finalizers of others: its machine may still run.
@@ -239,7 +302,7 @@ func (w *world) creates(r *Request, o *v1beta2.IPAddress) {
 	pool, _ := poolOf(o.Spec.PoolRef, o.Namespace)
 	at := netip.MustParseAddr(o.Spec.Address)
 	for _, other := range w.server.addressesOf(pool) {
-		if other.Spec.Address == o.Spec.Address && !foreignMade(other) {
+		if other.Spec.Address == o.Spec.Address && !foreignMade(other) && !w.altered[other.UID] {
 			w.violate("%s of %v is allocated twice: to %s/%s and to %v", at, pool, other.Namespace, other.Name, claim)
 		}
 	}
@@ -382,7 +445,8 @@ func (w *world) judgeClaim(p *process, key Key) {
 	pool, ours := poolOf(c.Spec.PoolRef, c.Namespace)
 	of := s.pool(pool)
 	a := s.address(addressKey(key))
-	if a != nil && (a.Spec.ClaimRef.Name != key.Name || a.Spec.PoolRef != c.Spec.PoolRef) {
+	if a != nil && (a.Spec.ClaimRef.Name != key.Name || a.Spec.PoolRef != c.Spec.PoolRef) &&
+		!slices.ContainsFunc(a.OwnerReferences, func(r metav1.OwnerReference) bool { return r.UID == c.UID }) {
 		a = nil
 	}
 	obstructed := a == nil && s.address(addressKey(key)) != nil
@@ -394,6 +458,9 @@ func (w *world) judgeClaim(p *process, key Key) {
 	}
 	named := c.Spec.ClusterName != "" || c.Labels[v1beta2.LabelClusterName] != ""
 	cl, _ := s.objects[Key{kindCluster, key.Namespace, "cl"}].(*simCluster)
+	if source := p.book.claims[key].source(); isPausedPool(s.pool(source.key)) {
+		return
+	}
 	if paused(c) || isPausedPool(of) || named && cl != nil && cl.Paused {
 		return
 	}
@@ -438,7 +505,7 @@ func (w *world) free(pool Key) (free []netip.Addr) {
 			now := w.server.claim(last.key)
 			taken = taken || now != nil && now.UID == last.claim.UID && now.DeletionTimestamp != nil
 		}
-		if !taken {
+		if !taken && !w.former[fmt.Sprint(pool, " ", at)] {
 			free = append(free, at)
 		}
 	}
@@ -471,11 +538,11 @@ func (w *world) judgePool(key Key) {
 		w.violate("%v has the finalizers %v and the status %+v; it has %d addresses, %d used, %d out of range", key, p.Finalizers, got, len(all), len(used), outside)
 		return
 	}
-	if c := find(p.Status.Conditions, v1alpha2.ConditionConflicted); !w.prunes && (c != nil && c.Status == metav1.ConditionTrue) != twice {
+	if c := find(p.Status.Conditions, v1alpha2.ConditionConflicted); !w.prunes && len(w.altered) == 0 && (c != nil && c.Status == metav1.ConditionTrue) != twice {
 		w.violate("%v has two IPAddresses with one address: %t; its conditions are %+v", key, twice, p.Status.Conditions)
 	}
 	// Claims that are being deleted may hold addresses, too.
-	held := 0
+	held := len(w.altered)
 	for _, k := range w.server.of(kindClaim) {
 		if c := w.server.claim(k); c.DeletionTimestamp != nil {
 			held++

@@ -23,16 +23,18 @@ const (
 	ReasonNoAddresses        = "NoAddresses"
 	ReasonTerminating        = "Terminating"
 	ReasonConflict           = "AddressConflict"
+	// ReasonUnreadable is in no condition: nothing is written to a claim that cannot be read.
+	ReasonUnreadable = "Unreadable"
 )
 
 // claimStatus returns the request that writes the status of a claim; nil if it is as it should be.
 func (b *Book) claimStatus(c *claim, now time.Time, n *Next) *Request {
 	ready := metav1.Condition{Type: v1beta2.ConditionReady, Status: metav1.ConditionFalse, ObservedGeneration: c.object.Generation}
 	status := map[string]any{}
-	name := c.object.Status.AddressRef.Name
+	name, edits := c.object.Status.AddressRef.Name, ""
 	if c.state == Assigned || c.stored {
-		name = c.key.Name
-		ready.Status, ready.Reason, ready.Message = metav1.ConditionTrue, ReasonReady, fmt.Sprintf("The address is %v.", c.addr)
+		name, edits = c.key.Name, b.edits(c)
+		ready.Status, ready.Reason, ready.Message = metav1.ConditionTrue, ReasonReady, fmt.Sprintf("The address is %v.", c.addr)+edits
 	} else if ready.Reason, ready.Message = b.why(c); ready.Reason == "" {
 		return nil
 	}
@@ -46,13 +48,32 @@ func (b *Book) claimStatus(c *claim, now time.Time, n *Next) *Request {
 	}
 	status["conditions"] = with(c.object.Status.Conditions, ready, now)
 	if before == nil || before.Status != ready.Status || before.Reason != ready.Reason {
-		e := Event{Key: c.key, UID: c.uid(), Warning: ready.Status == metav1.ConditionFalse, Reason: ready.Reason, Message: ready.Message}
-		if !e.Warning {
-			e.Reason, e.Message = EventAllocated, fmt.Sprintf("Allocated the address %v from %v.", c.addr, c.pool.key)
-		}
-		n.Events = append(n.Events, e)
+		n.Events = append(n.Events, c.news(ready))
+	}
+	if edits != "" {
+		n.Events = append(n.Events, Event{Key: c.key, UID: c.uid(), Warning: true, Reason: EventEdited, Message: ready.Message})
 	}
 	return &Request{Verb: PatchStatus, Key: c.key, UID: c.uid(), Body: statusPatch(c.object, status), claim: c, What: "write the status"}
+}
+
+// news returns the event for a condition that has changed.
+func (c *claim) news(ready metav1.Condition) Event {
+	if ready.Status == metav1.ConditionFalse {
+		return Event{Key: c.key, UID: c.uid(), Warning: true, Reason: ready.Reason, Message: ready.Message}
+	}
+	return Event{Key: c.key, UID: c.uid(), Reason: EventAllocated, Message: fmt.Sprintf("Allocated the address %v from %v.", c.addr, c.pool.key)}
+}
+
+// edits says what somebody has changed in the spec of a claim that has an address, or of its IPAddress, and what to do.
+func (b *Book) edits(c *claim) (said string) {
+	if c.pool != c.ref {
+		said = fmt.Sprintf(" It is of %v, and stays so: set spec.poolRef back, or create another IPAddressClaim.", c.pool.key)
+	}
+	if own, _ := b.own(c); own != nil && own.edited() {
+		said += fmt.Sprintf(" The IPAddress was edited, and says %.40q of %s %s: set its spec back, or delete this claim when its machine is gone.",
+			own.object.Spec.Address, own.object.Spec.PoolRef.Kind, own.object.Spec.PoolRef.Name)
+	}
+	return said
 }
 
 func statusPatch(o metav1.Object, status any) []byte {
@@ -117,11 +138,11 @@ func (b *Book) NextForPool(key Key, now time.Time) (n Next) {
 
 // inUse reports whether an IPAddress of p exists or may be created.
 func (p *pool) inUse() bool {
-	if p.objects > 0 {
+	if len(p.unreadable) > 0 {
 		return true
 	}
 	for _, h := range p.holdings {
-		if slices.ContainsFunc(h.claims, func(c *claim) bool { return c.unresolved() || c.state == Sent }) {
+		if len(h.addresses) > 0 || slices.ContainsFunc(h.claims, func(c *claim) bool { return c.unresolved() || c.state == Sent }) {
 			return true
 		}
 	}
@@ -185,7 +206,7 @@ func (p *pool) ready() metav1.Condition {
 	default:
 		c.Status, c.Reason, c.Message = metav1.ConditionTrue, ReasonAddressesAvailable, "Addresses can be allocated."
 	}
-	for _, more := range []string{p.shared(), p.without(), p.unread()} {
+	for _, more := range []string{p.shared(), p.without(), p.unread(), p.changed()} {
 		if more != "" {
 			c.Message += " " + more
 		}
@@ -224,6 +245,20 @@ func (p *pool) unread() string {
 		len(p.unreadable), names(p.unreadable, func(o *v1beta2.IPAddress) string {
 			return fmt.Sprintf("%s/%s %.40q", o.Namespace, o.Name, o.Spec.Address)
 		}))
+}
+
+// changed names IPAddresses that say something else than the address of p that was allocated.
+func (p *pool) changed() string {
+	if len(p.edited) == 0 {
+		return ""
+	}
+	var all []string
+	for a := range p.edited {
+		all = append(all, fmt.Sprintf("%s/%s was %v", a.object.Namespace, a.object.Name, a.first().addr))
+	}
+	slices.Sort(all)
+	return fmt.Sprintf("IPAddresses that were edited: %d (%s). Nobody else gets the former addresses until the controller restarts: set spec back.",
+		len(all), strings.Join(all[:min(len(all), atMost)], ", "))
 }
 
 // names returns the first names of IPAddresses.
@@ -279,7 +314,7 @@ func (b *Book) poolEvents(p *pool) (events []Event) {
 	if c := p.conflicted(); c.Status == metav1.ConditionTrue {
 		about(c.Reason, c.Message)
 	}
-	for reason, what := range map[string]string{EventOverlap: p.shared(), EventWithoutClaim: p.without(), EventUnreadable: p.unread()} {
+	for reason, what := range map[string]string{EventOverlap: p.shared(), EventWithoutClaim: p.without(), EventUnreadable: p.unread(), EventEdited: p.changed()} {
 		if what != "" {
 			about(reason, what)
 		}

@@ -64,6 +64,8 @@ const (
 	// EventWithoutClaim and EventUnreadable are about IPAddresses of a pool.
 	EventWithoutClaim = "AddressWithoutClaim"
 	EventUnreadable   = "AddressUnreadable"
+	// EventEdited is about an IPAddressClaim with an address, or an IPAddress of a pool, whose spec somebody has changed.
+	EventEdited = "SpecEdited"
 )
 
 // Next is what to do about a claim or a pool. The zero value is: nothing, until something changes.
@@ -249,9 +251,10 @@ func (b *Book) release(c *claim, now time.Time, n *Next) {
 	}
 }
 
-// restore creates the IPAddress of a claim that is being deleted again, if it was forced away: only an IPAddress outlasts this process.
+// restore creates the IPAddress of a claim that is being deleted again, if it was forced away: only an IPAddress outlasts this process. One that this
+// process has deleted stays away, also if the pool has a longer grace period by now: the claim may be gone already.
 func (b *Book) restore(c *claim, last *v1beta2.IPAddress, now time.Time, n *Next) {
-	if last == nil && c.had {
+	if last == nil && c.had && !c.ended {
 		b.create(c, now, n)
 	}
 }
@@ -264,7 +267,7 @@ func (c *claim) inUse(now time.Time, n *Next) bool {
 	}) {
 		return true // until the claim changes
 	}
-	until := c.object.DeletionTimestamp.Add(c.ref.grace())
+	until := c.object.DeletionTimestamp.Add(c.source().grace())
 	if now.Before(until) {
 		n.sooner(until)
 		n.Rests = true
@@ -345,7 +348,7 @@ func (b *Book) newAddress(c *claim) *v1beta2.IPAddress {
 		},
 		Spec: v1beta2.IPAddressSpec{
 			ClaimRef: v1beta2.IPAddressClaimReference{Name: c.key.Name},
-			PoolRef:  c.object.Spec.PoolRef,
+			PoolRef:  v1beta2.IPPoolReference{APIGroup: v1alpha2.GroupName, Kind: c.pool.key.Kind, Name: c.pool.key.Name},
 			Address:  c.addr.String(), Prefix: &prefix, Gateway: p.Spec.Gateway,
 		},
 	}
@@ -401,8 +404,8 @@ func (c *claim) owners(o *v1beta2.IPAddress) (owners []metav1.OwnerReference, di
 		return r.Controller != nil && *r.Controller && (r.Kind != v1beta2.KindIPAddressClaim || r.Name != c.key.Name)
 	})
 	wanted := []metav1.OwnerReference{c.ownerReference(!other)}
-	if c.ref.object != nil && c.ref.object.DeletionTimestamp == nil {
-		wanted = append(wanted, c.ref.ownerReference())
+	if p := c.source(); p.object != nil && p.object.DeletionTimestamp == nil {
+		wanted = append(wanted, p.ownerReference())
 	}
 	owners = slices.Clone(o.OwnerReferences)
 	for _, w := range wanted {
@@ -541,9 +544,10 @@ func (b *Book) absent(c *claim) {
 
 // holdFound makes a claim hold the address that its IPAddress has, whatever was reserved for it.
 func (b *Book) holdFound(c *claim, o *v1beta2.IPAddress) {
-	if at := addrOf(o); at != c.addr || c.pool != c.ref {
+	key, _ := poolOf(o.Spec.PoolRef, o.Namespace)
+	if at, p := addrOf(o), b.pool(key); at != c.addr || c.pool != p {
 		b.let(c)
-		b.hold(c, c.ref, at)
+		b.hold(c, p, at)
 		c.state = Sent
 	}
 	c.had = c.addr.IsValid()
@@ -554,7 +558,12 @@ func (b *Book) deleted(r *Request) {
 	if a, ok := b.addresses[ClaimKey(r.Key.Namespace, r.Key.Name)]; ok && a.object.UID == r.UID {
 		a.deleted = true
 	}
-	if c := r.claim; c != nil && c.found != nil && c.found.UID == r.UID {
+	c := r.claim
+	if c == nil {
+		return
+	}
+	c.ended = true
+	if c.found != nil && c.found.UID == r.UID {
 		c.found, c.stored = nil, true // the next read tells whether it is gone
 	}
 }
@@ -581,6 +590,9 @@ func (b *Book) patched(r *Request, answer Answer) {
 // patchedAddress enters an IPAddress that the API server has returned. One that the cache does not show was found by a read.
 func (b *Book) patchedAddress(r *Request, o *v1beta2.IPAddress) {
 	key := ClaimKey(r.Key.Namespace, r.Key.Name)
+	if r.claim != nil && o.DeletionTimestamp != nil && !slices.Contains(o.Finalizers, v1beta2.FinalizerProtectAddress) {
+		r.claim.ended = true
+	}
 	if a, ok := b.addresses[key]; ok && a.object.UID == o.UID {
 		b.SetAddress(o)
 	} else if c := r.claim; c != nil && c.found != nil && c.found.UID == o.UID {

@@ -194,12 +194,17 @@ func (g *Grid) create(sent object) (ref string, _ *refused) {
 	if err := g.place(h); err != nil {
 		return "", err
 	}
-	// As in Infoblox, a record of the same name that is made later has the same reference: a DELETE that comes late finds it.
-	id := base64.RawURLEncoding.EncodeToString([]byte("dns.host$." + h["view"].(string) + "." + networkView + "." + name))
-	ref = fmt.Sprintf("record:host/%s:%s/%s", id, url.PathEscape(name), strings.ReplaceAll(h["view"].(string), " ", "%20"))
+	return g.keep(h), nil
+}
+
+// keep keeps a host record. As in Infoblox, a record of the same name that is made later has the same reference: a DELETE that comes late finds it.
+func (g *Grid) keep(h object) (ref string) {
+	name, view := h["name"].(string), h["view"].(string)
+	id := base64.RawURLEncoding.EncodeToString([]byte("dns.host$." + view + "." + h["network_view"].(string) + "." + name))
+	ref = fmt.Sprintf("record:host/%s:%s/%s", id, url.PathEscape(name), strings.ReplaceAll(view, " ", "%20"))
 	h["_ref"] = ref
 	g.hosts[ref] = h
-	return ref, nil
+	return ref
 }
 
 // has reports whether there is a host record of this name: in a DNS view, or, without one, in a network view.
@@ -229,12 +234,19 @@ func (g *Grid) update(ref string, sent object) (string, *refused) {
 		return "", refuse(http.StatusBadRequest, "AdmConProtoError", "Client.Ibap.Proto", "Field is not writable: zone, network_view or host")
 	}
 	h := maps.Clone(g.hosts[ref])
+	if name, ok := sent["name"].(string); ok && name != h["name"] && g.has(name, h["view"], h["network_view"]) {
+		return "", duplicate(name)
+	}
 	maps.Copy(h, sent)
 	if err := g.place(h); err != nil {
 		return "", err
 	}
-	g.hosts[ref] = h
-	return ref, nil
+	if h["name"] == g.hosts[ref]["name"] { // Its network view may have another name by now, and its reference the former one.
+		g.hosts[ref] = h
+		return ref, nil
+	}
+	delete(g.hosts, ref)
+	return g.keep(h), nil
 }
 
 var nextAvailable = regexp.MustCompile(`^func:nextavailableip:([^,]+),(.+)$`)
