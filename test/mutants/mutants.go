@@ -1384,8 +1384,8 @@ var mutants = []mutant{
 	},
 	{
 		name: "gone-from-a-list", defect: "no Node gets podCIDRs any more after a Node went while a watch began with a list",
-		old:  "delete(l.reading, name)",
-		new:  "_ = name",
+		old: "delete(l.reading, name)",
+		new: "_ = name",
 	},
 	{
 		name: "missed-where-reads-are-404", defect: "no Node gets podCIDRs while reads reach an API server that does not have ServiceCIDRs, and the watch another one",
