@@ -354,6 +354,8 @@ const forever time.Duration = math.MaxInt64
 func (c *Changes) begin(ctx context.Context, limit time.Duration) *read {
 	r := &read{Changes: c, began: time.Now()}
 	r.ctx, r.cancel = context.WithTimeout(ctx, limit)
+	r.mu.Lock() // which the timer waits for, so that it sees itself
+	defer r.mu.Unlock()
 	r.overdue = time.AfterFunc(unanswered, func() {
 		lost := !r.isOpen()
 		if r.fail(errUnanswered, lost); lost {
