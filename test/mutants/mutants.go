@@ -488,7 +488,7 @@ var mutants = []mutant{
 	{
 		name: "failed-renewal-counts", defect: "a renewal that failed makes the lease good for longer",
 		old:  "\tif err := write(ctx, record); err != nil {\n\t\treturn err\n\t}\n",
-		new:  "\tif err := write(ctx, record); err != nil {\n\t\tl.fence.renew(sent, record)\n\t\treturn err\n\t}\n",
+		new:  "\tif err := write(ctx, record); err != nil {\n\t\tl.fence.renew(sent, record, Around{}.Expires)\n\t\treturn err\n\t}\n",
 		test: testEnter,
 	},
 	{
