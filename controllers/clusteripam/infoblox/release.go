@@ -205,7 +205,8 @@ func (l *logic) giveUp(ctx context.Context, c released) error {
 		return err
 	}
 	defer done()
-	for step := range maxSteps {
+	never := true // No removal was confirmed: a record can get another name at any time.
+	for range maxSteps {
 		found, err := client.Hosts(ctx, c.name, c.networkView)
 		if err != nil {
 			return l.cannotRelease(c, err)
@@ -217,11 +218,12 @@ func (l *logic) giveUp(ctx context.Context, c released) error {
 		case wait:
 			return writes.Later(time.Second)
 		case len(removals) == 0:
-			return l.gone(ctx, client, c, r, step == 0)
+			return l.gone(ctx, client, c, r, never)
 		}
 		if err := l.sent(r, false, remove(ctx, client, removals[0])); err != nil && !wapi.IsNotFound(err) {
 			return l.cannotRelease(c, err)
 		} else if err == nil {
+			never = false
 			l.Lock.With(func() { l.removed[c.about.GetUID()] = true })
 			l.keeps(c, removals[0])
 		}
@@ -237,7 +239,7 @@ func (l *logic) keeps(c released, r host.Removal) {
 	}
 }
 
-// gone ends a release when nothing is found any more. never: nothing was found at all.
+// gone ends a release when nothing is found any more. never: no removal was confirmed.
 func (l *logic) gone(ctx context.Context, client WAPI, c released, r *recordState, never bool) error {
 	if err := l.settles(r, false); err != nil {
 		return err

@@ -279,7 +279,7 @@ func TestWatchesThatFail(t *testing.T) {
 				}
 				panic(http.ErrAbortHandler)
 			}
-		}, unreached, unanswered},
+		}, unreached, unanswered + 10*time.Second},
 		"a watch instead of a list does not come to its end": {func(s *apiServer) http.HandlerFunc {
 			return func(w http.ResponseWriter, r *http.Request) {
 				switch {
