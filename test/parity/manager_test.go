@@ -196,7 +196,7 @@ func TestOurControllerMigrates(t *testing.T) {
 			t.Parallel()
 			config := filepath.Join(t.TempDir(), "migration.yaml")
 			content := fmt.Sprintf("apiVersion: controllermanager.config.k8s.io/v1\nkind: LeaderMigrationConfiguration\nleaderName: migration\n"+
-				"controllerLeaders:\n- name: %s\n  component: %s\n- name: ttl-controller\n  component: '*'\n", ours, tc.component)
+				"controllerLeaders:\n- {name: %[1]s, component: %[3]s}\n- {name: %[2]s, component: %[3]s}\n- {name: ttl-controller, component: '*'}\n", ours, "node-ipam-controller", tc.component)
 			if err := os.WriteFile(config, []byte(content), 0o600); err != nil {
 				t.Fatal(err)
 			}
