@@ -92,30 +92,38 @@ func migrating(t *testing.T, apiServerArgs ...string) (*cluster, func(controlpla
 	}
 }
 
+// servedBy creates a Node, waits for its podCIDRs, and returns which process gave them.
+func (c *cluster) servedBy(t *testing.T, name string) string {
+	t.Helper()
+	if err := createNode(c, []string{name}); err != nil {
+		t.Fatal(err)
+	}
+	node, err := c.waitServed(name, 2*patience)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return node.Annotations[networkingv1.AnnotationLeaseHolder]
+}
+
+// servedByAnother creates Nodes until another process than before gives them podCIDRs. It may take a moment until a process that is paused stands still.
+func (c *cluster) servedByAnother(t *testing.T, before string) {
+	t.Helper()
+	for i := 0; c.servedBy(t, fmt.Sprintf("meanwhile-%d", i)) == before; i++ {
+	}
+}
+
 // TestPausedLeaderMigration pauses a cloud-controller-manager until a kube-controller-manager has taken the Lease of the migration. Nobody has
 // taken the Lease of the controller itself, and the program's elector goes on for some time before it gives up: until then the controller must
 // not allocate.
 func TestPausedLeaderMigration(t *testing.T) {
 	c, start := migrating(t)
-	served := func(name string) string {
-		t.Helper()
-		if err := createNode(c, []string{name}); err != nil {
-			t.Fatal(err)
-		}
-		node, err := c.waitServed(name, 2*patience)
-		if err != nil {
-			t.Fatal(err)
-		}
-		return node.Annotations[networkingv1.AnnotationLeaseHolder]
-	}
 	cloud := start(controlplane.ManagerOptions{Name: "cloud", Cloud: true}, allocates)
-	before := served("before")
+	before := c.servedBy(t, "before")
 	start(controlplane.ManagerOptions{Name: "kcm"}, allocates)
 	if err := cloud.Pause(); err != nil {
 		t.Fatal(err)
 	}
-	for i := 0; served(fmt.Sprintf("meanwhile-%d", i)) == before; i++ { // It may take a moment until the process stands still.
-	}
+	c.servedByAnother(t, before)
 	if err := cloud.Continue(); err != nil {
 		t.Fatal(err)
 	}
@@ -130,7 +138,7 @@ func TestPausedLeaderMigration(t *testing.T) {
 		}
 		break
 	}
-	served("last")
+	c.servedBy(t, "last")
 	nodes, err := c.kube.CoreV1().Nodes().List(t.Context(), metav1.ListOptions{})
 	if err != nil {
 		t.Fatal(err)
@@ -189,29 +197,17 @@ func TestMigrationAfterAShortTermOfTheInTreeAllocator(t *testing.T) {
 // and to wait: to it, the other process was any allocator.
 func TestMigrationGoesOnAfterARelease(t *testing.T) {
 	c, start := migrating(t)
-	serves := func(name string) string {
-		t.Helper()
-		if err := createNode(c, []string{name}); err != nil {
-			t.Fatal(err)
-		}
-		node, err := c.waitServed(name, 2*patience)
-		if err != nil {
-			t.Fatal(err)
-		}
-		return node.Annotations[networkingv1.AnnotationLeaseHolder]
-	}
 	cloud := start(controlplane.ManagerOptions{Name: "cloud", Cloud: true}, allocates)
-	before := serves("before")
+	before := c.servedBy(t, "before")
 	kcm := start(controlplane.ManagerOptions{Name: "kcm"}, allocates, "--feature-gates=ControllerManagerReleaseLeaderElectionLockOnExit=true")
 	if err := cloud.Pause(); err != nil {
 		t.Fatal(err)
 	}
-	for i := 0; serves(fmt.Sprintf("meanwhile-%d", i)) == before; i++ { // It may take a moment until the process stands still.
-	}
+	c.servedByAnother(t, before)
 	if err := errors.Join(kcm.Stop(), cloud.Continue()); err != nil {
 		t.Fatal(err)
 	}
-	if after := serves("after"); after == before {
+	if after := c.servedBy(t, "after"); after == before {
 		t.Errorf("%s leads again, and does not know what was allocated in between", before)
 	}
 	select {

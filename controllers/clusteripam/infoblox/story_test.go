@@ -78,6 +78,14 @@ func (w *world) want(t *testing.T, claim, want string) {
 	}
 }
 
+// release deletes a claim, and waits until it and its IPAddress are gone.
+func (w *world) release(t *testing.T, name string) {
+	t.Helper()
+	_ = w.delete(shell.IPAddressClaims, inA(name), "")
+	w.goOn(time.Minute)
+	w.want(t, name, "gone")
+}
+
 func (w *world) wantRecords(t *testing.T, want ...string) {
 	t.Helper()
 	var got []string
@@ -245,9 +253,7 @@ func TestSwappedNetworkViews(t *testing.T) {
 	w.grid.RenameView("default", "corp")
 	w.grid.NetworkViews = append(w.grid.NetworkViews, "default")
 	w.grid.Networks["default"] = w.grid.Networks["corp"]
-	_ = w.delete(shell.IPAddressClaims, inA("x"), "")
-	w.goOn(time.Minute)
-	w.want(t, "x", "gone")
+	w.release(t, "x")
 	w.wantRecords(t)
 }
 
@@ -374,9 +380,7 @@ func TestIPAddressInTheWayThatStays(t *testing.T) {
 	if ready := meta.FindStatusCondition(c.Status.Conditions, v1beta2.ConditionReady); ready == nil || !strings.Contains(ready.Message, "is being deleted") {
 		t.Errorf("the condition is %+v", ready)
 	}
-	_ = w.delete(shell.IPAddressClaims, inA("x"), "")
-	w.goOn(time.Minute)
-	w.want(t, "x", "gone")
+	w.release(t, "x")
 	w.goOn(lostServerAfter)
 	if w.objects[shell.IPAddresses][inA("x")] != nil {
 		t.Error("the IPAddress stays")
@@ -524,9 +528,7 @@ func TestClaimIsEdited(t *testing.T) {
 	if w.objects[shell.InfobloxIPPools][inA("v4")] == nil {
 		t.Error("the pool is gone before its IPAddress")
 	}
-	_ = w.delete(shell.IPAddressClaims, inA("x"), "")
-	w.goOn(time.Minute)
-	w.want(t, "x", "gone")
+	w.release(t, "x")
 	w.wantRecords(t)
 	if w.objects[shell.InfobloxIPPools][inA("v4")] != nil {
 		t.Error("the pool never goes")
@@ -561,9 +563,7 @@ func TestIPAddressIsEdited(t *testing.T) {
 	w.goOn(time.Minute)
 	w.want(t, "y", "gone")
 	w.wantRecords(t, "h [10.0.0.2]")
-	_ = w.delete(shell.IPAddressClaims, inA("x"), "")
-	w.goOn(time.Minute)
-	w.want(t, "x", "gone")
+	w.release(t, "x")
 	w.wantRecords(t)
 	if len(l.holders)+len(l.first)+len(l.removed) > 0 {
 		t.Errorf("it still knows %v, %v and %v", l.holders, l.first, l.removed)
