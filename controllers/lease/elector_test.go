@@ -92,6 +92,7 @@ func TestLeaseIsNotRegained(t *testing.T) {
 					elect(ctx, lock, func() { close(leads) })
 				}()
 				<-leads
+				synctest.Wait() // The elector renews once at the same time as it says that it leads.
 				leaseOfTheCluster.handTo(t, "second")
 				leaseOfTheCluster.handTo(t, "")
 				written := make(chan string, 100)
@@ -135,6 +136,7 @@ func TestLeaseOfTheSuccessorStays(t *testing.T) {
 					elect(ctx, wrap(&memoryLock{lease: leaseOfTheCluster, identity: "first"}), func() { close(leads) })
 				}()
 				<-leads
+				synctest.Wait() // The elector renews once at the same time as it says that it leads.
 				leaseOfTheCluster.handTo(t, "second")
 				stop()
 				<-ended
