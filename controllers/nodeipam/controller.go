@@ -384,6 +384,9 @@ func (c *Controller) withWhole(f func(*allocator.State)) (whole bool) {
 	}
 	c.torn = true // It stays so after a panic.
 	f(c.state)
+	if len(c.listed.unheard) == 0 { // Otherwise what is chosen may be the podCIDRs of a Node that handlers have not heard of.
+		c.state.AllocatePending()
+	}
 	e := c.state.Changes()
 	for _, name := range e.Terminating {
 		c.clusterCIDRQueue.Add(name)

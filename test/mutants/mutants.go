@@ -170,8 +170,8 @@ var mutants = []mutant{
 	},
 	{
 		name: "exclusions-of-all", defect: "what one ClusterCIDR excludes is given by no other one either",
-		old: "\tb.poolsChanged = true\n\tb.candidates = nil\n\tmark(b.terminating",
-		new: "\tb.hold(ipam.Owner{Kind: ipam.Kept, ID: p.ID}, p.Exclusions)\n\tb.poolsChanged = true\n\tb.candidates = nil\n\tmark(b.terminating",
+		old: "\tb.poolsChanged = true\n\tb.candidates.Add(p)\n\tmark(b.terminating",
+		new: "\tb.hold(ipam.Owner{Kind: ipam.Kept, ID: p.ID}, p.Exclusions)\n\tb.poolsChanged = true\n\tb.candidates.Add(p)\n\tmark(b.terminating",
 	},
 	{
 		name: "excluded-reservation-stays", defect: "a reservation that was never sent stands although its ClusterCIDR excludes it now",
@@ -348,8 +348,18 @@ var mutants = []mutant{
 	},
 	{
 		name: "stale-order", defect: "Nodes are served by ClusterCIDRs as they were before they changed",
-		old: "\tb.candidates = nil\n\tmark(",
-		new: "\tmark(",
+		old: "\t\tb.candidates.Remove(old)\n",
+		new: "",
+	},
+	{
+		name: "youngest-first", defect: "of the pending Nodes the youngest comes first",
+		old: "p.Since.Compare(o.Since)",
+		new: "o.Since.Compare(p.Since)",
+	},
+	{
+		name: "whoever-asks-first", defect: "blocks are chosen for the Node that a worker looks at, and older ones are overtaken",
+		old: "\tcase b.arrived[node.Name] != nil || !b.settled.Renew(node):\n\t\tb.arrive(node)\n",
+		new: "\tcase b.settled.Renew(node):\n",
 	},
 	{
 		name: "index-forgets-the-rest", defect: "a ClusterCIDR that asks for no label with certain values is never found",

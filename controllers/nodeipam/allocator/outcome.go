@@ -226,10 +226,8 @@ func (b *State) GiveWay(node *v1.Node, now time.Time) (wait time.Duration) {
 func (b *State) giveWay(now time.Time) {
 	wanted := b.wanted()
 	var last time.Time // place of the last pending Node, by the API server's clock
-	for name := range b.pending {
-		if place := b.place(name); place.After(last) {
-			last = place
-		}
+	for _, places := range b.settled.Everybody() {
+		last = places[len(places)-1].Since
 	}
 	for _, name := range slices.Sorted(maps.Keys(b.revocable)) {
 		if e := b.nodes[name]; e.state == refused && now.Sub(e.failingSince) >= failureLasts && b.inTheWay(e, wanted) {
@@ -250,8 +248,8 @@ func (b *State) wanted() map[wantedRange]bool {
 	wanted := map[wantedRange]bool{}
 	for _, w := range b.pending {
 		for _, r := range w.refusals {
-			for _, family := range r.full {
-				wanted[wantedRange{r.pool, family}] = true
+			for _, family := range r.Full {
+				wanted[wantedRange{r.Pool, family}] = true
 			}
 		}
 	}

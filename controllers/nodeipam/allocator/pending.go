@@ -5,22 +5,20 @@ import (
 	"iter"
 	"maps"
 	"slices"
-	"strings"
-	"time"
 
 	v1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/types"
 
 	"github.com/multicidr/controller-manager/controllers/ipam"
 	"github.com/multicidr/controller-manager/controllers/nodeipam/clustercidr"
+	"github.com/multicidr/controller-manager/controllers/nodeipam/pending"
 	"github.com/multicidr/controller-manager/controllers/text"
 )
 
 type pendingNode struct {
 	uid      types.UID
-	since    time.Time // the Node's creation
-	refusals []refusal
-	why      PendingReason
+	refusals []pending.Refusal
+	why      pending.Reason
 	said     said // in events about it
 }
 
@@ -28,33 +26,6 @@ type pendingNode struct {
 type said struct {
 	handed string // passed to the announcer
 	stored string // in the last stored event
-}
-
-// PendingReason is why a Node is pending, in one word. There are few values, and metrics always show all of them.
-type PendingReason string
-
-const (
-	pendingNoClusterCIDR PendingReason = "NoClusterCIDR"
-	pendingNotSelected   PendingReason = "NotSelected"
-	pendingFull          PendingReason = "Full"
-)
-
-var PendingReasons = []PendingReason{pendingNoClusterCIDR, pendingNotSelected, pendingFull,
-	PendingReason(ipam.Pending.String()), PendingReason(ipam.Disabled.String()), PendingReason(ipam.Terminating.String()), PendingReason(ipam.Invalid.String())}
-
-// pendingReasonOf sums up why pools refused a Node. It is Full if any pool only lacks space; otherwise it is the state of the first pool,
-// which somebody has to change.
-func pendingReasonOf(pools int, refusals []refusal) PendingReason {
-	switch {
-	case pools == 0:
-		return pendingNoClusterCIDR
-	case len(refusals) == 0:
-		return pendingNotSelected
-	case slices.ContainsFunc(refusals, func(r refusal) bool { return r.pool.State == ipam.Enabled }):
-		return pendingFull
-	default:
-		return PendingReason(refusals[0].pool.State.String())
-	}
 }
 
 // Allocate returns the Node's reservation. If no ClusterCIDR can serve the Node, say is whether the reasons are new and need an event.
@@ -76,7 +47,7 @@ func (b *State) Allocate(node *v1.Node) (r Reservation, ok, say bool) {
 // awaitsFinalizer reports whether the Node only waits for a pool to get its finalizer.
 func (w pendingNode) awaitsFinalizer() bool {
 	n := len(w.refusals)
-	return n > 0 && w.refusals[n-1].pool.AwaitsFinalizer()
+	return n > 0 && w.refusals[n-1].Pool.AwaitsFinalizer()
 }
 
 // reasons is why the Node is pending, as kept in said. It changes whenever NotAvailable says something else.
@@ -87,90 +58,28 @@ func (w pendingNode) reasons(pools int) string {
 	case len(w.refusals) == 0:
 		return "no ClusterCIDR that selects it"
 	default:
-		return reasons(w.refusals)
+		return pending.Text(w.refusals)
 	}
-}
-
-// refusal is why a pool that matches a Node cannot serve it.
-type refusal struct {
-	pool     *clustercidr.Pool
-	full     []ipam.Family // if the pool's State is Enabled
-	cover    string        // Nodes that hold a whole range of the pool
-	used     bool          // Nodes hold blocks in its full ranges
-	excludes bool          // its full ranges have exclusions, which may contain unused blocks
 }
 
 // explain records in refusals which Nodes cover the pools' ranges, and whether there are exclusions. Which exclusions matter depends on
 // what others hold. A pending Node is not rechecked for that; the condition Ready reports it.
-func (b *State) explain(refusals []refusal) {
+func (b *State) explain(refusals []pending.Refusal) {
 	for i, refused := range refusals {
 		var texts []string
-		for _, r := range refused.pool.Ranges {
-			if h, covered := b.coveredBy(r); covered {
+		for _, r := range refused.Pool.Ranges {
+			if h, covered := b.full().CoveredBy(r); covered {
 				texts = append(texts, fmt.Sprintf("%s holds %v", b.NameOf(h.Owner), h.Prefix))
 			}
 		}
-		refusals[i].cover = text.Listed(texts)
-		refusals[i].excludes = excludes(refused.pool, refused.full)
-		refusals[i].used = b.used(refused.pool, refused.full)
+		refusals[i].Cover = text.Listed(texts)
+		refusals[i].Excludes = excludes(refused.Pool, refused.Full)
+		refusals[i].Used = b.full().Used(refused.Pool, refused.Full)
 	}
 }
 
 func excludes(p *clustercidr.Pool, full []ipam.Family) bool {
 	return slices.ContainsFunc(p.Ranges, func(r ipam.Range) bool { return slices.Contains(full, r.Family()) && p.Excluded.Overlaps(r.Prefix) })
-}
-
-// reasons formats why pools refused a Node. Equal reasons give equal text.
-func reasons(refusals []refusal) string {
-	var texts []string
-	for _, r := range refusals {
-		texts = append(texts, r.String())
-	}
-	return text.Listed(texts)
-}
-
-func (r refusal) String() string {
-	switch {
-	case r.pool.State != ipam.Enabled && r.pool.Problem != "":
-		return fmt.Sprintf("%s is %s (%s)", r.pool.Name, strings.ToLower(r.pool.State.String()), r.pool.Problem)
-	case r.pool.State != ipam.Enabled:
-		return fmt.Sprintf("%s is %s", r.pool.Name, strings.ToLower(r.pool.State.String()))
-	}
-	why := text.Families(r.full)
-	if r.cover != "" {
-		why += "; " + r.cover
-	}
-	if r.excludes {
-		why += "; it has spec.excludedCIDRs"
-	}
-	return fmt.Sprintf("%s is full (%s)", r.pool.Name, why)
-}
-
-// NotAvailable says why a Node is pending and what to do about it.
-func NotAvailable(refusals []refusal, pools int) string {
-	switch {
-	case pools == 0:
-		return "No ClusterCIDR exists. Create one that selects this Node."
-	case len(refusals) == 0:
-		return fmt.Sprintf("None of the %d ClusterCIDRs selects this Node. Change its labels or create a ClusterCIDR that selects it.", pools)
-	default:
-		return fmt.Sprintf("No ClusterCIDR that selects this Node can serve it: %s. %s.", reasons(refusals), wayOut(refusals))
-	}
-}
-
-// wayOut says what to do about refusals: create another ClusterCIDR, or whatever else would help.
-func wayOut(refusals []refusal) string {
-	ways := []string{"Create another one"}
-	if slices.ContainsFunc(refusals, func(r refusal) bool { return r.pool.State == ipam.Disabled && !r.pool.Superseded }) {
-		ways = append(ways, "set spec.allocation: Enabled")
-	}
-	if slices.ContainsFunc(refusals, func(r refusal) bool { return r.pool.State == ipam.Enabled && r.used }) {
-		ways = append(ways, "delete Nodes that are not needed")
-	}
-	if slices.ContainsFunc(refusals, func(r refusal) bool { return r.excludes }) {
-		ways = append(ways, "shorten spec.excludedCIDRs where the condition Ready names some")
-	}
-	return strings.Join(ways, ", or ")
 }
 
 // whyPending is what an event says about a pending Node.
@@ -190,7 +99,7 @@ func (b *State) WhyPending(name string) (why whyPending, due bool) {
 		b.pending[name] = w
 		return whyPending{}, false
 	}
-	why = whyPending{w.uid, NotAvailable(w.refusals, len(b.pools)), w.reasons(len(b.pools))}
+	why = whyPending{w.uid, pending.NotAvailable(w.refusals, len(b.pools)), w.reasons(len(b.pools))}
 	return why, why.Reasons != w.said.stored
 }
 
@@ -208,7 +117,7 @@ func (b *State) AwaitsFinalizerOf(name string) (p *clustercidr.Pool, ok bool) {
 	if !w.awaitsFinalizer() {
 		return nil, false
 	}
-	return w.refusals[len(w.refusals)-1].pool, true
+	return w.refusals[len(w.refusals)-1].Pool, true
 }
 
 // AwaitingFinalizer yields the names of the pools that can allocate once they have their finalizer.

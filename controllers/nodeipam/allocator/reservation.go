@@ -1,15 +1,15 @@
 package allocator
 
 import (
-	"iter"
-	"maps"
 	"net/netip"
+	"slices"
 	"time"
 
 	v1 "k8s.io/api/core/v1"
 
 	"github.com/multicidr/controller-manager/controllers/ipam"
 	"github.com/multicidr/controller-manager/controllers/nodeipam/clustercidr"
+	"github.com/multicidr/controller-manager/controllers/nodeipam/pending"
 )
 
 // ReservationState is how far the blocks that a Node holds have come. Only State changes it.
@@ -67,7 +67,7 @@ func (b *State) become(name string, e *nodeEntry, s ReservationState) {
 
 // stillFree reports whether p could still allocate these blocks, which o holds.
 func (b *State) stillFree(o ipam.Owner, p *clustercidr.Pool, blocks []netip.Prefix) bool {
-	if !allocates(p, blocks) {
+	if !p.Allocates(blocks) {
 		return false
 	}
 	for range b.ledger.Conflicts(o) {
@@ -76,27 +76,32 @@ func (b *State) stillFree(o ipam.Owner, p *clustercidr.Pool, blocks []netip.Pref
 	return true
 }
 
-// allocates reports whether p could allocate these blocks together if they were free.
-func allocates(p *clustercidr.Pool, blocks []netip.Prefix) bool {
-	if p.State != ipam.Enabled || len(blocks) != len(p.Ranges) {
-		return false
-	}
-	for i, block := range blocks {
-		if r := p.Ranges[i]; block.Bits() != r.BlockBits || !r.Prefix.Contains(block.Addr()) || p.Excluded.Overlaps(block) {
+// keeps reports whether a Node keeps the revocable blocks that it holds: their pool may still allocate them, and no pool that comes first
+// has a free block, even if the Node gave up those that it holds.
+func (b *State) keeps(node *v1.Node, e *nodeEntry, held []netip.Prefix) bool {
+	o := OwnerOf(e.uid)
+	for p := range b.candidates.Of(node) {
+		if e.pool == p.Name && b.stillFree(o, p, held) {
+			return true
+		}
+		if p.AwaitsFinalizer() || p.State == ipam.Enabled && b.hasFor(o, held, p) {
 			return false
 		}
 	}
-	return true
+	return false
 }
 
-// pick chooses blocks from p for a Node as if it had already given up the blocks that it holds.
-func (b *State) pick(o ipam.Owner, held []netip.Prefix, p *clustercidr.Pool) (ipam.Pick, bool) {
-	if len(held) == 0 {
-		return b.ledger.Pick(&p.Pool)
+// hasFor reports whether p has free blocks for a Node as if it had already given up the blocks that it holds.
+func (b *State) hasFor(o ipam.Owner, held []netip.Prefix, p *clustercidr.Pool) bool {
+	if len(b.ledger.Full(&p.Pool)) == 0 {
+		return true
+	}
+	if !slices.ContainsFunc(p.Extent(), func(r netip.Prefix) bool { return slices.ContainsFunc(held, r.Overlaps) }) {
+		return false
 	}
 	b.ledger.Release(o)
 	defer b.ledger.Hold(o, held...)
-	return b.ledger.Pick(&p.Pool)
+	return len(b.ledger.Full(&p.Pool)) == 0
 }
 
 // revoke gives up the revocable blocks of a Node, if it holds any.
@@ -112,7 +117,7 @@ func (b *State) revoke(name string, held []netip.Prefix) {
 
 // GiveUp removes a Node that needs no podCIDRs from the pending ones, and gives up its reservation unless that may have been written.
 func (b *State) GiveUp(node *v1.Node) {
-	delete(b.pending, node.Name)
+	b.leave(node.Name)
 	if e, ok := b.entryOf(node); ok && e.state.revocable() {
 		b.revoke(node.Name, b.ledger.Held(OwnerOf(e.uid)))
 	}
@@ -124,53 +129,63 @@ type Reservation struct {
 	Blocks      []netip.Prefix
 }
 
-// Reserve returns the Node's reservation, and makes one unless a valid one exists. If no pool can serve the Node, ok is false and the Node
-// is pending from now on; the refusals are those of the pools that match it, in the order in which they were tried.
-func (b *State) Reserve(node *v1.Node) (_ Reservation, _ []refusal, ok bool) {
+// Reserve returns the Node's reservation, and makes one unless a valid one exists. Nodes that are older come first. If no pool can serve the
+// Node, ok is false and the Node is pending from now on; the refusals are those of the pools that match it, in the order in which they were
+// tried.
+func (b *State) Reserve(node *v1.Node) (_ Reservation, _ []pending.Refusal, ok bool) {
 	b.replaced(node)
 	owner := OwnerOf(node.UID)
-	held := b.ledger.Held(owner)
-	e := b.nodes[node.Name]
-	if len(held) > 0 && !e.state.revocable() {
-		return Reservation{ClusterCIDR: e.pool, Blocks: held}, nil, true
-	}
-	var refusals []refusal
-	for p := range b.inOrder(node) {
-		if len(held) > 0 && e.pool == p.Name && b.stillFree(owner, p, held) {
-			return Reservation{ClusterCIDR: p.Name, Blocks: held}, nil, true
+	if held := b.ledger.Held(owner); len(held) > 0 {
+		if e := b.nodes[node.Name]; !e.state.revocable() || b.keeps(node, e, held) {
+			return Reservation{ClusterCIDR: e.pool, Blocks: held}, nil, true
 		}
-		pick, ok := b.pick(owner, held, p)
-		if ok {
-			b.revoke(node.Name, held)
-			if b.take(owner, pick) {
+		b.revoke(node.Name, held)
+	}
+	b.arrive(node)
+	b.AllocatePending()
+	if held := b.ledger.Held(owner); len(held) > 0 {
+		b.allocatedTo = slices.DeleteFunc(b.allocatedTo, func(name string) bool { return name == node.Name }) // its caller writes them
+		return Reservation{ClusterCIDR: b.nodes[node.Name].pool, Blocks: held}, nil, true
+	}
+	return Reservation{}, b.pending[node.Name].refusals, false
+}
+
+// allocate reserves blocks of the first pool that can serve a Node without blocks, and returns that pool. If there is none, it notes why.
+func (b *State) allocate(node *v1.Node) (_ *clustercidr.Pool, ok bool) {
+	refusals := b.refusals[:0]
+	for p := range b.candidates.Of(node) {
+		var full []ipam.Family
+		if p.State == ipam.Enabled {
+			var pick ipam.Pick
+			if pick, full = b.ledger.Look(&p.Pool); b.take(OwnerOf(node.UID), pick) {
 				e := b.enter(node)
 				e.pool = p.Name
 				b.become(node.Name, e, reserved)
-				delete(b.pending, node.Name)
-				return Reservation{ClusterCIDR: p.Name, Blocks: pick.Blocks}, nil, true
+				return p, true
 			}
 		}
-		refusals = append(refusals, refusal{pool: p, full: b.ledger.Full(&p.Pool)})
+		refusals = append(refusals, pending.Refusal{Pool: p, Full: full})
 		if p.AwaitsFinalizer() {
 			break // it can allocate in a moment, and takes precedence over the rest
 		}
 	}
-	b.revoke(node.Name, held)
-	b.explain(refusals) // only now: a Node that gets blocks after many full pools does not need it
-	b.pending[node.Name] = pendingNode{
-		uid:      node.UID,
-		since:    node.CreationTimestamp.Time,
-		refusals: refusals,
-		why:      pendingReasonOf(len(b.pools), refusals),
-		said:     b.pending[node.Name].said,
-	}
-	return Reservation{}, refusals, false
+	b.refusals = refusals
+	b.notAllocated(node, slices.Clone(refusals))
+	return nil, false
 }
 
-// inOrder yields the pools that match a Node in the order in which they are tried.
-func (b *State) inOrder(node *v1.Node) iter.Seq[*clustercidr.Pool] {
-	if b.candidates == nil {
-		b.candidates = clustercidr.NewCandidates(maps.Values(b.pools))
+// notAllocated notes why a Node stays pending, and that it needs a recheck if that is news.
+func (b *State) notAllocated(node *v1.Node, refusals []pending.Refusal) {
+	b.explain(refusals) // only now: a Node that gets blocks after many full pools does not need it
+	before, known := b.pending[node.Name]
+	now := pendingNode{uid: node.UID, refusals: refusals, why: pending.ReasonOf(len(b.pools), refusals), said: before.said}
+	b.pending[node.Name] = now
+	if now.awaitsFinalizer() {
+		b.awaiting[node.Name] = refusals[len(refusals)-1].Pool.Name
+	} else {
+		delete(b.awaiting, node.Name)
 	}
-	return b.candidates.Of(node)
+	if known && before.reasons(len(b.pools)) != now.reasons(len(b.pools)) {
+		b.recheck.Add(node.Name)
+	}
 }

@@ -1,0 +1,101 @@
+// Package pending says why Nodes are pending and what to do about it.
+package pending
+
+import (
+	"fmt"
+	"slices"
+	"strings"
+
+	"github.com/multicidr/controller-manager/controllers/ipam"
+	"github.com/multicidr/controller-manager/controllers/nodeipam/clustercidr"
+	"github.com/multicidr/controller-manager/controllers/text"
+)
+
+// Reason is why a Node is pending, in one word. There are few values, and metrics always show all of them.
+type Reason string
+
+const (
+	noClusterCIDR Reason = "NoClusterCIDR"
+	notSelected   Reason = "NotSelected"
+	full          Reason = "Full"
+)
+
+var Reasons = []Reason{noClusterCIDR, notSelected, full,
+	Reason(ipam.Pending.String()), Reason(ipam.Disabled.String()), Reason(ipam.Terminating.String()), Reason(ipam.Invalid.String())}
+
+// ReasonOf sums up why pools refused a Node. It is Full if any pool only lacks space; otherwise it is the state of the first pool,
+// which somebody has to change.
+func ReasonOf(pools int, refusals []Refusal) Reason {
+	switch {
+	case pools == 0:
+		return noClusterCIDR
+	case len(refusals) == 0:
+		return notSelected
+	case slices.ContainsFunc(refusals, func(r Refusal) bool { return r.Pool.State == ipam.Enabled }):
+		return full
+	default:
+		return Reason(refusals[0].Pool.State.String())
+	}
+}
+
+// Refusal is why a pool that matches a Node cannot serve it.
+type Refusal struct {
+	Pool     *clustercidr.Pool
+	Full     []ipam.Family // if the pool's State is Enabled
+	Cover    string        // Nodes that hold a whole range of the pool
+	Used     bool          // Nodes hold blocks in its full ranges
+	Excludes bool          // its full ranges have exclusions, which may contain unused blocks
+}
+
+// Text formats why pools refused a Node. Equal reasons give equal text.
+func Text(refusals []Refusal) string {
+	var texts []string
+	for _, r := range refusals[:min(len(refusals), text.MaxNamed)] {
+		texts = append(texts, r.String())
+	}
+	return text.ListedOf(texts, len(refusals))
+}
+
+func (r Refusal) String() string {
+	switch {
+	case r.Pool.State != ipam.Enabled && r.Pool.Problem != "":
+		return fmt.Sprintf("%s is %s (%s)", r.Pool.Name, strings.ToLower(r.Pool.State.String()), r.Pool.Problem)
+	case r.Pool.State != ipam.Enabled:
+		return fmt.Sprintf("%s is %s", r.Pool.Name, strings.ToLower(r.Pool.State.String()))
+	}
+	why := text.Families(r.Full)
+	if r.Cover != "" {
+		why += "; " + r.Cover
+	}
+	if r.Excludes {
+		why += "; it has spec.excludedCIDRs"
+	}
+	return fmt.Sprintf("%s is full (%s)", r.Pool.Name, why)
+}
+
+// NotAvailable says why a Node is pending and what to do about it.
+func NotAvailable(refusals []Refusal, pools int) string {
+	switch {
+	case pools == 0:
+		return "No ClusterCIDR exists. Create one that selects this Node."
+	case len(refusals) == 0:
+		return fmt.Sprintf("None of the %d ClusterCIDRs selects this Node. Change its labels or create a ClusterCIDR that selects it.", pools)
+	default:
+		return fmt.Sprintf("No ClusterCIDR that selects this Node can serve it: %s. %s.", Text(refusals), wayOut(refusals))
+	}
+}
+
+// wayOut says what to do about refusals: create another ClusterCIDR, or whatever else would help.
+func wayOut(refusals []Refusal) string {
+	ways := []string{"Create another one"}
+	if slices.ContainsFunc(refusals, func(r Refusal) bool { return r.Pool.State == ipam.Disabled && !r.Pool.Superseded }) {
+		ways = append(ways, "set spec.allocation: Enabled")
+	}
+	if slices.ContainsFunc(refusals, func(r Refusal) bool { return r.Pool.State == ipam.Enabled && r.Used }) {
+		ways = append(ways, "delete Nodes that are not needed")
+	}
+	if slices.ContainsFunc(refusals, func(r Refusal) bool { return r.Excludes }) {
+		ways = append(ways, "shorten spec.excludedCIDRs where the condition Ready names some")
+	}
+	return strings.Join(ways, ", or ")
+}
