@@ -274,13 +274,13 @@ var mutants = []mutant{
 	// What is chosen.
 	{
 		name: "half-a-dual-stack-node", defect: "a Node gets one family when the other one is full",
-		old: "\t\tif blocks, full := l.blocks(p); len(full) == 0 {\n",
-		new: "\t\tif blocks, _ := l.blocks(p); len(blocks) > 0 {\n",
+		old: "\tif bits > 0 || len(p.Ranges) == 0 {\n",
+		new: "\tif bits > 0 && bits < 3 && len(p.Ranges) == 2 {\n\t\treturn Pick{Pool: p, Blocks: slices.DeleteFunc(slices.Clone(found[:]), func(b netip.Prefix) bool { return !b.IsValid() })}, nil\n\t}\n\tif bits > 0 || len(p.Ranges) == 0 {\n",
 	},
 	{
 		name: "first-family-leaks", defect: "when the second family is full, the first one's block is lost", seen: inTree + ", " + peer + ", projectcalico/cni-plugin#908",
-		old: "\t\tif blocks, full := l.blocks(p); len(full) == 0 {\n\t\t\treturn Pick{Pool: p, Blocks: blocks}, true\n\t\t}\n",
-		new: "\t\tblocks, full := l.blocks(p)\n\t\tif len(full) == 0 {\n\t\t\treturn Pick{Pool: p, Blocks: blocks}, true\n\t\t}\n\t\tfor _, b := range blocks {\n\t\t\tl.taken.Insert(b)\n\t\t}\n",
+		old: "\tif bits > 0 || len(p.Ranges) == 0 {\n",
+		new: "\tif bits > 0 || len(p.Ranges) == 0 {\n\t\tfor _, b := range found {\n\t\t\tif b.IsValid() {\n\t\t\t\tl.taken.Insert(b)\n\t\t\t}\n\t\t}\n",
 	},
 	{
 		name: "late-pick-reserved", defect: "a block is reserved although somebody else has got it since it was picked",
@@ -363,13 +363,13 @@ var mutants = []mutant{
 	},
 	{
 		name: "index-forgets-the-rest", defect: "a ClusterCIDR that asks for no label with certain values is never found",
-		old: "\t\t\tc.rest = append(c.rest, i)\n",
+		old: "\tadd(c.rest)\n",
 		new: "",
 	},
 	{
 		name: "index-knows-one-value", defect: "a ClusterCIDR that asks for one of several values is found by the first one only",
-		old:  "\t\tfor _, a := range attributes {\n\t\t\tc.by[a]",
-		new:  "\t\tfor _, a := range attributes[:min(1, len(attributes))] {\n\t\t\tc.by[a]",
+		old:  "\t\tif e.in = e.rarest(c.common); len(e.in) == 0 {\n",
+		new:  "\t\tif e.in = e.rarest(c.common); len(e.in) > 1 {\n\t\t\te.in = e.in[:1]\n\t\t}\n\t\tif len(e.in) == 0 {\n",
 		test: testCandidates,
 	},
 	{
@@ -380,8 +380,8 @@ var mutants = []mutant{
 	},
 	{
 		name: "candidates-out-of-order", defect: "ClusterCIDRs that ask for no label with certain values are tried before all others",
-		old:  "\t\t\tif len(rest) == 0 || len(asked) > 0 && asked[0] < rest[0] {\n",
-		new:  "\t\t\tif len(rest) == 0 {\n",
+		old:  "\t\t\t\tif compareEntries(lists[i][0], lists[first][0]) < 0 {\n",
+		new:  "\t\t\t\tif false {\n",
 		test: testCandidates,
 	},
 	{
@@ -593,7 +593,7 @@ var mutants = []mutant{
 	},
 	{
 		name: "finalizer-stays", defect: "a ClusterCIDR does not go when its last Node has gone",
-		old: "e.Terminating = append(e.Terminating, slices.Sorted(maps.Keys(b.terminating))...)",
+		old: "\t\t\tb.vacated.Add(p.Name)\n",
 		new: "",
 	},
 	{
@@ -620,18 +620,18 @@ var mutants = []mutant{
 	// Who waits.
 	{
 		name: "nobody-is-woken", defect: "a Node that waits is not served when something changes", seen: inTree + " until its back-off ends",
-		old: "\tif !b.changed {\n",
-		new: "\tif true {\n",
+		old: "Nodes: append(b.allocatedTo, b.recheck.Take()...)",
+		new: "Nodes: b.recheck.Take()",
 	},
 	{
 		name: "release-wakes-nobody", defect: "a block that becomes free wakes nobody", seen: inTree + " until its back-off ends",
-		old: "\tb.changed = b.changed || len(freed) > 0\n",
-		new: "\t_ = freed\n",
+		old: "\t\tb.opened[p.Name] = true\n",
+		new: "",
 	},
 	{
 		name: "pool-wakes-nobody", defect: "a ClusterCIDR that comes or changes wakes nobody", seen: inTree + " until its back-off ends",
-		old: "b.changed = true\n\t\treturn p",
-		new: "return p",
+		old: "\t\tb.opened[now.Name] = true\n",
+		new: "",
 	},
 	{
 		name: "waiting-node-not-looked-at", defect: "a new label of a Node that waits does not help it",
@@ -733,7 +733,7 @@ var mutants = []mutant{
 	},
 	{
 		name: "revocable-is-not-woken", defect: "a Node whose blocks were refused is looked at again by its timer only",
-		old:  "e.Nodes = append(e.Nodes, slices.Sorted(maps.Keys(b.revocable))...)",
+		old:  "\t\t\t\te.Nodes = append(e.Nodes, name)\n",
 		new:  "",
 		test: testRevocable,
 	},
@@ -1329,7 +1329,7 @@ var mutants = []mutant{
 	},
 	{
 		name: "excluded-and-regained", defect: "a Node that registers again after a restore of etcd gets a block back that is excluded by now",
-		old:  "return ok && allocates(p, d.blocks) && p.Matches(node)",
+		old:  "return ok && p.Allocates(d.blocks) && p.Matches(node)",
 		new:  "return ok && p.State == ipam.Enabled && p.Matches(node)",
 		test: "./controllers/nodeipam TestDoubt",
 	},
