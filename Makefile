@@ -160,7 +160,7 @@ verify: bin/golangci-lint ## Fail if lint finds something, or generated files, f
 .PHONY: test
 test: test-unit test-monitoring test-image test-chart ## Run all tests but e2e
 	@# These wait more than they work, for leases, backoffs and a minute in which nothing may happen; so three of them at a time, the longest first.
-	$(MAKE) --jobs=3 $(if $(filter output-sync,$(.FEATURES)),--output-sync=target) test-harness test-scripts test-processes test-parity test-chaos
+	$(MAKE) --jobs=3 $(if $(filter output-sync,$(.FEATURES)),--output-sync=target) test-processes test-harness test-scripts test-parity test-chaos
 
 # Tests that play random histories, or all of them.
 HISTORIES := TestSimulation|TestRandomHistories|TestUsageKeepsCount|TestCandidates|TestModel
@@ -193,7 +193,7 @@ test-chart: tools build ## Try the Helm chart with Helm, and the program with wh
 # go test's cache does not know, so their results are never taken from it.
 INTEGRATION := go test -count=1 -p=1 -timeout=30m
 
-# The tests of test/integration that play scripts take as long as all others together.
+# test/integration takes longest of all, so its scripts have a lane of their own.
 SCRIPTS := ^(TestScripts|TestExamplesStandalone|TestExamplesInCloudManager)$$
 
 .PHONY: test-integration test-scripts test-processes
@@ -251,7 +251,7 @@ INPUTS ?=
 
 .PHONY: inputs
 inputs: tools build ## Throw whatever the API server accepts at both programs for DURATION=10m; docs/engineering/reliability.md says what, and what is checked
-	$(INTEGRATION) -timeout=0 -v ./test/inputs -inputs.duration=$(DURATION) $(INPUTS)
+	$(INTEGRATION) -timeout=0 -v ./test/inputs -inputs.duration=$(DURATION) -inputs.seed=0 $(INPUTS)
 
 # What `make simulate` plays: so many seeds, or one of them, or a history from a file.
 SEEDS ?= 100000

@@ -36,6 +36,10 @@ type participant struct {
 	program    *config.CompletedConfig
 	watches    *nodehealth.Watches
 	runs       restart.Runs
+	migration  *migration // nil if this controller does not take part in a leader migration
+
+	// sharesNodes is whether the program's informer of Nodes is one whose reads are monitored.
+	sharesNodes bool
 
 	leading   chan struct{} // closed when the program leads, and started this controller
 	beginning sync.Once
@@ -46,7 +50,7 @@ type participant struct {
 	why      error  // the API server's answer about it
 	holder   string // of the Lease, as last seen
 	running  *nodeipam.Controller
-	services informers.SharedInformerFactory // of ServiceCIDRs; nil before the first campaign that was won
+	own      informers.SharedInformerFactory // of ServiceCIDRs, and of Nodes if they are not shared; nil before the first campaign that was won
 }
 
 func newParticipant(r *registered, clientName string, program *config.CompletedConfig, watches *nodehealth.Watches) *participant {
@@ -114,6 +118,9 @@ func (p *participant) takePart(ctx context.Context) error {
 	if err != nil {
 		return fmt.Errorf("read the host name, which is part of the identity in the Lease: %w", err)
 	}
+	if err := p.follow(); err != nil {
+		return fmt.Errorf("follow the Lease of the leader migration: %w", err)
+	}
 	times := p.program.ComponentConfig.Generic.LeaderElection
 	// The program's own client, which may write Leases: it writes its own.
 	inner, err := resourcelock.NewFromKubeconfig(resourcelock.LeasesResourceLock, times.ResourceNamespace, p.lease,
@@ -121,8 +128,12 @@ func (p *participant) takePart(ctx context.Context) error {
 	if err != nil {
 		return fmt.Errorf("create the lock of Lease %s: %w", p.leaseName(), err)
 	}
-	lock := nestedLock{Interface: inner, leading: p.leading, seen: p.saw}
-	if err := lease.CheckTimes(times.LeaseDuration.Duration, times.RetryPeriod.Duration); err != nil {
+	lock := nestedLock{Interface: inner, leading: p.leading, seen: p.saw, around: p.migration}
+	retry := times.RetryPeriod.Duration
+	if p.migration != nil {
+		retry *= 2 // Each of the two Leases is that old at most.
+	}
+	if err := lease.CheckTimes(times.LeaseDuration.Duration, retry); err != nil {
 		logger.Error(err, "The leader stops writing before every renewal", "lease", p.lease)
 	}
 	return lease.Lead(ctx, leaderelection.LeaderElectionConfig{
@@ -141,6 +152,14 @@ func (p *participant) takePart(ctx context.Context) error {
 			},
 		},
 	}, p.lead)
+}
+
+// follow makes p look at the Lease of a leader migration from now on, if it takes part in one.
+func (p *participant) follow() (err error) {
+	if p.migration == nil {
+		p.migration, err = newMigration(p.program)
+	}
+	return err
 }
 
 // saw notes the holder of the Lease, or why it cannot be read.
@@ -175,15 +194,20 @@ func (p *participant) lead(ctx context.Context, fence *lease.Fence) error {
 		return err
 	}
 	p.mu.Lock()
-	if p.services == nil {
-		p.services = informers.NewSharedInformerFactoryWithOptions(client, 0, informers.WithTransform(stored.StripManagedFields))
+	if p.own == nil {
+		p.own = informers.NewSharedInformerFactoryWithOptions(client, 0, informers.WithTransform(stored.StripManagedFields))
 	}
 	p.mu.Unlock()
+	nodes := p.program.SharedInformers
+	if !p.sharesNodes {
+		nodes = p.own
+		p.watches.Nodes(nodes)
+	}
 	return beside.Program{
 		Config: clientConfig, Client: client, Fence: fence,
-		// The program starts the informer of Nodes. That of ServiceCIDRs is not one of its own: it must not wait for a kind that may not be served.
-		Nodes: p.program.SharedInformers.Core().V1().Nodes(), Informers: p.services, Watches: p.watches,
-		StartInformers: func() { p.services.Start(p.over) },
+		// The program starts its informer of Nodes. That of ServiceCIDRs is not one of its own: it must not wait for a kind that may not be served.
+		Nodes: nodes.Core().V1().Nodes(), Informers: p.own, Watches: p.watches,
+		StartInformers: func() { p.own.Start(p.over) },
 		Waits:          p.waits,
 		Again: func(ctx context.Context, build func(again bool) (*nodeipam.Controller, error)) error {
 			return p.runs.Again(ctx, Name, func(_ context.Context, again bool) (restart.Controller, error) {
@@ -216,11 +240,13 @@ func (p *participant) credentials(ctx context.Context) (c *rest.Config, err erro
 // errLeadsNow makes the elector read the Lease again: it may have changed since it wanted to write.
 var errLeadsNow = errors.New("this program leads only now: trying again")
 
-// nestedLock is a lock that is read from the start, and written only once the program leads: until then a write waits.
+// nestedLock is a lock that is read from the start, and written only once the program leads: until then a write waits. In a leader migration it is
+// renewed only while the program holds the shared Lease, too.
 type nestedLock struct {
 	resourcelock.Interface
 	leading <-chan struct{}
 	seen    func(holder string, err error)
+	around  *migration // may be nil
 }
 
 // Unwrap lets package lease reach the lock inside.
@@ -236,6 +262,14 @@ func (l nestedLock) Get(ctx context.Context) (*resourcelock.LeaderElectionRecord
 	return record, raw, err
 }
 
+// AroundExpires implements lease.Inside.
+func (l nestedLock) AroundExpires() time.Time {
+	if l.around == nil {
+		return time.Time{}
+	}
+	return l.around.expires()
+}
+
 func (l nestedLock) Create(ctx context.Context, record resourcelock.LeaderElectionRecord) error {
 	return l.write(ctx, record, l.Interface.Create)
 }
@@ -247,6 +281,11 @@ func (l nestedLock) Update(ctx context.Context, record resourcelock.LeaderElecti
 func (l nestedLock) write(ctx context.Context, record resourcelock.LeaderElectionRecord, write func(context.Context, resourcelock.LeaderElectionRecord) error) error {
 	select {
 	case <-l.leading:
+		if l.around != nil && record.HolderIdentity == l.Identity() { // otherwise it is a release
+			if err := l.around.read(ctx); err != nil {
+				return err
+			}
+		}
 		return write(ctx, record)
 	default:
 	}

@@ -3,6 +3,7 @@
 //
 //	register.go   the controller's name, flags and constructor, and what is wrong with the flags
 //	campaign.go   the Lease, and the controller under it
+//	migration.go  in a leader migration, the Lease that is shared with kube-controller-manager
 //	health.go     what health checks say, and the port with the debug page
 //
 // Those programs elect a leader with client-go alone. A former leader may go on writing for a moment, and nothing outside of the election can

@@ -68,7 +68,7 @@ func (p *participant) serve() {
 	}
 	serving.Listener, err = net.Listen("tcp", net.JoinHostPort(host, strconv.Itoa(p.port)))
 	if err != nil {
-		klog.ErrorS(err, "There is no debug page: choose another port with --node-ipam-secure-port, or 0 for none", "controller", Name)
+		klog.ErrorS(err, "There is no debug page, and no health check of this controller alone: choose another port with --node-ipam-secure-port, or 0 for none", "controller", Name)
 		return
 	}
 	handlers := mux.NewPathRecorderMux(Name)

@@ -1,6 +1,7 @@
 package cloudmanager
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -20,6 +21,7 @@ import (
 	"k8s.io/controller-manager/controller"
 	"k8s.io/klog/v2"
 
+	"github.com/multicidr/controller-manager/controllers/lease"
 	"github.com/multicidr/controller-manager/controllers/nodeipam"
 	"github.com/multicidr/controller-manager/controllers/nodeipam/fromflags"
 	nodehealth "github.com/multicidr/controller-manager/controllers/nodeipam/health"
@@ -49,7 +51,9 @@ func Register(controllers map[string]app.ControllerInitFuncConstructor, aliases 
 	r := newRegistered()
 	r.addFlags(flags)
 	app.ControllersDisabledByDefault.Insert(Name)
-	aliases[alias] = Name
+	if aliases != nil {
+		aliases[alias] = Name
+	}
 	if other, ok := controllers[inTree]; ok {
 		controllers[inTree] = app.ControllerInitFuncConstructor{InitContext: other.InitContext, Constructor: replaced(other.Constructor)}
 	}
@@ -123,8 +127,8 @@ func (r *registered) flags(c *config.CompletedConfig) (fromflags.Flags, error) {
 		of *int32
 		f  *pflag.Flag
 	}{{&f.NodeMaskSize, r.maskSize}, {&f.NodeMaskSizeIPv4, r.maskSizeIPv4}, {&f.NodeMaskSizeIPv6, r.maskSizeIPv6}} {
-		// The flag may be the program's own, of any type of number.
-		n, err := strconv.ParseInt(size.f.Value.String(), 0, 32)
+		// The flag may be the program's own, of any type of number, or text that is empty by default.
+		n, err := strconv.ParseInt(cmp.Or(strings.Trim(size.f.Value.String(), "[]"), "0"), 0, 32)
 		if err != nil {
 			errs = append(errs, fmt.Errorf("--%s: %w", size.f.Name, err))
 		}
@@ -146,6 +150,8 @@ func (r *registered) validate(c *config.CompletedConfig) error {
 	if r.lease == election.ResourceName {
 		errs = append(errs, fmt.Errorf("--node-ipam-leader-elect-resource-name=%s is the Lease of this program (--leader-elect-resource-name): choose another one", r.lease))
 	}
+	// Checked even with --leader-elect=false: this controller leads by its Lease all the same.
+	errs = append(errs, lease.ValidateTimes(election.LeaseDuration.Duration, election.RenewDeadline.Duration, election.RetryPeriod.Duration)...)
 	if r.port < 0 || r.port > 65535 {
 		errs = append(errs, fmt.Errorf("--node-ipam-secure-port=%d must be between 0 and 65535; 0 means no port", r.port))
 	}
@@ -162,19 +168,19 @@ func enabled(c *config.CompletedConfig) bool {
 // construct is called once, before the program asks the API server anything. It cannot return an error, and the flags cannot be validated
 // earlier, so what is wrong with them ends the process here, as a wrong flag does in kube-controller-manager.
 func (r *registered) construct(init app.ControllerInitContext, c *config.CompletedConfig, _ cloudprovider.Interface) app.InitFunc {
-	if err := r.validate(c); err != nil {
-		klog.ErrorS(err, "The flags are wrong", "controller", Name)
-		klog.FlushAndExit(klog.ExitFlushTimeout, 1)
-	}
-	if !enabled(c) {
+	if !enabled(c) { // Its flags may be right for the program's own controllers.
 		return func(context.Context, genericcontrollermanager.ControllerContext) (controller.Interface, bool, error) {
 			return nil, false, nil
 		}
 	}
+	if err := r.validate(c); err != nil {
+		klog.ErrorS(err, "The flags are wrong", "controller", Name)
+		klog.FlushAndExit(klog.ExitFlushTimeout, 1)
+	}
 	watches := &nodehealth.Watches{}
-	watches.Nodes(c.SharedInformers) // before anybody else requests that informer
 	p := newParticipant(r, init.ClientName, c, watches)
-	go p.campaign(context.Background()) // It ends with the process.
+	p.sharesNodes = watches.Nodes(c.SharedInformers) // unless the provider has requested that informer before
+	go p.campaign(context.Background())              // It ends with the process.
 	p.serve()
 	return func(ctx context.Context, _ genericcontrollermanager.ControllerContext) (controller.Interface, bool, error) {
 		// Nothing here can fail or wait: the program starts its controllers one after the other, and ends if one fails.

@@ -107,3 +107,51 @@ func TestReplaces(t *testing.T) {
 		})
 	}
 }
+
+// TestElectionTimes: the controller leads by its Lease with the program's times, even if the program does not elect. Times that the elector refuses
+// are wrong flags, and not a panic.
+func TestElectionTimes(t *testing.T) {
+	for change, want := range map[string]string{
+		"":                                  "",
+		"--leader-elect-lease-duration=5s":  "--leader-elect-lease-duration=5s must be longer than --leader-elect-renew-deadline=10s",
+		"--leader-elect-lease-duration=1ms": "--leader-elect-lease-duration=1ms must be 1s or more",
+		"--leader-elect-renew-deadline=2s":  "--leader-elect-renew-deadline=2s must be longer than 1.2 times --leader-elect-retry-period=2s",
+		"--leader-elect-retry-period=0s":    "--leader-elect-retry-period=0s must be longer than 0",
+	} {
+		t.Run(change, func(t *testing.T) {
+			opts, err := options.NewCloudControllerManagerOptions()
+			if err != nil {
+				t.Fatal(err)
+			}
+			all := pflag.NewFlagSet("", pflag.ContinueOnError)
+			sections := opts.Flags(nil, nil, nil, nil, nil)
+			all.AddFlagSet(sections.FlagSet("generic"))
+			if err := all.Parse(append(strings.Fields(change), "--leader-elect=false")); err != nil {
+				t.Fatal(err)
+			}
+			r := newRegistered()
+			r.addFlags(&cliflag.NamedFlagSets{})
+			err = r.validate(completed(t, func(c *config.Config) { c.ComponentConfig.Generic.LeaderElection = opts.Generic.LeaderElection }))
+			if (err == nil) != (want == "") || err != nil && !strings.Contains(err.Error(), want) {
+				t.Errorf("got %v, want %q", err, want)
+			}
+		})
+	}
+}
+
+// TestDisabled: who does not enable the controller need not have flags that suit it. A wrong flag would end this process.
+func TestDisabled(t *testing.T) {
+	r := newRegistered()
+	r.addFlags(&cliflag.NamedFlagSets{})
+	app.ControllersDisabledByDefault.Insert(Name)
+	c := completed(t, func(c *config.Config) {
+		c.ComponentConfig.Generic.Controllers = []string{"*"}
+		c.ComponentConfig.KubeCloudShared.ClusterCIDR = "10.0.0.0/16,10.1.0.0/16"
+	})
+	if err := r.validate(c); err == nil {
+		t.Fatal("these flags suit the controller")
+	}
+	if _, runs, err := r.construct(app.ControllerInitContext{}, c, nil)(t.Context(), genericcontrollermanager.ControllerContext{}); runs || err != nil {
+		t.Errorf("it runs: %t, %v", runs, err)
+	}
+}

@@ -187,18 +187,22 @@ func unwrapSet(err error) error {
 
 var flagName = regexp.MustCompile(`--[a-z0-9][-a-z0-9]*`)
 
-// Explain adds to an error about flags where in the file they are set.
+// Explain adds to an error about flags where in the file they are set, as far as the error names them.
 func (f *File) Explain(err error) error {
 	if err == nil || f.path == "" {
 		return err
 	}
 	var places []string
 	seen := map[int]bool{}
-	for _, name := range flagName.FindAllString(err.Error(), -1) {
+	names := flagName.FindAllString(err.Error(), -1)
+	for _, name := range names {
 		if line, ok := f.lines[strings.TrimPrefix(name, "--")]; ok && !seen[line] {
 			seen[line] = true
 			places = append(places, fmt.Sprintf("%s is %s:%d", name, f.path, line))
 		}
+	}
+	if len(names) == 0 && len(f.lines) > 0 {
+		places = []string{"some flags are set in " + f.path}
 	}
 	if len(places) == 0 {
 		return err

@@ -164,6 +164,7 @@ func TestFlags(t *testing.T) {
 		"a list replaces":         {file: "names: [a, b]", want: "names=[a,b]"},
 		"a list of lines":         {file: "names:\n- a\n- b,c", want: `names=[a,"b,c"]`},
 		"one value is a list":     {file: "names: a", want: "names=[a]"},
+		"one value with a comma":  {file: "names:\n- a,b", want: `names=["a,b"]`},
 		"an empty list":           {file: "names: []", want: "names=[]"},
 		"pairs":                   {file: "pairs: {a: 1, b: c=d}", want: "pairs=[a=1,b=c=d]"},
 		"no pairs":                {file: "pairs: {}", want: ""},
@@ -194,6 +195,7 @@ func TestFlags(t *testing.T) {
 		"a time that is none":      {file: "wait: soon\n", want: `:1: wait: "soon": `},
 		"no value":                 {file: "size:\n", want: ":1: size: the value is missing"},
 		"a list of a number":       {file: "size: [24]\n", want: ":1: size: this is no list"},
+		"a list as of a flag":      {file: "names: a,b\n", want: ":1: names: a comma is part of the value here: write a list"},
 		"a list of lists":          {file: "names: [[a]]\n", want: ":1: names: want a list of plain values"},
 		"keys in place of one":     {file: "size: {a: 1}\n", want: ":1: size: want one value, not keys and values"},
 		"every mistake is named":   {file: "a: 1\nsize: x\n", want: ":2: size: x is not a number"},
@@ -250,7 +252,7 @@ func TestExplain(t *testing.T) {
 	for text, want := range map[string]string{
 		"--lease=1 must be longer than --renew=2": "(--lease is file.yaml:3, --renew is file.yaml:4)",
 		"--renew-more=3 is wrong":                 "", // by a flag
-		"no flag is wrong":                        "",
+		"X is wrong":                              "(some flags are set in file.yaml)",
 	} {
 		err := errors.New(text)
 		explained := file.Explain(err)

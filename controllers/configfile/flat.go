@@ -109,7 +109,6 @@ var pairs = []string{"stringToString", "colonSeparatedMultimapStringString", "ma
 func valueOf(of *pflag.Flag, n *yaml.Node) (v Value, err error) {
 	v.Flag = of.Name
 	_, isList := of.Value.(pflag.SliceValue)
-	accepts, checked := tags[of.Value.Type()]
 	switch {
 	case n.Kind == yaml.SequenceNode && !isList && of.Value.Type() != repeated:
 		err = errors.New("this is no list: write one value")
@@ -119,16 +118,26 @@ func valueOf(of *pflag.Flag, n *yaml.Node) (v Value, err error) {
 		err = errors.New("want one value, not keys and values")
 	case n.Kind == yaml.MappingNode:
 		v.List, err = pairsOf(n)
-	case n.Tag == "!!null":
-		err = errors.New("the value is missing")
-	case checked && !slices.Contains(accepts.tags, n.Tag):
-		err = fmt.Errorf("%s is not %s", n.Value, accepts.want)
-	case isList:
-		v.Text, v.List = n.Value, []string{n.Value} // one value is a list of it
 	default:
-		v.Text = n.Value
+		v.Text, err = n.Value, checkPlain(of, n, isList)
+		if isList {
+			v.List = []string{n.Value} // one value is a list of it
+		}
 	}
 	return v, err
+}
+
+func checkPlain(of *pflag.Flag, n *yaml.Node, isList bool) error {
+	accepts, checked := tags[of.Value.Type()]
+	switch {
+	case n.Tag == "!!null":
+		return errors.New("the value is missing")
+	case checked && !slices.Contains(accepts.tags, n.Tag):
+		return fmt.Errorf("%s is not %s", n.Value, accepts.want)
+	case isList && strings.Contains(n.Value, ","):
+		return errors.New("a comma is part of the value here: write a list")
+	}
+	return nil
 }
 
 func isPlain(n *yaml.Node) bool { return n.Kind == yaml.ScalarNode && n.Tag != "!!null" }

@@ -20,6 +20,7 @@ type world struct {
 	lock  resourcelock.Interface
 	fence *Fence
 
+	around time.Time                           // when the lease around this one expires
 	found  resourcelock.LeaderElectionRecord   // by the next reads of the lease
 	answer func() error                        // of the next writes to the lease
 	sent   []resourcelock.LeaderElectionRecord // to the API server
@@ -42,6 +43,9 @@ func (w *world) setWall(d time.Duration) { w.wall = w.wall.Add(d) }
 
 // renew renews like an elector with a lease duration of 15 seconds.
 func (w *world) renew() { _ = w.lock.Update(context.Background(), w.record(15)) }
+
+// aroundFor renews the lease around this one.
+func (w *world) aroundFor(d time.Duration) { w.around = w.wall.Add(d) }
 
 func (w *world) record(seconds int) resourcelock.LeaderElectionRecord {
 	return resourcelock.LeaderElectionRecord{HolderIdentity: "me", LeaseDurationSeconds: seconds, RenewTime: metav1.NewTime(w.wall)}
@@ -69,9 +73,10 @@ func (l inner) Update(_ context.Context, record resourcelock.LeaderElectionRecor
 func (l inner) Get(context.Context) (*resourcelock.LeaderElectionRecord, []byte, error) {
 	return &l.found, nil, nil
 }
-func (l inner) RecordEvent(string) {}
-func (l inner) Identity() string   { return "me" }
-func (l inner) Describe() string   { return "kube-system/kube-controller-manager" }
+func (l inner) RecordEvent(string)       {}
+func (l inner) AroundExpires() time.Time { return l.around }
+func (l inner) Identity() string         { return "me" }
+func (l inner) Describe() string         { return "kube-system/kube-controller-manager" }
 
 func TestEnter(t *testing.T) {
 	const s = time.Second
@@ -144,7 +149,18 @@ func TestEnter(t *testing.T) {
 			_ = w.lock.Update(context.Background(), record)
 			w.wait(3 * s)
 		}, 0, false},
-		"closed by a release": {func(w *world) { w.renew(); w.release() }, 0, false},
+		"the lease around it expires earlier":                    {func(w *world) { w.aroundFor(13 * s); w.renew(); w.wait(3*s - 1) }, 0, true},
+		"closed when a write could end with the lease around it": {func(w *world) { w.aroundFor(13 * s); w.renew(); w.wait(3 * s) }, 0, false},
+		"the same, although the wall clock was set back": {func(w *world) {
+			w.aroundFor(13 * s)
+			w.renew()
+			w.wait(3 * s)
+			w.setWall(-time.Hour)
+		}, 0, false},
+		"the lease around it expires later":                 {func(w *world) { w.aroundFor(20 * s); w.renew(); w.wait(5 * s) }, 0, false},
+		"the lease around it expired in a pause":            {func(w *world) { w.aroundFor(15 * s); w.renew(); w.wait(100 * s); w.renew() }, 0, false},
+		"the lease around it is renewed, and then this one": {func(w *world) { w.aroundFor(3 * s); w.renew(); w.aroundFor(15 * s); w.renew() }, 0, true},
+		"closed by a release":                               {func(w *world) { w.renew(); w.release() }, 0, false},
 		"closed by a release that failed": {func(w *world) {
 			w.renew()
 			w.answer = lost

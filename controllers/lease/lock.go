@@ -7,6 +7,7 @@ import (
 	"slices"
 	"time"
 
+	"k8s.io/client-go/tools/leaderelection"
 	"k8s.io/client-go/tools/leaderelection/resourcelock"
 	"k8s.io/klog/v2"
 )
@@ -31,6 +32,14 @@ func WrapWithClocks(inner resourcelock.Interface, clocks Clocks) (resourcelock.I
 	}
 	f.term.follow(inner)
 	return &lock{Interface: inner, fence: f}, f
+}
+
+// Inside is implemented by a lock whose lease is held inside of another one, which an elector of another program's code renews. A process that
+// was paused can lose the lease around its own while nobody takes its own. So the fence is open only while both are valid.
+type Inside interface {
+	// AroundExpires returns when the lease around this one expires, by the wall clock of this machine, which renews it, and as of the last renewal
+	// of this one. Zero: there is none around it. The lock refuses to renew its own lease once somebody else has had the one around it.
+	AroundExpires() time.Time
 }
 
 type lock struct {
@@ -82,6 +91,9 @@ func (l *lock) write(ctx context.Context, record resourcelock.LeaderElectionReco
 		return err
 	}
 	l.fence.renew(sent, record)
+	if inside, ok := l.Interface.(Inside); ok {
+		l.fence.endBy(inside.AroundExpires())
+	}
 	l.fence.begin()
 	return nil
 }
@@ -101,6 +113,16 @@ func (f *Fence) renew(sent reading, record resourcelock.LeaderElectionRecord) {
 	f.stamps = []time.Time{stamp(record)}
 	f.acquired = record.AcquireTime.Truncate(time.Microsecond)
 	f.renewals.Proven = f.renewals.Sent // an elector sends one renewal at a time
+}
+
+// endBy makes the lease count as expired at a time of the wall clock, if that is earlier than its own; zero: no such time.
+func (f *Fence) endBy(expires time.Time) {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	if early := f.renewed.wall.Add(f.duration).Sub(expires); !expires.IsZero() && early > 0 {
+		f.renewed.wall = f.renewed.wall.Add(-early)
+		f.renewed.monotonic -= early
+	}
 }
 
 // sends notes that a renewal is about to be sent, and returns the time.
@@ -149,6 +171,24 @@ func (f *Fence) mine() error {
 
 // deposedWhy is for logs and errors.
 const deposedWhy = "went to another process after this one had held it, so this process has to end and start again"
+
+// ValidateTimes returns what client-go's elector would panic about.
+func ValidateTimes(leaseDuration, renewDeadline, retryPeriod time.Duration) []error {
+	var errs []error
+	if leaseDuration < time.Second {
+		errs = append(errs, fmt.Errorf("--leader-elect-lease-duration=%v must be 1s or more, because a Lease counts whole seconds", leaseDuration))
+	}
+	if leaseDuration <= renewDeadline {
+		errs = append(errs, fmt.Errorf("--leader-elect-lease-duration=%v must be longer than --leader-elect-renew-deadline=%v", leaseDuration, renewDeadline))
+	}
+	if retryPeriod <= 0 {
+		errs = append(errs, fmt.Errorf("--leader-elect-retry-period=%v must be longer than 0", retryPeriod))
+	}
+	if float64(renewDeadline) <= leaderelection.JitterFactor*float64(retryPeriod) {
+		errs = append(errs, fmt.Errorf("--leader-elect-renew-deadline=%v must be longer than %v times --leader-elect-retry-period=%v", renewDeadline, leaderelection.JitterFactor, retryPeriod))
+	}
+	return errs
+}
 
 // CheckTimes returns an error if, with these settings of the elector, a leader must stop writing before every renewal.
 func CheckTimes(leaseDuration, retryPeriod time.Duration) error {

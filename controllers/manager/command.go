@@ -53,14 +53,14 @@ func NewCommand(added ...Descriptor) *cobra.Command {
 			if err := setFrom(file, cmd.Flags()); err != nil {
 				return err
 			}
-			return upstream.PersistentPreRunE(cmd, args)
+			return file.Explain(upstream.PersistentPreRunE(cmd, args))
 		},
 		RunE: func(cmd *cobra.Command, _ []string) error {
 			verflag.PrintAndExitIfRequested()
 
 			// Logging comes first, so that the flags are printed in the format that the user chose.
 			if err := logsapi.ValidateAndApply(opts.Logs, utilfeature.DefaultFeatureGate); err != nil {
-				return err
+				return file.Explain(err)
 			}
 			cliflag.PrintFlags(cmd.Flags())
 
@@ -75,7 +75,7 @@ func NewCommand(added ...Descriptor) *cobra.Command {
 			}
 			c, err := newConfig(context.Background(), opts, roster, replacements)
 			if err != nil {
-				return err
+				return file.Explain(err)
 			}
 
 			featureGate := opts.ComponentGlobalsRegistry.FeatureGateFor(basecompatibility.DefaultKubeComponent)

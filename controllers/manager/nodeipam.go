@@ -4,6 +4,7 @@ import (
 	"context"
 	"strings"
 
+	"k8s.io/klog/v2"
 	"k8s.io/kubernetes/cmd/kube-controller-manager/app"
 	"k8s.io/kubernetes/cmd/kube-controller-manager/names"
 	kubectrlmgrconfig "k8s.io/kubernetes/pkg/controller/apis/config"
@@ -30,8 +31,9 @@ func NodeIPAM() Descriptor {
 		Replaces:          []string{names.NodeIpamController},
 		Flags:             options,
 		Prepare: func(c app.ControllerContext) {
-			watches.Nodes(c.InformerFactory)
-			watches.ServiceCIDRs(c.InformerFactory)
+			if !watches.Nodes(c.InformerFactory) || !watches.ServiceCIDRs(c.InformerFactory) {
+				klog.ErrorS(nil, "The controller cannot tell when changes are not seen: somebody else has made its informers before", "controller", NodeIPAMController)
+			}
 		},
 		New: func(_ context.Context, c Context) (app.Controller, error) {
 			config, err := c.NewClientConfig(NodeIPAMController)

@@ -9,7 +9,6 @@ import (
 	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/klog/v2"
 
-	networkingv1 "github.com/multicidr/controller-manager/apis/networking/v1"
 	"github.com/multicidr/controller-manager/controllers/nodeipam/allocator"
 	"github.com/multicidr/controller-manager/controllers/nodeipam/events"
 	"github.com/multicidr/controller-manager/controllers/nodeipam/health"
@@ -39,28 +38,24 @@ const (
 type announcer struct {
 	// since has every queued key and the time at which it was queued.
 	since map[string]time.Time
-	// clusterCIDRs has the alarm about each ClusterCIDR, by name, for as long as the ClusterCIDR stays in that state.
-	clusterCIDRs map[string]alarm
+	// alarms are about ClusterCIDRs.
+	alarms events.Alarms
 	// failing is whether the last attempt to write an event failed.
 	failing bool
 }
 
-// alarm says that a ClusterCIDR entered a state that somebody should look at.
-type alarm struct {
-	uid             types.UID
-	reason, message string
-	stored          bool // as an event
-}
-
 // announce queues a key. The caller holds the lock. A key that is already queued keeps its place and its back-off: the worker will find the
 // newest message.
-func (c *Controller) announce(kind, name, reason string) {
+func (c *Controller) announce(kind, name, reason string) { c.announceAfter(0, kind, name, reason) }
+
+// announceAfter is announce for what need not be reported if it is over by then.
+func (c *Controller) announceAfter(d time.Duration, kind, name, reason string) {
 	key := events.Key(kind, name, reason)
 	if _, ok := c.announcer.since[key]; ok {
 		return
 	}
 	c.announcer.since[key] = c.now()
-	c.eventQueue.Add(key)
+	c.eventQueue.AddAfter(key, d)
 }
 
 // announcement is the content of an event.
@@ -142,10 +137,13 @@ func (c *Controller) due(b *allocator.State, key string) (a announcement, due bo
 		a.about, a.message = events.OfClusterCIDR(name, types.UID(p.ID)), "The status cannot be written: "+why
 		return a, true
 	case kind == events.AboutClusterCIDR:
-		now, ok := c.announcer.clusterCIDRs[name]
-		a.about, a.message = events.OfClusterCIDR(name, now.uid), now.message
-		return a, ok && now.reason == reason && !now.stored
+		a.about, a.message, due = c.announcer.alarms.Due(name, reason)
+		return a, due
 	case reason == events.ReasonNotAvailable:
+		if about, message := c.whyMissed(name); message != "" {
+			a.about, a.message = about, message
+			return a, true
+		}
 		why, due := b.WhyPending(name)
 		a.about, a.message, a.reasons = events.OfNode(name, why.UID), why.Message, why.Reasons
 		return a, due
@@ -161,32 +159,9 @@ func (o *announcer) stored(b *allocator.State, a announcement) {
 	switch {
 	case a.reason == events.ReasonWriteFailed, a.reason == events.ReasonStatusWriteFailed: // only that they were queued is remembered
 	case a.about.Kind == events.AboutClusterCIDR:
-		if now, ok := o.clusterCIDRs[a.about.Name]; ok && now.uid == a.about.UID && now.reason == a.reason {
-			now.stored = true
-			o.clusterCIDRs[a.about.Name] = now
-		}
+		o.alarms.Stored(a.about, a.reason)
 	case a.reason == events.ReasonNotAvailable:
 		b.SaidWhyPending(a.about.Name, a.about.UID, a.reasons)
-	}
-}
-
-// alarmed queues an event about the state of a ClusterCIDR, once, when the ClusterCIDR enters that state; before is the state in its
-// current status. The alarm is remembered here, so the status write need not wait for the event. If the process ends in between, the event
-// is lost, but the status condition says the same.
-func (c *Controller) alarmed(cc *networkingv1.ClusterCIDR, before, reason, message string) {
-	known, ok := c.announcer.clusterCIDRs[cc.Name]
-	ok = ok && known.uid == cc.UID && known.reason == reason
-	switch {
-	case reason == "":
-		delete(c.announcer.clusterCIDRs, cc.Name)
-	case ok:
-		known.message = message
-		c.announcer.clusterCIDRs[cc.Name] = known
-	case before == reason:
-		delete(c.announcer.clusterCIDRs, cc.Name) // An earlier process has reported it.
-	default:
-		c.announcer.clusterCIDRs[cc.Name] = alarm{uid: cc.UID, reason: reason, message: message}
-		c.announce(events.AboutClusterCIDR, cc.Name, reason)
 	}
 }
 

@@ -41,7 +41,7 @@ func (c *Controller) syncClusterCIDR(ctx context.Context, name string) error {
 			b.PutOff(name)
 		}
 		if cc != nil {
-			inUse = b.InUse(name)
+			inUse = b.InUse(name) || known.State == ipam.Terminating && c.waitsForUsers(name)
 			b.RecheckStatus(name) // a delayed status write may have undone a newer one
 			p, pause = c.judgeFinalizer(b, known)
 		}
@@ -176,7 +176,7 @@ func (c *Controller) enterClusterCIDR(name string, also func(*allocator.State, *
 			delete(c.statusWritten, name)
 			delete(c.finalizerTries, name)
 			delete(c.awaited, name)
-			delete(c.announcer.clusterCIDRs, name)
+			delete(c.announcer.alarms, name)
 			also(b, nil)
 		})
 		return nil, nil, nil
@@ -190,7 +190,7 @@ func (c *Controller) enterClusterCIDR(name string, also func(*allocator.State, *
 		if !same {
 			delete(c.finalizerTries, name)
 		}
-		c.sawFinalizer(name, slices.Contains(cc.Finalizers, networkingv1.Finalizer))
+		c.finalizerTries.Saw(name, slices.Contains(cc.Finalizers, networkingv1.Finalizer), c.now())
 		if p = b.SetPool(p); !same || !p.AwaitsFinalizer() {
 			delete(c.awaited, name)
 		}

@@ -8,6 +8,8 @@ import (
 	"sync/atomic"
 	"time"
 
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 	"k8s.io/apimachinery/pkg/types"
 	utilruntime "k8s.io/apimachinery/pkg/util/runtime"
 	"k8s.io/client-go/dynamic"
@@ -26,14 +28,18 @@ import (
 	"github.com/multicidr/controller-manager/controllers/ipam"
 	"github.com/multicidr/controller-manager/controllers/lease"
 	"github.com/multicidr/controller-manager/controllers/nodeipam/allocator"
+	"github.com/multicidr/controller-manager/controllers/nodeipam/author"
 	"github.com/multicidr/controller-manager/controllers/nodeipam/clustercidr"
 	"github.com/multicidr/controller-manager/controllers/nodeipam/events"
+	"github.com/multicidr/controller-manager/controllers/nodeipam/finalizers"
 	"github.com/multicidr/controller-manager/controllers/nodeipam/fresh"
 	"github.com/multicidr/controller-manager/controllers/nodeipam/fromflags"
 	"github.com/multicidr/controller-manager/controllers/nodeipam/health"
 	"github.com/multicidr/controller-manager/controllers/nodeipam/metrics"
 	"github.com/multicidr/controller-manager/controllers/nodeipam/requests"
+	"github.com/multicidr/controller-manager/controllers/nodeipam/seen"
 	"github.com/multicidr/controller-manager/controllers/nodeipam/stored"
+	"github.com/multicidr/controller-manager/controllers/nodeipam/takeover"
 	"github.com/multicidr/controller-manager/controllers/queues"
 	"github.com/multicidr/controller-manager/controllers/writes"
 )
@@ -68,7 +74,7 @@ type Config struct {
 	// Fence is the fence of the leader Lease; nil means one that is always open.
 	Fence writes.Fence
 	// Term is the term of the same Lease, usually the same *lease.Fence; nil without leader election.
-	Term Term
+	Term takeover.Term
 	// LeaseOfItsOwn means that other allocators, such as the in-tree one, use another Lease.
 	LeaseOfItsOwn bool
 	// TakeoverDelay is for how long after the start of the term a write of another allocator may still arrive.
@@ -96,13 +102,18 @@ type Controller struct {
 	informers    externalversions.SharedInformerFactory
 	synced       map[string]cache.InformerSynced // by the kind that is cached
 	stopHearing  []func() error                  // each removes an event handler, and returns when its last event has been handled
-	// For waitTakeover.
-	term          Term
+	// For takeover.Leader.
+	term          takeover.Term
 	leaseOfItsOwn bool
 	takeoverDelay time.Duration
 	// nodesAsOf and the versions are for fresh.Wait.
 	nodesAsOf                         string
 	nodesVersion, clusterCIDRsVersion func() string
+	// reads are consistent reads of each kind, and readNodes is that of one Node.
+	reads     map[string]fresh.Read
+	readNodes func(context.Context) (asOf string, err error)
+	// seen knows whether changes are seen.
+	seen *seen.Kinds
 
 	nodeQueue        queues.Queue[string]
 	clusterCIDRQueue queues.Queue[string]
@@ -120,8 +131,8 @@ type Controller struct {
 	statusWritten map[string]time.Time
 	// statusQueued are the ClusterCIDRs whose status write is already queued: while Nodes join, each of them asks for one.
 	statusQueued map[string]bool
-	// finalizerTries are the attempts to add the finalizer, by the ClusterCIDR's name.
-	finalizerTries map[string]finalizerTries
+	// finalizerTries are the attempts to add finalizers.
+	finalizerTries finalizers.Tries
 	// storedOtherwise are the ClusterCIDRs made from flags that were not stored as sent, by name. Only used by the worker of ClusterCIDRs.
 	storedOtherwise map[string]types.UID
 	// stays is the last write to each ClusterCIDR that nothing must undo, by name. Only used by the worker of ClusterCIDRs.
@@ -131,7 +142,10 @@ type Controller struct {
 	goesSince map[string]lastWrite
 	// awaited is since when Nodes have waited for a ClusterCIDR's finalizer, by the ClusterCIDR's name.
 	awaited map[string]time.Time
-	listed  listed
+	// listed are Nodes in lists of which handlers have not heard yet.
+	listed seen.Listed
+	// mayBeInUse are the ClusterCIDRs that are kept until it is known whether Nodes use them.
+	mayBeInUse map[string]bool
 	// heardVersion is the highest resource version of a Node whose event was handled, or that was read at the start.
 	heardVersion string
 	announcer    announcer
@@ -143,8 +157,8 @@ type Controller struct {
 	breaking sync.Once
 	// filled is whether the state has everything that existed at the start.
 	filled atomic.Bool
-	// earlier is what the start found out about earlier terms. Guarded by mu.
-	earlier earlierTerms
+	// earlier is what the start found out about earlier leaders. Guarded by mu.
+	earlier author.Earlier
 }
 
 // parts are the dependencies of a Controller: real ones in New, simulated ones in a test that controls every step.
@@ -166,9 +180,10 @@ func New(cfg Config) (*Controller, error) {
 		newQueue: newQueue,
 	})
 	c.client, c.clusterCIDRClient, c.dynamic = cfg.Client, cfg.ClusterCIDRClient, cfg.Dynamic
+	changes := health.NewChanges("ClusterCIDRs", c.noteRead)
 	c.informers = externalversions.NewSharedInformerFactoryWithOptions(cfg.ClusterCIDRClient, 0, externalversions.WithTransform(stored.StripManagedFields))
 	clusterCIDRs := c.informers.InformerFor(&networkingv1.ClusterCIDR{}, func(_ versioned.Interface, resync time.Duration) cache.SharedIndexInformer {
-		return stored.NewInformer(c.dynamic, resync, health.NewChanges("ClusterCIDRs", c.noteRead))
+		return stored.NewInformer(c.dynamic, resync, changes)
 	})
 	c.clusterCIDRs = stored.Existing{ClusterCIDRLister: clustercidrlisters.NewClusterCIDRLister(clusterCIDRs.GetIndexer()), Gone: c.gone}
 
@@ -192,7 +207,30 @@ func New(cfg Config) (*Controller, error) {
 			return nil, err
 		}
 	}
+	c.readFromClients()
+	gaps := map[string]*health.Changes{"ClusterCIDRs": changes}
+	if cfg.Watches != nil {
+		gaps["Nodes"], gaps["ServiceCIDRs"] = cfg.Watches.Of("Nodes"), cfg.Watches.Of("ServiceCIDRs")
+	}
+	c.seen = seen.New(c.kinds(func(kind string) func() health.Gap {
+		if gaps[kind] == nil {
+			return nil
+		}
+		return gaps[kind].Gap
+	})...)
 	return c, nil
+}
+
+// readFromClients makes consistent reads go to the API server.
+func (c *Controller) readFromClients() {
+	c.readNodes = func(ctx context.Context) (string, error) { return fresh.ReadNodes(ctx, c.client) }
+	c.reads = map[string]fresh.Read{
+		"Nodes":        fresh.ReadPages(c.client.CoreV1().Nodes().List),
+		"ServiceCIDRs": fresh.ReadPages(c.client.NetworkingV1().ServiceCIDRs().List),
+		"ClusterCIDRs": fresh.ReadPages(func(ctx context.Context, opts metav1.ListOptions) (*unstructured.UnstructuredList, error) {
+			return stored.ClusterCIDRs(c.dynamic).List(ctx, opts)
+		}),
+	}
 }
 
 func newQueue(of string, longest time.Duration) queues.Queue[string] {
@@ -221,14 +259,16 @@ func newController(cfg Config, p parts) *Controller {
 		state:            allocator.New(),
 		statusWritten:    map[string]time.Time{},
 		statusQueued:     map[string]bool{},
-		finalizerTries:   map[string]finalizerTries{},
+		finalizerTries:   finalizers.Tries{},
 		awaited:          map[string]time.Time{},
 		storedOtherwise:  map[string]types.UID{},
 		stays:            map[string]lastWrite{},
 		goesSince:        map[string]lastWrite{},
-		announcer:        announcer{since: map[string]time.Time{}, clusterCIDRs: map[string]alarm{}},
+		announcer:        announcer{since: map[string]time.Time{}, alarms: events.Alarms{}},
 		synced:           map[string]cache.InformerSynced{},
-		listed:           listed{map[string]types.UID{}, map[string]types.UID{}, map[string]bool{}},
+		listed:           seen.NewListed(),
+		mayBeInUse:       map[string]bool{},
+		seen:             &seen.Kinds{},
 		broken:           make(chan struct{}),
 	}
 	c.clusterCIDRs = stored.Existing{ClusterCIDRLister: p.clusterCIDRs, Gone: c.gone}
@@ -246,6 +286,7 @@ func newController(cfg Config, p parts) *Controller {
 		c.identity = writes.UnelectedIdentity()
 	}
 	c.health.Now, c.health.Watches = c.now, cfg.Watches
+	c.health.Missed = func() string { return c.seen.MissedFor(missedPatience) }
 	c.health.WaitFor(health.Problem{What: "the start"})
 	c.state.SetService(fromflags.ServiceRanges, cfg.ServiceRanges)
 	return c
@@ -318,6 +359,7 @@ func (c *Controller) Run(ctx context.Context) {
 	if c.safely(func() { serves = c.start(ctx) }); !serves {
 		return
 	}
+	wg.Go(func() { c.safely(func() { c.seen.Run(ctx, c.caughtUp) }) })
 	for _, l := range lines {
 		for range l.workers {
 			wg.Go(func() { c.safely(func() { queues.Work(ctx, l.queue, l.sync) }) })
@@ -384,7 +426,7 @@ func (c *Controller) withWhole(f func(*allocator.State)) (whole bool) {
 	}
 	c.torn = true // It stays so after a panic.
 	f(c.state)
-	if len(c.listed.unheard) == 0 { // Otherwise what is chosen may be the podCIDRs of a Node that handlers have not heard of.
+	if c.state.AllocationDue() && c.allKnown() { // Otherwise what is chosen may be the podCIDRs of a Node that it does not know of.
 		c.state.AllocatePending()
 	}
 	e := c.state.Changes()

@@ -1,9 +1,12 @@
 package nodeipam
 
 import (
+	"bytes"
 	"go/ast"
 	"go/parser"
 	"go/token"
+	"io/fs"
+	"os"
 	"path/filepath"
 	"regexp"
 	"strconv"
@@ -26,6 +29,8 @@ func TestWhatThePureCoreImports(t *testing.T) {
 		"allocator":   `[a-z0-9/]+|` + types + `|` + module + `controllers/(ipam|text|nodeipam/(clustercidr|exhausted|names|pending|traffic))`,
 		"traffic":     `[a-z0-9/]+|` + module + `controllers/ipam`,
 		"debugpage":   `[a-z0-9/]+|` + types + `|github.com/munnerz/goautoneg|k8s\.io/klog/v2|` + module + `controllers/(ipam|text|nodeipam/(clustercidr|allocator))`,
+		"author":      `[a-z0-9/]+|` + types + `|` + module + `controllers/(text|nodeipam/clustercidr)`,
+		"finalizers":  `time|` + module + `controllers/(queues|writes)`,
 	} {
 		only := regexp.MustCompile(`^(` + allowed + `)$`)
 		files, err := filepath.Glob(filepath.Join(dir, "*.go"))
@@ -56,6 +61,28 @@ func TestWhatThePureCoreImports(t *testing.T) {
 				}
 				return true
 			})
+		}
+	}
+}
+
+// TestPackagesCanBeRead keeps a package from growing until nobody reads it from beginning to end: what has a noun of its own gets a package.
+func TestPackagesCanBeRead(t *testing.T) {
+	const most = 2500 // lines without tests
+	lines := map[string]int{}
+	err := filepath.WalkDir(".", func(path string, d fs.DirEntry, err error) error {
+		if err != nil || !strings.HasSuffix(path, ".go") || strings.HasSuffix(path, "_test.go") {
+			return err
+		}
+		text, err := os.ReadFile(path)
+		lines[filepath.Dir(path)] += bytes.Count(text, []byte("\n"))
+		return err
+	})
+	if err != nil || lines["."] == 0 {
+		t.Fatalf("%d packages, error %v", len(lines), err)
+	}
+	for dir, n := range lines {
+		if n > most {
+			t.Errorf("%s has %d lines; at most %d: move what is separable into a package of its own", dir, n, most)
 		}
 	}
 }

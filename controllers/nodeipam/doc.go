@@ -6,6 +6,8 @@
 //	pending     why Nodes are pending, for people
 //	exhausted   why ClusterCIDRs have no free blocks, for people
 //	fromflags   the ClusterCIDR that --cluster-cidr stands for
+//	author      who wrote a Node's podCIDRs
+//	finalizers  whether the finalizers that were added to ClusterCIDRs are kept
 //	text        messages of limited length (controllers/text)
 //	ipam        prefixes, owners, and the next free block (controllers/ipam)
 //
@@ -15,7 +17,9 @@
 //	writes      the fence that writes pass, and what an answer means (controllers/writes)
 //	queues      retries (controllers/queues)
 //	fresh       caches that are recent enough for decisions
+//	seen        whether the changes of all kinds of objects are seen
 //	stored      how ClusterCIDRs are read
+//	takeover    the wait for the last writes of an earlier allocator
 //	events, health, metrics, traffic, debugpage
 //	options     the flags, and a Controller from them
 //
@@ -27,9 +31,10 @@
 //     (package fresh), and what the Nodes hold has been recorded in the state (start.go, allocator/rebuild.go).
 //  3. syncNode (node.go) reads the Node from the cache. If it is gone, its blocks become free. If it shows podCIDRs, it holds those, no
 //     matter which program wrote them. If it is being deleted, it gets no new blocks, and keeps those that may have been written: its Pods may still run.
-//  4. Otherwise the state has reserved one block from every range of the first ClusterCIDR that can serve the Node, and checks that this is still
-//     right (allocator/reservation.go). If there is none, the Node is pending: an event on it says why. A block that becomes free or a
-//     ClusterCIDR that changes leads to the next decision, and those that get blocks are queued.
+//  4. Otherwise the state has reserved one block from every range of the first ClusterCIDR that can serve the Node, unless something may exist
+//     that it does not know of (package seen), and checks that this is still right (allocator/reservation.go). If no ClusterCIDR can, the Node
+//     is pending: an event on it says why. A block that becomes free or a ClusterCIDR that changes leads to the next decision, and those that
+//     get blocks are queued.
 //  5. One PATCH writes the blocks, with the UID of the Node for which they were chosen, and only while the leader Lease is valid
 //     (requests/fence.go, docs/operators/fencing.md).
 //  6. The watch shows the Node with its podCIDRs, and the reservation becomes an observation.
@@ -42,6 +47,6 @@
 // package restart).
 //
 // The other files: clustercidr.go and finalizer.go maintain finalizers, status.go writes statuses, flags.go and service.go follow the flags
-// of the in-tree allocator and the service ranges, and announce.go chooses events. other.go detects another allocator, missing.go a restore
-// of etcd, and takeover.go waits for the last writes of an earlier allocator.
+// of the in-tree allocator and the service ranges, and announce.go chooses events. other.go reports another allocator, and missing.go a
+// restore of etcd.
 package nodeipam

@@ -12,19 +12,14 @@ import (
 	"github.com/multicidr/controller-manager/controllers/ipam"
 	"github.com/multicidr/controller-manager/controllers/nodeipam/allocator"
 	"github.com/multicidr/controller-manager/controllers/nodeipam/clustercidr"
+	"github.com/multicidr/controller-manager/controllers/nodeipam/finalizers"
 	"github.com/multicidr/controller-manager/controllers/nodeipam/health"
-	"github.com/multicidr/controller-manager/controllers/queues"
 	"github.com/multicidr/controller-manager/controllers/text"
 	"github.com/multicidr/controller-manager/controllers/writes"
 )
 
 // A ClusterCIDR allocates only once it has its finalizer. Nodes that match it wait for that, because it takes milliseconds, and a block
-// from the next ClusterCIDR would be permanent. But a write may not persist: a mutating webhook or policy can answer 200 and leave the
-// finalizer out, and a deployment pipeline can put the object back without it. Then there is no event to wait for.
-
-// finalizerPatience is how long Nodes wait for a ClusterCIDR after the first attempt to add its finalizer. It equals the timeout of a
-// write, so a write that hangs delays Nodes for no longer.
-const finalizerPatience = writes.Timeout
+// from the next ClusterCIDR would be permanent. If it is not kept, they go on: package finalizers.
 
 // untriedPatience is how long a Node waits for a ClusterCIDR whose finalizer was not tried yet: one write ahead of it may hang.
 const untriedPatience = writes.Timeout + time.Second
@@ -32,49 +27,18 @@ const untriedPatience = writes.Timeout + time.Second
 // causeNotTried is the cause of a pool's problem if writes of other ClusterCIDRs hang, so that its finalizer was not tried.
 const causeNotTried metav1.StatusReason = "FinalizerNotTried"
 
-// finalizerTries are the attempts to add the finalizer to a ClusterCIDR that does not show it, or has shown it only for a short time.
-type finalizerTries struct {
-	first time.Time // first attempt that the API server answered without an error
-	last  time.Time // last attempt that the API server confirmed
-	shown time.Time // when the finalizer appeared after that; zero while it is missing
-	lost  bool      // it appeared and was removed again
-}
-
-// sawFinalizer notes whether a ClusterCIDR shows the finalizer. If it disappears again soon, something removes it, and adding it again each
-// time would never end. The caller holds the lock on the state.
-func (c *Controller) sawFinalizer(name string, finalized bool) {
-	tries, ok := c.finalizerTries[name]
-	switch stays := !tries.shown.IsZero(); {
-	case !ok:
-	case stays && c.now().Sub(tries.shown) >= queues.RetryMax:
-		delete(c.finalizerTries, name)
-	case finalized && !stays:
-		tries.shown = c.now()
-		c.finalizerTries[name] = tries
-	case !finalized && stays:
-		tries.shown, tries.lost = time.Time{}, true
-		c.finalizerTries[name] = tries
-	}
-}
-
 // judgeFinalizer gives up a pool whose finalizer is still missing some time after it was added. It returns the resulting pool, and how long
 // to wait before the next attempt. The caller holds the lock on the state.
 func (c *Controller) judgeFinalizer(b *allocator.State, p *clustercidr.Pool) (_ *clustercidr.Pool, pause time.Duration) {
-	tries, ok := c.finalizerTries[p.Name]
-	now := c.now()
-	switch early := now.Sub(tries.first) < finalizerPatience; {
-	case !ok, early && !tries.lost:
-		return p, 0
-	case early:
-		return p, tries.last.Add(queues.ClosedRetry).Sub(now)
-	}
-	if p.State == ipam.Pending && p.Cause != clustercidr.CauseNotKept {
-		if tries.last.IsZero() {
-			return b.SetPool(p.With("its finalizer cannot be added: the API server answers as if it were gone or another one", metav1.StatusReasonConflict)), 0
-		}
+	verdict, pause := c.finalizerTries.Judge(p.Name, c.now())
+	switch {
+	case p.State != ipam.Pending || p.Cause == clustercidr.CauseNotKept:
+	case verdict == finalizers.NeverStored:
+		p = b.SetPool(p.With("its finalizer cannot be added: the API server answers as if it were gone or another one", metav1.StatusReasonConflict))
+	case verdict == finalizers.NotKept:
 		p = b.SetPool(p.With(clustercidr.FinalizerNotKept, clustercidr.CauseNotKept))
 	}
-	return p, tries.last.Add(queues.RetryMax).Sub(now) // The object may change at every attempt, and each change is an event.
+	return p, pause
 }
 
 // serve is State.Allocate with a limit on how long a Node waits for finalizers: a ClusterCIDR whose finalizer was not tried in time,
@@ -130,19 +94,12 @@ func (c *Controller) finalizerAnswered(p *clustercidr.Pool, stored bool) {
 	if err != nil || string(cc.UID) != p.ID {
 		return
 	}
-	tries, ok := c.finalizerTries[p.Name]
-	if !ok {
-		tries.first = c.now()
-	}
-	if stored {
-		tries.last = c.now()
-	}
-	c.finalizerTries[p.Name] = tries
+	c.finalizerTries.Answered(p.Name, stored, c.now())
 	delete(c.awaited, p.Name)      // From now on judgeFinalizer sets the limit.
 	for other := range c.awaited { // Writes are answered, so the others will be tried soon.
 		c.awaited[other] = c.now()
 	}
 	// The watch may be ahead of the answer.
-	c.sawFinalizer(p.Name, slices.Contains(cc.Finalizers, networkingv1.Finalizer))
-	c.clusterCIDRQueue.AddAfter(p.Name, finalizerPatience)
+	c.finalizerTries.Saw(p.Name, slices.Contains(cc.Finalizers, networkingv1.Finalizer), c.now())
+	c.clusterCIDRQueue.AddAfter(p.Name, finalizers.Patience)
 }

@@ -28,6 +28,7 @@ import (
 	"github.com/multicidr/controller-manager/controllers/nodeipam/allocator"
 	"github.com/multicidr/controller-manager/controllers/nodeipam/clustercidr"
 	"github.com/multicidr/controller-manager/controllers/nodeipam/events"
+	"github.com/multicidr/controller-manager/controllers/nodeipam/finalizers"
 	. "github.com/multicidr/controller-manager/controllers/nodeipam/internal/objects"
 	"github.com/multicidr/controller-manager/controllers/nodeipam/internal/testapi"
 	"github.com/multicidr/controller-manager/controllers/nodeipam/requests"
@@ -161,7 +162,7 @@ func TestFinalizerThatIsNotThere(t *testing.T) {
 				if diff := cmp.Diff(tc.wantTries, tries); diff != "" {
 					t.Errorf("tries to add the finalizer (-want +got):\n%s", diff)
 				}
-				waited := int(finalizerPatience / time.Second)
+				waited := int(finalizers.Patience / time.Second)
 				if got := len(served) > 0; got != tc.wantNode || got && served[0] != waited {
 					t.Errorf("podCIDRs are written %v seconds after the Node came, want %d: %t", served, waited, tc.wantNode)
 				}
@@ -210,10 +211,10 @@ func finalizersThatHang(t *testing.T, rack func(i int) string) {
 		}
 		defer l.start(t)()
 		l.watch("n", Node("n", Label("rack", fmt.Sprint(others-1))))
-		time.Sleep(2 * finalizerPatience)
+		time.Sleep(2 * finalizers.Patience)
 		synctest.Wait()
 		if podCIDR := l.node("n").Spec.PodCIDR; podCIDR != "10.0.0.32/28" {
-			t.Errorf("after %v the Node has %q, want 10.0.0.32/28", 2*finalizerPatience, podCIDR)
+			t.Errorf("after %v the Node has %q, want 10.0.0.32/28", 2*finalizers.Patience, podCIDR)
 		}
 	})
 }
@@ -364,7 +365,7 @@ func TestFinalizerTakenAwayAtEachEvent(t *testing.T) {
 		const minutes = 2
 		time.Sleep(minutes * time.Minute)
 		synctest.Wait()
-		if most := minutes*int(time.Minute/queues.RetryMax) + int(finalizerPatience/queues.ClosedRetry); server.writes > most {
+		if most := minutes*int(time.Minute/queues.RetryMax) + int(finalizers.Patience/queues.ClosedRetry); server.writes > most {
 			t.Errorf("%d writes of a finalizer in %d minutes, want %d at most", server.writes, minutes, most)
 		}
 	})

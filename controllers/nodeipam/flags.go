@@ -1,12 +1,10 @@
 package nodeipam
 
 import (
-	"cmp"
 	"context"
 	"errors"
 	"fmt"
 	"slices"
-	"strings"
 	"time"
 
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
@@ -18,6 +16,7 @@ import (
 	"github.com/multicidr/controller-manager/controllers/ipam"
 	"github.com/multicidr/controller-manager/controllers/nodeipam/allocator"
 	"github.com/multicidr/controller-manager/controllers/nodeipam/clustercidr"
+	"github.com/multicidr/controller-manager/controllers/nodeipam/finalizers"
 	"github.com/multicidr/controller-manager/controllers/nodeipam/fromflags"
 	"github.com/multicidr/controller-manager/controllers/nodeipam/requests"
 	"github.com/multicidr/controller-manager/controllers/queues"
@@ -56,18 +55,13 @@ func (c *Controller) followFlags(ctx context.Context, name string) error {
 	return firstFailed(own.errs...)
 }
 
-// madeFromFlags returns all ClusterCIDRs that were made from flags, oldest first. An attempt to create one may be carried out after a later
-// attempt, so there can be two for the same flags. The order makes every process keep the same one.
+// madeFromFlags returns all ClusterCIDRs that were made from flags, oldest first.
 func (c *Controller) madeFromFlags() ([]*networkingv1.ClusterCIDR, error) {
 	made, err := c.clusterCIDRs.List(labels.SelectorFromSet(labels.Set{networkingv1.LabelCreatedFromFlags: "true"}))
 	if err != nil {
 		return nil, err
 	}
-	made = slices.DeleteFunc(made, func(cc *networkingv1.ClusterCIDR) bool { return !fromflags.Made(cc) })
-	slices.SortFunc(made, func(a, b *networkingv1.ClusterCIDR) int {
-		return cmp.Or(a.CreationTimestamp.Compare(b.CreationTimestamp.Time), strings.Compare(a.Name, b.Name))
-	})
-	return made, nil
+	return fromflags.OldestFirst(made), nil
 }
 
 // turn collects the errors of one call of followFlags. A ClusterCIDR that cannot be written must not block the others, and an error of
@@ -120,7 +114,7 @@ func (c *Controller) makeFromFlags(ctx context.Context, made []*networkingv1.Clu
 
 // goesAtOnce reports whether only this controller's finalizer keeps a ClusterCIDR that is being deleted, and only briefly.
 func (c *Controller) goesAtOnce(cc *networkingv1.ClusterCIDR) (goes bool) {
-	if since, ok := c.goesSince[cc.Name]; ok && since.uid == cc.UID && c.now().Sub(since.at) > finalizerPatience {
+	if since, ok := c.goesSince[cc.Name]; ok && since.uid == cc.UID && c.now().Sub(since.at) > finalizers.Patience {
 		return false // A webhook or policy keeps it.
 	}
 	c.with(func(b *allocator.State) {
@@ -131,7 +125,7 @@ func (c *Controller) goesAtOnce(cc *networkingv1.ClusterCIDR) (goes bool) {
 
 // flagsSay reports whether a ClusterCIDR has the ranges that this process's flags ask for.
 func (c *Controller) flagsSay(cc *networkingv1.ClusterCIDR) bool {
-	return c.flags != nil && clustercidr.SameRanges(cc.Spec, *c.flags)
+	return fromflags.Fits(cc, c.flags)
 }
 
 // compile is clustercidr.CompileWith, except that a superseded ClusterCIDR is disabled even before that is written: at a start, podCIDRs
@@ -141,27 +135,14 @@ func (c *Controller) compile(cc *networkingv1.ClusterCIDR) *clustercidr.Pool {
 	if !fromflags.Made(cc) || p.State == ipam.Terminating || p.State == ipam.Invalid {
 		return p
 	}
-	switch {
-	case c.flags == nil:
-		p.Supersede("it was made from flags, and the controller has no such flags now")
-	case !c.flagsSay(cc):
-		p.Supersede("it was made from flags, which now name another range or block size")
-	case fromflags.Disabled(cc): // Briefly also one that is about to be enabled again.
-		p.Supersede("it was made from flags, for which there is another ClusterCIDR")
+	if why := fromflags.Superseded(cc, c.flags); why != "" {
+		p.Supersede(why)
 	}
 	return p
 }
 
 func (c *Controller) createFromFlags(ctx context.Context, name string, made []*networkingv1.ClusterCIDR) error {
-	cc := &networkingv1.ClusterCIDR{
-		ObjectMeta: metav1.ObjectMeta{
-			Name:       name,
-			Labels:     map[string]string{networkingv1.LabelCreatedFromFlags: "true"},
-			Finalizers: []string{networkingv1.Finalizer},
-		},
-		Spec: *c.flags.DeepCopy(),
-	}
-	cc.Spec.ExcludedCIDRs = fromflags.ExcludedBefore(made, *c.flags)
+	cc := fromflags.New(name, c.flags, made)
 	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), writes.Timeout)
 	defer cancel()
 	stored, err := c.api.CreateClusterCIDR(ctx, cc)
@@ -202,14 +183,19 @@ func (c *Controller) retire(ctx context.Context, cc *networkingv1.ClusterCIDR) e
 	inUse := true
 	cc, p, err := c.lookAtClusterCIDR(cc.Name, func(b *allocator.State, cc *networkingv1.ClusterCIDR) {
 		// The state knows that this one is disabled, so nothing is allocated from it any more.
-		inUse = cc == nil || b.InUse(cc.Name)
+		inUse = cc == nil || b.InUse(cc.Name) || c.waitsForUsers(cc.Name)
 	})
 	if err != nil || inUse || !p.Superseded || !fromflags.Disabled(cc) || fromflags.ChangedByUser(cc) {
 		return err // called again when the last Node stops using it
 	}
+	return c.deleteSuperseded(ctx, cc)
+}
+
+// deleteSuperseded deletes a ClusterCIDR of other flags, as it was seen.
+func (c *Controller) deleteSuperseded(ctx context.Context, cc *networkingv1.ClusterCIDR) error {
 	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), writes.Timeout)
 	defer cancel()
-	err = c.api.DeleteClusterCIDR(ctx, cc.Name, cc.UID, cc.ResourceVersion)
+	err := c.api.DeleteClusterCIDR(ctx, cc.Name, cc.UID, cc.ResourceVersion)
 	switch {
 	case err == nil:
 		klog.FromContext(ctx).Info("Deleting a ClusterCIDR of other flags, which no Node uses", "clusterCIDR", klog.KObj(cc))

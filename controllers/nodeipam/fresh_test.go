@@ -22,6 +22,7 @@ import (
 	coreinformers "k8s.io/client-go/informers/core/v1"
 	"k8s.io/client-go/kubernetes/fake"
 	corelisters "k8s.io/client-go/listers/core/v1"
+	networkinglisters "k8s.io/client-go/listers/networking/v1"
 	clienttesting "k8s.io/client-go/testing"
 	"k8s.io/client-go/tools/cache"
 
@@ -307,6 +308,52 @@ func TestServiceCIDRsThatAreNotThere(t *testing.T) {
 				defer cancel()
 				if got := c.waitServiceCIDRs(ctx); got != tc.want {
 					t.Errorf("it goes on: %t, want %t", got, tc.want)
+				}
+			})
+		})
+	}
+}
+
+// TestServiceCIDRsThatReadsDoNotHave: after a gap the watch is open, and reads reach an API server that does not have ServiceCIDRs.
+func TestServiceCIDRsThatReadsDoNotHave(t *testing.T) {
+	absent := apierrors.NewNotFound(networkingapiv1.Resource("servicecidrs"), "")
+	refused := apierrors.NewForbidden(networkingapiv1.Resource("servicecidrs"), "", errors.New("no"))
+	for name, tc := range map[string]struct {
+		answer   func(since time.Duration) error
+		from, to time.Duration // when it goes on
+	}{
+		"for good": {func(time.Duration) error { return absent }, health.NotServedFor, health.NotServedFor + 10*time.Second},
+		"for some seconds": {func(since time.Duration) error {
+			if since > 5*time.Second {
+				return nil
+			}
+			return absent
+		}, 5 * time.Second, 10 * time.Second},
+		"they are refused": {func(time.Duration) error { return refused }, 5 * time.Minute, 5 * time.Minute},
+		"now and then": {func(since time.Duration) error {
+			if since/(20*time.Second)%2 == 0 {
+				return absent
+			}
+			return refused
+		}, 5 * time.Minute, 5 * time.Minute},
+	} {
+		t.Run(name, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				began := time.Now()
+				ctx, cancel := context.WithTimeout(t.Context(), 5*time.Minute)
+				defer cancel()
+				c := &Controller{
+					serviceCIDRs: networkinglisters.NewServiceCIDRLister(cache.NewIndexer(cache.MetaNamespaceKeyFunc, cache.Indexers{})),
+					reads: map[string]fresh.Read{"ServiceCIDRs": func(context.Context, string) (map[string]string, string, error) {
+						if err := tc.answer(time.Since(began)); err != nil {
+							return nil, "", err
+						}
+						return nil, "9", nil
+					}},
+				}
+				known := c.knowServiceCIDRs(ctx)
+				if took := time.Since(began); took < tc.from || took > tc.to || known != (ctx.Err() == nil) {
+					t.Errorf("known: %t, after %v; want %v to %v", known, took, tc.from, tc.to)
 				}
 			})
 		})

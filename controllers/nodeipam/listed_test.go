@@ -94,8 +94,8 @@ func TestListIsHeardInTheOrderOfNames(t *testing.T) {
 				if got := l.node("a").Spec.PodCIDR; got != tc.gets {
 					t.Errorf("a shows %q, want %q", got, tc.gets)
 				}
-				if len(l.listed.unheard) > 0 {
-					t.Errorf("still not heard of: %v", l.listed.unheard)
+				if !l.listed.Complete() {
+					t.Errorf("still not heard of all: %v", l.listed)
 				}
 			})
 		})

@@ -178,8 +178,9 @@ node_ipam_controller_range_covered{clusterCIDRName="covered-too",family="IPv4",n
 # HELP node_ipam_controller_terminating_clustercidr_nodes [ALPHA] Number of Nodes that keep a ClusterCIDR which is being deleted. There is a series for every such ClusterCIDR.
 # TYPE node_ipam_controller_terminating_clustercidr_nodes gauge
 node_ipam_controller_terminating_clustercidr_nodes{clusterCIDRName="going"} 2
-# HELP node_ipam_controller_waiting_nodes [ALPHA] Number of Nodes that no ClusterCIDR can serve, by reason: NoClusterCIDR, NotSelected, Full, Pending, Disabled, Terminating, Invalid.
+# HELP node_ipam_controller_waiting_nodes [ALPHA] Number of Nodes that no ClusterCIDR can serve, by reason: NoClusterCIDR, NotSelected, Full, Pending, Disabled, Terminating, Invalid; or that wait because changes may have been missed: ChangesMissed.
 # TYPE node_ipam_controller_waiting_nodes gauge
+node_ipam_controller_waiting_nodes{reason="ChangesMissed"} 0
 node_ipam_controller_waiting_nodes{reason="Disabled"} 0
 node_ipam_controller_waiting_nodes{reason="Full"} 2
 node_ipam_controller_waiting_nodes{reason="Invalid"} 0

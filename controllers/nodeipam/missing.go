@@ -4,7 +4,6 @@ import (
 	"time"
 
 	v1 "k8s.io/api/core/v1"
-	"k8s.io/client-go/tools/cache"
 	"k8s.io/klog/v2"
 
 	"github.com/multicidr/controller-manager/controllers/lease"
@@ -50,17 +49,6 @@ func (c *Controller) settle(b *allocator.State, name string) {
 		c.nodeQueue.AddAfter(name, doubtInterval)
 	}
 	c.health.Doubts(name, b.InDoubt(name))
-}
-
-// fromList reports whether an informer learned of a change from a list: the last state of a deleted object is unknown, or the object of
-// that name has another UID.
-func fromList(before, now any) bool {
-	if _, ok := before.(cache.DeletedFinalStateUnknown); ok {
-		return true
-	}
-	was, ok := before.(*v1.Node)
-	is, ok2 := now.(*v1.Node)
-	return ok && ok2 && was.UID != is.UID
 }
 
 // conclude ends a Node's reservation once it is certain that no write of it is stored, and reports blocks that are in doubt from now on.

@@ -24,8 +24,8 @@ var modelFields = map[string]struct {
 	"election": {election{}, "lock fence tried renewed renewalSent observed observedAt released", ""},
 	"process": {process{}, "asleep election controller caches queues tasks asOf serving stopping seen lastSaid",
 		// turns is empty between two moves but for Nodes that need blocks, which follow from seen; w, flags, shifted, clockSet, paused never change in the model, and asleep is in the ages by both clocks; a name is a rank; nothing
-		// panics, so nothing is broken or rebuilt; no cache is mute; chosen is for events, which are not worked on; no list is heard late.
-		"w name turns listedFirst chosen flags shifted clockSet paused broken rebuilt mute"},
+		// panics, so nothing is broken or rebuilt; no cache is mute; chosen is for events, which are not worked on; no list is heard late, and no watch breaks off.
+		"w name turns listedFirst missed caughtUp unsent chosen flags shifted clockSet paused broken rebuilt mute"},
 	"simServer": {simServer{}, "changes objects events lease",
 		// policy is the setting's; uids makes names; applied is in the status, which nobody else writes here; the rest never changes.
 		"now uids policy applied onPodCIDRs onFinalizers onFinalizerRemoved onAllocation dropsFinalizers keepsFinalizers dropsPodCIDRs altered"},
@@ -50,10 +50,10 @@ var modelFields = map[string]struct {
 		"refusals why"},
 	"Controller": {Controller{}, "nodeQueue state filled",
 		// Statuses, ClusterCIDRs and events are not worked on in the model, and nothing depends on them; health, firstSeen and broken are for
-		// people; nothing panics; the ClusterCIDR is never deleted, so none is gone; events are handled as soon as the cache has them, so heardVersion is its and listed is empty; the rest never changes.
+		// people; nothing panics; the ClusterCIDR is never deleted, so none is gone; events are handled as soon as the cache has them, so heardVersion is its and listed is empty; no watch breaks off, so seen misses nothing, and mayBeInUse is empty; the rest never changes.
 		"api client clusterCIDRClient dynamic now flags primary workers identity fence nodes clusterCIDRs serviceCIDRs informers synced nodesAsOf nodesVersion clusterCIDRsVersion " +
 			"clusterCIDRQueue statusQueue mu statusWritten statusQueued health firstSeen broken breaking " +
-			"heardVersion witness stopHearing term leaseOfItsOwn takeoverDelay eventQueue entering selectors torn finalizerTries storedOtherwise stays goesSince awaited announcer earlier gone listed"},
+			"heardVersion witness stopHearing term leaseOfItsOwn takeoverDelay eventQueue entering selectors torn finalizerTries storedOtherwise stays goesSince awaited announcer earlier gone listed mayBeInUse reads readNodes seen"},
 }
 
 // pointedTo returns the type of the struct to which a field of a struct points.

@@ -10,6 +10,7 @@ import (
 	"github.com/multicidr/controller-manager/controllers/nodeipam/events"
 	"github.com/multicidr/controller-manager/controllers/nodeipam/health"
 	"github.com/multicidr/controller-manager/controllers/nodeipam/requests"
+	"github.com/multicidr/controller-manager/controllers/nodeipam/seen"
 	"github.com/multicidr/controller-manager/controllers/queues"
 	"github.com/multicidr/controller-manager/controllers/writes"
 	v1 "k8s.io/api/core/v1"
@@ -96,7 +97,7 @@ func (c *Controller) decide(name string) (d decision, err error) {
 			d.pause, d.read = b.Settle(node, now, renewals.WentBack)
 		case b.Undecided(name):
 			// The next renewal of the Lease decides which blocks it may get back.
-		case c.waitsForList(name):
+		case c.waitsForList(node):
 			// What would be chosen may be the podCIDRs of a Node that handlers have not heard of.
 		default:
 			c.reserve(b, &d)
@@ -110,6 +111,9 @@ func (c *Controller) reserve(b *allocator.State, d *decision) {
 	now, renewals := c.now(), c.renewals()
 	c.conclude(b, d.node, now, renewals)
 	if d.pause = b.GiveWay(d.node, now); d.pause > 0 {
+		return
+	}
+	if c.waitsForMissed(b, d.node) {
 		return
 	}
 	var say bool
@@ -137,6 +141,9 @@ func (c *Controller) reserve(b *allocator.State, d *decision) {
 func (c *Controller) observeNode(b *allocator.State, name string) (*v1.Node, error) {
 	node, err := c.nodes.Get(name)
 	c.settle(b, name)
+	if apierrors.IsNotFound(err) || err == nil && (clustercidr.ShowsPodCIDRs(node) || node.DeletionTimestamp != nil) {
+		c.listed.WaitsNoMore(name)
+	}
 	switch {
 	case apierrors.IsNotFound(err), err == nil && c.ahead(node):
 		return nil, nil
@@ -218,7 +225,7 @@ func (c *Controller) heardOfEnd(b *allocator.State, name string, before, now any
 	if now == nil && last == before {
 		c.heard(was) // which has the resource version of its deletion
 	}
-	if uid, known := b.UID(name); known && uid == was.UID && fromList(before, now) {
+	if uid, known := b.UID(name); known && uid == was.UID && seen.FromList(before, now) {
 		c.missed(b, name, now)
 	}
 	b.NodeGone(name, was.UID)

@@ -111,6 +111,10 @@ func (p *process) willPatchNode(name string, patch []byte) *nodeWrite {
 		if len(p.seen.writes[node.UID]) == 0 {
 			p.judgeListed(name, prefixes(node.Spec.PodCIDRs))
 		}
+		if p.unsent[node.UID] {
+			p.judgeMissed(seen, node.Annotations[networkingv1.AnnotationClusterCIDR])
+			delete(p.unsent, node.UID)
+		}
 		p.stillRight(seen, prefixes(node.Spec.PodCIDRs), node.Annotations[networkingv1.AnnotationClusterCIDR])
 	}
 	write := &nodeWrite{uid: node.UID, over: p.over()}
@@ -171,6 +175,9 @@ func (p *process) willPatchClusterCIDR(name string, patch []byte) {
 	if cc.Finalizers == nil || slices.Contains(cc.Finalizers, networkingv1.Finalizer) {
 		return
 	}
+	if p.cutOff() {
+		p.w.violate("what exists is known", "%s removes the finalizer of ClusterCIDR %s while a watch is broken off", p.name, name)
+	}
 	if seen := p.seen.clusterCIDRs[name]; seen == nil {
 		p.w.violate("invariant 5", "%s removes the finalizer of ClusterCIDR %s, which it knows to be gone", p.name, name)
 	} else if members := p.seen.membersOf(seen); len(members) > 0 {
@@ -190,7 +197,8 @@ func (p *process) willCreateEvent(event *v1.Event) {
 			p.w.violate("nobody is accused", "%s says of Node %s, which was served from %s: %s", p.name, event.InvolvedObject.Name, from, event.Message)
 		}
 	}
-	if event.Reason == events.ReasonNotAvailable && p.lastSaid[event.InvolvedObject.UID] == event.Name {
+	again := !strings.HasPrefix(event.Message, "Nothing is allocated") // That is said in each gap.
+	if again && event.Reason == events.ReasonNotAvailable && p.lastSaid[event.InvolvedObject.UID] == event.Name {
 		p.w.violate("it is said once", "%s says again of Node %s: %s", p.name, event.InvolvedObject.Name, event.Message)
 	}
 }
@@ -248,6 +256,7 @@ func (p *process) follow(node *v1.Node) {
 	}
 	delete(p.lastSaid, node.UID) // If it has to wait once more, that is news.
 	p.chosen[node.UID]++
+	p.unsent[node.UID] = true
 	p.w.note("  %s reserves %v of %s for Node %s", p.name, r.Blocks, r.ClusterCIDR, node.Name)
 }
 

@@ -29,6 +29,7 @@ var moves = func() map[string]moveKind {
 	all := maps.Clone(userMoves)
 	maps.Copy(all, processMoves)
 	maps.Copy(all, panicMoves)
+	maps.Copy(all, gapMoves)
 	return all
 }()
 

@@ -66,7 +66,12 @@ type process struct {
 	chosen     map[types.UID]int    // how often blocks were chosen for it
 	// listedFirst are Nodes with podCIDRs that a list showed before a handler heard of them.
 	listedFirst []*v1.Node
-	turns       turnsSeen
+	// missed is what it has to know after gaps, and caughtUp how many gaps of each kind it knows to be over. unsent are the Nodes for which blocks
+	// were chosen and never sent.
+	missed   map[kind]missed
+	caughtUp map[kind]int
+	unsent   map[types.UID]bool
+	turns    turnsSeen
 }
 
 // boot starts a process. made, if not nil, is what its --cluster-cidr stands for.
@@ -87,7 +92,8 @@ func (p *process) time() time.Time { return epoch.Add(p.monotonic()) }
 func (p *process) lead() {
 	p.caches, p.queues, p.lastSaid, p.chosen = map[kind]*simCache{}, map[string]*simQueue{}, map[types.UID]string{}, map[types.UID]int{}
 	p.seen = newView(p.w.serviceRanges, p.flags)
-	p.seen.kept, p.listedFirst, p.turns = p.kept, nil, turnsSeen{}
+	p.seen.kept, p.listedFirst, p.missed, p.unsent, p.turns = p.kept, nil, map[kind]missed{}, map[types.UID]bool{}, turnsSeen{}
+	p.caughtUp = map[kind]int{}
 	for _, k := range kinds {
 		p.caches[k] = &simCache{kind: k, objects: map[string]metav1.Object{}}
 	}
@@ -103,6 +109,7 @@ func (p *process) lead() {
 			return q
 		},
 	})
+	p.sees()
 }
 
 // The names of the queues, as newController gives them, in the order of Controller.lines.
@@ -122,26 +129,9 @@ func (p *process) fresh() bool {
 		}
 	}
 	c := p.controller
-	version := func(k kind) func() string {
-		return func() string {
-			if p.mute {
-				return ""
-			}
-			return strconv.Itoa(p.caches[k].revision)
-		}
-	}
-	all := func(k kind, shown func() (map[string]string, error), gone *fresh.Gone) fresh.Contents {
-		return fresh.Contents{Kind: string(k), Read: func(context.Context, string) (map[string]string, string, error) {
-			versions := map[string]string{}
-			for name, o := range p.w.server.objects[k] {
-				versions[name] = o.GetResourceVersion()
-			}
-			return versions, strconv.Itoa(p.w.server.revision()), nil
-		}, Shown: shown, Gone: gone}
-	}
 	fresh := fresh.Wait(noTime, &c.health,
-		fresh.Cache{Contents: all(kindNode, fresh.VersionsOf(c.nodes.List), nil), AsOf: p.asOf, Version: version(kindNode)},
-		fresh.Cache{Contents: all(kindClusterCIDR, fresh.VersionsOf(c.clusterCIDRs.List), c.gone), AsOf: p.asOf, Version: version(kindClusterCIDR)})
+		fresh.Cache{Contents: c.nodeContents(), AsOf: p.asOf, Version: c.nodesVersion},
+		fresh.Cache{Contents: c.clusterCIDRContents(), AsOf: p.asOf, Version: c.clusterCIDRsVersion})
 	if fresh && p.mute {
 		p.w.cover("fresh caches that cannot tell")
 	}
@@ -199,7 +189,11 @@ type simCache struct {
 	unheard []simEvent
 	// heard is the highest resource version of which they have been.
 	heard int
+	gap   health.Gap
 }
+
+// watched reports whether a watch brings changes.
+func (c *simCache) watched() bool { return c.listed && !c.gap.Open }
 
 // simEvent is what a handler is called with. before is nil for an object that is new, now for one that is gone.
 type simEvent struct {
@@ -627,6 +621,9 @@ func (p *process) run(line, name string) bool {
 	p.see(kind(line), name)
 	q.next = name
 	p.spawn(line, name, func() { queues.WorkOne(p.w.ctx, l.queue, l.sync) })
+	if _, waits := p.controller.listed.Waits(name); waits && p.controller.seen.Missed() != "" {
+		p.w.cover("a Node waits for what was missed")
+	}
 	return true
 }
 
@@ -743,12 +740,12 @@ func (a simAPI) PatchEvent(_ context.Context, _, name string, patch []byte) (*v1
 // kept is what the controller keeps for Nodes that a list lacks.
 func (p *process) kept() (all []ipam.Holding) {
 	if p.controller != nil {
-		all = p.controller.state.Kept()
+		all = keptBlocks(p.controller.state)
 	}
 	return all
 }
 
 // undecided reports whether the lease has to be renewed before a doubt is over.
 func (p *process) undecided() bool {
-	return p.controller != nil && len(p.controller.state.Kept()) > 0
+	return p.controller != nil && len(keptBlocks(p.controller.state)) > 0
 }

@@ -185,7 +185,7 @@ var processMoves = map[string]moveKind{
 		}
 		return words
 	}, onProcess(func(p *process, a []string) bool {
-		if p.controller == nil {
+		if p.controller == nil || p.caches[kind(a[0])].gap.Open {
 			return false
 		}
 		revision := min(wordToInt(a[1]), p.w.server.revision())
@@ -196,7 +196,7 @@ var processMoves = map[string]moveKind{
 		return true
 	})},
 	"relist": {15, with(processes(func(p *process) bool { return p.serving }), []string{string(kindNode), string(kindClusterCIDR)}, []string{"0", "1", "3"}, []string{"heard", "heard", "unheard"}), onProcess(func(p *process, a []string) bool {
-		if p.controller == nil {
+		if p.controller == nil || p.caches[kind(a[0])].gap.Open {
 			return false
 		}
 		p.list(kind(a[0]), max(0, p.w.server.revision()-wordToInt(a[1])), len(a) > 2 && a[2] == "unheard")
@@ -215,7 +215,7 @@ var processMoves = map[string]moveKind{
 		return slices.Concat(words, old, joins)
 	}, onProcess(func(p *process, a []string) bool {
 		old := p.w.server.node(a[0])
-		if p.controller == nil || !p.serving || old == nil || len(old.Finalizers) > 0 || len(old.Spec.PodCIDRs) == 0 || p.w.server.node(a[1]) != nil {
+		if p.controller == nil || !p.serving || p.caches[kindNode].gap.Open || old == nil || len(old.Finalizers) > 0 || len(old.Spec.PodCIDRs) == 0 || p.w.server.node(a[1]) != nil {
 			return false
 		}
 		p.w.server.delete(kindNode, a[0])
@@ -231,7 +231,7 @@ var processMoves = map[string]moveKind{
 		var some [][]string
 		for _, p := range w.running() {
 			for _, k := range kinds {
-				if p.controller != nil && p.caches[k].listed && (p.caches[k].behind(w.server) > 0 || !p.serving && p.caches[k].revision < w.server.revision()) {
+				if p.controller != nil && p.caches[k].watched() && (p.caches[k].behind(w.server) > 0 || !p.serving && p.caches[k].revision < w.server.revision()) {
 					some = append(some, []string{p.name, string(k)})
 				}
 			}
@@ -242,7 +242,7 @@ var processMoves = map[string]moveKind{
 		}
 		return append(words, oneOf(d, []string{"1", "1", "1", "2", "5"}))
 	}, onProcess(func(p *process, a []string) bool {
-		if p.controller == nil || !p.caches[kind(a[0])].listed {
+		if p.controller == nil || !p.caches[kind(a[0])].watched() {
 			return false
 		}
 		before := p.caches[kind(a[0])].revision
@@ -258,9 +258,9 @@ var processMoves = map[string]moveKind{
 	})},
 	// The cache runs ahead of the handlers.
 	"cache": {60, with(processes(func(p *process) bool {
-		return p.controller != nil && p.caches[kindNode].listed && p.caches[kindNode].behind(p.w.server) > 1
+		return p.controller != nil && p.caches[kindNode].watched() && p.caches[kindNode].behind(p.w.server) > 1
 	}), []string{string(kindNode)}, []string{"2", "5", "20"}), onProcess(func(p *process, a []string) bool {
-		return p.controller != nil && p.caches[kind(a[0])].listed && len(p.cache(kind(a[0]), wordToInt(a[1]))) > 0
+		return p.controller != nil && p.caches[kind(a[0])].watched() && len(p.cache(kind(a[0]), wordToInt(a[1]))) > 0
 	})},
 	"hear": {300, hearing, onProcess(func(p *process, a []string) bool {
 		if p.controller == nil || len(p.caches[kind(a[0])].unheard) == 0 {

@@ -18,6 +18,7 @@ import (
 	"k8s.io/klog/v2"
 
 	networkingv1 "github.com/multicidr/controller-manager/apis/networking/v1"
+	"github.com/multicidr/controller-manager/controllers/nodeipam/finalizers"
 	"github.com/multicidr/controller-manager/controllers/nodeipam/health"
 	"github.com/multicidr/controller-manager/controllers/queues"
 )
@@ -236,6 +237,10 @@ func (w *world) settleOnce(p *process) (more bool) {
 		more = true
 	}
 	for _, k := range kinds {
+		more = p.back(k, "resumed", false) || more
+	}
+	more = p.catchUp() || more
+	for _, k := range kinds {
 		if p.caches[k].behind(w.server) > 0 || len(p.caches[k].unheard) > 0 {
 			p.deliver(k, w.server.revision())
 			more = true
@@ -295,6 +300,7 @@ func (w *world) calmly(p *process) {
 	}
 	p.rebuild()
 	for _, k := range kinds {
+		p.back(k, "resumed", false)
 		p.list(k, w.server.revision(), false)
 	}
 	p.readFresh()
@@ -357,7 +363,7 @@ func (w *world) awaitWhatIsNotKept(p *process) {
 		w.cover("blocks are kept until the lease is renewed")
 		w.rest(p, 3*retryPeriod)
 		if p.undecided() {
-			w.violate("doubt ends", "%s: %v", p.name, p.controller.state.Kept())
+			w.violate("doubt ends", "%s: %v", p.name, keptBlocks(p.controller.state))
 		}
 	}
 	for i := 0; i < 3 && p.holdsBack(); i++ { // One Node may give way when the first has got its blocks.
@@ -366,13 +372,13 @@ func (w *world) awaitWhatIsNotKept(p *process) {
 	}
 	if w.server.altered {
 		w.cover("a write is not kept")
-		w.rest(p, max(receiptLasts, finalizerPatience)+2*queues.RetryMax)
+		w.rest(p, max(receiptLasts, finalizers.Patience)+2*queues.RetryMax)
 		return
 	}
 	for _, o := range w.server.objects[kindClusterCIDR] {
 		if alive(o) && !slices.Contains(o.GetFinalizers(), networkingv1.Finalizer) {
 			w.cover("a finalizer is not kept")
-			w.rest(p, finalizerPatience+2*queues.RetryMax)
+			w.rest(p, finalizers.Patience+2*queues.RetryMax)
 			return
 		}
 	}

@@ -3,7 +3,6 @@ package nodeipam
 import (
 	"context"
 	"sync"
-	"time"
 
 	networkingapiv1 "k8s.io/api/networking/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
@@ -13,13 +12,13 @@ import (
 	"k8s.io/client-go/tools/cache"
 	"k8s.io/klog/v2"
 
-	networkingv1 "github.com/multicidr/controller-manager/apis/networking/v1"
 	"github.com/multicidr/controller-manager/controllers/nodeipam/allocator"
 	"github.com/multicidr/controller-manager/controllers/nodeipam/fresh"
 	"github.com/multicidr/controller-manager/controllers/nodeipam/fromflags"
 	"github.com/multicidr/controller-manager/controllers/nodeipam/health"
 	"github.com/multicidr/controller-manager/controllers/nodeipam/internal/parallel"
 	"github.com/multicidr/controller-manager/controllers/nodeipam/stored"
+	"github.com/multicidr/controller-manager/controllers/nodeipam/takeover"
 )
 
 // start returns when the state knows every ClusterCIDR and what every Node holds, so that allocation can begin; false if ctx was done
@@ -49,7 +48,8 @@ func (c *Controller) start(ctx context.Context) bool {
 	if !fresh.Wait(ctx, &c.health, fresh.Cache{Contents: c.nodeContents(), AsOf: c.nodesAsOf, Version: c.nodesVersion}, fresh.Cache{Contents: c.clusterCIDRContents(), AsOf: clusterCIDRsAsOf, Version: c.clusterCIDRsVersion}) {
 		return false
 	}
-	if !c.waitTakeover(ctx) {
+	leader := takeover.Leader{Term: c.term, LeaseOfItsOwn: c.leaseOfItsOwn, Delay: c.takeoverDelay, Nodes: c.nodes, Contents: c.nodeContents(), Health: &c.health, Now: c.now}
+	if !leader.Wait(ctx) {
 		return false
 	}
 	if err := c.readAll(ctx); err != nil {
@@ -68,12 +68,9 @@ func (c *Controller) waitSynced(ctx context.Context, kind string) bool {
 	return cache.WaitForCacheSync(ctx.Done(), c.synced[kind]) // WaitForNamedCacheSync calls it an error when ctx ends
 }
 
-// notServedFor is for how long the API server must answer that it has no ServiceCIDRs until the start does not wait for them any more.
-const notServedFor = 30 * time.Second
-
-// waitServiceCIDRs waits until the cache shows all ServiceCIDRs. Discovery said that the API server has them, but it may have none: while
-// several API servers are upgraded one after the other, requests reach older ones, too, and an upgrade can be undone. If ServiceCIDRs come
-// later, the informer tells.
+// waitServiceCIDRs waits until the cache shows all ServiceCIDRs. The API server may have none, even if discovery said that it has: while
+// several API servers are upgraded one after the other, requests reach older ones, too, and an upgrade can be undone. kube-controller-manager
+// does not ask discovery. If ServiceCIDRs come later, the informer tells.
 func (c *Controller) waitServiceCIDRs(ctx context.Context) bool {
 	waiting, stop := context.WithCancel(ctx)
 	defer stop()
@@ -81,27 +78,15 @@ func (c *Controller) waitServiceCIDRs(ctx context.Context) bool {
 	defer looking.Wait()
 	defer stop()
 	looking.Go(func() {
-		var since time.Time // of the first of the last answers that were all the same: there are none
-		_ = wait.PollUntilContextCancel(waiting, fresh.LookInterval, true, func(ctx context.Context) (bool, error) {
-			_, err := c.client.NetworkingV1().ServiceCIDRs().List(ctx, metav1.ListOptions{Limit: 1})
-			if !apierrors.IsNotFound(err) {
-				since = time.Time{}
-				return false, nil
-			}
-			if since.IsZero() {
-				since = time.Now()
-			}
-			if time.Since(since) >= notServedFor {
-				stop()
-			}
-			return false, nil
-		})
+		if fresh.Absent(waiting, c.client.NetworkingV1().ServiceCIDRs().List) {
+			stop()
+		}
 	})
 	if c.waitSynced(waiting, "ServiceCIDRs") && fresh.WaitShown(waiting, &c.health, c.serviceCIDRContents()) {
 		return true
 	}
 	if ctx.Err() == nil {
-		klog.FromContext(ctx).Info("The API server names ServiceCIDRs in its discovery and does not have them: until it has, the controller knows only the service ranges in --service-cluster-ip-range")
+		klog.FromContext(ctx).Info("The API server does not have ServiceCIDRs: until it has, the controller knows only the service ranges in --service-cluster-ip-range")
 	}
 	return ctx.Err() == nil
 }
@@ -110,19 +95,27 @@ func (c *Controller) waitServiceCIDRs(ctx context.Context) bool {
 // consistent read of ClusterCIDRs, and c.nodesAsOf that of a consistent read of Nodes.
 func (c *Controller) canRead(ctx context.Context) (asOf string, ok bool) {
 	list, err := stored.ClusterCIDRs(c.dynamic).List(ctx, metav1.ListOptions{Limit: 1})
-	t := c.unreadable(err)
+	t := stored.Unreadable(err, c.clusterCIDRClient)
 	if err == nil && c.nodesAsOf == "" {
-		if c.nodesAsOf, err = fresh.ReadNodes(ctx, c.client); err != nil {
-			t = health.Problem{What: "Nodes cannot be read: if that is forbidden, " + health.ApplyRBAC, Err: err}
-		}
+		c.nodesAsOf, err = c.readNodes(ctx)
+		t = nodesUnreadable(err)
 	}
 	if err == nil {
 		return list.GetResourceVersion(), true
 	}
+	c.waitForEnd(ctx, t, err)
+	return "", false
+}
+
+// waitForEnd reports what must end before a Node can get podCIDRs.
+func (c *Controller) waitForEnd(ctx context.Context, t health.Problem, err error) {
 	if ctx.Err() == nil && c.health.WaitFor(health.Problem{What: "the end of this problem: " + t.What, Err: t.Err}) {
 		klog.FromContext(ctx).Error(err, "No Node gets podCIDRs: "+t.What)
 	}
-	return "", false
+}
+
+func nodesUnreadable(err error) health.Problem {
+	return health.Problem{What: "Nodes cannot be read: if that is forbidden, " + health.ApplyRBAC, Err: err}
 }
 
 // readAll records everything in the caches in the state.
@@ -176,44 +169,23 @@ func (c *Controller) fill(ctx context.Context, b *allocator.State) error {
 	return nil
 }
 
-// unreadable says why ClusterCIDRs cannot be read and what to do about it; the zero value if err is nil.
-func (c *Controller) unreadable(err error) health.Problem {
-	switch {
-	case err == nil:
-		return health.Problem{}
-	case apierrors.IsNotFound(err), apierrors.IsForbidden(err) && !c.crdExists():
-		return health.Problem{What: health.CRDMissing}
-	case apierrors.IsForbidden(err):
-		return health.Problem{What: "the controller may not read ClusterCIDRs: " + health.ApplyRBAC, Err: err}
-	default:
-		return health.Problem{What: "ClusterCIDRs cannot be read", Err: err}
-	}
-}
-
-// crdExists asks discovery, which every client may use. A list without permission is Forbidden even if the resource does not exist. Without
-// an answer from discovery, the CRD is assumed to exist.
-func (c *Controller) crdExists() bool {
-	_, err := c.clusterCIDRClient.Discovery().ServerResourcesForGroupVersion(networkingv1.SchemeGroupVersion.String())
-	return !apierrors.IsNotFound(err)
-}
-
 func (c *Controller) nodeContents() fresh.Contents {
-	return fresh.Contents{Kind: "Nodes", Read: fresh.ReadPages(c.client.CoreV1().Nodes().List), Shown: fresh.VersionsOf(c.nodes.List)}
+	return fresh.Contents{Kind: "Nodes", Read: c.reads["Nodes"], Shown: fresh.VersionsOf(c.nodes.List)}
 }
 
 func (c *Controller) clusterCIDRContents() fresh.Contents {
-	return fresh.Contents{Kind: "ClusterCIDRs", Read: fresh.ReadPages(stored.ClusterCIDRs(c.dynamic).List), Shown: fresh.VersionsOf(c.clusterCIDRs.List), Gone: c.gone}
+	return fresh.Contents{Kind: "ClusterCIDRs", Read: c.reads["ClusterCIDRs"], Shown: fresh.VersionsOf(c.clusterCIDRs.List), Gone: c.gone}
 }
 
 func (c *Controller) serviceCIDRContents() fresh.Contents {
-	return fresh.Contents{Kind: "ServiceCIDRs", Read: fresh.ReadPages(c.client.NetworkingV1().ServiceCIDRs().List), Shown: fresh.VersionsOf(c.serviceCIDRs.List)}
+	return fresh.Contents{Kind: "ServiceCIDRs", Read: c.reads["ServiceCIDRs"], Shown: fresh.VersionsOf(c.serviceCIDRs.List)}
 }
 
 func (c *Controller) noteRead(ctx context.Context, err error) {
 	if ctx.Err() != nil || apierrors.IsResourceExpired(err) || apierrors.IsGone(err) {
 		return // shutdown, or a watch that restarts from a list
 	}
-	t := c.unreadable(err)
+	t := stored.Unreadable(err, c.clusterCIDRClient)
 	changed := c.health.Read(t)
 	switch {
 	case changed && err != nil:

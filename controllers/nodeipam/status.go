@@ -7,7 +7,6 @@ import (
 	"time"
 
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
-	"k8s.io/apimachinery/pkg/api/meta"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
 	networkingv1 "github.com/multicidr/controller-manager/apis/networking/v1"
@@ -95,35 +94,12 @@ func (c *Controller) decideStatus(name string) (d statusDecision, err error) {
 		if d.want, known = b.Status(d.cc); !known {
 			return
 		}
-		c.alarmOf(b, d.cc, d.want)
+		if reason := c.announcer.alarms.Enter(d.cc, d.want, b.InUse); reason != "" {
+			c.announce(events.AboutClusterCIDR, name, reason)
+		}
 		if d.due = !allocator.StatusShows(d.cc.Status, d.want); d.due {
 			c.statusWritten[name] = c.now()
 		}
 	})
 	return d, err
-}
-
-// alarmOf queues an event about the state that a ClusterCIDR enters. There is none for a deletion while no Node uses the ClusterCIDR.
-func (c *Controller) alarmOf(b *allocator.State, cc *networkingv1.ClusterCIDR, now networkingv1.ClusterCIDRStatus) {
-	alarmOf := func(status networkingv1.ClusterCIDRStatus) (reason, message string) {
-		ready := meta.FindStatusCondition(status.Conditions, networkingv1.ConditionReady)
-		if ready == nil {
-			return "", ""
-		}
-		return alarmReasons[ready.Reason], ready.Message
-	}
-	before, _ := alarmOf(cc.Status)
-	reason, message := alarmOf(now)
-	if reason == events.ReasonDeletionBlocked && !b.InUse(cc.Name) {
-		reason = ""
-	}
-	c.alarmed(cc, before, reason, message)
-}
-
-// alarmReasons are event reasons, by those reasons of the condition Ready that need somebody's attention.
-var alarmReasons = map[string]string{
-	networkingv1.ReasonExhausted:   events.ReasonExhausted,
-	networkingv1.ReasonInvalid:     events.ReasonInvalid,
-	networkingv1.ReasonTerminating: events.ReasonDeletionBlocked,
-	networkingv1.ReasonPending:     events.ReasonFinalizerMissing,
 }

@@ -235,22 +235,13 @@ func (o *options) validateElection() []error {
 			errs = append(errs, fmt.Errorf("--leader-elect-resource-name=%s is no name of a Lease: %s", o.lockName, wrong))
 		}
 	}
+	if o.lockName == "kube-controller-manager" || o.lockName == "cloud-controller-manager" { // perhaps from a file of theirs
+		errs = append(errs, fmt.Errorf("--leader-elect-resource-name=%s is the Lease by which %[1]s leads, and this program would take it away: leave it out", o.lockName))
+	}
 	for _, wrong := range validation.ValidateNamespaceName(o.lockNamespace, false) {
 		errs = append(errs, fmt.Errorf("%q is no name of a namespace (--leader-elect-namespace, or POD_NAMESPACE): %s", o.lockNamespace, wrong))
 	}
-	if o.leaseDuration < time.Second {
-		errs = append(errs, fmt.Errorf("--leader-elect-lease-duration=%v must be 1s or more, because a Lease counts whole seconds", o.leaseDuration))
-	}
-	if o.leaseDuration <= o.renewDeadline {
-		errs = append(errs, fmt.Errorf("--leader-elect-lease-duration=%v must be longer than --leader-elect-renew-deadline=%v", o.leaseDuration, o.renewDeadline))
-	}
-	if o.retryPeriod <= 0 {
-		errs = append(errs, fmt.Errorf("--leader-elect-retry-period=%v must be longer than 0", o.retryPeriod))
-	}
-	if float64(o.renewDeadline) <= leaderelection.JitterFactor*float64(o.retryPeriod) {
-		errs = append(errs, fmt.Errorf("--leader-elect-renew-deadline=%v must be longer than %v times --leader-elect-retry-period=%v", o.renewDeadline, leaderelection.JitterFactor, o.retryPeriod))
-	}
-	return errs
+	return append(errs, lease.ValidateTimes(o.leaseDuration, o.renewDeadline, o.retryPeriod)...)
 }
 
 // clientConfig returns the configuration of all clients. Inside a cluster it has the credentials of the service account.

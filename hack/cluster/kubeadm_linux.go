@@ -73,14 +73,8 @@ func (m machine) kubeadmInit(ctx context.Context, opts upOptions) error {
 		}
 		initConfig.object("patches")["directory"] = "/etc/kubernetes/patches"
 	}
-	for there, file := range opts.files {
-		content, err := os.ReadFile(file)
-		if err != nil {
-			return err
-		}
-		if err := os.WriteFile(m.disk(strings.TrimPrefix(there, "/")), content, 0o600); err != nil {
-			return err
-		}
+	if err := m.put(opts.files); err != nil {
+		return err
 	}
 
 	ours, err := parse(kubeletConfig)
@@ -93,6 +87,20 @@ func (m machine) kubeadmInit(ctx context.Context, opts upOptions) error {
 		return err
 	}
 	return m.kubeadm(ctx, "init", documents)
+}
+
+// put copies files to a machine, each to the path that is its key.
+func (m machine) put(files map[string]string) error {
+	for there, file := range files {
+		content, err := os.ReadFile(file)
+		if err != nil {
+			return err
+		}
+		if err := os.WriteFile(m.disk(strings.TrimPrefix(there, "/")), content, 0o600); err != nil {
+			return err
+		}
+	}
+	return nil
 }
 
 // kubernetesVersion is that of bin; without it kubeadm would ask the internet for the newest.

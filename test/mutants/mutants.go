@@ -80,6 +80,7 @@ const (
 	testInstances    = "./controllers/clusteripam/claims/binding TestInstanceOfAClaim"
 	testConfig       = "./controllers/clusteripam/gate/opening TestConfig"
 	testOther        = "./controllers/clusteripam/shell TestOther"
+	testOtherWrote   = "./controllers/nodeipam/author TestOther"
 	testInfoblox     = "./controllers/clusteripam/infoblox TestSimulation"
 	testModel        = "./controllers/nodeipam TestModel"
 	testNewRange     = "./controllers/ipam TestNewRange"
@@ -96,8 +97,8 @@ const (
 	testRequests     = "./controllers/nodeipam/requests TestRequests"
 	testStored       = "./controllers/nodeipam TestReservationThatWasStored"
 	testStaysInside  = "./controllers/nodeipam/requests TestWriteWithoutAnswerStaysInside"
-	testTakeover     = "./controllers/nodeipam TestTakeoverWait"
-	testTakeoverSeen = "./controllers/nodeipam TestTakeoverIsSeen"
+	testTakeover     = "./controllers/nodeipam/takeover TestTakeoverWait"
+	testTakeoverSeen = "./controllers/nodeipam/takeover TestTakeoverIsSeen"
 	testTermOnLease  = "./controllers/lease TestTermOnTheLease"
 	testPredecessor  = "./controllers/lease TestPredecessor"
 	testTransport    = "./controllers/lease TestTransport"
@@ -817,8 +818,9 @@ var mutants = []mutant{
 	// After a panic.
 	{
 		name: "no-wait-after-a-panic", defect: "after a panic the controller starts anew while writes from before may still be carried out",
-		old: "\t\tif left <= 0 {\n",
-		new: "\t\tif left <= 0 || true {\n",
+		old:  "\t\tif left <= 0 {\n",
+		new:  "\t\tif left <= 0 || true {\n",
+		test: testWaits,
 	},
 	{
 		name: "start-does-not-wait", defect: "the start does not ask whether writes from before may still be carried out",
@@ -910,7 +912,7 @@ var mutants = []mutant{
 	},
 	{
 		name: "finalizer-tried-once", defect: "a finalizer that was added and is not there is not added again",
-		old: "\tc.clusterCIDRQueue.AddAfter(p.Name, finalizerPatience)\n",
+		old: "\tc.clusterCIDRQueue.AddAfter(p.Name, finalizers.Patience)\n",
 		new: "",
 	},
 	{
@@ -936,8 +938,8 @@ var mutants = []mutant{
 	},
 	{
 		name: "alarm-forgotten", defect: "an event on a ClusterCIDR is not written because its status is",
-		old:  "\t\treturn a, ok && now.reason == reason && !now.stored\n",
-		new:  "\t\tcc, _ := c.clusterCIDRs.Get(name)\n\t\treturn a, ok && now.reason == reason && !now.stored && cc == nil\n",
+		old:  "\t\ta.about, a.message, due = c.announcer.alarms.Due(name, reason)\n\t\treturn a, due\n",
+		new:  "\t\ta.about, a.message, due = c.announcer.alarms.Due(name, reason)\n\t\tcc, _ := c.clusterCIDRs.Get(name)\n\t\treturn a, due && cc == nil\n",
 		test: testEventHangs,
 	},
 	{
@@ -992,7 +994,7 @@ var mutants = []mutant{
 	},
 	{
 		name: "takeover-not-read-again", defect: "what arrived during the wait is not read before the first choice",
-		old:  "return fresh.WaitShown(ctx, &c.health, c.nodeContents())",
+		old:  "return fresh.WaitShown(ctx, l.Health, l.Contents)",
 		new:  "return true",
 		test: testTakeoverSeen,
 	},
@@ -1004,8 +1006,8 @@ var mutants = []mutant{
 	},
 	{
 		name: "takeover-marked-too-early", defect: "a leader that ends during the wait tells its successor that it is over",
-		old:  "\tpredecessor := c.term.Predecessor()\n",
-		new:  "\tpredecessor := c.term.Predecessor()\n\tc.term.Mark()\n",
+		old:  "\tpredecessor := l.Term.Predecessor()\n",
+		new:  "\tpredecessor := l.Term.Predecessor()\n\tl.Term.Mark()\n",
 		test: testTakeoverSeen,
 	},
 	{
@@ -1133,7 +1135,7 @@ var mutants = []mutant{
 	{
 		name: "finalizer-lost-is-new", defect: "whoever takes a finalizer away at each event makes the controller write without a pause",
 		old:  "\tcase !finalized && stays:\n",
-		new:  "\tcase !finalized && stays:\n\t\tdelete(c.finalizerTries, name)\n\tcase false:\n",
+		new:  "\tcase !finalized && stays:\n\t\tdelete(t, name)\n\tcase false:\n",
 		test: "./controllers/nodeipam TestFinalizerTakenAwayAtEachEvent",
 	},
 	{
@@ -1150,9 +1152,9 @@ var mutants = []mutant{
 	},
 	{
 		name: "unnamed-writer-unseen", defect: "another allocator that leaves no name and chooses alike is taken for this process",
-		old:  "\tnamed := c.wrote(node) &&",
-		new:  "\tnamed := false && c.wrote(node) &&",
-		test: "./controllers/nodeipam TestAnotherAllocatorIsNoticed",
+		old:  "\tnamed := wrote(node) &&",
+		new:  "\tnamed := false && wrote(node) &&",
+		test: testOtherWrote,
 	},
 	{
 		name: "served-in-doubt", defect: "after a restore of etcd a Node that is back already gets other blocks than its machine uses",
@@ -1198,9 +1200,9 @@ var mutants = []mutant{
 	},
 	{
 		name: "replaced-name-unseen", defect: "two processes that write the same block into one Node do not notice each other",
-		old:  "(!clustercidr.ShowsPodCIDRs(was) || replaced)",
+		old:  "(!clustercidr.ShowsPodCIDRs(was) || by.Replaced)",
 		new:  "!clustercidr.ShowsPodCIDRs(was)",
-		test: testAllocator,
+		test: testOtherWrote,
 	},
 	{
 		name: "deposed-leader-accuses", defect: "a leader that was deposed reports its successor as another allocator",
@@ -1210,7 +1212,7 @@ var mutants = []mutant{
 	},
 	{
 		name: "earlier-leader-accused", defect: "a write of an earlier leader that arrives late counts as another allocator's",
-		old:  " || c.wroteEarlier(node) {",
+		old:  " || c.earlier.Wrote(node, c.now()) {",
 		new:  " {",
 		test: testEarlier,
 	},
@@ -1335,14 +1337,117 @@ var mutants = []mutant{
 	},
 	{
 		name: "listed-and-not-heard", defect: "while handlers hear of a list, a Node gets podCIDRs that another Node in the list has",
-		old: "case c.waitsForList(name):",
-		new: "case c.waitsForList(name) && c.workers < 0:",
+		old: "case c.waitsForList(node):",
+		new: "case c.waitsForList(node) && c.workers < 0:",
 	},
 	{
 		name: "listed-and-heard-too-early", defect: "a Node in a list counts as known when handlers hear of it, although the cache is ahead and the state does not know it",
 		old:  "ended || shown != nil && shown.UID == uid",
 		new:  "ended || exists && is.UID == uid",
 		test: "./controllers/nodeipam TestListIsHeardInTheOrderOfNames",
+	},
+	{
+		name: "missed-and-chosen", defect: "while changes are known not to be seen, Nodes get podCIDRs",
+		old: "if c.waitsForMissed(b, d.node) {",
+		new: "if c.waitsForMissed(b, d.node) && c.workers < 0 {",
+	},
+	{
+		name: "missed-and-not-read", defect: "when all watches are open again, what was missed counts as known, although a list or a watch can still be behind",
+		old: "if k.kinds[i].Know(ctx) {",
+		new: "if len(k.kinds) > 0 || k.kinds[i].Know(ctx) {",
+	},
+	{
+		name: "missed-while-others-are", defect: "a kind of object is read only when no other kind has a gap, so nothing is known where watches end all the time",
+		old:  "if g := kind.Gap(); !g.Open && ",
+		new:  "if g := kind.Gap(); !slices.ContainsFunc(k.gaps(), func(g health.Gap) bool { return g.Open }) && ",
+		test: "./controllers/nodeipam/seen TestRun",
+	},
+	{
+		name: "missed-and-healthy", defect: "health says nothing while no Node gets podCIDRs, because watches end before everything is read",
+		old:  "if since.IsZero() || time.Since(since) < long {",
+		new:  "if since.IsZero() || long > 0 {",
+		test: "./controllers/nodeipam/seen TestRun",
+	},
+	{
+		name: "missed-where-reads-are-404", defect: "no Node gets podCIDRs while reads reach an API server that does not have ServiceCIDRs, and the watch another one",
+		old:  "contents.Read = contents.UnlessAbsent(stop)",
+		new:  "contents.Read = contents.Read.UnlessAbsent(func() {})",
+		test: "./controllers/nodeipam TestServiceCIDRsThatReadsDoNotHave",
+	},
+	{
+		name: "missed-by-the-gone", defect: "an event says that a Node waits which is gone, or has podCIDRs by now",
+		old:  "c.listed.WaitsNoMore(name)",
+		new:  "_ = c.listed.WaitsNoMore",
+		test: "./controllers/nodeipam TestNodesThatNeedNothingDoNotWait",
+	},
+	{
+		name: "missed-uncounted", defect: "the metric of pending Nodes does not count those that wait for what was missed",
+		old:  "f.Pending[allocator.PendingMissed]++",
+		new:  "f.Pending[allocator.PendingMissed] += 0",
+		test: "./controllers/nodeipam TestNodesThatNeedNothingDoNotWait",
+	},
+	{
+		name: "missed-and-let-go", defect: "a ClusterCIDR loses its finalizer while changes are not seen, and a Node that uses it may be among them",
+		old: "b.InUse(name) || known.State == ipam.Terminating && c.waitsForUsers(name)",
+		new: "b.InUse(name)",
+	},
+	{
+		name: "missed-and-deleted", defect: "the ClusterCIDR of earlier flags is deleted while changes are not seen, and a Node that uses it may be among them",
+		old:  "b.InUse(cc.Name) || c.waitsForUsers(cc.Name)",
+		new:  "b.InUse(cc.Name)",
+		test: "./controllers/nodeipam TestClusterCIDRsStayWhileSomethingIsMissed",
+	},
+	{
+		name: "missed-and-kept", defect: "a ClusterCIDR that stayed because changes were not seen stays for ever",
+		old:  "c.clusterCIDRQueue.Add(name)\n\t}\n\tclear(c.mayBeInUse)",
+		new:  "_ = name\n\t}\n\tclear(c.mayBeInUse)",
+		test: "./controllers/nodeipam TestClusterCIDRsStayWhileSomethingIsMissed",
+	},
+	{
+		name: "missed-and-not-woken", defect: "Nodes that joined while changes were not seen are not queued when they are",
+		old: "c.safely(func() { c.with(func(*allocator.State) { c.heardAll() }) })",
+		new: "c.safely(func() { c.with(func(*allocator.State) {}) })",
+	},
+	{
+		name: "missed-kind-forgotten", defect: "Nodes get podCIDRs while changes of ServiceCIDRs are known not to be seen",
+		old: "add(\"ServiceCIDRs\", c.knowServiceCIDRs)",
+		new: "_ = c.knowServiceCIDRs",
+	},
+	{
+		name: "missed-and-only-cached", defect: "what was missed counts as known when the cache shows it, although handlers are behind and the state does not have it",
+		old:  "c.listed.Cached(node)",
+		new:  "_ = node.UID",
+		test: "./controllers/nodeipam TestKnownWhenHeard",
+	},
+	{
+		name: "missed-and-written-again", defect: "a block that was written and not kept is not written again while changes are not seen",
+		old:  "if c.seen.Missed() == \"\" || b.MayBeWritten(node) {",
+		new:  "if c.seen.Missed() == \"\" {",
+		test: "./controllers/nodeipam TestNodesWaitForWhatWasMissed",
+	},
+	{
+		name: "missed-unnoticed", defect: "a watch that breaks off while it works is no sign that changes are not seen",
+		old:  "if time.Since(r.began) < lasts-lasts/100 {",
+		new:  "if lasts < 0 {",
+		test: "./controllers/nodeipam/health TestGaps",
+	},
+	{
+		name: "back-late", defect: "after an outage of the API server, each kind of object is watched again after a pause of its own, of up to a minute",
+		old:  "if err == nil || !passes(err) {",
+		new:  "if err == nil || ctx != nil {",
+		test: "./controllers/nodeipam/health TestBackSoon",
+	},
+	{
+		name: "versions-went-back", defect: "after a restore of etcd to lower resource versions, new ClusterCIDRs count as gone for ever",
+		old:  "all.Gone.read.Store(nil)",
+		new:  "all.Gone.read.Load()",
+		test: "./controllers/nodeipam TestVersionsThatWentBack",
+	},
+	{
+		name: "heard-goes-back", defect: "a Node that a handler hears of while changes are caught up with counts as not heard of, and waits for the next event of any Node",
+		old:  "CompareResourceVersion(heard, asOf)",
+		new:  "CompareResourceVersion(max(heard, c.heardVersion), asOf)",
+		test: "./controllers/nodeipam TestVersionsThatWentBack",
 	},
 	{
 		name: "shown-and-lost", defect: "podCIDRs that a restore of etcd took from a Node are written again, whatever has become of them",
@@ -1399,8 +1504,8 @@ var mutants = []mutant{
 	},
 	{
 		name: "no-receipt-after-a-restore", defect: "health does not tell of podCIDRs that were lost with a restore of etcd and are not kept now",
-		old:  "\tif !shown {\n",
-		new:  "\tif !shown && e.state == sent {\n",
+		old:  "\t\te.storedAt = now\n",
+		new:  "\t\t_ = now\n",
 		test: "./controllers/nodeipam TestNotKeptAfterARestore",
 	},
 	{
@@ -1459,9 +1564,9 @@ var mutants = []mutant{
 	},
 	{
 		name: "vacant-lease-trusted", defect: "node-ipam-controller trusts its own old Lease, and does not wait for an allocator that had another one meanwhile",
-		old:  "anyPodCIDRs && c.term.Vacant() > vacantTooLong:",
-		new:  "anyPodCIDRs && c.term.Vacant() < 0:",
-		test: "./controllers/nodeipam TestTakeoverWait",
+		old:  "anyPodCIDRs && l.Term.Vacant() > vacantTooLong:",
+		new:  "anyPodCIDRs && l.Term.Vacant() < 0:",
+		test: testTakeover,
 	},
 	{
 		name: "throttled-means-sent", defect: "a request that waited too long for --node-ipam-kube-api-qps counts as a write without an answer",
@@ -1528,6 +1633,18 @@ var mutants = []mutant{
 		old:  "if c.unresolved() {\n\t\tb.ghosts[key]",
 		new:  "if c.unresolved() && c.deleting() {\n\t\tb.ghosts[key]",
 		test: testPools,
+	},
+	{
+		name: "pool-broken-claim-unknown", defect: "the IPAddress of a claim that cannot be read counts after a restart as one without a claim, and its address is allocated again once somebody deletes it as told",
+		old:  "\t\to = &v1beta2.IPAddressClaim{TypeMeta: o.TypeMeta, ObjectMeta: o.ObjectMeta, Spec: c.object.Spec, Status: c.object.Status}\n\t}\n\tb.setClaim(o, true)",
+		new:  "\t\to = &v1beta2.IPAddressClaim{TypeMeta: o.TypeMeta, ObjectMeta: o.ObjectMeta, Spec: c.object.Spec, Status: c.object.Status}\n\tcase o.DeletionTimestamp == nil:\n\t\treturn\n\t}\n\tb.setClaim(o, true)",
+		test: "./controllers/clusteripam/incluster/book TestABrokenClaim",
+	},
+	{
+		name: "pool-in-the-way-for-ever", defect: "an IPAddress that stands in the way of a claim never goes when it is deleted",
+		old:  "(c == nil || !c.broken && !c.owns(a.object))",
+		new:  "c == nil",
+		test: "./controllers/clusteripam/incluster/book TestAnIPAddressThatIsInTheWay",
 	},
 	{
 		name: "pool-no-grace", defect: "the grace period of a pool is not kept",
@@ -1686,8 +1803,8 @@ var mutants = []mutant{
 	{
 		name: "pool-broken-claim-stays", defect: "a claim with a field that cannot be read is never released",
 		file: "controllers/clusteripam/incluster/book/write.go",
-		old:  "case c != nil && c.deleting():\n\t\tb.release",
-		new:  "case c != nil && c.deleting() && !c.broken:\n\t\tb.release",
+		old:  "case c.deleting():\n\t\tb.release(c, now, n)",
+		new:  "case c.deleting() && !c.broken:\n\t\tb.release(c, now, n)",
 		test: "./controllers/clusteripam/incluster/book TestABrokenClaim",
 	},
 	{
@@ -1985,6 +2102,34 @@ var mutants = []mutant{
 		test: "./controllers/clusteripam/infoblox TestIPAddressOfAnEarlierClaim",
 	},
 	{
+		name: "infoblox-leftover-stays", defect: "an IPAddress that stands in the way of another allocator's claim is not released when it is deleted",
+		file: "controllers/clusteripam/infoblox/claim.go",
+		old:  "\tcase s.leftover: // The claim",
+		new:  "\tcase s.leftover && !s.rests: // The claim",
+		test: "./controllers/clusteripam/infoblox TestIPAddressInTheWayOfAnotherAllocator",
+	},
+	{
+		name: "infoblox-pool-leaves-addresses", defect: "a pool that is deleted goes although IPAddresses without a claim are of it, and garbage collection deletes them",
+		file: "controllers/clusteripam/infoblox/pool.go",
+		old:  "len(l.claimsOf[name]) > 0 || len(l.addressesOf[name]) > 0",
+		new:  "len(l.claimsOf[name]) > 0",
+		test: "./controllers/clusteripam/infoblox TestIPAddressWithoutClaim",
+	},
+	{
+		name: "infoblox-stray-not-named", defect: "an IPAddress whose claim has lost its finalizer is not named anywhere",
+		file: "controllers/clusteripam/infoblox/pool.go",
+		old:  "if c, ok := l.claims.Get(name.Namespace, name.Name); !ok || ",
+		new:  "if c, ok := l.claims.Get(name.Namespace, name.Name); ok && ",
+		test: "./controllers/clusteripam/infoblox TestIPAddressWithoutClaim",
+	},
+	{
+		name: "infoblox-release-of-an-old-cache", defect: "a claim that is deleted goes without its IPAddress because the cache does not show that yet",
+		file: "controllers/clusteripam/infoblox/release.go",
+		old:  "case address != nil, !prepared && until.IsZero():",
+		new:  "case address != nil, until.IsZero() || prepared && until.IsZero():",
+		test: "./controllers/clusteripam/infoblox TestCreateWithoutAnswer",
+	},
+	{
 		name: "infoblox-releases-of-others", defect: "an IPAddress of another kind of pool is released",
 		file: "controllers/clusteripam/infoblox/release.go",
 		old:  "if address == nil || !ofInfoblox(address.Spec.PoolRef) ||",
@@ -2001,9 +2146,44 @@ var mutants = []mutant{
 	{
 		name: "infoblox-waits-for-lost-server", defect: "a claim without an address waits for ever for an InfobloxInstance that is gone, to give up a host record there",
 		file: "controllers/clusteripam/infoblox/release.go",
-		old:  "\treturn l.Now().Sub(since)\n",
-		new:  "\tif since == l.missing[instance] {\n\t\treturn 0\n\t}\n\treturn l.Now().Sub(since)\n",
+		old:  "\tcase now.Sub(last) < missedEvery:\n",
+		new:  "\tcase now.Sub(last) < missedEvery:\n\t\tif claim, ok := c.about.(*v1beta2.IPAddressClaim); ok && claim.DeletionTimestamp == nil {\n\t\t\treturn 0, nil\n\t\t}\n",
 		test: "./controllers/clusteripam/infoblox TestReplacedInstance",
+	},
+	{
+		name: "infoblox-wait-goes-on", defect: "the wait for an InfobloxInstance that came back and is gone again began when it was gone first",
+		file: "controllers/clusteripam/infoblox/release.go",
+		old:  "\tcase !missing && !noted:\n",
+		new:  "\tcase !missing && (noted || !noted):\n",
+		test: "./controllers/clusteripam/infoblox TestLostInstance",
+	},
+	{
+		name: "infoblox-wait-while-paused", defect: "an InfobloxInstance that came back while its claim was paused counts as gone all the time",
+		file: "controllers/clusteripam/infoblox/release.go",
+		old:  "\tcase now.Sub(last) >= missedAnew:\n",
+		new:  "\tcase last.IsZero():\n",
+		test: "./controllers/clusteripam/infoblox TestInstanceComesBackUnseen",
+	},
+	{
+		name: "infoblox-wait-taken-back", defect: "a policy takes the annotation of the wait away, which never ends then, and nobody says so",
+		file: "controllers/clusteripam/infoblox/release.go",
+		old:  "if stored.GetAnnotations()[annotationMissing] != text {",
+		new:  "if false {",
+		test: "./controllers/clusteripam/infoblox TestMissingIsTakenBack",
+	},
+	{
+		name: "infoblox-left-invalid-ip", defect: "the event about a host record that is left names the address \"invalid IP\"",
+		file: "controllers/clusteripam/infoblox/release.go",
+		old:  "if c.Address.IsValid() {",
+		new:  "if true {",
+		test: "./controllers/clusteripam/infoblox TestReplacedInstance",
+	},
+	{
+		name: "infoblox-wait-begins-anew", defect: "a new leader waits for an InfobloxInstance that is gone as long as if it had just gone",
+		file: "controllers/clusteripam/infoblox/release.go",
+		old:  "\tcase now.Sub(last) >= missedAnew:\n",
+		new:  "\tcase l.prepared[c.UID].name == \"\", now.Sub(last) >= missedAnew:\n",
+		test: "./controllers/clusteripam/infoblox TestLostInstance",
 	},
 	{
 		name: "infoblox-taken-for-ever", defect: "a claim is not tried again when the host record that is in its way may be gone",

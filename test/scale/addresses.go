@@ -98,10 +98,7 @@ func (s *scale) addresses(ctx context.Context, who contestant, claims int) (samp
 		got.values["latency-p99-ms"] = milliseconds(quantile(got.latencies, .99))
 		got.values["requests-per-claim"] = round(sumOf(got.values, requestPrefix) / float64(claims))
 		if who.name != bare { // which does nothing by itself
-			if err := c.settle(ctx); err != nil { // the last events
-				return err
-			}
-			if got.values["idle-requests"], err = c.idleRequests(ctx); err != nil {
+			if err := c.idleRequests(ctx, got.values); err != nil {
 				return err
 			}
 		}
@@ -110,23 +107,33 @@ func (s *scale) addresses(ctx context.Context, who contestant, claims int) (samp
 	return got, err
 }
 
-// idleRequests is how many requests there are in idleTime, save for those about leases.
-func (c *cluster) idleRequests(ctx context.Context) (float64, error) {
+// idleRequests counts the requests in idleTime, and names those that there are. Those about leases do not count, and not the one that the API server
+// sends itself: every three minutes it lists the Services, to repair what it knows of their ports. The time begins when the last events are there,
+// and the last status of each pool, which ours writes at most once a second.
+func (c *cluster) idleRequests(ctx context.Context, values map[string]float64) error {
+	err := c.settle(ctx)
+	if err == nil {
+		err = pause(ctx, 2*time.Second)
+	}
+	if err != nil {
+		return err
+	}
 	before, err := c.requestsSoFar(ctx)
 	if err != nil {
-		return 0, err
+		return err
 	}
-	select {
-	case <-time.After(idleTime):
-	case <-ctx.Done():
-		return 0, ctx.Err()
+	if err := pause(ctx, idleTime); err != nil {
+		return err
 	}
 	after, err := c.requestsSoFar(ctx)
-	sum := 0
-	for _, n := range after.since(before, nil) {
-		sum += n
+	values["idle-requests"] = 0
+	for what, n := range after.since(before, nil) {
+		if what != "LIST services" {
+			values["idle-requests"] += float64(n)
+			values["idle-requests "+what] = float64(n)
+		}
 	}
-	return float64(sum), err
+	return err
 }
 
 // startAllocator starts a contestant, all with the same permissions.

@@ -74,11 +74,7 @@ func (s *scale) bound(ctx context.Context, who contestant, clusters int) (sample
 		for what, all := range waits {
 			got.values[what+"-p50-ms"], got.values[what+"-max-ms"] = milliseconds(quantile(all, .5)), milliseconds(quantile(all, 1))
 		}
-		if err := c.settle(ctx); err != nil {
-			return err
-		}
-		got.values["idle-requests"], err = c.idleRequests(ctx)
-		return err
+		return c.idleRequests(ctx, got.values)
 	})
 	return got, err
 }

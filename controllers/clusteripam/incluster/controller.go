@@ -305,7 +305,8 @@ func (l *logic) send(ctx context.Context, r *book.Request) (answer book.Answer, 
 	switch r.Verb {
 	case book.Create:
 		// Logged before it is sent, for somebody who later must find out what this process may have allocated: an answer can be lost.
-		logger.Info("Allocating an address", "claim", klog.KRef(of.Namespace, of.Name), "address", r.Object.Spec.Address, "pool", r.Object.Spec.PoolRef.Name)
+		spec := &r.Object.Spec
+		logger.Info("Allocating an address", "claim", klog.KRef(of.Namespace, of.Name), "address", spec.Address, "kind", spec.PoolRef.Kind, "pool", spec.PoolRef.Name)
 		err = l.API.Create(ctx, kind, r.Object, stored)
 	case book.Read:
 		err = l.API.Get(ctx, kind, of, stored)

@@ -50,7 +50,8 @@ func (l *logic) situationOf(key shell.Key) (s situation) {
 	}
 	if s.address != nil && !owns(s.claim, s.address) {
 		s.address, s.foreign = nil, s.address
-		s.leftover = s.foreign.DeletionTimestamp != nil && ofInfoblox(s.foreign.Spec.PoolRef)
+		// Of a claim that cannot be read nobody knows what it has.
+		s.leftover = s.foreign.DeletionTimestamp != nil && ofInfoblox(s.foreign.Spec.PoolRef) && l.claims.Broken(s.claim) == nil
 	}
 	s.rests = !ofInfoblox(s.claim.Spec.PoolRef) || l.claims.Broken(s.claim) != nil && s.claim.DeletionTimestamp == nil || l.pausedOrAlone(s.claim)
 	return s
@@ -62,12 +63,12 @@ func (l *logic) syncClaim(ctx context.Context, key shell.Key) error {
 	l.Lock.With(func() { s = l.situationOf(key) })
 	claim, address := s.claim, s.address
 	switch {
-	case s.rests:
-		return nil
 	case claim == nil:
 		return l.releaseOrphan(ctx, address)
-	case s.leftover:
+	case s.leftover: // The claim may be another allocator's.
 		return l.releaseOrphan(ctx, s.foreign)
+	case s.rests:
+		return nil
 	case claim.DeletionTimestamp != nil:
 		return l.release(ctx, claim, address)
 	case s.foreign != nil:
@@ -288,7 +289,7 @@ func wanted(name string, from source) host.Record {
 // prepare writes to a claim what its release needs, before anything is written to Infoblox.
 func (l *logic) prepare(ctx context.Context, claim *v1beta2.IPAddressClaim, at place, name string) (*v1beta2.IPAddressClaim, error) {
 	finalizers, missing := without(claim.Finalizers, v1beta2.FinalizerReleaseAddress)
-	done := !missing && claim.Annotations[annotationName] == name && claim.Annotations[annotationPlace] == at.String()
+	done := !missing && claim.Annotations[annotationName] == name && claim.Annotations[annotationPlace] == at.String() && claim.Annotations[annotationMissing] == ""
 	l.Lock.With(func() {
 		want := recordName{at, name}
 		before, ok := l.prepared[claim.UID]
@@ -301,10 +302,11 @@ func (l *logic) prepare(ctx context.Context, claim *v1beta2.IPAddressClaim, at p
 	stored := &v1beta2.IPAddressClaim{}
 	patch := shell.MergePatchOfVersion(claim, map[string]any{"metadata": map[string]any{
 		"finalizers": append(finalizers, v1beta2.FinalizerReleaseAddress),
-		"annotations": map[string]string{
+		"annotations": map[string]any{
 			v1alpha1.AnnotationHostname: cmp.Or(claim.Annotations[v1alpha1.AnnotationHostname], name),
 			annotationPlace:             at.String(),
 			annotationName:              name,
+			annotationMissing:           nil,
 		},
 	}})
 	if err := l.API.Patch(ctx, shell.IPAddressClaims, nameOf(claim), patch, stored); err != nil {

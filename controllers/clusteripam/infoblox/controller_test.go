@@ -228,6 +228,15 @@ func TestCreateWithoutAnswer(t *testing.T) {
 	if address, err := l.created(t.Context(), claim, nil); err != nil || hostAddress(address) != step.Address {
 		t.Errorf("after it was carried out: %v, %v", address, err)
 	}
+	delete(l.creating, own)
+	claim.Annotations = map[string]string{annotationPlace: "i/default"}
+	if address, err := l.created(t.Context(), claim, nil); err != nil || hostAddress(address) != step.Address {
+		t.Errorf("of a claim that may have one, and the cache is late: %v, %v", address, err)
+	}
+	api.sent.Spec.PoolRef.Kind = "InClusterIPPool"
+	if address, err := l.created(t.Context(), claim, nil); err != nil || address != nil {
+		t.Errorf("one that is in the claim's way: %v, %v", address, err)
+	}
 }
 
 // TestChecks: the address, the port, the CA file and the credentials of an InfobloxInstance are those that it names, also for its pools, and what

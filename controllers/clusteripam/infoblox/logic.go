@@ -28,8 +28,10 @@ const (
 	settled = 15 * time.Second
 	// fullFor is how long a pool that was full is not asked again, unless an address of its server is released.
 	fullFor = 30 * time.Second
-	// lostServerAfter is how long a claim that is deleted waits for an InfobloxInstance that is gone.
+	// lostServerAfter is how long the release of a host record waits for an InfobloxInstance that is gone.
 	lostServerAfter = 10 * time.Minute
+	// missedEvery is how often it is noted that an InfobloxInstance is still gone. If that was last noted missedAnew ago, the wait for it begins anew.
+	missedEvery, missedAnew = time.Minute, 3 * time.Minute
 )
 
 // annotationPlace on an IPAddressClaim and its IPAddress is where the host record is: the InfobloxInstance and the network view. Whatever
@@ -48,6 +50,10 @@ func placeOf(object metav1.Object) (p place, ok bool) {
 
 // annotationName on both is the name of the host record. The annotation of the user can be edited at any time.
 const annotationName = "networking.x-k8s.io/infoblox-record-name"
+
+// annotationMissing on an IPAddressClaim, or on an IPAddress without one, is since when its release has missed the InfobloxInstance, and when it did last:
+// two times with a slash between them.
+const annotationMissing = "networking.x-k8s.io/infoblox-instance-missing-since"
 
 // recordName is a name for a host record at a place.
 type recordName struct {
@@ -82,14 +88,15 @@ type logic struct {
 	changes  int                               // of all servers: an InfobloxInstance that is created again does not repeat the numbers of the last one
 	verdicts map[types.NamespacedName]*verdict // of pools
 	names    map[types.UID]types.NamespacedName
-	claimsOf map[types.NamespacedName]map[types.NamespacedName]bool // claims by pool
+	// claimsOf and addressesOf are the claims and the IPAddresses of each pool.
+	claimsOf, addressesOf map[types.NamespacedName]map[types.NamespacedName]bool
+
 	holders  map[netip.Addr]map[types.NamespacedName]place
 	chosen   map[types.UID]holding // addresses that are being written into IPAddresses
 	records  map[recordName]*recordState
 	prepared map[types.UID]recordName // what was last written into claims, even if the answer was lost
 	leaving  map[types.UID]bool       // claims that give up their host records for others
 	creating map[types.UID]time.Time  // until when a create of an IPAddress without an answer can be carried out
-	missing  map[string]time.Time     // since when a release has missed an InfobloxInstance
 	full     map[types.NamespacedName]time.Time
 	waiting  map[types.UID]string // reasons
 }
@@ -106,19 +113,19 @@ func newLogic(p shell.Parts, secretNamespace string, connect func(wapi.Config) (
 		connect:    connect,
 		unanswered: unanswered,
 
-		servers:  map[string]*server{},
-		verdicts: map[types.NamespacedName]*verdict{},
-		names:    map[types.UID]types.NamespacedName{},
-		claimsOf: map[types.NamespacedName]map[types.NamespacedName]bool{},
-		holders:  map[netip.Addr]map[types.NamespacedName]place{},
-		chosen:   map[types.UID]holding{},
-		records:  map[recordName]*recordState{},
-		prepared: map[types.UID]recordName{},
-		leaving:  map[types.UID]bool{},
-		creating: map[types.UID]time.Time{},
-		missing:  map[string]time.Time{},
-		full:     map[types.NamespacedName]time.Time{},
-		waiting:  map[types.UID]string{},
+		servers:     map[string]*server{},
+		verdicts:    map[types.NamespacedName]*verdict{},
+		names:       map[types.UID]types.NamespacedName{},
+		claimsOf:    map[types.NamespacedName]map[types.NamespacedName]bool{},
+		addressesOf: map[types.NamespacedName]map[types.NamespacedName]bool{},
+		holders:     map[netip.Addr]map[types.NamespacedName]place{},
+		chosen:      map[types.UID]holding{},
+		records:     map[recordName]*recordState{},
+		prepared:    map[types.UID]recordName{},
+		leaving:     map[types.UID]bool{},
+		creating:    map[types.UID]time.Time{},
+		full:        map[types.NamespacedName]time.Time{},
+		waiting:     map[types.UID]string{},
 	}
 }
 
@@ -166,7 +173,6 @@ func (l *logic) Fill() {
 func (l *logic) Heard(c shell.Change) {
 	switch c.Kind {
 	case shell.InfobloxInstances:
-		delete(l.missing, c.Object().GetName())
 		l.Queue.Add(shell.KeyOf(c.Kind, c.Object()))
 	case shell.InfobloxIPPools:
 		l.Queue.Add(shell.KeyOf(c.Kind, c.Object()))
@@ -220,19 +226,28 @@ func (l *logic) heardOfClaim(before, now *v1beta2.IPAddressClaim) {
 		delete(l.leaving, claim.UID)
 		delete(l.creating, claim.UID)
 		delete(l.waiting, claim.UID)
-		delete(l.claimsOf[pool], name)
-		if len(l.claimsOf[pool]) == 0 {
-			delete(l.claimsOf, pool)
-			l.Queue.Add(shell.Key{Kind: shell.InfobloxIPPools, Namespace: pool.Namespace, Name: pool.Name})
-		}
 	} else {
 		l.names[claim.UID] = name
-		if l.claimsOf[pool] == nil {
-			l.claimsOf[pool] = map[types.NamespacedName]bool{}
-		}
-		l.claimsOf[pool][name] = true
+	}
+	note(l.claimsOf, pool, name, now != nil)
+	if before == nil || now == nil { // The pool may be in use no more, or an IPAddress of it without a claim.
+		l.Queue.Add(shell.Key{Kind: shell.InfobloxIPPools, Namespace: pool.Namespace, Name: pool.Name})
 	}
 	l.Queue.Add(shell.KeyOf(shell.IPAddressClaims, claim))
+}
+
+// note notes that a pool has a claim or an IPAddress of a name, or no longer has it.
+func note(of map[types.NamespacedName]map[types.NamespacedName]bool, pool, name types.NamespacedName, has bool) {
+	switch {
+	case has && of[pool] == nil:
+		of[pool] = map[types.NamespacedName]bool{name: true}
+	case has:
+		of[pool][name] = true
+	default:
+		if delete(of[pool], name); len(of[pool]) == 0 {
+			delete(of, pool)
+		}
+	}
 }
 
 func (l *logic) heardOfAddress(before, now *v1beta2.IPAddress) {
@@ -257,8 +272,11 @@ func (l *logic) heardOfAddress(before, now *v1beta2.IPAddress) {
 	}
 }
 
-// holds notes that an IPAddress has its address, or no longer has it.
+// holds notes that an IPAddress has its address and is of its pool, or no longer.
 func (l *logic) holds(a *v1beta2.IPAddress, has bool) {
+	pool := poolOf(a.Namespace, a.Spec.PoolRef)
+	note(l.addressesOf, pool, nameOf(a), has)
+	l.Queue.Add(shell.Key{Kind: shell.InfobloxIPPools, Namespace: pool.Namespace, Name: pool.Name})
 	address, err := netip.ParseAddr(a.Spec.Address)
 	if err != nil {
 		return

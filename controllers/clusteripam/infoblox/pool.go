@@ -6,7 +6,9 @@ import (
 	"fmt"
 	"net/netip"
 	"slices"
+	"strings"
 
+	"k8s.io/apimachinery/pkg/api/meta"
 	"k8s.io/apimachinery/pkg/types"
 
 	"github.com/multicidr/controller-manager/apis/clusterapi/v1alpha1"
@@ -16,8 +18,12 @@ import (
 	"github.com/multicidr/controller-manager/controllers/text"
 )
 
-// reasonInvalid is on an InfobloxIPPool whose spec nobody can use.
-const reasonInvalid = "Invalid"
+const (
+	// reasonInvalid is on an InfobloxIPPool whose spec nobody can use.
+	reasonInvalid = "Invalid"
+	// reasonWithoutClaim is of an event about an InfobloxIPPool that has IPAddresses without a claim.
+	reasonWithoutClaim = "AddressWithoutClaim"
+)
 
 // source is where a pool's addresses come from.
 type source struct {
@@ -30,6 +36,7 @@ type source struct {
 type look struct {
 	pool   *v1alpha1.InfobloxIPPool // nil if there is nothing to do
 	used   bool
+	strays string // names the IPAddresses without a claim
 	from   source
 	client WAPI
 	verdict
@@ -48,7 +55,7 @@ func (l *logic) lookAt(name types.NamespacedName) (p look) {
 	if _, exists := l.instances.Get("", instance); paused(pool) || exists && l.servers[instance] == nil {
 		return p // An InfobloxInstance that is checked for the first time queues its pools.
 	}
-	p.pool, p.used = pool, len(l.claimsOf[name]) > 0
+	p.pool, p.used, p.strays = pool, len(l.claimsOf[name]) > 0 || len(l.addressesOf[name]) > 0, l.straysOf(name)
 	var inputs string
 	p.from, p.client, p.verdict, inputs = l.sourceOf(pool)
 	old := l.verdicts[name]
@@ -59,7 +66,7 @@ func (l *logic) lookAt(name types.NamespacedName) (p look) {
 	return p
 }
 
-// syncPool checks whether a pool's networks exist, says so in the status, and keeps the pool while claims use it.
+// syncPool checks whether a pool's networks exist, says so in the status, and keeps the pool while claims use it or IPAddresses of it exist.
 func (l *logic) syncPool(ctx context.Context, key shell.Key) error {
 	name := types.NamespacedName{Namespace: key.Namespace, Name: key.Name}
 	var p look
@@ -79,7 +86,39 @@ func (l *logic) syncPool(ctx context.Context, key shell.Key) error {
 	if err != nil || pool == nil {
 		return err
 	}
-	return l.say(ctx, shell.InfobloxIPPools, pool, pool.Status.Conditions, v.condition(pool.Generation))
+	c := v.condition(pool.Generation)
+	if p.strays != "" {
+		c.Message = text.Cut(c.Message, text.MaxMessage) + " " + p.strays
+	}
+	before := meta.FindStatusCondition(pool.Status.Conditions, c.Type)
+	if err := l.say(ctx, shell.InfobloxIPPools, pool, pool.Status.Conditions, c); err != nil {
+		return err
+	}
+	if p.strays != "" && (before == nil || !strings.HasSuffix(before.Message, p.strays)) {
+		l.Tell(shell.Event{About: pool, Kind: shell.InfobloxIPPools, Reason: reasonWithoutClaim, Message: text.Cut(p.strays, text.MaxMessage)})
+	}
+	return nil
+}
+
+// straysOf names the IPAddresses of a pool that have no claim although they are protected like those of one. They may be in use, so they stay until
+// somebody deletes them: the garbage collector does not while they have another owner, the pool.
+func (l *logic) straysOf(pool types.NamespacedName) string {
+	var all []string
+	for name := range l.addressesOf[pool] {
+		a, ok := l.addresses.Get(name.Namespace, name.Name)
+		if !ok || a.DeletionTimestamp != nil || !slices.Contains(a.Finalizers, v1beta2.FinalizerProtectAddress) {
+			continue
+		}
+		if c, ok := l.claims.Get(name.Namespace, name.Name); !ok || l.claims.Broken(c) == nil && !owns(c, a) {
+			all = append(all, name.Name)
+		}
+	}
+	if len(all) == 0 {
+		return ""
+	}
+	slices.Sort(all)
+	return fmt.Sprintf("IPAddresses without an IPAddressClaim: %d (%s). They keep their addresses: delete those that no machine uses.",
+		len(all), text.Cut(strings.Join(all, ", "), text.MaxListed))
 }
 
 // notePool notes what a check has shown, and lets the claims know if it matters to them.
@@ -183,7 +222,7 @@ func checkNetworks(ctx context.Context, client WAPI, from source) verdict {
 	return verdict{ready: true, reason: v1alpha1.ReasonReady, message: message}
 }
 
-// protect writes the finalizer of a pool, or removes it once the pool is deleted and no claim needs it. It returns the pool as it is then; nil if it
+// protect writes the finalizer of a pool, or removes it once the pool is deleted and neither claims nor IPAddresses need it. It returns the pool as it is then; nil if it
 // may be gone.
 func (l *logic) protect(ctx context.Context, pool *v1alpha1.InfobloxIPPool, used bool) (*v1alpha1.InfobloxIPPool, error) {
 	finalizers, missing := without(pool.Finalizers, v1beta2.FinalizerProtectPool)

@@ -5,6 +5,7 @@ import (
 	"context"
 	"fmt"
 	"slices"
+	"strings"
 	"time"
 
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
@@ -31,7 +32,6 @@ type released struct {
 	host.Released
 	about metav1.Object
 	kind  *shell.Kind
-	since time.Time // when it was deleted; zero if it was not
 }
 
 // releasedOf returns what a claim gives up: what its IPAddress says, because that is what was allocated, or else what the claim says. Of what another
@@ -40,9 +40,6 @@ func (l *logic) releasedOf(claim *v1beta2.IPAddressClaim, address *v1beta2.IPAdd
 	r := released{Released: host.Released{UID: claim.UID, Address: hostAddress(address)}, about: claim, kind: shell.IPAddressClaims}
 	r.where(address)
 	r.where(claim)
-	if claim.DeletionTimestamp != nil {
-		r.since = claim.DeletionTimestamp.Time
-	}
 	if r.place == (place{}) && address != nil {
 		l.Lock.With(func() {
 			if pool, ok := l.pools.Get(claim.Namespace, claim.Spec.PoolRef.Name); ok {
@@ -101,13 +98,14 @@ func (l *logic) release(ctx context.Context, claim *v1beta2.IPAddressClaim, addr
 	return nil
 }
 
-// created returns the IPAddress of a claim, also if a create of it was not answered: its address must not be given to others as long as that create
-// can still be carried out.
+// created returns the IPAddress of a claim that may have one, also if the cache does not show it or a create of it was not answered: its address must
+// not be given to others as long as that create can still be carried out.
 func (l *logic) created(ctx context.Context, claim *v1beta2.IPAddressClaim, address *v1beta2.IPAddress) (*v1beta2.IPAddress, error) {
 	var until time.Time
 	l.Lock.With(func() { until = l.creating[claim.UID] })
+	_, prepared := recordOf(claim)
 	switch wait := until.Sub(l.Now()); {
-	case address != nil, until.IsZero():
+	case address != nil, !prepared && until.IsZero():
 		return address, nil
 	case wait > 0:
 		return nil, writes.Later(wait)
@@ -118,6 +116,8 @@ func (l *logic) created(ctx context.Context, claim *v1beta2.IPAddressClaim, addr
 		return nil, nil
 	case err != nil:
 		return nil, err
+	case !owns(claim, address):
+		return nil, nil
 	}
 	return address, nil
 }
@@ -130,7 +130,7 @@ func (l *logic) releaseOrphan(ctx context.Context, address *v1beta2.IPAddress) e
 	if _, missing := without(address.Finalizers, v1beta2.FinalizerProtectAddress); missing {
 		return nil
 	}
-	r := released{Released: host.Released{Address: hostAddress(address)}, about: address, kind: shell.IPAddresses, since: address.DeletionTimestamp.Time}
+	r := released{Released: host.Released{Address: hostAddress(address)}, about: address, kind: shell.IPAddresses}
 	r.where(address)
 	r.UID = r.Was
 	if err := l.giveUp(ctx, r); err != nil {
@@ -164,7 +164,7 @@ func (l *logic) giveUp(ctx context.Context, c released) error {
 	if c.place == (place{}) {
 		return nil // Nothing was ever written to Infoblox: the place is written to the claim before.
 	}
-	client, err := l.clientOf(c)
+	client, err := l.clientOf(ctx, c)
 	if client == nil {
 		return err
 	}
@@ -222,20 +222,20 @@ func remove(ctx context.Context, client WAPI, r host.Removal) error {
 
 // clientOf returns the client for the Infoblox that has a claim's host record. If there is none, the error says when to look again. Both are nil
 // if it has been gone for so long that the record is left to people: they have taken the way to it away.
-func (l *logic) clientOf(c released) (client WAPI, err error) {
-	exists, gone := false, time.Duration(0)
+func (l *logic) clientOf(ctx context.Context, c released) (client WAPI, err error) {
+	exists := false
 	l.Lock.With(func() {
-		if _, exists = l.instances.Get("", c.instance); !exists {
-			gone = l.missingFor(c.instance, c.since)
-		}
+		_, exists = l.instances.Get("", c.instance)
 		if s := l.servers[c.instance]; s != nil {
 			client = s.client
 		}
 	})
-	if client != nil {
-		return client, nil
-	}
+	gone, err := l.missingFor(ctx, c, !exists && client == nil)
 	switch {
+	case err != nil:
+		return nil, err
+	case client != nil:
+		return client, nil
 	case exists:
 		l.tell(c, reasonReleaseFailed, "The host record %s in the network view %s cannot be deleted: the InfobloxInstance %s is not ready. See its condition Ready.", c.name, c.networkView, c.instance)
 		return nil, writes.Later(checkFailed)
@@ -244,22 +244,70 @@ func (l *logic) clientOf(c released) (client WAPI, err error) {
 			c.name, c.networkView, c.instance, lostServerAfter)
 		return nil, writes.Later(checkFailed)
 	default:
-		l.tell(c, reasonRecordLeft, "There is no InfobloxInstance %s. If Infoblox still has the host record %s with the address %s in the network view %s, delete it there.",
-			c.instance, c.name, c.Address, c.networkView)
+		with := ""
+		if c.Address.IsValid() {
+			with = fmt.Sprintf(" with the address %s", c.Address)
+		}
+		l.tell(c, reasonRecordLeft, "There is no InfobloxInstance %s. If Infoblox still has the host record %s%s in the network view %s, delete it there.",
+			c.instance, c.name, with, c.networkView)
 		return nil, nil
 	}
 }
 
-// missingFor returns for how long an InfobloxInstance that a release needs has been missing since the release began. Claims that live begin when
-// somebody misses it first.
-func (l *logic) missingFor(instance string, since time.Time) time.Duration {
-	if l.missing[instance].IsZero() {
-		l.missing[instance] = l.Now()
+// missingFor returns for how long a release has missed its InfobloxInstance. That is written to the object, so that the next leader goes on with
+// the wait, and removed when there is the InfobloxInstance. Nobody looks while the object, its pool or its Cluster is paused, so it is written again
+// and again: what is old does not count.
+func (l *logic) missingFor(ctx context.Context, c released, missing bool) (gone time.Duration, err error) {
+	since, last, noted := missed(c.about)
+	now := l.Now().UTC()
+	switch {
+	case !missing && !noted:
+		return 0, nil
+	case !missing:
+		if err := l.noteMissing(ctx, c, ""); err != nil {
+			return 0, err
+		}
+		return 0, writes.Later(time.Second) // The object has changed.
+	case now.Sub(last) >= missedAnew:
+		since = now
+	case now.Sub(last) < missedEvery:
+		return now.Sub(since), nil
 	}
-	if l.missing[instance].After(since) {
-		since = l.missing[instance]
+	return now.Sub(since), l.noteMissing(ctx, c, since.Format(time.RFC3339)+"/"+now.Format(time.RFC3339))
+}
+
+// missed returns what annotationMissing says. What cannot be read is long ago.
+func missed(object metav1.Object) (since, last time.Time, noted bool) {
+	text, noted := object.GetAnnotations()[annotationMissing]
+	from, to, _ := strings.Cut(text, "/")
+	since, err := time.Parse(time.RFC3339, from)
+	if err == nil {
+		last, err = time.Parse(time.RFC3339, to)
 	}
-	return l.Now().Sub(since)
+	if err != nil {
+		last = time.Time{}
+	}
+	return since, last, noted
+}
+
+// noteMissing writes annotationMissing, or removes it.
+func (l *logic) noteMissing(ctx context.Context, c released, text string) error {
+	var value any
+	if text != "" {
+		value = text
+	}
+	var stored metav1.Object = &v1beta2.IPAddressClaim{}
+	if c.kind == shell.IPAddresses {
+		stored = &v1beta2.IPAddress{}
+	}
+	patch := shell.MergePatch(c.about, map[string]any{"metadata": map[string]any{"annotations": map[string]any{annotationMissing: value}}})
+	if err := l.API.Patch(ctx, c.kind, nameOf(c.about), patch, stored); err != nil {
+		return err
+	}
+	if stored.GetAnnotations()[annotationMissing] != text {
+		return shell.ErrTakenBack // The wait would never end.
+	}
+	return nil
 }
 
 // elsewhere returns the network view that has the host record of a claim if it is not the one that it was: a network view can get another name.

@@ -49,8 +49,9 @@ type world struct {
 	objects map[*shell.Kind]map[types.NamespacedName]map[string]any
 	version int
 	log     []change
-	writes  int // that changed something, in Infoblox as well
-	judged  int // of them
+	drops   string // the annotation that an admission policy takes away
+	writes  int    // that changed something, in Infoblox as well
+	judged  int    // of them
 
 	grid   *wapitest.Grid
 	down   bool
@@ -199,6 +200,9 @@ func (w *world) patch(kind *shell.Kind, name types.NamespacedName, patch shell.P
 		}
 	}
 	after := merge(before, body)
+	if annotations, ok := metadataOf(after)["annotations"].(map[string]any); ok {
+		delete(annotations, w.drops)
+	}
 	finalizers, _ := metadataOf(after)["finalizers"].([]any)
 	had, _ := metadataOf(before)["finalizers"].([]any)
 	leaves := metadataOf(after)["deletionTimestamp"] != nil
@@ -231,12 +235,27 @@ func (w *world) delete(kind *shell.Kind, name types.NamespacedName, uid types.UI
 	return nil
 }
 
-// collectGarbage deletes the IPAddresses whose claim is gone.
+// collectGarbage does what the garbage collector does: an IPAddress goes when all its owners are gone; otherwise it loses those that are.
 func (w *world) collectGarbage() {
 	for _, a := range all[v1beta2.IPAddress](w, shell.IPAddresses) {
-		claim := w.objects[shell.IPAddressClaims][nameOf(a)]
-		if claim == nil || metadataOf(claim)["uid"] != string(a.OwnerReferences[0].UID) {
+		var rest []any
+		for _, r := range a.OwnerReferences {
+			kind := shell.IPAddressClaims
+			if r.Kind == v1alpha1.KindInfobloxIPPool {
+				kind = shell.InfobloxIPPools
+			}
+			owner := w.objects[kind][types.NamespacedName{Namespace: a.Namespace, Name: r.Name}]
+			if owner != nil && metadataOf(owner)["uid"] == string(r.UID) {
+				rest = append(rest, toMap(r))
+			}
+		}
+		switch {
+		case len(rest) == len(a.OwnerReferences):
+		case len(rest) == 0:
 			_ = w.delete(shell.IPAddresses, nameOf(a), a.UID)
+		default:
+			body := shell.Encode(map[string]any{"metadata": map[string]any{"ownerReferences": rest}})
+			_ = w.patch(shell.IPAddresses, nameOf(a), shell.Patch{Body: body}, nil)
 		}
 	}
 }

@@ -187,7 +187,7 @@ func decode(n *yamlv3.Node, t reflect.Type) (reflect.Value, error) {
 	if t.Kind() == reflect.String && n.Kind == yamlv3.ScalarNode && n.Tag != "!!str" {
 		return v, fmt.Errorf("%s is not %s", n.Value, described(t))
 	}
-	data, err := yamlv3.Marshal(n)
+	data, err := yamlv3.Marshal(quoted(n))
 	if err != nil {
 		return v, err
 	}
@@ -198,6 +198,19 @@ func decode(n *yamlv3.Node, t reflect.Type) (reflect.Value, error) {
 		return v, fmt.Errorf("%s is not %s", n.Value, described(t))
 	}
 	return v.Elem(), nil
+}
+
+// quoted returns a copy with all text in quotation marks. The decoder of Kubernetes' types knows YAML 1.1, in which yes and off are no text.
+func quoted(n *yamlv3.Node) *yamlv3.Node {
+	q := *n
+	if q.Tag == "!!str" {
+		q.Style = yamlv3.DoubleQuotedStyle
+	}
+	q.Content = nil
+	for _, child := range n.Content {
+		q.Content = append(q.Content, quoted(child))
+	}
+	return &q
 }
 
 func described(t reflect.Type) string {

@@ -103,12 +103,15 @@ func TestEveryField(t *testing.T) {
 	}
 }
 
-// TestDefaultsAreSet: a value that is the default of the type, and not of the flag, is the flag's value.
-func TestDefaultsAreSet(t *testing.T) {
+// TestValues: a value that is the default of the type, and not of the flag, is the flag's value, and text is text, even if older YAML has another
+// meaning for it.
+func TestValues(t *testing.T) {
 	for field, want := range map[string]configfile.Value{
 		"Generic: {LeaderElection: {resourceName: ''}}":   {Flag: "leader-elect-resource-name"},
 		"KubeCloudShared: {AllocateNodeCIDRs: false}":     {Flag: "allocate-node-cidrs", Text: "false"},
 		"KubeCloudShared: {CIDRAllocatorType: ''}":        {Flag: "cidr-allocator-type"},
+		"KubeCloudShared: {ClusterName: yes}":             {Flag: "cluster-name", Text: "yes"},
+		"Generic: {Controllers: [off]}":                   {Flag: "controllers", Text: "[off]", List: []string{"off"}},
 		"Generic: {Controllers: []}":                      {Flag: "controllers", Text: "[]", List: []string{}},
 		"Generic: {LeaderElection: {leaseDuration: 15s}}": {Flag: "leader-elect-lease-duration", Text: "15s"},
 	} {
@@ -137,6 +140,7 @@ func TestRefusals(t *testing.T) {
 		"no number":               {header + "NodeIPAMController:\n  NodeCIDRMaskSize: '24'", "file.yaml:4: NodeIPAMController.NodeCIDRMaskSize: 24 is not a whole number"},
 		"a fraction":              {header + "NodeIPAMController:\n  NodeCIDRMaskSize: 24.5", "file.yaml:4: NodeIPAMController.NodeCIDRMaskSize: 24.5 is not a whole number"},
 		"no bool":                 {header + "KubeCloudShared: {AllocateNodeCIDRs: maybe}", "file.yaml:3: KubeCloudShared.AllocateNodeCIDRs: maybe is not true or false"},
+		"yes":                     {header + "KubeCloudShared: {AllocateNodeCIDRs: yes}", "file.yaml:3: KubeCloudShared.AllocateNodeCIDRs: yes is not true or false"},
 		"no text":                 {header + "KubeCloudShared: {ClusterName: 12}", "file.yaml:3: KubeCloudShared.ClusterName: 12 is not text: put it into quotation marks"},
 		"no time":                 {header + "Generic: {LeaderElection: {leaseDuration: 15}}", "file.yaml:3: Generic.LeaderElection.leaseDuration: 15 is not a time such as 15s"},
 		"no list":                 {header + "Generic: {Controllers: a}", "file.yaml:3: Generic.Controllers: a is not a list"},

@@ -1,5 +1,5 @@
-// Package race tells tests whether the race detector runs. It makes them about ten times slower, and finds nothing more in the
-// thousandth history of a simulation than in the hundredth. `make test-unit` plays all of them without it.
+// Package race makes tests with random histories play fewer of them under the race detector. It makes each about ten times slower, and most
+// histories run in one goroutine. `make test-unit` plays all of them without it.
 package race
 
 // Part returns how many of n random histories a test makes by default.

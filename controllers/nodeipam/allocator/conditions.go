@@ -92,6 +92,8 @@ func (b *State) Ready(p *clustercidr.Pool) metav1.Condition {
 	switch full := b.ledger.Full(&p.Pool); {
 	case p.State == ipam.Terminating:
 		return no(networkingv1.ReasonTerminating, b.waitsForNodes(p))
+	case p.State == ipam.Invalid && p.Curable:
+		return no(networkingv1.ReasonInvalid, p.Problem+". Correct this field; until then nothing is allocated, and Nodes keep what they have.")
 	case p.State == ipam.Invalid:
 		return no(networkingv1.ReasonInvalid, p.Problem+". Delete this ClusterCIDR and create one that is right.")
 	case p.Superseded:

@@ -144,10 +144,13 @@ func (b *State) review(p *clustercidr.Pool) {
 	}
 }
 
+// AllocationDue reports whether AllocatePending has something to decide.
+func (b *State) AllocationDue() bool { return len(b.arrived)+len(b.opened) > 0 }
+
 // AllocatePending reserves blocks for all pending Nodes that a pool can serve now, the oldest first. Call it after every change of the state,
 // unless something that matters for the choice is still to be recorded.
 func (b *State) AllocatePending() {
-	if len(b.arrived)+len(b.opened) == 0 {
+	if !b.AllocationDue() {
 		return
 	}
 	t := turn{b: b}

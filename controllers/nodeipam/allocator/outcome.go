@@ -184,6 +184,12 @@ func (b *State) Settle(node *v1.Node, now time.Time, wentBack int) (wait time.Du
 	return wait, wait == 0
 }
 
+// MayBeWritten reports whether the Node holds a reservation that may have been written.
+func (b *State) MayBeWritten(node *v1.Node) bool {
+	e, ok := b.entryOf(node)
+	return ok && !e.state.revocable()
+}
+
 // WasSent reports whether a reservation of exactly this Node was ever sent.
 func (b *State) WasSent(node *v1.Node) bool {
 	e, ok := b.known(node)

@@ -103,10 +103,10 @@ func (b *State) WhyPending(name string) (why whyPending, due bool) {
 	return why, why.Reasons != w.said.stored
 }
 
-// SaidWhyPending notes that an event with these reasons about the Node is stored.
+// SaidWhyPending notes that an event with these reasons about the Node is stored. After other ones, those that stay are said again.
 func (b *State) SaidWhyPending(name string, uid types.UID, reasons string) {
 	if w, ok := b.pending[name]; ok && w.uid == uid {
-		w.said.stored = reasons
+		w.said = said{handed: reasons, stored: reasons}
 		b.pending[name] = w
 	}
 }

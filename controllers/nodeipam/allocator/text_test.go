@@ -54,7 +54,7 @@ func TestMessagesAreBounded(t *testing.T) {
 				t.Errorf("the message of %s has %d bytes: %s", c.Type, len(c.Message), c.Message)
 			}
 		}
-		if ready := meta.FindStatusCondition(status.Conditions, networkingv1.ConditionReady); ready.Reason == networkingv1.ReasonInvalid && !strings.HasSuffix(ready.Message, "Delete this ClusterCIDR and create one that is right.") {
+		if ready := meta.FindStatusCondition(status.Conditions, networkingv1.ConditionReady); ready.Reason == networkingv1.ReasonInvalid && !strings.HasSuffix(ready.Message, "Correct this field; until then nothing is allocated, and Nodes keep what they have.") {
 			t.Errorf("what to do is cut off: %s", ready.Message)
 		}
 	}

@@ -122,17 +122,5 @@ func (b *State) Cursor(p *clustercidr.Pool, family ipam.Family) netip.Addr {
 	return b.ledger.Cursor(&p.Pool, family)
 }
 
-// Kept returns the blocks that are kept for Nodes missing from a list.
-func (b *State) Kept() (all []ipam.Holding) {
-	for _, doubts := range b.doubts {
-		for _, d := range doubts {
-			for _, block := range d.blocks {
-				all = append(all, ipam.Holding{Owner: d.owner(), Prefix: block})
-			}
-		}
-	}
-	return all
-}
-
 // GaveWay returns when refused reservations were last given up in favor of pending Nodes.
 func (b *State) GaveWay() time.Time { return b.gaveWay }

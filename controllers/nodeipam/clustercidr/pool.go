@@ -31,6 +31,8 @@ type Pool struct {
 	Cursors map[ipam.Family]netip.Addr
 	// Problem says why State is Invalid, why what a Pending pool waits for failed, or why the pool is superseded. For people.
 	Problem string
+	// Curable is whether an Invalid pool can be corrected, as all that is wrong is in fields that may be changed.
+	Curable bool
 	// Superseded is whether the pool is Disabled because the flags no longer ask for it.
 	Superseded bool
 	// Cause is the API server's reason for that failure. Errors with the same cause can name a port or a time, and so differ at every
@@ -65,12 +67,14 @@ func CompileWith(cc *networkingv1.ClusterCIDR, known SelectorCache) *Pool {
 		check(errors.New("spec.ipv6PerNodeHostBits is set without spec.ipv6"))
 	}
 	check(p.addSelector(cc.Spec.NodeSelector, known))
+	p.Curable = len(problems) == 0
 	p.addExclusions(cc.Spec.ExcludedCIDRs, check)
+	check(checkAllocation(cc.Spec.Allocation))
 	p.addCursor(ipam.IPv4, cc.Status.IPv4)
 	p.addCursor(ipam.IPv6, cc.Status.IPv6)
 
 	if why, ok := cc.Annotations[AnnotationUndecodable]; ok {
-		problems = []string{"it cannot be decoded: " + why} // other problems follow from that
+		problems, p.Curable = []string{"it cannot be decoded: " + why}, false // other problems follow from that
 	}
 	switch {
 	case cc.DeletionTimestamp != nil:
@@ -83,6 +87,13 @@ func CompileWith(cc *networkingv1.ClusterCIDR, known SelectorCache) *Pool {
 		p.State = ipam.Pending
 	}
 	return p
+}
+
+func checkAllocation(mode networkingv1.AllocationMode) error {
+	if slices.Contains([]networkingv1.AllocationMode{"", networkingv1.AllocationEnabled, networkingv1.AllocationDisabled}, mode) {
+		return nil
+	}
+	return fmt.Errorf("spec.allocation: %q is neither %s nor %s", mode, networkingv1.AllocationEnabled, networkingv1.AllocationDisabled)
 }
 
 // addExclusions adds the exclusions that can be parsed, and passes the errors of the others to check.
@@ -179,7 +190,7 @@ func (p *Pool) Matches(node *v1.Node) bool {
 
 // Equal reports whether p and o allocate the same blocks to the same Nodes, and report the same problem.
 func (p *Pool) Equal(o *Pool) bool {
-	return p.ID == o.ID && p.Name == o.Name && p.Priority == o.Priority && p.State == o.State && p.Problem == o.Problem && p.Superseded == o.Superseded &&
+	return p.ID == o.ID && p.Name == o.Name && p.Priority == o.Priority && p.State == o.State && p.Problem == o.Problem && p.Curable == o.Curable && p.Superseded == o.Superseded &&
 		p.Selective == o.Selective && p.Selector == o.Selector &&
 		slices.Equal(p.Ranges, o.Ranges) && slices.Equal(p.uncut, o.uncut) && slices.Equal(p.Exclusions, o.Exclusions)
 }

@@ -10,6 +10,7 @@ import (
 	"sync/atomic"
 	"time"
 
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	"k8s.io/apimachinery/pkg/api/meta"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/fields"
@@ -46,11 +47,13 @@ type Cache struct {
 	Version func() string
 }
 
+// Read makes a consistent read, as of a resource version: of all objects, or, if name is not empty, of the one of that name.
+type Read func(ctx context.Context, name string) (versions map[string]string, asOf string, err error)
+
 // Contents are the objects of one kind, by name, with their resource versions: those that exist and those in a cache.
 type Contents struct {
 	Kind string
-	// Read makes a consistent read, as of a resource version: of all objects, or, if name is not empty, of the one of that name.
-	Read func(ctx context.Context, name string) (versions map[string]string, asOf string, err error)
+	Read
 	// Shown returns what the cache shows.
 	Shown func() (map[string]string, error)
 	// Gone, if not nil, learns which objects the cache may still show although they are gone.
@@ -128,6 +131,9 @@ func WaitShown(ctx context.Context, h *health.Health, all Contents) bool {
 		pause = LookInterval
 		told  bool
 	)
+	if all.Gone != nil {
+		all.Gone.read.Store(nil) // If etcd was restored since, its versions mean something else now, and would hide objects that exist.
+	}
 	err := wait.PollUntilContextCancel(ctx, Interval, true, func(ctx context.Context) (bool, error) {
 		if !time.Now().Before(next) {
 			var err error
@@ -214,8 +220,8 @@ func firstBehind(shown, exist map[string]string, asOf string) (name, needed stri
 	return name, cmp.Or(exist[name], asOf), true
 }
 
-// ReadPages returns a function for Contents.Read, which reads page by page.
-func ReadPages[L runtime.Object](list func(context.Context, metav1.ListOptions) (L, error)) func(context.Context, string) (map[string]string, string, error) {
+// ReadPages returns a Read that reads page by page.
+func ReadPages[L runtime.Object](list func(context.Context, metav1.ListOptions) (L, error)) Read {
 	return func(ctx context.Context, name string) (map[string]string, string, error) {
 		versions, asOf := map[string]string{}, ""
 		options := metav1.ListOptions{Limit: 500} // An empty resource version means the most recent one.
@@ -259,4 +265,42 @@ func VersionsOf[O metav1.Object](list func(labels.Selector) ([]O, error)) func()
 		}
 		return versions, err
 	}
+}
+
+// Absent returns true when the API server has answered for health.NotServedFor that it does not have a kind of object; false if ctx was done
+// before.
+func Absent[L runtime.Object](ctx context.Context, list func(context.Context, metav1.ListOptions) (L, error)) bool {
+	var absent absence
+	err := wait.PollUntilContextCancel(ctx, LookInterval, true, func(ctx context.Context) (bool, error) {
+		_, err := list(ctx, metav1.ListOptions{Limit: 1})
+		return absent.lasts(err), nil
+	})
+	return err == nil
+}
+
+// UnlessAbsent returns the same Read, which calls absent when the API server has answered it for so long that it does not have such objects.
+func (r Read) UnlessAbsent(absent func()) Read {
+	var is absence
+	return func(ctx context.Context, name string) (map[string]string, string, error) {
+		versions, asOf, err := r(ctx, name)
+		if is.lasts(err) {
+			absent()
+		}
+		return versions, asOf, err
+	}
+}
+
+// absence knows since when all answers have been the same: there are no such objects.
+type absence struct{ since time.Time }
+
+// lasts notes an answer, and reports whether they have been the same for health.NotServedFor.
+func (a *absence) lasts(err error) bool {
+	switch {
+	case !apierrors.IsNotFound(err):
+		a.since = time.Time{}
+		return false
+	case a.since.IsZero():
+		a.since = time.Now()
+	}
+	return time.Since(a.since) >= health.NotServedFor
 }

@@ -3,13 +3,16 @@
 package fromflags
 
 import (
+	"cmp"
 	"crypto/sha256"
 	"encoding/json"
 	"errors"
 	"fmt"
 	"net/netip"
+	"slices"
 	"strings"
 
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	netutils "k8s.io/utils/net"
 
 	networkingv1 "github.com/multicidr/controller-manager/apis/networking/v1"
@@ -169,6 +172,49 @@ func NameOf(spec *networkingv1.ClusterCIDRSpec) string {
 // object to make another range also copies the label.
 func Made(cc *networkingv1.ClusterCIDR) bool {
 	return strings.HasPrefix(cc.Name, Prefix) && cc.Labels[networkingv1.LabelCreatedFromFlags] == "true"
+}
+
+// OldestFirst returns those ClusterCIDRs that were made from flags, oldest first. An attempt to create one may be carried out after a later
+// attempt, so there can be two for the same flags. The order makes every process keep the same one. It changes all.
+func OldestFirst(all []*networkingv1.ClusterCIDR) (made []*networkingv1.ClusterCIDR) {
+	made = slices.DeleteFunc(all, func(cc *networkingv1.ClusterCIDR) bool { return !Made(cc) })
+	slices.SortFunc(made, func(a, b *networkingv1.ClusterCIDR) int {
+		return cmp.Or(a.CreationTimestamp.Compare(b.CreationTimestamp.Time), strings.Compare(a.Name, b.Name))
+	})
+	return made
+}
+
+// Fits reports whether a ClusterCIDR has the ranges that flags ask for; nil asks for none.
+func Fits(cc *networkingv1.ClusterCIDR, flags *networkingv1.ClusterCIDRSpec) bool {
+	return flags != nil && clustercidr.SameRanges(cc.Spec, *flags)
+}
+
+// Superseded says why a ClusterCIDR that was made from flags allocates nothing any more; empty if it is the one of these flags.
+func Superseded(cc *networkingv1.ClusterCIDR, flags *networkingv1.ClusterCIDRSpec) (why string) {
+	switch {
+	case flags == nil:
+		return "it was made from flags, and the controller has no such flags now"
+	case !Fits(cc, flags):
+		return "it was made from flags, which now name another range or block size"
+	case Disabled(cc): // Briefly also one that is about to be enabled again.
+		return "it was made from flags, for which there is another ClusterCIDR"
+	default:
+		return ""
+	}
+}
+
+// New returns the ClusterCIDR of flags, to be created. made are those that exist.
+func New(name string, flags *networkingv1.ClusterCIDRSpec, made []*networkingv1.ClusterCIDR) *networkingv1.ClusterCIDR {
+	cc := &networkingv1.ClusterCIDR{
+		ObjectMeta: metav1.ObjectMeta{
+			Name:       name,
+			Labels:     map[string]string{networkingv1.LabelCreatedFromFlags: "true"},
+			Finalizers: []string{networkingv1.Finalizer},
+		},
+		Spec: *flags.DeepCopy(),
+	}
+	cc.Spec.ExcludedCIDRs = ExcludedBefore(made, *flags)
+	return cc
 }
 
 // MaxExcluded is the API's limit on the number of exclusions.

@@ -31,6 +31,8 @@ type Health struct {
 	unreadable Problem
 	// Watches are those of shared informers; nil if they are not monitored.
 	Watches *Watches
+	// Missed says which changes may have been missed for so long that this is a problem; empty if none. Nil: none ever.
+	Missed func() string
 	// broken is the panic that ended the controller; nil if there was none.
 	broken any
 	Now    func() time.Time // nil: time.Now
@@ -266,6 +268,12 @@ func (h *Health) Check(*http.Request) error {
 	}
 	if h.Watches != nil {
 		problems = append(problems, h.Watches.unseen()...)
+	}
+	if len(problems) == 0 && h.Missed != nil { // Else it is told why.
+		if missed := h.Missed(); missed != "" {
+			problems = append(problems, "no Node gets podCIDRs: "+missed+". If this goes on, watches end before the controller has read everything: "+
+				"look at the network, at proxies and load balancers before the API server, and at its load")
+		}
 	}
 	if doubtful := h.doubtful(); doubtful != "" {
 		problems = append(problems, doubtful)

@@ -43,6 +43,9 @@ func TestHealth(t *testing.T) {
 	now := epoch
 	waitFor := func(t Problem) func(h *Health) bool { return func(h *Health) bool { return h.WaitFor(t) } }
 	read := func(t Problem) func(h *Health) bool { return func(h *Health) bool { return h.Read(t) } }
+	missed := func(what string) func(h *Health) bool {
+		return func(h *Health) bool { h.Missed = func() string { return what }; return false }
+	}
 	wrote := func(kind Kind, name string, err error) func(h *Health) bool {
 		return func(h *Health) bool { news, _ := h.Wrote(kind, name, err); return news }
 	}
@@ -67,6 +70,14 @@ func TestHealth(t *testing.T) {
 			{read(Problem{"unreadable", errors.New("port 2")}), false, "changes of ClusterCIDRs are not seen: unreadable (port 2)"},
 			{read(Problem{}), true, ""},
 			{read(Problem{}), false, ""},
+		},
+		"what is missed for long is told if nothing tells why": {
+			{missed("changes of a were not seen"), false, "no Node gets podCIDRs: changes of a were not seen. If this goes on, watches end before the controller has read everything: " +
+				"look at the network, at proxies and load balancers before the API server, and at its load"},
+			{read(Problem{What: "unreadable"}), true, "changes of ClusterCIDRs are not seen: unreadable"},
+			{read(Problem{}), true, "no Node gets podCIDRs: changes of a were not seen. If this goes on, watches end before the controller has read everything: " +
+				"look at the network, at proxies and load balancers before the API server, and at its load"},
+			{missed(""), false, ""},
 		},
 		"of many forbidden writes the first and the end of the last are new": {
 			{wrote(WritesNode, "b", refused), true, "Node b cannot be written: " + noPermission + since + none},

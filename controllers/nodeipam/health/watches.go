@@ -23,7 +23,7 @@ import (
 
 const (
 	// unseenFor is how long reads must fail before that counts as a problem: an API server that restarts is away for less. The failure is
-	// reported at the next failing attempt after that. An informer retries after at most a minute, usually within half a minute.
+	// reported at the next failing attempt after that, which comes soon if the API server cannot be reached (see again), else within a minute.
 	unseenFor = 10 * time.Second
 	// unanswered is how long a read may run before it counts as failed. The API server ends a list after a minute, and sends something on
 	// each watch about once a minute. So a proxy that delays the start of an answer is not reported.
@@ -35,6 +35,7 @@ const (
 // Errors of reads that fail without an error.
 var (
 	errEnded      = errors.New("the watch ended, and had told nothing")
+	errCut        = errors.New("the watch ended early")
 	errUnanswered = fmt.Errorf("no answer for %v", unanswered)
 )
 
@@ -115,9 +116,10 @@ func endsList(event watch.Event) bool {
 	return ok && event.Type == watch.Bookmark && node.Annotations[metav1.InitialEventsAnnotationKey] == "true"
 }
 
-// Nodes creates the informer of Nodes. It must not exist yet: the reads of an informer that other code created are not monitored.
-func (w *Watches) Nodes(factory informers.SharedInformerFactory) {
-	makeInformer(w, "Nodes", factory, v1.SchemeGroupVersion.WithResource("nodes"), &v1.Node{},
+// Nodes creates the informer of Nodes. It must not exist yet: the reads of an informer that other code created are not monitored. It reports
+// whether they are.
+func (w *Watches) Nodes(factory informers.SharedInformerFactory) bool {
+	return makeInformer(w, "Nodes", factory, v1.SchemeGroupVersion.WithResource("nodes"), &v1.Node{},
 		func(client kubernetes.Interface) reader[*v1.NodeList] { return toldNodes{client.CoreV1().Nodes(), w} })
 }
 
@@ -157,8 +159,8 @@ func beginsWithList(opts metav1.ListOptions) bool {
 }
 
 // ServiceCIDRs creates the informer of ServiceCIDRs in the same way.
-func (w *Watches) ServiceCIDRs(factory informers.SharedInformerFactory) {
-	makeInformer(w, "ServiceCIDRs", factory, networkingv1.SchemeGroupVersion.WithResource("servicecidrs"), &networkingv1.ServiceCIDR{},
+func (w *Watches) ServiceCIDRs(factory informers.SharedInformerFactory) bool {
+	return makeInformer(w, "ServiceCIDRs", factory, networkingv1.SchemeGroupVersion.WithResource("servicecidrs"), &networkingv1.ServiceCIDR{},
 		func(client kubernetes.Interface) reader[*networkingv1.ServiceCIDRList] {
 			return client.NetworkingV1().ServiceCIDRs()
 		})
@@ -170,12 +172,12 @@ type reader[L runtime.Object] interface {
 	Watch(context.Context, metav1.ListOptions) (watch.Interface, error)
 }
 
-// makeInformer creates the same informer as the factory would, except that its reads are monitored.
+// makeInformer creates the same informer as the factory would, except that its reads are monitored. They are not if the factory has it already.
 func makeInformer[L runtime.Object](
 	w *Watches, kind string, factory informers.SharedInformerFactory,
 	resource schema.GroupVersionResource, object runtime.Object, of func(kubernetes.Interface) reader[L],
-) {
-	c := &Changes{kind: kind}
+) (monitored bool) {
+	c := &Changes{kind: kind, gap: gap{optional: kind == optionalKind}}
 	made := false
 	factory.InformerFor(object, func(client kubernetes.Interface, resync time.Duration) cache.SharedIndexInformer {
 		made = true
@@ -196,23 +198,23 @@ func makeInformer[L runtime.Object](
 				Identifier:   factory.InformerName().WithResource(resource),
 			})
 	})
-	if !made && w.monitors(kind) {
-		return // for an earlier Controller of this process
-	}
 	if !made {
-		klog.Background().Error(nil, "The health check cannot tell when changes are not seen: somebody else has made the informer before", "kind", kind)
-		return
+		return w.Of(kind) != nil // for an earlier Controller of this process
 	}
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	w.kinds = append(w.kinds, c)
+	return true
 }
 
-// monitors reports whether this has made the informer of a kind.
-func (w *Watches) monitors(kind string) bool {
+// Of returns the Changes of a kind; nil if this has not made its informer.
+func (w *Watches) Of(kind string) *Changes {
 	w.mu.Lock()
 	defer w.mu.Unlock()
-	return slices.ContainsFunc(w.kinds, func(c *Changes) bool { return c.kind == kind })
+	if i := slices.IndexFunc(w.kinds, func(c *Changes) bool { return c.kind == kind }); i >= 0 {
+		return w.kinds[i]
+	}
+	return nil
 }
 
 // unseen says which kinds of changes are not seen.
@@ -231,6 +233,7 @@ func (w *Watches) unseen() (problems []string) {
 type Changes struct {
 	kind string
 	note func(context.Context, error) // see NewChanges; may be nil
+	gap  gap
 
 	mu sync.Mutex
 	// since is when the first failed read since the last working watch began; zero if none failed.
@@ -252,7 +255,9 @@ func (c *Changes) unseen() string {
 func readProblem(err error) Problem {
 	var status apierrors.APIStatus
 	switch {
-	case apierrors.IsForbidden(err), apierrors.IsUnauthorized(err), apierrors.IsNotFound(err):
+	case apierrors.IsNotFound(err):
+		return Problem{"the API server does not have them: see whether its --runtime-config turns them off, or whether an older API server answers, too", err}
+	case apierrors.IsForbidden(err), apierrors.IsUnauthorized(err):
 		return Problem{"the API server does not let this process watch them: " + ApplyRBAC, err}
 	case apierrors.IsTooManyRequests(err):
 		return Problem{"the API server turns requests away: see whether it is overloaded, and its priority and fairness rules", err}
@@ -272,14 +277,16 @@ func NewChanges(kind string, note func(context.Context, error)) *Changes {
 }
 
 // Listed makes a list for an informer.
-func Listed[L any](ctx context.Context, c *Changes, opts metav1.ListOptions, list func(context.Context, metav1.ListOptions) (L, error)) (L, error) {
-	r := c.begin(ctx)
-	all, err := list(ctx, opts)
-	if err != nil {
-		r.fails(err)
-	} else {
-		r.ends()
-	}
+func Listed[L any](ctx context.Context, c *Changes, opts metav1.ListOptions, list func(context.Context, metav1.ListOptions) (L, error)) (all L, err error) {
+	again(ctx, func() error {
+		r := c.begin(ctx)
+		if all, err = list(ctx, opts); err != nil {
+			r.fails(err)
+		} else {
+			r.ends()
+		}
+		return err
+	})
 	return all, err
 }
 
@@ -288,10 +295,21 @@ func Listed[L any](ctx context.Context, c *Changes, opts metav1.ListOptions, lis
 const answersLate = 30 * time.Second
 
 // Watched begins a watch for an informer.
-func (c *Changes) Watched(ctx context.Context, opts metav1.ListOptions, begin func(context.Context, metav1.ListOptions) (watch.Interface, error)) (watch.Interface, error) {
-	cancel := func() {}
+func (c *Changes) Watched(ctx context.Context, opts metav1.ListOptions, begin func(context.Context, metav1.ListOptions) (watch.Interface, error)) (w watch.Interface, err error) {
+	again(ctx, func() error {
+		if w, err = c.watchedOnce(ctx, opts, begin); beginsWithList(opts) && errors.As(err, new(apierrors.APIStatus)) {
+			return nil // An informer lists instead, which may work.
+		}
+		return err
+	})
+	return w, err
+}
+
+func (c *Changes) watchedOnce(ctx context.Context, opts metav1.ListOptions, begin func(context.Context, metav1.ListOptions) (watch.Interface, error)) (watch.Interface, error) {
+	cancel, lasts := func() {}, time.Duration(0)
 	if opts.TimeoutSeconds != nil {
-		ctx, cancel = context.WithTimeout(ctx, time.Duration(*opts.TimeoutSeconds)*time.Second+answersLate)
+		lasts = time.Duration(*opts.TimeoutSeconds) * time.Second
+		ctx, cancel = context.WithTimeout(ctx, lasts+answersLate)
 	}
 	lists := beginsWithList(opts)
 	r := c.begin(ctx)
@@ -302,7 +320,7 @@ func (c *Changes) Watched(ctx context.Context, opts metav1.ListOptions, begin fu
 	case err != nil:
 		r.fails(err)
 	default:
-		return r.follow(inner, lists, cancel), nil
+		return r.follow(inner, lists, lasts, cancel), nil
 	}
 	cancel()
 	return nil, err
@@ -339,6 +357,7 @@ func (r *read) fail(err error, over bool) {
 	if r.ctx.Err() != nil {
 		return // The informer is stopping.
 	}
+	r.gap.begins(err)
 	if r.since.IsZero() {
 		r.since = r.began
 	}
@@ -383,9 +402,13 @@ func (r *read) end() {
 }
 
 // follow returns a watch that forwards the events of inner and notes whether it works. If lists is true, the watch begins with the existing
-// objects, and works only once a bookmark says that they are complete. ended is called at the end.
-func (r *read) follow(inner watch.Interface, lists bool, ended func()) watch.Interface {
+// objects, and works only once a bookmark says that they are complete. lasts is how long the API server was asked to keep the watch open: an
+// end before that is a gap. ended is called at the end.
+func (r *read) follow(inner watch.Interface, lists bool, lasts time.Duration, ended func()) watch.Interface {
 	f := &followed{Interface: inner, events: make(chan watch.Event), stopped: make(chan struct{})}
+	if !lists {
+		r.gap.ends()
+	}
 	go func() {
 		defer ended()
 		defer close(f.events)
@@ -396,8 +419,14 @@ func (r *read) follow(inner watch.Interface, lists bool, ended func()) watch.Int
 		for event := range inner.ResultChan() {
 			switch {
 			case event.Type == watch.Error:
-				r.fails(apierrors.FromObject(event.Object))
+				err := apierrors.FromObject(event.Object)
+				r.fails(err)
+				r.breaks(f, err)
 			case event.Type == watch.Bookmark, !lists:
+				if lists {
+					r.gap.ends()
+					lists = false
+				}
 				r.runs()
 			}
 			select {
@@ -405,9 +434,23 @@ func (r *read) follow(inner watch.Interface, lists bool, ended func()) watch.Int
 			case <-f.stopped: // No receiver is left, and inner is stopping.
 			}
 		}
+		if time.Since(r.began) < lasts-lasts/100 { // The clock of the API server may be a little faster.
+			r.breaks(f, errCut)
+		}
 		r.fails(errEnded)
 	}()
 	return f
+}
+
+// breaks notes that a watch, which may have worked, breaks off.
+func (r *read) breaks(f *followed, err error) {
+	select {
+	case <-f.stopped: // by the informer
+	default:
+		if r.ctx.Err() == nil {
+			r.gap.begins(err)
+		}
+	}
 }
 
 type followed struct {

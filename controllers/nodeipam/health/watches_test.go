@@ -22,6 +22,7 @@ import (
 	"k8s.io/apimachinery/pkg/watch"
 	"k8s.io/client-go/informers"
 	"k8s.io/client-go/kubernetes"
+	"k8s.io/client-go/kubernetes/fake"
 	"k8s.io/client-go/rest"
 )
 
@@ -200,6 +201,7 @@ func watching(t *testing.T, test func(t *testing.T, s *apiServer, check *Health,
 func TestWatchesThatFail(t *testing.T) {
 	const (
 		permission = "the API server does not let this process watch them: " + ApplyRBAC
+		absent     = "the API server does not have them"
 		fails      = "the API server fails, or a proxy before it"
 		turnsAway  = "the API server turns requests away"
 		endsAtOnce = "watches end as soon as they begin"
@@ -212,7 +214,7 @@ func TestWatchesThatFail(t *testing.T) {
 	}{
 		"403": {func(*apiServer) http.HandlerFunc { return says(403, "Forbidden", "no") }, permission, 0},
 		"401": {func(*apiServer) http.HandlerFunc { return says(401, "Unauthorized", "no") }, permission, 0},
-		"404": {func(*apiServer) http.HandlerFunc { return says(404, "NotFound", "no") }, permission, 0},
+		"404": {func(*apiServer) http.HandlerFunc { return says(404, "NotFound", "no") }, absent, 0},
 		"500": {func(*apiServer) http.HandlerFunc { return says(500, "InternalError", "unable to transform key") }, fails, 0},
 		"503": {func(*apiServer) http.HandlerFunc { return says(503, "ServiceUnavailable", "down") }, fails, 0},
 		"502 of a proxy": {func(*apiServer) http.HandlerFunc {
@@ -550,6 +552,21 @@ func (l *listing) Watch(context.Context, metav1.ListOptions) (watch.Interface, e
 }
 
 // TestTellLists: a controller hears of a list before the informer gets it, in pages or at the beginning of a watch, and of nothing else.
+// An informer that somebody else has made is not monitored. One of another factory is.
+func TestInformerOfSomebodyElse(t *testing.T) {
+	theirs, own := informers.NewSharedInformerFactory(fake.NewClientset(), 0), informers.NewSharedInformerFactory(fake.NewClientset(), 0)
+	theirs.Core().V1().Nodes().Informer()
+	w := &Watches{}
+	if w.Nodes(theirs) || w.Of("Nodes") != nil {
+		t.Error("an informer of somebody else counts as monitored")
+	}
+	for range 2 {
+		if !w.Nodes(own) || w.Of("Nodes") == nil {
+			t.Error("an informer that this has made does not count as monitored")
+		}
+	}
+}
+
 func TestTellLists(t *testing.T) {
 	w, heard := &Watches{}, &lists{}
 	stop := w.TellLists(heard)

@@ -47,7 +47,7 @@ var (
 	blockersDesc = desc(metrics.ALPHA, "terminating_clustercidr_nodes",
 		"Number of Nodes that keep a ClusterCIDR which is being deleted. There is a series for every such ClusterCIDR.", "clusterCIDRName")
 	waitingDesc = desc(metrics.ALPHA, "waiting_nodes",
-		"Number of Nodes that no ClusterCIDR can serve, by reason: NoClusterCIDR, NotSelected, Full, Pending, Disabled, Terminating, Invalid.", "reason")
+		"Number of Nodes that no ClusterCIDR can serve, by reason: NoClusterCIDR, NotSelected, Full, Pending, Disabled, Terminating, Invalid; or that wait because changes may have been missed: ChangesMissed.", "reason")
 	sharingDesc = desc(metrics.ALPHA, "conflicting_nodes",
 		"Number of Nodes that hold addresses which another Node or a service range holds too.")
 	outsidersDesc = desc(metrics.ALPHA, "nodes_outside_ranges",

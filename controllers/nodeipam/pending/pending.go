@@ -18,10 +18,11 @@ const (
 	noClusterCIDR Reason = "NoClusterCIDR"
 	notSelected   Reason = "NotSelected"
 	full          Reason = "Full"
+	Missed        Reason = "ChangesMissed" // That nothing is chosen for it, and why, the allocation state does not know.
 )
 
 var Reasons = []Reason{noClusterCIDR, notSelected, full,
-	Reason(ipam.Pending.String()), Reason(ipam.Disabled.String()), Reason(ipam.Terminating.String()), Reason(ipam.Invalid.String())}
+	Reason(ipam.Pending.String()), Reason(ipam.Disabled.String()), Reason(ipam.Terminating.String()), Reason(ipam.Invalid.String()), Missed}
 
 // ReasonOf sums up why pools refused a Node. It is Full if any pool only lacks space; otherwise it is the state of the first pool,
 // which somebody has to change.

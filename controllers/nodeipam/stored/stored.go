@@ -19,6 +19,7 @@ import (
 	"k8s.io/client-go/dynamic"
 	"k8s.io/client-go/tools/cache"
 
+	"github.com/multicidr/controller-manager/apis/generated/clientset/versioned"
 	clustercidrlisters "github.com/multicidr/controller-manager/apis/generated/listers/networking/v1"
 	networkingv1 "github.com/multicidr/controller-manager/apis/networking/v1"
 	"github.com/multicidr/controller-manager/controllers/nodeipam/clustercidr"
@@ -168,4 +169,25 @@ func (e Existing) Get(name string) (*networkingv1.ClusterCIDR, error) {
 		return nil, apierrors.NewNotFound(networkingv1.Resource("clustercidrs"), name)
 	}
 	return cc, err
+}
+
+// Unreadable says why ClusterCIDRs cannot be read and what to do about it; the zero value if err is nil.
+func Unreadable(err error, client versioned.Interface) health.Problem {
+	switch {
+	case err == nil:
+		return health.Problem{}
+	case apierrors.IsNotFound(err), apierrors.IsForbidden(err) && !crdExists(client):
+		return health.Problem{What: health.CRDMissing}
+	case apierrors.IsForbidden(err):
+		return health.Problem{What: "the controller may not read ClusterCIDRs: " + health.ApplyRBAC, Err: err}
+	default:
+		return health.Problem{What: "ClusterCIDRs cannot be read", Err: err}
+	}
+}
+
+// crdExists asks discovery, which every client may use. A list without permission is Forbidden even if the resource does not exist. Without
+// an answer from discovery, the CRD is assumed to exist.
+func crdExists(client versioned.Interface) bool {
+	_, err := client.Discovery().ServerResourcesForGroupVersion(networkingv1.SchemeGroupVersion.String())
+	return !apierrors.IsNotFound(err)
 }

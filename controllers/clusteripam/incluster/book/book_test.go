@@ -217,16 +217,21 @@ func TestPaused(t *testing.T) {
 	}
 }
 
-// An IPAddress of the claim's name that belongs to another claim is in the way, and stays as it is.
+// An IPAddress of the claim's name that belongs to another claim is in the way, and stays as it is until somebody deletes it.
 func TestAnIPAddressThatIsInTheWay(t *testing.T) {
 	s := newScript(t, "10.0.0.5")
 	prefix := int32(24)
 	o := &v1beta2.IPAddress{ObjectMeta: s.meta("a"), Spec: v1beta2.IPAddressSpec{Address: "10.0.0.5", Prefix: &prefix, ClaimRef: v1beta2.IPAddressClaimReference{Name: "x"},
 		PoolRef: v1beta2.IPPoolReference{APIGroup: v1alpha2.GroupName, Kind: kindPool, Name: "p"}}}
+	o.Finalizers = []string{v1beta2.FinalizerProtectAddress}
 	s.SetAddress(o)
 	s.claim("a", nil)
 	s.next("a", "")
 	s.has("a", Waiting, "")
+	s.deleteAddress(o.DeepCopy())
+	if r := s.next("a", "patch"); r.Key.Kind != kindAddress {
+		t.Errorf("the next request is %v, want one that releases the IPAddress", r)
+	}
 	s.AddressGone("n", "a", o.UID)
 	s.has("a", Reserved, "10.0.0.5")
 }
@@ -262,6 +267,13 @@ func (s *script) address(name, at string) *v1beta2.IPAddress {
 }
 
 // changePool changes the pool, and shows it.
+// deleteAddress makes the API server show that somebody has deleted an IPAddress.
+func (s *script) deleteAddress(o *v1beta2.IPAddress) {
+	s.version++
+	o.ResourceVersion, o.DeletionTimestamp = strconv.Itoa(s.version), &metav1.Time{Time: s.now}
+	s.SetAddress(o)
+}
+
 func (s *script) changePool(change func(*Pool)) {
 	p := *s.pool(Key{kindPool, "n", "p"}).object
 	s.version++
@@ -464,10 +476,7 @@ func TestAnIPAddressWithoutClaim(t *testing.T) {
 	s.claim("b", nil)
 	s.has("b", Waiting, "")
 	names(true)
-	deleted := o.DeepCopy()
-	s.version++
-	deleted.ResourceVersion, deleted.DeletionTimestamp = strconv.Itoa(s.version), &metav1.Time{Time: s.now}
-	s.SetAddress(deleted)
+	s.deleteAddress(o.DeepCopy())
 	names(false)
 	s.next("a", "patch") // It is released.
 }
@@ -498,6 +507,14 @@ func TestABrokenClaim(t *testing.T) {
 			see(nil)
 			if n := s.NextForClaim(ClaimKey("n", "a"), s.now); n.Request != nil {
 				t.Errorf("the next request is %v, want none", n.Request)
+			}
+			if message := s.pool(Key{kindPool, "n", "p"}).ready().Message; strings.Contains(message, "without an IPAddressClaim") {
+				t.Errorf("its IPAddress counts as one without a claim: %s", message)
+			}
+			o = o.DeepCopy()
+			s.deleteAddress(o)
+			if n := s.NextForClaim(ClaimKey("n", "a"), s.now); n.Request != nil {
+				t.Errorf("the next request is %v, and the claim of the IPAddress exists", n.Request)
 			}
 			see(s.deleting)
 			if r := s.next("a", "patch"); r.Key.Kind != kindAddress {

@@ -130,7 +130,7 @@ func (b *Book) setClaim(o *v1beta2.IPAddressClaim, broken bool) {
 }
 
 // SetBrokenClaim notes a claim of which some fields cannot be read. Nothing is decided about it but its release, for which its metadata and its
-// last spec are enough.
+// last spec are enough. Its IPAddress is not one without a claim.
 func (b *Book) SetBrokenClaim(o *v1beta2.IPAddressClaim) {
 	c, ok := b.claims[ClaimKey(o.Namespace, o.Name)]
 	switch known := ok && c.uid() == o.UID; {
@@ -138,8 +138,6 @@ func (b *Book) SetBrokenClaim(o *v1beta2.IPAddressClaim) {
 		return
 	case known:
 		o = &v1beta2.IPAddressClaim{TypeMeta: o.TypeMeta, ObjectMeta: o.ObjectMeta, Spec: c.object.Spec, Status: c.object.Status}
-	case o.DeletionTimestamp == nil:
-		return
 	}
 	b.setClaim(o, true)
 }

@@ -223,15 +223,33 @@ func (s *simServer) serve(r *Request) Answer {
 	}
 }
 
-// collectGarbage deletes the IPAddresses whose claim is gone, as the garbage collector does.
+// collectGarbage: what the real garbage collector does.
 func (s *simServer) collectGarbage() (did bool) {
 	for _, k := range s.of(kindAddress) {
 		o := s.address(k)
-		for _, r := range o.OwnerReferences {
-			if c := s.claim(claimOf(o)); r.Kind == kindClaim && (c == nil || c.UID != r.UID) && o.DeletionTimestamp == nil && len(o.OwnerReferences) < 3 {
-				s.delete(k)
-				did = true
+		if o.DeletionTimestamp != nil || len(o.OwnerReferences) == 0 {
+			continue
+		}
+		rest := slices.DeleteFunc(slices.Clone(o.OwnerReferences), func(r metav1.OwnerReference) bool {
+			var owner metav1.Object
+			for _, key := range []Key{{r.Kind, o.Namespace, r.Name}, {r.Kind, "", r.Name}} {
+				if found := s.objects[key]; found != nil {
+					owner = found
+				}
 			}
+			if r.Kind != kindClaim && r.Kind != kindPool && r.Kind != kindGlobal {
+				return false
+			}
+			return owner == nil || owner.GetUID() != r.UID
+		})
+		switch {
+		case len(rest) == len(o.OwnerReferences):
+		case len(rest) == 0:
+			s.delete(k)
+			did = true
+		default:
+			s.edit(k, func(o metav1.Object) { o.SetOwnerReferences(rest) })
+			did = true
 		}
 	}
 	return did

@@ -134,17 +134,23 @@ func (b *Book) NextForClaim(key Key, now time.Time) (n Next) {
 		return n
 	}
 	c, a := b.claims[key], b.addresses[key]
-	switch {
-	case c != nil && c.ref == nil:
-	case c != nil && b.isPaused(c):
-	case c != nil && c.deleting():
-		b.release(c, now, &n)
-	case c != nil:
-		b.allocate(c, now, &n)
-	case a != nil:
+	if a != nil && (c == nil || !c.broken && !c.owns(a.object)) { // Without a claim, or in the way of one.
 		b.releaseOrphan(a, now, &n)
 	}
+	if c != nil && n.Request == nil {
+		b.nextFor(c, now, &n)
+	}
 	return n
+}
+
+func (b *Book) nextFor(c *claim, now time.Time, n *Next) {
+	switch {
+	case c.ref == nil, b.isPaused(c):
+	case c.deleting():
+		b.release(c, now, n)
+	default:
+		b.allocate(c, now, n)
+	}
 }
 
 // nextForGhosts finds out whether claims that are gone have left IPAddresses that the cache does not show.

@@ -1,7 +1,8 @@
-package nodeipam
+package takeover
 
 import (
 	"context"
+	"errors"
 	"strings"
 	"sync/atomic"
 	"testing"
@@ -12,9 +13,11 @@ import (
 	"k8s.io/apimachinery/pkg/labels"
 	"k8s.io/client-go/kubernetes/fake"
 	corelisters "k8s.io/client-go/listers/core/v1"
+	"k8s.io/client-go/tools/cache"
 
 	"github.com/multicidr/controller-manager/controllers/lease"
 	"github.com/multicidr/controller-manager/controllers/nodeipam/fresh"
+	"github.com/multicidr/controller-manager/controllers/nodeipam/health"
 	. "github.com/multicidr/controller-manager/controllers/nodeipam/internal/objects"
 )
 
@@ -72,13 +75,13 @@ func TestTakeoverWait(t *testing.T) {
 					n.Spec.PodCIDRs = []string{"10.0.0.0/24"}
 				}
 				term := &ledTerm{predecessor: tc.predecessor, begun: time.Now().Add(-tc.led), vacant: tc.vacant}
-				c := takingOver(t, term, delay, n)
-				c.leaseOfItsOwn = !tc.shared
+				l := leader(term, delay, n)
+				l.LeaseOfItsOwn = !tc.shared
 				if tc.off {
-					c.takeoverDelay = 0
+					l.Delay = 0
 				}
 				begin := time.Now()
-				if !c.waitTakeover(t.Context()) {
+				if !l.Wait(t.Context()) {
 					t.Fatal("the context was not done")
 				}
 				if got := time.Since(begin); got != tc.want {
@@ -101,26 +104,26 @@ func TestTakeoverIsSeen(t *testing.T) {
 		early := Node("early")
 		early.ResourceVersion = "9"
 		term := &ledTerm{predecessor: lease.OtherPredecessor, begun: time.Now()}
-		c := takingOver(t, term, time.Minute, late, early)
+		l := leader(term, time.Minute, late, early)
 		var shows atomic.Pointer[v1.Node]
 		stale := late.DeepCopy()
 		stale.ResourceVersion = "8"
 		shows.Store(stale)
-		c.nodes = nodesAt{c.nodes, &shows}
-		c.now = time.Now
+		l.Nodes = nodesAt{l.Nodes, &shows}
+		l.Contents.Shown = fresh.VersionsOf(l.Nodes.List)
 		done := make(chan time.Time, 1)
 		go func() {
-			c.waitTakeover(t.Context())
+			l.Wait(t.Context())
 			done <- time.Now()
 		}()
 		synctest.Wait()
 		const want = "not serving Nodes yet; waiting for the last request of another allocator to be over, at 00:01:00 UTC: another allocator may have led before, and the API server may " +
 			"still carry out what it sent (--node-ipam-takeover-delay=1m0s). Nothing has to be done"
-		if err := c.health.Check(nil); err == nil || err.Error() != want {
+		if err := l.Health.Check(nil); err == nil || err.Error() != want {
 			t.Errorf("the health check says\n%v, want\n%s", err, want)
 		}
 		time.Sleep(70 * time.Second)
-		if err := c.health.Check(nil); err == nil || !strings.Contains(err.Error(), `the cache of Nodes to show late as of resource version 10`) {
+		if err := l.Health.Check(nil); err == nil || !strings.Contains(err.Error(), `the cache of Nodes to show late as of resource version 10`) {
 			t.Errorf("the cache lags, and the health check says %v", err)
 		}
 		if term.marked.Load() {
@@ -133,10 +136,10 @@ func TestTakeoverIsSeen(t *testing.T) {
 	})
 	synctest.Test(t, func(t *testing.T) {
 		term := &ledTerm{predecessor: lease.OtherPredecessor, begun: time.Now()}
-		c := takingOver(t, term, time.Minute)
+		l := leader(term, time.Minute)
 		ctx, cancel := context.WithTimeout(t.Context(), 59*time.Second)
 		defer cancel()
-		if c.waitTakeover(ctx) || term.marked.Load() {
+		if l.Wait(ctx) || term.marked.Load() {
 			t.Errorf("it may choose although it was told to end, or says so to its successor (%t)", term.marked.Load())
 		}
 	})
@@ -158,24 +161,17 @@ func (l nodesAt) List(selector labels.Selector) ([]*v1.Node, error) {
 	return all, err
 }
 
-// takingOver is a controller that has these Nodes in its cache, and whose API server has them, too.
-func takingOver(t *testing.T, term Term, delay time.Duration, nodes ...*v1.Node) *Controller {
-	client, cached := fake.NewClientset(), map[string]*v1.Node{}
+// leader has these Nodes in its cache, and its API server has them, too.
+func leader(term Term, delay time.Duration, nodes ...*v1.Node) Leader {
+	client, cached := fake.NewClientset(), cache.NewIndexer(cache.MetaNamespaceKeyFunc, nil)
 	for _, n := range nodes {
-		cached[n.Name] = n
-		if err := client.Tracker().Add(n); err != nil {
+		if err := errors.Join(client.Tracker().Add(n), cached.Add(n)); err != nil {
 			panic(err)
 		}
 	}
-	c := newController(Config{Term: term, TakeoverDelay: delay}, parts{
-		now: time.Now, newQueue: newQueue,
-		nodes: nodesWhileListed{nodes: cached, then: func() {}},
-	})
-	t.Cleanup(func() {
-		for _, l := range c.lines() {
-			l.queue.ShutDown()
-		}
-	})
-	c.client, c.nodesVersion = client, func() string { return "5" }
-	return c
+	lister := corelisters.NewNodeLister(cached)
+	return Leader{
+		Term: term, Delay: delay, Nodes: lister, Health: &health.Health{}, Now: time.Now,
+		Contents: fresh.Contents{Kind: "Nodes", Read: fresh.ReadPages(client.CoreV1().Nodes().List), Shown: fresh.VersionsOf(lister.List)},
+	}
 }

@@ -1,4 +1,5 @@
-package nodeipam
+// Package takeover makes a new leader wait until no write of an earlier allocator can arrive any more.
+package takeover
 
 import (
 	"context"
@@ -8,6 +9,7 @@ import (
 
 	v1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/labels"
+	corelisters "k8s.io/client-go/listers/core/v1"
 	"k8s.io/klog/v2"
 
 	"github.com/multicidr/controller-manager/controllers/lease"
@@ -31,12 +33,26 @@ type Term interface {
 	Mark()
 }
 
+// Leader is a new leader, and what it waits with.
+type Leader struct {
+	Term Term // nil: it does not wait
+	// LeaseOfItsOwn means that other allocators, such as the in-tree one, use another Lease.
+	LeaseOfItsOwn bool
+	// Delay is for how long after the start of the term a write of another allocator may still arrive.
+	Delay time.Duration
+	// Nodes is the cache of Nodes, and Contents compares it with what the API server has.
+	Nodes    corelisters.NodeLister
+	Contents fresh.Contents
+	Health   *health.Health // is told what the leader waits for
+	Now      func() time.Time
+}
+
 // vacantTooLong is for how long nobody may have held a Lease that other allocators do not use before another allocator is assumed to have been
 // active meanwhile. A standby takes over within a retry period after the Lease has expired, 2 seconds by default; the rest is for clocks that
 // differ.
 const vacantTooLong = 30 * time.Second
 
-// waitTakeover returns when no write of another allocator can arrive any more and the cache of Nodes shows all that have arrived; false if
+// Wait returns when no write of another allocator can arrive any more and the cache of Nodes shows all that have arrived; false if
 // ctx was done before. The caches must be fresh.
 //
 // Another allocator, such as the in-tree one, has no fence. Its last PATCH has no UID, no bound by its Lease and no timeout: the API server
@@ -46,33 +62,33 @@ const vacantTooLong = 30 * time.Second
 //
 // Without leader election nothing fences the previous process, and nothing tells which program it was. If it was this controller, it ended
 // before this process began, and its last PATCH can only be for a Node that is pending now.
-func (c *Controller) waitTakeover(ctx context.Context) bool {
-	if c.term == nil {
+func (l Leader) Wait(ctx context.Context) bool {
+	if l.Term == nil {
 		return true
 	}
-	nodes, err := c.nodes.List(labels.Everything())
+	nodes, err := l.Nodes.List(labels.Everything())
 	if err != nil {
-		return true // readAll reports it
+		return true // whoever reads all Nodes next reports it
 	}
-	predecessor := c.term.Predecessor()
+	predecessor := l.Term.Predecessor()
 	anyPodCIDRs := slices.ContainsFunc(nodes, clustercidr.ShowsPodCIDRs)
 	var w lateWrites
 	switch {
 	case predecessor == lease.NoElection && slices.ContainsFunc(nodes, func(n *v1.Node) bool { return !clustercidr.ShowsPodCIDRs(n) }):
 		w = lateWrites{delay: lease.OverWithoutLease(writes.Timeout), of: "an earlier process",
 			why: "there is no leader election, and the API server may still carry out what a process before this one has sent"}
-	case predecessor == lease.FencedPredecessor && c.leaseOfItsOwn && anyPodCIDRs && c.term.Vacant() > vacantTooLong:
-		w = lateWrites{delay: c.takeoverDelay, of: "another allocator",
+	case predecessor == lease.FencedPredecessor && l.LeaseOfItsOwn && anyPodCIDRs && l.Term.Vacant() > vacantTooLong:
+		w = lateWrites{delay: l.Delay, of: "another allocator",
 			why: fmt.Sprintf("nobody held the Lease for %v, another allocator may have had another Lease meanwhile, and the API server may still carry out what it sent (--node-ipam-takeover-delay=%v)",
-				c.term.Vacant().Round(time.Second), c.takeoverDelay)}
+				l.Term.Vacant().Round(time.Second), l.Delay)}
 	case mayStillWrite(predecessor, anyPodCIDRs):
-		w = lateWrites{delay: c.takeoverDelay, of: "another allocator",
-			why: fmt.Sprintf("another allocator may have led before, and the API server may still carry out what it sent (--node-ipam-takeover-delay=%v)", c.takeoverDelay)}
+		w = lateWrites{delay: l.Delay, of: "another allocator",
+			why: fmt.Sprintf("another allocator may have led before, and the API server may still carry out what it sent (--node-ipam-takeover-delay=%v)", l.Delay)}
 	}
-	if w.delay > 0 && !c.waitOut(ctx, w) {
+	if w.delay > 0 && !l.waitOut(ctx, w) {
 		return false
 	}
-	c.term.Mark()
+	l.Term.Mark()
 	return true
 }
 
@@ -98,12 +114,12 @@ func mayStillWrite(p lease.Predecessor, anyPodCIDRs bool) bool {
 }
 
 // waitOut waits until late writes are over and the cache of Nodes shows those that arrived meanwhile.
-func (c *Controller) waitOut(ctx context.Context, w lateWrites) bool {
+func (l Leader) waitOut(ctx context.Context, w lateWrites) bool {
 	logger := klog.FromContext(ctx)
-	if left := w.delay - c.term.Led(); left > 0 {
-		until := c.now().Add(left).UTC().Format(time.TimeOnly)
+	if left := w.delay - l.Term.Led(); left > 0 {
+		until := l.Now().Add(left).UTC().Format(time.TimeOnly)
 		logger.Info("Waiting before the first allocation until the last request of "+w.of+" is over", "until", until, "why", w.why)
-		c.health.WaitFor(health.Problem{What: fmt.Sprintf("the last request of %s to be over, at %s UTC: %s. Nothing has to be done", w.of, until, w.why)})
+		l.Health.WaitFor(health.Problem{What: fmt.Sprintf("the last request of %s to be over, at %s UTC: %s. Nothing has to be done", w.of, until, w.why)})
 		timer := time.NewTimer(left)
 		defer timer.Stop()
 		select {
@@ -112,5 +128,5 @@ func (c *Controller) waitOut(ctx context.Context, w lateWrites) bool {
 			return false
 		}
 	}
-	return fresh.WaitShown(ctx, &c.health, c.nodeContents())
+	return fresh.WaitShown(ctx, l.Health, l.Contents)
 }

@@ -1,0 +1,170 @@
+package clusteripam
+
+import (
+	"bytes"
+	"errors"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"regexp"
+	"strings"
+	"testing"
+
+	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
+	"k8s.io/apimachinery/pkg/runtime/schema"
+)
+
+// TestRestoredAddresses runs the commands of docs/operators/cluster-ipam.md, section "Restore etcd": addresses that were allocated after the backup
+// are not allocated a second time.
+func TestRestoredAddresses(t *testing.T) {
+	c := newCluster(t, alone)
+	c.apply(crds)
+	c.start()
+	const fromGlobal = `{spec: {poolRef: {apiGroup: ipam.cluster.x-k8s.io, kind: GlobalInClusterIPPool, name: g}}}`
+	from := func(pool string) string {
+		return `{spec: {poolRef: {apiGroup: ipam.cluster.x-k8s.io, kind: InClusterIPPool, name: ` + pool + `}}}`
+	}
+	// p and q are of separate networks with equal addresses.
+	const network = `{spec: {addresses: [10.0.0.10-10.0.0.29], prefix: 24, gateway: 10.0.0.1}}`
+	for _, pool := range []string{"p", "q", "later"} {
+		c.create(pools, pool, network)
+	}
+	c.create(globalPools, "g", `{spec: {addresses: ["fd00::10-fd00::19"], prefix: 64}}`)
+	address := func(claim, want string) {
+		t.Helper()
+		c.until(addresses, claim, map[string]string{"spec.address": `"` + want + `"`})
+		c.until(requests, claim, ready("True", "Ready"))
+	}
+	for _, claim := range []struct{ name, of, address string }{
+		{"old", from("p"), "10.0.0.10"},
+		{"lost", from("p"), "10.0.0.11"},
+		{"pending", from("p"), "10.0.0.12"},
+		{"again", from("p"), "10.0.0.13"},
+		{"leaves", strings.Replace(from("p"), "{", "{metadata: {finalizers: [example.com/machine]}, ", 1), "10.0.0.14"},
+		{"moved", from("p"), "10.0.0.15"},
+		{"after", from("p"), "10.0.0.16"},
+		{"inlater", from("later"), "10.0.0.10"},
+		{"global", fromGlobal, "fd00::10"},
+	} {
+		c.create(requests, claim.name, claim.of)
+		address(claim.name, claim.address)
+	}
+	c.kill()
+
+	// The restore. Some claims are gone with their IPAddresses, and a pool with them.
+	forget := func(r schema.GroupVersionResource, name string) {
+		t.Helper()
+		c.patch(r, name, `{metadata: {finalizers: null}}`)
+		c.delete(r, name)
+	}
+	for _, name := range []string{"lost", "moved", "after", "inlater", "global"} {
+		forget(addresses, name)
+		forget(requests, name)
+	}
+	forget(pools, "later")
+	// One was pending. Two were others of their name: one with another address, and one with the same address in another pool. The one that had the name
+	// of leaves was being deleted, and had the same address. What after has, before had.
+	forget(addresses, "pending")
+	c.patch(requests, "pending", `{status: null}`, "status")
+	c.patch(addresses, "again", `{spec: {address: 10.0.0.29}}`)
+	c.delete(requests, "leaves")
+	for _, of := range []struct{ claim, pool, address string }{{"moved", "q", "10.0.0.15"}, {"before", "p", "10.0.0.16"}} {
+		c.create(requests, of.claim, strings.Replace(from(of.pool), "{", "{metadata: {finalizers: [ipam.cluster.x-k8s.io/ReleaseAddress]}, ", 1))
+		c.create(addresses, of.claim, `{metadata: {finalizers: [ipam.cluster.x-k8s.io/ProtectAddress]}, spec: {address: `+of.address+`, prefix: 24, gateway: 10.0.0.1,
+			claimRef: {name: `+of.claim+`}, poolRef: {apiGroup: ipam.cluster.x-k8s.io, kind: InClusterIPPool, name: `+of.pool+`}}}`)
+	}
+
+	// What cannot be right stops the commands, before they have written anything.
+	line := func(text string) string {
+		file := filepath.Join(t.TempDir(), "log")
+		c.do("write a log", os.WriteFile(file, []byte(text+"\n"), 0o600))
+		return file
+	}
+	logs := c.manager.LogPath()
+	c.do("compress the log", exec.CommandContext(t.Context(), "gzip", logs).Run())
+	logs += ".gz"
+	const said = `I1123 16:00:00.000000 1 controller.go:309] "Allocating an address" claim="new/x" address=`
+	elsewhere := said + `"fd00::11" kind="GlobalInClusterIPPool" pool="g"`
+	stops := func(logs, says string) {
+		t.Helper()
+		if output, ok := c.restore(logs); ok || !strings.Contains(output, says) {
+			t.Errorf("the commands end well: %t; want the message %q:\n%s", ok, says, output)
+		}
+	}
+	stops(logs, "The InClusterIPPool later of t/inlater is missing.")
+	c.create(pools, "later", network)
+	stops(line("no allocation"), "LOGS has no allocation")
+	stops(logs+" "+filepath.Join(t.TempDir(), "missing"), "a file that cannot be read")
+	stops(logs+" "+line(said+`"10.0.0.17"`), "These lines are of another format or an earlier version")
+	stops(logs+" "+line(`{"msg":"Allocating an address","claim":{"name":"x","namespace":"t"}}`), "These lines are of another format or an earlier version")
+	stops(logs+" "+line(elsewhere), "The namespace new is missing.")
+	if c.get(addresses, "lost") != nil {
+		t.Error("the commands have stopped, and created an IPAddress")
+	}
+
+	c.do("create a namespace", c.cp.ApplyObjects(t.Context(), &unstructured.Unstructured{Object: map[string]any{"apiVersion": "v1", "kind": "Namespace", "metadata": map[string]any{"name": "new"}}}))
+	logs += " " + line(elsewhere)
+	const deleteIt = "The IPAddressClaim t/before had 10.0.0.16 before t/after. Delete it if its machine is gone."
+	switch output, ok := c.restore(logs); {
+	case !ok:
+		t.Fatalf("the commands fail:\n%s", output)
+	case strings.Count(output, "Delete it") != 1 || !strings.Contains(output, deleteIt):
+		t.Errorf("the commands do not say %q, or more than that:\n%s", deleteIt, output)
+	}
+	c.create(addresses, "infoblox", `{metadata: {annotations: {networking.x-k8s.io/infoblox-claim-uid: its-uid}},
+		spec: {address: 10.9.0.5, prefix: 24, claimRef: {name: infoblox}, poolRef: {apiGroup: ipam.cluster.x-k8s.io, kind: InfobloxIPPool, name: ib}}}`)
+	if output, ok := c.restore(logs); !ok || output != "t/infoblox 10.9.0.5 its-uid\n" {
+		t.Fatalf("run again, the commands end well: %t; only Infoblox's IPAddresses are to be listed:\n%s", ok, output)
+	}
+	c.delete(requests, "before")
+
+	c.start()
+	c.patch(requests, "leaves", `{metadata: {finalizers: [ipam.cluster.x-k8s.io/ReleaseAddress]}}`)
+	for _, gone := range []string{"leaves", "before"} {
+		c.untilGone(requests, gone)
+		c.untilGone(addresses, gone)
+	}
+	address("pending", "10.0.0.12")
+	c.until(addresses, "pending", map[string]string{"spec.gateway": `"10.0.0.1"`, "spec.prefix": "24"})
+	c.create(requests, "new", from("p"))
+	address("new", "10.0.0.17")
+	for _, of := range []struct{ claim, of, address string }{{"lost", from("p"), "10.0.0.11"}, {"inlater", from("later"), "10.0.0.10"}, {"global", fromGlobal, "fd00::10"}} {
+		c.create(requests, of.claim, of.of)
+		address(of.claim, of.address)
+	}
+	c.until(addresses, "inlater", map[string]string{"spec.gateway": `"10.0.0.1"`, "spec.prefix": "24"})
+	for name, has := range map[string]string{"again-restored": "10.0.0.13", "leaves-restored": "10.0.0.14", "moved-restored": "10.0.0.15", "after": "10.0.0.16"} {
+		c.until(addresses, name, map[string]string{"spec.address": `"` + has + `"`})
+	}
+
+	// An IPAddress whose machine is gone can be deleted.
+	c.delete(addresses, "again-restored")
+	c.untilGone(addresses, "again-restored")
+}
+
+// restore runs the commands of the page. It returns what they say, and whether they end well.
+func (c *cluster) restore(logs string) (output string, ok bool) {
+	c.t.Helper()
+	page, err := os.ReadFile("../../docs/operators/cluster-ipam.md")
+	c.do("read the page", err)
+	_, section, _ := bytes.Cut(page, []byte("\n## Restore etcd\n"))
+	section, _, _ = bytes.Cut(section, []byte("\n## "))
+	var script []byte
+	for _, block := range regexp.MustCompile("(?s)```sh\n(.*?)```").FindAllSubmatch(section, -1) {
+		script = append(script, block[1]...)
+	}
+	if script == nil {
+		c.t.Fatal("the page has no commands")
+	}
+	kubeconfig, err := c.cp.Kubeconfig("restores", "system:masters")
+	c.do("write a kubeconfig", err)
+	bin, err := filepath.Abs("../../bin")
+	c.do("find kubectl", err)
+	cmd := exec.CommandContext(c.t.Context(), "bash", "-c", string(script))
+	cmd.Env = append(os.Environ(), "KUBECONFIG="+kubeconfig, "PATH="+bin+":"+os.Getenv("PATH"), "LOGS="+logs, "WORK="+c.t.TempDir())
+	text, err := cmd.CombinedOutput()
+	if _, failed := errors.AsType[*exec.ExitError](err); !failed {
+		c.do("run the commands", err)
+	}
+	return string(text), err == nil
+}
