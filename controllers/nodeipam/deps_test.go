@@ -25,7 +25,7 @@ func TestWhatThePureCoreImports(t *testing.T) {
 		"fromflags":   `[a-z0-9/]+|` + types + `|` + module + `controllers/(ipam|nodeipam/clustercidr)`,
 		"exhausted":   `[a-z0-9/]+|` + module + `controllers/(ipam|text|nodeipam/clustercidr)`,
 		"names":       `[a-z0-9/]+`,
-		"pending":     `[a-z0-9/]+|` + module + `controllers/(ipam|text|nodeipam/clustercidr)`,
+		"pending":     `[a-z0-9/]+|` + module + `controllers/(ipam|text|nodeipam/(clustercidr|exhausted))`,
 		"allocator":   `[a-z0-9/]+|` + types + `|` + module + `controllers/(ipam|text|nodeipam/(clustercidr|exhausted|names|pending|traffic))`,
 		"traffic":     `[a-z0-9/]+|` + module + `controllers/ipam`,
 		"debugpage":   `[a-z0-9/]+|` + types + `|github.com/munnerz/goautoneg|k8s\.io/klog/v2|` + module + `controllers/(ipam|text|nodeipam/(clustercidr|allocator))`,

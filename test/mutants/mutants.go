@@ -50,6 +50,7 @@ const (
 	testBook         = "./controllers/nodeipam/allocator TestBook"
 	testBounds       = "./controllers/lease TestEnterBoundsTheWrite"
 	testCandidates   = "./controllers/nodeipam/clustercidr TestCandidates"
+	testManyFull     = "./controllers/nodeipam/allocator TestManyFullClusterCIDRs"
 	testEnter        = "./controllers/lease TestEnter"
 	testEventEnds    = "./controllers/nodeipam TestEventsEndWithTheProcess"
 	testEventHangs   = "./controllers/nodeipam TestEventsThatHangDelayNobody"
@@ -171,8 +172,8 @@ var mutants = []mutant{
 	},
 	{
 		name: "exclusions-of-all", defect: "what one ClusterCIDR excludes is given by no other one either",
-		old: "\tb.poolsChanged = true\n\tb.candidates.Add(p)\n\tmark(b.terminating",
-		new: "\tb.hold(ipam.Owner{Kind: ipam.Kept, ID: p.ID}, p.Exclusions)\n\tb.poolsChanged = true\n\tb.candidates.Add(p)\n\tmark(b.terminating",
+		old: "\tb.poolsChanged = true\n\tb.candidates.Add(p)\n\tif p.State",
+		new: "\tb.hold(ipam.Owner{Kind: ipam.Kept, ID: p.ID}, p.Exclusions)\n\tb.poolsChanged = true\n\tb.candidates.Add(p)\n\tif p.State",
 	},
 	{
 		name: "excluded-reservation-stays", defect: "a reservation that was never sent stands although its ClusterCIDR excludes it now",
@@ -626,13 +627,36 @@ var mutants = []mutant{
 	},
 	{
 		name: "release-wakes-nobody", defect: "a block that becomes free wakes nobody", seen: inTree + " until its back-off ends",
-		old: "\t\tb.opened[p.Name] = true\n",
+		old: "\t\tb.open(p)\n",
 		new: "",
 	},
 	{
 		name: "pool-wakes-nobody", defect: "a ClusterCIDR that comes or changes wakes nobody", seen: inTree + " until its back-off ends",
-		old: "\t\tb.opened[now.Name] = true\n",
+		old: "\t\tb.open(now)\n",
 		new: "",
+	},
+	{
+		name: "full-once-for-ever", defect: "a ClusterCIDR that was full is not tried again when one of its blocks becomes free",
+		old: "\tif p.State == ipam.Enabled && !b.notFull.Has(p) {\n\t\tb.notFull.Add(p)\n\t}\n",
+		new: "",
+	},
+	{
+		name: "full-and-tried-for-each-node", defect: "a full ClusterCIDR is searched again for every Node that it selects",
+		old:  "\tfor _, p := range full {\n\t\tb.notFull.Remove(p)\n\t}\n",
+		new:  "\t_ = full\n",
+		test: testManyFull,
+	},
+	{
+		name: "told-of-every-change", defect: "a Node is looked at again for each change of any of the thousands of ClusterCIDRs that select it",
+		old:  "\treturn len(refusals) < pending.Most || p.Compare(",
+		new:  "\treturn len(refusals) >= 0 || p.Compare(",
+		test: "./controllers/nodeipam/allocator TestWhoIsToldOfAChange",
+	},
+	{
+		name: "why-of-all", defect: "what is said about a pending Node names every ClusterCIDR that selects it, of which there may be thousands",
+		old:  "p.Name == awaits || len(refusals) == pending.Most {",
+		new:  "p.Name == awaits {",
+		test: testManyFull,
 	},
 	{
 		name: "waiting-node-not-looked-at", defect: "a new label of a Node that waits does not help it",
@@ -1229,8 +1253,8 @@ var mutants = []mutant{
 	},
 	{
 		name: "refused-keeps-the-last-block", defect: "a Node whose every write is refused keeps the last block from a Node that nobody refuses",
-		old:  "e.state == refused && now.Sub(e.failingSince) >= failureLasts && b.inTheWay(e, wanted) {",
-		new:  "e.state == refused && now.IsZero() && b.inTheWay(e, wanted) {",
+		old:  "e.state == refused && now.Sub(e.failingSince) >= failureLasts && b.inTheWay(e) {",
+		new:  "e.state == refused && now.IsZero() && b.inTheWay(e) {",
 		test: "./controllers/nodeipam TestRefusedNodesDoNotPassTheLastBlockOn",
 	},
 	{
@@ -1283,7 +1307,7 @@ var mutants = []mutant{
 	},
 	{
 		name: "no-answer-keeps-the-last-block", defect: "a Node whose every write gets no answer keeps the last block from a Node that nobody refuses",
-		old:  "now.Sub(e.failingSince) < failureLasts, !b.inTheWay(e, b.wanted()):",
+		old:  "now.Sub(e.failingSince) < failureLasts, !b.inTheWay(e):",
 		new:  "true:",
 		test: "./controllers/nodeipam TestNodeWhoseWritesGetNoAnswer",
 	},
@@ -1352,6 +1376,11 @@ var mutants = []mutant{
 		new: "if c.waitsForMissed(b, d.node) && c.workers < 0 {",
 	},
 	{
+		name: "missed-and-chosen-at-once", defect: "while changes are known not to be seen, blocks are chosen as soon as a Node or a ClusterCIDR is heard of",
+		old: "if c.state.AllocationDue() && c.allKnown() {",
+		new: "if c.state.AllocationDue() {",
+	},
+	{
 		name: "missed-and-not-read", defect: "when all watches are open again, what was missed counts as known, although a list or a watch can still be behind",
 		old: "if k.kinds[i].Know(ctx) {",
 		new: "if len(k.kinds) > 0 || k.kinds[i].Know(ctx) {",
@@ -1382,7 +1411,7 @@ var mutants = []mutant{
 	},
 	{
 		name: "missed-uncounted", defect: "the metric of pending Nodes does not count those that wait for what was missed",
-		old:  "f.Pending[allocator.PendingMissed]++",
+		old:  "f.Pending[pending.Missed]++",
 		new:  "f.Pending[allocator.PendingMissed] += 0",
 		test: "./controllers/nodeipam TestNodesThatNeedNothingDoNotWait",
 	},
@@ -1516,8 +1545,8 @@ var mutants = []mutant{
 	},
 	{
 		name: "gives-way-to-anybody", defect: "a Node whose writes fail waits behind a pending Node that cannot use its block",
-		old:  "if r.family == ipam.FamilyOf(block) && r.pool.Gives(block) {",
-		new:  "if r.pool != nil || block.IsValid() {",
+		old:  "if p.State == ipam.Enabled && p.Gives(block) && slices.Contains(b.ledger.Full(&p.Pool), ipam.FamilyOf(block)) && b.wanted(p) {",
+		new:  "if b.settled.Len() > 0 || p == nil {",
 		test: "./controllers/nodeipam/allocator TestGivesWayOnlyToWhoGains",
 	},
 	{

@@ -1,10 +1,8 @@
 package allocator
 
 import (
-	"cmp"
 	"maps"
 	"slices"
-	"strings"
 	"time"
 
 	v1 "k8s.io/api/core/v1"
@@ -47,9 +45,4 @@ func (b *State) place(node *v1.Node) time.Time {
 		return e.gaveWay
 	}
 	return node.CreationTimestamp.Time
-}
-
-// byAge orders two Nodes by creation time, then by name: the older one comes first.
-func byAge(created time.Time, name string, otherCreated time.Time, otherName string) int {
-	return cmp.Or(created.Compare(otherCreated), strings.Compare(name, otherName))
 }

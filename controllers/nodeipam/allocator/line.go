@@ -10,7 +10,6 @@ import (
 
 	"github.com/multicidr/controller-manager/controllers/ipam"
 	"github.com/multicidr/controller-manager/controllers/nodeipam/clustercidr"
-	"github.com/multicidr/controller-manager/controllers/nodeipam/pending"
 )
 
 // The oldest pending Node comes first, exactly: no Node is allocated a block from a pool while an older one that the pool selects is pending.
@@ -35,7 +34,8 @@ type line struct {
 	opened map[string]bool
 	// awaiting is which pool's finalizer a settled Node waits for, by the Node's name. Both are names.
 	awaiting map[string]string
-	refusals []pending.Refusal // room for those of one Node
+	// looks is how many pending Nodes and opened pools were looked at so far. What a choice costs is that and [clustercidr.Candidates.Checked].
+	looks int
 	// allocatedTo are the Nodes that were allocated blocks since the last call of Changes, in that order.
 	allocatedTo []string
 }
@@ -86,14 +86,21 @@ func (b *State) arrive(node *v1.Node) {
 // freed notes that blocks are free, unless others hold them, too.
 func (b *State) freed(blocks []netip.Prefix) {
 	b.vacate(blocks...)
-	if b.settled.Len() == 0 {
-		return
-	}
 	for p := range b.ranges.Overlapping(blocks...) {
-		b.opened[p.Name] = true
+		b.open(p)
 		if slices.ContainsFunc(blocks, p.LargerThanBlocks) {
 			b.review(p) // it may be named as the reason
 		}
+	}
+}
+
+// open notes that a pool may have free blocks.
+func (b *State) open(p *clustercidr.Pool) {
+	if p.State == ipam.Enabled && !b.notFull.Has(p) {
+		b.notFull.Add(p)
+	}
+	if b.settled.Len() > 0 {
+		b.opened[p.Name] = true
 	}
 }
 
@@ -114,7 +121,7 @@ func (b *State) poolChanged(old, now *clustercidr.Pool) {
 		b.review(nil) // it is another reason whether there is any pool
 	}
 	if now != nil {
-		b.opened[now.Name] = true
+		b.open(now)
 		b.review(now)
 	}
 	if old == nil {
@@ -140,7 +147,9 @@ func (b *State) review(p *clustercidr.Pool) {
 	var t clustercidr.Turns
 	t.Add(p, b.settled.SelectedBy(p)...)
 	for place := t.Next(); place != nil; place = t.Next() {
-		b.recheck.Add(place.Node.Name)
+		if b.looks++; p == nil || b.tells(place.Node, p) {
+			b.recheck.Add(place.Node.Name)
+		}
 	}
 }
 
@@ -160,13 +169,17 @@ func (b *State) AllocatePending() {
 		if b.Undecided(name) { // The next renewal of the Lease decides which blocks it may get back. Then it is reserved for.
 			continue
 		}
-		if p, ok := b.allocate(place.Node); ok {
+		b.looks++
+		if p, awaits := b.allocate(place.Node); p != nil {
 			b.allocatedTo = append(b.allocatedTo, name)
 			t.served = append(t.served, name)
-			t.closeIfFull(p)
-			continue
+			if slices.Contains(t.open, p) {
+				b.closeIfFull(p)
+			}
+		} else {
+			t.notServed(place, awaits)
 		}
-		t.notServed(place)
+		t.endFull()
 	}
 	for _, name := range t.served { // only now, since the lists of places must not change before
 		b.leave(name)
@@ -198,36 +211,49 @@ const maxOpen = 16
 func (t *turn) begin() {
 	b := t.b
 	t.turns.Add(nil, slices.SortedFunc(maps.Values(b.arrived), (*clustercidr.Place).Compare))
-	switch {
-	case b.settled.Len() == 0:
-	case len(b.opened) > maxOpen:
-		t.turns.Add(nil, b.settled.Everybody()...)
-	default:
-		for name := range b.opened {
-			if p, ok := b.pools[name]; ok && p.State == ipam.Enabled && len(b.ledger.Full(&p.Pool)) == 0 {
-				t.open = append(t.open, p)
-				t.turns.Add(p, b.settled.SelectedBy(p)...)
-			}
+	for name := range b.opened {
+		b.looks++
+		if p, ok := b.pools[name]; ok && p.State == ipam.Enabled && !b.closeIfFull(p) {
+			t.open = append(t.open, p)
 		}
+	}
+	if len(t.open) > maxOpen {
+		t.open = nil
+		t.turns.Add(nil, b.settled.Everybody()...)
+	}
+	for _, p := range t.open {
+		t.turns.Add(p, b.settled.SelectedBy(p)...)
 	}
 }
 
-// closeIfFull ends the turns of the Nodes that a pool selects if it has no free block any more.
-func (t *turn) closeIfFull(p *clustercidr.Pool) {
-	if i := slices.Index(t.open, p); i >= 0 && len(t.b.ledger.Full(&p.Pool)) > 0 {
-		t.open = slices.Delete(t.open, i, i+1)
-		t.turns.End(p)
+// closeIfFull notes that a pool has no free block if that is so.
+func (b *State) closeIfFull(p *clustercidr.Pool) (full bool) {
+	if full = len(b.ledger.Full(&p.Pool)) > 0; full {
+		b.notFull.Remove(p)
 	}
+	return full
+}
+
+// endFull ends the turns of the Nodes that a pool selects if it has no free block any more: it was the last one, or another pool that overlaps
+// it has allocated it.
+func (t *turn) endFull() {
+	t.open = slices.DeleteFunc(t.open, func(p *clustercidr.Pool) bool {
+		full := !t.b.notFull.Has(p)
+		if full {
+			t.turns.End(p)
+		}
+		return full
+	})
 }
 
 // notServed notes that a Node stays pending.
-func (t *turn) notServed(place *clustercidr.Place) {
-	if t.b.arrived[place.Node.Name] == place {
+func (t *turn) notServed(place *clustercidr.Place, awaits string) {
+	b, name := t.b, place.Node.Name
+	arrived := b.arrived[name] == place
+	if arrived {
 		t.settle = append(t.settle, place)
 	}
-	for _, p := range slices.Clone(t.open) { // One that overlaps another pool can get full by what was allocated from that.
-		if p.Matches(place.Node) {
-			t.closeIfFull(p)
-		}
+	if arrived || b.awaiting[name] != awaits { // Otherwise what is said about it is still true: it names the pools that come first.
+		b.explain(place.Node, awaits)
 	}
 }

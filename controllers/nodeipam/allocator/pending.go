@@ -1,23 +1,19 @@
 package allocator
 
 import (
-	"fmt"
 	"iter"
 	"maps"
-	"slices"
 
 	v1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/types"
 
-	"github.com/multicidr/controller-manager/controllers/ipam"
 	"github.com/multicidr/controller-manager/controllers/nodeipam/clustercidr"
 	"github.com/multicidr/controller-manager/controllers/nodeipam/pending"
-	"github.com/multicidr/controller-manager/controllers/text"
 )
 
 type pendingNode struct {
 	uid      types.UID
-	refusals []pending.Refusal
+	refusals []pending.Refusal // the first of them, pending.Most at most
 	why      pending.Reason
 	said     said // in events about it
 }
@@ -31,10 +27,10 @@ type said struct {
 // Allocate returns the Node's reservation. If no ClusterCIDR can serve the Node, say is whether the reasons are new and need an event.
 func (b *State) Allocate(node *v1.Node) (r Reservation, ok, say bool) {
 	r, _, ok = b.Reserve(node)
-	w := b.pending[node.Name]
-	if ok || w.awaitsFinalizer() {
+	if _, awaits := b.awaiting[node.Name]; ok || awaits {
 		return r, ok, false // in a moment it has blocks, or a reason that stays
 	}
+	w := b.pending[node.Name]
 	before, now := w.said.handed, w.reasons(len(b.pools))
 	if before == now {
 		return r, false, false
@@ -42,12 +38,6 @@ func (b *State) Allocate(node *v1.Node) (r Reservation, ok, say bool) {
 	w.said.handed = now
 	b.pending[node.Name] = w
 	return r, false, true
-}
-
-// awaitsFinalizer reports whether the Node only waits for a pool to get its finalizer.
-func (w pendingNode) awaitsFinalizer() bool {
-	n := len(w.refusals)
-	return n > 0 && w.refusals[n-1].Pool.AwaitsFinalizer()
 }
 
 // reasons is why the Node is pending, as kept in said. It changes whenever NotAvailable says something else.
@@ -62,24 +52,32 @@ func (w pendingNode) reasons(pools int) string {
 	}
 }
 
-// explain records in refusals which Nodes cover the pools' ranges, and whether there are exclusions. Which exclusions matter depends on
-// what others hold. A pending Node is not rechecked for that; the condition Ready reports it.
-func (b *State) explain(refusals []pending.Refusal) {
-	for i, refused := range refusals {
-		var texts []string
-		for _, r := range refused.Pool.Ranges {
-			if h, covered := b.full().CoveredBy(r); covered {
-				texts = append(texts, fmt.Sprintf("%s holds %v", b.NameOf(h.Owner), h.Prefix))
-			}
+// explain notes why a Node stays pending, and that it needs a recheck if that is news. awaits is the name of the pool whose finalizer it waits
+// for; empty if there is none.
+func (b *State) explain(node *v1.Node, awaits string) {
+	var refusals []pending.Refusal
+	for p := range b.candidates.Of(node) {
+		refusals = append(refusals, pending.Explain(p, b.full()))
+		if p.Name == awaits || len(refusals) == pending.Most {
+			break
 		}
-		refusals[i].Cover = text.Listed(texts)
-		refusals[i].Excludes = excludes(refused.Pool, refused.Full)
-		refusals[i].Used = b.full().Used(refused.Pool, refused.Full)
+	}
+	before, known := b.pending[node.Name]
+	now := pendingNode{uid: node.UID, refusals: refusals, why: pending.ReasonOf(len(b.pools), refusals), said: before.said}
+	b.pending[node.Name] = now
+	news := known && before.reasons(len(b.pools)) != now.reasons(len(b.pools)) || b.awaiting[node.Name] != awaits
+	if delete(b.awaiting, node.Name); awaits != "" {
+		b.awaiting[node.Name] = awaits
+	}
+	if news {
+		b.recheck.Add(node.Name)
 	}
 }
 
-func excludes(p *clustercidr.Pool, full []ipam.Family) bool {
-	return slices.ContainsFunc(p.Ranges, func(r ipam.Range) bool { return slices.Contains(full, r.Family()) && p.Excluded.Overlaps(r.Prefix) })
+// tells reports whether p may be among the reasons why a Node that it matches is pending: only the pools that come first are.
+func (b *State) tells(node *v1.Node, p *clustercidr.Pool) bool {
+	refusals := b.pending[node.Name].refusals
+	return len(refusals) < pending.Most || p.Compare(refusals[len(refusals)-1].Pool, node) <= 0
 }
 
 // whyPending is what an event says about a pending Node.
@@ -94,7 +92,7 @@ func (b *State) WhyPending(name string) (why whyPending, due bool) {
 	if !ok {
 		return whyPending{}, false
 	}
-	if w.awaitsFinalizer() {
+	if _, awaits := b.awaiting[name]; awaits {
 		w.said.handed = "" // After that wait the reasons, if any, are passed on again.
 		b.pending[name] = w
 		return whyPending{}, false
@@ -113,11 +111,8 @@ func (b *State) SaidWhyPending(name string, uid types.UID, reasons string) {
 
 // AwaitsFinalizerOf returns the pool whose finalizer the Node of this name waits for.
 func (b *State) AwaitsFinalizerOf(name string) (p *clustercidr.Pool, ok bool) {
-	w := b.pending[name]
-	if !w.awaitsFinalizer() {
-		return nil, false
-	}
-	return w.refusals[len(w.refusals)-1].Pool, true
+	p, ok = b.pools[b.awaiting[name]]
+	return p, ok
 }
 
 // AwaitingFinalizer yields the names of the pools that can allocate once they have their finalizer.

@@ -5,6 +5,7 @@ import (
 	"encoding/binary"
 	"net/netip"
 	"slices"
+	"strings"
 
 	v1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/types"
@@ -90,7 +91,7 @@ func (b *State) lookClosely(all []shown) (open []*v1.Node) {
 		}
 	}
 	slices.SortFunc(open, func(x, y *v1.Node) int {
-		return byAge(x.CreationTimestamp.Time, x.Name, y.CreationTimestamp.Time, y.Name)
+		return cmp.Or(x.CreationTimestamp.Compare(y.CreationTimestamp.Time), strings.Compare(x.Name, y.Name))
 	})
 	return open
 }

@@ -79,26 +79,28 @@ func (b *State) stillFree(o ipam.Owner, p *clustercidr.Pool, blocks []netip.Pref
 // keeps reports whether a Node keeps the revocable blocks that it holds: their pool may still allocate them, and no pool that comes first
 // has a free block, even if the Node gave up those that it holds.
 func (b *State) keeps(node *v1.Node, e *nodeEntry, held []netip.Prefix) bool {
-	o := OwnerOf(e.uid)
-	for p := range b.candidates.Of(node) {
-		if e.pool == p.Name && b.stillFree(o, p, held) {
-			return true
+	o, own := OwnerOf(e.uid), b.pools[e.pool]
+	if own == nil || !own.Matches(node) || !b.stillFree(o, own, held) {
+		return false
+	}
+	for p := range b.notFull.Of(node) {
+		if p.Compare(own, node) >= 0 {
+			break
 		}
-		if p.AwaitsFinalizer() || p.State == ipam.Enabled && b.hasFor(o, held, p) {
+		if p.AwaitsFinalizer() || len(b.ledger.Full(&p.Pool)) == 0 {
 			return false
 		}
 	}
-	return false
+	for p := range b.ranges.Overlapping(held...) {
+		if p.State == ipam.Enabled && p.Matches(node) && p.Compare(own, node) < 0 && b.hasFor(o, held, p) {
+			return false
+		}
+	}
+	return true
 }
 
-// hasFor reports whether p has free blocks for a Node as if it had already given up the blocks that it holds.
+// hasFor reports whether p, which overlaps the blocks that a Node holds, has free blocks for it as if it had already given those up.
 func (b *State) hasFor(o ipam.Owner, held []netip.Prefix, p *clustercidr.Pool) bool {
-	if len(b.ledger.Full(&p.Pool)) == 0 {
-		return true
-	}
-	if !slices.ContainsFunc(p.Extent(), func(r netip.Prefix) bool { return slices.ContainsFunc(held, r.Overlaps) }) {
-		return false
-	}
 	b.ledger.Release(o)
 	defer b.ledger.Hold(o, held...)
 	return len(b.ledger.Full(&p.Pool)) == 0
@@ -130,8 +132,8 @@ type Reservation struct {
 }
 
 // Reserve returns the Node's reservation, and makes one unless a valid one exists. Nodes that are older come first. If no pool can serve the
-// Node, ok is false and the Node is pending from now on; the refusals are those of the pools that match it, in the order in which they were
-// tried.
+// Node, ok is false and the Node is pending from now on; the refusals are those of the first pools that match it, in the order in which they
+// are tried.
 func (b *State) Reserve(node *v1.Node) (_ Reservation, _ []pending.Refusal, ok bool) {
 	b.replaced(node)
 	owner := OwnerOf(node.UID)
@@ -150,42 +152,31 @@ func (b *State) Reserve(node *v1.Node) (_ Reservation, _ []pending.Refusal, ok b
 	return Reservation{}, b.pending[node.Name].refusals, false
 }
 
-// allocate reserves blocks of the first pool that can serve a Node without blocks, and returns that pool. If there is none, it notes why.
-func (b *State) allocate(node *v1.Node) (_ *clustercidr.Pool, ok bool) {
-	refusals := b.refusals[:0]
-	for p := range b.candidates.Of(node) {
-		var full []ipam.Family
-		if p.State == ipam.Enabled {
-			var pick ipam.Pick
-			if pick, full = b.ledger.Look(&p.Pool); b.take(OwnerOf(node.UID), pick) {
-				e := b.enter(node)
-				e.pool = p.Name
-				b.become(node.Name, e, reserved)
-				return p, true
-			}
-		}
-		refusals = append(refusals, pending.Refusal{Pool: p, Full: full})
+// allocate reserves blocks of the first pool that can serve a Node without blocks, and returns that pool; nil if there is none. awaits is the
+// name of the pool whose finalizer the Node then waits for, if any.
+func (b *State) allocate(node *v1.Node) (from *clustercidr.Pool, awaits string) {
+	var full []*clustercidr.Pool
+	for p := range b.notFull.Of(node) {
 		if p.AwaitsFinalizer() {
-			break // it can allocate in a moment, and takes precedence over the rest
+			awaits = p.Name // it can allocate in a moment, and takes precedence over the rest
+			break
+		}
+		pick, missing := b.ledger.Look(&p.Pool)
+		if b.take(OwnerOf(node.UID), pick) {
+			from = p
+			break
+		}
+		if len(missing) > 0 {
+			full = append(full, p)
 		}
 	}
-	b.refusals = refusals
-	b.notAllocated(node, slices.Clone(refusals))
-	return nil, false
-}
-
-// notAllocated notes why a Node stays pending, and that it needs a recheck if that is news.
-func (b *State) notAllocated(node *v1.Node, refusals []pending.Refusal) {
-	b.explain(refusals) // only now: a Node that gets blocks after many full pools does not need it
-	before, known := b.pending[node.Name]
-	now := pendingNode{uid: node.UID, refusals: refusals, why: pending.ReasonOf(len(b.pools), refusals), said: before.said}
-	b.pending[node.Name] = now
-	if now.awaitsFinalizer() {
-		b.awaiting[node.Name] = refusals[len(refusals)-1].Pool.Name
-	} else {
-		delete(b.awaiting, node.Name)
+	for _, p := range full {
+		b.notFull.Remove(p)
 	}
-	if known && before.reasons(len(b.pools)) != now.reasons(len(b.pools)) {
-		b.recheck.Add(node.Name)
+	if from != nil {
+		e := b.enter(node)
+		e.pool = from.Name
+		b.become(node.Name, e, reserved)
 	}
+	return from, awaits
 }

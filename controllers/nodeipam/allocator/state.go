@@ -26,6 +26,9 @@ type State struct {
 	pools map[string]*clustercidr.Pool // by the ClusterCIDR's name
 	// candidates holds the pools in the order in which they are tried.
 	candidates clustercidr.Candidates
+	// notFull holds those of them that can allocate, or await their finalizer, and were not found to be full since blocks in their ranges
+	// became free. So a full pool is looked at once, and not for each Node.
+	notFull clustercidr.Candidates
 	// terminating are the pools that are deleted once no Node belongs to them.
 	terminating map[string]bool
 	// awaitingFinalizer are the pools that can allocate as soon as they have their finalizer. Pending Nodes wait for that.

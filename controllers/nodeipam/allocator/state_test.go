@@ -490,7 +490,7 @@ func TestNotAvailableSaysWhatToDo(t *testing.T) {
 		"one is disabled": {[]pending.Refusal{in(ipam.Disabled)}, 3, "can serve it: a is disabled. Create another one, or set spec.allocation: Enabled."},
 		"one goes":        {[]pending.Refusal{in(ipam.Terminating)}, 3, "can serve it: a is terminating. Create another one."},
 		"of each a bit":   {[]pending.Refusal{in(ipam.Disabled), full("b")}, 3, "a is disabled; b is full (IPv4 and IPv6). Create another one, or set spec.allocation: Enabled, or delete Nodes that are not needed."},
-		"more than a few": {many, 3000, "a-name-of-some-length-9 is full (IPv4 and IPv6); 1990 more. Create another one"},
+		"more than a few": {many, 3000, "a-name-of-some-length-9 is full (IPv4 and IPv6); and more. Create another one"},
 	} {
 		t.Run(name, func(t *testing.T) {
 			got := pending.NotAvailable(tc.refusals, tc.pools)

@@ -71,6 +71,7 @@ func (b *State) SetPool(p *clustercidr.Pool) *clustercidr.Pool {
 		}
 		b.touchPool(old)
 		b.candidates.Remove(old)
+		b.notFull.Remove(old)
 		b.enterPool(old, p)
 		b.poolChanged(old, p)
 		return p
@@ -89,6 +90,9 @@ func (b *State) enterPool(old, p *clustercidr.Pool) {
 	b.pools[p.Name] = p
 	b.poolsChanged = true
 	b.candidates.Add(p)
+	if p.State == ipam.Enabled || p.AwaitsFinalizer() {
+		b.notFull.Add(p)
+	}
 	mark(b.terminating, p.Name, p.State == ipam.Terminating || p.Superseded)
 	mark(b.awaitingFinalizer, p.Name, p.AwaitsFinalizer())
 	if len(b.pools) == 1 { // Without any pool, no Node is reported as out of range.
@@ -121,6 +125,7 @@ func (b *State) DropPool(name string) {
 	delete(b.awaitingFinalizer, name)
 	b.poolsChanged = true
 	b.candidates.Remove(p)
+	b.notFull.Remove(p)
 	b.forgetPool(p)
 	b.touchPool(p)
 	b.poolChanged(p, nil)

@@ -22,6 +22,8 @@ type Candidates struct {
 	rest    entries           // entries that are not in by
 	keys    map[string]int    // label keys in by, and how often
 	common  map[attribute]int // how many terms require each attribute
+	// Checked is how many entries were checked for Nodes so far.
+	Checked int
 }
 
 // entry is a pool with one term of its selector; a pool without a selector has one entry. For a large selector, one entry has all terms
@@ -90,7 +92,13 @@ func (c *Candidates) Add(p *Pool) {
 	}
 }
 
-// Remove removes a pool that is there.
+// Has reports whether a pool is there.
+func (c *Candidates) Has(p *Pool) bool {
+	_, ok := c.entries[p]
+	return ok
+}
+
+// Remove removes a pool if it is there.
 func (c *Candidates) Remove(p *Pool) {
 	for _, e := range c.entries[p] {
 		c.count(e, -1)
@@ -182,6 +190,19 @@ func (c *Candidates) asked(lists []entries, node *v1.Node) []entries {
 	return lists
 }
 
+// Compare is negative if p is tried before o for a Node that both match.
+func (p *Pool) Compare(o *Pool, node *v1.Node) int {
+	return ipam.Compare(p.candidate(node), o.candidate(node))
+}
+
+func (p *Pool) candidate(node *v1.Node) ipam.Candidate {
+	c := ipam.Candidate{Pool: &p.Pool}
+	if i := slices.IndexFunc(p.terms, func(t term) bool { return t.matches(node) }); i >= 0 { // the first one has the most requirements
+		c.Specificity = p.terms[i].requirements
+	}
+	return c
+}
+
 // Of yields the pools that match a Node, each once. They must not change meanwhile.
 func (c *Candidates) Of(node *v1.Node) iter.Seq[*Pool] {
 	return func(yield func(*Pool) bool) {
@@ -195,6 +216,7 @@ func (c *Candidates) Of(node *v1.Node) iter.Seq[*Pool] {
 					first = i
 				}
 			}
+			c.Checked++
 			e := lists[first][0]
 			if lists[first] = lists[first][1:]; len(lists[first]) == 0 {
 				lists = slices.Delete(lists, first, first+1)

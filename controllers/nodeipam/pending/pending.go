@@ -8,6 +8,7 @@ import (
 
 	"github.com/multicidr/controller-manager/controllers/ipam"
 	"github.com/multicidr/controller-manager/controllers/nodeipam/clustercidr"
+	"github.com/multicidr/controller-manager/controllers/nodeipam/exhausted"
 	"github.com/multicidr/controller-manager/controllers/text"
 )
 
@@ -23,6 +24,10 @@ const (
 
 var Reasons = []Reason{noClusterCIDR, notSelected, full,
 	Reason(ipam.Pending.String()), Reason(ipam.Disabled.String()), Reason(ipam.Terminating.String()), Reason(ipam.Invalid.String()), Missed}
+
+// Most is how many refusals of a Node are told: those of the pools that are tried first. Thousands of full ClusterCIDRs may select the same
+// Nodes, and to look at all of them for each Node would take minutes.
+const Most = text.MaxNamed + 1 // so that messages say if there are more than they name
 
 // ReasonOf sums up why pools refused a Node. It is Full if any pool only lacks space; otherwise it is the state of the first pool,
 // which somebody has to change.
@@ -48,13 +53,31 @@ type Refusal struct {
 	Excludes bool          // its full ranges have exclusions, which may contain unused blocks
 }
 
+// Explain returns why a pool that matches a Node cannot serve it. Which exclusions matter depends on what others hold. A pending Node is not
+// rechecked for that; the condition Ready reports it.
+func Explain(p *clustercidr.Pool, ranges exhausted.Ranges) Refusal {
+	refusal := Refusal{Pool: p}
+	if p.State == ipam.Enabled {
+		refusal.Full = ranges.Ledger.Full(&p.Pool)
+	}
+	var texts []string
+	for _, r := range p.Ranges {
+		if h, covered := ranges.CoveredBy(r); covered {
+			texts = append(texts, fmt.Sprintf("%s holds %v", ranges.NameOf(h.Owner), h.Prefix))
+		}
+		refusal.Excludes = refusal.Excludes || slices.Contains(refusal.Full, r.Family()) && p.Excluded.Overlaps(r.Prefix)
+	}
+	refusal.Cover, refusal.Used = text.Listed(texts), ranges.Used(p, refusal.Full)
+	return refusal
+}
+
 // Text formats why pools refused a Node. Equal reasons give equal text.
 func Text(refusals []Refusal) string {
 	var texts []string
-	for _, r := range refusals[:min(len(refusals), text.MaxNamed)] {
+	for _, r := range refusals[:min(len(refusals), Most)] {
 		texts = append(texts, r.String())
 	}
-	return text.ListedOf(texts, len(refusals))
+	return text.ListedFirst(texts)
 }
 
 func (r Refusal) String() string {
