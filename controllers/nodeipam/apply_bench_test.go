@@ -2,10 +2,13 @@ package nodeipam
 
 import (
 	"fmt"
+	"net/netip"
 	"runtime"
 	"sync"
 	"testing"
 	"time"
+
+	v1 "k8s.io/api/core/v1"
 
 	networkingv1 "github.com/multicidr/controller-manager/apis/networking/v1"
 	. "github.com/multicidr/controller-manager/controllers/nodeipam/internal/objects"
@@ -32,23 +35,28 @@ func (h *holds) Unlock() {
 
 // benchmarkApply measures very many ClusterCIDRs that are applied one after the other while Nodes are pending: for how long each of them holds
 // the lock in all, with its finalizer and everything that it makes to do about Nodes, and the longest time that anything holds it. Then all
-// statuses, as after a restart.
+// statuses, as after a restart. Where each ClusterCIDR is full and selects every Node, its one block then becomes free, too.
 func benchmarkApply(b *testing.B) {
 	const pending, clusterCIDRs = 1_000, 10_000
 	ranges := townCIDRs(clusterCIDRs)
+	holder := func(i int) *v1.Node { return held(pending + i) }
 	for _, s := range []struct {
 		name string
+		full bool // each has one block, which a Node has
 		spec func(i int) networkingv1.ClusterCIDRSpec
 	}{
-		{"one in ten selects a Node", func(i int) networkingv1.ClusterCIDRSpec { return ranges[i].Spec }},
-		{"none selects a Node", func(i int) networkingv1.ClusterCIDRSpec {
+		{"one in ten selects a Node", false, func(i int) networkingv1.ClusterCIDRSpec { return ranges[i].Spec }},
+		{"all select every Node and are full", true, func(i int) networkingv1.ClusterCIDRSpec {
+			return Spec4(block28(i).String(), 4, AnyOf(AllOf(In("kubernetes.io/os", "linux"))))
+		}},
+		{"none selects a Node", false, func(i int) networkingv1.ClusterCIDRSpec {
 			spec := ranges[i].Spec
 			spec.NodeSelector = AnyOf(AllOf(In("kubernetes.io/os", "linux"), In("example.com/pool", fmt.Sprint("other-", i))))
 			return spec
 		}},
 	} {
 		b.Run(s.name+"/"+sized(pending, clusterCIDRs), func(b *testing.B) {
-			var changes, statuses timings
+			var changes, statuses, releases timings
 			var longest time.Duration
 			for b.Loop() {
 				t := newTown(b)
@@ -60,6 +68,11 @@ func benchmarkApply(b *testing.B) {
 					}
 				}
 				t.settle(b)
+				if s.full {
+					for i := range clusterCIDRs {
+						t.state.Observe(holder(i), []netip.Prefix{block28(i)}, nil)
+					}
+				}
 				h := &holds{}
 				t.mu = h
 				t.work(b)
@@ -78,6 +91,14 @@ func benchmarkApply(b *testing.B) {
 					changes.ns = append(changes.ns, float64((h.total - before).Nanoseconds()))
 				}
 				longest = max(longest, h.longest)
+				for i := range pending {
+					if s.full {
+						before := h.total
+						t.heardOfNode(holder(i).Name, holder(i), nil)
+						t.work(b)
+						releases.ns = append(releases.ns, float64((h.total - before).Nanoseconds()))
+					}
+				}
 				for i := range clusterCIDRs {
 					before := h.total
 					if _, err := t.decideStatus(fmt.Sprintf("range-%05d", i)); err != nil {
@@ -88,6 +109,9 @@ func benchmarkApply(b *testing.B) {
 			}
 			changes.report(b, "change")
 			statuses.report(b, "status")
+			if s.full {
+				releases.report(b, "release")
+			}
 			b.ReportMetric(float64(longest.Nanoseconds()), "longest-ns")
 		})
 	}

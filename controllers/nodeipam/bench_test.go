@@ -276,9 +276,7 @@ func benchmarkFull(b *testing.B) {
 		t.state.SetPool(clustercidr.Compile(ClusterCIDR("full", Spec4("10.0.0.0/8", 4, nil))))
 		order := rand.New(rand.NewPCG(0, 0)).Perm(blocks)
 		for _, i := range order[free:] {
-			at := uint32(10)<<24 | uint32(i)<<4
-			block := netip.PrefixFrom(netip.AddrFrom4([4]byte{byte(at >> 24), byte(at >> 16), byte(at >> 8), byte(at)}), 28)
-			t.state.Observe(held(i), []netip.Prefix{block}, nil)
+			t.state.Observe(held(i), []netip.Prefix{block28(i)}, nil)
 		}
 		t.filled.Store(true)
 		t.state.Changes()
@@ -317,6 +315,12 @@ func benchmarkFull(b *testing.B) {
 		turns := timings{ns: slices.Collect(maps.Values(shortest))}
 		turns.report(b, "turn")
 	})
+}
+
+// block28 is the i-th /28 of 10.0.0.0/8.
+func block28(i int) netip.Prefix {
+	at := uint32(10)<<24 | uint32(i)<<4
+	return netip.PrefixFrom(netip.AddrFrom4([4]byte{byte(at >> 24), byte(at >> 16), byte(at >> 8), byte(at)}), 28)
 }
 
 // held is the i-th of very many Nodes of which little is known.

@@ -648,8 +648,8 @@ var mutants = []mutant{
 	},
 	{
 		name: "told-of-every-change", defect: "a Node is looked at again for each change of any of the thousands of ClusterCIDRs that select it",
-		old:  "\treturn len(refusals) < pending.Most || p.Compare(",
-		new:  "\treturn len(refusals) >= 0 || p.Compare(",
+		old:  "len(w.refusals) < pending.Most || ",
+		new:  "len(w.refusals) > 0 || ",
 		test: "./controllers/nodeipam/allocator TestWhoIsToldOfAChange",
 	},
 	{

@@ -127,7 +127,9 @@ func (b *State) poolChanged(old, now *clustercidr.Pool) {
 	if old == nil {
 		return
 	}
-	b.review(old)
+	if now == nil || ipam.Compare(old.First(), now.First()) != 0 {
+		b.review(old)
+	}
 	if old.AwaitsFinalizer() {
 		b.goOn(old)
 	}
@@ -144,11 +146,11 @@ func (b *State) goOn(p *clustercidr.Pool) {
 
 // review notes that the reasons why Nodes are pending may have changed, of those that p selects, or of all if p is nil.
 func (b *State) review(p *clustercidr.Pool) {
-	var t clustercidr.Turns
-	t.Add(p, b.settled.SelectedBy(p)...)
-	for place := t.Next(); place != nil; place = t.Next() {
-		if b.looks++; p == nil || b.tells(place.Node, p) {
-			b.recheck.Add(place.Node.Name)
+	for _, places := range b.settled.SelectedBy(p) {
+		for _, place := range places {
+			if b.looks++; p == nil || b.tells(place.Node.Name, p) && p.Matches(place.Node) {
+				b.recheck.Add(place.Node.Name)
+			}
 		}
 	}
 }

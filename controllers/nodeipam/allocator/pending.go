@@ -7,6 +7,7 @@ import (
 	v1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/types"
 
+	"github.com/multicidr/controller-manager/controllers/ipam"
 	"github.com/multicidr/controller-manager/controllers/nodeipam/clustercidr"
 	"github.com/multicidr/controller-manager/controllers/nodeipam/pending"
 )
@@ -14,6 +15,7 @@ import (
 type pendingNode struct {
 	uid      types.UID
 	refusals []pending.Refusal // the first of them, pending.Most at most
+	last     ipam.Candidate    // the last of these
 	why      pending.Reason
 	said     said // in events about it
 }
@@ -64,6 +66,9 @@ func (b *State) explain(node *v1.Node, awaits string) {
 	}
 	before, known := b.pending[node.Name]
 	now := pendingNode{uid: node.UID, refusals: refusals, why: pending.ReasonOf(len(b.pools), refusals), said: before.said}
+	if len(refusals) > 0 {
+		now.last = refusals[len(refusals)-1].Pool.For(node)
+	}
 	b.pending[node.Name] = now
 	news := known && before.reasons(len(b.pools)) != now.reasons(len(b.pools)) || b.awaiting[node.Name] != awaits
 	if delete(b.awaiting, node.Name); awaits != "" {
@@ -74,10 +79,10 @@ func (b *State) explain(node *v1.Node, awaits string) {
 	}
 }
 
-// tells reports whether p may be among the reasons why a Node that it matches is pending: only the pools that come first are.
-func (b *State) tells(node *v1.Node, p *clustercidr.Pool) bool {
-	refusals := b.pending[node.Name].refusals
-	return len(refusals) < pending.Most || p.Compare(refusals[len(refusals)-1].Pool, node) <= 0
+// tells reports whether p may be among the reasons why the Node of this name is pending: only the pools that come first are.
+func (b *State) tells(name string, p *clustercidr.Pool) bool {
+	w, ok := b.pending[name]
+	return ok && (len(w.refusals) < pending.Most || ipam.Compare(p.First(), w.last) <= 0)
 }
 
 // whyPending is what an event says about a pending Node.

@@ -83,8 +83,9 @@ func (b *State) keeps(node *v1.Node, e *nodeEntry, held []netip.Prefix) bool {
 	if own == nil || !own.Matches(node) || !b.stillFree(o, own, held) {
 		return false
 	}
+	first := func(p *clustercidr.Pool) bool { return ipam.Compare(p.For(node), own.For(node)) < 0 }
 	for p := range b.notFull.Of(node) {
-		if p.Compare(own, node) >= 0 {
+		if !first(p) {
 			break
 		}
 		if p.AwaitsFinalizer() || len(b.ledger.Full(&p.Pool)) == 0 {
@@ -92,7 +93,7 @@ func (b *State) keeps(node *v1.Node, e *nodeEntry, held []netip.Prefix) bool {
 		}
 	}
 	for p := range b.ranges.Overlapping(held...) {
-		if p.State == ipam.Enabled && p.Matches(node) && p.Compare(own, node) < 0 && b.hasFor(o, held, p) {
+		if p.State == ipam.Enabled && p.Matches(node) && first(p) && b.hasFor(o, held, p) {
 			return false
 		}
 	}

@@ -33,15 +33,6 @@ func newStats() stats {
 	return stats{sharing: map[types.UID]bool{}, outOfRange: map[types.UID]bool{}, blocking: map[string]int{}, staying: map[string][]types.UID{}, traffic: traffic.Counters{}}
 }
 
-// tries returns what a metric shows for each block of a pick that is not reserved yet.
-func (b *State) tries(pick ipam.Pick) (tries [2]float64) {
-	for i, block := range pick.Blocks {
-		r := pick.Pool.Ranges[i]
-		tries[i] = traffic.Tries(r, b.ledger.Cursor(pick.Pool, r.Family()), block.Addr())
-	}
-	return tries
-}
-
 // allocated records that a Node without blocks was allocated those of a pick.
 func (b *State) allocated(pick ipam.Pick, tries [2]float64) {
 	b.holding++
@@ -128,7 +119,7 @@ func (b *State) released(uid types.UID, block netip.Prefix) {
 			return
 		}
 	}
-	for _, p := range b.pools {
+	for p := range b.ranges.Overlapping(block) {
 		if p.Contains(block) {
 			count(p)
 		}

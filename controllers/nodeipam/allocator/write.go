@@ -6,6 +6,7 @@ import (
 
 	"github.com/multicidr/controller-manager/controllers/ipam"
 	"github.com/multicidr/controller-manager/controllers/nodeipam/clustercidr"
+	"github.com/multicidr/controller-manager/controllers/nodeipam/traffic"
 )
 
 // Every change of what is held and of the set of pools goes through this file. These functions note what the change may affect (see
@@ -26,7 +27,7 @@ func (b *State) hold(owner ipam.Owner, blocks []netip.Prefix) {
 
 // take reserves a pick for owner, and reports whether its blocks were still free.
 func (b *State) take(owner ipam.Owner, pick ipam.Pick) bool {
-	tries := b.tries(pick)
+	tries := traffic.OfPick(&b.ledger, pick)
 	if !b.ledger.Reserve(owner, pick) {
 		return false
 	}

@@ -190,14 +190,19 @@ func (c *Candidates) asked(lists []entries, node *v1.Node) []entries {
 	return lists
 }
 
-// Compare is negative if p is tried before o for a Node that both match.
-func (p *Pool) Compare(o *Pool, node *v1.Node) int {
-	return ipam.Compare(p.candidate(node), o.candidate(node))
+// First is p as a candidate of the Nodes for which it comes first.
+func (p *Pool) First() ipam.Candidate {
+	c := ipam.Candidate{Pool: &p.Pool}
+	if len(p.terms) > 0 {
+		c.Specificity = p.terms[0].requirements // the most
+	}
+	return c
 }
 
-func (p *Pool) candidate(node *v1.Node) ipam.Candidate {
+// For is p as a candidate of a Node that it matches.
+func (p *Pool) For(node *v1.Node) ipam.Candidate {
 	c := ipam.Candidate{Pool: &p.Pool}
-	if i := slices.IndexFunc(p.terms, func(t term) bool { return t.matches(node) }); i >= 0 { // the first one has the most requirements
+	if i := slices.IndexFunc(p.terms, func(t term) bool { return t.matches(node) }); i >= 0 {
 		c.Specificity = p.terms[i].requirements
 	}
 	return c
