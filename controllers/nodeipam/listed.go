@@ -14,7 +14,7 @@ func (c *Controller) waitsForList(node *v1.Node) bool {
 	if c.listed.Complete() {
 		return false
 	}
-	c.listed.Wait(node)
+	c.waits(node)
 	return true
 }
 
@@ -45,7 +45,7 @@ func (c *Controller) heardAll() {
 	clear(c.mayBeInUse)
 }
 
-// ListBegins implements health.Lists, as do the next two.
+// ListBegins implements health.Lists, as do the next three.
 func (c *Controller) ListBegins() {
 	c.safely(func() { c.with(func(*allocator.State) { c.listed.Begins() }) })
 }
@@ -59,6 +59,11 @@ func (c *Controller) ListHas(nodes ...*v1.Node) {
 			}
 		})
 	})
+}
+
+// ListLacks notes a Node that is gone before the list ends.
+func (c *Controller) ListLacks(node string) {
+	c.safely(func() { c.with(func(*allocator.State) { c.listed.Lacks(node) }) })
 }
 
 // ListEnds notes that the list is complete.

@@ -46,16 +46,25 @@ func (c *Controller) waitsForMissed(b *allocator.State, node *v1.Node) bool {
 	if c.seen.Missed() == "" || b.MayBeWritten(node) {
 		return false
 	}
+	c.waits(node)
+	return true
+}
+
+// waits notes that a Node waits for what the controller does not know yet, of which an event tells if that lasts.
+func (c *Controller) waits(node *v1.Node) {
 	if c.listed.Wait(node) {
 		c.announceAfter(missedPatience, events.AboutNode, node.Name, events.ReasonNotAvailable)
 	}
-	return true
 }
 
 // whyMissed is what an event says about a Node that waits for what was missed; empty if it does not.
 func (c *Controller) whyMissed(name string) (about v1.ObjectReference, message string) {
 	uid, waits := c.listed.Waits(name)
-	if missed := c.seen.Missed(); waits && missed != "" {
+	missed := c.seen.Missed()
+	if missed == "" && !c.listed.Complete() {
+		missed = "the controller has read a list of Nodes, and not been told of all of them by its informer yet"
+	}
+	if waits && missed != "" {
 		return events.OfNode(name, uid), "Nothing is allocated, because a block may be in use that the controller does not know of: " + missed
 	}
 	return about, ""

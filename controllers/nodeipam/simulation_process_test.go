@@ -342,6 +342,12 @@ func (p *process) list(k kind, revision int, behind bool) {
 	}
 	if k == kindNode {
 		p.controller.ListBegins()
+		for name, o := range before { // A watch that begins with a list may have had what goes before its end.
+			if c.objects[name] == nil {
+				p.controller.ListHas(o.(*v1.Node))
+				p.controller.ListLacks(name)
+			}
+		}
 		for _, o := range c.objects {
 			node := o.(*v1.Node)
 			p.controller.ListHas(node)

@@ -94,7 +94,9 @@ func (c *Controller) waitServiceCIDRs(ctx context.Context) bool {
 // canRead reports whether ClusterCIDRs and Nodes can be read, and logs what to do if not. If they can, asOf is the resource version of a
 // consistent read of ClusterCIDRs, and c.nodesAsOf that of a consistent read of Nodes.
 func (c *Controller) canRead(ctx context.Context) (asOf string, ok bool) {
-	list, err := stored.ClusterCIDRs(c.dynamic).List(ctx, metav1.ListOptions{Limit: 1})
+	limited, cancel := fresh.Limited(ctx)
+	defer cancel()
+	list, err := stored.ClusterCIDRs(c.dynamic).List(limited, metav1.ListOptions{Limit: 1})
 	t := stored.Unreadable(err, c.clusterCIDRClient)
 	if err == nil && c.nodesAsOf == "" {
 		c.nodesAsOf, err = c.readNodes(ctx)

@@ -1398,6 +1398,35 @@ var mutants = []mutant{
 		test: "./controllers/nodeipam/seen TestRun",
 	},
 	{
+		name: "missed-until-read", defect: "a Node that waits for ServiceCIDRs is not woken when the API server turns out not to have them",
+		old:  "case !missed:\n\t\tthen()\n\tcase k.CatchUp(ctx):",
+		new:  "case !missed:\n\tcase k.CatchUp(ctx):\n\t\tthen()",
+		test: "./controllers/nodeipam/seen TestRun",
+	},
+	{
+		name: "opening-is-no-gap", defect: "Nodes get podCIDRs while a watch is requested and not open",
+		old:  "defer time.AfterFunc(opening, r.opensLate).Stop()",
+		new:  "_ = r.opensLate",
+		test: "./controllers/nodeipam/health TestGaps",
+	},
+	{
+		name: "lost-answer-of-an-informer", defect: "nothing is seen any more after the answer to a list or watch of an informer was lost",
+		old:  "if r.fail(errUnanswered, lost); lost {",
+		new:  "if r.fail(errUnanswered, lost); false {",
+		test: "./controllers/nodeipam/health TestLostAnswer",
+	},
+	{
+		name: "lost-answer-of-a-read", defect: "no Node gets podCIDRs any more after the answer to a consistent read was lost",
+		old:  "return context.WithTimeout(ctx, answered)",
+		new:  "return context.WithCancel(ctx)",
+		test: "./controllers/nodeipam/fresh TestLostAnswer",
+	},
+	{
+		name: "gone-from-a-list", defect: "no Node gets podCIDRs any more after a Node went while a watch began with a list",
+		old:  "func (l Listed) Lacks(name string) { delete(l.reading, name) }",
+		new:  "func (l Listed) Lacks(string) {}",
+	},
+	{
 		name: "missed-where-reads-are-404", defect: "no Node gets podCIDRs while reads reach an API server that does not have ServiceCIDRs, and the watch another one",
 		old:  "contents.Read = contents.UnlessAbsent(stop)",
 		new:  "contents.Read = contents.Read.UnlessAbsent(func() {})",

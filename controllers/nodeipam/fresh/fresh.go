@@ -80,11 +80,22 @@ func (g *Gone) Knows(name, version string) bool {
 	return err == nil && order <= 0
 }
 
+// answered is how long one request is waited for. The API server ends it after a minute; without a limit, a read whose answer is lost on the way
+// would never end.
+const answered = 65 * time.Second
+
+// Limited returns the context of one request.
+func Limited(ctx context.Context) (context.Context, context.CancelFunc) {
+	return context.WithTimeout(ctx, answered)
+}
+
 // ReadNodes makes a consistent read of Nodes and returns its resource version. It reads only one Node, however many there are.
 //
 // A watch that starts later is at least that recent from the start. A watch that is already running may learn only from its next bookmark,
 // about once a minute, that it has missed nothing.
 func ReadNodes(ctx context.Context, client kubernetes.Interface) (asOf string, err error) {
+	ctx, cancel := Limited(ctx)
+	defer cancel()
 	// An empty resource version means the most recent one.
 	nodes, err := client.CoreV1().Nodes().List(ctx, metav1.ListOptions{Limit: 1})
 	if err != nil {
@@ -229,8 +240,9 @@ func ReadPages[L runtime.Object](list func(context.Context, metav1.ListOptions) 
 			options.FieldSelector = fields.OneTermEqualSelector(metav1.ObjectNameField, name).String()
 		}
 		for {
-			page, err := list(ctx, options)
-			if err != nil {
+			limited, cancel := Limited(ctx)
+			page, err := list(limited, options)
+			if cancel(); err != nil {
 				return nil, "", err
 			}
 			err = meta.EachListItem(page, func(o runtime.Object) error {
@@ -272,7 +284,9 @@ func VersionsOf[O metav1.Object](list func(labels.Selector) ([]O, error)) func()
 func Absent[L runtime.Object](ctx context.Context, list func(context.Context, metav1.ListOptions) (L, error)) bool {
 	var absent absence
 	err := wait.PollUntilContextCancel(ctx, LookInterval, true, func(ctx context.Context) (bool, error) {
-		_, err := list(ctx, metav1.ListOptions{Limit: 1})
+		limited, cancel := Limited(ctx)
+		defer cancel()
+		_, err := list(limited, metav1.ListOptions{Limit: 1})
 		return absent.lasts(err), nil
 	})
 	return err == nil

@@ -12,9 +12,9 @@ import (
 	"k8s.io/apimachinery/pkg/util/wait"
 )
 
-// A kind of object has a gap from the moment at which a read of it fails, or its watch breaks off, until a watch is open again. Changes in the
-// gap are then still to come: after an outage of the API server, one kind can be back before another, and a watch brings what it missed one
-// by one. A watch that ends when it has to is none, because the next one goes on where it ended.
+// A kind of object has a gap from the moment at which a read of it fails, its watch breaks off, or the next watch has been requested for a second,
+// until a watch is open again. Changes in the gap are then still to come: after an outage of the API server, one kind can be back before
+// another, and a watch brings what it missed one by one. A watch that ends when it has to is none, because the next one goes on where it ended.
 
 // Gap is what is known of the gaps of one kind of object.
 type Gap struct {

@@ -41,11 +41,16 @@ func (i *informer) list(err error) {
 	_, _ = Listed(i.Context(), i.Changes, metav1.ListOptions{}, func(context.Context, metav1.ListOptions) (*v1.NodeList, error) { return &v1.NodeList{}, err })
 }
 
-// watches begins a watch of five minutes, and reads it.
-func (i *informer) watches(lists bool) {
+func (i *informer) watches(lists bool) { i.watchesAfter(0, lists) }
+
+// watchesAfter begins a watch of five minutes, and reads it once it is open.
+func (i *informer) watchesAfter(d time.Duration, lists bool) {
 	lasts := int64(300)
 	i.watch = watch.NewFake()
-	i.got, _ = i.Watched(i.Context(), metav1.ListOptions{SendInitialEvents: &lists, TimeoutSeconds: &lasts}, func(context.Context, metav1.ListOptions) (watch.Interface, error) { return i.watch, nil })
+	i.got, _ = i.Watched(i.Context(), metav1.ListOptions{SendInitialEvents: &lists, TimeoutSeconds: &lasts}, func(context.Context, metav1.ListOptions) (watch.Interface, error) {
+		time.Sleep(d)
+		return i.watch, nil
+	})
 	go func(events <-chan watch.Event) {
 		for range events {
 		}
@@ -86,6 +91,9 @@ func TestGaps(t *testing.T) {
 			}
 			i.watches(false)
 		}, want: Gap{Count: 2}},
+		"a watch is open in time":   {happens: func(i *informer) { i.watchesAfter(opening-1, false) }},
+		"a watch is not open yet":   {happens: func(i *informer) { go i.watchesAfter(2*opening, false); time.Sleep(3 * opening / 2) }, want: Gap{Count: 1, Open: true}},
+		"a watch is open late":      {happens: func(i *informer) { i.watchesAfter(2*opening, false) }, want: Gap{Count: 1}},
 		"the informer ends a watch": {happens: func(i *informer) { i.watches(false); time.Sleep(2 * open); i.got.Stop() }},
 		"a watch lists":             {happens: func(i *informer) { i.list(expired); i.watches(true); i.watch.Add(&v1.Node{}) }, want: Gap{Count: 1, Open: true}},
 		"a watch has listed": {happens: func(i *informer) {
@@ -119,6 +127,8 @@ func TestGaps(t *testing.T) {
 					t.Errorf("got %+v, want %+v", got, tc.want)
 				}
 				if i.watch != nil {
+					time.Sleep(2 * opening) // until it is open
+					synctest.Wait()
 					i.got.Stop()
 				}
 				time.Sleep(unanswered) // until all timers are over
@@ -206,4 +216,34 @@ func TestBackSoon(t *testing.T) {
 			}
 		}
 	})
+}
+
+// TestLostAnswer: a read whose answer is lost is given up, so that the informer reads again.
+func TestLostAnswer(t *testing.T) {
+	for name, read := range map[string]func(ctx context.Context, c *Changes) error{
+		"list": func(ctx context.Context, c *Changes) error {
+			_, err := Listed(ctx, c, metav1.ListOptions{}, func(ctx context.Context, _ metav1.ListOptions) (*v1.NodeList, error) {
+				<-ctx.Done()
+				return nil, ctx.Err()
+			})
+			return err
+		},
+		"watch": func(ctx context.Context, c *Changes) error {
+			_, err := c.Watched(ctx, metav1.ListOptions{}, func(ctx context.Context, _ metav1.ListOptions) (watch.Interface, error) {
+				<-ctx.Done()
+				return nil, ctx.Err()
+			})
+			return err
+		},
+	} {
+		t.Run(name, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				ctx, cancel := context.WithTimeout(t.Context(), 2*unanswered)
+				defer cancel()
+				if err := read(ctx, &Changes{}); err == nil || ctx.Err() != nil {
+					t.Errorf("the read ends with %v, and its informer is stopped: %v", err, ctx.Err())
+				}
+			})
+		})
+	}
 }

@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"math"
 	"slices"
 	"sync"
 	"time"
@@ -25,11 +26,14 @@ const (
 	// unseenFor is how long reads must fail before that counts as a problem: an API server that restarts is away for less. The failure is
 	// reported at the next failing attempt after that, which comes soon if the API server cannot be reached (see again), else within a minute.
 	unseenFor = 10 * time.Second
-	// unanswered is how long a read may run before it counts as failed. The API server ends a list after a minute, and sends something on
-	// each watch about once a minute. So a proxy that delays the start of an answer is not reported.
+	// unanswered is how long a read may run before it counts as failed, and is given up if no answer has begun. The API server ends a list
+	// after a minute, and sends something on each watch about once a minute. So a proxy that delays the start of an answer is not reported.
 	unanswered = 2 * time.Minute
 	// open is how long a watch without events must stay open before it counts as working. Informers use the same time.
 	open = time.Second
+	// opening is how long a watch may take to open until changes count as not seen. The API server answers at once, whether something has
+	// changed or not, unless it has too much to do. Then a client can wait for minutes, in which nobody hears of an error.
+	opening = time.Second
 )
 
 // Errors of reads that fail without an error.
@@ -37,6 +41,7 @@ var (
 	errEnded      = errors.New("the watch ended, and had told nothing")
 	errCut        = errors.New("the watch ended early")
 	errUnanswered = fmt.Errorf("no answer for %v", unanswered)
+	errOpening    = errors.New("a watch is requested and not open yet")
 )
 
 // Watches knows which kinds of objects cannot be read, for the health check. An informer does not report all errors, and not when they end.
@@ -54,6 +59,8 @@ type Lists interface {
 	ListBegins()
 	// ListHas is called with Nodes of the list.
 	ListHas(nodes ...*v1.Node)
+	// ListLacks is called with a Node that the list had, and that is gone before it ends.
+	ListLacks(node string)
 	// ListEnds is called when the list is complete.
 	ListEnds()
 }
@@ -101,8 +108,13 @@ func (w *Watches) listed(opts metav1.ListOptions, page *v1.NodeList) {
 // watched tells of a watch that begins with a list.
 func (w *Watches) watched(event watch.Event) {
 	w.tell(func(l Lists) {
-		if node, ok := event.Object.(*v1.Node); ok && event.Type == watch.Added {
-			l.ListHas(node)
+		if node, ok := event.Object.(*v1.Node); ok {
+			switch event.Type {
+			case watch.Added, watch.Modified:
+				l.ListHas(node)
+			case watch.Deleted: // since the API server read the list
+				l.ListLacks(node.Name)
+			}
 		}
 		if endsList(event) {
 			l.ListEnds()
@@ -177,7 +189,7 @@ func makeInformer[L runtime.Object](
 	w *Watches, kind string, factory informers.SharedInformerFactory,
 	resource schema.GroupVersionResource, object runtime.Object, of func(kubernetes.Interface) reader[L],
 ) (monitored bool) {
-	c := &Changes{kind: kind, gap: gap{optional: kind == optionalKind}}
+	c := NewChanges(kind, nil)
 	made := false
 	factory.InformerFor(object, func(client kubernetes.Interface, resync time.Duration) cache.SharedIndexInformer {
 		made = true
@@ -261,6 +273,8 @@ func readProblem(err error) Problem {
 		return Problem{"the API server does not let this process watch them: " + ApplyRBAC, err}
 	case apierrors.IsTooManyRequests(err):
 		return Problem{"the API server turns requests away: see whether it is overloaded, and its priority and fairness rules", err}
+	case errors.Is(err, errOpening):
+		return Problem{"the API server has not opened a watch yet: see whether it is overloaded, and look at the network", err}
 	case errors.Is(err, errEnded):
 		return Problem{"watches end as soon as they begin: look at the network, at proxies and load balancers before the API server, and at its log", err}
 	case errors.As(err, &status):
@@ -273,14 +287,15 @@ func readProblem(err error) Problem {
 // NewChanges returns the Changes of an informer that is not shared. note is called with the error of each read that fails, and with nil when a
 // watch works; one call at a time, in that order.
 func NewChanges(kind string, note func(context.Context, error)) *Changes {
-	return &Changes{kind: kind, note: note}
+	return &Changes{kind: kind, note: note, gap: gap{optional: kind == optionalKind}}
 }
 
 // Listed makes a list for an informer.
 func Listed[L any](ctx context.Context, c *Changes, opts metav1.ListOptions, list func(context.Context, metav1.ListOptions) (L, error)) (all L, err error) {
 	again(ctx, func() error {
-		r := c.begin(ctx)
-		if all, err = list(ctx, opts); err != nil {
+		r := c.begin(ctx, forever)
+		defer r.cancel()
+		if all, err = list(r.ctx, opts); err != nil {
 			r.fails(err)
 		} else {
 			r.ends()
@@ -306,30 +321,45 @@ func (c *Changes) Watched(ctx context.Context, opts metav1.ListOptions, begin fu
 }
 
 func (c *Changes) watchedOnce(ctx context.Context, opts metav1.ListOptions, begin func(context.Context, metav1.ListOptions) (watch.Interface, error)) (watch.Interface, error) {
-	cancel, lasts := func() {}, time.Duration(0)
+	lasts, limit := time.Duration(0), forever
 	if opts.TimeoutSeconds != nil {
 		lasts = time.Duration(*opts.TimeoutSeconds) * time.Second
-		ctx, cancel = context.WithTimeout(ctx, lasts+answersLate)
+		limit = lasts + answersLate
 	}
 	lists := beginsWithList(opts)
-	r := c.begin(ctx)
-	inner, err := begin(ctx, opts)
+	r := c.begin(ctx, limit)
+	if !lists {
+		defer time.AfterFunc(opening, r.opensLate).Stop()
+	}
+	inner, err := begin(r.ctx, opts)
+	if err == nil {
+		r.opens()
+	}
 	switch {
 	case lists && apierrors.IsInvalid(err):
 		r.ends() // An older API server cannot begin with a list. The informer makes one itself.
 	case err != nil:
 		r.fails(err)
 	default:
-		return r.follow(inner, lists, lasts, cancel), nil
+		return r.follow(inner, lists, lasts), nil
 	}
-	cancel()
+	r.cancel()
 	return nil, err
 }
 
-// begin notes the beginning of a list or a watch. An informer runs one at a time.
-func (c *Changes) begin(ctx context.Context) *read {
-	r := &read{Changes: c, ctx: ctx, began: time.Now()}
-	r.overdue = time.AfterFunc(unanswered, func() { r.fail(errUnanswered, false) })
+// forever is the limit of a read that is given up only if it is not answered.
+const forever time.Duration = math.MaxInt64
+
+// begin notes the beginning of a list or a watch, which is given up after limit, and if it is not answered. An informer runs one at a time.
+func (c *Changes) begin(ctx context.Context, limit time.Duration) *read {
+	r := &read{Changes: c, began: time.Now()}
+	r.ctx, r.cancel = context.WithTimeout(ctx, limit)
+	r.overdue = time.AfterFunc(unanswered, func() {
+		lost := !r.isOpen()
+		if r.fail(errUnanswered, lost); lost {
+			r.cancel()
+		}
+	})
 	return r
 }
 
@@ -337,9 +367,13 @@ func (c *Changes) begin(ctx context.Context) *read {
 type read struct {
 	*Changes
 	ctx     context.Context
+	cancel  context.CancelFunc
 	began   time.Time
 	overdue *time.Timer
-	over    bool // the outcome is known; guarded by Changes.mu
+
+	// Guarded by Changes.mu:
+	over   bool // the outcome is known
+	opened bool // it is a watch, and the API server has begun to answer
 }
 
 // fails notes an error and ends the read.
@@ -355,7 +389,7 @@ func (r *read) fail(err error, over bool) {
 		r.end()
 	}
 	if r.ctx.Err() != nil {
-		return // The informer is stopping.
+		return // The informer is stopping, or this read has been given up.
 	}
 	r.gap.begins(err)
 	if r.since.IsZero() {
@@ -370,6 +404,28 @@ func (r *read) fail(err error, over bool) {
 		r.told = true
 		klog.FromContext(r.ctx).Error(err, "Changes of "+r.kind+" are not seen: "+readProblem(err).What)
 	}
+}
+
+// opensLate notes that a watch is not open yet.
+func (r *read) opensLate() {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	if !r.over && !r.opened && r.ctx.Err() == nil {
+		r.gap.begins(errOpening)
+	}
+}
+
+// opens notes that a watch is open.
+func (r *read) opens() {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	r.opened = true
+}
+
+func (r *read) isOpen() bool {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	return r.opened
 }
 
 // runs notes a working watch.
@@ -403,14 +459,14 @@ func (r *read) end() {
 
 // follow returns a watch that forwards the events of inner and notes whether it works. If lists is true, the watch begins with the existing
 // objects, and works only once a bookmark says that they are complete. lasts is how long the API server was asked to keep the watch open: an
-// end before that is a gap. ended is called at the end.
-func (r *read) follow(inner watch.Interface, lists bool, lasts time.Duration, ended func()) watch.Interface {
+// end before that is a gap.
+func (r *read) follow(inner watch.Interface, lists bool, lasts time.Duration) watch.Interface {
 	f := &followed{Interface: inner, events: make(chan watch.Event), stopped: make(chan struct{})}
 	if !lists {
 		r.gap.ends()
 	}
 	go func() {
-		defer ended()
+		defer r.cancel()
 		defer close(f.events)
 		if !lists {
 			stays := time.AfterFunc(open, r.runs)

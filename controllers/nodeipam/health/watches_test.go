@@ -525,8 +525,9 @@ func TestChanges(t *testing.T) {
 // lists are what a controller hears of lists.
 type lists struct{ heard []string }
 
-func (l *lists) ListBegins() { l.heard = append(l.heard, "begins") }
-func (l *lists) ListEnds()   { l.heard = append(l.heard, "ends") }
+func (l *lists) ListBegins()           { l.heard = append(l.heard, "begins") }
+func (l *lists) ListEnds()             { l.heard = append(l.heard, "ends") }
+func (l *lists) ListLacks(node string) { l.heard = append(l.heard, "-"+node) }
 func (l *lists) ListHas(nodes ...*v1.Node) {
 	for _, n := range nodes {
 		l.heard = append(l.heard, n.Name)
@@ -611,17 +612,19 @@ func TestTellLists(t *testing.T) {
 			w.Add(node("a"))
 			w.Action(watch.Bookmark, node(""))
 			w.Add(node("b"))
+			w.Modify(node("a"))
+			w.Delete(node("b"))
 			w.Action(watch.Bookmark, end)
 			w.Add(node("c"))
 			w.Action(watch.Bookmark, node(""))
 		}(l.watch)
-		for range 6 {
+		for range 8 {
 			<-got.ResultChan()
 		}
 	}
 	sends := true
 	events(metav1.ListOptions{SendInitialEvents: &sends})
-	want("a watch that begins with a list", "begins a b ends")
+	want("a watch that begins with a list", "begins a b a -b ends")
 	events(metav1.ListOptions{})
 	want("another watch", "")
 

@@ -32,8 +32,14 @@ func NewListed() Listed {
 // Begins notes that a list begins. The one before may have failed.
 func (l Listed) Begins() { clear(l.reading) }
 
-// Has notes a Node of the list.
-func (l Listed) Has(node *v1.Node) { note(l.reading, node) }
+// Has notes a Node of the list, which may have had an earlier one of its name.
+func (l Listed) Has(node *v1.Node) {
+	l.Lacks(node.Name)
+	note(l.reading, node)
+}
+
+// Lacks notes that the list does not have a Node any more.
+func (l Listed) Lacks(name string) { delete(l.reading, name) }
 
 // Ends notes that the list is complete: handlers will hear of all its changes.
 func (l Listed) Ends() {

@@ -91,7 +91,8 @@ func (k *Kinds) know(ctx context.Context, i int, after health.Gap) {
 	}
 }
 
-// Run catches up after each gap until ctx is done, and calls then each time.
+// Run catches up after each gap until ctx is done. It calls then when nothing is missed any more, also if that is so without a read because
+// the API server does not have a kind.
 func (k *Kinds) Run(ctx context.Context, then func()) {
 	for ctx.Err() == nil {
 		k.runOnce(ctx, then)
@@ -108,9 +109,10 @@ func (k *Kinds) runOnce(ctx context.Context, then func()) {
 	}
 	missed := len(k.missed(gaps)) > 0
 	k.misses(missed)
-	if missed && k.CatchUp(ctx) {
-		k.misses(false)
+	switch {
+	case !missed:
 		then()
+	case k.CatchUp(ctx):
 		return
 	}
 	<-until.Done()

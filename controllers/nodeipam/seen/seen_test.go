@@ -25,8 +25,14 @@ type kinds struct {
 }
 
 func (k *kinds) breaks(kind string) {
+	k.fails(kind, apierrors.NewForbidden(schema.GroupResource{}, "", nil))
+}
+
+func (k *kinds) lacks(kind string) { k.fails(kind, apierrors.NewNotFound(schema.GroupResource{}, "")) }
+
+func (k *kinds) fails(kind string, err error) {
 	_, _ = health.Listed(k.t.Context(), k.changes[kind], metav1.ListOptions{}, func(context.Context, metav1.ListOptions) (*v1.NodeList, error) {
-		return nil, apierrors.NewForbidden(schema.GroupResource{}, "", nil)
+		return nil, err
 	})
 	synctest.Wait()
 }
@@ -102,6 +108,14 @@ func TestRun(t *testing.T) {
 			k.opens("a")
 			k.breaks("a")
 		}, "reads a, gives up a", "changes of a are not seen"},
+		"there are none of a kind": {func(k *kinds) {
+			for range 2 {
+				k.breaks("ServiceCIDRs")
+				k.lacks("ServiceCIDRs")
+				time.Sleep(health.NotServedFor)
+				synctest.Wait()
+			}
+		}, "all, all", ""},
 		"two gaps": {func(k *kinds) {
 			for range 2 {
 				k.breaks("a")
@@ -114,7 +128,7 @@ func TestRun(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
 				k := &kinds{t: t, changes: map[string]*health.Changes{}, reads: make(chan bool)}
 				var all []Kind
-				for _, kind := range []string{"a", "b"} {
+				for _, kind := range []string{"a", "b", "ServiceCIDRs"} {
 					k.changes[kind] = health.NewChanges(kind, nil)
 					all = append(all, Kind{k.changes[kind].Gap, func(ctx context.Context) bool {
 						k.log = append(k.log, "reads "+kind)
@@ -136,6 +150,7 @@ func TestRun(t *testing.T) {
 					seen.Run(ctx, func() { k.log = append(k.log, "all") })
 				}()
 				synctest.Wait()
+				k.log = nil // At the start nothing is missed.
 				tc.happens(k)
 				if got := seen.MissedFor(time.Second); got != "" {
 					t.Errorf("missed for a second, at once: %q", got)
