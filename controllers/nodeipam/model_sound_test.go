@@ -36,9 +36,9 @@ var modelFields = map[string]struct {
 		"handle"}, // is in the content that the model hears
 	"book": {allocator.State{}, "ledger pools nodes pending gaveWay",
 		// No Node has addresses; the ClusterCIDR never changes, so candidates, terminating and awaitingFinalizer do not either; names, stats and revocable follow from
-		// nodes and ledger, and line from pending; touched, vacated, poolsChanged, putOff and recheck are empty whenever nobody holds the state; no etcd is restored, so
+		// nodes and ledger, and line from pending; notFull saves work and changes no choice; touched, vacated, poolsChanged, putOff and recheck are empty whenever nobody holds the state; no etcd is restored, so
 		// there are no doubts.
-		"addresses near candidates terminating awaitingFinalizer names stats line touched vacated poolsChanged putOff recheck revocable doubts"},
+		"addresses near candidates notFull terminating awaitingFinalizer names stats line touched vacated poolsChanged putOff recheck revocable doubts"},
 	"nodeEntry": {elementOf(allocator.State{}, "nodes"), "uid pool state writes reported",
 		// No Node has addresses. tried, answered, atStart, byOther and suspected are for a finding that the model does not ask for.
 		"addresses tried answered atStart byOther suspected"},
@@ -47,7 +47,7 @@ var modelFields = map[string]struct {
 		"gaveWay wentBack"},
 	"waitingNode": {elementOf(allocator.State{}, "pending"), "uid said",
 		// The one ClusterCIDR refuses for one reason.
-		"refusals why"},
+		"refusals last why"},
 	"Controller": {Controller{}, "nodeQueue state filled",
 		// Statuses, ClusterCIDRs and events are not worked on in the model, and nothing depends on them; health, firstSeen and broken are for
 		// people; nothing panics; the ClusterCIDR is never deleted, so none is gone; events are handled as soon as the cache has them, so heardVersion is its and listed is empty; no watch breaks off, so seen misses nothing, and mayBeInUse is empty; the rest never changes.

@@ -106,11 +106,6 @@ func (b *State) open(p *clustercidr.Pool) {
 
 // poolChanged notes that a pool was added, replaced or dropped: old or now is nil.
 func (b *State) poolChanged(old, now *clustercidr.Pool) {
-	for _, p := range []*clustercidr.Pool{old, now} {
-		if p != nil {
-			b.vacate(p.Extent()...)
-		}
-	}
 	if b.settled.Len() == 0 {
 		return
 	}

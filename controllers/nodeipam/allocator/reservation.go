@@ -93,7 +93,7 @@ func (b *State) keeps(node *v1.Node, e *nodeEntry, held []netip.Prefix) bool {
 		}
 	}
 	for p := range b.ranges.Overlapping(held...) {
-		if p.State == ipam.Enabled && p.Matches(node) && first(p) && b.hasFor(o, held, p) {
+		if p.Matches(node) && first(p) && b.hasFor(o, held, p) {
 			return false
 		}
 	}
@@ -104,7 +104,7 @@ func (b *State) keeps(node *v1.Node, e *nodeEntry, held []netip.Prefix) bool {
 func (b *State) hasFor(o ipam.Owner, held []netip.Prefix, p *clustercidr.Pool) bool {
 	b.ledger.Release(o)
 	defer b.ledger.Hold(o, held...)
-	return len(b.ledger.Full(&p.Pool)) == 0
+	return p.State == ipam.Enabled && len(b.ledger.Full(&p.Pool)) == 0
 }
 
 // revoke gives up the revocable blocks of a Node, if it holds any.

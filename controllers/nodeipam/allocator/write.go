@@ -164,4 +164,5 @@ func (b *State) touchName(name string) {
 func (b *State) touchPool(p *clustercidr.Pool) {
 	b.touchName(p.Name)
 	b.touch(p.Extent()...)
+	b.vacate(p.Extent()...)
 }
