@@ -290,7 +290,7 @@ mutants: ## Break the controller in one place after another and fail if no test 
 BENCH ?=
 
 .PHONY: bench
-bench: ## Measure the choice of blocks, the start and the heap, up to 100,000 Nodes, into docs/data/bench.json; some minutes
+bench: ## Measure the choice of blocks, the start and the heap, up to a million Nodes, into docs/data/bench.json; some minutes
 	@mkdir -p docs/data
 	@go run ./test/bench $(BENCH)
 

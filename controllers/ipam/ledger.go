@@ -81,30 +81,37 @@ func (l *Ledger) Pick(pools ...*Pool) (Pick, bool) {
 		if p.State != Enabled || len(p.Ranges) == 0 {
 			continue
 		}
-		if blocks, full := l.blocks(p); len(full) == 0 {
-			return Pick{Pool: p, Blocks: blocks}, true
+		if pick, full := l.Look(p); len(full) == 0 {
+			return pick, true
 		}
 	}
 	return Pick{}, false
 }
 
-// Full returns the families in which p has no free block. It does not depend on p's state.
-func (l *Ledger) Full(p *Pool) []Family {
-	_, full := l.blocks(p)
-	return full
+// Look is Pick for one pool, whatever its state, and says what is missing: it chooses nothing if a range of p has no free block, and returns
+// the families of all such ranges. The caller must not modify full.
+func (l *Ledger) Look(p *Pool) (pick Pick, full []Family) {
+	var found [2]netip.Prefix // on the stack: many full pools may be tried before one that can serve
+	bits := 0
+	for i, r := range p.Ranges {
+		block, ok := l.nextFree(p, r)
+		if found[i] = block; !ok {
+			bits |= 1 << r.Family()
+		}
+	}
+	if bits > 0 || len(p.Ranges) == 0 {
+		return Pick{}, families[bits]
+	}
+	return Pick{Pool: p, Blocks: slices.Clone(found[:len(p.Ranges)])}, nil
 }
 
-func (l *Ledger) blocks(p *Pool) (blocks []netip.Prefix, full []Family) {
-	blocks = make([]netip.Prefix, 0, len(p.Ranges))
-	for _, r := range p.Ranges {
-		b, ok := l.nextFree(p, r)
-		if !ok {
-			full = append(full, r.Family())
-			continue
-		}
-		blocks = append(blocks, b)
-	}
-	return blocks, full
+// families are the lists of families, each at the sum of 1<<f for every f in it.
+var families = [...][]Family{nil, {IPv4}, {IPv6}, {IPv4, IPv6}}
+
+// Full returns the families in which p has no free block. It does not depend on p's state.
+func (l *Ledger) Full(p *Pool) []Family {
+	_, full := l.Look(p)
+	return full
 }
 
 // Reserve makes o the holder of all picked blocks, and moves the pool's cursors past them. It returns false and changes nothing if the pick

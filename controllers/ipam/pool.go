@@ -62,12 +62,17 @@ type Candidate struct {
 //  7. address of the first range, lower first
 //  8. name, lower first
 func Compare(a, b Candidate) int {
+	if a.Priority != b.Priority || a.Selective != b.Selective || a.Specificity != b.Specificity {
+		return cmp.Or(
+			-cmp.Compare(a.Priority, b.Priority),
+			-cmp.Compare(btoi(a.Selective), btoi(b.Selective)),
+			-cmp.Compare(a.Specificity, b.Specificity),
+		)
+	}
+	if c := cmp.Or(cmp.Compare(a.capacity(), b.capacity()), cmp.Compare(a.hostBits(), b.hostBits())); c != 0 {
+		return c // A selector can be long: its text is compared only if that is needed.
+	}
 	return cmp.Or(
-		-cmp.Compare(a.Priority, b.Priority),
-		-cmp.Compare(btoi(a.Selective), btoi(b.Selective)),
-		-cmp.Compare(a.Specificity, b.Specificity),
-		cmp.Compare(a.capacity(), b.capacity()),
-		cmp.Compare(a.hostBits(), b.hostBits()),
 		strings.Compare(a.Selector, b.Selector),
 		a.compareAddress(b.Pool),
 		strings.Compare(a.Name, b.Name),

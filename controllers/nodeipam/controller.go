@@ -426,6 +426,9 @@ func (c *Controller) withWhole(f func(*allocator.State)) (whole bool) {
 	}
 	c.torn = true // It stays so after a panic.
 	f(c.state)
+	if c.state.AllocationDue() && c.allKnown() { // Otherwise what is chosen may be the podCIDRs of a Node that it does not know of.
+		c.state.AllocatePending()
+	}
 	e := c.state.Changes()
 	for _, name := range e.Terminating {
 		c.clusterCIDRQueue.Add(name)

@@ -9,6 +9,7 @@ import (
 	"github.com/multicidr/controller-manager/controllers/nodeipam/allocator"
 	"github.com/multicidr/controller-manager/controllers/nodeipam/debugpage"
 	"github.com/multicidr/controller-manager/controllers/nodeipam/health"
+	"github.com/multicidr/controller-manager/controllers/nodeipam/pending"
 )
 
 // DebuggingHandler serves the debug page: see package debugpage.
@@ -56,7 +57,7 @@ func (s shown) Known() (f allocator.Figures, withPodCIDRs int, ok bool) {
 		f = b.Figures()
 		for name := range s.listed.Waiting() {
 			if _, counts := b.Pending(name); !counts {
-				f.Pending[allocator.PendingMissed]++
+				f.Pending[pending.Missed]++
 			}
 		}
 	})

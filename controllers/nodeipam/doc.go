@@ -3,6 +3,8 @@
 //
 //	allocator   the allocation state, and which Node gets which block
 //	clustercidr a compiled ClusterCIDR, and the order in which ClusterCIDRs are tried for a Node
+//	pending     why Nodes are pending, for people
+//	exhausted   why ClusterCIDRs have no free blocks, for people
 //	fromflags   the ClusterCIDR that --cluster-cidr stands for
 //	author      who wrote a Node's podCIDRs
 //	finalizers  whether the finalizers that were added to ClusterCIDRs are kept
@@ -23,14 +25,16 @@
 //
 // The path of one Node:
 //
-//  1. An event records in the state what the Node shows, and queues the Node's name if there is something to do (heardOfNode).
+//  1. An event records in the state what the Node shows, and queues the Node's name if there is something to do (heardOfNode). If the Node needs
+//     podCIDRs, the state decides at once, under the same lock, for this and all other pending Nodes, oldest first (allocator/line.go).
 //  2. Nothing is decided before every existing ClusterCIDR and Node has been read, from caches at least as recent as the leader's Lease
 //     (package fresh), and what the Nodes hold has been recorded in the state (start.go, allocator/rebuild.go).
 //  3. syncNode (node.go) reads the Node from the cache. If it is gone, its blocks become free. If it shows podCIDRs, it holds those, no
 //     matter which program wrote them. If it is being deleted, it gets no new blocks, and keeps those that may have been written: its Pods may still run.
-//  4. Otherwise the state (allocator/reservation.go) reserves one block from every range of the first ClusterCIDR that can serve the Node,
-//     under the single lock, unless something may exist that it does not know of (package seen). If no ClusterCIDR can, the Node is
-//     pending: an event on it says why, and any change that may help queues it again.
+//  4. Otherwise the state has reserved one block from every range of the first ClusterCIDR that can serve the Node, unless something may exist
+//     that it does not know of (package seen), and checks that this is still right (allocator/reservation.go). If no ClusterCIDR can, the Node
+//     is pending: an event on it says why. A block that becomes free or a ClusterCIDR that changes leads to the next decision, and those that
+//     get blocks are queued.
 //  5. One PATCH writes the blocks, with the UID of the Node for which they were chosen, and only while the leader Lease is valid
 //     (requests/fence.go, docs/operators/fencing.md).
 //  6. The watch shows the Node with its podCIDRs, and the reservation becomes an observation.

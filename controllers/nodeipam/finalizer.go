@@ -48,11 +48,18 @@ func (c *Controller) serve(b *allocator.State, node *v1.Node) (r allocator.Reser
 	if _, awaits := b.AwaitsFinalizerOf(node.Name); ok || !awaits {
 		return r, ok, say
 	}
-	for _, name := range slices.Sorted(b.AwaitingFinalizer()) { // The Node waits at once for every ClusterCIDR that may come first for it.
+	var late []string
+	for name := range b.AwaitingFinalizer() { // The Node waits at once for every ClusterCIDR that may come first for it.
 		if _, known := c.awaited[name]; !known {
 			c.awaited[name] = c.now()
 		}
-		if p, known := b.Pool(name); known && c.now().Sub(c.awaited[name]) >= untriedPatience {
+		if c.now().Sub(c.awaited[name]) >= untriedPatience {
+			late = append(late, name)
+		}
+	}
+	slices.Sort(late)
+	for _, name := range late {
+		if p, known := b.Pool(name); known {
 			b.SetPool(p.With("its finalizer is not added yet, because other writes of ClusterCIDRs get no answer", causeNotTried))
 		}
 	}

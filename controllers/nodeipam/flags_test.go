@@ -27,6 +27,7 @@ import (
 	"github.com/multicidr/controller-manager/controllers/nodeipam/fromflags"
 	"github.com/multicidr/controller-manager/controllers/nodeipam/health"
 	. "github.com/multicidr/controller-manager/controllers/nodeipam/internal/objects"
+	"github.com/multicidr/controller-manager/controllers/nodeipam/pending"
 	"github.com/multicidr/controller-manager/controllers/nodeipam/requests"
 	"github.com/multicidr/controller-manager/controllers/queues"
 )
@@ -322,7 +323,7 @@ func TestSupersededIsDisabledAtOnce(t *testing.T) {
 			if served != (tc.wantState == ipam.Enabled) {
 				t.Errorf("a Node is served: %t", served)
 			}
-			if said := allocator.NotAvailable(refusals, 1); strings.Contains(said, "spec.allocation") {
+			if said := pending.NotAvailable(refusals, 1); strings.Contains(said, "spec.allocation") {
 				t.Errorf("the advice does not help: %s", said)
 			}
 		})

@@ -17,12 +17,12 @@ import (
 	"k8s.io/apimachinery/pkg/watch"
 
 	networkingv1 "github.com/multicidr/controller-manager/apis/networking/v1"
-	"github.com/multicidr/controller-manager/controllers/nodeipam/allocator"
 	"github.com/multicidr/controller-manager/controllers/nodeipam/events"
 	"github.com/multicidr/controller-manager/controllers/nodeipam/fresh"
 	"github.com/multicidr/controller-manager/controllers/nodeipam/fromflags"
 	"github.com/multicidr/controller-manager/controllers/nodeipam/health"
 	. "github.com/multicidr/controller-manager/controllers/nodeipam/internal/objects"
+	"github.com/multicidr/controller-manager/controllers/nodeipam/pending"
 	"github.com/multicidr/controller-manager/controllers/nodeipam/seen"
 )
 
@@ -221,7 +221,7 @@ func TestNodesThatNeedNothingDoNotWait(t *testing.T) {
 				if said != tc.event {
 					t.Errorf("events %q", to.messages)
 				}
-				if f, _, _ := (shown{l.Controller}).Known(); (f.Pending[allocator.PendingMissed] == 1) != tc.event {
+				if f, _, _ := (shown{l.Controller}).Known(); (f.Pending[pending.Missed] == 1) != tc.event {
 					t.Errorf("the metric counts %v", f.Pending)
 				}
 				l.mends(t, changes)

@@ -23,9 +23,9 @@ var modelFields = map[string]struct {
 		"clocks mu name holder idle refusing acquired renewals term"},
 	"election": {election{}, "lock fence tried renewed renewalSent observed observedAt released", ""},
 	"process": {process{}, "asleep election controller caches queues tasks asOf serving stopping seen lastSaid",
-		// w, flags, shifted, clockSet, paused never change in the model, and asleep is in the ages by both clocks; a name is a rank; nothing
+		// turns is empty between two moves but for Nodes that need blocks, which follow from seen; w, flags, shifted, clockSet, paused never change in the model, and asleep is in the ages by both clocks; a name is a rank; nothing
 		// panics, so nothing is broken or rebuilt; no cache is mute; chosen is for events, which are not worked on; no list is heard late, and no watch breaks off.
-		"w name listedFirst missed caughtUp unsent chosen flags shifted clockSet paused broken rebuilt mute"},
+		"w name turns listedFirst missed caughtUp unsent chosen flags shifted clockSet paused broken rebuilt mute"},
 	"simServer": {simServer{}, "changes objects events lease",
 		// policy is the setting's; uids makes names; applied is in the status, which nobody else writes here; the rest never changes.
 		"now uids policy applied onPodCIDRs onFinalizers onFinalizerRemoved onAllocation dropsFinalizers keepsFinalizers dropsPodCIDRs altered"},
@@ -36,17 +36,18 @@ var modelFields = map[string]struct {
 		"handle"}, // is in the content that the model hears
 	"book": {allocator.State{}, "ledger pools nodes pending gaveWay",
 		// No Node has addresses; the ClusterCIDR never changes, so candidates, terminating and awaitingFinalizer do not either; names, stats and revocable follow from
-		// nodes and ledger; changed, touched, poolsChanged, putOff and recheck are empty whenever nobody holds the state; no etcd is restored, so there are no doubts.
-		"addresses candidates terminating awaitingFinalizer names stats changed touched poolsChanged putOff recheck revocable doubts"},
+		// nodes and ledger, and line from pending; notFull saves work and changes no choice; touched, vacated, poolsChanged, putOff and recheck are empty whenever nobody holds the state; no etcd is restored, so
+		// there are no doubts.
+		"addresses near candidates notFull terminating awaitingFinalizer names stats line touched vacated poolsChanged putOff recheck revocable doubts"},
 	"nodeEntry": {elementOf(allocator.State{}, "nodes"), "uid pool state writes reported",
 		// No Node has addresses. tried, answered, atStart, byOther and suspected are for a finding that the model does not ask for.
 		"addresses tried answered atStart byOther suspected"},
 	"writes": {pointedTo(elementOf(allocator.State{}, "nodes"), "writes"), "unansweredUntil failingSince stored storedAt read readAfter",
-		// gaveWay is for an order that is anybody's guess here, and no etcd is restored.
+		// gaveWay is for an order of more than two Nodes, and no etcd is restored.
 		"gaveWay wentBack"},
 	"waitingNode": {elementOf(allocator.State{}, "pending"), "uid said",
-		// Both Nodes are of one age, and the one ClusterCIDR refuses for one reason.
-		"since refusals why"},
+		// The one ClusterCIDR refuses for one reason.
+		"refusals last why"},
 	"Controller": {Controller{}, "nodeQueue state filled",
 		// Statuses, ClusterCIDRs and events are not worked on in the model, and nothing depends on them; health, firstSeen and broken are for
 		// people; nothing panics; the ClusterCIDR is never deleted, so none is gone; events are handled as soon as the cache has them, so heardVersion is its and listed is empty; no watch breaks off, so seen misses nothing, and mayBeInUse is empty; the rest never changes.

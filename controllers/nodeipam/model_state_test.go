@@ -27,8 +27,8 @@ import (
 
 // The state of the model: all of the simulated world that what happens next depends on, as a text, in which two worlds are the same text only
 // if they have the same future. So times are relative to now, and no longer than the longest bound that they are compared with; names of
-// processes, UIDs and resource versions are ranks; and of two worlds that differ only in which process or which Node has which name one
-// stands for both. modelFields says of each field why it is in the text or not.
+// processes, UIDs and resource versions are ranks; and of two worlds that differ only in which process has which name one stands for both. Of
+// Nodes it matters which one has which name: of two that are equally old, the first by name has its turn first. modelFields says of each field why it is in the text or not.
 
 // fingerprint is what is kept of a state.
 type fingerprint [16]byte
@@ -36,11 +36,9 @@ type fingerprint [16]byte
 // state returns the state, and its fingerprint. What omit names is left out, to see that this is noticed.
 func (m *modelPlay) state(omit string) (text string, _ fingerprint) {
 	for _, order := range m.orders() {
-		for _, names := range m.namings() {
-			e := &encoder{m: m, omit: omit, order: order, names: names, ids: map[string]string{}, records: map[resourcelock.LeaderElectionRecord]string{}, uids: map[types.UID]string{}}
-			if t := e.world(); text == "" || t < text {
-				text = t
-			}
+		e := &encoder{m: m, omit: omit, order: order, names: nodeNames[:2], ids: map[string]string{}, records: map[resourcelock.LeaderElectionRecord]string{}, uids: map[types.UID]string{}}
+		if t := e.world(); text == "" || t < text {
+			text = t
 		}
 	}
 	h := fnv.New128a()
@@ -64,32 +62,6 @@ func (m *modelPlay) orders() [][]*process {
 		return [][]*process{{ps[1], ps[0]}}
 	}
 	return [][]*process{ps, {ps[1], ps[0]}}
-}
-
-// namings are the orders of the Nodes that have to be tried.
-func (m *modelPlay) namings() [][]string {
-	key := func(name string) string {
-		node := m.w.server.node(name)
-		if node == nil {
-			return ""
-		}
-		k := fmt.Sprint(node.Spec.PodCIDRs)
-		for _, p := range m.w.processes {
-			for _, t := range p.tasks {
-				if t.name == name {
-					k += "+"
-				}
-			}
-		}
-		return k
-	}
-	switch a, b := key("n1"), key("n2"); {
-	case a < b:
-		return [][]string{{"n1", "n2"}}
-	case a > b:
-		return [][]string{{"n2", "n1"}}
-	}
-	return [][]string{{"n1", "n2"}, {"n2", "n1"}}
 }
 
 // encoder writes a state, with the processes and the Nodes in a certain order.
@@ -184,6 +156,22 @@ func (e *encoder) node(node *v1.Node) string {
 	return fmt.Sprintf("%s %v by %s going %t", e.uid(node.UID), node.Spec.PodCIDRs, e.holder(node), node.DeletionTimestamp != nil)
 }
 
+// age is which of the Nodes is older, and whether one that is created now would be younger than each.
+func (e *encoder) age(nodes map[string]metav1.Object) (ages []int) {
+	created := []time.Time{e.m.w.server.now().Truncate(time.Second)}
+	for _, name := range e.names {
+		if node := nodes[name]; node != nil {
+			created = append(created, node.GetCreationTimestamp().Time)
+		}
+	}
+	for i := range created {
+		for j := range i {
+			ages = append(ages, created[i].Compare(created[j]))
+		}
+	}
+	return ages
+}
+
 func (e *encoder) world() string {
 	w := e.m.w
 	for i, p := range e.order {
@@ -194,6 +182,7 @@ func (e *encoder) world() string {
 	for _, name := range e.names {
 		e.put("server.objects", e.name(name), e.node(w.server.node(name)))
 	}
+	e.put("server.age", e.age(w.server.objects[kindNode]))
 	var events []string
 	for _, event := range w.server.events {
 		events = append(events, e.uid(event.InvolvedObject.UID)+event.Reason)
@@ -430,6 +419,7 @@ func (e *encoder) cache(p *process) {
 		node, _ := c.objects[name].(*v1.Node)
 		e.put("cache", e.name(name), e.node(node))
 	}
+	e.put("cache.age", e.age(c.objects))
 	for _, change := range e.m.w.server.changes[c.revision:] {
 		if change.kind == kindNode {
 			node, _ := change.object.(*v1.Node)
@@ -437,5 +427,3 @@ func (e *encoder) cache(p *process) {
 		}
 	}
 }
-
-var _ metav1.Object

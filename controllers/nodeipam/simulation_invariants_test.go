@@ -107,7 +107,7 @@ func (p *process) willPatchNode(name string, patch []byte) *nodeWrite {
 	case len(seen.Spec.PodCIDRs) > 0:
 		p.w.violate("invariant 6", "%s writes podCIDRs %v to Node %s, which has %v", p.name, node.Spec.PodCIDRs, name, seen.Spec.PodCIDRs)
 	default:
-		p.follow(seen)
+		p.followAll()
 		if len(p.seen.writes[node.UID]) == 0 {
 			p.judgeListed(name, prefixes(node.Spec.PodCIDRs))
 		}
@@ -212,10 +212,8 @@ func (p *process) said(event *v1.Event, chosen int, err error) {
 
 // check judges what a process has in its state after every bit that it ran.
 func (p *process) check() {
-	for _, name := range sortedNames(p.seen.nodes) {
-		if p.follow(p.seen.nodes[name]); p.w.violation != nil {
-			return
-		}
+	if p.followAll(); p.w.violation != nil {
+		return
 	}
 	if p.w.outside {
 		return
@@ -240,11 +238,7 @@ func (p *process) follow(node *v1.Node) {
 		return
 	}
 	if known {
-		p.w.cover("a reservation was given up")
-		if len(p.seen.writes[node.UID]) > 0 && !p.w.outside {
-			p.w.violate("a reservation stands", "%s gives up %v of Node %s, which may have been written", p.name, before.Blocks, node.Name)
-		}
-		delete(p.seen.reserved, node.UID)
+		p.gaveUp(node, before)
 	}
 	if len(held) == 0 {
 		return
@@ -255,6 +249,7 @@ func (p *process) follow(node *v1.Node) {
 	r := allocator.Reservation{ClusterCIDR: now.ClusterCIDR, Blocks: held}
 	if !p.w.outside {
 		p.chose(node, r)
+		p.turns.chosen = append(p.turns.chosen, choice{node, r.ClusterCIDR})
 	}
 	if p.w.violation == nil && p.seen.clusterCIDRs[r.ClusterCIDR] != nil {
 		p.seen.reserve(node, r)
@@ -263,6 +258,15 @@ func (p *process) follow(node *v1.Node) {
 	p.chosen[node.UID]++
 	p.unsent[node.UID] = true
 	p.w.note("  %s reserves %v of %s for Node %s", p.name, r.Blocks, r.ClusterCIDR, node.Name)
+}
+
+// gaveUp notes that a Node's reservation is given up.
+func (p *process) gaveUp(node *v1.Node, r allocator.Reservation) {
+	p.w.cover("a reservation was given up")
+	if len(p.seen.writes[node.UID]) > 0 && !p.w.outside {
+		p.w.violate("a reservation stands", "%s gives up %v of Node %s, which may have been written", p.name, r.Blocks, node.Name)
+	}
+	delete(p.seen.reserved, node.UID)
 }
 
 // chose judges a new reservation.

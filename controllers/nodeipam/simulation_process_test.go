@@ -71,6 +71,7 @@ type process struct {
 	missed   map[kind]missed
 	caughtUp map[kind]int
 	unsent   map[types.UID]bool
+	turns    turnsSeen
 }
 
 // boot starts a process. made, if not nil, is what its --cluster-cidr stands for.
@@ -91,7 +92,7 @@ func (p *process) time() time.Time { return epoch.Add(p.monotonic()) }
 func (p *process) lead() {
 	p.caches, p.queues, p.lastSaid, p.chosen = map[kind]*simCache{}, map[string]*simQueue{}, map[types.UID]string{}, map[types.UID]int{}
 	p.seen = newView(p.w.serviceRanges, p.flags)
-	p.seen.kept, p.listedFirst, p.missed, p.unsent = p.kept, nil, map[kind]missed{}, map[types.UID]bool{}
+	p.seen.kept, p.listedFirst, p.missed, p.unsent, p.turns = p.kept, nil, map[kind]missed{}, map[types.UID]bool{}, turnsSeen{}
 	p.caughtUp = map[kind]int{}
 	for _, k := range kinds {
 		p.caches[k] = &simCache{kind: k, objects: map[string]metav1.Object{}}
@@ -295,9 +296,9 @@ func (p *process) hear(k kind, n int) {
 		if p.serving {
 			p.seeEvent(k, e)
 		}
-	}
-	if p.serving && p.w.violation == nil {
-		p.check()
+		if p.serving && p.w.violation == nil {
+			p.check() // after each of them, because each may be followed by choices
+		}
 	}
 }
 
@@ -351,7 +352,9 @@ func (p *process) list(k kind, revision int, behind bool) {
 				p.listedFirst = append(p.listedFirst, node)
 			}
 		}
-		p.controller.ListEnds()
+		if p.controller.ListEnds(); p.serving && p.w.violation == nil {
+			p.check()
+		}
 	}
 	for _, name := range slices.Sorted(maps.Keys(changed)) {
 		if was, is := before[name], c.objects[name]; was != is {

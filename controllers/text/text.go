@@ -58,6 +58,11 @@ func ListedOf(texts []string, n int) string {
 // not change with their number.
 func ListedFew(texts []string) string {
 	slices.Sort(texts[:min(len(texts), MaxNamed)])
+	return ListedFirst(texts)
+}
+
+// ListedFirst is ListedFew for texts whose order matters.
+func ListedFirst(texts []string) string {
 	few := firstFew(texts)
 	if len(texts) > len(few) {
 		few = append(few, "and more")

@@ -139,6 +139,12 @@ func marks(all []results.Result) ([]results.Mark, error) {
 			value("full: in turn", almostAll, 1, "turn-max-ns")/value("full: in turn", almostAll, 1, "turn-mean-ns")),
 		results.AtMost("rebuild, 100,000 Nodes and 1,000 ClusterCIDRs, mean", "ms", 300, value("rebuild", 100_000, 1_000, "rebuild-mean-ns")/1e6),
 		results.AtMost("heap of 100,000 dual-stack Nodes and 1,000 ClusterCIDRs", "MiB", 64, value("heap", 100_000, 1_000, "heap-B")/(1<<20)),
+		results.AtMost("choose and hold, 100,000 Nodes and 10,000 ClusterCIDRs, p99", "µs", 20, value("serve", 100_000, 10_000, "choose-p99-ns")/1e3),
+	}
+	for _, what := range []string{"one in ten selects a Node", "none selects a Node"} {
+		marks = append(marks,
+			results.AtMost("10,000 ClusterCIDRs with 1,000 Nodes pending, "+what+": each change, mean", "µs", 50, value("apply: "+what, 1_000, 10_000, "change-mean-ns")/1e3),
+			results.AtMost("10,000 ClusterCIDRs with 1,000 Nodes pending, "+what+": the longest time with the lock", "ms", 10, value("apply: "+what, 1_000, 10_000, "longest-ns")/1e6))
 	}
 	return marks, missing
 }
@@ -157,7 +163,7 @@ const row = "%-50s %9v %12v  %-8s %9s %9s %9s %9s\n"
 // writeRows writes a row for each operation that was timed, and one for the heap.
 func writeRows(out io.Writer, r results.Result) {
 	seconds := func(ns float64) string { return benchunit.Scale(ns/1e9, benchunit.Decimal) + "s" }
-	for _, what := range []string{"clock", "choose", "confirm", "turn", "rebuild"} {
+	for _, what := range []string{"clock", "choose", "confirm", "turn", "change", "release", "status", "rebuild"} {
 		if mean, ok := r.Values[what+"-mean-ns"]; ok {
 			fmt.Fprintf(out, row, r.Name, r.Nodes, r.ClusterCIDRs, what, seconds(mean), seconds(r.Values[what+"-p50-ns"]), seconds(r.Values[what+"-p99-ns"]), seconds(r.Values[what+"-max-ns"]))
 		}

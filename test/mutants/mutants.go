@@ -50,6 +50,7 @@ const (
 	testBook         = "./controllers/nodeipam/allocator TestBook"
 	testBounds       = "./controllers/lease TestEnterBoundsTheWrite"
 	testCandidates   = "./controllers/nodeipam/clustercidr TestCandidates"
+	testManyFull     = "./controllers/nodeipam/allocator TestManyFullClusterCIDRs"
 	testEnter        = "./controllers/lease TestEnter"
 	testEventEnds    = "./controllers/nodeipam TestEventsEndWithTheProcess"
 	testEventHangs   = "./controllers/nodeipam TestEventsThatHangDelayNobody"
@@ -171,8 +172,8 @@ var mutants = []mutant{
 	},
 	{
 		name: "exclusions-of-all", defect: "what one ClusterCIDR excludes is given by no other one either",
-		old: "\tb.poolsChanged = true\n\tb.candidates = nil\n\tmark(b.terminating",
-		new: "\tb.hold(ipam.Owner{Kind: ipam.Kept, ID: p.ID}, p.Exclusions)\n\tb.poolsChanged = true\n\tb.candidates = nil\n\tmark(b.terminating",
+		old: "\tb.poolsChanged = true\n\tb.candidates.Add(p)\n\tif p.State",
+		new: "\tb.hold(ipam.Owner{Kind: ipam.Kept, ID: p.ID}, p.Exclusions)\n\tb.poolsChanged = true\n\tb.candidates.Add(p)\n\tif p.State",
 	},
 	{
 		name: "excluded-reservation-stays", defect: "a reservation that was never sent stands although its ClusterCIDR excludes it now",
@@ -275,13 +276,13 @@ var mutants = []mutant{
 	// What is chosen.
 	{
 		name: "half-a-dual-stack-node", defect: "a Node gets one family when the other one is full",
-		old: "\t\tif blocks, full := l.blocks(p); len(full) == 0 {\n",
-		new: "\t\tif blocks, _ := l.blocks(p); len(blocks) > 0 {\n",
+		old: "\tif bits > 0 || len(p.Ranges) == 0 {\n",
+		new: "\tif bits > 0 && bits < 3 && len(p.Ranges) == 2 {\n\t\treturn Pick{Pool: p, Blocks: slices.DeleteFunc(slices.Clone(found[:]), func(b netip.Prefix) bool { return !b.IsValid() })}, nil\n\t}\n\tif bits > 0 || len(p.Ranges) == 0 {\n",
 	},
 	{
 		name: "first-family-leaks", defect: "when the second family is full, the first one's block is lost", seen: inTree + ", " + peer + ", projectcalico/cni-plugin#908",
-		old: "\t\tif blocks, full := l.blocks(p); len(full) == 0 {\n\t\t\treturn Pick{Pool: p, Blocks: blocks}, true\n\t\t}\n",
-		new: "\t\tblocks, full := l.blocks(p)\n\t\tif len(full) == 0 {\n\t\t\treturn Pick{Pool: p, Blocks: blocks}, true\n\t\t}\n\t\tfor _, b := range blocks {\n\t\t\tl.taken.Insert(b)\n\t\t}\n",
+		old: "\tif bits > 0 || len(p.Ranges) == 0 {\n",
+		new: "\tif bits > 0 || len(p.Ranges) == 0 {\n\t\tfor _, b := range found {\n\t\t\tif b.IsValid() {\n\t\t\t\tl.taken.Insert(b)\n\t\t\t}\n\t\t}\n",
 	},
 	{
 		name: "late-pick-reserved", defect: "a block is reserved although somebody else has got it since it was picked",
@@ -349,18 +350,28 @@ var mutants = []mutant{
 	},
 	{
 		name: "stale-order", defect: "Nodes are served by ClusterCIDRs as they were before they changed",
-		old: "\tb.candidates = nil\n\tmark(",
-		new: "\tmark(",
+		old: "\t\tb.candidates.Remove(old)\n",
+		new: "",
+	},
+	{
+		name: "youngest-first", defect: "of the pending Nodes the youngest comes first",
+		old: "p.Since.Compare(o.Since)",
+		new: "o.Since.Compare(p.Since)",
+	},
+	{
+		name: "whoever-asks-first", defect: "blocks are chosen for the Node that a worker looks at, and older ones are overtaken",
+		old: "\tcase b.arrived[node.Name] != nil || !b.settled.Renew(node):\n\t\tb.arrive(node)\n",
+		new: "\tcase b.settled.Renew(node):\n",
 	},
 	{
 		name: "index-forgets-the-rest", defect: "a ClusterCIDR that asks for no label with certain values is never found",
-		old: "\t\t\tc.rest = append(c.rest, i)\n",
+		old: "\tadd(c.rest)\n",
 		new: "",
 	},
 	{
 		name: "index-knows-one-value", defect: "a ClusterCIDR that asks for one of several values is found by the first one only",
-		old:  "\t\tfor _, a := range attributes {\n\t\t\tc.by[a]",
-		new:  "\t\tfor _, a := range attributes[:min(1, len(attributes))] {\n\t\t\tc.by[a]",
+		old:  "\t\tif e.in = e.rarest(c.common); len(e.in) == 0 {\n",
+		new:  "\t\tif e.in = e.rarest(c.common); len(e.in) > 1 {\n\t\t\te.in = e.in[:1]\n\t\t}\n\t\tif len(e.in) == 0 {\n",
 		test: testCandidates,
 	},
 	{
@@ -371,8 +382,8 @@ var mutants = []mutant{
 	},
 	{
 		name: "candidates-out-of-order", defect: "ClusterCIDRs that ask for no label with certain values are tried before all others",
-		old:  "\t\t\tif len(rest) == 0 || len(asked) > 0 && asked[0] < rest[0] {\n",
-		new:  "\t\t\tif len(rest) == 0 {\n",
+		old:  "\t\t\t\tif compareEntries(lists[i][0], lists[first][0]) < 0 {\n",
+		new:  "\t\t\t\tif false {\n",
 		test: testCandidates,
 	},
 	{
@@ -584,7 +595,7 @@ var mutants = []mutant{
 	},
 	{
 		name: "finalizer-stays", defect: "a ClusterCIDR does not go when its last Node has gone",
-		old: "e.Terminating = append(e.Terminating, slices.Sorted(maps.Keys(b.terminating))...)",
+		old: "\t\t\tb.vacated.Add(p.Name)\n",
 		new: "",
 	},
 	{
@@ -611,18 +622,41 @@ var mutants = []mutant{
 	// Who waits.
 	{
 		name: "nobody-is-woken", defect: "a Node that waits is not served when something changes", seen: inTree + " until its back-off ends",
-		old: "\tif !b.changed {\n",
-		new: "\tif true {\n",
+		old: "Nodes: append(b.allocatedTo, b.recheck.Take()...)",
+		new: "Nodes: b.recheck.Take()",
 	},
 	{
 		name: "release-wakes-nobody", defect: "a block that becomes free wakes nobody", seen: inTree + " until its back-off ends",
-		old: "\tb.changed = b.changed || len(freed) > 0\n",
-		new: "\t_ = freed\n",
+		old: "\t\tb.open(p)\n",
+		new: "",
 	},
 	{
 		name: "pool-wakes-nobody", defect: "a ClusterCIDR that comes or changes wakes nobody", seen: inTree + " until its back-off ends",
-		old: "b.changed = true\n\t\treturn p",
-		new: "return p",
+		old: "\t\tb.open(now)\n",
+		new: "",
+	},
+	{
+		name: "full-once-for-ever", defect: "a ClusterCIDR that was full is not tried again when one of its blocks becomes free",
+		old: "\tif p.State == ipam.Enabled && !b.notFull.Has(p) {\n\t\tb.notFull.Add(p)\n\t}\n",
+		new: "",
+	},
+	{
+		name: "full-and-tried-for-each-node", defect: "a full ClusterCIDR is searched again for every Node that it selects",
+		old:  "\tfor _, p := range full {\n\t\tb.notFull.Remove(p)\n\t}\n",
+		new:  "\t_ = full\n",
+		test: testManyFull,
+	},
+	{
+		name: "told-of-every-change", defect: "a Node is looked at again for each change of any of the thousands of ClusterCIDRs that select it",
+		old:  "len(w.refusals) < pending.Most || ",
+		new:  "len(w.refusals) > 0 || ",
+		test: "./controllers/nodeipam/allocator TestWhoIsToldOfAChange",
+	},
+	{
+		name: "why-of-all", defect: "what is said about a pending Node names every ClusterCIDR that selects it, of which there may be thousands",
+		old:  "p.Name == awaits || len(refusals) == pending.Most {",
+		new:  "p.Name == awaits {",
+		test: testManyFull,
 	},
 	{
 		name: "waiting-node-not-looked-at", defect: "a new label of a Node that waits does not help it",
@@ -724,7 +758,7 @@ var mutants = []mutant{
 	},
 	{
 		name: "revocable-is-not-woken", defect: "a Node whose blocks were refused is looked at again by its timer only",
-		old:  "e.Nodes = append(e.Nodes, slices.Sorted(maps.Keys(b.revocable))...)",
+		old:  "\t\t\t\te.Nodes = append(e.Nodes, name)\n",
 		new:  "",
 		test: testRevocable,
 	},
@@ -1219,8 +1253,8 @@ var mutants = []mutant{
 	},
 	{
 		name: "refused-keeps-the-last-block", defect: "a Node whose every write is refused keeps the last block from a Node that nobody refuses",
-		old:  "e.state == refused && now.Sub(e.failingSince) >= failureLasts && b.inTheWay(e, wanted) {",
-		new:  "e.state == refused && now.IsZero() && b.inTheWay(e, wanted) {",
+		old:  "e.state == refused && now.Sub(e.failingSince) >= failureLasts && b.inTheWay(e) {",
+		new:  "e.state == refused && now.IsZero() && b.inTheWay(e) {",
 		test: "./controllers/nodeipam TestRefusedNodesDoNotPassTheLastBlockOn",
 	},
 	{
@@ -1273,7 +1307,7 @@ var mutants = []mutant{
 	},
 	{
 		name: "no-answer-keeps-the-last-block", defect: "a Node whose every write gets no answer keeps the last block from a Node that nobody refuses",
-		old:  "now.Sub(e.failingSince) < failureLasts, !b.inTheWay(e, b.wanted()):",
+		old:  "now.Sub(e.failingSince) < failureLasts, !b.inTheWay(e):",
 		new:  "true:",
 		test: "./controllers/nodeipam TestNodeWhoseWritesGetNoAnswer",
 	},
@@ -1321,7 +1355,7 @@ var mutants = []mutant{
 	},
 	{
 		name: "excluded-and-regained", defect: "a Node that registers again after a restore of etcd gets a block back that is excluded by now",
-		old:  "return ok && allocates(p, d.blocks) && p.Matches(node)",
+		old:  "return ok && p.Allocates(d.blocks) && p.Matches(node)",
 		new:  "return ok && p.State == ipam.Enabled && p.Matches(node)",
 		test: "./controllers/nodeipam TestDoubt",
 	},
@@ -1340,6 +1374,11 @@ var mutants = []mutant{
 		name: "missed-and-chosen", defect: "while changes are known not to be seen, Nodes get podCIDRs",
 		old: "if c.waitsForMissed(b, d.node) {",
 		new: "if c.waitsForMissed(b, d.node) && c.workers < 0 {",
+	},
+	{
+		name: "missed-and-chosen-at-once", defect: "while changes are known not to be seen, blocks are chosen as soon as a Node or a ClusterCIDR is heard of",
+		old: "if c.state.AllocationDue() && c.allKnown() {",
+		new: "if c.state.AllocationDue() {",
 	},
 	{
 		name: "missed-and-not-read", defect: "when all watches are open again, what was missed counts as known, although a list or a watch can still be behind",
@@ -1401,7 +1440,7 @@ var mutants = []mutant{
 	},
 	{
 		name: "missed-uncounted", defect: "the metric of pending Nodes does not count those that wait for what was missed",
-		old:  "f.Pending[allocator.PendingMissed]++",
+		old:  "f.Pending[pending.Missed]++",
 		new:  "f.Pending[allocator.PendingMissed] += 0",
 		test: "./controllers/nodeipam TestNodesThatNeedNothingDoNotWait",
 	},
@@ -1535,8 +1574,8 @@ var mutants = []mutant{
 	},
 	{
 		name: "gives-way-to-anybody", defect: "a Node whose writes fail waits behind a pending Node that cannot use its block",
-		old:  "if r.family == ipam.FamilyOf(block) && r.pool.Gives(block) {",
-		new:  "if r.pool != nil || block.IsValid() {",
+		old:  "if p.State == ipam.Enabled && p.Gives(block) && slices.Contains(b.ledger.Full(&p.Pool), ipam.FamilyOf(block)) && b.wanted(p) {",
+		new:  "if b.settled.Len() > 0 || p == nil {",
 		test: "./controllers/nodeipam/allocator TestGivesWayOnlyToWhoGains",
 	},
 	{

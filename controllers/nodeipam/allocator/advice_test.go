@@ -8,6 +8,7 @@ import (
 
 	networkingv1 "github.com/multicidr/controller-manager/apis/networking/v1"
 	. "github.com/multicidr/controller-manager/controllers/nodeipam/internal/objects"
+	"github.com/multicidr/controller-manager/controllers/nodeipam/pending"
 )
 
 // TestAdvice carries out every piece of advice that conditions and events give, one at a time. What was found must be gone then: advice that
@@ -39,7 +40,7 @@ func TestAdvice(t *testing.T) {
 		if _, ok, _ := b.Allocate(Node("n")); ok {
 			return ""
 		}
-		return NotAvailable(b.pending["n"].refusals, len(b.pools))
+		return pending.NotAvailable(b.pending["n"].refusals, len(b.pools))
 	}
 	finding := func(reason string, cidrs ...string) func(*State) string {
 		return func(b *State) string {

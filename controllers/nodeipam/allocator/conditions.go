@@ -17,6 +17,7 @@ import (
 	networkingv1 "github.com/multicidr/controller-manager/apis/networking/v1"
 	"github.com/multicidr/controller-manager/controllers/ipam"
 	"github.com/multicidr/controller-manager/controllers/nodeipam/clustercidr"
+	"github.com/multicidr/controller-manager/controllers/nodeipam/exhausted"
 	"github.com/multicidr/controller-manager/controllers/text"
 )
 
@@ -105,7 +106,7 @@ func (b *State) Ready(p *clustercidr.Pool) metav1.Condition {
 	case p.State == ipam.Pending:
 		return no(networkingv1.ReasonPending, p.Problem)
 	case len(full) > 0:
-		return no(networkingv1.ReasonExhausted, b.exhausted(p, full))
+		return no(networkingv1.ReasonExhausted, b.full().Message(p, full))
 	}
 	return metav1.Condition{Type: networkingv1.ConditionReady, Status: metav1.ConditionTrue, Reason: networkingv1.ReasonAvailable, Message: "It can serve Nodes."}
 }
@@ -189,10 +190,10 @@ func (b *State) overlaps(p *clustercidr.Pool) (found map[string][]string, addres
 	return found, addresses
 }
 
-// sharingPools yields the names of the pools that can allocate some of the same addresses as p.
+// sharingPools yields the names of the pools that can allocate some of the same addresses as p, some of them more than once.
 func (b *State) sharingPools(p *clustercidr.Pool) iter.Seq[string] {
 	return func(yield func(string) bool) {
-		for _, o := range b.pools {
+		for o := range b.ranges.Overlapping(p.Extent()...) {
 			if o.Name != p.Name && p.SharesWith(o) && !yield(o.Name) {
 				return
 			}
@@ -255,76 +256,7 @@ func (b *State) conflicted(p *clustercidr.Pool) metav1.Condition {
 		Message: fmt.Sprintf("The same addresses are held by %s. Delete the Nodes that should not have them and reboot their machines, which registers them again.", text.ListedFew(pairs))}
 }
 
-// exhausted is the message of the condition Ready when families of p have no free block. Owners that take many blocks at once are named
-// here and not in the condition Overlapping, because the Exhausted event repeats this message, and that is what users read first.
-func (b *State) exhausted(p *clustercidr.Pool, full []ipam.Family) string {
-	message := fmt.Sprintf("No free block for %s.", text.Families(full))
-	excluding := b.excluding(p, full)
-	if excluding != "" {
-		message += fmt.Sprintf(" Blocks that nobody holds are in spec.excludedCIDRs: %s. Remove from it what this ClusterCIDR may allocate.", excluding)
-	}
-	if larger := b.largerThanBlocks(p, full); larger != "" {
-		message += fmt.Sprintf(" These podCIDRs are larger than a block, so that one Node takes many: %s. Delete the Nodes that should not have them and reboot their machines, which registers them again.", larger)
-	}
-	switch {
-	case b.used(p, full):
-		return message + " Create another ClusterCIDR, or delete Nodes that are not needed."
-	case excluding == "":
-		return message + " All of it is in service ranges. Create another ClusterCIDR with other addresses."
-	default:
-		return message + " Or create another ClusterCIDR."
-	}
-}
-
-// largerThanBlocks names Nodes with podCIDRs larger than a block of p, in the families that are full. It finds all that contain a range,
-// but inside a range it looks at maxWalked holdings at most: a range with many Nodes has many, and computing a status must not take long.
-func (b *State) largerThanBlocks(p *clustercidr.Pool, full []ipam.Family) string {
-	var texts []string
-	for _, r := range p.Ranges {
-		if !slices.Contains(full, r.Family()) || b.RangeStatus(p, r).Unavailable == 0 {
-			continue // Blocks inside such a podCIDR count as unavailable.
-		}
-		walked := 0
-		for h := range b.ledger.Holdings(r.Prefix) {
-			if h.Owner.Kind == ipam.Node && h.Prefix.Bits() < r.BlockBits {
-				texts = append(texts, fmt.Sprintf("%s (%v)", b.NameOf(h.Owner), h.Prefix))
-			}
-			if walked++; walked == maxWalked || len(texts) > text.MaxNamed {
-				break
-			}
-		}
-	}
-	return text.ListedFew(texts)
-}
-
-// excluding names exclusions without which p would not be full in these families, perhaps not all of them; empty if there are none.
-func (b *State) excluding(p *clustercidr.Pool, full []ipam.Family) string {
-	var texts []string
-	for _, r := range p.Ranges {
-		if slices.Contains(full, r.Family()) {
-			for _, e := range b.ledger.Excluding(&p.Pool, r, text.MaxNamed+1) {
-				texts = append(texts, e.String())
-			}
-		}
-	}
-	return text.ListedFew(texts)
-}
-
-// used reports whether deleting Nodes would free blocks in p's ranges of these families. It looks at maxWalked holdings of a range at most,
-// and reports true if there are more.
-func (b *State) used(p *clustercidr.Pool, full []ipam.Family) bool {
-	for _, r := range p.Ranges {
-		if !slices.Contains(full, r.Family()) {
-			continue
-		}
-		walked := 0
-		for h := range b.ledger.Holdings(r.Prefix) {
-			// Blocks inside a service range are not free even when their Node is gone.
-			mayHelp := h.Owner.Kind != ipam.Service && (h.Prefix.Bits() < r.BlockBits || !b.services.Overlaps(h.Prefix))
-			if walked++; mayHelp || walked == maxWalked {
-				return true
-			}
-		}
-	}
-	return false
+// full says why pools have no free blocks.
+func (b *State) full() exhausted.Ranges {
+	return exhausted.Ranges{Ledger: &b.ledger, Services: &b.services, NameOf: b.NameOf}
 }

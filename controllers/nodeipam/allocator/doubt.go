@@ -122,7 +122,7 @@ func (b *State) Reclaim(node *v1.Node) (ended bool) {
 			e.pool = d.pool
 			b.become(node.Name, e, sent)
 			e.stored, e.wentBack = true, unknown // it was stored before the restore
-			delete(b.pending, node.Name)
+			b.leave(node.Name)
 			b.hold(OwnerOf(node.UID), d.blocks)
 			ended = true
 		}
@@ -142,7 +142,7 @@ func (b *State) Undecided(name string) bool {
 // mayHave reports whether the ClusterCIDR of the blocks in doubt may allocate them to a Node now.
 func (b *State) mayHave(node *v1.Node, d *doubt) bool {
 	p, ok := b.pools[d.pool]
-	return ok && allocates(p, d.blocks) && p.Matches(node)
+	return ok && p.Allocates(d.blocks) && p.Matches(node)
 }
 
 // disputed reports whether another owner now holds blocks in doubt, such as a Node that was created with them.

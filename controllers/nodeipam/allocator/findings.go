@@ -6,7 +6,6 @@ import (
 	"maps"
 	"net/netip"
 	"slices"
-	"strings"
 
 	v1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/types"
@@ -102,82 +101,13 @@ func (b *State) shares(uid types.UID) bool {
 
 // OutOfRange reports whether pools exist but none contains any of the blocks.
 func (b *State) OutOfRange(blocks []netip.Prefix) bool {
-	return len(b.pools) > 0 && !slices.ContainsFunc(blocks, b.inRange)
+	return len(b.pools) > 0 && !slices.ContainsFunc(blocks, b.ranges.Contain)
 }
-
-// maxWalked limits how many holdings inside a range are looked at for one message.
-const maxWalked = 10_000
-
-// coveredBy returns a Node's podCIDR that contains the whole range and is larger than one of its blocks.
-func (b *State) coveredBy(r ipam.Range) (h ipam.Holding, covered bool) {
-	for h := range b.ledger.Holdings(r.Prefix) {
-		switch {
-		case h.Prefix.Bits() > r.Prefix.Bits():
-			return ipam.Holding{}, false // holdings that contain the range come first
-		case h.Owner.Kind == ipam.Node && h.Prefix.Bits() < r.BlockBits:
-			return h, true
-		}
-	}
-	return ipam.Holding{}, false
-}
-
-// conflict is two owners that hold the same addresses. The inner prefix lies in the outer one.
-type conflict struct{ Outer, Inner ipam.Holding }
 
 // Conflicting reports whether two overlapping holdings are a conflict: they have different owners and at least one is a Node. Service
 // ranges may overlap each other, and kept blocks conflict with nothing.
 func Conflicting(a, b ipam.Holding) bool {
 	return a.Owner != b.Owner && (a.Owner.Kind == ipam.Node || b.Owner.Kind == ipam.Node) && a.Owner.Kind != ipam.Kept && b.Owner.Kind != ipam.Kept
-}
-
-// MaxConflicts limits how many conflicts are shown. If all Nodes held the same block, there would be millions.
-const MaxConflicts = 1000
-
-// company names some of the owners that a Node shares addresses with, and counts the others.
-type company struct {
-	names []string
-	more  int
-}
-
-func (c *company) String() string {
-	text := strings.Join(c.names, "; ")
-	if c.more > 0 {
-		text += fmt.Sprintf("; %d more", c.more)
-	}
-	return text
-}
-
-// AllConflicts returns at most MaxConflicts conflicts of the whole address space, their total number, and the owners that each Node is in
-// conflict with.
-func (b *State) AllConflicts() (some []conflict, total int, with map[types.UID]*company) {
-	with = map[types.UID]*company{}
-	note := func(about, other ipam.Holding) {
-		if about.Owner.Kind != ipam.Node {
-			return
-		}
-		uid := types.UID(about.Owner.ID)
-		if with[uid] == nil {
-			with[uid] = &company{}
-		}
-		if c := with[uid]; len(c.names) == text.MaxNamed {
-			c.more++
-		} else {
-			c.names = append(c.names, fmt.Sprintf("%s (%v)", b.NameOf(other.Owner), other.Prefix))
-		}
-	}
-	for _, all := range Everything {
-		for outer, inner := range ipam.Nested(b.ledger.Holdings(all)) {
-			if !Conflicting(outer, inner) {
-				continue
-			}
-			if total++; total <= MaxConflicts {
-				some = append(some, conflict{outer, inner})
-			}
-			note(outer, inner)
-			note(inner, outer)
-		}
-	}
-	return some, total, with
 }
 
 // NameOfNode returns the name of the Node with this UID if it holds or has held anything.

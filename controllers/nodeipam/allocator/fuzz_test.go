@@ -13,6 +13,7 @@ import (
 	"github.com/multicidr/controller-manager/controllers/ipam"
 	"github.com/multicidr/controller-manager/controllers/nodeipam/clustercidr"
 	. "github.com/multicidr/controller-manager/controllers/nodeipam/internal/objects"
+	"github.com/multicidr/controller-manager/controllers/nodeipam/pending"
 )
 
 // FuzzClusterCIDR puts ClusterCIDRs to use that an API server can have stored, also under an older CRD with fewer rules.
@@ -65,7 +66,7 @@ func FuzzClusterCIDR(f *testing.F) {
 				t.Error("nobody belongs to it after it gave blocks")
 			}
 		}
-		_ = NotAvailable(refusals, 1)
+		_ = pending.NotAvailable(refusals, 1)
 		if status, known := b.Status(cc); known {
 			checkCounts(t, status)
 		}

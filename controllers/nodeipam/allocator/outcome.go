@@ -159,7 +159,7 @@ func (b *State) HoldBack(node *v1.Node, now time.Time, wentBack int) (wait time.
 	case !ok:
 		return 0, false
 	case e.read, b.lost(e):
-	case e.unansweredUntil.IsZero(), e.failingSince.IsZero(), now.Sub(e.failingSince) < failureLasts, !b.inTheWay(e, b.wanted()):
+	case e.unansweredUntil.IsZero(), e.failingSince.IsZero(), now.Sub(e.failingSince) < failureLasts, !b.inTheWay(e):
 		return 0, false
 	}
 	return b.Settle(node, now, wentBack)
@@ -218,7 +218,7 @@ func (b *State) refuse(name string, e *nodeEntry, now time.Time) {
 // and rarely: if the API server refuses every Node, it helps none.
 func (b *State) GiveWay(node *v1.Node, now time.Time) (wait time.Duration) {
 	e, ok := b.entryOf(node)
-	if !ok || e.state != refused || now.Sub(e.failingSince) < failureLasts || !b.inTheWay(e, b.wanted()) {
+	if !ok || e.state != refused || now.Sub(e.failingSince) < failureLasts || !b.inTheWay(e) {
 		return 0
 	}
 	if wait = b.gaveWay.Add(failureLasts).Sub(now); wait > 0 {
@@ -230,47 +230,38 @@ func (b *State) GiveWay(node *v1.Node, now time.Time) (wait time.Duration) {
 
 // giveWay gives up all reservations whose writes have all failed for some time and whose blocks pending Nodes could use.
 func (b *State) giveWay(now time.Time) {
-	wanted := b.wanted()
 	var last time.Time // place of the last pending Node, by the API server's clock
-	for name := range b.pending {
-		if place := b.place(name); place.After(last) {
-			last = place
-		}
+	for _, places := range b.settled.Everybody() {
+		last = places[len(places)-1].Since
 	}
 	for _, name := range slices.Sorted(maps.Keys(b.revocable)) {
-		if e := b.nodes[name]; e.state == refused && now.Sub(e.failingSince) >= failureLasts && b.inTheWay(e, wanted) {
+		if e := b.nodes[name]; e.state == refused && now.Sub(e.failingSince) >= failureLasts && b.inTheWay(e) {
 			b.revoke(name, b.ledger.Held(OwnerOf(e.uid)))
 			e.gaveWay, b.gaveWay = last.Add(time.Nanosecond), now
 		}
 	}
 }
 
-// wantedRange is a range that has no free block for a pending Node.
-type wantedRange struct {
-	pool   *clustercidr.Pool
-	family ipam.Family
-}
-
-// wanted returns the ranges that keep Nodes pending because they are full.
-func (b *State) wanted() map[wantedRange]bool {
-	wanted := map[wantedRange]bool{}
-	for _, w := range b.pending {
-		for _, r := range w.refusals {
-			for _, family := range r.full {
-				wanted[wantedRange{r.pool, family}] = true
+// inTheWay reports whether pending Nodes could be allocated addresses that a Node holds: they are pending because a range with such an
+// address is full.
+func (b *State) inTheWay(e *nodeEntry) bool {
+	for _, block := range b.ledger.Held(OwnerOf(e.uid)) {
+		for p := range b.ranges.Overlapping(block) {
+			if p.State == ipam.Enabled && p.Gives(block) && slices.Contains(b.ledger.Full(&p.Pool), ipam.FamilyOf(block)) && b.wanted(p) {
+				return true
 			}
 		}
 	}
-	return wanted
+	return false
 }
 
-// inTheWay reports whether a wanted range could give an address that a Node holds.
-func (b *State) inTheWay(e *nodeEntry, wanted map[wantedRange]bool) bool {
-	for _, block := range b.ledger.Held(OwnerOf(e.uid)) {
-		for r := range wanted {
-			if r.family == ipam.FamilyOf(block) && r.pool.Gives(block) {
-				return true
-			}
+// wanted reports whether a pending Node would be allocated blocks of p if it had any.
+func (b *State) wanted(p *clustercidr.Pool) bool {
+	var t clustercidr.Turns
+	t.Add(p, b.settled.SelectedBy(p)...)
+	for place := t.Next(); place != nil; place = t.Next() {
+		if _, awaits := b.awaiting[place.Node.Name]; !awaits {
+			return true
 		}
 	}
 	return false

@@ -1,26 +1,22 @@
 package allocator
 
 import (
-	"fmt"
 	"iter"
 	"maps"
-	"slices"
-	"strings"
-	"time"
 
 	v1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/types"
 
 	"github.com/multicidr/controller-manager/controllers/ipam"
 	"github.com/multicidr/controller-manager/controllers/nodeipam/clustercidr"
-	"github.com/multicidr/controller-manager/controllers/text"
+	"github.com/multicidr/controller-manager/controllers/nodeipam/pending"
 )
 
 type pendingNode struct {
 	uid      types.UID
-	since    time.Time // the Node's creation
-	refusals []refusal
-	why      PendingReason
+	refusals []pending.Refusal // the first of them, pending.Most at most
+	last     ipam.Candidate    // the last of these
+	why      pending.Reason
 	said     said // in events about it
 }
 
@@ -30,41 +26,13 @@ type said struct {
 	stored string // in the last stored event
 }
 
-// PendingReason is why a Node is pending, in one word. There are few values, and metrics always show all of them.
-type PendingReason string
-
-const (
-	pendingNoClusterCIDR PendingReason = "NoClusterCIDR"
-	pendingNotSelected   PendingReason = "NotSelected"
-	pendingFull          PendingReason = "Full"
-	PendingMissed        PendingReason = "ChangesMissed" // That nothing is chosen for it, and why, the State does not know.
-)
-
-var PendingReasons = []PendingReason{pendingNoClusterCIDR, pendingNotSelected, pendingFull,
-	PendingReason(ipam.Pending.String()), PendingReason(ipam.Disabled.String()), PendingReason(ipam.Terminating.String()), PendingReason(ipam.Invalid.String()), PendingMissed}
-
-// pendingReasonOf sums up why pools refused a Node. It is Full if any pool only lacks space; otherwise it is the state of the first pool,
-// which somebody has to change.
-func pendingReasonOf(pools int, refusals []refusal) PendingReason {
-	switch {
-	case pools == 0:
-		return pendingNoClusterCIDR
-	case len(refusals) == 0:
-		return pendingNotSelected
-	case slices.ContainsFunc(refusals, func(r refusal) bool { return r.pool.State == ipam.Enabled }):
-		return pendingFull
-	default:
-		return PendingReason(refusals[0].pool.State.String())
-	}
-}
-
 // Allocate returns the Node's reservation. If no ClusterCIDR can serve the Node, say is whether the reasons are new and need an event.
 func (b *State) Allocate(node *v1.Node) (r Reservation, ok, say bool) {
 	r, _, ok = b.Reserve(node)
-	w := b.pending[node.Name]
-	if ok || w.awaitsFinalizer() {
+	if _, awaits := b.awaiting[node.Name]; ok || awaits {
 		return r, ok, false // in a moment it has blocks, or a reason that stays
 	}
+	w := b.pending[node.Name]
 	before, now := w.said.handed, w.reasons(len(b.pools))
 	if before == now {
 		return r, false, false
@@ -72,12 +40,6 @@ func (b *State) Allocate(node *v1.Node) (r Reservation, ok, say bool) {
 	w.said.handed = now
 	b.pending[node.Name] = w
 	return r, false, true
-}
-
-// awaitsFinalizer reports whether the Node only waits for a pool to get its finalizer.
-func (w pendingNode) awaitsFinalizer() bool {
-	n := len(w.refusals)
-	return n > 0 && w.refusals[n-1].pool.AwaitsFinalizer()
 }
 
 // reasons is why the Node is pending, as kept in said. It changes whenever NotAvailable says something else.
@@ -88,90 +50,39 @@ func (w pendingNode) reasons(pools int) string {
 	case len(w.refusals) == 0:
 		return "no ClusterCIDR that selects it"
 	default:
-		return reasons(w.refusals)
+		return pending.Text(w.refusals)
 	}
 }
 
-// refusal is why a pool that matches a Node cannot serve it.
-type refusal struct {
-	pool     *clustercidr.Pool
-	full     []ipam.Family // if the pool's State is Enabled
-	cover    string        // Nodes that hold a whole range of the pool
-	used     bool          // Nodes hold blocks in its full ranges
-	excludes bool          // its full ranges have exclusions, which may contain unused blocks
-}
-
-// explain records in refusals which Nodes cover the pools' ranges, and whether there are exclusions. Which exclusions matter depends on
-// what others hold. A pending Node is not rechecked for that; the condition Ready reports it.
-func (b *State) explain(refusals []refusal) {
-	for i, refused := range refusals {
-		var texts []string
-		for _, r := range refused.pool.Ranges {
-			if h, covered := b.coveredBy(r); covered {
-				texts = append(texts, fmt.Sprintf("%s holds %v", b.NameOf(h.Owner), h.Prefix))
-			}
+// explain notes why a Node stays pending, and that it needs a recheck if that is news. awaits is the name of the pool whose finalizer it waits
+// for; empty if there is none.
+func (b *State) explain(node *v1.Node, awaits string) {
+	var refusals []pending.Refusal
+	for p := range b.candidates.Of(node) {
+		refusals = append(refusals, pending.Explain(p, b.full()))
+		if p.Name == awaits || len(refusals) == pending.Most {
+			break
 		}
-		refusals[i].cover = text.Listed(texts)
-		refusals[i].excludes = excludes(refused.pool, refused.full)
-		refusals[i].used = b.used(refused.pool, refused.full)
+	}
+	before, known := b.pending[node.Name]
+	now := pendingNode{uid: node.UID, refusals: refusals, why: pending.ReasonOf(len(b.pools), refusals), said: before.said}
+	if len(refusals) > 0 {
+		now.last = refusals[len(refusals)-1].Pool.For(node)
+	}
+	b.pending[node.Name] = now
+	news := known && before.reasons(len(b.pools)) != now.reasons(len(b.pools)) || b.awaiting[node.Name] != awaits
+	if delete(b.awaiting, node.Name); awaits != "" {
+		b.awaiting[node.Name] = awaits
+	}
+	if news {
+		b.recheck.Add(node.Name)
 	}
 }
 
-func excludes(p *clustercidr.Pool, full []ipam.Family) bool {
-	return slices.ContainsFunc(p.Ranges, func(r ipam.Range) bool { return slices.Contains(full, r.Family()) && p.Excluded.Overlaps(r.Prefix) })
-}
-
-// reasons formats why pools refused a Node. Equal reasons give equal text.
-func reasons(refusals []refusal) string {
-	var texts []string
-	for _, r := range refusals {
-		texts = append(texts, r.String())
-	}
-	return text.Listed(texts)
-}
-
-func (r refusal) String() string {
-	switch {
-	case r.pool.State != ipam.Enabled && r.pool.Problem != "":
-		return fmt.Sprintf("%s is %s (%s)", r.pool.Name, strings.ToLower(r.pool.State.String()), r.pool.Problem)
-	case r.pool.State != ipam.Enabled:
-		return fmt.Sprintf("%s is %s", r.pool.Name, strings.ToLower(r.pool.State.String()))
-	}
-	why := text.Families(r.full)
-	if r.cover != "" {
-		why += "; " + r.cover
-	}
-	if r.excludes {
-		why += "; it has spec.excludedCIDRs"
-	}
-	return fmt.Sprintf("%s is full (%s)", r.pool.Name, why)
-}
-
-// NotAvailable says why a Node is pending and what to do about it.
-func NotAvailable(refusals []refusal, pools int) string {
-	switch {
-	case pools == 0:
-		return "No ClusterCIDR exists. Create one that selects this Node."
-	case len(refusals) == 0:
-		return fmt.Sprintf("None of the %d ClusterCIDRs selects this Node. Change its labels or create a ClusterCIDR that selects it.", pools)
-	default:
-		return fmt.Sprintf("No ClusterCIDR that selects this Node can serve it: %s. %s.", reasons(refusals), wayOut(refusals))
-	}
-}
-
-// wayOut says what to do about refusals: create another ClusterCIDR, or whatever else would help.
-func wayOut(refusals []refusal) string {
-	ways := []string{"Create another one"}
-	if slices.ContainsFunc(refusals, func(r refusal) bool { return r.pool.State == ipam.Disabled && !r.pool.Superseded }) {
-		ways = append(ways, "set spec.allocation: Enabled")
-	}
-	if slices.ContainsFunc(refusals, func(r refusal) bool { return r.pool.State == ipam.Enabled && r.used }) {
-		ways = append(ways, "delete Nodes that are not needed")
-	}
-	if slices.ContainsFunc(refusals, func(r refusal) bool { return r.excludes }) {
-		ways = append(ways, "shorten spec.excludedCIDRs where the condition Ready names some")
-	}
-	return strings.Join(ways, ", or ")
+// tells reports whether p may be among the reasons why the Node of this name is pending: only the pools that come first are.
+func (b *State) tells(name string, p *clustercidr.Pool) bool {
+	w, ok := b.pending[name]
+	return ok && (len(w.refusals) < pending.Most || ipam.Compare(p.First(), w.last) <= 0)
 }
 
 // whyPending is what an event says about a pending Node.
@@ -186,12 +97,12 @@ func (b *State) WhyPending(name string) (why whyPending, due bool) {
 	if !ok {
 		return whyPending{}, false
 	}
-	if w.awaitsFinalizer() {
+	if _, awaits := b.awaiting[name]; awaits {
 		w.said.handed = "" // After that wait the reasons, if any, are passed on again.
 		b.pending[name] = w
 		return whyPending{}, false
 	}
-	why = whyPending{w.uid, NotAvailable(w.refusals, len(b.pools)), w.reasons(len(b.pools))}
+	why = whyPending{w.uid, pending.NotAvailable(w.refusals, len(b.pools)), w.reasons(len(b.pools))}
 	return why, why.Reasons != w.said.stored
 }
 
@@ -205,11 +116,8 @@ func (b *State) SaidWhyPending(name string, uid types.UID, reasons string) {
 
 // AwaitsFinalizerOf returns the pool whose finalizer the Node of this name waits for.
 func (b *State) AwaitsFinalizerOf(name string) (p *clustercidr.Pool, ok bool) {
-	w := b.pending[name]
-	if !w.awaitsFinalizer() {
-		return nil, false
-	}
-	return w.refusals[len(w.refusals)-1].pool, true
+	p, ok = b.pools[b.awaiting[name]]
+	return p, ok
 }
 
 // AwaitingFinalizer yields the names of the pools that can allocate once they have their finalizer.

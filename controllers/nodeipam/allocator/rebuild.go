@@ -5,6 +5,7 @@ import (
 	"encoding/binary"
 	"net/netip"
 	"slices"
+	"strings"
 
 	v1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/types"
@@ -38,7 +39,7 @@ func (b *State) Rebuild(nodes []*v1.Node, each func(n int, f func(i int))) []*v1
 		all[i] = shown{node: node, blocks: blocks, unreadable: len(unreadable) > 0}
 		if len(blocks) > 0 {
 			all[i].entry = &nodeEntry{uid: node.UID, pool: node.Annotations[networkingv1.AnnotationClusterCIDR], state: Assigned, atStart: true}
-			all[i].unusual = !slices.ContainsFunc(blocks, b.inRange)
+			all[i].unusual = !slices.ContainsFunc(blocks, b.ranges.Contain)
 		}
 	})
 
@@ -55,8 +56,8 @@ func (b *State) Rebuild(nodes []*v1.Node, each func(n int, f func(i int))) []*v1
 				}
 				s.entry = &nodeEntry{uid: s.node.UID, writes: &writes{}}
 			}
-			s.entry.addresses = addresses
-			s.unusual = s.unusual || slices.ContainsFunc(addresses, b.inRange)
+			b.setAddresses(s.entry, addresses)
+			s.unusual = s.unusual || slices.ContainsFunc(addresses, b.ranges.Contain)
 			b.nodes[s.node.Name], b.names[s.entry.uid] = s.entry, s.node.Name
 			if s.entry.state == Assigned {
 				b.holding++
@@ -86,10 +87,11 @@ func (b *State) lookClosely(all []shown) (open []*v1.Node) {
 		}
 		if !clustercidr.ShowsPodCIDRs(s.node) || s.unreadable {
 			open = append(open, s.node) // judge marks Nodes in conflict for a recheck
+			b.queue(s.node)
 		}
 	}
 	slices.SortFunc(open, func(x, y *v1.Node) int {
-		return byAge(x.CreationTimestamp.Time, x.Name, y.CreationTimestamp.Time, y.Name)
+		return cmp.Or(x.CreationTimestamp.Compare(y.CreationTimestamp.Time), strings.Compare(x.Name, y.Name))
 	})
 	return open
 }

@@ -1,15 +1,15 @@
 package allocator
 
 import (
-	"iter"
-	"maps"
 	"net/netip"
+	"slices"
 	"time"
 
 	v1 "k8s.io/api/core/v1"
 
 	"github.com/multicidr/controller-manager/controllers/ipam"
 	"github.com/multicidr/controller-manager/controllers/nodeipam/clustercidr"
+	"github.com/multicidr/controller-manager/controllers/nodeipam/pending"
 )
 
 // ReservationState is how far the blocks that a Node holds have come. Only State changes it.
@@ -67,7 +67,7 @@ func (b *State) become(name string, e *nodeEntry, s ReservationState) {
 
 // stillFree reports whether p could still allocate these blocks, which o holds.
 func (b *State) stillFree(o ipam.Owner, p *clustercidr.Pool, blocks []netip.Prefix) bool {
-	if !allocates(p, blocks) {
+	if !p.Allocates(blocks) {
 		return false
 	}
 	for range b.ledger.Conflicts(o) {
@@ -76,27 +76,35 @@ func (b *State) stillFree(o ipam.Owner, p *clustercidr.Pool, blocks []netip.Pref
 	return true
 }
 
-// allocates reports whether p could allocate these blocks together if they were free.
-func allocates(p *clustercidr.Pool, blocks []netip.Prefix) bool {
-	if p.State != ipam.Enabled || len(blocks) != len(p.Ranges) {
+// keeps reports whether a Node keeps the revocable blocks that it holds: their pool may still allocate them, and no pool that comes first
+// has a free block, even if the Node gave up those that it holds.
+func (b *State) keeps(node *v1.Node, e *nodeEntry, held []netip.Prefix) bool {
+	o, own := OwnerOf(e.uid), b.pools[e.pool]
+	if own == nil || !own.Matches(node) || !b.stillFree(o, own, held) {
 		return false
 	}
-	for i, block := range blocks {
-		if r := p.Ranges[i]; block.Bits() != r.BlockBits || !r.Prefix.Contains(block.Addr()) || p.Excluded.Overlaps(block) {
+	first := func(p *clustercidr.Pool) bool { return ipam.Compare(p.For(node), own.For(node)) < 0 }
+	for p := range b.notFull.Of(node) {
+		if !first(p) {
+			break
+		}
+		if p.AwaitsFinalizer() || len(b.ledger.Full(&p.Pool)) == 0 {
+			return false
+		}
+	}
+	for p := range b.ranges.Overlapping(held...) {
+		if p.Matches(node) && first(p) && b.hasFor(o, held, p) {
 			return false
 		}
 	}
 	return true
 }
 
-// pick chooses blocks from p for a Node as if it had already given up the blocks that it holds.
-func (b *State) pick(o ipam.Owner, held []netip.Prefix, p *clustercidr.Pool) (ipam.Pick, bool) {
-	if len(held) == 0 {
-		return b.ledger.Pick(&p.Pool)
-	}
+// hasFor reports whether p, which overlaps the blocks that a Node holds, has free blocks for it as if it had already given those up.
+func (b *State) hasFor(o ipam.Owner, held []netip.Prefix, p *clustercidr.Pool) bool {
 	b.ledger.Release(o)
 	defer b.ledger.Hold(o, held...)
-	return b.ledger.Pick(&p.Pool)
+	return p.State == ipam.Enabled && len(b.ledger.Full(&p.Pool)) == 0
 }
 
 // revoke gives up the revocable blocks of a Node, if it holds any.
@@ -112,7 +120,7 @@ func (b *State) revoke(name string, held []netip.Prefix) {
 
 // GiveUp removes a Node that needs no podCIDRs from the pending ones, and gives up its reservation unless that may have been written.
 func (b *State) GiveUp(node *v1.Node) {
-	delete(b.pending, node.Name)
+	b.leave(node.Name)
 	if e, ok := b.entryOf(node); ok && e.state.revocable() {
 		b.revoke(node.Name, b.ledger.Held(OwnerOf(e.uid)))
 	}
@@ -124,53 +132,52 @@ type Reservation struct {
 	Blocks      []netip.Prefix
 }
 
-// Reserve returns the Node's reservation, and makes one unless a valid one exists. If no pool can serve the Node, ok is false and the Node
-// is pending from now on; the refusals are those of the pools that match it, in the order in which they were tried.
-func (b *State) Reserve(node *v1.Node) (_ Reservation, _ []refusal, ok bool) {
+// Reserve returns the Node's reservation, and makes one unless a valid one exists. Nodes that are older come first. If no pool can serve the
+// Node, ok is false and the Node is pending from now on; the refusals are those of the first pools that match it, in the order in which they
+// are tried.
+func (b *State) Reserve(node *v1.Node) (_ Reservation, _ []pending.Refusal, ok bool) {
 	b.replaced(node)
 	owner := OwnerOf(node.UID)
-	held := b.ledger.Held(owner)
-	e := b.nodes[node.Name]
-	if len(held) > 0 && !e.state.revocable() {
-		return Reservation{ClusterCIDR: e.pool, Blocks: held}, nil, true
-	}
-	var refusals []refusal
-	for p := range b.inOrder(node) {
-		if len(held) > 0 && e.pool == p.Name && b.stillFree(owner, p, held) {
-			return Reservation{ClusterCIDR: p.Name, Blocks: held}, nil, true
+	if held := b.ledger.Held(owner); len(held) > 0 {
+		if e := b.nodes[node.Name]; !e.state.revocable() || b.keeps(node, e, held) {
+			return Reservation{ClusterCIDR: e.pool, Blocks: held}, nil, true
 		}
-		pick, ok := b.pick(owner, held, p)
-		if ok {
-			b.revoke(node.Name, held)
-			if b.take(owner, pick) {
-				e := b.enter(node)
-				e.pool = p.Name
-				b.become(node.Name, e, reserved)
-				delete(b.pending, node.Name)
-				return Reservation{ClusterCIDR: p.Name, Blocks: pick.Blocks}, nil, true
-			}
-		}
-		refusals = append(refusals, refusal{pool: p, full: b.ledger.Full(&p.Pool)})
-		if p.AwaitsFinalizer() {
-			break // it can allocate in a moment, and takes precedence over the rest
-		}
+		b.revoke(node.Name, held)
 	}
-	b.revoke(node.Name, held)
-	b.explain(refusals) // only now: a Node that gets blocks after many full pools does not need it
-	b.pending[node.Name] = pendingNode{
-		uid:      node.UID,
-		since:    node.CreationTimestamp.Time,
-		refusals: refusals,
-		why:      pendingReasonOf(len(b.pools), refusals),
-		said:     b.pending[node.Name].said,
+	b.arrive(node)
+	b.AllocatePending()
+	if held := b.ledger.Held(owner); len(held) > 0 {
+		b.allocatedTo = slices.DeleteFunc(b.allocatedTo, func(name string) bool { return name == node.Name }) // its caller writes them
+		return Reservation{ClusterCIDR: b.nodes[node.Name].pool, Blocks: held}, nil, true
 	}
-	return Reservation{}, refusals, false
+	return Reservation{}, b.pending[node.Name].refusals, false
 }
 
-// inOrder yields the pools that match a Node in the order in which they are tried.
-func (b *State) inOrder(node *v1.Node) iter.Seq[*clustercidr.Pool] {
-	if b.candidates == nil {
-		b.candidates = clustercidr.NewCandidates(maps.Values(b.pools))
+// allocate reserves blocks of the first pool that can serve a Node without blocks, and returns that pool; nil if there is none. awaits is the
+// name of the pool whose finalizer the Node then waits for, if any.
+func (b *State) allocate(node *v1.Node) (from *clustercidr.Pool, awaits string) {
+	var full []*clustercidr.Pool
+	for p := range b.notFull.Of(node) {
+		if p.AwaitsFinalizer() {
+			awaits = p.Name // it can allocate in a moment, and takes precedence over the rest
+			break
+		}
+		pick, missing := b.ledger.Look(&p.Pool)
+		if b.take(OwnerOf(node.UID), pick) {
+			from = p
+			break
+		}
+		if len(missing) > 0 {
+			full = append(full, p)
+		}
 	}
-	return b.candidates.Of(node)
+	for _, p := range full {
+		b.notFull.Remove(p)
+	}
+	if from != nil {
+		e := b.enter(node)
+		e.pool = from.Name
+		b.become(node.Name, e, reserved)
+	}
+	return from, awaits
 }

@@ -12,6 +12,7 @@ import (
 	networkingv1 "github.com/multicidr/controller-manager/apis/networking/v1"
 	"github.com/multicidr/controller-manager/controllers/ipam"
 	"github.com/multicidr/controller-manager/controllers/nodeipam/clustercidr"
+	"github.com/multicidr/controller-manager/controllers/nodeipam/names"
 )
 
 // State is everything the controller knows: the pools, which blocks each owner holds, which pool each Node belongs to, and which Nodes are
@@ -20,9 +21,14 @@ type State struct {
 	ledger ipam.Ledger
 	// addresses are the Nodes' own addresses that lie in a range. They use up no block, but they are reported. Usually there are none.
 	addresses ipam.Ledger
-	pools     map[string]*clustercidr.Pool // by the ClusterCIDR's name
-	// candidates holds the pools in the order in which they are tried; nil if a pool has changed since it was built.
-	candidates *clustercidr.Candidates
+	// near are the surroundings of the Nodes' own addresses. Most ranges overlap none of them, and then no Node need be asked for its addresses.
+	near  ipam.PrefixSet
+	pools map[string]*clustercidr.Pool // by the ClusterCIDR's name
+	// candidates holds the pools in the order in which they are tried.
+	candidates clustercidr.Candidates
+	// notFull holds those of them that can allocate, or await their finalizer, and were not found to be full since blocks in their ranges
+	// became free. So a full pool is looked at once, and not for each Node.
+	notFull clustercidr.Candidates
 	// terminating are the pools that are deleted once no Node belongs to them.
 	terminating map[string]bool
 	// awaitingFinalizer are the pools that can allocate as soon as they have their finalizer. Pending Nodes wait for that.
@@ -31,16 +37,18 @@ type State struct {
 	names             map[types.UID]string   // of the Nodes in nodes
 	pending           map[string]pendingNode // by name
 	doubts            map[string][]*doubt    // by the Node's name: blocks that stay reserved although the Node is gone
+	line
 	stats
 
 	// What has happened since the last call of Changes:
-	changed bool    // a block became free or a pool changed: that may help a pending Node, or allow a ClusterCIDR to be deleted
-	touched nameSet // pools whose status may have changed
+	touched names.Set // pools whose status may have changed
+	// vacated are terminating pools that may no longer be in use.
+	vacated names.Set
 	// recheck are the Nodes whose findings may have changed, because of what others hold or because a range was added or removed.
-	recheck      nameSet
+	recheck      names.Set
 	poolsChanged bool // a pool was added, removed or changed
 	// putOff are ClusterCIDRs to recheck once awaitingFinalizer is empty.
-	putOff nameSet
+	putOff names.Set
 	// gaveWay is when refused reservations were last given up in favor of pending Nodes.
 	gaveWay time.Time
 	// revocable are the names of the Nodes whose reservation may be replaced if it no longer fits.
@@ -100,6 +108,7 @@ func New() *State {
 		pending:           map[string]pendingNode{},
 		revocable:         map[string]bool{},
 		doubts:            map[string][]*doubt{},
+		line:              newLine(),
 		stats:             newStats(),
 	}
 }
@@ -107,9 +116,14 @@ func New() *State {
 func OwnerOf(uid types.UID) ipam.Owner { return ipam.Owner{Kind: ipam.Node, ID: string(uid)} }
 
 // Observe records what a Node shows: its addresses, and its podCIDRs, if any, as the blocks that it holds, no matter which program wrote
-// them.
+// them. A Node that needs podCIDRs is pending from then on, until AllocatePending has blocks for it.
 func (b *State) Observe(node *v1.Node, blocks, addresses []netip.Prefix) {
 	b.replaced(node)
+	if len(blocks) > 0 {
+		b.leave(node.Name)
+	} else {
+		b.queue(node)
+	}
 	owner := OwnerOf(node.UID)
 	_, known := b.nodes[node.Name]
 	if !known && len(addresses) == 0 && len(blocks) == 0 {
@@ -117,7 +131,7 @@ func (b *State) Observe(node *v1.Node, blocks, addresses []netip.Prefix) {
 	}
 	e := b.enter(node)
 	if !slices.Equal(e.addresses, addresses) {
-		e.addresses = addresses
+		b.setAddresses(e, addresses)
 		b.locate(e)
 	}
 	if len(blocks) == 0 {
@@ -127,17 +141,27 @@ func (b *State) Observe(node *v1.Node, blocks, addresses []netip.Prefix) {
 		}
 		return // it keeps its reservation
 	}
-	delete(b.pending, node.Name)
 	b.become(node.Name, e, Assigned)
 	b.belong(e, node.Annotations[networkingv1.AnnotationClusterCIDR], blocks, known)
 	b.hold(owner, blocks)
+}
+
+// setAddresses records the Node's own addresses.
+func (b *State) setAddresses(e *nodeEntry, addresses []netip.Prefix) {
+	for _, a := range e.addresses {
+		b.near.Remove(clustercidr.Surroundings(a))
+	}
+	for _, a := range addresses {
+		b.near.Insert(clustercidr.Surroundings(a))
+	}
+	e.addresses = addresses
 }
 
 // locate records which of a Node's own addresses lie in a range.
 func (b *State) locate(e *nodeEntry) {
 	var inside []netip.Prefix
 	for _, a := range e.addresses {
-		if b.inRange(a) {
+		if b.ranges.Contain(a) {
 			inside = append(inside, a)
 		}
 	}
@@ -146,8 +170,8 @@ func (b *State) locate(e *nodeEntry) {
 
 // NodeGone frees everything that this Node holds, because it no longer exists. It does not affect another Node of the same name.
 func (b *State) NodeGone(name string, uid types.UID) {
-	if w, ok := b.pending[name]; ok && w.uid == uid {
-		delete(b.pending, name)
+	if b.waiting(name) == uid {
+		b.leave(name)
 	}
 	e, ok := b.nodes[name]
 	if !ok || e.uid != uid {
@@ -156,6 +180,7 @@ func (b *State) NodeGone(name string, uid types.UID) {
 	owner := OwnerOf(e.uid)
 	b.hold(owner, nil)
 	b.holdAddresses(owner, nil)
+	b.setAddresses(e, nil)
 	delete(b.nodes, name)
 	delete(b.names, e.uid)
 	delete(b.revocable, name)
@@ -203,8 +228,8 @@ func (b *State) replaced(node *v1.Node) {
 	if uid, ok := b.UID(node.Name); ok && uid != node.UID {
 		b.NodeGone(node.Name, uid)
 	}
-	if w, ok := b.pending[node.Name]; ok && w.uid != node.UID {
-		delete(b.pending, node.Name)
+	if uid := b.waiting(node.Name); uid != "" && uid != node.UID {
+		b.leave(node.Name)
 	}
 }
 

@@ -19,6 +19,7 @@ import (
 	"github.com/multicidr/controller-manager/controllers/ipam"
 	"github.com/multicidr/controller-manager/controllers/nodeipam/clustercidr"
 	. "github.com/multicidr/controller-manager/controllers/nodeipam/internal/objects"
+	"github.com/multicidr/controller-manager/controllers/nodeipam/pending"
 )
 
 // The steps of one history of a state. Each returns what it has to say: a Node's blocks, or why it waits.
@@ -30,7 +31,7 @@ func Reserve(n *v1.Node) Step {
 	return func(b *State) string {
 		r, refusals, ok := b.Reserve(n)
 		if !ok {
-			return "waits: " + reasons(refusals)
+			return "waits: " + pending.Text(refusals)
 		}
 		b.Sending(n, 0)
 		return fmt.Sprintf("%s %s", r.ClusterCIDR, strings.Join(Texts(r.Blocks), " "))
@@ -63,6 +64,7 @@ func drop(clusterCIDR string) Step {
 
 // Woken tells whom the steps since the last call woke.
 func Woken(b *State) string {
+	b.AllocatePending()
 	e := b.Changes()
 	return strings.Join(append(e.Nodes, e.Terminating...), " ")
 }
@@ -115,16 +117,14 @@ func TestBook(t *testing.T) {
 			quiet(Set(ClusterCIDR("a", Spec4("10.0.0.0/24", 8, nil)))),
 			{Reserve(Node("n1")), "a 10.0.0.0/24"},
 			{Reserve(Node("n2")), "waits: a is full (IPv4)"},
-			{Woken, "n2"}, // the ClusterCIDR is new
 			quiet(Shows(Node("n1"), "172.16.0.0/24")),
-			{Woken, "n1 n2"}, // n1 is outside of every range now
+			{Woken, "n2 n1"}, // n1 is outside of every range now
 			{Reserve(Node("n2")), "a 10.0.0.0/24"},
 		},
 		"a reservation confirmed wakes nobody": {
 			quiet(Set(ClusterCIDR("a", Spec4("10.0.0.0/24", 8, nil)))),
 			{Reserve(Node("n1")), "a 10.0.0.0/24"},
 			{Reserve(Node("n2")), "waits: a is full (IPv4)"},
-			{Woken, "n2"}, // the ClusterCIDR is new
 			quiet(Shows(Node("n1", From("a")), "10.0.0.0/24")),
 			quiet(Woken),
 		},
@@ -188,7 +188,7 @@ func TestBook(t *testing.T) {
 			quiet(Set(ClusterCIDR("a", networkingv1.ClusterCIDRSpec{IPv4: "10.0.0.0/23", PerNodeHostBits: 8, ExcludedCIDRs: []string{"10.0.0.0/28"}}))),
 			{Reserve(Node("n1")), "a 10.0.1.0/24"},
 			{Reserve(Node("n2")), "waits: a is full (IPv4; it has spec.excludedCIDRs)"},
-			{Woken, "n2"},
+			quiet(Woken),
 			quiet(Set(ClusterCIDR("a", Spec4("10.0.0.0/23", 8, nil)))),
 			{Woken, "n2"},
 			{Reserve(Node("n2")), "a 10.0.0.0/24"},
@@ -218,7 +218,6 @@ func TestBook(t *testing.T) {
 		"the same ClusterCIDR again wakes nobody": {
 			quiet(Set(ClusterCIDR("a", Spec4("10.0.0.0/24", 8, selX)))),
 			{Reserve(Node("n1")), "waits: "},
-			{Woken, "n1"},
 			quiet(Set(ClusterCIDR("a", Spec4("10.0.0.0/24", 8, selX)))),
 			quiet(Woken),
 		},
@@ -324,7 +323,7 @@ func TestNothingLeaks(t *testing.T) {
 	}
 	b.DropPool("a")
 	b.Changes()
-	if len(b.touched.take())+len(b.nodes)+len(b.names)+len(b.pending)+len(b.pools) > 0 || len(b.ledger.Overlapping(Pfx("0.0.0.0/0"))) > 0 {
+	if len(b.touched.Take())+len(b.nodes)+len(b.names)+len(b.pending)+len(b.pools) > 0 || len(b.ledger.Overlapping(Pfx("0.0.0.0/0"))) > 0 {
 		t.Errorf("left in the book: %+v", b)
 	}
 }
@@ -401,25 +400,6 @@ func TestByFirstBlock(t *testing.T) {
 	}
 }
 
-func TestNameSet(t *testing.T) {
-	var s nameSet
-	for _, n := range []int{0, 1, 2, maxFew, maxFew + 1, 50, 3} { // and once it had many, few again
-		var want []string
-		for i := range n {
-			name := fmt.Sprintf("%02d", i)
-			want = append(want, name)
-			s.add(fmt.Sprintf("%02d", n-1-i))
-			s.add(name)
-		}
-		if got := s.take(); !slices.Equal(got, want) {
-			t.Errorf("%d names: got %v", n, got)
-		}
-		if got := s.take(); len(got) > 0 {
-			t.Errorf("%d names: left are %v", n, got)
-		}
-	}
-}
-
 // A ClusterCIDR that another controller served Nodes from, or an older CRD took, may have blocks of a size that is refused today.
 func TestInvalidRangeKeepsItsNodes(t *testing.T) {
 	for _, hostBits := range []int32{-1, 0, 3, 17, 1 << 30} {
@@ -489,31 +469,31 @@ func TestFindings(t *testing.T) {
 }
 
 func TestNotAvailableSaysWhatToDo(t *testing.T) {
-	full := func(name string) refusal {
-		return refusal{pool: &clustercidr.Pool{Pool: ipam.Pool{Name: name}}, full: []ipam.Family{ipam.IPv4, ipam.IPv6}, used: true}
+	full := func(name string) pending.Refusal {
+		return pending.Refusal{Pool: &clustercidr.Pool{Pool: ipam.Pool{Name: name}}, Full: []ipam.Family{ipam.IPv4, ipam.IPv6}, Used: true}
 	}
-	in := func(state ipam.State) refusal {
-		return refusal{pool: &clustercidr.Pool{Pool: ipam.Pool{Name: "a", State: state}}}
+	in := func(state ipam.State) pending.Refusal {
+		return pending.Refusal{Pool: &clustercidr.Pool{Pool: ipam.Pool{Name: "a", State: state}}}
 	}
-	var many []refusal
+	var many []pending.Refusal
 	for i := range 2000 {
 		many = append(many, full(fmt.Sprintf("a-name-of-some-length-%d", i)))
 	}
 	for name, tc := range map[string]struct {
-		refusals []refusal
+		refusals []pending.Refusal
 		pools    int
 		want     string
 	}{
 		"no ClusterCIDR":  {nil, 0, "No ClusterCIDR exists. Create one that selects this Node."},
 		"none matches":    {nil, 3, "None of the 3 ClusterCIDRs selects this Node. Change its labels or create a ClusterCIDR that selects it."},
-		"one is full":     {[]refusal{full("a")}, 3, "No ClusterCIDR that selects this Node can serve it: a is full (IPv4 and IPv6). Create another one, or delete Nodes that are not needed."},
-		"one is disabled": {[]refusal{in(ipam.Disabled)}, 3, "can serve it: a is disabled. Create another one, or set spec.allocation: Enabled."},
-		"one goes":        {[]refusal{in(ipam.Terminating)}, 3, "can serve it: a is terminating. Create another one."},
-		"of each a bit":   {[]refusal{in(ipam.Disabled), full("b")}, 3, "a is disabled; b is full (IPv4 and IPv6). Create another one, or set spec.allocation: Enabled, or delete Nodes that are not needed."},
-		"more than a few": {many, 3000, "a-name-of-some-length-9 is full (IPv4 and IPv6); 1990 more. Create another one"},
+		"one is full":     {[]pending.Refusal{full("a")}, 3, "No ClusterCIDR that selects this Node can serve it: a is full (IPv4 and IPv6). Create another one, or delete Nodes that are not needed."},
+		"one is disabled": {[]pending.Refusal{in(ipam.Disabled)}, 3, "can serve it: a is disabled. Create another one, or set spec.allocation: Enabled."},
+		"one goes":        {[]pending.Refusal{in(ipam.Terminating)}, 3, "can serve it: a is terminating. Create another one."},
+		"of each a bit":   {[]pending.Refusal{in(ipam.Disabled), full("b")}, 3, "a is disabled; b is full (IPv4 and IPv6). Create another one, or set spec.allocation: Enabled, or delete Nodes that are not needed."},
+		"more than a few": {many, 3000, "a-name-of-some-length-9 is full (IPv4 and IPv6); and more. Create another one"},
 	} {
 		t.Run(name, func(t *testing.T) {
-			got := NotAvailable(tc.refusals, tc.pools)
+			got := pending.NotAvailable(tc.refusals, tc.pools)
 			if !strings.Contains(got, tc.want) {
 				t.Errorf("got %q, want %q", got, tc.want)
 			}
@@ -552,7 +532,7 @@ func TestAddressesInRanges(t *testing.T) {
 	b.Changes()
 	b.Observe(n, nil, Pfxs("192.168.7.1/32"))
 	check("the Node has another address", map[string]string{})
-	if !slices.Contains(b.touched.few, "around") {
+	if !slices.Contains(b.touched.Take(), "around") {
 		t.Error("the status of the ClusterCIDR is not written anew when the Node has another address")
 	}
 	b.Observe(n, nil, Pfxs("10.0.7.1/32"))
@@ -582,6 +562,7 @@ func TestWaitingNodesAreCalledOnce(t *testing.T) {
 		t.Errorf("called before the finalizer is there: %v", got)
 	}
 	b.SetPool(clustercidr.Compile(ClusterCIDR("new", Spec4("10.0.0.0/16", 8, nil))))
+	b.AllocatePending()
 	if diff := cmp.Diff([]string{"b", "a"}, b.Changes().Nodes); diff != "" {
 		t.Errorf("called when it serves (-want +got):\n%s", diff)
 	}

@@ -9,6 +9,7 @@ import (
 	networkingv1 "github.com/multicidr/controller-manager/apis/networking/v1"
 	"github.com/multicidr/controller-manager/controllers/ipam"
 	"github.com/multicidr/controller-manager/controllers/nodeipam/clustercidr"
+	"github.com/multicidr/controller-manager/controllers/nodeipam/pending"
 	"github.com/multicidr/controller-manager/controllers/nodeipam/traffic"
 	"github.com/multicidr/controller-manager/controllers/text"
 )
@@ -16,12 +17,11 @@ import (
 // stats is what metrics show and what would otherwise need a walk over all Nodes. It is updated with every change of the state, so that
 // every scrape is fast and exact.
 type stats struct {
-	ranges     ipam.PrefixSet            // of all pools
-	services   ipam.PrefixSet            // service ranges
-	of         map[netip.Prefix][]string // names of the pools that have this range
-	holding    int                       // number of Nodes that hold anything
-	sharing    map[types.UID]bool        // Nodes that hold addresses which another Node or a service range also holds
-	outOfRange map[types.UID]bool        // Nodes that hold blocks, none of them in a range
+	ranges     clustercidr.Ranges // of all pools
+	services   ipam.PrefixSet     // service ranges
+	holding    int                // number of Nodes that hold anything
+	sharing    map[types.UID]bool // Nodes that hold addresses which another Node or a service range also holds
+	outOfRange map[types.UID]bool // Nodes that hold blocks, none of them in a range
 	// blocking is how many Nodes use a terminating pool, by pool name; a missing entry must be counted again.
 	blocking map[string]int
 	// staying are some Nodes that belonged to a pool when they were found, by pool name; they may have left it since.
@@ -30,16 +30,7 @@ type stats struct {
 }
 
 func newStats() stats {
-	return stats{of: map[netip.Prefix][]string{}, sharing: map[types.UID]bool{}, outOfRange: map[types.UID]bool{}, blocking: map[string]int{}, staying: map[string][]types.UID{}, traffic: traffic.Counters{}}
-}
-
-// tries returns what a metric shows for each block of a pick that is not reserved yet.
-func (b *State) tries(pick ipam.Pick) (tries [2]float64) {
-	for i, block := range pick.Blocks {
-		r := pick.Pool.Ranges[i]
-		tries[i] = traffic.Tries(r, b.ledger.Cursor(pick.Pool, r.Family()), block.Addr())
-	}
-	return tries
+	return stats{sharing: map[types.UID]bool{}, outOfRange: map[types.UID]bool{}, blocking: map[string]int{}, staying: map[string][]types.UID{}, traffic: traffic.Counters{}}
 }
 
 // allocated records that a Node without blocks was allocated those of a pick.
@@ -128,32 +119,20 @@ func (b *State) released(uid types.UID, block netip.Prefix) {
 			return
 		}
 	}
-	for _, p := range b.pools {
+	for p := range b.ranges.Overlapping(block) {
 		if p.Contains(block) {
 			count(p)
 		}
 	}
 }
 
-// replaceRanges replaces the ranges of a pool.
-func (b *State) replaceRanges(name string, before, now []netip.Prefix) {
-	if slices.Equal(before, now) {
+// replaceRanges replaces the ranges of a pool; old or now may be nil.
+func (b *State) replaceRanges(old, now *clustercidr.Pool) {
+	changed := b.ranges.Replace(old, now)
+	b.judgeIn(changed)
+	if !slices.ContainsFunc(changed, b.near.Overlaps) {
 		return
 	}
-	var changed []netip.Prefix
-	for _, r := range before {
-		b.ranges.Remove(r)
-		if b.of[r] = slices.DeleteFunc(b.of[r], func(n string) bool { return n == name }); len(b.of[r]) == 0 {
-			delete(b.of, r)
-		}
-		changed = append(changed, r)
-	}
-	for _, r := range now {
-		b.ranges.Insert(r)
-		b.of[r] = append(b.of[r], name)
-		changed = append(changed, r)
-	}
-	b.judgeIn(changed)
 	for _, e := range b.nodes {
 		if slices.ContainsFunc(e.addresses, func(a netip.Prefix) bool { return slices.ContainsFunc(changed, a.Overlaps) }) {
 			b.locate(e)
@@ -163,7 +142,7 @@ func (b *State) replaceRanges(name string, before, now []netip.Prefix) {
 
 // forgetPool drops the stats of a deleted pool.
 func (b *State) forgetPool(p *clustercidr.Pool) {
-	b.replaceRanges(p.Name, p.Extent(), nil)
+	b.replaceRanges(p, nil)
 	delete(b.blocking, p.Name)
 	delete(b.staying, p.Name)
 	delete(b.traffic, p.ID)
@@ -185,19 +164,11 @@ func (b *State) judge(uid types.UID) {
 	wasSharing, wasOutsider := b.sharing[uid], b.outOfRange[uid]
 	blocks := b.ledger.Held(OwnerOf(uid))
 	mark(b.sharing, uid, b.shares(uid))
-	mark(b.outOfRange, uid, len(blocks) > 0 && !slices.ContainsFunc(blocks, b.inRange))
+	mark(b.outOfRange, uid, len(blocks) > 0 && !slices.ContainsFunc(blocks, b.ranges.Contain))
 	// A Node that shares addresses may now share them with other owners.
 	if wasSharing || b.sharing[uid] || wasOutsider != b.outOfRange[uid] {
-		b.recheck.add(b.names[uid])
+		b.recheck.Add(b.names[uid])
 	}
-}
-
-// inRange reports whether a range contains the whole block.
-func (b *State) inRange(block netip.Prefix) bool {
-	for r := range b.ranges.Overlapping(block) {
-		return r.Bits() <= block.Bits() // those that contain it come first
-	}
-	return false
 }
 
 func (b *State) blockers(p *clustercidr.Pool) int {
@@ -246,7 +217,7 @@ func (b *State) InUse(name string) bool {
 type Figures struct {
 	Holding, Sharing, OutOfRange int
 	InDoubt                      int
-	Pending                      map[PendingReason]int
+	Pending                      map[pending.Reason]int
 	States                       map[string]ipam.State // by the ClusterCIDR's name, as are Blockers
 	Blockers                     map[string]int        // number of Nodes that use a terminating ClusterCIDR
 	Ranges                       []RangeFigures
@@ -265,7 +236,7 @@ func (b *State) Figures() Figures {
 		Holding:  b.holding,
 		Sharing:  len(b.sharing),
 		InDoubt:  b.inDoubt(),
-		Pending:  map[PendingReason]int{},
+		Pending:  map[pending.Reason]int{},
 		States:   make(map[string]ipam.State, len(b.pools)),
 		Blockers: map[string]int{},
 	}
@@ -282,7 +253,7 @@ func (b *State) Figures() Figures {
 		}
 		for _, r := range p.Ranges {
 			var coveredBy string
-			if h, covered := b.coveredBy(r); covered {
+			if h, covered := b.full().CoveredBy(r); covered {
 				coveredBy = b.names[types.UID(h.Owner.ID)]
 			}
 			f.Ranges = append(f.Ranges, RangeFigures{name, r.Family(), b.RangeStatus(p, r), *b.traffic.Of(&p.Pool, r.Family()), coveredBy})

@@ -15,6 +15,7 @@ import (
 	"github.com/multicidr/controller-manager/controllers/ipam"
 	"github.com/multicidr/controller-manager/controllers/nodeipam/clustercidr"
 	. "github.com/multicidr/controller-manager/controllers/nodeipam/internal/objects"
+	"github.com/multicidr/controller-manager/controllers/nodeipam/pending"
 )
 
 // TestTallyIsInStep drives books through random histories and compares what is kept in step with what a walk over all Nodes
@@ -75,8 +76,13 @@ func TestTallyIsInStep(t *testing.T) {
 				b.DropPool(name)
 			}
 			b.SetService("s", nil)
-			if diff := cmp.Diff(newStats(), b.stats, cmp.AllowUnexported(stats{}, ipam.PrefixSet{}), cmp.Comparer(func(a, b ipam.PrefixSet) bool { return a == b })); diff != "" {
+			anywhere := func(r clustercidr.Ranges) int { return len(slices.Collect(r.Overlapping(Everything...))) }
+			if diff := cmp.Diff(newStats(), b.stats, cmp.AllowUnexported(stats{}, ipam.PrefixSet{}), cmp.Comparer(func(a, b ipam.PrefixSet) bool { return a == b }),
+				cmp.Comparer(func(a, b clustercidr.Ranges) bool { return anywhere(a) == anywhere(b) })); diff != "" {
 				t.Errorf("left over (-want +got):\n%s", diff)
+			}
+			if b.near != (ipam.PrefixSet{}) {
+				t.Error("surroundings of addresses are left over")
 			}
 		})
 	}
@@ -156,16 +162,16 @@ func walked(b *State) summary {
 }
 
 func TestWaitReasonOf(t *testing.T) {
-	by := func(states ...ipam.State) (refusals []refusal) {
+	by := func(states ...ipam.State) (refusals []pending.Refusal) {
 		for _, s := range states {
-			refusals = append(refusals, refusal{pool: &clustercidr.Pool{Pool: ipam.Pool{State: s}}})
+			refusals = append(refusals, pending.Refusal{Pool: &clustercidr.Pool{Pool: ipam.Pool{State: s}}})
 		}
 		return refusals
 	}
 	cases := map[string]struct {
 		pools    int
-		refusals []refusal
-		want     PendingReason
+		refusals []pending.Refusal
+		want     pending.Reason
 	}{
 		"there is no ClusterCIDR":                {want: "NoClusterCIDR"},
 		"none selects the Node":                  {pools: 2, want: "NotSelected"},
@@ -175,12 +181,12 @@ func TestWaitReasonOf(t *testing.T) {
 	}
 	for sentence, tc := range cases {
 		t.Run(sentence, func(t *testing.T) {
-			got := pendingReasonOf(tc.pools, tc.refusals)
+			got := pending.ReasonOf(tc.pools, tc.refusals)
 			if got != tc.want {
 				t.Errorf("got %s, want %s", got, tc.want)
 			}
-			if !slices.Contains(PendingReasons, got) {
-				t.Errorf("%s is not among those that are shown: %v", got, PendingReasons)
+			if !slices.Contains(pending.Reasons, got) {
+				t.Errorf("%s is not among those that are shown: %v", got, pending.Reasons)
 			}
 		})
 	}

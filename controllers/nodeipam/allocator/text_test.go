@@ -12,6 +12,7 @@ import (
 	networkingv1 "github.com/multicidr/controller-manager/apis/networking/v1"
 	"github.com/multicidr/controller-manager/controllers/nodeipam/clustercidr"
 	. "github.com/multicidr/controller-manager/controllers/nodeipam/internal/objects"
+	"github.com/multicidr/controller-manager/controllers/nodeipam/pending"
 	"github.com/multicidr/controller-manager/controllers/text"
 )
 
@@ -59,9 +60,9 @@ func TestMessagesAreBounded(t *testing.T) {
 	}
 	w := pendingNode{}
 	for _, p := range b.pools {
-		w.refusals = append(w.refusals, refusal{pool: p, full: nil, cover: strings.Repeat("x", 300)})
+		w.refusals = append(w.refusals, pending.Refusal{Pool: p, Cover: strings.Repeat("x", 300)})
 	}
-	if message := NotAvailable(w.refusals, len(b.pools)); len(message) > text.MaxMessage || !strings.Contains(message, "Create another one") || !strings.Contains(message, " more.") {
+	if message := pending.NotAvailable(w.refusals, len(b.pools)); len(message) > text.MaxMessage || !strings.Contains(message, "Create another one") || !strings.Contains(message, " more.") {
 		t.Errorf("%d bytes: %s", len(message), message)
 	}
 }

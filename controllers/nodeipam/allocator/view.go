@@ -12,6 +12,7 @@ import (
 
 	"github.com/multicidr/controller-manager/controllers/ipam"
 	"github.com/multicidr/controller-manager/controllers/nodeipam/clustercidr"
+	"github.com/multicidr/controller-manager/controllers/nodeipam/pending"
 )
 
 // Read access to a state. Nothing in this file changes it.
@@ -35,6 +36,8 @@ type NodeView struct {
 	ReadAfter int
 	// FailingSince is when a write of the reservation first failed: it was refused, not answered, or not kept.
 	FailingSince time.Time
+	// GaveWay is the Node's place among pending Nodes if it gave up a refused reservation for others; otherwise that is its creation.
+	GaveWay time.Time
 	// Addresses are the Node's own addresses.
 	Addresses []netip.Prefix
 	// Reported are the findings about its podCIDRs, message by reason. AssignedByOther and Suspected say that another process wrote them.
@@ -54,7 +57,7 @@ func (b *State) Node(name string) (n NodeView, ok bool) {
 	}
 	return NodeView{
 		UID: e.uid, ClusterCIDR: e.pool, Blocks: b.ledger.Held(OwnerOf(e.uid)), State: e.state,
-		Stored: w.stored, UnansweredUntil: w.unansweredUntil, FailingSince: w.failingSince, StoredAt: w.storedAt, Read: w.read, ReadAfter: w.readAfter,
+		Stored: w.stored, UnansweredUntil: w.unansweredUntil, FailingSince: w.failingSince, GaveWay: w.gaveWay, StoredAt: w.storedAt, Read: w.read, ReadAfter: w.readAfter,
 		Addresses: e.addresses, Reported: e.reported, AssignedByOther: e.byOther, Suspected: e.suspected,
 	}, true
 }
@@ -94,9 +97,9 @@ func (b *State) Pending(name string) (p PendingView, ok bool) {
 	if !ok {
 		return PendingView{}, false
 	}
-	p = PendingView{UID: w.uid, Why: NotAvailable(w.refusals, len(b.pools)), Handed: w.said.handed, Stored: w.said.stored}
+	p = PendingView{UID: w.uid, Why: pending.NotAvailable(w.refusals, len(b.pools)), Handed: w.said.handed, Stored: w.said.stored}
 	for _, r := range w.refusals {
-		p.RefusedBy = append(p.RefusedBy, Refusal{r.pool.Name, r.String()})
+		p.RefusedBy = append(p.RefusedBy, Refusal{r.Pool.Name, r.String()})
 	}
 	return p, true
 }

@@ -6,6 +6,7 @@ import (
 
 	"github.com/multicidr/controller-manager/controllers/ipam"
 	"github.com/multicidr/controller-manager/controllers/nodeipam/clustercidr"
+	"github.com/multicidr/controller-manager/controllers/nodeipam/traffic"
 )
 
 // Every change of what is held and of the set of pools goes through this file. These functions note what the change may affect (see
@@ -17,17 +18,16 @@ func (b *State) hold(owner ipam.Owner, blocks []netip.Prefix) {
 	if slices.Equal(before, blocks) {
 		return
 	}
-	freed := ipam.Without(before, blocks)
-	b.changed = b.changed || len(freed) > 0
 	b.touch(before...)
 	b.touch(blocks...)
 	b.ledger.Hold(owner, blocks...)
+	b.freed(ipam.Without(before, blocks))
 	b.held(owner, before, b.ledger.Held(owner))
 }
 
 // take reserves a pick for owner, and reports whether its blocks were still free.
 func (b *State) take(owner ipam.Owner, pick ipam.Pick) bool {
-	tries := b.tries(pick)
+	tries := traffic.OfPick(&b.ledger, pick)
 	if !b.ledger.Reserve(owner, pick) {
 		return false
 	}
@@ -54,8 +54,8 @@ func (b *State) belong(e *nodeEntry, pool string, blocks []netip.Prefix, known b
 		return
 	}
 	if e.pool = pool; known {
-		b.changed = true
 		b.touch(blocks...)
+		b.vacate(blocks...)
 	}
 }
 
@@ -71,33 +71,37 @@ func (b *State) SetPool(p *clustercidr.Pool) *clustercidr.Pool {
 			return old
 		}
 		b.touchPool(old)
-		b.enterPool(p, old.Extent())
-		b.changed = true
+		b.candidates.Remove(old)
+		b.notFull.Remove(old)
+		b.enterPool(old, p)
+		b.poolChanged(old, p)
 		return p
 	}
 	b.DropPool(p.Name)
 	for family, cursor := range p.Cursors { // Where an earlier process left off. From now on the state is newer than the object.
 		b.ledger.SetCursor(&p.Pool, family, cursor)
 	}
-	b.enterPool(p, nil)
-	// A pool that still lacks its finalizer cannot allocate. Waking pending Nodes now would queue them behind younger ones.
-	b.changed = b.changed || !p.AwaitsFinalizer()
+	b.enterPool(nil, p)
+	b.poolChanged(nil, p)
 	return p
 }
 
-// enterPool makes p the pool of its name. before are the ranges that the name had.
-func (b *State) enterPool(p *clustercidr.Pool, before []netip.Prefix) {
+// enterPool makes p the pool of its name, in place of old, which may be nil.
+func (b *State) enterPool(old, p *clustercidr.Pool) {
 	b.pools[p.Name] = p
 	b.poolsChanged = true
-	b.candidates = nil
+	b.candidates.Add(p)
+	if p.State == ipam.Enabled || p.AwaitsFinalizer() {
+		b.notFull.Add(p)
+	}
 	mark(b.terminating, p.Name, p.State == ipam.Terminating || p.Superseded)
 	mark(b.awaitingFinalizer, p.Name, p.AwaitsFinalizer())
 	if len(b.pools) == 1 { // Without any pool, no Node is reported as out of range.
 		for uid := range b.outOfRange {
-			b.recheck.add(b.names[uid])
+			b.recheck.Add(b.names[uid])
 		}
 	}
-	b.replaceRanges(p.Name, before, p.Extent())
+	b.replaceRanges(old, p)
 	b.touchPool(p)
 }
 
@@ -121,10 +125,11 @@ func (b *State) DropPool(name string) {
 	delete(b.terminating, name)
 	delete(b.awaitingFinalizer, name)
 	b.poolsChanged = true
-	b.candidates = nil
+	b.candidates.Remove(p)
+	b.notFull.Remove(p)
 	b.forgetPool(p)
 	b.touchPool(p)
-	b.changed = true
+	b.poolChanged(p, nil)
 }
 
 // SetService replaces the service ranges of a source (a ServiceCIDR or a flag); none if the source is gone.
@@ -134,21 +139,30 @@ func (b *State) SetService(source string, ranges []netip.Prefix) {
 
 // touch notes that the status of the pools that overlap these prefixes may have changed.
 func (b *State) touch(prefixes ...netip.Prefix) {
-	for _, prefix := range prefixes {
-		for r := range b.ranges.Overlapping(prefix) {
-			for _, name := range b.of[r] {
-				b.touchName(name)
-			}
+	for p := range b.ranges.Overlapping(prefixes...) {
+		b.touchName(p.Name)
+	}
+}
+
+// vacate notes that terminating pools that overlap these prefixes may no longer be in use.
+func (b *State) vacate(prefixes ...netip.Prefix) {
+	if len(b.terminating) == 0 {
+		return
+	}
+	for p := range b.ranges.Overlapping(prefixes...) {
+		if b.terminating[p.Name] {
+			b.vacated.Add(p.Name)
 		}
 	}
 }
 
 func (b *State) touchName(name string) {
-	b.touched.add(name)
+	b.touched.Add(name)
 	delete(b.blocking, name)
 }
 
 func (b *State) touchPool(p *clustercidr.Pool) {
 	b.touchName(p.Name)
 	b.touch(p.Extent()...)
+	b.vacate(p.Extent()...)
 }

@@ -1,9 +1,7 @@
 package clustercidr
 
 import (
-	"cmp"
 	"iter"
-	"maps"
 	"slices"
 
 	v1 "k8s.io/api/core/v1"
@@ -11,19 +9,21 @@ import (
 	"github.com/multicidr/controller-manager/controllers/ipam"
 )
 
-// Candidates finds the pools that match a Node, in the order in which they are tried, without checking every pool.
+// Candidates finds the pools that match a Node, in the order in which they are tried, without checking every pool. The zero value has no
+// pools. Adding or removing a pool hardly depends on how many there are, so that very many ClusterCIDRs can be applied one after the other.
 //
 // It has one entry per selector term. An entry's position does not depend on the Node, only on the pool and on how many requirements the
 // term has. So the first entry of a pool that matches a Node determines the pool's position. Most terms require a label or the name to have
 // certain values; such an entry is only checked for Nodes that have one of these values. Large selectors are not indexed, so that the work
 // per pool is bounded.
-//
-// Candidates are immutable; if the pools change, build new ones.
 type Candidates struct {
-	entries []entry // in the order in which they are tried
-	by      map[attribute][]int
-	keys    []string // label keys in by
-	rest    []int    // entries that are not in by
+	entries map[*Pool][]*entry
+	by      map[attribute]entries
+	rest    entries           // entries that are not in by
+	keys    map[string]int    // label keys in by, and how often
+	common  map[attribute]int // how many terms require each attribute
+	// Checked is how many entries were checked for Nodes so far.
+	Checked int
 }
 
 // entry is a pool with one term of its selector; a pool without a selector has one entry. For a large selector, one entry has all terms
@@ -31,8 +31,28 @@ type Candidates struct {
 type entry struct {
 	*Pool
 	alternatives []term
-	specificity  int // number of requirements in each alternative
-	rank         int // order of the pool among entries of equal specificity
+	specificity  int         // number of requirements in each alternative
+	in           []attribute // where it is in the index; none if it is in rest
+}
+
+// entries are in the order in which they are tried.
+type entries []*entry
+
+func compareEntries(x, y *entry) int {
+	return ipam.Compare(ipam.Candidate{Pool: &x.Pool.Pool, Specificity: x.specificity}, ipam.Candidate{Pool: &y.Pool.Pool, Specificity: y.specificity})
+}
+
+func (s entries) with(e *entry) entries {
+	i, _ := slices.BinarySearchFunc(s, e, compareEntries)
+	return slices.Insert(s, i, e)
+}
+
+func (s entries) without(e *entry) entries {
+	i, _ := slices.BinarySearchFunc(s, e, compareEntries)
+	for s[i] != e { // Terms of one pool may be equal in order.
+		i++
+	}
+	return slices.Delete(s, i, i+1)
 }
 
 // matches reports whether one of the entry's terms matches a Node.
@@ -54,62 +74,85 @@ type attribute struct{ key, value string }
 // nameKey is the key that stands for the Node's name; no label has it.
 const nameKey = ""
 
-func NewCandidates(pools iter.Seq[*Pool]) *Candidates {
-	c := &Candidates{by: map[attribute][]int{}}
-	common := map[attribute]int{} // how many terms require each attribute
-	// Selector texts may be long, so compare pools and not entries, of which there are more.
-	ranked := slices.SortedFunc(pools, func(x, y *Pool) int {
-		return ipam.Compare(ipam.Candidate{Pool: &x.Pool}, ipam.Candidate{Pool: &y.Pool})
-	})
-	for rank, p := range ranked {
-		if !p.Selective {
-			c.entries = append(c.entries, entry{Pool: p, rank: rank})
+// Add adds a pool that is not there.
+func (c *Candidates) Add(p *Pool) {
+	if c.entries == nil {
+		*c = Candidates{entries: map[*Pool][]*entry{}, by: map[attribute]entries{}, keys: map[string]int{}, common: map[attribute]int{}}
+	}
+	c.entries[p] = entriesOf(p)
+	for _, e := range c.entries[p] {
+		c.count(e, 1)
+		if e.in = e.rarest(c.common); len(e.in) == 0 {
+			c.rest = c.rest.with(e)
 		}
-		for rest := p.terms; len(rest) > 0; {
-			n := 1
-			for p.large && n < len(rest) && rest[n].requirements == rest[0].requirements {
-				n++
-			}
-			c.entries = append(c.entries, entry{p, rest[:n], rest[0].requirements, rank})
-			for _, attributes := range rest[0].oneOf {
-				for _, a := range attributes {
-					common[a]++
-				}
-			}
-			rest = rest[n:]
+		for _, a := range e.in {
+			c.by[a] = c.by[a].with(e)
+			c.keys[a.key]++
 		}
 	}
-	slices.SortFunc(c.entries, func(x, y entry) int { // the same order as ipam.Compare
-		if x.Priority != y.Priority || x.Selective != y.Selective {
-			return cmp.Compare(x.rank, y.rank)
-		}
-		return cmp.Or(-cmp.Compare(x.specificity, y.specificity), cmp.Compare(x.rank, y.rank))
-	})
-	c.index(common)
-	return c
 }
 
-// index records which entries require which attributes. common is how many terms require each attribute.
-func (c *Candidates) index(common map[attribute]int) {
-	keys := map[string]bool{}
-	for i, e := range c.entries {
-		attributes, ok := e.rarest(common)
-		if !ok {
-			c.rest = append(c.rest, i)
+// Has reports whether a pool is there.
+func (c *Candidates) Has(p *Pool) bool {
+	_, ok := c.entries[p]
+	return ok
+}
+
+// Remove removes a pool if it is there.
+func (c *Candidates) Remove(p *Pool) {
+	for _, e := range c.entries[p] {
+		c.count(e, -1)
+		if len(e.in) == 0 {
+			c.rest = c.rest.without(e)
 		}
-		for _, a := range attributes {
-			c.by[a] = append(c.by[a], i)
-			keys[a.key] = true
+		for _, a := range e.in {
+			if c.by[a] = c.by[a].without(e); len(c.by[a]) == 0 {
+				delete(c.by, a)
+			}
+			addTo(c.keys, a.key, -1)
 		}
 	}
-	c.keys = slices.Collect(maps.Keys(keys))
+	delete(c.entries, p)
 }
 
-// rarest returns the attributes of the requirement that the fewest terms share. A matching Node must have one of them. ok is false if no
-// requirement can be indexed.
-func (e entry) rarest(common map[attribute]int) (attributes []attribute, ok bool) {
+func entriesOf(p *Pool) (all []*entry) {
+	if !p.Selective {
+		return []*entry{{Pool: p}}
+	}
+	for rest := p.terms; len(rest) > 0; {
+		n := 1
+		for p.large && n < len(rest) && rest[n].requirements == rest[0].requirements {
+			n++
+		}
+		all = append(all, &entry{Pool: p, alternatives: rest[:n], specificity: rest[0].requirements})
+		rest = rest[n:]
+	}
+	return all
+}
+
+// count adds n to the number of terms that require what e does.
+func (c *Candidates) count(e *entry, n int) {
+	for i := range e.alternatives {
+		for _, attributes := range e.alternatives[i].oneOf {
+			for _, a := range attributes {
+				addTo(c.common, a, n)
+			}
+		}
+	}
+}
+
+// addTo adds n to a count, and drops it at 0.
+func addTo[K comparable](counts map[K]int, key K, n int) {
+	if counts[key] += n; counts[key] == 0 {
+		delete(counts, key)
+	}
+}
+
+// rarest returns the attributes of the requirement that the fewest terms share so far. A matching Node must have one of them. There are none
+// if no requirement can be indexed.
+func (e *entry) rarest(common map[attribute]int) (attributes []attribute) {
 	if len(e.alternatives) != 1 {
-		return nil, false
+		return nil
 	}
 	best := 0
 	for _, some := range e.alternatives[0].oneOf {
@@ -117,44 +160,72 @@ func (e entry) rarest(common map[attribute]int) (attributes []attribute, ok bool
 		for _, a := range some {
 			n += common[a]
 		}
-		if !ok || n < best {
-			attributes, best, ok = some, n, true
+		if attributes == nil || n < best {
+			attributes, best = some, n
 		}
 	}
-	return attributes, ok
+	return attributes
 }
 
-// asked appends, sorted, the entries that require an attribute which the Node has.
-func (c *Candidates) asked(asked []int, node *v1.Node) []int {
-	asked = append(asked, c.by[attribute{nameKey, node.Name}]...)
+// asked appends the lists of entries that require an attribute which the Node has, and the rest. No entry is in two of them.
+func (c *Candidates) asked(lists []entries, node *v1.Node) []entries {
+	add := func(s entries) {
+		if len(s) > 0 {
+			lists = append(lists, s)
+		}
+	}
+	add(c.rest)
+	add(c.by[attribute{nameKey, node.Name}])
 	if len(c.keys) < len(node.Labels) {
-		for _, key := range c.keys {
+		for key := range c.keys {
 			if value, ok := node.Labels[key]; ok {
-				asked = append(asked, c.by[attribute{key, value}]...)
+				add(c.by[attribute{key, value}])
 			}
 		}
 	} else {
 		for key, value := range node.Labels {
-			asked = append(asked, c.by[attribute{key, value}]...)
+			add(c.by[attribute{key, value}])
 		}
 	}
-	slices.Sort(asked)
-	return asked
+	return lists
 }
 
-// Of yields the pools that match a Node, each once.
+// First is p as a candidate of the Nodes for which it comes first.
+func (p *Pool) First() ipam.Candidate {
+	c := ipam.Candidate{Pool: &p.Pool}
+	if len(p.terms) > 0 {
+		c.Specificity = p.terms[0].requirements // the most
+	}
+	return c
+}
+
+// For is p as a candidate of a Node that it matches.
+func (p *Pool) For(node *v1.Node) ipam.Candidate {
+	c := ipam.Candidate{Pool: &p.Pool}
+	if i := slices.IndexFunc(p.terms, func(t term) bool { return t.matches(node) }); i >= 0 {
+		c.Specificity = p.terms[i].requirements
+	}
+	return c
+}
+
+// Of yields the pools that match a Node, each once. They must not change meanwhile.
 func (c *Candidates) Of(node *v1.Node) iter.Seq[*Pool] {
 	return func(yield func(*Pool) bool) {
-		var few [16]int // usually keeps the slice off the heap
-		asked := c.asked(few[:0], node)
+		var few [8]entries // usually keeps the slice off the heap
+		lists := c.asked(few[:0], node)
 		var before []*Pool // yielded pools that have more entries
-		for rest := c.rest; len(asked)+len(rest) > 0; {
-			from := &rest
-			if len(rest) == 0 || len(asked) > 0 && asked[0] < rest[0] {
-				from = &asked
+		for len(lists) > 0 {
+			first := 0
+			for i := 1; i < len(lists); i++ {
+				if compareEntries(lists[i][0], lists[first][0]) < 0 {
+					first = i
+				}
 			}
-			e := &c.entries[(*from)[0]]
-			*from = (*from)[1:]
+			c.Checked++
+			e := lists[first][0]
+			if lists[first] = lists[first][1:]; len(lists[first]) == 0 {
+				lists = slices.Delete(lists, first, first+1)
+			}
 			if !e.matches(node) || slices.Contains(before, e.Pool) {
 				continue
 			}

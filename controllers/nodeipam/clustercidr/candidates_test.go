@@ -31,10 +31,12 @@ func matches(selector *v1.NodeSelector, node *v1.Node) (specificity int, ok bool
 	return specificity, ok
 }
 
-// The candidates of a Node are the pools that match it, in the order of ipam.Compare, whatever the selectors ask for.
+// The candidates of a Node are the pools that match it, in the order of ipam.Compare, whatever the selectors ask for and whichever pools there
+// were before.
 func TestCandidates(t *testing.T) {
 	for seed := range race.Part(uint64(200)) {
 		d := rand.New(rand.NewPCG(seed, 0))
+		var c Candidates
 		pools := map[string]*Pool{}
 		selectors := map[string]*v1.NodeSelector{}
 		for i := range 1 + d.IntN(30) {
@@ -43,8 +45,18 @@ func TestCandidates(t *testing.T) {
 			pools[name] = Compile(ClusterCIDR(name, networkingv1.ClusterCIDRSpec{
 				IPv4: fmt.Sprintf("10.%d.0.0/%d", d.IntN(4), 16+d.IntN(3)), PerNodeHostBits: 8, Priority: int32(d.IntN(2)), NodeSelector: selectors[name],
 			}))
+			c.Add(pools[name])
 		}
-		c := NewCandidates(maps.Values(pools))
+		for _, name := range slices.Sorted(maps.Keys(pools)) {
+			switch p := pools[name]; d.IntN(4) {
+			case 0:
+				c.Remove(p)
+				delete(pools, name)
+			case 1:
+				c.Remove(p)
+				c.Add(p)
+			}
+		}
 		for i := range 10 {
 			n := Node(fmt.Sprint("n", i))
 			for range d.IntN(4) {
@@ -53,6 +65,12 @@ func TestCandidates(t *testing.T) {
 			if diff := cmp.Diff(slowly(pools, selectors, n), poolNames(slices.Collect(c.Of(n)))); diff != "" {
 				t.Fatalf("seed %d, Node %s with %v (-want +got):\n%s", seed, n.Name, n.Labels, diff)
 			}
+		}
+		for _, p := range pools {
+			c.Remove(p)
+		}
+		if left := len(c.entries) + len(c.by) + len(c.rest) + len(c.keys) + len(c.common); left > 0 {
+			t.Fatalf("seed %d: %d entries are left when all pools are gone", seed, left)
 		}
 	}
 }
@@ -127,9 +145,9 @@ func TestLargeSelectorsAreNotIndexed(t *testing.T) {
 		"terms":           SmallTerms(10*maxIndexed, v1.NodeSelectorOpIn),
 	} {
 		p := Compile(ClusterCIDR("large", Spec4("10.0.0.0/8", 8, selector)))
-		c := NewCandidates(slices.Values([]*Pool{p}))
-		if len(c.by) > 0 || len(c.entries) != 1 {
-			t.Errorf("%s: %d values in the index and %d entries, want none and 1", name, len(c.by), len(c.entries))
+		var c Candidates
+		if c.Add(p); len(c.by) > 0 || len(c.entries[p]) != 1 {
+			t.Errorf("%s: %d values in the index and %d entries, want none and 1", name, len(c.by), len(c.entries[p]))
 		}
 		for value, want := range map[string]int{"0": 1, fmt.Sprintf("%x", 10*maxIndexed-1): 1, "y": 0} {
 			if got := len(slices.Collect(c.Of(Node("n", Label("a", value))))); got != want {

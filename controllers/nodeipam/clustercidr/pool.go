@@ -200,6 +200,26 @@ func (p *Pool) Contains(block netip.Prefix) bool {
 	return slices.ContainsFunc(p.Extent(), func(r netip.Prefix) bool { return r.Bits() <= block.Bits() && r.Contains(block.Addr()) })
 }
 
+// Allocates reports whether p could allocate these blocks together if they were free.
+func (p *Pool) Allocates(blocks []netip.Prefix) bool {
+	if p.State != ipam.Enabled || len(blocks) != len(p.Ranges) {
+		return false
+	}
+	for i, block := range blocks {
+		if r := p.Ranges[i]; block.Bits() != r.BlockBits || !r.Prefix.Contains(block.Addr()) || p.Excluded.Overlaps(block) {
+			return false
+		}
+	}
+	return true
+}
+
+// LargerThanBlocks reports whether a prefix is larger than one of p's blocks of its family.
+func (p *Pool) LargerThanBlocks(prefix netip.Prefix) bool {
+	return slices.ContainsFunc(p.Ranges, func(r ipam.Range) bool {
+		return r.Family() == ipam.FamilyOf(prefix) && prefix.Bits() < r.BlockBits
+	})
+}
+
 // SharesWith reports whether p can allocate an address that lies in a range of o and that o does not exclude. It includes the uncut ranges
 // of o: despite the wrong block size, the addresses may be intended.
 func (p *Pool) SharesWith(o *Pool) bool {
@@ -325,3 +345,12 @@ const (
 	WhoDoesNotKeepIt = ": something takes it away after it was added, such as a mutating webhook or policy, or a pipeline that replaces the object. " +
 		"Make that keep " + networkingv1.Finalizer + " in metadata.finalizers."
 )
+
+// Surroundings returns the subnet, of a usual size, in which an address lies.
+func Surroundings(address netip.Prefix) netip.Prefix {
+	bits := 24
+	if ipam.FamilyOf(address) == ipam.IPv6 {
+		bits = 64
+	}
+	return netip.PrefixFrom(address.Addr(), bits).Masked()
+}

@@ -28,7 +28,7 @@ type ledger struct {
 	Nodes         []nodeView        `json:"nodes"`
 	ServiceRanges []serviceRange    `json:"serviceRanges"`
 	Conflicts     []conflictView    `json:"conflicts"`
-	// ConflictsTotal is the number of all conflicts. Conflicts has at most allocator.MaxConflicts of them.
+	// ConflictsTotal is the number of all conflicts. Conflicts has at most maxConflicts of them.
 	ConflictsTotal int `json:"conflictsTotal"`
 }
 
@@ -119,7 +119,7 @@ func ledgerOf(seen Look) ledger {
 		l.ClusterCIDRs = append(l.ClusterCIDRs, cc)
 	}
 
-	conflicts, total, with := b.AllConflicts()
+	conflicts, total, with := conflictsIn(b)
 	l.ConflictsTotal = total
 	for _, c := range conflicts {
 		l.Conflicts = append(l.Conflicts, conflictView{Holders: [2]holderView{holderOf(b, c.Outer), holderOf(b, c.Inner)}})

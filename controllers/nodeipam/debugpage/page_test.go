@@ -316,8 +316,8 @@ func TestDebugOfOneBlockForAll(t *testing.T) {
 		}
 	})
 	l := c.ledger()
-	if want := nodes * (nodes - 1) / 2; l.ConflictsTotal != want || len(l.Conflicts) != allocator.MaxConflicts {
-		t.Errorf("%d of %d conflicts, want %d of %d", len(l.Conflicts), l.ConflictsTotal, allocator.MaxConflicts, want)
+	if want := nodes * (nodes - 1) / 2; l.ConflictsTotal != want || len(l.Conflicts) != maxConflicts {
+		t.Errorf("%d of %d conflicts, want %d of %d", len(l.Conflicts), l.ConflictsTotal, maxConflicts, want)
 	}
 	finding := l.Nodes[0].Findings[allocator.ReasonConflict]
 	if got := strings.Count(finding, "Node "); got != text.MaxNamed {

@@ -13,6 +13,7 @@ import (
 
 	"github.com/multicidr/controller-manager/controllers/nodeipam/allocator"
 	"github.com/multicidr/controller-manager/controllers/nodeipam/health"
+	"github.com/multicidr/controller-manager/controllers/nodeipam/pending"
 	"github.com/multicidr/controller-manager/controllers/nodeipam/requests"
 	"github.com/multicidr/controller-manager/controllers/nodeipam/traffic"
 )
@@ -175,7 +176,7 @@ func (c *Collector) CollectWithStability(ch chan<- metrics.Metric) {
 	gauge(sharingDesc, float64(f.Sharing))
 	gauge(outsidersDesc, float64(f.OutOfRange))
 	gauge(inDoubtDesc, float64(f.InDoubt))
-	for _, reason := range allocator.PendingReasons {
+	for _, reason := range pending.Reasons {
 		gauge(waitingDesc, float64(f.Pending[reason]), string(reason))
 	}
 	for name, state := range f.States {

@@ -45,6 +45,15 @@ func (c Counters) Of(p *ipam.Pool, family ipam.Family) *Counts {
 	return &of[family]
 }
 
+// OfPick returns the tries of each block of a pick that is not reserved yet.
+func OfPick(l *ipam.Ledger, pick ipam.Pick) (tries [2]float64) {
+	for i, block := range pick.Blocks {
+		r := pick.Pool.Ranges[i]
+		tries[i] = Tries(r, l.Cursor(pick.Pool, r.Family()), block.Addr())
+	}
+	return tries
+}
+
 // Tries returns how many blocks of a range a search over a bitmap would have looked at to find the block at an address: those from the cursor
 // that are not free, and the block itself. The actual search skips them, but the number shows how crowded the range is.
 func Tries(r ipam.Range, cursor, block netip.Addr) float64 {

@@ -1,0 +1,256 @@
+package allocator
+
+import (
+	"maps"
+	"net/netip"
+	"slices"
+
+	v1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/types"
+
+	"github.com/multicidr/controller-manager/controllers/ipam"
+	"github.com/multicidr/controller-manager/controllers/nodeipam/clustercidr"
+)
+
+// The oldest pending Node comes first, exactly: no Node is allocated a block from a pool while an older one that the pool selects is pending.
+// So blocks are never chosen for one Node alone. A Node that needs podCIDRs, a block that becomes free and a pool that changes are only
+// noted, and AllocatePending then decides for all pending Nodes at once.
+//
+//	Observe ─► arrived ─► AllocatePending ─► reserved
+//	                       ▲         │ no pool has a free block
+//	          opened pools ┘         ▼
+//	                     └──────── settled
+//
+// Invariant: after AllocatePending no pool that selects a settled Node could allocate blocks to it, so only the pools in opened need another
+// look, and of each only until it is full again.
+//
+// The age of a Node is its creation time and then its name. A Node that gave up a refused reservation in favor of others comes after all that
+// were pending then; see GiveWay.
+type line struct {
+	// settled are the pending Nodes that no pool could serve. arrived are those for which that is still open, by name; they may be in settled.
+	settled clustercidr.Line
+	arrived map[string]*clustercidr.Place
+	// opened are the pools that may have got free blocks, by name.
+	opened map[string]bool
+	// awaiting is which pool's finalizer a settled Node waits for, by the Node's name. Both are names.
+	awaiting map[string]string
+	// looks is how many pending Nodes and opened pools were looked at so far. What a choice costs is that and [clustercidr.Candidates.Checked].
+	looks int
+	// allocatedTo are the Nodes that were allocated blocks since the last call of Changes, in that order.
+	allocatedTo []string
+}
+
+func newLine() line {
+	return line{arrived: map[string]*clustercidr.Place{}, opened: map[string]bool{}, awaiting: map[string]string{}}
+}
+
+// waiting returns the UID of the pending Node of this name; empty if there is none.
+func (l *line) waiting(name string) types.UID {
+	if p, ok := l.arrived[name]; ok {
+		return p.Node.UID
+	}
+	if p, ok := l.settled.At(name); ok {
+		return p.Node.UID
+	}
+	return ""
+}
+
+// leave forgets that the Node of this name is pending.
+func (b *State) leave(name string) {
+	delete(b.arrived, name)
+	delete(b.awaiting, name)
+	delete(b.pending, name)
+	b.settled.Leave(name)
+}
+
+// queue notes whether a Node is pending. If it is, and another one of its labels has changed since it was settled, everything is open again.
+func (b *State) queue(node *v1.Node) {
+	switch {
+	case clustercidr.ShowsPodCIDRs(node), node.DeletionTimestamp != nil, len(b.ledger.Held(OwnerOf(node.UID))) > 0:
+		b.leave(node.Name)
+	case b.arrived[node.Name] != nil || !b.settled.Renew(node):
+		b.arrive(node)
+	}
+}
+
+// arrive notes that AllocatePending has to decide about a Node.
+func (b *State) arrive(node *v1.Node) {
+	if p, ok := b.settled.At(node.Name); ok && b.settled.Renew(node) {
+		b.arrived[node.Name] = p
+		return
+	}
+	b.settled.Leave(node.Name)
+	b.arrived[node.Name] = &clustercidr.Place{Node: node, Since: b.place(node)}
+}
+
+// freed notes that blocks are free, unless others hold them, too.
+func (b *State) freed(blocks []netip.Prefix) {
+	b.vacate(blocks...)
+	for p := range b.ranges.Overlapping(blocks...) {
+		b.open(p)
+		if slices.ContainsFunc(blocks, p.LargerThanBlocks) {
+			b.review(p) // it may be named as the reason
+		}
+	}
+}
+
+// open notes that a pool may have free blocks.
+func (b *State) open(p *clustercidr.Pool) {
+	if p.State == ipam.Enabled && !b.notFull.Has(p) {
+		b.notFull.Add(p)
+	}
+	if b.settled.Len() > 0 {
+		b.opened[p.Name] = true
+	}
+}
+
+// poolChanged notes that a pool was added, replaced or dropped: old or now is nil.
+func (b *State) poolChanged(old, now *clustercidr.Pool) {
+	if b.settled.Len() == 0 {
+		return
+	}
+	switch {
+	case old == nil && now.AwaitsFinalizer():
+		return // Until it has its finalizer, it changes nothing for anybody.
+	case len(b.pools) == 0, old == nil && len(b.pools) == 1:
+		b.review(nil) // it is another reason whether there is any pool
+	}
+	if now != nil {
+		b.open(now)
+		b.review(now)
+	}
+	if old == nil {
+		return
+	}
+	if now == nil || ipam.Compare(old.First(), now.First()) != 0 {
+		b.review(old)
+	}
+	if old.AwaitsFinalizer() {
+		b.goOn(old)
+	}
+}
+
+// goOn notes that Nodes need not wait for p's finalizer any more.
+func (b *State) goOn(p *clustercidr.Pool) {
+	for name, awaited := range b.awaiting {
+		if place, ok := b.settled.At(name); ok && awaited == p.Name {
+			b.arrived[name] = place
+		}
+	}
+}
+
+// review notes that the reasons why Nodes are pending may have changed, of those that p selects, or of all if p is nil.
+func (b *State) review(p *clustercidr.Pool) {
+	for _, places := range b.settled.SelectedBy(p) {
+		for _, place := range places {
+			if b.looks++; p == nil || b.tells(place.Node.Name, p) && p.Matches(place.Node) {
+				b.recheck.Add(place.Node.Name)
+			}
+		}
+	}
+}
+
+// AllocationDue reports whether AllocatePending has something to decide.
+func (b *State) AllocationDue() bool { return len(b.arrived)+len(b.opened) > 0 }
+
+// AllocatePending reserves blocks for all pending Nodes that a pool can serve now, the oldest first. Call it after every change of the state,
+// unless something that matters for the choice is still to be recorded.
+func (b *State) AllocatePending() {
+	if !b.AllocationDue() {
+		return
+	}
+	t := turn{b: b}
+	t.begin()
+	for place := t.turns.Next(); place != nil; place = t.turns.Next() {
+		name := place.Node.Name
+		if b.Undecided(name) { // The next renewal of the Lease decides which blocks it may get back. Then it is reserved for.
+			continue
+		}
+		b.looks++
+		if p, awaits := b.allocate(place.Node); p != nil {
+			b.allocatedTo = append(b.allocatedTo, name)
+			t.served = append(t.served, name)
+			if slices.Contains(t.open, p) {
+				b.closeIfFull(p)
+			}
+		} else {
+			t.notServed(place, awaits)
+		}
+		t.endFull()
+	}
+	for _, name := range t.served { // only now, since the lists of places must not change before
+		b.leave(name)
+		b.recheck.Remove(name)
+	}
+	for _, place := range t.settle {
+		if _, ok := b.settled.At(place.Node.Name); !ok {
+			b.settled.Enter(place)
+		}
+	}
+	clear(b.arrived)
+	clear(b.opened)
+}
+
+// turn is one decision of AllocatePending.
+type turn struct {
+	b     *State
+	turns clustercidr.Turns
+	// open are the opened pools that have a free block. If there are many, all Nodes have their turn.
+	open []*clustercidr.Pool
+	// served are the names of the Nodes that were allocated blocks; settle are the Nodes that arrived and were not.
+	served []string
+	settle []*clustercidr.Place
+}
+
+// maxOpen is how many opened pools are looked at one by one.
+const maxOpen = 16
+
+func (t *turn) begin() {
+	b := t.b
+	t.turns.Add(nil, slices.SortedFunc(maps.Values(b.arrived), (*clustercidr.Place).Compare))
+	for name := range b.opened {
+		b.looks++
+		if p, ok := b.pools[name]; ok && p.State == ipam.Enabled && !b.closeIfFull(p) {
+			t.open = append(t.open, p)
+		}
+	}
+	if len(t.open) > maxOpen {
+		t.open = nil
+		t.turns.Add(nil, b.settled.Everybody()...)
+	}
+	for _, p := range t.open {
+		t.turns.Add(p, b.settled.SelectedBy(p)...)
+	}
+}
+
+// closeIfFull notes that a pool has no free block if that is so.
+func (b *State) closeIfFull(p *clustercidr.Pool) (full bool) {
+	if full = len(b.ledger.Full(&p.Pool)) > 0; full {
+		b.notFull.Remove(p)
+	}
+	return full
+}
+
+// endFull ends the turns of the Nodes that a pool selects if it has no free block any more: it was the last one, or another pool that overlaps
+// it has allocated it.
+func (t *turn) endFull() {
+	t.open = slices.DeleteFunc(t.open, func(p *clustercidr.Pool) bool {
+		full := !t.b.notFull.Has(p)
+		if full {
+			t.turns.End(p)
+		}
+		return full
+	})
+}
+
+// notServed notes that a Node stays pending.
+func (t *turn) notServed(place *clustercidr.Place, awaits string) {
+	b, name := t.b, place.Node.Name
+	arrived := b.arrived[name] == place
+	if arrived {
+		t.settle = append(t.settle, place)
+	}
+	if arrived || b.awaiting[name] != awaits { // Otherwise what is said about it is still true: it names the pools that come first.
+		b.explain(place.Node, awaits)
+	}
+}
