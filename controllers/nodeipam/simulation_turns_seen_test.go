@@ -77,7 +77,7 @@ func (p *process) judgeOrder(c choice) {
 	from := p.seen.clusterCIDRs[c.from]
 	for _, name := range sortedNames(p.turns.pending) {
 		older := p.seen.nodes[name]
-		if from == nil || older != p.turns.pending[name] || p.byAge(older, c.node) >= 0 || !p.needsBlocks(older) || p.controller.state.Undecided(name) {
+		if from == nil || older != p.turns.pending[name] || p.byAge(older, c.node) >= 0 || !p.needsBlocks(older) || p.controller.state.Undecided(name) || p.stepsBack(name) {
 			continue
 		}
 		for _, cc := range p.seen.candidatesFor(older) {

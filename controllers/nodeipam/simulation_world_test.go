@@ -387,11 +387,16 @@ func (w *world) awaitWhatIsNotKept(p *process) {
 // holdsBack reports whether a process may wait with the next write to a Node: the last one was not answered, and other Nodes are pending, or were.
 func (p *process) holdsBack() bool {
 	return slices.ContainsFunc(sortedNames(p.seen.nodes), func(name string) bool {
-		n, known := p.controller.state.Node(name)
-		_, waits := p.controller.state.Pending(name)
-		gaveWay := known && len(n.Blocks) == 0 && !waits // and comes a second later than the others
-		return n.UnansweredUntil.After(p.controller.now()) || !n.FailingSince.IsZero() || gaveWay
+		n, _ := p.controller.state.Node(name)
+		return n.UnansweredUntil.After(p.controller.now()) || !n.FailingSince.IsZero() || p.stepsBack(name)
 	})
+}
+
+// stepsBack reports whether a Node gave up its reservation in favor of pending Nodes: it comes a second later than they.
+func (p *process) stepsBack(name string) bool {
+	n, known := p.controller.state.Node(name)
+	_, waits := p.controller.state.Pending(name)
+	return known && len(n.Blocks) == 0 && !waits
 }
 
 // rest lets time pass while a process leads and nothing happens.

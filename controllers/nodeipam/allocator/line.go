@@ -24,8 +24,8 @@ import (
 // Invariant: after AllocatePending no pool that selects a settled Node could allocate blocks to it, so only the pools in opened need another
 // look, and of each only until it is full again.
 //
-// The age of a Node is its creation time and then its name. A Node that gave up a refused reservation in favor of others comes after all that
-// were pending then; see GiveWay.
+// The age of a Node is its creation time and then its name. A Node that gave up a refused reservation in favor of others is not in line for a
+// second, and then comes after all that were pending when it gave up; see GiveWay.
 type line struct {
 	// settled are the pending Nodes that no pool could serve. arrived are those for which that is still open, by name; they may be in settled.
 	settled clustercidr.Line
