@@ -109,10 +109,11 @@ func (b *State) poolChanged(old, now *clustercidr.Pool) {
 	if b.settled.Len() == 0 {
 		return
 	}
+	begins := ready(now) && !ready(old)
 	switch {
 	case old == nil && now.AwaitsFinalizer():
 		return // Until it has its finalizer, it changes nothing for anybody.
-	case len(b.pools) == 0, old == nil && len(b.pools) == 1:
+	case len(b.pools) == 0, begins && len(b.pools) == len(b.awaitingFinalizer)+1:
 		b.review(nil) // it is another reason whether there is any pool
 	}
 	if now != nil {
@@ -129,6 +130,9 @@ func (b *State) poolChanged(old, now *clustercidr.Pool) {
 		b.goOn(old)
 	}
 }
+
+// ready reports whether a pool is there, and does not wait for its finalizer.
+func ready(p *clustercidr.Pool) bool { return p != nil && !p.AwaitsFinalizer() }
 
 // goOn notes that Nodes need not wait for p's finalizer any more.
 func (b *State) goOn(p *clustercidr.Pool) {

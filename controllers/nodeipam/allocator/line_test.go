@@ -3,6 +3,7 @@ package allocator
 import (
 	"fmt"
 	"net/netip"
+	"slices"
 	"testing"
 	"time"
 
@@ -119,6 +120,31 @@ func TestWhoIsToldOfAChange(t *testing.T) {
 		m.AllocatePending()
 		if got := m.Changes().Nodes; len(got) != want {
 			t.Errorf("after a change of ClusterCIDR %d, %d Nodes to look at again, want %d", i, len(got), want)
+		}
+	}
+}
+
+// Whether there is any ClusterCIDR is a reason for every pending Node, selected or not. The first one counts when it has its finalizer.
+func TestFirstClusterCIDR(t *testing.T) {
+	m := New()
+	m.Observe(Node("n"), nil, nil)
+	m.AllocatePending()
+	m.Changes()
+	first := ClusterCIDR("first", Spec4("10.0.0.0/24", 4, AnyOf(AllOf(In("p", "y")))))
+	finalizers := first.Finalizers
+	for _, step := range []struct {
+		what string
+		do   func()
+		want []string // to look at again
+	}{
+		{"the first ClusterCIDR", func() { first.Finalizers = nil; m.SetPool(clustercidr.Compile(first)) }, nil},
+		{"its finalizer", func() { first.Finalizers = finalizers; m.SetPool(clustercidr.Compile(first)) }, []string{"n"}},
+		{"its end", func() { m.DropPool(first.Name) }, []string{"n"}},
+	} {
+		step.do()
+		m.AllocatePending()
+		if got := m.Changes().Nodes; !slices.Equal(got, step.want) {
+			t.Errorf("%s: %q to look at again, want %q", step.what, got, step.want)
 		}
 	}
 }
