@@ -636,6 +636,11 @@ var mutants = []mutant{
 		new: "",
 	},
 	{
+		name: "first-clustercidr-unheard", defect: "Nodes that the first ClusterCIDR does not select are not told that one exists now",
+		old: "begins && len(b.pools) == len(b.awaitingFinalizer)+1:\n",
+		new: "begins && old == nil && len(b.pools) == 1:\n",
+	},
+	{
 		name: "full-once-for-ever", defect: "a ClusterCIDR that was full is not tried again when one of its blocks becomes free",
 		old: "\tif p.State == ipam.Enabled && !b.notFull.Has(p) {\n\t\tb.notFull.Add(p)\n\t}\n",
 		new: "",
