@@ -1446,7 +1446,7 @@ var mutants = []mutant{
 	{
 		name: "missed-uncounted", defect: "the metric of pending Nodes does not count those that wait for what was missed",
 		old:  "f.Pending[pending.Missed]++",
-		new:  "f.Pending[allocator.PendingMissed] += 0",
+		new:  "f.Pending[pending.Missed] += 0",
 		test: "./controllers/nodeipam TestNodesThatNeedNothingDoNotWait",
 	},
 	{
