@@ -86,11 +86,18 @@ func (b *State) arrive(node *v1.Node) {
 // freed notes that blocks are free, unless others hold them, too.
 func (b *State) freed(blocks []netip.Prefix) {
 	b.vacate(blocks...)
+	var named []*clustercidr.Pool // They may be named as reasons, together with the holder of a whole range.
 	for p := range b.ranges.Overlapping(blocks...) {
 		b.open(p)
 		if slices.ContainsFunc(blocks, p.LargerThanBlocks) {
-			b.review(p) // it may be named as the reason
+			named = append(named, p)
 		}
+	}
+	if len(named) > maxOpen {
+		named = []*clustercidr.Pool{nil} // A holding can contain all ranges. Everybody is looked at once, and not once for each of them.
+	}
+	for _, p := range named {
+		b.review(p)
 	}
 }
 

@@ -100,6 +100,8 @@ func TestManyFullClusterCIDRs(t *testing.T) {
 			if recheck := m.Changes().Nodes; size.pools > 2*pending.Most && len(recheck) > len(m.nodes)+1 {
 				t.Errorf("%d Nodes to look at again, of %d", len(recheck), len(m.nodes))
 			}
+			m.Observe(Node("all"), []netip.Prefix{netip.MustParsePrefix("10.0.0.0/8")}, nil)
+			atMost("the end of a Node that holds all ranges", 2*size.pools+2*len(m.nodes)+perNode, func() { m.NodeGone("all", Node("all").UID) })
 			atMost("a new ClusterCIDR with room", 2*len(m.nodes)+2*perNode, func() { m.SetPool(oneBlock(size.pools)) })
 			served(m.nodes[0])
 			m.nodes = m.nodes[1:]
