@@ -102,9 +102,9 @@ func (b *State) Ready(p *clustercidr.Pool) metav1.Condition {
 	case p.State == ipam.Disabled:
 		return no(networkingv1.ReasonDisabled, "spec.allocation is Disabled. Nodes keep what they have. Set it to Enabled to allocate from this ClusterCIDR.")
 	case p.State == ipam.Pending && p.Cause == clustercidr.CauseNotKept:
-		return no(networkingv1.ReasonPending, p.Problem+clustercidr.WhoDoesNotKeepIt)
+		return no(networkingv1.ReasonPending, upperFirst(p.Problem)+clustercidr.WhoDoesNotKeepIt)
 	case p.State == ipam.Pending:
-		return no(networkingv1.ReasonPending, p.Problem)
+		return no(networkingv1.ReasonPending, upperFirst(p.Problem))
 	case len(full) > 0:
 		return no(networkingv1.ReasonExhausted, b.full().Message(p, full))
 	}
