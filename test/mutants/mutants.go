@@ -641,14 +641,32 @@ var mutants = []mutant{
 		new: "begins && old == nil && len(b.pools) == 1:\n",
 	},
 	{
+		name: "told-the-wrong-family", defect: "a pending Node is not told that a ClusterCIDR is full in another family by now",
+		old:  "\t\tb.told[p.Name] = full\n\t\tb.review(p)\n",
+		new:  "",
+		test: "./controllers/nodeipam/allocator TestFullInTheOtherFamily",
+	},
+	{
+		name: "everybody-has-a-turn", defect: "a release looks at every pending Node if many ClusterCIDRs have the same range",
+		old:  "\t\tt.turns.Keep(1) // those that arrived\n",
+		new:  "",
+		test: "./controllers/nodeipam/allocator TestManyClusterCIDRsOfOneRange",
+	},
+	{
+		name: "exists-is-not-indexed", defect: "a selector with Exists is checked for every Node",
+		old:  "case v1.NodeSelectorOpExists, v1.NodeSelectorOpGt,",
+		new:  "case v1.NodeSelectorOpGt,",
+		test: "./controllers/nodeipam/clustercidr TestSelectorsOfALabelAreIndexed",
+	},
+	{
 		name: "full-once-for-ever", defect: "a ClusterCIDR that was full is not tried again when one of its blocks becomes free",
 		old: "\tif p.State == ipam.Enabled && !b.notFull.Has(p) {\n\t\tb.notFull.Add(p)\n\t}\n",
 		new: "",
 	},
 	{
 		name: "full-and-tried-for-each-node", defect: "a full ClusterCIDR is searched again for every Node that it selects",
-		old:  "\tfor _, p := range full {\n\t\tb.notFull.Remove(p)\n\t}\n",
-		new:  "\t_ = full\n",
+		old:  "\tfor _, f := range found {\n\t\tb.close(f.pool, f.in)\n\t}\n",
+		new:  "\t_ = found\n",
 		test: testManyFull,
 	},
 	{
@@ -1187,8 +1205,8 @@ var mutants = []mutant{
 	},
 	{
 		name: "served-in-doubt", defect: "after a restore of etcd a Node that is back already gets other blocks than its machine uses",
-		old:  "case b.Undecided(name):",
-		new:  "case false:",
+		old:  "if b.Undecided(name) { // The next renewal",
+		new:  "if false { // The next renewal",
 		test: "./controllers/nodeipam TestDoubtAboutANodeThatIsBackAlready",
 	},
 	{
@@ -1546,12 +1564,6 @@ var mutants = []mutant{
 		name: "lost-and-written-again", defect: "blocks that may have been written are written again although somebody else has them by now, or their ClusterCIDR may not give them",
 		old: "\tcase e.read, b.lost(e):\n",
 		new: "\tcase e.read:\n",
-	},
-	{
-		name: "gives-way-and-takes-back", defect: "a Node whose every write is refused gives its blocks up for pending Nodes and takes them again at once",
-		old:  "\tb.giveWay(now)\n\treturn time.Second // the other Nodes first\n",
-		new:  "\tb.giveWay(now)\n\treturn 0\n",
-		test: "./controllers/nodeipam TestRefusedNodesAndClocksThatDiffer",
 	},
 	{
 		name: "read-of-one-that-goes", defect: "a Node that is being deleted keeps blocks that a read has shown not to be stored, and their ClusterCIDR with them",
