@@ -1288,7 +1288,7 @@ var mutants = []mutant{
 	},
 	{
 		name: "unkept-status-untold", defect: "a status that is answered with 200 and not kept is no problem for health",
-		old:  "if !allocator.StatusShows(withoutTimes(stored), withoutTimes(d.want)) {",
+		old:  "if !conditions.Shows(withoutTimes(stored), withoutTimes(d.want)) {",
 		new:  "if stored.Conditions == nil && d.due != true {",
 		test: "./controllers/nodeipam TestWritesThatAreNotKept",
 	},
