@@ -36,7 +36,7 @@ type participant struct {
 	program    *config.CompletedConfig
 	watches    *nodehealth.Watches
 	runs       restart.Runs
-	migration  *migration // nil if this controller does not take part in a leader migration
+	outer      *outer // nil if the program does not elect a leader
 
 	// sharesNodes is whether the program's informer of Nodes is one whose reads are monitored.
 	sharesNodes bool
@@ -122,8 +122,8 @@ func (p *participant) takePart(ctx context.Context) error {
 	if err != nil {
 		return fmt.Errorf("read the host name, which is part of the identity in the Lease: %w", err)
 	}
-	if err := p.follow(); err != nil {
-		return fmt.Errorf("follow the Lease of the leader migration: %w", err)
+	if p.outer != nil {
+		p.outer.begin() // Nothing of an earlier campaign writes any more.
 	}
 	times := p.program.ComponentConfig.Generic.LeaderElection
 	// The program's own client, which may write Leases: it writes its own.
@@ -132,9 +132,9 @@ func (p *participant) takePart(ctx context.Context) error {
 	if err != nil {
 		return fmt.Errorf("create the lock of Lease %s: %w", p.leaseName(), err)
 	}
-	lock := nestedLock{Interface: inner, leading: p.leading, seen: p.saw, wrote: p.wrote, around: p.migration}
+	lock := nestedLock{Interface: inner, leading: p.leading, seen: p.saw, wrote: p.wrote, around: p.outer}
 	retry := times.RetryPeriod.Duration
-	if p.migration != nil {
+	if p.outer != nil {
 		retry *= 2 // Each of the two Leases is that old at most.
 	}
 	if err := lease.CheckTimes(times.LeaseDuration.Duration, retry); err != nil {
@@ -156,17 +156,6 @@ func (p *participant) takePart(ctx context.Context) error {
 			},
 		},
 	}, p.lead)
-}
-
-// follow makes p look at the Lease of a leader migration from now on, if it takes part in one.
-func (p *participant) follow() (err error) {
-	if p.migration == nil {
-		p.migration, err = newMigration(p.program)
-	}
-	if p.migration != nil {
-		p.migration.begin() // Nothing of an earlier campaign writes any more.
-	}
-	return err
 }
 
 // saw notes the holder of the Lease, or why it cannot be read.
@@ -256,14 +245,14 @@ func (p *participant) credentials(ctx context.Context) (c *rest.Config, err erro
 // errLeadsNow makes the elector read the Lease again: it may have changed since it wanted to write.
 var errLeadsNow = errors.New("this program leads only now: trying again")
 
-// nestedLock is a lock that is read from the start, and written only once the program leads: until then a write waits. In a leader migration it is
-// renewed only while the program holds the shared Lease, too.
+// nestedLock is a lock that is read from the start, and written only once the program leads: until then a write waits. It is
+// renewed only while the program holds the Lease around it.
 type nestedLock struct {
 	resourcelock.Interface
 	leading <-chan struct{}
 	seen    func(holder string, err error)
 	wrote   func(err error)
-	around  *migration // may be nil
+	around  *outer // may be nil
 }
 
 // Unwrap lets package lease reach the lock inside.
