@@ -64,13 +64,28 @@ func newParticipant(r *registered, clientName string, program *config.CompletedC
 // Name implements the program's interface for controllers.
 func (*participant) Name() string { return Name }
 
-// mayLead lets the controller lead until ctx is done.
+// mayLead lets the controller lead until ctx is done. It does not wait.
 func (p *participant) mayLead(ctx context.Context) {
 	p.beginning.Do(func() {
 		p.waits(p.awaited(), nil)
-		close(p.leading)
 		context.AfterFunc(ctx, func() { close(p.over) })
+		go p.begin(ctx)
 	})
+}
+
+// begin looks at once under which identity the program leads. The controller writes its Lease for the first time up to two retry periods later: after a pause
+// in between, another process may be the leader, and would be taken for this one.
+func (p *participant) begin(ctx context.Context) {
+	if p.outer != nil && wait.PollUntilContextCancel(ctx, pause, true, func(ctx context.Context) (bool, error) {
+		err := p.outer.read(ctx)
+		if err != nil {
+			klog.FromContext(ctx).Info("The controller does not lead yet: trying again", "controller", Name, "why", err)
+		}
+		return err == nil, nil
+	}) != nil {
+		return // ctx is done.
+	}
+	close(p.leading)
 }
 
 func (p *participant) leaseName() string {

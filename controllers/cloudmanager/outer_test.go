@@ -82,6 +82,29 @@ func TestOuter(t *testing.T) {
 	}
 }
 
+// A process that is paused when its program has just begun to lead finds Leases that another one holds when it goes on. It must not take the other one for
+// itself.
+func TestPausedAtTheBeginning(t *testing.T) {
+	leases := fake.NewClientset().CoordinationV1().Leases("kube-system")
+	held := func(by string) {
+		put(t, leases, &coordinationv1.Lease{ObjectMeta: metav1.ObjectMeta{Namespace: "kube-system", Name: "program"}, Spec: coordinationv1.LeaseSpec{HolderIdentity: &by}})
+	}
+	p := newParticipant(newRegistered(), Name, completed(t, func(*config.Config) {}), nil)
+	p.outer = &outer{leases: leases, name: "program", program: "program"}
+	held("me")
+	p.mayLead(t.Context())
+	select {
+	case <-p.leading:
+	case <-time.After(time.Minute):
+		t.Fatal("it does not lead")
+	}
+	held("another one")
+	p.outer.begin()
+	if err := p.outer.read(t.Context()); !errors.Is(err, errDeposed) {
+		t.Errorf("got %v, want %v", err, errDeposed)
+	}
+}
+
 // Outside of a migration of this controller, its own Lease is held inside of the program's: an older version of the program, with another allocator, takes
 // only that one.
 func TestWhichLeaseIsAround(t *testing.T) {
@@ -134,6 +157,7 @@ func TestWhyTheLeaseIsNotWritten(t *testing.T) {
 	r := newRegistered()
 	p := newParticipant(r, Name, completed(t, func(*config.Config) {}), nil)
 	p.mayLead(t.Context())
+	<-p.leading
 	api := &answers{holder: "somebody"}
 	lock := nestedLock{Interface: api, leading: p.leading, seen: p.saw, wrote: p.wrote}
 	try := func(update error) {
