@@ -192,7 +192,7 @@ func (p *participant) wrote(err error) {
 	p.unwritten = err
 }
 
-// lead runs the controller while this process holds the Lease.
+// lead runs the controller while this process holds the Lease. A panic is an error: it must not end the controllers of the cloud.
 func (p *participant) lead(ctx context.Context, fence *lease.Fence) error {
 	defer func() {
 		p.waits(p.awaited(), nil)
@@ -200,6 +200,10 @@ func (p *participant) lead(ctx context.Context, fence *lease.Fence) error {
 		p.running = nil
 		p.mu.Unlock()
 	}()
+	return p.runs.Guard(ctx, func() error { return p.serveNodes(ctx, fence) })
+}
+
+func (p *participant) serveNodes(ctx context.Context, fence *lease.Fence) error {
 	p.waits("credentials", nil)
 	clientConfig, err := p.credentials(ctx)
 	if err != nil {

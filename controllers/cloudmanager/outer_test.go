@@ -105,6 +105,21 @@ func TestPausedAtTheBeginning(t *testing.T) {
 	}
 }
 
+// TestPanicIsAnError: a panic before the controller runs must not end the program. Health tells of it.
+func TestPanicIsAnError(t *testing.T) {
+	p := newParticipant(newRegistered(), Name, completed(t, func(*config.Config) {}), nil) // without a ClientBuilder
+	p.mayLead(t.Context())
+	<-p.leading
+	_, fence := lease.Wrap(&answers{})
+	if err := p.lead(t.Context(), fence); err == nil || !strings.Contains(err.Error(), "panic") {
+		t.Errorf("got %v, want a panic as an error", err)
+	}
+	const want = "the controller has ended by itself once"
+	if err := p.check(&http.Request{}); err == nil || !strings.Contains(err.Error(), want) {
+		t.Errorf("health says %v, want %q", err, want)
+	}
+}
+
 // Outside of a migration of this controller, its own Lease is held inside of the program's: an older version of the program, with another allocator, takes
 // only that one.
 func TestWhichLeaseIsAround(t *testing.T) {
@@ -200,4 +215,5 @@ func (a *answers) Get(context.Context) (*resourcelock.LeaderElectionRecord, []by
 	return &resourcelock.LeaderElectionRecord{HolderIdentity: a.holder}, nil, nil
 }
 func (a *answers) Update(context.Context, resourcelock.LeaderElectionRecord) error { return a.update }
+func (a *answers) Describe() string                                                { return "kube-system/node-ipam-controller" }
 func (a *answers) Identity() string                                                { return "me" }
