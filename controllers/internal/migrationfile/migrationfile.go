@@ -9,7 +9,8 @@ import (
 
 // Validate returns an error if a leader migration does not treat a controller and the one that it replaces alike. The shared Lease keeps two programs
 // from running both at the same time only if both are named: a controller that is not named runs under the Lease of its program alone. Names are
-// compared as they are, and of a name that is there twice the last one counts, as in package leadermigration.
+// compared as they are, and of a name that is there twice the last one counts, as in package leadermigration. The shared Lease must not be the
+// program's own, either: each of its two elections would take the other one for another process.
 func Validate(c config.GenericControllerManagerConfiguration, name, replaced string) error {
 	if !c.LeaderMigrationEnabled {
 		return nil
@@ -26,6 +27,8 @@ func Validate(c config.GenericControllerManagerConfiguration, name, replaced str
 	of, named := components[name]
 	ofReplaced, namedReplaced := components[replaced]
 	switch {
+	case c.LeaderElection.LeaderElect && c.LeaderMigration.LeaderName == c.LeaderElection.ResourceName:
+		return fmt.Errorf("leaderName in --leader-migration-config is %s, the Lease of this program itself (--leader-elect-resource-name): choose another name, %s", c.LeaderMigration.LeaderName, where)
 	case !named && !namedReplaced:
 		return nil
 	case !c.LeaderElection.LeaderElect:
