@@ -1090,8 +1090,8 @@ var mutants = []mutant{
 	{
 		name: "one-lease-for-both-elections", defect: "the shared Lease of a leader migration may be the program's own",
 		file: "controllers/internal/migrationfile/migrationfile.go",
-		old:  "case c.LeaderElection.LeaderElect && c",
-		new:  "case false && c",
+		old:  "if c.LeaderElection.LeaderElect && c",
+		new:  "if false && c",
 		test: "./controllers/internal/migrationfile TestValidate",
 	},
 
