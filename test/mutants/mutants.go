@@ -1076,6 +1076,43 @@ var mutants = []mutant{
 		test: testTermOnLease,
 	},
 
+	// A lease inside of another one.
+	{
+		name: "own-lease-alone", defect: "without a leader migration a cloud-controller-manager asks nobody whether another version of it leads",
+		file: "controllers/cloudmanager/outer.go",
+		old:  "\tif !generic.LeaderElection.LeaderElect {\n",
+		new:  "\tif !generic.LeaderElection.LeaderElect || !leadermigration.Enabled(&generic) {\n",
+		test: "./controllers/cloudmanager TestWhichLeaseIsAround",
+	},
+	{
+		name: "another-leader-is-this-one", defect: "after a pause at its beginning a cloud-controller-manager takes the next leader for itself",
+		file: "controllers/cloudmanager/campaign.go",
+		old:  "if p.outer != nil && wait",
+		new:  "if false && wait",
+		test: "./controllers/cloudmanager TestPausedAtTheBeginning",
+	},
+	{
+		name: "panic-ends-the-cloud", defect: "a panic before the controller runs ends a cloud-controller-manager",
+		file: "controllers/cloudmanager/campaign.go",
+		old:  "return p.runs.Guard(ctx, func() error { return p.serveNodes(ctx, fence) })",
+		new:  "return p.serveNodes(ctx, fence)",
+		test: "./controllers/cloudmanager TestPanicIsAnError",
+	},
+	{
+		name: "around-by-the-wall-clock", defect: "a wall clock that is set back in a pause prolongs the lease around",
+		file: "controllers/lease/lock.go",
+		old:  "max(f.renewed.wall.Add(f.duration).Sub(aroundExpires), f.renewed.monotonic+f.duration-f.aroundOver)",
+		new:  "f.renewed.wall.Add(f.duration).Sub(aroundExpires)",
+		test: testEnter,
+	},
+	{
+		name: "one-lease-for-both-elections", defect: "the shared Lease of a leader migration may be the program's own",
+		file: "controllers/internal/migrationfile/migrationfile.go",
+		old:  "if c.LeaderElection.LeaderElect && c",
+		new:  "if false && c",
+		test: "./controllers/internal/migrationfile TestValidate",
+	},
+
 	// etcd restored from a backup.
 	{
 		name: "restored-leader-ends", defect: "a leader whose lease went back ends, and its successor knows only what the backup has",
