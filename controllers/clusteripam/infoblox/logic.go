@@ -218,13 +218,11 @@ func (l *logic) heardOfCluster(cluster metav1.Object) {
 }
 
 func (l *logic) heardOfClaim(before, now *v1beta2.IPAddressClaim) {
-	if before != nil && ofInfoblox(before.Spec.PoolRef) {
-		if now == nil || now.UID != before.UID {
-			l.forgetClaim(before.UID)
-		}
-		if now == nil || now.Spec.PoolRef != before.Spec.PoolRef { // Not every API server refuses to change it.
-			l.refers(before, false)
-		}
+	if before != nil && (now == nil || now.UID != before.UID) {
+		l.forgetClaim(before.UID) // Whatever kind of pool it names by now.
+	}
+	if before != nil && ofInfoblox(before.Spec.PoolRef) && (now == nil || now.Spec.PoolRef != before.Spec.PoolRef) { // Not every API server refuses to change it.
+		l.refers(before, false)
 	}
 	if now != nil && ofInfoblox(now.Spec.PoolRef) {
 		l.names[now.UID] = nameOf(now)

@@ -692,3 +692,17 @@ func TestTakenRecordGoes(t *testing.T) {
 	w.goOn(2 * time.Minute)
 	w.want(t, "taken", "10.0.0.2 Ready")
 }
+// The claim of a pool is edited to another kind of pool, and removed by force. Nothing of it is remembered.
+func TestClaimOfAnotherKindIsForgotten(t *testing.T) {
+	w := newStory(t)
+	w.claim("x", "v4")
+	w.goOn(time.Minute)
+	w.editSpec(shell.IPAddressClaims, "x", `{"poolRef": {"kind": "InClusterIPPool", "name": "p"}}`)
+	w.goOn(time.Minute)
+	w.strip("x")
+	w.goOn(time.Minute)
+	if l := w.leader.logic; len(l.names)+len(l.prepared) > 0 {
+		t.Errorf("it still knows %v and %v", l.names, l.prepared)
+	}
+}
+
