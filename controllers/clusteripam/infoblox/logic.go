@@ -184,7 +184,7 @@ func (l *logic) Heard(c shell.Change) {
 	case shell.InfobloxIPPools:
 		l.Queue.Add(shell.KeyOf(c.Kind, c.Object()))
 		if c.Before != nil && c.Now != nil && paused(c.Before) != paused(c.Now) {
-			l.queueClaimsOf(nameOf(c.Now))
+			l.queueAllOf(nameOf(c.Now))
 		}
 	case shell.Secrets:
 		l.heardOfSecret(c.Object())

@@ -48,7 +48,7 @@ func (l *logic) lookAt(name types.NamespacedName) (p look) {
 	pool, ok := l.pools.Get(name.Namespace, name.Name)
 	if !ok {
 		delete(l.verdicts, name)
-		l.queueClaimsOf(name)
+		l.queueAllOf(name)
 		return p
 	}
 	instance := pool.Spec.InstanceRef.Name
@@ -126,15 +126,18 @@ func (l *logic) notePool(name types.NamespacedName, v *verdict) {
 	v.checked = l.Now()
 	if old := l.verdicts[name]; old == nil || old.ready != v.ready || old.inputs != v.inputs || old.message != v.message {
 		delete(l.full, name)
-		l.queueClaimsOf(name)
+		l.queueAllOf(name)
 	}
 	l.verdicts[name] = v
 	l.Queue.AddAfter(shell.Key{Kind: shell.InfobloxIPPools, Namespace: name.Namespace, Name: name.Name}, v.every())
 }
 
-func (l *logic) queueClaimsOf(pool types.NamespacedName) {
-	for name := range l.claimsOf[pool] {
-		l.Queue.Add(shell.Key{Kind: shell.IPAddressClaims, Namespace: name.Namespace, Name: name.Name})
+// queueAllOf queues the claims of a pool, and its IPAddresses, which may have none.
+func (l *logic) queueAllOf(pool types.NamespacedName) {
+	for _, names := range []map[types.NamespacedName]bool{l.claimsOf[pool], l.addressesOf[pool]} {
+		for name := range names {
+			l.Queue.Add(shell.Key{Kind: shell.IPAddressClaims, Namespace: name.Namespace, Name: name.Name})
+		}
 	}
 }
 

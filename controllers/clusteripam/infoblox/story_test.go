@@ -329,7 +329,7 @@ func TestIPAddressOfAnotherProgramWithoutClaim(t *testing.T) {
 		"no claim":           {func(*world) {}, []string{"y [10.0.0.6]"}, ""},
 		"in the way":         {func(w *world) { w.claim("x", "v6") }, []string{"x [fd00::1]", "y [10.0.0.6]"}, ""},
 		"the pool is gone":   {func(w *world) { w.takePool("v4") }, []string{"x [10.0.0.5]", "y [10.0.0.6]"}, "If there is one with the address 10.0.0.5 in Infoblox, delete it there."},
-		"the pool is paused": {func(w *world) { w.pausePool("v4") }, []string{"x [10.0.0.5]", "y [10.0.0.6]"}, ""},
+		"the pool is paused": {func(w *world) { w.pausePool("v4", true) }, []string{"x [10.0.0.5]", "y [10.0.0.6]"}, ""},
 		"the record is gone": {func(w *world) { w.grid.Do(http.MethodDelete, w.hosts()[0].Ref, nil, nil) }, []string{"y [10.0.0.6]"}, "has no host record x of this object"},
 	} {
 		t.Run(name, func(t *testing.T) {
@@ -355,8 +355,35 @@ func (w *world) takePool(name string) {
 	_ = w.delete(shell.InfobloxIPPools, inA(name), "")
 }
 
-func (w *world) pausePool(name string) {
-	_ = w.patch(shell.InfobloxIPPools, inA(name), shell.Patch{Body: fmt.Appendf(nil, `{"metadata": {"annotations": {%q: ""}}}`, v1beta2.AnnotationPaused)}, nil)
+func (w *world) pausePool(name string, paused bool) {
+	value := map[bool]string{true: `""`, false: "null"}[paused]
+	_ = w.patch(shell.InfobloxIPPools, inA(name), shell.Patch{Body: fmt.Appendf(nil, `{"metadata": {"annotations": {%q: %s}}}`, v1beta2.AnnotationPaused, value)}, nil)
+}
+
+// An IPAddress in the way of a claim is deleted while its pool is paused. It goes as soon as the pool is not paused any more, or is gone.
+func TestIPAddressOfAPausedPool(t *testing.T) {
+	for name, end := range map[string]func(*world){
+		"not paused any more": func(w *world) { w.pausePool("v4", false) },
+		"gone":                func(w *world) { w.takePool("v4") },
+	} {
+		t.Run(name, func(t *testing.T) {
+			w := newStory(t)
+			w.claim("x", "v4")
+			w.goOn(time.Minute)
+			w.leader.end()
+			w.strip("x")
+			w.claim("x", "v6")
+			w.elect()
+			w.pausePool("v4", true)
+			_ = w.delete(shell.IPAddresses, inA("x"), "")
+			w.goOn(time.Minute)
+			w.want(t, "x", "10.0.0.2 AllocationFailed")
+			end(w)
+			w.goOn(time.Minute)
+			w.want(t, "x", "fd00::1 Ready")
+			w.wantRecords(t, "x [fd00::1]")
+		})
+	}
 }
 
 // An IPAddress in the way cannot be released, because its InfobloxInstance is gone. The claim, of another pool and Infoblox, says so, and goes when it
