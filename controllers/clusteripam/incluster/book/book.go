@@ -62,6 +62,9 @@ type Book struct {
 	// started is whether all objects that exist are known. Nothing is reserved before.
 	started bool
 
+	// over are IPAddresses that a read has proved gone before the cache showed them, and when. The cache may be late, and show them yet.
+	over map[types.UID]time.Time
+
 	// What has happened since the last call of Changes:
 	touched map[Key]bool
 	// freed are pools in which waiting claims may be served now.
@@ -141,7 +144,7 @@ type holding struct {
 func New() *Book {
 	return &Book{
 		claims: map[Key]*claim{}, ghosts: map[Key][]*claim{}, addresses: map[Key]*address{}, pools: map[Key]*pool{}, clusters: map[Key]*cluster{},
-		touched: map[Key]bool{}, freed: map[*pool]bool{},
+		touched: map[Key]bool{}, freed: map[*pool]bool{}, over: map[types.UID]time.Time{},
 	}
 }
 
@@ -358,6 +361,8 @@ func (b *Book) SetAddress(o *v1beta2.IPAddress) {
 	switch {
 	case ok && a.object.UID != o.UID:
 		b.AddressGone(o.Namespace, o.Name, a.object.UID)
+	case !b.over[o.UID].IsZero():
+		return
 	case ok && !newer(o.ResourceVersion, a.object.ResourceVersion):
 		return
 	}
@@ -374,6 +379,7 @@ func (b *Book) SetAddress(o *v1beta2.IPAddress) {
 func (b *Book) AddressGone(namespace, name string, uid types.UID) {
 	key := ClaimKey(namespace, name)
 	a, ok := b.addresses[key]
+	delete(b.over, uid)
 	if !ok || a.object.UID != uid {
 		return
 	}

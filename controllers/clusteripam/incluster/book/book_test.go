@@ -376,6 +376,54 @@ func TestAClaimThatOthersHold(t *testing.T) {
 	s.has("b", Waiting, "")
 }
 
+// The cache of IPAddresses is late, and that of claims is not: a claim gets an IPAddress and releases it, and nothing of it is shown until the next claim of
+// the name has another address. It keeps that.
+func TestAnIPAddressIsShownAfterItsEnd(t *testing.T) {
+	for name, stored := range map[string]bool{"while the next one is created": false, "after the next one is created": true} {
+		t.Run(name, func(t *testing.T) {
+			s := newScript(t, "10.0.0.5-10.0.0.7")
+			s.claim("a", nil)
+			first := s.create("a", "first")
+			s.claim("a", s.deleting)
+			s.Done(s.next("a", "read"), Answer{Address: first}, s.now)
+			released := first.DeepCopy()
+			s.version++
+			released.ResourceVersion, released.Finalizers = strconv.Itoa(s.version), nil
+			s.Done(s.next("a", "patch"), Answer{Address: released}, s.now)
+			s.Done(s.next("a", "delete"), Answer{}, s.now)
+			s.Done(s.next("a", "read"), Answer{Result: NotFound}, s.now)
+			s.Done(s.next("a", "patch"), Answer{}, s.now)
+			s.ClaimGone("n", "a", "uid of a")
+			s.claim("b", nil)
+			s.create("b", "of b")
+			s.claim("a", func(o *v1beta2.IPAddressClaim) { o.UID = "second uid of a" })
+			if stored {
+				s.create("a", "second")
+			} else {
+				s.next("a", "create")
+			}
+			s.SetAddress(first)
+			s.has("a", Sent, "10.0.0.6")
+			s.claim("c", nil)
+			s.has("c", Reserved, "10.0.0.7")
+			if s.AddressGone("n", "a", first.UID); len(s.over) > 0 {
+				t.Errorf("it still knows %v", s.over)
+			}
+		})
+	}
+}
+
+// create has the API server create the IPAddress of a claim, and does not show it.
+func (s *script) create(claim, uid string) *v1beta2.IPAddress {
+	s.Helper()
+	r := s.next(claim, "create")
+	s.version++
+	o := r.Object.DeepCopy()
+	o.UID, o.ResourceVersion = types.UID(uid), strconv.Itoa(s.version)
+	s.Done(r, Answer{Address: o.DeepCopy()}, s.now)
+	return o
+}
+
 // Claims that come and go while an older one waits leave nothing behind.
 func TestTheQueueForgetsClaimsThatAreGone(t *testing.T) {
 	s := newScript(t, "10.0.0.5")

@@ -78,6 +78,8 @@ type claim struct {
 	read bool
 	// found is the IPAddress that a read has found and the cache does not show yet.
 	found *v1beta2.IPAddress
+	// answered is the IPAddress of the last answer to a create request or a read.
+	answered types.UID
 	// failingSince is when create requests began to be refused, and problem is what the API server said.
 	failingSince time.Time
 	problem      string

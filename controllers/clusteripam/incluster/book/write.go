@@ -4,6 +4,7 @@ import (
 	"cmp"
 	"encoding/json"
 	"fmt"
+	"maps"
 	"slices"
 	"time"
 
@@ -469,6 +470,7 @@ func (b *Book) created(c *claim, answer Answer, now time.Time) {
 	switch answer.Result {
 	case Stored:
 		c.stored, c.storedAt, c.problem, c.had = true, now, "", true
+		c.answers(answer.Address)
 	case Unknown, Exists:
 		c.read = true
 	default:
@@ -502,9 +504,11 @@ func (b *Book) readDone(r *Request, answer Answer, now time.Time) {
 	c := r.claim
 	b.touch(c.key)
 	over := !r.at.Before(c.maybeUntil)
+	c.answers(answer.Address)
 	switch o := answer.Address; {
 	case answer.Result == NotFound:
 		c.read, c.stored, c.found = false, false, nil
+		b.isOver(c, now)
 		if over {
 			b.absent(c)
 		}
@@ -527,6 +531,27 @@ func (b *Book) readDone(r *Request, answer Answer, now time.Time) {
 	if !c.gone {
 		b.settle(c)
 	}
+}
+
+// answers notes the IPAddress that an answer has.
+func (c *claim) answers(o *v1beta2.IPAddress) {
+	if o != nil {
+		c.answered = o.UID
+	}
+}
+
+// lateAtMost is for how long a cache may be behind. What it has not shown by then, it does not show at all.
+const lateAtMost = time.Hour
+
+// isOver notes that the last IPAddress of a claim is gone. If the cache shows it only now, the next claim of the name must not take it for its own: it would let
+// go the address that it has, and others would get that.
+func (b *Book) isOver(c *claim, now time.Time) {
+	a, shown := b.addresses[c.key]
+	if c.answered == "" || shown && a.object.UID == c.answered {
+		return
+	}
+	maps.DeleteFunc(b.over, func(_ types.UID, since time.Time) bool { return now.Sub(since) > lateAtMost })
+	b.over[c.answered], c.answered = now, ""
 }
 
 // absent notes that a claim has no IPAddress, and that no request can create one any more.
