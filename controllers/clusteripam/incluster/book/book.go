@@ -280,8 +280,10 @@ func (b *Book) overlap(p *pool) {
 		case listed && !shared:
 			o.overlaps = b.overlapping(o)
 			b.touch(o.key)
-		case listed:
+		case listed && o.overlaps[i].at != at:
 			o.overlaps[i].at = at
+			b.touch(o.key)
+		case listed:
 		case shared && i < atMost:
 			o.overlaps = slices.Insert(o.overlaps, i, overlap{p, at})
 			o.overlaps = o.overlaps[:min(len(o.overlaps), atMost)]
@@ -359,10 +361,10 @@ func (b *Book) SetAddress(o *v1beta2.IPAddress) {
 	key := claimOf(o)
 	a, ok := b.addresses[key]
 	switch {
-	case ok && a.object.UID != o.UID:
-		b.AddressGone(o.Namespace, o.Name, a.object.UID)
 	case !b.over[o.UID].IsZero():
 		return
+	case ok && a.object.UID != o.UID:
+		b.AddressGone(o.Namespace, o.Name, a.object.UID)
 	case ok && !newer(o.ResourceVersion, a.object.ResourceVersion):
 		return
 	}
@@ -377,9 +379,9 @@ func (b *Book) SetAddress(o *v1beta2.IPAddress) {
 
 // AddressGone notes that an IPAddress does not exist any more.
 func (b *Book) AddressGone(namespace, name string, uid types.UID) {
+	delete(b.over, uid)
 	key := ClaimKey(namespace, name)
 	a, ok := b.addresses[key]
-	delete(b.over, uid)
 	if !ok || a.object.UID != uid {
 		return
 	}

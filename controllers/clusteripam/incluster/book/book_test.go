@@ -479,6 +479,47 @@ func TestManyPoolsOverlap(t *testing.T) {
 	}
 }
 
+// The first address that two pools share changes with one of them. The other one names it, too.
+func TestPoolsShareAnotherAddress(t *testing.T) {
+	s := newScript(t, "10.0.0.1-10.0.0.9")
+	q := Key{kindPool, "n", "q"}
+	s.SetPool(&Pool{Kind: kindPool, ObjectMeta: s.meta("q"), Spec: v1alpha2.InClusterIPPoolSpec{Addresses: []string{"10.0.0.1-10.0.0.9"}, Prefix: 24}})
+	for _, change := range []struct {
+		first  int
+		writes bool
+	}{{5, true}, {7, true}, {7, false}} {
+		s.Changes()
+		s.changePool(func(p *Pool) { p.Spec.Addresses = []string{fmt.Sprintf("10.0.0.%d-10.0.0.9", change.first)} })
+		if got := slices.Contains(s.Changes(), q); got != change.writes {
+			t.Errorf("the first address is .%d: looked at again: %t", change.first, got)
+		}
+	}
+}
+
+// Two claims have one address, because another program has created the second IPAddress. The first is deleted, its machine runs, and somebody forces its
+// IPAddress away. It is created again when the second claim is gone.
+func TestAnAddressIsOneClaimsAloneAgain(t *testing.T) {
+	s := newScript(t, "10.0.0.5")
+	s.claim("a", nil)
+	first := s.address("a", "10.0.0.5")
+	s.claim("b", nil)
+	second := s.address("b", "10.0.0.5")
+	s.claim("a", func(o *v1beta2.IPAddressClaim) {
+		s.deleting(o)
+		o.Finalizers = append(o.Finalizers, "example.com/machine-runs")
+	})
+	s.AddressGone("n", "a", first.UID)
+	s.claim("b", s.deleting)
+	s.AddressGone("n", "b", second.UID)
+	s.next("a", "")
+	s.Changes()
+	s.ClaimGone("n", "b", "uid of b")
+	if !slices.Contains(s.Changes(), ClaimKey("n", "a")) {
+		t.Error("nobody looks at the claim again")
+	}
+	s.next("a", "create")
+}
+
 // Other programs write addresses in many ways. What can be read is held, and what cannot is told.
 func TestAddressesOfOthers(t *testing.T) {
 	for text, held := range map[string]string{

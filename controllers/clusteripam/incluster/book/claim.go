@@ -352,6 +352,9 @@ func (b *Book) let(c *claim) {
 	h.claims = slices.DeleteFunc(h.claims, func(o *claim) bool { return o == c })
 	p.usage.Free(at)
 	b.touch(p.key)
+	for _, o := range h.claims { // the address may be one claim's alone by now
+		b.touch(o.key)
+	}
 	b.dropped(p, at, h)
 }
 
