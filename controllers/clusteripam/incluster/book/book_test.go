@@ -382,15 +382,7 @@ func TestAnIPAddressIsShownAfterItsEnd(t *testing.T) {
 	for name, stored := range map[string]bool{"while the next one is created": false, "after the next one is created": true} {
 		t.Run(name, func(t *testing.T) {
 			s := newScript(t, "10.0.0.5-10.0.0.7")
-			s.claim("a", nil)
-			first := s.create("a", "first")
-			s.claim("a", s.deleting)
-			s.Done(s.next("a", "read"), Answer{Address: first}, s.now)
-			released := first.DeepCopy()
-			s.version++
-			released.ResourceVersion, released.Finalizers = strconv.Itoa(s.version), nil
-			s.Done(s.next("a", "patch"), Answer{Address: released}, s.now)
-			s.Done(s.next("a", "delete"), Answer{}, s.now)
+			first := s.endUnseen("a")
 			s.Done(s.next("a", "read"), Answer{Result: NotFound}, s.now)
 			s.Done(s.next("a", "patch"), Answer{}, s.now)
 			s.ClaimGone("n", "a", "uid of a")
@@ -411,6 +403,33 @@ func TestAnIPAddressIsShownAfterItsEnd(t *testing.T) {
 			}
 		})
 	}
+}
+
+// An IPAddress that is released goes, and another program creates one of its name at once. The claim does not wait for that one.
+func TestAnIPAddressTakesTheNameOfAReleasedOne(t *testing.T) {
+	s := newScript(t, "10.0.0.5")
+	other := s.endUnseen("a")
+	other.UID, other.OwnerReferences, other.Spec.ClaimRef.Name = "of another program", nil, "other"
+	s.SetAddress(other)
+	s.Done(s.next("a", "read"), Answer{Address: other}, s.now)
+	if r := s.next("a", "patch"); r.Key.Kind != v1beta2.KindIPAddressClaim {
+		t.Errorf("the next request is %v, want one that releases the claim", r)
+	}
+}
+
+// endUnseen lets a claim get an IPAddress and delete it, and shows nothing of that. Whether it is gone is to be read.
+func (s *script) endUnseen(claim string) *v1beta2.IPAddress {
+	s.Helper()
+	s.claim(claim, nil)
+	first := s.create(claim, "first")
+	s.claim(claim, s.deleting)
+	s.Done(s.next(claim, "read"), Answer{Address: first}, s.now)
+	released := first.DeepCopy()
+	s.version++
+	released.ResourceVersion, released.Finalizers = strconv.Itoa(s.version), nil
+	s.Done(s.next(claim, "patch"), Answer{Address: released}, s.now)
+	s.Done(s.next(claim, "delete"), Answer{}, s.now)
+	return first
 }
 
 // create has the API server create the IPAddress of a claim, and does not show it.

@@ -504,18 +504,37 @@ func (b *Book) readDone(r *Request, answer Answer, now time.Time) {
 	c := r.claim
 	b.touch(c.key)
 	over := !r.at.Before(c.maybeUntil)
-	c.answers(answer.Address)
-	switch o := answer.Address; {
+	switch {
 	case answer.Result == NotFound:
 		c.read, c.stored, c.found = false, false, nil
 		b.isOver(c, now)
 		if over {
 			b.absent(c)
 		}
-	case answer.Result != Stored || o == nil:
+	case answer.Result == Stored && answer.Address != nil:
+		b.readFound(c, answer.Address, over, now)
+	default:
 		return
+	}
+	if !c.gone {
+		b.settle(c)
+	}
+}
+
+// readFound notes the IPAddress that a read has found. over: no create request could arrive any more when it was sent.
+func (b *Book) readFound(c *claim, o *v1beta2.IPAddress, over bool, now time.Time) {
+	if o.UID != c.answered {
+		b.isOver(c, now)
+	}
+	c.answers(o)
+	switch {
 	case c.gone:
 		c.found, c.storedAt = o, now
+	case c.state == Released && !c.owns(o): // Its own is gone: this one has its name.
+		c.read, c.stored, c.found = false, false, nil
+		if over {
+			c.maybeUntil = time.Time{}
+		}
 	case c.state == Assigned || c.state == Released:
 		c.read, c.found, c.storedAt = false, o, now
 	case c.owns(o):
@@ -527,9 +546,6 @@ func (b *Book) readDone(r *Request, answer Answer, now time.Time) {
 			c.maybeUntil, c.state = time.Time{}, Refused
 		}
 		c.problem = fmt.Sprintf("an IPAddress of the same name belongs to the claim %s", o.Spec.ClaimRef.Name)
-	}
-	if !c.gone {
-		b.settle(c)
 	}
 }
 
