@@ -155,7 +155,7 @@ func poolOf(namespace string, r v1beta2.IPPoolReference) types.NamespacedName {
 func (l *logic) Fill() {
 	for _, a := range l.addresses.List() {
 		l.heardOfAddress(nil, a)
-		if name, ok := recordOf(a); ok && a.DeletionTimestamp != nil && ofInfoblox(a.Spec.PoolRef) { // It may have no claim of its own.
+		if name, ok := recordOf(a); ok && isLeaving(a) && ofInfoblox(a.Spec.PoolRef) { // It may have no claim of its own.
 			l.recordState(name).unsettle(false, l.Now())
 		}
 	}
@@ -337,7 +337,7 @@ func (l *logic) Known(claim types.UID) *host.Known {
 	known := &host.Known{Namespace: name.Namespace, Leaves: l.leaving[claim]}
 	if c, ok := l.claims.Get(name.Namespace, name.Name); ok {
 		known.Leaves = known.Leaves || c.DeletionTimestamp != nil
-		if a, ok := l.addresses.Get(name.Namespace, name.Name); ok && owns(c, a) {
+		if a, ok := l.addresses.Get(name.Namespace, name.Name); ok && l.owns(c, a) {
 			known.Address = l.firstOf(a)
 		}
 	}

@@ -106,10 +106,10 @@ func (l *logic) straysOf(pool types.NamespacedName) string {
 	var all []string
 	for name := range l.addressesOf[pool] {
 		a, ok := l.addresses.Get(name.Namespace, name.Name)
-		if !ok || a.DeletionTimestamp != nil || !slices.Contains(a.Finalizers, v1beta2.FinalizerProtectAddress) {
+		if !ok || isLeaving(a) || !slices.Contains(a.Finalizers, v1beta2.FinalizerProtectAddress) {
 			continue
 		}
-		if c, ok := l.claims.Get(name.Namespace, name.Name); !ok || l.claims.Broken(c) == nil && !owns(c, a) {
+		if c, ok := l.claims.Get(name.Namespace, name.Name); !ok || l.claims.Broken(c) == nil && !l.owns(c, a) {
 			all = append(all, name.Name)
 		}
 	}

@@ -73,6 +73,8 @@ func (w *world) judge() {
 			if has = w.allocated(a); c.Status.AddressRef.Name != "" {
 				w.told[c.UID] = has
 			}
+		} else if slices.ContainsFunc(addresses, func(a *v1beta2.IPAddress) bool { return w.edited[a.UID] != "" && a.Spec.Address == has }) {
+			w.spoilt[string(c.UID)] = true // It was forced away, and somebody has edited another one so that it has this address.
 		}
 		if has == "" {
 			continue
