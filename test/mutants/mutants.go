@@ -2508,6 +2508,13 @@ var mutants = []mutant{
 		test: "./controllers/clusteripam/infoblox TestIPAddressOfAPausedPool",
 	},
 	{
+		name: "infoblox-releases-anothers", defect: "the release of an IPAddress that somebody has edited takes the address of another claim out of the host record that they share",
+		file: "controllers/clusteripam/infoblox/host/decide.go",
+		old:  "if owned := r.ownedBy(c.UID, w); !slices.Contains(owned, c.Address) {",
+		new:  "if owned := r.ownedBy(c.UID, w); !slices.Contains(r.Addresses(), c.Address) {",
+		test: "./controllers/clusteripam/infoblox/host TestRelease",
+	},
+	{
 		name: "infoblox-capitals", defect: "host records whose names differ only in capitals are two",
 		file: "controllers/clusteripam/infoblox/host/names.go",
 		old:  "\tn.Hostname, n.Machine, n.DNSZone = fold(n.Hostname), fold(n.Machine), fold(n.DNSZone)\n",
