@@ -405,10 +405,18 @@ func TestAnIPAddressIsShownAfterItsEnd(t *testing.T) {
 	}
 }
 
-// An IPAddress that is released goes, and another program creates one of its name at once. The claim does not wait for that one.
+// An IPAddress whose create was not answered is released and goes, and another program creates one of its name. The claim does not wait for that one.
 func TestAnIPAddressTakesTheNameOfAReleasedOne(t *testing.T) {
 	s := newScript(t, "10.0.0.5")
-	other := s.endUnseen("a")
+	s.claim("a", nil)
+	r := s.next("a", "create")
+	s.now = s.now.Add(10 * time.Second)
+	s.Done(r, Answer{Result: Unknown, Until: s.now}, s.now)
+	first := s.address("a", "10.0.0.5")
+	s.claim("a", s.deleting)
+	s.endAddress("a", first)
+	s.AddressGone("n", "a", first.UID)
+	other := first.DeepCopy()
 	other.UID, other.OwnerReferences, other.Spec.ClaimRef.Name = "of another program", nil, "other"
 	s.SetAddress(other)
 	s.Done(s.next("a", "read"), Answer{Address: other}, s.now)
@@ -424,12 +432,18 @@ func (s *script) endUnseen(claim string) *v1beta2.IPAddress {
 	first := s.create(claim, "first")
 	s.claim(claim, s.deleting)
 	s.Done(s.next(claim, "read"), Answer{Address: first}, s.now)
-	released := first.DeepCopy()
-	s.version++
-	released.ResourceVersion, released.Finalizers = strconv.Itoa(s.version), nil
-	s.Done(s.next(claim, "patch"), Answer{Address: released}, s.now)
-	s.Done(s.next(claim, "delete"), Answer{}, s.now)
+	s.endAddress(claim, first)
 	return first
+}
+
+// endAddress has the API server carry out what a claim does to end its IPAddress.
+func (s *script) endAddress(claim string, o *v1beta2.IPAddress) {
+	s.Helper()
+	o = o.DeepCopy()
+	s.version++
+	o.ResourceVersion, o.Finalizers = strconv.Itoa(s.version), nil
+	s.Done(s.next(claim, "patch"), Answer{Address: o}, s.now)
+	s.Done(s.next(claim, "delete"), Answer{}, s.now)
 }
 
 // create has the API server create the IPAddress of a claim, and does not show it.
