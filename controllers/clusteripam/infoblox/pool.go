@@ -150,9 +150,6 @@ func (l *logic) sourceOf(p *v1alpha1.InfobloxIPPool) (from source, client WAPI, 
 	subnets, problem := subnetsOf(p)
 	instance := p.Spec.InstanceRef.Name
 	s := l.servers[instance]
-	if _, exists := l.instances.Get("", instance); !exists { // It is not forgotten yet.
-		s = nil
-	}
 	switch {
 	case problem != "":
 		return from, nil, notReady(reasonInvalid, "%s", problem), inputs

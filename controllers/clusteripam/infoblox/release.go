@@ -348,7 +348,7 @@ func (l *logic) clientOf(ctx context.Context, c released) (client WAPI, err erro
 	l.Lock.With(func() {
 		_, exists = l.instances.Get("", c.instance)
 		s := l.servers[c.instance]
-		if checked = s != nil; exists && checked && s.ready { // Any other Infoblox would answer that it has no such record.
+		if checked = s != nil; checked && s.ready { // Any other Infoblox would answer that it has no such record.
 			client = s.client
 		}
 	})
