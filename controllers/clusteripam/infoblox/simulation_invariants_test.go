@@ -130,9 +130,12 @@ func (w *world) allocated(a *v1beta2.IPAddress) string {
 	return cmp.Or(w.edited[a.UID], a.Spec.Address)
 }
 
-// nameInUse reports whether there is a host record of the name that a claim wishes, or one of the claim, in which nobody knows which address is whose.
+// nameInUse reports whether there is a host record of the name that a claim wishes, or had when it was served, or one of the claim, in which nobody knows
+// which address is whose.
 func (w *world) nameInUse(c *v1beta2.IPAddressClaim) bool {
-	return slices.ContainsFunc(w.hosts(), func(r host.Record) bool { return r.Name == c.Annotations[v1alpha1.AnnotationHostname] || r.Of(c.UID) })
+	return slices.ContainsFunc(w.hosts(), func(r host.Record) bool {
+		return r.Name == c.Annotations[v1alpha1.AnnotationHostname] || served(c) && r.Name == c.Annotations[annotationName] || r.Of(c.UID)
+	})
 }
 
 // unclear reports whether another claim in the host record of a claim waits until somebody has removed addresses from it: nobody knows which is whose.
