@@ -152,6 +152,9 @@ func (l *logic) begin(ctx context.Context, c released) error {
 	if begun {
 		return nil
 	}
+	if c.address.Annotations[annotationReleasedBy] != "" {
+		return writes.Later(time.Second)
+	}
 	annotations := map[string]any{annotationReleasedBy: c.about.GetUID()}
 	if _, ok := recordOf(c.address); !ok { // Another program has created the IPAddress.
 		annotations[annotationPlace], annotations[annotationName] = c.String(), c.name
