@@ -467,7 +467,8 @@ func (w *world) judgeClaim(p *process, key Key) {
 	ready := find(c.Status.Conditions, v1beta2.ConditionReady)
 	switch {
 	case c.DeletionTimestamp != nil:
-		if heldByOthers(c) && (a != nil || p.book.claims[key].had || p.book.claims[key].unresolved()) { // or its pool is gone, so the IPAddress cannot be created again
+		known := p.book.claims[key]
+		if heldByOthers(c) && (a != nil || known.had || known.unresolved() || known.state == Released) { // or its pool is gone, so the IPAddress cannot be created again
 			w.cover("an address waits for the finalizers of others")
 			return
 		}
