@@ -38,6 +38,7 @@ func TestReference(t *testing.T) {
 				t: t, Rand: rand.New(rand.NewPCG(seed, 0)), b: New(), reference: newReference(), seen: seen, now: time.Unix(100_000, 0),
 				clusterCIDRs: map[string]*networkingv1.ClusterCIDR{}, nodes: map[string]*v1.Node{}, line: map[string]bool{}, due: map[string]bool{},
 			}
+			w.begin()
 			for range 300 {
 				w.move()
 			}
@@ -48,7 +49,7 @@ func TestReference(t *testing.T) {
 	if t.Failed() || *seedsFlag < 200 {
 		return
 	}
-	for _, what := range []string{"allocated", "pending", "awaits its finalizer", "kept", "chosen again", "gave way", "reclaimed", "undecided", "restart"} {
+	for _, what := range []string{"allocated", "pending", "awaits its finalizer", "kept", "chosen again", "gave way", "reclaimed", "undecided", "restart", "many opened"} {
 		if seen[what] == 0 {
 			t.Errorf("no history has: %s", what)
 		}
@@ -68,6 +69,7 @@ type world struct {
 	missed       bool            // something is still to be recorded, so nothing is decided
 	renewals     Renewals
 	now          time.Time
+	names        int // how many names of ClusterCIDRs there are
 	uids         int
 	told         []string
 	seen         map[string]int // how often what happened in all histories
@@ -99,6 +101,9 @@ func (w *world) decide() {
 		return
 	}
 	h := w.holdings()
+	if len(w.b.opened) > maxOpen {
+		w.seen["many opened"]++
+	}
 	want := w.reference.decide(h, w.oldestFirst())
 	w.b.AllocatePending()
 	w.judge(want, h)
@@ -204,6 +209,15 @@ func (w *world) judgeReasons(h holdings) {
 		said, want := w.b.pending[name], w.why(h, w.nodes[name])
 		if got := saidOf(said); !slices.EqualFunc(got, want, saying.holds) || (len(w.pools) == 0) != (said.why == "NoClusterCIDR") {
 			w.fail("Node %s is pending because of %s %v, want %v", name, said.why, got, want)
+		}
+	}
+}
+
+// begin creates ClusterCIDRs in a few histories, so that one release opens more of them than are looked at one by one.
+func (w *world) begin() {
+	if w.names = one(w, 6, 6, 6, 6, 6, 6, 6, 2*maxOpen); w.names > maxOpen {
+		for range 2 * w.names {
+			w.createClusterCIDR()
 		}
 	}
 }
@@ -341,7 +355,7 @@ func (w *world) createClusterCIDR() {
 		spec.IPv6PerNodeHostBits = &hostBits
 	}
 	spec.ExcludedCIDRs = w.exclusions(spec)
-	cc := ClusterCIDR(fmt.Sprint("p", w.IntN(6)), spec)
+	cc := ClusterCIDR(fmt.Sprint("p", w.IntN(w.names)), spec)
 	if cc.UID = w.uid(); w.IntN(6) == 0 {
 		NoFinalizer(cc)
 	}
@@ -593,7 +607,7 @@ func (w *world) reserve(n *v1.Node) {
 	}
 	r, ok, _ := w.b.Allocate(n)
 	if c := want[n.Name]; ok != (len(c.blocks) > 0) || r.ClusterCIDR != c.pool || !slices.Equal(r.Blocks, c.blocks) {
-		w.fail("Node %s is allocated %v, want %v", n.Name, r, c)
+		w.fail("Node %s is allocated %v of %q, want %v of %q", n.Name, r.Blocks, r.ClusterCIDR, c.blocks, c.pool)
 	}
 	if kept {
 		w.seen["kept"]++ // and nothing is decided
