@@ -28,6 +28,7 @@ up() {
 		rm -rf "$dir"
 		mkdir "$dir"
 		echo "$made_by" >"$marker"
+		: >"$dir/log"
 		# A session of its own, so that it survives this terminal.
 		setsid bin/local-cluster env --dir="$dir/cluster" </dev/null >"$dir/log" 2>&1 &
 		echo $! >"$dir/pid"

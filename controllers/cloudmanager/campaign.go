@@ -326,9 +326,13 @@ func (l nestedLock) writeAround(ctx context.Context, record resourcelock.LeaderE
 			klog.FromContext(ctx).Error(err, "This process ends", "controller", Name)
 			klog.FlushAndExit(klog.ExitFlushTimeout, 1)
 		}
-		if err != nil {
-			return err
+		if err == nil {
+			err = write(ctx, record)
 		}
+		if err == nil {
+			l.around.leads()
+		}
+		return err
 	}
 	return write(ctx, record)
 }

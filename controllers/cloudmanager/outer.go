@@ -33,7 +33,8 @@ type outer struct {
 
 	mu       sync.Mutex
 	identity string     // that identity, which does not change while the process lives; empty before the program was seen to hold both
-	term     *outerTerm // the term of the Lease in which this controller leads; nil before its first look
+	term     *outerTerm // the term of the Lease in which this controller leads; nil before it has its own Lease
+	last     outerTerm  // the term that was last read
 	around   lease.Around
 }
 
@@ -79,8 +80,17 @@ func (o *outer) begin() {
 	o.term = nil
 }
 
+// leads notes that this controller has its own Lease, in the term that was read last. Before that it may be any: nobody starts anew who has not begun.
+func (o *outer) leads() {
+	o.mu.Lock()
+	defer o.mu.Unlock()
+	if o.term == nil {
+		o.term = new(o.last)
+	}
+}
+
 // read reads the Lease, and in a migration that of the program, before this controller's own is written. It returns an error while the program does not
-// hold them, and once it is in another term than at first: an allocator of another process may have led in between, so the controller has to start anew.
+// hold them, and once it is in another term than the one in which this controller began: an allocator of another process may have led in between, so the controller has to start anew.
 func (o *outer) read(ctx context.Context) error {
 	l, err := o.get(ctx, o.name)
 	if err != nil {
@@ -105,7 +115,7 @@ func (o *outer) read(ctx context.Context) error {
 	case o.term != nil && term != *o.term:
 		return fmt.Errorf("the Lease %s/%s was released, deleted or held by somebody else after this controller had begun to lead, so the controller starts anew", l.Namespace, o.name)
 	}
-	o.identity, o.term = holder, &term
+	o.identity, o.last = holder, term
 	o.around = lease.Around{
 		UID: l.UID, Transitions: int(term.transitions),
 		Expires: ptr.Deref(l.Spec.RenewTime, metav1.MicroTime{}).Add(time.Duration(ptr.Deref(l.Spec.LeaseDurationSeconds, 0)) * time.Second),

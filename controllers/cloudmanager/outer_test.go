@@ -33,16 +33,18 @@ func TestOuter(t *testing.T) {
 	for name, tc := range map[string]struct {
 		own, shared []holds // one after the other
 		anew        bool    // begins anew before the last one
+		waits       bool    // has no Lease of its own yet
 		want        int     // seconds from start to the end of the last one
 		wantErr     string
 	}{
-		"held":                 {own: []holds{{by: "me"}}, shared: []holds{{by: "me", acquired: 1, renewed: 1}}, want: 16},
-		"renewed":              {own: []holds{{by: "me"}, {by: "me"}}, shared: []holds{{by: "me", acquired: 1, renewed: 1}, {by: "me", acquired: 1, renewed: 3}}, want: 18},
-		"not won yet":          {own: []holds{{by: "me"}}, shared: []holds{{by: "kcm"}}, wantErr: `is held by "kcm", and cloud-controller-manager by "me"`},
-		"released":             {own: []holds{{by: "me"}}, shared: []holds{{}}, wantErr: "is held by nobody"},
-		"lost":                 {own: []holds{{by: "me"}, {by: "me"}}, shared: []holds{{by: "me", renewed: 1}, {by: "kcm", acquired: 30, renewed: 30}}, wantErr: "does not hold both"},
-		"lost and won again":   {own: []holds{{by: "me"}, {by: "me"}}, shared: []holds{{by: "me", renewed: 1}, {by: "me", acquired: 60, renewed: 60}}, wantErr: "starts anew"},
-		"the same, afterwards": {own: []holds{{by: "me"}, {by: "me"}}, shared: []holds{{by: "me", renewed: 1}, {by: "me", acquired: 60, renewed: 60}}, anew: true, want: 75},
+		"held":                     {own: []holds{{by: "me"}}, shared: []holds{{by: "me", acquired: 1, renewed: 1}}, want: 16},
+		"renewed":                  {own: []holds{{by: "me"}, {by: "me"}}, shared: []holds{{by: "me", acquired: 1, renewed: 1}, {by: "me", acquired: 1, renewed: 3}}, want: 18},
+		"not won yet":              {own: []holds{{by: "me"}}, shared: []holds{{by: "kcm"}}, wantErr: `is held by "kcm", and cloud-controller-manager by "me"`},
+		"released":                 {own: []holds{{by: "me"}}, shared: []holds{{}}, wantErr: "is held by nobody"},
+		"lost":                     {own: []holds{{by: "me"}, {by: "me"}}, shared: []holds{{by: "me", renewed: 1}, {by: "kcm", acquired: 30, renewed: 30}}, wantErr: "does not hold both"},
+		"lost and won again":       {own: []holds{{by: "me"}, {by: "me"}}, shared: []holds{{by: "me", renewed: 1}, {by: "me", acquired: 60, renewed: 60}}, wantErr: "starts anew"},
+		"the same, afterwards":     {own: []holds{{by: "me"}, {by: "me"}}, shared: []holds{{by: "me", renewed: 1}, {by: "me", acquired: 60, renewed: 60}}, anew: true, want: 75},
+		"the same, while it waits": {own: []holds{{by: "me"}, {by: "me"}}, shared: []holds{{by: "me", renewed: 1}, {by: "me", acquired: 60, renewed: 60}}, waits: true, want: 75},
 		// As client-go's elector does when it wanted to renew the Lease, and finds it released by another process.
 		"won again with the time of before": {own: []holds{{by: "me"}, {by: "me"}}, shared: []holds{{by: "me", renewed: 1}, {by: "me", renewed: 60, transitions: 2}}, wantErr: "starts anew"},
 		"deleted and made anew":             {own: []holds{{by: "me"}, {by: "me"}}, shared: []holds{{by: "me", renewed: 1}, {by: "me", renewed: 60, uid: "second"}}, wantErr: "starts anew"},
@@ -62,7 +64,9 @@ func TestOuter(t *testing.T) {
 				if tc.anew && i == len(tc.own)-1 {
 					m.begin()
 				}
-				err = m.read(t.Context())
+				if err = m.read(t.Context()); err == nil && !tc.waits {
+					m.leads()
+				}
 			}
 			switch {
 			case tc.wantErr != "":

@@ -35,10 +35,10 @@ func TestIdle(t *testing.T) {
 		{createNodes, []string{fmt.Sprint(nodes), "n"}},
 		{counts, []string{"a", "ipv4", "total=1024", fmt.Sprintf("allocated=%d", nodes+1)}},
 		{set, []string{"cc", "a", "disabled"}},
+		{condition, []string{"a", "Ready", "False", "Disabled"}},
 		{createNodes, []string{"20", "waiting"}},
 
 		// All that there is to write about them has been written.
-		{condition, []string{"a", "Ready", "False", "Disabled"}},
 		{condition, []string{"a", "Conflicted", "True", "Overlap"}},
 		{condition, []string{"full", "Ready", "True", "Available"}},
 		{condition, []string{"off", "Ready", "False", "Disabled"}},

@@ -16,17 +16,24 @@ import (
 	"github.com/multicidr/controller-manager/test/controlplane"
 )
 
-// defect is a file of package nodeipam with a function that panics three times.
+// defect is a file of package nodeipam with a function that panics in the first three Controllers, perhaps in several workers of each.
 const defect = `package nodeipam
 
-import "sync/atomic"
+import "sync"
 
-var poisoned atomic.Int32
+var poisoned = struct {
+	sync.Mutex
+	controllers map[*Controller]bool
+}{controllers: map[*Controller]bool{}}
 
-func poison(name string) {
-	if name == "poison" && poisoned.Add(1) <= 3 {
-		panic("poison")
+func poison(c *Controller, name string) {
+	poisoned.Lock()
+	defer poisoned.Unlock()
+	if name != "poison" || len(poisoned.controllers) == 3 && !poisoned.controllers[c] {
+		return
 	}
+	poisoned.controllers[c] = true
+	panic("poison")
 }
 `
 
@@ -47,7 +54,7 @@ func TestPanic(t *testing.T) {
 		t.Fatalf("syncNode is not once in %s", file)
 	}
 	binary := buildWith(t, map[string]string{
-		file:                                   strings.Replace(string(source), function, function+"\tpoison(name)\n", 1),
+		file:                                   strings.Replace(string(source), function, function+"\tpoison(c, name)\n", 1),
 		"../../controllers/nodeipam/defect.go": defect,
 	})
 	if err := c.stopManager((*controlplane.Process).Stop); err != nil {
