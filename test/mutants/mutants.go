@@ -2536,6 +2536,13 @@ var mutants = []mutant{
 		test: "./controllers/clusteripam/infoblox TestClaimIsStrippedWhileItIsReleased",
 	},
 	{
+		name: "infoblox-delete-forgotten", defect: "an IPAddress that lost its finalizer before its DELETE failed stays for ever, in the way of the next claim",
+		file: "controllers/clusteripam/infoblox/release.go",
+		old:  "FinalizerProtectAddress); missing && address.DeletionTimestamp != nil {",
+		new:  "FinalizerProtectAddress); missing {",
+		test: "./controllers/clusteripam/infoblox TestClaimIsStrippedWhileItIsReleased",
+	},
+	{
 		name: "infoblox-new-leader-knows-no-place", defect: "a new leader does not wait for the DELETE of the last one if another program has created the IPAddress",
 		file: "controllers/clusteripam/infoblox/release.go",
 		old:  "if _, ok := recordOf(c.address); !ok {",

@@ -183,7 +183,8 @@ func (l *logic) releaseOrphan(ctx context.Context, address *v1beta2.IPAddress) e
 	if rests {
 		return nil
 	}
-	if _, missing := without(address.Finalizers, v1beta2.FinalizerProtectAddress); missing {
+	// Without its finalizer, its release is over, but the DELETE may not have arrived.
+	if _, missing := without(address.Finalizers, v1beta2.FinalizerProtectAddress); missing && address.DeletionTimestamp != nil {
 		return nil
 	}
 	if copied { // The host record is not this IPAddress's.

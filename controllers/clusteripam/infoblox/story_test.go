@@ -510,8 +510,10 @@ func TestClaimIsStrippedWhileItIsReleased(t *testing.T) {
 	}{
 		"before the record is gone":                  {annotationReleasedBy, false},
 		"before the record is gone, another process": {annotationReleasedBy, true},
-		"after that":                  {`"finalizers"`, false},
-		"after that, another process": {`"finalizers"`, true},
+		"after that":                                    {`"finalizers"`, false},
+		"after that, another process":                   {`"finalizers"`, true},
+		"before the IPAddress is gone":                  {"delete IPAddress", false},
+		"before the IPAddress is gone, another process": {"delete IPAddress", true},
 	} {
 		t.Run(name, func(t *testing.T) {
 			w := newStory(t)
