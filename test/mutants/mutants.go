@@ -1983,13 +1983,6 @@ var mutants = []mutant{
 		test: "./controllers/clusteripam/incluster/book TestAnIPAddressIsShownAfterItsEnd",
 	},
 	{
-		name: "pool-over-for-ever", defect: "an IPAddress that was gone before the cache showed it is remembered for ever",
-		file: "controllers/clusteripam/incluster/book/book.go",
-		old:  "\tdelete(b.over, uid)\n",
-		new:  "",
-		test: "./controllers/clusteripam/incluster/book TestAnIPAddressIsShownAfterItsEnd",
-	},
-	{
 		name: "pool-overlap-unheard", defect: "a pool goes on naming an address that it shared with another pool until that was changed",
 		file: "controllers/clusteripam/incluster/book/book.go",
 		old:  "\t\t\to.overlaps[i].at = at\n\t\t\tb.touch(o.key)\n",
@@ -2009,6 +2002,20 @@ var mutants = []mutant{
 		old:  "\tcase c.state == Released && !c.owns(o): //",
 		new:  "\tcase c.state == Released && o.UID == \"\": //",
 		test: "./controllers/clusteripam/incluster/book TestAnIPAddressTakesTheNameOfAReleasedOne",
+	},
+	{
+		name: "pool-over-forgotten", defect: "an IPAddress that is gone counts as the next claim's if the cache says that it is gone before it shows it",
+		file: "controllers/clusteripam/incluster/book/book.go",
+		old:  "\tkey := ClaimKey(namespace, name)\n\ta, ok := b.addresses[key]\n",
+		new:  "\tdelete(b.over, uid)\n\tkey := ClaimKey(namespace, name)\n\ta, ok := b.addresses[key]\n",
+		test: "./controllers/clusteripam/incluster/book TestAnIPAddressIsShownAfterItsEnd",
+	},
+	{
+		name: "pool-over-for-ever", defect: "IPAddresses that were gone before the cache showed them are remembered for ever",
+		file: "controllers/clusteripam/incluster/book/write.go",
+		old:  "now.Sub(since) > lateAtMost",
+		new:  "now.Before(since)",
+		test: "./controllers/clusteripam/incluster/book TestAnIPAddressIsShownAfterItsEnd",
 	},
 	{
 		name: "pool-queue-keeps-gone", defect: "claims that are gone stay in the queue of their pool for as long as an older one waits",
