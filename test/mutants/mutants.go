@@ -2573,9 +2573,16 @@ var mutants = []mutant{
 	{
 		name: "infoblox-releases-anothers", defect: "the release of an IPAddress that somebody has edited takes the address of another claim out of the host record that they share",
 		file: "controllers/clusteripam/infoblox/host/decide.go",
-		old:  "if owned := r.ownedBy(c.UID, w); !slices.Contains(owned, c.Address) {",
-		new:  "if owned := r.ownedBy(c.UID, w); !slices.Contains(r.Addresses(), c.Address) {",
+		old:  "\tcase slices.Contains(owned, c.Address):\n",
+		new:  "\tcase slices.Contains(r.Addresses(), c.Address):\n",
 		test: "./controllers/clusteripam/infoblox/host TestRelease",
+	},
+	{
+		name: "infoblox-edited-unseen", defect: "the release of a claim takes the address of another one out of the host record that they share, because somebody has edited that one's IPAddress",
+		file: "controllers/clusteripam/infoblox/host/decide.go",
+		old:  "\t\treturn nil, false\n\t}\n\tgone = owned",
+		new:  "\t\treturn owned, false\n\t}\n\tgone = owned",
+		test: "./controllers/clusteripam/infoblox TestIPAddressIsEditedUnseen",
 	},
 	{
 		name: "infoblox-capitals", defect: "host records whose names differ only in capitals are two",

@@ -291,9 +291,14 @@ func (l *logic) take(ctx context.Context, client WAPI, c released, r *recordStat
 	return true, nil
 }
 
-// keeps says which addresses stay in a host record of which no claim is left. Somebody may have added them, or the pool had them before.
+// keeps says which addresses stay in a host record of which no claim is left, or of two claims with one address. Somebody may have added them, or the
+// pool had them before.
 func (l *logic) keeps(c released, r host.Removal) {
-	if !r.Delete && r.Record.Comment == "" {
+	switch {
+	case slices.Contains(r.Record.Addresses(), c.Address):
+		l.tell(c, reasonRecordLeft, "The host record %s in the network view %s keeps the addresses %v: the IPAddress of another claim in it says %v, too, so one of the two was edited. Remove from it those that nobody uses.",
+			c.name, c.networkView, r.Record.Addresses(), c.Address)
+	case !r.Delete && r.Record.Comment == "":
 		l.tell(c, reasonRecordLeft, "The host record %s in the network view %s keeps the addresses %v, which are not those of an IPAddress. Remove from it those that nobody uses.",
 			c.name, c.networkView, r.Record.Addresses())
 	}

@@ -741,16 +741,22 @@ func TestClaimOfAnotherKindIsForgotten(t *testing.T) {
 	}
 }
 
-// The IPAddress of a claim is edited, and shares its host record with another one. Its machine has what was allocated, so that stays in Infoblox when the
-// other claim goes, and nobody else gets it.
-func TestIPAddressIsEdited(t *testing.T) {
-	w := newStory(t)
+// share lets the claims x and y share a host record.
+func (w *world) share(t *testing.T) {
+	t.Helper()
 	for name, pool := range map[string]string{"x": "v4", "y": "v6"} {
 		w.claim(name, pool)
 		_ = w.patch(shell.IPAddressClaims, inA(name), shell.Patch{Body: fmt.Appendf(nil, `{"metadata": {"annotations": {%q: "h"}}}`, v1alpha1.AnnotationHostname)}, nil)
 		w.goOn(time.Minute)
 	}
 	w.wantRecords(t, "h [10.0.0.2 fd00::1]")
+}
+
+// The IPAddress of a claim is edited, and shares its host record with another one. Its machine has what was allocated, so that stays in Infoblox when the
+// other claim goes, and nobody else gets it.
+func TestIPAddressIsEdited(t *testing.T) {
+	w := newStory(t)
+	w.share(t)
 	w.editSpec(shell.IPAddresses, "x", `{"address": "10.0.0.6"}`)
 	w.goOn(time.Minute)
 	if !w.said(`event SpecEdited: The address is 10.0.0.2. The IPAddress was edited, and says "10.0.0.6": set its spec back`) {
@@ -772,6 +778,27 @@ func TestIPAddressIsEdited(t *testing.T) {
 	w.wantRecords(t)
 	if len(l.holders)+len(l.first)+len(l.removed) > 0 {
 		t.Errorf("it still knows %v, %v and %v", l.holders, l.first, l.removed)
+	}
+}
+
+// The IPAddress of a claim was edited before the controller started, so that it says what another one has that shares its host record. Nobody knows which
+// of the two was edited, so the release of the other one takes no address away: the machine of the first may have each.
+func TestIPAddressIsEditedUnseen(t *testing.T) {
+	w := newStory(t)
+	w.share(t)
+	w.leader.end()
+	w.editSpec(shell.IPAddresses, "y", `{"address": "10.0.0.2"}`)
+	w.elect()
+	w.goOn(time.Minute)
+	w.release(t, "x")
+	w.wantRecords(t, "h [10.0.0.2 fd00::1]")
+	if !w.said("HostRecordLeft: The host record h in the network view default keeps the addresses [10.0.0.2 fd00::1]: the IPAddress of another claim in it says 10.0.0.2, too") {
+		t.Error("no event says what is left")
+	}
+	w.release(t, "y")
+	w.wantRecords(t, "h [fd00::1]")
+	if !w.said("keeps the addresses [fd00::1], which are not those of an IPAddress") {
+		t.Error("no event says what is left in the end")
 	}
 }
 
