@@ -2083,8 +2083,8 @@ var mutants = []mutant{
 	{
 		name: "infoblox-releases-all", defect: "a release takes the addresses of all claims in a shared host record",
 		file: "controllers/clusteripam/infoblox/host/decide.go",
-		old:  "\t\tgone := []netip.Addr{c.Address}\n",
-		new:  "\t\tgone := r.Addresses()\n",
+		old:  "return []netip.Addr{c.Address}, false",
+		new:  "return r.Addresses(), false",
 		test: testInfoblox,
 	},
 	{
@@ -2506,6 +2506,27 @@ var mutants = []mutant{
 		old:  " || l.copied(address)):",
 		new:  "):",
 		test: "./controllers/clusteripam/infoblox TestIPAddressIsCopied",
+	},
+	{
+		name: "infoblox-copy-of-a-moved-one", defect: "a copy of an IPAddress that has come from another cluster, or of another program's, has the host record of the original",
+		file: "controllers/clusteripam/infoblox/claim.go",
+		old:  "l.keepsRecord(other) && l.sameRecord(address, other)",
+		new:  "false",
+		test: "./controllers/clusteripam/infoblox TestIPAddressIsCopied",
+	},
+	{
+		name: "infoblox-copies-go-together", defect: "two IPAddresses of one host record take each other for the original when both are deleted, and the record stays",
+		file: "controllers/clusteripam/infoblox/claim.go",
+		old:  "\"\" && (address.DeletionTimestamp == nil || claimed)",
+		new:  "\"\" || claimed",
+		test: "./controllers/clusteripam/infoblox TestLastIPAddressOfARecord",
+	},
+	{
+		name: "infoblox-moved-one-forgets-its-copy", defect: "a claim that was moved gives up its host record although another IPAddress has that",
+		file: "controllers/clusteripam/infoblox/release.go",
+		old:  "copied = address != nil && l.copied(address)",
+		new:  "copied = address != nil && false",
+		test: "./controllers/clusteripam/infoblox TestLastIPAddressOfARecord",
 	},
 	{
 		name: "infoblox-put-back-is-released", defect: "a claim that was put back with its IPAddress loses its address while its machine runs",

@@ -111,10 +111,48 @@ func (l *logic) owns(claim *v1beta2.IPAddressClaim, address *v1beta2.IPAddress) 
 	return address.Spec.PoolRef.Name == claim.Spec.PoolRef.Name && address.Spec.ClaimRef.Name == claim.Name
 }
 
-// copied reports whether an IPAddress was made for a claim of another name that is there: somebody has copied that claim's IPAddress, or a whole namespace.
-func (l *logic) copied(address *v1beta2.IPAddress) bool {
-	name, ok := l.names[types.UID(address.Annotations[annotationClaim])]
-	return ok && name != nameOf(address)
+// copied reports whether the host record of an IPAddress is that of another one: somebody has copied that one, or a whole namespace.
+func (l *logic) copied(address *v1beta2.IPAddress) bool { return len(l.originals(address)) > 0 }
+
+// originals returns the names of what an IPAddress may be a copy of: the claim that it was made for, if that is there. Otherwise all have got other UIDs since,
+// or another program has created the IPAddress, and any other one may be the original that has the same address in the same host record.
+func (l *logic) originals(address *v1beta2.IPAddress) (all []types.NamespacedName) {
+	madeFor := address.Annotations[annotationClaim]
+	switch name, ok := l.names[types.UID(madeFor)]; {
+	case ok && name == nameOf(address):
+		return nil
+	case ok:
+		return []types.NamespacedName{name}
+	}
+	for name := range l.holders[l.firstOf(address)] {
+		other, ok := l.addresses.Get(name.Namespace, name.Name)
+		if ok && name != nameOf(address) && other.Annotations[annotationClaim] == madeFor && l.keepsRecord(other) && l.sameRecord(address, other) {
+			all = append(all, name)
+		}
+	}
+	return all
+}
+
+// keepsRecord reports whether an IPAddress is not about to give up its host record.
+func (l *logic) keepsRecord(address *v1beta2.IPAddress) bool {
+	_, claimed := l.claims.Get(address.Namespace, address.Name)
+	return address.Annotations[annotationReleasedBy] == "" && (address.DeletionTimestamp == nil || claimed)
+}
+
+// sameRecord reports whether two IPAddresses have the same host record.
+func (l *logic) sameRecord(a, b *v1beta2.IPAddress) bool {
+	in, other := l.hostRecordOf(a), l.hostRecordOf(b)
+	return in.name == other.name && in.place != (place{}) && l.samePlace(in.place, other.place)
+}
+
+// hostRecordOf returns which host record an IPAddress has. If another program has created it, its pool says where.
+func (l *logic) hostRecordOf(address *v1beta2.IPAddress) recordName {
+	r, ok := recordOf(address)
+	if !ok {
+		r.place = l.placeOfPool(address)
+	}
+	r.name = cmp.Or(r.name, address.Name)
+	return r
 }
 
 func paused(object metav1.Object) bool {

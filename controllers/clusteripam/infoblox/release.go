@@ -53,15 +53,19 @@ func (l *logic) wherePoolIs(r *released, address *v1beta2.IPAddress) {
 	if r.place != (place{}) || address == nil {
 		return
 	}
-	l.Lock.With(func() {
-		if pool, ok := l.pools.Get(address.Namespace, address.Spec.PoolRef.Name); ok {
-			r.instance = pool.Spec.InstanceRef.Name
-			r.networkView = cmp.Or(pool.Spec.NetworkView, "default")
-			if s := l.servers[r.instance]; s != nil {
-				r.networkView = cmp.Or(pool.Spec.NetworkView, s.networkView, "default")
-			}
+	l.Lock.With(func() { r.place = l.placeOfPool(address) })
+}
+
+// placeOfPool returns where the pool of an IPAddress has its host records; nowhere if the pool is gone.
+func (l *logic) placeOfPool(address *v1beta2.IPAddress) (p place) {
+	if pool, ok := l.pools.Get(address.Namespace, address.Spec.PoolRef.Name); ok {
+		p.instance = pool.Spec.InstanceRef.Name
+		p.networkView = cmp.Or(pool.Spec.NetworkView, "default")
+		if s := l.servers[p.instance]; s != nil {
+			p.networkView = cmp.Or(pool.Spec.NetworkView, s.networkView, "default")
 		}
-	})
+	}
+	return p
 }
 
 // where takes from an object where a host record is, as far as that is not known yet.
@@ -94,8 +98,12 @@ func (l *logic) release(ctx context.Context, claim *v1beta2.IPAddressClaim, addr
 	if err != nil {
 		return err
 	}
-	if err := l.giveUp(ctx, l.releasedOf(claim, address)); err != nil {
-		return err
+	copied := false
+	l.Lock.With(func() { copied = address != nil && l.copied(address) })
+	if !copied { // Otherwise the last IPAddress of the host record gives it up.
+		if err := l.giveUp(ctx, l.releasedOf(claim, address)); err != nil {
+			return err
+		}
 	}
 	if err := l.deleteAddress(ctx, address); err != nil {
 		return err

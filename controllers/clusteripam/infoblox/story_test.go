@@ -607,15 +607,26 @@ func TestIPAddressIsCopied(t *testing.T) {
 	for name, tc := range map[string]struct {
 		namespace string
 		collected bool // before the controller sees the copies
+		before    func(*world)
 	}{
-		"alone":                        {"a", false},
-		"with its namespace":           {"b", true},
-		"with its namespace, and late": {"b", false},
+		"alone":                           {namespace: "a"},
+		"with its namespace":              {namespace: "b", collected: true},
+		"with its namespace, and late":    {namespace: "b"},
+		"of a moved one":                  {namespace: "a", before: (*world).putBack},
+		"of a moved one, namespace":       {namespace: "b", collected: true, before: (*world).putBack},
+		"of a moved one, namespace, late": {namespace: "b", before: (*world).putBack},
+		"of another program's":            {namespace: "a", before: (*world).unmark},
+		"of another program's, namespace": {namespace: "b", collected: true, before: (*world).unmark},
+		"of another program's, and late":  {namespace: "b", before: (*world).unmark},
 	} {
 		t.Run(name, func(t *testing.T) {
 			w := newStory(t)
 			w.claim("x", "v4")
 			w.goOn(time.Minute)
+			if tc.before != nil {
+				tc.before(w)
+				w.want(t, "x", "10.0.0.2 Ready")
+			}
 			claim, address := copied(w, shell.IPAddressClaims, &v1beta2.IPAddressClaim{}), copied(w, shell.IPAddresses, &v1beta2.IPAddress{})
 			claim.Namespace, address.Namespace = tc.namespace, tc.namespace
 			if tc.namespace == "a" {
@@ -639,6 +650,65 @@ func TestIPAddressIsCopied(t *testing.T) {
 			if w.objects[shell.IPAddresses][types.NamespacedName{Namespace: "a", Name: "copy"}] != nil {
 				t.Error("the copy stays")
 			}
+		})
+	}
+}
+
+// putBack gives claim x and its IPAddress other UIDs, as a move to another cluster does.
+func (w *world) putBack() {
+	w.leader.end()
+	claim, address := copied(w, shell.IPAddressClaims, &v1beta2.IPAddressClaim{}), copied(w, shell.IPAddresses, &v1beta2.IPAddress{})
+	address.OwnerReferences = nil
+	w.strip("x")
+	w.stripAddress("x")
+	w.put(shell.IPAddressClaims, claim)
+	w.put(shell.IPAddresses, address)
+	w.elect()
+	w.goOn(time.Minute)
+}
+
+// unmark makes the IPAddress x and its host record those of another program.
+func (w *world) unmark() {
+	w.leader.end()
+	w.strip("x")
+	w.stripAddress("x")
+	w.grid.Do(http.MethodDelete, w.hosts()[0].Ref, nil, nil)
+	w.record("x", "10.0.0.2")
+	w.address("x", "v4", "10.0.0.2")
+	w.elect()
+	w.claim("x", "v4")
+	w.goOn(time.Minute)
+}
+
+// The claim of an IPAddress was forced away, or moved, so nobody knows which of it and its copy is the original. The last one gives up the host record, or both
+// do if they go together.
+func TestLastIPAddressOfARecord(t *testing.T) {
+	for name, first := range map[string]string{"the copy first": "copy", "the original first": "x", "together": ""} {
+		t.Run(name, func(t *testing.T) {
+			w := newStory(t)
+			w.claim("x", "v4")
+			w.goOn(time.Minute)
+			address := copied(w, shell.IPAddresses, &v1beta2.IPAddress{})
+			address.Name, address.OwnerReferences = "copy", nil
+			if first == "x" {
+				w.putBack()
+			} else {
+				w.strip("x")
+			}
+			w.put(shell.IPAddresses, address)
+			w.goOn(time.Minute)
+			if first == "x" {
+				w.release(t, "x")
+			}
+			if first != "" {
+				_ = w.delete(shell.IPAddresses, inA(first), "")
+				w.goOn(time.Minute)
+				w.wantRecords(t, "x [10.0.0.2]")
+			}
+			_ = w.delete(shell.IPAddresses, inA("x"), "")
+			_ = w.delete(shell.IPAddresses, inA("copy"), "")
+			w.goOn(time.Minute)
+			w.wantRecords(t)
 		})
 	}
 }
