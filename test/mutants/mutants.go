@@ -2440,8 +2440,8 @@ var mutants = []mutant{
 	{
 		name: "infoblox-rest-unsaid", defect: "addresses that stay in a host record of a claim that is gone are named nowhere",
 		file: "controllers/clusteripam/infoblox/release.go",
-		old:  "if !r.Delete && r.Record.Comment == \"\" {",
-		new:  "if !r.Delete && r.Record.Comment != \"\" {",
+		old:  "case !r.Delete && r.Record.Comment == \"\":",
+		new:  "case false:",
 		test: "./controllers/clusteripam/infoblox TestSubnetIsReplaced",
 	},
 	{
