@@ -2529,6 +2529,13 @@ var mutants = []mutant{
 		test: "./controllers/clusteripam/infoblox TestLastIPAddressOfARecord",
 	},
 	{
+		name: "infoblox-copy-outlives", defect: "a claim that was copied with its IPAddress is told that it has the address when the original is released, which frees it",
+		file: "controllers/clusteripam/infoblox/claim.go",
+		old:  "s.copy = ofInfoblox(",
+		new:  "s.copy = !ofInfoblox(",
+		test: "./controllers/clusteripam/infoblox TestCopyOutlivesItsOriginal",
+	},
+	{
 		name: "infoblox-put-back-is-released", defect: "a claim that was put back with its IPAddress loses its address while its machine runs",
 		file: "controllers/clusteripam/infoblox/claim.go",
 		old:  "(by != \"\" && by != string(claim.UID) ||",

@@ -43,6 +43,7 @@ type situation struct {
 	address  *v1beta2.IPAddress // the claim's; without a claim, whatever it is
 	foreign  *v1beta2.IPAddress // one that stands in the claim's way
 	leftover bool               // foreign leaves, and this controller is to release it
+	copy     bool               // foreign is a copy of what another claim has
 	rests    bool               // nothing is to be done about the claim
 }
 
@@ -56,6 +57,7 @@ func (l *logic) situationOf(key shell.Key) (s situation) {
 		s.address, s.foreign = nil, s.address
 		// Of a claim that cannot be read nobody knows what it has.
 		s.leftover = isLeaving(s.foreign) && ofInfoblox(s.foreign.Spec.PoolRef) && l.claims.Broken(s.claim) == nil
+		s.copy = ofInfoblox(s.foreign.Spec.PoolRef) && s.foreign.Spec.ClaimRef.Name == s.claim.Name && slices.ContainsFunc(l.originals(s.foreign), l.isServed)
 	}
 	s.rests = !ofInfoblox(s.claim.Spec.PoolRef) || l.claims.Broken(s.claim) != nil && s.claim.DeletionTimestamp == nil || l.pausedOrAlone(s.claim)
 	return s
@@ -85,6 +87,8 @@ func (l *logic) bring(ctx context.Context, s situation) error {
 	case s.leftover:
 		return l.pend(ctx, claim, v1beta2.ReasonAllocationFailed, fmt.Sprintf("The IPAddress %s of the %s %s is being deleted, and goes after its host record. See its event %s if there is one.",
 			claim.Name, s.foreign.Spec.PoolRef.Kind, s.foreign.Spec.PoolRef.Name, reasonReleaseFailed))
+	case s.copy: // Written down, because it does not show any more when the original is gone: the claim would be told then that it has the address.
+		return l.begin(ctx, l.orphan(s.foreign))
 	case s.foreign != nil:
 		return l.pend(ctx, claim, v1beta2.ReasonAllocationFailed, fmt.Sprintf("The IPAddress %s exists, and is of the %s %s. Delete it if no machine uses it, or create a claim with another name.",
 			claim.Name, s.foreign.Spec.PoolRef.Kind, s.foreign.Spec.PoolRef.Name))
@@ -131,6 +135,12 @@ func (l *logic) originals(address *v1beta2.IPAddress) (all []types.NamespacedNam
 		}
 	}
 	return all
+}
+
+// isServed reports whether there is a claim of this name that has had an address.
+func (l *logic) isServed(name types.NamespacedName) bool {
+	claim, ok := l.claims.Get(name.Namespace, name.Name)
+	return ok && served(claim)
 }
 
 // keepsRecord reports whether an IPAddress is not about to give up its host record.

@@ -198,14 +198,20 @@ func (l *logic) releaseOrphan(ctx context.Context, address *v1beta2.IPAddress) e
 	if copied { // The host record is not this IPAddress's.
 		return l.deleteAddress(ctx, address)
 	}
-	r := released{Released: host.Released{Address: l.allocated(address)}, about: address, kind: shell.IPAddresses, address: address}
-	r.where(address)
-	l.wherePoolIs(&r, address)
-	r.UID = r.Was
+	r := l.orphan(address)
 	if err := l.giveUp(ctx, r); err != nil {
 		return err
 	}
 	return l.deleteAddress(ctx, address)
+}
+
+// orphan returns what an IPAddress without a claim gives up.
+func (l *logic) orphan(address *v1beta2.IPAddress) released {
+	r := released{Released: host.Released{Address: l.allocated(address)}, about: address, kind: shell.IPAddresses, address: address}
+	r.where(address)
+	l.wherePoolIs(&r, address)
+	r.UID = r.Was
+	return r
 }
 
 // releaseLeftover releases an IPAddress that is in the way of a claim. The cache may not show yet that the claim has been told that it has it.

@@ -654,6 +654,31 @@ func TestIPAddressIsCopied(t *testing.T) {
 	}
 }
 
+// A claim is copied with its IPAddress, which nobody deletes, and then the original is released, which frees the address. The copied claim has another one.
+func TestCopyOutlivesItsOriginal(t *testing.T) {
+	for name, before := range map[string]func(*world){"as it was made": nil, "moved": (*world).putBack, "of another program": (*world).unmark} {
+		t.Run(name, func(t *testing.T) {
+			w := newStory(t)
+			w.claim("x", "v4")
+			w.goOn(time.Minute)
+			if before != nil {
+				before(w)
+			}
+			claim, address := copied(w, shell.IPAddressClaims, &v1beta2.IPAddressClaim{}), copied(w, shell.IPAddresses, &v1beta2.IPAddress{})
+			claim.Namespace, address.Namespace, address.OwnerReferences = "b", "b", nil
+			w.put(shell.IPAddresses, address)
+			w.put(shell.IPAddressClaims, claim)
+			w.goOn(time.Minute)
+			w.release(t, "x")
+			w.goOn(time.Minute)
+			w.leader.end()
+			w.elect()
+			w.goOn(time.Minute)
+			w.wantRecords(t, fmt.Sprintf("x.%s [10.0.0.3]", metadataOf(w.objects[shell.IPAddressClaims][nameOf(claim)])["uid"]))
+		})
+	}
+}
+
 // putBack gives claim x and its IPAddress other UIDs, as a move to another cluster does.
 func (w *world) putBack() {
 	w.leader.end()
