@@ -1983,13 +1983,6 @@ var mutants = []mutant{
 		test: "./controllers/clusteripam/incluster/book TestAnIPAddressIsShownAfterItsEnd",
 	},
 	{
-		name: "pool-over-for-ever", defect: "an IPAddress that was gone before the cache showed it is remembered for ever",
-		file: "controllers/clusteripam/incluster/book/book.go",
-		old:  "\tdelete(b.over, uid)\n",
-		new:  "",
-		test: "./controllers/clusteripam/incluster/book TestAnIPAddressIsShownAfterItsEnd",
-	},
-	{
 		name: "pool-overlap-unheard", defect: "a pool goes on naming an address that it shared with another pool until that was changed",
 		file: "controllers/clusteripam/incluster/book/book.go",
 		old:  "\t\t\to.overlaps[i].at = at\n\t\t\tb.touch(o.key)\n",
@@ -2009,6 +2002,20 @@ var mutants = []mutant{
 		old:  "\tcase c.state == Released && !c.owns(o): //",
 		new:  "\tcase c.state == Released && o.UID == \"\": //",
 		test: "./controllers/clusteripam/incluster/book TestAnIPAddressTakesTheNameOfAReleasedOne",
+	},
+	{
+		name: "pool-over-forgotten", defect: "an IPAddress that is gone counts as the next claim's if the cache says that it is gone before it shows it",
+		file: "controllers/clusteripam/incluster/book/book.go",
+		old:  "\tkey := ClaimKey(namespace, name)\n\ta, ok := b.addresses[key]\n",
+		new:  "\tdelete(b.over, uid)\n\tkey := ClaimKey(namespace, name)\n\ta, ok := b.addresses[key]\n",
+		test: "./controllers/clusteripam/incluster/book TestAnIPAddressIsShownAfterItsEnd",
+	},
+	{
+		name: "pool-over-for-ever", defect: "IPAddresses that were gone before the cache showed them are remembered for ever",
+		file: "controllers/clusteripam/incluster/book/write.go",
+		old:  "now.Sub(since) > lateAtMost",
+		new:  "now.Before(since)",
+		test: "./controllers/clusteripam/incluster/book TestAnIPAddressIsShownAfterItsEnd",
 	},
 	{
 		name: "pool-queue-keeps-gone", defect: "claims that are gone stay in the queue of their pool for as long as an older one waits",
@@ -2076,8 +2083,8 @@ var mutants = []mutant{
 	{
 		name: "infoblox-releases-all", defect: "a release takes the addresses of all claims in a shared host record",
 		file: "controllers/clusteripam/infoblox/host/decide.go",
-		old:  "\t\tgone := []netip.Addr{c.Address}\n",
-		new:  "\t\tgone := r.Addresses()\n",
+		old:  "return []netip.Addr{c.Address}, false",
+		new:  "return r.Addresses(), false",
 		test: testInfoblox,
 	},
 	{
@@ -2433,8 +2440,8 @@ var mutants = []mutant{
 	{
 		name: "infoblox-rest-unsaid", defect: "addresses that stay in a host record of a claim that is gone are named nowhere",
 		file: "controllers/clusteripam/infoblox/release.go",
-		old:  "if !r.Delete && r.Record.Comment == \"\" {",
-		new:  "if !r.Delete && r.Record.Comment != \"\" {",
+		old:  "case !r.Delete && r.Record.Comment == \"\":",
+		new:  "case false:",
 		test: "./controllers/clusteripam/infoblox TestSubnetIsReplaced",
 	},
 	{
@@ -2501,6 +2508,34 @@ var mutants = []mutant{
 		test: "./controllers/clusteripam/infoblox TestIPAddressIsCopied",
 	},
 	{
+		name: "infoblox-copy-of-a-moved-one", defect: "a copy of an IPAddress that has come from another cluster, or of another program's, has the host record of the original",
+		file: "controllers/clusteripam/infoblox/claim.go",
+		old:  "l.keepsRecord(other) && l.sameRecord(address, other)",
+		new:  "false",
+		test: "./controllers/clusteripam/infoblox TestIPAddressIsCopied",
+	},
+	{
+		name: "infoblox-copies-go-together", defect: "two IPAddresses of one host record take each other for the original when both are deleted, and the record stays",
+		file: "controllers/clusteripam/infoblox/claim.go",
+		old:  "\"\" && (address.DeletionTimestamp == nil || claimed)",
+		new:  "\"\" || claimed",
+		test: "./controllers/clusteripam/infoblox TestLastIPAddressOfARecord",
+	},
+	{
+		name: "infoblox-moved-one-forgets-its-copy", defect: "a claim that was moved gives up its host record although another IPAddress has that",
+		file: "controllers/clusteripam/infoblox/release.go",
+		old:  "copied = address != nil && l.copied(address)",
+		new:  "copied = address != nil && false",
+		test: "./controllers/clusteripam/infoblox TestLastIPAddressOfARecord",
+	},
+	{
+		name: "infoblox-copy-outlives", defect: "a claim that was copied with its IPAddress is told that it has the address when the original is released, which frees it",
+		file: "controllers/clusteripam/infoblox/claim.go",
+		old:  "s.copy = ofInfoblox(",
+		new:  "s.copy = !ofInfoblox(",
+		test: "./controllers/clusteripam/infoblox TestCopyOutlivesItsOriginal",
+	},
+	{
 		name: "infoblox-put-back-is-released", defect: "a claim that was put back with its IPAddress loses its address while its machine runs",
 		file: "controllers/clusteripam/infoblox/claim.go",
 		old:  "(by != \"\" && by != string(claim.UID) ||",
@@ -2536,6 +2571,13 @@ var mutants = []mutant{
 		test: "./controllers/clusteripam/infoblox TestClaimIsStrippedWhileItIsReleased",
 	},
 	{
+		name: "infoblox-delete-forgotten", defect: "an IPAddress that lost its finalizer before its DELETE failed stays for ever, in the way of the next claim",
+		file: "controllers/clusteripam/infoblox/release.go",
+		old:  "FinalizerProtectAddress); missing && address.DeletionTimestamp != nil {",
+		new:  "FinalizerProtectAddress); missing {",
+		test: "./controllers/clusteripam/infoblox TestClaimIsStrippedWhileItIsReleased",
+	},
+	{
 		name: "infoblox-new-leader-knows-no-place", defect: "a new leader does not wait for the DELETE of the last one if another program has created the IPAddress",
 		file: "controllers/clusteripam/infoblox/release.go",
 		old:  "if _, ok := recordOf(c.address); !ok {",
@@ -2559,9 +2601,16 @@ var mutants = []mutant{
 	{
 		name: "infoblox-releases-anothers", defect: "the release of an IPAddress that somebody has edited takes the address of another claim out of the host record that they share",
 		file: "controllers/clusteripam/infoblox/host/decide.go",
-		old:  "if owned := r.ownedBy(c.UID, w); !slices.Contains(owned, c.Address) {",
-		new:  "if owned := r.ownedBy(c.UID, w); !slices.Contains(r.Addresses(), c.Address) {",
+		old:  "\tcase slices.Contains(owned, c.Address):\n",
+		new:  "\tcase slices.Contains(r.Addresses(), c.Address):\n",
 		test: "./controllers/clusteripam/infoblox/host TestRelease",
+	},
+	{
+		name: "infoblox-edited-unseen", defect: "the release of a claim takes the address of another one out of the host record that they share, because somebody has edited that one's IPAddress",
+		file: "controllers/clusteripam/infoblox/host/decide.go",
+		old:  "\t\treturn nil, false\n\t}\n\tgone = owned",
+		new:  "\t\treturn owned, false\n\t}\n\tgone = owned",
+		test: "./controllers/clusteripam/infoblox TestIPAddressIsEditedUnseen",
 	},
 	{
 		name: "infoblox-capitals", defect: "host records whose names differ only in capitals are two",

@@ -43,6 +43,7 @@ type situation struct {
 	address  *v1beta2.IPAddress // the claim's; without a claim, whatever it is
 	foreign  *v1beta2.IPAddress // one that stands in the claim's way
 	leftover bool               // foreign leaves, and this controller is to release it
+	copy     bool               // foreign is a copy of what another claim has
 	rests    bool               // nothing is to be done about the claim
 }
 
@@ -56,6 +57,7 @@ func (l *logic) situationOf(key shell.Key) (s situation) {
 		s.address, s.foreign = nil, s.address
 		// Of a claim that cannot be read nobody knows what it has.
 		s.leftover = isLeaving(s.foreign) && ofInfoblox(s.foreign.Spec.PoolRef) && l.claims.Broken(s.claim) == nil
+		s.copy = ofInfoblox(s.foreign.Spec.PoolRef) && s.foreign.Spec.ClaimRef.Name == s.claim.Name && slices.ContainsFunc(l.originals(s.foreign), l.isServed)
 	}
 	s.rests = !ofInfoblox(s.claim.Spec.PoolRef) || l.claims.Broken(s.claim) != nil && s.claim.DeletionTimestamp == nil || l.pausedOrAlone(s.claim)
 	return s
@@ -85,6 +87,8 @@ func (l *logic) bring(ctx context.Context, s situation) error {
 	case s.leftover:
 		return l.pend(ctx, claim, v1beta2.ReasonAllocationFailed, fmt.Sprintf("The IPAddress %s of the %s %s is being deleted, and goes after its host record. See its event %s if there is one.",
 			claim.Name, s.foreign.Spec.PoolRef.Kind, s.foreign.Spec.PoolRef.Name, reasonReleaseFailed))
+	case s.copy: // Written down, because it does not show any more when the original is gone: the claim would be told then that it has the address.
+		return l.begin(ctx, l.orphan(s.foreign))
 	case s.foreign != nil:
 		return l.pend(ctx, claim, v1beta2.ReasonAllocationFailed, fmt.Sprintf("The IPAddress %s exists, and is of the %s %s. Delete it if no machine uses it, or create a claim with another name.",
 			claim.Name, s.foreign.Spec.PoolRef.Kind, s.foreign.Spec.PoolRef.Name))
@@ -111,10 +115,54 @@ func (l *logic) owns(claim *v1beta2.IPAddressClaim, address *v1beta2.IPAddress) 
 	return address.Spec.PoolRef.Name == claim.Spec.PoolRef.Name && address.Spec.ClaimRef.Name == claim.Name
 }
 
-// copied reports whether an IPAddress was made for a claim of another name that is there: somebody has copied that claim's IPAddress, or a whole namespace.
-func (l *logic) copied(address *v1beta2.IPAddress) bool {
-	name, ok := l.names[types.UID(address.Annotations[annotationClaim])]
-	return ok && name != nameOf(address)
+// copied reports whether the host record of an IPAddress is that of another one: somebody has copied that one, or a whole namespace.
+func (l *logic) copied(address *v1beta2.IPAddress) bool { return len(l.originals(address)) > 0 }
+
+// originals returns the names of what an IPAddress may be a copy of: the claim that it was made for, if that is there. Otherwise all have got other UIDs since,
+// or another program has created the IPAddress, and any other one may be the original that has the same address in the same host record.
+func (l *logic) originals(address *v1beta2.IPAddress) (all []types.NamespacedName) {
+	madeFor := address.Annotations[annotationClaim]
+	switch name, ok := l.names[types.UID(madeFor)]; {
+	case ok && name == nameOf(address):
+		return nil
+	case ok:
+		return []types.NamespacedName{name}
+	}
+	for name := range l.holders[l.firstOf(address)] {
+		other, ok := l.addresses.Get(name.Namespace, name.Name)
+		if ok && name != nameOf(address) && other.Annotations[annotationClaim] == madeFor && l.keepsRecord(other) && l.sameRecord(address, other) {
+			all = append(all, name)
+		}
+	}
+	return all
+}
+
+// isServed reports whether there is a claim of this name that has had an address.
+func (l *logic) isServed(name types.NamespacedName) bool {
+	claim, ok := l.claims.Get(name.Namespace, name.Name)
+	return ok && served(claim)
+}
+
+// keepsRecord reports whether an IPAddress is not about to give up its host record.
+func (l *logic) keepsRecord(address *v1beta2.IPAddress) bool {
+	_, claimed := l.claims.Get(address.Namespace, address.Name)
+	return address.Annotations[annotationReleasedBy] == "" && (address.DeletionTimestamp == nil || claimed)
+}
+
+// sameRecord reports whether two IPAddresses have the same host record.
+func (l *logic) sameRecord(a, b *v1beta2.IPAddress) bool {
+	in, other := l.hostRecordOf(a), l.hostRecordOf(b)
+	return in.name == other.name && in.place != (place{}) && l.samePlace(in.place, other.place)
+}
+
+// hostRecordOf returns which host record an IPAddress has. If another program has created it, its pool says where.
+func (l *logic) hostRecordOf(address *v1beta2.IPAddress) recordName {
+	r, ok := recordOf(address)
+	if !ok {
+		r.place = l.placeOfPool(address)
+	}
+	r.name = cmp.Or(r.name, address.Name)
+	return r
 }
 
 func paused(object metav1.Object) bool {

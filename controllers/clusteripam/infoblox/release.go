@@ -53,15 +53,19 @@ func (l *logic) wherePoolIs(r *released, address *v1beta2.IPAddress) {
 	if r.place != (place{}) || address == nil {
 		return
 	}
-	l.Lock.With(func() {
-		if pool, ok := l.pools.Get(address.Namespace, address.Spec.PoolRef.Name); ok {
-			r.instance = pool.Spec.InstanceRef.Name
-			r.networkView = cmp.Or(pool.Spec.NetworkView, "default")
-			if s := l.servers[r.instance]; s != nil {
-				r.networkView = cmp.Or(pool.Spec.NetworkView, s.networkView, "default")
-			}
+	l.Lock.With(func() { r.place = l.placeOfPool(address) })
+}
+
+// placeOfPool returns where the pool of an IPAddress has its host records; nowhere if the pool is gone.
+func (l *logic) placeOfPool(address *v1beta2.IPAddress) (p place) {
+	if pool, ok := l.pools.Get(address.Namespace, address.Spec.PoolRef.Name); ok {
+		p.instance = pool.Spec.InstanceRef.Name
+		p.networkView = cmp.Or(pool.Spec.NetworkView, "default")
+		if s := l.servers[p.instance]; s != nil {
+			p.networkView = cmp.Or(pool.Spec.NetworkView, s.networkView, "default")
 		}
-	})
+	}
+	return p
 }
 
 // where takes from an object where a host record is, as far as that is not known yet.
@@ -94,8 +98,12 @@ func (l *logic) release(ctx context.Context, claim *v1beta2.IPAddressClaim, addr
 	if err != nil {
 		return err
 	}
-	if err := l.giveUp(ctx, l.releasedOf(claim, address)); err != nil {
-		return err
+	copied := false
+	l.Lock.With(func() { copied = address != nil && l.copied(address) })
+	if !copied { // Otherwise the last IPAddress of the host record gives it up.
+		if err := l.giveUp(ctx, l.releasedOf(claim, address)); err != nil {
+			return err
+		}
 	}
 	if err := l.deleteAddress(ctx, address); err != nil {
 		return err
@@ -183,20 +191,27 @@ func (l *logic) releaseOrphan(ctx context.Context, address *v1beta2.IPAddress) e
 	if rests {
 		return nil
 	}
-	if _, missing := without(address.Finalizers, v1beta2.FinalizerProtectAddress); missing {
+	// Without its finalizer, its release is over, but the DELETE may not have arrived.
+	if _, missing := without(address.Finalizers, v1beta2.FinalizerProtectAddress); missing && address.DeletionTimestamp != nil {
 		return nil
 	}
 	if copied { // The host record is not this IPAddress's.
 		return l.deleteAddress(ctx, address)
 	}
-	r := released{Released: host.Released{Address: l.allocated(address)}, about: address, kind: shell.IPAddresses, address: address}
-	r.where(address)
-	l.wherePoolIs(&r, address)
-	r.UID = r.Was
+	r := l.orphan(address)
 	if err := l.giveUp(ctx, r); err != nil {
 		return err
 	}
 	return l.deleteAddress(ctx, address)
+}
+
+// orphan returns what an IPAddress without a claim gives up.
+func (l *logic) orphan(address *v1beta2.IPAddress) released {
+	r := released{Released: host.Released{Address: l.allocated(address)}, about: address, kind: shell.IPAddresses, address: address}
+	r.where(address)
+	l.wherePoolIs(&r, address)
+	r.UID = r.Was
+	return r
 }
 
 // releaseLeftover releases an IPAddress that is in the way of a claim. The cache may not show yet that the claim has been told that it has it.
@@ -290,9 +305,14 @@ func (l *logic) take(ctx context.Context, client WAPI, c released, r *recordStat
 	return true, nil
 }
 
-// keeps says which addresses stay in a host record of which no claim is left. Somebody may have added them, or the pool had them before.
+// keeps says which addresses stay in a host record of which no claim is left, or of two claims with one address. Somebody may have added them, or the
+// pool had them before.
 func (l *logic) keeps(c released, r host.Removal) {
-	if !r.Delete && r.Record.Comment == "" {
+	switch {
+	case slices.Contains(r.Record.Addresses(), c.Address):
+		l.tell(c, reasonRecordLeft, "The host record %s in the network view %s keeps the addresses %v: the IPAddress of another claim in it says %v, too, so one of the two was edited. Remove from it those that nobody uses.",
+			c.name, c.networkView, r.Record.Addresses(), c.Address)
+	case !r.Delete && r.Record.Comment == "":
 		l.tell(c, reasonRecordLeft, "The host record %s in the network view %s keeps the addresses %v, which are not those of an IPAddress. Remove from it those that nobody uses.",
 			c.name, c.networkView, r.Record.Addresses())
 	}

@@ -510,8 +510,10 @@ func TestClaimIsStrippedWhileItIsReleased(t *testing.T) {
 	}{
 		"before the record is gone":                  {annotationReleasedBy, false},
 		"before the record is gone, another process": {annotationReleasedBy, true},
-		"after that":                  {`"finalizers"`, false},
-		"after that, another process": {`"finalizers"`, true},
+		"after that":                                    {`"finalizers"`, false},
+		"after that, another process":                   {`"finalizers"`, true},
+		"before the IPAddress is gone":                  {"delete IPAddress", false},
+		"before the IPAddress is gone, another process": {"delete IPAddress", true},
 	} {
 		t.Run(name, func(t *testing.T) {
 			w := newStory(t)
@@ -605,15 +607,26 @@ func TestIPAddressIsCopied(t *testing.T) {
 	for name, tc := range map[string]struct {
 		namespace string
 		collected bool // before the controller sees the copies
+		before    func(*world)
 	}{
-		"alone":                        {"a", false},
-		"with its namespace":           {"b", true},
-		"with its namespace, and late": {"b", false},
+		"alone":                           {namespace: "a"},
+		"with its namespace":              {namespace: "b", collected: true},
+		"with its namespace, and late":    {namespace: "b"},
+		"of a moved one":                  {namespace: "a", before: (*world).putBack},
+		"of a moved one, namespace":       {namespace: "b", collected: true, before: (*world).putBack},
+		"of a moved one, namespace, late": {namespace: "b", before: (*world).putBack},
+		"of another program's":            {namespace: "a", before: (*world).unmark},
+		"of another program's, namespace": {namespace: "b", collected: true, before: (*world).unmark},
+		"of another program's, and late":  {namespace: "b", before: (*world).unmark},
 	} {
 		t.Run(name, func(t *testing.T) {
 			w := newStory(t)
 			w.claim("x", "v4")
 			w.goOn(time.Minute)
+			if tc.before != nil {
+				tc.before(w)
+				w.want(t, "x", "10.0.0.2 Ready")
+			}
 			claim, address := copied(w, shell.IPAddressClaims, &v1beta2.IPAddressClaim{}), copied(w, shell.IPAddresses, &v1beta2.IPAddress{})
 			claim.Namespace, address.Namespace = tc.namespace, tc.namespace
 			if tc.namespace == "a" {
@@ -637,6 +650,90 @@ func TestIPAddressIsCopied(t *testing.T) {
 			if w.objects[shell.IPAddresses][types.NamespacedName{Namespace: "a", Name: "copy"}] != nil {
 				t.Error("the copy stays")
 			}
+		})
+	}
+}
+
+// A claim is copied with its IPAddress, which nobody deletes, and then the original is released, which frees the address. The copied claim has another one.
+func TestCopyOutlivesItsOriginal(t *testing.T) {
+	for name, before := range map[string]func(*world){"as it was made": nil, "moved": (*world).putBack, "of another program": (*world).unmark} {
+		t.Run(name, func(t *testing.T) {
+			w := newStory(t)
+			w.claim("x", "v4")
+			w.goOn(time.Minute)
+			if before != nil {
+				before(w)
+			}
+			claim, address := copied(w, shell.IPAddressClaims, &v1beta2.IPAddressClaim{}), copied(w, shell.IPAddresses, &v1beta2.IPAddress{})
+			claim.Namespace, address.Namespace, address.OwnerReferences = "b", "b", nil
+			w.put(shell.IPAddresses, address)
+			w.put(shell.IPAddressClaims, claim)
+			w.goOn(time.Minute)
+			w.release(t, "x")
+			w.goOn(time.Minute)
+			w.leader.end()
+			w.elect()
+			w.goOn(time.Minute)
+			w.wantRecords(t, fmt.Sprintf("x.%s [10.0.0.3]", metadataOf(w.objects[shell.IPAddressClaims][nameOf(claim)])["uid"]))
+		})
+	}
+}
+
+// putBack gives claim x and its IPAddress other UIDs, as a move to another cluster does.
+func (w *world) putBack() {
+	w.leader.end()
+	claim, address := copied(w, shell.IPAddressClaims, &v1beta2.IPAddressClaim{}), copied(w, shell.IPAddresses, &v1beta2.IPAddress{})
+	address.OwnerReferences = nil
+	w.strip("x")
+	w.stripAddress("x")
+	w.put(shell.IPAddressClaims, claim)
+	w.put(shell.IPAddresses, address)
+	w.elect()
+	w.goOn(time.Minute)
+}
+
+// unmark makes the IPAddress x and its host record those of another program.
+func (w *world) unmark() {
+	w.leader.end()
+	w.strip("x")
+	w.stripAddress("x")
+	w.grid.Do(http.MethodDelete, w.hosts()[0].Ref, nil, nil)
+	w.record("x", "10.0.0.2")
+	w.address("x", "v4", "10.0.0.2")
+	w.elect()
+	w.claim("x", "v4")
+	w.goOn(time.Minute)
+}
+
+// The claim of an IPAddress was forced away, or moved, so nobody knows which of it and its copy is the original. The last one gives up the host record, or both
+// do if they go together.
+func TestLastIPAddressOfARecord(t *testing.T) {
+	for name, first := range map[string]string{"the copy first": "copy", "the original first": "x", "together": ""} {
+		t.Run(name, func(t *testing.T) {
+			w := newStory(t)
+			w.claim("x", "v4")
+			w.goOn(time.Minute)
+			address := copied(w, shell.IPAddresses, &v1beta2.IPAddress{})
+			address.Name, address.OwnerReferences = "copy", nil
+			if first == "x" {
+				w.putBack()
+			} else {
+				w.strip("x")
+			}
+			w.put(shell.IPAddresses, address)
+			w.goOn(time.Minute)
+			if first == "x" {
+				w.release(t, "x")
+			}
+			if first != "" {
+				_ = w.delete(shell.IPAddresses, inA(first), "")
+				w.goOn(time.Minute)
+				w.wantRecords(t, "x [10.0.0.2]")
+			}
+			_ = w.delete(shell.IPAddresses, inA("x"), "")
+			_ = w.delete(shell.IPAddresses, inA("copy"), "")
+			w.goOn(time.Minute)
+			w.wantRecords(t)
 		})
 	}
 }
@@ -739,16 +836,22 @@ func TestClaimOfAnotherKindIsForgotten(t *testing.T) {
 	}
 }
 
-// The IPAddress of a claim is edited, and shares its host record with another one. Its machine has what was allocated, so that stays in Infoblox when the
-// other claim goes, and nobody else gets it.
-func TestIPAddressIsEdited(t *testing.T) {
-	w := newStory(t)
+// share lets the claims x and y share a host record.
+func (w *world) share(t *testing.T) {
+	t.Helper()
 	for name, pool := range map[string]string{"x": "v4", "y": "v6"} {
 		w.claim(name, pool)
 		_ = w.patch(shell.IPAddressClaims, inA(name), shell.Patch{Body: fmt.Appendf(nil, `{"metadata": {"annotations": {%q: "h"}}}`, v1alpha1.AnnotationHostname)}, nil)
 		w.goOn(time.Minute)
 	}
 	w.wantRecords(t, "h [10.0.0.2 fd00::1]")
+}
+
+// The IPAddress of a claim is edited, and shares its host record with another one. Its machine has what was allocated, so that stays in Infoblox when the
+// other claim goes, and nobody else gets it.
+func TestIPAddressIsEdited(t *testing.T) {
+	w := newStory(t)
+	w.share(t)
 	w.editSpec(shell.IPAddresses, "x", `{"address": "10.0.0.6"}`)
 	w.goOn(time.Minute)
 	if !w.said(`event SpecEdited: The address is 10.0.0.2. The IPAddress was edited, and says "10.0.0.6": set its spec back`) {
@@ -770,6 +873,27 @@ func TestIPAddressIsEdited(t *testing.T) {
 	w.wantRecords(t)
 	if len(l.holders)+len(l.first)+len(l.removed) > 0 {
 		t.Errorf("it still knows %v, %v and %v", l.holders, l.first, l.removed)
+	}
+}
+
+// The IPAddress of a claim was edited before the controller started, so that it says what another one has that shares its host record. Nobody knows which
+// of the two was edited, so the release of the other one takes no address away: the machine of the first may have each.
+func TestIPAddressIsEditedUnseen(t *testing.T) {
+	w := newStory(t)
+	w.share(t)
+	w.leader.end()
+	w.editSpec(shell.IPAddresses, "y", `{"address": "10.0.0.2"}`)
+	w.elect()
+	w.goOn(time.Minute)
+	w.release(t, "x")
+	w.wantRecords(t, "h [10.0.0.2 fd00::1]")
+	if !w.said("HostRecordLeft: The host record h in the network view default keeps the addresses [10.0.0.2 fd00::1]: the IPAddress of another claim in it says 10.0.0.2, too") {
+		t.Error("no event says what is left")
+	}
+	w.release(t, "y")
+	w.wantRecords(t, "h [fd00::1]")
+	if !w.said("keeps the addresses [fd00::1], which are not those of an IPAddress") {
+		t.Error("no event says what is left in the end")
 	}
 }
 

@@ -62,7 +62,8 @@ type Book struct {
 	// started is whether all objects that exist are known. Nothing is reserved before.
 	started bool
 
-	// over are IPAddresses that a read has proved gone before the cache showed them, and when. The cache may be late, and show them yet.
+	// over are IPAddresses that a read has proved gone before the cache showed them, and when. The cache may be late, and show them yet. It
+	// may even say first that they are gone, because its store has what answers showed.
 	over map[types.UID]time.Time
 
 	// What has happened since the last call of Changes:
@@ -379,7 +380,6 @@ func (b *Book) SetAddress(o *v1beta2.IPAddress) {
 
 // AddressGone notes that an IPAddress does not exist any more.
 func (b *Book) AddressGone(namespace, name string, uid types.UID) {
-	delete(b.over, uid)
 	key := ClaimKey(namespace, name)
 	a, ok := b.addresses[key]
 	if !ok || a.object.UID != uid {

@@ -198,6 +198,28 @@ func (c Released) has(r Record, w World) bool {
 	}
 }
 
+// givesUp returns which addresses of its record a claim gives up. unknown is true if another claim in it does not have its IPAddress yet.
+func (c Released) givesUp(r Record, w World) (gone []netip.Addr, unknown bool) {
+	owned := r.ownedBy(c.UID, w)
+	switch {
+	case slices.Contains(owned, c.Address):
+		return []netip.Addr{c.Address}, false
+	case slices.Contains(r.Addresses(), c.Address): // Another claim has it, too: somebody has edited one of the two IPAddresses, and nobody knows which.
+		return nil, false
+	}
+	gone = owned // No IPAddress shows what was allocated here.
+	for _, other := range r.Claims() {
+		switch known := w.Known(other); {
+		case other == c.UID || known == nil || known.Address.IsValid():
+		case known.Leaves:
+			gone = nil // The last claim gives up all addresses.
+		default:
+			unknown = true
+		}
+	}
+	return gone, unknown
+}
+
 // Release returns the writes that give up what a claim has in the records that Infoblox has under its name. wait is true if another claim in a
 // record does not have its IPAddress yet, so that it is not known which address is whose.
 func Release(c Released, found []Record, w World) (removals []Removal, wait bool) {
@@ -205,19 +227,8 @@ func Release(c Released, found []Record, w World) (removals []Removal, wait bool
 		if !c.has(r, w) {
 			continue
 		}
-		gone := []netip.Addr{c.Address}
-		if owned := r.ownedBy(c.UID, w); !slices.Contains(owned, c.Address) { // No IPAddress shows what was allocated here, or somebody has edited it.
-			gone = owned
-			for _, other := range r.Claims() {
-				switch known := w.Known(other); {
-				case other == c.UID || known == nil || known.Address.IsValid():
-				case known.Leaves:
-					gone = nil // The last claim gives up all addresses.
-				default:
-					wait = true
-				}
-			}
-		}
+		gone, unknown := c.givesUp(r, w)
+		wait = wait || unknown
 		rest := r
 		for _, a := range gone {
 			rest = rest.Without(a)
