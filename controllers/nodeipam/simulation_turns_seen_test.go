@@ -80,6 +80,10 @@ func (p *process) judgeOrder(c choice) {
 		if from == nil || older != p.turns.pending[name] || p.byAge(older, c.node) >= 0 || !p.needsBlocks(older) || p.controller.state.Undecided(name) || p.stepsBack(name) {
 			continue
 		}
+		_, known := p.controller.state.Node(name)
+		if _, waits := p.controller.state.Pending(name); !known && !waits {
+			continue // A write has told that it is gone, and the cache still shows it.
+		}
 		for _, cc := range p.seen.candidatesFor(older) {
 			if reason, _ := p.seen.ready(cc); reason == networkingv1.ReasonPending {
 				break // It waits for this one's finalizer.
