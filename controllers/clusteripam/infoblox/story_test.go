@@ -34,6 +34,14 @@ func newStory(t *testing.T) *world {
 	return w
 }
 
+// newStoryOfX is a story in which claim x has an address of pool v4.
+func newStoryOfX(t *testing.T) *world {
+	w := newStory(t)
+	w.claim("x", "v4")
+	w.goOn(time.Minute)
+	return w
+}
+
 // goOn lets time pass, and the controller do what it does in that time.
 func (w *world) goOn(long time.Duration) {
 	for end := w.now.Add(long); w.now.Before(end); w.now = w.now.Add(time.Second) {
@@ -111,6 +119,15 @@ func (w *world) record(name, at string) {
 	w.grid.Do(http.MethodPost, "record:host", nil, shell.Encode(host.Record{Name: name, NetworkView: "default", IPv4: []host.Addr4{{Address: at}}}))
 }
 
+// stray leaves the IPAddress of claim x without it: the claim is removed by force while no process leads. before happens before the next one does.
+func (w *world) stray(before func()) {
+	w.leader.end()
+	w.strip("x")
+	before()
+	w.elect()
+	w.goOn(time.Minute)
+}
+
 // strip removes a claim by force.
 func (w *world) strip(claim string) {
 	_ = w.patch(shell.IPAddressClaims, inA(claim), shell.Patch{Body: []byte(noFinalizers)}, nil)
@@ -132,10 +149,8 @@ const noFinalizers = `{"metadata": {"finalizers": null}}`
 
 // An earlier claim of the name was in another pool, and somebody has taken its finalizer away. Its IPAddress is not the new claim's.
 func TestIPAddressOfAnEarlierClaim(t *testing.T) {
-	w := newStory(t)
-	name := types.NamespacedName{Namespace: "a", Name: "x"}
-	w.claim("x", "v4")
-	w.goOn(time.Minute)
+	w := newStoryOfX(t)
+	name := inA("x")
 	_ = w.patch(shell.IPAddressClaims, name, shell.Patch{Body: []byte(noFinalizers)}, nil)
 	_ = w.delete(shell.IPAddressClaims, name, "")
 	w.claim("x", "v6")
@@ -151,7 +166,7 @@ func TestIPAddressOfAnEarlierClaim(t *testing.T) {
 // An IPAddress of another kind of pool has the name of a claim. Its own allocator releases it.
 func TestIPAddressOfAnotherAllocator(t *testing.T) {
 	w := newStory(t)
-	name := types.NamespacedName{Namespace: "a", Name: "x"}
+	name := inA("x")
 	w.put(shell.IPAddresses, &v1beta2.IPAddress{ObjectMeta: metav1.ObjectMeta{Namespace: "a", Name: "x", Finalizers: []string{v1beta2.FinalizerProtectAddress}},
 		Spec: v1beta2.IPAddressSpec{Address: "10.0.0.3", PoolRef: v1beta2.IPPoolReference{APIGroup: shell.GroupIPAM, Kind: "InClusterIPPool", Name: "v4"}, ClaimRef: v1beta2.IPAddressClaimReference{Name: "x"}}})
 	w.claim("x", "v4")
@@ -167,10 +182,8 @@ func TestIPAddressOfAnotherAllocator(t *testing.T) {
 
 // An earlier claim of the name has left an IPAddress, and the claim is another allocator's. Deleted, the IPAddress goes with its host record.
 func TestIPAddressInTheWayOfAnotherAllocator(t *testing.T) {
-	w := newStory(t)
-	name := types.NamespacedName{Namespace: "a", Name: "x"}
-	w.claim("x", "v4")
-	w.goOn(time.Minute)
+	w := newStoryOfX(t)
+	name := inA("x")
 	_ = w.patch(shell.IPAddressClaims, name, shell.Patch{Body: []byte(noFinalizers)}, nil)
 	_ = w.delete(shell.IPAddressClaims, name, "")
 	w.put(shell.IPAddressClaims, &v1beta2.IPAddressClaim{ObjectMeta: metav1.ObjectMeta{Namespace: "a", Name: "x"},
@@ -189,7 +202,7 @@ func TestIPAddressInTheWayOfAnotherAllocator(t *testing.T) {
 // deletes the IPAddress.
 func TestIPAddressWithoutClaim(t *testing.T) {
 	w := newStory(t)
-	x, v4 := types.NamespacedName{Namespace: "a", Name: "x"}, types.NamespacedName{Namespace: "a", Name: "v4"}
+	x, v4 := inA("x"), inA("v4")
 	ready := func() string {
 		t.Helper()
 		pool := &v1alpha1.InfobloxIPPool{}
@@ -206,12 +219,7 @@ func TestIPAddressWithoutClaim(t *testing.T) {
 	if strings.Contains(fine, "IPAddressClaim") {
 		t.Errorf("the pool says %q although no claim is gone", fine)
 	}
-	w.leader.end()
-	_ = w.patch(shell.IPAddressClaims, x, shell.Patch{Body: []byte(noFinalizers)}, nil)
-	_ = w.delete(shell.IPAddressClaims, x, "")
-	w.collectGarbage()
-	w.elect()
-	w.goOn(time.Minute)
+	w.stray(w.collectGarbage)
 	if want := fine + " IPAddresses without an IPAddressClaim: 1 (x). They keep their addresses: delete those that no machine uses."; ready() != want {
 		t.Errorf("the pool says %q, want %q", ready(), want)
 	}
@@ -253,9 +261,7 @@ func TestRenamedNetworkView(t *testing.T) {
 
 // Another network view gets the former name of one. The records of the claims are found all the same.
 func TestSwappedNetworkViews(t *testing.T) {
-	w := newStory(t)
-	w.claim("x", "v4")
-	w.goOn(time.Minute)
+	w := newStoryOfX(t)
 	w.grid.RenameView("default", "corp")
 	w.grid.NetworkViews = append(w.grid.NetworkViews, "default")
 	w.grid.Networks["default"] = w.grid.Networks["corp"]
@@ -289,9 +295,7 @@ func TestRenamedRecord(t *testing.T) {
 
 // For a while the InfobloxInstance is another Infoblox, which has no record of the claim, nor its network view. The claim waits.
 func TestAnotherInfobloxAnswers(t *testing.T) {
-	w := newStory(t)
-	w.claim("x", "v4")
-	w.goOn(time.Minute)
+	w := newStoryOfX(t)
 	whole := *w.grid
 	*w.grid = *wapitest.NewGrid()
 	w.grid.NetworkViews = nil
@@ -310,9 +314,7 @@ func TestAnotherInfobloxAnswers(t *testing.T) {
 
 // A process that has just begun has not checked the InfobloxInstance yet. That is no failure of the release.
 func TestReleaseRightAfterAStart(t *testing.T) {
-	w := newStory(t)
-	w.claim("x", "v4")
-	w.goOn(time.Minute)
+	w := newStoryOfX(t)
 	w.leader.end()
 	_ = w.delete(shell.IPAddressClaims, inA("x"), "")
 	w.elect()
@@ -373,13 +375,8 @@ func TestIPAddressOfAPausedPool(t *testing.T) {
 		"gone":                func(w *world) { w.takePool("v4") },
 	} {
 		t.Run(name, func(t *testing.T) {
-			w := newStory(t)
-			w.claim("x", "v4")
-			w.goOn(time.Minute)
-			w.leader.end()
-			w.strip("x")
-			w.claim("x", "v6")
-			w.elect()
+			w := newStoryOfX(t)
+			w.stray(func() { w.claim("x", "v6") })
 			w.pausePool("v4", true)
 			_ = w.delete(shell.IPAddresses, inA("x"), "")
 			w.goOn(time.Minute)
@@ -395,16 +392,12 @@ func TestIPAddressOfAPausedPool(t *testing.T) {
 // An IPAddress in the way cannot be released, because its InfobloxInstance is gone. The claim, of another pool and Infoblox, says so, and goes when it
 // is deleted.
 func TestIPAddressInTheWayThatStays(t *testing.T) {
-	w := newStory(t)
-	w.claim("x", "v4")
-	w.goOn(time.Minute)
-	w.leader.end()
-	w.strip("x")
-	w.editSpec(shell.InfobloxIPPools, "v6", `{"instance": {"name": "j"}}`)
-	w.claim("x", "v6")
-	_ = w.patch(shell.IPAddressClaims, inA("x"), shell.Patch{Body: fmt.Appendf(nil, `{"metadata": {"finalizers": [%q]}}`, v1beta2.FinalizerReleaseAddress)}, nil)
-	w.elect()
-	w.goOn(time.Minute)
+	w := newStoryOfX(t)
+	w.stray(func() {
+		w.editSpec(shell.InfobloxIPPools, "v6", `{"instance": {"name": "j"}}`)
+		w.claim("x", "v6")
+		_ = w.patch(shell.IPAddressClaims, inA("x"), shell.Patch{Body: fmt.Appendf(nil, `{"metadata": {"finalizers": [%q]}}`, v1beta2.FinalizerReleaseAddress)}, nil)
+	})
 	_ = w.delete(shell.InfobloxInstances, types.NamespacedName{Name: "i"}, "")
 	_ = w.delete(shell.IPAddresses, inA("x"), "")
 	w.goOn(time.Minute)
@@ -423,7 +416,7 @@ func TestIPAddressInTheWayThatStays(t *testing.T) {
 // An IPAddress without a claim is deleted, and so is its host record, of which the answer is lost. A new claim of the name must not be told that it has
 // that address: Infoblox may give it to others.
 func TestClaimWhileAnIPAddressIsReleased(t *testing.T) {
-	w := newStory(t)
+	w := newStoryOfX(t)
 	w.strayWithLostDelete(t)
 	w.claim("x", "v4")
 	w.goOn(5 * time.Minute)
@@ -433,14 +426,8 @@ func TestClaimWhileAnIPAddressIsReleased(t *testing.T) {
 
 // The same, and the claim was told before that the IPAddress is its own, of which the cache knows nothing.
 func TestClaimThatHasTheIPAddressThatIsReleased(t *testing.T) {
-	w := newStory(t)
-	w.claim("x", "v4")
-	w.goOn(time.Minute)
-	w.leader.end()
-	w.strip("x")
-	w.claim("x", "v4")
-	w.elect()
-	w.goOn(time.Minute)
+	w := newStoryOfX(t)
+	w.stray(func() { w.claim("x", "v4") })
 	w.want(t, "x", "10.0.0.2 Ready")
 	told := &v1beta2.IPAddressClaim{}
 	decode(w.objects[shell.IPAddressClaims][inA("x")], told)
@@ -470,15 +457,10 @@ func TestClaimThatHasTheIPAddressThatIsReleased(t *testing.T) {
 	w.wantRecords(t, "x [10.0.0.2]")
 }
 
-// strayWithLostDelete makes an IPAddress x without a claim, deletes it, and loses the answer to the DELETE of its host record.
+// strayWithLostDelete leaves the IPAddress x without its claim, deletes it, and loses the answer to the DELETE of its host record.
 func (w *world) strayWithLostDelete(t *testing.T) {
 	t.Helper()
-	w.claim("x", "v4")
-	w.goOn(time.Minute)
-	w.leader.end()
-	w.strip("x")
-	w.elect()
-	w.goOn(time.Minute)
+	w.stray(func() {})
 	_ = w.delete(shell.IPAddresses, inA("x"), "")
 	i := w.until(t, "DELETE")
 	c := w.leader.calls[i]
@@ -516,9 +498,7 @@ func TestClaimIsStrippedWhileItIsReleased(t *testing.T) {
 		"before the IPAddress is gone, another process": {"delete IPAddress", true},
 	} {
 		t.Run(name, func(t *testing.T) {
-			w := newStory(t)
-			w.claim("x", "v4")
-			w.goOn(time.Minute)
+			w := newStoryOfX(t)
 			_ = w.delete(shell.IPAddressClaims, inA("x"), "")
 			w.leader.resume(w.until(t, tc.refused), errors.New("failed calling webhook"))
 			if tc.ends {
@@ -538,9 +518,7 @@ func TestClaimIsStrippedWhileItIsReleased(t *testing.T) {
 
 // That a release has begun is not in the cache yet. Nothing is removed before it is: claims of the name go by the cache.
 func TestReleaseWaitsForTheCache(t *testing.T) {
-	w := newStory(t)
-	w.claim("x", "v4")
-	w.goOn(time.Minute)
+	w := newStoryOfX(t)
 	_ = w.delete(shell.IPAddressClaims, inA("x"), "")
 	w.leader.answer(w.until(t, annotationReleasedBy), true)
 	if len(w.leader.calls) > 0 {
@@ -552,9 +530,7 @@ func TestReleaseWaitsForTheCache(t *testing.T) {
 
 // An admission policy takes back that a release has begun. Nothing is removed, and that is said.
 func TestReleaseIsTakenBack(t *testing.T) {
-	w := newStory(t)
-	w.claim("x", "v4")
-	w.goOn(time.Minute)
+	w := newStoryOfX(t)
 	w.drops = annotationReleasedBy
 	_ = w.delete(shell.IPAddressClaims, inA("x"), "")
 	w.goOn(time.Minute)
@@ -587,16 +563,8 @@ func TestClaimIsPutBack(t *testing.T) {
 	w.claim("x", "v4")
 	w.goOn(time.Minute)
 	w.release(t, "y")
-	w.leader.end()
-	claim, address := copied(w, shell.IPAddressClaims, &v1beta2.IPAddressClaim{}), copied(w, shell.IPAddresses, &v1beta2.IPAddress{})
-	address.OwnerReferences = address.OwnerReferences[:1]
-	w.strip("x")
-	w.stripAddress("x")
-	w.put(shell.IPAddressClaims, claim)
-	w.put(shell.IPAddresses, address)
-	w.collectGarbage()
-	w.elect()
-	w.goOn(2 * time.Minute)
+	w.putBack(1)
+	w.goOn(time.Minute)
 	w.want(t, "x", "10.0.0.3 Ready")
 	w.wantRecords(t, "x [10.0.0.3]")
 }
@@ -612,17 +580,15 @@ func TestIPAddressIsCopied(t *testing.T) {
 		"alone":                           {namespace: "a"},
 		"with its namespace":              {namespace: "b", collected: true},
 		"with its namespace, and late":    {namespace: "b"},
-		"of a moved one":                  {namespace: "a", before: (*world).putBack},
-		"of a moved one, namespace":       {namespace: "b", collected: true, before: (*world).putBack},
-		"of a moved one, namespace, late": {namespace: "b", before: (*world).putBack},
+		"of a moved one":                  {namespace: "a", before: (*world).relocate},
+		"of a moved one, namespace":       {namespace: "b", collected: true, before: (*world).relocate},
+		"of a moved one, namespace, late": {namespace: "b", before: (*world).relocate},
 		"of another program's":            {namespace: "a", before: (*world).unmark},
 		"of another program's, namespace": {namespace: "b", collected: true, before: (*world).unmark},
 		"of another program's, and late":  {namespace: "b", before: (*world).unmark},
 	} {
 		t.Run(name, func(t *testing.T) {
-			w := newStory(t)
-			w.claim("x", "v4")
-			w.goOn(time.Minute)
+			w := newStoryOfX(t)
 			if tc.before != nil {
 				tc.before(w)
 				w.want(t, "x", "10.0.0.2 Ready")
@@ -656,11 +622,9 @@ func TestIPAddressIsCopied(t *testing.T) {
 
 // A claim is copied with its IPAddress, which nobody deletes, and then the original is released, which frees the address. The copied claim has another one.
 func TestCopyOutlivesItsOriginal(t *testing.T) {
-	for name, before := range map[string]func(*world){"as it was made": nil, "moved": (*world).putBack, "of another program": (*world).unmark} {
+	for name, before := range map[string]func(*world){"as it was made": nil, "moved": (*world).relocate, "of another program": (*world).unmark} {
 		t.Run(name, func(t *testing.T) {
-			w := newStory(t)
-			w.claim("x", "v4")
-			w.goOn(time.Minute)
+			w := newStoryOfX(t)
 			if before != nil {
 				before(w)
 			}
@@ -679,15 +643,19 @@ func TestCopyOutlivesItsOriginal(t *testing.T) {
 	}
 }
 
-// putBack gives claim x and its IPAddress other UIDs, as a move to another cluster does.
-func (w *world) putBack() {
+// relocate gives claim x and its IPAddress other UIDs, as a move to another cluster does.
+func (w *world) relocate() { w.putBack(0) }
+
+// putBack does the same as a backup does: the IPAddress still names so many of its former owners, which are not there any more.
+func (w *world) putBack(owners int) {
 	w.leader.end()
 	claim, address := copied(w, shell.IPAddressClaims, &v1beta2.IPAddressClaim{}), copied(w, shell.IPAddresses, &v1beta2.IPAddress{})
-	address.OwnerReferences = nil
+	address.OwnerReferences = address.OwnerReferences[:owners]
 	w.strip("x")
 	w.stripAddress("x")
 	w.put(shell.IPAddressClaims, claim)
 	w.put(shell.IPAddresses, address)
+	w.collectGarbage()
 	w.elect()
 	w.goOn(time.Minute)
 }
@@ -710,13 +678,11 @@ func (w *world) unmark() {
 func TestLastIPAddressOfARecord(t *testing.T) {
 	for name, first := range map[string]string{"the copy first": "copy", "the original first": "x", "together": ""} {
 		t.Run(name, func(t *testing.T) {
-			w := newStory(t)
-			w.claim("x", "v4")
-			w.goOn(time.Minute)
+			w := newStoryOfX(t)
 			address := copied(w, shell.IPAddresses, &v1beta2.IPAddress{})
 			address.Name, address.OwnerReferences = "copy", nil
 			if first == "x" {
-				w.putBack()
+				w.putBack(0)
 			} else {
 				w.strip("x")
 			}
@@ -741,13 +707,8 @@ func TestLastIPAddressOfARecord(t *testing.T) {
 // The leader ends while it deletes the host record of an IPAddress without a claim. The next one deletes it, too, and then waits until the first DELETE is
 // over: a record of the name that is created meanwhile would have the same reference.
 func TestLateDeleteOfAnIPAddressWithoutClaim(t *testing.T) {
-	w := newStory(t)
-	w.claim("x", "v4")
-	w.goOn(time.Minute)
-	w.leader.end()
-	w.strip("x")
-	w.elect()
-	w.goOn(time.Minute)
+	w := newStoryOfX(t)
+	w.stray(func() {})
 	_ = w.delete(shell.IPAddresses, inA("x"), "")
 	w.lateDelete(t)
 }
@@ -801,9 +762,7 @@ func TestSubnetIsReplaced(t *testing.T) {
 
 // The claim of a pool is edited to another pool. It keeps its address and releases it, and the first pool goes after that.
 func TestClaimIsEdited(t *testing.T) {
-	w := newStory(t)
-	w.claim("x", "v4")
-	w.goOn(time.Minute)
+	w := newStoryOfX(t)
 	w.editSpec(shell.IPAddressClaims, "x", `{"poolRef": {"name": "v6"}}`)
 	w.goOn(time.Minute)
 	w.want(t, "x", "10.0.0.2 Ready")
@@ -824,9 +783,7 @@ func TestClaimIsEdited(t *testing.T) {
 
 // The claim of a pool is edited to another kind of pool, and removed by force. Nothing of it is remembered.
 func TestClaimOfAnotherKindIsForgotten(t *testing.T) {
-	w := newStory(t)
-	w.claim("x", "v4")
-	w.goOn(time.Minute)
+	w := newStoryOfX(t)
 	w.editSpec(shell.IPAddressClaims, "x", `{"poolRef": {"kind": "InClusterIPPool", "name": "p"}}`)
 	w.goOn(time.Minute)
 	w.strip("x")
@@ -975,9 +932,7 @@ func TestInstanceComesBackUnseen(t *testing.T) {
 
 // The clock of an earlier leader was wrong: the wait for the InfobloxInstance has begun in the future.
 func TestInstanceMissingInTheFuture(t *testing.T) {
-	w := newStory(t)
-	w.claim("x", "v4")
-	w.goOn(time.Minute)
+	w := newStoryOfX(t)
 	_ = w.delete(shell.InfobloxInstances, types.NamespacedName{Name: "i"}, "")
 	_ = w.delete(shell.IPAddressClaims, inA("x"), "")
 	future := w.now.Add(24 * time.Hour).Format(time.RFC3339)
@@ -990,9 +945,7 @@ func TestInstanceMissingInTheFuture(t *testing.T) {
 
 // A policy takes away the annotation that says since when the InfobloxInstance is gone. The wait would never end, and that is said.
 func TestMissingIsTakenBack(t *testing.T) {
-	w := newStory(t)
-	w.claim("x", "v4")
-	w.goOn(time.Minute)
+	w := newStoryOfX(t)
 	w.drops = annotationMissing
 	_ = w.delete(shell.InfobloxInstances, types.NamespacedName{Name: "i"}, "")
 	_ = w.delete(shell.IPAddressClaims, types.NamespacedName{Namespace: "a", Name: "x"}, "")
