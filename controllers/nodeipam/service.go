@@ -22,26 +22,19 @@ func (c *Controller) heardOfServiceCIDR(name string) {
 		}
 		switch serviceCIDR, err := c.serviceCIDRs.Get(name); {
 		case apierrors.IsNotFound(err):
-			b.SetService(serviceSource(name), nil)
+			b.SetService(allocator.ServiceSource(name), nil)
 		case err != nil:
 			utilruntime.HandleError(err)
 		default:
-			b.SetService(serviceSource(name), serviceRangesOf(context.Background(), serviceCIDR))
+			b.SetService(allocator.ServiceSource(name), serviceRangesOf(context.Background(), serviceCIDR))
 		}
 	})
 }
 
-func serviceSource(name string) string { return "ServiceCIDR " + name }
-
 func serviceRangesOf(ctx context.Context, serviceCIDR *networkingapiv1.ServiceCIDR) []netip.Prefix {
-	var ranges []netip.Prefix
-	for _, s := range serviceCIDR.Spec.CIDRs {
-		r, err := clustercidr.ParseCIDR(s)
-		if err != nil {
-			klog.FromContext(ctx).Error(err, "Passing over a service range that cannot be read", "serviceCIDR", klog.KObj(serviceCIDR), "cidr", s)
-			continue
-		}
-		ranges = append(ranges, r)
+	ranges, unreadable := clustercidr.ServiceRangesOf(serviceCIDR)
+	for _, err := range unreadable {
+		klog.FromContext(ctx).Error(err, "Passing over a service range that cannot be read", "serviceCIDR", klog.KObj(serviceCIDR))
 	}
 	return ranges
 }

@@ -8,6 +8,7 @@ import (
 	"strings"
 	"time"
 
+	v1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/types"
 
 	"github.com/multicidr/controller-manager/controllers/ipam"
@@ -107,6 +108,26 @@ func (b *State) Pending(name string) (p PendingView, ok bool) {
 // Pools returns all pools, sorted by name.
 func (b *State) Pools() []*clustercidr.Pool {
 	return slices.SortedFunc(maps.Values(b.pools), func(x, y *clustercidr.Pool) int { return strings.Compare(x.Name, y.Name) })
+}
+
+// Candidates yields the pools that match a Node, in the order in which they are tried. The state must not change meanwhile.
+func (b *State) Candidates(node *v1.Node) iter.Seq[*clustercidr.Pool] { return b.candidates.Of(node) }
+
+// Refusal says why a pool that matches a Node cannot serve it now; false if it can, or can once it has its finalizer.
+func (b *State) Refusal(p *clustercidr.Pool) (reason string, ok bool) {
+	if p.AwaitsFinalizer() || p.State == ipam.Enabled && len(b.ledger.Full(&p.Pool)) == 0 {
+		return "", false
+	}
+	return pending.Explain(p, b.full()).String(), true
+}
+
+// PendingReasons returns how many Nodes are pending, by the reason in one word.
+func (b *State) PendingReasons() map[pending.Reason][]string {
+	byReason := map[pending.Reason][]string{}
+	for name, w := range b.pending {
+		byReason[w.why] = append(byReason[w.why], name)
+	}
+	return byReason
 }
 
 func (b *State) HeldBy(o ipam.Owner) []netip.Prefix { return b.ledger.Held(o) }
