@@ -29,6 +29,7 @@ func TestWhatThePureCoreImports(t *testing.T) {
 		"allocator":   `[a-z0-9/]+|` + types + `|` + module + `controllers/(ipam|text|nodeipam/(clustercidr|exhausted|names|pending|traffic))`,
 		"traffic":     `[a-z0-9/]+|` + module + `controllers/ipam`,
 		"debugpage":   `[a-z0-9/]+|` + types + `|github.com/munnerz/goautoneg|k8s\.io/klog/v2|` + module + `controllers/(ipam|text|nodeipam/(clustercidr|allocator))`,
+		"inspect":     `[a-z0-9/]+|` + types + `|` + module + `controllers/(ipam|text|nodeipam/(clustercidr|fromflags|allocator))`,
 		"author":      `[a-z0-9/]+|` + types + `|` + module + `controllers/(text|nodeipam/clustercidr)`,
 		"finalizers":  `time|` + module + `controllers/(queues|writes)`,
 	} {

@@ -121,13 +121,25 @@ func (b *State) Refusal(p *clustercidr.Pool) (reason string, ok bool) {
 	return pending.Explain(p, b.full()).String(), true
 }
 
-// PendingReasons returns how many Nodes are pending, by the reason in one word.
+// PendingReasons returns the names of the pending Nodes, by the reason in one word.
 func (b *State) PendingReasons() map[pending.Reason][]string {
 	byReason := map[pending.Reason][]string{}
 	for name, w := range b.pending {
 		byReason[w.why] = append(byReason[w.why], name)
 	}
 	return byReason
+}
+
+// Findings returns what is wrong with the podCIDRs that a Node shows, message by event reason.
+func (b *State) Findings(node *v1.Node) map[string]string { return b.findings(node) }
+
+// Shares reports whether others hold addresses that the Node with this UID holds.
+func (b *State) Shares(uid types.UID) bool { return b.sharing[uid] }
+
+// BelongsTo reports whether the Node with this UID belongs to p.
+func (b *State) BelongsTo(uid types.UID, p *clustercidr.Pool) bool {
+	_, known := b.names[uid]
+	return known && b.belongs(uid, p)
 }
 
 func (b *State) HeldBy(o ipam.Owner) []netip.Prefix { return b.ledger.Held(o) }
