@@ -302,4 +302,3 @@ func (c *Cluster) fullBesides(known []FillsUp, blocks []netip.Prefix) (names []s
 	}
 	return names
 }
-

@@ -216,7 +216,9 @@ func (c *Cluster) groups() []Group {
 		all[i].Room = c.room(candidates[i])
 		all[i].Sharing = sharing(candidates[i])
 	}
-	slices.SortFunc(all, func(a, b Group) int { return cmp.Or(cmp.Compare(b.Nodes, a.Nodes), strings.Compare(a.Example, b.Example)) })
+	slices.SortFunc(all, func(a, b Group) int {
+		return cmp.Or(cmp.Compare(b.Nodes, a.Nodes), strings.Compare(a.Example, b.Example))
+	})
 	return all
 }
 
@@ -242,4 +244,3 @@ func sharing(pools []*clustercidr.Pool) bool {
 
 // Capped reports whether a number of blocks means that number or more.
 func Capped(n uint64) bool { return n >= math.MaxInt64 }
-
