@@ -12,6 +12,6 @@
 // Exit codes: 0 if all is well, 1 if there are warnings, 2 if there is a problem, 3 if the cluster or a file cannot be read or a file has
 // an error, and 64 if a flag is wrong.
 //
-// read.go reads the cluster, files.go reads files, and commandline.go parses the flags of Pods. check.go evaluates the result and uses no
+// read.go reads the cluster, package files reads files, and commandline.go parses the flags of Pods. check.go evaluates the result and uses no
 // client.
 package main

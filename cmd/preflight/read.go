@@ -20,6 +20,7 @@ import (
 
 	"github.com/multicidr/controller-manager/apis/generated/clientset/versioned"
 	networkingv1 "github.com/multicidr/controller-manager/apis/networking/v1"
+	"github.com/multicidr/controller-manager/cmd/internal/files"
 )
 
 // state is the input of the check. What a cluster does not have is nil.
@@ -43,13 +44,13 @@ type state struct {
 	deployments  []appsv1.Deployment
 }
 
-func read(ctx context.Context, kubeconfig *clientcmd.ClientConfigLoadingRules, files []string, given flags) (*state, error) {
+func read(ctx context.Context, kubeconfig *clientcmd.ClientConfigLoadingRules, paths []string, given flags) (*state, error) {
 	c, err := connect(kubeconfig)
 	if err != nil {
 		return nil, err
 	}
 	s := &state{given: given}
-	if s.planned, s.fruitless, err = readFiles(files); err != nil {
+	if s.planned, s.fruitless, err = files.Read(paths); err != nil {
 		return nil, err
 	}
 	if s.server, err = c.kube.Discovery().ServerVersion(); err != nil {

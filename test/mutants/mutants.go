@@ -1653,10 +1653,10 @@ var mutants = []mutant{
 	},
 	{
 		name: "preflight-without-lists", defect: "the preflight does not look at the ClusterCIDRs of a list",
-		file: "cmd/preflight/files.go",
+		file: "cmd/internal/files/files.go",
 		old:  "list && json.Unmarshal(head.Items, &items) == nil && items != nil:",
 		new:  "list && of != \"\" && json.Unmarshal(head.Items, &items) == nil && items != nil:",
-		test: "./cmd/preflight TestReadFiles",
+		test: "./cmd/internal/files TestReadFiles",
 	},
 	{
 		name: "unseen-untold", defect: "lists and watches of Nodes that fail for ever are no problem for health, unless a permission is missing",
