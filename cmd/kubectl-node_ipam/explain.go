@@ -91,7 +91,7 @@ func writeExplanation(w *show.Writer, e inspect.Explanation) {
 		w.Printf("%s: %s", w.In(show.Red, f.Reason), f.Message)
 	}
 	if e.Older > 0 {
-		w.Printf("%s without podCIDRs, and %s first.", text.Counted(e.Older, "older Node is", "older Nodes are"), plural(e.Older, "comes", "come"))
+		w.Printf("%s", text.Counted(e.Older, "older Node has no podCIDRs yet. It comes first.", "older Nodes have no podCIDRs yet. They come first."))
 	}
 	if len(e.Candidates) > 0 {
 		w.Printf("")
@@ -118,7 +118,7 @@ func headline(w *show.Writer, e inspect.Explanation) string {
 			node += " with " + labels.Set(e.Labels).String()
 		}
 	}
-	blocks := w.In(show.Green, prefixes(e.PodCIDRs))
+	blocks := w.In(show.Green, strings.ReplaceAll(prefixes(e.PodCIDRs), ",", ", "))
 	switch e.State {
 	case inspect.Allocated:
 		return fmt.Sprintf("%s has %s%s.", node, blocks, origin(e))
@@ -183,11 +183,4 @@ func prefixes(all []netip.Prefix) string {
 		texts[i] = p.String()
 	}
 	return strings.Join(texts, ",")
-}
-
-func plural(n int, one, more string) string {
-	if n == 1 {
-		return one
-	}
-	return more
 }

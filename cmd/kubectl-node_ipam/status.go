@@ -4,6 +4,7 @@ import (
 	"cmp"
 	"fmt"
 	"math"
+	"slices"
 	"strings"
 	"time"
 
@@ -28,7 +29,7 @@ func (p *program) statusCommand() *cobra.Command {
 		Use:   "status",
 		Short: "Show how full ClusterCIDRs are, which Nodes are pending, and how many more Nodes fit",
 		Long: "Shows every ClusterCIDR with its blocks, pending Nodes by reason, and for each group of Nodes for which the same ClusterCIDRs are tried how many more such Nodes get podCIDRs. " +
-			"Addresses that several ClusterCIDRs share count once.\n\nReserved blocks are for Nodes that do not show their podCIDRs yet. Unavailable blocks are excluded, in a service range, or covered by podCIDRs of another size.",
+			"Addresses that several ClusterCIDRs share count once.\n\nBars show allocated (█), reserved (▓), unavailable (▒) and free (░) blocks. Reserved blocks are for Nodes that do not show their podCIDRs yet. Unavailable blocks are excluded, in a service range, or covered by podCIDRs of another size.",
 		Example: "  kubectl node-ipam status\n\n  # With all columns and messages\n  kubectl node-ipam status -o wide",
 		Args:    exactly(0, "no arguments"),
 		RunE:    func(c *cobra.Command, _ []string) error { return p.status(c) },
@@ -60,7 +61,7 @@ func (p *program) status(c *cobra.Command) error {
 
 // writeStatus writes a status; known is whether Nodes could be read.
 func writeStatus(w *show.Writer, s status, known bool) {
-	writeLeaders(w, s.Leaders)
+	writeLeaders(w, s)
 	if known {
 		writeNodes(w, s.Nodes)
 	}
@@ -72,16 +73,21 @@ func writeStatus(w *show.Writer, s status, known bool) {
 	writeGroups(w, s.Groups)
 }
 
-func writeLeaders(w *show.Writer, leaders []cluster.Leader) {
-	if len(leaders) == 0 {
+func writeLeaders(w *show.Writer, s status) {
+	unknown := slices.ContainsFunc(s.Missing, func(m cluster.Missing) bool { return strings.HasPrefix(m.Kind, cluster.Leases) })
+	switch {
+	case len(s.Leaders) == 0 && unknown:
+		w.Printf("Leader:   unknown")
+	case len(s.Leaders) == 0:
 		w.Printf("Leader:   %s: no Lease of kube-controller-manager or node-ipam-controller has a holder", w.In(show.Yellow, "none"))
 	}
-	for _, l := range leaders {
+	for _, l := range s.Leaders {
 		renewed := fmt.Sprintf("renewed %s ago", l.Age.Round(time.Second))
 		if l.Expired {
-			renewed = w.In(show.Red, "not "+renewed+": it expired")
+			renewed = w.In(show.Red, fmt.Sprintf("last renewed %s ago: it has expired", l.Age.Round(time.Second)))
 		}
-		w.Printf("Leader:   %s holds Lease %s (%s, %s); %s have podCIDRs from it", l.Holder, l.Lease, l.Form, renewed, text.Counted(l.Allocated, "Node", "Nodes"))
+		w.Printf("Leader:   %s holds Lease %s (%s, %s); %s", l.Holder, l.Lease, l.Form, renewed,
+			text.Counted(l.Allocated, "Node has podCIDRs from it", "Nodes have podCIDRs from it"))
 	}
 }
 
@@ -135,7 +141,7 @@ func writeClusterCIDRs(w *show.Writer, all []inspect.ClusterCIDRStatus) {
 		for _, r := range cc.Ranges {
 			rows.Add(name, r.CIDR, fmt.Sprintf("/%d", r.BlockPrefixLength), w.Bar(r.Total, r.Allocated, r.Reserved, r.Unavailable),
 				number(r.Allocated), number(r.Reserved), number(r.Unavailable), number(r.Free), number(r.Total), cc.Members, cc.Priority, show.Colored{Value: state, Color: color})
-			name = "" // a second family
+			name = " " // a second family
 		}
 		if len(cc.Ranges) == 0 {
 			rows.Add(name, "", "", "", "", "", "", "", "", cc.Members, cc.Priority, show.Colored{Value: state, Color: color})

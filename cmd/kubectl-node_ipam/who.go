@@ -6,6 +6,7 @@ import (
 
 	"github.com/spf13/cobra"
 
+	"github.com/multicidr/controller-manager/cmd/kubectl-node_ipam/internal/cluster"
 	"github.com/multicidr/controller-manager/cmd/kubectl-node_ipam/internal/show"
 	"github.com/multicidr/controller-manager/controllers/nodeipam/clustercidr"
 	"github.com/multicidr/controller-manager/controllers/nodeipam/inspect"
@@ -44,6 +45,9 @@ func (p *program) who(c *cobra.Command, query string) error {
 		return err
 	}
 	answer := owners{Owners: inspect.New(objects.Objects).Who(cidr)}
+	if objects.Lacks(cluster.Nodes) {
+		answer.WithoutNodes()
+	}
 	if cidr.IsSingleIP() {
 		pods, missing, err := r.PodsWith(c.Context(), cidr.Addr())
 		if err != nil {

@@ -6,6 +6,7 @@ import (
 	"math"
 	"net/netip"
 	"slices"
+	"strings"
 
 	v1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
@@ -203,7 +204,7 @@ func (c *Cluster) candidate(node *v1.Node, p, last *clustercidr.Pool, e *Explana
 	case chosen:
 		found.Outcome, found.Reason = Chosen, "it is the first that can serve the Node"
 	case refused:
-		found.Outcome, found.Reason = Refused, refusal
+		found.Outcome, found.Reason = Refused, strings.TrimPrefix(refusal, p.Name+" ")
 		if p.State == ipam.Enabled && found.Free > 0 {
 			found.Reason += "; older pending Nodes get its last blocks"
 		}

@@ -3,6 +3,7 @@ package inspect
 import (
 	"cmp"
 	"fmt"
+	"maps"
 	"net/netip"
 	"slices"
 	"strings"
@@ -301,4 +302,12 @@ func (c *Cluster) fullBesides(known []FillsUp, blocks []netip.Prefix) (names []s
 		}
 	}
 	return names
+}
+
+// LabelsLike returns the labels of new Nodes that are like another one: those of that Node, without the name of its host, which each Node has
+// for itself.
+func LabelsLike(node *v1.Node) map[string]string {
+	labels := maps.Clone(node.Labels)
+	delete(labels, v1.LabelHostname)
+	return labels
 }

@@ -7,6 +7,7 @@ import (
 	"strings"
 
 	v1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/api/meta"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
 	networkingv1 "github.com/multicidr/controller-manager/apis/networking/v1"
@@ -153,15 +154,7 @@ func (c *Cluster) clusterCIDRStatus(cc *networkingv1.ClusterCIDR, reserved ipam.
 		})
 	}
 	if full, ok := c.state.Status(cc); ok {
-		for _, condition := range full.Conditions {
-			switch {
-			case condition.Status != metav1.ConditionTrue:
-			case condition.Type == networkingv1.ConditionOverlapping:
-				s.Overlapping = condition.Message
-			case condition.Type == networkingv1.ConditionConflicted:
-				s.Conflicted = condition.Message
-			}
-		}
+		s.note(full.Conditions)
 	}
 	return s
 }
@@ -244,3 +237,40 @@ func sharing(pools []*clustercidr.Pool) bool {
 
 // Capped reports whether a number of blocks means that number or more.
 func Capped(n uint64) bool { return n >= math.MaxInt64 }
+
+// Published returns what ClusterCIDRs say about themselves, for users who may not read Nodes. Nothing is computed, and there are no groups.
+func Published(objects Objects) Status {
+	s := Status{ClusterCIDRs: []ClusterCIDRStatus{}, Pending: []PendingNodes{}, Groups: []Group{}}
+	for _, cc := range objects.ClusterCIDRs {
+		row := ClusterCIDRStatus{Name: cc.Name, Priority: cc.Spec.Priority, State: "Unknown", Message: "The controller has written no status.", Ranges: []RangeStatus{}}
+		if ready := meta.FindStatusCondition(cc.Status.Conditions, networkingv1.ConditionReady); ready != nil {
+			row.State, row.Message = ready.Reason, ready.Message
+		}
+		for family, r := range map[ipam.Family]*networkingv1.RangeStatus{ipam.IPv4: cc.Status.IPv4, ipam.IPv6: cc.Status.IPv6} {
+			if r != nil {
+				row.Ranges = append(row.Ranges, RangeStatus{
+					Family: family.String(), CIDR: r.CIDR, BlockPrefixLength: r.BlockPrefixLength,
+					Total: r.Total, Allocated: r.Allocated, Unavailable: r.Unavailable, Free: r.Free,
+				})
+			}
+		}
+		slices.SortFunc(row.Ranges, func(a, b RangeStatus) int { return strings.Compare(a.Family, b.Family) })
+		row.note(cc.Status.Conditions)
+		s.ClusterCIDRs = append(s.ClusterCIDRs, row)
+	}
+	slices.SortFunc(s.ClusterCIDRs, func(a, b ClusterCIDRStatus) int { return strings.Compare(a.Name, b.Name) })
+	return s
+}
+
+// note fills in the conditions that are True.
+func (s *ClusterCIDRStatus) note(conditions []metav1.Condition) {
+	for _, condition := range conditions {
+		switch {
+		case condition.Status != metav1.ConditionTrue:
+		case condition.Type == networkingv1.ConditionOverlapping:
+			s.Overlapping = condition.Message
+		case condition.Type == networkingv1.ConditionConflicted:
+			s.Conflicted = condition.Message
+		}
+	}
+}

@@ -42,6 +42,23 @@ type Owners struct {
 	Uses []Use  `json:"uses"`
 }
 
+// Nobody reports whether no Node, Node's own address or service range has any of the addresses.
+func (o *Owners) Nobody() bool {
+	return !slices.ContainsFunc(o.Uses, func(use Use) bool { return use.Kind != KindClusterCIDR && use.Kind != KindExcluded })
+}
+
+// WithoutNodes removes what is only known of Nodes, for users who may not read them.
+func (o *Owners) WithoutNodes() {
+	for i, use := range o.Uses {
+		if use.Kind == KindClusterCIDR {
+			o.Uses[i].Note = ""
+		}
+	}
+	if !slices.ContainsFunc(o.Uses, func(use Use) bool { return use.Kind == KindService }) {
+		o.Answer = "Whether a Node has " + o.CIDR.String() + " is not known."
+	}
+}
+
 // Who says who has addresses of a CIDR now. Reservations for pending Nodes are not in it: no Node has these blocks.
 func (c *Cluster) Who(cidr netip.Prefix) Owners {
 	o := Owners{CIDR: cidr, Uses: []Use{}}
@@ -103,7 +120,7 @@ func (c *Cluster) blocksNote(p *clustercidr.Pool, r ipam.Range, cidr netip.Prefi
 	}
 	block := netip.PrefixFrom(cidr.Addr(), r.BlockBits).Masked()
 	if c.state.Free(p, ipam.Range{Prefix: block, BlockBits: r.BlockBits}) == 0 {
-		return fmt.Sprintf("block %v", block)
+		return fmt.Sprintf("block %v is not free", block)
 	}
 	if ready := c.state.Ready(p); p.State != ipam.Enabled {
 		return fmt.Sprintf("block %v is free, but the ClusterCIDR allocates nothing: %s", block, ready.Reason)
