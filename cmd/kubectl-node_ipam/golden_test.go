@@ -3,6 +3,7 @@ package main
 import (
 	"bytes"
 	"cmp"
+	"errors"
 	"fmt"
 	"io"
 	"os"
@@ -72,7 +73,7 @@ func (w *world) set(text string) string {
 	decoder := utilyaml.NewYAMLOrJSONDecoder(strings.NewReader(text), 4096)
 	for i := 0; ; i++ {
 		u := &unstructured.Unstructured{}
-		if err := decoder.Decode(u); err == io.EOF {
+		if err := decoder.Decode(u); errors.Is(err, io.EOF) {
 			break
 		} else if err != nil {
 			return err.Error()
@@ -142,4 +143,3 @@ func (w *world) reader() *cluster.Reader {
 	}
 	return &cluster.Reader{Kube: kube, Dynamic: custom}
 }
-

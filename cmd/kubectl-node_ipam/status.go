@@ -92,7 +92,7 @@ func writeLeaders(w *show.Writer, s status) {
 }
 
 func writeNodes(w *show.Writer, n inspect.NodeCounts) {
-	line := fmt.Sprintf("Nodes:    %d, %d with podCIDRs", n.Total, n.Allocated)
+	line := []string{fmt.Sprintf("Nodes:    %d", n.Total), fmt.Sprintf("%d with podCIDRs", n.Allocated)}
 	for _, part := range []struct {
 		n     int
 		what  string
@@ -102,10 +102,10 @@ func writeNodes(w *show.Writer, n inspect.NodeCounts) {
 		{len(n.OutOfRange), "out of range", show.Yellow}, {len(n.Conflicting), "in conflict", show.Red},
 	} {
 		if part.n > 0 {
-			line += ", " + w.In(part.color, fmt.Sprintf("%d %s", part.n, part.what))
+			line = append(line, w.In(part.color, fmt.Sprintf("%d %s", part.n, part.what)))
 		}
 	}
-	w.Printf("%s", line)
+	w.Printf("%s", strings.Join(line, ", "))
 	const named = 5
 	if len(n.OutOfRange) > 0 {
 		w.Printf("          out of range: %s. kubectl node-ipam explain NODE says what to do.", show.Few(n.OutOfRange, named))
@@ -123,42 +123,56 @@ func writeClusterCIDRs(w *show.Writer, all []inspect.ClusterCIDRStatus) {
 	}
 	rows := show.NewRows("CLUSTERCIDR", "RANGE", "BLOCK", "USE", "ALLOCATED", "RESERVED", "UNAVAILABLE", "FREE", "+TOTAL", "+NODES", "+PRIORITY", "STATE")
 	for _, cc := range all {
-		color := show.Red
-		switch cc.State {
-		case networkingv1.ReasonAvailable:
-			color = show.Green
-		case networkingv1.ReasonDisabled, networkingv1.ReasonTerminating, networkingv1.ReasonSuperseded:
-			color = show.Yellow
-		}
-		state := cc.State
-		if cc.Conflicted != "" {
-			state, color = state+",Conflicted", show.Red
-		}
-		if cc.Overlapping != "" {
-			state += ",Overlapping"
-		}
-		name := cc.Name
+		name, state := cc.Name, stateOf(cc)
 		for _, r := range cc.Ranges {
 			rows.Add(name, r.CIDR, fmt.Sprintf("/%d", r.BlockPrefixLength), w.Bar(r.Total, r.Allocated, r.Reserved, r.Unavailable),
-				number(r.Allocated), number(r.Reserved), number(r.Unavailable), number(r.Free), number(r.Total), cc.Members, cc.Priority, show.Colored{Value: state, Color: color})
+				number(r.Allocated), number(r.Reserved), number(r.Unavailable), number(r.Free), number(r.Total), cc.Members, cc.Priority, state)
 			name = " " // a second family
 		}
 		if len(cc.Ranges) == 0 {
-			rows.Add(name, "", "", "", "", "", "", "", "", cc.Members, cc.Priority, show.Colored{Value: state, Color: color})
+			rows.Add(name, "", "", "", "", "", "", "", "", cc.Members, cc.Priority, state)
 		}
 	}
 	w.Rows(rows)
 	for _, cc := range all {
-		if cc.State != networkingv1.ReasonAvailable && (w.Wide || cc.State != networkingv1.ReasonDisabled) {
-			w.Printf("%s: %s", cc.Name, cc.Message)
-		}
-		if cc.Conflicted != "" {
-			w.Printf("%s: %s", cc.Name, cc.Conflicted)
-		}
-		if cc.Overlapping != "" && w.Wide {
-			w.Printf("%s: %s", cc.Name, cc.Overlapping)
+		for _, message := range messages(cc, w.Wide) {
+			w.Printf("%s: %s", cc.Name, message)
 		}
 	}
+}
+
+// stateOf is the state of a ClusterCIDR with its other conditions that are True.
+func stateOf(cc inspect.ClusterCIDRStatus) show.Colored {
+	state := show.Colored{Color: show.Red}
+	switch cc.State {
+	case networkingv1.ReasonAvailable:
+		state.Color = show.Green
+	case networkingv1.ReasonDisabled, networkingv1.ReasonTerminating, networkingv1.ReasonSuperseded:
+		state.Color = show.Yellow
+	}
+	texts := []string{cc.State}
+	if cc.Conflicted != "" {
+		texts, state.Color = append(texts, networkingv1.ConditionConflicted), show.Red
+	}
+	if cc.Overlapping != "" {
+		texts = append(texts, networkingv1.ConditionOverlapping)
+	}
+	state.Value = strings.Join(texts, ",")
+	return state
+}
+
+// messages are those to act on, or all that say more than the state.
+func messages(cc inspect.ClusterCIDRStatus, all bool) (texts []string) {
+	if cc.State != networkingv1.ReasonAvailable && (all || cc.State != networkingv1.ReasonDisabled) {
+		texts = append(texts, cc.Message)
+	}
+	if cc.Conflicted != "" {
+		texts = append(texts, cc.Conflicted)
+	}
+	if cc.Overlapping != "" && all {
+		texts = append(texts, cc.Overlapping)
+	}
+	return texts
 }
 
 // number formats a number of blocks, which the API caps.
