@@ -150,6 +150,17 @@ func (b *State) Holdings(p netip.Prefix) []ipam.Holding { return b.ledger.Overla
 // Free returns how many blocks of a range of p are free.
 func (b *State) Free(p *clustercidr.Pool, r ipam.Range) uint64 { return b.ledger.Free(&p.Pool, r) }
 
+// Usage returns how many blocks of a range of p are in use. Unlike [State.Free] it keeps the count, so that asking again is cheap.
+func (b *State) Usage(p *clustercidr.Pool, r ipam.Range) ipam.Usage { return b.ledger.Usage(&p.Pool, r) }
+
+// Held reports whether somebody holds an address of a prefix.
+func (b *State) Held(prefix netip.Prefix) bool {
+	for range b.ledger.Holdings(prefix) {
+		return true
+	}
+	return false
+}
+
 // Cursor returns where the next search in the pool's range of this family starts.
 func (b *State) Cursor(p *clustercidr.Pool, family ipam.Family) netip.Addr {
 	return b.ledger.Cursor(&p.Pool, family)

@@ -4,9 +4,9 @@ import (
 	"math"
 	"net/netip"
 	"slices"
-	"strconv"
 
 	"github.com/multicidr/controller-manager/controllers/ipam"
+	"github.com/multicidr/controller-manager/controllers/nodeipam/allocator"
 	"github.com/multicidr/controller-manager/controllers/nodeipam/clustercidr"
 )
 
@@ -14,71 +14,59 @@ import (
 // candidate that has a free block in each of its families, so the first one is used up before the second one is touched. Addresses that
 // several candidates share count once: for the candidate that is used up first. math.MaxUint64 means that number or more.
 func (c *Cluster) room(candidates []*clustercidr.Pool) (total uint64) {
-	var taken *ipam.Ledger // a copy of what is held, only if it is needed
+	var u usedUp
 	for i, p := range candidates {
-		shared := slices.ContainsFunc(candidates[i+1:], p.SharesWith)
-		if shared && taken == nil {
-			taken = c.copyOf(candidates)
-		}
-		free := c.fewestFree(p)
-		if taken != nil {
-			free = fewestFreeIn(taken, p)
+		free := uint64(math.MaxUint64)
+		for _, r := range p.Ranges {
+			free = min(free, c.state.Usage(p, r).Free-u.of(c, p, r))
 		}
 		if total += free; total < free {
 			return math.MaxUint64
 		}
-		if shared {
-			useUp(taken, p, free, i)
+		if !slices.ContainsFunc(candidates[i+1:], p.SharesWith) {
+			continue
+		}
+		for _, r := range p.Ranges {
+			for _, prefix := range u.next(c, p, r, free) {
+				u.Insert(prefix)
+			}
 		}
 	}
 	return total
 }
 
-// copyOf returns a ledger with all that is held in the ranges of pools, and with their cursors.
-func (c *Cluster) copyOf(pools []*clustercidr.Pool) *ipam.Ledger {
-	l := &ipam.Ledger{}
-	seen := map[ipam.Owner]bool{}
-	for _, p := range pools {
-		for _, r := range p.Ranges {
-			l.SetCursor(&p.Pool, r.Family(), c.state.Cursor(p, r.Family()))
-			for _, h := range c.state.Holdings(r.Prefix) {
-				if !seen[h.Owner] {
-					seen[h.Owner] = true
-					l.Hold(h.Owner, c.state.HeldBy(h.Owner)...)
-				}
-			}
-		}
-	}
-	return l
-}
+// usedUp are addresses that are free in the state and used up by earlier candidates.
+type usedUp struct{ ipam.PrefixSet }
 
-func fewestFreeIn(l *ipam.Ledger, p *clustercidr.Pool) uint64 {
-	n := uint64(math.MaxUint64)
-	for _, r := range p.Ranges {
-		n = min(n, l.Free(&p.Pool, r))
+// of returns how many of the free blocks of a range are used up.
+func (u *usedUp) of(c *Cluster, p *clustercidr.Pool, r ipam.Range) (n uint64) {
+	var last netip.Prefix
+	for prefix := range u.Overlapping(r.Prefix) {
+		part := ipam.Range{Prefix: prefix, BlockBits: r.BlockBits}
+		switch {
+		case prefix.Bits() > r.BlockBits: // a part of a block
+			part.Prefix = netip.PrefixFrom(prefix.Addr(), r.BlockBits).Masked()
+		case prefix.Bits() < r.Prefix.Bits():
+			part.Prefix = r.Prefix
+		}
+		if part.Prefix != last { // Several parts of a block follow each other.
+			n += c.state.Free(p, part)
+		}
+		last = part.Prefix
 	}
 	return n
 }
 
-// useUp holds the next n free blocks in each range of p. It does what n times Pick and Reserve do, in as many steps as there are gaps between
-// holdings.
-func useUp(l *ipam.Ledger, p *clustercidr.Pool, n uint64, number int) {
-	var used []netip.Prefix
-	for _, r := range p.Ranges {
-		used = append(used, nextFree(l, p, r, n)...)
-	}
-	l.Hold(ipam.Owner{Kind: ipam.Kept, ID: strconv.Itoa(number)}, used...)
-}
-
-// nextFree returns prefixes that contain exactly the next n free blocks of a range, from the cursor on.
-func nextFree(l *ipam.Ledger, p *clustercidr.Pool, r ipam.Range, n uint64) (prefixes []netip.Prefix) {
-	cursor := l.Cursor(&p.Pool, r.Family())
+// next returns prefixes that contain exactly the next n free blocks of a range, from the cursor on. They are what n times Pick and Reserve take,
+// found in as many steps as there are gaps between holdings.
+func (u *usedUp) next(c *Cluster, p *clustercidr.Pool, r ipam.Range, n uint64) (prefixes []netip.Prefix) {
+	cursor := c.state.Cursor(p, r.Family())
 	if !r.Prefix.Contains(cursor) {
 		cursor = r.Prefix.Addr()
 	}
 	first := netip.PrefixFrom(cursor, r.BlockBits).Masked().Addr()
 	for _, behind := range []bool{true, false} { // behind the cursor first, and then from the start up to it
-		s := search{l: l, p: p, blockBits: r.BlockBits, first: first, behind: behind, left: n}
+		s := search{state: c.state, used: u, p: p, blockBits: r.BlockBits, first: first, behind: behind, left: n}
 		s.walk(r.Prefix)
 		prefixes, n = append(prefixes, s.found...), s.left
 	}
@@ -87,7 +75,8 @@ func nextFree(l *ipam.Ledger, p *clustercidr.Pool, r ipam.Range, n uint64) (pref
 
 // search finds free blocks on one side of an address.
 type search struct {
-	l         *ipam.Ledger
+	state     *allocator.State
+	used      *usedUp
 	p         *clustercidr.Pool
 	blockBits int
 	first     netip.Addr
@@ -117,12 +106,9 @@ func (s *search) walk(prefix netip.Prefix) {
 	}
 }
 
-// free reports whether nobody holds any of a prefix, and s.p does not exclude any of it.
+// free reports whether nobody holds any of a prefix, it is not used up, and s.p does not exclude any of it.
 func (s *search) free(prefix netip.Prefix) bool {
-	for range s.l.Holdings(prefix) {
-		return false
-	}
-	return !s.p.Excluded.Overlaps(prefix)
+	return !s.state.Held(prefix) && !s.used.Overlaps(prefix) && !s.p.Excluded.Overlaps(prefix)
 }
 
 // halves divides a prefix; ok is false for a single address.

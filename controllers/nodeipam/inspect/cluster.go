@@ -126,9 +126,9 @@ func (c *Cluster) fewestFree(p *clustercidr.Pool) uint64 {
 	if len(p.Ranges) == 0 {
 		return 0
 	}
-	free := c.state.Free(p, p.Ranges[0])
+	free := c.state.Usage(p, p.Ranges[0]).Free
 	for _, r := range p.Ranges[1:] {
-		free = min(free, c.state.Free(p, r))
+		free = min(free, c.state.Usage(p, r).Free)
 	}
 	return free
 }
