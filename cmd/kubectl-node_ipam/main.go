@@ -108,7 +108,7 @@ func (p *program) root() *cobra.Command {
 	root := &cobra.Command{
 		Use:   "kubectl-node_ipam",
 		Short: "Ask who has which podCIDRs, and why",
-		Long: "Answers questions about podCIDRs and ClusterCIDRs from the objects of a cluster, with the code by which the controller decides. It changes nothing.\n\n" +
+		Long: "Answers questions about podCIDRs and ClusterCIDRs from the objects of a cluster, with the code by which the controller decides. It changes nothing, but for retire --disable.\n\n" +
 			"Exit codes: 0 if all is well, 1 if the answer is one to act on, 2 if the API server would refuse a planned object, 3 if something cannot be read, and 64 if the command line is wrong.",
 		Annotations:   map[string]string{cobra.CommandDisplayNameAnnotation: display},
 		SilenceErrors: true, SilenceUsage: true,
@@ -135,7 +135,7 @@ func (p *program) root() *cobra.Command {
 	p.config.Namespace = nil // no kind has one
 	p.config.AddFlags(root.PersistentFlags())
 	root.PersistentFlags().StringVar(&p.color, "color", "auto", "auto: colors on a terminal, unless NO_COLOR is set; always; or never")
-	root.AddCommand(p.explainCommand(), p.whoCommand(), p.statusCommand(), p.planCommand())
+	root.AddCommand(p.explainCommand(), p.whoCommand(), p.statusCommand(), p.planCommand(), p.checkCommand(), p.retireCommand())
 	return root
 }
 

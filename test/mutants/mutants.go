@@ -1646,10 +1646,10 @@ var mutants = []mutant{
 	},
 	{
 		name: "preflight-without-aliases", defect: "the preflight does not see a second writer whose --controllers has an alias",
-		file: "cmd/preflight/commandline.go",
+		file: "cmd/internal/preflight/commandline.go",
 		old:  "if full, ok := aliases[name]; ok {",
 		new:  "if full, ok := aliases[name]; ok && off {",
-		test: "./cmd/preflight TestCheck",
+		test: "./cmd/internal/preflight TestCheck",
 	},
 	{
 		name: "preflight-without-lists", defect: "the preflight does not look at the ClusterCIDRs of a list",

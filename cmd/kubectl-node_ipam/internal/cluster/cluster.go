@@ -1,4 +1,4 @@
-// Package cluster reads from an API server what a cluster's Nodes and ranges are. It writes nothing. What the user may not read is named and
+// Package cluster reads from an API server what a cluster's Nodes and ranges are. It writes nothing, but for Disable. What the user may not read is named and
 // left out.
 package cluster
 
@@ -19,6 +19,7 @@ import (
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 	"k8s.io/apimachinery/pkg/fields"
 	"k8s.io/apimachinery/pkg/runtime"
+	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/client-go/dynamic"
 	"k8s.io/client-go/kubernetes"
 	"k8s.io/client-go/rest"
@@ -254,4 +255,14 @@ func (r *Reader) Names(ctx context.Context, kind, prefix string) (names []string
 		}
 	})
 	return names
+}
+
+// Disable sets spec.allocation of a ClusterCIDR to Disabled. It is the only write.
+func (r *Reader) Disable(ctx context.Context, name string) error {
+	patch := fmt.Appendf(nil, `{"spec":{"allocation":%q}}`, networkingv1.AllocationDisabled)
+	_, err := stored.ClusterCIDRs(r.Dynamic).Patch(ctx, name, types.MergePatchType, patch, metav1.PatchOptions{FieldManager: "kubectl-node-ipam"})
+	if err != nil {
+		return fmt.Errorf("disable ClusterCIDR %s: %w", name, err)
+	}
+	return nil
 }

@@ -132,7 +132,7 @@ func (w *Writer) Rows(t *Rows) {
 		for i, c := range line {
 			text.WriteString(w.In(c.color, c.text))
 			if i < len(line)-1 {
-				text.WriteString(strings.Repeat(" ", widths[i]-utf8.RuneCountInString(c.text)+3))
+				text.WriteString(Padding(c.text, widths[i]+3))
 			}
 		}
 		w.Printf("%s", text.String())
@@ -180,4 +180,9 @@ func Few(texts []string, most int) string {
 		return strings.Join(texts, ", ")
 	}
 	return fmt.Sprintf("%s and %d more", strings.Join(slices.Clone(texts[:most]), ", "), len(texts)-most)
+}
+
+// Padding returns the spaces that fill a text up to a width.
+func Padding(text string, width int) string {
+	return strings.Repeat(" ", max(width-utf8.RuneCountInString(text), 0))
 }
