@@ -108,8 +108,13 @@ bin/node: hack/cluster/tools/go.mod hack/cluster/tools/go.sum hack/cluster/pause
 	@go build -o $@/pause ./hack/cluster/pause
 	@touch $@
 
+.PHONY: kubectl-node-ipam
+kubectl-node-ipam: ## Build bin/kubectl-node_ipam, the plugin behind `kubectl node-ipam`, and what completes its arguments: docs/operators/kubectl-node-ipam.md
+	@hack/build.sh bin/kubectl-node_ipam ./cmd/kubectl-node_ipam
+	@ln -sf kubectl-node_ipam bin/kubectl_complete-node_ipam
+
 .PHONY: preflight
-preflight: ## Build bin/preflight, which tells whether a cluster is ready for our manager and for more than one range
+preflight: ## Build bin/preflight, which is `kubectl node-ipam check` as a program of its own: is a cluster ready for our manager and for more than one range?
 	@hack/build.sh bin/preflight ./cmd/preflight
 
 # How make image calls the images, and for which machines it makes them. The tag is the Kubernetes version; name another for a build that

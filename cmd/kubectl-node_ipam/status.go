@@ -56,27 +56,32 @@ func (p *program) status(c *cobra.Command) error {
 	for _, cc := range s.ClusterCIDRs {
 		names = append(names, clusterCIDRName+cc.Name)
 	}
-	return p.write(s, names, func(w *show.Writer) { writeStatus(w, s, !objects.Lacks(cluster.Nodes)) })
+	return p.write(s, names, func(w *show.Writer) { writeStatus(w, s) })
 }
 
-// writeStatus writes a status; known is whether Nodes could be read.
-func writeStatus(w *show.Writer, s status, known bool) {
+// lacks reports whether objects of a kind could not be read.
+func (s *status) lacks(kind string) bool {
+	return slices.ContainsFunc(s.Missing, func(m cluster.Missing) bool { return strings.HasPrefix(m.Kind, kind) && m.Reason == cluster.Forbidden })
+}
+
+func writeStatus(w *show.Writer, s status) {
 	writeLeaders(w, s)
-	if known {
+	if !s.lacks(cluster.Nodes) {
 		writeNodes(w, s.Nodes)
 	}
-	writeClusterCIDRs(w, s.ClusterCIDRs)
-	if !known {
-		return
+	if s.lacks(cluster.ClusterCIDRs) {
+		return // Every Node would be pending.
 	}
-	writePending(w, s.Pending)
-	writeGroups(w, s.Groups)
+	writeClusterCIDRs(w, s.ClusterCIDRs)
+	if !s.lacks(cluster.Nodes) {
+		writePending(w, s.Pending)
+		writeGroups(w, s.Groups)
+	}
 }
 
 func writeLeaders(w *show.Writer, s status) {
-	unknown := slices.ContainsFunc(s.Missing, func(m cluster.Missing) bool { return strings.HasPrefix(m.Kind, cluster.Leases) })
 	switch {
-	case len(s.Leaders) == 0 && unknown:
+	case len(s.Leaders) == 0 && s.lacks(cluster.Leases):
 		w.Printf("Leader:   unknown")
 	case len(s.Leaders) == 0:
 		w.Printf("Leader:   %s: no Lease of kube-controller-manager or node-ipam-controller has a holder", w.In(show.Yellow, "none"))
@@ -86,8 +91,11 @@ func writeLeaders(w *show.Writer, s status) {
 		if l.Expired {
 			renewed = w.In(show.Red, fmt.Sprintf("last renewed %s ago: it has expired", l.Age.Round(time.Second)))
 		}
-		w.Printf("Leader:   %s holds Lease %s (%s, %s); %s", l.Holder, l.Lease, l.Form, renewed,
-			text.Counted(l.Allocated, "Node has podCIDRs from it", "Nodes have podCIDRs from it"))
+		line := fmt.Sprintf("Leader:   %s holds Lease %s (%s, %s)", l.Holder, l.Lease, l.Form, renewed)
+		if !s.lacks(cluster.Nodes) {
+			line += "; " + text.Counted(l.Allocated, "Node has podCIDRs from it", "Nodes have podCIDRs from it")
+		}
+		w.Printf("%s", line)
 	}
 }
 

@@ -55,7 +55,7 @@ func (o *Owners) WithoutNodes() {
 		}
 	}
 	if !slices.ContainsFunc(o.Uses, func(use Use) bool { return use.Kind == KindService }) {
-		o.Answer = "Whether a Node has " + o.CIDR.String() + " is not known."
+		o.Answer = "Whether a Node has " + o.what() + " is not known."
 	}
 }
 
@@ -134,11 +134,7 @@ func (o *Owners) conclude() {
 	for _, use := range o.Uses {
 		by[use.Kind] = append(by[use.Kind], use)
 	}
-	what := o.CIDR.String()
-	if o.CIDR.IsSingleIP() {
-		what = o.CIDR.Addr().String()
-	}
-	own := by[KindNodeAddress]
+	what, own := o.what(), by[KindNodeAddress]
 	switch around := o.around(by[KindNode]); {
 	case len(around) == 1 && len(by[KindNode]) == 1:
 		o.Node = around[0].Name
@@ -157,6 +153,14 @@ func (o *Owners) conclude() {
 		}
 		o.Answer = fmt.Sprintf("%s is an address of Node %s itself.%s", what, own[0].Name, also)
 	}
+}
+
+// what is the address or the CIDR.
+func (o *Owners) what() string {
+	if o.CIDR.IsSingleIP() {
+		return o.CIDR.Addr().String()
+	}
+	return o.CIDR.String()
 }
 
 // around returns the uses that contain all of the addresses.
