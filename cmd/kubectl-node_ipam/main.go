@@ -135,6 +135,7 @@ func (p *program) root() *cobra.Command {
 	p.config.Namespace = nil // no kind has one
 	p.config.AddFlags(root.PersistentFlags())
 	root.PersistentFlags().StringVar(&p.color, "color", "auto", "auto: colors on a terminal, unless NO_COLOR is set; always; or never")
+	root.CompletionOptions.HiddenDefaultCmd = true // kubectl completes, by kubectl_complete-node_ipam
 	root.AddCommand(p.explainCommand(), p.whoCommand(), p.statusCommand(), p.planCommand(), p.checkCommand(), p.retireCommand())
 	return root
 }
