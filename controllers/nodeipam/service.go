@@ -11,6 +11,7 @@ import (
 
 	"github.com/multicidr/controller-manager/controllers/nodeipam/allocator"
 	"github.com/multicidr/controller-manager/controllers/nodeipam/clustercidr"
+	"github.com/multicidr/controller-manager/controllers/nodeipam/contents"
 )
 
 // heardOfServiceCIDR is called by the informer for each event. From then on no block in a new service range is allocated. A ServiceCIDR
@@ -22,11 +23,11 @@ func (c *Controller) heardOfServiceCIDR(name string) {
 		}
 		switch serviceCIDR, err := c.serviceCIDRs.Get(name); {
 		case apierrors.IsNotFound(err):
-			b.SetService(allocator.ServiceSource(name), nil)
+			b.SetService(contents.ServiceSource(name), nil)
 		case err != nil:
 			utilruntime.HandleError(err)
 		default:
-			b.SetService(allocator.ServiceSource(name), serviceRangesOf(context.Background(), serviceCIDR))
+			b.SetService(contents.ServiceSource(name), serviceRangesOf(context.Background(), serviceCIDR))
 		}
 	})
 }

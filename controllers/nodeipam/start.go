@@ -14,6 +14,7 @@ import (
 	"k8s.io/klog/v2"
 
 	"github.com/multicidr/controller-manager/controllers/nodeipam/allocator"
+	"github.com/multicidr/controller-manager/controllers/nodeipam/contents"
 	"github.com/multicidr/controller-manager/controllers/nodeipam/fresh"
 	"github.com/multicidr/controller-manager/controllers/nodeipam/fromflags"
 	"github.com/multicidr/controller-manager/controllers/nodeipam/health"
@@ -156,17 +157,17 @@ func (c *Controller) fill(ctx context.Context, b *allocator.State) error {
 		}
 	}
 	c.foundEarlier(nodes)
-	all := allocator.Objects{Nodes: nodes, Services: map[string][]netip.Prefix{}}
+	all := contents.Contents{Nodes: nodes, Services: map[string][]netip.Prefix{}}
 	for _, cc := range clusterCIDRs {
 		all.Pools = append(all.Pools, c.compile(cc))
 	}
 	for _, serviceCIDR := range serviceCIDRs {
-		all.Services[allocator.ServiceSource(serviceCIDR.Name)] = serviceRangesOf(ctx, serviceCIDR)
+		all.Services[contents.ServiceSource(serviceCIDR.Name)] = serviceRangesOf(ctx, serviceCIDR)
 	}
 	for _, node := range nodes {
 		c.heard(node)
 	}
-	for _, node := range b.Fill(all, parallel.Each) {
+	for _, node := range all.Fill(b, parallel.Each) {
 		c.nodeQueue.Add(node.Name)
 	}
 	c.forgetKnown(b)

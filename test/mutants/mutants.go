@@ -140,7 +140,7 @@ var mutants = []mutant{
 	},
 	{
 		name: "shared-at-start-not-noticed", defect: "Nodes that share addresses since before the start are not told",
-		old:  " || b.shares(all[i].node.UID)\n",
+		old:  " || b.Shares(all[i].node.UID)\n",
 		new:  "\n",
 		test: testAtOnce,
 	},

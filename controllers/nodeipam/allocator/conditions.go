@@ -106,7 +106,7 @@ func (b *State) Ready(p *clustercidr.Pool) metav1.Condition {
 	case p.State == ipam.Pending:
 		return no(networkingv1.ReasonPending, p.Problem)
 	case len(full) > 0:
-		return no(networkingv1.ReasonExhausted, b.full().Message(p, full))
+		return no(networkingv1.ReasonExhausted, b.Exhausted().Message(p, full))
 	}
 	return metav1.Condition{Type: networkingv1.ConditionReady, Status: metav1.ConditionTrue, Reason: networkingv1.ReasonAvailable, Message: "It can serve Nodes."}
 }
@@ -256,7 +256,7 @@ func (b *State) conflicted(p *clustercidr.Pool) metav1.Condition {
 		Message: fmt.Sprintf("The same addresses are held by %s. Delete the Nodes that should not have them and reboot their machines, which registers them again.", text.ListedFew(pairs))}
 }
 
-// full says why pools have no free blocks.
-func (b *State) full() exhausted.Ranges {
+// Exhausted says why pools have no free blocks.
+func (b *State) Exhausted() exhausted.Ranges {
 	return exhausted.Ranges{Ledger: &b.ledger, Services: &b.services, NameOf: b.NameOf}
 }

@@ -59,7 +59,7 @@ func (w pendingNode) reasons(pools int) string {
 func (b *State) explain(node *v1.Node, awaits string) {
 	var refusals []pending.Refusal
 	for p := range b.candidates.Of(node) {
-		refusals = append(refusals, pending.Explain(p, b.full()))
+		refusals = append(refusals, pending.Explain(p, b.Exhausted()))
 		if p.Name == awaits || len(refusals) == pending.Most {
 			break
 		}

@@ -24,28 +24,6 @@ type shown struct {
 	unusual    bool // there is more to record than the blocks it holds
 }
 
-// Objects are what a state is filled from at startup.
-type Objects struct {
-	Pools    []*clustercidr.Pool
-	Services map[string][]netip.Prefix // service ranges by their source
-	Nodes    []*v1.Node
-}
-
-// ServiceSource is the source of the service ranges in the ServiceCIDR of this name.
-func ServiceSource(name string) string { return "ServiceCIDR " + name }
-
-// Fill records everything that exists at startup in a state without pools and Nodes, and returns the Nodes that need work, oldest first. each
-// is for Rebuild.
-func (b *State) Fill(all Objects, each func(n int, f func(i int))) []*v1.Node {
-	for _, p := range all.Pools {
-		b.SetPool(p)
-	}
-	for source, ranges := range all.Services {
-		b.SetService(source, ranges)
-	}
-	return b.Rebuild(all.Nodes, each)
-}
-
 // Rebuild does the same as Observe for one Node after the other, but much faster. The state must have all pools and service ranges, and no
 // Nodes. Rebuild uses several processors, does not look for earlier holdings, and sizes its maps in advance. each must call f once for
 // every index below n, in any order or concurrently, and return when all calls have returned. All pools are new, so their status is
@@ -94,7 +72,7 @@ func (b *State) Rebuild(nodes []*v1.Node, each func(n int, f func(i int))) []*v1
 	each(2, func(i int) { []func(){enter, hold}[i]() })
 	if !alone { // A Node shares addresses with another owner, or its own blocks overlap.
 		each(len(all), func(i int) {
-			all[i].unusual = all[i].unusual || b.shares(all[i].node.UID)
+			all[i].unusual = all[i].unusual || b.Shares(all[i].node.UID)
 		})
 	}
 	return b.lookClosely(all)

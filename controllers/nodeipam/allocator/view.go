@@ -82,7 +82,8 @@ func (b *State) NodeUIDs() iter.Seq2[string, types.UID] {
 
 // PendingView is what the state knows about a pending Node: one that no ClusterCIDR can serve now.
 type PendingView struct {
-	UID types.UID
+	UID    types.UID
+	Reason pending.Reason
 	// Why is for people. RefusedBy are the ClusterCIDRs that match the Node, in the order in which they were tried.
 	Why       string
 	RefusedBy []Refusal
@@ -98,7 +99,7 @@ func (b *State) Pending(name string) (p PendingView, ok bool) {
 	if !ok {
 		return PendingView{}, false
 	}
-	p = PendingView{UID: w.uid, Why: pending.NotAvailable(w.refusals, len(b.pools)), Handed: w.said.handed, Stored: w.said.stored}
+	p = PendingView{UID: w.uid, Reason: w.why, Why: pending.NotAvailable(w.refusals, len(b.pools)), Handed: w.said.handed, Stored: w.said.stored}
 	for _, r := range w.refusals {
 		p.RefusedBy = append(p.RefusedBy, Refusal{r.Pool.Name, r.String()})
 	}
@@ -113,35 +114,6 @@ func (b *State) Pools() []*clustercidr.Pool {
 // Candidates yields the pools that match a Node, in the order in which they are tried. The state must not change meanwhile.
 func (b *State) Candidates(node *v1.Node) iter.Seq[*clustercidr.Pool] { return b.candidates.Of(node) }
 
-// Refusal says why a pool that matches a Node cannot serve it now; false if it can, or can once it has its finalizer.
-func (b *State) Refusal(p *clustercidr.Pool) (reason string, ok bool) {
-	if p.AwaitsFinalizer() || p.State == ipam.Enabled && len(b.ledger.Full(&p.Pool)) == 0 {
-		return "", false
-	}
-	return pending.Explain(p, b.full()).String(), true
-}
-
-// PendingReasons returns the names of the pending Nodes, by the reason in one word.
-func (b *State) PendingReasons() map[pending.Reason][]string {
-	byReason := map[pending.Reason][]string{}
-	for name, w := range b.pending {
-		byReason[w.why] = append(byReason[w.why], name)
-	}
-	return byReason
-}
-
-// Findings returns what is wrong with the podCIDRs that a Node shows, message by event reason.
-func (b *State) Findings(node *v1.Node) map[string]string { return b.findings(node) }
-
-// Shares reports whether others hold addresses that the Node with this UID holds.
-func (b *State) Shares(uid types.UID) bool { return b.sharing[uid] }
-
-// BelongsTo reports whether the Node with this UID belongs to p.
-func (b *State) BelongsTo(uid types.UID, p *clustercidr.Pool) bool {
-	_, known := b.names[uid]
-	return known && b.belongs(uid, p)
-}
-
 func (b *State) HeldBy(o ipam.Owner) []netip.Prefix { return b.ledger.Held(o) }
 
 // Holdings returns the holdings that overlap a prefix; a prefix comes before those that it contains.
@@ -149,17 +121,6 @@ func (b *State) Holdings(p netip.Prefix) []ipam.Holding { return b.ledger.Overla
 
 // Free returns how many blocks of a range of p are free.
 func (b *State) Free(p *clustercidr.Pool, r ipam.Range) uint64 { return b.ledger.Free(&p.Pool, r) }
-
-// Usage returns how many blocks of a range of p are in use. Unlike [State.Free] it keeps the count, so that asking again is cheap.
-func (b *State) Usage(p *clustercidr.Pool, r ipam.Range) ipam.Usage { return b.ledger.Usage(&p.Pool, r) }
-
-// Held reports whether somebody holds an address of a prefix.
-func (b *State) Held(prefix netip.Prefix) bool {
-	for range b.ledger.Holdings(prefix) {
-		return true
-	}
-	return false
-}
 
 // Cursor returns where the next search in the pool's range of this family starts.
 func (b *State) Cursor(p *clustercidr.Pool, family ipam.Family) netip.Addr {

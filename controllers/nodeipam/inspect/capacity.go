@@ -18,7 +18,7 @@ func (c *Cluster) room(candidates []*clustercidr.Pool) (total uint64) {
 	for i, p := range candidates {
 		free := uint64(math.MaxUint64)
 		for _, r := range p.Ranges {
-			free = min(free, c.state.Usage(p, r).Free-u.of(c, p, r))
+			free = min(free, c.free(p, r)-u.of(c, p, r))
 		}
 		if total += free; total < free {
 			return math.MaxUint64
@@ -108,7 +108,10 @@ func (s *search) walk(prefix netip.Prefix) {
 
 // free reports whether nobody holds any of a prefix, it is not used up, and s.p does not exclude any of it.
 func (s *search) free(prefix netip.Prefix) bool {
-	return !s.state.Held(prefix) && !s.used.Overlaps(prefix) && !s.p.Excluded.Overlaps(prefix)
+	for range s.state.Exhausted().Ledger.Holdings(prefix) {
+		return false
+	}
+	return !s.used.Overlaps(prefix) && !s.p.Excluded.Overlaps(prefix)
 }
 
 // halves divides a prefix; ok is false for a single address.

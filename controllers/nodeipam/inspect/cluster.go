@@ -14,7 +14,9 @@ import (
 	"github.com/multicidr/controller-manager/controllers/ipam"
 	"github.com/multicidr/controller-manager/controllers/nodeipam/allocator"
 	"github.com/multicidr/controller-manager/controllers/nodeipam/clustercidr"
+	"github.com/multicidr/controller-manager/controllers/nodeipam/contents"
 	"github.com/multicidr/controller-manager/controllers/nodeipam/fromflags"
+	"github.com/multicidr/controller-manager/controllers/nodeipam/pending"
 )
 
 // Objects are the objects of a cluster that decide which Node gets which podCIDRs. They are not modified.
@@ -38,17 +40,17 @@ type Cluster struct {
 // New fills a state as the controller does at its start.
 func New(objects Objects) *Cluster {
 	c := &Cluster{Objects: objects, state: allocator.New(), nodes: make(map[string]*v1.Node, len(objects.Nodes)), before: map[string]uint64{}, primary: primaryFamily(objects)}
-	all := allocator.Objects{Nodes: objects.Nodes, Services: map[string][]netip.Prefix{}}
+	all := contents.Contents{Nodes: objects.Nodes, Services: map[string][]netip.Prefix{}}
 	for _, cc := range objects.ClusterCIDRs {
 		all.Pools = append(all.Pools, compile(cc))
 	}
 	for _, serviceCIDR := range objects.ServiceCIDRs {
-		all.Services[allocator.ServiceSource(serviceCIDR.Name)], _ = clustercidr.ServiceRangesOf(serviceCIDR)
+		all.Services[contents.ServiceSource(serviceCIDR.Name)], _ = clustercidr.ServiceRangesOf(serviceCIDR)
 	}
 	for _, node := range objects.Nodes {
 		c.nodes[node.Name] = node
 	}
-	c.state.Fill(all, inTurn)
+	all.Fill(c.state, inTurn)
 	return c
 }
 
@@ -126,11 +128,25 @@ func (c *Cluster) fewestFree(p *clustercidr.Pool) uint64 {
 	if len(p.Ranges) == 0 {
 		return 0
 	}
-	free := c.state.Usage(p, p.Ranges[0]).Free
+	free := c.free(p, p.Ranges[0])
 	for _, r := range p.Ranges[1:] {
-		free = min(free, c.state.Usage(p, r).Free)
+		free = min(free, c.free(p, r))
 	}
 	return free
+}
+
+// free returns how many blocks of one of p's ranges are free. The ledger keeps that count.
+func (c *Cluster) free(p *clustercidr.Pool, r ipam.Range) uint64 {
+	return c.state.Exhausted().Ledger.Usage(&p.Pool, r).Free
+}
+
+// refusal says why a pool that matches a Node cannot serve it now; empty if it can.
+func (c *Cluster) refusal(p *clustercidr.Pool) string {
+	why := pending.Explain(p, c.state.Exhausted())
+	if p.State == ipam.Enabled && len(why.Full) == 0 {
+		return ""
+	}
+	return why.String()
 }
 
 // podCIDRs orders blocks as the controller writes them.
@@ -152,7 +168,7 @@ func (c *Cluster) rank(block netip.Prefix) int {
 // belongsTo returns the names of the ClusterCIDRs that a Node belongs to.
 func (c *Cluster) belongsTo(uid types.UID) (names []string) {
 	for _, p := range c.state.Pools() {
-		if c.state.BelongsTo(uid, p) {
+		if c.state.NameOfNode(uid) != "" && c.state.BelongsTo(uid, p) {
 			names = append(names, p.Name)
 		}
 	}

@@ -196,14 +196,14 @@ func (c *Cluster) candidate(node *v1.Node, p, last *clustercidr.Pool, e *Explana
 		found.After = difference(last.For(node), p.For(node))
 	}
 	chosen := slices.Contains(e.ClusterCIDRs, p.Name)
-	refusal, refused := c.state.Refusal(p)
+	refusal := c.refusal(p)
 	before := slices.ContainsFunc(e.Candidates, func(o Candidate) bool { return o.Outcome == Chosen })
 	switch {
 	case chosen && e.State == Allocated:
 		found.Outcome, found.Reason = Chosen, "the Node's podCIDRs are from it"
 	case chosen:
 		found.Outcome, found.Reason = Chosen, "it is the first that can serve the Node"
-	case refused:
+	case refusal != "":
 		found.Outcome, found.Reason = Refused, strings.TrimPrefix(refusal, p.Name+" ")
 		if p.State == ipam.Enabled && found.Free > 0 {
 			found.Reason += "; older pending Nodes get its last blocks"

@@ -113,8 +113,8 @@ func (objects Objects) Plan(changes Changes) (Plan, error) {
 		then.judge(&plan.Actions[i], today)
 	}
 	for i, c := range []*Cluster{today, then} {
-		for _, names := range c.state.PendingReasons() {
-			plan.Pending[i] += len(names)
+		for _, p := range c.pending() {
+			plan.Pending[i] += len(p.Nodes)
 		}
 	}
 	plan.NewNodes, plan.Full = then.grow(changes)
@@ -269,7 +269,7 @@ func compareGroups(today, then *Cluster) []PlannedGroup {
 // first returns the name of the first candidate that can serve a Node now; empty if none can.
 func (c *Cluster) first(candidates []*clustercidr.Pool) string {
 	for _, p := range candidates {
-		if _, refused := c.state.Refusal(p); !refused {
+		if c.refusal(p) == "" {
 			return p.Name
 		}
 	}
@@ -297,7 +297,7 @@ func (c *Cluster) fullBesides(known []FillsUp, blocks []netip.Prefix) (names []s
 		if !overlaps || p.State != ipam.Enabled || slices.ContainsFunc(known, func(f FillsUp) bool { return f.ClusterCIDR == p.Name }) {
 			continue
 		}
-		if _, refused := c.state.Refusal(p); refused {
+		if c.refusal(p) != "" {
 			names = append(names, p.Name)
 		}
 	}

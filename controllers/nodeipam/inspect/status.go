@@ -162,14 +162,15 @@ func (c *Cluster) clusterCIDRStatus(cc *networkingv1.ClusterCIDR, reserved ipam.
 // pending returns the pending Nodes by the reasons, most Nodes first.
 func (c *Cluster) pending() []PendingNodes {
 	by := map[string]*PendingNodes{}
-	for reason, names := range c.state.PendingReasons() {
-		for _, name := range names {
-			p, _ := c.state.Pending(name)
-			if by[p.Why] == nil {
-				by[p.Why] = &PendingNodes{Reason: string(reason), Why: p.Why}
-			}
-			by[p.Why].Nodes = append(by[p.Why].Nodes, name)
+	for _, node := range c.Nodes {
+		p, ok := c.state.Pending(node.Name)
+		if !ok {
+			continue
 		}
+		if by[p.Why] == nil {
+			by[p.Why] = &PendingNodes{Reason: string(p.Reason), Why: p.Why}
+		}
+		by[p.Why].Nodes = append(by[p.Why].Nodes, node.Name)
 	}
 	all := []PendingNodes{}
 	for _, p := range by {
