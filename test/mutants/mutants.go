@@ -222,7 +222,7 @@ var mutants = []mutant{
 	},
 	{
 		name: "servicecidr-objects-ignored", defect: "a ServiceCIDR that comes later does not count", seen: inTree,
-		old: "b.SetService(serviceSource(name), serviceRangesOf(context.Background(), serviceCIDR))",
+		old: "b.SetService(contents.ServiceSource(name), serviceRangesOf(context.Background(), serviceCIDR))",
 		new: "_ = serviceCIDR",
 	},
 
