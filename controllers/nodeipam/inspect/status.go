@@ -113,7 +113,7 @@ func (n *NodeCounts) count(b *allocator.State, node *v1.Node) {
 	default:
 		n.Pending++
 	}
-	if len(blocks) > 0 && b.OutOfRange(blocks) {
+	if len(blocks) != 0 && b.OutOfRange(blocks) {
 		n.OutOfRange = append(n.OutOfRange, node.Name)
 	}
 	if b.Shares(node.UID) {
