@@ -200,11 +200,11 @@ func (p *Pool) Mismatch(node *v1.Node) string {
 // missedBy formats a requirement with what a Node has instead.
 func (r *requirement) missedBy(node *v1.Node) string {
 	key, has := r.key, "the Node has no such label"
-	if value, ok := node.Labels[r.key]; ok {
-		has = fmt.Sprintf("the Node has %q", text.Cut(value, text.MaxValue))
-	}
-	if r.key == nameKey {
+	switch value, ok := node.Labels[r.key]; {
+	case r.key == nameKey:
 		key, has = metav1.ObjectNameField, fmt.Sprintf("the Node is %q", node.Name)
+	case ok:
+		has = fmt.Sprintf("the Node has %q", text.Cut(value, text.MaxValue))
 	}
 	wants := string(r.operator)
 	if len(r.values) > 0 {
