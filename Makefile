@@ -53,11 +53,12 @@ teardown-test-env: ## End it
 ##@ Build
 
 .PHONY: build
-build: ## Build bin/kube-controller-manager, bin/node-ipam-controller, bin/cluster-ipam-controller, and bin/local-cluster, the command behind run and demo
+build: ## Build bin/kube-controller-manager, bin/node-ipam-controller, bin/cluster-ipam-controller, bin/local-cluster, the command behind run and demo, and bin/kubectl-node_ipam
 	@hack/build.sh bin/kube-controller-manager ./cmd/kube-controller-manager
 	@hack/build.sh bin/node-ipam-controller ./cmd/node-ipam-controller
 	@hack/build.sh bin/cluster-ipam-controller ./cmd/cluster-ipam-controller
 	@hack/build.sh bin/local-cluster ./cmd/local-cluster
+	@hack/build.sh bin/kubectl-node_ipam ./cmd/kubectl-node_ipam
 
 .PHONY: build-example
 build-example: ## Build bin/cloud-controller-manager, the example for authors of cloud providers

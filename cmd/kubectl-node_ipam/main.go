@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"net/netip"
 	"os"
 	"os/signal"
 	"path/filepath"
@@ -20,6 +21,7 @@ import (
 
 	"github.com/multicidr/controller-manager/cmd/kubectl-node_ipam/internal/cluster"
 	"github.com/multicidr/controller-manager/cmd/kubectl-node_ipam/internal/show"
+	"github.com/multicidr/controller-manager/controllers/nodeipam/fromflags"
 )
 
 // Exit codes.
@@ -57,8 +59,9 @@ type program struct {
 	config   *genericclioptions.ConfigFlags
 	output   string
 	color    string
-	terminal bool // Out is one
-	progress bool // ErrOut is one
+	services string // --service-cluster-ip-range
+	terminal bool   // Out is one
+	progress bool   // ErrOut is one
 	now      func() time.Time
 	// connect returns a reader of the cluster.
 	connect func() (*cluster.Reader, error)
@@ -135,6 +138,7 @@ func (p *program) root() *cobra.Command {
 	p.config.Namespace = nil // no kind has one
 	p.config.AddFlags(root.PersistentFlags())
 	root.PersistentFlags().StringVar(&p.color, "color", "auto", "auto: colors on a terminal, unless NO_COLOR is set; always; or never")
+	root.PersistentFlags().StringVar(&p.services, "service-cluster-ip-range", "", "as of kube-apiserver, if it has no ServiceCIDRs (before v1.33): no Node gets these addresses")
 	root.CompletionOptions.HiddenDefaultCmd = true // kubectl completes, by kubectl_complete-node_ipam
 	root.AddCommand(p.explainCommand(), p.whoCommand(), p.statusCommand(), p.planCommand(), p.checkCommand(), p.retireCommand())
 	return root
@@ -211,6 +215,13 @@ func (p *program) reader() (*cluster.Reader, error) {
 
 // read reads the objects of the cluster, with progress on a terminal. What may not be read is named on the error output.
 func (p *program) read(ctx context.Context, needs ...string) (*cluster.Reader, cluster.Objects, error) {
+	var services []netip.Prefix
+	if p.services != "" {
+		var err error
+		if services, err = fromflags.ParseCIDRs(fromflags.ServiceRanges, p.services); err != nil {
+			return nil, cluster.Objects{}, usage("%w", err)
+		}
+	}
 	r, err := p.connect()
 	if err != nil {
 		return nil, cluster.Objects{}, err
@@ -225,6 +236,7 @@ func (p *program) read(ctx context.Context, needs ...string) (*cluster.Reader, c
 	if err != nil {
 		return nil, objects, err
 	}
+	objects.ServiceRanges = services
 	p.warn(objects.Missing)
 	for _, kind := range needs {
 		if objects.Lacks(kind) {

@@ -24,6 +24,8 @@ type Objects struct {
 	ClusterCIDRs []*networkingv1.ClusterCIDR
 	ServiceCIDRs []*networkingapiv1.ServiceCIDR
 	Nodes        []*v1.Node
+	// ServiceRanges are those of --service-cluster-ip-range, which the controller knows besides ServiceCIDRs. No object has them.
+	ServiceRanges []netip.Prefix
 }
 
 // Cluster is an allocator's state of a cluster's objects. Not safe for concurrent use.
@@ -40,7 +42,7 @@ type Cluster struct {
 // New fills a state as the controller does at its start.
 func New(objects Objects) *Cluster {
 	c := &Cluster{Objects: objects, state: allocator.New(), nodes: make(map[string]*v1.Node, len(objects.Nodes)), before: map[string]uint64{}, primary: primaryFamily(objects)}
-	all := contents.Contents{Nodes: objects.Nodes, Services: map[string][]netip.Prefix{}}
+	all := contents.Contents{Nodes: objects.Nodes, Services: map[string][]netip.Prefix{fromflags.ServiceRanges: objects.ServiceRanges}}
 	for _, cc := range objects.ClusterCIDRs {
 		all.Pools = append(all.Pools, compile(cc))
 	}
@@ -81,7 +83,7 @@ func compile(cc *networkingv1.ClusterCIDR) *clustercidr.Pool {
 }
 
 // primaryFamily is the family that the controller writes first. It follows from the controller's flags, which no object has: the youngest Node
-// with both families shows it, or else the service range of the API server, which usually has the same order.
+// with both families shows it, or else the service ranges, which usually have the same order.
 func primaryFamily(objects Objects) ipam.Family {
 	var youngest *v1.Node
 	for _, node := range objects.Nodes {
@@ -99,6 +101,9 @@ func primaryFamily(objects Objects) ipam.Family {
 		if ranges, _ := clustercidr.ServiceRangesOf(serviceCIDR); serviceCIDR.Name == defaultServiceCIDR && len(ranges) > 0 {
 			return ipam.FamilyOf(ranges[0])
 		}
+	}
+	if len(objects.ServiceRanges) > 0 {
+		return ipam.FamilyOf(objects.ServiceRanges[0])
 	}
 	return ipam.IPv4
 }

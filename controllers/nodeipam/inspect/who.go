@@ -10,6 +10,8 @@ import (
 
 	"github.com/multicidr/controller-manager/controllers/ipam"
 	"github.com/multicidr/controller-manager/controllers/nodeipam/clustercidr"
+	"github.com/multicidr/controller-manager/controllers/nodeipam/contents"
+	"github.com/multicidr/controller-manager/controllers/nodeipam/fromflags"
 	"github.com/multicidr/controller-manager/controllers/text"
 )
 
@@ -67,7 +69,7 @@ func (c *Cluster) Who(cidr netip.Prefix) Owners {
 		case ipam.Node:
 			o.Uses = append(o.Uses, c.nodeUse(h))
 		case ipam.Service:
-			o.Uses = append(o.Uses, Use{KindService, strings.TrimPrefix(h.Owner.ID, "ServiceCIDR "), h.Prefix, "no Node gets these addresses"})
+			o.Uses = append(o.Uses, Use{KindService, strings.TrimPrefix(h.Owner.ID, contents.ServiceSource("")), h.Prefix, "no Node gets these addresses"})
 		}
 	}
 	for _, node := range c.Nodes {
@@ -173,9 +175,9 @@ func (o *Owners) withoutNodes(what string, by map[Kind][]Use) string {
 	services, ranges, excluded := by[KindService], by[KindClusterCIDR], by[KindExcluded]
 	switch {
 	case len(services) > 0 && len(o.around(services)) == 0:
-		return fmt.Sprintf("%s contains the service range %v of ServiceCIDR %s, and no Node's podCIDRs.", what, services[0].CIDR, services[0].Name)
+		return fmt.Sprintf("%s contains the service range %v of %s, and no Node's podCIDRs.", what, services[0].CIDR, source(services[0]))
 	case len(services) > 0:
-		return fmt.Sprintf("%s lies in the service range %v of ServiceCIDR %s. No Node gets it.", what, services[0].CIDR, services[0].Name)
+		return fmt.Sprintf("%s lies in the service range %v of %s. No Node gets it.", what, services[0].CIDR, source(services[0]))
 	case len(ranges) == 0:
 		return what + " lies in no ClusterCIDR and in no service range. No Node has it."
 	case len(o.around(excluded)) > 0 && len(ranges) == 1:
@@ -185,6 +187,14 @@ func (o *Owners) withoutNodes(what string, by map[Kind][]Use) string {
 	default:
 		return fmt.Sprintf("No Node has %s. It lies in %d ClusterCIDRs.", what, distinct(ranges))
 	}
+}
+
+// source names where a service range is from.
+func source(use Use) string {
+	if use.Name == fromflags.ServiceRanges {
+		return use.Name
+	}
+	return contents.ServiceSource(use.Name)
 }
 
 // distinct returns the number of different names.

@@ -109,7 +109,7 @@ func (r *Reader) Objects(ctx context.Context) (o Objects, err error) {
 			func(object runtime.Object) {
 				o.ClusterCIDRs = append(o.ClusterCIDRs, stored.Decode(object.(*unstructured.Unstructured)))
 			}},
-		{ServiceCIDRs, "blocks in service ranges count as free", "blocks in the ranges of --service-cluster-ip-range count as free",
+		{ServiceCIDRs, "blocks in service ranges count as free", "name its service ranges with --service-cluster-ip-range, or their blocks count as free",
 			func(ctx context.Context, opts metav1.ListOptions) (runtime.Object, error) {
 				return r.Kube.NetworkingV1().ServiceCIDRs().List(ctx, opts)
 			},
