@@ -228,7 +228,10 @@ func difference(a, b ipam.Candidate) *Difference {
 	case ipam.BySpecificity:
 		d.Text = fmt.Sprintf("fewer requirements: %d after %d", b.Specificity, a.Specificity)
 	case ipam.ByCapacity:
-		d.Text = fmt.Sprintf("more blocks: %s after %s", Count(fewestBlocks(b.Pool)), Count(fewestBlocks(a.Pool)))
+		d.Text = fmt.Sprintf("more blocks: %s after %s", blocks(b.Pool), blocks(a.Pool))
+		if len(b.Ranges) == 0 {
+			d.Text = "it has no usable range"
+		}
 	case ipam.ByHostBits:
 		d.Text = fmt.Sprintf("larger blocks: /%d after /%d", b.Ranges[0].BlockBits, a.Ranges[0].BlockBits)
 	case ipam.BySelector:
@@ -241,13 +244,19 @@ func difference(a, b ipam.Candidate) *Difference {
 	return d
 }
 
-// fewestBlocks returns the number of all blocks of the family of p that has the fewest.
-func fewestBlocks(p *ipam.Pool) uint64 {
-	n := uint64(math.MaxUint64)
-	for _, r := range p.Ranges {
-		n = min(n, r.Blocks())
+// blocks formats the number of all blocks of the family of p that has the fewest.
+func blocks(p *ipam.Pool) string {
+	if len(p.Ranges) == 0 {
+		return "no range"
 	}
-	return n
+	bits := math.MaxInt
+	for _, r := range p.Ranges {
+		bits = min(bits, r.BlockBits-r.Prefix.Bits())
+	}
+	if bits > 30 {
+		return fmt.Sprintf("2^%d", bits)
+	}
+	return fmt.Sprint(1 << bits)
 }
 
 // Count formats a number of blocks. From 2^63 on, numbers are capped.
