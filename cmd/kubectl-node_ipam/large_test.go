@@ -8,6 +8,7 @@ import (
 	"net/netip"
 	"path/filepath"
 	"runtime"
+	"slices"
 	"sync"
 	"sync/atomic"
 	"testing"
@@ -42,8 +43,10 @@ func TestLarge(t *testing.T) {
 		t.Fatal(err)
 	}
 	makeLarge(t, cp)
-	for _, args := range [][]string{{"status"}, {"who", "10.0.1.17"}, {"explain", "node-000007"}} {
-		reader, err := cluster.NewReader(cp.AdminConfig())
+	for _, args := range [][]string{{"status"}, {"status", "--disable-compression"}, {"who", "10.0.1.17"}, {"explain", "node-000007"}} {
+		config := cp.AdminConfig()
+		config.DisableCompression = slices.Contains(args, "--disable-compression")
+		reader, err := cluster.NewReader(config)
 		if err != nil {
 			t.Fatal(err)
 		}
