@@ -169,7 +169,7 @@ test: test-unit test-monitoring test-image test-chart ## Run all tests but e2e
 	$(MAKE) --jobs=3 $(if $(filter output-sync,$(.FEATURES)),--output-sync=target) test-processes test-harness test-scripts test-parity test-chaos
 
 # Tests that play random histories, or all of them.
-HISTORIES := TestSimulation|TestRandomHistories|TestUsageKeepsCount|TestCandidates|TestModel
+HISTORIES := TestSimulation|TestReference|TestRandomHistories|TestUsageKeepsCount|TestCandidates|TestModel
 
 .PHONY: test-unit
 test-unit: ## Run the unit tests with the race detector; wants a C compiler

@@ -36,7 +36,7 @@ type participant struct {
 	program    *config.CompletedConfig
 	watches    *nodehealth.Watches
 	runs       restart.Runs
-	migration  *migration // nil if this controller does not take part in a leader migration
+	outer      *outer // nil if the program does not elect a leader
 
 	// sharesNodes is whether the program's informer of Nodes is one whose reads are monitored.
 	sharesNodes bool
@@ -64,13 +64,28 @@ func newParticipant(r *registered, clientName string, program *config.CompletedC
 // Name implements the program's interface for controllers.
 func (*participant) Name() string { return Name }
 
-// mayLead lets the controller lead until ctx is done.
+// mayLead lets the controller lead until ctx is done. It does not wait.
 func (p *participant) mayLead(ctx context.Context) {
 	p.beginning.Do(func() {
 		p.waits(p.awaited(), nil)
-		close(p.leading)
 		context.AfterFunc(ctx, func() { close(p.over) })
+		go p.begin(ctx)
 	})
+}
+
+// begin looks at once under which identity the program leads. The controller writes its Lease for the first time up to two retry periods later: after a pause
+// in between, another process may be the leader, and would be taken for this one.
+func (p *participant) begin(ctx context.Context) {
+	if p.outer != nil && wait.PollUntilContextCancel(ctx, pause, true, func(ctx context.Context) (bool, error) {
+		err := p.outer.read(ctx)
+		if err != nil {
+			klog.FromContext(ctx).Info("The controller does not lead yet: trying again", "controller", Name, "why", err)
+		}
+		return err == nil, nil
+	}) != nil {
+		return // ctx is done.
+	}
+	close(p.leading)
 }
 
 func (p *participant) leaseName() string {
@@ -122,8 +137,8 @@ func (p *participant) takePart(ctx context.Context) error {
 	if err != nil {
 		return fmt.Errorf("read the host name, which is part of the identity in the Lease: %w", err)
 	}
-	if err := p.follow(); err != nil {
-		return fmt.Errorf("follow the Lease of the leader migration: %w", err)
+	if p.outer != nil {
+		p.outer.begin() // Nothing of an earlier campaign writes any more.
 	}
 	times := p.program.ComponentConfig.Generic.LeaderElection
 	// The program's own client, which may write Leases: it writes its own.
@@ -132,9 +147,9 @@ func (p *participant) takePart(ctx context.Context) error {
 	if err != nil {
 		return fmt.Errorf("create the lock of Lease %s: %w", p.leaseName(), err)
 	}
-	lock := nestedLock{Interface: inner, leading: p.leading, seen: p.saw, wrote: p.wrote, around: p.migration}
+	lock := nestedLock{Interface: inner, leading: p.leading, seen: p.saw, wrote: p.wrote, around: p.outer}
 	retry := times.RetryPeriod.Duration
-	if p.migration != nil {
+	if p.outer != nil {
 		retry *= 2 // Each of the two Leases is that old at most.
 	}
 	if err := lease.CheckTimes(times.LeaseDuration.Duration, retry); err != nil {
@@ -158,17 +173,6 @@ func (p *participant) takePart(ctx context.Context) error {
 	}, p.lead)
 }
 
-// follow makes p look at the Lease of a leader migration from now on, if it takes part in one.
-func (p *participant) follow() (err error) {
-	if p.migration == nil {
-		p.migration, err = newMigration(p.program)
-	}
-	if p.migration != nil {
-		p.migration.begin() // Nothing of an earlier campaign writes any more.
-	}
-	return err
-}
-
 // saw notes the holder of the Lease, or why it cannot be read.
 func (p *participant) saw(holder string, err error) {
 	p.mu.Lock()
@@ -188,7 +192,7 @@ func (p *participant) wrote(err error) {
 	p.unwritten = err
 }
 
-// lead runs the controller while this process holds the Lease.
+// lead runs the controller while this process holds the Lease. A panic is an error: it must not end the controllers of the cloud.
 func (p *participant) lead(ctx context.Context, fence *lease.Fence) error {
 	defer func() {
 		p.waits(p.awaited(), nil)
@@ -196,6 +200,10 @@ func (p *participant) lead(ctx context.Context, fence *lease.Fence) error {
 		p.running = nil
 		p.mu.Unlock()
 	}()
+	return p.runs.Guard(ctx, func() error { return p.serveNodes(ctx, fence) })
+}
+
+func (p *participant) serveNodes(ctx context.Context, fence *lease.Fence) error {
 	p.waits("credentials", nil)
 	clientConfig, err := p.credentials(ctx)
 	if err != nil {
@@ -256,14 +264,14 @@ func (p *participant) credentials(ctx context.Context) (c *rest.Config, err erro
 // errLeadsNow makes the elector read the Lease again: it may have changed since it wanted to write.
 var errLeadsNow = errors.New("this program leads only now: trying again")
 
-// nestedLock is a lock that is read from the start, and written only once the program leads: until then a write waits. In a leader migration it is
-// renewed only while the program holds the shared Lease, too.
+// nestedLock is a lock that is read from the start, and written only once the program leads: until then a write waits. It is
+// renewed only while the program holds the Lease around it.
 type nestedLock struct {
 	resourcelock.Interface
 	leading <-chan struct{}
 	seen    func(holder string, err error)
 	wrote   func(err error)
-	around  *migration // may be nil
+	around  *outer // may be nil
 }
 
 // Unwrap lets package lease reach the lock inside.

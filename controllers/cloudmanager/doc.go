@@ -1,10 +1,10 @@
 // Package cloudmanager adds the multi-CIDR node IPAM controller to a cloud-controller-manager: any program made with k8s.io/cloud-provider/app.
 // One line in its main function does it, see [Register].
 //
-//	register.go   the controller's name, flags and constructor, and what is wrong with the flags
-//	campaign.go   the Lease, and the controller under it
-//	migration.go  in a leader migration, the Lease that is shared with kube-controller-manager
-//	health.go     what health checks say, and the port with the debug page
+//	register.go  the controller's name, flags and constructor, and what is wrong with the flags
+//	campaign.go  the Lease, and the controller under it
+//	outer.go     the Lease around it: the program's, or the one of a leader migration
+//	health.go    what health checks say, and the port with the debug page
 //
 // Those programs elect a leader with client-go alone. A former leader may go on writing for a moment, and nothing outside of the election can
 // know when its lease was last renewed. So this controller has a Lease of its own, with the fence of package lease. It is nested: the

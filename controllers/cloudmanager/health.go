@@ -28,8 +28,10 @@ func (a advisory) Check(r *http.Request) error {
 	return a.check(r)
 }
 
-// check says why no Node gets podCIDRs. A standby is healthy.
-func (p *participant) check(r *http.Request) error {
+// check says why no Node gets podCIDRs, and how often the controller has ended by itself. A standby is healthy.
+func (p *participant) check(r *http.Request) error { return p.runs.Explain(p.checkRunning(r)) }
+
+func (p *participant) checkRunning(r *http.Request) error {
 	p.mu.Lock()
 	waitsFor, why, holder, running := p.waitsFor, p.why, p.holder, p.running
 	if why == nil && waitsFor == p.awaited() {
@@ -43,7 +45,7 @@ func (p *participant) check(r *http.Request) error {
 	}
 	switch {
 	case running != nil:
-		return p.runs.Explain(running.HealthChecker().Check(r))
+		return running.HealthChecker().Check(r)
 	case why != nil:
 		return fmt.Errorf("not serving Nodes yet; waiting for %s (%w)", waitsFor, why)
 	case holder != "":

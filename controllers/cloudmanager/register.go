@@ -185,12 +185,16 @@ func (r *registered) construct(init app.ControllerInitContext, c *config.Complet
 			return nil, false, nil
 		}
 	}
-	if err := r.validate(c); err != nil {
+	err := r.validate(c)
+	watches := &nodehealth.Watches{}
+	p := newParticipant(r, init.ClientName, c, watches)
+	if err == nil {
+		p.outer, err = newOuter(c)
+	}
+	if err != nil {
 		klog.ErrorS(err, "The flags are wrong", "controller", Name)
 		klog.FlushAndExit(klog.ExitFlushTimeout, 1)
 	}
-	watches := &nodehealth.Watches{}
-	p := newParticipant(r, init.ClientName, c, watches)
 	p.sharesNodes = watches.Nodes(c.SharedInformers) // unless the provider has requested that informer before
 	go p.campaign(context.Background())              // It ends with the process.
 	p.serve()

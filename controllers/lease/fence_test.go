@@ -166,6 +166,7 @@ func TestEnter(t *testing.T) {
 		}, 0, false},
 		"the lease around it expires later":                 {func(w *world) { w.aroundFor(20 * s); w.renew(); w.wait(5 * s) }, 0, false},
 		"the lease around it expired in a pause":            {func(w *world) { w.aroundFor(15 * s); w.renew(); w.wait(100 * s); w.renew() }, 0, false},
+		"the same, and the wall clock was set back":         {func(w *world) { w.aroundFor(15 * s); w.renew(); w.wait(60 * s); w.setWall(-time.Hour); w.renew() }, 0, false},
 		"the lease around it is renewed, and then this one": {func(w *world) { w.aroundFor(3 * s); w.renew(); w.aroundFor(15 * s); w.renew() }, 0, true},
 		"closed by a release":                               {func(w *world) { w.renew(); w.release() }, 0, false},
 		"closed by a release that failed": {func(w *world) {

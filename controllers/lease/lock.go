@@ -110,10 +110,14 @@ func (l *lock) write(ctx context.Context, record resourcelock.LeaderElectionReco
 }
 
 // renew notes a successful renewal. The lease counts as expired at aroundExpires, by the wall clock, if that is earlier than its own end; zero: no
-// such time. Both are noted at once: no write may pass between the two.
+// such time. It also does by the monotonic clock, as that was when aroundExpires was new: the wall clock may have been set back since. All is noted at
+// once: no write may pass in between.
 func (f *Fence) renew(sent reading, record resourcelock.LeaderElectionRecord, aroundExpires time.Time) {
 	f.mu.Lock()
 	defer f.mu.Unlock()
+	if !aroundExpires.Equal(f.aroundExpires) {
+		f.aroundExpires, f.aroundOver = aroundExpires, sent.monotonic+aroundExpires.Sub(sent.wall)
+	}
 	// In coordinated leader election the API server compares its clock with the time in the record, which the elector took before it read
 	// the lease.
 	if taken := record.RenewTime.Round(0); taken.Before(sent.wall) {
@@ -125,7 +129,7 @@ func (f *Fence) renew(sent reading, record resourcelock.LeaderElectionRecord, ar
 	f.stamps = []time.Time{stamp(record)}
 	f.acquired = record.AcquireTime.Truncate(time.Microsecond)
 	f.renewals.Proven = f.renewals.Sent // an elector sends one renewal at a time
-	if early := f.renewed.wall.Add(f.duration).Sub(aroundExpires); !aroundExpires.IsZero() && early > 0 {
+	if early := max(f.renewed.wall.Add(f.duration).Sub(aroundExpires), f.renewed.monotonic+f.duration-f.aroundOver); !aroundExpires.IsZero() && early > 0 {
 		f.renewed.wall = f.renewed.wall.Add(-early)
 		f.renewed.monotonic -= early
 	}

@@ -27,6 +27,7 @@ import (
 
 	"github.com/multicidr/controller-manager/controllers/configfile"
 	fromcomponent "github.com/multicidr/controller-manager/controllers/configfile/component"
+	"github.com/multicidr/controller-manager/controllers/lease"
 )
 
 // NewCommand returns upstream's kube-controller-manager command with controllers added to it. It panics if the descriptors contradict each
@@ -144,11 +145,14 @@ func validate(opts *options.KubeControllerManagerOptions, roster roster, file bo
 	return replacements, utilerrors.Flatten(utilerrors.NewAggregate(errs))
 }
 
-// contradictions returns what the added controllers that are enabled cannot do with flags of upstream's. Without a file that does not end the
+// contradictions returns what the elections, and the added controllers that are enabled, cannot do with flags of upstream's. Without a file that does not end the
 // process: the command line of an existing control plane must go on starting it, and the controller's health check tells.
 func contradictions(opts *options.KubeControllerManagerOptions, roster roster) error {
 	var c kubectrlmgrconfig.KubeControllerManagerConfiguration
 	errs := []error{opts.KubeCloudShared.ApplyTo(&c.KubeCloudShared), opts.NodeIPAMController.ApplyTo(&c.NodeIPAMController)}
+	if e := opts.Generic.LeaderElection; e.LeaderElect { // Otherwise client-go's elector panics, after the process has asked the API server.
+		errs = append(errs, lease.ValidateTimes(e.LeaseDuration.Duration, e.RenewDeadline.Duration, e.RetryPeriod.Duration)...)
+	}
 	for _, d := range roster.added {
 		if d.Contradictions != nil && roster.enabled(d.Name, roster.canonical(opts.Generic.Controllers)) {
 			errs = append(errs, d.Contradictions(c)...)

@@ -6,6 +6,7 @@ import (
 	"slices"
 	"strings"
 	"testing"
+	"time"
 
 	"github.com/google/go-cmp/cmp"
 
@@ -101,6 +102,33 @@ func TestValidateMigration(t *testing.T) {
 			_, err = validate(opts, testRoster(t, NodeIPAM()), false)
 			if got := err != nil && strings.Contains(err.Error(), "leader-migration"); got != (tc.want != "") || got && !strings.Contains(err.Error(), tc.want) {
 				t.Errorf("got %v, want %q", err, tc.want)
+			}
+		})
+	}
+}
+
+// TestElectionTimes: times in a file with which client-go's elector would panic are an error before the start.
+func TestElectionTimes(t *testing.T) {
+	for name, tc := range map[string]struct {
+		lease           time.Duration
+		file, unelected bool
+		want            bool
+	}{
+		"too short":                      {lease: 5 * time.Second, file: true, want: true},
+		"long enough":                    {lease: 15 * time.Second, file: true},
+		"too short, without a file":      {lease: 5 * time.Second},
+		"too short, without an election": {lease: 5 * time.Second, file: true, unelected: true},
+	} {
+		t.Run(name, func(t *testing.T) {
+			opts, err := options.NewKubeControllerManagerOptions()
+			if err != nil {
+				t.Fatal(err)
+			}
+			opts.Generic.LeaderElection.LeaderElect, opts.Generic.LeaderElection.LeaseDuration.Duration = !tc.unelected, tc.lease
+			_, err = validate(opts, testRoster(t, NodeIPAM()), tc.file)
+			const problem = "--leader-elect-lease-duration=5s must be longer than --leader-elect-renew-deadline=10s"
+			if got := err != nil && strings.Contains(err.Error(), problem); got != tc.want {
+				t.Errorf("got %v, want %q in it: %t", err, problem, tc.want)
 			}
 		})
 	}

@@ -4,6 +4,7 @@
 //	allocator   the allocation state, and which Node gets which block
 //	clustercidr a compiled ClusterCIDR, and the order in which ClusterCIDRs are tried for a Node
 //	pending     why Nodes are pending, for people
+//	conditions  the conditions of ClusterCIDRs, for people
 //	exhausted   why ClusterCIDRs have no free blocks, for people
 //	fromflags   the ClusterCIDR that --cluster-cidr stands for
 //	author      who wrote a Node's podCIDRs

@@ -170,7 +170,7 @@ func TestFinalizerThatIsNotThere(t *testing.T) {
 				if got := len(told) > 0; got != tc.wantNode || got && (told[0] < waited || told[0] > waited+1) {
 					t.Errorf("an event after %v seconds, want %d or one more: %t", told, waited, tc.wantNode)
 				}
-				if said := ready != nil && ready.Reason == networkingv1.ReasonPending && strings.HasPrefix(ready.Message, "its finalizer "); said != tc.wantNode {
+				if said := ready != nil && ready.Reason == networkingv1.ReasonPending && strings.HasPrefix(ready.Message, "Its finalizer "); said != tc.wantNode {
 					t.Errorf("condition Ready: %v", ready)
 				}
 				if !serves {

@@ -31,6 +31,7 @@ var (
 // smallSettings are explored by every run of the tests: what can follow a slow PATCH, and a leader that is cut off, without another fault.
 var smallSettings = []setting{
 	{name: "a slow PATCH", world: "deadlines", clusterCIDR: oneBlock, tick: "5000", prefix: []string{"work p1 n1", "slow p1 n1"}, depth: 11},
+	{name: "a slow PATCH, and a Node that comes first", world: "deadlines", clusterCIDR: oneBlock, tick: "5000", prefix: []string{"delete n1", "work p1 n2", "slow p1 n2", "create n1"}, depth: 9},
 	{name: "a leader cut off", world: "deadlines", clusterCIDR: oneBlock, tick: "5000", prefix: []string{"work p1 n1", "cut p1"}, depth: 9},
 }
 

@@ -331,6 +331,9 @@ func (w *world) checkSettled(p *process) {
 			if !w.said(node.UID, events.ReasonNotAvailable) {
 				w.violate("it is said why", "no event on Node %s, which waits", name)
 			}
+			if why, due := p.controller.state.WhyPending(name); due {
+				w.violate("it is said why", "the last event on Node %s, which waits, does not say: %s", name, why.Message)
+			}
 		}
 	}
 	for _, name := range sortedNames(now.clusterCIDRs) {

@@ -14,6 +14,7 @@ import (
 
 	networkingv1 "github.com/multicidr/controller-manager/apis/networking/v1"
 	"github.com/multicidr/controller-manager/controllers/nodeipam/allocator"
+	"github.com/multicidr/controller-manager/controllers/nodeipam/conditions"
 	. "github.com/multicidr/controller-manager/controllers/nodeipam/internal/objects"
 	. "github.com/multicidr/controller-manager/controllers/nodeipam/internal/steps"
 )
@@ -59,7 +60,7 @@ func (t *town) putNode(b *testing.B, before any, now *v1.Node) {
 func (t *town) statusOf(cc *networkingv1.ClusterCIDR) {
 	t.with(func(b *allocator.State) {
 		if want, known := b.Status(cc); known {
-			allocator.StatusShows(cc.Status, want)
+			conditions.Shows(cc.Status, want)
 		}
 	})
 }

@@ -11,6 +11,7 @@ import (
 
 	networkingv1 "github.com/multicidr/controller-manager/apis/networking/v1"
 	"github.com/multicidr/controller-manager/controllers/nodeipam/allocator"
+	"github.com/multicidr/controller-manager/controllers/nodeipam/conditions"
 	"github.com/multicidr/controller-manager/controllers/nodeipam/events"
 	"github.com/multicidr/controller-manager/controllers/nodeipam/health"
 	"github.com/multicidr/controller-manager/controllers/nodeipam/requests"
@@ -53,7 +54,7 @@ func (c *Controller) syncStatus(ctx context.Context, name string) error {
 		return fmt.Errorf("apply status of ClusterCIDR %s: %w", name, err)
 	}
 	c.health.Stored(health.WritesStatus)
-	if !allocator.StatusShows(withoutTimes(stored), withoutTimes(d.want)) {
+	if !conditions.Shows(withoutTimes(stored), withoutTimes(d.want)) {
 		return fmt.Errorf("status of ClusterCIDR %s: %w", name, requests.ErrNotKept)
 	}
 	return nil
@@ -97,7 +98,7 @@ func (c *Controller) decideStatus(name string) (d statusDecision, err error) {
 		if reason := c.announcer.alarms.Enter(d.cc, d.want, b.InUse); reason != "" {
 			c.announce(events.AboutClusterCIDR, name, reason)
 		}
-		if d.due = !allocator.StatusShows(d.cc.Status, d.want); d.due {
+		if d.due = !conditions.Shows(d.cc.Status, d.want); d.due {
 			c.statusWritten[name] = c.now()
 		}
 	})

@@ -16,6 +16,7 @@ import (
 
 	networkingv1 "github.com/multicidr/controller-manager/apis/networking/v1"
 	"github.com/multicidr/controller-manager/controllers/nodeipam/allocator"
+	"github.com/multicidr/controller-manager/controllers/nodeipam/conditions"
 	. "github.com/multicidr/controller-manager/controllers/nodeipam/internal/objects"
 	. "github.com/multicidr/controller-manager/controllers/nodeipam/internal/steps"
 	"github.com/multicidr/controller-manager/controllers/nodeipam/internal/testapi"
@@ -151,7 +152,7 @@ func TestForeignStatusIsRemoved(t *testing.T) {
 			is := cc.DeepCopy()
 			is.Status = *want.DeepCopy()
 			tc.change(&is.Status)
-			if shows := allocator.StatusShows(is.Status, want); shows != (name == "as it should be") {
+			if shows := conditions.Shows(is.Status, want); shows != (name == "as it should be") {
 				t.Errorf("it shows what it should: %v", shows)
 			}
 			patch := tc.want

@@ -76,8 +76,7 @@ func run(ctx context.Context, c Controller) (err error) {
 	defer cancel()
 	defer func() {
 		if p := recover(); p != nil {
-			klog.FromContext(ctx).Error(nil, "Panic", "panic", p, "stack", string(debug.Stack()))
-			err = fmt.Errorf("panic: %v", p)
+			err = panicked(ctx, p)
 		}
 	}()
 	c.Run(ctx)
@@ -85,6 +84,22 @@ func run(ctx context.Context, c Controller) (err error) {
 		return c.Err()
 	}
 	return errors.New("it has returned")
+}
+
+// Guard calls f. A panic of f counts as an end of the controller, and becomes an error.
+func (r *Runs) Guard(ctx context.Context, f func() error) (err error) {
+	defer func() {
+		if p := recover(); p != nil {
+			err = panicked(ctx, p)
+			r.note(err)
+		}
+	}()
+	return f()
+}
+
+func panicked(ctx context.Context, p any) error {
+	klog.FromContext(ctx).Error(nil, "Panic", "panic", p, "stack", string(debug.Stack()))
+	return fmt.Errorf("panic: %v", p)
 }
 
 // note records the end of a run and returns how many there have been.

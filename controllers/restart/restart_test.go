@@ -46,6 +46,10 @@ func TestAgain(t *testing.T) {
 			{lasts: steady - time.Second, after: &last}, {lasts: 1000 * time.Hour, after: &last},
 		}
 		var r Runs
+		problem := errors.New("it does not work")
+		if got := r.Explain(problem); got != problem { //nolint:errorlint // the error itself, not one around it
+			t.Errorf("nothing has ended, and it is explained: %v", got)
+		}
 		began, built := time.Now(), 0
 		var at []time.Duration
 		start := began
@@ -65,7 +69,6 @@ func TestAgain(t *testing.T) {
 			})
 		}()
 
-		problem := errors.New("it does not work")
 		explained := func(parts ...string) {
 			t.Helper()
 			got := r.Explain(problem)
@@ -74,9 +77,6 @@ func TestAgain(t *testing.T) {
 					t.Errorf("explained as %q, want %q in it", got, part)
 				}
 			}
-		}
-		if got := r.Explain(problem); got != problem { //nolint:errorlint // the error itself, not one around it
-			t.Errorf("nothing has ended, and it is explained: %v", got)
 		}
 		synctest.Wait()
 		explained("it does not work; the controller has ended by itself once", "panic: in Run itself", "report it with the log", "You need not restart the process")

@@ -11,6 +11,7 @@ import (
 	"testing"
 	"time"
 
+	rbacv1 "k8s.io/api/rbac/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
@@ -153,13 +154,22 @@ func TestPausedLeaderMigration(t *testing.T) {
 	}
 }
 
-// TestMigrationAfterAShortTermOfTheInTreeAllocator: a cloud-controller-manager dies, the in-tree allocator has the Lease of the migration for a moment and dies, too, with
-// a PATCH on its way, and another cloud-controller-manager leads. Nobody else has held the Lease of the controller, and it was free for less time than a
-// person needs to change managers. All the same the controller has to wait for that PATCH.
-func TestMigrationAfterAShortTermOfTheInTreeAllocator(t *testing.T) {
+// TestMigrationAfterAShortTermOfTheInTreeAllocator: the in-tree allocator has the Lease of the migration between two cloud-controller-managers.
+func TestMigrationAfterAShortTermOfTheInTreeAllocator(t *testing.T) { afterAShortTerm(t) }
+
+// TestCloudManagerAfterAShortTermOfAnOlderVersion: there is no migration. An older version of the cloud-controller-manager, which has the in-tree allocator, leads
+// between two new ones.
+func TestCloudManagerAfterAShortTermOfAnOlderVersion(t *testing.T) {
+	afterAShortTerm(t, "--enable-leader-migration=false", "--leader-elect-resource-name=cloud-controller-manager")
+}
+
+// afterAShortTerm: a cloud-controller-manager dies, the in-tree allocator leads for a moment and dies, too, with a PATCH on its way, and another
+// cloud-controller-manager leads. Nobody else has held the Lease of the controller, and it was free for less time than a person needs to change managers. All the
+// same the controller has to wait for that PATCH. All managers get args.
+func afterAShortTerm(t *testing.T, args ...string) {
 	c, start := migrating(t, "--request-timeout=15s")
 	ccm := func(name string) *controlplane.Manager {
-		return start(controlplane.ManagerOptions{Name: name, Cloud: true}, allocates, "--node-ipam-takeover-delay=15s", "--allocate-node-cidrs=false")
+		return start(controlplane.ManagerOptions{Name: name, Cloud: true}, append(args, allocates, "--node-ipam-takeover-delay=15s", "--allocate-node-cidrs=false")...)
 	}
 	must := func(err error) {
 		t.Helper()
@@ -171,7 +181,8 @@ func TestMigrationAfterAShortTermOfTheInTreeAllocator(t *testing.T) {
 	first := ccm("first")
 	must(errors.Join(createNode(c, []string{"one", "p=x"}), served(c, []string{"one", "10.0.0.0/24"}), c.waitMarked(inCloud.lease)))
 	proxy, kubeconfig := c.behindProxy(t)
-	inTree := start(controlplane.ManagerOptions{Name: "in-tree", Kubeconfig: kubeconfig}, "--controllers=node-ipam-controller")
+	must(c.mayWriteAnyLease(t.Context(), managersUser))
+	inTree := start(controlplane.ManagerOptions{Name: "in-tree", Kubeconfig: kubeconfig}, append(args, "--controllers=node-ipam-controller")...)
 	must(first.Kill())
 	must(errors.Join(createNode(c, []string{"two"}), served(c, []string{"two", "10.0.1.0/24"})))
 	second := ccm("second")
@@ -190,6 +201,22 @@ func TestMigrationAfterAShortTermOfTheInTreeAllocator(t *testing.T) {
 	}))
 	held.Release()
 	must(errors.Join(served(c, []string{"last", "10.0.2.0/24"}), served(c, []string{"next", "10.0.3.0/24"}), c.overlapsOfAll(t.Context())))
+}
+
+// mayWriteAnyLease lets a user lead by any Lease.
+func (c *cluster) mayWriteAnyLease(ctx context.Context, user string) error {
+	meta := metav1.ObjectMeta{Namespace: metav1.NamespaceSystem, Name: "any-lease"}
+	_, err := c.kube.RbacV1().Roles(meta.Namespace).Create(ctx, &rbacv1.Role{ObjectMeta: meta, Rules: []rbacv1.PolicyRule{
+		{APIGroups: []string{"coordination.k8s.io"}, Resources: []string{"leases"}, Verbs: []string{"get", "create", "update"}},
+	}}, metav1.CreateOptions{})
+	if err != nil {
+		return err
+	}
+	_, err = c.kube.RbacV1().RoleBindings(meta.Namespace).Create(ctx, &rbacv1.RoleBinding{
+		ObjectMeta: meta, RoleRef: rbacv1.RoleRef{APIGroup: rbacv1.GroupName, Kind: "Role", Name: meta.Name},
+		Subjects: []rbacv1.Subject{{APIGroup: rbacv1.GroupName, Kind: "User", Name: user}},
+	}, metav1.CreateOptions{})
+	return err
 }
 
 // TestMigrationGoesOnAfterARelease pauses a cloud-controller-manager until a kube-controller-manager has taken the Lease of the migration, allocated, and

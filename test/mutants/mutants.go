@@ -636,14 +636,37 @@ var mutants = []mutant{
 		new: "",
 	},
 	{
+		name: "first-clustercidr-unheard", defect: "Nodes that the first ClusterCIDR does not select are not told that one exists now",
+		old: "begins && len(b.pools) == len(b.awaitingFinalizer)+1:\n",
+		new: "begins && old == nil && len(b.pools) == 1:\n",
+	},
+	{
+		name: "told-the-wrong-family", defect: "a pending Node is not told that a ClusterCIDR is full in another family by now",
+		old:  "\t\tb.told[p.Name] = full\n\t\tb.review(p)\n",
+		new:  "",
+		test: "./controllers/nodeipam/allocator TestFullInTheOtherFamily",
+	},
+	{
+		name: "everybody-has-a-turn", defect: "a release looks at every pending Node if many ClusterCIDRs have the same range",
+		old:  "\t\tt.turns.Keep(1) // those that arrived\n",
+		new:  "",
+		test: "./controllers/nodeipam/allocator TestManyClusterCIDRsOfOneRange",
+	},
+	{
+		name: "exists-is-not-indexed", defect: "a selector with Exists is checked for every Node",
+		old:  "case v1.NodeSelectorOpExists, v1.NodeSelectorOpGt,",
+		new:  "case v1.NodeSelectorOpGt,",
+		test: "./controllers/nodeipam/clustercidr TestSelectorsOfALabelAreIndexed",
+	},
+	{
 		name: "full-once-for-ever", defect: "a ClusterCIDR that was full is not tried again when one of its blocks becomes free",
 		old: "\tif p.State == ipam.Enabled && !b.notFull.Has(p) {\n\t\tb.notFull.Add(p)\n\t}\n",
 		new: "",
 	},
 	{
 		name: "full-and-tried-for-each-node", defect: "a full ClusterCIDR is searched again for every Node that it selects",
-		old:  "\tfor _, p := range full {\n\t\tb.notFull.Remove(p)\n\t}\n",
-		new:  "\t_ = full\n",
+		old:  "\tfor _, f := range found {\n\t\tb.close(f.pool, f.in)\n\t}\n",
+		new:  "\t_ = found\n",
 		test: testManyFull,
 	},
 	{
@@ -1053,6 +1076,43 @@ var mutants = []mutant{
 		test: testTermOnLease,
 	},
 
+	// A lease inside of another one.
+	{
+		name: "own-lease-alone", defect: "without a leader migration a cloud-controller-manager asks nobody whether another version of it leads",
+		file: "controllers/cloudmanager/outer.go",
+		old:  "\tif !generic.LeaderElection.LeaderElect {\n",
+		new:  "\tif !generic.LeaderElection.LeaderElect || !leadermigration.Enabled(&generic) {\n",
+		test: "./controllers/cloudmanager TestWhichLeaseIsAround",
+	},
+	{
+		name: "another-leader-is-this-one", defect: "after a pause at its beginning a cloud-controller-manager takes the next leader for itself",
+		file: "controllers/cloudmanager/campaign.go",
+		old:  "if p.outer != nil && wait",
+		new:  "if false && wait",
+		test: "./controllers/cloudmanager TestPausedAtTheBeginning",
+	},
+	{
+		name: "panic-ends-the-cloud", defect: "a panic before the controller runs ends a cloud-controller-manager",
+		file: "controllers/cloudmanager/campaign.go",
+		old:  "return p.runs.Guard(ctx, func() error { return p.serveNodes(ctx, fence) })",
+		new:  "return p.serveNodes(ctx, fence)",
+		test: "./controllers/cloudmanager TestPanicIsAnError",
+	},
+	{
+		name: "around-by-the-wall-clock", defect: "a wall clock that is set back in a pause prolongs the lease around",
+		file: "controllers/lease/lock.go",
+		old:  "max(f.renewed.wall.Add(f.duration).Sub(aroundExpires), f.renewed.monotonic+f.duration-f.aroundOver)",
+		new:  "f.renewed.wall.Add(f.duration).Sub(aroundExpires)",
+		test: testEnter,
+	},
+	{
+		name: "one-lease-for-both-elections", defect: "the shared Lease of a leader migration may be the program's own",
+		file: "controllers/internal/migrationfile/migrationfile.go",
+		old:  "if c.LeaderElection.LeaderElect && c",
+		new:  "if false && c",
+		test: "./controllers/internal/migrationfile TestValidate",
+	},
+
 	// etcd restored from a backup.
 	{
 		name: "restored-leader-ends", defect: "a leader whose lease went back ends, and its successor knows only what the backup has",
@@ -1182,8 +1242,8 @@ var mutants = []mutant{
 	},
 	{
 		name: "served-in-doubt", defect: "after a restore of etcd a Node that is back already gets other blocks than its machine uses",
-		old:  "case b.Undecided(name):",
-		new:  "case false:",
+		old:  "if b.Undecided(name) { // The next renewal",
+		new:  "if false { // The next renewal",
 		test: "./controllers/nodeipam TestDoubtAboutANodeThatIsBackAlready",
 	},
 	{
@@ -1265,7 +1325,7 @@ var mutants = []mutant{
 	},
 	{
 		name: "unkept-status-untold", defect: "a status that is answered with 200 and not kept is no problem for health",
-		old:  "if !allocator.StatusShows(withoutTimes(stored), withoutTimes(d.want)) {",
+		old:  "if !conditions.Shows(withoutTimes(stored), withoutTimes(d.want)) {",
 		new:  "if stored.Conditions == nil && d.due != true {",
 		test: "./controllers/nodeipam TestWritesThatAreNotKept",
 	},
@@ -1441,7 +1501,7 @@ var mutants = []mutant{
 	{
 		name: "missed-uncounted", defect: "the metric of pending Nodes does not count those that wait for what was missed",
 		old:  "f.Pending[pending.Missed]++",
-		new:  "f.Pending[allocator.PendingMissed] += 0",
+		new:  "f.Pending[pending.Missed] += 0",
 		test: "./controllers/nodeipam TestNodesThatNeedNothingDoNotWait",
 	},
 	{
@@ -1541,12 +1601,6 @@ var mutants = []mutant{
 		name: "lost-and-written-again", defect: "blocks that may have been written are written again although somebody else has them by now, or their ClusterCIDR may not give them",
 		old: "\tcase e.read, b.lost(e):\n",
 		new: "\tcase e.read:\n",
-	},
-	{
-		name: "gives-way-and-takes-back", defect: "a Node whose every write is refused gives its blocks up for pending Nodes and takes them again at once",
-		old:  "\tb.giveWay(now)\n\treturn time.Second // the other Nodes first\n",
-		new:  "\tb.giveWay(now)\n\treturn 0\n",
-		test: "./controllers/nodeipam TestRefusedNodesAndClocksThatDiffer",
 	},
 	{
 		name: "read-of-one-that-goes", defect: "a Node that is being deleted keeps blocks that a read has shown not to be stored, and their ClusterCIDR with them",
@@ -1922,6 +1976,41 @@ var mutants = []mutant{
 		test: "./controllers/clusteripam/incluster/book TestABrokenClaim",
 	},
 	{
+		name: "pool-late-show", defect: "an IPAddress that is gone, and that a late cache shows, counts as that of the next claim of its name, whose own address others get",
+		file: "controllers/clusteripam/incluster/book/book.go",
+		old:  "\tcase !b.over[o.UID].IsZero():\n",
+		new:  "\tcase b.over == nil:\n",
+		test: "./controllers/clusteripam/incluster/book TestAnIPAddressIsShownAfterItsEnd",
+	},
+	{
+		name: "pool-over-for-ever", defect: "an IPAddress that was gone before the cache showed it is remembered for ever",
+		file: "controllers/clusteripam/incluster/book/book.go",
+		old:  "\tdelete(b.over, uid)\n",
+		new:  "",
+		test: "./controllers/clusteripam/incluster/book TestAnIPAddressIsShownAfterItsEnd",
+	},
+	{
+		name: "pool-overlap-unheard", defect: "a pool goes on naming an address that it shared with another pool until that was changed",
+		file: "controllers/clusteripam/incluster/book/book.go",
+		old:  "\t\t\to.overlaps[i].at = at\n\t\t\tb.touch(o.key)\n",
+		new:  "\t\t\to.overlaps[i].at = at\n",
+		test: "./controllers/clusteripam/incluster/book TestPoolsShareAnotherAddress",
+	},
+	{
+		name: "pool-alone-unheard", defect: "an IPAddress that was forced away is not created again when its address is one claim's alone again",
+		file: "controllers/clusteripam/incluster/book/claim.go",
+		old:  "\tfor _, o := range h.claims { // the address may be one claim's alone by now\n\t\tb.touch(o.key)\n\t}\n",
+		new:  "",
+		test: "./controllers/clusteripam/incluster/book TestAnAddressIsOneClaimsAloneAgain",
+	},
+	{
+		name: "pool-reads-without-end", defect: "a claim that is deleted reads an IPAddress of another program, which took the name of its own, again and again",
+		file: "controllers/clusteripam/incluster/book/write.go",
+		old:  "\tcase c.state == Released && !c.owns(o): //",
+		new:  "\tcase c.state == Released && o.UID == \"\": //",
+		test: "./controllers/clusteripam/incluster/book TestAnIPAddressTakesTheNameOfAReleasedOne",
+	},
+	{
 		name: "pool-queue-keeps-gone", defect: "claims that are gone stay in the queue of their pool for as long as an older one waits",
 		file: "controllers/clusteripam/incluster/book/claim.go",
 		old:  "if len(p.waiting) < 2*len(p.claims)+16 {",
@@ -1994,8 +2083,8 @@ var mutants = []mutant{
 	{
 		name: "infoblox-release-forgotten", defect: "an error of a release is said and forgotten: the host record stays for ever", seen: "cluster-api-ipam-provider-infoblox",
 		file: "controllers/clusteripam/infoblox/release.go",
-		old:  "\t\t\treturn l.cannotRelease(c, err)\n\t\t} else if err == nil {",
-		new:  "\t\t\t_ = l.cannotRelease(c, err)\n\t\t\treturn nil\n\t\t} else if err == nil {",
+		old:  "removals[0])\n\t\tif err != nil {\n",
+		new:  "removals[0])\n\t\tif _, ok := err.(*wapi.Error); ok {\n\t\t\treturn nil\n\t\t}\n\t\tif err != nil {\n",
 		test: testInfoblox,
 	},
 	{
@@ -2365,8 +2454,8 @@ var mutants = []mutant{
 	{
 		name: "infoblox-edited-claim-stays", defect: "a claim that named a pool before it was edited keeps that pool for ever",
 		file: "controllers/clusteripam/infoblox/logic.go",
-		old:  "if now == nil || now.Spec.PoolRef != before.Spec.PoolRef {",
-		new:  "if now == nil {",
+		old:  "ofInfoblox(before.Spec.PoolRef) && (now == nil || now.Spec.PoolRef != before.Spec.PoolRef) {",
+		new:  "ofInfoblox(before.Spec.PoolRef) && now == nil {",
 		test: "./controllers/clusteripam/infoblox TestClaimIsEdited",
 	},
 	{
@@ -2379,23 +2468,100 @@ var mutants = []mutant{
 	{
 		name: "infoblox-terminating-is-the-claims", defect: "a claim is told that it has an IPAddress that is being released, and whose host record is gone",
 		file: "controllers/clusteripam/infoblox/claim.go",
-		old:  "\tcase was != \"\" && address.DeletionTimestamp != nil && !served(claim):",
-		new:  "\tcase was == \"\" && address.DeletionTimestamp != nil && !served(claim):",
+		old:  "case !served(claim) && (by != \"\" && by",
+		new:  "case !served(claim) && (by == \"\" && by",
 		test: "./controllers/clusteripam/infoblox TestClaimWhileAnIPAddressIsReleased",
 	},
 	{
 		name: "infoblox-leftover-of-an-old-cache", defect: "the IPAddress of a claim is released because the cache does not show yet that the claim has it",
 		file: "controllers/clusteripam/infoblox/release.go",
-		old:  "case err == nil && owns(stored, s.foreign):",
-		new:  "case err != nil && owns(stored, s.foreign):",
+		old:  "own = err == nil && l.owns(stored, s.foreign)",
+		new:  "own = err != nil && l.owns(stored, s.foreign)",
 		test: "./controllers/clusteripam/infoblox TestClaimThatHasTheIPAddressThatIsReleased",
 	},
 	{
 		name: "infoblox-new-leader-hurries-on", defect: "a new leader does not wait for the DELETE of the last one if the IPAddress has no claim",
 		file: "controllers/clusteripam/infoblox/logic.go",
-		old:  "ok && a.DeletionTimestamp != nil && ofInfoblox(a.Spec.PoolRef) {",
-		new:  "ok && a.DeletionTimestamp == nil && ofInfoblox(a.Spec.PoolRef) {",
+		old:  "ok && isLeaving(a) && ofInfoblox(a.Spec.PoolRef) {",
+		new:  "ok && !isLeaving(a) && ofInfoblox(a.Spec.PoolRef) {",
 		test: "./controllers/clusteripam/infoblox TestLateDeleteOfAnIPAddressWithoutClaim",
+	},
+	{
+		name: "infoblox-releases-a-copy", defect: "the host record of a claim is deleted with a copy of its IPAddress",
+		file: "controllers/clusteripam/infoblox/release.go",
+		old:  "ok && paused(pool), l.copied(address)",
+		new:  "ok && paused(pool), false",
+		test: "./controllers/clusteripam/infoblox TestIPAddressIsCopied",
+	},
+	{
+		name: "infoblox-copy-is-the-claims", defect: "a claim that was copied with its IPAddress has the address of the original",
+		file: "controllers/clusteripam/infoblox/claim.go",
+		old:  " || l.copied(address)):",
+		new:  "):",
+		test: "./controllers/clusteripam/infoblox TestIPAddressIsCopied",
+	},
+	{
+		name: "infoblox-put-back-is-released", defect: "a claim that was put back with its IPAddress loses its address while its machine runs",
+		file: "controllers/clusteripam/infoblox/claim.go",
+		old:  "(by != \"\" && by != string(claim.UID) ||",
+		new:  "(by != string(claim.UID) ||",
+		test: "./controllers/clusteripam/infoblox TestClaimIsPutBack",
+	},
+	{
+		name: "infoblox-begins-unwritten", defect: "a host record is deleted before its IPAddress says so, and the next claim of the name is told that it has the address",
+		file: "controllers/clusteripam/infoblox/release.go",
+		old:  "\tif begun {\n",
+		new:  "\tif begun || c.kind == shell.IPAddressClaims {\n",
+		test: "./controllers/clusteripam/infoblox TestClaimIsStrippedWhileItIsReleased",
+	},
+	{
+		name: "infoblox-begins-unseen", defect: "a host record is deleted before the cache shows that its IPAddress says so",
+		file: "controllers/clusteripam/infoblox/release.go",
+		old:  "\treturn writes.Later(time.Second)\n}\n\n// releaseOrphan releases",
+		new:  "\treturn nil\n}\n\n// releaseOrphan releases",
+		test: "./controllers/clusteripam/infoblox TestReleaseWaitsForTheCache",
+	},
+	{
+		name: "infoblox-begin-taken-back", defect: "a policy takes the annotation of a release away, which never begins then, and nobody says so",
+		file: "controllers/clusteripam/infoblox/release.go",
+		old:  "\tcase stored.Annotations[annotationReleasedBy] == \"\":\n",
+		new:  "\tcase false:\n",
+		test: "./controllers/clusteripam/infoblox TestReleaseIsTakenBack",
+	},
+	{
+		name: "infoblox-half-released", defect: "an IPAddress whose host record was given up stays in the way until somebody deletes it",
+		file: "controllers/clusteripam/infoblox/release.go",
+		old:  "address.DeletionTimestamp != nil || address.Annotations[annotationReleasedBy] != \"\"",
+		new:  "address.DeletionTimestamp != nil",
+		test: "./controllers/clusteripam/infoblox TestClaimIsStrippedWhileItIsReleased",
+	},
+	{
+		name: "infoblox-new-leader-knows-no-place", defect: "a new leader does not wait for the DELETE of the last one if another program has created the IPAddress",
+		file: "controllers/clusteripam/infoblox/release.go",
+		old:  "if _, ok := recordOf(c.address); !ok {",
+		new:  "if _, ok := recordOf(c.address); !ok && false {",
+		test: "./controllers/clusteripam/infoblox TestLateDeleteOfAnIPAddressOfAnotherProgram",
+	},
+	{
+		name: "infoblox-edited-claim-known", defect: "a claim that was edited to another kind of pool is remembered for ever",
+		file: "controllers/clusteripam/infoblox/logic.go",
+		old:  "if before != nil && (now == nil || now.UID != before.UID) {\n\t\tl.forgetClaim",
+		new:  "if before != nil && ofInfoblox(before.Spec.PoolRef) && (now == nil || now.UID != before.UID) {\n\t\tl.forgetClaim",
+		test: "./controllers/clusteripam/infoblox TestClaimOfAnotherKindIsForgotten",
+	},
+	{
+		name: "infoblox-unpaused-unheard", defect: "an IPAddress that was deleted while its pool was paused stays when the pool is not paused any more",
+		file: "controllers/clusteripam/infoblox/pool.go",
+		old:  "{l.claimsOf[pool], l.addressesOf[pool]}",
+		new:  "{l.claimsOf[pool]}",
+		test: "./controllers/clusteripam/infoblox TestIPAddressOfAPausedPool",
+	},
+	{
+		name: "infoblox-releases-anothers", defect: "the release of an IPAddress that somebody has edited takes the address of another claim out of the host record that they share",
+		file: "controllers/clusteripam/infoblox/host/decide.go",
+		old:  "if owned := r.ownedBy(c.UID, w); !slices.Contains(owned, c.Address) {",
+		new:  "if owned := r.ownedBy(c.UID, w); !slices.Contains(r.Addresses(), c.Address) {",
+		test: "./controllers/clusteripam/infoblox/host TestRelease",
 	},
 	{
 		name: "infoblox-capitals", defect: "host records whose names differ only in capitals are two",

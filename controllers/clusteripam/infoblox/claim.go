@@ -12,6 +12,7 @@ import (
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	"k8s.io/apimachinery/pkg/api/meta"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/utils/ptr"
 
 	"github.com/multicidr/controller-manager/apis/clusterapi/v1alpha1"
@@ -27,6 +28,9 @@ import (
 // other UIDs.
 const annotationClaim = "networking.x-k8s.io/infoblox-claim-uid"
 
+// annotationReleasedBy on an IPAddress is the UID of what gives up its host record: of its claim, or its own if it has none.
+const annotationReleasedBy = "networking.x-k8s.io/infoblox-released-by"
+
 // errFull is that no subnet of a pool has a free address.
 var errFull = errors.New("no subnet has a free address")
 
@@ -38,7 +42,7 @@ type situation struct {
 	claim    *v1beta2.IPAddressClaim
 	address  *v1beta2.IPAddress // the claim's; without a claim, whatever it is
 	foreign  *v1beta2.IPAddress // one that stands in the claim's way
-	leftover bool               // foreign is deleted, and this controller is to release it
+	leftover bool               // foreign leaves, and this controller is to release it
 	rests    bool               // nothing is to be done about the claim
 }
 
@@ -48,10 +52,10 @@ func (l *logic) situationOf(key shell.Key) (s situation) {
 	if s.claim == nil {
 		return s
 	}
-	if s.address != nil && !owns(s.claim, s.address) {
+	if s.address != nil && !l.owns(s.claim, s.address) {
 		s.address, s.foreign = nil, s.address
 		// Of a claim that cannot be read nobody knows what it has.
-		s.leftover = s.foreign.DeletionTimestamp != nil && ofInfoblox(s.foreign.Spec.PoolRef) && l.claims.Broken(s.claim) == nil
+		s.leftover = isLeaving(s.foreign) && ofInfoblox(s.foreign.Spec.PoolRef) && l.claims.Broken(s.claim) == nil
 	}
 	s.rests = !ofInfoblox(s.claim.Spec.PoolRef) || l.claims.Broken(s.claim) != nil && s.claim.DeletionTimestamp == nil || l.pausedOrAlone(s.claim)
 	return s
@@ -91,18 +95,26 @@ func (l *logic) bring(ctx context.Context, s situation) error {
 	}
 }
 
-// owns reports whether the IPAddress of a claim's name is the claim's: it was made for this claim, or it is of the claim's pool. One that is being
-// deleted and was made for another claim is only if the claim has been told that it has it: its host record may be gone already.
-func owns(claim *v1beta2.IPAddressClaim, address *v1beta2.IPAddress) bool {
-	switch was := address.Annotations[annotationClaim]; {
+// owns reports whether the IPAddress of a claim's name is the claim's: it was made for this claim, or it is of the claim's pool, perhaps from before both were
+// put back with other UIDs. One that somebody else gives up, or that is a copy of another claim's, is only if the claim has been told that it has it: its
+// host record may be gone already.
+func (l *logic) owns(claim *v1beta2.IPAddressClaim, address *v1beta2.IPAddress) bool {
+	by := address.Annotations[annotationReleasedBy]
+	switch {
 	case !ofInfoblox(address.Spec.PoolRef):
 		return false
-	case was == string(claim.UID):
+	case address.Annotations[annotationClaim] == string(claim.UID):
 		return true
-	case was != "" && address.DeletionTimestamp != nil && !served(claim):
+	case !served(claim) && (by != "" && by != string(claim.UID) || l.copied(address)):
 		return false
 	}
 	return address.Spec.PoolRef.Name == claim.Spec.PoolRef.Name && address.Spec.ClaimRef.Name == claim.Name
+}
+
+// copied reports whether an IPAddress was made for a claim of another name that is there: somebody has copied that claim's IPAddress, or a whole namespace.
+func (l *logic) copied(address *v1beta2.IPAddress) bool {
+	name, ok := l.names[types.UID(address.Annotations[annotationClaim])]
+	return ok && name != nameOf(address)
 }
 
 func paused(object metav1.Object) bool {

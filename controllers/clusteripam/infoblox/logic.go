@@ -155,7 +155,7 @@ func poolOf(namespace string, r v1beta2.IPPoolReference) types.NamespacedName {
 func (l *logic) Fill() {
 	for _, a := range l.addresses.List() {
 		l.heardOfAddress(nil, a)
-		if name, ok := recordOf(a); ok && a.DeletionTimestamp != nil && ofInfoblox(a.Spec.PoolRef) { // It may have no claim of its own.
+		if name, ok := recordOf(a); ok && isLeaving(a) && ofInfoblox(a.Spec.PoolRef) { // It may have no claim of its own.
 			l.recordState(name).unsettle(false, l.Now())
 		}
 	}
@@ -184,7 +184,7 @@ func (l *logic) Heard(c shell.Change) {
 	case shell.InfobloxIPPools:
 		l.Queue.Add(shell.KeyOf(c.Kind, c.Object()))
 		if c.Before != nil && c.Now != nil && paused(c.Before) != paused(c.Now) {
-			l.queueClaimsOf(nameOf(c.Now))
+			l.queueAllOf(nameOf(c.Now))
 		}
 	case shell.Secrets:
 		l.heardOfSecret(c.Object())
@@ -218,13 +218,11 @@ func (l *logic) heardOfCluster(cluster metav1.Object) {
 }
 
 func (l *logic) heardOfClaim(before, now *v1beta2.IPAddressClaim) {
-	if before != nil && ofInfoblox(before.Spec.PoolRef) {
-		if now == nil || now.UID != before.UID {
-			l.forgetClaim(before.UID)
-		}
-		if now == nil || now.Spec.PoolRef != before.Spec.PoolRef { // Not every API server refuses to change it.
-			l.refers(before, false)
-		}
+	if before != nil && (now == nil || now.UID != before.UID) {
+		l.forgetClaim(before.UID) // Whatever kind of pool it names by now.
+	}
+	if before != nil && ofInfoblox(before.Spec.PoolRef) && (now == nil || now.Spec.PoolRef != before.Spec.PoolRef) { // Not every API server refuses to change it.
+		l.refers(before, false)
 	}
 	if now != nil && ofInfoblox(now.Spec.PoolRef) {
 		l.names[now.UID] = nameOf(now)
@@ -339,7 +337,7 @@ func (l *logic) Known(claim types.UID) *host.Known {
 	known := &host.Known{Namespace: name.Namespace, Leaves: l.leaving[claim]}
 	if c, ok := l.claims.Get(name.Namespace, name.Name); ok {
 		known.Leaves = known.Leaves || c.DeletionTimestamp != nil
-		if a, ok := l.addresses.Get(name.Namespace, name.Name); ok && owns(c, a) {
+		if a, ok := l.addresses.Get(name.Namespace, name.Name); ok && l.owns(c, a) {
 			known.Address = l.firstOf(a)
 		}
 	}

@@ -48,7 +48,7 @@ func (l *logic) lookAt(name types.NamespacedName) (p look) {
 	pool, ok := l.pools.Get(name.Namespace, name.Name)
 	if !ok {
 		delete(l.verdicts, name)
-		l.queueClaimsOf(name)
+		l.queueAllOf(name)
 		return p
 	}
 	instance := pool.Spec.InstanceRef.Name
@@ -106,10 +106,10 @@ func (l *logic) straysOf(pool types.NamespacedName) string {
 	var all []string
 	for name := range l.addressesOf[pool] {
 		a, ok := l.addresses.Get(name.Namespace, name.Name)
-		if !ok || a.DeletionTimestamp != nil || !slices.Contains(a.Finalizers, v1beta2.FinalizerProtectAddress) {
+		if !ok || isLeaving(a) || !slices.Contains(a.Finalizers, v1beta2.FinalizerProtectAddress) {
 			continue
 		}
-		if c, ok := l.claims.Get(name.Namespace, name.Name); !ok || l.claims.Broken(c) == nil && !owns(c, a) {
+		if c, ok := l.claims.Get(name.Namespace, name.Name); !ok || l.claims.Broken(c) == nil && !l.owns(c, a) {
 			all = append(all, name.Name)
 		}
 	}
@@ -126,15 +126,18 @@ func (l *logic) notePool(name types.NamespacedName, v *verdict) {
 	v.checked = l.Now()
 	if old := l.verdicts[name]; old == nil || old.ready != v.ready || old.inputs != v.inputs || old.message != v.message {
 		delete(l.full, name)
-		l.queueClaimsOf(name)
+		l.queueAllOf(name)
 	}
 	l.verdicts[name] = v
 	l.Queue.AddAfter(shell.Key{Kind: shell.InfobloxIPPools, Namespace: name.Namespace, Name: name.Name}, v.every())
 }
 
-func (l *logic) queueClaimsOf(pool types.NamespacedName) {
-	for name := range l.claimsOf[pool] {
-		l.Queue.Add(shell.Key{Kind: shell.IPAddressClaims, Namespace: name.Namespace, Name: name.Name})
+// queueAllOf queues the claims of a pool, and its IPAddresses, which may have none.
+func (l *logic) queueAllOf(pool types.NamespacedName) {
+	for _, names := range []map[types.NamespacedName]bool{l.claimsOf[pool], l.addressesOf[pool]} {
+		for name := range names {
+			l.Queue.Add(shell.Key{Kind: shell.IPAddressClaims, Namespace: name.Namespace, Name: name.Name})
+		}
 	}
 }
 

@@ -32,14 +32,15 @@ const (
 type released struct {
 	recordName
 	host.Released
-	about metav1.Object
-	kind  *shell.Kind
+	about   metav1.Object
+	kind    *shell.Kind
+	address *v1beta2.IPAddress // what shows the address to others; nil if there is none
 }
 
 // releasedOf returns what a claim gives up: what its IPAddress says, because that is what was allocated, or else what the claim says. Of what another
 // program has allocated, the pool says where it is.
 func (l *logic) releasedOf(claim *v1beta2.IPAddressClaim, address *v1beta2.IPAddress) released {
-	r := released{Released: host.Released{UID: claim.UID, Address: l.allocated(address)}, about: claim, kind: shell.IPAddressClaims}
+	r := released{Released: host.Released{UID: claim.UID, Address: l.allocated(address)}, about: claim, kind: shell.IPAddressClaims, address: address}
 	r.where(address)
 	r.where(claim)
 	l.wherePoolIs(&r, address)
@@ -124,21 +125,60 @@ func (l *logic) created(ctx context.Context, claim *v1beta2.IPAddressClaim, addr
 		return nil, nil
 	case err != nil:
 		return nil, err
-	case !owns(claim, address):
+	}
+	own := false
+	if l.Lock.With(func() { own = l.owns(claim, address) }); !own {
 		return nil, nil
 	}
 	return address, nil
 }
 
-// releaseOrphan releases an IPAddress that is deleted and whose claim is gone: somebody has removed the claim's finalizer.
-func (l *logic) releaseOrphan(ctx context.Context, address *v1beta2.IPAddress) error {
-	if address == nil || !ofInfoblox(address.Spec.PoolRef) || address.DeletionTimestamp == nil || paused(address) {
+// isLeaving reports whether an IPAddress is deleted, or its release has begun.
+func isLeaving(address *v1beta2.IPAddress) bool {
+	return address.DeletionTimestamp != nil || address.Annotations[annotationReleasedBy] != ""
+}
+
+// begin writes to an IPAddress who gives up its host record, and where that is, before anything is removed: the claim and this process may be gone before
+// the IPAddress is. It returns an error until the cache shows that, because the cache tells whether the IPAddress is that of the next claim of the name.
+func (l *logic) begin(ctx context.Context, c released) error {
+	if c.address == nil {
 		return nil
 	}
-	rests := false
+	begun := false
+	l.Lock.With(func() {
+		shown, ok := l.addresses.Get(c.address.Namespace, c.address.Name)
+		begun = ok && shown.UID == c.address.UID && shown.Annotations[annotationReleasedBy] != ""
+	})
+	if begun {
+		return nil
+	}
+	if c.address.Annotations[annotationReleasedBy] != "" {
+		return writes.Later(time.Second)
+	}
+	annotations := map[string]any{annotationReleasedBy: c.about.GetUID()}
+	if _, ok := recordOf(c.address); !ok { // Another program has created the IPAddress.
+		annotations[annotationPlace], annotations[annotationName] = c.String(), c.name
+	}
+	stored := &v1beta2.IPAddress{}
+	patch := shell.MergePatchOfVersion(c.address, map[string]any{"metadata": map[string]any{"annotations": annotations}})
+	switch err := l.API.Patch(ctx, shell.IPAddresses, nameOf(c.address), patch, stored); {
+	case err != nil:
+		return err
+	case stored.Annotations[annotationReleasedBy] == "":
+		return shell.ErrTakenBack
+	}
+	return writes.Later(time.Second)
+}
+
+// releaseOrphan releases an IPAddress that leaves and whose claim is gone: somebody has removed the claim's finalizer.
+func (l *logic) releaseOrphan(ctx context.Context, address *v1beta2.IPAddress) error {
+	if address == nil || !ofInfoblox(address.Spec.PoolRef) || !isLeaving(address) || paused(address) {
+		return nil
+	}
+	rests, copied := false, false
 	l.Lock.With(func() {
 		pool, ok := l.pools.Get(address.Namespace, address.Spec.PoolRef.Name)
-		rests = ok && paused(pool)
+		rests, copied = ok && paused(pool), l.copied(address)
 	})
 	if rests {
 		return nil
@@ -146,7 +186,10 @@ func (l *logic) releaseOrphan(ctx context.Context, address *v1beta2.IPAddress) e
 	if _, missing := without(address.Finalizers, v1beta2.FinalizerProtectAddress); missing {
 		return nil
 	}
-	r := released{Released: host.Released{Address: l.allocated(address)}, about: address, kind: shell.IPAddresses}
+	if copied { // The host record is not this IPAddress's.
+		return l.deleteAddress(ctx, address)
+	}
+	r := released{Released: host.Released{Address: l.allocated(address)}, about: address, kind: shell.IPAddresses, address: address}
 	r.where(address)
 	l.wherePoolIs(&r, address)
 	r.UID = r.Was
@@ -159,10 +202,12 @@ func (l *logic) releaseOrphan(ctx context.Context, address *v1beta2.IPAddress) e
 // releaseLeftover releases an IPAddress that is in the way of a claim. The cache may not show yet that the claim has been told that it has it.
 func (l *logic) releaseLeftover(ctx context.Context, s situation) error {
 	stored := &v1beta2.IPAddressClaim{}
-	switch err := l.API.Get(ctx, shell.IPAddressClaims, nameOf(s.claim), stored); {
-	case err != nil && !writes.NotThere(err):
+	err := l.API.Get(ctx, shell.IPAddressClaims, nameOf(s.claim), stored)
+	if err != nil && !writes.NotThere(err) {
 		return err
-	case err == nil && owns(stored, s.foreign):
+	}
+	own := false
+	if l.Lock.With(func() { own = err == nil && l.owns(stored, s.foreign) }); own {
 		return writes.Later(time.Second)
 	}
 	return l.releaseOrphan(ctx, s.foreign)
@@ -220,15 +265,29 @@ func (l *logic) giveUp(ctx context.Context, c released) error {
 		case len(removals) == 0:
 			return l.gone(ctx, client, c, r, never)
 		}
-		if err := l.sent(r, false, remove(ctx, client, removals[0])); err != nil && !wapi.IsNotFound(err) {
-			return l.cannotRelease(c, err)
-		} else if err == nil {
-			never = false
-			l.Lock.With(func() { l.removed[c.about.GetUID()] = true })
-			l.keeps(c, removals[0])
+		confirmed, err := l.take(ctx, client, c, r, removals[0])
+		if err != nil {
+			return err
 		}
+		never = never && !confirmed
 	}
 	return fmt.Errorf("the host record %s changes all the time", c.name)
+}
+
+// take carries out a removal. It reports whether Infoblox has confirmed it.
+func (l *logic) take(ctx context.Context, client WAPI, c released, r *recordState, removal host.Removal) (confirmed bool, err error) {
+	if err := l.begin(ctx, c); err != nil {
+		return false, err
+	}
+	switch err := l.sent(r, false, remove(ctx, client, removal)); {
+	case wapi.IsNotFound(err):
+		return false, nil
+	case err != nil:
+		return false, l.cannotRelease(c, err)
+	}
+	l.Lock.With(func() { l.removed[c.about.GetUID()] = true })
+	l.keeps(c, removal)
+	return true, nil
 }
 
 // keeps says which addresses stay in a host record of which no claim is left. Somebody may have added them, or the pool had them before.

@@ -73,6 +73,8 @@ func (w *world) judge() {
 			if has = w.allocated(a); c.Status.AddressRef.Name != "" {
 				w.told[c.UID] = has
 			}
+		} else if slices.ContainsFunc(addresses, func(a *v1beta2.IPAddress) bool { return w.edited[a.UID] != "" && a.Spec.Address == has }) {
+			w.spoilt[string(c.UID)] = true // It was forced away, and somebody has edited another one so that it has this address.
 		}
 		if has == "" {
 			continue
@@ -93,7 +95,7 @@ func (w *world) judgeRest() {
 		ready := meta.FindStatusCondition(c.Status.Conditions, v1beta2.ConditionReady)
 		object := w.objects[shell.IPAddresses][nameOf(c)]
 		switch {
-		case c.DeletionTimestamp != nil && machineRuns(c):
+		case c.DeletionTimestamp != nil && (machineRuns(c) || w.unclear(c)):
 		case c.DeletionTimestamp != nil:
 			w.violate("who can go is gone: %s", nameOf(c))
 		case object == nil && ready == nil:
@@ -128,9 +130,21 @@ func (w *world) allocated(a *v1beta2.IPAddress) string {
 	return cmp.Or(w.edited[a.UID], a.Spec.Address)
 }
 
-// nameInUse reports whether there is a host record of the name that a claim wishes, or one of the claim, in which nobody knows which address is whose.
+// nameInUse reports whether there is a host record of the name that a claim wishes, or had when it was served, or one of the claim, in which nobody knows
+// which address is whose.
 func (w *world) nameInUse(c *v1beta2.IPAddressClaim) bool {
-	return slices.ContainsFunc(w.hosts(), func(r host.Record) bool { return r.Name == c.Annotations[v1alpha1.AnnotationHostname] || r.Of(c.UID) })
+	return slices.ContainsFunc(w.hosts(), func(r host.Record) bool {
+		return r.Name == c.Annotations[v1alpha1.AnnotationHostname] || served(c) && r.Name == c.Annotations[annotationName] || r.Of(c.UID)
+	})
+}
+
+// unclear reports whether another claim in the host record of a claim waits until somebody has removed addresses from it: nobody knows which is whose.
+func (w *world) unclear(c *v1beta2.IPAddressClaim) bool {
+	return slices.ContainsFunc(all[v1beta2.IPAddressClaim](w, shell.IPAddressClaims), func(other *v1beta2.IPAddressClaim) bool {
+		ready := meta.FindStatusCondition(other.Status.Conditions, v1beta2.ConditionReady)
+		return ready != nil && strings.Contains(ready.Message, "has several addresses that no IPAddress has") &&
+			slices.ContainsFunc(w.hosts(), func(r host.Record) bool { return r.Of(c.UID) && r.Of(other.UID) })
+	})
 }
 
 // free tells which pools have a free address.

@@ -117,6 +117,12 @@ func (w *world) strip(claim string) {
 	_ = w.delete(shell.IPAddressClaims, inA(claim), "")
 }
 
+// stripAddress removes an IPAddress by force.
+func (w *world) stripAddress(name string) {
+	_ = w.patch(shell.IPAddresses, inA(name), shell.Patch{Body: []byte(noFinalizers)}, nil)
+	_ = w.delete(shell.IPAddresses, inA(name), "")
+}
+
 // editSpec edits the spec of an object, as an API server without Cluster API's webhooks and our CRDs lets users do.
 func (w *world) editSpec(kind *shell.Kind, name, spec string) {
 	_ = w.patch(kind, inA(name), shell.Patch{Body: []byte(`{"metadata": {}, "spec": ` + spec + `}`)}, nil)
@@ -329,7 +335,7 @@ func TestIPAddressOfAnotherProgramWithoutClaim(t *testing.T) {
 		"no claim":           {func(*world) {}, []string{"y [10.0.0.6]"}, ""},
 		"in the way":         {func(w *world) { w.claim("x", "v6") }, []string{"x [fd00::1]", "y [10.0.0.6]"}, ""},
 		"the pool is gone":   {func(w *world) { w.takePool("v4") }, []string{"x [10.0.0.5]", "y [10.0.0.6]"}, "If there is one with the address 10.0.0.5 in Infoblox, delete it there."},
-		"the pool is paused": {func(w *world) { w.pausePool("v4") }, []string{"x [10.0.0.5]", "y [10.0.0.6]"}, ""},
+		"the pool is paused": {func(w *world) { w.pausePool("v4", true) }, []string{"x [10.0.0.5]", "y [10.0.0.6]"}, ""},
 		"the record is gone": {func(w *world) { w.grid.Do(http.MethodDelete, w.hosts()[0].Ref, nil, nil) }, []string{"y [10.0.0.6]"}, "has no host record x of this object"},
 	} {
 		t.Run(name, func(t *testing.T) {
@@ -355,8 +361,35 @@ func (w *world) takePool(name string) {
 	_ = w.delete(shell.InfobloxIPPools, inA(name), "")
 }
 
-func (w *world) pausePool(name string) {
-	_ = w.patch(shell.InfobloxIPPools, inA(name), shell.Patch{Body: fmt.Appendf(nil, `{"metadata": {"annotations": {%q: ""}}}`, v1beta2.AnnotationPaused)}, nil)
+func (w *world) pausePool(name string, paused bool) {
+	value := map[bool]string{true: `""`, false: "null"}[paused]
+	_ = w.patch(shell.InfobloxIPPools, inA(name), shell.Patch{Body: fmt.Appendf(nil, `{"metadata": {"annotations": {%q: %s}}}`, v1beta2.AnnotationPaused, value)}, nil)
+}
+
+// An IPAddress in the way of a claim is deleted while its pool is paused. It goes as soon as the pool is not paused any more, or is gone.
+func TestIPAddressOfAPausedPool(t *testing.T) {
+	for name, end := range map[string]func(*world){
+		"not paused any more": func(w *world) { w.pausePool("v4", false) },
+		"gone":                func(w *world) { w.takePool("v4") },
+	} {
+		t.Run(name, func(t *testing.T) {
+			w := newStory(t)
+			w.claim("x", "v4")
+			w.goOn(time.Minute)
+			w.leader.end()
+			w.strip("x")
+			w.claim("x", "v6")
+			w.elect()
+			w.pausePool("v4", true)
+			_ = w.delete(shell.IPAddresses, inA("x"), "")
+			w.goOn(time.Minute)
+			w.want(t, "x", "10.0.0.2 AllocationFailed")
+			end(w)
+			w.goOn(time.Minute)
+			w.want(t, "x", "fd00::1 Ready")
+			w.wantRecords(t, "x [fd00::1]")
+		})
+	}
 }
 
 // An IPAddress in the way cannot be released, because its InfobloxInstance is gone. The claim, of another pool and Infoblox, says so, and goes when it
@@ -416,8 +449,9 @@ func TestClaimThatHasTheIPAddressThatIsReleased(t *testing.T) {
 	address := &v1beta2.IPAddress{}
 	decode(w.objects[shell.IPAddresses][inA("x")], address)
 	address.DeletionTimestamp = &metav1.Time{Time: w.now}
-	if owns(untold, address) || !owns(told, address) {
-		t.Errorf("before it is told, the claim owns the IPAddress: %t; after that: %t", owns(untold, address), owns(told, address))
+	address.Annotations[annotationReleasedBy] = string(address.UID)
+	if l.owns(untold, address) || !l.owns(told, address) {
+		t.Errorf("before it is told, the claim owns the IPAddress: %t; after that: %t", l.owns(untold, address), l.owns(told, address))
 	}
 	result := make(chan error, 1)
 	go func() {
@@ -446,7 +480,7 @@ func (w *world) strayWithLostDelete(t *testing.T) {
 	w.elect()
 	w.goOn(time.Minute)
 	_ = w.delete(shell.IPAddresses, inA("x"), "")
-	i := w.untilDelete(t)
+	i := w.until(t, "DELETE")
 	c := w.leader.calls[i]
 	if err := c.do(); err != nil {
 		t.Fatal(err)
@@ -454,16 +488,156 @@ func (w *world) strayWithLostDelete(t *testing.T) {
 	w.leader.resume(i, c.lost)
 }
 
-// untilDelete goes on until a DELETE is on its way to Infoblox, and returns which call that is.
-func (w *world) untilDelete(t *testing.T) int {
+// until goes on until a request is on its way, and returns which call that is.
+func (w *world) until(t *testing.T, request string) int {
 	t.Helper()
 	for {
-		if i := slices.IndexFunc(w.leader.calls, func(c *call) bool { return strings.HasPrefix(c.what, "DELETE") }); i >= 0 {
+		if i := slices.IndexFunc(w.leader.calls, func(c *call) bool { return strings.Contains(c.what, request) }); i >= 0 {
 			return i
 		}
 		if !w.step(w.leader, true) {
-			t.Fatal("nothing is deleted in Infoblox")
+			t.Fatalf("nobody sends %s", request)
 		}
+	}
+}
+
+// A claim is deleted, and its IPAddress cannot be changed, or the process ends. Somebody takes the claim's finalizer away. Whether the host record is gone
+// or not, the next claim of the name has one.
+func TestClaimIsStrippedWhileItIsReleased(t *testing.T) {
+	for name, tc := range map[string]struct {
+		refused string
+		ends    bool
+	}{
+		"before the record is gone":                  {annotationReleasedBy, false},
+		"before the record is gone, another process": {annotationReleasedBy, true},
+		"after that":                  {`"finalizers"`, false},
+		"after that, another process": {`"finalizers"`, true},
+	} {
+		t.Run(name, func(t *testing.T) {
+			w := newStory(t)
+			w.claim("x", "v4")
+			w.goOn(time.Minute)
+			_ = w.delete(shell.IPAddressClaims, inA("x"), "")
+			w.leader.resume(w.until(t, tc.refused), errors.New("failed calling webhook"))
+			if tc.ends {
+				w.leader.end()
+			}
+			w.strip("x")
+			w.claim("x", "v4")
+			if tc.ends {
+				w.elect()
+			}
+			w.goOn(time.Minute)
+			w.want(t, "x", "10.0.0.2 Ready")
+			w.wantRecords(t, "x [10.0.0.2]")
+		})
+	}
+}
+
+// That a release has begun is not in the cache yet. Nothing is removed before it is: claims of the name go by the cache.
+func TestReleaseWaitsForTheCache(t *testing.T) {
+	w := newStory(t)
+	w.claim("x", "v4")
+	w.goOn(time.Minute)
+	_ = w.delete(shell.IPAddressClaims, inA("x"), "")
+	w.leader.answer(w.until(t, annotationReleasedBy), true)
+	if len(w.leader.calls) > 0 {
+		t.Errorf("it goes on with %s", w.leader.calls[0].what)
+	}
+	w.goOn(time.Minute)
+	w.want(t, "x", "gone")
+}
+
+// An admission policy takes back that a release has begun. Nothing is removed, and that is said.
+func TestReleaseIsTakenBack(t *testing.T) {
+	w := newStory(t)
+	w.claim("x", "v4")
+	w.goOn(time.Minute)
+	w.drops = annotationReleasedBy
+	_ = w.delete(shell.IPAddressClaims, inA("x"), "")
+	w.goOn(time.Minute)
+	w.wantRecords(t, "x [10.0.0.2]")
+	if !w.said(shell.ErrTakenBack.Error()) {
+		t.Error("nobody says that the annotation is taken away")
+	}
+	w.drops = ""
+	w.goOn(time.Minute)
+	w.want(t, "x", "gone")
+	w.wantRecords(t)
+}
+
+// copied returns an object as a backup has it: without UID and status.
+func copied[T metav1.Object](w *world, kind *shell.Kind, into T) T {
+	decode(w.objects[kind][inA("x")], into)
+	into.SetUID("")
+	if c, ok := metav1.Object(into).(*v1beta2.IPAddressClaim); ok {
+		c.Status = v1beta2.IPAddressClaimStatus{}
+	}
+	return into
+}
+
+// A claim and its IPAddress are put back while its machine runs. The owners of the IPAddress have other UIDs by now, so garbage collection deletes it. The
+// claim keeps its address.
+func TestClaimIsPutBack(t *testing.T) {
+	w := newStory(t)
+	w.claim("y", "v4")
+	w.goOn(time.Minute)
+	w.claim("x", "v4")
+	w.goOn(time.Minute)
+	w.release(t, "y")
+	w.leader.end()
+	claim, address := copied(w, shell.IPAddressClaims, &v1beta2.IPAddressClaim{}), copied(w, shell.IPAddresses, &v1beta2.IPAddress{})
+	address.OwnerReferences = address.OwnerReferences[:1]
+	w.strip("x")
+	w.stripAddress("x")
+	w.put(shell.IPAddressClaims, claim)
+	w.put(shell.IPAddresses, address)
+	w.collectGarbage()
+	w.elect()
+	w.goOn(2 * time.Minute)
+	w.want(t, "x", "10.0.0.3 Ready")
+	w.wantRecords(t, "x [10.0.0.3]")
+}
+
+// An IPAddress is copied, alone or with its claim and their namespace. When the copy is deleted, by a user or because its owners are not there, the original
+// keeps its host record, and the copied claim gets an address of its own.
+func TestIPAddressIsCopied(t *testing.T) {
+	for name, tc := range map[string]struct {
+		namespace string
+		collected bool // before the controller sees the copies
+	}{
+		"alone":                        {"a", false},
+		"with its namespace":           {"b", true},
+		"with its namespace, and late": {"b", false},
+	} {
+		t.Run(name, func(t *testing.T) {
+			w := newStory(t)
+			w.claim("x", "v4")
+			w.goOn(time.Minute)
+			claim, address := copied(w, shell.IPAddressClaims, &v1beta2.IPAddressClaim{}), copied(w, shell.IPAddresses, &v1beta2.IPAddress{})
+			claim.Namespace, address.Namespace = tc.namespace, tc.namespace
+			if tc.namespace == "a" {
+				address.Name, address.OwnerReferences = "copy", nil
+			}
+			w.put(shell.IPAddresses, address)
+			if tc.collected {
+				w.collectGarbage()
+			}
+			want := []string{"x [10.0.0.2]"}
+			if tc.namespace == "b" {
+				w.put(shell.IPAddressClaims, claim)
+				want = append(want, fmt.Sprintf("x.%s [10.0.0.3]", metadataOf(w.objects[shell.IPAddressClaims][nameOf(claim)])["uid"]))
+			}
+			w.goOn(time.Minute)
+			w.collectGarbage()
+			_ = w.delete(shell.IPAddresses, nameOf(address), "")
+			w.goOn(2 * time.Minute)
+			w.want(t, "x", "10.0.0.2 Ready")
+			w.wantRecords(t, want...)
+			if w.objects[shell.IPAddresses][types.NamespacedName{Namespace: "a", Name: "copy"}] != nil {
+				t.Error("the copy stays")
+			}
+		})
 	}
 }
 
@@ -478,7 +652,23 @@ func TestLateDeleteOfAnIPAddressWithoutClaim(t *testing.T) {
 	w.elect()
 	w.goOn(time.Minute)
 	_ = w.delete(shell.IPAddresses, inA("x"), "")
-	late := w.leader.calls[w.untilDelete(t)]
+	w.lateDelete(t)
+}
+
+// The same, and another program has created the IPAddress.
+func TestLateDeleteOfAnIPAddressOfAnotherProgram(t *testing.T) {
+	w := newStory(t)
+	w.record("x", "10.0.0.2")
+	w.address("x", "v4", "10.0.0.2")
+	w.goOn(time.Minute)
+	_ = w.delete(shell.IPAddresses, inA("x"), "")
+	w.lateDelete(t)
+}
+
+// lateDelete ends the leader while its DELETE of the host record x is on the way, and creates a claim of that name before it arrives.
+func (w *world) lateDelete(t *testing.T) {
+	t.Helper()
+	late := w.leader.calls[w.until(t, "DELETE")]
 	w.leader.calls, w.leader.dead = nil, true
 	w.elect()
 	w.goOn(settled / 3)
@@ -535,6 +725,20 @@ func TestClaimIsEdited(t *testing.T) {
 	}
 }
 
+// The claim of a pool is edited to another kind of pool, and removed by force. Nothing of it is remembered.
+func TestClaimOfAnotherKindIsForgotten(t *testing.T) {
+	w := newStory(t)
+	w.claim("x", "v4")
+	w.goOn(time.Minute)
+	w.editSpec(shell.IPAddressClaims, "x", `{"poolRef": {"kind": "InClusterIPPool", "name": "p"}}`)
+	w.goOn(time.Minute)
+	w.strip("x")
+	w.goOn(time.Minute)
+	if l := w.leader.logic; len(l.names)+len(l.prepared) > 0 {
+		t.Errorf("it still knows %v and %v", l.names, l.prepared)
+	}
+}
+
 // The IPAddress of a claim is edited, and shares its host record with another one. Its machine has what was allocated, so that stays in Infoblox when the
 // other claim goes, and nobody else gets it.
 func TestIPAddressIsEdited(t *testing.T) {
@@ -556,8 +760,7 @@ func TestIPAddressIsEdited(t *testing.T) {
 			t.Errorf("another claim may get %s", address)
 		}
 	}
-	_ = w.patch(shell.IPAddresses, inA("y"), shell.Patch{Body: []byte(noFinalizers)}, nil)
-	_ = w.delete(shell.IPAddresses, inA("y"), "")
+	w.stripAddress("y")
 	w.leader.hearAll()
 	_ = w.delete(shell.IPAddressClaims, inA("y"), "")
 	w.goOn(time.Minute)
@@ -582,8 +785,7 @@ func TestReplacedInstance(t *testing.T) {
 	w.want(t, "waits", " PoolExhausted")
 	_ = w.delete(shell.InfobloxInstances, types.NamespacedName{Name: "i"}, "")
 	_ = w.patch(shell.InfobloxIPPools, types.NamespacedName{Namespace: "a", Name: "v4"}, shell.Patch{Body: []byte(`{"metadata": {}, "spec": {"instance": {"name": "j"}}}`)}, nil)
-	_ = w.patch(shell.IPAddresses, types.NamespacedName{Namespace: "a", Name: "5"}, shell.Patch{Body: []byte(noFinalizers)}, nil)
-	_ = w.delete(shell.IPAddresses, types.NamespacedName{Namespace: "a", Name: "5"}, "")
+	w.stripAddress("5")
 	w.goOn(lostServerAfter - time.Minute)
 	w.want(t, "waits", " AllocationFailed")
 	w.goOn(2 * time.Minute)

@@ -8,6 +8,7 @@ import (
 )
 
 func TestValidate(t *testing.T) {
+	const own, shared = "kube-controller-manager", "node-ipam-migration"
 	for file, want := range map[string]string{
 		"":                        "",
 		"service-controller=*":    "",
@@ -34,8 +35,11 @@ func TestValidate(t *testing.T) {
 				}
 			}
 			check("") // There is no migration.
+			c.LeaderElection.ResourceName, c.LeaderMigration.LeaderName = own, shared
 			c.LeaderMigrationEnabled, c.LeaderElection.LeaderElect = true, true
 			check(want)
+			c.LeaderMigration.LeaderName = own
+			check("leaderName in --leader-migration-config is kube-controller-manager, the Lease of this program itself (--leader-elect-resource-name): choose another name")
 			c.LeaderElection.LeaderElect = false
 			if strings.Contains(file, "new") || strings.Contains(file, "old") {
 				want = "has no effect with --leader-elect=false"

@@ -1,7 +1,6 @@
 package allocator
 
 import (
-	"cmp"
 	"fmt"
 	"iter"
 	"math"
@@ -9,7 +8,6 @@ import (
 	"slices"
 	"strings"
 
-	"k8s.io/apimachinery/pkg/api/equality"
 	"k8s.io/apimachinery/pkg/api/meta"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/types"
@@ -17,6 +15,7 @@ import (
 	networkingv1 "github.com/multicidr/controller-manager/apis/networking/v1"
 	"github.com/multicidr/controller-manager/controllers/ipam"
 	"github.com/multicidr/controller-manager/controllers/nodeipam/clustercidr"
+	"github.com/multicidr/controller-manager/controllers/nodeipam/conditions"
 	"github.com/multicidr/controller-manager/controllers/nodeipam/exhausted"
 	"github.com/multicidr/controller-manager/controllers/text"
 )
@@ -45,16 +44,6 @@ func (b *State) Status(cc *networkingv1.ClusterCIDR) (status networkingv1.Cluste
 		meta.SetStatusCondition(&status.Conditions, condition)
 	}
 	return status, true
-}
-
-// StatusShows reports whether a status contains everything in want.
-func StatusShows(status, want networkingv1.ClusterCIDRStatus) bool {
-	for _, w := range want.Conditions {
-		if known := meta.FindStatusCondition(status.Conditions, w.Type); known == nil || !equality.Semantic.DeepEqual(*known, w) {
-			return false
-		}
-	}
-	return equality.Semantic.DeepEqual(status.IPv4, want.IPv4) && equality.Semantic.DeepEqual(status.IPv6, want.IPv6)
 }
 
 func (b *State) RangeStatus(p *clustercidr.Pool, r ipam.Range) *networkingv1.RangeStatus {
@@ -86,32 +75,17 @@ func capped(n uint64) int64 { return int64(min(n, math.MaxInt64)) }
 
 // Ready reports whether p can serve a Node now.
 func (b *State) Ready(p *clustercidr.Pool) metav1.Condition {
-	no := func(reason, message string) metav1.Condition {
-		return metav1.Condition{Type: networkingv1.ConditionReady, Status: metav1.ConditionFalse, Reason: reason, Message: message}
+	if p.State == ipam.Terminating {
+		return conditions.Ready(networkingv1.ReasonTerminating, b.waitsForNodes(p))
 	}
-	switch full := b.ledger.Full(&p.Pool); {
-	case p.State == ipam.Terminating:
-		return no(networkingv1.ReasonTerminating, b.waitsForNodes(p))
-	case p.State == ipam.Invalid && p.Curable:
-		return no(networkingv1.ReasonInvalid, p.Problem+". Correct this field; until then nothing is allocated, and Nodes keep what they have.")
-	case p.State == ipam.Invalid:
-		return no(networkingv1.ReasonInvalid, p.Problem+". Delete this ClusterCIDR and create one that is right.")
-	case p.Superseded:
-		return no(networkingv1.ReasonSuperseded, upperFirst(p.Problem)+". It allocates nothing, and Nodes keep their podCIDRs. When no Node uses it, the controller deletes it if it has the permission (manifests/rbac/cluster-cidr-flag.yaml) and no user has changed it. "+
-			"To go on with this range, put the flags back, or create a ClusterCIDR of your own with it.")
-	case p.State == ipam.Disabled:
-		return no(networkingv1.ReasonDisabled, "spec.allocation is Disabled. Nodes keep what they have. Set it to Enabled to allocate from this ClusterCIDR.")
-	case p.State == ipam.Pending && p.Cause == clustercidr.CauseNotKept:
-		return no(networkingv1.ReasonPending, p.Problem+clustercidr.WhoDoesNotKeepIt)
-	case p.State == ipam.Pending:
-		return no(networkingv1.ReasonPending, p.Problem)
-	case len(full) > 0:
-		return no(networkingv1.ReasonExhausted, b.Exhausted().Message(p, full))
+	if reason, message := conditions.NotReady(p); reason != "" {
+		return conditions.Ready(reason, message)
 	}
-	return metav1.Condition{Type: networkingv1.ConditionReady, Status: metav1.ConditionTrue, Reason: networkingv1.ReasonAvailable, Message: "It can serve Nodes."}
+	if full := b.ledger.Full(&p.Pool); len(full) > 0 {
+		return conditions.Ready(networkingv1.ReasonExhausted, b.Exhausted().Message(p, full))
+	}
+	return conditions.Ready(networkingv1.ReasonAvailable, "It can serve Nodes.")
 }
-
-func upperFirst(s string) string { return strings.ToUpper(s[:1]) + s[1:] }
 
 // waitsForNodes names the Nodes that still use a terminating ClusterCIDR.
 func (b *State) waitsForNodes(p *clustercidr.Pool) string {
@@ -131,31 +105,7 @@ func (b *State) waitsForNodes(p *clustercidr.Pool) string {
 
 // Overlapping reports what else uses addresses that p can allocate. Excluded addresses do not count.
 func (b *State) Overlapping(p *clustercidr.Pool) metav1.Condition {
-	found, addresses := b.overlaps(p)
-	condition := metav1.Condition{Type: networkingv1.ConditionOverlapping, Status: metav1.ConditionFalse, Reason: networkingv1.ReasonNoOverlap, Message: "Nobody else uses these addresses."}
-	var messages []string
-	for _, kind := range []struct{ reason, message string }{
-		{networkingv1.ReasonServiceRange, "Service ranges, which are never handed out: %s."},
-		{networkingv1.ReasonNodeAddress, "Addresses of Nodes, which Pods would get too; exclude them or use another range: %s."},
-		{reasonWholeSpace, "One block is the whole address space, so that one Node gets every address: %s. Create a ClusterCIDR with another range and block size, and delete this one."},
-		{networkingv1.ReasonSpecialAddresses, "Addresses that hosts do not take for a Pod's; exclude them or use another range: %s."},
-		{networkingv1.ReasonClusterCIDR, "Other ClusterCIDRs, which share what is free: %s. If that is not meant, exclude in one of them what only the other is to allocate."},
-	} {
-		if texts := found[kind.reason]; len(texts) > 0 {
-			slices.Sort(texts)
-			texts = slices.Compact(texts)
-			n := len(texts)
-			if kind.reason == networkingv1.ReasonNodeAddress {
-				n = addresses
-			}
-			messages = append(messages, fmt.Sprintf(kind.message, text.ListedOf(texts, n)))
-			condition.Status, condition.Reason = metav1.ConditionTrue, cmp.Or(reasonIfTrue(condition), strings.TrimPrefix(kind.reason, "Whole"))
-		}
-	}
-	if len(messages) > 0 {
-		condition.Message = strings.Join(messages, " ")
-	}
-	return condition
+	return conditions.Overlapping(b.overlaps(p))
 }
 
 // overlaps returns, by reason, what else uses addresses of p's ranges, and the total number of Node addresses among them.
@@ -177,7 +127,7 @@ func (b *State) overlaps(p *clustercidr.Pool) (found map[string][]string, addres
 			}
 		}
 		if r.BlockBits == 0 {
-			note(reasonWholeSpace, "%v", r.Prefix)
+			note(conditions.WholeSpace, "%v", r.Prefix)
 			continue // It contains every special address, and none can be excluded alone.
 		}
 		for excludable, use := range p.Special(r) {
@@ -220,21 +170,10 @@ func (b *State) servicesIn(p *clustercidr.Pool, r netip.Prefix) iter.Seq[ipam.Ho
 	}
 }
 
-// reasonWholeSpace selects a separate message; the condition's reason is still SpecialAddresses.
-const reasonWholeSpace = "Whole" + networkingv1.ReasonSpecialAddresses
-
-func reasonIfTrue(condition metav1.Condition) string {
-	if condition.Status == metav1.ConditionTrue {
-		return condition.Reason
-	}
-	return ""
-}
-
 // conflicted reports which owners hold the same addresses inside p's ranges.
 func (b *State) conflicted(p *clustercidr.Pool) metav1.Condition {
-	none := metav1.Condition{Type: networkingv1.ConditionConflicted, Status: metav1.ConditionFalse, Reason: networkingv1.ReasonNoOverlap, Message: "No address is held twice."}
 	if len(b.sharing) == 0 {
-		return none // saves a walk over all Nodes
+		return conditions.Conflicted(nil) // saves a walk over all Nodes
 	}
 	var pairs []string
 	for _, r := range p.Ranges {
@@ -249,14 +188,10 @@ func (b *State) conflicted(p *clustercidr.Pool) metav1.Condition {
 			}
 		}
 	}
-	if len(pairs) == 0 {
-		return none
-	}
-	return metav1.Condition{Type: networkingv1.ConditionConflicted, Status: metav1.ConditionTrue, Reason: networkingv1.ReasonOverlap,
-		Message: fmt.Sprintf("The same addresses are held by %s. Delete the Nodes that should not have them and reboot their machines, which registers them again.", text.ListedFew(pairs))}
+	return conditions.Conflicted(pairs)
 }
 
 // Exhausted says why pools have no free blocks.
 func (b *State) Exhausted() exhausted.Ranges {
-	return exhausted.Ranges{Ledger: &b.ledger, Services: &b.services, NameOf: b.NameOf}
+	return exhausted.Ranges{Ledger: &b.ledger, Services: &b.services, NameOf: b.NameOf, Known: b.used}
 }

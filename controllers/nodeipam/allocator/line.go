@@ -10,6 +10,7 @@ import (
 
 	"github.com/multicidr/controller-manager/controllers/ipam"
 	"github.com/multicidr/controller-manager/controllers/nodeipam/clustercidr"
+	"github.com/multicidr/controller-manager/controllers/nodeipam/pending"
 )
 
 // The oldest pending Node comes first, exactly: no Node is allocated a block from a pool while an older one that the pool selects is pending.
@@ -34,6 +35,10 @@ type line struct {
 	opened map[string]bool
 	// awaiting is which pool's finalizer a settled Node waits for, by the Node's name. Both are names.
 	awaiting map[string]string
+	// told are the families in which pools are full as pending Nodes were last told, by the pool's name.
+	told map[string][]ipam.Family
+	// used is which ranges Nodes use, while a decision is being made.
+	used map[ipam.Range]bool
 	// looks is how many pending Nodes and opened pools were looked at so far. What a choice costs is that and [clustercidr.Candidates.Checked].
 	looks int
 	// allocatedTo are the Nodes that were allocated blocks since the last call of Changes, in that order.
@@ -41,7 +46,7 @@ type line struct {
 }
 
 func newLine() line {
-	return line{arrived: map[string]*clustercidr.Place{}, opened: map[string]bool{}, awaiting: map[string]string{}}
+	return line{arrived: map[string]*clustercidr.Place{}, opened: map[string]bool{}, awaiting: map[string]string{}, told: map[string][]ipam.Family{}}
 }
 
 // waiting returns the UID of the pending Node of this name; empty if there is none.
@@ -86,11 +91,18 @@ func (b *State) arrive(node *v1.Node) {
 // freed notes that blocks are free, unless others hold them, too.
 func (b *State) freed(blocks []netip.Prefix) {
 	b.vacate(blocks...)
+	var larger map[string]bool // names of pools; who held a whole range of theirs may be named as the reason
 	for p := range b.ranges.Overlapping(blocks...) {
 		b.open(p)
 		if slices.ContainsFunc(blocks, p.LargerThanBlocks) {
-			b.review(p) // it may be named as the reason
+			if larger == nil {
+				larger = map[string]bool{}
+			}
+			larger[p.Name] = true
 		}
+	}
+	if larger != nil {
+		b.reviewTold(larger)
 	}
 }
 
@@ -109,10 +121,11 @@ func (b *State) poolChanged(old, now *clustercidr.Pool) {
 	if b.settled.Len() == 0 {
 		return
 	}
+	begins := ready(now) && !ready(old)
 	switch {
 	case old == nil && now.AwaitsFinalizer():
 		return // Until it has its finalizer, it changes nothing for anybody.
-	case len(b.pools) == 0, old == nil && len(b.pools) == 1:
+	case len(b.pools) == 0, begins && len(b.pools) == len(b.awaitingFinalizer)+1:
 		b.review(nil) // it is another reason whether there is any pool
 	}
 	if now != nil {
@@ -129,6 +142,9 @@ func (b *State) poolChanged(old, now *clustercidr.Pool) {
 		b.goOn(old)
 	}
 }
+
+// ready reports whether a pool is there, and does not wait for its finalizer.
+func ready(p *clustercidr.Pool) bool { return p != nil && !p.AwaitsFinalizer() }
 
 // goOn notes that Nodes need not wait for p's finalizer any more.
 func (b *State) goOn(p *clustercidr.Pool) {
@@ -150,6 +166,17 @@ func (b *State) review(p *clustercidr.Pool) {
 	}
 }
 
+// reviewTold notes that the reasons may have changed of which pending Nodes are told: they name one of these pools. That may be all pools, so
+// each Node is looked at once.
+func (b *State) reviewTold(pools map[string]bool) {
+	for name, w := range b.pending {
+		b.looks++
+		if slices.ContainsFunc(w.refusals, func(r pending.Refusal) bool { return pools[r.Pool.Name] }) {
+			b.recheck.Add(name)
+		}
+	}
+}
+
 // AllocationDue reports whether AllocatePending has something to decide.
 func (b *State) AllocationDue() bool { return len(b.arrived)+len(b.opened) > 0 }
 
@@ -159,6 +186,7 @@ func (b *State) AllocatePending() {
 	if !b.AllocationDue() {
 		return
 	}
+	b.used = map[ipam.Range]bool{}
 	t := turn{b: b}
 	t.begin()
 	for place := t.turns.Next(); place != nil; place = t.turns.Next() {
@@ -170,9 +198,7 @@ func (b *State) AllocatePending() {
 		if p, awaits := b.allocate(place.Node); p != nil {
 			b.allocatedTo = append(b.allocatedTo, name)
 			t.served = append(t.served, name)
-			if slices.Contains(t.open, p) {
-				b.closeIfFull(p)
-			}
+			t.allocated(p)
 		} else {
 			t.notServed(place, awaits)
 		}
@@ -189,14 +215,17 @@ func (b *State) AllocatePending() {
 	}
 	clear(b.arrived)
 	clear(b.opened)
+	b.used = nil
 }
 
 // turn is one decision of AllocatePending.
 type turn struct {
 	b     *State
 	turns clustercidr.Turns
-	// open are the opened pools that have a free block. If there are many, all Nodes have their turn.
-	open []*clustercidr.Pool
+	// open are the opened pools that have a free block.
+	open map[*clustercidr.Pool]bool
+	// everybody is whether these are many. Then all Nodes have their turn, and not only those that one of them selects.
+	everybody bool
 	// served are the names of the Nodes that were allocated blocks; settle are the Nodes that arrived and were not.
 	served []string
 	settle []*clustercidr.Place
@@ -208,39 +237,68 @@ const maxOpen = 16
 func (t *turn) begin() {
 	b := t.b
 	t.turns.Add(nil, slices.SortedFunc(maps.Values(b.arrived), (*clustercidr.Place).Compare))
+	t.open = map[*clustercidr.Pool]bool{}
 	for name := range b.opened {
 		b.looks++
 		if p, ok := b.pools[name]; ok && p.State == ipam.Enabled && !b.closeIfFull(p) {
-			t.open = append(t.open, p)
+			t.open[p] = true
 		}
 	}
-	if len(t.open) > maxOpen {
-		t.open = nil
+	if t.everybody = len(t.open) > maxOpen; t.everybody {
 		t.turns.Add(nil, b.settled.Everybody()...)
+		return
 	}
-	for _, p := range t.open {
+	for p := range t.open {
 		t.turns.Add(p, b.settled.SelectedBy(p)...)
 	}
 }
 
 // closeIfFull notes that a pool has no free block if that is so.
-func (b *State) closeIfFull(p *clustercidr.Pool) (full bool) {
-	if full = len(b.ledger.Full(&p.Pool)) > 0; full {
-		b.notFull.Remove(p)
+func (b *State) closeIfFull(p *clustercidr.Pool) bool {
+	full := b.ledger.Full(&p.Pool)
+	if len(full) > 0 {
+		b.close(p, full)
 	}
-	return full
+	return len(full) > 0
 }
 
-// endFull ends the turns of the Nodes that a pool selects if it has no free block any more: it was the last one, or another pool that overlaps
-// it has allocated it.
+// close notes that a pool has no free block in some families, and that Nodes that it selects need a recheck if they were told of others.
+func (b *State) close(p *clustercidr.Pool, full []ipam.Family) {
+	b.notFull.Remove(p)
+	if told, ok := b.told[p.Name]; ok && !slices.Equal(told, full) {
+		b.told[p.Name] = full
+		b.review(p)
+	}
+}
+
+// allocated closes p if it has allocated its last block. If all Nodes have their turn, it does the same with the opened pools that overlap p:
+// they may have waited for the same blocks.
+func (t *turn) allocated(p *clustercidr.Pool) {
+	if !t.b.closeIfFull(p) || !t.everybody {
+		return
+	}
+	for o := range t.b.ranges.Overlapping(p.Extent()...) {
+		if t.open[o] && t.b.closeIfFull(o) {
+			delete(t.open, o)
+		}
+	}
+	if len(t.open) == 0 {
+		t.turns.Keep(1) // those that arrived
+	}
+}
+
+// endFull ends the turns of the Nodes that an opened pool selects if it has no free block any more: it was the last one, or another pool that
+// overlaps it has allocated it.
 func (t *turn) endFull() {
-	t.open = slices.DeleteFunc(t.open, func(p *clustercidr.Pool) bool {
-		full := !t.b.notFull.Has(p)
-		if full {
+	if t.everybody {
+		return
+	}
+	for p := range t.open {
+		if !t.b.notFull.Has(p) {
+			delete(t.open, p)
 			t.turns.End(p)
 		}
-		return full
-	})
+	}
 }
 
 // notServed notes that a Node stays pending.

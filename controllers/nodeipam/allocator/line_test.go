@@ -3,11 +3,14 @@ package allocator
 import (
 	"fmt"
 	"net/netip"
+	"slices"
+	"strings"
 	"testing"
 	"time"
 
 	v1 "k8s.io/api/core/v1"
 
+	networkingv1 "github.com/multicidr/controller-manager/apis/networking/v1"
 	"github.com/multicidr/controller-manager/controllers/nodeipam/clustercidr"
 	. "github.com/multicidr/controller-manager/controllers/nodeipam/internal/objects"
 	"github.com/multicidr/controller-manager/controllers/nodeipam/pending"
@@ -99,6 +102,8 @@ func TestManyFullClusterCIDRs(t *testing.T) {
 			if recheck := m.Changes().Nodes; size.pools > 2*pending.Most && len(recheck) > len(m.nodes)+1 {
 				t.Errorf("%d Nodes to look at again, of %d", len(recheck), len(m.nodes))
 			}
+			m.Observe(Node("all"), []netip.Prefix{netip.MustParsePrefix("10.0.0.0/8")}, nil)
+			atMost("the end of a Node that holds all ranges", 2*size.pools+2*len(m.nodes)+perNode, func() { m.NodeGone("all", Node("all").UID) })
 			atMost("a new ClusterCIDR with room", 2*len(m.nodes)+2*perNode, func() { m.SetPool(oneBlock(size.pools)) })
 			served(m.nodes[0])
 			m.nodes = m.nodes[1:]
@@ -119,6 +124,76 @@ func TestWhoIsToldOfAChange(t *testing.T) {
 		m.AllocatePending()
 		if got := m.Changes().Nodes; len(got) != want {
 			t.Errorf("after a change of ClusterCIDR %d, %d Nodes to look at again, want %d", i, len(got), want)
+		}
+	}
+}
+
+// Whether there is any ClusterCIDR is a reason for every pending Node, selected or not. The first one counts when it has its finalizer.
+func TestFirstClusterCIDR(t *testing.T) {
+	m := New()
+	m.Observe(Node("n"), nil, nil)
+	m.AllocatePending()
+	m.Changes()
+	first := ClusterCIDR("first", Spec4("10.0.0.0/24", 4, AnyOf(AllOf(In("p", "y")))))
+	finalizers := first.Finalizers
+	for _, step := range []struct {
+		what string
+		do   func()
+		want []string // to look at again
+	}{
+		{"the first ClusterCIDR", func() { first.Finalizers = nil; m.SetPool(clustercidr.Compile(first)) }, nil},
+		{"its finalizer", func() { first.Finalizers = finalizers; m.SetPool(clustercidr.Compile(first)) }, []string{"n"}},
+		{"its end", func() { m.DropPool(first.Name) }, []string{"n"}},
+	} {
+		step.do()
+		m.AllocatePending()
+		if got := m.Changes().Nodes; !slices.Equal(got, step.want) {
+			t.Errorf("%s: %q to look at again, want %q", step.what, got, step.want)
+		}
+	}
+}
+
+// A release looks at few pending Nodes, however many ClusterCIDRs have the same range.
+func TestManyClusterCIDRsOfOneRange(t *testing.T) {
+	for _, pools := range []int{1, maxOpen, maxOpen + 1, 200} {
+		m := many{State: New()}
+		for i := range pools {
+			m.SetPool(clustercidr.Compile(ClusterCIDR(fmt.Sprintf("range-%05d", i), Spec4("10.0.0.0/27", 4, nil))))
+		}
+		for i := range 2 + 1000 {
+			m.Observe(Node(fmt.Sprintf("n-%05d", i), Created(int64(i))), nil, nil)
+		}
+		m.AllocatePending()
+		first := Node("n-00000")
+		if steps, limit := m.steps(func() { m.NodeGone(first.Name, first.UID) }), 4*pools; steps > limit {
+			t.Errorf("%d ClusterCIDRs: a release takes %d steps, want at most %d", pools, steps, limit)
+		}
+		if len(m.HeldBy(OwnerOf(Node("n-00002").UID))) == 0 {
+			t.Errorf("%d ClusterCIDRs: the oldest pending Node has no block", pools)
+		}
+	}
+}
+
+// A pending Node hears when a ClusterCIDR of both families is full in another one, although it was never served in between.
+func TestFullInTheOtherFamily(t *testing.T) {
+	m := New()
+	six := int32(4)
+	m.SetPool(clustercidr.Compile(ClusterCIDR("both", networkingv1.ClusterCIDRSpec{IPv4: "10.0.0.0/28", PerNodeHostBits: 4, IPv6: "fd00::/124", IPv6PerNodeHostBits: &six})))
+	m.Observe(Node("four"), []netip.Prefix{netip.MustParsePrefix("10.0.0.0/28")}, nil)
+	m.Observe(Node("n"), nil, nil)
+	m.AllocatePending()
+	for _, want := range []string{"both is full (IPv4)", "both is full (IPv6)"} {
+		m.AllocatePending()
+		if why, _ := m.WhyPending("n"); !strings.Contains(why.Message, want) {
+			t.Errorf("n waits because %q, want %q in it", why.Message, want)
+		}
+		m.Observe(Node("six"), []netip.Prefix{netip.MustParsePrefix("fd00::/124")}, nil)
+		m.NodeGone("four", Node("four").UID)
+		m.AllocatePending()
+		for _, name := range m.Changes().Nodes {
+			if name == "n" {
+				m.Allocate(Node("n"))
+			}
 		}
 	}
 }

@@ -59,7 +59,10 @@ func (w pendingNode) reasons(pools int) string {
 func (b *State) explain(node *v1.Node, awaits string) {
 	var refusals []pending.Refusal
 	for p := range b.candidates.Of(node) {
-		refusals = append(refusals, pending.Explain(p, b.Exhausted()))
+		refusal := pending.Explain(p, b.Exhausted())
+		if refusals = append(refusals, refusal); len(refusal.Full) > 0 {
+			b.told[p.Name] = refusal.Full
+		}
 		if p.Name == awaits || len(refusals) == pending.Most {
 			break
 		}

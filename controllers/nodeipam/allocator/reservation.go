@@ -156,7 +156,11 @@ func (b *State) Reserve(node *v1.Node) (_ Reservation, _ []pending.Refusal, ok b
 // allocate reserves blocks of the first pool that can serve a Node without blocks, and returns that pool; nil if there is none. awaits is the
 // name of the pool whose finalizer the Node then waits for, if any.
 func (b *State) allocate(node *v1.Node) (from *clustercidr.Pool, awaits string) {
-	var full []*clustercidr.Pool
+	type full struct {
+		pool *clustercidr.Pool
+		in   []ipam.Family
+	}
+	var found []full
 	for p := range b.notFull.Of(node) {
 		if p.AwaitsFinalizer() {
 			awaits = p.Name // it can allocate in a moment, and takes precedence over the rest
@@ -168,11 +172,11 @@ func (b *State) allocate(node *v1.Node) (from *clustercidr.Pool, awaits string) 
 			break
 		}
 		if len(missing) > 0 {
-			full = append(full, p)
+			found = append(found, full{p, missing})
 		}
 	}
-	for _, p := range full {
-		b.notFull.Remove(p)
+	for _, f := range found {
+		b.close(f.pool, f.in)
 	}
 	if from != nil {
 		e := b.enter(node)

@@ -13,7 +13,6 @@ import (
 	"github.com/google/go-cmp/cmp"
 	v1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
-	"k8s.io/apimachinery/pkg/types"
 
 	networkingv1 "github.com/multicidr/controller-manager/apis/networking/v1"
 	"github.com/multicidr/controller-manager/controllers/ipam"
@@ -303,28 +302,6 @@ func TestBook(t *testing.T) {
 				}
 			}
 		})
-	}
-}
-
-func TestNothingLeaks(t *testing.T) {
-	b := New()
-	cc := ClusterCIDR("a", networkingv1.ClusterCIDRSpec{IPv4: "10.0.0.0/20", PerNodeHostBits: 8, ExcludedCIDRs: []string{"10.0.0.0/24"}})
-	b.SetPool(clustercidr.Compile(cc))
-	for range 3 {
-		for i := range 40 { // more than there are blocks
-			n := Node(fmt.Sprint("n", i))
-			if r, _, ok := b.Reserve(n); ok && i%2 == 0 {
-				b.Observe(n, r.Blocks, nil)
-			}
-		}
-		for i := range 40 {
-			b.NodeGone(fmt.Sprint("n", i), types.UID("uid-"+fmt.Sprint("n", i)))
-		}
-	}
-	b.DropPool("a")
-	b.Changes()
-	if len(b.touched.Take())+len(b.nodes)+len(b.names)+len(b.pending)+len(b.pools) > 0 || len(b.ledger.Overlapping(Pfx("0.0.0.0/0"))) > 0 {
-		t.Errorf("left in the book: %+v", b)
 	}
 }
 

@@ -124,6 +124,7 @@ func (b *State) DropPool(name string) {
 	delete(b.pools, name)
 	delete(b.terminating, name)
 	delete(b.awaitingFinalizer, name)
+	delete(b.told, name)
 	b.poolsChanged = true
 	b.candidates.Remove(p)
 	b.notFull.Remove(p)

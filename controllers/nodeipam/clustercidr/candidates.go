@@ -13,9 +13,9 @@ import (
 // pools. Adding or removing a pool hardly depends on how many there are, so that very many ClusterCIDRs can be applied one after the other.
 //
 // It has one entry per selector term. An entry's position does not depend on the Node, only on the pool and on how many requirements the
-// term has. So the first entry of a pool that matches a Node determines the pool's position. Most terms require a label or the name to have
-// certain values; such an entry is only checked for Nodes that have one of these values. Large selectors are not indexed, so that the work
-// per pool is bounded.
+// term has. So the first entry of a pool that matches a Node determines the pool's position. Most terms require a label, or that a label or the
+// name has certain values; such an entry is only checked for Nodes that have that. Large selectors are not indexed, so that the work per pool
+// is bounded.
 type Candidates struct {
 	entries map[*Pool][]*entry
 	by      map[attribute]entries
@@ -71,8 +71,11 @@ func (e *entry) matches(node *v1.Node) bool {
 // attribute is a label of a Node, or its name.
 type attribute struct{ key, value string }
 
-// nameKey is the key that stands for the Node's name; no label has it.
-const nameKey = ""
+// nameKey is the key that stands for the Node's name, and anyValue the value that stands for whatever a label has. No label has them.
+const (
+	nameKey  = ""
+	anyValue = "*"
+)
 
 // Add adds a pool that is not there.
 func (c *Candidates) Add(p *Pool) {
@@ -180,11 +183,13 @@ func (c *Candidates) asked(lists []entries, node *v1.Node) []entries {
 		for key := range c.keys {
 			if value, ok := node.Labels[key]; ok {
 				add(c.by[attribute{key, value}])
+				add(c.by[attribute{key, anyValue}])
 			}
 		}
 	} else {
 		for key, value := range node.Labels {
 			add(c.by[attribute{key, value}])
+			add(c.by[attribute{key, anyValue}])
 		}
 	}
 	return lists

@@ -162,6 +162,27 @@ func TestLargeSelectorsAreNotIndexed(t *testing.T) {
 	}
 }
 
+// Nodes without a label are not compared with the selectors that require it.
+func TestSelectorsOfALabelAreIndexed(t *testing.T) {
+	requirements := map[string]v1.NodeSelectorRequirement{
+		"In":     In("a", "1"),
+		"Exists": {Key: "a", Operator: v1.NodeSelectorOpExists},
+		"Gt":     {Key: "a", Operator: v1.NodeSelectorOpGt, Values: []string{"0"}},
+		"Lt":     {Key: "a", Operator: v1.NodeSelectorOpLt, Values: []string{"2"}},
+	}
+	var c Candidates
+	for name, r := range requirements {
+		c.Add(Compile(ClusterCIDR(name, Spec4("10.0.0.0/8", 8, AnyOf(AllOf(r))))))
+	}
+	if got := len(slices.Collect(c.Of(Node("n", Label("a", "1"))))); got != len(requirements) {
+		t.Errorf("%d ClusterCIDRs match a Node with the label, want %d", got, len(requirements))
+	}
+	c.Checked = 0
+	if got := len(slices.Collect(c.Of(Node("n", Label("b", "1"))))); got > 0 || c.Checked > 0 {
+		t.Errorf("%d ClusterCIDRs match a Node without the label after %d were checked, want none", got, c.Checked)
+	}
+}
+
 // A selector is compiled once, and again if it is another one or one of another ClusterCIDR of that name.
 func TestSelectorIsCompiledOnce(t *testing.T) {
 	known := SelectorCache{}

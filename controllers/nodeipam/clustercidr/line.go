@@ -113,7 +113,7 @@ func attributesOf(node *v1.Node) func(yield func(attribute) bool) {
 			return
 		}
 		for key, value := range node.Labels {
-			if !yield(attribute{key, value}) {
+			if !yield(attribute{key, value}) || !yield(attribute{key, anyValue}) {
 				return
 			}
 		}
@@ -200,6 +200,9 @@ func (t *Turns) Next() (first *Place) {
 	}
 	return first
 }
+
+// Keep drops all lists but the first n.
+func (t *Turns) Keep(n int) { t.lists = t.lists[:n] }
 
 // End drops the lists that were added for p.
 func (t *Turns) End(p *Pool) {

@@ -34,7 +34,8 @@ type term struct {
 	all          []requirement // on labels and the name; ANDed
 	// others are requirements on other fields. The CRD admits none.
 	others *nodeaffinity.NodeSelector
-	// oneOf has the accepted values of each requirement that a label or the name has one of certain values. Empty for a large selector.
+	// oneOf has, for each requirement that asks for a label or the name, the attributes of which a Node has to have one. Empty for a large
+	// selector.
 	oneOf [][]attribute
 }
 
@@ -111,17 +112,21 @@ func compileRequirement(key string, r v1.NodeSelectorRequirement) requirement {
 	return c
 }
 
-// askedFor returns the accepted values of each requirement that a label or the name has one of certain values.
+// askedFor returns, for each requirement that asks for a label or the name, the attributes of which a Node has to have one.
 func askedFor(requirements []requirement) (all [][]attribute) {
 	for _, r := range requirements {
-		if r.operator != v1.NodeSelectorOpIn {
-			continue
+		switch r.operator {
+		case v1.NodeSelectorOpIn:
+			attributes := make([]attribute, 0, len(r.values))
+			for _, value := range r.values {
+				attributes = append(attributes, attribute{r.key, value})
+			}
+			all = append(all, attributes)
+		case v1.NodeSelectorOpExists, v1.NodeSelectorOpGt, v1.NodeSelectorOpLt:
+			if r.key != nameKey {
+				all = append(all, []attribute{{r.key, anyValue}})
+			}
 		}
-		attributes := make([]attribute, 0, len(r.values))
-		for _, value := range r.values {
-			attributes = append(attributes, attribute{r.key, value})
-		}
-		all = append(all, attributes)
 	}
 	return all
 }

@@ -16,6 +16,8 @@ type Ranges struct {
 	Ledger   *ipam.Ledger
 	Services *ipam.PrefixSet // service ranges
 	NameOf   func(ipam.Owner) string
+	// Known is what Used has found out about ranges, if it is asked about the same ones again and again while hardly anything changes. May be nil.
+	Known map[ipam.Range]bool
 }
 
 // maxWalked limits how many holdings inside a range are looked at for one message.
@@ -92,17 +94,27 @@ func (e Ranges) excluding(p *clustercidr.Pool, full []ipam.Family) string {
 // Used reports whether deleting Nodes would free blocks in p's ranges of these families. It looks at maxWalked holdings of a range at most,
 // and reports true if there are more.
 func (e Ranges) Used(p *clustercidr.Pool, full []ipam.Family) bool {
-	for _, r := range p.Ranges {
+	return slices.ContainsFunc(p.Ranges, func(r ipam.Range) bool {
 		if !slices.Contains(full, r.Family()) {
-			continue
+			return false
 		}
-		walked := 0
-		for h := range e.Ledger.Holdings(r.Prefix) {
-			// Blocks inside a service range are not free even when their Node is gone.
-			mayHelp := h.Owner.Kind != ipam.Service && (h.Prefix.Bits() < r.BlockBits || !e.Services.Overlaps(h.Prefix))
-			if walked++; mayHelp || walked == maxWalked {
-				return true
+		used, known := e.Known[r]
+		if !known {
+			if used = e.used(r); e.Known != nil {
+				e.Known[r] = used
 			}
+		}
+		return used
+	})
+}
+
+func (e Ranges) used(r ipam.Range) bool {
+	walked := 0
+	for h := range e.Ledger.Holdings(r.Prefix) {
+		// Blocks inside a service range are not free even when their Node is gone.
+		mayHelp := h.Owner.Kind != ipam.Service && (h.Prefix.Bits() < r.BlockBits || !e.Services.Overlaps(h.Prefix))
+		if walked++; mayHelp || walked == maxWalked {
+			return true
 		}
 	}
 	return false

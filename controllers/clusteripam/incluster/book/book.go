@@ -62,6 +62,9 @@ type Book struct {
 	// started is whether all objects that exist are known. Nothing is reserved before.
 	started bool
 
+	// over are IPAddresses that a read has proved gone before the cache showed them, and when. The cache may be late, and show them yet.
+	over map[types.UID]time.Time
+
 	// What has happened since the last call of Changes:
 	touched map[Key]bool
 	// freed are pools in which waiting claims may be served now.
@@ -141,7 +144,7 @@ type holding struct {
 func New() *Book {
 	return &Book{
 		claims: map[Key]*claim{}, ghosts: map[Key][]*claim{}, addresses: map[Key]*address{}, pools: map[Key]*pool{}, clusters: map[Key]*cluster{},
-		touched: map[Key]bool{}, freed: map[*pool]bool{},
+		touched: map[Key]bool{}, freed: map[*pool]bool{}, over: map[types.UID]time.Time{},
 	}
 }
 
@@ -277,8 +280,10 @@ func (b *Book) overlap(p *pool) {
 		case listed && !shared:
 			o.overlaps = b.overlapping(o)
 			b.touch(o.key)
-		case listed:
+		case listed && o.overlaps[i].at != at:
 			o.overlaps[i].at = at
+			b.touch(o.key)
+		case listed:
 		case shared && i < atMost:
 			o.overlaps = slices.Insert(o.overlaps, i, overlap{p, at})
 			o.overlaps = o.overlaps[:min(len(o.overlaps), atMost)]
@@ -356,6 +361,8 @@ func (b *Book) SetAddress(o *v1beta2.IPAddress) {
 	key := claimOf(o)
 	a, ok := b.addresses[key]
 	switch {
+	case !b.over[o.UID].IsZero():
+		return
 	case ok && a.object.UID != o.UID:
 		b.AddressGone(o.Namespace, o.Name, a.object.UID)
 	case ok && !newer(o.ResourceVersion, a.object.ResourceVersion):
@@ -372,6 +379,7 @@ func (b *Book) SetAddress(o *v1beta2.IPAddress) {
 
 // AddressGone notes that an IPAddress does not exist any more.
 func (b *Book) AddressGone(namespace, name string, uid types.UID) {
+	delete(b.over, uid)
 	key := ClaimKey(namespace, name)
 	a, ok := b.addresses[key]
 	if !ok || a.object.UID != uid {

@@ -376,6 +376,87 @@ func TestAClaimThatOthersHold(t *testing.T) {
 	s.has("b", Waiting, "")
 }
 
+// The cache of IPAddresses is late, and that of claims is not: a claim gets an IPAddress and releases it, and nothing of it is shown until the next claim of
+// the name has another address. It keeps that.
+func TestAnIPAddressIsShownAfterItsEnd(t *testing.T) {
+	for name, stored := range map[string]bool{"while the next one is created": false, "after the next one is created": true} {
+		t.Run(name, func(t *testing.T) {
+			s := newScript(t, "10.0.0.5-10.0.0.7")
+			first := s.endUnseen("a")
+			s.Done(s.next("a", "read"), Answer{Result: NotFound}, s.now)
+			s.Done(s.next("a", "patch"), Answer{}, s.now)
+			s.ClaimGone("n", "a", "uid of a")
+			s.claim("b", nil)
+			s.create("b", "of b")
+			s.claim("a", func(o *v1beta2.IPAddressClaim) { o.UID = "second uid of a" })
+			if stored {
+				s.create("a", "second")
+			} else {
+				s.next("a", "create")
+			}
+			s.SetAddress(first)
+			s.has("a", Sent, "10.0.0.6")
+			s.claim("c", nil)
+			s.has("c", Reserved, "10.0.0.7")
+			if s.AddressGone("n", "a", first.UID); len(s.over) > 0 {
+				t.Errorf("it still knows %v", s.over)
+			}
+		})
+	}
+}
+
+// An IPAddress whose create was not answered is released and goes, and another program creates one of its name. The claim does not wait for that one.
+func TestAnIPAddressTakesTheNameOfAReleasedOne(t *testing.T) {
+	s := newScript(t, "10.0.0.5")
+	s.claim("a", nil)
+	r := s.next("a", "create")
+	s.now = s.now.Add(10 * time.Second)
+	s.Done(r, Answer{Result: Unknown, Until: s.now}, s.now)
+	first := s.address("a", "10.0.0.5")
+	s.claim("a", s.deleting)
+	s.endAddress("a", first)
+	s.AddressGone("n", "a", first.UID)
+	other := first.DeepCopy()
+	other.UID, other.OwnerReferences, other.Spec.ClaimRef.Name = "of another program", nil, "other"
+	s.SetAddress(other)
+	s.Done(s.next("a", "read"), Answer{Address: other}, s.now)
+	if r := s.next("a", "patch"); r.Key.Kind != v1beta2.KindIPAddressClaim {
+		t.Errorf("the next request is %v, want one that releases the claim", r)
+	}
+}
+
+// endUnseen lets a claim get an IPAddress and delete it, and shows nothing of that. Whether it is gone is to be read.
+func (s *script) endUnseen(claim string) *v1beta2.IPAddress {
+	s.Helper()
+	s.claim(claim, nil)
+	first := s.create(claim, "first")
+	s.claim(claim, s.deleting)
+	s.Done(s.next(claim, "read"), Answer{Address: first}, s.now)
+	s.endAddress(claim, first)
+	return first
+}
+
+// endAddress has the API server carry out what a claim does to end its IPAddress.
+func (s *script) endAddress(claim string, o *v1beta2.IPAddress) {
+	s.Helper()
+	o = o.DeepCopy()
+	s.version++
+	o.ResourceVersion, o.Finalizers = strconv.Itoa(s.version), nil
+	s.Done(s.next(claim, "patch"), Answer{Address: o}, s.now)
+	s.Done(s.next(claim, "delete"), Answer{}, s.now)
+}
+
+// create has the API server create the IPAddress of a claim, and does not show it.
+func (s *script) create(claim, uid string) *v1beta2.IPAddress {
+	s.Helper()
+	r := s.next(claim, "create")
+	s.version++
+	o := r.Object.DeepCopy()
+	o.UID, o.ResourceVersion = types.UID(uid), strconv.Itoa(s.version)
+	s.Done(r, Answer{Address: o.DeepCopy()}, s.now)
+	return o
+}
+
 // Claims that come and go while an older one waits leave nothing behind.
 func TestTheQueueForgetsClaimsThatAreGone(t *testing.T) {
 	s := newScript(t, "10.0.0.5")
@@ -429,6 +510,47 @@ func TestManyPoolsOverlap(t *testing.T) {
 			t.Fatalf("%v names %v, want %v", key(i), got, want)
 		}
 	}
+}
+
+// The first address that two pools share changes with one of them. The other one names it, too.
+func TestPoolsShareAnotherAddress(t *testing.T) {
+	s := newScript(t, "10.0.0.1-10.0.0.9")
+	q := Key{kindPool, "n", "q"}
+	s.SetPool(&Pool{Kind: kindPool, ObjectMeta: s.meta("q"), Spec: v1alpha2.InClusterIPPoolSpec{Addresses: []string{"10.0.0.1-10.0.0.9"}, Prefix: 24}})
+	for _, change := range []struct {
+		first  int
+		writes bool
+	}{{5, true}, {7, true}, {7, false}} {
+		s.Changes()
+		s.changePool(func(p *Pool) { p.Spec.Addresses = []string{fmt.Sprintf("10.0.0.%d-10.0.0.9", change.first)} })
+		if got := slices.Contains(s.Changes(), q); got != change.writes {
+			t.Errorf("the first address is .%d: looked at again: %t", change.first, got)
+		}
+	}
+}
+
+// Two claims have one address, because another program has created the second IPAddress. The first is deleted, its machine runs, and somebody forces its
+// IPAddress away. It is created again when the second claim is gone.
+func TestAnAddressIsOneClaimsAloneAgain(t *testing.T) {
+	s := newScript(t, "10.0.0.5")
+	s.claim("a", nil)
+	first := s.address("a", "10.0.0.5")
+	s.claim("b", nil)
+	second := s.address("b", "10.0.0.5")
+	s.claim("a", func(o *v1beta2.IPAddressClaim) {
+		s.deleting(o)
+		o.Finalizers = append(o.Finalizers, "example.com/machine-runs")
+	})
+	s.AddressGone("n", "a", first.UID)
+	s.claim("b", s.deleting)
+	s.AddressGone("n", "b", second.UID)
+	s.next("a", "")
+	s.Changes()
+	s.ClaimGone("n", "b", "uid of b")
+	if !slices.Contains(s.Changes(), ClaimKey("n", "a")) {
+		t.Error("nobody looks at the claim again")
+	}
+	s.next("a", "create")
 }
 
 // Other programs write addresses in many ways. What can be read is held, and what cannot is told.

@@ -78,6 +78,8 @@ type claim struct {
 	read bool
 	// found is the IPAddress that a read has found and the cache does not show yet.
 	found *v1beta2.IPAddress
+	// answered is the IPAddress of the last answer to a create request or a read.
+	answered types.UID
 	// failingSince is when create requests began to be refused, and problem is what the API server said.
 	failingSince time.Time
 	problem      string
@@ -350,6 +352,9 @@ func (b *Book) let(c *claim) {
 	h.claims = slices.DeleteFunc(h.claims, func(o *claim) bool { return o == c })
 	p.usage.Free(at)
 	b.touch(p.key)
+	for _, o := range h.claims { // the address may be one claim's alone by now
+		b.touch(o.key)
+	}
 	b.dropped(p, at, h)
 }
 

@@ -424,7 +424,7 @@ func (w *world) judge(p *process) {
 		w.judgeClaim(p, key)
 	}
 	for _, key := range simPools {
-		w.judgePool(key)
+		w.judgePool(p, key)
 	}
 	writes := w.writes
 	w.elapsed += 3600e9
@@ -467,7 +467,8 @@ func (w *world) judgeClaim(p *process, key Key) {
 	ready := find(c.Status.Conditions, v1beta2.ConditionReady)
 	switch {
 	case c.DeletionTimestamp != nil:
-		if heldByOthers(c) && (a != nil || p.book.claims[key].had) { // or its pool is gone, so the IPAddress cannot be created again
+		known := p.book.claims[key]
+		if heldByOthers(c) && (a != nil || known.had || known.unresolved() || known.state == Released) { // or its pool is gone, so the IPAddress cannot be created again
 			w.cover("an address waits for the finalizers of others")
 			return
 		}
@@ -487,20 +488,47 @@ func (w *world) judgeClaim(p *process, key Key) {
 			return
 		}
 		w.cover("a claim waits with reason: " + ready.Reason)
-		if obstructed || named && cl == nil || of == nil || of.DeletionTimestamp != nil {
+		if obstructed || named && cl == nil || of == nil || of.DeletionTimestamp != nil || p.book.claims[key].had {
 			return
 		}
-		if free := w.free(pool); len(free) > 0 {
+		if free := w.free(p, pool); len(free) > 0 {
 			w.violate("%v waits (%s) although %v is free in %v", key, ready.Message, free[0], pool)
 		}
 	}
 }
 
-// free returns the addresses of a pool that nobody has: no IPAddress, and no claim that is being deleted.
-func (w *world) free(pool Key) (free []netip.Addr) {
-	p := w.server.pool(pool)
+// remembered returns the claims that hold addresses of a pool of which only this process knows: somebody has forced the IPAddress away, or the outcome of
+// its create is not known.
+func (p *process) remembered(pool Key) (claims []*claim) {
+	for _, h := range p.book.pool(pool).holdings {
+		for _, c := range h.claims {
+			if c.had && c.state != Assigned || c.unresolved() {
+				claims = append(claims, c)
+			}
+		}
+	}
+	return claims
+}
+
+// formerly counts the addresses of a pool that IPAddresses hold because they had them before they were edited, or after that.
+func (p *process) formerly(pool Key) (n int) {
+	for _, a := range p.book.addresses {
+		if p.w.altered[a.object.UID] {
+			for _, had := range a.holds {
+				if had.pool.key == pool {
+					n++
+				}
+			}
+		}
+	}
+	return n
+}
+
+// free returns the addresses of a pool that nobody has: no IPAddress, no claim that is being deleted, and none that is remembered.
+func (w *world) free(leader *process, pool Key) (free []netip.Addr) {
+	p, remembered := w.server.pool(pool), leader.remembered(pool)
 	for _, at := range slowPool(p.Spec) {
-		taken := slices.ContainsFunc(w.server.addressesOf(pool), func(o *v1beta2.IPAddress) bool { return o.Spec.Address == at.String() })
+		taken := slices.ContainsFunc(remembered, func(c *claim) bool { return c.addr == at }) || slices.ContainsFunc(w.server.addressesOf(pool), func(o *v1beta2.IPAddress) bool { return o.Spec.Address == at.String() })
 		if last := w.lastUse[fmt.Sprint(pool, " ", at)]; last != nil {
 			now := w.server.claim(last.key)
 			taken = taken || now != nil && now.UID == last.claim.UID && now.DeletionTimestamp != nil
@@ -512,15 +540,15 @@ func (w *world) free(pool Key) (free []netip.Addr) {
 	return free
 }
 
-func (w *world) judgePool(key Key) {
+func (w *world) judgePool(leader *process, key Key) {
 	p := w.server.pool(key)
 	if p == nil || paused(p) {
 		return
 	}
-	objects := w.server.addressesOf(key)
+	objects, remembered, formerly := w.server.addressesOf(key), leader.remembered(key), leader.formerly(key)
 	protected := slices.Contains(p.Finalizers, v1beta2.FinalizerProtectPool)
 	if p.DeletionTimestamp != nil {
-		if protected && len(objects) == 0 {
+		if protected && len(objects)+formerly == 0 && !slices.ContainsFunc(remembered, (*claim).unresolved) {
 			w.violate("%v does not go although no IPAddress uses it", key)
 		}
 		return
@@ -542,7 +570,7 @@ func (w *world) judgePool(key Key) {
 		w.violate("%v has two IPAddresses with one address: %t; its conditions are %+v", key, twice, p.Status.Conditions)
 	}
 	// Claims that are being deleted may hold addresses, too.
-	held := len(w.altered)
+	held := len(remembered) + formerly
 	for _, k := range w.server.of(kindClaim) {
 		if c := w.server.claim(k); c.DeletionTimestamp != nil {
 			held++

@@ -4,6 +4,7 @@ import (
 	"cmp"
 	"encoding/json"
 	"fmt"
+	"maps"
 	"slices"
 	"time"
 
@@ -469,6 +470,7 @@ func (b *Book) created(c *claim, answer Answer, now time.Time) {
 	switch answer.Result {
 	case Stored:
 		c.stored, c.storedAt, c.problem, c.had = true, now, "", true
+		c.answers(answer.Address)
 	case Unknown, Exists:
 		c.read = true
 	default:
@@ -502,16 +504,37 @@ func (b *Book) readDone(r *Request, answer Answer, now time.Time) {
 	c := r.claim
 	b.touch(c.key)
 	over := !r.at.Before(c.maybeUntil)
-	switch o := answer.Address; {
+	switch {
 	case answer.Result == NotFound:
 		c.read, c.stored, c.found = false, false, nil
+		b.isOver(c, now)
 		if over {
 			b.absent(c)
 		}
-	case answer.Result != Stored || o == nil:
+	case answer.Result == Stored && answer.Address != nil:
+		b.readFound(c, answer.Address, over, now)
+	default:
 		return
+	}
+	if !c.gone {
+		b.settle(c)
+	}
+}
+
+// readFound notes the IPAddress that a read has found. over: no create request could arrive any more when it was sent.
+func (b *Book) readFound(c *claim, o *v1beta2.IPAddress, over bool, now time.Time) {
+	if o.UID != c.answered {
+		b.isOver(c, now)
+	}
+	c.answers(o)
+	switch {
 	case c.gone:
 		c.found, c.storedAt = o, now
+	case c.state == Released && !c.owns(o): // Its own is gone: this one has its name.
+		c.read, c.stored, c.found = false, false, nil
+		if over {
+			c.maybeUntil = time.Time{}
+		}
 	case c.state == Assigned || c.state == Released:
 		c.read, c.found, c.storedAt = false, o, now
 	case c.owns(o):
@@ -524,9 +547,27 @@ func (b *Book) readDone(r *Request, answer Answer, now time.Time) {
 		}
 		c.problem = fmt.Sprintf("an IPAddress of the same name belongs to the claim %s", o.Spec.ClaimRef.Name)
 	}
-	if !c.gone {
-		b.settle(c)
+}
+
+// answers notes the IPAddress that an answer has.
+func (c *claim) answers(o *v1beta2.IPAddress) {
+	if o != nil {
+		c.answered = o.UID
 	}
+}
+
+// lateAtMost is for how long a cache may be behind. What it has not shown by then, it does not show at all.
+const lateAtMost = time.Hour
+
+// isOver notes that the last IPAddress of a claim is gone. If the cache shows it only now, the next claim of the name must not take it for its own: it would let
+// go the address that it has, and others would get that.
+func (b *Book) isOver(c *claim, now time.Time) {
+	a, shown := b.addresses[c.key]
+	if c.answered == "" || shown && a.object.UID == c.answered {
+		return
+	}
+	maps.DeleteFunc(b.over, func(_ types.UID, since time.Time) bool { return now.Sub(since) > lateAtMost })
+	b.over[c.answered], c.answered = now, ""
 }
 
 // absent notes that a claim has no IPAddress, and that no request can create one any more.

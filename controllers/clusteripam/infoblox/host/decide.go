@@ -206,8 +206,8 @@ func Release(c Released, found []Record, w World) (removals []Removal, wait bool
 			continue
 		}
 		gone := []netip.Addr{c.Address}
-		if !slices.Contains(r.Addresses(), c.Address) { // No IPAddress shows what was allocated here.
-			gone = r.ownedBy(c.UID, w)
+		if owned := r.ownedBy(c.UID, w); !slices.Contains(owned, c.Address) { // No IPAddress shows what was allocated here, or somebody has edited it.
+			gone = owned
 			for _, other := range r.Claims() {
 				switch known := w.Known(other); {
 				case other == c.UID || known == nil || known.Address.IsValid():

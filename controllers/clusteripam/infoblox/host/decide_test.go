@@ -133,6 +133,7 @@ func TestRelease(t *testing.T) {
 		"a shared record, and no IPAddress":           {found: []Record{record(address+" fd00::1", uidA, uidB)}, others: b("fd00::1"), want: []string{"fd00::1 b"}},
 		"a shared record, and nobody has one":         {found: []Record{record(address+" fd00::1", uidA, uidB)}, others: b(""), want: []string{""}, wait: true},
 		"a shared record, and nobody gets one":        {found: []Record{record(address+" fd00::1", uidA, uidB)}, others: others{known: map[types.UID]*Known{uidB: {Namespace: "x", Leaves: true}}}, want: []string{address + " fd00::1 b"}},
+		"its IPAddress says what another one has":     {claim: Released{Address: addr(address)}, found: []Record{record(address+" fd00::1", uidA, uidB)}, others: b(address), want: []string{address + " b"}},
 		"somebody has added an address":               {claim: Released{Address: addr(address)}, found: []Record{record(address+" 10.0.0.9", uidA)}, want: []string{"10.0.0.9"}},
 		"two records, because a create came twice":    {claim: Released{Address: addr(address)}, found: []Record{record(address, uidA), record("10.0.0.6", uidA)}, want: []string{"", ""}},
 		"the address of a shared record was replaced": {claim: Released{Address: addr(address)}, found: []Record{record("10.0.0.6 fd00::1", uidA, uidB)}, others: b("fd00::1"), want: []string{"fd00::1 b"}},

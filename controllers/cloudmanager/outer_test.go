@@ -14,14 +14,16 @@ import (
 	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/client-go/kubernetes/fake"
 	coordinationv1client "k8s.io/client-go/kubernetes/typed/coordination/v1"
+	"k8s.io/client-go/rest"
 	"k8s.io/client-go/tools/leaderelection/resourcelock"
 	"k8s.io/cloud-provider/app/config"
+	cmconfig "k8s.io/controller-manager/config"
 
 	"github.com/multicidr/controller-manager/controllers/lease"
 )
 
-// The shared Lease of a leader migration counts while this program holds it without a break. After that the controller has to begin anew.
-func TestMigration(t *testing.T) {
+// The Lease around the controller's own counts while this program holds it without a break. After that the controller has to begin anew.
+func TestOuter(t *testing.T) {
 	start := time.Date(2026, 1, 1, 0, 0, 0, 0, time.UTC)
 	type holds struct {
 		by                             string
@@ -37,7 +39,7 @@ func TestMigration(t *testing.T) {
 		"held":                 {own: []holds{{by: "me"}}, shared: []holds{{by: "me", acquired: 1, renewed: 1}}, want: 16},
 		"renewed":              {own: []holds{{by: "me"}, {by: "me"}}, shared: []holds{{by: "me", acquired: 1, renewed: 1}, {by: "me", acquired: 1, renewed: 3}}, want: 18},
 		"not won yet":          {own: []holds{{by: "me"}}, shared: []holds{{by: "kcm"}}, wantErr: `is held by "kcm", and cloud-controller-manager by "me"`},
-		"released":             {own: []holds{{by: "me"}}, shared: []holds{{}}, wantErr: "does not hold both"},
+		"released":             {own: []holds{{by: "me"}}, shared: []holds{{}}, wantErr: "is held by nobody"},
 		"lost":                 {own: []holds{{by: "me"}, {by: "me"}}, shared: []holds{{by: "me", renewed: 1}, {by: "kcm", acquired: 30, renewed: 30}}, wantErr: "does not hold both"},
 		"lost and won again":   {own: []holds{{by: "me"}, {by: "me"}}, shared: []holds{{by: "me", renewed: 1}, {by: "me", acquired: 60, renewed: 60}}, wantErr: "starts anew"},
 		"the same, afterwards": {own: []holds{{by: "me"}, {by: "me"}}, shared: []holds{{by: "me", renewed: 1}, {by: "me", acquired: 60, renewed: 60}}, anew: true, want: 75},
@@ -49,10 +51,10 @@ func TestMigration(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			leases := fake.NewClientset().CoordinationV1().Leases("kube-system")
-			m := &migration{leases: leases, own: "cloud-controller-manager", shared: "node-ipam-migration"}
+			m := &outer{leases: leases, program: "cloud-controller-manager", name: "node-ipam-migration"}
 			var err error
 			for i := range tc.own {
-				for name, h := range map[string]holds{m.own: tc.own[i], m.shared: tc.shared[i]} {
+				for name, h := range map[string]holds{m.program: tc.own[i], m.name: tc.shared[i]} {
 					at := func(s int) metav1.Time { return metav1.NewTime(start.Add(time.Duration(s) * time.Second)) }
 					record := resourcelock.LeaderElectionRecord{HolderIdentity: h.by, LeaseDurationSeconds: 15, AcquireTime: at(h.acquired), RenewTime: at(h.renewed), LeaderTransitions: h.transitions}
 					put(t, leases, &coordinationv1.Lease{ObjectMeta: metav1.ObjectMeta{Namespace: "kube-system", Name: name, UID: h.uid}, Spec: resourcelock.LeaderElectionRecordToLeaseSpec(&record)})
@@ -80,6 +82,80 @@ func TestMigration(t *testing.T) {
 	}
 }
 
+// A process that is paused when its program has just begun to lead finds Leases that another one holds when it goes on. It must not take the other one for
+// itself.
+func TestPausedAtTheBeginning(t *testing.T) {
+	leases := fake.NewClientset().CoordinationV1().Leases("kube-system")
+	held := func(by string) {
+		put(t, leases, &coordinationv1.Lease{ObjectMeta: metav1.ObjectMeta{Namespace: "kube-system", Name: "program"}, Spec: coordinationv1.LeaseSpec{HolderIdentity: &by}})
+	}
+	p := newParticipant(newRegistered(), Name, completed(t, func(*config.Config) {}), nil)
+	p.outer = &outer{leases: leases, name: "program", program: "program"}
+	held("me")
+	p.mayLead(t.Context())
+	select {
+	case <-p.leading:
+	case <-time.After(time.Minute):
+		t.Fatal("it does not lead")
+	}
+	held("another one")
+	p.outer.begin()
+	if err := p.outer.read(t.Context()); !errors.Is(err, errDeposed) {
+		t.Errorf("got %v, want %v", err, errDeposed)
+	}
+}
+
+// TestPanicIsAnError: a panic before the controller runs must not end the program. Health tells of it.
+func TestPanicIsAnError(t *testing.T) {
+	p := newParticipant(newRegistered(), Name, completed(t, func(*config.Config) {}), nil) // without a ClientBuilder
+	p.mayLead(t.Context())
+	<-p.leading
+	_, fence := lease.Wrap(&answers{})
+	if err := p.lead(t.Context(), fence); err == nil || !strings.Contains(err.Error(), "panic") {
+		t.Errorf("got %v, want a panic as an error", err)
+	}
+	const want = "the controller has ended by itself once"
+	if err := p.check(&http.Request{}); err == nil || !strings.Contains(err.Error(), want) {
+		t.Errorf("health says %v, want %q", err, want)
+	}
+}
+
+// Outside of a migration of this controller, its own Lease is held inside of the program's: an older version of the program, with another allocator, takes
+// only that one.
+func TestWhichLeaseIsAround(t *testing.T) {
+	for name, tc := range map[string]struct {
+		named     string // in the file of a leader migration; empty: there is none
+		unelected bool
+		want      string
+	}{
+		"no migration":                 {want: "cloud-controller-manager"},
+		"a migration of others":        {named: "service-controller", want: "cloud-controller-manager"},
+		"a migration":                  {named: Name, want: "node-ipam-migration"},
+		"the program elects no leader": {unelected: true},
+	} {
+		t.Run(name, func(t *testing.T) {
+			o, err := newOuter(completed(t, func(c *config.Config) {
+				c.Kubeconfig = &rest.Config{}
+				g := &c.ComponentConfig.Generic
+				g.LeaderElection.LeaderElect, g.LeaderElection.ResourceName = !tc.unelected, "cloud-controller-manager"
+				g.LeaderMigrationEnabled, g.LeaderMigration.LeaderName = tc.named != "", "node-ipam-migration"
+				g.LeaderMigration.ControllerLeaders = []cmconfig.ControllerLeaderConfiguration{{Name: tc.named, Component: component}}
+			}))
+			if err != nil {
+				t.Fatal(err)
+			}
+			if o == nil {
+				o = &outer{}
+			} else if o.program != "cloud-controller-manager" {
+				t.Errorf("the program's Lease is %q", o.program)
+			}
+			if o.name != tc.want {
+				t.Errorf("got %q, want %q", o.name, tc.want)
+			}
+		})
+	}
+}
+
 func put(t *testing.T, leases coordinationv1client.LeaseInterface, l *coordinationv1.Lease) {
 	t.Helper()
 	_, err := leases.Update(t.Context(), l, metav1.UpdateOptions{})
@@ -96,6 +172,7 @@ func TestWhyTheLeaseIsNotWritten(t *testing.T) {
 	r := newRegistered()
 	p := newParticipant(r, Name, completed(t, func(*config.Config) {}), nil)
 	p.mayLead(t.Context())
+	<-p.leading
 	api := &answers{holder: "somebody"}
 	lock := nestedLock{Interface: api, leading: p.leading, seen: p.saw, wrote: p.wrote}
 	try := func(update error) {
@@ -138,4 +215,5 @@ func (a *answers) Get(context.Context) (*resourcelock.LeaderElectionRecord, []by
 	return &resourcelock.LeaderElectionRecord{HolderIdentity: a.holder}, nil, nil
 }
 func (a *answers) Update(context.Context, resourcelock.LeaderElectionRecord) error { return a.update }
+func (a *answers) Describe() string                                                { return "kube-system/node-ipam-controller" }
 func (a *answers) Identity() string                                                { return "me" }
