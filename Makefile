@@ -53,11 +53,12 @@ teardown-test-env: ## End it
 ##@ Build
 
 .PHONY: build
-build: ## Build bin/kube-controller-manager, bin/node-ipam-controller, bin/cluster-ipam-controller, and bin/local-cluster, the command behind run and demo
+build: ## Build bin/kube-controller-manager, bin/node-ipam-controller, bin/cluster-ipam-controller, bin/local-cluster, the command behind run and demo, and bin/kubectl-node_ipam
 	@hack/build.sh bin/kube-controller-manager ./cmd/kube-controller-manager
 	@hack/build.sh bin/node-ipam-controller ./cmd/node-ipam-controller
 	@hack/build.sh bin/cluster-ipam-controller ./cmd/cluster-ipam-controller
 	@hack/build.sh bin/local-cluster ./cmd/local-cluster
+	@hack/build.sh bin/kubectl-node_ipam ./cmd/kubectl-node_ipam
 
 .PHONY: build-example
 build-example: ## Build bin/cloud-controller-manager, the example for authors of cloud providers
@@ -108,8 +109,13 @@ bin/node: hack/cluster/tools/go.mod hack/cluster/tools/go.sum hack/cluster/pause
 	@go build -o $@/pause ./hack/cluster/pause
 	@touch $@
 
+.PHONY: kubectl-node-ipam
+kubectl-node-ipam: ## Build bin/kubectl-node_ipam, the plugin behind `kubectl node-ipam`, and what completes its arguments: docs/operators/kubectl-node-ipam.md
+	@hack/build.sh bin/kubectl-node_ipam ./cmd/kubectl-node_ipam
+	@ln -sf kubectl-node_ipam bin/kubectl_complete-node_ipam
+
 .PHONY: preflight
-preflight: ## Build bin/preflight, which tells whether a cluster is ready for our manager and for more than one range
+preflight: ## Build bin/preflight, which is `kubectl node-ipam check` as a program of its own: is a cluster ready for our manager and for more than one range?
 	@hack/build.sh bin/preflight ./cmd/preflight
 
 # How make image calls the images, and for which machines it makes them. The tag is the Kubernetes version; name another for a build that

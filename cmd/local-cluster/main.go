@@ -157,6 +157,7 @@ func waysIn(cp *controlplane.ControlPlane, manager *controlplane.Manager) (hints
 	return []string{
 		"export KUBECONFIG=" + kubeconfig,
 		"bin/kubectl get clustercidrs.networking.x-k8s.io",
+		"bin/kubectl-node_ipam status    # or explain worker-01, who 10.245.0.17, plan -f FILE",
 		`curl -kE ${KUBECONFIG%.yaml}.pem "` + manager.URL() + `/debug/controllers/multi-cidr-node-ipam-controller?format=json"`,
 		"Ctrl-C stops everything.",
 	}, nil

@@ -79,6 +79,43 @@ func Compare(a, b Candidate) int {
 	)
 }
 
+// Rule is one of the rules of Compare, by its number there.
+type Rule uint8
+
+const (
+	ByPriority Rule = iota + 1
+	BySelective
+	BySpecificity
+	ByCapacity
+	ByHostBits
+	BySelector
+	ByAddress
+	ByName
+)
+
+func (r Rule) String() string {
+	return [...]string{"", "Priority", "NodeSelector", "Requirements", "Blocks", "HostBits", "SelectorText", "Address", "Name"}[r]
+}
+
+// Deciding returns the first rule by which two candidates differ; 0 if there is none. It is for reports and as slow as it is plain.
+func Deciding(a, b Candidate) Rule {
+	for i, differ := range []bool{
+		a.Priority != b.Priority,
+		a.Selective != b.Selective,
+		a.Specificity != b.Specificity,
+		a.capacity() != b.capacity(),
+		a.hostBits() != b.hostBits(),
+		a.Selector != b.Selector,
+		a.compareAddress(b.Pool) != 0,
+		a.Name != b.Name,
+	} {
+		if differ {
+			return Rule(i + 1)
+		}
+	}
+	return 0
+}
+
 // Gives reports whether p has a block, held or not, that overlaps prefix and no exclusion.
 func (p *Pool) Gives(prefix netip.Prefix) bool {
 	for _, r := range p.Ranges {

@@ -2,6 +2,7 @@ package ipam
 
 import (
 	"fmt"
+	"strings"
 	"testing"
 )
 
@@ -80,6 +81,9 @@ func TestCompareOrdersByOneRuleAfterTheOther(t *testing.T) {
 			}
 			if got := Compare(tc.second, tc.first); got <= 0 {
 				t.Errorf("Compare(second, first) = %d, want it positive", got)
+			}
+			if got := fmt.Sprint(int(Deciding(tc.first, tc.second))); !strings.HasPrefix(name, got+".") && tc.first.Ranges != nil {
+				t.Errorf("Deciding says rule %s", got)
 			}
 		})
 	}

@@ -11,6 +11,7 @@ import (
 
 	"github.com/multicidr/controller-manager/controllers/nodeipam/allocator"
 	"github.com/multicidr/controller-manager/controllers/nodeipam/clustercidr"
+	"github.com/multicidr/controller-manager/controllers/nodeipam/contents"
 )
 
 // heardOfServiceCIDR is called by the informer for each event. From then on no block in a new service range is allocated. A ServiceCIDR
@@ -22,26 +23,19 @@ func (c *Controller) heardOfServiceCIDR(name string) {
 		}
 		switch serviceCIDR, err := c.serviceCIDRs.Get(name); {
 		case apierrors.IsNotFound(err):
-			b.SetService(serviceSource(name), nil)
+			b.SetService(contents.ServiceSource(name), nil)
 		case err != nil:
 			utilruntime.HandleError(err)
 		default:
-			b.SetService(serviceSource(name), serviceRangesOf(context.Background(), serviceCIDR))
+			b.SetService(contents.ServiceSource(name), serviceRangesOf(context.Background(), serviceCIDR))
 		}
 	})
 }
 
-func serviceSource(name string) string { return "ServiceCIDR " + name }
-
 func serviceRangesOf(ctx context.Context, serviceCIDR *networkingapiv1.ServiceCIDR) []netip.Prefix {
-	var ranges []netip.Prefix
-	for _, s := range serviceCIDR.Spec.CIDRs {
-		r, err := clustercidr.ParseCIDR(s)
-		if err != nil {
-			klog.FromContext(ctx).Error(err, "Passing over a service range that cannot be read", "serviceCIDR", klog.KObj(serviceCIDR), "cidr", s)
-			continue
-		}
-		ranges = append(ranges, r)
+	ranges, unreadable := clustercidr.ServiceRangesOf(serviceCIDR)
+	for _, err := range unreadable {
+		klog.FromContext(ctx).Error(err, "Passing over a service range that cannot be read", "serviceCIDR", klog.KObj(serviceCIDR))
 	}
 	return ranges
 }

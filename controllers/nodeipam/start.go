@@ -2,6 +2,7 @@ package nodeipam
 
 import (
 	"context"
+	"net/netip"
 	"sync"
 
 	networkingapiv1 "k8s.io/api/networking/v1"
@@ -13,6 +14,7 @@ import (
 	"k8s.io/klog/v2"
 
 	"github.com/multicidr/controller-manager/controllers/nodeipam/allocator"
+	"github.com/multicidr/controller-manager/controllers/nodeipam/contents"
 	"github.com/multicidr/controller-manager/controllers/nodeipam/fresh"
 	"github.com/multicidr/controller-manager/controllers/nodeipam/fromflags"
 	"github.com/multicidr/controller-manager/controllers/nodeipam/health"
@@ -154,17 +156,18 @@ func (c *Controller) fill(ctx context.Context, b *allocator.State) error {
 			return err
 		}
 	}
+	c.foundEarlier(nodes)
+	all := contents.Contents{Nodes: nodes, Services: map[string][]netip.Prefix{}}
 	for _, cc := range clusterCIDRs {
-		b.SetPool(c.compile(cc))
+		all.Pools = append(all.Pools, c.compile(cc))
 	}
 	for _, serviceCIDR := range serviceCIDRs {
-		b.SetService(serviceSource(serviceCIDR.Name), serviceRangesOf(ctx, serviceCIDR))
+		all.Services[contents.ServiceSource(serviceCIDR.Name)] = serviceRangesOf(ctx, serviceCIDR)
 	}
-	c.foundEarlier(nodes)
 	for _, node := range nodes {
 		c.heard(node)
 	}
-	for _, node := range b.Rebuild(nodes, parallel.Each) {
+	for _, node := range all.Fill(b, parallel.Each) {
 		c.nodeQueue.Add(node.Name)
 	}
 	c.forgetKnown(b)

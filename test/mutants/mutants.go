@@ -140,7 +140,7 @@ var mutants = []mutant{
 	},
 	{
 		name: "shared-at-start-not-noticed", defect: "Nodes that share addresses since before the start are not told",
-		old:  " || b.shares(all[i].node.UID)\n",
+		old:  " || b.Shares(all[i].node.UID)\n",
 		new:  "\n",
 		test: testAtOnce,
 	},
@@ -222,7 +222,7 @@ var mutants = []mutant{
 	},
 	{
 		name: "servicecidr-objects-ignored", defect: "a ServiceCIDR that comes later does not count", seen: inTree,
-		old: "b.SetService(serviceSource(name), serviceRangesOf(context.Background(), serviceCIDR))",
+		old: "b.SetService(contents.ServiceSource(name), serviceRangesOf(context.Background(), serviceCIDR))",
 		new: "_ = serviceCIDR",
 	},
 
@@ -1700,17 +1700,17 @@ var mutants = []mutant{
 	},
 	{
 		name: "preflight-without-aliases", defect: "the preflight does not see a second writer whose --controllers has an alias",
-		file: "cmd/preflight/commandline.go",
+		file: "cmd/internal/preflight/commandline.go",
 		old:  "if full, ok := aliases[name]; ok {",
 		new:  "if full, ok := aliases[name]; ok && off {",
-		test: "./cmd/preflight TestCheck",
+		test: "./cmd/internal/preflight TestCheck",
 	},
 	{
 		name: "preflight-without-lists", defect: "the preflight does not look at the ClusterCIDRs of a list",
-		file: "cmd/preflight/files.go",
+		file: "cmd/internal/files/files.go",
 		old:  "list && json.Unmarshal(head.Items, &items) == nil && items != nil:",
 		new:  "list && of != \"\" && json.Unmarshal(head.Items, &items) == nil && items != nil:",
-		test: "./cmd/preflight TestReadFiles",
+		test: "./cmd/internal/files TestReadFiles",
 	},
 	{
 		name: "unseen-untold", defect: "lists and watches of Nodes that fail for ever are no problem for health, unless a permission is missing",

@@ -49,7 +49,7 @@ func TestAdvice(t *testing.T) {
 			if _, ok := b.nodes["n"]; !ok {
 				return "" // it was deleted, and comes back without podCIDRs
 			}
-			return b.findings(n)[reason]
+			return b.Findings(n)[reason]
 		}
 	}
 

@@ -82,7 +82,7 @@ func (b *State) Ready(p *clustercidr.Pool) metav1.Condition {
 		return conditions.Ready(reason, message)
 	}
 	if full := b.ledger.Full(&p.Pool); len(full) > 0 {
-		return conditions.Ready(networkingv1.ReasonExhausted, b.full().Message(p, full))
+		return conditions.Ready(networkingv1.ReasonExhausted, b.Exhausted().Message(p, full))
 	}
 	return conditions.Ready(networkingv1.ReasonAvailable, "It can serve Nodes.")
 }
@@ -191,7 +191,7 @@ func (b *State) conflicted(p *clustercidr.Pool) metav1.Condition {
 	return conditions.Conflicted(pairs)
 }
 
-// full says why pools have no free blocks.
-func (b *State) full() exhausted.Ranges {
+// Exhausted says why pools have no free blocks.
+func (b *State) Exhausted() exhausted.Ranges {
 	return exhausted.Ranges{Ledger: &b.ledger, Services: &b.services, NameOf: b.NameOf, Known: b.used}
 }

@@ -28,8 +28,8 @@ const (
 	ReasonUnreadable = "CIDRUnreadable"
 )
 
-// findings returns what is wrong with the podCIDRs that a Node shows, message by reason.
-func (b *State) findings(node *v1.Node) map[string]string {
+// Findings returns what is wrong with the podCIDRs that a Node shows, message by reason.
+func (b *State) Findings(node *v1.Node) map[string]string {
 	found := map[string]string{}
 	blocks, unreadable := clustercidr.PodCIDRsOf(node)
 	if len(unreadable) > 0 {
@@ -64,12 +64,12 @@ func (b *State) findings(node *v1.Node) map[string]string {
 
 // Concerns reports whether a Node needs podCIDRs, or has findings that were not reported yet.
 func (b *State) Concerns(node *v1.Node) bool {
-	return !clustercidr.ShowsPodCIDRs(node) || !maps.Equal(b.findings(node), b.enter(node).reported)
+	return !clustercidr.ShowsPodCIDRs(node) || !maps.Equal(b.Findings(node), b.enter(node).reported)
 }
 
 // Report records the findings about a Node's podCIDRs. It returns the reasons whose message is new.
 func (b *State) Report(node *v1.Node) (say []string) {
-	found := b.findings(node)
+	found := b.Findings(node)
 	e := b.enter(node)
 	for _, reason := range slices.Sorted(maps.Keys(found)) {
 		if message := found[reason]; e.reported[reason] != message {
@@ -91,8 +91,8 @@ func (b *State) conflicts(uid types.UID) iter.Seq[ipam.Holding] {
 	}
 }
 
-// shares reports whether others hold addresses that this Node holds.
-func (b *State) shares(uid types.UID) bool {
+// Shares reports whether others hold addresses that this Node holds.
+func (b *State) Shares(uid types.UID) bool {
 	for range b.conflicts(uid) {
 		return true
 	}

@@ -143,7 +143,7 @@ func FuzzPodCIDRs(f *testing.F) {
 		b := New()
 		b.SetPool(clustercidr.Compile(ClusterCIDR("a", networkingv1.ClusterCIDRSpec{IPv4: "10.0.0.0/16", IPv6: "fd00::/112", PerNodeHostBits: 8})))
 		b.Observe(n, blocks, clustercidr.AddressesOf(n))
-		_ = b.findings(n)
+		_ = b.Findings(n)
 		held := b.ledger.Held(OwnerOf(n.UID))
 		for _, block := range blocks {
 			if !slices.Contains(held, block) {

@@ -55,7 +55,7 @@ func TestOverlapsStayCheap(t *testing.T) {
 				more, block := Node("one-more"), crowdBlock(n, wide)
 				turn := func() (told int) {
 					b.Observe(more, block, nil)
-					b.findings(more)
+					b.Findings(more)
 					b.conflicted(b.pools["a"])
 					told = len(b.Changes().Nodes)
 					b.NodeGone(more.Name, types.UID("uid-"+more.Name))
@@ -89,7 +89,7 @@ func TestOverlapsComeAndGo(t *testing.T) {
 	if got, want := b.Changes().Nodes, append(slices.Clone(under), wide.Name); !slices.Equal(got, want) {
 		t.Errorf("told when it comes: %v, want %v", got, want)
 	}
-	if got, want := b.findings(wide)[ReasonConflict], "Node n00009 (10.0.9.0/24); and more. Two Pods"; !strings.Contains(got, want) {
+	if got, want := b.Findings(wide)[ReasonConflict], "Node n00009 (10.0.9.0/24); and more. Two Pods"; !strings.Contains(got, want) {
 		t.Errorf("it is said %q, want %q in it", got, want)
 	}
 	if got, want := b.conflicted(b.pools["a"]).Message, "Node n00009 (10.0.9.0/24) and Node wide (10.0.0.0/8); and more. Delete"; !strings.Contains(got, want) {
@@ -125,7 +125,7 @@ func BenchmarkOverlaps(b *testing.B) {
 				b.ReportAllocs()
 				for b.Loop() {
 					known.Observe(more, crowdBlock(n, wide), nil)
-					known.findings(more)
+					known.Findings(more)
 					known.NodeGone(more.Name, types.UID("uid-"+more.Name))
 					known.Changes()
 				}

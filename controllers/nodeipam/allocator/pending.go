@@ -59,7 +59,7 @@ func (w pendingNode) reasons(pools int) string {
 func (b *State) explain(node *v1.Node, awaits string) {
 	var refusals []pending.Refusal
 	for p := range b.candidates.Of(node) {
-		refusal := pending.Explain(p, b.full())
+		refusal := pending.Explain(p, b.Exhausted())
 		if refusals = append(refusals, refusal); len(refusal.Full) > 0 {
 			b.told[p.Name] = refusal.Full
 		}

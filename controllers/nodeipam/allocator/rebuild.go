@@ -72,7 +72,7 @@ func (b *State) Rebuild(nodes []*v1.Node, each func(n int, f func(i int))) []*v1
 	each(2, func(i int) { []func(){enter, hold}[i]() })
 	if !alone { // A Node shares addresses with another owner, or its own blocks overlap.
 		each(len(all), func(i int) {
-			all[i].unusual = all[i].unusual || b.shares(all[i].node.UID)
+			all[i].unusual = all[i].unusual || b.Shares(all[i].node.UID)
 		})
 	}
 	return b.lookClosely(all)

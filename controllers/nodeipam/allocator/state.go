@@ -240,7 +240,7 @@ func (b *State) Members(p *clustercidr.Pool) iter.Seq[types.UID] {
 		for _, r := range p.Extent() {
 			for h := range b.ledger.Holdings(r) {
 				uid := types.UID(h.Owner.ID)
-				if h.Owner.Kind != ipam.Node || seen[uid] || !b.belongs(uid, p) {
+				if h.Owner.Kind != ipam.Node || seen[uid] || !b.BelongsTo(uid, p) {
 					continue
 				}
 				if seen[uid] = true; !yield(uid) {
@@ -251,9 +251,9 @@ func (b *State) Members(p *clustercidr.Pool) iter.Seq[types.UID] {
 	}
 }
 
-// belongs reports whether a Node belongs to p. If all its blocks lie inside the pool that it names, it belongs to that pool only; otherwise
+// BelongsTo reports whether a Node that holds something belongs to p. If all its blocks lie inside the pool that it names, it belongs to that pool only; otherwise
 // to every pool that contains one of its blocks. A revocable reservation does not count: it keeps no pool in use.
-func (b *State) belongs(uid types.UID, p *clustercidr.Pool) bool {
+func (b *State) BelongsTo(uid types.UID, p *clustercidr.Pool) bool {
 	if b.nodes[b.names[uid]].state.revocable() {
 		return false
 	}

@@ -388,7 +388,7 @@ func TestInvalidRangeKeepsItsNodes(t *testing.T) {
 		if !b.InUse("a") {
 			t.Errorf("host bits %d: nobody belongs to it, and its finalizer goes", hostBits)
 		}
-		if found := b.findings(Node("n", From("a"))); len(found) > 0 {
+		if found := b.Findings(Node("n", From("a"))); len(found) > 0 {
 			t.Errorf("host bits %d: %v", hostBits, found)
 		}
 	}
@@ -426,7 +426,7 @@ func TestFindings(t *testing.T) {
 		"unreadable, what can be counts": {garbled, map[string]string{ReasonUnreadable: `"ten" cannot be read`}},
 	} {
 		t.Run(name, func(t *testing.T) {
-			got := b.findings(tc.node)
+			got := b.Findings(tc.node)
 			for reason, part := range tc.want {
 				if !strings.Contains(got[reason], part) {
 					t.Errorf("%s: %q, want %q in it", reason, got[reason], part)
@@ -439,7 +439,7 @@ func TestFindings(t *testing.T) {
 	}
 	t.Run("without any ClusterCIDR nobody is outside", func(t *testing.T) {
 		b.DropPool("a")
-		if got := b.findings(outside); len(got) > 0 {
+		if got := b.Findings(outside); len(got) > 0 {
 			t.Errorf("findings %v, want none", got)
 		}
 	})

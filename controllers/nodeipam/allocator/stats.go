@@ -163,7 +163,7 @@ func (b *State) judgeIn(prefixes []netip.Prefix) {
 func (b *State) judge(uid types.UID) {
 	wasSharing, wasOutsider := b.sharing[uid], b.outOfRange[uid]
 	blocks := b.ledger.Held(OwnerOf(uid))
-	mark(b.sharing, uid, b.shares(uid))
+	mark(b.sharing, uid, b.Shares(uid))
 	mark(b.outOfRange, uid, len(blocks) > 0 && !slices.ContainsFunc(blocks, b.ranges.Contain))
 	// A Node that shares addresses may now share them with other owners.
 	if wasSharing || b.sharing[uid] || wasOutsider != b.outOfRange[uid] {
@@ -194,7 +194,7 @@ func (b *State) InUse(name string) bool {
 	}
 	left := func(uid types.UID) bool {
 		_, known := b.names[uid]
-		return !known || !b.belongs(uid, p)
+		return !known || !b.BelongsTo(uid, p)
 	}
 	staying := b.staying[name]
 	for len(staying) > 0 && left(staying[len(staying)-1]) {
@@ -253,7 +253,7 @@ func (b *State) Figures() Figures {
 		}
 		for _, r := range p.Ranges {
 			var coveredBy string
-			if h, covered := b.full().CoveredBy(r); covered {
+			if h, covered := b.Exhausted().CoveredBy(r); covered {
 				coveredBy = b.names[types.UID(h.Owner.ID)]
 			}
 			f.Ranges = append(f.Ranges, RangeFigures{name, r.Family(), b.RangeStatus(p, r), *b.traffic.Of(&p.Pool, r.Family()), coveredBy})

@@ -136,7 +136,7 @@ func walked(b *State) summary {
 	for name, p := range b.pools {
 		members := 0
 		for _, e := range b.nodes {
-			if b.belongs(e.uid, p) {
+			if b.BelongsTo(e.uid, p) {
 				members++
 			}
 		}

@@ -37,7 +37,7 @@ func TestMessagesAreBounded(t *testing.T) {
 	}
 	blocks, _ := clustercidr.PodCIDRsOf(many)
 	b.Observe(many, blocks, nil)
-	for reason, message := range b.findings(many) {
+	for reason, message := range b.Findings(many) {
 		if len(message) > text.MaxMessage || !strings.Contains(message, "more") || !strings.HasSuffix(message, "registers it again.") {
 			t.Errorf("%s has %d bytes: %s", reason, len(message), message)
 		}

@@ -8,6 +8,7 @@ import (
 	"strings"
 	"time"
 
+	v1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/types"
 
 	"github.com/multicidr/controller-manager/controllers/ipam"
@@ -81,7 +82,8 @@ func (b *State) NodeUIDs() iter.Seq2[string, types.UID] {
 
 // PendingView is what the state knows about a pending Node: one that no ClusterCIDR can serve now.
 type PendingView struct {
-	UID types.UID
+	UID    types.UID
+	Reason pending.Reason
 	// Why is for people. RefusedBy are the ClusterCIDRs that match the Node, in the order in which they were tried.
 	Why       string
 	RefusedBy []Refusal
@@ -97,7 +99,7 @@ func (b *State) Pending(name string) (p PendingView, ok bool) {
 	if !ok {
 		return PendingView{}, false
 	}
-	p = PendingView{UID: w.uid, Why: pending.NotAvailable(w.refusals, len(b.pools)), Handed: w.said.handed, Stored: w.said.stored}
+	p = PendingView{UID: w.uid, Reason: w.why, Why: pending.NotAvailable(w.refusals, len(b.pools)), Handed: w.said.handed, Stored: w.said.stored}
 	for _, r := range w.refusals {
 		p.RefusedBy = append(p.RefusedBy, Refusal{r.Pool.Name, r.String()})
 	}
@@ -108,6 +110,9 @@ func (b *State) Pending(name string) (p PendingView, ok bool) {
 func (b *State) Pools() []*clustercidr.Pool {
 	return slices.SortedFunc(maps.Values(b.pools), func(x, y *clustercidr.Pool) int { return strings.Compare(x.Name, y.Name) })
 }
+
+// Candidates yields the pools that match a Node, in the order in which they are tried. The state must not change meanwhile.
+func (b *State) Candidates(node *v1.Node) iter.Seq[*clustercidr.Pool] { return b.candidates.Of(node) }
 
 func (b *State) HeldBy(o ipam.Owner) []netip.Prefix { return b.ledger.Held(o) }
 

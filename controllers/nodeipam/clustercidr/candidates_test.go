@@ -65,6 +65,11 @@ func TestCandidates(t *testing.T) {
 			if diff := cmp.Diff(slowly(pools, selectors, n), poolNames(slices.Collect(c.Of(n)))); diff != "" {
 				t.Fatalf("seed %d, Node %s with %v (-want +got):\n%s", seed, n.Name, n.Labels, diff)
 			}
+			for _, p := range pools {
+				if why := p.Mismatch(n); (why == "") != p.Matches(n) {
+					t.Fatalf("seed %d, Node %s with %v: %s matches is %v, but it %s", seed, n.Name, n.Labels, p.Name, p.Matches(n), why)
+				}
+			}
 		}
 		for _, p := range pools {
 			c.Remove(p)

@@ -8,6 +8,7 @@ import (
 	"strings"
 
 	v1 "k8s.io/api/core/v1"
+	networkingapiv1 "k8s.io/api/networking/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	netutils "k8s.io/utils/net"
 
@@ -307,6 +308,19 @@ func PodCIDRsOf(node *v1.Node) (blocks []netip.Prefix, unreadable []string) {
 		blocks = append(blocks, block)
 	}
 	return blocks, unreadable
+}
+
+// ServiceRangesOf returns the ranges of a ServiceCIDR, and an error for each that cannot be parsed.
+func ServiceRangesOf(serviceCIDR *networkingapiv1.ServiceCIDR) (ranges []netip.Prefix, unreadable []error) {
+	for _, s := range serviceCIDR.Spec.CIDRs {
+		r, err := ParseCIDR(s)
+		if err != nil {
+			unreadable = append(unreadable, fmt.Errorf("%q: %w", s, err))
+			continue
+		}
+		ranges = append(ranges, r)
+	}
+	return ranges, unreadable
 }
 
 // ShowsPodCIDRs reports whether a Node has podCIDRs, readable or not.

@@ -3,6 +3,7 @@ package clustercidr
 import (
 	"cmp"
 	"errors"
+	"fmt"
 	"slices"
 	"strconv"
 
@@ -10,6 +11,8 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/util/validation/field"
 	"k8s.io/component-helpers/scheduling/corev1/nodeaffinity"
+
+	"github.com/multicidr/controller-manager/controllers/text"
 )
 
 // maxIndexed limits how many values and terms of one selector are indexed. The index is built while the lock is held, and a selector can
@@ -171,6 +174,48 @@ func (r *requirement) has(value string) bool {
 	}
 	_, found := slices.BinarySearch(r.values, value)
 	return found
+}
+
+// Mismatch says which requirements a Node does not meet, of the selector's term of which it misses the fewest; empty if p matches the Node.
+func (p *Pool) Mismatch(node *v1.Node) string {
+	if p.Matches(node) {
+		return ""
+	}
+	var fewest []string
+	for i := range p.terms {
+		var missed []string
+		for j := range p.terms[i].all {
+			if r := &p.terms[i].all[j]; !r.matches(node) {
+				missed = append(missed, r.missedBy(node))
+			}
+		}
+		if p.terms[i].others != nil && !p.terms[i].others.Match(node) {
+			missed = append(missed, "matchFields")
+		}
+		if i == 0 || len(missed) < len(fewest) {
+			fewest = missed
+		}
+	}
+	if len(fewest) == 0 {
+		return "its nodeSelector matches no Node"
+	}
+	return "it requires " + text.Listed(fewest)
+}
+
+// missedBy formats a requirement with what a Node has instead.
+func (r *requirement) missedBy(node *v1.Node) string {
+	key, has := r.key, "the Node has no such label"
+	switch value, ok := node.Labels[r.key]; {
+	case r.key == nameKey:
+		key, has = metav1.ObjectNameField, fmt.Sprintf("the Node is %q", node.Name)
+	case ok:
+		has = fmt.Sprintf("the Node has %q", text.Cut(value, text.MaxValue))
+	}
+	wants := string(r.operator)
+	if len(r.values) > 0 {
+		wants += fmt.Sprintf(" [%s]", text.ValuesText(r.values))
+	}
+	return fmt.Sprintf("%s %s, and %s", key, wants, has)
 }
 
 // sameSelector reports whether two selectors are identical, including their order.

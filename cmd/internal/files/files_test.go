@@ -1,4 +1,4 @@
-package main
+package files
 
 import (
 	"maps"
@@ -107,7 +107,7 @@ status: {conditions: [], ipv4: {allocated: 1, blockPrefixLength: 24, cidr: 10.24
 				}
 			}
 			for _, path := range paths {
-				found, fruitless, err := readFiles([]string{path})
+				found, fruitless, err := Read([]string{path})
 				var got []string
 				for _, cc := range found {
 					got = append(got, cc.Name)
@@ -129,7 +129,7 @@ status: {conditions: [], ipv4: {allocated: 1, blockPrefixLength: 24, cidr: 10.24
 
 // What is offered to users has no mistakes.
 func TestReadExamples(t *testing.T) {
-	if all, fruitless, err := readFiles([]string{"../../examples"}); err != nil || len(all) == 0 || fruitless != nil {
+	if all, fruitless, err := Read([]string{"../../../examples"}); err != nil || len(all) == 0 || fruitless != nil {
 		t.Errorf("%d ClusterCIDRs, fruitless %q, error %v", len(all), fruitless, err)
 	}
 }

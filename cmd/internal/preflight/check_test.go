@@ -1,4 +1,4 @@
-package main
+package preflight
 
 import (
 	"fmt"
@@ -261,10 +261,10 @@ func TestCheck(t *testing.T) {
 			tc.change(s)
 			var got []string
 			for _, f := range check(t.Context(), s) {
-				if f.level == ok {
+				if f.Level == OK {
 					continue
 				}
-				line := f.level.String() + " " + f.about + ": " + f.text
+				line := f.Level.String() + " " + f.About + ": " + f.Text
 				if at := len(got); at < len(tc.want) && strings.HasPrefix(line, tc.want[at]) {
 					line = tc.want[at]
 				}
@@ -278,7 +278,7 @@ func TestCheck(t *testing.T) {
 }
 
 func TestOurMinorIsThatOfTheModule(t *testing.T) {
-	gomod, err := os.ReadFile("../../go.mod")
+	gomod, err := os.ReadFile("../../../go.mod")
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -1,4 +1,5 @@
-package main
+// Package files reads ClusterCIDRs from files, and says whether the API server would store them.
+package files
 
 import (
 	"bufio"
@@ -27,9 +28,9 @@ import (
 // isClusterCIDR is the apiVersion and kind of a ClusterCIDR.
 var isClusterCIDR = metav1.TypeMeta{Kind: "ClusterCIDR", APIVersion: networkingv1.SchemeGroupVersion.String()}
 
-// readFiles reads the ClusterCIDRs from YAML or JSON files, and from those in directories. It ignores other objects, but a path that has
+// Read reads the ClusterCIDRs from YAML or JSON files, and from those in directories. It ignores other objects, but a path that has
 // nothing else is returned in fruitless. It returns an error for a ClusterCIDR that kubectl apply would refuse or not apply as written.
-func readFiles(paths []string) (all []networkingv1.ClusterCIDR, fruitless []string, err error) {
+func Read(paths []string) (all []networkingv1.ClusterCIDR, fruitless []string, err error) {
 	for _, path := range paths {
 		var found objects
 		err := filepath.WalkDir(path, func(file string, entry fs.DirEntry, err error) error {

@@ -1,7 +1,8 @@
-package main
+package preflight
 
 import (
 	"bytes"
+	"fmt"
 	"os"
 	"path/filepath"
 	"strings"
@@ -42,7 +43,7 @@ func TestRealCluster(t *testing.T) {
 	if err := cp.Apply(t.Context(), filepath.Join(root, "manifests/crds"), filepath.Join(root, "manifests/rbac")); err != nil {
 		t.Fatal(err)
 	}
-	preflight(t, kubeconfig, nil, given, ok, "1 of 1 Nodes have podCIDRs")
+	preflight(t, kubeconfig, nil, given, OK, "1 of 1 Nodes have podCIDRs")
 
 	outside := node("n2", "", "10.246.0.0/24")
 	if _, err := client.CoreV1().Nodes().Create(t.Context(), &outside, metav1.CreateOptions{}); err != nil {
@@ -63,13 +64,13 @@ metadata: {name: of-somebody-else}
 `), 0o600); err != nil {
 		t.Fatal(err)
 	}
-	preflight(t, kubeconfig, []string{filepath.Dir(second)}, given, ok, "second (10.246.0.0/16)")
+	preflight(t, kubeconfig, []string{filepath.Dir(second)}, given, OK, "second (10.246.0.0/16)")
 	if err := cp.Apply(t.Context(), second); err != nil {
 		t.Fatal(err)
 	}
-	preflight(t, kubeconfig, nil, given, ok, "second (10.246.0.0/16)")
+	preflight(t, kubeconfig, nil, given, OK, "second (10.246.0.0/16)")
 
-	preflight(t, kubeconfig, []string{"no-such-file.yaml"}, given, exitUnknown)
+	preflight(t, kubeconfig, []string{"no-such-file.yaml"}, given, ExitUnknown)
 
 	file := func(content string) []string {
 		path := filepath.Join(t.TempDir(), "third.yaml")
@@ -81,7 +82,7 @@ metadata: {name: of-somebody-else}
 	const third = "{apiVersion: networking.x-k8s.io/v1, kind: ClusterCIDR, metadata: {name: third}, spec: {ipv4: 10.96.64.0/20, perNodeHostBits: 8}}"
 	preflight(t, kubeconfig, file("{apiVersion: v1, kind: List, items: ["+third+"]}"), given, problem, "third (10.96.64.0/20) lies in the service range")
 	preflight(t, kubeconfig, file("{apiVersion: v1, kind: ConfigMap, metadata: {name: third}}"), given, warning, "third.yaml has no ClusterCIDR, only objects of other kinds (ConfigMap)")
-	preflight(t, kubeconfig, file(strings.Replace(third, "spec: {", "spec: {excludedCIDR: [10.96.0.0/16], ", 1)), given, exitUnknown, `third.yaml: ClusterCIDR "third": unknown field "spec.excludedCIDR"`)
+	preflight(t, kubeconfig, file(strings.Replace(third, "spec: {", "spec: {excludedCIDR: [10.96.0.0/16], ", 1)), given, ExitUnknown, `third.yaml: ClusterCIDR "third": unknown field "spec.excludedCIDR"`)
 
 	managers := managerPod("a", "--allocate-node-cidrs", "--cluster-cidr=10.244.0.0/16", "--use-service-account-credentials")
 	if _, err := client.CoreV1().ServiceAccounts("kube-system").Create(t.Context(), &corev1.ServiceAccount{ObjectMeta: metav1.ObjectMeta{Name: "default"}}, metav1.CreateOptions{}); err != nil {
@@ -97,7 +98,7 @@ metadata: {name: of-somebody-else}
 	}
 	preflight(t, kubeconfig, nil, given, problem, "kube-controller-manager-b has multi-cidr-node-ipam-controller in --controllers and kube-controller-manager-a has not: finish the swap")
 	var out bytes.Buffer
-	if code := command([]string{"--kubeconfig=" + kubeconfig, "--form=" + peer}, &out, &out); code != int(problem) || !strings.Contains(out.String(), "second writer: kube-controller-manager has multi-cidr-node-ipam-controller") {
+	if code := Command(t.Context(), []string{"--kubeconfig=" + kubeconfig, "--form=" + peer}, &out, &out); code != int(problem) || !strings.Contains(out.String(), "second writer: kube-controller-manager has multi-cidr-node-ipam-controller") {
 		t.Errorf("--form=%s exits with %d, and does not tell of the second writer:\n%s", peer, code, &out)
 	}
 
@@ -123,7 +124,7 @@ func TestExitCodes(t *testing.T) {
 	} {
 		t.Run(args, func(t *testing.T) {
 			var stdout, stderr bytes.Buffer
-			if code := command([]string{args}, &stdout, &stderr); code != want.code || !strings.Contains(stderr.String(), want.says) {
+			if code := Command(t.Context(), []string{args}, &stdout, &stderr); code != want.code || !strings.Contains(stderr.String(), want.says) {
 				t.Errorf("it exits with %d and says\n%s\nwant %d and %q", code, &stderr, want.code, want.says)
 			}
 		})
@@ -131,12 +132,25 @@ func TestExitCodes(t *testing.T) {
 }
 
 // preflight runs it and compares the exit code, and looks for texts in the output.
-func preflight(t *testing.T, kubeconfig string, files []string, given flags, want level, texts ...string) {
+func preflight(t *testing.T, kubeconfig string, files []string, given flags, want Level, texts ...string) {
 	t.Helper()
 	var stdout, stderr bytes.Buffer
-	code := run(&clientcmd.ClientConfigLoadingRules{ExplicitPath: kubeconfig}, files, given, "", &stdout, &stderr)
-	if code != int(want) {
-		t.Errorf("it exits with %d, want %d\n%s%s", code, want, &stdout, &stderr)
+	config, err := clientcmd.BuildConfigFromFlags("", kubeconfig)
+	if err != nil {
+		t.Fatal(err)
+	}
+	o := Options{files: files, given: given}
+	found, err := o.Run(t.Context(), config)
+	code := Worst(found)
+	if err != nil {
+		code = ExitUnknown
+		fmt.Fprintln(&stderr, err)
+	}
+	for _, f := range found {
+		fmt.Fprintln(&stdout, f)
+	}
+	if code != want {
+		t.Errorf("it exits with %d, want %d\n%s%s", int(code), int(want), &stdout, &stderr)
 	}
 	for _, text := range texts {
 		if !strings.Contains(stdout.String()+stderr.String(), text) {

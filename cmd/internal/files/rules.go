@@ -1,4 +1,4 @@
-package main
+package files
 
 import (
 	"context"
@@ -20,32 +20,32 @@ import (
 	"github.com/multicidr/controller-manager/manifests/crds"
 )
 
-// rules are those of the CRD of this version, applied with the API server's own code: the cluster may have an older CRD, or none yet.
-type rules struct {
+// Rules are those of the CRD of this version, applied with the API server's own code: the cluster may have an older CRD, or none yet.
+type Rules struct {
 	schema    *schema.Structural
 	validator validation.SchemaValidator
 	cel       *cel.Validator
 }
 
-func readRules() (rules, error) {
+func ReadRules() (Rules, error) {
 	var crd apiextensionsv1.CustomResourceDefinition
 	if err := yaml.UnmarshalStrict(crds.ClusterCIDRs, &crd); err != nil {
-		return rules{}, err
+		return Rules{}, err
 	}
 	var all apiextensions.JSONSchemaProps
 	if err := apiextensionsv1.Convert_v1_JSONSchemaProps_To_apiextensions_JSONSchemaProps(crd.Spec.Versions[0].Schema.OpenAPIV3Schema, &all, nil); err != nil {
-		return rules{}, err
+		return Rules{}, err
 	}
 	structural, err := schema.NewStructural(&all)
 	if err != nil {
-		return rules{}, err
+		return Rules{}, err
 	}
 	validator, _, err := validation.NewSchemaValidator(&all)
-	return rules{structural, validator, cel.NewValidator(structural, true, celconfig.PerCallLimit)}, err
+	return Rules{structural, validator, cel.NewValidator(structural, true, celconfig.PerCallLimit)}, err
 }
 
-// refusals returns why the API server would not store a ClusterCIDR; before is the one of that name that exists, or nil.
-func (r rules) refusals(ctx context.Context, cc, before *networkingv1.ClusterCIDR) (field.ErrorList, error) {
+// Refusals returns why the API server would not store a ClusterCIDR; before is the one of that name that exists, or nil.
+func (r Rules) Refusals(ctx context.Context, cc, before *networkingv1.ClusterCIDR) (field.ErrorList, error) {
 	object, err := specOf(cc)
 	if err != nil {
 		return nil, err
@@ -78,37 +78,4 @@ func specOf(cc *networkingv1.ClusterCIDR) (object map[string]any, err error) {
 	delete(object, "metadata")
 	delete(object, "status")
 	return object, nil
-}
-
-// checkPlanned reports ClusterCIDRs in files that kubectl apply would not store, or not as they are written.
-func checkPlanned(ctx context.Context, fs *findings, s *state) {
-	const about = "files"
-	if len(s.planned) == 0 {
-		return
-	}
-	r, err := readRules()
-	if err != nil {
-		fs.add(problem, about, "the rules for ClusterCIDRs cannot be read: %v: this is a defect, report it", err)
-		return
-	}
-	exist := map[string]*networkingv1.ClusterCIDR{}
-	for i := range s.clusterCIDRs {
-		exist[s.clusterCIDRs[i].Name] = &s.clusterCIDRs[i]
-	}
-	seen := map[string]bool{}
-	for i := range s.planned {
-		cc := &s.planned[i]
-		if seen[cc.Name] {
-			fs.add(problem, about, "ClusterCIDR %s is there more than once, and only the last one would stay: give each its own name", cc.Name)
-		}
-		seen[cc.Name] = true
-		refusals, err := r.refusals(ctx, cc, exist[cc.Name])
-		if err != nil {
-			fs.add(problem, about, "ClusterCIDR %s cannot be checked: %v", cc.Name, err)
-		}
-		for _, refusal := range refusals {
-			fs.add(problem, about, "ClusterCIDR %s would be refused: %v", cc.Name, refusal)
-		}
-	}
-	fs.well(about, "the %d ClusterCIDRs in them would be stored", len(s.planned))
 }

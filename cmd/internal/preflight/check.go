@@ -1,4 +1,4 @@
-package main
+package preflight
 
 import (
 	"cmp"
@@ -37,37 +37,40 @@ const (
 	oldestMinor = 31
 )
 
-// level orders findings; it is also the exit code.
-type level int
+// Level orders findings; it is also the exit code.
+type Level int
 
 const (
-	ok level = iota
+	OK Level = iota
 	warning
 	problem
 )
 
-func (l level) String() string { return [...]string{"OK", "WARNING", "PROBLEM"}[l] }
+func (l Level) String() string { return [...]string{"OK", "WARNING", "PROBLEM"}[l] }
 
-// finding is one line: what was found, and what to do about it.
-type finding struct {
-	level level
-	about string
-	text  string
+// MarshalText writes the level's name.
+func (l Level) MarshalText() ([]byte, error) { return []byte(l.String()), nil }
+
+// Finding is one line: what was found, and what to do about it.
+type Finding struct {
+	Level Level  `json:"level"`
+	About string `json:"about"`
+	Text  string `json:"text"`
 }
 
-func (f finding) String() string { return fmt.Sprintf("%-8s %s: %s", f.level, f.about, f.text) }
+func (f Finding) String() string { return fmt.Sprintf("%-8s %s: %s", f.Level, f.About, f.Text) }
 
 // findings collects findings; an aspect without any is OK.
-type findings []finding
+type findings []Finding
 
-func (fs *findings) add(l level, about, format string, args ...any) {
-	*fs = append(*fs, finding{l, about, fmt.Sprintf(format, args...)})
+func (fs *findings) add(l Level, about, format string, args ...any) {
+	*fs = append(*fs, Finding{l, about, fmt.Sprintf(format, args...)})
 }
 
 // well adds an OK finding, unless there is another finding about the aspect.
 func (fs *findings) well(about, format string, args ...any) {
-	if !slices.ContainsFunc(*fs, func(f finding) bool { return f.about == about }) {
-		fs.add(ok, about, format, args...)
+	if !slices.ContainsFunc(*fs, func(f Finding) bool { return f.About == about }) {
+		fs.add(OK, about, format, args...)
 	}
 }
 
@@ -79,7 +82,7 @@ type namedRange struct {
 	// gives reports whether Nodes can get an address of a prefix: not if it is excluded. Nil for a service range.
 	gives func(netip.Prefix) bool
 	// grave is the level of addresses that others use: a warning while nothing is allocated from the range.
-	grave level
+	grave Level
 }
 
 func (r namedRange) same(o namedRange) bool {
@@ -88,7 +91,7 @@ func (r namedRange) same(o namedRange) bool {
 
 func (r namedRange) String() string { return fmt.Sprintf("%s (%v)", r.name, r.prefix) }
 
-func check(ctx context.Context, s *state) []finding {
+func check(ctx context.Context, s *state) []Finding {
 	var fs findings
 	alone := aloneOf(&fs, s)
 	checkVersion(&fs, s, alone)
@@ -129,11 +132,11 @@ func aloneOf(fs *findings, s *state) standalone {
 	}
 	switch a.form = s.form == peer || s.form == "" && len(a.deployments) > 0; {
 	case s.form != "":
-		fs.add(ok, about, "%s", s.form)
+		fs.add(OK, about, "%s", s.form)
 	case a.form:
-		fs.add(ok, about, "%s, since Deployment %s/%s runs it; with --form=%s this checks for the other form", peer, a.deployments[0].Namespace, a.deployments[0].Name, manager)
+		fs.add(OK, about, "%s, since Deployment %s/%s runs it; with --form=%s this checks for the other form", peer, a.deployments[0].Namespace, a.deployments[0].Name, manager)
 	default:
-		fs.add(ok, about, "%s; with --form=%s this checks for the other form", manager, peer)
+		fs.add(OK, about, "%s; with --form=%s this checks for the other form", manager, peer)
 	}
 	return a
 }
@@ -528,7 +531,7 @@ func coveredBy(podCIDR netip.Prefix, ranges []namedRange) string {
 func checkKubeProxy(fs *findings, config *corev1.ConfigMap, ranges []namedRange) {
 	const about = "kube-proxy"
 	if config == nil {
-		fs.add(ok, about, "there is no ConfigMap kube-system/kube-proxy; if a kube-proxy runs all the same, see that its --detect-local-mode is not ClusterCIDR")
+		fs.add(OK, about, "there is no ConfigMap kube-system/kube-proxy; if a kube-proxy runs all the same, see that its --detect-local-mode is not ClusterCIDR")
 		return
 	}
 	var c struct {
@@ -541,7 +544,7 @@ func checkKubeProxy(fs *findings, config *corev1.ConfigMap, ranges []namedRange)
 	}
 	if c.DetectLocalMode == "" || c.DetectLocalMode == "ClusterCIDR" {
 		if c.ClusterCIDR == "" {
-			fs.add(ok, about, "it does not tell Pods of the cluster from others, since clusterCIDR is empty")
+			fs.add(OK, about, "it does not tell Pods of the cluster from others, since clusterCIDR is empty")
 			return
 		}
 		uncovered(fs, about, "clusterCIDR", c.ClusterCIDR, ranges,

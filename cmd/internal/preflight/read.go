@@ -1,4 +1,4 @@
-package main
+package preflight
 
 import (
 	"context"
@@ -16,10 +16,11 @@ import (
 	"k8s.io/apimachinery/pkg/version"
 	"k8s.io/client-go/dynamic"
 	"k8s.io/client-go/kubernetes"
-	"k8s.io/client-go/tools/clientcmd"
+	"k8s.io/client-go/rest"
 
 	"github.com/multicidr/controller-manager/apis/generated/clientset/versioned"
 	networkingv1 "github.com/multicidr/controller-manager/apis/networking/v1"
+	"github.com/multicidr/controller-manager/cmd/internal/files"
 )
 
 // state is the input of the check. What a cluster does not have is nil.
@@ -43,13 +44,13 @@ type state struct {
 	deployments  []appsv1.Deployment
 }
 
-func read(ctx context.Context, kubeconfig *clientcmd.ClientConfigLoadingRules, files []string, given flags) (*state, error) {
-	c, err := connect(kubeconfig)
+func read(ctx context.Context, config *rest.Config, paths []string, given flags) (*state, error) {
+	c, err := connect(config)
 	if err != nil {
 		return nil, err
 	}
 	s := &state{given: given}
-	if s.planned, s.fruitless, err = readFiles(files); err != nil {
+	if s.planned, s.fruitless, err = files.Read(paths); err != nil {
 		return nil, err
 	}
 	if s.server, err = c.kube.Discovery().ServerVersion(); err != nil {
@@ -69,11 +70,7 @@ type clients struct {
 	anything dynamic.Interface
 }
 
-func connect(kubeconfig *clientcmd.ClientConfigLoadingRules) (c clients, err error) {
-	config, err := clientcmd.NewNonInteractiveDeferredLoadingClientConfig(kubeconfig, nil).ClientConfig()
-	if err != nil {
-		return c, err
-	}
+func connect(config *rest.Config) (c clients, err error) {
 	if c.kube, err = kubernetes.NewForConfig(config); err != nil {
 		return c, err
 	}

@@ -1,0 +1,102 @@
+// Package preflight checks whether a cluster is ready for the controller, and for more than one Pod range. It changes nothing.
+//
+// read.go reads the cluster, package files reads files, and commandline.go parses the flags of Pods. check.go evaluates the result and uses no
+// client.
+package preflight
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"slices"
+
+	"github.com/spf13/pflag"
+
+	"k8s.io/client-go/rest"
+	"k8s.io/client-go/tools/clientcmd"
+)
+
+// Exit codes besides the levels of findings: 0 if all is well, 1 if there are warnings, and 2 if there is a problem.
+const (
+	ExitUnknown = 3  // the cluster could not be read
+	ExitUsage   = 64 // the command line is wrong; EX_USAGE of sysexits.h
+)
+
+// Options are what to check.
+type Options struct {
+	files []string
+	given flags
+	form  string
+}
+
+// Add adds the flags of a check, except those of the connection.
+func (o *Options) Add(fs *pflag.FlagSet) {
+	fs.StringSliceVarP(&o.files, "filename", "f", nil, "files or directories, with all in them, that have ClusterCIDRs which you are going to apply, in lists or not. Other objects in them are passed over")
+	fs.StringVar(&o.form, "form", "", fmt.Sprintf("the form of the controller that you use or are going to use: %s or %s. Without it the second if a Deployment runs it, else the first", manager, peer))
+	o.given.add(fs)
+}
+
+// Check returns an error if a value of a flag is wrong.
+func (o *Options) Check() error {
+	if !slices.Contains([]string{"", manager, peer}, o.form) {
+		return fmt.Errorf("--form=%s: there is no such form. Use %s or %s", o.form, manager, peer)
+	}
+	return nil
+}
+
+// Run reads a cluster and returns what it finds.
+func (o *Options) Run(ctx context.Context, config *rest.Config) ([]Finding, error) {
+	s, err := read(ctx, config, o.files, o.given)
+	if err != nil {
+		return nil, err
+	}
+	s.form = o.form
+	return check(ctx, s), nil
+}
+
+// Worst returns the highest level of findings, which is the exit code.
+func Worst(found []Finding) Level {
+	worst := OK
+	for _, f := range found {
+		worst = max(worst, f.Level)
+	}
+	return worst
+}
+
+// Command is the whole program bin/preflight. It returns the exit code.
+func Command(ctx context.Context, args []string, stdout, stderr io.Writer) int {
+	kubeconfig := clientcmd.NewDefaultClientConfigLoadingRules()
+	fs := pflag.NewFlagSet("preflight", pflag.ContinueOnError)
+	fs.SetOutput(stderr)
+	var o Options
+	fs.StringVar(&kubeconfig.ExplicitPath, "kubeconfig", "", "the cluster to look at; without it KUBECONFIG, or ~/.kube/config. It has to read all Nodes, Pods, ConfigMaps of the network, Leases, Deployments and ClusterRoleBindings")
+	o.Add(fs)
+	switch err := fs.Parse(args); {
+	case errors.Is(err, pflag.ErrHelp):
+		return int(OK)
+	case err != nil:
+		fmt.Fprintf(stderr, "preflight: %v. `preflight --help` shows all flags.\n", err)
+		return ExitUsage
+	case fs.NArg() > 0:
+		fmt.Fprintf(stderr, "preflight: %q is no flag. Name files with -f.\n", fs.Arg(0))
+		return ExitUsage
+	}
+	if err := o.Check(); err != nil {
+		fmt.Fprintf(stderr, "preflight: %v.\n", err)
+		return ExitUsage
+	}
+	config, err := clientcmd.NewNonInteractiveDeferredLoadingClientConfig(kubeconfig, nil).ClientConfig()
+	var found []Finding
+	if err == nil {
+		found, err = o.Run(ctx, config)
+	}
+	if err != nil {
+		fmt.Fprintln(stderr, "preflight:", err)
+		return ExitUnknown
+	}
+	for _, f := range found {
+		fmt.Fprintln(stdout, f)
+	}
+	return int(Worst(found))
+}

@@ -1,0 +1,346 @@
+package main
+
+import (
+	"cmp"
+	"context"
+	"fmt"
+	"slices"
+	"strings"
+
+	"github.com/spf13/cobra"
+
+	"k8s.io/apimachinery/pkg/labels"
+
+	networkingv1 "github.com/multicidr/controller-manager/apis/networking/v1"
+	"github.com/multicidr/controller-manager/cmd/internal/files"
+	"github.com/multicidr/controller-manager/cmd/kubectl-node_ipam/internal/cluster"
+	"github.com/multicidr/controller-manager/cmd/kubectl-node_ipam/internal/show"
+	"github.com/multicidr/controller-manager/controllers/nodeipam/inspect"
+	"github.com/multicidr/controller-manager/controllers/text"
+)
+
+// planFlags are the flags of plan.
+type planFlags struct {
+	files, delete []string
+	nodes         int
+	like, labels  string
+}
+
+// plan is the answer of plan.
+type plan struct {
+	inspect.Plan
+	// Refusals are why the API server would not store ClusterCIDRs. Then nothing of the rest is computed.
+	Refusals []refusal `json:"refusals,omitempty"`
+}
+
+type refusal struct {
+	ClusterCIDR string `json:"clusterCIDR"`
+	Message     string `json:"message"`
+}
+
+func (p *program) planCommand() *cobra.Command {
+	var f planFlags
+	c := &cobra.Command{
+		Use:   "plan [-f FILE]... [--delete CLUSTERCIDR]... [--nodes N --like NODE]",
+		Short: "Show what a change of ClusterCIDRs, or more Nodes, would do",
+		Long: "Applies files with ClusterCIDRs, and deletions, to a copy of the cluster's state, and compares what the controller then does with what it does today. Nothing is changed in the cluster. " +
+			"All changes are as if made at once. With --nodes, that many Nodes are then created one after the other, with the labels of --like or --labels: which podCIDRs they get, which ClusterCIDRs fill up when, and which Nodes are pending.",
+		Example: "  # What happens if I apply this file?\n  kubectl node-ipam plan -f edge-2.yaml\n\n" +
+			"  # Does the cluster have room for 50 more Nodes like worker-7?\n  kubectl node-ipam plan --nodes 50 --like worker-7\n\n" +
+			"  # And with the file, and without another ClusterCIDR?\n  kubectl node-ipam plan -f edge-2.yaml --delete edge --nodes 50 --labels example.com/pool=edge",
+		Args: exactly(0, "flags only"),
+		RunE: func(c *cobra.Command, _ []string) error { return p.plan(c, f) },
+	}
+	c.Flags().StringSliceVarP(&f.files, "filename", "f", nil, "files or directories with ClusterCIDRs that are created, or changed if they exist. Other objects in them are passed over")
+	c.Flags().StringSliceVar(&f.delete, "delete", nil, "names of ClusterCIDRs that are deleted")
+	c.Flags().IntVar(&f.nodes, "nodes", 0, "how many Nodes are created afterwards")
+	c.Flags().StringVar(&f.like, "like", "", "the Node whose labels they have, but for the name of the host")
+	c.Flags().StringVarP(&f.labels, "labels", "l", "", "the labels that they have: a=b,c=d")
+	_ = c.RegisterFlagCompletionFunc("like", p.complete(cluster.Nodes))          // The flags exist.
+	_ = c.RegisterFlagCompletionFunc("delete", p.complete(cluster.ClusterCIDRs)) // As above.
+	p.addOutput(c, show.Table, show.Wide, show.JSON, show.YAML, show.Name)
+	return c
+}
+
+// maxNewNodes limits --nodes, since each is shown.
+const maxNewNodes = 100_000
+
+func (f planFlags) check() error {
+	switch {
+	case len(f.files)+len(f.delete) == 0 && f.nodes == 0:
+		return usage("there is nothing to plan: name a file with -f, a ClusterCIDR with --delete, or a number of Nodes with --nodes")
+	case f.nodes < 0 || f.nodes > maxNewNodes:
+		return usage("--nodes=%d: it is from 1 to %d", f.nodes, maxNewNodes)
+	case f.like != "" && f.labels != "":
+		return usage("--like and --labels exclude each other")
+	case f.nodes == 0 && (f.like != "" || f.labels != ""):
+		return usage("--like and --labels are about new Nodes: say how many with --nodes")
+	}
+	return nil
+}
+
+func (p *program) plan(c *cobra.Command, f planFlags) error {
+	if err := f.check(); err != nil {
+		return err
+	}
+	planned, fruitless, err := files.Read(f.files)
+	if err != nil {
+		return err
+	}
+	for _, what := range fruitless {
+		return fmt.Errorf("%s: name files that have ClusterCIDRs", what)
+	}
+	_, objects, err := p.read(c.Context(), cluster.Nodes, cluster.ClusterCIDRs)
+	if err != nil {
+		return err
+	}
+	changes, err := f.changes(objects, planned)
+	if err != nil {
+		return err
+	}
+	var answer plan
+	if answer.Refusals, err = refusals(c.Context(), objects, planned); err != nil {
+		return err
+	}
+	if len(answer.Refusals) == 0 {
+		if answer.Plan, err = objects.Plan(changes); err != nil {
+			return err
+		}
+	}
+	if err := p.write(answer, answer.names(), func(w *show.Writer) { writePlan(w, answer, f) }); err != nil {
+		return err
+	}
+	return answer.code()
+}
+
+// changes returns what to do.
+func (f planFlags) changes(objects cluster.Objects, planned []networkingv1.ClusterCIDR) (inspect.Changes, error) {
+	changes := inspect.Changes{NewNodes: f.nodes}
+	for i := range planned {
+		changes.Apply = append(changes.Apply, &planned[i])
+	}
+	for _, name := range f.delete {
+		changes.Delete = append(changes.Delete, strings.TrimPrefix(name, clusterCIDRName))
+	}
+	if f.labels != "" {
+		given, err := labels.ConvertSelectorToLabelsMap(f.labels)
+		if err != nil {
+			return changes, usage("--labels=%s: %w: write key=value, with commas between several", f.labels, err)
+		}
+		changes.Labels = given
+	}
+	if f.like == "" {
+		return changes, nil
+	}
+	for _, node := range objects.Nodes {
+		if node.Name == strings.TrimPrefix(f.like, "node/") {
+			changes.Labels = inspect.LabelsLike(node)
+			return changes, nil
+		}
+	}
+	return changes, fmt.Errorf("there is no Node %s: kubectl get nodes lists their names", f.like)
+}
+
+// refusals returns why the API server would refuse ClusterCIDRs, by the rules of this program's version of the CRD.
+func refusals(ctx context.Context, objects cluster.Objects, planned []networkingv1.ClusterCIDR) (all []refusal, err error) {
+	if len(planned) == 0 {
+		return nil, nil
+	}
+	rules, err := files.ReadRules()
+	if err != nil {
+		return nil, fmt.Errorf("the rules for ClusterCIDRs cannot be read: %w: this is a defect, report it", err)
+	}
+	exist := map[string]*networkingv1.ClusterCIDR{}
+	for _, cc := range objects.ClusterCIDRs {
+		exist[cc.Name] = cc
+	}
+	seen := map[string]bool{}
+	for i := range planned {
+		cc := &planned[i]
+		if seen[cc.Name] {
+			all = append(all, refusal{cc.Name, "it is there more than once: give each its own name"})
+		}
+		seen[cc.Name] = true
+		found, err := rules.Refusals(ctx, cc, exist[cc.Name])
+		if err != nil {
+			return nil, fmt.Errorf("ClusterCIDR %s cannot be checked: %w", cc.Name, err)
+		}
+		for _, r := range found {
+			all = append(all, refusal{cc.Name, r.Error()})
+		}
+	}
+	return all, nil
+}
+
+// names are the Nodes that the plan makes a difference for.
+func (a plan) names() (names []string) {
+	for _, n := range a.Nodes {
+		names = append(names, "node/"+n.Node)
+	}
+	return names
+}
+
+// code is the exit code: whether objects would be refused, or Nodes would be pending that are not today.
+func (a plan) code() error {
+	isPending := func(n inspect.PlannedNode) bool { return len(n.PodCIDRs) == 0 }
+	switch {
+	case len(a.Refusals) > 0:
+		return exit{code: exitRefused}
+	case slices.ContainsFunc(a.Nodes, isPending), slices.ContainsFunc(a.NewNodes, isPending):
+		return exit{code: exitAct}
+	default:
+		return nil
+	}
+}
+
+func writePlan(w *show.Writer, a plan, f planFlags) {
+	if len(a.Refusals) > 0 {
+		w.Printf("The API server would refuse this:")
+		for _, r := range a.Refusals {
+			w.Printf("  ClusterCIDR %s: %s", r.ClusterCIDR, w.In(show.Red, r.Message))
+		}
+		return
+	}
+	for _, action := range a.Actions {
+		writeAction(w, action)
+	}
+	w.Printf("Pending Nodes: %d today, %d with the plan.", a.Pending[0], a.Pending[1])
+	if len(a.ClusterCIDRs)+len(a.Nodes)+len(a.Groups) == 0 && len(a.Actions) > 0 {
+		w.Printf("The plan makes no difference for any Node.")
+	}
+	writeCompared(w, a)
+	writePlanned(w, "NODES THAT GET SOMETHING ELSE", a.Nodes)
+	if f.nodes > 0 {
+		writeNew(w, a)
+	}
+}
+
+func writeAction(w *show.Writer, action inspect.PlannedAction) {
+	color := map[inspect.Action]show.Color{inspect.Create: show.Green, inspect.Change: show.Yellow, inspect.Delete: show.Red}[action.Action]
+	line := fmt.Sprintf("%s ClusterCIDR %s", w.In(color, string(action.Action)), action.ClusterCIDR)
+	if action.Action == inspect.Delete {
+		switch action.Members {
+		case 0:
+			line += ": no Node belongs to it, so it goes at once"
+		default:
+			line += fmt.Sprintf(": it is terminating until %s, and allocates nothing meanwhile", text.Counted(action.Members, "Node that belongs to it is gone", "Nodes that belong to it are gone"))
+		}
+	}
+	w.Printf("%s", line)
+	if action.Problem != "" {
+		w.Printf("  %s: %s", w.In(show.Red, "It allocates nothing"), action.Problem)
+	}
+	if action.Overlapping != "" {
+		w.Printf("  %s: %s", w.In(show.Yellow, "Overlapping"), action.Overlapping)
+	}
+}
+
+// writeCompared writes what differs for ClusterCIDRs and groups of Nodes.
+func writeCompared(w *show.Writer, a plan) {
+	if len(a.ClusterCIDRs) > 0 {
+		rows := show.NewRows("CLUSTERCIDR", "STATE TODAY", "THEN", "FREE TODAY", "THEN")
+		for _, cc := range a.ClusterCIDRs {
+			free := [2]string{inspect.Count(cc.Free[0]), inspect.Count(cc.Free[1])}
+			for i, state := range cc.State {
+				if state == "" {
+					free[i] = ""
+				}
+			}
+			rows.Add(cc.Name, cc.State[0], cc.State[1], free[0], free[1])
+		}
+		w.Printf("")
+		w.Rows(rows)
+	}
+	if len(a.Groups) > 0 {
+		rows := show.NewRows("NODES", "LIKE", "NEXT ONE FROM TODAY", "THEN", "MORE FIT TODAY", "THEN")
+		for _, g := range a.Groups {
+			rows.Add(g.Nodes, g.Example, cmp.Or(g.From[0], "none: pending"), cmp.Or(g.From[1], "none: pending"), inspect.Count(g.Room[0]), inspect.Count(g.Room[1]))
+		}
+		w.Printf("")
+		w.Rows(rows)
+	}
+}
+
+// maxPlanned is how many Nodes a table names; -o wide and JSON have all.
+const maxPlanned = 20
+
+func writePlanned(w *show.Writer, title string, nodes []inspect.PlannedNode) {
+	if len(nodes) == 0 {
+		return
+	}
+	shown := nodes
+	if !w.Wide {
+		shown = nodes[:min(len(nodes), maxPlanned)]
+	}
+	w.Printf("")
+	rows := show.NewRows(title, "TODAY", "THEN", "FROM")
+	for _, n := range shown {
+		today, then := cmp.Or(prefixes(n.Before), "pending"), show.Colored{Value: prefixes(n.PodCIDRs)}
+		if len(n.PodCIDRs) == 0 {
+			then = show.Colored{Value: "pending", Color: show.Red}
+		}
+		rows.Add(n.Node, today, then, n.ClusterCIDR)
+	}
+	w.Rows(rows)
+	if more := len(nodes) - len(shown); more > 0 {
+		w.Printf("%s", w.In(show.Gray, fmt.Sprintf("and %d more: -o wide has all", more)))
+	}
+	for _, why := range reasons(nodes) {
+		w.Printf("Pending: %s", why)
+	}
+}
+
+// reasons are why Nodes are pending, each once.
+func reasons(nodes []inspect.PlannedNode) (all []string) {
+	for _, n := range nodes {
+		if n.Why != "" && !slices.Contains(all, n.Why) {
+			all = append(all, n.Why)
+		}
+	}
+	return all
+}
+
+// writeNew writes what new Nodes get: runs of Nodes from the same ClusterCIDR.
+func writeNew(w *show.Writer, a plan) {
+	w.Printf("")
+	rows := show.NewRows("NEW NODES", "PODCIDRS", "FROM")
+	var pending []inspect.PlannedNode
+	for first := 0; first < len(a.NewNodes); {
+		last := first
+		if !w.Wide {
+			for last+1 < len(a.NewNodes) && a.NewNodes[last+1].ClusterCIDR == a.NewNodes[first].ClusterCIDR {
+				last++
+			}
+		}
+		rows.Add(numbers(first, last), blocksOf(a.NewNodes[first:last+1]), cmp.Or(a.NewNodes[first].ClusterCIDR, "none: pending"))
+		if a.NewNodes[first].ClusterCIDR == "" {
+			pending = append(pending, a.NewNodes[first:last+1]...)
+		}
+		first = last + 1
+	}
+	w.Rows(rows)
+	for _, full := range a.Full {
+		w.Printf("%s is full after %s.", full.ClusterCIDR, text.Counted(full.After, "new Node", "new Nodes"))
+	}
+	if len(pending) == 0 {
+		w.Printf("%s", w.In(show.Green, fmt.Sprintf("All %d new Nodes get podCIDRs.", len(a.NewNodes))))
+		return
+	}
+	w.Printf("%s %s", w.In(show.Red, fmt.Sprintf("%d of %d new Nodes are pending.", len(pending), len(a.NewNodes))), strings.Join(reasons(pending), " "))
+}
+
+func numbers(first, last int) string {
+	if first == last {
+		return fmt.Sprint(first + 1)
+	}
+	return fmt.Sprintf("%d-%d", first+1, last+1)
+}
+
+// blocksOf names the blocks of the first Node and of the last one.
+func blocksOf(nodes []inspect.PlannedNode) string {
+	first, last := nodes[0].PodCIDRs, nodes[len(nodes)-1].PodCIDRs
+	if len(nodes) == 1 || len(first) == 0 {
+		return prefixes(first)
+	}
+	return prefixes(first) + " ... " + prefixes(last)
+}

@@ -1,0 +1,224 @@
+package main
+
+import (
+	"cmp"
+	"fmt"
+	"math"
+	"slices"
+	"strings"
+	"time"
+
+	"github.com/spf13/cobra"
+
+	networkingv1 "github.com/multicidr/controller-manager/apis/networking/v1"
+	"github.com/multicidr/controller-manager/cmd/kubectl-node_ipam/internal/cluster"
+	"github.com/multicidr/controller-manager/cmd/kubectl-node_ipam/internal/show"
+	"github.com/multicidr/controller-manager/controllers/nodeipam/inspect"
+	"github.com/multicidr/controller-manager/controllers/text"
+)
+
+// status is the answer of status.
+type status struct {
+	inspect.Status
+	Leaders []cluster.Leader  `json:"leaders"`
+	Missing []cluster.Missing `json:"missing,omitempty"`
+}
+
+func (p *program) statusCommand() *cobra.Command {
+	c := &cobra.Command{
+		Use:   "status",
+		Short: "Show how full ClusterCIDRs are, which Nodes are pending, and how many more Nodes fit",
+		Long: "Shows every ClusterCIDR with its blocks, pending Nodes by reason, and for each group of Nodes for which the same ClusterCIDRs are tried how many more such Nodes get podCIDRs. " +
+			"Addresses that several ClusterCIDRs share count once.\n\nBars show allocated (█), reserved (▓), unavailable (▒) and free (░) blocks. Reserved blocks are for Nodes that do not show their podCIDRs yet. Unavailable blocks are excluded, in a service range, or covered by podCIDRs of another size.",
+		Example: "  kubectl node-ipam status\n\n  # With all columns and messages\n  kubectl node-ipam status -o wide",
+		Args:    exactly(0, "no arguments"),
+		RunE:    func(c *cobra.Command, _ []string) error { return p.status(c) },
+	}
+	p.addOutput(c, show.Table, show.Wide, show.JSON, show.YAML, show.Name)
+	return c
+}
+
+func (p *program) status(c *cobra.Command) error {
+	r, objects, err := p.read(c.Context())
+	if err != nil {
+		return err
+	}
+	leaders, missing, err := r.Leaders(c.Context(), objects.Nodes, p.now())
+	if err != nil {
+		return err
+	}
+	p.warn(missing)
+	s := status{Status: inspect.New(objects.Objects).Status(), Leaders: append([]cluster.Leader{}, leaders...), Missing: append(objects.Missing, missing...)}
+	if objects.Lacks(cluster.Nodes) {
+		s.Status = inspect.Published(objects.Objects)
+	}
+	var names []string
+	for _, cc := range s.ClusterCIDRs {
+		names = append(names, clusterCIDRName+cc.Name)
+	}
+	return p.write(s, names, func(w *show.Writer) { writeStatus(w, s) })
+}
+
+// lacks reports whether objects of a kind could not be read.
+func (s *status) lacks(kind string) bool {
+	return slices.ContainsFunc(s.Missing, func(m cluster.Missing) bool { return strings.HasPrefix(m.Kind, kind) && m.Reason == cluster.Forbidden })
+}
+
+func writeStatus(w *show.Writer, s status) {
+	writeLeaders(w, s)
+	if !s.lacks(cluster.Nodes) {
+		writeNodes(w, s.Nodes)
+	}
+	if s.lacks(cluster.ClusterCIDRs) {
+		return // Every Node would be pending.
+	}
+	writeClusterCIDRs(w, s.ClusterCIDRs)
+	if !s.lacks(cluster.Nodes) {
+		writePending(w, s.Pending)
+		writeGroups(w, s.Groups)
+	}
+}
+
+func writeLeaders(w *show.Writer, s status) {
+	switch {
+	case len(s.Leaders) == 0 && s.lacks(cluster.Leases):
+		w.Printf("Leader:   unknown")
+	case len(s.Leaders) == 0:
+		w.Printf("Leader:   %s: no Lease of kube-controller-manager or node-ipam-controller has a holder", w.In(show.Yellow, "none"))
+	}
+	for _, l := range s.Leaders {
+		renewed := fmt.Sprintf("renewed %s ago", l.Age.Round(time.Second))
+		if l.Expired {
+			renewed = w.In(show.Red, fmt.Sprintf("last renewed %s ago: it has expired", l.Age.Round(time.Second)))
+		}
+		line := fmt.Sprintf("Leader:   %s holds Lease %s (%s, %s)", l.Holder, l.Lease, l.Form, renewed)
+		if !s.lacks(cluster.Nodes) {
+			line += "; " + text.Counted(l.Allocated, "Node has podCIDRs from it", "Nodes have podCIDRs from it")
+		}
+		w.Printf("%s", line)
+	}
+}
+
+func writeNodes(w *show.Writer, n inspect.NodeCounts) {
+	line := []string{fmt.Sprintf("Nodes:    %d", n.Total), fmt.Sprintf("%d with podCIDRs", n.Allocated)}
+	for _, part := range []struct {
+		n     int
+		what  string
+		color show.Color
+	}{
+		{n.Reserved, "about to get them", show.Yellow}, {n.Pending, "pending", show.Red}, {n.Deleting, "being deleted without", 0},
+		{len(n.OutOfRange), "out of range", show.Yellow}, {len(n.Conflicting), "in conflict", show.Red},
+	} {
+		if part.n > 0 {
+			line = append(line, w.In(part.color, fmt.Sprintf("%d %s", part.n, part.what)))
+		}
+	}
+	w.Printf("%s", strings.Join(line, ", "))
+	const named = 5
+	if len(n.OutOfRange) > 0 {
+		w.Printf("          out of range: %s. kubectl node-ipam explain NODE says what to do.", show.Few(n.OutOfRange, named))
+	}
+	if len(n.Conflicting) > 0 {
+		w.Printf("          in conflict: %s. kubectl node-ipam explain NODE says what to do.", show.Few(n.Conflicting, named))
+	}
+}
+
+func writeClusterCIDRs(w *show.Writer, all []inspect.ClusterCIDRStatus) {
+	w.Printf("")
+	if len(all) == 0 {
+		w.Printf("There is no ClusterCIDR.")
+		return
+	}
+	rows := show.NewRows("CLUSTERCIDR", "RANGE", "BLOCK", "USE", "ALLOCATED", "RESERVED", "UNAVAILABLE", "FREE", "+TOTAL", "+NODES", "+PRIORITY", "STATE")
+	for _, cc := range all {
+		name, state := cc.Name, stateOf(cc)
+		for _, r := range cc.Ranges {
+			rows.Add(name, r.CIDR, fmt.Sprintf("/%d", r.BlockPrefixLength), w.Bar(r.Total, r.Allocated, r.Reserved, r.Unavailable),
+				number(r.Allocated), number(r.Reserved), number(r.Unavailable), number(r.Free), number(r.Total), cc.Members, cc.Priority, state)
+			name = " " // a second family
+		}
+		if len(cc.Ranges) == 0 {
+			rows.Add(name, "", "", "", "", "", "", "", "", cc.Members, cc.Priority, state)
+		}
+	}
+	w.Rows(rows)
+	for _, cc := range all {
+		for _, message := range messages(cc, w.Wide) {
+			w.Printf("%s: %s", cc.Name, message)
+		}
+	}
+}
+
+// stateOf is the state of a ClusterCIDR with its other conditions that are True.
+func stateOf(cc inspect.ClusterCIDRStatus) show.Colored {
+	state := show.Colored{Color: show.Red}
+	switch cc.State {
+	case networkingv1.ReasonAvailable:
+		state.Color = show.Green
+	case networkingv1.ReasonDisabled, networkingv1.ReasonTerminating, networkingv1.ReasonSuperseded:
+		state.Color = show.Yellow
+	}
+	texts := []string{cc.State}
+	if cc.Conflicted != "" {
+		texts, state.Color = append(texts, networkingv1.ConditionConflicted), show.Red
+	}
+	if cc.Overlapping != "" {
+		texts = append(texts, networkingv1.ConditionOverlapping)
+	}
+	state.Value = strings.Join(texts, ",")
+	return state
+}
+
+// messages are those to act on, or all that say more than the state.
+func messages(cc inspect.ClusterCIDRStatus, all bool) (texts []string) {
+	if cc.State != networkingv1.ReasonAvailable && (all || cc.State != networkingv1.ReasonDisabled) {
+		texts = append(texts, cc.Message)
+	}
+	if cc.Conflicted != "" {
+		texts = append(texts, cc.Conflicted)
+	}
+	if cc.Overlapping != "" && all {
+		texts = append(texts, cc.Overlapping)
+	}
+	return texts
+}
+
+// number formats a number of blocks, which the API caps.
+func number(n int64) string {
+	if n == math.MaxInt64 {
+		return ">=2^63"
+	}
+	return fmt.Sprint(n)
+}
+
+func writePending(w *show.Writer, all []inspect.PendingNodes) {
+	if len(all) == 0 {
+		return
+	}
+	w.Printf("")
+	rows := show.NewRows("PENDING", "REASON", "NODES", "WHY")
+	for _, p := range all {
+		rows.Add(len(p.Nodes), show.Colored{Value: p.Reason, Color: show.Red}, show.Few(p.Nodes, 3), p.Why)
+	}
+	w.Rows(rows)
+}
+
+func writeGroups(w *show.Writer, groups []inspect.Group) {
+	if len(groups) == 0 {
+		return
+	}
+	w.Printf("")
+	rows := show.NewRows("NODES", "LIKE", "CLUSTERCIDRS", "MORE FIT")
+	for _, g := range groups {
+		room := show.Colored{Value: inspect.Count(g.Room)}
+		if g.Room == 0 {
+			room.Color = show.Red
+		}
+		names := show.Few(g.ClusterCIDRs, 5)
+		if g.Sharing {
+			names += " (sharing addresses)"
+		}
+		rows.Add(g.Nodes, g.Example, cmp.Or(strings.TrimSpace(names), "none"), room)
+	}
+	w.Rows(rows)
+}

@@ -1,0 +1,207 @@
+package inspect
+
+import (
+	"fmt"
+	"net/netip"
+	"slices"
+	"strings"
+
+	"k8s.io/apimachinery/pkg/types"
+
+	"github.com/multicidr/controller-manager/controllers/ipam"
+	"github.com/multicidr/controller-manager/controllers/nodeipam/clustercidr"
+	"github.com/multicidr/controller-manager/controllers/nodeipam/contents"
+	"github.com/multicidr/controller-manager/controllers/nodeipam/fromflags"
+	"github.com/multicidr/controller-manager/controllers/text"
+)
+
+// Kind is what an address is for.
+type Kind string
+
+const (
+	KindNode        Kind = "Node"        // it lies in the Node's podCIDRs, or contains them
+	KindNodeAddress Kind = "NodeAddress" // it is an address of the Node itself
+	KindService     Kind = "ServiceCIDR" // it lies in a service range
+	KindClusterCIDR Kind = "ClusterCIDR" // it lies in a range of the ClusterCIDR
+	KindExcluded    Kind = "Excluded"    // the ClusterCIDR excludes it
+)
+
+// Use is one use of addresses.
+type Use struct {
+	Kind Kind         `json:"kind"`
+	Name string       `json:"name"` // of the object
+	CIDR netip.Prefix `json:"cidr"`
+	Note string       `json:"note,omitempty"`
+}
+
+// Owners says who has an address or a CIDR.
+type Owners struct {
+	CIDR netip.Prefix `json:"cidr"`
+	// Answer is the whole answer in a sentence or two.
+	Answer string `json:"answer"`
+	// Node is the only Node that has all of it in its podCIDRs; empty if there is none or more than one.
+	Node string `json:"node,omitempty"`
+	Uses []Use  `json:"uses"`
+}
+
+// Nobody reports whether no Node, Node's own address or service range has any of the addresses.
+func (o *Owners) Nobody() bool {
+	return !slices.ContainsFunc(o.Uses, func(use Use) bool { return use.Kind != KindClusterCIDR && use.Kind != KindExcluded })
+}
+
+// WithoutNodes removes what is only known of Nodes, for users who may not read them.
+func (o *Owners) WithoutNodes() {
+	for i, use := range o.Uses {
+		if use.Kind == KindClusterCIDR {
+			o.Uses[i].Note = ""
+		}
+	}
+	if !slices.ContainsFunc(o.Uses, func(use Use) bool { return use.Kind == KindService }) {
+		o.Answer = "Whether a Node has " + o.what() + " is not known."
+	}
+}
+
+// Who says who has addresses of a CIDR now. Reservations for pending Nodes are not in it: no Node has these blocks.
+func (c *Cluster) Who(cidr netip.Prefix) Owners {
+	o := Owners{CIDR: cidr, Uses: []Use{}}
+	for _, h := range c.state.Holdings(cidr) {
+		switch h.Owner.Kind {
+		case ipam.Node:
+			o.Uses = append(o.Uses, c.nodeUse(h))
+		case ipam.Service:
+			o.Uses = append(o.Uses, Use{KindService, strings.TrimPrefix(h.Owner.ID, contents.ServiceSource("")), h.Prefix, "no Node gets these addresses"})
+		}
+	}
+	for _, node := range c.Nodes {
+		for _, address := range clustercidr.AddressesOf(node) {
+			if cidr.Overlaps(address) {
+				o.Uses = append(o.Uses, Use{KindNodeAddress, node.Name, address, "the Node's own address"})
+			}
+		}
+	}
+	for _, p := range c.state.Pools() {
+		o.Uses = append(o.Uses, c.poolUses(p, cidr)...)
+	}
+	o.conclude()
+	return o
+}
+
+func (c *Cluster) nodeUse(h ipam.Holding) Use {
+	uid := types.UID(h.Owner.ID)
+	use := Use{KindNode, c.state.NameOfNode(uid), h.Prefix, "in no ClusterCIDR"}
+	if names := c.belongsTo(uid); len(names) > 0 {
+		use.Note = "from " + strings.Join(names, ", ")
+	}
+	return use
+}
+
+// poolUses says what a ClusterCIDR does with addresses.
+func (c *Cluster) poolUses(p *clustercidr.Pool, cidr netip.Prefix) (uses []Use) {
+	for _, excluded := range p.Exclusions {
+		if excluded.Overlaps(cidr) {
+			uses = append(uses, Use{KindExcluded, p.Name, excluded, "in spec.excludedCIDRs"})
+		}
+	}
+	for _, r := range p.Ranges {
+		if !r.Prefix.Overlaps(cidr) {
+			continue
+		}
+		uses = append(uses, Use{KindClusterCIDR, p.Name, r.Prefix, c.blocksNote(p, r, cidr)})
+	}
+	return uses
+}
+
+// blocksNote says which blocks of a range the addresses lie in, and whether they are free.
+func (c *Cluster) blocksNote(p *clustercidr.Pool, r ipam.Range, cidr netip.Prefix) string {
+	if cidr.Bits() < r.BlockBits { // more than one block, or part of the range
+		within := r
+		if cidr.Bits() > r.Prefix.Bits() {
+			within.Prefix = cidr
+		}
+		return fmt.Sprintf("%s of %s blocks /%d in it are free", Count(c.state.Free(p, within)), Count(within.Blocks()), r.BlockBits)
+	}
+	block := netip.PrefixFrom(cidr.Addr(), r.BlockBits).Masked()
+	if c.state.Free(p, ipam.Range{Prefix: block, BlockBits: r.BlockBits}) == 0 {
+		return fmt.Sprintf("block %v is not free", block)
+	}
+	if ready := c.state.Ready(p); p.State != ipam.Enabled {
+		return fmt.Sprintf("block %v is free, but the ClusterCIDR allocates nothing: %s", block, ready.Reason)
+	}
+	return fmt.Sprintf("block %v is free", block)
+}
+
+// conclude sums up: the first use that tells most is the answer.
+func (o *Owners) conclude() {
+	by := map[Kind][]Use{}
+	for _, use := range o.Uses {
+		by[use.Kind] = append(by[use.Kind], use)
+	}
+	what, own := o.what(), by[KindNodeAddress]
+	switch around := o.around(by[KindNode]); {
+	case len(around) == 1 && len(by[KindNode]) == 1:
+		o.Node = around[0].Name
+		o.Answer = fmt.Sprintf("%s belongs to Node %s: it lies in the Node's podCIDR %v.", what, o.Node, around[0].CIDR)
+	case len(around) > 1:
+		o.Answer = fmt.Sprintf("%s lies in podCIDRs of %d Nodes. Delete the Nodes that should not have them and reboot their machines, which registers them again.", what, len(around))
+	case len(by[KindNode]) > 0:
+		o.Answer = fmt.Sprintf("%s contains podCIDRs of %s.", what, text.Counted(distinct(by[KindNode]), "Node", "Nodes"))
+	default:
+		o.Answer = o.withoutNodes(what, by)
+	}
+	if len(own) > 0 && o.CIDR.IsSingleIP() {
+		also := ""
+		if len(by[KindNode]) > 0 {
+			also = " Pods can get it, too: " + o.Answer
+		}
+		o.Answer = fmt.Sprintf("%s is an address of Node %s itself.%s", what, own[0].Name, also)
+	}
+}
+
+// what is the address or the CIDR.
+func (o *Owners) what() string {
+	if o.CIDR.IsSingleIP() {
+		return o.CIDR.Addr().String()
+	}
+	return o.CIDR.String()
+}
+
+// around returns the uses that contain all of the addresses.
+func (o *Owners) around(uses []Use) []Use {
+	return slices.DeleteFunc(slices.Clone(uses), func(use Use) bool { return use.CIDR.Bits() > o.CIDR.Bits() })
+}
+
+// withoutNodes is the answer if no Node has any of the addresses in its podCIDRs.
+func (o *Owners) withoutNodes(what string, by map[Kind][]Use) string {
+	services, ranges, excluded := by[KindService], by[KindClusterCIDR], by[KindExcluded]
+	switch {
+	case len(services) > 0 && len(o.around(services)) == 0:
+		return fmt.Sprintf("%s contains the service range %v of %s, and no Node's podCIDRs.", what, services[0].CIDR, source(services[0]))
+	case len(services) > 0:
+		return fmt.Sprintf("%s lies in the service range %v of %s. No Node gets it.", what, services[0].CIDR, source(services[0]))
+	case len(ranges) == 0:
+		return what + " lies in no ClusterCIDR and in no service range. No Node has it."
+	case len(o.around(excluded)) > 0 && len(ranges) == 1:
+		return fmt.Sprintf("No Node has %s. It lies in ClusterCIDR %s, which excludes %v.", what, ranges[0].Name, excluded[0].CIDR)
+	case len(ranges) == 1:
+		return fmt.Sprintf("No Node has %s. It lies in ClusterCIDR %s: %s.", what, ranges[0].Name, ranges[0].Note)
+	default:
+		return fmt.Sprintf("No Node has %s. It lies in %d ClusterCIDRs.", what, distinct(ranges))
+	}
+}
+
+// source names where a service range is from.
+func source(use Use) string {
+	if use.Name == fromflags.ServiceRanges {
+		return use.Name
+	}
+	return contents.ServiceSource(use.Name)
+}
+
+// distinct returns the number of different names.
+func distinct(uses []Use) int {
+	names := map[string]bool{}
+	for _, use := range uses {
+		names[use.Name] = true
+	}
+	return len(names)
+}
