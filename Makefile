@@ -112,10 +112,10 @@ bin/node: hack/cluster/tools/go.mod hack/cluster/tools/go.sum hack/cluster/pause
 preflight: ## Build bin/preflight, which tells whether a cluster is ready for our manager and for more than one range
 	@hack/build.sh bin/preflight ./cmd/preflight
 
-# How make image calls the images, and for which machines it makes them. The tag is the Kubernetes version; name another for a build that
-# is to replace one on a machine that has it.
+# How make image calls the images, and for which machines it makes them. Name another tag for a build that is to replace one on a machine
+# that has it.
 REGISTRY ?= localhost/multicidr
-TAG ?= $(shell go list -m -f '{{.Version}}' k8s.io/kubernetes)
+TAG ?= $(shell hack/image-tag.sh)
 PLATFORMS ?= linux/amd64,linux/arm64
 
 .PHONY: image
@@ -146,6 +146,10 @@ generate: ## Write deepcopy, clients, CRD and RBAC role anew from the Go sources
 bin/golangci-lint: hack/lint/go.mod hack/lint/go.sum
 	@echo "build $@"
 	@go -C hack/lint build -o $(CURDIR)/$@ github.com/golangci/golangci-lint/v2/cmd/golangci-lint
+
+.PHONY: set-version
+set-version: ## Write VERSION=v0.3.0 into the sources, charts, manifests and documentation; see docs/operators/versions.md
+	hack/set-version.sh $(VERSION)
 
 .PHONY: lint
 lint: bin/golangci-lint ## Look for mistakes and needless words in the Go code, as .golangci.yaml says; go vet is in it

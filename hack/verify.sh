@@ -36,6 +36,7 @@ pinned() {
 		unchanged go.mod go.sum hack/tools/go.mod hack/tools/go.sum \
 			test/chart/go.mod test/chart/go.sum test/consumer/go.mod test/consumer/go.sum
 }
+versioned() { "$copy/hack/set-version.sh" && unchanged controllers/build README.md docs manifests test/e2e test/chart/testdata; }
 formatted() {
 	local files
 	files=$(gofmt -l .)
@@ -43,6 +44,7 @@ formatted() {
 }
 
 check "generated files" "run make generate and commit the result" generated
+check "versions" "run hack/set-version.sh with the version in controllers/build/VERSION" versioned
 check "formatting" "run gofmt -w on these files" formatted
 check "lint" "repair what it says" hack/lint.sh
 check "go.mod" "run go mod tidy" go mod tidy -diff

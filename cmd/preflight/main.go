@@ -12,6 +12,8 @@ import (
 	"github.com/spf13/pflag"
 
 	"k8s.io/client-go/tools/clientcmd"
+
+	"github.com/multicidr/controller-manager/controllers/build"
 )
 
 // Exit codes besides the levels.
@@ -30,9 +32,11 @@ func command(args []string, stdout, stderr io.Writer) int {
 	var given flags
 	var files []string
 	var form string
+	var version bool
 	fs.StringVar(&kubeconfig.ExplicitPath, "kubeconfig", "", "the cluster to look at; without it KUBECONFIG, or ~/.kube/config. It has to read all Nodes, Pods, ConfigMaps of the network, Leases, Deployments and ClusterRoleBindings")
 	fs.StringSliceVarP(&files, "filename", "f", nil, "files or directories, with all in them, that have ClusterCIDRs which you are going to apply, in lists or not. Other objects in them are passed over")
 	fs.StringVar(&form, "form", "", fmt.Sprintf("the form of the controller that you use or are going to use: %s or %s. Without it the second if a Deployment runs it, else the first", manager, peer))
+	fs.BoolVar(&version, "version", false, "print the version and quit")
 	given.add(fs)
 	switch err := fs.Parse(args); {
 	case errors.Is(err, pflag.ErrHelp):
@@ -40,6 +44,9 @@ func command(args []string, stdout, stderr io.Writer) int {
 	case err != nil:
 		fmt.Fprintf(stderr, "preflight: %v. `preflight --help` shows all flags.\n", err)
 		return exitUsage
+	case version:
+		build.Print(stdout, "true")
+		return int(ok)
 	case fs.NArg() > 0:
 		fmt.Fprintf(stderr, "preflight: %q is no flag. Name files with -f.\n", fs.Arg(0))
 		return exitUsage

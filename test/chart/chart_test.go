@@ -432,14 +432,22 @@ func TestPackageIsReproducible(t *testing.T) {
 	}
 }
 
-// The default tag of the image is the version that the program in it says it has.
+// The default tag of the image is made of the versions that the program in it says it has: Kubernetes' and ours.
 func TestAppVersion(t *testing.T) {
 	out, err := exec.Command(program(t), "--version").Output()
 	if err != nil {
 		t.Fatal(err)
 	}
-	if want := loadChart(t).Metadata.AppVersion; !strings.Contains(string(out), want) {
-		t.Errorf("--version says %q, Chart.yaml has appVersion %s", out, want)
+	var kubernetes, ours string
+	if _, err := fmt.Sscanf(string(out), "Kubernetes %s (multicidr v%s", &kubernetes, &ours); err != nil {
+		t.Fatalf("--version says %q: %v", out, err)
+	}
+	ours = strings.TrimSuffix(ours, ")")
+	if got, want := loadChart(t).Metadata.AppVersion, kubernetes+"-mc"+ours; got != want {
+		t.Errorf("--version says %q, Chart.yaml has appVersion %s, want %s", out, got, want)
+	}
+	if got := loadChart(t).Metadata.Version; got != ours {
+		t.Errorf("Chart.yaml has version %s, want %s: charts are released with the programs", got, ours)
 	}
 }
 
