@@ -159,10 +159,15 @@ lint: bin/golangci-lint ## Look for mistakes and needless words in the Go code, 
 verify: bin/golangci-lint ## Fail if lint finds something, or generated files, formatting, module files or pins are not what our tools would write
 	hack/verify.sh
 
+# What the programs that are released can reach; VULNDB names a mirror of the database.
+.PHONY: vulncheck
+vulncheck: ## Look for known vulnerabilities in what our programs can reach; ends with 3 if there are some, with 2 if it cannot tell
+	@hack/vulncheck.sh ./cmd/kube-controller-manager ./cmd/node-ipam-controller ./cmd/cluster-ipam-controller ./cmd/preflight
+
 ##@ Test
 
 .PHONY: test
-test: test-unit test-monitoring test-image test-chart ## Run all tests but e2e
+test: test-unit test-monitoring test-image test-forge test-chart ## Run all tests but e2e
 	@# These wait more than they work, for leases, backoffs and a minute in which nothing may happen; so three of them at a time, the longest first.
 	$(MAKE) --jobs=3 $(if $(filter output-sync,$(.FEATURES)),--output-sync=target) test-processes test-harness test-scripts test-parity test-chaos
 
@@ -187,6 +192,11 @@ test-monitoring: ## Try the alerts and the dashboard on samples, with Prometheus
 test-image: ## Read the images back as containerd and Docker do, and see that the same program makes the same bytes
 	@echo "== images"
 	go -C hack/image test ./...
+
+.PHONY: test-forge
+test-forge: ## See that make vulncheck tells what it found from what it could not check
+	@echo "== forge"
+	go -C hack/forge test -count=1 ./...
 
 .PHONY: test-chart
 test-chart: tools build ## Try the Helm chart with Helm, and the program with what the chart gives it, on a real etcd and kube-apiserver
