@@ -119,7 +119,7 @@ TAG ?= $(shell hack/image-tag.sh)
 PLATFORMS ?= linux/amd64,linux/arm64
 
 .PHONY: image
-image: ## Write images of both programs to bin/images, for PLATFORMS=linux/amd64,linux/arm64, as REGISTRY/program:TAG
+image: ## Write images of our programs to bin/images, one archive each with an index of PLATFORMS=linux/amd64,linux/arm64, as REGISTRY/program:TAG
 	@REGISTRY=$(REGISTRY) TAG=$(TAG) PLATFORMS=$(PLATFORMS) hack/image.sh
 
 # The name that users of kubernetes-sigs/node-ipam-controller know.
