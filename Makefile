@@ -136,6 +136,23 @@ cluster-image:
 chart: ## Package the Helm charts of node-ipam-controller and cluster-ipam-controller into bin/
 	@SOURCE_DATE_EPOCH=0 go -C test/chart tool helm package $(CURDIR)/manifests/charts/node-ipam-controller $(CURDIR)/manifests/charts/cluster-ipam-controller --destination $(CURDIR)/bin
 
+##@ Release it
+
+# VERSION is that of the sources: make set-version writes it. PROGRAMS, PLATFORMS and COMMAND_PLATFORMS make less of it, to try something.
+VERSION ?= $(shell cat controllers/build/VERSION)
+RELEASE := bin/release/$(VERSION)
+
+.PHONY: release
+release: ## Make all files of a release from a clean clone of HEAD, in bin/release/VERSION=v0.2.0; see docs/engineering/release.md; the first time compiles Kubernetes for each platform
+	@VERSION=$(VERSION) REGISTRY=$(REGISTRY) $(if $(filter-out file,$(origin PLATFORMS)),PLATFORMS=$(PLATFORMS)) PROGRAMS='$(PROGRAMS)' COMMAND_PLATFORMS=$(COMMAND_PLATFORMS) hack/release.sh $(RELEASE)
+
+# What it builds anew: preflight, or a program of an image.
+REBUILD ?= preflight
+
+.PHONY: verify-release
+verify-release: tools ## Read a release back: checksums, programs, charts and manifests in an API server; and build REBUILD=preflight anew, for the same bytes
+	@REBUILD=$(REBUILD) hack/verify-release.sh $(RELEASE)
+
 ##@ Change it
 
 .PHONY: generate
