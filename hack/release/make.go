@@ -59,4 +59,6 @@ func (r *release) write(name string, content []byte) error {
 }
 
 // source reads a file of the sources.
-func (r *release) source(name string) ([]byte, error) { return os.ReadFile(filepath.Join(r.root, name)) }
+func (r *release) source(name string) ([]byte, error) {
+	return os.ReadFile(filepath.Join(r.root, name))
+}

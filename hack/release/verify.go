@@ -54,7 +54,9 @@ func verify(dir, extract string) error {
 	return errors.Join(errs...)
 }
 
-func (p *published) say(format string, args ...any) { p.lines = append(p.lines, fmt.Sprintf(format, args...)) }
+func (p *published) say(format string, args ...any) {
+	p.lines = append(p.lines, fmt.Sprintf(format, args...))
+}
 
 func (p *published) read(name string) ([]byte, error) { return os.ReadFile(filepath.Join(p.dir, name)) }
 
