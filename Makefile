@@ -184,7 +184,7 @@ vulncheck: ## Look for known vulnerabilities in what our programs can reach; end
 ##@ Test
 
 .PHONY: test
-test: test-unit test-monitoring test-image test-forge test-chart ## Run all tests but e2e
+test: test-unit test-monitoring test-image test-forge test-release test-chart ## Run all tests but e2e
 	@# These wait more than they work, for leases, backoffs and a minute in which nothing may happen; so three of them at a time, the longest first.
 	$(MAKE) --jobs=3 $(if $(filter output-sync,$(.FEATURES)),--output-sync=target) test-processes test-harness test-scripts test-parity test-chaos
 
@@ -214,6 +214,11 @@ test-image: ## Read the images back as containerd and Docker do, and see that th
 test-forge: ## See that make vulncheck tells what it found from what it could not check
 	@echo "== forge"
 	go -C hack/forge test -count=1 ./...
+
+.PHONY: test-release
+test-release: ## Make a release of small programs twice, compare, and see that verify-release notices every change
+	@echo "== release"
+	go -C hack/release test ./...
 
 .PHONY: test-chart
 test-chart: tools build ## Try the Helm chart with Helm, and the program with what the chart gives it, on a real etcd and kube-apiserver

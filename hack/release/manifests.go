@@ -8,6 +8,7 @@ import (
 	"strings"
 
 	"helm.sh/helm/v4/pkg/action"
+	"helm.sh/helm/v4/pkg/chart/common"
 	"helm.sh/helm/v4/pkg/chart/v2/loader"
 	releasev1 "helm.sh/helm/v4/pkg/release/v1"
 )
@@ -76,6 +77,10 @@ func (r *release) rendered(name, namespace string, values map[string]any) error 
 	}
 	install := action.NewInstall(action.NewConfiguration())
 	install.DryRunStrategy, install.ReleaseName, install.Namespace = action.DryRunClient, name, namespace
+	kubernetes, _, _ := strings.Cut(r.tag, "-mc")
+	if install.KubeVersion, err = common.ParseKubeVersion(kubernetes); err != nil {
+		return err
+	}
 	result, err := install.Run(chart, values)
 	if err != nil {
 		return err

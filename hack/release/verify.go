@@ -228,22 +228,34 @@ func (p *published) checkPlatform(ctx context.Context, store content.Fetcher, de
 }
 
 // checkProgram sees what the linker left in the program, and runs it if this machine can. Its tag is that of its image, or the version.
-func (p *published) checkProgram(binary []byte, program, os_, arch, tag string) error {
+func (p *published) checkProgram(binary []byte, program, system, arch, tag string) error {
 	info, err := buildinfo.Read(bytes.NewReader(binary))
 	if err != nil {
-		return fmt.Errorf("%s for %s/%s: %w", program, os_, arch, err)
+		return fmt.Errorf("%s for %s/%s: %w", program, system, arch, err)
 	}
-	if setting(info, "GOOS") != os_ || setting(info, "GOARCH") != arch || setting(info, "vcs.revision") != p.commit || info.Main.Version != p.version {
-		return fmt.Errorf("%s for %s/%s says it is %s of commit %s for %s/%s", program, os_, arch, info.Main.Version, setting(info, "vcs.revision"), setting(info, "GOOS"), setting(info, "GOARCH"))
+	want := map[string]string{"GOOS": system, "GOARCH": arch, "vcs.revision": p.commit, "vcs.modified": "false"}
+	for key, value := range want {
+		if got := setting(info, key); got != value {
+			return fmt.Errorf("%s for %s/%s: its %s is %q, want %q", program, system, arch, key, got, value)
+		}
+	}
+	if info.Main.Version != p.version {
+		return fmt.Errorf("%s for %s/%s says that it is %s", program, system, arch, info.Main.Version)
 	}
 	if err := noPaths(binary); err != nil {
-		return fmt.Errorf("%s for %s/%s: %w", program, os_, arch, err)
+		return fmt.Errorf("%s for %s/%s: %w", program, system, arch, err)
 	}
-	if os_ != runtime.GOOS || arch != runtime.GOARCH {
+	if system != runtime.GOOS || arch != runtime.GOARCH {
 		return nil
 	}
+	return p.runProgram(binary, program, tag)
+}
+
+// runProgram asks the program for its version, and leaves it where others can run it.
+func (p *published) runProgram(binary []byte, program, tag string) error {
 	dir := p.extract
 	if dir == "" {
+		var err error
 		if dir, err = os.MkdirTemp("", "release"); err != nil {
 			return err
 		}
@@ -385,24 +397,32 @@ func (p *published) checkComponents() error {
 		return fmt.Errorf("there are no lists of components")
 	}
 	for _, name := range boms {
-		text, err := p.read(name)
-		if err != nil {
-			return err
-		}
-		bom := cdx.BOM{}
-		if err := cdx.NewBOMDecoder(bytes.NewReader(text), cdx.BOMFileFormatJSON).Decode(&bom); err != nil {
+		if err := p.checkBOM(name, texts); err != nil {
 			return fmt.Errorf("%s: %w", name, err)
 		}
-		if bom.Components == nil || len(*bom.Components) < 2 {
-			return fmt.Errorf("%s has no components", name)
-		}
-		for _, c := range *bom.Components {
-			if !texts[c.Name+"@"+c.Version] || c.Licenses == nil {
-				return fmt.Errorf("%s: there is no licence of %s %s", name, c.Name, c.Version)
-			}
-		}
-		p.say("%s: %d components", name, len(*bom.Components))
 	}
+	return nil
+}
+
+// checkBOM reads one list. texts are the components, with their versions, whose licences are there.
+func (p *published) checkBOM(name string, texts map[string]bool) error {
+	text, err := p.read(name)
+	if err != nil {
+		return err
+	}
+	bom := cdx.BOM{}
+	if err := cdx.NewBOMDecoder(bytes.NewReader(text), cdx.BOMFileFormatJSON).Decode(&bom); err != nil {
+		return err
+	}
+	if bom.Components == nil || len(*bom.Components) == 0 {
+		return fmt.Errorf("it has no components")
+	}
+	for _, c := range *bom.Components {
+		if !texts[c.Name+"@"+c.Version] || c.Licenses == nil {
+			return fmt.Errorf("there is no licence of %s %s", c.Name, c.Version)
+		}
+	}
+	p.say("%s: %d components", name, len(*bom.Components))
 	return nil
 }
 
