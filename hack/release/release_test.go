@@ -123,6 +123,31 @@ func TestLicences(t *testing.T) {
 	}
 }
 
+// A new dependency whose licence nobody can tell is noticed when it comes, and not when a release is made.
+func TestLicencesOfOurPrograms(t *testing.T) {
+	var builds []build
+	for _, program := range []string{"kube-controller-manager", "node-ipam-controller", "cluster-ipam-controller"} {
+		builds = append(builds, build{program: program, os: "linux", arch: "amd64"}, build{program: program, os: "linux", arch: "arm64"})
+	}
+	for _, system := range []string{"linux", "darwin", "windows"} {
+		builds = append(builds, build{program: "preflight", os: system, arch: "amd64"})
+	}
+	r := release{root: "../..", version: testVersion}
+	all, err := r.licensesOf(builds)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := classify(all); err != nil {
+		t.Error(err)
+	}
+	if all["k8s.io/kubernetes"] == nil || len(all) < 100 {
+		t.Errorf("only %d modules were found", len(all))
+	}
+	for _, module := range all {
+		t.Logf("%s %s: %v", module.path, module.version, module.names)
+	}
+}
+
 // newSources is a repository with what a release takes from ours, but for the programs: one that only says its version.
 func newSources(t *testing.T) string {
 	t.Helper()
