@@ -15,9 +15,9 @@ go tool -modfile="$PWD/hack/forge/go.mod" actionlint -shellcheck= -pyflakes= || 
 
 while read -r target; do
 	grep -q "^$target:" Makefile || fail "a workflow runs make $target, which is no target of the Makefile"
-done < <(sed -n 's/^.*\<make \([a-z0-9-]*\).*/\1/p' .github/workflows/*.yaml | sort -u)
+done < <(sed -n 's/^.*[ :]make \([a-z0-9-]*\).*/\1/p' .github/workflows/*.yaml | sort -u)
 
-modules=$(find . -name go.mod -not -path './bin/*' -printf '/%P\n' | sed 's#/go.mod$##; s#^$#/#' | sort)
+modules=$(find . -name go.mod -not -path './bin/*' | sed 's#^\.##; s#/go.mod$##; s#^$#/#' | sort)
 named=$(sed -n 's#^      - \(/.*\)$#\1#p' .github/dependabot.yaml | sort)
 diff <(echo "$modules") <(echo "$named") >&2 || fail "the directories in .github/dependabot.yaml (>) are not those of the modules (<)"
 ! $failed

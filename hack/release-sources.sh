@@ -14,7 +14,7 @@ clone_sources() {
 # Without -trimpath the programs would name directories of this machine; and what a machine sets for its own builds stays out of them.
 export CGO_ENABLED=0 GOAMD64=v1 GOARM64=v8.0 GOEXPERIMENT='' GOFIPS140=off GOWORK=off GOENV=off GOFLAGS=-trimpath
 # GOENV=off hides where the machine gets modules from, too.
-for name in GOPROXY GOSUMDB GONOSUMDB GONOSUMCHECK GOPRIVATE GONOPROXY GOMODCACHE GOCACHE; do
+for name in GOPROXY GOSUMDB GONOSUMDB GOPRIVATE GONOPROXY GOMODCACHE GOCACHE; do
 	value=$(GOENV='' go env "$name")
 	if [[ -n $value ]]; then export "$name=$value"; fi
 done

@@ -15,15 +15,23 @@ version=${1:-$before}
 }
 echo "$version" >controllers/build/VERSION
 tag=$(hack/image-tag.sh)
+plain=${version#v}
+
+# edit SCRIPT FILE... edits the files. Every sed takes -i with a suffix, and only some without.
+edit() {
+	local file
+	sed -i.before -E "$@"
+	for file in "${@:2}"; do rm "$file.before"; done
+}
 
 any='[0-9]+\.[0-9]+\.[0-9]+(-[0-9A-Za-z.]*[0-9A-Za-z])?'
-sed -i -E "s/^version: .*/version: ${version#v}/; s/^appVersion: .*/appVersion: $tag/" manifests/charts/*/Chart.yaml
+edit "s/^version: .*/version: $plain/; s/^appVersion: .*/appVersion: $tag/" manifests/charts/*/Chart.yaml
 # Who has a packaged chart has no checkout, so its links name one.
-sed -i -E "s#(/multicidr/controller-manager/(blob/)?)v$any/#\1$version/#g" manifests/charts/*/{Chart.yaml,README.md}
-sed -i -E "s/-$any\.tgz/-${version#v}.tgz/" manifests/charts/*/README.md
+edit "s#(/multicidr/controller-manager/(blob/)?)v$any/#\1$version/#g; s/-$any\.tgz/-$plain.tgz/" manifests/charts/*/{Chart.yaml,README.md}
 # The pages about releases take it as their example.
 old=${before#v}
-sed -i "s/${old//./\\.}/${version#v}/g" docs/operators/{release,versions}.md docs/engineering/release.md
-sed -i -E "s/\(multicidr v$any\)/(multicidr $version)/" docs/operators/kubeadm.md
-grep -rlE 'v[0-9.]+-mc[0-9]|helm.sh/chart: ' README.md docs manifests test/e2e test/chart/testdata |
-	xargs sed -i -E "s/v[0-9]+\.[0-9]+\.[0-9]+-mc$any/$tag/g; s/(helm\.sh\/chart: [a-z-]+)-$any/\1-${version#v}/"
+edit "s/${old//./\\.}/$plain/g" docs/operators/{release,versions}.md docs/engineering/release.md
+edit "s/\(multicidr v$any\)/(multicidr $version)/" docs/operators/kubeadm.md
+named=()
+while IFS= read -r file; do named+=("$file"); done < <(grep -rlE 'v[0-9.]+-mc[0-9]|helm.sh/chart: ' README.md docs manifests test/e2e test/chart/testdata)
+edit "s/v[0-9]+\.[0-9]+\.[0-9]+-mc$any/$tag/g; s/(helm\.sh\/chart: [a-z-]+)-$any/\1-$plain/" "${named[@]}"

@@ -48,7 +48,7 @@ check "versions" "run hack/set-version.sh with the version in controllers/build/
 check "formatting" "run gofmt -w on these files" formatted
 check "lint" "repair what it says" hack/lint.sh
 check "workflows and settings of the forge" "repair what it says" hack/forge.sh
-for module in $(find . -name go.mod -not -path './bin/*' -printf '%h\n' | sort); do
+for module in $(find . -name go.mod -not -path './bin/*' | sed 's#/go.mod$##' | sort); do
 	check "${module#./}/go.mod" "run go mod tidy in ${module#./}" go -C "$module" mod tidy -diff
 done
 check "Kubernetes pins" "run hack/pin-kubernetes.sh with the version of k8s.io/kubernetes in go.mod" pinned

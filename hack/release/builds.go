@@ -102,5 +102,5 @@ func (r *release) time() (time.Time, error) {
 	return time.Parse(time.RFC3339, setting(r.builds[0].info, "vcs.time"))
 }
 
-// releases a build's file to a caller that writes it elsewhere.
+// read is the program itself.
 func (b build) read() ([]byte, error) { return os.ReadFile(b.path) }
