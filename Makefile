@@ -138,13 +138,13 @@ chart: ## Package the Helm charts of node-ipam-controller and cluster-ipam-contr
 
 ##@ Release it
 
-# VERSION is that of the sources: make set-version writes it. PROGRAMS, PLATFORMS and COMMAND_PLATFORMS make less of it, to try something.
+# VERSION is that of the sources: make set-version writes it. PROGRAMS, PLATFORMS, COMMANDS and COMMAND_PLATFORMS make less of it, to try something.
 VERSION ?= $(shell cat controllers/build/VERSION)
 RELEASE := bin/release/$(VERSION)
 
 .PHONY: release
 release: ## Make all files of a release from a clean clone of HEAD, in bin/release/VERSION=v0.2.0; see docs/engineering/release.md; the first time compiles Kubernetes for each platform
-	@VERSION=$(VERSION) REGISTRY=$(REGISTRY) $(if $(filter-out file,$(origin PLATFORMS)),PLATFORMS=$(PLATFORMS)) PROGRAMS='$(PROGRAMS)' COMMAND_PLATFORMS=$(COMMAND_PLATFORMS) hack/release.sh $(RELEASE)
+	@VERSION=$(VERSION) REGISTRY=$(REGISTRY) $(if $(filter-out file,$(origin PLATFORMS)),PLATFORMS=$(PLATFORMS)) PROGRAMS='$(PROGRAMS)' COMMANDS='$(COMMANDS)' COMMAND_PLATFORMS=$(COMMAND_PLATFORMS) hack/release.sh $(RELEASE)
 
 # What it builds anew: preflight, or a program of an image.
 REBUILD ?= preflight

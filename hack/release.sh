@@ -2,7 +2,7 @@
 # Makes all files of a release from a clean clone of HEAD: docs/engineering/release.md lists them. The same commit and the same Go make the same bytes
 # on every machine and in every directory.
 #
-# PROGRAMS, PLATFORMS and COMMAND_PLATFORMS make less of it, to try something.
+# PROGRAMS, PLATFORMS, COMMANDS and COMMAND_PLATFORMS make less of it, to try something.
 #
 # usage: VERSION=v0.2.0 [REGISTRY=...] hack/release.sh OUTPUT
 set -euo pipefail
@@ -15,6 +15,7 @@ output=$(cd "$(dirname "$output")" && pwd)/$(basename "$output")
 registry=${REGISTRY:-localhost/multicidr}
 platforms=${PLATFORMS:-linux/amd64,linux/arm64}
 read -ra programs <<<"${PROGRAMS:-kube-controller-manager node-ipam-controller cluster-ipam-controller}"
+read -ra commands <<<"${COMMANDS:-preflight}"
 IFS=, read -ra command_platforms <<<"${COMMAND_PLATFORMS:-linux/amd64,linux/arm64,darwin/amd64,darwin/arm64,windows/amd64,windows/arm64}"
 
 fail() {
@@ -32,7 +33,9 @@ trap 'rm -rf "$sources"' EXIT
 cd "$sources"
 tag=$(hack/image-tag.sh)
 REGISTRY=$registry TAG=$tag PLATFORMS=$platforms hack/image.sh "${programs[@]}"
-for platform in "${command_platforms[@]}"; do build_command "$platform" preflight >/dev/null; done
+for platform in "${command_platforms[@]}"; do
+	for command in "${commands[@]}"; do build_command "$platform" "$command" >/dev/null; done
+done
 GOFLAGS='' go -C hack/release run . make -root="$sources" -version="$VERSION" -tag="$tag" -registry="$registry" -output="$output.part"
 mv "$output.part" "$output"
 echo "release: $output"

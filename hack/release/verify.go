@@ -288,29 +288,33 @@ func noPaths(binary []byte) error {
 	return nil
 }
 
-// checkCommands reads the archives of command line tools.
+// checkCommands reads the archives of command line tools: COMMAND-VERSION-OS-ARCH.
 func (p *published) checkCommands() error {
+	named := regexp.MustCompile(`^(.+)-` + regexp.QuoteMeta(p.version) + `-([a-z]+)-([a-z0-9]+)\.(tar\.gz|zip)$`)
 	var errs []error
-	for _, name := range slices.Concat(p.matching("preflight-", ".tar.gz"), p.matching("preflight-", ".zip")) {
+	for _, name := range p.files {
+		parts := named.FindStringSubmatch(name)
+		if parts == nil {
+			continue
+		}
 		archive, err := p.read(name)
 		if err != nil {
 			return err
 		}
-		unpack, program := untarGz, "preflight"
-		if strings.HasSuffix(name, ".zip") {
-			unpack, program = unzip, "preflight.exe"
+		command, system, arch := parts[1], parts[2], parts[3]
+		unpack, file := untarGz, command
+		if system == "windows" {
+			unpack, file = unzip, command+".exe"
 		}
 		files, err := unpack(archive)
 		if err != nil {
 			errs = append(errs, fmt.Errorf("%s: %w", name, err))
 			continue
 		}
-		platform := strings.TrimPrefix(name, "preflight-"+p.version+"-")
-		system, arch, _ := strings.Cut(platform[:strings.Index(platform, ".")], "-")
 		if len(files["LICENSE"]) == 0 {
 			errs = append(errs, fmt.Errorf("%s has no LICENSE", name))
 		}
-		errs = append(errs, p.checkProgram(files[program], "preflight", system, arch, p.version))
+		errs = append(errs, p.checkProgram(files[file], command, system, arch, p.version))
 	}
 	return errors.Join(errs...)
 }
