@@ -118,14 +118,14 @@ kubectl-node-ipam: ## Build bin/kubectl-node_ipam, the plugin behind `kubectl no
 preflight: ## Build bin/preflight, which is `kubectl node-ipam check` as a program of its own: is a cluster ready for our manager and for more than one range?
 	@hack/build.sh bin/preflight ./cmd/preflight
 
-# How make image calls the images, and for which machines it makes them. The tag is the Kubernetes version; name another for a build that
-# is to replace one on a machine that has it.
+# How make image calls the images, and for which machines it makes them. Name another tag for a build that is to replace one on a machine
+# that has it.
 REGISTRY ?= localhost/multicidr
-TAG ?= $(shell go list -m -f '{{.Version}}' k8s.io/kubernetes)
+TAG ?= $(shell hack/image-tag.sh)
 PLATFORMS ?= linux/amd64,linux/arm64
 
 .PHONY: image
-image: ## Write images of both programs to bin/images, for PLATFORMS=linux/amd64,linux/arm64, as REGISTRY/program:TAG
+image: ## Write images of our programs to bin/images, one archive each with an index of PLATFORMS=linux/amd64,linux/arm64, as REGISTRY/program:TAG
 	@REGISTRY=$(REGISTRY) TAG=$(TAG) PLATFORMS=$(PLATFORMS) hack/image.sh
 
 # The name that users of kubernetes-sigs/node-ipam-controller know.
@@ -142,6 +142,23 @@ cluster-image:
 chart: ## Package the Helm charts of node-ipam-controller and cluster-ipam-controller into bin/
 	@SOURCE_DATE_EPOCH=0 go -C test/chart tool helm package $(CURDIR)/manifests/charts/node-ipam-controller $(CURDIR)/manifests/charts/cluster-ipam-controller --destination $(CURDIR)/bin
 
+##@ Release it
+
+# VERSION is that of the sources: make set-version writes it. PROGRAMS, PLATFORMS, COMMANDS and COMMAND_PLATFORMS make less of it, to try something.
+VERSION ?= $(shell cat controllers/build/VERSION)
+RELEASE := bin/release/$(VERSION)
+
+.PHONY: release
+release: ## Make all files of a release from a clean clone of HEAD, in bin/release/VERSION=v0.2.0; see docs/engineering/release.md; the first time compiles Kubernetes for each platform
+	@VERSION=$(VERSION) REGISTRY=$(REGISTRY) $(if $(filter-out file,$(origin PLATFORMS)),PLATFORMS=$(PLATFORMS)) PROGRAMS='$(PROGRAMS)' COMMANDS='$(COMMANDS)' COMMAND_PLATFORMS=$(COMMAND_PLATFORMS) hack/release.sh $(RELEASE)
+
+# What it builds anew: preflight, or a program of an image.
+REBUILD ?= preflight
+
+.PHONY: verify-release
+verify-release: tools ## Read a release back: checksums, programs, charts and manifests in an API server; and build REBUILD=preflight anew, for the same bytes
+	@REBUILD=$(REBUILD) hack/verify-release.sh $(RELEASE)
+
 ##@ Change it
 
 .PHONY: generate
@@ -153,6 +170,10 @@ bin/golangci-lint: hack/lint/go.mod hack/lint/go.sum
 	@echo "build $@"
 	@go -C hack/lint build -o $(CURDIR)/$@ github.com/golangci/golangci-lint/v2/cmd/golangci-lint
 
+.PHONY: set-version
+set-version: ## Write VERSION=v0.3.0 into the sources, charts, manifests and documentation; see docs/operators/versions.md
+	hack/set-version.sh $(VERSION)
+
 .PHONY: lint
 lint: bin/golangci-lint ## Look for mistakes and needless words in the Go code, as .golangci.yaml says; go vet is in it
 	@hack/lint.sh
@@ -161,10 +182,15 @@ lint: bin/golangci-lint ## Look for mistakes and needless words in the Go code, 
 verify: bin/golangci-lint ## Fail if lint finds something, or generated files, formatting, module files or pins are not what our tools would write
 	hack/verify.sh
 
+# What the programs that are released can reach; VULNDB names a mirror of the database.
+.PHONY: vulncheck
+vulncheck: ## Look for known vulnerabilities in what our programs can reach; ends with 3 if there are some, with 2 if it cannot tell
+	@hack/vulncheck.sh ./cmd/kube-controller-manager ./cmd/node-ipam-controller ./cmd/cluster-ipam-controller ./cmd/kubectl-node_ipam ./cmd/preflight
+
 ##@ Test
 
 .PHONY: test
-test: test-unit test-monitoring test-image test-chart ## Run all tests but e2e
+test: test-unit test-monitoring test-image test-forge test-release test-chart ## Run all tests but e2e
 	@# These wait more than they work, for leases, backoffs and a minute in which nothing may happen; so three of them at a time, the longest first.
 	$(MAKE) --jobs=3 $(if $(filter output-sync,$(.FEATURES)),--output-sync=target) test-processes test-harness test-scripts test-parity test-chaos
 
@@ -189,6 +215,16 @@ test-monitoring: ## Try the alerts and the dashboard on samples, with Prometheus
 test-image: ## Read the images back as containerd and Docker do, and see that the same program makes the same bytes
 	@echo "== images"
 	go -C hack/image test ./...
+
+.PHONY: test-forge
+test-forge: ## See that make vulncheck tells what it found from what it could not check
+	@echo "== forge"
+	go -C hack/forge test -count=1 ./...
+
+.PHONY: test-release
+test-release: ## Make a release of small programs twice, compare, and see that verify-release notices every change
+	@echo "== release"
+	go -C hack/release test ./...
 
 .PHONY: test-chart
 test-chart: tools build ## Try the Helm chart with Helm, and the program with what the chart gives it, on a real etcd and kube-apiserver

@@ -57,7 +57,8 @@ done
 echo "charts"
 chart=manifests/charts/node-ipam-controller/files
 rm -rf "$chart"
-for file in "$crd" manifests/rbac/{role,cluster-cidr-flag}.yaml manifests/fencing/{policy,keep-leases,node-ipam-controller,created-nodes}.yaml; do
+for file in "$crd" manifests/rbac/{role,cluster-cidr-flag}.yaml manifests/fencing/{policy,keep-leases,node-ipam-controller,created-nodes}.yaml \
+	manifests/monitoring/{prometheusrule.yaml,dashboard.json}; do
 	install -D --mode=644 "$file" "$chart/${file#manifests/}"
 done
 chart=manifests/charts/cluster-ipam-controller/files
@@ -65,3 +66,4 @@ rm -rf "$chart"
 for file in manifests/clusteripam/crds/*.yaml manifests/clusteripam/rbac/*-controller.yaml manifests/clusteripam/rbac/infoblox-secrets.yaml; do
 	install -D --mode=644 "$file" "$chart/${file#manifests/clusteripam/}"
 done
+install -D --mode=644 manifests/monitoring/cluster-ipam-prometheusrule.yaml "$chart/monitoring/cluster-ipam-prometheusrule.yaml"

@@ -5,7 +5,7 @@
 # k8s.io/kubernetes requires its staged modules at v0.0.0 and replaces them with directories of its own
 # tree. Replacements of a dependency are ignored, so a program that imports k8s.io/kubernetes has to
 # repeat each of them; this script reads the list from the module itself instead of keeping a copy. A program that imports only
-# staged modules, like test/chart, requires them and replaces nothing.
+# staged modules, like test/chart, requires them and replaces nothing. The tag of the images follows the pin.
 #
 # usage: hack/pin-kubernetes.sh v1.37.1
 set -euo pipefail
@@ -49,7 +49,9 @@ for dir in . hack/tools; do
 	)
 	echo "$dir/go.mod: Kubernetes $version, staged modules $staged_version"
 done
-for dir in test/chart test/consumer; do
+for dir in hack/release test/chart test/consumer; do
 	(cd "$dir" && require)
 	echo "$dir/go.mod: staged modules $staged_version"
 done
+hack/set-version.sh
+echo "images: tag $(hack/image-tag.sh)"

@@ -33,9 +33,10 @@ unchanged() {
 generated() { hack/generate.sh "$copy" >/dev/null && unchanged apis manifests; }
 pinned() {
 	"$copy/hack/pin-kubernetes.sh" "$(go list -m -f '{{.Version}}' k8s.io/kubernetes)" >/dev/null &&
-		unchanged go.mod go.sum hack/tools/go.mod hack/tools/go.sum \
+		unchanged go.mod go.sum hack/tools/go.mod hack/tools/go.sum hack/release/go.mod hack/release/go.sum \
 			test/chart/go.mod test/chart/go.sum test/consumer/go.mod test/consumer/go.sum
 }
+versioned() { "$copy/hack/set-version.sh" && unchanged controllers/build README.md docs manifests test/e2e test/chart/testdata; }
 formatted() {
 	local files
 	files=$(gofmt -l .)
@@ -43,19 +44,13 @@ formatted() {
 }
 
 check "generated files" "run make generate and commit the result" generated
+check "versions" "run hack/set-version.sh with the version in controllers/build/VERSION" versioned
 check "formatting" "run gofmt -w on these files" formatted
 check "lint" "repair what it says" hack/lint.sh
-check "go.mod" "run go mod tidy" go mod tidy -diff
-check "hack/tools/go.mod" "run go mod tidy in hack/tools" go -C hack/tools mod tidy -diff
-check "hack/cluster/tools/go.mod" "run go mod tidy in hack/cluster/tools" go -C hack/cluster/tools mod tidy -diff
-check "hack/lint/go.mod" "run go mod tidy in hack/lint" go -C hack/lint mod tidy -diff
-check "hack/image/go.mod" "run go mod tidy in hack/image" go -C hack/image mod tidy -diff
-check "hack/plot/go.mod" "run go mod tidy in hack/plot" go -C hack/plot mod tidy -diff
-check "test/monitoring/go.mod" "run go mod tidy in test/monitoring" go -C test/monitoring mod tidy -diff
-check "test/chart/go.mod" "run go mod tidy in test/chart" go -C test/chart mod tidy -diff
-check "test/conformance/original/go.mod" "run go mod tidy in test/conformance/original" go -C test/conformance/original mod tidy -diff
-check "test/consumer/go.mod" "run go mod tidy in test/consumer" go -C test/consumer mod tidy -diff
-check "test/consumer/programs/go.mod" "run go mod tidy in test/consumer/programs" go -C test/consumer/programs mod tidy -diff
+check "workflows and settings of the forge" "repair what it says" hack/forge.sh
+for module in $(find . -name go.mod -not -path './bin/*' | sed 's#/go.mod$##' | sort); do
+	check "${module#./}/go.mod" "run go mod tidy in ${module#./}" go -C "$module" mod tidy -diff
+done
 check "Kubernetes pins" "run hack/pin-kubernetes.sh with the version of k8s.io/kubernetes in go.mod" pinned
 
 if [[ ${#failed[@]} -gt 0 ]]; then

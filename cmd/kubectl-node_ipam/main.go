@@ -21,6 +21,7 @@ import (
 
 	"github.com/multicidr/controller-manager/cmd/kubectl-node_ipam/internal/cluster"
 	"github.com/multicidr/controller-manager/cmd/kubectl-node_ipam/internal/show"
+	"github.com/multicidr/controller-manager/controllers/build"
 	"github.com/multicidr/controller-manager/controllers/nodeipam/fromflags"
 )
 
@@ -123,6 +124,9 @@ func (p *program) root() *cobra.Command {
 			return c.Help()
 		},
 		PersistentPreRunE: func(c *cobra.Command, _ []string) error {
+			if build.Print(p.Out, c.Flag("version").Value.String()) {
+				return exit{}
+			}
 			if !slices.Contains([]string{"auto", "always", "never"}, p.color) {
 				return usage("--color=%s: it is auto, always or never", p.color)
 			}
@@ -139,6 +143,7 @@ func (p *program) root() *cobra.Command {
 	p.config.AddFlags(root.PersistentFlags())
 	root.PersistentFlags().StringVar(&p.color, "color", "auto", "auto: colors on a terminal, unless NO_COLOR is set; always; or never")
 	root.PersistentFlags().StringVar(&p.services, "service-cluster-ip-range", "", "as of kube-apiserver, if it has no ServiceCIDRs (before v1.33): no Node gets these addresses")
+	build.AddFlags(root.PersistentFlags())
 	root.CompletionOptions.HiddenDefaultCmd = true // kubectl completes, by kubectl_complete-node_ipam
 	root.AddCommand(p.explainCommand(), p.whoCommand(), p.statusCommand(), p.planCommand(), p.checkCommand(), p.retireCommand())
 	return root

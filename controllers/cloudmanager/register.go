@@ -22,6 +22,7 @@ import (
 	"k8s.io/controller-manager/pkg/leadermigration"
 	"k8s.io/klog/v2"
 
+	_ "github.com/multicidr/controller-manager/controllers/build" // multicidr_build_info
 	"github.com/multicidr/controller-manager/controllers/internal/migrationfile"
 	"github.com/multicidr/controller-manager/controllers/lease"
 	"github.com/multicidr/controller-manager/controllers/nodeipam"

@@ -17,7 +17,6 @@ import (
 	"k8s.io/component-base/logs"
 	logsapi "k8s.io/component-base/logs/api/v1"
 	"k8s.io/component-base/term"
-	"k8s.io/component-base/version/verflag"
 	cmfeatures "k8s.io/controller-manager/pkg/features"
 	"k8s.io/klog/v2"
 	"k8s.io/kubernetes/cmd/kube-controller-manager/app"
@@ -25,6 +24,7 @@ import (
 	"k8s.io/kubernetes/cmd/kube-controller-manager/app/options"
 	kubectrlmgrconfig "k8s.io/kubernetes/pkg/controller/apis/config"
 
+	"github.com/multicidr/controller-manager/controllers/build"
 	"github.com/multicidr/controller-manager/controllers/configfile"
 	fromcomponent "github.com/multicidr/controller-manager/controllers/configfile/component"
 	"github.com/multicidr/controller-manager/controllers/lease"
@@ -58,7 +58,7 @@ func NewCommand(added ...Descriptor) *cobra.Command {
 			return file.Explain(upstream.PersistentPreRunE(cmd, args))
 		},
 		RunE: func(cmd *cobra.Command, _ []string) error {
-			verflag.PrintAndExitIfRequested()
+			build.PrintAndExitIfRequested(cmd.Flags())
 
 			// Logging comes first, so that the flags are printed in the format that the user chose.
 			if err := logsapi.ValidateAndApply(opts.Logs, utilfeature.DefaultFeatureGate); err != nil {
@@ -101,7 +101,7 @@ func NewCommand(added ...Descriptor) *cobra.Command {
 	}
 	file.AddFlags(sections.FlagSet("generic"))
 	global := sections.FlagSet("global")
-	verflag.AddFlags(global)
+	build.AddFlags(global)
 	globalflag.AddGlobalFlags(global, cmd.Name(), logs.SkipLoggingConfigurationFlags())
 	for _, section := range sections.FlagSets {
 		cmd.Flags().AddFlagSet(section)

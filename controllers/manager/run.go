@@ -5,7 +5,6 @@ import (
 	"errors"
 	"fmt"
 	"os"
-	"runtime/debug"
 	"sync"
 	"time"
 
@@ -32,9 +31,9 @@ import (
 	"k8s.io/kubernetes/cmd/kube-controller-manager/names"
 	configv1alpha1conversion "k8s.io/kubernetes/pkg/controller/apis/config/v1alpha1"
 
-	"github.com/multicidr/controller-manager/controllers/nodeipam/fresh"
-
+	"github.com/multicidr/controller-manager/controllers/build"
 	"github.com/multicidr/controller-manager/controllers/lease"
+	"github.com/multicidr/controller-manager/controllers/nodeipam/fresh"
 )
 
 // component is the name of the binary in leader migration, lease candidates, flagz and statusz.
@@ -56,12 +55,8 @@ type process struct {
 // election the controllers start when the lease is acquired, otherwise at once.
 func run(ctx context.Context, c *config.CompletedConfig, roster roster) error {
 	logger := klog.FromContext(ctx)
-	build := "unknown"
-	if info, ok := debug.ReadBuildInfo(); ok {
-		build = info.Main.Version
-	}
 	// The version is the Kubernetes version, as tools expect. The build is the version of this project.
-	logger.Info("Starting", "version", version.Get(), "build", build)
+	logger.Info("Starting", "version", version.Get(), "build", build.Get())
 	logger.Info("Golang settings", "GOGC", os.Getenv("GOGC"), "GOMAXPROCS", os.Getenv("GOMAXPROCS"), "GOTRACEBACK", os.Getenv("GOTRACEBACK"))
 
 	c.EventBroadcaster.StartStructuredLogging(0)

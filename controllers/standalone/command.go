@@ -12,9 +12,9 @@ import (
 	logsapi "k8s.io/component-base/logs/api/v1"
 	"k8s.io/component-base/term"
 	"k8s.io/component-base/version"
-	"k8s.io/component-base/version/verflag"
 	"k8s.io/klog/v2"
 
+	"github.com/multicidr/controller-manager/controllers/build"
 	"github.com/multicidr/controller-manager/controllers/configfile"
 )
 
@@ -28,7 +28,7 @@ func newCommand(p program) *cobra.Command {
 		Long: p.describe(),
 		Args: cobra.NoArgs,
 		RunE: func(cmd *cobra.Command, _ []string) error {
-			verflag.PrintAndExitIfRequested()
+			build.PrintAndExitIfRequested(cmd.Flags())
 			// Logging comes after everything that can set its flags, and before everything that is logged.
 			warnings, err := opts.set(cmd.Flags(), os.Getenv)
 			if err != nil {
@@ -48,14 +48,14 @@ func newCommand(p program) *cobra.Command {
 			if done, err := opts.file.Write(cmd.Flags()); done {
 				return err
 			}
-			klog.InfoS("Starting", "program", p.name(), "version", version.Get())
+			klog.InfoS("Starting", "program", p.name(), "version", version.Get(), "build", build.Get())
 			return run(server.SetupSignalContext(), opts, configfile.Values(cmd.Flags()))
 		},
 	}
 	sections := opts.sections()
 	global := sections.FlagSet("global")
 	opts.file.AddFlags(global)
-	verflag.AddFlags(global)
+	build.AddFlags(global)
 	globalflag.AddGlobalFlags(global, cmd.Name(), logs.SkipLoggingConfigurationFlags())
 	for _, section := range sections.FlagSets {
 		cmd.Flags().AddFlagSet(section)

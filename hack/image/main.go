@@ -1,10 +1,12 @@
 // Command image puts one static program into a container image, without a container engine, a base image or a network.
 //
-//	image NAME PROGRAM ARCHIVE
+//	image NAME PROGRAM... ARCHIVE
 //
 // The image holds the program at /usr/local/bin, where upstream's images have it, and the certificate authorities that Mozilla trusts.
-// The archive is an OCI image layout and what `docker save` writes at once, so that every common tool can read it. Its bytes follow from
-// the program, the name and this command alone; platform, version and revision are those that the Go linker left in the program.
+// With builds of the program for several platforms, the name stands for an index of one image for each.
+//
+// The archive is an OCI image layout. With one platform it is also what `docker save` writes; that format has no place for a second one. Its
+// bytes follow from the programs, the name and this command alone; platform and revision are those that the Go linker left in the programs.
 package main
 
 import (
@@ -34,36 +36,51 @@ const (
 	programs     = "usr/local/bin"
 	certificates = "etc/ssl/certs/ca-certificates.crt"
 
-	// user is the one that distroless images call nonroot.
-	user = "65532:65532"
+	// nonroot is what distroless images call it.
+	nonroot = "65532:65532"
 )
 
+// userOf is the user of a program's image. Distributions run a kube-controller-manager as the user of its image, as some other user, or as root,
+// because upstream's image has no user; and only root can read the keys that kubeadm writes. So ours has none either.
+func userOf(program string) string {
+	if program == "kube-controller-manager" {
+		return ""
+	}
+	return nonroot
+}
+
 func main() {
-	if len(os.Args) != 4 {
-		fmt.Fprintln(os.Stderr, "usage: image NAME PROGRAM ARCHIVE, for example: image registry.example.com/kube-controller-manager:v1 bin/kube-controller-manager image.tar")
+	last := len(os.Args) - 1
+	if last < 3 {
+		fmt.Fprintln(os.Stderr, "usage: image NAME PROGRAM... ARCHIVE, for example: image registry.example.com/kube-controller-manager:v1 bin/kube-controller-manager image.tar")
 		os.Exit(2)
 	}
-	if err := run(os.Args[1], os.Args[2], os.Args[3]); err != nil {
+	if err := run(os.Args[1], os.Args[2:last], os.Args[last]); err != nil {
 		fmt.Fprintf(os.Stderr, "image: %v\n", err)
 		os.Exit(1)
 	}
 }
 
-func run(ref, program, archive string) error {
+func run(ref string, programs []string, archive string) error {
 	// A name without a registry means one thing to Docker and another to a kubelet.
 	tag, err := name.NewTag(ref, name.StrictValidation)
 	if err != nil {
 		return err
 	}
-	content, err := archiveOf(tag, program)
+	images := make([]v1.Image, len(programs))
+	for i, program := range programs {
+		if images[i], err = imageOfProgram(tag, program); err != nil {
+			return err
+		}
+	}
+	content, err := pack(tag, images)
 	if err != nil {
 		return err
 	}
 	return os.WriteFile(archive, content, 0o644)
 }
 
-// archiveOf is the archive of the image that holds the program.
-func archiveOf(tag name.Tag, program string) ([]byte, error) {
+func imageOfProgram(tag name.Tag, program string) (v1.Image, error) {
 	content, err := os.ReadFile(program)
 	if err != nil {
 		return nil, err
@@ -72,6 +89,7 @@ func archiveOf(tag name.Tag, program string) ([]byte, error) {
 	if err != nil {
 		return nil, err
 	}
+	about.labels["org.opencontainers.image.version"] = tag.TagStr()
 	layer, err := layerOf(
 		file{path.Join(programs, path.Base(tag.RepositoryStr())), 0o755, content},
 		file{certificates, 0o644, authorities()},
@@ -79,11 +97,7 @@ func archiveOf(tag name.Tag, program string) ([]byte, error) {
 	if err != nil {
 		return nil, err
 	}
-	image, err := imageOf(tag, about, layer)
-	if err != nil {
-		return nil, err
-	}
-	return pack(tag, image)
+	return imageOf(tag, about, layer)
 }
 
 // about is what the Go linker left in a program.
@@ -115,7 +129,6 @@ func aboutProgram(program string) (about, error) {
 	labels := map[string]string{
 		"org.opencontainers.image.source":   "https://" + info.Main.Path,
 		"org.opencontainers.image.licenses": "Apache-2.0",
-		"org.opencontainers.image.version":  info.Main.Version,
 		"org.opencontainers.image.created":  created.Format(time.RFC3339),
 	}
 	if revision := settings["vcs.revision"]; revision != "" {
@@ -194,7 +207,7 @@ func imageOf(tag name.Tag, about about, layer v1.Layer) (v1.Image, error) {
 	config.Created = v1.Time{Time: about.created}
 	program := path.Base(tag.RepositoryStr())
 	config.Config = v1.Config{
-		User:       user,
+		User:       userOf(program),
 		Entrypoint: []string{"/" + path.Join(programs, program)},
 		// kubeadm's static Pod names the program without its directory.
 		Env:    []string{"PATH=/" + programs, "SSL_CERT_FILE=/" + certificates},
@@ -207,72 +220,124 @@ func imageOf(tag name.Tag, about about, layer v1.Layer) (v1.Image, error) {
 	return mutate.Annotations(image, about.labels).(v1.Image), nil
 }
 
-// pack writes the image as an OCI image layout, for everything of today, with the one file more that older versions of Docker look for.
-func pack(tag name.Tag, image v1.Image) ([]byte, error) {
-	config, err := image.ConfigFile()
-	if err != nil {
+// pack writes the images as an OCI image layout that has one thing: the image of the only platform, or the index of all. For the first it
+// adds the file that older versions of Docker look for.
+func pack(tag name.Tag, images []v1.Image) ([]byte, error) {
+	var files []file
+	written := map[string]bool{}
+	add := func(path string, content []byte) {
+		if !written[path] { // Platforms may share a layer.
+			files, written[path] = append(files, file{path, 0o644, content}), true
+		}
+	}
+	all := mutate.IndexMediaType(empty.Index, types.OCIImageIndex)
+	platforms := map[string]bool{}
+	for _, image := range images {
+		config, err := image.ConfigFile()
+		if err != nil {
+			return nil, err
+		}
+		if p := config.Platform().String(); platforms[p] {
+			return nil, fmt.Errorf("two programs are for %s", p)
+		} else {
+			platforms[p] = true
+		}
+		all = mutate.AppendManifests(all, mutate.IndexAddendum{Add: image, Descriptor: v1.Descriptor{Platform: config.Platform()}})
+		if err := addBlobs(add, image); err != nil {
+			return nil, err
+		}
+	}
+	top := mutate.IndexAddendum{Add: all}
+	if len(images) == 1 {
+		docker, err := dockerManifest(tag, images[0])
+		if err != nil {
+			return nil, err
+		}
+		add("manifest.json", docker)
+		config, err := images[0].ConfigFile()
+		if err != nil {
+			return nil, err
+		}
+		top = mutate.IndexAddendum{Add: images[0], Descriptor: v1.Descriptor{Platform: config.Platform()}}
+	} else if err := addManifest(add, all); err != nil {
 		return nil, err
 	}
-	index := mutate.AppendManifests(mutate.IndexMediaType(empty.Index, types.OCIImageIndex), mutate.IndexAddendum{
-		Add: image,
-		Descriptor: v1.Descriptor{
-			Platform: config.Platform(),
-			Annotations: map[string]string{
-				"io.containerd.image.name":          tag.Name(), // containerd
-				"org.opencontainers.image.ref.name": tag.TagStr(),
-			},
-		},
-	})
-	layers, err := image.Layers()
-	if err != nil {
-		return nil, err
+	top.Annotations = map[string]string{
+		"io.containerd.image.name":          tag.Name(), // containerd
+		"org.opencontainers.image.ref.name": tag.TagStr(),
 	}
-	compressed, err := layers[0].Compressed()
-	if err != nil {
-		return nil, err
-	}
-	layerContent, err := io.ReadAll(compressed)
-	if err := errors.Join(err, compressed.Close()); err != nil {
-		return nil, err
-	}
-	layerHash, err := layers[0].Digest()
-	if err != nil {
-		return nil, err
-	}
-	configHash, err := image.ConfigName()
-	if err != nil {
-		return nil, err
-	}
-	imageHash, err := image.Digest()
-	if err != nil {
-		return nil, err
-	}
-	configContent, err := image.RawConfigFile()
-	if err != nil {
-		return nil, err
-	}
-	imageContent, err := image.RawManifest()
-	if err != nil {
-		return nil, err
-	}
-	indexContent, err := index.RawManifest()
-	if err != nil {
-		return nil, err
-	}
-	docker, err := json.Marshal(tarball.Manifest{{Config: blob(configHash), RepoTags: []string{tag.Name()}, Layers: []string{blob(layerHash)}}})
+	index, err := mutate.AppendManifests(mutate.IndexMediaType(empty.Index, types.OCIImageIndex), top).RawManifest()
 	if err != nil {
 		return nil, err
 	}
 	var archive bytes.Buffer
-	err = writeTar(&archive,
-		file{"oci-layout", 0o644, []byte(`{"imageLayoutVersion":"1.0.0"}`)},
-		file{"index.json", 0o644, indexContent},
-		file{"manifest.json", 0o644, docker},
-		file{blob(imageHash), 0o644, imageContent},
-		file{blob(configHash), 0o644, configContent},
-		file{blob(layerHash), 0o644, layerContent},
-	)
+	head := []file{{"oci-layout", 0o644, []byte(`{"imageLayoutVersion":"1.0.0"}`)}, {"index.json", 0o644, index}}
+	err = writeTar(&archive, append(head, files...)...)
 	return archive.Bytes(), err
+}
+
+// addBlobs adds all that an image is made of.
+func addBlobs(add func(string, []byte), image v1.Image) error {
+	if err := addManifest(add, image); err != nil {
+		return err
+	}
+	digest, err := image.ConfigName()
+	if err != nil {
+		return err
+	}
+	content, err := image.RawConfigFile()
+	if err != nil {
+		return err
+	}
+	add(blob(digest), content)
+	layers, err := image.Layers()
+	if err != nil {
+		return err
+	}
+	for _, layer := range layers {
+		if digest, err = layer.Digest(); err != nil {
+			return err
+		}
+		compressed, err := layer.Compressed()
+		if err != nil {
+			return err
+		}
+		content, err := io.ReadAll(compressed)
+		if err := errors.Join(err, compressed.Close()); err != nil {
+			return err
+		}
+		add(blob(digest), content)
+	}
+	return nil
+}
+
+// addManifest adds the manifest of an image or of an index.
+func addManifest(add func(string, []byte), of interface {
+	Digest() (v1.Hash, error)
+	RawManifest() ([]byte, error)
+}) error {
+	digest, err := of.Digest()
+	if err != nil {
+		return err
+	}
+	content, err := of.RawManifest()
+	if err != nil {
+		return err
+	}
+	add(blob(digest), content)
+	return nil
+}
+
+func dockerManifest(tag name.Tag, image v1.Image) ([]byte, error) {
+	manifest, err := image.Manifest()
+	if err != nil {
+		return nil, err
+	}
+	docker := tarball.Descriptor{Config: blob(manifest.Config.Digest), RepoTags: []string{tag.Name()}}
+	for _, layer := range manifest.Layers {
+		docker.Layers = append(docker.Layers, blob(layer.Digest))
+	}
+	return json.Marshal(tarball.Manifest{docker})
 }
 
 // blob is where an OCI image layout keeps what has this digest.

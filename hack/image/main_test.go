@@ -9,6 +9,7 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
+	"strings"
 	"testing"
 	"time"
 
@@ -26,12 +27,12 @@ const testName = "registry.example.com/some/program:v1"
 
 func TestTheSameProgramMakesTheSameBytes(t *testing.T) {
 	program := buildProgram(t, "GOOS=linux", "CGO_ENABLED=0")
-	first := imageOfProgram(t, program)
+	first := archiveOf(t, program)
 	later := time.Now().Add(time.Hour)
 	if err := os.Chtimes(program, later, later); err != nil {
 		t.Fatal(err)
 	}
-	if !bytes.Equal(first, imageOfProgram(t, program)) {
+	if !bytes.Equal(first, archiveOf(t, program)) {
 		t.Error("two runs made two different archives")
 	}
 }
@@ -42,7 +43,7 @@ func TestArchiveIsWhatEveryToolReads(t *testing.T) {
 		"as docker save writes it":                                 readDocker,
 	} {
 		t.Run(description, func(t *testing.T) {
-			image := read(t, imageOfProgram(t, buildProgram(t, "GOOS=linux", "CGO_ENABLED=0", "GOARCH=arm64")))
+			image := read(t, archiveOf(t, buildProgram(t, "GOOS=linux", "CGO_ENABLED=0", "GOARCH=arm64")))
 			if err := validate.Image(image); err != nil {
 				t.Error(err)
 			}
@@ -62,15 +63,15 @@ func TestArchiveIsWhatEveryToolReads(t *testing.T) {
 			if config.OS != "linux" || config.Architecture != "arm64" {
 				t.Errorf("it is for %s/%s, want that of the program, linux/arm64", config.OS, config.Architecture)
 			}
-			if config.Config.Labels["org.opencontainers.image.version"] == "" {
-				t.Error("no label tells the version")
+			if got := config.Config.Labels["org.opencontainers.image.version"]; got != "v1" {
+				t.Errorf("the label of the version says %q, want that of the tag", got)
 			}
 		})
 	}
 }
 
 func TestLayoutNamesTheImageForContainerd(t *testing.T) {
-	index := untar(t, imageOfProgram(t, buildProgram(t, "GOOS=linux", "CGO_ENABLED=0")))
+	index := untar(t, archiveOf(t, buildProgram(t, "GOOS=linux", "CGO_ENABLED=0")))
 	manifest, err := index.IndexManifest()
 	if err != nil {
 		t.Fatal(err)
@@ -84,9 +85,53 @@ func TestLayoutNamesTheImageForContainerd(t *testing.T) {
 	}
 }
 
+func TestIndexOfPlatforms(t *testing.T) {
+	top := untar(t, archiveOf(t, buildProgram(t, "GOOS=linux", "CGO_ENABLED=0", "GOARCH=amd64"), buildProgram(t, "GOOS=linux", "CGO_ENABLED=0", "GOARCH=arm64")))
+	manifest, err := top.IndexManifest()
+	if err != nil {
+		t.Fatal(err)
+	}
+	if len(manifest.Manifests) != 1 || manifest.Manifests[0].Annotations["io.containerd.image.name"] != testName {
+		t.Fatalf("the layout has %+v, want one thing of the name", manifest.Manifests)
+	}
+	index, err := top.ImageIndex(manifest.Manifests[0].Digest)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := validate.Index(index); err != nil {
+		t.Error(err)
+	}
+	if manifest, err = index.IndexManifest(); err != nil {
+		t.Fatal(err)
+	}
+	var platforms []string
+	for _, m := range manifest.Manifests {
+		platforms = append(platforms, m.Platform.String())
+		image, err := index.Image(m.Digest)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if config, err := image.ConfigFile(); err != nil || config.Architecture != m.Platform.Architecture {
+			t.Errorf("the image for %s is for %s (%v)", m.Platform, config.Architecture, err)
+		}
+	}
+	if diff := cmp.Diff([]string{"linux/amd64", "linux/arm64"}, platforms); diff != "" {
+		t.Errorf("platforms (-want +got):\n%s", diff)
+	}
+}
+
+// Distributions set the user of a kube-controller-manager, or leave root to it.
+func TestUser(t *testing.T) {
+	for program, want := range map[string]string{"kube-controller-manager": "", "node-ipam-controller": "65532:65532"} {
+		if got := userOf(program); got != want {
+			t.Errorf("%s runs as %q, want %q", program, got, want)
+		}
+	}
+}
+
 func TestFilesOfTheImage(t *testing.T) {
 	program := buildProgram(t, "GOOS=linux", "CGO_ENABLED=0")
-	reader := mutate.Extract(readLayout(t, imageOfProgram(t, program)))
+	reader := mutate.Extract(readLayout(t, archiveOf(t, program)))
 	defer reader.Close()
 	contents, modes := map[string][]byte{}, map[string]int64{}
 	for files := tar.NewReader(reader); ; {
@@ -125,10 +170,11 @@ func TestRefused(t *testing.T) {
 		"a program for another system":  {testName, buildProgram(t, "GOOS=darwin", "CGO_ENABLED=0")},
 		"a file that is no Go program":  {testName, "main.go"},
 		"a program that does not exist": {testName, "no-such-file"},
+		"two programs for one platform": {testName, static + " " + static},
 	} {
 		t.Run(description, func(t *testing.T) {
 			archive := filepath.Join(t.TempDir(), "image.tar")
-			if err := run(tc.name, tc.program, archive); err == nil {
+			if err := run(tc.name, strings.Fields(tc.program), archive); err == nil {
 				t.Error("no error")
 			}
 			if _, err := os.Stat(archive); err == nil {
@@ -155,10 +201,10 @@ func buildProgram(t *testing.T, env ...string) string {
 	return filepath.Join(dir, "program")
 }
 
-func imageOfProgram(t *testing.T, program string) []byte {
+func archiveOf(t *testing.T, programs ...string) []byte {
 	t.Helper()
 	archive := filepath.Join(t.TempDir(), "image.tar")
-	if err := run(testName, program, archive); err != nil {
+	if err := run(testName, programs, archive); err != nil {
 		t.Fatal(err)
 	}
 	content, err := os.ReadFile(archive)

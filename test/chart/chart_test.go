@@ -25,13 +25,20 @@ import (
 )
 
 const (
-	manifests = "../../manifests"
-	chartDir  = manifests + "/charts/node-ipam-controller"
-	// crdTemplate renders the CRD, which has a test of its own and would fill the golden files.
+	manifests   = "../../manifests"
+	chartDir    = manifests + "/charts/node-ipam-controller"
 	crdTemplate = "templates/crds.yaml"
 )
 
-var update = flag.Bool("update", false, "write the golden files anew")
+var (
+	update = flag.Bool("update", false, "write the golden files anew")
+	// hack/verify-release.sh sets these two.
+	packaged = flag.String("charts", "", "the directory of packaged charts to test instead of those in manifests/charts")
+	released = flag.String("program", "", "the node-ipam-controller to test instead of that in bin")
+
+	// copied are the templates that render copies of whole files. They have tests of their own and would fill the golden files.
+	copied = []string{crdTemplate, "templates/prometheusrule.yaml", "templates/dashboard.yaml"}
+)
 
 func loadChart(t *testing.T) *helmchart.Chart {
 	t.Helper()
@@ -40,11 +47,24 @@ func loadChart(t *testing.T) *helmchart.Chart {
 
 func loadChartIn(t *testing.T, dir string) *helmchart.Chart {
 	t.Helper()
-	chart, err := loader.Load(dir)
+	chart, err := loader.Load(chartIn(t, dir))
 	if err != nil {
 		t.Fatal(err)
 	}
 	return chart
+}
+
+// chartIn is what to load: the directory, or its chart where packaged ones are.
+func chartIn(t *testing.T, dir string) string {
+	t.Helper()
+	if *packaged == "" {
+		return dir
+	}
+	found, err := filepath.Glob(filepath.Join(*packaged, filepath.Base(dir)+"-[0-9]*.tgz"))
+	if err != nil || len(found) != 1 {
+		t.Fatalf("%s has not one chart %s but %q (%v)", *packaged, filepath.Base(dir), found, err)
+	}
+	return found[0]
 }
 
 // valueSets are the files of testdata/values by name.
@@ -145,7 +165,7 @@ func lint(t *testing.T, chartDir, testdata string) {
 		t.Run(name, func(t *testing.T) {
 			lint := action.NewLint()
 			lint.Strict = true
-			for _, err := range lint.Run([]string{chartDir}, values).Errors {
+			for _, err := range lint.Run([]string{chartIn(t, chartDir)}, values).Errors {
 				t.Error(err)
 			}
 		})
@@ -161,7 +181,9 @@ func golden(t *testing.T, chartDir, testdata string) {
 			if err != nil {
 				t.Fatal(err)
 			}
-			delete(files, crdTemplate)
+			for _, path := range copied {
+				delete(files, path)
+			}
 			var got bytes.Buffer
 			for _, path := range slices.Sorted(maps.Keys(files)) {
 				fmt.Fprintf(&got, "##### %s\n%s\n", path, strings.Trim(files[path], "\n"))
@@ -317,18 +339,80 @@ func TestFencing(t *testing.T) {
 	}
 }
 
+// The alerts and the dashboard are those of manifests/monitoring, under names of the release.
+func TestMonitoring(t *testing.T) {
+	files := mustRender(t, valueSets(t)["everything-on"])
+	monitors(t, files, "prometheusrule.yaml", "PrometheusRule ranges-node-ipam-controller")
+	want, err := os.ReadFile(filepath.Join(manifests, "monitoring/dashboard.json"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	dashboard := objects(t, files["templates/dashboard.yaml"])["ConfigMap ranges-node-ipam-controller-dashboard"]
+	if diff := cmp.Diff(map[string]any{"node-ipam.json": string(want)}, dashboard["data"]); diff != "" {
+		t.Errorf("run `make generate` if the dashboard has changed (-manifests/monitoring +rendered):\n%s", diff)
+	}
+	metadata := dashboard["metadata"].(map[string]any)
+	if labels := metadata["labels"].(map[string]any); labels["grafana_dashboard"] != "1" {
+		t.Errorf("Grafana's sidecar does not find the dashboard by %v", labels)
+	}
+}
+
+func monitors(t *testing.T, files map[string]string, file, want string) {
+	t.Helper()
+	rule := objects(t, files["templates/prometheusrule.yaml"])[want]
+	if diff := cmp.Diff(onlyObject(t, filepath.Join(manifests, "monitoring", file))["spec"], rule["spec"]); diff != "" {
+		t.Errorf("run `make generate` if the alerts have changed (-manifests/monitoring +rendered):\n%s", diff)
+	}
+	if labels := rule["metadata"].(map[string]any)["labels"].(map[string]any); labels["release"] != "prometheus" || labels["app.kubernetes.io/instance"] != "ranges" {
+		t.Errorf("labels of the PrometheusRule: %v", labels)
+	}
+}
+
+// Who reads a packaged chart, or its page in a catalogue, has no checkout: links are those of this version, and lead to something.
+func TestLinks(t *testing.T) {
+	for _, dir := range []string{chartDir, clusterIPAMChart} {
+		chart := loadChartIn(t, dir)
+		texts := []string{readmeOf(t, chart), chart.Metadata.Icon}
+		for _, annotation := range chart.Metadata.Annotations {
+			texts = append(texts, annotation)
+		}
+		ours := regexp.MustCompile(`/multicidr/controller-manager/(?:blob/)?v` + regexp.QuoteMeta(chart.Metadata.Version) + `/([^#)}\s]+)`)
+		all := strings.Join(texts, "\n")
+		found := ours.FindAllStringSubmatch(all, -1)
+		for _, link := range found {
+			if _, err := os.Stat(filepath.Join("../..", link[1])); err != nil {
+				t.Errorf("%s: a link leads nowhere: %v", chart.Name(), err)
+			}
+		}
+		if n := strings.Count(all, "/multicidr/controller-manager/"); n != len(found) || n < 5 {
+			t.Errorf("%s: %d links to this repository, of which %d name this version", chart.Name(), n, len(found))
+		}
+		if link := regexp.MustCompile(`\]\((\.|/|[a-z]+/)[^)]*\)`).FindString(all); link != "" {
+			t.Errorf("%s: %s leads nowhere from a packaged chart", chart.Name(), link)
+		}
+	}
+}
+
+// readmeOf is the README.md in a chart.
+func readmeOf(t *testing.T, chart *helmchart.Chart) string {
+	t.Helper()
+	for _, file := range chart.Files {
+		if file.Name == "README.md" {
+			return string(file.Data)
+		}
+	}
+	t.Fatal("the chart has no README.md")
+	return ""
+}
+
 // README.md, values.yaml and values.schema.json know the same values, and README.md the same defaults.
 func TestValuesAreDocumented(t *testing.T) { documented(t, chartDir) }
 
 func documented(t *testing.T, chartDir string) {
 	chart := loadChartIn(t, chartDir)
 	want := leaves("", chart.Values)
-	readme, err := os.ReadFile(filepath.Join(chartDir, "README.md"))
-	if err != nil {
-		t.Fatal(err)
-	}
 	got := map[string]string{}
-	for _, row := range regexp.MustCompile("(?m)^\\| `([^`]+)` \\| (.*?) \\| .+ \\|$").FindAllStringSubmatch(string(readme), -1) {
+	for _, row := range regexp.MustCompile("(?m)^\\| `([^`]+)` \\| (.*?) \\| .+ \\|$").FindAllStringSubmatch(readmeOf(t, chart), -1) {
 		got[row[1]] = strings.Trim(row[2], "`")
 	}
 	for name, value := range want {
@@ -377,7 +461,7 @@ func leaves(prefix string, values map[string]any) map[string]string {
 }
 
 // open are the values that Kubernetes defines.
-var open = map[string]bool{"resources": true, "securityContext": true}
+var open = map[string]bool{"resources": true, "securityContext": true, "dashboard.labels": true}
 
 // inSchema complains about a value that the schema does not know, and about a fixed name of the schema that values.yaml has not.
 func inSchema(t *testing.T, name string, value any, schema map[string]any) {
@@ -408,11 +492,11 @@ func TestPackageIsReproducible(t *testing.T) {
 	for i := range archives {
 		pack := action.NewPackage()
 		pack.Destination, pack.SourceDateEpoch = t.TempDir(), &epoch
-		copied := filepath.Join(t.TempDir(), "node-ipam-controller")
-		if err := os.CopyFS(copied, os.DirFS(chartDir)); err != nil {
+		dir := filepath.Join(t.TempDir(), "node-ipam-controller")
+		if err := os.CopyFS(dir, os.DirFS(chartDir)); err != nil {
 			t.Fatal(err)
 		}
-		file, err := pack.Run(copied, nil)
+		file, err := pack.Run(dir, nil)
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -432,21 +516,33 @@ func TestPackageIsReproducible(t *testing.T) {
 	}
 }
 
-// The default tag of the image is the version that the program in it says it has.
+// The default tag of the image is made of the versions that the program in it says it has: Kubernetes' and ours.
 func TestAppVersion(t *testing.T) {
 	out, err := exec.Command(program(t), "--version").Output()
 	if err != nil {
 		t.Fatal(err)
 	}
-	if want := loadChart(t).Metadata.AppVersion; !strings.Contains(string(out), want) {
-		t.Errorf("--version says %q, Chart.yaml has appVersion %s", out, want)
+	var kubernetes, ours string
+	if _, err := fmt.Sscanf(string(out), "Kubernetes %s (multicidr v%s", &kubernetes, &ours); err != nil {
+		t.Fatalf("--version says %q: %v", out, err)
+	}
+	ours = strings.TrimSuffix(ours, ")")
+	if got, want := loadChart(t).Metadata.AppVersion, kubernetes+"-mc"+ours; got != want {
+		t.Errorf("--version says %q, Chart.yaml has appVersion %s, want %s", out, got, want)
+	}
+	if got := loadChart(t).Metadata.Version; got != ours {
+		t.Errorf("Chart.yaml has version %s, want %s: charts are released with the programs", got, ours)
 	}
 }
 
 // program is the built one.
 func program(t *testing.T) string {
 	t.Helper()
-	path, err := filepath.Abs("../../bin/node-ipam-controller")
+	file := *released
+	if file == "" {
+		file = "../../bin/node-ipam-controller"
+	}
+	path, err := filepath.Abs(file)
 	if err != nil {
 		t.Fatal(err)
 	}

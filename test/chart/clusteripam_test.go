@@ -32,6 +32,14 @@ func TestClusterIPAMLint(t *testing.T) { lint(t, clusterIPAMChart, clusterIPAMTe
 
 func TestClusterIPAMGolden(t *testing.T) { golden(t, clusterIPAMChart, clusterIPAMTestdata) }
 
+func TestClusterIPAMMonitoring(t *testing.T) {
+	files, err := renderIn(t, clusterIPAMChart, valueSetsIn(t, clusterIPAMTestdata)["everything-on"])
+	if err != nil {
+		t.Fatal(err)
+	}
+	monitors(t, files, "cluster-ipam-prometheusrule.yaml", "PrometheusRule ranges-cluster-ipam-controller")
+}
+
 func TestClusterIPAMValuesAreDocumented(t *testing.T) { documented(t, clusterIPAMChart) }
 
 func TestClusterIPAMRefusedValues(t *testing.T) {
@@ -205,7 +213,7 @@ func TestClusterIPAMRelease(t *testing.T) {
 	if err := c.dryRunPodOf(t, fullname); err != nil {
 		t.Errorf("a Pod in a namespace that enforces Pod Security restricted: %v", err)
 	}
-	expect("upgrade", upgrade(values("everything-on", `{serviceMonitor: {enabled: false}, infoblox: {secretNamespace: kube-system}}`)), 3,
+	expect("upgrade", upgrade(values("everything-on", `{serviceMonitor: {enabled: false}, prometheusRule: {enabled: false}, infoblox: {secretNamespace: kube-system}}`)), 3,
 		append(append([]string{}, usual[:5]...), "Role kube-system/"+fullname+"-secrets", usual[5])...)
 	expect("rollback", rollback(), 2, usual...)
 	expect("upgrade to pools only", upgrade(values("pools-only", `{serviceAccount: {create: true}}`)), 1, usual[2], "Deployment "+fullname)

@@ -58,7 +58,7 @@ func TestProgramRunsAsRendered(t *testing.T) {
 			}
 			// There is no Prometheus Operator here, and without somebody else's CRD and account there is nothing to see.
 			values = loader.MergeMaps(values, map[string]any{"service": service, "installCRDs": true,
-				"serviceMonitor": map[string]any{"enabled": false}, "serviceAccount": map[string]any{"create": true}})
+				"serviceMonitor": map[string]any{"enabled": false}, "prometheusRule": map[string]any{"enabled": false}, "serviceAccount": map[string]any{"create": true}})
 			kubeconfigServer := c.AdminConfig().Host
 			if tc.set == "everything-off" {
 				// Only the value leads to the API server, by the Pod's variable.

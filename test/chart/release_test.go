@@ -210,10 +210,10 @@ func TestRelease(t *testing.T) {
 	// Once the fence was on, this stays, so that the fence works when it is on again: manifests/fencing/keep-leases.yaml says why.
 	stays := map[string]string{"ValidatingAdmissionPolicy " + keepLeases: "", "ValidatingAdmissionPolicyBinding " + keepLeases: keepLeases}
 	maps.Copy(everything, stays)
-	c.upgrade(t, values("everything-on", `{serviceMonitor: {enabled: false}}`))
+	c.upgrade(t, values("everything-on", `{serviceMonitor: {enabled: false}, prometheusRule: {enabled: false}}`))
 	expect("upgrade to another Lease", everything)
 	everything["Deployment "+fullname] = "2 replicas, RollingUpdate"
-	c.upgrade(t, values("everything-on", `{serviceMonitor: {enabled: false}}`))
+	c.upgrade(t, values("everything-on", `{serviceMonitor: {enabled: false}, prometheusRule: {enabled: false}}`))
 	expect("upgrade with the same Lease", everything)
 
 	maps.Copy(usual, stays)
@@ -256,7 +256,7 @@ func TestRelease(t *testing.T) {
 
 	c.uninstall(t)
 	expect("uninstallation", stays)
-	c.install(t, values("everything-on", `{serviceMonitor: {enabled: false}}`))
+	c.install(t, values("everything-on", `{serviceMonitor: {enabled: false}, prometheusRule: {enabled: false}}`))
 	expect("second installation", everything)
 }
 

@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"maps"
 	"net/http"
+	"regexp"
 	"slices"
 	"strings"
 	"testing"
@@ -13,6 +14,7 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 
+	"github.com/multicidr/controller-manager/controllers/build"
 	"github.com/multicidr/controller-manager/controllers/clusteripam"
 	"github.com/multicidr/controller-manager/controllers/clusteripam/infoblox/wapitest"
 	"github.com/multicidr/controller-manager/test/controlplane"
@@ -104,6 +106,10 @@ func TestMetricsAndDebugPages(t *testing.T) {
 				}
 			}
 			t.Errorf("%v in\n%s", err, strings.Join(ours, ""))
+		}
+
+		if version := `git_version="` + build.Get().GitVersion + `"`; !regexp.MustCompile(`(?m)^multicidr_build_info\{.*` + version + `.*\} 1$`).MatchString(metrics) {
+			t.Errorf("no multicidr_build_info has %s", version)
 		}
 
 		// The debug pages show these objects, and neither they nor the metrics name a Secret.

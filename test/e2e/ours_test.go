@@ -19,7 +19,7 @@ const (
 	// leaseDuration is --leader-elect-lease-duration: how long Nodes may wait if a leader ends without releasing its lease.
 	leaseDuration = 15 * time.Second
 
-	ourImage  = "localhost/multicidr/kube-controller-manager:v1.37.1"
+	ourImage  = "localhost/multicidr/kube-controller-manager:v1.37.1-mc0.2.0"
 	nextImage = "localhost/multicidr/kube-controller-manager:next"
 )
 

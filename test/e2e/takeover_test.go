@@ -8,7 +8,6 @@ import (
 
 	"github.com/google/go-cmp/cmp"
 	corev1 "k8s.io/api/core/v1"
-	"k8s.io/utils/ptr"
 )
 
 // secondRange goes before the one of the flags.
@@ -50,7 +49,6 @@ func TestTakeover(t *testing.T) {
 			c.importImage(t, ourArchive)
 			c.swapManager(t, func(pod *corev1.Pod) {
 				pod.Spec.Containers[0].Image = ourImage
-				pod.Spec.Containers[0].SecurityContext = &corev1.SecurityContext{RunAsUser: ptr.To[int64](0), RunAsGroup: ptr.To[int64](0)}
 				setFlag(pod, "controllers", "*,bootstrapsigner,tokencleaner,multi-cidr-node-ipam-controller")
 			})
 			undisturbed(t)

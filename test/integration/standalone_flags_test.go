@@ -214,7 +214,8 @@ func TestStandaloneHelp(t *testing.T) {
 	if strings.Contains(output, "health-probe-address") {
 		t.Error("the help shows a deprecated flag")
 	}
-	if output, code = nodeIPAMController(t, nil, "--version"); code != 0 || !strings.HasPrefix(output, "Kubernetes v1.") {
+	if output, code = nodeIPAMController(t, nil, "--version"); code != 0 ||
+		!strings.HasPrefix(output, "Kubernetes v1.") || !strings.Contains(output, " (multicidr v") {
 		t.Errorf("--version printed %q and ended with %d", output, code)
 	}
 }

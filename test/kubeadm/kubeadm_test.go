@@ -16,6 +16,7 @@ import (
 	"k8s.io/utils/ptr"
 	"sigs.k8s.io/yaml"
 
+	"github.com/multicidr/controller-manager/controllers/build"
 	"github.com/multicidr/controller-manager/controllers/configfile"
 	"github.com/multicidr/controller-manager/test/controlplane"
 )
@@ -37,7 +38,7 @@ func TestConfigurationIsValid(t *testing.T) {
 }
 
 // Whoever reads the manifests may rely on it: everything else in the static Pod is as kubeadm made it.
-func TestStaticPodDiffersOnlyInImageUserAndControllers(t *testing.T) {
+func TestStaticPodDiffersOnlyInImageAndControllers(t *testing.T) {
 	stock := render(t, "apiVersion: kubeadm.k8s.io/v1beta4\nkind: ClusterConfiguration\nkubernetesVersion: "+version(t)+
 		"\nnetworking: {podSubnet: 10.244.0.0/16}\n")
 	ours := render(t, configuration(t, "kubeadm/kubeadm.yaml"))
@@ -47,8 +48,7 @@ func TestStaticPodDiffersOnlyInImageUserAndControllers(t *testing.T) {
 	}
 	want := stock.DeepCopy()
 	container := &want.Spec.Containers[0]
-	container.Image = image + version(t)
-	container.SecurityContext = &corev1.SecurityContext{RunAsUser: ptr.To[int64](0), RunAsGroup: ptr.To[int64](0)}
+	container.Image = image + version(t) + "-mc" + strings.TrimPrefix(build.Get().GitVersion, "v")
 	for _, pod := range []*corev1.Pod{want, ours} {
 		pod.Spec.Containers[0].Command = slices.DeleteFunc(pod.Spec.Containers[0].Command, isControllers)
 	}

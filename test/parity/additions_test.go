@@ -63,6 +63,7 @@ var always = surface{
 		".flags.node-ipam-kube-api-burst":   `"100"`,
 		".flags.node-ipam-takeover-delay":   `"1m0s"`,
 	},
+	metrics: {"/metrics multicidr_build_info": "gauge{compiler,git_commit,git_tree_state,git_version,go_version,platform}"},
 }
 
 // whenOn is what a running process has more when started with --controllers=*,multi-cidr-node-ipam-controller, compared with

@@ -42,9 +42,7 @@ func TestHelpParity(t *testing.T) {
 func TestCommandLineParity(t *testing.T) {
 	aliases := slices.Sorted(maps.Keys(app.ControllerAliases()))
 	cases := map[string][]string{
-		"--version":     {"--version"},
-		"--version=raw": {"--version=raw"},
-		"an argument":   {"argument"},
+		"an argument": {"argument"},
 		"every alias of upstream's, and no controller": {"--controllers=" + strings.Join(append(aliases, "no-such-controller"), ",")},
 		"no controller, off":                           {"--controllers=*,-no-such-controller"},
 		"a cloud provider that is gone":                {"--cloud-provider=aws"},
@@ -79,6 +77,25 @@ func TestCommandLineParity(t *testing.T) {
 			t.Errorf("(-upstream +ours):\n%s", diff)
 		}
 	})
+}
+
+// Tools read the Kubernetes version from these texts: what ours says of itself comes behind it.
+func TestVersionParity(t *testing.T) {
+	for arg, more := range map[string]string{
+		"--version":     ` \(multicidr v[^ ]+\)\n$`,
+		"--version=raw": `\nmulticidr version\.Info{.*}\n$`,
+	} {
+		upstream, our := runToEnd(t, upstreamBinary, arg), runToEnd(t, ourBinary, arg)
+		at := regexp.MustCompile(more).FindStringIndex(our.Stdout)
+		if at == nil {
+			t.Errorf("%s: %q says nothing of this project that matches %q", arg, our.Stdout, more)
+			continue
+		}
+		our.Stdout = our.Stdout[:at[0]] + "\n"
+		if diff := cmp.Diff(upstream, our); diff != "" {
+			t.Errorf("%s (-upstream +ours):\n%s", arg, diff)
+		}
+	}
 }
 
 // flatForm is read with --config, and stands for the flags that the other process gets.

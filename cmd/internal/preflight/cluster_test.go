@@ -116,6 +116,7 @@ func TestExitCodes(t *testing.T) {
 		says string
 	}{
 		"--help":                        {0, "--kubeconfig"},
+		"--version":                     {0, ""},
 		"--no-such-flag":                {64, "unknown flag: --no-such-flag"},
 		"--allocate-node-cidrs=perhaps": {64, "invalid argument"},
 		"second.yaml":                   {64, "Name files with -f"},

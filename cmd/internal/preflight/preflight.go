@@ -15,6 +15,8 @@ import (
 
 	"k8s.io/client-go/rest"
 	"k8s.io/client-go/tools/clientcmd"
+
+	"github.com/multicidr/controller-manager/controllers/build"
 )
 
 // Exit codes besides the levels of findings: 0 if all is well, 1 if there are warnings, and 2 if there is a problem.
@@ -72,12 +74,16 @@ func Command(ctx context.Context, args []string, stdout, stderr io.Writer) int {
 	var o Options
 	fs.StringVar(&kubeconfig.ExplicitPath, "kubeconfig", "", "the cluster to look at; without it KUBECONFIG, or ~/.kube/config. It has to read all Nodes, Pods, ConfigMaps of the network, Leases, Deployments and ClusterRoleBindings")
 	o.Add(fs)
+	version := fs.Bool("version", false, "print the version and quit")
 	switch err := fs.Parse(args); {
 	case errors.Is(err, pflag.ErrHelp):
 		return int(OK)
 	case err != nil:
 		fmt.Fprintf(stderr, "preflight: %v. `preflight --help` shows all flags.\n", err)
 		return ExitUsage
+	case *version:
+		build.Print(stdout, "true")
+		return int(OK)
 	case fs.NArg() > 0:
 		fmt.Fprintf(stderr, "preflight: %q is no flag. Name files with -f.\n", fs.Arg(0))
 		return ExitUsage
