@@ -24,6 +24,7 @@ import (
 	nodehealth "github.com/multicidr/controller-manager/controllers/nodeipam/health"
 	"github.com/multicidr/controller-manager/controllers/nodeipam/stored"
 	"github.com/multicidr/controller-manager/controllers/restart"
+	"github.com/multicidr/controller-manager/controllers/writes"
 )
 
 // pause is the time between two campaigns, and between two attempts at what a campaign needs.
@@ -73,8 +74,8 @@ func (p *participant) mayLead(ctx context.Context) {
 	})
 }
 
-// begin looks at once under which identity the program leads. The controller writes its Lease for the first time up to two retry periods later: after a pause
-// in between, another process may be the leader, and would be taken for this one.
+// begin looks at once under which identity the program leads. The controller writes its Lease for the first time up to two retry periods later:
+// after a pause in between, another process may be the leader, and would be taken for this one.
 func (p *participant) begin(ctx context.Context) {
 	if p.outer != nil && wait.PollUntilContextCancel(ctx, pause, true, func(ctx context.Context) (bool, error) {
 		err := p.outer.read(ctx)
@@ -152,7 +153,7 @@ func (p *participant) takePart(ctx context.Context) error {
 	if p.outer != nil {
 		retry *= 2 // Each of the two Leases is that old at most.
 	}
-	if err := lease.CheckTimes(times.LeaseDuration.Duration, retry); err != nil {
+	if err := lease.CheckTimes(times.LeaseDuration.Duration, retry, writes.Timeout); err != nil {
 		logger.Error(err, "The leader stops writing before every renewal", "lease", p.lease)
 	}
 	return lease.Lead(ctx, leaderelection.LeaderElectionConfig{
@@ -264,8 +265,8 @@ func (p *participant) credentials(ctx context.Context) (c *rest.Config, err erro
 // errLeadsNow makes the elector read the Lease again: it may have changed since it wanted to write.
 var errLeadsNow = errors.New("this program leads only now: trying again")
 
-// nestedLock is a lock that is read from the start, and written only once the program leads: until then a write waits. It is
-// renewed only while the program holds the Lease around it.
+// nestedLock is a lock that is read from the start, and written only once the program leads: until then a write waits. It is renewed only while
+// the program holds the Lease around it.
 type nestedLock struct {
 	resourcelock.Interface
 	leading <-chan struct{}

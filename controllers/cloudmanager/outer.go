@@ -22,9 +22,9 @@ import (
 // component is the program's name in the configuration of a leader migration, whoever made the program.
 const component = "cloud-controller-manager"
 
-// outer is the Lease that this controller's own is held inside of: in a leader migration the one that kube-controller-manager and this program share,
-// otherwise that of the program. Only this Lease keeps other allocators away, in an older version of the program for example: nobody but this controller
-// uses its own. The program's elector renews it and says nothing about that, so it is read. Safe for concurrent use.
+// outer is the Lease that this controller's own is held inside of: in a leader migration the one that kube-controller-manager and this program
+// share, otherwise that of the program. Only this Lease keeps other allocators away, in an older version of the program for example: nobody but
+// this controller uses its own. The program's elector renews it and says nothing about that, so it is read. Safe for concurrent use.
 type outer struct {
 	leases coordinationv1client.LeaseInterface
 	// name is the Lease, and program that of the program itself, which is the same one outside of a migration. The program holds both under one
@@ -80,7 +80,8 @@ func (o *outer) begin() {
 	o.term = nil
 }
 
-// leads notes that this controller has its own Lease, in the term that was read last. Before that it may be any: nobody starts anew who has not begun.
+// leads notes that this controller has its own Lease, in the term that was read last. Before that it may be any term: nobody starts anew who
+// has not begun.
 func (o *outer) leads() {
 	o.mu.Lock()
 	defer o.mu.Unlock()
@@ -89,8 +90,9 @@ func (o *outer) leads() {
 	}
 }
 
-// read reads the Lease, and in a migration that of the program, before this controller's own is written. It returns an error while the program does not
-// hold them, and once it is in another term than the one in which this controller began: an allocator of another process may have led in between, so the controller has to start anew.
+// read reads the Lease, and in a migration that of the program, before this controller's own is written. It returns an error while the program
+// does not hold them, and once it is in another term than the one in which this controller began: an allocator of another process may have led
+// in between, so the controller has to start anew.
 func (o *outer) read(ctx context.Context) error {
 	l, err := o.get(ctx, o.name)
 	if err != nil {

@@ -478,9 +478,11 @@ func TestCheckTimes(t *testing.T) {
 		"a renewal just in time":         {15 * time.Second, 5*time.Second - 1, true},
 		"a renewal too late":             {15 * time.Second, 5 * time.Second, false},
 		"only whole seconds are counted": {3900 * time.Millisecond, 1100 * time.Millisecond, false},
+		"a long lease, just in time":     {135 * time.Second, 85*time.Second - 1, true},
+		"a long lease, too late":         {135 * time.Second, 85 * time.Second, false},
 	} {
 		t.Run(name, func(t *testing.T) {
-			if err := CheckTimes(tc.leaseDuration, tc.retryPeriod); (err == nil) != tc.ok {
+			if err := CheckTimes(tc.leaseDuration, tc.retryPeriod, 5*time.Second); (err == nil) != tc.ok {
 				t.Errorf("got %v, want ok %t", err, tc.ok)
 			}
 		})

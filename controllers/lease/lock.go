@@ -200,10 +200,10 @@ func ValidateTimes(leaseDuration, renewDeadline, retryPeriod time.Duration) []er
 	return errs
 }
 
-// CheckTimes returns an error if, with these settings of the elector, a leader must stop writing before every renewal.
-func CheckTimes(leaseDuration, retryPeriod time.Duration) error {
+// CheckTimes returns an error if, with these settings of the elector, a leader must stop writes that may take atMost before every renewal.
+func CheckTimes(leaseDuration, retryPeriod, atMost time.Duration) error {
 	good := leaseDuration.Truncate(time.Second)
-	writable := good - good/timeoutShare - good/transitShare
+	writable := good - min(atMost, good/timeoutShare) - good/transitShare
 	if retryPeriod >= writable {
 		return fmt.Errorf("the lease is renewed every %v, but writes are possible only in the first %v of its %v: use a shorter retry period or a longer lease", retryPeriod, writable, good)
 	}

@@ -24,6 +24,7 @@ import (
 	kubefeatures "k8s.io/kubernetes/pkg/features"
 
 	"github.com/multicidr/controller-manager/controllers/lease"
+	"github.com/multicidr/controller-manager/controllers/writes"
 )
 
 // leaseCheckTolerance is how long a leader that cannot renew its lease still counts as healthy after the lease expired.
@@ -149,7 +150,7 @@ func releaseOnExit() bool {
 
 func (e *elections) lock(l leaderLease) (resourcelock.Interface, error) {
 	c := e.config.ComponentConfig.Generic.LeaderElection
-	if err := lease.CheckTimes(c.LeaseDuration.Duration, c.RetryPeriod.Duration); err != nil {
+	if err := lease.CheckTimes(c.LeaseDuration.Duration, c.RetryPeriod.Duration, writes.Timeout); err != nil {
 		klog.FromContext(e.work).Error(err, "Controllers behind the fence stop writing before every renewal", "lease", l.name)
 	}
 	lock, err := resourcelock.NewFromKubeconfig(l.resource, c.ResourceNamespace, l.name,

@@ -8,6 +8,7 @@
 //	exhausted   why ClusterCIDRs have no free blocks, for people
 //	fromflags   the ClusterCIDR that --cluster-cidr stands for
 //	author      who wrote a Node's podCIDRs
+//	names       a set of names
 //	finalizers  whether the finalizers that were added to ClusterCIDRs are kept
 //	text        messages of limited length (controllers/text)
 //	ipam        prefixes, owners, and the next free block (controllers/ipam)

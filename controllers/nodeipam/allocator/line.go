@@ -121,7 +121,7 @@ func (b *State) poolChanged(old, now *clustercidr.Pool) {
 	if b.settled.Len() == 0 {
 		return
 	}
-	begins := ready(now) && !ready(old)
+	begins := canAllocate(now) && !canAllocate(old)
 	switch {
 	case old == nil && now.AwaitsFinalizer():
 		return // Until it has its finalizer, it changes nothing for anybody.
@@ -143,8 +143,8 @@ func (b *State) poolChanged(old, now *clustercidr.Pool) {
 	}
 }
 
-// ready reports whether a pool is there, and does not wait for its finalizer.
-func ready(p *clustercidr.Pool) bool { return p != nil && !p.AwaitsFinalizer() }
+// canAllocate reports whether a pool is there, and does not wait for its finalizer.
+func canAllocate(p *clustercidr.Pool) bool { return p != nil && !p.AwaitsFinalizer() }
 
 // goOn notes that Nodes need not wait for p's finalizer any more.
 func (b *State) goOn(p *clustercidr.Pool) {

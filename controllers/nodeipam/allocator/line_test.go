@@ -174,6 +174,26 @@ func TestManyClusterCIDRsOfOneRange(t *testing.T) {
 	}
 }
 
+// However many ClusterCIDRs get room at once, one decision gives all of it to the oldest Nodes.
+func TestManyClusterCIDRsGetRoomAtOnce(t *testing.T) {
+	for _, pools := range []int{1, maxOpen, maxOpen + 1, 200} {
+		m := manyFull(0, pools+5)
+		for i := range pools {
+			m.SetPool(oneBlock(i))
+		}
+		all := Node("all")
+		m.Observe(all, []netip.Prefix{netip.MustParsePrefix("10.0.0.0/8")}, nil)
+		m.AllocatePending()
+		m.NodeGone(all.Name, all.UID)
+		m.AllocatePending()
+		for i, n := range m.nodes {
+			if blocks := m.HeldBy(OwnerOf(n.UID)); len(blocks) > 0 != (i < pools) {
+				t.Errorf("%d ClusterCIDRs of one block each: Node %d in age has %v", pools, i, blocks)
+			}
+		}
+	}
+}
+
 // A pending Node hears when a ClusterCIDR of both families is full in another one, although it was never served in between.
 func TestFullInTheOtherFamily(t *testing.T) {
 	m := New()

@@ -209,8 +209,7 @@ func (b *State) refuse(name string, e *nodeEntry, now time.Time) {
 }
 
 // GiveWay makes a Node whose writes have all failed for some time give up its blocks in favor of pending Nodes. It returns how long the
-// Node must wait before it is tried again and gets a new reservation; 0 if it need not give way. Its next try comes after that wait, as those
-// of the other Nodes that gave way with it.
+// Node must wait before it is tried again and gets a new reservation; 0 if it need not give way.
 //
 // A single Node can be refused again and again, because its stored object is invalid or a webhook rejects it. It must not keep the last
 // block from pending Nodes whose writes would succeed. So it gives up its blocks, and is tried again after all Nodes that are pending now;
