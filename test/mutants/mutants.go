@@ -653,6 +653,12 @@ var mutants = []mutant{
 		test: "./controllers/nodeipam/allocator TestManyClusterCIDRsOfOneRange",
 	},
 	{
+		name: "all-open-until-the-first-is-full", defect: "if many ClusterCIDRs get room at once, only the first of them serves",
+		old:  "\tif len(t.open) == 0 {\n\t\tt.turns.Keep(1)",
+		new:  "\tif true {\n\t\tt.turns.Keep(1)",
+		test: "./controllers/nodeipam/allocator TestManyClusterCIDRsGetRoomAtOnce",
+	},
+	{
 		name: "exists-is-not-indexed", defect: "a selector with Exists is checked for every Node",
 		old:  "case v1.NodeSelectorOpExists, v1.NodeSelectorOpGt,",
 		new:  "case v1.NodeSelectorOpGt,",
