@@ -1271,6 +1271,12 @@ var mutants = []mutant{
 		test: "./controllers/nodeipam/allocator TestReasonsWithoutClusterCIDRs",
 	},
 	{
+		name: "no-event-yet", defect: "as long as the controller has heard of no Node, it takes from the cache what no event has told",
+		old:  "\tif c.heardVersion == \"\" {\n\t\treturn true\n\t}\n",
+		new:  "\tif c.heardVersion == \"\" {\n\t\treturn false\n\t}\n",
+		test: "./controllers/nodeipam TestSimulationHistories",
+	},
+	{
 		name: "cache-runs-ahead", defect: "a Node gets blocks as soon as it is in the cache, before the events of others have been handled that came first",
 		old: "\tcase apierrors.IsNotFound(err), err == nil && c.ahead(node):\n",
 		new: "\tcase apierrors.IsNotFound(err):\n",
