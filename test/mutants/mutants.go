@@ -2349,8 +2349,8 @@ var mutants = []mutant{
 	{
 		name: "infoblox-stray-not-named", defect: "an IPAddress whose claim has lost its finalizer is not named anywhere",
 		file: "controllers/clusteripam/infoblox/pool.go",
-		old:  "if c, ok := l.claims.Get(name.Namespace, name.Name); !ok || ",
-		new:  "if c, ok := l.claims.Get(name.Namespace, name.Name); ok && ",
+		old:  "return !ok || l.claims.Broken(c)",
+		new:  "return ok && l.claims.Broken(c)",
 		test: "./controllers/clusteripam/infoblox TestIPAddressWithoutClaim",
 	},
 	{
@@ -2524,8 +2524,8 @@ var mutants = []mutant{
 	{
 		name: "infoblox-releases-a-copy", defect: "the host record of a claim is deleted with a copy of its IPAddress",
 		file: "controllers/clusteripam/infoblox/release.go",
-		old:  "ok && paused(pool), l.copied(address)",
-		new:  "ok && paused(pool), false",
+		old:  "l.isPaused(address), l.copied(address)",
+		new:  "l.isPaused(address), false",
 		test: "./controllers/clusteripam/infoblox TestIPAddressIsCopied",
 	},
 	{
@@ -2559,9 +2559,51 @@ var mutants = []mutant{
 	{
 		name: "infoblox-copy-outlives", defect: "a claim that was copied with its IPAddress is told that it has the address when the original is released, which frees it",
 		file: "controllers/clusteripam/infoblox/claim.go",
-		old:  "s.copy = ofInfoblox(",
-		new:  "s.copy = !ofInfoblox(",
+		old:  "s.copy = !s.held && ofInfoblox(",
+		new:  "s.copy = s.held && ofInfoblox(",
 		test: "./controllers/clusteripam/infoblox TestCopyOutlivesItsOriginal",
+	},
+	{
+		name: "infoblox-record-gone", defect: "a claim is told that it has the IPAddress of an earlier claim, whose host record is gone",
+		file: "controllers/clusteripam/infoblox/claim.go",
+		old:  "if !served(claim) && address.Annotations[annotationClaim] != string(claim.UID) {",
+		new:  "if !served(claim) && address == nil {",
+		test: "./controllers/clusteripam/infoblox TestIPAddressWithoutARecord",
+	},
+	{
+		name: "infoblox-record-of-another", defect: "a host record of the name counts as that of an IPAddress, whatever address it has",
+		file: "controllers/clusteripam/infoblox/claim.go",
+		old:  "return own && slices.Contains(r.Addresses(), c.Address)",
+		new:  "return slices.Contains(r.Addresses(), c.Address)",
+		test: "./controllers/clusteripam/infoblox TestReserves",
+	},
+	{
+		name: "infoblox-gone-stays", defect: "an IPAddress that is being deleted and has no host record stays in the way of the next claim",
+		file: "controllers/clusteripam/infoblox/claim.go",
+		old:  "\tcase isLeaving(address):\n",
+		new:  "\tcase false:\n",
+		test: "./controllers/clusteripam/infoblox TestIPAddressWithoutARecord",
+	},
+	{
+		name: "infoblox-record-about-to-go", defect: "a claim is told that it has a host record that a lost DELETE is about to remove",
+		file: "controllers/clusteripam/infoblox/claim.go",
+		old:  "if err := l.settles(r, false); err != nil { // A removal",
+		new:  "if err := l.settles(&recordState{}, false); err != nil { // A removal",
+		test: "./controllers/clusteripam/infoblox TestClaimMeetsALateDelete",
+	},
+	{
+		name: "infoblox-unclear-unsaid", defect: "a claim that is deleted waits without a word for another one in its host record, of which nobody knows which address it has",
+		file: "controllers/clusteripam/infoblox/release.go",
+		old:  "if l.Now().Sub(since.Time) < 10*time.Second {",
+		new:  "if !since.IsZero() {",
+		test: "./controllers/clusteripam/infoblox TestUnclearRecordIsNotReleased",
+	},
+	{
+		name: "infoblox-stray-unheard", defect: "the pool does not name an IPAddress whose claim has gone while the controller runs",
+		file: "controllers/clusteripam/infoblox/logic.go",
+		old:  "for _, c := range []*v1beta2.IPAddressClaim{before, now} {",
+		new:  "for _, c := range []*v1beta2.IPAddressClaim{} {",
+		test: "./controllers/clusteripam/infoblox TestClaimIsForcedAway",
 	},
 	{
 		name: "infoblox-put-back-is-released", defect: "a claim that was put back with its IPAddress loses its address while its machine runs",

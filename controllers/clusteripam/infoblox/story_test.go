@@ -947,6 +947,37 @@ func TestIPAddressIsEditedUnseen(t *testing.T) {
 	}
 }
 
+// Two claims of one pool share a host record, and both IPAddresses are forced away while no process leads. Nobody knows which address is whose: the claim that is
+// deleted waits, and says why.
+func TestUnclearRecordIsNotReleased(t *testing.T) {
+	w := newStory(t)
+	for _, name := range []string{"x", "y"} {
+		w.claim(name, "v4")
+		_ = w.patch(shell.IPAddressClaims, inA(name), shell.Patch{Body: fmt.Appendf(nil, `{"metadata": {"annotations": {%q: "h"}}}`, v1alpha1.AnnotationHostname)}, nil)
+		w.goOn(time.Minute)
+	}
+	w.leader.end()
+	w.stripAddress("x")
+	w.stripAddress("y")
+	_ = w.delete(shell.IPAddressClaims, inA("x"), "")
+	w.elect()
+	w.goOn(time.Minute)
+	w.wantRecords(t, "h [10.0.0.2 10.0.0.3]")
+	if !w.said("event AllocationFailed: The host record h cannot be given up yet: another IPAddressClaim shares it") {
+		t.Error("no event says why the claim waits")
+	}
+}
+
+// A claim is forced away while the controller runs. Its pool names the IPAddress.
+func TestClaimIsForcedAway(t *testing.T) {
+	w := newStoryOfX(t)
+	w.strip("x")
+	w.goOn(time.Minute)
+	if !w.said("event " + reasonWithoutClaim + ": IPAddresses without an IPAddressClaim: 1 (x).") {
+		t.Error("there is no event")
+	}
+}
+
 // A pool gets another InfobloxInstance, and the former one is deleted. Claims that wait without an address go on without their records after a
 // while, and say until then why they wait; a claim that has had an address keeps it.
 func TestReplacedInstance(t *testing.T) {
