@@ -1987,7 +1987,7 @@ var mutants = []mutant{
 		file: "controllers/clusteripam/incluster/book/claim.go",
 		old:  "c.arriving() && !c.has(shown.first())",
 		new:  "false",
-		test: testPools,
+		test: "./controllers/clusteripam/incluster/book TestAnIPAddressOfAnotherProgramIsShownLate",
 	},
 	{
 		name: "pool-shown-after-stored", defect: "the same, and the create was answered",
@@ -2571,10 +2571,10 @@ var mutants = []mutant{
 		test: "./controllers/clusteripam/infoblox TestIPAddressWithoutARecord",
 	},
 	{
-		name: "infoblox-record-of-another", defect: "a host record of the name counts as that of an IPAddress, whatever address it has",
+		name: "infoblox-record-of-another", defect: "a host record with the name and the address of an IPAddress counts as its own, whosever it is",
 		file: "controllers/clusteripam/infoblox/claim.go",
 		old:  "return own && slices.Contains(r.Addresses(), c.Address)",
-		new:  "return slices.Contains(r.Addresses(), c.Address)",
+		new:  "return (own || c.Address.IsValid()) && slices.Contains(r.Addresses(), c.Address)",
 		test: "./controllers/clusteripam/infoblox TestReserves",
 	},
 	{
@@ -2588,7 +2588,7 @@ var mutants = []mutant{
 		name: "infoblox-record-about-to-go", defect: "a claim is told that it has a host record that a lost DELETE is about to remove",
 		file: "controllers/clusteripam/infoblox/claim.go",
 		old:  "if err := l.settles(r, false); err != nil { // A removal",
-		new:  "if err := l.settles(&recordState{}, false); err != nil { // A removal",
+		new:  "if err := l.settles(&recordState{busy: r.busy}, false); err != nil { // A removal",
 		test: "./controllers/clusteripam/infoblox TestClaimMeetsALateDelete",
 	},
 	{
