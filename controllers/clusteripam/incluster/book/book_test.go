@@ -379,7 +379,7 @@ func TestAClaimThatOthersHold(t *testing.T) {
 // The cache of IPAddresses is late, and that of claims is not: a claim gets an IPAddress and releases it, and nothing of it is shown until the next claim of
 // the name has another address. It keeps that.
 func TestAnIPAddressIsShownAfterItsEnd(t *testing.T) {
-	for name, stored := range map[string]bool{"while the next one is created": false, "after the next one is created": true} {
+	for name, next := range map[string]State{"before the next one is created": Reserved, "while it is created": Sent, "after it is created": Assigned} {
 		t.Run(name, func(t *testing.T) {
 			s := newScript(t, "10.0.0.5-10.0.0.7")
 			first := s.endUnseen("a")
@@ -389,18 +389,22 @@ func TestAnIPAddressIsShownAfterItsEnd(t *testing.T) {
 			s.claim("b", nil)
 			s.create("b", "of b")
 			s.claim("a", func(o *v1beta2.IPAddressClaim) { o.UID = "second uid of a" })
-			if stored {
-				s.create("a", "second")
-			} else {
+			want := Sent
+			switch next {
+			case Reserved:
+				want = Reserved
+			case Sent:
 				s.next("a", "create")
+			case Assigned: // and not shown
+				s.create("a", "second")
 			}
 			s.SetAddress(first)
-			s.has("a", Sent, "10.0.0.6")
+			s.has("a", want, "10.0.0.6")
 			s.claim("c", nil)
 			s.has("c", Reserved, "10.0.0.7")
 			s.AddressGone("n", "a", first.UID) // The cache's store had it from an answer, and shows an earlier one of the name now.
 			s.SetAddress(first)
-			s.has("a", Sent, "10.0.0.6")
+			s.has("a", want, "10.0.0.6")
 			s.now = s.now.Add(lateAtMost + time.Second)
 			s.endUnseen("c")
 			if s.Done(s.next("c", "read"), Answer{Result: NotFound}, s.now); len(s.over) != 1 {
