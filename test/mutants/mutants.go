@@ -1915,8 +1915,8 @@ var mutants = []mutant{
 	{
 		name: "pool-edited-follows", defect: "a claim whose IPAddress is edited has what that says by now, and another claim gets what its machine has",
 		file: "controllers/clusteripam/incluster/book/claim.go",
-		old:  "at := a.first(); c.pool",
-		new:  "at := a.place; c.pool",
+		old:  "at := a.first(); !c.has",
+		new:  "at := a.place; !c.has",
 		test: "./controllers/clusteripam/incluster/book TestASpecIsEdited",
 	},
 	{
@@ -2027,8 +2027,8 @@ var mutants = []mutant{
 	{
 		name: "pool-reads-without-end", defect: "a claim that is deleted reads an IPAddress of another program, which took the name of its own, again and again",
 		file: "controllers/clusteripam/incluster/book/write.go",
-		old:  "\tcase c.state == Released && !c.owns(o): //",
-		new:  "\tcase c.state == Released && o.UID == \"\": //",
+		old:  "\tif over {\n\t\tc.maybeUntil = time.Time{}\n\t}\n",
+		new:  "",
 		test: "./controllers/clusteripam/incluster/book TestAnIPAddressTakesTheNameOfAReleasedOne",
 	},
 	{
