@@ -1927,8 +1927,8 @@ var mutants = []mutant{
 	{
 		name: "pool-edited-follows", defect: "a claim whose IPAddress is edited has what that says by now, and another claim gets what its machine has",
 		file: "controllers/clusteripam/incluster/book/claim.go",
-		old:  "at := a.first(); c.pool",
-		new:  "at := a.place; c.pool",
+		old:  "at := a.first(); !c.has",
+		new:  "at := a.place; !c.has",
 		test: "./controllers/clusteripam/incluster/book TestASpecIsEdited",
 	},
 	{
@@ -1995,6 +1995,34 @@ var mutants = []mutant{
 		test: "./controllers/clusteripam/incluster/book TestAnIPAddressIsShownAfterItsEnd",
 	},
 	{
+		name: "pool-shown-before-stored", defect: "a late cache shows an IPAddress of another program while the create for the next claim of its name is on its way, and others get the address that was sent",
+		file: "controllers/clusteripam/incluster/book/claim.go",
+		old:  "c.arriving() && !c.has(shown.first())",
+		new:  "false",
+		test: "./controllers/clusteripam/incluster/book TestAnIPAddressOfAnotherProgramIsShownLate",
+	},
+	{
+		name: "pool-shown-after-stored", defect: "the same, and the create was answered",
+		file: "controllers/clusteripam/incluster/book/claim.go",
+		old:  "return c.stored && shown.object.UID != c.answered ||",
+		new:  "return false ||",
+		test: "./controllers/clusteripam/incluster/book TestAnIPAddressOfAnotherProgramIsShownLate",
+	},
+	{
+		name: "pool-found-before-stored", defect: "a read finds an IPAddress of another program while a lost create can still be carried out, and others get the address that was sent",
+		file: "controllers/clusteripam/incluster/book/write.go",
+		old:  "over || c.has(at), now",
+		new:  "true, now",
+		test: "./controllers/clusteripam/incluster/book TestAnIPAddressOfAnotherProgramIsShownLate",
+	},
+	{
+		name: "pool-shown-for-ever", defect: "a claim waits for ever if another program was faster than a create that was lost",
+		file: "controllers/clusteripam/incluster/book/write.go",
+		old:  "own != nil && c.state == Assigned {",
+		new:  "own != nil {",
+		test: "./controllers/clusteripam/incluster/book TestAnIPAddressOfAnotherProgramIsFaster",
+	},
+	{
 		name: "pool-overlap-unheard", defect: "a pool goes on naming an address that it shared with another pool until that was changed",
 		file: "controllers/clusteripam/incluster/book/book.go",
 		old:  "\t\t\to.overlaps[i].at = at\n\t\t\tb.touch(o.key)\n",
@@ -2011,8 +2039,8 @@ var mutants = []mutant{
 	{
 		name: "pool-reads-without-end", defect: "a claim that is deleted reads an IPAddress of another program, which took the name of its own, again and again",
 		file: "controllers/clusteripam/incluster/book/write.go",
-		old:  "\tcase c.state == Released && !c.owns(o): //",
-		new:  "\tcase c.state == Released && o.UID == \"\": //",
+		old:  "\tif over {\n\t\tc.maybeUntil = time.Time{}\n\t}\n",
+		new:  "",
 		test: "./controllers/clusteripam/incluster/book TestAnIPAddressTakesTheNameOfAReleasedOne",
 	},
 	{
@@ -2333,8 +2361,8 @@ var mutants = []mutant{
 	{
 		name: "infoblox-stray-not-named", defect: "an IPAddress whose claim has lost its finalizer is not named anywhere",
 		file: "controllers/clusteripam/infoblox/pool.go",
-		old:  "if c, ok := l.claims.Get(name.Namespace, name.Name); !ok || ",
-		new:  "if c, ok := l.claims.Get(name.Namespace, name.Name); ok && ",
+		old:  "return !ok || l.claims.Broken(c)",
+		new:  "return ok && l.claims.Broken(c)",
 		test: "./controllers/clusteripam/infoblox TestIPAddressWithoutClaim",
 	},
 	{
@@ -2508,8 +2536,8 @@ var mutants = []mutant{
 	{
 		name: "infoblox-releases-a-copy", defect: "the host record of a claim is deleted with a copy of its IPAddress",
 		file: "controllers/clusteripam/infoblox/release.go",
-		old:  "ok && paused(pool), l.copied(address)",
-		new:  "ok && paused(pool), false",
+		old:  "l.isPaused(address), l.copied(address)",
+		new:  "l.isPaused(address), false",
 		test: "./controllers/clusteripam/infoblox TestIPAddressIsCopied",
 	},
 	{
@@ -2543,9 +2571,51 @@ var mutants = []mutant{
 	{
 		name: "infoblox-copy-outlives", defect: "a claim that was copied with its IPAddress is told that it has the address when the original is released, which frees it",
 		file: "controllers/clusteripam/infoblox/claim.go",
-		old:  "s.copy = ofInfoblox(",
-		new:  "s.copy = !ofInfoblox(",
+		old:  "s.copy = !s.held && ofInfoblox(",
+		new:  "s.copy = s.held && ofInfoblox(",
 		test: "./controllers/clusteripam/infoblox TestCopyOutlivesItsOriginal",
+	},
+	{
+		name: "infoblox-record-gone", defect: "a claim is told that it has the IPAddress of an earlier claim, whose host record is gone",
+		file: "controllers/clusteripam/infoblox/claim.go",
+		old:  "if !served(claim) && address.Annotations[annotationClaim] != string(claim.UID) {",
+		new:  "if !served(claim) && address == nil {",
+		test: "./controllers/clusteripam/infoblox TestIPAddressWithoutARecord",
+	},
+	{
+		name: "infoblox-record-of-another", defect: "a host record with the name and the address of an IPAddress counts as its own, whosever it is",
+		file: "controllers/clusteripam/infoblox/claim.go",
+		old:  "return own && slices.Contains(r.Addresses(), c.Address)",
+		new:  "return (own || c.Address.IsValid()) && slices.Contains(r.Addresses(), c.Address)",
+		test: "./controllers/clusteripam/infoblox TestReserves",
+	},
+	{
+		name: "infoblox-gone-stays", defect: "an IPAddress that is being deleted and has no host record stays in the way of the next claim",
+		file: "controllers/clusteripam/infoblox/claim.go",
+		old:  "\tcase isLeaving(address):\n",
+		new:  "\tcase false:\n",
+		test: "./controllers/clusteripam/infoblox TestIPAddressWithoutARecord",
+	},
+	{
+		name: "infoblox-record-about-to-go", defect: "a claim is told that it has a host record that a lost DELETE is about to remove",
+		file: "controllers/clusteripam/infoblox/claim.go",
+		old:  "if err := l.settles(r, false); err != nil { // A removal",
+		new:  "if err := l.settles(&recordState{busy: r.busy}, false); err != nil { // A removal",
+		test: "./controllers/clusteripam/infoblox TestClaimMeetsALateDelete",
+	},
+	{
+		name: "infoblox-unclear-unsaid", defect: "a claim that is deleted waits without a word for another one in its host record, of which nobody knows which address it has",
+		file: "controllers/clusteripam/infoblox/release.go",
+		old:  "if l.Now().Sub(since.Time) < 10*time.Second {",
+		new:  "if !since.IsZero() {",
+		test: "./controllers/clusteripam/infoblox TestUnclearRecordIsNotReleased",
+	},
+	{
+		name: "infoblox-stray-unheard", defect: "the pool does not name an IPAddress whose claim has gone while the controller runs",
+		file: "controllers/clusteripam/infoblox/logic.go",
+		old:  "for _, c := range []*v1beta2.IPAddressClaim{before, now} {",
+		new:  "for _, c := range []*v1beta2.IPAddressClaim{} {",
+		test: "./controllers/clusteripam/infoblox TestClaimIsForcedAway",
 	},
 	{
 		name: "infoblox-put-back-is-released", defect: "a claim that was put back with its IPAddress loses its address while its machine runs",

@@ -44,6 +44,7 @@ type situation struct {
 	foreign  *v1beta2.IPAddress // one that stands in the claim's way
 	leftover bool               // foreign leaves, and this controller is to release it
 	copy     bool               // foreign is a copy of what another claim has
+	held     bool               // foreign is paused, or its pool is
 	rests    bool               // nothing is to be done about the claim
 }
 
@@ -57,7 +58,8 @@ func (l *logic) situationOf(key shell.Key) (s situation) {
 		s.address, s.foreign = nil, s.address
 		// Of a claim that cannot be read nobody knows what it has.
 		s.leftover = isLeaving(s.foreign) && ofInfoblox(s.foreign.Spec.PoolRef) && l.claims.Broken(s.claim) == nil
-		s.copy = ofInfoblox(s.foreign.Spec.PoolRef) && s.foreign.Spec.ClaimRef.Name == s.claim.Name && slices.ContainsFunc(l.originals(s.foreign), l.isServed)
+		s.held = l.isPaused(s.foreign)
+		s.copy = !s.held && ofInfoblox(s.foreign.Spec.PoolRef) && s.foreign.Spec.ClaimRef.Name == s.claim.Name && slices.ContainsFunc(l.originals(s.foreign), l.isServed)
 	}
 	s.rests = !ofInfoblox(s.claim.Spec.PoolRef) || l.claims.Broken(s.claim) != nil && s.claim.DeletionTimestamp == nil || l.pausedOrAlone(s.claim)
 	return s
@@ -84,6 +86,9 @@ func (l *logic) bring(ctx context.Context, s situation) error {
 		return nil
 	case claim.DeletionTimestamp != nil:
 		return l.release(ctx, claim, address)
+	case s.leftover && s.held:
+		return l.pend(ctx, claim, v1beta2.ReasonAllocationFailed, fmt.Sprintf("The IPAddress %s is being deleted, and goes when it and its InfobloxIPPool %s are not paused any more.",
+			claim.Name, s.foreign.Spec.PoolRef.Name))
 	case s.leftover:
 		return l.pend(ctx, claim, v1beta2.ReasonAllocationFailed, fmt.Sprintf("The IPAddress %s of the %s %s is being deleted, and goes after its host record. See its event %s if there is one.",
 			claim.Name, s.foreign.Spec.PoolRef.Kind, s.foreign.Spec.PoolRef.Name, reasonReleaseFailed))
@@ -565,6 +570,11 @@ func (l *logic) create(ctx context.Context, claim *v1beta2.IPAddressClaim, from 
 
 // finish writes into a claim which IPAddress it has.
 func (l *logic) finish(ctx context.Context, claim *v1beta2.IPAddressClaim, address *v1beta2.IPAddress) error {
+	if !served(claim) && address.Annotations[annotationClaim] != string(claim.UID) {
+		if ok, err := l.reserved(ctx, claim, address); !ok {
+			return err
+		}
+	}
 	l.waits(claim, "")
 	if !slices.Contains(claim.Finalizers, v1beta2.FinalizerReleaseAddress) { // Another program has created the IPAddress.
 		at, _ := placeOf(address)
@@ -579,6 +589,46 @@ func (l *logic) finish(ctx context.Context, claim *v1beta2.IPAddressClaim, addre
 	}
 	c := metav1.Condition{Type: v1beta2.ConditionReady, Status: metav1.ConditionTrue, Reason: "Ready", Message: l.edits(claim, address), ObservedGeneration: claim.Generation}
 	return l.status(ctx, claim, c, address.Name)
+}
+
+// reserved reports whether Infoblox has the host record of an IPAddress that a claim has not been told of, and that was made for another claim: that one, or
+// somebody in Infoblox, may have given up the record, and the address may be anybody's. If not, it says so, or lets the IPAddress go that is being deleted.
+func (l *logic) reserved(ctx context.Context, claim *v1beta2.IPAddressClaim, address *v1beta2.IPAddress) (ok bool, err error) {
+	c := l.releasedOf(claim, address)
+	exists, checked, client := false, false, WAPI(nil)
+	l.Lock.With(func() { exists, checked, client = l.serverOf(c) })
+	switch {
+	case client != nil:
+	case exists && !checked:
+		return false, writes.Later(time.Second)
+	default:
+		return false, l.stuck(ctx, claim, fmt.Sprintf("The claim has the IPAddress %s, and the InfobloxInstance %s, which is not ready, is to be asked for its host record. See the condition Ready of both.", address.Name, c.instance))
+	}
+	r, done, err := l.claimRecord(c.recordName)
+	if err != nil {
+		return false, err
+	}
+	defer done()
+	if err := l.settles(r, false); err != nil { // A removal may still be carried out.
+		return false, err
+	}
+	found, err := client.Hosts(ctx, c.name, "") // The network view may have got another name.
+	switch {
+	case err != nil:
+		return false, l.failed(ctx, claim, err)
+	case slices.ContainsFunc(found, c.reserves):
+		return true, nil
+	case isLeaving(address):
+		return false, l.begin(ctx, l.orphan(address))
+	}
+	return false, l.stuck(ctx, claim, fmt.Sprintf("Infoblox has no host record %s with the address %v, which the IPAddress %s says. Delete the IPAddress if no machine uses it. Otherwise create the record there, with the comment %q.",
+		c.name, c.Address, address.Name, host.Mark([]types.UID{cmp.Or(c.Was, c.UID)}, "")))
+}
+
+// reserves reports whether a host record, in whatever network view, is that of an IPAddress.
+func (c released) reserves(r host.Record) bool {
+	own := r.Of(c.UID) || r.Of(c.Was) || c.Unmarked && len(r.Claims()) == 0 && r.NetworkView == c.networkView
+	return own && slices.Contains(r.Addresses(), c.Address)
 }
 
 // status writes the condition Ready of a claim and, if it is not empty, the name of its IPAddress.

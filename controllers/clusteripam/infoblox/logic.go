@@ -90,6 +90,8 @@ type logic struct {
 	names    map[types.UID]types.NamespacedName
 	// claimsOf and addressesOf are the claims and the IPAddresses of each pool.
 	claimsOf, addressesOf map[types.NamespacedName]map[types.NamespacedName]bool
+	// strays are the IPAddresses of each pool that were without a claim when something was last heard of them or of a claim of their name.
+	strays map[types.NamespacedName]map[types.NamespacedName]bool
 
 	holders  map[netip.Addr]map[types.NamespacedName]place
 	chosen   map[types.UID]holding // addresses that are being written into IPAddresses
@@ -120,6 +122,7 @@ func newLogic(p shell.Parts, secretNamespace string, connect func(wapi.Config) (
 		names:       map[types.UID]types.NamespacedName{},
 		claimsOf:    map[types.NamespacedName]map[types.NamespacedName]bool{},
 		addressesOf: map[types.NamespacedName]map[types.NamespacedName]bool{},
+		strays:      map[types.NamespacedName]map[types.NamespacedName]bool{},
 		holders:     map[netip.Addr]map[types.NamespacedName]place{},
 		chosen:      map[types.UID]holding{},
 		records:     map[recordName]*recordState{},
@@ -167,6 +170,9 @@ func (l *logic) Fill() {
 				l.recordState(name).unsettle(false, l.Now())
 			}
 		}
+	}
+	for _, a := range l.addresses.List() { // now that all claims are known
+		l.noteStray(a)
 	}
 	for _, i := range l.instances.List() {
 		l.Queue.Add(shell.KeyOf(shell.InfobloxInstances, i))
@@ -230,6 +236,14 @@ func (l *logic) heardOfClaim(before, now *v1beta2.IPAddressClaim) {
 			l.queuePoolOf(now)
 		}
 	}
+	for _, c := range []*v1beta2.IPAddressClaim{before, now} {
+		if c == nil {
+			continue
+		}
+		if a, ok := l.addresses.Get(c.Namespace, c.Name); ok {
+			l.noteStray(a)
+		}
+	}
 }
 
 func (l *logic) forgetClaim(uid types.UID) {
@@ -278,6 +292,7 @@ func (l *logic) heardOfAddress(before, now *v1beta2.IPAddress) {
 	l.forgetAddress(before, now)
 	if now != nil && ofInfoblox(now.Spec.PoolRef) {
 		l.holds(now, true)
+		l.noteStray(now)
 		if claim, ok := l.claims.Get(now.Namespace, now.Name); ok {
 			delete(l.chosen, claim.UID)
 			delete(l.creating, claim.UID)
@@ -305,7 +320,9 @@ func (l *logic) forgetAddress(before, now *v1beta2.IPAddress) {
 // holds notes that an IPAddress has its address and is of its pool, or no longer.
 func (l *logic) holds(a *v1beta2.IPAddress, has bool) {
 	pool := poolOf(a.Namespace, a.Spec.PoolRef)
-	note(l.addressesOf, pool, nameOf(a), has)
+	if note(l.addressesOf, pool, nameOf(a), has); !has {
+		note(l.strays, pool, nameOf(a), false)
+	}
 	l.Queue.Add(shell.Key{Kind: shell.InfobloxIPPools, Namespace: pool.Namespace, Name: pool.Name})
 	says := hostAddress(a)
 	if has && says.IsValid() && !l.first[a.UID].IsValid() {

@@ -2,6 +2,7 @@ package infoblox
 
 import (
 	"errors"
+	"fmt"
 	"net/netip"
 	"testing"
 	"time"
@@ -11,6 +12,7 @@ import (
 
 	"github.com/multicidr/controller-manager/apis/clusterapi/v1alpha1"
 	"github.com/multicidr/controller-manager/apis/clusterapi/v1beta2"
+	"github.com/multicidr/controller-manager/controllers/clusteripam/infoblox/host"
 	"github.com/multicidr/controller-manager/controllers/clusteripam/shell"
 	"github.com/multicidr/controller-manager/controllers/writes"
 )
@@ -71,5 +73,35 @@ func TestLeave(t *testing.T) {
 	api.stored = false
 	if err := l.leave(t.Context(), &v1beta2.IPAddressClaim{}); err != nil {
 		t.Errorf("there is none: %v", err)
+	}
+}
+
+// The host record of an IPAddress has its mark, or none if another program has made both, and its address.
+func TestReserves(t *testing.T) {
+	uid := func(n int) types.UID { return types.UID(fmt.Sprintf("00000000-0000-0000-0000-%012d", n)) }
+	const address, view = "10.0.0.2", "default"
+	for name, tc := range map[string]struct {
+		of       types.UID // of whom the record is
+		view, at string
+		unmarked bool
+		want     bool
+	}{
+		"of the claim":                         {uid(1), view, address, false, true},
+		"of the claim that it was made for":    {uid(2), "renamed", address, false, true},
+		"of another claim":                     {uid(3), view, address, false, false},
+		"of nobody":                            {"", view, address, false, false},
+		"of another program":                   {"", view, address, true, true},
+		"of another program, in another view":  {"", "other", address, true, false},
+		"of another claim, was made otherwise": {uid(3), view, address, true, false},
+		"with another address":                 {uid(2), view, "10.0.0.3", false, false},
+	} {
+		c := released{recordName: recordName{place: place{"i", view}}, Released: host.Released{UID: uid(1), Was: uid(2), Unmarked: tc.unmarked, Address: netip.MustParseAddr(address)}}
+		r := host.Record{NetworkView: tc.view, IPv4: []host.Addr4{{Address: tc.at}}}
+		if tc.of != "" {
+			r.Comment = host.Mark([]types.UID{tc.of}, "")
+		}
+		if got := c.reserves(r); got != tc.want {
+			t.Errorf("%s: %t, want %t", name, got, tc.want)
+		}
 	}
 }

@@ -100,16 +100,11 @@ func (l *logic) syncPool(ctx context.Context, key shell.Key) error {
 	return nil
 }
 
-// straysOf names the IPAddresses of a pool that have no claim although they are protected like those of one. They may be in use, so they stay until
-// somebody deletes them: the garbage collector does not while they have another owner, the pool.
+// straysOf names the IPAddresses of a pool that have no claim.
 func (l *logic) straysOf(pool types.NamespacedName) string {
 	var all []string
-	for name := range l.addressesOf[pool] {
-		a, ok := l.addresses.Get(name.Namespace, name.Name)
-		if !ok || isLeaving(a) || !slices.Contains(a.Finalizers, v1beta2.FinalizerProtectAddress) {
-			continue
-		}
-		if c, ok := l.claims.Get(name.Namespace, name.Name); !ok || l.claims.Broken(c) == nil && !l.owns(c, a) {
+	for name := range l.strays[pool] {
+		if a, ok := l.addresses.Get(name.Namespace, name.Name); ok && l.isStray(a) {
 			all = append(all, name.Name)
 		}
 	}
@@ -119,6 +114,23 @@ func (l *logic) straysOf(pool types.NamespacedName) string {
 	slices.Sort(all)
 	return fmt.Sprintf("IPAddresses without an IPAddressClaim: %d (%s). They keep their addresses: delete those that no machine uses.",
 		len(all), text.Cut(strings.Join(all, ", "), text.MaxListed))
+}
+
+// noteStray keeps strays.
+func (l *logic) noteStray(a *v1beta2.IPAddress) {
+	if ofInfoblox(a.Spec.PoolRef) {
+		note(l.strays, poolOf(a.Namespace, a.Spec.PoolRef), nameOf(a), l.isStray(a))
+	}
+}
+
+// isStray reports whether an IPAddress has no claim although it is protected like that of one. It may be in use, so it stays until somebody deletes it: the
+// garbage collector does not while it has another owner, the pool.
+func (l *logic) isStray(a *v1beta2.IPAddress) bool {
+	if isLeaving(a) || !slices.Contains(a.Finalizers, v1beta2.FinalizerProtectAddress) {
+		return false
+	}
+	c, ok := l.claims.Get(a.Namespace, a.Name)
+	return !ok || l.claims.Broken(c) == nil && !l.owns(c, a)
 }
 
 // notePool notes what a check has shown, and lets the claims know if it matters to them.

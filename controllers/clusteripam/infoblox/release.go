@@ -180,14 +180,11 @@ func (l *logic) begin(ctx context.Context, c released) error {
 
 // releaseOrphan releases an IPAddress that leaves and whose claim is gone: somebody has removed the claim's finalizer.
 func (l *logic) releaseOrphan(ctx context.Context, address *v1beta2.IPAddress) error {
-	if address == nil || !ofInfoblox(address.Spec.PoolRef) || !isLeaving(address) || paused(address) {
+	if address == nil || !ofInfoblox(address.Spec.PoolRef) || !isLeaving(address) {
 		return nil
 	}
 	rests, copied := false, false
-	l.Lock.With(func() {
-		pool, ok := l.pools.Get(address.Namespace, address.Spec.PoolRef.Name)
-		rests, copied = ok && paused(pool), l.copied(address)
-	})
+	l.Lock.With(func() { rests, copied = l.isPaused(address), l.copied(address) })
 	if rests {
 		return nil
 	}
@@ -203,6 +200,12 @@ func (l *logic) releaseOrphan(ctx context.Context, address *v1beta2.IPAddress) e
 		return err
 	}
 	return l.deleteAddress(ctx, address)
+}
+
+// isPaused reports whether an IPAddress is to be left alone.
+func (l *logic) isPaused(address *v1beta2.IPAddress) bool {
+	pool, ok := l.pools.Get(address.Namespace, address.Spec.PoolRef.Name)
+	return paused(address) || ok && paused(pool)
 }
 
 // orphan returns what an IPAddress without a claim gives up.
@@ -276,7 +279,7 @@ func (l *logic) giveUp(ctx context.Context, c released) error {
 		l.Lock.With(func() { removals, wait = host.Release(c.Released, found, at{l, c.place}) })
 		switch {
 		case wait:
-			return writes.Later(time.Second)
+			return l.unclear(ctx, c)
 		case len(removals) == 0:
 			return l.gone(ctx, client, c, r, never)
 		}
@@ -287,6 +290,26 @@ func (l *logic) giveUp(ctx context.Context, c released) error {
 		never = never && !confirmed
 	}
 	return fmt.Errorf("the host record %s changes all the time", c.name)
+}
+
+// unclear lets another claim in the host record get its IPAddress first. That takes a moment, or as long as that claim says.
+func (l *logic) unclear(ctx context.Context, c released) error {
+	claim, ok := c.about.(*v1beta2.IPAddressClaim)
+	if !ok {
+		return writes.Later(time.Second)
+	}
+	since := claim.CreationTimestamp
+	if claim.DeletionTimestamp != nil {
+		since = *claim.DeletionTimestamp
+	}
+	if l.Now().Sub(since.Time) < 10*time.Second {
+		return writes.Later(time.Second)
+	}
+	message := fmt.Sprintf("The host record %s cannot be given up yet: another IPAddressClaim shares it and has no address, so nobody knows which address of the record is whose. See the condition Ready of that claim.", c.name)
+	if err := l.pend(ctx, claim, v1beta2.ReasonAllocationFailed, message); err != nil {
+		return err
+	}
+	return writes.Later(5 * time.Second)
 }
 
 // take carries out a removal. It reports whether Infoblox has confirmed it.
@@ -368,13 +391,7 @@ func remove(ctx context.Context, client WAPI, r host.Removal) error {
 // if it has been gone for so long that the record is left to people: they have taken the way to it away.
 func (l *logic) clientOf(ctx context.Context, c released) (client WAPI, err error) {
 	exists, checked := false, false
-	l.Lock.With(func() {
-		_, exists = l.instances.Get("", c.instance)
-		s := l.servers[c.instance]
-		if checked = s != nil; checked && s.ready { // Any other Infoblox would answer that it has no such record.
-			client = s.client
-		}
-	})
+	l.Lock.With(func() { exists, checked, client = l.serverOf(c) })
 	gone, err := l.missingFor(ctx, c, !exists && client == nil)
 	switch {
 	case err != nil:
@@ -399,6 +416,17 @@ func (l *logic) clientOf(ctx context.Context, c released) (client WAPI, err erro
 			c.instance, c.name, with, c.networkView)
 		return nil, nil
 	}
+}
+
+// serverOf returns whether there is the InfobloxInstance that has a host record, whether it was checked, and its client if it is ready: any other Infoblox would
+// answer that it has no such record.
+func (l *logic) serverOf(c released) (exists, checked bool, client WAPI) {
+	_, exists = l.instances.Get("", c.instance)
+	s := l.servers[c.instance]
+	if checked = s != nil; checked && s.ready {
+		client = s.client
+	}
+	return exists, checked, client
 }
 
 // missingFor returns for how long a release has missed its InfobloxInstance. That is written to the object, so that the next leader goes on with

@@ -381,6 +381,9 @@ func TestIPAddressOfAPausedPool(t *testing.T) {
 			_ = w.delete(shell.IPAddresses, inA("x"), "")
 			w.goOn(time.Minute)
 			w.want(t, "x", "10.0.0.2 AllocationFailed")
+			if !w.said("is being deleted, and goes when it and its InfobloxIPPool v4 are not paused any more") {
+				t.Error("nobody says what the claim waits for")
+			}
 			end(w)
 			w.goOn(time.Minute)
 			w.want(t, "x", "fd00::1 Ready")
@@ -516,6 +519,72 @@ func TestClaimIsStrippedWhileItIsReleased(t *testing.T) {
 	}
 }
 
+// An IPAddress has lost its claim, and its host record is gone, too, so Infoblox gives the address to others. The next claim of the name is not told that it
+// has it, whatever becomes of the IPAddress, and gets an address of its own as soon as the IPAddress is gone.
+func TestIPAddressWithoutARecord(t *testing.T) {
+	remove := func(w *world) { _ = w.delete(shell.IPAddresses, inA("x"), "") }
+	for name, tc := range map[string]struct {
+		before, after func(*world)
+		waits         string
+	}{
+		"deleted, and cannot be changed": {func(w *world) {
+			remove(w)
+			w.leader.resume(w.until(t, `"finalizers"`), errors.New("failed calling webhook"))
+		}, nil, ""},
+		"deleted while the pool is paused": {func(w *world) {
+			w.pausePool("v4", true)
+			remove(w)
+		}, func(w *world) { w.pausePool("v4", false) }, "10.0.0.2 "},
+		"deleted while Infoblox cannot be asked": {func(w *world) {
+			w.moveInstances("elsewhere")
+			w.goOn(2 * time.Minute)
+			remove(w)
+		}, func(w *world) { w.moveInstances("h") }, "10.0.0.2 AllocationFailed"},
+		"not deleted": {func(*world) {}, remove, "10.0.0.2 AllocationFailed"},
+	} {
+		for made, unmark := range map[string]bool{"ours": false, "another program's": true} {
+			t.Run(name+", "+made, func(t *testing.T) {
+				w := newStoryOfX(t)
+				if unmark {
+					w.unmark()
+				}
+				w.strip("x")
+				w.goOn(time.Minute)
+				w.grid.Do(http.MethodDelete, w.hosts()[0].Ref, nil, nil)
+				w.record("other", "10.0.0.2")
+				tc.before(w)
+				w.claim("x", "v4")
+				if tc.waits != "" {
+					w.goOn(5 * time.Minute)
+					w.want(t, "x", tc.waits)
+					tc.after(w)
+				}
+				w.goOn(2 * time.Minute)
+				w.want(t, "x", "10.0.0.3 Ready")
+				w.wantRecords(t, "other [10.0.0.2]", "x [10.0.0.3]")
+			})
+		}
+	}
+}
+
+// An IPAddress without a claim is deleted, and the DELETE of its host record is on its way when the next leader begins, which knows a claim of the name. It does
+// not tell the claim that it has the record, which is about to go.
+func TestClaimMeetsALateDelete(t *testing.T) {
+	w := newStoryOfX(t)
+	w.stray(func() {})
+	_ = w.delete(shell.IPAddresses, inA("x"), "")
+	late := w.leader.calls[w.until(t, "DELETE")]
+	w.leader.calls, w.leader.dead = nil, true
+	_ = w.patch(shell.IPAddresses, inA("x"), shell.Patch{Body: fmt.Appendf(nil, `{"metadata": {"annotations": {%q: null}}}`, annotationReleasedBy)}, nil)
+	w.claim("x", "v4")
+	w.elect()
+	w.goOn(settled / 3)
+	_ = late.do()
+	w.goOn(time.Minute)
+	w.want(t, "x", "10.0.0.2 Ready")
+	w.wantRecords(t, "x [10.0.0.2]")
+}
+
 // That a release has begun is not in the cache yet. Nothing is removed before it is: claims of the name go by the cache.
 func TestReleaseWaitsForTheCache(t *testing.T) {
 	w := newStoryOfX(t)
@@ -622,14 +691,26 @@ func TestIPAddressIsCopied(t *testing.T) {
 
 // A claim is copied with its IPAddress, which nobody deletes, and then the original is released, which frees the address. The copied claim has another one.
 func TestCopyOutlivesItsOriginal(t *testing.T) {
-	for name, before := range map[string]func(*world){"as it was made": nil, "moved": (*world).relocate, "of another program": (*world).unmark} {
+	pause := func(w *world, value string) {
+		_ = w.patch(shell.InfobloxIPPools, types.NamespacedName{Namespace: "b", Name: "v4"}, shell.Patch{Body: fmt.Appendf(nil, `{"metadata": {"annotations": {%q: %s}}}`, v1beta2.AnnotationPaused, value)}, nil)
+	}
+	for name, tc := range map[string]struct {
+		before func(*world)
+		paused bool // the pool of the copy, until the original is gone
+	}{
+		"as it was made": {}, "moved": {before: (*world).relocate}, "of another program": {before: (*world).unmark},
+		"as it was made, paused": {paused: true},
+	} {
 		t.Run(name, func(t *testing.T) {
 			w := newStoryOfX(t)
-			if before != nil {
-				before(w)
+			if tc.before != nil {
+				tc.before(w)
 			}
 			claim, address := copied(w, shell.IPAddressClaims, &v1beta2.IPAddressClaim{}), copied(w, shell.IPAddresses, &v1beta2.IPAddress{})
 			claim.Namespace, address.Namespace, address.OwnerReferences = "b", "b", nil
+			if tc.paused {
+				pause(w, `""`)
+			}
 			w.put(shell.IPAddresses, address)
 			w.put(shell.IPAddressClaims, claim)
 			w.goOn(time.Minute)
@@ -638,7 +719,19 @@ func TestCopyOutlivesItsOriginal(t *testing.T) {
 			w.leader.end()
 			w.elect()
 			w.goOn(time.Minute)
-			w.wantRecords(t, fmt.Sprintf("x.%s [10.0.0.3]", metadataOf(w.objects[shell.IPAddressClaims][nameOf(claim)])["uid"]))
+			want := fmt.Sprintf("x.%s [10.0.0.3]", metadataOf(w.objects[shell.IPAddressClaims][nameOf(claim)])["uid"])
+			if tc.paused { // Nobody has seen that it was a copy. It is deleted as the condition of its claim asks.
+				w.wantRecords(t)
+				pause(w, "null")
+				w.goOn(time.Minute)
+				if !w.said("Infoblox has no host record x with the address 10.0.0.2, which the IPAddress x says. Delete the IPAddress if no machine uses it.") {
+					t.Error("nobody says what the claim waits for")
+				}
+				_ = w.delete(shell.IPAddresses, nameOf(address), "")
+				w.goOn(time.Minute)
+				want = "x [10.0.0.2]"
+			}
+			w.wantRecords(t, want)
 		})
 	}
 }
@@ -851,6 +944,37 @@ func TestIPAddressIsEditedUnseen(t *testing.T) {
 	w.wantRecords(t, "h [fd00::1]")
 	if !w.said("keeps the addresses [fd00::1], which are not those of an IPAddress") {
 		t.Error("no event says what is left in the end")
+	}
+}
+
+// Two claims of one pool share a host record, and both IPAddresses are forced away while no process leads. Nobody knows which address is whose: the claim that is
+// deleted waits, and says why.
+func TestUnclearRecordIsNotReleased(t *testing.T) {
+	w := newStory(t)
+	for _, name := range []string{"x", "y"} {
+		w.claim(name, "v4")
+		_ = w.patch(shell.IPAddressClaims, inA(name), shell.Patch{Body: fmt.Appendf(nil, `{"metadata": {"annotations": {%q: "h"}}}`, v1alpha1.AnnotationHostname)}, nil)
+		w.goOn(time.Minute)
+	}
+	w.leader.end()
+	w.stripAddress("x")
+	w.stripAddress("y")
+	_ = w.delete(shell.IPAddressClaims, inA("x"), "")
+	w.elect()
+	w.goOn(time.Minute)
+	w.wantRecords(t, "h [10.0.0.2 10.0.0.3]")
+	if !w.said("event AllocationFailed: The host record h cannot be given up yet: another IPAddressClaim shares it") {
+		t.Error("no event says why the claim waits")
+	}
+}
+
+// A claim is forced away while the controller runs. Its pool names the IPAddress.
+func TestClaimIsForcedAway(t *testing.T) {
+	w := newStoryOfX(t)
+	w.strip("x")
+	w.goOn(time.Minute)
+	if !w.said("event " + reasonWithoutClaim + ": IPAddresses without an IPAddressClaim: 1 (x).") {
+		t.Error("there is no event")
 	}
 }
 

@@ -379,7 +379,7 @@ func TestAClaimThatOthersHold(t *testing.T) {
 // The cache of IPAddresses is late, and that of claims is not: a claim gets an IPAddress and releases it, and nothing of it is shown until the next claim of
 // the name has another address. It keeps that.
 func TestAnIPAddressIsShownAfterItsEnd(t *testing.T) {
-	for name, stored := range map[string]bool{"while the next one is created": false, "after the next one is created": true} {
+	for name, next := range map[string]State{"before the next one is created": Reserved, "while it is created": Sent, "after it is created": Assigned} {
 		t.Run(name, func(t *testing.T) {
 			s := newScript(t, "10.0.0.5-10.0.0.7")
 			first := s.endUnseen("a")
@@ -389,18 +389,22 @@ func TestAnIPAddressIsShownAfterItsEnd(t *testing.T) {
 			s.claim("b", nil)
 			s.create("b", "of b")
 			s.claim("a", func(o *v1beta2.IPAddressClaim) { o.UID = "second uid of a" })
-			if stored {
-				s.create("a", "second")
-			} else {
+			want := Sent
+			switch next {
+			case Reserved:
+				want = Reserved
+			case Sent:
 				s.next("a", "create")
+			case Assigned: // and not shown
+				s.create("a", "second")
 			}
 			s.SetAddress(first)
-			s.has("a", Sent, "10.0.0.6")
+			s.has("a", want, "10.0.0.6")
 			s.claim("c", nil)
 			s.has("c", Reserved, "10.0.0.7")
 			s.AddressGone("n", "a", first.UID) // The cache's store had it from an answer, and shows an earlier one of the name now.
 			s.SetAddress(first)
-			s.has("a", Sent, "10.0.0.6")
+			s.has("a", want, "10.0.0.6")
 			s.now = s.now.Add(lateAtMost + time.Second)
 			s.endUnseen("c")
 			if s.Done(s.next("c", "read"), Answer{Result: NotFound}, s.now); len(s.over) != 1 {
@@ -408,6 +412,66 @@ func TestAnIPAddressIsShownAfterItsEnd(t *testing.T) {
 			}
 		})
 	}
+}
+
+// Another program has created an IPAddress and deleted it, and the cache shows that late: while the create request of the next claim of its name is on its
+// way, after its answer, or before a lost one can have been carried out. Nobody else gets the address that was sent.
+func TestAnIPAddressOfAnotherProgramIsShownLate(t *testing.T) {
+	for name, tc := range map[string]struct{ answered, lost, read bool }{
+		"on its way": {}, "answered": {answered: true}, "not answered": {lost: true}, "not answered, and read too early": {lost: true, read: true},
+	} {
+		t.Run(name, func(t *testing.T) {
+			s := newScript(t, "10.0.0.5")
+			s.claim("a", nil)
+			s.claim("b", nil)
+			r, until := s.next("a", "create"), s.now.Add(10*time.Second)
+			late, stored := r.Object.DeepCopy(), r.Object.DeepCopy()
+			late.UID, late.ResourceVersion, late.Spec.Address = "of another program", "1", "10.0.0.9"
+			stored.UID, stored.ResourceVersion = "of a", "51"
+			switch {
+			case tc.answered:
+				s.Done(r, Answer{Address: stored.DeepCopy()}, s.now)
+			case tc.lost:
+				s.Done(r, Answer{Result: Unknown, Until: until}, s.now)
+			}
+			if tc.read {
+				s.Done(s.next("a", "read"), Answer{Address: late}, s.now)
+			}
+			s.SetAddress(late)
+			s.has("a", Sent, "10.0.0.5")
+			if !tc.answered && !tc.lost {
+				s.Done(r, Answer{Address: stored.DeepCopy()}, s.now)
+			}
+			s.AddressGone("n", "a", late.UID)
+			s.has("b", Waiting, "")
+			if s.now = until; tc.lost {
+				s.Done(s.next("a", "read"), Answer{Address: stored.DeepCopy()}, s.now)
+			}
+			s.SetAddress(stored)
+			s.has("a", Assigned, "10.0.0.5")
+			s.has("b", Waiting, "")
+		})
+	}
+}
+
+// The same, and the other program's IPAddress stays: it is the claim's as soon as the lost request cannot be carried out any more.
+func TestAnIPAddressOfAnotherProgramIsFaster(t *testing.T) {
+	s := newScript(t, "10.0.0.5")
+	s.claim("a", nil)
+	s.claim("b", nil)
+	r := s.next("a", "create")
+	until := s.now.Add(10 * time.Second)
+	s.Done(r, Answer{Result: Unknown, Until: until}, s.now)
+	other := r.Object.DeepCopy()
+	other.UID, other.ResourceVersion, other.Spec.Address = "of another program", "1", "10.0.0.9"
+	s.SetAddress(other)
+	s.Done(s.next("a", "read"), Answer{Address: other}, s.now)
+	s.next("a", "")
+	s.has("b", Waiting, "")
+	s.now = until
+	s.Done(s.next("a", "read"), Answer{Address: other}, s.now)
+	s.has("a", Assigned, "10.0.0.9")
+	s.has("b", Reserved, "10.0.0.5")
 }
 
 // An IPAddress whose create was not answered is released and goes, and another program creates one of its name. The claim does not wait for that one.

@@ -95,7 +95,10 @@ func (c *claim) uid() types.UID { return c.object.UID }
 func (c *claim) deleting() bool { return c.object.DeletionTimestamp != nil }
 
 // unresolved reports whether an IPAddress may exist that the cache does not show, or may be created.
-func (c *claim) unresolved() bool { return c.creating || c.stored || !c.maybeUntil.IsZero() }
+func (c *claim) unresolved() bool { return c.stored || c.arriving() }
+
+// arriving reports whether the API server may still carry out a create request.
+func (c *claim) arriving() bool { return c.creating || !c.maybeUntil.IsZero() }
 
 func byAge(a, b *claim) int {
 	return cmp.Or(a.place().Compare(b.place()), Compare(a.key, b.key))
@@ -160,6 +163,9 @@ func (b *Book) ClaimGone(namespace, name string, uid types.UID) {
 		b.stray(a)
 	}
 	b.refer(c)
+	if c.arriving() {
+		c.found = nil // A read that was too early proves nothing.
+	}
 	if c.unresolved() {
 		b.ghosts[key] = append(b.ghosts[key], c)
 	} else {
@@ -288,7 +294,11 @@ func (b *Book) settle(c *claim) {
 		return
 	}
 	own, _ := b.own(c)
-	if own != nil {
+	switch {
+	case own == nil:
+	case c.mayGetAnother(own): // The claim keeps its address until a read tells which of the two IPAddresses it has.
+		return
+	default:
 		b.assign(c, own)
 		return
 	}
@@ -318,9 +328,18 @@ func (c *claim) bereave() {
 	}
 }
 
+// mayGetAnother reports whether a claim has another IPAddress than the one that the cache shows, or may get one with another address: the cache may be late,
+// or the one that it shows may go before a create request arrives.
+func (c *claim) mayGetAnother(shown *address) bool {
+	return c.stored && shown.object.UID != c.answered || c.arriving() && !c.has(shown.first())
+}
+
+// has reports whether a claim holds an address of a pool.
+func (c *claim) has(at place) bool { return c.pool == at.pool && c.addr == at.addr }
+
 // assign notes that the cache shows the IPAddress of a claim. Whatever it says by now, the claim has what was allocated.
 func (b *Book) assign(c *claim, a *address) {
-	if at := a.first(); c.pool != at.pool || c.addr != at.addr {
+	if at := a.first(); !c.has(at) {
 		b.let(c)
 		b.hold(c, at.pool, at.addr)
 	}

@@ -292,6 +292,10 @@ func (w *world) foreign(d *rand.Rand) {
 	}
 	w.server.create(key, o)
 	w.note("another program creates %v with %s of %v", key, o.Spec.Address, pool)
+	if d.IntN(2) == 0 {
+		w.server.delete(key)
+		w.note("another program deletes %v", key)
+	}
 }
 
 func foreignMade(o *v1beta2.IPAddress) bool { return o.Labels["made-by"] == "another" }

@@ -198,7 +198,7 @@ func (b *Book) allocate(c *claim, now time.Time, n *Next) {
 	if n.Request = b.claimStatus(c, now, n); n.Request != nil {
 		return
 	}
-	if own, _ := b.own(c); own != nil { // last, because it may be taken back again and again
+	if own, _ := b.own(c); own != nil && c.state == Assigned { // last, because it may be taken back again and again
 		n.Request = b.adopt(c, own.object)
 		return
 	}
@@ -207,14 +207,15 @@ func (b *Book) allocate(c *claim, now time.Time, n *Next) {
 
 // create returns the request that creates the IPAddress of a claim, or that reads it if it may exist already.
 func (b *Book) create(c *claim, now time.Time, n *Next) {
+	own, _ := b.own(c)
 	switch {
 	case c.creating || c.state == Assigned || c.state == Waiting:
 	case c.stored && now.Before(c.storedAt.Add(readAfter)):
 		n.sooner(c.storedAt.Add(readAfter))
 	case c.stored, c.read:
 		n.Request = b.readBack(c, now)
-	case c.state == Sent && !b.mayCreate(c):
-		// It could not be allocated any more, so it is not written again. What became of the last request is known after a read.
+	case c.state == Sent && (own != nil || c.found != nil || !b.mayCreate(c)):
+		// There is another IPAddress, or it could not be allocated any more, so it is not written again. What became of the last request is known after a read.
 		if now.Before(c.maybeUntil) {
 			n.sooner(c.maybeUntil)
 		} else {
@@ -464,8 +465,11 @@ func (b *Book) created(c *claim, answer Answer, now time.Time) {
 	if answer.Result == Unknown && answer.Until.After(c.maybeUntil) {
 		c.maybeUntil = answer.Until
 	}
-	if c.state == Assigned { // The cache was faster.
+	switch {
+	case c.state == Assigned && !b.isNews(c, answer): // The cache was faster.
 		return
+	case c.state == Assigned:
+		c.state = Sent
 	}
 	switch answer.Result {
 	case Stored:
@@ -483,6 +487,12 @@ func (b *Book) created(c *claim, answer Answer, now time.Time) {
 		b.giveWay(c, now)
 		b.settle(c)
 	}
+}
+
+// isNews reports whether an answer has another IPAddress than the one that the cache shows.
+func (b *Book) isNews(c *claim, answer Answer) bool {
+	own, _ := b.own(c)
+	return answer.Result == Stored && answer.Address != nil && own != nil && own.object.UID != answer.Address.UID
 }
 
 // notCreated notes that a create request has stored nothing. An earlier one without an answer may still do so.
@@ -527,23 +537,26 @@ func (b *Book) readFound(c *claim, o *v1beta2.IPAddress, over bool, now time.Tim
 		b.isOver(c, now)
 	}
 	c.answers(o)
+	if over {
+		c.maybeUntil = time.Time{}
+	}
 	switch {
 	case c.gone:
 		c.found, c.storedAt = o, now
 	case c.state == Released && !c.owns(o): // Its own is gone: this one has its name.
 		c.read, c.stored, c.found = false, false, nil
-		if over {
-			c.maybeUntil = time.Time{}
-		}
 	case c.state == Assigned || c.state == Released:
 		c.read, c.found, c.storedAt = false, o, now
 	case c.owns(o):
-		c.read, c.found, c.stored, c.storedAt = false, o, true, now
-		b.holdFound(c, o)
+		at := b.placeOf(o)
+		c.read, c.found, c.stored, c.storedAt = false, o, over || c.has(at), now
+		if c.stored { // Otherwise it may go before a create request arrives.
+			b.holdFound(c, at)
+		}
 	default: // One that is in the way. The cache will show it.
 		c.read, c.stored, c.found = false, false, nil
 		if over {
-			c.maybeUntil, c.state = time.Time{}, Refused
+			c.state = Refused
 		}
 		c.problem = fmt.Sprintf("an IPAddress of the same name belongs to the claim %s", o.Spec.ClaimRef.Name)
 	}
@@ -584,14 +597,19 @@ func (b *Book) absent(c *claim) {
 }
 
 // holdFound makes a claim hold the address that its IPAddress has, whatever was reserved for it.
-func (b *Book) holdFound(c *claim, o *v1beta2.IPAddress) {
-	key, _ := poolOf(o.Spec.PoolRef, o.Namespace)
-	if at, p := addrOf(o), b.pool(key); at != c.addr || c.pool != p {
+func (b *Book) holdFound(c *claim, at place) {
+	if !c.has(at) {
 		b.let(c)
-		b.hold(c, p, at)
+		b.hold(c, at.pool, at.addr)
 		c.state = Sent
 	}
 	c.had = c.addr.IsValid()
+}
+
+// placeOf returns what an IPAddress of a claim says.
+func (b *Book) placeOf(o *v1beta2.IPAddress) place {
+	key, _ := poolOf(o.Spec.PoolRef, o.Namespace)
+	return place{b.pool(key), addrOf(o)}
 }
 
 // deleted notes that an IPAddress was deleted. If others have finalizers on it, it still exists.
