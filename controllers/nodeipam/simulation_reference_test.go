@@ -408,12 +408,17 @@ next:
 func (v *view) reserve(node *v1.Node, r allocator.Reservation) {
 	v.reserved[node.UID] = r
 	for _, b := range r.Blocks {
-		last := b.Addr()
-		for next := last.Next(); b.Contains(next); next = next.Next() {
-			last = next
-		}
-		v.cursors[v.clusterCIDRs[r.ClusterCIDR].UID][ipam.FamilyOf(b)] = last.Next()
+		v.cursors[v.clusterCIDRs[r.ClusterCIDR].UID][ipam.FamilyOf(b)] = behind(b)
 	}
+}
+
+// behind returns the address behind a block.
+func behind(block netip.Prefix) netip.Addr {
+	a := block.Addr()
+	for block.Contains(a) {
+		a = a.Next()
+	}
+	return a
 }
 
 func inside(cc *networkingv1.ClusterCIDR, block netip.Prefix) bool {

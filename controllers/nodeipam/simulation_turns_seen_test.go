@@ -2,6 +2,7 @@ package nodeipam
 
 import (
 	"maps"
+	"net/netip"
 	"slices"
 	"strings"
 	"time"
@@ -9,6 +10,7 @@ import (
 	v1 "k8s.io/api/core/v1"
 
 	networkingv1 "github.com/multicidr/controller-manager/apis/networking/v1"
+	"github.com/multicidr/controller-manager/controllers/ipam"
 	"github.com/multicidr/controller-manager/controllers/nodeipam/allocator"
 )
 
@@ -45,10 +47,32 @@ func (p *process) followAll() {
 	for _, c := range p.turns.chosen {
 		p.judgeOrder(c)
 	}
+	for _, node := range nodes {
+		p.followSameAgain(node)
+	}
 	p.turns = turnsSeen{pending: map[string]*v1.Node{}}
 	for _, node := range nodes {
 		if p.needsBlocks(node) {
 			p.turns.pending[node.Name] = node
+		}
+	}
+}
+
+// followSameAgain: a Node gives up its blocks for a ClusterCIDR that comes first and waits for its finalizer. If that cannot be added, the Node may
+// be allocated the same blocks again before anybody looks at the process, and only the cursors tell.
+func (p *process) followSameAgain(node *v1.Node) {
+	r, ok := p.seen.reserved[node.UID]
+	if !ok || len(p.seen.writes[node.UID]) > 0 || !slices.ContainsFunc(p.seen.candidatesFor(node), func(cc *networkingv1.ClusterCIDR) bool {
+		reason, _ := p.seen.ready(cc)
+		return reason == networkingv1.ReasonPending
+	}) {
+		return
+	}
+	for _, pool := range p.controller.state.Pools() {
+		if pool.Name == r.ClusterCIDR && !slices.ContainsFunc(r.Blocks, func(b netip.Prefix) bool {
+			return p.controller.state.Cursor(pool, ipam.FamilyOf(b)) != behind(b)
+		}) {
+			p.seen.reserve(node, r)
 		}
 	}
 }
