@@ -295,6 +295,10 @@ const (
 // CRDMissing is reported by the start, the watch and writes.
 const CRDMissing = "the CustomResourceDefinition of ClusterCIDR is not installed: " + ApplyCRD
 
+// CRDOfAnotherVersion is reported if the API server does not know fields of a ClusterCIDR that the controller writes. Then it hides such
+// fields of the spec, too: for example, blocks that a ClusterCIDR excludes may be allocated.
+const CRDOfAnotherVersion = "the CustomResourceDefinition of ClusterCIDR is of another version, and fields of ClusterCIDRs may be hidden: " + ApplyCRD
+
 // WriteProblem says why a write failed and what to do about it, and whether that lasts until somebody changes something. It returns the
 // zero value if no request was sent. An admission webhook or policy can answer with any code; its message is in the error.
 //
@@ -321,6 +325,8 @@ func WriteProblem(err error) (t Problem, lasts bool) {
 		return Problem{"the API server takes another process for the leader: " + notTheLeader(err), err}, true
 	case byAdmission(err):
 		return Problem{"an admission webhook or policy does not let it pass: repair, change or delete the one that the answer names", err}, false
+	case errors.Is(err, requests.ErrNoStatus), strings.Contains(err.Error(), "field not declared in schema"):
+		return Problem{CRDOfAnotherVersion, err}, false // The ClusterCIDR may be gone.
 	case apierrors.IsForbidden(err):
 		return Problem{"the API server forbids it: " + ApplyRBAC, err}, true
 	case apierrors.IsUnauthorized(err):
