@@ -33,6 +33,8 @@ type Health struct {
 	Watches *Watches
 	// Missed says which changes may have been missed for so long that this is a problem; empty if none. Nil: none ever.
 	Missed func() string
+	// Deposed returns an error from when this process knows that it is not the leader any more; nil: it always is.
+	Deposed func() error
 	// broken is the panic that ended the controller; nil if there was none.
 	broken any
 	Now    func() time.Time // nil: time.Now
@@ -260,6 +262,11 @@ func (h *Health) Check(*http.Request) error {
 		return ErrBroken
 	}
 	var problems []string
+	if h.Deposed != nil {
+		if err := h.Deposed(); err != nil {
+			problems = append(problems, fmt.Sprintf("no Node gets podCIDRs from this process: %v, which it does by itself. See who holds the Lease, and that this process runs this controller", err))
+		}
+	}
 	if h.waitsFor.What != "" {
 		problems = append(problems, fmt.Sprintf("not serving Nodes yet; waiting for %v", h.waitsFor))
 	}
