@@ -85,7 +85,7 @@ func writeLeaders(w *show.Writer, s status) {
 	case s.lacks(cluster.Leases):
 		w.Printf("Leader:   unknown")
 	case !slices.ContainsFunc(s.Leaders, leads):
-		w.Printf("Leader:   %s: no Lease says that this controller leads, so nobody allocates. See that the controller runs", w.In(show.Yellow, "none"))
+		w.Printf("Leader:   %s: no Lease says that this controller leads. See that it runs; without leader election it has no Lease", w.In(show.Yellow, "none"))
 	}
 	for _, l := range s.Leaders {
 		renewed := fmt.Sprintf("renewed %s ago", l.Age.Round(time.Second))
@@ -93,7 +93,7 @@ func writeLeaders(w *show.Writer, s status) {
 			renewed = w.In(show.Red, fmt.Sprintf("last renewed %s ago: it has expired", l.Age.Round(time.Second)))
 		}
 		if l.Unsure {
-			w.Printf("          %s holds Lease %s (%s): it does not run this controller, or leads since less than a minute", l.Holder, l.Lease, renewed)
+			w.Printf("          %s holds Lease %s (%s): it does not run this controller, or has led for less than a minute", l.Holder, l.Lease, renewed)
 			continue
 		}
 		title := "Leader:   "
