@@ -94,6 +94,9 @@ func (p *program) plan(c *cobra.Command, f planFlags) error {
 	if err != nil {
 		return err
 	}
+	if err := files.Apply(planned, objects.ClusterCIDRs); err != nil {
+		return err
+	}
 	changes, err := f.changes(objects, planned)
 	if err != nil {
 		return err

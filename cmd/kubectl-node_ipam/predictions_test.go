@@ -20,6 +20,7 @@ import (
 	networkingapiv1 "k8s.io/api/networking/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/apimachinery/pkg/util/wait"
 	"k8s.io/cli-runtime/pkg/genericiooptions"
@@ -363,7 +364,10 @@ func (r *round) change() (changes []func(), args []string) {
 			cc.Spec.ExcludedCIDRs = r.exclusion(netip.MustParsePrefix(cc.Spec.IPv4))
 		}
 		cc.Spec.Allocation = networkingv1.AllocationEnabled
-		files = append(files, &networkingv1.ClusterCIDR{TypeMeta: r.draw().TypeMeta, ObjectMeta: metav1.ObjectMeta{Name: cc.Name}, Spec: cc.Spec})
+		spec, err := runtime.DefaultUnstructuredConverter.ToUnstructured(&cc.Spec)
+		r.must(nil, err)
+		spec["priority"], spec["excludedCIDRs"] = cc.Spec.Priority, append([]string{}, cc.Spec.ExcludedCIDRs...) // What a file leaves out stays.
+		files = append(files, map[string]any{"apiVersion": networkingv1.SchemeGroupVersion.String(), "kind": "ClusterCIDR", "metadata": map[string]any{"name": cc.Name}, "spec": spec})
 		changes = append(changes, func() { r.must(clusterCIDRs.Update(r.ctx(), cc, metav1.UpdateOptions{})) })
 	}
 	if len(list.Items) > 1 && r.d.IntN(3) == 0 {

@@ -80,18 +80,27 @@ func writeStatus(w *show.Writer, s status) {
 }
 
 func writeLeaders(w *show.Writer, s status) {
+	leads := func(l cluster.Leader) bool { return !l.Unsure && !l.Expired }
 	switch {
-	case len(s.Leaders) == 0 && s.lacks(cluster.Leases):
+	case s.lacks(cluster.Leases):
 		w.Printf("Leader:   unknown")
-	case len(s.Leaders) == 0:
-		w.Printf("Leader:   %s: no Lease of kube-controller-manager or node-ipam-controller has a holder", w.In(show.Yellow, "none"))
+	case !slices.ContainsFunc(s.Leaders, leads):
+		w.Printf("Leader:   %s: no Lease says that this controller leads. See that it runs; without leader election it has no Lease", w.In(show.Yellow, "none"))
 	}
 	for _, l := range s.Leaders {
 		renewed := fmt.Sprintf("renewed %s ago", l.Age.Round(time.Second))
 		if l.Expired {
 			renewed = w.In(show.Red, fmt.Sprintf("last renewed %s ago: it has expired", l.Age.Round(time.Second)))
 		}
-		line := fmt.Sprintf("Leader:   %s holds Lease %s (%s, %s)", l.Holder, l.Lease, l.Form, renewed)
+		if l.Unsure {
+			w.Printf("          %s holds Lease %s (%s): it does not run this controller, or has led for less than a minute", l.Holder, l.Lease, renewed)
+			continue
+		}
+		title := "Leader:   "
+		if l.Expired {
+			title = "          "
+		}
+		line := fmt.Sprintf("%s%s holds Lease %s (%s, %s)", title, l.Holder, l.Lease, l.Form, renewed)
 		if !s.lacks(cluster.Nodes) {
 			line += "; " + text.Counted(l.Allocated, "Node has podCIDRs from it", "Nodes have podCIDRs from it")
 		}

@@ -22,6 +22,7 @@ import (
 	"github.com/multicidr/controller-manager/controllers/nodeipam"
 	"github.com/multicidr/controller-manager/controllers/nodeipam/beside"
 	nodehealth "github.com/multicidr/controller-manager/controllers/nodeipam/health"
+	nodemetrics "github.com/multicidr/controller-manager/controllers/nodeipam/metrics"
 	"github.com/multicidr/controller-manager/controllers/nodeipam/stored"
 	"github.com/multicidr/controller-manager/controllers/restart"
 	"github.com/multicidr/controller-manager/controllers/writes"
@@ -205,6 +206,7 @@ func (p *participant) lead(ctx context.Context, fence *lease.Fence) error {
 }
 
 func (p *participant) serveNodes(ctx context.Context, fence *lease.Fence) error {
+	defer nodemetrics.ShowUnbuilt()() // The API server can refuse credentials for any time.
 	p.waits("credentials", nil)
 	clientConfig, err := p.credentials(ctx)
 	if err != nil {

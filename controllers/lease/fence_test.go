@@ -423,6 +423,9 @@ func TestOneTerm(t *testing.T) {
 			if sent := len(w.sent) > 0; sent != tc.again || (err == nil) != tc.again {
 				t.Errorf("renewed: %t (%v), want %t", sent, err, tc.again)
 			}
+			if err := w.fence.Deposed(); (err == nil) != tc.again {
+				t.Errorf("deposed: %v, want none: %t", err, tc.again)
+			}
 			_, leave, err := w.fence.Enter(t.Context(), time.Second)
 			if errors.Is(err, ErrClosed) == tc.again {
 				t.Errorf("the fence says %v, want it open: %t", err, tc.again)

@@ -64,7 +64,7 @@ func (l *lock) Get(ctx context.Context) (*resourcelock.LeaderElectionRecord, []b
 	}
 	switch deposed, back := l.fence.saw(record); {
 	case deposed:
-		klog.FromContext(ctx).Error(l.fence.mine(), "This process is no longer the leader", "holder", record.HolderIdentity)
+		klog.FromContext(ctx).Error(l.fence.Deposed(), "This process is no longer the leader", "holder", record.HolderIdentity)
 	case back:
 		klog.FromContext(ctx).Error(nil, "The lease is an earlier one of this process: etcd was restored from a backup, or somebody edited the lease. "+
 			"This process stays the leader and keeps its allocation state. Follow docs/operators/restore-etcd.md before you restart it", "lease", l.Describe(), "renewTime", record.RenewTime)
@@ -82,7 +82,7 @@ func (l *lock) Update(ctx context.Context, record resourcelock.LeaderElectionRec
 }
 
 func (l *lock) write(ctx context.Context, record resourcelock.LeaderElectionRecord, write func(context.Context, resourcelock.LeaderElectionRecord) error) error {
-	if err := l.fence.mine(); err != nil {
+	if err := l.fence.Deposed(); err != nil {
 		return err
 	}
 	l.fence.term.label(l.Interface, record)
@@ -168,9 +168,9 @@ func (f *Fence) saw(record *resourcelock.LeaderElectionRecord) (deposedNow, back
 	return deposedNow, back
 }
 
-// mine returns an error if this process may no longer renew or release the lease. The elector itself would release it, based on what it
-// knew before its last read.
-func (f *Fence) mine() error {
+// Deposed returns an error once another process has held the lease after this one: this process may no longer renew or release it. The elector
+// itself would release it, based on what it knew before its last read.
+func (f *Fence) Deposed() error {
 	f.mu.Lock()
 	defer f.mu.Unlock()
 	if f.deposed {
@@ -180,7 +180,7 @@ func (f *Fence) mine() error {
 }
 
 // deposedWhy is for logs and errors.
-const deposedWhy = "went to another process after this one had held it, so this process has to end and start again"
+const deposedWhy = "went to another process after this one had held it, so this one has to begin anew"
 
 // ValidateTimes returns what client-go's elector would panic about.
 func ValidateTimes(leaseDuration, renewDeadline, retryPeriod time.Duration) []error {

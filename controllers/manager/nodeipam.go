@@ -3,6 +3,7 @@ package manager
 import (
 	"context"
 	"strings"
+	"sync"
 
 	"k8s.io/klog/v2"
 	"k8s.io/kubernetes/cmd/kube-controller-manager/app"
@@ -12,6 +13,7 @@ import (
 	"github.com/multicidr/controller-manager/controllers/nodeipam"
 	"github.com/multicidr/controller-manager/controllers/nodeipam/fromflags"
 	nodehealth "github.com/multicidr/controller-manager/controllers/nodeipam/health"
+	nodemetrics "github.com/multicidr/controller-manager/controllers/nodeipam/metrics"
 	nodeoptions "github.com/multicidr/controller-manager/controllers/nodeipam/options"
 )
 
@@ -23,6 +25,7 @@ const NodeIPAMController = nodeipam.Name
 func NodeIPAM() Descriptor {
 	options := nodeoptions.New()
 	watches := &nodehealth.Watches{}
+	var first sync.Once
 	return Descriptor{
 		Name:              NodeIPAMController,
 		Aliases:           []string{"multicidrnodeipam"},
@@ -38,7 +41,8 @@ func NodeIPAM() Descriptor {
 				klog.ErrorS(nil, "The controller cannot tell when changes are not seen: somebody else has made its informers before", "controller", NodeIPAMController)
 			}
 		},
-		New: func(_ context.Context, c Context) (app.Controller, error) {
+		New: func(ctx context.Context, c Context) (app.Controller, error) {
+			first.Do(func() { context.AfterFunc(ctx, nodemetrics.ShowUnbuilt()) }) // What follows can fail for as long as the process runs.
 			config, err := c.NewClientConfig(NodeIPAMController)
 			if err != nil {
 				return nil, err

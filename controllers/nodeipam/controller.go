@@ -286,6 +286,9 @@ func newController(cfg Config, p parts) *Controller {
 		c.identity = writes.UnelectedIdentity()
 	}
 	c.health.Now, c.health.Watches = c.now, cfg.Watches
+	if of, ok := c.fence.(interface{ Deposed() error }); ok {
+		c.health.Deposed = of.Deposed
+	}
 	c.health.Missed = func() string { return c.seen.MissedFor(missedPatience) }
 	c.health.WaitFor(health.Problem{What: "the start"})
 	c.state.SetService(fromflags.ServiceRanges, cfg.ServiceRanges)

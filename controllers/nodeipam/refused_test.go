@@ -3,6 +3,7 @@ package nodeipam
 import (
 	"context"
 	"errors"
+	"strings"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -86,6 +87,21 @@ func TestStatusThatIsRefused(t *testing.T) {
 		}
 		if err := c.health.Check(nil); err != nil {
 			t.Errorf("once it is written: %v", err)
+		}
+	})
+}
+
+// An API server whose CRD has no status answers as if the ClusterCIDR were gone.
+func TestStatusThatTheCRDLacks(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		api := &refusing{err: apierrors.NewNotFound(networkingv1.SchemeGroupVersion.WithResource("clustercidrs").GroupResource(), "a")}
+		c := controllerOf(t, api, ClusterCIDR("a", Spec4("10.0.0.0/16", 8, nil)))
+		ctx := klog.NewContext(t.Context(), logr.Discard())
+		for len(api.tried) < 5 {
+			queues.WorkOne(ctx, c.statusQueue, c.noting("status of ClusterCIDR", c.syncStatus))
+		}
+		if err := c.health.Check(nil); err == nil || !strings.Contains(err.Error(), health.CRDOfAnotherVersion) {
+			t.Errorf("the health check says %v, and nothing of the CRD", err)
 		}
 	})
 }

@@ -47,8 +47,10 @@ func (c *Controller) syncStatus(ctx context.Context, name string) error {
 		stored, err = c.api.ApplyStatus(ctx, requests.StatusPatch(d.cc, d.want))
 	}
 	switch {
-	case writes.NotThere(err), apierrors.IsConflict(err):
-		// The object is gone or was replaced; or a webhook refused with that code.
+	case writes.NotThere(err):
+		return writes.RefusedLater{Err: fmt.Errorf("apply status of ClusterCIDR %s: %w: %w", name, requests.ErrNoStatus, err)}
+	case apierrors.IsConflict(err):
+		// The object was replaced; or a webhook refused with that code.
 		return writes.RefusedLater{Err: fmt.Errorf("apply status of ClusterCIDR %s: %w", name, err)}
 	case err != nil:
 		return fmt.Errorf("apply status of ClusterCIDR %s: %w", name, err)

@@ -60,6 +60,10 @@ func TestCloudManagerLosesItsLease(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
+	// From when it knows, and not from when its term has run out.
+	if err := c.cloudHealth(ctx, c.manager, "/healthz/multi-cidr-node-ipam-controller", http.StatusInternalServerError, "the lease kube-system/node-ipam-controller went to another process"); err != nil {
+		t.Error(err)
+	}
 	const held = "somebody holds"
 	if err := errors.Join(
 		c.cloudHealth(ctx, c.manager, "/healthz/multi-cidr-node-ipam-controller", http.StatusInternalServerError, held),

@@ -81,3 +81,48 @@ zipped ["10.0.3.0/24"]
 		t.Errorf("in use:\n%swant:\n%s", got, want)
 	}
 }
+
+// The page's first line of step 5 for flannel, with what flannel writes. A file of names that somebody wrote may lack the last newline.
+func TestRestoreEtcdWithFlannel(t *testing.T) {
+	content, err := os.ReadFile("../../docs/operators/restore-etcd.md")
+	if err != nil {
+		t.Fatal(err)
+	}
+	_, flannel, _ := strings.Cut(string(content), "For flannel the first line is\n\n```\n")
+	flannel, _, ok := strings.Cut(flannel, "```")
+	if !ok {
+		t.Fatal("docs/operators/restore-etcd.md has no line for flannel")
+	}
+	dir := t.TempDir()
+	write := func(name, content string) { writeFile(t, filepath.Join(dir, name), content, 0o700) }
+	write("bin/ssh", "#!/bin/bash\n[ \"$1\" = -n ] && shift\n[ \"$2\" = 'cat /run/flannel/subnet.env' ] && cat \"$MACHINES.$1\"\n")
+	write("machines.m1", "FLANNEL_NETWORK=10.244.0.0/16\nFLANNEL_SUBNET=10.244.1.1/24\nFLANNEL_MTU=1450\nFLANNEL_IPMASQ=true\n")
+	write("machines.m2", "FLANNEL_NETWORK=10.244.0.0/16\nFLANNEL_SUBNET=10.244.2.17/28\nFLANNEL_IPV6_NETWORK=fd00::/48\nFLANNEL_IPV6_SUBNET=fd00:0:0:2::1/64\n")
+	write("machines.m3", "FLANNEL_NETWORK=10.244.0.0/16\nFLANNEL_SUBNET=10.244.3.129/25\n")
+	write("machines", "m1\n\nm2 \nm3")
+	write("work/manager.log", "")
+	write("work/from-api", "")
+	var script string
+	for _, block := range readRunbook(t) {
+		switch {
+		case block.section == "Settings":
+			script += block.script
+		case strings.HasPrefix(block.section, "5."):
+			_, rest, _ := strings.Cut(block.script, "\n")
+			script += flannel + rest
+		}
+	}
+	cmd := exec.CommandContext(t.Context(), "bash", "-c", script)
+	cmd.Env = append(os.Environ(), "WORK="+filepath.Join(dir, "work"), "MACHINES="+filepath.Join(dir, "machines"), "PATH="+filepath.Join(dir, "bin")+":"+os.Getenv("PATH"))
+	got, err := cmd.Output()
+	if err != nil {
+		t.Fatal(err)
+	}
+	want := `m1 ["10.244.1.0/24"]
+m2 ["10.244.2.16/28","fd00:0:0:2::/64"]
+m3 ["10.244.3.128/25"]
+`
+	if string(got) != want {
+		t.Errorf("in use:\n%swant:\n%s", got, want)
+	}
+}

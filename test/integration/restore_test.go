@@ -54,15 +54,29 @@ func TestRestoreEtcd(t *testing.T) {
 			if tc.answers {
 				machines, gone = os.DevNull, os.DevNull
 			}
-			output := w.bash(t, page.script(tc.without...), map[string]string{
-				"WORK":         filepath.Join(t.TempDir(), "work"),
+			work := filepath.Join(t.TempDir(), "work")
+			settings := map[string]string{
+				"WORK":         work,
 				"MACHINES":     machines,
 				"GONE":         gone,
 				"CLUSTERCIDRS": w.clusterCIDRs,
 				"LOGS":         map[bool]string{false: filepath.Join(w.dir, "saved", "*.log*"), true: filepath.Join(w.dir, "none", "*.log*")}[tc.answers],
 				"QUIET_PORT":   w.quietPort,
-			})
-			t.Logf("the runbook's output:\n%s", output)
+			}
+			disk, err := os.Stat(w.etcdData)
+			if err != nil {
+				t.Fatal(err)
+			}
+			if tc.overlap {
+				t.Logf("the runbook's output:\n%s", w.bash(t, page.script(tc.without...), settings))
+			} else {
+				t.Logf("the runbook's output:\n%s", w.bash(t, page.script("6.", "7.", "8."), settings))
+				w.refuses(t, page, work, settings)
+				t.Logf("the runbook's output, from step 6:\n%s", w.bash(t, page.again("6.", "7.", "8."), settings))
+			}
+			if now, err := os.Stat(w.etcdData); err != nil || !os.SameFile(disk, now) {
+				t.Errorf("the directory of etcd's data is another one, %v: it can be a disk of its own", err)
+			}
 			w.check(t, tc.overlap)
 		})
 		if !ok {
@@ -95,6 +109,9 @@ func readRunbook(t *testing.T) (page runbook) {
 			section = strings.TrimSpace(line[3:])
 		}
 	}
+	if !strings.Contains(string(content), "`"+between+"`") {
+		t.Fatalf("docs/operators/restore-etcd.md does not say how to go on in a new shell: %s", between)
+	}
 	if len(page) < 10 {
 		t.Fatalf("only %d shell blocks found in docs/operators/restore-etcd.md: it is not read right", len(page))
 	}
@@ -121,6 +138,38 @@ func (r runbook) script(without ...string) (script string) {
 		}
 	}
 	return script
+}
+
+// between has what a new shell needs between steps 4 and 7.
+const between = `usual=$KUBECONFIG; KUBECONFIG=$WORK/quiet.conf`
+
+// again is how to go on with some sections in a new shell.
+func (r runbook) again(with ...string) (script string) {
+	for _, block := range r {
+		switch {
+		case block.section == "Settings":
+			script = block.script + between + "\n"
+		case slices.ContainsFunc(with, func(w string) bool { return strings.HasPrefix(block.section, w) }):
+			script += block.script
+		}
+	}
+	return script
+}
+
+// refuses runs step 6 with blocks that the API server does not store, and sees that no Node is deleted for them.
+func (w *restored) refuses(t *testing.T, page runbook, work string, settings map[string]string) {
+	t.Helper()
+	path := filepath.Join(work, "in-use")
+	right, err := os.ReadFile(path)
+	if err != nil {
+		t.Fatal(err)
+	}
+	writeFile(t, path, `kept ["10.0.0.1/28"]`, 0o600) // as flannel writes it, and without a newline
+	output, err := w.tryBash(t, page.again("6."), settings)
+	if err == nil || !strings.Contains(output, "nothing is changed yet: correct the line of kept") || strings.Contains(output, "deleted") {
+		t.Errorf("step 6 with addresses that are no block: %v:\n%s", err, output)
+	}
+	writeFile(t, path, string(right), 0o600)
 }
 
 // restored is a cluster whose etcd is restored.
@@ -342,9 +391,9 @@ func (w *restored) story(t *testing.T, page runbook) {
 		writeFile(t, filepath.Join(w.dir, "machines", node.Name, "etc/cni/net.d/10-pods.conflist"), string(conflist), 0o600)
 	}
 	t.Logf("the machines use %v", w.machines)
-	writeFile(t, filepath.Join(w.dir, "names"), strings.Join(slices.Sorted(maps.Keys(w.machines)), "\n")+"\n", 0o600)
+	writeFile(t, filepath.Join(w.dir, "names"), strings.Join(slices.Sorted(maps.Keys(w.machines)), "\n"), 0o600) // no newline at the end
 
-	writeFile(t, filepath.Join(w.dir, "gone"), "ended\ngone\n", 0o600)
+	writeFile(t, filepath.Join(w.dir, "gone"), "ended\ngone", 0o600)
 
 	w.down(t)
 	// The log as it is left: part of it was rotated away.
@@ -381,7 +430,7 @@ func (w *restored) back(t *testing.T, answers bool) {
 		w.up(t)
 		return
 	}
-	writeFile(t, w.etcdData, "not what etcd has written", 0o600)
+	writeFile(t, filepath.Join(w.etcdData, "member", "snap", "db"), "not what etcd has written", 0o600)
 	for _, name := range staticPods {
 		writeFile(t, filepath.Join(w.kubelet.manifests, name+".yaml"), string(w.manifests[name]), 0o600)
 	}
@@ -476,6 +525,15 @@ func shares(t *testing.T, node corev1.Node, podCIDRs string) bool {
 // bash runs a script and returns what it printed.
 func (w *restored) bash(t *testing.T, script string, environment map[string]string) string {
 	t.Helper()
+	output, err := w.tryBash(t, script, environment)
+	if err != nil {
+		t.Fatalf("%v:\n%s", err, output)
+	}
+	return output
+}
+
+func (w *restored) tryBash(t *testing.T, script string, environment map[string]string) (string, error) {
+	t.Helper()
 	ctx, cancel := context.WithTimeout(t.Context(), 4*time.Minute)
 	defer cancel()
 	cmd := exec.CommandContext(ctx, "bash", "-c", script)
@@ -485,10 +543,7 @@ func (w *restored) bash(t *testing.T, script string, environment map[string]stri
 		cmd.Env = append(cmd.Env, name+"="+value)
 	}
 	output, err := cmd.CombinedOutput()
-	if err != nil {
-		t.Fatalf("%v:\n%s", err, output)
-	}
-	return string(output)
+	return string(output), err
 }
 
 func writeFile(t *testing.T, path, content string, mode fs.FileMode) {

@@ -15,6 +15,7 @@ import (
 	"slices"
 	"strings"
 
+	corev1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/api/validation"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	utilerrors "k8s.io/apimachinery/pkg/util/errors"
@@ -180,6 +181,10 @@ func (o *objects) readClusterCIDR(object []byte, is metav1.TypeMeta) error {
 	if wrong := validation.NameIsDNSSubdomain(cc.Name, false); len(wrong) > 0 {
 		return fmt.Errorf("ClusterCIDR %q: metadata.name: %s", cc.Name, strings.Join(wrong, "; "))
 	}
+	if cc.Annotations == nil {
+		cc.Annotations = map[string]string{}
+	}
+	cc.Annotations[corev1.LastAppliedConfigAnnotation] = string(object) // as kubectl apply does: Apply must know which fields are there
 	o.clusterCIDRs = append(o.clusterCIDRs, cc)
 	return nil
 }

@@ -181,6 +181,7 @@ func checkInstalled(fs *findings, s *state, alone standalone) {
 	} else if s.noCRD {
 		fs.add(warning, "installed", "there is no ClusterCIDR CRD, and the controller waits for it: kubectl apply -f manifests/crds")
 	}
+	checkCRD(fs, s, alone)
 	if alone.form {
 		checkDeployed(fs, s, alone)
 	} else {
@@ -278,6 +279,7 @@ func checkSwap(fs *findings, about string, s *state) {
 			continue
 		}
 		switch lines := commandLinesOf(pod.Spec); {
+		case slices.ContainsFunc(lines, func(l commandLine) bool { return l.hides("controllers") }):
 		case slices.ContainsFunc(lines, commandLine.runsOurs):
 			swapped = pod.Name
 		case len(lines) > 0:
@@ -305,6 +307,12 @@ func managerFlags(fs *findings, s *state, alone standalone) []flags {
 				continue
 			}
 			all, of = append(all, l.flags), append(of, pod.Name)
+			if l.hidesRanges() && s.given == (flags{}) {
+				fs.add(warning, about, "Pod %s has --config=%s, and the flags in that file cannot be read: repeat with those for ranges, for example --allocate-node-cidrs --cluster-cidr=10.244.0.0/16", pod.Name, l.config)
+			}
+			if l.namesBoth() {
+				fs.add(problem, about, "Pod %s has both %s and %s in --controllers, and a %s with this controller ends at once: take %s out (its alias is nodeipam)", pod.Name, nodeipam.Name, inTree, manager, inTree)
+			}
 		}
 	}
 	if !alone.form {
@@ -633,6 +641,7 @@ func checkWriters(fs *findings, s *state, alone standalone) {
 		}
 		checkManagers(fs, about, managerCommandLines(s))
 	} else {
+		checkElection(fs, about, s.pods)
 		for _, d := range alone.deployments {
 			fs.add(problem, about, "Deployment %s/%s runs a %s: kubectl -n %s scale deployment %s --replicas=0, before you swap the manager", d.Namespace, d.Name, peer, d.Namespace, d.Name)
 		}
@@ -671,6 +680,35 @@ func checkManagers(fs *findings, about string, managers []commandLine) {
 			fs.add(problem, about, "%s has --allocate-node-cidrs: set it to false, or add -%s to --controllers, on every control plane before you start %s", manager, inTree, peer)
 			return
 		}
+	}
+	for _, l := range managers {
+		if l.hidesAllocator() {
+			fs.add(warning, about, "%s has --config=%s, and the flags in that file cannot be read: see that it has allocateNodeCIDRs: false, or -%s in controllers, and not %s", manager, l.config, inTree, nodeipam.Name)
+			return
+		}
+	}
+}
+
+// checkElection looks for several kube-controller-managers that allocate, of which one does not wait until it is the leader.
+func checkElection(fs *findings, about string, pods []corev1.Pod) {
+	var allocate, unelected []string
+	for _, pod := range pods {
+		if pod.Labels["component"] != manager {
+			continue
+		}
+		for _, l := range commandLinesOf(pod.Spec) {
+			if !l.runsOurs() && !(l.Allocate && l.enables(inTree, true)) {
+				continue
+			}
+			allocate = append(allocate, pod.Name)
+			if !l.elects {
+				unelected = append(unelected, pod.Name)
+			}
+		}
+	}
+	if len(allocate) > 1 && len(unelected) > 0 {
+		fs.add(problem, about, "Pods %s allocate, and %s without being the leader (--leader-elect=false): take that flag away, or keep one of the Pods",
+			strings.Join(allocate, ", "), strings.Join(unelected, ", "))
 	}
 }
 

@@ -12,11 +12,14 @@ import (
 	corev1 "k8s.io/api/core/v1"
 	networkingapiv1 "k8s.io/api/networking/v1"
 	rbacv1 "k8s.io/api/rbac/v1"
+	apiextensionsv1 "k8s.io/apiextensions-apiserver/pkg/apis/apiextensions/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 	"k8s.io/apimachinery/pkg/version"
+	"sigs.k8s.io/yaml"
 
 	networkingv1 "github.com/multicidr/controller-manager/apis/networking/v1"
+	"github.com/multicidr/controller-manager/manifests/crds"
 )
 
 func excluding(cc networkingv1.ClusterCIDR, cidrs ...string) networkingv1.ClusterCIDR {
@@ -81,6 +84,42 @@ func TestCheck(t *testing.T) {
 		"node-ipam-controller beside a manager whose allocator is off": {func(s *state) {
 			alone(s)
 			s.pods = []corev1.Pod{managerPod("kube-controller-manager-1", "--allocate-node-cidrs", "--cluster-cidr=10.244.0.0/16", "--controllers=*,-node-ipam-controller")}
+		}, nil},
+		"a CRD of this version": {func(s *state) { s.crd = ourCRD() }, nil},
+		"a CRD without status and some fields": {func(s *state) { s.crd = olderCRD() },
+			[]string{"WARNING installed: the ClusterCIDR CRD is of another version and lacks [status spec.excludedCIDRs spec.nodeSelector.nodeSelectorTerms.matchExpressions.values]: the API server hides these fields, so that blocks in excludedCIDRs can be allocated, for example. No ClusterCIDR is lost if you do this: kubectl apply -f manifests/crds"}},
+		"the same, with the chart": {func(s *state) { alone(s); s.crd = olderCRD() },
+			[]string{"WARNING installed: the ClusterCIDR CRD is of another version and lacks [status"}},
+		"a manager with a file": {func(s *state) {
+			s.pods = []corev1.Pod{managerPod("kube-controller-manager-1", "--config=/etc/kubernetes/manager.yaml")}
+			s.clusterCIDRs = append(s.clusterCIDRs, clusterCIDR("first", "10.244.0.0/16"))
+		}, []string{"WARNING manager: Pod kube-controller-manager-1 has --config=/etc/kubernetes/manager.yaml, and the flags in that file cannot be read: repeat with those for ranges"}},
+		"a manager with a file, and what is in it": {func(s *state) {
+			s.pods = []corev1.Pod{managerPod("kube-controller-manager-1", "--config=/etc/kubernetes/manager.yaml")}
+			s.given.Allocate, s.given.ClusterCIDR = true, "10.244.0.0/16"
+		}, nil},
+		"a manager with a file, whose ranges are no flags of the file": {func(s *state) {
+			s.pods[0] = managerPod("kube-controller-manager-1", "--config=/etc/kubernetes/manager.yaml", "--allocate-node-cidrs", "--cluster-cidr=10.244.0.0/16")
+		}, nil},
+		"node-ipam-controller beside a manager with a file": {func(s *state) {
+			alone(s)
+			s.pods = []corev1.Pod{managerPod("kube-controller-manager-1", "--config=/etc/kubernetes/manager.yaml", "--allocate-node-cidrs=false")}
+		}, []string{"WARNING second writer: kube-controller-manager has --config=/etc/kubernetes/manager.yaml, and the flags in that file cannot be read: see that it has allocateNodeCIDRs: false"}},
+		"node-ipam-controller beside a manager with a file, whose allocators are off": {func(s *state) {
+			alone(s)
+			s.pods = []corev1.Pod{managerPod("kube-controller-manager-1", "--config=/etc/kubernetes/manager.yaml", "--allocate-node-cidrs=false", "--controllers=*")}
+		}, nil},
+		"a manager with both allocators by name": {func(s *state) {
+			s.pods = []corev1.Pod{managerPod("kube-controller-manager-1", "--allocate-node-cidrs", "--cluster-cidr=10.244.0.0/16", "--use-service-account-credentials", "--controllers=*,nodeipam,multicidrnodeipam")}
+		}, []string{"PROBLEM manager: Pod kube-controller-manager-1 has both multi-cidr-node-ipam-controller and node-ipam-controller in --controllers"}},
+		"two managers without election": {func(s *state) {
+			for i := range 2 {
+				p := managerPod(fmt.Sprint("kube-controller-manager-", i+1), "--allocate-node-cidrs", "--cluster-cidr=10.244.0.0/16", "--use-service-account-credentials", "--leader-elect=false", "--controllers=*,multicidrnodeipam")
+				s.pods = append(s.pods[:i], p)
+			}
+		}, []string{"PROBLEM second writer: Pods kube-controller-manager-1, kube-controller-manager-2 allocate, and kube-controller-manager-1, kube-controller-manager-2 without being the leader"}},
+		"one manager without election": {func(s *state) {
+			s.pods = []corev1.Pod{managerPod("kube-controller-manager-1", "--allocate-node-cidrs", "--cluster-cidr=10.244.0.0/16", "--use-service-account-credentials", "--leader-elect=false")}
 		}, nil},
 		"half of the control plane is swapped": {func(s *state) {
 			s.pods = []corev1.Pod{
@@ -349,4 +388,24 @@ func configMap(keysAndValues ...string) *corev1.ConfigMap {
 		c.Data[keysAndValues[i]] = keysAndValues[i+1]
 	}
 	return c
+}
+
+func ourCRD() *apiextensionsv1.CustomResourceDefinition {
+	var crd apiextensionsv1.CustomResourceDefinition
+	if err := yaml.UnmarshalStrict(crds.ClusterCIDRs, &crd); err != nil {
+		panic(err)
+	}
+	return &crd
+}
+
+// olderCRD lacks the status, a field, and a field in a list.
+func olderCRD() *apiextensionsv1.CustomResourceDefinition {
+	crd := ourCRD()
+	v := &crd.Spec.Versions[0]
+	v.Subresources = nil
+	spec := v.Schema.OpenAPIV3Schema.Properties["spec"].Properties
+	delete(spec, "excludedCIDRs")
+	terms := spec["nodeSelector"].Properties["nodeSelectorTerms"].Items.Schema
+	delete(terms.Properties["matchExpressions"].Items.Schema.Properties, "values")
+	return crd
 }

@@ -43,6 +43,27 @@ type commandLine struct {
 	flags
 	accounts    bool     // --use-service-account-credentials
 	controllers []string // --controllers, with aliases of allocators replaced by full names
+	elects      bool     // --leader-elect
+	config      string   // --config: a file with flags, which those of the command line win over
+	said        func(flag string) bool
+}
+
+// hides reports whether a flag may be in a file, which is not read.
+func (l commandLine) hides(flag string) bool { return l.config != "" && !l.said(flag) }
+
+// hidesRanges reports whether flags for ranges may be in a file.
+func (l commandLine) hidesRanges() bool {
+	return l.hides("allocate-node-cidrs") || l.Allocate && l.hides("cluster-cidr")
+}
+
+// hidesAllocator reports whether a file may say that an allocator is on.
+func (l commandLine) hidesAllocator() bool {
+	return l.hides("controllers") || l.enables(inTree, true) && l.hides("allocate-node-cidrs")
+}
+
+// namesBoth reports whether --controllers enables both allocators by name, with which our kube-controller-manager does not start.
+func (l commandLine) namesBoth() bool {
+	return l.runsOurs() && l.enables(inTree, false)
 }
 
 // commandLineOf parses the command line of a container as the program does. It ignores unknown flags.
@@ -55,7 +76,13 @@ func commandLineOf(c corev1.Container) (commandLine, error) {
 	l.add(fs)
 	fs.BoolVar(&l.accounts, "use-service-account-credentials", false, "")
 	fs.StringSliceVar(&l.controllers, "controllers", []string{"*"}, "")
+	fs.BoolVar(&l.elects, "leader-elect", true, "")
+	fs.StringVar(&l.config, "config", "", "")
+	l.said = fs.Changed
 	err := fs.Parse(slices.Concat(c.Command, c.Args))
+	if l.config != "" && !fs.Changed("use-service-account-credentials") {
+		l.accounts = true // As far as is known: kubeadm sets it.
+	}
 	for i, entry := range l.controllers {
 		// The program does not start if an entry contains a space. The entry counts once the space is removed.
 		name, off := strings.CutPrefix(strings.TrimSpace(entry), "-")

@@ -52,6 +52,7 @@ func TestCommandLine(t *testing.T) {
 		"neither, since * is left out":         "--allocate-node-cidrs --controllers=deployment",
 		"underscores":                          "--allocate_node_cidrs --use_service_account_credentials=true --cluster_cidr 10.244.0.0/16",
 		"values of flags that are passed over": "--kubeconfig /etc/k --leader-elect --controllers multicidrnodeipam --v 2 --cluster-cidr 10.244.0.0/16",
+		"no election":                          "--leader-elect=false --controllers=*",
 		"a value that looks like a flag":       "--controllers -nodeipam,* --allocate-node-cidrs=true",
 	} {
 		t.Run(description, func(t *testing.T) {
@@ -91,6 +92,9 @@ func TestCommandLine(t *testing.T) {
 			}
 			if want := upstreams.KubeCloudShared.ClusterCIDR; got.ClusterCIDR != want {
 				t.Errorf("--cluster-cidr=%s, want %s", got.ClusterCIDR, want)
+			}
+			if want := upstreams.Generic.LeaderElection.LeaderElect; got.elects != want {
+				t.Errorf("--leader-elect=%v, want %v", got.elects, want)
 			}
 			if want := upstreams.KubeCloudShared.UseServiceAccountCredentials; got.accounts != want {
 				t.Errorf("--use-service-account-credentials=%v, want %v", got.accounts, want)

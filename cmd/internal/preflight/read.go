@@ -9,6 +9,7 @@ import (
 	corev1 "k8s.io/api/core/v1"
 	networkingapiv1 "k8s.io/api/networking/v1"
 	rbacv1 "k8s.io/api/rbac/v1"
+	apiextensionsv1 "k8s.io/apiextensions-apiserver/pkg/apis/apiextensions/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
@@ -29,11 +30,12 @@ type state struct {
 	nodes        []corev1.Node
 	clusterCIDRs []networkingv1.ClusterCIDR
 	noCRD        bool
-	planned      []networkingv1.ClusterCIDR // from files
-	fruitless    []string                   // files and directories without a ClusterCIDR, and what they contain instead
-	given        flags                      // from preflight's own command line
-	form         string                     // the same; may be empty
-	pods         []corev1.Pod               // of kube-system
+	crd          *apiextensionsv1.CustomResourceDefinition // nil if it cannot be read, too
+	planned      []networkingv1.ClusterCIDR                // from files
+	fruitless    []string                                  // files and directories without a ClusterCIDR, and what they contain instead
+	given        flags                                     // from preflight's own command line
+	form         string                                    // the same; may be empty
+	pods         []corev1.Pod                              // of kube-system
 	services     []networkingapiv1.ServiceCIDR
 	bindings     []rbacv1.ClusterRoleBinding
 	kubeProxy    *corev1.ConfigMap
@@ -56,12 +58,16 @@ func read(ctx context.Context, config *rest.Config, paths []string, given flags)
 	if s.server, err = c.kube.Discovery().ServerVersion(); err != nil {
 		return nil, err
 	}
-	for _, read := range []func(context.Context, *state) error{c.readRanges, c.readPrograms, c.readNetwork} {
+	for _, read := range []func(context.Context, *state) error{c.readRanges, c.readCRD, c.readPrograms, c.readNetwork} {
 		if err := read(ctx, s); err != nil {
 			return nil, err
 		}
 	}
-	return s, nil
+	var existing []*networkingv1.ClusterCIDR
+	for i := range s.clusterCIDRs {
+		existing = append(existing, &s.clusterCIDRs[i])
+	}
+	return s, files.Apply(s.planned, existing)
 }
 
 type clients struct {

@@ -24,6 +24,7 @@ import (
 	"github.com/multicidr/controller-manager/controllers/nodeipam/fresh"
 	"github.com/multicidr/controller-manager/controllers/nodeipam/fromflags"
 	"github.com/multicidr/controller-manager/controllers/nodeipam/health"
+	"github.com/multicidr/controller-manager/controllers/nodeipam/metrics"
 	"github.com/multicidr/controller-manager/controllers/nodeipam/options"
 )
 
@@ -54,6 +55,7 @@ type Program struct {
 // Run runs the controller until ctx is done. It builds a new one when the last one has ended by itself, and when the API server begins to
 // serve ServiceCIDRs, for example after an upgrade. An error is one of the flags, which were not validated.
 func (p Program) Run(ctx context.Context, flags fromflags.Flags, opts *options.Options) error {
+	defer metrics.ShowUnbuilt()()
 	asOf, serviceCIDRs, err := p.look(ctx)
 	if err != nil {
 		return nil // ctx is done

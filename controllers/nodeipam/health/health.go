@@ -33,6 +33,8 @@ type Health struct {
 	Watches *Watches
 	// Missed says which changes may have been missed for so long that this is a problem; empty if none. Nil: none ever.
 	Missed func() string
+	// Deposed returns an error from when this process knows that it is not the leader any more; nil: it always is.
+	Deposed func() error
 	// broken is the panic that ended the controller; nil if there was none.
 	broken any
 	Now    func() time.Time // nil: time.Now
@@ -260,6 +262,11 @@ func (h *Health) Check(*http.Request) error {
 		return ErrBroken
 	}
 	var problems []string
+	if h.Deposed != nil {
+		if err := h.Deposed(); err != nil {
+			problems = append(problems, fmt.Sprintf("no Node gets podCIDRs from this process: %v, which it does by itself. See who holds the Lease, and that this process runs this controller", err))
+		}
+	}
 	if h.waitsFor.What != "" {
 		problems = append(problems, fmt.Sprintf("not serving Nodes yet; waiting for %v", h.waitsFor))
 	}
@@ -295,6 +302,10 @@ const (
 // CRDMissing is reported by the start, the watch and writes.
 const CRDMissing = "the CustomResourceDefinition of ClusterCIDR is not installed: " + ApplyCRD
 
+// CRDOfAnotherVersion is reported if the API server does not know fields of a ClusterCIDR that the controller writes. Then it hides such
+// fields of the spec, too: for example, blocks that a ClusterCIDR excludes may be allocated.
+const CRDOfAnotherVersion = "the CustomResourceDefinition of ClusterCIDR is of another version, and fields of ClusterCIDRs may be hidden: " + ApplyCRD
+
 // WriteProblem says why a write failed and what to do about it, and whether that lasts until somebody changes something. It returns the
 // zero value if no request was sent. An admission webhook or policy can answer with any code; its message is in the error.
 //
@@ -321,6 +332,8 @@ func WriteProblem(err error) (t Problem, lasts bool) {
 		return Problem{"the API server takes another process for the leader: " + notTheLeader(err), err}, true
 	case byAdmission(err):
 		return Problem{"an admission webhook or policy does not let it pass: repair, change or delete the one that the answer names", err}, false
+	case errors.Is(err, requests.ErrNoStatus), strings.Contains(err.Error(), "field not declared in schema"):
+		return Problem{CRDOfAnotherVersion, err}, false // The ClusterCIDR may be gone.
 	case apierrors.IsForbidden(err):
 		return Problem{"the API server forbids it: " + ApplyRBAC, err}, true
 	case apierrors.IsUnauthorized(err):

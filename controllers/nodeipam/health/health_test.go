@@ -155,7 +155,7 @@ func TestHealth(t *testing.T) {
 
 // Whatever the API server answers, people are told what to do.
 func TestWriteTrouble(t *testing.T) {
-	nodes := schema.GroupResource{Resource: "nodes"}
+	nodes, clusterCIDRs := schema.GroupResource{Resource: "nodes"}, schema.GroupResource{Group: networkingv1.GroupName, Resource: "clustercidrs"}
 	denied := func(code int32, reason metav1.StatusReason, message string) error {
 		return &apierrors.StatusError{ErrStatus: metav1.Status{Code: code, Reason: reason, Message: message}}
 	}
@@ -182,6 +182,9 @@ func TestWriteTrouble(t *testing.T) {
 		"no room for annotations":                     {apierrors.NewInvalid(schema.GroupKind{Kind: "Node"}, "n", field.ErrorList{field.TooLong(field.NewPath("metadata", "annotations"), "", 256<<10)}), "shorten or remove some"},
 		"another process was faster":                  {apierrors.NewInvalid(schema.GroupKind{Kind: "Node"}, "n", nil), "another process"},
 		"it seems to be gone, for a while":            {writes.RefusedLater{Err: apierrors.NewNotFound(nodes, "n")}, "as if the object were gone"},
+		"a ClusterCIDR without a status":              {writes.RefusedLater{Err: fmt.Errorf("%w: %w", requests.ErrNoStatus, apierrors.NewNotFound(clusterCIDRs, "a"))}, "of another version, and fields of ClusterCIDRs may be hidden: apply manifests/crds"},
+		"a webhook that says the same":                {fmt.Errorf("%w: %w", requests.ErrNoStatus, denied(404, metav1.StatusReasonNotFound, `admission webhook "w.example.com" denied the request`)), "admission webhook or policy"},
+		"a status with fields of another version":     {apierrors.NewInternalError(errors.New(".status.ipv4.cursor: field not declared in schema")), "of another version"},
 		"a conflict, for a while":                     {writes.RefusedLater{Err: apierrors.NewConflict(nodes, "n", nil)}, "as if the object were gone"},
 		"503":                                         {apierrors.NewServiceUnavailable("no"), "the API server fails"},
 		"504":                                         {apierrors.NewTimeoutError("slow", 1), "does not answer in time"},

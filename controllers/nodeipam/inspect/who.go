@@ -180,6 +180,8 @@ func (o *Owners) withoutNodes(what string, by map[Kind][]Use) string {
 		return fmt.Sprintf("%s lies in the service range %v of %s. No Node gets it.", what, services[0].CIDR, source(services[0]))
 	case len(ranges) == 0:
 		return what + " lies in no ClusterCIDR and in no service range. No Node has it."
+	case len(o.around(ranges)) == 0:
+		return fmt.Sprintf("No Node has an address of %s. It contains %v of ClusterCIDR %s, and lies in no ClusterCIDR.", what, ranges[0].CIDR, ranges[0].Name)
 	case len(o.around(excluded)) > 0 && len(ranges) == 1:
 		return fmt.Sprintf("No Node has %s. It lies in ClusterCIDR %s, which excludes %v.", what, ranges[0].Name, excluded[0].CIDR)
 	case len(ranges) == 1:

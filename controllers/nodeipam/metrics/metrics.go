@@ -134,6 +134,17 @@ func Show(of Source) (hide func()) {
 	return collector.Show(of)
 }
 
+// ShowUnbuilt makes the metrics of the process show a controller that is not built yet, and so is not ready, until hide is called or a Source
+// takes its place. Without it, a leader that cannot build its controller looks like a process without this controller.
+func ShowUnbuilt() (hide func()) { return Show(unbuilt{}) }
+
+// unbuilt is the Source of a controller that is not built yet.
+type unbuilt struct{}
+
+func (unbuilt) Ready() bool                                  { return false }
+func (unbuilt) Failing(health.Kind) int                      { return 0 }
+func (unbuilt) Known() (_ allocator.Figures, _ int, ok bool) { return allocator.Figures{}, 0, false }
+
 // Show makes a Collector show a Source until hide is called.
 func (c *Collector) Show(of Source) (hide func()) {
 	c.running.Store(&of)

@@ -10,6 +10,10 @@ import (
 // ErrNotKept is the error of a write that the API server confirmed but that does not show.
 var ErrNotKept = errors.New("the API server has stored it, and it does not show")
 
+// ErrNoStatus is the error of a status write that the API server answers with NotFound. The ClusterCIDR is gone, which the cache shows soon,
+// or the API server knows no status of ClusterCIDRs: it gives the same answer.
+var ErrNoStatus = errors.New("there is no such ClusterCIDR, or it has no status")
+
 // ErrStoredOtherwise is the error of a create request after which the stored object differs from the one that was sent.
 var ErrStoredOtherwise = errors.New("it is not stored as it was sent")
 

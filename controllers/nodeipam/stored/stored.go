@@ -181,7 +181,7 @@ func Unreadable(err error, client versioned.Interface) health.Problem {
 	case apierrors.IsForbidden(err):
 		return health.Problem{What: "the controller may not read ClusterCIDRs: " + health.ApplyRBAC, Err: err}
 	default:
-		return health.Problem{What: "ClusterCIDRs cannot be read", Err: err}
+		return health.Problem{What: "ClusterCIDRs cannot be read: look at the API server's log and load, at etcd, and at proxies between this process and the API server", Err: err}
 	}
 }
 

@@ -3,10 +3,12 @@
 package cluster
 
 import (
+	"cmp"
 	"context"
 	"fmt"
 	"net/netip"
 	"slices"
+	"strconv"
 	"strings"
 	"time"
 
@@ -24,8 +26,10 @@ import (
 	"k8s.io/client-go/kubernetes"
 	"k8s.io/client-go/rest"
 	"k8s.io/client-go/tools/pager"
+	"k8s.io/utils/ptr"
 
 	networkingv1 "github.com/multicidr/controller-manager/apis/networking/v1"
+	"github.com/multicidr/controller-manager/controllers/lease"
 	"github.com/multicidr/controller-manager/controllers/nodeipam/inspect"
 	"github.com/multicidr/controller-manager/controllers/nodeipam/stored"
 )
@@ -166,11 +170,14 @@ func trim(node *corev1.Node) *corev1.Node {
 	return small
 }
 
-// Leader is the holder of a Lease by which a program with the controller leads.
+// Leader is the holder of a Lease by which a program with the controller leads, or may lead.
 type Leader struct {
 	Lease  string `json:"lease"` // namespace/name
 	Form   string `json:"form"`  // the program
 	Holder string `json:"holder"`
+	// Unsure is whether the Lease does not say that its holder runs this controller. It may be a program without it, or have begun to lead
+	// just now.
+	Unsure bool `json:"unsure,omitempty"`
 	// Age is the time since the last renewal. Expired is whether that is longer than the Lease lasts.
 	Age     metav1.Duration `json:"age"`
 	Expired bool            `json:"expired,omitempty"`
@@ -183,7 +190,8 @@ const (
 	alone     = "node-ipam-controller"
 )
 
-// Leaders reads the Leases of all forms of the controller.
+// Leaders reads the Leases that have the controller's label, and those of the usual names, whose holders may not have written it yet. Those
+// that certainly lead come first.
 func (r *Reader) Leaders(ctx context.Context, nodes []*corev1.Node, now time.Time) (leaders []Leader, missing []Missing, err error) {
 	wrote := map[string]int{}
 	for _, node := range nodes {
@@ -191,27 +199,48 @@ func (r *Reader) Leaders(ctx context.Context, nodes []*corev1.Node, now time.Tim
 			wrote[holder]++
 		}
 	}
-	for _, form := range []struct{ name, namespace string }{{inManager, metav1.NamespaceSystem}, {alone, metav1.NamespaceAll}} {
-		opts := metav1.ListOptions{FieldSelector: fields.OneTermEqualSelector(metav1.ObjectNameField, form.name).String()}
-		list, err := r.Kube.CoordinationV1().Leases(form.namespace).List(ctx, opts)
+	named := func(name string) metav1.ListOptions {
+		return metav1.ListOptions{FieldSelector: fields.OneTermEqualSelector(metav1.ObjectNameField, name).String()}
+	}
+	for _, of := range []struct {
+		namespace, name string // the name may be empty
+		opts            metav1.ListOptions
+	}{
+		{metav1.NamespaceAll, "", metav1.ListOptions{LabelSelector: lease.LabelTerm}},
+		{metav1.NamespaceSystem, inManager, named(inManager)},
+		{metav1.NamespaceAll, alone, named(alone)},
+	} {
+		list, err := r.Kube.CoordinationV1().Leases(of.namespace).List(ctx, of.opts)
 		switch {
 		case apierrors.IsForbidden(err):
-			missing = append(missing, Missing{fmt.Sprintf("%s called %s", Leases, form.name), Forbidden, "who leads is not known"})
-			continue
+			return leaders, []Missing{{Leases, Forbidden, "who leads is not known"}}, nil
 		case err != nil:
 			return nil, nil, fmt.Errorf("list Leases: %w", err)
 		}
 		for i := range list.Items {
-			if l := &list.Items[i]; l.Name == form.name && l.Spec.HolderIdentity != nil && *l.Spec.HolderIdentity != "" {
-				leaders = append(leaders, leaderOf(l, form.name, wrote, now))
+			l := &list.Items[i]
+			if of.name != "" && l.Name != of.name || ptr.Deref(l.Spec.HolderIdentity, "") == "" {
+				continue
+			}
+			leader := leaderOf(l, wrote, now)
+			if !slices.ContainsFunc(leaders, func(o Leader) bool { return o.Lease == leader.Lease }) {
+				leaders = append(leaders, leader)
 			}
 		}
 	}
-	return leaders, missing, nil
+	slices.SortStableFunc(leaders, func(a, b Leader) int {
+		rank := map[bool]int{true: 1}
+		return cmp.Or(rank[a.Unsure]-rank[b.Unsure], rank[a.Expired]-rank[b.Expired])
+	})
+	return leaders, nil, nil
 }
 
-func leaderOf(l *coordinationv1.Lease, form string, wrote map[string]int, now time.Time) Leader {
-	leader := Leader{Lease: l.Namespace + "/" + l.Name, Form: form, Holder: *l.Spec.HolderIdentity, Allocated: wrote[*l.Spec.HolderIdentity]}
+func leaderOf(l *coordinationv1.Lease, wrote map[string]int, now time.Time) Leader {
+	leader := Leader{Lease: l.Namespace + "/" + l.Name, Form: alone, Holder: *l.Spec.HolderIdentity, Allocated: wrote[*l.Spec.HolderIdentity]}
+	leader.Unsure = l.Labels[lease.LabelTerm] != strconv.Itoa(int(ptr.Deref(l.Spec.LeaseTransitions, 0)))
+	if l.Name == inManager {
+		leader.Form = inManager
+	}
 	if l.Spec.RenewTime != nil {
 		leader.Age.Duration = now.Sub(l.Spec.RenewTime.Time).Truncate(time.Second)
 	}
