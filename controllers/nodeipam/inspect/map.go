@@ -64,15 +64,20 @@ func (c *Cluster) Map(view netip.Prefix) Map {
 	c.addForeign(&m, add)
 	for prefix, names := range what {
 		slices.Sort(names)
-		m.Parts = append(m.Parts, Part{CIDR: prefix, What: names, Runs: c.Runs(prefix)})
+		m.Parts = append(m.Parts, Part{CIDR: prefix, What: names})
 	}
 	slices.SortFunc(m.Parts, func(a, b Part) int { return comparePrefixes(a.CIDR, b.CIDR) })
 	var around []netip.Prefix // those that contain the one at hand
+	var runs []Run            // of the outermost of them
 	for i := range m.Parts {
 		for len(around) > 0 && !around[len(around)-1].Contains(m.Parts[i].CIDR.Addr()) {
 			around = around[:len(around)-1]
 		}
 		m.Parts[i].Depth = len(around)
+		if len(around) == 0 {
+			runs = c.Runs(m.Parts[i].CIDR)
+		}
+		m.Parts[i].Runs = within(runs, m.Parts[i].CIDR)
 		around = append(around, m.Parts[i].CIDR)
 	}
 	return m

@@ -8,7 +8,6 @@ import (
 	"k8s.io/apimachinery/pkg/types"
 
 	"github.com/multicidr/controller-manager/controllers/ipam"
-	"github.com/multicidr/controller-manager/controllers/nodeipam/allocator"
 	"github.com/multicidr/controller-manager/controllers/nodeipam/clustercidr"
 )
 
@@ -70,8 +69,8 @@ func (c *Cluster) Runs(view netip.Prefix) []Run {
 
 // shows reports whether a Node shows its blocks.
 func (c *Cluster) shows(uid types.UID) bool {
-	view, ok := c.state.Node(c.state.NameOfNode(uid))
-	return ok && view.State == allocator.Assigned
+	node, ok := c.nodes[c.state.NameOfNode(uid)]
+	return ok && clustercidr.ShowsPodCIDRs(node)
 }
 
 // ownExclusions yields the parts of p's ranges that p excludes, each address once.
@@ -177,6 +176,19 @@ func (e edges) runs(view netip.Prefix) (runs []Run) {
 	return runs
 }
 
+// within returns the runs of a part of what they divide.
+func within(runs []Run, p netip.Prefix) []Run {
+	last := lastOf(p)
+	from, _ := slices.BinarySearchFunc(runs, p.Addr(), func(r Run, a netip.Addr) int { return r.Last.Compare(a) })
+	to, found := slices.BinarySearchFunc(runs, last, func(r Run, a netip.Addr) int { return r.First.Compare(a) })
+	if found {
+		to++
+	}
+	part := slices.Clone(runs[from:to])
+	part[0].First, part[len(part)-1].Last = p.Addr(), last
+	return part
+}
+
 // lastOf returns the last address of a prefix.
 func lastOf(p netip.Prefix) netip.Addr {
 	bytes := p.Addr().AsSlice()
@@ -264,8 +276,8 @@ func share(p netip.Prefix, first, last netip.Addr) float64 {
 // offset returns how much of a prefix lies before one of its addresses.
 func offset(p netip.Prefix, at netip.Addr) (n float64) {
 	scale := 1.0
-	bytes := at.AsSlice()
-	for i := p.Bits(); i < len(bytes)*8; i++ {
+	bytes := at.As16()
+	for i := 128 - at.BitLen() + p.Bits(); i < 128; i++ {
 		if scale /= 2; bytes[i/8]&(0x80>>(i%8)) != 0 {
 			n += scale
 		}

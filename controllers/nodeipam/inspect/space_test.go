@@ -56,6 +56,15 @@ func TestRunsSayWhatEachAddressIsFor(t *testing.T) {
 			t.Fatalf("seed %d: %d runs of %v end beyond it: %v", seed, len(runs)-i, view, runs)
 		}
 		checkCells(t, seed, view, runs, d.IntN(6))
+		for part := view; !part.IsSingleIP(); { // one half after the other
+			lower, upper, _ := halves(part)
+			if part = lower; d.IntN(2) == 0 {
+				part = upper
+			}
+			if got, want := within(runs, part), c.Runs(part); !slices.Equal(got, want) {
+				t.Fatalf("seed %d: %v of %v is %v, want %v", seed, part, runs, got, want)
+			}
+		}
 	}
 }
 
