@@ -183,15 +183,13 @@ const (
 	alone     = "node-ipam-controller"
 )
 
+// forms are the programs with the controller, and where their Leases are.
+var forms = []struct{ name, namespace string }{{inManager, metav1.NamespaceSystem}, {alone, metav1.NamespaceAll}}
+
 // Leaders reads the Leases of all forms of the controller.
 func (r *Reader) Leaders(ctx context.Context, nodes []*corev1.Node, now time.Time) (leaders []Leader, missing []Missing, err error) {
-	wrote := map[string]int{}
-	for _, node := range nodes {
-		if holder := node.Annotations[networkingv1.AnnotationLeaseHolder]; holder != "" {
-			wrote[holder]++
-		}
-	}
-	for _, form := range []struct{ name, namespace string }{{inManager, metav1.NamespaceSystem}, {alone, metav1.NamespaceAll}} {
+	wrote := writers(nodes)
+	for _, form := range forms {
 		opts := metav1.ListOptions{FieldSelector: fields.OneTermEqualSelector(metav1.ObjectNameField, form.name).String()}
 		list, err := r.Kube.CoordinationV1().Leases(form.namespace).List(ctx, opts)
 		switch {
@@ -202,12 +200,29 @@ func (r *Reader) Leaders(ctx context.Context, nodes []*corev1.Node, now time.Tim
 			return nil, nil, fmt.Errorf("list Leases: %w", err)
 		}
 		for i := range list.Items {
-			if l := &list.Items[i]; l.Name == form.name && l.Spec.HolderIdentity != nil && *l.Spec.HolderIdentity != "" {
-				leaders = append(leaders, leaderOf(l, form.name, wrote, now))
-			}
+			leaders = appendLeader(leaders, &list.Items[i], form.name, wrote, now)
 		}
 	}
 	return leaders, missing, nil
+}
+
+// writers counts for each holder of a Lease the Nodes that have podCIDRs from it.
+func writers(nodes []*corev1.Node) map[string]int {
+	wrote := map[string]int{}
+	for _, node := range nodes {
+		if holder := node.Annotations[networkingv1.AnnotationLeaseHolder]; holder != "" {
+			wrote[holder]++
+		}
+	}
+	return wrote
+}
+
+// appendLeader appends the holder of a Lease, if it is one of that form and has a holder.
+func appendLeader(leaders []Leader, l *coordinationv1.Lease, form string, wrote map[string]int, now time.Time) []Leader {
+	if l.Name != form || l.Spec.HolderIdentity == nil || *l.Spec.HolderIdentity == "" {
+		return leaders
+	}
+	return append(leaders, leaderOf(l, form, wrote, now))
 }
 
 func leaderOf(l *coordinationv1.Lease, form string, wrote map[string]int, now time.Time) Leader {

@@ -247,7 +247,7 @@ func summary(cells []inspect.Cell) string {
 
 func percent(share float64) string {
 	if share < 0.001 {
-		return "<0.1 %"
+		return "<0.1%"
 	}
 	return fmt.Sprintf("%.3g %%", share*100)
 }
