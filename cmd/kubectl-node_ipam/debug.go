@@ -47,7 +47,7 @@ func (p *program) debugCommand() *cobra.Command {
 		Example: "  # Open the debug page in a browser\n  kubectl node-ipam debug --open\n\n" +
 			"  # Which blocks are reserved and not shown yet?\n  kubectl node-ipam debug -o json | jq '.nodes[] | select(.state == \"Reserved\")'\n\n" +
 			"  # The leader cp1 is a process of its own\n  ssh -NL 10257:127.0.0.1:10257 cp1 &\n  kubectl node-ipam debug --address=127.0.0.1:10257",
-		Args: exactly(0, "flags only"),
+		Args: exactly(0, "flags only"), ValidArgsFunction: cobra.NoFileCompletions,
 		RunE: func(c *cobra.Command, _ []string) error { return p.debug(c.Context(), f) },
 	}
 	c.Flags().StringVar(&f.address, "address", "", "where the leader's HTTPS port is, or the end of a tunnel to it. Without it a Pod is looked for")

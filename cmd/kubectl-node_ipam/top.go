@@ -22,8 +22,8 @@ func (p *program) topCommand() *cobra.Command {
 		Long: "Shows what status shows, and how many Nodes get podCIDRs per second, as it changes. It watches objects, so it costs the API server little after the start.\n\n" +
 			"Keys: up, down, page up, page down and home scroll; q or Ctrl-C ends it.",
 		Example: "  kubectl node-ipam top",
-		Args:    exactly(0, "no arguments"),
-		RunE:    func(c *cobra.Command, _ []string) error { return p.top(c.Context()) },
+		Args:    exactly(0, "no arguments"), ValidArgsFunction: cobra.NoFileCompletions,
+		RunE: func(c *cobra.Command, _ []string) error { return p.top(c.Context()) },
 	}
 }
 

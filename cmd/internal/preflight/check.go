@@ -112,6 +112,7 @@ func check(ctx context.Context, s *state) []Finding {
 	checkWriters(&fs, s, alone)
 	checkFiles(&fs, s)
 	checkPlanned(ctx, &fs, s)
+	checkBefore(&fs, s, alone, ranges, services)
 	return fs
 }
 
@@ -176,6 +177,10 @@ func checkVersion(fs *findings, s *state, alone standalone) {
 }
 
 func checkInstalled(fs *findings, s *state, alone standalone) {
+	if s.before == chart && len(alone.deployments) == 0 {
+		fs.add(OK, "installed", "nothing yet: the chart brings the CRD, the permissions and the Deployment")
+		return
+	}
 	if s.noCRD && alone.form {
 		fs.add(warning, "installed", "there is no ClusterCIDR CRD, and the controller waits for it: install or upgrade the Helm chart, which brings it, or kubectl apply -f manifests/crds")
 	} else if s.noCRD {
