@@ -11,6 +11,7 @@ import (
 	"time"
 
 	corev1 "k8s.io/api/core/v1"
+	rbacv1 "k8s.io/api/rbac/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/util/wait"
 	"k8s.io/client-go/kubernetes"
@@ -20,17 +21,26 @@ import (
 	"github.com/multicidr/controller-manager/test/controlplane"
 )
 
-// top and map in a terminal, with bin/kubectl-node_ipam and a real API server: what is drawn, that it follows changes, and that keys work.
+// top and map in a terminal, with bin/kubectl-node_ipam and a real API server, as a user with the role for readers: what is drawn, that it follows
+// changes, and that keys work.
 func TestTerminal(t *testing.T) {
 	cp := controlplane.StartForTest(t, controlplane.Options{ServiceRange: "198.51.100.0/24"})
 	root, err := controlplane.ModuleRoot()
 	if err != nil {
 		t.Fatal(err)
 	}
-	if err := cp.Apply(t.Context(), filepath.Join(root, "manifests/crds")); err != nil {
+	if err := cp.Apply(t.Context(), filepath.Join(root, "manifests/crds"), filepath.Join(root, "manifests/rbac-viewer")); err != nil {
 		t.Fatal(err)
 	}
-	kubeconfig, err := cp.Kubeconfig("admin", "system:masters")
+	kube := kubernetes.NewForConfigOrDie(cp.AdminConfig())
+	readers := &rbacv1.ClusterRoleBinding{
+		ObjectMeta: metav1.ObjectMeta{Name: "readers"}, RoleRef: rbacv1.RoleRef{APIGroup: rbacv1.GroupName, Kind: "ClusterRole", Name: "node-ipam-viewer"},
+		Subjects: []rbacv1.Subject{{APIGroup: rbacv1.GroupName, Kind: rbacv1.GroupKind, Name: "readers"}},
+	}
+	if _, err := kube.RbacV1().ClusterRoleBindings().Create(t.Context(), readers, metav1.CreateOptions{}); err != nil {
+		t.Fatal(err)
+	}
+	kubeconfig, err := cp.Kubeconfig("reader", "readers")
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -55,7 +65,6 @@ func TestTerminal(t *testing.T) {
 	term.shows(`range-00 +10\.0\.0\.0/24 +/28 +░{20} +0 +0 +0 +16 +Available`)
 	term.shows(`more lines below; q: end`)
 
-	kube := kubernetes.NewForConfigOrDie(cp.AdminConfig())
 	node := &corev1.Node{ObjectMeta: metav1.ObjectMeta{Name: "n1"}, Spec: corev1.NodeSpec{PodCIDR: "10.0.0.0/28", PodCIDRs: []string{"10.0.0.0/28"}}}
 	if _, err := kube.CoreV1().Nodes().Create(t.Context(), node, metav1.CreateOptions{}); err != nil {
 		t.Fatal(err)
@@ -70,6 +79,9 @@ func TestTerminal(t *testing.T) {
 	term.shows(`(?s)Leader:.*range-00.*range-11`)
 	term.keys("q")
 	term.shows(`ended with 0`)
+	if seen := term.tmux("capture-pane", "-p", "-t", "t"); strings.Contains(seen, "may not") {
+		t.Errorf("the role for readers lacks something: %s", seen)
+	}
 
 	term.run("map")
 	term.shows(`10\.0\.0\.0/24 +ClusterCIDR range-00 /28 +██░{30}`)

@@ -157,8 +157,11 @@ func beforeDualStack(fs *findings, s *state, ranges, services []namedRange) {
 	if missing := missingFamily(known); missing != "" && len(known) > 0 {
 		fs.add(warning, dualStack, "Services have no %s range: add one to --service-cluster-ip-range of kube-apiserver and %s", missing, manager)
 	}
-	nodesThat(fs, dualStack, s, func(n *corev1.Node) bool { return missingFamily(clustercidr.AddressesOf(n)) != "" },
-		"Node has addresses of one family", "Nodes have addresses of one family", "give their kubelets both with --node-ip, else their Pods cannot use the other one")
+	nodesThat(fs, dualStack, s, func(n *corev1.Node) bool {
+		addresses := clustercidr.AddressesOf(n)
+		return len(addresses) > 0 && missingFamily(addresses) != ""
+	}, "Node has addresses of one family", "Nodes have addresses of one family",
+		"give their kubelets both with --node-ip, else their Pods cannot use the other one")
 	nodesThat(fs, dualStack, s, func(n *corev1.Node) bool {
 		blocks, _ := clustercidr.PodCIDRsOf(n)
 		return len(blocks) > 0 && missingFamily(blocks) != ""
