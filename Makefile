@@ -250,7 +250,8 @@ test-processes:
 	$(INTEGRATION) -skip='$(SCRIPTS)' ./test/integration
 
 .PHONY: test-harness
-test-harness: tools build upstream bin/kubeadm $(ETCD_TOOLS) ## Try preflight, local-cluster, the table of inputs for a minute, and what the other tests and measurements rest on
+test-harness: tools build upstream bin/kubeadm $(ETCD_TOOLS) ## Try preflight, kubectl node-ipam in a terminal (tmux), local-cluster, the table of inputs for a minute, and what the other tests and measurements rest on
+	@hack/ensure-tmux.sh
 	@echo "== harness"
 	$(INTEGRATION) $$(go list ./test/... ./cmd/... | grep -v -e /test/integration -e /test/parity -e /test/e2e -e /test/conformance)
 

@@ -8,12 +8,14 @@ import (
 	"io"
 	"os"
 	"path/filepath"
+	"slices"
 	"strings"
 	"testing"
 	"time"
 
 	"github.com/cockroachdb/datadriven"
 
+	authorizationv1 "k8s.io/api/authorization/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
@@ -141,5 +143,11 @@ func (w *world) reader() *cluster.Reader {
 		kube.PrependReactor("list", name, deny)
 		custom.PrependReactor("list", name, deny)
 	}
+	kube.PrependReactor("create", "selfsubjectaccessreviews", func(action clienttesting.Action) (bool, runtime.Object, error) {
+		review := action.(clienttesting.CreateAction).GetObject().(*authorizationv1.SelfSubjectAccessReview)
+		asked := review.Spec.ResourceAttributes
+		review.Status.Allowed = !slices.Contains(w.forbidden, asked.Resource+"/"+asked.Subresource)
+		return true, review, nil
+	})
 	return &cluster.Reader{Kube: kube, Dynamic: custom}
 }

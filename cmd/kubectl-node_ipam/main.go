@@ -145,7 +145,7 @@ func (p *program) root() *cobra.Command {
 	root.PersistentFlags().StringVar(&p.services, "service-cluster-ip-range", "", "as of kube-apiserver, if it has no ServiceCIDRs (before v1.33): no Node gets these addresses")
 	build.AddFlags(root.PersistentFlags())
 	root.CompletionOptions.HiddenDefaultCmd = true // kubectl completes, by kubectl_complete-node_ipam
-	root.AddCommand(p.explainCommand(), p.whoCommand(), p.statusCommand(), p.planCommand(), p.checkCommand(), p.retireCommand())
+	root.AddCommand(p.explainCommand(), p.whoCommand(), p.statusCommand(), p.planCommand(), p.checkCommand(), p.retireCommand(), p.mapCommand(), p.topCommand(), p.debugCommand())
 	return root
 }
 
@@ -218,14 +218,23 @@ func (p *program) reader() (*cluster.Reader, error) {
 	return cluster.NewReader(config)
 }
 
+// serviceRanges are those of --service-cluster-ip-range.
+func (p *program) serviceRanges() ([]netip.Prefix, error) {
+	if p.services == "" {
+		return nil, nil
+	}
+	ranges, err := fromflags.ParseCIDRs(fromflags.ServiceRanges, p.services)
+	if err != nil {
+		return nil, usage("%w", err)
+	}
+	return ranges, nil
+}
+
 // read reads the objects of the cluster, with progress on a terminal. What may not be read is named on the error output.
 func (p *program) read(ctx context.Context, needs ...string) (*cluster.Reader, cluster.Objects, error) {
-	var services []netip.Prefix
-	if p.services != "" {
-		var err error
-		if services, err = fromflags.ParseCIDRs(fromflags.ServiceRanges, p.services); err != nil {
-			return nil, cluster.Objects{}, usage("%w", err)
-		}
+	services, err := p.serviceRanges()
+	if err != nil {
+		return nil, cluster.Objects{}, err
 	}
 	r, err := p.connect()
 	if err != nil {

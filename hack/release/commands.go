@@ -16,17 +16,34 @@ func (r *release) commands() error {
 		if err != nil {
 			return err
 		}
-		name, pack, suffix := b.program, tarGzOf, "tar.gz"
+		pack := tarGzOf
 		if b.os == "windows" {
-			name, pack, suffix = b.program+".exe", zipOf, "zip"
+			pack = zipOf
 		}
-		archive, err := pack(file{name, 0o755, program}, file{"LICENSE", 0o644, license})
+		archive, err := pack(file{b.file(), 0o755, program}, file{"LICENSE", 0o644, license})
 		if err != nil {
 			return err
 		}
-		if err := r.write(fmt.Sprintf("%s-%s-%s-%s.%s", b.program, r.version, b.os, b.arch, suffix), archive); err != nil {
+		if err := r.write(b.archive(r.version), archive); err != nil {
 			return err
 		}
 	}
 	return nil
+}
+
+// file is the name of a command's program in its archive.
+func (b build) file() string {
+	if b.os == "windows" {
+		return b.program + ".exe"
+	}
+	return b.program
+}
+
+// archive is the name of a command's archive.
+func (b build) archive(version string) string {
+	suffix := "tar.gz"
+	if b.os == "windows" {
+		suffix = "zip"
+	}
+	return fmt.Sprintf("%s-%s-%s-%s.%s", b.program, version, b.os, b.arch, suffix)
 }

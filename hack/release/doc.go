@@ -12,6 +12,7 @@
 //	charts.go      the charts, as Helm's archives and as OCI image layouts
 //	manifests.go   what to apply without Helm
 //	commands.go    the command line tools
+//	krew.go        how Krew installs the plugin for kubectl
 //	licenses.go    the licences of all that is in the programs
 //	sbom.go        the components of all programs, in CycloneDX
 //	provenance.go  what it was made from, as an in-toto statement, and checksums

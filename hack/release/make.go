@@ -34,6 +34,7 @@ func (r *release) make() error {
 	}{
 		{"images", r.images},
 		{"command line tools", r.commands},
+		{"manifest for Krew", r.krew},
 		{"charts", r.charts},
 		{"manifests", r.manifests},
 		{"licences and components", r.components},
@@ -55,8 +56,10 @@ func (r *release) image(program string) string { return r.registry + "/" + progr
 
 // write writes a file of the release.
 func (r *release) write(name string, content []byte) error {
-	return os.WriteFile(filepath.Join(r.output, name), content, 0o644)
+	return os.WriteFile(r.path(name), content, 0o644)
 }
+
+func (r *release) path(name string) string { return filepath.Join(r.output, name) }
 
 // source reads a file of the sources.
 func (r *release) source(name string) ([]byte, error) {

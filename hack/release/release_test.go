@@ -2,10 +2,13 @@ package main
 
 import (
 	"fmt"
+	"maps"
 	"os"
 	"os/exec"
 	"path/filepath"
+	"regexp"
 	"runtime"
+	"slices"
 	"strings"
 	"testing"
 
@@ -33,6 +36,23 @@ func TestRelease(t *testing.T) {
 	t.Run("the same bytes from another directory", func(t *testing.T) {
 		if diff := cmp.Diff(digests(t, release), digests(t, makeRelease(t, second))); diff != "" {
 			t.Errorf("(-first +second):\n%s", diff)
+		}
+	})
+
+	t.Run("Krew would install another archive", func(t *testing.T) {
+		text := contents(release)[krewName(testVersion)]
+		for what, changed := range map[string]string{
+			"checksum": regexp.MustCompile(`sha256: .`).ReplaceAllString(text, "sha256: x"), "address": strings.Replace(text, "/download/", "/", 1),
+			"platform": strings.Replace(text, "arch: amd64", "arch: arm64", 1), "version": strings.Replace(text, "version: "+testVersion, "version: v0.0.0", 1),
+		} {
+			p := &published{dir: copyOf(t, release), version: testVersion, files: slices.Sorted(maps.Keys(contents(release)))}
+			if err := p.checkKrew(); err != nil {
+				t.Fatal(err)
+			}
+			write(t, filepath.Join(p.dir, krewName(testVersion)), changed)
+			if err := p.checkKrew(); err == nil {
+				t.Errorf("another %s is not noticed", what)
+			}
 		}
 	})
 
@@ -164,7 +184,7 @@ func newSources(t *testing.T) string {
 	write(t, filepath.Join(root, "LICENSE"), string(license))
 	write(t, filepath.Join(root, ".gitignore"), "/bin/\n")
 	write(t, filepath.Join(root, "go.mod"), "module github.com/multicidr/controller-manager\n\ngo 1.26.0\n")
-	for _, program := range []string{"kube-controller-manager", "node-ipam-controller", "preflight"} {
+	for _, program := range []string{"kube-controller-manager", "node-ipam-controller", "preflight", plugin} {
 		write(t, filepath.Join(root, "cmd", program, "main.go"), "package main\n\nfunc main() { print() }\n")
 		write(t, filepath.Join(root, "cmd", program, "print.go"), fmt.Sprintf("package main\n\nimport \"fmt\"\n\nfunc print() { fmt.Println(\"Kubernetes %s (multicidr %s)\") }\n", ofKubernetes, testVersion))
 	}
@@ -205,6 +225,8 @@ func buildPrograms(t *testing.T, root, trimpath string) {
 	}
 	build(runtime.GOOS+"/"+runtime.GOARCH, "preflight", filepath.Join(root, "bin/commands", runtime.GOOS+"-"+runtime.GOARCH, "preflight"))
 	build("windows/amd64", "preflight", filepath.Join(root, "bin/commands/windows-amd64/preflight.exe"))
+	build("linux/amd64", plugin, filepath.Join(root, "bin/commands/linux-amd64", plugin))
+	build("windows/amd64", plugin, filepath.Join(root, "bin/commands/windows-amd64", plugin+".exe"))
 }
 
 func makeRelease(t *testing.T, root string) string {

@@ -47,7 +47,7 @@ func verify(dir, extract string) error {
 	if err := errors.Join(p.checkSums(), p.checkProvenance()); err != nil {
 		return err
 	}
-	errs := []error{p.checkImages(), p.checkCommands(), p.checkCharts(), p.checkManifests(), p.checkComponents()}
+	errs := []error{p.checkImages(), p.checkCommands(), p.checkKrew(), p.checkCharts(), p.checkManifests(), p.checkComponents()}
 	for _, line := range p.lines {
 		fmt.Println("verify-release:", line)
 	}
@@ -58,7 +58,9 @@ func (p *published) say(format string, args ...any) {
 	p.lines = append(p.lines, fmt.Sprintf(format, args...))
 }
 
-func (p *published) read(name string) ([]byte, error) { return os.ReadFile(filepath.Join(p.dir, name)) }
+func (p *published) read(name string) ([]byte, error) { return os.ReadFile(p.path(name)) }
+
+func (p *published) path(name string) string { return filepath.Join(p.dir, name) }
 
 // matching are the names that begin and end so.
 func (p *published) matching(prefix, suffix string) []string {

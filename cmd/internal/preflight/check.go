@@ -112,6 +112,7 @@ func check(ctx context.Context, s *state) []Finding {
 	checkWriters(&fs, s, alone)
 	checkFiles(&fs, s)
 	checkPlanned(ctx, &fs, s)
+	checkBefore(&fs, s, alone, ranges, services)
 	return fs
 }
 
@@ -176,6 +177,10 @@ func checkVersion(fs *findings, s *state, alone standalone) {
 }
 
 func checkInstalled(fs *findings, s *state, alone standalone) {
+	if s.before == chart && len(alone.deployments) == 0 {
+		fs.add(OK, "installed", "nothing yet: the chart brings the CRD, the permissions and the Deployment")
+		return
+	}
 	if s.noCRD && alone.form {
 		fs.add(warning, "installed", "there is no ClusterCIDR CRD, and the controller waits for it: install or upgrade the Helm chart, which brings it, or kubectl apply -f manifests/crds")
 	} else if s.noCRD {
@@ -291,6 +296,16 @@ func checkSwap(fs *findings, about string, s *state) {
 	}
 }
 
+// checkManager looks at the flags of one kube-controller-manager.
+func checkManager(fs *findings, about, pod string, l commandLine, given flags) {
+	if l.hidesRanges() && given == (flags{}) {
+		fs.add(warning, about, "Pod %s has --config=%s, and the flags in that file cannot be read: repeat with those for ranges, for example --allocate-node-cidrs --cluster-cidr=10.244.0.0/16", pod, l.config)
+	}
+	if l.namesBoth() {
+		fs.add(problem, about, "Pod %s has both %s and %s in --controllers, and a %s with this controller ends at once: take %s out (its alias is nodeipam)", pod, nodeipam.Name, inTree, manager, inTree)
+	}
+}
+
 // managerFlags returns the flags of every kube-controller-manager found, and those on preflight's own command line.
 func managerFlags(fs *findings, s *state, alone standalone) []flags {
 	const about = "manager"
@@ -307,12 +322,7 @@ func managerFlags(fs *findings, s *state, alone standalone) []flags {
 				continue
 			}
 			all, of = append(all, l.flags), append(of, pod.Name)
-			if l.hidesRanges() && s.given == (flags{}) {
-				fs.add(warning, about, "Pod %s has --config=%s, and the flags in that file cannot be read: repeat with those for ranges, for example --allocate-node-cidrs --cluster-cidr=10.244.0.0/16", pod.Name, l.config)
-			}
-			if l.namesBoth() {
-				fs.add(problem, about, "Pod %s has both %s and %s in --controllers, and a %s with this controller ends at once: take %s out (its alias is nodeipam)", pod.Name, nodeipam.Name, inTree, manager, inTree)
-			}
+			checkManager(fs, about, pod.Name, l, s.given)
 		}
 	}
 	if !alone.form {
@@ -697,7 +707,7 @@ func checkElection(fs *findings, about string, pods []corev1.Pod) {
 			continue
 		}
 		for _, l := range commandLinesOf(pod.Spec) {
-			if !l.runsOurs() && !(l.Allocate && l.enables(inTree, true)) {
+			if !l.runsOurs() && (!l.Allocate || !l.enables(inTree, true)) {
 				continue
 			}
 			allocate = append(allocate, pod.Name)

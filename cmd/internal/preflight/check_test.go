@@ -294,6 +294,59 @@ func TestCheck(t *testing.T) {
 			s.leases = append(s.leases, coordinationv1.Lease{ObjectMeta: metav1.ObjectMeta{Name: peer, Namespace: "net"},
 				Spec: coordinationv1.LeaseSpec{HolderIdentity: new("peer-1")}})
 		}, []string{"PROBLEM second writer: Deployment net/peer", "WARNING second writer: peer-1 holds the Lease net/node-ipam-controller"}},
+		"before a swap": {func(s *state) { s.before = kubeadmSwap },
+			[]string{"WARNING kubeadm-swap: 1 Node has no podCIDRs (new): see why"}},
+		"before a swap where there is nothing to swap": {func(s *state) {
+			s.before, s.pods, s.nodes = kubeadmSwap, nil, nil
+			s.given.ClusterCIDR, s.given.Allocate = "10.244.0.0/16", true
+		},
+			[]string{"PROBLEM kubeadm-swap: no Pod of kube-system has the label"}},
+		"before a swap of managers that all allocate": {func(s *state) {
+			s.before, s.nodes = kubeadmSwap, s.nodes[:2]
+			for _, name := range []string{"a", "b"} {
+				s.pods = append(s.pods[:len(s.pods):len(s.pods)], managerPod(name, "--allocate-node-cidrs=true", "--cluster-cidr=10.244.0.0/16", "--leader-elect=false", "--use-service-account-credentials=true"))
+			}
+		}, []string{"PROBLEM second writer: Pods kube-controller-manager-1, a, b allocate, and a, b without", "PROBLEM kubeadm-swap: 2 of 3 managers run with --leader-elect=false"}},
+		"before the chart": {func(s *state) {
+			s.before, s.form, s.noCRD, s.bindings, s.pods = chart, peer, true, nil, nil
+			s.given.ClusterCIDR, s.given.Allocate = "10.244.0.0/16", true
+		}, nil},
+		"before the chart beside the in-tree allocator, where no Node has podCIDRs": {func(s *state) {
+			s.before, s.form, s.nodes = chart, peer, s.nodes[2:]
+			s.given.ClusterCIDR, s.given.Allocate = "10.244.0.0/16", true
+		},
+			[]string{"PROBLEM second writer: kube-controller-manager has --allocate-node-cidrs", "WARNING chart: no Node has podCIDRs, so the program allocates at once"}},
+		"before the chart where it is installed": {func(s *state) { alone(s); s.before = chart },
+			[]string{"WARNING chart: Deployment net/peer runs a node-ipam-controller already"}},
+		"before a takeover": {func(s *state) { alone(s); s.before = takeover }, nil},
+		"before a takeover of ClusterCIDRs that were edited and deleted": {func(s *state) {
+			alone(s)
+			s.before, s.leases = takeover, nil
+			edited, deleted := clusterCIDR("edited", "10.250.0.0/16"), clusterCIDR("deleted", "10.251.0.0/16")
+			edited.Generation, deleted.DeletionTimestamp = 2, &metav1.Time{}
+			s.clusterCIDRs = []networkingv1.ClusterCIDR{edited, deleted}
+		}, []string{"WARNING takeover: there is no Lease", "WARNING takeover: ClusterCIDR edited was edited", "WARNING takeover: ClusterCIDR deleted is being deleted"}},
+		"before dual stack": {func(s *state) { s.before = dualStack }, []string{
+			"WARNING dual-stack: --cluster-cidr has IPv4 only", "PROBLEM dual-stack: no ClusterCIDR has both families", "WARNING dual-stack: Services have no IPv6 range",
+			"WARNING dual-stack: 3 Nodes have addresses of one family (n1; n2; new)", "WARNING dual-stack: 2 Nodes have podCIDRs of one family and keep them (n1; n2)"}},
+		"before dual stack, with all that it takes": {func(s *state) {
+			s.before, s.nodes = dualStack, s.nodes[2:]
+			s.nodes[0].Status.Addresses = append(s.nodes[0].Status.Addresses, corev1.NodeAddress{Type: corev1.NodeInternalIP, Address: "2001:db8::1"})
+			s.pods = []corev1.Pod{managerPod("kube-controller-manager-1", "--allocate-node-cidrs=false", "--use-service-account-credentials=true")}
+			s.services[0].Spec.CIDRs = append(s.services[0].Spec.CIDRs, "fd00:96::/112")
+			both := clusterCIDR("both", "10.246.0.0/16")
+			both.Spec.IPv6, both.Spec.IPv6PerNodeHostBits = "fd00:246::/48", new(int32(64))
+			s.planned = []networkingv1.ClusterCIDR{both}
+		}, nil},
+		"before a restore": {func(s *state) { s.before = etcdRestore }, []string{
+			"WARNING etcd-restore: no Pod of kube-system has the label component=etcd", "WARNING etcd-restore: 3 Nodes are not ready (n1; n2; new)", "WARNING etcd-restore: 1 Node has no podCIDRs (new)"}},
+		"before a restore of a cluster of kubeadm": {func(s *state) {
+			s.before, s.nodes = etcdRestore, s.nodes[:2]
+			for i := range s.nodes {
+				s.nodes[i].Status.Conditions = []corev1.NodeCondition{{Type: corev1.NodeReady, Status: corev1.ConditionTrue}}
+			}
+			s.pods = append(s.pods, corev1.Pod{ObjectMeta: metav1.ObjectMeta{Name: "etcd-1", Labels: map[string]string{"component": "etcd"}}})
+		}, nil},
 	} {
 		t.Run(description, func(t *testing.T) {
 			s := healthy()

@@ -5,11 +5,13 @@
 package preflight
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
 	"io"
 	"slices"
+	"strings"
 
 	"github.com/spf13/pflag"
 
@@ -27,15 +29,17 @@ const (
 
 // Options are what to check.
 type Options struct {
-	files []string
-	given flags
-	form  string
+	files  []string
+	given  flags
+	form   string
+	before string
 }
 
 // Add adds the flags of a check, except those of the connection.
 func (o *Options) Add(fs *pflag.FlagSet) {
 	fs.StringSliceVarP(&o.files, "filename", "f", nil, "files or directories, with all in them, that have ClusterCIDRs which you are going to apply, in lists or not. Other objects in them are passed over")
 	fs.StringVar(&o.form, "form", "", fmt.Sprintf("the form of the controller that you use or are going to use: %s or %s. Without it the second if a Deployment runs it, else the first", manager, peer))
+	fs.StringVar(&o.before, "before", "", "a step that you are going to take, for which there is more to check: "+strings.Join(Steps, ", "))
 	o.given.add(fs)
 }
 
@@ -43,6 +47,12 @@ func (o *Options) Add(fs *pflag.FlagSet) {
 func (o *Options) Check() error {
 	if !slices.Contains([]string{"", manager, peer}, o.form) {
 		return fmt.Errorf("--form=%s: there is no such form. Use %s or %s", o.form, manager, peer)
+	}
+	switch form := formBefore[o.before]; {
+	case o.before != "" && !slices.Contains(Steps, o.before):
+		return fmt.Errorf("--before=%s: there is no such step. Use one of %s", o.before, strings.Join(Steps, ", "))
+	case form != "" && o.form != "" && form != o.form:
+		return fmt.Errorf("--before=%s is about --form=%s: leave out --form", o.before, form)
 	}
 	return nil
 }
@@ -53,7 +63,7 @@ func (o *Options) Run(ctx context.Context, config *rest.Config) ([]Finding, erro
 	if err != nil {
 		return nil, err
 	}
-	s.form = o.form
+	s.form, s.before = cmp.Or(o.form, formBefore[o.before]), o.before
 	return check(ctx, s), nil
 }
 

@@ -35,6 +35,7 @@ type state struct {
 	fruitless    []string                                  // files and directories without a ClusterCIDR, and what they contain instead
 	given        flags                                     // from preflight's own command line
 	form         string                                    // the same; may be empty
+	before       string                                    // the same: the step that is going to be taken
 	pods         []corev1.Pod                              // of kube-system
 	services     []networkingapiv1.ServiceCIDR
 	bindings     []rbacv1.ClusterRoleBinding

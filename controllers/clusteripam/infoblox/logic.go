@@ -236,13 +236,9 @@ func (l *logic) heardOfClaim(before, now *v1beta2.IPAddressClaim) {
 			l.queuePoolOf(now)
 		}
 	}
-	for _, c := range []*v1beta2.IPAddressClaim{before, now} {
-		if c == nil {
-			continue
-		}
-		if a, ok := l.addresses.Get(c.Namespace, c.Name); ok {
-			l.noteStray(a)
-		}
+	claim := cmp.Or(now, before) // of one name
+	if a, ok := l.addresses.Get(claim.Namespace, claim.Name); ok {
+		l.noteStray(a)
 	}
 }
 

@@ -56,6 +56,11 @@ func BenchmarkLarge(b *testing.B) {
 			New(objects).Who(Pfx("10.7.64.9/32"))
 		}
 	})
+	b.Run("Map", func(b *testing.B) {
+		for b.Loop() {
+			New(objects).Map(netip.Prefix{})
+		}
+	})
 	b.Run("Explain", func(b *testing.B) {
 		for b.Loop() {
 			New(objects).Explain("pool-010-00")

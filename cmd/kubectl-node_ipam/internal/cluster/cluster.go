@@ -190,49 +190,74 @@ const (
 	alone     = "node-ipam-controller"
 )
 
-// Leaders reads the Leases that have the controller's label, and those of the usual names, whose holders may not have written it yet. Those
-// that certainly lead come first.
+// leaderLeases are the Leases of leaders: those that have the controller's label, and those of the usual names, whose holders may not have
+// written it yet.
+var leaderLeases = []leasesOf{{metav1.NamespaceAll, ""}, {metav1.NamespaceSystem, inManager}, {metav1.NamespaceAll, alone}}
+
+// leasesOf are the Leases of a name in a namespace; without a name, those with the controller's label.
+type leasesOf struct{ namespace, name string }
+
+func (of leasesOf) tweak(o *metav1.ListOptions) {
+	if of.name == "" {
+		o.LabelSelector = lease.LabelTerm
+	} else {
+		o.FieldSelector = fields.OneTermEqualSelector(metav1.ObjectNameField, of.name).String()
+	}
+}
+
+// whoLeads is what is not known without Leases.
+const whoLeads = "who leads is not known"
+
+// Leaders reads the Leases of leaders. Those that certainly lead come first.
 func (r *Reader) Leaders(ctx context.Context, nodes []*corev1.Node, now time.Time) (leaders []Leader, missing []Missing, err error) {
+	wrote := writers(nodes)
+	for _, of := range leaderLeases {
+		var opts metav1.ListOptions
+		of.tweak(&opts)
+		list, err := r.Kube.CoordinationV1().Leases(of.namespace).List(ctx, opts)
+		switch {
+		case apierrors.IsForbidden(err):
+			return leaders, []Missing{{Leases, Forbidden, whoLeads}}, nil
+		case err != nil:
+			return nil, nil, fmt.Errorf("list Leases: %w", err)
+		}
+		for i := range list.Items {
+			leaders = appendLeader(leaders, &list.Items[i], of.name, wrote, now)
+		}
+	}
+	sortLeaders(leaders)
+	return leaders, nil, nil
+}
+
+// sortLeaders puts those first that certainly lead.
+func sortLeaders(leaders []Leader) {
+	slices.SortStableFunc(leaders, func(a, b Leader) int {
+		rank := map[bool]int{true: 1}
+		return cmp.Or(rank[a.Unsure]-rank[b.Unsure], rank[a.Expired]-rank[b.Expired], cmp.Compare(a.Lease, b.Lease))
+	})
+}
+
+// writers counts for each holder of a Lease the Nodes that have podCIDRs from it.
+func writers(nodes []*corev1.Node) map[string]int {
 	wrote := map[string]int{}
 	for _, node := range nodes {
 		if holder := node.Annotations[networkingv1.AnnotationLeaseHolder]; holder != "" {
 			wrote[holder]++
 		}
 	}
-	named := func(name string) metav1.ListOptions {
-		return metav1.ListOptions{FieldSelector: fields.OneTermEqualSelector(metav1.ObjectNameField, name).String()}
+	return wrote
+}
+
+// appendLeader appends the holder of a Lease, unless it has none, has another name than the given one, or is there already.
+func appendLeader(leaders []Leader, l *coordinationv1.Lease, name string, wrote map[string]int, now time.Time) []Leader {
+	if name != "" && l.Name != name || ptr.Deref(l.Spec.HolderIdentity, "") == "" {
+		return leaders
 	}
-	for _, of := range []struct {
-		namespace, name string // the name may be empty
-		opts            metav1.ListOptions
-	}{
-		{metav1.NamespaceAll, "", metav1.ListOptions{LabelSelector: lease.LabelTerm}},
-		{metav1.NamespaceSystem, inManager, named(inManager)},
-		{metav1.NamespaceAll, alone, named(alone)},
-	} {
-		list, err := r.Kube.CoordinationV1().Leases(of.namespace).List(ctx, of.opts)
-		switch {
-		case apierrors.IsForbidden(err):
-			return leaders, []Missing{{Leases, Forbidden, "who leads is not known"}}, nil
-		case err != nil:
-			return nil, nil, fmt.Errorf("list Leases: %w", err)
-		}
-		for i := range list.Items {
-			l := &list.Items[i]
-			if of.name != "" && l.Name != of.name || ptr.Deref(l.Spec.HolderIdentity, "") == "" {
-				continue
-			}
-			leader := leaderOf(l, wrote, now)
-			if !slices.ContainsFunc(leaders, func(o Leader) bool { return o.Lease == leader.Lease }) {
-				leaders = append(leaders, leader)
-			}
-		}
+	leader := leaderOf(l, wrote, now)
+	if slices.ContainsFunc(leaders, func(o Leader) bool { return o.Lease == leader.Lease }) {
+		return leaders
 	}
-	slices.SortStableFunc(leaders, func(a, b Leader) int {
-		rank := map[bool]int{true: 1}
-		return cmp.Or(rank[a.Unsure]-rank[b.Unsure], rank[a.Expired]-rank[b.Expired])
-	})
-	return leaders, nil, nil
+	return append(leaders, leader)
 }
 
 func leaderOf(l *coordinationv1.Lease, wrote map[string]int, now time.Time) Leader {

@@ -78,7 +78,8 @@ type cell struct {
 // NewRows returns a table with these columns.
 func NewRows(titles ...string) *Rows { return &Rows{titles: titles} }
 
-// Add adds a row. Values are formatted with %v; a Colored one has a color. An empty one is shown as a dash.
+// Add adds a row. Values are formatted with %v; a Colored one has a color. An empty one is shown as a dash. The last one can be a text that has its
+// colors already, since nothing is aligned after it.
 func (t *Rows) Add(values ...any) {
 	row := make([]cell, len(values))
 	for i, value := range values {
@@ -172,6 +173,27 @@ func (w *Writer) Bar(total int64, parts ...int64) string {
 		return text.String() + strings.Repeat(string(symbols[0]), barWidth-width)
 	}
 	return text.String() + strings.Repeat(string(symbols[len(symbols)-1]), barWidth-width)
+}
+
+// Sparks draws numbers as a row of columns, the highest of which is the largest number.
+func (w *Writer) Sparks(numbers []int64) string {
+	levels := []rune("_.-=#")
+	if w.Unicode {
+		levels = []rune("▁▂▃▄▅▆▇█")
+	}
+	most := int64(1)
+	for _, n := range numbers {
+		most = max(most, n)
+	}
+	var text strings.Builder
+	for _, n := range numbers {
+		level := int(n * int64(len(levels)-1) / most)
+		if n > 0 {
+			level = max(level, 1)
+		}
+		text.WriteRune(levels[level])
+	}
+	return text.String()
 }
 
 // Few joins the first texts, and says how many more there are.

@@ -216,15 +216,20 @@ func (b *Book) create(c *claim, now time.Time, n *Next) {
 		n.Request = b.readBack(c, now)
 	case c.state == Sent && (own != nil || c.found != nil || !b.mayCreate(c)):
 		// There is another IPAddress, or it could not be allocated any more, so it is not written again. What became of the last request is known after a read.
-		if now.Before(c.maybeUntil) {
-			n.sooner(c.maybeUntil)
-		} else {
-			n.Request = b.readBack(c, now)
-		}
+		b.readWhenOver(c, now, n)
 	case !b.mayCreate(c): // It keeps the address until it may.
 	default:
 		c.state, c.creating = Sent, true
 		n.Request = &Request{Verb: Create, Key: addressKey(c.key), Object: b.newAddress(c), claim: c, at: now, What: "create the IPAddress"}
+	}
+}
+
+// readWhenOver reads the IPAddress of a claim once no request can create it any more.
+func (b *Book) readWhenOver(c *claim, now time.Time, n *Next) {
+	if now.Before(c.maybeUntil) {
+		n.sooner(c.maybeUntil)
+	} else {
+		n.Request = b.readBack(c, now)
 	}
 }
 
@@ -244,10 +249,8 @@ func (b *Book) release(c *claim, now time.Time, n *Next) {
 		b.end(last, deleted, n)
 		b.followEnd(c, shown, now, n)
 	case c.creating:
-	case c.unresolved() && now.Before(c.maybeUntil):
-		n.sooner(c.maybeUntil)
 	case c.unresolved():
-		n.Request = b.readBack(c, now)
+		b.readWhenOver(c, now, n)
 	case slices.Contains(c.object.Finalizers, v1beta2.FinalizerReleaseAddress):
 		b.letGo(c, n)
 	}

@@ -1,0 +1,201 @@
+package main
+
+import (
+	"bytes"
+	"fmt"
+	"io"
+	"net"
+	"net/http"
+	"net/http/httptest"
+	"regexp"
+	"strings"
+	"testing"
+	"time"
+
+	corev1 "k8s.io/api/core/v1"
+	"k8s.io/cli-runtime/pkg/genericiooptions"
+	"k8s.io/streaming/pkg/httpstream"
+	"k8s.io/streaming/pkg/httpstream/spdy"
+
+	"github.com/multicidr/controller-manager/cmd/kubectl-node_ipam/internal/cluster"
+)
+
+// forwarder is an API server that can only forward ports of Pods.
+type forwarder struct {
+	to        map[string]string // namespace/pod:port -> address
+	forbidden bool
+}
+
+var portForward = regexp.MustCompile(`^/api/v1/namespaces/([^/]+)/pods/([^/]+)/portforward$`)
+
+func (f forwarder) ServeHTTP(w http.ResponseWriter, r *http.Request) {
+	match := portForward.FindStringSubmatch(r.URL.Path)
+	switch {
+	case match == nil:
+		http.NotFound(w, r)
+		return
+	case f.forbidden:
+		w.Header().Set("Content-Type", "application/json")
+		w.WriteHeader(http.StatusForbidden)
+		fmt.Fprint(w, `{"kind":"Status","apiVersion":"v1","status":"Failure","reason":"Forbidden","code":403,"message":"no"}`)
+		return
+	case r.Method == http.MethodGet: // The client then takes the older protocol.
+		http.Error(w, "no WebSockets", http.StatusBadRequest)
+		return
+	}
+	w.Header().Set(httpstream.HeaderProtocolVersion, "portforward.k8s.io")
+	problems := map[string]httpstream.Stream{}
+	conn := spdy.NewResponseUpgrader().UpgradeResponse(w, r, func(s httpstream.Stream, replied <-chan struct{}) error {
+		id := s.Headers().Get(corev1.PortForwardRequestIDHeader)
+		if s.Headers().Get(corev1.StreamType) == corev1.StreamTypeError {
+			problems[id] = s
+			return nil
+		}
+		go carry(s, problems[id], f.to[fmt.Sprintf("%s/%s:%s", match[1], match[2], s.Headers().Get(corev1.PortHeader))])
+		return nil
+	})
+	if conn != nil {
+		<-conn.CloseChan()
+	}
+}
+
+func carry(data, problem httpstream.Stream, address string) {
+	defer data.Close()
+	defer problem.Close()
+	c, err := net.Dial("tcp", address)
+	if err != nil {
+		fmt.Fprint(problem, "connection refused")
+		return
+	}
+	defer c.Close()
+	go io.Copy(c, data)
+	_, _ = io.Copy(data, c)
+}
+
+const theLease = `
+apiVersion: coordination.k8s.io/v1
+kind: Lease
+metadata: {name: kube-controller-manager, namespace: kube-system}
+spec: {holderIdentity: cp1_uid, renewTime: "2026-11-23T11:59:58.000000Z", leaseDurationSeconds: 15}
+`
+
+const thePod = `
+---
+apiVersion: v1
+kind: Pod
+metadata: {name: kube-controller-manager-cp1, namespace: kube-system}
+spec: {hostNetwork: true, nodeName: cp1, containers: [{name: kube-controller-manager, command: [kube-controller-manager]}]}
+`
+
+// The controller leads as a program of its own, in a Pod without the host's network.
+const alone = `
+apiVersion: coordination.k8s.io/v1
+kind: Lease
+metadata: {name: node-ipam-controller, namespace: ipam}
+spec: {holderIdentity: nic-x_uid, renewTime: "2026-11-23T11:59:58.000000Z", leaseDurationSeconds: 15}
+---
+apiVersion: v1
+kind: Pod
+metadata: {name: nic-x, namespace: ipam}
+spec: {containers: [{name: node-ipam-controller, args: [--secure-port=8443]}]}
+`
+
+func TestDebug(t *testing.T) {
+	leader := httptest.NewTLSServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		if r.URL.Path == debugPath {
+			fmt.Fprintf(w, "page for %q, query %q", r.Header.Get("Authorization"), r.URL.RawQuery)
+		}
+	}))
+	defer leader.Close()
+	standby := httptest.NewTLSServer(http.NotFoundHandler())
+	defer standby.Close()
+	nobody := "127.0.0.1:1"
+	for what, tc := range map[string]struct {
+		objects   string
+		args      string
+		at        map[string]string // nil: cp1 is the leader
+		forbidden bool
+		want      string
+	}{
+		"a static Pod":               {objects: theLease + thePod, args: "--token=t", want: `page for "Bearer t", query "format=json"`},
+		"the leader is node-ipam":    {objects: theLease + thePod + "---" + alone, at: map[string]string{"ipam/nic-x:8443": leader.Listener.Addr().String()}, want: `page for "", query "format=json"`},
+		"a token for anybody's Pod":  {objects: alone, args: "--token=t", want: "which is sent to Pods of kube-system only"},
+		"an address":                 {args: "--address=" + leader.Listener.Addr().String(), want: `page for "", query "format=json"`},
+		"a token for another host":   {args: "--token=t --address=192.0.2.1:10257", want: "which is sent to addresses of this machine only"},
+		"nobody listens":             {objects: theLease + thePod, at: map[string]string{"kube-system/kube-controller-manager-cp1:10257": nobody}, want: "does not answer: connection refused"},
+		"no such page":               {objects: theLease + thePod, at: map[string]string{"kube-system/kube-controller-manager-cp1:10257": standby.Listener.Addr().String()}, want: "it does not run the controller, or is not the leader"},
+		"ports may not be forwarded": {objects: theLease + thePod, forbidden: true, want: "ask for permission to create and get pods/portforward in kube-system. Or open a tunnel"},
+		"no Pod":                     {objects: theLease, want: "the leader cp1 runs in no Pod of kube-system: open a tunnel"},
+		"no HTTPS port":              {objects: strings.ReplaceAll(alone, "--secure-port=8443", ""), want: "set service.securePort of the Helm chart"},
+		"no leader":                  {objects: strings.ReplaceAll(theLease, "11:59:58", "11:00:00"), want: "no process holds a Lease of the controller"},
+	} {
+		t.Run(what, func(t *testing.T) {
+			if tc.at == nil {
+				tc.at = map[string]string{"kube-system/kube-controller-manager-cp1:10257": leader.Listener.Addr().String()}
+			}
+			server := httptest.NewTLSServer(forwarder{tc.at, tc.forbidden})
+			defer server.Close()
+			got := debug(t, tc.objects, tc.forbidden, "debug -o json --insecure-skip-tls-verify --server="+server.URL+" "+tc.args)
+			if !strings.Contains(got, tc.want) {
+				t.Errorf("it says %q, want %q", got, tc.want)
+			}
+		})
+	}
+}
+
+// debug runs a command line and returns all that it writes.
+func debug(t *testing.T, objects string, forbidden bool, line string) string {
+	w := world{t: t}
+	w.set(objects)
+	if forbidden {
+		w.forbidden = []string{"pods/portforward"}
+	}
+	var out bytes.Buffer
+	p := &program{IOStreams: genericiooptions.IOStreams{In: strings.NewReader(""), Out: &out, ErrOut: &out}, now: func() time.Time { return now }}
+	p.connect = func() (*cluster.Reader, error) { return w.reader(), nil }
+	p.run(t.Context(), strings.Fields(line))
+	return out.String()
+}
+
+// The page is served to this machine's browsers: only the page, only under its address, and without what else a browser sends.
+func TestDebugServesOnlyThePage(t *testing.T) {
+	leader := httptest.NewTLSServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		fmt.Fprintf(w, "%s %s, query %q, credentials %q", r.Method, r.URL.Path, r.URL.RawQuery, r.Header.Get("Authorization")+r.Header.Get("Cookie"))
+	}))
+	defer leader.Close()
+	g := &page{of: "Pod x", client: &http.Client{Transport: rewritten{leader}}}
+	handler := g.handler("127.0.0.1:4000")
+	for line, want := range map[string]string{
+		"GET " + debugPath + "?cc=edge": `200 GET ` + debugPath + `, query "cc=edge", credentials ""`,
+		"GET /":                         "302",
+		"GET /metrics":                  "404",
+		"GET " + debugPath + "/x":       "404",
+		"POST " + debugPath:             "404",
+	} {
+		method, path, _ := strings.Cut(line, " ")
+		if got := answer(handler, method, "127.0.0.1:4000", path); !strings.HasPrefix(got, want) {
+			t.Errorf("%s: %s, want %s", line, got, want)
+		}
+	}
+	if got := answer(handler, "GET", "attacker.example:4000", debugPath); !strings.HasPrefix(got, "421") {
+		t.Errorf("another host: %s", got)
+	}
+}
+
+func answer(handler http.Handler, method, host, path string) string {
+	r := httptest.NewRequest(method, path, nil)
+	r.Host = host
+	r.Header.Set("Authorization", "Bearer of-another")
+	r.Header.Set("Cookie", "a=b")
+	w := httptest.NewRecorder()
+	handler.ServeHTTP(w, r)
+	return fmt.Sprint(w.Code, " ", w.Body)
+}
+
+// rewritten sends all requests to a server.
+type rewritten struct{ to *httptest.Server }
+
+func (t rewritten) RoundTrip(r *http.Request) (*http.Response, error) {
+	r.URL.Host = t.to.Listener.Addr().String()
+	return t.to.Client().Transport.RoundTrip(r)
+}
