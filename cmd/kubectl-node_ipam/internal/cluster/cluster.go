@@ -120,10 +120,7 @@ func (r *Reader) Objects(ctx context.Context) (o Objects, err error) {
 			func(object runtime.Object) {
 				o.ServiceCIDRs = append(o.ServiceCIDRs, object.(*networkingapiv1.ServiceCIDR))
 			}},
-		{Nodes, "which blocks are free, and which Nodes are pending, is not known", "",
-			func(ctx context.Context, opts metav1.ListOptions) (runtime.Object, error) {
-				return r.Kube.CoreV1().Nodes().List(ctx, opts)
-			},
+		{Nodes, "which blocks are free, and which Nodes are pending, is not known", "", r.listNodes,
 			func(object runtime.Object) { o.Nodes = append(o.Nodes, trim(object.(*corev1.Node))) }},
 	} {
 		switch err := r.each(ctx, list.kind, list.page, list.add); {
