@@ -232,12 +232,22 @@ func writeMap(w *show.Writer, all *inspect.Cluster, m inspect.Map) {
 		w.Printf("There is no ClusterCIDR, service range or podCIDR.")
 		return
 	}
-	shown := m.Parts
+	seen := writeParts(w, m.Parts)
+	if m.OutOfRange > 0 {
+		w.Printf("%s. kubectl node-ipam status names the Nodes.", text.Counted(m.OutOfRange, "podCIDR is out of range", "podCIDRs are out of range"))
+	}
+	if !m.View.IsValid() {
+		writeLegend(w, seen)
+	}
+}
+
+// writeParts writes a table, and returns the cells in it.
+func writeParts(w *show.Writer, parts []inspect.Part) (seen []inspect.Cell) {
+	shown := parts
 	if !w.Wide {
-		shown = m.Parts[:min(len(m.Parts), maxParts)]
+		shown = parts[:min(len(parts), maxParts)]
 	}
 	rows := show.NewRows("RANGE", "WHAT", "MAP")
-	var seen []inspect.Cell
 	for _, part := range shown {
 		cells := inspect.Cells(part.CIDR, stripBits, part.Runs)
 		seen = append(seen, cells...)
@@ -248,15 +258,10 @@ func writeMap(w *show.Writer, all *inspect.Cluster, m inspect.Map) {
 		rows.Add(strings.Repeat("  ", part.Depth)+part.CIDR.String(), strings.Join(what, ", "), strip(w, cells, 1<<stripBits/len(cells)))
 	}
 	w.Rows(rows)
-	if more := len(m.Parts) - len(shown); more > 0 {
+	if more := len(parts) - len(shown); more > 0 {
 		w.Printf("%s", w.In(show.Gray, fmt.Sprintf("and %d more: -o wide has all, --in shows a part of the address space", more)))
 	}
-	if m.OutOfRange > 0 {
-		w.Printf("%s. kubectl node-ipam status names the Nodes.", text.Counted(m.OutOfRange, "podCIDR is out of range", "podCIDRs are out of range"))
-	}
-	if !m.View.IsValid() {
-		writeLegend(w, seen)
-	}
+	return seen
 }
 
 func writeGrid(w *show.Writer, all *inspect.Cluster, view netip.Prefix) {

@@ -3,6 +3,7 @@ package preflight
 import (
 	"fmt"
 	"os"
+	"slices"
 	"strings"
 	"testing"
 
@@ -304,7 +305,7 @@ func TestCheck(t *testing.T) {
 		"before a swap of managers that all allocate": {func(s *state) {
 			s.before, s.nodes = kubeadmSwap, s.nodes[:2]
 			for _, name := range []string{"a", "b"} {
-				s.pods = append(s.pods[:len(s.pods):len(s.pods)], managerPod(name, "--allocate-node-cidrs=true", "--cluster-cidr=10.244.0.0/16", "--leader-elect=false", "--use-service-account-credentials=true"))
+				s.pods = append(slices.Clip(s.pods), managerPod(name, "--allocate-node-cidrs=true", "--cluster-cidr=10.244.0.0/16", "--leader-elect=false", "--use-service-account-credentials=true"))
 			}
 		}, []string{"PROBLEM second writer: Pods kube-controller-manager-1, a, b allocate, and a, b without", "PROBLEM kubeadm-swap: 2 of 3 managers run with --leader-elect=false"}},
 		"before the chart": {func(s *state) {

@@ -9,7 +9,6 @@ import (
 
 	"github.com/multicidr/controller-manager/controllers/ipam"
 	"github.com/multicidr/controller-manager/controllers/nodeipam/clustercidr"
-	"github.com/multicidr/controller-manager/controllers/nodeipam/contents"
 )
 
 // Map shows what addresses are for: of all ranges, or of one part of the address space.
@@ -53,11 +52,7 @@ func (c *Cluster) Map(view netip.Prefix) Map {
 	for _, all := range []netip.Prefix{netip.PrefixFrom(netip.IPv4Unspecified(), 0), netip.PrefixFrom(netip.IPv6Unspecified(), 0)} {
 		for _, h := range c.state.Holdings(all) {
 			if h.Owner.Kind == ipam.Service {
-				name, known := strings.CutPrefix(h.Owner.ID, contents.ServiceSource(""))
-				if known {
-					name = contents.ServiceSource(name)
-				}
-				add(h.Prefix, name)
+				add(h.Prefix, h.Owner.ID)
 			}
 		}
 	}
@@ -67,20 +62,25 @@ func (c *Cluster) Map(view netip.Prefix) Map {
 		m.Parts = append(m.Parts, Part{CIDR: prefix, What: names})
 	}
 	slices.SortFunc(m.Parts, func(a, b Part) int { return comparePrefixes(a.CIDR, b.CIDR) })
+	c.nest(m.Parts)
+	return m
+}
+
+// nest fills in how deep each of these parts lies in others, and what its addresses are for. They are in order.
+func (c *Cluster) nest(parts []Part) {
 	var around []netip.Prefix // those that contain the one at hand
 	var runs []Run            // of the outermost of them
-	for i := range m.Parts {
-		for len(around) > 0 && !around[len(around)-1].Contains(m.Parts[i].CIDR.Addr()) {
+	for i := range parts {
+		part := &parts[i]
+		for len(around) > 0 && !around[len(around)-1].Contains(part.CIDR.Addr()) {
 			around = around[:len(around)-1]
 		}
-		m.Parts[i].Depth = len(around)
-		if len(around) == 0 {
-			runs = c.Runs(m.Parts[i].CIDR)
+		if part.Depth = len(around); part.Depth == 0 {
+			runs = c.Runs(part.CIDR)
 		}
-		m.Parts[i].Runs = within(runs, m.Parts[i].CIDR)
-		around = append(around, m.Parts[i].CIDR)
+		part.Runs = within(runs, part.CIDR)
+		around = append(around, part.CIDR)
 	}
-	return m
 }
 
 // comparePrefixes orders IPv4 before IPv6, and a prefix before those that it contains.
