@@ -1988,6 +1988,20 @@ var mutants = []mutant{
 		test: "./controllers/clusteripam/incluster/book TestABrokenClaim",
 	},
 	{
+		name: "pool-early-read-of-a-gone-claim", defect: "a read that is on its way when a claim goes proves what became of the claim's create request, however early it was sent",
+		file: "controllers/clusteripam/incluster/book/write.go",
+		old:  "\t\tif over { // Otherwise a create request may still",
+		new:  "\t\tif true { // Otherwise a create request may still",
+		test: "./controllers/clusteripam/incluster/book TestReadOnItsWayWhenAClaimGoes",
+	},
+	{
+		name: "pool-earlier-read-of-a-gone-claim", defect: "a read from before a claim went proves the same",
+		file: "controllers/clusteripam/incluster/book/claim.go",
+		old:  "\t\tc.found = nil // A read that was too early proves nothing.\n",
+		new:  "",
+		test: "./controllers/clusteripam/incluster/book TestReadOnItsWayWhenAClaimGoes",
+	},
+	{
 		name: "pool-late-show", defect: "an IPAddress that is gone, and that a late cache shows, counts as that of the next claim of its name, whose own address others get",
 		file: "controllers/clusteripam/incluster/book/book.go",
 		old:  "\tcase !b.over[o.UID].IsZero():\n",

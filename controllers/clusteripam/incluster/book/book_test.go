@@ -863,3 +863,34 @@ func TestABrokenClaim(t *testing.T) {
 		})
 	}
 }
+
+// A claim goes while a create request is unanswered. A read that was sent before that request could not arrive any more proves nothing, whatever it
+// finds and whenever its answer comes.
+func TestReadOnItsWayWhenAClaimGoes(t *testing.T) {
+	for name, early := range map[string]bool{"answered before the claim goes": true, "answered after that": false} {
+		t.Run(name, func(t *testing.T) {
+			s := newScript(t, "10.0.0.5")
+			s.claim("a", nil)
+			s.claim("b", nil)
+			r, until := s.next("a", "create"), s.now.Add(10*time.Second)
+			other, stored := r.Object.DeepCopy(), r.Object.DeepCopy()
+			other.UID, other.ResourceVersion, other.Spec.Address = "of another program", "1", "10.0.0.9"
+			stored.UID, stored.ResourceVersion = "of a", "51"
+			s.Done(r, Answer{Result: Unknown, Until: until}, s.now)
+			read := s.next("a", "read")
+			s.SetAddress(other)
+			if early {
+				s.Done(read, Answer{Address: other}, s.now)
+			}
+			s.ClaimGone("n", "a", "uid of a")
+			if !early {
+				s.Done(read, Answer{Address: other}, s.now)
+			}
+			// The other program deletes its IPAddress, and the create request is carried out at the last moment: the cache shows neither yet.
+			s.now = until
+			s.NextForClaim(ClaimKey("n", "a"), s.now)
+			s.has("b", Waiting, "")
+			s.SetAddress(stored)
+		})
+	}
+}

@@ -545,7 +545,9 @@ func (b *Book) readFound(c *claim, o *v1beta2.IPAddress, over bool, now time.Tim
 	}
 	switch {
 	case c.gone:
-		c.found, c.storedAt = o, now
+		if over { // Otherwise a create request may still arrive after this IPAddress is gone.
+			c.found, c.storedAt = o, now
+		}
 	case c.state == Released && !c.owns(o): // Its own is gone: this one has its name.
 		c.read, c.stored, c.found = false, false, nil
 	case c.state == Assigned || c.state == Released:
