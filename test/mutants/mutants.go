@@ -2627,8 +2627,8 @@ var mutants = []mutant{
 	{
 		name: "infoblox-stray-unheard", defect: "the pool does not name an IPAddress whose claim has gone while the controller runs",
 		file: "controllers/clusteripam/infoblox/logic.go",
-		old:  "for _, c := range []*v1beta2.IPAddressClaim{before, now} {",
-		new:  "for _, c := range []*v1beta2.IPAddressClaim{} {",
+		old:  "\tif a, ok := l.addresses.Get(claim.Namespace, claim.Name); ok {",
+		new:  "\tif a, ok := l.addresses.Get(claim.Namespace, claim.Name); ok && now != nil {",
 		test: "./controllers/clusteripam/infoblox TestClaimIsForcedAway",
 	},
 	{
