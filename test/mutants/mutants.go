@@ -1990,8 +1990,8 @@ var mutants = []mutant{
 	{
 		name: "pool-early-read-of-a-gone-claim", defect: "a read that is on its way when a claim goes proves what became of the claim's create request, however early it was sent",
 		file: "controllers/clusteripam/incluster/book/write.go",
-		old:  "\t\tif over { // Otherwise a create request may still",
-		new:  "\t\tif true { // Otherwise a create request may still",
+		old:  "\tif over {\n\t\tc.found, c.storedAt = o, now\n",
+		new:  "\tif true {\n\t\tc.found, c.storedAt = o, now\n",
 		test: "./controllers/clusteripam/incluster/book TestReadOnItsWayWhenAClaimGoes",
 	},
 	{

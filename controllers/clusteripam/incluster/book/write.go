@@ -545,9 +545,7 @@ func (b *Book) readFound(c *claim, o *v1beta2.IPAddress, over bool, now time.Tim
 	}
 	switch {
 	case c.gone:
-		if over { // Otherwise a create request may still arrive after this IPAddress is gone.
-			c.found, c.storedAt = o, now
-		}
+		c.leaves(o, over, now)
 	case c.state == Released && !c.owns(o): // Its own is gone: this one has its name.
 		c.read, c.stored, c.found = false, false, nil
 	case c.state == Assigned || c.state == Released:
@@ -564,6 +562,14 @@ func (b *Book) readFound(c *claim, o *v1beta2.IPAddress, over bool, now time.Tim
 			c.state = Refused
 		}
 		c.problem = fmt.Sprintf("an IPAddress of the same name belongs to the claim %s", o.Spec.ClaimRef.Name)
+	}
+}
+
+// leaves notes the IPAddress that a read has found after the claim was gone. A read that was too early proves nothing: a create request may still
+// arrive after this IPAddress is gone.
+func (c *claim) leaves(o *v1beta2.IPAddress, over bool, now time.Time) {
+	if over {
+		c.found, c.storedAt = o, now
 	}
 }
 
