@@ -146,7 +146,8 @@ type Controller struct {
 	listed seen.Listed
 	// mayBeInUse are the ClusterCIDRs that are kept until it is known whether Nodes use them.
 	mayBeInUse map[string]bool
-	// heardVersion is the highest resource version of a Node whose event was handled, or that was read at the start.
+	// heardVersion is the highest resource version of a Node whose event was handled, or that was read at the start. If there was none, it is
+	// that of the read.
 	heardVersion string
 	announcer    announcer
 

@@ -161,19 +161,15 @@ func (c *Controller) observeNode(b *allocator.State, name string) (*v1.Node, err
 	return node, nil
 }
 
-// ahead reports whether a Node is newer than the last handled event: than none, if there was none and the start found no Node. Resource versions
-// are ordered (KEP-5504).
+// ahead reports whether a Node is newer than the last handled event. Resource versions are ordered (KEP-5504).
 func (c *Controller) ahead(node *v1.Node) bool {
-	if c.heardVersion == "" {
-		return true
-	}
 	order, err := resourceversion.CompareResourceVersion(node.ResourceVersion, c.heardVersion)
 	return err == nil && order > 0
 }
 
 // heard records how recent the handled events are. The caller holds the lock on the state.
 func (c *Controller) heard(node *v1.Node) {
-	if c.ahead(node) {
+	if c.heardVersion == "" || c.ahead(node) {
 		c.heardVersion = node.ResourceVersion
 	}
 }

@@ -159,6 +159,7 @@ func (p *process) start() bool {
 	if p.controller == nil || p.serving || !p.fresh() {
 		return false
 	}
+	p.controller.nodesAsOf = p.asOf
 	if err := p.controller.readAll(p.w.ctx); err != nil {
 		panic(err)
 	}

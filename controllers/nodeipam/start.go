@@ -167,6 +167,9 @@ func (c *Controller) fill(ctx context.Context, b *allocator.State) error {
 	for _, node := range nodes {
 		c.heard(node)
 	}
+	if len(nodes) == 0 {
+		c.heardVersion = c.nodesAsOf // Whatever Node comes is newer than that.
+	}
 	for _, node := range all.Fill(b, parallel.Each) {
 		c.nodeQueue.Add(node.Name)
 	}
