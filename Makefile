@@ -9,6 +9,20 @@ SHELL := bash
 export GOTOOLCHAIN := local
 export CGO_ENABLED := 0
 
+# The minor of Kubernetes that everything is made of: that of go.mod, or an older one of hack/kubernetes, whose programs lie in bin/v1.36 and so on.
+DEFAULT_KUBERNETES := $(shell sed -nE 's/^\tk8s\.io\/kubernetes (v1\.[0-9]+)\..*/\1/p' go.mod)
+override KUBERNETES := $(or $(KUBERNETES),$(DEFAULT_KUBERNETES))
+export KUBERNETES
+ifeq ($(KUBERNETES),$(DEFAULT_KUBERNETES))
+BIN := bin
+else
+BIN := bin/$(KUBERNETES)
+MODFILE := hack/kubernetes/$(KUBERNETES)/go.mod
+ifeq ($(wildcard $(MODFILE)),)
+$(error KUBERNETES=$(KUBERNETES) is no minor of Kubernetes that these sources are built for: write one of $(DEFAULT_KUBERNETES) $(notdir $(wildcard hack/kubernetes/*)))
+endif
+endif
+
 # How many Nodes `make run` and `make demo` register.
 NODES ?= 12
 
@@ -16,15 +30,15 @@ NODES ?= 12
 
 .PHONY: run
 run: tools build ## Start a control plane with our controller manager and NODES=12 Nodes, and watch them until Ctrl-C
-	@bin/local-cluster run --nodes=$(NODES)
+	@$(BIN)/local-cluster run --nodes=$(NODES)
 
 .PHONY: demo
 demo: tools build ## The same, but end as soon as every Node is served; non-zero if one is not
-	@bin/local-cluster demo --nodes=$(NODES)
+	@$(BIN)/local-cluster demo --nodes=$(NODES)
 
 .PHONY: demo-cluster-ipam
 demo-cluster-ipam: tools build ## Give clusters and their machines addresses from pools, show who has what, and end; see docs/operators/cluster-ipam.md
-	@bin/local-cluster cluster-ipam
+	@$(BIN)/local-cluster cluster-ipam
 
 # `make cluster INSTALL=no`, and so with all targets: no Debian package is installed, it is only said which one is missing.
 
@@ -34,13 +48,17 @@ WORKERS ?= 2
 .PHONY: cluster
 cluster: cluster-tools cluster-image ## Start a real kubeadm cluster with WORKERS=2 kubelets in namespaces of this host; as root on Linux; installs missing Debian packages unless INSTALL=no
 	@hack/ensure-cluster-programs.sh
-	@bin/cluster up --workers=$(WORKERS) --config=manifests/kubeadm/kubeadm.yaml --patches=manifests/kubeadm/patches \
-		--image=bin/images/kube-controller-manager-linux-$$(go env GOARCH).tar --apply=manifests/crds --apply=manifests/rbac
+ifdef MODFILE
+	@mkdir -p $(BIN)/patches
+	@for file in manifests/kubeadm/patches/*; do sed 's/v[0-9.]*-mc[0-9][0-9A-Za-z.-]*/$(TAG)/' "$$file" >$(BIN)/patches/"$${file##*/}"; done
+endif
+	@$(BIN)/cluster up --workers=$(WORKERS) --config=manifests/kubeadm/kubeadm.yaml --patches=$(if $(MODFILE),$(BIN),manifests/kubeadm)/patches \
+		--image=$(BIN)/images/kube-controller-manager-linux-$$(go env GOARCH).tar --apply=manifests/crds --apply=manifests/rbac
 
 .PHONY: cluster-down
 cluster-down: ## End it, in whatever state it is, and remove its directory; bin/cluster down --help says what stays
-	@go build -o bin/cluster ./hack/cluster
-	@bin/cluster down
+	@go build -o $(BIN)/cluster ./hack/cluster
+	@$(BIN)/cluster down
 
 .PHONY: setup-test-env
 setup-test-env: tools build ## Start a control plane with the CRDs only, in the background, to run node-ipam-controller by hand on; says how
@@ -53,43 +71,54 @@ teardown-test-env: ## End it
 ##@ Build
 
 .PHONY: build
-build: ## Build bin/kube-controller-manager, bin/node-ipam-controller, bin/cluster-ipam-controller, bin/local-cluster, the command behind run and demo, and bin/kubectl-node_ipam
-	@hack/build.sh bin/kube-controller-manager ./cmd/kube-controller-manager
-	@hack/build.sh bin/node-ipam-controller ./cmd/node-ipam-controller
-	@hack/build.sh bin/cluster-ipam-controller ./cmd/cluster-ipam-controller
-	@hack/build.sh bin/local-cluster ./cmd/local-cluster
-	@hack/build.sh bin/kubectl-node_ipam ./cmd/kubectl-node_ipam
+build: ## Build bin/kube-controller-manager, bin/node-ipam-controller, bin/cluster-ipam-controller, bin/local-cluster, the command behind run and demo, and bin/kubectl-node_ipam; KUBERNETES=v1.36 builds them for that minor, into bin/v1.36
+	@hack/build.sh $(BIN)/kube-controller-manager ./cmd/kube-controller-manager
+	@hack/build.sh $(BIN)/node-ipam-controller ./cmd/node-ipam-controller
+	@hack/build.sh $(BIN)/cluster-ipam-controller ./cmd/cluster-ipam-controller
+	@hack/build.sh $(BIN)/local-cluster ./cmd/local-cluster
+	@hack/build.sh $(BIN)/kubectl-node_ipam ./cmd/kubectl-node_ipam
 
 .PHONY: build-example
 build-example: ## Build bin/cloud-controller-manager, the example for authors of cloud providers
-	@hack/build.sh bin/cloud-controller-manager ./examples/cloud-controller-manager
+	@hack/build.sh $(BIN)/cloud-controller-manager ./examples/cloud-controller-manager
 
-TOOLS := bin/etcd bin/kube-apiserver bin/kubectl
+TOOLS := $(BIN)/etcd $(BIN)/kube-apiserver $(BIN)/kubectl
 
 .PHONY: tools
 tools: $(TOOLS) ## Build etcd, kube-apiserver and kubectl into bin/, at the versions of hack/tools/go.mod
 
 bin/etcd: package := go.etcd.io/etcd/server/v3
-bin/kube-apiserver: package := k8s.io/kubernetes/cmd/kube-apiserver
-bin/kubectl: package := k8s.io/kubernetes/cmd/kubectl
+$(BIN)/kube-apiserver: package := k8s.io/kubernetes/cmd/kube-apiserver
+$(BIN)/kubectl: package := k8s.io/kubernetes/cmd/kubectl
 
 # What docs/operators/restore-etcd.md uses.
-ETCD_TOOLS := bin/etcdctl bin/etcdutl
+ETCD_TOOLS := $(BIN)/etcdctl $(BIN)/etcdutl
 
-$(ETCD_TOOLS): package = go.etcd.io/etcd/$(@F)/v3
+bin/etcdctl bin/etcdutl: package = go.etcd.io/etcd/$(@F)/v3
 
-KUBEADM_TOOLS := bin/kubeadm bin/kubelet bin/kube-scheduler
+KUBEADM_TOOLS := $(BIN)/kubeadm $(BIN)/kubelet $(BIN)/kube-scheduler
+
+.PHONY: kubeadm-tools
+kubeadm-tools: $(KUBEADM_TOOLS) ## Build kubeadm, kubelet and kube-scheduler
 
 $(KUBEADM_TOOLS): package = k8s.io/kubernetes/cmd/$(@F)
-$(TOOLS) $(ETCD_TOOLS) $(KUBEADM_TOOLS): hack/tools/go.mod hack/tools/go.sum hack/build.sh
+$(filter-out %/etcd,$(TOOLS)) $(KUBEADM_TOOLS): $(or $(MODFILE),hack/tools/go.mod hack/tools/go.sum) hack/build.sh
 	@hack/build.sh $@ $(package) hack/tools
+bin/etcd bin/etcdctl bin/etcdutl: hack/tools/go.mod hack/tools/go.sum hack/build.sh
+	@KUBERNETES= hack/build.sh $@ $(package) hack/tools
+# All minors have the same etcd.
+ifdef MODFILE
+$(BIN)/etcd $(ETCD_TOOLS): $(BIN)/%: bin/%
+	@mkdir -p $(BIN)
+	@ln -sf ../$(@F) $@
+endif
 
-UPSTREAM := bin/upstream/kube-controller-manager
+UPSTREAM := $(BIN)/upstream/kube-controller-manager
 
 .PHONY: upstream
 upstream: $(UPSTREAM) ## Build Kubernetes' own controller manager, which the parity test compares ours with
 
-$(UPSTREAM): go.mod go.sum hack/build.sh
+$(UPSTREAM): $(or $(MODFILE),go.mod go.sum) hack/build.sh
 	@hack/build.sh $@ k8s.io/kubernetes/cmd/kube-controller-manager
 
 # The IPAM provider that in-cluster-ip-pool-controller is compared with, and the CRDs of the modules that it is made of.
@@ -99,8 +128,8 @@ $(ORIGINAL): test/conformance/original/go.mod test/conformance/original/go.sum h
 	@hack/original.sh $(@D)
 
 .PHONY: cluster-tools
-cluster-tools: tools build upstream $(KUBEADM_TOOLS) bin/node ## Build what make cluster needs: kubeadm, kubelet, containerd, network plugins
-	@hack/build.sh bin/cluster ./hack/cluster
+cluster-tools: tools build upstream kubeadm-tools $(BIN)/node ## Build what make cluster needs: kubeadm, kubelet, containerd, network plugins
+	@hack/build.sh $(BIN)/cluster ./hack/cluster
 
 # What runs on a cluster's machines beside Kubernetes.
 bin/node: hack/cluster/tools/go.mod hack/cluster/tools/go.sum hack/cluster/pause/main.go
@@ -108,6 +137,11 @@ bin/node: hack/cluster/tools/go.mod hack/cluster/tools/go.sum hack/cluster/pause
 	@go -C hack/cluster/tools build -tags=no_btrfs,no_zfs,no_devmapper -o $(CURDIR)/$@/ tool
 	@go build -o $@/pause ./hack/cluster/pause
 	@touch $@
+ifdef MODFILE
+$(BIN)/node: bin/node
+	@mkdir -p $(BIN)
+	@ln -sfn ../node $@
+endif
 
 .PHONY: kubectl-node-ipam
 kubectl-node-ipam: ## Build bin/kubectl-node_ipam, the plugin behind `kubectl node-ipam`, and what completes its arguments: docs/operators/kubectl-node-ipam.md
@@ -121,7 +155,7 @@ preflight: ## Build bin/preflight, which is `kubectl node-ipam check` as a progr
 # How make image calls the images, and for which machines it makes them. Name another tag for a build that is to replace one on a machine
 # that has it.
 REGISTRY ?= localhost/multicidr
-TAG ?= $(shell hack/image-tag.sh)
+TAG ?= $(shell KUBERNETES=$(KUBERNETES) hack/image-tag.sh)
 PLATFORMS ?= linux/amd64,linux/arm64
 
 .PHONY: image
@@ -233,14 +267,14 @@ test-chart: tools build ## Try the Helm chart with Helm, and the program with wh
 
 # Control planes share the machine badly, so these packages run one after the other; and they run programs that
 # go test's cache does not know, so their results are never taken from it.
-INTEGRATION := go test -count=1 -p=1 -timeout=30m
+INTEGRATION := go test $(addprefix -modfile=$(CURDIR)/,$(MODFILE)) -count=1 -p=1 -timeout=30m
 
 # test/integration takes longest of all, so its scripts have a lane of their own.
 SCRIPTS := ^(TestScripts|TestExamplesStandalone|TestExamplesInCloudManager)$$
 
 .PHONY: test-integration test-scripts test-processes
 test-integration: test-scripts test-processes ## Run the real binary against a real etcd and kube-apiserver; wants a browser
-test-scripts test-processes: tools build build-example upstream bin/kubeadm $(ETCD_TOOLS)
+test-scripts test-processes: tools build build-example upstream $(BIN)/kubeadm $(ETCD_TOOLS)
 test-scripts:
 	@echo "== integration tests: scripts"
 	$(INTEGRATION) -run='$(SCRIPTS)' ./test/integration
@@ -250,7 +284,7 @@ test-processes:
 	$(INTEGRATION) -skip='$(SCRIPTS)' ./test/integration
 
 .PHONY: test-harness
-test-harness: tools build upstream bin/kubeadm $(ETCD_TOOLS) ## Try preflight, kubectl node-ipam in a terminal (tmux), local-cluster, the table of inputs for a minute, and what the other tests and measurements rest on
+test-harness: tools build upstream $(BIN)/kubeadm $(ETCD_TOOLS) ## Try preflight, kubectl node-ipam in a terminal (tmux), local-cluster, the table of inputs for a minute, and what the other tests and measurements rest on
 	@hack/ensure-tmux.sh
 	@echo "== harness"
 	$(INTEGRATION) $$(go list ./test/... ./cmd/... | grep -v -e /test/integration -e /test/parity -e /test/e2e -e /test/conformance)
@@ -271,15 +305,15 @@ e2e: ## Run it in real kubeadm clusters: ranges, takeover and back, upgrade, reb
 
 .PHONY: build-chaos
 build-chaos: tools build
-	@hack/build.sh bin/chaos ./test/chaos
+	@hack/build.sh $(BIN)/chaos ./test/chaos
 
 # The leases are short, so that a leader is deposed every few seconds. The second run is without the server-side fence, which would hide
 # that a leader writes when it should not.
 .PHONY: test-chaos
 test-chaos: build-chaos ## Two minutes of killed, paused and parted managers, with and without the server-side fence
 	@echo "== chaos"
-	bin/chaos --duration=1m --lease=6s --interval=1500ms --max-delay=15s
-	bin/chaos --duration=1m --lease=6s --interval=1500ms --late=false --fence=false
+	$(BIN)/chaos --duration=1m --lease=6s --interval=1500ms --max-delay=15s
+	$(BIN)/chaos --duration=1m --lease=6s --interval=1500ms --late=false --fence=false
 
 # How long `make chaos` and `make inputs` last; CHAOS takes more flags, for instance CHAOS='--seed=7 --json=report.json'.
 DURATION ?= 10m
@@ -287,7 +321,7 @@ CHAOS ?=
 
 .PHONY: chaos
 chaos: build-chaos ## Chaos with the usual leases for DURATION=10m; docs/engineering/chaos.md says what it does and how to read it
-	@bin/chaos --duration=$(DURATION) $(CHAOS)
+	@$(BIN)/chaos --duration=$(DURATION) $(CHAOS)
 
 # INPUTS takes more flags, for instance INPUTS='-inputs.seed=7'.
 INPUTS ?=
@@ -378,7 +412,7 @@ debug-page-image: tools build ## Draw docs/images/debug-page.png, the README's p
 
 .PHONY: clean
 clean: ## Remove bin/, unless something in it runs; Go's build cache stays
-	@for marker in bin/*/.made-by; do \
+	@for marker in bin/*/.made-by bin/*/*/.made-by; do \
 		[[ -e $$marker ]] || continue; \
 		echo "$${marker%/*} is in use, by $$(<$$marker): run make teardown-test-env, or sudo bin/cluster down --dir=$${marker%/*}, first" >&2; exit 1; \
 	done

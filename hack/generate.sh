@@ -2,8 +2,9 @@
 # Regenerates everything that is derived from the Go sources: deepcopy, clients, CRDs, RBAC roles, and their copies in the chart.
 #
 # usage: hack/generate.sh [ROOT]
-# ROOT is the tree to generate in, by default this one; hack/verify.sh passes a copy. The generators are the `tool`s
-# of hack/tools/go.mod, always of the tree this script is in.
+# ROOT is the tree to generate in, by default this one; hack/verify.sh passes a copy. The generators are `tool`s, always of the tree this script is
+# in: those of Kubernetes of the oldest minor in hack/kubernetes, because what they write compiles with newer ones, too, and all others
+# of hack/tools/go.mod.
 set -euo pipefail
 
 tools=$(cd "$(dirname "$0")/tools" && pwd)
@@ -12,6 +13,8 @@ cd "${1:-$tools/../..}"
 # One build of the generators for every machine, whether it has a C compiler or not.
 export CGO_ENABLED=0
 generator() { go tool -modfile="$tools/go.mod" "$@"; }
+oldest=$tools/../kubernetes/$(ls "$tools/../kubernetes" | sort -t. -k2n | head -n1)
+code_generator() { go tool -modfile="$oldest/go.mod" "$@"; }
 
 module=$(go list -m)
 # Below, generated files are deleted before they are written anew.
@@ -25,15 +28,15 @@ rm -rf apis/generated
 find apis -name 'zz_generated.*.go' -delete
 
 echo "deepcopy"
-generator deepcopy-gen --output-file zz_generated.deepcopy.go "$api" "${cluster_ipam[@]/#/$module/}"
+code_generator deepcopy-gen --output-file zz_generated.deepcopy.go "$api" "${cluster_ipam[@]/#/$module/}"
 
 echo "apply configurations, clientset, listers, informers"
-generator applyconfiguration-gen --output-dir apis/generated/applyconfiguration --output-pkg "$generated/applyconfiguration" "$api"
-generator client-gen --clientset-name versioned --input-base "$module/apis" --input networking/v1 \
+code_generator applyconfiguration-gen --output-dir apis/generated/applyconfiguration --output-pkg "$generated/applyconfiguration" "$api"
+code_generator client-gen --clientset-name versioned --input-base "$module/apis" --input networking/v1 \
 	--apply-configuration-package "$generated/applyconfiguration" \
 	--output-dir apis/generated/clientset --output-pkg "$generated/clientset"
-generator lister-gen --output-dir apis/generated/listers --output-pkg "$generated/listers" "$api"
-generator informer-gen --versioned-clientset-package "$generated/clientset/versioned" --listers-package "$generated/listers" \
+code_generator lister-gen --output-dir apis/generated/listers --output-pkg "$generated/listers" "$api"
+code_generator informer-gen --versioned-clientset-package "$generated/clientset/versioned" --listers-package "$generated/listers" \
 	--output-dir apis/generated/informers --output-pkg "$generated/informers" "$api"
 
 echo "CRDs"

@@ -6,10 +6,12 @@
 # that it shares Go's build cache with all other builds: the same commit makes the same bytes in the same directory. With GOFLAGS=-trimpath
 # in the environment the paths go, for one more full compilation, and directory and machine make no difference: hack/release.sh does so.
 #
-# usage: REGISTRY=... TAG=... PLATFORMS=linux/amd64,linux/arm64 hack/image.sh [PROGRAM...]
+# usage: REGISTRY=... TAG=... PLATFORMS=linux/amd64,linux/arm64 [KUBERNETES=v1.36] hack/image.sh [PROGRAM...]
+# With an older minor the images are made of that one, and are in bin/MINOR/images.
 set -euo pipefail
 
 cd "$(dirname "$0")/.."
+. hack/minor.sh
 : "${REGISTRY:?the first part of the name of an image, for example registry.example.com/kubernetes}" "${TAG:?}" "${PLATFORMS:?}"
 [[ $# -gt 0 ]] || set -- kube-controller-manager node-ipam-controller cluster-ipam-controller
 IFS=, read -ra platforms <<<"$PLATFORMS"
@@ -19,13 +21,13 @@ GOFLAGS='' go -C hack/image build -o ../../bin/image .
 for program in "$@"; do
 	built=()
 	for platform in "${platforms[@]}"; do
-		output=bin/images/${platform/\//-}/$program
+		output=$bin/images/${platform/\//-}/$program
 		# The commit is in the program, whatever this machine's settings say: it is what the image and the log call the build.
 		GOOS=${platform%/*} GOARCH=${platform#*/} GOFLAGS="${GOFLAGS:-} -buildvcs=auto" GO_LDFLAGS="-s -w" hack/build.sh "$output" "./cmd/$program"
 		built+=("$output")
 	done
-	archive=bin/images/$program.tar
-	if [[ ${#platforms[@]} -eq 1 ]]; then archive=bin/images/$program-${platforms[0]/\//-}.tar; fi
+	archive=$bin/images/$program.tar
+	if [[ ${#platforms[@]} -eq 1 ]]; then archive=$bin/images/$program-${platforms[0]/\//-}.tar; fi
 	bin/image "$REGISTRY/$program:$TAG" "${built[@]}" "$archive"
 	echo "image $REGISTRY/$program:$TAG for ${platforms[*]}: $archive"
 done

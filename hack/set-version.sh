@@ -3,7 +3,8 @@
 # render in tests, links in them, manifests, documentation and the end-to-end test. hack/image-tag.sh says what the tag is.
 #
 # usage: hack/set-version.sh [v0.2.0]
-# Without an argument the version stays, and only the tag follows go.mod: so hack/pin-kubernetes.sh uses it.
+# Without an argument the version stays, and only the tag follows go.mod: so hack/pin-kubernetes.sh uses it. A tag of an older minor follows
+# that minor's module file in hack/kubernetes.
 set -euo pipefail
 
 cd "$(dirname "$0")/.."
@@ -14,7 +15,7 @@ version=${1:-$before}
 	exit 2
 }
 echo "$version" >controllers/build/VERSION
-tag=$(hack/image-tag.sh)
+tag=$(KUBERNETES="" hack/image-tag.sh)
 plain=${version#v}
 
 # edit SCRIPT FILE... edits the files. Every sed takes -i with a suffix, and only some without.
@@ -34,4 +35,11 @@ edit "s/${old//./\\.}/$plain/g" docs/operators/{release,versions}.md docs/engine
 edit "s/\(multicidr v$any\)/(multicidr $version)/" docs/operators/kubeadm.md
 named=()
 while IFS= read -r file; do named+=("$file"); done < <(grep -rlE 'v[0-9.]+-mc[0-9]|helm.sh/chart: ' README.md docs manifests test/e2e test/chart/testdata)
-edit "s/v[0-9]+\.[0-9]+\.[0-9]+-mc$any/$tag/g; s/(helm\.sh\/chart: [a-z-]+)-$any/\1-$plain/" "${named[@]}"
+# Tags of older minors stand aside while all others are written.
+before_all='' after_all=''
+for dir in hack/kubernetes/v*; do
+	minor=${dir##*/}
+	before_all+="s/${minor/./\\.}\.[0-9]+-mc$any/@$minor@/g; "
+	after_all+="s/@${minor/./\\.}@/$(KUBERNETES=$minor hack/image-tag.sh)/g; "
+done
+edit "${before_all}s/v[0-9]+\.[0-9]+\.[0-9]+-mc$any/$tag/g; ${after_all}s/(helm\.sh\/chart: [a-z-]+)-$any/\1-$plain/" "${named[@]}"

@@ -1,18 +1,19 @@
 #!/usr/bin/env bash
 # Starts and ends, in the background, a control plane with the CRDs and nothing that allocates, on which one runs the
-# controller by hand. Its files are in bin/test-env, or in $TEST_ENV_DIR, a directory that up makes and down removes.
+# controller by hand. Its files are in bin/test-env, with KUBERNETES=v1.36 in bin/v1.36/test-env, or in $TEST_ENV_DIR, a directory that up makes and down removes.
 #
-# usage: hack/test-env.sh up|down
+# usage: [KUBERNETES=v1.36] hack/test-env.sh up|down
 set -euo pipefail
 
 cd "$(dirname "$0")/.."
-dir=$(realpath -ms -- "${TEST_ENV_DIR:-bin/test-env}") # one name, however it is written
+. hack/minor.sh
+dir=$(realpath -ms -- "${TEST_ENV_DIR:-$bin/test-env}") # one name, however it is written
 # Only a directory with this file in it, and this text in the file, is removed.
 marker=$dir/.made-by
 made_by=hack/test-env.sh
 
 # A number that was our process may be somebody else's by now.
-running() { [[ -e $dir/pid && $(ps -ww -o args= -p "$(<"$dir/pid")") == "bin/local-cluster env --dir=$dir/cluster" ]]; }
+running() { [[ -e $dir/pid && $(ps -ww -o args= -p "$(<"$dir/pid")") == "$bin/local-cluster env --dir=$dir/cluster" ]]; }
 
 # made succeeds if the directory is ours, and ends this script if it is somebody else's.
 made() {
@@ -30,7 +31,7 @@ up() {
 		echo "$made_by" >"$marker"
 		: >"$dir/log"
 		# A session of its own, so that it survives this terminal.
-		setsid bin/local-cluster env --dir="$dir/cluster" </dev/null >"$dir/log" 2>&1 &
+		setsid "$bin/local-cluster" env --dir="$dir/cluster" </dev/null >"$dir/log" 2>&1 &
 		echo $! >"$dir/pid"
 	fi
 	until grep -q '^ready:' "$dir/log"; do

@@ -13,9 +13,9 @@ import (
 	"time"
 
 	corev1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/util/httpstream"      //nolint:staticcheck // See package tunnel.
+	"k8s.io/apimachinery/pkg/util/httpstream/spdy" //nolint:staticcheck // See package tunnel.
 	"k8s.io/cli-runtime/pkg/genericiooptions"
-	"k8s.io/streaming/pkg/httpstream"
-	"k8s.io/streaming/pkg/httpstream/spdy"
 
 	"github.com/multicidr/controller-manager/cmd/kubectl-node_ipam/internal/cluster"
 )

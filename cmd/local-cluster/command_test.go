@@ -18,12 +18,8 @@ import (
 // localCluster is the command as make runs it, with a temporary directory that shows what it leaves behind.
 func localCluster(t *testing.T, args ...string) (command *exec.Cmd, temp string) {
 	t.Helper()
-	root, err := controlplane.ModuleRoot()
-	if err != nil {
-		t.Fatal(err)
-	}
 	temp = t.TempDir()
-	command = exec.CommandContext(t.Context(), filepath.Join(root, "bin", "local-cluster"), args...)
+	command = exec.CommandContext(t.Context(), controlplane.Program("local-cluster"), args...)
 	command.Env = append(os.Environ(), "TMPDIR="+temp)
 	return command, temp
 }

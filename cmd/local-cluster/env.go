@@ -42,15 +42,15 @@ func env(ctx context.Context, dir string) (err error) {
 
 Use it:
   export KUBECONFIG=%[1]s
-  bin/kubectl apply -f examples/
-  bin/kubectl get clustercidrs.networking.x-k8s.io
+  %[2]s/kubectl apply -f examples/
+  %[2]s/kubectl get clustercidrs.networking.x-k8s.io
 
 Run the controller by hand, as an administrator and without leader election:
-  bin/node-ipam-controller --kubeconfig=%[1]s --enable-leader-election=false
+  %[2]s/node-ipam-controller --kubeconfig=%[1]s --enable-leader-election=false
 
 End it:
   make teardown-test-env
-`, kubeconfig)
+`, kubeconfig, binDir())
 
 	running, stop := untilEnded(ctx, map[string]*controlplane.Process{"etcd": cp.Etcd(), "kube-apiserver": cp.APIServer()})
 	defer stop()

@@ -27,7 +27,7 @@ func TestEnvDeletesNothingOfOthers(t *testing.T) {
 	if err := os.Symlink(home, link); err != nil {
 		t.Fatal(err)
 	}
-	script, program := filepath.Join(root, "hack/test-env.sh"), filepath.Join(root, "bin/local-cluster")
+	script, program := filepath.Join(root, "hack/test-env.sh"), filepath.Join(root, binDir(), "local-cluster")
 	for name, tc := range map[string]struct {
 		command []string
 		want    string
@@ -69,13 +69,13 @@ func TestEnv(t *testing.T) {
 
 	said := script("up")
 	kubeconfig := regexp.MustCompile(`export KUBECONFIG=(.*)`).FindStringSubmatch(said)
-	if kubeconfig == nil || !strings.Contains(said, "bin/node-ipam-controller --kubeconfig=") {
+	if kubeconfig == nil || !strings.Contains(said, binDir()+"/node-ipam-controller --kubeconfig=") {
 		t.Fatalf("up does not say how to use it:\n%s", said)
 	}
 	if again := script("up"); again != said {
 		t.Errorf("up for the second time says\n%s\nwant the same again:\n%s", again, said)
 	}
-	output, err := exec.Command(filepath.Join(root, "bin/kubectl"), "--kubeconfig="+kubeconfig[1], "get", "clustercidrs,nodes").CombinedOutput()
+	output, err := exec.Command(controlplane.Program("kubectl"), "--kubeconfig="+kubeconfig[1], "get", "clustercidrs,nodes").CombinedOutput()
 	if err != nil || !strings.Contains(string(output), "No resources found") {
 		t.Errorf("kubectl get clustercidrs,nodes: %v\n%s", err, output)
 	}

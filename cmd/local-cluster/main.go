@@ -28,6 +28,19 @@ const usage = `usage: bin/local-cluster run|demo|cluster-ipam|env [flags]
 
 `
 
+// binDir is what users type in front of a program: they are in the root of the module.
+func binDir() string {
+	root, _ := controlplane.ModuleRoot() // of which BinDir tells, too
+	bin, err := controlplane.BinDir()
+	if err == nil {
+		bin, err = filepath.Rel(root, bin)
+	}
+	if err != nil {
+		return "bin"
+	}
+	return bin
+}
+
 func main() {
 	flags := flag.NewFlagSet("local-cluster", flag.ExitOnError)
 	flags.Usage = func() {
@@ -154,13 +167,14 @@ func waysIn(cp *controlplane.ControlPlane, manager *controlplane.Manager) (hints
 	if err := os.WriteFile(strings.TrimSuffix(kubeconfig, ".yaml")+".pem", slices.Concat(config.CertData, config.KeyData), 0o600); err != nil {
 		return nil, err
 	}
+	bin := binDir()
 	return []string{
 		"export KUBECONFIG=" + kubeconfig,
-		"bin/kubectl get clustercidrs.networking.x-k8s.io",
-		"bin/kubectl-node_ipam status    # how full; top: live; map: where",
-		"bin/kubectl-node_ipam explain worker-01    # why these podCIDRs; who 10.245.0.17: whose address",
-		"bin/kubectl-node_ipam plan --nodes 300 --labels example.com/pool=edge    # what would happen",
-		"bin/kubectl-node_ipam debug --address=" + strings.TrimPrefix(manager.URL(), "https://") + "    # the debug page in a browser",
+		bin + "/kubectl get clustercidrs.networking.x-k8s.io",
+		bin + "/kubectl-node_ipam status    # how full; top: live; map: where",
+		bin + "/kubectl-node_ipam explain worker-01    # why these podCIDRs; who 10.245.0.17: whose address",
+		bin + "/kubectl-node_ipam plan --nodes 300 --labels example.com/pool=edge    # what would happen",
+		bin + "/kubectl-node_ipam debug --address=" + strings.TrimPrefix(manager.URL(), "https://") + "    # the debug page in a browser",
 		`curl -kE ${KUBECONFIG%.yaml}.pem "` + manager.URL() + `/debug/controllers/multi-cidr-node-ipam-controller?format=json"`,
 		"Ctrl-C stops everything.",
 	}, nil

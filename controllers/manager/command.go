@@ -17,7 +17,6 @@ import (
 	"k8s.io/component-base/logs"
 	logsapi "k8s.io/component-base/logs/api/v1"
 	"k8s.io/component-base/term"
-	cmfeatures "k8s.io/controller-manager/pkg/features"
 	"k8s.io/klog/v2"
 	"k8s.io/kubernetes/cmd/kube-controller-manager/app"
 	"k8s.io/kubernetes/cmd/kube-controller-manager/app/config"
@@ -85,7 +84,7 @@ func NewCommand(added ...Descriptor) *cobra.Command {
 			opts.ComponentGlobalsRegistry.AddMetrics()
 
 			ctx := context.Background()
-			if utilfeature.DefaultFeatureGate.Enabled(cmfeatures.ControllerManagerReleaseLeaderElectionLockOnExit) {
+			if releaseOnExit() {
 				ctx = server.SetupSignalContext()
 			}
 			return run(ctx, c.Complete(), roster)

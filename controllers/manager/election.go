@@ -18,7 +18,7 @@ import (
 	"k8s.io/client-go/tools/leaderelection"
 	"k8s.io/client-go/tools/leaderelection/resourcelock"
 	basecompatibility "k8s.io/component-base/compatibility"
-	cmfeatures "k8s.io/controller-manager/pkg/features"
+	"k8s.io/component-base/featuregate"
 	"k8s.io/controller-manager/pkg/leadermigration"
 	"k8s.io/klog/v2"
 	kubefeatures "k8s.io/kubernetes/pkg/features"
@@ -144,8 +144,12 @@ func (e *elections) lead(l leaderLease, s set) error {
 	})
 }
 
+// releaseOnExit reports whether a leader that is told to end releases its lease, and therefore handles signals. Kubernetes has this gate
+// from v1.36 on.
 func releaseOnExit() bool {
-	return utilfeature.DefaultFeatureGate.Enabled(cmfeatures.ControllerManagerReleaseLeaderElectionLockOnExit)
+	const gate featuregate.Feature = "ControllerManagerReleaseLeaderElectionLockOnExit"
+	_, known := utilfeature.DefaultMutableFeatureGate.GetAll()[gate]
+	return known && utilfeature.DefaultFeatureGate.Enabled(gate)
 }
 
 func (e *elections) lock(l leaderLease) (resourcelock.Interface, error) {

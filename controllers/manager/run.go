@@ -9,6 +9,7 @@ import (
 	"time"
 
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apiserver/pkg/server/flagz"
 	"k8s.io/apiserver/pkg/server/mux"
 	"k8s.io/apiserver/pkg/server/statusz"
@@ -103,7 +104,13 @@ func registerConfigz(c *config.CompletedConfig) error {
 	if err != nil {
 		return fmt.Errorf("register /configz: %w", err)
 	}
-	return cfgz.Set(external)
+	switch set := any(cfgz.Set).(type) {
+	case func(any): // at v1.35
+		set(external)
+	case func(runtime.Object) error:
+		return set(external)
+	}
+	return nil
 }
 
 // serve starts the HTTPS server. It answers from now on, even while this process waits for the lease.

@@ -35,6 +35,7 @@ import (
 	"github.com/multicidr/controller-manager/controllers/nodeipam/fresh"
 	"github.com/multicidr/controller-manager/controllers/nodeipam/fromflags"
 	"github.com/multicidr/controller-manager/controllers/nodeipam/health"
+	"github.com/multicidr/controller-manager/controllers/nodeipam/internal/handlers"
 	"github.com/multicidr/controller-manager/controllers/nodeipam/metrics"
 	"github.com/multicidr/controller-manager/controllers/nodeipam/requests"
 	"github.com/multicidr/controller-manager/controllers/nodeipam/seen"
@@ -190,8 +191,8 @@ func New(cfg Config) (*Controller, error) {
 
 	c.nodesAsOf = cfg.NodesAsOf
 	// Use the store's version: the informer's own is that of its reflector, which is ahead of what listers show.
-	c.nodesVersion = cfg.Nodes.Informer().GetStore().LastStoreSyncResourceVersion
-	c.clusterCIDRsVersion = clusterCIDRs.GetStore().LastStoreSyncResourceVersion
+	c.nodesVersion = fresh.VersionOf(cfg.Nodes.Informer().GetStore())
+	c.clusterCIDRsVersion = fresh.VersionOf(clusterCIDRs.GetStore())
 
 	if cfg.Watches != nil {
 		c.stopHearing = append(c.stopHearing, cfg.Watches.TellLists(c))
@@ -299,6 +300,7 @@ func newController(cfg Config, p parts) *Controller {
 // watch calls heard for every event of an informer, and makes start wait for the informer. before is nil for a new object, now is nil for a
 // deleted one.
 func (c *Controller) watch(kind string, informer cache.SharedIndexInformer, heard func(name string, before, now any)) error {
+	var gate handlers.Gate
 	event := func(before, now any) {
 		object := now
 		if object == nil {
@@ -309,7 +311,7 @@ func (c *Controller) watch(kind string, informer cache.SharedIndexInformer, hear
 			utilruntime.HandleError(err)
 			return
 		}
-		c.safely(func() { heard(name.Name, before, now) })
+		gate.Pass(func() { c.safely(func() { heard(name.Name, before, now) }) })
 	}
 	c.synced[kind] = informer.HasSynced
 	handler, err := informer.AddEventHandler(cache.ResourceEventHandlerFuncs{
@@ -318,7 +320,7 @@ func (c *Controller) watch(kind string, informer cache.SharedIndexInformer, hear
 		DeleteFunc: func(last any) { event(last, nil) },
 	})
 	if err == nil {
-		c.stopHearing = append(c.stopHearing, func() error { return cache.ShutDownEventHandler(informer, handler) })
+		c.stopHearing = append(c.stopHearing, func() error { return gate.End(informer, handler) })
 	}
 	return err
 }

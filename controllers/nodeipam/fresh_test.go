@@ -50,8 +50,12 @@ type aheadOfStoreInformer struct{ cache.SharedIndexInformer }
 func (aheadOfStoreInformer) LastSyncResourceVersion() string { return "9" }
 
 func (aheadOfStoreInformer) GetStore() cache.Store {
-	return &cache.FakeCustomStore{LastStoreSyncResourceVersionFunc: func() string { return "5" }}
+	return storeAsOf5{cache.NewStore(cache.MetaNamespaceKeyFunc)}
 }
+
+type storeAsOf5 struct{ cache.Store }
+
+func (storeAsOf5) LastStoreSyncResourceVersion() string { return "5" }
 
 // Only what listers show counts.
 func TestFreshIsWhatListersShow(t *testing.T) {

@@ -161,7 +161,7 @@ func (c *cluster) restore(logs string) (output string, ok bool) {
 	c.t.Helper()
 	kubeconfig, err := c.cp.Kubeconfig("restores", "system:masters")
 	c.do("write a kubeconfig", err)
-	bin, err := filepath.Abs("../../bin")
+	bin, err := controlplane.BinDir()
 	c.do("find kubectl", err)
 	return runRestore(c.t, "", "KUBECONFIG="+kubeconfig, "PATH="+bin+":"+os.Getenv("PATH"), "LOGS="+logs)
 }

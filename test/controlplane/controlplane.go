@@ -21,7 +21,7 @@ const startTimeout = 2 * time.Minute
 
 // Options of a control plane. The zero value is valid.
 type Options struct {
-	// BinDir holds etcd, kube-apiserver and kube-controller-manager. Default: bin/ of this module.
+	// BinDir holds etcd, kube-apiserver and kube-controller-manager. Default: that of function BinDir.
 	BinDir string
 	// Dir takes logs, keys and data. Default: a temporary directory, which Stop removes. A directory
 	// given here is never removed.
@@ -53,11 +53,9 @@ type ControlPlane struct {
 // Start returns when the API server is ready. ctx bounds the start only; Stop ends what was started.
 func Start(ctx context.Context, opts Options) (_ *ControlPlane, err error) {
 	if opts.BinDir == "" {
-		root, err := ModuleRoot()
-		if err != nil {
+		if opts.BinDir, err = BinDir(); err != nil {
 			return nil, err
 		}
-		opts.BinDir = filepath.Join(root, "bin")
 	}
 	if opts.ServiceRange == "" {
 		opts.ServiceRange = "10.96.0.0/16,fd00:10:96::/112"
@@ -319,6 +317,35 @@ func (cp *ControlPlane) binary(program, makeTarget string) (string, error) {
 		return "", fmt.Errorf("%w; `%s` builds it", err, makeTarget)
 	}
 	return path, nil
+}
+
+// BinDir is the directory of the programs of one minor of Kubernetes, as in the Makefile: bin/v1.36 of this module if the environment has
+// KUBERNETES=v1.36, and bin/ if it has not, or has the minor of go.mod. A program that is in such a directory itself uses those beside it.
+func BinDir() (string, error) {
+	root, err := ModuleRoot()
+	if err != nil {
+		return "", err
+	}
+	bin := filepath.Join(root, "bin")
+	if minor := os.Getenv("KUBERNETES"); minor != "" {
+		if _, err := os.Stat(filepath.Join(root, "hack/kubernetes", minor, "go.mod")); err == nil {
+			bin = filepath.Join(bin, minor)
+		}
+		return bin, nil
+	}
+	if self, err := os.Executable(); err == nil && filepath.Dir(filepath.Dir(self)) == bin {
+		return filepath.Dir(self), nil
+	}
+	return bin, nil
+}
+
+// Program is the path of a program of BinDir. If it is not there, starting it will say so.
+func Program(name string) string {
+	bin, err := BinDir()
+	if err != nil {
+		bin = "bin" // outside of the module
+	}
+	return filepath.Join(bin, name)
 }
 
 // ModuleRoot is the directory of the go.mod above the working directory. Tests run in their package's directory and

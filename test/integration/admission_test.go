@@ -683,10 +683,10 @@ func (a *admission) waitForRules(t *testing.T, want bool) {
 	}
 }
 
-// kubectl runs bin/kubectl as an administrator would and returns what it prints.
+// kubectl runs kubectl as an administrator would and returns what it prints.
 func (a *admission) kubectl(t *testing.T, stdin string, args ...string) string {
 	t.Helper()
-	const kubectl = "../../bin/kubectl"
+	kubectl := controlplane.Program("kubectl")
 	if _, err := os.Stat(kubectl); err != nil {
 		t.Fatalf("%v; `make tools` builds it", err)
 	}

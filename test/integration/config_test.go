@@ -99,7 +99,7 @@ func TestConfig(t *testing.T) {
 			run := func(env []string, config, to string, args ...string) (string, int) {
 				ctx, cancel := context.WithTimeout(t.Context(), patience)
 				defer cancel()
-				cmd := exec.CommandContext(ctx, "../../bin/"+program, append([]string{"--config=" + config, "--write-config-to=" + to}, args...)...)
+				cmd := exec.CommandContext(ctx, controlplane.Program(program), append([]string{"--config=" + config, "--write-config-to=" + to}, args...)...)
 				cmd.Env = append([]string{"POD_NAMESPACE=kube-system"}, env...)
 				out, err := cmd.CombinedOutput()
 				if exit := (&exec.ExitError{}); err != nil && !errors.As(err, &exit) {

@@ -216,7 +216,7 @@ func shown(c *cluster, args []string) error {
 		return err
 	}
 	return eventually(o.within, func(ctx context.Context) error {
-		output, err := exec.CommandContext(ctx, "../../bin/kubectl", "--kubeconfig="+kubeconfig, "get", "clustercidrs", args[0], "--output=wide").CombinedOutput()
+		output, err := exec.CommandContext(ctx, controlplane.Program("kubectl"), "--kubeconfig="+kubeconfig, "get", "clustercidrs", args[0], "--output=wide").CombinedOutput()
 		if err != nil {
 			return fmt.Errorf("kubectl get clustercidrs: %w\n%s", err, output)
 		}

@@ -101,7 +101,7 @@ func (c *cluster) kubectl(args ...string) request {
 		for _, arg := range args {
 			all = append(all, strings.ReplaceAll(arg, "NODE", node))
 		}
-		output, err := exec.CommandContext(ctx, "../../bin/kubectl", all...).CombinedOutput()
+		output, err := exec.CommandContext(ctx, controlplane.Program("kubectl"), all...).CombinedOutput()
 		if err != nil {
 			err = fmt.Errorf("%w: %s", err, output)
 		}

@@ -242,7 +242,7 @@ func TestSecondWriter(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	output, err := exec.CommandContext(ctx, "../../bin/kubectl", "--kubeconfig="+kubeconfig,
+	output, err := exec.CommandContext(ctx, controlplane.Program("kubectl"), "--kubeconfig="+kubeconfig,
 		"patch", "node", "n", "--type=merge", "-p", `{"spec":{"podCIDR":"10.98.0.0/24"}}`).CombinedOutput()
 	if err == nil || !strings.Contains(string(output), holder) {
 		t.Errorf("kubectl patch: %v, %s, want a refusal that names %s", err, output, holder)

@@ -217,7 +217,7 @@ func newRestored(t *testing.T) *restored {
 	if err != nil {
 		t.Fatal(err)
 	}
-	bin, err := filepath.Abs("../../bin")
+	bin, err := controlplane.BinDir()
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -26,7 +26,7 @@ func nodeIPAMController(t *testing.T, env []string, args ...string) (output stri
 	t.Helper()
 	ctx, cancel := context.WithTimeout(t.Context(), patience)
 	defer cancel()
-	cmd := exec.CommandContext(ctx, "../../bin/node-ipam-controller", args...)
+	cmd := exec.CommandContext(ctx, controlplane.Program("node-ipam-controller"), args...)
 	cmd.Env = append([]string{}, env...) // nil would be the environment of this process
 	out, err := cmd.CombinedOutput()
 	if exit := (&exec.ExitError{}); err != nil && !errors.As(err, &exit) {
@@ -312,7 +312,7 @@ type plainProgram struct {
 // startPlain returns when the program answers at its plain address, which it may choose; it ends with the test.
 func startPlain(t *testing.T, c *cluster, name string, args ...string) *plainProgram {
 	t.Helper()
-	process, err := controlplane.StartProcess(name, filepath.Join(c.cp.LogDir(), name+".log"), "../../bin/node-ipam-controller", args...)
+	process, err := controlplane.StartProcess(name, filepath.Join(c.cp.LogDir(), name+".log"), controlplane.Program("node-ipam-controller"), args...)
 	if err != nil {
 		t.Fatal(err)
 	}

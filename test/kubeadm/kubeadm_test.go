@@ -179,7 +179,7 @@ func version(t *testing.T) string {
 
 func kubeadm(t *testing.T, args ...string) (stdout string) {
 	t.Helper()
-	program := filepath.Join(root(t), "bin/kubeadm")
+	program := controlplane.Program("kubeadm")
 	if _, err := os.Stat(program); err != nil {
 		t.Fatalf("%v; `make bin/kubeadm` builds it", err)
 	}

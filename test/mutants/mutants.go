@@ -548,7 +548,7 @@ var mutants = []mutant{
 	},
 	{
 		name: "fresh-by-the-reflector", defect: "a new leader takes for read what its informer still enters in the cache",
-		old:  "cfg.Nodes.Informer().GetStore().LastStoreSyncResourceVersion",
+		old:  "fresh.VersionOf(cfg.Nodes.Informer().GetStore())",
 		new:  "cfg.Nodes.Informer().LastSyncResourceVersion",
 		test: testFresh,
 	},

@@ -288,10 +288,7 @@ var logHeader = regexp.MustCompile(`\d{4} \d\d:\d\d:\d\d\.\d+ +\d+ |"ts":[\d.]+,
 
 func runToEnd(t *testing.T, binary string, args ...string) ending {
 	t.Helper()
-	path, err := filepath.Abs(filepath.Join("../../bin", binary))
-	if err != nil {
-		t.Fatal(err)
-	}
+	path := controlplane.Program(binary)
 	if _, err := os.Stat(path); err != nil {
 		t.Fatalf("%v; `make build upstream` builds it", err)
 	}

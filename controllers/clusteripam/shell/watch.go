@@ -12,7 +12,6 @@ import (
 	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/apimachinery/pkg/watch"
 	"k8s.io/client-go/tools/cache"
-	"k8s.io/klog/v2"
 )
 
 // listWatch is what a reflector needs to read a kind. Its first list is a consistent read, whereas that of client-go may come from a watch
@@ -105,6 +104,5 @@ func (s *sink) Replace(list []any, version string) error {
 
 // reflect keeps a sink up to date until ctx is done.
 func reflect(ctx context.Context, name string, lw cache.ListerWatcher, s *sink) {
-	logger := klog.FromContext(ctx)
-	cache.NewReflectorWithOptions(lw, nil, s, cache.ReflectorOptions{Logger: &logger, Name: name, TypeDescription: name}).RunWithContext(ctx)
+	cache.NewReflectorWithOptions(lw, nil, s, cache.ReflectorOptions{Name: name, TypeDescription: name}).RunWithContext(ctx)
 }

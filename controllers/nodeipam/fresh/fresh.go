@@ -47,6 +47,14 @@ type Cache struct {
 	Version func() string
 }
 
+// VersionOf returns Cache.Version of a store. Stores of client-go before v0.36 cannot tell.
+func VersionOf(store any) func() string {
+	if s, ok := store.(interface{ LastStoreSyncResourceVersion() string }); ok {
+		return s.LastStoreSyncResourceVersion
+	}
+	return func() string { return "" }
+}
+
 // Read makes a consistent read, as of a resource version: of all objects, or, if name is not empty, of the one of that name.
 type Read func(ctx context.Context, name string) (versions map[string]string, asOf string, err error)
 

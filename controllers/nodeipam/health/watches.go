@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"math"
+	"reflect"
 	"slices"
 	"sync"
 	"time"
@@ -184,6 +185,16 @@ type reader[L runtime.Object] interface {
 	Watch(context.Context, metav1.ListOptions) (watch.Interface, error)
 }
 
+// identify gives an informer the name that the factory's own informers have in client-go's metrics. v0.35 has no such names, and neither the
+// field nor the method, which is why this asks for both.
+func identify(options *cache.SharedIndexInformerOptions, factory any, resource schema.GroupVersionResource) {
+	field := reflect.ValueOf(options).Elem().FieldByName("Identifier")
+	name := reflect.ValueOf(factory).MethodByName("InformerName")
+	if field.IsValid() && name.IsValid() {
+		field.Set(name.Call(nil)[0].MethodByName("WithResource").Call([]reflect.Value{reflect.ValueOf(resource)})[0])
+	}
+}
+
 // makeInformer creates the same informer as the factory would, except that its reads are monitored. They are not if the factory has it already.
 func makeInformer[L runtime.Object](
 	w *Watches, kind string, factory informers.SharedInformerFactory,
@@ -194,6 +205,8 @@ func makeInformer[L runtime.Object](
 	factory.InformerFor(object, func(client kubernetes.Interface, resync time.Duration) cache.SharedIndexInformer {
 		made = true
 		reader := of(client)
+		options := cache.SharedIndexInformerOptions{ResyncPeriod: resync, Indexers: cache.Indexers{cache.NamespaceIndex: cache.MetaNamespaceIndexFunc}}
+		identify(&options, factory, resource)
 		return cache.NewSharedIndexInformerWithOptions(
 			cache.ToListWatcherWithWatchListSemantics(&cache.ListWatch{
 				ListWithContextFunc: func(ctx context.Context, opts metav1.ListOptions) (runtime.Object, error) {
@@ -203,12 +216,7 @@ func makeInformer[L runtime.Object](
 					return c.Watched(ctx, opts, reader.Watch)
 				},
 			}, client),
-			object,
-			cache.SharedIndexInformerOptions{
-				ResyncPeriod: resync,
-				Indexers:     cache.Indexers{cache.NamespaceIndex: cache.MetaNamespaceIndexFunc},
-				Identifier:   factory.InformerName().WithResource(resource),
-			})
+			object, options)
 	})
 	if !made {
 		return w.Of(kind) != nil // for an earlier Controller of this process

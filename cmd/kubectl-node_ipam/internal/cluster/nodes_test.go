@@ -19,12 +19,16 @@ import (
 
 // encoded is a page of Nodes as the API server sends it.
 func encoded(t testing.TB, n int) (*corev1.NodeList, []byte) {
+	fields := &metav1.FieldsV1{}
+	if err := fields.UnmarshalJSON([]byte(`{"f:a":{` + strings.Repeat(`"f:b":{},`, 250) + `"f:c":{}}}`)); err != nil {
+		t.Fatal(err)
+	}
 	list := &corev1.NodeList{ListMeta: metav1.ListMeta{ResourceVersion: "7", Continue: "more"}}
 	for i := range n {
 		node := corev1.Node{
 			ObjectMeta: metav1.ObjectMeta{
 				Name: fmt.Sprint("n", i), UID: "u", Labels: map[string]string{"pool": "a"}, Annotations: map[string]string{networkingv1.AnnotationClusterCIDR: "a", "other": "x"},
-				CreationTimestamp: metav1.Unix(int64(i), 0), ManagedFields: []metav1.ManagedFieldsEntry{{Manager: "kubelet", FieldsV1: metav1.NewFieldsV1(strings.Repeat("{}", 1000))}},
+				CreationTimestamp: metav1.Unix(int64(i), 0), ManagedFields: []metav1.ManagedFieldsEntry{{Manager: "kubelet", FieldsV1: fields}},
 			},
 			Spec: corev1.NodeSpec{PodCIDR: "10.0.0.0/24", PodCIDRs: []string{"10.0.0.0/24", "fd00::/64"}},
 			Status: corev1.NodeStatus{

@@ -14,11 +14,11 @@ import (
 	"time"
 
 	corev1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/util/httpstream" //nolint:staticcheck // v1.36 moved it to k8s.io/streaming, which v1.35 does not have.
 	"k8s.io/client-go/kubernetes"
 	"k8s.io/client-go/rest"
 	"k8s.io/client-go/tools/portforward"
 	"k8s.io/client-go/transport/spdy"
-	"k8s.io/streaming/pkg/httpstream"
 )
 
 // Tunnel is a connection to a Pod that carries connections to its ports.
@@ -38,12 +38,12 @@ func Open(config *rest.Config, namespace, pod string) (*Tunnel, error) {
 	if err != nil {
 		return nil, err
 	}
-	overWebSocket, err := portforward.NewSPDYOverWebsocketDialerForStreaming(path, config)
+	overWebSocket, err := portforward.NewSPDYOverWebsocketDialer(path, config)
 	if err != nil {
 		return nil, err
 	}
 	// API servers before v1.31, and some proxies, do not know the newer protocol.
-	dialer := portforward.NewFallbackDialerForStreaming(overWebSocket, spdy.NewDialerForStreaming(upgrader, &http.Client{Transport: transport}, http.MethodPost, path), func(err error) bool {
+	dialer := portforward.NewFallbackDialer(overWebSocket, spdy.NewDialer(upgrader, &http.Client{Transport: transport}, http.MethodPost, path), func(err error) bool {
 		return httpstream.IsUpgradeFailure(err) || httpstream.IsHTTPSProxyError(err)
 	})
 	streams, _, err := dialer.Dial(portforward.PortForwardProtocolV1Name)

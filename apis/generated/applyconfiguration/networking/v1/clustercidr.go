@@ -32,7 +32,7 @@ import (
 // fewer blocks in total first; fewer host bits first; then by selector text, address and name. It allocates from the
 // first ClusterCIDR that has a free block in each of its families.
 type ClusterCIDRApplyConfiguration struct {
-	metav1.TypeMetaApplyConfiguration `json:""`
+	metav1.TypeMetaApplyConfiguration `json:",inline"`
 	// metadata is the standard object metadata.
 	*metav1.ObjectMetaApplyConfiguration `json:"metadata,omitempty"`
 	// spec is the desired state: the ranges, the size of their blocks, and the Nodes that they are for. Required.

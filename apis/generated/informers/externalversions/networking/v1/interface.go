@@ -9,7 +9,7 @@ import (
 // Interface provides access to all the informers in this group version.
 type Interface interface {
 	// ClusterCIDRs returns a ClusterCIDRInformer.
-	ClusterCIDRs() TypedClusterCIDRInformer
+	ClusterCIDRs() ClusterCIDRInformer
 }
 
 type version struct {
@@ -23,7 +23,7 @@ func New(f internalinterfaces.SharedInformerFactory, namespace string, tweakList
 	return &version{factory: f, namespace: namespace, tweakListOptions: tweakListOptions}
 }
 
-// ClusterCIDRs returns a TypedClusterCIDRInformer.
-func (v *version) ClusterCIDRs() TypedClusterCIDRInformer {
+// ClusterCIDRs returns a ClusterCIDRInformer.
+func (v *version) ClusterCIDRs() ClusterCIDRInformer {
 	return &clusterCIDRInformer{factory: v.factory, tweakListOptions: v.tweakListOptions}
 }
