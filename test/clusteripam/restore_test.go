@@ -12,6 +12,8 @@ import (
 
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 	"k8s.io/apimachinery/pkg/runtime/schema"
+
+	"github.com/multicidr/controller-manager/test/controlplane"
 )
 
 // TestRestoredAddresses runs the commands of docs/operators/cluster-ipam.md, section "Restore etcd": addresses that were allocated after the backup

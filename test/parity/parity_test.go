@@ -295,7 +295,7 @@ func runToEnd(t *testing.T, binary string, args ...string) ending {
 	var stdout, stderr bytes.Buffer
 	cmd := exec.CommandContext(deadline(t), path, args...)
 	cmd.Stdout, cmd.Stderr = &stdout, &stderr
-	err = cmd.Run()
+	err := cmd.Run()
 	if exit := (*exec.ExitError)(nil); err != nil && !errors.As(err, &exit) {
 		t.Fatal(err)
 	}
