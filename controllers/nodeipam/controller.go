@@ -300,7 +300,7 @@ func newController(cfg Config, p parts) *Controller {
 // watch calls heard for every event of an informer, and makes start wait for the informer. before is nil for a new object, now is nil for a
 // deleted one.
 func (c *Controller) watch(kind string, informer cache.SharedIndexInformer, heard func(name string, before, now any)) error {
-	var gate handlers.Gate
+	gate := handlers.NewGate()
 	event := func(before, now any) {
 		object := now
 		if object == nil {

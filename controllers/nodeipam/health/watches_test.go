@@ -15,6 +15,7 @@ import (
 	"time"
 
 	v1 "k8s.io/api/core/v1"
+	networkingv1 "k8s.io/api/networking/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime/schema"
@@ -24,6 +25,7 @@ import (
 	"k8s.io/client-go/kubernetes"
 	"k8s.io/client-go/kubernetes/fake"
 	"k8s.io/client-go/rest"
+	"k8s.io/client-go/tools/cache"
 )
 
 // apiServer is an API server that has no objects. It is in the same bubble as its clients: a connection is a pipe.
@@ -636,4 +638,15 @@ func TestTellLists(t *testing.T) {
 		t.Fatal(err)
 	}
 	want("nobody listens", "")
+}
+
+// TestIdentify: from client-go v0.36 on, where stores also have versions, informers are named in metrics.
+func TestIdentify(t *testing.T) {
+	name := cache.NewStore(cache.MetaNamespaceKeyFunc)
+	_, named := any(name).(interface{ LastStoreSyncResourceVersion() string })
+	var options cache.SharedIndexInformerOptions
+	identify(&options, informers.NewSharedInformerFactory(fake.NewClientset(), 0), networkingv1.SchemeGroupVersion.WithResource("servicecidrs"))
+	if got := strings.Contains(fmt.Sprintf("%+v", options), "servicecidrs"); got != named {
+		t.Errorf("the informer has a name: %t, want %t, in %+v", got, named, options)
+	}
 }

@@ -1,22 +1,26 @@
 // Package handlers ends handlers of shared informers, so that no event changes anything of a controller that has ended.
 package handlers
 
-import (
-	"sync"
+import "k8s.io/client-go/tools/cache"
 
-	"k8s.io/client-go/tools/cache"
-)
-
-// Gate lets the events of one handler through until it ends. The zero value does. Safe for concurrent use.
+// Gate lets the events of one handler through until it ends. Safe for concurrent use.
 type Gate struct {
-	mu    sync.Mutex
+	// one is a lock that tests can wait for, unlike a mutex (testing/synctest).
+	one   chan struct{}
 	ended bool
+}
+
+// NewGate returns a Gate that lets events through.
+func NewGate() *Gate { return &Gate{one: make(chan struct{}, 1)} }
+
+func (g *Gate) lock() (unlock func()) {
+	g.one <- struct{}{}
+	return func() { <-g.one }
 }
 
 // Pass handles an event.
 func (g *Gate) Pass(handle func()) {
-	g.mu.Lock()
-	defer g.mu.Unlock()
+	defer g.lock()()
 	if !g.ended {
 		handle()
 	}
@@ -31,8 +35,7 @@ func (g *Gate) End(informer cache.SharedIndexInformer, handler cache.ResourceEve
 	if later, ok := handler.(interface{ ShutdownChan() <-chan struct{} }); ok {
 		<-later.ShutdownChan()
 	}
-	g.mu.Lock()
-	defer g.mu.Unlock()
+	defer g.lock()()
 	g.ended = true
 	return nil
 }
