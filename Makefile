@@ -42,17 +42,18 @@ demo-cluster-ipam: tools build ## Give clusters and their machines addresses fro
 
 # `make cluster INSTALL=no`, and so with all targets: no Debian package is installed, it is only said which one is missing.
 
-# How many workers `make cluster` joins.
+# How many control planes `make cluster` starts, each with a member of etcd, and how many workers it joins.
+CONTROL_PLANES ?= 1
 WORKERS ?= 2
 
 .PHONY: cluster
-cluster: cluster-tools cluster-image ## Start a real kubeadm cluster with WORKERS=2 kubelets in namespaces of this host; as root on Linux; installs missing Debian packages unless INSTALL=no
+cluster: cluster-tools cluster-image ## Start a real kubeadm cluster with CONTROL_PLANES=1 and WORKERS=2 kubelets in namespaces of this host; as root on Linux; installs missing Debian packages unless INSTALL=no
 	@hack/ensure-cluster-programs.sh
 ifdef MODFILE
 	@mkdir -p $(BIN)/patches
 	@for file in manifests/kubeadm/patches/*; do sed 's/v[0-9.]*-mc[0-9][0-9A-Za-z.-]*/$(TAG)/' "$$file" >$(BIN)/patches/"$${file##*/}"; done
 endif
-	@$(BIN)/cluster up --workers=$(WORKERS) --config=manifests/kubeadm/kubeadm.yaml --patches=$(if $(MODFILE),$(BIN),manifests/kubeadm)/patches \
+	@$(BIN)/cluster up --control-planes=$(CONTROL_PLANES) --workers=$(WORKERS) --config=manifests/kubeadm/kubeadm.yaml --patches=$(if $(MODFILE),$(BIN),manifests/kubeadm)/patches \
 		--image=$(BIN)/images/kube-controller-manager-linux-$$(go env GOARCH).tar --apply=manifests/crds --apply=manifests/rbac
 
 .PHONY: cluster-down
@@ -301,7 +302,12 @@ test-parity: tools build upstream ## Compare our controller manager with Kuberne
 .PHONY: e2e
 e2e: ## Run it in real kubeadm clusters: ranges, takeover and back, upgrade, reboot; as root on Linux, elsewhere it says why not; installs as make cluster does
 	@echo "== end-to-end tests"
-	@hack/e2e.sh
+	@hack/e2e.sh -skip='^TestThreeControlPlanes$$'
+
+.PHONY: e2e-ha
+e2e-ha: ## Run it in a kubeadm cluster with three control planes: swap one after the other, kill, cut off and reboot leaders; as make e2e
+	@echo "== end-to-end test of three control planes"
+	@hack/e2e.sh -v -run='^TestThreeControlPlanes$$'
 
 .PHONY: build-chaos
 build-chaos: tools build

@@ -25,6 +25,7 @@ import (
 )
 
 const (
+	// controlPlane is the first one.
 	controlPlane = "control-plane"
 	// madeBy is what marks a cluster's directory.
 	madeBy = "hack/cluster\n"
@@ -62,15 +63,18 @@ func (c *cluster) say(format string, args ...any) {
 func (c *cluster) kubeconfig() string { return filepath.Join(c.dir, "kubeconfig") }
 
 type upOptions struct {
-	workers         int
-	config, patches string
-	apply, images   []string
-	files           map[string]string // the control plane's, by their paths there
+	controlPlanes, workers int
+	config, patches        string
+	apply, images          []string
+	files                  map[string]string // each control plane's, by their paths there
 }
 
 func (c *cluster) up(ctx context.Context, opts upOptions) error {
 	if err := c.require(); err != nil {
 		return err
+	}
+	if opts.controlPlanes < 1 {
+		return fmt.Errorf("--control-planes=%d: a cluster has at least one", opts.controlPlanes)
 	}
 	if err := os.Mkdir(c.dir, 0o755); errors.Is(err, fs.ErrExist) {
 		return fmt.Errorf("%s exists: end that cluster first, with `cluster down --dir=%[1]s`", c.dir)
@@ -88,7 +92,7 @@ func (c *cluster) up(ctx context.Context, opts upOptions) error {
 }
 
 func (c *cluster) start(ctx context.Context, opts upOptions) error {
-	if err := c.keepImages(opts.images); err != nil {
+	if err := errors.Join(c.keepImages(opts.images), c.keepControlPlaneFiles(opts)); err != nil {
 		return err
 	}
 	port, err := c.startRouter()
@@ -97,11 +101,7 @@ func (c *cluster) start(ctx context.Context, opts upOptions) error {
 	}
 	c.say("boot %s", controlPlane)
 	m := c.machine(controlPlane)
-	if err := m.create(ctx); err != nil {
-		return err
-	}
-	c.say("import images")
-	if err := errors.Join(m.importImages(ctx), m.importControlPlane(ctx)); err != nil {
+	if err := m.create(ctx, true); err != nil {
 		return err
 	}
 	c.say("kubeadm init")
@@ -118,18 +118,32 @@ func (c *cluster) start(ctx context.Context, opts upOptions) error {
 			return fmt.Errorf("%w\n%s", err, output)
 		}
 	}
-	joins, joinCtx := errgroup.WithContext(ctx)
+	names, err := c.joinAll(ctx, opts)
+	if err != nil {
+		return err
+	}
+	c.say("wait until the Nodes are ready")
+	return c.waitReady(ctx, names)
+}
+
+// joinAll adds the other control planes one after the other, because each is a new member of etcd, and then the workers at once. It returns
+// the names of all machines.
+func (c *cluster) joinAll(ctx context.Context, opts upOptions) ([]string, error) {
 	names := []string{controlPlane}
+	for i := 2; i <= opts.controlPlanes; i++ {
+		name := fmt.Sprintf("%s-%d", controlPlane, i)
+		names = append(names, name)
+		if err := c.join(ctx, name, joinOptions{controlPlane: true}); err != nil {
+			return nil, err
+		}
+	}
+	joins, joinCtx := errgroup.WithContext(ctx)
 	for i := range opts.workers {
 		name := fmt.Sprintf("worker-%d", i+1)
 		names = append(names, name)
 		joins.Go(func() error { return c.join(joinCtx, name, joinOptions{}) })
 	}
-	if err := joins.Wait(); err != nil {
-		return err
-	}
-	c.say("wait until the Nodes are ready")
-	return c.waitReady(ctx, names)
+	return names, joins.Wait()
 }
 
 // waitReady waits for Nodes that run Pods, which a Node without podCIDRs does not.

@@ -3,17 +3,17 @@ package main
 import (
 	"bytes"
 	"context"
+	"crypto/rand"
 	_ "embed"
+	"encoding/hex"
 	"errors"
 	"fmt"
 	"io"
 	"maps"
-	"net"
 	"os"
 	"os/exec"
 	"path/filepath"
 	"slices"
-	"strconv"
 	"strings"
 
 	"k8s.io/apimachinery/pkg/util/validation"
@@ -57,23 +57,28 @@ func (m machine) kubeadmInit(ctx context.Context, opts upOptions) error {
 
 	clusterConfig := documents.get(kubeadmAPI, "ClusterConfiguration")
 	clusterConfig["kubernetesVersion"] = version
+	clusterConfig["controlPlaneEndpoint"] = m.endpoint()
 	add(clusterConfig.object("apiServer"), "certSANs", "127.0.0.1")
+	if opts.controlPlanes > 1 {
+		// All members share the CPUs and the disk of one host. With etcd's defaults, 100 ms and 1 s, they would elect a new leader
+		// whenever the host is busy, and nobody can write meanwhile.
+		add(clusterConfig.object("etcd", "local"), "extraArgs",
+			map[string]any{"name": "heartbeat-interval", "value": "300"}, map[string]any{"name": "election-timeout", "value": "3000"})
+	}
 
 	initConfig := documents.get(kubeadmAPI, "InitConfiguration")
 	if err := m.register(initConfig, ""); err != nil {
 		return err
 	}
-	initConfig.object("localAPIEndpoint")["advertiseAddress"] = address4(routerNumber + 1)
+	number, err := m.number()
+	if err != nil {
+		return err
+	}
+	initConfig.object("localAPIEndpoint")["advertiseAddress"] = address4(number)
 	initConfig["bootstrapTokens"] = []any{map[string]any{"token": token, "ttl": "0s"}}
 	// Services need kube-proxy and names need CoreDNS; the Pods here need neither.
 	add(initConfig, "skipPhases", "addon/kube-proxy", "addon/coredns")
-	if opts.patches != "" {
-		if err := os.CopyFS(m.disk("etc/kubernetes/patches"), os.DirFS(opts.patches)); err != nil {
-			return err
-		}
-		initConfig.object("patches")["directory"] = "/etc/kubernetes/patches"
-	}
-	if err := m.put(opts.files); err != nil {
+	if err := m.setUpControlPlane(initConfig); err != nil {
 		return err
 	}
 
@@ -89,16 +94,44 @@ func (m machine) kubeadmInit(ctx context.Context, opts upOptions) error {
 	return m.kubeadm(ctx, "init", documents)
 }
 
-// put copies files to a machine, each to the path that is its key.
-func (m machine) put(files map[string]string) error {
-	for there, file := range files {
+// patchesDir is where a control plane has kubeadm's patches for its static Pods.
+const patchesDir = "/etc/kubernetes/patches"
+
+// keepControlPlaneFiles keeps what every control plane is to have before kubeadm runs there, also those that join later.
+func (c *cluster) keepControlPlaneFiles(opts upOptions) error {
+	if err := os.Mkdir(c.controlPlaneFiles(""), 0o700); err != nil {
+		return err
+	}
+	if opts.patches != "" {
+		if err := os.CopyFS(c.controlPlaneFiles(patchesDir), os.DirFS(opts.patches)); err != nil {
+			return err
+		}
+	}
+	for there, file := range opts.files {
 		content, err := os.ReadFile(file)
 		if err != nil {
 			return err
 		}
-		if err := os.WriteFile(m.disk(strings.TrimPrefix(there, "/")), content, 0o600); err != nil {
+		kept := c.controlPlaneFiles(there)
+		if err := errors.Join(os.MkdirAll(filepath.Dir(kept), 0o700), os.WriteFile(kept, content, 0o600)); err != nil {
 			return err
 		}
+	}
+	return nil
+}
+
+// controlPlaneFiles is where a file is kept that control planes have at the path.
+func (c *cluster) controlPlaneFiles(path string) string {
+	return filepath.Join(c.dir, "control-plane-files", path)
+}
+
+// setUpControlPlane gives the machine those files, and tells kubeadm of its patches.
+func (m machine) setUpControlPlane(config document) error {
+	if err := os.CopyFS(m.disk("/"), os.DirFS(m.controlPlaneFiles(""))); err != nil {
+		return err
+	}
+	if _, err := os.Stat(m.disk(patchesDir)); err == nil {
+		config.object("patches")["directory"] = patchesDir
 	}
 	return nil
 }
@@ -110,7 +143,8 @@ func (c *cluster) kubernetesVersion(ctx context.Context) (string, error) {
 }
 
 type joinOptions struct {
-	labels string
+	labels       string
+	controlPlane bool
 }
 
 func (c *cluster) join(ctx context.Context, name string, opts joinOptions) error {
@@ -122,22 +156,18 @@ func (c *cluster) join(ctx context.Context, name string, opts joinOptions) error
 	if wrong := validation.IsDNS1123Label(name); len(wrong) > 0 || name == routerCommand {
 		return fmt.Errorf("a machine cannot be called %q: use small letters, digits and -, and not %q", name, routerCommand)
 	}
-	m := c.machine(name)
-	c.say("boot %s", name)
-	if err := m.create(ctx); err != nil {
-		return err
-	}
-	if err := m.importImages(ctx); err != nil {
-		return err
-	}
 	// What kubeadm would otherwise have to be told by a token that it cannot trust yet: where the API server is and its CA.
-	ca, err := os.ReadFile(c.machine(controlPlane).disk("etc/kubernetes/pki/ca.crt"))
+	admin, err := c.adminConfig()
 	if err != nil {
 		return err
 	}
+	m := c.machine(name)
+	c.say("boot %s", name)
+	if err := m.create(ctx, opts.controlPlane); err != nil {
+		return err
+	}
 	err = clientcmd.WriteToFile(clientcmdapi.Config{Clusters: map[string]*clientcmdapi.Cluster{"": {
-		Server:                   "https://" + net.JoinHostPort(address4(routerNumber+1), strconv.Itoa(apiPort)),
-		CertificateAuthorityData: ca,
+		Server: admin.Host, CertificateAuthorityData: admin.CAData,
 	}}}, m.disk("etc/kubernetes/discovery.conf"))
 	if err != nil {
 		return err
@@ -149,8 +179,44 @@ func (c *cluster) join(ctx context.Context, name string, opts joinOptions) error
 	}
 	joinConfig.object("discovery", "file")["kubeConfigPath"] = "/etc/kubernetes/discovery.conf"
 	joinConfig.object("discovery")["tlsBootstrapToken"] = string(token)
+	if opts.controlPlane {
+		if err := m.joinAsControlPlane(ctx, joinConfig); err != nil {
+			return err
+		}
+	}
 	c.say("kubeadm join %s", name)
 	return m.kubeadm(ctx, "join", documents)
+}
+
+// joinAsControlPlane lets another control plane upload its certificates, as `kubeadm init --upload-certs` does, and tells the machine of
+// them. They are there for two hours only, and so for each one anew.
+func (m machine) joinAsControlPlane(ctx context.Context, config document) error {
+	number, err := m.number()
+	if err != nil {
+		return err
+	}
+	key := make([]byte, 32)
+	rand.Read(key)
+	if err := m.uploadCertificates(ctx, hex.EncodeToString(key)); err != nil {
+		return err
+	}
+	config.object("controlPlane")["certificateKey"] = hex.EncodeToString(key)
+	config.object("controlPlane", "localAPIEndpoint")["advertiseAddress"] = address4(number)
+	return m.setUpControlPlane(config)
+}
+
+// uploadCertificates has the first other control plane do it that can.
+func (m machine) uploadCertificates(ctx context.Context, key string) error {
+	err := errors.New("no other control plane runs")
+	for _, other := range m.controlPlanes() {
+		if other.name == m.name {
+			continue
+		}
+		if _, err = other.run(ctx, nil, "kubeadm", "init", "phase", "upload-certs", "--upload-certs", "--certificate-key="+key); err == nil {
+			return nil
+		}
+	}
+	return fmt.Errorf("upload the certificates that %s needs: %w", m.name, err)
 }
 
 // register fills in what init and join say of the machine.

@@ -51,8 +51,26 @@ func (m machine) disk(path string) string { return m.path("disk", path) }
 
 func (m machine) machineCgroup() string { return m.cgroup + "/" + m.name }
 
-// create makes a new machine and boots it.
-func (m machine) create(ctx context.Context) error {
+// controlPlanes are the machines that were made to be one, oldest first.
+func (c *cluster) controlPlanes() []machine {
+	marks, _ := filepath.Glob(c.machine("*").controlPlaneMark()) // The pattern is a good one.
+	var found []machine
+	numbers := map[string]int{}
+	for _, mark := range marks {
+		m := c.machine(filepath.Base(filepath.Dir(mark)))
+		if number, err := m.number(); err == nil { // It may be going just now.
+			numbers[m.name] = number
+			found = append(found, m)
+		}
+	}
+	slices.SortFunc(found, func(a, b machine) int { return numbers[a.name] - numbers[b.name] })
+	return found
+}
+
+func (m machine) controlPlaneMark() string { return m.path("is-control-plane") }
+
+// create makes a new machine, boots it, and gives it its images.
+func (m machine) create(ctx context.Context, controlPlane bool) error {
 	if err := os.MkdirAll(filepath.Dir(m.path()), 0o755); err != nil {
 		return err
 	}
@@ -70,12 +88,19 @@ func (m machine) create(ctx context.Context) error {
 			return err
 		}
 	}
-	return errors.Join(
+	err = errors.Join(
 		os.WriteFile(m.path("number"), []byte(strconv.Itoa(number)), 0o644),
 		os.WriteFile(m.path("machine.sh"), machineScript, 0o755),
 		os.WriteFile(m.disk("etc/containerd/config.toml"), containerdConfig, 0o644),
 		m.boot(ctx),
 	)
+	if err != nil {
+		return err
+	}
+	if err := m.importImages(ctx); err != nil || !controlPlane {
+		return err
+	}
+	return errors.Join(m.importControlPlane(ctx), os.WriteFile(m.controlPlaneMark(), nil, 0o644))
 }
 
 // takeNumber gives each machine a number of its own, from which its addresses follow; machines are added at once.
@@ -209,13 +234,35 @@ func (m machine) run(ctx context.Context, stdin io.Reader, args ...string) (stri
 	return output.String(), nil
 }
 
-// reboot is a power cut: nothing on the machine gets the chance to end in an orderly way.
+// kill pulls the plug: nothing on the machine gets the chance to end in an orderly way, and nobody is told that its connections have ended.
+// The disk stays.
+func (c *cluster) kill(ctx context.Context, name string) error {
+	m := c.machine(name)
+	if _, err := m.number(); err != nil {
+		return err
+	}
+	pid, err := m.pid()
+	if err != nil {
+		return err
+	}
+	// A kernel whose processes are killed says goodbye to their peers, so the cable goes first. With init all processes end at once.
+	if err := errors.Join(m.setPort("down"), syscall.Kill(pid, syscall.SIGKILL)); err != nil {
+		return err
+	}
+	return removeCgroup(ctx, m.machineCgroup())
+}
+
+// reboot boots the machine from its disk, after a power cut if it runs.
 func (c *cluster) reboot(ctx context.Context, name string) error {
 	m := c.machine(name)
 	if _, err := m.number(); err != nil {
 		return err
 	}
-	if err := removeCgroup(ctx, m.machineCgroup()); err != nil {
+	if _, err := m.pid(); err == nil {
+		if err := c.kill(ctx, name); err != nil {
+			return err
+		}
+	} else if err := removeCgroup(ctx, m.machineCgroup()); err != nil { // Its init has ended by itself.
 		return err
 	}
 	return m.boot(ctx)

@@ -55,22 +55,25 @@ func command() *cobra.Command {
 
 	var up upOptions
 	upCommand := &cobra.Command{
-		Use: "up", Short: "Start a control plane and workers, and wait until all Nodes are ready", Args: cobra.NoArgs,
+		Use: "up", Short: "Start control planes and workers, and wait until all Nodes are ready", Args: cobra.NoArgs,
 		RunE: with(func(ctx context.Context, c *cluster, _ []string) error { return c.up(ctx, up) }),
 	}
+	upCommand.Flags().IntVar(&up.controlPlanes, "control-planes", 1, "how many control planes, each with a member of etcd; 3 survive the loss of one")
 	upCommand.Flags().IntVar(&up.workers, "workers", 2, "how many workers to join")
 	upCommand.Flags().StringVar(&up.config, "config", "", "kubeadm's configuration; what this host needs is added (default: a dual-stack cluster with the stock kube-controller-manager)")
 	upCommand.Flags().StringVar(&up.patches, "patches", "", "directory with kubeadm's patches for the static Pods")
-	upCommand.Flags().StringToStringVar(&up.files, "file", nil, "one more file for the control plane before kubeadm init, as PATH-THERE=FILE")
+	upCommand.Flags().StringToStringVar(&up.files, "file", nil, "one more file for each control plane before kubeadm runs, as PATH-THERE=FILE")
 	upCommand.Flags().StringSliceVar(&up.apply, "apply", nil, "objects to apply as soon as the API server answers: files or directories")
 	upCommand.Flags().StringSliceVar(&up.images, "image", nil, "one more image for every machine: an archive, or NAME=PROGRAM for an image of one static program")
 
 	var join joinOptions
 	joinCommand := &cobra.Command{
-		Use: "join NAME", Short: "Add a worker; returns when kubeadm join has", Args: cobra.ExactArgs(1),
+		Use: "join NAME", Short: "Add a worker or a control plane; returns when kubeadm join has", Args: cobra.ExactArgs(1),
 		RunE: with(func(ctx context.Context, c *cluster, args []string) error { return c.join(ctx, args[0], join) }),
 	}
 	joinCommand.Flags().StringVar(&join.labels, "labels", "", "labels that the kubelet registers the Node with, as key=value,...")
+
+	joinCommand.Flags().BoolVar(&join.controlPlane, "control-plane", false, "add a control plane, with a member of etcd; only one at a time")
 
 	execCommand := &cobra.Command{
 		Use: "exec MACHINE -- COMMAND...", Short: "Run a command on a machine", Args: cobra.MinimumNArgs(2),
@@ -91,7 +94,10 @@ func command() *cobra.Command {
 	}
 	root.AddCommand(
 		upCommand, joinCommand, execCommand,
-		one("reboot MACHINE", "Kill everything on a machine, and boot it from its disk", (*cluster).reboot),
+		one("kill MACHINE", "Pull a machine's plug; its disk stays, and reboot boots it again", (*cluster).kill),
+		one("cut MACHINE", "Take a machine off the network; it runs on", (*cluster).cut),
+		one("mend MACHINE", "Undo cut", (*cluster).mend),
+		one("reboot MACHINE", "Boot a machine from its disk; pull its plug before, if it runs", (*cluster).reboot),
 		one("remove MACHINE", "End a machine and remove its disk; its Node object is left to you", (*cluster).remove),
 		&cobra.Command{
 			Use: "down", Short: "End the cluster, in whatever state it is, and remove --dir", Args: cobra.NoArgs,

@@ -6,7 +6,6 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
-	"io"
 	"io/fs"
 	"maps"
 	"net"
@@ -19,11 +18,11 @@ import (
 	"syscall"
 	"time"
 
+	"golang.org/x/sync/errgroup"
 	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/util/wait"
 	"k8s.io/client-go/kubernetes"
-	"k8s.io/client-go/tools/clientcmd"
 )
 
 const (
@@ -40,7 +39,7 @@ func address6(number int) string { return fmt.Sprintf("fd00:172:18::%d", number)
 // mac is that of a machine, or of the router. It stays, whatever is plugged in and out: the neighbours remember it.
 func mac(number int) string { return fmt.Sprintf("02:00:00:00:00:%02x", number) }
 
-// startRouter returns the port of the host's loopback address behind which the API server will be.
+// startRouter returns the port of the host's loopback address behind which the API servers will be.
 func (c *cluster) startRouter() (port int, err error) {
 	if err := os.MkdirAll(filepath.Join(c.dir, routerCommand), 0o755); err != nil {
 		return 0, err
@@ -81,6 +80,11 @@ link set nodes up
 `, mac(routerNumber), address4(routerNumber), address6(routerNumber)))
 }
 
+// endpoint is the address behind which machines find the API servers.
+func (c *cluster) endpoint() string {
+	return net.JoinHostPort(address4(routerNumber), strconv.Itoa(apiPort))
+}
+
 func (c *cluster) routerPID() string { return filepath.Join(c.dir, routerCommand, "pid") }
 
 // plugIn connects a machine's network to the bridge.
@@ -108,6 +112,25 @@ route add default via %s
 route add default via %s
 `, address4(number), address6(number), address4(routerNumber), address6(routerNumber))),
 	)
+}
+
+// cut takes the machine off the network, as if somebody had pulled its cable: whoever talks to it is told nothing.
+func (c *cluster) cut(_ context.Context, name string) error { return c.machine(name).setPort("down") }
+
+// mend undoes cut.
+func (c *cluster) mend(_ context.Context, name string) error { return c.machine(name).setPort("up") }
+
+// setPort sets the machine's port of the bridge up or down.
+func (m machine) setPort(state string) error {
+	number, err := m.number()
+	if err != nil {
+		return err
+	}
+	router, err := m.pidIn(m.routerPID(), m.cgroup+"/"+routerCommand)
+	if err != nil {
+		return err
+	}
+	return inNetwork(router, fmt.Sprintf("link set machine%d %s\n", number, state))
 }
 
 // inNetwork runs commands of ip(8) in the network namespace of a process.
@@ -142,33 +165,18 @@ func (c *cluster) route(ctx context.Context) error {
 		return err
 	}
 	socket.Close()
-	go c.keepRoutes(ctx)
-	for {
-		conn, err := listener.Accept()
-		if err != nil {
-			return err
-		}
-		go forward(conn, net.JoinHostPort(address4(routerNumber+1), strconv.Itoa(apiPort)))
-	}
-}
-
-// forward joins two connections until both have ended.
-func forward(client net.Conn, address string) {
-	defer client.Close()
-	server, err := net.DialTimeout("tcp", address, 5*time.Second)
+	// Where machines find the API servers. All of them use it, so that none depends on one control plane.
+	inside, err := net.Listen("tcp", c.endpoint())
 	if err != nil {
-		return // The client sees its connection closed, as when the server itself is down.
+		return err
 	}
-	defer server.Close()
-	done := make(chan struct{})
-	go func() {
-		defer close(done)
-		_, _ = io.Copy(server, client)
-		_ = server.(*net.TCPConn).CloseWrite()
-	}()
-	_, _ = io.Copy(client, server)
-	_ = client.(*net.TCPConn).CloseWrite()
-	<-done
+	go c.keepRoutes(ctx)
+	balancer := c.newBalancer()
+	go balancer.run(ctx)
+	var listeners errgroup.Group
+	listeners.Go(func() error { return balancer.serve(listener) })
+	listeners.Go(func() error { return balancer.serve(inside) })
+	return listeners.Wait()
 }
 
 // keepRoutes does for podCIDRs what a cloud's route controller and a network plugin's agent do: a route to the Node, and a
@@ -192,7 +200,7 @@ func (c *cluster) keepRoutes(ctx context.Context) {
 func (c *cluster) syncRoutes(ctx context.Context, routes map[string]string) error {
 	ctx, cancel := context.WithTimeout(ctx, 5*time.Second)
 	defer cancel()
-	config, err := clientcmd.BuildConfigFromFlags("", c.machine(controlPlane).disk("etc/kubernetes/admin.conf"))
+	config, err := c.adminConfig()
 	if err != nil {
 		return err
 	}

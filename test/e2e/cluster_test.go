@@ -8,6 +8,7 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
+	"slices"
 	"strings"
 	"testing"
 	"time"
@@ -131,17 +132,29 @@ func (c *cluster) join(t *testing.T, workers map[string]string) {
 	}
 }
 
-// importImage does on the control plane what docs/operators/kubeadm.md says.
-func (c *cluster) importImage(t *testing.T, archive string) {
+// importImage does on a control plane what docs/operators/kubeadm.md says.
+func (c *cluster) importImage(t *testing.T, machine, archive string) {
 	t.Helper()
 	content, err := os.ReadFile(archive)
 	if err != nil {
 		t.Fatal(err)
 	}
-	_, err = run(t.Context(), content, c.bin("cluster"), "--dir="+c.dir, "exec", "control-plane", "--", "ctr", "--namespace=k8s.io", "images", "import", "-")
+	c.execInput(t, string(content), machine, "ctr", "--namespace=k8s.io", "images", "import", "-")
+}
+
+// exec runs a command on a machine.
+func (c *cluster) exec(t *testing.T, machine string, command ...string) string {
+	t.Helper()
+	return c.execInput(t, "", machine, command...)
+}
+
+func (c *cluster) execInput(t *testing.T, input, machine string, command ...string) string {
+	t.Helper()
+	output, err := run(t.Context(), []byte(input), c.bin("cluster"), slices.Concat([]string{"--dir=" + c.dir, "exec", machine, "--"}, command)...)
 	if err != nil {
 		t.Fatal(err)
 	}
+	return output
 }
 
 func (c *cluster) kubectl(t *testing.T, args ...string) string {

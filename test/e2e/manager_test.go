@@ -22,9 +22,15 @@ const (
 	managerPod  = "kube-controller-manager"
 )
 
-// disk is a path of the control plane as the host sees it.
-func (c *cluster) disk(path string) string {
-	return filepath.Join(c.dir, "machines/control-plane/disk", path)
+// firstControlPlane is the machine that every cluster has.
+const firstControlPlane = "control-plane"
+
+// disk is a path of the first control plane as the host sees it.
+func (c *cluster) disk(path string) string { return c.diskOf(firstControlPlane, path) }
+
+// diskOf is a path of a machine as the host sees it.
+func (c *cluster) diskOf(machine, path string) string {
+	return filepath.Join(c.dir, "machines", machine, "disk", path)
 }
 
 // managerManifest is the static Pod that kubeadm has written, to change and to write back.
@@ -89,8 +95,13 @@ func (c *cluster) swapManager(t *testing.T, change func(*corev1.Pod)) {
 
 func (c *cluster) waitForStaticPod(t *testing.T, name, image string) {
 	t.Helper()
-	eventually(t, 90*time.Second, "static Pod "+name+" is ready with image "+image, func(ctx context.Context) (bool, string) {
-		pod, err := c.client.CoreV1().Pods(metav1.NamespaceSystem).Get(ctx, name+"-control-plane", metav1.GetOptions{})
+	c.waitForStaticPodOn(t, firstControlPlane, name, image)
+}
+
+func (c *cluster) waitForStaticPodOn(t *testing.T, machine, name, image string) {
+	t.Helper()
+	eventually(t, 90*time.Second, "static Pod "+name+" on "+machine+" is ready with image "+image, func(ctx context.Context) (bool, string) {
+		pod, err := c.client.CoreV1().Pods(metav1.NamespaceSystem).Get(ctx, name+"-"+machine, metav1.GetOptions{})
 		if err != nil {
 			return false, err.Error()
 		}

@@ -92,7 +92,7 @@ func TestBornWithOurManager(t *testing.T) {
 
 	ok = t.Run("the next build takes the lease over while Nodes join", func(t *testing.T) {
 		pods := c.containers(t)
-		stream := c.startNodeStream(t, "upgrade")
+		stream := c.startNodeStream(t, "upgrade", 0)
 		// As on a second control plane: the next build stands by before this one goes.
 		standby := c.managerManifest(t)
 		standby.Name += "-next"
@@ -122,7 +122,7 @@ func TestBornWithOurManager(t *testing.T) {
 	}
 
 	t.Run("the control plane reboots while Nodes join", func(t *testing.T) {
-		stream := c.startNodeStream(t, "reboot")
+		stream := c.startNodeStream(t, "reboot", 0)
 		var joins errgroup.Group
 		joins.Go(func() error {
 			_, err := c.try(t.Context(), "join", "edge-3", "--labels=example.com/pool=edge")

@@ -73,7 +73,7 @@ func TestStandalone(t *testing.T) {
 		}},
 		{"the leader's Pod goes while Nodes join: the other replica goes on, nothing changes for Nodes that were served", func(t *testing.T) {
 			blocks, containers := c.podCIDRs(t, nodes...), c.containers(t)
-			stream := c.startNodeStream(t, "failover")
+			stream := c.startNodeStream(t, "failover", 0)
 			stream.waitForMore(t, 3)
 			before := c.leader(t.Context(), standalone)
 			leader, _, _ := strings.Cut(before, "_")

@@ -28,7 +28,8 @@ type nodeStream struct {
 	waits []time.Duration
 }
 
-func (c *cluster) startNodeStream(t *testing.T, name string) *nodeStream {
+// startNodeStream takes a pause after each Node, on a machine that has other things to do as well.
+func (c *cluster) startNodeStream(t *testing.T, name string, pause time.Duration) *nodeStream {
 	ctx, cancel := context.WithCancel(t.Context())
 	s := &nodeStream{cancel: cancel, done: make(chan struct{})}
 	go func() {
@@ -42,12 +43,13 @@ func (c *cluster) startNodeStream(t *testing.T, name string) *nodeStream {
 			s.waits = append(s.waits, time.Since(begin))
 			n := len(s.waits)
 			s.mu.Unlock()
-			if n <= streamKeeps {
-				continue
-			}
 			// The range of the flags has 256 blocks, and a stream goes on for as long as it takes.
-			if err := c.client.CoreV1().Nodes().Delete(ctx, fmt.Sprintf("%s-%03d", name, n-streamKeeps), metav1.DeleteOptions{}); err != nil {
-				t.Logf("delete a Node of the stream: %v", err)
+			if n > streamKeeps {
+				c.deleteNode(ctx, fmt.Sprintf("%s-%03d", name, n-streamKeeps))
+			}
+			select {
+			case <-ctx.Done():
+			case <-time.After(pause):
 			}
 		}
 	}()
@@ -91,6 +93,20 @@ func (c *cluster) serveOne(ctx context.Context, name string) bool {
 		case <-ctx.Done():
 			return false
 		case <-ticker.C:
+		}
+	}
+}
+
+// deleteNode deletes a Node; an API server that does not answer is asked again.
+func (c *cluster) deleteNode(ctx context.Context, name string) {
+	for ctx.Err() == nil {
+		err := c.client.CoreV1().Nodes().Delete(ctx, name, metav1.DeleteOptions{})
+		if err == nil || apierrors.IsNotFound(err) {
+			return
+		}
+		select {
+		case <-ctx.Done():
+		case <-time.After(50 * time.Millisecond):
 		}
 	}
 }

@@ -46,7 +46,7 @@ func TestTakeover(t *testing.T) {
 	}{
 		{"ours takes over: nothing restarts, no podCIDR changes", func(t *testing.T) {
 			c.kubectl(t, "apply", "-f", "../../manifests/crds", "-f", "../../manifests/rbac")
-			c.importImage(t, ourArchive)
+			c.importImage(t, firstControlPlane, ourArchive)
 			c.swapManager(t, func(pod *corev1.Pod) {
 				pod.Spec.Containers[0].Image = ourImage
 				setFlag(pod, "controllers", "*,bootstrapsigner,tokencleaner,multi-cidr-node-ipam-controller")

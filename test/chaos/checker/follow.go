@@ -32,16 +32,28 @@ const (
 
 // Dial connects to the etcd of a control plane, whose PKI directory has what its API server shows to etcd.
 func Dial(endpoint, pkiDir string) (*clientv3.Client, error) {
-	config, err := transport.TLSConfigFor(&transport.Config{TLS: transport.TLSConfig{
+	return Connect(transport.TLSConfig{
 		CAFile:   filepath.Join(pkiDir, "ca.crt"),
 		CertFile: filepath.Join(pkiDir, "etcd-client.crt"),
 		KeyFile:  filepath.Join(pkiDir, "etcd-client.key"),
-	}})
+	}, endpoint)
+}
+
+// Connect connects to the members of an etcd. If one of them ends or is not heard of any more, the next one is asked.
+func Connect(files transport.TLSConfig, endpoints ...string) (*clientv3.Client, error) {
+	config, err := transport.TLSConfigFor(&transport.Config{TLS: files})
 	if err != nil {
 		return nil, err
 	}
-	// Without a logger of ours the client would print a line for every time that etcd is killed.
-	return clientv3.New(clientv3.Config{Endpoints: []string{endpoint}, TLS: config, Logger: zap.NewNop()})
+	return clientv3.New(clientv3.Config{
+		Endpoints: endpoints,
+		TLS:       config,
+		// A member without power or network ends no connection.
+		DialKeepAliveTime:    5 * time.Second,
+		DialKeepAliveTimeout: 5 * time.Second,
+		// Without a logger of ours the client would print a line for every time that etcd is killed.
+		Logger: zap.NewNop(),
+	})
 }
 
 // Event is one object as of one revision of etcd. Exactly one of the objects is set.
