@@ -19,7 +19,9 @@ run: tools build ## Start a control plane with our controller manager and NODES=
 	@bin/local-cluster run --nodes=$(NODES)
 
 .PHONY: demo
-demo: tools build ## The same, but end as soon as every Node is served; non-zero if one is not
+demo: ## The same, but end as soon as every Node is served; non-zero if one is not; builds only what it starts
+	@hack/build.sh bin/etcd go.etcd.io/etcd/server/v3 hack/tools -- bin/kube-apiserver k8s.io/kubernetes/cmd/kube-apiserver hack/kubernetes -- \
+		bin/local-cluster ./cmd/local-cluster -- bin/kube-controller-manager ./cmd/kube-controller-manager
 	@bin/local-cluster demo --nodes=$(NODES)
 
 .PHONY: demo-cluster-ipam
@@ -67,8 +69,9 @@ build-example: ## Build bin/cloud-controller-manager, the example for authors of
 TOOLS := bin/etcd bin/kube-apiserver bin/kubectl
 
 .PHONY: tools
-tools: $(TOOLS) ## Build etcd, kube-apiserver and kubectl into bin/, at the versions of hack/tools/go.mod
+tools: $(TOOLS) ## Build etcd, kube-apiserver and kubectl into bin/, at the versions of hack/tools/go.mod and hack/kubernetes/go.mod
 
+# Kubernetes' programs are of a module of their own, whose dependencies have the versions that ours have: they are compiled once for all.
 bin/etcd: package := go.etcd.io/etcd/server/v3
 bin/kube-apiserver: package := k8s.io/kubernetes/cmd/kube-apiserver
 bin/kubectl: package := k8s.io/kubernetes/cmd/kubectl
@@ -77,12 +80,16 @@ bin/kubectl: package := k8s.io/kubernetes/cmd/kubectl
 ETCD_TOOLS := bin/etcdctl bin/etcdutl
 
 $(ETCD_TOOLS): package = go.etcd.io/etcd/$(@F)/v3
+bin/etcd $(ETCD_TOOLS): module := hack/tools
 
 KUBEADM_TOOLS := bin/kubeadm bin/kubelet bin/kube-scheduler
 
 $(KUBEADM_TOOLS): package = k8s.io/kubernetes/cmd/$(@F)
-$(TOOLS) $(ETCD_TOOLS) $(KUBEADM_TOOLS): hack/tools/go.mod hack/tools/go.sum hack/build.sh
-	@hack/build.sh $@ $(package) hack/tools
+bin/kube-apiserver bin/kubectl $(KUBEADM_TOOLS): module := hack/kubernetes
+bin/etcd $(ETCD_TOOLS): hack/tools/go.mod hack/tools/go.sum hack/build.sh
+bin/kube-apiserver bin/kubectl $(KUBEADM_TOOLS): hack/kubernetes/go.mod hack/kubernetes/go.sum hack/build.sh
+$(TOOLS) $(ETCD_TOOLS) $(KUBEADM_TOOLS):
+	@hack/build.sh $@ $(package) $(module)
 
 UPSTREAM := bin/upstream/kube-controller-manager
 
