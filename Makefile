@@ -20,7 +20,7 @@ run: tools build ## Start a control plane with our controller manager and NODES=
 
 .PHONY: demo
 demo: ## The same, but end as soon as every Node is served; non-zero if one is not; builds only what it starts
-	@hack/build.sh bin/etcd go.etcd.io/etcd/server/v3 hack/tools -- bin/kube-apiserver k8s.io/kubernetes/cmd/kube-apiserver hack/kubernetes -- \
+	@hack/build.sh bin/etcd go.etcd.io/etcd/server/v3 hack/tools -- bin/kube-apiserver k8s.io/kubernetes/cmd/kube-apiserver hack/tools/kubernetes -- \
 		bin/local-cluster ./cmd/local-cluster -- bin/kube-controller-manager ./cmd/kube-controller-manager
 	@bin/local-cluster demo --nodes=$(NODES)
 
@@ -69,7 +69,7 @@ build-example: ## Build bin/cloud-controller-manager, the example for authors of
 TOOLS := bin/etcd bin/kube-apiserver bin/kubectl
 
 .PHONY: tools
-tools: $(TOOLS) ## Build etcd, kube-apiserver and kubectl into bin/, at the versions of hack/tools/go.mod and hack/kubernetes/go.mod
+tools: $(TOOLS) ## Build etcd, kube-apiserver and kubectl into bin/, at the versions of hack/tools/go.mod and hack/tools/kubernetes/go.mod
 
 # Kubernetes' programs are of a module of their own, whose dependencies have the versions that ours have: they are compiled once for all.
 bin/etcd: package := go.etcd.io/etcd/server/v3
@@ -85,9 +85,9 @@ bin/etcd $(ETCD_TOOLS): module := hack/tools
 KUBEADM_TOOLS := bin/kubeadm bin/kubelet bin/kube-scheduler
 
 $(KUBEADM_TOOLS): package = k8s.io/kubernetes/cmd/$(@F)
-bin/kube-apiserver bin/kubectl $(KUBEADM_TOOLS): module := hack/kubernetes
+bin/kube-apiserver bin/kubectl $(KUBEADM_TOOLS): module := hack/tools/kubernetes
 bin/etcd $(ETCD_TOOLS): hack/tools/go.mod hack/tools/go.sum hack/build.sh
-bin/kube-apiserver bin/kubectl $(KUBEADM_TOOLS): hack/kubernetes/go.mod hack/kubernetes/go.sum hack/build.sh
+bin/kube-apiserver bin/kubectl $(KUBEADM_TOOLS): hack/tools/kubernetes/go.mod hack/tools/kubernetes/go.sum hack/build.sh
 $(TOOLS) $(ETCD_TOOLS) $(KUBEADM_TOOLS):
 	@hack/build.sh $@ $(package) $(module)
 

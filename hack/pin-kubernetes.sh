@@ -32,7 +32,7 @@ require() {
 	go mod tidy
 }
 
-for dir in . hack/kubernetes; do
+for dir in . hack/tools/kubernetes; do
 	(
 		cd "$dir"
 		# Drop replacements of modules that upstream no longer stages.

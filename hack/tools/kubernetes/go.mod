@@ -1,4 +1,4 @@
-module github.com/multicidr/controller-manager/hack/kubernetes
+module github.com/multicidr/controller-manager/hack/tools/kubernetes
 
 go 1.26.0
 
