@@ -33,7 +33,12 @@ run: tools build ## Start a control plane with our controller manager and NODES=
 	@$(BIN)/local-cluster run --nodes=$(NODES)
 
 .PHONY: demo
-demo: tools build ## The same, but end as soon as every Node is served; non-zero if one is not
+demo: ## The same, but end as soon as every Node is served; non-zero if one is not; builds only what it starts
+	@hack/build.sh bin/etcd go.etcd.io/etcd/server/v3 hack/tools -- $(BIN)/kube-apiserver k8s.io/kubernetes/cmd/kube-apiserver hack/tools/kubernetes -- \
+		$(BIN)/local-cluster ./cmd/local-cluster -- $(BIN)/kube-controller-manager ./cmd/kube-controller-manager
+ifdef MODFILE
+	@ln -sf ../etcd $(BIN)/etcd
+endif
 	@$(BIN)/local-cluster demo --nodes=$(NODES)
 
 .PHONY: demo-cluster-ipam
@@ -86,8 +91,9 @@ build-example: ## Build bin/cloud-controller-manager, the example for authors of
 TOOLS := $(BIN)/etcd $(BIN)/kube-apiserver $(BIN)/kubectl
 
 .PHONY: tools
-tools: $(TOOLS) ## Build etcd, kube-apiserver and kubectl into bin/, at the versions of hack/tools/go.mod
+tools: $(TOOLS) ## Build etcd, kube-apiserver and kubectl into bin/, at the versions of hack/tools/go.mod and hack/tools/kubernetes/go.mod
 
+# Kubernetes' programs are of a module of their own, whose dependencies have the versions that ours have: they are compiled once for all.
 bin/etcd: package := go.etcd.io/etcd/server/v3
 $(BIN)/kube-apiserver: package := k8s.io/kubernetes/cmd/kube-apiserver
 $(BIN)/kubectl: package := k8s.io/kubernetes/cmd/kubectl
@@ -103,10 +109,10 @@ KUBEADM_TOOLS := $(BIN)/kubeadm $(BIN)/kubelet $(BIN)/kube-scheduler
 kubeadm-tools: $(KUBEADM_TOOLS) ## Build kubeadm, kubelet and kube-scheduler
 
 $(KUBEADM_TOOLS): package = k8s.io/kubernetes/cmd/$(@F)
-$(filter-out %/etcd,$(TOOLS)) $(KUBEADM_TOOLS): $(or $(MODFILE),hack/tools/go.mod hack/tools/go.sum) hack/build.sh
-	@hack/build.sh $@ $(package) hack/tools
+$(BIN)/kube-apiserver $(BIN)/kubectl $(KUBEADM_TOOLS): $(or $(MODFILE),hack/tools/kubernetes/go.mod hack/tools/kubernetes/go.sum) hack/build.sh
+	@hack/build.sh $@ $(package) hack/tools/kubernetes
 bin/etcd bin/etcdctl bin/etcdutl: hack/tools/go.mod hack/tools/go.sum hack/build.sh
-	@KUBERNETES= hack/build.sh $@ $(package) hack/tools
+	@hack/build.sh $@ $(package) hack/tools
 # All minors have the same etcd.
 ifdef MODFILE
 $(BIN)/etcd $(ETCD_TOOLS): $(BIN)/%: bin/%

@@ -4,7 +4,7 @@
 # usage: hack/generate.sh [ROOT]
 # ROOT is the tree to generate in, by default this one; hack/verify.sh passes a copy. The generators are `tool`s, always of the tree this script is
 # in: those of Kubernetes of the oldest minor in hack/kubernetes, because what they write compiles with newer ones, too, and all others
-# of hack/tools/go.mod.
+# of hack/tools/go.mod, with the kubectl of hack/tools/kubernetes/go.mod.
 set -euo pipefail
 
 tools=$(cd "$(dirname "$0")/tools" && pwd)
@@ -44,7 +44,7 @@ generator controller-gen crd "${cluster_ipam[@]/#/paths=./}" output:crd:dir=mani
 generator controller-gen crd paths=./apis/networking/v1 output:crd:dir=manifests/crds
 crd=manifests/crds/networking.x-k8s.io_clustercidrs.yaml
 terms=/spec/versions/0/schema/openAPIV3Schema/properties/spec/properties/nodeSelector/properties/nodeSelectorTerms
-generator kubectl patch --local --filename "$crd" --type json --output yaml \
+go tool -modfile="$tools/kubernetes/go.mod" kubectl patch --local --filename "$crd" --type json --output yaml \
 	--patch "$(sed "s#path: /#path: $terms/#" hack/crd-node-selector.patch.yaml)" >"$crd.patched"
 mv "$crd.patched" "$crd"
 

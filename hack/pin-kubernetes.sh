@@ -79,7 +79,7 @@ require() {
 	go mod tidy
 }
 
-for dir in . hack/tools; do
+for dir in . hack/tools/kubernetes; do
 	(
 		cd "$dir"
 		# Drop replacements of modules that upstream no longer stages.
@@ -96,7 +96,7 @@ for dir in . hack/tools; do
 	)
 	echo "$dir/go.mod: Kubernetes $version, staged modules $staged_version"
 done
-for dir in hack/release test/chart test/consumer; do
+for dir in hack/release hack/tools test/chart test/consumer; do
 	(cd "$dir" && require)
 	echo "$dir/go.mod: staged modules $staged_version"
 done
