@@ -81,15 +81,16 @@ func (c *cluster) startHistory(t *testing.T, static checker.Range, services neti
 
 func (h *history) observe(e checker.Event) {
 	h.checker.Observe(e)
-	if e.Node == nil || e.Gone || len(e.Node.Spec.PodCIDRs) == 0 {
+	if e.Node == nil || e.Gone {
 		return
 	}
 	h.mu.Lock()
 	defer h.mu.Unlock()
-	if h.served[e.Node.UID] {
-		return
+	served, known := h.served[e.Node.UID]
+	h.served[e.Node.UID] = len(e.Node.Spec.PodCIDRs) > 0
+	if !known || served || len(e.Node.Spec.PodCIDRs) == 0 {
+		return // Of one that was served before all began nobody knows how long it was pending.
 	}
-	h.served[e.Node.UID] = true
 	h.waits = append(h.waits, nodeWait{e.Node.Name, lastWrite(e.Node).Sub(e.Node.CreationTimestamp.Time)})
 }
 
