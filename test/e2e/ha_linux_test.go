@@ -279,8 +279,8 @@ func (c *haCluster) swap(t *testing.T, page, machine string) {
 	}
 	want := []string{
 		"- --controllers=*,bootstrapsigner,tokencleaner",
-		"- --controllers=*,bootstrapsigner,tokencleaner,multi-cidr-node-ipam-controller",
 		"image: registry.k8s.io/kube-controller-manager:" + strings.TrimSuffix(ourImage[strings.LastIndex(ourImage, ":")+1:], "-mc0.2.0"),
+		"- --controllers=*,bootstrapsigner,tokencleaner,multi-cidr-node-ipam-controller",
 		"image: " + ourImage,
 	}
 	if diff := cmp.Diff(want, got); diff != "" {
