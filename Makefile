@@ -313,7 +313,7 @@ e2e: ## Run it in real kubeadm clusters: ranges, takeover and back, upgrade, reb
 .PHONY: e2e-ha
 e2e-ha: ## Run it in a kubeadm cluster with three control planes: swap one after the other, kill, cut off and reboot leaders; as make e2e
 	@echo "== end-to-end test of three control planes"
-	@hack/e2e.sh -v -run='^TestThreeControlPlanes$$'
+	@hack/e2e.sh -v -timeout=30m -run='^TestThreeControlPlanes$$'
 
 .PHONY: build-chaos
 build-chaos: tools build

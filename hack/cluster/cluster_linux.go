@@ -203,6 +203,18 @@ func (c *cluster) down(ctx context.Context) error {
 	if err := removeCgroup(ctx, c.cgroup); err != nil || !made {
 		return err // What still runs keeps its disk.
 	}
+	// The marker goes last: what cannot be removed now can be with the next down.
+	entries, err := os.ReadDir(c.dir)
+	if err != nil {
+		return err
+	}
+	for _, entry := range entries {
+		if path := filepath.Join(c.dir, entry.Name()); path != c.marker() {
+			if err := os.RemoveAll(path); err != nil {
+				return err
+			}
+		}
+	}
 	return os.RemoveAll(c.dir)
 }
 

@@ -60,7 +60,7 @@ func (m machine) kubeadmInit(ctx context.Context, opts upOptions) error {
 	clusterConfig["controlPlaneEndpoint"] = m.endpoint()
 	add(clusterConfig.object("apiServer"), "certSANs", "127.0.0.1")
 	if opts.controlPlanes > 1 {
-		// All members share the CPUs and the disk of one host. With etcd's defaults, 100 ms and 1 s, they would elect a new leader
+		// All members share the CPUs and the disk of one host. With etcd's defaults, 100 ms and 1 s, they could elect a new leader
 		// whenever the host is busy, and nobody can write meanwhile.
 		add(clusterConfig.object("etcd", "local"), "extraArgs",
 			map[string]any{"name": "heartbeat-interval", "value": "300"}, map[string]any{"name": "election-timeout", "value": "3000"})

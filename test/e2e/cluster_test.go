@@ -178,7 +178,8 @@ func (c *cluster) apply(t *testing.T, objects string) {
 
 // run returns what a program writes to its standard output; its error has the rest.
 func run(ctx context.Context, input []byte, program string, args ...string) (string, error) {
-	ctx, cancel := context.WithTimeout(ctx, 3*time.Minute)
+	// Three control planes join one after the other: five minutes on two CPUs that others use as well.
+	ctx, cancel := context.WithTimeout(ctx, 10*time.Minute)
 	defer cancel()
 	cmd := exec.CommandContext(ctx, program, args...)
 	var stdout, stderr bytes.Buffer

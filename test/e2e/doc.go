@@ -3,6 +3,7 @@
 // those of hack/cluster.
 //
 // One cluster is born with our manager, one with the stock one, which ours takes over from and gives back to; on a third the stock one
-// allocates nothing, and the chart is installed. One more ends halfway.
+// allocates nothing, and the chart is installed. One more ends halfway. `make e2e-ha` has one with three control planes: it takes too long for
+// every change.
 // On failure the machines' logs are kept in bin/e2e-logs.
 package e2e

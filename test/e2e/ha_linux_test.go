@@ -57,14 +57,11 @@ func TestThreeControlPlanes(t *testing.T) {
 	page := readPage(t, "../../docs/operators/kubeadm.md")
 	steps := slices.Concat(c.swapSteps(page), c.faultSteps())
 	for _, step := range steps {
-		ok := t.Run(step.name, func(t *testing.T) {
-			begin := time.Now()
-			step.do(t)
-			c.judge(t, step.patience, begin)
-		})
-		if !ok {
+		begin := time.Now()
+		if !t.Run(step.name, step.do) {
 			return // The next ones start from here.
 		}
+		c.judge(t, step, begin)
 	}
 	for _, stream := range c.streams {
 		stream.end()
@@ -86,17 +83,17 @@ type haStep struct {
 }
 
 // judge waits until new Nodes are served, and looks at the waits of all since the last time, and at the Nodes that were there before.
-func (c *haCluster) judge(t *testing.T, patience time.Duration, begin time.Time) {
+func (c *haCluster) judge(t *testing.T, step haStep, begin time.Time) {
 	t.Helper()
 	for _, stream := range c.streams {
 		stream.waitForMore(t, 3)
 	}
 	waits := c.history.take(t)
 	longest := waits[0]
-	t.Logf("%s: took %s, %s leads, %d Nodes served; the longest wait was %s (%s), of %s allowed",
-		c.sinceStart(), time.Since(begin).Round(time.Second), c.leadingMachine(t.Context()), len(waits), longest.wait, longest.node, patience)
-	if longest.wait > patience {
-		t.Errorf("Node %s was pending for %s; want no more than %s", longest.node, longest.wait, patience)
+	t.Logf("%s: %s: took %s, then %s leads, %d Nodes served; the longest wait was %s (%s), of %s allowed", c.sinceStart(), step.name,
+		time.Since(begin).Round(time.Second), c.leadingMachine(t.Context()), len(waits), longest.wait, longest.node, step.patience)
+	if longest.wait > step.patience {
+		t.Errorf("%s: Node %s was pending for %s; want no more than %s", step.name, longest.node, longest.wait, step.patience)
 	}
 	c.history.check(t)
 	c.checkNoOverlap(t)
@@ -282,8 +279,8 @@ func (c *haCluster) swap(t *testing.T, page, machine string) {
 	}
 	want := []string{
 		"- --controllers=*,bootstrapsigner,tokencleaner",
-		"- --controllers=*,bootstrapsigner,tokencleaner,multi-cidr-node-ipam-controller",
 		"image: registry.k8s.io/kube-controller-manager:" + strings.TrimSuffix(ourImage[strings.LastIndex(ourImage, ":")+1:], "-mc0.2.0"),
+		"- --controllers=*,bootstrapsigner,tokencleaner,multi-cidr-node-ipam-controller",
 		"image: " + ourImage,
 	}
 	if diff := cmp.Diff(want, got); diff != "" {

@@ -2,6 +2,7 @@ package e2e
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"io"
 	"net"
@@ -81,15 +82,16 @@ func (c *cluster) startHistory(t *testing.T, static checker.Range, services neti
 
 func (h *history) observe(e checker.Event) {
 	h.checker.Observe(e)
-	if e.Node == nil || e.Gone || len(e.Node.Spec.PodCIDRs) == 0 {
+	if e.Node == nil || e.Gone {
 		return
 	}
 	h.mu.Lock()
 	defer h.mu.Unlock()
-	if h.served[e.Node.UID] {
-		return
+	served, known := h.served[e.Node.UID]
+	h.served[e.Node.UID] = len(e.Node.Spec.PodCIDRs) > 0
+	if !known || served || len(e.Node.Spec.PodCIDRs) == 0 {
+		return // Of one that was served before all began nobody knows how long it was pending.
 	}
-	h.served[e.Node.UID] = true
 	h.waits = append(h.waits, nodeWait{e.Node.Name, lastWrite(e.Node).Sub(e.Node.CreationTimestamp.Time)})
 }
 
@@ -181,20 +183,19 @@ func dialIn(namespace, address string) (net.Conn, error) {
 		return nil, err
 	}
 	defer there.Close()
-	type result struct {
-		conn net.Conn
-		err  error
+	runtime.LockOSThread()
+	here, err := os.Open("/proc/thread-self/ns/net")
+	if err != nil {
+		return nil, err
 	}
-	dialled := make(chan result)
-	go func() {
-		runtime.LockOSThread() // And never unlocked: the thread ends with the goroutine, and nobody else gets it.
-		if err := unix.Setns(int(there.Fd()), unix.CLONE_NEWNET); err != nil {
-			dialled <- result{err: fmt.Errorf("enter %s: %w", namespace, err)}
-			return
-		}
-		conn, err := net.DialTimeout("tcp4", address, 3*time.Second)
-		dialled <- result{conn, err}
-	}()
-	r := <-dialled
-	return r.conn, r.err
+	defer here.Close()
+	if err := unix.Setns(int(there.Fd()), unix.CLONE_NEWNET); err != nil {
+		return nil, fmt.Errorf("enter %s: %w", namespace, err)
+	}
+	conn, err := net.DialTimeout("tcp4", address, 3*time.Second)
+	if back := unix.Setns(int(here.Fd()), unix.CLONE_NEWNET); back != nil {
+		return nil, errors.Join(err, back) // The thread stays locked, so that it is nobody else's.
+	}
+	runtime.UnlockOSThread()
+	return conn, err
 }
