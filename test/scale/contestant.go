@@ -89,6 +89,15 @@ func (c *cluster) start(ctx context.Context, who contestant) (*runner, error) {
 	if who.workers > 0 {
 		return c.startLoop(ctx, who.workers)
 	}
+	if who.alone {
+		root, err := controlplane.ModuleRoot()
+		if err != nil {
+			return nil, err
+		}
+		if err := c.Apply(ctx, filepath.Join(root, "test/integration/standalone-rbac.yaml")); err != nil {
+			return nil, err
+		}
+	}
 	manager, err := c.StartManager(ctx, controlplane.ManagerOptions{Alone: who.alone, Binary: who.binary, Name: who.name, Args: who.args})
 	if err != nil {
 		return nil, err
