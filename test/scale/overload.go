@@ -7,18 +7,15 @@ import (
 	"github.com/multicidr/controller-manager/test/results"
 )
 
-// overloadWorkers is how many PATCHes ours has in flight at most by default, so the bare loop of an overload has as many.
-const overloadWorkers = 120
-
-// overloaded are the contestants of an overload.
+// overloaded are the contestants of an overload. The bare loop has as many workers as ours and upstream's.
 var overloaded = []contestant{
-	{name: bare, workers: overloadWorkers},
+	contestantOf(bare),
 	contestantOf(ours),
 	contestantOf(upstreamRaised),
 	{name: oursAlone, alone: true, args: []string{noTakeoverDelay}},
 }
 
-// oursAlone is our controller as a program of its own.
+// oursAlone is our controller as a program of its own. It takes part only if it is asked for.
 const oursAlone = "ours-alone"
 
 // overload creates all Nodes at once, by more clients than a contestant has workers: a cluster starts.
