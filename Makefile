@@ -392,7 +392,7 @@ build-scale: tools build upstream
 	@hack/build.sh bin/scale ./test/scale
 
 .PHONY: scale
-scale: build-scale $(if $(filter addresses,$(SCENARIO)),$(ORIGINAL)) ## Measure us, upstream and a bare loop with NODES=5000; SCENARIO=burst, restart, waiting, idle or events, of Cluster IPAM addresses or bound; see docs/engineering/performance.md
+scale: build-scale $(if $(filter addresses,$(SCENARIO)),$(ORIGINAL)) ## Measure us, upstream and a bare loop with NODES=5000; SCENARIO=burst, overload, restart, waiting, idle or events, of Cluster IPAM addresses or bound; see docs/engineering/performance.md
 	@bin/scale $(SCENARIO) $(if $(filter-out file,$(origin NODES)),--nodes=$(NODES)) $(SCALE)
 
 # Three hours on two cores that have nothing else to do. One hour of that goes into 5,000 Nodes at 20 a second and 100,000 as fast as they can.
@@ -405,6 +405,7 @@ performance: build-scale ## Measure all that docs/engineering/performance.md sho
 	bin/scale burst --interleaved --rounds=3 --turns=3 --contestants=bare,ours,upstream-raised --json=docs/data/scale-interleaved-again.json
 	bin/scale burst --interleaved --apart --rounds=3 --turns=3 --contestants=bare,ours --json=docs/data/scale-apart.json
 	bin/scale burst --nodes=1000,5000,20000,100000 --turns=2 --contestants=bare,ours,upstream-raised --json=docs/data/scale-growth.json
+	bin/scale overload --interleaved --rounds=3 --json=docs/data/scale-overload.json
 	bin/scale restart --nodes=1000,100000 --json=docs/data/scale-restart.json
 	bin/scale waiting --interleaved --apart --rounds=3 --json=docs/data/scale-waiting.json
 	bin/scale idle --json=docs/data/scale-idle.json

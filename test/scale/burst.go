@@ -1,8 +1,10 @@
 package main
 
 import (
+	"cmp"
 	"context"
 	"fmt"
+	"maps"
 	"math"
 	"slices"
 	"time"
@@ -38,9 +40,14 @@ func (s *scale) burst(ctx context.Context, who contestant, nodes int) (sample, e
 		if err := c.warmUp(ctx, runner, nil); err != nil {
 			return err
 		}
+		if s.clients > 0 {
+			if err := c.createBy(ctx, s.clients); err != nil {
+				return err
+			}
+		}
 		size := nodes
 		if s.meet != nil {
-			size = min(size, interleavedPart)
+			size = min(size, cmp.Or(s.part, interleavedPart))
 		}
 		var parts []*fleet
 		for begun := 0; begun < nodes; begun += size {
@@ -51,7 +58,7 @@ func (s *scale) burst(ctx context.Context, who contestant, nodes int) (sample, e
 			if err != nil {
 				return err
 			}
-			if err := s.burstOf(ctx, c, runner, part, fmt.Sprintf("burst-%s-%d", who.name, nodes), all.values); err != nil {
+			if err := s.burstOf(ctx, c, runner, part, cmp.Or(s.profileName, fmt.Sprintf("burst-%s-%d", who.name, nodes)), all.values); err != nil {
 				return err
 			}
 			all.latencies = append(all.latencies, part.latencies()...)
@@ -77,6 +84,10 @@ func (s *scale) burstOf(ctx context.Context, c *cluster, r *runner, f *fleet, pr
 	if err != nil {
 		return err
 	}
+	before, err := c.stagesSoFar(ctx, r)
+	if err != nil {
+		return err
+	}
 	profiled := s.profile(ctx, c, r, profile)
 	if err := c.create(ctx, f, nil); err != nil {
 		return err
@@ -97,6 +108,11 @@ func (s *scale) burstOf(ctx context.Context, c *cluster, r *runner, f *fleet, pr
 			sum[name] = value // which is of all parts so far
 		}
 	}
+	after, err := c.stagesSoFar(ctx, r)
+	if err != nil {
+		return err
+	}
+	maps.Copy(sum, after.since(before)) // of the last part
 	return nil
 }
 

@@ -4,8 +4,10 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"net"
 	"os"
 	"path/filepath"
+	"slices"
 	"time"
 
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
@@ -32,8 +34,9 @@ type cluster struct {
 	*controlplane.ControlPlane
 	kube         kubernetes.Interface
 	clusterCIDRs versioned.Interface
-	auditLog     string                // empty without one
-	loop         *controlplane.Process // the bare loop, if it runs
+	auditLog     string                 // empty without one
+	loop         *controlplane.Process  // the bare loop, if it runs
+	creators     []kubernetes.Interface // each creates one Node at a time
 }
 
 // withCluster calls f with a cluster of its own and stops it afterwards. Logs of one that failed stay.
@@ -81,7 +84,26 @@ func (c *cluster) prepare(ctx context.Context) (err error) {
 		return err
 	}
 	c.kube, err = kubernetes.NewForConfig(protobuf(c.AdminConfig()))
+	c.creators = slices.Repeat([]kubernetes.Interface{c.kube}, creators)
 	return err
+}
+
+// createBy makes so many clients create Nodes from now on, each of which has a connection of its own, as kubelets have.
+func (c *cluster) createBy(ctx context.Context, clients int) error {
+	c.creators = make([]kubernetes.Interface, clients)
+	for i := range c.creators {
+		config := protobuf(c.AdminConfig())
+		config.Dial = (&net.Dialer{}).DialContext // client-go shares connections of configurations without one
+		client, err := kubernetes.NewForConfig(config)
+		if err != nil {
+			return err
+		}
+		if _, err := client.Discovery().ServerVersion(); err != nil { // which opens the connection
+			return err
+		}
+		c.creators[i] = client
+	}
+	return ctx.Err()
 }
 
 // protobuf is what kubelets and managers speak to the API server.

@@ -6,6 +6,7 @@ import (
 	"os"
 	"path/filepath"
 	"slices"
+	"strconv"
 	"strings"
 
 	authenticationv1 "k8s.io/api/authentication/v1"
@@ -21,9 +22,11 @@ import (
 type contestant struct {
 	name string
 	qps  float64 // its own limit of requests per second; 0 is none
-	// binary and args are of a kube-controller-manager; without binary it is the bare loop.
-	binary string
-	args   []string
+	// binary and args are of a kube-controller-manager; with workers it is the bare loop, which has so many.
+	binary  string
+	args    []string
+	workers int
+	alone   bool // node-ipam-controller
 }
 
 const (
@@ -36,7 +39,7 @@ const (
 
 // contestants in the order in which they run.
 var contestants = []contestant{
-	{name: bare},
+	{name: bare, workers: loopWorkers},
 	{name: ours, binary: "kube-controller-manager", args: []string{"--controllers=" + nodeipam.Name, noTakeoverDelay}},
 	{name: upstreamRaised, binary: "upstream/kube-controller-manager", args: slices.Concat(inTree, []string{"--kube-api-qps=10000", "--kube-api-burst=10000"})},
 	{name: oursLimited, qps: 20, binary: "kube-controller-manager", args: []string{"--controllers=" + nodeipam.Name, noTakeoverDelay, "--node-ipam-kube-api-qps=20", "--node-ipam-kube-api-burst=30"}},
@@ -70,6 +73,11 @@ func pick(names []string, all []contestant) ([]contestant, error) {
 	return picked, nil
 }
 
+// contestantOf returns the contestant of this name.
+func contestantOf(name string) contestant {
+	return contestants[slices.IndexFunc(contestants, func(c contestant) bool { return c.name == name })]
+}
+
 // runner is a contestant's process.
 type runner struct {
 	*controlplane.Process
@@ -78,10 +86,19 @@ type runner struct {
 
 // start starts a contestant's process. A manager leads when it returns; a bare loop may still be starting.
 func (c *cluster) start(ctx context.Context, who contestant) (*runner, error) {
-	if who.binary == "" {
-		return c.startLoop(ctx)
+	if who.workers > 0 {
+		return c.startLoop(ctx, who.workers)
 	}
-	manager, err := c.StartManager(ctx, controlplane.ManagerOptions{Binary: who.binary, Name: who.name, Args: who.args})
+	if who.alone {
+		root, err := controlplane.ModuleRoot()
+		if err != nil {
+			return nil, err
+		}
+		if err := c.Apply(ctx, filepath.Join(root, "test/integration/standalone-rbac.yaml")); err != nil {
+			return nil, err
+		}
+	}
+	manager, err := c.StartManager(ctx, controlplane.ManagerOptions{Alone: who.alone, Binary: who.binary, Name: who.name, Args: who.args})
 	if err != nil {
 		return nil, err
 	}
@@ -90,7 +107,7 @@ func (c *cluster) start(ctx context.Context, who contestant) (*runner, error) {
 
 // startLoop starts this program as the bare loop: a process of its own, like a manager, with a token of the service account that our
 // controller has. A client certificate would cost the API server more: it verifies that anew for every request.
-func (c *cluster) startLoop(ctx context.Context) (*runner, error) {
+func (c *cluster) startLoop(ctx context.Context, workers int) (*runner, error) {
 	self, err := os.Executable()
 	if err != nil {
 		return nil, err
@@ -112,7 +129,7 @@ func (c *cluster) startLoop(ctx context.Context) (*runner, error) {
 	if err := os.WriteFile(token, []byte(request.Status.Token), 0o600); err != nil {
 		return nil, err
 	}
-	process, err := controlplane.StartProcess(bare, filepath.Join(c.LogDir(), bare+".log"), self, loopCommand, kubeconfig, token)
+	process, err := controlplane.StartProcess(bare, filepath.Join(c.LogDir(), bare+".log"), self, loopCommand, kubeconfig, token, strconv.Itoa(workers))
 	c.loop = process
 	return &runner{Process: process}, err
 }

@@ -21,7 +21,7 @@ import (
 
 const (
 	loopCommand = "bare-loop"
-	// loopWorkers is as many as our controller and upstream's have by default.
+	// loopWorkers is as many as upstream's has by default.
 	loopWorkers = 30
 )
 
@@ -34,8 +34,8 @@ type loop struct {
 	found chan *corev1.Node
 }
 
-// runLoop takes from the kubeconfig where the API server is, and from the other file who it is.
-func runLoop(ctx context.Context, kubeconfig, tokenFile string) error {
+// runLoop takes from the kubeconfig where the API server is, and from the other file who it is. workers is how many PATCHes it sends at a time.
+func runLoop(ctx context.Context, kubeconfig, tokenFile string, workers int) error {
 	config, err := clientcmd.BuildConfigFromFlags("", kubeconfig)
 	if err != nil {
 		return err
@@ -54,7 +54,7 @@ func runLoop(ctx context.Context, kubeconfig, tokenFile string) error {
 			failed <- err
 			return
 		}
-		for range loopWorkers {
+		for range workers {
 			go func() { failed <- l.serve(ctx) }()
 		}
 	}()

@@ -10,6 +10,7 @@ import (
 	"os"
 	"os/signal"
 	"slices"
+	"strconv"
 	"strings"
 	"syscall"
 	"text/tabwriter"
@@ -31,6 +32,13 @@ type scale struct {
 	json        string
 	profileDir  string
 	profileTime time.Duration
+	// clientsList are numbers of clients that create Nodes, each measured after the other, and clients is the current one; 0 is as many as
+	// usual, on one connection.
+	clientsList []int
+	clients     int
+	// part is how many Nodes are created before others have their turn, and profileName begins the names of profiles; zero is a burst's.
+	part        int
+	profileName string
 	// meet lets the other contestants have their turn; nil if they do not run interleaved.
 	meet func() error
 }
@@ -49,16 +57,19 @@ type scenario struct {
 	// limited says that a contestant's own limit of requests, if it has one, decides what comes out, however fast the machine is: one turn in
 	// a round is enough for it.
 	limited bool
+	// clients are the numbers of clients by default; nil if that is no matter of the scenario.
+	clients []int
 }
 
 var scenarios = []scenario{
-	{"burst", "Nodes join as fast as the API server takes them", []int{5000}, []string{bare, ours, upstreamRaised, oursLimited, upstream}, (*scale).burst, burstMarks, burstColumns, nil, "", true},
-	{"restart", "A manager starts where all Nodes but one have podCIDRs", []int{100000}, []string{ours, upstream}, (*scale).restart, restartMarks, restartColumns, nil, "", false},
-	{"waiting", "Nodes wait for a full range, and a range is added", []int{5000}, []string{bare, ours}, (*scale).waiting, waitingMarks, waitingColumns, nil, "", false},
-	{"idle", "Kubelets report every ten seconds, and there is nothing to do", []int{5000}, []string{ours, upstreamRaised}, (*scale).idle, idleMarks, idleColumns, nil, "", false},
-	{"events", "Nodes are pending and requests for events hang, while others can be served", []int{3000}, []string{ours}, (*scale).events, eventsMarks, eventsColumns, nil, "", false},
-	{"addresses", "IPAddressClaims for one pool come as fast as the API server takes them, and then nothing happens for a minute", []int{1000}, []string{bare, ours, original}, (*scale).addresses, addressesMarks, addressesColumns, allocators, "IPAddressClaims", false},
-	{"bound", "One cluster after the other gets its pool: claims, and ClusterDeployments that wait for them", []int{20}, []string{ours}, (*scale).bound, boundMarks, boundColumns, binders, "clusters", false},
+	{"burst", "Nodes join as fast as the API server takes them", []int{5000}, []string{bare, ours, upstreamRaised, oursLimited, upstream}, (*scale).burst, burstMarks, burstColumns, nil, "", true, nil},
+	{"overload", "More clients create Nodes at once than a contestant has workers", []int{3000, 20000}, []string{bare, ours, upstreamRaised}, (*scale).overload, overloadMarks, overloadColumns, overloaded, "", false, []int{50, 200}},
+	{"restart", "A manager starts where all Nodes but one have podCIDRs", []int{100000}, []string{ours, upstream}, (*scale).restart, restartMarks, restartColumns, nil, "", false, nil},
+	{"waiting", "Nodes wait for a full range, and a range is added", []int{5000}, []string{bare, ours}, (*scale).waiting, waitingMarks, waitingColumns, nil, "", false, nil},
+	{"idle", "Kubelets report every ten seconds, and there is nothing to do", []int{5000}, []string{ours, upstreamRaised}, (*scale).idle, idleMarks, idleColumns, nil, "", false, nil},
+	{"events", "Nodes are pending and requests for events hang, while others can be served", []int{3000}, []string{ours}, (*scale).events, eventsMarks, eventsColumns, nil, "", false, nil},
+	{"addresses", "IPAddressClaims for one pool come as fast as the API server takes them, and then nothing happens for a minute", []int{1000}, []string{bare, ours, original}, (*scale).addresses, addressesMarks, addressesColumns, allocators, "IPAddressClaims", false, nil},
+	{"bound", "One cluster after the other gets its pool: claims, and ClusterDeployments that wait for them", []int{20}, []string{ours}, (*scale).bound, boundMarks, boundColumns, binders, "clusters", false, nil},
 }
 
 // what is what a scenario counts.
@@ -76,8 +87,14 @@ func main() {
 func command() *cobra.Command {
 	root := &cobra.Command{Use: "scale", Short: "Measure who allocates podCIDRs and addresses, and how fast", SilenceErrors: true, SilenceUsage: true}
 	root.AddCommand(&cobra.Command{
-		Use: loopCommand + " KUBECONFIG TOKENFILE", Hidden: true, Args: cobra.ExactArgs(2),
-		RunE: func(cmd *cobra.Command, args []string) error { return runLoop(cmd.Context(), args[0], args[1]) },
+		Use: loopCommand + " KUBECONFIG TOKENFILE WORKERS", Hidden: true, Args: cobra.ExactArgs(3),
+		RunE: func(cmd *cobra.Command, args []string) error {
+			workers, err := strconv.Atoi(args[2])
+			if err != nil {
+				return err
+			}
+			return runLoop(cmd.Context(), args[0], args[1], workers)
+		},
 	})
 	root.AddCommand(&cobra.Command{
 		Use: allocatorLoop + " KUBECONFIG", Hidden: true, Args: cobra.ExactArgs(1),
@@ -95,6 +112,9 @@ func command() *cobra.Command {
 		cmd := &cobra.Command{Use: what.name, Short: what.about, Args: cobra.NoArgs, RunE: func(cmd *cobra.Command, _ []string) error { return s.measure(cmd.Context(), what) }}
 		cmd.Flags().IntSliceVar(&s.nodes, "nodes", what.nodes, "how many "+what.what()+"; a list measures one number after the other")
 		cmd.Flags().StringSliceVar(&s.contestants, "contestants", what.contestants, "who takes part")
+		if what.clients != nil {
+			cmd.Flags().IntSliceVar(&s.clientsList, "clients", what.clients, "how many clients create Nodes, each one at a time and on a connection of its own; a list measures one number after the other")
+		}
 		cmd.Flags().IntVar(&s.rounds, "rounds", 1, "how often everything is measured; each round is held against the marks")
 		cmd.Flags().IntVar(&s.turns, "turns", 1, "how often each contestant's turn comes in a round, first in one order, then in the other; marks are of all its turns together; who has a limit of its own has one turn in a round of a burst")
 		cmd.Flags().BoolVar(&s.apart, "apart", false, "the contestant has the last CPU to itself and all else has the others, so that its own CPU time is not taken from the API server; needs taskset of util-linux")
@@ -126,39 +146,53 @@ func (s *scale) measure(ctx context.Context, what scenario) error {
 	}
 	file := results.File{Header: results.Collect("bin/scale " + strings.Join(os.Args[1:], " "))}
 	for _, nodes := range s.nodes {
-		for round := range s.rounds {
-			found := map[string][]sample{}
-			for turn := range s.turns {
-				order := slices.Clone(who)
-				if turn%2 == 1 {
-					slices.Reverse(order)
-				}
-				if turn > 0 && what.limited {
-					order = slices.DeleteFunc(order, func(c contestant) bool { return c.qps > 0 })
-				}
-				for _, group := range s.groups(order) {
-					fmt.Printf("%s: %s, %d %s, round %d of %d, turn %d of %d\n", what.name, names(group), nodes, what.what(), round+1, s.rounds, turn+1, s.turns)
-					all, err := s.run(ctx, what, group, nodes)
-					if err != nil {
-						return err
-					}
-					for i, c := range group {
-						fmt.Printf("%s: %s\n", what.name, c.name)
-						show(all[i].values)
-						found[c.name] = append(found[c.name], all[i])
-						file.Results = append(file.Results, results.Result{Name: what.name + "/" + c.name, Nodes: nodes, Values: all[i].values})
-					}
+		for _, s.clients = range s.numbersOfClients() {
+			for round := range s.rounds {
+				if err := s.round(ctx, what, who, nodes, round, &file); err != nil {
+					return err
 				}
 			}
-			marks := what.marks(nodes, together(found))
-			showMarks(marks)
-			file.Marks = append(file.Marks, marks...)
 		}
 	}
 	if s.json == "" {
 		return nil
 	}
 	return results.Write(s.json, file)
+}
+
+// round measures all turns of all contestants, and holds them against the marks.
+func (s *scale) round(ctx context.Context, what scenario, who []contestant, nodes, round int, file *results.File) error {
+	found := map[string][]sample{}
+	by := "" // part of the results' names, by which a report has one row of each
+	if s.clients > 0 {
+		by = fmt.Sprintf(", %d clients", s.clients)
+	}
+	for turn := range s.turns {
+		order := slices.Clone(who)
+		if turn%2 == 1 {
+			slices.Reverse(order)
+		}
+		if turn > 0 && what.limited {
+			order = slices.DeleteFunc(order, func(c contestant) bool { return c.qps > 0 })
+		}
+		for _, group := range s.groups(order) {
+			fmt.Printf("%s: %s, %d %s%s, round %d of %d, turn %d of %d\n", what.name, names(group), nodes, what.what(), by, round+1, s.rounds, turn+1, s.turns)
+			all, err := s.run(ctx, what, group, nodes)
+			if err != nil {
+				return err
+			}
+			for i, c := range group {
+				fmt.Printf("%s: %s\n", what.name, c.name)
+				show(all[i].values)
+				found[c.name] = append(found[c.name], all[i])
+				file.Results = append(file.Results, results.Result{Name: what.name + "/" + c.name + by, Nodes: nodes, Values: all[i].values})
+			}
+		}
+	}
+	marks := what.marks(nodes, together(found))
+	showMarks(marks)
+	file.Marks = append(file.Marks, marks...)
+	return nil
 }
 
 func show(values map[string]float64) {

@@ -9,6 +9,7 @@ import (
 	"strconv"
 	"strings"
 	"sync"
+	"sync/atomic"
 	"time"
 
 	corev1 "k8s.io/api/core/v1"
@@ -17,7 +18,6 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/watch"
 	"k8s.io/client-go/kubernetes"
-	"k8s.io/client-go/util/workqueue"
 
 	"github.com/multicidr/controller-manager/test/judge"
 )
@@ -195,21 +195,33 @@ func (c *cluster) create(ctx context.Context, f *fleet, change func(index int, n
 	f.first = time.Now()
 	ctx, cancel := context.WithCancel(ctx)
 	defer cancel()
-	workqueue.ParallelizeUntil(ctx, creators, f.size, func(piece int) {
-		index := f.size - 1 - piece // Who serves Nodes by name must not look like who serves them by age.
-		node := newNode(f.name(index), index)
-		if change != nil {
-			change(index, node)
-		}
-		_, errs[index] = c.kube.CoreV1().Nodes().Create(ctx, node, metav1.CreateOptions{})
-		if errs[index] != nil {
-			cancel()
-		}
-		now := time.Now()
-		f.mu.Lock()
-		f.created[index] = now
-		f.mu.Unlock()
-	})
+	var (
+		next atomic.Int64
+		wg   sync.WaitGroup
+	)
+	for _, client := range c.creators {
+		wg.Go(func() {
+			for ctx.Err() == nil {
+				index := f.size - int(next.Add(1)) // Who serves Nodes by name must not look like who serves them by age.
+				if index < 0 {
+					return
+				}
+				node := newNode(f.name(index), index)
+				if change != nil {
+					change(index, node)
+				}
+				_, errs[index] = client.CoreV1().Nodes().Create(ctx, node, metav1.CreateOptions{})
+				if errs[index] != nil {
+					cancel()
+				}
+				now := time.Now()
+				f.mu.Lock()
+				f.created[index] = now
+				f.mu.Unlock()
+			}
+		})
+	}
+	wg.Wait()
 	return errors.Join(slices.DeleteFunc(errs, func(err error) bool { return errors.Is(err, context.Canceled) })...)
 }
 

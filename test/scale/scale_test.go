@@ -236,3 +236,28 @@ func TestOverlapIsFound(t *testing.T) {
 		t.Error(err)
 	}
 }
+
+// TestOverload measures few Nodes by many clients, for the same reason as TestBurst.
+func TestOverload(t *testing.T) {
+	path := filepath.Join(t.TempDir(), "overload.json")
+	cmd := command()
+	cmd.SetArgs([]string{"overload", "--nodes=60", "--clients=20", "--contestants=bare,ours", "--json=" + path})
+	if err := cmd.ExecuteContext(t.Context()); err != nil {
+		t.Fatal(err)
+	}
+	got, err := results.Read(path)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if len(got.Results) != 2 || len(got.Marks) != 2 {
+		t.Fatalf("%d results and %d marks, want 2 and 2: %+v", len(got.Results), len(got.Marks), got)
+	}
+	for i, want := range []string{"overload/bare, 20 clients", "overload/ours, 20 clients"} {
+		if got := got.Results[i]; got.Name != want || got.Values["clients"] != 20 || got.Values["latency-p99-ms"] <= 0 {
+			t.Errorf("result %d is %s with %v, want %s", i, got.Name, got.Values, want)
+		}
+	}
+	if values := got.Results[1].Values; values["work-ms"] <= 0 || values["seen-to-patched-ms"] <= 0 {
+		t.Errorf("it is not known where ours spent its time: %v", values)
+	}
+}

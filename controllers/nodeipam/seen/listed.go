@@ -1,9 +1,12 @@
 package seen
 
 import (
+	"cmp"
 	"iter"
 	"maps"
 	"slices"
+	"strings"
+	"time"
 
 	v1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/types"
@@ -21,12 +24,18 @@ import (
 type Listed struct {
 	reading map[string]types.UID // in a list that is not complete, and may never be
 	unheard map[string]types.UID // in complete lists
-	waiting map[string]types.UID // Nodes for which something may be chosen when none of these is left, and nothing is missed (Kinds)
+	waiting map[string]waiter    // Nodes for which something may be chosen when none of these is left, and nothing is missed (Kinds)
+}
+
+// waiter is a Node that waits.
+type waiter struct {
+	uid     types.UID
+	created time.Time
 }
 
 // NewListed returns Listed without any Node.
 func NewListed() Listed {
-	return Listed{map[string]types.UID{}, map[string]types.UID{}, map[string]types.UID{}}
+	return Listed{map[string]types.UID{}, map[string]types.UID{}, map[string]waiter{}}
 }
 
 // Begins notes that a list begins. The one before may have failed.
@@ -88,8 +97,8 @@ func (l Listed) Complete() bool { return len(l.unheard) == 0 }
 
 // Wait notes that a Node waits until something can be chosen for it, and reports whether that is new.
 func (l Listed) Wait(node *v1.Node) (news bool) {
-	news = l.waiting[node.Name] != node.UID
-	l.waiting[node.Name] = node.UID
+	news = l.waiting[node.Name].uid != node.UID
+	l.waiting[node.Name] = waiter{node.UID, node.CreationTimestamp.Time}
 	return news
 }
 
@@ -98,17 +107,20 @@ func (l Listed) WaitsNoMore(name string) { delete(l.waiting, name) }
 
 // Waits returns the UID of the Node of this name that waits; false if none does.
 func (l Listed) Waits(name string) (types.UID, bool) {
-	uid, ok := l.waiting[name]
-	return uid, ok
+	w, ok := l.waiting[name]
+	return w.uid, ok
 }
 
 // Waiting yields the names of the Nodes that wait.
 func (l Listed) Waiting() iter.Seq[string] { return maps.Keys(l.waiting) }
 
-// Wake returns the names of the Nodes that waited, sorted. None waits any more.
+// Wake returns the names of the Nodes that waited, the oldest first. None waits any more. Where the API server ends watches again and again,
+// because it is overloaded, all Nodes wait each time: in any other order the same ones would always come last.
 func (l Listed) Wake() []string {
 	defer clear(l.waiting)
-	return slices.Sorted(maps.Keys(l.waiting))
+	return slices.SortedFunc(maps.Keys(l.waiting), func(a, b string) int {
+		return cmp.Or(l.waiting[a].created.Compare(l.waiting[b].created), strings.Compare(a, b))
+	})
 }
 
 // FromList reports whether an informer learned of a change from a list: the last state of a deleted object is unknown, or the object of
