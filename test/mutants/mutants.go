@@ -2564,7 +2564,7 @@ var mutants = []mutant{
 	{
 		name: "infoblox-copy-of-a-moved-one", defect: "a copy of an IPAddress that has come from another cluster, or of another program's, has the host record of the original",
 		file: "controllers/clusteripam/infoblox/claim.go",
-		old:  "l.keepsRecord(other) && l.sameRecord(address, other)",
+		old:  "l.keepsRecord(other) && l.sameRecord(l.hostRecordOf(address), l.hostRecordOf(other))",
 		new:  "false",
 		test: "./controllers/clusteripam/infoblox TestIPAddressIsCopied",
 	},
@@ -2578,16 +2578,30 @@ var mutants = []mutant{
 	{
 		name: "infoblox-moved-one-forgets-its-copy", defect: "a claim that was moved gives up its host record although another IPAddress has that",
 		file: "controllers/clusteripam/infoblox/release.go",
-		old:  "copied = address != nil && l.copied(address)",
-		new:  "copied = address != nil && false",
+		old:  "is = address != nil && l.copied(address)",
+		new:  "is = address != nil && false",
 		test: "./controllers/clusteripam/infoblox TestLastIPAddressOfARecord",
 	},
 	{
 		name: "infoblox-copy-outlives", defect: "a claim that was copied with its IPAddress is told that it has the address when the original is released, which frees it",
 		file: "controllers/clusteripam/infoblox/claim.go",
-		old:  "s.copy = !s.held && ofInfoblox(",
-		new:  "s.copy = s.held && ofInfoblox(",
+		old:  "s.copy = !s.held && slices.ContainsFunc(",
+		new:  "s.copy = s.held && slices.ContainsFunc(",
 		test: "./controllers/clusteripam/infoblox TestCopyOutlivesItsOriginal",
+	},
+	{
+		name: "infoblox-forced-away-gets-another", defect: "a claim whose IPAddress was forced away gets another address while its machine runs",
+		file: "controllers/clusteripam/infoblox/host/decide.go",
+		old:  "if c.Had.Address.IsValid() {",
+		new:  "if false {",
+		test: "./controllers/clusteripam/infoblox TestIPAddressIsForcedAway",
+	},
+	{
+		name: "infoblox-copies-wait", defect: "a claim that waits for a copy of its IPAddress is not told that the copy is gone",
+		file: "controllers/clusteripam/infoblox/logic.go",
+		old:  "for name := range l.holders[l.firstOf(a)] {",
+		new:  "for name := range l.holders[netip.Addr{}] {",
+		test: "./controllers/clusteripam/infoblox TestTwoCopiesAtOnce",
 	},
 	{
 		name: "infoblox-record-gone", defect: "a claim is told that it has the IPAddress of an earlier claim, whose host record is gone",
@@ -2598,7 +2612,7 @@ var mutants = []mutant{
 	},
 	{
 		name: "infoblox-record-of-another", defect: "a host record with the name and the address of an IPAddress counts as its own, whosever it is",
-		file: "controllers/clusteripam/infoblox/claim.go",
+		file: "controllers/clusteripam/infoblox/host/decide.go",
 		old:  "return own && slices.Contains(r.Addresses(), c.Address)",
 		new:  "return (own || c.Address.IsValid()) && slices.Contains(r.Addresses(), c.Address)",
 		test: "./controllers/clusteripam/infoblox TestReserves",

@@ -28,6 +28,10 @@ import (
 // other UIDs.
 const annotationClaim = "networking.x-k8s.io/infoblox-claim-uid"
 
+// annotationAddress on an IPAddressClaim is the address that it was told, and annotationClaim the UID that the host record of this address has. Whatever becomes
+// of the IPAddress, the claim gets no other address: a machine may use it.
+const annotationAddress = "networking.x-k8s.io/infoblox-address"
+
 // annotationReleasedBy on an IPAddress is the UID of what gives up its host record: of its claim, or its own if it has none.
 const annotationReleasedBy = "networking.x-k8s.io/infoblox-released-by"
 
@@ -44,6 +48,7 @@ type situation struct {
 	foreign  *v1beta2.IPAddress // one that stands in the claim's way
 	leftover bool               // foreign leaves, and this controller is to release it
 	copy     bool               // foreign is a copy of what another claim has
+	equal    string             // foreign and this IPAddress have one host record, and nobody knows which is the copy; or empty
 	held     bool               // foreign is paused, or its pool is
 	rests    bool               // nothing is to be done about the claim
 }
@@ -59,7 +64,13 @@ func (l *logic) situationOf(key shell.Key) (s situation) {
 		// Of a claim that cannot be read nobody knows what it has.
 		s.leftover = isLeaving(s.foreign) && ofInfoblox(s.foreign.Spec.PoolRef) && l.claims.Broken(s.claim) == nil
 		s.held = l.isPaused(s.foreign)
-		s.copy = !s.held && ofInfoblox(s.foreign.Spec.PoolRef) && s.foreign.Spec.ClaimRef.Name == s.claim.Name && slices.ContainsFunc(l.originals(s.foreign), l.isServed)
+		if ofInfoblox(s.foreign.Spec.PoolRef) && s.foreign.Spec.ClaimRef.Name == s.claim.Name {
+			originals := l.originals(s.foreign)
+			s.copy = !s.held && slices.ContainsFunc(originals, l.isServed)
+			if !s.copy && len(originals) > 0 {
+				s.equal = originals[0].String()
+			}
+		}
 	}
 	s.rests = !ofInfoblox(s.claim.Spec.PoolRef) || l.claims.Broken(s.claim) != nil && s.claim.DeletionTimestamp == nil || l.pausedOrAlone(s.claim)
 	return s
@@ -94,6 +105,9 @@ func (l *logic) bring(ctx context.Context, s situation) error {
 			claim.Name, s.foreign.Spec.PoolRef.Kind, s.foreign.Spec.PoolRef.Name, reasonReleaseFailed))
 	case s.copy: // Written down, because it does not show any more when the original is gone: the claim would be told then that it has the address.
 		return l.begin(ctx, l.orphan(s.foreign))
+	case s.equal != "": // The queue gets the claim again when the other one changes.
+		return l.pend(ctx, claim, v1beta2.ReasonAllocationFailed, fmt.Sprintf("The IPAddresses %s and %s have the same host record, and nobody knows which of them is the copy. Delete the one that no machine uses.",
+			nameOf(s.foreign), s.equal))
 	case s.foreign != nil:
 		return l.pend(ctx, claim, v1beta2.ReasonAllocationFailed, fmt.Sprintf("The IPAddress %s exists, and is of the %s %s. Delete it if no machine uses it, or create a claim with another name.",
 			claim.Name, s.foreign.Spec.PoolRef.Kind, s.foreign.Spec.PoolRef.Name))
@@ -135,7 +149,16 @@ func (l *logic) originals(address *v1beta2.IPAddress) (all []types.NamespacedNam
 	}
 	for name := range l.holders[l.firstOf(address)] {
 		other, ok := l.addresses.Get(name.Namespace, name.Name)
-		if ok && name != nameOf(address) && other.Annotations[annotationClaim] == madeFor && l.keepsRecord(other) && l.sameRecord(address, other) {
+		if ok && name != nameOf(address) && other.Annotations[annotationClaim] == madeFor && l.keepsRecord(other) && l.sameRecord(l.hostRecordOf(address), l.hostRecordOf(other)) {
+			all = append(all, name)
+		}
+	}
+	for name := range l.told[l.firstOf(address)] { // Somebody may have taken the IPAddress of the original away.
+		claim, ok := l.claims.Get(name.Namespace, name.Name)
+		if _, shown := l.addresses.Get(name.Namespace, name.Name); !ok || shown || name == nameOf(address) || claim.Annotations[annotationClaim] != madeFor {
+			continue
+		}
+		if had, _ := recordOf(claim); l.sameRecord(l.hostRecordOf(address), had) {
 			all = append(all, name)
 		}
 	}
@@ -154,10 +177,9 @@ func (l *logic) keepsRecord(address *v1beta2.IPAddress) bool {
 	return address.Annotations[annotationReleasedBy] == "" && (address.DeletionTimestamp == nil || claimed)
 }
 
-// sameRecord reports whether two IPAddresses have the same host record.
-func (l *logic) sameRecord(a, b *v1beta2.IPAddress) bool {
-	in, other := l.hostRecordOf(a), l.hostRecordOf(b)
-	return in.name == other.name && in.place != (place{}) && l.samePlace(in.place, other.place)
+// sameRecord reports whether two names are those of one host record.
+func (l *logic) sameRecord(a, b recordName) bool {
+	return a.name == b.name && a.place != (place{}) && l.samePlace(a.place, b.place)
 }
 
 // hostRecordOf returns which host record an IPAddress has. If another program has created it, its pool says where.
@@ -277,6 +299,31 @@ func (l *logic) leaves(claim *v1beta2.IPAddressClaim, from source, names []strin
 // served reports whether a claim has had an address. A machine may use it, even if somebody has forced the IPAddress away.
 func served(claim *v1beta2.IPAddressClaim) bool { return claim.Status.AddressRef.Name != "" }
 
+// toldTo returns what a claim was told that it has. The address is not valid if it was told nothing.
+func toldTo(claim *v1beta2.IPAddressClaim) (had host.Released) {
+	if served(claim) {
+		had.UID, had.Was = claim.UID, types.UID(claim.Annotations[annotationClaim])
+		had.Unmarked = had.Was == ""
+		had.Address, _ = netip.ParseAddr(claim.Annotations[annotationAddress])
+	}
+	return had
+}
+
+// remember writes to a claim which address it has, before the claim is told.
+func (l *logic) remember(ctx context.Context, claim *v1beta2.IPAddressClaim, address *v1beta2.IPAddress) (*v1beta2.IPAddressClaim, error) {
+	has, madeFor := l.allocated(address), address.Annotations[annotationClaim]
+	if !has.IsValid() || toldTo(claim).Address.IsValid() || claim.Annotations[annotationAddress] == has.String() && claim.Annotations[annotationClaim] == madeFor {
+		return claim, nil
+	}
+	annotations := map[string]any{annotationAddress: has.String(), annotationClaim: nil}
+	if madeFor != "" {
+		annotations[annotationClaim] = madeFor
+	}
+	stored := &v1beta2.IPAddressClaim{}
+	err := l.API.Patch(ctx, shell.IPAddressClaims, nameOf(claim), shell.MergePatchOfVersion(claim, map[string]any{"metadata": map[string]any{"annotations": annotations}}), stored)
+	return stored, err
+}
+
 // leave gives up the host record of a claim that gets another one. The cache may not show yet that the claim has an IPAddress.
 func (l *logic) leave(ctx context.Context, claim *v1beta2.IPAddressClaim) error {
 	var until time.Time
@@ -319,7 +366,7 @@ func (l *logic) try(ctx context.Context, claim *v1beta2.IPAddressClaim, client W
 		if claim, err = l.prepare(ctx, claim, from.place, name); err != nil {
 			return err
 		}
-		step, err := l.obtain(ctx, client, host.Claim{UID: claim.UID, Namespace: claim.Namespace, Name: claim.Name, Wanted: wanted(name, from), Subnets: from.subnets, MayShare: mayShare}, from)
+		step, err := l.obtain(ctx, client, host.Claim{UID: claim.UID, Namespace: claim.Namespace, Name: claim.Name, Wanted: wanted(name, from), Subnets: from.subnets, MayShare: mayShare, Had: toldTo(claim)}, from)
 		switch {
 		case errors.Is(err, errFull):
 			l.Lock.With(func() { l.full[poolOf(claim.Namespace, claim.Spec.PoolRef)] = l.Now().Add(fullFor) })
@@ -332,6 +379,9 @@ func (l *logic) try(ctx context.Context, claim *v1beta2.IPAddressClaim, client W
 			return l.create(ctx, claim, from, step)
 		case step.Verb == host.Ambiguous:
 			return l.stuck(ctx, claim, fmt.Sprintf("The host record %s in Infoblox has several addresses that no IPAddress has: %v. Remove from it those that nobody uses.", name, step.Record.Addresses()))
+		case step.Verb == host.Lost:
+			return l.stuck(ctx, claim, fmt.Sprintf("The claim has had the address %s, and somebody has deleted its IPAddress. Infoblox has no host record %s with this address and the UID of the claim, or the InfobloxIPPool %s has no subnet for it. Put that back, or create another claim.",
+				claim.Annotations[annotationAddress], name, claim.Spec.PoolRef.Name))
 		case i == len(names)-1: // host.Taken
 			return l.stuck(ctx, claim, fmt.Sprintf("Infoblox has a host record %s in the network view %s, or in another one of the same DNS view, and it belongs to somebody else. Delete it there, or create the claim with another annotation %s.",
 				name, from.networkView, v1alpha1.AnnotationHostname))
@@ -467,7 +517,7 @@ func (l *logic) obtain(ctx context.Context, client WAPI, c host.Claim, from sour
 			}
 		})
 		switch step.Verb {
-		case host.Use, host.Ambiguous, host.Wait:
+		case host.Use, host.Ambiguous, host.Wait, host.Lost:
 			return step, nil
 		case host.Create:
 			if hidden {
@@ -532,7 +582,6 @@ func (l *logic) create(ctx context.Context, claim *v1beta2.IPAddressClaim, from 
 				v1alpha1.AnnotationHostname: step.Record.Name,
 				annotationPlace:             from.String(),
 				annotationName:              step.Record.Name,
-				annotationClaim:             string(claim.UID),
 			},
 			Finalizers: []string{v1beta2.FinalizerProtectAddress},
 			OwnerReferences: []metav1.OwnerReference{
@@ -546,6 +595,13 @@ func (l *logic) create(ctx context.Context, claim *v1beta2.IPAddressClaim, from 
 			Address:  step.Address.String(),
 			Prefix:   new(int32(step.Subnet.Prefix.Bits())),
 		},
+	}
+	madeFor := claim.UID
+	if !step.Record.Of(claim.UID) { // The claim has had it before it was moved.
+		madeFor = toldTo(claim).Was
+	}
+	if madeFor != "" { // Another program does not mark its host records.
+		address.Annotations[annotationClaim] = string(madeFor)
 	}
 	if step.Subnet.Gateway.IsValid() {
 		address.Spec.Gateway = step.Subnet.Gateway.String()
@@ -587,6 +643,10 @@ func (l *logic) finish(ctx context.Context, claim *v1beta2.IPAddressClaim, addre
 			return err
 		}
 	}
+	claim, err := l.remember(ctx, claim, address)
+	if err != nil {
+		return err
+	}
 	c := metav1.Condition{Type: v1beta2.ConditionReady, Status: metav1.ConditionTrue, Reason: "Ready", Message: l.edits(claim, address), ObservedGeneration: claim.Generation}
 	return l.status(ctx, claim, c, address.Name)
 }
@@ -627,8 +687,7 @@ func (l *logic) reserved(ctx context.Context, claim *v1beta2.IPAddressClaim, add
 
 // reserves reports whether a host record, in whatever network view, is that of an IPAddress.
 func (c released) reserves(r host.Record) bool {
-	own := r.Of(c.UID) || r.Of(c.Was) || c.Unmarked && len(r.Claims()) == 0 && r.NetworkView == c.networkView
-	return own && slices.Contains(r.Addresses(), c.Address)
+	return c.Reserves(r) && (len(r.Claims()) > 0 || r.NetworkView == c.networkView)
 }
 
 // status writes the condition Ready of a claim and, if it is not empty, the name of its IPAddress.

@@ -94,7 +94,8 @@ type logic struct {
 	strays map[types.NamespacedName]map[types.NamespacedName]bool
 
 	holders  map[netip.Addr]map[types.NamespacedName]place
-	chosen   map[types.UID]holding // addresses that are being written into IPAddresses
+	told     map[netip.Addr]map[types.NamespacedName]place // claims that were told an address: they hold it without an IPAddress, too
+	chosen   map[types.UID]holding                         // addresses that are being written into IPAddresses
 	records  map[recordName]*recordState
 	prepared map[types.UID]recordName // what was last written into claims, even if the answer was lost
 	leaving  map[types.UID]bool       // claims that give up their host records for others
@@ -124,6 +125,7 @@ func newLogic(p shell.Parts, secretNamespace string, connect func(wapi.Config) (
 		addressesOf: map[types.NamespacedName]map[types.NamespacedName]bool{},
 		strays:      map[types.NamespacedName]map[types.NamespacedName]bool{},
 		holders:     map[netip.Addr]map[types.NamespacedName]place{},
+		told:        map[netip.Addr]map[types.NamespacedName]place{},
 		chosen:      map[types.UID]holding{},
 		records:     map[recordName]*recordState{},
 		prepared:    map[types.UID]recordName{},
@@ -230,6 +232,8 @@ func (l *logic) heardOfClaim(before, now *v1beta2.IPAddressClaim) {
 	if before != nil && ofInfoblox(before.Spec.PoolRef) && (now == nil || now.Spec.PoolRef != before.Spec.PoolRef) { // Not every API server refuses to change it.
 		l.refers(before, false)
 	}
+	l.wasTold(before, false)
+	l.wasTold(now, true)
 	if now != nil && ofInfoblox(now.Spec.PoolRef) {
 		l.names[now.UID] = nameOf(now)
 		if l.refers(now, true); before == nil {
@@ -239,6 +243,26 @@ func (l *logic) heardOfClaim(before, now *v1beta2.IPAddressClaim) {
 	claim := cmp.Or(now, before) // of one name
 	if a, ok := l.addresses.Get(claim.Namespace, claim.Name); ok {
 		l.noteStray(a)
+	}
+}
+
+// wasTold notes that a claim was told an address, or no longer.
+func (l *logic) wasTold(claim *v1beta2.IPAddressClaim, was bool) {
+	if claim == nil {
+		return
+	}
+	had := toldTo(claim).Address
+	switch {
+	case !had.IsValid():
+	case was:
+		if l.told[had] == nil {
+			l.told[had] = map[types.NamespacedName]place{}
+		}
+		l.told[had][nameOf(claim)], _ = placeOf(claim)
+	default:
+		if delete(l.told[had], nameOf(claim)); len(l.told[had]) == 0 {
+			delete(l.told, had)
+		}
 	}
 }
 
@@ -301,6 +325,9 @@ func (l *logic) heardOfAddress(before, now *v1beta2.IPAddress) {
 		// It has the name of its claim, or stands in the way of one.
 		if claim, ok := l.claims.Get(a.Namespace, a.Name); ofInfoblox(a.Spec.PoolRef) || ok && ofInfoblox(claim.Spec.PoolRef) {
 			l.Queue.Add(shell.KeyOf(shell.IPAddressClaims, a))
+		}
+		for name := range l.holders[l.firstOf(a)] { // It may be a copy of this one, and wait for it.
+			l.Queue.Add(shell.Key{Kind: shell.IPAddressClaims, Namespace: name.Namespace, Name: name.Name})
 		}
 	}
 }
@@ -367,9 +394,11 @@ type at struct {
 // Infoblox or a network view can get another name.
 func (w at) HeldByAnother(claim types.UID, address netip.Addr) bool {
 	own := w.names[claim]
-	for name, where := range w.holders[address] {
-		if name != own && (where == place{} || w.samePlace(where, w.place) || w.samePool(name, own)) {
-			return true
+	for _, holders := range []map[types.NamespacedName]place{w.holders[address], w.told[address]} {
+		for name, where := range holders {
+			if name != own && (where == place{} || w.samePlace(where, w.place) || w.samePool(name, own)) {
+				return true
+			}
 		}
 	}
 	for other, h := range w.chosen {

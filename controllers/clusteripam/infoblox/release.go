@@ -41,6 +41,9 @@ type released struct {
 // program has allocated, the pool says where it is.
 func (l *logic) releasedOf(claim *v1beta2.IPAddressClaim, address *v1beta2.IPAddress) released {
 	r := released{Released: host.Released{UID: claim.UID, Address: l.allocated(address)}, about: claim, kind: shell.IPAddressClaims, address: address}
+	if had := toldTo(claim); address == nil && had.Address.IsValid() { // Somebody has taken the IPAddress away.
+		r.Released = had
+	}
 	r.where(address)
 	r.where(claim)
 	l.wherePoolIs(&r, address)
@@ -98,10 +101,22 @@ func (l *logic) release(ctx context.Context, claim *v1beta2.IPAddressClaim, addr
 	if err != nil {
 		return err
 	}
-	copied := false
-	l.Lock.With(func() { copied = address != nil && l.copied(address) })
-	if !copied { // Otherwise the last IPAddress of the host record gives it up.
-		if err := l.giveUp(ctx, l.releasedOf(claim, address)); err != nil {
+	r := l.releasedOf(claim, address)
+	copied := func() (is bool) {
+		l.Lock.With(func() { is = address != nil && l.copied(address) })
+		return is
+	}
+	// The last IPAddress of a host record gives it up. Each says first that it goes, and looks at the others after that: if two go together, at least one
+	// of them sees that.
+	keeps := copied()
+	if keeps {
+		if err := l.begin(ctx, r); err != nil {
+			return err
+		}
+		keeps = copied()
+	}
+	if !keeps {
+		if err := l.giveUp(ctx, r); err != nil {
 			return err
 		}
 	}
@@ -365,8 +380,14 @@ func (l *logic) gone(ctx context.Context, client WAPI, c released, r *recordStat
 func (l *logic) notFound(c released) {
 	var removed bool
 	l.Lock.With(func() {
-		a, ok := l.addresses.Get(c.about.GetNamespace(), c.about.GetName())
-		gone := c.kind == shell.IPAddresses && (!ok || a.UID != c.about.GetUID()) // It is forgotten then what was removed.
+		shown := metav1.Object(nil)
+		if a, ok := l.addresses.Get(c.about.GetNamespace(), c.about.GetName()); ok && c.kind == shell.IPAddresses {
+			shown = a
+		}
+		if claim, ok := l.claims.Get(c.about.GetNamespace(), c.about.GetName()); ok && c.kind == shell.IPAddressClaims {
+			shown = claim
+		}
+		gone := shown == nil || shown.GetUID() != c.about.GetUID() // It is forgotten then what was removed.
 		removed = gone || l.removed[c.about.GetUID()]
 	})
 	if removed || !c.Address.IsValid() {

@@ -100,6 +100,8 @@ func (w *world) judgeRest() {
 			w.violate("who can go is gone: %s", nameOf(c))
 		case object == nil && ready == nil:
 			w.violate("who waits knows why: %s", nameOf(c))
+		case object == nil && w.spoilt[string(c.UID)] && served(c) && strings.HasPrefix(ready.Message, "The claim has had the address "+c.Annotations[annotationAddress]):
+			w.covered["a claim does not get another address"]++
 		case object == nil && free[c.Spec.PoolRef.Name] && (ready.Reason != v1beta2.ReasonAllocationFailed || !w.nameInUse(c)):
 			w.violate("who can be served is served: %s: %s", nameOf(c), ready.Message)
 		case object != nil && (ready == nil || ready.Status != "True" || c.Status.AddressRef.Name != c.Name):
@@ -159,6 +161,9 @@ func (w *world) free() map[string]bool {
 	}
 	for _, a := range all[v1beta2.IPAddress](w, shell.IPAddresses) {
 		used[netip.MustParseAddr(a.Spec.Address)] = true
+	}
+	for _, c := range all[v1beta2.IPAddressClaim](w, shell.IPAddressClaims) {
+		used[toldTo(c).Address] = true
 	}
 	free := map[string]bool{}
 	for pool, network := range map[string]netip.Prefix{"v4": netip.MustParsePrefix("10.0.0.0/29"), "v6": netip.MustParsePrefix("fd00::/125")} {

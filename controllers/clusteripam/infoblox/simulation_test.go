@@ -25,7 +25,7 @@ var hasToHappen = []string{
 	"write to Infoblox: late and carried out", "write to Infoblox: lost after", "write to Infoblox: lost before", "write to Infoblox: error",
 	"write: lost after", "write: lost before", "write: late and carried out", "crash", "another leader", "a deposed leader wants to write",
 	"somebody makes a record", "somebody deletes a record of ours", "Infoblox is down", "somebody forces a pool away", "somebody deletes the InfobloxInstance",
-	"a pool names another InfobloxInstance", "user edits the hostname", "somebody forces an IPAddress away",
+	"a pool names another InfobloxInstance", "user edits the hostname", "somebody forces an IPAddress away", "a claim does not get another address",
 	"a machine ends after its claim is deleted", "user edits the spec of a claim", "user edits the spec of an IPAddress", "somebody renames a record of ours",
 	"the InfobloxInstances become another Infoblox, or the first one again", "an event names a record that was renamed",
 }

@@ -947,24 +947,35 @@ func TestIPAddressIsEditedUnseen(t *testing.T) {
 	}
 }
 
-// Two claims of one pool share a host record, and both IPAddresses are forced away while no process leads. Nobody knows which address is whose: the claim that is
-// deleted waits, and says why.
+// Two claims of one pool share a host record, and both IPAddresses are forced away while no process leads. One claim is deleted: it gives up its own address. If
+// somebody has taken away what the claims say about theirs, nobody knows which address is whose: that claim waits, and says why.
 func TestUnclearRecordIsNotReleased(t *testing.T) {
-	w := newStory(t)
-	for _, name := range []string{"x", "y"} {
-		w.claim(name, "v4")
-		_ = w.patch(shell.IPAddressClaims, inA(name), shell.Patch{Body: fmt.Appendf(nil, `{"metadata": {"annotations": {%q: "h"}}}`, v1alpha1.AnnotationHostname)}, nil)
+	for _, known := range []bool{true, false} {
+		w := newStory(t)
+		for _, name := range []string{"x", "y"} {
+			w.claim(name, "v4")
+			_ = w.patch(shell.IPAddressClaims, inA(name), shell.Patch{Body: fmt.Appendf(nil, `{"metadata": {"annotations": {%q: "h"}}}`, v1alpha1.AnnotationHostname)}, nil)
+			w.goOn(time.Minute)
+		}
+		w.leader.end()
+		for _, name := range []string{"x", "y"} {
+			w.stripAddress(name)
+			if !known {
+				_ = w.patch(shell.IPAddressClaims, inA(name), shell.Patch{Body: fmt.Appendf(nil, `{"metadata": {"annotations": {%q: null}}}`, annotationAddress)}, nil)
+			}
+		}
+		_ = w.delete(shell.IPAddressClaims, inA("x"), "")
+		w.elect()
 		w.goOn(time.Minute)
-	}
-	w.leader.end()
-	w.stripAddress("x")
-	w.stripAddress("y")
-	_ = w.delete(shell.IPAddressClaims, inA("x"), "")
-	w.elect()
-	w.goOn(time.Minute)
-	w.wantRecords(t, "h [10.0.0.2 10.0.0.3]")
-	if !w.said("event AllocationFailed: The host record h cannot be given up yet: another IPAddressClaim shares it") {
-		t.Error("no event says why the claim waits")
+		if known {
+			w.wantRecords(t, "h [10.0.0.3]")
+			w.want(t, "y", "10.0.0.3 Ready")
+			continue
+		}
+		w.wantRecords(t, "h [10.0.0.2 10.0.0.3]")
+		if !w.said("event AllocationFailed: The host record h cannot be given up yet: another IPAddressClaim shares it") {
+			t.Error("no event says why the claim waits")
+		}
 	}
 }
 
@@ -1094,4 +1105,150 @@ func TestTakenRecordGoes(t *testing.T) {
 	w.grid.Do(http.MethodDelete, w.hosts()[0].Ref, nil, nil)
 	w.goOn(2 * time.Minute)
 	w.want(t, "taken", "10.0.0.2 Ready")
+}
+
+// The IPAddress of a claim that has been told of it is taken away by force, while its machine runs. The claim gets the same address, whatever was copied
+// and whatever the claim was before. If it cannot, it says so and gets no other one.
+func TestIPAddressIsForcedAway(t *testing.T) {
+	for name, tc := range map[string]struct {
+		before        func(*world)
+		while         func(*world) // it is away
+		copy, claimed bool         // somebody copies the IPAddress meanwhile, perhaps with its claim
+		says          string       // if the claim does not get its address
+	}{
+		"as it was made":                               {},
+		"moved":                                        {before: (*world).relocate},
+		"of another program":                           {before: (*world).unmark},
+		"a copy":                                       {copy: true},
+		"moved, and a copy":                            {before: (*world).relocate, copy: true},
+		"of another program, and a copy":               {before: (*world).unmark, copy: true},
+		"a copied claim":                               {copy: true, claimed: true},
+		"moved, and a copied claim":                    {before: (*world).relocate, copy: true, claimed: true},
+		"of another program, and a copied claim":       {before: (*world).unmark, copy: true, claimed: true},
+		"its host record is gone":                      {while: func(w *world) { w.grid.Do(http.MethodDelete, w.hosts()[0].Ref, nil, nil) }, says: "The claim has had the address 10.0.0.2, and somebody has deleted its IPAddress."},
+		"its host record is gone, and there is a copy": {while: func(w *world) { w.grid.Do(http.MethodDelete, w.hosts()[0].Ref, nil, nil) }, copy: true, says: "The claim has had the address 10.0.0.2, and somebody has deleted its IPAddress."},
+		"its subnet is gone": {while: func(w *world) {
+			w.grid.Networks["default"] = append(w.grid.Networks["default"], netip.MustParsePrefix("10.9.0.0/29"))
+			w.editSpec(shell.InfobloxIPPools, "v4", `{"subnets": [{"cidr": "10.9.0.0/29"}]}`)
+		}, says: "or the InfobloxIPPool v4 has no subnet for it."},
+	} {
+		t.Run(name, func(t *testing.T) {
+			w := newStoryOfX(t)
+			if tc.before != nil {
+				tc.before(w)
+			}
+			w.want(t, "x", "10.0.0.2 Ready")
+			address, claim := copied(w, shell.IPAddresses, &v1beta2.IPAddress{}), copied(w, shell.IPAddressClaims, &v1beta2.IPAddressClaim{})
+			address.Namespace, claim.Namespace, address.OwnerReferences = "b", "b", nil
+			w.leader.end()
+			if tc.copy {
+				w.put(shell.IPAddresses, address)
+			}
+			if tc.claimed {
+				w.put(shell.IPAddressClaims, claim)
+			}
+			w.stripAddress("x")
+			if tc.while != nil {
+				tc.while(w)
+			}
+			for range 2 {
+				w.elect()
+				w.goOn(2 * time.Minute)
+				w.leader.end()
+			}
+			w.elect()
+			w.claim("next", "v4")
+			w.goOn(time.Minute)
+			if next := w.show("next"); strings.HasPrefix(next, "10.0.0.2 ") || !strings.HasSuffix(next, " Ready") {
+				t.Errorf("the next claim has %s", next)
+			}
+			if tc.says != "" {
+				w.want(t, "x", " AllocationFailed")
+				if !w.said(tc.says) {
+					t.Errorf("nobody says %q", tc.says)
+				}
+				return
+			}
+			w.want(t, "x", "10.0.0.2 Ready")
+			_ = w.delete(shell.IPAddresses, nameOf(address), "")
+			w.goOn(time.Minute)
+			w.release(t, "x")
+			w.release(t, "next")
+			for _, h := range w.hosts() {
+				if slices.Contains(h.Addresses(), netip.MustParseAddr("10.0.0.2")) {
+					t.Errorf("the host record stays: %v", h)
+				}
+			}
+		})
+	}
+}
+
+// A claim whose IPAddress was taken away by force is deleted before it gets it again. Its host record goes with it, also if the claim was moved.
+func TestClaimWithoutItsIPAddressIsReleased(t *testing.T) {
+	for name, before := range map[string]func(*world){"as it was made": func(*world) {}, "moved": (*world).relocate, "of another program": (*world).unmark} {
+		t.Run(name, func(t *testing.T) {
+			w := newStoryOfX(t)
+			before(w)
+			w.leader.end()
+			w.stripAddress("x")
+			_ = w.delete(shell.IPAddressClaims, inA("x"), "")
+			w.elect()
+			w.goOn(time.Minute)
+			w.want(t, "x", "gone")
+			w.wantRecords(t)
+		})
+	}
+}
+
+// Two claims with IPAddresses of one host record are new at once, for example after their namespaces were restored. Nobody knows which is the copy. Both say
+// so, and when a user has deleted one IPAddress the other claim goes on at once.
+func TestTwoCopiesAtOnce(t *testing.T) {
+	w := newStoryOfX(t)
+	w.leader.end()
+	claim, address := copied(w, shell.IPAddressClaims, &v1beta2.IPAddressClaim{}), copied(w, shell.IPAddresses, &v1beta2.IPAddress{})
+	address.OwnerReferences = nil
+	w.strip("x")
+	w.stripAddress("x")
+	for _, namespace := range []string{"a", "b"} {
+		claim.Namespace, address.Namespace = namespace, namespace
+		w.put(shell.IPAddressClaims, claim)
+		w.put(shell.IPAddresses, address)
+	}
+	w.elect()
+	w.goOn(time.Minute)
+	w.want(t, "x", "10.0.0.2 AllocationFailed")
+	for _, says := range []string{"The IPAddresses a/x and b/x have the same host record", "The IPAddresses b/x and a/x have the same host record"} {
+		if !w.said(says) {
+			t.Errorf("nobody says %q", says)
+		}
+	}
+	_ = w.delete(shell.IPAddresses, nameOf(address), "") // that of b, as the conditions say
+	w.goOn(10 * time.Second)
+	w.want(t, "x", "10.0.0.2 Ready")
+	w.goOn(time.Minute)
+	w.wantRecords(t, "x [10.0.0.2]", fmt.Sprintf("x.%s [10.0.0.3]", metadataOf(w.objects[shell.IPAddressClaims][nameOf(claim)])["uid"]))
+}
+
+// A claim that was moved is deleted together with a copy of its IPAddress, in whatever order the controller hears of that. One of the two gives up the host record.
+func TestCopyGoesWithItsMovedOriginal(t *testing.T) {
+	for seed := range uint64(100) {
+		w := newWorld(rand.New(rand.NewPCG(seed, 1)))
+		w.elect()
+		w.goOn(10 * time.Second)
+		w.claim("x", "v4")
+		w.goOn(time.Minute)
+		w.relocate()
+		address := copied(w, shell.IPAddresses, &v1beta2.IPAddress{})
+		address.Name, address.OwnerReferences = "copy", nil
+		w.put(shell.IPAddresses, address)
+		w.goOn(time.Minute)
+		_ = w.delete(shell.IPAddressClaims, inA("x"), "")
+		_ = w.delete(shell.IPAddresses, inA("copy"), "")
+		w.goOn(2 * time.Minute)
+		w.want(t, "x", "gone")
+		w.wantRecords(t)
+		if w.end(); t.Failed() {
+			t.Fatalf("seed %d", seed)
+		}
+	}
 }

@@ -23,6 +23,8 @@ type Claim struct {
 	Subnets []Subnet
 	// MayShare: other claims may have addresses in the same record.
 	MayShare bool
+	// Had is what the claim was told that it has. Its address is not valid if the claim was told nothing.
+	Had Released
 }
 
 // World is what is known about other claims.
@@ -58,10 +60,12 @@ const (
 	Wait
 	// Ambiguous: it is not known which address of the record belongs to the claim.
 	Ambiguous
+	// Lost: no record and subnet has the address that the claim was told.
+	Lost
 )
 
 func (v Verb) String() string {
-	return [...]string{"", "Create", "Update", "Use", "Taken", "Wait", "Ambiguous"}[v]
+	return [...]string{"", "Create", "Update", "Use", "Taken", "Wait", "Ambiguous", "Lost"}[v]
 }
 
 // Step is what to do next about a claim.
@@ -80,6 +84,9 @@ type Step struct {
 
 // Next decides what to do for a claim that has no IPAddress, from the records that Infoblox has under the name.
 func Next(c Claim, found []Record, w World) Step {
+	if c.Had.Address.IsValid() {
+		return c.again(found, w)
+	}
 	ours, ok := recordOf(c.UID, found)
 	switch {
 	case ok:
@@ -93,6 +100,19 @@ func Next(c Claim, found []Record, w World) Step {
 	default:
 		return c.join(found[0], w)
 	}
+}
+
+// again decides about a claim whose IPAddress was taken away by force. Its machine uses the address, so the claim gets this one or none.
+func (c Claim) again(found []Record, w World) Step {
+	if w.Known(c.Had.Was) != nil { // The claim may be a copy of another one.
+		c.Had.Was = c.UID
+	}
+	r := slices.IndexFunc(found, c.Had.Reserves)
+	s := slices.IndexFunc(c.Subnets, func(s Subnet) bool { return s.Prefix.Contains(c.Had.Address) })
+	if r < 0 || s < 0 {
+		return Step{Verb: Lost}
+	}
+	return Step{Verb: Use, Record: found[r], Address: c.Had.Address, Subnet: c.Subnets[s]}
 }
 
 // recordOf returns the record of a claim. There can be several only if Infoblox lets records have the same name and a create was sent again.
@@ -181,6 +201,12 @@ type Released struct {
 	Address netip.Addr
 	// Unmarked: another program has created the IPAddress, and it does not mark host records.
 	Unmarked bool
+}
+
+// Reserves reports whether a host record is that of the claim, and has the address of its IPAddress.
+func (c Released) Reserves(r Record) bool {
+	own := r.Of(c.UID) || r.Of(c.Was) || c.Unmarked && len(r.Claims()) == 0
+	return own && slices.Contains(r.Addresses(), c.Address)
 }
 
 // has reports whether a claim has a host record.
