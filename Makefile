@@ -305,6 +305,20 @@ test-parity: tools build upstream ## Compare our controller manager with Kuberne
 	@echo "== parity tests"
 	$(INTEGRATION) ./test/parity/...
 
+# The older minors of Kubernetes that the same sources are built for.
+OLDER := $(notdir $(wildcard hack/kubernetes/v*))
+
+.PHONY: test-older $(OLDER:%=test-older-%)
+test-older: $(OLDER:%=test-older-%) ## Build for each older minor of Kubernetes, vet all that ships, and compare flags, controllers and version with that minor's own manager
+$(OLDER:%=test-older-%): test-older-%:
+	$(MAKE) KUBERNETES=$* build upstream test-parity-static
+
+.PHONY: test-parity-static
+test-parity-static: build upstream
+	@echo "== Kubernetes $(KUBERNETES): vet, and what parity needs no control plane for"
+	go vet $(addprefix -modfile=$(CURDIR)/,$(MODFILE)) ./apis/... ./controllers/... ./cmd/...
+	$(INTEGRATION) -run='^(TestHelpParity|TestCommandLineParity|TestVersionParity)$$' ./test/parity
+
 .PHONY: e2e
 e2e: ## Run it in real kubeadm clusters: ranges, takeover and back, upgrade, reboot; as root on Linux, elsewhere it says why not; installs as make cluster does
 	@echo "== end-to-end tests"

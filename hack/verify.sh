@@ -36,6 +36,14 @@ pinned() {
 		unchanged go.mod go.sum hack/tools/kubernetes/go.mod hack/tools/kubernetes/go.sum hack/tools/go.mod hack/tools/go.sum hack/release/go.mod hack/release/go.sum \
 			test/chart/go.mod test/chart/go.sum test/consumer/go.mod test/consumer/go.sum
 }
+# Everything in the module file of an older minor comes from the script.
+pinned_older() {
+	local file version
+	for file in hack/kubernetes/*/go.mod; do
+		version=$(go list -modfile="$file" -m -f '{{.Version}}' k8s.io/kubernetes) && "$copy/hack/pin-kubernetes.sh" "$version" >/dev/null &&
+			unchanged "${file%/go.mod}" || return 1
+	done
+}
 versioned() { "$copy/hack/set-version.sh" && unchanged controllers/build README.md docs manifests test/e2e test/chart/testdata; }
 formatted() {
 	local files
@@ -48,10 +56,12 @@ check "versions" "run hack/set-version.sh with the version in controllers/build/
 check "formatting" "run gofmt -w on these files" formatted
 check "lint" "repair what it says" hack/lint.sh
 check "workflows and settings of the forge" "repair what it says" hack/forge.sh
-for module in $(find . -name go.mod -not -path './bin/*' | sed 's#/go.mod$##' | sort); do
+for module in $(find . -name go.mod -not -path './bin/*' -not -path './hack/kubernetes/*' | sed 's#/go.mod$##' | sort); do
 	check "${module#./}/go.mod" "run go mod tidy in ${module#./}" go -C "$module" mod tidy -diff
 done
 check "Kubernetes pins" "run hack/pin-kubernetes.sh with the version of k8s.io/kubernetes in go.mod" pinned
+
+check "Kubernetes pins of older minors" "run hack/pin-kubernetes.sh with the version of k8s.io/kubernetes in hack/kubernetes/*/go.mod" pinned_older
 
 if [[ ${#failed[@]} -gt 0 ]]; then
 	printf 'verify: FAILED %s\n' "${failed[@]}" >&2
