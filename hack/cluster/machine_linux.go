@@ -245,8 +245,9 @@ func (c *cluster) kill(ctx context.Context, name string) error {
 	if err != nil {
 		return err
 	}
-	// A kernel whose processes are killed says goodbye to their peers, so the cable goes first. With init all processes end at once.
-	if err := errors.Join(m.setPort("down"), syscall.Kill(pid, syscall.SIGKILL)); err != nil {
+	// A kernel whose processes are killed says goodbye to their peers, so the cable goes first, with both of its ends: a network namespace
+	// stays for minutes while its kernel tries to say goodbye. With init all processes end at once.
+	if err := errors.Join(m.unplug(), syscall.Kill(pid, syscall.SIGKILL)); err != nil {
 		return err
 	}
 	return removeCgroup(ctx, m.machineCgroup())

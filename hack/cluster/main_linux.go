@@ -17,8 +17,8 @@ func main() {
 	ctx, release := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
 	context.AfterFunc(ctx, release) // A second Ctrl-C ends us at once.
 	err := command().ExecuteContext(ctx)
-	// The exit code of a command on a machine is ours, and it has said itself what was wrong.
-	if exit := (*exec.ExitError)(nil); errors.As(err, &exit) && exit.Exited() {
+	// The exit code of exec's command is ours, and it has said itself what was wrong.
+	if exit := (ended{}); errors.As(err, &exit) && exit.Exited() {
 		os.Exit(exit.ExitCode())
 	}
 	if err != nil {
@@ -26,6 +26,9 @@ func main() {
 		os.Exit(1)
 	}
 }
+
+// ended is how the command of exec has ended. Other commands of ours that fail are errors.
+type ended struct{ *exec.ExitError }
 
 func command() *cobra.Command {
 	var dir string
@@ -83,7 +86,11 @@ func command() *cobra.Command {
 				return err
 			}
 			cmd.Stdin, cmd.Stdout, cmd.Stderr = os.Stdin, os.Stdout, os.Stderr
-			return cmd.Run()
+			err = cmd.Run()
+			if exit := (*exec.ExitError)(nil); errors.As(err, &exit) {
+				return ended{exit}
+			}
+			return err
 		}),
 	}
 	one := func(use, short string, run func(*cluster, context.Context, string) error) *cobra.Command {

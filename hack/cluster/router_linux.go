@@ -115,13 +115,20 @@ route add default via %s
 }
 
 // cut takes the machine off the network, as if somebody had pulled its cable: whoever talks to it is told nothing.
-func (c *cluster) cut(_ context.Context, name string) error { return c.machine(name).setPort("down") }
+func (c *cluster) cut(_ context.Context, name string) error {
+	return c.machine(name).changePort("set", "down")
+}
 
 // mend undoes cut.
-func (c *cluster) mend(_ context.Context, name string) error { return c.machine(name).setPort("up") }
+func (c *cluster) mend(_ context.Context, name string) error {
+	return c.machine(name).changePort("set", "up")
+}
 
-// setPort sets the machine's port of the bridge up or down.
-func (m machine) setPort(state string) error {
+// unplug undoes plugIn.
+func (m machine) unplug() error { return m.changePort("delete", "") }
+
+// changePort changes the machine's port of the bridge.
+func (m machine) changePort(verb, state string) error {
 	number, err := m.number()
 	if err != nil {
 		return err
@@ -130,7 +137,7 @@ func (m machine) setPort(state string) error {
 	if err != nil {
 		return err
 	}
-	return inNetwork(router, fmt.Sprintf("link set machine%d %s\n", number, state))
+	return inNetwork(router, fmt.Sprintf("link %s machine%d %s\n", verb, number, state))
 }
 
 // inNetwork runs commands of ip(8) in the network namespace of a process.

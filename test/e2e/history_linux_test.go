@@ -59,7 +59,7 @@ func (c *cluster) startHistory(t *testing.T, static checker.Range, services neti
 	}
 	h := &history{
 		checker: checker.New(checker.Options{
-			Static: []checker.Range{static}, ServiceRanges: []netip.Prefix{services}, Slack: time.Minute, Lease: managerPod,
+			Static: []checker.Range{static}, ServiceRanges: []netip.Prefix{services}, Slack: time.Minute, Lease: managerPod, Flags: true,
 		}),
 		served: map[types.UID]bool{},
 	}

@@ -27,6 +27,8 @@ type Options struct {
 	Slack time.Duration
 	// Lease is the name of the leader lease, for the histories and for the count of leaders.
 	Lease string
+	// Flags: the managers have flags that become a ClusterCIDR. Otherwise such a ClusterCIDR is superseded and gives nothing.
+	Flags bool
 }
 
 const (
@@ -330,7 +332,7 @@ func (c *Checker) pool(e Event) {
 	}
 	if !known {
 		var err error
-		if p, err = newPool(e); err != nil {
+		if p, err = newPool(e, c.opts.Flags); err != nil {
 			c.log(e, poolName(name), "cannot be read: %v", err) // it can give nothing
 			return
 		}

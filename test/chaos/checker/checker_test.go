@@ -580,6 +580,20 @@ func TestStaticRanges(t *testing.T) {
 	}
 }
 
+// A ClusterCIDR of flags gives blocks only where managers have these flags.
+func TestFlags(t *testing.T) {
+	for flags, want := range map[bool][]Rule{false: {NotAllowed}, true: nil} {
+		h := newHistory(Options{Flags: flags})
+		h.pool("created-from-flags-1", func(cc *networkingv1.ClusterCIDR) {
+			cc.Labels = map[string]string{networkingv1.LabelCreatedFromFlags: "true"}
+		})
+		h.join("n1", "created-from-flags-1", "10.0.0.0/24")
+		if diff := cmp.Diff(want, rules(h.c.Violations())); diff != "" {
+			t.Errorf("with Flags: %t, violations (-want +got):\n%s", flags, diff)
+		}
+	}
+}
+
 func TestUnsettled(t *testing.T) {
 	tests := map[string]struct {
 		happens func(*history)

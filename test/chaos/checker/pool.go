@@ -25,6 +25,7 @@ type pool struct {
 	ranges   []Range
 	selector *nodeaffinity.NodeSelector // nil: every Node
 	invalid  error                      // it breaks a rule and gives nothing
+	flags    bool                       // see Options
 	versions []version                  // as it changed, oldest first; never empty
 }
 
@@ -45,9 +46,9 @@ func (v version) sameRules(o version) bool {
 	return v.enabled == o.enabled && v.deleting == o.deleting && v.finalized == o.finalized && slices.Equal(v.exclusions, o.exclusions)
 }
 
-func newPool(e Event) (*pool, error) {
+func newPool(e Event, flags bool) (*pool, error) {
 	cc := e.ClusterCIDR
-	p := &pool{name: cc.Name, uid: cc.UID, created: e.Revision}
+	p := &pool{name: cc.Name, uid: cc.UID, created: e.Revision, flags: flags}
 	bits6 := cc.Spec.PerNodeHostBits
 	if cc.Spec.IPv6PerNodeHostBits != nil {
 		bits6 = *cc.Spec.IPv6PerNodeHostBits
@@ -94,8 +95,7 @@ func (p *pool) observe(e Event) error {
 		status:     cc.Status,
 		generation: cc.Generation,
 	}
-	// No manager here has flags for ClusterCIDRs.
-	if v.superseded = cc.Labels[networkingv1.LabelCreatedFromFlags] == "true" && strings.HasPrefix(cc.Name, fromFlags); v.superseded {
+	if v.superseded = !p.flags && cc.Labels[networkingv1.LabelCreatedFromFlags] == "true" && strings.HasPrefix(cc.Name, fromFlags); v.superseded {
 		v.enabled = false
 	}
 	if n := len(p.versions) - 1; n >= 0 && p.versions[n].sameRules(v) {
