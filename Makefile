@@ -419,7 +419,7 @@ performance: build-scale ## Measure all that docs/engineering/performance.md sho
 	bin/scale burst --interleaved --rounds=3 --turns=3 --contestants=bare,ours,upstream-raised --json=docs/data/scale-interleaved-again.json
 	bin/scale burst --interleaved --apart --rounds=3 --turns=3 --contestants=bare,ours --json=docs/data/scale-apart.json
 	bin/scale burst --nodes=1000,5000,20000,100000 --turns=2 --contestants=bare,ours,upstream-raised --json=docs/data/scale-growth.json
-	bin/scale overload --interleaved --rounds=3 --json=docs/data/scale-overload.json
+	bin/scale overload --rounds=3 --json=docs/data/scale-overload.json
 	bin/scale restart --nodes=1000,100000 --json=docs/data/scale-restart.json
 	bin/scale waiting --interleaved --apart --rounds=3 --json=docs/data/scale-waiting.json
 	bin/scale idle --json=docs/data/scale-idle.json
