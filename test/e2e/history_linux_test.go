@@ -1,6 +1,7 @@
 package e2e
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -17,7 +18,6 @@ import (
 	"time"
 
 	"golang.org/x/sys/unix"
-	corev1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/client-go/transport"
 
@@ -29,26 +29,45 @@ type history struct {
 	checker  *checker.Checker
 	follower *checker.Follower
 
-	mu     sync.Mutex
-	served map[types.UID]bool
-	waits  []nodeWait
+	mu    sync.Mutex
+	nodes map[types.UID]*nodeTimes
 }
 
-// nodeWait is how long a Node was pending, by the clock of the API servers: from its creationTimestamp to the time of the write of its
-// podCIDRs, each in whole seconds. It does not depend on when anybody saw it.
-type nodeWait struct {
-	node string
-	wait time.Duration
+// nodeTimes are when the first member of etcd has told of a Node's creation, and of its podCIDRs. Each member is watched by itself, so that
+// no watch that has to move to another member makes them late.
+type nodeTimes struct {
+	name            string
+	created, served time.Time
+	before          bool // it had podCIDRs when all began
+	taken           bool
 }
+
+func (n *nodeTimes) wait() time.Duration { return n.served.Sub(n.created) }
 
 // startHistory follows the etcd of these control planes from now on. The stock manager gives blocks of static, without an annotation.
 func (c *cluster) startHistory(t *testing.T, static checker.Range, services netip.Prefix, controlPlanes ...string) *history {
 	t.Helper()
-	pki := c.disk("etc/kubernetes/pki")
+	h := &history{
+		checker: checker.New(checker.Options{
+			Static: []checker.Range{static}, ServiceRanges: []netip.Prefix{services}, Slack: time.Minute, Lease: managerPod, Flags: true,
+		}),
+		nodes: map[types.UID]*nodeTimes{},
+	}
 	var endpoints []string
 	for _, machine := range controlPlanes {
 		endpoints = append(endpoints, c.listenFor(t, net.JoinHostPort(c.addressOf(t, machine), "2379")))
 	}
+	h.follower = c.follow(t, h.checker.Observe, endpoints...)
+	for _, endpoint := range endpoints {
+		c.follow(t, h.observe, endpoint)
+	}
+	return h
+}
+
+// follow follows etcd until the test ends, and returns when it has seen what there is now.
+func (c *cluster) follow(t *testing.T, observe func(checker.Event), endpoints ...string) *checker.Follower {
+	t.Helper()
+	pki := c.disk("etc/kubernetes/pki")
 	client, err := checker.Connect(transport.TLSConfig{
 		CAFile:   filepath.Join(pki, "etcd/ca.crt"),
 		CertFile: filepath.Join(pki, "apiserver-etcd-client.crt"),
@@ -57,18 +76,12 @@ func (c *cluster) startHistory(t *testing.T, static checker.Range, services neti
 	if err != nil {
 		t.Fatal(err)
 	}
-	h := &history{
-		checker: checker.New(checker.Options{
-			Static: []checker.Range{static}, ServiceRanges: []netip.Prefix{services}, Slack: time.Minute, Lease: managerPod, Flags: true,
-		}),
-		served: map[types.UID]bool{},
-	}
-	h.follower = checker.NewFollower(client, h.observe)
+	follower := checker.NewFollower(client, observe)
 	ctx, cancel := context.WithCancel(context.WithoutCancel(t.Context()))
 	done := make(chan struct{})
 	go func() {
 		defer close(done)
-		if err := h.follower.Run(ctx); err != nil {
+		if err := follower.Run(ctx); err != nil {
 			t.Errorf("a part of etcd's history is missing: %v", err)
 		}
 	}()
@@ -77,49 +90,51 @@ func (c *cluster) startHistory(t *testing.T, static checker.Range, services neti
 		<-done
 		client.Close()
 	})
-	return h
+	catchUp(t, follower)
+	return follower
+}
+
+func catchUp(t *testing.T, follower *checker.Follower) {
+	t.Helper()
+	ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
+	defer cancel()
+	if err := follower.CatchUp(ctx); err != nil {
+		t.Fatalf("read etcd's history up to now: %v", err)
+	}
 }
 
 func (h *history) observe(e checker.Event) {
-	h.checker.Observe(e)
 	if e.Node == nil || e.Gone {
 		return
 	}
 	h.mu.Lock()
 	defer h.mu.Unlock()
-	served, known := h.served[e.Node.UID]
-	h.served[e.Node.UID] = len(e.Node.Spec.PodCIDRs) > 0
-	if !known || served || len(e.Node.Spec.PodCIDRs) == 0 {
-		return // Of one that was served before all began nobody knows how long it was pending.
+	served := len(e.Node.Spec.PodCIDRs) > 0
+	n := h.nodes[e.Node.UID]
+	if n == nil {
+		n = &nodeTimes{name: e.Node.Name, created: e.At, before: served}
+		h.nodes[e.Node.UID] = n
 	}
-	h.waits = append(h.waits, nodeWait{e.Node.Name, lastWrite(e.Node).Sub(e.Node.CreationTimestamp.Time)})
+	if served && n.served.IsZero() {
+		n.served = e.At
+	}
 }
 
-// lastWrite is the time of the write that made this revision.
-func lastWrite(node *corev1.Node) time.Time {
-	last := node.CreationTimestamp.Time
-	for _, entry := range node.ManagedFields {
-		if entry.Time != nil && entry.Time.After(last) {
-			last = entry.Time.Time
-		}
-	}
-	return last
-}
-
-// take returns the waits of the Nodes that were served since the last call, longest first.
-func (h *history) take(t *testing.T) []nodeWait {
+// take returns the Nodes that were served since the last call, the one that was pending longest first.
+func (h *history) take(t *testing.T) []*nodeTimes {
 	t.Helper()
-	ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
-	defer cancel()
-	if err := h.follower.CatchUp(ctx); err != nil {
-		t.Fatalf("read etcd's history up to now: %v", err)
-	}
+	catchUp(t, h.follower)
 	h.mu.Lock()
 	defer h.mu.Unlock()
-	waits := h.waits
-	h.waits = nil
-	slices.SortFunc(waits, func(a, b nodeWait) int { return int(b.wait - a.wait) })
-	return waits
+	var served []*nodeTimes
+	for _, n := range h.nodes {
+		if !n.before && !n.taken && !n.served.IsZero() {
+			n.taken = true
+			served = append(served, n)
+		}
+	}
+	slices.SortFunc(served, func(a, b *nodeTimes) int { return cmp.Compare(b.wait(), a.wait()) })
+	return served
 }
 
 // check reports every rule that was broken since the beginning.
