@@ -551,7 +551,7 @@ func (b *Book) readFound(c *claim, o *v1beta2.IPAddress, over bool, now time.Tim
 	case c.state == Assigned || c.state == Released:
 		c.read, c.found, c.storedAt = false, o, now
 	case c.owns(o):
-		at := b.placeOf(o)
+		at := b.at(c.answeredAt) // somebody may have edited it since
 		c.read, c.found, c.stored, c.storedAt = false, o, over || c.has(at), now
 		if c.stored { // Otherwise it may go before a create request arrives.
 			b.holdFound(c, at)
@@ -573,10 +573,14 @@ func (c *claim) leaves(o *v1beta2.IPAddress, over bool, now time.Time) {
 	}
 }
 
-// answers notes the IPAddress that an answer has.
+// answers notes the IPAddress that an answer has. Of several answers with one IPAddress, the first says what was allocated.
 func (c *claim) answers(o *v1beta2.IPAddress) {
-	if o != nil {
-		c.answered = o.UID
+	if o == nil || o.UID == c.answered {
+		return
+	}
+	c.answered, c.answeredAt = o.UID, said{}
+	if key, ours := poolOf(o.Spec.PoolRef, o.Namespace); ours {
+		c.answeredAt = said{key, addrOf(o)}
 	}
 }
 
@@ -615,12 +619,6 @@ func (b *Book) holdFound(c *claim, at place) {
 		c.state = Sent
 	}
 	c.had = c.addr.IsValid()
-}
-
-// placeOf returns what an IPAddress of a claim says.
-func (b *Book) placeOf(o *v1beta2.IPAddress) place {
-	key, _ := poolOf(o.Spec.PoolRef, o.Namespace)
-	return place{b.pool(key), addrOf(o)}
 }
 
 // deleted notes that an IPAddress was deleted. If others have finalizers on it, it still exists.
