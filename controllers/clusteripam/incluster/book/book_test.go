@@ -845,6 +845,45 @@ func TestAnIPAddressIsEditedBeforeItShows(t *testing.T) {
 	}
 }
 
+// A pool that is being deleted is looked at again when an answer says that no IPAddress of it exists or can be created, also if the claim keeps its
+// address: it goes then, and nothing else may come that wakes it.
+func TestADeletedPoolGoesAfterAnAnswer(t *testing.T) {
+	until := epoch.Add(10 * time.Second)
+	for name, answer := range map[string]Answer{"a read": {Result: Unknown, Until: until}, "a refusal": {Result: Rejected, Why: "no"}} {
+		t.Run(name, func(t *testing.T) {
+			s := newScript(t, "10.0.0.5")
+			s.claim("a", nil)
+			r := s.next("a", "create")
+			o := r.Object.DeepCopy()
+			o.ResourceVersion, o.UID = "1", "uid of the IPAddress"
+			s.SetAddress(o.DeepCopy())
+			s.Done(r, Answer{Address: o}, s.now)
+			s.AddressGone("n", "a", o.UID) // forced away
+			r = s.next("a", "create")
+			p := *s.pools[Key{kindPool, "n", "p"}].object
+			s.version++
+			now := metav1.NewTime(s.now)
+			p.DeletionTimestamp, p.ResourceVersion = &now, strconv.Itoa(s.version)
+			s.SetPool(&p)
+			if n := s.NextForPool(p.key(), s.now); n.Request == nil || n.Request.Verb != PatchStatus {
+				t.Fatalf("the pool goes while an IPAddress of it may be created: %v", n.Request)
+			}
+			s.Changes()
+			if s.Done(r, answer, s.now); answer.Result == Unknown {
+				s.now = until
+				s.Done(s.next("a", "read"), Answer{Result: NotFound}, s.now)
+			}
+			s.has("a", Refused, "10.0.0.5") // It keeps the address: its machine may still run.
+			if !slices.Contains(s.Changes(), p.key()) {
+				t.Error("nobody asks about the pool")
+			}
+			if n := s.NextForPool(p.key(), s.now); n.Request == nil || n.Request.What != "release the pool" {
+				t.Errorf("the next request about the pool is %v, want its release", n.Request)
+			}
+		})
+	}
+}
+
 // What an IPAddress without a claim had before it was edited may be in use as well.
 func TestAnEditedIPAddressWithoutClaim(t *testing.T) {
 	s := newScript(t, "10.0.0.5-10.0.0.6")

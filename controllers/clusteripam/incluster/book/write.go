@@ -458,7 +458,16 @@ func (b *Book) Done(r *Request, answer Answer, now time.Time) {
 	case r.Verb == Patch && r.Key.Kind == v1beta2.KindIPAddress && answer.Result != NotSent && r.claim != nil:
 		r.claim.found = nil // it is read again
 	}
+	b.unused(r.claim)
 	b.serve()
+}
+
+// unused looks again at a pool that is being deleted after an answer about a claim that has an address of it: the pool goes when no IPAddress of it can be created
+// any more, and an answer may say so although the claim keeps its address.
+func (b *Book) unused(c *claim) {
+	if c != nil && c.pool != nil && c.pool.object != nil && c.pool.object.DeletionTimestamp != nil {
+		b.touch(c.pool.key)
+	}
 }
 
 // created notes the answer to a create request.
