@@ -283,7 +283,7 @@ func (l *logic) giveUp(ctx context.Context, c released) error {
 		return err
 	}
 	defer done()
-	never := true // No removal was confirmed: a record can get another name at any time.
+	never := true // No removal of what was allocated was confirmed: a record can get another name at any time.
 	for range maxSteps {
 		found, err := client.Hosts(ctx, c.name, c.networkView)
 		if err != nil {
@@ -298,7 +298,7 @@ func (l *logic) giveUp(ctx context.Context, c released) error {
 		case len(removals) == 0:
 			return l.gone(ctx, client, c, r, never)
 		}
-		confirmed, err := l.take(ctx, client, c, r, removals[0])
+		confirmed, err := l.take(ctx, client, c, r, removals[0], c.allocatedIn(found, removals[0]))
 		if err != nil {
 			return err
 		}
@@ -327,8 +327,16 @@ func (l *logic) unclear(ctx context.Context, c released) error {
 	return writes.Later(5 * time.Second)
 }
 
-// take carries out a removal. It reports whether Infoblox has confirmed it.
-func (l *logic) take(ctx context.Context, client WAPI, c released, r *recordState, removal host.Removal) (confirmed bool, err error) {
+// allocatedIn reports whether a removal is from the record that has the address that was allocated. A claim can have another record, too: one was renamed while
+// the cache did not show the IPAddress yet, so another one was created.
+func (r *released) allocatedIn(found []host.Record, removal host.Removal) bool {
+	return !r.Address.IsValid() || slices.ContainsFunc(found, func(f host.Record) bool {
+		return f.Ref == removal.Record.Ref && slices.Contains(f.Addresses(), r.Address)
+	})
+}
+
+// take carries out a removal. It reports whether Infoblox has confirmed that what was allocated is removed.
+func (l *logic) take(ctx context.Context, client WAPI, c released, r *recordState, removal host.Removal, allocated bool) (confirmed bool, err error) {
 	if err := l.begin(ctx, c); err != nil {
 		return false, err
 	}
@@ -338,9 +346,11 @@ func (l *logic) take(ctx context.Context, client WAPI, c released, r *recordStat
 	case err != nil:
 		return false, l.cannotRelease(c, err)
 	}
-	l.Lock.With(func() { l.removed[c.about.GetUID()] = true })
+	if allocated {
+		l.Lock.With(func() { l.removed[c.about.GetUID()] = true })
+	}
 	l.keeps(c, removal)
-	return true, nil
+	return allocated, nil
 }
 
 // keeps says which addresses stay in a host record of which no claim is left, or of two claims with one address. Somebody may have added them, or the
@@ -356,7 +366,7 @@ func (l *logic) keeps(c released, r host.Removal) {
 	}
 }
 
-// gone ends a release when nothing is found any more. never: no removal was confirmed.
+// gone ends a release when nothing is found any more. never: no removal of what was allocated was confirmed.
 func (l *logic) gone(ctx context.Context, client WAPI, c released, r *recordState, never bool) error {
 	if err := l.settles(r, false); err != nil {
 		return err

@@ -293,6 +293,23 @@ func TestRenamedRecord(t *testing.T) {
 	}
 }
 
+// Somebody gives a host record another name before the cache shows the IPAddress, so the claim creates another record. The claim goes with that one only, and an
+// event says how to find the first one.
+func TestRenamedRecordAndAnother(t *testing.T) {
+	w := newStoryOfX(t)
+	x := metadataOf(w.objects[shell.IPAddressClaims][inA("x")])["uid"].(string)
+	w.grid.Do(http.MethodPut, w.hosts()[0].Ref, nil, []byte(`{"name": "web-1"}`))
+	w.grid.Do(http.MethodPost, "record:host", nil, shell.Encode(host.Record{Name: "x", NetworkView: "default", Comment: host.Mark([]types.UID{types.UID(x)}, "a/x"), IPv4: []host.Addr4{{Address: "10.0.0.6"}}}))
+	w.wantRecords(t, "web-1 [10.0.0.2]", "x [10.0.0.6]")
+	_ = w.delete(shell.IPAddressClaims, inA("x"), "")
+	w.goOn(time.Minute)
+	w.want(t, "x", "gone")
+	w.wantRecords(t, "web-1 [10.0.0.2]")
+	if !w.said("If Infoblox has one of another name, with the address 10.0.0.2 and the UID " + x + " in its comment, delete it there.") {
+		t.Error("no event says which record is left")
+	}
+}
+
 // For a while the InfobloxInstance is another Infoblox, which has no record of the claim, nor its network view. The claim waits.
 func TestAnotherInfobloxAnswers(t *testing.T) {
 	w := newStoryOfX(t)

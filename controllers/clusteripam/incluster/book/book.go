@@ -431,6 +431,10 @@ func (b *Book) holdAddress(a *address, o *v1beta2.IPAddress) {
 	if a.pool != nil {
 		b.list(a.pool, a.pool.unreadable, a, !a.addr.IsValid())
 	}
+	if at, ok := b.answeredAt(o); ok && len(a.holds) == 0 && at != a.place { // Edited before the cache showed it.
+		a.holds = append(a.holds, at)
+		b.holdPlace(a, at, true)
+	}
 	if a.addr.IsValid() && !slices.Contains(a.holds, a.place) {
 		a.holds = append(a.holds, a.place)
 		b.holdPlace(a, a.place, true)
@@ -445,6 +449,21 @@ func (b *Book) holdAddress(a *address, o *v1beta2.IPAddress) {
 		b.tidy(p)
 	}
 }
+
+// answeredAt returns what an IPAddress said when this process first heard of it, in an answer.
+func (b *Book) answeredAt(o *v1beta2.IPAddress) (_ place, ok bool) {
+	key := claimOf(o)
+	heard := func(c *claim) bool { return c.answered == o.UID && c.answeredAt.addr.IsValid() }
+	if c := b.claims[key]; c != nil && heard(c) {
+		return b.at(c.answeredAt), true
+	}
+	if i := slices.IndexFunc(b.ghosts[key], heard); i >= 0 {
+		return b.at(b.ghosts[key][i].answeredAt), true
+	}
+	return place{}, false
+}
+
+func (b *Book) at(s said) place { return place{b.pool(s.pool), s.addr} }
 
 // dropAddress ends all that an IPAddress holds.
 func (b *Book) dropAddress(a *address) {

@@ -794,6 +794,96 @@ func TestAGracePeriodThatComesTooLate(t *testing.T) {
 	s.has("a", Released, "10.0.0.5")
 }
 
+// An IPAddress that was edited before the cache shows it holds what it said in the answer to the create request: a machine may use that. It does not matter who is
+// faster, the cache or a read. In the histories that the simulation found, it was created again after somebody had forced it away.
+func TestAnIPAddressIsEditedBeforeItShows(t *testing.T) {
+	for name, edit := range map[string]func(*v1beta2.IPAddress){
+		"another address": func(o *v1beta2.IPAddress) { o.Spec.Address = "10.0.0.7" },
+		"no address":      func(o *v1beta2.IPAddress) { o.Spec.Address = "nonsense" },
+		"another pool":    func(o *v1beta2.IPAddress) { o.Spec.PoolRef.Name = "q" },
+	} {
+		for faster, read := range map[string]bool{"the cache is faster": false, "a read is faster": true} {
+			for claim, gone := range map[string]bool{"the claim stays": false, "the claim is gone": true} {
+				t.Run(name+", "+faster+", "+claim, func(t *testing.T) {
+					s := newScript(t, "10.0.0.5-10.0.0.7")
+					s.claim("a", nil)
+					r := s.next("a", "create")
+					o := r.Object.DeepCopy()
+					o.ResourceVersion, o.UID = "1", "uid of the first"
+					s.SetAddress(o.DeepCopy())
+					s.Done(r, Answer{Address: o.DeepCopy()}, s.now)
+					s.AddressGone("n", "a", o.UID)
+					r = s.next("a", "create")
+					o = r.Object.DeepCopy()
+					o.ResourceVersion, o.UID = "2", "uid of the second"
+					s.Done(r, Answer{Address: o.DeepCopy()}, s.now)
+					o.ResourceVersion = "3"
+					edit(o)
+					c := s.claims[ClaimKey("n", "a")]
+					if gone {
+						s.ClaimGone("n", "a", "uid of a")
+					}
+					if read {
+						s.now = s.now.Add(readAfter)
+						s.Done(s.readBack(c, s.now), Answer{Address: o.DeepCopy()}, s.now)
+					}
+					if !read || gone { // The book forgets a claim that is gone when the cache shows its IPAddress.
+						s.SetAddress(o.DeepCopy())
+						s.NextForClaim(ClaimKey("n", "a"), s.now)
+					}
+					if !gone {
+						s.has("a", c.state, "10.0.0.5")
+					}
+					for _, other := range []string{"b", "c", "d"} {
+						if s.claim(other, nil); s.claims[ClaimKey("n", other)].addr.String() == "10.0.0.5" {
+							t.Errorf("%s has 10.0.0.5, and so has the machine of a", other)
+						}
+					}
+				})
+			}
+		}
+	}
+}
+
+// A pool that is being deleted is looked at again when an answer says that no IPAddress of it exists or can be created, also if the claim keeps its
+// address: it goes then, and nothing else may come that wakes it.
+func TestADeletedPoolGoesAfterAnAnswer(t *testing.T) {
+	until := epoch.Add(10 * time.Second)
+	for name, answer := range map[string]Answer{"a read": {Result: Unknown, Until: until}, "a refusal": {Result: Rejected, Why: "no"}} {
+		t.Run(name, func(t *testing.T) {
+			s := newScript(t, "10.0.0.5")
+			s.claim("a", nil)
+			r := s.next("a", "create")
+			o := r.Object.DeepCopy()
+			o.ResourceVersion, o.UID = "1", "uid of the IPAddress"
+			s.SetAddress(o.DeepCopy())
+			s.Done(r, Answer{Address: o}, s.now)
+			s.AddressGone("n", "a", o.UID) // forced away
+			r = s.next("a", "create")
+			p := *s.pools[Key{kindPool, "n", "p"}].object
+			s.version++
+			now := metav1.NewTime(s.now)
+			p.DeletionTimestamp, p.ResourceVersion = &now, strconv.Itoa(s.version)
+			s.SetPool(&p)
+			if n := s.NextForPool(p.key(), s.now); n.Request == nil || n.Request.Verb != PatchStatus {
+				t.Fatalf("the pool goes while an IPAddress of it may be created: %v", n.Request)
+			}
+			s.Changes()
+			if s.Done(r, answer, s.now); answer.Result == Unknown {
+				s.now = until
+				s.Done(s.next("a", "read"), Answer{Result: NotFound}, s.now)
+			}
+			s.has("a", Refused, "10.0.0.5") // It keeps the address: its machine may still run.
+			if !slices.Contains(s.Changes(), p.key()) {
+				t.Error("nobody asks about the pool")
+			}
+			if n := s.NextForPool(p.key(), s.now); n.Request == nil || n.Request.What != "release the pool" {
+				t.Errorf("the next request about the pool is %v, want its release", n.Request)
+			}
+		})
+	}
+}
+
 // What an IPAddress without a claim had before it was edited may be in use as well.
 func TestAnEditedIPAddressWithoutClaim(t *testing.T) {
 	s := newScript(t, "10.0.0.5-10.0.0.6")

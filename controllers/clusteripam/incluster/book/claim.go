@@ -78,8 +78,9 @@ type claim struct {
 	read bool
 	// found is the IPAddress that a read has found and the cache does not show yet.
 	found *v1beta2.IPAddress
-	// answered is the IPAddress of the last answer to a create request or a read.
-	answered types.UID
+	// answered is the IPAddress of the last answer to a create request or a read, and answeredAt what it said in the first answer.
+	answered   types.UID
+	answeredAt said
 	// failingSince is when create requests began to be refused, and problem is what the API server said.
 	failingSince time.Time
 	problem      string
@@ -88,6 +89,12 @@ type claim struct {
 	// queuedIn is the pool in whose queue the claim is, at queuedAt; nil if it is in none.
 	queuedIn *pool
 	queuedAt time.Time
+}
+
+// said is what an IPAddress says: its pool and its address. The address is not valid if it cannot be read, or if the pool is of another kind.
+type said struct {
+	pool Key
+	addr netip.Addr
 }
 
 func (c *claim) uid() types.UID { return c.object.UID }

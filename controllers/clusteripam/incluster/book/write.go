@@ -458,7 +458,16 @@ func (b *Book) Done(r *Request, answer Answer, now time.Time) {
 	case r.Verb == Patch && r.Key.Kind == v1beta2.KindIPAddress && answer.Result != NotSent && r.claim != nil:
 		r.claim.found = nil // it is read again
 	}
+	b.unused(r.claim)
 	b.serve()
+}
+
+// unused looks again at a pool that is being deleted after an answer about a claim that has an address of it: the pool goes when no IPAddress of it can be created
+// any more, and an answer may say so although the claim keeps its address.
+func (b *Book) unused(c *claim) {
+	if c != nil && c.pool != nil && c.pool.object != nil && c.pool.object.DeletionTimestamp != nil {
+		b.touch(c.pool.key)
+	}
 }
 
 // created notes the answer to a create request.
@@ -551,7 +560,7 @@ func (b *Book) readFound(c *claim, o *v1beta2.IPAddress, over bool, now time.Tim
 	case c.state == Assigned || c.state == Released:
 		c.read, c.found, c.storedAt = false, o, now
 	case c.owns(o):
-		at := b.placeOf(o)
+		at := b.at(c.answeredAt) // somebody may have edited it since
 		c.read, c.found, c.stored, c.storedAt = false, o, over || c.has(at), now
 		if c.stored { // Otherwise it may go before a create request arrives.
 			b.holdFound(c, at)
@@ -573,10 +582,14 @@ func (c *claim) leaves(o *v1beta2.IPAddress, over bool, now time.Time) {
 	}
 }
 
-// answers notes the IPAddress that an answer has.
+// answers notes the IPAddress that an answer has. Of several answers with one IPAddress, the first says what was allocated.
 func (c *claim) answers(o *v1beta2.IPAddress) {
-	if o != nil {
-		c.answered = o.UID
+	if o == nil || o.UID == c.answered {
+		return
+	}
+	c.answered, c.answeredAt = o.UID, said{}
+	if key, ours := poolOf(o.Spec.PoolRef, o.Namespace); ours {
+		c.answeredAt = said{key, addrOf(o)}
 	}
 }
 
@@ -615,12 +628,6 @@ func (b *Book) holdFound(c *claim, at place) {
 		c.state = Sent
 	}
 	c.had = c.addr.IsValid()
-}
-
-// placeOf returns what an IPAddress of a claim says.
-func (b *Book) placeOf(o *v1beta2.IPAddress) place {
-	key, _ := poolOf(o.Spec.PoolRef, o.Namespace)
-	return place{b.pool(key), addrOf(o)}
 }
 
 // deleted notes that an IPAddress was deleted. If others have finalizers on it, it still exists.
