@@ -1939,6 +1939,20 @@ var mutants = []mutant{
 		test: "./controllers/clusteripam/incluster/book TestAnEditedIPAddressWithoutClaim",
 	},
 	{
+		name: "pool-edited-before-shown", defect: "what an IPAddress said in the answer to its creation is forgotten if it is edited before the cache shows it, and another claim gets that",
+		file: "controllers/clusteripam/incluster/book/book.go",
+		old:  "ok && len(a.holds) == 0 && at != a.place {",
+		new:  "ok && len(a.holds) > len(a.holds) && at != a.place {",
+		test: "./controllers/clusteripam/incluster/book TestAnIPAddressIsEditedBeforeItShows",
+	},
+	{
+		name: "pool-deleted-not-asked", defect: "a pool that is being deleted stays after the answer that says that no IPAddress of it can be created, until something else happens",
+		file: "controllers/clusteripam/incluster/book/write.go",
+		old:  "\tb.unused(r.claim)\n",
+		new:  "",
+		test: "./controllers/clusteripam/incluster/book TestADeletedPoolGoesAfterAnAnswer",
+	},
+	{
 		name: "pool-edited-claim-gives-up", defect: "a claim that names another pool by now gives up its address as soon as it has no IPAddress",
 		file: "controllers/clusteripam/incluster/book/claim.go",
 		old:  "return c.had && c.pool.alone(c)",
@@ -2144,8 +2158,8 @@ var mutants = []mutant{
 	{
 		name: "infoblox-release-forgotten", defect: "an error of a release is said and forgotten: the host record stays for ever", seen: "cluster-api-ipam-provider-infoblox",
 		file: "controllers/clusteripam/infoblox/release.go",
-		old:  "removals[0])\n\t\tif err != nil {\n",
-		new:  "removals[0])\n\t\tif _, ok := err.(*wapi.Error); ok {\n\t\t\treturn nil\n\t\t}\n\t\tif err != nil {\n",
+		old:  "removals[0]))\n\t\tif err != nil {\n",
+		new:  "removals[0]))\n\t\tif _, ok := err.(*wapi.Error); ok {\n\t\t\treturn nil\n\t\t}\n\t\tif err != nil {\n",
 		test: testInfoblox,
 	},
 	{
@@ -2469,6 +2483,13 @@ var mutants = []mutant{
 		old:  "\t\tl.notFound(c)\n",
 		new:  "",
 		test: "./controllers/clusteripam/infoblox TestRenamedRecord",
+	},
+	{
+		name: "infoblox-renamed-record-hidden", defect: "a host record that got another name stays for ever, and nobody says so, because another one of the claim was deleted",
+		file: "controllers/clusteripam/infoblox/release.go",
+		old:  "return !r.Address.IsValid() || slices.ContainsFunc",
+		new:  "return r.Unmarked || !r.Unmarked || slices.ContainsFunc",
+		test: "./controllers/clusteripam/infoblox TestRenamedRecordAndAnother",
 	},
 	{
 		name: "infoblox-swapped-views", defect: "a release asks a network view of the former name, and not the one that has the host record",
