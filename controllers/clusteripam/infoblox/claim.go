@@ -61,19 +61,28 @@ func (l *logic) situationOf(key shell.Key) (s situation) {
 	}
 	if s.address != nil && !l.owns(s.claim, s.address) {
 		s.address, s.foreign = nil, s.address
-		// Of a claim that cannot be read nobody knows what it has.
-		s.leftover = isLeaving(s.foreign) && ofInfoblox(s.foreign.Spec.PoolRef) && l.claims.Broken(s.claim) == nil
-		s.held = l.isPaused(s.foreign)
-		if ofInfoblox(s.foreign.Spec.PoolRef) && s.foreign.Spec.ClaimRef.Name == s.claim.Name {
-			originals := l.originals(s.foreign)
-			s.copy = !s.held && slices.ContainsFunc(originals, l.isServed)
-			if !s.copy && len(originals) > 0 {
-				s.equal = originals[0].String()
-			}
-		}
+		l.judgeForeign(&s)
 	}
 	s.rests = !ofInfoblox(s.claim.Spec.PoolRef) || l.claims.Broken(s.claim) != nil && s.claim.DeletionTimestamp == nil || l.pausedOrAlone(s.claim)
 	return s
+}
+
+// judgeForeign finds out about the IPAddress in a claim's way.
+func (l *logic) judgeForeign(s *situation) {
+	s.held = l.isPaused(s.foreign)
+	if !ofInfoblox(s.foreign.Spec.PoolRef) {
+		return
+	}
+	// Of a claim that cannot be read nobody knows what it has.
+	s.leftover = isLeaving(s.foreign) && l.claims.Broken(s.claim) == nil
+	if s.foreign.Spec.ClaimRef.Name != s.claim.Name {
+		return
+	}
+	originals := l.originals(s.foreign)
+	s.copy = !s.held && slices.ContainsFunc(originals, l.isServed)
+	if !s.copy && len(originals) > 0 {
+		s.equal = originals[0].String()
+	}
 }
 
 // syncClaim brings a claim to its address, or releases what it has.
@@ -137,32 +146,44 @@ func (l *logic) owns(claim *v1beta2.IPAddressClaim, address *v1beta2.IPAddress) 
 // copied reports whether the host record of an IPAddress is that of another one: somebody has copied that one, or a whole namespace.
 func (l *logic) copied(address *v1beta2.IPAddress) bool { return len(l.originals(address)) > 0 }
 
-// originals returns the names of what an IPAddress may be a copy of: the claim that it was made for, if that is there. Otherwise all have got other UIDs since,
-// or another program has created the IPAddress, and any other one may be the original that has the same address in the same host record.
+// originals returns the names of what an IPAddress may be a copy of, in order: the claim that it was made for, if that is there. Otherwise all have got other UIDs
+// since, or another program has created the IPAddress, and any other one may be the original that has the same address in the same host record.
 func (l *logic) originals(address *v1beta2.IPAddress) (all []types.NamespacedName) {
-	madeFor := address.Annotations[annotationClaim]
-	switch name, ok := l.names[types.UID(madeFor)]; {
+	switch name, ok := l.names[types.UID(address.Annotations[annotationClaim])]; {
 	case ok && name == nameOf(address):
 		return nil
 	case ok:
 		return []types.NamespacedName{name}
 	}
 	for name := range l.holders[l.firstOf(address)] {
-		other, ok := l.addresses.Get(name.Namespace, name.Name)
-		if ok && name != nameOf(address) && other.Annotations[annotationClaim] == madeFor && l.keepsRecord(other) && l.sameRecord(l.hostRecordOf(address), l.hostRecordOf(other)) {
+		if name != nameOf(address) && l.hasRecordOf(name, address) {
 			all = append(all, name)
 		}
 	}
-	for name := range l.told[l.firstOf(address)] { // Somebody may have taken the IPAddress of the original away.
-		claim, ok := l.claims.Get(name.Namespace, name.Name)
-		if _, shown := l.addresses.Get(name.Namespace, name.Name); !ok || shown || name == nameOf(address) || claim.Annotations[annotationClaim] != madeFor {
-			continue
-		}
-		if had, _ := recordOf(claim); l.sameRecord(l.hostRecordOf(address), had) {
+	for name := range l.told[l.firstOf(address)] {
+		if name != nameOf(address) && l.wasToldOf(name, address) {
 			all = append(all, name)
 		}
 	}
+	slices.SortFunc(all, func(a, b types.NamespacedName) int { return cmp.Compare(a.String(), b.String()) })
 	return all
+}
+
+// hasRecordOf reports whether the IPAddress of this name was made for the same claim as another one, and keeps the same host record.
+func (l *logic) hasRecordOf(name types.NamespacedName, address *v1beta2.IPAddress) bool {
+	other, ok := l.addresses.Get(name.Namespace, name.Name)
+	return ok && other.Annotations[annotationClaim] == address.Annotations[annotationClaim] &&
+		l.keepsRecord(other) && l.sameRecord(l.hostRecordOf(address), l.hostRecordOf(other))
+}
+
+// wasToldOf reports whether the claim of this name was told the address in an IPAddress' host record, and somebody has taken its own IPAddress away.
+func (l *logic) wasToldOf(name types.NamespacedName, address *v1beta2.IPAddress) bool {
+	claim, ok := l.claims.Get(name.Namespace, name.Name)
+	if _, shown := l.addresses.Get(name.Namespace, name.Name); !ok || shown || claim.Annotations[annotationClaim] != address.Annotations[annotationClaim] {
+		return false
+	}
+	had, _ := recordOf(claim)
+	return l.sameRecord(l.hostRecordOf(address), had)
 }
 
 // isServed reports whether there is a claim of this name that has had an address.
