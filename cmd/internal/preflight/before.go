@@ -29,18 +29,18 @@ var Steps = []string{kubeadmSwap, chart, takeover, dualStack, etcdRestore}
 var formBefore = map[string]string{kubeadmSwap: manager, chart: peer, takeover: peer}
 
 // checkBefore checks what matters only before a step.
-func checkBefore(fs *findings, s *state, alone standalone, ranges, services []namedRange) {
+func checkBefore(fs *findings, s *state, used usage, ranges, services []namedRange) {
 	switch s.before {
 	case kubeadmSwap:
 		beforeSwap(fs, s)
 	case chart:
-		beforeChart(fs, s, alone)
+		beforeChart(fs, s, used)
 	case takeover:
-		beforeTakeover(fs, s, alone)
+		beforeTakeover(fs, s, used)
 	case dualStack:
 		beforeDualStack(fs, s, ranges, services)
 	case etcdRestore:
-		beforeRestore(fs, s, alone)
+		beforeRestore(fs, s, used)
 	}
 }
 
@@ -95,8 +95,8 @@ func nodesThat(fs *findings, about string, s *state, match func(*corev1.Node) bo
 }
 
 // beforeChart is for docs/operators/standalone.md, in a cluster without this form.
-func beforeChart(fs *findings, s *state, alone standalone) {
-	for _, d := range alone.deployments {
+func beforeChart(fs *findings, s *state, used usage) {
+	for _, d := range used.deployments {
 		fs.add(warning, chart, "Deployment %s/%s runs a %s already: to replace it check with --before=%s", d.Namespace, d.Name, peer, takeover)
 	}
 	some := slices.ContainsFunc(s.nodes, func(n corev1.Node) bool { return clustercidr.ShowsPodCIDRs(&n) })
@@ -110,8 +110,8 @@ func beforeChart(fs *findings, s *state, alone standalone) {
 }
 
 // beforeTakeover is for docs/operators/standalone.md, from the program of kubernetes-sigs.
-func beforeTakeover(fs *findings, s *state, alone standalone) {
-	if len(alone.deployments) == 0 {
+func beforeTakeover(fs *findings, s *state, used usage) {
+	if len(used.deployments) == 0 {
 		fs.add(warning, takeover, "there is no Deployment of a %s to take over from: if it runs outside of the cluster, pass over this; else check with --before=%s", peer, chart)
 	}
 	if len(s.leases) == 0 {
@@ -181,7 +181,7 @@ func missingFamily(all []netip.Prefix) string {
 
 // beforeRestore is for docs/operators/restore-etcd.md, which has to be followed from its beginning. Afterwards it is too late for what is
 // found here.
-func beforeRestore(fs *findings, s *state, alone standalone) {
+func beforeRestore(fs *findings, s *state, used usage) {
 	var programs []string
 	etcd := false
 	for _, pod := range s.pods {
@@ -190,8 +190,11 @@ func beforeRestore(fs *findings, s *state, alone standalone) {
 		}
 		etcd = etcd || pod.Labels["component"] == "etcd"
 	}
-	for _, d := range alone.deployments {
+	for _, d := range used.deployments {
 		programs = append(programs, fmt.Sprintf("Deployment %s/%s", d.Namespace, d.Name))
+	}
+	for _, pod := range used.clouds {
+		programs = append(programs, "Pod "+pod.Name)
 	}
 	if len(programs) > 0 {
 		fs.add(OK, etcdRestore, "stop these before the restore, and save their logs: %s", text.Listed(programs))

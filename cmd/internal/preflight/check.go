@@ -11,6 +11,7 @@ import (
 	"strings"
 
 	appsv1 "k8s.io/api/apps/v1"
+	coordinationv1 "k8s.io/api/coordination/v1"
 	corev1 "k8s.io/api/core/v1"
 	rbacv1 "k8s.io/api/rbac/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
@@ -29,8 +30,10 @@ const (
 	// program of the same name.
 	peer    = "node-ipam-controller"
 	manager = "kube-controller-manager"
+	// cloud is any program that was made with k8s.io/cloud-provider/app and has the controller in it, whatever it is called.
+	cloud = "cloud-controller-manager"
 
-	// ourMinor is the minor version of Kubernetes that both programs are built from.
+	// ourMinor is the minor version of Kubernetes that the programs are built from.
 	ourMinor = 37
 	// oldestMinor is the oldest API server that node-ipam-controller works with: the CRD's rules use functions that older ones lack. The
 	// chart's kubeVersion has the same version.
@@ -93,13 +96,13 @@ func (r namedRange) String() string { return fmt.Sprintf("%s (%v)", r.name, r.pr
 
 func check(ctx context.Context, s *state) []Finding {
 	var fs findings
-	alone := aloneOf(&fs, s)
-	checkVersion(&fs, s, alone)
-	checkInstalled(&fs, s, alone)
-	managers := managerFlags(&fs, s, alone)
+	used := formOf(&fs, s)
+	checkVersion(&fs, s, used)
+	checkInstalled(&fs, s, used)
+	managers := managerFlags(&fs, s, used)
 	with := managers // the flags whose ranges will be used
-	if alone.form {
-		with = append(alone.flags(), s.given)
+	if used.form != manager {
+		with = append(used.flags(&fs, s.given), s.given)
 	}
 	ranges := rangesOf(&fs, s, with)
 	services := servicesOf(&fs, s, append(with, managers...))
@@ -109,45 +112,73 @@ func check(ctx context.Context, s *state) []Finding {
 	checkFlannel(&fs, s.flannel, ranges)
 	checkCalico(&fs, s.ipPools, ranges)
 	checkCilium(&fs, s.cilium, ranges)
-	checkWriters(&fs, s, alone)
+	checkWriters(&fs, s, used)
 	checkFiles(&fs, s)
 	checkPlanned(ctx, &fs, s)
-	checkBefore(&fs, s, alone, ranges, services)
+	checkBefore(&fs, s, used, ranges, services)
 	return fs
 }
 
-// standalone is the controller as a separate program, as far as this cluster uses it or is going to use it.
-type standalone struct {
-	form        bool                // the cluster uses this form, or is going to
-	deployments []appsv1.Deployment // that run the program, or the program of kubernetes-sigs that it replaces
+// usage is the form of the controller that this cluster uses, or is going to use, and the programs of the forms that are no
+// kube-controller-manager.
+type usage struct {
+	form        string              // manager, peer or cloud
+	deployments []appsv1.Deployment // that run node-ipam-controller, or the program of kubernetes-sigs that it replaces
+	clouds      []corev1.Pod        // that run a cloud-controller-manager with the controller in it
 }
 
-// aloneOf finds out which form the cluster uses.
-func aloneOf(fs *findings, s *state) standalone {
-	const about = "form"
-	var a standalone
+// formOf finds out which form the cluster uses.
+func formOf(fs *findings, s *state) usage {
+	const about, others = "form", "; with --form=%s or --form=%s this checks for another form"
+	var u usage
 	for _, d := range s.deployments {
 		if runsPeer(d) {
-			a.deployments = append(a.deployments, d)
+			u.deployments = append(u.deployments, d)
 		}
 	}
-	switch a.form = s.form == peer || s.form == "" && len(a.deployments) > 0; {
-	case s.form != "":
-		fs.add(OK, about, "%s", s.form)
-	case a.form:
-		fs.add(OK, about, "%s, since Deployment %s/%s runs it; with --form=%s this checks for the other form", peer, a.deployments[0].Namespace, a.deployments[0].Name, manager)
-	default:
-		fs.add(OK, about, "%s; with --form=%s this checks for the other form", manager, peer)
+	for _, pod := range s.pods {
+		if pod.Labels["component"] != manager && slices.ContainsFunc(commandLinesOf(pod.Spec), commandLine.runsOurs) {
+			u.clouds = append(u.clouds, pod)
+		}
 	}
-	return a
+	switch {
+	case s.form != "":
+		u.form = s.form
+		fs.add(OK, about, "%s", s.form)
+	case len(u.deployments) > 0:
+		u.form = peer
+		fs.add(OK, about, "%s, since Deployment %s/%s runs it"+others, peer, u.deployments[0].Namespace, u.deployments[0].Name, manager, cloud)
+	case len(u.clouds) > 0:
+		u.form = cloud
+		fs.add(OK, about, "%s, since Pod %s has %s in --controllers"+others, cloud, u.clouds[0].Name, nodeipam.Name, manager, peer)
+	default:
+		u.form = manager
+		fs.add(OK, about, "%s"+others, manager, peer, cloud)
+	}
+	return u
 }
 
-// flags are the flags of the Deployments. A kube-controller-manager beside them must not allocate, so its ranges do not count.
-func (a standalone) flags() []flags {
+// flags are the flags of the programs of the form. A kube-controller-manager beside them must not allocate, so its ranges do not count.
+func (u usage) flags(fs *findings, given flags) []flags {
+	const about = "manager"
 	var all []flags
-	for _, d := range a.deployments {
+	var of []string
+	if u.form == cloud {
+		for _, pod := range u.clouds {
+			for _, l := range commandLinesOf(pod.Spec) {
+				all, of = append(all, l.flags), append(of, pod.Name)
+			}
+		}
+		checkSame(fs, about, all, of)
+		return all
+	}
+	for _, d := range u.deployments {
 		for _, l := range commandLinesOf(d.Spec.Template.Spec) {
-			l.Allocate = l.ClusterCIDR != "" // the program has no such flag
+			if l.hidesRanges() && given == (flags{}) {
+				fs.add(warning, about, "Deployment %s/%s has --config=%s, and the flags in that file cannot be read: repeat with those for ranges, for example --allocate-node-cidrs --cluster-cidr=10.244.0.0/16", d.Namespace, d.Name, l.config)
+			}
+			// True by default in this program, and that of kubernetes-sigs has no such flag.
+			l.Allocate = l.ClusterCIDR != "" && (l.Allocate || !l.said("allocate-node-cidrs"))
 			all = append(all, l.flags)
 		}
 	}
@@ -159,48 +190,74 @@ func runsPeer(d appsv1.Deployment) bool {
 		slices.ContainsFunc(d.Spec.Template.Spec.Containers, func(c corev1.Container) bool { return strings.Contains(c.Image, peer) })
 }
 
-func checkVersion(fs *findings, s *state, alone standalone) {
+func checkVersion(fs *findings, s *state, used usage) {
 	minor, err := strconv.Atoi(strings.TrimRight(s.server.Minor, "+"))
+	alone := used.form == peer
 	switch {
-	case err != nil && alone.form:
+	case err != nil && alone:
 		fs.add(warning, "version", "the API server's version %q cannot be read; %s works with v1.%d to v1.%d", s.server.GitVersion, peer, oldestMinor, ourMinor+1)
 	case err != nil:
-		fs.add(warning, "version", "the API server's version %q cannot be read; a %s of v1.%d works with v1.%d and v1.%d", s.server.GitVersion, manager, ourMinor, ourMinor, ourMinor+1)
-	case alone.form && minor < oldestMinor:
+		fs.add(warning, "version", "the API server's version %q cannot be read; a %s of v1.%d works with v1.%d and v1.%d", s.server.GitVersion, used.form, ourMinor, ourMinor, ourMinor+1)
+	case alone && minor < oldestMinor:
 		fs.add(problem, "version", "the API server is %s, and the ClusterCIDR CRD needs v1.%d: upgrade the cluster first", s.server.GitVersion, oldestMinor)
-	case !alone.form && minor < ourMinor:
-		fs.add(problem, "version", "the API server is %s, and a %s of v1.%d must not be newer than it: upgrade the cluster first, or use %s (docs/operators/standalone.md), which works with v1.%d", s.server.GitVersion, manager, ourMinor, peer, oldestMinor)
+	case !alone && minor < ourMinor:
+		fs.add(problem, "version", "the API server is %s, and a %s of v1.%d must not be newer than it: upgrade the cluster first, or use %s (docs/operators/standalone.md), which works with v1.%d", s.server.GitVersion, used.form, ourMinor, peer, oldestMinor)
 	case minor > ourMinor+1:
 		fs.add(problem, "version", "the API server is %s, more than one minor version newer than the controller (v1.%d): take a newer build", s.server.GitVersion, ourMinor)
 	}
 	fs.well("version", "the API server is %s", s.server.GitVersion)
 }
 
-func checkInstalled(fs *findings, s *state, alone standalone) {
-	if s.before == chart && len(alone.deployments) == 0 {
+func checkInstalled(fs *findings, s *state, used usage) {
+	if s.before == chart && len(used.deployments) == 0 {
 		fs.add(OK, "installed", "nothing yet: the chart brings the CRD, the permissions and the Deployment")
 		return
 	}
-	if s.noCRD && alone.form {
+	if s.noCRD && used.form == peer {
 		fs.add(warning, "installed", "there is no ClusterCIDR CRD, and the controller waits for it: install or upgrade the Helm chart, which brings it, or kubectl apply -f manifests/crds")
 	} else if s.noCRD {
 		fs.add(warning, "installed", "there is no ClusterCIDR CRD, and the controller waits for it: kubectl apply -f manifests/crds")
 	}
-	checkCRD(fs, s, alone)
-	if alone.form {
-		checkDeployed(fs, s, alone)
-	} else {
+	checkCRD(fs, s, used)
+	switch used.form {
+	case peer:
+		checkDeployed(fs, s, used)
+	case cloud:
+		checkClouds(fs, s, used)
+	default:
 		checkBound(fs, s)
 	}
 	fs.well("installed", "CRD and ClusterRoleBinding are there")
 }
 
+// checkClouds checks that the controller in each cloud-controller-manager has permissions.
+func checkClouds(fs *findings, s *state, used usage) {
+	if len(used.clouds) == 0 {
+		fs.add(warning, "installed", "no Pod of kube-system has %s in --controllers, except %s: start the %s with it (docs/operators/cloud-controller-manager.md). If it runs outside of kube-system, pass over this", nodeipam.Name, manager, cloud)
+	}
+	const role = "system:controller:" + nodeipam.Name
+	account := rbacv1.Subject{Kind: rbacv1.ServiceAccountKind, Name: nodeipam.Name, Namespace: metav1.NamespaceSystem}
+	for _, pod := range used.clouds {
+		for _, l := range commandLinesOf(pod.Spec) {
+			own := rbacv1.Subject{Kind: rbacv1.ServiceAccountKind, Name: cmp.Or(pod.Spec.ServiceAccountName, "default"), Namespace: metav1.NamespaceSystem}
+			switch {
+			case l.accounts && !bound(s, role, account):
+				fs.add(warning, "installed", "there is no ClusterRoleBinding of the controller's ServiceAccount, and it waits for it: kubectl apply -f manifests/rbac")
+			case l.accounts && l.Allocate && l.ClusterCIDR != "" && !bound(s, role+":cluster-cidr-flag", account):
+				fs.add(warning, "installed", "the controller's ServiceAccount may not create the ClusterCIDR of --cluster-cidr: kubectl apply -f manifests/rbac/cluster-cidr-flag.yaml")
+			case !l.accounts && !bound(s, role, own):
+				fs.add(warning, "installed", "Pod %s runs without --use-service-account-credentials: set that flag, or see that the program's own user has the roles of manifests/rbac", pod.Name)
+			}
+		}
+	}
+}
+
 // checkDeployed checks that the Deployment exists and that its service account has permissions.
-func checkDeployed(fs *findings, s *state, alone standalone) {
-	if len(alone.deployments) == 0 {
+func checkDeployed(fs *findings, s *state, used usage) {
+	if len(used.deployments) == 0 {
 		fs.add(warning, "installed", "there is no Deployment of %s: install the Helm chart (docs/operators/standalone.md). If it runs outside of the cluster, pass over this", peer)
 	}
-	for _, d := range alone.deployments {
+	for _, d := range used.deployments {
 		account := cmp.Or(d.Spec.Template.Spec.ServiceAccountName, "default")
 		if !bound(s, "", rbacv1.Subject{Kind: rbacv1.ServiceAccountKind, Name: account, Namespace: d.Namespace}) {
 			fs.add(warning, "installed", "no ClusterRoleBinding names the ServiceAccount %s/%s of Deployment %s, and the controller waits for permissions: run helm upgrade", d.Namespace, account, d.Name)
@@ -307,7 +364,7 @@ func checkManager(fs *findings, about, pod string, l commandLine, given flags) {
 }
 
 // managerFlags returns the flags of every kube-controller-manager found, and those on preflight's own command line.
-func managerFlags(fs *findings, s *state, alone standalone) []flags {
+func managerFlags(fs *findings, s *state, used usage) []flags {
 	const about = "manager"
 	var all []flags
 	var of []string
@@ -325,13 +382,13 @@ func managerFlags(fs *findings, s *state, alone standalone) []flags {
 			checkManager(fs, about, pod.Name, l, s.given)
 		}
 	}
-	if !alone.form {
+	if used.form == manager {
 		checkSwap(fs, about, s)
 		checkSame(fs, about, all, of)
 	}
 	if s.given != (flags{}) {
 		all = append(all, s.given)
-	} else if len(all) == 0 && !alone.form {
+	} else if len(all) == 0 && used.form == manager {
 		fs.add(warning, about, "no Pod of kube-system has the label component=%s: repeat with the flags that it has, for example --allocate-node-cidrs --cluster-cidr=10.244.0.0/16", manager)
 	}
 	if len(all) > 0 {
@@ -640,54 +697,76 @@ func uncovered(fs *findings, about, setting, cidrs string, ranges []namedRange, 
 
 // checkWriters looks for other programs that write podCIDRs. They do not know the blocks that the controller has reserved and not yet
 // written.
-func checkWriters(fs *findings, s *state, alone standalone) {
+func checkWriters(fs *findings, s *state, used usage) {
 	const about = "second writer"
 	checkCloud(fs, about, s.pods)
-	if alone.form {
-		for i, d := range alone.deployments {
-			if first := alone.deployments[0]; i > 0 {
+	if used.form == peer {
+		for i, d := range used.deployments {
+			if first := used.deployments[0]; i > 0 {
 				fs.add(problem, about, "Deployments %s/%s and %s/%s both run a %s: keep one of them", first.Namespace, first.Name, d.Namespace, d.Name, peer)
 			}
 		}
-		checkManagers(fs, about, managerCommandLines(s))
 	} else {
-		checkElection(fs, about, s.pods)
-		for _, d := range alone.deployments {
-			fs.add(problem, about, "Deployment %s/%s runs a %s: kubectl -n %s scale deployment %s --replicas=0, before you swap the manager", d.Namespace, d.Name, peer, d.Namespace, d.Name)
+		for _, d := range used.deployments {
+			fs.add(problem, about, "Deployment %s/%s runs a %s: kubectl -n %s scale deployment %s --replicas=0, before you %s", d.Namespace, d.Name, peer, d.Namespace, d.Name, startOf[used.form])
 		}
-		for _, lease := range s.leases {
-			if holder := ptr.Deref(lease.Spec.HolderIdentity, ""); holder != "" {
-				fs.add(warning, about, "%s holds the Lease %s/%s: if a %s still runs, stop it before you swap the manager; else kubectl -n %s delete lease %s",
-					holder, lease.Namespace, lease.Name, peer, lease.Namespace, lease.Name)
-			}
+	}
+	if used.form == manager {
+		checkElection(fs, about, s.pods)
+		checkLeases(fs, about, s.leases)
+	} else {
+		checkManagers(fs, about, managerCommandLines(s), used)
+	}
+	if used.form != cloud {
+		for _, pod := range used.clouds {
+			fs.add(problem, about, "Pod %s has %s in --controllers: take it out (its alias is %s) before you %s", pod.Name, nodeipam.Name, alias, startOf[used.form])
 		}
 	}
 	fs.well(about, "none found")
 }
 
-// checkCloud looks for a cloud-controller-manager that allocates.
+// startOf is how each form begins to allocate.
+var startOf = map[string]string{manager: "swap the manager", peer: "start " + peer, cloud: "start the controller in the " + cloud}
+
+// checkLeases reports who holds the Lease of the other forms.
+func checkLeases(fs *findings, about string, leases []coordinationv1.Lease) {
+	for _, lease := range leases {
+		if holder := ptr.Deref(lease.Spec.HolderIdentity, ""); holder != "" {
+			fs.add(warning, about, "%s holds the Lease %s/%s: if a %s, or a %s with this controller, still runs, stop it before you swap the manager; else kubectl -n %s delete lease %s",
+				holder, lease.Namespace, lease.Name, peer, cloud, lease.Namespace, lease.Name)
+		}
+	}
+}
+
+// checkCloud looks for a cloud-controller-manager whose own allocator is on. With this controller in it, that one does not run.
 func checkCloud(fs *findings, about string, pods []corev1.Pod) {
 	for _, pod := range pods {
 		for _, c := range pod.Spec.Containers {
-			cloud := strings.Contains(pod.Name, "cloud-controller-manager") || strings.Contains(c.Image, "cloud-controller-manager")
-			if l, err := commandLineOf(c); cloud && err == nil && l.Allocate {
-				fs.add(problem, about, "Pod %s is a cloud-controller-manager with --allocate-node-cidrs: set it to false there", pod.Name)
+			named := strings.Contains(pod.Name, cloud) || strings.Contains(c.Image, cloud)
+			if l, err := commandLineOf(c); named && err == nil && l.Allocate && !l.runsOurs() {
+				fs.add(problem, about, "Pod %s is a %s with --allocate-node-cidrs: set it to false there", pod.Name, cloud)
 			}
 		}
 	}
 }
 
-// checkManagers looks for a kube-controller-manager that allocates or contains the controller; one such finding is enough.
-func checkManagers(fs *findings, about string, managers []commandLine) {
+// checkManagers looks for a kube-controller-manager that allocates or contains the controller, beside another form; one such finding is
+// enough.
+func checkManagers(fs *findings, about string, managers []commandLine, used usage) {
 	for _, l := range managers {
-		if l.runsOurs() {
-			fs.add(problem, about, "%s has %s in --controllers: take it out (its alias is %s), or do not use %s", manager, nodeipam.Name, alias, peer)
+		ours, theirs := l.runsOurs(), l.Allocate && l.enables(inTree, true)
+		switch {
+		case (ours || theirs) && used.form == cloud && l.migrates:
+			fs.add(warning, about, "%s allocates in a leader migration: go on with it (docs/operators/cloud-controller-manager.md)", manager)
+			return
+		case ours:
+			fs.add(problem, about, "%s has %s in --controllers: take it out (its alias is %s), or do not use %s", manager, nodeipam.Name, alias, used.program())
 			return
 		}
 	}
 	for _, l := range managers {
 		if l.Allocate && l.enables(inTree, true) {
-			fs.add(problem, about, "%s has --allocate-node-cidrs: set it to false, or add -%s to --controllers, on every control plane before you start %s", manager, inTree, peer)
+			fs.add(problem, about, "%s has --allocate-node-cidrs: set it to false, or add -%s to --controllers, on every control plane before you %s", manager, inTree, startOf[used.form])
 			return
 		}
 	}
@@ -697,6 +776,14 @@ func checkManagers(fs *findings, about string, managers []commandLine) {
 			return
 		}
 	}
+}
+
+// program is what a form is called in a sentence.
+func (u usage) program() string {
+	if u.form == cloud {
+		return "the controller in the " + cloud
+	}
+	return u.form
 }
 
 // checkElection looks for several kube-controller-managers that allocate, of which one does not wait until it is the leader.

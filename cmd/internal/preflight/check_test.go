@@ -290,6 +290,73 @@ func TestCheck(t *testing.T) {
 		"a cloud-controller-manager that does not": {func(s *state) {
 			s.pods = append(s.pods, pod("cloud-controller-manager-x", "/bin/ccm", "--cloud-provider=x"))
 		}, nil},
+		"a cloud-controller-manager with the controller in it": {inCloud, nil},
+		"the same, with the alias, another name and two arguments": {func(s *state) {
+			inCloud(s)
+			s.pods[len(s.pods)-1] = pod("acme-ccm-x", "/bin/acme", "--controllers", "*,multicidrnodeipam", "--allocate-node-cidrs", "--cluster-cidr=10.244.0.0/16", "--use-service-account-credentials")
+		}, nil},
+		"the same, twice, with different ranges": {func(s *state) {
+			inCloud(s)
+			s.pods = append(s.pods, pod("cloud-controller-manager-y", "/bin/ccm", "--controllers=*,multi-cidr-node-ipam-controller", "--use-service-account-credentials"))
+		}, []string{"PROBLEM manager: cloud-controller-manager-x and cloud-controller-manager-y have different flags for ranges"}},
+		"a cloud-controller-manager with the controller, without permissions": {func(s *state) { inCloud(s); s.bindings = nil },
+			[]string{"WARNING installed: there is no ClusterRoleBinding of the controller's ServiceAccount"}},
+		"a cloud-controller-manager with the controller, without that for --cluster-cidr": {func(s *state) { inCloud(s); s.bindings = s.bindings[:1] },
+			[]string{"WARNING installed: the controller's ServiceAccount may not create the ClusterCIDR of --cluster-cidr: kubectl apply -f manifests/rbac/cluster-cidr-flag.yaml"}},
+		"a cloud-controller-manager with the controller, as its own user": {func(s *state) {
+			inCloud(s)
+			s.pods[len(s.pods)-1] = pod("ccm", "/bin/ccm", "--controllers=*,multicidrnodeipam", "--allocate-node-cidrs", "--cluster-cidr=10.244.0.0/16")
+		}, []string{"WARNING installed: Pod ccm runs without --use-service-account-credentials: set that flag, or see"}},
+		"a cloud-controller-manager with the controller, on an older API server": {func(s *state) { inCloud(s); s.server.Minor = "36" },
+			[]string{"PROBLEM version: the API server is v1.37.1, and a cloud-controller-manager of v1.37 must not be newer"}},
+		"a cloud-controller-manager with the controller, beside the in-tree allocator": {func(s *state) {
+			inCloud(s)
+			s.pods = append(s.pods, managerPod("kube-controller-manager-1", "--allocate-node-cidrs", "--cluster-cidr=10.244.0.0/16"))
+		}, []string{"PROBLEM second writer: kube-controller-manager has --allocate-node-cidrs: set it to false, or add -node-ipam-controller to --controllers, on every control plane before you start the controller in the cloud-controller-manager"}},
+		"a cloud-controller-manager with the controller, in a leader migration": {func(s *state) {
+			inCloud(s)
+			s.pods = append(s.pods, managerPod("kube-controller-manager-1", "--allocate-node-cidrs", "--cluster-cidr=10.244.0.0/16", "--enable-leader-migration"))
+		}, []string{"WARNING second writer: kube-controller-manager allocates in a leader migration"}},
+		"a cloud-controller-manager with the controller, beside one in the manager": {func(s *state) {
+			inCloud(s)
+			s.pods = append(s.pods, managerPod("kube-controller-manager-1", "--controllers=*,multi-cidr-node-ipam-controller"))
+		}, []string{"PROBLEM second writer: kube-controller-manager has multi-cidr-node-ipam-controller in --controllers: take it out (its alias is multicidrnodeipam), or do not use the controller in the cloud-controller-manager"}},
+		"a cloud-controller-manager with the controller, beside node-ipam-controller": {func(s *state) {
+			inCloud(s)
+			s.deployments = []appsv1.Deployment{deployment("--cluster-cidr=10.244.0.0/16")}
+			s.bindings = append(s.bindings, bindingsOf(rbacv1.Subject{Kind: "ServiceAccount", Name: "ipam", Namespace: "net"})...)
+		}, []string{"PROBLEM second writer: Pod cloud-controller-manager-x has multi-cidr-node-ipam-controller in --controllers"}},
+		"the same, by its form": {func(s *state) {
+			inCloud(s)
+			s.form, s.deployments = cloud, []appsv1.Deployment{deployment("--cluster-cidr=10.244.0.0/16")}
+		}, []string{"PROBLEM second writer: Deployment net/peer runs a node-ipam-controller: kubectl -n net scale deployment peer --replicas=0, before you start the controller in the cloud-controller-manager"}},
+		"a cloud-controller-manager with the controller, and a swap of the manager": {func(s *state) {
+			inCloud(s)
+			s.form, s.pods = manager, append(s.pods, healthy().pods...)
+		}, []string{
+			"WARNING second writer: ccm-1 holds the Lease kube-system/node-ipam-controller: if a node-ipam-controller, or a cloud-controller-manager with this controller, still runs, stop it",
+			"PROBLEM second writer: Pod cloud-controller-manager-x has multi-cidr-node-ipam-controller in --controllers: take it out (its alias is multicidrnodeipam) before you swap the manager",
+		}},
+		"a cloud-controller-manager with the controller, asked for and not there yet": {func(s *state) {
+			s.form, s.pods = cloud, nil
+			s.given.ClusterCIDR, s.given.Allocate = "10.244.0.0/16", true
+		}, []string{"WARNING installed: no Pod of kube-system has multi-cidr-node-ipam-controller in --controllers, except kube-controller-manager: start the cloud-controller-manager with it"}},
+		"node-ipam-controller whose --cluster-cidr only orders families": {func(s *state) {
+			alone(s)
+			s.deployments = []appsv1.Deployment{deployment("--cluster-cidr=10.245.0.0/16", "--allocate-node-cidrs=false")}
+			s.clusterCIDRs = append(s.clusterCIDRs, clusterCIDR("own", "10.244.0.0/16"))
+			s.kubeProxy = configMap("config.conf", "detectLocalMode: ClusterCIDR\nclusterCIDR: 10.244.0.0/16\n")
+		}, nil},
+		"node-ipam-controller with a file": {func(s *state) {
+			alone(s)
+			s.deployments = []appsv1.Deployment{deployment("--config=/etc/ipam/config.yaml")}
+			s.clusterCIDRs = append(s.clusterCIDRs, clusterCIDR("own", "10.244.0.0/16"))
+		}, []string{"WARNING manager: Deployment net/peer has --config=/etc/ipam/config.yaml, and the flags in that file cannot be read: repeat with those for ranges"}},
+		"node-ipam-controller with a file, and what is in it": {func(s *state) {
+			alone(s)
+			s.deployments = []appsv1.Deployment{deployment("--config=/etc/ipam/config.yaml")}
+			s.given.Allocate, s.given.ClusterCIDR = true, "10.244.0.0/16"
+		}, nil},
 		"the other program that serves ClusterCIDRs": {func(s *state) {
 			s.form, s.deployments = manager, append(s.deployments, deployment())
 			s.leases = append(s.leases, coordinationv1.Lease{ObjectMeta: metav1.ObjectMeta{Name: peer, Namespace: "net"},
@@ -396,6 +463,13 @@ func alone(s *state) {
 	s.pods, s.deployments = nil, []appsv1.Deployment{deployment("--cluster-cidr=10.244.0.0/16")}
 	s.bindings = bindingsOf(rbacv1.Subject{Kind: "ServiceAccount", Name: "ipam", Namespace: "net"})
 	s.leases = []coordinationv1.Lease{{ObjectMeta: metav1.ObjectMeta{Name: peer, Namespace: "net"}, Spec: coordinationv1.LeaseSpec{HolderIdentity: new("peer-1")}}}
+}
+
+// inCloud makes it one whose cloud-controller-manager has the controller in it, for the same range.
+func inCloud(s *state) {
+	s.pods = []corev1.Pod{pod("cloud-controller-manager-x", "/bin/ccm", "--controllers=*,multi-cidr-node-ipam-controller",
+		"--allocate-node-cidrs", "--cluster-cidr=10.244.0.0/16", "--use-service-account-credentials")}
+	s.leases = []coordinationv1.Lease{{ObjectMeta: metav1.ObjectMeta{Name: peer, Namespace: "kube-system"}, Spec: coordinationv1.LeaseSpec{HolderIdentity: new("ccm-1")}}}
 }
 
 func deployment(args ...string) appsv1.Deployment {

@@ -120,7 +120,7 @@ func TestExitCodes(t *testing.T) {
 		"--no-such-flag":                {64, "unknown flag: --no-such-flag"},
 		"--allocate-node-cidrs=perhaps": {64, "invalid argument"},
 		"second.yaml":                   {64, "Name files with -f"},
-		"--form=deployment":             {64, "Use kube-controller-manager or node-ipam-controller"},
+		"--form=deployment":             {64, "Use kube-controller-manager, node-ipam-controller or cloud-controller-manager"},
 		"--kubeconfig=no-such-file":     {3, "no-such-file"},
 	} {
 		t.Run(args, func(t *testing.T) {

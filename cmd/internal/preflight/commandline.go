@@ -44,6 +44,7 @@ type commandLine struct {
 	accounts    bool     // --use-service-account-credentials
 	controllers []string // --controllers, with aliases of allocators replaced by full names
 	elects      bool     // --leader-elect
+	migrates    bool     // --enable-leader-migration
 	config      string   // --config: a file with flags, which those of the command line win over
 	said        func(flag string) bool
 }
@@ -77,6 +78,7 @@ func commandLineOf(c corev1.Container) (commandLine, error) {
 	fs.BoolVar(&l.accounts, "use-service-account-credentials", false, "")
 	fs.StringSliceVar(&l.controllers, "controllers", []string{"*"}, "")
 	fs.BoolVar(&l.elects, "leader-elect", true, "")
+	fs.BoolVar(&l.migrates, "enable-leader-migration", false, "")
 	fs.StringVar(&l.config, "config", "", "")
 	l.said = fs.Changed
 	err := fs.Parse(slices.Concat(c.Command, c.Args))

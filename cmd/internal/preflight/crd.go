@@ -73,7 +73,7 @@ func lackingFields(want, have apiextensionsv1.JSONSchemaProps, at string) (paths
 }
 
 // checkCRD reports a CRD of an older version, or of kubernetes-sigs/node-ipam-controller.
-func checkCRD(fs *findings, s *state, alone standalone) {
+func checkCRD(fs *findings, s *state, used usage) {
 	if s.crd == nil {
 		return
 	}
@@ -85,7 +85,7 @@ func checkCRD(fs *findings, s *state, alone standalone) {
 		return
 	}
 	remedy := "kubectl apply -f manifests/crds"
-	if alone.form {
+	if used.form == peer {
 		remedy = "upgrade the Helm chart, or " + remedy
 	}
 	fs.add(warning, "installed", "the ClusterCIDR CRD is of another version and lacks %v: the API server hides these fields, so that blocks in excludedCIDRs can be allocated, for example. No ClusterCIDR is lost if you do this: %s", paths, remedy)

@@ -38,15 +38,15 @@ type Options struct {
 // Add adds the flags of a check, except those of the connection.
 func (o *Options) Add(fs *pflag.FlagSet) {
 	fs.StringSliceVarP(&o.files, "filename", "f", nil, "files or directories, with all in them, that have ClusterCIDRs which you are going to apply, in lists or not. Other objects in them are passed over")
-	fs.StringVar(&o.form, "form", "", fmt.Sprintf("the form of the controller that you use or are going to use: %s or %s. Without it the second if a Deployment runs it, else the first", manager, peer))
+	fs.StringVar(&o.form, "form", "", fmt.Sprintf("the form of the controller that you use or are going to use: %s, %s or %s. Without it the second if a Deployment runs it, the third if a Pod of kube-system runs it, else the first", manager, peer, cloud))
 	fs.StringVar(&o.before, "before", "", "a step that you are going to take, for which there is more to check: "+strings.Join(Steps, ", "))
 	o.given.add(fs)
 }
 
 // Check returns an error if a value of a flag is wrong.
 func (o *Options) Check() error {
-	if !slices.Contains([]string{"", manager, peer}, o.form) {
-		return fmt.Errorf("--form=%s: there is no such form. Use %s or %s", o.form, manager, peer)
+	if !slices.Contains([]string{"", manager, peer, cloud}, o.form) {
+		return fmt.Errorf("--form=%s: there is no such form. Use %s, %s or %s", o.form, manager, peer, cloud)
 	}
 	switch form := formBefore[o.before]; {
 	case o.before != "" && !slices.Contains(Steps, o.before):
