@@ -171,7 +171,9 @@ func pageOf(ctx context.Context, r *cluster.Reader, config *rest.Config, l clust
 	case err != nil:
 		return nil, err
 	case !ok:
-		return nil, fmt.Errorf("the leader %s runs in no Pod of %s: %s", l.Host(), l.Namespace(), byTunnel(l.Host()))
+		return nil, fmt.Errorf("the leader %s runs in no Pod of %s: %s", l.Host(), l.Namespace(), byTunnel(l))
+	case process.Port == 0 && l.Form == cluster.InCloud:
+		return nil, fmt.Errorf("the leader, Pod %s, has --%s=0, and so no debug page: set it to another port, or leave it out", process, process.Flag)
 	case process.Port == 0:
 		return nil, fmt.Errorf("the leader, Pod %s, has no --secure-port, and so no debug page: set service.securePort of the Helm chart", process)
 	case process.Namespace != metav1.NamespaceSystem && sendsToken(config):
@@ -197,14 +199,18 @@ func pageOf(ctx context.Context, r *cluster.Reader, config *rest.Config, l clust
 
 func notForwarded(process cluster.Process, l cluster.Leader, err error, allowed bool) error {
 	if !allowed {
-		return fmt.Errorf("you may not forward ports of Pod %s, the leader: ask for permission to create and get pods/portforward in %s. Or %s", process, process.Namespace, byTunnel(l.Host()))
+		return fmt.Errorf("you may not forward ports of Pod %s, the leader: ask for permission to create and get pods/portforward in %s. Or %s", process, process.Namespace, byTunnel(l))
 	}
-	return fmt.Errorf("port %d of Pod %s, the leader, cannot be forwarded: %w. Instead %s", process.Port, process, err, byTunnel(l.Host()))
+	return fmt.Errorf("port %d of Pod %s, the leader, cannot be forwarded: %w. Instead %s", process.Port, process, err, byTunnel(l))
 }
 
-// byTunnel says how to reach a process on a host.
-func byTunnel(host string) string {
-	return fmt.Sprintf("open a tunnel to its machine, ssh -NL 10257:127.0.0.1:10257 %s (or the port of its --secure-port), and then: %s debug --address=127.0.0.1:10257", host, display)
+// byTunnel says how to reach a leader on its host.
+func byTunnel(l cluster.Leader) string {
+	port, flag := 10257, "secure-port"
+	if l.Form == cluster.InCloud {
+		port, flag = 10262, "node-ipam-secure-port"
+	}
+	return fmt.Sprintf("open a tunnel to its machine, ssh -NL %[1]d:127.0.0.1:%[1]d %[2]s (or the port of its --%[3]s), and then: %[4]s debug --address=127.0.0.1:%[1]d", port, l.Host(), flag, display)
 }
 
 // pageAt connects to an address.

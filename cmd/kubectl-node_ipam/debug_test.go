@@ -100,6 +100,22 @@ metadata: {name: nic-x, namespace: ipam}
 spec: {containers: [{name: node-ipam-controller, args: [--secure-port=8443]}]}
 `
 
+// The controller leads in a cloud-controller-manager of some provider, which has a port of its own for it.
+const inCloud = `
+apiVersion: coordination.k8s.io/v1
+kind: Lease
+metadata:
+  name: node-ipam-controller
+  namespace: kube-system
+  labels: {networking.x-k8s.io/node-ipam-term: "0", networking.x-k8s.io/node-ipam-migration-term: uid.3}
+spec: {holderIdentity: cp1_uid, renewTime: "2026-11-23T11:59:58.000000Z", leaseDurationSeconds: 15}
+---
+apiVersion: v1
+kind: Pod
+metadata: {name: acme-ccm-cp1, namespace: kube-system}
+spec: {hostNetwork: true, nodeName: cp1, containers: [{name: acme, command: [/acme], args: ["--controllers=*,multicidrnodeipam", --secure-port=10258]}]}
+`
+
 func TestDebug(t *testing.T) {
 	leader := httptest.NewTLSServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		if r.URL.Path == debugPath {
@@ -117,8 +133,14 @@ func TestDebug(t *testing.T) {
 		forbidden bool
 		want      string
 	}{
-		"a static Pod":               {objects: theLease + thePod, args: "--token=t", want: `page for "Bearer t", query "format=json"`},
-		"the leader is node-ipam":    {objects: theLease + thePod + "---" + alone, at: map[string]string{"ipam/nic-x:8443": leader.Listener.Addr().String()}, want: `page for "", query "format=json"`},
+		"a static Pod":            {objects: theLease + thePod, args: "--token=t", want: `page for "Bearer t", query "format=json"`},
+		"the leader is node-ipam": {objects: theLease + thePod + "---" + alone, at: map[string]string{"ipam/nic-x:8443": leader.Listener.Addr().String()}, want: `page for "", query "format=json"`},
+		"in a cloud-controller-manager": {objects: theLease + thePod + "---" + inCloud, at: map[string]string{"kube-system/acme-ccm-cp1:10262": leader.Listener.Addr().String()},
+			want: `page for "", query "format=json"`},
+		"in a cloud-controller-manager without that port": {objects: strings.ReplaceAll(inCloud, "--secure-port=10258", "--node-ipam-secure-port=0"),
+			want: "the leader, Pod kube-system/acme-ccm-cp1, has --node-ipam-secure-port=0, and so no debug page"},
+		"in a cloud-controller-manager in no Pod": {objects: strings.ReplaceAll(inCloud, "multicidrnodeipam", "-multicidrnodeipam"),
+			want: "ssh -NL 10262:127.0.0.1:10262 cp1 (or the port of its --node-ipam-secure-port)"},
 		"a token for anybody's Pod":  {objects: alone, args: "--token=t", want: "which is sent to Pods of kube-system only"},
 		"an address":                 {args: "--address=" + leader.Listener.Addr().String(), want: `page for "", query "format=json"`},
 		"a token for another host":   {args: "--token=t --address=192.0.2.1:10257", want: "which is sent to addresses of this machine only"},

@@ -3,6 +3,7 @@ package cluster
 import (
 	"context"
 	"fmt"
+	"io"
 	"path"
 	"slices"
 	"strings"
@@ -15,19 +16,20 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/fields"
 	"k8s.io/apimachinery/pkg/labels"
+
+	"github.com/multicidr/controller-manager/controllers/nodeipam"
 )
 
 // Process is the Pod in which a leader runs.
 type Process struct {
 	Namespace, Pod string
-	// Port is that of --secure-port; 0 if it has none.
+	// Port is the one with the debug page; 0 if there is none.
 	Port int
+	// Flag is the one that sets the port.
+	Flag string
 }
 
 func (p Process) String() string { return p.Namespace + "/" + p.Pod }
-
-// securePorts are the defaults of --secure-port by the form of the controller.
-var securePorts = map[string]int{inManager: 10257, alone: 0}
 
 // Host is the part of a leader's identity in its Lease that names the Pod or the host. The rest is random.
 func (l Leader) Host() string {
@@ -47,8 +49,8 @@ func (r *Reader) ProcessOf(ctx context.Context, l Leader) (process Process, ok b
 	pod, err := r.Kube.CoreV1().Pods(namespace).Get(ctx, host, metav1.GetOptions{})
 	switch {
 	case err == nil:
-		if c := containerOf(pod, l.Form); c != nil {
-			return Process{namespace, host, securePort(c, l.Form)}, true, nil
+		if process, ok := processIn(pod, l.Form); ok {
+			return process, true, nil
 		}
 	case !apierrors.IsNotFound(err):
 		return Process{}, false, fmt.Errorf("get Pod %s/%s: %w", namespace, host, err)
@@ -65,8 +67,8 @@ func (r *Reader) ProcessOf(ctx context.Context, l Leader) (process Process, ok b
 		}
 		for i := range pods.Items {
 			pod := &pods.Items[i]
-			if c := containerOf(pod, l.Form); c != nil && pod.Spec.HostNetwork && pod.Spec.NodeName == node {
-				return Process{namespace, pod.Name, securePort(c, l.Form)}, true, nil
+			if process, ok := processIn(pod, l.Form); ok && pod.Spec.HostNetwork && pod.Spec.NodeName == node {
+				return process, true, nil
 			}
 		}
 	}
@@ -99,23 +101,56 @@ func (r *Reader) MayForward(ctx context.Context, p Process) bool {
 	return err != nil || answer.Status.Allowed
 }
 
-// containerOf returns the container of a Pod that runs a program; nil if none does.
-func containerOf(pod *corev1.Pod, program string) *corev1.Container {
-	i := slices.IndexFunc(pod.Spec.Containers, func(c corev1.Container) bool {
-		return c.Name == program || len(c.Command) > 0 && path.Base(c.Command[0]) == program
-	})
-	if i < 0 {
-		return nil
+// processIn returns the process of a Pod in which a leader of that form can run. The Lease of kube-controller-manager is its own. Every program can
+// have another one: node-ipam-controller and a cloud-controller-manager use the same, and each of the three one of a leader migration.
+func processIn(pod *corev1.Pod, form string) (process Process, ok bool) {
+	for i := range pod.Spec.Containers {
+		c := &pod.Spec.Containers[i]
+		runs := runsController(c)
+		process = Process{Namespace: pod.Namespace, Pod: pod.Name, Flag: "secure-port"}
+		switch {
+		case isProgram(c, inManager) && (form == inManager || runs):
+			process.Port = port(c, process.Flag, 10257)
+		case form == inManager || isProgram(c, inManager):
+			continue
+		case isProgram(c, alone):
+			process.Port = port(c, process.Flag, 0)
+		case runs: // A cloud-controller-manager has any name.
+			process.Flag = "node-ipam-secure-port"
+			process.Port = port(c, process.Flag, 10262)
+		default:
+			continue
+		}
+		return process, true
 	}
-	return &pod.Spec.Containers[i]
+	return Process{}, false
 }
 
-func securePort(c *corev1.Container, form string) int {
+func isProgram(c *corev1.Container, program string) bool {
+	return c.Name == program || len(c.Command) > 0 && path.Base(c.Command[0]) == program
+}
+
+// runsController reports whether --controllers names the controller.
+func runsController(c *corev1.Container) bool {
+	var controllers []string
+	parse(c, func(fs *pflag.FlagSet) { fs.StringSliceVar(&controllers, "controllers", nil, "") })
+	return slices.Contains(controllers, nodeipam.Name) || slices.Contains(controllers, alias)
+}
+
+// alias is the other name of the controller in --controllers.
+const alias = "multicidrnodeipam"
+
+func port(c *corev1.Container, flag string, byDefault int) int {
+	value := byDefault
+	parse(c, func(fs *pflag.FlagSet) { fs.IntVar(&value, flag, byDefault, "") })
+	return value
+}
+
+// parse reads some flags of a container's command line. A program whose flags cannot be read does not run.
+func parse(c *corev1.Container, add func(*pflag.FlagSet)) {
 	fs := pflag.NewFlagSet(c.Name, pflag.ContinueOnError)
 	fs.ParseErrorsAllowlist.UnknownFlags = true
-	port := fs.Int("secure-port", securePorts[form], "")
-	if err := fs.Parse(slices.Concat(c.Command, c.Args)); err != nil {
-		return securePorts[form] // Such a program would not run.
-	}
-	return *port
+	fs.SetOutput(io.Discard)
+	add(fs)
+	_ = fs.Parse(slices.Concat(c.Command, c.Args))
 }
