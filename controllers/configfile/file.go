@@ -15,6 +15,7 @@ import (
 	"io"
 	"os"
 	"regexp"
+	"strconv"
 	"strings"
 
 	"github.com/spf13/pflag"
@@ -188,6 +189,9 @@ func set(fs *pflag.FlagSet, to *pflag.Flag, v Value) error {
 
 // unwrapSet drops what pflag says about a command line.
 func unwrapSet(err error) error {
+	if number, ok := errors.AsType[*strconv.NumError](err); ok {
+		return fmt.Errorf("%q: %w", number.Num, number.Err)
+	}
 	if invalid, ok := errors.AsType[*pflag.InvalidValueError](err); ok {
 		return fmt.Errorf("%q: %w", invalid.GetValue(), invalid.Unwrap())
 	}

@@ -96,7 +96,7 @@ var tags = map[string]struct {
 	"uint":     {[]string{"!!int"}, "a number"},
 	"float32":  {[]string{"!!int", "!!float"}, "a number"},
 	"float64":  {[]string{"!!int", "!!float"}, "a number"},
-	"duration": {[]string{"!!str"}, "a time such as 15s"},
+	"duration": {[]string{"!!str"}, aTime},
 	"string":   {[]string{"!!str"}, "text: put it into quotation marks"},
 }
 
@@ -133,11 +133,24 @@ func checkPlain(of *pflag.Flag, n *yaml.Node, isList bool) error {
 	case n.Tag == "!!null":
 		return errors.New("the value is missing")
 	case checked && !slices.Contains(accepts.tags, n.Tag):
-		return fmt.Errorf("%s is not %s", n.Value, accepts.want)
+		return IsNot(n, accepts.want)
 	case isList && strings.Contains(n.Value, ","):
 		return errors.New("a comma is part of the value here: write a list")
 	}
 	return nil
+}
+
+// aTime is what a duration is called in messages.
+const aTime = "a time such as 15s"
+
+// IsNot returns the error of a value that is not what it should be. In quotation marks a number looks like one, and is none.
+func IsNot(n *yaml.Node, want string) error {
+	plain := yaml.Node{Kind: yaml.ScalarNode, Value: n.Value}
+	quoted := n.Style&(yaml.DoubleQuotedStyle|yaml.SingleQuotedStyle) != 0
+	if quoted && want != aTime && slices.Contains([]string{"!!bool", "!!int", "!!float"}, plain.ShortTag()) {
+		return fmt.Errorf("%q is text, not %s: write it without quotation marks", n.Value, want)
+	}
+	return fmt.Errorf("%s is not %s", n.Value, want)
 }
 
 func isPlain(n *yaml.Node) bool { return n.Kind == yaml.ScalarNode && n.Tag != "!!null" }

@@ -185,7 +185,7 @@ func decode(n *yamlv3.Node, t reflect.Type) (reflect.Value, error) {
 	v := reflect.New(t)
 	// The decoder below would make text of a number.
 	if t.Kind() == reflect.String && n.Kind == yamlv3.ScalarNode && n.Tag != "!!str" {
-		return v, fmt.Errorf("%s is not %s", n.Value, described(t))
+		return v, configfile.IsNot(n, described(t))
 	}
 	data, err := yamlv3.Marshal(quoted(n))
 	if err != nil {
@@ -195,7 +195,7 @@ func decode(n *yamlv3.Node, t reflect.Type) (reflect.Value, error) {
 		if n.Kind != yamlv3.ScalarNode {
 			return v, fmt.Errorf("want %s", described(t))
 		}
-		return v, fmt.Errorf("%s is not %s", n.Value, described(t))
+		return v, configfile.IsNot(n, described(t))
 	}
 	return v.Elem(), nil
 }
