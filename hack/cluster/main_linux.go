@@ -43,7 +43,7 @@ func command() *cobra.Command {
 		bin = filepath.Dir(executable)
 	}
 	root.PersistentFlags().StringVar(&dir, "dir", filepath.Join(bin, "cluster-state"), "where the cluster's disks, logs and kubeconfig are")
-	root.PersistentFlags().StringVar(&bin, "bin", bin, "where `make cluster-tools` has built everything")
+	root.PersistentFlags().StringVar(&bin, "bin", bin, "the directory in which make cluster-tools has built everything")
 
 	// with opens the cluster for a command.
 	with := func(run func(ctx context.Context, c *cluster, args []string) error) func(*cobra.Command, []string) error {

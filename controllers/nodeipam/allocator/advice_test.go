@@ -121,7 +121,7 @@ func TestAdvice(t *testing.T) {
 		"another ClusterCIDR, which excludes it": {[]Step{Set(ClusterCIDR("a", Spec4("10.0.5.0/24", 4, nil))), Set(ClusterCIDR("b", Spec4("10.0.0.0/16", 8, nil)))}, overlapping,
 			advice{"exclude in one of them what only the other is to allocate": {Set(ClusterCIDR("b", Spec4("10.0.0.0/16", 8, nil), without("10.0.5.0/24")))}}},
 		"a service range": {[]Step{of("10.0.0.0/16", 8), service("s", "10.0.0.0/24")}, overlapping,
-			advice{"which are never handed out": {of("10.0.0.0/16", 8, without("10.0.0.0/24"))}}},
+			advice{"which are never allocated": {of("10.0.0.0/16", 8, without("10.0.0.0/24"))}}},
 		"two Nodes with a block": {[]Step{of("10.0.0.0/16", 8), Shows(Node("n"), "10.0.0.0/24"), Shows(Node("n2"), "10.0.0.0/24")}, conflicted,
 			advice{"Delete the Nodes that should not have them": {Gone("n2")}}},
 		"the same, on the Node": {[]Step{of("10.0.0.0/16", 8), Shows(Node("n"), "10.0.0.0/24"), Shows(Node("n2"), "10.0.0.0/24")}, finding(ReasonConflict, "10.0.0.0/24"),

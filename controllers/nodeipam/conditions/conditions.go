@@ -67,10 +67,10 @@ func Overlapping(found map[string][]string, addresses int) metav1.Condition {
 	condition := metav1.Condition{Type: networkingv1.ConditionOverlapping, Status: metav1.ConditionFalse, Reason: networkingv1.ReasonNoOverlap, Message: "Nobody else uses these addresses."}
 	var messages []string
 	for _, kind := range []struct{ reason, message string }{
-		{networkingv1.ReasonServiceRange, "Service ranges, which are never handed out: %s."},
+		{networkingv1.ReasonServiceRange, "Service ranges, which are never allocated: %s."},
 		{networkingv1.ReasonNodeAddress, "Addresses of Nodes, which Pods would get too; exclude them or use another range: %s."},
 		{WholeSpace, "One block is the whole address space, so that one Node gets every address: %s. Create a ClusterCIDR with another range and block size, and delete this one."},
-		{networkingv1.ReasonSpecialAddresses, "Addresses that hosts do not take for a Pod's; exclude them or use another range: %s."},
+		{networkingv1.ReasonSpecialAddresses, "Addresses that hosts do not accept for Pods; exclude them or use another range: %s."},
 		{networkingv1.ReasonClusterCIDR, "Other ClusterCIDRs, which share what is free: %s. If that is not meant, exclude in one of them what only the other is to allocate."},
 	} {
 		if texts := found[kind.reason]; len(texts) > 0 {

@@ -97,7 +97,7 @@ func TestDebugJSON(t *testing.T) {
 		{
 			"name": "a", "uid": "uid-a", "state": "Disabled", "why": "spec.allocation is Disabled. Nodes keep what they have. Set it to Enabled to allocate from this ClusterCIDR.", "priority": 7,
 			"excluded": ["10.0.0.0/24"], "members": 3,
-			"overlapping": "Service ranges, which are never handed out: 10.0.15.0/24 of ServiceCIDR kubernetes.",
+			"overlapping": "Service ranges, which are never allocated: 10.0.15.0/24 of ServiceCIDR kubernetes.",
 			"ranges": [
 				{"family": "IPv4", "cidr": "10.0.0.0/20", "blockPrefixLength": 24, "total": 16, "allocated": 2, "reserved": 1, "unavailable": 2, "free": 12, "cursor": "10.0.3.0"},
 				{"family": "IPv6", "cidr": "fd00::/116", "blockPrefixLength": 120, "total": 16, "allocated": 2, "reserved": 1, "unavailable": 0, "free": 14, "cursor": "fd00::200"}
