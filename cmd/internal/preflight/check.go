@@ -35,6 +35,8 @@ const (
 
 	// ourMinor is the minor version of Kubernetes that the programs are built from.
 	ourMinor = 37
+	// oldestBuild is the oldest minor version that the same sources are built for, in hack/kubernetes.
+	oldestBuild = 35
 	// oldestMinor is the oldest API server that node-ipam-controller works with: the CRD's rules use functions that older ones lack. The
 	// chart's kubeVersion has the same version.
 	oldestMinor = 31
@@ -200,6 +202,8 @@ func checkVersion(fs *findings, s *state, used usage) {
 		fs.add(warning, "version", "the API server's version %q cannot be read; a %s of v1.%d works with v1.%d and v1.%d", s.server.GitVersion, used.form, ourMinor, ourMinor, ourMinor+1)
 	case alone && minor < oldestMinor:
 		fs.add(problem, "version", "the API server is %s, and the ClusterCIDR CRD needs v1.%d: upgrade the cluster first", s.server.GitVersion, oldestMinor)
+	case used.form == manager && minor >= oldestBuild && minor < ourMinor:
+		fs.add(warning, "version", "the API server is %s: take the %s that is built for v1.%d (docs/operators/versions.md), because a manager must not be newer than the API server", s.server.GitVersion, manager, minor)
 	case !alone && minor < ourMinor:
 		fs.add(problem, "version", "the API server is %s, and a %s of v1.%d must not be newer than it: upgrade the cluster first, or use %s (docs/operators/standalone.md), which works with v1.%d", s.server.GitVersion, used.form, ourMinor, peer, oldestMinor)
 	case minor > ourMinor+1:

@@ -3,6 +3,7 @@ package preflight
 import (
 	"fmt"
 	"os"
+	"path/filepath"
 	"slices"
 	"strings"
 	"testing"
@@ -54,8 +55,6 @@ func TestCheck(t *testing.T) {
 			s.pods = []corev1.Pod{managerPod("kube-controller-manager-1", "--use-service-account-credentials")}
 			s.planned, s.bindings = []networkingv1.ClusterCIDR{clusterCIDR("first", "10.244.0.0/16")}, s.bindings[:1]
 		}, nil},
-		"the API server is older than the manager": {func(s *state) { s.server.Minor = "36" },
-			[]string{"PROBLEM version: "}},
 		"the same, for node-ipam-controller": {func(s *state) { alone(s); s.server.Minor = "31" }, nil},
 		"an API server without the functions of the CRD": {func(s *state) { alone(s); s.server.Minor = "30" },
 			[]string{"PROBLEM version: "}},
@@ -307,6 +306,10 @@ func TestCheck(t *testing.T) {
 			inCloud(s)
 			s.pods[len(s.pods)-1] = pod("ccm", "/bin/ccm", "--controllers=*,multicidrnodeipam", "--allocate-node-cidrs", "--cluster-cidr=10.244.0.0/16")
 		}, []string{"WARNING installed: Pod ccm runs without --use-service-account-credentials: set that flag, or see"}},
+		"an API server of a minor that there is a build for": {func(s *state) { s.server.Minor = "36" },
+			[]string{"WARNING version: the API server is v1.37.1: take the kube-controller-manager that is built for v1.36"}},
+		"an API server of a minor that there is no build for": {func(s *state) { s.server.Minor = "34" },
+			[]string{"PROBLEM version: the API server is v1.37.1, and a kube-controller-manager of v1.37 must not be newer"}},
 		"a cloud-controller-manager with the controller, on an older API server": {func(s *state) { inCloud(s); s.server.Minor = "36" },
 			[]string{"PROBLEM version: the API server is v1.37.1, and a cloud-controller-manager of v1.37 must not be newer"}},
 		"a cloud-controller-manager with the controller, beside the in-tree allocator": {func(s *state) {
@@ -444,6 +447,14 @@ func TestOurMinorIsThatOfTheModule(t *testing.T) {
 	}
 	if want := fmt.Sprintf("k8s.io/kubernetes v1.%d.", ourMinor); !strings.Contains(string(gomod), want) {
 		t.Errorf("go.mod does not say %q: change ourMinor", want)
+	}
+	builds, err := filepath.Glob("../../../hack/kubernetes/v1.*")
+	if err != nil {
+		t.Fatal(err)
+	}
+	slices.Sort(builds)
+	if want := fmt.Sprintf("v1.%d", oldestBuild); len(builds) == 0 || filepath.Base(builds[0]) != want {
+		t.Errorf("the oldest minor of hack/kubernetes is not %s, of %v: change oldestBuild", want, builds)
 	}
 }
 
