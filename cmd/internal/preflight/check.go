@@ -758,9 +758,9 @@ func checkCloud(fs *findings, about string, pods []corev1.Pod) {
 // enough.
 func checkManagers(fs *findings, about string, managers []commandLine, used usage) {
 	for _, l := range managers {
-		ours, theirs := l.runsOurs(), l.Allocate && l.enables(inTree, true)
+		ours := l.runsOurs()
 		switch {
-		case (ours || theirs) && used.form == cloud && l.migrates:
+		case (ours || l.allocates()) && used.form == cloud && l.migrates:
 			fs.add(warning, about, "%s allocates in a leader migration: go on with it (docs/operators/cloud-controller-manager.md)", manager)
 			return
 		case ours:
@@ -769,7 +769,7 @@ func checkManagers(fs *findings, about string, managers []commandLine, used usag
 		}
 	}
 	for _, l := range managers {
-		if l.Allocate && l.enables(inTree, true) {
+		if l.allocates() {
 			fs.add(problem, about, "%s has --allocate-node-cidrs: set it to false, or add -%s to --controllers, on every control plane before you %s", manager, inTree, startOf[used.form])
 			return
 		}
@@ -781,6 +781,9 @@ func checkManagers(fs *findings, about string, managers []commandLine, used usag
 		}
 	}
 }
+
+// allocates reports whether the in-tree allocator of a kube-controller-manager is on.
+func (l commandLine) allocates() bool { return l.Allocate && l.enables(inTree, true) }
 
 // program is what a form is called in a sentence.
 func (u usage) program() string {

@@ -7,6 +7,7 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"maps"
 	"math/rand"
 	"net"
 	"net/http"
@@ -185,8 +186,8 @@ func (s *store) at(res string, rev int64) map[string][]byte {
 func (s *store) visible(res string) int64 {
 	lag := s.lag[res]
 	rev := s.rev
-	for i := len(s.log[res]) - 1; i >= 0; i-- {
-		if l := s.log[res][i]; time.Since(l.at) < lag {
+	for _, v := range slices.Backward(s.log[res]) {
+		if l := v; time.Since(l.at) < lag {
 			rev = l.rev - 1
 		} else {
 			break
@@ -518,9 +519,7 @@ func (p *side) patch(res, name, sub string, o object, body []byte, sent time.Tim
 				return status(422, "Invalid", "podCIDRs are set")
 			}
 		}
-		for k, v := range sp {
-			spec[k] = v
-		}
+		maps.Copy(spec, sp)
 		o["spec"] = spec
 	}
 	if after, _ := json.Marshal(o); bytes.Equal(before, after) {

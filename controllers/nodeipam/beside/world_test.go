@@ -53,14 +53,12 @@ type world struct {
 	since   map[string]time.Time
 	stats   map[string]int
 	foreign map[string]bool // UIDs of Nodes with podCIDRs of users
-	began   map[string]time.Time
 	failed  bool
 	flagged bool
 }
 
 type process struct {
 	*side
-	name    string
 	flags   fromflags.Flags
 	cancel  context.CancelFunc
 	running *nodeipam.Controller
@@ -402,10 +400,8 @@ func (w *world) users() {
 		delete(meta(o), "deletionTimestamp")
 		for _, p := range prefixes(o) { // A person looks first.
 			for _, other := range w.now["nodes"] {
-				for _, q := range prefixes(other) {
-					if p.Overlaps(q) {
-						return
-					}
+				if slices.ContainsFunc(prefixes(other), p.Overlaps) {
+					return
 				}
 			}
 		}
@@ -498,13 +494,13 @@ func (w *world) trouble() {
 	case n < 12:
 		d := []time.Duration{short, long}[rng.Intn(2)]
 		w.logf("OUTAGE %v", d)
-		w.store.down = time.Now().Add(d)
+		w.down = time.Now().Add(d)
 		w.cutConns(func(*conn) bool { return true })
 		w.stats["outages"]++
 	case n < 24:
 		d := []time.Duration{short, long}[rng.Intn(2)]
 		w.logf("OUTAGE of %s %v", p.proc, d)
-		p.side.down = time.Now().Add(d)
+		p.down = time.Now().Add(d)
 		w.cutConns(func(c *conn) bool { return c.proc == p.proc })
 		w.stats["outages"]++
 	case n < 40:
@@ -545,7 +541,7 @@ func (w *world) kill(graceful bool) {
 	w.logf("END %s %t", p.proc, graceful)
 	if !graceful {
 		w.user(func() {
-			p.side.dead = true
+			p.dead = true
 			w.cutConns(func(c *conn) bool { return c.proc == p.proc })
 		})
 	}
@@ -607,7 +603,7 @@ func runWorld(t *testing.T, seed int64) (stats map[string]int) {
 		s.user(func() {
 			s.down = time.Time{}
 			for _, p := range w.procs {
-				p.side.down = time.Time{}
+				p.down = time.Time{}
 			}
 			clear(s.hang)
 			clear(s.refuse)
