@@ -20,7 +20,7 @@ import (
 
 const (
 	// What docs/operators/kubeadm.md and fencing.md say of pending Nodes: a Lease that was not released has to run out, a standby looks at
-	// it every retry period, and after a stock manager ours waits.
+	// it every retry period, and after a stock manager the controller waits for --node-ipam-takeover-delay.
 	retryPeriod   = 2 * time.Second
 	takeoverDelay = time.Minute
 	// startOfLeader is what it takes a new leader to read everything and to start, here where three control planes share the CPUs, and
