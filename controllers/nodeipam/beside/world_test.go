@@ -12,6 +12,7 @@ import (
 	"sort"
 	"strings"
 	"sync"
+	"sync/atomic"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -53,7 +54,7 @@ type world struct {
 	since   map[string]time.Time
 	stats   map[string]int
 	foreign map[string]bool // UIDs of Nodes with podCIDRs of users
-	failed  bool
+	failed  atomic.Bool
 	flagged bool
 }
 
@@ -61,7 +62,7 @@ type process struct {
 	*side
 	flags   fromflags.Flags
 	cancel  context.CancelFunc
-	running *nodeipam.Controller
+	running atomic.Pointer[nodeipam.Controller]
 	done    chan struct{}
 }
 
@@ -73,7 +74,7 @@ func (w *world) logf(format string, args ...any) {
 
 // bad reports a violation; any lock may be held.
 func (w *world) bad(format string, args ...any) {
-	w.failed = true
+	w.failed.Store(true)
 	w.t.Errorf("%s: "+format, append([]any{time.Now().UTC().Format("15:04:05.000")}, args...)...)
 	w.logf("VIOLATION "+format, args...)
 }
@@ -301,7 +302,7 @@ func (w *world) run(ctx context.Context, p *process) {
 					if err != nil {
 						return nil, err
 					}
-					p.running = c
+					p.running.Store(c)
 					return c, nil
 				})
 			},
@@ -576,9 +577,9 @@ func runWorld(t *testing.T, seed int64) (stats map[string]int) {
 			w.start()
 		}
 		end := time.Now().Add(*worldFor)
-		pace := 20 + rng.Intn(1500)
-		troubles := []int{3, 8, 20}[rng.Intn(3)]
-		for time.Now().Before(end) && !w.failed {
+		pace := 20 + w.rand(1500)
+		troubles := []int{3, 8, 20}[w.rand(3)]
+		for time.Now().Before(end) && !w.failed.Load() {
 			burst := 1
 			s.user(func() {
 				if rng.Intn(20) == 0 {
@@ -599,8 +600,8 @@ func runWorld(t *testing.T, seed int64) (stats map[string]int) {
 			}
 			time.Sleep(time.Duration(1+w.rand(pace)) * time.Millisecond)
 		}
-		writesFail = false
 		s.user(func() {
+			writesFail = false
 			s.down = time.Time{}
 			for _, p := range w.procs {
 				p.down = time.Time{}
@@ -611,18 +612,18 @@ func runWorld(t *testing.T, seed int64) (stats map[string]int) {
 		if len(w.procs) == 0 {
 			w.start()
 		}
-		if !w.failed {
+		if !w.failed.Load() {
 			time.Sleep(4 * time.Minute)
 			s.user(func() { w.atRest() })
 		}
-		if w.failed {
+		if w.failed.Load() {
 			for _, p := range w.procs {
-				if p.running != nil {
-					w.logf("HEALTH of %s: %v", p.proc, p.running.HealthChecker().Check(nil))
+				if c := p.running.Load(); c != nil {
+					w.logf("HEALTH of %s: %v", p.proc, c.HealthChecker().Check(nil))
 				}
 			}
 		}
-		if w.failed && *worldHistory != "" {
+		if w.failed.Load() && *worldHistory != "" {
 			if err := os.WriteFile(*worldHistory, w.history.Bytes(), 0o600); err != nil {
 				t.Error(err)
 			}
