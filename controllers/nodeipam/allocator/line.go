@@ -236,7 +236,9 @@ const maxOpen = 16
 
 func (t *turn) begin() {
 	b := t.b
-	t.turns.Add(nil, slices.SortedFunc(maps.Values(b.arrived), (*clustercidr.Place).Compare))
+	arrived := slices.AppendSeq(make([]*clustercidr.Place, 0, len(b.arrived)), maps.Values(b.arrived))
+	slices.SortFunc(arrived, (*clustercidr.Place).Compare)
+	t.turns.Add(nil, arrived)
 	t.open = map[*clustercidr.Pool]bool{}
 	for name := range b.opened {
 		b.looks++
@@ -271,10 +273,10 @@ func (b *State) close(p *clustercidr.Pool, full []ipam.Family) {
 	}
 }
 
-// allocated closes p if it has allocated its last block. If all Nodes have their turn, it does the same with the opened pools that overlap p:
-// they may have waited for the same blocks.
+// allocated closes p if it has allocated its last block, so that the turns of those who wait for it end. Where nobody does, the next Node finds
+// out. If all Nodes have their turn, it does the same with the opened pools that overlap p: they may have waited for the same blocks.
 func (t *turn) allocated(p *clustercidr.Pool) {
-	if !t.b.closeIfFull(p) || !t.everybody {
+	if len(t.open) == 0 || !t.b.closeIfFull(p) || !t.everybody {
 		return
 	}
 	for o := range t.b.ranges.Overlapping(p.Extent()...) {
