@@ -1,6 +1,7 @@
 package cloudmanager
 
 import (
+	"bytes"
 	"context"
 	"errors"
 	"fmt"
@@ -149,7 +150,7 @@ func (p *participant) takePart(ctx context.Context) error {
 	if err != nil {
 		return fmt.Errorf("create the lock of Lease %s: %w", p.leaseName(), err)
 	}
-	lock := nestedLock{Interface: inner, leading: p.leading, seen: p.saw, wrote: p.wrote, around: p.outer}
+	lock := nestedLock{Interface: inner, retry: times.RetryPeriod.Duration, leading: p.leading, seen: p.saw, wrote: p.wrote, around: p.outer}
 	retry := times.RetryPeriod.Duration
 	if p.outer != nil {
 		retry *= 2 // Each of the two Leases is that old at most.
@@ -264,13 +265,17 @@ func (p *participant) credentials(ctx context.Context) (c *rest.Config, err erro
 	return c, err
 }
 
-// errLeadsNow makes the elector read the Lease again: it may have changed since it wanted to write.
-var errLeadsNow = errors.New("this program leads only now: trying again")
+// Errors of a write that make the elector read the Lease again: it has changed since the elector wanted to write, or may have.
+var (
+	errLeadsNow = errors.New("this program leads only now: trying again")
+	errRenewed  = errors.New("another process leads: following it")
+)
 
-// nestedLock is a lock that is read from the start, and written only once the program leads: until then a write waits. It is renewed only while
-// the program holds the Lease around it.
+// nestedLock is a lock that is read from the start, and written only once the program leads. Until then a write waits, and fails when another
+// process writes the Lease. It is renewed only while the program holds the Lease around it.
 type nestedLock struct {
 	resourcelock.Interface
+	retry   time.Duration // between two reads while a write waits
 	leading <-chan struct{}
 	seen    func(holder string, err error)
 	wrote   func(err error)
@@ -314,12 +319,39 @@ func (l nestedLock) write(ctx context.Context, record resourcelock.LeaderElectio
 		return err
 	default:
 	}
-	select {
-	case <-l.leading:
-		return errLeadsNow
-	case <-ctx.Done():
-		return ctx.Err()
+	if err := l.awaitRenewal(ctx); err != nil {
+		return err
 	}
+	return errRenewed
+}
+
+// awaitRenewal returns nil as soon as another process writes the Lease. The elector has to see that then, and not when this program leads: it
+// counts the duration of a Lease from when it saw the last renewal.
+func (l nestedLock) awaitRenewal(ctx context.Context) error {
+	ctx, stop := context.WithCancelCause(ctx)
+	defer stop(nil)
+	go func() {
+		select {
+		case <-l.leading:
+			stop(errLeadsNow)
+		case <-ctx.Done():
+		}
+	}()
+	var before []byte
+	first := true
+	err := wait.PollUntilContextCancel(ctx, l.retry, true, func(ctx context.Context) (renewed bool, _ error) {
+		record, raw, err := l.Interface.Get(ctx)
+		if err == nil {
+			l.seen(record.HolderIdentity, nil)
+			renewed = !first && record.HolderIdentity != "" && !bytes.Equal(raw, before)
+		}
+		before, first = raw, false
+		return renewed, nil
+	})
+	if err != nil {
+		err = context.Cause(ctx)
+	}
+	return err
 }
 
 func (l nestedLock) writeAround(ctx context.Context, record resourcelock.LeaderElectionRecord, write func(context.Context, resourcelock.LeaderElectionRecord) error) error {

@@ -6,6 +6,7 @@ import (
 	"net/http"
 	"strings"
 	"testing"
+	"testing/synctest"
 	"time"
 
 	coordinationv1 "k8s.io/api/coordination/v1"
@@ -206,6 +207,64 @@ func TestWhyTheLeaseIsNotWritten(t *testing.T) {
 	try(errors.New("leases is forbidden"))
 	try(nil)
 	says(", which another one holds")
+}
+
+// TestStandbyFollows: a program that wanted to write the Lease before it leads follows whoever leads then. It would otherwise begin to count the
+// duration of that Lease only when it leads itself.
+func TestStandbyFollows(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		leases := fake.NewClientset().CoordinationV1()
+		lockOf := func(identity string) *resourcelock.LeaseLock {
+			return &resourcelock.LeaseLock{LeaseMeta: metav1.ObjectMeta{Namespace: "kube-system", Name: defaultLease}, Client: leases, LockConfig: resourcelock.ResourceLockConfig{Identity: identity}}
+		}
+		record := func(identity string) resourcelock.LeaderElectionRecord {
+			return resourcelock.LeaderElectionRecord{HolderIdentity: identity, LeaseDurationSeconds: 15, AcquireTime: metav1.Now(), RenewTime: metav1.Now()}
+		}
+		leading := make(chan struct{})
+		var seen []string
+		lock := nestedLock{Interface: lockOf("standby"), retry: 2 * time.Second, leading: leading, seen: func(holder string, _ error) { seen = append(seen, holder) }}
+		result := make(chan error, 1)
+		go func() { result <- lock.Create(t.Context(), record("standby")) }()
+		time.Sleep(time.Minute)
+		synctest.Wait()
+		select {
+		case err := <-result:
+			t.Fatalf("without a Lease: %v", err)
+		default:
+		}
+		leader := lockOf("leader")
+		if err := leader.Create(t.Context(), record("leader")); err != nil {
+			t.Fatal(err)
+		}
+		begun := time.Now()
+		if err := <-result; !errors.Is(err, errRenewed) || time.Since(begun) > 3*time.Second {
+			t.Errorf("after %v: %v, want %v within three seconds", time.Since(begun), err, errRenewed)
+		}
+
+		// The Lease ran out, and this program does not lead: nobody renews the Lease, until another one does.
+		go func() { result <- lock.Update(t.Context(), record("standby")) }()
+		time.Sleep(time.Minute)
+		if err := leader.Update(t.Context(), record("leader")); err != nil {
+			t.Fatal(err)
+		}
+		if err := <-result; !errors.Is(err, errRenewed) {
+			t.Errorf("another one renews: %v, want %v", err, errRenewed)
+		}
+
+		// This program leads.
+		go func() { result <- lock.Update(t.Context(), record("standby")) }()
+		time.Sleep(time.Minute)
+		close(leading)
+		if err := <-result; !errors.Is(err, errLeadsNow) {
+			t.Errorf("it leads: %v, want %v", err, errLeadsNow)
+		}
+		if got, _, err := leader.Get(t.Context()); err != nil || got.HolderIdentity != "leader" {
+			t.Errorf("the Lease says %v, %v: a standby has written it", got, err)
+		}
+		if len(seen) == 0 || seen[len(seen)-1] != "leader" {
+			t.Errorf("it has seen %v", seen)
+		}
+	})
 }
 
 // answers is a lock whose API server gives these answers.

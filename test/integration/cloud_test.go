@@ -9,6 +9,7 @@ import (
 	"strings"
 	"testing"
 
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/client-go/util/retry"
 
@@ -39,6 +40,65 @@ func TestCloudManagerDiesWhileNodesJoin(t *testing.T) {
 	if err := standby.WaitLeading(t.Context()); err != nil {
 		t.Error(err)
 	}
+}
+
+// TestCloudManagersThatStartTogether kills the first leader of two that started before there was a Lease of the controller, as in a new cluster. The
+// standby has followed that Lease all the same: Nodes do not wait for one lease after the other.
+func TestCloudManagersThatStartTogether(t *testing.T) {
+	ctx := t.Context()
+	c := sharedCluster(t)
+	c.runs(t, inCloud)
+	if err := c.stopManager((*controlplane.Process).Stop); err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() {
+		if err := c.startManager(inCloud.usual...); err != nil {
+			t.Error(err)
+		}
+	})
+	// Neither leads before both have started.
+	leases := c.kube.CoordinationV1().Leases(metav1.NamespaceSystem)
+	if err := leases.Delete(ctx, inCloud.lease, metav1.DeleteOptions{}); err != nil && !apierrors.IsNotFound(err) {
+		t.Fatal(err)
+	}
+	if err := c.setLease(ctx, inCloud.outer, "somebody"); err != nil {
+		t.Fatal(err)
+	}
+	election := []string{"--leader-elect-lease-duration=16s", "--leader-elect-renew-deadline=12s", "--leader-elect-retry-period=1s"}
+	var both []*controlplane.Manager
+	for _, name := range []string{"first", "second"} {
+		m, err := c.cp.StartManager(ctx, controlplane.ManagerOptions{Name: "together-" + name, Cloud: true, Args: append(slices.Clone(election), ours...)})
+		if err != nil {
+			t.Fatal(err)
+		}
+		t.Cleanup(func() {
+			if err := m.Stop(); err != nil {
+				t.Error(err)
+			}
+		})
+		both = append(both, m)
+	}
+	if err := leases.Delete(ctx, inCloud.outer, metav1.DeleteOptions{}); err != nil {
+		t.Fatal(err)
+	}
+	var leader *controlplane.Manager
+	if err := eventually(patience, func(ctx context.Context) error {
+		for _, m := range both {
+			status, _, err := m.Get(ctx, debugPath)
+			if err != nil {
+				return err
+			}
+			if status == http.StatusOK {
+				leader = m
+				return nil
+			}
+		}
+		return errors.New("nobody leads")
+	}); err != nil {
+		t.Fatal(err)
+	}
+
+	c.joinAround(t, leader.Kill)
 }
 
 // TestCloudManagerLosesItsLease: while another process holds the Lease of the controller, the program around it goes on, and says so where a
