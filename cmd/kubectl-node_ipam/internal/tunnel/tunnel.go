@@ -42,10 +42,9 @@ func Open(config *rest.Config, namespace, pod string) (*Tunnel, error) {
 	if err != nil {
 		return nil, err
 	}
-	// API servers before v1.31, and some proxies, do not know the newer protocol.
-	dialer := portforward.NewFallbackDialer(overWebSocket, spdy.NewDialer(upgrader, &http.Client{Transport: transport}, http.MethodPost, path), func(err error) bool {
-		return httpstream.IsUpgradeFailure(err) || httpstream.IsHTTPSProxyError(err)
-	})
+	// API servers before v1.31, and some proxies, do not know the newer protocol. Their errors have another type in each minor version of client-go,
+	// so the older protocol is tried after every error. What does not answer at all fails again.
+	dialer := portforward.NewFallbackDialer(overWebSocket, spdy.NewDialer(upgrader, &http.Client{Transport: transport}, http.MethodPost, path), func(error) bool { return true })
 	streams, _, err := dialer.Dial(portforward.PortForwardProtocolV1Name)
 	if err != nil {
 		return nil, err
