@@ -151,11 +151,7 @@ func (p *participant) takePart(ctx context.Context) error {
 		return fmt.Errorf("create the lock of Lease %s: %w", p.leaseName(), err)
 	}
 	lock := nestedLock{Interface: inner, retry: times.RetryPeriod.Duration, leading: p.leading, seen: p.saw, wrote: p.wrote, around: p.outer}
-	retry := times.RetryPeriod.Duration
-	if p.outer != nil {
-		retry *= 2 // Each of the two Leases is that old at most.
-	}
-	if err := lease.CheckTimes(times.LeaseDuration.Duration, retry, writes.Timeout); err != nil {
+	if err := lease.CheckTimes(times.LeaseDuration.Duration, times.RetryPeriod.Duration, writes.Timeout, p.outer != nil); err != nil {
 		logger.Error(err, "The leader stops writing before every renewal", "lease", p.lease)
 	}
 	return lease.Lead(ctx, leaderelection.LeaderElectionConfig{

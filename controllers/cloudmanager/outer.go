@@ -30,6 +30,7 @@ type outer struct {
 	// name is the Lease, and program that of the program itself, which is the same one outside of a migration. The program holds both under one
 	// identity, which it tells nobody.
 	name, program string
+	wholeSeconds  bool // see lease.CountsFromWholeSecond
 
 	mu       sync.Mutex
 	identity string     // that identity, which does not change while the process lives; empty before the program was seen to hold both
@@ -70,7 +71,8 @@ func newOuter(program *config.CompletedConfig) (*outer, error) {
 	if err != nil {
 		return nil, fmt.Errorf("create a client for the Lease %s: %w", name, err)
 	}
-	return &outer{leases: client.Leases(generic.LeaderElection.ResourceNamespace), name: name, program: generic.LeaderElection.ResourceName}, nil
+	return &outer{leases: client.Leases(generic.LeaderElection.ResourceNamespace), name: name, program: generic.LeaderElection.ResourceName,
+		wholeSeconds: lease.CountsFromWholeSecond(generic.LeaderElection.RetryPeriod.Duration)}, nil
 }
 
 // begin makes the controller lead anew, under another identity: in whatever term of the Lease the program is by then.
@@ -118,9 +120,13 @@ func (o *outer) read(ctx context.Context) error {
 		return fmt.Errorf("the Lease %s/%s was released, deleted or held by somebody else after this controller had begun to lead, so the controller starts anew", l.Namespace, o.name)
 	}
 	o.identity, o.last = holder, term
+	renewed := ptr.Deref(l.Spec.RenewTime, metav1.MicroTime{}).Time
+	if o.wholeSeconds {
+		renewed = renewed.Truncate(time.Second)
+	}
 	o.around = lease.Around{
 		UID: l.UID, Transitions: int(term.transitions),
-		Expires: ptr.Deref(l.Spec.RenewTime, metav1.MicroTime{}).Add(time.Duration(ptr.Deref(l.Spec.LeaseDurationSeconds, 0)) * time.Second),
+		Expires: renewed.Add(time.Duration(ptr.Deref(l.Spec.LeaseDurationSeconds, 0)) * time.Second),
 	}
 	return nil
 }

@@ -87,6 +87,31 @@ func TestOuter(t *testing.T) {
 	}
 }
 
+// A challenger notices only the first renewal in a second, so the Lease around counts from there if there can be several.
+func TestOuterThatIsRenewedSeveralTimesASecond(t *testing.T) {
+	for retry, want := range map[time.Duration]time.Duration{time.Second: 15800 * time.Millisecond, 999 * time.Millisecond: 15 * time.Second} {
+		leases := fake.NewClientset().CoordinationV1().Leases("kube-system")
+		o, err := newOuter(completed(t, func(c *config.Config) {
+			c.Kubeconfig = &rest.Config{}
+			c.ComponentConfig.Generic.LeaderElection.LeaderElect, c.ComponentConfig.Generic.LeaderElection.ResourceName = true, "program"
+			c.ComponentConfig.Generic.LeaderElection.RetryPeriod.Duration = retry
+		}))
+		if err != nil {
+			t.Fatal(err)
+		}
+		o.leases = leases
+		start := time.Date(2026, 1, 1, 0, 0, 0, 0, time.UTC)
+		record := resourcelock.LeaderElectionRecord{HolderIdentity: "me", LeaseDurationSeconds: 15, RenewTime: metav1.NewTime(start.Add(800 * time.Millisecond))}
+		put(t, leases, &coordinationv1.Lease{ObjectMeta: metav1.ObjectMeta{Namespace: "kube-system", Name: o.name}, Spec: resourcelock.LeaderElectionRecordToLeaseSpec(&record)})
+		if err := o.read(t.Context()); err != nil {
+			t.Fatal(err)
+		}
+		if got := o.held().Expires.Sub(start); got != want {
+			t.Errorf("with a retry period of %v it expires after %v, want %v", retry, got, want)
+		}
+	}
+}
+
 // A process that is paused when its program has just begun to lead finds Leases that another one holds when it goes on. It must not take the other one for
 // itself.
 func TestPausedAtTheBeginning(t *testing.T) {

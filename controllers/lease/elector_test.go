@@ -73,6 +73,54 @@ func TestNoWriteOutlivesTheLease(t *testing.T) {
 	}
 }
 
+// TestRenewalsInOneSecond cuts a leader off that renews its lease several times in a second. An elector compares the times of a lease by whole seconds, so
+// a challenger notices only the first of these renewals, and counts from that one. No write may be on its way any more when it takes the lease.
+func TestRenewalsInOneSecond(t *testing.T) {
+	for offset := 50 * time.Millisecond; offset < time.Second; offset += 100 * time.Millisecond {
+		t.Run(offset.String(), func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				ctx, cancel := context.WithCancel(t.Context())
+				defer cancel()
+				leaseOfTheCluster := &memoryLease{}
+				var electors sync.WaitGroup
+				compete := func(lock resourcelock.Interface, retry time.Duration, leads func()) {
+					electors.Go(func() {
+						leaderelection.RunOrDie(ctx, leaderelection.LeaderElectionConfig{
+							Lock: lock, LeaseDuration: 6 * time.Second, RenewDeadline: 4 * time.Second, RetryPeriod: retry,
+							Callbacks: leaderelection.LeaderCallbacks{OnStartedLeading: func(context.Context) { leads() }, OnStoppedLeading: func() {}},
+						})
+					})
+				}
+				first := &memoryLock{lease: leaseOfTheCluster, identity: "first"}
+				lock, fence := Wrap(first)
+				leads, over := make(chan struct{}), make(chan time.Duration, 1)
+				compete(lock, 300*time.Millisecond, func() { close(leads) })
+				<-leads
+				compete(&memoryLock{lease: leaseOfTheCluster, identity: "second"}, time.Millisecond, func() { over <- fence.Unanswered() })
+
+				for now := time.Now(); time.Since(now) < time.Minute; time.Sleep(10 * time.Millisecond) {
+					_, leave, err := fence.Enter(ctx, time.Minute)
+					if err != nil {
+						t.Fatalf("after %v: %v", time.Since(now), err)
+					}
+					leave()
+				}
+				time.Sleep(time.Until(time.Now().Truncate(time.Second).Add(time.Second + offset)))
+				first.lostRequests.Store(true)
+				for len(over) == 0 {
+					_, _, _ = fence.Enter(ctx, time.Minute) // Nothing answers it.
+					time.Sleep(10 * time.Millisecond)
+				}
+				if late := <-over; late > 0 {
+					t.Errorf("the API server may carry a write out for another %v after the lease was taken over", late)
+				}
+				cancel()
+				electors.Wait()
+			})
+		})
+	}
+}
+
 // TestLeaseIsNotRegained gives the lease to another process for a moment, between two renewals. With a bare lock, client-go's elector takes the
 // lease again and goes on as if nothing had happened. With the lock of Wrap it gives up and leaves the lease to other processes.
 func TestLeaseIsNotRegained(t *testing.T) {

@@ -31,6 +31,9 @@ type Fence struct {
 	// aroundExpires is when the lease around this one expires, by the wall clock, and aroundOver is the same by the monotonic clock.
 	aroundExpires time.Time
 	aroundOver    time.Duration
+	// second is that of the last renewal that was sent, and began when the first one in it was.
+	second time.Time
+	began  reading
 	// stamps are the times in the last successful renewal and in the renewals that were sent since. One of them is in the lease.
 	stamps []time.Time
 	// acquired is when this term began, according to the lease.

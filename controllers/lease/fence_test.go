@@ -475,17 +475,22 @@ func TestCloseIsLoggedOnce(t *testing.T) {
 func TestCheckTimes(t *testing.T) {
 	for name, tc := range map[string]struct {
 		leaseDuration, retryPeriod time.Duration
-		ok                         bool
+		around, ok                 bool
 	}{
-		"the defaults":                   {15 * time.Second, 2 * time.Second, true},
-		"a renewal just in time":         {15 * time.Second, 5*time.Second - 1, true},
-		"a renewal too late":             {15 * time.Second, 5 * time.Second, false},
-		"only whole seconds are counted": {3900 * time.Millisecond, 1100 * time.Millisecond, false},
-		"a long lease, just in time":     {135 * time.Second, 85*time.Second - 1, true},
-		"a long lease, too late":         {135 * time.Second, 85 * time.Second, false},
+		"the defaults":                     {15 * time.Second, 2 * time.Second, false, true},
+		"a renewal just in time":           {15 * time.Second, 5*time.Second - 1, false, true},
+		"a renewal too late":               {15 * time.Second, 5 * time.Second, false, false},
+		"only whole seconds are counted":   {3900 * time.Millisecond, 1100 * time.Millisecond, false, false},
+		"a long lease, just in time":       {135 * time.Second, 85*time.Second - 1, false, true},
+		"a long lease, too late":           {135 * time.Second, 85 * time.Second, false, false},
+		"inside of another, just in time":  {15 * time.Second, 2500*time.Millisecond - 1, true, true},
+		"inside of another, too late":      {15 * time.Second, 2500 * time.Millisecond, true, false},
+		"several in a second":              {6 * time.Second, 900 * time.Millisecond, false, true},
+		"several in a second, too late":    {4 * time.Second, 400 * time.Millisecond, false, false},
+		"several in a second, and another": {8 * time.Second, 900 * time.Millisecond, true, false},
 	} {
 		t.Run(name, func(t *testing.T) {
-			if err := CheckTimes(tc.leaseDuration, tc.retryPeriod, 5*time.Second); (err == nil) != tc.ok {
+			if err := CheckTimes(tc.leaseDuration, tc.retryPeriod, 5*time.Second, tc.around); (err == nil) != tc.ok {
 				t.Errorf("got %v, want ok %t", err, tc.ok)
 			}
 		})

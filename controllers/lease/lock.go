@@ -135,7 +135,12 @@ func (f *Fence) renew(sent reading, record resourcelock.LeaderElectionRecord, ar
 	}
 }
 
-// sends notes that a renewal is about to be sent, and returns the time.
+// CountsFromWholeSecond reports whether a challenger may count from an earlier renewal than the last one: client-go's electors compare the times of a
+// Lease by whole seconds, so they notice only the first renewal in a second.
+func CountsFromWholeSecond(retryPeriod time.Duration) bool { return retryPeriod < time.Second }
+
+// sends notes that a renewal is about to be sent, and returns the time from which the lease counts if it succeeds: that of the first renewal in the
+// same second, see CountsFromWholeSecond.
 func (f *Fence) sends(record resourcelock.LeaderElectionRecord) reading {
 	f.mu.Lock()
 	defer f.mu.Unlock()
@@ -143,7 +148,10 @@ func (f *Fence) sends(record resourcelock.LeaderElectionRecord) reading {
 		f.stamps = append(f.stamps, stamp(record))
 	}
 	f.renewals.Sent++
-	return f.readClocks()
+	if second := record.RenewTime.Truncate(time.Second); !second.Equal(f.second) {
+		f.second, f.began = second, f.readClocks()
+	}
+	return f.began
 }
 
 // stamp returns the time of a renewal with the precision of a Lease.
@@ -200,12 +208,20 @@ func ValidateTimes(leaseDuration, renewDeadline, retryPeriod time.Duration) []er
 	return errs
 }
 
-// CheckTimes returns an error if, with these settings of the elector, a leader must stop writes that may take atMost before every renewal.
-func CheckTimes(leaseDuration, retryPeriod, atMost time.Duration) error {
+// CheckTimes returns an error if, with these settings of the elector, a leader must stop writes that may take atMost before every renewal. around:
+// the lease is held inside of another one with the same settings.
+func CheckTimes(leaseDuration, retryPeriod, atMost time.Duration, around bool) error {
+	oldest := retryPeriod
+	if around {
+		oldest *= 2 // Each of the two leases is that old at most.
+	}
+	if CountsFromWholeSecond(retryPeriod) {
+		oldest += time.Second
+	}
 	good := leaseDuration.Truncate(time.Second)
 	writable := good - min(atMost, good/timeoutShare) - good/transitShare
-	if retryPeriod >= writable {
-		return fmt.Errorf("the lease is renewed every %v, but writes are possible only in the first %v of its %v: use a shorter retry period or a longer lease", retryPeriod, writable, good)
+	if oldest >= writable {
+		return fmt.Errorf("a renewal that counts is %v old before the next one, but writes are possible only in the first %v of the lease's %v: use a longer lease, or another retry period", oldest, writable, good)
 	}
 	return nil
 }

@@ -154,7 +154,7 @@ func releaseOnExit() bool {
 
 func (e *elections) lock(l leaderLease) (resourcelock.Interface, error) {
 	c := e.config.ComponentConfig.Generic.LeaderElection
-	if err := lease.CheckTimes(c.LeaseDuration.Duration, c.RetryPeriod.Duration, writes.Timeout); err != nil {
+	if err := lease.CheckTimes(c.LeaseDuration.Duration, c.RetryPeriod.Duration, writes.Timeout, false); err != nil {
 		klog.FromContext(e.work).Error(err, "Controllers behind the fence stop writing before every renewal", "lease", l.name)
 	}
 	lock, err := resourcelock.NewFromKubeconfig(l.resource, c.ResourceNamespace, l.name,
