@@ -111,16 +111,16 @@ func (p *participant) waits(what string, why error) (changed bool) {
 // campaign takes part in the election until ctx is done.
 func (p *participant) campaign(ctx context.Context) {
 	wait.UntilWithContext(ctx, func(ctx context.Context) {
-		ctx, stop := context.WithCancel(ctx)
+		taking, stop := context.WithCancel(ctx)
 		defer stop()
 		go func() {
 			select {
 			case <-p.over:
 				stop()
-			case <-ctx.Done():
+			case <-taking.Done():
 			}
 		}()
-		if err := p.takePart(ctx); err != nil && ctx.Err() == nil {
+		if err := p.takePart(taking); err != nil && taking.Err() == nil {
 			klog.FromContext(ctx).Error(err, "No Node gets podCIDRs", "controller", Name)
 		}
 		select {

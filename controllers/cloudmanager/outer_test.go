@@ -19,6 +19,8 @@ import (
 	"k8s.io/client-go/tools/leaderelection/resourcelock"
 	"k8s.io/cloud-provider/app/config"
 	cmconfig "k8s.io/controller-manager/config"
+	"k8s.io/klog/v2"
+	"k8s.io/klog/v2/ktesting"
 
 	"github.com/multicidr/controller-manager/controllers/lease"
 )
@@ -195,6 +197,27 @@ func put(t *testing.T, leases coordinationv1client.LeaseInterface, l *coordinati
 	if err != nil {
 		t.Fatal(err)
 	}
+}
+
+// TestNoCampaignAfterTheProgram: once the program does not lead any more, the controller does not take part in another election.
+func TestNoCampaignAfterTheProgram(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		logger := ktesting.NewLogger(t, ktesting.NewConfig(ktesting.BufferLogs(true)))
+		p := newParticipant(newRegistered(), Name, completed(t, func(c *config.Config) { c.Kubeconfig = &rest.Config{Host: "127.0.0.1:1"} }), nil)
+		program, stops := context.WithCancel(t.Context())
+		p.mayLead(program)
+		stops()
+		<-p.over
+		ctx, ends := context.WithCancel(klog.NewContext(t.Context(), logger))
+		go p.campaign(ctx)
+		time.Sleep(time.Minute)
+		ends()
+		synctest.Wait()
+		log := logger.GetSink().(ktesting.Underlier).GetBuffer().String()
+		if got := strings.Count(log, "This process does not hold the Lease any more"); got != 1 {
+			t.Errorf("it has ended %d campaigns, want one:\n%s", got, log)
+		}
+	})
 }
 
 // TestWhyTheLeaseIsNotWritten: who may read the Lease and not write it learns why no Node gets podCIDRs, between two attempts, too.
