@@ -15,6 +15,7 @@ import (
 	"helm.sh/helm/v4/pkg/action"
 	"helm.sh/helm/v4/pkg/chart/v2/loader"
 	"helm.sh/helm/v4/pkg/kube"
+	appsv1 "k8s.io/api/apps/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 	"k8s.io/apimachinery/pkg/runtime/schema"
@@ -51,6 +52,7 @@ func TestClusterIPAMRefusedValues(t *testing.T) {
 		"a controller of the other one": {`{controllers: [multi-cidr-node-ipam-controller]}`, "at '/controllers/0': value must be one of"},
 		"a flag that has a value":       {`{extraArgs: [--controllers=in-cluster-ip-pool-controller]}`, "Use controllers, leaderElection"},
 		"the same, with underscores":    {`{extraArgs: [--cluster_ipam_force_allocation]}`, "Use controllers, leaderElection"},
+		"election of null":              {`{leaderElection: {enabled: null}}`, "Set leaderElection.enabled=true or replicaCount=1"},
 		"a value that does not exist":   {`{installCRD: false}`, "additional properties 'installCRD' not allowed"},
 	}
 	for name, tc := range tests {
@@ -215,7 +217,20 @@ func TestClusterIPAMRelease(t *testing.T) {
 	}
 	expect("upgrade", upgrade(values("everything-on", `{serviceMonitor: {enabled: false}, prometheusRule: {enabled: false}, infoblox: {secretNamespace: kube-system}}`)), 3,
 		append(append([]string{}, usual[:5]...), "Role kube-system/"+fullname+"-secrets", usual[5])...)
+	strategy := func(step string, want appsv1.DeploymentStrategyType) {
+		t.Helper()
+		if d, err := c.kube.AppsV1().Deployments(namespace).Get(ctx, fullname, metav1.GetOptions{}); err != nil || d.Spec.Strategy.Type != want {
+			t.Errorf("after the %s: %v, %v, want %s: Pods with different Leases, or without one, would allocate at once", step, d.Spec.Strategy, err, want)
+		}
+	}
+	strategy("upgrade to another Lease", appsv1.RecreateDeploymentStrategyType)
 	expect("rollback", rollback(), 2, usual...)
+	expect("upgrade with the same Lease", upgrade(values("defaults", `{}`)), 2, usual...)
+	strategy("upgrade with the same Lease", appsv1.RollingUpdateDeploymentStrategyType)
+	expect("upgrade without election", upgrade(values("defaults", `{replicaCount: 1, leaderElection: {enabled: false}}`)), 1, slices.Concat(usual[:5], usual[6:])...)
+	strategy("upgrade without election", appsv1.RecreateDeploymentStrategyType)
+	expect("upgrade to election", upgrade(values("defaults", `{}`)), 2, usual...)
+	strategy("upgrade to election", appsv1.RecreateDeploymentStrategyType)
 	expect("upgrade to pools only", upgrade(values("pools-only", `{serviceAccount: {create: true}}`)), 1, usual[2], "Deployment "+fullname)
 	expect("rollback from pools only", rollback(), 2, usual...)
 	if err := upgrade(values("defaults", `{replicaCount: 2, leaderElection: {enabled: false}}`)); err == nil {

@@ -26,6 +26,14 @@ app.kubernetes.io/managed-by: {{ .Release.Service }}
 helm.sh/chart: {{ printf "%s-%s" .Chart.Name .Chart.Version | replace "+" "_" }}
 {{- end }}
 
+{{/* Whether the Pods that run now use no Lease, or another one. */}}
+{{- define "cluster-ipam-controller.changesLease" -}}
+{{- with lookup "apps/v1" "Deployment" .Release.Namespace (include "cluster-ipam-controller.fullname" .) }}
+{{- $args := (first .spec.template.spec.containers).args | default list }}
+{{- if not (has (printf "--leader-elect-resource-name=%s" $.Values.leaderElection.resourceName) $args) }}true{{ end }}
+{{- end }}
+{{- end }}
+
 {{/* Checks that values.schema.json cannot make, or not with a helpful message. */}}
 {{- define "cluster-ipam-controller.validate" -}}
 {{- if not .Values.image.repository }}
