@@ -13,6 +13,9 @@ type Kind struct {
 
 func (k *Kind) String() string { return k.Name }
 
+// plural is the name of several objects of the kind, in texts for users.
+func (k *Kind) plural() string { return k.Name + k.Resource[len(k.Name):] }
+
 // crd is the name of the kind's CustomResourceDefinition.
 func (k *Kind) crd() string { return k.Resource + "." + k.Group }
 

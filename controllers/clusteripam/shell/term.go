@@ -132,7 +132,7 @@ func (t *term) read(ctx context.Context) bool {
 			synced:    make(chan struct{}),
 		}
 		lw := listWatch(t.client(source.Reads()), source.Reads().Name, func(err error) {
-			t.c.noteRead(ctx, kind.Name+"s", err)
+			t.c.noteRead(ctx, kind.plural(), err)
 			if err != nil {
 				t.c.looker.again() // Perhaps the kind is gone.
 			}
@@ -141,7 +141,7 @@ func (t *term) read(ctx context.Context) bool {
 		sinks = append(sinks, s)
 	}
 	for i, s := range sinks {
-		t.c.health.waitFor(problem{What: "all " + kinds[i].Name + "s to be read"})
+		t.c.health.waitFor(problem{What: "all " + kinds[i].plural() + " to be read"})
 		select {
 		case <-s.synced:
 		case <-ctx.Done():
