@@ -3,8 +3,14 @@ package clusteripam
 import (
 	"context"
 	"fmt"
+	"regexp"
+	"slices"
+	"strings"
 	"testing"
+	"time"
 
+	corev1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime/schema"
 	"k8s.io/apimachinery/pkg/util/wait"
 )
@@ -28,22 +34,71 @@ func (c *cluster) untilCondition(resource schema.GroupVersionResource, name, kin
 	}
 }
 
+// nodeNetworks are what claims can ask for, and the pool, the number of addresses and the first address that they get.
+var nodeNetworks = map[string]struct{ of, pool, total, first string }{
+	"list":                {`{ipAddresses: [10.1.0.5, 10.1.0.7], prefix: 24, gateway: 10.1.0.1}`, `{"addresses":["10.1.0.5","10.1.0.7"],"gateway":"10.1.0.1","prefix":24}`, "2", "10.1.0.5"},
+	"list-wins":           {`{cidr: 10.2.0.0/24, ipAddresses: [10.2.0.9], prefix: 24}`, `{"addresses":["10.2.0.9"],"prefix":24}`, "1", "10.2.0.9"},
+	"list-without-prefix": {`{ipAddresses: [10.3.0.9]}`, `{"addresses":["10.3.0.9"],"prefix":0}`, "1", "10.3.0.9"},
+	"without-prefix":      {`{cidr: 172.16.41.200/29}`, `{"addresses":["172.16.41.200/29"],"prefix":29}`, "6", "172.16.41.201"},
+	"v6":                  {`{cidr: "fd00::/120", gateway: "fd00::1", prefix: 120}`, `{"addresses":["fd00::/120"],"gateway":"fd00::1","prefix":120}`, "254", "fd00::2"},
+	"large-v6":            {`{cidr: "fd01::/64", gateway: "fd01::1", prefix: 64}`, `{"addresses":["fd01::/64"],"gateway":"fd01::1","prefix":64}`, "9223372036854775807", "fd01::2"},
+}
+
+// invalidNetworks are what claims cannot ask for, and what is said about them.
+var invalidNetworks = map[string]struct{ network, says string }{
+	"c":            {`{ipAddresses: [10.0.0.1-10.0.0.5]}`, `spec.nodeNetwork.ipAddresses has "10.0.0.1-10.0.0.5", which is not a single address. Write every address of its own, or use cidr.`},
+	"no-cidr":      {`{cidr: not-a-valid-cidr}`, `spec.nodeNetwork.cidr "not-a-valid-cidr" is not a CIDR. Write an address and a prefix length, such as 10.0.0.0/24.`},
+	"no-such-cidr": {`{cidr: 192.168.1.0/33}`, `spec.nodeNetwork.cidr "192.168.1.0/33" is not a CIDR. Write an address and a prefix length, such as 10.0.0.0/24.`},
+}
+
+// warnings returns the reasons of all warnings about a ClusterIPAMClaim, each as often as it was told.
+func (c *cluster) warnings(claim string) (reasons []string) {
+	c.t.Helper()
+	events, err := c.kube.CoreV1().Events(namespace).List(c.t.Context(), metav1.ListOptions{})
+	c.do("list events", err)
+	for _, e := range events.Items {
+		if e.InvolvedObject.Kind == kinds[claims] && e.InvolvedObject.Name == claim && e.Type == corev1.EventTypeWarning {
+			reasons = append(reasons, slices.Repeat([]string{e.Reason}, int(e.Count))...)
+		}
+	}
+	return reasons
+}
+
 // TestClaims is what becomes of claims that users get wrong, change, or take things away from.
 func TestClaims(t *testing.T) {
 	inBothPrograms(t, func(c *cluster) {
 		// A claim that cannot be carried out says why, and nothing is created for it.
-		c.create(claims, "c", `{spec: {provider: in-cluster, cluster: d, nodeNetwork: {ipAddresses: [10.0.0.1-10.0.0.5]}}}`)
-		c.untilCondition(claims, "c", "InvalidClaimCondition", "reason", `"InvalidClaim"`)
-		c.untilEvent("c", "InvalidClaim")
-		if c.get(ipams, "c") != nil || c.get(pools, "c") != nil {
-			t.Error("an invalid claim has a ClusterIPAM or a pool")
+		for name, claim := range invalidNetworks {
+			c.create(claims, name, `{spec: {provider: in-cluster, cluster: d, nodeNetwork: `+claim.network+`}}`)
 		}
+		for name, claim := range invalidNetworks {
+			c.untilCondition(claims, name, "InvalidClaimCondition", "message", asJSON(claim.says))
+			c.until(claims, name, map[string]string{"status.bound": "false"})
+			c.untilEvent(name, "InvalidClaim")
+			if c.get(ipams, name) != nil || c.get(pools, name) != nil {
+				t.Errorf("the invalid claim %s has a ClusterIPAM or a pool", name)
+			}
+		}
+		for name, network := range nodeNetworks {
+			c.create(claims, name, `{spec: {provider: in-cluster, nodeNetwork: `+network.of+`}}`)
+			c.create(requests, name, `{spec: {poolRef: {apiGroup: ipam.cluster.x-k8s.io, kind: InClusterIPPool, name: `+name+`}}}`)
+		}
+		for name, network := range nodeNetworks {
+			c.until(pools, name, map[string]string{"spec": network.pool, "status.ipAddresses.total": network.total})
+			c.until(claims, name, map[string]string{"status.bound": "true"})
+			c.until(addresses, name, map[string]string{"spec.address": `"` + network.first + `"`})
+		}
+		c.untilEvent("list-without-prefix", "PrefixMissing")
 
-		// When it is corrected it is bound. The prefix is that of the cidr.
-		c.patch(claims, "c", `{spec: {nodeNetwork: {ipAddresses: null, cidr: 172.16.40.200/29}}}`)
-		c.until(pools, "c", map[string]string{"spec.addresses": `["172.16.40.200/29"]`, "spec.prefix": "29", "status.ipAddresses.total": "6"})
-		c.until(claims, "c", map[string]string{"status.bound": "true"})
-		c.untilCondition(claims, "c", "InvalidClaimCondition", "reason", "")
+		// When it is corrected it is bound.
+		for name := range invalidNetworks {
+			c.patch(claims, name, `{spec: {nodeNetwork: {ipAddresses: null, cidr: 172.16.40.200/29}}}`)
+			c.until(claims, name, map[string]string{"status.bound": "true"})
+			c.untilCondition(claims, name, "InvalidClaimCondition", "reason", "")
+			if is := c.warnings(name); !slices.Equal(is, []string{"InvalidClaim"}) {
+				t.Errorf("the warnings about the claim %s were %q", name, is)
+			}
+		}
 
 		// An edit reaches the pool. What a user added to the pool stays.
 		c.patch(pools, "c", `{spec: {excludedAddresses: [10.0.0.9]}}`)
@@ -70,9 +125,14 @@ func TestClaims(t *testing.T) {
 			t.Error("the pool was not deleted")
 		}
 		c.until(ipams, "c", map[string]string{"status.phase": `"Bound"`})
+		c.until(claims, "c", map[string]string{"status.bound": "true"})
+		before := c.get(claims, "c").GetResourceVersion()
 		c.delete(ipams, "c")
 		c.until(ipams, "c", map[string]string{"status.phase": `"Bound"`, "spec.clusterIPAMClaimRef": `"c"`})
 		c.until(claims, "c", map[string]string{"status.bound": "true"})
+		if was := slices.Compact(c.history(claims, "c", before, "status.bound")); !slices.Equal(was, []string{"false", "true"}) {
+			t.Errorf("without its ClusterIPAM, bound of the claim was %s", was)
+		}
 
 		// A pool of somebody else is not taken over.
 		c.create(pools, "theirs", `{spec: {addresses: [10.9.0.0/24], prefix: 24}}`)
@@ -82,18 +142,19 @@ func TestClaims(t *testing.T) {
 		c.until(claims, "theirs", map[string]string{"status.bound": "false"})
 
 		// Idle is idle: another claim passes, and nothing of these is written again.
-		before := asJSON([]any{c.get(claims, "c"), c.get(ipams, "c"), c.get(pools, "c"), c.get(deployments, "d"), c.get(deployments, "e")})
+		quiet := asJSON([]any{c.get(claims, "c"), c.get(ipams, "c"), c.get(pools, "c"), c.get(deployments, "d"), c.get(deployments, "e")})
 		c.create(claims, "last", `{spec: {provider: in-cluster, nodeNetwork: {cidr: 10.7.0.0/24}}}`)
 		c.until(claims, "last", map[string]string{"status.bound": "true"})
-		if after := asJSON([]any{c.get(claims, "c"), c.get(ipams, "c"), c.get(pools, "c"), c.get(deployments, "d"), c.get(deployments, "e")}); after != before {
-			t.Errorf("written without a reason:\n%s\n%s", before, after)
+		if after := asJSON([]any{c.get(claims, "c"), c.get(ipams, "c"), c.get(pools, "c"), c.get(deployments, "d"), c.get(deployments, "e")}); after != quiet {
+			t.Errorf("written without a reason:\n%s\n%s", quiet, after)
 		}
 	})
 }
 
-// TestInlineClaim is a ClusterDeployment that describes its claim, and one whose claim comes later.
-func TestInlineClaim(t *testing.T) {
+// TestGate is ClusterDeployments that describe their claim, whose claim comes later, and whose claim waits for its pool.
+func TestGate(t *testing.T) {
 	inBothPrograms(t, func(c *cluster) {
+		c.collectGarbage()
 		c.create(deployments, "d", `{spec: {template: x, dryRun: true, config: {workersNumber: 2},
 			ipamClaim: {spec: {provider: in-cluster, nodeNetwork: {cidr: 192.168.1.0/24, gateway: 192.168.1.1, prefix: 24}}}}}`)
 		c.until(claims, "d-ipam", map[string]string{
@@ -116,20 +177,62 @@ func TestInlineClaim(t *testing.T) {
 		c.untilCondition(deployments, "late", "IPAMReady", "reason", `"ClaimMissing"`)
 		c.create(claims, "later", `{spec: {provider: in-cluster, cluster: x, nodeNetwork: {cidr: 10.0.0.0/24}}}`)
 		c.untilCondition(deployments, "late", "IPAMReady", "reason", `"ClusterMismatch"`)
+		c.create(requests, "machine", `{spec: {poolRef: {apiGroup: ipam.cluster.x-k8s.io, kind: InClusterIPPool, name: later}}}`)
+		c.until(addresses, "machine", map[string]string{"spec.address": `"10.0.0.1"`})
 		c.delete(claims, "later")
 		c.untilCondition(deployments, "late", "IPAMReady", "reason", `"ClaimMissing"`)
+		// Garbage collection deletes what was made for it. The pool stays until nobody has an address of it.
 		c.untilGone(claims, "later")
-		if c.program == insideManager {
-			c.untilGone(ipams, "later") // The garbage collector runs there only.
-			c.untilGone(pools, "later")
-			c.create(claims, "later", `{spec: {provider: in-cluster, cluster: late, nodeNetwork: {cidr: 10.0.0.0/24}}}`)
-			c.until(deployments, "late", map[string]string{"spec.config.ipPool.config.name": `"later"`})
-		}
+		c.untilGone(ipams, "later")
+		c.untilCondition(pools, "later", "Ready", "reason", `"Terminating"`)
+		c.until(addresses, "machine", map[string]string{"spec.address": `"10.0.0.1"`, "metadata.deletionTimestamp": ""})
+		c.delete(requests, "machine")
+		c.untilGone(addresses, "machine")
+		c.untilGone(pools, "later")
+		c.create(claims, "later", `{spec: {provider: in-cluster, cluster: late, nodeNetwork: {cidr: 10.0.0.0/24}}}`)
+		c.until(deployments, "late", map[string]string{"spec.config.ipPool.config.name": `"later"`})
 
 		// A claim of a user is not overwritten.
 		c.create(claims, "u-ipam", `{spec: {provider: in-cluster, nodeNetwork: {cidr: 10.5.0.0/24}}}`)
 		c.create(deployments, "u", `{spec: {template: x, ipamClaim: {spec: {provider: in-cluster, nodeNetwork: {cidr: 10.6.0.0/24}}}}}`)
 		c.untilCondition(deployments, "u", "IPAMReady", "reason", `"ClaimConflict"`)
 		c.until(claims, "u-ipam", map[string]string{"spec.nodeNetwork.cidr": `"10.5.0.0/24"`, "metadata.ownerReferences": ""})
+
+		c.waitForAnotherAllocator()
 	})
+}
+
+// waitForAnotherAllocator has another provider allocate. While it is silent, the claim and the gate wait, and nothing is written again and again. The
+// gate opens in one write.
+func (c *cluster) waitForAnotherAllocator() {
+	c.t.Helper()
+	c.setProvider("another")
+	c.untilHealth("in-cluster-ip-pool-controller", "another provider to go")
+	failures := func() string {
+		return strings.Join(regexp.MustCompile(`cluster_ipam_syncs_total\{controller="cluster-ipam-controller",.*result="failure"\} .*`).FindAllString(c.page(c.t.Context(), "/metrics"), -1), "\n")
+	}
+	failed := failures()
+	since := c.create(deployments, "d2", `{spec: {template: x, config: {workersNumber: 2}, ipamClaim: {ref: c2}}}`).GetResourceVersion()
+	c.create(claims, "c2", `{spec: {provider: in-cluster, cluster: d2, nodeNetwork: {cidr: 10.4.0.0/24}}}`)
+	const data = `{"config":{"apiGroup":"ipam.cluster.x-k8s.io","kind":"InClusterIPPool","name":"c2"},"name":"ipPool"`
+	c.until(ipams, "c2", map[string]string{"status.phase": `"Pending"`, "status.providerData": "[" + data + "}]"}) // ready is left out when it is false, as k0rdent does
+	c.until(claims, "c2", map[string]string{"status.bound": "false"})
+	c.untilCondition(deployments, "d2", "IPAMReady", "reason", `"ClaimNotBound"`)
+
+	c.patch(pools, "c2", `{status: {ipAddresses: {total: 10, free: 10, used: 0, outOfRange: 0}}}`, "status")
+	took := c.until(claims, "c2", map[string]string{"status.bound": "true"})
+	took += c.until(deployments, "d2", map[string]string{"spec.config.ipamEnabled": "true"})
+	if c.t.Logf("from the status of the pool to an open gate: %v", took); took > 5*time.Second {
+		c.t.Error("this is too long for a controller that does not poll")
+	}
+	c.untilCondition(deployments, "d2", "IPAMReady", "status", `"True"`)
+	if was := c.history(ipams, "c2", since, "status.phase"); !slices.Equal(was, []string{"", `"Pending"`, `"Bound"`}) {
+		c.t.Errorf("the ClusterIPAM was written with the phases %s", was)
+	}
+	if was := slices.Compact(c.history(deployments, "d2", since, "spec.config")); !slices.Equal(was, []string{`{"workersNumber":2}`, `{"ipPool":` + data + `,"ready":true},"ipamEnabled":true,"workersNumber":2}`}) {
+		c.t.Errorf("the config of the ClusterDeployment was %s", was)
+	}
+	if failures() != failed {
+		c.t.Errorf("while the claim waited, the work on it failed: %s", failures())
+	}
 }

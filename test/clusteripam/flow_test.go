@@ -10,6 +10,8 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 	"k8s.io/apimachinery/pkg/util/wait"
+
+	"github.com/multicidr/controller-manager/controllers/clusteripam"
 )
 
 const (
@@ -22,14 +24,24 @@ const (
 // addresses, and a process that was killed goes on where it was.
 func TestFlow(t *testing.T) {
 	inBothPrograms(t, func(c *cluster) {
-		c.create(claims, "c", claimOfCase5)
+		claim := c.create(claims, "c", claimOfCase5)
 		c.create(deployments, "d", `{spec: {template: x, config: {workersNumber: 2}, ipamClaim: {ref: c}}}`)
-		c.until(pools, "c", map[string]string{"spec.addresses": `["192.168.1.0/24"]`, "spec.gateway": `"192.168.1.1"`, "spec.prefix": "24", "status.ipAddresses.total": "253"})
+		owner := func(controller string) string {
+			return fmt.Sprintf(`[{"apiVersion":"k0rdent.mirantis.com/v1beta1",%s"kind":"ClusterIPAMClaim","name":"c","uid":%q}]`, controller, claim.GetUID())
+		}
+		c.until(pools, "c", map[string]string{
+			"spec": `{"addresses":["192.168.1.0/24"],"gateway":"192.168.1.1","prefix":24}`, "metadata.ownerReferences": owner(""), "status.ipAddresses.total": "253",
+		})
 		c.until(ipams, "c", map[string]string{
-			"spec.provider": `"in-cluster"`, "spec.clusterIPAMClaimRef": `"c"`, "metadata.ownerReferences.0.controller": "true",
+			"spec": `{"clusterIPAMClaimRef":"c","provider":"in-cluster"}`, "metadata.ownerReferences": owner(`"blockOwnerDeletion":true,"controller":true,`),
 			"status.phase": `"Bound"`, "status.providerData": boundOfC,
 		})
 		c.until(claims, "c", map[string]string{"spec.clusterIPAMRef": `"c"`, "status.bound": "true"})
+		for kind, want := range map[string]string{"clusteripamclaim": "NAME BOUND AGE c true ", "clusteripam": "NAME PHASE AGE c Bound "} {
+			if is := strings.Join(strings.Fields(c.shell("kubectl get --namespace="+namespace+" "+kind)), " "); !strings.HasPrefix(is, want) {
+				t.Errorf("kubectl get %s prints %q, want %q", kind, is, want)
+			}
+		}
 		c.until(deployments, "d", map[string]string{"spec.config.ipamEnabled": "true", "spec.config.ipPool.ready": "true", "spec.config.workersNumber": "2"})
 
 		for i, name := range []string{"a", "b", "e"} {
@@ -98,17 +110,40 @@ func TestNeverTwice(t *testing.T) {
 	})
 }
 
-// TestLateKinds starts the program before any CustomResourceDefinition exists. It waits, says what is missing, and begins by itself.
+// TestLateKinds starts the program before any CustomResourceDefinition exists, and deletes them while they are in use. It waits, says what is missing
+// without filling its log, and begins by itself.
 func TestLateKinds(t *testing.T) {
 	for _, program := range []string{alone, insideManager} {
 		t.Run(program, func(t *testing.T) {
 			c := newCluster(t, program)
 			c.start()
+			install := func() {
+				c.apply(crds)
+				c.create(claims, "c", claimOfCase5)
+				c.create(requests, "a", requestOfC)
+				c.until(addresses, "a", map[string]string{"spec.address": `"192.168.1.2"`})
+				c.until(claims, "c", map[string]string{"status.bound": "true"})
+				for _, name := range clusteripam.Names() {
+					c.untilHealth(name, "ok")
+				}
+			}
+			lines := func() int {
+				log, err := c.manager.Log()
+				c.do("read the log", err)
+				return strings.Count(log, "\n")
+			}
 			c.untilHealth("cluster-ipam-controller", "ClusterIPAMClaim")
-			c.apply(crds)
-			c.create(claims, "c", claimOfCase5)
-			c.until(claims, "c", map[string]string{"status.bound": "true"})
-			c.untilHealth("cluster-ipam-controller", "ok")
+			install()
+
+			before := lines()
+			deleteCRDs(t, c.dynamic) // takes kube-apiserver five seconds
+			for _, name := range clusteripam.Names() {
+				c.untilHealth(name, "the API server does not have")
+			}
+			if n := lines() - before; n > 200 {
+				t.Errorf("%d lines of log about kinds that are gone", n)
+			}
+			install()
 		})
 	}
 }

@@ -5,6 +5,8 @@ import (
 	"context"
 	"encoding/json"
 	"fmt"
+	"os"
+	"os/exec"
 	"strings"
 	"testing"
 	"time"
@@ -131,6 +133,14 @@ func (c *cluster) kill() {
 	}
 }
 
+// collectGarbage starts the garbage collector beside a program that has none: in a real cluster it always runs.
+func (c *cluster) collectGarbage() {
+	c.t.Helper()
+	if c.program == alone {
+		c.cp.StartManagerForTest(c.t, controlplane.ManagerOptions{Name: "garbage-collector", Args: []string{"--controllers=garbage-collector-controller"}})
+	}
+}
+
 // restart kills the program and starts it again.
 func (c *cluster) restart() {
 	c.t.Helper()
@@ -223,6 +233,48 @@ func (c *cluster) until(resource schema.GroupVersionResource, name string, want 
 		c.t.Fatalf("%s %s: %s after %v; the object is %s\nhealth: %s", kinds[resource], name, last, time.Since(began).Round(time.Second), asJSON(c.get(resource, name)), health)
 	}
 	return time.Since(began)
+}
+
+// history returns what an object had at a path, as JSON, in each of its versions after one of this or another object.
+func (c *cluster) history(resource schema.GroupVersionResource, name, after, path string) (values []string) {
+	c.t.Helper()
+	last := c.get(resource, name).GetResourceVersion()
+	watcher, err := c.of(resource).Watch(c.t.Context(), metav1.ListOptions{ResourceVersion: after, FieldSelector: "metadata.name=" + name})
+	c.do("watch "+name, err)
+	defer watcher.Stop()
+	for e := range watcher.ResultChan() {
+		object, ok := e.Object.(*unstructured.Unstructured)
+		if !ok {
+			break
+		}
+		if values = append(values, at(object, path)); object.GetResourceVersion() == last {
+			return values
+		}
+	}
+	c.t.Fatalf("the watch of %s has ended after %s", name, values)
+	return nil
+}
+
+// shell runs a command of an administrator and returns what it prints.
+func (c *cluster) shell(command string) string {
+	c.t.Helper()
+	cmd := exec.CommandContext(c.t.Context(), "bash", "-c", command)
+	cmd.Env = append(os.Environ(), c.commandLine()...)
+	output, err := cmd.CombinedOutput()
+	if err != nil {
+		c.t.Fatalf("%s: %v: %s", command, err, output)
+	}
+	return string(output)
+}
+
+// commandLine is the environment of an administrator's commands.
+func (c *cluster) commandLine() []string {
+	c.t.Helper()
+	kubeconfig, err := c.cp.Kubeconfig("administrator", "system:masters")
+	c.do("write a kubeconfig", err)
+	bin, err := controlplane.BinDir()
+	c.do("find kubectl", err)
+	return []string{"KUBECONFIG=" + kubeconfig, "KUBECACHEDIR=" + c.t.TempDir(), "PATH=" + bin + ":" + os.Getenv("PATH")}
 }
 
 // untilGone waits until an object is gone.

@@ -243,17 +243,7 @@ func compare(t *testing.T, rows map[string]row) {
 		stored[name] = object
 	}
 
-	crdClient := client.Resource(schema.GroupVersionResource{Group: "apiextensions.k8s.io", Version: "v1", Resource: "customresourcedefinitions"})
-	if err := crdClient.DeleteCollection(t.Context(), metav1.DeleteOptions{}, metav1.ListOptions{}); err != nil {
-		t.Fatal(err)
-	}
-	err := wait.PollUntilContextTimeout(t.Context(), 50*time.Millisecond, time.Minute, true, func(ctx context.Context) (bool, error) {
-		list, err := crdClient.List(ctx, metav1.ListOptions{})
-		return err == nil && len(list.Items) == 0, err
-	})
-	if err != nil {
-		t.Fatalf("our CRDs do not go: %v", err)
-	}
+	deleteCRDs(t, client)
 	apply(t, cp, originalCRDs(t)...)
 	for _, name := range slices.Sorted(maps.Keys(rows)) {
 		r := rows[name]
@@ -267,6 +257,27 @@ func compare(t *testing.T, rows map[string]row) {
 		if diff := cmp.Diff(object, stored[name]); diff != "" && !r.ours {
 			t.Errorf("%s: the original stores something else (-original +ours):\n%s", name, diff)
 		}
+	}
+}
+
+// deleteCRDs deletes all CustomResourceDefinitions, with their objects. One after the other: kube-apiserver leaves the objects of a collection in etcd.
+func deleteCRDs(t *testing.T, client dynamic.Interface) {
+	t.Helper()
+	crds := client.Resource(schema.GroupVersionResource{Group: "apiextensions.k8s.io", Version: "v1", Resource: "customresourcedefinitions"})
+	err := wait.PollUntilContextTimeout(t.Context(), 50*time.Millisecond, time.Minute, true, func(ctx context.Context) (bool, error) {
+		list, err := crds.List(ctx, metav1.ListOptions{})
+		if err != nil {
+			return false, err
+		}
+		for _, crd := range list.Items {
+			if err := crds.Delete(ctx, crd.GetName(), metav1.DeleteOptions{}); err != nil && !apierrors.IsNotFound(err) {
+				return false, err
+			}
+		}
+		return len(list.Items) == 0, nil
+	})
+	if err != nil {
+		t.Fatalf("CustomResourceDefinitions do not go: %v", err)
 	}
 }
 

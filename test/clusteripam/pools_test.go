@@ -267,11 +267,15 @@ func testPools(c *cluster) {
 		// A claim for another provider is left alone: the one that is created after it is served, and it has no finalizer.
 		n.put("{apiVersion: ipam.cluster.x-k8s.io/v1beta2, kind: IPAddressClaim, metadata: {name: other}, " +
 			"spec: {poolRef: {apiGroup: ipam.example.com, kind: InClusterIPPool, name: p}}}")
+		n.put("{apiVersion: ipam.cluster.x-k8s.io/v1beta2, kind: IPAddressClaim, metadata: {name: other-kind}, " +
+			"spec: {poolRef: {apiGroup: ipam.cluster.x-k8s.io, kind: OtherPool, name: p}}}")
 		n.pool("p", "{addresses: [10.0.0.5], prefix: 24}")
 		n.claim("mine", "p")
 		n.wants("mine=10.0.0.5")
-		if other, err := read[v1beta2.IPAddressClaim](n.t.Context(), n, requests, "other"); err != nil || len(other.Finalizers) > 0 || len(other.Status.Conditions) > 0 {
-			n.t.Errorf("a claim for another provider: %+v, %v", other, err)
+		for _, name := range []string{"other", "other-kind"} {
+			if other, err := read[v1beta2.IPAddressClaim](n.t.Context(), n, requests, name); err != nil || len(other.Finalizers) > 0 || len(other.Status.Conditions) > 0 {
+				n.t.Errorf("a claim for another provider: %+v, %v", other, err)
+			}
 		}
 	})
 

@@ -12,8 +12,6 @@ import (
 
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 	"k8s.io/apimachinery/pkg/runtime/schema"
-
-	"github.com/multicidr/controller-manager/test/controlplane"
 )
 
 // TestRestoredAddresses runs the commands of docs/operators/cluster-ipam.md, section "Restore etcd": addresses that were allocated after the backup
@@ -161,11 +159,7 @@ func TestRestoredAddresses(t *testing.T) {
 // restore runs the commands of the page. It returns what they say, and whether they end well.
 func (c *cluster) restore(logs string) (output string, ok bool) {
 	c.t.Helper()
-	kubeconfig, err := c.cp.Kubeconfig("restores", "system:masters")
-	c.do("write a kubeconfig", err)
-	bin, err := controlplane.BinDir()
-	c.do("find kubectl", err)
-	return runRestore(c.t, "", "KUBECONFIG="+kubeconfig, "PATH="+bin+":"+os.Getenv("PATH"), "LOGS="+logs)
+	return runRestore(c.t, "", append(c.commandLine(), "LOGS="+logs)...)
 }
 
 // runRestore runs the commands of the page in a directory. It returns what they say, and whether they end well.

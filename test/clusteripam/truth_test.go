@@ -2,6 +2,7 @@ package clusteripam
 
 import (
 	"context"
+	"flag"
 	"fmt"
 	"maps"
 	"net/http"
@@ -9,6 +10,7 @@ import (
 	"slices"
 	"strings"
 	"testing"
+	"time"
 
 	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
@@ -134,7 +136,51 @@ func TestMetricsAndDebugPages(t *testing.T) {
 				}
 			}
 		}
+		c.staysIdle()
 	})
+}
+
+var idle = flag.Duration("idle", 0, "how long nothing changes before it is checked that nothing was written; the acceptance case has ten minutes")
+
+// staysIdle checks that nothing is written while nothing changes, and not by a new process, which looks at everything. For it, objects that come
+// after its start are handled after those that were there.
+func (c *cluster) staysIdle() {
+	c.t.Helper()
+	c.until(pools, "p", map[string]string{"status.ipAddresses": `{"free":2,"outOfRange":1,"total":3,"used":2}`})
+	c.until(globalPools, "g", map[string]string{"status.ipAddresses": `{"free":0,"outOfRange":0,"total":1,"used":1}`})
+	c.until(requests, "e", ready("False", "PoolExhausted"))
+	c.until(requests, "f", ready("False", "PoolExhausted"))
+	before := c.everything()
+	time.Sleep(*idle)
+	c.restart()
+	c.create(claims, "last", `{spec: {provider: in-cluster, cluster: last, nodeNetwork: {cidr: 10.3.0.0/24}}}`)
+	c.create(deployments, "last", `{spec: {template: x, ipamClaim: {ref: last}}}`)
+	c.request("last", "x")
+	c.create(requests, "last-too", `{spec: {poolRef: {apiGroup: ipam.cluster.x-k8s.io, kind: InClusterIPPool, name: last}}}`)
+	c.until(deployments, "last", map[string]string{"spec.config.ipamEnabled": "true"})
+	for _, name := range []string{"last", "last-too"} {
+		c.until(requests, name, ready("True", "Ready"))
+	}
+	after := c.everything()
+	for name, was := range before {
+		if is := after[name]; is != was {
+			c.t.Errorf("%s was written without a reason:\n%s\n%s", name, was, is)
+		}
+	}
+}
+
+// everything returns all objects of Cluster IPAM, as JSON, by kind and name.
+func (c *cluster) everything() map[string]string {
+	c.t.Helper()
+	all := map[string]string{}
+	for resource, kind := range kinds {
+		list, err := c.of(resource).List(c.t.Context(), metav1.ListOptions{})
+		c.do("list "+kind, err)
+		for _, object := range list.Items {
+			all[kind+" "+object.GetName()] = asJSON(object.Object)
+		}
+	}
+	return all
 }
 
 // page is a page of the program.
