@@ -4,6 +4,7 @@
 //
 //	cluster up       control planes, and workers
 //	cluster join     one more worker, or control plane
+//	cluster install  replace kubeadm, kubectl or the kubelet of a machine by another version
 //	cluster exec     run a command on a machine
 //	cluster kill     pull a machine's plug
 //	cluster cut      take a machine off the network

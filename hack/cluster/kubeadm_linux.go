@@ -58,6 +58,9 @@ func (m machine) kubeadmInit(ctx context.Context, opts upOptions) error {
 	clusterConfig := documents.get(kubeadmAPI, "ClusterConfiguration")
 	clusterConfig["kubernetesVersion"] = version
 	clusterConfig["controlPlaneEndpoint"] = m.endpoint()
+	// Services need kube-proxy and names need CoreDNS; the Pods here need neither, and an upgrade shall not install them either.
+	clusterConfig.object("proxy")["disabled"] = true
+	clusterConfig.object("dns")["disabled"] = true
 	add(clusterConfig.object("apiServer"), "certSANs", "127.0.0.1")
 	if opts.controlPlanes > 1 {
 		// All members share the CPUs and the disk of one host. With etcd's defaults, 100 ms and 1 s, they could elect a new leader
@@ -76,8 +79,6 @@ func (m machine) kubeadmInit(ctx context.Context, opts upOptions) error {
 	}
 	initConfig.object("localAPIEndpoint")["advertiseAddress"] = address4(number)
 	initConfig["bootstrapTokens"] = []any{map[string]any{"token": token, "ttl": "0s"}}
-	// Services need kube-proxy and names need CoreDNS; the Pods here need neither.
-	add(initConfig, "skipPhases", "addon/kube-proxy", "addon/coredns")
 	if err := m.setUpControlPlane(initConfig); err != nil {
 		return err
 	}

@@ -3,10 +3,10 @@
 # file system and is then the machine's init: it starts containerd and the kubelet and reaps what they leave behind.
 # It writes to nothing of the host; when it dies the kernel ends every process, mount and interface in here.
 #
-# usage: machine.sh NAME MACHINE_DIR BIN_DIR
+# usage: machine.sh NAME MACHINE_DIR
 set -euo pipefail
 
-name=$1 machine=$2 bin=$3 stage=${4:-outside}
+name=$1 machine=$2 stage=${3:-outside}
 
 # The host's root, copy on write, and on top of it the directories that a reboot must not lose.
 make_root() {
@@ -20,7 +20,7 @@ make_root() {
 		mount --bind "$machine/disk/$directory" "$root/$directory"
 	done
 	mkdir -p "$root/opt/cluster"
-	mount --bind -o ro "$bin" "$root/opt/cluster"
+	mount --bind -o ro "$machine/programs" "$root/opt/cluster"
 	mount -t proc proc "$root/proc"
 	mount -t sysfs sysfs "$root/sys"
 	mount --rbind /dev "$root/dev"
@@ -82,7 +82,9 @@ serve() {
 		source /var/lib/kubelet/kubeadm-flags.env
 		# shellcheck disable=SC2086 # The flags are a list of words.
 		kubelet --bootstrap-kubeconfig=/etc/kubernetes/bootstrap-kubelet.conf --kubeconfig=/etc/kubernetes/kubelet.conf \
-			--config=/var/lib/kubelet/config.yaml $KUBELET_KUBEADM_ARGS >>/var/log/kubelet.log 2>&1 || true
+			--config=/var/lib/kubelet/config.yaml $KUBELET_KUBEADM_ARGS >>/var/log/kubelet.log 2>&1 &
+		echo $! >/run/kubelet.pid
+		wait $! || true
 		sleep 0.5
 	done
 }
@@ -90,7 +92,7 @@ serve() {
 if [[ $stage == outside ]]; then
 	# Who started us puts us into the machine's cgroup first. A cgroup namespace begins where its first process is.
 	read -r _
-	exec unshare --cgroup bash "$0" "$name" "$machine" "$bin" inside </dev/null
+	exec unshare --cgroup bash "$0" "$name" "$machine" inside </dev/null
 fi
 make_root
 mount_cgroups

@@ -29,7 +29,7 @@ var (
 
 // environment is that of all processes on a machine: ours means nothing there.
 var environment = []string{
-	"PATH=/opt/cluster:/opt/cluster/node:/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin",
+	"PATH=" + programsDir + ":" + programsDir + "/node:/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin",
 	"HOME=/root",
 	"KUBECONFIG=/etc/kubernetes/admin.conf",
 }
@@ -92,6 +92,7 @@ func (m machine) create(ctx context.Context, controlPlane bool) error {
 		os.WriteFile(m.path("number"), []byte(strconv.Itoa(number)), 0o644),
 		os.WriteFile(m.path("machine.sh"), machineScript, 0o755),
 		os.WriteFile(m.disk("etc/containerd/config.toml"), containerdConfig, 0o644),
+		m.putPrograms(machinePrograms...),
 		m.boot(ctx),
 	)
 	if err != nil {
@@ -146,7 +147,7 @@ func (m machine) boot(ctx context.Context) error {
 	}
 	defer console.Close()
 	// No context: the machine outlives us.
-	init := exec.Command("bash", m.path("machine.sh"), m.name, m.path(), m.bin)
+	init := exec.Command("bash", m.path("machine.sh"), m.name, m.path())
 	init.Env = environment
 	init.Stdout, init.Stderr = console, console
 	init.SysProcAttr = &syscall.SysProcAttr{

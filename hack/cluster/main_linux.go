@@ -78,6 +78,15 @@ func command() *cobra.Command {
 
 	joinCommand.Flags().BoolVar(&join.controlPlane, "control-plane", false, "add a control plane, with a member of etcd; only one at a time")
 
+	installCommand := &cobra.Command{
+		Use: "install MACHINE PROGRAM...", Short: "Replace programs of a machine, kubeadm, kubectl or kubelet, by those of --bin", Args: cobra.MinimumNArgs(2),
+		Long: `Replace programs of a machine by those of --bin, as its package manager would do for an upgrade.
+
+Pods run on. With kubelet, the new one is started. With kubeadm, a control plane also gets the images that this kubeadm names, since there is
+nowhere to pull them from.`,
+		RunE: with(func(ctx context.Context, c *cluster, args []string) error { return c.install(ctx, args[0], args[1:]) }),
+	}
+
 	execCommand := &cobra.Command{
 		Use: "exec MACHINE -- COMMAND...", Short: "Run a command on a machine", Args: cobra.MinimumNArgs(2),
 		RunE: with(func(ctx context.Context, c *cluster, args []string) error {
@@ -100,7 +109,7 @@ func command() *cobra.Command {
 		}
 	}
 	root.AddCommand(
-		upCommand, joinCommand, execCommand,
+		upCommand, joinCommand, installCommand, execCommand,
 		one("kill MACHINE", "Pull a machine's plug; its disk stays, and reboot boots it again", (*cluster).kill),
 		one("cut MACHINE", "Take a machine off the network; it runs on", (*cluster).cut),
 		one("mend MACHINE", "Undo cut", (*cluster).mend),

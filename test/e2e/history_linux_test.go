@@ -1,7 +1,6 @@
 package e2e
 
 import (
-	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -11,7 +10,6 @@ import (
 	"os"
 	"path/filepath"
 	"runtime"
-	"slices"
 	"strings"
 	"sync"
 	"testing"
@@ -42,14 +40,20 @@ type nodeTimes struct {
 	taken           bool
 }
 
-func (n *nodeTimes) wait() time.Duration { return n.served.Sub(n.created) }
+// wait is how long the Node was pending after that time.
+func (n *nodeTimes) wait(after time.Time) time.Duration {
+	if n.created.After(after) {
+		after = n.created
+	}
+	return n.served.Sub(after)
+}
 
-// startHistory follows the etcd of these control planes from now on. The stock manager gives blocks of static, without an annotation.
-func (c *cluster) startHistory(t *testing.T, static checker.Range, services netip.Prefix, controlPlanes ...string) *history {
+// startHistory follows the etcd of these control planes from now on. A stock manager gives blocks of static, without an annotation.
+func (c *cluster) startHistory(t *testing.T, static []checker.Range, services netip.Prefix, controlPlanes ...string) *history {
 	t.Helper()
 	h := &history{
 		checker: checker.New(checker.Options{
-			Static: []checker.Range{static}, ServiceRanges: []netip.Prefix{services}, Slack: time.Minute, Lease: managerPod, Flags: true,
+			Static: static, ServiceRanges: []netip.Prefix{services}, Slack: time.Minute, Lease: managerPod, Flags: true,
 		}),
 		nodes: map[types.UID]*nodeTimes{},
 	}
@@ -120,7 +124,7 @@ func (h *history) observe(e checker.Event) {
 	}
 }
 
-// take returns the Nodes that were served since the last call, the one that was pending longest first.
+// take returns the Nodes that were served since the last call.
 func (h *history) take(t *testing.T) []*nodeTimes {
 	t.Helper()
 	catchUp(t, h.follower)
@@ -133,7 +137,6 @@ func (h *history) take(t *testing.T) []*nodeTimes {
 			served = append(served, n)
 		}
 	}
-	slices.SortFunc(served, func(a, b *nodeTimes) int { return cmp.Compare(b.wait(), a.wait()) })
 	return served
 }
 
