@@ -2,7 +2,8 @@
 # Builds what the end-to-end test needs and runs it. Its clusters are made of namespaces and mounts, which only root on
 # Linux can make; elsewhere this says so and is content.
 #
-# usage: hack/e2e.sh [flags of go test]
+# usage: [UPGRADE_FROM=v1.36] hack/e2e.sh [flags of go test]
+# With UPGRADE_FROM it builds also what a cluster of that minor needs.
 set -euo pipefail
 
 cd "$(dirname "$0")/.."
@@ -24,6 +25,9 @@ if ! probe=$(unshare --net --mount --uts --ipc --pid --fork mount -t tmpfs probe
 fi
 
 make --no-print-directory cluster-tools image PLATFORMS="linux/$(go env GOARCH)"
+if [[ -n ${UPGRADE_FROM-} ]]; then
+	make --no-print-directory KUBERNETES="$UPGRADE_FROM" tools upstream kubeadm-tools "bin/$UPGRADE_FROM/node" cluster-image
+fi
 hack/ensure-cluster-programs.sh
 # Helm renders the chart.
 go -C test/chart build -o "$PWD/bin/helm" helm.sh/helm/v4/cmd/helm

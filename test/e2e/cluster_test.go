@@ -4,6 +4,7 @@ import (
 	"bytes"
 	"context"
 	"fmt"
+	"net"
 	"net/netip"
 	"os"
 	"os/exec"
@@ -90,12 +91,15 @@ func (c *cluster) up(args []string) []string {
 	return append([]string{"up", "--image=example.com/e2e/pod:v1=" + c.bin("e2e-pod")}, args...)
 }
 
+// connect returns a client with a connection of its own.
 func (c *cluster) connect() (kubernetes.Interface, error) {
 	config, err := clientcmd.BuildConfigFromFlags("", c.kubeconfig())
 	if err != nil {
 		return nil, err
 	}
 	config.QPS = -1
+	// Clients with the same dialer would share one connection, and with it one API server.
+	config.Dial = (&net.Dialer{}).DialContext
 	return kubernetes.NewForConfig(config)
 }
 

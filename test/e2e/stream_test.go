@@ -11,6 +11,7 @@ import (
 	corev1 "k8s.io/api/core/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/client-go/kubernetes"
 
 	"github.com/multicidr/controller-manager/test/judge"
 )
@@ -21,6 +22,7 @@ const streamKeeps = 50
 // nodeStream registers Nodes without a machine, one after the other, each as soon as the last one is served: whenever nobody
 // serves Nodes, one of them has to wait.
 type nodeStream struct {
+	client kubernetes.Interface
 	cancel context.CancelFunc
 	done   chan struct{}
 
@@ -28,15 +30,21 @@ type nodeStream struct {
 	waits []time.Duration
 }
 
-// startNodeStream takes a pause after each Node, on a machine that has other things to do as well.
+// startNodeStream takes a pause after each Node, on a machine that has other things to do as well. Each stream has a connection of its own: the
+// balancer gives them to the API servers in turn, so that not all streams have to wait when one API server does not answer.
 func (c *cluster) startNodeStream(t *testing.T, name string, pause time.Duration) *nodeStream {
+	t.Helper()
+	client, err := c.connect()
+	if err != nil {
+		t.Fatal(err)
+	}
 	ctx, cancel := context.WithCancel(t.Context())
-	s := &nodeStream{cancel: cancel, done: make(chan struct{})}
+	s := &nodeStream{client: client, cancel: cancel, done: make(chan struct{})}
 	go func() {
 		defer close(s.done)
 		for ctx.Err() == nil {
 			begin := time.Now()
-			if !c.serveOne(ctx, fmt.Sprintf("%s-%03d", name, s.served()+1)) {
+			if !s.serveOne(ctx, fmt.Sprintf("%s-%03d", name, s.served()+1)) {
 				return
 			}
 			s.mu.Lock()
@@ -45,7 +53,7 @@ func (c *cluster) startNodeStream(t *testing.T, name string, pause time.Duration
 			s.mu.Unlock()
 			// The range of the flags has 256 blocks, and a stream goes on for as long as it takes.
 			if n > streamKeeps {
-				c.deleteNode(ctx, fmt.Sprintf("%s-%03d", name, n-streamKeeps))
+				s.deleteNode(ctx, fmt.Sprintf("%s-%03d", name, n-streamKeeps))
 			}
 			select {
 			case <-ctx.Done():
@@ -79,14 +87,14 @@ func (s *nodeStream) waitForMore(t *testing.T, more int) {
 }
 
 // serveOne registers a Node and returns when it has podCIDRs; an API server that does not answer is asked again.
-func (c *cluster) serveOne(ctx context.Context, name string) bool {
+func (s *nodeStream) serveOne(ctx context.Context, name string) bool {
 	ticker := time.NewTicker(50 * time.Millisecond)
 	defer ticker.Stop()
 	for created := false; ; {
 		if !created {
-			_, err := c.client.CoreV1().Nodes().Create(ctx, &corev1.Node{ObjectMeta: metav1.ObjectMeta{Name: name}}, metav1.CreateOptions{})
+			_, err := s.client.CoreV1().Nodes().Create(ctx, &corev1.Node{ObjectMeta: metav1.ObjectMeta{Name: name}}, metav1.CreateOptions{})
 			created = err == nil || apierrors.IsAlreadyExists(err) // An earlier answer may have been lost.
-		} else if node, err := c.client.CoreV1().Nodes().Get(ctx, name, metav1.GetOptions{}); err == nil && len(node.Spec.PodCIDRs) > 0 {
+		} else if node, err := s.client.CoreV1().Nodes().Get(ctx, name, metav1.GetOptions{}); err == nil && len(node.Spec.PodCIDRs) > 0 {
 			return true
 		}
 		select {
@@ -98,9 +106,9 @@ func (c *cluster) serveOne(ctx context.Context, name string) bool {
 }
 
 // deleteNode deletes a Node; an API server that does not answer is asked again.
-func (c *cluster) deleteNode(ctx context.Context, name string) {
+func (s *nodeStream) deleteNode(ctx context.Context, name string) {
 	for ctx.Err() == nil {
-		err := c.client.CoreV1().Nodes().Delete(ctx, name, metav1.DeleteOptions{})
+		err := s.client.CoreV1().Nodes().Delete(ctx, name, metav1.DeleteOptions{})
 		if err == nil || apierrors.IsNotFound(err) {
 			return
 		}
