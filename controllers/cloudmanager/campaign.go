@@ -150,7 +150,7 @@ func (p *participant) takePart(ctx context.Context) error {
 	if err != nil {
 		return fmt.Errorf("create the lock of Lease %s: %w", p.leaseName(), err)
 	}
-	lock := nestedLock{Interface: inner, retry: times.RetryPeriod.Duration, leading: p.leading, seen: p.saw, wrote: p.wrote, around: p.outer}
+	lock := &nestedLock{Interface: inner, retry: times.RetryPeriod.Duration, leading: p.leading, seen: p.saw, wrote: p.wrote, around: p.outer}
 	if err := lease.CheckTimes(times.LeaseDuration.Duration, times.RetryPeriod.Duration, writes.Timeout, p.outer != nil); err != nil {
 		logger.Error(err, "The leader stops writing before every renewal", "lease", p.lease)
 	}
@@ -276,38 +276,40 @@ type nestedLock struct {
 	seen    func(holder string, err error)
 	wrote   func(err error)
 	around  *outer // may be nil
+	read    []byte // what the elector has read last; it makes one call after the other
 }
 
 // Unwrap lets package lease reach the lock inside.
-func (l nestedLock) Unwrap() resourcelock.Interface { return l.Interface }
+func (l *nestedLock) Unwrap() resourcelock.Interface { return l.Interface }
 
-func (l nestedLock) Get(ctx context.Context) (*resourcelock.LeaderElectionRecord, []byte, error) {
+func (l *nestedLock) Get(ctx context.Context) (*resourcelock.LeaderElectionRecord, []byte, error) {
 	record, raw, err := l.Interface.Get(ctx)
 	if err == nil {
 		l.seen(record.HolderIdentity, nil)
 	} else {
 		l.seen("", err)
 	}
+	l.read = raw
 	return record, raw, err
 }
 
 // Around implements lease.Inside.
-func (l nestedLock) Around() lease.Around {
+func (l *nestedLock) Around() lease.Around {
 	if l.around == nil {
 		return lease.Around{}
 	}
 	return l.around.held()
 }
 
-func (l nestedLock) Create(ctx context.Context, record resourcelock.LeaderElectionRecord) error {
+func (l *nestedLock) Create(ctx context.Context, record resourcelock.LeaderElectionRecord) error {
 	return l.write(ctx, record, l.Interface.Create)
 }
 
-func (l nestedLock) Update(ctx context.Context, record resourcelock.LeaderElectionRecord) error {
+func (l *nestedLock) Update(ctx context.Context, record resourcelock.LeaderElectionRecord) error {
 	return l.write(ctx, record, l.Interface.Update)
 }
 
-func (l nestedLock) write(ctx context.Context, record resourcelock.LeaderElectionRecord, write func(context.Context, resourcelock.LeaderElectionRecord) error) error {
+func (l *nestedLock) write(ctx context.Context, record resourcelock.LeaderElectionRecord, write func(context.Context, resourcelock.LeaderElectionRecord) error) error {
 	select {
 	case <-l.leading:
 		err := l.writeAround(ctx, record, write)
@@ -321,9 +323,9 @@ func (l nestedLock) write(ctx context.Context, record resourcelock.LeaderElectio
 	return errRenewed
 }
 
-// awaitRenewal returns nil as soon as another process writes the Lease. The elector has to see that then, and not when this program leads: it
-// counts the duration of a Lease from when it saw the last renewal.
-func (l nestedLock) awaitRenewal(ctx context.Context) error {
+// awaitRenewal returns nil as soon as another process has written the Lease since the elector read it. The elector has to see that then, and not when
+// this program leads: it counts the duration of a Lease from when it saw the last renewal.
+func (l *nestedLock) awaitRenewal(ctx context.Context) error {
 	ctx, stop := context.WithCancelCause(ctx)
 	defer stop(nil)
 	go func() {
@@ -333,15 +335,12 @@ func (l nestedLock) awaitRenewal(ctx context.Context) error {
 		case <-ctx.Done():
 		}
 	}()
-	var before []byte
-	first := true
 	err := wait.PollUntilContextCancel(ctx, l.retry, true, func(ctx context.Context) (renewed bool, _ error) {
 		record, raw, err := l.Interface.Get(ctx)
 		if err == nil {
 			l.seen(record.HolderIdentity, nil)
-			renewed = !first && record.HolderIdentity != "" && !bytes.Equal(raw, before)
+			renewed = record.HolderIdentity != "" && !bytes.Equal(raw, l.read)
 		}
-		before, first = raw, false
 		return renewed, nil
 	})
 	if err != nil {
@@ -350,7 +349,7 @@ func (l nestedLock) awaitRenewal(ctx context.Context) error {
 	return err
 }
 
-func (l nestedLock) writeAround(ctx context.Context, record resourcelock.LeaderElectionRecord, write func(context.Context, resourcelock.LeaderElectionRecord) error) error {
+func (l *nestedLock) writeAround(ctx context.Context, record resourcelock.LeaderElectionRecord, write func(context.Context, resourcelock.LeaderElectionRecord) error) error {
 	if l.around != nil && record.HolderIdentity == l.Identity() { // otherwise it is a release
 		err := l.around.read(ctx)
 		if errors.Is(err, errDeposed) {

@@ -227,7 +227,7 @@ func TestWhyTheLeaseIsNotWritten(t *testing.T) {
 	p.mayLead(t.Context())
 	<-p.leading
 	api := &answers{holder: "somebody"}
-	lock := nestedLock{Interface: api, leading: p.leading, seen: p.saw, wrote: p.wrote}
+	lock := &nestedLock{Interface: api, leading: p.leading, seen: p.saw, wrote: p.wrote}
 	try := func(update error) {
 		t.Helper()
 		api.update = update
@@ -270,16 +270,20 @@ func TestStandbyFollows(t *testing.T) {
 		}
 		leading := make(chan struct{})
 		var seen []string
-		lock := nestedLock{Interface: lockOf("standby"), retry: 2 * time.Second, leading: leading, seen: func(holder string, _ error) { seen = append(seen, holder) }}
+		lock := &nestedLock{Interface: lockOf("standby"), retry: 2 * time.Second, leading: leading, seen: func(holder string, _ error) { seen = append(seen, holder) }}
 		result := make(chan error, 1)
-		go func() { result <- lock.Create(t.Context(), record("standby")) }()
-		time.Sleep(time.Minute)
-		synctest.Wait()
-		select {
-		case err := <-result:
-			t.Fatalf("without a Lease: %v", err)
-		default:
+		waits := func(what string) {
+			t.Helper()
+			time.Sleep(time.Minute)
+			synctest.Wait()
+			select {
+			case err := <-result:
+				t.Fatalf("%s: %v", what, err)
+			default:
+			}
 		}
+		go func() { result <- lock.Create(t.Context(), record("standby")) }()
+		waits("without a Lease")
 		leader := lockOf("leader")
 		if err := leader.Create(t.Context(), record("leader")); err != nil {
 			t.Fatal(err)
@@ -290,8 +294,11 @@ func TestStandbyFollows(t *testing.T) {
 		}
 
 		// The Lease ran out, and this program does not lead: nobody renews the Lease, until another one does.
+		if _, _, err := lock.Get(t.Context()); err != nil {
+			t.Fatal(err)
+		}
 		go func() { result <- lock.Update(t.Context(), record("standby")) }()
-		time.Sleep(time.Minute)
+		waits("nobody renews it")
 		if err := leader.Update(t.Context(), record("leader")); err != nil {
 			t.Fatal(err)
 		}
@@ -299,7 +306,15 @@ func TestStandbyFollows(t *testing.T) {
 			t.Errorf("another one renews: %v, want %v", err, errRenewed)
 		}
 
+		// It was renewed between the elector's read and its write.
+		if err := lock.Update(t.Context(), record("standby")); !errors.Is(err, errRenewed) {
+			t.Errorf("renewed before: %v, want %v", err, errRenewed)
+		}
+
 		// This program leads.
+		if _, _, err := lock.Get(t.Context()); err != nil {
+			t.Fatal(err)
+		}
 		go func() { result <- lock.Update(t.Context(), record("standby")) }()
 		time.Sleep(time.Minute)
 		close(leading)

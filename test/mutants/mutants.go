@@ -1091,6 +1091,20 @@ var mutants = []mutant{
 		test: "./controllers/cloudmanager TestWhichLeaseIsAround",
 	},
 	{
+		name: "standby-follows-nobody", defect: "a standby of a cloud-controller-manager that wanted to lead begins to count a lease only when it leads",
+		file: "controllers/cloudmanager/campaign.go",
+		old:  "record.HolderIdentity != \"\" && !bytes.Equal",
+		new:  "false && !bytes.Equal",
+		test: "./controllers/cloudmanager TestRandomHistories",
+	},
+	{
+		name: "standby-follows-the-first", defect: "a standby of a cloud-controller-manager takes the Lease for renewed when it is not",
+		file: "controllers/cloudmanager/campaign.go",
+		old:  "\tl.read = raw\n",
+		new:  "\tif l.read == nil {\n\t\tl.read = raw\n\t}\n",
+		test: "./controllers/cloudmanager TestStandbyFollows",
+	},
+	{
 		name: "another-leader-is-this-one", defect: "after a pause at its beginning a cloud-controller-manager takes the next leader for itself",
 		file: "controllers/cloudmanager/campaign.go",
 		old:  "if p.outer != nil && wait",
