@@ -22,9 +22,10 @@ const streamKeeps = 50
 // nodeStream registers Nodes without a machine, one after the other, each as soon as the last one is served: whenever nobody
 // serves Nodes, one of them has to wait.
 type nodeStream struct {
-	client kubernetes.Interface
-	cancel context.CancelFunc
-	done   chan struct{}
+	client  kubernetes.Interface
+	kubelet string // the version that the Nodes say
+	cancel  context.CancelFunc
+	done    chan struct{}
 
 	mu    sync.Mutex
 	waits []time.Duration
@@ -38,8 +39,12 @@ func (c *cluster) startNodeStream(t *testing.T, name string, pause time.Duration
 	if err != nil {
 		t.Fatal(err)
 	}
+	version, err := client.Discovery().ServerVersion()
+	if err != nil {
+		t.Fatal(err)
+	}
 	ctx, cancel := context.WithCancel(t.Context())
-	s := &nodeStream{client: client, cancel: cancel, done: make(chan struct{})}
+	s := &nodeStream{client: client, kubelet: version.GitVersion, cancel: cancel, done: make(chan struct{})}
 	go func() {
 		defer close(s.done)
 		for ctx.Err() == nil {
@@ -90,9 +95,11 @@ func (s *nodeStream) waitForMore(t *testing.T, more int) {
 func (s *nodeStream) serveOne(ctx context.Context, name string) bool {
 	ticker := time.NewTicker(50 * time.Millisecond)
 	defer ticker.Stop()
+	node := &corev1.Node{ObjectMeta: metav1.ObjectMeta{Name: name}}
+	node.Status.NodeInfo.KubeletVersion = s.kubelet // kubeadm upgrades no cluster with a kubelet of which it does not know the version.
 	for created := false; ; {
 		if !created {
-			_, err := s.client.CoreV1().Nodes().Create(ctx, &corev1.Node{ObjectMeta: metav1.ObjectMeta{Name: name}}, metav1.CreateOptions{})
+			_, err := s.client.CoreV1().Nodes().Create(ctx, node, metav1.CreateOptions{})
 			created = err == nil || apierrors.IsAlreadyExists(err) // An earlier answer may have been lost.
 		} else if node, err := s.client.CoreV1().Nodes().Get(ctx, name, metav1.GetOptions{}); err == nil && len(node.Spec.PodCIDRs) > 0 {
 			return true

@@ -22,8 +22,11 @@ const (
 	// While the one control plane has no API server that answers, nobody can give a Node podCIDRs: etcd and the API server are replaced.
 	replacedServers = 60 * time.Second
 
-	afterSwap    = changeOfPod + changeOfLeader
-	afterUpgrade = replacedServers + afterSwap
+	afterSwap = changeOfPod + changeOfLeader
+	// A kubelet of another minor makes all static Pods anew.
+	afterKubelet = replacedServers + afterSwap
+	// The old manager, which could not renew its Lease meanwhile, ends and is started again; and then it is replaced, too.
+	afterUpgrade = replacedServers + 2*afterSwap
 )
 
 // minorCluster is one that goes from one minor of Kubernetes to the next.
@@ -55,7 +58,7 @@ func TestUpgradeFromLastMinor(t *testing.T) {
 	c.runSteps(t, []joiningStep{
 		{"objects, image and patch of the new version", startOfLeader, c.prepare},
 		{"kubeadm upgrade apply --patches", afterUpgrade, c.upgradeControlPlane},
-		{"the kubelets and the workers", startOfLeader, c.upgradeNodes},
+		{"the kubelets and the workers", afterKubelet, c.upgradeNodes},
 		{"kubeadm upgrade apply without --patches, and step 5 again", afterSwap, c.forgetPatches},
 	})
 }
@@ -184,11 +187,18 @@ func (c *minorCluster) upgradeNodes(t *testing.T) {
 func (c *minorCluster) forgetPatches(t *testing.T) {
 	before := c.leader(t.Context(), managerPod)
 	c.kubeadmUpgrade(t, firstControlPlane, "apply", c.to, "--yes")
-	const complaint = `"multi-cidr-node-ipam-controller" is not in the list of known controllers`
-	eventually(t, 90*time.Second, "the stock manager ends again and again, and says why", func(context.Context) (bool, string) {
-		said := strings.Count(c.managerLog(t), complaint)
-		return said > 1, fmt.Sprintf("%d times", said)
+	eventually(t, 90*time.Second, "the stock manager ends again and again", func(ctx context.Context) (bool, string) {
+		pod, err := c.client.CoreV1().Pods(metav1.NamespaceSystem).Get(ctx, managerPod+"-"+firstControlPlane, metav1.GetOptions{})
+		if err != nil || len(pod.Status.ContainerStatuses) == 0 {
+			return false, fmt.Sprint(err)
+		}
+		status := pod.Status.ContainerStatuses[0]
+		return status.Image == stockImage() && status.RestartCount > 1, fmt.Sprintf("%s, started again %d times", status.Image, status.RestartCount)
 	})
+	const complaint = `\"multi-cidr-node-ipam-controller\" is not in the list of known controllers`
+	if log := c.managerLog(t); !strings.Contains(log, complaint) {
+		t.Errorf("its log does not say %s:\n%s", complaint, log)
+	}
 	served := c.served()
 	if after := c.leader(t.Context(), managerPod); after != before {
 		t.Errorf("%q leads; want still %q, which has ended", after, before)
