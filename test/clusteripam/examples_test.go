@@ -3,6 +3,9 @@ package clusteripam
 import (
 	"context"
 	"fmt"
+	"os"
+	"regexp"
+	"strings"
 	"testing"
 
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
@@ -53,5 +56,32 @@ func TestExamples(t *testing.T) {
 				t.Errorf("%s %s: %v", kinds[w.of], w.name, err)
 			}
 		}
+		for _, file := range []string{"docs/operators/cluster-ipam.md", "manifests/monitoring/cluster-ipam-prometheusrule.yaml", "manifests/charts/cluster-ipam-controller/templates/NOTES.txt"} {
+			c.namesKinds(file)
+		}
 	})
+}
+
+// A kubectl command, as in `kubectl get clusteripams,inclusterippools`, also over the end of a line. The group are the resources.
+var kubectlCommand = regexp.MustCompile(`kubectl\s+(?:get|describe)\s+([a-z0-9][a-z0-9.,-]*)`)
+
+// namesKinds fails unless kubectl takes all resources in the commands of a text for those of Cluster IPAM, or for Leases. Kubernetes has IPAddresses
+// of its own, those of Services, and they come first.
+func (c *cluster) namesKinds(file string) {
+	c.t.Helper()
+	text, err := os.ReadFile("../../" + file)
+	c.do("read what users read", err)
+	commands := kubectlCommand.FindAllStringSubmatch(string(text), -1)
+	if len(commands) == 0 {
+		c.t.Errorf("%s has no kubectl command", file)
+	}
+	for _, command := range commands {
+		for resource := range strings.SplitSeq(command[1], ",") {
+			for name := range strings.FieldsSeq(c.shell("kubectl get --all-namespaces --output=name " + resource)) {
+				if _, group, _ := strings.Cut(strings.Split(name, "/")[0], "."); group != "ipam.cluster.x-k8s.io" && group != "k0rdent.mirantis.com" && group != "coordination.k8s.io" {
+					c.t.Errorf("%s: %q shows %s. Write the group of the resource", file, command[0], name)
+				}
+			}
+		}
+	}
 }
