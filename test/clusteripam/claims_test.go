@@ -38,6 +38,7 @@ func (c *cluster) untilCondition(resource schema.GroupVersionResource, name, kin
 var nodeNetworks = map[string]struct{ of, pool, total, first string }{
 	"list":                {`{ipAddresses: [10.1.0.5, 10.1.0.7], prefix: 24, gateway: 10.1.0.1}`, `{"addresses":["10.1.0.5","10.1.0.7"],"gateway":"10.1.0.1","prefix":24}`, "2", "10.1.0.5"},
 	"list-wins":           {`{cidr: 10.2.0.0/24, ipAddresses: [10.2.0.9], prefix: 24}`, `{"addresses":["10.2.0.9"],"prefix":24}`, "1", "10.2.0.9"},
+	"gateway-elsewhere":   {`{cidr: 10.4.0.0/24, gateway: 10.5.0.1}`, `{"addresses":["10.4.0.0/24"],"gateway":"10.5.0.1","prefix":24}`, "254", "10.4.0.1"},
 	"list-without-prefix": {`{ipAddresses: [10.3.0.9]}`, `{"addresses":["10.3.0.9"],"prefix":0}`, "1", "10.3.0.9"},
 	"without-prefix":      {`{cidr: 172.16.41.200/29}`, `{"addresses":["172.16.41.200/29"],"prefix":29}`, "6", "172.16.41.201"},
 	"v6":                  {`{cidr: "fd00::/120", gateway: "fd00::1", prefix: 120}`, `{"addresses":["fd00::/120"],"gateway":"fd00::1","prefix":120}`, "254", "fd00::2"},
@@ -89,6 +90,7 @@ func TestClaims(t *testing.T) {
 			c.until(addresses, name, map[string]string{"spec.address": `"` + network.first + `"`})
 		}
 		c.untilEvent("list-without-prefix", "PrefixMissing")
+		c.untilEvent("gateway-elsewhere", "GatewayOutside")
 
 		// When it is corrected it is bound.
 		for name := range invalidNetworks {

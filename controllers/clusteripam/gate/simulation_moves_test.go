@@ -82,6 +82,7 @@ func (w *world) someNetwork() object {
 		`{"cidr": "10.0.0.0/24", "gateway": "10.0.0.1", "prefix": 24}`,
 		`{"cidr": "10.0.1.0/24", "gateway": "10.0.1.1"}`,
 		`{"cidr": "10.0.1.0/24"}`,
+		`{"cidr": "10.0.1.0/24", "gateway": "10.0.9.1"}`,
 		`{"cidr": "10.0.2.0/31"}`,
 		`{"ipAddresses": ["10.0.0.5", "10.0.0.7"], "prefix": 24, "gateway": "10.0.0.1"}`,
 		`{"ipAddresses": ["10.0.0.5"], "cidr": "10.0.0.0/24"}`,

@@ -73,7 +73,7 @@ var hasToHappen = []string{
 	"answer lost", "request lost", "request late", "taken back", "restart", "sync failed", "took", "a pool was adopted", "the config was renewed",
 	"at rest: bound", "at rest: gate open", "at rest: pool of somebody else", "at rest: pool of somebody else in the config", "at rest: ClusterIPAM of somebody else",
 	"event: Bound", "event: IPAMReady", "event: InvalidClaim", "event: ClusterIPAMConflict", "event: ClusterIPAMDeleting", "event: PoolConflict", "event: PoolDeleting",
-	"event: NoUsableAddress", "event: InstanceUnknown", "event: InstanceKept", "event: ClusterChanged", "event: OldPoolInUse", "event: PrefixMissing",
+	"event: NoUsableAddress", "event: InstanceUnknown", "event: InstanceKept", "event: ClusterChanged", "event: OldPoolInUse", "event: PrefixMissing", "event: GatewayOutside",
 	"event: Refused", "event: ClaimMissing", "event: ClaimConflict", "event: ClusterMismatch", "event: ConfigInvalid", "event: IPAMDisabled",
 	"written: ClusterIPAMClaim", "written: ClusterIPAM", "written: InClusterIPPool", "written: InfobloxIPPool", "written: ClusterDeployment",
 }

@@ -81,6 +81,39 @@ func TestNetworkOfAClaim(t *testing.T) {
 	}
 }
 
+// TestStrayGateway: a gateway that machines cannot reach is reported, and no other one.
+func TestStrayGateway(t *testing.T) {
+	for name, tc := range map[string]struct {
+		network string
+		want    string // the subnet in which the gateway is not
+	}{
+		"in the cidr":                     {network: `{"cidr": "10.0.0.0/24", "gateway": "10.0.0.1"}`},
+		"in a cidr with host bits":        {network: `{"cidr": "10.0.0.200/24", "gateway": "10.0.0.1"}`},
+		"none":                            {network: `{"cidr": "10.0.0.0/24"}`},
+		"outside of the cidr":             {network: `{"cidr": "10.0.0.0/24", "gateway": "10.1.0.1"}`, want: "10.0.0.0/24"},
+		"outside, IPv6":                   {network: `{"cidr": "fd00::/64", "gateway": "fd00:0:0:1::1"}`, want: "fd00::/64"},
+		"outside of the cidr, in prefix":  {network: `{"cidr": "10.0.0.128/25", "prefix": 24, "gateway": "10.0.0.1"}`},
+		"outside of the subnet of a list": {network: `{"ipAddresses": ["10.0.0.5"], "prefix": 24, "gateway": "10.0.1.1"}`, want: "10.0.0.0/24"},
+		"a list without a prefix":         {network: `{"ipAddresses": ["10.0.0.5"], "gateway": "10.0.1.1"}`},
+		"link-local":                      {network: `{"cidr": "fd00::/64", "gateway": "fe80::1"}`},
+		"machines without a subnet":       {network: `{"ipAddresses": ["10.0.0.5"], "prefix": 32, "gateway": "10.0.1.1"}`},
+	} {
+		t.Run(name, func(t *testing.T) {
+			n, err := readNetwork(parsed[v1beta1.ClusterIPAMClaimSpec](t, `{"provider": "in-cluster", "nodeNetwork": `+tc.network+`}`))
+			if err != nil {
+				t.Fatal(err)
+			}
+			got := ""
+			if subnet, stray := n.strayGateway(); stray {
+				got = subnet.String()
+			}
+			if got != tc.want {
+				t.Errorf("got %q, want %q", got, tc.want)
+			}
+		})
+	}
+}
+
 func TestInstanceOfAClaim(t *testing.T) {
 	pool := func(instance, ready string) *v1alpha1.InfobloxIPPool {
 		return parsed[v1alpha1.InfobloxIPPool](t, `{"spec": {"instance": {"name": "`+instance+`"}, "subnets": []}, "status": {"conditions": [{"type": "Ready", "status": "`+ready+`", "reason": "", "message": "", "lastTransitionTime": null}]}}`)
@@ -192,6 +225,7 @@ func TestConditions(t *testing.T) {
 		"another ClusterIPAM":     {claim: `{"provider": "in-cluster", "clusterIPAMRef": "x", ` + network + `}`, want: "InvalidClaimCondition InvalidClaim"},
 		"networks without use":    {claim: `{"provider": "in-cluster", "clusterNetwork": {"cidr": "10.9.0.0/16"}, ` + network + `}`, want: "InputIgnored InputIgnored"},
 		"a list without a prefix": {claim: `{"provider": "in-cluster", "nodeNetwork": {"ipAddresses": ["10.0.0.5"]}}`, want: "PrefixMissing PrefixMissing"},
+		"a gateway elsewhere":     {claim: `{"provider": "in-cluster", "nodeNetwork": {"cidr": "10.1.0.0/24", "gateway": "10.2.0.1"}}`, want: "GatewayOutside GatewayOutside"},
 		"no usable address":       {claim: `{"provider": "in-cluster", ` + network + `}`, pool: &v1alpha2.PoolUsage{}, want: "IPAMProviderConditionError NoUsableAddress"},
 		"a full pool":             {claim: `{"provider": "in-cluster", ` + network + `}`, pool: &v1alpha2.PoolUsage{Total: 253, Used: 253}, want: "IPAMProviderConditionError PoolExhausted"},
 		"no such kind":            {claim: `{"provider": "in-cluster", ` + network + `}`, absent: []string{"InClusterIPPool"}, want: "IPAMProviderConditionError NotInstalled"},

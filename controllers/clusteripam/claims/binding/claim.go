@@ -26,6 +26,8 @@ const (
 	ConditionInputIgnored = "InputIgnored"
 	// ConditionPrefixMissing: machines get addresses with the prefix length 0.
 	ConditionPrefixMissing = "PrefixMissing"
+	// ConditionGatewayOutside: the gateway is not in the subnet that machines configure.
+	ConditionGatewayOutside = "GatewayOutside"
 	// ConditionOldPoolInUse: the provider was changed, and addresses of the earlier provider's pool are in use.
 	ConditionOldPoolInUse = "OldPoolInUse"
 )
@@ -50,7 +52,7 @@ const (
 
 // conditionTypes are the condition types that this package maintains.
 var conditionTypes = []string{v1beta1.ConditionInvalidClaim, v1beta1.ConditionProviderError, ConditionBoundToCluster, ConditionClusterChanged, ConditionInputIgnored,
-	ConditionPrefixMissing, ConditionOldPoolInUse}
+	ConditionPrefixMissing, ConditionGatewayOutside, ConditionOldPoolInUse}
 
 // AnnotationCluster on a ClusterIPAM is the ClusterDeployment that the claim is bound to.
 const AnnotationCluster = "networking.x-k8s.io/cluster-deployment"
@@ -182,9 +184,8 @@ func judge(v View) (findings []Finding, n *network) {
 	if ignored := ignoredInput(spec); len(ignored) > 0 {
 		findings = append(findings, Finding{Type: ConditionInputIgnored, Reason: ConditionInputIgnored, Message: "Nobody uses " + strings.Join(ignored, ", ") + ". Remove what is not used."})
 	}
-	if n != nil && n.prefix == 0 && len(spec.NodeNetwork.IPAddresses) > 0 {
-		findings = append(findings, Finding{Type: ConditionPrefixMissing, Reason: ConditionPrefixMissing,
-			Message: "spec.nodeNetwork has ipAddresses and no prefix, so machines get the prefix length 0. Set prefix, for example to 24."})
+	if n != nil {
+		findings = append(findings, doubts(spec, n)...)
 	}
 	cluster := clusterOf(v)
 	if cluster != "" {
@@ -195,6 +196,19 @@ func judge(v View) (findings []Finding, n *network) {
 			"The claim stays bound to the ClusterDeployment %s. Set spec.cluster to %s again. For another ClusterDeployment write another claim.", cluster, cluster)})
 	}
 	return findings, n
+}
+
+// doubts are about a network that a pool can allocate from, but with which machines probably reach nobody.
+func doubts(spec *v1beta1.ClusterIPAMClaimSpec, n *network) (findings []Finding) {
+	if n.prefix == 0 && len(spec.NodeNetwork.IPAddresses) > 0 {
+		findings = append(findings, Finding{Type: ConditionPrefixMissing, Reason: ConditionPrefixMissing,
+			Message: "spec.nodeNetwork has ipAddresses and no prefix, so machines get the prefix length 0. Set prefix, for example to 24."})
+	}
+	if subnet, stray := n.strayGateway(); stray {
+		findings = append(findings, Finding{Type: ConditionGatewayOutside, Reason: ConditionGatewayOutside, Message: fmt.Sprintf(
+			"spec.nodeNetwork.gateway %s is not in %v, the subnet that machines configure. Correct gateway or prefix, unless the machines have a route to this gateway.", n.gateway, subnet)})
+	}
+	return findings
 }
 
 // readClaim returns the network of a claim. An error says what is wrong, and then what to do. Without a provider nobody can say what a network

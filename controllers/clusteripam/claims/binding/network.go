@@ -14,6 +14,7 @@ type network struct {
 	prefix    int
 	gateway   string
 	cidr      netip.Prefix // without host bits; invalid if the claim has none
+	first     netip.Addr   // of addresses
 }
 
 // readNetwork reads the networks of a claim. The API server accepts any text in them. An error says what is wrong, and then what to do.
@@ -53,7 +54,16 @@ func readNetwork(spec *v1beta1.ClusterIPAMClaimSpec) (n network, _ error) {
 			n.prefix = cidr.Bits() // A machine with a /0 would take all other machines for its neighbours.
 		}
 	}
+	n.first = addresses[0]
 	return n, check(field, n, addresses, infoblox || len(space.IPAddresses) == 0)
+}
+
+// strayGateway returns the subnet that machines configure if the gateway of a valid network is not in it. An IPv6 gateway can be a link-local
+// address, and a machine whose subnet is its own address alone needs a route to any gateway.
+func (n *network) strayGateway() (subnet netip.Prefix, stray bool) {
+	subnet = netip.PrefixFrom(n.first, n.prefix).Masked()
+	gateway, ok := address(n.gateway)
+	return subnet, ok && !gateway.IsLinkLocalUnicast() && !subnet.IsSingleIP() && !subnet.Contains(gateway)
 }
 
 func orAddresses(infoblox bool) string {
