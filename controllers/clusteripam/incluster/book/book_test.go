@@ -99,6 +99,36 @@ func (s *script) has(name string, state State, address string) {
 	}
 }
 
+// A pool that is full says where addresses can be added: the addresses of a ClusterIPAMClaim's pool are written by that claim.
+func TestWhereAddressesAreAdded(t *testing.T) {
+	for name, tc := range map[string]struct {
+		owners []metav1.OwnerReference
+		want   string
+	}{
+		"a pool of its own":         {want: "Add addresses to the pool, or delete"},
+		"a pool of a claim":         {[]metav1.OwnerReference{{APIVersion: "v1", Kind: "ConfigMap", Name: "x"}, {APIVersion: "k0rdent.mirantis.com/v1beta1", Kind: "ClusterIPAMClaim", Name: "edge"}}, "Add addresses to spec.nodeNetwork of the ClusterIPAMClaim edge, or delete"},
+		"a pool of something alike": {[]metav1.OwnerReference{{APIVersion: "example.com/v1", Kind: "ClusterIPAMClaim", Name: "edge"}}, "Add addresses to the pool, or delete"},
+	} {
+		t.Run(name, func(t *testing.T) {
+			s := &script{T: t, Book: New(), now: epoch}
+			p := &Pool{Kind: kindPool, ObjectMeta: s.meta("p"), Spec: v1alpha2.InClusterIPPoolSpec{Addresses: []string{"10.0.0.5"}, Prefix: 24}}
+			p.Finalizers, p.OwnerReferences = []string{v1beta2.FinalizerProtectPool}, tc.owners
+			s.SetPool(p)
+			s.Start()
+			s.claim("a", nil)
+			s.claim("b", nil)
+			s.next("a", "create")
+			ready := s.pools[p.key()].ready()
+			_, why := s.why(s.claims[ClaimKey("n", "b")])
+			for _, message := range []string{ready.Message, why} {
+				if !strings.Contains(message, "is full: all 1 addresses are in use. "+tc.want) {
+					t.Errorf("got %q, want %q in it", message, tc.want)
+				}
+			}
+		})
+	}
+}
+
 // A create request without an answer can arrive later, whatever is answered to the next one. Until it cannot, nobody else gets the address.
 func TestARefusalSaysNothingAboutAnEarlierRequest(t *testing.T) {
 	s := newScript(t, "10.0.0.5")

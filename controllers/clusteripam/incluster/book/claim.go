@@ -498,7 +498,7 @@ func (b *Book) why(c *claim) (reason, message string) {
 	case !p.eligible():
 		return "", ""
 	}
-	return v1beta2.ReasonPoolExhausted, fmt.Sprintf("%v is full: all %d addresses are in use. Add addresses to the pool, or delete IPAddressClaims.", p.key, p.compiled.Total())
+	return v1beta2.ReasonPoolExhausted, fmt.Sprintf("%v is full: all %d addresses are in use. Add addresses to %s, or delete IPAddressClaims.", p.key, p.compiled.Total(), p.source())
 }
 
 // queue has the claims that wait for an address of a pool, oldest first. Some do not wait any more.

@@ -13,6 +13,7 @@ import (
 
 	"github.com/multicidr/controller-manager/apis/clusterapi/v1alpha2"
 	"github.com/multicidr/controller-manager/apis/clusterapi/v1beta2"
+	"github.com/multicidr/controller-manager/apis/k0rdent/v1beta1"
 )
 
 // Reasons of the conditions, besides those of Cluster API.
@@ -190,6 +191,16 @@ func (p *pool) conditions() []metav1.Condition {
 	return all
 }
 
+// source returns where users add addresses. What they write into the pool of a ClusterIPAMClaim is taken back.
+func (p *pool) source() string {
+	for _, o := range p.object.OwnerReferences {
+		if o.Kind == v1beta1.KindClusterIPAMClaim && strings.HasPrefix(o.APIVersion, v1beta1.GroupName+"/") {
+			return "spec.nodeNetwork of the ClusterIPAMClaim " + o.Name
+		}
+	}
+	return "the pool"
+}
+
 // ready returns the condition Ready of a pool.
 func (p *pool) ready() metav1.Condition {
 	c := metav1.Condition{Type: v1alpha2.ConditionReady, Status: metav1.ConditionFalse, ObservedGeneration: p.object.Generation}
@@ -202,7 +213,7 @@ func (p *pool) ready() metav1.Condition {
 		c.Reason, c.Message = ReasonNoAddresses, upper(p.compiled.WithoutAddresses())+"."
 	case p.usage.Counts().Free == 0:
 		c.Reason = v1beta2.ReasonPoolExhausted
-		c.Message = fmt.Sprintf("The pool is full: all %d addresses are in use. Add addresses, or delete IPAddressClaims.", p.compiled.Total())
+		c.Message = fmt.Sprintf("The pool is full: all %d addresses are in use. Add addresses to %s, or delete IPAddressClaims.", p.compiled.Total(), p.source())
 	default:
 		c.Status, c.Reason, c.Message = metav1.ConditionTrue, ReasonAddressesAvailable, "Addresses can be allocated."
 	}
