@@ -223,6 +223,16 @@ func TestInfobloxNotReady(t *testing.T) {
 			c.create(infoblox, name, "{spec: "+tc.spec+"}")
 			c.until(infoblox, name, ready(tc.status, tc.reason))
 		}
+		// The pool of a claim is corrected in the claim.
+		for name, says := range map[string]string{
+			"claim-i":     `NetworkNotFound: Infoblox has no network 10.9.0.0/24 in the network view default. Create it there, or correct spec.nodeNetwork.cidr of the ClusterIPAMClaim claim-i.`,
+			"claim-later": `AuthenticationFailed: The InfobloxInstance later does not exist. Create it, or name another one in the annotation networking.x-k8s.io/infoblox-instance of the ClusterIPAMClaim claim-later.`,
+		} {
+			c.create(claims, name, fmt.Sprintf(`{metadata: {annotations: {networking.x-k8s.io/infoblox-instance: %q}}, spec: {provider: ipam-infoblox, nodeNetwork: {cidr: 10.9.0.0/24, gateway: 10.9.0.1}}}`,
+				strings.TrimPrefix(name, "claim-")))
+			c.untilCondition(claims, name, "IPAMProviderConditionError", "message", asJSON("The InfobloxIPPool is not ready: "+says))
+			c.delete(claims, name)
+		}
 		c.create(instances, "later", spec(`disableTLSVerification: true`))
 		c.until(infoblox, "no-instance", ready("True", "Ready"))
 		server.Grid(func(g *wapitest.Grid) {

@@ -13,6 +13,7 @@ import (
 
 	"github.com/multicidr/controller-manager/apis/clusterapi/v1alpha1"
 	"github.com/multicidr/controller-manager/apis/clusterapi/v1beta2"
+	"github.com/multicidr/controller-manager/apis/k0rdent/v1beta1"
 	"github.com/multicidr/controller-manager/controllers/clusteripam/infoblox/host"
 	"github.com/multicidr/controller-manager/controllers/clusteripam/shell"
 	"github.com/multicidr/controller-manager/controllers/text"
@@ -30,6 +31,23 @@ type source struct {
 	place
 	dnsView, dnsZone string
 	subnets          []host.Subnet
+	claim            string // the ClusterIPAMClaim that writes the instance and the subnets of the pool; empty if users do
+}
+
+// otherInstance says where the InfobloxInstance of a pool is named. What users write into the pool of a ClusterIPAMClaim is taken back.
+func otherInstance(p *v1alpha1.InfobloxIPPool) string {
+	if claim := v1beta1.ClaimOf(p); claim != "" {
+		return "name another one in the annotation " + v1beta1.AnnotationInfobloxInstance + " of the ClusterIPAMClaim " + claim
+	}
+	return "correct spec.instance.name"
+}
+
+// correctSubnets says where the subnets of a pool are written.
+func (s *source) correctSubnets() string {
+	if s.claim != "" {
+		return "correct spec.nodeNetwork.cidr of the ClusterIPAMClaim " + s.claim
+	}
+	return "correct spec.subnets"
 }
 
 // look is what is known about a pool before it is checked.
@@ -166,7 +184,7 @@ func (l *logic) sourceOf(p *v1alpha1.InfobloxIPPool) (from source, client WAPI, 
 	case problem != "":
 		return from, nil, notReady(reasonInvalid, "%s", problem), inputs
 	case s == nil:
-		return from, nil, notReady(v1alpha1.ReasonAuthenticationFailed, "The InfobloxInstance %s does not exist. Create it, or correct spec.instance.name.", instance), inputs
+		return from, nil, notReady(v1alpha1.ReasonAuthenticationFailed, "The InfobloxInstance %s does not exist. Create it, or %s.", instance, otherInstance(p)), inputs
 	}
 	inputs = fmt.Sprintf("%s %d", inputs, s.change)
 	if !s.ready || s.client == nil {
@@ -177,6 +195,7 @@ func (l *logic) sourceOf(p *v1alpha1.InfobloxIPPool) (from source, client WAPI, 
 		place:   place{instance, cmp.Or(p.Spec.NetworkView, s.networkView)},
 		dnsZone: p.Spec.DNSZone,
 		subnets: subnets,
+		claim:   v1beta1.ClaimOf(p),
 	}
 	if from.dnsView = cmp.Or(p.Spec.DNSView, s.dnsView); from.dnsView == "" {
 		from.dnsView = "default"
@@ -231,7 +250,7 @@ func checkNetworks(ctx context.Context, client WAPI, from source) verdict {
 		case err != nil:
 			return unreachable(err)
 		case !ok:
-			return notReady(v1alpha1.ReasonNetworkNotFound, "Infoblox has no network %s in the network view %s. Create it there, or correct spec.subnets.", s.Prefix, text.Cut(from.networkView, text.MaxValue))
+			return notReady(v1alpha1.ReasonNetworkNotFound, "Infoblox has no network %s in the network view %s. Create it there, or %s.", s.Prefix, text.Cut(from.networkView, text.MaxValue), from.correctSubnets())
 		}
 	}
 	return verdict{ready: true, reason: v1alpha1.ReasonReady, message: message}

@@ -193,10 +193,8 @@ func (p *pool) conditions() []metav1.Condition {
 
 // source returns where users add addresses. What they write into the pool of a ClusterIPAMClaim is taken back.
 func (p *pool) source() string {
-	for _, o := range p.object.OwnerReferences {
-		if o.Kind == v1beta1.KindClusterIPAMClaim && strings.HasPrefix(o.APIVersion, v1beta1.GroupName+"/") {
-			return "spec.nodeNetwork of the ClusterIPAMClaim " + o.Name
-		}
+	if claim := v1beta1.ClaimOf(p.object); claim != "" {
+		return "spec.nodeNetwork of the ClusterIPAMClaim " + claim
 	}
 	return "the pool"
 }
