@@ -249,7 +249,7 @@ func (b *Book) release(c *claim, now time.Time, n *Next) {
 		b.end(last, deleted, n)
 		b.followEnd(c, shown, now, n)
 	case c.creating:
-	case c.unresolved():
+	case c.unresolved(), c.read: // It may have an IPAddress that the cache does not show. If it has none, others can have its address before it is gone.
 		b.readWhenOver(c, now, n)
 	case slices.Contains(c.object.Finalizers, v1beta2.FinalizerReleaseAddress):
 		b.letGo(c, n)
