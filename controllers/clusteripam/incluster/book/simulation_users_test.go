@@ -501,12 +501,12 @@ func (w *world) judgeClaim(p *process, key Key) {
 	}
 }
 
-// remembered returns the claims that hold addresses of a pool of which only this process knows: somebody has forced the IPAddress away, or the outcome of
-// its create is not known.
+// remembered returns the claims that hold addresses of a pool of which only this process knows: somebody has forced the IPAddress away, the outcome of
+// its create is not known, or the claim is being deleted and its IPAddress, if it ever had one, is gone.
 func (p *process) remembered(pool Key) (claims []*claim) {
 	for _, h := range p.book.pool(pool).holdings {
 		for _, c := range h.claims {
-			if c.had && c.state != Assigned || c.unresolved() {
+			if c.had && c.state != Assigned || c.unresolved() || c.state == Released {
 				claims = append(claims, c)
 			}
 		}
