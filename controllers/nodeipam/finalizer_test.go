@@ -166,9 +166,9 @@ func TestFinalizerThatIsNotThere(t *testing.T) {
 				if got := len(served) > 0; got != tc.wantNode || got && served[0] != waited {
 					t.Errorf("podCIDRs are written %v seconds after the Node came, want %d: %t", served, waited, tc.wantNode)
 				}
-				// A status is looked at once a second, and with it what there is to say.
-				if got := len(told) > 0; got != tc.wantNode || got && (told[0] < waited || told[0] > waited+1) {
-					t.Errorf("an event after %v seconds, want %d or one more: %t", told, waited, tc.wantNode)
+				// A status is looked at once a second, and with it what there is to say. An event lets a Node that is queued go first, for another second.
+				if got := len(told) > 0; got != tc.wantNode || got && (told[0] < waited || told[0] > waited+2) {
+					t.Errorf("an event after %v seconds, want %d or two more: %t", told, waited, tc.wantNode)
 				}
 				if said := ready != nil && ready.Reason == networkingv1.ReasonPending && strings.HasPrefix(ready.Message, "Its finalizer "); said != tc.wantNode {
 					t.Errorf("condition Ready: %v", ready)
