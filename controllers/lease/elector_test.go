@@ -11,6 +11,7 @@ import (
 	"time"
 
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime/schema"
 	"k8s.io/client-go/tools/leaderelection"
 	"k8s.io/client-go/tools/leaderelection/resourcelock"
@@ -117,6 +118,62 @@ func TestRenewalsInOneSecond(t *testing.T) {
 				cancel()
 				electors.Wait()
 			})
+		})
+	}
+}
+
+// setBack is the lock of an elector whose machine's wall clock was set back.
+type setBack struct {
+	resourcelock.Interface
+	by *atomic.Int64
+}
+
+func (l setBack) Update(ctx context.Context, r resourcelock.LeaderElectionRecord) error {
+	r.RenewTime = metav1.NewTime(r.RenewTime.Add(-time.Duration(l.by.Load())))
+	return l.Interface.Update(ctx, r)
+}
+
+// TestClockSetBack sets the clock of a leader back by four seconds, between its renewals at 2 s and 4 s, so that the one at 4 s has the time of the one at
+// 0 s. Then the leader is cut off. A challenger whose reads are further apart than two renewals counts from the first. It depends on the elector's jitter
+// whether they are, so there are many tries.
+func TestClockSetBack(t *testing.T) {
+	for range 40 {
+		synctest.Test(t, func(t *testing.T) {
+			ctx, cancel := context.WithCancel(t.Context())
+			defer cancel()
+			time.Sleep(500 * time.Millisecond)
+			leaseOfTheCluster, by, start := &memoryLease{}, &atomic.Int64{}, time.Now()
+			var electors sync.WaitGroup
+			compete := func(lock resourcelock.Interface, leads func()) {
+				electors.Go(func() {
+					leaderelection.RunOrDie(ctx, leaderelection.LeaderElectionConfig{
+						Lock: lock, LeaseDuration: 15 * time.Second, RenewDeadline: 10 * time.Second, RetryPeriod: 2 * time.Second,
+						Callbacks: leaderelection.LeaderCallbacks{OnStartedLeading: func(context.Context) { leads() }, OnStoppedLeading: func() {}},
+					})
+				})
+			}
+			first := &memoryLock{lease: leaseOfTheCluster, identity: "first"}
+			lock, fence := WrapWithClocks(first, func() (time.Time, time.Duration) {
+				return time.Now().Round(0).Add(-time.Duration(by.Load())), time.Since(start)
+			})
+			leads, over := make(chan struct{}), make(chan time.Duration, 1)
+			compete(setBack{lock, by}, func() { close(leads) })
+			<-leads
+			time.Sleep(100 * time.Millisecond)
+			compete(&memoryLock{lease: leaseOfTheCluster, identity: "second"}, func() { over <- fence.Unanswered() })
+			time.Sleep(2900 * time.Millisecond)
+			by.Store(int64(4 * time.Second))
+			time.Sleep(1500 * time.Millisecond)
+			first.lostRequests.Store(true)
+			for len(over) == 0 {
+				_, _, _ = fence.Enter(ctx, 5*time.Second) // Nothing answers it.
+				time.Sleep(50 * time.Millisecond)
+			}
+			if late := <-over; late > 0 {
+				t.Errorf("the API server may carry a write out for another %v after the lease was taken over", late)
+			}
+			cancel()
+			electors.Wait()
 		})
 	}
 }

@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"maps"
 	"slices"
 	"time"
 
@@ -135,8 +136,8 @@ func (f *Fence) renew(sent reading, record resourcelock.LeaderElectionRecord, ar
 	}
 }
 
-// CountsFromWholeSecond reports whether a challenger may count from an earlier renewal than the last one: client-go's electors compare the times of a
-// Lease by whole seconds, so they notice only the first renewal in a second.
+// CountsFromWholeSecond reports whether a challenger may count from an earlier renewal than the last one also while nobody sets a clock: client-go's
+// electors compare the times of a Lease by whole seconds, so they notice only the first renewal in a second.
 func CountsFromWholeSecond(retryPeriod time.Duration) bool { return retryPeriod < time.Second }
 
 // sends notes that a renewal is about to be sent, and returns the time from which the lease counts if it succeeds: that of the first renewal in the
@@ -148,10 +149,19 @@ func (f *Fence) sends(record resourcelock.LeaderElectionRecord) reading {
 		f.stamps = append(f.stamps, stamp(record))
 	}
 	f.renewals.Sent++
-	if second := record.RenewTime.Truncate(time.Second); !second.Equal(f.second) {
-		f.second, f.began = second, f.readClocks()
+	now, second := f.readClocks(), record.RenewTime.Unix()
+	// A challenger that has seen a renewal for that long takes the lease.
+	maps.DeleteFunc(f.began, func(_ int64, began reading) bool {
+		return now.monotonic-began.monotonic > time.Duration(record.LeaseDurationSeconds)*time.Second
+	})
+	began, again := f.began[second]
+	if !again {
+		if f.began == nil {
+			f.began = map[int64]reading{}
+		}
+		began, f.began[second] = now, now
 	}
-	return f.began
+	return began
 }
 
 // stamp returns the time of a renewal with the precision of a Lease.
