@@ -266,26 +266,36 @@ func TestAnIPAddressThatIsInTheWay(t *testing.T) {
 	s.has("a", Reserved, "10.0.0.5")
 }
 
-// A claim is deleted while its create request is on its way, and the answer is that an IPAddress of its name exists: one of another program. The finalizer of
-// somebody else keeps the claim, but not the address, which no machine can have.
+// A claim is deleted while its create request is on its way, and the answer is that an IPAddress of its name exists: one of another program, which may be gone
+// when it is read. The finalizer of somebody else keeps the claim, but not the address, which no machine can have.
 func TestAClaimWithoutIPAddressKeepsNoAddress(t *testing.T) {
-	s := newScript(t, "10.0.0.5")
-	s.claim("a", nil)
-	s.claim("b", nil)
-	create := s.next("a", "create")
-	prefix := int32(24)
-	o := &v1beta2.IPAddress{ObjectMeta: s.meta("a"), Spec: v1beta2.IPAddressSpec{Address: "10.0.0.5", Prefix: &prefix, ClaimRef: v1beta2.IPAddressClaimReference{Name: "a"},
-		PoolRef: v1beta2.IPPoolReference{APIGroup: v1alpha2.GroupName, Kind: kindPool, Name: "another"}}}
-	s.claim("a", func(c *v1beta2.IPAddressClaim) {
-		c.Finalizers = append(c.Finalizers, "example.com/other")
-		s.deleting(c)
-	})
-	s.Done(create, Answer{Result: Exists}, s.now)
-	s.has("b", Waiting, "") // perhaps it is the claim's own
-	s.Done(s.next("a", "read"), Answer{Result: Stored, Address: o}, s.now)
-	s.has("a", Waiting, "")
-	s.has("b", Reserved, "10.0.0.5")
-	s.next("a", "patch") // the finalizer
+	for name, o := range map[string]*v1beta2.IPAddress{
+		"it is in the way": {Spec: v1beta2.IPAddressSpec{Address: "10.0.0.5", Prefix: new(int32(24)), ClaimRef: v1beta2.IPAddressClaimReference{Name: "a"},
+			PoolRef: v1beta2.IPPoolReference{APIGroup: v1alpha2.GroupName, Kind: kindPool, Name: "another"}}},
+		"it is gone": nil,
+	} {
+		t.Run(name, func(t *testing.T) {
+			s := newScript(t, "10.0.0.5")
+			s.claim("a", nil)
+			s.claim("b", nil)
+			create := s.next("a", "create")
+			s.claim("a", func(c *v1beta2.IPAddressClaim) {
+				c.Finalizers = append(c.Finalizers, "example.com/other")
+				s.deleting(c)
+			})
+			s.Done(create, Answer{Result: Exists}, s.now)
+			s.has("b", Waiting, "") // perhaps it is the claim's own
+			answer := Answer{Result: NotFound}
+			if o != nil {
+				o.ObjectMeta = s.meta("a")
+				answer = Answer{Result: Stored, Address: o}
+			}
+			s.Done(s.next("a", "read"), answer, s.now)
+			s.has("a", Waiting, "")
+			s.has("b", Reserved, "10.0.0.5")
+			s.next("a", "patch") // the finalizer
+		})
+	}
 }
 
 // Ten thousand claims at once, served and released: each change costs about the same however many claims there are.

@@ -609,11 +609,12 @@ func (b *Book) isOver(c *claim, now time.Time) {
 
 // absent notes that a claim has no IPAddress, and that no request can create one any more.
 func (b *Book) absent(c *claim) {
+	hadOne := c.had || !c.maybeUntil.IsZero() // and perhaps somebody has forced it away
 	c.maybeUntil = time.Time{}
 	switch {
 	case c.gone:
 		b.exorcise(c)
-	case c.state == Sent && c.deleting():
+	case c.state == Sent && c.deleting() && hadOne:
 		c.state = Released
 	case c.state == Sent:
 		c.state = Refused
