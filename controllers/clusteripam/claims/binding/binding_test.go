@@ -224,6 +224,7 @@ func TestConditions(t *testing.T) {
 		"no spec":                 {claim: `{"provider": ""}`, want: "InvalidClaimCondition InvalidClaim"},
 		"another ClusterIPAM":     {claim: `{"provider": "in-cluster", "clusterIPAMRef": "x", ` + network + `}`, want: "InvalidClaimCondition InvalidClaim"},
 		"networks without use":    {claim: `{"provider": "in-cluster", "clusterNetwork": {"cidr": "10.9.0.0/16"}, ` + network + `}`, want: "InputIgnored InputIgnored"},
+		"a prefix of Infoblox":    {claim: `{"provider": "ipam-infoblox", "nodeNetwork": {"cidr": "10.1.0.128/25", "prefix": 24, "gateway": "10.1.0.1"}}`, want: "InputIgnored InputIgnored"},
 		"a list without a prefix": {claim: `{"provider": "in-cluster", "nodeNetwork": {"ipAddresses": ["10.0.0.5"]}}`, want: "PrefixMissing PrefixMissing"},
 		"a gateway elsewhere":     {claim: `{"provider": "in-cluster", "nodeNetwork": {"cidr": "10.1.0.0/24", "gateway": "10.2.0.1"}}`, want: "GatewayOutside GatewayOutside"},
 		"no usable address":       {claim: `{"provider": "in-cluster", ` + network + `}`, pool: &v1alpha2.PoolUsage{}, want: "IPAMProviderConditionError NoUsableAddress"},

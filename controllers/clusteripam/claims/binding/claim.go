@@ -4,6 +4,7 @@ import (
 	"bytes"
 	"encoding/json"
 	"fmt"
+	"net/netip"
 	"slices"
 	"strings"
 
@@ -205,8 +206,12 @@ func doubts(spec *v1beta1.ClusterIPAMClaimSpec, n *network) (findings []Finding)
 			Message: "spec.nodeNetwork has ipAddresses and no prefix, so machines get the prefix length 0. Set prefix, for example to 24."})
 	}
 	if subnet, stray := n.strayGateway(); stray {
+		size := "prefix"
+		if spec.Provider == v1beta1.ProviderInfoblox {
+			size = "cidr"
+		}
 		findings = append(findings, Finding{Type: ConditionGatewayOutside, Reason: ConditionGatewayOutside, Message: fmt.Sprintf(
-			"spec.nodeNetwork.gateway %s is not in %v, the subnet that machines configure. Correct gateway or prefix, unless the machines have a route to this gateway.", n.gateway, subnet)})
+			"spec.nodeNetwork.gateway %s is not in %v, the subnet that machines configure. Correct gateway or %s, unless the machines have a route to this gateway.", n.gateway, subnet, size)})
 	}
 	return findings
 }
@@ -236,6 +241,9 @@ func ignoredInput(spec *v1beta1.ClusterIPAMClaimSpec) (fields []string) {
 	}
 	if spec.Provider == v1beta1.ProviderInfoblox && len(spec.NodeNetwork.IPAddresses) > 0 {
 		fields = append(fields, "spec.nodeNetwork.ipAddresses (Infoblox chooses from cidr)")
+	}
+	if cidr, err := netip.ParsePrefix(spec.NodeNetwork.CIDR); spec.Provider == v1beta1.ProviderInfoblox && err == nil && spec.NodeNetwork.Prefix != 0 && spec.NodeNetwork.Prefix != cidr.Bits() {
+		fields = append(fields, "spec.nodeNetwork.prefix (Infoblox takes that of cidr)")
 	}
 	return fields
 }
