@@ -53,6 +53,7 @@ func TestClusterIPAMRefusedValues(t *testing.T) {
 		"a flag that has a value":       {`{extraArgs: [--controllers=in-cluster-ip-pool-controller]}`, "Use controllers, leaderElection"},
 		"the same, with underscores":    {`{extraArgs: [--cluster_ipam_force_allocation]}`, "Use controllers, leaderElection"},
 		"election of null":              {`{leaderElection: {enabled: null}}`, "Set leaderElection.enabled=true or replicaCount=1"},
+		"no name of the Lease":          {`{leaderElection: {resourceName: null}}`, "at '/leaderElection': missing property 'resourceName'"},
 		"a value that does not exist":   {`{installCRD: false}`, "additional properties 'installCRD' not allowed"},
 	}
 	for name, tc := range tests {
@@ -231,6 +232,11 @@ func TestClusterIPAMRelease(t *testing.T) {
 	strategy("upgrade without election", appsv1.RecreateDeploymentStrategyType)
 	expect("upgrade to election", upgrade(values("defaults", `{}`)), 2, usual...)
 	strategy("upgrade to election", appsv1.RecreateDeploymentStrategyType)
+	expect("same upgrade again", upgrade(values("defaults", `{}`)), 2, usual...)
+	strategy("same upgrade again, while the old Pods may still run", appsv1.RecreateDeploymentStrategyType)
+	c.rollOut(t, fullname)
+	expect("same upgrade once more", upgrade(values("defaults", `{}`)), 2, usual...)
+	strategy("same upgrade once more, without old Pods", appsv1.RollingUpdateDeploymentStrategyType)
 	expect("upgrade to pools only", upgrade(values("pools-only", `{serviceAccount: {create: true}}`)), 1, usual[2], "Deployment "+fullname)
 	expect("rollback from pools only", rollback(), 2, usual...)
 	if err := upgrade(values("defaults", `{replicaCount: 2, leaderElection: {enabled: false}}`)); err == nil {

@@ -16,6 +16,7 @@ import (
 	"helm.sh/helm/v4/pkg/chart/v2/loader"
 	"helm.sh/helm/v4/pkg/cli"
 	"helm.sh/helm/v4/pkg/kube"
+	appsv1 "k8s.io/api/apps/v1"
 	corev1 "k8s.io/api/core/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
@@ -89,6 +90,20 @@ func (c *cluster) upgrade(t *testing.T, values map[string]any) {
 	upgrade.WaitStrategy = kube.HookOnlyStrategy
 	if _, err := upgrade.Run(releaseName, loadChart(t), values); err != nil {
 		t.Fatalf("upgrade: %v", err)
+	}
+}
+
+// rollOut says of a Deployment what its controller says when no Pods of the old template are left.
+func (c *cluster) rollOut(t *testing.T, name string) {
+	t.Helper()
+	deployments := c.kube.AppsV1().Deployments(namespace)
+	d, err := deployments.Get(t.Context(), name, metav1.GetOptions{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	d.Status = appsv1.DeploymentStatus{ObservedGeneration: d.Generation, Replicas: *d.Spec.Replicas, UpdatedReplicas: *d.Spec.Replicas}
+	if _, err := deployments.UpdateStatus(t.Context(), d, metav1.UpdateOptions{}); err != nil {
+		t.Fatal(err)
 	}
 }
 
@@ -212,6 +227,10 @@ func TestRelease(t *testing.T) {
 	maps.Copy(everything, stays)
 	c.upgrade(t, values("everything-on", `{serviceMonitor: {enabled: false}, prometheusRule: {enabled: false}}`))
 	expect("upgrade to another Lease", everything)
+	// The old Pods may still run.
+	c.upgrade(t, values("everything-on", `{serviceMonitor: {enabled: false}, prometheusRule: {enabled: false}}`))
+	expect("same upgrade again, before the old Pods are gone", everything)
+	c.rollOut(t, fullname)
 	everything["Deployment "+fullname] = "2 replicas, RollingUpdate"
 	c.upgrade(t, values("everything-on", `{serviceMonitor: {enabled: false}, prometheusRule: {enabled: false}}`))
 	expect("upgrade with the same Lease", everything)

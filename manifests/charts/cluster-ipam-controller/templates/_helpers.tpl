@@ -26,11 +26,14 @@ app.kubernetes.io/managed-by: {{ .Release.Service }}
 helm.sh/chart: {{ printf "%s-%s" .Chart.Name .Chart.Version | replace "+" "_" }}
 {{- end }}
 
-{{/* Whether the Pods that run now use no Lease, or another one. */}}
+{{/* Whether Pods that run now use no Lease, or another one. Where an upgrade that changed that is not over, its old Pods may still run. */}}
 {{- define "cluster-ipam-controller.changesLease" -}}
 {{- with lookup "apps/v1" "Deployment" .Release.Namespace (include "cluster-ipam-controller.fullname" .) }}
 {{- $args := (first .spec.template.spec.containers).args | default list }}
+{{- $status := .status | default dict }}
+{{- $over := and (ge (int64 $status.observedGeneration) (int64 .metadata.generation)) (eq (int64 $status.updatedReplicas) (int64 $status.replicas)) }}
 {{- if not (has (printf "--leader-elect-resource-name=%s" $.Values.leaderElection.resourceName) $args) }}true{{ end }}
+{{- if and (eq (dig "strategy" "type" "" .spec) "Recreate") (not $over) }}true{{ end }}
 {{- end }}
 {{- end }}
 
