@@ -130,7 +130,7 @@ func writeMarks(out io.Writer, marks []results.Mark) {
 		var got []string
 		held := 0
 		for _, m := range marks {
-			if m.Name != first.Name {
+			if m.Name != first.Name || m.Unit != first.Unit { // One name may be held against several.
 				rest = append(rest, m)
 				continue
 			}

@@ -161,7 +161,7 @@ func TestReport(t *testing.T) {
 			Machine: results.Machine{CPU: "a CPU", Cores: 2, MemoryBytes: 3 << 30, Kernel: "6.1", LoadAverage: 0.2},
 		},
 		Results: []results.Result{result("ours", 500), result("upstream", 3.14159), result("ours", 123.4), result("ours", 300), result("upstream", 3)},
-		Marks:   []results.Mark{results.AtMost("writes", "requests", 0, 0), results.AtMost("writes", "requests", 0, 2)},
+		Marks:   []results.Mark{results.AtMost("writes", "requests", 0, 0), results.AtMost("writes", "of upstream's", 1, 0.5), results.AtMost("writes", "requests", 0, 2)},
 	})
 	if err != nil {
 		t.Fatal(err)
@@ -193,12 +193,31 @@ func TestReport(t *testing.T) {
 | mark | limit | round by round | |
 |---|---:|---|---|
 | writes | 0 requests | 0, 2 | held in 1 of 2 |
+| writes | 1 of upstream's | 0.5 | held |
 
 <!-- end of results -->
 after
 `
 	if diff := cmp.Diff(want, string(got)); diff != "" {
 		t.Errorf("the document (-want +got):\n%s", diff)
+	}
+}
+
+// The places of the page that we publish name files that are there.
+func TestPlacesOfPerformance(t *testing.T) {
+	const document = "../../docs/engineering/performance.md"
+	text, err := os.ReadFile(document)
+	if err != nil {
+		t.Fatal(err)
+	}
+	places := place.FindAllSubmatch(text, -1)
+	if len(places) == 0 {
+		t.Error("no places")
+	}
+	for _, p := range places {
+		if _, err := os.Stat(filepath.Join(filepath.Dir(document), string(p[2]))); err != nil {
+			t.Error(err)
+		}
 	}
 }
 
