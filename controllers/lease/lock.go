@@ -140,8 +140,8 @@ func (f *Fence) renew(sent reading, record resourcelock.LeaderElectionRecord, ar
 // electors compare the times of a Lease by whole seconds, so they notice only the first renewal in a second.
 func CountsFromWholeSecond(retryPeriod time.Duration) bool { return retryPeriod < time.Second }
 
-// sends notes that a renewal is about to be sent, and returns the time from which the lease counts if it succeeds: that of the first renewal in the
-// same second, see CountsFromWholeSecond.
+// sends notes that a renewal is about to be sent, and returns the time from which the lease counts if it succeeds: that of the first renewal whose
+// time has the same second. Several renewals have it with a short retry period, see CountsFromWholeSecond, or after the wall clock was set back.
 func (f *Fence) sends(record resourcelock.LeaderElectionRecord) reading {
 	f.mu.Lock()
 	defer f.mu.Unlock()

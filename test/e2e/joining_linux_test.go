@@ -127,7 +127,7 @@ func (c *joiningCluster) waitForServed(t *testing.T) {
 	}
 }
 
-// stockImage is the name of Kubernetes' own manager of the version that ours is made of.
+// stockImage is the image of Kubernetes' own kube-controller-manager, of the same version of Kubernetes as ours.
 func stockImage() string {
 	version, _, _ := strings.Cut(ourImage[strings.LastIndex(ourImage, ":")+1:], "-mc")
 	return "registry.k8s.io/kube-controller-manager:" + version

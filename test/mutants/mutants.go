@@ -1091,6 +1091,20 @@ var mutants = []mutant{
 		test: "./controllers/cloudmanager TestWhichLeaseIsAround",
 	},
 	{
+		name: "second-shown-again", defect: "after the wall clock was set back the lease counts from a renewal that a challenger cannot tell from an earlier one",
+		file: "controllers/lease/lock.go",
+		old:  "\tif !again {\n",
+		new:  "\tif again = false; !again {\n",
+		test: testEnter,
+	},
+	{
+		name: "address-kept-for-nobody", defect: "a claim that is being deleted and never had an IPAddress keeps an address from those that wait",
+		file: "controllers/clusteripam/incluster/book/write.go",
+		old:  "c.deleting() && hadOne:",
+		new:  "c.deleting() && (hadOne || true):",
+		test: "./controllers/clusteripam/incluster/book TestAClaimWithoutIPAddressKeepsNoAddress",
+	},
+	{
 		name: "standby-follows-nobody", defect: "a standby of a cloud-controller-manager that wanted to lead begins to count a lease only when it leads",
 		file: "controllers/cloudmanager/campaign.go",
 		old:  "record.HolderIdentity != \"\" && !bytes.Equal",
