@@ -31,8 +31,8 @@ type Fence struct {
 	// aroundExpires is when the lease around this one expires, by the wall clock, and aroundOver is the same by the monotonic clock.
 	aroundExpires time.Time
 	aroundOver    time.Duration
-	// began is when the first renewal was sent that has a time of this second, by the second: a wall clock that is set back shows a second again.
-	began map[int64]reading
+	// shown are the times of the renewals that were sent.
+	shown seconds
 	// stamps are the times in the last successful renewal and in the renewals that were sent since. One of them is in the lease.
 	stamps []time.Time
 	// acquired is when this term began, according to the lease.

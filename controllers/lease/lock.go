@@ -4,10 +4,10 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"maps"
 	"slices"
 	"time"
 
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/client-go/tools/leaderelection"
 	"k8s.io/client-go/tools/leaderelection/resourcelock"
@@ -97,7 +97,7 @@ func (l *lock) write(ctx context.Context, record resourcelock.LeaderElectionReco
 		}
 		return write(ctx, record)
 	}
-	sent := l.fence.sends(record)
+	sent := l.fence.sends(&record)
 	if err := write(ctx, record); err != nil {
 		return err
 	}
@@ -140,27 +140,17 @@ func (f *Fence) renew(sent reading, record resourcelock.LeaderElectionRecord, ar
 // electors compare the times of a Lease by whole seconds, so they notice only the first renewal in a second.
 func CountsFromWholeSecond(retryPeriod time.Duration) bool { return retryPeriod < time.Second }
 
-// sends notes that a renewal is about to be sent, and returns the time from which the lease counts if it succeeds: that of the first renewal whose
-// time has the same second. Several renewals have it with a short retry period, see CountsFromWholeSecond, or after the wall clock was set back.
-func (f *Fence) sends(record resourcelock.LeaderElectionRecord) reading {
+// sends notes that a renewal is about to be sent. It gives the renewal a time that challengers can tell from earlier ones, if the wall clock was set
+// back, and returns the time from which the lease counts if the renewal succeeds: that of the first renewal whose time has the same second.
+func (f *Fence) sends(record *resourcelock.LeaderElectionRecord) reading {
 	f.mu.Lock()
 	defer f.mu.Unlock()
+	at, began := f.shown.next(record.RenewTime.Time, f.readClocks())
+	record.RenewTime = metav1.NewTime(at)
 	if f.duration > 0 { // before the first success this process cannot be deposed, and a standby may try forever
-		f.stamps = append(f.stamps, stamp(record))
+		f.stamps = append(f.stamps, stamp(*record))
 	}
 	f.renewals.Sent++
-	now, second := f.readClocks(), record.RenewTime.Unix()
-	// A challenger that has seen a renewal for that long takes the lease.
-	maps.DeleteFunc(f.began, func(_ int64, began reading) bool {
-		return now.monotonic-began.monotonic > time.Duration(record.LeaseDurationSeconds)*time.Second
-	})
-	began, again := f.began[second]
-	if !again {
-		if f.began == nil {
-			f.began = map[int64]reading{}
-		}
-		began, f.began[second] = now, now
-	}
 	return began
 }
 

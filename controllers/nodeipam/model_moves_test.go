@@ -526,7 +526,7 @@ func (m *modelPlay) enabledOf(p *process, can func(string, ...any)) {
 // waits reports whether a try of the elector would find the lease another one's and as good as it thought.
 func (p *process) waits() bool {
 	e := &p.election
-	return !p.leads() && e.observed == p.w.server.lease.record && e.observed.HolderIdentity != "" && p.monotonic() < e.observedAt+leaseDuration
+	return !p.leads() && looksLike(e.observed, p.w.server.lease.record) && e.observed.HolderIdentity != "" && p.monotonic() < e.observedAt+leaseDuration
 }
 
 // ready returns the Nodes that a worker may take. When something that failed is tried again is anybody's guess.

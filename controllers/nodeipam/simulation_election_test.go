@@ -29,7 +29,8 @@ type election struct {
 	fence *lease.Fence
 	// By the monotonic clock: when the last try began, and when the last one that renewed the lease ended.
 	tried, renewed time.Duration
-	// renewalSent is when the last renewal that succeeded was sent, in true time; zero before the first.
+	// renewalSent is when the last try began that renewed the lease, in true time; zero before the first. Its renewal may have been sent before, and
+	// again when no answer came.
 	renewalSent time.Duration
 	// What the lease was when it was last seen to be another, and when that was.
 	observed   resourcelock.LeaderElectionRecord
@@ -50,7 +51,7 @@ func (p *process) leads() bool { return p.election.observed.HolderIdentity == p.
 
 // elect is one try to acquire or renew the lease.
 func (p *process) elect() {
-	e, now := &p.election, p.monotonic()
+	e, now, sent := &p.election, p.monotonic(), p.w.elapsed
 	e.tried = now
 	wall := metav1.NewTime(epoch.Add(p.wall()))
 	record := resourcelock.LeaderElectionRecord{HolderIdentity: p.name, LeaseDurationSeconds: int(leaseDuration / time.Second), RenewTime: wall, AcquireTime: wall}
@@ -58,7 +59,7 @@ func (p *process) elect() {
 	if p.leads() && valid() {
 		record.AcquireTime, record.LeaderTransitions = e.observed.AcquireTime, e.observed.LeaderTransitions
 		if e.lock.Update(p.w.ctx, record) == nil {
-			p.renews(record)
+			p.renews(record, sent)
 			return
 		}
 	}
@@ -66,13 +67,13 @@ func (p *process) elect() {
 	switch {
 	case apierrors.IsNotFound(err):
 		if e.lock.Create(p.w.ctx, record) == nil {
-			p.renews(record)
+			p.renews(record, sent)
 		}
 		return
 	case err != nil:
 		return
 	}
-	if *old != e.observed {
+	if !looksLike(*old, e.observed) {
 		e.observe(p, *old)
 	}
 	if old.HolderIdentity != "" && valid() && !p.leads() {
@@ -85,14 +86,26 @@ func (p *process) elect() {
 		record.LeaderTransitions++
 	}
 	if e.lock.Update(p.w.ctx, record) == nil {
-		p.renews(record)
+		p.renews(record, sent)
 	}
 }
 
-// renews notes a renewal that succeeded; after the first the controller is made.
-func (p *process) renews(record resourcelock.LeaderElectionRecord) {
+// looksLike reports whether an elector cannot tell one lease from another: it compares their text, in which times have whole seconds.
+func looksLike(a, b resourcelock.LeaderElectionRecord) bool {
+	text := func(r resourcelock.LeaderElectionRecord) string {
+		raw, err := json.Marshal(r)
+		if err != nil {
+			panic(err)
+		}
+		return string(raw)
+	}
+	return text(a) == text(b)
+}
+
+// renews notes a renewal that succeeded, of a try that began at sent; after the first the controller is made.
+func (p *process) renews(record resourcelock.LeaderElectionRecord, sent time.Duration) {
 	p.election.observe(p, record)
-	p.election.renewed = p.monotonic()
+	p.election.renewed, p.election.renewalSent = p.monotonic(), sent
 	if p.controller == nil {
 		p.lead()
 	}
@@ -190,14 +203,11 @@ func (l *simLock) Update(_ context.Context, record resourcelock.LeaderElectionRe
 	if record.HolderIdentity == "" {
 		what = "release lease"
 	}
-	revision, sent := l.revision, l.p.w.elapsed
+	revision := l.revision
 	if err := l.p.do(what, func(s *simServer) error { return s.updateLease(record, revision) }); err != nil {
 		return err
 	}
 	l.revision++
-	if record.HolderIdentity != "" {
-		l.p.election.renewalSent = sent
-	}
 	return nil
 }
 

@@ -168,6 +168,9 @@ func (p *process) start() bool {
 		for _, name := range slices.Sorted(maps.Keys(c.objects)) {
 			c.heard = max(c.heard, versionOf(c.objects[name]))
 		}
+		if k == kindNode && len(c.objects) == 0 {
+			c.heard = wordToInt(p.asOf)
+		}
 		for _, name := range slices.Sorted(maps.Keys(c.objects)) {
 			p.see(k, name)
 		}
@@ -584,12 +587,16 @@ func (p *process) do(what string, handle func(*simServer) error) error {
 	return c.answer
 }
 
-// over is when a request that is sent now is over, as far as that is promised: when the lease runs out that is good now.
+// transit is how long a request is at most on its way to the server before the server counts its timeout.
+const transit = leaseDuration / 3
+
+// over is when a request that is sent now is over, as far as that is promised: when the lease runs out that is good now. It is not over before it has
+// been on its way, and at the server, for as long as that may take: whoever sends it has to see to it that the lease is good until then.
 func (p *process) over() time.Duration {
 	if p.election.renewalSent == 0 {
 		return p.w.elapsed + writes.Timeout
 	}
-	return p.election.renewalSent + leaseDuration
+	return max(p.w.elapsed+transit+writes.Timeout, p.election.renewalSent+leaseDuration)
 }
 
 // writesNode reports whether a PATCH of a Node is about to be sent.

@@ -147,7 +147,20 @@ var processMoves = map[string]moveKind{
 		p.w.elapsed += d
 		return true
 	})},
-	"set-clock": {4, with(processes(func(p *process) bool { return p.asleep == 0 }), []string{"-60000", "-5000", "3000", "60000"}), onProcess(func(p *process, a []string) bool {
+	"set-clock": {4, func(w *world, d *rand.Rand) []string {
+		words := processes(func(p *process) bool { return p.asleep == 0 })(w, d)
+		if words == nil {
+			return nil
+		}
+		by := []string{"-60000", "-5000", "3000", "60000"}
+		for _, other := range w.processes { // Mostly where it hurts: back to a renewal that somebody has seen.
+			if seen := other.election.observed; seen.HolderIdentity == words[0] {
+				back := seen.RenewTime.Sub(epoch.Add(w.process(words[0]).wall())) / time.Millisecond
+				by = append(by, strconv.Itoa(int(back)), strconv.Itoa(int(back)-100))
+			}
+		}
+		return append(words, oneOf(d, by))
+	}, onProcess(func(p *process, a []string) bool {
 		if p.asleep != 0 {
 			return false
 		}

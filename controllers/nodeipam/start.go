@@ -168,7 +168,7 @@ func (c *Controller) fill(ctx context.Context, b *allocator.State) error {
 		c.heard(node)
 	}
 	if len(nodes) == 0 {
-		c.heardVersion = c.nodesAsOf // Whatever Node comes is newer than that.
+		c.heardVersion = c.nodesAsOf // Whatever Node comes is newer than that, or already gone.
 	}
 	for _, node := range all.Fill(b, parallel.Each) {
 		c.nodeQueue.Add(node.Name)
