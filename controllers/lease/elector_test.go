@@ -125,56 +125,80 @@ func TestRenewalsInOneSecond(t *testing.T) {
 // setBack is the lock of an elector whose machine's wall clock was set back.
 type setBack struct {
 	resourcelock.Interface
-	by *atomic.Int64
+	by func() time.Duration
 }
 
 func (l setBack) Update(ctx context.Context, r resourcelock.LeaderElectionRecord) error {
-	r.RenewTime = metav1.NewTime(r.RenewTime.Add(-time.Duration(l.by.Load())))
+	r.RenewTime = metav1.NewTime(r.RenewTime.Add(-l.by()))
 	return l.Interface.Update(ctx, r)
 }
 
-// TestClockSetBack sets the clock of a leader back by four seconds, between its renewals at 2 s and 4 s, so that the one at 4 s has the time of the one at
-// 0 s if nobody prevents that. Then the leader is cut off. A challenger whose reads are further apart than two renewals would count from the first, and a
-// write that was sent before the clock was set back would be late. It depends on the elector's jitter whether they are, so there are many tries.
-func TestClockSetBack(t *testing.T) {
-	for range 40 {
-		synctest.Test(t, func(t *testing.T) {
-			ctx, cancel := context.WithCancel(t.Context())
-			defer cancel()
-			time.Sleep(500 * time.Millisecond)
-			leaseOfTheCluster, by, start := &memoryLease{}, &atomic.Int64{}, time.Now()
-			var electors sync.WaitGroup
-			compete := func(lock resourcelock.Interface, leads func()) {
-				electors.Go(func() {
-					leaderelection.RunOrDie(ctx, leaderelection.LeaderElectionConfig{
-						Lock: lock, LeaseDuration: 15 * time.Second, RenewDeadline: 10 * time.Second, RetryPeriod: 2 * time.Second,
-						Callbacks: leaderelection.LeaderCallbacks{OnStartedLeading: func(context.Context) { leads() }, OnStoppedLeading: func() {}},
-					})
+// TestClockRepeatsASecond lets the wall clock of a leader show the second of an earlier renewal again. A challenger that has read that one, and none in between,
+// would count from it and take the lease while writes are on their way. It depends on the elector's jitter when the challenger reads, so there are many tries.
+func TestClockRepeatsASecond(t *testing.T) {
+	const s, never = time.Second, time.Hour
+	after := func(when, by time.Duration) func(time.Duration) time.Duration {
+		return func(since time.Duration) time.Duration {
+			if since < when {
+				return 0
+			}
+			return by
+		}
+	}
+	for name, tc := range map[string]struct {
+		by    func(since time.Duration) time.Duration // how far the wall clock was set back
+		first time.Duration                           // when the leader is cut off
+		again time.Duration                           // until when the challenger is, after its first read
+	}{
+		"set back over two renewals, and then the leader is cut off": {after(3*s, 4*s), 4500 * time.Millisecond, 0},
+		"it stands still": {func(since time.Duration) time.Duration { return since }, never, 0},
+		"set back by more than a lease while the challenger is cut off": {after(17*s, 18*s), never, 17 * s},
+	} {
+		t.Run(name, func(t *testing.T) {
+			for range 40 {
+				synctest.Test(t, func(t *testing.T) {
+					ctx, cancel := context.WithCancel(t.Context())
+					defer cancel()
+					time.Sleep(500 * time.Millisecond)
+					leaseOfTheCluster, start := &memoryLease{}, time.Now()
+					by := func() time.Duration { return tc.by(time.Since(start)) }
+					var electors sync.WaitGroup
+					compete := func(lock resourcelock.Interface, leads func()) {
+						electors.Go(func() {
+							leaderelection.RunOrDie(ctx, leaderelection.LeaderElectionConfig{
+								Lock: lock, LeaseDuration: 15 * s, RenewDeadline: 10 * s, RetryPeriod: 2 * s,
+								Callbacks: leaderelection.LeaderCallbacks{OnStartedLeading: func(context.Context) { leads() }, OnStoppedLeading: func() {}},
+							})
+						})
+					}
+					first, second := &memoryLock{lease: leaseOfTheCluster, identity: "first"}, &memoryLock{lease: leaseOfTheCluster, identity: "second"}
+					lock, fence := WrapWithClocks(first, func() (time.Time, time.Duration) { return time.Now().Round(0).Add(-by()), time.Since(start) })
+					leads, over := make(chan struct{}), make(chan time.Duration, 1)
+					compete(setBack{lock, by}, func() { close(leads) })
+					<-leads
+					time.Sleep(100 * time.Millisecond)
+					compete(second, func() { over <- fence.Unanswered() })
+					synctest.Wait()
+					second.lostRequests.Store(tc.again > 0)
+					time.AfterFunc(tc.again, func() { second.lostRequests.Store(false) })
+					time.AfterFunc(tc.first, func() { first.lostRequests.Store(true) })
+					for end := time.Now().Add(time.Minute); len(over) == 0 && time.Now().Before(end); time.Sleep(50 * time.Millisecond) {
+						_, _, _ = fence.Enter(ctx, 5*s) // Nothing answers it.
+					}
+					select {
+					case late := <-over:
+						if late > 0 {
+							t.Errorf("the API server may carry a write out for another %v after the lease was taken over", late)
+						}
+					default:
+						if tc.first != never {
+							t.Error("nobody took the lease over from a leader that was cut off")
+						}
+					}
+					cancel()
+					electors.Wait()
 				})
 			}
-			first := &memoryLock{lease: leaseOfTheCluster, identity: "first"}
-			lock, fence := WrapWithClocks(first, func() (time.Time, time.Duration) {
-				return time.Now().Round(0).Add(-time.Duration(by.Load())), time.Since(start)
-			})
-			leads, over := make(chan struct{}), make(chan time.Duration, 1)
-			compete(setBack{lock, by}, func() { close(leads) })
-			<-leads
-			time.Sleep(100 * time.Millisecond)
-			compete(&memoryLock{lease: leaseOfTheCluster, identity: "second"}, func() { over <- fence.Unanswered() })
-			time.Sleep(2900 * time.Millisecond)
-			_, _, _ = fence.Enter(ctx, 5*time.Second)
-			by.Store(int64(4 * time.Second))
-			time.Sleep(1500 * time.Millisecond)
-			first.lostRequests.Store(true)
-			for len(over) == 0 {
-				_, _, _ = fence.Enter(ctx, 5*time.Second) // Nothing answers it.
-				time.Sleep(50 * time.Millisecond)
-			}
-			if late := <-over; late > 0 {
-				t.Errorf("the API server may carry a write out for another %v after the lease was taken over", late)
-			}
-			cancel()
-			electors.Wait()
 		})
 	}
 }
