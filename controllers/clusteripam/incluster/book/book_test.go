@@ -812,6 +812,45 @@ func TestASpecIsEdited(t *testing.T) {
 	}
 }
 
+// A claim that names a pool of another provider by now keeps its address as long as it lives, and releases it when it is deleted, also under a process that has never seen
+// it otherwise. Nothing else is written about it, because that provider may do so.
+func TestAClaimThatNamesAnotherProvider(t *testing.T) {
+	for name, restarts := range map[string]bool{"the same process": false, "a new process": true} {
+		t.Run(name, func(t *testing.T) {
+			s := newScript(t, "10.0.0.5")
+			s.claim("a", nil)
+			o := s.create("a", "uid of the IPAddress")
+			s.SetAddress(o)
+			pool := s.pool(Key{kindPool, "n", "p"}).object
+			if restarts {
+				s.Book = New()
+				s.SetPool(pool)
+				s.SetAddress(o)
+			}
+			elsewhere := func(o *v1beta2.IPAddressClaim) { o.Spec.PoolRef.Kind = "InfobloxIPPool" }
+			if s.claim("a", elsewhere); restarts {
+				s.Start()
+			}
+			s.next("a", "")
+			if message := s.pool(pool.key()).ready().Message; strings.Contains(message, "without an IPAddressClaim") {
+				t.Errorf("the pool says %q", message)
+			}
+			s.claim("b", nil)
+			s.has("b", Waiting, "")
+
+			s.claim("a", func(o *v1beta2.IPAddressClaim) { elsewhere(o); s.deleting(o) })
+			s.endAddress("a", o)
+			s.AddressGone("n", "a", o.UID)
+			s.has("b", Waiting, "")
+			if r := s.next("a", "patch"); r.Key.Kind != kindClaim {
+				t.Errorf("the next request is %v, want one that releases the claim", r)
+			}
+			s.ClaimGone("n", "a", "uid of a")
+			s.has("b", Reserved, "10.0.0.5")
+		})
+	}
+}
+
 // A claim that names another pool by now releases its IPAddress all the same, after the grace of the pool that has it.
 func TestAnEditedClaimIsReleased(t *testing.T) {
 	s := newScript(t, "10.0.0.5")

@@ -233,15 +233,15 @@ func (b *Book) own(c *claim) (own, inTheWay *address) {
 func (c *claim) owns(o *v1beta2.IPAddress) bool {
 	key, ours := poolOf(o.Spec.PoolRef, o.Namespace)
 	switch {
-	case !ours || c.ref == nil:
+	case !ours:
 		return false
-	case key == c.ref.key && o.Spec.ClaimRef.Name == c.key.Name:
+	case c.ref != nil && key == c.ref.key && o.Spec.ClaimRef.Name == c.key.Name:
 		return true
 	}
 	return slices.ContainsFunc(o.OwnerReferences, func(r metav1.OwnerReference) bool { return r.UID == c.uid() })
 }
 
-// source is the pool that the claim has its address from; as long as it has had none, the pool to which it refers.
+// source is the pool that the claim has its address from; as long as it has had none, the pool to which it refers, which may be nil.
 func (c *claim) source() *pool {
 	if c.had {
 		return c.pool
@@ -257,7 +257,7 @@ func (b *Book) mayAllocate(c *claim) bool {
 
 // isPaused reports whether nothing must be done about a claim.
 func (b *Book) isPaused(c *claim) bool {
-	return paused(c.object) || b.clustersServed && c.cluster != nil && c.cluster.paused || c.ref != nil && c.source().isPaused()
+	return paused(c.object) || b.clustersServed && c.cluster != nil && c.cluster.paused || c.source() != nil && c.source().isPaused()
 }
 
 func (b *Book) withoutCluster(c *claim) bool {

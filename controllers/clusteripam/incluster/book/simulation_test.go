@@ -66,6 +66,8 @@ type world struct {
 	// altered are the IPAddresses whose spec somebody has edited, and former the places that they had.
 	altered map[types.UID]bool
 	former  map[string]bool
+	// elsewhere are the claims that somebody has edited so that they name a pool of another provider.
+	elsewhere map[types.UID]bool
 	// edited are the pools that were changed or deleted since they were made.
 	edited map[Key]bool
 	specs  map[Key][]v1alpha2.InClusterIPPoolSpec // all that a pool ever had
@@ -333,7 +335,7 @@ func (p *process) fail(f *flight, d *rand.Rand) {
 
 func newWorld(prunes bool) *world {
 	w := &world{elapsed: time.Hour, prunes: prunes, lastUse: map[string]*use{}, kept: map[string][]keeper{}, mixed: map[string]bool{}, stripped: map[Key]bool{}, edited: map[Key]bool{},
-		altered: map[types.UID]bool{}, former: map[string]bool{}, specs: map[Key][]v1alpha2.InClusterIPPoolSpec{}, covered: map[string]int{}}
+		elsewhere: map[types.UID]bool{}, altered: map[types.UID]bool{}, former: map[string]bool{}, specs: map[Key][]v1alpha2.InClusterIPPoolSpec{}, covered: map[string]int{}}
 	w.server = &simServer{w: w, objects: map[Key]metav1.Object{}}
 	return w
 }

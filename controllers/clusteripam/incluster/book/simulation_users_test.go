@@ -202,17 +202,24 @@ func (w *world) editAddress(d *rand.Rand) {
 	w.note("user edits %v: %+v", key, o.Spec)
 }
 
-// editClaim lets a claim name another pool.
+// editClaim lets a claim name another pool, also one of another provider.
 func (w *world) editClaim(d *rand.Rand) {
 	key, ok := w.some(d, kindClaim)
-	if !ok || w.server.claim(key).Spec.PoolRef.Kind == "InfobloxIPPool" {
+	if !ok || w.server.claim(key).Spec.PoolRef.Kind == "InfobloxIPPool" && !w.elsewhere[w.server.claim(key).UID] {
 		return
 	}
 	if o := w.server.address(addressKey(key)); o != nil && w.keeps(o) {
 		w.cover("the spec of a claim is edited")
 	}
 	w.stripped[key] = true
-	w.server.edit(key, func(o metav1.Object) { o.(*v1beta2.IPAddressClaim).Spec.PoolRef = w.reference(d, key.Namespace) })
+	w.server.edit(key, func(o metav1.Object) {
+		c := o.(*v1beta2.IPAddressClaim)
+		c.Spec.PoolRef = w.reference(d, key.Namespace)
+		if d.IntN(3) == 0 {
+			c.Spec.PoolRef.Kind = "InfobloxIPPool"
+			w.elsewhere[c.UID] = true
+		}
+	})
 	w.note("user edits %v: %+v", key, w.server.claim(key).Spec.PoolRef)
 }
 
@@ -443,6 +450,12 @@ func (w *world) judge(p *process) {
 
 func isPausedPool(p *Pool) bool { return p != nil && paused(p) }
 
+// pauses reports whether a claim or its Cluster is paused.
+func (w *world) pauses(c *v1beta2.IPAddressClaim) bool {
+	cl, _ := w.server.objects[Key{kindCluster, c.Namespace, "cl"}].(*simCluster)
+	return paused(c) || (c.Spec.ClusterName != "" || c.Labels[v1beta2.LabelClusterName] != "") && cl != nil && cl.Paused
+}
+
 func (w *world) judgeClaim(p *process, key Key) {
 	s := w.server
 	c := s.claim(key)
@@ -454,6 +467,13 @@ func (w *world) judgeClaim(p *process, key Key) {
 		a = nil
 	}
 	obstructed := a == nil && s.address(addressKey(key)) != nil
+	known := p.book.claims[key]
+	if !ours && w.elsewhere[c.UID] {
+		if source := known.pool; source != nil && !w.pauses(c) && !isPausedPool(s.pool(source.key)) && c.DeletionTimestamp != nil && !heldByOthers(c) {
+			w.violate("%v leaks: it is being deleted, names another provider by now, and still has %v of %v", key, known.addr, source.key)
+		}
+		return
+	}
 	if !ours {
 		if slices.Contains(c.Finalizers, v1beta2.FinalizerReleaseAddress) || len(c.Status.Conditions) > 0 {
 			w.violate("%v, which is of another provider, was changed", key)
@@ -462,16 +482,12 @@ func (w *world) judgeClaim(p *process, key Key) {
 	}
 	named := c.Spec.ClusterName != "" || c.Labels[v1beta2.LabelClusterName] != ""
 	cl, _ := s.objects[Key{kindCluster, key.Namespace, "cl"}].(*simCluster)
-	if source := p.book.claims[key].source(); isPausedPool(s.pool(source.key)) {
-		return
-	}
-	if paused(c) || isPausedPool(of) || named && cl != nil && cl.Paused {
+	if isPausedPool(s.pool(known.source().key)) || w.pauses(c) || isPausedPool(of) {
 		return
 	}
 	ready := find(c.Status.Conditions, v1beta2.ConditionReady)
 	switch {
 	case c.DeletionTimestamp != nil:
-		known := p.book.claims[key]
 		if heldByOthers(c) && (a != nil || known.had || known.unresolved() || known.state == Released) { // or its pool is gone, so the IPAddress cannot be created again
 			w.cover("an address waits for the finalizers of others")
 			return

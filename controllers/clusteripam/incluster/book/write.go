@@ -148,7 +148,7 @@ func (b *Book) NextForClaim(key Key, now time.Time) (n Next) {
 
 func (b *Book) nextFor(c *claim, now time.Time, n *Next) {
 	switch {
-	case c.ref == nil, b.isPaused(c):
+	case c.ref == nil && c.pool == nil, b.isPaused(c):
 	case c.deleting():
 		b.release(c, now, n)
 	default:
