@@ -109,10 +109,10 @@ var processMoves = map[string]moveKind{
 		return true
 	})},
 	"leave": {200, processes(func(p *process) bool { return p.stopping || p.overdue() }), onProcess(func(p *process, _ []string) bool { return p.leave() })},
-	// Mostly where it hurts: between the look at the fence and the sending.
+	// Mostly where it hurts: between the look at the fence and the sending. Or a process that waits to lead.
 	"pause": {60, func(w *world, d *rand.Rand) []string {
 		anywhere := d.IntN(10) == 0
-		return processes(func(p *process) bool { return p.serving && (anywhere || p.writesNode()) })(w, d)
+		return processes(func(p *process) bool { return anywhere || p.serving && p.writesNode() })(w, d)
 	}, onProcess(func(p *process, _ []string) bool {
 		p.paused = true
 		return true
@@ -147,19 +147,12 @@ var processMoves = map[string]moveKind{
 		p.w.elapsed += d
 		return true
 	})},
-	"set-clock": {4, func(w *world, d *rand.Rand) []string {
-		words := processes(func(p *process) bool { return p.asleep == 0 })(w, d)
-		if words == nil {
-			return nil
+	"set-clock": {6, func(w *world, d *rand.Rand) []string {
+		words := with(processes(func(p *process) bool { return p.asleep == 0 }), []string{"-60000", "-5000", "3000", "60000"})(w, d)
+		if where, ok := oneIfAny(d, w.secondsSeen()); ok && d.IntN(3) > 0 {
+			return where
 		}
-		by := []string{"-60000", "-5000", "3000", "60000"}
-		for _, other := range w.processes { // Mostly where it hurts: back to a renewal that somebody has seen.
-			if seen := other.election.observed; seen.HolderIdentity == words[0] {
-				back := seen.RenewTime.Sub(epoch.Add(w.process(words[0]).wall())) / time.Millisecond
-				by = append(by, strconv.Itoa(int(back)), strconv.Itoa(int(back)-100))
-			}
-		}
-		return append(words, oneOf(d, by))
+		return words
 	}, onProcess(func(p *process, a []string) bool {
 		if p.asleep != 0 {
 			return false
@@ -349,6 +342,20 @@ var processMoves = map[string]moveKind{
 		}
 		return true
 	})},
+}
+
+// secondsSeen returns how the clock of a leader has to be set to show the second of a renewal again that somebody has seen, and none since.
+func (w *world) secondsSeen() (moves [][]string) {
+	p := w.leader()
+	if p == nil || p.asleep != 0 || p.monotonic() < p.election.tried+retryPeriod {
+		return nil
+	}
+	for _, other := range w.processes {
+		if seen := other.election.observed; seen.HolderIdentity == p.name && !looksLike(seen, w.server.lease.record) {
+			moves = append(moves, []string{p.name, strconv.FormatInt(seen.RenewTime.Sub(epoch.Add(p.wall())).Milliseconds(), 10)})
+		}
+	}
+	return moves
 }
 
 // hearing picks a process whose handlers are behind its cache.
