@@ -469,7 +469,7 @@ var mutants = []mutant{
 	},
 	{
 		name: "lease-counts-from-the-answer", defect: "the lease is counted from when the answer to its renewal came, not from when the renewal was sent",
-		old:  "\tsent := l.fence.sends(record)\n\tif err := write(ctx, record); err != nil {\n\t\treturn err\n\t}\n",
+		old:  "\tsent := l.fence.sends(&record)\n\tif err := write(ctx, record); err != nil {\n\t\treturn err\n\t}\n",
 		new:  "\tif err := write(ctx, record); err != nil {\n\t\treturn err\n\t}\n\tsent := l.fence.readClocks()\n\trecord.RenewTime.Time = sent.wall\n",
 		test: testEnter,
 	},
@@ -1314,7 +1314,7 @@ var mutants = []mutant{
 	},
 	{
 		name: "no-event-yet", defect: "as long as the controller has heard of no Node, it takes from the cache what no event has told",
-		old:  "\t\tc.heardVersion = c.nodesAsOf // Whatever Node comes is newer than that.\n",
+		old:  "\t\tc.heardVersion = c.nodesAsOf // Whatever Node comes is newer than that, or already gone.\n",
 		new:  "",
 		test: "./controllers/nodeipam TestSimulationHistories",
 	},
