@@ -63,8 +63,16 @@ func (l *logic) situationOf(key shell.Key) (s situation) {
 		s.address, s.foreign = nil, s.address
 		l.judgeForeign(&s)
 	}
-	s.rests = !ofInfoblox(s.claim.Spec.PoolRef) || l.claims.Broken(s.claim) != nil && s.claim.DeletionTimestamp == nil || l.pausedOrAlone(s.claim)
+	s.rests = !concerns(s.claim) || l.claims.Broken(s.claim) != nil && s.claim.DeletionTimestamp == nil || l.pausedOrAlone(s.claim) ||
+		!ofInfoblox(s.claim.Spec.PoolRef) && s.address != nil && l.isPaused(s.address)
 	return s
+}
+
+// concerns reports whether a claim is to be worked on. Of one that names another provider's pool by now, which not every API server refuses, only the release is:
+// nobody else gives up its host record.
+func concerns(claim *v1beta2.IPAddressClaim) bool {
+	_, prepared := recordOf(claim)
+	return ofInfoblox(claim.Spec.PoolRef) || prepared && claim.DeletionTimestamp != nil
 }
 
 // judgeForeign finds out about the IPAddress in a claim's way.
@@ -229,7 +237,8 @@ func clusterOf(claim *v1beta2.IPAddressClaim) string {
 // pausedOrAlone reports whether a claim is to be left alone: it, its pool or its Cluster is paused, or it names a Cluster that is not there yet.
 // That the Cluster is gone does not keep a claim that is deleted.
 func (l *logic) pausedOrAlone(claim *v1beta2.IPAddressClaim) bool {
-	if pool, ok := l.pools.Get(claim.Namespace, claim.Spec.PoolRef.Name); paused(claim) || ok && paused(pool) {
+	pool, ok := l.pools.Get(claim.Namespace, claim.Spec.PoolRef.Name)
+	if paused(claim) || ok && paused(pool) && ofInfoblox(claim.Spec.PoolRef) {
 		return true
 	}
 	name := clusterOf(claim)

@@ -219,7 +219,7 @@ func (l *logic) heardOfSecret(secret metav1.Object) {
 
 func (l *logic) heardOfCluster(cluster metav1.Object) {
 	for _, claim := range l.claims.List() {
-		if claim.Namespace == cluster.GetNamespace() && clusterOf(claim) == cluster.GetName() && ofInfoblox(claim.Spec.PoolRef) {
+		if claim.Namespace == cluster.GetNamespace() && clusterOf(claim) == cluster.GetName() && concerns(claim) {
 			l.Queue.Add(shell.KeyOf(shell.IPAddressClaims, claim))
 		}
 	}
@@ -239,6 +239,8 @@ func (l *logic) heardOfClaim(before, now *v1beta2.IPAddressClaim) {
 		if l.refers(now, true); before == nil {
 			l.queuePoolOf(now)
 		}
+	} else if now != nil && concerns(now) {
+		l.Queue.Add(shell.KeyOf(shell.IPAddressClaims, now))
 	}
 	claim := cmp.Or(now, before) // of one name
 	if a, ok := l.addresses.Get(claim.Namespace, claim.Name); ok {

@@ -891,6 +891,35 @@ func TestClaimIsEdited(t *testing.T) {
 	}
 }
 
+// A claim names another provider's pool by now. It keeps its address, and nothing is written about it, until it is deleted: nobody else gives up its host record.
+// It does not matter whether the controller has seen it otherwise.
+func TestClaimThatNamesAnotherProvider(t *testing.T) {
+	for name, restarts := range map[string]bool{"the same leader": false, "a new leader": true} {
+		t.Run(name, func(t *testing.T) {
+			w := newStoryOfX(t)
+			w.editSpec(shell.IPAddressClaims, "x", `{"poolRef": {"kind": "ExamplePool", "name": "p"}}`)
+			if restarts {
+				w.end()
+				w.elect()
+			}
+			w.goOn(time.Minute)
+			w.wantRecords(t, "x [10.0.0.2]")
+			pause := func(how string) {
+				_ = w.patch(shell.InfobloxIPPools, inA("v4"), shell.Patch{Body: fmt.Appendf(nil, `{"metadata": {"annotations": {%q: %s}}}`, v1beta2.AnnotationPaused, how)}, nil)
+			}
+			pause(`"true"`)
+			w.goOn(time.Second)
+			_ = w.delete(shell.IPAddressClaims, inA("x"), "")
+			w.goOn(time.Minute)
+			w.wantRecords(t, "x [10.0.0.2]")
+			pause("null")
+			w.goOn(time.Minute)
+			w.want(t, "x", "gone")
+			w.wantRecords(t)
+		})
+	}
+}
+
 // The claim of a pool is edited to another kind of pool, and removed by force. Nothing of it is remembered.
 func TestClaimOfAnotherKindIsForgotten(t *testing.T) {
 	w := newStoryOfX(t)
