@@ -266,6 +266,40 @@ func TestAnIPAddressThatIsInTheWay(t *testing.T) {
 	s.has("a", Reserved, "10.0.0.5")
 }
 
+// An IPAddress that is in the way says whose it is and what to do, whether the cache shows it or a read has found it: of another claim, or of this one's name
+// and another pool.
+func TestWhatIsSaidOfAnIPAddressInTheWay(t *testing.T) {
+	for name, tc := range map[string]struct {
+		claim, group, kind, pool string
+		want                     string
+	}{
+		"of another claim": {"x", v1alpha2.GroupName, kindPool, "p",
+			"The IPAddress of the same name belongs to the claim x and to InClusterIPPool p. Delete it if no machine uses it, or give this claim another name."},
+		"of another pool": {"a", v1alpha2.GroupName, kindPool, "q",
+			"The IPAddress of the same name has an address of InClusterIPPool q, and this claim asks for one of InClusterIPPool p. Delete the IPAddress if no machine uses it. Otherwise delete this claim, and create it for InClusterIPPool q."},
+		"of another group": {"a", "example.com", kindPool, "p",
+			"The IPAddress of the same name has an address of InClusterIPPool p of example.com, and this claim asks for one of InClusterIPPool p. Delete the IPAddress if no machine uses it. Otherwise delete this claim, and create it for InClusterIPPool p of example.com."},
+	} {
+		for _, found := range []string{"by the cache", "by a read"} {
+			t.Run(name+" "+found, func(t *testing.T) {
+				s := newScript(t, "10.0.0.5")
+				o := &v1beta2.IPAddress{ObjectMeta: s.meta("a"), Spec: v1beta2.IPAddressSpec{Address: "10.0.0.5", Prefix: new(int32(24)),
+					ClaimRef: v1beta2.IPAddressClaimReference{Name: tc.claim}, PoolRef: v1beta2.IPPoolReference{APIGroup: tc.group, Kind: tc.kind, Name: tc.pool}}}
+				s.claim("a", nil)
+				if found == "by a read" {
+					s.Done(s.next("a", "create"), Answer{Result: Exists}, s.now)
+					s.Done(s.next("a", "read"), Answer{Address: o}, s.now)
+				} else {
+					s.SetAddress(o)
+				}
+				if reason, got := s.why(s.claims[ClaimKey("n", "a")]); reason != v1beta2.ReasonAllocationFailed || got != tc.want {
+					t.Errorf("%s: %s\nwant %s", reason, got, tc.want)
+				}
+			})
+		}
+	}
+}
+
 // A claim is deleted while its create request is on its way, and the answer is that an IPAddress of its name exists: one of another program, which may be gone
 // when it is read. The finalizer of somebody else keeps the claim, but not the address, which no machine can have.
 func TestAClaimWithoutIPAddressKeepsNoAddress(t *testing.T) {
@@ -412,6 +446,49 @@ func TestAnIPAddressIsForcedAway(t *testing.T) {
 			}
 			s.has("c", Waiting, "")
 		})
+	}
+}
+
+// A claim is deleted before the answer to its create request, which never comes. Somebody else's finalizer keeps the claim. A read tells what became of the
+// request: a pool that is being deleted waits for that, and the claim's IPAddress, if there is one, says which address is in use.
+func TestAnUnansweredCreateOfAClaimThatOthersHold(t *testing.T) {
+	for _, stored := range []bool{false, true} {
+		s := newScript(t, "10.0.0.5-10.0.0.6")
+		pool := Key{kindPool, "n", "p"}
+		s.claim("a", nil)
+		create := s.next("a", "create")
+		s.claim("a", func(c *v1beta2.IPAddressClaim) {
+			c.Finalizers = append(c.Finalizers, "example.com/machine-runs")
+			s.deleting(c)
+		})
+		until := s.now.Add(10 * time.Second)
+		s.Done(create, Answer{Result: Unknown, Until: until}, s.now)
+		if n := s.NextForClaim(ClaimKey("n", "a"), s.now); n.Request != nil || !n.Again.Equal(until) {
+			t.Errorf("the next request is %v, again at %v; want none before the request cannot arrive any more", n.Request, n.Again.Sub(epoch))
+		}
+		s.changePool(func(p *Pool) { p.DeletionTimestamp = &metav1.Time{Time: s.now} })
+		if !s.pool(pool).inUse() {
+			t.Error("the pool goes, and the IPAddress may still be created")
+		}
+		s.now = until
+		read := s.next("a", "read")
+		if !stored {
+			s.Done(read, Answer{Result: NotFound}, s.now)
+			s.next("a", "")
+			s.has("a", Released, "10.0.0.5")
+			if s.pool(pool).inUse() {
+				t.Error("the pool stays, and no IPAddress can be created any more")
+			}
+			continue
+		}
+		o := create.Object.DeepCopy()
+		o.ObjectMeta.UID, o.ResourceVersion, o.Namespace, o.Name = "uid of the IPAddress", "900", "n", "a"
+		s.Done(read, Answer{Result: Stored, Address: o}, s.now)
+		s.next("a", "") // It stays as long as others hold the claim.
+		if s.SetAddress(o.DeepCopy()); !s.pool(pool).inUse() {
+			t.Error("the pool goes, and there is an IPAddress")
+		}
+		s.has("a", Assigned, "10.0.0.5")
 	}
 }
 
@@ -775,7 +852,7 @@ func TestASpecIsEdited(t *testing.T) {
 		"another address":                {toAddress("10.0.0.7"), `The address is 10.0.0.5. The IPAddress was edited, and says "10.0.0.7" of InClusterIPPool p`, "edited: 1 (n/a was 10.0.0.5)"},
 		"no address":                     {toAddress("nonsense"), `The address is 10.0.0.5. The IPAddress was edited, and says "nonsense"`, "edited: 1 (n/a was 10.0.0.5)"},
 		"another pool":                   {toPool(kindPool, "q"), `The address is 10.0.0.5. The IPAddress was edited, and says "10.0.0.5" of InClusterIPPool q`, "edited: 1 (n/a was 10.0.0.5)"},
-		"another allocator's pool":       {toPool("InfobloxIPPool", "p"), "belongs to the claim a and to InfobloxIPPool p. Delete it if no machine uses it", "edited: 1 (n/a was 10.0.0.5)"},
+		"another allocator's pool":       {toPool("InfobloxIPPool", "p"), "has an address of InfobloxIPPool p, and this claim asks for one of InClusterIPPool p. Delete the IPAddress if no machine uses it", "edited: 1 (n/a was 10.0.0.5)"},
 		"another pool in the claim":      {claimToPool, "The address is 10.0.0.5. It is of InClusterIPPool n/p, and stays so: set spec.poolRef back", ""},
 		"there and back, and once again": {func(s *script, o *v1beta2.IPAddress) { toAddress("10.0.0.6")(s, o); toAddress("10.0.0.5")(s, o) }, "The address is 10.0.0.5.", ""},
 	} {

@@ -12,6 +12,7 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/types"
 
+	"github.com/multicidr/controller-manager/apis/clusterapi/v1alpha2"
 	"github.com/multicidr/controller-manager/apis/clusterapi/v1beta2"
 )
 
@@ -81,7 +82,7 @@ type claim struct {
 	// answered is the IPAddress of the last answer to a create request or a read, and answeredAt what it said in the first answer.
 	answered   types.UID
 	answeredAt said
-	// failingSince is when create requests began to be refused, and problem is what the API server said.
+	// failingSince is when create requests began to be refused, and problem says why there is no IPAddress.
 	failingSince time.Time
 	problem      string
 	// gaveWay replaces the creation time in the order of waiting claims after the claim has given up a refused address for others.
@@ -480,11 +481,9 @@ func (b *Book) why(c *claim) (reason, message string) {
 		name := cmp.Or(c.object.Spec.ClusterName, c.object.Labels[v1beta2.LabelClusterName])
 		return v1beta2.ReasonAllocationFailed, fmt.Sprintf("Cluster %s/%s does not exist. Create it, or correct spec.clusterName.", c.key.Namespace, name)
 	case inTheWay != nil:
-		o := inTheWay.object
-		return v1beta2.ReasonAllocationFailed, fmt.Sprintf("The IPAddress of the same name belongs to the claim %s and to %s %s. Delete it if no machine uses it, or give this claim another name.",
-			o.Spec.ClaimRef.Name, o.Spec.PoolRef.Kind, o.Spec.PoolRef.Name)
+		return v1beta2.ReasonAllocationFailed, c.obstructed(inTheWay.object)
 	case c.problem != "":
-		return v1beta2.ReasonAllocationFailed, "The API server refused the IPAddress: " + c.problem
+		return v1beta2.ReasonAllocationFailed, c.problem
 	case b.isServed(c):
 		return "", ""
 	case p.object == nil:
@@ -499,6 +498,19 @@ func (b *Book) why(c *claim) (reason, message string) {
 		return "", ""
 	}
 	return v1beta2.ReasonPoolExhausted, fmt.Sprintf("%v is full: all %d addresses are in use. Add addresses to %s, or delete IPAddressClaims.", p.key, p.compiled.Total(), p.source())
+}
+
+// obstructed says what the IPAddress is that has the name of a claim and is not the claim's, and what to do.
+func (c *claim) obstructed(by *v1beta2.IPAddress) string {
+	of := by.Spec.PoolRef.Kind + " " + by.Spec.PoolRef.Name
+	if group := by.Spec.PoolRef.APIGroup; group != v1alpha2.GroupName {
+		of += " of " + group
+	}
+	if by.Spec.ClaimRef.Name != c.key.Name {
+		return fmt.Sprintf("The IPAddress of the same name belongs to the claim %s and to %s. Delete it if no machine uses it, or give this claim another name.", by.Spec.ClaimRef.Name, of)
+	}
+	return fmt.Sprintf("The IPAddress of the same name has an address of %s, and this claim asks for one of %s %s. Delete the IPAddress if no machine uses it. Otherwise delete this claim, and create it for %s.",
+		of, c.object.Spec.PoolRef.Kind, c.object.Spec.PoolRef.Name, of)
 }
 
 // queue has the claims that wait for an address of a pool, oldest first. Some do not wait any more.

@@ -257,10 +257,15 @@ func (b *Book) release(c *claim, now time.Time, n *Next) {
 }
 
 // restore creates the IPAddress of a claim that is being deleted again, if it was forced away: only an IPAddress outlasts this process. One that this
-// process has deleted stays away, also if the pool has a longer grace period by now: the claim may be gone already.
+// process has deleted stays away, also if the pool has a longer grace period by now: the claim may be gone already. If it is not known whether the claim
+// got an IPAddress, a read tells: others may hold the claim for ever, and a pool that is being deleted waits for the answer.
 func (b *Book) restore(c *claim, last *v1beta2.IPAddress, now time.Time, n *Next) {
-	if last == nil && c.had && !c.ended {
+	switch {
+	case last != nil || c.ended || c.creating:
+	case c.had:
 		b.create(c, now, n)
+	case c.unresolved(), c.read:
+		b.readWhenOver(c, now, n)
 	}
 }
 
@@ -510,7 +515,9 @@ func (b *Book) isNews(c *claim, answer Answer) bool {
 // notCreated notes that a create request has stored nothing. An earlier one without an answer may still do so.
 func (c *claim) notCreated(answer Answer, now time.Time) {
 	if answer.Result != NotSent {
-		c.problem = answer.Why
+		if c.problem = ""; answer.Why != "" {
+			c.problem = "The API server refused the IPAddress: " + answer.Why
+		}
 		if c.failingSince.IsZero() {
 			c.failingSince = now
 		}
@@ -570,7 +577,7 @@ func (b *Book) readFound(c *claim, o *v1beta2.IPAddress, over bool, now time.Tim
 		if over {
 			c.state = Refused
 		}
-		c.problem = fmt.Sprintf("an IPAddress of the same name belongs to the claim %s", o.Spec.ClaimRef.Name)
+		c.problem = c.obstructed(o)
 	}
 }
 
