@@ -65,37 +65,27 @@ func carryOut(ctx context.Context, parts shell.Parts, w binding.Write) error {
 	return err
 }
 
-// send makes the request of a write. An error says which one. To delete what is not there is none.
+// send makes the request of a write. The API's errors say which one. To delete what is not there is none.
 func send(ctx context.Context, api shell.API, w binding.Write) error {
 	kind := kinds[w.Kind]
 	of := types.NamespacedName{Namespace: w.Object.GetNamespace(), Name: w.Object.GetName()}
-	var (
-		err  error
-		verb = "patch"
-	)
 	switch w.Verb {
 	case binding.Create:
-		verb = "create"
-		err = api.Create(ctx, kind, w.Object, nil)
+		return api.Create(ctx, kind, w.Object, nil)
 	case binding.Patch:
-		err = change(ctx, api, kind, w.Object, shell.MergePatch(w.Object, w.Changes))
+		return change(ctx, api, kind, w.Object, shell.MergePatch(w.Object, w.Changes))
 	case binding.PatchVersion:
-		err = change(ctx, api, kind, w.Object, shell.MergePatchOfVersion(w.Object, w.Changes))
+		return change(ctx, api, kind, w.Object, shell.MergePatchOfVersion(w.Object, w.Changes))
 	case binding.PatchStatus:
-		verb = "patch the status of"
 		patch := shell.MergePatchOfVersion(w.Object, map[string]any{"status": w.Changes})
 		patch.Status = true
-		err = api.Patch(ctx, kind, of, patch, nil)
+		return api.Patch(ctx, kind, of, patch, nil)
 	case binding.Delete:
-		verb = "delete"
-		if err = api.Delete(ctx, kind, of, w.Object.GetUID(), w.Object.GetResourceVersion()); writes.NotThere(err) {
-			err = nil
+		if err := api.Delete(ctx, kind, of, w.Object.GetUID(), w.Object.GetResourceVersion()); !writes.NotThere(err) {
+			return err
 		}
 	}
-	if err == nil {
-		return nil
-	}
-	return fmt.Errorf("%s %s %s: %w", verb, kind, of, err)
+	return nil
 }
 
 // change patches a cached object. If the API server stores nothing, no event will come that asks for the change again. A status is not sent here:
@@ -105,7 +95,7 @@ func change(ctx context.Context, api shell.API, kind *shell.Kind, cached metav1.
 	of := types.NamespacedName{Namespace: cached.GetNamespace(), Name: cached.GetName()}
 	err := api.Patch(ctx, kind, of, patch, stored)
 	if err == nil && stored.GetUID() == cached.GetUID() && stored.GetResourceVersion() == cached.GetResourceVersion() {
-		return shell.ErrTakenBack
+		return fmt.Errorf("patch %s %s: %w", kind, of, shell.ErrTakenBack)
 	}
 	return err
 }

@@ -34,6 +34,9 @@ func readNetwork(spec *v1beta1.ClusterIPAMClaimSpec) (n network, _ error) {
 	if err != nil {
 		return n, err
 	}
+	if err := mapped(field, space); err != nil {
+		return n, err
+	}
 	n = network{addresses: space.IPAddresses, prefix: space.Prefix, gateway: space.Gateway}
 	if cidr.IsValid() {
 		n.cidr = cidr.Masked()
@@ -88,6 +91,22 @@ func parse(field string, space *v1beta1.AddressSpace) (cidr netip.Prefix, addres
 		addresses = append(addresses, a)
 	}
 	return cidr, addresses, nil
+}
+
+// mapped refuses IPv4-mapped IPv6 addresses: no pool can have them, so the API server would refuse the pool of the claim for ever.
+func mapped(field string, space *v1beta1.AddressSpace) error {
+	if cidr, err := netip.ParsePrefix(space.CIDR); err == nil && cidr.Addr().Is4In6() {
+		return fmt.Errorf("spec.%s.cidr %q has IPv4-mapped IPv6 addresses. Write the IPv4 network, such as 10.0.0.0/24", field, space.CIDR)
+	}
+	for _, entry := range space.IPAddresses {
+		if a, _ := address(entry); a.Is4In6() {
+			return fmt.Errorf("spec.%s.ipAddresses has %q, an IPv4-mapped IPv6 address. Write the IPv4 address %v", field, entry, a.Unmap())
+		}
+	}
+	if gateway, _ := address(space.Gateway); gateway.Is4In6() {
+		return fmt.Errorf("spec.%s.gateway %q is an IPv4-mapped IPv6 address. Write the IPv4 address %v, or leave it out", field, space.Gateway, gateway.Unmap())
+	}
+	return nil
 }
 
 func address(s string) (a netip.Addr, ok bool) {
