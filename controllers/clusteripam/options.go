@@ -2,6 +2,7 @@ package clusteripam
 
 import (
 	"fmt"
+	"math"
 	"slices"
 
 	"github.com/spf13/pflag"
@@ -65,7 +66,7 @@ func (o *Options) Validate() []error {
 	if o.syncs < 1 {
 		errs = append(errs, fmt.Errorf("--cluster-ipam-concurrent-syncs must be greater than 0, got %d", o.syncs))
 	}
-	if o.qps < 0 {
+	if o.qps < 0 || math.IsNaN(float64(o.qps)) {
 		errs = append(errs, fmt.Errorf("--cluster-ipam-kube-api-qps must be 0 (no limit) or greater, got %v", o.qps))
 	}
 	if o.burst < 1 {

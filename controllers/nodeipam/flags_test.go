@@ -84,6 +84,9 @@ func TestFlagsSpec(t *testing.T) {
 		"the mask of a family that is not used": {flags: fromflags.Flags{ClusterCIDR: "10.244.0.0/16", NodeMaskSizeIPv6: 64}, wantErr: "--node-cidr-mask-size-ipv6 is set, but --cluster-cidr has no IPv6 range"},
 		"blocks larger than the range":          {flags: fromflags.Flags{ClusterCIDR: "10.244.0.0/24", NodeMaskSize: 16}, wantErr: "Nodes cannot get /16 blocks of --cluster-cidr 10.244.0.0/24: use a --node-cidr-mask-size from 24 to 28"},
 		"blocks below the minimum":              {flags: fromflags.Flags{ClusterCIDR: "10.244.0.0/16", NodeMaskSize: 30}, wantErr: "from 16 to 28"},
+		"blocks of a family below the minimum":  {flags: fromflags.Flags{ClusterCIDR: "10.244.0.0/16", NodeMaskSizeIPv4: 30}, wantErr: "use a --node-cidr-mask-size-ipv4 from 16 to 28"},
+		"the same with two families":            {flags: fromflags.Flags{ClusterCIDR: "10.244.0.0/16,fd00::/48", NodeMaskSizeIPv6: 126}, wantErr: "use a --node-cidr-mask-size-ipv6 from 48 to 124"},
+		"default blocks that do not fit":        {flags: fromflags.Flags{ClusterCIDR: "10.244.0.0/26,fd00::/48"}, wantErr: "use a --node-cidr-mask-size-ipv4 from 26 to 28"},
 		"a mask that is none":                   {flags: fromflags.Flags{ClusterCIDR: "10.244.0.0/16", NodeMaskSize: -1}, wantErr: "cannot get /-1 blocks"},
 	} {
 		t.Run(name, func(t *testing.T) {

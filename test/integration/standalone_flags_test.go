@@ -174,6 +174,7 @@ func TestStandaloneRefusals(t *testing.T) {
 		"blocks larger than the range": {args: []string{"--cluster-cidr=10.0.0.0/24", "--node-cidr-mask-size=16"}, want: "Nodes cannot get /16 blocks of --cluster-cidr 10.0.0.0/24"},
 		"no worker":                    {args: []string{"--concurrent-node-cidr-syncs=0"}, want: "--concurrent-node-cidr-syncs must be greater than 0, got 0"},
 		"a negative rate":              {args: []string{"--node-ipam-kube-api-qps=-1"}, want: "--node-ipam-kube-api-qps must be 0 (no limit) or greater, got -1"},
+		"a rate that is no number":     {args: []string{"--node-ipam-kube-api-qps=NaN"}, want: "--node-ipam-kube-api-qps must be 0 (no limit) or greater, got NaN"},
 		"no port of that number":       {args: []string{"--secure-port=70000"}, want: "--secure-port 70000 must be between"},
 		"an unknown format of the log": {args: []string{"--logging-format=yaml"}, want: "Unsupported log format"},
 		"an address of another machine": {

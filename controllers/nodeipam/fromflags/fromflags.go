@@ -59,8 +59,8 @@ func (f Flags) Spec() (*networkingv1.ClusterCIDRSpec, error) {
 			return nil, fmt.Errorf("--cluster-cidr %v contains %s: use a range without them", prefix, clustercidr.WhatMapped)
 		}
 		if _, err := ipam.NewRange(prefix, bits); err != nil || bits < clustercidr.MinHostBits {
-			return nil, fmt.Errorf("Nodes cannot get /%d blocks of --cluster-cidr %v: use a --node-cidr-mask-size from %d to %d, or a wider range",
-				masks[i], prefix, prefix.Bits(), family.Bits()-clustercidr.MinHostBits)
+			return nil, fmt.Errorf("Nodes cannot get /%d blocks of --cluster-cidr %v: use a %s from %d to %d, or a wider range",
+				masks[i], prefix, f.maskFlag(family, len(ranges)), prefix.Bits(), family.Bits()-clustercidr.MinHostBits)
 		}
 		hostBits[family] = int32(bits)
 		if family == ipam.IPv4 {
@@ -111,6 +111,14 @@ func (f Flags) maskOf(family ipam.Family) int32 {
 		return f.NodeMaskSizeIPv4
 	}
 	return f.NodeMaskSizeIPv6
+}
+
+// maskFlag returns the flag that says how large the blocks of a family are, or that can say it beside the others.
+func (f Flags) maskFlag(family ipam.Family, families int) string {
+	if families == 1 && f.maskOf(family) == 0 {
+		return "--node-cidr-mask-size"
+	}
+	return "--node-cidr-mask-size-" + strings.ToLower(family.String())
 }
 
 // checkMasks returns an error if the mask flags contradict each other or the ranges. The sizes of both families may stand beside

@@ -49,6 +49,16 @@ func (o *Owners) Nobody() bool {
 	return !slices.ContainsFunc(o.Uses, func(use Use) bool { return use.Kind != KindClusterCIDR && use.Kind != KindExcluded })
 }
 
+// Nodes are the names of the Nodes that have any of the addresses, in podCIDRs or as their own.
+func (o *Owners) Nodes() (names []string) {
+	for _, use := range o.Uses {
+		if (use.Kind == KindNode || use.Kind == KindNodeAddress) && !slices.Contains(names, use.Name) {
+			names = append(names, use.Name)
+		}
+	}
+	return names
+}
+
 // WithoutNodes removes what is only known of Nodes, for users who may not read them.
 func (o *Owners) WithoutNodes() {
 	for i, use := range o.Uses {

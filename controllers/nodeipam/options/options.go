@@ -4,6 +4,7 @@ package options
 
 import (
 	"fmt"
+	"math"
 	"time"
 
 	"github.com/spf13/pflag"
@@ -50,7 +51,7 @@ func (o *Options) Validate() []error {
 	if o.syncs < 1 {
 		errs = append(errs, fmt.Errorf("--concurrent-node-cidr-syncs must be greater than 0, got %d", o.syncs))
 	}
-	if o.qps < 0 {
+	if o.qps < 0 || math.IsNaN(float64(o.qps)) {
 		errs = append(errs, fmt.Errorf("--node-ipam-kube-api-qps must be 0 (no limit) or greater, got %v", o.qps))
 	}
 	if o.burst < 1 {
