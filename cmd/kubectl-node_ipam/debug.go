@@ -62,6 +62,9 @@ func (p *program) debug(ctx context.Context, f debugFlags) error {
 	if err != nil {
 		return err
 	}
+	if config.Impersonate.UserName != "" {
+		fmt.Fprintln(p.ErrOut, "warning: the debug page is shown to you and not to the user of --as: only the API server knows that flag")
+	}
 	page, err := p.findPage(ctx, config, f.address)
 	if err != nil {
 		return err
@@ -141,6 +144,9 @@ func (p *program) findPage(ctx context.Context, config *rest.Config, address str
 		return nil, err
 	}
 	p.warn(missing)
+	if len(missing) > 0 && len(leaders) == 0 {
+		return nil, errors.New("without Leases the leader cannot be found: ask for the ClusterRole node-ipam-debugger (manifests/rbac-viewer/debug.yaml), or say with --address where it is")
+	}
 	leaders = slices.DeleteFunc(leaders, func(l cluster.Leader) bool { return l.Expired })
 	if len(leaders) == 0 {
 		return nil, fmt.Errorf("no process holds a Lease of the controller: see why with %s status", display)

@@ -131,6 +131,7 @@ func TestDebug(t *testing.T) {
 		args      string
 		at        map[string]string // nil: cp1 is the leader
 		forbidden bool
+		noLeases  bool // may be listed
 		want      string
 	}{
 		"a static Pod":            {objects: theLease + thePod, args: "--token=t", want: `page for "Bearer t", query "format=json"`},
@@ -149,6 +150,8 @@ func TestDebug(t *testing.T) {
 		"ports may not be forwarded": {objects: theLease + thePod, forbidden: true, want: "ask for permission to create and get pods/portforward in kube-system. Or open a tunnel"},
 		"no Pod":                     {objects: theLease, want: "the leader cp1 runs in no Pod of kube-system: open a tunnel"},
 		"no HTTPS port":              {objects: strings.ReplaceAll(alone, "--secure-port=8443", ""), want: "set service.securePort of the Helm chart"},
+		"Leases may not be listed":   {objects: theLease + thePod, noLeases: true, want: "error: without Leases the leader cannot be found: ask for the ClusterRole node-ipam-debugger"},
+		"as another user":            {args: "--as=somebody --address=" + leader.Listener.Addr().String(), want: "warning: the debug page is shown to you and not to the user of --as"},
 		"no leader":                  {objects: strings.ReplaceAll(theLease, "11:59:58", "11:00:00"), want: "no process holds a Lease of the controller"},
 	} {
 		t.Run(what, func(t *testing.T) {
@@ -157,7 +160,14 @@ func TestDebug(t *testing.T) {
 			}
 			server := httptest.NewTLSServer(forwarder{tc.at, tc.forbidden})
 			defer server.Close()
-			got := debug(t, tc.objects, tc.forbidden, "debug -o json --insecure-skip-tls-verify --server="+server.URL+" "+tc.args)
+			var forbidden []string
+			if tc.forbidden {
+				forbidden = append(forbidden, "pods/portforward")
+			}
+			if tc.noLeases {
+				forbidden = append(forbidden, "leases")
+			}
+			got := debug(t, tc.objects, forbidden, "debug -o json --insecure-skip-tls-verify --server="+server.URL+" "+tc.args)
 			if !strings.Contains(got, tc.want) {
 				t.Errorf("it says %q, want %q", got, tc.want)
 			}
@@ -166,12 +176,10 @@ func TestDebug(t *testing.T) {
 }
 
 // debug runs a command line and returns all that it writes.
-func debug(t *testing.T, objects string, forbidden bool, line string) string {
+func debug(t *testing.T, objects string, forbidden []string, line string) string {
 	w := world{t: t}
 	w.set(objects)
-	if forbidden {
-		w.forbidden = []string{"pods/portforward"}
-	}
+	w.forbidden = forbidden // set forgets what was
 	var out bytes.Buffer
 	p := &program{IOStreams: genericiooptions.IOStreams{In: strings.NewReader(""), Out: &out, ErrOut: &out}, now: func() time.Time { return now }}
 	p.connect = func() (*cluster.Reader, error) { return w.reader(), nil }

@@ -123,7 +123,9 @@ func (f planFlags) changes(objects cluster.Objects, planned []networkingv1.Clust
 		changes.Apply = append(changes.Apply, &planned[i])
 	}
 	for _, name := range f.delete {
-		changes.Delete = append(changes.Delete, strings.TrimPrefix(name, clusterCIDRName))
+		if name = strings.TrimPrefix(name, clusterCIDRName); !slices.Contains(changes.Delete, name) {
+			changes.Delete = append(changes.Delete, name)
+		}
 	}
 	if f.labels != "" {
 		given, err := labels.ConvertSelectorToLabelsMap(f.labels)

@@ -32,6 +32,9 @@ func (p *program) retireCommand() *cobra.Command {
 		Example: "  # Who still uses it?\n  kubectl node-ipam retire edge\n\n  # Let it allocate nothing more, and follow how Nodes are replaced\n  kubectl node-ipam retire edge --disable --watch",
 		Args:    exactly(1, "the name of one ClusterCIDR"), ValidArgsFunction: p.complete(cluster.ClusterCIDRs),
 		RunE: func(c *cobra.Command, args []string) error {
+			if f.interval <= 0 { // It would read the cluster again and again without a pause.
+				return usage("--interval=%v: it is more than 0, for example 10s", f.interval)
+			}
 			return p.retire(c.Context(), strings.TrimPrefix(args[0], clusterCIDRName), f)
 		},
 	}

@@ -49,7 +49,7 @@ func (p *program) who(c *cobra.Command, query string) error {
 		answer.WithoutNodes()
 	}
 	if cidr.IsSingleIP() {
-		pods, missing, err := r.PodsWith(c.Context(), cidr.Addr())
+		pods, missing, err := r.PodsWith(c.Context(), cidr.Addr(), answer.Nodes())
 		if err != nil {
 			return err
 		}
@@ -63,10 +63,14 @@ func (p *program) who(c *cobra.Command, query string) error {
 	if err := p.write(answer, names, func(w *show.Writer) { writeOwners(w, answer) }); err != nil {
 		return err
 	}
-	if answer.Nobody() && len(answer.Pods) == 0 {
+	switch {
+	case !answer.Nobody() || len(answer.Pods) > 0:
+		return nil
+	case objects.Lacks(cluster.Nodes): // A script must not take it for nobody's.
+		return exit{code: exitUnknown}
+	default:
 		return exit{code: exitAct}
 	}
-	return nil
 }
 
 // parse reads an address or a CIDR.

@@ -44,9 +44,9 @@ func ReadRules() (Rules, error) {
 	return Rules{structural, validator, cel.NewValidator(structural, true, celconfig.PerCallLimit)}, err
 }
 
-// Refusals returns why the API server would not store a ClusterCIDR; before is the one of that name that exists, or nil.
+// Refusals returns why the API server would not store a ClusterCIDR that Read has returned; before is the one of that name that exists, or nil.
 func (r Rules) Refusals(ctx context.Context, cc, before *networkingv1.ClusterCIDR) (field.ErrorList, error) {
-	object, err := specOf(cc)
+	object, err := written(cc)
 	if err != nil {
 		return nil, err
 	}
@@ -67,6 +67,46 @@ func (r Rules) Refusals(ctx context.Context, cc, before *networkingv1.ClusterCID
 		refusals, _ = r.cel.Validate(ctx, nil, r.schema, object, old, celconfig.RuntimeCELCostBudget, cel.WithRatcheting(correlated))
 	}
 	return refusals, nil
+}
+
+// written returns the same as specOf with what the file says, as it is there: the Go type has no word for a value that is empty, or for a null in a list, and the
+// API server refuses some of them.
+func written(cc *networkingv1.ClusterCIDR) (map[string]any, error) {
+	object, err := specOf(cc)
+	if err != nil {
+		return nil, err
+	}
+	file, err := lastApplied(cc)
+	if err != nil || file == nil {
+		return object, err
+	}
+	spec, _ := withoutNulls(object["spec"]).(map[string]any)
+	if spec = merged(withoutNulls(file).(map[string]any), spec, nil); cc.Spec.PerNodeHostBits == 0 && file["perNodeHostBits"] == nil {
+		delete(spec, "perNodeHostBits")
+	}
+	object["spec"] = spec
+	return object, nil
+}
+
+// withoutNulls returns a value without the fields that are null: the API server drops them before it looks at an object.
+func withoutNulls(value any) any {
+	switch value := value.(type) {
+	case map[string]any:
+		fields := map[string]any{}
+		for name, field := range value {
+			if field != nil {
+				fields[name] = withoutNulls(field)
+			}
+		}
+		return fields
+	case []any:
+		items := make([]any, len(value))
+		for i, item := range value {
+			items[i] = withoutNulls(item)
+		}
+		return items
+	}
+	return value
 }
 
 // specOf returns the part of a ClusterCIDR that the rules are about.

@@ -277,24 +277,48 @@ func leaderOf(l *coordinationv1.Lease, wrote map[string]int, now time.Time) Lead
 	return leader
 }
 
-// PodsWith reads the Pods that have an address, as namespace/name. Pods in the host's network have the Node's address.
-func (r *Reader) PodsWith(ctx context.Context, address netip.Addr) (names []string, missing []Missing, err error) {
-	opts := metav1.ListOptions{FieldSelector: fields.OneTermEqualSelector("status.podIP", address.String()).String()}
-	pods, err := r.Kube.CoreV1().Pods(metav1.NamespaceAll).List(ctx, opts)
-	switch {
-	case apierrors.IsForbidden(err):
-		return nil, []Missing{{Pods, Forbidden, "whether a Pod has the address is not known"}}, nil
-	case err != nil:
-		return nil, nil, fmt.Errorf("list Pods: %w", err)
+// PodsWith reads the Pods that have an address, as namespace/name. Pods in the host's network have the Node's address. nodes are those that the address
+// may be on; without one, every Pod is read.
+func (r *Reader) PodsWith(ctx context.Context, address netip.Addr, nodes []string) (names []string, missing []Missing, err error) {
+	// The API server selects Pods by their first address only, and that of the other family is the second one.
+	selectors := []fields.Selector{fields.Everything()}
+	if len(nodes) > 0 {
+		selectors = []fields.Selector{fields.OneTermEqualSelector("status.podIP", address.String())}
 	}
-	for _, pod := range pods.Items {
-		has := slices.ContainsFunc(pod.Status.PodIPs, func(ip corev1.PodIP) bool { return ip.IP == address.String() })
-		if has || pod.Status.PodIP == address.String() {
-			names = append(names, pod.Namespace+"/"+pod.Name)
+	for _, node := range nodes {
+		selectors = append(selectors, fields.OneTermEqualSelector("spec.nodeName", node))
+	}
+	for _, selector := range selectors {
+		page := func(ctx context.Context, opts metav1.ListOptions) (runtime.Object, error) {
+			opts.FieldSelector = selector.String()
+			return r.Kube.CoreV1().Pods(metav1.NamespaceAll).List(ctx, opts)
+		}
+		err := r.each(ctx, Pods, page, func(object runtime.Object) {
+			if pod := object.(*corev1.Pod); has(pod, address) {
+				names = append(names, pod.Namespace+"/"+pod.Name)
+			}
+		})
+		switch {
+		case apierrors.IsForbidden(err):
+			return nil, []Missing{{Pods, Forbidden, "whether a Pod has the address is not known"}}, nil
+		case err != nil:
+			return nil, nil, fmt.Errorf("list Pods: %w", err)
 		}
 	}
 	slices.Sort(names)
-	return names, nil, nil
+	return slices.Compact(names), nil, nil
+}
+
+// has reports whether a Pod has an address. One that has ended still shows those that it had, and another Pod may have them by now.
+func has(pod *corev1.Pod, address netip.Addr) bool {
+	if pod.Status.Phase == corev1.PodSucceeded || pod.Status.Phase == corev1.PodFailed {
+		return false
+	}
+	is := func(text string) bool {
+		a, err := netip.ParseAddr(text)
+		return err == nil && a.Unmap() == address
+	}
+	return is(pod.Status.PodIP) || slices.ContainsFunc(pod.Status.PodIPs, func(ip corev1.PodIP) bool { return is(ip.IP) })
 }
 
 // Names lists the names of Nodes or ClusterCIDRs that begin with a prefix, for completion.
