@@ -43,6 +43,13 @@ func TestClusterIPAMMonitoring(t *testing.T) {
 
 func TestClusterIPAMValuesAreDocumented(t *testing.T) { documented(t, clusterIPAMChart) }
 
+func TestClusterIPAMNoValue(t *testing.T) { noValue(t, clusterIPAMChart, clusterIPAMTestdata) }
+
+func TestClusterIPAMNamesThatLookLikeNumbers(t *testing.T) {
+	numbers(t, clusterIPAMChart, `{nameOverride: "0x10", fullnameOverride: "1e3", priorityClassName: "7", serviceAccount: {name: "789"}, infoblox: {secretNamespace: "0"}}`)
+	numbers(t, clusterIPAMChart, `{fullnameOverride: "on", infoblox: {secretNamespace: "12"}}`)
+}
+
 func TestClusterIPAMRefusedValues(t *testing.T) {
 	tests := map[string]struct{ values, want string }{
 		"no image":                      {`{image: {repository: ""}}`, "image.repository is empty: make the image"},
@@ -54,6 +61,7 @@ func TestClusterIPAMRefusedValues(t *testing.T) {
 		"the same, with underscores":    {`{extraArgs: [--cluster_ipam_force_allocation]}`, "Use controllers, leaderElection"},
 		"election of null":              {`{leaderElection: {enabled: null}}`, "Set leaderElection.enabled=true or replicaCount=1"},
 		"no name of the Lease":          {`{leaderElection: {resourceName: null}}`, "at '/leaderElection': missing property 'resourceName'"},
+		"no infoblox at all":            {`{infoblox: null}`, "at '': missing property 'infoblox'"},
 		"a value that does not exist":   {`{installCRD: false}`, "additional properties 'installCRD' not allowed"},
 	}
 	for name, tc := range tests {

@@ -15,8 +15,8 @@
 
 {{/* A Deployment's selector cannot change. */}}
 {{- define "cluster-ipam-controller.selectorLabels" -}}
-app.kubernetes.io/name: {{ include "cluster-ipam-controller.name" . }}
-app.kubernetes.io/instance: {{ .Release.Name }}
+app.kubernetes.io/name: {{ include "cluster-ipam-controller.name" . | quote }}
+app.kubernetes.io/instance: {{ .Release.Name | quote }}
 {{- end }}
 
 {{- define "cluster-ipam-controller.labels" -}}

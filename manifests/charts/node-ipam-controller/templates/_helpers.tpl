@@ -16,8 +16,8 @@
 {{/* A Deployment's selector cannot change. These are also the labels in the chart of kubernetes-sigs/node-ipam-controller, so a
 release of that chart can be upgraded to this one. */}}
 {{- define "node-ipam-controller.selectorLabels" -}}
-app.kubernetes.io/name: {{ include "node-ipam-controller.name" . }}
-app.kubernetes.io/instance: {{ .Release.Name }}
+app.kubernetes.io/name: {{ include "node-ipam-controller.name" . | quote }}
+app.kubernetes.io/instance: {{ .Release.Name | quote }}
 {{- end }}
 
 {{- define "node-ipam-controller.labels" -}}
