@@ -1843,8 +1843,8 @@ var mutants = []mutant{
 	{
 		name: "pool-forced-away-stays-away", defect: "an IPAddress that is forced away while its claim is deleted is not created again, so a restart frees the address",
 		file: "controllers/clusteripam/incluster/book/write.go",
-		old:  "if last == nil && c.had && !c.ended {\n\t\tb.create",
-		new:  "if last == nil && c.had && !c.deleting() {\n\t\tb.create",
+		old:  "\tcase c.had:\n\t\tb.create",
+		new:  "\tcase c.had && !c.deleting():\n\t\tb.create",
 		test: "./controllers/clusteripam/incluster/book TestAnIPAddressIsForcedAway",
 	},
 	{
@@ -2025,8 +2025,8 @@ var mutants = []mutant{
 	{
 		name: "pool-grace-too-late", defect: "an IPAddress that was released is created again for a claim that may be gone, because the pool has a longer grace period by now",
 		file: "controllers/clusteripam/incluster/book/write.go",
-		old:  "c.had && !c.ended {",
-		new:  "c.had {",
+		old:  "case last != nil || c.ended || c.creating:",
+		new:  "case last != nil || c.creating:",
 		test: "./controllers/clusteripam/incluster/book TestAGracePeriodThatComesTooLate",
 	},
 	{
@@ -2888,7 +2888,7 @@ var mutants = []mutant{
 	{
 		name: "claim-taken-back", defect: "a write that an admission policy takes back counts as done: nothing is tried again, and nobody is told",
 		file: "controllers/clusteripam/claims/carry.go",
-		old:  "\t\treturn shell.ErrTakenBack\n",
+		old:  "\t\treturn fmt.Errorf(\"patch %s %s: %w\", kind, of, shell.ErrTakenBack)\n",
 		new:  "\t\treturn nil\n",
 		test: testClaims,
 	},
