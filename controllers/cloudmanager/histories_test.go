@@ -32,9 +32,9 @@ var (
 	firstFlag = flag.Uint64("simulation.first", 0, "seed of the first history")
 )
 
-// TestRandomHistories: programs take part in two elections, that of the program with client-go's elector, and inside of it our controller's. The API
-// server is slow, fails and loses answers; programs are killed and paused. No write may begin while one of another program may still arrive. While the
-// API server works, one of them must write soon.
+// TestRandomHistories: programs take part in two elections, that of the program with client-go's elector, and inside of it our controller's. Some are of an older
+// version with another allocator, which has only the first. The API server is slow, fails and loses answers; programs are killed and paused. No write may begin while
+// one of another program may still arrive. While the API server works, one of them must write soon.
 func TestRandomHistories(t *testing.T) {
 	defer func(exit func(int)) { klog.OsExit = exit }(klog.OsExit)
 	klog.OsExit = func(int) { runtime.Goexit() } // The program ends with its elector.
@@ -71,6 +71,7 @@ type history struct {
 	retry    time.Duration
 	programs []*program
 	begun    int       // how many programs were begun
+	older    float64   // share of them that are of an older version
 	resumed  time.Time // when the last pause ends
 
 	mu      sync.Mutex
@@ -97,6 +98,7 @@ func newHistory(t *testing.T, seed uint64) *history {
 	w := &history{t: t, rand: rand.New(rand.NewPCG(seed, 1)), leases: map[string]*coordinationv1.Lease{}}
 	// With less than a second a challenger does not notice every renewal.
 	w.retry = []time.Duration{300 * time.Millisecond, time.Second, 2 * time.Second}[w.rand.IntN(3)]
+	w.older = []float64{0, 0, 0.5}[w.rand.IntN(3)]
 	for range 2 + w.rand.IntN(2) {
 		w.programs = append(w.programs, w.start())
 	}
@@ -166,19 +168,39 @@ func (w *history) start() *program {
 	o := &outer{leases: client{w: w, p: p}, name: "outer", program: "outer", wholeSeconds: lease.CountsFromWholeSecond(w.retry)}
 	leading := make(chan struct{})
 	var electors sync.WaitGroup
+	defer func() {
+		go func() {
+			electors.Wait()
+			close(p.ended)
+		}()
+	}()
+	w.mu.Lock()
+	older := w.rand.Float64() < w.older
+	w.mu.Unlock()
+	if older {
+		electors.Go(func() {
+			defer p.kill()
+			w.lead(p, id, func(context.Context) { close(leading) })
+		})
+		electors.Go(func() {
+			select {
+			case <-leading:
+				w.leadUnfenced(p, id)
+			case <-p.lives.Done():
+			}
+		})
+		return p
+	}
 	electors.Go(func() {
 		defer p.kill()
-		leaderelection.RunOrDie(p.lives, leaderelection.LeaderElectionConfig{
-			Lock: w.lock(p, "outer", id), LeaseDuration: historyLease, RenewDeadline: historyDeadline, RetryPeriod: w.retry,
-			Callbacks: leaderelection.LeaderCallbacks{OnStoppedLeading: func() {}, OnStartedLeading: func(ctx context.Context) {
-				for o.read(ctx) != nil {
-					time.Sleep(time.Second)
-					if ctx.Err() != nil {
-						return
-					}
+		w.lead(p, id, func(ctx context.Context) {
+			for o.read(ctx) != nil {
+				time.Sleep(time.Second)
+				if ctx.Err() != nil {
+					return
 				}
-				close(leading)
-			}},
+			}
+			close(leading)
 		})
 	})
 	electors.Go(func() {
@@ -203,11 +225,28 @@ func (w *history) start() *program {
 			time.Sleep(time.Second)
 		}
 	})
-	go func() {
-		electors.Wait()
-		close(p.ended)
-	}()
 	return p
+}
+
+// lead takes part in the election of the program, and calls leads when it is won.
+func (w *history) lead(p *program, id string, leads func(context.Context)) {
+	leaderelection.RunOrDie(p.lives, leaderelection.LeaderElectionConfig{
+		Lock: w.lock(p, "outer", id), LeaseDuration: historyLease, RenewDeadline: historyDeadline, RetryPeriod: w.retry,
+		Callbacks: leaderelection.LeaderCallbacks{OnStoppedLeading: func() {}, OnStartedLeading: leads},
+	})
+}
+
+// leadUnfenced writes as another allocator does while it leads: every write arrives at once. Those of its end may arrive later, and ours wait for them before they
+// write, which is not in these histories.
+func (w *history) leadUnfenced(p *program, id string) {
+	for ; p.lives.Err() == nil; time.Sleep(100 * time.Millisecond) {
+		p.awaitEndOfPause()
+		w.mu.Lock()
+		if *w.leases["outer"].Spec.HolderIdentity == id {
+			w.writes(p, 0)
+		}
+		w.mu.Unlock()
+	}
 }
 
 // write sends a write if the fence permits it. It is not answered, so it may arrive for as long as the fence says.
@@ -218,10 +257,15 @@ func (w *history) write(ctx context.Context, p *program, fence *lease.Fence) {
 	}
 	w.mu.Lock()
 	defer w.mu.Unlock()
+	w.writes(p, fence.Unanswered())
+}
+
+// writes notes a write that may arrive for so long. The caller holds the lock.
+func (w *history) writes(p *program, arrives time.Duration) {
 	if w.writer != p && time.Now().Before(w.arrives) {
 		w.t.Errorf("a program writes, and a write of another one may arrive for another %v", time.Until(w.arrives))
 	}
-	w.writer, w.wrote, w.arrives = p, time.Now(), time.Now().Add(fence.Unanswered())
+	w.writer, w.wrote, w.arrives = p, time.Now(), time.Now().Add(arrives)
 }
 
 func (w *history) end(p *program) {
