@@ -1112,6 +1112,27 @@ var mutants = []mutant{
 		test: "./controllers/lease TestNoSecondIsShownAgain",
 	},
 	{
+		name: "claim-elsewhere-stays", defect: "a claim that names another provider's pool by now never goes, and its IPAddress is named as one without a claim",
+		file: "controllers/clusteripam/incluster/book/claim.go",
+		old:  "\tcase !ours:\n\t\treturn false\n\tcase c.ref != nil && key",
+		new:  "\tcase !ours || c.ref == nil:\n\t\treturn false\n\tcase key",
+		test: "./controllers/clusteripam/incluster/book TestAClaimThatNamesAnotherProvider",
+	},
+	{
+		name: "infoblox-claim-elsewhere-stays", defect: "a claim that names another provider's pool by now never goes, and its host record stays",
+		file: "controllers/clusteripam/infoblox/claim.go",
+		old:  "ofInfoblox(claim.Spec.PoolRef) || prepared && claim.DeletionTimestamp != nil\n",
+		new:  "ofInfoblox(claim.Spec.PoolRef) || prepared && false\n",
+		test: "./controllers/clusteripam/infoblox TestClaimThatNamesAnotherProvider",
+	},
+	{
+		name: "older-version-unseen", defect: "a controller in a cloud-controller-manager writes on after the Lease around its own has expired",
+		file: "controllers/cloudmanager/campaign.go",
+		old:  "\treturn l.around.held()\n",
+		new:  "\th := l.around.held()\n\treturn lease.Around{UID: h.UID, Transitions: h.Transitions}\n",
+		test: "./controllers/cloudmanager TestRandomHistories",
+	},
+	{
 		name: "address-kept-for-nobody", defect: "a claim that is being deleted and never had an IPAddress keeps an address from those that wait",
 		file: "controllers/clusteripam/incluster/book/write.go",
 		old:  "c.deleting() && hadOne:",
