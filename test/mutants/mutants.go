@@ -1834,6 +1834,13 @@ var mutants = []mutant{
 		test: "./controllers/clusteripam/incluster/book TestAnIPAddressThatIsInTheWay",
 	},
 	{
+		name: "pool-unanswered-stays", defect: "nobody finds out what became of an unanswered create request while others hold the claim, so its pool never goes",
+		file: "controllers/clusteripam/incluster/book/write.go",
+		old:  "\tcase c.unresolved(), c.read:\n\t\tb.readWhenOver(c, now, n)\n\t}\n}\n\n// inUse",
+		new:  "\t}\n}\n\n// inUse",
+		test: "./controllers/clusteripam/incluster/book TestAnUnansweredCreateOfAClaimThatOthersHold",
+	},
+	{
 		name: "pool-no-grace", defect: "the grace period of a pool is not kept",
 		file: "controllers/clusteripam/incluster/book/write.go",
 		old:  "if now.Before(until) {\n\t\tn.sooner(until)\n\t\tn.Rests = true\n\t\treturn true",

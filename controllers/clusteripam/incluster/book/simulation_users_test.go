@@ -488,7 +488,7 @@ func (w *world) judgeClaim(p *process, key Key) {
 	ready := find(c.Status.Conditions, v1beta2.ConditionReady)
 	switch {
 	case c.DeletionTimestamp != nil:
-		if heldByOthers(c) && (a != nil || known.had || known.unresolved() || known.state == Released) { // or its pool is gone, so the IPAddress cannot be created again
+		if heldByOthers(c) && (a != nil || !known.unresolved() && (known.had || known.state == Released)) { // or its pool is gone, so the IPAddress cannot be created again
 			w.cover("an address waits for the finalizers of others")
 			return
 		}
