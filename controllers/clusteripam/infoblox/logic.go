@@ -234,17 +234,25 @@ func (l *logic) heardOfClaim(before, now *v1beta2.IPAddressClaim) {
 	}
 	l.wasTold(before, false)
 	l.wasTold(now, true)
-	if now != nil && ofInfoblox(now.Spec.PoolRef) {
-		l.names[now.UID] = nameOf(now)
-		if l.refers(now, true); before == nil {
-			l.queuePoolOf(now)
-		}
-	} else if now != nil && concerns(now) {
-		l.Queue.Add(shell.KeyOf(shell.IPAddressClaims, now))
+	if now != nil {
+		l.shows(now, before == nil)
 	}
 	claim := cmp.Or(now, before) // of one name
 	if a, ok := l.addresses.Get(claim.Namespace, claim.Name); ok {
 		l.noteStray(a)
+	}
+}
+
+// shows notes what a claim is now.
+func (l *logic) shows(claim *v1beta2.IPAddressClaim, isNew bool) {
+	switch {
+	case ofInfoblox(claim.Spec.PoolRef):
+		l.names[claim.UID] = nameOf(claim)
+		if l.refers(claim, true); isNew {
+			l.queuePoolOf(claim)
+		}
+	case concerns(claim):
+		l.Queue.Add(shell.KeyOf(shell.IPAddressClaims, claim))
 	}
 }
 

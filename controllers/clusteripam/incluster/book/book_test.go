@@ -482,7 +482,7 @@ func TestAnUnansweredCreateOfAClaimThatOthersHold(t *testing.T) {
 			continue
 		}
 		o := create.Object.DeepCopy()
-		o.ObjectMeta.UID, o.ResourceVersion, o.Namespace, o.Name = "uid of the IPAddress", "900", "n", "a"
+		o.UID, o.ResourceVersion, o.Namespace, o.Name = "uid of the IPAddress", "900", "n", "a"
 		s.Done(read, Answer{Result: Stored, Address: o}, s.now)
 		s.next("a", "") // It stays as long as others hold the claim.
 		if s.SetAddress(o.DeepCopy()); !s.pool(pool).inUse() {
