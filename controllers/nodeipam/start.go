@@ -67,7 +67,11 @@ func (c *Controller) start(ctx context.Context) bool {
 
 func (c *Controller) waitSynced(ctx context.Context, kind string) bool {
 	c.health.WaitFor(health.Problem{What: "the cache of " + kind + " to fill"})
-	return cache.WaitForCacheSync(ctx.Done(), c.synced[kind]) // WaitForNamedCacheSync calls it an error when ctx ends
+	synced := cache.WaitForCacheSync(ctx.Done(), c.synced[kind]) // WaitForNamedCacheSync calls it an error when ctx ends
+	if synced {
+		klog.FromContext(ctx).Info("Caches are synced", "kind", kind) // as other controllers say it
+	}
+	return synced
 }
 
 // waitServiceCIDRs waits until the cache shows all ServiceCIDRs. The API server may have none, even if discovery said that it has: while
