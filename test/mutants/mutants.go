@@ -1869,10 +1869,24 @@ var mutants = []mutant{
 		test: testPools,
 	},
 	{
+		name: "pool-waits-for-the-claim", defect: "nobody reads whether an IPAddress exists that is not created again, so its pool does not go",
+		file: "controllers/clusteripam/incluster/book/write.go",
+		old:  "\tcase c.had && (b.mayCreate(c) || !c.arriving()):",
+		new:  "\tcase c.had:",
+		test: "./controllers/clusteripam/incluster/book TestAnUnansweredCreateWhileThePoolIsDeleted",
+	},
+	{
+		name: "pool-other-pool-is-paused", defect: "a claim keeps an address from others because it names a paused pool by now",
+		file: "controllers/clusteripam/incluster/book/write.go",
+		old:  "if c.read && !c.creating && !c.deleting() {",
+		new:  "if false && c.read {",
+		test: "./controllers/clusteripam/incluster/book TestAnAddressOfAnotherPoolThanThePausedOne",
+	},
+	{
 		name: "pool-forced-away-stays-away", defect: "an IPAddress that is forced away while its claim is deleted is not created again, so a restart frees the address",
 		file: "controllers/clusteripam/incluster/book/write.go",
-		old:  "\tcase c.had:\n\t\tb.create",
-		new:  "\tcase c.had && !c.deleting():\n\t\tb.create",
+		old:  "\tcase c.had && (b.mayCreate",
+		new:  "\tcase c.had && !c.deleting() && (b.mayCreate",
 		test: "./controllers/clusteripam/incluster/book TestAnIPAddressIsForcedAway",
 	},
 	{

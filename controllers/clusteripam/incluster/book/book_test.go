@@ -492,6 +492,44 @@ func TestAnUnansweredCreateOfAClaimThatOthersHold(t *testing.T) {
 	}
 }
 
+// The IPAddress of a claim that others hold came, and was forced away, and the create request was not answered. The pool is being deleted, so the IPAddress is
+// not created again: a read tells whether it exists, and the pool need not wait for those others.
+func TestAnUnansweredCreateWhileThePoolIsDeleted(t *testing.T) {
+	s := newScript(t, "10.0.0.5")
+	s.claim("a", nil)
+	create := s.next("a", "create")
+	until := s.now.Add(10 * time.Second)
+	s.Done(create, Answer{Result: Unknown, Until: until}, s.now)
+	shown := s.address("a", "10.0.0.5")
+	s.claim("a", func(c *v1beta2.IPAddressClaim) {
+		c.Finalizers = append(c.Finalizers, "example.com/machine-runs")
+		s.deleting(c)
+	})
+	s.AddressGone("n", "a", shown.UID)
+	s.changePool(func(p *Pool) { p.DeletionTimestamp = &metav1.Time{Time: s.now} })
+	s.now = until
+	s.Done(s.next("a", "read"), Answer{Result: NotFound}, s.now)
+	s.next("a", "")
+	if s.pool(Key{kindPool, "n", "p"}).inUse() {
+		t.Error("the pool stays, and no IPAddress can be created any more")
+	}
+}
+
+// A claim names a paused pool by now. Whether it has an address of the pool that it named before is found out all the same, because others wait for that address.
+func TestAnAddressOfAnotherPoolThanThePausedOne(t *testing.T) {
+	s := newScript(t, "10.0.0.5")
+	s.SetPool(&Pool{Kind: kindPool, ObjectMeta: metav1.ObjectMeta{Name: "q", Namespace: "n", UID: "uid of q", ResourceVersion: "800", Annotations: map[string]string{v1beta2.AnnotationPaused: ""}}})
+	s.claim("a", nil)
+	create := s.next("a", "create")
+	s.claim("b", nil)
+	s.claim("a", func(c *v1beta2.IPAddressClaim) { c.Spec.PoolRef.Name = "q" })
+	s.Done(create, Answer{Result: Exists}, s.now)
+	s.has("b", Waiting, "")
+	s.Done(s.next("a", "read"), Answer{Result: NotFound}, s.now)
+	s.next("a", "")
+	s.next("b", "create")
+}
+
 // While others have finalizers on a claim, its machine may still run. A restart changes nothing about it. The garbage collector's own finalizer
 // waits for the IPAddress.
 func TestAClaimThatOthersHold(t *testing.T) {

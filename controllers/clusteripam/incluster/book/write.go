@@ -148,7 +148,11 @@ func (b *Book) NextForClaim(key Key, now time.Time) (n Next) {
 
 func (b *Book) nextFor(c *claim, now time.Time, n *Next) {
 	switch {
-	case c.ref == nil && c.pool == nil, b.isPaused(c):
+	case c.ref == nil && c.pool == nil:
+	case b.isPaused(c):
+		if c.read && !c.creating && !c.deleting() { // A read changes nothing, and others may be waiting for the address.
+			b.readWhenOver(c, now, n)
+		}
 	case c.deleting():
 		b.release(c, now, n)
 	default:
@@ -262,7 +266,7 @@ func (b *Book) release(c *claim, now time.Time, n *Next) {
 func (b *Book) restore(c *claim, last *v1beta2.IPAddress, now time.Time, n *Next) {
 	switch {
 	case last != nil || c.ended || c.creating:
-	case c.had:
+	case c.had && (b.mayCreate(c) || !c.arriving()):
 		b.create(c, now, n)
 	case c.unresolved(), c.read:
 		b.readWhenOver(c, now, n)
