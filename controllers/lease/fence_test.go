@@ -39,7 +39,13 @@ func (w *world) wait(d time.Duration) {
 	w.monotonic += d
 }
 
-// setWall moves the wall clock alone: somebody set it, or the machine was suspended.
+// suspend stops the machine. Its monotonic clock stands still.
+func (w *world) suspend(d time.Duration) {
+	w.setWall(d)
+	w.suspended += d
+}
+
+// setWall moves the wall clock alone: somebody set it.
 func (w *world) setWall(d time.Duration) { w.wall = w.wall.Add(d) }
 
 // renew renews like an elector with a lease duration of 15 seconds.
@@ -101,6 +107,17 @@ func TestEnter(t *testing.T) {
 		"open for longer for a write that takes less time":                           {func(w *world) { w.renew(); w.wait(9*s - 1) }, s, true},
 		"no write takes more than a third of the lease":                              {func(w *world) { w.renew(); w.wait(5*s - 1) }, time.Hour, true},
 		"open again after a renewal":                                                 {func(w *world) { w.renew(); w.wait(20 * s); w.renew() }, 0, true},
+		"closed after a suspension, and the wall clock was set back before anybody looked": {func(w *world) {
+			w.renew()
+			w.suspend(20 * s)
+			w.setWall(-20 * s)
+		}, 0, false},
+		"the same inside of another lease that expires first": {func(w *world) {
+			w.aroundFor(12 * s)
+			w.renew()
+			w.suspend(2 * s)
+			w.setWall(-2 * s)
+		}, 0, false},
 		"open after a clock was set back over two renewals": {func(w *world) {
 			w.renew()
 			w.wait(2 * s)
@@ -291,7 +308,7 @@ func TestReleaseWaitsForWrites(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
 				w := newWorld()
 				start := time.Now()
-				w.fence.clocks = func() reading { return reading{w.wall.Add(time.Since(start)), time.Since(start)} }
+				w.fence.clocks = func() reading { return reading{wall: w.wall.Add(time.Since(start)), monotonic: time.Since(start)} }
 				w.renew()
 				w.sent = nil
 				for _, takes := range []time.Duration{time.Second, tc.takes} {

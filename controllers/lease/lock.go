@@ -20,7 +20,7 @@ func Wrap(inner resourcelock.Interface) (resourcelock.Interface, *Fence) {
 	return WrapWithClocks(inner, nil)
 }
 
-// Clocks reads both clocks of the machine: the wall clock, and the monotonic clock as the time since any fixed moment.
+// Clocks reads two clocks of the machine: the wall clock, and the monotonic clock as the time since any fixed moment.
 type Clocks func() (wall time.Time, monotonic time.Duration)
 
 // WrapWithClocks is Wrap with other clocks than the machine's, for simulations. nil: the machine's clocks.

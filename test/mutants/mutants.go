@@ -475,12 +475,18 @@ var mutants = []mutant{
 	},
 	{
 		name: "monotonic-clock-only", defect: "the time that a machine was suspended does not count",
-		old: "max(now.monotonic-r.monotonic, now.wall.Sub(r.wall))",
+		old: "max(now.monotonic-r.monotonic+max(0, now.suspended-r.suspended), now.wall.Sub(r.wall))",
 		new: "now.monotonic - r.monotonic",
 	},
 	{
+		name: "suspension-hidden", defect: "a wall clock that is set back after a suspension makes the lease good for longer",
+		old:  "+max(0, now.suspended-r.suspended)",
+		new:  "",
+		test: testEnter,
+	},
+	{
 		name: "wall-clock-only", defect: "a wall clock that was set back makes a lease good for longer",
-		old:  "max(now.monotonic-r.monotonic, now.wall.Sub(r.wall))",
+		old:  "max(now.monotonic-r.monotonic+max(0, now.suspended-r.suspended), now.wall.Sub(r.wall))",
 		new:  "now.wall.Sub(r.wall)",
 		test: testEnter,
 	},
