@@ -86,8 +86,9 @@ func (f *Fence) Led() time.Duration {
 	return now - f.term.begun
 }
 
-// Vacant returns for how long nobody had held the Lease when this term began, by the wall clocks of the last holder and of this machine. It
-// is 0 before this process is the leader, and if there was no Lease.
+// Vacant returns for how long nobody had held the Lease when this term began, by the wall clocks of the last holder and of this machine. If
+// the Lease was to be held for longer, the times in it are ahead of this machine's clock, and nobody can have held it for any time: then Vacant
+// returns by how much they are. It is 0 before this process is the leader, and if there was no Lease.
 func (f *Fence) Vacant() time.Duration {
 	f.term.mu.Lock()
 	defer f.term.mu.Unlock()
@@ -113,7 +114,7 @@ func (f *Fence) begin(around Around) {
 	f.term.leads, f.term.begun = true, now.monotonic
 	f.term.inside(around)
 	if !f.term.heldUntil.IsZero() {
-		f.term.vacant = max(0, now.wall.Sub(f.term.heldUntil))
+		f.term.vacant = now.wall.Sub(f.term.heldUntil).Abs()
 	}
 }
 

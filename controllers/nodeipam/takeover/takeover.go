@@ -79,7 +79,7 @@ func (l Leader) Wait(ctx context.Context) bool {
 			why: "there is no leader election, and the API server may still carry out what a process before this one has sent"}
 	case predecessor == lease.FencedPredecessor && l.LeaseOfItsOwn && anyPodCIDRs && l.Term.Vacant() > vacantTooLong:
 		w = lateWrites{delay: l.Delay, of: "another allocator",
-			why: fmt.Sprintf("nobody held the Lease for %v, another allocator may have had another Lease meanwhile, and the API server may still carry out what it sent (--node-ipam-takeover-delay=%v)",
+			why: fmt.Sprintf("nobody held the Lease for %v, or clocks differ by that, another allocator may have had another Lease meanwhile, and the API server may still carry out what it sent (--node-ipam-takeover-delay=%v)",
 				l.Term.Vacant().Round(time.Second), l.Delay)}
 	case mayStillWrite(predecessor, anyPodCIDRs):
 		w = lateWrites{delay: l.Delay, of: "another allocator",
