@@ -2,6 +2,7 @@ package lease
 
 import (
 	"slices"
+	"time"
 
 	"k8s.io/client-go/tools/leaderelection/resourcelock"
 )
@@ -33,12 +34,17 @@ func (f *Fence) Renewals() Renewals {
 func (f *Fence) wentBack(record *resourcelock.LeaderElectionRecord) bool {
 	// In coordinated leader election the lease does not say when a term began, and the API server may have written it.
 	if f.duration == 0 || record.HolderIdentity != f.holder || f.acquired.IsZero() || !record.AcquireTime.Time.Equal(f.acquired) ||
-		slices.ContainsFunc(f.stamps, stamp(*record).Equal) || !stamp(*record).Before(f.stamps[0]) {
+		slices.ContainsFunc(f.stamps, stamp(*record).Equal) || !f.sentBefore(stamp(*record)) {
 		return false
 	}
 	f.renewals.WentBack = f.renewals.Sent
 	f.stamps = append(f.stamps, stamp(*record)) // this process wrote it
 	return true
+}
+
+// sentBefore reports whether a renewal with that time was sent before the last successful one. If a clock was set back, its time may be later.
+func (f *Fence) sentBefore(at time.Time) bool {
+	return at.Before(f.stamps[0]) || f.shown.end(at.Unix()) >= at.Unix()
 }
 
 // creates notes that the lease is about to be created, although this process holds it.

@@ -124,3 +124,26 @@ func TestWentBack(t *testing.T) {
 		_ = w.lock.Create(t.Context(), w.record(15))
 	})
 }
+
+// TestWentBackAfterAClockWasSetBack restores a Lease whose time is later than that of the last renewal, because the clock was set back in between.
+func TestWentBackAfterAClockWasSetBack(t *testing.T) {
+	w := newWorld()
+	acquired := metav1.NewTime(w.wall)
+	renew := func() {
+		record := w.record(15)
+		record.AcquireTime = acquired
+		_ = w.lock.Update(t.Context(), record)
+		w.wait(2 * time.Second)
+	}
+	renew()
+	renew()
+	w.setWall(-time.Hour)
+	renew()
+	w.found = w.sent[0]
+	if _, _, err := w.lock.Get(t.Context()); err != nil {
+		t.Fatal(err)
+	}
+	if err := w.fence.Deposed(); err != nil || w.fence.Renewals().WentBack == 0 {
+		t.Errorf("deposed: %v, and the renewals are %+v: want the Lease kept, and known to have gone back", err, w.fence.Renewals())
+	}
+}
