@@ -26,13 +26,13 @@ import (
 )
 
 var (
-	seedsFlag = flag.Uint64("histories.seeds", race.Part(uint64(200)), "how many histories TestElectionHistories makes")
+	seedsFlag = flag.Uint64("histories.seeds", race.Part(uint64(200)), "how many histories TestRandomHistories makes")
 	firstFlag = flag.Uint64("histories.first", 0, "seed of the first history")
 )
 
-// TestElectionHistories: client-go's electors, with its LeaseLock, compete for a Lease. Clocks are set to and fro, processes are paused, machines suspended and cut
+// TestRandomHistories: client-go's electors, with its LeaseLock, compete for a Lease. Clocks are set to and fro, processes are paused, machines suspended and cut
 // off, the API server is slow, fails and loses answers. No process may write while a write of another one can still arrive. When all that is over, the leader writes.
-func TestElectionHistories(t *testing.T) {
+func TestRandomHistories(t *testing.T) {
 	var total electionCounts
 	for seed := *firstFlag; seed < *firstFlag+*seedsFlag && !t.Failed(); seed++ {
 		synctest.Test(t, func(t *testing.T) {

@@ -24,8 +24,8 @@ type span struct{ first, last int64 }
 // them, so a term has one span until a clock is set or a machine is suspended.
 const spanGap = 60
 
-// next returns the time for a renewal that is sent now, which is the wanted time or a later one, and when the first renewal with the second of
-// that time was sent.
+// next returns the time for a renewal that is sent now, and when the first renewal with the second of that time was sent. It is the wanted time unless
+// that would show a second again.
 func (s *seconds) next(wanted time.Time, now reading) (time.Time, reading) {
 	second, age := wanted.Unix(), now.monotonic-s.began.monotonic
 	switch shown := s.end(second); {
