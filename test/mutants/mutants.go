@@ -2260,6 +2260,13 @@ var mutants = []mutant{
 		test: testInfoblox,
 	},
 	{
+		name: "infoblox-record-goes-with-its-instance", defect: "a write to Infoblox without an answer is forgotten when the InfobloxInstance is deleted",
+		file: "controllers/clusteripam/infoblox/logic.go",
+		old:  "\tname.instance = cmp.Or(l.hosts[name.instance], name.instance)\n",
+		new:  "\tname.place = l.canonical(name.place)\n",
+		test: "./controllers/clusteripam/infoblox TestRecordOutlastsInstance",
+	},
+	{
 		name: "infoblox-no-place-first", defect: "a host record is made before the claim says where it is: what a release needs is lost with the process",
 		file: "controllers/clusteripam/infoblox/claim.go",
 		old:  "\tif done {\n\t\treturn claim, nil\n\t}\n",

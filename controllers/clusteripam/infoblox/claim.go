@@ -484,7 +484,7 @@ func (l *logic) prepare(ctx context.Context, claim *v1beta2.IPAddressClaim, at p
 // claimRecord keeps others from the host records of a name until done is called. It fails if somebody else is at work on them.
 func (l *logic) claimRecord(name recordName) (r *recordState, done func(), err error) {
 	l.Lock.With(func() {
-		name.place = l.canonical(name.place)
+		name = l.recordKey(name)
 		if r = l.recordState(name); r.busy {
 			err = writes.Later(100 * time.Millisecond)
 			return

@@ -96,6 +96,7 @@ type logic struct {
 	holders  map[netip.Addr]map[types.NamespacedName]place
 	told     map[netip.Addr]map[types.NamespacedName]place // claims that were told an address: they hold it without an IPAddress, too
 	chosen   map[types.UID]holding                         // addresses that are being written into IPAddresses
+	hosts    map[string]string                             // the last known address of the Infoblox of each InfobloxInstance
 	records  map[recordName]*recordState
 	prepared map[types.UID]recordName // what was last written into claims, even if the answer was lost
 	leaving  map[types.UID]bool       // claims that give up their host records for others
@@ -127,6 +128,7 @@ func newLogic(p shell.Parts, secretNamespace string, connect func(wapi.Config) (
 		holders:     map[netip.Addr]map[types.NamespacedName]place{},
 		told:        map[netip.Addr]map[types.NamespacedName]place{},
 		chosen:      map[types.UID]holding{},
+		hosts:       map[string]string{},
 		records:     map[recordName]*recordState{},
 		prepared:    map[types.UID]recordName{},
 		leaving:     map[types.UID]bool{},
@@ -448,12 +450,22 @@ func (l *logic) canonical(p place) place {
 	return p
 }
 
-func (l *logic) recordState(name recordName) *recordState {
-	name.place = l.canonical(name.place)
-	if l.records[name] == nil {
-		l.records[name] = &recordState{}
+// recordKey returns the canonical name of host records. It stays the same after the InfobloxInstance is deleted: a write may still be on its way.
+func (l *logic) recordKey(name recordName) recordName {
+	if p := l.canonical(name.place); p != name.place {
+		l.hosts[name.instance] = p.instance
 	}
-	return l.records[name]
+	name.instance = cmp.Or(l.hosts[name.instance], name.instance)
+	return name
+}
+
+// recordState returns what is going on with the host records of a name. The caller holds the lock.
+func (l *logic) recordState(name recordName) *recordState {
+	key := l.recordKey(name)
+	if l.records[key] == nil {
+		l.records[key] = &recordState{}
+	}
+	return l.records[key]
 }
 
 // unsettle notes a write without an answer.

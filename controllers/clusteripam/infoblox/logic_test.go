@@ -62,6 +62,32 @@ func TestHeldByAnother(t *testing.T) {
 	}
 }
 
+// TestRecordOutlastsInstance: a write without an answer is remembered after its InfobloxInstance is deleted, and when it is created again. A release that
+// does not know of it ends before the write is carried out, and leaves a host record of nobody.
+func TestRecordOutlastsInstance(t *testing.T) {
+	now := start
+	l := testLogic(t, nil, &now)
+	feed := &shell.Feed{Lock: l.Lock, Logic: l}
+	instance := &v1alpha1.InfobloxInstance{ObjectMeta: metav1.ObjectMeta{Name: "i", UID: "1"}, Spec: v1alpha1.InfobloxInstanceSpec{Host: "infoblox.example"}}
+	feed.Shows(l.instances, instance)
+	record := recordName{place{"i", "v"}, "host"}
+	l.Lock.With(func() { l.recordState(record).unsettle(true, now) })
+	settles := func() error {
+		var r *recordState
+		l.Lock.With(func() { r = l.recordState(record) })
+		return l.settles(r, false)
+	}
+	if feed.Gone(l.instances, instance); settles() == nil {
+		t.Error("the write is forgotten after the InfobloxInstance was deleted")
+	}
+	if feed.Shows(l.instances, instance); settles() == nil {
+		t.Error("the write is forgotten after the InfobloxInstance was created again")
+	}
+	if now = now.Add(settled); settles() != nil {
+		t.Error("the write is never over")
+	}
+}
+
 // A claim does not leave its host record when the cache only does not show its IPAddress yet.
 func TestLeave(t *testing.T) {
 	now := start
