@@ -301,8 +301,8 @@ func distinct(ctx context.Context, client dynamic.Interface, want int) error {
 	return nil
 }
 
-// runAllocatorLoop is the least that can serve claims: it watches them, and sends for each the three requests that ours sends, with the next
-// address. It remembers nothing, checks nothing, and ends at the first error. What it takes is what the API server takes.
+// runAllocatorLoop is the least that can serve claims: it watches them, and sends for each the three requests that ours sends, with the same content
+// but for the next address. It remembers nothing, checks nothing, and ends at the first error. What it takes is what the API server takes.
 func runAllocatorLoop(ctx context.Context, kubeconfig string) error {
 	config, err := clientcmd.BuildConfigFromFlags("", kubeconfig)
 	if err != nil {
@@ -310,6 +310,10 @@ func runAllocatorLoop(ctx context.Context, kubeconfig string) error {
 	}
 	config.QPS = -1
 	client, err := dynamic.NewForConfig(config)
+	if err != nil {
+		return err
+	}
+	pool, err := client.Resource(ipPools).Namespace(metav1.NamespaceDefault).Get(ctx, rangeName, metav1.GetOptions{})
 	if err != nil {
 		return err
 	}
@@ -334,7 +338,7 @@ func runAllocatorLoop(ctx context.Context, kubeconfig string) error {
 	for range allocatorWorkers {
 		go func() {
 			for claim := range found {
-				if err := allocateNext(ctx, client, claim, next.Add(1)); err != nil {
+				if err := allocateNext(ctx, client, claim, pool.GetUID(), next.Add(1)); err != nil {
 					failed <- err
 					return
 				}
@@ -349,7 +353,7 @@ func runAllocatorLoop(ctx context.Context, kubeconfig string) error {
 	}
 }
 
-func allocateNext(ctx context.Context, client dynamic.Interface, claim *unstructured.Unstructured, number uint32) error {
+func allocateNext(ctx context.Context, client dynamic.Interface, claim *unstructured.Unstructured, pool types.UID, number uint32) error {
 	claimsOf, name := client.Resource(ipClaims).Namespace(claim.GetNamespace()), claim.GetName()
 	patch := func(change map[string]any, subresources ...string) error {
 		body, err := json.Marshal(change)
@@ -366,15 +370,21 @@ func allocateNext(ctx context.Context, client dynamic.Interface, claim *unstruct
 	o := object(ipAddress, v1beta2.KindIPAddress, name, map[string]any{
 		"claimRef": map[string]any{"name": name}, "poolRef": poolOfAll, "address": address.String(), "prefix": int64(12),
 	})
-	yes := true
+	yes, no := true, false
 	o.SetFinalizers([]string{v1beta2.FinalizerProtectAddress})
-	o.SetOwnerReferences([]metav1.OwnerReference{{
-		APIVersion: claim.GetAPIVersion(), Kind: claim.GetKind(), Name: name, UID: claim.GetUID(), Controller: &yes, BlockOwnerDeletion: &yes,
-	}})
+	o.SetOwnerReferences([]metav1.OwnerReference{
+		{APIVersion: claim.GetAPIVersion(), Kind: claim.GetKind(), Name: name, UID: claim.GetUID(), Controller: &yes, BlockOwnerDeletion: &yes},
+		{APIVersion: ipPools.GroupVersion().String(), Kind: v1alpha2.KindInClusterIPPool, Name: rangeName, UID: pool, Controller: &no, BlockOwnerDeletion: &yes},
+	})
 	if _, err := client.Resource(ipAddress).Namespace(claim.GetNamespace()).Create(ctx, o, metav1.CreateOptions{}); err != nil {
 		return err
 	}
-	return patch(map[string]any{"status": map[string]any{"addressRef": map[string]any{"name": name}}}, "status")
+	ready := metav1.Condition{
+		Type: v1beta2.ConditionReady, Status: metav1.ConditionTrue, ObservedGeneration: claim.GetGeneration(), LastTransitionTime: metav1.Now(),
+		Reason: "Ready", Message: fmt.Sprintf("The address is %v.", address),
+	}
+	status := map[string]any{"addressRef": map[string]any{"name": name}, "conditions": []metav1.Condition{ready}}
+	return patch(map[string]any{"metadata": map[string]any{"uid": claim.GetUID()}, "status": status}, "status")
 }
 
 var addressesColumns = []column{
