@@ -140,13 +140,13 @@ func (w *world) nameInUse(c *v1beta2.IPAddressClaim) bool {
 	})
 }
 
-// unclear reports whether another claim in the host record of a claim waits until somebody has removed addresses from it: nobody knows which is whose. The
-// claim says so.
+// unclear reports whether another claim in the host record of a claim waits for people: they have to remove addresses from it, or to put back what they have
+// taken from that claim, because nobody knows which is whose. The claim says so.
 func (w *world) unclear(c *v1beta2.IPAddressClaim) bool {
 	said := meta.FindStatusCondition(c.Status.Conditions, v1beta2.ConditionReady)
 	return said != nil && strings.Contains(said.Message, "nobody knows which address of the record is whose") && slices.ContainsFunc(all[v1beta2.IPAddressClaim](w, shell.IPAddressClaims), func(other *v1beta2.IPAddressClaim) bool {
 		ready := meta.FindStatusCondition(other.Status.Conditions, v1beta2.ConditionReady)
-		return ready != nil && strings.Contains(ready.Message, "has several addresses that no IPAddress has") &&
+		return ready != nil && (strings.Contains(ready.Message, "has several addresses that no IPAddress has") || strings.Contains(ready.Message, "Put that back, or create another claim")) &&
 			slices.ContainsFunc(w.hosts(), func(r host.Record) bool { return r.Of(c.UID) && r.Of(other.UID) })
 	})
 }
