@@ -2260,6 +2260,13 @@ var mutants = []mutant{
 		test: testInfoblox,
 	},
 	{
+		name: "infoblox-takes-what-was-told", defect: "a claim takes out of a shared host record the address of a claim whose IPAddress somebody has deleted, and whose machine runs",
+		file: "controllers/clusteripam/infoblox/host/decide.go",
+		old:  "\t\t\theld[known.Address], held[known.Told] = true, true\n",
+		new:  "\t\t\theld[known.Address] = true\n",
+		test: "./controllers/clusteripam/infoblox/host TestNext",
+	},
+	{
 		name: "infoblox-record-goes-with-its-instance", defect: "a write to Infoblox without an answer is forgotten when the InfobloxInstance is deleted",
 		file: "controllers/clusteripam/infoblox/logic.go",
 		old:  "\tname.instance = cmp.Or(l.hosts[name.instance], name.instance)\n",

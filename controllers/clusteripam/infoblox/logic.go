@@ -391,6 +391,8 @@ func (l *logic) Known(claim types.UID) *host.Known {
 		known.Leaves = known.Leaves || c.DeletionTimestamp != nil
 		if a, ok := l.addresses.Get(name.Namespace, name.Name); ok && l.owns(c, a) {
 			known.Address = l.firstOf(a)
+		} else {
+			known.Told = toldTo(c).Address
 		}
 	}
 	return known

@@ -40,6 +40,8 @@ type Known struct {
 	Namespace string
 	// Address is that of its IPAddress; not valid if it has none.
 	Address netip.Addr
+	// Told is what the claim was told if somebody has taken its IPAddress away. Its machine uses it.
+	Told netip.Addr
 	// Leaves: the claim gives up its record. If it has no IPAddress, it gets none there any more.
 	Leaves bool
 }
@@ -176,12 +178,12 @@ func (c Claim) within(r Record, w World) Step {
 	}
 }
 
-// ownedBy returns the addresses of a claim's record that no other claim in it has.
+// ownedBy returns the addresses of a claim's record that no other claim in it has, or was told.
 func (r Record) ownedBy(claim types.UID, w World) []netip.Addr {
 	held := map[netip.Addr]bool{}
 	for _, other := range r.Claims() {
 		if known := w.Known(other); other != claim && known != nil {
-			held[known.Address] = true
+			held[known.Address], held[known.Told] = true, true
 		}
 	}
 	return slices.DeleteFunc(r.Addresses(), func(a netip.Addr) bool { return held[a] })
@@ -224,7 +226,8 @@ func (c Released) has(r Record, w World) bool {
 	}
 }
 
-// givesUp returns which addresses of its record a claim gives up. unknown is true if another claim in it does not have its IPAddress yet.
+// givesUp returns which addresses of its record a claim gives up. unknown is true if another claim in it does not have its IPAddress yet, and no address of
+// the record is the one that it was told.
 func (c Released) givesUp(r Record, w World) (gone []netip.Addr, unknown bool) {
 	owned := r.ownedBy(c.UID, w)
 	switch {
@@ -236,7 +239,7 @@ func (c Released) givesUp(r Record, w World) (gone []netip.Addr, unknown bool) {
 	gone = owned // No IPAddress shows what was allocated here.
 	for _, other := range r.Claims() {
 		switch known := w.Known(other); {
-		case other == c.UID || known == nil || known.Address.IsValid():
+		case other == c.UID || known == nil || known.Address.IsValid() || slices.Contains(r.Addresses(), known.Told):
 		case known.Leaves:
 			gone = nil // The last claim gives up all addresses.
 		default:
