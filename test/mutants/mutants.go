@@ -2267,6 +2267,20 @@ var mutants = []mutant{
 		test: "./controllers/clusteripam/infoblox/host TestNext",
 	},
 	{
+		name: "infoblox-leaves-what-was-told", defect: "a claim gives up its host record for another name although it was told an address, which the cache does not show yet",
+		file: "controllers/clusteripam/infoblox/claim.go",
+		old:  "err == nil && (stored.UID != claim.UID || served(stored)):",
+		new:  "err == nil && stored.UID != claim.UID:",
+		test: "./controllers/clusteripam/infoblox TestLeave",
+	},
+	{
+		name: "infoblox-told-without-answer", defect: "a claim gives up its host record while a write that tells it of its address can still be carried out",
+		file: "controllers/clusteripam/infoblox/claim.go",
+		old:  "\tif address != \"\" && !writes.Answered(err) {\n\t\tl.Lock.With(func() { l.telling[claim.UID] = l.Now().Add(l.unanswered()) })\n\t}\n",
+		new:  "",
+		test: "./controllers/clusteripam/infoblox TestTellingWithoutAnswer",
+	},
+	{
 		name: "infoblox-record-goes-with-its-instance", defect: "a write to Infoblox without an answer is forgotten when the InfobloxInstance is deleted",
 		file: "controllers/clusteripam/infoblox/logic.go",
 		old:  "\tname.instance = cmp.Or(l.hosts[name.instance], name.instance)\n",

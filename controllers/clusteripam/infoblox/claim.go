@@ -354,10 +354,15 @@ func (l *logic) remember(ctx context.Context, claim *v1beta2.IPAddressClaim, add
 	return stored, err
 }
 
-// leave gives up the host record of a claim that gets another one. The cache may not show yet that the claim has an IPAddress.
+// leave gives up the host record of a claim that gets another one. The cache may not show yet that the claim has an IPAddress, or that it had one and was
+// told.
 func (l *logic) leave(ctx context.Context, claim *v1beta2.IPAddressClaim) error {
 	var until time.Time
-	l.Lock.With(func() { until = l.creating[claim.UID] })
+	l.Lock.With(func() {
+		if until = l.creating[claim.UID]; until.Before(l.telling[claim.UID]) {
+			until = l.telling[claim.UID]
+		}
+	})
 	if wait := until.Sub(l.Now()); wait > 0 {
 		return writes.Later(wait)
 	}
@@ -365,6 +370,13 @@ func (l *logic) leave(ctx context.Context, claim *v1beta2.IPAddressClaim) error 
 	case err == nil:
 		return writes.Later(time.Second)
 	case !writes.NotThere(err):
+		return err
+	}
+	stored := &v1beta2.IPAddressClaim{}
+	switch err := l.API.Get(ctx, shell.IPAddressClaims, nameOf(claim), stored); {
+	case writes.NotThere(err), err == nil && (stored.UID != claim.UID || served(stored)):
+		return writes.Later(time.Second)
+	case err != nil:
 		return err
 	}
 	had := l.releasedOf(claim, nil)
@@ -736,7 +748,11 @@ func (l *logic) status(ctx context.Context, claim *v1beta2.IPAddressClaim, c met
 	}
 	patch := shell.MergePatchOfVersion(claim, map[string]any{"status": status})
 	patch.Status = true
-	if err := l.API.Patch(ctx, shell.IPAddressClaims, nameOf(claim), patch, nil); err != nil {
+	err := l.API.Patch(ctx, shell.IPAddressClaims, nameOf(claim), patch, nil)
+	if address != "" && !writes.Answered(err) {
+		l.Lock.With(func() { l.telling[claim.UID] = l.Now().Add(l.unanswered()) })
+	}
+	if err != nil {
 		return err
 	}
 	switch {

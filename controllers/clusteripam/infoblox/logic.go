@@ -101,6 +101,7 @@ type logic struct {
 	prepared map[types.UID]recordName // what was last written into claims, even if the answer was lost
 	leaving  map[types.UID]bool       // claims that give up their host records for others
 	creating map[types.UID]time.Time  // until when a create of an IPAddress without an answer can be carried out
+	telling  map[types.UID]time.Time  // until when a write without an answer that tells a claim of its IPAddress can be carried out
 	first    map[types.UID]netip.Addr // addresses of IPAddresses when this process saw them first
 	removed  map[types.UID]bool       // claims and IPAddresses that are gone soon: this process has removed their host records
 	full     map[types.NamespacedName]time.Time
@@ -133,6 +134,7 @@ func newLogic(p shell.Parts, secretNamespace string, connect func(wapi.Config) (
 		prepared:    map[types.UID]recordName{},
 		leaving:     map[types.UID]bool{},
 		creating:    map[types.UID]time.Time{},
+		telling:     map[types.UID]time.Time{},
 		first:       map[types.UID]netip.Addr{},
 		removed:     map[types.UID]bool{},
 		full:        map[types.NamespacedName]time.Time{},
@@ -284,6 +286,7 @@ func (l *logic) forgetClaim(uid types.UID) {
 	delete(l.prepared, uid)
 	delete(l.leaving, uid)
 	delete(l.creating, uid)
+	delete(l.telling, uid)
 	delete(l.waiting, uid)
 	delete(l.removed, uid)
 }

@@ -1,13 +1,16 @@
 package infoblox
 
 import (
+	"context"
 	"errors"
 	"fmt"
 	"net/netip"
 	"testing"
 	"time"
 
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/runtime/schema"
 	"k8s.io/apimachinery/pkg/types"
 
 	"github.com/multicidr/controller-manager/apis/clusterapi/v1alpha1"
@@ -88,18 +91,88 @@ func TestRecordOutlastsInstance(t *testing.T) {
 	}
 }
 
-// A claim does not leave its host record when the cache only does not show its IPAddress yet.
+// TestLeave: a claim does not leave its host record when the cache only does not show its IPAddress yet, or that it was told of one, which somebody has
+// deleted by force since: its machine uses the address.
 func TestLeave(t *testing.T) {
-	now := start
-	api := &createdLate{sent: &v1beta2.IPAddress{}, stored: true}
-	l := testLogic(t, api, &now)
-	if err := l.leave(t.Context(), &v1beta2.IPAddressClaim{}); !errors.Is(err, writes.Later(time.Second)) {
-		t.Errorf("the IPAddress exists: %v", err)
+	served := &v1beta2.IPAddressClaim{ObjectMeta: metav1.ObjectMeta{UID: "1"}}
+	served.Status.AddressRef.Name = "c"
+	waits := &v1beta2.IPAddressClaim{ObjectMeta: metav1.ObjectMeta{UID: "1"}}
+	for name, tc := range map[string]struct {
+		stored  map[*shell.Kind]metav1.Object
+		telling time.Duration
+		want    error
+	}{
+		"there is an IPAddress":        {map[*shell.Kind]metav1.Object{shell.IPAddresses: &v1beta2.IPAddress{}, shell.IPAddressClaims: waits}, 0, writes.Later(time.Second)},
+		"there was one":                {map[*shell.Kind]metav1.Object{shell.IPAddressClaims: served}, 0, writes.Later(time.Second)},
+		"the claim may yet be told so": {map[*shell.Kind]metav1.Object{shell.IPAddressClaims: waits}, 7 * time.Second, writes.Later(7 * time.Second)},
+		"another claim has the name":   {map[*shell.Kind]metav1.Object{shell.IPAddressClaims: &v1beta2.IPAddressClaim{}}, 0, writes.Later(time.Second)},
+		"there was none":               {map[*shell.Kind]metav1.Object{shell.IPAddressClaims: waits}, 0, nil},
+	} {
+		t.Run(name, func(t *testing.T) {
+			now := start
+			l := testLogic(t, storedObjects{of: tc.stored}, &now)
+			l.telling["1"] = now.Add(tc.telling)
+			if err := l.leave(t.Context(), waits); !errors.Is(err, tc.want) {
+				t.Errorf("got %v, want %v", err, tc.want)
+			}
+		})
 	}
-	api.stored = false
-	if err := l.leave(t.Context(), &v1beta2.IPAddressClaim{}); err != nil {
-		t.Errorf("there is none: %v", err)
+}
+
+// TestTellingWithoutAnswer: a write that tells a claim of its IPAddress may be carried out later if it was not answered.
+func TestTellingWithoutAnswer(t *testing.T) {
+	for name, tc := range map[string]struct {
+		answer error
+		want   bool
+	}{
+		"no answer": {context.DeadlineExceeded, true},
+		"refused":   {apierrors.NewConflict(schema.GroupResource{}, "c", nil), false},
+		"stored":    {nil, false},
+	} {
+		t.Run(name, func(t *testing.T) {
+			now := start
+			l := testLogic(t, answers{err: tc.answer}, &now)
+			claim := &v1beta2.IPAddressClaim{ObjectMeta: metav1.ObjectMeta{UID: "1"}}
+			if err := l.status(t.Context(), claim, metav1.Condition{Type: v1beta2.ConditionReady, Status: metav1.ConditionTrue, Reason: "Ready"}, "c"); !errors.Is(err, tc.answer) {
+				t.Fatal(err)
+			}
+			if err := l.leave(t.Context(), claim); errors.Is(err, writes.Later(writeLasts)) != tc.want {
+				t.Errorf("leave: %v", err)
+			}
+		})
 	}
+}
+
+// answers is an API server that answers every patch with err, and every read with that there is nothing.
+type answers struct {
+	shell.API
+	err error
+}
+
+func (a answers) Patch(context.Context, *shell.Kind, types.NamespacedName, shell.Patch, metav1.Object) error {
+	return a.err
+}
+
+func (answers) Get(_ context.Context, kind *shell.Kind, of types.NamespacedName, _ metav1.Object) error {
+	return apierrors.NewNotFound(schema.GroupResource{Resource: kind.Resource}, of.Name)
+}
+
+// storedObjects is an API server that answers reads, with one object of each kind.
+type storedObjects struct {
+	shell.API
+	of map[*shell.Kind]metav1.Object
+}
+
+func (s storedObjects) Get(_ context.Context, kind *shell.Kind, of types.NamespacedName, object metav1.Object) error {
+	switch o := s.of[kind].(type) {
+	case *v1beta2.IPAddress:
+		*object.(*v1beta2.IPAddress) = *o
+	case *v1beta2.IPAddressClaim:
+		*object.(*v1beta2.IPAddressClaim) = *o
+	default:
+		return apierrors.NewNotFound(schema.GroupResource{Resource: kind.Resource}, of.Name)
+	}
+	return nil
 }
 
 // The host record of an IPAddress has its mark, or none if another program has made both, and its address.
