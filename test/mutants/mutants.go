@@ -2281,6 +2281,13 @@ var mutants = []mutant{
 		test: "./controllers/clusteripam/infoblox TestTellingWithoutAnswer",
 	},
 	{
+		name: "infoblox-held-by-name-only", defect: "the address of an IPAddress whose InfobloxInstance was deleted is given again, by the same Infoblox under another name",
+		file: "controllers/clusteripam/infoblox/logic.go",
+		old:  " || !known && where.networkView == w.place.networkView\n",
+		new:  " || !known && false\n",
+		test: "./controllers/clusteripam/infoblox TestHeldSomewhere",
+	},
+	{
 		name: "infoblox-record-goes-with-its-instance", defect: "a write to Infoblox without an answer is forgotten when the InfobloxInstance is deleted",
 		file: "controllers/clusteripam/infoblox/logic.go",
 		old:  "\tname.instance = cmp.Or(l.hosts[name.instance], name.instance)\n",

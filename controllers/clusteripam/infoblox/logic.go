@@ -413,17 +413,24 @@ func (w at) HeldByAnother(claim types.UID, address netip.Addr) bool {
 	own := w.names[claim]
 	for _, holders := range []map[types.NamespacedName]place{w.holders[address], w.told[address]} {
 		for name, where := range holders {
-			if name != own && (where == place{} || w.samePlace(where, w.place) || w.samePool(name, own)) {
+			if name != own && (w.mayBe(where) || w.samePool(name, own)) {
 				return true
 			}
 		}
 	}
 	for other, h := range w.chosen {
-		if other != claim && h.address == address && (w.samePlace(h.place, w.place) || w.samePool(w.names[other], own)) {
+		if other != claim && h.address == address && (w.mayBe(h.place) || w.samePool(w.names[other], own)) {
 			return true
 		}
 	}
 	return false
+}
+
+// mayBe reports whether a place where somebody has an address may be this one. Of one whose InfobloxInstance does not exist nobody knows in which Infoblox
+// it is: it may have been this one under another name.
+func (w at) mayBe(where place) bool {
+	_, known := w.instances.Get("", where.instance)
+	return where == place{} || w.samePlace(where, w.place) || !known && where.networkView == w.place.networkView
 }
 
 // samePool reports whether two claims, or their IPAddresses, are of one pool.

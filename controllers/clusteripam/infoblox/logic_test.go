@@ -65,6 +65,23 @@ func TestHeldByAnother(t *testing.T) {
 	}
 }
 
+// TestHeldSomewhere: the InfobloxInstance of an IPAddress was deleted. It may have been the Infoblox that gives the same address to another claim, under another
+// name.
+func TestHeldSomewhere(t *testing.T) {
+	now := start
+	l := testLogic(t, nil, &now)
+	feed := &shell.Feed{Lock: l.Lock, Logic: l}
+	feed.Shows(l.instances, &v1alpha1.InfobloxInstance{ObjectMeta: metav1.ObjectMeta{Name: "i", UID: "i"}, Spec: v1alpha1.InfobloxInstanceSpec{Host: "infoblox.example"}})
+	feed.Shows(l.addresses, &v1beta2.IPAddress{ObjectMeta: metav1.ObjectMeta{Namespace: "n", Name: "has", Annotations: map[string]string{annotationPlace: "gone/v"}},
+		Spec: v1beta2.IPAddressSpec{PoolRef: v1beta2.IPPoolReference{APIGroup: shell.GroupIPAM, Kind: v1alpha1.KindInfobloxIPPool, Name: "p"}, Address: "10.0.0.5"}})
+	feed.Fill()
+	for view, want := range map[string]bool{"v": true, "w": false} {
+		if got := (at{l, place{"i", view}}).HeldByAnother("1", netip.MustParseAddr("10.0.0.5")); got != want {
+			t.Errorf("in network view %s: held: %t", view, got)
+		}
+	}
+}
+
 // TestRecordOutlastsInstance: a write without an answer is remembered after its InfobloxInstance is deleted, and when it is created again. A release that
 // does not know of it ends before the write is carried out, and leaves a host record of nobody.
 func TestRecordOutlastsInstance(t *testing.T) {
