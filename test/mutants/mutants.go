@@ -2451,8 +2451,8 @@ var mutants = []mutant{
 	{
 		name: "infoblox-moved-pool-forgets", defect: "a pool whose InfobloxInstance or network view got another name gives an address twice",
 		file: "controllers/clusteripam/infoblox/logic.go",
-		old:  "w.samePlace(where, w.place) || w.samePool(name, own)",
-		new:  "w.samePlace(where, w.place)",
+		old:  "w.mayBe(where) || w.samePool(name, own)",
+		new:  "w.mayBe(where)",
 		test: "./controllers/clusteripam/infoblox TestHeldByAnother",
 	},
 	{
