@@ -24,9 +24,9 @@ var modelFields = map[string]struct {
 		"clocks mu name holder idle refusing acquired renewals term aroundExpires aroundRead aroundLeft sending shown"},
 	"election": {election{}, "lock fence tried renewed renewalSent observed observedAt released", ""},
 	"process": {process{}, "asleep election controller caches queues tasks asOf serving stopping seen lastSaid",
-		// turns is empty between two moves but for Nodes that need blocks, which follow from seen; w, flags, shifted, clockSet, paused never change in the model, and asleep is in the ages by both clocks; a name is a rank; nothing
+		// turns is empty between two moves but for Nodes that need blocks, which follow from seen; w, flags, shifted, paused never change in the model, and asleep is in the ages by both clocks; a name is a rank; nothing
 		// panics, so nothing is broken or rebuilt; no cache is mute; chosen is for events, which are not worked on; no list is heard late, and no watch breaks off.
-		"w name turns listedFirst missed caughtUp unsent chosen flags shifted clockSet paused broken rebuilt mute"},
+		"w name turns listedFirst missed caughtUp unsent chosen flags shifted paused broken rebuilt mute"},
 	"simServer": {simServer{}, "changes objects events lease",
 		// policy is the setting's; uids makes names; applied is in the status, which nobody else writes here; the rest never changes.
 		"now uids policy applied onPodCIDRs onFinalizers onFinalizerRemoved onAllocation dropsFinalizers keepsFinalizers dropsPodCIDRs altered"},
