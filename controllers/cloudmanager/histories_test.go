@@ -33,7 +33,8 @@ var (
 )
 
 // TestRandomHistories: programs take part in two elections, that of the program with client-go's elector, and inside of it our controller's. Some are of an older
-// version with another allocator, which has only the first. The API server is slow, fails and loses answers; programs are killed and paused. No write may begin while
+// version with another allocator, which has only the first. The API server is slow, fails and loses answers; programs are killed and paused, machines suspended, after which
+// only one clock shows it. No write may begin while
 // one of another program may still arrive. While the API server works, one of them must write soon.
 func TestRandomHistories(t *testing.T) {
 	defer func(exit func(int)) { klog.OsExit = exit }(klog.OsExit)
@@ -90,9 +91,55 @@ type program struct {
 	lives context.Context
 	ended chan struct{}
 
-	mu     sync.Mutex
-	paused time.Time // until then
+	mu          sync.Mutex
+	paused      time.Time // until then
+	asleep      bool      // the pause is a suspension of the machine
+	suspendedAt time.Time
+	suspended   time.Duration // in earlier suspensions
 }
+
+// stoodStill is for how long the machine has been suspended. Its monotonic clock stood still, and its wall clock was set back by that.
+func (p *program) stoodStill() time.Duration {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	if !p.asleep {
+		return p.suspended
+	}
+	if now := time.Now(); now.Before(p.paused) {
+		return p.suspended + now.Sub(p.suspendedAt)
+	}
+	p.suspended, p.asleep = p.suspended+p.paused.Sub(p.suspendedAt), false
+	return p.suspended
+}
+
+// clocks are what the machine shows.
+func (p *program) clocks() (wall time.Time, monotonic, suspended time.Duration) {
+	still := p.stoodStill()
+	return time.Now().Round(0).Add(-still), time.Since(historyStart) - still, still
+}
+
+// shownTime puts into the records of the program's own elector what the wall clock of its machine shows.
+type shownTime struct {
+	resourcelock.Interface
+	p *program
+}
+
+func (l shownTime) Create(ctx context.Context, r resourcelock.LeaderElectionRecord) error {
+	return l.Interface.Create(ctx, l.put(r))
+}
+
+func (l shownTime) Update(ctx context.Context, r resourcelock.LeaderElectionRecord) error {
+	return l.Interface.Update(ctx, l.put(r))
+}
+
+func (l shownTime) put(r resourcelock.LeaderElectionRecord) resourcelock.LeaderElectionRecord {
+	l.p.awaitEndOfPause()
+	r.RenewTime = metav1.NewTime(r.RenewTime.Add(-l.p.stoodStill()))
+	return r
+}
+
+// historyStart is any moment.
+var historyStart = time.Date(2000, 1, 1, 0, 0, 0, 0, time.UTC)
 
 func newHistory(t *testing.T, seed uint64) *history {
 	w := &history{t: t, rand: rand.New(rand.NewPCG(seed, 1)), leases: map[string]*coordinationv1.Lease{}}
@@ -108,7 +155,14 @@ func newHistory(t *testing.T, seed uint64) *history {
 // step lets something happen.
 func (w *history) step() {
 	p := w.programs[w.roll(len(w.programs))]
-	switch w.roll(4) {
+	switch w.roll(5) {
+	case 4:
+		w.mu.Lock()
+		if leader := w.writer; leader != nil {
+			p = leader
+		}
+		w.mu.Unlock()
+		w.suspend(p)
 	case 0:
 		p.mu.Lock()
 		p.paused = time.Now().Add(w.upTo(50 * time.Second))
@@ -133,6 +187,27 @@ func (w *history) step() {
 			w.end(leader)
 		}
 	}
+}
+
+// suspend suspends a machine. When it goes on, the API server fails for a while, so one Lease may be renewed and the other not.
+func (w *history) suspend(p *program) {
+	p.stoodStill()
+	p.mu.Lock()
+	if time.Now().Before(p.paused) {
+		p.mu.Unlock()
+		return
+	}
+	// Just before others take the Leases, or long after.
+	d := historyLease - 4*time.Second + w.upTo([]time.Duration{6 * time.Second, 30 * time.Second}[w.roll(2)])
+	p.asleep, p.suspendedAt, p.paused = true, time.Now(), time.Now().Add(d)
+	until := p.paused
+	p.mu.Unlock()
+	time.Sleep(time.Until(until) - w.upTo(20*time.Second))
+	w.fail(0.5 * float64(w.roll(100)) / 100)
+	time.Sleep(time.Until(until) + w.upTo(10*time.Second))
+	w.fail(0)
+	w.resumed = time.Now()
+	time.Sleep(3 * historyLease)
 }
 
 // awaitWrite waits until some program writes. Programs that have ended are begun again.
@@ -209,10 +284,10 @@ func (w *history) start() *program {
 			o.begin()
 			lock := &nestedLock{Interface: w.lock(p, "inner", id+"_"+strconv.Itoa(term)), retry: w.retry, leading: leading,
 				seen: func(string, error) {}, wrote: func(error) {}, around: o}
-			err := lease.Lead(p.lives, leaderelection.LeaderElectionConfig{
+			err := lease.LeadWithClocks(p.lives, leaderelection.LeaderElectionConfig{
 				Lock: lock, LeaseDuration: historyLease, RenewDeadline: historyDeadline, RetryPeriod: w.retry, ReleaseOnCancel: true, Name: "inner",
 				Callbacks: leaderelection.LeaderCallbacks{OnStoppedLeading: func() {}},
-			}, func(leading context.Context, fence *lease.Fence) error {
+			}, p.clocks, func(leading context.Context, fence *lease.Fence) error {
 				for leading.Err() == nil && p.lives.Err() == nil {
 					w.write(leading, p, fence)
 					time.Sleep(100 * time.Millisecond)
@@ -231,7 +306,7 @@ func (w *history) start() *program {
 // lead takes part in the election of the program, and calls leads when it is won.
 func (w *history) lead(p *program, id string, leads func(context.Context)) {
 	leaderelection.RunOrDie(p.lives, leaderelection.LeaderElectionConfig{
-		Lock: w.lock(p, "outer", id), LeaseDuration: historyLease, RenewDeadline: historyDeadline, RetryPeriod: w.retry,
+		Lock: shownTime{w.lock(p, "outer", id), p}, LeaseDuration: historyLease, RenewDeadline: historyDeadline, RetryPeriod: w.retry,
 		Callbacks: leaderelection.LeaderCallbacks{OnStoppedLeading: func() {}, OnStartedLeading: leads},
 	})
 }

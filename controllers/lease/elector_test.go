@@ -172,7 +172,9 @@ func TestClockRepeatsASecond(t *testing.T) {
 						})
 					}
 					first, second := &memoryLock{lease: leaseOfTheCluster, identity: "first"}, &memoryLock{lease: leaseOfTheCluster, identity: "second"}
-					lock, fence := WrapWithClocks(first, func() (time.Time, time.Duration) { return time.Now().Round(0).Add(-by()), time.Since(start) })
+					lock, fence := WrapWithClocks(first, func() (time.Time, time.Duration, time.Duration) {
+						return time.Now().Round(0).Add(-by()), time.Since(start), 0
+					})
 					leads, over := make(chan struct{}), make(chan time.Duration, 1)
 					compete(setBack{lock, by}, func() { close(leads) })
 					<-leads

@@ -28,9 +28,13 @@ type Fence struct {
 	// one.
 	renewed  reading
 	duration time.Duration
-	// aroundExpires is when the lease around this one expires, by the wall clock, and aroundOver is the same by the monotonic clock.
+	// aroundExpires is when the lease around this one expires, by the wall clock. When that was new, the clocks showed aroundRead, and it was in
+	// aroundLeft.
 	aroundExpires time.Time
-	aroundOver    time.Duration
+	aroundRead    reading
+	aroundLeft    time.Duration
+	// sending is what the clocks showed when the last renewal was about to be sent.
+	sending reading
 	// shown are the times of the renewals that were sent.
 	shown seconds
 	// stamps are the times in the last successful renewal and in the renewals that were sent since. One of them is in the lease.

@@ -190,9 +190,45 @@ func TestEnter(t *testing.T) {
 			w.wait(3 * s)
 			w.setWall(-time.Hour)
 		}, 0, false},
-		"the lease around it expires later":                 {func(w *world) { w.aroundFor(20 * s); w.renew(); w.wait(5 * s) }, 0, false},
-		"the lease around it expired in a pause":            {func(w *world) { w.aroundFor(15 * s); w.renew(); w.wait(100 * s); w.renew() }, 0, false},
-		"the same, and the wall clock was set back":         {func(w *world) { w.aroundFor(15 * s); w.renew(); w.wait(60 * s); w.setWall(-time.Hour); w.renew() }, 0, false},
+		"the lease around it expires later":         {func(w *world) { w.aroundFor(20 * s); w.renew(); w.wait(5 * s) }, 0, false},
+		"the lease around it expired in a pause":    {func(w *world) { w.aroundFor(15 * s); w.renew(); w.wait(100 * s); w.renew() }, 0, false},
+		"the same, and the wall clock was set back": {func(w *world) { w.aroundFor(15 * s); w.renew(); w.wait(60 * s); w.setWall(-time.Hour); w.renew() }, 0, false},
+		"the same, but the machine was suspended": {func(w *world) {
+			w.aroundFor(15 * s)
+			w.renew()
+			w.suspend(60 * s)
+			w.setWall(-60 * s)
+			w.wait(2 * s)
+			w.renew()
+		}, 0, false},
+		"the lease around it was renewed just before the wall clock was set back, and expired in a pause": {func(w *world) {
+			w.aroundFor(15 * s)
+			w.setWall(-time.Hour)
+			w.renew()
+			w.wait(60 * s)
+			w.renew()
+		}, 0, false},
+		"it was renewed after the wall clock was set back": {func(w *world) {
+			w.aroundFor(15 * s)
+			w.renew()
+			w.wait(60 * s)
+			w.setWall(-time.Hour)
+			w.aroundFor(15 * s)
+			w.renew()
+		}, 0, true},
+		"the wall clock went to and fro in one second, and the lease around it expired in a pause": {func(w *world) {
+			w.aroundFor(15 * s)
+			w.setWall(time.Hour)
+			w.renew()
+			w.setWall(-time.Hour)
+			w.renew()
+			w.setWall(time.Hour)
+			w.aroundFor(15 * s)
+			w.renew()
+			w.setWall(-time.Hour)
+			w.wait(60 * s)
+			w.renew()
+		}, 0, false},
 		"the lease around it is renewed, and then this one": {func(w *world) { w.aroundFor(3 * s); w.renew(); w.aroundFor(15 * s); w.renew() }, 0, true},
 		"closed by a release":                               {func(w *world) { w.renew(); w.release() }, 0, false},
 		"closed by a release that failed": {func(w *world) {

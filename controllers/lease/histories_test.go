@@ -58,6 +58,7 @@ type electionHistory struct {
 	contestants  []*contestant
 	begun        int
 	clocksOnly   bool
+	mixed        bool // the settings of the processes differ, as during a rollout
 	counts       *electionCounts
 	mu           sync.Mutex
 	rand         *rand.Rand
@@ -98,7 +99,7 @@ func newElectionHistory(t *testing.T, seed uint64, counts *electionCounts) *elec
 	case 2:
 		h.times.lease, h.times.deadline, h.times.retry = 6500*time.Millisecond, 4*time.Second, 700*time.Millisecond
 	}
-	h.clocksOnly = h.rand.IntN(4) == 0
+	h.clocksOnly, h.mixed = h.rand.IntN(4) == 0, h.rand.IntN(3) == 0
 	time.Sleep(time.Duration(h.rand.IntN(1000)) * time.Millisecond)
 	for range 2 + h.rand.IntN(2) {
 		h.contestants = append(h.contestants, h.start())
@@ -231,7 +232,7 @@ func (h *electionHistory) calm() {
 			h.count(func(n *electionCounts) { n.longest = max(n.longest, int(since.Seconds())) })
 			return
 		}
-		if since > 2*h.times.lease+10*time.Second {
+		if since > 2*h.longest()+10*time.Second {
 			h.t.Errorf("nobody has written for %v", since)
 			return
 		}
@@ -239,8 +240,20 @@ func (h *electionHistory) calm() {
 	}
 }
 
+// longest is the longest lease that any process asks for.
+func (h *electionHistory) longest() time.Duration {
+	if h.mixed {
+		return 2 * h.times.lease
+	}
+	return h.times.lease
+}
+
 func (h *electionHistory) start() *contestant {
 	h.begun++
+	times := h.times
+	if h.mixed && h.roll(2) == 0 {
+		times.lease, times.deadline = 2*times.lease, 2*times.deadline
+	}
 	c := &contestant{h: h, id: "p" + strconv.Itoa(h.begun), ended: make(chan struct{})}
 	c.lives, c.kill = context.WithCancel(klog.NewContext(h.t.Context(), logr.Discard()))
 	start := time.Now()
@@ -256,7 +269,7 @@ func (h *electionHistory) start() *contestant {
 	running.Go(func() {
 		defer c.kill()
 		leaderelection.RunOrDie(c.lives, leaderelection.LeaderElectionConfig{
-			Lock: shownClock{lock, c}, LeaseDuration: h.times.lease, RenewDeadline: h.times.deadline, RetryPeriod: h.times.retry, ReleaseOnCancel: h.roll(2) == 0,
+			Lock: shownClock{lock, c}, LeaseDuration: times.lease, RenewDeadline: times.deadline, RetryPeriod: times.retry, ReleaseOnCancel: h.roll(2) == 0,
 			Callbacks: leaderelection.LeaderCallbacks{OnStartedLeading: func(context.Context) { close(leading) }, OnStoppedLeading: func() {}},
 		})
 	})

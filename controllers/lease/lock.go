@@ -20,15 +20,16 @@ func Wrap(inner resourcelock.Interface) (resourcelock.Interface, *Fence) {
 	return WrapWithClocks(inner, nil)
 }
 
-// Clocks reads two clocks of the machine: the wall clock, and the monotonic clock as the time since any fixed moment.
-type Clocks func() (wall time.Time, monotonic time.Duration)
+// Clocks reads the clocks of the machine: the wall clock, the monotonic clock as the time since any fixed moment, and for how long the machine was
+// suspended.
+type Clocks func() (wall time.Time, monotonic, suspended time.Duration)
 
 // WrapWithClocks is Wrap with other clocks than the machine's, for simulations. nil: the machine's clocks.
 func WrapWithClocks(inner resourcelock.Interface, clocks Clocks) (resourcelock.Interface, *Fence) {
 	f := &Fence{name: inner.Describe(), holder: inner.Identity()}
 	if clocks != nil {
 		f.clocks = func() (r reading) {
-			r.wall, r.monotonic = clocks()
+			r.wall, r.monotonic, r.suspended = clocks()
 			return r
 		}
 	}
@@ -111,14 +112,12 @@ func (l *lock) write(ctx context.Context, record resourcelock.LeaderElectionReco
 }
 
 // renew notes a successful renewal. The lease counts as expired at aroundExpires, by the wall clock, if that is earlier than its own end; zero: no
-// such time. It also does by the monotonic clock, as that was when aroundExpires was new: the wall clock may have been set back since. All is noted at
-// once: no write may pass in between.
+// such time. It also counts as expired once as much time has passed as it had left when aroundExpires was new: the wall clock may have been set back
+// since, after a suspension too. It never had more left than a whole lease: the wall clock may have been set back before. All is noted at once: no write
+// may pass in between.
 func (f *Fence) renew(sent reading, record resourcelock.LeaderElectionRecord, aroundExpires time.Time) {
 	f.mu.Lock()
 	defer f.mu.Unlock()
-	if !aroundExpires.Equal(f.aroundExpires) {
-		f.aroundExpires, f.aroundOver = aroundExpires, sent.monotonic+aroundExpires.Sub(sent.wall)
-	}
 	// In coordinated leader election the API server compares its clock with the time in the record, which the elector took before it read
 	// the lease.
 	if taken := record.RenewTime.Round(0); taken.Before(sent.wall) {
@@ -130,7 +129,10 @@ func (f *Fence) renew(sent reading, record resourcelock.LeaderElectionRecord, ar
 	f.stamps = []time.Time{stamp(record)}
 	f.acquired = record.AcquireTime.Truncate(time.Microsecond)
 	f.renewals.Proven = f.renewals.Sent // an elector sends one renewal at a time
-	if early := max(f.renewed.wall.Add(f.duration).Sub(aroundExpires), f.renewed.monotonic+f.duration-f.aroundOver); !aroundExpires.IsZero() && early > 0 {
+	if !aroundExpires.Equal(f.aroundExpires) {
+		f.aroundExpires, f.aroundRead, f.aroundLeft = aroundExpires, f.sending, min(aroundExpires.Sub(f.sending.wall), f.duration)
+	}
+	if early := max(f.renewed.wall.Add(f.duration).Sub(aroundExpires), f.duration-f.aroundLeft+f.aroundRead.until(f.renewed)); !aroundExpires.IsZero() && early > 0 {
 		f.renewed.wall = f.renewed.wall.Add(-early)
 		f.renewed.monotonic -= early
 	}
@@ -145,7 +147,8 @@ func CountsFromWholeSecond(retryPeriod time.Duration) bool { return retryPeriod 
 func (f *Fence) sends(record *resourcelock.LeaderElectionRecord) reading {
 	f.mu.Lock()
 	defer f.mu.Unlock()
-	at, began := f.shown.next(record.RenewTime.Time, f.readClocks())
+	f.sending = f.readClocks()
+	at, began := f.shown.next(record.RenewTime.Time, f.sending)
 	record.RenewTime = metav1.NewTime(at)
 	if f.duration > 0 { // before the first success this process cannot be deposed, and a standby may try forever
 		f.stamps = append(f.stamps, stamp(*record))

@@ -21,12 +21,12 @@ var modelFields = map[string]struct {
 		// clocks, name, holder never change; mu is free; idle follows from ended and open; refusing is for the log; acquired and renewals are
 		// for a restored etcd, and term for what another allocator has sent, of which the model has none; there is no lease around this one; and no
 		// clock is set back, so the times of renewals are those that the elector wants.
-		"clocks mu name holder idle refusing acquired renewals term aroundExpires aroundOver shown"},
+		"clocks mu name holder idle refusing acquired renewals term aroundExpires aroundRead aroundLeft sending shown"},
 	"election": {election{}, "lock fence tried renewed renewalSent observed observedAt released", ""},
 	"process": {process{}, "asleep election controller caches queues tasks asOf serving stopping seen lastSaid",
-		// turns is empty between two moves but for Nodes that need blocks, which follow from seen; w, flags, shifted, clockSet, paused never change in the model, and asleep is in the ages by both clocks; a name is a rank; nothing
+		// turns is empty between two moves but for Nodes that need blocks, which follow from seen; w, flags, shifted, paused never change in the model, and asleep is in the ages by both clocks; a name is a rank; nothing
 		// panics, so nothing is broken or rebuilt; no cache is mute; chosen is for events, which are not worked on; no list is heard late, and no watch breaks off.
-		"w name turns listedFirst missed caughtUp unsent chosen flags shifted clockSet paused broken rebuilt mute"},
+		"w name turns listedFirst missed caughtUp unsent chosen flags shifted paused broken rebuilt mute"},
 	"simServer": {simServer{}, "changes objects events lease",
 		// policy is the setting's; uids makes names; applied is in the status, which nobody else writes here; the rest never changes.
 		"now uids policy applied onPodCIDRs onFinalizers onFinalizerRemoved onAllocation dropsFinalizers keepsFinalizers dropsPodCIDRs altered"},

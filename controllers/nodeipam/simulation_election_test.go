@@ -39,7 +39,7 @@ type election struct {
 }
 
 func (p *process) newElection() election {
-	lock, fence := lease.WrapWithClocks(&simLock{p: p}, func() (time.Time, time.Duration) { return epoch.Add(p.wall()), p.monotonic() })
+	lock, fence := lease.WrapWithClocks(&simLock{p: p}, func() (time.Time, time.Duration, time.Duration) { return epoch.Add(p.wall()), p.monotonic(), p.asleep })
 	return election{lock: lock, fence: fence, tried: -retryPeriod}
 }
 

@@ -47,7 +47,6 @@ type process struct {
 	flags *networkingv1.ClusterCIDRSpec
 	// The clocks: asleep is how long the monotonic one stood still, shifted how far the wall clock was set.
 	asleep, shifted time.Duration
-	clockSet        bool // the wall clock was set, if only to and fro
 
 	election   election
 	controller *Controller // from when the lease is won

@@ -162,6 +162,7 @@ var hasToHappen = []string{
 	"blocks are written again that may have been written",
 	"a foreign Node came while a block was on its way",
 	"a leader gave up",
+	"a suspension that the wall clock does not show",
 	"a request arrived after its deadline",
 	"a request arrived after its sender gave up",
 	"changes seen as one",

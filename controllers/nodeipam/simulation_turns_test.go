@@ -137,27 +137,23 @@ var processMoves = map[string]moveKind{
 		p.paused = false
 		return true
 	}},
-	"suspend": {4, with(processes(func(p *process) bool { return !p.clockSet }), []string{"1000", "7000", "20000"}), onProcess(func(p *process, a []string) bool {
-		// Only one of its clocks goes wrong in the life of a process: with both, nothing could tell how late it is.
-		if p.clockSet {
-			return false
-		}
+	"suspend": {4, with(processes(anyProcess), []string{"1000", "7000", "20000"}, []string{"shown", "hidden"}), onProcess(func(p *process, a []string) bool {
 		d := time.Duration(wordToInt(a[0])) * time.Millisecond
+		if len(a) > 1 && a[1] == "hidden" { // the wall clock, too, goes on from where it stood
+			p.shifted -= d
+			p.w.cover("a suspension that the wall clock does not show")
+		}
 		p.asleep += d
 		p.w.elapsed += d
 		return true
 	})},
 	"set-clock": {6, func(w *world, d *rand.Rand) []string {
-		words := with(processes(func(p *process) bool { return p.asleep == 0 }), []string{"-60000", "-5000", "3000", "60000"})(w, d)
+		words := with(processes(anyProcess), []string{"-60000", "-20000", "-7000", "-5000", "3000", "60000"})(w, d)
 		if where, ok := oneIfAny(d, w.secondsSeen()); ok && d.IntN(3) > 0 {
 			return where
 		}
 		return words
 	}, onProcess(func(p *process, a []string) bool {
-		if p.asleep != 0 {
-			return false
-		}
-		p.clockSet = true
 		p.shifted += time.Duration(wordToInt(a[0])) * time.Millisecond
 		return true
 	})},
@@ -347,7 +343,7 @@ var processMoves = map[string]moveKind{
 // secondsSeen returns how the clock of a leader has to be set to show the second of a renewal again that somebody has seen, and none since.
 func (w *world) secondsSeen() (moves [][]string) {
 	p := w.leader()
-	if p == nil || p.asleep != 0 || p.monotonic() < p.election.tried+retryPeriod {
+	if p == nil || p.monotonic() < p.election.tried+retryPeriod {
 		return nil
 	}
 	for _, other := range w.processes {

@@ -1176,8 +1176,22 @@ var mutants = []mutant{
 	{
 		name: "around-by-the-wall-clock", defect: "a wall clock that is set back in a pause prolongs the lease around",
 		file: "controllers/lease/lock.go",
-		old:  "max(f.renewed.wall.Add(f.duration).Sub(aroundExpires), f.renewed.monotonic+f.duration-f.aroundOver)",
+		old:  "max(f.renewed.wall.Add(f.duration).Sub(aroundExpires), f.duration-f.aroundLeft+f.aroundRead.until(f.renewed))",
 		new:  "f.renewed.wall.Add(f.duration).Sub(aroundExpires)",
+		test: testEnter,
+	},
+	{
+		name: "around-through-a-suspension", defect: "a wall clock that is set back after a suspension prolongs the lease around",
+		file: "controllers/lease/lock.go",
+		old:  "f.duration-f.aroundLeft+f.aroundRead.until(f.renewed)",
+		new:  "f.duration-f.aroundLeft+f.renewed.monotonic-f.aroundRead.monotonic",
+		test: testEnter,
+	},
+	{
+		name: "around-longer-than-a-lease", defect: "a wall clock that is set back just after the renewal of the lease around makes that one good for longer",
+		file: "controllers/lease/lock.go",
+		old:  "min(aroundExpires.Sub(f.sending.wall), f.duration)",
+		new:  "aroundExpires.Sub(f.sending.wall)",
 		test: testEnter,
 	},
 	{
