@@ -808,6 +808,12 @@ func TestLastIPAddressOfARecord(t *testing.T) {
 			}
 			_ = w.delete(shell.IPAddresses, inA("x"), "")
 			_ = w.delete(shell.IPAddresses, inA("copy"), "")
+			w.leader.hearAll()
+			for _, address := range w.leader.logic.addresses.List() { // Both may be worked on at the same time.
+				if w.leader.logic.copied(address) {
+					t.Errorf("%s leaves the host record to another one, which goes, too", address.Name)
+				}
+			}
 			w.goOn(time.Minute)
 			w.wantRecords(t)
 		})
