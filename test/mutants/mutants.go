@@ -2302,6 +2302,13 @@ var mutants = []mutant{
 		test: "./controllers/clusteripam/infoblox TestHeldSomewhere",
 	},
 	{
+		name: "infoblox-later-create-hides-the-first", defect: "an IPAddress of a later create ends the wait for an earlier one, which comes when the claim is gone",
+		file: "controllers/clusteripam/infoblox/logic.go",
+		old:  "\t\t\tdelete(l.chosen, claim.UID)\n",
+		new:  "\t\t\tdelete(l.chosen, claim.UID)\n\t\t\tdelete(l.creating, claim.UID)\n",
+		test: "./controllers/clusteripam/infoblox TestCreateWithoutAnswer",
+	},
+	{
 		name: "infoblox-record-goes-with-its-instance", defect: "a write to Infoblox without an answer is forgotten when the InfobloxInstance is deleted",
 		file: "controllers/clusteripam/infoblox/logic.go",
 		old:  "\tname.instance = cmp.Or(l.hosts[name.instance], name.instance)\n",

@@ -224,6 +224,11 @@ func TestCreateWithoutAnswer(t *testing.T) {
 	if address, err := l.created(t.Context(), claim, nil); err == nil {
 		t.Errorf("while the create may be carried out: %v", address)
 	}
+	later := &v1beta2.IPAddress{ObjectMeta: metav1.ObjectMeta{Namespace: "a", Name: "c", UID: "later"}, Spec: v1beta2.IPAddressSpec{PoolRef: claim.Spec.PoolRef}}
+	feed.Shows(l.addresses, later)
+	if address, err := l.created(t.Context(), claim, later); err == nil {
+		t.Errorf("while the create may be carried out, after a later one was: %v", address)
+	}
 	now, api.stored = now.Add(writeLasts), true
 	if address, err := l.created(t.Context(), claim, nil); err != nil || hostAddress(address) != step.Address {
 		t.Errorf("after it was carried out: %v, %v", address, err)

@@ -330,7 +330,6 @@ func (l *logic) heardOfAddress(before, now *v1beta2.IPAddress) {
 		l.noteStray(now)
 		if claim, ok := l.claims.Get(now.Namespace, now.Name); ok {
 			delete(l.chosen, claim.UID)
-			delete(l.creating, claim.UID)
 		}
 	}
 	for _, a := range []*v1beta2.IPAddress{before, now} {

@@ -131,16 +131,17 @@ func (l *logic) release(ctx context.Context, claim *v1beta2.IPAddressClaim, addr
 }
 
 // created returns the IPAddress of a claim that may have one, also if the cache does not show it or a create of it was not answered: its address must
-// not be given to others as long as that create can still be carried out.
+// not be given to others as long as that create can still be carried out. That goes also if there is an IPAddress, of a later create: after its end, an
+// earlier create would leave another one.
 func (l *logic) created(ctx context.Context, claim *v1beta2.IPAddressClaim, address *v1beta2.IPAddress) (*v1beta2.IPAddress, error) {
 	var until time.Time
 	l.Lock.With(func() { until = l.creating[claim.UID] })
 	_, prepared := recordOf(claim)
 	switch wait := until.Sub(l.Now()); {
-	case address != nil, !prepared && until.IsZero():
-		return address, nil
 	case wait > 0:
 		return nil, writes.Later(wait)
+	case address != nil, !prepared && until.IsZero():
+		return address, nil
 	}
 	address = &v1beta2.IPAddress{}
 	switch err := l.API.Get(ctx, shell.IPAddresses, nameOf(claim), address); {
