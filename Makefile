@@ -232,11 +232,8 @@ vulncheck: ## Look for known vulnerabilities in what our programs can reach; end
 
 .PHONY: test
 test: test-unit test-monitoring test-image test-forge test-release test-chart ## Run all tests but e2e
-	@# Before they run side by side: two of them cannot install packages at once.
-	@hack/ensure-tmux.sh
-	@hack/ensure-chromium.sh
 	@# These wait more than they work, for leases, backoffs and a minute in which nothing may happen; so three of them at a time, the longest first.
-	$(MAKE) --jobs=3 $(if $(filter output-sync,$(.FEATURES)),--output-sync=target) test-harness test-processes-1 test-processes-2 test-parity test-scripts test-chaos
+	$(MAKE) --jobs=3 $(if $(filter output-sync,$(.FEATURES)),--output-sync=target) test-processes test-harness test-scripts test-parity test-chaos
 
 # Tests that play random histories, or all of them.
 HISTORIES := TestSimulation|TestReference|TestRandomHistories|TestUsageKeepsCount|TestCandidates|TestModel
@@ -279,26 +276,19 @@ test-chart: tools build ## Try the Helm chart with Helm, and the program with wh
 # go test's cache does not know, so their results are never taken from it.
 INTEGRATION := go test $(addprefix -modfile=$(CURDIR)/,$(MODFILE)) -count=1 -p=1 -timeout=30m
 
-# test/integration takes longest of all, so it has three lanes: its scripts, and two halves of the others.
+# test/integration takes longest of all, so its scripts have a lane of their own.
 SCRIPTS := ^(TestScripts|TestExamplesStandalone|TestExamplesInCloudManager)$$
-HALF := ^Test[A-M]
 
-.PHONY: chromium
-chromium:
-	@hack/ensure-chromium.sh
-
-.PHONY: test-integration test-scripts test-processes-1 test-processes-2
-test-integration: test-scripts test-processes-1 test-processes-2 ## Run the real binary against a real etcd and kube-apiserver; wants a browser
-test-scripts test-processes-1 test-processes-2: tools build build-example upstream $(BIN)/kubeadm $(ETCD_TOOLS)
+.PHONY: test-integration test-scripts test-processes
+test-integration: test-scripts test-processes ## Run the real binary against a real etcd and kube-apiserver; wants a browser
+test-scripts test-processes: tools build build-example upstream $(BIN)/kubeadm $(ETCD_TOOLS)
 test-scripts:
 	@echo "== integration tests: scripts"
 	$(INTEGRATION) -run='$(SCRIPTS)' ./test/integration
-test-processes-1: chromium
-	@echo "== integration tests: others to M"
-	$(INTEGRATION) -run='$(HALF)' -skip='$(SCRIPTS)' ./test/integration
-test-processes-2: chromium
-	@echo "== integration tests: others from N"
-	$(INTEGRATION) -skip='$(HALF)|$(SCRIPTS)' ./test/integration
+test-processes:
+	@hack/ensure-chromium.sh
+	@echo "== integration tests: all others"
+	$(INTEGRATION) -skip='$(SCRIPTS)' ./test/integration
 
 .PHONY: test-harness
 test-harness: tools build upstream $(BIN)/kubeadm $(ETCD_TOOLS) ## Try preflight, kubectl node-ipam in a terminal (tmux), local-cluster, the table of inputs for a minute, and what the other tests and measurements rest on
