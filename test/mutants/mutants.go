@@ -88,6 +88,7 @@ const (
 	testNotThere     = "./controllers/nodeipam/requests TestNotThere"
 	testOneTerm      = "./controllers/lease TestOneTerm"
 	testCompiledOnce = "./controllers/nodeipam/clustercidr TestSelectorIsCompiledOnce"
+	testPick         = "./controllers/ipam TestExamples" // the allocator's index has no such pools either
 	testReading      = "./controllers/nodeipam TestEventWhileTheStartReads"
 	testRelease      = "./controllers/lease TestReleaseWaitsForWrites"
 	testRepetition   = "./controllers/lease TestTransportAllowsNoRepetition"
@@ -292,13 +293,15 @@ var mutants = []mutant{
 	},
 	{
 		name: "disabled-allocates", defect: "a disabled ClusterCIDR gives blocks",
-		old: "\t\tif p.State != Enabled || ",
-		new: "\t\tif p.State != Enabled && p.State != Disabled || ",
+		old:  "\t\tif p.State != Enabled || ",
+		new:  "\t\tif p.State != Enabled && p.State != Disabled || ",
+		test: testPick,
 	},
 	{
 		name: "terminating-allocates", defect: "a ClusterCIDR that is being deleted gives blocks",
-		old: "\t\tif p.State != Enabled || ",
-		new: "\t\tif p.State != Enabled && p.State != Terminating || ",
+		old:  "\t\tif p.State != Enabled || ",
+		new:  "\t\tif p.State != Enabled && p.State != Terminating || ",
+		test: testPick,
 	},
 	{
 		name: "unselective-never-terminates", defect: "the deletion of a ClusterCIDR without a nodeSelector is not noticed", seen: peer,
@@ -349,8 +352,14 @@ var mutants = []mutant{
 		new: "\t\treturn nil\n",
 	},
 	{
+		name: "stale-reasons", defect: "why a Node is pending is said of ClusterCIDRs as they were before they changed",
+		old:  "\t\tb.candidates.Remove(old)\n",
+		new:  "",
+		test: "./controllers/nodeipam/allocator TestReplacedPoolIsNoCandidate",
+	},
+	{
 		name: "stale-order", defect: "Nodes are served by ClusterCIDRs as they were before they changed",
-		old: "\t\tb.candidates.Remove(old)\n",
+		old: "\t\tb.notFull.Remove(old)\n",
 		new: "",
 	},
 	{
@@ -586,8 +595,9 @@ var mutants = []mutant{
 	// Finalizers.
 	{
 		name: "finalizer-too-late", defect: "blocks are given from a ClusterCIDR before it has its finalizer",
-		old: "\t\tif p.State != Enabled || ",
-		new: "\t\tif p.State != Enabled && p.State != Pending || ",
+		old:  "\t\tif p.State != Enabled || ",
+		new:  "\t\tif p.State != Enabled && p.State != Pending || ",
+		test: testPick,
 	},
 	{
 		name: "finalizer-removed-in-use", defect: "a ClusterCIDR goes while Nodes hold blocks from it", seen: peer,
@@ -1839,7 +1849,7 @@ var mutants = []mutant{
 		file: "controllers/clusteripam/incluster/book/claim.go",
 		old:  "if c.unresolved() {\n\t\tb.ghosts[key]",
 		new:  "if c.unresolved() && c.deleting() {\n\t\tb.ghosts[key]",
-		test: testPools,
+		test: "./controllers/clusteripam/incluster/book TestReadOnItsWayWhenAClaimGoes",
 	},
 	{
 		name: "pool-broken-claim-unknown", defect: "the IPAddress of a claim that cannot be read counts after a restart as one without a claim, and its address is allocated again once somebody deletes it as told",

@@ -742,17 +742,7 @@ func (l *logic) status(ctx context.Context, claim *v1beta2.IPAddressClaim, c met
 	conditions := append([]metav1.Condition{}, claim.Status.Conditions...)
 	c.LastTransitionTime = metav1.NewTime(l.Now().Truncate(time.Second))
 	meta.SetStatusCondition(&conditions, c)
-	status := map[string]any{"conditions": conditions}
-	if address != "" {
-		status["addressRef"] = map[string]string{"name": address}
-	}
-	patch := shell.MergePatchOfVersion(claim, map[string]any{"status": status})
-	patch.Status = true
-	err := l.API.Patch(ctx, shell.IPAddressClaims, nameOf(claim), patch, nil)
-	if address != "" && !writes.Answered(err) {
-		l.Lock.With(func() { l.telling[claim.UID] = l.Now().Add(l.unanswered()) })
-	}
-	if err != nil {
+	if err := l.patchStatus(ctx, claim, conditions, address); err != nil {
 		return err
 	}
 	switch {
@@ -763,6 +753,21 @@ func (l *logic) status(ctx context.Context, claim *v1beta2.IPAddressClaim, c met
 		l.Tell(shell.Event{About: claim, Kind: shell.IPAddressClaims, Reason: reasonEdited, Message: text.Cut(c.Message, text.MaxMessage)})
 	}
 	return nil
+}
+
+// patchStatus writes the conditions of a claim and, if it is not empty, the name of its IPAddress.
+func (l *logic) patchStatus(ctx context.Context, claim *v1beta2.IPAddressClaim, conditions []metav1.Condition, address string) error {
+	status := map[string]any{"conditions": conditions}
+	if address != "" {
+		status["addressRef"] = map[string]string{"name": address}
+	}
+	patch := shell.MergePatchOfVersion(claim, map[string]any{"status": status})
+	patch.Status = true
+	err := l.API.Patch(ctx, shell.IPAddressClaims, nameOf(claim), patch, nil)
+	if address != "" && !writes.Answered(err) {
+		l.Lock.With(func() { l.telling[claim.UID] = l.Now().Add(l.unanswered()) })
+	}
+	return err
 }
 
 // edits says what somebody has changed in the spec of a claim that has an address, or of its IPAddress, and what to do.

@@ -553,3 +553,16 @@ func atOnce(n int, f func(i int)) {
 	}
 	wg.Wait()
 }
+
+// TestReplacedPoolIsNoCandidate: why a Node is pending is said of ClusterCIDRs as they are, not as they were.
+func TestReplacedPoolIsNoCandidate(t *testing.T) {
+	b := New()
+	cc := ClusterCIDR("range", Spec4("10.0.0.0/24", 4, nil))
+	b.SetPool(clustercidr.Compile(cc))
+	cc = cc.DeepCopy()
+	cc.Spec.Allocation = networkingv1.AllocationDisabled
+	now := b.SetPool(clustercidr.Compile(cc))
+	if got := slices.Collect(b.Candidates(Node("node"))); !slices.Equal(got, []*clustercidr.Pool{now}) {
+		t.Errorf("%d candidates: %v, want the ClusterCIDR as it is now", len(got), got)
+	}
+}
