@@ -33,9 +33,9 @@ var (
 )
 
 // TestRandomHistories: programs take part in two elections, that of the program with client-go's elector, and inside of it our controller's. Some are of an older
-// version with another allocator, which has only the first. The API server is slow, fails and loses answers; programs are killed and paused, machines suspended, after which
-// only one clock shows it. No write may begin while
-// one of another program may still arrive. While the API server works, one of them must write soon.
+// version with another allocator, which has only the first. The API server is slow, fails and loses answers; programs are killed and paused, machines
+// suspended, after which only one clock shows it. No write may begin while one of another program may still arrive. While the API server works, one of them
+// must write soon. Time is that of synctest, so nothing waits in earnest.
 func TestRandomHistories(t *testing.T) {
 	defer func(exit func(int)) { klog.OsExit = exit }(klog.OsExit)
 	klog.OsExit = func(int) { runtime.Goexit() } // The program ends with its elector.
