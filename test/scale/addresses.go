@@ -399,7 +399,10 @@ func addressesMarks(claims int, round map[string]sample) []results.Mark {
 		return nil
 	}
 	name := func(text string) string { return fmt.Sprintf("%d IPAddressClaims: %s", claims, text) }
-	marks := []results.Mark{results.AtMost(name(fmt.Sprintf("ours, requests in %s without a change", idleTime)), "requests", 0, we["idle-requests"])}
+	marks := []results.Mark{
+		results.AtMost(name(fmt.Sprintf("ours, requests in %s without a change", idleTime)), "requests", 0, we["idle-requests"]),
+		results.AtMost(name("ours, requests per claim"), "requests", 3.1, we["requests-per-claim"]), // three, and a few for the status of the pool
+	}
 	if best := round[bare].values; best != nil {
 		marks = append(marks, results.AtLeast(name("ours, claims per second"), "of the bare loop's", .9, round3(best["total-s"]/we["total-s"])))
 	}

@@ -209,7 +209,7 @@ func (l *logic) Sync(ctx context.Context, key shell.Key) error {
 		next, rests := l.ask(key, now)
 		for _, e := range next.Events {
 			about := &metav1.ObjectMeta{Namespace: e.Key.Namespace, Name: e.Key.Name, UID: e.UID}
-			l.Tell(shell.Event{About: about, Kind: kinds[e.Key.Kind], Normal: !e.Warning, Reason: e.Reason, Message: e.Message})
+			l.Tell(shell.Event{About: about, Kind: kinds[e.Key.Kind], Reason: e.Reason, Message: e.Message})
 		}
 		if next.Request == nil {
 			return l.pause(key, next, rests, now)
@@ -312,6 +312,7 @@ func (l *logic) send(ctx context.Context, r *book.Request) (answer book.Answer, 
 		err = l.API.Get(ctx, kind, of, stored)
 	case book.Delete:
 		stored = nil
+		logger.Info("Releasing an address", "ipAddress", klog.KRef(of.Namespace, of.Name))
 		err = l.API.Delete(ctx, kind, of, r.UID, "")
 	default:
 		err = l.API.Patch(ctx, kind, of, shell.Patch{Status: r.Verb == book.PatchStatus, Body: r.Body}, stored)

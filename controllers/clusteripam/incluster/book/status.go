@@ -48,21 +48,13 @@ func (b *Book) claimStatus(c *claim, now time.Time, n *Next) *Request {
 		delete(status, "addressRef")
 	}
 	status["conditions"] = with(c.object.Status.Conditions, ready, now)
-	if before == nil || before.Status != ready.Status || before.Reason != ready.Reason {
-		n.Events = append(n.Events, c.news(ready))
+	if ready.Status == metav1.ConditionFalse && (before == nil || before.Status != ready.Status || before.Reason != ready.Reason) {
+		n.Events = append(n.Events, Event{Key: c.key, UID: c.uid(), Reason: ready.Reason, Message: ready.Message})
 	}
 	if edits != "" {
-		n.Events = append(n.Events, Event{Key: c.key, UID: c.uid(), Warning: true, Reason: EventEdited, Message: ready.Message})
+		n.Events = append(n.Events, Event{Key: c.key, UID: c.uid(), Reason: EventEdited, Message: ready.Message})
 	}
 	return &Request{Verb: PatchStatus, Key: c.key, UID: c.uid(), Body: statusPatch(c.object, status), claim: c, What: "write the status"}
-}
-
-// news returns the event for a condition that has changed.
-func (c *claim) news(ready metav1.Condition) Event {
-	if ready.Status == metav1.ConditionFalse {
-		return Event{Key: c.key, UID: c.uid(), Warning: true, Reason: ready.Reason, Message: ready.Message}
-	}
-	return Event{Key: c.key, UID: c.uid(), Reason: EventAllocated, Message: fmt.Sprintf("Allocated the address %v from %v.", c.addr, c.pool.key)}
 }
 
 // edits says what somebody has changed in the spec of a claim that has an address, or of its IPAddress, and what to do.
@@ -315,7 +307,7 @@ func (p *pool) holders(at netip.Addr) (names []string) {
 // poolEvents returns events for what is wrong with a pool.
 func (b *Book) poolEvents(p *pool) (events []Event) {
 	about := func(reason, message string) {
-		events = append(events, Event{Key: p.key, UID: p.object.UID, Warning: true, Reason: reason, Message: message})
+		events = append(events, Event{Key: p.key, UID: p.object.UID, Reason: reason, Message: message})
 	}
 	if c := p.ready(); c.Status == metav1.ConditionFalse && c.Reason != ReasonTerminating {
 		about(c.Reason, c.Message)
@@ -330,7 +322,7 @@ func (b *Book) poolEvents(p *pool) (events []Event) {
 	}
 	for _, at := range slices.SortedFunc(maps.Keys(p.conflicts), netip.Addr.Compare) {
 		for _, a := range p.holdings[at].addresses {
-			events = append(events, Event{Key: addressKey(claimOf(a.object)), UID: a.object.UID, Warning: true, Reason: EventConflict,
+			events = append(events, Event{Key: addressKey(claimOf(a.object)), UID: a.object.UID, Reason: EventConflict,
 				Message: fmt.Sprintf("The address %v of %v belongs to several IPAddresses: %s. Delete the claims of all but one.", at, p.key, strings.Join(p.holders(at), ", "))})
 		}
 		if len(events) > 100 {

@@ -47,21 +47,19 @@ type Request struct {
 
 func (r *Request) String() string { return r.Verb.String() + " " + r.Key.String() }
 
-// Event is an event about an object.
+// Event is a warning about an object. What goes well has no event: it would be a fourth request to the API server for each claim, and the
+// status of the claim says it.
 type Event struct {
 	Key     Key
 	UID     types.UID
-	Warning bool
 	Reason  string
 	Message string
 }
 
 // Reasons of events that are not reasons of conditions.
 const (
-	EventAllocated = "AddressAllocated"
-	EventReleased  = "AddressReleased"
-	EventConflict  = "AddressConflict"
-	EventOverlap   = "PoolsOverlap"
+	EventConflict = "AddressConflict"
+	EventOverlap  = "PoolsOverlap"
 	// EventWithoutClaim and EventUnreadable are about IPAddresses of a pool.
 	EventWithoutClaim = "AddressWithoutClaim"
 	EventUnreadable   = "AddressUnreadable"
@@ -319,9 +317,6 @@ func (b *Book) followEnd(c *claim, shown bool, now time.Time, n *Next) {
 func (b *Book) letGo(c *claim, n *Next) {
 	n.Request = b.patchMeta(c.key, c.object, map[string]any{"finalizers": without(c.object.Finalizers, v1beta2.FinalizerReleaseAddress)})
 	n.Request.What = "release the claim"
-	if c.addr.IsValid() {
-		n.Events = append(n.Events, Event{Key: c.key, UID: c.uid(), Reason: EventReleased, Message: fmt.Sprintf("Released the address %v of %v.", c.addr, c.pool.key)})
-	}
 }
 
 // releaseOrphan lets an IPAddress go that is being deleted and whose claim does not exist. One that is not being deleted stays: somebody
