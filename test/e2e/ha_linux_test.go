@@ -2,7 +2,6 @@ package e2e
 
 import (
 	"context"
-	"fmt"
 	"maps"
 	"os"
 	"slices"
@@ -136,16 +135,6 @@ func (c *haCluster) waitForLeaderOn(t *testing.T, machines ...string) {
 	eventually(t, time.Minute, "the leader runs on "+strings.Join(machines, " or "), func(ctx context.Context) (bool, string) {
 		machine := c.leadingMachine(ctx)
 		return slices.Contains(machines, machine), machine
-	})
-}
-
-// waitForControlPlane waits until the API server of the machine serves, with the etcd there and its other members.
-func (c *haCluster) waitForControlPlane(t *testing.T, machine string) {
-	t.Helper()
-	server := "--server=https://" + c.addressOf(t, machine) + ":6443"
-	eventually(t, 2*time.Minute, "the API server of "+machine+" is ready", func(ctx context.Context) (bool, string) {
-		output, err := run(ctx, nil, c.bin("cluster"), "--dir="+c.dir, "exec", machine, "--", "kubectl", server, "--request-timeout=5s", "get", "--raw=/readyz")
-		return err == nil, fmt.Sprint(output, err)
 	})
 }
 

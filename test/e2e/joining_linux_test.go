@@ -3,6 +3,7 @@ package e2e
 import (
 	"cmp"
 	"context"
+	"fmt"
 	"maps"
 	"net/netip"
 	"os"
@@ -117,6 +118,22 @@ func (c *joiningCluster) judgeBlocks(t *testing.T) {
 func (c *cluster) leadingMachine(ctx context.Context) string {
 	machine, _, _ := strings.Cut(c.leader(ctx, managerPod), "_")
 	return machine
+}
+
+// serverOf is the flag of kubectl that asks the API server of a machine, and no other one.
+func (c *cluster) serverOf(t *testing.T, machine string) string {
+	t.Helper()
+	return "--server=https://" + c.addressOf(t, machine) + ":6443"
+}
+
+// waitForControlPlane waits until the API server of the machine serves, with the etcd there and its other members.
+func (c *cluster) waitForControlPlane(t *testing.T, machine string) {
+	t.Helper()
+	server := c.serverOf(t, machine)
+	eventually(t, 2*time.Minute, "the API server of "+machine+" is ready", func(ctx context.Context) (bool, string) {
+		output, err := run(ctx, nil, c.bin("cluster"), "--dir="+c.dir, "exec", machine, "--", "kubectl", server, "--request-timeout=5s", "get", "--raw=/readyz")
+		return err == nil, fmt.Sprint(output, err)
+	})
 }
 
 // waitForServed waits until all that wait now have been served.

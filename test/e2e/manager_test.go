@@ -33,10 +33,10 @@ func (c *cluster) diskOf(machine, path string) string {
 	return filepath.Join(c.dir, "machines", machine, "disk", path)
 }
 
-// managerManifest is the static Pod that kubeadm has written, to change and to write back.
-func (c *cluster) managerManifest(t *testing.T) *corev1.Pod {
+// managerManifest is the static Pod that kubeadm has written on a machine, to change and to write back.
+func (c *cluster) managerManifest(t *testing.T, machine string) *corev1.Pod {
 	t.Helper()
-	content, err := os.ReadFile(c.disk(manifestDir + "/" + managerPod + ".yaml"))
+	content, err := os.ReadFile(c.diskOf(machine, manifestDir+"/"+managerPod+".yaml"))
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -86,7 +86,7 @@ func setFlag(pod *corev1.Pod, name, value string) {
 func (c *cluster) swapManager(t *testing.T, change func(*corev1.Pod)) {
 	t.Helper()
 	before := c.leader(t.Context(), managerPod)
-	pod := c.managerManifest(t)
+	pod := c.managerManifest(t, firstControlPlane)
 	change(pod)
 	c.writeManifest(t, managerPod, pod)
 	c.waitForStaticPod(t, managerPod, pod.Spec.Containers[0].Image)
@@ -114,11 +114,11 @@ func (c *cluster) waitForStaticPodOn(t *testing.T, machine, name, image string) 
 	})
 }
 
-// managerLog is what the managers of the one static Pod have written, with those that have ended.
-func (c *cluster) managerLog(t *testing.T) string {
+// managerLog is what the managers of a machine's static Pod have written, with those that have ended.
+func (c *cluster) managerLog(t *testing.T, machine string) string {
 	t.Helper()
 	var all []byte
-	for _, path := range glob(t, c.disk("var/log/pods/kube-system_"+managerPod+"-control-plane_*/*/*.log")) {
+	for _, path := range glob(t, c.diskOf(machine, "var/log/pods/kube-system_"+managerPod+"-"+machine+"_*/*/*.log")) {
 		content, err := os.ReadFile(path)
 		if err != nil && !errors.Is(err, fs.ErrNotExist) { // The kubelet keeps the last ones only.
 			t.Fatal(err)

@@ -94,7 +94,7 @@ func TestBornWithOurManager(t *testing.T) {
 		pods := c.containers(t)
 		stream := c.startNodeStream(t, "upgrade", 0)
 		// As on a second control plane: the next build stands by before this one goes.
-		standby := c.managerManifest(t)
+		standby := c.managerManifest(t, firstControlPlane)
 		standby.Name += "-next"
 		standby.Spec.Containers[0].Image = nextImage
 		setFlag(standby, "secure-port", "10267")

@@ -27,7 +27,7 @@ func TestTakeover(t *testing.T) {
 	c.apply(t, daemonSet)
 	nodes := []string{"control-plane", "worker-1"}
 	c.checkPodNetwork(t, nodes...)
-	stock := c.managerManifest(t)
+	stock := c.managerManifest(t, firstControlPlane)
 	blocks := c.podCIDRs(t, nodes...)
 	containers := c.containers(t)
 
@@ -70,7 +70,7 @@ func TestTakeover(t *testing.T) {
 		{"the stock manager does not start while a Node is outside its one range", func(t *testing.T) {
 			c.writeManifest(t, managerPod, stock)
 			eventually(t, 90*time.Second, "the stock manager ends and names the podCIDR", func(context.Context) (bool, string) {
-				said := c.managerLog(t)
+				said := c.managerLog(t, firstControlPlane)
 				return strings.Contains(said, "failed to mark cidr[10.246.0.0/26]"), said[max(0, len(said)-1000):]
 			})
 			undisturbed(t)

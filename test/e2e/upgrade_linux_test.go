@@ -32,21 +32,53 @@ const (
 // minorCluster is one that goes from one minor of Kubernetes to the next.
 type minorCluster struct {
 	*joiningCluster
-	older, newer string // the directories of programs
-	from, to     string // the versions
+	controlPlanes []string // the first one is firstControlPlane
+	older, newer  string   // the directories of programs
+	from, to      string   // the versions
 }
 
 // TestUpgradeFromLastMinor does what docs/operators/kubeadm.md says of upgrades, and what it says not to do.
 func TestUpgradeFromLastMinor(t *testing.T) {
+	c := startMinorCluster(t, "upgrade", firstControlPlane)
+	c.runSteps(t, []joiningStep{
+		{"objects, image and patch of the new version", startOfLeader, c.prepare},
+		{"kubeadm upgrade apply --patches", afterUpgrade, c.upgradeFirst},
+		{"the kubelets and the workers", afterKubelet, c.upgradeNodes},
+		{"kubeadm upgrade apply without --patches, and step 5 again", afterSwap, c.forgetPatches},
+	})
+}
+
+// TestUpgradeThreeControlPlanes does the same where there are always other control planes, of both minors for a while: no Node waits for longer
+// than a change of the leader takes.
+func TestUpgradeThreeControlPlanes(t *testing.T) {
+	c := startMinorCluster(t, "upgrade-ha", firstControlPlane, "control-plane-2", "control-plane-3")
+	second, third := c.controlPlanes[1], c.controlPlanes[2]
+	c.runSteps(t, []joiningStep{
+		{"objects, image and patch of the new version", startOfLeader, c.prepare},
+		{"kubeadm upgrade apply --patches on the first control plane", changeOfLeader, c.upgradeFirst},
+		{"kubeadm upgrade node --patches on the second one", changeOfLeader, func(t *testing.T) { c.upgradeOther(t, second) }},
+		{"kubeadm upgrade node --patches on the third one", changeOfLeader, func(t *testing.T) { c.upgradeOther(t, third) }},
+		{"the kubelets and the workers", changeOfLeader, c.upgradeNodes},
+		{"kubeadm upgrade node without --patches on the second one: the others serve; and step 5 again", changeOfLeader, func(t *testing.T) {
+			c.upgradeWithoutPatches(t, second, "node")
+			c.waitForServed(t)
+			c.repairImage(t, second)
+		}},
+	})
+}
+
+// startMinorCluster starts one of the minor UPGRADE_FROM, with workers that have blocks of both ranges.
+func startMinorCluster(t *testing.T, name string, controlPlanes ...string) *minorCluster {
+	t.Helper()
 	minor := os.Getenv("UPGRADE_FROM")
 	if minor == "" {
 		t.Fatal("UPGRADE_FROM names no minor: run make e2e-upgrade")
 	}
-	c := &minorCluster{joiningCluster: newJoiningCluster(t, "upgrade")}
+	c := &minorCluster{joiningCluster: newJoiningCluster(t, name), controlPlanes: controlPlanes}
 	c.older, c.newer = c.bin(minor), filepath.Dir(c.bin("kubeadm"))
 	c.from, c.to = versionIn(t, c.older), versionIn(t, c.newer)
-	c.start(t, "--bin="+c.older, "--workers=1", "--config=../../manifests/kubeadm/kubeadm.yaml", "--patches="+olderPatches(t, c.from),
-		"--image="+filepath.Join(c.older, "images/kube-controller-manager-linux-"+runtime.GOARCH+".tar"),
+	c.start(t, "--bin="+c.older, fmt.Sprintf("--control-planes=%d", len(controlPlanes)), "--workers=1", "--config=../../manifests/kubeadm/kubeadm.yaml",
+		"--patches="+olderPatches(t, c.from), "--image="+filepath.Join(c.older, "images/kube-controller-manager-linux-"+runtime.GOARCH+".tar"),
 		"--apply=../../manifests/crds", "--apply=../../manifests/rbac")
 	t.Logf("%s: a cluster of %s is up", c.sinceStart(), c.from)
 	c.applyPolicies(t)
@@ -54,13 +86,8 @@ func TestUpgradeFromLastMinor(t *testing.T) {
 	c.kubectl(t, "wait", "--for=condition=Ready", "--timeout=30s", "clustercidr/second")
 	c.cluster.cluster(t, "join", "worker-2", "--bin="+c.older)
 	c.checkBlock(t, "worker-2", "10.246.0.0/16", 26)
-	c.watch(t, nil, []string{firstControlPlane}, []string{firstControlPlane, "worker-1", "worker-2"})
-	c.runSteps(t, []joiningStep{
-		{"objects, image and patch of the new version", startOfLeader, c.prepare},
-		{"kubeadm upgrade apply --patches", afterUpgrade, c.upgradeControlPlane},
-		{"the kubelets and the workers", afterKubelet, c.upgradeNodes},
-		{"kubeadm upgrade apply without --patches, and step 5 again", afterSwap, c.forgetPatches},
-	})
+	c.watch(t, nil, controlPlanes, slices.Concat(controlPlanes, []string{"worker-1", "worker-2"}))
+	return c
 }
 
 // versionIn is that of the programs in a directory.
@@ -109,13 +136,15 @@ func (c *cluster) applyPolicies(t *testing.T) {
 func (c *minorCluster) prepare(t *testing.T) {
 	c.kubectl(t, "apply", "-f", "../../manifests/crds", "-f", "../../manifests/rbac")
 	c.applyPolicies(t)
-	c.importImage(t, firstControlPlane, ourArchive)
-	patches := c.disk("etc/kubernetes/patches")
-	if err := os.RemoveAll(patches); err != nil {
-		t.Fatal(err)
-	}
-	if err := os.CopyFS(patches, os.DirFS("../../manifests/kubeadm/patches")); err != nil {
-		t.Fatal(err)
+	for _, machine := range c.controlPlanes {
+		c.importImage(t, machine, ourArchive)
+		patches := c.diskOf(machine, "etc/kubernetes/patches")
+		if err := os.RemoveAll(patches); err != nil {
+			t.Fatal(err)
+		}
+		if err := os.CopyFS(patches, os.DirFS("../../manifests/kubeadm/patches")); err != nil {
+			t.Fatal(err)
+		}
 	}
 }
 
@@ -141,29 +170,42 @@ func (c *minorCluster) kubeadmUpgrade(t *testing.T, machine string, args ...stri
 	}
 }
 
-func (c *minorCluster) upgradeControlPlane(t *testing.T) {
+const withPatches = "--patches=/etc/kubernetes/patches"
+
+func (c *minorCluster) upgradeFirst(t *testing.T) {
 	before := c.leader(t.Context(), managerPod)
-	c.install(t, firstControlPlane, "kubeadm", "kubectl")
-	c.kubeadmUpgrade(t, firstControlPlane, "apply", c.to, "--yes", "--patches=/etc/kubernetes/patches")
-	c.waitForStaticPodOn(t, firstControlPlane, managerPod, ourImage)
-	c.waitForLeader(t, managerPod, before)
-	version, err := c.client.Discovery().ServerVersion()
-	if err != nil {
-		t.Fatal(err)
+	c.upgradeControlPlane(t, firstControlPlane, "apply", c.to, "--yes", withPatches)
+	if len(c.controlPlanes) == 1 {
+		c.waitForLeader(t, managerPod, before)
 	}
-	if version.GitVersion != c.to {
-		t.Errorf("the API server is %s; want %s", version.GitVersion, c.to)
+}
+
+func (c *minorCluster) upgradeOther(t *testing.T, machine string) {
+	c.upgradeControlPlane(t, machine, "node", withPatches)
+}
+
+func (c *minorCluster) upgradeControlPlane(t *testing.T, machine string, args ...string) {
+	t.Helper()
+	c.install(t, machine, "kubeadm", "kubectl")
+	c.kubeadmUpgrade(t, machine, args...)
+	c.waitForStaticPodOn(t, machine, managerPod, ourImage)
+	c.waitForControlPlane(t, machine)
+	if version := c.exec(t, machine, "kubectl", c.serverOf(t, machine), "version"); !strings.Contains(version, "Server Version: "+c.to+"\n") {
+		t.Errorf("the API server of %s says %s; want %s", machine, version, c.to)
 	}
 	// The manifest of the new version has what the ConfigMap says.
-	if command := c.managerManifest(t).Spec.Containers[0].Command; !slices.Contains(command, ourControllers) {
-		t.Errorf("the new manager has the flags %q; want also %s", command, ourControllers)
+	if command := c.managerManifest(t, machine).Spec.Containers[0].Command; !slices.Contains(command, ourControllers) {
+		t.Errorf("the new manager of %s has the flags %q; want also %s", machine, command, ourControllers)
 	}
 }
 
 const ourControllers = "--controllers=*,bootstrapsigner,tokencleaner,multi-cidr-node-ipam-controller"
 
 func (c *minorCluster) upgradeNodes(t *testing.T) {
-	c.install(t, firstControlPlane, "kubelet")
+	for _, machine := range c.controlPlanes {
+		c.install(t, machine, "kubelet")
+		c.waitForControlPlane(t, machine)
+	}
 	for _, worker := range []string{"worker-1", "worker-2"} {
 		c.install(t, worker, "kubeadm", "kubectl")
 		c.kubeadmUpgrade(t, worker, "node")
@@ -183,12 +225,29 @@ func (c *minorCluster) upgradeNodes(t *testing.T) {
 	maps.Copy(c.blocks, c.podCIDRs(t, "worker-3"))
 }
 
-// forgetPatches makes the mistake, looks at what comes of it, and repairs it.
+// forgetPatches makes the mistake where nobody else can lead, looks at what comes of it, and repairs it.
 func (c *minorCluster) forgetPatches(t *testing.T) {
 	before := c.leader(t.Context(), managerPod)
-	c.kubeadmUpgrade(t, firstControlPlane, "apply", c.to, "--yes")
-	eventually(t, 90*time.Second, "the stock manager ends again and again", func(ctx context.Context) (bool, string) {
-		pod, err := c.client.CoreV1().Pods(metav1.NamespaceSystem).Get(ctx, managerPod+"-"+firstControlPlane, metav1.GetOptions{})
+	c.upgradeWithoutPatches(t, firstControlPlane, "apply", c.to, "--yes")
+	served := c.served()
+	if after := c.leader(t.Context(), managerPod); after != before {
+		t.Errorf("%q leads; want still %q, which has ended", after, before)
+	}
+	c.judgeBlocks(t)
+	c.repair = time.Now()
+	if now := c.served(); now != served {
+		t.Errorf("%d Nodes were served while no manager ran", now-served)
+	}
+	c.repairImage(t, firstControlPlane)
+	c.waitForLeader(t, managerPod, before)
+}
+
+// upgradeWithoutPatches makes the mistake on a machine, and waits for what comes of it.
+func (c *minorCluster) upgradeWithoutPatches(t *testing.T, machine string, args ...string) {
+	t.Helper()
+	c.kubeadmUpgrade(t, machine, args...)
+	eventually(t, 90*time.Second, "the stock manager of "+machine+" ends again and again", func(ctx context.Context) (bool, string) {
+		pod, err := c.client.CoreV1().Pods(metav1.NamespaceSystem).Get(ctx, managerPod+"-"+machine, metav1.GetOptions{})
 		if err != nil || len(pod.Status.ContainerStatuses) == 0 {
 			return false, fmt.Sprint(err)
 		}
@@ -196,28 +255,21 @@ func (c *minorCluster) forgetPatches(t *testing.T) {
 		return status.Image == stockImage() && status.RestartCount > 1, fmt.Sprintf("%s, started again %d times", status.Image, status.RestartCount)
 	})
 	const complaint = `\"multi-cidr-node-ipam-controller\" is not in the list of known controllers`
-	if log := c.managerLog(t); !strings.Contains(log, complaint) {
+	if log := c.managerLog(t, machine); !strings.Contains(log, complaint) {
 		t.Errorf("its log does not say %s:\n%s", complaint, log)
 	}
-	served := c.served()
-	if after := c.leader(t.Context(), managerPod); after != before {
-		t.Errorf("%q leads; want still %q, which has ended", after, before)
-	}
-	c.judgeBlocks(t)
-	image := c.managerManifest(t).Spec.Containers[0].Image
-	if image != stockImage() {
+	if image := c.managerManifest(t, machine).Spec.Containers[0].Image; image != stockImage() {
 		t.Errorf("the manager's image is %s; want %s", image, stockImage())
 	}
+}
 
-	c.repair = time.Now()
-	if now := c.served(); now != served {
-		t.Errorf("%d Nodes were served while no manager ran", now-served)
-	}
+// repairImage does step 5 on a machine whose settings are ours, but not the image.
+func (c *minorCluster) repairImage(t *testing.T, machine string) {
+	t.Helper()
 	want := []string{"image: " + stockImage(), "image: " + ourImage}
-	if diff := cmp.Diff(want, c.doStep5(t, readPage(t, "../../docs/operators/kubeadm.md"), firstControlPlane)); diff != "" {
-		t.Errorf("what step 5 has changed (-want +got):\n%s", diff)
+	if diff := cmp.Diff(want, c.doStep5(t, readPage(t, "../../docs/operators/kubeadm.md"), machine)); diff != "" {
+		t.Errorf("what step 5 has changed on %s (-want +got):\n%s", machine, diff)
 	}
-	c.waitForLeader(t, managerPod, before)
 }
 
 // served is how many Nodes of all streams have been served.
