@@ -323,6 +323,13 @@ test-parity-static: build upstream
 	go vet $(addprefix -modfile=$(CURDIR)/,$(MODFILE)) ./apis/... ./controllers/... ./cmd/...
 	$(INTEGRATION) -run='^(TestHelpParity|TestCommandLineParity|TestVersionParity)$$' ./test/parity
 
+# What make test has of an older minor would take too long for every change.
+.PHONY: test-minor test-takeover
+test-minor: test-scripts test-parity test-takeover test-chaos ## Run the scripts, parity, takeover and chaos with the programs of KUBERNETES=v1.36: half an hour
+test-takeover: tools build upstream
+	@echo "== Kubernetes $(KUBERNETES): takeover"
+	$(INTEGRATION) -run='^TestTakeover' ./test/integration
+
 .PHONY: e2e
 e2e: ## Run it in real kubeadm clusters: ranges, takeover and back, upgrade, reboot; as root on Linux, elsewhere it says why not; installs as make cluster does
 	@echo "== end-to-end tests"
