@@ -1001,8 +1001,9 @@ var mutants = []mutant{
 	},
 	{
 		name: "status-waits-for-event", defect: "a status is written only when the event about it is stored",
-		old:  "\t\tstored, err = c.api.ApplyStatus(",
-		new:  "\t\t_ = c.syncEvent(ctx, events.Key(events.AboutClusterCIDR, name, events.ReasonExhausted))\n\t\tstored, err = c.api.ApplyStatus(",
+		old: "\t\tstored, err = c.api.ApplyStatus(",
+		new: "\t\tif about, message, due := c.announcer.alarms.Due(name, events.ReasonExhausted); due {\n" +
+			"\t\t\t_ = events.Writer{API: c.api, Now: c.now}.Write(ctx, about, events.ReasonExhausted, message)\n\t\t}\n\t\tstored, err = c.api.ApplyStatus(",
 		test: testEventHangs,
 	},
 	{

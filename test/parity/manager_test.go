@@ -14,6 +14,7 @@ import (
 	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/client-go/kubernetes"
+	"k8s.io/utils/ptr"
 
 	"github.com/multicidr/controller-manager/test/controlplane"
 )
@@ -37,16 +38,36 @@ func TestFailoverAfterACrash(t *testing.T) {
 	wantWork(t, s, "after-a-crash")
 }
 
+// releasesLease is the feature gate with which a leader that ends releases its lease. v1.35 does not know it: its leaders always keep theirs.
+const releasesLease = "ControllerManagerReleaseLeaderElectionLockOnExit"
+
+func knowsRelease(t *testing.T) bool {
+	t.Helper()
+	return strings.Contains(runToEnd(t, upstreamBinary, "--help").Stdout, releasesLease)
+}
+
+// releasing turns it on, where it is known.
+func releasing(t *testing.T) (flags []string) {
+	t.Helper()
+	if knowsRelease(t) {
+		flags = append(flags, "--feature-gates="+releasesLease+"=true")
+	}
+	return flags
+}
+
 // A leader that is told to stop gives the lease up. The lease lasts longer than this test may, so nothing but that lets the second lead.
 func TestHandoverOnShutdown(t *testing.T) {
 	t.Parallel()
 	s := newSite(t, false)
-	long := []string{allAndOurs, "--leader-elect-lease-duration=10m", "--leader-elect-renew-deadline=9m", "--leader-elect-retry-period=1s",
-		"--feature-gates=ControllerManagerReleaseLeaderElectionLockOnExit=true"}
+	long := append(releasing(t), allAndOurs, "--leader-elect-lease-duration=10m", "--leader-elect-renew-deadline=9m", "--leader-elect-retry-period=1s")
 	first := startLeading(t, s, "first", long...)
 	second := s.StartManagerForTest(t, controlplane.ManagerOptions{Name: "second", Args: long})
 
 	wantExitCode(t, first, 0)
+	if !knowsRelease(t) {
+		wantLeaseHeld(t, s, true)
+		return
+	}
 	if err := second.WaitLeading(deadline(t)); err != nil {
 		t.Fatal(err)
 	}
@@ -58,7 +79,7 @@ func TestHandoverOnShutdown(t *testing.T) {
 func TestStandbyEndsOnShutdown(t *testing.T) {
 	t.Parallel()
 	s := newSite(t, false)
-	args := []string{allAndOurs, "--feature-gates=ControllerManagerReleaseLeaderElectionLockOnExit=true"}
+	args := append(releasing(t), allAndOurs)
 	startLeading(t, s, "leader", args...)
 	standby := s.StartManagerForTest(t, controlplane.ManagerOptions{Name: "standby", Args: args})
 	wantExitCode(t, standby, 0)
@@ -68,25 +89,30 @@ func TestStandbyEndsOnShutdown(t *testing.T) {
 func TestLeaseIsKeptUntilControllersEnded(t *testing.T) {
 	t.Setenv(runAsManager, "1")
 	s := newSite(t, false)
-	m := startLeading(t, s, self(t), "--controllers=*,lingering", "--leader-elect-lease-duration=4s", "--leader-elect-renew-deadline=3s",
-		"--leader-elect-retry-period=500ms", "--feature-gates=ControllerManagerReleaseLeaderElectionLockOnExit=true")
+	m := startLeading(t, s, self(t), append(releasing(t), "--controllers=*,lingering", "--leader-elect-lease-duration=4s", "--leader-elect-renew-deadline=3s",
+		"--leader-elect-retry-period=500ms")...)
 	eventually(t, func(ctx context.Context) error { return wantHealth(ctx, m, "lingering", http.StatusOK, "ok") })
 	wantExitCode(t, m, 0)
 
-	client := clientOf(t, s)
-	outcome, err := client.CoreV1().ConfigMaps("default").Get(t.Context(), "lingering", metav1.GetOptions{})
+	outcome, err := clientOf(t, s).CoreV1().ConfigMaps("default").Get(t.Context(), "lingering", metav1.GetOptions{})
 	if err != nil {
 		t.Fatal(err)
 	}
 	if got := outcome.Data["lease"]; got != "renewed" {
 		t.Errorf("the lease while a controller was ending: %s, want renewed", got)
 	}
-	lease, err := client.CoordinationV1().Leases("kube-system").Get(t.Context(), "kube-controller-manager", metav1.GetOptions{})
+	wantLeaseHeld(t, s, !knowsRelease(t))
+}
+
+// wantLeaseHeld looks at the lease after the end of its leader.
+func wantLeaseHeld(t *testing.T, s *site, want bool) {
+	t.Helper()
+	lease, err := clientOf(t, s).CoordinationV1().Leases("kube-system").Get(t.Context(), "kube-controller-manager", metav1.GetOptions{})
 	if err != nil {
 		t.Fatal(err)
 	}
-	if holder := lease.Spec.HolderIdentity; holder != nil && *holder != "" {
-		t.Errorf("the lease after the end is still held by %s", *holder)
+	if holder := ptr.Deref(lease.Spec.HolderIdentity, ""); (holder != "") != want {
+		t.Errorf("after the end of its leader %q holds the lease; want that it is held: %t", holder, want)
 	}
 }
 

@@ -104,7 +104,6 @@ allocateNodeCIDRs: true
 clusterCIDR: 10.244.0.0/16
 nodeCIDRMaskSize: 25
 concurrentGCSyncs: 7
-featureGates: {ControllerManagerReleaseLeaderElectionLockOnExit: true}
 leaderElectRetryPeriod: 1s
 profiling: false
 v: 4
@@ -112,8 +111,13 @@ v: 4
 
 // What the two serve and do, side by side, each on a control plane of its own.
 func TestProcessParity(t *testing.T) {
+	values, coordinated := flatForm, "CoordinatedLeaderElection=true"
+	if knowsRelease(t) {
+		values += "featureGates: {" + releasesLease + ": true}\n"
+		coordinated += "," + releasesLease + "=true"
+	}
 	file := filepath.Join(t.TempDir(), "controller-manager.yaml")
-	if err := os.WriteFile(file, []byte(flatForm), 0o600); err != nil {
+	if err := os.WriteFile(file, []byte(values), 0o600); err != nil {
 		t.Fatal(err)
 	}
 	cases := map[string]struct {
@@ -130,8 +134,8 @@ func TestProcessParity(t *testing.T) {
 		},
 		"values of flags from a file, which --v overrides": {
 			args: []string{"--v=1"},
-			upstreamArgs: []string{"--allocate-node-cidrs", "--cluster-cidr=10.244.0.0/16", "--node-cidr-mask-size=25", "--concurrent-gc-syncs=7",
-				"--feature-gates=ControllerManagerReleaseLeaderElectionLockOnExit=true", "--leader-elect-retry-period=1s", "--profiling=false"},
+			upstreamArgs: append(releasing(t), "--allocate-node-cidrs", "--cluster-cidr=10.244.0.0/16", "--node-cidr-mask-size=25", "--concurrent-gc-syncs=7",
+				"--leader-elect-retry-period=1s", "--profiling=false"),
 			ourArgs:   []string{"--config=" + file},
 			additions: surface{flagz: {".flags.config": compact(file)}},
 		},
@@ -139,7 +143,7 @@ func TestProcessParity(t *testing.T) {
 			args: []string{"--controllers=deployment,serviceaccount,-replicaset,endpointslice-controller", "--use-service-account-credentials=false", "--profiling=false"},
 		},
 		"coordinated leader election, and the lease released on exit": {
-			args:        []string{"--feature-gates=CoordinatedLeaderElection=true,ControllerManagerReleaseLeaderElectionLockOnExit=true"},
+			args:        []string{"--feature-gates=" + coordinated},
 			coordinated: true,
 		},
 		"our controller on": {
