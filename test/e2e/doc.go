@@ -4,7 +4,7 @@
 //
 // One cluster is born with our manager, one with the stock one, which ours takes over from and gives back to; on a third the stock one
 // allocates nothing, and the chart is installed. One more ends halfway. `make e2e-ha` has one with three control planes, and
-// `make e2e-upgrade` one that goes from one minor of Kubernetes to the next: they take too long for every change.
+// `make e2e-upgrade` two that go from one minor of Kubernetes to the next: they take too long for every change.
 //
 // On failure the machines' logs are kept in bin/e2e-logs.
 package e2e
