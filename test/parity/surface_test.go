@@ -97,6 +97,9 @@ func observeHealth(ctx context.Context, _ *site, m *controlplane.Manager, result
 
 var healthLine = regexp.MustCompile(`^\[[+-]](\S+) (.*)$`)
 
+// notThere is all that a page has that does not exist.
+const notThere = "not there"
+
 // observePages reads the pages that are objects. As plain text, flagz and statusz use another separator in each process, lest
 // somebody parse them.
 func observePages(ctx context.Context, s *site, m *controlplane.Manager, result surface) error {
@@ -112,6 +115,10 @@ func observePages(ctx context.Context, s *site, m *controlplane.Manager, result 
 		code, body, err := get(ctx, client, m.URL()+path, accept)
 		if err != nil {
 			return err
+		}
+		if code == http.StatusNotFound { // v1.35 has flagz and statusz behind feature gates.
+			result.add(path, notThere, "")
+			continue
 		}
 		var object any
 		if err := json.Unmarshal([]byte(s.anonymize(body)), &object); err != nil {
