@@ -105,8 +105,8 @@ func registerConfigz(c *config.CompletedConfig) error {
 		return fmt.Errorf("register /configz: %w", err)
 	}
 	switch set := any(cfgz.Set).(type) {
-	case func(any): // at v1.35
-		set(external)
+	case func(any): // at v1.35, which shows the internal form
+		set(c.ComponentConfig)
 	case func(runtime.Object) error:
 		return set(external)
 	default: // Nothing would say that /configz is empty: the compiler does not check these cases against another minor.
