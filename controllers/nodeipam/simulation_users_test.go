@@ -341,6 +341,20 @@ var userMoves = map[string]moveKind{
 		w.server.create(kindServiceCIDR, &networkingapiv1.ServiceCIDR{ObjectMeta: metav1.ObjectMeta{Name: a[0]}, Spec: networkingapiv1.ServiceCIDRSpec{CIDRs: []string{a[1]}}})
 		return true
 	}},
+	// A second family is all that may be added to a ServiceCIDR.
+	"extend-service-range": {6, named(kindServiceCIDR, func(o metav1.Object) bool { return len(o.(*networkingapiv1.ServiceCIDR).Spec.CIDRs) == 1 }), func(w *world, a []string) bool {
+		s := w.server.serviceCIDR(a[0]).DeepCopy()
+		if s == nil || len(s.Spec.CIDRs) > 1 {
+			return false
+		}
+		other := "fd00::30/124"
+		if strings.Contains(s.Spec.CIDRs[0], ":") {
+			other = "10.0.0.96/28"
+		}
+		s.Spec.CIDRs = append(s.Spec.CIDRs, other)
+		w.server.store(kindServiceCIDR, s)
+		return true
+	}},
 	"delete-service-range": {10, named(kindServiceCIDR, every), func(w *world, a []string) bool {
 		if w.server.serviceCIDR(a[0]) == nil {
 			return false
