@@ -74,6 +74,18 @@ func (w *world) most() int {
 	return 3
 }
 
+// crash ends a process between two instructions. Requests that it was about to send are on their way.
+func (p *process) crash() {
+	for _, t := range p.tasks {
+		if !t.call.arrived && t.call.what != "" {
+			late := *t.call
+			p.w.network = append(p.w.network, &late)
+		}
+		p.w.cover("crash during: " + strings.Join(strings.Fields(t.call.what)[:2], " "))
+	}
+	p.die()
+}
+
 var processMoves = map[string]moveKind{
 	// Time.
 	"time": {100, func(w *world, d *rand.Rand) []string {
@@ -104,15 +116,32 @@ var processMoves = map[string]moveKind{
 		w.process(a[0]).mute = len(a) > 2 && a[2] == "mute"
 		return true
 	}},
-	"crash": {4, processes(anyProcess), onProcess(func(p *process, _ []string) bool {
-		for _, t := range p.tasks {
-			if !t.call.arrived && t.call.what != "" {
-				late := *t.call
-				p.w.network = append(p.w.network, &late)
-			}
-			p.w.cover("crash during: " + strings.Join(strings.Fields(t.call.what)[:2], " "))
+	// Where it hurts without leader election: a PATCH is on its way, and what the next process would choose for its Node is something else.
+	"crash-writing": {500, func(w *world, d *rand.Rand) []string {
+		if !w.alone {
+			return nil
 		}
-		p.die()
+		return with(processes((*process).writesNode), nodeLabels, flagNames)(w, d)
+	}, onProcess(func(p *process, a []string) bool {
+		w := p.w
+		if !w.alone || !p.writesNode() {
+			return false
+		}
+		for _, t := range p.tasks {
+			if strings.HasPrefix(t.call.what, "patch Node") {
+				name := strings.TrimPrefix(t.call.what, "patch Node ")
+				if userMoves["delete-node"].do(w, []string{name}) && w.server.node(name) == nil {
+					createNode(w, name, a[0], nothing, nothing) // The write must not hit this one.
+				}
+				userMoves["label-node"].do(w, []string{name, a[0]})
+			}
+		}
+		p.crash()
+		w.boot(fmt.Sprintf("p%d", w.booted+1), flags[a[1]])
+		return true
+	})},
+	"crash": {4, processes(anyProcess), onProcess(func(p *process, _ []string) bool {
+		p.crash()
 		return true
 	})},
 	"stop": {4, processes(func(p *process) bool { return !p.stopping }), onProcess(func(p *process, _ []string) bool {
