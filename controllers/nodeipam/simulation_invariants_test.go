@@ -133,6 +133,11 @@ func (p *process) stillRight(node *v1.Node, blocks []netip.Prefix, pool string) 
 	if reason, ok := v.ready(cc); !ok {
 		p.w.violate("invariant 4", "%s writes %v of ClusterCIDR %s, which is %s, to Node %s", p.name, blocks, pool, reason, node.Name)
 	}
+	if len(v.writes[node.UID]) == 0 {
+		v.reservedFrom[node.UID] = cc.UID // which would choose the same
+	} else if v.reservedFrom[node.UID] != cc.UID {
+		p.w.violate("invariant 4", "%s writes %v to Node %s, which it chose from a ClusterCIDR %s that is gone: the one of that name is another one", p.name, blocks, node.Name, pool)
+	}
 	for _, h := range v.holdings() {
 		if h.Owner != allocator.OwnerOf(node.UID) && overlap(blocks, []netip.Prefix{h.Prefix}) {
 			p.w.violate("invariant 7", "%s writes %v to Node %s, and knows that %v has %v", p.name, blocks, node.Name, h.Owner, h.Prefix)

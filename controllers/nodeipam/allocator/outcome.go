@@ -7,6 +7,7 @@ import (
 	"time"
 
 	v1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/types"
 
 	"github.com/multicidr/controller-manager/controllers/ipam"
 	"github.com/multicidr/controller-manager/controllers/nodeipam/clustercidr"
@@ -165,10 +166,11 @@ func (b *State) HoldBack(node *v1.Node, now time.Time, wentBack int) (wait time.
 	return b.Settle(node, now, wentBack)
 }
 
-// lost reports whether a Node's ClusterCIDR could not allocate the Node's blocks any more.
+// lost reports whether a Node's ClusterCIDR could not allocate the Node's blocks any more. One of the same name and range may have replaced it by
+// force: that one need not even select the Node.
 func (b *State) lost(e *nodeEntry) bool {
 	o, p := OwnerOf(e.uid), b.pools[e.pool]
-	return p == nil || !b.stillFree(o, p, b.ledger.Held(o))
+	return p == nil || e.from != "" && e.from != types.UID(p.ID) || !b.stillFree(o, p, b.ledger.Held(o))
 }
 
 // Settle is HoldBack for a Node that is being deleted and is not written any more: it need not keep blocks that were not stored.

@@ -78,6 +78,9 @@ type nodeEntry struct {
 }
 
 type writes struct {
+	// from is the UID of the ClusterCIDR that the reservation is from: another one may have its name by now. It is empty if that is unknown
+	// since a restore of etcd.
+	from types.UID
 	// unansweredUntil is the time until which the API server may still carry out a write of the reservation that it has not answered; zero
 	// if every write was answered. Only in state sent.
 	unansweredUntil time.Time
