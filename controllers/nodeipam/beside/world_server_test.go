@@ -46,6 +46,7 @@ type store struct {
 	conns     map[*conn]bool
 	hang      map[string]time.Time // by resource: watch requests hang until then
 	refuse    map[string]refusal   // by process+resource
+	late      bool                 // a PATCH of a Node is on its way for long
 	absent    map[string]time.Time // until then there is no such resource
 	patchFail func() string        // "", "lost", "late", "refuse", "5xx", "drop", "panic"
 	noChunk   bool
@@ -302,6 +303,7 @@ func (p *side) RoundTrip(req *http.Request) (*http.Response, error) {
 			p.firstSent[key] = sent
 		}
 		sent = p.firstSent[key]
+		p.late = p.late || fail == "late" || fail == "slow"
 		p.mu.Unlock()
 	}
 	transit := time.Duration(1+p.rand(4)) * time.Millisecond

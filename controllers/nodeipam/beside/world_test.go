@@ -671,7 +671,13 @@ func runWorld(t *testing.T, seed int64) (stats map[string]int) {
 					w.trouble()
 				}
 			})
+			late := false
+			s.user(func() { late, s.late = s.late && w.alone, false })
 			switch rng2 := w.rand(100); {
+			case late && rng2 < 60 && len(w.procs) > 0: // The next process must not allocate what is still on its way.
+				w.kill(false)
+				w.start()
+				w.stats["killed while it wrote"]++
 			case rng2 == 0:
 				w.kill(w.rand(2) == 0)
 			case rng2 < 3 && len(w.procs) < most, len(w.procs) == 0 && rng2 < 20:
