@@ -96,6 +96,7 @@ type program struct {
 	asleep      bool      // the pause is a suspension of the machine
 	suspendedAt time.Time
 	suspended   time.Duration // in earlier suspensions
+	shifted     time.Duration // by how much its wall clock is behind the time that client-go's elector of our Lease sees; never positive
 }
 
 // stoodStill is for how long the machine has been suspended. Its monotonic clock stood still, and its wall clock was set back by that.
@@ -112,10 +113,17 @@ func (p *program) stoodStill() time.Duration {
 	return p.suspended
 }
 
+// set is by how much the wall clock was set.
+func (p *program) set() time.Duration {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	return p.shifted
+}
+
 // clocks are what the machine shows.
 func (p *program) clocks() (wall time.Time, monotonic, suspended time.Duration) {
 	still := p.stoodStill()
-	return time.Now().Round(0).Add(-still), time.Since(historyStart) - still, still
+	return time.Now().Round(0).Add(p.set() - still), time.Since(historyStart) - still, still
 }
 
 // shownTime puts into the records of the program's own elector what the wall clock of its machine shows.
@@ -134,7 +142,7 @@ func (l shownTime) Update(ctx context.Context, r resourcelock.LeaderElectionReco
 
 func (l shownTime) put(r resourcelock.LeaderElectionRecord) resourcelock.LeaderElectionRecord {
 	l.p.awaitEndOfPause()
-	r.RenewTime = metav1.NewTime(r.RenewTime.Add(-l.p.stoodStill()))
+	r.RenewTime = metav1.NewTime(r.RenewTime.Add(l.p.set() - l.p.stoodStill()))
 	return r
 }
 
@@ -155,7 +163,9 @@ func newHistory(t *testing.T, seed uint64) *history {
 // step lets something happen.
 func (w *history) step() {
 	p := w.programs[w.roll(len(w.programs))]
-	switch w.roll(5) {
+	switch w.roll(6) {
+	case 5:
+		w.setClock(p)
 	case 4:
 		w.mu.Lock()
 		if leader := w.writer; leader != nil {
@@ -187,6 +197,31 @@ func (w *history) step() {
 			w.end(leader)
 		}
 	}
+}
+
+// setClock sets the wall clock of a machine, mostly of the one that writes, to and fro, while requests fail for a part of the time. Another allocator that
+// knows only the Lease of the program may then take that too soon (docs/operators/cloud-controller-manager.md), so there is none.
+func (w *history) setClock(p *program) {
+	if w.older > 0 {
+		return
+	}
+	w.mu.Lock()
+	if w.writer != nil && w.rand.IntN(4) > 0 {
+		p = w.writer
+	}
+	w.mu.Unlock()
+	w.fail(0.7 * float64(w.roll(100)) / 100 * float64(w.roll(2)))
+	for range 1 + w.roll(4) {
+		d := []time.Duration{2, 4, 7, 15, 60, 3600}[w.roll(6)]*time.Second + w.upTo(time.Second)
+		how := w.roll(4)
+		p.mu.Lock()
+		p.shifted = min(0, p.shifted+[]time.Duration{d, -d, 2 * d, -d}[how])
+		p.mu.Unlock()
+		time.Sleep(w.upTo(20 * time.Second))
+	}
+	w.fail(0)
+	w.resumed = time.Now()
+	time.Sleep(3 * historyLease)
 }
 
 // suspend suspends a machine. When it goes on, the API server fails for a while, so one Lease may be renewed and the other not.
@@ -238,7 +273,7 @@ func (w *history) awaitWrite() {
 func (w *history) start() *program {
 	w.begun++
 	id := strconv.Itoa(w.begun)
-	p := &program{ended: make(chan struct{})}
+	p := &program{ended: make(chan struct{}), shifted: -3 * time.Hour}
 	p.lives, p.kill = context.WithCancel(klog.NewContext(w.t.Context(), logr.Discard()))
 	o := &outer{leases: client{w: w, p: p}, name: "outer", program: "outer", wholeSeconds: lease.CountsFromWholeSecond(w.retry)}
 	leading := make(chan struct{})
