@@ -163,7 +163,9 @@ func newHistory(t *testing.T, seed uint64) *history {
 // step lets something happen.
 func (w *history) step() {
 	p := w.programs[w.roll(len(w.programs))]
-	switch w.roll(6) {
+	switch w.roll(7) {
+	case 6:
+		w.deleteLease()
 	case 5:
 		w.setClock(p)
 	case 4:
@@ -219,6 +221,23 @@ func (w *history) setClock(p *program) {
 		p.mu.Unlock()
 		time.Sleep(w.upTo(20 * time.Second))
 	}
+	w.fail(0)
+	w.resumed = time.Now()
+	time.Sleep(3 * historyLease)
+}
+
+// deleteLease deletes one of the Leases by hand. With an older version that is more than it stands.
+func (w *history) deleteLease() {
+	if w.older > 0 {
+		return
+	}
+	w.fail(0.5 * float64(w.roll(100)) / 100 * float64(w.roll(2)))
+	time.Sleep(w.upTo(10 * time.Second))
+	name := []string{"outer", "inner"}[w.roll(2)]
+	w.mu.Lock()
+	delete(w.leases, name)
+	w.mu.Unlock()
+	time.Sleep(w.upTo(20 * time.Second))
 	w.fail(0)
 	w.resumed = time.Now()
 	time.Sleep(3 * historyLease)
