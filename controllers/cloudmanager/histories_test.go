@@ -73,6 +73,7 @@ type history struct {
 	programs []*program
 	begun    int       // how many programs were begun
 	older    float64   // share of them that are of an older version
+	migrates bool      // the outer Lease is that of a leader migration, for which a program stands once it has its own. Older ones are of another program
 	resumed  time.Time // when the last pause ends
 
 	mu      sync.Mutex
@@ -154,6 +155,7 @@ func newHistory(t *testing.T, seed uint64) *history {
 	// With less than a second a challenger does not notice every renewal.
 	w.retry = []time.Duration{300 * time.Millisecond, time.Second, 2 * time.Second}[w.rand.IntN(3)]
 	w.older = []float64{0, 0, 0.5}[w.rand.IntN(3)]
+	w.migrates = w.rand.IntN(3) == 0
 	for range 2 + w.rand.IntN(2) {
 		w.programs = append(w.programs, w.start())
 	}
@@ -233,7 +235,7 @@ func (w *history) deleteLease() {
 	}
 	w.fail(0.5 * float64(w.roll(100)) / 100 * float64(w.roll(2)))
 	time.Sleep(w.upTo(10 * time.Second))
-	name := []string{"outer", "inner"}[w.roll(2)]
+	name := []string{"outer", "inner", "program"}[w.roll(3)]
 	w.mu.Lock()
 	delete(w.leases, name)
 	w.mu.Unlock()
@@ -281,7 +283,11 @@ func (w *history) awaitWrite() {
 		if writes {
 			return
 		}
-		if since > withoutLeader {
+		longest := withoutLeader
+		if w.migrates { // Who has got the program's Lease sees that of the migration for the first time.
+			longest += historyLease + 5*time.Second
+		}
+		if since > longest {
 			w.t.Errorf("no program has written for %v", since)
 			return
 		}
@@ -294,7 +300,11 @@ func (w *history) start() *program {
 	id := strconv.Itoa(w.begun)
 	p := &program{ended: make(chan struct{}), shifted: -3 * time.Hour}
 	p.lives, p.kill = context.WithCancel(klog.NewContext(w.t.Context(), logr.Discard()))
-	o := &outer{leases: client{w: w, p: p}, name: "outer", program: "outer", wholeSeconds: lease.CountsFromWholeSecond(w.retry)}
+	own := "outer" // the Lease of the program itself
+	if w.migrates {
+		own = "program"
+	}
+	o := &outer{leases: client{w: w, p: p}, name: "outer", program: own, wholeSeconds: lease.CountsFromWholeSecond(w.retry)}
 	leading := make(chan struct{})
 	var electors sync.WaitGroup
 	defer func() {
@@ -309,7 +319,7 @@ func (w *history) start() *program {
 	if older {
 		electors.Go(func() {
 			defer p.kill()
-			w.lead(p, id, func(context.Context) { close(leading) })
+			w.lead(p, id, "outer", func(context.Context) { close(leading) })
 		})
 		electors.Go(func() {
 			select {
@@ -322,7 +332,19 @@ func (w *history) start() *program {
 	}
 	electors.Go(func() {
 		defer p.kill()
-		w.lead(p, id, func(ctx context.Context) {
+		if w.migrates {
+			first := make(chan struct{})
+			electors.Go(func() {
+				defer p.kill()
+				w.lead(p, id, own, func(context.Context) { close(first) })
+			})
+			select {
+			case <-first:
+			case <-p.lives.Done():
+				return
+			}
+		}
+		w.lead(p, id, "outer", func(ctx context.Context) {
 			for o.read(ctx) != nil {
 				time.Sleep(time.Second)
 				if ctx.Err() != nil {
@@ -358,9 +380,9 @@ func (w *history) start() *program {
 }
 
 // lead takes part in the election of the program, and calls leads when it is won.
-func (w *history) lead(p *program, id string, leads func(context.Context)) {
+func (w *history) lead(p *program, id, name string, leads func(context.Context)) {
 	leaderelection.RunOrDie(p.lives, leaderelection.LeaderElectionConfig{
-		Lock: shownTime{w.lock(p, "outer", id), p}, LeaseDuration: historyLease, RenewDeadline: historyDeadline, RetryPeriod: w.retry,
+		Lock: shownTime{w.lock(p, name, id), p}, LeaseDuration: historyLease, RenewDeadline: historyDeadline, RetryPeriod: w.retry,
 		Callbacks: leaderelection.LeaderCallbacks{OnStoppedLeading: func() {}, OnStartedLeading: leads},
 	})
 }
