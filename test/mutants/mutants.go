@@ -259,6 +259,12 @@ var mutants = []mutant{
 		new: "\tb.ledger.Forget(&p.Pool)\n\tdelete(b.pools, name)\n\tfor _, uid := range slices.Collect(b.Members(p)) {\n\t\tb.hold(OwnerOf(uid), nil)\n\t}\n",
 	},
 	{
+		name: "replaced-pool-is-the-same", defect: "a write without an answer is repeated although its ClusterCIDR was replaced by force with another one of that name, which need not select the Node",
+		old:  "e.from != \"\" && e.from != types.UID(p.ID) || ",
+		new:  "",
+		test: "./controllers/nodeipam/allocator TestReplacedClusterCIDRIsAnotherOne",
+	},
+	{
 		name: "other-blocks-not-believed", defect: "a Node that shows other blocks than were reserved for it keeps the reserved ones only",
 		old: "\tb.hold(owner, blocks)\n",
 		new: "\tif len(b.ledger.Held(owner)) == 0 {\n\t\tb.hold(owner, blocks)\n\t}\n",

@@ -300,36 +300,34 @@ func (w *world) control(ctx context.Context, p *process, fence *lease.Fence) {
 	config := p.config()
 	client := kubernetes.NewForConfigOrDie(config)
 	opts := nodeoptions.New()
-	{
-		w.user(func() { w.stats["terms"]++ })
-		w.logf("LEADS %s", p.proc)
-		factory := informers.NewSharedInformerFactoryWithOptions(client, 0, informers.WithTransform(stored.StripManagedFields))
-		watches := &nodehealth.Watches{}
-		watches.Nodes(factory)
-		informing, stop := context.WithCancel(ctx)
-		defer stop()
-		var runs restart.Runs
-		err := beside.Program{
-			Config: config, Client: client, Fence: fence, Nodes: factory.Core().V1().Nodes(), Informers: factory,
-			StartInformers: func() { factory.Start(informing.Done()) }, Watches: watches,
-			Waits: func(string, error) bool { return false },
-			Again: func(ctx context.Context, build func(again bool) (*nodeipam.Controller, error)) error {
-				return runs.Again(ctx, "x", func(_ context.Context, again bool) (restart.Controller, error) {
-					if again {
-						w.user(func() { w.stats["built again"]++ })
-					}
-					c, err := build(again)
-					if err != nil {
-						return nil, err
-					}
-					p.running.Store(c)
-					return c, nil
-				})
-			},
-		}.Run(ctx, p.flags, opts)
-		if err != nil {
-			w.bad("%s: %v", p.proc, err)
-		}
+	w.user(func() { w.stats["terms"]++ })
+	w.logf("LEADS %s", p.proc)
+	factory := informers.NewSharedInformerFactoryWithOptions(client, 0, informers.WithTransform(stored.StripManagedFields))
+	watches := &nodehealth.Watches{}
+	watches.Nodes(factory)
+	informing, stop := context.WithCancel(ctx)
+	defer stop()
+	var runs restart.Runs
+	err := beside.Program{
+		Config: config, Client: client, Fence: fence, Nodes: factory.Core().V1().Nodes(), Informers: factory,
+		StartInformers: func() { factory.Start(informing.Done()) }, Watches: watches,
+		Waits: func(string, error) bool { return false },
+		Again: func(ctx context.Context, build func(again bool) (*nodeipam.Controller, error)) error {
+			return runs.Again(ctx, "x", func(_ context.Context, again bool) (restart.Controller, error) {
+				if again {
+					w.user(func() { w.stats["built again"]++ })
+				}
+				c, err := build(again)
+				if err != nil {
+					return nil, err
+				}
+				p.running.Store(c)
+				return c, nil
+			})
+		},
+	}.Run(ctx, p.flags, opts)
+	if err != nil {
+		w.bad("%s: %v", p.proc, err)
 	}
 }
 
@@ -853,8 +851,9 @@ func num(v any) int {
 //
 // The API servers list from a cache that lags or consistently, in pages or as a watch that begins with a list; they send bookmarks and forget old
 // versions (410). All watches, those of one process or those of one kind break off, hang before they open, or are refused; writes are lost,
-// late, slow or refused, or panic. Users go on meanwhile, and put Nodes back with the podCIDRs that they had. Events of a kind are up to half a
-// second late.
+// late, slow or refused, or panic. The CustomResourceDefinition goes and comes back, with or without the ClusterCIDRs, and so does the API of
+// ServiceCIDRs. Users go on meanwhile, put Nodes back with the podCIDRs that they had, and replace ClusterCIDRs by others of their names. Events of a kind
+// are up to half a second late. In every fifth world there is no leader election and one process at a time.
 //
 // It judges what the API server stores: podCIDRs against all other Nodes, and, of a choice that was made slack after that was changed,
 // against service ranges, exclusions, and ClusterCIDRs that are disabled, terminate or are gone; when finalizers go; and, four minutes after the
