@@ -260,8 +260,8 @@ var mutants = []mutant{
 	},
 	{
 		name: "replaced-pool-is-the-same", defect: "a write without an answer is repeated although its ClusterCIDR was replaced by force with another one of that name, which need not select the Node",
-		old:  "e.from != \"\" && e.from != types.UID(p.ID) || ",
-		new:  "",
+		old:  ", b.poolReplaced(e):",
+		new:  ":",
 		test: "./controllers/nodeipam/allocator TestReplacedClusterCIDRIsAnotherOne",
 	},
 	{
@@ -1710,7 +1710,7 @@ var mutants = []mutant{
 	},
 	{
 		name: "lost-and-written-again", defect: "blocks that may have been written are written again although somebody else has them by now, or their ClusterCIDR may not give them",
-		old: "\tcase e.read, b.lost(e):\n",
+		old: "\tcase e.read, b.lost(e), b.poolReplaced(e):\n",
 		new: "\tcase e.read:\n",
 	},
 	{

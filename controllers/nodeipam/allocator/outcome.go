@@ -151,26 +151,32 @@ func (b *State) Conclude(node *v1.Node, now time.Time, r Renewals) (doubted []ne
 }
 
 // HoldBack reports whether to hold back the next write of the Node's reservation. After a read that showed no podCIDRs, the write waits for
-// the renewal that Conclude needs. It waits for that read, too, if its blocks could not be allocated any more, or if other Nodes are pending
-// that could use them and this Node's writes have gone unanswered for some time. Every write postpones the moment from which a read can tell
+// the renewal that Conclude needs. It waits for that read, too, if its blocks could not be allocated any more, or not by the same
+// ClusterCIDR, or if other Nodes are pending that could use them and this Node's writes have gone unanswered for some time. Every write postpones the moment from which a read can tell
 // that none was carried out. wait is the time until that moment; read is true from then on.
 func (b *State) HoldBack(node *v1.Node, now time.Time, wentBack int) (wait time.Duration, read bool) {
 	e, ok := b.entryOf(node)
 	switch {
 	case !ok:
 		return 0, false
-	case e.read, b.lost(e):
+	case e.read, b.lost(e), b.poolReplaced(e):
 	case e.unansweredUntil.IsZero(), e.failingSince.IsZero(), now.Sub(e.failingSince) < failureLasts, !b.inTheWay(e):
 		return 0, false
 	}
 	return b.Settle(node, now, wentBack)
 }
 
-// lost reports whether a Node's ClusterCIDR could not allocate the Node's blocks any more. One of the same name and range may have replaced it by
-// force: that one need not even select the Node.
+// lost reports whether a Node's ClusterCIDR could not allocate the Node's blocks any more.
 func (b *State) lost(e *nodeEntry) bool {
 	o, p := OwnerOf(e.uid), b.pools[e.pool]
-	return p == nil || e.from != "" && e.from != types.UID(p.ID) || !b.stillFree(o, p, b.ledger.Held(o))
+	return p == nil || !b.stillFree(o, p, b.ledger.Held(o))
+}
+
+// poolReplaced reports whether the ClusterCIDR that a reservation is from was replaced by force with another one of its name. That one need not even
+// select the Node. After a restore of etcd the Node keeps its blocks all the same, if that one can allocate them: see readTells.
+func (b *State) poolReplaced(e *nodeEntry) bool {
+	p, ok := b.pools[e.pool]
+	return ok && e.from != "" && e.from != types.UID(p.ID)
 }
 
 // Settle is HoldBack for a Node that is being deleted and is not written any more: it need not keep blocks that were not stored.

@@ -107,6 +107,9 @@ func TestReplacedClusterCIDRIsAnotherOne(t *testing.T) {
 			if _, read := b.HoldBack(node, over, 0); !read {
 				t.Error("it does not wait for a read when no write can be carried out any more")
 			}
+			if wait, read := b.HoldBack(node, over, 3); wait > 0 || read {
+				t.Errorf("since a restore of etcd no read can tell: it waits for %v, or a read: %t", wait, read)
+			}
 			b.ReadWithout(node, 5)
 			b.Conclude(node, over, Renewals{Sent: 6, Proven: 6})
 			if r, ok, _ := b.Allocate(node); ok != tc.served {
