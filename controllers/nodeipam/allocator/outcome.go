@@ -152,8 +152,8 @@ func (b *State) Conclude(node *v1.Node, now time.Time, r Renewals) (doubted []ne
 
 // HoldBack reports whether to hold back the next write of the Node's reservation. After a read that showed no podCIDRs, the write waits for
 // the renewal that Conclude needs. It waits for that read, too, if its blocks could not be allocated any more, or not by the same
-// ClusterCIDR, or if other Nodes are pending that could use them and this Node's writes have gone unanswered for some time. Every write postpones the moment from which a read can tell
-// that none was carried out. wait is the time until that moment; read is true from then on.
+// ClusterCIDR, or if other Nodes are pending that could use them and this Node's writes have gone unanswered for some time. Every write
+// postpones the moment from which a read can tell that none was carried out. wait is the time until that moment; read is true from then on.
 func (b *State) HoldBack(node *v1.Node, now time.Time, wentBack int) (wait time.Duration, read bool) {
 	e, ok := b.entryOf(node)
 	switch {
