@@ -28,13 +28,7 @@ var crdMoves = map[string]moveKind{
 			return true
 		}
 		for _, name := range sortedNames(w.server.objects[kindClusterCIDR]) {
-			w.forced[name], w.undone[name] = true, w.server.now()
-			cc := w.server.clusterCIDR(name).DeepCopy()
-			cc.Finalizers = nil
-			w.server.store(kindClusterCIDR, cc)
-			if w.server.clusterCIDR(name) != nil {
-				w.server.delete(kindClusterCIDR, name)
-			}
+			w.forceClusterCIDR(name)
 		}
 		return true
 	}},
