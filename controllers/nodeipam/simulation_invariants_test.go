@@ -16,6 +16,7 @@ import (
 	"github.com/multicidr/controller-manager/controllers/nodeipam/allocator"
 	"github.com/multicidr/controller-manager/controllers/nodeipam/clustercidr"
 	"github.com/multicidr/controller-manager/controllers/nodeipam/events"
+	"github.com/multicidr/controller-manager/controllers/nodeipam/fromflags"
 	"github.com/multicidr/controller-manager/controllers/queues"
 	"github.com/multicidr/controller-manager/controllers/writes"
 )
@@ -438,6 +439,9 @@ func (w *world) checkFlags(p *process, now *view) {
 		default:
 			w.cover("a ClusterCIDR is superseded")
 		}
+	}
+	if p.flags != nil && w.justUndone(p, fromflags.NameOf(p.flags)) {
+		taken = true // It was made, and forced away before any list showed it. It is made again later.
 	}
 	if want := p.flags != nil; (current == 1) != want && !taken {
 		w.violate("the flags are followed", "%d ClusterCIDRs for the flags of %s", current, p.name)

@@ -344,6 +344,7 @@ func (w *world) quiesce() {
 	if w.violation == nil {
 		w.rest(p, time.Minute) // longer than any timer
 		w.checkStatuses(p)
+		w.checkFlags(p, w.whole(p))
 	}
 	before := w.writes
 	if w.violation == nil {

@@ -260,7 +260,7 @@ var mutants = []mutant{
 	},
 	{
 		name: "replaced-pool-is-the-same", defect: "a write without an answer is repeated although its ClusterCIDR was replaced by force with another one of that name, which need not select the Node",
-		old:  ", b.poolReplaced(e):",
+		old:  ", e.from != nil && e.from.ID != b.pools[e.pool].ID:",
 		new:  ":",
 		test: "./controllers/nodeipam/allocator TestReplacedClusterCIDRIsAnotherOne",
 	},
@@ -1710,7 +1710,7 @@ var mutants = []mutant{
 	},
 	{
 		name: "lost-and-written-again", defect: "blocks that may have been written are written again although somebody else has them by now, or their ClusterCIDR may not give them",
-		old: "\tcase e.read, b.lost(e), b.poolReplaced(e):\n",
+		old: "\tcase e.read, b.lost(e), e.from != nil && e.from.ID != b.pools[e.pool].ID:\n",
 		new: "\tcase e.read:\n",
 	},
 	{

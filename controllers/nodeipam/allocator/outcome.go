@@ -7,7 +7,6 @@ import (
 	"time"
 
 	v1 "k8s.io/api/core/v1"
-	"k8s.io/apimachinery/pkg/types"
 
 	"github.com/multicidr/controller-manager/controllers/ipam"
 	"github.com/multicidr/controller-manager/controllers/nodeipam/clustercidr"
@@ -27,7 +26,7 @@ func (b *State) Sending(node *v1.Node, wentBack int) (first bool) {
 		first = !slices.Equal(e.tried, held)
 		e.tried, e.read = held, false // A read before a write says nothing about the write.
 		if e.state.revocable() {      // No earlier write of them can have been carried out.
-			e.wentBack = wentBack
+			e.wentBack, e.from = wentBack, b.pools[e.pool]
 		}
 		b.become(node.Name, e, sent)
 	}
@@ -151,15 +150,15 @@ func (b *State) Conclude(node *v1.Node, now time.Time, r Renewals) (doubted []ne
 }
 
 // HoldBack reports whether to hold back the next write of the Node's reservation. After a read that showed no podCIDRs, the write waits for
-// the renewal that Conclude needs. It waits for that read, too, if its blocks could not be allocated any more, or not by the same
-// ClusterCIDR, or if other Nodes are pending that could use them and this Node's writes have gone unanswered for some time. Every write
-// postpones the moment from which a read can tell that none was carried out. wait is the time until that moment; read is true from then on.
+// the renewal that Conclude needs. It waits for that read, too, if its blocks could not be allocated any more, or another pool has the name of
+// theirs, or Nodes are pending that could use them and its writes have gone unanswered for some time. Every write postpones the moment from
+// which a read can tell that none was carried out. wait is the time until that moment; read is true from then on.
 func (b *State) HoldBack(node *v1.Node, now time.Time, wentBack int) (wait time.Duration, read bool) {
 	e, ok := b.entryOf(node)
 	switch {
 	case !ok:
 		return 0, false
-	case e.read, b.lost(e), b.poolReplaced(e):
+	case e.read, b.lost(e), e.from != nil && e.from.ID != b.pools[e.pool].ID:
 	case e.unansweredUntil.IsZero(), e.failingSince.IsZero(), now.Sub(e.failingSince) < failureLasts, !b.inTheWay(e):
 		return 0, false
 	}
@@ -170,13 +169,6 @@ func (b *State) HoldBack(node *v1.Node, now time.Time, wentBack int) (wait time.
 func (b *State) lost(e *nodeEntry) bool {
 	o, p := OwnerOf(e.uid), b.pools[e.pool]
 	return p == nil || !b.stillFree(o, p, b.ledger.Held(o))
-}
-
-// poolReplaced reports whether the ClusterCIDR that a reservation is from was replaced by force with another one of its name. That one need not even
-// select the Node. After a restore of etcd the Node keeps its blocks all the same, if that one can allocate them: see readTells.
-func (b *State) poolReplaced(e *nodeEntry) bool {
-	p, ok := b.pools[e.pool]
-	return ok && e.from != "" && e.from != types.UID(p.ID)
 }
 
 // Settle is HoldBack for a Node that is being deleted and is not written any more: it need not keep blocks that were not stored.

@@ -6,7 +6,6 @@ import (
 	"time"
 
 	v1 "k8s.io/api/core/v1"
-	"k8s.io/apimachinery/pkg/types"
 
 	"github.com/multicidr/controller-manager/controllers/ipam"
 	"github.com/multicidr/controller-manager/controllers/nodeipam/clustercidr"
@@ -140,12 +139,7 @@ func (b *State) Reserve(node *v1.Node) (_ Reservation, _ []pending.Refusal, ok b
 	b.replaced(node)
 	owner := OwnerOf(node.UID)
 	if held := b.ledger.Held(owner); len(held) > 0 {
-		e := b.nodes[node.Name]
-		keeps := e.state.revocable() && b.keeps(node, e, held)
-		if keeps {
-			e.from = types.UID(b.pools[e.pool].ID)
-		}
-		if keeps || !e.state.revocable() {
+		if e := b.nodes[node.Name]; !e.state.revocable() || b.keeps(node, e, held) {
 			return Reservation{ClusterCIDR: e.pool, Blocks: held}, nil, true
 		}
 		b.revoke(node.Name, held)
@@ -188,7 +182,6 @@ func (b *State) allocate(node *v1.Node) (from *clustercidr.Pool, awaits string) 
 		e := b.enter(node)
 		e.pool = from.Name
 		b.become(node.Name, e, reserved)
-		e.from = types.UID(from.ID)
 	}
 	return from, awaits
 }

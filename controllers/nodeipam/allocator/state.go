@@ -78,9 +78,6 @@ type nodeEntry struct {
 }
 
 type writes struct {
-	// from is the UID of the ClusterCIDR that the reservation is from: another one may have its name by now. It is empty if that is unknown
-	// since a restore of etcd.
-	from types.UID
 	// unansweredUntil is the time until which the API server may still carry out a write of the reservation that it has not answered; zero
 	// if every write was answered. Only in state sent.
 	unansweredUntil time.Time
@@ -91,10 +88,10 @@ type writes struct {
 	gaveWay time.Time
 	// wentBack is the value of Renewals.WentBack when the reservation was first sent; unknown if that was before a restore of etcd.
 	wentBack int
+	from *clustercidr.Pool // of the reservation when that was first sent; another one may have its name by now. nil: unknown
 	// stored is whether the API server has confirmed a write of the reservation. Only in state sent.
 	stored bool
-	// storedAt is when it last did so; zero once the Node shows podCIDRs.
-	storedAt time.Time
+	storedAt time.Time // when it last did so; zero once the Node shows podCIDRs
 	// read is whether a read since the last write has shown no podCIDRs; readAfter is how many renewals of the Lease had been sent by then.
 	// Only in state sent.
 	read      bool
