@@ -73,6 +73,7 @@ type history struct {
 	programs []*program
 	begun    int       // how many programs were begun
 	older    float64   // share of them that are of an older version
+	migrates bool      // the outer Lease is that of a leader migration, for which a program stands once it has its own. Older ones are of another program
 	resumed  time.Time // when the last pause ends
 
 	mu      sync.Mutex
@@ -96,6 +97,7 @@ type program struct {
 	asleep      bool      // the pause is a suspension of the machine
 	suspendedAt time.Time
 	suspended   time.Duration // in earlier suspensions
+	shifted     time.Duration // by how much its wall clock is behind the time that client-go's elector of our Lease sees; never positive
 }
 
 // stoodStill is for how long the machine has been suspended. Its monotonic clock stood still, and its wall clock was set back by that.
@@ -112,10 +114,17 @@ func (p *program) stoodStill() time.Duration {
 	return p.suspended
 }
 
+// set is by how much the wall clock was set.
+func (p *program) set() time.Duration {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	return p.shifted
+}
+
 // clocks are what the machine shows.
 func (p *program) clocks() (wall time.Time, monotonic, suspended time.Duration) {
 	still := p.stoodStill()
-	return time.Now().Round(0).Add(-still), time.Since(historyStart) - still, still
+	return time.Now().Round(0).Add(p.set() - still), time.Since(historyStart) - still, still
 }
 
 // shownTime puts into the records of the program's own elector what the wall clock of its machine shows.
@@ -134,7 +143,7 @@ func (l shownTime) Update(ctx context.Context, r resourcelock.LeaderElectionReco
 
 func (l shownTime) put(r resourcelock.LeaderElectionRecord) resourcelock.LeaderElectionRecord {
 	l.p.awaitEndOfPause()
-	r.RenewTime = metav1.NewTime(r.RenewTime.Add(-l.p.stoodStill()))
+	r.RenewTime = metav1.NewTime(r.RenewTime.Add(l.p.set() - l.p.stoodStill()))
 	return r
 }
 
@@ -146,6 +155,7 @@ func newHistory(t *testing.T, seed uint64) *history {
 	// With less than a second a challenger does not notice every renewal.
 	w.retry = []time.Duration{300 * time.Millisecond, time.Second, 2 * time.Second}[w.rand.IntN(3)]
 	w.older = []float64{0, 0, 0.5}[w.rand.IntN(3)]
+	w.migrates = w.rand.IntN(3) == 0
 	for range 2 + w.rand.IntN(2) {
 		w.programs = append(w.programs, w.start())
 	}
@@ -155,7 +165,11 @@ func newHistory(t *testing.T, seed uint64) *history {
 // step lets something happen.
 func (w *history) step() {
 	p := w.programs[w.roll(len(w.programs))]
-	switch w.roll(5) {
+	switch w.roll(7) {
+	case 6:
+		w.deleteLease()
+	case 5:
+		w.setClock(p)
 	case 4:
 		w.mu.Lock()
 		if leader := w.writer; leader != nil {
@@ -187,6 +201,48 @@ func (w *history) step() {
 			w.end(leader)
 		}
 	}
+}
+
+// setClock sets the wall clock of a machine, mostly of the one that writes, to and fro, while requests fail for a part of the time. Another allocator that
+// knows only the Lease of the program may then take that too soon (docs/operators/cloud-controller-manager.md), so there is none.
+func (w *history) setClock(p *program) {
+	if w.older > 0 {
+		return
+	}
+	w.mu.Lock()
+	if w.writer != nil && w.rand.IntN(4) > 0 {
+		p = w.writer
+	}
+	w.mu.Unlock()
+	w.fail(0.7 * float64(w.roll(100)) / 100 * float64(w.roll(2)))
+	for range 1 + w.roll(4) {
+		d := []time.Duration{2, 4, 7, 15, 60, 3600}[w.roll(6)]*time.Second + w.upTo(time.Second)
+		how := w.roll(4)
+		p.mu.Lock()
+		p.shifted = min(0, p.shifted+[]time.Duration{d, -d, 2 * d, -d}[how])
+		p.mu.Unlock()
+		time.Sleep(w.upTo(20 * time.Second))
+	}
+	w.fail(0)
+	w.resumed = time.Now()
+	time.Sleep(3 * historyLease)
+}
+
+// deleteLease deletes one of the Leases by hand. With an older version that is more than it stands.
+func (w *history) deleteLease() {
+	if w.older > 0 {
+		return
+	}
+	w.fail(0.5 * float64(w.roll(100)) / 100 * float64(w.roll(2)))
+	time.Sleep(w.upTo(10 * time.Second))
+	name := []string{"outer", "inner", "program"}[w.roll(3)]
+	w.mu.Lock()
+	delete(w.leases, name)
+	w.mu.Unlock()
+	time.Sleep(w.upTo(20 * time.Second))
+	w.fail(0)
+	w.resumed = time.Now()
+	time.Sleep(3 * historyLease)
 }
 
 // suspend suspends a machine. When it goes on, the API server fails for a while, so one Lease may be renewed and the other not.
@@ -227,7 +283,11 @@ func (w *history) awaitWrite() {
 		if writes {
 			return
 		}
-		if since > withoutLeader {
+		longest := withoutLeader
+		if w.migrates { // Who has got the program's Lease sees that of the migration for the first time.
+			longest += historyLease + 5*time.Second
+		}
+		if since > longest {
 			w.t.Errorf("no program has written for %v", since)
 			return
 		}
@@ -238,9 +298,13 @@ func (w *history) awaitWrite() {
 func (w *history) start() *program {
 	w.begun++
 	id := strconv.Itoa(w.begun)
-	p := &program{ended: make(chan struct{})}
+	p := &program{ended: make(chan struct{}), shifted: -3 * time.Hour}
 	p.lives, p.kill = context.WithCancel(klog.NewContext(w.t.Context(), logr.Discard()))
-	o := &outer{leases: client{w: w, p: p}, name: "outer", program: "outer", wholeSeconds: lease.CountsFromWholeSecond(w.retry)}
+	own := "outer" // the Lease of the program itself
+	if w.migrates {
+		own = "program"
+	}
+	o := &outer{leases: client{w: w, p: p}, name: "outer", program: own, wholeSeconds: lease.CountsFromWholeSecond(w.retry)}
 	leading := make(chan struct{})
 	var electors sync.WaitGroup
 	defer func() {
@@ -255,7 +319,7 @@ func (w *history) start() *program {
 	if older {
 		electors.Go(func() {
 			defer p.kill()
-			w.lead(p, id, func(context.Context) { close(leading) })
+			w.lead(p, id, "outer", func(context.Context) { close(leading) })
 		})
 		electors.Go(func() {
 			select {
@@ -268,7 +332,19 @@ func (w *history) start() *program {
 	}
 	electors.Go(func() {
 		defer p.kill()
-		w.lead(p, id, func(ctx context.Context) {
+		if w.migrates {
+			first := make(chan struct{})
+			electors.Go(func() {
+				defer p.kill()
+				w.lead(p, id, own, func(context.Context) { close(first) })
+			})
+			select {
+			case <-first:
+			case <-p.lives.Done():
+				return
+			}
+		}
+		w.lead(p, id, "outer", func(ctx context.Context) {
 			for o.read(ctx) != nil {
 				time.Sleep(time.Second)
 				if ctx.Err() != nil {
@@ -304,9 +380,9 @@ func (w *history) start() *program {
 }
 
 // lead takes part in the election of the program, and calls leads when it is won.
-func (w *history) lead(p *program, id string, leads func(context.Context)) {
+func (w *history) lead(p *program, id, name string, leads func(context.Context)) {
 	leaderelection.RunOrDie(p.lives, leaderelection.LeaderElectionConfig{
-		Lock: shownTime{w.lock(p, "outer", id), p}, LeaseDuration: historyLease, RenewDeadline: historyDeadline, RetryPeriod: w.retry,
+		Lock: shownTime{w.lock(p, name, id), p}, LeaseDuration: historyLease, RenewDeadline: historyDeadline, RetryPeriod: w.retry,
 		Callbacks: leaderelection.LeaderCallbacks{OnStoppedLeading: func() {}, OnStartedLeading: leads},
 	})
 }

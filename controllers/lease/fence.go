@@ -108,8 +108,11 @@ const (
 const transitWithoutLease = 10 * time.Second
 
 // Unelected returns the fence of a process without leader election. It is open until it is closed. Its term begins now.
-func Unelected() *Fence {
-	f := &Fence{}
+func Unelected() *Fence { return UnelectedWithClocks(nil) }
+
+// UnelectedWithClocks is Unelected with other clocks than the machine's, for simulations. nil: the machine's clocks.
+func UnelectedWithClocks(clocks Clocks) *Fence {
+	f := &Fence{clocks: clocks.reading()}
 	f.begin(Around{})
 	return f
 }

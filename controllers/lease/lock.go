@@ -24,15 +24,20 @@ func Wrap(inner resourcelock.Interface) (resourcelock.Interface, *Fence) {
 // suspended.
 type Clocks func() (wall time.Time, monotonic, suspended time.Duration)
 
+// reading is what Fence.clocks needs; nil for the machine's clocks.
+func (c Clocks) reading() func() reading {
+	if c == nil {
+		return nil
+	}
+	return func() (r reading) {
+		r.wall, r.monotonic, r.suspended = c()
+		return r
+	}
+}
+
 // WrapWithClocks is Wrap with other clocks than the machine's, for simulations. nil: the machine's clocks.
 func WrapWithClocks(inner resourcelock.Interface, clocks Clocks) (resourcelock.Interface, *Fence) {
-	f := &Fence{name: inner.Describe(), holder: inner.Identity()}
-	if clocks != nil {
-		f.clocks = func() (r reading) {
-			r.wall, r.monotonic, r.suspended = clocks()
-			return r
-		}
-	}
+	f := &Fence{name: inner.Describe(), holder: inner.Identity(), clocks: clocks.reading()}
 	f.term.follow(inner)
 	return &lock{Interface: inner, fence: f}, f
 }

@@ -29,7 +29,7 @@ var modelFields = map[string]struct {
 		"w name turns listedFirst missed caughtUp unsent chosen flags shifted paused broken rebuilt mute"},
 	"simServer": {simServer{}, "changes objects events lease",
 		// policy is the setting's; uids makes names; applied is in the status, which nobody else writes here; the rest never changes.
-		"now uids policy applied onPodCIDRs onFinalizers onFinalizerRemoved onAllocation dropsFinalizers keepsFinalizers dropsPodCIDRs altered"},
+		"crdGone now uids policy applied onPodCIDRs onFinalizers onFinalizerRemoved onAllocation dropsFinalizers keepsFinalizers dropsPodCIDRs altered"},
 	"simQueue": {simQueue{}, "waiting processing delayed failures",
 		// next is read at once; processing is the tasks; yields never changes.
 		"TypedRateLimitingInterface p next yields"},
@@ -44,8 +44,8 @@ var modelFields = map[string]struct {
 		// No Node has addresses. tried, answered, atStart, byOther and suspected are for a finding that the model does not ask for.
 		"addresses tried answered atStart byOther suspected"},
 	"writes": {pointedTo(elementOf(allocator.State{}, "nodes"), "writes"), "unansweredUntil failingSince stored storedAt read readAfter",
-		// gaveWay is for an order of more than two Nodes, and no etcd is restored.
-		"gaveWay wentBack"},
+		// gaveWay is for an order of more than two Nodes, no etcd is restored, and there is one ClusterCIDR, which all reservations are from.
+		"gaveWay wentBack from"},
 	"waitingNode": {elementOf(allocator.State{}, "pending"), "uid said",
 		// The one ClusterCIDR refuses for one reason.
 		"refusals last why"},

@@ -39,7 +39,11 @@ type election struct {
 }
 
 func (p *process) newElection() election {
-	lock, fence := lease.WrapWithClocks(&simLock{p: p}, func() (time.Time, time.Duration, time.Duration) { return epoch.Add(p.wall()), p.monotonic(), p.asleep })
+	clocks := func() (time.Time, time.Duration, time.Duration) { return epoch.Add(p.wall()), p.monotonic(), p.asleep }
+	if p.w.alone {
+		return election{fence: lease.UnelectedWithClocks(clocks), released: true}
+	}
+	lock, fence := lease.WrapWithClocks(&simLock{p: p}, clocks)
 	return election{lock: lock, fence: fence, tried: -retryPeriod}
 }
 
@@ -51,6 +55,9 @@ func (p *process) leads() bool { return p.election.observed.HolderIdentity == p.
 
 // elect is one try to acquire or renew the lease.
 func (p *process) elect() {
+	if p.w.alone {
+		return
+	}
 	e, now, sent := &p.election, p.monotonic(), p.w.elapsed
 	e.tried = now
 	wall := metav1.NewTime(epoch.Add(p.wall()))
@@ -149,7 +156,7 @@ func (p *process) mayWrite() bool {
 
 // overdue reports whether a leader should have given up, which it does when it gets to it.
 func (p *process) overdue() bool {
-	return p.controller != nil && p.monotonic() > p.election.renewed+renewDeadline
+	return !p.w.alone && p.controller != nil && p.monotonic() > p.election.renewed+renewDeadline
 }
 
 // leave is the end of a process that could not renew its lease in time, or was told to end. It reports whether something came of it: told

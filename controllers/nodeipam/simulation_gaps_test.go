@@ -39,7 +39,7 @@ var gapMoves = map[string]moveKind{
 		var some [][]string
 		for _, p := range w.running() {
 			for _, k := range kinds {
-				if c := p.caches[k]; c != nil && c.gap.Open {
+				if c := p.caches[k]; c != nil && c.gap.Open && p.w.serves(k) {
 					some = append(some, []string{p.name, string(k)})
 				}
 			}
@@ -63,7 +63,7 @@ type missed struct {
 // back opens a watch again.
 func (p *process) back(k kind, how string, behind bool) bool {
 	c := p.caches[k]
-	if c == nil || !c.gap.Open {
+	if c == nil || !c.gap.Open || !p.w.serves(k) {
 		return false
 	}
 	c.gap.Open = false
@@ -132,6 +132,9 @@ func (p *process) judgeMissed(node *v1.Node, pool string) {
 // read is how the controller reads all objects of a kind.
 func (p *process) read(k kind) fresh.Read {
 	return func(context.Context, string) (map[string]string, string, error) {
+		if !p.w.serves(k) {
+			return nil, "", notServed("")
+		}
 		versions := map[string]string{}
 		for name, o := range p.w.server.objects[k] {
 			versions[name] = o.GetResourceVersion()

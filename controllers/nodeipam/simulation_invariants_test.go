@@ -16,6 +16,7 @@ import (
 	"github.com/multicidr/controller-manager/controllers/nodeipam/allocator"
 	"github.com/multicidr/controller-manager/controllers/nodeipam/clustercidr"
 	"github.com/multicidr/controller-manager/controllers/nodeipam/events"
+	"github.com/multicidr/controller-manager/controllers/nodeipam/fromflags"
 	"github.com/multicidr/controller-manager/controllers/queues"
 	"github.com/multicidr/controller-manager/controllers/writes"
 )
@@ -132,6 +133,11 @@ func (p *process) stillRight(node *v1.Node, blocks []netip.Prefix, pool string) 
 	}
 	if reason, ok := v.ready(cc); !ok {
 		p.w.violate("invariant 4", "%s writes %v of ClusterCIDR %s, which is %s, to Node %s", p.name, blocks, pool, reason, node.Name)
+	}
+	if len(v.writes[node.UID]) == 0 {
+		v.reservedFrom[node.UID] = cc.UID // which would choose the same
+	} else if v.reservedFrom[node.UID] != cc.UID {
+		p.w.violate("invariant 4", "%s writes %v to Node %s, which it chose from a ClusterCIDR %s that is gone: the one of that name is another one", p.name, blocks, node.Name, pool)
 	}
 	for _, h := range v.holdings() {
 		if h.Owner != allocator.OwnerOf(node.UID) && overlap(blocks, []netip.Prefix{h.Prefix}) {
@@ -433,6 +439,9 @@ func (w *world) checkFlags(p *process, now *view) {
 		default:
 			w.cover("a ClusterCIDR is superseded")
 		}
+	}
+	if p.flags != nil && w.justUndone(p, fromflags.NameOf(p.flags)) {
+		taken = true // It was made, and forced away before any list showed it. It is made again later.
 	}
 	if want := p.flags != nil; (current == 1) != want && !taken {
 		w.violate("the flags are followed", "%d ClusterCIDRs for the flags of %s", current, p.name)

@@ -3,6 +3,7 @@ package nodeipam
 import (
 	"maps"
 	"math/rand/v2"
+	"slices"
 	"strconv"
 	"strings"
 )
@@ -30,6 +31,7 @@ var moves = func() map[string]moveKind {
 	maps.Copy(all, processMoves)
 	maps.Copy(all, panicMoves)
 	maps.Copy(all, gapMoves)
+	maps.Copy(all, crdMoves)
 	return all
 }()
 
@@ -87,7 +89,7 @@ func (w *world) roll(d *rand.Rand, weights []int, total int) move {
 func (w *world) make(m move) {
 	defer w.survive()
 	w.note("%v", m)
-	if moves[m[0]].do(w, m[1:]) {
+	if (!w.server.crdGone || !strings.HasSuffix(m[0], "-cc") && !slices.Contains(onClusterCIDRs, m[0])) && moves[m[0]].do(w, m[1:]) {
 		w.cover("move: " + m[0])
 	} else {
 		w.trace[len(w.trace)-1] += " (not possible)"

@@ -30,8 +30,10 @@ import (
 	clustercidrlisters "github.com/multicidr/controller-manager/apis/generated/listers/networking/v1"
 	networkingv1 "github.com/multicidr/controller-manager/apis/networking/v1"
 	"github.com/multicidr/controller-manager/controllers/ipam"
+	"github.com/multicidr/controller-manager/controllers/lease"
 	"github.com/multicidr/controller-manager/controllers/nodeipam/fresh"
 	"github.com/multicidr/controller-manager/controllers/nodeipam/health"
+	"github.com/multicidr/controller-manager/controllers/nodeipam/takeover"
 	"github.com/multicidr/controller-manager/controllers/queues"
 	"github.com/multicidr/controller-manager/controllers/writes"
 )
@@ -79,6 +81,9 @@ func (w *world) boot(name string, made *networkingv1.ClusterCIDRSpec) {
 	p := &process{w: w, name: name, flags: made}
 	p.election = p.newElection()
 	w.processes = append(w.processes, p)
+	if w.alone {
+		p.lead()
+	}
 }
 
 // monotonic and wall are what the clocks of the process's machine show.
@@ -146,7 +151,7 @@ var noTime = func() context.Context {
 
 // readFresh is the consistent read after the lease was won.
 func (p *process) readFresh() bool {
-	if p.controller == nil || p.asOf != "" || !p.writesAreOver() {
+	if p.controller == nil || p.asOf != "" || p.w.server.crdGone || !p.writesAreOver() {
 		return false
 	}
 	p.asOf = strconv.Itoa(p.w.server.revision())
@@ -155,7 +160,7 @@ func (p *process) readFresh() bool {
 
 // start is what Controller.start does once the caches have filled. It reports whether the workers may start.
 func (p *process) start() bool {
-	if p.controller == nil || p.serving || !p.fresh() {
+	if p.controller == nil || p.serving || !p.fresh() || !p.writesOfBeforeAreOver() {
 		return false
 	}
 	p.controller.nodesAsOf = p.asOf
@@ -181,6 +186,22 @@ func (p *process) start() bool {
 	p.check()
 	return true
 }
+
+// writesOfBeforeAreOver is whether no write of the process before can arrive any more, where there is no leader election.
+func (p *process) writesOfBeforeAreOver() bool {
+	if !p.w.alone {
+		return true
+	}
+	c := p.controller
+	leader := takeover.Leader{Term: p.election.fence, Nodes: c.nodes, Contents: c.nodeContents(), Health: &c.health, Now: c.now}
+	over := leader.Wait(noTime)
+	if !over {
+		p.w.cover(waitsForWritesOfBefore)
+	}
+	return over
+}
+
+const waitsForWritesOfBefore = "a start without leader election waits for writes of the process before"
 
 // simCache is what an informer knows: the objects of one kind as of one revision.
 type simCache struct {
@@ -592,6 +613,9 @@ const transit = leaseDuration / 3
 // over is when a request that is sent now is over, as far as that is promised: when the lease runs out that is good now. It is not over before it has
 // been on its way, and at the server, for as long as that may take: whoever sends it has to see to it that the lease is good until then.
 func (p *process) over() time.Duration {
+	if p.w.alone {
+		return p.w.elapsed + lease.OverWithoutLease(writes.Timeout)
+	}
 	if p.election.renewalSent == 0 {
 		return p.w.elapsed + writes.Timeout
 	}
@@ -672,6 +696,9 @@ func (a simAPI) PatchNode(_ context.Context, name string, patch []byte) error {
 
 func (a simAPI) CreateClusterCIDR(_ context.Context, cc *networkingv1.ClusterCIDR) (*networkingv1.ClusterCIDR, error) {
 	return cc, a.p.do("create ClusterCIDR "+cc.Name, func(s *simServer) error {
+		if s.crdGone {
+			return notServed(cc.Name)
+		}
 		if s.clusterCIDR(cc.Name) != nil {
 			return apierrors.NewAlreadyExists(kindClusterCIDR.resource(), cc.Name)
 		}
@@ -688,6 +715,8 @@ func (a simAPI) PatchClusterCIDR(_ context.Context, name string, patch []byte) e
 func (a simAPI) DeleteClusterCIDR(_ context.Context, name string, uid types.UID, resourceVersion string) error {
 	err := a.p.do("delete ClusterCIDR "+name, func(s *simServer) error {
 		switch cc := s.clusterCIDR(name); {
+		case s.crdGone:
+			return notServed(name)
 		case cc == nil:
 			return apierrors.NewNotFound(kindClusterCIDR.resource(), name)
 		case cc.UID != uid, cc.ResourceVersion != resourceVersion:

@@ -32,6 +32,8 @@ type view struct {
 	flags        *networkingv1.ClusterCIDRSpec // --cluster-cidr
 	// reserved is what was chosen for Nodes that do not show it yet.
 	reserved map[types.UID]allocator.Reservation
+	// reservedFrom is the UID of the ClusterCIDR that it was chosen from.
+	reservedFrom map[types.UID]types.UID
 	// writes are those of a reservation, by the Node's UID, that may have been carried out or may still be.
 	writes map[types.UID][]*nodeWrite
 	// cursors is where the search in a range goes on, by the ClusterCIDR's UID.
@@ -48,6 +50,7 @@ func newView(serviceRanges []netip.Prefix, flags *networkingv1.ClusterCIDRSpec) 
 		service:      serviceRanges,
 		flags:        flags,
 		reserved:     map[types.UID]allocator.Reservation{},
+		reservedFrom: map[types.UID]types.UID{},
 		writes:       map[types.UID][]*nodeWrite{},
 		cursors:      map[types.UID]map[ipam.Family]netip.Addr{},
 	}
@@ -407,6 +410,7 @@ next:
 // reserve notes a choice, and moves the cursors behind it.
 func (v *view) reserve(node *v1.Node, r allocator.Reservation) {
 	v.reserved[node.UID] = r
+	v.reservedFrom[node.UID] = v.clusterCIDRs[r.ClusterCIDR].UID
 	for _, b := range r.Blocks {
 		v.cursors[v.clusterCIDRs[r.ClusterCIDR].UID][ipam.FamilyOf(b)] = behind(b)
 	}

@@ -4,6 +4,7 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
+	"net/http"
 	"net/netip"
 	"slices"
 	"strconv"
@@ -69,6 +70,8 @@ type simServer struct {
 	dropsFinalizers bool
 	// keepsFinalizers: one puts back the finalizer that the controller takes away. dropsPodCIDRs: one leaves out first podCIDRs. The answer is 200.
 	keepsFinalizers, dropsPodCIDRs bool
+	// crdGone: the CustomResourceDefinition of ClusterCIDRs is not there.
+	crdGone bool
 	// altered says that one of them did.
 	altered bool
 }
@@ -243,6 +246,9 @@ func validPodCIDRs(node *v1.Node) error {
 }
 
 func (s *simServer) PatchClusterCIDR(name string, patch []byte) error {
+	if s.crdGone {
+		return notServed(name)
+	}
 	cc, err := patched[networkingv1.ClusterCIDR](s, kindClusterCIDR, name, patch, jsonpatch.MergePatch)
 	if err != nil || cc == nil {
 		return err
@@ -281,6 +287,9 @@ func withAllocation(spec *networkingv1.ClusterCIDRSpec, mode networkingv1.Alloca
 
 // applyStatus is a server-side apply by force: what is not in it goes only if an earlier one had it.
 func (s *simServer) ApplyStatus(name string, uid types.UID, status networkingv1.ClusterCIDRStatus) error {
+	if s.crdGone {
+		return notServed(name)
+	}
 	old := s.clusterCIDR(name)
 	if old == nil || old.UID != uid {
 		return apierrors.NewConflict(kindClusterCIDR.resource(), name, errors.New("uid mismatch"))
@@ -309,6 +318,9 @@ func (s *simServer) ApplyStatus(name string, uid types.UID, status networkingv1.
 
 // patchStatus is a merge patch of a status.
 func (s *simServer) PatchStatus(name string, patch []byte) error {
+	if s.crdGone {
+		return notServed(name)
+	}
 	cc, err := patched[networkingv1.ClusterCIDR](s, kindClusterCIDR, name, patch, jsonpatch.MergePatch)
 	if err != nil || cc == nil {
 		return err
@@ -317,6 +329,11 @@ func (s *simServer) PatchStatus(name string, patch []byte) error {
 	now.Status = cc.Status
 	s.store(kindClusterCIDR, now)
 	return nil
+}
+
+// notServed is the answer to a request for a resource that the API server does not have.
+func notServed(name string) error {
+	return apierrors.NewGenericServerResponse(http.StatusNotFound, "", kindClusterCIDR.resource(), name, "404 page not found", 0, true)
 }
 
 func (s *simServer) CreateEvent(event *v1.Event) error {

@@ -30,12 +30,17 @@ var (
 	judgeFlag    = flag.String("simulation.judge", "", "judge only the invariants whose names match this regular expression")
 	shrinkFlag   = flag.Bool("simulation.shrink", true, "shrink the history that breaks an invariant")
 	seedFlag     = flag.Uint64("simulation.seed", 0, "make the history of this seed only, and print it")
+	worldFlag    = flag.String("simulation.world", "", "make only histories of this kind of world: deadlines, policy or alone")
 	historyFlag  = flag.String("simulation.history", "", "play the history in this file only, and print it")
 )
 
+// worldKinds are how writes of processes that do not lead any more are kept out: by "deadlines", by the "policy", or by a wait, where there is no leader
+// election and a process is "alone".
+var worldKinds = []string{"deadlines", "deadlines", "policy", "policy", "alone"}
+
 // history is how the world is made, and what happens in it.
 type history struct {
-	world string // how writes of deposed leaders are kept out: by "deadlines" or by the "policy"
+	world string // one of worldKinds
 	moves []move
 }
 
@@ -48,7 +53,10 @@ type result struct {
 // generate makes a history from a seed, and plays it.
 func generate(seed uint64, moves int) result {
 	d := rand.New(rand.NewPCG(seed, 1))
-	h := history{world: oneOf(d, []string{"deadlines", "policy"})}
+	h := history{world: oneOf(d, worldKinds)}
+	if *worldFlag != "" {
+		h.world = *worldFlag
+	}
 	w := newWorld(h.world)
 	w.notices = true
 	defer w.end()
@@ -180,6 +188,7 @@ var hasToHappen = []string{
 	"refused: patch Node: NotFound",
 	"refused: renew lease: Conflict",
 	"the fence is closed",
+	waitsForWritesOfBefore,
 }
 
 // rare happens a few times in a thousand histories, or in ten thousand.
@@ -208,7 +217,7 @@ func TestSimulation(t *testing.T) {
 		}
 		t.Fatalf("seed %d broke %s:\n%v", s.failedSeed, broke, *r)
 	}
-	if *seedsFlag < enough {
+	if *seedsFlag < enough || *worldFlag != "" {
 		return
 	}
 	for _, name := range moveNames {

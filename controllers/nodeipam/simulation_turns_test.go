@@ -66,11 +66,34 @@ func calling(w *world, d *rand.Rand) []string {
 	return append(c, outcome)
 }
 
+// most is how many processes there are at most.
+func (w *world) most() int {
+	if w.alone {
+		return 1
+	}
+	return 3
+}
+
+// crash ends a process between two instructions. Requests that it was about to send are on their way.
+func (p *process) crash() {
+	for _, t := range p.tasks {
+		if !t.call.arrived && t.call.what != "" {
+			late := *t.call
+			p.w.network = append(p.w.network, &late)
+		}
+		p.w.cover("crash during: " + strings.Join(strings.Fields(t.call.what)[:2], " "))
+	}
+	p.die()
+}
+
 var processMoves = map[string]moveKind{
 	// Time.
 	"time": {100, func(w *world, d *rand.Rand) []string {
 		if len(w.running()) < len(w.processes) && d.IntN(3) == 0 {
 			return []string{"6000"} // long enough for others to take over
+		}
+		if w.alone && w.leader() == nil && d.IntN(2) == 0 {
+			return []string{"6000"} // its wait is long
 		}
 		return []string{oneOf(d, []string{"1", "1", "10", "10", "50", "50", "200", "200", "500", "1000", "1000", "2000", "6000"})}
 	}, func(w *world, a []string) bool {
@@ -80,28 +103,45 @@ var processMoves = map[string]moveKind{
 
 	// Processes.
 	"boot": {200, func(w *world, d *rand.Rand) []string {
-		if len(w.processes) >= 3 || len(w.processes) > 0 && d.IntN(10) > 0 {
+		if len(w.processes) >= w.most() || len(w.processes) > 0 && d.IntN(10) > 0 {
 			return nil
 		}
 		return []string{fmt.Sprintf("p%d", w.booted+1), oneOf(d, flagNames), oneOf(d, []string{"tells", "tells", "mute"})}
 	}, func(w *world, a []string) bool {
 		// The name is in the move so that a history stays true to itself when another one's boot is cut out of it.
-		if len(w.processes) >= 3 || w.process(a[0]) != nil {
+		if len(w.processes) >= w.most() || w.process(a[0]) != nil {
 			return false
 		}
 		w.boot(a[0], flags[a[1]])
 		w.process(a[0]).mute = len(a) > 2 && a[2] == "mute"
 		return true
 	}},
-	"crash": {4, processes(anyProcess), onProcess(func(p *process, _ []string) bool {
-		for _, t := range p.tasks {
-			if !t.call.arrived && t.call.what != "" {
-				late := *t.call
-				p.w.network = append(p.w.network, &late)
-			}
-			p.w.cover("crash during: " + strings.Join(strings.Fields(t.call.what)[:2], " "))
+	// Where it hurts without leader election: a PATCH is on its way, and what the next process would choose for its Node is something else.
+	"crash-writing": {500, func(w *world, d *rand.Rand) []string {
+		if !w.alone {
+			return nil
 		}
-		p.die()
+		return with(processes((*process).writesNode), nodeLabels, flagNames)(w, d)
+	}, onProcess(func(p *process, a []string) bool {
+		w := p.w
+		if !w.alone || !p.writesNode() {
+			return false
+		}
+		for _, t := range p.tasks {
+			if strings.HasPrefix(t.call.what, "patch Node") {
+				name := strings.TrimPrefix(t.call.what, "patch Node ")
+				if userMoves["delete-node"].do(w, []string{name}) && w.server.node(name) == nil {
+					createNode(w, name, a[0], nothing, nothing) // The write must not hit this one.
+				}
+				userMoves["label-node"].do(w, []string{name, a[0]})
+			}
+		}
+		p.crash()
+		w.boot(fmt.Sprintf("p%d", w.booted+1), flags[a[1]])
+		return true
+	})},
+	"crash": {4, processes(anyProcess), onProcess(func(p *process, _ []string) bool {
+		p.crash()
 		return true
 	})},
 	"stop": {4, processes(func(p *process) bool { return !p.stopping }), onProcess(func(p *process, _ []string) bool {
@@ -172,7 +212,7 @@ var processMoves = map[string]moveKind{
 		var some [][]string
 		for _, p := range w.running() {
 			for _, k := range kinds {
-				if p.controller != nil && !p.caches[k].listed {
+				if p.controller != nil && !p.caches[k].listed && w.serves(k) {
 					some = append(some, []string{p.name, string(k)})
 				}
 			}
@@ -187,7 +227,7 @@ var processMoves = map[string]moveKind{
 		}
 		return words
 	}, onProcess(func(p *process, a []string) bool {
-		if p.controller == nil || p.caches[kind(a[0])].gap.Open {
+		if p.controller == nil || p.caches[kind(a[0])].gap.Open || !p.w.serves(kind(a[0])) {
 			return false
 		}
 		revision := min(wordToInt(a[1]), p.w.server.revision())
@@ -198,7 +238,7 @@ var processMoves = map[string]moveKind{
 		return true
 	})},
 	"relist": {15, with(processes(func(p *process) bool { return p.serving }), []string{string(kindNode), string(kindClusterCIDR)}, []string{"0", "1", "3"}, []string{"heard", "heard", "unheard"}), onProcess(func(p *process, a []string) bool {
-		if p.controller == nil || p.caches[kind(a[0])].gap.Open {
+		if p.controller == nil || p.caches[kind(a[0])].gap.Open || !p.w.serves(kind(a[0])) {
 			return false
 		}
 		p.list(kind(a[0]), max(0, p.w.server.revision()-wordToInt(a[1])), len(a) > 2 && a[2] == "unheard")
@@ -324,12 +364,12 @@ var processMoves = map[string]moveKind{
 
 	// A moment without faults, in which all has to be as it should be.
 	"settle": {40, func(w *world, _ *rand.Rand) []string {
-		if p := w.leader(); p != nil {
+		if p := w.leader(); p != nil && !w.server.crdGone {
 			return []string{p.name}
 		}
 		return nil
 	}, onProcess(func(p *process, _ []string) bool {
-		if p.w.leader() != p {
+		if p.w.leader() != p || p.w.server.crdGone {
 			return false
 		}
 		if p.w.settle(p) && p.w.violation == nil && !p.w.server.keepsFinalizers && !p.w.server.dropsPodCIDRs {

@@ -170,6 +170,30 @@ func createNode(w *world, name, labels, cidrs, finalizer string) bool {
 	return true
 }
 
+// createClusterCIDR makes one: its name, its shape, whom it selects, its priority, what it excludes.
+func createClusterCIDR(w *world, a []string) bool {
+	if w.server.clusterCIDR(a[0]) != nil {
+		return false
+	}
+	spec := shapes[a[1]]
+	spec.NodeSelector = selectors[a[2]].DeepCopy()
+	spec.Priority = int32(wordToInt(a[3]))
+	spec.ExcludedCIDRs = exclusion(spec, a[4])
+	w.server.create(kindClusterCIDR, &networkingv1.ClusterCIDR{ObjectMeta: metav1.ObjectMeta{Name: a[0]}, Spec: spec})
+	return true
+}
+
+// forceClusterCIDR deletes one, whatever finalizers it has.
+func (w *world) forceClusterCIDR(name string) {
+	w.forced[name], w.undone[name] = true, w.server.now()
+	cc := w.server.clusterCIDR(name).DeepCopy()
+	cc.Finalizers = nil
+	w.server.store(kindClusterCIDR, cc)
+	if w.server.clusterCIDR(name) != nil {
+		w.server.delete(kindClusterCIDR, name)
+	}
+}
+
 const foreignFinalizer = "example.com/hold"
 
 // exclusion cuts parts "index/bits", with + between them, out of the ranges of a spec: out of the last one after an "l", else the first one.
@@ -237,16 +261,14 @@ var userMoves = map[string]moveKind{
 			setPodCIDRs(node, a[0])
 		}
 	})},
-	"create-cc": {100, with(unused(kindClusterCIDR, clusterCIDRNames), shapeNames, append(slices.Repeat([]string{nothing}, 6), selectorNames...), []string{"0", "0", "5"}, exclusions), func(w *world, a []string) bool {
-		if w.server.clusterCIDR(a[0]) != nil {
+	"create-cc": {100, with(unused(kindClusterCIDR, clusterCIDRNames), shapeNames, append(slices.Repeat([]string{nothing}, 6), selectorNames...), []string{"0", "0", "5"}, exclusions), createClusterCIDR},
+	// As kubectl replace --force does, once somebody has taken the finalizers away.
+	"replace-cc": {5, with(named(kindClusterCIDR, func(o metav1.Object) bool { return slices.Contains(clusterCIDRNames, o.GetName()) }), shapeNames, append(slices.Repeat([]string{nothing}, 6), selectorNames...), []string{"0", "0", "5"}, exclusions), func(w *world, a []string) bool {
+		if w.server.clusterCIDR(a[0]) == nil {
 			return false
 		}
-		spec := shapes[a[1]]
-		spec.NodeSelector = selectors[a[2]].DeepCopy()
-		spec.Priority = int32(wordToInt(a[3]))
-		spec.ExcludedCIDRs = exclusion(spec, a[4])
-		w.server.create(kindClusterCIDR, &networkingv1.ClusterCIDR{ObjectMeta: metav1.ObjectMeta{Name: a[0]}, Spec: spec})
-		return true
+		w.forceClusterCIDR(a[0])
+		return createClusterCIDR(w, a)
 	}},
 	"delete-cc": {12, named(kindClusterCIDR, alive), func(w *world, a []string) bool {
 		if cc := w.server.clusterCIDR(a[0]); cc == nil || cc.DeletionTimestamp != nil {
@@ -339,6 +361,20 @@ var userMoves = map[string]moveKind{
 			return false
 		}
 		w.server.create(kindServiceCIDR, &networkingapiv1.ServiceCIDR{ObjectMeta: metav1.ObjectMeta{Name: a[0]}, Spec: networkingapiv1.ServiceCIDRSpec{CIDRs: []string{a[1]}}})
+		return true
+	}},
+	// A second family is all that may be added to a ServiceCIDR.
+	"extend-service-range": {6, named(kindServiceCIDR, func(o metav1.Object) bool { return len(o.(*networkingapiv1.ServiceCIDR).Spec.CIDRs) == 1 }), func(w *world, a []string) bool {
+		s := w.server.serviceCIDR(a[0]).DeepCopy()
+		if s == nil || len(s.Spec.CIDRs) > 1 {
+			return false
+		}
+		other := "fd00::30/124"
+		if strings.Contains(s.Spec.CIDRs[0], ":") {
+			other = "10.0.0.96/28"
+		}
+		s.Spec.CIDRs = append(s.Spec.CIDRs, other)
+		w.server.store(kindServiceCIDR, s)
 		return true
 	}},
 	"delete-service-range": {10, named(kindServiceCIDR, every), func(w *world, a []string) bool {

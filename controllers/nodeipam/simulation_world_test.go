@@ -34,6 +34,7 @@ type world struct {
 	server        *simServer
 	processes     []*process
 	booted        int
+	alone         bool           // there is no leader election, and one process at a time
 	serviceRanges []netip.Prefix // --service-cluster-ip-range
 	current       *task          // the one that runs
 	// network has the requests whose sender has given up on them, and that may still arrive.
@@ -89,6 +90,7 @@ func newWorld(kind string) *world {
 	}
 	w.server = newSimServer(func() time.Time { return epoch.Add(w.elapsed) })
 	w.server.policy = kind == "policy"
+	w.alone = kind == "alone"
 	w.server.onPodCIDRs = w.assigns
 	w.server.onFinalizers = w.keepsOthers
 	w.server.onFinalizerRemoved = w.letsGo
@@ -205,7 +207,7 @@ func (w *world) finish(c *call, outcome string) {
 // leader returns the process that leads, serves, and may write; nil if there is none.
 func (w *world) leader() *process {
 	for _, p := range w.processes {
-		if p.serving && !p.stopping && !p.paused && p.name == w.server.lease.record.HolderIdentity && p.mayWrite() {
+		if p.serving && !p.stopping && !p.paused && (w.alone || p.name == w.server.lease.record.HolderIdentity) && p.mayWrite() {
 			return p
 		}
 	}
@@ -260,7 +262,7 @@ func (w *world) calm() *process {
 	for _, p := range w.processes {
 		p.paused = false
 	}
-	w.server.dropsFinalizers, w.server.keepsFinalizers, w.server.dropsPodCIDRs = false, false, false
+	w.server.dropsFinalizers, w.server.keepsFinalizers, w.server.dropsPodCIDRs, w.server.crdGone = false, false, false, false
 	for range 120 {
 		for len(w.network) > 0 {
 			c := w.network[0]
@@ -342,6 +344,7 @@ func (w *world) quiesce() {
 	if w.violation == nil {
 		w.rest(p, time.Minute) // longer than any timer
 		w.checkStatuses(p)
+		w.checkFlags(p, w.whole(p))
 	}
 	before := w.writes
 	if w.violation == nil {

@@ -259,6 +259,12 @@ var mutants = []mutant{
 		new: "\tb.ledger.Forget(&p.Pool)\n\tdelete(b.pools, name)\n\tfor _, uid := range slices.Collect(b.Members(p)) {\n\t\tb.hold(OwnerOf(uid), nil)\n\t}\n",
 	},
 	{
+		name: "replaced-pool-is-the-same", defect: "a write without an answer is repeated although its ClusterCIDR was replaced by force with another one of that name, which need not select the Node",
+		old:  ", e.from != nil && e.from.ID != b.pools[e.pool].ID:",
+		new:  ":",
+		test: "./controllers/nodeipam/allocator TestReplacedClusterCIDRIsAnotherOne",
+	},
+	{
 		name: "other-blocks-not-believed", defect: "a Node that shows other blocks than were reserved for it keeps the reserved ones only",
 		old: "\tb.hold(owner, blocks)\n",
 		new: "\tif len(b.ledger.Held(owner)) == 0 {\n\t\tb.hold(owner, blocks)\n\t}\n",
@@ -1705,7 +1711,7 @@ var mutants = []mutant{
 	},
 	{
 		name: "lost-and-written-again", defect: "blocks that may have been written are written again although somebody else has them by now, or their ClusterCIDR may not give them",
-		old: "\tcase e.read, b.lost(e):\n",
+		old: "\tcase e.read, b.lost(e), e.from != nil && e.from.ID != b.pools[e.pool].ID:\n",
 		new: "\tcase e.read:\n",
 	},
 	{

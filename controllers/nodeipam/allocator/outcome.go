@@ -26,7 +26,7 @@ func (b *State) Sending(node *v1.Node, wentBack int) (first bool) {
 		first = !slices.Equal(e.tried, held)
 		e.tried, e.read = held, false // A read before a write says nothing about the write.
 		if e.state.revocable() {      // No earlier write of them can have been carried out.
-			e.wentBack = wentBack
+			e.wentBack, e.from = wentBack, b.pools[e.pool]
 		}
 		b.become(node.Name, e, sent)
 	}
@@ -150,15 +150,15 @@ func (b *State) Conclude(node *v1.Node, now time.Time, r Renewals) (doubted []ne
 }
 
 // HoldBack reports whether to hold back the next write of the Node's reservation. After a read that showed no podCIDRs, the write waits for
-// the renewal that Conclude needs. It waits for that read, too, if its blocks could not be allocated any more, or if other Nodes are pending
-// that could use them and this Node's writes have gone unanswered for some time. Every write postpones the moment from which a read can tell
-// that none was carried out. wait is the time until that moment; read is true from then on.
+// the renewal that Conclude needs. It waits for that read, too, if its blocks could not be allocated any more, or another pool has the name of
+// theirs, or Nodes are pending that could use them and its writes have gone unanswered for some time. Every write postpones the moment from
+// which a read can tell that none was carried out. wait is the time until that moment; read is true from then on.
 func (b *State) HoldBack(node *v1.Node, now time.Time, wentBack int) (wait time.Duration, read bool) {
 	e, ok := b.entryOf(node)
 	switch {
 	case !ok:
 		return 0, false
-	case e.read, b.lost(e):
+	case e.read, b.lost(e), e.from != nil && e.from.ID != b.pools[e.pool].ID:
 	case e.unansweredUntil.IsZero(), e.failingSince.IsZero(), now.Sub(e.failingSince) < failureLasts, !b.inTheWay(e):
 		return 0, false
 	}

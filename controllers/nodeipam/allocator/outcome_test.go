@@ -78,3 +78,49 @@ func TestGivesWayOnlyToWhoGains(t *testing.T) {
 		})
 	}
 }
+
+// A write of a block got no answer, and its ClusterCIDR is replaced by force with one of the same name and range. That is another one, which may not even
+// select the Node: the write is not repeated, and once a read has shown that it was not carried out, the Node is allocated what it would be now.
+func TestReplacedClusterCIDRIsAnotherOne(t *testing.T) {
+	for name, tc := range map[string]struct {
+		selects string
+		served  bool
+	}{"which selects the Node": {"y", true}, "which selects other Nodes": {"x", false}} {
+		t.Run(name, func(t *testing.T) {
+			b, begin, node := New(), time.Unix(1000, 0), Node("n", Label("p", "y"))
+			over := begin.Add(10 * time.Second)
+			b.SetPool(clustercidr.Compile(ClusterCIDR("a", Spec4("10.0.0.0/24", 4, nil))))
+			if _, ok, _ := b.Allocate(node); !ok {
+				t.Fatal("not served")
+			}
+			b.Sending(node, 0)
+			b.Unanswered(node, begin, over)
+			if wait, read := b.HoldBack(node, begin, 0); wait > 0 || read {
+				t.Errorf("its ClusterCIDR is there: it waits for %v, or a read: %t", wait, read)
+			}
+			other := ClusterCIDR("a", Spec4("10.0.0.0/24", 4, AnyOf(AllOf(In("p", tc.selects)))))
+			other.UID = "another"
+			b.SetPool(clustercidr.Compile(other))
+			if wait, read := b.HoldBack(node, begin, 0); wait != over.Sub(begin) || read {
+				t.Errorf("its ClusterCIDR is gone: it waits for %v, want %v; for a read: %t", wait, over.Sub(begin), read)
+			}
+			if _, read := b.HoldBack(node, over, 0); !read {
+				t.Error("it does not wait for a read when no write can be carried out any more")
+			}
+			if wait, read := b.HoldBack(node, over, 3); wait > 0 || read {
+				t.Errorf("since a restore of etcd no read can tell: it waits for %v, or a read: %t", wait, read)
+			}
+			b.ReadWithout(node, 5)
+			b.Conclude(node, over, Renewals{Sent: 6, Proven: 6})
+			if r, ok, _ := b.Allocate(node); ok != tc.served {
+				t.Errorf("served: %t, with %v, want %t", ok, r, tc.served)
+			}
+			if b.Sending(node, 0); !tc.served {
+				return
+			}
+			if wait, read := b.HoldBack(node, over, 0); wait > 0 || read {
+				t.Errorf("it has its block from the ClusterCIDR that is there: it waits for %v, or a read: %t", wait, read)
+			}
+		})
+	}
+}

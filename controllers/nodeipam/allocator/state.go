@@ -88,10 +88,10 @@ type writes struct {
 	gaveWay time.Time
 	// wentBack is the value of Renewals.WentBack when the reservation was first sent; unknown if that was before a restore of etcd.
 	wentBack int
+	from     *clustercidr.Pool // of the reservation when that was first sent; another one may have its name by now. nil: unknown
 	// stored is whether the API server has confirmed a write of the reservation. Only in state sent.
-	stored bool
-	// storedAt is when it last did so; zero once the Node shows podCIDRs.
-	storedAt time.Time
+	stored   bool
+	storedAt time.Time // when it last did so; zero once the Node shows podCIDRs
 	// read is whether a read since the last write has shown no podCIDRs; readAfter is how many renewals of the Lease had been sent by then.
 	// Only in state sent.
 	read      bool

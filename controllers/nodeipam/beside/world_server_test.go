@@ -46,6 +46,8 @@ type store struct {
 	conns     map[*conn]bool
 	hang      map[string]time.Time // by resource: watch requests hang until then
 	refuse    map[string]refusal   // by process+resource
+	late      bool                 // a PATCH of a Node is on its way for long
+	absent    map[string]time.Time // until then there is no such resource
 	patchFail func() string        // "", "lost", "late", "refuse", "5xx", "drop", "panic"
 	noChunk   bool
 	noWL      bool
@@ -65,7 +67,7 @@ type conn struct {
 
 func newStore(rng *rand.Rand) *store {
 	return &store{rng: rng, rev: 100, now: map[string]map[string]object{}, log: map[string][]logged{}, changed: make(chan struct{}),
-		lag: map[string]time.Duration{}, conns: map[*conn]bool{}, hang: map[string]time.Time{}, refuse: map[string]refusal{}, firstSent: map[string]time.Time{}}
+		lag: map[string]time.Duration{}, conns: map[*conn]bool{}, hang: map[string]time.Time{}, refuse: map[string]refusal{}, absent: map[string]time.Time{}, firstSent: map[string]time.Time{}}
 }
 
 func (s *store) rand(n int) int {
@@ -221,6 +223,13 @@ func (p *side) gone() (bool, time.Time) {
 	return p.dead, later(p.down, p.store.down)
 }
 
+// lacks reports whether there is no such resource now.
+func (s *store) lacks(res string) bool {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return time.Now().Before(s.absent[res])
+}
+
 func later(a, b time.Time) time.Time {
 	if a.After(b) {
 		return a
@@ -259,8 +268,15 @@ func (p *side) RoundTrip(req *http.Request) (*http.Response, error) {
 	}
 	path := strings.Split(strings.Trim(req.URL.Path, "/"), "/")
 	if req.URL.Path == "/apis/networking.k8s.io/v1" || req.URL.Path == "/apis/networking.x-k8s.io/v1" {
-		b, _ := json.Marshal(object{"kind": "APIResourceList", "apiVersion": "v1", "groupVersion": strings.TrimPrefix(req.URL.Path, "/apis/"), "resources": []object{{"name": "servicecidrs", "kind": "ServiceCIDR"}}})
+		resources := []object{}
+		if !p.lacks("servicecidrs") {
+			resources = append(resources, object{"name": "servicecidrs", "kind": "ServiceCIDR"})
+		}
+		b, _ := json.Marshal(object{"kind": "APIResourceList", "apiVersion": "v1", "groupVersion": strings.TrimPrefix(req.URL.Path, "/apis/"), "resources": resources})
 		return answer(req, 200, b), nil
+	}
+	if res, _, _ := resource(path); p.lacks(res) {
+		return answer(req, 404, []byte("404 page not found")), nil
 	}
 	q := req.URL.Query()
 	if q.Get("watch") == "true" || q.Get("watch") == "1" {
@@ -287,6 +303,7 @@ func (p *side) RoundTrip(req *http.Request) (*http.Response, error) {
 			p.firstSent[key] = sent
 		}
 		sent = p.firstSent[key]
+		p.late = p.late || fail == "late" || fail == "slow"
 		p.mu.Unlock()
 	}
 	transit := time.Duration(1+p.rand(4)) * time.Millisecond

@@ -5,6 +5,7 @@ import (
 	"context"
 	"flag"
 	"fmt"
+	"maps"
 	"math/rand"
 	"net/netip"
 	"os"
@@ -56,6 +57,7 @@ type world struct {
 	foreign map[string]bool // UIDs of Nodes with podCIDRs of users
 	failed  atomic.Bool
 	flagged bool
+	alone   bool // there is no leader election, and one process at a time
 }
 
 type process struct {
@@ -163,7 +165,7 @@ func (w *world) judgeBlocks(name string, node object, has []netip.Prefix, by str
 		for _, x := range strs(pick(o, "spec", "cidrs")) {
 			r := netip.MustParsePrefix(x)
 			for _, q := range has {
-				if r.Overlaps(q) && sent.Sub(w.since["svc/"+sname]) > slack {
+				if r.Overlaps(q) && sent.Sub(w.since["svc/"+sname]) > slack && sent.Sub(w.absent["servicecidrs"]) > heardOfServiceCIDRs {
 					w.bad("Node %s gets %v of ServiceCIDR %s", name, q, sname)
 				}
 			}
@@ -270,44 +272,63 @@ func (w *world) start() {
 }
 
 func (w *world) run(ctx context.Context, p *process) {
-	config := &rest.Config{Host: "http://api.test", Transport: p.side, QPS: -1, ContentConfig: rest.ContentConfig{ContentType: "application/json", AcceptContentTypes: "application/json"}}
-	client := kubernetes.NewForConfigOrDie(config)
-	lock, err := resourcelock.NewFromKubeconfig(resourcelock.LeasesResourceLock, "kube-system", "test", resourcelock.ResourceLockConfig{Identity: p.proc}, config, 10*time.Second)
+	if w.alone {
+		fence := lease.Unelected()
+		defer fence.Close()
+		w.control(ctx, p, fence)
+		return
+	}
+	lock, err := resourcelock.NewFromKubeconfig(resourcelock.LeasesResourceLock, "kube-system", "test", resourcelock.ResourceLockConfig{Identity: p.proc}, p.config(), 10*time.Second)
 	if err != nil {
 		panic(err)
 	}
-	opts := nodeoptions.New()
 	_ = lease.Lead(ctx, leaderelection.LeaderElectionConfig{
 		Lock: lock, LeaseDuration: 15 * time.Second, RenewDeadline: 10 * time.Second, RetryPeriod: 2 * time.Second, ReleaseOnCancel: true,
 		Callbacks: leaderelection.LeaderCallbacks{OnStoppedLeading: func() {}},
 	}, func(ctx context.Context, fence *lease.Fence) error {
-		w.user(func() { w.stats["terms"]++ })
-		w.logf("LEADS %s", p.proc)
-		factory := informers.NewSharedInformerFactoryWithOptions(client, 0, informers.WithTransform(stored.StripManagedFields))
-		watches := &nodehealth.Watches{}
-		watches.Nodes(factory)
-		informing, stop := context.WithCancel(ctx)
-		defer stop()
-		var runs restart.Runs
-		return beside.Program{
-			Config: config, Client: client, Fence: fence, Nodes: factory.Core().V1().Nodes(), Informers: factory,
-			StartInformers: func() { factory.Start(informing.Done()) }, Watches: watches,
-			Waits: func(string, error) bool { return false },
-			Again: func(ctx context.Context, build func(again bool) (*nodeipam.Controller, error)) error {
-				return runs.Again(ctx, "x", func(_ context.Context, again bool) (restart.Controller, error) {
-					if again {
-						w.user(func() { w.stats["built again"]++ })
-					}
-					c, err := build(again)
-					if err != nil {
-						return nil, err
-					}
-					p.running.Store(c)
-					return c, nil
-				})
-			},
-		}.Run(ctx, p.flags, opts)
+		w.control(ctx, p, fence)
+		return nil
 	})
+}
+
+func (p *process) config() *rest.Config {
+	return &rest.Config{Host: "http://api.test", Transport: p.side, QPS: -1, ContentConfig: rest.ContentConfig{ContentType: "application/json", AcceptContentTypes: "application/json"}}
+}
+
+// control runs the controller while a process leads.
+func (w *world) control(ctx context.Context, p *process, fence *lease.Fence) {
+	config := p.config()
+	client := kubernetes.NewForConfigOrDie(config)
+	opts := nodeoptions.New()
+	w.user(func() { w.stats["terms"]++ })
+	w.logf("LEADS %s", p.proc)
+	factory := informers.NewSharedInformerFactoryWithOptions(client, 0, informers.WithTransform(stored.StripManagedFields))
+	watches := &nodehealth.Watches{}
+	watches.Nodes(factory)
+	informing, stop := context.WithCancel(ctx)
+	defer stop()
+	var runs restart.Runs
+	err := beside.Program{
+		Config: config, Client: client, Fence: fence, Nodes: factory.Core().V1().Nodes(), Informers: factory,
+		StartInformers: func() { factory.Start(informing.Done()) }, Watches: watches,
+		Waits: func(string, error) bool { return false },
+		Again: func(ctx context.Context, build func(again bool) (*nodeipam.Controller, error)) error {
+			return runs.Again(ctx, "x", func(_ context.Context, again bool) (restart.Controller, error) {
+				if again {
+					w.user(func() { w.stats["built again"]++ })
+				}
+				c, err := build(again)
+				if err != nil {
+					return nil, err
+				}
+				p.running.Store(c)
+				return c, nil
+			})
+		},
+	}.Run(ctx, p.flags, opts)
+	if err != nil {
+		w.bad("%s: %v", p.proc, err)
+	}
 }
 
 func (w *world) nodeObject() object {
@@ -386,6 +407,9 @@ func (w *world) users() {
 		if name != "" {
 			w.saved[name] = clone(w.now["nodes"][name])
 			w.remove("nodes", name, "user")
+			if rng.Intn(5) == 0 { // its machine registers again at once
+				w.create("nodes", name, w.nodeObject(), "user")
+			}
 		}
 	case n < 60: // put back from a backup
 		names := make([]string, 0)
@@ -431,6 +455,7 @@ func (w *world) users() {
 			}
 			w.put("nodes", name, o, "user", time.Now())
 		}
+	case n < 93 && n >= 66 && time.Now().Before(w.absent["clustercidrs"]), n >= 93 && time.Now().Before(w.absent["servicecidrs"]):
 	case n < 74:
 		if len(w.now["clustercidrs"]) < 7 {
 			w.create("clustercidrs", fmt.Sprintf("c%d", rng.Intn(8)), w.clusterCIDR(), "user")
@@ -439,8 +464,14 @@ func (w *world) users() {
 		if name := w.any("clustercidrs"); name != "" {
 			w.remove("clustercidrs", name, "user")
 		}
+	case n < 79: // replaced by one of the same name
+		if name := w.any("clustercidrs"); name != "" && rng.Intn(2) == 0 {
+			w.force(name)
+			w.create("clustercidrs", name, w.clusterCIDR(), "user")
+			w.stats["replaced"]++
+		}
 	case n < 80:
-		if name := w.any("clustercidrs"); name != "" && rng.Intn(2) == 0 { // by force, or the finalizer only
+		if name := w.any("clustercidrs"); name != "" { // by force, or the finalizer only
 			o := clone(w.now["clustercidrs"][name])
 			delete(meta(o), "finalizers")
 			w.put("clustercidrs", name, o, "user", time.Now())
@@ -529,8 +560,50 @@ func (w *world) trouble() {
 		}
 	case n < 92:
 		w.lag[res] = time.Duration(rng.Intn(500)) * time.Millisecond
+	case n < 94:
+		w.loseCRD([]time.Duration{short, 3 * long}[rng.Intn(2)])
+	case n < 96:
+		w.loseServiceCIDRs([]time.Duration{short, 5 * long}[rng.Intn(2)])
 	}
 }
+
+// loseCRD takes the CustomResourceDefinition of ClusterCIDRs away, with all of them or, as by force, without; the lock is held.
+func (w *world) loseCRD(d time.Duration) {
+	lost := w.rng.Intn(2) == 0
+	w.logf("NO CRD %v, objects lost: %t", d, lost)
+	if lost {
+		for _, name := range slices.Sorted(maps.Keys(w.now["clustercidrs"])) {
+			w.force(name)
+		}
+	}
+	w.absent["clustercidrs"] = time.Now().Add(d)
+	w.cutConns(func(c *conn) bool { return c.res == "clustercidrs" })
+	w.stats["CRD gone"]++
+}
+
+// force deletes a ClusterCIDR without its finalizers; the lock is held.
+func (w *world) force(name string) {
+	o := clone(w.now["clustercidrs"][name])
+	delete(meta(o), "finalizers")
+	w.put("clustercidrs", name, o, "user", time.Now())
+	if w.now["clustercidrs"][name] != nil {
+		w.remove("clustercidrs", name, "user")
+	}
+}
+
+// loseServiceCIDRs is a rollback of the API server to a version that has no ServiceCIDRs, and an upgrade; the lock is held.
+func (w *world) loseServiceCIDRs(d time.Duration) {
+	w.logf("NO ServiceCIDRs %v", d)
+	for _, name := range slices.Sorted(maps.Keys(w.now["servicecidrs"])) {
+		w.remove("servicecidrs", name, "user")
+	}
+	w.absent["servicecidrs"] = time.Now().Add(d)
+	w.cutConns(func(c *conn) bool { return c.res == "servicecidrs" })
+	w.stats["ServiceCIDRs gone"]++
+}
+
+// heardOfServiceCIDRs is how long after they are there (again) the controller knows of ServiceCIDRs at the latest, if it has asked in vain before.
+const heardOfServiceCIDRs = 90 * time.Second
 
 func (w *world) kill(graceful bool) {
 	if len(w.procs) == 0 {
@@ -554,7 +627,7 @@ func runWorld(t *testing.T, seed int64) (stats map[string]int) {
 	synctest.Test(t, func(t *testing.T) {
 		rng := rand.New(rand.NewSource(seed))
 		s := newStore(rng)
-		w := &world{store: s, t: t, saved: map[string]object{}, since: map[string]time.Time{}, stats: map[string]int{}, foreign: map[string]bool{}, flagged: seed%4 == 0}
+		w := &world{store: s, t: t, saved: map[string]object{}, since: map[string]time.Time{}, stats: map[string]int{}, foreign: map[string]bool{}, flagged: seed%4 == 0, alone: seed%5 == 0}
 		stats = w.stats
 		s.judge = w.judgeWrite
 		s.noWL, s.noChunk = rng.Intn(3) == 0, rng.Intn(2) == 0
@@ -573,7 +646,11 @@ func runWorld(t *testing.T, seed int64) (stats map[string]int) {
 			}
 			return ""
 		}
-		for range 1 + rng.Intn(3) {
+		most := 3
+		if w.alone {
+			most = 1
+		}
+		for range 1 + rng.Intn(most) {
 			w.start()
 		}
 		end := time.Now().Add(*worldFor)
@@ -592,10 +669,16 @@ func runWorld(t *testing.T, seed int64) (stats map[string]int) {
 					w.trouble()
 				}
 			})
+			late := false
+			s.user(func() { late, s.late = s.late && w.alone, false })
 			switch rng2 := w.rand(100); {
+			case late && rng2 < 60 && len(w.procs) > 0: // The next process must not allocate what is still on its way.
+				w.kill(false)
+				w.start()
+				w.stats["killed while it wrote"]++
 			case rng2 == 0:
 				w.kill(w.rand(2) == 0)
-			case rng2 < 3 && len(w.procs) < 3, len(w.procs) == 0 && rng2 < 20:
+			case rng2 < 3 && len(w.procs) < most, len(w.procs) == 0 && rng2 < 20:
 				w.start()
 			}
 			time.Sleep(time.Duration(1+w.rand(pace)) * time.Millisecond)
@@ -608,6 +691,12 @@ func runWorld(t *testing.T, seed int64) (stats map[string]int) {
 			}
 			clear(s.hang)
 			clear(s.refuse)
+			for res, until := range s.absent {
+				s.absent[res] = time.Now()
+				if until.Before(time.Now()) {
+					s.absent[res] = until
+				}
+			}
 		})
 		if len(w.procs) == 0 {
 			w.start()
@@ -762,8 +851,9 @@ func num(v any) int {
 //
 // The API servers list from a cache that lags or consistently, in pages or as a watch that begins with a list; they send bookmarks and forget old
 // versions (410). All watches, those of one process or those of one kind break off, hang before they open, or are refused; writes are lost,
-// late, slow or refused, or panic. Users go on meanwhile, and put Nodes back with the podCIDRs that they had. Events of a kind are up to half a
-// second late.
+// late, slow or refused, or panic. The CustomResourceDefinition goes and comes back, with or without the ClusterCIDRs, and so does the API of
+// ServiceCIDRs. Users go on meanwhile, put Nodes back with the podCIDRs that they had, and replace ClusterCIDRs by others of their names. Events of a kind
+// are up to half a second late. In every fifth world there is no leader election and one process at a time.
 //
 // It judges what the API server stores: podCIDRs against all other Nodes, and, of a choice that was made slack after that was changed,
 // against service ranges, exclusions, and ClusterCIDRs that are disabled, terminate or are gone; when finalizers go; and, four minutes after the
