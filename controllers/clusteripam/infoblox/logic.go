@@ -96,7 +96,7 @@ type logic struct {
 	holders  map[netip.Addr]map[types.NamespacedName]place
 	told     map[netip.Addr]map[types.NamespacedName]place // claims that were told an address: they hold it without an IPAddress, too
 	chosen   map[types.UID]holding                         // addresses that are being written into IPAddresses
-	hosts    map[string]string                             // the last known address of the Infoblox of each InfobloxInstance
+	hosts    map[string]string                             // the last address of each InfobloxInstance that was deleted
 	records  map[recordName]*recordState
 	prepared map[types.UID]recordName // what was last written into claims, even if the answer was lost
 	leaving  map[types.UID]bool       // claims that give up their host records for others
@@ -192,6 +192,9 @@ func (l *logic) Fill() {
 func (l *logic) Heard(c shell.Change) {
 	switch c.Kind {
 	case shell.InfobloxInstances:
+		if gone, ok := c.Before.(*v1alpha1.InfobloxInstance); ok && c.Now == nil {
+			l.hosts[gone.Name] = addressOf(gone)
+		}
 		l.Queue.Add(shell.KeyOf(c.Kind, c.Object()))
 	case shell.InfobloxIPPools:
 		l.Queue.Add(shell.KeyOf(c.Kind, c.Object()))
@@ -425,11 +428,15 @@ func (w at) HeldByAnother(claim types.UID, address netip.Addr) bool {
 	return false
 }
 
-// mayBe reports whether a place where somebody has an address may be this one. Of one whose InfobloxInstance does not exist nobody knows in which Infoblox
-// it is: it may have been this one under another name.
+// mayBe reports whether a place where somebody has an address may be this one. Of one whose InfobloxInstance does not exist, and did not since this process
+// started, nobody knows in which Infoblox it is: it may have been this one under another name.
 func (w at) mayBe(where place) bool {
-	_, known := w.instances.Get("", where.instance)
-	return where == place{} || w.samePlace(where, w.place) || !known && where.networkView == w.place.networkView
+	if where == (place{}) || w.samePlace(where, w.place) {
+		return true
+	}
+	_, exists := w.instances.Get("", where.instance)
+	was, known := w.hosts[where.instance]
+	return !exists && where.networkView == w.place.networkView && (!known || was == w.canonical(w.place).instance)
 }
 
 // samePool reports whether two claims, or their IPAddresses, are of one pool.
@@ -456,16 +463,16 @@ func (l *logic) samePlace(a, b place) bool {
 // canonical returns a place with the address of the Infoblox instead of the name of its InfobloxInstance: two of them can name one Infoblox.
 func (l *logic) canonical(p place) place {
 	if i, ok := l.instances.Get("", p.instance); ok {
-		p.instance = strings.ToLower(i.Spec.Host) + ":" + cmp.Or(i.Spec.Port, "443")
+		p.instance = addressOf(i)
 	}
 	return p
 }
 
+func addressOf(i *v1alpha1.InfobloxInstance) string { return wapi.Address(i.Spec.Host, i.Spec.Port) }
+
 // recordKey returns the canonical name of host records. It stays the same after the InfobloxInstance is deleted: a write may still be on its way.
 func (l *logic) recordKey(name recordName) recordName {
-	if p := l.canonical(name.place); p != name.place {
-		l.hosts[name.instance] = p.instance
-	}
+	name.place = l.canonical(name.place)
 	name.instance = cmp.Or(l.hosts[name.instance], name.instance)
 	return name
 }
