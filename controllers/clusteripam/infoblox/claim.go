@@ -419,6 +419,8 @@ func (l *logic) try(ctx context.Context, claim *v1beta2.IPAddressClaim, client W
 			return l.waitForOthers(ctx, claim, name)
 		case step.Verb == host.Use:
 			return l.create(ctx, claim, from, step)
+		case step.Verb == host.Ambiguous && slices.Equal(step.Record.Claims(), []types.UID{claim.UID}):
+			return l.startAnew(ctx, claim)
 		case step.Verb == host.Ambiguous:
 			return l.stuck(ctx, claim, fmt.Sprintf("The host record %s in Infoblox has several addresses that no IPAddress has: %v. Remove from it those that nobody uses.", name, step.Record.Addresses()))
 		case step.Verb == host.Lost:
@@ -430,6 +432,15 @@ func (l *logic) try(ctx context.Context, claim *v1beta2.IPAddressClaim, client W
 		}
 	}
 	return nil
+}
+
+// startAnew gives up a host record in which nobody but this claim has addresses, and nobody knows which of them is the claim's. Infoblox may have given several
+// while none of them could be used, because somebody had them who is gone by now. The claim was told none, so no machine uses any.
+func (l *logic) startAnew(ctx context.Context, claim *v1beta2.IPAddressClaim) error {
+	if err := l.leave(ctx, claim); err != nil {
+		return err
+	}
+	return writes.Later(time.Second)
 }
 
 // waitForOthers lets other claims in the same host record get their addresses first. That takes a moment, or as long as their pool is full.

@@ -1304,3 +1304,51 @@ func TestCopyGoesWithItsMovedOriginal(t *testing.T) {
 		}
 	}
 }
+
+// far makes another Infoblox with the same network, its InfobloxInstance k and a pool of it.
+func (w *world) far() {
+	w.other = wapitest.NewGrid("10.0.0.0/29")
+	instance, pool := instanceOf("k"), poolOfName("a", "v4")
+	instance.Spec.Host = "elsewhere"
+	pool.Name, pool.Spec.InstanceRef.Name = "far", "k"
+	w.put(shell.InfobloxInstances, instance)
+	w.put(shell.InfobloxIPPools, pool)
+}
+
+// Two Infoblox have networks with the same addresses. The InfobloxInstance of one of them is deleted, while its claims have all of these addresses. The controller
+// has seen that it was another one, so a claim of the other one has its address at once. After a restart the controller does not know that, and Infoblox gives a
+// claim one address after the other that cannot be used. When the InfobloxInstance is there again, the claim gets one of them, and keeps no other.
+func TestAnotherInfobloxWithTheSameNetwork(t *testing.T) {
+	for name, restarts := range map[string]bool{"seen": false, "not seen": true} {
+		t.Run(name, func(t *testing.T) {
+			w := newStory(t)
+			w.far()
+			for _, claim := range []string{"v", "w", "x", "y", "z"} {
+				w.claim(claim, "v4")
+			}
+			w.goOn(time.Minute)
+			_ = w.delete(shell.InfobloxInstances, types.NamespacedName{Name: "i"}, "")
+			w.goOn(time.Second)
+			if restarts {
+				w.leader.end()
+				w.elect()
+			}
+			w.claim("f", "far")
+			w.goOn(time.Minute)
+			if restarts {
+				w.want(t, "f", " PoolExhausted")
+				w.put(shell.InfobloxInstances, instanceOf("i"))
+				w.goOn(2 * time.Minute)
+			}
+			w.want(t, "f", "10.0.0.2 Ready")
+			if all := w.other.Hosts(); len(all) != 1 || len(all[0].Addresses) != 1 {
+				t.Errorf("host records of the other Infoblox: %v", all)
+			}
+			for n, claim := range []string{"v", "w", "x", "y", "z"} {
+				if !strings.HasSuffix(w.show(claim), " Ready") {
+					t.Errorf("claim %d: %s", n, w.show(claim))
+				}
+			}
+		})
+	}
+}
