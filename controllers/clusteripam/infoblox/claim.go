@@ -565,7 +565,8 @@ func (l *logic) obtain(ctx context.Context, client WAPI, c host.Claim, from sour
 			return step, err
 		}
 		l.Lock.With(func() {
-			if step = host.Next(c, found, at{l, from.place}); step.Verb == host.Use {
+			step = host.Next(c, found, at{l, from.place})
+			if _, exists := l.names[c.UID]; exists && step.Verb == host.Use { // Otherwise nothing would end it.
 				l.chosen[c.UID] = holding{step.Address, from.place}
 			}
 		})

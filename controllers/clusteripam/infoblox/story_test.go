@@ -1352,3 +1352,25 @@ func TestAnotherInfobloxWithTheSameNetwork(t *testing.T) {
 		})
 	}
 }
+
+// A claim is forced away while Infoblox is asked which address it has. After its IPAddress is gone, too, others get the address: nothing is kept for the claim.
+func TestClaimIsForcedAwayWhileItGetsAnAddress(t *testing.T) {
+	w := newStory(t)
+	w.claim("x", "v4")
+	for _, request := range []string{"POST", "GET record:host"} {
+		i := w.until(t, request)
+		err := w.leader.calls[i].do()
+		if request == "GET record:host" {
+			w.strip("x")
+			w.leader.hearAll()
+		}
+		w.leader.resume(i, err)
+	}
+	w.goOn(time.Minute)
+	_ = w.delete(shell.IPAddresses, inA("x"), "")
+	w.goOn(time.Minute)
+	w.wantRecords(t)
+	w.claim("y", "v4")
+	w.goOn(time.Minute)
+	w.want(t, "y", "10.0.0.2 Ready")
+}
