@@ -139,7 +139,7 @@ func (c Claim) join(r Record, w World) Step {
 		if known == nil || known.Namespace != c.Namespace { // Machines of two namespaces are two machines.
 			return Step{Verb: Taken, Record: r}
 		}
-		wait = wait || !known.Address.IsValid()
+		wait = wait || !known.Address.IsValid() && !slices.Contains(r.Addresses(), known.Told)
 	}
 	if wait {
 		return Step{Verb: Wait, Record: r}
