@@ -1,6 +1,7 @@
 package infoblox
 
 import (
+	"cmp"
 	"context"
 	"encoding/json"
 	"errors"
@@ -61,7 +62,11 @@ type world struct {
 	spoilt map[string]bool      // claims, by UID, whose records somebody has deleted
 	told   map[types.UID]string // addresses of claims whose status has said that they have one
 	other  *wapitest.Grid       // what another Infoblox has: nothing
-	moved  bool                 // the InfobloxInstances were that other Infoblox for a while
+	twin   *wapitest.Grid       // an Infoblox with the same network, in wide histories
+	wide   bool
+	// refuses: all Infoblox refuse the credentials.
+	refuses bool
+	moved   bool // the InfobloxInstances were that other Infoblox for a while
 	// edited are the addresses that were allocated, of IPAddresses whose spec somebody has edited. renamed are claims whose host record got another
 	// name, and forced those whose IPAddress was forced away.
 	edited          map[types.UID]string
@@ -107,9 +112,10 @@ func instanceOf(name string) *v1alpha1.InfobloxInstance {
 }
 
 func poolOfName(namespace, name string) *v1alpha1.InfobloxIPPool {
-	subnet := map[string]v1alpha1.Subnet{"v4": {CIDR: "10.0.0.0/29", Gateway: "10.0.0.1"}, "v6": {CIDR: "fd00::/125"}}[name]
+	subnet := map[string]v1alpha1.Subnet{"v4": {CIDR: "10.0.0.0/29", Gateway: "10.0.0.1"}, "v6": {CIDR: "fd00::/125"}, "far": {CIDR: "10.0.0.0/29", Gateway: "10.0.0.1"}}[name]
+	instance := map[string]string{"far": "k"}[name]
 	return &v1alpha1.InfobloxIPPool{ObjectMeta: metav1.ObjectMeta{Namespace: namespace, Name: name},
-		Spec: v1alpha1.InfobloxIPPoolSpec{InstanceRef: v1alpha1.InstanceReference{Name: "i"}, Subnets: []v1alpha1.Subnet{subnet}}}
+		Spec: v1alpha1.InfobloxIPPoolSpec{InstanceRef: v1alpha1.InstanceReference{Name: cmp.Or(instance, "i")}, Subnets: []v1alpha1.Subnet{subnet}}}
 }
 
 func (w *world) end() {
@@ -590,10 +596,7 @@ func newProcess(w *world) *process {
 		Tell:   func(e shell.Event) { w.trace = append(w.trace, "        event "+e.Reason+": "+e.Message) },
 		Took:   func(time.Duration) {},
 	}, "kube-system", func(c wapi.Config) (WAPI, error) {
-		if c.Host != "h" {
-			return simulatedWAPI{p, w.other}, nil
-		}
-		return simulatedWAPI{p, w.grid}, nil
+		return simulatedWAPI{p, w.gridOf(c)}, nil
 	}, func() time.Duration { return writeLasts })
 	p.feed = &shell.Feed{Lock: lock, Logic: p.logic}
 	for kind, objects := range w.objects {
@@ -738,8 +741,12 @@ func (p *process) resume(i int, err error) {
 func (p *process) answer(i int, well bool) {
 	c := p.calls[i]
 	infoblox := strings.Contains(c.kind, "Infoblox")
-	if infoblox && p.down && !well {
+	switch {
+	case infoblox && p.down && !well:
 		p.resume(i, c.lost)
+		return
+	case infoblox && p.refuses:
+		p.resume(i, errRefused)
 		return
 	}
 	n := 10
