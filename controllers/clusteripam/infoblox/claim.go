@@ -426,12 +426,27 @@ func (l *logic) try(ctx context.Context, claim *v1beta2.IPAddressClaim, client W
 		case step.Verb == host.Lost:
 			return l.stuck(ctx, claim, fmt.Sprintf("The claim has had the address %s, and somebody has deleted its IPAddress. Infoblox has no host record %s with this address and the UID of the claim, or the InfobloxIPPool %s has no subnet for it. Put that back, or create another claim.",
 				claim.Annotations[annotationAddress], name, claim.Spec.PoolRef.Name))
-		case i == len(names)-1: // host.Taken
+		case i < len(names)-1: // host.Taken
+			l.sayIfItWas(claim, step.Record)
+		default:
 			return l.stuck(ctx, claim, fmt.Sprintf("Infoblox has a host record %s in the network view %s, or in another one of the same DNS view, and it belongs to somebody else. Delete it there, or create the claim with another annotation %s.",
 				name, from.networkView, v1alpha1.AnnotationHostname))
 		}
 	}
 	return nil
+}
+
+// sayIfItWas says that a host record which stands in the way of a claim may be its own, if it was made for a claim of this name that is not there any more: somebody
+// has moved the claim, or put it back, before it had an IPAddress. Another cluster can have a claim of this name, too, so the record stays.
+func (l *logic) sayIfItWas(claim *v1beta2.IPAddressClaim, r host.Record) {
+	uids, known := r.Claims(), true
+	if len(uids) == 1 && r.For(claim.Namespace+"/"+claim.Name) {
+		l.Lock.With(func() { known = l.Known(uids[0]) != nil })
+	}
+	if !known {
+		l.Tell(shell.Event{About: claim, Kind: shell.IPAddressClaims, Reason: reasonRecordLeft, Message: fmt.Sprintf(
+			"Infoblox has a host record %s with the UID %s of another claim of this name, so this claim gets another record. If no cluster has that claim any more, for example because it was moved here, delete the record there.", r.Name, uids[0])})
+	}
 }
 
 // startAnew gives up a host record in which nobody but this claim has addresses, and nobody knows which of them is the claim's. Infoblox may have given several

@@ -1374,3 +1374,43 @@ func TestClaimIsForcedAwayWhileItGetsAnAddress(t *testing.T) {
 	w.goOn(time.Minute)
 	w.want(t, "y", "10.0.0.2 Ready")
 }
+
+// A claim is moved to another cluster, or put back, before it has an IPAddress. Its record has the UID that it had, so nobody knows whose it is. An event says so.
+func TestClaimIsMovedBeforeItHasAnAddress(t *testing.T) {
+	w := newStory(t)
+	w.claim("x", "v4")
+	i := w.until(t, "POST")
+	w.leader.resume(i, w.leader.calls[i].do())
+	w.leader.end()
+	claim := copied(w, shell.IPAddressClaims, &v1beta2.IPAddressClaim{})
+	uid := metadataOf(w.objects[shell.IPAddressClaims][inA("x")])["uid"].(string)
+	w.strip("x")
+	w.put(shell.IPAddressClaims, claim)
+	w.elect()
+	w.goOn(time.Minute)
+	w.want(t, "x", "10.0.0.2 Ready")
+	if !w.said("event " + reasonRecordLeft + ": Infoblox has a host record x with the UID " + uid) {
+		t.Error("no event names the record")
+	}
+}
+
+// A claim does not take a host record of its name for one that it had, if a claim that is there has it, or somebody else.
+func TestRecordOfAnotherClaimOfTheName(t *testing.T) {
+	w := newStoryOfX(t)
+	w.record("y", "10.0.0.6")
+	for _, namespace := range []string{"a", "b"} {
+		for _, name := range []string{"x", "y"} {
+			_ = w.create(shell.IPAddressClaims, &v1beta2.IPAddressClaim{ObjectMeta: metav1.ObjectMeta{Namespace: namespace, Name: name},
+				Spec: v1beta2.IPAddressClaimSpec{PoolRef: v1beta2.IPPoolReference{APIGroup: shell.GroupIPAM, Kind: v1alpha1.KindInfobloxIPPool, Name: "v4"}}}, nil)
+		}
+	}
+	w.goOn(time.Minute)
+	for _, a := range all[v1beta2.IPAddressClaim](w, shell.IPAddressClaims) {
+		if !served(a) {
+			t.Errorf("%s is not served", nameOf(a))
+		}
+	}
+	if w.said("event " + reasonRecordLeft) {
+		t.Error("an event says that a record is left")
+	}
+}
