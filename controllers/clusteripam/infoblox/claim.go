@@ -519,19 +519,22 @@ func (l *logic) prepare(ctx context.Context, claim *v1beta2.IPAddressClaim, at p
 	return stored, nil
 }
 
-// claimRecord keeps others from the host records of a name until done is called. It fails if somebody else is at work on them.
+// claimRecord keeps others from the host records of a name until done is called. It fails if somebody else is at work on them, also in another Infoblox: two
+// InfobloxInstances can be one under two names, and who writes a host record writes all of its addresses.
 func (l *logic) claimRecord(name recordName) (r *recordState, done func(), err error) {
+	anywhere := recordName{place{networkView: name.networkView}, name.name}
 	l.Lock.With(func() {
-		name = l.recordKey(name)
-		if r = l.recordState(name); r.busy {
+		if l.busy[anywhere] {
 			err = writes.Later(100 * time.Millisecond)
 			return
 		}
-		r.busy = true
+		l.busy[anywhere] = true
+		name = l.recordKey(name)
+		r = l.recordState(name)
 	})
 	return r, func() {
 		l.Lock.With(func() {
-			if r.busy = false; !l.Now().Before(r.unsettled) {
+			if delete(l.busy, anywhere); !l.Now().Before(r.unsettled) {
 				delete(l.records, name)
 			}
 		})

@@ -70,7 +70,6 @@ func recordOf(object metav1.Object) (r recordName, ok bool) {
 
 // recordState is what is going on with the host records of one name.
 type recordState struct {
-	busy bool // a claim works on them
 	// unsettled is until when a write without an answer can still be carried out, and changing until when one that is not a create can.
 	unsettled, changing time.Time
 }
@@ -97,6 +96,7 @@ type logic struct {
 	told     map[netip.Addr]map[types.NamespacedName]place // claims that were told an address: they hold it without an IPAddress, too
 	chosen   map[types.UID]holding                         // addresses that are being written into IPAddresses
 	hosts    map[string]string                             // the last address of each InfobloxInstance that was deleted
+	busy     map[recordName]bool                           // host records on which a claim works, whatever their InfobloxInstance is
 	records  map[recordName]*recordState
 	prepared map[types.UID]recordName // what was last written into claims, even if the answer was lost
 	leaving  map[types.UID]bool       // claims that give up their host records for others
@@ -130,6 +130,7 @@ func newLogic(p shell.Parts, secretNamespace string, connect func(wapi.Config) (
 		told:        map[netip.Addr]map[types.NamespacedName]place{},
 		chosen:      map[types.UID]holding{},
 		hosts:       map[string]string{},
+		busy:        map[recordName]bool{},
 		records:     map[recordName]*recordState{},
 		prepared:    map[types.UID]recordName{},
 		leaving:     map[types.UID]bool{},
