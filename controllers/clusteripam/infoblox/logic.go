@@ -82,6 +82,8 @@ type logic struct {
 	// unanswered is for how long the API server may still carry out a write that was not answered.
 	unanswered func() time.Duration
 
+	began time.Time // when Fill was called
+
 	// The state, guarded by Lock.
 	servers  map[string]*server
 	changes  int                               // of all servers: an InfobloxInstance that is created again does not repeat the numbers of the last one
@@ -163,6 +165,7 @@ func poolOf(namespace string, r v1beta2.IPPoolReference) types.NamespacedName {
 
 // Fill implements shell.Logic.
 func (l *logic) Fill() {
+	l.began = l.Now()
 	for _, a := range l.addresses.List() {
 		l.heardOfAddress(nil, a)
 		if name, ok := recordOf(a); ok && isLeaving(a) && ofInfoblox(a.Spec.PoolRef) { // It may have no claim of its own.

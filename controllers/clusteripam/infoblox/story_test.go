@@ -1414,3 +1414,24 @@ func TestRecordOfAnotherClaimOfTheName(t *testing.T) {
 		t.Error("an event says that a record is left")
 	}
 }
+
+// Infoblox does not answer a create, and the second one makes the record. Another process leads, and the claim is deleted. Infoblox carries out the first create only
+// then. Nothing stays there.
+func TestLateCreateAfterAnotherOneAndAnotherLeader(t *testing.T) {
+	w := newStory(t)
+	w.record("gateway", "10.0.0.1")
+	w.claim("x", "v4")
+	i := w.until(t, "POST")
+	late := w.leader.calls[i]
+	w.leader.resume(i, late.lost)
+	w.goOn(5 * time.Second)
+	w.want(t, "x", "10.0.0.2 Ready")
+	w.leader.end()
+	w.elect()
+	_ = w.delete(shell.IPAddressClaims, inA("x"), "")
+	w.goOn(4 * time.Second)
+	_ = late.do()
+	w.goOn(time.Minute)
+	w.want(t, "x", "gone")
+	w.wantRecords(t, "gateway [10.0.0.1]")
+}
