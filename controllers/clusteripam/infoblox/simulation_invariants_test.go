@@ -46,7 +46,7 @@ func (w *world) judge() {
 	}
 	for _, r := range records {
 		for _, uid := range r.Claims() {
-			if other := of[uid]; other != "" && !w.renamed[uid] {
+			if other := of[uid]; other != "" && !w.renamed[uid] && !w.left(other, uid) && !w.left(r.Name, uid) {
 				w.violate("one record per claim: %s and %s are of %s", other, r.Name, uid)
 			}
 			of[uid] = r.Name
@@ -85,8 +85,9 @@ func (w *world) judge() {
 		if has == "" {
 			continue
 		}
-		i := slices.IndexFunc(records, func(r host.Record) bool { return r.Of(c.UID) })
-		if i < 0 || !slices.Contains(records[i].Addresses(), netip.MustParseAddr(has)) {
+		if !slices.ContainsFunc(records, func(r host.Record) bool {
+			return r.Of(c.UID) && slices.Contains(r.Addresses(), netip.MustParseAddr(has))
+		}) {
 			w.violate("an address is reserved in Infoblox as long as its claim lives: %s %s", nameOf(c), has)
 		}
 	}

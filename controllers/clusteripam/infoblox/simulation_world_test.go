@@ -64,6 +64,7 @@ type world struct {
 	other  *wapitest.Grid       // what another Infoblox has: nothing
 	twin   *wapitest.Grid       // an Infoblox with the same network, in wide histories
 	wide   bool
+	shows  bool // the Stores of processes show what answers say
 	// refuses: all Infoblox refuse the credentials.
 	refuses bool
 	moved   bool // the InfobloxInstances were that other Infoblox for a while
@@ -668,25 +669,27 @@ func (p *process) show(c change) {
 		if source.Reads().Kind != c.kind {
 			continue
 		}
-		var object metav1.Object
-		switch c.kind {
-		case shell.IPAddressClaims:
-			object = &v1beta2.IPAddressClaim{}
-		case shell.IPAddresses:
-			object = &v1beta2.IPAddress{}
-		case shell.InfobloxInstances:
-			object = &v1alpha1.InfobloxInstance{}
-		case shell.InfobloxIPPools:
-			object = &v1alpha1.InfobloxIPPool{}
-		case shell.Secrets:
-			object = &corev1.Secret{}
-		}
+		object := blank(c.kind)
 		if decode(c.object, object); c.gone {
 			p.feed.Gone(source, object)
 		} else {
 			p.feed.Shows(source, object)
 		}
 	}
+}
+
+func blank(kind *shell.Kind) metav1.Object {
+	switch kind {
+	case shell.IPAddressClaims:
+		return &v1beta2.IPAddressClaim{}
+	case shell.IPAddresses:
+		return &v1beta2.IPAddress{}
+	case shell.InfobloxInstances:
+		return &v1alpha1.InfobloxInstance{}
+	case shell.InfobloxIPPools:
+		return &v1alpha1.InfobloxIPPool{}
+	}
+	return &corev1.Secret{}
 }
 
 // begin begins to work on a key.
@@ -803,24 +806,49 @@ func (p *process) Get(_ context.Context, kind *shell.Kind, of types.NamespacedNa
 
 // Create implements shell.API.
 func (p *process) Create(_ context.Context, kind *shell.Kind, object, stored metav1.Object) error {
-	return p.ask(&call{what: "create " + kind.Name + " " + nameOf(object).String(), kind: "write", write: true, lost: errLost, do: func() error {
+	stored = cmpOr(stored, blank(kind))
+	err := p.ask(&call{what: "create " + kind.Name + " " + nameOf(object).String(), kind: "write", write: true, lost: errLost, do: func() error {
 		err := p.create(kind, object, stored)
 		if err == nil {
 			p.note("IPAddress created")
 		}
 		return err
 	}})
+	p.wrote(kind, stored, err)
+	return err
 }
 
 // Patch implements shell.API.
 func (p *process) Patch(_ context.Context, kind *shell.Kind, of types.NamespacedName, patch shell.Patch, stored metav1.Object) error {
-	return p.ask(&call{what: "patch " + kind.Name + " " + of.String() + " " + string(patch.Body), kind: "write", write: true, lost: errLost, do: func() error {
+	stored = cmpOr(stored, blank(kind))
+	err := p.ask(&call{what: "patch " + kind.Name + " " + of.String() + " " + string(patch.Body), kind: "write", write: true, lost: errLost, do: func() error {
 		err := p.patch(kind, of, patch, stored)
 		if kind == shell.IPAddressClaims && err == nil && p.objects[kind][of] == nil {
 			p.note("claim released")
 		}
 		return err
 	}})
+	p.wrote(kind, stored, err)
+	return err
+}
+
+// wrote shows what an answer says, as a controller does that runs; in half of the histories, because the Store need not do so.
+func (p *process) wrote(kind *shell.Kind, stored metav1.Object, err error) {
+	if err != nil || p.dead || !p.shows {
+		return
+	}
+	for _, source := range p.logic.Reads() {
+		if source.Reads().Kind == kind {
+			p.feed.Wrote(source, stored)
+		}
+	}
+}
+
+func cmpOr(a, b metav1.Object) metav1.Object {
+	if a != nil {
+		return a
+	}
+	return b
 }
 
 // Delete implements shell.API.
