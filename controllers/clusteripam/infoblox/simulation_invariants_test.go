@@ -111,9 +111,15 @@ func (w *world) judgeRest() {
 			w.covered["a claim does not get another address"]++
 		case object == nil && free[c.Spec.PoolRef.Name] && (ready.Reason != v1beta2.ReasonAllocationFailed || !w.nameInUse(c)):
 			w.violate("who can be served is served: %s: %s", nameOf(c), ready.Message)
+		case object != nil && ready != nil && w.unreserved(object) && strings.HasPrefix(ready.Message, "Infoblox has no host record "):
+			w.covered["a claim has an IPAddress without a record"]++
+		case object != nil && ready != nil && w.wide && strings.HasPrefix(ready.Message, "The IPAddress "+c.Name+" exists, and is of the InfobloxIPPool "): // of a claim that was forced away
 		case object != nil && (ready == nil || ready.Status != "True" || c.Status.AddressRef.Name != c.Name):
 			w.violate("who is served is told: %s", nameOf(c))
 		}
+	}
+	for _, a := range all[v1beta2.IPAddress](w, shell.IPAddresses) { // It can have the record of an earlier claim of its name.
+		living[types.UID(a.Annotations[annotationClaim])] = true
 	}
 	for _, r := range append(w.hosts(), w.twins()...) {
 		for _, uid := range r.Claims() {
@@ -198,4 +204,11 @@ func (w *world) freeFar() bool {
 		}
 	}
 	return len(used) < 6 && w.twin != nil
+}
+
+// unreserved reports whether somebody has deleted or renamed the host record of an IPAddress.
+func (w *world) unreserved(object map[string]any) bool {
+	a := &v1beta2.IPAddress{}
+	decode(object, a)
+	return w.spoilt[a.Annotations[annotationClaim]]
 }

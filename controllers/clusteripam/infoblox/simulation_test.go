@@ -169,6 +169,9 @@ func (w *world) quiesce() {
 		if w.judge(); w.violation != "" {
 			return
 		}
+		if w.wide {
+			w.tidy()
+		}
 		before := w.writes
 		w.pass(5)
 		for w.step(w.leader, true) && w.violation == "" {

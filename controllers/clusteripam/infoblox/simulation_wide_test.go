@@ -25,7 +25,7 @@ import (
 // widely has to happen in a thousand histories.
 var widely = []string{
 	"another Infoblox gives the same address", "another Infoblox gives addresses that cannot be used", "somebody pauses", "the Infoblox is written in another way", "credentials are refused",
-	"somebody adds an address to a record of ours", "the InfobloxInstance stays away", "an event names a record that was left",
+	"somebody adds an address to a record of ours", "the InfobloxInstance stays away", "somebody forces a claim away", "an event names a record that was left",
 }
 
 // ways to write where the first Infoblox is.
@@ -70,8 +70,33 @@ func (w *world) moveWidely() {
 		w.addToRecord()
 	case n < 90:
 		w.stayAway()
+	case n < 95:
+		w.stripSome()
 	default:
 		w.takeAway()
+	}
+}
+
+// stripSome removes a claim by force. What is left of it is known only if it has an IPAddress.
+func (w *world) stripSome() {
+	claims := all[v1beta2.IPAddressClaim](w, shell.IPAddressClaims)
+	if len(claims) == 0 {
+		return
+	}
+	c := claims[w.chance.IntN(len(claims))]
+	w.note("somebody forces a claim away")
+	w.trace = append(w.trace, "        "+nameOf(c).String())
+	w.lost[c.UID] = w.lost[c.UID] || w.objects[shell.IPAddresses][nameOf(c)] == nil
+	_ = w.patch(shell.IPAddressClaims, nameOf(c), shell.Patch{Body: []byte(noFinalizers)}, nil)
+	_ = w.delete(shell.IPAddressClaims, nameOf(c), "")
+}
+
+// tidy deletes IPAddresses that have lost their claims, as the condition of their pool asks.
+func (w *world) tidy() {
+	for _, a := range all[v1beta2.IPAddress](w, shell.IPAddresses) {
+		if w.objects[shell.IPAddressClaims][nameOf(a)] == nil {
+			_ = w.delete(shell.IPAddresses, nameOf(a), "")
+		}
 	}
 }
 
@@ -187,6 +212,8 @@ func (w *world) narrow() {
 			w.pause(kind, name, false)
 		}
 	}
+	w.collectGarbage()
+	w.tidy()
 }
 
 // twins are the host records of the second Infoblox.
@@ -213,6 +240,10 @@ func inFar(a *v1beta2.IPAddress) string {
 func (w *world) left(name string, uid types.UID) bool {
 	if w.renamed[uid] {
 		name = ""
+	}
+	if w.lost[uid] {
+		w.covered["a record is left of a claim that was forced away"]++
+		return true
 	}
 	if w.said("There is no InfobloxInstance i. If Infoblox still has the host record " + name) {
 		w.covered["an event names a record that was left"]++

@@ -65,6 +65,8 @@ type world struct {
 	twin   *wapitest.Grid       // an Infoblox with the same network, in wide histories
 	wide   bool
 	shows  bool // the Stores of processes show what answers say
+	// lost are claims that were forced away before they had an IPAddress.
+	lost map[types.UID]bool
 	// refuses: all Infoblox refuse the credentials.
 	refuses bool
 	moved   bool // the InfobloxInstances were that other Infoblox for a while
@@ -93,7 +95,7 @@ type lateWrite struct {
 
 func newWorld(chance *rand.Rand) *world {
 	w := &world{chance: chance, now: start, covered: map[string]int{}, objects: map[*shell.Kind]map[types.NamespacedName]map[string]any{}, byHand: map[string]bool{}, spoilt: map[string]bool{}, told: map[types.UID]string{}, pair: chance.IntN(3) == 0,
-		edited: map[types.UID]string{}, renamed: map[types.UID]bool{}, forced: map[types.UID]bool{}}
+		lost: map[types.UID]bool{}, edited: map[types.UID]string{}, renamed: map[types.UID]bool{}, forced: map[types.UID]bool{}}
 	w.grid, w.other = wapitest.NewGrid("10.0.0.0/29", "fd00::/125"), wapitest.NewGrid()
 	w.other.NetworkViews = nil
 	w.put(shell.Secrets, &corev1.Secret{ObjectMeta: metav1.ObjectMeta{Namespace: "kube-system", Name: "s"}, Data: map[string][]byte{"username": []byte("u"), "password": []byte("p")}})
@@ -389,6 +391,9 @@ func (w *world) forceAway() {
 		name := nameOf(a)
 		w.note("somebody forces an IPAddress away")
 		w.forced[types.UID(a.Annotations[annotationClaim])] = true
+		if claim := w.objects[shell.IPAddressClaims][name]; claim == nil || metadataOf(claim)["uid"] != a.Annotations[annotationClaim] {
+			w.lost[types.UID(a.Annotations[annotationClaim])] = true // The claim was forced away before.
+		}
 		_ = w.patch(shell.IPAddresses, name, shell.Patch{Body: []byte(`{"metadata": {"finalizers": null}}`)}, nil)
 		_ = w.delete(shell.IPAddresses, name, "")
 		if w.chance.IntN(2) == 0 {
