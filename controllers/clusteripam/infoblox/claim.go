@@ -687,13 +687,23 @@ func (l *logic) create(ctx context.Context, claim *v1beta2.IPAddressClaim, from 
 		l.Lock.With(func() { l.creating[claim.UID] = l.Now().Add(l.unanswered()) })
 	}
 	if err != nil {
-		if apierrors.IsAlreadyExists(err) {
-			return writes.RefusedLater{Err: err} // Its event is coming: it may be ours, of a create that was not answered.
-		}
-		return err
+		return l.notCreated(ctx, claim, err)
 	}
 	l.Took(l.Now().Sub(claim.CreationTimestamp.Time))
 	return l.finish(ctx, claim, stored)
+}
+
+// notCreated says why the IPAddress of a claim was not created, if the API server refuses it.
+func (l *logic) notCreated(ctx context.Context, claim *v1beta2.IPAddressClaim, err error) error {
+	switch {
+	case apierrors.IsAlreadyExists(err):
+		return writes.RefusedLater{Err: err} // Its event is coming: it may be ours, of a create that was not answered.
+	case writes.Answered(err) && !writes.NotSent(err):
+		if said := l.pend(ctx, claim, v1beta2.ReasonAllocationFailed, fmt.Sprintf("The API server refuses the IPAddress: %v.", err)); said != nil {
+			return errors.Join(err, said)
+		}
+	}
+	return err
 }
 
 // finish writes into a claim which IPAddress it has.

@@ -11,8 +11,10 @@ import (
 	"testing"
 	"time"
 
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	"k8s.io/apimachinery/pkg/api/meta"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/runtime/schema"
 	"k8s.io/apimachinery/pkg/types"
 
 	"github.com/multicidr/controller-manager/apis/clusterapi/v1alpha1"
@@ -1434,4 +1436,17 @@ func TestLateCreateAfterAnotherOneAndAnotherLeader(t *testing.T) {
 	w.goOn(time.Minute)
 	w.want(t, "x", "gone")
 	w.wantRecords(t, "gateway [10.0.0.1]")
+}
+
+// The API server refuses the IPAddress of a claim. The claim says so, and gets the same address when the API server accepts it.
+func TestIPAddressIsRefused(t *testing.T) {
+	w := newStory(t)
+	w.claim("x", "v4")
+	w.leader.resume(w.until(t, "create IPAddress"), apierrors.NewInvalid(schema.GroupKind{Kind: "IPAddress"}, "x", nil))
+	w.goOn(time.Minute)
+	if !w.said("event AllocationFailed: The API server refuses the IPAddress: ") {
+		t.Error("no event says why")
+	}
+	w.want(t, "x", "10.0.0.2 Ready")
+	w.wantRecords(t, "x [10.0.0.2]")
 }
