@@ -20,7 +20,7 @@ import (
 	"github.com/multicidr/controller-manager/controllers/clusteripam/shell"
 )
 
-// Every third history is a wide one: there is a second Infoblox with the same network, and more happens.
+// Every sixth history is a wide one: there is a second Infoblox with the same network, and more happens.
 
 // widely has to happen in a thousand histories.
 var widely = []string{
