@@ -432,6 +432,16 @@ func (w at) HeldByAnother(claim types.UID, address netip.Addr) bool {
 	return false
 }
 
+// HeldFor implements host.World.
+func (l *logic) HeldFor(claim types.UID, address netip.Addr) bool {
+	for name := range l.holders[address] {
+		if a, ok := l.addresses.Get(name.Namespace, name.Name); ok && a.Annotations[annotationClaim] == string(claim) {
+			return true
+		}
+	}
+	return false
+}
+
 // mayBe reports whether a place where somebody has an address may be this one. Of one whose InfobloxInstance does not exist, and did not since this process
 // started, nobody knows in which Infoblox it is: it may have been this one under another name.
 func (w at) mayBe(where place) bool {

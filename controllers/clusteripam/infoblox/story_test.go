@@ -1450,3 +1450,37 @@ func TestIPAddressIsRefused(t *testing.T) {
 	w.want(t, "x", "10.0.0.2 Ready")
 	w.wantRecords(t, "x [10.0.0.2]")
 }
+
+// Two claims share a host record. One is forced away, and its IPAddress keeps its address. The other one, which has no IPAddress yet, is deleted, or gets its
+// address: the record keeps that of the IPAddress.
+func TestIPAddressWithoutClaimKeepsItsPart(t *testing.T) {
+	for name, deleted := range map[string]bool{"the other one is deleted": true, "the other one goes on": false} {
+		t.Run(name, func(t *testing.T) {
+			w := newStory(t)
+			w.record("gateway", "10.0.0.1")
+			share := func(claim string) {
+				w.claim(claim, "v4")
+				_ = w.patch(shell.IPAddressClaims, inA(claim), shell.Patch{Body: fmt.Appendf(nil, `{"metadata": {"annotations": {%q: "h"}}}`, v1alpha1.AnnotationHostname)}, nil)
+			}
+			share("x")
+			w.goOn(time.Minute)
+			share("y")
+			i := w.until(t, "PUT")
+			err := w.leader.calls[i].do()
+			w.strip("x")
+			if deleted {
+				_ = w.delete(shell.IPAddressClaims, inA("y"), "")
+			}
+			w.leader.hearAll()
+			w.leader.resume(i, err)
+			w.goOn(time.Minute)
+			if deleted {
+				w.want(t, "y", "gone")
+				w.wantRecords(t, "gateway [10.0.0.1]", "h [10.0.0.2]")
+				return
+			}
+			w.want(t, "y", "10.0.0.3 Ready")
+			w.wantRecords(t, "gateway [10.0.0.1]", "h [10.0.0.2 10.0.0.3]")
+		})
+	}
+}
