@@ -1484,3 +1484,22 @@ func TestIPAddressWithoutClaimKeepsItsPart(t *testing.T) {
 		})
 	}
 }
+
+// Infoblox does not answer when a claim joins a host record, and carries that out when another process leads. The claim has one address there.
+func TestLateJoinOfAnEarlierLeader(t *testing.T) {
+	w := newStory(t)
+	w.record("gateway", "10.0.0.1")
+	for name, pool := range map[string]string{"x": "v4", "y": "v6"} {
+		w.claim(name, pool)
+		_ = w.patch(shell.IPAddressClaims, inA(name), shell.Patch{Body: fmt.Appendf(nil, `{"metadata": {"annotations": {%q: "h"}}}`, v1alpha1.AnnotationHostname)}, nil)
+	}
+	late := w.leader.calls[w.until(t, "PUT")]
+	w.leader.end()
+	w.elect()
+	w.goOn(5 * time.Second)
+	_ = late.do()
+	w.goOn(time.Minute)
+	w.want(t, "x", "10.0.0.2 Ready")
+	w.want(t, "y", "fd00::1 Ready")
+	w.wantRecords(t, "gateway [10.0.0.1]", "h [10.0.0.2 fd00::1]")
+}
