@@ -2328,8 +2328,8 @@ var mutants = []mutant{
 	{
 		name: "infoblox-waits-for-people", defect: "a claim waits for ever because Infoblox gave it several addresses while none could be used",
 		file: "controllers/clusteripam/infoblox/claim.go",
-		old:  "case step.Verb == host.Ambiguous && slices.Equal(step.Record.Claims(), []types.UID{claim.UID}):",
-		new:  "case step.Verb == host.Ambiguous && len(step.Record.Claims()) > 100:",
+		old:  "if !slices.Equal(r.Claims(), []types.UID{claim.UID}) {",
+		new:  "if len(r.Claims()) > 0 {",
 		test: "./controllers/clusteripam/infoblox TestAnotherInfobloxWithTheSameNetwork",
 	},
 	{

@@ -419,10 +419,8 @@ func (l *logic) try(ctx context.Context, claim *v1beta2.IPAddressClaim, client W
 			return l.waitForOthers(ctx, claim, name)
 		case step.Verb == host.Use:
 			return l.create(ctx, claim, from, step)
-		case step.Verb == host.Ambiguous && slices.Equal(step.Record.Claims(), []types.UID{claim.UID}):
-			return l.startAnew(ctx, claim)
 		case step.Verb == host.Ambiguous:
-			return l.stuck(ctx, claim, fmt.Sprintf("The host record %s in Infoblox has several addresses that no IPAddress has: %v. Remove from it those that nobody uses.", name, step.Record.Addresses()))
+			return l.ambiguous(ctx, claim, step.Record)
 		case step.Verb == host.Lost:
 			return l.stuck(ctx, claim, fmt.Sprintf("The claim has had the address %s, and somebody has deleted its IPAddress. Infoblox has no host record %s with this address and the UID of the claim, or the InfobloxIPPool %s has no subnet for it. Put that back, or create another claim.",
 				claim.Annotations[annotationAddress], name, claim.Spec.PoolRef.Name))
@@ -449,9 +447,12 @@ func (l *logic) sayIfItWas(claim *v1beta2.IPAddressClaim, r host.Record) {
 	}
 }
 
-// startAnew gives up a host record in which nobody but this claim has addresses, and nobody knows which of them is the claim's. Infoblox may have given several
-// while none of them could be used, because somebody had them who is gone by now. The claim was told none, so no machine uses any.
-func (l *logic) startAnew(ctx context.Context, claim *v1beta2.IPAddressClaim) error {
+// ambiguous starts anew if a host record has several addresses, nobody but this claim has any there, and nobody knows which one is the claim's. Infoblox may have
+// given several while none of them could be used, because somebody had them who is gone by now. The claim was told none, so no machine uses any.
+func (l *logic) ambiguous(ctx context.Context, claim *v1beta2.IPAddressClaim, r host.Record) error {
+	if !slices.Equal(r.Claims(), []types.UID{claim.UID}) {
+		return l.stuck(ctx, claim, fmt.Sprintf("The host record %s in Infoblox has several addresses that no IPAddress has: %v. Remove from it those that nobody uses.", r.Name, r.Addresses()))
+	}
 	if err := l.leave(ctx, claim); err != nil {
 		return err
 	}
