@@ -420,16 +420,43 @@ func (l *logic) try(ctx context.Context, claim *v1beta2.IPAddressClaim, client W
 		case step.Verb == host.Use:
 			return l.create(ctx, claim, from, step)
 		case step.Verb == host.Ambiguous:
-			return l.stuck(ctx, claim, fmt.Sprintf("The host record %s in Infoblox has several addresses that no IPAddress has: %v. Remove from it those that nobody uses.", name, step.Record.Addresses()))
+			return l.ambiguous(ctx, claim, step.Record)
 		case step.Verb == host.Lost:
 			return l.stuck(ctx, claim, fmt.Sprintf("The claim has had the address %s, and somebody has deleted its IPAddress. Infoblox has no host record %s with this address and the UID of the claim, or the InfobloxIPPool %s has no subnet for it. Put that back, or create another claim.",
 				claim.Annotations[annotationAddress], name, claim.Spec.PoolRef.Name))
-		case i == len(names)-1: // host.Taken
+		case i < len(names)-1: // host.Taken
+			l.sayIfItWas(claim, step.Record)
+		default:
 			return l.stuck(ctx, claim, fmt.Sprintf("Infoblox has a host record %s in the network view %s, or in another one of the same DNS view, and it belongs to somebody else. Delete it there, or create the claim with another annotation %s.",
 				name, from.networkView, v1alpha1.AnnotationHostname))
 		}
 	}
 	return nil
+}
+
+// sayIfItWas says that a host record which stands in the way of a claim may be its own, if it was made for a claim of this name that is not there any more: somebody
+// has moved the claim, or put it back, before it had an IPAddress. Another cluster can have a claim of this name, too, so the record stays.
+func (l *logic) sayIfItWas(claim *v1beta2.IPAddressClaim, r host.Record) {
+	uids, known := r.Claims(), true
+	if len(uids) == 1 && r.For(claim.Namespace+"/"+claim.Name) {
+		l.Lock.With(func() { known = l.Known(uids[0]) != nil })
+	}
+	if !known {
+		l.Tell(shell.Event{About: claim, Kind: shell.IPAddressClaims, Reason: reasonRecordLeft, Message: fmt.Sprintf(
+			"Infoblox has a host record %s with the UID %s of another claim of this name, so this claim gets another record. If no cluster has that claim any more, for example because it was moved here, delete the record there.", r.Name, uids[0])})
+	}
+}
+
+// ambiguous starts anew if a host record has several addresses, nobody but this claim has any there, and nobody knows which one is the claim's. Infoblox may have
+// given several while none of them could be used, because somebody had them who is gone by now. The claim was told none, so no machine uses any.
+func (l *logic) ambiguous(ctx context.Context, claim *v1beta2.IPAddressClaim, r host.Record) error {
+	if !slices.Equal(r.Claims(), []types.UID{claim.UID}) {
+		return l.stuck(ctx, claim, fmt.Sprintf("The host record %s in Infoblox has several addresses that no IPAddress has: %v. Remove from it those that nobody uses.", r.Name, r.Addresses()))
+	}
+	if err := l.leave(ctx, claim); err != nil {
+		return err
+	}
+	return writes.Later(time.Second)
 }
 
 // waitForOthers lets other claims in the same host record get their addresses first. That takes a moment, or as long as their pool is full.
@@ -493,19 +520,22 @@ func (l *logic) prepare(ctx context.Context, claim *v1beta2.IPAddressClaim, at p
 	return stored, nil
 }
 
-// claimRecord keeps others from the host records of a name until done is called. It fails if somebody else is at work on them.
+// claimRecord keeps others from the host records of a name until done is called. It fails if somebody else is at work on them, also in another Infoblox: two
+// InfobloxInstances can be one under two names, and who writes a host record writes all of its addresses.
 func (l *logic) claimRecord(name recordName) (r *recordState, done func(), err error) {
+	anywhere := recordName{place{networkView: name.networkView}, name.name}
 	l.Lock.With(func() {
-		name = l.recordKey(name)
-		if r = l.recordState(name); r.busy {
+		if l.busy[anywhere] {
 			err = writes.Later(100 * time.Millisecond)
 			return
 		}
-		r.busy = true
+		l.busy[anywhere] = true
+		name = l.recordKey(name)
+		r = l.recordState(name)
 	})
 	return r, func() {
 		l.Lock.With(func() {
-			if r.busy = false; !l.Now().Before(r.unsettled) {
+			if delete(l.busy, anywhere); !l.Now().Before(r.unsettled) {
 				delete(l.records, name)
 			}
 		})
@@ -554,7 +584,8 @@ func (l *logic) obtain(ctx context.Context, client WAPI, c host.Claim, from sour
 			return step, err
 		}
 		l.Lock.With(func() {
-			if step = host.Next(c, found, at{l, from.place}); step.Verb == host.Use {
+			step = host.Next(c, found, at{l, from.place})
+			if _, exists := l.names[c.UID]; exists && step.Verb == host.Use { // Otherwise nothing would end it.
 				l.chosen[c.UID] = holding{step.Address, from.place}
 			}
 		})
@@ -657,13 +688,23 @@ func (l *logic) create(ctx context.Context, claim *v1beta2.IPAddressClaim, from 
 		l.Lock.With(func() { l.creating[claim.UID] = l.Now().Add(l.unanswered()) })
 	}
 	if err != nil {
-		if apierrors.IsAlreadyExists(err) {
-			return writes.RefusedLater{Err: err} // Its event is coming: it may be ours, of a create that was not answered.
-		}
-		return err
+		return l.notCreated(ctx, claim, err)
 	}
 	l.Took(l.Now().Sub(claim.CreationTimestamp.Time))
 	return l.finish(ctx, claim, stored)
+}
+
+// notCreated says why the IPAddress of a claim was not created, if the API server refuses it.
+func (l *logic) notCreated(ctx context.Context, claim *v1beta2.IPAddressClaim, err error) error {
+	switch {
+	case apierrors.IsAlreadyExists(err):
+		return writes.RefusedLater{Err: err} // Its event is coming: it may be ours, of a create that was not answered.
+	case writes.Answered(err) && !writes.NotSent(err):
+		if said := l.pend(ctx, claim, v1beta2.ReasonAllocationFailed, fmt.Sprintf("The API server refuses the IPAddress: %v.", err)); said != nil {
+			return errors.Join(err, said)
+		}
+	}
+	return err
 }
 
 // finish writes into a claim which IPAddress it has.

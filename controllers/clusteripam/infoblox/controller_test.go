@@ -127,6 +127,9 @@ func TestOneAtATime(t *testing.T) {
 	if _, _, err := l.claimRecord(name); err == nil {
 		t.Error("two claims work on one host record")
 	}
+	if _, _, err := l.claimRecord(recordName{place{"j", "default"}, "h"}); err == nil {
+		t.Error("two claims work on one host record, as that of two InfobloxInstances, which can be one Infoblox")
+	}
 	if _, _, err := l.claimRecord(recordName{place{"i", "other"}, "h"}); err != nil {
 		t.Errorf("in another network view: %v", err)
 	}

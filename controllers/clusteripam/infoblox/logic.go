@@ -70,7 +70,6 @@ func recordOf(object metav1.Object) (r recordName, ok bool) {
 
 // recordState is what is going on with the host records of one name.
 type recordState struct {
-	busy bool // a claim works on them
 	// unsettled is until when a write without an answer can still be carried out, and changing until when one that is not a create can.
 	unsettled, changing time.Time
 }
@@ -82,6 +81,8 @@ type logic struct {
 	connect func(wapi.Config) (WAPI, error)
 	// unanswered is for how long the API server may still carry out a write that was not answered.
 	unanswered func() time.Duration
+
+	began time.Time // when Fill was called
 
 	// The state, guarded by Lock.
 	servers  map[string]*server
@@ -96,7 +97,8 @@ type logic struct {
 	holders  map[netip.Addr]map[types.NamespacedName]place
 	told     map[netip.Addr]map[types.NamespacedName]place // claims that were told an address: they hold it without an IPAddress, too
 	chosen   map[types.UID]holding                         // addresses that are being written into IPAddresses
-	hosts    map[string]string                             // the last known address of the Infoblox of each InfobloxInstance
+	hosts    map[string]string                             // the last address of each InfobloxInstance that was deleted
+	busy     map[recordName]bool                           // host records on which a claim works, whatever their InfobloxInstance is
 	records  map[recordName]*recordState
 	prepared map[types.UID]recordName // what was last written into claims, even if the answer was lost
 	leaving  map[types.UID]bool       // claims that give up their host records for others
@@ -130,6 +132,7 @@ func newLogic(p shell.Parts, secretNamespace string, connect func(wapi.Config) (
 		told:        map[netip.Addr]map[types.NamespacedName]place{},
 		chosen:      map[types.UID]holding{},
 		hosts:       map[string]string{},
+		busy:        map[recordName]bool{},
 		records:     map[recordName]*recordState{},
 		prepared:    map[types.UID]recordName{},
 		leaving:     map[types.UID]bool{},
@@ -162,6 +165,7 @@ func poolOf(namespace string, r v1beta2.IPPoolReference) types.NamespacedName {
 
 // Fill implements shell.Logic.
 func (l *logic) Fill() {
+	l.began = l.Now()
 	for _, a := range l.addresses.List() {
 		l.heardOfAddress(nil, a)
 		if name, ok := recordOf(a); ok && isLeaving(a) && ofInfoblox(a.Spec.PoolRef) { // It may have no claim of its own.
@@ -192,6 +196,9 @@ func (l *logic) Fill() {
 func (l *logic) Heard(c shell.Change) {
 	switch c.Kind {
 	case shell.InfobloxInstances:
+		if gone, ok := c.Before.(*v1alpha1.InfobloxInstance); ok && c.Now == nil {
+			l.hosts[gone.Name] = addressOf(gone)
+		}
 		l.Queue.Add(shell.KeyOf(c.Kind, c.Object()))
 	case shell.InfobloxIPPools:
 		l.Queue.Add(shell.KeyOf(c.Kind, c.Object()))
@@ -425,11 +432,25 @@ func (w at) HeldByAnother(claim types.UID, address netip.Addr) bool {
 	return false
 }
 
-// mayBe reports whether a place where somebody has an address may be this one. Of one whose InfobloxInstance does not exist nobody knows in which Infoblox
-// it is: it may have been this one under another name.
+// HeldFor implements host.World.
+func (l *logic) HeldFor(claim types.UID, address netip.Addr) bool {
+	for name := range l.holders[address] {
+		if a, ok := l.addresses.Get(name.Namespace, name.Name); ok && a.Annotations[annotationClaim] == string(claim) {
+			return true
+		}
+	}
+	return false
+}
+
+// mayBe reports whether a place where somebody has an address may be this one. Of one whose InfobloxInstance does not exist, and did not since this process
+// started, nobody knows in which Infoblox it is: it may have been this one under another name.
 func (w at) mayBe(where place) bool {
-	_, known := w.instances.Get("", where.instance)
-	return where == place{} || w.samePlace(where, w.place) || !known && where.networkView == w.place.networkView
+	if where == (place{}) || w.samePlace(where, w.place) {
+		return true
+	}
+	_, exists := w.instances.Get("", where.instance)
+	was, known := w.hosts[where.instance]
+	return !exists && where.networkView == w.place.networkView && (!known || was == w.canonical(w.place).instance)
 }
 
 // samePool reports whether two claims, or their IPAddresses, are of one pool.
@@ -456,16 +477,16 @@ func (l *logic) samePlace(a, b place) bool {
 // canonical returns a place with the address of the Infoblox instead of the name of its InfobloxInstance: two of them can name one Infoblox.
 func (l *logic) canonical(p place) place {
 	if i, ok := l.instances.Get("", p.instance); ok {
-		p.instance = strings.ToLower(i.Spec.Host) + ":" + cmp.Or(i.Spec.Port, "443")
+		p.instance = addressOf(i)
 	}
 	return p
 }
 
+func addressOf(i *v1alpha1.InfobloxInstance) string { return wapi.Address(i.Spec.Host, i.Spec.Port) }
+
 // recordKey returns the canonical name of host records. It stays the same after the InfobloxInstance is deleted: a write may still be on its way.
 func (l *logic) recordKey(name recordName) recordName {
-	if p := l.canonical(name.place); p != name.place {
-		l.hosts[name.instance] = p.instance
-	}
+	name.place = l.canonical(name.place)
 	name.instance = cmp.Or(l.hosts[name.instance], name.instance)
 	return name
 }

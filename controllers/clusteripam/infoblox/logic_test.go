@@ -32,6 +32,7 @@ func TestHeldByAnother(t *testing.T) {
 		"another network view":                      {"q", place{"i", "w"}, false},
 		"another Infoblox":                          {"q", place{"other", "v"}, false},
 		"the Infoblox under another name":           {"q", place{"j", "v"}, true},
+		"the Infoblox, and its port in its name":    {"q", place{"k", "v"}, true},
 		"an InfobloxInstance that is gone":          {"q", place{"gone", "v"}, false},
 		"the pool, of an InfobloxInstance that was": {"p", place{"gone", "v"}, true},
 		"the pool, and a network view that was":     {"p", place{"i", "w"}, true},
@@ -40,7 +41,7 @@ func TestHeldByAnother(t *testing.T) {
 			now := start
 			l := testLogic(t, nil, &now)
 			feed := &shell.Feed{Lock: l.Lock, Logic: l}
-			for instance, host := range map[string]string{"i": "Infoblox.example", "j": "infoblox.example", "other": "other.example"} {
+			for instance, host := range map[string]string{"i": "Infoblox.example", "j": "infoblox.example", "k": "infoblox.example:443", "other": "other.example"} {
 				feed.Shows(l.instances, &v1alpha1.InfobloxInstance{ObjectMeta: metav1.ObjectMeta{Name: instance, UID: types.UID(instance)}, Spec: v1alpha1.InfobloxInstanceSpec{Host: host}})
 			}
 			pool := func(name string) v1beta2.IPPoolReference {
@@ -75,9 +76,24 @@ func TestHeldSomewhere(t *testing.T) {
 	feed.Shows(l.addresses, &v1beta2.IPAddress{ObjectMeta: metav1.ObjectMeta{Namespace: "n", Name: "has", Annotations: map[string]string{annotationPlace: "gone/v"}},
 		Spec: v1beta2.IPAddressSpec{PoolRef: v1beta2.IPPoolReference{APIGroup: shell.GroupIPAM, Kind: v1alpha1.KindInfobloxIPPool, Name: "p"}, Address: "10.0.0.5"}})
 	feed.Fill()
+	held := func(where place) (is bool) {
+		l.Lock.With(func() { is = at{l, where}.HeldByAnother("1", netip.MustParseAddr("10.0.0.5")) })
+		return is
+	}
 	for view, want := range map[string]bool{"v": true, "w": false} {
-		if got := (at{l, place{"i", view}}).HeldByAnother("1", netip.MustParseAddr("10.0.0.5")); got != want {
+		if got := held(place{"i", view}); got != want {
 			t.Errorf("in network view %s: held: %t", view, got)
+		}
+	}
+	// The controller has seen at which host the InfobloxInstance was, and that another one is the same Infoblox.
+	gone := &v1alpha1.InfobloxInstance{ObjectMeta: metav1.ObjectMeta{Name: "gone", UID: "gone"}, Spec: v1alpha1.InfobloxInstanceSpec{Host: "other.example"}}
+	same := &v1alpha1.InfobloxInstance{ObjectMeta: metav1.ObjectMeta{Name: "same", UID: "same"}, Spec: v1alpha1.InfobloxInstanceSpec{Host: "other.example"}}
+	feed.Shows(l.instances, gone)
+	feed.Shows(l.instances, same)
+	feed.Gone(l.instances, gone)
+	for instance, want := range map[string]bool{"i": false, "same": true} {
+		if got := held(place{instance, "v"}); got != want {
+			t.Errorf("in the InfobloxInstance %s: held: %t", instance, got)
 		}
 	}
 }
@@ -90,6 +106,7 @@ func TestRecordOutlastsInstance(t *testing.T) {
 	feed := &shell.Feed{Lock: l.Lock, Logic: l}
 	instance := &v1alpha1.InfobloxInstance{ObjectMeta: metav1.ObjectMeta{Name: "i", UID: "1"}, Spec: v1alpha1.InfobloxInstanceSpec{Host: "infoblox.example"}}
 	feed.Shows(l.instances, instance)
+	feed.Fill()
 	record := recordName{place{"i", "v"}, "host"}
 	l.Lock.With(func() { l.recordState(record).unsettle(true, now) })
 	settles := func() error {

@@ -372,6 +372,10 @@ func (l *logic) gone(ctx context.Context, client WAPI, c released, r *recordStat
 	if err := l.settles(r, false); err != nil {
 		return err
 	}
+	// An earlier leader may have sent a create twice. Nothing shows that if the second one was answered and the claim got its IPAddress.
+	if wait := l.began.Add(settled).Sub(l.Now()); wait > 0 {
+		return writes.Later(wait)
+	}
 	if never {
 		networkView, err := elsewhere(ctx, client, c)
 		switch {

@@ -28,19 +28,25 @@ func (w *world) judge() {
 		if w.edited[a.UID] != "" && w.spoilt[a.Annotations[annotationClaim]] {
 			continue // Neither Infoblox nor the process knows any more what it was.
 		}
-		if other := holders[has]; other != "" && (!w.byHand[has] || !w.moved) {
+		if inFar(a) != "" && holders[has] != "" {
+			w.covered["another Infoblox gives the same address"]++
+		}
+		if other := holders[inFar(a)+has]; other != "" && (!w.byHand[has] || !w.moved) {
 			w.violate("no address in two IPAddresses: %s is in %s and %s", has, other, nameOf(a))
 		}
-		holders[has] = nameOf(a).String()
+		holders[inFar(a)+has] = nameOf(a).String()
 		if has == a.Spec.Gateway {
 			w.violate("no machine gets the address of the gateway: %s", nameOf(a))
 		}
 	}
-	records := w.hosts()
+	records := append(w.hosts(), w.twins()...)
 	of := map[types.UID]string{}
+	if slices.ContainsFunc(w.twins(), func(r host.Record) bool { return len(r.IPv4) > 2 }) {
+		w.covered["another Infoblox gives addresses that cannot be used"]++
+	}
 	for _, r := range records {
 		for _, uid := range r.Claims() {
-			if other := of[uid]; other != "" && !w.renamed[uid] {
+			if other := of[uid]; other != "" && !w.renamed[uid] && !w.left(other, uid) && !w.left(r.Name, uid) {
 				w.violate("one record per claim: %s and %s are of %s", other, r.Name, uid)
 			}
 			of[uid] = r.Name
@@ -79,8 +85,9 @@ func (w *world) judge() {
 		if has == "" {
 			continue
 		}
-		i := slices.IndexFunc(records, func(r host.Record) bool { return r.Of(c.UID) })
-		if i < 0 || !slices.Contains(records[i].Addresses(), netip.MustParseAddr(has)) {
+		if !slices.ContainsFunc(records, func(r host.Record) bool {
+			return r.Of(c.UID) && slices.Contains(r.Addresses(), netip.MustParseAddr(has))
+		}) {
 			w.violate("an address is reserved in Infoblox as long as its claim lives: %s %s", nameOf(c), has)
 		}
 	}
@@ -104,14 +111,21 @@ func (w *world) judgeRest() {
 			w.covered["a claim does not get another address"]++
 		case object == nil && free[c.Spec.PoolRef.Name] && (ready.Reason != v1beta2.ReasonAllocationFailed || !w.nameInUse(c)):
 			w.violate("who can be served is served: %s: %s", nameOf(c), ready.Message)
+		case object != nil && ready != nil && w.unreserved(object) && strings.HasPrefix(ready.Message, "Infoblox has no host record "):
+			w.covered["a claim has an IPAddress without a record"]++
+		case object != nil && ready != nil && w.wide && strings.HasPrefix(ready.Message, "The IPAddress "+c.Name+" exists, and is of the InfobloxIPPool "): // of a claim that was forced away
 		case object != nil && (ready == nil || ready.Status != "True" || c.Status.AddressRef.Name != c.Name):
 			w.violate("who is served is told: %s", nameOf(c))
 		}
 	}
-	for _, r := range w.hosts() {
+	for _, a := range all[v1beta2.IPAddress](w, shell.IPAddresses) { // It can have the record of an earlier claim of its name.
+		living[types.UID(a.Annotations[annotationClaim])] = true
+	}
+	for _, r := range append(w.hosts(), w.twins()...) {
 		for _, uid := range r.Claims() {
 			switch {
 			case living[uid]:
+			case w.left(r.Name, uid):
 			case w.renamed[uid] && w.said("the UID "+string(uid)+" in its comment"):
 				w.covered["an event names a record that was renamed"]++
 			case w.renamed[uid] && w.forced[uid]: // Nothing says any more that it has an address.
@@ -132,11 +146,11 @@ func (w *world) allocated(a *v1beta2.IPAddress) string {
 	return cmp.Or(w.edited[a.UID], a.Spec.Address)
 }
 
-// nameInUse reports whether there is a host record of the name that a claim wishes, or had when it was served, or one of the claim, in which nobody knows
+// nameInUse reports whether there is a host record of the name that a claim wishes, or had when it was served, or one of the claim and others, in which nobody knows
 // which address is whose.
 func (w *world) nameInUse(c *v1beta2.IPAddressClaim) bool {
-	return slices.ContainsFunc(w.hosts(), func(r host.Record) bool {
-		return r.Name == c.Annotations[v1alpha1.AnnotationHostname] || served(c) && r.Name == c.Annotations[annotationName] || r.Of(c.UID)
+	return slices.ContainsFunc(append(w.hosts(), w.twins()...), func(r host.Record) bool {
+		return r.Name == c.Annotations[v1alpha1.AnnotationHostname] || served(c) && r.Name == c.Annotations[annotationName] || r.Of(c.UID) && len(r.Claims()) > 1
 	})
 }
 
@@ -165,7 +179,7 @@ func (w *world) free() map[string]bool {
 	for _, c := range all[v1beta2.IPAddressClaim](w, shell.IPAddressClaims) {
 		used[toldTo(c).Address] = true
 	}
-	free := map[string]bool{}
+	free := map[string]bool{"far": w.freeFar()}
 	for pool, network := range map[string]netip.Prefix{"v4": netip.MustParsePrefix("10.0.0.0/29"), "v6": netip.MustParsePrefix("fd00::/125")} {
 		for a := network.Addr().Next(); network.Contains(a); a = a.Next() {
 			if !used[a] && (a.Is6() || network.Contains(a.Next())) {
@@ -174,4 +188,27 @@ func (w *world) free() map[string]bool {
 		}
 	}
 	return free
+}
+
+// freeFar tells whether the second Infoblox has a free address.
+func (w *world) freeFar() bool {
+	used := map[string]bool{"10.0.0.1": true}
+	for _, r := range w.twins() {
+		for _, a := range r.Addresses() {
+			used[a.String()] = true
+		}
+	}
+	for _, a := range all[v1beta2.IPAddress](w, shell.IPAddresses) {
+		if inFar(a) != "" {
+			used[a.Spec.Address], used[w.allocated(a)] = true, true
+		}
+	}
+	return len(used) < 6 && w.twin != nil
+}
+
+// unreserved reports whether somebody has deleted or renamed the host record of an IPAddress.
+func (w *world) unreserved(object map[string]any) bool {
+	a := &v1beta2.IPAddress{}
+	decode(object, a)
+	return w.spoilt[a.Annotations[annotationClaim]]
 }

@@ -4,6 +4,7 @@ import (
 	"flag"
 	"fmt"
 	"math/rand/v2"
+	"slices"
 	"strings"
 	"testing"
 
@@ -47,7 +48,7 @@ func TestSimulation(t *testing.T) {
 	if *seedsFlag < 300 {
 		return
 	}
-	for _, what := range hasToHappen {
+	for _, what := range append(slices.Clone(hasToHappen), widely...) {
 		if covered[what] == 0 {
 			t.Errorf("in %d histories it never happened: %s", *seedsFlag, what)
 		}
@@ -58,7 +59,14 @@ func TestSimulation(t *testing.T) {
 func simulate(seed uint64, moves int) *world {
 	w := newWorld(rand.New(rand.NewPCG(seed, 1)))
 	defer w.end()
+	w.shows = seed/2%2 == 0
+	if seed%6 == 0 {
+		w.widen()
+	}
 	w.elect()
+	if w.wide {
+		w.begin()
+	}
 	for range moves {
 		if w.violation != "" {
 			return w
@@ -72,6 +80,10 @@ func simulate(seed uint64, moves int) *world {
 
 // move makes one move.
 func (w *world) move() {
+	if w.wide && w.chance.IntN(25) == 0 {
+		w.moveWidely()
+		return
+	}
 	switch n := w.chance.IntN(100); {
 	case n < 7:
 		w.createClaim()
@@ -105,9 +117,7 @@ func (w *world) move() {
 	case n < 32:
 		w.editSpecs()
 	case n < 33 && w.chance.IntN(4) == 0:
-		for range 100 { // Things go well for a while.
-			w.step(w.leader, true)
-		}
+		w.goWell()
 	case n < 34 && w.chance.IntN(12) == 0:
 		w.note("the InfobloxInstances become another Infoblox, or the first one again")
 		w.moveInstances([]string{"h", "elsewhere"}[w.chance.IntN(2)])
@@ -151,12 +161,16 @@ func (w *world) quiesce() {
 	w.down = false
 	w.bringBack()
 	w.moveInstances("h")
+	w.narrow()
 	rest := 0
 	for range 3000 {
 		for w.step(w.leader, true) && w.violation == "" {
 		}
 		if w.judge(); w.violation != "" {
 			return
+		}
+		if w.wide {
+			w.tidy()
 		}
 		before := w.writes
 		w.pass(5)

@@ -1,6 +1,7 @@
 package infoblox
 
 import (
+	"cmp"
 	"context"
 	"encoding/json"
 	"errors"
@@ -61,7 +62,14 @@ type world struct {
 	spoilt map[string]bool      // claims, by UID, whose records somebody has deleted
 	told   map[types.UID]string // addresses of claims whose status has said that they have one
 	other  *wapitest.Grid       // what another Infoblox has: nothing
-	moved  bool                 // the InfobloxInstances were that other Infoblox for a while
+	twin   *wapitest.Grid       // an Infoblox with the same network, in wide histories
+	wide   bool
+	shows  bool // the Stores of processes show what answers say
+	// lost are claims that were forced away before they had an IPAddress.
+	lost map[types.UID]bool
+	// refuses: all Infoblox refuse the credentials.
+	refuses bool
+	moved   bool // the InfobloxInstances were that other Infoblox for a while
 	// edited are the addresses that were allocated, of IPAddresses whose spec somebody has edited. renamed are claims whose host record got another
 	// name, and forced those whose IPAddress was forced away.
 	edited          map[types.UID]string
@@ -87,7 +95,7 @@ type lateWrite struct {
 
 func newWorld(chance *rand.Rand) *world {
 	w := &world{chance: chance, now: start, covered: map[string]int{}, objects: map[*shell.Kind]map[types.NamespacedName]map[string]any{}, byHand: map[string]bool{}, spoilt: map[string]bool{}, told: map[types.UID]string{}, pair: chance.IntN(3) == 0,
-		edited: map[types.UID]string{}, renamed: map[types.UID]bool{}, forced: map[types.UID]bool{}}
+		lost: map[types.UID]bool{}, edited: map[types.UID]string{}, renamed: map[types.UID]bool{}, forced: map[types.UID]bool{}}
 	w.grid, w.other = wapitest.NewGrid("10.0.0.0/29", "fd00::/125"), wapitest.NewGrid()
 	w.other.NetworkViews = nil
 	w.put(shell.Secrets, &corev1.Secret{ObjectMeta: metav1.ObjectMeta{Namespace: "kube-system", Name: "s"}, Data: map[string][]byte{"username": []byte("u"), "password": []byte("p")}})
@@ -107,9 +115,10 @@ func instanceOf(name string) *v1alpha1.InfobloxInstance {
 }
 
 func poolOfName(namespace, name string) *v1alpha1.InfobloxIPPool {
-	subnet := map[string]v1alpha1.Subnet{"v4": {CIDR: "10.0.0.0/29", Gateway: "10.0.0.1"}, "v6": {CIDR: "fd00::/125"}}[name]
+	subnet := map[string]v1alpha1.Subnet{"v4": {CIDR: "10.0.0.0/29", Gateway: "10.0.0.1"}, "v6": {CIDR: "fd00::/125"}, "far": {CIDR: "10.0.0.0/29", Gateway: "10.0.0.1"}}[name]
+	instance := map[string]string{"far": "k"}[name]
 	return &v1alpha1.InfobloxIPPool{ObjectMeta: metav1.ObjectMeta{Namespace: namespace, Name: name},
-		Spec: v1alpha1.InfobloxIPPoolSpec{InstanceRef: v1alpha1.InstanceReference{Name: "i"}, Subnets: []v1alpha1.Subnet{subnet}}}
+		Spec: v1alpha1.InfobloxIPPoolSpec{InstanceRef: v1alpha1.InstanceReference{Name: cmp.Or(instance, "i")}, Subnets: []v1alpha1.Subnet{subnet}}}
 }
 
 func (w *world) end() {
@@ -382,6 +391,9 @@ func (w *world) forceAway() {
 		name := nameOf(a)
 		w.note("somebody forces an IPAddress away")
 		w.forced[types.UID(a.Annotations[annotationClaim])] = true
+		if claim := w.objects[shell.IPAddressClaims][name]; claim == nil || metadataOf(claim)["uid"] != a.Annotations[annotationClaim] {
+			w.lost[types.UID(a.Annotations[annotationClaim])] = true // The claim was forced away before.
+		}
 		_ = w.patch(shell.IPAddresses, name, shell.Patch{Body: []byte(`{"metadata": {"finalizers": null}}`)}, nil)
 		_ = w.delete(shell.IPAddresses, name, "")
 		if w.chance.IntN(2) == 0 {
@@ -590,10 +602,7 @@ func newProcess(w *world) *process {
 		Tell:   func(e shell.Event) { w.trace = append(w.trace, "        event "+e.Reason+": "+e.Message) },
 		Took:   func(time.Duration) {},
 	}, "kube-system", func(c wapi.Config) (WAPI, error) {
-		if c.Host != "h" {
-			return simulatedWAPI{p, w.other}, nil
-		}
-		return simulatedWAPI{p, w.grid}, nil
+		return simulatedWAPI{p, w.gridOf(c)}, nil
 	}, func() time.Duration { return writeLasts })
 	p.feed = &shell.Feed{Lock: lock, Logic: p.logic}
 	for kind, objects := range w.objects {
@@ -665,25 +674,27 @@ func (p *process) show(c change) {
 		if source.Reads().Kind != c.kind {
 			continue
 		}
-		var object metav1.Object
-		switch c.kind {
-		case shell.IPAddressClaims:
-			object = &v1beta2.IPAddressClaim{}
-		case shell.IPAddresses:
-			object = &v1beta2.IPAddress{}
-		case shell.InfobloxInstances:
-			object = &v1alpha1.InfobloxInstance{}
-		case shell.InfobloxIPPools:
-			object = &v1alpha1.InfobloxIPPool{}
-		case shell.Secrets:
-			object = &corev1.Secret{}
-		}
+		object := blank(c.kind)
 		if decode(c.object, object); c.gone {
 			p.feed.Gone(source, object)
 		} else {
 			p.feed.Shows(source, object)
 		}
 	}
+}
+
+func blank(kind *shell.Kind) metav1.Object {
+	switch kind {
+	case shell.IPAddressClaims:
+		return &v1beta2.IPAddressClaim{}
+	case shell.IPAddresses:
+		return &v1beta2.IPAddress{}
+	case shell.InfobloxInstances:
+		return &v1alpha1.InfobloxInstance{}
+	case shell.InfobloxIPPools:
+		return &v1alpha1.InfobloxIPPool{}
+	}
+	return &corev1.Secret{}
 }
 
 // begin begins to work on a key.
@@ -738,8 +749,12 @@ func (p *process) resume(i int, err error) {
 func (p *process) answer(i int, well bool) {
 	c := p.calls[i]
 	infoblox := strings.Contains(c.kind, "Infoblox")
-	if infoblox && p.down && !well {
+	switch {
+	case infoblox && p.down && !well:
 		p.resume(i, c.lost)
+		return
+	case infoblox && p.refuses:
+		p.resume(i, errRefused)
 		return
 	}
 	n := 10
@@ -796,24 +811,49 @@ func (p *process) Get(_ context.Context, kind *shell.Kind, of types.NamespacedNa
 
 // Create implements shell.API.
 func (p *process) Create(_ context.Context, kind *shell.Kind, object, stored metav1.Object) error {
-	return p.ask(&call{what: "create " + kind.Name + " " + nameOf(object).String(), kind: "write", write: true, lost: errLost, do: func() error {
+	stored = cmpOr(stored, blank(kind))
+	err := p.ask(&call{what: "create " + kind.Name + " " + nameOf(object).String(), kind: "write", write: true, lost: errLost, do: func() error {
 		err := p.create(kind, object, stored)
 		if err == nil {
 			p.note("IPAddress created")
 		}
 		return err
 	}})
+	p.wrote(kind, stored, err)
+	return err
 }
 
 // Patch implements shell.API.
 func (p *process) Patch(_ context.Context, kind *shell.Kind, of types.NamespacedName, patch shell.Patch, stored metav1.Object) error {
-	return p.ask(&call{what: "patch " + kind.Name + " " + of.String() + " " + string(patch.Body), kind: "write", write: true, lost: errLost, do: func() error {
+	stored = cmpOr(stored, blank(kind))
+	err := p.ask(&call{what: "patch " + kind.Name + " " + of.String() + " " + string(patch.Body), kind: "write", write: true, lost: errLost, do: func() error {
 		err := p.patch(kind, of, patch, stored)
 		if kind == shell.IPAddressClaims && err == nil && p.objects[kind][of] == nil {
 			p.note("claim released")
 		}
 		return err
 	}})
+	p.wrote(kind, stored, err)
+	return err
+}
+
+// wrote shows what an answer says, as a controller does that runs; in half of the histories, because the Store need not do so.
+func (p *process) wrote(kind *shell.Kind, stored metav1.Object, err error) {
+	if err != nil || p.dead || !p.shows {
+		return
+	}
+	for _, source := range p.logic.Reads() {
+		if source.Reads().Kind == kind {
+			p.feed.Wrote(source, stored)
+		}
+	}
+}
+
+func cmpOr(a, b metav1.Object) metav1.Object {
+	if a != nil {
+		return a
+	}
+	return b
 }
 
 // Delete implements shell.API.

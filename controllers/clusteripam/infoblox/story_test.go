@@ -11,8 +11,10 @@ import (
 	"testing"
 	"time"
 
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	"k8s.io/apimachinery/pkg/api/meta"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/runtime/schema"
 	"k8s.io/apimachinery/pkg/types"
 
 	"github.com/multicidr/controller-manager/apis/clusterapi/v1alpha1"
@@ -1303,4 +1305,201 @@ func TestCopyGoesWithItsMovedOriginal(t *testing.T) {
 			t.Fatalf("seed %d", seed)
 		}
 	}
+}
+
+// far makes another Infoblox with the same network, its InfobloxInstance k and a pool of it.
+func (w *world) far() {
+	w.other = wapitest.NewGrid("10.0.0.0/29")
+	instance, pool := instanceOf("k"), poolOfName("a", "v4")
+	instance.Spec.Host = "elsewhere"
+	pool.Name, pool.Spec.InstanceRef.Name = "far", "k"
+	w.put(shell.InfobloxInstances, instance)
+	w.put(shell.InfobloxIPPools, pool)
+}
+
+// Two Infoblox have networks with the same addresses. The InfobloxInstance of one of them is deleted, while its claims have all of these addresses. The controller
+// has seen that it was another one, so a claim of the other one has its address at once. After a restart the controller does not know that, and Infoblox gives a
+// claim one address after the other that cannot be used. When the InfobloxInstance is there again, the claim gets one of them, and keeps no other.
+func TestAnotherInfobloxWithTheSameNetwork(t *testing.T) {
+	for name, restarts := range map[string]bool{"seen": false, "not seen": true} {
+		t.Run(name, func(t *testing.T) {
+			w := newStory(t)
+			w.far()
+			for _, claim := range []string{"v", "w", "x", "y", "z"} {
+				w.claim(claim, "v4")
+			}
+			w.goOn(time.Minute)
+			_ = w.delete(shell.InfobloxInstances, types.NamespacedName{Name: "i"}, "")
+			w.goOn(time.Second)
+			if restarts {
+				w.leader.end()
+				w.elect()
+			}
+			w.claim("f", "far")
+			w.goOn(time.Minute)
+			if restarts {
+				w.want(t, "f", " PoolExhausted")
+				w.put(shell.InfobloxInstances, instanceOf("i"))
+				w.goOn(2 * time.Minute)
+			}
+			w.want(t, "f", "10.0.0.2 Ready")
+			if all := w.other.Hosts(); len(all) != 1 || len(all[0].Addresses) != 1 {
+				t.Errorf("host records of the other Infoblox: %v", all)
+			}
+			for n, claim := range []string{"v", "w", "x", "y", "z"} {
+				if !strings.HasSuffix(w.show(claim), " Ready") {
+					t.Errorf("claim %d: %s", n, w.show(claim))
+				}
+			}
+		})
+	}
+}
+
+// A claim is forced away while Infoblox is asked which address it has. After its IPAddress is gone, too, others get the address: nothing is kept for the claim.
+func TestClaimIsForcedAwayWhileItGetsAnAddress(t *testing.T) {
+	w := newStory(t)
+	w.claim("x", "v4")
+	for _, request := range []string{"POST", "GET record:host"} {
+		i := w.until(t, request)
+		err := w.leader.calls[i].do()
+		if request == "GET record:host" {
+			w.strip("x")
+			w.leader.hearAll()
+		}
+		w.leader.resume(i, err)
+	}
+	w.goOn(time.Minute)
+	_ = w.delete(shell.IPAddresses, inA("x"), "")
+	w.goOn(time.Minute)
+	w.wantRecords(t)
+	w.claim("y", "v4")
+	w.goOn(time.Minute)
+	w.want(t, "y", "10.0.0.2 Ready")
+}
+
+// A claim is moved to another cluster, or put back, before it has an IPAddress. Its record has the UID that it had, so nobody knows whose it is. An event says so.
+func TestClaimIsMovedBeforeItHasAnAddress(t *testing.T) {
+	w := newStory(t)
+	w.claim("x", "v4")
+	i := w.until(t, "POST")
+	w.leader.resume(i, w.leader.calls[i].do())
+	w.leader.end()
+	claim := copied(w, shell.IPAddressClaims, &v1beta2.IPAddressClaim{})
+	uid := metadataOf(w.objects[shell.IPAddressClaims][inA("x")])["uid"].(string)
+	w.strip("x")
+	w.put(shell.IPAddressClaims, claim)
+	w.elect()
+	w.goOn(time.Minute)
+	w.want(t, "x", "10.0.0.2 Ready")
+	if !w.said("event " + reasonRecordLeft + ": Infoblox has a host record x with the UID " + uid) {
+		t.Error("no event names the record")
+	}
+}
+
+// A claim does not take a host record of its name for one that it had, if a claim that is there has it, or somebody else.
+func TestRecordOfAnotherClaimOfTheName(t *testing.T) {
+	w := newStoryOfX(t)
+	w.record("y", "10.0.0.6")
+	for _, namespace := range []string{"a", "b"} {
+		for _, name := range []string{"x", "y"} {
+			_ = w.create(shell.IPAddressClaims, &v1beta2.IPAddressClaim{ObjectMeta: metav1.ObjectMeta{Namespace: namespace, Name: name},
+				Spec: v1beta2.IPAddressClaimSpec{PoolRef: v1beta2.IPPoolReference{APIGroup: shell.GroupIPAM, Kind: v1alpha1.KindInfobloxIPPool, Name: "v4"}}}, nil)
+		}
+	}
+	w.goOn(time.Minute)
+	for _, a := range all[v1beta2.IPAddressClaim](w, shell.IPAddressClaims) {
+		if !served(a) {
+			t.Errorf("%s is not served", nameOf(a))
+		}
+	}
+	if w.said("event " + reasonRecordLeft) {
+		t.Error("an event says that a record is left")
+	}
+}
+
+// Infoblox does not answer a create, and the second one makes the record. Another process leads, and the claim is deleted. Infoblox carries out the first create only
+// then. Nothing stays there.
+func TestLateCreateAfterAnotherOneAndAnotherLeader(t *testing.T) {
+	w := newStory(t)
+	w.record("gateway", "10.0.0.1")
+	w.claim("x", "v4")
+	i := w.until(t, "POST")
+	late := w.leader.calls[i]
+	w.leader.resume(i, late.lost)
+	w.goOn(5 * time.Second)
+	w.want(t, "x", "10.0.0.2 Ready")
+	w.leader.end()
+	w.elect()
+	_ = w.delete(shell.IPAddressClaims, inA("x"), "")
+	w.goOn(4 * time.Second)
+	_ = late.do()
+	w.goOn(time.Minute)
+	w.want(t, "x", "gone")
+	w.wantRecords(t, "gateway [10.0.0.1]")
+}
+
+// The API server refuses the IPAddress of a claim. The claim says so, and gets the same address when the API server accepts it.
+func TestIPAddressIsRefused(t *testing.T) {
+	w := newStory(t)
+	w.claim("x", "v4")
+	w.leader.resume(w.until(t, "create IPAddress"), apierrors.NewInvalid(schema.GroupKind{Kind: "IPAddress"}, "x", nil))
+	w.goOn(time.Minute)
+	if !w.said("event AllocationFailed: The API server refuses the IPAddress: ") {
+		t.Error("no event says why")
+	}
+	w.want(t, "x", "10.0.0.2 Ready")
+	w.wantRecords(t, "x [10.0.0.2]")
+}
+
+// Two claims share a host record. One is forced away, and its IPAddress keeps its address. The other one, which has no IPAddress yet, is deleted, or gets its
+// address: the record keeps that of the IPAddress.
+func TestIPAddressWithoutClaimKeepsItsPart(t *testing.T) {
+	for name, deleted := range map[string]bool{"the other one is deleted": true, "the other one goes on": false} {
+		t.Run(name, func(t *testing.T) {
+			w := newStory(t)
+			w.record("gateway", "10.0.0.1")
+			share := func(claim string) {
+				w.claim(claim, "v4")
+				_ = w.patch(shell.IPAddressClaims, inA(claim), shell.Patch{Body: fmt.Appendf(nil, `{"metadata": {"annotations": {%q: "h"}}}`, v1alpha1.AnnotationHostname)}, nil)
+			}
+			share("x")
+			w.goOn(time.Minute)
+			share("y")
+			i := w.until(t, "PUT")
+			err := w.leader.calls[i].do()
+			w.strip("x")
+			if deleted {
+				_ = w.delete(shell.IPAddressClaims, inA("y"), "")
+			}
+			w.leader.hearAll()
+			w.leader.resume(i, err)
+			w.goOn(time.Minute)
+			if deleted {
+				w.want(t, "y", "gone")
+				w.wantRecords(t, "gateway [10.0.0.1]", "h [10.0.0.2]")
+				return
+			}
+			w.want(t, "y", "10.0.0.3 Ready")
+			w.wantRecords(t, "gateway [10.0.0.1]", "h [10.0.0.2 10.0.0.3]")
+		})
+	}
+}
+
+// Infoblox does not answer when a claim joins a host record, and carries that out when another process leads. The claim has one address there.
+func TestLateJoinOfAnEarlierLeader(t *testing.T) {
+	w := newStory(t)
+	w.record("gateway", "10.0.0.1")
+	for name, pool := range map[string]string{"x": "v4", "y": "v6"} {
+		w.claim(name, pool)
+		_ = w.patch(shell.IPAddressClaims, inA(name), shell.Patch{Body: fmt.Appendf(nil, `{"metadata": {"annotations": {%q: "h"}}}`, v1alpha1.AnnotationHostname)}, nil)
+	}
+	late := w.leader.calls[w.until(t, "PUT")]
+	w.leader.end()
+	w.elect()
+	w.goOn(5 * time.Second)
+	_ = late.do()
+	w.goOn(time.Minute)
+	w.want(t, "x", "10.0.0.2 Ready")
+	w.want(t, "y", "fd00::1 Ready")
+	w.wantRecords(t, "gateway [10.0.0.1]", "h [10.0.0.2 fd00::1]")
 }

@@ -17,6 +17,9 @@ func (f *Feed) Fill() {
 	})
 }
 
+// Wrote shows in the Store of a kind what the answer to a write says, before the watch does. The Logic hears of it when the watch shows it.
+func (*Feed) Wrote(source Source, stored metav1.Object) { source.wrote(stored) }
+
 // Shows passes on an object that is new or has changed. A watch can miss that an object was deleted and created again.
 func (f *Feed) Shows(source Source, object metav1.Object) {
 	f.Lock.With(func() {

@@ -25,6 +25,10 @@ const (
 	applyRBAC = "apply manifests/clusteripam/rbac, or run helm upgrade if the Helm chart is used"
 )
 
+// takenForInvalid is about one object: what its users have written there leads to another one that the API server does not store, such as a pool with too many
+// addresses. An event and a metric say so. The controller works: the others do not wait for this one.
+const takenForInvalid = "the API server takes it for invalid: correct this object, and see whether the CustomResourceDefinition is of another version, or an admission webhook changes the object"
+
 // problem is what is wrong and what to do about it. Two problems with equal What are the same one, even if Err differs: an error can contain
 // a port or a time.
 type problem struct {
@@ -188,7 +192,7 @@ func (h *health) problems() (problems []string) {
 	}
 	causes := map[string][]Key{}
 	for key, f := range h.failures {
-		if h.now().Sub(f.since) >= failsFor {
+		if h.now().Sub(f.since) >= failsFor && f.What != takenForInvalid {
 			cause := key.Kind.Name + "\x00" + f.What
 			causes[cause] = append(causes[cause], key)
 		}
@@ -250,8 +254,10 @@ func whyNot(err error) problem {
 		return problem{"the API server turns requests away: see whether it is overloaded, and its priority and fairness rules", err}
 	case apierrors.IsNotFound(err), apierrors.IsConflict(err), apierrors.IsAlreadyExists(err):
 		return problem{"the API server answers as if the object had changed: if that lasts, see which other program or admission webhook writes it", err}
-	case apierrors.IsInvalid(err), apierrors.IsBadRequest(err):
-		return problem{"the API server takes it for invalid: see whether the CustomResourceDefinition is of another version, or an admission webhook changes the object", err}
+	case apierrors.IsInvalid(err):
+		return problem{takenForInvalid, err}
+	case apierrors.IsBadRequest(err):
+		return problem{"the API server does not understand it: see whether the CustomResourceDefinition is of another version, or an admission webhook changes the object", err}
 	case said && !apierrors.IsTimeout(err) && !apierrors.IsServerTimeout(err):
 		return problem{"the API server fails: look at its log, at etcd and at admission webhooks", err}
 	case said, errors.As(err, &network), errors.Is(err, context.DeadlineExceeded):

@@ -33,6 +33,8 @@ type World interface {
 	Known(claim types.UID) *Known
 	// HeldByAnother reports whether an IPAddress of another claim has an address in this network view.
 	HeldByAnother(claim types.UID, address netip.Addr) bool
+	// HeldFor reports whether an IPAddress that was made for a claim has an address, also if the claim is gone.
+	HeldFor(claim types.UID, address netip.Addr) bool
 }
 
 // Known is a claim of this cluster.
@@ -139,7 +141,7 @@ func (c Claim) join(r Record, w World) Step {
 		if known == nil || known.Namespace != c.Namespace { // Machines of two namespaces are two machines.
 			return Step{Verb: Taken, Record: r}
 		}
-		wait = wait || !known.Address.IsValid()
+		wait = wait || !known.Address.IsValid() && !slices.Contains(r.Addresses(), known.Told)
 	}
 	if wait {
 		return Step{Verb: Wait, Record: r}
@@ -152,7 +154,7 @@ func (c Claim) join(r Record, w World) Step {
 func (c Claim) within(r Record, w World) Step {
 	var usable, useless []netip.Addr
 	subnets := map[netip.Addr]Subnet{}
-	for _, a := range r.ownedBy(c.UID, w) {
+	for _, a := range r.ownedBy(w, c.UID) {
 		i := slices.IndexFunc(c.Subnets, func(s Subnet) bool { return s.Prefix.Contains(a) })
 		switch {
 		case i < 0: // of a subnet that the pool no longer has
@@ -178,15 +180,23 @@ func (c Claim) within(r Record, w World) Step {
 	}
 }
 
-// ownedBy returns the addresses of a claim's record that no other claim in it has, or was told.
-func (r Record) ownedBy(claim types.UID, w World) []netip.Addr {
+// ownedBy returns the addresses of a claim's record that no other claim in it has, or was told, and no IPAddress that has lost its claim. was are UIDs that
+// the claim had before.
+func (r Record) ownedBy(w World, claim types.UID, was ...types.UID) []netip.Addr {
 	held := map[netip.Addr]bool{}
+	var gone []types.UID
 	for _, other := range r.Claims() {
-		if known := w.Known(other); other != claim && known != nil {
+		switch known := w.Known(other); {
+		case other == claim:
+		case known != nil:
 			held[known.Address], held[known.Told] = true, true
+		case !slices.Contains(was, other):
+			gone = append(gone, other)
 		}
 	}
-	return slices.DeleteFunc(r.Addresses(), func(a netip.Addr) bool { return held[a] })
+	return slices.DeleteFunc(r.Addresses(), func(a netip.Addr) bool {
+		return held[a] || slices.ContainsFunc(gone, func(other types.UID) bool { return w.HeldFor(other, a) })
+	})
 }
 
 // Removal is one write that gives up what a claim has in a record: what stays of the record, or nothing if it is to be deleted.
@@ -229,7 +239,7 @@ func (c Released) has(r Record, w World) bool {
 // givesUp returns which addresses of its record a claim gives up. unknown is true if another claim in it does not have its IPAddress yet, and no address of
 // the record is the one that it was told.
 func (c Released) givesUp(r Record, w World) (gone []netip.Addr, unknown bool) {
-	owned := r.ownedBy(c.UID, w)
+	owned := r.ownedBy(w, c.UID, c.Was)
 	switch {
 	case slices.Contains(owned, c.Address):
 		return []netip.Addr{c.Address}, false
@@ -263,7 +273,7 @@ func Release(c Released, found []Record, w World) (removals []Removal, wait bool
 			rest = rest.Without(a)
 		}
 		rest.Comment = ""
-		if others := slices.DeleteFunc(r.Claims(), func(other types.UID) bool { return other == c.UID || other == c.Was }); len(others) > 0 {
+		if others := slices.DeleteFunc(r.Claims(), func(other types.UID) bool { return other == c.UID || other == c.Was && w.Known(other) == nil }); len(others) > 0 {
 			rest.Comment = Mark(others, "")
 		}
 		removals = append(removals, Removal{Record: rest, Delete: len(rest.IPv4)+len(rest.IPv6) == 0})

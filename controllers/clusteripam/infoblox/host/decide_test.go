@@ -19,12 +19,17 @@ const (
 type others struct {
 	known map[types.UID]*Known
 	held  string
+	left  map[types.UID]string // of IPAddresses that have lost their claims
 }
 
 func (o others) Known(claim types.UID) *Known { return o.known[claim] }
 
 func (o others) HeldByAnother(_ types.UID, address netip.Addr) bool {
 	return address.String() == o.held
+}
+
+func (o others) HeldFor(claim types.UID, address netip.Addr) bool {
+	return o.left[claim] == address.String()
 }
 
 func addr(s string) netip.Addr {
@@ -72,23 +77,26 @@ func TestNext(t *testing.T) {
 		record string // to write: addresses, and the first letters of the claims
 		use    string
 	}{
-		"nothing there":                         {want: Create, record: "a"},
-		"its own":                               {found: []Record{record("10.0.0.5", uidA)}, want: Use, use: "10.0.0.5", record: "10.0.0.5 a"},
-		"somebody's":                            {found: []Record{record("10.0.0.5")}, want: Taken, record: "10.0.0.5"},
-		"of a claim that nobody knows":          {found: []Record{record("10.0.0.5", uidB)}, want: Taken, record: "10.0.0.5 b"},
-		"of a claim in another namespace":       {found: []Record{record("10.0.0.5", uidB)}, others: others{known: map[types.UID]*Known{uidB: {Namespace: "y", Address: addr("10.0.0.5")}}}, want: Taken, record: "10.0.0.5 b"},
-		"of another claim of the machine":       {found: []Record{record("fd00::1", uidB)}, others: others{known: map[types.UID]*Known{uidB: inX("fd00::1")}}, want: Update, record: "fd00::1 b a"},
-		"of another claim, and it is alone":     {found: []Record{record("fd00::1", uidB)}, others: others{known: map[types.UID]*Known{uidB: inX("fd00::1")}}, alone: true, want: Taken, record: "fd00::1 b"},
-		"of a claim that has no IPAddress yet":  {found: []Record{record("fd00::1", uidB)}, others: others{known: map[types.UID]*Known{uidB: inX("")}}, want: Wait, record: "fd00::1 b"},
-		"one of two is the other's":             {found: []Record{record("10.0.0.5 10.0.0.6", uidB, uidA)}, others: others{known: map[types.UID]*Known{uidB: inX("10.0.0.5")}}, want: Use, use: "10.0.0.6", record: "10.0.0.5 10.0.0.6 b a"},
-		"one of two was told to the other":      {found: []Record{record("10.0.0.5 10.0.0.6", uidB, uidA)}, others: others{known: map[types.UID]*Known{uidB: {Namespace: "x", Told: addr("10.0.0.5")}}, held: "10.0.0.5"}, want: Use, use: "10.0.0.6", record: "10.0.0.5 10.0.0.6 b a"},
-		"one of two is nobody's":                {found: []Record{record("10.0.0.5 10.0.0.6", uidA)}, want: Ambiguous, record: "10.0.0.5 10.0.0.6 a"},
-		"the gateway":                           {found: []Record{record("10.0.0.1", uidA)}, want: Update, record: "10.0.0.1 a"},
-		"the gateway, and another one":          {found: []Record{record("10.0.0.1 10.0.0.2", uidA)}, want: Update, use: "10.0.0.2", record: "10.0.0.2 a"},
-		"what another IPAddress has":            {found: []Record{record("10.0.0.5", uidA)}, others: others{held: "10.0.0.5"}, want: Update, record: "10.0.0.5 a"},
-		"of a subnet that the pool had":         {found: []Record{record("10.9.0.5", uidA)}, want: Update, record: "10.9.0.5 a"},
-		"several of the name, one of them ours": {found: []Record{record("10.0.0.4"), record("10.0.0.5", uidA)}, want: Use, use: "10.0.0.5", record: "10.0.0.5 a"},
-		"several of the name, none ours":        {found: []Record{record("fd00::1", uidB), record("fd00::2", uidC)}, others: others{known: map[types.UID]*Known{uidB: inX("fd00::1"), uidC: inX("fd00::2")}}, want: Taken, record: "fd00::1 b"},
+		"nothing there":                                 {want: Create, record: "a"},
+		"its own":                                       {found: []Record{record("10.0.0.5", uidA)}, want: Use, use: "10.0.0.5", record: "10.0.0.5 a"},
+		"somebody's":                                    {found: []Record{record("10.0.0.5")}, want: Taken, record: "10.0.0.5"},
+		"of a claim that nobody knows":                  {found: []Record{record("10.0.0.5", uidB)}, want: Taken, record: "10.0.0.5 b"},
+		"of a claim in another namespace":               {found: []Record{record("10.0.0.5", uidB)}, others: others{known: map[types.UID]*Known{uidB: {Namespace: "y", Address: addr("10.0.0.5")}}}, want: Taken, record: "10.0.0.5 b"},
+		"of another claim of the machine":               {found: []Record{record("fd00::1", uidB)}, others: others{known: map[types.UID]*Known{uidB: inX("fd00::1")}}, want: Update, record: "fd00::1 b a"},
+		"of another claim, and it is alone":             {found: []Record{record("fd00::1", uidB)}, others: others{known: map[types.UID]*Known{uidB: inX("fd00::1")}}, alone: true, want: Taken, record: "fd00::1 b"},
+		"of a claim that has no IPAddress yet":          {found: []Record{record("fd00::1", uidB)}, others: others{known: map[types.UID]*Known{uidB: inX("")}}, want: Wait, record: "fd00::1 b"},
+		"of a claim that was told it, and waits":        {found: []Record{record("fd00::1", uidB)}, others: others{known: map[types.UID]*Known{uidB: {Namespace: "x", Told: addr("fd00::1")}}}, want: Update, record: "fd00::1 b a"},
+		"of a claim that was told another one":          {found: []Record{record("fd00::1", uidB)}, others: others{known: map[types.UID]*Known{uidB: {Namespace: "x", Told: addr("fd00::9")}}}, want: Wait, record: "fd00::1 b"},
+		"one of two is the other's":                     {found: []Record{record("10.0.0.5 10.0.0.6", uidB, uidA)}, others: others{known: map[types.UID]*Known{uidB: inX("10.0.0.5")}}, want: Use, use: "10.0.0.6", record: "10.0.0.5 10.0.0.6 b a"},
+		"one of two was told to the other":              {found: []Record{record("10.0.0.5 10.0.0.6", uidB, uidA)}, others: others{known: map[types.UID]*Known{uidB: {Namespace: "x", Told: addr("10.0.0.5")}}, held: "10.0.0.5"}, want: Use, use: "10.0.0.6", record: "10.0.0.5 10.0.0.6 b a"},
+		"one of two is of an IPAddress without a claim": {found: []Record{record("10.0.0.5 10.0.0.6", uidB, uidA)}, others: others{left: map[types.UID]string{uidB: "10.0.0.5"}, held: "10.0.0.5"}, want: Use, use: "10.0.0.6", record: "10.0.0.5 10.0.0.6 b a"},
+		"one of two is nobody's":                        {found: []Record{record("10.0.0.5 10.0.0.6", uidA)}, want: Ambiguous, record: "10.0.0.5 10.0.0.6 a"},
+		"the gateway":                                   {found: []Record{record("10.0.0.1", uidA)}, want: Update, record: "10.0.0.1 a"},
+		"the gateway, and another one":                  {found: []Record{record("10.0.0.1 10.0.0.2", uidA)}, want: Update, use: "10.0.0.2", record: "10.0.0.2 a"},
+		"what another IPAddress has":                    {found: []Record{record("10.0.0.5", uidA)}, others: others{held: "10.0.0.5"}, want: Update, record: "10.0.0.5 a"},
+		"of a subnet that the pool had":                 {found: []Record{record("10.9.0.5", uidA)}, want: Update, record: "10.9.0.5 a"},
+		"several of the name, one of them ours":         {found: []Record{record("10.0.0.4"), record("10.0.0.5", uidA)}, want: Use, use: "10.0.0.5", record: "10.0.0.5 a"},
+		"several of the name, none ours":                {found: []Record{record("fd00::1", uidB), record("fd00::2", uidC)}, others: others{known: map[types.UID]*Known{uidB: inX("fd00::1"), uidC: inX("fd00::2")}}, want: Taken, record: "fd00::1 b"},
 	} {
 		t.Run(name, func(t *testing.T) {
 			c := Claim{UID: uidA, Namespace: "x", Name: "a", Wanted: Record{Name: "n"}, MayShare: !tc.alone,
@@ -136,6 +144,9 @@ func TestRelease(t *testing.T) {
 		"a shared record, and nobody gets one":        {found: []Record{record(address+" fd00::1", uidA, uidB)}, others: others{known: map[types.UID]*Known{uidB: {Namespace: "x", Leaves: true}}}, want: []string{address + " fd00::1 b"}},
 		"a shared record, the other one was told":     {found: []Record{record(address+" fd00::1", uidA, uidB)}, others: others{known: map[types.UID]*Known{uidB: {Namespace: "x", Told: addr("fd00::1")}}}, want: []string{"fd00::1 b"}},
 		"a shared record, told what is not there":     {found: []Record{record(address+" fd00::1", uidA, uidB)}, others: others{known: map[types.UID]*Known{uidB: {Namespace: "x", Told: addr("fd00::9")}}}, want: []string{""}, wait: true},
+		"a shared record, the other claim is gone":    {found: []Record{record(address+" fd00::1", uidA, uidB)}, others: others{left: map[types.UID]string{uidB: "fd00::1"}}, want: []string{"fd00::1 b"}},
+		"a moved claim, whose IPAddress is there":     {claim: Released{Address: addr(address), Was: uidC}, found: []Record{record(address+" fd00::1", uidC, uidB)}, others: others{left: map[types.UID]string{uidB: "fd00::1", uidC: address}}, want: []string{"fd00::1 b"}},
+		"a copy in the record of its original":        {claim: Released{Address: addr(address), Was: uidB}, found: []Record{record(address+" fd00::1", uidB, uidA)}, others: b(address), want: []string{address + " fd00::1 b"}},
 		"its IPAddress says what another one has":     {claim: Released{Address: addr(address)}, found: []Record{record(address+" fd00::1", uidA, uidB)}, others: b(address), want: []string{address + " fd00::1 b"}},
 		"somebody has added an address":               {claim: Released{Address: addr(address)}, found: []Record{record(address+" 10.0.0.9", uidA)}, want: []string{"10.0.0.9"}},
 		"two records, because a create came twice":    {claim: Released{Address: addr(address)}, found: []Record{record(address, uidA), record("10.0.0.6", uidA)}, want: []string{"", ""}},

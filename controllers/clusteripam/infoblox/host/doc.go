@@ -6,5 +6,5 @@
 // record is used. A record without a claim's UID is somebody else's, and is neither used nor changed.
 //
 // Claims of one machine can share a record, for example one for IPv4 and one for IPv6: a name in the DNS has one record. Which address is
-// whose is known because a claim joins a record only when every other claim in it has its IPAddress.
+// whose is known because a claim joins a record only when every other claim in it has its IPAddress, or was told its address.
 package host

@@ -31,6 +31,9 @@ func Mark(claims []types.UID, of string) string {
 	return comment
 }
 
+// For reports whether the comment of a host record says for people that it is of this claim.
+func (r Record) For(of string) bool { return r.Comment == Mark(r.Claims(), of) }
+
 // Claims returns the claims that have addresses in a host record, according to its comment; none if the record is not ours.
 func (r Record) Claims() (claims []types.UID) {
 	m := marked.FindStringSubmatch(r.Comment)

@@ -97,6 +97,19 @@ func New(c Config) (*Client, error) {
 // Close ends idle connections.
 func (c *Client) Close() { c.http.CloseIdleConnections() }
 
+// Address returns host and port of an Infoblox in the same way however they are written.
+func Address(host, port string) string {
+	address, err := hostPort(host, port)
+	if err != nil {
+		return host + ":" + port
+	}
+	host, port, _ = net.SplitHostPort(address)
+	if ip, err := netip.ParseAddr(host); err == nil {
+		return net.JoinHostPort(ip.String(), port)
+	}
+	return net.JoinHostPort(strings.ToLower(strings.TrimSuffix(host, ".")), port)
+}
+
 // hostPort returns the address of a URL.
 func hostPort(host, port string) (string, error) {
 	if bare, found := strings.CutPrefix(host, "["); found {

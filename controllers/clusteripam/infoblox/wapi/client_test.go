@@ -241,3 +241,18 @@ func TestRedirect(t *testing.T) {
 		t.Error(err)
 	}
 }
+
+// Address is the same for every way to write where an Infoblox is.
+func TestAddress(t *testing.T) {
+	for want, all := range map[string][][2]string{
+		"infoblox.example:443": {{"infoblox.example", ""}, {"Infoblox.Example", "443"}, {"infoblox.example:443", ""}, {"infoblox.example:443", "443"}, {"infoblox.example.", ""}},
+		"[fd00::1]:8443":       {{"fd00::1", "8443"}, {"[fd00::1]", "8443"}, {"fd00:0::1", "8443"}, {"[fd00::1]:8443", ""}},
+		"a b:":                 {{"a b", ""}},
+	} {
+		for _, given := range all {
+			if got := wapi.Address(given[0], given[1]); got != want {
+				t.Errorf("%q: %s, want %s", given, got, want)
+			}
+		}
+	}
+}
