@@ -302,3 +302,23 @@ func remove(t *testing.T, path string) {
 		t.Fatal(err)
 	}
 }
+
+// TestPagesNameImages sees that the pages name the archives of images as imageFile does.
+func TestPagesNameImages(t *testing.T) {
+	for _, page := range []string{"docs/operators/release.md", "docs/engineering/release.md"} {
+		content, err := os.ReadFile(filepath.Join("../..", page))
+		if err != nil {
+			t.Fatal(err)
+		}
+		names := regexp.MustCompile(`[A-Za-z-]+-(v[0-9.]+-mc[0-9]+\.[0-9]+\.[0-9]+)[a-z.]*`).FindAllStringSubmatch(string(content), -1)
+		if len(names) == 0 {
+			t.Errorf("%s names no image", page)
+		}
+		for _, name := range names {
+			program, _, _ := strings.Cut(name[0], "-"+name[1])
+			if want := (&release{tag: name[1]}).imageFile(program); name[0] != want {
+				t.Errorf("%s names %s; want %s", page, name[0], want)
+			}
+		}
+	}
+}

@@ -203,8 +203,7 @@ const ourControllers = "--controllers=*,bootstrapsigner,tokencleaner,multi-cidr-
 
 func (c *minorCluster) upgradeNodes(t *testing.T) {
 	for _, machine := range c.controlPlanes {
-		c.install(t, machine, "kubelet")
-		c.waitForControlPlane(t, machine)
+		c.upgradeKubelet(t, machine)
 	}
 	for _, worker := range []string{"worker-1", "worker-2"} {
 		c.install(t, worker, "kubeadm", "kubectl")
@@ -223,6 +222,33 @@ func (c *minorCluster) upgradeNodes(t *testing.T) {
 	c.join(t, map[string]string{"worker-3": ""})
 	c.checkBlock(t, "worker-3", "10.246.0.0/16", 26)
 	maps.Copy(c.blocks, c.podCIDRs(t, "worker-3"))
+}
+
+// upgradeKubelet replaces the kubelet of a control plane. It makes all static Pods anew, some time after its start: the next machine waits for that.
+func (c *minorCluster) upgradeKubelet(t *testing.T, machine string) {
+	t.Helper()
+	pods := []string{"etcd", "kube-apiserver", managerPod}
+	before := map[string]string{}
+	for _, pod := range pods {
+		before[pod], _ = c.readyContainer(t.Context(), pod+"-"+machine)
+	}
+	c.install(t, machine, "kubelet")
+	for _, pod := range pods {
+		eventually(t, 2*time.Minute, pod+" of "+machine+" is another container, and ready", func(ctx context.Context) (bool, string) {
+			id, err := c.readyContainer(ctx, pod+"-"+machine)
+			return err == nil && id != "" && id != before[pod], fmt.Sprint(id, err)
+		})
+	}
+	c.waitForControlPlane(t, machine)
+}
+
+// readyContainer is the one of a static Pod, or "" if it is not ready.
+func (c *minorCluster) readyContainer(ctx context.Context, pod string) (id string, err error) {
+	found, err := c.client.CoreV1().Pods(metav1.NamespaceSystem).Get(ctx, pod, metav1.GetOptions{})
+	if err != nil || len(found.Status.ContainerStatuses) == 0 || !found.Status.ContainerStatuses[0].Ready {
+		return "", err
+	}
+	return found.Status.ContainerStatuses[0].ContainerID, nil
 }
 
 // forgetPatches makes the mistake where nobody else can lead, looks at what comes of it, and repairs it.
