@@ -48,13 +48,18 @@ func (b *Book) claimStatus(c *claim, now time.Time, n *Next) *Request {
 		delete(status, "addressRef")
 	}
 	status["conditions"] = with(c.object.Status.Conditions, ready, now)
-	if ready.Status == metav1.ConditionFalse && (before == nil || before.Status != ready.Status || before.Reason != ready.Reason) {
+	if warns(before, ready) {
 		n.Events = append(n.Events, Event{Key: c.key, UID: c.uid(), Reason: ready.Reason, Message: ready.Message})
 	}
 	if edits != "" {
 		n.Events = append(n.Events, Event{Key: c.key, UID: c.uid(), Reason: EventEdited, Message: ready.Message})
 	}
 	return &Request{Verb: PatchStatus, Key: c.key, UID: c.uid(), Body: statusPatch(c.object, status), claim: c, What: "write the status"}
+}
+
+// warns reports whether a condition says that something is wrong, and did not say so before.
+func warns(before *metav1.Condition, now metav1.Condition) bool {
+	return now.Status == metav1.ConditionFalse && (before == nil || before.Status != now.Status || before.Reason != now.Reason)
 }
 
 // edits says what somebody has changed in the spec of a claim that has an address, or of its IPAddress, and what to do.
