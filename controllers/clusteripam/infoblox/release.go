@@ -408,12 +408,13 @@ func (l *logic) notFound(c released) {
 	if removed || !c.Address.IsValid() {
 		return
 	}
-	with := ""
+	with, edited := "", ""
 	if c.UID != "" && !c.Unmarked {
 		with = fmt.Sprintf(" and the UID %s in its comment", cmp.Or(c.Was, c.UID))
+		edited = " If somebody has edited the IPAddress, the record has another address, and can have this name."
 	}
-	l.tell(c, reasonRecordLeft, "The InfobloxInstance %s has no host record %s of this object. If Infoblox has one of another name, with the address %v%s, delete it there.",
-		c.instance, c.name, c.Address, with)
+	l.tell(c, reasonRecordLeft, "The InfobloxInstance %s has no host record %s of this object. If Infoblox has one of another name, with the address %v%s, delete it there.%s",
+		c.instance, c.name, c.Address, with, edited)
 }
 
 func remove(ctx context.Context, client WAPI, r host.Removal) error {

@@ -128,6 +128,8 @@ func (w *world) judgeRest() {
 			case w.left(r.Name, uid):
 			case w.renamed[uid] && w.said("the UID "+string(uid)+" in its comment"):
 				w.covered["an event names a record that was renamed"]++
+			case w.unclearOf[uid] && w.said("the UID "+string(uid)+" in its comment"):
+				w.covered["an event names a record whose IPAddress was edited"]++
 			case w.renamed[uid] && w.forced[uid]: // Nothing says any more that it has an address.
 			default:
 				w.violate("nothing leaks: the host record %s is of %s, which is gone", r.Name, uid)

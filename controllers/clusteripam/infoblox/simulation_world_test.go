@@ -74,6 +74,8 @@ type world struct {
 	// name, and forced those whose IPAddress was forced away.
 	edited          map[types.UID]string
 	renamed, forced map[types.UID]bool
+	// unclearOf are claims whose IPAddress was edited: it does not say any more which address in their host record is their own.
+	unclearOf map[types.UID]bool
 
 	leader *process
 	old    []*process
@@ -95,7 +97,7 @@ type lateWrite struct {
 
 func newWorld(chance *rand.Rand) *world {
 	w := &world{chance: chance, now: start, covered: map[string]int{}, objects: map[*shell.Kind]map[types.NamespacedName]map[string]any{}, byHand: map[string]bool{}, spoilt: map[string]bool{}, told: map[types.UID]string{}, pair: chance.IntN(3) == 0,
-		lost: map[types.UID]bool{}, edited: map[types.UID]string{}, renamed: map[types.UID]bool{}, forced: map[types.UID]bool{}}
+		lost: map[types.UID]bool{}, edited: map[types.UID]string{}, renamed: map[types.UID]bool{}, forced: map[types.UID]bool{}, unclearOf: map[types.UID]bool{}}
 	w.grid, w.other = wapitest.NewGrid("10.0.0.0/29", "fd00::/125"), wapitest.NewGrid()
 	w.other.NetworkViews = nil
 	w.put(shell.Secrets, &corev1.Secret{ObjectMeta: metav1.ObjectMeta{Namespace: "kube-system", Name: "s"}, Data: map[string][]byte{"username": []byte("u"), "password": []byte("p")}})
@@ -417,6 +419,7 @@ func (w *world) editSpecs() {
 		return
 	}
 	w.note("user edits the spec of an IPAddress")
+	w.unclearOf[types.UID(a.Annotations[annotationClaim])] = true
 	if w.edited[a.UID] == "" {
 		w.edited[a.UID] = a.Spec.Address
 	}
