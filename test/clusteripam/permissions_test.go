@@ -11,6 +11,7 @@ import (
 	rbacv1 "k8s.io/api/rbac/v1"
 	"sigs.k8s.io/yaml"
 
+	"github.com/multicidr/controller-manager/apis/clusterapi/v1beta2"
 	"github.com/multicidr/controller-manager/controllers/clusteripam"
 	"github.com/multicidr/controller-manager/test/controlplane"
 )
@@ -166,6 +167,11 @@ func (c *cluster) doEverything() {
 		c.untilGone(addresses, name)
 		c.untilGone(requests, name)
 	}
+	// One whose pool is missing, of which an event says so.
+	c.create(requests, "early", `{spec: {poolRef: {apiGroup: ipam.cluster.x-k8s.io, kind: InClusterIPPool, name: later}}}`)
+	c.untilEvent("early", v1beta2.ReasonPoolNotReady)
+	c.delete(requests, "early")
+	c.untilGone(requests, "early")
 	// One that an Infoblox would have to answer.
 	c.create(infoblox, "x", `{spec: {instance: {name: i}, subnets: [{cidr: 10.4.0.0/24}]}}`)
 	c.create(requests, "x", `{spec: {poolRef: {apiGroup: ipam.cluster.x-k8s.io, kind: InfobloxIPPool, name: x}}}`)
