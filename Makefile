@@ -268,7 +268,8 @@ test-forge: ## See that make vulncheck tells what it found from what it could no
 .PHONY: test-release
 test-release: ## Make a release of small programs twice, compare, and see that verify-release notices every change
 	@echo "== release"
-	go -C hack/release test -count=1 ./... # it reads pages, of which the cache does not know
+	@# Not from the cache, which does not know of the pages that it reads.
+	go -C hack/release test -count=1 ./...
 
 .PHONY: test-chart
 test-chart: tools build ## Try the Helm chart with Helm, and the program with what the chart gives it, on a real etcd and kube-apiserver
