@@ -38,6 +38,12 @@ type Holding struct {
 	Prefix netip.Prefix
 }
 
+// Conflicting reports whether two overlapping holdings are a conflict: they have different owners and at least one is a Node. Service
+// ranges may overlap each other, and kept blocks conflict with nothing.
+func Conflicting(a, b Holding) bool {
+	return a.Owner != b.Owner && (a.Owner.Kind == Node || b.Owner.Kind == Node) && a.Owner.Kind != Kept && b.Owner.Kind != Kept
+}
+
 // Ledger knows which owner holds which prefixes. The zero value is an empty ledger.
 //
 // Holdings of different owners can overlap, because the ledger must accept what another allocator wrote to a Node. But [Ledger.Pick] and

@@ -76,6 +76,9 @@ func next(p netip.Prefix) (a netip.Addr, ok bool) {
 	return a, a.IsValid()
 }
 
+// Everything is the whole address space.
+var Everything = []netip.Prefix{netip.PrefixFrom(netip.IPv4Unspecified(), 0), netip.PrefixFrom(netip.IPv6Unspecified(), 0)}
+
 // wider returns the wider one of two prefixes that overlap.
 func wider(a, b netip.Prefix) netip.Prefix {
 	if b.Bits() < a.Bits() {

@@ -213,7 +213,7 @@ func (l *leader) want(t *testing.T, want string) {
 
 // keptBlocks are the blocks that are kept for Nodes missing from a list.
 func keptBlocks(b *allocator.State) (kept []ipam.Holding) {
-	for _, everything := range allocator.Everything {
+	for _, everything := range ipam.Everything {
 		for _, h := range b.Holdings(everything) {
 			if h.Owner.Kind == ipam.Kept {
 				kept = append(kept, h)

@@ -41,8 +41,8 @@ var modelFields = map[string]struct {
 		// there are no doubts.
 		"addresses near candidates notFull terminating awaitingFinalizer names stats line touched vacated poolsChanged putOff recheck revocable doubts"},
 	"nodeEntry": {elementOf(allocator.State{}, "nodes"), "uid pool state writes reported",
-		// No Node has addresses. tried, answered, atStart, byOther and suspected are for a finding that the model does not ask for.
-		"addresses tried answered atStart byOther suspected"},
+		// No Node has addresses. tried, answered, atStart and other are for a finding that the model does not ask for.
+		"addresses tried answered atStart other"},
 	"writes": {pointedTo(elementOf(allocator.State{}, "nodes"), "writes"), "unansweredUntil failingSince stored storedAt read readAfter",
 		// gaveWay is for an order of more than two Nodes, no etcd is restored, and there is one ClusterCIDR, which all reservations are from.
 		"gaveWay wentBack from"},

@@ -178,7 +178,7 @@ func (b *State) conflicted(p *clustercidr.Pool) metav1.Condition {
 	var pairs []string
 	for _, r := range p.Ranges {
 		for outer, inner := range ipam.Nested(b.ledger.Holdings(r.Prefix)) {
-			if !Conflicting(outer, inner) {
+			if !ipam.Conflicting(outer, inner) {
 				continue
 			}
 			pair := []string{fmt.Sprintf("%s (%v)", b.NameOf(outer.Owner), outer.Prefix), fmt.Sprintf("%s (%v)", b.NameOf(inner.Owner), inner.Prefix)}

@@ -35,8 +35,8 @@ func (b *State) Findings(node *v1.Node) map[string]string {
 	if len(unreadable) > 0 {
 		found[ReasonUnreadable] = fmt.Sprintf("podCIDRs %s cannot be read, so nothing keeps their addresses from being given to another Node. Delete the Node and reboot its machine, which registers it again.", text.ValuesText(unreadable))
 	}
-	if e, ok := b.nodes[node.Name]; ok && e.byOther != "" {
-		found[ReasonAssignedByOther] = e.byOther
+	if e, ok := b.nodes[node.Name]; ok && e.byOther().accused != "" {
+		found[ReasonAssignedByOther] = e.byOther().accused
 	}
 	if len(blocks) > 0 && b.OutOfRange(blocks) {
 		wayOut := "Create a ClusterCIDR that contains them, or delete the Node and reboot its machine, which registers it again."
@@ -104,12 +104,6 @@ func (b *State) OutOfRange(blocks []netip.Prefix) bool {
 	return len(b.pools) > 0 && !slices.ContainsFunc(blocks, b.ranges.Contain)
 }
 
-// Conflicting reports whether two overlapping holdings are a conflict: they have different owners and at least one is a Node. Service
-// ranges may overlap each other, and kept blocks conflict with nothing.
-func Conflicting(a, b ipam.Holding) bool {
-	return a.Owner != b.Owner && (a.Owner.Kind == ipam.Node || b.Owner.Kind == ipam.Node) && a.Owner.Kind != ipam.Kept && b.Owner.Kind != ipam.Kept
-}
-
 // NameOfNode returns the name of the Node with this UID if it holds or has held anything.
 func (b *State) NameOfNode(uid types.UID) string { return b.names[uid] }
 
@@ -122,12 +116,15 @@ func (b *State) Reported(name, reason string) (uid types.UID, message string) {
 }
 
 // Suspect notes a message about a Node whose podCIDRs seem to come from another process. It stays until Accuse.
-func (b *State) Suspect(node *v1.Node, message string) { b.enter(node).suspected = message }
+func (b *State) Suspect(node *v1.Node, message string) {
+	e := b.enter(node)
+	e.other = &otherWriter{accused: e.byOther().accused, suspected: message}
+}
 
 // Suspected reports whether Suspect noted a message about the Node of this name.
 func (b *State) Suspected(name string) bool {
 	e, known := b.nodes[name]
-	return known && e.suspected != ""
+	return known && e.byOther().suspected != ""
 }
 
 // Accuse ends the suspicion about a Node. message is what to report now; empty if it was reported before. own means that this process wrote
@@ -137,11 +134,12 @@ func (b *State) Accuse(node *v1.Node) (message string, own bool) {
 	if !ok {
 		return "", false
 	}
+	o := e.byOther()
 	own = e.answered && node.Annotations[networkingv1.AnnotationLeaseHolder] == ""
-	if !own && e.byOther != e.suspected {
-		message, e.byOther = e.suspected, e.suspected
+	if !own && o.accused != o.suspected {
+		message, o.accused = o.suspected, o.suspected
 	}
-	e.suspected = ""
+	e.other = &otherWriter{accused: o.accused}
 	return message, own
 }
 

@@ -187,7 +187,7 @@ func (b *State) AllocatePending() {
 		return
 	}
 	b.used = map[ipam.Range]bool{}
-	t := turn{b: b}
+	t := turn{b: b, before: len(b.allocatedTo)}
 	t.begin()
 	for place := t.turns.Next(); place != nil; place = t.turns.Next() {
 		name := place.Node.Name
@@ -197,14 +197,13 @@ func (b *State) AllocatePending() {
 		b.looks++
 		if p, awaits := b.allocate(place.Node); p != nil {
 			b.allocatedTo = append(b.allocatedTo, name)
-			t.served = append(t.served, name)
 			t.allocated(p)
 		} else {
 			t.notServed(place, awaits)
 		}
 		t.endFull()
 	}
-	for _, name := range t.served { // only now, since the lists of places must not change before
+	for _, name := range b.allocatedTo[t.before:] { // only now, since the lists of places must not change before
 		b.leave(name)
 		b.recheck.Remove(name)
 	}
@@ -226,8 +225,8 @@ type turn struct {
 	open map[*clustercidr.Pool]bool
 	// everybody is whether these are many. Then all Nodes have their turn, and not only those that one of them selects.
 	everybody bool
-	// served are the names of the Nodes that were allocated blocks; settle are the Nodes that arrived and were not.
-	served []string
+	// before is how many Nodes had been allocated blocks before; settle are the Nodes that arrived and were not.
+	before int
 	settle []*clustercidr.Place
 }
 

@@ -24,9 +24,6 @@ type namedEntry struct {
 	nodeEntry
 }
 
-// Everything is the whole address space.
-var Everything = []netip.Prefix{netip.PrefixFrom(netip.IPv4Unspecified(), 0), netip.PrefixFrom(netip.IPv6Unspecified(), 0)}
-
 func (b *State) Snapshot() Snapshot {
 	s := Snapshot{
 		cursors: make(map[*clustercidr.Pool][]netip.Addr, len(b.pools)),

@@ -60,21 +60,34 @@ type nodeEntry struct {
 	addresses []netip.Prefix // the Node's own
 	// pool is the name of the ClusterCIDR that the blocks were allocated from: from the Node's annotation, or from the reservation.
 	pool string
-	// state is the state of the blocks, if the Node holds any.
-	state ReservationState
 	// writes is what became of the writes of podCIDRs that the Node has not shown; nil once it shows any. Most Nodes do, so this takes no
 	// memory for them.
 	*writes
-	// atStart is whether the Node already showed podCIDRs when the state was filled.
-	atStart bool
+	// other is what was noted about another process that assigned its podCIDRs. It is replaced, never modified, and nil for most Nodes.
+	other *otherWriter
 	// reported are the findings about its podCIDRs that were passed on for events: message by reason.
 	reported map[string]string
 	// tried are the blocks that this process last sent for the Node; answered is whether the API server has ever confirmed such a write.
 	tried    []netip.Prefix
 	answered bool
-	// byOther is the message that another process assigned its podCIDRs while this one was the leader; empty if none did. suspected is the
-	// same message before this process is certain that it is the leader.
-	byOther, suspected string
+	// atStart is whether the Node already showed podCIDRs when the state was filled.
+	atStart bool
+	// state is the state of the blocks, if the Node holds any. The three small fields are side by side, since there is an entry for each Node.
+	state ReservationState
+}
+
+// otherWriter is the message that another process assigned a Node's podCIDRs while this one was the leader.
+type otherWriter struct {
+	accused   string // what is reported
+	suspected string // the message before this process is certain that it is the leader
+}
+
+// byOther returns what was noted about another process; empty messages if nothing was.
+func (e *nodeEntry) byOther() (o otherWriter) {
+	if e.other != nil {
+		o = *e.other
+	}
+	return o
 }
 
 type writes struct {

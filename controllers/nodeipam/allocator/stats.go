@@ -9,6 +9,7 @@ import (
 	networkingv1 "github.com/multicidr/controller-manager/apis/networking/v1"
 	"github.com/multicidr/controller-manager/controllers/ipam"
 	"github.com/multicidr/controller-manager/controllers/nodeipam/clustercidr"
+	"github.com/multicidr/controller-manager/controllers/nodeipam/names"
 	"github.com/multicidr/controller-manager/controllers/nodeipam/pending"
 	"github.com/multicidr/controller-manager/controllers/nodeipam/traffic"
 	"github.com/multicidr/controller-manager/controllers/text"
@@ -163,8 +164,8 @@ func (b *State) judgeIn(prefixes []netip.Prefix) {
 func (b *State) judge(uid types.UID) {
 	wasSharing, wasOutsider := b.sharing[uid], b.outOfRange[uid]
 	blocks := b.ledger.Held(OwnerOf(uid))
-	mark(b.sharing, uid, b.Shares(uid))
-	mark(b.outOfRange, uid, len(blocks) > 0 && !slices.ContainsFunc(blocks, b.ranges.Contain))
+	names.Mark(b.sharing, uid, b.Shares(uid))
+	names.Mark(b.outOfRange, uid, len(blocks) > 0 && !slices.ContainsFunc(blocks, b.ranges.Contain))
 	// A Node that shares addresses may now share them with other owners.
 	if wasSharing || b.sharing[uid] || wasOutsider != b.outOfRange[uid] {
 		b.recheck.Add(b.names[uid])

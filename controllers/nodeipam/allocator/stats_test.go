@@ -76,7 +76,7 @@ func TestTallyIsInStep(t *testing.T) {
 				b.DropPool(name)
 			}
 			b.SetService("s", nil)
-			anywhere := func(r clustercidr.Ranges) int { return len(slices.Collect(r.Overlapping(Everything...))) }
+			anywhere := func(r clustercidr.Ranges) int { return len(slices.Collect(r.Overlapping(ipam.Everything...))) }
 			if diff := cmp.Diff(newStats(), b.stats, cmp.AllowUnexported(stats{}, ipam.PrefixSet{}), cmp.Comparer(func(a, b ipam.PrefixSet) bool { return a == b }),
 				cmp.Comparer(func(a, b clustercidr.Ranges) bool { return anywhere(a) == anywhere(b) })); diff != "" {
 				t.Errorf("left over (-want +got):\n%s", diff)

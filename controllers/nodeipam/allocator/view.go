@@ -59,7 +59,7 @@ func (b *State) Node(name string) (n NodeView, ok bool) {
 	return NodeView{
 		UID: e.uid, ClusterCIDR: e.pool, Blocks: b.ledger.Held(OwnerOf(e.uid)), State: e.state,
 		Stored: w.stored, UnansweredUntil: w.unansweredUntil, FailingSince: w.failingSince, GaveWay: w.gaveWay, StoredAt: w.storedAt, Read: w.read, ReadAfter: w.readAfter,
-		Addresses: e.addresses, Reported: e.reported, AssignedByOther: e.byOther, Suspected: e.suspected,
+		Addresses: e.addresses, Reported: e.reported, AssignedByOther: e.byOther().accused, Suspected: e.byOther().suspected,
 	}, true
 }
 

@@ -6,6 +6,7 @@ import (
 
 	"github.com/multicidr/controller-manager/controllers/ipam"
 	"github.com/multicidr/controller-manager/controllers/nodeipam/clustercidr"
+	"github.com/multicidr/controller-manager/controllers/nodeipam/names"
 	"github.com/multicidr/controller-manager/controllers/nodeipam/traffic"
 )
 
@@ -94,8 +95,8 @@ func (b *State) enterPool(old, p *clustercidr.Pool) {
 	if p.State == ipam.Enabled || p.AwaitsFinalizer() {
 		b.notFull.Add(p)
 	}
-	mark(b.terminating, p.Name, p.State == ipam.Terminating || p.Superseded)
-	mark(b.awaitingFinalizer, p.Name, p.AwaitsFinalizer())
+	names.Mark(b.terminating, p.Name, p.State == ipam.Terminating || p.Superseded)
+	names.Mark(b.awaitingFinalizer, p.Name, p.AwaitsFinalizer())
 	if len(b.pools) == 1 { // Without any pool, no Node is reported as out of range.
 		for uid := range b.outOfRange {
 			b.recheck.Add(b.names[uid])
@@ -103,15 +104,6 @@ func (b *State) enterPool(old, p *clustercidr.Pool) {
 	}
 	b.replaceRanges(old, p)
 	b.touchPool(p)
-}
-
-// mark adds a name to a set, or removes it.
-func mark[K comparable](set map[K]bool, name K, is bool) {
-	if is {
-		set[name] = true
-	} else {
-		delete(set, name)
-	}
 }
 
 // DropPool forgets a deleted pool. Nodes keep the blocks that they hold from it.

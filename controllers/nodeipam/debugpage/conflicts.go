@@ -50,9 +50,9 @@ func conflictsIn(b *allocator.State) (some []conflict, total int, with map[types
 			c.names = append(c.names, fmt.Sprintf("%s (%v)", b.NameOf(other.Owner), other.Prefix))
 		}
 	}
-	for _, all := range allocator.Everything {
+	for _, all := range ipam.Everything {
 		for outer, inner := range ipam.Nested(slices.Values(b.Holdings(all))) {
-			if !allocator.Conflicting(outer, inner) {
+			if !ipam.Conflicting(outer, inner) {
 				continue
 			}
 			if total++; total <= maxConflicts {

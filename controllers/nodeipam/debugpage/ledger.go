@@ -228,7 +228,7 @@ func (n *nodeView) find(reason, message string) {
 
 func serviceRangesOf(b *allocator.State) []serviceRange {
 	services := []serviceRange{}
-	for _, all := range allocator.Everything {
+	for _, all := range ipam.Everything {
 		for _, h := range b.Holdings(all) {
 			known := slices.ContainsFunc(services, func(s serviceRange) bool { return s.Source == h.Owner.ID })
 			if h.Owner.Kind == ipam.Service && !known {

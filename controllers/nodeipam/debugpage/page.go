@@ -431,7 +431,7 @@ func cellOf(b *allocator.State, p *clustercidr.Pool, r ipam.Range) cell {
 func inside(b *allocator.State, r ipam.Range, holdings []ipam.Holding) (names []string, allocated, reserved uint64, inConflict bool) {
 	var counted netip.Prefix // the last counted block: two Nodes can hold the same one
 	for outer, h := range ipam.Nested(slices.Values(holdings)) {
-		inConflict = inConflict || allocator.Conflicting(outer, h)
+		inConflict = inConflict || ipam.Conflicting(outer, h)
 	}
 	for _, h := range holdings {
 		if h.Owner.Kind == ipam.Node && h.Prefix.Bits() == r.BlockBits && h.Prefix != counted {

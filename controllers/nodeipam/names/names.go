@@ -1,4 +1,4 @@
-// Package names has a set of names.
+// Package names has sets of names.
 package names
 
 import (
@@ -48,4 +48,13 @@ func (s *Set) Take() []string {
 		s.many = nil
 	}
 	return names
+}
+
+// Mark adds a key to a set that is a map, or removes it. A key that is not there takes no memory.
+func Mark[K comparable](set map[K]bool, key K, is bool) {
+	if is {
+		set[key] = true
+	} else {
+		delete(set, key)
+	}
 }
