@@ -2882,7 +2882,7 @@ var mutants = []mutant{
 		name: "infoblox-record-about-to-go", defect: "a claim is told that it has a host record that a lost DELETE is about to remove",
 		file: "controllers/clusteripam/infoblox/claim.go",
 		old:  "if err := l.settles(r, false); err != nil { // A removal",
-		new:  "if err := l.settles(&recordState{busy: r.busy}, false); err != nil { // A removal",
+		new:  "if err := l.settles(&recordState{changing: r.changing}, false); err != nil { // A removal",
 		test: "./controllers/clusteripam/infoblox TestClaimMeetsALateDelete",
 	},
 	{

@@ -63,7 +63,7 @@ func (w *world) judge() {
 	}
 	// Nothing is released while its claim lives, or others say that its machine may.
 	for _, c := range all[v1beta2.IPAddressClaim](w, shell.IPAddressClaims) {
-		if c.DeletionTimestamp != nil && !machineRuns(c) || w.spoilt[string(c.UID)] {
+		if c.DeletionTimestamp != nil && !machineRuns(c) || w.spoiltFor(c) {
 			continue
 		}
 		has := w.told[c.UID]
@@ -93,6 +93,12 @@ func (w *world) judge() {
 	}
 }
 
+// spoiltFor reports whether somebody has deleted the host record that a claim has. It names the claim's earlier UID if the claim was forced away and
+// created again.
+func (w *world) spoiltFor(c *v1beta2.IPAddressClaim) bool {
+	return w.spoilt[string(c.UID)] || w.spoilt[c.Annotations[annotationClaim]]
+}
+
 // judgeRest checks what holds when nothing happens any more.
 func (w *world) judgeRest() {
 	living := map[types.UID]bool{}
@@ -107,7 +113,7 @@ func (w *world) judgeRest() {
 			w.violate("who can go is gone: %s", nameOf(c))
 		case object == nil && ready == nil:
 			w.violate("who waits knows why: %s", nameOf(c))
-		case object == nil && w.spoilt[string(c.UID)] && served(c) && strings.HasPrefix(ready.Message, "The claim has had the address "+c.Annotations[annotationAddress]):
+		case object == nil && w.spoiltFor(c) && served(c) && strings.HasPrefix(ready.Message, "The claim has had the address "+c.Annotations[annotationAddress]):
 			w.covered["a claim does not get another address"]++
 		case object == nil && free[c.Spec.PoolRef.Name] && (ready.Reason != v1beta2.ReasonAllocationFailed || !w.nameInUse(c)):
 			w.violate("who can be served is served: %s: %s", nameOf(c), ready.Message)
