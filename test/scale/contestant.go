@@ -4,6 +4,7 @@ import (
 	"context"
 	"fmt"
 	"os"
+	"os/exec"
 	"path/filepath"
 	"slices"
 	"strconv"
@@ -32,6 +33,7 @@ type contestant struct {
 const (
 	bare           = "bare"
 	ours           = "ours"
+	before         = "before"
 	oursLimited    = "ours-limited"
 	upstream       = "upstream"
 	upstreamRaised = "upstream-raised"
@@ -41,6 +43,7 @@ const (
 var contestants = []contestant{
 	{name: bare, workers: loopWorkers},
 	{name: ours, binary: "kube-controller-manager", args: []string{"--controllers=" + nodeipam.Name, noTakeoverDelay}},
+	{name: before, binary: "before/kube-controller-manager", args: []string{"--controllers=" + nodeipam.Name}},
 	{name: upstreamRaised, binary: "upstream/kube-controller-manager", args: slices.Concat(inTree, []string{"--kube-api-qps=10000", "--kube-api-burst=10000"})},
 	{name: oursLimited, qps: 20, binary: "kube-controller-manager", args: []string{"--controllers=" + nodeipam.Name, noTakeoverDelay, "--node-ipam-kube-api-qps=20", "--node-ipam-kube-api-burst=30"}},
 	{name: upstream, qps: 20, binary: "upstream/kube-controller-manager", args: inTree},
@@ -98,11 +101,28 @@ func (c *cluster) start(ctx context.Context, who contestant) (*runner, error) {
 			return nil, err
 		}
 	}
+	if who.name == before {
+		if err := who.asItWas(ctx); err != nil {
+			return nil, err
+		}
+	}
 	manager, err := c.StartManager(ctx, controlplane.ManagerOptions{Alone: who.alone, Binary: who.binary, Name: who.name, Args: who.args})
 	if err != nil {
 		return nil, err
 	}
 	return &runner{manager.Process, manager}, manager.WaitLeading(ctx)
+}
+
+// asItWas adds the argument that ours has if that binary of an earlier commit knows it.
+func (who *contestant) asItWas(ctx context.Context) error {
+	help, err := exec.CommandContext(ctx, controlplane.Program(who.binary), "--help").Output()
+	if err != nil {
+		return fmt.Errorf("%w: %q is the kube-controller-manager of an earlier commit: build it there, and copy it to bin/%s", err, before, who.binary)
+	}
+	if flag, _, _ := strings.Cut(noTakeoverDelay, "="); strings.Contains(string(help), flag) {
+		who.args = slices.Concat(who.args, []string{noTakeoverDelay})
+	}
+	return nil
 }
 
 // startLoop starts this program as the bare loop: a process of its own, like a manager, with a token of the service account that our

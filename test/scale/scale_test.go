@@ -99,8 +99,8 @@ func TestClusterIPAM(t *testing.T) {
 
 func TestGroups(t *testing.T) {
 	for interleaved, want := range map[bool]string{
-		false: "bare; ours; upstream-raised; ours-limited; upstream",
-		true:  "ours-limited; upstream; bare and ours and upstream-raised",
+		false: "bare; ours; before; upstream-raised; ours-limited; upstream",
+		true:  "ours-limited; upstream; bare and ours and before and upstream-raised",
 	} {
 		var got []string
 		for _, group := range (&scale{interleaved: interleaved}).groups(contestants) {
