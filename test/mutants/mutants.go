@@ -2355,9 +2355,9 @@ var mutants = []mutant{
 	},
 	{
 		name: "infoblox-two-infoblox-at-once", defect: "two claims change one host record at once, because their InfobloxInstances name one Infoblox by two hosts",
-		file: "controllers/clusteripam/infoblox/claim.go",
-		old:  "anywhere := recordName{place{networkView: name.networkView}, name.name}",
-		new:  "anywhere := name",
+		file: "controllers/clusteripam/infoblox/logic.go",
+		old:  "return recordName{place{networkView: name.networkView}, name.name}",
+		new:  "return name",
 		test: "./controllers/clusteripam/infoblox TestOneAtATime",
 	},
 	{
@@ -2396,11 +2396,11 @@ var mutants = []mutant{
 		test: "./controllers/clusteripam/infoblox TestCreateWithoutAnswer",
 	},
 	{
-		name: "infoblox-record-goes-with-its-instance", defect: "a write to Infoblox without an answer is forgotten when the InfobloxInstance is deleted",
+		name: "infoblox-record-goes-with-its-instance", defect: "a write to Infoblox without an answer is forgotten when the InfobloxInstance is deleted, or names the same Infoblox by another host",
 		file: "controllers/clusteripam/infoblox/logic.go",
-		old:  "\tname.instance = cmp.Or(l.hosts[name.instance], name.instance)\n",
-		new:  "\tname.place = l.canonical(name.place)\n",
-		test: "./controllers/clusteripam/infoblox TestRecordOutlastsInstance",
+		old:  "\tkey := recordKey(name)\n",
+		new:  "\tkey := recordName{l.canonical(name.place), name.name}\n",
+		test: "./controllers/clusteripam/infoblox TestHostIsEditedAfterALostWrite",
 	},
 	{
 		name: "infoblox-no-place-first", defect: "a host record is made before the claim says where it is: what a release needs is lost with the process",

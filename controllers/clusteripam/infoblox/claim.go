@@ -427,7 +427,7 @@ func (l *logic) try(ctx context.Context, claim *v1beta2.IPAddressClaim, client W
 		case i < len(names)-1: // host.Taken
 			l.sayIfItWas(claim, step.Record)
 		default:
-			return l.stuck(ctx, claim, fmt.Sprintf("Infoblox has a host record %s in the network view %s, or in another one of the same DNS view, and it belongs to somebody else. Delete it there, or create the claim with another annotation %s.",
+			return l.stuck(ctx, claim, fmt.Sprintf("Infoblox has a host record %s in the network view %s, or in another one of the same DNS view, and it belongs to somebody else. Delete it there if no machine uses its addresses, or create the claim with another annotation %s.",
 				name, from.networkView, v1alpha1.AnnotationHostname))
 		}
 	}
@@ -520,23 +520,19 @@ func (l *logic) prepare(ctx context.Context, claim *v1beta2.IPAddressClaim, at p
 	return stored, nil
 }
 
-// claimRecord keeps others from the host records of a name until done is called. It fails if somebody else is at work on them, also in another Infoblox: two
-// InfobloxInstances can be one under two names, and who writes a host record writes all of its addresses.
+// claimRecord keeps others from the host records of a name until done is called. It fails if somebody else is at work on them.
 func (l *logic) claimRecord(name recordName) (r *recordState, done func(), err error) {
-	anywhere := recordName{place{networkView: name.networkView}, name.name}
 	l.Lock.With(func() {
-		if l.busy[anywhere] {
+		if r = l.recordState(name); r.busy {
 			err = writes.Later(100 * time.Millisecond)
 			return
 		}
-		l.busy[anywhere] = true
-		name = l.recordKey(name)
-		r = l.recordState(name)
+		r.busy = true
 	})
 	return r, func() {
 		l.Lock.With(func() {
-			if delete(l.busy, anywhere); !l.Now().Before(r.unsettled) {
-				delete(l.records, name)
+			if r.busy = false; !l.Now().Before(r.unsettled) {
+				delete(l.records, recordKey(name))
 			}
 		})
 	}, err

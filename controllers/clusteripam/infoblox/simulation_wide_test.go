@@ -45,7 +45,7 @@ func (w *world) widen() {
 // gridOf is the Infoblox at a host.
 func (w *world) gridOf(c wapi.Config) *wapitest.Grid {
 	switch wapi.Address(c.Host, c.Port) {
-	case "h:443":
+	case "h:443", "alias:443":
 		return w.grid
 	case "far:443":
 		return w.twin

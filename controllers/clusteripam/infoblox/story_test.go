@@ -940,12 +940,17 @@ func TestClaimOfAnotherKindIsForgotten(t *testing.T) {
 	}
 }
 
+// inH makes a claim that wishes the host record h.
+func (w *world) inH(name, pool string) {
+	w.claim(name, pool)
+	_ = w.patch(shell.IPAddressClaims, inA(name), shell.Patch{Body: fmt.Appendf(nil, `{"metadata": {"annotations": {%q: "h"}}}`, v1alpha1.AnnotationHostname)}, nil)
+}
+
 // share lets the claims x and y share a host record.
 func (w *world) share(t *testing.T) {
 	t.Helper()
 	for name, pool := range map[string]string{"x": "v4", "y": "v6"} {
-		w.claim(name, pool)
-		_ = w.patch(shell.IPAddressClaims, inA(name), shell.Patch{Body: fmt.Appendf(nil, `{"metadata": {"annotations": {%q: "h"}}}`, v1alpha1.AnnotationHostname)}, nil)
+		w.inH(name, pool)
 		w.goOn(time.Minute)
 	}
 	w.wantRecords(t, "h [10.0.0.2 fd00::1]")
@@ -1502,4 +1507,57 @@ func TestLateJoinOfAnEarlierLeader(t *testing.T) {
 	w.want(t, "x", "10.0.0.2 Ready")
 	w.want(t, "y", "fd00::1 Ready")
 	w.wantRecords(t, "gateway [10.0.0.1]", "h [10.0.0.2 fd00::1]")
+}
+
+// Infoblox does not answer when a claim joins a host record. Within seconds the InfobloxInstance names the same Infoblox by another host, and then Infoblox carries the
+// write out. It takes nothing away that the claim was told.
+func TestHostIsEditedAfterALostWrite(t *testing.T) {
+	for name, edit := range map[string]func(*world){
+		"edited": func(w *world) { w.moveInstances("alias") },
+		"created again": func(w *world) {
+			_ = w.delete(shell.InfobloxInstances, types.NamespacedName{Name: "i"}, "")
+			w.leader.hearAll()
+			instance := instanceOf("i")
+			instance.Spec.Host = "alias"
+			w.put(shell.InfobloxInstances, instance)
+		},
+	} {
+		t.Run(name, func(t *testing.T) {
+			w := newStory(t)
+			w.inH("x", "v4")
+			w.goOn(time.Minute)
+			w.inH("y", "v6")
+			i := w.until(t, "PUT")
+			late := w.leader.calls[i]
+			w.leader.resume(i, late.lost)
+			edit(w)
+			w.goOn(10 * time.Second)
+			_ = late.do()
+			w.goOn(time.Minute)
+			w.want(t, "x", "10.0.0.2 Ready")
+			w.want(t, "y", "fd00::1 Ready")
+			w.wantRecords(t, "h [10.0.0.2 fd00::1]")
+		})
+	}
+}
+
+// The InfobloxInstance becomes another Infoblox, with the same network and none of the host records. The addresses that claims have are not given again, and when a
+// claim goes, an event names its record, which is in the former Infoblox.
+func TestInstanceBecomesAnotherInfoblox(t *testing.T) {
+	w := newStoryOfX(t)
+	w.other = wapitest.NewGrid("10.0.0.0/29")
+	w.moveInstances("elsewhere")
+	w.goOn(time.Minute)
+	w.claim("y", "v4")
+	w.goOn(time.Minute)
+	w.want(t, "x", "10.0.0.2 Ready")
+	w.want(t, "y", "10.0.0.3 Ready")
+	w.release(t, "x")
+	w.wantRecords(t, "x [10.0.0.2]")
+	if !w.said("event " + reasonRecordLeft + ": The InfobloxInstance i has no host record x of this object.") {
+		t.Error("no event names the record")
+	}
+	w.claim("z", "v4")
+	w.goOn(time.Minute)
+	w.want(t, "z", "10.0.0.2 Ready") // in the other Infoblox
 }
