@@ -2403,6 +2403,27 @@ var mutants = []mutant{
 		test: "./controllers/clusteripam/infoblox TestHostIsEditedAfterALostWrite",
 	},
 	{
+		name: "infoblox-put-back-leaks", defect: "the address of a claim that was put back stays in the host record that it shares with one that was not",
+		file: "controllers/clusteripam/infoblox/host/decide.go",
+		old:  "w.Known(c.Was) != nil: // That one has it.",
+		new:  "slices.ContainsFunc(claims, func(other types.UID) bool { return w.Known(other) != nil }):",
+		test: "./controllers/clusteripam/infoblox TestOneOfTwoClaimsIsPutBack",
+	},
+	{
+		name: "infoblox-moved-record-is-nobodys", defect: "a claim waits for people because its host record is that of a claim that was moved",
+		file: "controllers/clusteripam/infoblox/host/decide.go",
+		old:  "return slices.Contains(w.HeldFor(other, a), c.Namespace) }):",
+		new:  "return false }):",
+		test: "./controllers/clusteripam/infoblox TestClaimJoinsTheRecordOfAMovedOne",
+	},
+	{
+		name: "infoblox-told-elsewhere-forgotten", defect: "the address that a claim was told goes back to Infoblox while the claim names another provider's pool",
+		file: "controllers/clusteripam/infoblox/logic.go",
+		old:  "ok && c.Annotations[annotationClaim] == string(claim) {",
+		new:  "ok && c.Annotations[annotationClaim]+\"-\" == string(claim) {",
+		test: "./controllers/clusteripam/infoblox TestClaimNamesAnotherProviderForAWhile",
+	},
+	{
 		name: "infoblox-no-place-first", defect: "a host record is made before the claim says where it is: what a release needs is lost with the process",
 		file: "controllers/clusteripam/infoblox/claim.go",
 		old:  "\tif done {\n\t\treturn claim, nil\n\t}\n",

@@ -432,13 +432,18 @@ func (w at) HeldByAnother(claim types.UID, address netip.Addr) bool {
 }
 
 // HeldFor implements host.World.
-func (l *logic) HeldFor(claim types.UID, address netip.Addr) bool {
+func (l *logic) HeldFor(claim types.UID, address netip.Addr) (namespaces []string) {
 	for name := range l.holders[address] {
 		if a, ok := l.addresses.Get(name.Namespace, name.Name); ok && a.Annotations[annotationClaim] == string(claim) {
-			return true
+			namespaces = append(namespaces, name.Namespace)
 		}
 	}
-	return false
+	for name := range l.told[address] {
+		if c, ok := l.claims.Get(name.Namespace, name.Name); ok && c.Annotations[annotationClaim] == string(claim) {
+			namespaces = append(namespaces, name.Namespace)
+		}
+	}
+	return namespaces
 }
 
 // mayBe reports whether a place where somebody has an address may be this one. Of one whose InfobloxInstance does not exist, and did not since this process

@@ -1541,6 +1541,77 @@ func TestHostIsEditedAfterALostWrite(t *testing.T) {
 	}
 }
 
+// Two claims share a host record, and one of them is put back with its IPAddress, so that it has another UID. Each takes its own address along when it goes.
+func TestOneOfTwoClaimsIsPutBack(t *testing.T) {
+	w := newStory(t)
+	w.share(t)
+	w.relocate()
+	w.want(t, "x", "10.0.0.2 Ready")
+	w.release(t, "x")
+	w.wantRecords(t, "h [fd00::1]")
+	w.release(t, "y")
+	w.wantRecords(t)
+}
+
+// A claim was moved with its IPAddress, so that its host record has the UID that it had. Another claim of its machine joins the record all the same.
+func TestClaimJoinsTheRecordOfAMovedOne(t *testing.T) {
+	w := newStory(t)
+	w.inH("x", "v4")
+	w.goOn(time.Minute)
+	w.relocate()
+	w.inH("y", "v6")
+	w.goOn(time.Minute)
+	w.want(t, "x", "10.0.0.2 Ready")
+	w.want(t, "y", "fd00::1 Ready")
+	w.wantRecords(t, "h [10.0.0.2 fd00::1]")
+	w.release(t, "x")
+	w.wantRecords(t, "h [fd00::1]")
+}
+
+// A claim with an address names another provider's pool, and then the former one again. Its host record keeps the address, also if somebody deletes its IPAddress by
+// force and another process leads meanwhile, and the claim that shares the record goes without having had an IPAddress. Nobody else gets the address.
+func TestClaimNamesAnotherProviderForAWhile(t *testing.T) {
+	for _, restarts := range []bool{false, true} {
+		for _, forced := range []bool{false, true} {
+			t.Run(fmt.Sprintf("restarts: %t, forced: %t", restarts, forced), func(t *testing.T) {
+				w := newStory(t)
+				w.record("gateway", "10.0.0.1")
+				w.inH("x", "v4")
+				w.goOn(time.Minute)
+				w.editSpec(shell.IPAddressClaims, "x", `{"poolRef": {"kind": "InClusterIPPool", "name": "p"}}`)
+				w.inH("y", "v6")
+				i := w.until(t, "PUT")
+				err := w.leader.calls[i].do()
+				if forced {
+					w.stripAddress("x")
+				}
+				_ = w.delete(shell.IPAddressClaims, inA("y"), "")
+				if restarts {
+					w.leader.end()
+					w.elect()
+				} else {
+					w.leader.hearAll()
+					w.leader.resume(i, err)
+				}
+				w.goOn(time.Minute)
+				w.want(t, "y", "gone")
+				w.wantRecords(t, "gateway [10.0.0.1]", "h [10.0.0.2]")
+				w.grid.Do(http.MethodDelete, w.hosts()[1].Ref, nil, nil) // by hand, so that Infoblox gives the address again
+				w.claim("z", "v4")
+				w.goOn(time.Minute)
+				w.want(t, "z", "10.0.0.3 Ready")
+				w.editSpec(shell.IPAddressClaims, "x", `{"poolRef": {"kind": "InfobloxIPPool", "name": "v4"}}`)
+				w.goOn(time.Minute)
+				if forced {
+					w.want(t, "x", " AllocationFailed")
+				} else {
+					w.want(t, "x", "10.0.0.2 Ready")
+				}
+			})
+		}
+	}
+}
+
 // The InfobloxInstance becomes another Infoblox, with the same network and none of the host records. The addresses that claims have are not given again, and when a
 // claim goes, an event names its record, which is in the former Infoblox.
 func TestInstanceBecomesAnotherInfoblox(t *testing.T) {
