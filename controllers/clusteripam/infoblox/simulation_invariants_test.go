@@ -61,16 +61,19 @@ func (w *world) judge() {
 			w.covered["the gateway avoided"]++
 		}
 	}
+	if w.around {
+		w.judgeMoving()
+	}
 	// Nothing is released while its claim lives, or others say that its machine may.
 	for _, c := range all[v1beta2.IPAddressClaim](w, shell.IPAddressClaims) {
-		if c.DeletionTimestamp != nil && !machineRuns(c) || w.spoilt[string(c.UID)] {
+		if c.DeletionTimestamp != nil && !machineRuns(c) || w.spoiltClaim(c.UID) {
 			continue
 		}
 		has := w.told[c.UID]
 		if object := w.objects[shell.IPAddresses][nameOf(c)]; object != nil {
 			a := &v1beta2.IPAddress{}
 			decode(object, a)
-			if a.OwnerReferences[0].UID != c.UID {
+			if was := types.UID(a.Annotations[annotationClaim]); was != c.UID && was != w.was[c.UID] {
 				continue
 			}
 			if has != "" && w.allocated(a) != has {
@@ -86,7 +89,7 @@ func (w *world) judge() {
 			continue
 		}
 		if !slices.ContainsFunc(records, func(r host.Record) bool {
-			return r.Of(c.UID) && slices.Contains(r.Addresses(), netip.MustParseAddr(has))
+			return (r.Of(c.UID) || r.Of(w.was[c.UID])) && slices.Contains(r.Addresses(), netip.MustParseAddr(has))
 		}) {
 			w.violate("an address is reserved in Infoblox as long as its claim lives: %s %s", nameOf(c), has)
 		}
@@ -107,7 +110,7 @@ func (w *world) judgeRest() {
 			w.violate("who can go is gone: %s", nameOf(c))
 		case object == nil && ready == nil:
 			w.violate("who waits knows why: %s", nameOf(c))
-		case object == nil && w.spoilt[string(c.UID)] && served(c) && strings.HasPrefix(ready.Message, "The claim has had the address "+c.Annotations[annotationAddress]):
+		case object == nil && w.spoiltClaim(c.UID) && served(c) && strings.HasPrefix(ready.Message, "The claim has had the address "+c.Annotations[annotationAddress]):
 			w.covered["a claim does not get another address"]++
 		case object == nil && free[c.Spec.PoolRef.Name] && (ready.Reason != v1beta2.ReasonAllocationFailed || !w.nameInUse(c)):
 			w.violate("who can be served is served: %s: %s", nameOf(c), ready.Message)
@@ -162,7 +165,7 @@ func (w *world) unclear(c *v1beta2.IPAddressClaim) bool {
 	said := meta.FindStatusCondition(c.Status.Conditions, v1beta2.ConditionReady)
 	return said != nil && strings.Contains(said.Message, "nobody knows which address of the record is whose") && slices.ContainsFunc(all[v1beta2.IPAddressClaim](w, shell.IPAddressClaims), func(other *v1beta2.IPAddressClaim) bool {
 		ready := meta.FindStatusCondition(other.Status.Conditions, v1beta2.ConditionReady)
-		return ready != nil && (strings.Contains(ready.Message, "has several addresses that no IPAddress has") || strings.Contains(ready.Message, "Put that back, or create another claim")) &&
+		return ready != nil && (w.around && ready.Reason == v1beta2.ReasonPoolExhausted || strings.Contains(ready.Message, "has several addresses that no IPAddress has") || strings.Contains(ready.Message, "Put that back, or create another claim")) &&
 			slices.ContainsFunc(w.hosts(), func(r host.Record) bool { return r.Of(c.UID) && r.Of(other.UID) })
 	})
 }
