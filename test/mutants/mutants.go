@@ -2424,6 +2424,20 @@ var mutants = []mutant{
 		test: "./controllers/clusteripam/infoblox TestClaimNamesAnotherProviderForAWhile",
 	},
 	{
+		name: "infoblox-moved-and-edited", defect: "a claim that was moved is not told that it keeps its address when it names another pool, and leaves its IPAddress behind",
+		file: "controllers/clusteripam/infoblox/claim.go",
+		old:  "string(claim.UID), l.hasIt(claim, address):",
+		new:  "string(claim.UID):",
+		test: "./controllers/clusteripam/infoblox TestMovedClaimIsEdited",
+	},
+	{
+		name: "infoblox-says-in-turn", defect: "a claim that waits for another one in its host record and for its full pool says the one and the other in turn, for ever",
+		file: "controllers/clusteripam/infoblox/claim.go",
+		old:  "full && said != nil && said.Reason",
+		new:  "false && said != nil && said.Reason",
+		test: "./controllers/clusteripam/infoblox TestTwoClaimsOfAFullPoolShareARecord",
+	},
+	{
 		name: "infoblox-no-place-first", defect: "a host record is made before the claim says where it is: what a release needs is lost with the process",
 		file: "controllers/clusteripam/infoblox/claim.go",
 		old:  "\tif done {\n\t\treturn claim, nil\n\t}\n",

@@ -106,8 +106,8 @@ type logic struct {
 	telling  map[types.UID]time.Time                       // until when a write without an answer that tells a claim of its IPAddress can be carried out
 	first    map[types.UID]netip.Addr                      // addresses of IPAddresses when this process saw them first
 	removed  map[types.UID]bool                            // claims and IPAddresses that are gone soon: this process has removed their host records
-	full     map[types.NamespacedName]time.Time
-	waiting  map[types.UID]string // reasons
+	full     map[types.NamespacedName]time.Time            // until when pools are not asked that were full when they were asked last
+	waiting  map[types.UID]string                          // reasons
 }
 
 type holding struct {

@@ -899,6 +899,28 @@ func TestClaimIsEdited(t *testing.T) {
 	}
 }
 
+// A claim that was moved, and has been told its address here, is edited to another pool. It keeps its address, and takes its IPAddress along when it goes.
+func TestMovedClaimIsEdited(t *testing.T) {
+	for name, before := range map[string]func(*world){"moved": (*world).relocate, "of another program": (*world).unmark} {
+		t.Run(name, func(t *testing.T) {
+			w := newStoryOfX(t)
+			before(w)
+			w.want(t, "x", "10.0.0.2 Ready")
+			w.editSpec(shell.IPAddressClaims, "x", `{"poolRef": {"name": "v6"}}`)
+			w.goOn(time.Minute)
+			w.want(t, "x", "10.0.0.2 Ready")
+			if !w.said("event SpecEdited: The address is of the InfobloxIPPool v4, and stays so: set spec.poolRef back") {
+				t.Error("no event says what to do")
+			}
+			w.release(t, "x")
+			w.wantRecords(t)
+			if w.objects[shell.IPAddresses][inA("x")] != nil {
+				t.Error("the IPAddress stays")
+			}
+		})
+	}
+}
+
 // A claim names another provider's pool by now. It keeps its address, and nothing is written about it, until it is deleted: nobody else gives up its host record.
 // It does not matter whether the controller has seen it otherwise.
 func TestClaimThatNamesAnotherProvider(t *testing.T) {
@@ -1631,4 +1653,29 @@ func TestInstanceBecomesAnotherInfoblox(t *testing.T) {
 	w.claim("z", "v4")
 	w.goOn(time.Minute)
 	w.want(t, "z", "10.0.0.2 Ready") // in the other Infoblox
+}
+
+// Two claims of a full pool share a host record, which has nothing but the gateway. One of them waits for the other one, and both for the pool. They say so once.
+func TestTwoClaimsOfAFullPoolShareARecord(t *testing.T) {
+	w := newStory(t)
+	for _, name := range []string{"1", "2", "3", "4", "5"} {
+		w.claim(name, "v4")
+		w.goOn(10 * time.Second)
+	}
+	w.inH("x", "v4")
+	w.goOn(time.Minute)
+	w.inH("y", "v4")
+	w.goOn(2 * time.Minute)
+	w.wantRecords(t, "1 [10.0.0.2]", "2 [10.0.0.3]", "3 [10.0.0.4]", "4 [10.0.0.5]", "5 [10.0.0.6]", "h [10.0.0.1]")
+	before := w.version
+	w.goOn(10 * time.Minute)
+	if w.version != before {
+		t.Errorf("the controller has written %d times although nothing has changed", w.version-before)
+	}
+	for _, name := range []string{"1", "2"} {
+		w.release(t, name)
+	}
+	w.goOn(2 * time.Minute)
+	w.want(t, "x", "10.0.0.2 Ready")
+	w.want(t, "y", "10.0.0.3 Ready")
 }
