@@ -2475,8 +2475,8 @@ var mutants = []mutant{
 	{
 		name: "infoblox-two-at-once", defect: "two claims change one host record at once, and one change is lost", seen: "infoblox-client",
 		file: "controllers/clusteripam/infoblox/claim.go",
-		old:  "\t\tif l.busy[anywhere] {\n",
-		new:  "\t\tif len(l.busy) < 0 {\n",
+		old:  "\t\tif r = l.recordState(name); r.busy {\n",
+		new:  "\t\tif r = l.recordState(name); len(l.records) < 0 {\n",
 		test: "./controllers/clusteripam/infoblox TestOneAtATime",
 	},
 	{

@@ -3,8 +3,6 @@ package infoblox
 import (
 	"cmp"
 	"fmt"
-	"maps"
-	"slices"
 
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/types"
@@ -106,7 +104,7 @@ func (p *process) relist() {
 				p.feed.Gone(source, o)
 			}
 		}
-		for _, name := range slices.SortedFunc(maps.Keys(p.objects[kind]), func(a, b types.NamespacedName) int { return cmp.Compare(a.String(), b.String()) }) {
+		for _, name := range p.names(kind) {
 			p.show(change{kind: kind, object: p.objects[kind][name]})
 		}
 	}

@@ -283,7 +283,7 @@ func (w *world) collectGarbage() {
 }
 
 func all[T any](w *world, kind *shell.Kind) (all []*T) {
-	for _, name := range slices.SortedFunc(maps.Keys(w.objects[kind]), func(a, b types.NamespacedName) int { return strings.Compare(a.String(), b.String()) }) {
+	for _, name := range w.names(kind) {
 		object := new(T)
 		if err := json.Unmarshal(shell.Encode(w.objects[kind][name]), object); err != nil {
 			panic(err)
