@@ -2438,6 +2438,13 @@ var mutants = []mutant{
 		test: "./controllers/clusteripam/infoblox TestTwoClaimsOfAFullPoolShareARecord",
 	},
 	{
+		name: "infoblox-another-host-another-infoblox", defect: "an address whose InfobloxInstance was deleted is given again, because another InfobloxInstance of the same Infoblox got another host",
+		file: "controllers/clusteripam/infoblox/logic.go",
+		old:  "\tcase addressOf(now) != addressOf(before):\n",
+		new:  "\tcase false && addressOf(now) != addressOf(before):\n",
+		test: "./controllers/clusteripam/infoblox TestHeldSomewhere",
+	},
+	{
 		name: "infoblox-no-place-first", defect: "a host record is made before the claim says where it is: what a release needs is lost with the process",
 		file: "controllers/clusteripam/infoblox/claim.go",
 		old:  "\tif done {\n\t\treturn claim, nil\n\t}\n",

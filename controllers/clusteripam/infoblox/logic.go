@@ -5,6 +5,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"maps"
 	"net/netip"
 	"slices"
 	"strings"
@@ -195,9 +196,9 @@ func (l *logic) Fill() {
 func (l *logic) Heard(c shell.Change) {
 	switch c.Kind {
 	case shell.InfobloxInstances:
-		if gone, ok := c.Before.(*v1alpha1.InfobloxInstance); ok && c.Now == nil {
-			l.hosts[gone.Name] = addressOf(gone)
-		}
+		before, _ := c.Before.(*v1alpha1.InfobloxInstance)
+		now, _ := c.Now.(*v1alpha1.InfobloxInstance)
+		l.heardOfInstance(before, now)
 		l.Queue.Add(shell.KeyOf(c.Kind, c.Object()))
 	case shell.InfobloxIPPools:
 		l.Queue.Add(shell.KeyOf(c.Kind, c.Object()))
@@ -216,6 +217,18 @@ func (l *logic) Heard(c shell.Change) {
 		before, _ := c.Before.(*v1beta2.IPAddress)
 		now, _ := c.Now.(*v1beta2.IPAddress)
 		l.heardOfAddress(before, now)
+	}
+}
+
+// heardOfInstance notes at which host an InfobloxInstance was that is deleted. That is not known any more if another one of this host gets another host: it may be
+// the same Infoblox there.
+func (l *logic) heardOfInstance(before, now *v1alpha1.InfobloxInstance) {
+	switch {
+	case before == nil:
+	case now == nil:
+		l.hosts[before.Name] = addressOf(before)
+	case addressOf(now) != addressOf(before):
+		maps.DeleteFunc(l.hosts, func(_, host string) bool { return host == addressOf(before) })
 	}
 }
 
