@@ -2321,8 +2321,8 @@ var mutants = []mutant{
 	{
 		name: "infoblox-held-everywhere", defect: "an address whose InfobloxInstance was deleted is nobody's in another Infoblox with the same network, although the controller has seen that it was another one",
 		file: "controllers/clusteripam/infoblox/logic.go",
-		old:  "\t\t\tl.hosts[gone.Name] = addressOf(gone)\n",
-		new:  "\t\t\t_ = addressOf(gone)\n",
+		old:  "\t\tl.hosts[before.Name] = addressOf(before)\n",
+		new:  "",
 		test: "./controllers/clusteripam/infoblox TestHeldSomewhere",
 	},
 	{
