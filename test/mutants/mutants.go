@@ -2244,8 +2244,8 @@ var mutants = []mutant{
 	{
 		name: "infoblox-shares-with-other-namespaces", defect: "claims of two namespaces share a host record",
 		file: "controllers/clusteripam/infoblox/host/decide.go",
-		old:  "if known == nil || known.Namespace != c.Namespace {",
-		new:  "if known == nil {",
+		old:  "case known == nil, known.Namespace != c.Namespace:",
+		new:  "case known == nil:",
 		test: "./controllers/clusteripam/infoblox/host TestNext",
 	},
 	{
