@@ -2244,8 +2244,8 @@ var mutants = []mutant{
 	{
 		name: "infoblox-shares-with-other-namespaces", defect: "claims of two namespaces share a host record",
 		file: "controllers/clusteripam/infoblox/host/decide.go",
-		old:  "if known == nil || known.Namespace != c.Namespace {",
-		new:  "if known == nil {",
+		old:  "case known == nil, known.Namespace != c.Namespace:",
+		new:  "case known == nil:",
 		test: "./controllers/clusteripam/infoblox/host TestNext",
 	},
 	{
@@ -2321,8 +2321,8 @@ var mutants = []mutant{
 	{
 		name: "infoblox-held-everywhere", defect: "an address whose InfobloxInstance was deleted is nobody's in another Infoblox with the same network, although the controller has seen that it was another one",
 		file: "controllers/clusteripam/infoblox/logic.go",
-		old:  "\t\t\tl.hosts[gone.Name] = addressOf(gone)\n",
-		new:  "\t\t\t_ = addressOf(gone)\n",
+		old:  "\t\tl.hosts[before.Name] = addressOf(before)\n",
+		new:  "",
 		test: "./controllers/clusteripam/infoblox TestHeldSomewhere",
 	},
 	{
@@ -2355,9 +2355,9 @@ var mutants = []mutant{
 	},
 	{
 		name: "infoblox-two-infoblox-at-once", defect: "two claims change one host record at once, because their InfobloxInstances name one Infoblox by two hosts",
-		file: "controllers/clusteripam/infoblox/claim.go",
-		old:  "anywhere := recordName{place{networkView: name.networkView}, name.name}",
-		new:  "anywhere := name",
+		file: "controllers/clusteripam/infoblox/logic.go",
+		old:  "return recordName{place{networkView: name.networkView}, name.name}",
+		new:  "return name",
 		test: "./controllers/clusteripam/infoblox TestOneAtATime",
 	},
 	{
@@ -2396,11 +2396,53 @@ var mutants = []mutant{
 		test: "./controllers/clusteripam/infoblox TestCreateWithoutAnswer",
 	},
 	{
-		name: "infoblox-record-goes-with-its-instance", defect: "a write to Infoblox without an answer is forgotten when the InfobloxInstance is deleted",
+		name: "infoblox-record-goes-with-its-instance", defect: "a write to Infoblox without an answer is forgotten when the InfobloxInstance is deleted, or names the same Infoblox by another host",
 		file: "controllers/clusteripam/infoblox/logic.go",
-		old:  "\tname.instance = cmp.Or(l.hosts[name.instance], name.instance)\n",
-		new:  "\tname.place = l.canonical(name.place)\n",
-		test: "./controllers/clusteripam/infoblox TestRecordOutlastsInstance",
+		old:  "\tkey := recordKey(name)\n",
+		new:  "\tkey := recordName{l.canonical(name.place), name.name}\n",
+		test: "./controllers/clusteripam/infoblox TestHostIsEditedAfterALostWrite",
+	},
+	{
+		name: "infoblox-put-back-leaks", defect: "the address of a claim that was put back stays in the host record that it shares with one that was not",
+		file: "controllers/clusteripam/infoblox/host/decide.go",
+		old:  "w.Known(c.Was) != nil: // That one has it.",
+		new:  "slices.ContainsFunc(claims, func(other types.UID) bool { return w.Known(other) != nil }):",
+		test: "./controllers/clusteripam/infoblox TestOneOfTwoClaimsIsPutBack",
+	},
+	{
+		name: "infoblox-moved-record-is-nobodys", defect: "a claim waits for people because its host record is that of a claim that was moved",
+		file: "controllers/clusteripam/infoblox/host/decide.go",
+		old:  "return slices.Contains(w.HeldFor(other, a), c.Namespace) }):",
+		new:  "return false }):",
+		test: "./controllers/clusteripam/infoblox TestClaimJoinsTheRecordOfAMovedOne",
+	},
+	{
+		name: "infoblox-told-elsewhere-forgotten", defect: "the address that a claim was told goes back to Infoblox while the claim names another provider's pool",
+		file: "controllers/clusteripam/infoblox/logic.go",
+		old:  "ok && c.Annotations[annotationClaim] == string(claim) {",
+		new:  "ok && c.Annotations[annotationClaim]+\"-\" == string(claim) {",
+		test: "./controllers/clusteripam/infoblox TestClaimNamesAnotherProviderForAWhile",
+	},
+	{
+		name: "infoblox-moved-and-edited", defect: "a claim that was moved is not told that it keeps its address when it names another pool, and leaves its IPAddress behind",
+		file: "controllers/clusteripam/infoblox/claim.go",
+		old:  "string(claim.UID), l.hasIt(claim, address):",
+		new:  "string(claim.UID):",
+		test: "./controllers/clusteripam/infoblox TestMovedClaimIsEdited",
+	},
+	{
+		name: "infoblox-says-in-turn", defect: "a claim that waits for another one in its host record and for its full pool says the one and the other in turn, for ever",
+		file: "controllers/clusteripam/infoblox/claim.go",
+		old:  "full && said != nil && said.Reason",
+		new:  "full && false && said.Reason",
+		test: "./controllers/clusteripam/infoblox TestTwoClaimsOfAFullPoolShareARecord",
+	},
+	{
+		name: "infoblox-another-host-another-infoblox", defect: "an address whose InfobloxInstance was deleted is given again, because another InfobloxInstance of the same Infoblox got another host",
+		file: "controllers/clusteripam/infoblox/logic.go",
+		old:  "\tcase addressOf(now) != addressOf(before):\n",
+		new:  "\tcase false && addressOf(now) != addressOf(before):\n",
+		test: "./controllers/clusteripam/infoblox TestHeldSomewhere",
 	},
 	{
 		name: "infoblox-no-place-first", defect: "a host record is made before the claim says where it is: what a release needs is lost with the process",
@@ -2440,8 +2482,8 @@ var mutants = []mutant{
 	{
 		name: "infoblox-two-at-once", defect: "two claims change one host record at once, and one change is lost", seen: "infoblox-client",
 		file: "controllers/clusteripam/infoblox/claim.go",
-		old:  "\t\tif l.busy[anywhere] {\n",
-		new:  "\t\tif len(l.busy) < 0 {\n",
+		old:  "\t\tif r = l.recordState(name); r.busy {\n",
+		new:  "\t\tif r = l.recordState(name); len(l.records) < 0 {\n",
 		test: "./controllers/clusteripam/infoblox TestOneAtATime",
 	},
 	{

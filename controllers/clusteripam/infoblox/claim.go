@@ -135,20 +135,27 @@ func (l *logic) bring(ctx context.Context, s situation) error {
 	}
 }
 
-// owns reports whether the IPAddress of a claim's name is the claim's: it was made for this claim, or it is of the claim's pool, perhaps from before both were
-// put back with other UIDs. One that somebody else gives up, or that is a copy of another claim's, is only if the claim has been told that it has it: its
-// host record may be gone already.
+// owns reports whether the IPAddress of a claim's name is the claim's: it was made for this claim, the claim was told so, or it is of the claim's pool,
+// perhaps from before both were put back with other UIDs. One that somebody else gives up, or that is a copy of another claim's, is only if the claim has
+// been told that it has it: its host record may be gone already.
 func (l *logic) owns(claim *v1beta2.IPAddressClaim, address *v1beta2.IPAddress) bool {
 	by := address.Annotations[annotationReleasedBy]
 	switch {
 	case !ofInfoblox(address.Spec.PoolRef):
 		return false
-	case address.Annotations[annotationClaim] == string(claim.UID):
+	case address.Annotations[annotationClaim] == string(claim.UID), l.hasIt(claim, address):
 		return true
 	case !served(claim) && (by != "" && by != string(claim.UID) || l.copied(address)):
 		return false
 	}
 	return address.Spec.PoolRef.Name == claim.Spec.PoolRef.Name && address.Spec.ClaimRef.Name == claim.Name
+}
+
+// hasIt reports whether a claim was told that it has an IPAddress of its name, whatever pool it names by now: the IPAddress was made for the same claim as what the
+// claim was told or, if another program has made it, has that address.
+func (l *logic) hasIt(claim *v1beta2.IPAddressClaim, address *v1beta2.IPAddress) bool {
+	had := toldTo(claim)
+	return had.Address.IsValid() && string(had.Was) == address.Annotations[annotationClaim] && (!had.Unmarked || had.Address == l.firstOf(address))
 }
 
 // copied reports whether the host record of an IPAddress is that of another one: somebody has copied that one, or a whole namespace.
@@ -418,6 +425,7 @@ func (l *logic) try(ctx context.Context, claim *v1beta2.IPAddressClaim, client W
 		case step.Verb == host.Wait:
 			return l.waitForOthers(ctx, claim, name)
 		case step.Verb == host.Use:
+			l.Lock.With(func() { delete(l.full, poolOf(claim.Namespace, claim.Spec.PoolRef)) })
 			return l.create(ctx, claim, from, step)
 		case step.Verb == host.Ambiguous:
 			return l.ambiguous(ctx, claim, step.Record)
@@ -427,7 +435,7 @@ func (l *logic) try(ctx context.Context, claim *v1beta2.IPAddressClaim, client W
 		case i < len(names)-1: // host.Taken
 			l.sayIfItWas(claim, step.Record)
 		default:
-			return l.stuck(ctx, claim, fmt.Sprintf("Infoblox has a host record %s in the network view %s, or in another one of the same DNS view, and it belongs to somebody else. Delete it there, or create the claim with another annotation %s.",
+			return l.stuck(ctx, claim, fmt.Sprintf("Infoblox has a host record %s in the network view %s, or in another one of the same DNS view, and it belongs to somebody else. Delete it there if no machine uses its addresses, or create the claim with another annotation %s.",
 				name, from.networkView, v1alpha1.AnnotationHostname))
 		}
 	}
@@ -463,6 +471,11 @@ func (l *logic) ambiguous(ctx context.Context, claim *v1beta2.IPAddressClaim, r 
 func (l *logic) waitForOthers(ctx context.Context, claim *v1beta2.IPAddressClaim, name string) error {
 	if l.Now().Sub(claim.CreationTimestamp.Time) < 10*time.Second {
 		return writes.Later(time.Second)
+	}
+	full := false
+	l.Lock.With(func() { _, full = l.full[poolOf(claim.Namespace, claim.Spec.PoolRef)] })
+	if said := meta.FindStatusCondition(claim.Status.Conditions, v1beta2.ConditionReady); full && said != nil && said.Reason == v1beta2.ReasonPoolExhausted {
+		return writes.Later(5 * time.Second) // It waits for both, and would say the one and the other in turn.
 	}
 	message := fmt.Sprintf("Another IPAddressClaim shares the host record %s and has no address yet. See its condition Ready.", name)
 	if err := l.pend(ctx, claim, v1beta2.ReasonAllocationFailed, message); err != nil {
@@ -520,23 +533,19 @@ func (l *logic) prepare(ctx context.Context, claim *v1beta2.IPAddressClaim, at p
 	return stored, nil
 }
 
-// claimRecord keeps others from the host records of a name until done is called. It fails if somebody else is at work on them, also in another Infoblox: two
-// InfobloxInstances can be one under two names, and who writes a host record writes all of its addresses.
+// claimRecord keeps others from the host records of a name until done is called. It fails if somebody else is at work on them.
 func (l *logic) claimRecord(name recordName) (r *recordState, done func(), err error) {
-	anywhere := recordName{place{networkView: name.networkView}, name.name}
 	l.Lock.With(func() {
-		if l.busy[anywhere] {
+		if r = l.recordState(name); r.busy {
 			err = writes.Later(100 * time.Millisecond)
 			return
 		}
-		l.busy[anywhere] = true
-		name = l.recordKey(name)
-		r = l.recordState(name)
+		r.busy = true
 	})
 	return r, func() {
 		l.Lock.With(func() {
-			if delete(l.busy, anywhere); !l.Now().Before(r.unsettled) {
-				delete(l.records, name)
+			if r.busy = false; !l.Now().Before(r.unsettled) {
+				delete(l.records, recordKey(name))
 			}
 		})
 	}, err

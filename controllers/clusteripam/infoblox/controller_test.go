@@ -156,8 +156,7 @@ func TestCreateAfterALostWrite(t *testing.T) {
 		return err
 	}
 	for name, create := range map[string]bool{"created": true, "changed": false} {
-		l.recordState(recordName{from.place, name})
-		_ = l.sent(l.records[recordName{from.place, name}], create, &wapi.Error{})
+		_ = l.sent(l.recordState(recordName{from.place, name}), create, &wapi.Error{})
 		if err := obtain(name); (err == nil) != create {
 			t.Errorf("while the record may still be %s: %v", name, err)
 		}

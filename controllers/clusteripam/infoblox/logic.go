@@ -5,6 +5,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"maps"
 	"net/netip"
 	"slices"
 	"strings"
@@ -70,6 +71,7 @@ func recordOf(object metav1.Object) (r recordName, ok bool) {
 
 // recordState is what is going on with the host records of one name.
 type recordState struct {
+	busy bool // a claim works on them
 	// unsettled is until when a write without an answer can still be carried out, and changing until when one that is not a create can.
 	unsettled, changing time.Time
 }
@@ -98,16 +100,15 @@ type logic struct {
 	told     map[netip.Addr]map[types.NamespacedName]place // claims that were told an address: they hold it without an IPAddress, too
 	chosen   map[types.UID]holding                         // addresses that are being written into IPAddresses
 	hosts    map[string]string                             // the last address of each InfobloxInstance that was deleted
-	busy     map[recordName]bool                           // host records on which a claim works, whatever their InfobloxInstance is
-	records  map[recordName]*recordState
-	prepared map[types.UID]recordName // what was last written into claims, even if the answer was lost
-	leaving  map[types.UID]bool       // claims that give up their host records for others
-	creating map[types.UID]time.Time  // until when a create of an IPAddress without an answer can be carried out
-	telling  map[types.UID]time.Time  // until when a write without an answer that tells a claim of its IPAddress can be carried out
-	first    map[types.UID]netip.Addr // addresses of IPAddresses when this process saw them first
-	removed  map[types.UID]bool       // claims and IPAddresses that are gone soon: this process has removed their host records
-	full     map[types.NamespacedName]time.Time
-	waiting  map[types.UID]string // reasons
+	records  map[recordName]*recordState                   // by recordKey
+	prepared map[types.UID]recordName                      // what was last written into claims, even if the answer was lost
+	leaving  map[types.UID]bool                            // claims that give up their host records for others
+	creating map[types.UID]time.Time                       // until when a create of an IPAddress without an answer can be carried out
+	telling  map[types.UID]time.Time                       // until when a write without an answer that tells a claim of its IPAddress can be carried out
+	first    map[types.UID]netip.Addr                      // addresses of IPAddresses when this process saw them first
+	removed  map[types.UID]bool                            // claims and IPAddresses that are gone soon: this process has removed their host records
+	full     map[types.NamespacedName]time.Time            // until when pools are not asked that were full when they were asked last
+	waiting  map[types.UID]string                          // reasons
 }
 
 type holding struct {
@@ -132,7 +133,6 @@ func newLogic(p shell.Parts, secretNamespace string, connect func(wapi.Config) (
 		told:        map[netip.Addr]map[types.NamespacedName]place{},
 		chosen:      map[types.UID]holding{},
 		hosts:       map[string]string{},
-		busy:        map[recordName]bool{},
 		records:     map[recordName]*recordState{},
 		prepared:    map[types.UID]recordName{},
 		leaving:     map[types.UID]bool{},
@@ -196,9 +196,9 @@ func (l *logic) Fill() {
 func (l *logic) Heard(c shell.Change) {
 	switch c.Kind {
 	case shell.InfobloxInstances:
-		if gone, ok := c.Before.(*v1alpha1.InfobloxInstance); ok && c.Now == nil {
-			l.hosts[gone.Name] = addressOf(gone)
-		}
+		before, _ := c.Before.(*v1alpha1.InfobloxInstance)
+		now, _ := c.Now.(*v1alpha1.InfobloxInstance)
+		l.heardOfInstance(before, now)
 		l.Queue.Add(shell.KeyOf(c.Kind, c.Object()))
 	case shell.InfobloxIPPools:
 		l.Queue.Add(shell.KeyOf(c.Kind, c.Object()))
@@ -217,6 +217,18 @@ func (l *logic) Heard(c shell.Change) {
 		before, _ := c.Before.(*v1beta2.IPAddress)
 		now, _ := c.Now.(*v1beta2.IPAddress)
 		l.heardOfAddress(before, now)
+	}
+}
+
+// heardOfInstance notes at which host an InfobloxInstance was that is deleted. That is not known any more if another one of this host gets another host: it may be
+// the same Infoblox there.
+func (l *logic) heardOfInstance(before, now *v1alpha1.InfobloxInstance) {
+	switch {
+	case before == nil:
+	case now == nil:
+		l.hosts[before.Name] = addressOf(before)
+	case addressOf(now) != addressOf(before):
+		maps.DeleteFunc(l.hosts, func(_, host string) bool { return host == addressOf(before) })
 	}
 }
 
@@ -433,13 +445,18 @@ func (w at) HeldByAnother(claim types.UID, address netip.Addr) bool {
 }
 
 // HeldFor implements host.World.
-func (l *logic) HeldFor(claim types.UID, address netip.Addr) bool {
+func (l *logic) HeldFor(claim types.UID, address netip.Addr) (namespaces []string) {
 	for name := range l.holders[address] {
 		if a, ok := l.addresses.Get(name.Namespace, name.Name); ok && a.Annotations[annotationClaim] == string(claim) {
-			return true
+			namespaces = append(namespaces, name.Namespace)
 		}
 	}
-	return false
+	for name := range l.told[address] {
+		if c, ok := l.claims.Get(name.Namespace, name.Name); ok && c.Annotations[annotationClaim] == string(claim) {
+			namespaces = append(namespaces, name.Namespace)
+		}
+	}
+	return namespaces
 }
 
 // mayBe reports whether a place where somebody has an address may be this one. Of one whose InfobloxInstance does not exist, and did not since this process
@@ -484,16 +501,15 @@ func (l *logic) canonical(p place) place {
 
 func addressOf(i *v1alpha1.InfobloxInstance) string { return wapi.Address(i.Spec.Host, i.Spec.Port) }
 
-// recordKey returns the canonical name of host records. It stays the same after the InfobloxInstance is deleted: a write may still be on its way.
-func (l *logic) recordKey(name recordName) recordName {
-	name.place = l.canonical(name.place)
-	name.instance = cmp.Or(l.hosts[name.instance], name.instance)
-	return name
+// recordKey returns under which key the state of host records is kept: the same in every Infoblox. Two InfobloxInstances can be one Infoblox, and one can be
+// deleted, or get another host, while a write is on its way. Who writes a host record writes all of its addresses.
+func recordKey(name recordName) recordName {
+	return recordName{place{networkView: name.networkView}, name.name}
 }
 
 // recordState returns what is going on with the host records of a name. The caller holds the lock.
 func (l *logic) recordState(name recordName) *recordState {
-	key := l.recordKey(name)
+	key := recordKey(name)
 	if l.records[key] == nil {
 		l.records[key] = &recordState{}
 	}
@@ -550,7 +566,7 @@ func (l *logic) Show() any {
 	}
 	for name, r := range l.records {
 		if l.Now().Before(r.unsettled) {
-			s.Unsettled = append(s.Unsettled, name.String()+" "+name.name)
+			s.Unsettled = append(s.Unsettled, name.networkView+" "+name.name)
 		}
 	}
 	slices.Sort(s.Unsettled)

@@ -87,7 +87,7 @@ func TestHeldSomewhere(t *testing.T) {
 	}
 	// The controller has seen at which host the InfobloxInstance was, and that another one is the same Infoblox.
 	gone := &v1alpha1.InfobloxInstance{ObjectMeta: metav1.ObjectMeta{Name: "gone", UID: "gone"}, Spec: v1alpha1.InfobloxInstanceSpec{Host: "other.example"}}
-	same := &v1alpha1.InfobloxInstance{ObjectMeta: metav1.ObjectMeta{Name: "same", UID: "same"}, Spec: v1alpha1.InfobloxInstanceSpec{Host: "other.example"}}
+	same := &v1alpha1.InfobloxInstance{ObjectMeta: metav1.ObjectMeta{Name: "same", UID: "same", ResourceVersion: "1"}, Spec: v1alpha1.InfobloxInstanceSpec{Host: "other.example"}}
 	feed.Shows(l.instances, gone)
 	feed.Shows(l.instances, same)
 	feed.Gone(l.instances, gone)
@@ -95,6 +95,12 @@ func TestHeldSomewhere(t *testing.T) {
 		if got := held(place{instance, "v"}); got != want {
 			t.Errorf("in the InfobloxInstance %s: held: %t", instance, got)
 		}
+	}
+	// That one gets another host.
+	same = same.DeepCopy()
+	same.Spec.Host, same.ResourceVersion = "other-name.example", "2"
+	if feed.Shows(l.instances, same); !held(place{"same", "v"}) {
+		t.Error("not held in the same Infoblox at another host")
 	}
 }
 

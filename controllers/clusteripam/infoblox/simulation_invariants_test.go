@@ -61,6 +61,9 @@ func (w *world) judge() {
 			w.covered["the gateway avoided"]++
 		}
 	}
+	if w.around {
+		w.judgeMoving()
+	}
 	// Nothing is released while its claim lives, or others say that its machine may.
 	for _, c := range all[v1beta2.IPAddressClaim](w, shell.IPAddressClaims) {
 		if c.DeletionTimestamp != nil && !machineRuns(c) || w.spoiltFor(c) {
@@ -70,7 +73,7 @@ func (w *world) judge() {
 		if object := w.objects[shell.IPAddresses][nameOf(c)]; object != nil {
 			a := &v1beta2.IPAddress{}
 			decode(object, a)
-			if a.OwnerReferences[0].UID != c.UID {
+			if was := types.UID(a.Annotations[annotationClaim]); was != c.UID && was != w.was[c.UID] {
 				continue
 			}
 			if has != "" && w.allocated(a) != has {
@@ -86,17 +89,17 @@ func (w *world) judge() {
 			continue
 		}
 		if !slices.ContainsFunc(records, func(r host.Record) bool {
-			return r.Of(c.UID) && slices.Contains(r.Addresses(), netip.MustParseAddr(has))
+			return (r.Of(c.UID) || r.Of(w.was[c.UID])) && slices.Contains(r.Addresses(), netip.MustParseAddr(has))
 		}) {
 			w.violate("an address is reserved in Infoblox as long as its claim lives: %s %s", nameOf(c), has)
 		}
 	}
 }
 
-// spoiltFor reports whether somebody has deleted the host record that a claim has. It names the claim's earlier UID if the claim was forced away and
-// created again.
+// spoiltFor reports whether somebody has deleted the host record that a claim has. That names an earlier UID of the claim if it was forced away and created
+// again, or moved.
 func (w *world) spoiltFor(c *v1beta2.IPAddressClaim) bool {
-	return w.spoilt[string(c.UID)] || w.spoilt[c.Annotations[annotationClaim]]
+	return slices.ContainsFunc([]string{string(c.UID), c.Annotations[annotationClaim], string(w.was[c.UID])}, func(uid string) bool { return uid != "" && w.spoilt[uid] })
 }
 
 // judgeRest checks what holds when nothing happens any more.
@@ -168,7 +171,7 @@ func (w *world) unclear(c *v1beta2.IPAddressClaim) bool {
 	said := meta.FindStatusCondition(c.Status.Conditions, v1beta2.ConditionReady)
 	return said != nil && strings.Contains(said.Message, "nobody knows which address of the record is whose") && slices.ContainsFunc(all[v1beta2.IPAddressClaim](w, shell.IPAddressClaims), func(other *v1beta2.IPAddressClaim) bool {
 		ready := meta.FindStatusCondition(other.Status.Conditions, v1beta2.ConditionReady)
-		return ready != nil && (strings.Contains(ready.Message, "has several addresses that no IPAddress has") || strings.Contains(ready.Message, "Put that back, or create another claim")) &&
+		return ready != nil && (w.around && ready.Reason == v1beta2.ReasonPoolExhausted || strings.Contains(ready.Message, "has several addresses that no IPAddress has") || strings.Contains(ready.Message, "Put that back, or create another claim")) &&
 			slices.ContainsFunc(w.hosts(), func(r host.Record) bool { return r.Of(c.UID) && r.Of(other.UID) })
 	})
 }

@@ -48,7 +48,7 @@ func TestSimulation(t *testing.T) {
 	if *seedsFlag < 300 {
 		return
 	}
-	for _, what := range append(slices.Clone(hasToHappen), widely...) {
+	for _, what := range slices.Concat(hasToHappen, widely, moving) {
 		if covered[what] == 0 {
 			t.Errorf("in %d histories it never happened: %s", *seedsFlag, what)
 		}
@@ -63,8 +63,9 @@ func simulate(seed uint64, moves int) *world {
 	if seed%6 == 0 {
 		w.widen()
 	}
+	w.around = seed%6 == 3
 	w.elect()
-	if w.wide {
+	if w.wide || w.around {
 		w.begin()
 	}
 	for range moves {
@@ -82,6 +83,10 @@ func simulate(seed uint64, moves int) *world {
 func (w *world) move() {
 	if w.wide && w.chance.IntN(25) == 0 {
 		w.moveWidely()
+		return
+	}
+	if w.around && w.chance.IntN(12) == 0 {
+		w.moveAround()
 		return
 	}
 	switch n := w.chance.IntN(100); {
@@ -162,6 +167,9 @@ func (w *world) quiesce() {
 	w.bringBack()
 	w.moveInstances("h")
 	w.narrow()
+	if w.around {
+		w.settleDown()
+	}
 	rest := 0
 	for range 3000 {
 		for w.step(w.leader, true) && w.violation == "" {

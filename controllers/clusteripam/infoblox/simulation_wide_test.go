@@ -3,10 +3,12 @@ package infoblox
 import (
 	"encoding/json"
 	"fmt"
+	"maps"
 	"net/http"
 	"net/netip"
 	"net/url"
 	"slices"
+	"strings"
 
 	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
@@ -45,7 +47,7 @@ func (w *world) widen() {
 // gridOf is the Infoblox at a host.
 func (w *world) gridOf(c wapi.Config) *wapitest.Grid {
 	switch wapi.Address(c.Host, c.Port) {
-	case "h:443":
+	case "h:443", "alias:443":
 		return w.grid
 	case "far:443":
 		return w.twin
@@ -125,14 +127,10 @@ func (w *world) createFarClaim() {
 // pauseSomething pauses a claim, a pool or an IPAddress, or ends that.
 func (w *world) pauseSomething() {
 	kind := []*shell.Kind{shell.IPAddressClaims, shell.InfobloxIPPools, shell.IPAddresses}[w.chance.IntN(3)]
-	var names []types.NamespacedName
-	for name := range w.objects[kind] {
-		names = append(names, name)
-	}
+	names := w.names(kind)
 	if len(names) == 0 {
 		return
 	}
-	slices.SortFunc(names, func(a, b types.NamespacedName) int { return slices.Compare([]byte(a.String()), []byte(b.String())) })
 	w.note("somebody pauses")
 	w.pause(kind, names[w.chance.IntN(len(names))], w.chance.IntN(2) == 0)
 }
@@ -144,6 +142,11 @@ func (w *world) pause(kind *shell.Kind, name types.NamespacedName, paused bool) 
 	}
 	w.trace = append(w.trace, fmt.Sprintf("        %v %v paused: %t", kind, name, paused))
 	_ = w.patch(kind, name, shell.Patch{Body: fmt.Appendf(nil, `{"metadata": {"annotations": {%q: %s}}}`, v1beta2.AnnotationPaused, value)}, nil)
+}
+
+// names returns the names of all objects of a kind, in order: a history has to be the same whenever it is made.
+func (w *world) names(kind *shell.Kind) []types.NamespacedName {
+	return slices.SortedFunc(maps.Keys(w.objects[kind]), func(a, b types.NamespacedName) int { return strings.Compare(a.String(), b.String()) })
 }
 
 // refuse makes all Infoblox refuse the credentials, or take new ones.
@@ -208,7 +211,7 @@ func (w *world) narrow() {
 		w.refuse(false)
 	}
 	for _, kind := range []*shell.Kind{shell.IPAddressClaims, shell.InfobloxIPPools, shell.IPAddresses} {
-		for name := range w.objects[kind] {
+		for _, name := range w.names(kind) {
 			w.pause(kind, name, false)
 		}
 	}

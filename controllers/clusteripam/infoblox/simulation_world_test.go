@@ -76,6 +76,9 @@ type world struct {
 	renamed, forced map[types.UID]bool
 	// unclearOf are claims whose IPAddress was edited: it does not say any more which address in their host record is their own.
 	unclearOf map[types.UID]bool
+	// around: claims are moved. was is for which claim the host record of one was made that has got another UID since.
+	around bool
+	was    map[types.UID]types.UID
 
 	leader *process
 	old    []*process
@@ -97,7 +100,7 @@ type lateWrite struct {
 
 func newWorld(chance *rand.Rand) *world {
 	w := &world{chance: chance, now: start, covered: map[string]int{}, objects: map[*shell.Kind]map[types.NamespacedName]map[string]any{}, byHand: map[string]bool{}, spoilt: map[string]bool{}, told: map[types.UID]string{}, pair: chance.IntN(3) == 0,
-		lost: map[types.UID]bool{}, edited: map[types.UID]string{}, renamed: map[types.UID]bool{}, forced: map[types.UID]bool{}, unclearOf: map[types.UID]bool{}}
+		lost: map[types.UID]bool{}, edited: map[types.UID]string{}, renamed: map[types.UID]bool{}, forced: map[types.UID]bool{}, unclearOf: map[types.UID]bool{}, was: map[types.UID]types.UID{}}
 	w.grid, w.other = wapitest.NewGrid("10.0.0.0/29", "fd00::/125"), wapitest.NewGrid()
 	w.other.NetworkViews = nil
 	w.put(shell.Secrets, &corev1.Secret{ObjectMeta: metav1.ObjectMeta{Namespace: "kube-system", Name: "s"}, Data: map[string][]byte{"username": []byte("u"), "password": []byte("p")}})
@@ -280,7 +283,7 @@ func (w *world) collectGarbage() {
 }
 
 func all[T any](w *world, kind *shell.Kind) (all []*T) {
-	for _, name := range slices.SortedFunc(maps.Keys(w.objects[kind]), func(a, b types.NamespacedName) int { return strings.Compare(a.String(), b.String()) }) {
+	for _, name := range w.names(kind) {
 		object := new(T)
 		if err := json.Unmarshal(shell.Encode(w.objects[kind][name]), object); err != nil {
 			panic(err)
@@ -413,6 +416,9 @@ func (w *world) editSpecs() {
 	}
 	a := addresses[w.chance.IntN(len(addresses))]
 	if w.chance.IntN(2) == 0 {
+		if w.isNewHere(nameOf(a)) {
+			return // Nothing but the pool says that the IPAddress is the claim's.
+		}
 		w.note("user edits the spec of a claim")
 		w.spoilt[a.Annotations[annotationClaim]] = true
 		_ = w.patch(shell.IPAddressClaims, nameOf(a), shell.Patch{Body: fmt.Appendf(nil, `{"metadata": {}, "spec": {"poolRef": {"name": %q}}}`, []string{"v4", "v6"}[w.chance.IntN(2)])}, nil)
@@ -775,6 +781,11 @@ func (p *process) answer(i int, well bool) {
 		n = 1 // Its sender has given up.
 	}
 	p.trace = append(p.trace, fmt.Sprintf("        %s %s (%d)", c.kind, c.what, n))
+	if n > 3 && p.around && strings.HasPrefix(c.what, "create IPAddress") && p.chance.IntN(4) == 0 {
+		p.note("the API server refuses an IPAddress")
+		p.resume(i, apierrors.NewInvalid(schema.GroupKind{Kind: v1beta2.KindIPAddress}, c.what, nil))
+		return
+	}
 	switch n {
 	case 0:
 		p.note(c.kind + ": lost before")

@@ -899,6 +899,28 @@ func TestClaimIsEdited(t *testing.T) {
 	}
 }
 
+// A claim that was moved, and has been told its address here, is edited to another pool. It keeps its address, and takes its IPAddress along when it goes.
+func TestMovedClaimIsEdited(t *testing.T) {
+	for name, before := range map[string]func(*world){"moved": (*world).relocate, "of another program": (*world).unmark} {
+		t.Run(name, func(t *testing.T) {
+			w := newStoryOfX(t)
+			before(w)
+			w.want(t, "x", "10.0.0.2 Ready")
+			w.editSpec(shell.IPAddressClaims, "x", `{"poolRef": {"name": "v6"}}`)
+			w.goOn(time.Minute)
+			w.want(t, "x", "10.0.0.2 Ready")
+			if !w.said("event SpecEdited: The address is of the InfobloxIPPool v4, and stays so: set spec.poolRef back") {
+				t.Error("no event says what to do")
+			}
+			w.release(t, "x")
+			w.wantRecords(t)
+			if w.objects[shell.IPAddresses][inA("x")] != nil {
+				t.Error("the IPAddress stays")
+			}
+		})
+	}
+}
+
 // A claim names another provider's pool by now. It keeps its address, and nothing is written about it, until it is deleted: nobody else gives up its host record.
 // It does not matter whether the controller has seen it otherwise.
 func TestClaimThatNamesAnotherProvider(t *testing.T) {
@@ -940,12 +962,17 @@ func TestClaimOfAnotherKindIsForgotten(t *testing.T) {
 	}
 }
 
+// inH makes a claim that wishes the host record h.
+func (w *world) inH(name, pool string) {
+	w.claim(name, pool)
+	_ = w.patch(shell.IPAddressClaims, inA(name), shell.Patch{Body: fmt.Appendf(nil, `{"metadata": {"annotations": {%q: "h"}}}`, v1alpha1.AnnotationHostname)}, nil)
+}
+
 // share lets the claims x and y share a host record.
 func (w *world) share(t *testing.T) {
 	t.Helper()
 	for name, pool := range map[string]string{"x": "v4", "y": "v6"} {
-		w.claim(name, pool)
-		_ = w.patch(shell.IPAddressClaims, inA(name), shell.Patch{Body: fmt.Appendf(nil, `{"metadata": {"annotations": {%q: "h"}}}`, v1alpha1.AnnotationHostname)}, nil)
+		w.inH(name, pool)
 		w.goOn(time.Minute)
 	}
 	w.wantRecords(t, "h [10.0.0.2 fd00::1]")
@@ -1502,4 +1529,153 @@ func TestLateJoinOfAnEarlierLeader(t *testing.T) {
 	w.want(t, "x", "10.0.0.2 Ready")
 	w.want(t, "y", "fd00::1 Ready")
 	w.wantRecords(t, "gateway [10.0.0.1]", "h [10.0.0.2 fd00::1]")
+}
+
+// Infoblox does not answer when a claim joins a host record. Within seconds the InfobloxInstance names the same Infoblox by another host, and then Infoblox carries the
+// write out. It takes nothing away that the claim was told.
+func TestHostIsEditedAfterALostWrite(t *testing.T) {
+	for name, edit := range map[string]func(*world){
+		"edited": func(w *world) { w.moveInstances("alias") },
+		"created again": func(w *world) {
+			_ = w.delete(shell.InfobloxInstances, types.NamespacedName{Name: "i"}, "")
+			w.leader.hearAll()
+			instance := instanceOf("i")
+			instance.Spec.Host = "alias"
+			w.put(shell.InfobloxInstances, instance)
+		},
+	} {
+		t.Run(name, func(t *testing.T) {
+			w := newStory(t)
+			w.inH("x", "v4")
+			w.goOn(time.Minute)
+			w.inH("y", "v6")
+			i := w.until(t, "PUT")
+			late := w.leader.calls[i]
+			w.leader.resume(i, late.lost)
+			edit(w)
+			w.goOn(10 * time.Second)
+			_ = late.do()
+			w.goOn(time.Minute)
+			w.want(t, "x", "10.0.0.2 Ready")
+			w.want(t, "y", "fd00::1 Ready")
+			w.wantRecords(t, "h [10.0.0.2 fd00::1]")
+		})
+	}
+}
+
+// Two claims share a host record, and one of them is put back with its IPAddress, so that it has another UID. Each takes its own address along when it goes.
+func TestOneOfTwoClaimsIsPutBack(t *testing.T) {
+	w := newStory(t)
+	w.share(t)
+	w.relocate()
+	w.want(t, "x", "10.0.0.2 Ready")
+	w.release(t, "x")
+	w.wantRecords(t, "h [fd00::1]")
+	w.release(t, "y")
+	w.wantRecords(t)
+}
+
+// A claim was moved with its IPAddress, so that its host record has the UID that it had. Another claim of its machine joins the record all the same.
+func TestClaimJoinsTheRecordOfAMovedOne(t *testing.T) {
+	w := newStory(t)
+	w.inH("x", "v4")
+	w.goOn(time.Minute)
+	w.relocate()
+	w.inH("y", "v6")
+	w.goOn(time.Minute)
+	w.want(t, "x", "10.0.0.2 Ready")
+	w.want(t, "y", "fd00::1 Ready")
+	w.wantRecords(t, "h [10.0.0.2 fd00::1]")
+	w.release(t, "x")
+	w.wantRecords(t, "h [fd00::1]")
+}
+
+// A claim with an address names another provider's pool, and then the former one again. Its host record keeps the address, also if somebody deletes its IPAddress by
+// force and another process leads meanwhile, and the claim that shares the record goes without having had an IPAddress. Nobody else gets the address.
+func TestClaimNamesAnotherProviderForAWhile(t *testing.T) {
+	for _, restarts := range []bool{false, true} {
+		for _, forced := range []bool{false, true} {
+			t.Run(fmt.Sprintf("restarts: %t, forced: %t", restarts, forced), func(t *testing.T) {
+				w := newStory(t)
+				w.record("gateway", "10.0.0.1")
+				w.inH("x", "v4")
+				w.goOn(time.Minute)
+				w.editSpec(shell.IPAddressClaims, "x", `{"poolRef": {"kind": "InClusterIPPool", "name": "p"}}`)
+				w.inH("y", "v6")
+				i := w.until(t, "PUT")
+				err := w.leader.calls[i].do()
+				if forced {
+					w.stripAddress("x")
+				}
+				_ = w.delete(shell.IPAddressClaims, inA("y"), "")
+				if restarts {
+					w.leader.end()
+					w.elect()
+				} else {
+					w.leader.hearAll()
+					w.leader.resume(i, err)
+				}
+				w.goOn(time.Minute)
+				w.want(t, "y", "gone")
+				w.wantRecords(t, "gateway [10.0.0.1]", "h [10.0.0.2]")
+				w.grid.Do(http.MethodDelete, w.hosts()[1].Ref, nil, nil) // by hand, so that Infoblox gives the address again
+				w.claim("z", "v4")
+				w.goOn(time.Minute)
+				w.want(t, "z", "10.0.0.3 Ready")
+				w.editSpec(shell.IPAddressClaims, "x", `{"poolRef": {"kind": "InfobloxIPPool", "name": "v4"}}`)
+				w.goOn(time.Minute)
+				if forced {
+					w.want(t, "x", " AllocationFailed")
+				} else {
+					w.want(t, "x", "10.0.0.2 Ready")
+				}
+			})
+		}
+	}
+}
+
+// The InfobloxInstance becomes another Infoblox, with the same network and none of the host records. The addresses that claims have are not given again, and when a
+// claim goes, an event names its record, which is in the former Infoblox.
+func TestInstanceBecomesAnotherInfoblox(t *testing.T) {
+	w := newStoryOfX(t)
+	w.other = wapitest.NewGrid("10.0.0.0/29")
+	w.moveInstances("elsewhere")
+	w.goOn(time.Minute)
+	w.claim("y", "v4")
+	w.goOn(time.Minute)
+	w.want(t, "x", "10.0.0.2 Ready")
+	w.want(t, "y", "10.0.0.3 Ready")
+	w.release(t, "x")
+	w.wantRecords(t, "x [10.0.0.2]")
+	if !w.said("event " + reasonRecordLeft + ": The InfobloxInstance i has no host record x of this object.") {
+		t.Error("no event names the record")
+	}
+	w.claim("z", "v4")
+	w.goOn(time.Minute)
+	w.want(t, "z", "10.0.0.2 Ready") // in the other Infoblox
+}
+
+// Two claims of a full pool share a host record, which has nothing but the gateway. One of them waits for the other one, and both for the pool. They say so once.
+func TestTwoClaimsOfAFullPoolShareARecord(t *testing.T) {
+	w := newStory(t)
+	for _, name := range []string{"1", "2", "3", "4", "5"} {
+		w.claim(name, "v4")
+		w.goOn(10 * time.Second)
+	}
+	w.inH("x", "v4")
+	w.goOn(time.Minute)
+	w.inH("y", "v4")
+	w.goOn(2 * time.Minute)
+	w.wantRecords(t, "1 [10.0.0.2]", "2 [10.0.0.3]", "3 [10.0.0.4]", "4 [10.0.0.5]", "5 [10.0.0.6]", "h [10.0.0.1]")
+	before := w.version
+	w.goOn(10 * time.Minute)
+	if w.version != before {
+		t.Errorf("the controller has written %d times although nothing has changed", w.version-before)
+	}
+	for _, name := range []string{"1", "2"} {
+		w.release(t, name)
+	}
+	w.goOn(2 * time.Minute)
+	w.want(t, "x", "10.0.0.2 Ready")
+	w.want(t, "y", "10.0.0.3 Ready")
 }

@@ -33,8 +33,9 @@ type World interface {
 	Known(claim types.UID) *Known
 	// HeldByAnother reports whether an IPAddress of another claim has an address in this network view.
 	HeldByAnother(claim types.UID, address netip.Addr) bool
-	// HeldFor reports whether an IPAddress that was made for a claim has an address, also if the claim is gone.
-	HeldFor(claim types.UID, address netip.Addr) bool
+	// HeldFor returns the namespaces in which an IPAddress that was made for a claim has an address, or a claim was told so, also if the claim is gone, or has
+	// another UID by now.
+	HeldFor(claim types.UID, address netip.Addr) (namespaces []string)
 }
 
 // Known is a claim of this cluster.
@@ -138,7 +139,10 @@ func (c Claim) join(r Record, w World) Step {
 	wait := false
 	for _, other := range others {
 		known := w.Known(other)
-		if known == nil || known.Namespace != c.Namespace { // Machines of two namespaces are two machines.
+		switch {
+		case known == nil && slices.ContainsFunc(r.Addresses(), func(a netip.Addr) bool { return slices.Contains(w.HeldFor(other, a), c.Namespace) }):
+			continue // Its claim was moved, and has another UID, or is gone.
+		case known == nil, known.Namespace != c.Namespace: // Machines of two namespaces are two machines.
 			return Step{Verb: Taken, Record: r}
 		}
 		wait = wait || !known.Address.IsValid() && !slices.Contains(r.Addresses(), known.Told)
@@ -195,7 +199,7 @@ func (r Record) ownedBy(w World, claim types.UID, was ...types.UID) []netip.Addr
 		}
 	}
 	return slices.DeleteFunc(r.Addresses(), func(a netip.Addr) bool {
-		return held[a] || slices.ContainsFunc(gone, func(other types.UID) bool { return w.HeldFor(other, a) })
+		return held[a] || slices.ContainsFunc(gone, func(other types.UID) bool { return len(w.HeldFor(other, a)) > 0 })
 	})
 }
 
@@ -227,7 +231,7 @@ func (c Released) has(r Record, w World) bool {
 	switch {
 	case slices.Contains(claims, c.UID):
 		return true
-	case !slices.Contains(r.Addresses(), c.Address), slices.ContainsFunc(claims, func(other types.UID) bool { return w.Known(other) != nil }):
+	case !slices.Contains(r.Addresses(), c.Address), w.Known(c.Was) != nil: // That one has it.
 		return false
 	case len(claims) == 0:
 		return c.Unmarked

@@ -19,7 +19,8 @@ const (
 type others struct {
 	known map[types.UID]*Known
 	held  string
-	left  map[types.UID]string // of IPAddresses that have lost their claims
+	left  map[types.UID]string // of IPAddresses that have lost their claims, or whose claims have other UIDs by now
+	in    string               // the namespace of these
 }
 
 func (o others) Known(claim types.UID) *Known { return o.known[claim] }
@@ -28,8 +29,11 @@ func (o others) HeldByAnother(_ types.UID, address netip.Addr) bool {
 	return address.String() == o.held
 }
 
-func (o others) HeldFor(claim types.UID, address netip.Addr) bool {
-	return o.left[claim] == address.String()
+func (o others) HeldFor(claim types.UID, address netip.Addr) (namespaces []string) {
+	if o.left[claim] == address.String() {
+		namespaces = append(namespaces, o.in)
+	}
+	return namespaces
 }
 
 func addr(s string) netip.Addr {
@@ -87,6 +91,8 @@ func TestNext(t *testing.T) {
 		"of a claim that has no IPAddress yet":          {found: []Record{record("fd00::1", uidB)}, others: others{known: map[types.UID]*Known{uidB: inX("")}}, want: Wait, record: "fd00::1 b"},
 		"of a claim that was told it, and waits":        {found: []Record{record("fd00::1", uidB)}, others: others{known: map[types.UID]*Known{uidB: {Namespace: "x", Told: addr("fd00::1")}}}, want: Update, record: "fd00::1 b a"},
 		"of a claim that was told another one":          {found: []Record{record("fd00::1", uidB)}, others: others{known: map[types.UID]*Known{uidB: {Namespace: "x", Told: addr("fd00::9")}}}, want: Wait, record: "fd00::1 b"},
+		"of a claim that has another UID by now":        {found: []Record{record("fd00::1", uidB)}, others: others{left: map[types.UID]string{uidB: "fd00::1"}, in: "x"}, want: Update, record: "fd00::1 b a"},
+		"of a claim that has another UID, elsewhere":    {found: []Record{record("fd00::1", uidB)}, others: others{left: map[types.UID]string{uidB: "fd00::1"}, in: "y"}, want: Taken, record: "fd00::1 b"},
 		"one of two is the other's":                     {found: []Record{record("10.0.0.5 10.0.0.6", uidB, uidA)}, others: others{known: map[types.UID]*Known{uidB: inX("10.0.0.5")}}, want: Use, use: "10.0.0.6", record: "10.0.0.5 10.0.0.6 b a"},
 		"one of two was told to the other":              {found: []Record{record("10.0.0.5 10.0.0.6", uidB, uidA)}, others: others{known: map[types.UID]*Known{uidB: {Namespace: "x", Told: addr("10.0.0.5")}}, held: "10.0.0.5"}, want: Use, use: "10.0.0.6", record: "10.0.0.5 10.0.0.6 b a"},
 		"one of two is of an IPAddress without a claim": {found: []Record{record("10.0.0.5 10.0.0.6", uidB, uidA)}, others: others{left: map[types.UID]string{uidB: "10.0.0.5"}, held: "10.0.0.5"}, want: Use, use: "10.0.0.6", record: "10.0.0.5 10.0.0.6 b a"},
@@ -146,6 +152,7 @@ func TestRelease(t *testing.T) {
 		"a shared record, told what is not there":     {found: []Record{record(address+" fd00::1", uidA, uidB)}, others: others{known: map[types.UID]*Known{uidB: {Namespace: "x", Told: addr("fd00::9")}}}, want: []string{""}, wait: true},
 		"a shared record, the other claim is gone":    {found: []Record{record(address+" fd00::1", uidA, uidB)}, others: others{left: map[types.UID]string{uidB: "fd00::1"}}, want: []string{"fd00::1 b"}},
 		"a moved claim, whose IPAddress is there":     {claim: Released{Address: addr(address), Was: uidC}, found: []Record{record(address+" fd00::1", uidC, uidB)}, others: others{left: map[types.UID]string{uidB: "fd00::1", uidC: address}}, want: []string{"fd00::1 b"}},
+		"a moved claim, the other one is not moved":   {claim: Released{Address: addr(address), Was: uidC}, found: []Record{record(address+" fd00::1", uidC, uidB)}, others: b("fd00::1"), want: []string{"fd00::1 b"}},
 		"a copy in the record of its original":        {claim: Released{Address: addr(address), Was: uidB}, found: []Record{record(address+" fd00::1", uidB, uidA)}, others: b(address), want: []string{address + " fd00::1 b"}},
 		"its IPAddress says what another one has":     {claim: Released{Address: addr(address)}, found: []Record{record(address+" fd00::1", uidA, uidB)}, others: b(address), want: []string{address + " fd00::1 b"}},
 		"somebody has added an address":               {claim: Released{Address: addr(address)}, found: []Record{record(address+" 10.0.0.9", uidA)}, want: []string{"10.0.0.9"}},
