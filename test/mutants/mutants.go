@@ -2533,7 +2533,7 @@ var mutants = []mutant{
 		file: "controllers/clusteripam/infoblox/release.go",
 		old:  "case gone < lostServerAfter:",
 		new:  "case gone < 0:",
-		test: testInfoblox,
+		test: "./controllers/clusteripam/infoblox TestLostInstance",
 	},
 	{
 		name: "infoblox-instance-again", defect: "an InfobloxInstance that is created again looks like the last one, so that claims are not tried again",

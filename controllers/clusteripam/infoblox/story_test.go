@@ -828,7 +828,7 @@ func TestLateDeleteOfAnIPAddressWithoutClaim(t *testing.T) {
 	w := newStoryOfX(t)
 	w.stray(func() {})
 	_ = w.delete(shell.IPAddresses, inA("x"), "")
-	w.lateDelete(t)
+	w.lateDelete(t, "10.0.0.3")
 }
 
 // The same, and another program has created the IPAddress.
@@ -838,22 +838,23 @@ func TestLateDeleteOfAnIPAddressOfAnotherProgram(t *testing.T) {
 	w.address("x", "v4", "10.0.0.2")
 	w.goOn(time.Minute)
 	_ = w.delete(shell.IPAddresses, inA("x"), "")
-	w.lateDelete(t)
+	w.lateDelete(t, "10.0.0.2")
 }
 
-// lateDelete ends the leader while its DELETE of the host record x is on the way, and creates a claim of that name before it arrives.
-func (w *world) lateDelete(t *testing.T) {
+// lateDelete ends the leader while its DELETE of the host record x is on the way. Before it arrives, a claim wishes a record of that name,
+// and gets an address that it keeps.
+func (w *world) lateDelete(t *testing.T, address string) {
 	t.Helper()
 	late := w.leader.calls[w.until(t, "DELETE")]
 	w.leader.calls, w.leader.dead = nil, true
 	w.elect()
 	w.goOn(settled / 3)
-	w.claim("x", "v4")
+	w.inRecord("y", "v4", "x")
 	w.goOn(settled / 3)
 	_ = late.do()
 	w.goOn(time.Minute)
-	w.want(t, "x", "10.0.0.2 Ready")
-	w.wantRecords(t, "x [10.0.0.2]")
+	w.want(t, "y", address+" Ready")
+	w.wantRecords(t, "x ["+address+"]")
 }
 
 // The subnet of a pool is replaced while a claim has a host record and no IPAddress. What stays of the record is named when the claim goes.
@@ -962,17 +963,17 @@ func TestClaimOfAnotherKindIsForgotten(t *testing.T) {
 	}
 }
 
-// inH makes a claim that wishes the host record h.
-func (w *world) inH(name, pool string) {
+// inRecord makes a claim that wishes a host record of this name.
+func (w *world) inRecord(name, pool, record string) {
 	w.claim(name, pool)
-	_ = w.patch(shell.IPAddressClaims, inA(name), shell.Patch{Body: fmt.Appendf(nil, `{"metadata": {"annotations": {%q: "h"}}}`, v1alpha1.AnnotationHostname)}, nil)
+	_ = w.patch(shell.IPAddressClaims, inA(name), shell.Patch{Body: fmt.Appendf(nil, `{"metadata": {"annotations": {%q: %q}}}`, v1alpha1.AnnotationHostname, record)}, nil)
 }
 
 // share lets the claims x and y share a host record.
 func (w *world) share(t *testing.T) {
 	t.Helper()
 	for name, pool := range map[string]string{"x": "v4", "y": "v6"} {
-		w.inH(name, pool)
+		w.inRecord(name, pool, "h")
 		w.goOn(time.Minute)
 	}
 	w.wantRecords(t, "h [10.0.0.2 fd00::1]")
@@ -1034,8 +1035,7 @@ func TestUnclearRecordIsNotReleased(t *testing.T) {
 	for _, known := range []bool{true, false} {
 		w := newStory(t)
 		for _, name := range []string{"x", "y"} {
-			w.claim(name, "v4")
-			_ = w.patch(shell.IPAddressClaims, inA(name), shell.Patch{Body: fmt.Appendf(nil, `{"metadata": {"annotations": {%q: "h"}}}`, v1alpha1.AnnotationHostname)}, nil)
+			w.inRecord(name, "v4", "h")
 			w.goOn(time.Minute)
 		}
 		w.leader.end()
@@ -1485,13 +1485,9 @@ func TestIPAddressWithoutClaimKeepsItsPart(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			w := newStory(t)
 			w.record("gateway", "10.0.0.1")
-			share := func(claim string) {
-				w.claim(claim, "v4")
-				_ = w.patch(shell.IPAddressClaims, inA(claim), shell.Patch{Body: fmt.Appendf(nil, `{"metadata": {"annotations": {%q: "h"}}}`, v1alpha1.AnnotationHostname)}, nil)
-			}
-			share("x")
+			w.inRecord("x", "v4", "h")
 			w.goOn(time.Minute)
-			share("y")
+			w.inRecord("y", "v4", "h")
 			i := w.until(t, "PUT")
 			err := w.leader.calls[i].do()
 			w.strip("x")
@@ -1517,8 +1513,7 @@ func TestLateJoinOfAnEarlierLeader(t *testing.T) {
 	w := newStory(t)
 	w.record("gateway", "10.0.0.1")
 	for name, pool := range map[string]string{"x": "v4", "y": "v6"} {
-		w.claim(name, pool)
-		_ = w.patch(shell.IPAddressClaims, inA(name), shell.Patch{Body: fmt.Appendf(nil, `{"metadata": {"annotations": {%q: "h"}}}`, v1alpha1.AnnotationHostname)}, nil)
+		w.inRecord(name, pool, "h")
 	}
 	late := w.leader.calls[w.until(t, "PUT")]
 	w.leader.end()
@@ -1546,9 +1541,9 @@ func TestHostIsEditedAfterALostWrite(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			w := newStory(t)
-			w.inH("x", "v4")
+			w.inRecord("x", "v4", "h")
 			w.goOn(time.Minute)
-			w.inH("y", "v6")
+			w.inRecord("y", "v6", "h")
 			i := w.until(t, "PUT")
 			late := w.leader.calls[i]
 			w.leader.resume(i, late.lost)
@@ -1578,10 +1573,10 @@ func TestOneOfTwoClaimsIsPutBack(t *testing.T) {
 // A claim was moved with its IPAddress, so that its host record has the UID that it had. Another claim of its machine joins the record all the same.
 func TestClaimJoinsTheRecordOfAMovedOne(t *testing.T) {
 	w := newStory(t)
-	w.inH("x", "v4")
+	w.inRecord("x", "v4", "h")
 	w.goOn(time.Minute)
 	w.relocate()
-	w.inH("y", "v6")
+	w.inRecord("y", "v6", "h")
 	w.goOn(time.Minute)
 	w.want(t, "x", "10.0.0.2 Ready")
 	w.want(t, "y", "fd00::1 Ready")
@@ -1598,10 +1593,10 @@ func TestClaimNamesAnotherProviderForAWhile(t *testing.T) {
 			t.Run(fmt.Sprintf("restarts: %t, forced: %t", restarts, forced), func(t *testing.T) {
 				w := newStory(t)
 				w.record("gateway", "10.0.0.1")
-				w.inH("x", "v4")
+				w.inRecord("x", "v4", "h")
 				w.goOn(time.Minute)
 				w.editSpec(shell.IPAddressClaims, "x", `{"poolRef": {"kind": "InClusterIPPool", "name": "p"}}`)
-				w.inH("y", "v6")
+				w.inRecord("y", "v6", "h")
 				i := w.until(t, "PUT")
 				err := w.leader.calls[i].do()
 				if forced {
@@ -1662,9 +1657,9 @@ func TestTwoClaimsOfAFullPoolShareARecord(t *testing.T) {
 		w.claim(name, "v4")
 		w.goOn(10 * time.Second)
 	}
-	w.inH("x", "v4")
+	w.inRecord("x", "v4", "h")
 	w.goOn(time.Minute)
-	w.inH("y", "v4")
+	w.inRecord("y", "v4", "h")
 	w.goOn(2 * time.Minute)
 	w.wantRecords(t, "1 [10.0.0.2]", "2 [10.0.0.3]", "3 [10.0.0.4]", "4 [10.0.0.5]", "5 [10.0.0.6]", "h [10.0.0.1]")
 	before := w.version
