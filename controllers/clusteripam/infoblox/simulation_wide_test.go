@@ -196,12 +196,6 @@ func (w *world) stayAway() {
 		}
 	}
 	w.bringBackInstance()
-}
-
-func (w *world) bringBackInstance() {
-	if w.objects[shell.InfobloxInstances][types.NamespacedName{Name: "i"}] == nil {
-		w.put(shell.InfobloxInstances, instanceOf("i"))
-	}
 	w.away = slices.DeleteFunc(w.away, func(o metav1.Object) bool { return o.GetNamespace() == "" })
 }
 

@@ -442,13 +442,26 @@ func (w *world) moveInstances(host string) {
 
 func (w *world) bringBack() {
 	for _, object := range w.away {
-		kind := shell.InfobloxIPPools
 		if object.GetNamespace() == "" {
-			kind = shell.InfobloxInstances
+			w.bringBackInstance()
+			continue
 		}
-		w.put(kind, object)
+		w.put(shell.InfobloxIPPools, object)
 	}
 	w.away = nil
+}
+
+// bringBackInstance creates the first InfobloxInstance again, if it is not there. It has the host that the other one has by now: they are one Infoblox, and
+// the documentation wants that.
+func (w *world) bringBackInstance() {
+	other, name := w.objects[shell.InfobloxInstances][types.NamespacedName{Name: "j"}], types.NamespacedName{Name: "i"}
+	if w.objects[shell.InfobloxInstances][name] != nil {
+		return
+	}
+	j, i := &v1alpha1.InfobloxInstance{}, instanceOf(name.Name)
+	decode(other, j)
+	i.Spec.Host = j.Spec.Host
+	w.put(shell.InfobloxInstances, i)
 }
 
 // somebodyElse uses the same Infoblox.
