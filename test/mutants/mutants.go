@@ -2503,8 +2503,8 @@ var mutants = []mutant{
 	{
 		name: "infoblox-new-leader-hurries", defect: "a new leader does not wait for writes of the last one that can still be carried out",
 		file: "controllers/clusteripam/infoblox/logic.go",
-		old:  "\t\t\t\tl.recordState(name).unsettle(false, l.Now())",
-		new:  "\t\t\t\tl.recordState(name)",
+		old:  "\t\tif !has || c.DeletionTimestamp != nil {\n",
+		new:  "\t\tif false {\n",
 		test: "./controllers/clusteripam/infoblox TestLateJoinOfAnEarlierLeader",
 	},
 	{
@@ -2842,6 +2842,13 @@ var mutants = []mutant{
 		old:  "ok && isLeaving(a) && ofInfoblox(a.Spec.PoolRef) {",
 		new:  "ok && !isLeaving(a) && ofInfoblox(a.Spec.PoolRef) {",
 		test: "./controllers/clusteripam/infoblox TestLateDeleteOfAnIPAddressWithoutClaim",
+	},
+	{
+		name: "infoblox-earlier-create-forgotten", defect: "a new leader gives up a host record while the last one's create of the IPAddress is on the way",
+		file: "controllers/clusteripam/infoblox/logic.go",
+		old:  "\t\t\tl.creating[c.UID] = l.began.Add(l.unanswered())\n",
+		new:  "",
+		test: "./controllers/clusteripam/infoblox TestLateIPAddressOfAnEarlierLeader",
 	},
 	{
 		name: "infoblox-releases-a-copy", defect: "the host record of a claim is deleted with a copy of its IPAddress",

@@ -174,11 +174,17 @@ func (l *logic) Fill() {
 	}
 	for _, c := range l.claims.List() {
 		l.heardOfClaim(nil, c)
-		// An earlier leader may have sent a write for it.
-		if name, ok := recordOf(c); ok {
-			if _, has := l.addresses.Get(c.Namespace, c.Name); !has || c.DeletionTimestamp != nil {
-				l.recordState(name).unsettle(false, l.Now())
-			}
+		name, ok := recordOf(c)
+		if !ok {
+			continue
+		}
+		// An earlier leader may have sent a write for it, also a create of its IPAddress.
+		_, has := l.addresses.Get(c.Namespace, c.Name)
+		if !has {
+			l.creating[c.UID] = l.began.Add(l.unanswered())
+		}
+		if !has || c.DeletionTimestamp != nil {
+			l.recordState(name).unsettle(false, l.Now())
 		}
 	}
 	for _, a := range l.addresses.List() { // now that all claims are known

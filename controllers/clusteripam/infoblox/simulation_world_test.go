@@ -386,7 +386,12 @@ func (w *world) edit() {
 func (w *world) wish(claim types.NamespacedName) {
 	name := []string{"h-" + claim.Namespace, "g-" + claim.Namespace, "c0"}[w.chance.IntN(3)]
 	w.note("user edits the hostname")
-	_ = w.patch(shell.IPAddressClaims, claim, shell.Patch{Body: fmt.Appendf(nil, `{"metadata": {"annotations": {%q: %q}}}`, v1alpha1.AnnotationHostname, name)}, nil)
+	w.wishes(claim, name)
+}
+
+// wishes edits which host record a claim wishes.
+func (w *world) wishes(claim types.NamespacedName, record string) {
+	_ = w.patch(shell.IPAddressClaims, claim, shell.Patch{Body: fmt.Appendf(nil, `{"metadata": {"annotations": {%q: %q}}}`, v1alpha1.AnnotationHostname, record)}, nil)
 }
 
 // forceAway deletes an IPAddress although its claim is there. The user may wish another name for the next one.

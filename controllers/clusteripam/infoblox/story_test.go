@@ -857,6 +857,33 @@ func (w *world) lateDelete(t *testing.T, address string) {
 	w.wantRecords(t, "x ["+address+"]")
 }
 
+// The leader ends while its create of an IPAddress is on the way, and the claim needs its host record no more. Until that create has arrived, nobody else gets
+// the address.
+func TestLateIPAddressOfAnEarlierLeader(t *testing.T) {
+	for name, then := range map[string]func(*world){
+		"the claim wishes another name": func(w *world) { w.wishes(inA("x"), "other") },
+		"the claim is deleted":          func(w *world) { _ = w.delete(shell.IPAddressClaims, inA("x"), "") },
+	} {
+		t.Run(name, func(t *testing.T) {
+			w := newStory(t)
+			w.claim("x", "v4")
+			late := w.leader.calls[w.until(t, "create IPAddress")]
+			w.leader.calls, w.leader.dead = nil, true
+			then(w)
+			w.elect()
+			w.goOn(writeLasts / 3)
+			w.claim("y", "v4")
+			w.goOn(writeLasts / 3)
+			_ = late.do()
+			if w.judge(); w.violation != "" {
+				t.Error(w.violation)
+			}
+			w.goOn(time.Minute)
+			w.want(t, "y", "10.0.0.3 Ready")
+		})
+	}
+}
+
 // The subnet of a pool is replaced while a claim has a host record and no IPAddress. What stays of the record is named when the claim goes.
 func TestSubnetIsReplaced(t *testing.T) {
 	w := newStory(t)
@@ -966,7 +993,7 @@ func TestClaimOfAnotherKindIsForgotten(t *testing.T) {
 // inRecord makes a claim that wishes a host record of this name.
 func (w *world) inRecord(name, pool, record string) {
 	w.claim(name, pool)
-	_ = w.patch(shell.IPAddressClaims, inA(name), shell.Patch{Body: fmt.Appendf(nil, `{"metadata": {"annotations": {%q: %q}}}`, v1alpha1.AnnotationHostname, record)}, nil)
+	w.wishes(inA(name), record)
 }
 
 // share lets the claims x and y share a host record.
