@@ -2851,6 +2851,13 @@ var mutants = []mutant{
 		test: "./controllers/clusteripam/infoblox TestLateIPAddressOfAnEarlierLeader",
 	},
 	{
+		name: "infoblox-second-record-stays", defect: "a claim that had a host record when its IPAddress came, which has another one, leaves its own in Infoblox",
+		file: "controllers/clusteripam/infoblox/claim.go",
+		old:  "\t\tif err := l.leaveOther(ctx, claim, address); err != nil {\n",
+		new:  "\t\tif err := error(nil); err != nil {\n",
+		test: "./controllers/clusteripam/infoblox TestIPAddressOfAnotherRecordComes",
+	},
+	{
 		name: "infoblox-releases-a-copy", defect: "the host record of a claim is deleted with a copy of its IPAddress",
 		file: "controllers/clusteripam/infoblox/release.go",
 		old:  "l.isPaused(address), l.copied(address)",

@@ -396,11 +396,16 @@ func (l *logic) leave(ctx context.Context, claim *v1beta2.IPAddressClaim) error 
 	case err != nil:
 		return l.failed(ctx, claim, err)
 	}
+	l.hasNone(claim)
+	return nil
+}
+
+// hasNone notes that a claim has no host record, and gets another one.
+func (l *logic) hasNone(claim *v1beta2.IPAddressClaim) {
 	l.Lock.With(func() {
 		delete(l.chosen, claim.UID)
-		delete(l.removed, claim.UID) // It gets another one.
+		delete(l.removed, claim.UID)
 	})
-	return nil
 }
 
 // try tries the names that the claim's host record can have.
@@ -722,6 +727,9 @@ func (l *logic) finish(ctx context.Context, claim *v1beta2.IPAddressClaim, addre
 		if ok, err := l.reserved(ctx, claim, address); !ok {
 			return err
 		}
+		if err := l.leaveOther(ctx, claim, address); err != nil {
+			return l.failed(ctx, claim, err)
+		}
 	}
 	l.waits(claim, "")
 	if !slices.Contains(claim.Finalizers, v1beta2.FinalizerReleaseAddress) { // Another program has created the IPAddress.
@@ -741,6 +749,20 @@ func (l *logic) finish(ctx context.Context, claim *v1beta2.IPAddressClaim, addre
 	}
 	c := metav1.Condition{Type: v1beta2.ConditionReady, Status: metav1.ConditionTrue, Reason: "Ready", Message: l.edits(claim, address), ObservedGeneration: claim.Generation}
 	return l.status(ctx, claim, c, address.Name)
+}
+
+// leaveOther gives up the host record that a claim has got before the cache showed its IPAddress, if that has another one. When the claim goes, only the one of
+// its IPAddress is looked for.
+func (l *logic) leaveOther(ctx context.Context, claim *v1beta2.IPAddressClaim, address *v1beta2.IPAddress) error {
+	other := l.releasedOf(claim, nil)
+	if other.place == (place{}) || other.recordName == l.releasedOf(claim, address).recordName {
+		return nil
+	}
+	if err := l.giveUp(ctx, other); err != nil {
+		return err
+	}
+	l.hasNone(claim)
+	return nil
 }
 
 // reserved reports whether Infoblox has the host record of an IPAddress that a claim has not been told of, and that was made for another claim: that one, or

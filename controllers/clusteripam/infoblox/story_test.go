@@ -884,6 +884,23 @@ func TestLateIPAddressOfAnEarlierLeader(t *testing.T) {
 	}
 }
 
+// A claim has a host record when its IPAddress comes, which has another one: of an earlier claim of its name, in a watch that is late. It gives up its own.
+func TestIPAddressOfAnotherRecordComes(t *testing.T) {
+	const earlier = types.UID("5f0b1c8e-0000-4000-8000-000000000001")
+	w := newStory(t)
+	w.grid.Do(http.MethodPost, "record:host", nil, shell.Encode(host.Record{Name: "z", NetworkView: "default", IPv4: []host.Addr4{{Address: "10.0.0.5"}},
+		Comment: host.Mark([]types.UID{earlier}, "a/x")}))
+	w.claim("x", "v4")
+	w.until(t, "create IPAddress")
+	w.address("x", "v4", "10.0.0.5")
+	_ = w.patch(shell.IPAddresses, inA("x"), shell.Patch{Body: fmt.Appendf(nil, `{"metadata": {"annotations": {%q: %q, %q: "i/default", %q: "z"}}}`, annotationClaim, earlier, annotationPlace, annotationName)}, nil)
+	w.goOn(time.Minute)
+	w.want(t, "x", "10.0.0.5 Ready")
+	w.wantRecords(t, "z [10.0.0.5]")
+	w.release(t, "x")
+	w.wantRecords(t)
+}
+
 // The subnet of a pool is replaced while a claim has a host record and no IPAddress. What stays of the record is named when the claim goes.
 func TestSubnetIsReplaced(t *testing.T) {
 	w := newStory(t)
