@@ -2489,8 +2489,8 @@ var mutants = []mutant{
 	{
 		name: "infoblox-update-again", defect: "an address is asked for again while the last request without an answer can still be carried out",
 		file: "controllers/clusteripam/infoblox/claim.go",
-		old:  "if err := l.settles(r, create); err != nil {",
-		new:  "if err := l.settles(r, create); err != nil && create {",
+		old:  "if err := l.settles(r, create); err != nil || create {",
+		new:  "if err := l.settles(r, create); create {",
 		test: "./controllers/clusteripam/infoblox TestCreateAfterALostWrite",
 	},
 	{
@@ -2503,9 +2503,9 @@ var mutants = []mutant{
 	{
 		name: "infoblox-new-leader-hurries", defect: "a new leader does not wait for writes of the last one that can still be carried out",
 		file: "controllers/clusteripam/infoblox/logic.go",
-		old:  "\t\tif !has || c.DeletionTimestamp != nil {\n",
-		new:  "\t\tif false {\n",
-		test: "./controllers/clusteripam/infoblox TestLateJoinOfAnEarlierLeader",
+		old:  "\tif !has || c.DeletionTimestamp != nil {\n",
+		new:  "\tif false {\n",
+		test: "./controllers/clusteripam/infoblox TestLateDeleteOfAClaimWithoutIPAddress",
 	},
 	{
 		name: "infoblox-create-forgotten", defect: "the address of an IPAddress whose create was not answered is released, and the IPAddress comes",
@@ -2846,9 +2846,16 @@ var mutants = []mutant{
 	{
 		name: "infoblox-earlier-create-forgotten", defect: "a new leader gives up a host record while the last one's create of the IPAddress is on the way",
 		file: "controllers/clusteripam/infoblox/logic.go",
-		old:  "\t\t\tl.creating[c.UID] = l.began.Add(l.unanswered())\n",
+		old:  "\t\tl.creating[c.UID] = l.began.Add(l.unanswered())\n",
 		new:  "",
 		test: "./controllers/clusteripam/infoblox TestLateIPAddressOfAnEarlierLeader",
+	},
+	{
+		name: "infoblox-address-replaced-too-early", defect: "a host record gets another address while a create of an IPAddress with its own one is on the way",
+		file: "controllers/clusteripam/infoblox/claim.go",
+		old:  "until, sent = l.creating[c.UID] }); !sent {",
+		new:  "until, sent = l.creating[c.UID] }); !sent || !create {",
+		test: "./controllers/clusteripam/infoblox TestLateIPAddressOfAnEditedAddress",
 	},
 	{
 		name: "infoblox-second-record-stays", defect: "a claim that had a host record when its IPAddress came, which has another one, leaves its own in Infoblox",

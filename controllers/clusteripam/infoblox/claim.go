@@ -370,13 +370,7 @@ func (l *logic) leave(ctx context.Context, claim *v1beta2.IPAddressClaim) error 
 			until = l.telling[claim.UID]
 		}
 	})
-	if wait := until.Sub(l.Now()); wait > 0 {
-		return writes.Later(wait)
-	}
-	switch err := l.API.Get(ctx, shell.IPAddresses, nameOf(claim), &v1beta2.IPAddress{}); {
-	case err == nil:
-		return writes.Later(time.Second)
-	case !writes.NotThere(err):
+	if err := l.noneComes(ctx, nameOf(claim), until); err != nil {
 		return err
 	}
 	stored := &v1beta2.IPAddressClaim{}
@@ -397,6 +391,20 @@ func (l *logic) leave(ctx context.Context, claim *v1beta2.IPAddressClaim) error 
 		return l.failed(ctx, claim, err)
 	}
 	l.hasNone(claim)
+	return nil
+}
+
+// noneComes returns an error while a claim may have an IPAddress that the cache does not show. until is how long a create of it can be carried out.
+func (l *logic) noneComes(ctx context.Context, name types.NamespacedName, until time.Time) error {
+	if wait := until.Sub(l.Now()); wait > 0 {
+		return writes.Later(wait)
+	}
+	switch err := l.API.Get(ctx, shell.IPAddresses, name, &v1beta2.IPAddress{}); {
+	case err == nil:
+		return writes.Later(time.Second)
+	case !writes.NotThere(err):
+		return err
+	}
 	return nil
 }
 
@@ -612,7 +620,7 @@ func (l *logic) obtain(ctx context.Context, client WAPI, c host.Claim, from sour
 			}
 		}
 		create := step.Verb == host.Create
-		if err := l.settles(r, create); err != nil {
+		if err := l.mayWrite(ctx, c, r, create); err != nil {
 			return step, err
 		}
 		if step.Verb == host.Taken {
@@ -623,6 +631,20 @@ func (l *logic) obtain(ctx context.Context, client WAPI, c host.Claim, from sour
 		}
 	}
 	return step, fmt.Errorf("the host record %s changes all the time", c.Wanted.Name)
+}
+
+// mayWrite returns an error while a write to a claim's host record has to wait: for others that were not answered, or because an IPAddress may come that says
+// the address which the record has.
+func (l *logic) mayWrite(ctx context.Context, c host.Claim, r *recordState, create bool) error {
+	if err := l.settles(r, create); err != nil || create {
+		return err
+	}
+	var until time.Time
+	sent := false
+	if l.Lock.With(func() { until, sent = l.creating[c.UID] }); !sent {
+		return nil
+	}
+	return l.noneComes(ctx, types.NamespacedName{Namespace: c.Namespace, Name: c.Name}, until)
 }
 
 // send sends the write of a step. That the record has changed is no error. duplicate: there is one of the name already.

@@ -174,18 +174,7 @@ func (l *logic) Fill() {
 	}
 	for _, c := range l.claims.List() {
 		l.heardOfClaim(nil, c)
-		name, ok := recordOf(c)
-		if !ok {
-			continue
-		}
-		// An earlier leader may have sent a write for it, also a create of its IPAddress.
-		_, has := l.addresses.Get(c.Namespace, c.Name)
-		if !has {
-			l.creating[c.UID] = l.began.Add(l.unanswered())
-		}
-		if !has || c.DeletionTimestamp != nil {
-			l.recordState(name).unsettle(false, l.Now())
-		}
+		l.doubt(c)
 	}
 	for _, a := range l.addresses.List() { // now that all claims are known
 		l.noteStray(a)
@@ -195,6 +184,21 @@ func (l *logic) Fill() {
 	}
 	for _, p := range l.pools.List() {
 		l.Queue.Add(shell.KeyOf(shell.InfobloxIPPools, p))
+	}
+}
+
+// doubt notes that an earlier leader may have sent a write for a claim, also a create of its IPAddress.
+func (l *logic) doubt(c *v1beta2.IPAddressClaim) {
+	name, ok := recordOf(c)
+	if !ok {
+		return
+	}
+	_, has := l.addresses.Get(c.Namespace, c.Name)
+	if !has {
+		l.creating[c.UID] = l.began.Add(l.unanswered())
+	}
+	if !has || c.DeletionTimestamp != nil {
+		l.recordState(name).unsettle(false, l.Now())
 	}
 }
 

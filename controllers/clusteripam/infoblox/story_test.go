@@ -841,6 +841,15 @@ func TestLateDeleteOfAnIPAddressOfAnotherProgram(t *testing.T) {
 	w.lateDelete(t, "10.0.0.2")
 }
 
+// The same for a claim that is deleted before it has an IPAddress.
+func TestLateDeleteOfAClaimWithoutIPAddress(t *testing.T) {
+	w := newStory(t)
+	w.claim("x", "v4")
+	w.leader.resume(w.until(t, "create IPAddress"), apierrors.NewInvalid(schema.GroupKind{Kind: "IPAddress"}, "x", nil))
+	_ = w.delete(shell.IPAddressClaims, inA("x"), "")
+	w.lateDelete(t, "10.0.0.2")
+}
+
 // lateDelete ends the leader while its DELETE of the host record x is on the way. Before it arrives, a claim wishes a record of that name,
 // and gets an address that it keeps.
 func (w *world) lateDelete(t *testing.T, address string) {
@@ -882,6 +891,27 @@ func TestLateIPAddressOfAnEarlierLeader(t *testing.T) {
 			w.want(t, "y", "10.0.0.3 Ready")
 		})
 	}
+}
+
+// A create of an IPAddress is not answered, and then another one is edited so that it says the same address. The claim keeps the address, which the IPAddress says
+// when it comes.
+func TestLateIPAddressOfAnEditedAddress(t *testing.T) {
+	w := newStory(t)
+	w.claim("y", "v4")
+	w.goOn(time.Minute)
+	w.claim("x", "v4")
+	i := w.until(t, "create IPAddress")
+	late := w.leader.calls[i]
+	w.leader.resume(i, errLost)
+	w.editSpec(shell.IPAddresses, "y", `{"address": "10.0.0.3"}`)
+	w.goOn(time.Second)
+	for i := slices.IndexFunc(w.leader.calls, func(c *call) bool { return strings.Contains(c.what, "create IPAddress") }); i >= 0; i = -1 {
+		w.leader.resume(i, errLost)
+	}
+	_ = late.do()
+	w.goOn(time.Minute)
+	w.want(t, "x", "10.0.0.3 Ready")
+	w.wantRecords(t, "x [10.0.0.3]", "y [10.0.0.2]")
 }
 
 // A claim has a host record when its IPAddress comes, which has another one: of an earlier claim of its name, in a watch that is late. It gives up its own.
