@@ -905,9 +905,6 @@ func TestLateIPAddressOfAnEditedAddress(t *testing.T) {
 	w.leader.resume(i, errLost)
 	w.editSpec(shell.IPAddresses, "y", `{"address": "10.0.0.3"}`)
 	w.goOn(time.Second)
-	for i := slices.IndexFunc(w.leader.calls, func(c *call) bool { return strings.Contains(c.what, "create IPAddress") }); i >= 0; i = -1 {
-		w.leader.resume(i, errLost)
-	}
 	_ = late.do()
 	w.goOn(time.Minute)
 	w.want(t, "x", "10.0.0.3 Ready")
