@@ -348,7 +348,11 @@ func (l *logic) take(ctx context.Context, client WAPI, c released, r *recordStat
 		return false, l.cannotRelease(c, err)
 	}
 	if allocated {
-		l.Lock.With(func() { l.removed[c.about.GetUID()] = true })
+		l.Lock.With(func() {
+			if l.removed[c.about.GetUID()] = true; c.address != nil {
+				l.removed[c.address.UID] = true // The claim may be forced away before.
+			}
+		})
 	}
 	l.keeps(c, removal)
 	return allocated, nil
@@ -395,15 +399,8 @@ func (l *logic) gone(ctx context.Context, client WAPI, c released, r *recordStat
 func (l *logic) notFound(c released) {
 	var removed bool
 	l.Lock.With(func() {
-		shown := metav1.Object(nil)
-		if a, ok := l.addresses.Get(c.about.GetNamespace(), c.about.GetName()); ok && c.kind == shell.IPAddresses {
-			shown = a
-		}
-		if claim, ok := l.claims.Get(c.about.GetNamespace(), c.about.GetName()); ok && c.kind == shell.IPAddressClaims {
-			shown = claim
-		}
-		gone := shown == nil || shown.GetUID() != c.about.GetUID() // It is forgotten then what was removed.
-		removed = gone || l.removed[c.about.GetUID()]
+		there := l.shown(c.kind, c.about) || c.address != nil && l.shown(shell.IPAddresses, c.address) // Otherwise it is forgotten what was removed.
+		removed = !there || l.removed[c.about.GetUID()] || c.address != nil && l.removed[c.address.UID]
 	})
 	if removed || !c.Address.IsValid() {
 		return
@@ -415,6 +412,16 @@ func (l *logic) notFound(c released) {
 	}
 	l.tell(c, reasonRecordLeft, "The InfobloxInstance %s has no host record %s of this object. If Infoblox has one of another name, with the address %v%s, delete it there.%s",
 		c.instance, c.name, c.Address, with, edited)
+}
+
+// shown reports whether the cache shows exactly this object, a claim or an IPAddress.
+func (l *logic) shown(kind *shell.Kind, object metav1.Object) bool {
+	if kind == shell.IPAddresses {
+		a, ok := l.addresses.Get(object.GetNamespace(), object.GetName())
+		return ok && a.UID == object.GetUID()
+	}
+	claim, ok := l.claims.Get(object.GetNamespace(), object.GetName())
+	return ok && claim.UID == object.GetUID()
 }
 
 func remove(ctx context.Context, client WAPI, r host.Removal) error {

@@ -534,6 +534,9 @@ func TestClaimIsStrippedWhileItIsReleased(t *testing.T) {
 			w.goOn(time.Minute)
 			w.want(t, "x", "10.0.0.2 Ready")
 			w.wantRecords(t, "x [10.0.0.2]")
+			if !tc.ends && w.said("has no host record x") {
+				t.Error("an event says that the record is left that was deleted")
+			}
 		})
 	}
 }
@@ -1138,6 +1141,25 @@ func TestClaimIsForcedAway(t *testing.T) {
 	w.goOn(time.Minute)
 	if !w.said("event " + reasonWithoutClaim + ": IPAddresses without an IPAddressClaim: 1 (x).") {
 		t.Error("there is no event")
+	}
+}
+
+// Somebody renames the host record of a claim that is deleted, and takes the claim's finalizer away while the controller looks for the record. An event says what is
+// left in Infoblox.
+func TestClaimIsForcedAwayWhileItsRecordIsSought(t *testing.T) {
+	w := newStoryOfX(t)
+	w.grid.Do(http.MethodPut, w.hosts()[0].Ref, nil, []byte(`{"name": "web-1"}`))
+	_ = w.delete(shell.IPAddressClaims, inA("x"), "")
+	i := w.until(t, "GET record:host")
+	for ; strings.Contains(w.leader.calls[i].what, "network_view=default"); i = w.until(t, "GET record:host") {
+		w.leader.answer(i, true)
+	}
+	w.strip("x") // It is sought in all network views by now.
+	w.leader.hearAll()
+	w.leader.answer(i, true)
+	w.goOn(time.Minute)
+	if len(w.objects[shell.IPAddresses]) > 0 || !w.said("event HostRecordLeft: The InfobloxInstance i has no host record x of this object. If Infoblox has one of another name, with the address 10.0.0.2") {
+		t.Error("no event says what is left")
 	}
 }
 
