@@ -3054,6 +3054,20 @@ var mutants = []mutant{
 		test: "./controllers/clusteripam/infoblox TestClaimIsStrippedWhileItIsReleased",
 	},
 	{
+		name: "infoblox-create-unseen", defect: "a claim gets another address after its IPAddress was created, because the cache shows only that another IPAddress was edited to its address",
+		file: "controllers/clusteripam/infoblox/claim.go",
+		old:  "case err == nil && until.Before(l.Now()):",
+		new:  "case err != nil && until.Before(l.Now()):",
+		test: "./controllers/clusteripam/infoblox TestIPAddressIsShownAfterAnEdit",
+	},
+	{
+		name: "infoblox-shown-meanwhile", defect: "a claim gets another address although the cache shows its IPAddress by now",
+		file: "controllers/clusteripam/infoblox/claim.go",
+		old:  "case shown: // by now",
+		new:  "case shown && sent: // by now",
+		test: "./controllers/clusteripam/infoblox TestIPAddressIsShownAfterAnEdit",
+	},
+	{
 		name: "infoblox-capitals", defect: "host records whose names differ only in capitals are two",
 		file: "controllers/clusteripam/infoblox/host/names.go",
 		old:  "\tn.Hostname, n.Machine, n.DNSZone = fold(n.Hostname), fold(n.Machine), fold(n.DNSZone)\n",

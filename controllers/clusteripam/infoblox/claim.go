@@ -633,15 +633,22 @@ func (l *logic) obtain(ctx context.Context, client WAPI, c host.Claim, from sour
 	return step, fmt.Errorf("the host record %s changes all the time", c.Wanted.Name)
 }
 
-// mayWrite returns an error while a write to a claim's host record has to wait: for others that were not answered, or because an IPAddress may come that says
-// the address which the record has.
+// mayWrite returns an error while a write to a claim's host record has to wait: for others that were not answered, or because there is an IPAddress, or may be one
+// soon, that says the address which the record has.
 func (l *logic) mayWrite(ctx context.Context, c host.Claim, r *recordState, create bool) error {
 	if err := l.settles(r, create); err != nil || create {
 		return err
 	}
 	var until time.Time
-	sent := false
-	if l.Lock.With(func() { until, sent = l.creating[c.UID] }); !sent {
+	sent, shown := false, false
+	l.Lock.With(func() {
+		until, sent = l.creating[c.UID]
+		_, shown = l.addresses.Get(c.Namespace, c.Name)
+	})
+	switch {
+	case shown: // by now
+		return writes.Later(time.Second)
+	case !sent:
 		return nil
 	}
 	return l.noneComes(ctx, types.NamespacedName{Namespace: c.Namespace, Name: c.Name}, until)
@@ -720,9 +727,14 @@ func (l *logic) create(ctx context.Context, claim *v1beta2.IPAddressClaim, from 
 	}
 	stored := &v1beta2.IPAddress{}
 	err := l.API.Create(ctx, shell.IPAddresses, address, stored)
-	if !writes.Answered(err) {
-		l.Lock.With(func() { l.creating[claim.UID] = l.Now().Add(l.unanswered()) })
-	}
+	l.Lock.With(func() {
+		switch until := l.creating[claim.UID]; {
+		case !writes.Answered(err):
+			l.creating[claim.UID] = l.Now().Add(l.unanswered())
+		case err == nil && until.Before(l.Now()):
+			l.creating[claim.UID] = l.Now() // The cache does not show it yet.
+		}
+	})
 	if err != nil {
 		return l.notCreated(ctx, claim, err)
 	}

@@ -103,7 +103,7 @@ type logic struct {
 	records  map[recordName]*recordState                   // by recordKey
 	prepared map[types.UID]recordName                      // what was last written into claims, even if the answer was lost
 	leaving  map[types.UID]bool                            // claims that give up their host records for others
-	creating map[types.UID]time.Time                       // until when a create of an IPAddress without an answer can be carried out
+	creating map[types.UID]time.Time                       // until when a create of an IPAddress can be carried out; there may be one that the cache does not show
 	telling  map[types.UID]time.Time                       // until when a write without an answer that tells a claim of its IPAddress can be carried out
 	first    map[types.UID]netip.Addr                      // addresses of IPAddresses when this process saw them first
 	removed  map[types.UID]bool                            // claims and IPAddresses that are gone soon: this process has removed their host records
@@ -358,7 +358,9 @@ func (l *logic) heardOfAddress(before, now *v1beta2.IPAddress) {
 		l.holds(now, true)
 		l.noteStray(now)
 		if claim, ok := l.claims.Get(now.Namespace, now.Name); ok {
-			delete(l.chosen, claim.UID)
+			if delete(l.chosen, claim.UID); !l.creating[claim.UID].After(l.Now()) {
+				delete(l.creating, claim.UID)
+			}
 		}
 	}
 	for _, a := range []*v1beta2.IPAddress{before, now} {

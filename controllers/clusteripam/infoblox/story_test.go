@@ -914,6 +914,38 @@ func TestLateIPAddressOfAnEditedAddress(t *testing.T) {
 	w.wantRecords(t, "x [10.0.0.3]", "y [10.0.0.2]")
 }
 
+// An IPAddress is edited so that it says the address of another claim, which gets its IPAddress at this moment. The cache shows the edit first. The claim keeps its address,
+// whenever the cache shows the IPAddress.
+func TestIPAddressIsShownAfterAnEdit(t *testing.T) {
+	for name, shown := range map[string]bool{"after the claim is looked at": false, "while the claim is looked at": true} {
+		t.Run(name, func(t *testing.T) {
+			w := newStory(t)
+			w.claim("y", "v4")
+			w.goOn(time.Minute)
+			w.claim("x", "v4")
+			i := w.until(t, "create IPAddress")
+			w.leader.hearAll()
+			w.editSpec(shell.IPAddresses, "y", `{"address": "10.0.0.3"}`)
+			w.leader.answer(i, true)
+			for len(w.leader.calls) > 0 {
+				w.leader.answer(0, true)
+			}
+			w.leader.hear() // of the edit
+			w.leader.begin(shell.Key{Kind: shell.IPAddressClaims, Namespace: "a", Name: "x"})
+			w.until(t, "GET record:host")
+			if shown {
+				w.leader.hearAll()
+			}
+			for len(w.leader.calls) > 0 {
+				w.leader.answer(0, true)
+			}
+			w.goOn(time.Minute)
+			w.want(t, "x", "10.0.0.3 Ready")
+			w.wantRecords(t, "x [10.0.0.3]", "y [10.0.0.2]")
+		})
+	}
+}
+
 // A claim has a host record when its IPAddress comes, which has another one: of an earlier claim of its name, in a watch that is late. It gives up its own.
 func TestIPAddressOfAnotherRecordComes(t *testing.T) {
 	const earlier = types.UID("5f0b1c8e-0000-4000-8000-000000000001")
