@@ -17,7 +17,7 @@ type excluded struct {
 type exclusions struct {
 	pools  map[string]*excluded // by Pool.ID
 	ranges PrefixSet
-	in     map[netip.Prefix][]*excluded // by range
+	by     map[netip.Prefix][]*excluded // by range
 }
 
 // of returns the entry of p, and builds it if necessary. It is nil if p excludes nothing.
@@ -35,12 +35,12 @@ func (e *exclusions) of(p *Pool) *excluded {
 		x.set.root[f] = root.copied()
 	}
 	if e.pools == nil {
-		e.pools, e.in = map[string]*excluded{}, map[netip.Prefix][]*excluded{}
+		e.pools, e.by = map[string]*excluded{}, map[netip.Prefix][]*excluded{}
 	}
 	e.pools[p.ID] = x
 	for _, r := range p.Ranges {
 		e.ranges.Insert(r.Prefix)
-		e.in[r.Prefix] = append(e.in[r.Prefix], x)
+		e.by[r.Prefix] = append(e.by[r.Prefix], x)
 	}
 	return x
 }
@@ -53,9 +53,9 @@ func (e *exclusions) drop(p *Pool) {
 	delete(e.pools, p.ID)
 	for _, r := range x.pool.Ranges {
 		e.ranges.Remove(r.Prefix)
-		e.in[r.Prefix] = slices.DeleteFunc(e.in[r.Prefix], func(o *excluded) bool { return o == x })
-		if len(e.in[r.Prefix]) == 0 {
-			delete(e.in, r.Prefix)
+		e.by[r.Prefix] = slices.DeleteFunc(e.by[r.Prefix], func(o *excluded) bool { return o == x })
+		if len(e.by[r.Prefix]) == 0 {
+			delete(e.by, r.Prefix)
 		}
 	}
 }
@@ -66,7 +66,7 @@ func (e *exclusions) changed(p netip.Prefix, dropped bool) {
 		return
 	}
 	for r := range e.ranges.Overlapping(p) {
-		for _, x := range e.in[r] {
+		for _, x := range e.by[r] {
 			// Only an excluded block changes the count. The block can be wider than p.
 			if f := FamilyOf(p); x.free[f] != nil && x.set.Overlaps(x.around(p)) {
 				x.free[f] = nil
@@ -88,13 +88,12 @@ func (x *excluded) around(p netip.Prefix) netip.Prefix {
 	return p
 }
 
-// nextFree returns the next free block of r, a range of p.
-func (l *Ledger) nextFree(p *Pool, r Range) (netip.Prefix, bool) {
-	without := &p.Excluded
-	if x := l.exclusions.of(p); x != nil {
-		without = &x.set
+// in returns what p excludes.
+func (e *exclusions) in(p *Pool) *PrefixSet {
+	if x := e.of(p); x != nil {
+		return &x.set
 	}
-	return nextFree(&l.taken, without, r.Prefix, r.BlockBits, l.Cursor(p, r.Family()))
+	return &p.Excluded
 }
 
 // excluded returns how many blocks of r, a range of p, overlap an exclusion of p but no holding.
@@ -127,7 +126,7 @@ func (l *Ledger) countExcluded(p *Pool, r Range) (n uint64) {
 // Excluding returns up to n exclusions of p, in address order, that prevent the allocation of blocks of r which nobody holds. It returns
 // none while p has a free block in r.
 func (l *Ledger) Excluding(p *Pool, r Range, n int) []netip.Prefix {
-	if _, ok := l.nextFree(p, r); ok {
+	if _, ok := nextFree(&l.taken, l.exclusions.in(p), r.Prefix, r.BlockBits, r.Prefix.Addr()); ok {
 		return nil
 	}
 	var found []netip.Prefix

@@ -2,7 +2,6 @@ package ipam
 
 import (
 	"fmt"
-	"maps"
 	"net/netip"
 	"slices"
 	"testing"
@@ -29,7 +28,10 @@ func numbered(i int) Owner { return Owner{Node, fmt.Sprintf("11111111-2222-3333-
 
 // clone returns a ledger that is like l and shares nothing with it, without what only follows from the rest.
 func clone(l *Ledger) *Ledger {
-	c := &Ledger{cursors: maps.Clone(l.cursors)}
+	c := &Ledger{}
+	for id, at := range l.cursors {
+		*c.cursorsIn(&Pool{ID: id}) = *at
+	}
 	cloned := map[*holder]*holder{}
 	if l.held != nil {
 		c.held = map[Owner]*holder{}

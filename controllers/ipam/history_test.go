@@ -148,6 +148,7 @@ func (h *history) pick(pools []*Pool) (Pick, bool) {
 	pick, ok := h.ledger.Pick(pools...)
 	want, wantOK := h.reference.pick(pools...)
 	same(h, pick.Blocks, want.Blocks, "blocks of Pick(%v)", names(pools))
+	same(h, pick.From[:], want.From[:], "cursors of Pick(%v)", names(pools))
 	if ok != wantOK || pick.Pool != want.Pool {
 		h.fail("Pick(%v) = %v, %v, want %v, %v", names(pools), pick, ok, want, wantOK)
 	}
@@ -267,7 +268,7 @@ func (h *history) end() {
 	for _, p := range h.pools {
 		h.ledger.Forget(p)
 	}
-	if n := len(h.ledger.shared) + len(h.ledger.held) + len(h.ledger.cursors) + len(h.ledger.exclusions.pools) + len(h.ledger.exclusions.in); n > 0 {
+	if n := len(h.ledger.shared) + len(h.ledger.held) + len(h.ledger.cursors) + len(h.ledger.exclusions.pools) + len(h.ledger.exclusions.by); n > 0 {
 		h.fail("%d entries leaked: %+v", n, &h.ledger)
 	}
 	if h.ledger.taken != (PrefixSet{}) {

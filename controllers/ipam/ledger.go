@@ -55,7 +55,7 @@ type Ledger struct {
 	taken   PrefixSet                  // every prefix once per holder
 	shared  map[netip.Prefix][]*holder // sorted by kind and ID
 	held    map[Owner]*holder
-	cursors map[cursor]netip.Addr
+	cursors map[string]*[2]netip.Addr // by Pool.ID and Family: where the search for the pool's next block continues
 	// counts and exclusions are derived from the fields above.
 	counts     counts
 	exclusions exclusions
@@ -67,17 +67,12 @@ type holder struct {
 	prefixes []netip.Prefix
 }
 
-// cursor is the key of the address at which the search for the next block of a pool's range continues.
-type cursor struct {
-	pool   string // Pool.ID
-	family Family
-}
-
 // Pick is one free block of every range of a pool, in the order of Pool.Ranges. After Reserve it belongs to the ledger and must not be
 // modified.
 type Pick struct {
 	Pool   *Pool
 	Blocks []netip.Prefix
+	From   [2]netip.Addr // by Family: the cursors at which the search started
 }
 
 // Pick chooses one block of every range of the first pool that is enabled and has a free block in each of its ranges. It
@@ -98,9 +93,9 @@ func (l *Ledger) Pick(pools ...*Pool) (Pick, bool) {
 // the families of all such ranges. The caller must not modify full.
 func (l *Ledger) Look(p *Pool) (pick Pick, full []Family) {
 	var found [2]netip.Prefix // on the stack: many full pools may be tried before one that can serve
-	bits := 0
+	bits, from, without := 0, l.cursorsOf(p), l.exclusions.in(p)
 	for i, r := range p.Ranges {
-		block, ok := l.nextFree(p, r)
+		block, ok := nextFree(&l.taken, without, r.Prefix, r.BlockBits, from[r.Family()])
 		if found[i] = block; !ok {
 			bits |= 1 << r.Family()
 		}
@@ -108,7 +103,7 @@ func (l *Ledger) Look(p *Pool) (pick Pick, full []Family) {
 	if bits > 0 || len(p.Ranges) == 0 {
 		return Pick{}, families[bits]
 	}
-	return Pick{Pool: p, Blocks: slices.Clone(found[:len(p.Ranges)])}, nil
+	return Pick{Pool: p, Blocks: slices.Clone(found[:len(p.Ranges)]), From: from}, nil
 }
 
 // families are the lists of families, each at the sum of 1<<f for every f in it.
@@ -128,9 +123,9 @@ func (l *Ledger) Reserve(o Owner, pick Pick) bool {
 		return false
 	}
 	l.replace(&holder{Owner: o}, pick.Blocks)
+	at := l.cursorsIn(pick.Pool)
 	for _, b := range pick.Blocks {
-		after, _ := next(b) // at the end of the address space this is the invalid address, which means the start of the range
-		l.SetCursor(pick.Pool, FamilyOf(b), after)
+		at[FamilyOf(b)], _ = next(b) // at the end of the address space this is the invalid address, which means the start of the range
 	}
 	return true
 }
@@ -294,13 +289,28 @@ func (l *Ledger) Taken(p *Pool, r Range) (n uint64) {
 
 // Cursor returns the address at which the search for p's next block of family f starts. The invalid address means the
 // start of the range.
-func (l *Ledger) Cursor(p *Pool, f Family) netip.Addr { return l.cursors[cursor{p.ID, f}] }
+func (l *Ledger) Cursor(p *Pool, f Family) netip.Addr { return l.cursorsOf(p)[f] }
 
-func (l *Ledger) SetCursor(p *Pool, f Family, a netip.Addr) {
-	if l.cursors == nil {
-		l.cursors = map[cursor]netip.Addr{}
+func (l *Ledger) cursorsOf(p *Pool) (at [2]netip.Addr) {
+	if c := l.cursors[p.ID]; c != nil {
+		at = *c
 	}
-	l.cursors[cursor{p.ID, f}] = a
+	return at
+}
+
+func (l *Ledger) SetCursor(p *Pool, f Family, a netip.Addr) { l.cursorsIn(p)[f] = a }
+
+// cursorsIn returns p's cursors to be changed.
+func (l *Ledger) cursorsIn(p *Pool) *[2]netip.Addr {
+	at := l.cursors[p.ID]
+	if at == nil {
+		at = new([2]netip.Addr)
+		if l.cursors == nil {
+			l.cursors = map[string]*[2]netip.Addr{}
+		}
+		l.cursors[p.ID] = at
+	}
+	return at
 }
 
 // Forget drops p's cursors, and the counts of its ranges and exclusions. Blocks of p that are held stay held.
@@ -309,8 +319,7 @@ func (l *Ledger) Forget(p *Pool) {
 		l.counts.drop(r)
 	}
 	l.exclusions.drop(p)
-	delete(l.cursors, cursor{p.ID, IPv4})
-	delete(l.cursors, cursor{p.ID, IPv6})
+	delete(l.cursors, p.ID)
 }
 
 // add makes h a holder of p. It reports whether p overlaps no other holding.

@@ -147,7 +147,7 @@ func (r *reference) taken() prefixList {
 func (r *reference) pick(pools ...*Pool) (Pick, bool) {
 	for _, p := range pools {
 		if p.State == Enabled && len(p.Ranges) > 0 && len(r.full(p)) == 0 {
-			return Pick{p, r.blocks(p)}, true
+			return Pick{p, r.blocks(p), [2]netip.Addr{r.cursor(p, IPv4), r.cursor(p, IPv6)}}, true
 		}
 	}
 	return Pick{}, false
@@ -187,6 +187,12 @@ func (r *reference) reserve(o Owner, pick Pick) bool {
 		r.setCursor(pick.Pool, FamilyOf(b), addrAt(after(b), FamilyOf(b)))
 	}
 	return true
+}
+
+// cursor is the key of one cursor.
+type cursor struct {
+	pool   string // Pool.ID
+	family Family
 }
 
 func (r *reference) cursor(p *Pool, f Family) netip.Addr { return r.cursors[cursor{p.ID, f}] }

@@ -140,12 +140,13 @@ func (c *Controller) reserve(b *allocator.State, d *decision) {
 // its event.
 func (c *Controller) observeNode(b *allocator.State, name string) (*v1.Node, error) {
 	node, err := c.nodes.Get(name)
+	gone := err != nil && apierrors.IsNotFound(err)
 	c.settle(b, name)
-	if apierrors.IsNotFound(err) || err == nil && (clustercidr.ShowsPodCIDRs(node) || node.DeletionTimestamp != nil) {
+	if gone || err == nil && (clustercidr.ShowsPodCIDRs(node) || node.DeletionTimestamp != nil) {
 		c.listed.WaitsNoMore(name)
 	}
 	switch {
-	case apierrors.IsNotFound(err), err == nil && c.ahead(node):
+	case gone, err == nil && c.ahead(node):
 		return nil, nil
 	case err != nil:
 		return nil, err

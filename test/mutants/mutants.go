@@ -344,8 +344,8 @@ var mutants = []mutant{
 	},
 	{
 		name: "cursor-stands-still", defect: "a block that was freed is given again at once",
-		old: "\t\tl.SetCursor(pick.Pool, FamilyOf(b), after)\n",
-		new: "\t\t_ = after\n",
+		old: "\t\tat[FamilyOf(b)], _ = next(b)",
+		new: "\t\tat[FamilyOf(b)] = b.Addr()",
 	},
 	{
 		name: "old-flags-serve", defect: "the ClusterCIDR of earlier flags goes on to give blocks",
@@ -385,9 +385,16 @@ var mutants = []mutant{
 	},
 	{
 		name: "index-knows-one-value", defect: "a ClusterCIDR that asks for one of several values is found by the first one only",
-		old:  "\t\tif e.in = e.rarest(c.common); len(e.in) == 0 {\n",
-		new:  "\t\tif e.in = e.rarest(c.common); len(e.in) > 1 {\n\t\t\te.in = e.in[:1]\n\t\t}\n\t\tif len(e.in) == 0 {\n",
+		old:  "\t\te.in = e.rarest(c.common)\n\t\tc.index(e)\n",
+		new:  "\t\tif e.in = e.rarest(c.common); len(e.in) > 1 {\n\t\t\te.in = e.in[:1]\n\t\t}\n\t\tc.index(e)\n",
 		test: testCandidates,
+	},
+	{
+		name: "index-knows-what-was-rare", defect: "each Node is checked against the ClusterCIDRs that came first, because of a label that all Nodes have",
+		file: "controllers/nodeipam/clustercidr/candidates.go",
+		old:  "\t\t\t\tif due {\n\t\t\t\t\tc.review(a)\n\t\t\t\t}\n",
+		new:  "",
+		test: "./controllers/nodeipam/clustercidr TestCommonLabelsAreNotIndexed",
 	},
 	{
 		name: "one-requirement-is-enough", defect: "a Node is served from a ClusterCIDR of whose requirements it meets one",
@@ -1270,8 +1277,8 @@ var mutants = []mutant{
 	},
 	{
 		name: "worker-frees-missing", defect: "a worker that finds a Node missing frees its blocks before it is known why",
-		old:  "\tcase apierrors.IsNotFound(err), err == nil && c.ahead(node):\n\t\treturn nil, nil\n",
-		new:  "\tcase apierrors.IsNotFound(err):\n\t\tif uid, known := b.UID(name); known {\n\t\t\tb.NodeGone(name, uid)\n\t\t}\n\t\treturn nil, nil\n\tcase err == nil && c.ahead(node):\n\t\treturn nil, nil\n",
+		old:  "\tcase gone, err == nil && c.ahead(node):\n\t\treturn nil, nil\n",
+		new:  "\tcase gone:\n\t\tif uid, known := b.UID(name); known {\n\t\t\tb.NodeGone(name, uid)\n\t\t}\n\t\treturn nil, nil\n\tcase err == nil && c.ahead(node):\n\t\treturn nil, nil\n",
 		test: "./controllers/nodeipam TestDoubt",
 	},
 	{

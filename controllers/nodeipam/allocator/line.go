@@ -37,7 +37,7 @@ type line struct {
 	awaiting map[string]string
 	// told are the families in which pools are full as pending Nodes were last told, by the pool's name.
 	told map[string][]ipam.Family
-	// used is which ranges Nodes use, while a decision is being made.
+	// used is which ranges Nodes use, once a decision that is being made has to explain something.
 	used map[ipam.Range]bool
 	// looks is how many pending Nodes and opened pools were looked at so far. What a choice costs is that and [clustercidr.Candidates.Checked].
 	looks int
@@ -85,7 +85,10 @@ func (b *State) arrive(node *v1.Node) {
 		return
 	}
 	b.settled.Leave(node.Name)
-	b.arrived[node.Name] = &clustercidr.Place{Node: node, Since: b.place(node)}
+	since := b.place(node)
+	if p := b.arrived[node.Name]; p == nil || p.Node != node || !p.Since.Equal(since) {
+		b.arrived[node.Name] = &clustercidr.Place{Node: node, Since: since}
+	}
 }
 
 // freed notes that blocks are free, unless others hold them, too.
@@ -186,7 +189,6 @@ func (b *State) AllocatePending() {
 	if !b.AllocationDue() {
 		return
 	}
-	b.used = map[ipam.Range]bool{}
 	t := turn{b: b, before: len(b.allocatedTo)}
 	t.begin()
 	for place := t.turns.Next(); place != nil; place = t.turns.Next() {
@@ -238,10 +240,12 @@ func (t *turn) begin() {
 	arrived := slices.AppendSeq(make([]*clustercidr.Place, 0, len(b.arrived)), maps.Values(b.arrived))
 	slices.SortFunc(arrived, (*clustercidr.Place).Compare)
 	t.turns.Add(nil, arrived)
-	t.open = map[*clustercidr.Pool]bool{}
 	for name := range b.opened {
 		b.looks++
 		if p, ok := b.pools[name]; ok && p.State == ipam.Enabled && !b.closeIfFull(p) {
+			if t.open == nil {
+				t.open = map[*clustercidr.Pool]bool{}
+			}
 			t.open[p] = true
 		}
 	}
@@ -310,6 +314,9 @@ func (t *turn) notServed(place *clustercidr.Place, awaits string) {
 		t.settle = append(t.settle, place)
 	}
 	if arrived || b.awaiting[name] != awaits { // Otherwise what is said about it is still true: it names the pools that come first.
+		if b.used == nil {
+			b.used = map[ipam.Range]bool{}
+		}
 		b.explain(place.Node, awaits)
 	}
 }

@@ -34,14 +34,6 @@ func newStats() stats {
 	return stats{sharing: map[types.UID]bool{}, outOfRange: map[types.UID]bool{}, blocking: map[string]int{}, staying: map[string][]types.UID{}, traffic: traffic.Counters{}}
 }
 
-// allocated records that a Node without blocks was allocated those of a pick.
-func (b *State) allocated(pick ipam.Pick, tries [2]float64) {
-	b.holding++
-	for i, r := range pick.Pool.Ranges {
-		b.traffic.Of(pick.Pool, r.Family()).Allocated(tries[i])
-	}
-}
-
 // held records that an owner's blocks changed from before to now.
 func (b *State) held(owner ipam.Owner, before, now []netip.Prefix) {
 	switch owner.Kind {
@@ -113,7 +105,7 @@ func (b *State) judgeAround(owner ipam.Owner, block netip.Prefix) {
 // released records that a Node no longer holds a block. It counts for the pool that the Node names if that contains the block, otherwise
 // for every pool that does.
 func (b *State) released(uid types.UID, block netip.Prefix) {
-	count := func(p *clustercidr.Pool) { b.traffic.Of(&p.Pool, ipam.FamilyOf(block)).Releases++ }
+	count := func(p *clustercidr.Pool) { b.traffic.Of(&p.Pool)[ipam.FamilyOf(block)].Releases++ }
 	if e, ok := b.nodes[b.names[uid]]; ok {
 		if named, ok := b.pools[e.pool]; ok && named.Contains(block) {
 			count(named)
@@ -257,7 +249,7 @@ func (b *State) Figures() Figures {
 			if h, covered := b.Exhausted().CoveredBy(r); covered {
 				coveredBy = b.names[types.UID(h.Owner.ID)]
 			}
-			f.Ranges = append(f.Ranges, RangeFigures{name, r.Family(), b.RangeStatus(p, r), *b.traffic.Of(&p.Pool, r.Family()), coveredBy})
+			f.Ranges = append(f.Ranges, RangeFigures{name, r.Family(), b.RangeStatus(p, r), b.traffic.Of(&p.Pool)[r.Family()], coveredBy})
 		}
 	}
 	return f

@@ -7,7 +7,6 @@ import (
 	"github.com/multicidr/controller-manager/controllers/ipam"
 	"github.com/multicidr/controller-manager/controllers/nodeipam/clustercidr"
 	"github.com/multicidr/controller-manager/controllers/nodeipam/names"
-	"github.com/multicidr/controller-manager/controllers/nodeipam/traffic"
 )
 
 // Every change of what is held and of the set of pools goes through this file. These functions note what the change may affect (see
@@ -28,12 +27,12 @@ func (b *State) hold(owner ipam.Owner, blocks []netip.Prefix) {
 
 // take reserves a pick for owner, and reports whether its blocks were still free.
 func (b *State) take(owner ipam.Owner, pick ipam.Pick) bool {
-	tries := traffic.OfPick(&b.ledger, pick)
 	if !b.ledger.Reserve(owner, pick) {
 		return false
 	}
 	b.touch(pick.Blocks...)
-	b.allocated(pick, tries)
+	b.holding++
+	b.traffic.Allocated(pick)
 	return true
 }
 

@@ -19,12 +19,15 @@ import (
 type Candidates struct {
 	entries map[*Pool][]*entry
 	by      map[attribute]entries
-	rest    entries           // entries that are not in by
-	keys    map[string]int    // label keys in by, and how often
-	common  map[attribute]int // how many terms require each attribute
+	rest    entries        // entries that are not in by
+	keys    map[string]int // label keys in by, and how often
+	common  map[attribute]demand
 	// Checked is how many entries were checked for Nodes so far.
 	Checked int
 }
+
+// demand is how many terms require an attribute, and how many did when it was last checked which entries have a rarer one.
+type demand struct{ terms, reviewed int }
 
 // entry is a pool with one term of its selector; a pool without a selector has one entry. For a large selector, one entry has all terms
 // with the same number of requirements.
@@ -80,17 +83,46 @@ const (
 // Add adds a pool that is not there.
 func (c *Candidates) Add(p *Pool) {
 	if c.entries == nil {
-		*c = Candidates{entries: map[*Pool][]*entry{}, by: map[attribute]entries{}, keys: map[string]int{}, common: map[attribute]int{}}
+		*c = Candidates{entries: map[*Pool][]*entry{}, by: map[attribute]entries{}, keys: map[string]int{}, common: map[attribute]demand{}}
 	}
 	c.entries[p] = entriesOf(p)
 	for _, e := range c.entries[p] {
 		c.count(e, 1)
-		if e.in = e.rarest(c.common); len(e.in) == 0 {
-			c.rest = c.rest.with(e)
+		e.in = e.rarest(c.common)
+		c.index(e)
+	}
+}
+
+func (c *Candidates) index(e *entry) {
+	if len(e.in) == 0 {
+		c.rest = c.rest.with(e)
+	}
+	for _, a := range e.in {
+		c.by[a] = c.by[a].with(e)
+		c.keys[a.key]++
+	}
+}
+
+func (c *Candidates) unindex(e *entry) {
+	if len(e.in) == 0 {
+		c.rest = c.rest.without(e)
+	}
+	for _, a := range e.in {
+		if c.by[a] = c.by[a].without(e); len(c.by[a]) == 0 {
+			delete(c.by, a)
 		}
-		for _, a := range e.in {
-			c.by[a] = c.by[a].with(e)
-			c.keys[a.key]++
+		addTo(c.keys, a.key, -1)
+	}
+}
+
+// review moves the entries that are indexed by an attribute and require a rarer one by now. It is called whenever twice as many terms require
+// the attribute, so that no Node is checked against the pools that came first, when nobody could know which attribute all would require.
+func (c *Candidates) review(a attribute) {
+	for _, e := range slices.Clone(c.by[a]) {
+		if in := e.rarest(c.common); !slices.Equal(in, e.in) {
+			c.unindex(e)
+			e.in = in
+			c.index(e)
 		}
 	}
 }
@@ -105,15 +137,7 @@ func (c *Candidates) Has(p *Pool) bool {
 func (c *Candidates) Remove(p *Pool) {
 	for _, e := range c.entries[p] {
 		c.count(e, -1)
-		if len(e.in) == 0 {
-			c.rest = c.rest.without(e)
-		}
-		for _, a := range e.in {
-			if c.by[a] = c.by[a].without(e); len(c.by[a]) == 0 {
-				delete(c.by, a)
-			}
-			addTo(c.keys, a.key, -1)
-		}
+		c.unindex(e)
 	}
 	delete(c.entries, p)
 }
@@ -138,7 +162,18 @@ func (c *Candidates) count(e *entry, n int) {
 	for i := range e.alternatives {
 		for _, attributes := range e.alternatives[i].oneOf {
 			for _, a := range attributes {
-				addTo(c.common, a, n)
+				d := c.common[a]
+				d.terms += n
+				due := d.terms > 1 && d.terms >= 2*d.reviewed
+				if due {
+					d.reviewed = d.terms
+				}
+				if c.common[a] = d; d.terms == 0 {
+					delete(c.common, a)
+				}
+				if due {
+					c.review(a)
+				}
 			}
 		}
 	}
@@ -153,7 +188,7 @@ func addTo[K comparable](counts map[K]int, key K, n int) {
 
 // rarest returns the attributes of the requirement that the fewest terms share so far. A matching Node must have one of them. There are none
 // if no requirement can be indexed.
-func (e *entry) rarest(common map[attribute]int) (attributes []attribute) {
+func (e *entry) rarest(common map[attribute]demand) (attributes []attribute) {
 	if len(e.alternatives) != 1 {
 		return nil
 	}
@@ -161,7 +196,7 @@ func (e *entry) rarest(common map[attribute]int) (attributes []attribute) {
 	for _, some := range e.alternatives[0].oneOf {
 		n := 0
 		for _, a := range some {
-			n += common[a]
+			n += common[a].terms
 		}
 		if attributes == nil || n < best {
 			attributes, best = some, n

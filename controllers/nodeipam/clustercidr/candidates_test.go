@@ -183,6 +183,20 @@ func TestSelectorsOfALabelAreIndexed(t *testing.T) {
 	}
 }
 
+// A Node is not compared with selectors that have only a label in common with its own which all Nodes have, also not with those that came first.
+func TestCommonLabelsAreNotIndexed(t *testing.T) {
+	var c Candidates
+	for i := range 10 {
+		c.Add(Compile(ClusterCIDR(fmt.Sprint("cc", i), Spec4("10.0.0.0/8", 8, AnyOf(AllOf(In("os", "linux"), In("pool", fmt.Sprint(i))))))))
+	}
+	for i := range 10 {
+		c.Checked = 0
+		if got := len(slices.Collect(c.Of(Node("n", Label("os", "linux"), Label("pool", fmt.Sprint(i)))))); got != 1 || c.Checked != 1 {
+			t.Errorf("%d ClusterCIDRs match a Node of pool %d after %d were checked, want 1 after 1", got, i, c.Checked)
+		}
+	}
+}
+
 // A selector is compiled once, and again if it is another one or one of another ClusterCIDR of that name.
 func TestSelectorIsCompiledOnce(t *testing.T) {
 	known := SelectorCache{}

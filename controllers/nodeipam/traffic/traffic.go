@@ -23,8 +23,8 @@ type Counts struct {
 // TriesBuckets are the buckets of kubernetes-sigs/node-ipam-controller.
 var TriesBuckets = [...]float64{1, 5, 25, 125, 625}
 
-// Allocated counts a block that was allocated.
-func (c *Counts) Allocated(tries float64) {
+// allocated counts a block that was allocated.
+func (c *Counts) allocated(tries float64) {
 	c.Allocations++
 	c.TriesSum += tries
 	if bucket := slices.IndexFunc(TriesBuckets[:], func(le float64) bool { return tries <= le }); bucket >= 0 {
@@ -35,23 +35,23 @@ func (c *Counts) Allocated(tries float64) {
 // Counters are the counts of all pools, by Pool.ID and Family. A later ClusterCIDR of the same name has another ID.
 type Counters map[string]*[2]Counts
 
-// Of returns the counts of one range of a pool.
-func (c Counters) Of(p *ipam.Pool, family ipam.Family) *Counts {
+// Of returns the counts of a pool's ranges, by Family.
+func (c Counters) Of(p *ipam.Pool) *[2]Counts {
 	of, ok := c[p.ID]
 	if !ok {
 		of = &[2]Counts{}
 		c[p.ID] = of
 	}
-	return &of[family]
+	return of
 }
 
-// OfPick returns the tries of each block of a pick that is not reserved yet.
-func OfPick(l *ipam.Ledger, pick ipam.Pick) (tries [2]float64) {
+// Allocated counts the blocks of a pick.
+func (c Counters) Allocated(pick ipam.Pick) {
+	of := c.Of(pick.Pool)
 	for i, block := range pick.Blocks {
 		r := pick.Pool.Ranges[i]
-		tries[i] = Tries(r, l.Cursor(pick.Pool, r.Family()), block.Addr())
+		of[r.Family()].allocated(Tries(r, pick.From[r.Family()], block.Addr()))
 	}
-	return tries
 }
 
 // Tries returns how many blocks of a range a search over a bitmap would have looked at to find the block at an address: those from the cursor
