@@ -1385,8 +1385,8 @@ var mutants = []mutant{
 	},
 	{
 		name: "cache-runs-ahead", defect: "a Node gets blocks as soon as it is in the cache, before the events of others have been handled that came first",
-		old: "\tcase apierrors.IsNotFound(err), err == nil && c.ahead(node):\n",
-		new: "\tcase apierrors.IsNotFound(err):\n",
+		old: "\tcase gone, err == nil && c.ahead(node):\n",
+		new: "\tcase gone:\n",
 	},
 	{
 		name: "over-too-early", defect: "a wall clock that was set forward makes a write without an answer over before it is",
@@ -2860,8 +2860,8 @@ var mutants = []mutant{
 	{
 		name: "infoblox-address-replaced-too-early", defect: "a host record gets another address while a create of an IPAddress with its own one is on the way",
 		file: "controllers/clusteripam/infoblox/claim.go",
-		old:  "until, sent = l.creating[c.UID] }); !sent {",
-		new:  "until, sent = l.creating[c.UID] }); !sent || !create {",
+		old:  "\tcase !sent:\n",
+		new:  "\tcase !sent || !create:\n",
 		test: "./controllers/clusteripam/infoblox TestLateIPAddressOfAnEditedAddress",
 	},
 	{
