@@ -2398,8 +2398,8 @@ var mutants = []mutant{
 	{
 		name: "infoblox-later-create-hides-the-first", defect: "an IPAddress of a later create ends the wait for an earlier one, which comes when the claim is gone",
 		file: "controllers/clusteripam/infoblox/logic.go",
-		old:  "\t\t\tdelete(l.chosen, claim.UID)\n",
-		new:  "\t\t\tdelete(l.chosen, claim.UID)\n\t\t\tdelete(l.creating, claim.UID)\n",
+		old:  "!l.creating[claim.UID].After(l.Now()) {",
+		new:  "true {",
 		test: "./controllers/clusteripam/infoblox TestCreateWithoutAnswer",
 	},
 	{
