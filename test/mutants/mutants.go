@@ -2860,9 +2860,23 @@ var mutants = []mutant{
 	{
 		name: "infoblox-second-record-stays", defect: "a claim that had a host record when its IPAddress came, which has another one, leaves its own in Infoblox",
 		file: "controllers/clusteripam/infoblox/claim.go",
-		old:  "\t\tif err := l.leaveOther(ctx, claim, address); err != nil {\n",
-		new:  "\t\tif err := error(nil); err != nil {\n",
+		old:  "\tif err := l.giveUpFormer(ctx, claim, other); err != nil {\n",
+		new:  "\tif err := error(nil); err != nil {\n",
 		test: "./controllers/clusteripam/infoblox TestIPAddressOfAnotherRecordComes",
+	},
+	{
+		name: "infoblox-second-record-known", defect: "a claim that gave up its host record for that of its IPAddress is left without an address when somebody takes the IPAddress away",
+		file: "controllers/clusteripam/infoblox/claim.go",
+		old:  "\treturn l.prepare(ctx, claim, has.place, has.name)\n",
+		new:  "\treturn claim, nil\n",
+		test: "./controllers/clusteripam/infoblox TestIPAddressOfAnotherRecordComes",
+	},
+	{
+		name: "infoblox-second-record-hurries", defect: "a claim gives up its host record for that of its IPAddress while a create of an IPAddress with its own one is on the way",
+		file: "controllers/clusteripam/infoblox/claim.go",
+		old:  "l.Lock.With(func() { until = l.creating[claim.UID] })\n\tif wait := until.Sub(l.Now()); wait > 0 {\n\t\treturn nil,",
+		new:  "l.Lock.With(func() { until = l.creating[claim.UID] })\n\tif wait := until.Sub(l.Now()); wait > 0 && until.IsZero() {\n\t\treturn nil,",
+		test: "./controllers/clusteripam/infoblox TestIPAddressOfAnotherRecordComesFirst",
 	},
 	{
 		name: "infoblox-releases-a-copy", defect: "the host record of a claim is deleted with a copy of its IPAddress",

@@ -380,7 +380,11 @@ func (l *logic) leave(ctx context.Context, claim *v1beta2.IPAddressClaim) error 
 	case err != nil:
 		return err
 	}
-	had := l.releasedOf(claim, nil)
+	return l.giveUpFormer(ctx, claim, l.releasedOf(claim, nil))
+}
+
+// giveUpFormer gives up the host record that a claim had before. If nobody can do that now, the claim says so.
+func (l *logic) giveUpFormer(ctx context.Context, claim *v1beta2.IPAddressClaim, had released) error {
 	switch err := l.giveUp(ctx, had); {
 	case errors.Is(err, writes.Later(checkFailed)):
 		if said := l.pend(ctx, claim, v1beta2.ReasonAllocationFailed, fmt.Sprintf("The claim had the host record %s before, and the InfobloxInstance %s cannot give it up. See the event %s.", had.name, had.instance, reasonReleaseFailed)); said != nil {
@@ -390,7 +394,10 @@ func (l *logic) leave(ctx context.Context, claim *v1beta2.IPAddressClaim) error 
 	case err != nil:
 		return l.failed(ctx, claim, err)
 	}
-	l.hasNone(claim)
+	l.Lock.With(func() { // It gets another one.
+		delete(l.chosen, claim.UID)
+		delete(l.removed, claim.UID)
+	})
 	return nil
 }
 
@@ -406,14 +413,6 @@ func (l *logic) noneComes(ctx context.Context, name types.NamespacedName, until 
 		return err
 	}
 	return nil
-}
-
-// hasNone notes that a claim has no host record, and gets another one.
-func (l *logic) hasNone(claim *v1beta2.IPAddressClaim) {
-	l.Lock.With(func() {
-		delete(l.chosen, claim.UID)
-		delete(l.removed, claim.UID)
-	})
 }
 
 // try tries the names that the claim's host record can have.
@@ -749,8 +748,9 @@ func (l *logic) finish(ctx context.Context, claim *v1beta2.IPAddressClaim, addre
 		if ok, err := l.reserved(ctx, claim, address); !ok {
 			return err
 		}
-		if err := l.leaveOther(ctx, claim, address); err != nil {
-			return l.failed(ctx, claim, err)
+		var err error
+		if claim, err = l.leaveOther(ctx, claim, address); err != nil {
+			return err
 		}
 	}
 	l.waits(claim, "")
@@ -773,18 +773,23 @@ func (l *logic) finish(ctx context.Context, claim *v1beta2.IPAddressClaim, addre
 	return l.status(ctx, claim, c, address.Name)
 }
 
-// leaveOther gives up the host record that a claim has got before the cache showed its IPAddress, if that has another one. When the claim goes, only the one of
-// its IPAddress is looked for.
-func (l *logic) leaveOther(ctx context.Context, claim *v1beta2.IPAddressClaim, address *v1beta2.IPAddress) error {
-	other := l.releasedOf(claim, nil)
-	if other.place == (place{}) || other.recordName == l.releasedOf(claim, address).recordName {
-		return nil
+// leaveOther gives up the host record that a claim has got before the cache showed its IPAddress, if that has another one, and writes to the claim which one it has
+// from now on: when the claim goes, or somebody takes the IPAddress away, only that one is looked for. A create of an IPAddress with the address of the former one may
+// be on its way.
+func (l *logic) leaveOther(ctx context.Context, claim *v1beta2.IPAddressClaim, address *v1beta2.IPAddress) (*v1beta2.IPAddressClaim, error) {
+	other, has := l.releasedOf(claim, nil), l.releasedOf(claim, address)
+	if other.place == (place{}) || other.recordName == has.recordName {
+		return claim, nil
 	}
-	if err := l.giveUp(ctx, other); err != nil {
-		return err
+	var until time.Time
+	l.Lock.With(func() { until = l.creating[claim.UID] })
+	if wait := until.Sub(l.Now()); wait > 0 {
+		return nil, writes.Later(wait)
 	}
-	l.hasNone(claim)
-	return nil
+	if err := l.giveUpFormer(ctx, claim, other); err != nil {
+		return nil, err
+	}
+	return l.prepare(ctx, claim, has.place, has.name)
 }
 
 // reserved reports whether Infoblox has the host record of an IPAddress that a claim has not been told of, and that was made for another claim: that one, or

@@ -914,21 +914,91 @@ func TestLateIPAddressOfAnEditedAddress(t *testing.T) {
 	w.wantRecords(t, "x [10.0.0.3]", "y [10.0.0.2]")
 }
 
-// A claim has a host record when its IPAddress comes, which has another one: of an earlier claim of its name, in a watch that is late. It gives up its own.
-func TestIPAddressOfAnotherRecordComes(t *testing.T) {
+// anotherAddressComes gives claim x an IPAddress of an earlier claim of its name, with the host record z.
+func (w *world) anotherAddressComes() {
 	const earlier = types.UID("5f0b1c8e-0000-4000-8000-000000000001")
-	w := newStory(t)
 	w.grid.Do(http.MethodPost, "record:host", nil, shell.Encode(host.Record{Name: "z", NetworkView: "default", IPv4: []host.Addr4{{Address: "10.0.0.5"}},
 		Comment: host.Mark([]types.UID{earlier}, "a/x")}))
-	w.claim("x", "v4")
-	w.until(t, "create IPAddress")
 	w.address("x", "v4", "10.0.0.5")
 	_ = w.patch(shell.IPAddresses, inA("x"), shell.Patch{Body: fmt.Appendf(nil, `{"metadata": {"annotations": {%q: %q, %q: "i/default", %q: "z"}}}`, annotationClaim, earlier, annotationPlace, annotationName)}, nil)
-	w.goOn(time.Minute)
+}
+
+// A claim has a host record when its IPAddress comes, which has another one: of an earlier claim of its name, in a watch that is late. It gives up its own, and
+// keeps that of the IPAddress, whatever becomes of it.
+func TestIPAddressOfAnotherRecordComes(t *testing.T) {
+	for name, then := range map[string]func(*world){
+		"and stays":      func(*world) {},
+		"is forced away": func(w *world) { w.stripAddress("x") },
+		"is forced away, another process": func(w *world) {
+			w.leader.end()
+			w.stripAddress("x")
+			w.elect()
+		},
+	} {
+		t.Run(name, func(t *testing.T) {
+			w := newStory(t)
+			w.claim("x", "v4")
+			w.until(t, "create IPAddress")
+			w.anotherAddressComes()
+			w.goOn(time.Minute)
+			w.want(t, "x", "10.0.0.5 Ready")
+			w.wantRecords(t, "z [10.0.0.5]")
+			then(w)
+			w.goOn(2 * time.Minute)
+			w.want(t, "x", "10.0.0.5 Ready")
+			w.release(t, "x")
+			w.wantRecords(t)
+		})
+	}
+}
+
+// The same, and the InfobloxInstance of the claim's own host record is not ready. The claim says why it waits.
+func TestIPAddressOfAnotherRecordComesWhileOneIsNotReady(t *testing.T) {
+	w := newStory(t)
+	w.far()
+	w.editSpec(shell.InfobloxIPPools, "v4", `{"instance": {"name": "k"}}`)
+	w.claim("x", "v4")
+	w.until(t, "create IPAddress")
+	w.credentials("k", "missing")
+	w.anotherAddressComes()
+	w.goOn(2 * time.Minute)
+	w.want(t, "x", "10.0.0.5 AllocationFailed")
+	if !w.said("The claim had the host record x before, and the InfobloxInstance k cannot give it up.") {
+		t.Error("the claim does not say why it waits")
+	}
+	w.credentials("k", "s")
+	w.goOn(2 * time.Minute)
 	w.want(t, "x", "10.0.0.5 Ready")
-	w.wantRecords(t, "z [10.0.0.5]")
-	w.release(t, "x")
-	w.wantRecords(t)
+	if len(w.other.Hosts()) > 0 {
+		t.Errorf("the claim keeps %v", w.other.Hosts())
+	}
+}
+
+// credentials lets an InfobloxInstance name a Secret.
+func (w *world) credentials(instance, secret string) {
+	_ = w.patch(shell.InfobloxInstances, types.NamespacedName{Name: instance}, shell.Patch{Body: fmt.Appendf(nil, `{"metadata": {}, "spec": {"credentialsSecretRef": {"name": %q}}}`, secret)}, nil)
+}
+
+// The same, and a create of an IPAddress with the claim's own host record is on its way when it gives that up. Somebody takes the IPAddress away, so that the other one
+// can come.
+func TestIPAddressOfAnotherRecordComesFirst(t *testing.T) {
+	w := newStory(t)
+	w.claim("x", "v4")
+	i := w.until(t, "create IPAddress")
+	late := w.leader.calls[i]
+	w.leader.resume(i, errLost)
+	w.anotherAddressComes()
+	w.goOn(2 * time.Second)
+	w.claim("y", "v4")
+	w.goOn(time.Second)
+	w.stripAddress("x")
+	_ = late.do()
+	w.goOn(time.Minute)
+	if w.judge(); w.violation != "" {
+		t.Error(w.violation)
+	}
+	w.want(t, "x", "10.0.0.2 Ready")
+	w.want(t, "y", "10.0.0.3 Ready")
 }
 
 // The subnet of a pool is replaced while a claim has a host record and no IPAddress. What stays of the record is named when the claim goes.
