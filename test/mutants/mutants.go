@@ -2489,8 +2489,8 @@ var mutants = []mutant{
 	{
 		name: "infoblox-update-again", defect: "an address is asked for again while the last request without an answer can still be carried out",
 		file: "controllers/clusteripam/infoblox/claim.go",
-		old:  "if err := l.settles(r, create); err != nil || create {",
-		new:  "if err := l.settles(r, create); create {",
+		old:  "if err := l.settles(r, create); err != nil {",
+		new:  "if err := l.settles(r, create); err != nil && create {",
 		test: "./controllers/clusteripam/infoblox TestCreateAfterALostWrite",
 	},
 	{
@@ -2853,8 +2853,8 @@ var mutants = []mutant{
 	{
 		name: "infoblox-address-replaced-too-early", defect: "a host record gets another address while a create of an IPAddress with its own one is on the way",
 		file: "controllers/clusteripam/infoblox/claim.go",
-		old:  "until, sent = l.creating[c.UID] }); !sent {",
-		new:  "until, sent = l.creating[c.UID] }); !sent || !create {",
+		old:  "\tif !sent || create && !chose {",
+		new:  "\tif !sent || !create || !chose {",
 		test: "./controllers/clusteripam/infoblox TestLateIPAddressOfAnEditedAddress",
 	},
 	{
@@ -2877,6 +2877,13 @@ var mutants = []mutant{
 		old:  "l.Lock.With(func() { until = l.creating[claim.UID] })\n\tif wait := until.Sub(l.Now()); wait > 0 {\n\t\treturn nil,",
 		new:  "l.Lock.With(func() { until = l.creating[claim.UID] })\n\tif wait := until.Sub(l.Now()); wait > 0 && until.IsZero() {\n\t\treturn nil,",
 		test: "./controllers/clusteripam/infoblox TestIPAddressOfAnotherRecordComesFirst",
+	},
+	{
+		name: "infoblox-deleted-record-replaced-too-early", defect: "a claim whose host record somebody has deleted gets another one while a create of an IPAddress with its address is on the way",
+		file: "controllers/clusteripam/infoblox/claim.go",
+		old:  "\tif !sent || create && !chose {",
+		new:  "\tif !sent || create && (chose || !chose) {",
+		test: "./controllers/clusteripam/infoblox TestLateIPAddressOfADeletedRecord",
 	},
 	{
 		name: "infoblox-releases-a-copy", defect: "the host record of a claim is deleted with a copy of its IPAddress",

@@ -633,14 +633,18 @@ func (l *logic) obtain(ctx context.Context, client WAPI, c host.Claim, from sour
 }
 
 // mayWrite returns an error while a write to a claim's host record has to wait: for others that were not answered, or because an IPAddress may come that says
-// the address which the record has.
+// the address which the record has, or had: somebody may have deleted it, and nobody else gets the address as long as it is the one that was chosen.
 func (l *logic) mayWrite(ctx context.Context, c host.Claim, r *recordState, create bool) error {
-	if err := l.settles(r, create); err != nil || create {
+	if err := l.settles(r, create); err != nil {
 		return err
 	}
 	var until time.Time
-	sent := false
-	if l.Lock.With(func() { until, sent = l.creating[c.UID] }); !sent {
+	sent, chose := false, false
+	l.Lock.With(func() {
+		until, sent = l.creating[c.UID]
+		_, chose = l.chosen[c.UID]
+	})
+	if !sent || create && !chose {
 		return nil
 	}
 	return l.noneComes(ctx, types.NamespacedName{Namespace: c.Namespace, Name: c.Name}, until)

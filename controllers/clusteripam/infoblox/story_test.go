@@ -914,6 +914,48 @@ func TestLateIPAddressOfAnEditedAddress(t *testing.T) {
 	w.wantRecords(t, "x [10.0.0.3]", "y [10.0.0.2]")
 }
 
+// A create of an IPAddress is not answered, and somebody deletes the host record. Nobody else gets its address before the IPAddress comes, also if the claim tries again.
+func TestLateIPAddressOfADeletedRecord(t *testing.T) {
+	w := newStory(t)
+	w.claim("x", "v6")
+	i := w.until(t, "create IPAddress")
+	late := w.leader.calls[i]
+	w.leader.resume(i, errLost)
+	w.grid.Do(http.MethodDelete, w.hosts()[0].Ref, nil, nil)
+	w.claim("y", "v6")
+	w.until(t, `"name":"y"`)
+	for len(w.hosts()) == 0 {
+		w.step(w.leader, true)
+	}
+	looks := w.hold("name=y")
+	w.now = w.now.Add(2 * time.Second)
+	again := w.hold("create IPAddress a/x")
+	w.leader.calls = append(w.leader.calls, looks)
+	for w.step(w.leader, true) {
+	}
+	_ = late.do()
+	if again != nil {
+		w.leader.calls = append(w.leader.calls, again)
+	}
+	w.goOn(time.Minute)
+	w.want(t, "x", "fd00::1 Ready")
+	w.want(t, "y", "fd00::2 Ready")
+}
+
+// hold goes on until a request is on its way, which nobody carries out or answers then. It returns nil if nobody sends it.
+func (w *world) hold(request string) *call {
+	for {
+		if i := slices.IndexFunc(w.leader.calls, func(c *call) bool { return strings.Contains(c.what, request) }); i >= 0 {
+			c := w.leader.calls[i]
+			w.leader.calls = slices.Delete(w.leader.calls, i, i+1)
+			return c
+		}
+		if !w.step(w.leader, true) {
+			return nil
+		}
+	}
+}
+
 // anotherAddressComes gives claim x an IPAddress of an earlier claim of its name, with the host record z.
 func (w *world) anotherAddressComes() {
 	const earlier = types.UID("5f0b1c8e-0000-4000-8000-000000000001")
