@@ -2886,6 +2886,13 @@ var mutants = []mutant{
 		test: "./controllers/clusteripam/infoblox TestLateIPAddressOfADeletedRecord",
 	},
 	{
+		name: "infoblox-earlier-telling-forgotten", defect: "a new leader gives up a host record while the last one's write that tells the claim of it is on the way",
+		file: "controllers/clusteripam/infoblox/logic.go",
+		old:  "\tif !has || !served(c) {",
+		new:  "\tif !has {",
+		test: "./controllers/clusteripam/infoblox TestLateTellingOfAnEarlierLeader",
+	},
+	{
 		name: "infoblox-releases-a-copy", defect: "the host record of a claim is deleted with a copy of its IPAddress",
 		file: "controllers/clusteripam/infoblox/release.go",
 		old:  "l.isPaused(address), l.copied(address)",

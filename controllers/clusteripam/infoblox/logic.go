@@ -187,14 +187,14 @@ func (l *logic) Fill() {
 	}
 }
 
-// doubt notes that an earlier leader may have sent a write for a claim, also a create of its IPAddress.
+// doubt notes that an earlier leader may have sent a write for a claim, also a create of its IPAddress, or one that tells the claim of it.
 func (l *logic) doubt(c *v1beta2.IPAddressClaim) {
 	name, ok := recordOf(c)
 	if !ok {
 		return
 	}
 	_, has := l.addresses.Get(c.Namespace, c.Name)
-	if !has {
+	if !has || !served(c) {
 		l.creating[c.UID] = l.began.Add(l.unanswered())
 	}
 	if !has || c.DeletionTimestamp != nil {

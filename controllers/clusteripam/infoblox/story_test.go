@@ -956,6 +956,28 @@ func (w *world) hold(request string) *call {
 	}
 }
 
+// A process ends while what tells a claim of its IPAddress is on its way. Somebody takes the IPAddress away, and the pool names another Infoblox. The host record stays,
+// because the claim may yet be told so.
+func TestLateTellingOfAnEarlierLeader(t *testing.T) {
+	w := newStory(t)
+	w.far()
+	w.claim("x", "v4")
+	late := w.leader.calls[w.until(t, "addressRef")]
+	w.leader.calls, w.leader.dead = nil, true
+	w.elect()
+	w.stripAddress("x")
+	w.editSpec(shell.InfobloxIPPools, "v4", `{"instance": {"name": "k"}}`)
+	w.goOn(writeLasts / 2)
+	if err := late.do(); err != nil {
+		t.Fatal(err)
+	}
+	w.goOn(time.Minute)
+	w.wantRecords(t, "x [10.0.0.2]")
+	w.editSpec(shell.InfobloxIPPools, "v4", `{"instance": {"name": "i"}}`)
+	w.goOn(2 * time.Minute)
+	w.want(t, "x", "10.0.0.2 Ready")
+}
+
 // anotherAddressComes gives claim x an IPAddress of an earlier claim of its name, with the host record z.
 func (w *world) anotherAddressComes() {
 	const earlier = types.UID("5f0b1c8e-0000-4000-8000-000000000001")
