@@ -2438,6 +2438,13 @@ var mutants = []mutant{
 		test: "./controllers/clusteripam/infoblox TestTwoClaimsOfAFullPoolShareARecord",
 	},
 	{
+		name: "infoblox-full-for-ever", defect: "a claim says that its pool is full long after anybody has asked the pool, and waits for another claim only",
+		file: "controllers/clusteripam/infoblox/claim.go",
+		old:  "full = noted && l.Now().Before(until.Add(fullFor))",
+		new:  "_, full = until, noted",
+		test: "./controllers/clusteripam/infoblox TestClaimWaitsForAnotherOneOnly",
+	},
+	{
 		name: "infoblox-another-host-another-infoblox", defect: "an address whose InfobloxInstance was deleted is given again, because another InfobloxInstance of the same Infoblox got another host",
 		file: "controllers/clusteripam/infoblox/logic.go",
 		old:  "\tcase addressOf(now) != addressOf(before):\n",

@@ -485,7 +485,10 @@ func (l *logic) waitForOthers(ctx context.Context, claim *v1beta2.IPAddressClaim
 		return writes.Later(time.Second)
 	}
 	full := false
-	l.Lock.With(func() { _, full = l.full[poolOf(claim.Namespace, claim.Spec.PoolRef)] })
+	l.Lock.With(func() { // Who asks the pool does so at the end of that time, so it is noted anew by then.
+		until, noted := l.full[poolOf(claim.Namespace, claim.Spec.PoolRef)]
+		full = noted && l.Now().Before(until.Add(fullFor))
+	})
 	if said := meta.FindStatusCondition(claim.Status.Conditions, v1beta2.ConditionReady); full && said != nil && said.Reason == v1beta2.ReasonPoolExhausted {
 		return writes.Later(5 * time.Second) // It waits for both, and would say the one and the other in turn.
 	}

@@ -1901,3 +1901,28 @@ func TestTwoClaimsOfAFullPoolShareARecord(t *testing.T) {
 	w.want(t, "x", "10.0.0.2 Ready")
 	w.want(t, "y", "10.0.0.3 Ready")
 }
+
+// Somebody pauses the one that asks the pool, and deletes another record in Infoblox. The other one says soon that it waits for the first one only.
+func TestClaimWaitsForAnotherOneOnly(t *testing.T) {
+	w := newStory(t)
+	for n := 2; n <= 6; n++ {
+		w.record(fmt.Sprint("other", n), fmt.Sprint("10.0.0.", n))
+	}
+	w.inRecord("x", "v4", "h")
+	w.goOn(time.Minute)
+	w.inRecord("y", "v4", "h")
+	w.goOn(2 * time.Minute)
+	w.want(t, "y", " PoolExhausted")
+	w.pause(shell.IPAddressClaims, inA("x"), true)
+	for _, h := range w.hosts() {
+		if h.Name == "other2" {
+			w.grid.Do(http.MethodDelete, h.Ref, nil, nil)
+		}
+	}
+	w.goOn(2 * time.Minute)
+	w.want(t, "y", " AllocationFailed")
+	w.pause(shell.IPAddressClaims, inA("x"), false)
+	w.goOn(2 * time.Minute)
+	w.want(t, "x", "10.0.0.2 Ready")
+	w.want(t, "y", " PoolExhausted")
+}
