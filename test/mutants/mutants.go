@@ -2886,6 +2886,13 @@ var mutants = []mutant{
 		test: "./controllers/clusteripam/infoblox TestIPAddressOfAnotherRecordComesFirst",
 	},
 	{
+		name: "infoblox-former-record-joined", defect: "a claim joins the host record that another one is about to give up, and gets its address although a create of an IPAddress with that is on the way",
+		file: "controllers/clusteripam/infoblox/logic.go",
+		old:  "\t\tcase !l.hasAnother(c, a): //",
+		new:  "\t\tdefault: //",
+		test: "./controllers/clusteripam/infoblox TestRecordIsJoinedThatIsGivenUp",
+	},
+	{
 		name: "infoblox-deleted-record-replaced-too-early", defect: "a claim whose host record somebody has deleted gets another one while a create of an IPAddress with its address is on the way",
 		file: "controllers/clusteripam/infoblox/claim.go",
 		old:  "\tif !sent || create && !chose {",

@@ -1065,6 +1065,34 @@ func TestIPAddressOfAnotherRecordComesFirst(t *testing.T) {
 	w.want(t, "y", "10.0.0.3 Ready")
 }
 
+// The same, and another claim wishes the host record that the claim gives up. It waits until that is done, and does not get the address with the record.
+func TestRecordIsJoinedThatIsGivenUp(t *testing.T) {
+	for name, restarts := range map[string]bool{"one process": false, "another process": true} {
+		t.Run(name, func(t *testing.T) {
+			w := newStory(t)
+			w.inRecord("x", "v4", "h")
+			i := w.until(t, "create IPAddress")
+			late := w.leader.calls[i]
+			w.leader.resume(i, errLost)
+			w.anotherAddressComes()
+			if restarts {
+				w.leader.end()
+				w.elect()
+			}
+			w.inRecord("y", "v4", "h")
+			w.goOn(3 * time.Second)
+			w.stripAddress("x")
+			_ = late.do()
+			w.goOn(time.Minute)
+			if w.judge(); w.violation != "" {
+				t.Error(w.violation)
+			}
+			w.want(t, "x", "10.0.0.2 Ready")
+			w.want(t, "y", "10.0.0.3 Ready")
+		})
+	}
+}
+
 // The subnet of a pool is replaced while a claim has a host record and no IPAddress. What stays of the record is named when the claim goes.
 func TestSubnetIsReplaced(t *testing.T) {
 	w := newStory(t)
