@@ -2879,6 +2879,13 @@ var mutants = []mutant{
 		test: "./controllers/clusteripam/infoblox TestIPAddressOfAnotherRecordComes",
 	},
 	{
+		name: "infoblox-second-record-outlives", defect: "a claim that is deleted before it has given up its own host record for that of its IPAddress leaves its own in Infoblox",
+		file: "controllers/clusteripam/infoblox/release.go",
+		old:  "\tif claim, err = l.leaveOther(ctx, claim, address); err != nil {\n",
+		new:  "\tif err != nil {\n",
+		test: "./controllers/clusteripam/infoblox TestIPAddressOfAnotherRecordComesTooLate",
+	},
+	{
 		name: "infoblox-second-record-hurries", defect: "a claim gives up its host record for that of its IPAddress while a create of an IPAddress with its own one is on the way",
 		file: "controllers/clusteripam/infoblox/claim.go",
 		old:  "l.Lock.With(func() { until = l.creating[claim.UID] })\n\tif wait := until.Sub(l.Now()); wait > 0 {\n\t\treturn nil,",

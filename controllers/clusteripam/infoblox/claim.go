@@ -391,10 +391,12 @@ func (l *logic) giveUpFormer(ctx context.Context, claim *v1beta2.IPAddressClaim,
 			return said
 		}
 		return err
+	case err != nil && claim.DeletionTimestamp != nil:
+		return err
 	case err != nil:
 		return l.failed(ctx, claim, err)
 	}
-	l.Lock.With(func() { // It gets another one.
+	l.Lock.With(func() { // It has another one, or gets one.
 		delete(l.chosen, claim.UID)
 		delete(l.removed, claim.UID)
 	})
@@ -755,10 +757,10 @@ func (l *logic) finish(ctx context.Context, claim *v1beta2.IPAddressClaim, addre
 		if ok, err := l.reserved(ctx, claim, address); !ok {
 			return err
 		}
-		var err error
-		if claim, err = l.leaveOther(ctx, claim, address); err != nil {
-			return err
-		}
+	}
+	claim, err := l.leaveOther(ctx, claim, address)
+	if err != nil {
+		return err
 	}
 	l.waits(claim, "")
 	if !slices.Contains(claim.Finalizers, v1beta2.FinalizerReleaseAddress) { // Another program has created the IPAddress.
@@ -767,13 +769,11 @@ func (l *logic) finish(ctx context.Context, claim *v1beta2.IPAddressClaim, addre
 		if at == (place{}) {
 			at = released.place
 		}
-		var err error
 		if claim, err = l.prepare(ctx, claim, at, released.name); err != nil {
 			return err
 		}
 	}
-	claim, err := l.remember(ctx, claim, address)
-	if err != nil {
+	if claim, err = l.remember(ctx, claim, address); err != nil {
 		return err
 	}
 	c := metav1.Condition{Type: v1beta2.ConditionReady, Status: metav1.ConditionTrue, Reason: "Ready", Message: l.edits(claim, address), ObservedGeneration: claim.Generation}
@@ -784,6 +784,9 @@ func (l *logic) finish(ctx context.Context, claim *v1beta2.IPAddressClaim, addre
 // from now on: when the claim goes, or somebody takes the IPAddress away, only that one is looked for. A create of an IPAddress with the address of the former one may
 // be on its way.
 func (l *logic) leaveOther(ctx context.Context, claim *v1beta2.IPAddressClaim, address *v1beta2.IPAddress) (*v1beta2.IPAddressClaim, error) {
+	if address == nil || served(claim) || address.Annotations[annotationClaim] == string(claim.UID) {
+		return claim, nil
+	}
 	other, has := l.releasedOf(claim, nil), l.releasedOf(claim, address)
 	if other.place == (place{}) || other.recordName == has.recordName {
 		return claim, nil

@@ -1016,6 +1016,34 @@ func TestIPAddressOfAnotherRecordComes(t *testing.T) {
 	}
 }
 
+// The same, and the claim is deleted before it has given up its own host record. Both go, also if the InfobloxInstance of its own stays away.
+func TestIPAddressOfAnotherRecordComesTooLate(t *testing.T) {
+	for name, tc := range map[string]struct {
+		instance string
+		wait     time.Duration
+	}{"one Infoblox": {"i", time.Minute}, "an InfobloxInstance stays away": {"k", lostServerAfter + time.Minute}} {
+		t.Run(name, func(t *testing.T) {
+			w := newStory(t)
+			w.far()
+			w.editSpec(shell.InfobloxIPPools, "v4", fmt.Sprintf(`{"instance": {"name": %q}}`, tc.instance))
+			w.claim("x", "v4")
+			i := w.until(t, "create IPAddress")
+			w.anotherAddressComes()
+			w.leader.resume(i, errLost)
+			_ = w.delete(shell.IPAddressClaims, inA("x"), "")
+			if tc.instance == "k" {
+				_ = w.delete(shell.InfobloxInstances, types.NamespacedName{Name: "k"}, "")
+			}
+			w.goOn(tc.wait)
+			w.want(t, "x", "gone")
+			w.wantRecords(t)
+			if tc.instance == "k" && !w.said("If Infoblox still has the host record x in the network view default, delete it there.") {
+				t.Error("nobody names the host record that stays")
+			}
+		})
+	}
+}
+
 // The same, and the InfobloxInstance of the claim's own host record is not ready. The claim says why it waits.
 func TestIPAddressOfAnotherRecordComesWhileOneIsNotReady(t *testing.T) {
 	w := newStory(t)
