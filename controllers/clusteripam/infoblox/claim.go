@@ -380,17 +380,26 @@ func (l *logic) leave(ctx context.Context, claim *v1beta2.IPAddressClaim) error 
 	case err != nil:
 		return err
 	}
-	had := l.releasedOf(claim, nil)
+	return l.giveUpFormer(ctx, claim, l.releasedOf(claim, nil))
+}
+
+// giveUpFormer gives up the host record that a claim had before. If nobody can do that now, the claim says so.
+func (l *logic) giveUpFormer(ctx context.Context, claim *v1beta2.IPAddressClaim, had released) error {
 	switch err := l.giveUp(ctx, had); {
 	case errors.Is(err, writes.Later(checkFailed)):
 		if said := l.pend(ctx, claim, v1beta2.ReasonAllocationFailed, fmt.Sprintf("The claim had the host record %s before, and the InfobloxInstance %s cannot give it up. See the event %s.", had.name, had.instance, reasonReleaseFailed)); said != nil {
 			return said
 		}
 		return err
+	case err != nil && claim.DeletionTimestamp != nil:
+		return err
 	case err != nil:
 		return l.failed(ctx, claim, err)
 	}
-	l.hasNone(claim)
+	l.Lock.With(func() { // It has another one, or gets one.
+		delete(l.chosen, claim.UID)
+		delete(l.removed, claim.UID)
+	})
 	return nil
 }
 
@@ -406,14 +415,6 @@ func (l *logic) noneComes(ctx context.Context, name types.NamespacedName, until 
 		return err
 	}
 	return nil
-}
-
-// hasNone notes that a claim has no host record, and gets another one.
-func (l *logic) hasNone(claim *v1beta2.IPAddressClaim) {
-	l.Lock.With(func() {
-		delete(l.chosen, claim.UID)
-		delete(l.removed, claim.UID)
-	})
 }
 
 // try tries the names that the claim's host record can have.
@@ -486,7 +487,10 @@ func (l *logic) waitForOthers(ctx context.Context, claim *v1beta2.IPAddressClaim
 		return writes.Later(time.Second)
 	}
 	full := false
-	l.Lock.With(func() { _, full = l.full[poolOf(claim.Namespace, claim.Spec.PoolRef)] })
+	l.Lock.With(func() { // Who asks the pool does so at the end of that time, so it is noted anew by then.
+		until, noted := l.full[poolOf(claim.Namespace, claim.Spec.PoolRef)]
+		full = noted && l.Now().Before(until.Add(fullFor))
+	})
 	if said := meta.FindStatusCondition(claim.Status.Conditions, v1beta2.ConditionReady); full && said != nil && said.Reason == v1beta2.ReasonPoolExhausted {
 		return writes.Later(5 * time.Second) // It waits for both, and would say the one and the other in turn.
 	}
@@ -634,21 +638,22 @@ func (l *logic) obtain(ctx context.Context, client WAPI, c host.Claim, from sour
 }
 
 // mayWrite returns an error while a write to a claim's host record has to wait: for others that were not answered, or because there is an IPAddress, or may be one
-// soon, that says the address which the record has.
+// soon, that says the address which the record has, or had: somebody may have deleted it, and nobody else gets the address as long as it is the one that was chosen.
 func (l *logic) mayWrite(ctx context.Context, c host.Claim, r *recordState, create bool) error {
-	if err := l.settles(r, create); err != nil || create {
+	if err := l.settles(r, create); err != nil {
 		return err
 	}
 	var until time.Time
-	sent, shown := false, false
+	sent, chose, shown := false, false, false
 	l.Lock.With(func() {
 		until, sent = l.creating[c.UID]
+		_, chose = l.chosen[c.UID]
 		_, shown = l.addresses.Get(c.Namespace, c.Name)
 	})
 	switch {
 	case shown: // by now
 		return writes.Later(time.Second)
-	case !sent:
+	case !sent, create && !chose:
 		return nil
 	}
 	return l.noneComes(ctx, types.NamespacedName{Namespace: c.Namespace, Name: c.Name}, until)
@@ -761,9 +766,10 @@ func (l *logic) finish(ctx context.Context, claim *v1beta2.IPAddressClaim, addre
 		if ok, err := l.reserved(ctx, claim, address); !ok {
 			return err
 		}
-		if err := l.leaveOther(ctx, claim, address); err != nil {
-			return l.failed(ctx, claim, err)
-		}
+	}
+	claim, err := l.leaveOther(ctx, claim, address)
+	if err != nil {
+		return err
 	}
 	l.waits(claim, "")
 	if !slices.Contains(claim.Finalizers, v1beta2.FinalizerReleaseAddress) { // Another program has created the IPAddress.
@@ -772,31 +778,37 @@ func (l *logic) finish(ctx context.Context, claim *v1beta2.IPAddressClaim, addre
 		if at == (place{}) {
 			at = released.place
 		}
-		var err error
 		if claim, err = l.prepare(ctx, claim, at, released.name); err != nil {
 			return err
 		}
 	}
-	claim, err := l.remember(ctx, claim, address)
-	if err != nil {
+	if claim, err = l.remember(ctx, claim, address); err != nil {
 		return err
 	}
 	c := metav1.Condition{Type: v1beta2.ConditionReady, Status: metav1.ConditionTrue, Reason: "Ready", Message: l.edits(claim, address), ObservedGeneration: claim.Generation}
 	return l.status(ctx, claim, c, address.Name)
 }
 
-// leaveOther gives up the host record that a claim has got before the cache showed its IPAddress, if that has another one. When the claim goes, only the one of
-// its IPAddress is looked for.
-func (l *logic) leaveOther(ctx context.Context, claim *v1beta2.IPAddressClaim, address *v1beta2.IPAddress) error {
-	other := l.releasedOf(claim, nil)
-	if other.place == (place{}) || other.recordName == l.releasedOf(claim, address).recordName {
-		return nil
+// leaveOther gives up the host record that a claim has got before the cache showed its IPAddress, if that has another one, and writes to the claim which one it has
+// from now on: when the claim goes, or somebody takes the IPAddress away, only that one is looked for. A create of an IPAddress with the address of the former one may
+// be on its way.
+func (l *logic) leaveOther(ctx context.Context, claim *v1beta2.IPAddressClaim, address *v1beta2.IPAddress) (*v1beta2.IPAddressClaim, error) {
+	if address == nil || served(claim) || address.Annotations[annotationClaim] == string(claim.UID) {
+		return claim, nil
 	}
-	if err := l.giveUp(ctx, other); err != nil {
-		return err
+	other, has := l.releasedOf(claim, nil), l.releasedOf(claim, address)
+	if other.place == (place{}) || other.recordName == has.recordName {
+		return claim, nil
 	}
-	l.hasNone(claim)
-	return nil
+	var until time.Time
+	l.Lock.With(func() { until = l.creating[claim.UID] })
+	if wait := until.Sub(l.Now()); wait > 0 {
+		return nil, writes.Later(wait)
+	}
+	if err := l.giveUpFormer(ctx, claim, other); err != nil {
+		return nil, err
+	}
+	return l.prepare(ctx, claim, has.place, has.name)
 }
 
 // reserved reports whether Infoblox has the host record of an IPAddress that a claim has not been told of, and that was made for another claim: that one, or

@@ -187,14 +187,14 @@ func (l *logic) Fill() {
 	}
 }
 
-// doubt notes that an earlier leader may have sent a write for a claim, also a create of its IPAddress.
+// doubt notes that an earlier leader may have sent a write for a claim, also a create of its IPAddress, or one that tells the claim of it.
 func (l *logic) doubt(c *v1beta2.IPAddressClaim) {
 	name, ok := recordOf(c)
 	if !ok {
 		return
 	}
 	_, has := l.addresses.Get(c.Namespace, c.Name)
-	if !has {
+	if !has || !served(c) {
 		l.creating[c.UID] = l.began.Add(l.unanswered())
 	}
 	if !has || c.DeletionTimestamp != nil {
@@ -422,13 +422,20 @@ func (l *logic) Known(claim types.UID) *host.Known {
 	known := &host.Known{Namespace: name.Namespace, Leaves: l.leaving[claim]}
 	if c, ok := l.claims.Get(name.Namespace, name.Name); ok {
 		known.Leaves = known.Leaves || c.DeletionTimestamp != nil
-		if a, ok := l.addresses.Get(name.Namespace, name.Name); ok && l.owns(c, a) {
-			known.Address = l.firstOf(a)
-		} else {
+		switch a, ok := l.addresses.Get(name.Namespace, name.Name); {
+		case !ok || !l.owns(c, a):
 			known.Told = toldTo(c).Address
+		case !l.hasAnother(c, a): // Otherwise it has no IPAddress with an address of its record.
+			known.Address = l.firstOf(a)
 		}
 	}
 	return known
+}
+
+// hasAnother reports whether a claim still has another host record than its IPAddress: it gives it up before it is told (leaveOther).
+func (l *logic) hasAnother(claim *v1beta2.IPAddressClaim, address *v1beta2.IPAddress) bool {
+	had, has := recordOf(claim)
+	return has && !served(claim) && address.Annotations[annotationClaim] != string(claim.UID) && had != l.hostRecordOf(address)
 }
 
 // at is the World as seen from one place: the same address in two network views is two addresses.

@@ -101,6 +101,9 @@ func (l *logic) release(ctx context.Context, claim *v1beta2.IPAddressClaim, addr
 	if err != nil {
 		return err
 	}
+	if claim, err = l.leaveOther(ctx, claim, address); err != nil {
+		return err
+	}
 	r := l.releasedOf(claim, address)
 	copied := func() (is bool) {
 		l.Lock.With(func() { is = address != nil && l.copied(address) })
@@ -123,6 +126,11 @@ func (l *logic) release(ctx context.Context, claim *v1beta2.IPAddressClaim, addr
 	if err := l.deleteAddress(ctx, address); err != nil {
 		return err
 	}
+	return l.letGo(ctx, claim, finalizers)
+}
+
+// letGo leaves a claim no other finalizers than these.
+func (l *logic) letGo(ctx context.Context, claim *v1beta2.IPAddressClaim, finalizers []string) error {
 	patch := shell.MergePatchOfVersion(claim, map[string]any{"metadata": map[string]any{"finalizers": finalizers}})
 	if err := l.API.Patch(ctx, shell.IPAddressClaims, nameOf(claim), patch, nil); err != nil && !writes.NotThere(err) {
 		return err

@@ -64,6 +64,9 @@ func (w *world) judge() {
 	if w.around {
 		w.judgeMoving()
 	}
+	if w.changes {
+		w.judgeSubnets()
+	}
 	// Nothing is released while its claim lives, or others say that its machine may.
 	for _, c := range all[v1beta2.IPAddressClaim](w, shell.IPAddressClaims) {
 		if c.DeletionTimestamp != nil && !machineRuns(c) || w.spoiltFor(c) {
@@ -104,6 +107,9 @@ func (w *world) spoiltFor(c *v1beta2.IPAddressClaim) bool {
 
 // judgeRest checks what holds when nothing happens any more.
 func (w *world) judgeRest() {
+	if w.changes {
+		w.judgeKept()
+	}
 	living := map[types.UID]bool{}
 	free := w.free()
 	for _, c := range all[v1beta2.IPAddressClaim](w, shell.IPAddressClaims) {
@@ -178,7 +184,7 @@ func (w *world) unclear(c *v1beta2.IPAddressClaim) bool {
 
 // free tells which pools have a free address.
 func (w *world) free() map[string]bool {
-	used := map[netip.Addr]bool{netip.MustParseAddr("10.0.0.1"): true}
+	used := map[netip.Addr]bool{netip.MustParseAddr("10.0.0.1"): true, netip.MustParseAddr("10.1.0.1"): true}
 	for _, r := range w.hosts() {
 		for _, a := range r.Addresses() {
 			used[a] = true
@@ -191,10 +197,10 @@ func (w *world) free() map[string]bool {
 		used[toldTo(c).Address] = true
 	}
 	free := map[string]bool{"far": w.freeFar()}
-	for pool, network := range map[string]netip.Prefix{"v4": netip.MustParsePrefix("10.0.0.0/29"), "v6": netip.MustParsePrefix("fd00::/125")} {
-		for a := network.Addr().Next(); network.Contains(a); a = a.Next() {
-			if !used[a] && (a.Is6() || network.Contains(a.Next())) {
-				free[pool] = true
+	for pool, networks := range w.networks() {
+		for _, network := range networks {
+			for a := network.Addr().Next(); network.Contains(a); a = a.Next() {
+				free[pool] = free[pool] || !used[a] && (a.Is6() || network.Contains(a.Next()))
 			}
 		}
 	}

@@ -48,7 +48,7 @@ func TestSimulation(t *testing.T) {
 	if *seedsFlag < 300 {
 		return
 	}
-	for _, what := range slices.Concat(hasToHappen, widely, moving) {
+	for _, what := range slices.Concat(hasToHappen, widely, moving, changing) {
 		if covered[what] == 0 {
 			t.Errorf("in %d histories it never happened: %s", *seedsFlag, what)
 		}
@@ -64,6 +64,9 @@ func simulate(seed uint64, moves int) *world {
 		w.widen()
 	}
 	w.around = seed%6 == 3
+	if seed%6 == 5 {
+		w.change()
+	}
 	w.elect()
 	if w.wide || w.around {
 		w.begin()
@@ -87,6 +90,10 @@ func (w *world) move() {
 	}
 	if w.around && w.chance.IntN(12) == 0 {
 		w.moveAround()
+		return
+	}
+	if w.changes && w.chance.IntN(12) == 0 {
+		w.moveSubnets()
 		return
 	}
 	switch n := w.chance.IntN(100); {
@@ -169,6 +176,9 @@ func (w *world) quiesce() {
 	w.narrow()
 	if w.around {
 		w.settleDown()
+	}
+	if w.changes {
+		w.settleSubnets()
 	}
 	rest := 0
 	for range 3000 {

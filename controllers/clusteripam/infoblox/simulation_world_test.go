@@ -79,6 +79,9 @@ type world struct {
 	// around: claims are moved. was is for which claim the host record of one was made that has got another UID since.
 	around bool
 	was    map[types.UID]types.UID
+	// changes: the subnets of pools change. ours are names of host records that claims have, or had.
+	changes bool
+	ours    map[string]bool
 
 	leader *process
 	old    []*process

@@ -946,21 +946,211 @@ func TestIPAddressIsShownAfterAnEdit(t *testing.T) {
 	}
 }
 
-// A claim has a host record when its IPAddress comes, which has another one: of an earlier claim of its name, in a watch that is late. It gives up its own.
-func TestIPAddressOfAnotherRecordComes(t *testing.T) {
-	const earlier = types.UID("5f0b1c8e-0000-4000-8000-000000000001")
+// A create of an IPAddress is not answered, and somebody deletes the host record. Nobody else gets its address before the IPAddress comes, also if the claim tries again.
+func TestLateIPAddressOfADeletedRecord(t *testing.T) {
 	w := newStory(t)
+	w.claim("x", "v6")
+	i := w.until(t, "create IPAddress")
+	late := w.leader.calls[i]
+	w.leader.resume(i, errLost)
+	w.grid.Do(http.MethodDelete, w.hosts()[0].Ref, nil, nil)
+	w.claim("y", "v6")
+	w.until(t, `"name":"y"`)
+	for len(w.hosts()) == 0 {
+		w.step(w.leader, true)
+	}
+	looks := w.hold("name=y")
+	w.now = w.now.Add(2 * time.Second)
+	again := w.hold("create IPAddress a/x")
+	w.leader.calls = append(w.leader.calls, looks)
+	for w.step(w.leader, true) {
+	}
+	_ = late.do()
+	if again != nil {
+		w.leader.calls = append(w.leader.calls, again)
+	}
+	w.goOn(time.Minute)
+	w.want(t, "x", "fd00::1 Ready")
+	w.want(t, "y", "fd00::2 Ready")
+}
+
+// hold goes on until a request is on its way, which nobody carries out or answers then. It returns nil if nobody sends it.
+func (w *world) hold(request string) *call {
+	for {
+		if i := slices.IndexFunc(w.leader.calls, func(c *call) bool { return strings.Contains(c.what, request) }); i >= 0 {
+			c := w.leader.calls[i]
+			w.leader.calls = slices.Delete(w.leader.calls, i, i+1)
+			return c
+		}
+		if !w.step(w.leader, true) {
+			return nil
+		}
+	}
+}
+
+// A process ends while what tells a claim of its IPAddress is on its way. Somebody takes the IPAddress away, and the pool names another Infoblox. The host record stays,
+// because the claim may yet be told so.
+func TestLateTellingOfAnEarlierLeader(t *testing.T) {
+	w := newStory(t)
+	w.far()
+	w.claim("x", "v4")
+	late := w.leader.calls[w.until(t, "addressRef")]
+	w.leader.calls, w.leader.dead = nil, true
+	w.elect()
+	w.stripAddress("x")
+	w.editSpec(shell.InfobloxIPPools, "v4", `{"instance": {"name": "k"}}`)
+	w.goOn(writeLasts / 2)
+	if err := late.do(); err != nil {
+		t.Fatal(err)
+	}
+	w.goOn(time.Minute)
+	w.wantRecords(t, "x [10.0.0.2]")
+	w.editSpec(shell.InfobloxIPPools, "v4", `{"instance": {"name": "i"}}`)
+	w.goOn(2 * time.Minute)
+	w.want(t, "x", "10.0.0.2 Ready")
+}
+
+// anotherAddressComes gives claim x an IPAddress of an earlier claim of its name, with the host record z.
+func (w *world) anotherAddressComes() {
+	const earlier = types.UID("5f0b1c8e-0000-4000-8000-000000000001")
 	w.grid.Do(http.MethodPost, "record:host", nil, shell.Encode(host.Record{Name: "z", NetworkView: "default", IPv4: []host.Addr4{{Address: "10.0.0.5"}},
 		Comment: host.Mark([]types.UID{earlier}, "a/x")}))
-	w.claim("x", "v4")
-	w.until(t, "create IPAddress")
 	w.address("x", "v4", "10.0.0.5")
 	_ = w.patch(shell.IPAddresses, inA("x"), shell.Patch{Body: fmt.Appendf(nil, `{"metadata": {"annotations": {%q: %q, %q: "i/default", %q: "z"}}}`, annotationClaim, earlier, annotationPlace, annotationName)}, nil)
-	w.goOn(time.Minute)
+}
+
+// A claim has a host record when its IPAddress comes, which has another one: of an earlier claim of its name, in a watch that is late. It gives up its own, and
+// keeps that of the IPAddress, whatever becomes of it.
+func TestIPAddressOfAnotherRecordComes(t *testing.T) {
+	for name, then := range map[string]func(*world){
+		"and stays":      func(*world) {},
+		"is forced away": func(w *world) { w.stripAddress("x") },
+		"is forced away, another process": func(w *world) {
+			w.leader.end()
+			w.stripAddress("x")
+			w.elect()
+		},
+	} {
+		t.Run(name, func(t *testing.T) {
+			w := newStory(t)
+			w.claim("x", "v4")
+			w.until(t, "create IPAddress")
+			w.anotherAddressComes()
+			w.goOn(time.Minute)
+			w.want(t, "x", "10.0.0.5 Ready")
+			w.wantRecords(t, "z [10.0.0.5]")
+			then(w)
+			w.goOn(2 * time.Minute)
+			w.want(t, "x", "10.0.0.5 Ready")
+			w.release(t, "x")
+			w.wantRecords(t)
+		})
+	}
+}
+
+// The same, and the claim is deleted before it has given up its own host record. Both go, also if the InfobloxInstance of its own stays away.
+func TestIPAddressOfAnotherRecordComesTooLate(t *testing.T) {
+	for name, tc := range map[string]struct {
+		instance string
+		wait     time.Duration
+	}{"one Infoblox": {"i", time.Minute}, "an InfobloxInstance stays away": {"k", lostServerAfter + time.Minute}} {
+		t.Run(name, func(t *testing.T) {
+			w := newStory(t)
+			w.far()
+			w.editSpec(shell.InfobloxIPPools, "v4", fmt.Sprintf(`{"instance": {"name": %q}}`, tc.instance))
+			w.claim("x", "v4")
+			i := w.until(t, "create IPAddress")
+			w.anotherAddressComes()
+			w.leader.resume(i, errLost)
+			_ = w.delete(shell.IPAddressClaims, inA("x"), "")
+			if tc.instance == "k" {
+				_ = w.delete(shell.InfobloxInstances, types.NamespacedName{Name: "k"}, "")
+			}
+			w.goOn(tc.wait)
+			w.want(t, "x", "gone")
+			w.wantRecords(t)
+			if tc.instance == "k" && !w.said("If Infoblox still has the host record x in the network view default, delete it there.") {
+				t.Error("nobody names the host record that stays")
+			}
+		})
+	}
+}
+
+// The same, and the InfobloxInstance of the claim's own host record is not ready. The claim says why it waits.
+func TestIPAddressOfAnotherRecordComesWhileOneIsNotReady(t *testing.T) {
+	w := newStory(t)
+	w.far()
+	w.editSpec(shell.InfobloxIPPools, "v4", `{"instance": {"name": "k"}}`)
+	w.claim("x", "v4")
+	w.until(t, "create IPAddress")
+	w.credentials("k", "missing")
+	w.anotherAddressComes()
+	w.goOn(2 * time.Minute)
+	w.want(t, "x", "10.0.0.5 AllocationFailed")
+	if !w.said("The claim had the host record x before, and the InfobloxInstance k cannot give it up.") {
+		t.Error("the claim does not say why it waits")
+	}
+	w.credentials("k", "s")
+	w.goOn(2 * time.Minute)
 	w.want(t, "x", "10.0.0.5 Ready")
-	w.wantRecords(t, "z [10.0.0.5]")
-	w.release(t, "x")
-	w.wantRecords(t)
+	if len(w.other.Hosts()) > 0 {
+		t.Errorf("the claim keeps %v", w.other.Hosts())
+	}
+}
+
+// credentials lets an InfobloxInstance name a Secret.
+func (w *world) credentials(instance, secret string) {
+	_ = w.patch(shell.InfobloxInstances, types.NamespacedName{Name: instance}, shell.Patch{Body: fmt.Appendf(nil, `{"metadata": {}, "spec": {"credentialsSecretRef": {"name": %q}}}`, secret)}, nil)
+}
+
+// The same, and a create of an IPAddress with the claim's own host record is on its way when it gives that up. Somebody takes the IPAddress away, so that the other one
+// can come.
+func TestIPAddressOfAnotherRecordComesFirst(t *testing.T) {
+	w := newStory(t)
+	w.claim("x", "v4")
+	i := w.until(t, "create IPAddress")
+	late := w.leader.calls[i]
+	w.leader.resume(i, errLost)
+	w.anotherAddressComes()
+	w.goOn(2 * time.Second)
+	w.claim("y", "v4")
+	w.goOn(time.Second)
+	w.stripAddress("x")
+	_ = late.do()
+	w.goOn(time.Minute)
+	if w.judge(); w.violation != "" {
+		t.Error(w.violation)
+	}
+	w.want(t, "x", "10.0.0.2 Ready")
+	w.want(t, "y", "10.0.0.3 Ready")
+}
+
+// The same, and another claim wishes the host record that the claim gives up. It waits until that is done, and does not get the address with the record.
+func TestRecordIsJoinedThatIsGivenUp(t *testing.T) {
+	for name, restarts := range map[string]bool{"one process": false, "another process": true} {
+		t.Run(name, func(t *testing.T) {
+			w := newStory(t)
+			w.inRecord("x", "v4", "h")
+			i := w.until(t, "create IPAddress")
+			late := w.leader.calls[i]
+			w.leader.resume(i, errLost)
+			w.anotherAddressComes()
+			if restarts {
+				w.leader.end()
+				w.elect()
+			}
+			w.inRecord("y", "v4", "h")
+			w.goOn(3 * time.Second)
+			w.stripAddress("x")
+			_ = late.do()
+			w.goOn(time.Minute)
+			if w.judge(); w.violation != "" {
+				t.Error(w.violation)
+			}
+			w.want(t, "x", "10.0.0.2 Ready")
+			w.want(t, "y", "10.0.0.3 Ready")
+		})
+	}
 }
 
 // The subnet of a pool is replaced while a claim has a host record and no IPAddress. What stays of the record is named when the claim goes.
@@ -1798,4 +1988,29 @@ func TestTwoClaimsOfAFullPoolShareARecord(t *testing.T) {
 	w.goOn(2 * time.Minute)
 	w.want(t, "x", "10.0.0.2 Ready")
 	w.want(t, "y", "10.0.0.3 Ready")
+}
+
+// Somebody pauses the one that asks the pool, and deletes another record in Infoblox. The other one says soon that it waits for the first one only.
+func TestClaimWaitsForAnotherOneOnly(t *testing.T) {
+	w := newStory(t)
+	for n := 2; n <= 6; n++ {
+		w.record(fmt.Sprint("other", n), fmt.Sprint("10.0.0.", n))
+	}
+	w.inRecord("x", "v4", "h")
+	w.goOn(time.Minute)
+	w.inRecord("y", "v4", "h")
+	w.goOn(2 * time.Minute)
+	w.want(t, "y", " PoolExhausted")
+	w.pause(shell.IPAddressClaims, inA("x"), true)
+	for _, h := range w.hosts() {
+		if h.Name == "other2" {
+			w.grid.Do(http.MethodDelete, h.Ref, nil, nil)
+		}
+	}
+	w.goOn(2 * time.Minute)
+	w.want(t, "y", " AllocationFailed")
+	w.pause(shell.IPAddressClaims, inA("x"), false)
+	w.goOn(2 * time.Minute)
+	w.want(t, "x", "10.0.0.2 Ready")
+	w.want(t, "y", " PoolExhausted")
 }
