@@ -1374,8 +1374,8 @@ var mutants = []mutant{
 	{
 		name: "said-with-what-is-gone", defect: "the event on a Node that waits without any ClusterCIDR is told apart by ClusterCIDRs that are gone",
 		old:  "\tcase pools == 0: // no matter which ClusterCIDR was the last to go\n",
-		new:  "\tcase pools == 0 && len(w.refusals) == 0:\n",
-		test: "./controllers/nodeipam/allocator TestReasonsWithoutClusterCIDRs",
+		new:  "\tcase pools == 0 && len(refusals) == 0:\n",
+		test: "./controllers/nodeipam/pending TestReasonsWithoutClusterCIDRs",
 	},
 	{
 		name: "no-event-yet", defect: "as long as the controller has heard of no Node, it takes from the cache what no event has told",

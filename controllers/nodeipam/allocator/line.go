@@ -37,7 +37,7 @@ type line struct {
 	awaiting map[string]string
 	// told are the families in which pools are full as pending Nodes were last told, by the pool's name.
 	told map[string][]ipam.Family
-	// used is which ranges Nodes use, once a decision that is being made has to explain something.
+	// used is which ranges Nodes use, while more than one Node is being decided about.
 	used map[ipam.Range]bool
 	// looks is how many pending Nodes and opened pools were looked at so far. What a choice costs is that and [clustercidr.Candidates.Checked].
 	looks int
@@ -85,8 +85,7 @@ func (b *State) arrive(node *v1.Node) {
 		return
 	}
 	b.settled.Leave(node.Name)
-	since := b.place(node)
-	if p := b.arrived[node.Name]; p == nil || p.Node != node || !p.Since.Equal(since) {
+	if since, p := b.place(node), b.arrived[node.Name]; p == nil || p.Node != node || !p.Since.Equal(since) {
 		b.arrived[node.Name] = &clustercidr.Place{Node: node, Since: since}
 	}
 }
@@ -190,20 +189,14 @@ func (b *State) AllocatePending() {
 		return
 	}
 	t := turn{b: b, before: len(b.allocatedTo)}
-	t.begin()
-	for place := t.turns.Next(); place != nil; place = t.turns.Next() {
-		name := place.Node.Name
-		if b.Undecided(name) { // The next renewal of the Lease decides which blocks it may get back. Then it is reserved for.
-			continue
+	if place := b.onlyOne(); place != nil {
+		t.decide(place)
+	} else {
+		t.begin()
+		for place := t.turns.Next(); place != nil; place = t.turns.Next() {
+			t.decide(place)
+			t.endFull()
 		}
-		b.looks++
-		if p, awaits := b.allocate(place.Node); p != nil {
-			b.allocatedTo = append(b.allocatedTo, name)
-			t.allocated(p)
-		} else {
-			t.notServed(place, awaits)
-		}
-		t.endFull()
 	}
 	for _, name := range b.allocatedTo[t.before:] { // only now, since the lists of places must not change before
 		b.leave(name)
@@ -219,6 +212,16 @@ func (b *State) AllocatePending() {
 	b.used = nil
 }
 
+// onlyOne returns the Node that has arrived if nothing else is to be decided, which is so nearly always; nil if more is.
+func (b *State) onlyOne() (only *clustercidr.Place) {
+	if len(b.opened) > 0 || len(b.arrived) > 1 {
+		return nil
+	}
+	for _, only = range b.arrived {
+	}
+	return only
+}
+
 // turn is one decision of AllocatePending.
 type turn struct {
 	b     *State
@@ -232,6 +235,21 @@ type turn struct {
 	settle []*clustercidr.Place
 }
 
+// decide reserves blocks for a Node whose turn it is.
+func (t *turn) decide(place *clustercidr.Place) {
+	b, name := t.b, place.Node.Name
+	if b.Undecided(name) { // The next renewal of the Lease decides which blocks it may get back. Then it is reserved for.
+		return
+	}
+	b.looks++
+	if p, awaits := b.allocate(place.Node); p != nil {
+		b.allocatedTo = append(b.allocatedTo, name)
+		t.allocated(p)
+	} else {
+		t.notServed(place, awaits)
+	}
+}
+
 // maxOpen is how many opened pools are looked at one by one.
 const maxOpen = 16
 
@@ -240,12 +258,10 @@ func (t *turn) begin() {
 	arrived := slices.AppendSeq(make([]*clustercidr.Place, 0, len(b.arrived)), maps.Values(b.arrived))
 	slices.SortFunc(arrived, (*clustercidr.Place).Compare)
 	t.turns.Add(nil, arrived)
+	t.open, b.used = map[*clustercidr.Pool]bool{}, map[ipam.Range]bool{}
 	for name := range b.opened {
 		b.looks++
 		if p, ok := b.pools[name]; ok && p.State == ipam.Enabled && !b.closeIfFull(p) {
-			if t.open == nil {
-				t.open = map[*clustercidr.Pool]bool{}
-			}
 			t.open[p] = true
 		}
 	}
@@ -314,9 +330,6 @@ func (t *turn) notServed(place *clustercidr.Place, awaits string) {
 		t.settle = append(t.settle, place)
 	}
 	if arrived || b.awaiting[name] != awaits { // Otherwise what is said about it is still true: it names the pools that come first.
-		if b.used == nil {
-			b.used = map[ipam.Range]bool{}
-		}
 		b.explain(place.Node, awaits)
 	}
 }

@@ -33,25 +33,13 @@ func (b *State) Allocate(node *v1.Node) (r Reservation, ok, say bool) {
 		return r, ok, false // in a moment it has blocks, or a reason that stays
 	}
 	w := b.pending[node.Name]
-	before, now := w.said.handed, w.reasons(len(b.pools))
+	before, now := w.said.handed, pending.Gist(w.refusals, len(b.pools))
 	if before == now {
 		return r, false, false
 	}
 	w.said.handed = now
 	b.pending[node.Name] = w
 	return r, false, true
-}
-
-// reasons is why the Node is pending, as kept in said. It changes whenever NotAvailable says something else.
-func (w pendingNode) reasons(pools int) string {
-	switch {
-	case pools == 0: // no matter which ClusterCIDR was the last to go
-		return "no ClusterCIDR"
-	case len(w.refusals) == 0:
-		return "no ClusterCIDR that selects it"
-	default:
-		return pending.Text(w.refusals)
-	}
 }
 
 // explain notes why a Node stays pending, and that it needs a recheck if that is news. awaits is the name of the pool whose finalizer it waits
@@ -73,7 +61,7 @@ func (b *State) explain(node *v1.Node, awaits string) {
 		now.last = refusals[len(refusals)-1].Pool.For(node)
 	}
 	b.pending[node.Name] = now
-	news := known && before.reasons(len(b.pools)) != now.reasons(len(b.pools)) || b.awaiting[node.Name] != awaits
+	news := known && pending.Gist(before.refusals, len(b.pools)) != pending.Gist(refusals, len(b.pools)) || b.awaiting[node.Name] != awaits
 	if delete(b.awaiting, node.Name); awaits != "" {
 		b.awaiting[node.Name] = awaits
 	}
@@ -105,7 +93,7 @@ func (b *State) WhyPending(name string) (why whyPending, due bool) {
 		b.pending[name] = w
 		return whyPending{}, false
 	}
-	why = whyPending{w.uid, pending.NotAvailable(w.refusals, len(b.pools)), w.reasons(len(b.pools))}
+	why = whyPending{w.uid, pending.NotAvailable(w.refusals, len(b.pools)), pending.Gist(w.refusals, len(b.pools))}
 	return why, why.Reasons != w.said.stored
 }
 

@@ -109,6 +109,18 @@ func NotAvailable(refusals []Refusal, pools int) string {
 	}
 }
 
+// Gist is NotAvailable without what makes no difference to a reader. It changes whenever NotAvailable says something else.
+func Gist(refusals []Refusal, pools int) string {
+	switch {
+	case pools == 0: // no matter which ClusterCIDR was the last to go
+		return "no ClusterCIDR"
+	case len(refusals) == 0:
+		return "no ClusterCIDR that selects it"
+	default:
+		return Text(refusals)
+	}
+}
+
 // wayOut says what to do about refusals: create another ClusterCIDR, or whatever else would help.
 func wayOut(refusals []Refusal) string {
 	ways := []string{"Create another one"}
