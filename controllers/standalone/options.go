@@ -209,6 +209,9 @@ func (o *options) validate() []error {
 	if _, _, err := net.SplitHostPort(o.webserver); err != nil {
 		errs = append(errs, fmt.Errorf("--webserver-bind-address must be an address with a port, such as :8081: %w", err))
 	}
+	if scheme, _, ok := strings.Cut(o.apiServer, "://"); ok && scheme != "https" && scheme != "http" { // It would be tried for ever.
+		errs = append(errs, fmt.Errorf("--apiserver=%s is no URL of an API server: it must begin with https://", o.apiServer))
+	}
 	errs = append(errs, o.validateElection()...)
 	errs = append(errs, o.program.validate()...)
 	errs = append(errs, o.secureServing.Validate()...)

@@ -160,6 +160,7 @@ func TestStandaloneRefusals(t *testing.T) {
 		"an argument":                  {args: []string{"run"}, want: `unknown command "run" for "node-ipam-controller"`},
 		"a variable that is no time":   {env: []string{"IPAM_LEASE_DURATION=15"}, want: `the environment variable IPAM_LEASE_DURATION="15" is not a valid value of --leader-elect-lease-duration: time: missing unit in duration "15"`},
 		"a variable that is no bool":   {env: []string{"IPAM_ENABLE_LEADER_ELECTION=yes"}, want: `the environment variable IPAM_ENABLE_LEADER_ELECTION="yes" is not a valid value of --enable-leader-election`},
+		"a URL of no API server":       {args: []string{"--apiserver=ftp://192.0.2.1"}, want: "--apiserver=ftp://192.0.2.1 is no URL of an API server"},
 		"an address without a port":    {args: []string{"--webserver-bind-address=localhost"}, want: "--webserver-bind-address must be an address with a port, such as :8081"},
 		"a lock on Endpoints":          {args: []string{"--leader-elect-resource-lock=endpoints"}, want: "--leader-elect-resource-lock=endpoints does not exist any more"},
 		"a lock on ConfigMaps":         {env: []string{"IPAM_RESOURCE_LOCK_NAME=configmaps"}, want: "Remove the flag, or set it to leases"},
