@@ -3124,6 +3124,13 @@ var mutants = []mutant{
 		test: "./controllers/clusteripam/infoblox TestIPAddressIsShownAfterAnEdit",
 	},
 	{
+		name: "infoblox-full-for-whom-it-had", defect: "a claim that can only get the address that it had says in turn that it cannot, and that the pool is full",
+		file: "controllers/clusteripam/infoblox/claim.go",
+		old:  "case p.full > 0 && !toldTo(claim).Address.IsValid():",
+		new:  "case p.full > 0:",
+		test: "./controllers/clusteripam/infoblox TestFullPoolOfAClaimThatHadAnAddress",
+	},
+	{
 		name: "infoblox-capitals", defect: "host records whose names differ only in capitals are two",
 		file: "controllers/clusteripam/infoblox/host/names.go",
 		old:  "\tn.Hostname, n.Machine, n.DNSZone = fold(n.Hostname), fold(n.Machine), fold(n.DNSZone)\n",

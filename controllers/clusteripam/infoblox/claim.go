@@ -301,7 +301,7 @@ func (l *logic) allocate(ctx context.Context, claim *v1beta2.IPAddressClaim) err
 		return l.pend(ctx, claim, p.reason, p.message)
 	case p.unchecked:
 		return nil
-	case p.full > 0:
+	case p.full > 0 && !toldTo(claim).Address.IsValid(): // Otherwise it gets what it had, and no other address.
 		return l.exhausted(ctx, claim, p.full)
 	}
 	names, mayShare := naming(claim, p.from).Names()

@@ -2014,3 +2014,22 @@ func TestClaimWaitsForAnotherOneOnly(t *testing.T) {
 	w.want(t, "x", "10.0.0.2 Ready")
 	w.want(t, "y", " PoolExhausted")
 }
+
+// A claim has had an address that its pool has no subnet for any more, and the pool is full, which another claim finds every now and then. The first one says one thing.
+func TestFullPoolOfAClaimThatHadAnAddress(t *testing.T) {
+	w := newStory(t)
+	w.claim("x", "v6")
+	for _, name := range []string{"1", "2", "3", "4", "5", "waits"} {
+		w.claim(name, "v4")
+		w.goOn(10 * time.Second)
+	}
+	w.want(t, "waits", " PoolExhausted")
+	w.editSpec(shell.IPAddressClaims, "x", `{"poolRef": {"name": "v4"}}`)
+	w.stripAddress("x")
+	w.goOn(2 * time.Minute)
+	w.want(t, "x", " AllocationFailed")
+	before := w.writes
+	if w.goOn(5 * time.Minute); w.writes != before {
+		t.Errorf("%d writes although nothing happens", w.writes-before)
+	}
+}
