@@ -357,11 +357,7 @@ func (l *logic) heardOfAddress(before, now *v1beta2.IPAddress) {
 	if now != nil && ofInfoblox(now.Spec.PoolRef) {
 		l.holds(now, true)
 		l.noteStray(now)
-		if claim, ok := l.claims.Get(now.Namespace, now.Name); ok {
-			if delete(l.chosen, claim.UID); !l.creating[claim.UID].After(l.Now()) {
-				delete(l.creating, claim.UID)
-			}
-		}
+		l.arrived(now)
 	}
 	for _, a := range []*v1beta2.IPAddress{before, now} {
 		if a == nil {
@@ -374,6 +370,17 @@ func (l *logic) heardOfAddress(before, now *v1beta2.IPAddress) {
 		for name := range l.holders[l.firstOf(a)] { // It may be a copy of this one, and wait for it.
 			l.Queue.Add(shell.Key{Kind: shell.IPAddressClaims, Namespace: name.Namespace, Name: name.Name})
 		}
+	}
+}
+
+// arrived forgets what was noted about a claim until the cache shows its IPAddress. An earlier create without an answer can still be carried out.
+func (l *logic) arrived(address *v1beta2.IPAddress) {
+	claim, ok := l.claims.Get(address.Namespace, address.Name)
+	if !ok {
+		return
+	}
+	if delete(l.chosen, claim.UID); !l.creating[claim.UID].After(l.Now()) {
+		delete(l.creating, claim.UID)
 	}
 }
 
