@@ -1108,21 +1108,11 @@ func (w *world) credentials(instance, secret string) {
 func TestIPAddressOfAnotherRecordComesFirst(t *testing.T) {
 	w := newStory(t)
 	w.claim("x", "v4")
-	i := w.until(t, "create IPAddress")
-	late := w.leader.calls[i]
-	w.leader.resume(i, errLost)
-	w.anotherAddressComes()
+	late := w.lateAfterAnother(t)
 	w.goOn(2 * time.Second)
 	w.claim("y", "v4")
 	w.goOn(time.Second)
-	w.stripAddress("x")
-	_ = late.do()
-	w.goOn(time.Minute)
-	if w.judge(); w.violation != "" {
-		t.Error(w.violation)
-	}
-	w.want(t, "x", "10.0.0.2 Ready")
-	w.want(t, "y", "10.0.0.3 Ready")
+	w.comesAfterAll(t, late)
 }
 
 // The same, and another claim wishes the host record that the claim gives up. It waits until that is done, and does not get the address with the record.
@@ -1131,26 +1121,39 @@ func TestRecordIsJoinedThatIsGivenUp(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			w := newStory(t)
 			w.inRecord("x", "v4", "h")
-			i := w.until(t, "create IPAddress")
-			late := w.leader.calls[i]
-			w.leader.resume(i, errLost)
-			w.anotherAddressComes()
+			late := w.lateAfterAnother(t)
 			if restarts {
 				w.leader.end()
 				w.elect()
 			}
 			w.inRecord("y", "v4", "h")
 			w.goOn(3 * time.Second)
-			w.stripAddress("x")
-			_ = late.do()
-			w.goOn(time.Minute)
-			if w.judge(); w.violation != "" {
-				t.Error(w.violation)
-			}
-			w.want(t, "x", "10.0.0.2 Ready")
-			w.want(t, "y", "10.0.0.3 Ready")
+			w.comesAfterAll(t, late)
 		})
 	}
+}
+
+// lateAfterAnother loses the answer to the create of the IPAddress of claim x, which gets another one first.
+func (w *world) lateAfterAnother(t *testing.T) (late *call) {
+	t.Helper()
+	i := w.until(t, "create IPAddress")
+	late = w.leader.calls[i]
+	w.leader.resume(i, errLost)
+	w.anotherAddressComes()
+	return late
+}
+
+// comesAfterAll takes the IPAddress of claim x away, so that the late one can come. It has the address that x got, and y another one.
+func (w *world) comesAfterAll(t *testing.T, late *call) {
+	t.Helper()
+	w.stripAddress("x")
+	_ = late.do()
+	w.goOn(time.Minute)
+	if w.judge(); w.violation != "" {
+		t.Error(w.violation)
+	}
+	w.want(t, "x", "10.0.0.2 Ready")
+	w.want(t, "y", "10.0.0.3 Ready")
 }
 
 // The subnet of a pool is replaced while a claim has a host record and no IPAddress. What stays of the record is named when the claim goes.
