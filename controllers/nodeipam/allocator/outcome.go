@@ -12,10 +12,13 @@ import (
 	"github.com/multicidr/controller-manager/controllers/nodeipam/clustercidr"
 )
 
-// entryOf returns the entry of exactly this Node if it holds a reservation.
+// entryOf returns the entry of exactly this Node if it holds a reservation. Then the entry has writes.
 func (b *State) entryOf(node *v1.Node) (e *nodeEntry, ok bool) {
 	e, ok = b.known(node)
-	return e, ok && e.state != Assigned && len(b.ledger.Held(OwnerOf(e.uid))) > 0
+	if ok = ok && e.state != Assigned && len(b.ledger.Held(OwnerOf(e.uid))) > 0; ok && e.writes == nil {
+		e.writes = &writes{}
+	}
+	return e, ok
 }
 
 // Sending notes that a write of the Node's reservation is about to be sent. wentBack is the current Renewals.WentBack. It reports whether

@@ -54,7 +54,7 @@ func (b *State) Rebuild(nodes []*v1.Node, each func(n int, f func(i int))) []*v1
 				if len(addresses) == 0 {
 					continue
 				}
-				s.entry = &nodeEntry{uid: s.node.UID, writes: &writes{}}
+				s.entry = &nodeEntry{uid: s.node.UID}
 			}
 			b.setAddresses(s.entry, addresses)
 			s.unusual = s.unusual || slices.ContainsFunc(addresses, b.ranges.Contain)

@@ -53,9 +53,9 @@ func (b *State) become(name string, e *nodeEntry, s ReservationState) {
 	switch e.state = s; {
 	case s == Assigned:
 		e.writes = nil
-	case e.writes == nil:
+	case e.writes == nil && s != reserved:
 		e.writes = &writes{}
-	case s != sent:
+	case e.writes != nil && s != sent:
 		e.unansweredUntil, e.stored, e.read = time.Time{}, false, false
 	}
 	if s.revocable() && len(b.ledger.Held(OwnerOf(e.uid))) > 0 {
@@ -114,7 +114,9 @@ func (b *State) revoke(name string, held []netip.Prefix) {
 	}
 	e := b.nodes[name]
 	b.hold(OwnerOf(e.uid), nil)
-	e.pool, e.state, e.failingSince = "", reserved, time.Time{}
+	if e.pool, e.state = "", reserved; e.writes != nil {
+		e.failingSince = time.Time{}
+	}
 	delete(b.revocable, name)
 }
 

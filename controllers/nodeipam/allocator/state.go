@@ -60,8 +60,8 @@ type nodeEntry struct {
 	addresses []netip.Prefix // the Node's own
 	// pool is the name of the ClusterCIDR that the blocks were allocated from: from the Node's annotation, or from the reservation.
 	pool string
-	// writes is what became of the writes of podCIDRs that the Node has not shown; nil once it shows any. Most Nodes do, so this takes no
-	// memory for them.
+	// writes is what became of the writes of podCIDRs that the Node has not shown. nil until a reservation is about to be sent, and again once
+	// the Node shows podCIDRs. Most Nodes do, so this takes no memory for them.
 	*writes
 	// other is what was noted about another process that assigned its podCIDRs. It is replaced, never modified, and nil for most Nodes.
 	other *otherWriter
@@ -228,7 +228,7 @@ func (b *State) Pool(name string) (p *clustercidr.Pool, ok bool) {
 func (b *State) enter(node *v1.Node) *nodeEntry {
 	e, ok := b.nodes[node.Name]
 	if !ok {
-		e = &nodeEntry{uid: node.UID, writes: &writes{}}
+		e = &nodeEntry{uid: node.UID}
 		b.nodes[node.Name] = e
 		b.names[node.UID] = node.Name
 	}
