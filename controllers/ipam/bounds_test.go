@@ -68,18 +68,18 @@ func ask(t *testing.T, s *PrefixSet, r Range, from netip.Addr) answer {
 
 // folded returns a trie in which every prefix of leafBits inside r is a member, except those in the block that stays free,
 // if that block is valid. Below the root the keys of the nodes are wrong. Nothing reads them, because no level is left out.
-func folded(r Range, leafBits int, free netip.Prefix) *node {
+func folded(r Range, leafBits int, free netip.Prefix) *node[struct{}] {
 	at := keyOf(r.Prefix.Addr())
-	n := (&node{key: at, bits: uint8(leafBits), count: 1}).updated()
-	path := (*node)(nil) // the topmost node in the region around the free block; none in the block itself
+	n := (&node[struct{}]{key: at, bits: uint8(leafBits), count: 1}).updated()
+	path := (*node[struct{}])(nil) // the topmost node in the region around the free block; none in the block itself
 	for bits := leafBits - 1; bits >= r.Prefix.Bits(); bits-- {
 		if free.IsValid() && bits < r.BlockBits {
 			i := keyOf(free.Addr()).bit(uint8(bits))
-			fork := &node{key: at, bits: uint8(bits)}
+			fork := &node[struct{}]{key: at, bits: uint8(bits)}
 			fork.child[i], fork.child[1-i] = path, n
 			path = fork.updated()
 		}
-		n = (&node{key: at, bits: uint8(bits), child: [2]*node{n, n}}).updated()
+		n = (&node[struct{}]{key: at, bits: uint8(bits), child: [2]*node[struct{}]{n, n}}).updated()
 	}
 	if free.IsValid() {
 		return path

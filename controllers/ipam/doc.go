@@ -4,9 +4,9 @@
 //
 // It has three types, from the bottom up:
 //
-//   - [PrefixSet]: the addresses that are taken. It answers "the next free /b inside this range, from this address on, then from the start
-//     of the range". The number of steps is limited by the length of an address. It does not depend on the width of the range or on how
-//     full the range is.
+//   - [PrefixMap]: prefixes that are taken, with a value for each. It answers "the next free /b inside this range, from this address on, then
+//     from the start of the range". The number of steps is limited by the length of an address. It does not depend on the width of the range
+//     or on how full the range is.
 //   - [Pool]: one source of blocks (a compiled ClusterCIDR), with one [Range] per address family. [Compare] is the order in which pools are
 //     tried for one Node.
 //   - [Ledger]: which owner holds which prefixes. [Ledger.Pick] chooses one block from every range of the first pool that has a free block in

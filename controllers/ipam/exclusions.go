@@ -16,8 +16,7 @@ type excluded struct {
 // exclusions has an entry for every pool with exclusions. The zero value is empty.
 type exclusions struct {
 	pools  map[string]*excluded // by Pool.ID
-	ranges PrefixSet
-	by     map[netip.Prefix][]*excluded // by range
+	ranges PrefixMap[[]*excluded]
 }
 
 // of returns the entry of p, and builds it if necessary. It is nil if p excludes nothing.
@@ -35,12 +34,12 @@ func (e *exclusions) of(p *Pool) *excluded {
 		x.set.root[f] = root.copied()
 	}
 	if e.pools == nil {
-		e.pools, e.by = map[string]*excluded{}, map[netip.Prefix][]*excluded{}
+		e.pools = map[string]*excluded{}
 	}
 	e.pools[p.ID] = x
 	for _, r := range p.Ranges {
-		e.ranges.Insert(r.Prefix)
-		e.by[r.Prefix] = append(e.by[r.Prefix], x)
+		of := e.ranges.Insert(r.Prefix)
+		*of = append(*of, x)
 	}
 	return x
 }
@@ -52,21 +51,16 @@ func (e *exclusions) drop(p *Pool) {
 	}
 	delete(e.pools, p.ID)
 	for _, r := range x.pool.Ranges {
+		of := e.ranges.At(r.Prefix)
+		*of = slices.DeleteFunc(*of, func(o *excluded) bool { return o == x })
 		e.ranges.Remove(r.Prefix)
-		e.by[r.Prefix] = slices.DeleteFunc(e.by[r.Prefix], func(o *excluded) bool { return o == x })
-		if len(e.by[r.Prefix]) == 0 {
-			delete(e.by, r.Prefix)
-		}
 	}
 }
 
 // changed notes that p has one more holder or, if dropped, one less.
 func (e *exclusions) changed(p netip.Prefix, dropped bool) {
-	if e.ranges == (PrefixSet{}) {
-		return
-	}
-	for r := range e.ranges.Overlapping(p) {
-		for _, x := range e.by[r] {
+	for xs := range e.ranges.Values(p) {
+		for _, x := range xs {
 			// Only an excluded block changes the count. The block can be wider than p.
 			if f := FamilyOf(p); x.free[f] != nil && x.set.Overlaps(x.around(p)) {
 				x.free[f] = nil

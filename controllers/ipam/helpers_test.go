@@ -49,23 +49,23 @@ func clone(l *Ledger) *Ledger {
 		}
 	}
 	for f, root := range l.taken.root {
-		c.taken.root[f] = root.clone(cloned)
+		c.taken.root[f] = clonedTrie(root, cloned)
 	}
 	return c
 }
 
-func (n *node) clone(cloned map[*holder]*holder) *node {
+func clonedTrie(n *node[*holder], cloned map[*holder]*holder) *node[*holder] {
 	if n == nil {
 		return nil
 	}
 	c := *n
-	c.holder = cloned[n.holder]
-	c.child = [2]*node{n.child[0].clone(cloned), n.child[1].clone(cloned)}
+	c.value = cloned[n.value]
+	c.child = [2]*node[*holder]{clonedTrie(n.child[0], cloned), clonedTrie(n.child[1], cloned)}
 	return &c
 }
 
 // size returns how many nodes the trie has at and below n.
-func (n *node) size() int {
+func (n *node[V]) size() int {
 	if n == nil {
 		return 0
 	}

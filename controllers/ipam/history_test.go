@@ -268,11 +268,11 @@ func (h *history) end() {
 	for _, p := range h.pools {
 		h.ledger.Forget(p)
 	}
-	if n := len(h.ledger.shared) + len(h.ledger.held) + len(h.ledger.cursors) + len(h.ledger.exclusions.pools) + len(h.ledger.exclusions.by); n > 0 {
+	if n := len(h.ledger.shared) + len(h.ledger.held) + len(h.ledger.cursors) + len(h.ledger.exclusions.pools); n > 0 {
 		h.fail("%d entries leaked: %+v", n, &h.ledger)
 	}
-	if h.ledger.taken != (PrefixSet{}) {
-		h.fail("trie nodes leaked: %+v", h.ledger.taken)
+	if h.ledger.taken != (PrefixMap[*holder]{}) || h.ledger.exclusions.ranges != (PrefixMap[[]*excluded]{}) {
+		h.fail("trie nodes leaked: %+v", &h.ledger)
 	}
 	for _, p := range h.pools {
 		for _, r := range p.Ranges {

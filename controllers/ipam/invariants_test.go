@@ -30,10 +30,10 @@ func (l *Ledger) broken() error {
 		switch {
 		case n == nil || n.prefix(FamilyOf(p)) != p:
 			return fmt.Errorf("%v is held, but not in the trie", p)
-		case len(holders) > 1 && n.holder != nil:
+		case len(holders) > 1 && n.value != nil:
 			return fmt.Errorf("%v has %d holders and yet one in the trie", p, len(holders))
-		case len(holders) == 1 && n.holder != holders[0]:
-			return fmt.Errorf("%v is held by %v, but the trie says %v", p, holders[0].Owner, n.holder)
+		case len(holders) == 1 && n.value != holders[0]:
+			return fmt.Errorf("%v is held by %v, but the trie says %v", p, holders[0].Owner, n.value)
 		case len(holders) == 1:
 			delete(shared, p)
 		}
@@ -45,7 +45,7 @@ func (l *Ledger) broken() error {
 }
 
 // broken returns what is wrong in s, which must have exactly the given members with the given counts.
-func (s *PrefixSet) broken(members map[netip.Prefix]uint32) error {
+func (s *PrefixMap[V]) broken(members map[netip.Prefix]uint32) error {
 	rest := len(members)
 	for f := IPv4; f <= IPv6; f++ {
 		var inFamily []netip.Prefix
@@ -58,8 +58,8 @@ func (s *PrefixSet) broken(members map[netip.Prefix]uint32) error {
 		everything := addrAt(size(0).SetUint64(0), f)
 		shortestFree(netip.PrefixFrom(everything, 0), inFamily, free)
 
-		var visit func(n *node) error
-		visit = func(n *node) error {
+		var visit func(n *node[V]) error
+		visit = func(n *node[V]) error {
 			if n == nil {
 				return nil
 			}
@@ -69,8 +69,8 @@ func (s *PrefixSet) broken(members map[netip.Prefix]uint32) error {
 				return fmt.Errorf("node %v has bits set behind its length", p)
 			case n.count != members[p]:
 				return fmt.Errorf("node %v counts %d insertions, not %d", p, n.count, members[p])
-			case n.count != 1 && n.holder != nil:
-				return fmt.Errorf("node %v names %v as its one holder, but has %d", p, n.holder.Owner, n.count)
+			case n.count == 0 && !reflect.ValueOf(n.value).IsZero():
+				return fmt.Errorf("node %v is no member, but keeps the value of one: %v", p, n.value)
 			case n.count == 0 && (n.child[0] == nil || n.child[1] == nil):
 				return fmt.Errorf("node %v is neither a member nor a fork", p)
 			case n.free != free[p]:

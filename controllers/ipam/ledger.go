@@ -49,10 +49,10 @@ func Conflicting(a, b Holding) bool {
 // Holdings of different owners can overlap, because the ledger must accept what another allocator wrote to a Node. But [Ledger.Pick] and
 // [Ledger.Reserve] never add such an overlap. An address is free again only when its last holder has released it.
 //
-// Invariant: a member of taken that is held once names its holder itself. The holders of all other members are in shared. So the usual
+// Invariant: the value of a member of taken is its holder, if it has only one. The holders of all other members are in shared. So the usual
 // case, a block with one holder, needs no entry in an index.
 type Ledger struct {
-	taken   PrefixSet                  // every prefix once per holder
+	taken   PrefixMap[*holder]         // every prefix once per holder
 	shared  map[netip.Prefix][]*holder // sorted by kind and ID
 	held    map[Owner]*holder
 	cursors map[string]*[2]netip.Addr // by Pool.ID and Family: where the search for the pool's next block continues
@@ -217,7 +217,7 @@ func (l *Ledger) Holdings(p netip.Prefix) iter.Seq[Holding] {
 		for n := range l.taken.overlapping(p) {
 			q := n.prefix(f)
 			if n.count == 1 {
-				if !yield(Holding{Owner: n.holder.Owner, Prefix: q}) {
+				if !yield(Holding{Owner: n.value.Owner, Prefix: q}) {
 					return
 				}
 				continue
@@ -270,8 +270,8 @@ func (l *Ledger) Free(p *Pool, r Range) uint64 {
 // may visit every holding inside r.
 func (l *Ledger) Taken(p *Pool, r Range) (n uint64) {
 	var taken []netip.Prefix
-	for _, set := range []*PrefixSet{&l.taken, &p.Excluded} {
-		for t := range set.Overlapping(r.Prefix) {
+	for _, members := range []iter.Seq[netip.Prefix]{l.taken.Overlapping(r.Prefix), p.Excluded.Overlapping(r.Prefix)} {
+		for t := range members {
 			taken = append(taken, r.around(t).Prefix)
 		}
 	}
@@ -329,13 +329,13 @@ func (l *Ledger) add(h *holder, p netip.Prefix) (alone bool) {
 	l.exclusions.changed(p, false)
 	n, covered := l.taken.insert(p)
 	if n.count == 1 {
-		n.holder = h
-		return !covered && n.child == [2]*node{}
+		n.value = h
+		return !covered && n.child == [2]*node[*holder]{}
 	}
 	holders := l.shared[p]
 	if n.count == 2 {
-		holders = []*holder{n.holder}
-		n.holder = nil
+		holders = []*holder{n.value}
+		n.value = nil
 	}
 	if l.shared == nil {
 		l.shared = map[netip.Prefix][]*holder{}
@@ -360,8 +360,7 @@ func (l *Ledger) drop(h *holder, p netip.Prefix) {
 		return
 	}
 	delete(l.shared, p)
-	n, _ := l.taken.below(p)
-	n.holder = holders[0]
+	*l.taken.At(p) = holders[0]
 }
 
 func compareHolders(a, b *holder) int { return compareOwners(a.Owner, b.Owner) }
@@ -373,7 +372,7 @@ func (l *Ledger) allocated(p netip.Prefix) bool {
 	case n == nil || int(n.bits) != p.Bits() || n.count == 0:
 		return false
 	case n.count == 1:
-		return n.holder.Kind == Node
+		return n.value.Kind == Node
 	default:
 		return slices.ContainsFunc(l.shared[p], func(h *holder) bool { return h.Kind == Node })
 	}

@@ -158,7 +158,7 @@ func (r Range) shares(excluded *PrefixSet, other Range, otherExcluded *PrefixSet
 }
 
 // in is like below, for the exclusions that affect the blocks of r in p. Such a block can be wider than p.
-func (s *PrefixSet) in(r Range, p netip.Prefix) (n *node, covered bool) {
+func (s *PrefixMap[V]) in(r Range, p netip.Prefix) (n *node[V], covered bool) {
 	if around := r.around(p).Prefix; around.Bits() < p.Bits() {
 		return nil, s.Overlaps(around)
 	}

@@ -5,27 +5,29 @@ import (
 	"net/netip"
 )
 
-// PrefixSet is a counted set of prefixes of both families: a prefix that is inserted twice must be removed twice. Members can overlap and
-// nest. The zero value is the empty set. All methods need valid prefixes.
+// PrefixMap is a counted set of prefixes of both families, with a value for each member: a prefix that is inserted twice must be removed
+// twice. Members can overlap and nest. The zero value is the empty set. All methods need valid prefixes.
 //
 // Each family is a path-compressed binary trie. Every node knows the length of the largest free aligned block below it. So
-// [PrefixSet.NextFree] skips full parts without looking inside. The cost of an operation does not depend on the number of blocks in a
+// [PrefixMap.NextFree] skips full parts without looking inside. The cost of an operation does not depend on the number of blocks in a
 // range.
-type PrefixSet struct {
-	root [2]*node // by Family
+type PrefixMap[V any] struct {
+	root [2]*node[V] // by Family
 }
+
+// PrefixSet is a PrefixMap in which only the members count.
+type PrefixSet = PrefixMap[struct{}]
 
 // node stands for the prefix key/bits.
 //
 // Invariants: either count > 0, or both children exist. A child is inside the half of the node that its index names. free has the value
 // that updated computes.
-type node struct {
+type node[V any] struct {
 	key   key
-	child [2]*node
-	// holder is for Ledger: the only holder of a member, so that the ledger needs no other index for it.
-	holder *holder
-	count  uint32 // insertions of exactly this prefix minus removals
-	bits   uint8
+	child [2]*node[V]
+	value V      // the zero value unless the node is a member
+	count uint32 // insertions of exactly this prefix minus removals
+	bits  uint8
 	// full is for exclusions: a search of this whole member or fork has found no free block, and none has become free since.
 	full bool
 	free uint8 // length of the shortest (largest) prefix inside that overlaps no member at or below the node; none if there is none
@@ -34,17 +36,29 @@ type node struct {
 // none means "no free block". It is longer than any prefix.
 const none = 255
 
-func (s *PrefixSet) Insert(p netip.Prefix) { s.insert(p.Masked()) }
+// Insert inserts p, and returns its value, which the caller may modify until p is removed.
+func (s *PrefixMap[V]) Insert(p netip.Prefix) (value *V) {
+	n, _ := s.insert(p.Masked())
+	return &n.value
+}
+
+// At returns the value of p; nil if p is not a member.
+func (s *PrefixMap[V]) At(p netip.Prefix) (value *V) {
+	if n, _ := s.below(p); n != nil && int(n.bits) == p.Bits() && n.count > 0 {
+		return &n.value
+	}
+	return nil
+}
 
 // insert inserts p, which must be masked. It returns the node of p, and whether a member strictly contains p.
-func (s *PrefixSet) insert(p netip.Prefix) (member *node, covered bool) {
+func (s *PrefixMap[V]) insert(p netip.Prefix) (member *node[V], covered bool) {
 	root := &s.root[FamilyOf(p)]
 	*root, member, covered = (*root).insert(keyOf(p.Addr()), uint8(p.Bits()))
 	return member, covered
 }
 
 // Remove undoes one insertion of exactly p. It reports whether there was one.
-func (s *PrefixSet) Remove(p netip.Prefix) (ok bool) {
+func (s *PrefixMap[V]) Remove(p netip.Prefix) (ok bool) {
 	p = p.Masked()
 	root := &s.root[FamilyOf(p)]
 	*root, ok = (*root).remove(keyOf(p.Addr()), uint8(p.Bits()))
@@ -52,7 +66,7 @@ func (s *PrefixSet) Remove(p netip.Prefix) (ok bool) {
 }
 
 // Overlaps reports whether a member shares an address with p.
-func (s *PrefixSet) Overlaps(p netip.Prefix) bool {
+func (s *PrefixMap[V]) Overlaps(p netip.Prefix) bool {
 	n, covered := s.below(p)
 	return covered || n != nil
 }
@@ -60,7 +74,7 @@ func (s *PrefixSet) Overlaps(p netip.Prefix) bool {
 // Overlapping yields the members that share an address with p. It yields a member once, even if it was inserted several
 // times. First come the members that contain p, widest first, then those inside p in the order of their addresses, a wider
 // member before those that it contains. The set must not change meanwhile.
-func (s *PrefixSet) Overlapping(p netip.Prefix) iter.Seq[netip.Prefix] {
+func (s *PrefixMap[V]) Overlapping(p netip.Prefix) iter.Seq[netip.Prefix] {
 	return func(yield func(netip.Prefix) bool) {
 		f := FamilyOf(p)
 		for n := range s.overlapping(p) {
@@ -71,9 +85,20 @@ func (s *PrefixSet) Overlapping(p netip.Prefix) iter.Seq[netip.Prefix] {
 	}
 }
 
+// Values yields the values of the members that Overlapping yields, in the same order.
+func (s *PrefixMap[V]) Values(p netip.Prefix) iter.Seq[V] {
+	return func(yield func(V) bool) {
+		for n := range s.overlapping(p) {
+			if !yield(n.value) {
+				return
+			}
+		}
+	}
+}
+
 // overlapping is like Overlapping, but yields the nodes of the members.
-func (s *PrefixSet) overlapping(p netip.Prefix) iter.Seq[*node] {
-	return func(yield func(*node) bool) {
+func (s *PrefixMap[V]) overlapping(p netip.Prefix) iter.Seq[*node[V]] {
+	return func(yield func(*node[V]) bool) {
 		p := p.Masked()
 		k, b := keyOf(p.Addr()), uint8(p.Bits())
 		n := s.root[FamilyOf(p)]
@@ -91,12 +116,12 @@ func (s *PrefixSet) overlapping(p netip.Prefix) iter.Seq[*node] {
 // NextFree returns the first aligned block of the given length inside within that overlaps no member. The search starts
 // at the block that contains from, goes to the end of within, and continues at its start. If from is not inside
 // within, the search begins at the start. ok is false if within has no such block.
-func (s *PrefixSet) NextFree(within netip.Prefix, bits int, from netip.Addr) (block netip.Prefix, ok bool) {
+func (s *PrefixMap[V]) NextFree(within netip.Prefix, bits int, from netip.Addr) (block netip.Prefix, ok bool) {
 	return nextFree(s, &PrefixSet{}, within, bits, from)
 }
 
 // nextFree is like NextFree, for blocks that overlap no member of either set.
-func nextFree(s, without *PrefixSet, within netip.Prefix, bits int, from netip.Addr) (block netip.Prefix, ok bool) {
+func nextFree[V any](s *PrefixMap[V], without *PrefixSet, within netip.Prefix, bits int, from netip.Addr) (block netip.Prefix, ok bool) {
 	within = within.Masked()
 	f := FamilyOf(within)
 	if bits < within.Bits() || bits > f.Bits() {
@@ -124,12 +149,12 @@ func nextFree(s, without *PrefixSet, within netip.Prefix, bits int, from netip.A
 
 // Free returns how many aligned blocks of the given length inside within overlap no member. math.MaxUint64 means that
 // number or more. Unlike the other methods, Free may visit every member inside within.
-func (s *PrefixSet) Free(within netip.Prefix, bits int) uint64 {
+func (s *PrefixMap[V]) Free(within netip.Prefix, bits int) uint64 {
 	return free(s, &PrefixSet{}, within, bits)
 }
 
 // free is like Free, for blocks that overlap no member of either set.
-func free(s, without *PrefixSet, within netip.Prefix, bits int) uint64 {
+func free[V any](s *PrefixMap[V], without *PrefixSet, within netip.Prefix, bits int) uint64 {
 	within = within.Masked()
 	if bits < within.Bits() || bits > FamilyOf(within).Bits() {
 		return 0
@@ -144,7 +169,7 @@ func free(s, without *PrefixSet, within netip.Prefix, bits int) uint64 {
 
 // below returns the topmost node that is p or inside p, or nil if there is no member there. covered reports
 // whether a member strictly contains p.
-func (s *PrefixSet) below(p netip.Prefix) (n *node, covered bool) {
+func (s *PrefixMap[V]) below(p netip.Prefix) (n *node[V], covered bool) {
 	p = p.Masked()
 	k, b := keyOf(p.Addr()), uint8(p.Bits())
 	n = s.root[FamilyOf(p)]
@@ -157,13 +182,15 @@ func (s *PrefixSet) below(p netip.Prefix) (n *node, covered bool) {
 	return n, covered
 }
 
-func (n *node) prefix(f Family) netip.Prefix { return netip.PrefixFrom(n.key.addr(f), int(n.bits)) }
+func (n *node[V]) prefix(f Family) netip.Prefix { return netip.PrefixFrom(n.key.addr(f), int(n.bits)) }
 
 // contains reports whether n's prefix contains k/b.
-func (n *node) contains(k key, b uint8) bool { return n.bits <= b && n.key.common(k, n.bits) == n.bits }
+func (n *node[V]) contains(k key, b uint8) bool {
+	return n.bits <= b && n.key.common(k, n.bits) == n.bits
+}
 
 // inside reports whether n is not nil and k/b contains n's prefix.
-func (n *node) inside(k key, b uint8) bool {
+func (n *node[V]) inside(k key, b uint8) bool {
 	return n != nil && b <= n.bits && n.key.common(k, b) == b
 }
 
@@ -175,9 +202,9 @@ func (n *node) inside(k key, b uint8) bool {
 //	  k/b             n+1              n                k/b             fork
 //	                                  / \               /               /  \
 //	                                 .  k/b            n               n   k/b
-func (n *node) insert(k key, b uint8) (at, member *node, covered bool) {
+func (n *node[V]) insert(k key, b uint8) (at, member *node[V], covered bool) {
 	if n == nil {
-		member = (&node{key: k, bits: b, count: 1}).updated()
+		member = (&node[V]{key: k, bits: b, count: 1}).updated()
 		return member, member, false
 	}
 	shared := n.key.common(k, min(n.bits, b))
@@ -194,19 +221,19 @@ func (n *node) insert(k key, b uint8) (at, member *node, covered bool) {
 		}
 		return n, member, covered || n.count > 0
 	case shared == b:
-		member = &node{key: k, bits: b, count: 1}
+		member = &node[V]{key: k, bits: b, count: 1}
 		member.child[n.key.bit(b)] = n
 		return member.updated(), member, false
 	default:
-		fork := &node{key: k.and(mask(shared)), bits: shared}
+		fork := &node[V]{key: k.and(mask(shared)), bits: shared}
 		fork.child[n.key.bit(shared)] = n
-		fork.child[k.bit(shared)], member, _ = (*node)(nil).insert(k, b)
+		fork.child[k.bit(shared)], member, _ = (*node[V])(nil).insert(k, b)
 		return fork.updated(), member, false
 	}
 }
 
 // remove undoes one insertion of k/b at or below the place of n. It returns the node that is at this place now.
-func (n *node) remove(k key, b uint8) (_ *node, ok bool) {
+func (n *node[V]) remove(k key, b uint8) (_ *node[V], ok bool) {
 	if n == nil || !n.contains(k, b) {
 		return n, false
 	}
@@ -216,7 +243,8 @@ func (n *node) remove(k key, b uint8) (_ *node, ok bool) {
 		}
 		n.count--
 		if n.count == 0 {
-			n.holder = nil
+			var zero V
+			n.value = zero
 		}
 	} else {
 		c := &n.child[k.bit(n.bits)]
@@ -235,7 +263,7 @@ func (n *node) remove(k key, b uint8) (_ *node, ok bool) {
 }
 
 // updated recomputes n.free from the children.
-func (n *node) updated() *node {
+func (n *node[V]) updated() *node[V] {
 	if n.count > 0 {
 		n.free = none
 	} else {
@@ -245,7 +273,7 @@ func (n *node) updated() *node {
 }
 
 // largestFree returns the length of the largest free block of a region of length b in which n is the topmost node.
-func (n *node) largestFree(b uint8) uint8 {
+func (n *node[V]) largestFree(b uint8) uint8 {
 	switch {
 	case n == nil:
 		return b
@@ -257,7 +285,7 @@ func (n *node) largestFree(b uint8) uint8 {
 }
 
 // in returns the topmost node of half i of a region of length b in which n is the topmost node. Requires n != nil.
-func (n *node) in(b uint8, i int) *node {
+func (n *node[V]) in(b uint8, i int) *node[V] {
 	switch {
 	case n.bits == b:
 		return n.child[i]
@@ -273,7 +301,7 @@ func (n *node) in(b uint8, i int) *node {
 //
 // It takes O(address bits) steps. If a region that it enters is wholly at or above from, either largestFree rejects the region at once, or
 // the region contains the answer. And only one path of regions contains from strictly inside.
-func (n *node) nextFree(r key, rb, b uint8, from key) (key, bool) {
+func (n *node[V]) nextFree(r key, rb, b uint8, from key) (key, bool) {
 	if n.largestFree(rb) > b || r.last(rb).less(from) {
 		return key{}, false
 	}
@@ -294,7 +322,7 @@ func (n *node) nextFree(r key, rb, b uint8, from key) (key, bool) {
 // It enters only regions in which both sets have members and a free block. In other regions it calls nextFree. So it takes more steps than
 // nextFree if the free blocks of one set are the members of the other: at most the number of nodes of the smaller set times the length of
 // an address. It marks the nodes of o's set below which it found nothing.
-func nextFreeOfBoth(n, o *node, r key, rb, b uint8, from key) (key, bool) {
+func nextFreeOfBoth[V, W any](n *node[V], o *node[W], r key, rb, b uint8, from key) (key, bool) {
 	switch {
 	case o == nil:
 		return n.nextFree(r, rb, b, from)
@@ -314,7 +342,7 @@ func nextFreeOfBoth(n, o *node, r key, rb, b uint8, from key) (key, bool) {
 }
 
 // notFull notes that p, or a part of p, may be free.
-func (s *PrefixSet) notFull(p netip.Prefix) {
+func (s *PrefixMap[V]) notFull(p netip.Prefix) {
 	k, b := keyOf(p.Addr()), uint8(p.Bits())
 	n := s.root[FamilyOf(p)]
 	for ; n != nil && n.bits < b && n.contains(k, b); n = n.child[k.bit(n.bits)] {
@@ -325,7 +353,7 @@ func (s *PrefixSet) notFull(p netip.Prefix) {
 	}
 }
 
-func (n *node) notFull() {
+func (n *node[V]) notFull() {
 	if n != nil {
 		n.full = false
 		n.child[0].notFull()
@@ -334,17 +362,17 @@ func (n *node) notFull() {
 }
 
 // copied returns a copy of the trie of n.
-func (n *node) copied() *node {
+func (n *node[V]) copied() *node[V] {
 	if n == nil {
 		return nil
 	}
 	c := *n
-	c.child = [2]*node{n.child[0].copied(), n.child[1].copied()}
+	c.child = [2]*node[V]{n.child[0].copied(), n.child[1].copied()}
 	return &c
 }
 
 // countFreeOfBoth is like countFree, for blocks that are free in both sets.
-func countFreeOfBoth(n, o *node, rb, b uint8) uint64 {
+func countFreeOfBoth[V, W any](n *node[V], o *node[W], rb, b uint8) uint64 {
 	switch {
 	case o == nil:
 		return n.countFree(rb, b)
@@ -358,7 +386,7 @@ func countFreeOfBoth(n, o *node, rb, b uint8) uint64 {
 
 // freeOfBoth reports whether a region in which n and o are the topmost nodes has an address that lies both in a block of length nb that is
 // free in n's set, and in a block of length ob that is free in o's set.
-func freeOfBoth(n, o *node, rb, nb, ob uint8) bool {
+func freeOfBoth[V, W any](n *node[V], o *node[W], rb, nb, ob uint8) bool {
 	switch {
 	case n != nil && n.largestFree(rb) > nb, o != nil && o.largestFree(rb) > ob:
 		return false
@@ -369,7 +397,7 @@ func freeOfBoth(n, o *node, rb, nb, ob uint8) bool {
 }
 
 // countFree returns the number of free blocks of length b in a region of length rb in which n is the topmost node.
-func (n *node) countFree(rb, b uint8) uint64 {
+func (n *node[V]) countFree(rb, b uint8) uint64 {
 	if n.largestFree(rb) > b {
 		return 0
 	}
@@ -380,7 +408,7 @@ func (n *node) countFree(rb, b uint8) uint64 {
 }
 
 // walk yields the members at and below n in address order, a wider one before those inside it. It reports whether to continue.
-func (n *node) walk(yield func(*node) bool) bool {
+func (n *node[V]) walk(yield func(*node[V]) bool) bool {
 	return n == nil ||
 		(n.count == 0 || yield(n)) && n.child[0].walk(yield) && n.child[1].walk(yield)
 }

@@ -3,6 +3,7 @@ package ipam
 import (
 	"math"
 	"net/netip"
+	"slices"
 )
 
 // Usage says how many blocks of a range are in use.
@@ -17,18 +18,22 @@ type Usage struct {
 // counts keeps the Usage of ranges up to date with the ledger. The cost of an update does not depend on the number of holdings in the
 // ranges. The zero value counts nothing.
 type counts struct {
-	prefixes PrefixSet                       // of the counted ranges
-	usage    map[netip.Prefix]map[int]*Usage // by prefix and block length
+	ranges PrefixMap[[]*counted] // those with the same prefix have blocks of different sizes
+}
+
+type counted struct {
+	Range
+	Usage
 }
 
 // Usage returns the usage of r, a range of p. The first call visits every holding inside r. From then on the ledger keeps the count and
 // answers at once, until [Ledger.Forget] of a pool with that range. Two numbers are recomputed: the free blocks inside the exclusions of p
 // after a change there, and the free blocks of a range with 2^64 blocks or more in each call.
 func (l *Ledger) Usage(p *Pool, r Range) Usage {
-	u, ok := l.counts.usage[r.Prefix][r.BlockBits]
+	u, ok := l.counts.of(r)
 	if !ok {
 		u = l.count(r)
-		l.counts.add(r, u)
+		l.counts.add(u)
 	}
 	if r.Blocks() == math.MaxUint64 {
 		return Usage{Allocated: u.Allocated, Free: l.Free(p, r)}
@@ -39,8 +44,8 @@ func (l *Ledger) Usage(p *Pool, r Range) Usage {
 // free returns how many blocks of r overlap no holding.
 func (l *Ledger) free(r Range) uint64 { return l.taken.Free(r.Prefix, r.BlockBits) }
 
-func (l *Ledger) count(r Range) *Usage {
-	u := &Usage{Free: l.free(r)}
+func (l *Ledger) count(r Range) *counted {
+	u := &counted{r, Usage{Free: l.free(r)}}
 	for p := range l.taken.Overlapping(r.Prefix) {
 		if r.has(p) && l.allocated(p) {
 			u.Allocated++
@@ -55,11 +60,10 @@ const minus = math.MaxUint64
 // recount adds the usage of the blocks around p, times sign, to the usage of every counted range. Call it with minus before p is inserted
 // or removed, and with 1 afterwards.
 func (l *Ledger) recount(p netip.Prefix, sign uint64) {
-	for q := range l.counts.prefixes.Overlapping(p) {
-		for bits, u := range l.counts.usage[q] {
-			r := Range{Prefix: q, BlockBits: bits}
-			u.Free += sign * l.free(r.around(p))
-			if r.has(p) && l.allocated(p) {
+	for same := range l.counts.ranges.Values(p) {
+		for _, u := range same {
+			u.Free += sign * l.free(u.around(p))
+			if u.has(p) && l.allocated(p) {
 				u.Allocated += sign
 			}
 		}
@@ -81,24 +85,24 @@ func (r Range) has(p netip.Prefix) bool {
 	return p.Bits() == r.BlockBits && r.Prefix.Contains(p.Addr())
 }
 
-func (c *counts) add(r Range, u *Usage) {
-	if c.usage == nil {
-		c.usage = map[netip.Prefix]map[int]*Usage{}
+func (c *counts) of(r Range) (u *counted, ok bool) {
+	if same := c.ranges.At(r.Prefix); same != nil {
+		if i := slices.IndexFunc(*same, func(u *counted) bool { return u.Range == r }); i >= 0 {
+			return (*same)[i], true
+		}
 	}
-	if c.usage[r.Prefix] == nil {
-		c.usage[r.Prefix] = map[int]*Usage{}
-		c.prefixes.Insert(r.Prefix)
-	}
-	c.usage[r.Prefix][r.BlockBits] = u
+	return nil, false
+}
+
+func (c *counts) add(u *counted) {
+	same := c.ranges.Insert(u.Prefix)
+	*same = append(*same, u)
 }
 
 func (c *counts) drop(r Range) {
-	if _, ok := c.usage[r.Prefix][r.BlockBits]; !ok {
-		return
-	}
-	delete(c.usage[r.Prefix], r.BlockBits)
-	if len(c.usage[r.Prefix]) == 0 {
-		delete(c.usage, r.Prefix)
-		c.prefixes.Remove(r.Prefix)
+	if u, ok := c.of(r); ok {
+		same := c.ranges.At(r.Prefix)
+		*same = slices.DeleteFunc(*same, func(o *counted) bool { return o == u })
+		c.ranges.Remove(r.Prefix)
 	}
 }

@@ -42,8 +42,10 @@ func TestUsageKeepsCount(t *testing.T) {
 					h.reference.hold(o, prefixes...) // somePrefixes looks for held prefixes in the reference
 				}
 				n := 0
-				for _, byBits := range h.ledger.counts.usage {
-					n += len(byBits)
+				for _, everything := range Everything {
+					for same := range h.ledger.counts.ranges.Values(everything) {
+						n += len(same)
+					}
 				}
 				if n != len(counted) {
 					h.fail("%d ranges are counted, want %d", n, len(counted))

@@ -147,8 +147,8 @@ var mutants = []mutant{
 	},
 	{
 		name: "said-to-be-alone", defect: "the ledger says of who holds what lies in another's range that he is alone",
-		old:  "\t\treturn !covered && n.child == [2]*node{}\n",
-		new:  "\t\treturn covered || n.child == [2]*node{}\n",
+		old:  "\t\treturn !covered && n.child == [2]*node[*holder]{}\n",
+		new:  "\t\treturn covered || n.child == [2]*node[*holder]{}\n",
 		test: testAtOnce,
 	},
 	{

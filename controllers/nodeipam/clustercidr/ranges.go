@@ -10,8 +10,7 @@ import (
 
 // Ranges finds the pools whose ranges overlap a prefix. The zero value has no pools.
 type Ranges struct {
-	all ipam.PrefixSet
-	of  map[netip.Prefix][]*Pool // the pools that have this range
+	pools ipam.PrefixMap[[]*Pool] // by range
 }
 
 // Replace removes the ranges of a pool and adds those of another one; either may be nil. It returns those that only one of them has.
@@ -24,17 +23,13 @@ func (r *Ranges) Replace(old, now *Pool) (changed []netip.Prefix) {
 		after = now.Extent()
 	}
 	for _, prefix := range before {
-		r.all.Remove(prefix)
-		if r.of[prefix] = slices.DeleteFunc(r.of[prefix], func(p *Pool) bool { return p == old }); len(r.of[prefix]) == 0 {
-			delete(r.of, prefix)
-		}
+		pools := r.pools.At(prefix)
+		*pools = slices.DeleteFunc(*pools, func(p *Pool) bool { return p == old })
+		r.pools.Remove(prefix)
 	}
 	for _, prefix := range after {
-		if r.of == nil {
-			r.of = map[netip.Prefix][]*Pool{}
-		}
-		r.all.Insert(prefix)
-		r.of[prefix] = append(r.of[prefix], now)
+		pools := r.pools.Insert(prefix)
+		*pools = append(*pools, now)
 	}
 	return append(slices.Clone(ipam.Without(before, after)), ipam.Without(after, before)...)
 }
@@ -43,8 +38,8 @@ func (r *Ranges) Replace(old, now *Pool) (changed []netip.Prefix) {
 func (r *Ranges) Overlapping(prefixes ...netip.Prefix) iter.Seq[*Pool] {
 	return func(yield func(*Pool) bool) {
 		for _, prefix := range prefixes {
-			for found := range r.all.Overlapping(prefix) {
-				for _, p := range r.of[found] {
+			for pools := range r.pools.Values(prefix) {
+				for _, p := range pools {
 					if !yield(p) {
 						return
 					}
@@ -56,7 +51,7 @@ func (r *Ranges) Overlapping(prefixes ...netip.Prefix) iter.Seq[*Pool] {
 
 // Contain reports whether a range contains the whole block.
 func (r *Ranges) Contain(block netip.Prefix) bool {
-	for found := range r.all.Overlapping(block) {
+	for found := range r.pools.Overlapping(block) {
 		return found.Bits() <= block.Bits() // those that contain it come first
 	}
 	return false
