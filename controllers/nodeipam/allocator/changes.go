@@ -24,7 +24,10 @@ type Changes struct {
 // Changes returns what the changes since the last call may affect. The result is valid until the state changes.
 func (b *State) Changes() Changes {
 	e := Changes{ClusterCIDRs: b.touched.Take(), Nodes: append(b.allocatedTo, b.recheck.Take()...), Terminating: b.vacated.Take()}
-	if b.allocatedTo = nil; len(b.awaitingFinalizer) == 0 {
+	if len(b.allocatedTo) > 0 { // Otherwise its memory is for the next Node, which is nearly always alone.
+		b.allocatedTo = nil
+	}
+	if len(b.awaitingFinalizer) == 0 {
 		e.Terminating = append(e.Terminating, b.putOff.Take()...)
 	}
 	if b.poolsChanged { // Otherwise every freed block would cause the refused writes to be sent again.

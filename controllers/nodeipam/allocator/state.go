@@ -22,7 +22,7 @@ type State struct {
 	// addresses are the Nodes' own addresses that lie in a range. They use up no block, but they are reported. Usually there are none.
 	addresses ipam.Ledger
 	// near are the surroundings of the Nodes' own addresses. Most ranges overlap none of them, and then no Node need be asked for its addresses.
-	near  ipam.PrefixSet
+	near  clustercidr.Surroundings
 	pools map[string]*clustercidr.Pool // by the ClusterCIDR's name
 	// candidates holds the pools in the order in which they are tried.
 	candidates clustercidr.Candidates
@@ -113,6 +113,7 @@ type writes struct {
 
 func New() *State {
 	return &State{
+		near:              clustercidr.Surroundings{},
 		pools:             map[string]*clustercidr.Pool{},
 		terminating:       map[string]bool{},
 		awaitingFinalizer: map[string]bool{},
@@ -144,7 +145,8 @@ func (b *State) Observe(node *v1.Node, blocks, addresses []netip.Prefix) {
 	}
 	e := b.enter(node)
 	if !slices.Equal(e.addresses, addresses) {
-		b.setAddresses(e, addresses)
+		b.near.Replace(e.addresses, addresses)
+		e.addresses = addresses
 		b.locate(e)
 	}
 	if len(blocks) == 0 {
@@ -157,17 +159,6 @@ func (b *State) Observe(node *v1.Node, blocks, addresses []netip.Prefix) {
 	b.become(node.Name, e, Assigned)
 	b.belong(e, node.Annotations[networkingv1.AnnotationClusterCIDR], blocks, known)
 	b.hold(owner, blocks)
-}
-
-// setAddresses records the Node's own addresses.
-func (b *State) setAddresses(e *nodeEntry, addresses []netip.Prefix) {
-	for _, a := range e.addresses {
-		b.near.Remove(clustercidr.Surroundings(a))
-	}
-	for _, a := range addresses {
-		b.near.Insert(clustercidr.Surroundings(a))
-	}
-	e.addresses = addresses
 }
 
 // locate records which of a Node's own addresses lie in a range.
@@ -193,7 +184,7 @@ func (b *State) NodeGone(name string, uid types.UID) {
 	owner := OwnerOf(e.uid)
 	b.hold(owner, nil)
 	b.holdAddresses(owner, nil)
-	b.setAddresses(e, nil)
+	b.near.Replace(e.addresses, nil)
 	delete(b.nodes, name)
 	delete(b.names, e.uid)
 	delete(b.revocable, name)

@@ -123,7 +123,7 @@ func (b *State) released(uid types.UID, block netip.Prefix) {
 func (b *State) replaceRanges(old, now *clustercidr.Pool) {
 	changed := b.ranges.Replace(old, now)
 	b.judgeIn(changed)
-	if !slices.ContainsFunc(changed, b.near.Overlaps) {
+	if !b.near.Overlap(changed) {
 		return
 	}
 	for _, e := range b.nodes {

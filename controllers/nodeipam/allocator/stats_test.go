@@ -81,7 +81,7 @@ func TestTallyIsInStep(t *testing.T) {
 				cmp.Comparer(func(a, b clustercidr.Ranges) bool { return anywhere(a) == anywhere(b) })); diff != "" {
 				t.Errorf("left over (-want +got):\n%s", diff)
 			}
-			if b.near != (ipam.PrefixSet{}) {
+			if len(b.near) > 0 {
 				t.Error("surroundings of addresses are left over")
 			}
 		})

@@ -359,12 +359,3 @@ const (
 	WhoDoesNotKeepIt = ": something takes it away after it was added, such as a mutating webhook or policy, or a pipeline that replaces the object. " +
 		"Make that keep " + networkingv1.Finalizer + " in metadata.finalizers."
 )
-
-// Surroundings returns the subnet, of a usual size, in which an address lies.
-func Surroundings(address netip.Prefix) netip.Prefix {
-	bits := 24
-	if ipam.FamilyOf(address) == ipam.IPv6 {
-		bits = 64
-	}
-	return netip.PrefixFrom(address.Addr(), bits).Masked()
-}

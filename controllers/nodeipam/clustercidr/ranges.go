@@ -56,3 +56,39 @@ func (r *Ranges) Contain(block netip.Prefix) bool {
 	}
 	return false
 }
+
+// Surroundings are the subnets, of usual sizes, in which addresses lie: how many of these each has. They are few where the addresses are
+// many, so they tell quickly that nobody has an address in a prefix.
+type Surroundings map[netip.Prefix]int
+
+// Replace removes the surroundings of some addresses and adds those of others.
+func (s Surroundings) Replace(old, now []netip.Prefix) {
+	for _, a := range old {
+		if around := surroundings(a); s[around] > 1 {
+			s[around]--
+		} else {
+			delete(s, around)
+		}
+	}
+	for _, a := range now {
+		s[surroundings(a)]++
+	}
+}
+
+// Overlap reports whether one of them shares an address with one of the prefixes.
+func (s Surroundings) Overlap(prefixes []netip.Prefix) bool {
+	for around := range s {
+		if slices.ContainsFunc(prefixes, around.Overlaps) {
+			return true
+		}
+	}
+	return false
+}
+
+func surroundings(address netip.Prefix) netip.Prefix {
+	bits := 24
+	if ipam.FamilyOf(address) == ipam.IPv6 {
+		bits = 64
+	}
+	return netip.PrefixFrom(address.Addr(), bits).Masked()
+}
