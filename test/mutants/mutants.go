@@ -392,9 +392,16 @@ var mutants = []mutant{
 	{
 		name: "index-knows-what-was-rare", defect: "each Node is checked against the ClusterCIDRs that came first, because of a label that all Nodes have",
 		file: "controllers/nodeipam/clustercidr/candidates.go",
-		old:  "\t\t\t\tif due {\n\t\t\t\t\tc.review(a)\n\t\t\t\t}\n",
+		old:  "\tfor _, a := range due {\n\t\tc.review(a)\n\t}\n",
 		new:  "",
 		test: "./controllers/nodeipam/clustercidr TestCommonLabelsAreNotIndexed",
+	},
+	{
+		name: "index-moves-to-and-fro", defect: "with the lock held, one more ClusterCIDR moves all others with the same two labels in the index, and back",
+		file: "controllers/nodeipam/clustercidr/candidates.go",
+		old:  "\t\t\t\t\tdue = append(due, a)\n",
+		new:  "\t\t\t\t\tc.common[a] = d\n\t\t\t\t\tc.review(a)\n",
+		test: "./controllers/nodeipam/clustercidr TestEqualAttributesDoNotMove",
 	},
 	{
 		name: "one-requirement-is-enough", defect: "a Node is served from a ClusterCIDR of whose requirements it meets one",
