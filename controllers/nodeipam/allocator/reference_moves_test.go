@@ -175,6 +175,7 @@ func (w *world) judge(want map[string]choice, h holdings) {
 		}
 	}
 	w.judgeHoldings(h)
+	w.judgeTraffic()
 	w.changes()
 	w.judgeReasons(h)
 }
@@ -209,6 +210,18 @@ func (w *world) judgeHoldings(h holdings) {
 	for _, p := range w.pools {
 		if _, full := w.free(h, p); p.State == ipam.Enabled && len(full) == 0 && !w.b.notFull.Has(w.b.pools[p.Name]) {
 			w.fail("%s has a free block of each family and counts as full", p.Name)
+		}
+	}
+}
+
+// judgeTraffic judges how many blocks count as allocated, and as looked at for that.
+func (w *world) judgeTraffic() {
+	for _, p := range w.pools {
+		for _, r := range p.Ranges {
+			got, want := w.b.traffic.Of(&w.b.pools[p.Name].Pool)[r.Family()], w.given[rangeID{p.ID, r.Family()}]
+			if int(got.Allocations) != want.blocks || int(got.TriesSum) != want.tries {
+				w.fail("%s %v: %v blocks allocated after %v tries, want %+v", p.Name, r.Prefix, got.Allocations, got.TriesSum, want)
+			}
 		}
 	}
 }
