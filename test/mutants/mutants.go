@@ -404,6 +404,20 @@ var mutants = []mutant{
 		test: "./controllers/nodeipam/clustercidr TestEqualAttributesDoNotMove",
 	},
 	{
+		name: "page-knows-no-wait", defect: "the debug page cannot be shown while a ClusterCIDR waits for its finalizer",
+		file: "controllers/nodeipam/conditions/conditions.go",
+		old:  "\tcase p.AwaitsFinalizer(): // This is shown, and not written: in a moment it is another.\n\t\treturn networkingv1.ReasonPending, \"Its finalizer is being added. Until then nothing is allocated.\"\n",
+		new:  "",
+		test: "./controllers/nodeipam/debugpage TestShowsClusterCIDRWithoutFinalizer",
+	},
+	{
+		name: "use-remembered", defect: "a pending Node is told to delete Nodes because that would have helped at an earlier decision",
+		file: "controllers/nodeipam/allocator/line.go",
+		old:  "\tb.used = nil\n",
+		new:  "",
+		test: "./controllers/nodeipam/allocator TestAlone",
+	},
+	{
 		name: "one-requirement-is-enough", defect: "a Node is served from a ClusterCIDR of whose requirements it meets one",
 		old:  "\t\tif !t.all[i].matches(node) {\n\t\t\treturn false\n\t\t}\n\t}\n\treturn t.others == nil || t.others.Match(node)\n",
 		new:  "\t\tif t.all[i].matches(node) {\n\t\t\treturn true\n\t\t}\n\t}\n\treturn false\n",
