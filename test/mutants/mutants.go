@@ -392,9 +392,30 @@ var mutants = []mutant{
 	{
 		name: "index-knows-what-was-rare", defect: "each Node is checked against the ClusterCIDRs that came first, because of a label that all Nodes have",
 		file: "controllers/nodeipam/clustercidr/candidates.go",
-		old:  "\t\t\t\tif due {\n\t\t\t\t\tc.review(a)\n\t\t\t\t}\n",
+		old:  "\tfor _, a := range due {\n\t\tc.review(a)\n\t}\n",
 		new:  "",
 		test: "./controllers/nodeipam/clustercidr TestCommonLabelsAreNotIndexed",
+	},
+	{
+		name: "index-moves-to-and-fro", defect: "with the lock held, one more ClusterCIDR moves all others with the same two labels in the index, and back",
+		file: "controllers/nodeipam/clustercidr/candidates.go",
+		old:  "\t\t\t\t\tdue = append(due, a)\n",
+		new:  "\t\t\t\t\tc.common[a] = d\n\t\t\t\t\tc.review(a)\n",
+		test: "./controllers/nodeipam/clustercidr TestEqualAttributesDoNotMove",
+	},
+	{
+		name: "page-knows-no-wait", defect: "the debug page cannot be shown while a ClusterCIDR waits for its finalizer",
+		file: "controllers/nodeipam/conditions/conditions.go",
+		old:  "\tcase p.AwaitsFinalizer(): // This is shown, and not written: in a moment it is another.\n\t\treturn networkingv1.ReasonPending, \"Its finalizer is being added. Until then nothing is allocated.\"\n",
+		new:  "",
+		test: "./controllers/nodeipam/debugpage TestShowsClusterCIDRWithoutFinalizer",
+	},
+	{
+		name: "use-remembered", defect: "a pending Node is told to delete Nodes because that would have helped at an earlier decision",
+		file: "controllers/nodeipam/allocator/line.go",
+		old:  "\tb.used = nil\n",
+		new:  "",
+		test: "./controllers/nodeipam/allocator TestAlone",
 	},
 	{
 		name: "one-requirement-is-enough", defect: "a Node is served from a ClusterCIDR of whose requirements it meets one",

@@ -34,10 +34,7 @@ func TestReference(t *testing.T) {
 	seen := map[string]int{}
 	for seed := *firstFlag; seed < *firstFlag+*seedsFlag && !t.Failed(); seed++ {
 		t.Run(fmt.Sprintf("seed=%d", seed), func(t *testing.T) {
-			w := &world{
-				t: t, Rand: rand.New(rand.NewPCG(seed, 0)), b: New(), reference: newReference(), seen: seen, now: time.Unix(100_000, 0),
-				clusterCIDRs: map[string]*networkingv1.ClusterCIDR{}, nodes: map[string]*v1.Node{}, line: map[string]bool{}, due: map[string]bool{},
-			}
+			w := newWorld(t, seed, seen)
 			w.begin()
 			for range 300 {
 				w.move()
@@ -53,6 +50,13 @@ func TestReference(t *testing.T) {
 		if seen[what] == 0 {
 			t.Errorf("no history has: %s", what)
 		}
+	}
+}
+
+func newWorld(t *testing.T, seed uint64, seen map[string]int) *world {
+	return &world{
+		t: t, Rand: rand.New(rand.NewPCG(seed, 0)), b: New(), reference: newReference(), seen: seen, now: time.Unix(100_000, 0),
+		clusterCIDRs: map[string]*networkingv1.ClusterCIDR{}, nodes: map[string]*v1.Node{}, line: map[string]bool{}, due: map[string]bool{},
 	}
 }
 
@@ -73,6 +77,8 @@ type world struct {
 	uids         int
 	told         []string
 	seen         map[string]int // how often what happened in all histories
+	crowd        bool           // each decision is made as if there was more to decide
+	notices      func(Changes)  // if not nil, it is told what the state says has changed
 }
 
 func (w *world) tell(format string, args ...any) {
@@ -105,8 +111,17 @@ func (w *world) decide() {
 		w.seen["many opened"]++
 	}
 	want := w.reference.decide(h, w.oldestFirst())
-	w.b.AllocatePending()
+	w.crowded(w.b.AllocationDue(), w.b.AllocatePending)
 	w.judge(want, h)
+}
+
+// crowded calls f, which may decide, in a state in which a Node is never the only thing to decide about.
+func (w *world) crowded(due bool, f func()) {
+	if due && w.crowd {
+		w.b.opened[""] = true
+		defer delete(w.b.opened, "")
+	}
+	f()
 }
 
 // oldestFirst are the pending Nodes. One that may get back the blocks of an earlier Node has no turn before that is decided.
@@ -130,7 +145,11 @@ func (w *world) oldestFirst() (all []*v1.Node) {
 }
 
 func (w *world) changes() {
-	for _, name := range w.b.Changes().Nodes {
+	e := w.b.Changes()
+	if w.notices != nil {
+		w.notices(e)
+	}
+	for _, name := range e.Nodes {
 		w.due[name] = true
 	}
 }
@@ -156,6 +175,7 @@ func (w *world) judge(want map[string]choice, h holdings) {
 		}
 	}
 	w.judgeHoldings(h)
+	w.judgeTraffic()
 	w.changes()
 	w.judgeReasons(h)
 }
@@ -190,6 +210,18 @@ func (w *world) judgeHoldings(h holdings) {
 	for _, p := range w.pools {
 		if _, full := w.free(h, p); p.State == ipam.Enabled && len(full) == 0 && !w.b.notFull.Has(w.b.pools[p.Name]) {
 			w.fail("%s has a free block of each family and counts as full", p.Name)
+		}
+	}
+}
+
+// judgeTraffic judges how many blocks count as allocated, and as looked at for that.
+func (w *world) judgeTraffic() {
+	for _, p := range w.pools {
+		for _, r := range p.Ranges {
+			got, want := w.b.traffic.Of(&w.b.pools[p.Name].Pool)[r.Family()], w.given[rangeID{p.ID, r.Family()}]
+			if int(got.Allocations) != want.blocks || int(got.TriesSum) != want.tries {
+				w.fail("%s %v: %v blocks allocated after %v tries, want %+v", p.Name, r.Prefix, got.Allocations, got.TriesSum, want)
+			}
 		}
 	}
 }
@@ -605,7 +637,9 @@ func (w *world) reserve(n *v1.Node) {
 		h = h.without(o)
 		want = w.reference.decide(h, w.oldestFirst())
 	}
-	r, ok, _ := w.b.Allocate(n)
+	var r Reservation
+	var ok bool
+	w.crowded(true, func() { r, ok, _ = w.b.Allocate(n) })
 	if c := want[n.Name]; ok != (len(c.blocks) > 0) || r.ClusterCIDR != c.pool || !slices.Equal(r.Blocks, c.blocks) {
 		w.fail("Node %s is allocated %v of %q, want %v of %q", n.Name, r.Blocks, r.ClusterCIDR, c.blocks, c.pool)
 	}

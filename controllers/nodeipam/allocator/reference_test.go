@@ -19,7 +19,11 @@ import (
 type reference struct {
 	pools map[string]slowPool
 	last  map[rangeID]netip.Addr // of the block allocated last
+	given map[rangeID]given
 }
+
+// given is how many blocks of a range were allocated, and how many were looked at for that: those after the last one, one after the other.
+type given struct{ blocks, tries int }
 
 // rangeID is the UID of a ClusterCIDR and the family of a range.
 type rangeID struct {
@@ -60,7 +64,7 @@ func (h holdings) without(o ipam.Owner) holdings {
 }
 
 func newReference() reference {
-	return reference{pools: map[string]slowPool{}, last: map[rangeID]netip.Addr{}}
+	return reference{pools: map[string]slowPool{}, last: map[rangeID]netip.Addr{}, given: map[rangeID]given{}}
 }
 
 func (r reference) set(p *clustercidr.Pool) {
@@ -77,6 +81,7 @@ func (r reference) set(p *clustercidr.Pool) {
 func (r reference) drop(name string) {
 	for _, family := range []ipam.Family{ipam.IPv4, ipam.IPv6} {
 		delete(r.last, rangeID{r.pools[name].ID, family})
+		delete(r.given, rangeID{r.pools[name].ID, family})
 	}
 	delete(r.pools, name)
 }
@@ -136,8 +141,10 @@ func (r reference) decide(h holdings, line []*v1.Node) map[string]choice {
 	all := map[string]choice{}
 	for _, node := range line {
 		c := r.choose(h, node)
-		for _, block := range c.blocks {
-			r.last[rangeID{r.pools[c.pool].ID, ipam.FamilyOf(block)}] = block.Addr()
+		for i, block := range c.blocks {
+			id := rangeID{r.pools[c.pool].ID, ipam.FamilyOf(block)}
+			r.given[id] = given{r.given[id].blocks + 1, r.given[id].tries + tries(r.pools[c.pool].Ranges[i], r.last[id], block)}
+			r.last[id] = block.Addr()
 		}
 		if len(c.blocks) > 0 {
 			h[OwnerOf(node.UID)] = c.blocks
@@ -145,6 +152,16 @@ func (r reference) decide(h holdings, line []*v1.Node) map[string]choice {
 		all[node.Name] = c
 	}
 	return all
+}
+
+// tries is how many blocks of a range somebody looks at who finds this one after the last.
+func tries(in ipam.Range, last netip.Addr, block netip.Prefix) (n int) {
+	all := blocksOf(in)
+	at := max(0, slices.IndexFunc(all, func(b netip.Prefix) bool { return last.Less(b.Addr()) }))
+	for n = 1; all[at] != block; n++ {
+		at = (at + 1) % len(all)
+	}
+	return n
 }
 
 // keeps reports whether a Node keeps blocks that it may still give up: they are free for their pool but for the Node itself, and it would be

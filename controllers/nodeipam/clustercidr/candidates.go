@@ -22,8 +22,8 @@ type Candidates struct {
 	rest    entries        // entries that are not in by
 	keys    map[string]int // label keys in by, and how often
 	common  map[attribute]demand
-	// Checked is how many entries were checked for Nodes so far.
-	Checked int
+	// Checked is how many entries were checked for Nodes so far; moved is how many were moved in the index.
+	Checked, moved int
 }
 
 // demand is how many terms require an attribute, and how many did when it was last checked which entries have a rarer one.
@@ -120,6 +120,7 @@ func (c *Candidates) unindex(e *entry) {
 func (c *Candidates) review(a attribute) {
 	for _, e := range slices.Clone(c.by[a]) {
 		if in := e.rarest(c.common); !slices.Equal(in, e.in) {
+			c.moved++
 			c.unindex(e)
 			e.in = in
 			c.index(e)
@@ -157,25 +158,27 @@ func entriesOf(p *Pool) (all []*entry) {
 	return all
 }
 
-// count adds n to the number of terms that require what e does.
+// count adds n to the number of terms that require what e does. It reviews only once all of them are counted: of two attributes that the same
+// terms require, none is rarer, and otherwise all entries would move from one to the other and back.
 func (c *Candidates) count(e *entry, n int) {
+	var due []attribute
 	for i := range e.alternatives {
 		for _, attributes := range e.alternatives[i].oneOf {
 			for _, a := range attributes {
 				d := c.common[a]
 				d.terms += n
-				due := d.terms > 1 && d.terms >= 2*d.reviewed
-				if due {
+				if d.terms > 1 && d.terms >= 2*d.reviewed {
 					d.reviewed = d.terms
+					due = append(due, a)
 				}
 				if c.common[a] = d; d.terms == 0 {
 					delete(c.common, a)
 				}
-				if due {
-					c.review(a)
-				}
 			}
 		}
+	}
+	for _, a := range due {
+		c.review(a)
 	}
 }
 

@@ -48,6 +48,8 @@ func NotReady(p *clustercidr.Pool) (reason, message string) {
 			"To go on with this range, put the flags back, or create a ClusterCIDR of your own with it."
 	case p.State == ipam.Disabled:
 		return networkingv1.ReasonDisabled, "spec.allocation is Disabled. Nodes keep what they have. Set it to Enabled to allocate from this ClusterCIDR."
+	case p.AwaitsFinalizer(): // This is shown, and not written: in a moment it is another.
+		return networkingv1.ReasonPending, "Its finalizer is being added. Until then nothing is allocated."
 	case p.State == ipam.Pending && p.Cause == clustercidr.CauseNotKept:
 		return networkingv1.ReasonPending, upperFirst(p.Problem) + clustercidr.WhoDoesNotKeepIt
 	case p.State == ipam.Pending:

@@ -74,7 +74,7 @@ func compile(cc *networkingv1.ClusterCIDR) *clustercidr.Pool {
 		p.Supersede(superseded)
 	case p.State == ipam.Pending:
 		ready := meta.FindStatusCondition(cc.Status.Conditions, networkingv1.ConditionReady)
-		if ready != nil && ready.Reason == networkingv1.ReasonPending {
+		if ready != nil && ready.Reason == networkingv1.ReasonPending && ready.Message != "" { // The controller says why.
 			return p.With(ready.Message, "")
 		}
 		p.State = ipam.Enabled
