@@ -2398,8 +2398,8 @@ var mutants = []mutant{
 	{
 		name: "infoblox-later-create-hides-the-first", defect: "an IPAddress of a later create ends the wait for an earlier one, which comes when the claim is gone",
 		file: "controllers/clusteripam/infoblox/logic.go",
-		old:  "!l.creating[claim.UID].After(l.Now()) {",
-		new:  "true {",
+		old:  " || l.creating[claim.UID].After(l.Now()) {",
+		new:  " {",
 		test: "./controllers/clusteripam/infoblox TestCreateWithoutAnswer",
 	},
 	{
@@ -3115,6 +3115,13 @@ var mutants = []mutant{
 		old:  "case err == nil && until.Before(l.Now()):",
 		new:  "case err != nil && until.Before(l.Now()):",
 		test: "./controllers/clusteripam/infoblox TestIPAddressIsShownAfterAnEdit",
+	},
+	{
+		name: "infoblox-earlier-one-arrives", defect: "the cache shows the IPAddress of an earlier claim, and what was noted about that of the claim until it is shown is forgotten",
+		file: "controllers/clusteripam/infoblox/logic.go",
+		old:  "if !ok || address.Annotations[annotationClaim] != string(claim.UID) && !served(claim) || ",
+		new:  "if !ok || ",
+		test: "./controllers/clusteripam/infoblox TestIPAddressIsShownAfterAnEarlierOneAndAnEdit",
 	},
 	{
 		name: "infoblox-shown-meanwhile", defect: "a claim gets another address although the cache shows its IPAddress by now",

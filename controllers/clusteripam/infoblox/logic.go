@@ -373,15 +373,15 @@ func (l *logic) heardOfAddress(before, now *v1beta2.IPAddress) {
 	}
 }
 
-// arrived forgets what was noted about a claim until the cache shows its IPAddress. An earlier create without an answer can still be carried out.
+// arrived forgets what was noted about a claim until the cache shows its IPAddress. One of an earlier claim of its name may go, and an earlier create without an answer
+// can still be carried out.
 func (l *logic) arrived(address *v1beta2.IPAddress) {
 	claim, ok := l.claims.Get(address.Namespace, address.Name)
-	if !ok {
+	if !ok || address.Annotations[annotationClaim] != string(claim.UID) && !served(claim) || l.creating[claim.UID].After(l.Now()) {
 		return
 	}
-	if delete(l.chosen, claim.UID); !l.creating[claim.UID].After(l.Now()) {
-		delete(l.creating, claim.UID)
-	}
+	delete(l.chosen, claim.UID)
+	delete(l.creating, claim.UID)
 }
 
 // forgetAddress forgets an IPAddress that is gone.

@@ -946,6 +946,36 @@ func TestIPAddressIsShownAfterAnEdit(t *testing.T) {
 	}
 }
 
+// The same, and before its IPAddress the cache shows an earlier one of its name, and that it is gone.
+func TestIPAddressIsShownAfterAnEarlierOneAndAnEdit(t *testing.T) {
+	w := newStory(t)
+	w.claim("y", "v4")
+	w.goOn(time.Minute)
+	w.claim("x", "v4")
+	i := w.until(t, "create IPAddress")
+	w.leader.hearAll()
+	w.anotherAddressComes()
+	w.stripAddress("x")
+	w.editSpec(shell.IPAddresses, "y", `{"address": "10.0.0.3"}`)
+	before := len(w.log)
+	w.leader.answer(i, true)
+	for len(w.leader.calls) > 0 {
+		w.leader.answer(0, true)
+	}
+	w.leader.behind()
+	for range len(w.leader.unheard) - (len(w.log) - before) {
+		w.leader.hear()
+	}
+	w.leader.begin(shell.Key{Kind: shell.IPAddressClaims, Namespace: "a", Name: "x"})
+	w.until(t, "GET record:host")
+	for len(w.leader.calls) > 0 {
+		w.leader.answer(0, true)
+	}
+	w.goOn(time.Minute)
+	w.want(t, "x", "10.0.0.3 Ready")
+	w.wantRecords(t, "x [10.0.0.3]", "y [10.0.0.2]", "z [10.0.0.5]")
+}
+
 // A create of an IPAddress is not answered, and somebody deletes the host record. Nobody else gets its address before the IPAddress comes, also if the claim tries again.
 func TestLateIPAddressOfADeletedRecord(t *testing.T) {
 	w := newStory(t)
@@ -1154,6 +1184,32 @@ func (w *world) comesAfterAll(t *testing.T, late *call) {
 	}
 	w.want(t, "x", "10.0.0.2 Ready")
 	w.want(t, "y", "10.0.0.3 Ready")
+}
+
+// The same, and somebody deletes the claim's own host record meanwhile, so that Infoblox gives its address to the next claim. That does not get it as long as the create can
+// be carried out.
+func TestIPAddressOfAnotherRecordComesAndOneIsDeleted(t *testing.T) {
+	w := newStory(t)
+	w.claim("x", "v6")
+	late := w.lateAfterAnother(t)
+	w.goOn(time.Second)
+	w.deleteRecord("x")
+	w.claim("y", "v6")
+	w.goOn(time.Second)
+	w.stripAddress("x")
+	_ = late.do()
+	w.goOn(time.Minute)
+	w.want(t, "x", "fd00::1 Ready")
+	w.want(t, "y", "fd00::2 Ready")
+}
+
+// deleteRecord deletes a host record by hand.
+func (w *world) deleteRecord(name string) {
+	for _, h := range w.hosts() {
+		if h.Name == name {
+			w.grid.Do(http.MethodDelete, h.Ref, nil, nil)
+		}
+	}
 }
 
 // The subnet of a pool is replaced while a claim has a host record and no IPAddress. What stays of the record is named when the claim goes.
