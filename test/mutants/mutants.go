@@ -2867,8 +2867,8 @@ var mutants = []mutant{
 	{
 		name: "infoblox-address-replaced-too-early", defect: "a host record gets another address while a create of an IPAddress with its own one is on the way",
 		file: "controllers/clusteripam/infoblox/claim.go",
-		old:  "\tcase !sent, create && !chose:\n",
-		new:  "\tcase !sent, !create, !chose:\n",
+		old:  "\tcase create && !chose, !create && !sent:\n",
+		new:  "\tcase create && !chose, !create:\n",
 		test: "./controllers/clusteripam/infoblox TestLateIPAddressOfAnEditedAddress",
 	},
 	{
@@ -2909,8 +2909,8 @@ var mutants = []mutant{
 	{
 		name: "infoblox-deleted-record-replaced-too-early", defect: "a claim whose host record somebody has deleted gets another one while a create of an IPAddress with its address is on the way",
 		file: "controllers/clusteripam/infoblox/claim.go",
-		old:  "\tcase !sent, create && !chose:\n",
-		new:  "\tcase !sent, create && (chose || !chose):\n",
+		old:  "\tcase create && !chose, !create && !sent:\n",
+		new:  "\tcase create && (chose || !chose), !create && !sent:\n",
 		test: "./controllers/clusteripam/infoblox TestLateIPAddressOfADeletedRecord",
 	},
 	{
@@ -3115,6 +3115,13 @@ var mutants = []mutant{
 		old:  "case err == nil && until.Before(l.Now()):",
 		new:  "case err != nil && until.Before(l.Now()):",
 		test: "./controllers/clusteripam/infoblox TestIPAddressIsShownAfterAnEdit",
+	},
+	{
+		name: "infoblox-chosen-for-ever", defect: "nobody gets the address that a claim had chosen before its host record was deleted by hand, although no IPAddress with it can come",
+		file: "controllers/clusteripam/infoblox/claim.go",
+		old:  "\tif create { //",
+		new:  "\tif create && !chose { //",
+		test: "./controllers/clusteripam/infoblox TestAddressOfADeletedRecordGetsFree",
 	},
 	{
 		name: "infoblox-earlier-one-arrives", defect: "the cache shows the IPAddress of an earlier claim, and what was noted about that of the claim until it is shown is forgotten",

@@ -653,10 +653,18 @@ func (l *logic) mayWrite(ctx context.Context, c host.Claim, r *recordState, crea
 	switch {
 	case shown: // by now
 		return writes.Later(time.Second)
-	case !sent, create && !chose:
+	case create && !chose, !create && !sent:
 		return nil
 	}
-	return l.noneComes(ctx, types.NamespacedName{Namespace: c.Namespace, Name: c.Name}, until)
+	if sent {
+		if err := l.noneComes(ctx, types.NamespacedName{Namespace: c.Namespace, Name: c.Name}, until); err != nil {
+			return err
+		}
+	}
+	if create { // Otherwise nobody would ever get the address that the claim's last record had, if Infoblox has given it to another one.
+		l.Lock.With(func() { delete(l.chosen, c.UID) })
+	}
+	return nil
 }
 
 // send sends the write of a step. That the record has changed is no error. duplicate: there is one of the name already.

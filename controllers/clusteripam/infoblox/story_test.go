@@ -1004,6 +1004,34 @@ func TestLateIPAddressOfADeletedRecord(t *testing.T) {
 	w.want(t, "y", "fd00::2 Ready")
 }
 
+// An IPAddress is not created, somebody deletes the host record, and Infoblox gives its address, the last one of the pool, to the next claim. That gets it when no create can
+// come any more, although the first claim waits for an address.
+func TestAddressOfADeletedRecordGetsFree(t *testing.T) {
+	for name, err := range map[string]error{
+		"no answer": errLost,
+		"refused":   apierrors.NewInvalid(schema.GroupKind{Kind: v1beta2.KindIPAddress}, "x", nil),
+	} {
+		t.Run(name, func(t *testing.T) {
+			w := newStory(t)
+			for n := 2; n <= 5; n++ {
+				w.record(fmt.Sprint("other", n), fmt.Sprint("10.0.0.", n))
+			}
+			w.claim("x", "v4")
+			w.leader.resume(w.until(t, "create IPAddress"), err)
+			w.deleteRecord("x")
+			w.claim("y", "v4")
+			w.leader.hearAll()
+			w.leader.begin(shell.Key{Kind: shell.IPAddressClaims, Namespace: "a", Name: "y"})
+			for len(w.leader.calls) > 0 {
+				w.leader.answer(0, true)
+			}
+			w.goOn(2 * time.Minute)
+			w.want(t, "x", " PoolExhausted")
+			w.want(t, "y", "10.0.0.6 Ready")
+		})
+	}
+}
+
 // hold goes on until a request is on its way, which nobody carries out or answers then. It returns nil if nobody sends it.
 func (w *world) hold(request string) *call {
 	for {
