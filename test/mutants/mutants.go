@@ -2902,9 +2902,16 @@ var mutants = []mutant{
 	{
 		name: "infoblox-former-record-joined", defect: "a claim joins the host record that another one is about to give up, and gets its address although a create of an IPAddress with that is on the way",
 		file: "controllers/clusteripam/infoblox/logic.go",
-		old:  "\t\tcase !l.hasAnother(c, a): //",
-		new:  "\t\tdefault: //",
+		old:  "\t\tcase l.hasAnother(c, a): //",
+		new:  "\t\tcase l.hasAnother(c, a) && known == nil: //",
 		test: "./controllers/clusteripam/infoblox TestRecordIsJoinedThatIsGivenUp",
+	},
+	{
+		name: "infoblox-former-records-wait", defect: "two claims that are about to give up the host record that they share wait for each other for ever",
+		file: "controllers/clusteripam/infoblox/logic.go",
+		old:  "\t\t\tknown.Leaves = true\n",
+		new:  "",
+		test: "./controllers/clusteripam/infoblox TestIPAddressesOfOtherRecordsCome",
 	},
 	{
 		name: "infoblox-deleted-record-replaced-too-early", defect: "a claim whose host record somebody has deleted gets another one while a create of an IPAddress with its address is on the way",

@@ -432,7 +432,9 @@ func (l *logic) Known(claim types.UID) *host.Known {
 		switch a, ok := l.addresses.Get(name.Namespace, name.Name); {
 		case !ok || !l.owns(c, a):
 			known.Told = toldTo(c).Address
-		case !l.hasAnother(c, a): // Otherwise it has no IPAddress with an address of its record.
+		case l.hasAnother(c, a): // It has no IPAddress with an address of its record.
+			known.Leaves = true
+		default:
 			known.Address = l.firstOf(a)
 		}
 	}

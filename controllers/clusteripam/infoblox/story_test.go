@@ -1070,11 +1070,14 @@ func TestLateTellingOfAnEarlierLeader(t *testing.T) {
 
 // anotherAddressComes gives claim x an IPAddress of an earlier claim of its name, with the host record z.
 func (w *world) anotherAddressComes() {
-	const earlier = types.UID("5f0b1c8e-0000-4000-8000-000000000001")
-	w.grid.Do(http.MethodPost, "record:host", nil, shell.Encode(host.Record{Name: "z", NetworkView: "default", IPv4: []host.Addr4{{Address: "10.0.0.5"}},
-		Comment: host.Mark([]types.UID{earlier}, "a/x")}))
-	w.address("x", "v4", "10.0.0.5")
-	_ = w.patch(shell.IPAddresses, inA("x"), shell.Patch{Body: fmt.Appendf(nil, `{"metadata": {"annotations": {%q: %q, %q: "i/default", %q: "z"}}}`, annotationClaim, earlier, annotationPlace, annotationName)}, nil)
+	w.anotherComes("x", "10.0.0.5", "z", "5f0b1c8e-0000-4000-8000-000000000001")
+}
+
+func (w *world) anotherComes(claim, address, record string, earlier types.UID) {
+	w.grid.Do(http.MethodPost, "record:host", nil, shell.Encode(host.Record{Name: record, NetworkView: "default", IPv4: []host.Addr4{{Address: address}},
+		Comment: host.Mark([]types.UID{earlier}, "a/"+claim)}))
+	w.address(claim, "v4", address)
+	_ = w.patch(shell.IPAddresses, inA(claim), shell.Patch{Body: fmt.Appendf(nil, `{"metadata": {"annotations": {%q: %q, %q: "i/default", %q: %q}}}`, annotationClaim, earlier, annotationPlace, annotationName, record)}, nil)
 }
 
 // A claim has a host record when its IPAddress comes, which has another one: of an earlier claim of its name, in a watch that is late. It gives up its own, and
@@ -1238,6 +1241,29 @@ func (w *world) deleteRecord(name string) {
 			w.grid.Do(http.MethodDelete, h.Ref, nil, nil)
 		}
 	}
+}
+
+// The same for two claims that share their own host record. They do not wait for each other.
+func TestIPAddressesOfOtherRecordsCome(t *testing.T) {
+	w := newStory(t)
+	w.inRecord("x", "v4", "h")
+	x := w.hold(annotationAddress)
+	w.leader.hearAll()
+	w.inRecord("y", "v4", "h")
+	y := w.hold("create IPAddress a/y")
+	w.wantRecords(t, "h [10.0.0.2 10.0.0.3]")
+	w.stripAddress("x")
+	w.anotherAddressComes()
+	w.anotherComes("y", "10.0.0.6", "k", "5f0b1c8e-0000-4000-8000-000000000002")
+	w.leader.hearAll()
+	for _, c := range []*call{x, y} {
+		w.leader.calls = append(w.leader.calls, c)
+		w.leader.resume(len(w.leader.calls)-1, errLost)
+	}
+	w.goOn(2 * time.Minute)
+	w.want(t, "x", "10.0.0.5 Ready")
+	w.want(t, "y", "10.0.0.6 Ready")
+	w.wantRecords(t, "k [10.0.0.6]", "z [10.0.0.5]")
 }
 
 // The subnet of a pool is replaced while a claim has a host record and no IPAddress. What stays of the record is named when the claim goes.
