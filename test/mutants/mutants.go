@@ -2895,9 +2895,23 @@ var mutants = []mutant{
 	{
 		name: "infoblox-second-record-hurries", defect: "a claim gives up its host record for that of its IPAddress while a create of an IPAddress with its own one is on the way",
 		file: "controllers/clusteripam/infoblox/claim.go",
-		old:  "l.Lock.With(func() { until = l.creating[claim.UID] })\n\tif wait := until.Sub(l.Now()); wait > 0 {\n\t\treturn nil,",
-		new:  "l.Lock.With(func() { until = l.creating[claim.UID] })\n\tif wait := until.Sub(l.Now()); wait > 0 && until.IsZero() {\n\t\treturn nil,",
+		old:  "if wait := l.writing(claim).Sub(l.Now()); wait > 0 {\n\t\treturn nil,",
+		new:  "if wait := l.writing(claim).Sub(l.Now()); wait > 0 && same {\n\t\treturn nil,",
 		test: "./controllers/clusteripam/infoblox TestIPAddressOfAnotherRecordComesFirst",
+	},
+	{
+		name: "infoblox-second-record-of-who-was-told", defect: "a claim gives up its host record for that of its IPAddress although it was told that it has the address, which the cache does not show",
+		file: "controllers/clusteripam/infoblox/claim.go",
+		old:  "\tif !goes {\n",
+		new:  "\tif !goes && same {\n",
+		test: "./controllers/clusteripam/infoblox TestIPAddressOfAnotherRecordComesAfterTheClaimWasTold",
+	},
+	{
+		name: "infoblox-second-record-of-who-was-told-stays", defect: "the host record that a claim was told of stays for ever if its IPAddress has another one when it goes",
+		file: "controllers/clusteripam/infoblox/claim.go",
+		old:  "if address == nil || served(claim) && !goes || ",
+		new:  "if address == nil || served(claim) || ",
+		test: "./controllers/clusteripam/infoblox TestIPAddressOfAnotherRecordComesAfterTheClaimWasTold",
 	},
 	{
 		name: "infoblox-former-record-joined", defect: "a claim joins the host record that another one is about to give up, and gets its address although a create of an IPAddress with that is on the way",

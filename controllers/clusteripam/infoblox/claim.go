@@ -364,15 +364,27 @@ func (l *logic) remember(ctx context.Context, claim *v1beta2.IPAddressClaim, add
 // leave gives up the host record of a claim that gets another one. The cache may not show yet that the claim has an IPAddress, or that it had one and was
 // told.
 func (l *logic) leave(ctx context.Context, claim *v1beta2.IPAddressClaim) error {
-	var until time.Time
+	if err := l.noneComes(ctx, nameOf(claim), l.writing(claim)); err != nil {
+		return err
+	}
+	if err := l.untold(ctx, claim); err != nil {
+		return err
+	}
+	return l.giveUpFormer(ctx, claim, l.releasedOf(claim, nil))
+}
+
+// writing returns until when a create of an IPAddress with the address of a claim's host record can be carried out, or a write that tells the claim of it.
+func (l *logic) writing(claim *v1beta2.IPAddressClaim) (until time.Time) {
 	l.Lock.With(func() {
 		if until = l.creating[claim.UID]; until.Before(l.telling[claim.UID]) {
 			until = l.telling[claim.UID]
 		}
 	})
-	if err := l.noneComes(ctx, nameOf(claim), until); err != nil {
-		return err
-	}
+	return until
+}
+
+// untold returns an error if a claim has been told of an IPAddress, which the cache does not show.
+func (l *logic) untold(ctx context.Context, claim *v1beta2.IPAddressClaim) error {
 	stored := &v1beta2.IPAddressClaim{}
 	switch err := l.API.Get(ctx, shell.IPAddressClaims, nameOf(claim), stored); {
 	case writes.NotThere(err), err == nil && (stored.UID != claim.UID || served(stored)):
@@ -380,7 +392,7 @@ func (l *logic) leave(ctx context.Context, claim *v1beta2.IPAddressClaim) error 
 	case err != nil:
 		return err
 	}
-	return l.giveUpFormer(ctx, claim, l.releasedOf(claim, nil))
+	return nil
 }
 
 // giveUpFormer gives up the host record that a claim had before. If nobody can do that now, the claim says so.
@@ -799,19 +811,24 @@ func (l *logic) finish(ctx context.Context, claim *v1beta2.IPAddressClaim, addre
 
 // leaveOther gives up the host record that a claim has got before the cache showed its IPAddress, if that has another one, and writes to the claim which one it has
 // from now on: when the claim goes, or somebody takes the IPAddress away, only that one is looked for. A create of an IPAddress with the address of the former one may
-// be on its way.
+// be on its way. If the claim was told that it has that address, it keeps it until it goes.
 func (l *logic) leaveOther(ctx context.Context, claim *v1beta2.IPAddressClaim, address *v1beta2.IPAddress) (*v1beta2.IPAddressClaim, error) {
-	if address == nil || served(claim) || address.Annotations[annotationClaim] == string(claim.UID) {
+	goes := claim.DeletionTimestamp != nil
+	if address == nil || served(claim) && !goes || address.Annotations[annotationClaim] == string(claim.UID) {
 		return claim, nil
 	}
 	other, has := l.releasedOf(claim, nil), l.releasedOf(claim, address)
-	if other.place == (place{}) || other.recordName == has.recordName {
+	same := other.place == (place{})
+	if l.Lock.With(func() { same = same || l.sameRecord(other.recordName, has.recordName) }); same {
 		return claim, nil
 	}
-	var until time.Time
-	l.Lock.With(func() { until = l.creating[claim.UID] })
-	if wait := until.Sub(l.Now()); wait > 0 {
+	if wait := l.writing(claim).Sub(l.Now()); wait > 0 {
 		return nil, writes.Later(wait)
+	}
+	if !goes {
+		if err := l.untold(ctx, claim); err != nil {
+			return nil, err
+		}
 	}
 	if err := l.giveUpFormer(ctx, claim, other); err != nil {
 		return nil, err

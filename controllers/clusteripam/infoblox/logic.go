@@ -444,7 +444,7 @@ func (l *logic) Known(claim types.UID) *host.Known {
 // hasAnother reports whether a claim still has another host record than its IPAddress: it gives it up before it is told (leaveOther).
 func (l *logic) hasAnother(claim *v1beta2.IPAddressClaim, address *v1beta2.IPAddress) bool {
 	had, has := recordOf(claim)
-	return has && !served(claim) && address.Annotations[annotationClaim] != string(claim.UID) && had != l.hostRecordOf(address)
+	return has && !served(claim) && address.Annotations[annotationClaim] != string(claim.UID) && !l.sameRecord(had, l.hostRecordOf(address))
 }
 
 // at is the World as seen from one place: the same address in two network views is two addresses.

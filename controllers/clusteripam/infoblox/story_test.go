@@ -1243,6 +1243,51 @@ func (w *world) deleteRecord(name string) {
 	}
 }
 
+// The same, and the claim was told of its own IPAddress, which nothing has answered, and the watch of claims does not show yet. Its own host record stays as long as the
+// claim is there: its machine may use the address.
+func TestIPAddressOfAnotherRecordComesAfterTheClaimWasTold(t *testing.T) {
+	w := newStory(t)
+	w.claim("x", "v4")
+	told := w.leader.calls[w.until(t, "addressRef")]
+	w.claim("y", "v4")
+	w.leader.hearAll()
+	if err := told.do(); err != nil {
+		t.Fatal(err)
+	}
+	w.stripAddress("x")
+	w.anotherAddressComes()
+	w.leader.resume(slices.Index(w.leader.calls, told), errLost)
+	w.leader.behind()
+	late := w.leader.unheard
+	w.leader.unheard = nil
+	for _, c := range late {
+		if c.kind == shell.IPAddresses {
+			w.leader.show(c)
+		}
+	}
+	late = slices.DeleteFunc(late, func(c change) bool { return c.kind == shell.IPAddresses })
+	for range 2 * writeLasts / time.Second {
+		for _, name := range []string{"x", "y"} {
+			if key := (shell.Key{Kind: shell.IPAddressClaims, Namespace: "a", Name: name}); !w.leader.runs[key] {
+				w.leader.begin(key)
+			}
+			for len(w.leader.calls) > 0 {
+				w.leader.answer(0, true)
+			}
+		}
+		w.now = w.now.Add(time.Second)
+		w.leader.lease = w.now.Add(leaseLasts)
+	}
+	w.leader.behind()
+	w.leader.unheard = append(late, w.leader.unheard...)
+	w.goOn(time.Minute)
+	w.want(t, "x", "10.0.0.5 Ready")
+	w.want(t, "y", "10.0.0.3 Ready")
+	w.wantRecords(t, "x [10.0.0.2]", "y [10.0.0.3]", "z [10.0.0.5]")
+	w.release(t, "x")
+	w.wantRecords(t, "y [10.0.0.3]")
+}
+
 // The same for two claims that share their own host record. They do not wait for each other.
 func TestIPAddressesOfOtherRecordsCome(t *testing.T) {
 	w := newStory(t)
