@@ -2314,8 +2314,8 @@ var mutants = []mutant{
 	{
 		name: "infoblox-told-without-answer", defect: "a claim gives up its host record while a write that tells it of its address can still be carried out",
 		file: "controllers/clusteripam/infoblox/claim.go",
-		old:  "\tif address != \"\" && !writes.Answered(err) {\n\t\tl.Lock.With(func() { l.telling[claim.UID] = l.Now().Add(l.unanswered()) })\n\t}\n",
-		new:  "",
+		old:  "\tif address != \"\" && !writes.Answered(err) {\n",
+		new:  "\tif address != \"\" && err == nil && !writes.Answered(err) {\n",
 		test: "./controllers/clusteripam/infoblox TestTellingWithoutAnswer",
 	},
 	{
@@ -3136,6 +3136,13 @@ var mutants = []mutant{
 		old:  "case err == nil && until.Before(l.Now()):",
 		new:  "case err != nil && until.Before(l.Now()):",
 		test: "./controllers/clusteripam/infoblox TestIPAddressIsShownAfterAnEdit",
+	},
+	{
+		name: "infoblox-removed-is-remembered", defect: "what was removed for a claim that is gone is remembered for ever",
+		file: "controllers/clusteripam/infoblox/release.go",
+		old:  "if l.shown(c.kind, c.about) {\n",
+		new:  "if l.shown(c.kind, c.about) || allocated {\n",
+		test: "./controllers/clusteripam/infoblox TestNothingIsRememberedOfWhoIsForcedAway",
 	},
 	{
 		name: "infoblox-chosen-for-ever", defect: "nobody gets the address that a claim had chosen before its host record was deleted by hand, although no IPAddress with it can come",

@@ -541,7 +541,9 @@ func (l *logic) prepare(ctx context.Context, claim *v1beta2.IPAddressClaim, at p
 		want := recordName{at, name}
 		before, ok := l.prepared[claim.UID]
 		done = done && (!ok || before == want) // Otherwise the cache shows what was before a write whose answer was lost.
-		l.prepared[claim.UID] = want
+		if l.shown(shell.IPAddressClaims, claim) {
+			l.prepared[claim.UID] = want
+		}
 	})
 	if done {
 		return claim, nil
@@ -754,6 +756,7 @@ func (l *logic) create(ctx context.Context, claim *v1beta2.IPAddressClaim, from 
 	err := l.API.Create(ctx, shell.IPAddresses, address, stored)
 	l.Lock.With(func() {
 		switch until := l.creating[claim.UID]; {
+		case !l.shown(shell.IPAddressClaims, claim): // Nothing would end it.
 		case !writes.Answered(err):
 			l.creating[claim.UID] = l.Now().Add(l.unanswered())
 		case err == nil && until.Before(l.Now()):
@@ -908,7 +911,11 @@ func (l *logic) patchStatus(ctx context.Context, claim *v1beta2.IPAddressClaim, 
 	patch.Status = true
 	err := l.API.Patch(ctx, shell.IPAddressClaims, nameOf(claim), patch, nil)
 	if address != "" && !writes.Answered(err) {
-		l.Lock.With(func() { l.telling[claim.UID] = l.Now().Add(l.unanswered()) })
+		l.Lock.With(func() {
+			if l.shown(shell.IPAddressClaims, claim) {
+				l.telling[claim.UID] = l.Now().Add(l.unanswered())
+			}
+		})
 	}
 	return err
 }

@@ -1524,6 +1524,51 @@ func TestClaimIsForcedAway(t *testing.T) {
 	}
 }
 
+// A claim is forced away while a request about it is on its way, and its IPAddress, too. Nothing is remembered of them.
+func TestNothingIsRememberedOfWhoIsForcedAway(t *testing.T) {
+	for name, tc := range map[string]struct {
+		request string
+		lost    bool
+		before  func(w *world)
+	}{
+		"while its second name is prepared":             {request: "GET record:host", before: func(w *world) { w.record("x", "10.0.0.5") }},
+		"while its IPAddress is created":                {request: "create IPAddress"},
+		"while its IPAddress is created, and no answer": {request: "create IPAddress", lost: true},
+		"while it is told, and no answer":               {request: "addressRef", lost: true},
+		"while its host record is deleted": {request: "DELETE record:host", before: func(w *world) {
+			w.claim("x", "v4")
+			w.goOn(time.Minute)
+			_ = w.delete(shell.IPAddressClaims, inA("x"), "")
+		}},
+	} {
+		t.Run(name, func(t *testing.T) {
+			w := newStory(t)
+			if tc.before != nil {
+				tc.before(w)
+			}
+			if w.objects[shell.IPAddressClaims][inA("x")] == nil {
+				w.claim("x", "v4")
+			}
+			i := w.until(t, tc.request)
+			if tc.request == "create IPAddress" {
+				_ = w.leader.calls[i].do()
+			}
+			w.strip("x")
+			w.stripAddress("x")
+			w.leader.hearAll()
+			if tc.lost {
+				w.leader.resume(i, errLost)
+			} else {
+				w.leader.resume(i, nil)
+			}
+			w.goOn(time.Minute)
+			if w.judgeMemory(); w.violation != "" {
+				t.Error(w.violation)
+			}
+		})
+	}
+}
+
 // Somebody renames the host record of a claim that is deleted, and takes the claim's finalizer away while the controller looks for the record. An event says what is
 // left in Infoblox.
 func TestClaimIsForcedAwayWhileItsRecordIsSought(t *testing.T) {
