@@ -2900,6 +2900,13 @@ var mutants = []mutant{
 		test: "./controllers/clusteripam/infoblox TestIPAddressOfAnotherRecordComesFirst",
 	},
 	{
+		name: "infoblox-second-record-of-the-past", defect: "a claim gives up its host record for that of an IPAddress that is gone, although its own was created since, which the cache does not show",
+		file: "controllers/clusteripam/infoblox/claim.go",
+		old:  "case writes.NotThere(err), err == nil && stored.UID != address.UID:",
+		new:  "case writes.NotThere(err):",
+		test: "./controllers/clusteripam/infoblox TestIPAddressOfAnotherRecordIsShownLate",
+	},
+	{
 		name: "infoblox-second-record-of-who-was-told", defect: "a claim gives up its host record for that of its IPAddress although it was told that it has the address, which the cache does not show",
 		file: "controllers/clusteripam/infoblox/claim.go",
 		old:  "\tif !goes {\n",

@@ -814,7 +814,7 @@ func (l *logic) finish(ctx context.Context, claim *v1beta2.IPAddressClaim, addre
 
 // leaveOther gives up the host record that a claim has got before the cache showed its IPAddress, if that has another one, and writes to the claim which one it has
 // from now on: when the claim goes, or somebody takes the IPAddress away, only that one is looked for. A create of an IPAddress with the address of the former one may
-// be on its way. If the claim was told that it has that address, it keeps it until it goes.
+// be on its way, or may have been carried out: the cache can be late. If the claim was told that it has that address, it keeps it until it goes.
 func (l *logic) leaveOther(ctx context.Context, claim *v1beta2.IPAddressClaim, address *v1beta2.IPAddress) (*v1beta2.IPAddressClaim, error) {
 	goes := claim.DeletionTimestamp != nil
 	if address == nil || served(claim) && !goes || address.Annotations[annotationClaim] == string(claim.UID) {
@@ -827,6 +827,13 @@ func (l *logic) leaveOther(ctx context.Context, claim *v1beta2.IPAddressClaim, a
 	}
 	if wait := l.writing(claim).Sub(l.Now()); wait > 0 {
 		return nil, writes.Later(wait)
+	}
+	stored := &v1beta2.IPAddress{}
+	switch err := l.API.Get(ctx, shell.IPAddresses, nameOf(address), stored); {
+	case writes.NotThere(err), err == nil && stored.UID != address.UID:
+		return nil, writes.Later(time.Second)
+	case err != nil:
+		return nil, err
 	}
 	if !goes {
 		if err := l.untold(ctx, claim); err != nil {

@@ -1288,6 +1288,45 @@ func TestIPAddressOfAnotherRecordComesAfterTheClaimWasTold(t *testing.T) {
 	w.wantRecords(t, "y [10.0.0.3]")
 }
 
+// The same, and it is gone before the claim's own is created, which the watch does not show yet. The claim does not give up its own host record, also if it is deleted.
+func TestIPAddressOfAnotherRecordIsShownLate(t *testing.T) {
+	for name, deleted := range map[string]bool{"and the claim stays": false, "and the claim is deleted": true} {
+		t.Run(name, func(t *testing.T) {
+			w := newStory(t)
+			w.claim("x", "v4")
+			i := w.until(t, "create IPAddress")
+			w.leader.hearAll()
+			w.anotherAddressComes()
+			shown := len(w.log)
+			w.stripAddress("x")
+			w.leader.answer(i, true)
+			w.leader.resume(w.until(t, annotationAddress), errLost)
+			w.leader.behind()
+			for range len(w.leader.unheard) - (len(w.log) - shown) {
+				w.leader.hear()
+			}
+			if deleted {
+				_ = w.delete(shell.IPAddressClaims, inA("x"), "")
+				w.leader.show(w.log[len(w.log)-1])
+			}
+			w.pass(int(writeLasts / time.Second))
+			w.leader.begin(shell.Key{Kind: shell.IPAddressClaims, Namespace: "a", Name: "x"})
+			for len(w.leader.calls) > 0 {
+				w.leader.answer(0, true)
+			}
+			w.wantRecords(t, "x [10.0.0.2]", "z [10.0.0.5]")
+			w.goOn(time.Minute)
+			if deleted {
+				w.want(t, "x", "gone")
+				w.wantRecords(t, "z [10.0.0.5]")
+				return
+			}
+			w.want(t, "x", "10.0.0.2 Ready")
+			w.wantRecords(t, "x [10.0.0.2]", "z [10.0.0.5]")
+		})
+	}
+}
+
 // The same for two claims that share their own host record. They do not wait for each other.
 func TestIPAddressesOfOtherRecordsCome(t *testing.T) {
 	w := newStory(t)
