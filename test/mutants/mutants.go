@@ -2900,6 +2900,13 @@ var mutants = []mutant{
 		test: "./controllers/clusteripam/infoblox TestIPAddressOfAnotherRecordComesFirst",
 	},
 	{
+		name: "infoblox-use-hurries", defect: "a claim gets its IPAddress while a DELETE of its host record can still be carried out",
+		file: "controllers/clusteripam/infoblox/claim.go",
+		old:  "return step, l.settles(r, true)",
+		new:  "return step, nil",
+		test: "./controllers/clusteripam/infoblox TestLateDeleteOfARecordThatIsWishedAgain",
+	},
+	{
 		name: "infoblox-second-record-of-the-past", defect: "a claim gives up its host record for that of an IPAddress that is gone, although its own was created since, which the cache does not show",
 		file: "controllers/clusteripam/infoblox/claim.go",
 		old:  "case writes.NotThere(err), err == nil && stored.UID != address.UID:",

@@ -630,7 +630,9 @@ func (l *logic) obtain(ctx context.Context, client WAPI, c host.Claim, from sour
 			}
 		})
 		switch step.Verb {
-		case host.Use, host.Ambiguous, host.Wait, host.Lost:
+		case host.Use: // What was sent when the claim gave the record up can still take the address away.
+			return step, l.settles(r, true)
+		case host.Ambiguous, host.Wait, host.Lost:
 			return step, nil
 		case host.Create:
 			if hidden {

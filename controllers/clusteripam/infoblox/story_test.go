@@ -20,6 +20,7 @@ import (
 	"github.com/multicidr/controller-manager/apis/clusterapi/v1alpha1"
 	"github.com/multicidr/controller-manager/apis/clusterapi/v1beta2"
 	"github.com/multicidr/controller-manager/controllers/clusteripam/infoblox/host"
+	"github.com/multicidr/controller-manager/controllers/clusteripam/infoblox/wapi"
 	"github.com/multicidr/controller-manager/controllers/clusteripam/infoblox/wapitest"
 	"github.com/multicidr/controller-manager/controllers/clusteripam/shell"
 	"github.com/multicidr/controller-manager/controllers/writes"
@@ -821,6 +822,32 @@ func TestLastIPAddressOfARecord(t *testing.T) {
 			}
 			w.goOn(time.Minute)
 			w.wantRecords(t)
+		})
+	}
+}
+
+// A claim that has no IPAddress yet gives up its host record because its user wishes another one, and nobody answers the DELETE. Then the user wishes the first one again. The
+// claim gets its IPAddress only when the DELETE cannot take the record away any more.
+func TestLateDeleteOfARecordThatIsWishedAgain(t *testing.T) {
+	for name, restarts := range map[string]bool{"one process": false, "another process": true} {
+		t.Run(name, func(t *testing.T) {
+			w := newStory(t)
+			w.inRecord("x", "v4", "h")
+			w.leader.resume(w.until(t, "create IPAddress"), apierrors.NewInvalid(schema.GroupKind{Kind: v1beta2.KindIPAddress}, "x", nil))
+			w.wishes(inA("x"), "g")
+			i := w.until(t, "DELETE record:host")
+			late := w.leader.calls[i]
+			w.leader.resume(i, &wapi.Error{Request: http.MethodDelete, Err: errLost})
+			w.wishes(inA("x"), "h")
+			if restarts {
+				w.leader.calls, w.leader.dead = nil, true
+				w.elect()
+			}
+			w.goOn(settled / 3)
+			_ = late.do()
+			w.goOn(time.Minute)
+			w.want(t, "x", "10.0.0.2 Ready")
+			w.wantRecords(t, "h [10.0.0.2]")
 		})
 	}
 }
