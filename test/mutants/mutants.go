@@ -2517,8 +2517,8 @@ var mutants = []mutant{
 	{
 		name: "infoblox-new-leader-hurries", defect: "a new leader does not wait for writes of the last one that can still be carried out",
 		file: "controllers/clusteripam/infoblox/logic.go",
-		old:  "\tif !has || c.DeletionTimestamp != nil {\n",
-		new:  "\tif false {\n",
+		old:  "\tif !has || c.DeletionTimestamp != nil || ",
+		new:  "\tif has && ",
 		test: "./controllers/clusteripam/infoblox TestLateDeleteOfAClaimWithoutIPAddress",
 	},
 	{
@@ -2898,6 +2898,13 @@ var mutants = []mutant{
 		old:  "if wait := l.writing(claim).Sub(l.Now()); wait > 0 {\n\t\treturn nil,",
 		new:  "if wait := l.writing(claim).Sub(l.Now()); wait > 0 && same {\n\t\treturn nil,",
 		test: "./controllers/clusteripam/infoblox TestIPAddressOfAnotherRecordComesFirst",
+	},
+	{
+		name: "infoblox-former-record-of-a-new-leader", defect: "a claim gets its IPAddress while the last leader's DELETE of its host record can still be carried out, because it had another one's IPAddress when the leader began",
+		file: "controllers/clusteripam/infoblox/logic.go",
+		old:  "c.DeletionTimestamp != nil || l.hasAnother(c, a) {",
+		new:  "c.DeletionTimestamp != nil || l.hasAnother(c, a) && !has {",
+		test: "./controllers/clusteripam/infoblox TestLateDeleteAfterAnotherRecordCame",
 	},
 	{
 		name: "infoblox-use-hurries", defect: "a claim gets its IPAddress while a DELETE of its host record can still be carried out",

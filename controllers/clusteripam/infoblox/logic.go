@@ -193,11 +193,11 @@ func (l *logic) doubt(c *v1beta2.IPAddressClaim) {
 	if !ok {
 		return
 	}
-	_, has := l.addresses.Get(c.Namespace, c.Name)
+	a, has := l.addresses.Get(c.Namespace, c.Name)
 	if !has || !served(c) {
 		l.creating[c.UID] = l.began.Add(l.unanswered())
 	}
-	if !has || c.DeletionTimestamp != nil {
+	if !has || c.DeletionTimestamp != nil || l.hasAnother(c, a) {
 		l.recordState(name).unsettle(false, l.Now())
 	}
 }

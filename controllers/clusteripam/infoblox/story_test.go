@@ -1354,6 +1354,24 @@ func TestIPAddressOfAnotherRecordIsShownLate(t *testing.T) {
 	}
 }
 
+// The same, and the leader ends while it gives up the claim's own host record. The IPAddress is taken away, and the claim gets none with its own record as long as the DELETE
+// can be carried out.
+func TestLateDeleteAfterAnotherRecordCame(t *testing.T) {
+	w := newStory(t)
+	w.claim("x", "v4")
+	w.until(t, "create IPAddress")
+	w.anotherAddressComes()
+	late := w.leader.calls[w.until(t, "DELETE record:host")]
+	w.leader.calls, w.leader.dead = nil, true
+	w.elect()
+	w.stripAddress("x")
+	w.goOn(settled / 2)
+	_ = late.do()
+	w.goOn(time.Minute)
+	w.want(t, "x", "10.0.0.2 Ready")
+	w.wantRecords(t, "x [10.0.0.2]", "z [10.0.0.5]")
+}
+
 // The same for two claims that share their own host record. They do not wait for each other.
 func TestIPAddressesOfOtherRecordsCome(t *testing.T) {
 	w := newStory(t)
