@@ -2909,8 +2909,8 @@ var mutants = []mutant{
 	{
 		name: "infoblox-use-hurries", defect: "a claim gets its IPAddress while a DELETE of its host record can still be carried out",
 		file: "controllers/clusteripam/infoblox/claim.go",
-		old:  "return step, l.settles(r, true)",
-		new:  "return step, nil",
+		old:  "\treturn l.settles(r, true)\n",
+		new:  "\treturn nil\n",
 		test: "./controllers/clusteripam/infoblox TestLateDeleteOfARecordThatIsWishedAgain",
 	},
 	{
@@ -2923,14 +2923,14 @@ var mutants = []mutant{
 	{
 		name: "infoblox-second-record-of-who-was-told", defect: "a claim gives up its host record for that of its IPAddress although it was told that it has the address, which the cache does not show",
 		file: "controllers/clusteripam/infoblox/claim.go",
-		old:  "\tif !goes {\n",
-		new:  "\tif !goes && same {\n",
+		old:  "\tif claim.DeletionTimestamp != nil {\n\t\treturn nil\n\t}\n\tstored",
+		new:  "\tif claim.Status.AddressRef.Name == \"\" {\n\t\treturn nil\n\t}\n\tstored",
 		test: "./controllers/clusteripam/infoblox TestIPAddressOfAnotherRecordComesAfterTheClaimWasTold",
 	},
 	{
 		name: "infoblox-second-record-of-who-was-told-stays", defect: "the host record that a claim was told of stays for ever if its IPAddress has another one when it goes",
 		file: "controllers/clusteripam/infoblox/claim.go",
-		old:  "if address == nil || served(claim) && !goes || ",
+		old:  "if address == nil || served(claim) && claim.DeletionTimestamp == nil || ",
 		new:  "if address == nil || served(claim) || ",
 		test: "./controllers/clusteripam/infoblox TestIPAddressOfAnotherRecordComesAfterTheClaimWasTold",
 	},

@@ -383,11 +383,26 @@ func (l *logic) writing(claim *v1beta2.IPAddressClaim) (until time.Time) {
 	return until
 }
 
-// untold returns an error if a claim has been told of an IPAddress, which the cache does not show.
+// untold returns an error if a claim that stays has been told of an IPAddress, which the cache does not show.
 func (l *logic) untold(ctx context.Context, claim *v1beta2.IPAddressClaim) error {
+	if claim.DeletionTimestamp != nil {
+		return nil
+	}
 	stored := &v1beta2.IPAddressClaim{}
 	switch err := l.API.Get(ctx, shell.IPAddressClaims, nameOf(claim), stored); {
 	case writes.NotThere(err), err == nil && (stored.UID != claim.UID || served(stored)):
+		return writes.Later(time.Second)
+	case err != nil:
+		return err
+	}
+	return nil
+}
+
+// exists returns an error if an IPAddress that the cache shows is gone.
+func (l *logic) exists(ctx context.Context, address *v1beta2.IPAddress) error {
+	stored := &v1beta2.IPAddress{}
+	switch err := l.API.Get(ctx, shell.IPAddresses, nameOf(address), stored); {
+	case writes.NotThere(err), err == nil && stored.UID != address.UID:
 		return writes.Later(time.Second)
 	case err != nil:
 		return err
@@ -630,10 +645,8 @@ func (l *logic) obtain(ctx context.Context, client WAPI, c host.Claim, from sour
 			}
 		})
 		switch step.Verb {
-		case host.Use: // What was sent when the claim gave the record up can still take the address away.
-			return step, l.settles(r, true)
-		case host.Ambiguous, host.Wait, host.Lost:
-			return step, nil
+		case host.Use, host.Ambiguous, host.Wait, host.Lost:
+			return step, l.mayUse(r, step)
 		case host.Create:
 			if hidden {
 				step.Verb = host.Taken
@@ -651,6 +664,14 @@ func (l *logic) obtain(ctx context.Context, client WAPI, c host.Claim, from sour
 		}
 	}
 	return step, fmt.Errorf("the host record %s changes all the time", c.Wanted.Name)
+}
+
+// mayUse returns an error while what was sent when a claim gave its host record up can still take the address away that is to be used.
+func (l *logic) mayUse(r *recordState, step host.Step) error {
+	if step.Verb != host.Use {
+		return nil
+	}
+	return l.settles(r, true)
 }
 
 // mayWrite returns an error while a write to a claim's host record has to wait: for others that were not answered, or because there is an IPAddress, or may be one
@@ -818,8 +839,7 @@ func (l *logic) finish(ctx context.Context, claim *v1beta2.IPAddressClaim, addre
 // from now on: when the claim goes, or somebody takes the IPAddress away, only that one is looked for. A create of an IPAddress with the address of the former one may
 // be on its way, or may have been carried out: the cache can be late. If the claim was told that it has that address, it keeps it until it goes.
 func (l *logic) leaveOther(ctx context.Context, claim *v1beta2.IPAddressClaim, address *v1beta2.IPAddress) (*v1beta2.IPAddressClaim, error) {
-	goes := claim.DeletionTimestamp != nil
-	if address == nil || served(claim) && !goes || address.Annotations[annotationClaim] == string(claim.UID) {
+	if address == nil || served(claim) && claim.DeletionTimestamp == nil || address.Annotations[annotationClaim] == string(claim.UID) {
 		return claim, nil
 	}
 	other, has := l.releasedOf(claim, nil), l.releasedOf(claim, address)
@@ -830,17 +850,11 @@ func (l *logic) leaveOther(ctx context.Context, claim *v1beta2.IPAddressClaim, a
 	if wait := l.writing(claim).Sub(l.Now()); wait > 0 {
 		return nil, writes.Later(wait)
 	}
-	stored := &v1beta2.IPAddress{}
-	switch err := l.API.Get(ctx, shell.IPAddresses, nameOf(address), stored); {
-	case writes.NotThere(err), err == nil && stored.UID != address.UID:
-		return nil, writes.Later(time.Second)
-	case err != nil:
+	if err := l.exists(ctx, address); err != nil {
 		return nil, err
 	}
-	if !goes {
-		if err := l.untold(ctx, claim); err != nil {
-			return nil, err
-		}
+	if err := l.untold(ctx, claim); err != nil {
+		return nil, err
 	}
 	if err := l.giveUpFormer(ctx, claim, other); err != nil {
 		return nil, err

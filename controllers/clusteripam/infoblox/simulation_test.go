@@ -148,7 +148,7 @@ func (w *world) move() {
 func (w *world) step(p *process, well bool) bool {
 	var ways []func()
 	behind := p.behind()
-	if behind && !(w.skews && p.lag()) {
+	if behind && (!w.skews || !p.lag()) {
 		ways = append(ways, p.hear)
 	}
 	if key, ok := p.ready(w.chance); ok {
