@@ -2335,8 +2335,8 @@ var mutants = []mutant{
 	{
 		name: "infoblox-told-without-answer", defect: "a claim gives up its host record while a write that tells it of its address can still be carried out",
 		file: "controllers/clusteripam/infoblox/claim.go",
-		old:  "\tif address != \"\" && !writes.Answered(err) {\n\t\tl.Lock.With(func() { l.telling[claim.UID] = l.Now().Add(l.unanswered()) })\n\t}\n",
-		new:  "",
+		old:  "\tif address != \"\" && !writes.Answered(err) {\n",
+		new:  "\tif address != \"\" && err == nil && !writes.Answered(err) {\n",
 		test: "./controllers/clusteripam/infoblox TestTellingWithoutAnswer",
 	},
 	{
@@ -2419,8 +2419,8 @@ var mutants = []mutant{
 	{
 		name: "infoblox-later-create-hides-the-first", defect: "an IPAddress of a later create ends the wait for an earlier one, which comes when the claim is gone",
 		file: "controllers/clusteripam/infoblox/logic.go",
-		old:  "!l.creating[claim.UID].After(l.Now()) {",
-		new:  "true {",
+		old:  " || l.creating[claim.UID].After(l.Now()) {",
+		new:  " {",
 		test: "./controllers/clusteripam/infoblox TestCreateWithoutAnswer",
 	},
 	{
@@ -2538,8 +2538,8 @@ var mutants = []mutant{
 	{
 		name: "infoblox-new-leader-hurries", defect: "a new leader does not wait for writes of the last one that can still be carried out",
 		file: "controllers/clusteripam/infoblox/logic.go",
-		old:  "\tif !has || c.DeletionTimestamp != nil {\n",
-		new:  "\tif false {\n",
+		old:  "\tif !has || c.DeletionTimestamp != nil || ",
+		new:  "\tif has && ",
 		test: "./controllers/clusteripam/infoblox TestLateDeleteOfAClaimWithoutIPAddress",
 	},
 	{
@@ -2888,8 +2888,8 @@ var mutants = []mutant{
 	{
 		name: "infoblox-address-replaced-too-early", defect: "a host record gets another address while a create of an IPAddress with its own one is on the way",
 		file: "controllers/clusteripam/infoblox/claim.go",
-		old:  "\tcase !sent, create && !chose:\n",
-		new:  "\tcase !sent, !create, !chose:\n",
+		old:  "\tcase create && !chose, !create && !sent:\n",
+		new:  "\tcase create && !chose, !create:\n",
 		test: "./controllers/clusteripam/infoblox TestLateIPAddressOfAnEditedAddress",
 	},
 	{
@@ -2916,22 +2916,64 @@ var mutants = []mutant{
 	{
 		name: "infoblox-second-record-hurries", defect: "a claim gives up its host record for that of its IPAddress while a create of an IPAddress with its own one is on the way",
 		file: "controllers/clusteripam/infoblox/claim.go",
-		old:  "l.Lock.With(func() { until = l.creating[claim.UID] })\n\tif wait := until.Sub(l.Now()); wait > 0 {\n\t\treturn nil,",
-		new:  "l.Lock.With(func() { until = l.creating[claim.UID] })\n\tif wait := until.Sub(l.Now()); wait > 0 && until.IsZero() {\n\t\treturn nil,",
+		old:  "if wait := l.writing(claim).Sub(l.Now()); wait > 0 {\n\t\treturn nil,",
+		new:  "if wait := l.writing(claim).Sub(l.Now()); wait > 0 && same {\n\t\treturn nil,",
 		test: "./controllers/clusteripam/infoblox TestIPAddressOfAnotherRecordComesFirst",
+	},
+	{
+		name: "infoblox-former-record-of-a-new-leader", defect: "a claim gets its IPAddress while the last leader's DELETE of its host record can still be carried out, because it had another one's IPAddress when the leader began",
+		file: "controllers/clusteripam/infoblox/logic.go",
+		old:  "c.DeletionTimestamp != nil || l.hasAnother(c, a) {",
+		new:  "c.DeletionTimestamp != nil || l.hasAnother(c, a) && !has {",
+		test: "./controllers/clusteripam/infoblox TestLateDeleteAfterAnotherRecordCame",
+	},
+	{
+		name: "infoblox-use-hurries", defect: "a claim gets its IPAddress while a DELETE of its host record can still be carried out",
+		file: "controllers/clusteripam/infoblox/claim.go",
+		old:  "\treturn l.settles(r, true)\n",
+		new:  "\treturn nil\n",
+		test: "./controllers/clusteripam/infoblox TestLateDeleteOfARecordThatIsWishedAgain",
+	},
+	{
+		name: "infoblox-second-record-of-the-past", defect: "a claim gives up its host record for that of an IPAddress that is gone, although its own was created since, which the cache does not show",
+		file: "controllers/clusteripam/infoblox/claim.go",
+		old:  "case writes.NotThere(err), err == nil && stored.UID != address.UID:",
+		new:  "case writes.NotThere(err):",
+		test: "./controllers/clusteripam/infoblox TestIPAddressOfAnotherRecordIsShownLate",
+	},
+	{
+		name: "infoblox-second-record-of-who-was-told", defect: "a claim gives up its host record for that of its IPAddress although it was told that it has the address, which the cache does not show",
+		file: "controllers/clusteripam/infoblox/claim.go",
+		old:  "\tif claim.DeletionTimestamp != nil {\n\t\treturn nil\n\t}\n\tstored",
+		new:  "\tif claim.Status.AddressRef.Name == \"\" {\n\t\treturn nil\n\t}\n\tstored",
+		test: "./controllers/clusteripam/infoblox TestIPAddressOfAnotherRecordComesAfterTheClaimWasTold",
+	},
+	{
+		name: "infoblox-second-record-of-who-was-told-stays", defect: "the host record that a claim was told of stays for ever if its IPAddress has another one when it goes",
+		file: "controllers/clusteripam/infoblox/claim.go",
+		old:  "if address == nil || served(claim) && claim.DeletionTimestamp == nil || ",
+		new:  "if address == nil || served(claim) || ",
+		test: "./controllers/clusteripam/infoblox TestIPAddressOfAnotherRecordComesAfterTheClaimWasTold",
 	},
 	{
 		name: "infoblox-former-record-joined", defect: "a claim joins the host record that another one is about to give up, and gets its address although a create of an IPAddress with that is on the way",
 		file: "controllers/clusteripam/infoblox/logic.go",
-		old:  "\t\tcase !l.hasAnother(c, a): //",
-		new:  "\t\tdefault: //",
+		old:  "\t\tcase l.hasAnother(c, a): //",
+		new:  "\t\tcase l.hasAnother(c, a) && known == nil: //",
 		test: "./controllers/clusteripam/infoblox TestRecordIsJoinedThatIsGivenUp",
+	},
+	{
+		name: "infoblox-former-records-wait", defect: "two claims that are about to give up the host record that they share wait for each other for ever",
+		file: "controllers/clusteripam/infoblox/logic.go",
+		old:  "\t\t\tknown.Leaves = true\n",
+		new:  "",
+		test: "./controllers/clusteripam/infoblox TestIPAddressesOfOtherRecordsCome",
 	},
 	{
 		name: "infoblox-deleted-record-replaced-too-early", defect: "a claim whose host record somebody has deleted gets another one while a create of an IPAddress with its address is on the way",
 		file: "controllers/clusteripam/infoblox/claim.go",
-		old:  "\tcase !sent, create && !chose:\n",
-		new:  "\tcase !sent, create && (chose || !chose):\n",
+		old:  "\tcase create && !chose, !create && !sent:\n",
+		new:  "\tcase create && (chose || !chose), !create && !sent:\n",
 		test: "./controllers/clusteripam/infoblox TestLateIPAddressOfADeletedRecord",
 	},
 	{
@@ -3136,6 +3178,27 @@ var mutants = []mutant{
 		old:  "case err == nil && until.Before(l.Now()):",
 		new:  "case err != nil && until.Before(l.Now()):",
 		test: "./controllers/clusteripam/infoblox TestIPAddressIsShownAfterAnEdit",
+	},
+	{
+		name: "infoblox-removed-is-remembered", defect: "what was removed for a claim that is gone is remembered for ever",
+		file: "controllers/clusteripam/infoblox/release.go",
+		old:  "if l.shown(c.kind, c.about) {\n",
+		new:  "if l.shown(c.kind, c.about) || allocated {\n",
+		test: "./controllers/clusteripam/infoblox TestNothingIsRememberedOfWhoIsForcedAway",
+	},
+	{
+		name: "infoblox-chosen-for-ever", defect: "nobody gets the address that a claim had chosen before its host record was deleted by hand, although no IPAddress with it can come",
+		file: "controllers/clusteripam/infoblox/claim.go",
+		old:  "\tif create { //",
+		new:  "\tif create && !chose { //",
+		test: "./controllers/clusteripam/infoblox TestAddressOfADeletedRecordGetsFree",
+	},
+	{
+		name: "infoblox-earlier-one-arrives", defect: "the cache shows the IPAddress of an earlier claim, and what was noted about that of the claim until it is shown is forgotten",
+		file: "controllers/clusteripam/infoblox/logic.go",
+		old:  "if !ok || address.Annotations[annotationClaim] != string(claim.UID) && !served(claim) || ",
+		new:  "if !ok || ",
+		test: "./controllers/clusteripam/infoblox TestIPAddressIsShownAfterAnEarlierOneAndAnEdit",
 	},
 	{
 		name: "infoblox-shown-meanwhile", defect: "a claim gets another address although the cache shows its IPAddress by now",

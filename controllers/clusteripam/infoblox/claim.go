@@ -364,14 +364,29 @@ func (l *logic) remember(ctx context.Context, claim *v1beta2.IPAddressClaim, add
 // leave gives up the host record of a claim that gets another one. The cache may not show yet that the claim has an IPAddress, or that it had one and was
 // told.
 func (l *logic) leave(ctx context.Context, claim *v1beta2.IPAddressClaim) error {
-	var until time.Time
+	if err := l.noneComes(ctx, nameOf(claim), l.writing(claim)); err != nil {
+		return err
+	}
+	if err := l.untold(ctx, claim); err != nil {
+		return err
+	}
+	return l.giveUpFormer(ctx, claim, l.releasedOf(claim, nil))
+}
+
+// writing returns until when a create of an IPAddress with the address of a claim's host record can be carried out, or a write that tells the claim of it.
+func (l *logic) writing(claim *v1beta2.IPAddressClaim) (until time.Time) {
 	l.Lock.With(func() {
 		if until = l.creating[claim.UID]; until.Before(l.telling[claim.UID]) {
 			until = l.telling[claim.UID]
 		}
 	})
-	if err := l.noneComes(ctx, nameOf(claim), until); err != nil {
-		return err
+	return until
+}
+
+// untold returns an error if a claim that stays has been told of an IPAddress, which the cache does not show.
+func (l *logic) untold(ctx context.Context, claim *v1beta2.IPAddressClaim) error {
+	if claim.DeletionTimestamp != nil {
+		return nil
 	}
 	stored := &v1beta2.IPAddressClaim{}
 	switch err := l.API.Get(ctx, shell.IPAddressClaims, nameOf(claim), stored); {
@@ -380,7 +395,19 @@ func (l *logic) leave(ctx context.Context, claim *v1beta2.IPAddressClaim) error 
 	case err != nil:
 		return err
 	}
-	return l.giveUpFormer(ctx, claim, l.releasedOf(claim, nil))
+	return nil
+}
+
+// exists returns an error if an IPAddress that the cache shows is gone.
+func (l *logic) exists(ctx context.Context, address *v1beta2.IPAddress) error {
+	stored := &v1beta2.IPAddress{}
+	switch err := l.API.Get(ctx, shell.IPAddresses, nameOf(address), stored); {
+	case writes.NotThere(err), err == nil && stored.UID != address.UID:
+		return writes.Later(time.Second)
+	case err != nil:
+		return err
+	}
+	return nil
 }
 
 // giveUpFormer gives up the host record that a claim had before. If nobody can do that now, the claim says so.
@@ -529,7 +556,9 @@ func (l *logic) prepare(ctx context.Context, claim *v1beta2.IPAddressClaim, at p
 		want := recordName{at, name}
 		before, ok := l.prepared[claim.UID]
 		done = done && (!ok || before == want) // Otherwise the cache shows what was before a write whose answer was lost.
-		l.prepared[claim.UID] = want
+		if l.shown(shell.IPAddressClaims, claim) {
+			l.prepared[claim.UID] = want
+		}
 	})
 	if done {
 		return claim, nil
@@ -617,7 +646,7 @@ func (l *logic) obtain(ctx context.Context, client WAPI, c host.Claim, from sour
 		})
 		switch step.Verb {
 		case host.Use, host.Ambiguous, host.Wait, host.Lost:
-			return step, nil
+			return step, l.mayUse(r, step)
 		case host.Create:
 			if hidden {
 				step.Verb = host.Taken
@@ -637,6 +666,14 @@ func (l *logic) obtain(ctx context.Context, client WAPI, c host.Claim, from sour
 	return step, fmt.Errorf("the host record %s changes all the time", c.Wanted.Name)
 }
 
+// mayUse returns an error while what was sent when a claim gave its host record up can still take the address away that is to be used.
+func (l *logic) mayUse(r *recordState, step host.Step) error {
+	if step.Verb != host.Use {
+		return nil
+	}
+	return l.settles(r, true)
+}
+
 // mayWrite returns an error while a write to a claim's host record has to wait: for others that were not answered, or because there is an IPAddress, or may be one
 // soon, that says the address which the record has, or had: somebody may have deleted it, and nobody else gets the address as long as it is the one that was chosen.
 func (l *logic) mayWrite(ctx context.Context, c host.Claim, r *recordState, create bool) error {
@@ -653,10 +690,18 @@ func (l *logic) mayWrite(ctx context.Context, c host.Claim, r *recordState, crea
 	switch {
 	case shown: // by now
 		return writes.Later(time.Second)
-	case !sent, create && !chose:
+	case create && !chose, !create && !sent:
 		return nil
 	}
-	return l.noneComes(ctx, types.NamespacedName{Namespace: c.Namespace, Name: c.Name}, until)
+	if sent {
+		if err := l.noneComes(ctx, types.NamespacedName{Namespace: c.Namespace, Name: c.Name}, until); err != nil {
+			return err
+		}
+	}
+	if create { // Otherwise nobody would ever get the address that the claim's last record had, if Infoblox has given it to another one.
+		l.Lock.With(func() { delete(l.chosen, c.UID) })
+	}
+	return nil
 }
 
 // send sends the write of a step. That the record has changed is no error. duplicate: there is one of the name already.
@@ -734,6 +779,7 @@ func (l *logic) create(ctx context.Context, claim *v1beta2.IPAddressClaim, from 
 	err := l.API.Create(ctx, shell.IPAddresses, address, stored)
 	l.Lock.With(func() {
 		switch until := l.creating[claim.UID]; {
+		case !l.shown(shell.IPAddressClaims, claim): // Nothing would end it.
 		case !writes.Answered(err):
 			l.creating[claim.UID] = l.Now().Add(l.unanswered())
 		case err == nil && until.Before(l.Now()):
@@ -791,19 +837,24 @@ func (l *logic) finish(ctx context.Context, claim *v1beta2.IPAddressClaim, addre
 
 // leaveOther gives up the host record that a claim has got before the cache showed its IPAddress, if that has another one, and writes to the claim which one it has
 // from now on: when the claim goes, or somebody takes the IPAddress away, only that one is looked for. A create of an IPAddress with the address of the former one may
-// be on its way.
+// be on its way, or may have been carried out: the cache can be late. If the claim was told that it has that address, it keeps it until it goes.
 func (l *logic) leaveOther(ctx context.Context, claim *v1beta2.IPAddressClaim, address *v1beta2.IPAddress) (*v1beta2.IPAddressClaim, error) {
-	if address == nil || served(claim) || address.Annotations[annotationClaim] == string(claim.UID) {
+	if address == nil || served(claim) && claim.DeletionTimestamp == nil || address.Annotations[annotationClaim] == string(claim.UID) {
 		return claim, nil
 	}
 	other, has := l.releasedOf(claim, nil), l.releasedOf(claim, address)
-	if other.place == (place{}) || other.recordName == has.recordName {
+	same := other.place == (place{})
+	if l.Lock.With(func() { same = same || l.sameRecord(other.recordName, has.recordName) }); same {
 		return claim, nil
 	}
-	var until time.Time
-	l.Lock.With(func() { until = l.creating[claim.UID] })
-	if wait := until.Sub(l.Now()); wait > 0 {
+	if wait := l.writing(claim).Sub(l.Now()); wait > 0 {
 		return nil, writes.Later(wait)
+	}
+	if err := l.exists(ctx, address); err != nil {
+		return nil, err
+	}
+	if err := l.untold(ctx, claim); err != nil {
+		return nil, err
 	}
 	if err := l.giveUpFormer(ctx, claim, other); err != nil {
 		return nil, err
@@ -883,7 +934,11 @@ func (l *logic) patchStatus(ctx context.Context, claim *v1beta2.IPAddressClaim, 
 	patch.Status = true
 	err := l.API.Patch(ctx, shell.IPAddressClaims, nameOf(claim), patch, nil)
 	if address != "" && !writes.Answered(err) {
-		l.Lock.With(func() { l.telling[claim.UID] = l.Now().Add(l.unanswered()) })
+		l.Lock.With(func() {
+			if l.shown(shell.IPAddressClaims, claim) {
+				l.telling[claim.UID] = l.Now().Add(l.unanswered())
+			}
+		})
 	}
 	return err
 }

@@ -226,7 +226,7 @@ func TestCreateWithoutAnswer(t *testing.T) {
 	if address, err := l.created(t.Context(), claim, nil); err == nil {
 		t.Errorf("while the create may be carried out: %v", address)
 	}
-	later := &v1beta2.IPAddress{ObjectMeta: metav1.ObjectMeta{Namespace: "a", Name: "c", UID: "later"}, Spec: v1beta2.IPAddressSpec{PoolRef: claim.Spec.PoolRef}}
+	later := &v1beta2.IPAddress{ObjectMeta: metav1.ObjectMeta{Namespace: "a", Name: "c", UID: "later", Annotations: map[string]string{annotationClaim: own}}, Spec: v1beta2.IPAddressSpec{PoolRef: claim.Spec.PoolRef}}
 	feed.Shows(l.addresses, later)
 	if address, err := l.created(t.Context(), claim, later); err == nil {
 		t.Errorf("while the create may be carried out, after a later one was: %v", address)

@@ -193,11 +193,11 @@ func (l *logic) doubt(c *v1beta2.IPAddressClaim) {
 	if !ok {
 		return
 	}
-	_, has := l.addresses.Get(c.Namespace, c.Name)
+	a, has := l.addresses.Get(c.Namespace, c.Name)
 	if !has || !served(c) {
 		l.creating[c.UID] = l.began.Add(l.unanswered())
 	}
-	if !has || c.DeletionTimestamp != nil {
+	if !has || c.DeletionTimestamp != nil || l.hasAnother(c, a) {
 		l.recordState(name).unsettle(false, l.Now())
 	}
 }
@@ -373,15 +373,15 @@ func (l *logic) heardOfAddress(before, now *v1beta2.IPAddress) {
 	}
 }
 
-// arrived forgets what was noted about a claim until the cache shows its IPAddress. An earlier create without an answer can still be carried out.
+// arrived forgets what was noted about a claim until the cache shows its IPAddress. One of an earlier claim of its name may go, and an earlier create without an answer
+// can still be carried out.
 func (l *logic) arrived(address *v1beta2.IPAddress) {
 	claim, ok := l.claims.Get(address.Namespace, address.Name)
-	if !ok {
+	if !ok || address.Annotations[annotationClaim] != string(claim.UID) && !served(claim) || l.creating[claim.UID].After(l.Now()) {
 		return
 	}
-	if delete(l.chosen, claim.UID); !l.creating[claim.UID].After(l.Now()) {
-		delete(l.creating, claim.UID)
-	}
+	delete(l.chosen, claim.UID)
+	delete(l.creating, claim.UID)
 }
 
 // forgetAddress forgets an IPAddress that is gone.
@@ -432,7 +432,9 @@ func (l *logic) Known(claim types.UID) *host.Known {
 		switch a, ok := l.addresses.Get(name.Namespace, name.Name); {
 		case !ok || !l.owns(c, a):
 			known.Told = toldTo(c).Address
-		case !l.hasAnother(c, a): // Otherwise it has no IPAddress with an address of its record.
+		case l.hasAnother(c, a): // It has no IPAddress with an address of its record.
+			known.Leaves = true
+		default:
 			known.Address = l.firstOf(a)
 		}
 	}
@@ -442,7 +444,7 @@ func (l *logic) Known(claim types.UID) *host.Known {
 // hasAnother reports whether a claim still has another host record than its IPAddress: it gives it up before it is told (leaveOther).
 func (l *logic) hasAnother(claim *v1beta2.IPAddressClaim, address *v1beta2.IPAddress) bool {
 	had, has := recordOf(claim)
-	return has && !served(claim) && address.Annotations[annotationClaim] != string(claim.UID) && had != l.hostRecordOf(address)
+	return has && !served(claim) && address.Annotations[annotationClaim] != string(claim.UID) && !l.sameRecord(had, l.hostRecordOf(address))
 }
 
 // at is the World as seen from one place: the same address in two network views is two addresses.

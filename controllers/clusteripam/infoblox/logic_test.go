@@ -173,6 +173,7 @@ func TestTellingWithoutAnswer(t *testing.T) {
 			now := start
 			l := testLogic(t, answers{err: tc.answer}, &now)
 			claim := &v1beta2.IPAddressClaim{ObjectMeta: metav1.ObjectMeta{UID: "1"}}
+			(&shell.Feed{Lock: l.Lock, Logic: l}).Shows(l.claims, claim)
 			if err := l.status(t.Context(), claim, metav1.Condition{Type: v1beta2.ConditionReady, Status: metav1.ConditionTrue, Reason: "Ready"}, "c"); !errors.Is(err, tc.answer) {
 				t.Fatal(err)
 			}

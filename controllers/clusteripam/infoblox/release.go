@@ -357,7 +357,10 @@ func (l *logic) take(ctx context.Context, client WAPI, c released, r *recordStat
 	}
 	if allocated {
 		l.Lock.With(func() {
-			if l.removed[c.about.GetUID()] = true; c.address != nil {
+			if l.shown(c.kind, c.about) {
+				l.removed[c.about.GetUID()] = true
+			}
+			if c.address != nil && l.shown(shell.IPAddresses, c.address) {
 				l.removed[c.address.UID] = true // The claim may be forced away before.
 			}
 		})

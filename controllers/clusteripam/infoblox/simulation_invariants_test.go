@@ -2,6 +2,7 @@ package infoblox
 
 import (
 	"cmp"
+	"maps"
 	"net/netip"
 	"slices"
 	"strings"
@@ -110,6 +111,7 @@ func (w *world) spoiltFor(c *v1beta2.IPAddressClaim) bool {
 
 // judgeRest checks what holds when nothing happens any more.
 func (w *world) judgeRest() {
+	w.judgeMemory()
 	if w.changes {
 		w.judgeKept()
 	}
@@ -157,6 +159,28 @@ func (w *world) judgeRest() {
 	for _, a := range all[v1beta2.IPAddress](w, shell.IPAddresses) {
 		if w.objects[shell.IPAddressClaims][nameOf(a)] == nil {
 			w.violate("nothing leaks: the IPAddress %s has no claim", nameOf(a))
+		}
+	}
+}
+
+// judgeMemory checks that the leader remembers nothing of what is gone.
+func (w *world) judgeMemory() {
+	there := map[types.UID]bool{}
+	for _, kind := range []*shell.Kind{shell.IPAddressClaims, shell.IPAddresses} {
+		for _, object := range w.objects[kind] {
+			there[types.UID(metadataOf(object)["uid"].(string))] = true
+		}
+	}
+	l := w.leader.logic
+	for what, uids := range map[string][]types.UID{
+		"names": slices.Collect(maps.Keys(l.names)), "chosen": slices.Collect(maps.Keys(l.chosen)), "prepared": slices.Collect(maps.Keys(l.prepared)),
+		"leaving": slices.Collect(maps.Keys(l.leaving)), "creating": slices.Collect(maps.Keys(l.creating)), "telling": slices.Collect(maps.Keys(l.telling)),
+		"first": slices.Collect(maps.Keys(l.first)), "removed": slices.Collect(maps.Keys(l.removed)), "waiting": slices.Collect(maps.Keys(l.waiting)),
+	} {
+		for _, uid := range uids {
+			if !there[uid] {
+				w.violate("nothing is remembered of what is gone: %s of %s", what, uid)
+			}
 		}
 	}
 }

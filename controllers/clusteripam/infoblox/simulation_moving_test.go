@@ -108,7 +108,7 @@ func (p *process) relist() {
 			p.show(change{kind: kind, object: p.objects[kind][name]})
 		}
 	}
-	p.heard = len(p.log)
+	p.heard, p.unheard = len(p.log), nil
 }
 
 func uidOf(w *world, object metav1.Object) types.UID {

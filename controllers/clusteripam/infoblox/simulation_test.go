@@ -29,6 +29,7 @@ var hasToHappen = []string{
 	"a pool names another InfobloxInstance", "user edits the hostname", "somebody forces an IPAddress away", "a claim does not get another address",
 	"a machine ends after its claim is deleted", "user edits the spec of a claim", "user edits the spec of an IPAddress", "somebody renames a record of ours",
 	"the InfobloxInstances become another Infoblox, or the first one again", "an event names a record that was renamed",
+	"a watch is later than another one",
 }
 
 func TestSimulation(t *testing.T) {
@@ -60,6 +61,7 @@ func simulate(seed uint64, moves int) *world {
 	w := newWorld(rand.New(rand.NewPCG(seed, 1)))
 	defer w.end()
 	w.shows = seed/2%2 == 0
+	w.skews = seed/6%3 == 1
 	if seed%6 == 0 {
 		w.widen()
 	}
@@ -145,7 +147,8 @@ func (w *world) move() {
 // step lets a process do one thing: hear of a change, begin with an object, or get an answer.
 func (w *world) step(p *process, well bool) bool {
 	var ways []func()
-	if p.heard < len(w.log) {
+	behind := p.behind()
+	if behind && (!w.skews || !p.lag()) {
 		ways = append(ways, p.hear)
 	}
 	if key, ok := p.ready(w.chance); ok {
@@ -154,10 +157,14 @@ func (w *world) step(p *process, well bool) bool {
 	if len(p.calls) > 0 {
 		ways = append(ways, func() { p.answer(w.chance.IntN(len(p.calls)), well) })
 	}
-	if len(ways) == 0 {
+	switch {
+	case len(ways) > 0:
+		ways[w.chance.IntN(len(ways))]()
+	case behind:
+		p.hear()
+	default:
 		return false
 	}
-	ways[w.chance.IntN(len(ways))]()
 	return true
 }
 

@@ -50,6 +50,7 @@ type world struct {
 	objects map[*shell.Kind]map[types.NamespacedName]map[string]any
 	version int
 	log     []change
+	skews   bool   // watches are late, each for itself
 	drops   string // the annotation that an admission policy takes away
 	writes  int    // that changed something, in Infoblox as well
 	judged  int    // of them
@@ -592,18 +593,20 @@ func (w *world) executeLate() {
 
 type process struct {
 	*world
-	logic  *logic
-	feed   *shell.Feed
-	heard  int // of the log
-	queue  map[shell.Key]bool
-	timers []timer
-	runs   map[shell.Key]bool
-	calls  []*call
-	parked chan struct{}
-	lease  time.Time
-	cut    bool // it does not renew its lease any more
-	dead   bool
-	failed map[shell.Key]int
+	logic   *logic
+	feed    *shell.Feed
+	unheard []change
+	heard   int         // how much of the log it has heard of or has in unheard
+	lags    *shell.Kind // the watch of this kind is late
+	queue   map[shell.Key]bool
+	timers  []timer
+	runs    map[shell.Key]bool
+	calls   []*call
+	parked  chan struct{}
+	lease   time.Time
+	cut     bool // it does not renew its lease any more
+	dead    bool
+	failed  map[shell.Key]int
 }
 
 type timer struct {
@@ -688,13 +691,36 @@ func (p *process) ready(chance *rand.Rand) (shell.Key, bool) {
 	return keys[chance.IntN(len(keys))], true
 }
 
+// behind reports whether there are changes that the process has not heard of.
+func (p *process) behind() bool {
+	p.unheard, p.heard = append(p.unheard, p.log[p.heard:]...), len(p.log)
+	return len(p.unheard) > 0
+}
+
+// hear shows the process the next change. The watches of two kinds do not wait for each other.
 func (p *process) hear() {
-	p.show(p.log[p.heard])
-	p.heard++
+	if !p.behind() {
+		return
+	}
+	i := max(0, slices.IndexFunc(p.unheard, func(c change) bool { return c.kind != p.lags }))
+	if i > 0 {
+		p.covered["a watch is later than another one"]++
+	}
+	c := p.unheard[i]
+	p.unheard = slices.Delete(p.unheard, i, i+1)
+	p.show(c)
+}
+
+// lag lets the watch of one kind be later than the others for a while. It reports whether there is nothing else to hear of.
+func (p *process) lag() bool {
+	if p.chance.IntN(30) == 0 {
+		p.lags = []*shell.Kind{nil, nil, shell.IPAddressClaims, shell.IPAddresses, shell.IPAddressClaims, shell.IPAddresses, shell.InfobloxIPPools, shell.InfobloxInstances}[p.chance.IntN(8)]
+	}
+	return p.lags != nil && !slices.ContainsFunc(p.unheard, func(c change) bool { return c.kind != p.lags })
 }
 
 func (p *process) hearAll() {
-	for p.heard < len(p.log) {
+	for p.behind() {
 		p.hear()
 	}
 }

@@ -20,6 +20,7 @@ import (
 	"github.com/multicidr/controller-manager/apis/clusterapi/v1alpha1"
 	"github.com/multicidr/controller-manager/apis/clusterapi/v1beta2"
 	"github.com/multicidr/controller-manager/controllers/clusteripam/infoblox/host"
+	"github.com/multicidr/controller-manager/controllers/clusteripam/infoblox/wapi"
 	"github.com/multicidr/controller-manager/controllers/clusteripam/infoblox/wapitest"
 	"github.com/multicidr/controller-manager/controllers/clusteripam/shell"
 	"github.com/multicidr/controller-manager/controllers/writes"
@@ -825,6 +826,32 @@ func TestLastIPAddressOfARecord(t *testing.T) {
 	}
 }
 
+// A claim that has no IPAddress yet gives up its host record because its user wishes another one, and nobody answers the DELETE. Then the user wishes the first one again. The
+// claim gets its IPAddress only when the DELETE cannot take the record away any more.
+func TestLateDeleteOfARecordThatIsWishedAgain(t *testing.T) {
+	for name, restarts := range map[string]bool{"one process": false, "another process": true} {
+		t.Run(name, func(t *testing.T) {
+			w := newStory(t)
+			w.inRecord("x", "v4", "h")
+			w.leader.resume(w.until(t, "create IPAddress"), apierrors.NewInvalid(schema.GroupKind{Kind: v1beta2.KindIPAddress}, "x", nil))
+			w.wishes(inA("x"), "g")
+			i := w.until(t, "DELETE record:host")
+			late := w.leader.calls[i]
+			w.leader.resume(i, &wapi.Error{Request: http.MethodDelete, Err: errLost})
+			w.wishes(inA("x"), "h")
+			if restarts {
+				w.leader.calls, w.leader.dead = nil, true
+				w.elect()
+			}
+			w.goOn(settled / 3)
+			_ = late.do()
+			w.goOn(time.Minute)
+			w.want(t, "x", "10.0.0.2 Ready")
+			w.wantRecords(t, "h [10.0.0.2]")
+		})
+	}
+}
+
 // The leader ends while it deletes the host record of an IPAddress without a claim. The next one deletes it, too, and then waits until the first DELETE is
 // over: a record of the name that is created meanwhile would have the same reference.
 func TestLateDeleteOfAnIPAddressWithoutClaim(t *testing.T) {
@@ -946,6 +973,36 @@ func TestIPAddressIsShownAfterAnEdit(t *testing.T) {
 	}
 }
 
+// The same, and before its IPAddress the cache shows an earlier one of its name, and that it is gone.
+func TestIPAddressIsShownAfterAnEarlierOneAndAnEdit(t *testing.T) {
+	w := newStory(t)
+	w.claim("y", "v4")
+	w.goOn(time.Minute)
+	w.claim("x", "v4")
+	i := w.until(t, "create IPAddress")
+	w.leader.hearAll()
+	w.anotherAddressComes()
+	w.stripAddress("x")
+	w.editSpec(shell.IPAddresses, "y", `{"address": "10.0.0.3"}`)
+	before := len(w.log)
+	w.leader.answer(i, true)
+	for len(w.leader.calls) > 0 {
+		w.leader.answer(0, true)
+	}
+	w.leader.behind()
+	for range len(w.leader.unheard) - (len(w.log) - before) {
+		w.leader.hear()
+	}
+	w.leader.begin(shell.Key{Kind: shell.IPAddressClaims, Namespace: "a", Name: "x"})
+	w.until(t, "GET record:host")
+	for len(w.leader.calls) > 0 {
+		w.leader.answer(0, true)
+	}
+	w.goOn(time.Minute)
+	w.want(t, "x", "10.0.0.3 Ready")
+	w.wantRecords(t, "x [10.0.0.3]", "y [10.0.0.2]", "z [10.0.0.5]")
+}
+
 // A create of an IPAddress is not answered, and somebody deletes the host record. Nobody else gets its address before the IPAddress comes, also if the claim tries again.
 func TestLateIPAddressOfADeletedRecord(t *testing.T) {
 	w := newStory(t)
@@ -972,6 +1029,34 @@ func TestLateIPAddressOfADeletedRecord(t *testing.T) {
 	w.goOn(time.Minute)
 	w.want(t, "x", "fd00::1 Ready")
 	w.want(t, "y", "fd00::2 Ready")
+}
+
+// An IPAddress is not created, somebody deletes the host record, and Infoblox gives its address, the last one of the pool, to the next claim. That gets it when no create can
+// come any more, although the first claim waits for an address.
+func TestAddressOfADeletedRecordGetsFree(t *testing.T) {
+	for name, err := range map[string]error{
+		"no answer": errLost,
+		"refused":   apierrors.NewInvalid(schema.GroupKind{Kind: v1beta2.KindIPAddress}, "x", nil),
+	} {
+		t.Run(name, func(t *testing.T) {
+			w := newStory(t)
+			for n := 2; n <= 5; n++ {
+				w.record(fmt.Sprint("other", n), fmt.Sprint("10.0.0.", n))
+			}
+			w.claim("x", "v4")
+			w.leader.resume(w.until(t, "create IPAddress"), err)
+			w.deleteRecord("x")
+			w.claim("y", "v4")
+			w.leader.hearAll()
+			w.leader.begin(shell.Key{Kind: shell.IPAddressClaims, Namespace: "a", Name: "y"})
+			for len(w.leader.calls) > 0 {
+				w.leader.answer(0, true)
+			}
+			w.goOn(2 * time.Minute)
+			w.want(t, "x", " PoolExhausted")
+			w.want(t, "y", "10.0.0.6 Ready")
+		})
+	}
 }
 
 // hold goes on until a request is on its way, which nobody carries out or answers then. It returns nil if nobody sends it.
@@ -1012,11 +1097,14 @@ func TestLateTellingOfAnEarlierLeader(t *testing.T) {
 
 // anotherAddressComes gives claim x an IPAddress of an earlier claim of its name, with the host record z.
 func (w *world) anotherAddressComes() {
-	const earlier = types.UID("5f0b1c8e-0000-4000-8000-000000000001")
-	w.grid.Do(http.MethodPost, "record:host", nil, shell.Encode(host.Record{Name: "z", NetworkView: "default", IPv4: []host.Addr4{{Address: "10.0.0.5"}},
-		Comment: host.Mark([]types.UID{earlier}, "a/x")}))
-	w.address("x", "v4", "10.0.0.5")
-	_ = w.patch(shell.IPAddresses, inA("x"), shell.Patch{Body: fmt.Appendf(nil, `{"metadata": {"annotations": {%q: %q, %q: "i/default", %q: "z"}}}`, annotationClaim, earlier, annotationPlace, annotationName)}, nil)
+	w.anotherComes("x", "10.0.0.5", "z", "5f0b1c8e-0000-4000-8000-000000000001")
+}
+
+func (w *world) anotherComes(claim, address, record string, earlier types.UID) {
+	w.grid.Do(http.MethodPost, "record:host", nil, shell.Encode(host.Record{Name: record, NetworkView: "default", IPv4: []host.Addr4{{Address: address}},
+		Comment: host.Mark([]types.UID{earlier}, "a/"+claim)}))
+	w.address(claim, "v4", address)
+	_ = w.patch(shell.IPAddresses, inA(claim), shell.Patch{Body: fmt.Appendf(nil, `{"metadata": {"annotations": {%q: %q, %q: "i/default", %q: %q}}}`, annotationClaim, earlier, annotationPlace, annotationName, record)}, nil)
 }
 
 // A claim has a host record when its IPAddress comes, which has another one: of an earlier claim of its name, in a watch that is late. It gives up its own, and
@@ -1154,6 +1242,157 @@ func (w *world) comesAfterAll(t *testing.T, late *call) {
 	}
 	w.want(t, "x", "10.0.0.2 Ready")
 	w.want(t, "y", "10.0.0.3 Ready")
+}
+
+// The same, and somebody deletes the claim's own host record meanwhile, so that Infoblox gives its address to the next claim. That does not get it as long as the create can
+// be carried out.
+func TestIPAddressOfAnotherRecordComesAndOneIsDeleted(t *testing.T) {
+	w := newStory(t)
+	w.claim("x", "v6")
+	late := w.lateAfterAnother(t)
+	w.goOn(time.Second)
+	w.deleteRecord("x")
+	w.claim("y", "v6")
+	w.goOn(time.Second)
+	w.stripAddress("x")
+	_ = late.do()
+	w.goOn(time.Minute)
+	w.want(t, "x", "fd00::1 Ready")
+	w.want(t, "y", "fd00::2 Ready")
+}
+
+// deleteRecord deletes a host record by hand.
+func (w *world) deleteRecord(name string) {
+	for _, h := range w.hosts() {
+		if h.Name == name {
+			w.grid.Do(http.MethodDelete, h.Ref, nil, nil)
+		}
+	}
+}
+
+// The same, and the claim was told of its own IPAddress, which nothing has answered, and the watch of claims does not show yet. Its own host record stays as long as the
+// claim is there: its machine may use the address.
+func TestIPAddressOfAnotherRecordComesAfterTheClaimWasTold(t *testing.T) {
+	w := newStory(t)
+	w.claim("x", "v4")
+	told := w.leader.calls[w.until(t, "addressRef")]
+	w.claim("y", "v4")
+	w.leader.hearAll()
+	if err := told.do(); err != nil {
+		t.Fatal(err)
+	}
+	w.stripAddress("x")
+	w.anotherAddressComes()
+	w.leader.resume(slices.Index(w.leader.calls, told), errLost)
+	w.leader.behind()
+	late := w.leader.unheard
+	w.leader.unheard = nil
+	for _, c := range late {
+		if c.kind == shell.IPAddresses {
+			w.leader.show(c)
+		}
+	}
+	late = slices.DeleteFunc(late, func(c change) bool { return c.kind == shell.IPAddresses })
+	for range 2 * writeLasts / time.Second {
+		for _, name := range []string{"x", "y"} {
+			if key := (shell.Key{Kind: shell.IPAddressClaims, Namespace: "a", Name: name}); !w.leader.runs[key] {
+				w.leader.begin(key)
+			}
+			for len(w.leader.calls) > 0 {
+				w.leader.answer(0, true)
+			}
+		}
+		w.now = w.now.Add(time.Second)
+		w.leader.lease = w.now.Add(leaseLasts)
+	}
+	w.leader.behind()
+	w.leader.unheard = append(late, w.leader.unheard...)
+	w.goOn(time.Minute)
+	w.want(t, "x", "10.0.0.5 Ready")
+	w.want(t, "y", "10.0.0.3 Ready")
+	w.wantRecords(t, "x [10.0.0.2]", "y [10.0.0.3]", "z [10.0.0.5]")
+	w.release(t, "x")
+	w.wantRecords(t, "y [10.0.0.3]")
+}
+
+// The same, and it is gone before the claim's own is created, which the watch does not show yet. The claim does not give up its own host record, also if it is deleted.
+func TestIPAddressOfAnotherRecordIsShownLate(t *testing.T) {
+	for name, deleted := range map[string]bool{"and the claim stays": false, "and the claim is deleted": true} {
+		t.Run(name, func(t *testing.T) {
+			w := newStory(t)
+			w.claim("x", "v4")
+			i := w.until(t, "create IPAddress")
+			w.leader.hearAll()
+			w.anotherAddressComes()
+			shown := len(w.log)
+			w.stripAddress("x")
+			w.leader.answer(i, true)
+			w.leader.resume(w.until(t, annotationAddress), errLost)
+			w.leader.behind()
+			for range len(w.leader.unheard) - (len(w.log) - shown) {
+				w.leader.hear()
+			}
+			if deleted {
+				_ = w.delete(shell.IPAddressClaims, inA("x"), "")
+				w.leader.show(w.log[len(w.log)-1])
+			}
+			w.pass(int(writeLasts / time.Second))
+			w.leader.begin(shell.Key{Kind: shell.IPAddressClaims, Namespace: "a", Name: "x"})
+			for len(w.leader.calls) > 0 {
+				w.leader.answer(0, true)
+			}
+			w.wantRecords(t, "x [10.0.0.2]", "z [10.0.0.5]")
+			w.goOn(time.Minute)
+			if deleted {
+				w.want(t, "x", "gone")
+				w.wantRecords(t, "z [10.0.0.5]")
+				return
+			}
+			w.want(t, "x", "10.0.0.2 Ready")
+			w.wantRecords(t, "x [10.0.0.2]", "z [10.0.0.5]")
+		})
+	}
+}
+
+// The same, and the leader ends while it gives up the claim's own host record. The IPAddress is taken away, and the claim gets none with its own record as long as the DELETE
+// can be carried out.
+func TestLateDeleteAfterAnotherRecordCame(t *testing.T) {
+	w := newStory(t)
+	w.claim("x", "v4")
+	w.until(t, "create IPAddress")
+	w.anotherAddressComes()
+	late := w.leader.calls[w.until(t, "DELETE record:host")]
+	w.leader.calls, w.leader.dead = nil, true
+	w.elect()
+	w.stripAddress("x")
+	w.goOn(settled / 2)
+	_ = late.do()
+	w.goOn(time.Minute)
+	w.want(t, "x", "10.0.0.2 Ready")
+	w.wantRecords(t, "x [10.0.0.2]", "z [10.0.0.5]")
+}
+
+// The same for two claims that share their own host record. They do not wait for each other.
+func TestIPAddressesOfOtherRecordsCome(t *testing.T) {
+	w := newStory(t)
+	w.inRecord("x", "v4", "h")
+	x := w.hold(annotationAddress)
+	w.leader.hearAll()
+	w.inRecord("y", "v4", "h")
+	y := w.hold("create IPAddress a/y")
+	w.wantRecords(t, "h [10.0.0.2 10.0.0.3]")
+	w.stripAddress("x")
+	w.anotherAddressComes()
+	w.anotherComes("y", "10.0.0.6", "k", "5f0b1c8e-0000-4000-8000-000000000002")
+	w.leader.hearAll()
+	for _, c := range []*call{x, y} {
+		w.leader.calls = append(w.leader.calls, c)
+		w.leader.resume(len(w.leader.calls)-1, errLost)
+	}
+	w.goOn(2 * time.Minute)
+	w.want(t, "x", "10.0.0.5 Ready")
+	w.want(t, "y", "10.0.0.6 Ready")
+	w.wantRecords(t, "k [10.0.0.6]", "z [10.0.0.5]")
 }
 
 // The subnet of a pool is replaced while a claim has a host record and no IPAddress. What stays of the record is named when the claim goes.
@@ -1366,6 +1605,51 @@ func TestClaimIsForcedAway(t *testing.T) {
 	w.goOn(time.Minute)
 	if !w.said("event " + reasonWithoutClaim + ": IPAddresses without an IPAddressClaim: 1 (x).") {
 		t.Error("there is no event")
+	}
+}
+
+// A claim is forced away while a request about it is on its way, and its IPAddress, too. Nothing is remembered of them.
+func TestNothingIsRememberedOfWhoIsForcedAway(t *testing.T) {
+	for name, tc := range map[string]struct {
+		request string
+		lost    bool
+		before  func(w *world)
+	}{
+		"while its second name is prepared":             {request: "GET record:host", before: func(w *world) { w.record("x", "10.0.0.5") }},
+		"while its IPAddress is created":                {request: "create IPAddress"},
+		"while its IPAddress is created, and no answer": {request: "create IPAddress", lost: true},
+		"while it is told, and no answer":               {request: "addressRef", lost: true},
+		"while its host record is deleted": {request: "DELETE record:host", before: func(w *world) {
+			w.claim("x", "v4")
+			w.goOn(time.Minute)
+			_ = w.delete(shell.IPAddressClaims, inA("x"), "")
+		}},
+	} {
+		t.Run(name, func(t *testing.T) {
+			w := newStory(t)
+			if tc.before != nil {
+				tc.before(w)
+			}
+			if w.objects[shell.IPAddressClaims][inA("x")] == nil {
+				w.claim("x", "v4")
+			}
+			i := w.until(t, tc.request)
+			if tc.request == "create IPAddress" {
+				_ = w.leader.calls[i].do()
+			}
+			w.strip("x")
+			w.stripAddress("x")
+			w.leader.hearAll()
+			if tc.lost {
+				w.leader.resume(i, errLost)
+			} else {
+				w.leader.resume(i, nil)
+			}
+			w.goOn(time.Minute)
+			if w.judgeMemory(); w.violation != "" {
+				t.Error(w.violation)
+			}
+		})
 	}
 }
 
