@@ -2928,6 +2928,20 @@ var mutants = []mutant{
 		test: "./controllers/clusteripam/infoblox TestLateDeleteAfterAnotherRecordCame",
 	},
 	{
+		name: "infoblox-copy-of-who-is-gone", defect: "a moved claim whose IPAddress is gone takes the host record away that a copy of the IPAddress has",
+		file: "controllers/clusteripam/infoblox/release.go",
+		old:  " || address == nil && l.isCopied(claim) })",
+		new:  " })",
+		test: "./controllers/clusteripam/infoblox TestReleaseBeginsAgainWhileACopyStays",
+	},
+	{
+		name: "infoblox-copy-of-who-goes", defect: "a copy of an IPAddress and its claim, which go together, each leave the host record to the other one",
+		file: "controllers/clusteripam/infoblox/claim.go",
+		old:  "return ok && (claim.DeletionTimestamp == nil || keptByOthers(claim)) && l.had(claim, address)",
+		new:  "return ok && l.had(claim, address)",
+		test: "./controllers/clusteripam/infoblox TestCopyGoesWhileItsClaimGoes",
+	},
+	{
 		name: "infoblox-use-hurries", defect: "a claim gets its IPAddress while a DELETE of its host record can still be carried out",
 		file: "controllers/clusteripam/infoblox/claim.go",
 		old:  "\treturn l.settles(r, true)\n",

@@ -191,14 +191,35 @@ func (l *logic) hasRecordOf(name types.NamespacedName, address *v1beta2.IPAddres
 		l.keepsRecord(other) && l.sameRecord(l.hostRecordOf(address), l.hostRecordOf(other))
 }
 
-// wasToldOf reports whether the claim of this name was told the address in an IPAddress' host record, and somebody has taken its own IPAddress away.
+// wasToldOf reports whether the claim of this name was told the address in an IPAddress' host record, and somebody has taken its own IPAddress away. A claim whose
+// release has begun does not count.
 func (l *logic) wasToldOf(name types.NamespacedName, address *v1beta2.IPAddress) bool {
 	claim, ok := l.claims.Get(name.Namespace, name.Name)
-	if _, shown := l.addresses.Get(name.Namespace, name.Name); !ok || shown || claim.Annotations[annotationClaim] != address.Annotations[annotationClaim] {
+	return ok && (claim.DeletionTimestamp == nil || keptByOthers(claim)) && l.had(claim, address)
+}
+
+// had reports whether a claim without an IPAddress had the host record of one that was made for the same claim.
+func (l *logic) had(claim *v1beta2.IPAddressClaim, address *v1beta2.IPAddress) bool {
+	if _, shown := l.addresses.Get(claim.Namespace, claim.Name); shown || claim.Annotations[annotationClaim] != address.Annotations[annotationClaim] {
 		return false
 	}
 	had, _ := recordOf(claim)
 	return l.sameRecord(l.hostRecordOf(address), had)
+}
+
+// isCopied is copied for a claim whose IPAddress is gone: nobody knows whether it or an IPAddress that stays is the original, because it was moved, or another
+// program had created its IPAddress.
+func (l *logic) isCopied(claim *v1beta2.IPAddressClaim) bool {
+	had := toldTo(claim)
+	if _, known := l.names[had.Was]; known {
+		return false
+	}
+	for name := range l.holders[had.Address] {
+		if a, ok := l.addresses.Get(name.Namespace, name.Name); ok && l.keepsRecord(a) && l.had(claim, a) {
+			return true
+		}
+	}
+	return false
 }
 
 // isServed reports whether there is a claim of this name that has had an address.

@@ -93,9 +93,8 @@ func (l *logic) release(ctx context.Context, claim *v1beta2.IPAddressClaim, addr
 	if missing {
 		return nil
 	}
-	l.waits(claim, "")
-	if slices.ContainsFunc(finalizers, func(f string) bool { return f != metav1.FinalizerDeleteDependents }) {
-		return nil // The machine may still run. Garbage collection, however, waits for the IPAddress.
+	if l.waits(claim, ""); keptByOthers(claim) {
+		return nil
 	}
 	address, err := l.created(ctx, claim, address)
 	if err != nil {
@@ -104,13 +103,24 @@ func (l *logic) release(ctx context.Context, claim *v1beta2.IPAddressClaim, addr
 	if claim, err = l.leaveOther(ctx, claim, address); err != nil {
 		return err
 	}
+	if err := l.releaseRecord(ctx, claim, address); err != nil {
+		return err
+	}
+	if err := l.deleteAddress(ctx, address); err != nil {
+		return err
+	}
+	return l.letGo(ctx, claim, finalizers)
+}
+
+// releaseRecord gives up the host record of a claim, unless a copy of its IPAddress has it.
+func (l *logic) releaseRecord(ctx context.Context, claim *v1beta2.IPAddressClaim, address *v1beta2.IPAddress) error {
 	r := l.releasedOf(claim, address)
 	copied := func() (is bool) {
-		l.Lock.With(func() { is = address != nil && l.copied(address) })
+		l.Lock.With(func() { is = address != nil && l.copied(address) || address == nil && l.isCopied(claim) })
 		return is
 	}
-	// The last IPAddress of a host record gives it up. Each says first that it goes, and looks at the others after that: if two go together, at least one
-	// of them sees that.
+	// The last IPAddress of a host record gives it up. Each says first that it goes, which a claim without an IPAddress has said, and looks at the others after
+	// that: if two go together, at least one of them sees that.
 	keeps := copied()
 	if keeps {
 		if err := l.begin(ctx, r); err != nil {
@@ -118,15 +128,16 @@ func (l *logic) release(ctx context.Context, claim *v1beta2.IPAddressClaim, addr
 		}
 		keeps = copied()
 	}
-	if !keeps {
-		if err := l.giveUp(ctx, r); err != nil {
-			return err
-		}
+	if keeps {
+		return nil
 	}
-	if err := l.deleteAddress(ctx, address); err != nil {
-		return err
-	}
-	return l.letGo(ctx, claim, finalizers)
+	return l.giveUp(ctx, r)
+}
+
+// keptByOthers reports whether somebody else keeps a claim that is deleted: its machine may still run. Garbage collection, however, waits for the IPAddress.
+func keptByOthers(claim *v1beta2.IPAddressClaim) bool {
+	finalizers, _ := without(claim.Finalizers, v1beta2.FinalizerReleaseAddress)
+	return slices.ContainsFunc(finalizers, func(f string) bool { return f != metav1.FinalizerDeleteDependents })
 }
 
 // letGo leaves a claim no other finalizers than these.

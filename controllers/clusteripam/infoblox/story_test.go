@@ -826,6 +826,48 @@ func TestLastIPAddressOfARecord(t *testing.T) {
 	}
 }
 
+// A moved claim is deleted while there is a copy of its IPAddress. Its own IPAddress goes, and then its release begins again. The host record is the copy's by
+// then, and goes with it.
+func TestReleaseBeginsAgainWhileACopyStays(t *testing.T) {
+	w := newStoryOfX(t)
+	i := w.releaseBesideACopy(t)
+	w.leader.resume(i, errLost)
+	w.goOn(time.Minute)
+	w.want(t, "x", "gone")
+	w.wantRecords(t, "x [10.0.0.2]")
+	_ = w.delete(shell.IPAddresses, inA("copy"), "")
+	w.goOn(time.Minute)
+	w.wantRecords(t)
+}
+
+// The copy is deleted while the last write about the claim is on its way. Neither leaves the host record to the other one.
+func TestCopyGoesWhileItsClaimGoes(t *testing.T) {
+	w := newStoryOfX(t)
+	i := w.releaseBesideACopy(t)
+	last := w.leader.calls[i]
+	w.leader.calls = slices.Delete(w.leader.calls, i, i+1)
+	_ = w.delete(shell.IPAddresses, inA("copy"), "")
+	w.goOn(time.Minute)
+	w.leader.calls = append(w.leader.calls, last)
+	w.leader.resume(len(w.leader.calls)-1, last.do())
+	w.goOn(time.Minute)
+	w.want(t, "x", "gone")
+	w.wantRecords(t)
+}
+
+// releaseBesideACopy moves claim x, copies its IPAddress, and deletes the claim. It returns the write that lets the claim go.
+func (w *world) releaseBesideACopy(t *testing.T) int {
+	t.Helper()
+	address := copied(w, shell.IPAddresses, &v1beta2.IPAddress{})
+	address.Name, address.OwnerReferences = "copy", nil
+	w.putBack(0)
+	w.put(shell.IPAddresses, address)
+	w.goOn(time.Minute)
+	_ = w.delete(shell.IPAddressClaims, inA("x"), "")
+	w.until(t, "delete IPAddress")
+	return w.until(t, `patch IPAddressClaim a/x {"metadata":{"finalizers":[]`)
+}
+
 // A claim that has no IPAddress yet gives up its host record because its user wishes another one, and nobody answers the DELETE. Then the user wishes the first one again. The
 // claim gets its IPAddress only when the DELETE cannot take the record away any more.
 func TestLateDeleteOfARecordThatIsWishedAgain(t *testing.T) {
