@@ -397,6 +397,13 @@ var mutants = []mutant{
 		test: "./controllers/nodeipam/clustercidr TestCommonLabelsAreNotIndexed",
 	},
 	{
+		name: "alone-beside-a-new-one", defect: "the status of a ClusterCIDR does not follow what another one allocates from the same addresses, if that one came first",
+		file: "controllers/nodeipam/clustercidr/ranges.go",
+		old:  "\t\tr.meeting[p] = true\n",
+		new:  "\t\tr.meeting[p] = p == now\n",
+		test: "./controllers/nodeipam/clustercidr TestRanges",
+	},
+	{
 		name: "index-moves-to-and-fro", defect: "with the lock held, one more ClusterCIDR moves all others with the same two labels in the index, and back",
 		file: "controllers/nodeipam/clustercidr/candidates.go",
 		old:  "\t\t\t\t\tdue = append(due, a)\n",

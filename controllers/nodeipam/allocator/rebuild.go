@@ -56,8 +56,7 @@ func (b *State) Rebuild(nodes []*v1.Node, each func(n int, f func(i int))) []*v1
 				}
 				s.entry = &nodeEntry{uid: s.node.UID}
 			}
-			b.near.Replace(nil, addresses)
-			s.entry.addresses = addresses
+			s.entry.addresses = b.near.Replace(nil, addresses)
 			s.unusual = s.unusual || slices.ContainsFunc(addresses, b.ranges.Contain)
 			b.nodes[s.node.Name], b.names[s.entry.uid] = s.entry, s.node.Name
 			if s.entry.state == Assigned {

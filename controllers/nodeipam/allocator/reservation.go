@@ -169,7 +169,7 @@ func (b *State) allocate(node *v1.Node) (from *clustercidr.Pool, awaits string) 
 			break
 		}
 		pick, missing := b.ledger.Look(&p.Pool)
-		if b.take(OwnerOf(node.UID), pick) {
+		if b.take(OwnerOf(node.UID), p, pick) {
 			from = p
 			break
 		}

@@ -145,8 +145,7 @@ func (b *State) Observe(node *v1.Node, blocks, addresses []netip.Prefix) {
 	}
 	e := b.enter(node)
 	if !slices.Equal(e.addresses, addresses) {
-		b.near.Replace(e.addresses, addresses)
-		e.addresses = addresses
+		e.addresses = b.near.Replace(e.addresses, addresses)
 		b.locate(e)
 	}
 	if len(blocks) == 0 {

@@ -25,12 +25,14 @@ func (b *State) hold(owner ipam.Owner, blocks []netip.Prefix) {
 	b.held(owner, before, b.ledger.Held(owner))
 }
 
-// take reserves a pick for owner, and reports whether its blocks were still free.
-func (b *State) take(owner ipam.Owner, pick ipam.Pick) bool {
+// take reserves a pick from p for owner, and reports whether its blocks were still free.
+func (b *State) take(owner ipam.Owner, p *clustercidr.Pool, pick ipam.Pick) bool {
 	if !b.ledger.Reserve(owner, pick) {
 		return false
 	}
-	b.touch(pick.Blocks...)
+	if b.touchName(p.Name); !b.ranges.Alone(p) {
+		b.touch(pick.Blocks...)
+	}
 	b.holding++
 	b.traffic.Allocated(pick)
 	return true
