@@ -2949,6 +2949,13 @@ var mutants = []mutant{
 		test: "./controllers/clusteripam/infoblox TestCopyGoesWhileItsClaimGoes",
 	},
 	{
+		name: "infoblox-sure-at-once", defect: "after a restart a claim gets the address that an IPAddress has which the last process sent, and that comes later, if somebody has deleted its host record",
+		file: "controllers/clusteripam/infoblox/logic.go",
+		old:  "\t\tl.unsure = l.creating[c.UID]\n",
+		new:  "\t\tl.unsure = l.began\n",
+		test: "./controllers/clusteripam/infoblox TestLateIPAddressOfADeletedRecordAfterARestart",
+	},
+	{
 		name: "infoblox-use-hurries", defect: "a claim gets its IPAddress while a DELETE of its host record can still be carried out",
 		file: "controllers/clusteripam/infoblox/claim.go",
 		old:  "\treturn l.settles(r, true)\n",

@@ -687,10 +687,14 @@ func (l *logic) obtain(ctx context.Context, client WAPI, c host.Claim, from sour
 	return step, fmt.Errorf("the host record %s changes all the time", c.Wanted.Name)
 }
 
-// mayUse returns an error while what was sent when a claim gave its host record up can still take the address away that is to be used.
+// mayUse returns an error while what was sent when a claim gave its host record up can still take the address away that is to be used, or an IPAddress can still
+// come that has it, too.
 func (l *logic) mayUse(r *recordState, step host.Step) error {
 	if step.Verb != host.Use {
 		return nil
+	}
+	if wait := l.unsure.Sub(l.Now()); wait > 0 {
+		return writes.Later(wait)
 	}
 	return l.settles(r, true)
 }

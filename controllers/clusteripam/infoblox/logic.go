@@ -85,6 +85,9 @@ type logic struct {
 	unanswered func() time.Duration
 
 	began time.Time // when Fill was called
+	// unsure is until when an IPAddress can be created that the last process sent. Which address it has, only a host record tells, which somebody may have
+	// deleted in Infoblox.
+	unsure time.Time
 
 	// The state, guarded by Lock.
 	servers  map[string]*server
@@ -196,6 +199,9 @@ func (l *logic) doubt(c *v1beta2.IPAddressClaim) {
 	a, has := l.addresses.Get(c.Namespace, c.Name)
 	if !has || !served(c) {
 		l.creating[c.UID] = l.began.Add(l.unanswered())
+	}
+	if !has {
+		l.unsure = l.creating[c.UID]
 	}
 	if !has || c.DeletionTimestamp != nil || l.hasAnother(c, a) {
 		l.recordState(name).unsettle(false, l.Now())

@@ -14,7 +14,7 @@ import (
 // The simulation: the controller as it is, between an API server and an Infoblox of paper. One goroutine runs at a time, and chance decides which
 // request is answered next and how. docs/engineering/simulation.md says more of the one in controllers/nodeipam, which this one resembles.
 var (
-	seedsFlag = flag.Uint64("simulation.seeds", race.Part(uint64(300)), "how many histories TestSimulation makes")
+	seedsFlag = flag.Uint64("simulation.seeds", race.Part(uint64(400)), "how many histories TestSimulation makes")
 	firstFlag = flag.Uint64("simulation.first", 1, "the seed of the first of them")
 	movesFlag = flag.Int("simulation.moves", 250, "how many moves each has")
 	traceFlag = flag.Bool("simulation.trace", false, "print every history")
@@ -46,7 +46,7 @@ func TestSimulation(t *testing.T) {
 			t.Fatalf("seed %d: %s", seed, w.violation)
 		}
 	}
-	if *seedsFlag < 300 {
+	if *seedsFlag < 400 {
 		return
 	}
 	for _, what := range slices.Concat(hasToHappen, widely, moving, changing) {

@@ -24,7 +24,7 @@ import (
 
 // Every sixth history is a wide one: there is a second Infoblox with the same network, and more happens.
 
-// widely has to happen in a thousand histories.
+// widely has to happen in 400 histories, wide ones or not.
 var widely = []string{
 	"another Infoblox gives the same address", "another Infoblox gives addresses that cannot be used", "somebody pauses", "the Infoblox is written in another way", "credentials are refused",
 	"somebody adds an address to a record of ours", "the InfobloxInstance stays away", "somebody forces a claim away", "an event names a record that was left",

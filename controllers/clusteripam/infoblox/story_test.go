@@ -1073,6 +1073,22 @@ func TestLateIPAddressOfADeletedRecord(t *testing.T) {
 	w.want(t, "y", "fd00::2 Ready")
 }
 
+// The same, and the process ends. The next one does not know the address that the IPAddress says.
+func TestLateIPAddressOfADeletedRecordAfterARestart(t *testing.T) {
+	w := newStory(t)
+	w.claim("x", "v6")
+	late := w.leader.calls[w.until(t, "create IPAddress")]
+	w.leader.calls, w.leader.dead = nil, true
+	w.grid.Do(http.MethodDelete, w.hosts()[0].Ref, nil, nil)
+	w.claim("y", "v6")
+	w.elect()
+	w.goOn(writeLasts - time.Second)
+	_ = late.do()
+	w.goOn(time.Minute)
+	w.want(t, "x", "fd00::1 Ready")
+	w.want(t, "y", "fd00::2 Ready")
+}
+
 // An IPAddress is not created, somebody deletes the host record, and Infoblox gives its address, the last one of the pool, to the next claim. That gets it when no create can
 // come any more, although the first claim waits for an address.
 func TestAddressOfADeletedRecordGetsFree(t *testing.T) {
