@@ -18,22 +18,12 @@ import (
 	"github.com/multicidr/controller-manager/apis/clusterapi/v1alpha1"
 	"github.com/multicidr/controller-manager/apis/clusterapi/v1beta2"
 	"github.com/multicidr/controller-manager/controllers/clusteripam/infoblox/host"
+	"github.com/multicidr/controller-manager/controllers/clusteripam/infoblox/known"
 	"github.com/multicidr/controller-manager/controllers/clusteripam/infoblox/wapi"
 	"github.com/multicidr/controller-manager/controllers/clusteripam/shell"
 	"github.com/multicidr/controller-manager/controllers/text"
 	"github.com/multicidr/controller-manager/controllers/writes"
 )
-
-// annotationClaim on an IPAddress is the UID of its claim when the host record was made. clusterctl moves both to other clusters, where they get
-// other UIDs.
-const annotationClaim = "networking.x-k8s.io/infoblox-claim-uid"
-
-// annotationAddress on an IPAddressClaim is the address that it was told, and annotationClaim the UID that the host record of this address has. Whatever becomes
-// of the IPAddress, the claim gets no other address: a machine may use it.
-const annotationAddress = "networking.x-k8s.io/infoblox-address"
-
-// annotationReleasedBy on an IPAddress is the UID of what gives up its host record: of its claim, or its own if it has none.
-const annotationReleasedBy = "networking.x-k8s.io/infoblox-released-by"
 
 // errFull is that no subnet of a pool has a free address.
 var errFull = errors.New("no subnet has a free address")
@@ -54,40 +44,33 @@ type situation struct {
 }
 
 func (l *logic) situationOf(key shell.Key) (s situation) {
-	s.claim, _ = l.claims.Get(key.Namespace, key.Name)
-	s.address, _ = l.addresses.Get(key.Namespace, key.Name)
+	s.claim, _ = l.Claims.Get(key.Namespace, key.Name)
+	s.address, _ = l.Addresses.Get(key.Namespace, key.Name)
 	if s.claim == nil {
 		return s
 	}
-	if s.address != nil && !l.owns(s.claim, s.address) {
+	if s.address != nil && !l.Owns(s.claim, s.address) {
 		s.address, s.foreign = nil, s.address
 		l.judgeForeign(&s)
 	}
-	s.rests = !concerns(s.claim) || l.claims.Broken(s.claim) != nil && s.claim.DeletionTimestamp == nil || l.pausedOrAlone(s.claim) ||
-		!ofInfoblox(s.claim.Spec.PoolRef) && s.address != nil && l.isPaused(s.address)
+	s.rests = !known.Concerns(s.claim) || l.Claims.Broken(s.claim) != nil && s.claim.DeletionTimestamp == nil || l.pausedOrAlone(s.claim) ||
+		!known.OfInfoblox(s.claim.Spec.PoolRef) && s.address != nil && l.IsPaused(s.address)
 	return s
-}
-
-// concerns reports whether a claim is to be worked on. Of one that names another provider's pool by now, which not every API server refuses, only the release is:
-// nobody else gives up its host record.
-func concerns(claim *v1beta2.IPAddressClaim) bool {
-	_, prepared := recordOf(claim)
-	return ofInfoblox(claim.Spec.PoolRef) || prepared && claim.DeletionTimestamp != nil
 }
 
 // judgeForeign finds out about the IPAddress in a claim's way.
 func (l *logic) judgeForeign(s *situation) {
-	s.held = l.isPaused(s.foreign)
-	if !ofInfoblox(s.foreign.Spec.PoolRef) {
+	s.held = l.IsPaused(s.foreign)
+	if !known.OfInfoblox(s.foreign.Spec.PoolRef) {
 		return
 	}
 	// Of a claim that cannot be read nobody knows what it has.
-	s.leftover = isLeaving(s.foreign) && l.claims.Broken(s.claim) == nil
+	s.leftover = known.IsLeaving(s.foreign) && l.Claims.Broken(s.claim) == nil
 	if s.foreign.Spec.ClaimRef.Name != s.claim.Name {
 		return
 	}
-	originals := l.originals(s.foreign)
-	s.copy = !s.held && slices.ContainsFunc(originals, l.isServed)
+	originals := l.Originals(s.foreign)
+	s.copy = !s.held && slices.ContainsFunc(originals, l.IsServed)
 	if !s.copy && len(originals) > 0 {
 		s.equal = originals[0].String()
 	}
@@ -124,7 +107,7 @@ func (l *logic) bring(ctx context.Context, s situation) error {
 		return l.begin(ctx, l.orphan(s.foreign))
 	case s.equal != "": // The queue gets the claim again when the other one changes.
 		return l.pend(ctx, claim, v1beta2.ReasonAllocationFailed, fmt.Sprintf("The IPAddresses %s and %s have the same host record, and nobody knows which of them is the copy. Delete the one that no machine uses.",
-			nameOf(s.foreign), s.equal))
+			known.NameOf(s.foreign), s.equal))
 	case s.foreign != nil:
 		return l.pend(ctx, claim, v1beta2.ReasonAllocationFailed, fmt.Sprintf("The IPAddress %s exists, and is of the %s %s. Delete it if no machine uses it, or create a claim with another name.",
 			claim.Name, s.foreign.Spec.PoolRef.Kind, s.foreign.Spec.PoolRef.Name))
@@ -135,149 +118,22 @@ func (l *logic) bring(ctx context.Context, s situation) error {
 	}
 }
 
-// owns reports whether the IPAddress of a claim's name is the claim's: it was made for this claim, the claim was told so, or it is of the claim's pool,
-// perhaps from before both were put back with other UIDs. One that somebody else gives up, or that is a copy of another claim's, is only if the claim has
-// been told that it has it: its host record may be gone already.
-func (l *logic) owns(claim *v1beta2.IPAddressClaim, address *v1beta2.IPAddress) bool {
-	by := address.Annotations[annotationReleasedBy]
-	switch {
-	case !ofInfoblox(address.Spec.PoolRef):
-		return false
-	case address.Annotations[annotationClaim] == string(claim.UID), l.hasIt(claim, address):
-		return true
-	case !served(claim) && (by != "" && by != string(claim.UID) || l.copied(address)):
-		return false
-	}
-	return address.Spec.PoolRef.Name == claim.Spec.PoolRef.Name && address.Spec.ClaimRef.Name == claim.Name
-}
-
-// hasIt reports whether a claim was told that it has an IPAddress of its name, whatever pool it names by now: the IPAddress was made for the same claim as what the
-// claim was told or, if another program has made it, has that address.
-func (l *logic) hasIt(claim *v1beta2.IPAddressClaim, address *v1beta2.IPAddress) bool {
-	had := toldTo(claim)
-	return had.Address.IsValid() && string(had.Was) == address.Annotations[annotationClaim] && (!had.Unmarked || had.Address == l.firstOf(address))
-}
-
-// copied reports whether the host record of an IPAddress is that of another one: somebody has copied that one, or a whole namespace.
-func (l *logic) copied(address *v1beta2.IPAddress) bool { return len(l.originals(address)) > 0 }
-
-// originals returns the names of what an IPAddress may be a copy of, in order: the claim that it was made for, if that is there. Otherwise all have got other UIDs
-// since, or another program has created the IPAddress, and any other one may be the original that has the same address in the same host record.
-func (l *logic) originals(address *v1beta2.IPAddress) (all []types.NamespacedName) {
-	switch name, ok := l.names[types.UID(address.Annotations[annotationClaim])]; {
-	case ok && name == nameOf(address):
-		return nil
-	case ok:
-		return []types.NamespacedName{name}
-	}
-	for name := range l.holders[l.firstOf(address)] {
-		if name != nameOf(address) && l.hasRecordOf(name, address) {
-			all = append(all, name)
-		}
-	}
-	for name := range l.told[l.firstOf(address)] {
-		if name != nameOf(address) && l.wasToldOf(name, address) {
-			all = append(all, name)
-		}
-	}
-	slices.SortFunc(all, func(a, b types.NamespacedName) int { return cmp.Compare(a.String(), b.String()) })
-	return all
-}
-
-// hasRecordOf reports whether the IPAddress of this name was made for the same claim as another one, and keeps the same host record.
-func (l *logic) hasRecordOf(name types.NamespacedName, address *v1beta2.IPAddress) bool {
-	other, ok := l.addresses.Get(name.Namespace, name.Name)
-	return ok && other.Annotations[annotationClaim] == address.Annotations[annotationClaim] &&
-		l.keepsRecord(other) && l.sameRecord(l.hostRecordOf(address), l.hostRecordOf(other))
-}
-
-// wasToldOf reports whether the claim of this name was told the address in an IPAddress' host record, and somebody has taken its own IPAddress away. A claim whose
-// release has begun does not count.
-func (l *logic) wasToldOf(name types.NamespacedName, address *v1beta2.IPAddress) bool {
-	claim, ok := l.claims.Get(name.Namespace, name.Name)
-	return ok && (claim.DeletionTimestamp == nil || keptByOthers(claim)) && l.had(claim, address)
-}
-
-// had reports whether a claim without an IPAddress had the host record of one that was made for the same claim.
-func (l *logic) had(claim *v1beta2.IPAddressClaim, address *v1beta2.IPAddress) bool {
-	if _, shown := l.addresses.Get(claim.Namespace, claim.Name); shown || claim.Annotations[annotationClaim] != address.Annotations[annotationClaim] {
-		return false
-	}
-	had, _ := recordOf(claim)
-	return l.sameRecord(l.hostRecordOf(address), had)
-}
-
-// isCopied is copied for a claim whose IPAddress is gone: nobody knows whether it or an IPAddress that stays is the original, because it was moved, or another
-// program had created its IPAddress.
-func (l *logic) isCopied(claim *v1beta2.IPAddressClaim) bool {
-	had := toldTo(claim)
-	if _, known := l.names[had.Was]; known {
-		return false
-	}
-	for name := range l.holders[had.Address] {
-		if a, ok := l.addresses.Get(name.Namespace, name.Name); ok && l.keepsRecord(a) && l.had(claim, a) {
-			return true
-		}
-	}
-	return false
-}
-
-// isServed reports whether there is a claim of this name that has had an address.
-func (l *logic) isServed(name types.NamespacedName) bool {
-	claim, ok := l.claims.Get(name.Namespace, name.Name)
-	return ok && served(claim)
-}
-
-// keepsRecord reports whether an IPAddress is not about to give up its host record.
-func (l *logic) keepsRecord(address *v1beta2.IPAddress) bool {
-	_, claimed := l.claims.Get(address.Namespace, address.Name)
-	return address.Annotations[annotationReleasedBy] == "" && (address.DeletionTimestamp == nil || claimed)
-}
-
-// sameRecord reports whether two names are those of one host record.
-func (l *logic) sameRecord(a, b recordName) bool {
-	return a.name == b.name && a.place != (place{}) && l.samePlace(a.place, b.place)
-}
-
-// hostRecordOf returns which host record an IPAddress has. If another program has created it, its pool says where.
-func (l *logic) hostRecordOf(address *v1beta2.IPAddress) recordName {
-	r, ok := recordOf(address)
-	if !ok {
-		r.place = l.placeOfPool(address)
-	}
-	r.name = cmp.Or(r.name, address.Name)
-	return r
-}
-
-func paused(object metav1.Object) bool {
-	_, ok := object.GetAnnotations()[v1beta2.AnnotationPaused]
-	return ok
-}
-
-// clusterOf returns the name of the Cluster that a claim belongs to.
-func clusterOf(claim *v1beta2.IPAddressClaim) string {
-	if claim.Spec.ClusterName != "" {
-		return claim.Spec.ClusterName
-	}
-	return claim.Labels[v1beta2.LabelClusterName]
-}
-
 // pausedOrAlone reports whether a claim is to be left alone: it, its pool or its Cluster is paused, or it names a Cluster that is not there yet.
 // That the Cluster is gone does not keep a claim that is deleted.
 func (l *logic) pausedOrAlone(claim *v1beta2.IPAddressClaim) bool {
-	pool, ok := l.pools.Get(claim.Namespace, claim.Spec.PoolRef.Name)
-	if paused(claim) || ok && paused(pool) && ofInfoblox(claim.Spec.PoolRef) {
+	pool, ok := l.Pools.Get(claim.Namespace, claim.Spec.PoolRef.Name)
+	if known.Paused(claim) || ok && known.Paused(pool) && known.OfInfoblox(claim.Spec.PoolRef) {
 		return true
 	}
-	name := clusterOf(claim)
+	name := known.ClusterOf(claim)
 	if _, served := l.Served(shell.Clusters); name == "" || !served {
 		return false
 	}
-	c, ok := l.clusters.Get(claim.Namespace, name)
+	c, ok := l.Clusters.Get(claim.Namespace, name)
 	if !ok {
 		return claim.DeletionTimestamp == nil
 	}
-	return paused(c) || ptr.Deref(c.Spec.Paused, false)
+	return known.Paused(c) || ptr.Deref(c.Spec.Paused, false)
 }
 
 // prospects are what a claim can expect from its pool.
@@ -294,8 +150,8 @@ type prospects struct {
 
 // prospectsOf looks at the pool of a claim.
 func (l *logic) prospectsOf(claim *v1beta2.IPAddressClaim) (p prospects) {
-	name := poolOf(claim.Namespace, claim.Spec.PoolRef)
-	pool, ok := l.pools.Get(name.Namespace, name.Name)
+	name := known.PoolOf(claim.Namespace, claim.Spec.PoolRef)
+	pool, ok := l.Pools.Get(name.Namespace, name.Name)
 	v := l.verdicts[name]
 	switch {
 	case !ok:
@@ -322,15 +178,15 @@ func (l *logic) allocate(ctx context.Context, claim *v1beta2.IPAddressClaim) err
 		return l.pend(ctx, claim, p.reason, p.message)
 	case p.unchecked:
 		return nil
-	case p.full > 0 && !toldTo(claim).Address.IsValid(): // Otherwise it gets what it had, and no other address.
+	case p.full > 0 && !known.ToldTo(claim).Address.IsValid(): // Otherwise it gets what it had, and no other address.
 		return l.exhausted(ctx, claim, p.full)
 	}
 	names, mayShare := naming(claim, p.from).Names()
 	had, moved, leaves := l.leaves(claim, p.from, names)
 	switch {
-	case moved && served(claim):
+	case moved && known.WasServed(claim):
 		return l.stuck(ctx, claim, fmt.Sprintf("The claim has had an address, which stays in the host record %s of the InfobloxInstance %s and the network view %s. Let the pool name these again, or create another claim.",
-			had.name, had.instance, had.networkView))
+			had.Name, had.Instance, had.NetworkView))
 	case leaves:
 		if err := l.leave(ctx, claim); err != nil {
 			return err
@@ -341,51 +197,38 @@ func (l *logic) allocate(ctx context.Context, claim *v1beta2.IPAddressClaim) err
 
 // leaves tells which host record a claim has, whether that is not at the place of its pool, and whether the claim gets another one: the pool or the
 // annotation may have changed while the claim was waiting.
-func (l *logic) leaves(claim *v1beta2.IPAddressClaim, from source, names []string) (had recordName, moved, leaves bool) {
-	had, has := recordOf(claim)
+func (l *logic) leaves(claim *v1beta2.IPAddressClaim, from source, names []string) (had known.RecordName, moved, leaves bool) {
+	had, has := known.RecordOf(claim)
 	l.Lock.With(func() {
-		moved = has && !l.samePlace(had.place, from.place)
-		if leaves = moved || has && !slices.Contains(names, had.name); leaves && !served(claim) {
-			l.leaving[claim.UID] = true
+		moved = has && !l.SamePlace(had.Place, from.Place)
+		if leaves = moved || has && !slices.Contains(names, had.Name); leaves && !known.WasServed(claim) {
+			l.Leaving[claim.UID] = true
 		} else {
-			delete(l.leaving, claim.UID)
+			delete(l.Leaving, claim.UID)
 		}
 	})
 	return had, moved, leaves
 }
 
-// served reports whether a claim has had an address. A machine may use it, even if somebody has forced the IPAddress away.
-func served(claim *v1beta2.IPAddressClaim) bool { return claim.Status.AddressRef.Name != "" }
-
-// toldTo returns what a claim was told that it has. The address is not valid if it was told nothing.
-func toldTo(claim *v1beta2.IPAddressClaim) (had host.Released) {
-	if served(claim) {
-		had.UID, had.Was = claim.UID, types.UID(claim.Annotations[annotationClaim])
-		had.Unmarked = had.Was == ""
-		had.Address, _ = netip.ParseAddr(claim.Annotations[annotationAddress])
-	}
-	return had
-}
-
 // remember writes to a claim which address it has, before the claim is told.
 func (l *logic) remember(ctx context.Context, claim *v1beta2.IPAddressClaim, address *v1beta2.IPAddress) (*v1beta2.IPAddressClaim, error) {
-	has, madeFor := l.allocated(address), address.Annotations[annotationClaim]
-	if !has.IsValid() || toldTo(claim).Address.IsValid() || claim.Annotations[annotationAddress] == has.String() && claim.Annotations[annotationClaim] == madeFor {
+	has, madeFor := l.allocated(address), address.Annotations[known.AnnotationClaim]
+	if !has.IsValid() || known.ToldTo(claim).Address.IsValid() || claim.Annotations[known.AnnotationAddress] == has.String() && claim.Annotations[known.AnnotationClaim] == madeFor {
 		return claim, nil
 	}
-	annotations := map[string]any{annotationAddress: has.String(), annotationClaim: nil}
+	annotations := map[string]any{known.AnnotationAddress: has.String(), known.AnnotationClaim: nil}
 	if madeFor != "" {
-		annotations[annotationClaim] = madeFor
+		annotations[known.AnnotationClaim] = madeFor
 	}
 	stored := &v1beta2.IPAddressClaim{}
-	err := l.API.Patch(ctx, shell.IPAddressClaims, nameOf(claim), shell.MergePatchOfVersion(claim, map[string]any{"metadata": map[string]any{"annotations": annotations}}), stored)
+	err := l.API.Patch(ctx, shell.IPAddressClaims, known.NameOf(claim), shell.MergePatchOfVersion(claim, map[string]any{"metadata": map[string]any{"annotations": annotations}}), stored)
 	return stored, err
 }
 
 // leave gives up the host record of a claim that gets another one. The cache may not show yet that the claim has an IPAddress, or that it had one and was
 // told.
 func (l *logic) leave(ctx context.Context, claim *v1beta2.IPAddressClaim) error {
-	if err := l.noneComes(ctx, nameOf(claim), l.writing(claim)); err != nil {
+	if err := l.noneComes(ctx, known.NameOf(claim), l.writing(claim)); err != nil {
 		return err
 	}
 	if err := l.untold(ctx, claim); err != nil {
@@ -397,8 +240,8 @@ func (l *logic) leave(ctx context.Context, claim *v1beta2.IPAddressClaim) error 
 // writing returns until when a create of an IPAddress with the address of a claim's host record can be carried out, or a write that tells the claim of it.
 func (l *logic) writing(claim *v1beta2.IPAddressClaim) (until time.Time) {
 	l.Lock.With(func() {
-		if until = l.creating[claim.UID]; until.Before(l.telling[claim.UID]) {
-			until = l.telling[claim.UID]
+		if until = l.Creating[claim.UID]; until.Before(l.Telling[claim.UID]) {
+			until = l.Telling[claim.UID]
 		}
 	})
 	return until
@@ -410,8 +253,8 @@ func (l *logic) untold(ctx context.Context, claim *v1beta2.IPAddressClaim) error
 		return nil
 	}
 	stored := &v1beta2.IPAddressClaim{}
-	switch err := l.API.Get(ctx, shell.IPAddressClaims, nameOf(claim), stored); {
-	case writes.NotThere(err), err == nil && (stored.UID != claim.UID || served(stored)):
+	switch err := l.API.Get(ctx, shell.IPAddressClaims, known.NameOf(claim), stored); {
+	case writes.NotThere(err), err == nil && (stored.UID != claim.UID || known.WasServed(stored)):
 		return writes.Later(time.Second)
 	case err != nil:
 		return err
@@ -422,7 +265,7 @@ func (l *logic) untold(ctx context.Context, claim *v1beta2.IPAddressClaim) error
 // exists returns an error if an IPAddress that the cache shows is gone.
 func (l *logic) exists(ctx context.Context, address *v1beta2.IPAddress) error {
 	stored := &v1beta2.IPAddress{}
-	switch err := l.API.Get(ctx, shell.IPAddresses, nameOf(address), stored); {
+	switch err := l.API.Get(ctx, shell.IPAddresses, known.NameOf(address), stored); {
 	case writes.NotThere(err), err == nil && stored.UID != address.UID:
 		return writes.Later(time.Second)
 	case err != nil:
@@ -435,7 +278,7 @@ func (l *logic) exists(ctx context.Context, address *v1beta2.IPAddress) error {
 func (l *logic) giveUpFormer(ctx context.Context, claim *v1beta2.IPAddressClaim, had released) error {
 	switch err := l.giveUp(ctx, had); {
 	case errors.Is(err, writes.Later(checkFailed)):
-		if said := l.pend(ctx, claim, v1beta2.ReasonAllocationFailed, fmt.Sprintf("The claim had the host record %s before, and the InfobloxInstance %s cannot give it up. See the event %s.", had.name, had.instance, reasonReleaseFailed)); said != nil {
+		if said := l.pend(ctx, claim, v1beta2.ReasonAllocationFailed, fmt.Sprintf("The claim had the host record %s before, and the InfobloxInstance %s cannot give it up. See the event %s.", had.Name, had.Instance, reasonReleaseFailed)); said != nil {
 			return said
 		}
 		return err
@@ -445,8 +288,8 @@ func (l *logic) giveUpFormer(ctx context.Context, claim *v1beta2.IPAddressClaim,
 		return l.failed(ctx, claim, err)
 	}
 	l.Lock.With(func() { // It has another one, or gets one.
-		delete(l.chosen, claim.UID)
-		delete(l.removed, claim.UID)
+		delete(l.Chosen, claim.UID)
+		delete(l.Removed, claim.UID)
 	})
 	return nil
 }
@@ -468,37 +311,37 @@ func (l *logic) noneComes(ctx context.Context, name types.NamespacedName, until 
 // try tries the names that the claim's host record can have.
 func (l *logic) try(ctx context.Context, claim *v1beta2.IPAddressClaim, client WAPI, from source, names []string, mayShare bool) error {
 	l.Lock.With(func() { // A name that was given up before is not tried again, even if the cache does not show that yet.
-		if i := slices.Index(names, l.prepared[claim.UID].name); i > 0 {
+		if i := slices.Index(names, l.Prepared[claim.UID].Name); i > 0 {
 			names = names[i:]
 		}
 	})
 	for i, name := range names {
 		var err error
-		if claim, err = l.prepare(ctx, claim, from.place, name); err != nil {
+		if claim, err = l.prepare(ctx, claim, from.Place, name); err != nil {
 			return err
 		}
-		step, err := l.obtain(ctx, client, host.Claim{UID: claim.UID, Namespace: claim.Namespace, Name: claim.Name, Wanted: wanted(name, from), Subnets: from.subnets, MayShare: mayShare, Had: toldTo(claim)}, from)
+		step, err := l.obtain(ctx, client, host.Claim{UID: claim.UID, Namespace: claim.Namespace, Name: claim.Name, Wanted: wanted(name, from), Subnets: from.subnets, MayShare: mayShare, Had: known.ToldTo(claim)}, from)
 		switch {
 		case errors.Is(err, errFull):
-			l.Lock.With(func() { l.full[poolOf(claim.Namespace, claim.Spec.PoolRef)] = l.Now().Add(fullFor) })
+			l.Lock.With(func() { l.full[known.PoolOf(claim.Namespace, claim.Spec.PoolRef)] = l.Now().Add(fullFor) })
 			return l.exhausted(ctx, claim, fullFor)
 		case err != nil:
 			return l.failed(ctx, claim, err)
 		case step.Verb == host.Wait:
 			return l.waitForOthers(ctx, claim, name)
 		case step.Verb == host.Use:
-			l.Lock.With(func() { delete(l.full, poolOf(claim.Namespace, claim.Spec.PoolRef)) })
+			l.Lock.With(func() { delete(l.full, known.PoolOf(claim.Namespace, claim.Spec.PoolRef)) })
 			return l.create(ctx, claim, from, step)
 		case step.Verb == host.Ambiguous:
 			return l.ambiguous(ctx, claim, step.Record)
 		case step.Verb == host.Lost:
 			return l.stuck(ctx, claim, fmt.Sprintf("The claim has had the address %s, and somebody has deleted its IPAddress. Infoblox has no host record %s with this address and the UID of the claim, or the InfobloxIPPool %s has no subnet for it. Put that back, or create another claim.",
-				claim.Annotations[annotationAddress], name, claim.Spec.PoolRef.Name))
+				claim.Annotations[known.AnnotationAddress], name, claim.Spec.PoolRef.Name))
 		case i < len(names)-1: // host.Taken
 			l.sayIfItWas(claim, step.Record)
 		default:
 			return l.stuck(ctx, claim, fmt.Sprintf("Infoblox has a host record %s in the network view %s, or in another one of the same DNS view, and it belongs to somebody else. Delete it there if no machine uses its addresses, or create the claim with another annotation %s.",
-				name, from.networkView, v1alpha1.AnnotationHostname))
+				name, from.NetworkView, v1alpha1.AnnotationHostname))
 		}
 	}
 	return nil
@@ -536,7 +379,7 @@ func (l *logic) waitForOthers(ctx context.Context, claim *v1beta2.IPAddressClaim
 	}
 	full := false
 	l.Lock.With(func() { // Who asks the pool does so at the end of that time, so it is noted anew by then.
-		until, noted := l.full[poolOf(claim.Namespace, claim.Spec.PoolRef)]
+		until, noted := l.full[known.PoolOf(claim.Namespace, claim.Spec.PoolRef)]
 		full = noted && l.Now().Before(until.Add(fullFor))
 	})
 	if said := meta.FindStatusCondition(claim.Status.Conditions, v1beta2.ConditionReady); full && said != nil && said.Reason == v1beta2.ReasonPoolExhausted {
@@ -552,8 +395,8 @@ func (l *logic) waitForOthers(ctx context.Context, claim *v1beta2.IPAddressClaim
 // naming returns what the name of a claim's host record comes from.
 func naming(claim *v1beta2.IPAddressClaim, from source) host.Naming {
 	n := host.Naming{Claim: claim.Name, UID: claim.UID, Hostname: claim.Annotations[v1alpha1.AnnotationHostname], DNSZone: from.dnsZone}
-	if had, ok := recordOf(claim); ok {
-		n.Recorded, n.Served = had.name, served(claim)
+	if had, ok := known.RecordOf(claim); ok {
+		n.Recorded, n.Served = had.Name, known.WasServed(claim)
 	}
 	if owner := metav1.GetControllerOf(claim); owner != nil {
 		n.Machine = owner.Name
@@ -562,7 +405,7 @@ func naming(claim *v1beta2.IPAddressClaim, from source) host.Naming {
 }
 
 func wanted(name string, from source) host.Record {
-	r := host.Record{Name: name, NetworkView: from.networkView}
+	r := host.Record{Name: name, NetworkView: from.NetworkView}
 	if from.dnsZone != "" {
 		r.ConfiguredForDNS, r.View = true, from.dnsView
 	}
@@ -570,15 +413,15 @@ func wanted(name string, from source) host.Record {
 }
 
 // prepare writes to a claim what its release needs, before anything is written to Infoblox.
-func (l *logic) prepare(ctx context.Context, claim *v1beta2.IPAddressClaim, at place, name string) (*v1beta2.IPAddressClaim, error) {
-	finalizers, missing := without(claim.Finalizers, v1beta2.FinalizerReleaseAddress)
-	done := !missing && claim.Annotations[annotationName] == name && claim.Annotations[annotationPlace] == at.String() && claim.Annotations[annotationMissing] == ""
+func (l *logic) prepare(ctx context.Context, claim *v1beta2.IPAddressClaim, at known.Place, name string) (*v1beta2.IPAddressClaim, error) {
+	finalizers, missing := known.Without(claim.Finalizers, v1beta2.FinalizerReleaseAddress)
+	done := !missing && claim.Annotations[known.AnnotationName] == name && claim.Annotations[known.AnnotationPlace] == at.String() && claim.Annotations[annotationMissing] == ""
 	l.Lock.With(func() {
-		want := recordName{at, name}
-		before, ok := l.prepared[claim.UID]
+		want := known.RecordName{Place: at, Name: name}
+		before, ok := l.Prepared[claim.UID]
 		done = done && (!ok || before == want) // Otherwise the cache shows what was before a write whose answer was lost.
-		if l.shown(shell.IPAddressClaims, claim) {
-			l.prepared[claim.UID] = want
+		if l.Shown(shell.IPAddressClaims, claim) {
+			l.Prepared[claim.UID] = want
 		}
 	})
 	if done {
@@ -589,19 +432,19 @@ func (l *logic) prepare(ctx context.Context, claim *v1beta2.IPAddressClaim, at p
 		"finalizers": append(finalizers, v1beta2.FinalizerReleaseAddress),
 		"annotations": map[string]any{
 			v1alpha1.AnnotationHostname: cmp.Or(claim.Annotations[v1alpha1.AnnotationHostname], name),
-			annotationPlace:             at.String(),
-			annotationName:              name,
+			known.AnnotationPlace:       at.String(),
+			known.AnnotationName:        name,
 			annotationMissing:           nil,
 		},
 	}})
-	if err := l.API.Patch(ctx, shell.IPAddressClaims, nameOf(claim), patch, stored); err != nil {
+	if err := l.API.Patch(ctx, shell.IPAddressClaims, known.NameOf(claim), patch, stored); err != nil {
 		return nil, err
 	}
 	return stored, nil
 }
 
 // claimRecord keeps others from the host records of a name until done is called. It fails if somebody else is at work on them.
-func (l *logic) claimRecord(name recordName) (r *recordState, done func(), err error) {
+func (l *logic) claimRecord(name known.RecordName) (r *recordState, done func(), err error) {
 	l.Lock.With(func() {
 		if r = l.recordState(name); r.busy {
 			err = writes.Later(100 * time.Millisecond)
@@ -648,21 +491,21 @@ func (l *logic) settles(r *recordState, create bool) (err error) {
 // sent again until the last one is over. A record that is created again has the reference of the one before, so a create waits for updates and
 // deletes.
 func (l *logic) obtain(ctx context.Context, client WAPI, c host.Claim, from source) (step host.Step, err error) {
-	r, done, err := l.claimRecord(recordName{from.place, c.Wanted.Name})
+	r, done, err := l.claimRecord(known.RecordName{Place: from.Place, Name: c.Wanted.Name})
 	if err != nil {
 		return step, err
 	}
 	defer done()
 	hidden := false // Infoblox has a record of the name that it does not show, such as one in another network view of the DNS view.
 	for range maxSteps {
-		found, err := client.Hosts(ctx, c.Wanted.Name, from.networkView)
+		found, err := client.Hosts(ctx, c.Wanted.Name, from.NetworkView)
 		if err != nil {
 			return step, err
 		}
 		l.Lock.With(func() {
-			step = host.Next(c, found, at{l, from.place})
-			if _, exists := l.names[c.UID]; exists && step.Verb == host.Use { // Otherwise nothing would end it.
-				l.chosen[c.UID] = holding{step.Address, from.place}
+			step = host.Next(c, found, known.At{World: l.World, Place: from.Place})
+			if _, exists := l.Names[c.UID]; exists && step.Verb == host.Use { // Otherwise nothing would end it.
+				l.Chosen[c.UID] = known.Chosen{Address: step.Address, Place: from.Place}
 			}
 		})
 		switch step.Verb {
@@ -708,9 +551,9 @@ func (l *logic) mayWrite(ctx context.Context, c host.Claim, r *recordState, crea
 	var until time.Time
 	sent, chose, shown := false, false, false
 	l.Lock.With(func() {
-		until, sent = l.creating[c.UID]
-		_, chose = l.chosen[c.UID]
-		_, shown = l.addresses.Get(c.Namespace, c.Name)
+		until, sent = l.Creating[c.UID]
+		_, chose = l.Chosen[c.UID]
+		_, shown = l.Addresses.Get(c.Namespace, c.Name)
 	})
 	switch {
 	case shown: // by now
@@ -724,7 +567,7 @@ func (l *logic) mayWrite(ctx context.Context, c host.Claim, r *recordState, crea
 		}
 	}
 	if create { // Otherwise nobody would ever get the address that the claim's last record had, if Infoblox has given it to another one.
-		l.Lock.With(func() { delete(l.chosen, c.UID) })
+		l.Lock.With(func() { delete(l.Chosen, c.UID) })
 	}
 	return nil
 }
@@ -744,7 +587,7 @@ func write(ctx context.Context, client WAPI, step host.Step, from source) (err e
 		return client.UpdateHost(ctx, step.Record)
 	}
 	for _, s := range from.subnets {
-		r := step.Record.WithNext(s.Prefix, from.networkView)
+		r := step.Record.WithNext(s.Prefix, from.NetworkView)
 		if step.Verb == host.Create {
 			_, err = client.CreateHost(ctx, r)
 		} else {
@@ -760,7 +603,7 @@ func write(ctx context.Context, client WAPI, step host.Step, from source) (err e
 // create creates the IPAddress of a claim.
 func (l *logic) create(ctx context.Context, claim *v1beta2.IPAddressClaim, from source, step host.Step) error {
 	var pool *v1alpha1.InfobloxIPPool
-	l.Lock.With(func() { pool, _ = l.pools.Get(claim.Namespace, claim.Spec.PoolRef.Name) })
+	l.Lock.With(func() { pool, _ = l.Pools.Get(claim.Namespace, claim.Spec.PoolRef.Name) })
 	if pool == nil {
 		return writes.Later(time.Second)
 	}
@@ -771,8 +614,8 @@ func (l *logic) create(ctx context.Context, claim *v1beta2.IPAddressClaim, from 
 			Name: claim.Name, Namespace: claim.Namespace,
 			Annotations: map[string]string{
 				v1alpha1.AnnotationHostname: step.Record.Name,
-				annotationPlace:             from.String(),
-				annotationName:              step.Record.Name,
+				known.AnnotationPlace:       from.String(),
+				known.AnnotationName:        step.Record.Name,
 			},
 			Finalizers: []string{v1beta2.FinalizerProtectAddress},
 			OwnerReferences: []metav1.OwnerReference{
@@ -789,26 +632,26 @@ func (l *logic) create(ctx context.Context, claim *v1beta2.IPAddressClaim, from 
 	}
 	madeFor := claim.UID
 	if !step.Record.Of(claim.UID) { // The claim has had it before it was moved.
-		madeFor = toldTo(claim).Was
+		madeFor = known.ToldTo(claim).Was
 	}
 	if madeFor != "" { // Another program does not mark its host records.
-		address.Annotations[annotationClaim] = string(madeFor)
+		address.Annotations[known.AnnotationClaim] = string(madeFor)
 	}
 	if step.Subnet.Gateway.IsValid() {
 		address.Spec.Gateway = step.Subnet.Gateway.String()
 	}
-	if cluster := clusterOf(claim); cluster != "" {
+	if cluster := known.ClusterOf(claim); cluster != "" {
 		address.Labels = map[string]string{v1beta2.LabelClusterName: cluster}
 	}
 	stored := &v1beta2.IPAddress{}
 	err := l.API.Create(ctx, shell.IPAddresses, address, stored)
 	l.Lock.With(func() {
-		switch until := l.creating[claim.UID]; {
-		case !l.shown(shell.IPAddressClaims, claim): // Nothing would end it.
+		switch until := l.Creating[claim.UID]; {
+		case !l.Shown(shell.IPAddressClaims, claim): // Nothing would end it.
 		case !writes.Answered(err):
-			l.creating[claim.UID] = l.Now().Add(l.unanswered())
+			l.Creating[claim.UID] = l.Now().Add(l.unanswered())
 		case err == nil && until.Before(l.Now()):
-			l.creating[claim.UID] = l.Now() // The cache does not show it yet.
+			l.Creating[claim.UID] = l.Now() // The cache does not show it yet.
 		}
 	})
 	if err != nil {
@@ -833,7 +676,7 @@ func (l *logic) notCreated(ctx context.Context, claim *v1beta2.IPAddressClaim, e
 
 // finish writes into a claim which IPAddress it has.
 func (l *logic) finish(ctx context.Context, claim *v1beta2.IPAddressClaim, address *v1beta2.IPAddress) error {
-	if !served(claim) && address.Annotations[annotationClaim] != string(claim.UID) {
+	if !known.WasServed(claim) && address.Annotations[known.AnnotationClaim] != string(claim.UID) {
 		if ok, err := l.reserved(ctx, claim, address); !ok {
 			return err
 		}
@@ -844,12 +687,12 @@ func (l *logic) finish(ctx context.Context, claim *v1beta2.IPAddressClaim, addre
 	}
 	l.waits(claim, "")
 	if !slices.Contains(claim.Finalizers, v1beta2.FinalizerReleaseAddress) { // Another program has created the IPAddress.
-		at, _ := placeOf(address)
+		at, _ := known.PlaceOf(address)
 		released := l.releasedOf(claim, address)
-		if at == (place{}) {
-			at = released.place
+		if at == (known.Place{}) {
+			at = released.Place
 		}
-		if claim, err = l.prepare(ctx, claim, at, released.name); err != nil {
+		if claim, err = l.prepare(ctx, claim, at, released.Name); err != nil {
 			return err
 		}
 	}
@@ -864,12 +707,12 @@ func (l *logic) finish(ctx context.Context, claim *v1beta2.IPAddressClaim, addre
 // from now on: when the claim goes, or somebody takes the IPAddress away, only that one is looked for. A create of an IPAddress with the address of the former one may
 // be on its way, or may have been carried out: the cache can be late. If the claim was told that it has that address, it keeps it until it goes.
 func (l *logic) leaveOther(ctx context.Context, claim *v1beta2.IPAddressClaim, address *v1beta2.IPAddress) (*v1beta2.IPAddressClaim, error) {
-	if address == nil || served(claim) && claim.DeletionTimestamp == nil || address.Annotations[annotationClaim] == string(claim.UID) {
+	if address == nil || known.WasServed(claim) && claim.DeletionTimestamp == nil || address.Annotations[known.AnnotationClaim] == string(claim.UID) {
 		return claim, nil
 	}
 	other, has := l.releasedOf(claim, nil), l.releasedOf(claim, address)
-	same := other.place == (place{})
-	if l.Lock.With(func() { same = same || l.sameRecord(other.recordName, has.recordName) }); same {
+	same := other.Place == (known.Place{})
+	if l.Lock.With(func() { same = same || l.SameRecord(other.RecordName, has.RecordName) }); same {
 		return claim, nil
 	}
 	if wait := l.writing(claim).Sub(l.Now()); wait > 0 {
@@ -884,7 +727,7 @@ func (l *logic) leaveOther(ctx context.Context, claim *v1beta2.IPAddressClaim, a
 	if err := l.giveUpFormer(ctx, claim, other); err != nil {
 		return nil, err
 	}
-	return l.prepare(ctx, claim, has.place, has.name)
+	return l.prepare(ctx, claim, has.Place, has.Name)
 }
 
 // reserved reports whether Infoblox has the host record of an IPAddress that a claim has not been told of, and that was made for another claim: that one, or
@@ -898,9 +741,9 @@ func (l *logic) reserved(ctx context.Context, claim *v1beta2.IPAddressClaim, add
 	case exists && !checked:
 		return false, writes.Later(time.Second)
 	default:
-		return false, l.stuck(ctx, claim, fmt.Sprintf("The claim has the IPAddress %s, and the InfobloxInstance %s, which is not ready, is to be asked for its host record. See the condition Ready of both.", address.Name, c.instance))
+		return false, l.stuck(ctx, claim, fmt.Sprintf("The claim has the IPAddress %s, and the InfobloxInstance %s, which is not ready, is to be asked for its host record. See the condition Ready of both.", address.Name, c.Instance))
 	}
-	r, done, err := l.claimRecord(c.recordName)
+	r, done, err := l.claimRecord(c.RecordName)
 	if err != nil {
 		return false, err
 	}
@@ -908,22 +751,22 @@ func (l *logic) reserved(ctx context.Context, claim *v1beta2.IPAddressClaim, add
 	if err := l.settles(r, false); err != nil { // A removal may still be carried out.
 		return false, err
 	}
-	found, err := client.Hosts(ctx, c.name, "") // The network view may have got another name.
+	found, err := client.Hosts(ctx, c.Name, "") // The network view may have got another name.
 	switch {
 	case err != nil:
 		return false, l.failed(ctx, claim, err)
 	case slices.ContainsFunc(found, c.reserves):
 		return true, nil
-	case isLeaving(address):
+	case known.IsLeaving(address):
 		return false, l.begin(ctx, l.orphan(address))
 	}
 	return false, l.stuck(ctx, claim, fmt.Sprintf("Infoblox has no host record %s with the address %v, which the IPAddress %s says. Delete the IPAddress if no machine uses it. Otherwise create the record there, with the comment %q.",
-		c.name, c.Address, address.Name, host.Mark([]types.UID{cmp.Or(c.Was, c.UID)}, "")))
+		c.Name, c.Address, address.Name, host.Mark([]types.UID{cmp.Or(c.Was, c.UID)}, "")))
 }
 
 // reserves reports whether a host record, in whatever network view, is that of an IPAddress.
 func (c released) reserves(r host.Record) bool {
-	return c.Reserves(r) && (len(r.Claims()) > 0 || r.NetworkView == c.networkView)
+	return c.Reserves(r) && (len(r.Claims()) > 0 || r.NetworkView == c.NetworkView)
 }
 
 // status writes the condition Ready of a claim and, if it is not empty, the name of its IPAddress.
@@ -957,11 +800,11 @@ func (l *logic) patchStatus(ctx context.Context, claim *v1beta2.IPAddressClaim, 
 	}
 	patch := shell.MergePatchOfVersion(claim, map[string]any{"status": status})
 	patch.Status = true
-	err := l.API.Patch(ctx, shell.IPAddressClaims, nameOf(claim), patch, nil)
+	err := l.API.Patch(ctx, shell.IPAddressClaims, known.NameOf(claim), patch, nil)
 	if address != "" && !writes.Answered(err) {
 		l.Lock.With(func() {
-			if l.shown(shell.IPAddressClaims, claim) {
-				l.telling[claim.UID] = l.Now().Add(l.unanswered())
+			if l.Shown(shell.IPAddressClaims, claim) {
+				l.Telling[claim.UID] = l.Now().Add(l.unanswered())
 			}
 		})
 	}
@@ -971,7 +814,7 @@ func (l *logic) patchStatus(ctx context.Context, claim *v1beta2.IPAddressClaim, 
 // edits says what somebody has changed in the spec of a claim that has an address, or of its IPAddress, and what to do.
 func (l *logic) edits(claim *v1beta2.IPAddressClaim, address *v1beta2.IPAddress) string {
 	switch had := l.allocated(address); {
-	case had != hostAddress(address):
+	case had != known.HostAddress(address):
 		return fmt.Sprintf("The address is %v. The IPAddress was edited, and says %.40q: set its spec back, or delete this claim when its machine is gone.", had, address.Spec.Address)
 	case address.Spec.PoolRef != claim.Spec.PoolRef:
 		return fmt.Sprintf("The address is of the InfobloxIPPool %s, and stays so: set spec.poolRef back, or create another IPAddressClaim.", address.Spec.PoolRef.Name)
@@ -982,8 +825,8 @@ func (l *logic) edits(claim *v1beta2.IPAddressClaim, address *v1beta2.IPAddress)
 // waits notes why a claim waits, or that it does not.
 func (l *logic) waits(claim *v1beta2.IPAddressClaim, reason string) {
 	l.Lock.With(func() {
-		if delete(l.waiting, claim.UID); reason != "" && l.names[claim.UID].Name != "" {
-			l.waiting[claim.UID] = reason
+		if delete(l.Waiting, claim.UID); reason != "" && l.Names[claim.UID].Name != "" {
+			l.Waiting[claim.UID] = reason
 		}
 	})
 }
@@ -1023,25 +866,8 @@ func (l *logic) failed(ctx context.Context, claim *v1beta2.IPAddressClaim, err e
 	return err
 }
 
-// allocated returns the address of an IPAddress, as this process saw it first: its spec cannot be changed, but not everybody checks that, and its
-// machine has what was allocated. It is not valid if there is none.
+// allocated is FirstOf for callers that do not have the Lock.
 func (l *logic) allocated(address *v1beta2.IPAddress) (a netip.Addr) {
-	l.Lock.With(func() { a = l.firstOf(address) })
-	return a
-}
-
-// firstOf is allocated for callers that have the Lock.
-func (l *logic) firstOf(address *v1beta2.IPAddress) netip.Addr {
-	if address != nil && l.first[address.UID].IsValid() {
-		return l.first[address.UID]
-	}
-	return hostAddress(address)
-}
-
-// hostAddress returns the address that an IPAddress says; not valid if there is none.
-func hostAddress(address *v1beta2.IPAddress) (a netip.Addr) {
-	if address != nil {
-		a, _ = netip.ParseAddr(address.Spec.Address)
-	}
+	l.Lock.With(func() { a = l.FirstOf(address) })
 	return a
 }

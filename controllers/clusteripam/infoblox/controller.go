@@ -5,12 +5,8 @@ import (
 	"net/netip"
 	"time"
 
-	corev1 "k8s.io/api/core/v1"
-	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/client-go/rest"
 
-	"github.com/multicidr/controller-manager/apis/clusterapi/v1alpha1"
-	"github.com/multicidr/controller-manager/apis/clusterapi/v1beta2"
 	"github.com/multicidr/controller-manager/controllers/clusteripam/infoblox/host"
 	"github.com/multicidr/controller-manager/controllers/clusteripam/infoblox/wapi"
 	"github.com/multicidr/controller-manager/controllers/clusteripam/shell"
@@ -107,34 +103,4 @@ func (f fenced) enter(ctx context.Context, write func(context.Context) error) er
 		leave()
 	}
 	return err
-}
-
-// cluster is what the controller needs of a Cluster of Cluster API.
-type cluster struct {
-	metav1.TypeMeta   `json:",inline"`
-	metav1.ObjectMeta `json:"metadata"`
-	Spec              struct {
-		Paused *bool `json:"paused"`
-	} `json:"spec"`
-}
-
-// stores are what the controller reads.
-type stores struct {
-	instances *shell.Store[*v1alpha1.InfobloxInstance]
-	pools     *shell.Store[*v1alpha1.InfobloxIPPool]
-	claims    *shell.Store[*v1beta2.IPAddressClaim]
-	addresses *shell.Store[*v1beta2.IPAddress]
-	clusters  *shell.Store[*cluster]
-	secrets   *shell.Store[*corev1.Secret]
-}
-
-func newStores(secretNamespace string) stores {
-	return stores{
-		shell.NewStore[v1alpha1.InfobloxInstance](shell.Reads{Kind: shell.InfobloxInstances}),
-		shell.NewStore[v1alpha1.InfobloxIPPool](shell.Reads{Kind: shell.InfobloxIPPools}),
-		shell.NewStore[v1beta2.IPAddressClaim](shell.Reads{Kind: shell.IPAddressClaims}),
-		shell.NewStore[v1beta2.IPAddress](shell.Reads{Kind: shell.IPAddresses}),
-		shell.NewStore[cluster](shell.Reads{Kind: shell.Clusters, Optional: true}),
-		shell.NewStore[corev1.Secret](shell.Reads{Kind: shell.Secrets, Namespace: secretNamespace}),
-	}
 }

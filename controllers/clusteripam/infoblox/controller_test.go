@@ -19,6 +19,7 @@ import (
 	"github.com/multicidr/controller-manager/apis/clusterapi/v1alpha1"
 	"github.com/multicidr/controller-manager/apis/clusterapi/v1beta2"
 	"github.com/multicidr/controller-manager/controllers/clusteripam/infoblox/host"
+	"github.com/multicidr/controller-manager/controllers/clusteripam/infoblox/known"
 	"github.com/multicidr/controller-manager/controllers/clusteripam/infoblox/wapi"
 	"github.com/multicidr/controller-manager/controllers/clusteripam/infoblox/wapitest"
 	"github.com/multicidr/controller-manager/controllers/clusteripam/shell"
@@ -119,7 +120,7 @@ func testLogic(t *testing.T, api shell.API, now *time.Time) *logic {
 func TestOneAtATime(t *testing.T) {
 	now := start
 	l := testLogic(t, nil, &now)
-	name := recordName{place{"i", "default"}, "h"}
+	name := known.RecordName{Place: known.Place{Instance: "i", NetworkView: "default"}, Name: "h"}
 	_, done, err := l.claimRecord(name)
 	if err != nil {
 		t.Fatal(err)
@@ -127,10 +128,10 @@ func TestOneAtATime(t *testing.T) {
 	if _, _, err := l.claimRecord(name); err == nil {
 		t.Error("two claims work on one host record")
 	}
-	if _, _, err := l.claimRecord(recordName{place{"j", "default"}, "h"}); err == nil {
+	if _, _, err := l.claimRecord(known.RecordName{Place: known.Place{Instance: "j", NetworkView: "default"}, Name: "h"}); err == nil {
 		t.Error("two claims work on one host record, as that of two InfobloxInstances, which can be one Infoblox")
 	}
-	if _, _, err := l.claimRecord(recordName{place{"i", "other"}, "h"}); err != nil {
+	if _, _, err := l.claimRecord(known.RecordName{Place: known.Place{Instance: "i", NetworkView: "other"}, Name: "h"}); err != nil {
 		t.Errorf("in another network view: %v", err)
 	}
 	done()
@@ -148,7 +149,7 @@ func TestCreateAfterALostWrite(t *testing.T) {
 		t.Fatal(err)
 	}
 	t.Cleanup(client.Close)
-	from := source{place: place{"i", "default"}, subnets: []host.Subnet{{Prefix: netip.MustParsePrefix("10.0.0.0/29")}}}
+	from := source{Place: known.Place{Instance: "i", NetworkView: "default"}, subnets: []host.Subnet{{Prefix: netip.MustParsePrefix("10.0.0.0/29")}}}
 	now := start
 	l := testLogic(t, nil, &now)
 	obtain := func(name string) error {
@@ -156,7 +157,7 @@ func TestCreateAfterALostWrite(t *testing.T) {
 		return err
 	}
 	for name, create := range map[string]bool{"created": true, "changed": false} {
-		_ = l.sent(l.recordState(recordName{from.place, name}), create, &wapi.Error{})
+		_ = l.sent(l.recordState(known.RecordName{Place: from.Place, Name: name}), create, &wapi.Error{})
 		if err := obtain(name); (err == nil) != create {
 			t.Errorf("while the record may still be %s: %v", name, err)
 		}
@@ -201,8 +202,8 @@ func TestCreateWithoutAnswer(t *testing.T) {
 	feed := &shell.Feed{Lock: l.Lock, Logic: l}
 	claim := &v1beta2.IPAddressClaim{ObjectMeta: metav1.ObjectMeta{Namespace: "a", Name: "c", UID: own}}
 	claim.Spec.PoolRef = v1beta2.IPPoolReference{APIGroup: shell.GroupIPAM, Kind: v1alpha1.KindInfobloxIPPool, Name: "p"}
-	feed.Shows(l.claims, claim)
-	feed.Shows(l.pools, poolOfName("a", "p"))
+	feed.Shows(l.Claims, claim)
+	feed.Shows(l.Pools, poolOfName("a", "p"))
 	feed.Fill()
 
 	server := wapitest.New(t, wapitest.NewGrid("10.0.0.0/29"))
@@ -212,12 +213,12 @@ func TestCreateWithoutAnswer(t *testing.T) {
 		t.Fatal(err)
 	}
 	t.Cleanup(client.Close)
-	from := source{place: place{"i", "default"}, subnets: []host.Subnet{{Prefix: netip.MustParsePrefix("10.0.0.0/29")}}}
+	from := source{Place: known.Place{Instance: "i", NetworkView: "default"}, subnets: []host.Subnet{{Prefix: netip.MustParsePrefix("10.0.0.0/29")}}}
 	step, err := l.obtain(t.Context(), client, host.Claim{UID: own, Namespace: "a", Name: "c", Wanted: wanted("c", from), Subnets: from.subnets}, from)
 	if err != nil || step.Verb != host.Use {
 		t.Fatalf("%v %v", step, err)
 	}
-	if !(at{l, from.place}).HeldByAnother(other, step.Address) || (at{l, from.place}).HeldByAnother(own, step.Address) || (at{l, place{"i", "other"}}).HeldByAnother(other, step.Address) {
+	if !(known.At{World: l.World, Place: from.Place}).HeldByAnother(other, step.Address) || (known.At{World: l.World, Place: from.Place}).HeldByAnother(own, step.Address) || (known.At{World: l.World, Place: known.Place{Instance: "i", NetworkView: "other"}}).HeldByAnother(other, step.Address) {
 		t.Error("an address that was chosen belongs to its claim, in its network view")
 	}
 	if err := l.create(t.Context(), claim, from, step); !errors.Is(err, context.DeadlineExceeded) {
@@ -226,18 +227,18 @@ func TestCreateWithoutAnswer(t *testing.T) {
 	if address, err := l.created(t.Context(), claim, nil); err == nil {
 		t.Errorf("while the create may be carried out: %v", address)
 	}
-	later := &v1beta2.IPAddress{ObjectMeta: metav1.ObjectMeta{Namespace: "a", Name: "c", UID: "later", Annotations: map[string]string{annotationClaim: own}}, Spec: v1beta2.IPAddressSpec{PoolRef: claim.Spec.PoolRef}}
-	feed.Shows(l.addresses, later)
+	later := &v1beta2.IPAddress{ObjectMeta: metav1.ObjectMeta{Namespace: "a", Name: "c", UID: "later", Annotations: map[string]string{known.AnnotationClaim: own}}, Spec: v1beta2.IPAddressSpec{PoolRef: claim.Spec.PoolRef}}
+	feed.Shows(l.Addresses, later)
 	if address, err := l.created(t.Context(), claim, later); err == nil {
 		t.Errorf("while the create may be carried out, after a later one was: %v", address)
 	}
 	now, api.stored = now.Add(writeLasts), true
-	if address, err := l.created(t.Context(), claim, nil); err != nil || hostAddress(address) != step.Address {
+	if address, err := l.created(t.Context(), claim, nil); err != nil || known.HostAddress(address) != step.Address {
 		t.Errorf("after it was carried out: %v, %v", address, err)
 	}
-	delete(l.creating, own)
-	claim.Annotations = map[string]string{annotationPlace: "i/default"}
-	if address, err := l.created(t.Context(), claim, nil); err != nil || hostAddress(address) != step.Address {
+	delete(l.Creating, own)
+	claim.Annotations = map[string]string{known.AnnotationPlace: "i/default"}
+	if address, err := l.created(t.Context(), claim, nil); err != nil || known.HostAddress(address) != step.Address {
 		t.Errorf("of a claim that may have one, and the cache is late: %v, %v", address, err)
 	}
 	api.sent.Spec.PoolRef.Kind = "InClusterIPPool"
@@ -291,10 +292,10 @@ func TestChecks(t *testing.T) {
 			instance.Spec.WAPIVersion, instance.Spec.CustomCAPath, instance.Spec.CredentialsSecretRef.Name = "2.12", server.CAFile, "s"
 			pool := &v1alpha1.InfobloxIPPool{ObjectMeta: metav1.ObjectMeta{Namespace: "a", Name: "p", UID: "2", Finalizers: []string{v1beta2.FinalizerProtectPool}}, Spec: tc.pool}
 			pool.Spec.InstanceRef.Name, pool.Spec.Subnets = "i", []v1alpha1.Subnet{{CIDR: "10.0.0.0/24"}}
-			feed.Shows(l.secrets, &corev1.Secret{ObjectMeta: metav1.ObjectMeta{Namespace: "kube-system", Name: "s"},
+			feed.Shows(l.Secrets, &corev1.Secret{ObjectMeta: metav1.ObjectMeta{Namespace: "kube-system", Name: "s"},
 				Data: map[string][]byte{"username": []byte(server.Username), "password": []byte(server.Password)}})
-			feed.Shows(l.instances, instance)
-			feed.Shows(l.pools, pool)
+			feed.Shows(l.Instances, instance)
+			feed.Shows(l.Pools, pool)
 			feed.Fill()
 
 			sync := func() {

@@ -1,7 +1,8 @@
 // Package infoblox gives IPAddressClaims addresses from an Infoblox: the infoblox-ip-pool-controller.
 //
-// Infoblox chooses an address, in one atomic step, when it creates a host record. What belongs to whom is decided by package host, requests are
-// sent by package wapi, and package wapitest is an Infoblox for tests. The path of one claim:
+// Infoblox chooses an address, in one atomic step, when it creates a host record. What belongs to whom is decided by package host, from what package
+// known has noted about claims, IPAddresses and pools. Requests are sent by package wapi, and package wapitest is an Infoblox for tests. The path of one
+// claim:
 //
 //  1. An InfobloxInstance is checked when it, its Secret or the time of the last check changes (instance.go). Then its InfobloxIPPools are
 //     (pool.go), and then the claims that wait for them go on.

@@ -10,6 +10,7 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
 	"github.com/multicidr/controller-manager/apis/clusterapi/v1alpha1"
+	"github.com/multicidr/controller-manager/controllers/clusteripam/infoblox/known"
 	"github.com/multicidr/controller-manager/controllers/clusteripam/infoblox/wapi"
 	"github.com/multicidr/controller-manager/controllers/clusteripam/shell"
 	"github.com/multicidr/controller-manager/controllers/text"
@@ -67,7 +68,7 @@ func (l *logic) syncInstance(ctx context.Context, key shell.Key) error {
 	check := false
 	l.Lock.With(func() {
 		var ok bool
-		if instance, ok = l.instances.Get("", key.Name); !ok {
+		if instance, ok = l.Instances.Get("", key.Name); !ok {
 			l.forgetServer(key.Name)
 			return
 		}
@@ -116,7 +117,7 @@ func (l *logic) forgetServer(name string) {
 }
 
 func (l *logic) queuePoolsOf(instance string) {
-	for _, p := range l.pools.List() {
+	for _, p := range l.Pools.List() {
 		if p.Spec.InstanceRef.Name == instance {
 			l.Queue.Add(shell.KeyOf(shell.InfobloxIPPools, p))
 		}
@@ -126,12 +127,12 @@ func (l *logic) queuePoolsOf(instance string) {
 // configOf returns how to connect to an Infoblox, and a text that changes whenever that does. If the credentials are missing, problem says so.
 func (l *logic) configOf(i *v1alpha1.InfobloxInstance) (c wapi.Config, inputs string, problem verdict) {
 	inputs = fmt.Sprintf("%s %d", i.UID, i.Generation)
-	if err := l.instances.Broken(i); err != nil {
+	if err := l.Instances.Broken(i); err != nil {
 		return c, inputs, notReady(v1alpha1.ReasonAuthenticationFailed, "The spec cannot be read: %v", err)
 	}
 	c = wapi.Config{Host: i.Spec.Host, Port: i.Spec.Port, Version: i.Spec.WAPIVersion, CAFile: i.Spec.CustomCAPath, Insecure: i.Spec.DisableTLSVerification}
-	namespace := l.secrets.Reads().Namespace
-	secret, ok := l.secrets.Get(namespace, i.Spec.CredentialsSecretRef.Name)
+	namespace := l.Secrets.Reads().Namespace
+	secret, ok := l.Secrets.Get(namespace, i.Spec.CredentialsSecretRef.Name)
 	if !ok {
 		return c, inputs, notReady(v1alpha1.ReasonAuthenticationFailed, "The Secret %s does not exist in the namespace %s. Create it there, with username and password or with clientCert and clientKey.",
 			i.Spec.CredentialsSecretRef.Name, namespace)
@@ -207,7 +208,7 @@ func (l *logic) say(ctx context.Context, kind *shell.Kind, object metav1.Object,
 	meta.SetStatusCondition(&conditions, c)
 	patch := shell.MergePatchOfVersion(object, map[string]any{"status": map[string]any{"conditions": conditions}})
 	patch.Status = true
-	if err := l.API.Patch(ctx, kind, nameOf(object), patch, nil); err != nil {
+	if err := l.API.Patch(ctx, kind, known.NameOf(object), patch, nil); err != nil {
 		return err
 	}
 	if changed && c.Status == metav1.ConditionFalse {

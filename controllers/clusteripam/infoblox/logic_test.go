@@ -16,6 +16,7 @@ import (
 	"github.com/multicidr/controller-manager/apis/clusterapi/v1alpha1"
 	"github.com/multicidr/controller-manager/apis/clusterapi/v1beta2"
 	"github.com/multicidr/controller-manager/controllers/clusteripam/infoblox/host"
+	"github.com/multicidr/controller-manager/controllers/clusteripam/infoblox/known"
 	"github.com/multicidr/controller-manager/controllers/clusteripam/shell"
 	"github.com/multicidr/controller-manager/controllers/writes"
 )
@@ -25,39 +26,39 @@ import (
 func TestHeldByAnother(t *testing.T) {
 	for name, tc := range map[string]struct {
 		pool string
-		at   place
+		at   known.Place
 		want bool
 	}{
-		"the place":                                 {"q", place{"i", "v"}, true},
-		"another network view":                      {"q", place{"i", "w"}, false},
-		"another Infoblox":                          {"q", place{"other", "v"}, false},
-		"the Infoblox under another name":           {"q", place{"j", "v"}, true},
-		"the Infoblox, and its port in its name":    {"q", place{"k", "v"}, true},
-		"an InfobloxInstance that is gone":          {"q", place{"gone", "v"}, false},
-		"the pool, of an InfobloxInstance that was": {"p", place{"gone", "v"}, true},
-		"the pool, and a network view that was":     {"p", place{"i", "w"}, true},
+		"the place":                                 {"q", known.Place{Instance: "i", NetworkView: "v"}, true},
+		"another network view":                      {"q", known.Place{Instance: "i", NetworkView: "w"}, false},
+		"another Infoblox":                          {"q", known.Place{Instance: "other", NetworkView: "v"}, false},
+		"the Infoblox under another name":           {"q", known.Place{Instance: "j", NetworkView: "v"}, true},
+		"the Infoblox, and its port in its name":    {"q", known.Place{Instance: "k", NetworkView: "v"}, true},
+		"an InfobloxInstance that is gone":          {"q", known.Place{Instance: "gone", NetworkView: "v"}, false},
+		"the pool, of an InfobloxInstance that was": {"p", known.Place{Instance: "gone", NetworkView: "v"}, true},
+		"the pool, and a network view that was":     {"p", known.Place{Instance: "i", NetworkView: "w"}, true},
 	} {
 		t.Run(name, func(t *testing.T) {
 			now := start
 			l := testLogic(t, nil, &now)
 			feed := &shell.Feed{Lock: l.Lock, Logic: l}
 			for instance, host := range map[string]string{"i": "Infoblox.example", "j": "infoblox.example", "k": "infoblox.example:443", "other": "other.example"} {
-				feed.Shows(l.instances, &v1alpha1.InfobloxInstance{ObjectMeta: metav1.ObjectMeta{Name: instance, UID: types.UID(instance)}, Spec: v1alpha1.InfobloxInstanceSpec{Host: host}})
+				feed.Shows(l.Instances, &v1alpha1.InfobloxInstance{ObjectMeta: metav1.ObjectMeta{Name: instance, UID: types.UID(instance)}, Spec: v1alpha1.InfobloxInstanceSpec{Host: host}})
 			}
 			pool := func(name string) v1beta2.IPPoolReference {
 				return v1beta2.IPPoolReference{APIGroup: shell.GroupIPAM, Kind: v1alpha1.KindInfobloxIPPool, Name: name}
 			}
-			feed.Shows(l.addresses, &v1beta2.IPAddress{ObjectMeta: metav1.ObjectMeta{Namespace: "n", Name: "has", Annotations: map[string]string{annotationPlace: "i/v"}},
+			feed.Shows(l.Addresses, &v1beta2.IPAddress{ObjectMeta: metav1.ObjectMeta{Namespace: "n", Name: "has", Annotations: map[string]string{known.AnnotationPlace: "i/v"}},
 				Spec: v1beta2.IPAddressSpec{PoolRef: pool("p"), Address: "10.0.0.5"}})
-			feed.Shows(l.claims, &v1beta2.IPAddressClaim{ObjectMeta: metav1.ObjectMeta{Namespace: "n", Name: "wants", UID: "1"}, Spec: v1beta2.IPAddressClaimSpec{PoolRef: pool(tc.pool)}})
+			feed.Shows(l.Claims, &v1beta2.IPAddressClaim{ObjectMeta: metav1.ObjectMeta{Namespace: "n", Name: "wants", UID: "1"}, Spec: v1beta2.IPAddressClaimSpec{PoolRef: pool(tc.pool)}})
 			feed.Fill()
-			if got := (at{l, tc.at}).HeldByAnother("1", netip.MustParseAddr("10.0.0.5")); got != tc.want {
+			if got := (known.At{World: l.World, Place: tc.at}).HeldByAnother("1", netip.MustParseAddr("10.0.0.5")); got != tc.want {
 				t.Errorf("held: %t", got)
 			}
 			if conflicts := l.Figures().Conflicts; conflicts != 0 {
 				t.Errorf("one IPAddress, %d conflicts", conflicts)
 			}
-			feed.Shows(l.addresses, &v1beta2.IPAddress{ObjectMeta: metav1.ObjectMeta{Namespace: "n", Name: "wants", Annotations: map[string]string{annotationPlace: tc.at.String()}},
+			feed.Shows(l.Addresses, &v1beta2.IPAddress{ObjectMeta: metav1.ObjectMeta{Namespace: "n", Name: "wants", Annotations: map[string]string{known.AnnotationPlace: tc.at.String()}},
 				Spec: v1beta2.IPAddressSpec{PoolRef: pool(tc.pool), Address: "10.0.0.5"}})
 			if conflicts := l.Figures().Conflicts; (conflicts == 1) != tc.want {
 				t.Errorf("two IPAddresses, %d conflicts", conflicts)
@@ -72,34 +73,36 @@ func TestHeldSomewhere(t *testing.T) {
 	now := start
 	l := testLogic(t, nil, &now)
 	feed := &shell.Feed{Lock: l.Lock, Logic: l}
-	feed.Shows(l.instances, &v1alpha1.InfobloxInstance{ObjectMeta: metav1.ObjectMeta{Name: "i", UID: "i"}, Spec: v1alpha1.InfobloxInstanceSpec{Host: "infoblox.example"}})
-	feed.Shows(l.addresses, &v1beta2.IPAddress{ObjectMeta: metav1.ObjectMeta{Namespace: "n", Name: "has", Annotations: map[string]string{annotationPlace: "gone/v"}},
+	feed.Shows(l.Instances, &v1alpha1.InfobloxInstance{ObjectMeta: metav1.ObjectMeta{Name: "i", UID: "i"}, Spec: v1alpha1.InfobloxInstanceSpec{Host: "infoblox.example"}})
+	feed.Shows(l.Addresses, &v1beta2.IPAddress{ObjectMeta: metav1.ObjectMeta{Namespace: "n", Name: "has", Annotations: map[string]string{known.AnnotationPlace: "gone/v"}},
 		Spec: v1beta2.IPAddressSpec{PoolRef: v1beta2.IPPoolReference{APIGroup: shell.GroupIPAM, Kind: v1alpha1.KindInfobloxIPPool, Name: "p"}, Address: "10.0.0.5"}})
 	feed.Fill()
-	held := func(where place) (is bool) {
-		l.Lock.With(func() { is = at{l, where}.HeldByAnother("1", netip.MustParseAddr("10.0.0.5")) })
+	held := func(where known.Place) (is bool) {
+		l.Lock.With(func() {
+			is = (known.At{World: l.World, Place: where}).HeldByAnother("1", netip.MustParseAddr("10.0.0.5"))
+		})
 		return is
 	}
 	for view, want := range map[string]bool{"v": true, "w": false} {
-		if got := held(place{"i", view}); got != want {
+		if got := held(known.Place{Instance: "i", NetworkView: view}); got != want {
 			t.Errorf("in network view %s: held: %t", view, got)
 		}
 	}
 	// The controller has seen at which host the InfobloxInstance was, and that another one is the same Infoblox.
 	gone := &v1alpha1.InfobloxInstance{ObjectMeta: metav1.ObjectMeta{Name: "gone", UID: "gone"}, Spec: v1alpha1.InfobloxInstanceSpec{Host: "other.example"}}
 	same := &v1alpha1.InfobloxInstance{ObjectMeta: metav1.ObjectMeta{Name: "same", UID: "same", ResourceVersion: "1"}, Spec: v1alpha1.InfobloxInstanceSpec{Host: "other.example"}}
-	feed.Shows(l.instances, gone)
-	feed.Shows(l.instances, same)
-	feed.Gone(l.instances, gone)
+	feed.Shows(l.Instances, gone)
+	feed.Shows(l.Instances, same)
+	feed.Gone(l.Instances, gone)
 	for instance, want := range map[string]bool{"i": false, "same": true} {
-		if got := held(place{instance, "v"}); got != want {
+		if got := held(known.Place{Instance: instance, NetworkView: "v"}); got != want {
 			t.Errorf("in the InfobloxInstance %s: held: %t", instance, got)
 		}
 	}
 	// That one gets another host.
 	same = same.DeepCopy()
 	same.Spec.Host, same.ResourceVersion = "other-name.example", "2"
-	if feed.Shows(l.instances, same); !held(place{"same", "v"}) {
+	if feed.Shows(l.Instances, same); !held(known.Place{Instance: "same", NetworkView: "v"}) {
 		t.Error("not held in the same Infoblox at another host")
 	}
 }
@@ -111,19 +114,19 @@ func TestRecordOutlastsInstance(t *testing.T) {
 	l := testLogic(t, nil, &now)
 	feed := &shell.Feed{Lock: l.Lock, Logic: l}
 	instance := &v1alpha1.InfobloxInstance{ObjectMeta: metav1.ObjectMeta{Name: "i", UID: "1"}, Spec: v1alpha1.InfobloxInstanceSpec{Host: "infoblox.example"}}
-	feed.Shows(l.instances, instance)
+	feed.Shows(l.Instances, instance)
 	feed.Fill()
-	record := recordName{place{"i", "v"}, "host"}
+	record := known.RecordName{Place: known.Place{Instance: "i", NetworkView: "v"}, Name: "host"}
 	l.Lock.With(func() { l.recordState(record).unsettle(true, now) })
 	settles := func() error {
 		var r *recordState
 		l.Lock.With(func() { r = l.recordState(record) })
 		return l.settles(r, false)
 	}
-	if feed.Gone(l.instances, instance); settles() == nil {
+	if feed.Gone(l.Instances, instance); settles() == nil {
 		t.Error("the write is forgotten after the InfobloxInstance was deleted")
 	}
-	if feed.Shows(l.instances, instance); settles() == nil {
+	if feed.Shows(l.Instances, instance); settles() == nil {
 		t.Error("the write is forgotten after the InfobloxInstance was created again")
 	}
 	if now = now.Add(settled); settles() != nil {
@@ -151,7 +154,7 @@ func TestLeave(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			now := start
 			l := testLogic(t, storedObjects{of: tc.stored}, &now)
-			l.telling["1"] = now.Add(tc.telling)
+			l.Telling["1"] = now.Add(tc.telling)
 			if err := l.leave(t.Context(), waits); !errors.Is(err, tc.want) {
 				t.Errorf("got %v, want %v", err, tc.want)
 			}
@@ -173,7 +176,7 @@ func TestTellingWithoutAnswer(t *testing.T) {
 			now := start
 			l := testLogic(t, answers{err: tc.answer}, &now)
 			claim := &v1beta2.IPAddressClaim{ObjectMeta: metav1.ObjectMeta{UID: "1"}}
-			(&shell.Feed{Lock: l.Lock, Logic: l}).Shows(l.claims, claim)
+			(&shell.Feed{Lock: l.Lock, Logic: l}).Shows(l.Claims, claim)
 			if err := l.status(t.Context(), claim, metav1.Condition{Type: v1beta2.ConditionReady, Status: metav1.ConditionTrue, Reason: "Ready"}, "c"); !errors.Is(err, tc.answer) {
 				t.Fatal(err)
 			}
@@ -235,7 +238,7 @@ func TestReserves(t *testing.T) {
 		"of another claim, was made otherwise": {uid(3), view, address, true, false},
 		"with another address":                 {uid(2), view, "10.0.0.3", false, false},
 	} {
-		c := released{recordName: recordName{place: place{"i", view}}, Released: host.Released{UID: uid(1), Was: uid(2), Unmarked: tc.unmarked, Address: netip.MustParseAddr(address)}}
+		c := released{RecordName: known.RecordName{Place: known.Place{Instance: "i", NetworkView: view}}, Released: host.Released{UID: uid(1), Was: uid(2), Unmarked: tc.unmarked, Address: netip.MustParseAddr(address)}}
 		r := host.Record{NetworkView: tc.view, IPv4: []host.Addr4{{Address: tc.at}}}
 		if tc.of != "" {
 			r.Comment = host.Mark([]types.UID{tc.of}, "")

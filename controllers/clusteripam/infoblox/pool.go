@@ -5,7 +5,6 @@ import (
 	"context"
 	"fmt"
 	"net/netip"
-	"slices"
 	"strings"
 
 	"k8s.io/apimachinery/pkg/api/meta"
@@ -15,6 +14,7 @@ import (
 	"github.com/multicidr/controller-manager/apis/clusterapi/v1beta2"
 	"github.com/multicidr/controller-manager/apis/k0rdent/v1beta1"
 	"github.com/multicidr/controller-manager/controllers/clusteripam/infoblox/host"
+	"github.com/multicidr/controller-manager/controllers/clusteripam/infoblox/known"
 	"github.com/multicidr/controller-manager/controllers/clusteripam/shell"
 	"github.com/multicidr/controller-manager/controllers/text"
 )
@@ -28,7 +28,7 @@ const (
 
 // source is where a pool's addresses come from.
 type source struct {
-	place
+	known.Place
 	dnsView, dnsZone string
 	subnets          []host.Subnet
 	claim            string // the ClusterIPAMClaim that writes the instance and the subnets of the pool; empty if users do
@@ -63,17 +63,17 @@ type look struct {
 
 // lookAt looks at the pool of this name.
 func (l *logic) lookAt(name types.NamespacedName) (p look) {
-	pool, ok := l.pools.Get(name.Namespace, name.Name)
+	pool, ok := l.Pools.Get(name.Namespace, name.Name)
 	if !ok {
 		delete(l.verdicts, name)
-		l.queueAllOf(name)
+		l.QueueAllOf(name)
 		return p
 	}
 	instance := pool.Spec.InstanceRef.Name
-	if _, exists := l.instances.Get("", instance); paused(pool) || exists && l.servers[instance] == nil {
+	if _, exists := l.Instances.Get("", instance); known.Paused(pool) || exists && l.servers[instance] == nil {
 		return p // An InfobloxInstance that is checked for the first time queues its pools.
 	}
-	p.pool, p.used, p.strays = pool, len(l.claimsOf[name]) > 0 || len(l.addressesOf[name]) > 0, l.straysOf(name)
+	p.pool, p.used, p.strays = pool, len(l.ClaimsOf[name]) > 0 || len(l.AddressesOf[name]) > 0, l.StraysOf(name)
 	var inputs string
 	p.from, p.client, p.verdict, inputs = l.sourceOf(pool)
 	old := l.verdicts[name]
@@ -118,63 +118,21 @@ func (l *logic) syncPool(ctx context.Context, key shell.Key) error {
 	return nil
 }
 
-// straysOf names the IPAddresses of a pool that have no claim.
-func (l *logic) straysOf(pool types.NamespacedName) string {
-	var all []string
-	for name := range l.strays[pool] {
-		if a, ok := l.addresses.Get(name.Namespace, name.Name); ok && l.isStray(a) {
-			all = append(all, name.Name)
-		}
-	}
-	if len(all) == 0 {
-		return ""
-	}
-	slices.Sort(all)
-	return fmt.Sprintf("IPAddresses without an IPAddressClaim: %d (%s). They keep their addresses: delete those that no machine uses.",
-		len(all), text.Cut(strings.Join(all, ", "), text.MaxListed))
-}
-
-// noteStray keeps strays.
-func (l *logic) noteStray(a *v1beta2.IPAddress) {
-	if ofInfoblox(a.Spec.PoolRef) {
-		note(l.strays, poolOf(a.Namespace, a.Spec.PoolRef), nameOf(a), l.isStray(a))
-	}
-}
-
-// isStray reports whether an IPAddress has no claim although it is protected like that of one. It may be in use, so it stays until somebody deletes it: the
-// garbage collector does not while it has another owner, the pool.
-func (l *logic) isStray(a *v1beta2.IPAddress) bool {
-	if isLeaving(a) || !slices.Contains(a.Finalizers, v1beta2.FinalizerProtectAddress) {
-		return false
-	}
-	c, ok := l.claims.Get(a.Namespace, a.Name)
-	return !ok || l.claims.Broken(c) == nil && !l.owns(c, a)
-}
-
 // notePool notes what a check has shown, and lets the claims know if it matters to them.
 func (l *logic) notePool(name types.NamespacedName, v *verdict) {
 	v.checked = l.Now()
 	if old := l.verdicts[name]; old == nil || old.ready != v.ready || old.inputs != v.inputs || old.message != v.message {
 		delete(l.full, name)
-		l.queueAllOf(name)
+		l.QueueAllOf(name)
 	}
 	l.verdicts[name] = v
 	l.Queue.AddAfter(shell.Key{Kind: shell.InfobloxIPPools, Namespace: name.Namespace, Name: name.Name}, v.every())
 }
 
-// queueAllOf queues the claims of a pool, and its IPAddresses, which may have none.
-func (l *logic) queueAllOf(pool types.NamespacedName) {
-	for _, names := range []map[types.NamespacedName]bool{l.claimsOf[pool], l.addressesOf[pool]} {
-		for name := range names {
-			l.Queue.Add(shell.Key{Kind: shell.IPAddressClaims, Namespace: name.Namespace, Name: name.Name})
-		}
-	}
-}
-
 // sourceOf returns where a pool's addresses come from. v says why that is not known. inputs changes whenever the source does.
 func (l *logic) sourceOf(p *v1alpha1.InfobloxIPPool) (from source, client WAPI, v verdict, inputs string) {
 	inputs = fmt.Sprintf("%s %d", p.UID, p.Generation)
-	if err := l.pools.Broken(p); err != nil {
+	if err := l.Pools.Broken(p); err != nil {
 		return from, nil, notReady(reasonInvalid, "The spec cannot be read: %v", err), inputs
 	}
 	subnets, problem := subnetsOf(p)
@@ -192,15 +150,15 @@ func (l *logic) sourceOf(p *v1alpha1.InfobloxIPPool) (from source, client WAPI, 
 		return from, nil, notReady(cmp.Or(s.reason, v1alpha1.ReasonAuthenticationFailed), "The InfobloxInstance %s is not ready. See its condition Ready.", instance), inputs
 	}
 	from = source{
-		place:   place{instance, cmp.Or(p.Spec.NetworkView, s.networkView)},
+		Place:   known.Place{Instance: instance, NetworkView: cmp.Or(p.Spec.NetworkView, s.networkView)},
 		dnsZone: p.Spec.DNSZone,
 		subnets: subnets,
 		claim:   v1beta1.ClaimOf(p),
 	}
 	if from.dnsView = cmp.Or(p.Spec.DNSView, s.dnsView); from.dnsView == "" {
 		from.dnsView = "default"
-		if from.networkView != "default" {
-			from.dnsView = "default." + from.networkView
+		if from.NetworkView != "default" {
+			from.dnsView = "default." + from.NetworkView
 		}
 	}
 	return from, s.client, verdict{}, inputs
@@ -232,11 +190,11 @@ func subnetsOf(p *v1alpha1.InfobloxIPPool) (subnets []host.Subnet, problem strin
 
 // checkNetworks asks an Infoblox for the views and the networks of a pool. A DNS view matters only for records in the DNS.
 func checkNetworks(ctx context.Context, client WAPI, from source) verdict {
-	switch ok, err := client.NetworkView(ctx, from.networkView); {
+	switch ok, err := client.NetworkView(ctx, from.NetworkView); {
 	case err != nil:
 		return unreachable(err)
 	case !ok:
-		return notReady(v1alpha1.ReasonNetworkViewNotFound, "Infoblox has no network view %s. Create it there, or correct spec.networkView.", text.Cut(from.networkView, text.MaxValue))
+		return notReady(v1alpha1.ReasonNetworkViewNotFound, "Infoblox has no network view %s. Create it there, or correct spec.NetworkView.", text.Cut(from.NetworkView, text.MaxValue))
 	}
 	message := "All networks exist in Infoblox."
 	switch ok, err := client.DNSView(ctx, from.dnsView); {
@@ -246,11 +204,11 @@ func checkNetworks(ctx context.Context, client WAPI, from source) verdict {
 		return notReady(v1alpha1.ReasonDNSViewNotFound, "Infoblox has no DNS view %s. Create it there, or correct spec.dnsView.", text.Cut(from.dnsView, text.MaxValue))
 	}
 	for _, s := range from.subnets {
-		switch ok, err := client.Network(ctx, s.Prefix, from.networkView); {
+		switch ok, err := client.Network(ctx, s.Prefix, from.NetworkView); {
 		case err != nil:
 			return unreachable(err)
 		case !ok:
-			return notReady(v1alpha1.ReasonNetworkNotFound, "Infoblox has no network %s in the network view %s. Create it there, or %s.", s.Prefix, text.Cut(from.networkView, text.MaxValue), from.correctSubnets())
+			return notReady(v1alpha1.ReasonNetworkNotFound, "Infoblox has no network %s in the network view %s. Create it there, or %s.", s.Prefix, text.Cut(from.NetworkView, text.MaxValue), from.correctSubnets())
 		}
 	}
 	return verdict{ready: true, reason: v1alpha1.ReasonReady, message: message}
@@ -259,7 +217,7 @@ func checkNetworks(ctx context.Context, client WAPI, from source) verdict {
 // protect writes the finalizer of a pool, or removes it once the pool is deleted and neither claims nor IPAddresses need it. It returns the pool as it is then; nil if it
 // may be gone.
 func (l *logic) protect(ctx context.Context, pool *v1alpha1.InfobloxIPPool, used bool) (*v1alpha1.InfobloxIPPool, error) {
-	finalizers, missing := without(pool.Finalizers, v1beta2.FinalizerProtectPool)
+	finalizers, missing := known.Without(pool.Finalizers, v1beta2.FinalizerProtectPool)
 	leaves := pool.DeletionTimestamp != nil
 	switch {
 	case !leaves && missing:
@@ -270,14 +228,8 @@ func (l *logic) protect(ctx context.Context, pool *v1alpha1.InfobloxIPPool, used
 	}
 	stored := &v1alpha1.InfobloxIPPool{}
 	patch := shell.MergePatchOfVersion(pool, map[string]any{"metadata": map[string]any{"finalizers": finalizers}})
-	if err := l.API.Patch(ctx, shell.InfobloxIPPools, nameOf(pool), patch, stored); err != nil || leaves {
+	if err := l.API.Patch(ctx, shell.InfobloxIPPools, known.NameOf(pool), patch, stored); err != nil || leaves {
 		return nil, err
 	}
 	return stored, nil
-}
-
-// without returns finalizers without one of them, and whether it was missing.
-func without(finalizers []string, one string) (rest []string, missing bool) {
-	rest = slices.DeleteFunc(append([]string{}, finalizers...), func(f string) bool { return f == one })
-	return rest, len(rest) == len(finalizers)
 }

@@ -13,6 +13,7 @@ import (
 
 	"github.com/multicidr/controller-manager/apis/clusterapi/v1beta2"
 	"github.com/multicidr/controller-manager/controllers/clusteripam/infoblox/host"
+	"github.com/multicidr/controller-manager/controllers/clusteripam/infoblox/known"
 	"github.com/multicidr/controller-manager/controllers/clusteripam/infoblox/wapi"
 	"github.com/multicidr/controller-manager/controllers/clusteripam/shell"
 	"github.com/multicidr/controller-manager/controllers/writes"
@@ -30,7 +31,7 @@ const (
 
 // released is a claim that gives up its host record, or an IPAddress whose claim is gone.
 type released struct {
-	recordName
+	known.RecordName
 	host.Released
 	about   metav1.Object
 	kind    *shell.Kind
@@ -41,7 +42,7 @@ type released struct {
 // program has allocated, the pool says where it is.
 func (l *logic) releasedOf(claim *v1beta2.IPAddressClaim, address *v1beta2.IPAddress) released {
 	r := released{Released: host.Released{UID: claim.UID, Address: l.allocated(address)}, about: claim, kind: shell.IPAddressClaims, address: address}
-	if had := toldTo(claim); address == nil && had.Address.IsValid() { // Somebody has taken the IPAddress away.
+	if had := known.ToldTo(claim); address == nil && had.Address.IsValid() { // Somebody has taken the IPAddress away.
 		r.Released = had
 	}
 	r.where(address)
@@ -52,23 +53,11 @@ func (l *logic) releasedOf(claim *v1beta2.IPAddressClaim, address *v1beta2.IPAdd
 
 // wherePoolIs takes from the pool of an IPAddress where its host record is, if nothing else says that: another program has created it.
 func (l *logic) wherePoolIs(r *released, address *v1beta2.IPAddress) {
-	r.name = cmp.Or(r.name, r.about.GetName())
-	if r.place != (place{}) || address == nil {
+	r.Name = cmp.Or(r.Name, r.about.GetName())
+	if r.Place != (known.Place{}) || address == nil {
 		return
 	}
-	l.Lock.With(func() { r.place = l.placeOfPool(address) })
-}
-
-// placeOfPool returns where the pool of an IPAddress has its host records; nowhere if the pool is gone.
-func (l *logic) placeOfPool(address *v1beta2.IPAddress) (p place) {
-	if pool, ok := l.pools.Get(address.Namespace, address.Spec.PoolRef.Name); ok {
-		p.instance = pool.Spec.InstanceRef.Name
-		p.networkView = cmp.Or(pool.Spec.NetworkView, "default")
-		if s := l.servers[p.instance]; s != nil {
-			p.networkView = cmp.Or(pool.Spec.NetworkView, s.networkView, "default")
-		}
-	}
-	return p
+	l.Lock.With(func() { r.Place = l.PlaceOfPool(address) })
 }
 
 // where takes from an object where a host record is, as far as that is not known yet.
@@ -77,23 +66,23 @@ func (r *released) where(object metav1.Object) {
 		if a == nil {
 			return
 		}
-		r.Was = types.UID(a.Annotations[annotationClaim])
+		r.Was = types.UID(a.Annotations[known.AnnotationClaim])
 		r.Unmarked = r.Was == ""
 	}
-	found, ok := recordOf(object)
-	if ok && r.place == (place{}) {
-		r.place = found.place
+	found, ok := known.RecordOf(object)
+	if ok && r.Place == (known.Place{}) {
+		r.Place = found.Place
 	}
-	r.name = cmp.Or(r.name, found.name)
+	r.Name = cmp.Or(r.Name, found.Name)
 }
 
 // release releases the address of a claim that is deleted: first in Infoblox, then the IPAddress, then the claim.
 func (l *logic) release(ctx context.Context, claim *v1beta2.IPAddressClaim, address *v1beta2.IPAddress) error {
-	finalizers, missing := without(claim.Finalizers, v1beta2.FinalizerReleaseAddress)
+	finalizers, missing := known.Without(claim.Finalizers, v1beta2.FinalizerReleaseAddress)
 	if missing {
 		return nil
 	}
-	if l.waits(claim, ""); keptByOthers(claim) {
+	if l.waits(claim, ""); known.KeptByOthers(claim) {
 		return nil
 	}
 	address, err := l.created(ctx, claim, address)
@@ -116,7 +105,7 @@ func (l *logic) release(ctx context.Context, claim *v1beta2.IPAddressClaim, addr
 func (l *logic) releaseRecord(ctx context.Context, claim *v1beta2.IPAddressClaim, address *v1beta2.IPAddress) error {
 	r := l.releasedOf(claim, address)
 	copied := func() (is bool) {
-		l.Lock.With(func() { is = address != nil && l.copied(address) || address == nil && l.isCopied(claim) })
+		l.Lock.With(func() { is = address != nil && l.Copied(address) || address == nil && l.IsCopied(claim) })
 		return is
 	}
 	// The last IPAddress of a host record gives it up. Each says first that it goes, which a claim without an IPAddress has said, and looks at the others after
@@ -134,16 +123,10 @@ func (l *logic) releaseRecord(ctx context.Context, claim *v1beta2.IPAddressClaim
 	return l.giveUp(ctx, r)
 }
 
-// keptByOthers reports whether somebody else keeps a claim that is deleted: its machine may still run. Garbage collection, however, waits for the IPAddress.
-func keptByOthers(claim *v1beta2.IPAddressClaim) bool {
-	finalizers, _ := without(claim.Finalizers, v1beta2.FinalizerReleaseAddress)
-	return slices.ContainsFunc(finalizers, func(f string) bool { return f != metav1.FinalizerDeleteDependents })
-}
-
 // letGo leaves a claim no other finalizers than these.
 func (l *logic) letGo(ctx context.Context, claim *v1beta2.IPAddressClaim, finalizers []string) error {
 	patch := shell.MergePatchOfVersion(claim, map[string]any{"metadata": map[string]any{"finalizers": finalizers}})
-	if err := l.API.Patch(ctx, shell.IPAddressClaims, nameOf(claim), patch, nil); err != nil && !writes.NotThere(err) {
+	if err := l.API.Patch(ctx, shell.IPAddressClaims, known.NameOf(claim), patch, nil); err != nil && !writes.NotThere(err) {
 		return err
 	}
 	return nil
@@ -154,8 +137,8 @@ func (l *logic) letGo(ctx context.Context, claim *v1beta2.IPAddressClaim, finali
 // earlier create would leave another one.
 func (l *logic) created(ctx context.Context, claim *v1beta2.IPAddressClaim, address *v1beta2.IPAddress) (*v1beta2.IPAddress, error) {
 	var until time.Time
-	l.Lock.With(func() { until = l.creating[claim.UID] })
-	_, prepared := recordOf(claim)
+	l.Lock.With(func() { until = l.Creating[claim.UID] })
+	_, prepared := known.RecordOf(claim)
 	switch wait := until.Sub(l.Now()); {
 	case wait > 0:
 		return nil, writes.Later(wait)
@@ -163,22 +146,17 @@ func (l *logic) created(ctx context.Context, claim *v1beta2.IPAddressClaim, addr
 		return address, nil
 	}
 	address = &v1beta2.IPAddress{}
-	switch err := l.API.Get(ctx, shell.IPAddresses, nameOf(claim), address); {
+	switch err := l.API.Get(ctx, shell.IPAddresses, known.NameOf(claim), address); {
 	case writes.NotThere(err):
 		return nil, nil
 	case err != nil:
 		return nil, err
 	}
 	own := false
-	if l.Lock.With(func() { own = l.owns(claim, address) }); !own {
+	if l.Lock.With(func() { own = l.Owns(claim, address) }); !own {
 		return nil, nil
 	}
 	return address, nil
-}
-
-// isLeaving reports whether an IPAddress is deleted, or its release has begun.
-func isLeaving(address *v1beta2.IPAddress) bool {
-	return address.DeletionTimestamp != nil || address.Annotations[annotationReleasedBy] != ""
 }
 
 // begin writes to an IPAddress who gives up its host record, and where that is, before anything is removed: the claim and this process may be gone before
@@ -189,25 +167,25 @@ func (l *logic) begin(ctx context.Context, c released) error {
 	}
 	begun := false
 	l.Lock.With(func() {
-		shown, ok := l.addresses.Get(c.address.Namespace, c.address.Name)
-		begun = ok && shown.UID == c.address.UID && shown.Annotations[annotationReleasedBy] != ""
+		shown, ok := l.Addresses.Get(c.address.Namespace, c.address.Name)
+		begun = ok && shown.UID == c.address.UID && shown.Annotations[known.AnnotationReleasedBy] != ""
 	})
 	if begun {
 		return nil
 	}
-	if c.address.Annotations[annotationReleasedBy] != "" {
+	if c.address.Annotations[known.AnnotationReleasedBy] != "" {
 		return writes.Later(time.Second)
 	}
-	annotations := map[string]any{annotationReleasedBy: c.about.GetUID()}
-	if _, ok := recordOf(c.address); !ok { // Another program has created the IPAddress.
-		annotations[annotationPlace], annotations[annotationName] = c.String(), c.name
+	annotations := map[string]any{known.AnnotationReleasedBy: c.about.GetUID()}
+	if _, ok := known.RecordOf(c.address); !ok { // Another program has created the IPAddress.
+		annotations[known.AnnotationPlace], annotations[known.AnnotationName] = c.String(), c.Name
 	}
 	stored := &v1beta2.IPAddress{}
 	patch := shell.MergePatchOfVersion(c.address, map[string]any{"metadata": map[string]any{"annotations": annotations}})
-	switch err := l.API.Patch(ctx, shell.IPAddresses, nameOf(c.address), patch, stored); {
+	switch err := l.API.Patch(ctx, shell.IPAddresses, known.NameOf(c.address), patch, stored); {
 	case err != nil:
 		return err
-	case stored.Annotations[annotationReleasedBy] == "":
+	case stored.Annotations[known.AnnotationReleasedBy] == "":
 		return shell.ErrTakenBack
 	}
 	return writes.Later(time.Second)
@@ -215,16 +193,16 @@ func (l *logic) begin(ctx context.Context, c released) error {
 
 // releaseOrphan releases an IPAddress that leaves and whose claim is gone: somebody has removed the claim's finalizer.
 func (l *logic) releaseOrphan(ctx context.Context, address *v1beta2.IPAddress) error {
-	if address == nil || !ofInfoblox(address.Spec.PoolRef) || !isLeaving(address) {
+	if address == nil || !known.OfInfoblox(address.Spec.PoolRef) || !known.IsLeaving(address) {
 		return nil
 	}
 	rests, copied := false, false
-	l.Lock.With(func() { rests, copied = l.isPaused(address), l.copied(address) })
+	l.Lock.With(func() { rests, copied = l.IsPaused(address), l.Copied(address) })
 	if rests {
 		return nil
 	}
 	// Without its finalizer, its release is over, but the DELETE may not have arrived.
-	if _, missing := without(address.Finalizers, v1beta2.FinalizerProtectAddress); missing && address.DeletionTimestamp != nil {
+	if _, missing := known.Without(address.Finalizers, v1beta2.FinalizerProtectAddress); missing && address.DeletionTimestamp != nil {
 		return nil
 	}
 	if copied { // The host record is not this IPAddress's.
@@ -235,12 +213,6 @@ func (l *logic) releaseOrphan(ctx context.Context, address *v1beta2.IPAddress) e
 		return err
 	}
 	return l.deleteAddress(ctx, address)
-}
-
-// isPaused reports whether an IPAddress is to be left alone.
-func (l *logic) isPaused(address *v1beta2.IPAddress) bool {
-	pool, ok := l.pools.Get(address.Namespace, address.Spec.PoolRef.Name)
-	return paused(address) || ok && paused(pool)
 }
 
 // orphan returns what an IPAddress without a claim gives up.
@@ -255,12 +227,12 @@ func (l *logic) orphan(address *v1beta2.IPAddress) released {
 // releaseLeftover releases an IPAddress that is in the way of a claim. The cache may not show yet that the claim has been told that it has it.
 func (l *logic) releaseLeftover(ctx context.Context, s situation) error {
 	stored := &v1beta2.IPAddressClaim{}
-	err := l.API.Get(ctx, shell.IPAddressClaims, nameOf(s.claim), stored)
+	err := l.API.Get(ctx, shell.IPAddressClaims, known.NameOf(s.claim), stored)
 	if err != nil && !writes.NotThere(err) {
 		return err
 	}
 	own := false
-	if l.Lock.With(func() { own = err == nil && l.owns(stored, s.foreign) }); own {
+	if l.Lock.With(func() { own = err == nil && l.Owns(stored, s.foreign) }); own {
 		return writes.Later(time.Second)
 	}
 	return l.releaseOrphan(ctx, s.foreign)
@@ -271,16 +243,16 @@ func (l *logic) deleteAddress(ctx context.Context, address *v1beta2.IPAddress) e
 	if address == nil {
 		return nil
 	}
-	if finalizers, missing := without(address.Finalizers, v1beta2.FinalizerProtectAddress); !missing {
+	if finalizers, missing := known.Without(address.Finalizers, v1beta2.FinalizerProtectAddress); !missing {
 		patch := shell.MergePatchOfVersion(address, map[string]any{"metadata": map[string]any{"finalizers": finalizers}})
-		if err := l.API.Patch(ctx, shell.IPAddresses, nameOf(address), patch, nil); err != nil && !writes.NotThere(err) {
+		if err := l.API.Patch(ctx, shell.IPAddresses, known.NameOf(address), patch, nil); err != nil && !writes.NotThere(err) {
 			return err
 		}
 	}
 	if address.DeletionTimestamp != nil {
 		return nil
 	}
-	if err := l.API.Delete(ctx, shell.IPAddresses, nameOf(address), address.UID, ""); err != nil && !writes.NotThere(err) {
+	if err := l.API.Delete(ctx, shell.IPAddresses, known.NameOf(address), address.UID, ""); err != nil && !writes.NotThere(err) {
 		return err
 	}
 	return nil
@@ -288,7 +260,7 @@ func (l *logic) deleteAddress(ctx context.Context, address *v1beta2.IPAddress) e
 
 // giveUp gives up what a claim has in Infoblox. It returns nil only when nothing is there any more, and nothing can come.
 func (l *logic) giveUp(ctx context.Context, c released) error {
-	if c.place == (place{}) { // The place is written to a claim before anything is written to Infoblox. Only another program may have written there.
+	if c.Place == (known.Place{}) { // The place is written to a claim before anything is written to Infoblox. Only another program may have written there.
 		if c.Address.IsValid() {
 			l.tell(c, reasonRecordLeft, "The InfobloxIPPool of this IPAddress is gone, so nobody knows where its host record is. If there is one with the address %v in Infoblox, delete it there.", c.Address)
 		}
@@ -298,20 +270,20 @@ func (l *logic) giveUp(ctx context.Context, c released) error {
 	if client == nil {
 		return err
 	}
-	r, done, err := l.claimRecord(c.recordName)
+	r, done, err := l.claimRecord(c.RecordName)
 	if err != nil {
 		return err
 	}
 	defer done()
 	never := true // No removal of what was allocated was confirmed: a record can get another name at any time.
 	for range maxSteps {
-		found, err := client.Hosts(ctx, c.name, c.networkView)
+		found, err := client.Hosts(ctx, c.Name, c.NetworkView)
 		if err != nil {
 			return l.cannotRelease(c, err)
 		}
 		var removals []host.Removal
 		var wait bool
-		l.Lock.With(func() { removals, wait = host.Release(c.Released, found, at{l, c.place}) })
+		l.Lock.With(func() { removals, wait = host.Release(c.Released, found, known.At{World: l.World, Place: c.Place}) })
 		switch {
 		case wait:
 			return l.unclear(ctx, c)
@@ -324,7 +296,7 @@ func (l *logic) giveUp(ctx context.Context, c released) error {
 		}
 		never = never && !confirmed
 	}
-	return fmt.Errorf("the host record %s changes all the time", c.name)
+	return fmt.Errorf("the host record %s changes all the time", c.Name)
 }
 
 // unclear lets another claim in the host record get its IPAddress first. That takes a moment, or as long as that claim says.
@@ -340,7 +312,7 @@ func (l *logic) unclear(ctx context.Context, c released) error {
 	if l.Now().Sub(since.Time) < 10*time.Second {
 		return writes.Later(time.Second)
 	}
-	message := fmt.Sprintf("The host record %s cannot be given up yet: another IPAddressClaim shares it and has no address, so nobody knows which address of the record is whose. See the condition Ready of that claim.", c.name)
+	message := fmt.Sprintf("The host record %s cannot be given up yet: another IPAddressClaim shares it and has no address, so nobody knows which address of the record is whose. See the condition Ready of that claim.", c.Name)
 	if err := l.pend(ctx, claim, v1beta2.ReasonAllocationFailed, message); err != nil {
 		return err
 	}
@@ -368,11 +340,11 @@ func (l *logic) take(ctx context.Context, client WAPI, c released, r *recordStat
 	}
 	if allocated {
 		l.Lock.With(func() {
-			if l.shown(c.kind, c.about) {
-				l.removed[c.about.GetUID()] = true
+			if l.Shown(c.kind, c.about) {
+				l.Removed[c.about.GetUID()] = true
 			}
-			if c.address != nil && l.shown(shell.IPAddresses, c.address) {
-				l.removed[c.address.UID] = true // The claim may be forced away before.
+			if c.address != nil && l.Shown(shell.IPAddresses, c.address) {
+				l.Removed[c.address.UID] = true // The claim may be forced away before.
 			}
 		})
 	}
@@ -386,10 +358,10 @@ func (l *logic) keeps(c released, r host.Removal) {
 	switch {
 	case slices.Contains(r.Record.Addresses(), c.Address):
 		l.tell(c, reasonRecordLeft, "The host record %s in the network view %s keeps the addresses %v: the IPAddress of another claim in it says %v, too, so one of the two was edited. Remove from it those that nobody uses.",
-			c.name, c.networkView, r.Record.Addresses(), c.Address)
+			c.Name, c.NetworkView, r.Record.Addresses(), c.Address)
 	case !r.Delete && r.Record.Comment == "":
 		l.tell(c, reasonRecordLeft, "The host record %s in the network view %s keeps the addresses %v, which are not those of an IPAddress. Remove from it those that nobody uses.",
-			c.name, c.networkView, r.Record.Addresses())
+			c.Name, c.NetworkView, r.Record.Addresses())
 	}
 }
 
@@ -407,8 +379,8 @@ func (l *logic) gone(ctx context.Context, client WAPI, c released, r *recordStat
 		switch {
 		case err != nil:
 			return l.cannotRelease(c, err)
-		case networkView != "" && networkView != c.networkView:
-			c.networkView = networkView
+		case networkView != "" && networkView != c.NetworkView:
+			c.NetworkView = networkView
 			return l.giveUp(ctx, c)
 		}
 		l.notFound(c)
@@ -421,8 +393,8 @@ func (l *logic) gone(ctx context.Context, client WAPI, c released, r *recordStat
 func (l *logic) notFound(c released) {
 	var removed bool
 	l.Lock.With(func() {
-		there := l.shown(c.kind, c.about) || c.address != nil && l.shown(shell.IPAddresses, c.address) // Otherwise it is forgotten what was removed.
-		removed = !there || l.removed[c.about.GetUID()] || c.address != nil && l.removed[c.address.UID]
+		there := l.Shown(c.kind, c.about) || c.address != nil && l.Shown(shell.IPAddresses, c.address) // Otherwise it is forgotten what was removed.
+		removed = !there || l.Removed[c.about.GetUID()] || c.address != nil && l.Removed[c.address.UID]
 	})
 	if removed || !c.Address.IsValid() {
 		return
@@ -433,17 +405,7 @@ func (l *logic) notFound(c released) {
 		edited = " If somebody has edited the IPAddress, the record has another address, and can have this name."
 	}
 	l.tell(c, reasonRecordLeft, "The InfobloxInstance %s has no host record %s of this object. If Infoblox has one of another name, with the address %v%s, delete it there.%s",
-		c.instance, c.name, c.Address, with, edited)
-}
-
-// shown reports whether the cache shows exactly this object, a claim or an IPAddress.
-func (l *logic) shown(kind *shell.Kind, object metav1.Object) bool {
-	if kind == shell.IPAddresses {
-		a, ok := l.addresses.Get(object.GetNamespace(), object.GetName())
-		return ok && a.UID == object.GetUID()
-	}
-	claim, ok := l.claims.Get(object.GetNamespace(), object.GetName())
-	return ok && claim.UID == object.GetUID()
+		c.Instance, c.Name, c.Address, with, edited)
 }
 
 func remove(ctx context.Context, client WAPI, r host.Removal) error {
@@ -467,11 +429,11 @@ func (l *logic) clientOf(ctx context.Context, c released) (client WAPI, err erro
 	case exists && !checked:
 		return nil, writes.Later(time.Second)
 	case exists:
-		l.tell(c, reasonReleaseFailed, "The host record %s in the network view %s cannot be deleted: the InfobloxInstance %s is not ready. See its condition Ready.", c.name, c.networkView, c.instance)
+		l.tell(c, reasonReleaseFailed, "The host record %s in the network view %s cannot be deleted: the InfobloxInstance %s is not ready. See its condition Ready.", c.Name, c.NetworkView, c.Instance)
 		return nil, writes.Later(checkFailed)
 	case gone < lostServerAfter:
 		l.tell(c, reasonReleaseFailed, "The host record %s in the network view %s cannot be deleted: there is no InfobloxInstance %s. Create it again. Otherwise the record stays in Infoblox, and this object goes on without it after %v.",
-			c.name, c.networkView, c.instance, lostServerAfter)
+			c.Name, c.NetworkView, c.Instance, lostServerAfter)
 		return nil, writes.Later(checkFailed)
 	default:
 		with := ""
@@ -479,7 +441,7 @@ func (l *logic) clientOf(ctx context.Context, c released) (client WAPI, err erro
 			with = fmt.Sprintf(" with the address %s", c.Address)
 		}
 		l.tell(c, reasonRecordLeft, "There is no InfobloxInstance %s. If Infoblox still has the host record %s%s in the network view %s, delete it there.",
-			c.instance, c.name, with, c.networkView)
+			c.Instance, c.Name, with, c.NetworkView)
 		return nil, nil
 	}
 }
@@ -487,8 +449,8 @@ func (l *logic) clientOf(ctx context.Context, c released) (client WAPI, err erro
 // serverOf returns whether there is the InfobloxInstance that has a host record, whether it was checked, and its client if it is ready: any other Infoblox would
 // answer that it has no such record.
 func (l *logic) serverOf(c released) (exists, checked bool, client WAPI) {
-	_, exists = l.instances.Get("", c.instance)
-	s := l.servers[c.instance]
+	_, exists = l.Instances.Get("", c.Instance)
+	s := l.servers[c.Instance]
 	if checked = s != nil; checked && s.ready {
 		client = s.client
 	}
@@ -542,7 +504,7 @@ func (l *logic) noteMissing(ctx context.Context, c released, text string) error 
 		stored = &v1beta2.IPAddress{}
 	}
 	patch := shell.MergePatch(c.about, map[string]any{"metadata": map[string]any{"annotations": map[string]any{annotationMissing: value}}})
-	if err := l.API.Patch(ctx, c.kind, nameOf(c.about), patch, stored); err != nil {
+	if err := l.API.Patch(ctx, c.kind, known.NameOf(c.about), patch, stored); err != nil {
 		return err
 	}
 	if stored.GetAnnotations()[annotationMissing] != text {
@@ -554,7 +516,7 @@ func (l *logic) noteMissing(ctx context.Context, c released, text string) error 
 // elsewhere returns the network view that has the host record of a claim if it is not the one that it was: a network view can get another name, and
 // another one the former name.
 func elsewhere(ctx context.Context, client WAPI, c released) (networkView string, err error) {
-	found, err := client.Hosts(ctx, c.name, "")
+	found, err := client.Hosts(ctx, c.Name, "")
 	if i := slices.IndexFunc(found, func(r host.Record) bool { return r.Of(c.UID) || c.Was != "" && r.Of(c.Was) }); i >= 0 {
 		return found[i].NetworkView, err
 	}
@@ -563,7 +525,7 @@ func elsewhere(ctx context.Context, client WAPI, c released) (networkView string
 
 func (l *logic) cannotRelease(c released, err error) error {
 	if !writes.NotItsTurn(err) {
-		l.tell(c, reasonReleaseFailed, "The host record %s in the network view %s is not deleted yet: %v. The controller tries again.", c.name, c.networkView, err)
+		l.tell(c, reasonReleaseFailed, "The host record %s in the network view %s is not deleted yet: %v. The controller tries again.", c.Name, c.NetworkView, err)
 	}
 	return err
 }
@@ -576,9 +538,9 @@ func (l *logic) tell(c released, reason, format string, args ...any) {
 func (l *logic) gaveUp() {
 	l.Lock.With(func() {
 		clear(l.full)
-		for uid, reason := range l.waiting {
+		for uid, reason := range l.Waiting {
 			if reason == v1beta2.ReasonPoolExhausted || reason == v1beta2.ReasonAllocationFailed { // perhaps because of this record
-				l.Queue.Add(shell.Key{Kind: shell.IPAddressClaims, Namespace: l.names[uid].Namespace, Name: l.names[uid].Name})
+				l.Queue.Add(shell.Key{Kind: shell.IPAddressClaims, Namespace: l.Names[uid].Namespace, Name: l.Names[uid].Name})
 			}
 		}
 	})

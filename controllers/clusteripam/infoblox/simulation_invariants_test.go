@@ -13,6 +13,7 @@ import (
 	"github.com/multicidr/controller-manager/apis/clusterapi/v1alpha1"
 	"github.com/multicidr/controller-manager/apis/clusterapi/v1beta2"
 	"github.com/multicidr/controller-manager/controllers/clusteripam/infoblox/host"
+	"github.com/multicidr/controller-manager/controllers/clusteripam/infoblox/known"
 	"github.com/multicidr/controller-manager/controllers/clusteripam/shell"
 )
 
@@ -26,21 +27,21 @@ func (w *world) judge() {
 	holders := map[string]string{}
 	for _, a := range addresses {
 		has := w.allocated(a)
-		if w.edited[a.UID] != "" && w.spoilt[a.Annotations[annotationClaim]] {
+		if w.edited[a.UID] != "" && w.spoilt[a.Annotations[known.AnnotationClaim]] {
 			continue // Neither Infoblox nor the process knows any more what it was.
 		}
 		if inFar(a) != "" && holders[has] != "" {
 			w.covered["another Infoblox gives the same address"]++
 		}
-		if w.moved && a.Annotations[annotationReleasedBy] != "" {
+		if w.moved && a.Annotations[known.AnnotationReleasedBy] != "" {
 			continue // Its machine and its host record are gone. As long as the cache shows two hosts of one Infoblox, another claim can get the address before it is gone, too.
 		}
 		if other := holders[inFar(a)+has]; other != "" && (!w.byHand[has] || !w.moved) {
-			w.violate("no address in two IPAddresses: %s is in %s and %s", has, other, nameOf(a))
+			w.violate("no address in two IPAddresses: %s is in %s and %s", has, other, known.NameOf(a))
 		}
-		holders[inFar(a)+has] = nameOf(a).String()
+		holders[inFar(a)+has] = known.NameOf(a).String()
 		if has == a.Spec.Gateway {
-			w.violate("no machine gets the address of the gateway: %s", nameOf(a))
+			w.violate("no machine gets the address of the gateway: %s", known.NameOf(a))
 		}
 	}
 	records := append(w.hosts(), w.twins()...)
@@ -77,14 +78,14 @@ func (w *world) judge() {
 			continue
 		}
 		has := w.told[c.UID]
-		if object := w.objects[shell.IPAddresses][nameOf(c)]; object != nil {
+		if object := w.objects[shell.IPAddresses][known.NameOf(c)]; object != nil {
 			a := &v1beta2.IPAddress{}
 			decode(object, a)
-			if was := types.UID(a.Annotations[annotationClaim]); was != c.UID && was != w.was[c.UID] {
+			if was := types.UID(a.Annotations[known.AnnotationClaim]); was != c.UID && was != w.was[c.UID] {
 				continue
 			}
 			if has != "" && w.allocated(a) != has {
-				w.violate("a claim keeps its address: %s had %s and has %s", nameOf(c), has, w.allocated(a))
+				w.violate("a claim keeps its address: %s had %s and has %s", known.NameOf(c), has, w.allocated(a))
 			}
 			if has = w.allocated(a); c.Status.AddressRef.Name != "" {
 				w.told[c.UID] = has
@@ -98,7 +99,7 @@ func (w *world) judge() {
 		if !slices.ContainsFunc(records, func(r host.Record) bool {
 			return (r.Of(c.UID) || r.Of(w.was[c.UID])) && slices.Contains(r.Addresses(), netip.MustParseAddr(has))
 		}) {
-			w.violate("an address is reserved in Infoblox as long as its claim lives: %s %s", nameOf(c), has)
+			w.violate("an address is reserved in Infoblox as long as its claim lives: %s %s", known.NameOf(c), has)
 		}
 	}
 }
@@ -106,7 +107,7 @@ func (w *world) judge() {
 // spoiltFor reports whether somebody has deleted the host record that a claim has. That names an earlier UID of the claim if it was forced away and created
 // again, or moved.
 func (w *world) spoiltFor(c *v1beta2.IPAddressClaim) bool {
-	return slices.ContainsFunc([]string{string(c.UID), c.Annotations[annotationClaim], string(w.was[c.UID])}, func(uid string) bool { return uid != "" && w.spoilt[uid] })
+	return slices.ContainsFunc([]string{string(c.UID), c.Annotations[known.AnnotationClaim], string(w.was[c.UID])}, func(uid string) bool { return uid != "" && w.spoilt[uid] })
 }
 
 // judgeRest checks what holds when nothing happens any more.
@@ -120,26 +121,26 @@ func (w *world) judgeRest() {
 	for _, c := range all[v1beta2.IPAddressClaim](w, shell.IPAddressClaims) {
 		living[c.UID] = true
 		ready := meta.FindStatusCondition(c.Status.Conditions, v1beta2.ConditionReady)
-		object := w.objects[shell.IPAddresses][nameOf(c)]
+		object := w.objects[shell.IPAddresses][known.NameOf(c)]
 		switch {
 		case c.DeletionTimestamp != nil && (machineRuns(c) || w.unclear(c)):
 		case c.DeletionTimestamp != nil:
-			w.violate("who can go is gone: %s", nameOf(c))
+			w.violate("who can go is gone: %s", known.NameOf(c))
 		case object == nil && ready == nil:
-			w.violate("who waits knows why: %s", nameOf(c))
-		case object == nil && w.spoiltFor(c) && served(c) && strings.HasPrefix(ready.Message, "The claim has had the address "+c.Annotations[annotationAddress]):
+			w.violate("who waits knows why: %s", known.NameOf(c))
+		case object == nil && w.spoiltFor(c) && known.WasServed(c) && strings.HasPrefix(ready.Message, "The claim has had the address "+c.Annotations[known.AnnotationAddress]):
 			w.covered["a claim does not get another address"]++
 		case object == nil && free[c.Spec.PoolRef.Name] && (ready.Reason != v1beta2.ReasonAllocationFailed || !w.nameInUse(c)):
-			w.violate("who can be served is served: %s: %s", nameOf(c), ready.Message)
+			w.violate("who can be served is served: %s: %s", known.NameOf(c), ready.Message)
 		case object != nil && ready != nil && w.unreserved(object) && strings.HasPrefix(ready.Message, "Infoblox has no host record "):
 			w.covered["a claim has an IPAddress without a record"]++
 		case object != nil && ready != nil && w.wide && strings.HasPrefix(ready.Message, "The IPAddress "+c.Name+" exists, and is of the InfobloxIPPool "): // of a claim that was forced away
 		case object != nil && (ready == nil || ready.Status != "True" || c.Status.AddressRef.Name != c.Name):
-			w.violate("who is served is told: %s", nameOf(c))
+			w.violate("who is served is told: %s", known.NameOf(c))
 		}
 	}
 	for _, a := range all[v1beta2.IPAddress](w, shell.IPAddresses) { // It can have the record of an earlier claim of its name.
-		living[types.UID(a.Annotations[annotationClaim])] = true
+		living[types.UID(a.Annotations[known.AnnotationClaim])] = true
 	}
 	for _, r := range append(w.hosts(), w.twins()...) {
 		for _, uid := range r.Claims() {
@@ -157,8 +158,8 @@ func (w *world) judgeRest() {
 		}
 	}
 	for _, a := range all[v1beta2.IPAddress](w, shell.IPAddresses) {
-		if w.objects[shell.IPAddressClaims][nameOf(a)] == nil {
-			w.violate("nothing leaks: the IPAddress %s has no claim", nameOf(a))
+		if w.objects[shell.IPAddressClaims][known.NameOf(a)] == nil {
+			w.violate("nothing leaks: the IPAddress %s has no claim", known.NameOf(a))
 		}
 	}
 }
@@ -173,9 +174,9 @@ func (w *world) judgeMemory() {
 	}
 	l := w.leader.logic
 	for what, uids := range map[string][]types.UID{
-		"names": slices.Collect(maps.Keys(l.names)), "chosen": slices.Collect(maps.Keys(l.chosen)), "prepared": slices.Collect(maps.Keys(l.prepared)),
-		"leaving": slices.Collect(maps.Keys(l.leaving)), "creating": slices.Collect(maps.Keys(l.creating)), "telling": slices.Collect(maps.Keys(l.telling)),
-		"first": slices.Collect(maps.Keys(l.first)), "removed": slices.Collect(maps.Keys(l.removed)), "waiting": slices.Collect(maps.Keys(l.waiting)),
+		"names": slices.Collect(maps.Keys(l.Names)), "chosen": slices.Collect(maps.Keys(l.Chosen)), "prepared": slices.Collect(maps.Keys(l.Prepared)),
+		"leaving": slices.Collect(maps.Keys(l.Leaving)), "creating": slices.Collect(maps.Keys(l.Creating)), "telling": slices.Collect(maps.Keys(l.Telling)),
+		"first": slices.Collect(maps.Keys(l.First)), "removed": slices.Collect(maps.Keys(l.Removed)), "waiting": slices.Collect(maps.Keys(l.Waiting)),
 	} {
 		for _, uid := range uids {
 			if !there[uid] {
@@ -194,7 +195,7 @@ func (w *world) allocated(a *v1beta2.IPAddress) string {
 // which address is whose.
 func (w *world) nameInUse(c *v1beta2.IPAddressClaim) bool {
 	return slices.ContainsFunc(append(w.hosts(), w.twins()...), func(r host.Record) bool {
-		return r.Name == c.Annotations[v1alpha1.AnnotationHostname] || served(c) && r.Name == c.Annotations[annotationName] || r.Of(c.UID) && len(r.Claims()) > 1
+		return r.Name == c.Annotations[v1alpha1.AnnotationHostname] || known.WasServed(c) && r.Name == c.Annotations[known.AnnotationName] || r.Of(c.UID) && len(r.Claims()) > 1
 	})
 }
 
@@ -221,7 +222,7 @@ func (w *world) free() map[string]bool {
 		used[netip.MustParseAddr(a.Spec.Address)] = true
 	}
 	for _, c := range all[v1beta2.IPAddressClaim](w, shell.IPAddressClaims) {
-		used[toldTo(c).Address] = true
+		used[known.ToldTo(c).Address] = true
 	}
 	free := map[string]bool{"far": w.freeFar()}
 	for pool, networks := range w.networks() {
@@ -254,5 +255,5 @@ func (w *world) freeFar() bool {
 func (w *world) unreserved(object map[string]any) bool {
 	a := &v1beta2.IPAddress{}
 	decode(object, a)
-	return w.spoilt[a.Annotations[annotationClaim]]
+	return w.spoilt[a.Annotations[known.AnnotationClaim]]
 }

@@ -9,6 +9,7 @@ import (
 
 	"github.com/multicidr/controller-manager/apis/clusterapi/v1alpha1"
 	"github.com/multicidr/controller-manager/apis/clusterapi/v1beta2"
+	"github.com/multicidr/controller-manager/controllers/clusteripam/infoblox/known"
 	"github.com/multicidr/controller-manager/controllers/clusteripam/shell"
 )
 
@@ -45,8 +46,8 @@ func (w *world) putBackSome() {
 	var of []*v1beta2.IPAddressClaim
 	for _, c := range all[v1beta2.IPAddressClaim](w, shell.IPAddressClaims) {
 		a := &v1beta2.IPAddress{}
-		if decode(w.objects[shell.IPAddresses][nameOf(c)], a); a.UID != "" && c.DeletionTimestamp == nil && a.DeletionTimestamp == nil && served(c) && !w.spoiltFor(c) &&
-			w.edited[a.UID] == "" && a.Annotations[annotationReleasedBy] == "" && !w.unclearOf[types.UID(a.Annotations[annotationClaim])] && ofInfoblox(c.Spec.PoolRef) {
+		if decode(w.objects[shell.IPAddresses][known.NameOf(c)], a); a.UID != "" && c.DeletionTimestamp == nil && a.DeletionTimestamp == nil && known.WasServed(c) && !w.spoiltFor(c) &&
+			w.edited[a.UID] == "" && a.Annotations[known.AnnotationReleasedBy] == "" && !w.unclearOf[types.UID(a.Annotations[known.AnnotationClaim])] && known.OfInfoblox(c.Spec.PoolRef) {
 			of = append(of, c)
 		}
 	}
@@ -54,7 +55,7 @@ func (w *world) putBackSome() {
 		return
 	}
 	c, a := of[w.chance.IntN(len(of))], &v1beta2.IPAddress{}
-	decode(w.objects[shell.IPAddresses][nameOf(c)], a)
+	decode(w.objects[shell.IPAddresses][known.NameOf(c)], a)
 	w.leader.end()
 	w.leader = nil
 	for w.chance.IntN(2) == 0 && len(w.late) > 0 {
@@ -62,18 +63,18 @@ func (w *world) putBackSome() {
 	}
 	w.pass(int(leaseLasts.Seconds())) // The API server carries out no write of the former leader any more.
 	for _, kind := range []*shell.Kind{shell.IPAddressClaims, shell.IPAddresses} {
-		_ = w.patch(kind, nameOf(c), shell.Patch{Body: []byte(noFinalizers)}, nil)
-		_ = w.delete(kind, nameOf(c), "")
+		_ = w.patch(kind, known.NameOf(c), shell.Patch{Body: []byte(noFinalizers)}, nil)
+		_ = w.delete(kind, known.NameOf(c), "")
 	}
-	was := types.UID(a.Annotations[annotationClaim])
-	if c.Status, c.UID, a.UID, a.OwnerReferences = (v1beta2.IPAddressClaimStatus{}), "", "", nil; w.objects[shell.IPAddressClaims][nameOf(c)] != nil {
+	was := types.UID(a.Annotations[known.AnnotationClaim])
+	if c.Status, c.UID, a.UID, a.OwnerReferences = (v1beta2.IPAddressClaimStatus{}), "", "", nil; w.objects[shell.IPAddressClaims][known.NameOf(c)] != nil {
 		panic("it is still there")
 	}
 	w.put(shell.IPAddressClaims, c)
 	w.put(shell.IPAddresses, a)
 	w.was[uidOf(w, c)] = was
 	w.note("a claim is put back with its IPAddress")
-	w.trace = append(w.trace, "        "+nameOf(c).String())
+	w.trace = append(w.trace, "        "+known.NameOf(c).String())
 	for _, r := range w.hosts() {
 		if r.Of(was) && len(r.Claims()) > 1 {
 			w.note("a claim is put back that shares its host record")
@@ -84,23 +85,23 @@ func (w *world) putBackSome() {
 
 // relist shows a process what there is, as after a watch that has missed events: an object may have been deleted and created again meanwhile.
 func (p *process) relist() {
-	known := map[shell.Source][]metav1.Object{}
-	for _, o := range p.logic.claims.List() {
-		known[p.logic.claims] = append(known[p.logic.claims], o)
+	shown := map[shell.Source][]metav1.Object{}
+	for _, o := range p.logic.Claims.List() {
+		shown[p.logic.Claims] = append(shown[p.logic.Claims], o)
 	}
-	for _, o := range p.logic.addresses.List() {
-		known[p.logic.addresses] = append(known[p.logic.addresses], o)
+	for _, o := range p.logic.Addresses.List() {
+		shown[p.logic.Addresses] = append(shown[p.logic.Addresses], o)
 	}
-	for _, o := range p.logic.pools.List() {
-		known[p.logic.pools] = append(known[p.logic.pools], o)
+	for _, o := range p.logic.Pools.List() {
+		shown[p.logic.Pools] = append(shown[p.logic.Pools], o)
 	}
-	for _, o := range p.logic.instances.List() {
-		known[p.logic.instances] = append(known[p.logic.instances], o)
+	for _, o := range p.logic.Instances.List() {
+		shown[p.logic.Instances] = append(shown[p.logic.Instances], o)
 	}
 	for _, source := range p.logic.Reads() {
 		kind := source.Reads().Kind
-		for _, o := range known[source] {
-			if there := p.objects[kind][nameOf(o)]; there == nil || metadataOf(there)["uid"] != string(o.GetUID()) {
+		for _, o := range shown[source] {
+			if there := p.objects[kind][known.NameOf(o)]; there == nil || metadataOf(there)["uid"] != string(o.GetUID()) {
 				p.feed.Gone(source, o)
 			}
 		}
@@ -112,7 +113,7 @@ func (p *process) relist() {
 }
 
 func uidOf(w *world, object metav1.Object) types.UID {
-	uid, _ := metadataOf(w.objects[shell.IPAddressClaims][nameOf(object)])["uid"].(string)
+	uid, _ := metadataOf(w.objects[shell.IPAddressClaims][known.NameOf(object)])["uid"].(string)
 	return types.UID(uid)
 }
 
@@ -120,7 +121,7 @@ func uidOf(w *world, object metav1.Object) types.UID {
 func (w *world) isNewHere(name types.NamespacedName) bool {
 	c := &v1beta2.IPAddressClaim{}
 	decode(w.objects[shell.IPAddressClaims][name], c)
-	return w.was[c.UID] != "" && !served(c)
+	return w.was[c.UID] != "" && !known.WasServed(c)
 }
 
 // createThirdClaim creates a claim that shares a host record with one of the same pool.
@@ -129,7 +130,7 @@ func (w *world) createThirdClaim() {
 	c := &v1beta2.IPAddressClaim{ObjectMeta: metav1.ObjectMeta{Namespace: namespace, Name: "c4", Annotations: map[string]string{v1alpha1.AnnotationHostname: "h-" + namespace}},
 		Spec: v1beta2.IPAddressClaimSpec{PoolRef: v1beta2.IPPoolReference{APIGroup: shell.GroupIPAM, Kind: v1alpha1.KindInfobloxIPPool, Name: "v4"}}}
 	if w.create(shell.IPAddressClaims, c, nil) == nil {
-		w.note("user creates " + nameOf(c).String())
+		w.note("user creates " + known.NameOf(c).String())
 	}
 }
 
@@ -144,8 +145,8 @@ func (w *world) nameAnotherProvider() {
 }
 
 func (w *world) nameProvider(c *v1beta2.IPAddressClaim, kind string) {
-	w.trace = append(w.trace, "        "+nameOf(c).String()+" "+kind)
-	_ = w.patch(shell.IPAddressClaims, nameOf(c), shell.Patch{Body: fmt.Appendf(nil, `{"metadata": {}, "spec": {"poolRef": {"kind": %q}}}`, kind)}, nil)
+	w.trace = append(w.trace, "        "+known.NameOf(c).String()+" "+kind)
+	_ = w.patch(shell.IPAddressClaims, known.NameOf(c), shell.Patch{Body: fmt.Appendf(nil, `{"metadata": {}, "spec": {"poolRef": {"kind": %q}}}`, kind)}, nil)
 }
 
 // settleDown ends everything that a moving history has begun.

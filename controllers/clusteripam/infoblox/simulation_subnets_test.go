@@ -11,6 +11,7 @@ import (
 	"github.com/multicidr/controller-manager/apis/clusterapi/v1alpha1"
 	"github.com/multicidr/controller-manager/apis/clusterapi/v1beta2"
 	"github.com/multicidr/controller-manager/controllers/clusteripam/infoblox/host"
+	"github.com/multicidr/controller-manager/controllers/clusteripam/infoblox/known"
 	"github.com/multicidr/controller-manager/controllers/clusteripam/shell"
 )
 
@@ -49,7 +50,7 @@ func (w *world) changeSubnets() {
 	w.note("the subnets of a pool change")
 	namespace, subnets := []string{"a", "b"}[w.chance.IntN(2)], []string{firstSubnet, secondSubnet, firstSubnet + "," + secondSubnet, secondSubnet + "," + firstSubnet}[w.chance.IntN(4)]
 	for _, c := range all[v1beta2.IPAddressClaim](w, shell.IPAddressClaims) {
-		if w.objects[shell.IPAddresses][nameOf(c)] == nil && c.Spec.PoolRef.Name == "v4" && slices.ContainsFunc(w.hosts(), func(r host.Record) bool { return r.Of(c.UID) }) {
+		if w.objects[shell.IPAddresses][known.NameOf(c)] == nil && c.Spec.PoolRef.Name == "v4" && slices.ContainsFunc(w.hosts(), func(r host.Record) bool { return r.Of(c.UID) }) {
 			namespace = c.Namespace
 		}
 	}

@@ -17,6 +17,7 @@ import (
 	"github.com/multicidr/controller-manager/apis/clusterapi/v1alpha1"
 	"github.com/multicidr/controller-manager/apis/clusterapi/v1beta2"
 	"github.com/multicidr/controller-manager/controllers/clusteripam/infoblox/host"
+	"github.com/multicidr/controller-manager/controllers/clusteripam/infoblox/known"
 	"github.com/multicidr/controller-manager/controllers/clusteripam/infoblox/wapi"
 	"github.com/multicidr/controller-manager/controllers/clusteripam/infoblox/wapitest"
 	"github.com/multicidr/controller-manager/controllers/clusteripam/shell"
@@ -87,17 +88,17 @@ func (w *world) stripSome() {
 	}
 	c := claims[w.chance.IntN(len(claims))]
 	w.note("somebody forces a claim away")
-	w.trace = append(w.trace, "        "+nameOf(c).String())
-	w.lost[c.UID] = w.lost[c.UID] || w.objects[shell.IPAddresses][nameOf(c)] == nil
-	_ = w.patch(shell.IPAddressClaims, nameOf(c), shell.Patch{Body: []byte(noFinalizers)}, nil)
-	_ = w.delete(shell.IPAddressClaims, nameOf(c), "")
+	w.trace = append(w.trace, "        "+known.NameOf(c).String())
+	w.lost[c.UID] = w.lost[c.UID] || w.objects[shell.IPAddresses][known.NameOf(c)] == nil
+	_ = w.patch(shell.IPAddressClaims, known.NameOf(c), shell.Patch{Body: []byte(noFinalizers)}, nil)
+	_ = w.delete(shell.IPAddressClaims, known.NameOf(c), "")
 }
 
 // tidy deletes IPAddresses that have lost their claims, as the condition of their pool asks.
 func (w *world) tidy() {
 	for _, a := range all[v1beta2.IPAddress](w, shell.IPAddresses) {
-		if w.objects[shell.IPAddressClaims][nameOf(a)] == nil {
-			_ = w.delete(shell.IPAddresses, nameOf(a), "")
+		if w.objects[shell.IPAddressClaims][known.NameOf(a)] == nil {
+			_ = w.delete(shell.IPAddresses, known.NameOf(a), "")
 		}
 	}
 }
@@ -120,7 +121,7 @@ func (w *world) createFarClaim() {
 	c := &v1beta2.IPAddressClaim{ObjectMeta: metav1.ObjectMeta{Namespace: []string{"a", "b"}[w.chance.IntN(2)], Name: fmt.Sprintf("f%d", w.chance.IntN(3))},
 		Spec: v1beta2.IPAddressClaimSpec{PoolRef: v1beta2.IPPoolReference{APIGroup: shell.GroupIPAM, Kind: v1alpha1.KindInfobloxIPPool, Name: "far"}}}
 	if w.create(shell.IPAddressClaims, c, nil) == nil {
-		w.note("user creates " + nameOf(c).String())
+		w.note("user creates " + known.NameOf(c).String())
 	}
 }
 
@@ -227,7 +228,7 @@ func (w *world) twins() (found []host.Record) {
 
 // inFar is where an IPAddress has its address.
 func inFar(a *v1beta2.IPAddress) string {
-	if p, _ := placeOf(a); p.instance == "k" {
+	if p, _ := known.PlaceOf(a); p.Instance == "k" {
 		return "far "
 	}
 	return ""

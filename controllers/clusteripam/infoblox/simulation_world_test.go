@@ -25,6 +25,7 @@ import (
 	"github.com/multicidr/controller-manager/apis/clusterapi/v1alpha1"
 	"github.com/multicidr/controller-manager/apis/clusterapi/v1beta2"
 	"github.com/multicidr/controller-manager/controllers/clusteripam/infoblox/host"
+	"github.com/multicidr/controller-manager/controllers/clusteripam/infoblox/known"
 	"github.com/multicidr/controller-manager/controllers/clusteripam/infoblox/wapi"
 	"github.com/multicidr/controller-manager/controllers/clusteripam/infoblox/wapitest"
 	"github.com/multicidr/controller-manager/controllers/clusteripam/shell"
@@ -169,7 +170,7 @@ func (w *world) store(kind *shell.Kind, name types.NamespacedName, object map[st
 }
 
 func (w *world) create(kind *shell.Kind, object, stored metav1.Object) error {
-	name := nameOf(object)
+	name := known.NameOf(object)
 	if w.objects[kind][name] != nil {
 		return apierrors.NewAlreadyExists(schema.GroupResource{Resource: kind.Resource}, name.Name)
 	}
@@ -278,10 +279,10 @@ func (w *world) collectGarbage() {
 		switch {
 		case len(rest) == len(a.OwnerReferences):
 		case len(rest) == 0:
-			_ = w.delete(shell.IPAddresses, nameOf(a), a.UID)
+			_ = w.delete(shell.IPAddresses, known.NameOf(a), a.UID)
 		default:
 			body := shell.Encode(map[string]any{"metadata": map[string]any{"ownerReferences": rest}})
-			_ = w.patch(shell.IPAddresses, nameOf(a), shell.Patch{Body: body}, nil)
+			_ = w.patch(shell.IPAddresses, known.NameOf(a), shell.Patch{Body: body}, nil)
 		}
 	}
 }
@@ -314,20 +315,20 @@ func (w *world) createClaim() {
 		c.Spec.PoolRef.Name = []string{"v4", "v6"}[n-2]
 	}
 	if w.create(shell.IPAddressClaims, c, nil) == nil {
-		w.note("user creates " + nameOf(c).String())
+		w.note("user creates " + known.NameOf(c).String())
 	}
 }
 
 // deleteClaim deletes a claim, more often one that has no address yet.
 func (w *world) deleteClaim() {
 	claims := all[v1beta2.IPAddressClaim](w, shell.IPAddressClaims)
-	if waiting := slices.DeleteFunc(slices.Clone(claims), func(c *v1beta2.IPAddressClaim) bool { return w.objects[shell.IPAddresses][nameOf(c)] != nil }); len(waiting) > 0 && w.chance.IntN(2) == 0 {
+	if waiting := slices.DeleteFunc(slices.Clone(claims), func(c *v1beta2.IPAddressClaim) bool { return w.objects[shell.IPAddresses][known.NameOf(c)] != nil }); len(waiting) > 0 && w.chance.IntN(2) == 0 {
 		claims = waiting
 	}
 	if len(claims) > 0 {
 		c := claims[w.chance.IntN(len(claims))]
-		w.note("user deletes " + nameOf(c).String())
-		_ = w.delete(shell.IPAddressClaims, nameOf(c), "")
+		w.note("user deletes " + known.NameOf(c).String())
+		_ = w.delete(shell.IPAddressClaims, known.NameOf(c), "")
 	}
 }
 
@@ -343,8 +344,8 @@ func (w *world) endMachine() {
 	for _, c := range all[v1beta2.IPAddressClaim](w, shell.IPAddressClaims) {
 		if c.DeletionTimestamp != nil && machineRuns(c) {
 			w.note("a machine ends after its claim is deleted")
-			finalizers, _ := without(c.Finalizers, finalizerOfOthers)
-			_ = w.patch(shell.IPAddressClaims, nameOf(c), shell.Patch{Body: shell.Encode(map[string]any{"metadata": map[string]any{"finalizers": finalizers}})}, nil)
+			finalizers, _ := known.Without(c.Finalizers, finalizerOfOthers)
+			_ = w.patch(shell.IPAddressClaims, known.NameOf(c), shell.Patch{Body: shell.Encode(map[string]any{"metadata": map[string]any{"finalizers": finalizers}})}, nil)
 			return
 		}
 	}
@@ -360,8 +361,8 @@ func (w *world) takeAway() {
 		return
 	}
 	pool := poolOfName([]string{"a", "b"}[w.chance.IntN(2)], []string{"v4", "v6"}[w.chance.IntN(2)])
-	_ = w.patch(shell.InfobloxIPPools, nameOf(pool), shell.Patch{Body: []byte(`{"metadata": {"finalizers": null}}`)}, nil)
-	if w.delete(shell.InfobloxIPPools, nameOf(pool), "") == nil {
+	_ = w.patch(shell.InfobloxIPPools, known.NameOf(pool), shell.Patch{Body: []byte(`{"metadata": {"finalizers": null}}`)}, nil)
+	if w.delete(shell.InfobloxIPPools, known.NameOf(pool), "") == nil {
 		w.note("somebody forces a pool away")
 		w.away = append(w.away, pool)
 	}
@@ -369,7 +370,7 @@ func (w *world) takeAway() {
 
 // rename lets a pool name the Infoblox by its other InfobloxInstance.
 func (w *world) rename() {
-	name := nameOf(poolOfName([]string{"a", "b"}[w.chance.IntN(2)], []string{"v4", "v6"}[w.chance.IntN(2)]))
+	name := known.NameOf(poolOfName([]string{"a", "b"}[w.chance.IntN(2)], []string{"v4", "v6"}[w.chance.IntN(2)]))
 	patch := fmt.Appendf(nil, `{"metadata": {}, "spec": {"instance": {"name": %q}}}`, []string{"i", "j"}[w.chance.IntN(2)])
 	if before := w.writes; w.patch(shell.InfobloxIPPools, name, shell.Patch{Body: patch}, nil) == nil && w.writes != before {
 		w.note("a pool names another InfobloxInstance")
@@ -379,11 +380,11 @@ func (w *world) rename() {
 // edit changes the name that a user wishes for the host record of a claim, more often of one that has no IPAddress.
 func (w *world) edit() {
 	claims := all[v1beta2.IPAddressClaim](w, shell.IPAddressClaims)
-	if waiting := slices.DeleteFunc(slices.Clone(claims), func(c *v1beta2.IPAddressClaim) bool { return w.objects[shell.IPAddresses][nameOf(c)] != nil }); len(waiting) > 0 {
+	if waiting := slices.DeleteFunc(slices.Clone(claims), func(c *v1beta2.IPAddressClaim) bool { return w.objects[shell.IPAddresses][known.NameOf(c)] != nil }); len(waiting) > 0 {
 		claims = waiting
 	}
 	if len(claims) > 0 {
-		w.wish(nameOf(claims[w.chance.IntN(len(claims))]))
+		w.wish(known.NameOf(claims[w.chance.IntN(len(claims))]))
 	}
 }
 
@@ -402,11 +403,11 @@ func (w *world) wishes(claim types.NamespacedName, record string) {
 func (w *world) forceAway() {
 	if addresses := all[v1beta2.IPAddress](w, shell.IPAddresses); len(addresses) > 0 {
 		a := addresses[w.chance.IntN(len(addresses))]
-		name := nameOf(a)
+		name := known.NameOf(a)
 		w.note("somebody forces an IPAddress away")
-		w.forced[types.UID(a.Annotations[annotationClaim])] = true
-		if claim := w.objects[shell.IPAddressClaims][name]; claim == nil || metadataOf(claim)["uid"] != a.Annotations[annotationClaim] {
-			w.lost[types.UID(a.Annotations[annotationClaim])] = true // The claim was forced away before.
+		w.forced[types.UID(a.Annotations[known.AnnotationClaim])] = true
+		if claim := w.objects[shell.IPAddressClaims][name]; claim == nil || metadataOf(claim)["uid"] != a.Annotations[known.AnnotationClaim] {
+			w.lost[types.UID(a.Annotations[known.AnnotationClaim])] = true // The claim was forced away before.
 		}
 		_ = w.patch(shell.IPAddresses, name, shell.Patch{Body: []byte(`{"metadata": {"finalizers": null}}`)}, nil)
 		_ = w.delete(shell.IPAddresses, name, "")
@@ -425,20 +426,20 @@ func (w *world) editSpecs() {
 	}
 	a := addresses[w.chance.IntN(len(addresses))]
 	if w.chance.IntN(2) == 0 {
-		if w.isNewHere(nameOf(a)) {
+		if w.isNewHere(known.NameOf(a)) {
 			return // Nothing but the pool says that the IPAddress is the claim's.
 		}
 		w.note("user edits the spec of a claim")
-		w.spoilt[a.Annotations[annotationClaim]] = true
-		_ = w.patch(shell.IPAddressClaims, nameOf(a), shell.Patch{Body: fmt.Appendf(nil, `{"metadata": {}, "spec": {"poolRef": {"name": %q}}}`, []string{"v4", "v6"}[w.chance.IntN(2)])}, nil)
+		w.spoilt[a.Annotations[known.AnnotationClaim]] = true
+		_ = w.patch(shell.IPAddressClaims, known.NameOf(a), shell.Patch{Body: fmt.Appendf(nil, `{"metadata": {}, "spec": {"poolRef": {"name": %q}}}`, []string{"v4", "v6"}[w.chance.IntN(2)])}, nil)
 		return
 	}
 	w.note("user edits the spec of an IPAddress")
-	w.unclearOf[types.UID(a.Annotations[annotationClaim])] = true
+	w.unclearOf[types.UID(a.Annotations[known.AnnotationClaim])] = true
 	if w.edited[a.UID] == "" {
 		w.edited[a.UID] = a.Spec.Address
 	}
-	_ = w.patch(shell.IPAddresses, nameOf(a), shell.Patch{Body: fmt.Appendf(nil, `{"metadata": {}, "spec": {"address": "10.0.0.%d"}}`, 2+w.chance.IntN(5))}, nil)
+	_ = w.patch(shell.IPAddresses, known.NameOf(a), shell.Patch{Body: fmt.Appendf(nil, `{"metadata": {}, "spec": {"address": "10.0.0.%d"}}`, 2+w.chance.IntN(5))}, nil)
 }
 
 // move makes the InfobloxInstances another Infoblox, or the one that they were.
@@ -518,7 +519,7 @@ func (w *world) renameRecord() {
 	addresses := all[v1beta2.IPAddress](w, shell.IPAddresses)
 	for _, h := range w.hosts() {
 		without := slices.ContainsFunc(h.Claims(), func(uid types.UID) bool {
-			return !slices.ContainsFunc(addresses, func(a *v1beta2.IPAddress) bool { return a.Annotations[annotationClaim] == string(uid) })
+			return !slices.ContainsFunc(addresses, func(a *v1beta2.IPAddress) bool { return a.Annotations[known.AnnotationClaim] == string(uid) })
 		})
 		if len(h.Claims()) == 0 || without || w.chance.IntN(2) == 0 {
 			continue
@@ -548,7 +549,7 @@ func (w *world) hosts() (found []host.Record) {
 func (w *world) elect() {
 	for _, a := range all[v1beta2.IPAddress](w, shell.IPAddresses) {
 		if w.edited[a.UID] != "" { // It does not know what the address was.
-			w.spoilt[a.Annotations[annotationClaim]] = true
+			w.spoilt[a.Annotations[known.AnnotationClaim]] = true
 		}
 	}
 	w.leader = newProcess(w)
@@ -873,7 +874,7 @@ func (p *process) Get(_ context.Context, kind *shell.Kind, of types.NamespacedNa
 // Create implements shell.API.
 func (p *process) Create(_ context.Context, kind *shell.Kind, object, stored metav1.Object) error {
 	stored = cmpOr(stored, blank(kind))
-	err := p.ask(&call{what: "create " + kind.Name + " " + nameOf(object).String(), kind: "write", write: true, lost: errLost, do: func() error {
+	err := p.ask(&call{what: "create " + kind.Name + " " + known.NameOf(object).String(), kind: "write", write: true, lost: errLost, do: func() error {
 		err := p.create(kind, object, stored)
 		if err == nil {
 			p.note("IPAddress created")

@@ -20,6 +20,7 @@ import (
 	"github.com/multicidr/controller-manager/apis/clusterapi/v1alpha1"
 	"github.com/multicidr/controller-manager/apis/clusterapi/v1beta2"
 	"github.com/multicidr/controller-manager/controllers/clusteripam/infoblox/host"
+	"github.com/multicidr/controller-manager/controllers/clusteripam/infoblox/known"
 	"github.com/multicidr/controller-manager/controllers/clusteripam/infoblox/wapi"
 	"github.com/multicidr/controller-manager/controllers/clusteripam/infoblox/wapitest"
 	"github.com/multicidr/controller-manager/controllers/clusteripam/shell"
@@ -459,9 +460,9 @@ func TestClaimThatHasTheIPAddressThatIsReleased(t *testing.T) {
 	address := &v1beta2.IPAddress{}
 	decode(w.objects[shell.IPAddresses][inA("x")], address)
 	address.DeletionTimestamp = &metav1.Time{Time: w.now}
-	address.Annotations[annotationReleasedBy] = string(address.UID)
-	if l.owns(untold, address) || !l.owns(told, address) {
-		t.Errorf("before it is told, the claim owns the IPAddress: %t; after that: %t", l.owns(untold, address), l.owns(told, address))
+	address.Annotations[known.AnnotationReleasedBy] = string(address.UID)
+	if l.Owns(untold, address) || !l.Owns(told, address) {
+		t.Errorf("before it is told, the claim owns the IPAddress: %t; after that: %t", l.Owns(untold, address), l.Owns(told, address))
 	}
 	result := make(chan error, 1)
 	go func() {
@@ -513,8 +514,8 @@ func TestClaimIsStrippedWhileItIsReleased(t *testing.T) {
 		refused string
 		ends    bool
 	}{
-		"before the record is gone":                  {annotationReleasedBy, false},
-		"before the record is gone, another process": {annotationReleasedBy, true},
+		"before the record is gone":                  {known.AnnotationReleasedBy, false},
+		"before the record is gone, another process": {known.AnnotationReleasedBy, true},
 		"after that":                                    {`"finalizers"`, false},
 		"after that, another process":                   {`"finalizers"`, true},
 		"before the IPAddress is gone":                  {"delete IPAddress", false},
@@ -598,7 +599,7 @@ func TestClaimMeetsALateDelete(t *testing.T) {
 	_ = w.delete(shell.IPAddresses, inA("x"), "")
 	late := w.leader.calls[w.until(t, "DELETE")]
 	w.leader.calls, w.leader.dead = nil, true
-	_ = w.patch(shell.IPAddresses, inA("x"), shell.Patch{Body: fmt.Appendf(nil, `{"metadata": {"annotations": {%q: null}}}`, annotationReleasedBy)}, nil)
+	_ = w.patch(shell.IPAddresses, inA("x"), shell.Patch{Body: fmt.Appendf(nil, `{"metadata": {"annotations": {%q: null}}}`, known.AnnotationReleasedBy)}, nil)
 	w.claim("x", "v4")
 	w.elect()
 	w.goOn(settled / 3)
@@ -612,7 +613,7 @@ func TestClaimMeetsALateDelete(t *testing.T) {
 func TestReleaseWaitsForTheCache(t *testing.T) {
 	w := newStoryOfX(t)
 	_ = w.delete(shell.IPAddressClaims, inA("x"), "")
-	w.leader.answer(w.until(t, annotationReleasedBy), true)
+	w.leader.answer(w.until(t, known.AnnotationReleasedBy), true)
 	if len(w.leader.calls) > 0 {
 		t.Errorf("it goes on with %s", w.leader.calls[0].what)
 	}
@@ -623,7 +624,7 @@ func TestReleaseWaitsForTheCache(t *testing.T) {
 // An admission policy takes back that a release has begun. Nothing is removed, and that is said.
 func TestReleaseIsTakenBack(t *testing.T) {
 	w := newStoryOfX(t)
-	w.drops = annotationReleasedBy
+	w.drops = known.AnnotationReleasedBy
 	_ = w.delete(shell.IPAddressClaims, inA("x"), "")
 	w.goOn(time.Minute)
 	w.wantRecords(t, "x [10.0.0.2]")
@@ -697,11 +698,11 @@ func TestIPAddressIsCopied(t *testing.T) {
 			want := []string{"x [10.0.0.2]"}
 			if tc.namespace == "b" {
 				w.put(shell.IPAddressClaims, claim)
-				want = append(want, fmt.Sprintf("x.%s [10.0.0.3]", metadataOf(w.objects[shell.IPAddressClaims][nameOf(claim)])["uid"]))
+				want = append(want, fmt.Sprintf("x.%s [10.0.0.3]", metadataOf(w.objects[shell.IPAddressClaims][known.NameOf(claim)])["uid"]))
 			}
 			w.goOn(time.Minute)
 			w.collectGarbage()
-			_ = w.delete(shell.IPAddresses, nameOf(address), "")
+			_ = w.delete(shell.IPAddresses, known.NameOf(address), "")
 			w.goOn(2 * time.Minute)
 			w.want(t, "x", "10.0.0.2 Ready")
 			w.wantRecords(t, want...)
@@ -742,7 +743,7 @@ func TestCopyOutlivesItsOriginal(t *testing.T) {
 			w.leader.end()
 			w.elect()
 			w.goOn(time.Minute)
-			want := fmt.Sprintf("x.%s [10.0.0.3]", metadataOf(w.objects[shell.IPAddressClaims][nameOf(claim)])["uid"])
+			want := fmt.Sprintf("x.%s [10.0.0.3]", metadataOf(w.objects[shell.IPAddressClaims][known.NameOf(claim)])["uid"])
 			if tc.paused { // Nobody has seen that it was a copy. It is deleted as the condition of its claim asks.
 				w.wantRecords(t)
 				pause(w, "null")
@@ -750,7 +751,7 @@ func TestCopyOutlivesItsOriginal(t *testing.T) {
 				if !w.said("Infoblox has no host record x with the address 10.0.0.2, which the IPAddress x says. Delete the IPAddress if no machine uses it.") {
 					t.Error("nobody says what the claim waits for")
 				}
-				_ = w.delete(shell.IPAddresses, nameOf(address), "")
+				_ = w.delete(shell.IPAddresses, known.NameOf(address), "")
 				w.goOn(time.Minute)
 				want = "x [10.0.0.2]"
 			}
@@ -815,8 +816,8 @@ func TestLastIPAddressOfARecord(t *testing.T) {
 			_ = w.delete(shell.IPAddresses, inA("x"), "")
 			_ = w.delete(shell.IPAddresses, inA("copy"), "")
 			w.leader.hearAll()
-			for _, address := range w.leader.logic.addresses.List() { // Both may be worked on at the same time.
-				if w.leader.logic.copied(address) {
+			for _, address := range w.leader.logic.Addresses.List() { // Both may be worked on at the same time.
+				if w.leader.logic.Copied(address) {
 					t.Errorf("%s leaves the host record to another one, which goes, too", address.Name)
 				}
 			}
@@ -1162,7 +1163,7 @@ func (w *world) anotherComes(claim, address, record string, earlier types.UID) {
 	w.grid.Do(http.MethodPost, "record:host", nil, shell.Encode(host.Record{Name: record, NetworkView: "default", IPv4: []host.Addr4{{Address: address}},
 		Comment: host.Mark([]types.UID{earlier}, "a/"+claim)}))
 	w.address(claim, "v4", address)
-	_ = w.patch(shell.IPAddresses, inA(claim), shell.Patch{Body: fmt.Appendf(nil, `{"metadata": {"annotations": {%q: %q, %q: "i/default", %q: %q}}}`, annotationClaim, earlier, annotationPlace, annotationName, record)}, nil)
+	_ = w.patch(shell.IPAddresses, inA(claim), shell.Patch{Body: fmt.Appendf(nil, `{"metadata": {"annotations": {%q: %q, %q: "i/default", %q: %q}}}`, known.AnnotationClaim, earlier, known.AnnotationPlace, known.AnnotationName, record)}, nil)
 }
 
 // A claim has a host record when its IPAddress comes, which has another one: of an earlier claim of its name, in a watch that is late. It gives up its own, and
@@ -1385,7 +1386,7 @@ func TestIPAddressOfAnotherRecordIsShownLate(t *testing.T) {
 			shown := len(w.log)
 			w.stripAddress("x")
 			w.leader.answer(i, true)
-			w.leader.resume(w.until(t, annotationAddress), errLost)
+			w.leader.resume(w.until(t, known.AnnotationAddress), errLost)
 			w.leader.behind()
 			for range len(w.leader.unheard) - (len(w.log) - shown) {
 				w.leader.hear()
@@ -1434,7 +1435,7 @@ func TestLateDeleteAfterAnotherRecordCame(t *testing.T) {
 func TestIPAddressesOfOtherRecordsCome(t *testing.T) {
 	w := newStory(t)
 	w.inRecord("x", "v4", "h")
-	x := w.hold(annotationAddress)
+	x := w.hold(known.AnnotationAddress)
 	w.leader.hearAll()
 	w.inRecord("y", "v4", "h")
 	y := w.hold("create IPAddress a/y")
@@ -1554,8 +1555,8 @@ func TestClaimOfAnotherKindIsForgotten(t *testing.T) {
 	w.goOn(time.Minute)
 	w.strip("x")
 	w.goOn(time.Minute)
-	if l := w.leader.logic; len(l.names)+len(l.prepared) > 0 {
-		t.Errorf("it still knows %v and %v", l.names, l.prepared)
+	if l := w.leader.logic; len(l.Names)+len(l.Prepared) > 0 {
+		t.Errorf("it still knows %v and %v", l.Names, l.Prepared)
 	}
 }
 
@@ -1587,7 +1588,7 @@ func TestIPAddressIsEdited(t *testing.T) {
 	}
 	l := w.leader.logic
 	for _, address := range []string{"10.0.0.2", "10.0.0.6"} {
-		if !(at{l, place{"i", "default"}}).HeldByAnother("another", netip.MustParseAddr(address)) {
+		if !(known.At{World: l.World, Place: known.Place{Instance: "i", NetworkView: "default"}}).HeldByAnother("another", netip.MustParseAddr(address)) {
 			t.Errorf("another claim may get %s", address)
 		}
 	}
@@ -1599,8 +1600,8 @@ func TestIPAddressIsEdited(t *testing.T) {
 	w.wantRecords(t, "h [10.0.0.2]")
 	w.release(t, "x")
 	w.wantRecords(t)
-	if len(l.holders)+len(l.first)+len(l.removed) > 0 {
-		t.Errorf("it still knows %v, %v and %v", l.holders, l.first, l.removed)
+	if len(l.Holders)+len(l.First)+len(l.Removed) > 0 {
+		t.Errorf("it still knows %v, %v and %v", l.Holders, l.First, l.Removed)
 	}
 }
 
@@ -1628,7 +1629,7 @@ func TestIPAddressIsEditedUnseen(t *testing.T) {
 // Two claims of one pool share a host record, and both IPAddresses are forced away while no process leads. One claim is deleted: it gives up its own address. If
 // somebody has taken away what the claims say about theirs, nobody knows which address is whose: that claim waits, and says why.
 func TestUnclearRecordIsNotReleased(t *testing.T) {
-	for _, known := range []bool{true, false} {
+	for _, said := range []bool{true, false} {
 		w := newStory(t)
 		for _, name := range []string{"x", "y"} {
 			w.inRecord(name, "v4", "h")
@@ -1637,14 +1638,14 @@ func TestUnclearRecordIsNotReleased(t *testing.T) {
 		w.leader.end()
 		for _, name := range []string{"x", "y"} {
 			w.stripAddress(name)
-			if !known {
-				_ = w.patch(shell.IPAddressClaims, inA(name), shell.Patch{Body: fmt.Appendf(nil, `{"metadata": {"annotations": {%q: null}}}`, annotationAddress)}, nil)
+			if !said {
+				_ = w.patch(shell.IPAddressClaims, inA(name), shell.Patch{Body: fmt.Appendf(nil, `{"metadata": {"annotations": {%q: null}}}`, known.AnnotationAddress)}, nil)
 			}
 		}
 		_ = w.delete(shell.IPAddressClaims, inA("x"), "")
 		w.elect()
 		w.goOn(time.Minute)
-		if known {
+		if said {
 			w.wantRecords(t, "h [10.0.0.3]")
 			w.want(t, "y", "10.0.0.3 Ready")
 			continue
@@ -1911,7 +1912,7 @@ func TestIPAddressIsForcedAway(t *testing.T) {
 				return
 			}
 			w.want(t, "x", "10.0.0.2 Ready")
-			_ = w.delete(shell.IPAddresses, nameOf(address), "")
+			_ = w.delete(shell.IPAddresses, known.NameOf(address), "")
 			w.goOn(time.Minute)
 			w.release(t, "x")
 			w.release(t, "next")
@@ -1963,11 +1964,11 @@ func TestTwoCopiesAtOnce(t *testing.T) {
 			t.Errorf("nobody says %q", says)
 		}
 	}
-	_ = w.delete(shell.IPAddresses, nameOf(address), "") // that of b, as the conditions say
+	_ = w.delete(shell.IPAddresses, known.NameOf(address), "") // that of b, as the conditions say
 	w.goOn(10 * time.Second)
 	w.want(t, "x", "10.0.0.2 Ready")
 	w.goOn(time.Minute)
-	w.wantRecords(t, "x [10.0.0.2]", fmt.Sprintf("x.%s [10.0.0.3]", metadataOf(w.objects[shell.IPAddressClaims][nameOf(claim)])["uid"]))
+	w.wantRecords(t, "x [10.0.0.2]", fmt.Sprintf("x.%s [10.0.0.3]", metadataOf(w.objects[shell.IPAddressClaims][known.NameOf(claim)])["uid"]))
 }
 
 // A claim that was moved is deleted together with a copy of its IPAddress, in whatever order the controller hears of that. One of the two gives up the host record.
@@ -2095,8 +2096,8 @@ func TestRecordOfAnotherClaimOfTheName(t *testing.T) {
 	}
 	w.goOn(time.Minute)
 	for _, a := range all[v1beta2.IPAddressClaim](w, shell.IPAddressClaims) {
-		if !served(a) {
-			t.Errorf("%s is not served", nameOf(a))
+		if !known.WasServed(a) {
+			t.Errorf("%s is not served", known.NameOf(a))
 		}
 	}
 	if w.said("event " + reasonRecordLeft) {

@@ -1,0 +1,197 @@
+package known
+
+import (
+	"cmp"
+	"fmt"
+	"net/netip"
+	"slices"
+	"strings"
+
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/types"
+
+	"github.com/multicidr/controller-manager/apis/clusterapi/v1beta2"
+	"github.com/multicidr/controller-manager/controllers/clusteripam/shell"
+	"github.com/multicidr/controller-manager/controllers/text"
+)
+
+// Owns reports whether the IPAddress of a claim's name is the claim's: it was made for this claim, the claim was told so, or it is of the claim's pool,
+// perhaps from before both were put back with other UIDs. One that somebody else gives up, or that is a copy of another claim's, is only if the claim has
+// been told that it has it: its host record may be gone already.
+func (w *World) Owns(claim *v1beta2.IPAddressClaim, address *v1beta2.IPAddress) bool {
+	by := address.Annotations[AnnotationReleasedBy]
+	switch {
+	case !OfInfoblox(address.Spec.PoolRef):
+		return false
+	case address.Annotations[AnnotationClaim] == string(claim.UID), w.hasIt(claim, address):
+		return true
+	case !WasServed(claim) && (by != "" && by != string(claim.UID) || w.Copied(address)):
+		return false
+	}
+	return address.Spec.PoolRef.Name == claim.Spec.PoolRef.Name && address.Spec.ClaimRef.Name == claim.Name
+}
+
+// hasIt reports whether a claim was told that it has an IPAddress of its name, whatever pool it names by now: the IPAddress was made for the same claim as what the
+// claim was told or, if another program has made it, has that address.
+func (w *World) hasIt(claim *v1beta2.IPAddressClaim, address *v1beta2.IPAddress) bool {
+	had := ToldTo(claim)
+	return had.Address.IsValid() && string(had.Was) == address.Annotations[AnnotationClaim] && (!had.Unmarked || had.Address == w.FirstOf(address))
+}
+
+// Copied reports whether the host record of an IPAddress is that of another one: somebody has copied that one, or a whole namespace.
+func (w *World) Copied(address *v1beta2.IPAddress) bool { return len(w.Originals(address)) > 0 }
+
+// Originals returns the names of what an IPAddress may be a copy of, in order: the claim that it was made for, if that is there. Otherwise all have got other UIDs
+// since, or another program has created the IPAddress, and any other one may be the original that has the same address in the same host record.
+func (w *World) Originals(address *v1beta2.IPAddress) (all []types.NamespacedName) {
+	switch name, ok := w.Names[types.UID(address.Annotations[AnnotationClaim])]; {
+	case ok && name == NameOf(address):
+		return nil
+	case ok:
+		return []types.NamespacedName{name}
+	}
+	for name := range w.Holders[w.FirstOf(address)] {
+		if name != NameOf(address) && w.hasRecordOf(name, address) {
+			all = append(all, name)
+		}
+	}
+	for name := range w.told[w.FirstOf(address)] {
+		if name != NameOf(address) && w.wasToldOf(name, address) {
+			all = append(all, name)
+		}
+	}
+	slices.SortFunc(all, func(a, b types.NamespacedName) int { return cmp.Compare(a.String(), b.String()) })
+	return all
+}
+
+// hasRecordOf reports whether the IPAddress of this name was made for the same claim as another one, and keeps the same host record.
+func (w *World) hasRecordOf(name types.NamespacedName, address *v1beta2.IPAddress) bool {
+	other, ok := w.Addresses.Get(name.Namespace, name.Name)
+	return ok && other.Annotations[AnnotationClaim] == address.Annotations[AnnotationClaim] &&
+		w.keepsRecord(other) && w.SameRecord(w.hostRecordOf(address), w.hostRecordOf(other))
+}
+
+// wasToldOf reports whether the claim of this name was told the address in an IPAddress' host record, and somebody has taken its own IPAddress away. A claim whose
+// release has begun does not count.
+func (w *World) wasToldOf(name types.NamespacedName, address *v1beta2.IPAddress) bool {
+	claim, ok := w.Claims.Get(name.Namespace, name.Name)
+	return ok && (claim.DeletionTimestamp == nil || KeptByOthers(claim)) && w.had(claim, address)
+}
+
+// had reports whether a claim without an IPAddress had the host record of one that was made for the same claim.
+func (w *World) had(claim *v1beta2.IPAddressClaim, address *v1beta2.IPAddress) bool {
+	if _, shown := w.Addresses.Get(claim.Namespace, claim.Name); shown || claim.Annotations[AnnotationClaim] != address.Annotations[AnnotationClaim] {
+		return false
+	}
+	had, _ := RecordOf(claim)
+	return w.SameRecord(w.hostRecordOf(address), had)
+}
+
+// IsCopied is Copied for a claim whose IPAddress is gone: nobody knows whether it or an IPAddress that stays is the original, because it was moved, or another
+// program had created its IPAddress.
+func (w *World) IsCopied(claim *v1beta2.IPAddressClaim) bool {
+	had := ToldTo(claim)
+	if _, known := w.Names[had.Was]; known {
+		return false
+	}
+	for name := range w.Holders[had.Address] {
+		if a, ok := w.Addresses.Get(name.Namespace, name.Name); ok && w.keepsRecord(a) && w.had(claim, a) {
+			return true
+		}
+	}
+	return false
+}
+
+// IsServed reports whether there is a claim of this name that has had an address.
+func (w *World) IsServed(name types.NamespacedName) bool {
+	claim, ok := w.Claims.Get(name.Namespace, name.Name)
+	return ok && WasServed(claim)
+}
+
+// keepsRecord reports whether an IPAddress is not about to give up its host record.
+func (w *World) keepsRecord(address *v1beta2.IPAddress) bool {
+	_, claimed := w.Claims.Get(address.Namespace, address.Name)
+	return address.Annotations[AnnotationReleasedBy] == "" && (address.DeletionTimestamp == nil || claimed)
+}
+
+// SameRecord reports whether two names are those of one host record.
+func (w *World) SameRecord(a, b RecordName) bool {
+	return a.Name == b.Name && a.Place != (Place{}) && w.SamePlace(a.Place, b.Place)
+}
+
+// hostRecordOf returns which host record an IPAddress has. If another program has created it, its pool says where.
+func (w *World) hostRecordOf(address *v1beta2.IPAddress) RecordName {
+	r, ok := RecordOf(address)
+	if !ok {
+		r.Place = w.PlaceOfPool(address)
+	}
+	r.Name = cmp.Or(r.Name, address.Name)
+	return r
+}
+
+// PlaceOfPool returns where the pool of an IPAddress has its host records; nowhere if the pool is gone.
+func (w *World) PlaceOfPool(address *v1beta2.IPAddress) (p Place) {
+	if pool, ok := w.Pools.Get(address.Namespace, address.Spec.PoolRef.Name); ok {
+		p.Instance = pool.Spec.InstanceRef.Name
+		p.NetworkView = cmp.Or(pool.Spec.NetworkView, w.defaultView(p.Instance), "default")
+	}
+	return p
+}
+
+// IsPaused reports whether an IPAddress is to be left alone.
+func (w *World) IsPaused(address *v1beta2.IPAddress) bool {
+	pool, ok := w.Pools.Get(address.Namespace, address.Spec.PoolRef.Name)
+	return Paused(address) || ok && Paused(pool)
+}
+
+// FirstOf returns the address of an IPAddress, as this process saw it first: its spec cannot be changed, but not everybody checks that, and its
+// machine has what was allocated. It is not valid if there is none.
+func (w *World) FirstOf(address *v1beta2.IPAddress) netip.Addr {
+	if address != nil && w.First[address.UID].IsValid() {
+		return w.First[address.UID]
+	}
+	return HostAddress(address)
+}
+
+// StraysOf names the IPAddresses of a pool that have no claim.
+func (w *World) StraysOf(pool types.NamespacedName) string {
+	var all []string
+	for name := range w.strays[pool] {
+		if a, ok := w.Addresses.Get(name.Namespace, name.Name); ok && w.isStray(a) {
+			all = append(all, name.Name)
+		}
+	}
+	if len(all) == 0 {
+		return ""
+	}
+	slices.Sort(all)
+	return fmt.Sprintf("IPAddresses without an IPAddressClaim: %d (%s). They keep their addresses: delete those that no machine uses.",
+		len(all), text.Cut(strings.Join(all, ", "), text.MaxListed))
+}
+
+// NoteStray notes whether an IPAddress has no claim.
+func (w *World) NoteStray(a *v1beta2.IPAddress) {
+	if OfInfoblox(a.Spec.PoolRef) {
+		note(w.strays, PoolOf(a.Namespace, a.Spec.PoolRef), NameOf(a), w.isStray(a))
+	}
+}
+
+// isStray reports whether an IPAddress has no claim although it is protected like that of one. It may be in use, so it stays until somebody deletes it: the
+// garbage collector does not while it has another owner, the pool.
+func (w *World) isStray(a *v1beta2.IPAddress) bool {
+	if IsLeaving(a) || !slices.Contains(a.Finalizers, v1beta2.FinalizerProtectAddress) {
+		return false
+	}
+	c, ok := w.Claims.Get(a.Namespace, a.Name)
+	return !ok || w.Claims.Broken(c) == nil && !w.Owns(c, a)
+}
+
+// Shown reports whether the cache shows exactly this object, a claim or an IPAddress.
+func (w *World) Shown(kind *shell.Kind, object metav1.Object) bool {
+	if kind == shell.IPAddresses {
+		a, ok := w.Addresses.Get(object.GetNamespace(), object.GetName())
+		return ok && a.UID == object.GetUID()
+	}
+	claim, ok := w.Claims.Get(object.GetNamespace(), object.GetName())
+	return ok && claim.UID == object.GetUID()
+}
