@@ -72,16 +72,21 @@ func TestWhatThePureCoreImports(t *testing.T) {
 func TestPackagesCanBeRead(t *testing.T) {
 	const most = 2500 // lines without tests
 	lines := map[string]int{}
-	err := filepath.WalkDir(".", func(path string, d fs.DirEntry, err error) error {
-		if err != nil || !strings.HasSuffix(path, ".go") || strings.HasSuffix(path, "_test.go") {
+	for _, root := range []string{"../../apis", "../../cmd", "../../controllers"} {
+		err := filepath.WalkDir(root, func(path string, d fs.DirEntry, err error) error {
+			if err != nil || !strings.HasSuffix(path, ".go") || strings.HasSuffix(path, "_test.go") || strings.HasPrefix(d.Name(), "zz_generated") {
+				return err
+			}
+			text, err := os.ReadFile(path)
+			lines[filepath.Dir(path)] += bytes.Count(text, []byte("\n"))
 			return err
+		})
+		if err != nil {
+			t.Fatal(err)
 		}
-		text, err := os.ReadFile(path)
-		lines[filepath.Dir(path)] += bytes.Count(text, []byte("\n"))
-		return err
-	})
-	if err != nil || lines["."] == 0 {
-		t.Fatalf("%d packages, error %v", len(lines), err)
+	}
+	if lines["../../controllers/nodeipam"] == 0 {
+		t.Fatalf("%d packages, and not this one", len(lines))
 	}
 	for dir, n := range lines {
 		if n > most {

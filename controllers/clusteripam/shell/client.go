@@ -13,6 +13,7 @@ import (
 	"k8s.io/client-go/kubernetes/scheme"
 	"k8s.io/client-go/rest"
 
+	"github.com/multicidr/controller-manager/controllers/clusteripam/shell/pace"
 	"github.com/multicidr/controller-manager/controllers/writes"
 )
 
@@ -143,7 +144,7 @@ type fenced struct {
 	fence   writes.Fence
 	sources map[*Kind]Source
 	note    func(kind *Kind, verb string, err error)
-	pace    pace
+	pace    pace.Pace
 }
 
 func (f *fenced) Create(ctx context.Context, kind *Kind, object, stored metav1.Object) error {
@@ -158,8 +159,8 @@ func (f *fenced) Create(ctx context.Context, kind *Kind, object, stored metav1.O
 
 func (f *fenced) Patch(ctx context.Context, kind *Kind, of types.NamespacedName, patch Patch, stored metav1.Object) error {
 	stored = f.blank(kind, stored)
-	err := errRestless
-	if f.pace.permits(patch) {
+	err := pace.ErrRestless
+	if f.pace.Permits(patch.Body) {
 		err = f.enter(ctx, kind, http.MethodPatch, func(ctx context.Context) error { return f.API.Patch(ctx, kind, of, patch, stored) })
 	}
 	if err != nil {

@@ -15,6 +15,7 @@ import (
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
+	"github.com/multicidr/controller-manager/controllers/clusteripam/shell/pace"
 	"github.com/multicidr/controller-manager/controllers/text"
 	"github.com/multicidr/controller-manager/controllers/writes"
 )
@@ -234,7 +235,7 @@ func whyNot(err error) problem {
 	)
 	said := errors.As(err, &status)
 	switch {
-	case errors.Is(err, errRestless):
+	case errors.Is(err, pace.ErrRestless):
 		return problem{What: "what the controller writes is changed again and again, so it pauses: see which other program or admission webhook changes the object"}
 	case writes.NotItsTurn(err), errors.As(err, &later) && !said:
 		return problem{}

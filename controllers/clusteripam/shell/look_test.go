@@ -15,6 +15,7 @@ import (
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 	"k8s.io/apimachinery/pkg/runtime/schema"
 
+	"github.com/multicidr/controller-manager/controllers/clusteripam/shell/pace"
 	"github.com/multicidr/controller-manager/controllers/lease"
 	"github.com/multicidr/controller-manager/controllers/writes"
 )
@@ -250,7 +251,7 @@ func TestWhyNot(t *testing.T) {
 	for _, err := range []error{
 		apierrors.NewForbidden(of, "a", nil), apierrors.NewForbidden(of, "a", errors.New("ValidatingAdmissionPolicy x")), apierrors.NewConflict(of, "a", nil),
 		apierrors.NewUnauthorized(""), apierrors.NewTooManyRequests("", 1), apierrors.NewBadRequest(""), apierrors.NewInternalError(errors.New("")),
-		apierrors.NewTimeoutError("", 1), context.DeadlineExceeded, fmt.Errorf("patch a: %w", ErrTakenBack), fmt.Errorf("patch a: %w", errRestless), errors.New("its own"),
+		apierrors.NewTimeoutError("", 1), context.DeadlineExceeded, fmt.Errorf("patch a: %w", ErrTakenBack), fmt.Errorf("patch a: %w", pace.ErrRestless), errors.New("its own"),
 	} {
 		advice[whyNot(err).What] = true
 	}

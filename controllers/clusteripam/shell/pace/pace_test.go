@@ -1,4 +1,4 @@
-package shell
+package pace
 
 import (
 	"fmt"
@@ -6,15 +6,16 @@ import (
 	"testing/synctest"
 	"time"
 
-	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/types"
 )
 
 // TestPace: an object that is written again and again costs little, and no other object feels it.
 func TestPace(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		var p pace
-		patch := func(uid types.UID) bool { return p.permits(StatusPatch(&metav1.ObjectMeta{UID: uid}, nil)) }
+		var p Pace
+		patch := func(uid types.UID) bool {
+			return p.Permits(fmt.Appendf(nil, `{"metadata": {"uid": %q}, "status": null}`, uid))
+		}
 		for i := range 3600 {
 			if !patch("pool") {
 				t.Fatalf("the status of a pool was not written after %d s", i)

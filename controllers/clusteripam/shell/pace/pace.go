@@ -1,4 +1,5 @@
-package shell
+// Package pace keeps one object from being written all the time, by whatever makes the controller do that.
+package pace
 
 import (
 	"encoding/json"
@@ -20,11 +21,11 @@ const (
 	restlessPause = 10 * time.Second
 )
 
-// errRestless is the error of a patch that is not sent because of that.
-var errRestless = fmt.Errorf("%w, of one object", writes.ErrThrottled)
+// ErrRestless is the error of a patch that is not sent because of that.
+var ErrRestless = fmt.Errorf("%w, of one object", writes.ErrThrottled)
 
-// pace counts the patches of objects. The zero value has counted none. Safe for concurrent use.
-type pace struct {
+// Pace counts the patches of objects. The zero value has counted none. Safe for concurrent use.
+type Pace struct {
 	mu      sync.Mutex
 	objects map[types.UID]*paced
 	sweepAt int // how many objects there may be before those are forgotten that rest
@@ -37,14 +38,14 @@ type paced struct {
 	pause time.Time // until then it is left alone
 }
 
-// permits counts a patch, and reports whether it may be sent.
-func (p *pace) permits(patch Patch) bool {
+// Permits counts a merge patch, and reports whether it may be sent. One that does not name the UID of its object may be sent always.
+func (p *Pace) Permits(patch []byte) bool {
 	var of struct {
 		Metadata struct {
 			UID types.UID `json:"uid"`
 		} `json:"metadata"`
 	}
-	if json.Unmarshal(patch.Body, &of) != nil || of.Metadata.UID == "" {
+	if json.Unmarshal(patch, &of) != nil || of.Metadata.UID == "" {
 		return true
 	}
 	p.mu.Lock()
@@ -69,7 +70,7 @@ func (p *pace) permits(patch Patch) bool {
 }
 
 // sweep forgets objects that may have all patches again.
-func (p *pace) sweep(now time.Time) {
+func (p *Pace) sweep(now time.Time) {
 	if len(p.objects) < p.sweepAt {
 		return
 	}
