@@ -219,6 +219,16 @@ func benchmarkServe(b *testing.B) {
 			})
 		}
 	}
+	// All were pending at the start.
+	b.Run("after many/"+sized(15_000, 1), func(b *testing.B) {
+		t := newTown(b)
+		t.populate(b, 0, townCIDRs(1))
+		for i := range 15_000 {
+			t.put(b, townNode(i, 1))
+		}
+		t.settle(b)
+		t.turnover(b, func(i int) *v1.Node { return townNode(15_000+i, 1) })
+	})
 }
 
 func sized(nodes, clusterCIDRs int) string {

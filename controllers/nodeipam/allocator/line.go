@@ -207,9 +207,9 @@ func (b *State) AllocatePending() {
 			b.settled.Enter(place)
 		}
 	}
-	clear(b.arrived)
-	clear(b.opened)
-	b.used = nil
+	if clear(b.arrived); b.used != nil { // There may have been very many, and a map that was large is slow from then on.
+		b.arrived, b.opened, b.used = map[string]*clustercidr.Place{}, map[string]bool{}, nil
+	}
 }
 
 // onlyOne returns the Node that has arrived if nothing else is to be decided, which is so nearly always; nil if more is.
