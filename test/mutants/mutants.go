@@ -411,6 +411,13 @@ var mutants = []mutant{
 		test: "./controllers/nodeipam/clustercidr TestEqualAttributesDoNotMove",
 	},
 	{
+		name: "page-reads-what-changes", defect: "the debug page reads, without the lock, what becomes of writes while that changes",
+		file: "controllers/nodeipam/allocator/snapshot.go",
+		old:  "].writes = new(*e.writes)",
+		new:  "].writes = e.writes",
+		test: "./controllers/nodeipam/allocator TestSnapshotStays",
+	},
+	{
 		name: "page-knows-no-wait", defect: "the debug page cannot be shown while a ClusterCIDR waits for its finalizer",
 		file: "controllers/nodeipam/conditions/conditions.go",
 		old:  "\tcase p.AwaitsFinalizer(): // This is shown, and not written: in a moment it is another.\n\t\treturn networkingv1.ReasonPending, \"Its finalizer is being added. Until then nothing is allocated.\"\n",

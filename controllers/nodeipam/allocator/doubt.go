@@ -112,7 +112,7 @@ func (b *State) Reclaim(node *v1.Node) (ended bool) {
 	for _, d := range b.doubts[node.Name] {
 		switch {
 		case clustercidr.ShowsPodCIDRs(node):
-			if shown, _ := clustercidr.PodCIDRsOf(node); slices.Equal(shown, d.blocks) {
+			if shown, _ := clustercidr.PodCIDRsOf(node); len(shown) == len(d.blocks) && len(ipam.Without(d.blocks, shown)) == 0 {
 				b.endDoubt(node.Name, d)
 				ended = true
 			}

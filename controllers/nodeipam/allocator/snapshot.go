@@ -38,7 +38,9 @@ func (b *State) Snapshot() Snapshot {
 		}
 	}
 	for name, e := range b.nodes {
-		s.nodes = append(s.nodes, namedEntry{name, *e})
+		if s.nodes = append(s.nodes, namedEntry{name, *e}); e.writes != nil {
+			s.nodes[len(s.nodes)-1].writes = new(*e.writes) // the only thing in an entry that is modified
+		}
 	}
 	for owner, prefixes := range b.ledger.All() {
 		s.held = append(s.held, ownedBlocks{owner, prefixes})

@@ -1,6 +1,7 @@
 package allocator
 
 import (
+	"cmp"
 	"iter"
 	"maps"
 	"net/netip"
@@ -52,10 +53,7 @@ func (b *State) Node(name string) (n NodeView, ok bool) {
 	if !ok {
 		return NodeView{}, false
 	}
-	w := writes{}
-	if e.writes != nil {
-		w = *e.writes
-	}
+	w := cmp.Or(e.writes, &writes{})
 	return NodeView{
 		UID: e.uid, ClusterCIDR: e.pool, Blocks: b.ledger.Held(OwnerOf(e.uid)), State: e.state,
 		Stored: w.stored, UnansweredUntil: w.unansweredUntil, FailingSince: w.failingSince, GaveWay: w.gaveWay, StoredAt: w.storedAt, Read: w.read, ReadAfter: w.readAfter,

@@ -201,13 +201,16 @@ func (p *Pool) Contains(block netip.Prefix) bool {
 	return slices.ContainsFunc(p.Extent(), func(r netip.Prefix) bool { return r.Bits() <= block.Bits() && r.Contains(block.Addr()) })
 }
 
-// Allocates reports whether p could allocate these blocks together if they were free.
+// Allocates reports whether p could allocate these blocks together if they were free. Their order does not matter: a Node shows its primary
+// family first.
 func (p *Pool) Allocates(blocks []netip.Prefix) bool {
 	if p.State != ipam.Enabled || len(blocks) != len(p.Ranges) {
 		return false
 	}
-	for i, block := range blocks {
-		if r := p.Ranges[i]; block.Bits() != r.BlockBits || !r.Prefix.Contains(block.Addr()) || p.Excluded.Overlaps(block) {
+	for _, r := range p.Ranges {
+		if !slices.ContainsFunc(blocks, func(block netip.Prefix) bool {
+			return block.Bits() == r.BlockBits && r.Prefix.Contains(block.Addr()) && !p.Excluded.Overlaps(block)
+		}) {
 			return false
 		}
 	}

@@ -12,8 +12,8 @@ import (
 	. "github.com/multicidr/controller-manager/controllers/nodeipam/internal/objects"
 )
 
-// TestRanges adds, replaces and removes pools whose ranges overlap now and then, in one family or in both. After each step Ranges says the same as a look
-// at all pools.
+// TestRanges adds, replaces and removes pools whose ranges overlap now and then, in one family or in both: they are the same, or one contains the
+// other, and some are not cut into blocks. After each step Ranges says the same as a look at all pools.
 func TestRanges(t *testing.T) {
 	alone, meet := 0, 0
 	for seed := range uint64(200) {
@@ -21,10 +21,13 @@ func TestRanges(t *testing.T) {
 		var r Ranges
 		var pools []*Pool
 		drawn := func() *Pool {
-			bits := 22 + d.IntN(3)
-			spec := networkingv1.ClusterCIDRSpec{PerNodeHostBits: 4, IPv4: netip.PrefixFrom(netip.AddrFrom4([4]byte{10, 0, byte(d.IntN(32)), 0}), bits).Masked().String()}
+			bits := 20 + d.IntN(6)
+			spec := networkingv1.ClusterCIDRSpec{PerNodeHostBits: 4, IPv4: netip.PrefixFrom(netip.AddrFrom4([4]byte{10, 0, byte(d.IntN(64)), 0}), bits).Masked().String()}
 			if d.IntN(2) == 0 {
-				spec.IPv6 = fmt.Sprintf("fd00:0:0:%x::/64", d.IntN(8))
+				spec.IPv6 = fmt.Sprintf("fd00:0:0:%x::/%d", d.IntN(16), 62+d.IntN(4))
+			}
+			if d.IntN(3) == 0 {
+				spec.PerNodeHostBits = 1 // against the rules, so its ranges are not cut
 			}
 			return Compile(ClusterCIDR("cc", spec))
 		}
@@ -32,6 +35,9 @@ func TestRanges(t *testing.T) {
 			switch n := d.IntN(10); {
 			case n < 5 || len(pools) == 0:
 				p := drawn()
+				if len(pools) > 0 && d.IntN(10) == 0 {
+					p = pools[d.IntN(len(pools))].With("another one", "") // with the same ranges
+				}
 				pools = append(pools, p)
 				r.Replace(nil, p)
 			case n < 7:
