@@ -52,6 +52,9 @@ func (w *world) assigns(node *v1.Node) {
 	}
 	w.assigned[node.UID] = node.Annotations[networkingv1.AnnotationClusterCIDR]
 	w.cover("podCIDRs assigned")
+	if len(blocks) == 2 && blocks[0].Addr().Is6() {
+		w.cover("podCIDRs with IPv6 first assigned")
+	}
 }
 
 func (w *world) invariant1And2(node *v1.Node, blocks []netip.Prefix) {

@@ -101,7 +101,7 @@ func (p *process) lead() {
 	for _, k := range kinds {
 		p.caches[k] = &simCache{kind: k, objects: map[string]metav1.Object{}}
 	}
-	p.controller = newController(Config{ServiceRanges: p.w.serviceRanges, FromFlags: p.flags, PrimaryFamily: ipam.IPv4, Workers: 3, Fence: simFence{p.election.fence, p}}, parts{
+	p.controller = newController(Config{ServiceRanges: p.w.serviceRanges, FromFlags: p.flags, PrimaryFamily: p.w.primary, Workers: 3, Fence: simFence{p.election.fence, p}}, parts{
 		api:          simAPI{p},
 		now:          p.time,
 		nodes:        nodeLister{p.caches[kindNode]},

@@ -40,7 +40,7 @@ var worldKinds = []string{"deadlines", "deadlines", "policy", "policy", "alone"}
 
 // history is how the world is made, and what happens in it.
 type history struct {
-	world string // one of worldKinds
+	world string // one of worldKinds, or with ipv6First behind it
 	moves []move
 }
 
@@ -56,6 +56,9 @@ func generate(seed uint64, moves int) result {
 	h := history{world: oneOf(d, worldKinds)}
 	if *worldFlag != "" {
 		h.world = *worldFlag
+	}
+	if seed%8 == 7 {
+		h.world += ipv6First
 	}
 	w := newWorld(h.world)
 	w.notices = true
@@ -178,7 +181,7 @@ var hasToHappen = []string{
 	"crash during: patch ClusterCIDR",
 	"crash during: patch Node",
 	"crash during: renew lease",
-	"podCIDRs assigned",
+	"podCIDRs assigned", "podCIDRs with IPv6 first assigned",
 	"refused: apply status: Conflict",
 	"refused: create ClusterCIDR: AlreadyExists",
 	"refused: patch ClusterCIDR: Conflict",

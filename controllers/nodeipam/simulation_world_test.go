@@ -18,6 +18,7 @@ import (
 	"k8s.io/klog/v2"
 
 	networkingv1 "github.com/multicidr/controller-manager/apis/networking/v1"
+	"github.com/multicidr/controller-manager/controllers/ipam"
 	"github.com/multicidr/controller-manager/controllers/nodeipam/finalizers"
 	"github.com/multicidr/controller-manager/controllers/nodeipam/health"
 	"github.com/multicidr/controller-manager/controllers/queues"
@@ -36,6 +37,7 @@ type world struct {
 	booted        int
 	alone         bool           // there is no leader election, and one process at a time
 	serviceRanges []netip.Prefix // --service-cluster-ip-range
+	primary       ipam.Family    // the one that Nodes show first
 	current       *task          // the one that runs
 	// network has the requests whose sender has given up on them, and that may still arrive.
 	network []*call
@@ -73,7 +75,11 @@ type violation struct {
 
 func (v *violation) String() string { return v.invariant + ": " + v.detail }
 
+// ipv6First is behind the name of a world whose Nodes show their IPv6 block first.
+const ipv6First = "-ipv6"
+
 func newWorld(kind string) *world {
+	kind, ipv6 := strings.CutSuffix(kind, ipv6First)
 	w := &world{
 		ctx:           klog.NewContext(context.Background(), logr.Discard()),
 		elapsed:       time.Hour,
@@ -87,6 +93,9 @@ func newWorld(kind string) *world {
 		covered:       map[string]int{},
 		outside:       *outsideFlag,
 		judged:        regexp.MustCompile(*judgeFlag),
+	}
+	if ipv6 {
+		w.primary = ipam.IPv6
 	}
 	w.server = newSimServer(func() time.Time { return epoch.Add(w.elapsed) })
 	w.server.policy = kind == "policy"
