@@ -178,8 +178,8 @@ var mutants = []mutant{
 	},
 	{
 		name: "excluded-reservation-stays", defect: "a reservation that was never sent stands although its ClusterCIDR excludes it now",
-		old: " || p.Excluded.Overlaps(block) {",
-		new: " {",
+		old: " && !p.Excluded.Overlaps(block)\n",
+		new: "\n",
 	},
 	{
 		name: "excluded-counts-as-free", defect: "what a ClusterCIDR excludes counts as free",
@@ -409,6 +409,20 @@ var mutants = []mutant{
 		old:  "\t\t\t\t\tdue = append(due, a)\n",
 		new:  "\t\t\t\t\tc.common[a] = d\n\t\t\t\t\tc.review(a)\n",
 		test: "./controllers/nodeipam/clustercidr TestEqualAttributesDoNotMove",
+	},
+	{
+		name: "families-in-one-order", defect: "a Node whose primary family is IPv6 does not get its podCIDRs back after a restore of etcd: its blocks are compared with the ranges in the order of those",
+		file: "controllers/nodeipam/clustercidr/pool.go",
+		old:  "\tfor _, r := range p.Ranges {\n\t\tif !slices.ContainsFunc(blocks, func",
+		new:  "\tfor i, r := range p.Ranges {\n\t\tif !slices.ContainsFunc(blocks[i:i+1], func",
+		test: "./controllers/nodeipam/allocator TestOrderOfFamilies",
+	},
+	{
+		name: "doubt-in-one-order", defect: "blocks in doubt count as used for ever although their Node shows them, because it shows IPv6 first",
+		file: "controllers/nodeipam/allocator/doubt.go",
+		old:  "len(shown) == len(d.blocks) && len(ipam.Without(d.blocks, shown)) == 0 {",
+		new:  "len(shown) == len(d.blocks) && shown[0] == d.blocks[0] {",
+		test: "./controllers/nodeipam/allocator TestOrderOfFamilies",
 	},
 	{
 		name: "page-reads-what-changes", defect: "the debug page reads, without the lock, what becomes of writes while that changes",
