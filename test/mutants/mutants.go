@@ -2937,8 +2937,8 @@ var mutants = []mutant{
 	{
 		name: "infoblox-copy-of-who-is-gone", defect: "a moved claim whose IPAddress is gone takes the host record away that a copy of the IPAddress has",
 		file: "controllers/clusteripam/infoblox/release.go",
-		old:  " || address == nil && l.isCopied(claim) })",
-		new:  " })",
+		old:  " || address == nil && l.isCopied(claim) }",
+		new:  " }",
 		test: "./controllers/clusteripam/infoblox TestReleaseBeginsAgainWhileACopyStays",
 	},
 	{
@@ -2947,6 +2947,20 @@ var mutants = []mutant{
 		old:  "return ok && (claim.DeletionTimestamp == nil || keptByOthers(claim)) && l.had(claim, address)",
 		new:  "return ok && l.had(claim, address)",
 		test: "./controllers/clusteripam/infoblox TestCopyGoesWhileItsClaimGoes",
+	},
+	{
+		name: "infoblox-copy-in-the-way-goes", defect: "a copy of an IPAddress that stands in the way of another claim, and its original, which go together, each leave the host record to the other one",
+		file: "controllers/clusteripam/infoblox/release.go",
+		old:  "\tif keeps {\n\t\tif err := l.begin(ctx, r); err != nil {",
+		new:  "\tif keeps && r.kind == shell.IPAddressClaims {\n\t\tif err := l.begin(ctx, r); err != nil {",
+		test: "./controllers/clusteripam/infoblox TestCopyInTheWayGoesWithItsOriginal",
+	},
+	{
+		name: "infoblox-copy-and-a-late-delete", defect: "a moved claim leaves its host record to a copy while its DELETE of it can still be carried out, and the next leader lets the claim of the copy use it",
+		file: "controllers/clusteripam/infoblox/release.go",
+		old:  "\t\treturn l.isOver(r.recordName)\n",
+		new:  "\t\treturn nil\n",
+		test: "./controllers/clusteripam/infoblox TestLateDeleteAfterACopyCame",
 	},
 	{
 		name: "infoblox-sure-at-once", defect: "after a restart a claim gets the address that an IPAddress has which the last process sent, and that comes later, if somebody has deleted its host record",
@@ -3014,8 +3028,8 @@ var mutants = []mutant{
 	{
 		name: "infoblox-releases-a-copy", defect: "the host record of a claim is deleted with a copy of its IPAddress",
 		file: "controllers/clusteripam/infoblox/release.go",
-		old:  "l.isPaused(address), l.copied(address)",
-		new:  "l.isPaused(address), false",
+		old:  "func() bool { return l.copied(address) }",
+		new:  "func() bool { return false }",
 		test: "./controllers/clusteripam/infoblox TestIPAddressIsCopied",
 	},
 	{
@@ -3042,8 +3056,8 @@ var mutants = []mutant{
 	{
 		name: "infoblox-moved-one-forgets-its-copy", defect: "a claim that was moved gives up its host record although another IPAddress has that",
 		file: "controllers/clusteripam/infoblox/release.go",
-		old:  "is = address != nil && l.copied(address)",
-		new:  "is = address != nil && false",
+		old:  "return address != nil && l.copied(address)",
+		new:  "return address != nil && false",
 		test: "./controllers/clusteripam/infoblox TestLastIPAddressOfARecord",
 	},
 	{

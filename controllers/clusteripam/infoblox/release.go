@@ -103,7 +103,8 @@ func (l *logic) release(ctx context.Context, claim *v1beta2.IPAddressClaim, addr
 	if claim, err = l.leaveOther(ctx, claim, address); err != nil {
 		return err
 	}
-	if err := l.releaseRecord(ctx, claim, address); err != nil {
+	copied := func() bool { return address != nil && l.copied(address) || address == nil && l.isCopied(claim) }
+	if err := l.releaseRecord(ctx, l.releasedOf(claim, address), copied); err != nil {
 		return err
 	}
 	if err := l.deleteAddress(ctx, address); err != nil {
@@ -112,26 +113,33 @@ func (l *logic) release(ctx context.Context, claim *v1beta2.IPAddressClaim, addr
 	return l.letGo(ctx, claim, finalizers)
 }
 
-// releaseRecord gives up the host record of a claim, unless a copy of its IPAddress has it.
-func (l *logic) releaseRecord(ctx context.Context, claim *v1beta2.IPAddressClaim, address *v1beta2.IPAddress) error {
-	r := l.releasedOf(claim, address)
-	copied := func() (is bool) {
-		l.Lock.With(func() { is = address != nil && l.copied(address) || address == nil && l.isCopied(claim) })
-		return is
-	}
+// releaseRecord gives up a host record, unless a copy of its IPAddress has it.
+func (l *logic) releaseRecord(ctx context.Context, r released, copied func() bool) error {
+	keeps := false
+	l.Lock.With(func() { keeps = copied() })
 	// The last IPAddress of a host record gives it up. Each says first that it goes, which a claim without an IPAddress has said, and looks at the others after
 	// that: if two go together, at least one of them sees that.
-	keeps := copied()
 	if keeps {
 		if err := l.begin(ctx, r); err != nil {
 			return err
 		}
-		keeps = copied()
+		l.Lock.With(func() { keeps = copied() })
 	}
 	if keeps {
-		return nil
+		return l.isOver(r.recordName)
 	}
 	return l.giveUp(ctx, r)
+}
+
+// isOver returns an error while what was sent to give up a host record can still be carried out: another object has the record by now, and only what is about to go
+// tells the next leader of it.
+func (l *logic) isOver(name recordName) (err error) {
+	l.Lock.With(func() {
+		if r, ok := l.records[recordKey(name)]; ok && r.unsettled.After(l.Now()) {
+			err = writes.Later(r.unsettled.Sub(l.Now()))
+		}
+	})
+	return err
 }
 
 // keptByOthers reports whether somebody else keeps a claim that is deleted: its machine may still run. Garbage collection, however, waits for the IPAddress.
@@ -218,8 +226,8 @@ func (l *logic) releaseOrphan(ctx context.Context, address *v1beta2.IPAddress) e
 	if address == nil || !ofInfoblox(address.Spec.PoolRef) || !isLeaving(address) {
 		return nil
 	}
-	rests, copied := false, false
-	l.Lock.With(func() { rests, copied = l.isPaused(address), l.copied(address) })
+	rests := false
+	l.Lock.With(func() { rests = l.isPaused(address) })
 	if rests {
 		return nil
 	}
@@ -227,11 +235,7 @@ func (l *logic) releaseOrphan(ctx context.Context, address *v1beta2.IPAddress) e
 	if _, missing := without(address.Finalizers, v1beta2.FinalizerProtectAddress); missing && address.DeletionTimestamp != nil {
 		return nil
 	}
-	if copied { // The host record is not this IPAddress's.
-		return l.deleteAddress(ctx, address)
-	}
-	r := l.orphan(address)
-	if err := l.giveUp(ctx, r); err != nil {
+	if err := l.releaseRecord(ctx, l.orphan(address), func() bool { return l.copied(address) }); err != nil {
 		return err
 	}
 	return l.deleteAddress(ctx, address)

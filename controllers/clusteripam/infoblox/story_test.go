@@ -868,6 +868,52 @@ func (w *world) releaseBesideACopy(t *testing.T) int {
 	return w.until(t, `patch IPAddressClaim a/x {"metadata":{"finalizers":[]`)
 }
 
+// A copy stands in the way of another claim, and a user deletes it, as the condition of that claim asks, while the original goes, too. Neither leaves the host record to the other one.
+func TestCopyInTheWayGoesWithItsOriginal(t *testing.T) {
+	w := newStoryOfX(t)
+	address := copied(w, shell.IPAddresses, &v1beta2.IPAddress{})
+	address.Name, address.OwnerReferences = "copy", nil
+	w.relocate()
+	w.put(shell.IPAddresses, address)
+	w.claim("copy", "v6")
+	w.goOn(time.Minute)
+	w.want(t, "copy", "10.0.0.2 AllocationFailed")
+	_ = w.delete(shell.IPAddresses, inA("copy"), "")
+	late := w.hold("patch IPAddress a/copy")
+	w.release(t, "x")
+	w.leader.calls = append(w.leader.calls, late)
+	w.leader.resume(len(w.leader.calls)-1, late.do())
+	w.goOn(time.Minute)
+	w.want(t, "copy", "fd00::1 Ready")
+	w.wantRecords(t, "copy [fd00::1]")
+}
+
+// The DELETE of a moved claim's host record is not answered when a copy of its IPAddress and of the claim come. The copied claim is not Ready as long as the DELETE
+// can be carried out, whoever leads by then.
+func TestLateDeleteAfterACopyCame(t *testing.T) {
+	w := newStoryOfX(t)
+	w.relocate()
+	claim, address := copied(w, shell.IPAddressClaims, &v1beta2.IPAddressClaim{}), copied(w, shell.IPAddresses, &v1beta2.IPAddress{})
+	claim.Namespace, address.Namespace, address.OwnerReferences = "b", "b", nil
+	_ = w.delete(shell.IPAddressClaims, inA("x"), "")
+	i := w.until(t, "DELETE record:host")
+	late := w.leader.calls[i]
+	w.put(shell.IPAddresses, address)
+	w.put(shell.IPAddressClaims, claim)
+	w.leader.resume(i, late.lost)
+	w.goOn(5 * time.Second)
+	w.leader.end()
+	w.elect()
+	w.goOn(5 * time.Second)
+	_ = late.do()
+	w.goOn(time.Minute)
+	w.want(t, "x", "gone")
+	w.wantRecords(t)
+	if decode(w.objects[shell.IPAddressClaims][nameOf(claim)], claim); served(claim) {
+		t.Error("the copied claim has the address, whose host record is deleted")
+	}
+}
+
 // A claim that has no IPAddress yet gives up its host record because its user wishes another one, and nobody answers the DELETE. Then the user wishes the first one again. The
 // claim gets its IPAddress only when the DELETE cannot take the record away any more.
 func TestLateDeleteOfARecordThatIsWishedAgain(t *testing.T) {
