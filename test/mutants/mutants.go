@@ -2963,6 +2963,13 @@ var mutants = []mutant{
 		test: "./controllers/clusteripam/infoblox TestLateDeleteAfterACopyCame",
 	},
 	{
+		name: "infoblox-copy-of-who-is-blocked", defect: "a copy of an IPAddress that is deleted takes the host record away that a moved claim has, because another IPAddress has the name of the claim",
+		file: "controllers/clusteripam/infoblox/claim.go",
+		old:  "shown && (!served(claim) || l.owns(claim, a))",
+		new:  "shown",
+		test: "./controllers/clusteripam/infoblox TestCopyGoesWhileAnotherIPAddressIsInTheWay",
+	},
+	{
 		name: "infoblox-sure-at-once", defect: "after a restart a claim gets the address that an IPAddress has which the last process sent, and that comes later, if somebody has deleted its host record",
 		file: "controllers/clusteripam/infoblox/logic.go",
 		old:  "\t\tl.unsure = l.creating[c.UID]\n",

@@ -198,9 +198,10 @@ func (l *logic) wasToldOf(name types.NamespacedName, address *v1beta2.IPAddress)
 	return ok && (claim.DeletionTimestamp == nil || keptByOthers(claim)) && l.had(claim, address)
 }
 
-// had reports whether a claim without an IPAddress had the host record of one that was made for the same claim.
+// had reports whether a claim without an IPAddress had the host record of one that was made for the same claim. Another one may stand in its way.
 func (l *logic) had(claim *v1beta2.IPAddressClaim, address *v1beta2.IPAddress) bool {
-	if _, shown := l.addresses.Get(claim.Namespace, claim.Name); shown || claim.Annotations[annotationClaim] != address.Annotations[annotationClaim] {
+	a, shown := l.addresses.Get(claim.Namespace, claim.Name)
+	if shown && (!served(claim) || l.owns(claim, a)) || claim.Annotations[annotationClaim] != address.Annotations[annotationClaim] {
 		return false
 	}
 	had, _ := recordOf(claim)

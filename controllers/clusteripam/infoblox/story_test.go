@@ -914,6 +914,26 @@ func TestLateDeleteAfterACopyCame(t *testing.T) {
 	}
 }
 
+// Another program's IPAddress takes the name of a moved claim whose own one was forced away. The machine of the claim may run, so a copy that goes leaves its host record.
+func TestCopyGoesWhileAnotherIPAddressIsInTheWay(t *testing.T) {
+	w := newStoryOfX(t)
+	w.relocate()
+	address := copied(w, shell.IPAddresses, &v1beta2.IPAddress{})
+	address.Name, address.OwnerReferences = "copy", nil
+	w.put(shell.IPAddresses, address)
+	w.goOn(time.Minute)
+	w.stripAddress("x")
+	w.put(shell.IPAddresses, &v1beta2.IPAddress{ObjectMeta: metav1.ObjectMeta{Namespace: "a", Name: "x"},
+		Spec: v1beta2.IPAddressSpec{Address: "192.168.0.1", PoolRef: v1beta2.IPPoolReference{APIGroup: shell.GroupIPAM, Kind: "InClusterIPPool", Name: "v4"}}})
+	w.goOn(time.Minute)
+	_ = w.delete(shell.IPAddresses, inA("copy"), "")
+	w.goOn(time.Minute)
+	w.wantRecords(t, "x [10.0.0.2]")
+	_ = w.delete(shell.IPAddresses, inA("x"), "")
+	w.goOn(time.Minute)
+	w.want(t, "x", "10.0.0.2 Ready")
+}
+
 // A claim that has no IPAddress yet gives up its host record because its user wishes another one, and nobody answers the DELETE. Then the user wishes the first one again. The
 // claim gets its IPAddress only when the DELETE cannot take the record away any more.
 func TestLateDeleteOfARecordThatIsWishedAgain(t *testing.T) {
