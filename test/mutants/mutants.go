@@ -2972,9 +2972,16 @@ var mutants = []mutant{
 	{
 		name: "infoblox-sure-at-once", defect: "after a restart a claim gets the address that an IPAddress has which the last process sent, and that comes later, if somebody has deleted its host record",
 		file: "controllers/clusteripam/infoblox/logic.go",
-		old:  "\t\tl.unsure = l.creating[c.UID]\n",
+		old:  "\t\tl.unsure = until\n",
 		new:  "\t\tl.unsure = l.began\n",
 		test: "./controllers/clusteripam/infoblox TestLateIPAddressOfADeletedRecordAfterARestart",
+	},
+	{
+		name: "infoblox-sure-behind-another", defect: "the same, if another IPAddress of the name stands in the way of the late one at first",
+		file: "controllers/clusteripam/infoblox/logic.go",
+		old:  "ok && (!has || a.Annotations[annotationClaim] != string(c.UID)) {",
+		new:  "ok && !has {",
+		test: "./controllers/clusteripam/infoblox TestLateIPAddressBehindAnotherAfterARestart",
 	},
 	{
 		name: "infoblox-use-hurries", defect: "a claim gets its IPAddress while a DELETE of its host record can still be carried out",

@@ -1155,6 +1155,25 @@ func TestLateIPAddressOfADeletedRecordAfterARestart(t *testing.T) {
 	w.want(t, "y", "fd00::2 Ready")
 }
 
+// The same, and while the next one starts an IPAddress of another program stands in the way of the late one.
+func TestLateIPAddressBehindAnotherAfterARestart(t *testing.T) {
+	w := newStory(t)
+	w.claim("x", "v6")
+	late := w.leader.calls[w.until(t, "create IPAddress")]
+	w.leader.calls, w.leader.dead = nil, true
+	w.grid.Do(http.MethodDelete, w.hosts()[0].Ref, nil, nil)
+	w.claim("y", "v6")
+	w.put(shell.IPAddresses, &v1beta2.IPAddress{ObjectMeta: metav1.ObjectMeta{Namespace: "a", Name: "x"},
+		Spec: v1beta2.IPAddressSpec{Address: "192.168.0.1", PoolRef: v1beta2.IPPoolReference{APIGroup: shell.GroupIPAM, Kind: "InClusterIPPool", Name: "v4"}}})
+	w.elect()
+	w.goOn(writeLasts - time.Second)
+	_ = w.delete(shell.IPAddresses, inA("x"), "")
+	_ = late.do()
+	w.goOn(time.Minute)
+	w.want(t, "x", "fd00::1 Ready")
+	w.want(t, "y", "fd00::3 Ready") // Claim x has got a second host record meanwhile.
+}
+
 // An IPAddress is not created, somebody deletes the host record, and Infoblox gives its address, the last one of the pool, to the next claim. That gets it when no create can
 // come any more, although the first claim waits for an address.
 func TestAddressOfADeletedRecordGetsFree(t *testing.T) {
