@@ -200,8 +200,8 @@ func (l *logic) doubt(c *v1beta2.IPAddressClaim) {
 	if !has || !served(c) {
 		l.creating[c.UID] = l.began.Add(l.unanswered())
 	}
-	if until, ok := l.creating[c.UID]; ok && (!has || a.Annotations[annotationClaim] != string(c.UID)) { // One that goes may be in the way of the claim's.
-		l.unsure = until
+	if _, ok := l.creating[c.UID]; ok && (!has || a.Annotations[annotationClaim] != string(c.UID)) { // One that goes may be in the way of the claim's.
+		l.unsure = l.creating[c.UID]
 	}
 	if !has || c.DeletionTimestamp != nil || l.hasAnother(c, a) {
 		l.recordState(name).unsettle(false, l.Now())
