@@ -3119,9 +3119,16 @@ var mutants = []mutant{
 	{
 		name: "infoblox-record-about-to-go", defect: "a claim is told that it has a host record that a lost DELETE is about to remove",
 		file: "controllers/clusteripam/infoblox/claim.go",
-		old:  "if err := l.settles(r, false); err != nil { // A removal",
-		new:  "if err := l.settles(&recordState{changing: r.changing}, false); err != nil { // A removal",
+		old:  "if err := l.quiet(r); err != nil { // A removal",
+		new:  "if err := l.quiet(&recordState{changing: r.changing}); err != nil { // A removal",
 		test: "./controllers/clusteripam/infoblox TestClaimMeetsALateDelete",
+	},
+	{
+		name: "infoblox-record-about-to-go-after-a-start", defect: "the same, if the last process has sent the DELETE, and somebody has forced away what shows that, and put it back",
+		file: "controllers/clusteripam/infoblox/claim.go",
+		old:  "if err := l.quiet(r); err != nil { // A removal",
+		new:  "if err := l.settles(r, false); err != nil { // A removal",
+		test: "./controllers/clusteripam/infoblox TestClaimIsPutBackBeforeALateDelete",
 	},
 	{
 		name: "infoblox-unclear-unsaid", defect: "a claim that is deleted waits without a word for another one in its host record, of which nobody knows which address it has",

@@ -399,12 +399,8 @@ func (l *logic) keeps(c released, r host.Removal) {
 
 // gone ends a release when nothing is found any more. never: no removal of what was allocated was confirmed.
 func (l *logic) gone(ctx context.Context, client WAPI, c released, r *recordState, never bool) error {
-	if err := l.settles(r, false); err != nil {
+	if err := l.quiet(r); err != nil {
 		return err
-	}
-	// An earlier leader may have sent a create twice. Nothing shows that if the second one was answered and the claim got its IPAddress.
-	if wait := l.began.Add(settled).Sub(l.Now()); wait > 0 {
-		return writes.Later(wait)
 	}
 	if never {
 		networkView, err := elsewhere(ctx, client, c)
@@ -418,6 +414,18 @@ func (l *logic) gone(ctx context.Context, client WAPI, c released, r *recordStat
 		l.notFound(c)
 	}
 	l.gaveUp()
+	return nil
+}
+
+// quiet returns an error while anything can be carried out that was sent about a host record. An earlier leader may have sent a create twice: nothing shows that if the
+// second one was answered and the claim got its IPAddress. Or it may have sent a DELETE, and somebody has forced away what shows that.
+func (l *logic) quiet(r *recordState) error {
+	if err := l.settles(r, false); err != nil {
+		return err
+	}
+	if wait := l.began.Add(settled).Sub(l.Now()); wait > 0 {
+		return writes.Later(wait)
+	}
 	return nil
 }
 

@@ -914,6 +914,27 @@ func TestLateDeleteAfterACopyCame(t *testing.T) {
 	}
 }
 
+// A process ends while its DELETE of a host record is on the way. Somebody forces the claim and its IPAddress away, and puts both back. The claim is not Ready as long as the
+// DELETE can be carried out.
+func TestClaimIsPutBackBeforeALateDelete(t *testing.T) {
+	w := newStoryOfX(t)
+	claim, address := copied(w, shell.IPAddressClaims, &v1beta2.IPAddressClaim{}), copied(w, shell.IPAddresses, &v1beta2.IPAddress{})
+	address.OwnerReferences = nil
+	_ = w.delete(shell.IPAddressClaims, inA("x"), "")
+	late := w.hold("DELETE record:host")
+	w.leader.end()
+	w.strip("x")
+	w.stripAddress("x")
+	w.put(shell.IPAddressClaims, claim)
+	w.put(shell.IPAddresses, address)
+	w.elect()
+	w.goOn(settled - time.Second)
+	_ = late.do()
+	w.goOn(time.Minute)
+	w.wantRecords(t)
+	w.want(t, "x", "10.0.0.2 AllocationFailed")
+}
+
 // Another program's IPAddress takes the name of a moved claim whose own one was forced away. The machine of the claim may run, so a copy that goes leaves its host record.
 func TestCopyGoesWhileAnotherIPAddressIsInTheWay(t *testing.T) {
 	w := newStoryOfX(t)
@@ -1501,6 +1522,7 @@ func TestIPAddressOfAnotherRecordIsShownLate(t *testing.T) {
 // can be carried out.
 func TestLateDeleteAfterAnotherRecordCame(t *testing.T) {
 	w := newStory(t)
+	w.goOn(settled)
 	w.claim("x", "v4")
 	w.until(t, "create IPAddress")
 	w.anotherAddressComes()
