@@ -2956,13 +2956,6 @@ var mutants = []mutant{
 		test: "./controllers/clusteripam/infoblox TestCopyInTheWayGoesWithItsOriginal",
 	},
 	{
-		name: "infoblox-copy-and-a-late-delete", defect: "a moved claim leaves its host record to a copy while its DELETE of it can still be carried out, and the next leader lets the claim of the copy use it",
-		file: "controllers/clusteripam/infoblox/release.go",
-		old:  "\t\treturn l.isOver(r.recordName)\n",
-		new:  "\t\treturn nil\n",
-		test: "./controllers/clusteripam/infoblox TestLateDeleteAfterACopyCame",
-	},
-	{
 		name: "infoblox-copy-of-who-is-blocked", defect: "a copy of an IPAddress that is deleted takes the host record away that a moved claim has, because another IPAddress has the name of the claim",
 		file: "controllers/clusteripam/infoblox/claim.go",
 		old:  "shown && (!served(claim) || l.owns(claim, a))",
@@ -3121,7 +3114,7 @@ var mutants = []mutant{
 		file: "controllers/clusteripam/infoblox/claim.go",
 		old:  "if err := l.quiet(r); err != nil { // A removal",
 		new:  "if err := l.quiet(&recordState{changing: r.changing}); err != nil { // A removal",
-		test: "./controllers/clusteripam/infoblox TestClaimMeetsALateDelete",
+		test: "./controllers/clusteripam/infoblox TestLateDeleteAfterACopyCame",
 	},
 	{
 		name: "infoblox-record-about-to-go-after-a-start", defect: "the same, if the last process has sent the DELETE, and somebody has forced away what shows that, and put it back",

@@ -126,20 +126,9 @@ func (l *logic) releaseRecord(ctx context.Context, r released, copied func() boo
 		l.Lock.With(func() { keeps = copied() })
 	}
 	if keeps {
-		return l.isOver(r.recordName)
+		return nil
 	}
 	return l.giveUp(ctx, r)
-}
-
-// isOver returns an error while what was sent to give up a host record can still be carried out: another object has the record by now, and only what is about to go
-// tells the next leader of it.
-func (l *logic) isOver(name recordName) (err error) {
-	l.Lock.With(func() {
-		if r, ok := l.records[recordKey(name)]; ok && r.unsettled.After(l.Now()) {
-			err = writes.Later(r.unsettled.Sub(l.Now()))
-		}
-	})
-	return err
 }
 
 // keptByOthers reports whether somebody else keeps a claim that is deleted: its machine may still run. Garbage collection, however, waits for the IPAddress.

@@ -891,26 +891,32 @@ func TestCopyInTheWayGoesWithItsOriginal(t *testing.T) {
 // The DELETE of a moved claim's host record is not answered when a copy of its IPAddress and of the claim come. The copied claim is not Ready as long as the DELETE
 // can be carried out, whoever leads by then.
 func TestLateDeleteAfterACopyCame(t *testing.T) {
-	w := newStoryOfX(t)
-	w.relocate()
-	claim, address := copied(w, shell.IPAddressClaims, &v1beta2.IPAddressClaim{}), copied(w, shell.IPAddresses, &v1beta2.IPAddress{})
-	claim.Namespace, address.Namespace, address.OwnerReferences = "b", "b", nil
-	_ = w.delete(shell.IPAddressClaims, inA("x"), "")
-	i := w.until(t, "DELETE record:host")
-	late := w.leader.calls[i]
-	w.put(shell.IPAddresses, address)
-	w.put(shell.IPAddressClaims, claim)
-	w.leader.resume(i, late.lost)
-	w.goOn(5 * time.Second)
-	w.leader.end()
-	w.elect()
-	w.goOn(5 * time.Second)
-	_ = late.do()
-	w.goOn(time.Minute)
-	w.want(t, "x", "gone")
-	w.wantRecords(t)
-	if decode(w.objects[shell.IPAddressClaims][nameOf(claim)], claim); served(claim) {
-		t.Error("the copied claim has the address, whose host record is deleted")
+	for name, ends := range map[string]bool{"the same leader": false, "another leader": true} {
+		t.Run(name, func(t *testing.T) {
+			w := newStoryOfX(t)
+			w.relocate()
+			claim, address := copied(w, shell.IPAddressClaims, &v1beta2.IPAddressClaim{}), copied(w, shell.IPAddresses, &v1beta2.IPAddress{})
+			claim.Namespace, address.Namespace, address.OwnerReferences = "b", "b", nil
+			_ = w.delete(shell.IPAddressClaims, inA("x"), "")
+			i := w.until(t, "DELETE record:host")
+			late := w.leader.calls[i]
+			w.put(shell.IPAddresses, address)
+			w.put(shell.IPAddressClaims, claim)
+			w.leader.resume(i, late.lost)
+			w.goOn(settled / 3)
+			if ends {
+				w.leader.end()
+				w.elect()
+			}
+			w.goOn(settled / 3)
+			_ = late.do()
+			w.goOn(time.Minute)
+			w.want(t, "x", "gone")
+			w.wantRecords(t)
+			if decode(w.objects[shell.IPAddressClaims][nameOf(claim)], claim); served(claim) {
+				t.Error("the copied claim has the address, whose host record is deleted")
+			}
+		})
 	}
 }
 
