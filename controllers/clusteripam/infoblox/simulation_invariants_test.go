@@ -25,6 +25,9 @@ func (w *world) judge() {
 	addresses := all[v1beta2.IPAddress](w, shell.IPAddresses)
 	holders := map[string]string{}
 	for _, a := range addresses {
+		if !ofInfoblox(a.Spec.PoolRef) {
+			continue
+		}
 		has := w.allocated(a)
 		if w.edited[a.UID] != "" && w.spoilt[a.Annotations[annotationClaim]] {
 			continue // Neither Infoblox nor the process knows any more what it was.
@@ -35,7 +38,7 @@ func (w *world) judge() {
 		if w.moved && a.Annotations[annotationReleasedBy] != "" {
 			continue // Its machine and its host record are gone. As long as the cache shows two hosts of one Infoblox, another claim can get the address before it is gone, too.
 		}
-		if other := holders[inFar(a)+has]; other != "" && (!w.byHand[has] || !w.moved) {
+		if other := holders[inFar(a)+has]; other != "" && (!w.byHand[has] || !w.moved) && !w.isCopy(a, other) {
 			w.violate("no address in two IPAddresses: %s is in %s and %s", has, other, nameOf(a))
 		}
 		holders[inFar(a)+has] = nameOf(a).String()
@@ -67,6 +70,7 @@ func (w *world) judge() {
 	}
 	if w.around {
 		w.judgeMoving()
+		w.judgeCopies()
 	}
 	if w.changes {
 		w.judgeSubnets()
@@ -77,9 +81,8 @@ func (w *world) judge() {
 			continue
 		}
 		has := w.told[c.UID]
-		if object := w.objects[shell.IPAddresses][nameOf(c)]; object != nil {
-			a := &v1beta2.IPAddress{}
-			decode(object, a)
+		a := &v1beta2.IPAddress{}
+		if decode(w.objects[shell.IPAddresses][nameOf(c)], a); a.UID != "" && ofInfoblox(a.Spec.PoolRef) {
 			if was := types.UID(a.Annotations[annotationClaim]); was != c.UID && was != w.was[c.UID] {
 				continue
 			}

@@ -22,6 +22,9 @@ var moving = []string{
 
 // moveAround makes a move of a moving history.
 func (w *world) moveAround() {
+	if w.copies != nil && w.copyAround() {
+		return
+	}
 	switch n := w.chance.IntN(100); {
 	case n < 30:
 		w.putBackSome()
@@ -46,7 +49,7 @@ func (w *world) putBackSome() {
 	for _, c := range all[v1beta2.IPAddressClaim](w, shell.IPAddressClaims) {
 		a := &v1beta2.IPAddress{}
 		if decode(w.objects[shell.IPAddresses][nameOf(c)], a); a.UID != "" && c.DeletionTimestamp == nil && a.DeletionTimestamp == nil && served(c) && !w.spoiltFor(c) &&
-			w.edited[a.UID] == "" && a.Annotations[annotationReleasedBy] == "" && !w.unclearOf[types.UID(a.Annotations[annotationClaim])] && ofInfoblox(c.Spec.PoolRef) {
+			w.edited[a.UID] == "" && a.Annotations[annotationReleasedBy] == "" && !w.unclearOf[types.UID(a.Annotations[annotationClaim])] && ofInfoblox(c.Spec.PoolRef) && ofInfoblox(a.Spec.PoolRef) {
 			of = append(of, c)
 		}
 	}
@@ -69,6 +72,10 @@ func (w *world) putBackSome() {
 	if c.Status, c.UID, a.UID, a.OwnerReferences = (v1beta2.IPAddressClaimStatus{}), "", "", nil; w.objects[shell.IPAddressClaims][nameOf(c)] != nil {
 		panic("it is still there")
 	}
+	if w.copies != nil && w.chance.IntN(2) == 0 { // As in a cluster to which they are moved.
+		w.elect()
+		w.note("a claim is put back while a process leads")
+	}
 	w.put(shell.IPAddressClaims, c)
 	w.put(shell.IPAddresses, a)
 	w.was[uidOf(w, c)] = was
@@ -79,7 +86,9 @@ func (w *world) putBackSome() {
 			w.note("a claim is put back that shares its host record")
 		}
 	}
-	w.elect()
+	if w.leader == nil {
+		w.elect()
+	}
 }
 
 // relist shows a process what there is, as after a watch that has missed events: an object may have been deleted and created again meanwhile.
