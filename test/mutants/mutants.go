@@ -2958,8 +2958,8 @@ var mutants = []mutant{
 	{
 		name: "infoblox-copy-of-who-is-gone", defect: "a moved claim whose IPAddress is gone takes the host record away that a copy of the IPAddress has",
 		file: "controllers/clusteripam/infoblox/release.go",
-		old:  " || address == nil && l.IsCopied(claim) })",
-		new:  " })",
+		old:  " || address == nil && l.IsCopied(claim) }",
+		new:  " }",
 		test: "./controllers/clusteripam/infoblox TestReleaseBeginsAgainWhileACopyStays",
 	},
 	{
@@ -2970,11 +2970,32 @@ var mutants = []mutant{
 		test: "./controllers/clusteripam/infoblox TestCopyGoesWhileItsClaimGoes",
 	},
 	{
+		name: "infoblox-copy-in-the-way-goes", defect: "a copy of an IPAddress that stands in the way of another claim, and its original, which go together, each leave the host record to the other one",
+		file: "controllers/clusteripam/infoblox/release.go",
+		old:  "\tif keeps {\n\t\tif err := l.begin(ctx, r); err != nil {",
+		new:  "\tif keeps && r.kind == shell.IPAddressClaims {\n\t\tif err := l.begin(ctx, r); err != nil {",
+		test: "./controllers/clusteripam/infoblox TestCopyInTheWayGoesWithItsOriginal",
+	},
+	{
+		name: "infoblox-copy-of-who-is-blocked", defect: "a copy of an IPAddress that is deleted takes the host record away that a moved claim has, because another IPAddress has the name of the claim",
+		file: "controllers/clusteripam/infoblox/known/owners.go",
+		old:  "shown && (!WasServed(claim) || w.Owns(claim, a))",
+		new:  "shown && a != nil",
+		test: "./controllers/clusteripam/infoblox TestCopyGoesWhileAnotherIPAddressIsInTheWay",
+	},
+	{
 		name: "infoblox-sure-at-once", defect: "after a restart a claim gets the address that an IPAddress has which the last process sent, and that comes later, if somebody has deleted its host record",
 		file: "controllers/clusteripam/infoblox/logic.go",
 		old:  "\t\tl.unsure = l.Creating[c.UID]\n",
 		new:  "\t\tl.unsure = l.began\n",
 		test: "./controllers/clusteripam/infoblox TestLateIPAddressOfADeletedRecordAfterARestart",
+	},
+	{
+		name: "infoblox-sure-behind-another", defect: "the same, if another IPAddress of the name stands in the way of the late one at first",
+		file: "controllers/clusteripam/infoblox/logic.go",
+		old:  "ok && (!has || a.Annotations[known.AnnotationClaim] != string(c.UID)) {",
+		new:  "ok && !has {",
+		test: "./controllers/clusteripam/infoblox TestLateIPAddressBehindAnotherAfterARestart",
 	},
 	{
 		name: "infoblox-use-hurries", defect: "a claim gets its IPAddress while a DELETE of its host record can still be carried out",
@@ -3035,8 +3056,8 @@ var mutants = []mutant{
 	{
 		name: "infoblox-releases-a-copy", defect: "the host record of a claim is deleted with a copy of its IPAddress",
 		file: "controllers/clusteripam/infoblox/release.go",
-		old:  "l.IsPaused(address), l.Copied(address)",
-		new:  "l.IsPaused(address), false",
+		old:  "func() bool { return l.Copied(address) }",
+		new:  "func() bool { return false }",
 		test: "./controllers/clusteripam/infoblox TestIPAddressIsCopied",
 	},
 	{
@@ -3063,8 +3084,8 @@ var mutants = []mutant{
 	{
 		name: "infoblox-moved-one-forgets-its-copy", defect: "a claim that was moved gives up its host record although another IPAddress has that",
 		file: "controllers/clusteripam/infoblox/release.go",
-		old:  "is = address != nil && l.Copied(address)",
-		new:  "is = address != nil && false",
+		old:  "return address != nil && l.Copied(address)",
+		new:  "return address != nil && false",
 		test: "./controllers/clusteripam/infoblox TestLastIPAddressOfARecord",
 	},
 	{
@@ -3112,9 +3133,16 @@ var mutants = []mutant{
 	{
 		name: "infoblox-record-about-to-go", defect: "a claim is told that it has a host record that a lost DELETE is about to remove",
 		file: "controllers/clusteripam/infoblox/claim.go",
-		old:  "if err := l.settles(r, false); err != nil { // A removal",
-		new:  "if err := l.settles(&recordState{changing: r.changing}, false); err != nil { // A removal",
-		test: "./controllers/clusteripam/infoblox TestClaimMeetsALateDelete",
+		old:  "if err := l.quiet(r); err != nil { // A removal",
+		new:  "if err := l.quiet(&recordState{changing: r.changing}); err != nil { // A removal",
+		test: "./controllers/clusteripam/infoblox TestLateDeleteAfterACopyCame",
+	},
+	{
+		name: "infoblox-record-about-to-go-after-a-start", defect: "the same, if the last process has sent the DELETE, and somebody has forced away what shows that, and put it back",
+		file: "controllers/clusteripam/infoblox/claim.go",
+		old:  "if err := l.quiet(r); err != nil { // A removal",
+		new:  "if err := l.settles(r, false); err != nil { // A removal",
+		test: "./controllers/clusteripam/infoblox TestClaimIsPutBackBeforeALateDelete",
 	},
 	{
 		name: "infoblox-unclear-unsaid", defect: "a claim that is deleted waits without a word for another one in its host record, of which nobody knows which address it has",

@@ -748,7 +748,7 @@ func (l *logic) reserved(ctx context.Context, claim *v1beta2.IPAddressClaim, add
 		return false, err
 	}
 	defer done()
-	if err := l.settles(r, false); err != nil { // A removal may still be carried out.
+	if err := l.quiet(r); err != nil { // A removal may still be carried out.
 		return false, err
 	}
 	found, err := client.Hosts(ctx, c.Name, "") // The network view may have got another name.

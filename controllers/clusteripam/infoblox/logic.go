@@ -120,7 +120,7 @@ func (l *logic) doubt(c *v1beta2.IPAddressClaim) {
 	if !has || !known.WasServed(c) {
 		l.Creating[c.UID] = l.began.Add(l.unanswered())
 	}
-	if !has {
+	if _, ok := l.Creating[c.UID]; ok && (!has || a.Annotations[known.AnnotationClaim] != string(c.UID)) { // One that goes may be in the way of the claim's.
 		l.unsure = l.Creating[c.UID]
 	}
 	if !has || c.DeletionTimestamp != nil || l.HasAnother(c, a) {

@@ -92,7 +92,8 @@ func (l *logic) release(ctx context.Context, claim *v1beta2.IPAddressClaim, addr
 	if claim, err = l.leaveOther(ctx, claim, address); err != nil {
 		return err
 	}
-	if err := l.releaseRecord(ctx, claim, address); err != nil {
+	copied := func() bool { return address != nil && l.Copied(address) || address == nil && l.IsCopied(claim) }
+	if err := l.releaseRecord(ctx, l.releasedOf(claim, address), copied); err != nil {
 		return err
 	}
 	if err := l.deleteAddress(ctx, address); err != nil {
@@ -101,21 +102,17 @@ func (l *logic) release(ctx context.Context, claim *v1beta2.IPAddressClaim, addr
 	return l.letGo(ctx, claim, finalizers)
 }
 
-// releaseRecord gives up the host record of a claim, unless a copy of its IPAddress has it.
-func (l *logic) releaseRecord(ctx context.Context, claim *v1beta2.IPAddressClaim, address *v1beta2.IPAddress) error {
-	r := l.releasedOf(claim, address)
-	copied := func() (is bool) {
-		l.Lock.With(func() { is = address != nil && l.Copied(address) || address == nil && l.IsCopied(claim) })
-		return is
-	}
+// releaseRecord gives up a host record, unless a copy of its IPAddress has it.
+func (l *logic) releaseRecord(ctx context.Context, r released, copied func() bool) error {
+	keeps := false
+	l.Lock.With(func() { keeps = copied() })
 	// The last IPAddress of a host record gives it up. Each says first that it goes, which a claim without an IPAddress has said, and looks at the others after
 	// that: if two go together, at least one of them sees that.
-	keeps := copied()
 	if keeps {
 		if err := l.begin(ctx, r); err != nil {
 			return err
 		}
-		keeps = copied()
+		l.Lock.With(func() { keeps = copied() })
 	}
 	if keeps {
 		return nil
@@ -196,8 +193,8 @@ func (l *logic) releaseOrphan(ctx context.Context, address *v1beta2.IPAddress) e
 	if address == nil || !known.OfInfoblox(address.Spec.PoolRef) || !known.IsLeaving(address) {
 		return nil
 	}
-	rests, copied := false, false
-	l.Lock.With(func() { rests, copied = l.IsPaused(address), l.Copied(address) })
+	rests := false
+	l.Lock.With(func() { rests = l.IsPaused(address) })
 	if rests {
 		return nil
 	}
@@ -205,11 +202,7 @@ func (l *logic) releaseOrphan(ctx context.Context, address *v1beta2.IPAddress) e
 	if _, missing := known.Without(address.Finalizers, v1beta2.FinalizerProtectAddress); missing && address.DeletionTimestamp != nil {
 		return nil
 	}
-	if copied { // The host record is not this IPAddress's.
-		return l.deleteAddress(ctx, address)
-	}
-	r := l.orphan(address)
-	if err := l.giveUp(ctx, r); err != nil {
+	if err := l.releaseRecord(ctx, l.orphan(address), func() bool { return l.Copied(address) }); err != nil {
 		return err
 	}
 	return l.deleteAddress(ctx, address)
@@ -367,12 +360,8 @@ func (l *logic) keeps(c released, r host.Removal) {
 
 // gone ends a release when nothing is found any more. never: no removal of what was allocated was confirmed.
 func (l *logic) gone(ctx context.Context, client WAPI, c released, r *recordState, never bool) error {
-	if err := l.settles(r, false); err != nil {
+	if err := l.quiet(r); err != nil {
 		return err
-	}
-	// An earlier leader may have sent a create twice. Nothing shows that if the second one was answered and the claim got its IPAddress.
-	if wait := l.began.Add(settled).Sub(l.Now()); wait > 0 {
-		return writes.Later(wait)
 	}
 	if never {
 		networkView, err := elsewhere(ctx, client, c)
@@ -386,6 +375,18 @@ func (l *logic) gone(ctx context.Context, client WAPI, c released, r *recordStat
 		l.notFound(c)
 	}
 	l.gaveUp()
+	return nil
+}
+
+// quiet returns an error while anything can be carried out that was sent about a host record. An earlier leader may have sent a create twice: nothing shows that if the
+// second one was answered and the claim got its IPAddress. Or it may have sent a DELETE, and somebody has forced away what shows that.
+func (l *logic) quiet(r *recordState) error {
+	if err := l.settles(r, false); err != nil {
+		return err
+	}
+	if wait := l.began.Add(settled).Sub(l.Now()); wait > 0 {
+		return writes.Later(wait)
+	}
 	return nil
 }
 

@@ -26,6 +26,9 @@ func (w *world) judge() {
 	addresses := all[v1beta2.IPAddress](w, shell.IPAddresses)
 	holders := map[string]string{}
 	for _, a := range addresses {
+		if !known.OfInfoblox(a.Spec.PoolRef) {
+			continue
+		}
 		has := w.allocated(a)
 		if w.edited[a.UID] != "" && w.spoilt[a.Annotations[known.AnnotationClaim]] {
 			continue // Neither Infoblox nor the process knows any more what it was.
@@ -36,7 +39,7 @@ func (w *world) judge() {
 		if w.moved && a.Annotations[known.AnnotationReleasedBy] != "" {
 			continue // Its machine and its host record are gone. As long as the cache shows two hosts of one Infoblox, another claim can get the address before it is gone, too.
 		}
-		if other := holders[inFar(a)+has]; other != "" && (!w.byHand[has] || !w.moved) {
+		if other := holders[inFar(a)+has]; other != "" && (!w.byHand[has] || !w.moved) && !w.isCopy(a, other) {
 			w.violate("no address in two IPAddresses: %s is in %s and %s", has, other, known.NameOf(a))
 		}
 		holders[inFar(a)+has] = known.NameOf(a).String()
@@ -68,6 +71,7 @@ func (w *world) judge() {
 	}
 	if w.around {
 		w.judgeMoving()
+		w.judgeCopies()
 	}
 	if w.changes {
 		w.judgeSubnets()
@@ -78,9 +82,8 @@ func (w *world) judge() {
 			continue
 		}
 		has := w.told[c.UID]
-		if object := w.objects[shell.IPAddresses][known.NameOf(c)]; object != nil {
-			a := &v1beta2.IPAddress{}
-			decode(object, a)
+		a := &v1beta2.IPAddress{}
+		if decode(w.objects[shell.IPAddresses][known.NameOf(c)], a); a.UID != "" && known.OfInfoblox(a.Spec.PoolRef) {
 			if was := types.UID(a.Annotations[known.AnnotationClaim]); was != c.UID && was != w.was[c.UID] {
 				continue
 			}

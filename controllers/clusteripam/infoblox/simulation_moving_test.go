@@ -23,6 +23,9 @@ var moving = []string{
 
 // moveAround makes a move of a moving history.
 func (w *world) moveAround() {
+	if w.copies != nil && w.copyAround() {
+		return
+	}
 	switch n := w.chance.IntN(100); {
 	case n < 30:
 		w.putBackSome()
@@ -47,7 +50,7 @@ func (w *world) putBackSome() {
 	for _, c := range all[v1beta2.IPAddressClaim](w, shell.IPAddressClaims) {
 		a := &v1beta2.IPAddress{}
 		if decode(w.objects[shell.IPAddresses][known.NameOf(c)], a); a.UID != "" && c.DeletionTimestamp == nil && a.DeletionTimestamp == nil && known.WasServed(c) && !w.spoiltFor(c) &&
-			w.edited[a.UID] == "" && a.Annotations[known.AnnotationReleasedBy] == "" && !w.unclearOf[types.UID(a.Annotations[known.AnnotationClaim])] && known.OfInfoblox(c.Spec.PoolRef) {
+			w.edited[a.UID] == "" && a.Annotations[known.AnnotationReleasedBy] == "" && !w.unclearOf[types.UID(a.Annotations[known.AnnotationClaim])] && known.OfInfoblox(c.Spec.PoolRef) && known.OfInfoblox(a.Spec.PoolRef) {
 			of = append(of, c)
 		}
 	}
@@ -70,6 +73,10 @@ func (w *world) putBackSome() {
 	if c.Status, c.UID, a.UID, a.OwnerReferences = (v1beta2.IPAddressClaimStatus{}), "", "", nil; w.objects[shell.IPAddressClaims][known.NameOf(c)] != nil {
 		panic("it is still there")
 	}
+	if w.copies != nil && w.chance.IntN(2) == 0 { // As in a cluster to which they are moved.
+		w.elect()
+		w.note("a claim is put back while a process leads")
+	}
 	w.put(shell.IPAddressClaims, c)
 	w.put(shell.IPAddresses, a)
 	w.was[uidOf(w, c)] = was
@@ -80,7 +87,9 @@ func (w *world) putBackSome() {
 			w.note("a claim is put back that shares its host record")
 		}
 	}
-	w.elect()
+	if w.leader == nil {
+		w.elect()
+	}
 }
 
 // relist shows a process what there is, as after a watch that has missed events: an object may have been deleted and created again meanwhile.

@@ -8,6 +8,8 @@ import (
 	"strings"
 	"testing"
 
+	"k8s.io/apimachinery/pkg/types"
+
 	"github.com/multicidr/controller-manager/controllers/internal/race"
 )
 
@@ -49,7 +51,7 @@ func TestSimulation(t *testing.T) {
 	if *seedsFlag < 400 {
 		return
 	}
-	for _, what := range slices.Concat(hasToHappen, widely, moving, changing) {
+	for _, what := range slices.Concat(hasToHappen, widely, moving, changing, copying) {
 		if covered[what] == 0 {
 			t.Errorf("in %d histories it never happened: %s", *seedsFlag, what)
 		}
@@ -66,6 +68,9 @@ func simulate(seed uint64, moves int) *world {
 		w.widen()
 	}
 	w.around = seed%6 == 3
+	if seed%12 == 9 {
+		w.copies = map[types.UID]bool{}
+	}
 	if seed%6 == 5 {
 		w.change()
 	}
@@ -90,7 +95,7 @@ func (w *world) move() {
 		w.moveWidely()
 		return
 	}
-	if w.around && w.chance.IntN(12) == 0 {
+	if w.around && w.chance.IntN(12) == 0 || w.copies != nil && w.chance.IntN(10) == 0 {
 		w.moveAround()
 		return
 	}
@@ -184,6 +189,9 @@ func (w *world) quiesce() {
 	if w.around {
 		w.settleDown()
 	}
+	if w.copies != nil {
+		w.endCopies()
+	}
 	if w.changes {
 		w.settleSubnets()
 	}
@@ -194,7 +202,7 @@ func (w *world) quiesce() {
 		if w.judge(); w.violation != "" {
 			return
 		}
-		if w.wide {
+		if w.wide || w.copies != nil {
 			w.tidy()
 		}
 		before := w.writes

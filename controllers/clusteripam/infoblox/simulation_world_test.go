@@ -81,6 +81,7 @@ type world struct {
 	// around: claims are moved. was is for which claim the host record of one was made that has got another UID since.
 	around bool
 	was    map[types.UID]types.UID
+	copies map[types.UID]bool // IPAddresses that are copies; nil if nobody makes any
 	// changes: the subnets of pools change. ours are names of host records that claims have, or had.
 	changes bool
 	ours    map[string]bool
@@ -403,6 +404,9 @@ func (w *world) wishes(claim types.NamespacedName, record string) {
 func (w *world) forceAway() {
 	if addresses := all[v1beta2.IPAddress](w, shell.IPAddresses); len(addresses) > 0 {
 		a := addresses[w.chance.IntN(len(addresses))]
+		if w.copies[a.UID] || !known.OfInfoblox(a.Spec.PoolRef) {
+			return
+		}
 		name := known.NameOf(a)
 		w.note("somebody forces an IPAddress away")
 		w.forced[types.UID(a.Annotations[known.AnnotationClaim])] = true
@@ -425,6 +429,9 @@ func (w *world) editSpecs() {
 		return
 	}
 	a := addresses[w.chance.IntN(len(addresses))]
+	if w.copies[a.UID] || !known.OfInfoblox(a.Spec.PoolRef) {
+		return
+	}
 	if w.chance.IntN(2) == 0 {
 		if w.isNewHere(known.NameOf(a)) {
 			return // Nothing but the pool says that the IPAddress is the claim's.

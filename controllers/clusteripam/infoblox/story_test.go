@@ -869,6 +869,99 @@ func (w *world) releaseBesideACopy(t *testing.T) int {
 	return w.until(t, `patch IPAddressClaim a/x {"metadata":{"finalizers":[]`)
 }
 
+// A copy stands in the way of another claim, and a user deletes it, as the condition of that claim asks, while the original goes, too. Neither leaves the host record to the other one.
+func TestCopyInTheWayGoesWithItsOriginal(t *testing.T) {
+	w := newStoryOfX(t)
+	address := copied(w, shell.IPAddresses, &v1beta2.IPAddress{})
+	address.Name, address.OwnerReferences = "copy", nil
+	w.relocate()
+	w.put(shell.IPAddresses, address)
+	w.claim("copy", "v6")
+	w.goOn(time.Minute)
+	w.want(t, "copy", "10.0.0.2 AllocationFailed")
+	_ = w.delete(shell.IPAddresses, inA("copy"), "")
+	late := w.hold("patch IPAddress a/copy")
+	w.release(t, "x")
+	w.leader.calls = append(w.leader.calls, late)
+	w.leader.resume(len(w.leader.calls)-1, late.do())
+	w.goOn(time.Minute)
+	w.want(t, "copy", "fd00::1 Ready")
+	w.wantRecords(t, "copy [fd00::1]")
+}
+
+// The DELETE of a moved claim's host record is not answered when a copy of its IPAddress and of the claim come. The copied claim is not Ready as long as the DELETE
+// can be carried out, whoever leads by then.
+func TestLateDeleteAfterACopyCame(t *testing.T) {
+	for name, ends := range map[string]bool{"the same leader": false, "another leader": true} {
+		t.Run(name, func(t *testing.T) {
+			w := newStoryOfX(t)
+			w.relocate()
+			claim, address := copied(w, shell.IPAddressClaims, &v1beta2.IPAddressClaim{}), copied(w, shell.IPAddresses, &v1beta2.IPAddress{})
+			claim.Namespace, address.Namespace, address.OwnerReferences = "b", "b", nil
+			_ = w.delete(shell.IPAddressClaims, inA("x"), "")
+			i := w.until(t, "DELETE record:host")
+			late := w.leader.calls[i]
+			w.put(shell.IPAddresses, address)
+			w.put(shell.IPAddressClaims, claim)
+			w.leader.resume(i, late.lost)
+			w.goOn(settled / 3)
+			if ends {
+				w.leader.end()
+				w.elect()
+			}
+			w.goOn(settled / 3)
+			_ = late.do()
+			w.goOn(time.Minute)
+			w.want(t, "x", "gone")
+			w.wantRecords(t)
+			if decode(w.objects[shell.IPAddressClaims][known.NameOf(claim)], claim); known.WasServed(claim) {
+				t.Error("the copied claim has the address, whose host record is deleted")
+			}
+		})
+	}
+}
+
+// A process ends while its DELETE of a host record is on the way. Somebody forces the claim and its IPAddress away, and puts both back. The claim is not Ready as long as the
+// DELETE can be carried out.
+func TestClaimIsPutBackBeforeALateDelete(t *testing.T) {
+	w := newStoryOfX(t)
+	claim, address := copied(w, shell.IPAddressClaims, &v1beta2.IPAddressClaim{}), copied(w, shell.IPAddresses, &v1beta2.IPAddress{})
+	address.OwnerReferences = nil
+	_ = w.delete(shell.IPAddressClaims, inA("x"), "")
+	late := w.hold("DELETE record:host")
+	w.leader.end()
+	w.strip("x")
+	w.stripAddress("x")
+	w.put(shell.IPAddressClaims, claim)
+	w.put(shell.IPAddresses, address)
+	w.elect()
+	w.goOn(settled - time.Second)
+	_ = late.do()
+	w.goOn(time.Minute)
+	w.wantRecords(t)
+	w.want(t, "x", "10.0.0.2 AllocationFailed")
+}
+
+// Another program's IPAddress takes the name of a moved claim whose own one was forced away. The machine of the claim may run, so a copy that goes leaves its host record.
+func TestCopyGoesWhileAnotherIPAddressIsInTheWay(t *testing.T) {
+	w := newStoryOfX(t)
+	w.relocate()
+	address := copied(w, shell.IPAddresses, &v1beta2.IPAddress{})
+	address.Name, address.OwnerReferences = "copy", nil
+	w.put(shell.IPAddresses, address)
+	w.goOn(time.Minute)
+	w.stripAddress("x")
+	w.put(shell.IPAddresses, &v1beta2.IPAddress{ObjectMeta: metav1.ObjectMeta{Namespace: "a", Name: "x"},
+		Spec: v1beta2.IPAddressSpec{Address: "192.168.0.1", PoolRef: v1beta2.IPPoolReference{APIGroup: shell.GroupIPAM, Kind: "InClusterIPPool", Name: "v4"}}})
+	w.goOn(time.Minute)
+	_ = w.delete(shell.IPAddresses, inA("copy"), "")
+	w.goOn(time.Minute)
+	w.wantRecords(t, "x [10.0.0.2]")
+	_ = w.delete(shell.IPAddresses, inA("x"), "")
+	w.goOn(time.Minute)
+	w.want(t, "x", "10.0.0.2 Ready")
+}
+
 // A claim that has no IPAddress yet gives up its host record because its user wishes another one, and nobody answers the DELETE. Then the user wishes the first one again. The
 // claim gets its IPAddress only when the DELETE cannot take the record away any more.
 func TestLateDeleteOfARecordThatIsWishedAgain(t *testing.T) {
@@ -1088,6 +1181,25 @@ func TestLateIPAddressOfADeletedRecordAfterARestart(t *testing.T) {
 	w.goOn(time.Minute)
 	w.want(t, "x", "fd00::1 Ready")
 	w.want(t, "y", "fd00::2 Ready")
+}
+
+// The same, and while the next one starts an IPAddress of another program stands in the way of the late one.
+func TestLateIPAddressBehindAnotherAfterARestart(t *testing.T) {
+	w := newStory(t)
+	w.claim("x", "v6")
+	late := w.leader.calls[w.until(t, "create IPAddress")]
+	w.leader.calls, w.leader.dead = nil, true
+	w.grid.Do(http.MethodDelete, w.hosts()[0].Ref, nil, nil)
+	w.claim("y", "v6")
+	w.put(shell.IPAddresses, &v1beta2.IPAddress{ObjectMeta: metav1.ObjectMeta{Namespace: "a", Name: "x"},
+		Spec: v1beta2.IPAddressSpec{Address: "192.168.0.1", PoolRef: v1beta2.IPPoolReference{APIGroup: shell.GroupIPAM, Kind: "InClusterIPPool", Name: "v4"}}})
+	w.elect()
+	w.goOn(writeLasts - time.Second)
+	_ = w.delete(shell.IPAddresses, inA("x"), "")
+	_ = late.do()
+	w.goOn(time.Minute)
+	w.want(t, "x", "fd00::1 Ready")
+	w.want(t, "y", "fd00::3 Ready") // Claim x has got a second host record meanwhile.
 }
 
 // An IPAddress is not created, somebody deletes the host record, and Infoblox gives its address, the last one of the pool, to the next claim. That gets it when no create can
@@ -1417,6 +1529,7 @@ func TestIPAddressOfAnotherRecordIsShownLate(t *testing.T) {
 // can be carried out.
 func TestLateDeleteAfterAnotherRecordCame(t *testing.T) {
 	w := newStory(t)
+	w.goOn(settled)
 	w.claim("x", "v4")
 	w.until(t, "create IPAddress")
 	w.anotherAddressComes()

@@ -78,9 +78,10 @@ func (w *World) wasToldOf(name types.NamespacedName, address *v1beta2.IPAddress)
 	return ok && (claim.DeletionTimestamp == nil || KeptByOthers(claim)) && w.had(claim, address)
 }
 
-// had reports whether a claim without an IPAddress had the host record of one that was made for the same claim.
+// had reports whether a claim without an IPAddress had the host record of one that was made for the same claim. Another one may stand in its way.
 func (w *World) had(claim *v1beta2.IPAddressClaim, address *v1beta2.IPAddress) bool {
-	if _, shown := w.Addresses.Get(claim.Namespace, claim.Name); shown || claim.Annotations[AnnotationClaim] != address.Annotations[AnnotationClaim] {
+	a, shown := w.Addresses.Get(claim.Namespace, claim.Name)
+	if shown && (!WasServed(claim) || w.Owns(claim, a)) || claim.Annotations[AnnotationClaim] != address.Annotations[AnnotationClaim] {
 		return false
 	}
 	had, _ := RecordOf(claim)
