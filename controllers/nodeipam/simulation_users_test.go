@@ -306,13 +306,18 @@ var userMoves = map[string]moveKind{
 		})(w, a)
 	}},
 	// As who copies a ClusterCIDR of the flags does, or wants to have it for himself.
-	"label-cc": {6, named(kindClusterCIDR, every), onClusterCIDR(func(cc *networkingv1.ClusterCIDR, _ []string) {
-		if _, ok := cc.Labels[networkingv1.LabelCreatedFromFlags]; ok {
-			delete(cc.Labels, networkingv1.LabelCreatedFromFlags)
-			return
-		}
-		metav1.SetMetaDataLabel(&cc.ObjectMeta, networkingv1.LabelCreatedFromFlags, "true")
-	})},
+	"label-cc": {6, named(kindClusterCIDR, every), func(w *world, a []string) bool {
+		return onClusterCIDR(func(cc *networkingv1.ClusterCIDR, _ []string) {
+			if _, ok := cc.Labels[networkingv1.LabelCreatedFromFlags]; ok {
+				delete(cc.Labels, networkingv1.LabelCreatedFromFlags)
+				return
+			}
+			metav1.SetMetaDataLabel(&cc.ObjectMeta, networkingv1.LabelCreatedFromFlags, "true")
+			if _, annotated := cc.Annotations[networkingv1.AnnotationSuperseded]; annotated { // It says again that the controller has disabled it.
+				delete(w.disabled, cc.UID)
+			}
+		})(w, a)
+	}},
 	"finalizers": {6, func(_ *world, d *rand.Rand) []string { return []string{oneOf(d, []string{"kept", "dropped"})} }, func(w *world, a []string) bool {
 		w.server.dropsFinalizers = a[0] == "dropped"
 		return true
