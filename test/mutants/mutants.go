@@ -2383,9 +2383,9 @@ var mutants = []mutant{
 	},
 	{
 		name: "infoblox-way-of-writing", defect: "an Infoblox whose host is written with its port, or with a last dot, counts as another one",
-		file: "controllers/clusteripam/infoblox/known/others.go",
-		old:  "\t\tp.Instance = AddressOf(i)\n",
-		new:  "\t\tp.Instance = strings.ToLower(i.Spec.Host) + i.Spec.Port\n",
+		file: "controllers/clusteripam/infoblox/known/names.go",
+		old:  "return wapi.Address(i.Spec.Host, i.Spec.Port)",
+		new:  "return strings.ToLower(i.Spec.Host) + i.Spec.Port",
 		test: "./controllers/clusteripam/infoblox TestHeldByAnother",
 	},
 	{
@@ -2581,7 +2581,7 @@ var mutants = []mutant{
 		name: "infoblox-chosen-forgotten", defect: "an address is used again while it is being written into another IPAddress",
 		file: "controllers/clusteripam/infoblox/known/others.go",
 		old:  "if other != claim && h.Address == address && (",
-		new:  "if other != claim && h == (holding{}) && (",
+		new:  "if other != claim && h == (Chosen{}) && (",
 		test: "./controllers/clusteripam/infoblox TestCreateWithoutAnswer",
 	},
 	{

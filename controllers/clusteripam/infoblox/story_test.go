@@ -1366,6 +1366,7 @@ func (w *world) credentials(instance, secret string) {
 // can come.
 func TestIPAddressOfAnotherRecordComesFirst(t *testing.T) {
 	w := newStory(t)
+	w.goOn(time.Minute) // At its start a process waits for what the one before may have sent.
 	w.claim("x", "v4")
 	late := w.lateAfterAnother(t)
 	w.goOn(2 * time.Second)

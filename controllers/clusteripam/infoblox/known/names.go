@@ -128,4 +128,7 @@ func Concerns(claim *v1beta2.IPAddressClaim) bool {
 	return OfInfoblox(claim.Spec.PoolRef) || prepared && claim.DeletionTimestamp != nil
 }
 
-func AddressOf(i *v1alpha1.InfobloxInstance) string { return wapi.Address(i.Spec.Host, i.Spec.Port) }
+// AddressOf returns host and port of the Infoblox, however they are written.
+func AddressOf(i *v1alpha1.InfobloxInstance) string {
+	return wapi.Address(i.Spec.Host, i.Spec.Port)
+}
