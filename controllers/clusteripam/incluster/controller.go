@@ -43,21 +43,6 @@ func New(cfg Config) (*shell.Controller, error) {
 	return shell.New(s)
 }
 
-// cluster is what the controller needs of a Cluster of Cluster API.
-type cluster struct {
-	metav1.TypeMeta   `json:",inline"`
-	metav1.ObjectMeta `json:"metadata"`
-	Spec              struct {
-		Paused *bool `json:"paused"`
-	} `json:"spec"`
-}
-
-// paused reports whether the cluster is paused, by its spec or by the annotation.
-func (c *cluster) paused() bool {
-	_, annotated := c.Annotations[v1beta2.AnnotationPaused]
-	return annotated || c.Spec.Paused != nil && *c.Spec.Paused
-}
-
 type logic struct {
 	shell.Parts
 	fence writes.Fence
@@ -66,7 +51,7 @@ type logic struct {
 	globals   *shell.Store[*v1alpha2.GlobalInClusterIPPool]
 	claims    *shell.Store[*v1beta2.IPAddressClaim]
 	addresses *shell.Store[*v1beta2.IPAddress]
-	clusters  *shell.Store[*cluster]
+	clusters  *shell.Store[*shell.Cluster]
 
 	// The Lock guards these.
 	book *book.Book
@@ -83,7 +68,7 @@ func newLogic(parts shell.Parts, fence writes.Fence) *logic {
 		globals:   shell.NewStore[v1alpha2.GlobalInClusterIPPool](shell.Reads{Kind: shell.GlobalInClusterIPPools, Optional: true}),
 		claims:    shell.NewStore[v1beta2.IPAddressClaim](shell.Reads{Kind: shell.IPAddressClaims}),
 		addresses: shell.NewStore[v1beta2.IPAddress](shell.Reads{Kind: shell.IPAddresses}),
-		clusters:  shell.NewStore[cluster](shell.Reads{Kind: shell.Clusters, Optional: true}),
+		clusters:  shell.NewStore[shell.Cluster](shell.Reads{Kind: shell.Clusters, Optional: true}),
 		book:      book.New(),
 		since:     map[types.UID]time.Time{},
 		rests:     map[shell.Key]time.Time{},
@@ -154,8 +139,8 @@ func (l *logic) shows(object metav1.Object) {
 		l.book.SetClaim(o)
 	case *v1beta2.IPAddress:
 		l.book.SetAddress(o)
-	case *cluster:
-		l.book.SetCluster(o.Namespace, o.Name, o.paused())
+	case *shell.Cluster:
+		l.book.SetCluster(o.Namespace, o.Name, o.Paused())
 	}
 }
 
@@ -170,7 +155,7 @@ func (l *logic) gone(object metav1.Object) {
 		l.book.ClaimGone(o.Namespace, o.Name, o.UID)
 	case *v1beta2.IPAddress:
 		l.book.AddressGone(o.Namespace, o.Name, o.UID)
-	case *cluster:
+	case *shell.Cluster:
 		l.book.ClusterGone(o.Namespace, o.Name)
 	}
 }

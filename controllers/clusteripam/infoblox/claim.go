@@ -13,7 +13,6 @@ import (
 	"k8s.io/apimachinery/pkg/api/meta"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/types"
-	"k8s.io/utils/ptr"
 
 	"github.com/multicidr/controller-manager/apis/clusterapi/v1alpha1"
 	"github.com/multicidr/controller-manager/apis/clusterapi/v1beta2"
@@ -133,7 +132,7 @@ func (l *logic) pausedOrAlone(claim *v1beta2.IPAddressClaim) bool {
 	if !ok {
 		return claim.DeletionTimestamp == nil
 	}
-	return known.Paused(c) || ptr.Deref(c.Spec.Paused, false)
+	return c.Paused()
 }
 
 // prospects are what a claim can expect from its pool.

@@ -12,7 +12,6 @@ import (
 	"time"
 
 	corev1 "k8s.io/api/core/v1"
-	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/types"
 
 	"github.com/multicidr/controller-manager/apis/clusterapi/v1alpha1"
@@ -83,22 +82,13 @@ func New(secretNamespace string, queue shell.Queue, now func() time.Time, defaul
 	}
 }
 
-// Cluster is what is needed of a Cluster of Cluster API.
-type Cluster struct {
-	metav1.TypeMeta   `json:",inline"`
-	metav1.ObjectMeta `json:"metadata"`
-	Spec              struct {
-		Paused *bool `json:"paused"`
-	} `json:"spec"`
-}
-
 // Stores are what the controller reads.
 type Stores struct {
 	Instances *shell.Store[*v1alpha1.InfobloxInstance]
 	Pools     *shell.Store[*v1alpha1.InfobloxIPPool]
 	Claims    *shell.Store[*v1beta2.IPAddressClaim]
 	Addresses *shell.Store[*v1beta2.IPAddress]
-	Clusters  *shell.Store[*Cluster]
+	Clusters  *shell.Store[*shell.Cluster]
 	Secrets   *shell.Store[*corev1.Secret]
 }
 
@@ -108,7 +98,7 @@ func newStores(secretNamespace string) Stores {
 		shell.NewStore[v1alpha1.InfobloxIPPool](shell.Reads{Kind: shell.InfobloxIPPools}),
 		shell.NewStore[v1beta2.IPAddressClaim](shell.Reads{Kind: shell.IPAddressClaims}),
 		shell.NewStore[v1beta2.IPAddress](shell.Reads{Kind: shell.IPAddresses}),
-		shell.NewStore[Cluster](shell.Reads{Kind: shell.Clusters, Optional: true}),
+		shell.NewStore[shell.Cluster](shell.Reads{Kind: shell.Clusters, Optional: true}),
 		shell.NewStore[corev1.Secret](shell.Reads{Kind: shell.Secrets, Namespace: secretNamespace}),
 	}
 }
