@@ -34,6 +34,9 @@ func (l *listener) Heard(c Change) {
 	if c.Before != nil && c.Now != nil && c.Before.GetUID() != c.Now.GetUID() {
 		l.t.Errorf("one change is about two objects, %s and %s", c.Before.GetUID(), c.Now.GetUID())
 	}
+	if is, ok := l.state[c.Object().GetUID()]; ok && (c.Before == nil || c.Before.GetResourceVersion() != is) || !ok && c.Before != nil && c.Now != nil {
+		l.t.Errorf("before %v: %v, and it heard of %q", c.Now, c.Before, is)
+	}
 	if c.Now == nil {
 		delete(l.state, c.Before.GetUID())
 		return

@@ -60,7 +60,8 @@ type Queue interface {
 	AddAfter(Key, time.Duration)
 }
 
-// Change is a change of one object, identified by its UID. Before is nil for a new object, Now for one that is gone. Neither may be modified.
+// Change is a change of one object, identified by its UID. Before is the Now of the last change, whatever the Store has shown meanwhile: a Logic can undo exactly what it has
+// noted then. It is nil for a new object, Now for one that is gone. Neither may be modified.
 type Change struct {
 	Kind        *Kind
 	Before, Now metav1.Object

@@ -26,7 +26,7 @@ type Source interface {
 	known() []metav1.Object
 	// decode converts an object. If err is not nil, the object has only the fields that could be converted.
 	decode(from *unstructured.Unstructured) (object metav1.Object, err error)
-	// show and drop change the Store. was is what it showed before.
+	// show and drop change the Store, as the watch does. was is what the watch showed of this object last, or else of what had its name; nil if there is none.
 	show(object metav1.Object) (was metav1.Object)
 	drop(object metav1.Object) (was metav1.Object)
 	// listed records that the Store shows everything as of a resource version.
@@ -56,10 +56,10 @@ type Store[T metav1.Object] struct {
 
 	mu      sync.RWMutex
 	objects map[types.NamespacedName]T
-	// replaced are objects that the watch has not shown as gone, although this process has created others of their names since.
-	replaced map[types.UID]T
-	broken   map[types.UID]error // objects that could not be converted completely
-	version  string              // the highest resource version that the watch has shown
+	// behind is what the watch has shown last of objects that this process has written or replaced since; nil if it has not shown one.
+	behind  map[types.UID]metav1.Object
+	broken  map[types.UID]error // objects that could not be converted completely
+	version string              // the highest resource version that the watch has shown
 }
 
 // Pointer is a pointer to a struct of the API.
@@ -71,11 +71,11 @@ type Pointer[T any] interface {
 // NewStore returns an empty Store, for example NewStore[v1beta1.ClusterIPAM](Reads{Kind: ClusterIPAMs}).
 func NewStore[T any, P Pointer[T]](reads Reads) *Store[P] {
 	return &Store[P]{
-		reads:    reads,
-		create:   func() P { return new(T) },
-		objects:  map[types.NamespacedName]P{},
-		replaced: map[types.UID]P{},
-		broken:   map[types.UID]error{},
+		reads:   reads,
+		create:  func() P { return new(T) },
+		objects: map[types.NamespacedName]P{},
+		behind:  map[types.UID]metav1.Object{},
+		broken:  map[types.UID]error{},
 	}
 }
 
@@ -127,8 +127,13 @@ func (s *Store[T]) known() (all []metav1.Object) {
 	for _, object := range s.objects {
 		all = append(all, object)
 	}
-	for _, object := range s.replaced {
-		all = append(all, object)
+	for uid, object := range s.behind {
+		if object == nil {
+			continue
+		}
+		if current, ok := s.objects[nameOf(object)]; !ok || current.GetUID() != uid { // replaced
+			all = append(all, object)
+		}
 	}
 	return all
 }
@@ -161,31 +166,54 @@ func nameOf(object metav1.Object) types.NamespacedName {
 func (s *Store[T]) show(object metav1.Object) (was metav1.Object) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	name := nameOf(object)
-	before, ok := s.objects[name]
-	if ok {
-		was = before
-	}
 	s.seen(object)
-	if ok && before.GetUID() == object.GetUID() && newer(before, object.GetResourceVersion()) {
-		return was // The Store shows a later write of this process.
+	name, uid := nameOf(object), object.GetUID()
+	before, ok := s.objects[name]
+	if ok && s.isOwn(before) && newer(before, object.GetResourceVersion()) {
+		was, s.behind[uid] = s.behind[uid], object
+		return was
+	}
+	if ok {
+		if was = s.shown(before); was == nil && before.GetUID() != uid { // Nobody else says that it is gone.
+			was = before
+		}
 	}
 	s.objects[name] = object.(T)
 	return was
+}
+
+// isOwn reports whether the Store shows what this process has written, and the watch does not yet.
+func (s *Store[T]) isOwn(object T) bool {
+	_, behind := s.behind[object.GetUID()]
+	return behind
+}
+
+// shown takes what the watch has shown last of an object in the Store; nil if it has not shown it.
+func (s *Store[T]) shown(object T) metav1.Object {
+	uid := object.GetUID()
+	last, behind := s.behind[uid]
+	if delete(s.behind, uid); behind {
+		return last
+	}
+	return object
 }
 
 func (s *Store[T]) drop(object metav1.Object) (was metav1.Object) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	s.seen(object)
-	delete(s.broken, object.GetUID())
-	delete(s.replaced, object.GetUID())
-	before, ok := s.objects[nameOf(object)]
-	if !ok || before.GetUID() != object.GetUID() {
-		return object // The Store shows another object of this name, which this process has created since.
+	name, uid := nameOf(object), object.GetUID()
+	was = s.behind[uid]
+	if before, ok := s.objects[name]; ok && before.GetUID() == uid { // Otherwise the Store shows another object of this name, which this process has created since.
+		was = s.shown(before)
+		delete(s.objects, name)
 	}
-	delete(s.objects, nameOf(object))
-	return before
+	delete(s.broken, uid)
+	delete(s.behind, uid)
+	if was == nil {
+		return object
+	}
+	return was
 }
 
 func (s *Store[T]) wrote(object metav1.Object) {
@@ -195,11 +223,16 @@ func (s *Store[T]) wrote(object metav1.Object) {
 		return // The watch is ahead. It has shown this write, and perhaps what came after it.
 	}
 	before, ok := s.objects[nameOf(object)]
-	switch {
-	case ok && newer(before, object.GetResourceVersion()):
+	if ok && newer(before, object.GetResourceVersion()) {
 		return
-	case ok && before.GetUID() != object.GetUID():
-		s.replaced[before.GetUID()] = before
+	}
+	if ok {
+		if last := s.shown(before); last != nil {
+			s.behind[before.GetUID()] = last
+		}
+	}
+	if _, behind := s.behind[object.GetUID()]; !behind {
+		s.behind[object.GetUID()] = nil
 	}
 	s.objects[nameOf(object)] = object.(T)
 }
