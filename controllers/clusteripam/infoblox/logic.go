@@ -26,6 +26,8 @@ const (
 	fullFor = 30 * time.Second
 	// lostServerAfter is how long the release of a host record waits for an InfobloxInstance that is gone.
 	lostServerAfter = 10 * time.Minute
+	// movedWithin is how long after a claim that is not paused the IPAddress comes that is moved with it.
+	movedWithin = time.Minute
 	// missedEvery is how often it is noted that an InfobloxInstance is still gone. If that was last noted missedAnew ago, the wait for it begins anew.
 	missedEvery, missedAnew = time.Minute, 3 * time.Minute
 )

@@ -117,7 +117,29 @@ func (l *logic) releaseRecord(ctx context.Context, r released, copied func() boo
 	if keeps {
 		return nil
 	}
+	if err := l.noOtherComes(ctx, r); err != nil {
+		return err
+	}
 	return l.giveUp(ctx, r)
+}
+
+// noOtherComes returns an error while a claim that is being moved to this cluster, or put back, may get an IPAddress with the host record that is given up. Who moves a
+// cluster pauses it until everything is there.
+func (l *logic) noOtherComes(ctx context.Context, r released) error {
+	until := map[types.NamespacedName]time.Time{}
+	l.Lock.With(func() {
+		for _, claim := range l.Expecting(known.NameOf(r.about), r.Released, r.RecordName) {
+			if until[known.NameOf(claim)] = claim.CreationTimestamp.Add(movedWithin); l.pausedOrAlone(claim) {
+				until[known.NameOf(claim)] = l.Now().Add(checkFailed)
+			}
+		}
+	})
+	for name, until := range until {
+		if err := l.noneComes(ctx, name, until); err != nil {
+			return err
+		}
+	}
+	return nil
 }
 
 // letGo leaves a claim no other finalizers than these.

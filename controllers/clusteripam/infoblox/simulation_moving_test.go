@@ -77,7 +77,9 @@ func (w *world) putBackSome() {
 		w.elect()
 		w.note("a claim is put back while a process leads")
 	}
-	w.put(shell.IPAddressClaims, c)
+	if w.put(shell.IPAddressClaims, c); w.leader != nil { // A move takes longer than a watch. Of what no object says, nobody can know.
+		w.leader.hearAll()
+	}
 	w.put(shell.IPAddresses, a)
 	w.was[uidOf(w, c)] = was
 	w.note("a claim is put back with its IPAddress")

@@ -59,11 +59,14 @@ func (w *World) HeardOfClaim(before, now *v1beta2.IPAddressClaim) {
 	}
 }
 
-// shows notes what a claim is now.
+// shows notes what a claim is now. Of one that names another provider's pool for a while, its host record is still known.
 func (w *World) shows(claim *v1beta2.IPAddressClaim, isNew bool) {
+	_, prepared := RecordOf(claim)
+	if prepared || OfInfoblox(claim.Spec.PoolRef) {
+		w.Names[claim.UID] = NameOf(claim)
+	}
 	switch {
 	case OfInfoblox(claim.Spec.PoolRef):
-		w.Names[claim.UID] = NameOf(claim)
 		if w.refers(claim, true); isNew {
 			w.queuePoolOf(claim)
 		}
@@ -72,22 +75,26 @@ func (w *World) shows(claim *v1beta2.IPAddressClaim, isNew bool) {
 	}
 }
 
-// wasTold notes that a claim was told an address, or no longer.
+// wasTold notes that a claim was told an address, or no longer, or that it says an address that it was not told here.
 func (w *World) wasTold(claim *v1beta2.IPAddressClaim, was bool) {
 	if claim == nil {
 		return
 	}
-	had := ToldTo(claim).Address
+	noted := w.told
+	if !WasServed(claim) {
+		noted = w.expects
+	}
+	had, err := netip.ParseAddr(claim.Annotations[AnnotationAddress])
 	switch {
-	case !had.IsValid():
+	case err != nil:
 	case was:
-		if w.told[had] == nil {
-			w.told[had] = map[types.NamespacedName]Place{}
+		if noted[had] == nil {
+			noted[had] = map[types.NamespacedName]Place{}
 		}
-		w.told[had][NameOf(claim)], _ = PlaceOf(claim)
+		noted[had][NameOf(claim)], _ = PlaceOf(claim)
 	default:
-		if delete(w.told[had], NameOf(claim)); len(w.told[had]) == 0 {
-			delete(w.told, had)
+		if delete(noted[had], NameOf(claim)); len(noted[had]) == 0 {
+			delete(noted, had)
 		}
 	}
 }

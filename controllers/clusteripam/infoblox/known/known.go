@@ -35,6 +35,7 @@ type World struct {
 
 	Holders map[netip.Addr]map[types.NamespacedName]Place // IPAddresses
 	told    map[netip.Addr]map[types.NamespacedName]Place // claims that were told an address: they hold it without an IPAddress, too
+	expects map[netip.Addr]map[types.NamespacedName]Place // claims that say an address and were not told it here: they were moved, or are being told
 	hosts   map[string]string                             // the last address of each InfobloxInstance that was deleted
 
 	// What the controller notes about claims. All of it is forgotten with the claim.
@@ -70,6 +71,7 @@ func New(secretNamespace string, queue shell.Queue, now func() time.Time, defaul
 		strays:      map[types.NamespacedName]map[types.NamespacedName]bool{},
 		Holders:     map[netip.Addr]map[types.NamespacedName]Place{},
 		told:        map[netip.Addr]map[types.NamespacedName]Place{},
+		expects:     map[netip.Addr]map[types.NamespacedName]Place{},
 		hosts:       map[string]string{},
 		Chosen:      map[types.UID]Chosen{},
 		Prepared:    map[types.UID]RecordName{},

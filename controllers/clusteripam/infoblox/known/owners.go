@@ -11,6 +11,7 @@ import (
 	"k8s.io/apimachinery/pkg/types"
 
 	"github.com/multicidr/controller-manager/apis/clusterapi/v1beta2"
+	"github.com/multicidr/controller-manager/controllers/clusteripam/infoblox/host"
 	"github.com/multicidr/controller-manager/controllers/clusteripam/shell"
 	"github.com/multicidr/controller-manager/controllers/text"
 )
@@ -50,57 +51,73 @@ func (w *World) Originals(address *v1beta2.IPAddress) (all []types.NamespacedNam
 	case ok:
 		return []types.NamespacedName{name}
 	}
-	for name := range w.Holders[w.FirstOf(address)] {
-		if name != NameOf(address) && w.hasRecordOf(name, address) {
-			all = append(all, name)
-		}
-	}
-	for name := range w.told[w.FirstOf(address)] {
-		if name != NameOf(address) && w.wasToldOf(name, address) {
-			all = append(all, name)
-		}
-	}
-	slices.SortFunc(all, func(a, b types.NamespacedName) int { return cmp.Compare(a.String(), b.String()) })
-	return all
+	return w.sharing(NameOf(address), w.FirstOf(address), address.Annotations[AnnotationClaim], w.hostRecordOf(address))
 }
 
-// hasRecordOf reports whether the IPAddress of this name was made for the same claim as another one, and keeps the same host record.
-func (w *World) hasRecordOf(name types.NamespacedName, address *v1beta2.IPAddress) bool {
-	other, ok := w.Addresses.Get(name.Namespace, name.Name)
-	return ok && other.Annotations[AnnotationClaim] == address.Annotations[AnnotationClaim] &&
-		w.keepsRecord(other) && w.SameRecord(w.hostRecordOf(address), w.hostRecordOf(other))
-}
-
-// wasToldOf reports whether the claim of this name was told the address in an IPAddress' host record, and somebody has taken its own IPAddress away. A claim whose
-// release has begun does not count.
-func (w *World) wasToldOf(name types.NamespacedName, address *v1beta2.IPAddress) bool {
-	claim, ok := w.Claims.Get(name.Namespace, name.Name)
-	return ok && (claim.DeletionTimestamp == nil || KeptByOthers(claim)) && w.had(claim, address)
-}
-
-// had reports whether a claim without an IPAddress had the host record of one that was made for the same claim. Another one may stand in its way.
-func (w *World) had(claim *v1beta2.IPAddressClaim, address *v1beta2.IPAddress) bool {
-	a, shown := w.Addresses.Get(claim.Namespace, claim.Name)
-	if shown && (!WasServed(claim) || w.Owns(claim, a)) || claim.Annotations[AnnotationClaim] != address.Annotations[AnnotationClaim] {
-		return false
-	}
-	had, _ := RecordOf(claim)
-	return w.SameRecord(w.hostRecordOf(address), had)
-}
-
-// IsCopied is Copied for a claim whose IPAddress is gone: nobody knows whether it or an IPAddress that stays is the original, because it was moved, or another
-// program had created its IPAddress.
+// IsCopied is Copied for a claim whose IPAddress is gone: nobody knows whether it or what stays is the original, because it was moved, or another program had created its
+// IPAddress.
 func (w *World) IsCopied(claim *v1beta2.IPAddressClaim) bool {
 	had := ToldTo(claim)
 	if _, known := w.Names[had.Was]; known {
 		return false
 	}
-	for name := range w.Holders[had.Address] {
-		if a, ok := w.Addresses.Get(name.Namespace, name.Name); ok && w.keepsRecord(a) && w.had(claim, a) {
-			return true
+	record, _ := RecordOf(claim)
+	return len(w.sharing(NameOf(claim), had.Address, string(had.Was), record)) > 0
+}
+
+// sharing returns the names of others, in order, with an address in a host record that was made for one claim. What this process has written is shown before it is noted: the
+// new IPAddress of a claim, or that the claim was told.
+func (w *World) sharing(own types.NamespacedName, address netip.Addr, madeFor string, record RecordName) (all []types.NamespacedName) {
+	for _, names := range []map[types.NamespacedName]Place{w.Holders[address], w.told[address], w.expects[address]} {
+		for name := range names {
+			if name != own && (w.showsRecord(name, madeFor, record) || w.remembersRecord(name, madeFor, record)) {
+				all = append(all, name)
+			}
 		}
 	}
-	return false
+	slices.SortFunc(all, func(a, b types.NamespacedName) int { return cmp.Compare(a.String(), b.String()) })
+	return slices.Compact(all)
+}
+
+// showsRecord reports whether the IPAddress of a name has a host record that was made for a claim, and is not about to give it up.
+func (w *World) showsRecord(name types.NamespacedName, madeFor string, record RecordName) bool {
+	a, ok := w.Addresses.Get(name.Namespace, name.Name)
+	return ok && a.Annotations[AnnotationClaim] == madeFor && w.keepsRecord(a) && w.SameRecord(record, w.hostRecordOf(a))
+}
+
+// remembersRecord reports whether the claim of a name was told that it has such a record, and somebody has taken its IPAddress away. Another one may stand in its way. A
+// claim whose release has begun does not count.
+func (w *World) remembersRecord(name types.NamespacedName, madeFor string, record RecordName) bool {
+	claim, ok := w.Claims.Get(name.Namespace, name.Name)
+	if !ok || !WasServed(claim) || claim.DeletionTimestamp != nil && !KeptByOthers(claim) {
+		return false
+	}
+	if a, shown := w.Addresses.Get(name.Namespace, name.Name); shown && w.Owns(claim, a) {
+		return false
+	}
+	return w.saysRecord(claim, madeFor, record)
+}
+
+// saysRecord reports whether a claim says that it has a host record that was made for a claim.
+func (w *World) saysRecord(claim *v1beta2.IPAddressClaim, madeFor string, record RecordName) bool {
+	had, _ := RecordOf(claim)
+	return claim.Annotations[AnnotationClaim] == madeFor && w.SameRecord(record, had)
+}
+
+// Expecting returns the claims that may get an IPAddress with an address in a host record, beside what has it and is called own: they say that they had it, and were moved to
+// this cluster, or put back, before their IPAddresses.
+func (w *World) Expecting(own types.NamespacedName, had host.Released, record RecordName) (all []*v1beta2.IPAddressClaim) {
+	if _, known := w.Names[had.Was]; known {
+		return nil
+	}
+	for name := range w.expects[had.Address] {
+		claim, ok := w.Claims.Get(name.Namespace, name.Name)
+		_, shown := w.Addresses.Get(name.Namespace, name.Name)
+		if ok && !shown && name != own && claim.DeletionTimestamp == nil && w.saysRecord(claim, string(had.Was), record) {
+			all = append(all, claim)
+		}
+	}
+	return all
 }
 
 // IsServed reports whether there is a claim of this name that has had an address.

@@ -1,0 +1,84 @@
+package infoblox
+
+import (
+	"fmt"
+	"math/rand/v2"
+	"testing"
+	"time"
+
+	"github.com/multicidr/controller-manager/apis/clusterapi/v1beta2"
+	"github.com/multicidr/controller-manager/controllers/clusteripam/shell"
+)
+
+// A claim is moved to a cluster that has a copy of its IPAddress, and the copy is deleted before the IPAddress comes. The host record waits for it: while the claim is
+// paused, as in a move, and for a moment in any case. Until then the claim, if it is not paused, may get another address.
+func TestCopyGoesWhileItsOriginalIsMoved(t *testing.T) {
+	for name, tc := range map[string]struct {
+		paused, comes bool
+		want          string
+	}{
+		"paused, and the IPAddress comes": {paused: true, comes: true, want: "10.0.0.2 Ready"},
+		"paused, and it does not":         {paused: true, want: "10.0.0.3 Ready"},
+		"at once":                         {want: "10.0.0.3 Ready"},
+	} {
+		t.Run(name, func(t *testing.T) {
+			w := newStoryOfX(t)
+			w.leader.end()
+			claim, address := copied(w, shell.IPAddressClaims, &v1beta2.IPAddressClaim{}), copied(w, shell.IPAddresses, &v1beta2.IPAddress{})
+			w.strip("x")
+			w.stripAddress("x")
+			address.OwnerReferences, address.Name = nil, "copy"
+			w.put(shell.IPAddresses, address)
+			w.elect()
+			w.goOn(time.Minute)
+			w.put(shell.IPAddressClaims, claim)
+			w.pause(shell.IPAddressClaims, inA("x"), tc.paused)
+			w.leader.hearAll()
+			_ = w.delete(shell.IPAddresses, inA("copy"), "")
+			if w.goOn(3 * movedWithin); tc.paused {
+				w.wantRecords(t, "x [10.0.0.2]")
+			}
+			if tc.comes {
+				address.Name = "x"
+				w.put(shell.IPAddresses, address)
+			}
+			w.pause(shell.IPAddressClaims, inA("x"), false)
+			w.goOn(2 * time.Minute)
+			w.want(t, "x", tc.want)
+			if tc.comes {
+				w.wantRecords(t, "x [10.0.0.2]")
+			} else {
+				w.wantRecords(t, fmt.Sprintf("x.%s [10.0.0.3]", uidOf(w, claim)))
+			}
+			if w.objects[shell.IPAddresses][inA("copy")] != nil {
+				t.Error("the copy stays")
+			}
+		})
+	}
+}
+
+// Somebody forces the IPAddress of a moved claim away, and deletes a copy of it. The claim gets its IPAddress again, and keeps its host record, in whatever order the
+// controller hears of all that.
+func TestCopyGoesWhileItsOriginalComesBack(t *testing.T) {
+	for seed := range uint64(100) {
+		w := newWorld(rand.New(rand.NewPCG(seed, 1)))
+		w.shows = true
+		w.elect()
+		w.goOn(10 * time.Second)
+		w.claim("x", "v4")
+		w.goOn(time.Minute)
+		w.relocate()
+		address := copied(w, shell.IPAddresses, &v1beta2.IPAddress{})
+		address.Name, address.OwnerReferences = "copy", nil
+		w.put(shell.IPAddresses, address)
+		w.goOn(time.Minute)
+		w.stripAddress("x")
+		_ = w.delete(shell.IPAddresses, inA("copy"), "")
+		w.goOn(2 * time.Minute)
+		w.want(t, "x", "10.0.0.2 Ready")
+		w.wantRecords(t, "x [10.0.0.2]")
+		if w.end(); t.Failed() {
+			t.Fatalf("seed %d", seed)
+		}
+	}
+}
