@@ -326,6 +326,23 @@ func numbers(t *testing.T, chartDir, values string) {
 			if at := o["metadata"].(map[string]any)["namespace"]; o["kind"] == "Deployment" && at != "1e3" {
 				t.Errorf("%s is in the namespace %v", name, at)
 			}
+			if o["kind"] == "Deployment" {
+				spreadsItsOwn(t, o)
+			}
+		}
+	}
+}
+
+// spreadsItsOwn wants the replicas of a Deployment on different Nodes, whatever its name and labels are.
+func spreadsItsOwn(t *testing.T, deployment map[string]any) {
+	t.Helper()
+	template := deployment["spec"].(map[string]any)["template"].(map[string]any)
+	labels := template["metadata"].(map[string]any)["labels"].(map[string]any)
+	for _, constraint := range template["spec"].(map[string]any)["topologySpreadConstraints"].([]any) {
+		for label, value := range constraint.(map[string]any)["labelSelector"].(map[string]any)["matchLabels"].(map[string]any) {
+			if labels[label] != value {
+				t.Errorf("the Pods have the label %s: %v, and the spread is of those with %v", label, labels[label], value)
+			}
 		}
 	}
 }
