@@ -3033,6 +3033,13 @@ var mutants = []mutant{
 		test: "./controllers/clusteripam/shell TestHistories",
 	},
 	{
+		name: "infoblox-removed-before", defect: "no event says that the host record of a claim which goes is not found, because the claim had begun to give up an earlier one",
+		file: "controllers/clusteripam/infoblox/claim.go",
+		old:  "\t\t\t\tdelete(l.Removed, c.UID) // That",
+		new:  "\t\t\t\t// That",
+		test: "./controllers/clusteripam/infoblox TestRecordThatIsWishedAgainIsRenamed",
+	},
+	{
 		name: "infoblox-sure-at-once", defect: "after a restart a claim gets the address that an IPAddress has which the last process sent, and that comes later, if somebody has deleted its host record",
 		file: "controllers/clusteripam/infoblox/logic.go",
 		old:  "\t\tl.unsure = l.Creating[c.UID]\n",

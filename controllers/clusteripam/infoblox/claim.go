@@ -505,6 +505,7 @@ func (l *logic) obtain(ctx context.Context, client WAPI, c host.Claim, from sour
 			step = host.Next(c, found, known.At{World: l.World, Place: from.Place})
 			if _, exists := l.Names[c.UID]; exists && step.Verb == host.Use { // Otherwise nothing would end it.
 				l.Chosen[c.UID] = known.Chosen{Address: step.Address, Place: from.Place}
+				delete(l.Removed, c.UID) // That was another one, which it had begun to give up.
 			}
 		})
 		switch step.Verb {

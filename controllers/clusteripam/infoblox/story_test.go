@@ -988,6 +988,27 @@ func TestLateDeleteOfARecordThatIsWishedAgain(t *testing.T) {
 	}
 }
 
+// The user of a claim without an IPAddress wishes another name, and then the first one again while the former record is being given up. The claim has a new one, which
+// somebody renames. When the claim goes, an event names that one.
+func TestRecordThatIsWishedAgainIsRenamed(t *testing.T) {
+	w := newStory(t)
+	w.inRecord("x", "v4", "h")
+	w.leader.resume(w.until(t, "create IPAddress"), apierrors.NewInvalid(schema.GroupKind{Kind: v1beta2.KindIPAddress}, "x", nil))
+	w.wishes(inA("x"), "g")
+	i := w.until(t, "DELETE record:host")
+	err := w.leader.calls[i].do()
+	w.wishes(inA("x"), "h")
+	w.leader.hearAll()
+	w.leader.resume(i, err)
+	w.goOn(time.Minute)
+	w.want(t, "x", "10.0.0.2 Ready")
+	w.grid.Do(http.MethodPut, w.hosts()[0].Ref, nil, []byte(`{"name": "web-1"}`))
+	w.release(t, "x")
+	if !w.said("has no host record h of this object") {
+		t.Error("no event says that the record is not found")
+	}
+}
+
 // The leader ends while it deletes the host record of an IPAddress without a claim. The next one deletes it, too, and then waits until the first DELETE is
 // over: a record of the name that is created meanwhile would have the same reference.
 func TestLateDeleteOfAnIPAddressWithoutClaim(t *testing.T) {
