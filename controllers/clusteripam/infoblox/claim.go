@@ -104,8 +104,8 @@ func (l *logic) bring(ctx context.Context, s situation) error {
 			claim.Name, s.foreign.Spec.PoolRef.Kind, s.foreign.Spec.PoolRef.Name, reasonReleaseFailed))
 	case s.copy: // Written down, because it does not show any more when the original is gone: the claim would be told then that it has the address.
 		return l.begin(ctx, l.orphan(s.foreign))
-	case s.equal != "": // The queue gets the claim again when the other one changes.
-		return l.pend(ctx, claim, v1beta2.ReasonAllocationFailed, fmt.Sprintf("The IPAddresses %s and %s have the same host record, and nobody knows which of them is the copy. Delete the one that no machine uses.",
+	case s.equal != "": // Not everything that decides it wakes this claim, such as that the other one is told of its IPAddress.
+		return l.stuck(ctx, claim, fmt.Sprintf("The IPAddresses %s and %s have the same host record, and nobody knows which of them is the copy. Delete the one that no machine uses.",
 			known.NameOf(s.foreign), s.equal))
 	case s.foreign != nil:
 		return l.pend(ctx, claim, v1beta2.ReasonAllocationFailed, fmt.Sprintf("The IPAddress %s exists, and is of the %s %s. Delete it if no machine uses it, or create a claim with another name.",

@@ -82,3 +82,24 @@ func TestCopyGoesWhileItsOriginalComesBack(t *testing.T) {
 		}
 	}
 }
+
+// An IPAddress is copied before its claim is told of it, and a claim has the name of the copy. Nobody knows which one is the copy until then. When the first claim is told, the
+// other one gets an address of its own.
+func TestCopyComesBeforeTheClaimIsTold(t *testing.T) {
+	w := newStory(t)
+	w.claim("x", "v4")
+	w.leader.resume(w.until(t, "addressRef"), errLost)
+	address := copied(w, shell.IPAddresses, &v1beta2.IPAddress{})
+	address.Name, address.OwnerReferences, address.Spec.ClaimRef.Name = "copy", nil, "copy"
+	w.put(shell.IPAddresses, address)
+	w.claim("copy", "v4")
+	w.leader.hearAll()
+	w.leader.begin(shell.Key{Kind: shell.IPAddressClaims, Namespace: "a", Name: "copy"})
+	for len(w.leader.calls) > 0 {
+		w.leader.answer(0, true)
+	}
+	w.want(t, "copy", "10.0.0.2 AllocationFailed")
+	w.goOn(2 * time.Minute)
+	w.want(t, "x", "10.0.0.2 Ready")
+	w.want(t, "copy", "10.0.0.3 Ready")
+}
