@@ -103,3 +103,25 @@ func TestCopyComesBeforeTheClaimIsTold(t *testing.T) {
 	w.want(t, "x", "10.0.0.2 Ready")
 	w.want(t, "copy", "10.0.0.3 Ready")
 }
+
+// A moved claim is deleted while another one says the same address, and is paused: one of the two was moved, and the other one copied. The host record waits for that one, and
+// an event says so. When it is deleted, too, the record goes.
+func TestReleaseWaitsForAPausedClaim(t *testing.T) {
+	w := newStoryOfX(t)
+	w.relocate()
+	claim := copied(w, shell.IPAddressClaims, &v1beta2.IPAddressClaim{})
+	claim.Name = "y"
+	claim.Annotations[v1beta2.AnnotationPaused] = ""
+	w.put(shell.IPAddressClaims, claim)
+	w.goOn(time.Minute)
+	_ = w.delete(shell.IPAddressClaims, inA("x"), "")
+	w.goOn(10 * time.Minute)
+	w.want(t, "x", "10.0.0.2 Ready")
+	if !w.said("event " + reasonReleaseFailed + ": The host record x in the network view default is not given up yet: the IPAddressClaim a/y says that it has the address 10.0.0.2, too") {
+		t.Error("nobody says what the claim waits for")
+	}
+	_ = w.delete(shell.IPAddressClaims, inA("y"), "")
+	w.goOn(time.Minute)
+	w.want(t, "x", "gone")
+	w.wantRecords(t)
+}
