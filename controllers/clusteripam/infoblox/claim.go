@@ -676,6 +676,9 @@ func (l *logic) notCreated(ctx context.Context, claim *v1beta2.IPAddressClaim, e
 // finish writes into a claim which IPAddress it has.
 func (l *logic) finish(ctx context.Context, claim *v1beta2.IPAddressClaim, address *v1beta2.IPAddress) error {
 	if !known.WasServed(claim) && address.Annotations[known.AnnotationClaim] != string(claim.UID) {
+		if err := l.isOnlyOne(ctx, claim, address); err != nil {
+			return err
+		}
 		if ok, err := l.reserved(ctx, claim, address); !ok {
 			return err
 		}
@@ -727,6 +730,22 @@ func (l *logic) leaveOther(ctx context.Context, claim *v1beta2.IPAddressClaim, a
 		return nil, err
 	}
 	return l.prepare(ctx, claim, has.Place, has.Name)
+}
+
+// isOnlyOne returns an error while another claim that is being moved to this cluster, or put back, may get an IPAddress with the host record of the one that a claim is to be told
+// of. When that comes, nobody knows which of the two is the copy: the machine of the other claim may use the address.
+func (l *logic) isOnlyOne(ctx context.Context, claim *v1beta2.IPAddressClaim, address *v1beta2.IPAddress) error {
+	until, paused := l.expecting(l.releasedOf(claim, address))
+	if paused != "" {
+		return l.stuck(ctx, claim, fmt.Sprintf("The claim has the IPAddress %s, and the IPAddressClaim %s says that it has the address %v, too. That one, its InfobloxIPPool or its Cluster is paused, or its Cluster is not there, as in a move. Let it go on, or delete it if no machine uses it.",
+			address.Name, paused, l.allocated(address)))
+	}
+	for name, until := range until {
+		if err := l.noneComes(ctx, name, until); err != nil {
+			return err
+		}
+	}
+	return nil
 }
 
 // reserved reports whether Infoblox has the host record of an IPAddress that a claim has not been told of, and that was made for another claim: that one, or

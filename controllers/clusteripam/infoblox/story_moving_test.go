@@ -125,3 +125,35 @@ func TestReleaseWaitsForAPausedClaim(t *testing.T) {
 	w.want(t, "x", "gone")
 	w.wantRecords(t)
 }
+
+// A claim is moved to a cluster where its IPAddress is copied before it comes, and another claim has the name of the copy. That one is not told that it has the address of the
+// moved claim's machine: nobody knows which one is the copy until a user has said so.
+func TestCopyComesBeforeAMovedIPAddress(t *testing.T) {
+	w := newStoryOfX(t)
+	w.leader.end()
+	claim, address := copied(w, shell.IPAddressClaims, &v1beta2.IPAddressClaim{}), copied(w, shell.IPAddresses, &v1beta2.IPAddress{})
+	w.strip("x")
+	w.stripAddress("x")
+	w.elect()
+	w.put(shell.IPAddressClaims, claim)
+	w.pause(shell.IPAddressClaims, inA("x"), true) // as in a move
+	w.leader.hearAll()
+	address.Name, address.OwnerReferences, address.Spec.ClaimRef.Name = "copy", nil, "copy"
+	w.put(shell.IPAddresses, address)
+	w.claim("copy", "v4")
+	w.goOn(3 * movedWithin)
+	w.want(t, "copy", "10.0.0.2 AllocationFailed")
+	if !w.said("The claim has the IPAddress copy, and the IPAddressClaim a/x says that it has the address 10.0.0.2, too.") {
+		t.Error("nobody says what the claim waits for")
+	}
+	address.Name, address.Spec.ClaimRef.Name = "x", "x"
+	w.put(shell.IPAddresses, address)
+	w.pause(shell.IPAddressClaims, inA("x"), false)
+	w.goOn(2 * time.Minute)
+	w.want(t, "x", "10.0.0.2 AllocationFailed")
+	w.want(t, "copy", "10.0.0.2 AllocationFailed")
+	_ = w.delete(shell.IPAddresses, inA("copy"), "") // as the conditions say
+	w.goOn(2 * time.Minute)
+	w.want(t, "x", "10.0.0.2 Ready")
+	w.want(t, "copy", "10.0.0.3 Ready")
+}
