@@ -275,7 +275,8 @@ func (l *logic) exists(ctx context.Context, address *v1beta2.IPAddress) error {
 
 // giveUpFormer gives up the host record that a claim had before. If nobody can do that now, the claim says so.
 func (l *logic) giveUpFormer(ctx context.Context, claim *v1beta2.IPAddressClaim, had released) error {
-	switch err := l.giveUp(ctx, had); {
+	copied := func() bool { return l.IsCopied(claim) } // Of a record that the claim was never told of, nobody has a copy.
+	switch err := l.releaseRecord(ctx, had, copied); {
 	case errors.Is(err, writes.Later(checkFailed)):
 		if said := l.pend(ctx, claim, v1beta2.ReasonAllocationFailed, fmt.Sprintf("The claim had the host record %s before, and the InfobloxInstance %s cannot give it up. See the event %s.", had.Name, had.Instance, reasonReleaseFailed)); said != nil {
 			return said

@@ -157,3 +157,67 @@ func TestCopyComesBeforeAMovedIPAddress(t *testing.T) {
 	w.want(t, "x", "10.0.0.2 Ready")
 	w.want(t, "copy", "10.0.0.3 Ready")
 }
+
+// The IPAddress of a moved claim was forced away, and one with another host record has taken its name. The former record stays as long as the claim does, because its machine
+// may use that address: a claim of the name of a copy does not get it. If the copy has no claim, it has the record after the claim.
+func TestCopyOfWhatAClaimHadBefore(t *testing.T) {
+	for name, claimed := range map[string]bool{"with a claim": true, "alone": false} {
+		t.Run(name, func(t *testing.T) {
+			w := newStoryOfX(t)
+			w.relocate()
+			address := copied(w, shell.IPAddresses, &v1beta2.IPAddress{})
+			address.Name, address.OwnerReferences, address.Spec.ClaimRef.Name = "copy", nil, "copy"
+			w.leader.end()
+			w.stripAddress("x")
+			w.anotherAddressComes()
+			w.elect()
+			w.goOn(time.Minute)
+			w.want(t, "x", "10.0.0.5 Ready")
+			w.put(shell.IPAddresses, address)
+			if claimed {
+				w.claim("copy", "v4")
+				w.goOn(time.Minute)
+				w.want(t, "copy", "10.0.0.3 Ready")
+				w.release(t, "x")
+				w.wantRecords(t, "copy [10.0.0.3]")
+				return
+			}
+			w.goOn(time.Minute)
+			w.release(t, "x")
+			w.wantRecords(t, "x [10.0.0.2]")
+			_ = w.delete(shell.IPAddresses, inA("copy"), "")
+			w.goOn(time.Minute)
+			w.wantRecords(t)
+		})
+	}
+}
+
+// The same, and a claim was told that it has the copy while the first one was not there. The record stays when that one goes.
+func TestClaimWithACopyOfWhatAnotherHadBefore(t *testing.T) {
+	w := newStoryOfX(t)
+	w.relocate()
+	claim := &v1beta2.IPAddressClaim{}
+	decode(w.objects[shell.IPAddressClaims][inA("x")], claim)
+	address := copied(w, shell.IPAddresses, &v1beta2.IPAddress{})
+	w.leader.end()
+	w.strip("x")
+	w.stripAddress("x")
+	address.Name, address.OwnerReferences, address.Spec.ClaimRef.Name = "copy", nil, "copy"
+	w.put(shell.IPAddresses, address)
+	w.claim("copy", "v4")
+	w.elect()
+	w.goOn(time.Minute)
+	w.want(t, "copy", "10.0.0.2 Ready")
+	claim.UID = ""
+	w.leader.end()
+	w.put(shell.IPAddressClaims, claim) // with its status, as some backups do
+	w.anotherAddressComes()
+	w.elect()
+	w.goOn(time.Minute)
+	w.want(t, "x", "10.0.0.5 Ready")
+	w.release(t, "x")
+	w.want(t, "copy", "10.0.0.2 Ready")
+	w.wantRecords(t, "x [10.0.0.2]")
+	w.release(t, "copy")
+	w.wantRecords(t)
+}

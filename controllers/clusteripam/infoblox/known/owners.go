@@ -92,7 +92,7 @@ func (w *World) remembersRecord(name types.NamespacedName, madeFor string, recor
 	if !ok || !WasServed(claim) || claim.DeletionTimestamp != nil && !KeptByOthers(claim) {
 		return false
 	}
-	if a, shown := w.Addresses.Get(name.Namespace, name.Name); shown && w.Owns(claim, a) {
+	if a, shown := w.Addresses.Get(name.Namespace, name.Name); shown && OfInfoblox(a.Spec.PoolRef) && w.hasIt(claim, a) { // One with another host record does not count: the claim has both.
 		return false
 	}
 	return w.saysRecord(claim, madeFor, record)
