@@ -221,3 +221,23 @@ func TestClaimWithACopyOfWhatAnotherHadBefore(t *testing.T) {
 	w.release(t, "copy")
 	w.wantRecords(t)
 }
+
+// A copy of a moved IPAddress has no finalizer and no claim, so nobody sees it go. The host record goes with the original, and as long as the copy is there nobody else gets its
+// address.
+func TestCopyWithoutFinalizer(t *testing.T) {
+	w := newStoryOfX(t)
+	address := copied(w, shell.IPAddresses, &v1beta2.IPAddress{})
+	address.Name, address.OwnerReferences, address.Finalizers = "copy", nil, nil
+	w.relocate()
+	w.put(shell.IPAddresses, address)
+	w.goOn(time.Minute)
+	w.release(t, "x")
+	w.wantRecords(t)
+	w.claim("y", "v4")
+	w.goOn(time.Minute)
+	w.want(t, "y", "10.0.0.3 Ready")
+	w.release(t, "y")
+	_ = w.delete(shell.IPAddresses, inA("copy"), "")
+	w.goOn(time.Minute)
+	w.wantRecords(t)
+}

@@ -126,10 +126,23 @@ func (w *World) IsServed(name types.NamespacedName) bool {
 	return ok && WasServed(claim)
 }
 
-// keepsRecord reports whether an IPAddress is not about to give up its host record.
+// keepsRecord reports whether an IPAddress is not about to give up its host record, and does so, or its claim, before it is gone. One without its finalizer and without a claim
+// would leave the record behind: nobody sees that it is deleted.
 func (w *World) keepsRecord(address *v1beta2.IPAddress) bool {
-	_, claimed := w.Claims.Get(address.Namespace, address.Name)
-	return address.Annotations[AnnotationReleasedBy] == "" && (address.DeletionTimestamp == nil || claimed)
+	claim, claimed := w.Claims.Get(address.Namespace, address.Name)
+	switch {
+	case address.Annotations[AnnotationReleasedBy] != "":
+		return false
+	case !slices.Contains(address.Finalizers, v1beta2.FinalizerProtectAddress):
+		return claimed && (w.hasIt(claim, address) || w.says(claim, address))
+	}
+	return address.DeletionTimestamp == nil || claimed
+}
+
+// says reports whether a claim that stays says that it has what an IPAddress has: it was moved with it, and is to be told.
+func (w *World) says(claim *v1beta2.IPAddressClaim, address *v1beta2.IPAddress) bool {
+	had, err := netip.ParseAddr(claim.Annotations[AnnotationAddress])
+	return err == nil && had == w.FirstOf(address) && claim.Annotations[AnnotationClaim] == address.Annotations[AnnotationClaim] && (claim.DeletionTimestamp == nil || KeptByOthers(claim))
 }
 
 // SameRecord reports whether two names are those of one host record.
