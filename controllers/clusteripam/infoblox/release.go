@@ -128,7 +128,7 @@ func (l *logic) releaseRecord(ctx context.Context, r released, copied func() boo
 func (l *logic) expecting(r released) (until map[types.NamespacedName]time.Time, paused string) {
 	until = map[types.NamespacedName]time.Time{}
 	l.Lock.With(func() {
-		for _, claim := range l.Expecting(known.NameOf(r.about), r.Released, r.RecordName) {
+		for _, claim := range l.Expecting(known.NameOf(r.about), r.Released) {
 			name := known.NameOf(claim)
 			if until[name] = claim.CreationTimestamp.Add(movedWithin); l.pausedOrAlone(claim) {
 				until[name] = l.Now().Add(checkFailed)

@@ -3,10 +3,13 @@ package infoblox
 import (
 	"fmt"
 	"math/rand/v2"
+	"net/http"
+	"slices"
 	"testing"
 	"time"
 
 	"github.com/multicidr/controller-manager/apis/clusterapi/v1beta2"
+	"github.com/multicidr/controller-manager/controllers/clusteripam/infoblox/wapi"
 	"github.com/multicidr/controller-manager/controllers/clusteripam/shell"
 )
 
@@ -240,4 +243,43 @@ func TestCopyWithoutFinalizer(t *testing.T) {
 	_ = w.delete(shell.IPAddresses, inA("copy"), "")
 	w.goOn(time.Minute)
 	w.wantRecords(t)
+}
+
+// A claim is moved to a cluster while a copy of its IPAddress goes, which Infoblox has refused once. The watch of IPAddresses is late, so the claim, not paused any more, begins to get
+// another host record. The one that it had stays all the same.
+func TestCopyGoesWhileAMovedIPAddressIsShownLate(t *testing.T) {
+	w := newStoryOfX(t)
+	w.leader.end()
+	claim, address := copied(w, shell.IPAddressClaims, &v1beta2.IPAddressClaim{}), copied(w, shell.IPAddresses, &v1beta2.IPAddress{})
+	w.strip("x")
+	w.stripAddress("x")
+	address.OwnerReferences, address.Name = nil, "copy"
+	w.put(shell.IPAddresses, address)
+	w.elect()
+	w.goOn(time.Minute)
+	_ = w.delete(shell.IPAddresses, inA("copy"), "")
+	w.leader.resume(w.until(t, "DELETE record:host"), &wapi.Error{Request: http.MethodDelete, Status: http.StatusInternalServerError, Code: "Server.Ibap", Text: "simulated"})
+	w.put(shell.IPAddressClaims, claim)
+	address.Name = "x"
+	w.put(shell.IPAddresses, address)
+	w.leader.lags = shell.IPAddresses
+	for _, name := range []string{"x", "copy", "x", "copy"} {
+		for w.leader.behind() && slices.ContainsFunc(w.leader.unheard, func(c change) bool { return c.kind != shell.IPAddresses }) {
+			w.leader.hear()
+		}
+		if key := (shell.Key{Kind: shell.IPAddressClaims, Namespace: "a", Name: name}); !w.leader.runs[key] {
+			w.leader.begin(key)
+		}
+		for len(w.leader.calls) > 0 {
+			w.leader.answer(0, true)
+		}
+		w.pass(1)
+	}
+	w.leader.lags = nil
+	w.goOn(2 * time.Minute)
+	w.want(t, "x", "10.0.0.2 Ready")
+	w.wantRecords(t, "x [10.0.0.2]")
+	if w.objects[shell.IPAddresses][inA("copy")] != nil {
+		t.Error("the copy stays")
+	}
 }

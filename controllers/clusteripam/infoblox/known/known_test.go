@@ -193,13 +193,12 @@ func TestExpecting(t *testing.T) {
 		"one with an IPAddress in its way": {others: []metav1.Object{claim("y", untold), address("y", ofAnother)}},
 		"its own":                          {others: []metav1.Object{claim("x", untold)}},
 		"one that can be asked":            {others: []metav1.Object{claim("y", untold), claim("z", ofOriginal)}},
-		"one of another record":            {others: []metav1.Object{claim("y", untold, func(c *v1beta2.IPAddressClaim) { c.Annotations[AnnotationName] = "g" })}},
+		"one that begins to get another":   {others: []metav1.Object{claim("y", untold, func(c *v1beta2.IPAddressClaim) { c.Annotations[AnnotationName] = "g" })}, want: true},
 		"one of another claim":             {others: []metav1.Object{claim("y", untold, func(c *v1beta2.IPAddressClaim) { c.Annotations[AnnotationClaim] = "another" })}},
 		"one of another address":           {others: []metav1.Object{claim("y", untold, func(c *v1beta2.IPAddressClaim) { c.Annotations[AnnotationAddress] = "10.0.0.3" })}},
 	} {
 		t.Run(name, func(t *testing.T) {
-			record, _ := RecordOf(address("x"))
-			got := newHeard(tc.others...).Expecting(NameOf(address("x")), host.Released{Was: "was", Address: HostAddress(address("x"))}, record)
+			got := newHeard(tc.others...).Expecting(NameOf(address("x")), host.Released{Was: "was", Address: HostAddress(address("x"))})
 			if (len(got) > 0) != tc.want {
 				t.Errorf("%d claims", len(got))
 			}

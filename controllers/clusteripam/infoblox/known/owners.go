@@ -105,15 +105,15 @@ func (w *World) saysRecord(claim *v1beta2.IPAddressClaim, madeFor string, record
 }
 
 // Expecting returns the claims that may get an IPAddress with an address in a host record, beside what has it and is called own: they say that they had it, and were moved to
-// this cluster, or put back, before their IPAddresses.
-func (w *World) Expecting(own types.NamespacedName, had host.Released, record RecordName) (all []*v1beta2.IPAddressClaim) {
+// this cluster, or put back, before their IPAddresses. Whatever record they say by now: without their IPAddresses they may have begun to get others.
+func (w *World) Expecting(own types.NamespacedName, had host.Released) (all []*v1beta2.IPAddressClaim) {
 	if _, known := w.Names[had.Was]; known {
 		return nil
 	}
 	for name := range w.expects[had.Address] {
 		claim, ok := w.Claims.Get(name.Namespace, name.Name)
 		_, shown := w.Addresses.Get(name.Namespace, name.Name)
-		if ok && !shown && name != own && claim.DeletionTimestamp == nil && w.saysRecord(claim, string(had.Was), record) {
+		if ok && !shown && name != own && claim.DeletionTimestamp == nil && claim.Annotations[AnnotationClaim] == string(had.Was) {
 			all = append(all, claim)
 		}
 	}
