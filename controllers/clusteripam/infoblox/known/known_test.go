@@ -106,6 +106,7 @@ func claim(name string, edits ...func(*v1beta2.IPAddressClaim)) *v1beta2.IPAddre
 
 func untold(c *v1beta2.IPAddressClaim)  { c.Status.AddressRef.Name = "" }
 func deleted(c *v1beta2.IPAddressClaim) { c.DeletionTimestamp = &metav1.Time{} }
+func kept(c *v1beta2.IPAddressClaim)       { c.Finalizers = []string{"example.com/machine"} }
 func elsewhere(c *v1beta2.IPAddress)    { c.Annotations[AnnotationPlace] = "j/default" }
 func released(a *v1beta2.IPAddress)     { a.Annotations[AnnotationReleasedBy] = "somebody" }
 func ofAnother(a *v1beta2.IPAddress)    { a.Spec.PoolRef.Kind = "InClusterIPPool" }
@@ -188,6 +189,7 @@ func TestExpecting(t *testing.T) {
 		"nothing":                          {},
 		"one that was moved here":          {others: []metav1.Object{claim("y", untold)}, want: true},
 		"one that goes":                    {others: []metav1.Object{claim("y", untold, deleted)}},
+		"one whose machine runs":           {others: []metav1.Object{claim("y", untold, deleted, kept)}, want: true},
 		"one that was told":                {others: []metav1.Object{claim("y")}},
 		"one with an IPAddress":            {others: []metav1.Object{claim("y", untold), address("y")}},
 		"one with an IPAddress in its way": {others: []metav1.Object{claim("y", untold), address("y", ofAnother)}},

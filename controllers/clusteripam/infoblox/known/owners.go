@@ -113,7 +113,7 @@ func (w *World) Expecting(own types.NamespacedName, had host.Released) (all []*v
 	for name := range w.expects[had.Address] {
 		claim, ok := w.Claims.Get(name.Namespace, name.Name)
 		_, shown := w.Addresses.Get(name.Namespace, name.Name)
-		if ok && !shown && name != own && claim.DeletionTimestamp == nil && claim.Annotations[AnnotationClaim] == string(had.Was) {
+		if ok && !shown && name != own && (claim.DeletionTimestamp == nil || KeptByOthers(claim)) && claim.Annotations[AnnotationClaim] == string(had.Was) {
 			all = append(all, claim)
 		}
 	}
