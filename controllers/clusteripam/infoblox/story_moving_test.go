@@ -8,6 +8,9 @@ import (
 	"testing"
 	"time"
 
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	"k8s.io/apimachinery/pkg/runtime/schema"
+
 	"github.com/multicidr/controller-manager/apis/clusterapi/v1beta2"
 	"github.com/multicidr/controller-manager/controllers/clusteripam/infoblox/wapi"
 	"github.com/multicidr/controller-manager/controllers/clusteripam/shell"
@@ -282,4 +285,33 @@ func TestCopyGoesWhileAMovedIPAddressIsShownLate(t *testing.T) {
 	if w.objects[shell.IPAddresses][inA("copy")] != nil {
 		t.Error("the copy stays")
 	}
+}
+
+// A claim is moved, and its IPAddress has not come, when another claim in its host record goes that has none. Nobody but the record says whose address is whose, and the moved
+// claim: its address stays.
+func TestClaimGoesFromTheRecordOfAMovedOne(t *testing.T) {
+	w := newStory(t)
+	w.inRecord("x", "v4", "h")
+	w.goOn(time.Minute)
+	w.inRecord("y", "v6", "h")
+	w.leader.resume(w.until(t, "create IPAddress a/y"), apierrors.NewInvalid(schema.GroupKind{Kind: v1beta2.KindIPAddress}, "y", nil))
+	w.wantRecords(t, "h [10.0.0.2 fd00::1]")
+	w.leader.end()
+	claim, address := copied(w, shell.IPAddressClaims, &v1beta2.IPAddressClaim{}), copied(w, shell.IPAddresses, &v1beta2.IPAddress{})
+	w.strip("x")
+	w.stripAddress("x")
+	w.put(shell.IPAddressClaims, claim)
+	w.pause(shell.IPAddressClaims, inA("x"), true) // as in a move
+	_ = w.delete(shell.IPAddressClaims, inA("y"), "")
+	w.elect()
+	w.goOn(time.Minute)
+	w.want(t, "y", "gone")
+	w.wantRecords(t, "h [10.0.0.2]")
+	address.OwnerReferences = nil
+	w.put(shell.IPAddresses, address)
+	w.pause(shell.IPAddressClaims, inA("x"), false)
+	w.goOn(2 * time.Minute)
+	w.want(t, "x", "10.0.0.2 Ready")
+	w.release(t, "x")
+	w.wantRecords(t)
 }

@@ -36,6 +36,8 @@ type World interface {
 	// HeldFor returns the namespaces in which an IPAddress that was made for a claim has an address, or a claim was told so, also if the claim is gone, or has
 	// another UID by now.
 	HeldFor(claim types.UID, address netip.Addr) (namespaces []string)
+	// Expected reports whether a claim says that an address was made for this one, and was not told so here: it is being moved, and its IPAddress may come.
+	Expected(claim types.UID, address netip.Addr) bool
 }
 
 // Known is a claim of this cluster.
@@ -199,7 +201,7 @@ func (r Record) ownedBy(w World, claim types.UID, was ...types.UID) []netip.Addr
 		}
 	}
 	return slices.DeleteFunc(r.Addresses(), func(a netip.Addr) bool {
-		return held[a] || slices.ContainsFunc(gone, func(other types.UID) bool { return len(w.HeldFor(other, a)) > 0 })
+		return held[a] || slices.ContainsFunc(gone, func(other types.UID) bool { return len(w.HeldFor(other, a)) > 0 || w.Expected(other, a) })
 	})
 }
 

@@ -106,7 +106,7 @@ func claim(name string, edits ...func(*v1beta2.IPAddressClaim)) *v1beta2.IPAddre
 
 func untold(c *v1beta2.IPAddressClaim)  { c.Status.AddressRef.Name = "" }
 func deleted(c *v1beta2.IPAddressClaim) { c.DeletionTimestamp = &metav1.Time{} }
-func kept(c *v1beta2.IPAddressClaim)       { c.Finalizers = []string{"example.com/machine"} }
+func kept(c *v1beta2.IPAddressClaim)    { c.Finalizers = []string{"example.com/machine"} }
 func elsewhere(c *v1beta2.IPAddress)    { c.Annotations[AnnotationPlace] = "j/default" }
 func released(a *v1beta2.IPAddress)     { a.Annotations[AnnotationReleasedBy] = "somebody" }
 func ofAnother(a *v1beta2.IPAddress)    { a.Spec.PoolRef.Kind = "InClusterIPPool" }
