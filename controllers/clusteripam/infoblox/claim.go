@@ -320,7 +320,7 @@ func (l *logic) try(ctx context.Context, claim *v1beta2.IPAddressClaim, client W
 		if claim, err = l.prepare(ctx, claim, from.Place, name); err != nil {
 			return err
 		}
-		step, err := l.obtain(ctx, client, host.Claim{UID: claim.UID, Namespace: claim.Namespace, Name: claim.Name, Wanted: wanted(name, from), Subnets: from.subnets, MayShare: mayShare, Had: known.ToldTo(claim)}, from)
+		step, err := l.obtain(ctx, client, host.Claim{UID: claim.UID, Namespace: claim.Namespace, Name: claim.Name, Wanted: wanted(name, from), Subnets: from.subnets, MayShare: mayShare, Had: known.ToldTo(claim), Says: types.UID(claim.Annotations[known.AnnotationClaim])}, from)
 		switch {
 		case errors.Is(err, errFull):
 			l.Lock.With(func() { l.full[known.PoolOf(claim.Namespace, claim.Spec.PoolRef)] = l.Now().Add(fullFor) })

@@ -315,3 +315,42 @@ func TestClaimGoesFromTheRecordOfAMovedOne(t *testing.T) {
 	w.release(t, "x")
 	w.wantRecords(t)
 }
+
+// A claim is moved to a namespace that has a copy of its IPAddress, and the watch of IPAddresses is late. The claim does not get a second address in its former host record, which
+// would stay there when a later copy gives up the record.
+func TestMovedClaimDoesNotJoinItsFormerRecord(t *testing.T) {
+	w := newStory(t)
+	w.inRecord("x", "v4", "h")
+	w.goOn(time.Minute)
+	w.leader.end()
+	claim, address := copied(w, shell.IPAddressClaims, &v1beta2.IPAddressClaim{}), copied(w, shell.IPAddresses, &v1beta2.IPAddress{})
+	w.strip("x")
+	w.stripAddress("x")
+	address.OwnerReferences, address.Name = nil, "copy"
+	w.put(shell.IPAddresses, address)
+	w.elect()
+	w.goOn(time.Minute)
+	w.put(shell.IPAddressClaims, claim)
+	address.Name = "x"
+	w.put(shell.IPAddresses, address)
+	for w.leader.behind() && w.leader.unheard[0].kind != shell.IPAddresses {
+		w.leader.hear()
+	}
+	w.leader.begin(shell.Key{Kind: shell.IPAddressClaims, Namespace: "a", Name: "x"})
+	for len(w.leader.calls) > 0 {
+		w.leader.answer(0, true)
+	}
+	w.goOn(time.Minute)
+	_ = w.delete(shell.IPAddresses, inA("copy"), "")
+	w.goOn(2 * time.Minute)
+	w.want(t, "x", "10.0.0.2 Ready")
+	w.wantRecords(t, "h [10.0.0.2]")
+	address.Name = "copy"
+	w.put(shell.IPAddresses, address)
+	w.goOn(time.Minute)
+	w.release(t, "x")
+	w.wantRecords(t, "h [10.0.0.2]")
+	_ = w.delete(shell.IPAddresses, inA("copy"), "")
+	w.goOn(time.Minute)
+	w.wantRecords(t)
+}

@@ -25,6 +25,8 @@ type Claim struct {
 	MayShare bool
 	// Had is what the claim was told that it has. Its address is not valid if the claim was told nothing.
 	Had Released
+	// Says is the UID that the host record has which the claim says it had before it was moved to this cluster, or put back.
+	Says types.UID
 }
 
 // World is what is known about other claims.
@@ -135,7 +137,7 @@ func recordOf(claim types.UID, found []Record) (r Record, ok bool) {
 // join decides what to do about a record of the right name that is not the claim's yet.
 func (c Claim) join(r Record, w World) Step {
 	others := r.Claims()
-	if len(others) == 0 || len(others) >= maxClaims {
+	if len(others) == 0 || len(others) >= maxClaims || r.Of(c.Says) && w.Known(c.Says) == nil { // Its own former record: its IPAddress may come, and it would have two addresses there.
 		return Step{Verb: Taken, Record: r}
 	}
 	wait := false
