@@ -2475,8 +2475,8 @@ var mutants = []mutant{
 	{
 		name: "infoblox-told-elsewhere-forgotten", defect: "the address that a claim was told goes back to Infoblox while the claim names another provider's pool",
 		file: "controllers/clusteripam/infoblox/known/others.go",
-		old:  "ok && c.Annotations[AnnotationClaim] == string(claim) {",
-		new:  "ok && c.Annotations[AnnotationClaim]+\"-\" == string(claim) {",
+		old:  "ok && c.Annotations[AnnotationClaim] == string(claim) {\n\t\t\tnamespaces",
+		new:  "ok && c.Annotations[AnnotationClaim]+\"-\" == string(claim) {\n\t\t\tnamespaces",
 		test: "./controllers/clusteripam/infoblox TestClaimNamesAnotherProviderForAWhile",
 	},
 	{
@@ -2979,7 +2979,7 @@ var mutants = []mutant{
 	{
 		name: "infoblox-copy-of-who-is-blocked", defect: "a copy of an IPAddress that is deleted takes the host record away that a moved claim has, because another IPAddress has the name of the claim",
 		file: "controllers/clusteripam/infoblox/known/owners.go",
-		old:  "shown && w.Owns(claim, a)",
+		old:  "shown && OfInfoblox(a.Spec.PoolRef) && w.hasIt(claim, a)",
 		new:  "shown && a != nil",
 		test: "./controllers/clusteripam/infoblox TestCopyGoesWhileAnotherIPAddressIsInTheWay",
 	},
@@ -3133,8 +3133,8 @@ var mutants = []mutant{
 	{
 		name: "infoblox-copies-go-together", defect: "two IPAddresses of one host record take each other for the original when both are deleted, and the record stays",
 		file: "controllers/clusteripam/infoblox/known/owners.go",
-		old:  "\"\" && (address.DeletionTimestamp == nil || claimed)",
-		new:  "\"\" || claimed",
+		old:  "return address.DeletionTimestamp == nil || claimed",
+		new:  "return address.DeletionTimestamp == nil || claimed || true",
 		test: "./controllers/clusteripam/infoblox TestLastIPAddressOfARecord",
 	},
 	{

@@ -104,8 +104,8 @@ func (l *logic) bring(ctx context.Context, s situation) error {
 			claim.Name, s.foreign.Spec.PoolRef.Kind, s.foreign.Spec.PoolRef.Name, reasonReleaseFailed))
 	case s.copy: // Written down, because it does not show any more when the original is gone: the claim would be told then that it has the address.
 		return l.begin(ctx, l.orphan(s.foreign))
-	case s.equal != "": // The queue gets the claim again when the other one changes.
-		return l.pend(ctx, claim, v1beta2.ReasonAllocationFailed, fmt.Sprintf("The IPAddresses %s and %s have the same host record, and nobody knows which of them is the copy. Delete the one that no machine uses.",
+	case s.equal != "": // Not everything that decides it wakes this claim, such as that the other one is told of its IPAddress.
+		return l.stuck(ctx, claim, fmt.Sprintf("The IPAddresses %s and %s have the same host record, and nobody knows which of them is the copy. Delete the one that no machine uses.",
 			known.NameOf(s.foreign), s.equal))
 	case s.foreign != nil:
 		return l.pend(ctx, claim, v1beta2.ReasonAllocationFailed, fmt.Sprintf("The IPAddress %s exists, and is of the %s %s. Delete it if no machine uses it, or create a claim with another name.",
@@ -275,7 +275,8 @@ func (l *logic) exists(ctx context.Context, address *v1beta2.IPAddress) error {
 
 // giveUpFormer gives up the host record that a claim had before. If nobody can do that now, the claim says so.
 func (l *logic) giveUpFormer(ctx context.Context, claim *v1beta2.IPAddressClaim, had released) error {
-	switch err := l.giveUp(ctx, had); {
+	copied := func() bool { return l.IsCopied(claim) } // Of a record that the claim was never told of, nobody has a copy.
+	switch err := l.releaseRecord(ctx, had, copied); {
 	case errors.Is(err, writes.Later(checkFailed)):
 		if said := l.pend(ctx, claim, v1beta2.ReasonAllocationFailed, fmt.Sprintf("The claim had the host record %s before, and the InfobloxInstance %s cannot give it up. See the event %s.", had.Name, had.Instance, reasonReleaseFailed)); said != nil {
 			return said
@@ -319,7 +320,7 @@ func (l *logic) try(ctx context.Context, claim *v1beta2.IPAddressClaim, client W
 		if claim, err = l.prepare(ctx, claim, from.Place, name); err != nil {
 			return err
 		}
-		step, err := l.obtain(ctx, client, host.Claim{UID: claim.UID, Namespace: claim.Namespace, Name: claim.Name, Wanted: wanted(name, from), Subnets: from.subnets, MayShare: mayShare, Had: known.ToldTo(claim)}, from)
+		step, err := l.obtain(ctx, client, host.Claim{UID: claim.UID, Namespace: claim.Namespace, Name: claim.Name, Wanted: wanted(name, from), Subnets: from.subnets, MayShare: mayShare, Had: known.ToldTo(claim), Says: types.UID(claim.Annotations[known.AnnotationClaim])}, from)
 		switch {
 		case errors.Is(err, errFull):
 			l.Lock.With(func() { l.full[known.PoolOf(claim.Namespace, claim.Spec.PoolRef)] = l.Now().Add(fullFor) })
@@ -677,6 +678,9 @@ func (l *logic) notCreated(ctx context.Context, claim *v1beta2.IPAddressClaim, e
 // finish writes into a claim which IPAddress it has.
 func (l *logic) finish(ctx context.Context, claim *v1beta2.IPAddressClaim, address *v1beta2.IPAddress) error {
 	if !known.WasServed(claim) && address.Annotations[known.AnnotationClaim] != string(claim.UID) {
+		if err := l.isOnlyOne(ctx, claim, address); err != nil {
+			return err
+		}
 		if ok, err := l.reserved(ctx, claim, address); !ok {
 			return err
 		}
@@ -728,6 +732,22 @@ func (l *logic) leaveOther(ctx context.Context, claim *v1beta2.IPAddressClaim, a
 		return nil, err
 	}
 	return l.prepare(ctx, claim, has.Place, has.Name)
+}
+
+// isOnlyOne returns an error while another claim that is being moved to this cluster, or put back, may get an IPAddress with the host record of the one that a claim is to be told
+// of. When that comes, nobody knows which of the two is the copy: the machine of the other claim may use the address.
+func (l *logic) isOnlyOne(ctx context.Context, claim *v1beta2.IPAddressClaim, address *v1beta2.IPAddress) error {
+	until, paused := l.expecting(l.releasedOf(claim, address))
+	if paused != "" {
+		return l.stuck(ctx, claim, fmt.Sprintf("The claim has the IPAddress %s, and the IPAddressClaim %s says that it has the address %v, too. That one, its InfobloxIPPool or its Cluster is paused, or its Cluster is not there, as in a move. Let it go on, or delete it if no machine uses it.",
+			address.Name, paused, l.allocated(address)))
+	}
+	for name, until := range until {
+		if err := l.noneComes(ctx, name, until); err != nil {
+			return err
+		}
+	}
+	return nil
 }
 
 // reserved reports whether Infoblox has the host record of an IPAddress that a claim has not been told of, and that was made for another claim: that one, or

@@ -123,17 +123,31 @@ func (l *logic) releaseRecord(ctx context.Context, r released, copied func() boo
 	return l.giveUp(ctx, r)
 }
 
-// noOtherComes returns an error while a claim that is being moved to this cluster, or put back, may get an IPAddress with the host record that is given up. Who moves a
-// cluster pauses it until everything is there.
-func (l *logic) noOtherComes(ctx context.Context, r released) error {
-	until := map[types.NamespacedName]time.Time{}
+// expecting returns which claims that are being moved to this cluster, or put back, may get an IPAddress with the host record of another one, and until when. Who moves a
+// cluster pauses it until everything is there: the first of those that are to be left alone, which may be for ever, is paused.
+func (l *logic) expecting(r released) (until map[types.NamespacedName]time.Time, paused string) {
+	until = map[types.NamespacedName]time.Time{}
 	l.Lock.With(func() {
-		for _, claim := range l.Expecting(known.NameOf(r.about), r.Released, r.RecordName) {
-			if until[known.NameOf(claim)] = claim.CreationTimestamp.Add(movedWithin); l.pausedOrAlone(claim) {
-				until[known.NameOf(claim)] = l.Now().Add(checkFailed)
+		for _, claim := range l.Expecting(known.NameOf(r.about), r.Released) {
+			name := known.NameOf(claim)
+			if until[name] = claim.CreationTimestamp.Add(movedWithin); l.pausedOrAlone(claim) {
+				until[name] = l.Now().Add(checkFailed)
+				if paused == "" || name.String() < paused {
+					paused = name.String()
+				}
 			}
 		}
 	})
+	return until, paused
+}
+
+// noOtherComes returns an error while a claim that is being moved to this cluster, or put back, may get an IPAddress with the host record that is given up.
+func (l *logic) noOtherComes(ctx context.Context, r released) error {
+	until, paused := l.expecting(r)
+	if paused != "" {
+		l.tell(r, reasonReleaseFailed, "The host record %s in the network view %s is not given up yet: the IPAddressClaim %s says that it has the address %v, too, and it, its InfobloxIPPool or its Cluster is paused, or its Cluster is not there, as in a move. Let it go on, or delete it if no machine uses it.",
+			r.Name, r.NetworkView, paused, r.Address)
+	}
 	for name, until := range until {
 		if err := l.noneComes(ctx, name, until); err != nil {
 			return err

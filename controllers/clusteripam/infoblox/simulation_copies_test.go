@@ -15,7 +15,8 @@ import (
 // copying has to happen in 400 histories.
 var copying = []string{
 	"an IPAddress is copied", "an IPAddress of a moved claim is copied", "a copy is deleted", "a claim has the name of a copy", "a claim goes while there is a copy of its IPAddress",
-	"a claim is put back while a process leads",
+	"a claim is put back while a process leads", "a claim has the address of a copy", "an IPAddress of another program takes the name of one", "a claim is copied",
+	"an IPAddress is copied without its finalizer", "a claim is moved while it is paused", "a moved claim keeps its address",
 }
 
 // copyAround makes a move about copies. It reports whether it has.
@@ -36,6 +37,16 @@ func (w *world) copyAround() bool {
 	case n < 75:
 		w.releaseCopied()
 	case n < 80:
+		w.takeName()
+	case n < 87:
+		w.copyClaim(name)
+	case n < 91:
+		w.pause(shell.IPAddressClaims, name, false)
+	case w.moving:
+	case n < 94:
+		w.copyOutlives(name)
+	case n < 96:
+		w.moveSome()
 		w.takeName()
 	default:
 		return false
@@ -71,11 +82,16 @@ func (w *world) copyAddress(name types.NamespacedName) {
 	if decode(w.objects[shell.IPAddressClaims][name], c); known.WasServed(c) {
 		return
 	}
+	if w.chance.IntN(6) == 0 && c.Name == "" {
+		a.Finalizers = nil
+	}
 	if w.create(shell.IPAddresses, a, a) != nil {
 		return
 	}
 	w.copies[a.UID] = true
-	w.note("an IPAddress is copied")
+	if w.note("an IPAddress is copied"); a.Finalizers == nil {
+		w.note("an IPAddress is copied without its finalizer")
+	}
 	w.trace = append(w.trace, "        "+from.String()+" to "+name.String())
 	if len(moved) > 0 {
 		w.note("an IPAddress of a moved claim is copied")
@@ -87,12 +103,107 @@ func (w *world) claimCopy(name types.NamespacedName) {
 	c := &v1beta2.IPAddressClaim{Spec: v1beta2.IPAddressClaimSpec{PoolRef: v1beta2.IPPoolReference{APIGroup: shell.GroupIPAM, Kind: v1alpha1.KindInfobloxIPPool, Name: []string{"v4", "v6"}[w.chance.IntN(2)]}}}
 	c.Namespace, c.Name = name.Namespace, name.Name
 	a := &v1beta2.IPAddress{}
+	if w.isBare(name) {
+		return
+	}
 	if decode(w.objects[shell.IPAddresses][name], a); a.Name != "" && w.chance.IntN(4) > 0 {
 		c.Spec.PoolRef = a.Spec.PoolRef
 	}
 	if w.create(shell.IPAddressClaims, c, c) == nil && a.Name != "" {
 		w.note("a claim has the name of a copy")
 	}
+}
+
+// isBare reports whether there is a copy without its finalizer. A claim of its name may be too late to see it: then nobody gives up the host record.
+func (w *world) isBare(name types.NamespacedName) bool {
+	a := &v1beta2.IPAddress{}
+	decode(w.objects[shell.IPAddresses][name], a)
+	return a.Name != "" && len(a.Finalizers) == 0
+}
+
+// copyClaim copies a claim with all that it says, as kubectl does. In some cases, the copy is paused until somebody ends that.
+func (w *world) copyClaim(name types.NamespacedName) {
+	var of []*v1beta2.IPAddressClaim
+	for _, c := range all[v1beta2.IPAddressClaim](w, shell.IPAddressClaims) {
+		if c.Annotations[known.AnnotationAddress] != "" && c.DeletionTimestamp == nil && known.OfInfoblox(c.Spec.PoolRef) && c.Name != name.Name && w.objects[shell.InfobloxIPPools][types.NamespacedName{Namespace: name.Namespace, Name: c.Spec.PoolRef.Name}] != nil {
+			of = append(of, c)
+		}
+	}
+	if len(of) == 0 || w.isBare(name) {
+		return
+	}
+	c := of[w.chance.IntN(len(of))]
+	from := known.NameOf(c)
+	c.Namespace, c.Name, c.UID, c.Status = name.Namespace, name.Name, "", v1beta2.IPAddressClaimStatus{}
+	c.Finalizers = []string{v1beta2.FinalizerReleaseAddress}
+	if delete(c.Annotations, v1beta2.AnnotationPaused); w.chance.IntN(3) == 0 {
+		c.Annotations[v1beta2.AnnotationPaused] = ""
+	}
+	if w.create(shell.IPAddressClaims, c, c) == nil {
+		w.note("a claim is copied")
+		w.trace = append(w.trace, "        "+from.String()+" to "+name.String())
+	}
+}
+
+// moveSome moves a claim, and lets it be told of its IPAddress.
+func (w *world) moveSome() {
+	w.putBackSome()
+	w.goOnWell()
+}
+
+func (w *world) goOnWell() {
+	for range 3 {
+		w.goWell()
+		w.pass(10)
+		w.judge()
+	}
+}
+
+// copyOutlives moves a claim, copies its IPAddress, deletes the claim, and creates one of the name of the copy.
+func (w *world) copyOutlives(name types.NamespacedName) {
+	_ = w.delete(shell.IPAddressClaims, name, "")
+	_ = w.delete(shell.IPAddresses, name, "")
+	w.moveSome()
+	w.copyAddress(name)
+	a := &v1beta2.IPAddress{}
+	decode(w.objects[shell.IPAddresses][name], a)
+	for _, c := range all[v1beta2.IPAddressClaim](w, shell.IPAddressClaims) {
+		if a.UID != "" && c.Name != name.Name && w.was[c.UID] == types.UID(a.Annotations[known.AnnotationClaim]) {
+			_ = w.delete(shell.IPAddressClaims, known.NameOf(c), "")
+		}
+	}
+	w.goOnWell()
+	w.claimCopy(name)
+	w.goOnWell()
+}
+
+// comesLate lets time pass between a claim that is moved, which is paused meanwhile, and its IPAddress.
+func (w *world) comesLate() {
+	w.leader.hearAll()
+	for n := w.chance.IntN(60); n > 0 && w.violation == ""; n-- {
+		switch m := w.chance.IntN(20); {
+		case m == 0:
+			w.moving = true // Only one at a time.
+			w.copyAround()
+			w.moving = false
+		case m == 1:
+			w.pass(w.oneOf(1, 3, 10, 40))
+		default:
+			w.step(w.leader, false)
+		}
+		w.judge()
+	}
+}
+
+// keepsAddress notes that a moved claim has the address that it had before, unless a claim of the name of a copy has been told so: then that one is the original.
+func (w *world) keepsAddress(c *v1beta2.IPAddressClaim, a *v1beta2.IPAddress) {
+	for _, other := range all[v1beta2.IPAddressClaim](w, shell.IPAddressClaims) {
+		if other.Name != c.Name && other.Annotations[known.AnnotationClaim] == a.Annotations[known.AnnotationClaim] && known.WasServed(other) {
+			return
+		}
+	}
+	w.covered["a moved claim keeps its address"]++
+	w.told[uidOf(w, c)] = a.Spec.Address
 }
 
 // releaseCopied deletes a claim whose IPAddress has a copy, and in half of the cases the copy, too.
@@ -165,14 +276,15 @@ func (w *world) judgeCopies() {
 	}
 }
 
-// endCopies deletes the copies, and the claims of their name.
+// endCopies deletes the copies and, in half of the histories, the claims of their name.
 func (w *world) endCopies() {
 	for name, object := range w.objects[shell.IPAddresses] {
 		if object["spec"].(map[string]any)["poolRef"].(map[string]any)["kind"] == "InClusterIPPool" {
 			_ = w.delete(shell.IPAddresses, name, "")
 		}
 	}
-	for _, kind := range []*shell.Kind{shell.IPAddresses, shell.IPAddressClaims} {
+	kinds := []*shell.Kind{shell.IPAddresses, shell.IPAddressClaims}
+	for _, kind := range kinds[:1+w.chance.IntN(2)] {
 		for _, namespace := range []string{"a", "b"} {
 			_ = w.delete(kind, types.NamespacedName{Namespace: namespace, Name: "copy"}, "")
 		}

@@ -77,11 +77,25 @@ func (w *world) putBackSome() {
 		w.elect()
 		w.note("a claim is put back while a process leads")
 	}
+	paused := w.leader != nil && c.Name != "copy" && w.chance.IntN(2) == 0 && c.Annotations[v1beta2.AnnotationPaused] == ""
+	if paused {
+		c.Annotations[v1beta2.AnnotationPaused] = ""
+	}
 	if w.put(shell.IPAddressClaims, c); w.leader != nil { // A move takes longer than a watch. Of what no object says, nobody can know.
 		w.leader.hearAll()
 	}
-	w.put(shell.IPAddresses, a)
 	w.was[uidOf(w, c)] = was
+	if paused {
+		w.comesLate()
+	}
+	if w.create(shell.IPAddresses, a, nil) != nil {
+		panic("it is there")
+	}
+	if paused {
+		w.note("a claim is moved while it is paused")
+		w.keepsAddress(c, a)
+		w.pause(shell.IPAddressClaims, known.NameOf(c), false)
+	}
 	w.note("a claim is put back with its IPAddress")
 	w.trace = append(w.trace, "        "+known.NameOf(c).String())
 	for _, r := range w.hosts() {

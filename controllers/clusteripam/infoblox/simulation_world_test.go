@@ -82,6 +82,7 @@ type world struct {
 	around bool
 	was    map[types.UID]types.UID
 	copies map[types.UID]bool // IPAddresses that are copies; nil if nobody makes any
+	moving bool               // a claim is being moved, and its IPAddress has not come
 	// changes: the subnets of pools change. ours are names of host records that claims have, or had.
 	changes bool
 	ours    map[string]bool
@@ -409,6 +410,11 @@ func (w *world) forceAway() {
 		}
 		name := known.NameOf(a)
 		w.note("somebody forces an IPAddress away")
+		if c := (&v1beta2.IPAddressClaim{}); w.objects[shell.IPAddressClaims][name] != nil {
+			if decode(w.objects[shell.IPAddressClaims][name], c); !known.WasServed(c) {
+				delete(w.told, c.UID)
+			}
+		}
 		w.forced[types.UID(a.Annotations[known.AnnotationClaim])] = true
 		if claim := w.objects[shell.IPAddressClaims][name]; claim == nil || metadataOf(claim)["uid"] != a.Annotations[known.AnnotationClaim] {
 			w.lost[types.UID(a.Annotations[known.AnnotationClaim])] = true // The claim was forced away before.

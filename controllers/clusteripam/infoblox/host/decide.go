@@ -25,6 +25,8 @@ type Claim struct {
 	MayShare bool
 	// Had is what the claim was told that it has. Its address is not valid if the claim was told nothing.
 	Had Released
+	// Says is the UID that the host record has which the claim says it had before it was moved to this cluster, or put back.
+	Says types.UID
 }
 
 // World is what is known about other claims.
@@ -36,6 +38,8 @@ type World interface {
 	// HeldFor returns the namespaces in which an IPAddress that was made for a claim has an address, or a claim was told so, also if the claim is gone, or has
 	// another UID by now.
 	HeldFor(claim types.UID, address netip.Addr) (namespaces []string)
+	// Expected reports whether a claim says that an address was made for this one, and was not told so here: it is being moved, and its IPAddress may come.
+	Expected(claim types.UID, address netip.Addr) bool
 }
 
 // Known is a claim of this cluster.
@@ -133,7 +137,7 @@ func recordOf(claim types.UID, found []Record) (r Record, ok bool) {
 // join decides what to do about a record of the right name that is not the claim's yet.
 func (c Claim) join(r Record, w World) Step {
 	others := r.Claims()
-	if len(others) == 0 || len(others) >= maxClaims {
+	if len(others) == 0 || len(others) >= maxClaims || r.Of(c.Says) && w.Known(c.Says) == nil { // Its own former record: its IPAddress may come, and it would have two addresses there.
 		return Step{Verb: Taken, Record: r}
 	}
 	wait := false
@@ -199,7 +203,7 @@ func (r Record) ownedBy(w World, claim types.UID, was ...types.UID) []netip.Addr
 		}
 	}
 	return slices.DeleteFunc(r.Addresses(), func(a netip.Addr) bool {
-		return held[a] || slices.ContainsFunc(gone, func(other types.UID) bool { return len(w.HeldFor(other, a)) > 0 })
+		return held[a] || slices.ContainsFunc(gone, func(other types.UID) bool { return len(w.HeldFor(other, a)) > 0 || w.Expected(other, a) })
 	})
 }
 

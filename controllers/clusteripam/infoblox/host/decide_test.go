@@ -36,6 +36,8 @@ func (o others) HeldFor(claim types.UID, address netip.Addr) (namespaces []strin
 	return namespaces
 }
 
+func (others) Expected(types.UID, netip.Addr) bool { return false }
+
 func addr(s string) netip.Addr {
 	if s == "" {
 		return netip.Addr{}

@@ -82,7 +82,7 @@ func poolOf(kind string) v1beta2.IPPoolReference {
 
 func address(name string, edits ...func(*v1beta2.IPAddress)) *v1beta2.IPAddress {
 	a := &v1beta2.IPAddress{
-		ObjectMeta: metav1.ObjectMeta{Namespace: "n", Name: name, UID: types.UID("address " + name), Annotations: annotations()},
+		ObjectMeta: metav1.ObjectMeta{Namespace: "n", Name: name, UID: types.UID("address " + name), Annotations: annotations(), Finalizers: []string{v1beta2.FinalizerProtectAddress}},
 		Spec:       v1beta2.IPAddressSpec{Address: "10.0.0.2", PoolRef: poolOf(v1alpha1.KindInfobloxIPPool), ClaimRef: v1beta2.IPAddressClaimReference{Name: name}},
 	}
 	for _, edit := range edits {
@@ -104,11 +104,17 @@ func claim(name string, edits ...func(*v1beta2.IPAddressClaim)) *v1beta2.IPAddre
 	return c
 }
 
-func untold(c *v1beta2.IPAddressClaim)     { c.Status.AddressRef.Name = "" }
-func deleted(c *v1beta2.IPAddressClaim)    { c.DeletionTimestamp = &metav1.Time{} }
-func elsewhere(c *v1beta2.IPAddress)       { c.Annotations[AnnotationPlace] = "j/default" }
-func released(a *v1beta2.IPAddress)        { a.Annotations[AnnotationReleasedBy] = "somebody" }
-func ofAnother(a *v1beta2.IPAddress)       { a.Spec.PoolRef.Kind = "InClusterIPPool" }
+func untold(c *v1beta2.IPAddressClaim)  { c.Status.AddressRef.Name = "" }
+func deleted(c *v1beta2.IPAddressClaim) { c.DeletionTimestamp = &metav1.Time{} }
+func kept(c *v1beta2.IPAddressClaim)    { c.Finalizers = []string{"example.com/machine"} }
+func elsewhere(c *v1beta2.IPAddress)    { c.Annotations[AnnotationPlace] = "j/default" }
+func released(a *v1beta2.IPAddress)     { a.Annotations[AnnotationReleasedBy] = "somebody" }
+func ofAnother(a *v1beta2.IPAddress)    { a.Spec.PoolRef.Kind = "InClusterIPPool" }
+func unprotected(a *v1beta2.IPAddress)  { a.Finalizers = nil }
+func saysNothing(c *v1beta2.IPAddressClaim) {
+	untold(c)
+	c.Annotations = nil
+}
 func otherRecord(a *v1beta2.IPAddress)     { a.Annotations[AnnotationName] = "g" }
 func ofOriginal(c *v1beta2.IPAddressClaim) { c.UID = "was" }
 
@@ -125,6 +131,11 @@ func TestSharing(t *testing.T) {
 		"one in another record":                     {others: []metav1.Object{address("y", otherRecord)}},
 		"one that is being released":                {others: []metav1.Object{address("y", released)}},
 		"one with its claim":                        {others: []metav1.Object{address("y"), claim("y")}, want: []string{"n/y"}},
+		"one without its finalizer":                 {others: []metav1.Object{address("y", unprotected)}},
+		"one without it, with its claim":            {others: []metav1.Object{address("y", unprotected), claim("y")}, want: []string{"n/y"}},
+		"one without it, with a moved claim":        {others: []metav1.Object{address("y", unprotected), claim("y", untold)}, want: []string{"n/y"}},
+		"one without it, with a claim that goes":    {others: []metav1.Object{address("y", unprotected), claim("y", untold, deleted)}},
+		"one without it, in the way of a claim":     {others: []metav1.Object{address("y", unprotected), claim("y", saysNothing)}},
 		"a claim without its IPAddress":             {others: []metav1.Object{claim("y")}, want: []string{"n/y"}},
 		"a claim that another one stands in way of": {others: []metav1.Object{claim("y"), address("y", ofAnother)}, want: []string{"n/y"}},
 		"a claim that goes":                         {others: []metav1.Object{claim("y", deleted)}},
@@ -178,18 +189,18 @@ func TestExpecting(t *testing.T) {
 		"nothing":                          {},
 		"one that was moved here":          {others: []metav1.Object{claim("y", untold)}, want: true},
 		"one that goes":                    {others: []metav1.Object{claim("y", untold, deleted)}},
+		"one whose machine runs":           {others: []metav1.Object{claim("y", untold, deleted, kept)}, want: true},
 		"one that was told":                {others: []metav1.Object{claim("y")}},
 		"one with an IPAddress":            {others: []metav1.Object{claim("y", untold), address("y")}},
 		"one with an IPAddress in its way": {others: []metav1.Object{claim("y", untold), address("y", ofAnother)}},
 		"its own":                          {others: []metav1.Object{claim("x", untold)}},
 		"one that can be asked":            {others: []metav1.Object{claim("y", untold), claim("z", ofOriginal)}},
-		"one of another record":            {others: []metav1.Object{claim("y", untold, func(c *v1beta2.IPAddressClaim) { c.Annotations[AnnotationName] = "g" })}},
+		"one that begins to get another":   {others: []metav1.Object{claim("y", untold, func(c *v1beta2.IPAddressClaim) { c.Annotations[AnnotationName] = "g" })}, want: true},
 		"one of another claim":             {others: []metav1.Object{claim("y", untold, func(c *v1beta2.IPAddressClaim) { c.Annotations[AnnotationClaim] = "another" })}},
 		"one of another address":           {others: []metav1.Object{claim("y", untold, func(c *v1beta2.IPAddressClaim) { c.Annotations[AnnotationAddress] = "10.0.0.3" })}},
 	} {
 		t.Run(name, func(t *testing.T) {
-			record, _ := RecordOf(address("x"))
-			got := newHeard(tc.others...).Expecting(NameOf(address("x")), host.Released{Was: "was", Address: HostAddress(address("x"))}, record)
+			got := newHeard(tc.others...).Expecting(NameOf(address("x")), host.Released{Was: "was", Address: HostAddress(address("x"))})
 			if (len(got) > 0) != tc.want {
 				t.Errorf("%d claims", len(got))
 			}

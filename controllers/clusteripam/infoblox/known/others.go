@@ -61,6 +61,16 @@ func (w At) HeldByAnother(claim types.UID, address netip.Addr) bool {
 	return false
 }
 
+// Expected implements host.World.
+func (w *World) Expected(claim types.UID, address netip.Addr) bool {
+	for name := range w.expects[address] {
+		if c, ok := w.Claims.Get(name.Namespace, name.Name); ok && c.Annotations[AnnotationClaim] == string(claim) {
+			return true
+		}
+	}
+	return false
+}
+
 // HeldFor implements host.World.
 func (w *World) HeldFor(claim types.UID, address netip.Addr) (namespaces []string) {
 	for name := range w.Holders[address] {

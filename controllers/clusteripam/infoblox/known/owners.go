@@ -92,7 +92,7 @@ func (w *World) remembersRecord(name types.NamespacedName, madeFor string, recor
 	if !ok || !WasServed(claim) || claim.DeletionTimestamp != nil && !KeptByOthers(claim) {
 		return false
 	}
-	if a, shown := w.Addresses.Get(name.Namespace, name.Name); shown && w.Owns(claim, a) {
+	if a, shown := w.Addresses.Get(name.Namespace, name.Name); shown && OfInfoblox(a.Spec.PoolRef) && w.hasIt(claim, a) { // One with another host record does not count: the claim has both.
 		return false
 	}
 	return w.saysRecord(claim, madeFor, record)
@@ -105,15 +105,15 @@ func (w *World) saysRecord(claim *v1beta2.IPAddressClaim, madeFor string, record
 }
 
 // Expecting returns the claims that may get an IPAddress with an address in a host record, beside what has it and is called own: they say that they had it, and were moved to
-// this cluster, or put back, before their IPAddresses.
-func (w *World) Expecting(own types.NamespacedName, had host.Released, record RecordName) (all []*v1beta2.IPAddressClaim) {
+// this cluster, or put back, before their IPAddresses. Whatever record they say by now: without their IPAddresses they may have begun to get others.
+func (w *World) Expecting(own types.NamespacedName, had host.Released) (all []*v1beta2.IPAddressClaim) {
 	if _, known := w.Names[had.Was]; known {
 		return nil
 	}
 	for name := range w.expects[had.Address] {
 		claim, ok := w.Claims.Get(name.Namespace, name.Name)
 		_, shown := w.Addresses.Get(name.Namespace, name.Name)
-		if ok && !shown && name != own && claim.DeletionTimestamp == nil && w.saysRecord(claim, string(had.Was), record) {
+		if ok && !shown && name != own && (claim.DeletionTimestamp == nil || KeptByOthers(claim)) && claim.Annotations[AnnotationClaim] == string(had.Was) {
 			all = append(all, claim)
 		}
 	}
@@ -126,10 +126,23 @@ func (w *World) IsServed(name types.NamespacedName) bool {
 	return ok && WasServed(claim)
 }
 
-// keepsRecord reports whether an IPAddress is not about to give up its host record.
+// keepsRecord reports whether an IPAddress is not about to give up its host record, and does so, or its claim, before it is gone. One without its finalizer and without a claim
+// would leave the record behind: nobody sees that it is deleted.
 func (w *World) keepsRecord(address *v1beta2.IPAddress) bool {
-	_, claimed := w.Claims.Get(address.Namespace, address.Name)
-	return address.Annotations[AnnotationReleasedBy] == "" && (address.DeletionTimestamp == nil || claimed)
+	claim, claimed := w.Claims.Get(address.Namespace, address.Name)
+	switch {
+	case address.Annotations[AnnotationReleasedBy] != "":
+		return false
+	case !slices.Contains(address.Finalizers, v1beta2.FinalizerProtectAddress):
+		return claimed && (w.hasIt(claim, address) || w.says(claim, address))
+	}
+	return address.DeletionTimestamp == nil || claimed
+}
+
+// says reports whether a claim that stays says that it has what an IPAddress has: it was moved with it, and is to be told.
+func (w *World) says(claim *v1beta2.IPAddressClaim, address *v1beta2.IPAddress) bool {
+	had, err := netip.ParseAddr(claim.Annotations[AnnotationAddress])
+	return err == nil && had == w.FirstOf(address) && claim.Annotations[AnnotationClaim] == address.Annotations[AnnotationClaim] && (claim.DeletionTimestamp == nil || KeptByOthers(claim))
 }
 
 // SameRecord reports whether two names are those of one host record.
