@@ -2473,11 +2473,11 @@ var mutants = []mutant{
 		test: "./controllers/clusteripam/infoblox TestClaimJoinsTheRecordOfAMovedOne",
 	},
 	{
-		name: "infoblox-told-elsewhere-forgotten", defect: "the address that a claim was told goes back to Infoblox while the claim names another provider's pool",
+		name: "infoblox-told-elsewhere-forgotten", defect: "the address that a moved claim was told goes with another claim of its host record when somebody has taken its IPAddress away",
 		file: "controllers/clusteripam/infoblox/known/others.go",
 		old:  "ok && c.Annotations[AnnotationClaim] == string(claim) {\n\t\t\tnamespaces",
 		new:  "ok && c.Annotations[AnnotationClaim]+\"-\" == string(claim) {\n\t\t\tnamespaces",
-		test: "./controllers/clusteripam/infoblox TestClaimNamesAnotherProviderForAWhile",
+		test: "./controllers/clusteripam/infoblox/known TestHeldFor",
 	},
 	{
 		name: "infoblox-moved-and-edited", defect: "a claim that was moved is not told that it keeps its address when it names another pool, and leaves its IPAddress behind",

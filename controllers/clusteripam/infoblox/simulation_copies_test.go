@@ -225,9 +225,9 @@ func (w *world) releaseCopied() {
 
 // takeName forces the IPAddress of a moved claim away, and another program's takes its name for a while.
 func (w *world) takeName() {
-	for name, object := range w.objects[shell.IPAddresses] {
-		if kind, _ := object["spec"].(map[string]any)["poolRef"].(map[string]any)["kind"].(string); kind == "InClusterIPPool" {
-			_ = w.delete(shell.IPAddresses, name, "")
+	for _, a := range all[v1beta2.IPAddress](w, shell.IPAddresses) {
+		if !known.OfInfoblox(a.Spec.PoolRef) {
+			_ = w.delete(shell.IPAddresses, known.NameOf(a), "")
 			return
 		}
 	}
@@ -278,9 +278,9 @@ func (w *world) judgeCopies() {
 
 // endCopies deletes the copies and, in half of the histories, the claims of their name.
 func (w *world) endCopies() {
-	for name, object := range w.objects[shell.IPAddresses] {
-		if object["spec"].(map[string]any)["poolRef"].(map[string]any)["kind"] == "InClusterIPPool" {
-			_ = w.delete(shell.IPAddresses, name, "")
+	for _, a := range all[v1beta2.IPAddress](w, shell.IPAddresses) {
+		if !known.OfInfoblox(a.Spec.PoolRef) {
+			_ = w.delete(shell.IPAddresses, known.NameOf(a), "")
 		}
 	}
 	kinds := []*shell.Kind{shell.IPAddresses, shell.IPAddressClaims}

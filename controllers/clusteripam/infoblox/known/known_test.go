@@ -236,3 +236,16 @@ func TestClaimOfAnotherProviderKeepsItsRecord(t *testing.T) {
 		t.Errorf("known: %v", got)
 	}
 }
+
+// The address of a claim that was moved stays that of its former UID, which its host record has, also if somebody has taken its IPAddress away.
+func TestHeldFor(t *testing.T) {
+	for name, object := range map[string]metav1.Object{"an IPAddress": address("x"), "a claim without one": claim("x")} {
+		h := newHeard(object)
+		if got := h.HeldFor("was", HostAddress(address("x"))); !slices.Equal(got, []string{"n"}) {
+			t.Errorf("%s: in %v", name, got)
+		}
+		if got := h.HeldFor("another", HostAddress(address("x"))); got != nil {
+			t.Errorf("%s, of another claim: in %v", name, got)
+		}
+	}
+}
