@@ -56,11 +56,13 @@ func (*heard) Fill() {}
 func (h *heard) Heard(c shell.Change) {
 	if c.Kind == shell.IPAddresses {
 		before, _ := c.Before.(*v1beta2.IPAddress)
-		h.HeardOfAddress(before, c.Now.(*v1beta2.IPAddress))
+		now, _ := c.Now.(*v1beta2.IPAddress)
+		h.HeardOfAddress(before, now)
 		return
 	}
 	before, _ := c.Before.(*v1beta2.IPAddressClaim)
-	h.HeardOfClaim(before, c.Now.(*v1beta2.IPAddressClaim))
+	now, _ := c.Now.(*v1beta2.IPAddressClaim)
+	h.HeardOfClaim(before, now)
 }
 
 type noQueue struct{}
