@@ -604,6 +604,7 @@ type process struct {
 	logic   *logic
 	feed    *shell.Feed
 	unheard []change
+	shown   map[types.UID]change // what the watches have shown last of what is not gone
 	heard   int         // how much of the log it has heard of or has in unheard
 	lags    *shell.Kind // the watch of this kind is late
 	queue   map[shell.Key]bool
@@ -632,7 +633,7 @@ type call struct {
 }
 
 func newProcess(w *world) *process {
-	p := &process{world: w, queue: map[shell.Key]bool{}, runs: map[shell.Key]bool{}, parked: make(chan struct{}), lease: w.now.Add(leaseLasts), failed: map[shell.Key]int{}}
+	p := &process{world: w, shown: map[types.UID]change{}, queue: map[shell.Key]bool{}, runs: map[shell.Key]bool{}, parked: make(chan struct{}), lease: w.now.Add(leaseLasts), failed: map[shell.Key]int{}}
 	lock := &shell.Lock{}
 	p.logic = newLogic(shell.Parts{
 		API:    p,
@@ -740,8 +741,10 @@ func (p *process) show(c change) {
 		}
 		object := blank(c.kind)
 		if decode(c.object, object); c.gone {
+			delete(p.shown, object.GetUID())
 			p.feed.Gone(source, object)
 		} else {
+			p.shown[object.GetUID()] = c
 			p.feed.Shows(source, object)
 		}
 	}
