@@ -605,8 +605,8 @@ type process struct {
 	feed    *shell.Feed
 	unheard []change
 	shown   map[types.UID]change // what the watches have shown last of what is not gone
-	heard   int         // how much of the log it has heard of or has in unheard
-	lags    *shell.Kind // the watch of this kind is late
+	heard   int                  // how much of the log it has heard of or has in unheard
+	lags    *shell.Kind          // the watch of this kind is late
 	queue   map[shell.Key]bool
 	timers  []timer
 	runs    map[shell.Key]bool

@@ -29,6 +29,7 @@ type listener struct {
 	t     *testing.T
 	store *Store[*v1beta2.IPAddress]
 	state map[types.UID]string // resource versions
+	heard map[string]bool      // UIDs with resource versions
 }
 
 func (l *listener) Reads() []Source { return []Source{l.store} }
@@ -36,8 +37,11 @@ func (l *listener) Reads() []Source { return []Source{l.store} }
 func (l *listener) Fill() {
 	for _, o := range l.store.List() {
 		l.state[o.UID] = o.ResourceVersion
+		l.heard[versionOf(o)] = true
 	}
 }
+
+func versionOf(o metav1.Object) string { return string(o.GetUID()) + "@" + o.GetResourceVersion() }
 
 func (l *listener) Heard(c Change) {
 	if c.Before == nil && c.Now == nil {
@@ -57,6 +61,7 @@ func (l *listener) Heard(c Change) {
 		l.t.Errorf("%s goes back from %s to %s", c.Now.GetUID(), is, c.Now.GetResourceVersion())
 	}
 	l.state[c.Now.GetUID()] = c.Now.GetResourceVersion()
+	l.heard[versionOf(c.Now)] = true
 }
 
 func (l *listener) Sync(context.Context, Key) error { return nil }
@@ -115,7 +120,7 @@ type history struct {
 func newHistory(t *testing.T, seed uint64) *history {
 	h := &history{t: t, r: rand.New(rand.NewPCG(seed, 1)), stored: map[string]version{}, shown: map[string]version{}}
 	h.store = NewStore[v1beta2.IPAddress](Reads{Kind: IPAddresses})
-	h.logic = &listener{t: t, store: h.store, state: map[types.UID]string{}}
+	h.logic = &listener{t: t, store: h.store, state: map[types.UID]string{}, heard: map[string]bool{}}
 	h.feed = Feed{Lock: &Lock{}, Logic: h.logic}
 	decode := func(o metav1.Object) metav1.Object {
 		decoded, _ := h.store.decode(o.(*unstructured.Unstructured))
@@ -222,7 +227,15 @@ func (h *history) replace() {
 		all = append(all, v.raw())
 	}
 	h.shown, h.upTo, h.listedAt = h.list, h.listedAt, 0
+	before := h.store.List()
 	_ = h.sink.Replace(all, strconv.Itoa(h.upTo))
+	for _, o := range before { // The Logic may have worked with what the Store showed.
+		at := must(strconv.Atoi(o.ResourceVersion))
+		later := slices.ContainsFunc(h.arrived, func(v version) bool { return v.name == o.Name && v.at > at }) // Then the Store may have shown another one since.
+		if at <= h.upTo && h.feed.filled && !later && !h.logic.heard[versionOf(o)] {
+			h.t.Errorf("the Logic has never heard of %s, which the Store has shown", versionOf(o))
+		}
+	}
 }
 
 // wanted is what the Store shows: what the watch has shown, or an answer that is newer than everything that the watch has shown.
@@ -334,6 +347,13 @@ func TestAnswerDuringAList(t *testing.T) {
 	if o, ok := h.store.Get("n", "a"); ok {
 		t.Errorf("the Store shows what is gone, of version %s", o.ResourceVersion)
 	}
+}
+
+func must[T any](v T, err error) T {
+	if err != nil {
+		panic(err)
+	}
+	return v
 }
 
 // TestDecode: a field that cannot be read does not hide the others, which may hold an address.

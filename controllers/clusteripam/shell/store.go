@@ -27,8 +27,9 @@ type Source interface {
 	// decode converts an object. If err is not nil, the object has only the fields that could be converted.
 	decode(from *unstructured.Unstructured) (object metav1.Object, err error)
 	// show and drop change the Store, as the watch does. was is what the watch showed of this object last, or else of what had its name; nil if there is none.
-	show(object metav1.Object) (was metav1.Object)
-	drop(object metav1.Object) (was metav1.Object)
+	// own is what the Store showed of it since, because this process had written it, and what the watch has missed; nil if there is none.
+	show(object metav1.Object) (was, own metav1.Object)
+	drop(object metav1.Object) (was, own metav1.Object)
 	// listed records that the Store shows everything as of a resource version.
 	listed(version string)
 	// wrote shows the result of a write before the watch does.
@@ -163,7 +164,7 @@ func nameOf(object metav1.Object) types.NamespacedName {
 	return types.NamespacedName{Namespace: object.GetNamespace(), Name: object.GetName()}
 }
 
-func (s *Store[T]) show(object metav1.Object) (was metav1.Object) {
+func (s *Store[T]) show(object metav1.Object) (was, own metav1.Object) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	s.seen(object)
@@ -171,15 +172,15 @@ func (s *Store[T]) show(object metav1.Object) (was metav1.Object) {
 	before, ok := s.objects[name]
 	if ok && s.isOwn(before) && newer(before, object.GetResourceVersion()) {
 		was, s.behind[uid] = s.behind[uid], object
-		return was
+		return was, nil
 	}
 	if ok {
-		if was = s.shown(before); was == nil && before.GetUID() != uid { // Nobody else says that it is gone.
-			was = before
+		if was, own = s.shown(before); before.GetUID() == uid && before.GetResourceVersion() == object.GetResourceVersion() {
+			own = nil // The watch has not missed it.
 		}
 	}
 	s.objects[name] = object.(T)
-	return was
+	return was, own
 }
 
 // isOwn reports whether the Store shows what this process has written, and the watch does not yet.
@@ -188,32 +189,29 @@ func (s *Store[T]) isOwn(object T) bool {
 	return behind
 }
 
-// shown takes what the watch has shown last of an object in the Store; nil if it has not shown it.
-func (s *Store[T]) shown(object T) metav1.Object {
+// shown takes what the watch has shown last of an object in the Store; nil if it has not shown it. own is the object if this process has written it since.
+func (s *Store[T]) shown(object T) (last, own metav1.Object) {
 	uid := object.GetUID()
 	last, behind := s.behind[uid]
 	if delete(s.behind, uid); behind {
-		return last
+		return last, object
 	}
-	return object
+	return object, nil
 }
 
-func (s *Store[T]) drop(object metav1.Object) (was metav1.Object) {
+func (s *Store[T]) drop(object metav1.Object) (was, own metav1.Object) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	s.seen(object)
 	name, uid := nameOf(object), object.GetUID()
 	was = s.behind[uid]
 	if before, ok := s.objects[name]; ok && before.GetUID() == uid { // Otherwise the Store shows another object of this name, which this process has created since.
-		was = s.shown(before)
+		was, own = s.shown(before)
 		delete(s.objects, name)
 	}
 	delete(s.broken, uid)
 	delete(s.behind, uid)
-	if was == nil {
-		return object
-	}
-	return was
+	return was, own
 }
 
 func (s *Store[T]) wrote(object metav1.Object) {
@@ -227,7 +225,7 @@ func (s *Store[T]) wrote(object metav1.Object) {
 		return
 	}
 	if ok {
-		if last := s.shown(before); last != nil {
+		if last, _ := s.shown(before); last != nil {
 			s.behind[before.GetUID()] = last
 		}
 	}

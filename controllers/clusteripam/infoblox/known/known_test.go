@@ -171,6 +171,19 @@ func TestSharingBeforeTheWatch(t *testing.T) {
 	}
 }
 
+// An IPAddress that this process has created is edited, and the watch misses what it said before. Its machine has that.
+func TestEditedBeforeTheWatch(t *testing.T) {
+	created, edited := address("y"), address("y", func(a *v1beta2.IPAddress) { a.Spec.Address = "10.0.0.3" })
+	created.ResourceVersion, edited.ResourceVersion = "2", "4"
+	h := newHeard()
+	feed := &shell.Feed{Lock: &shell.Lock{}, Logic: h}
+	feed.Fill()
+	h.wrote(created)
+	if h.shows(feed, edited); len(h.Holders[HostAddress(created)]) != 1 || h.FirstOf(edited) != HostAddress(created) {
+		t.Errorf("it has %v, want %v; holders: %v", h.FirstOf(edited), HostAddress(created), h.Holders)
+	}
+}
+
 // TestExpecting is about claims that may get an IPAddress with the host record of x.
 func TestExpecting(t *testing.T) {
 	for name, tc := range map[string]struct {
