@@ -356,7 +356,7 @@ func must[T any](v T, err error) T {
 	return v
 }
 
-// TestDecode: a field that cannot be read does not hide the others, which may hold an address.
+// TestDecode: a field that cannot be read does not hide the others, which may hold an address. The object in the Store is broken as long as it is that one.
 func TestDecode(t *testing.T) {
 	store := NewStore[v1beta2.IPAddress](Reads{Kind: IPAddresses})
 	object := func(prefix any) *unstructured.Unstructured {
@@ -368,8 +368,14 @@ func TestDecode(t *testing.T) {
 	for _, tc := range []struct {
 		prefix any
 		broken bool
-	}{{int64(24), false}, {"24", true}, {int64(24), false}} {
+	}{{int64(24), false}, {"24", true}, {"25", true}, {int64(24), false}} {
+		before, shown := store.Get("", "a")
+		was := shown && store.Broken(before) != nil
 		decoded, err := store.decode(object(tc.prefix))
+		if was && store.Broken(before) == nil {
+			t.Errorf("prefix %v: what the Store shows, %v, counts as whole", tc.prefix, before.Spec)
+		}
+		store.show(decoded)
 		address := decoded.(*v1beta2.IPAddress)
 		if (err != nil) != tc.broken || (store.Broken(address) != nil) != tc.broken {
 			t.Errorf("prefix %v: error %v, broken %v", tc.prefix, err, store.Broken(address))

@@ -59,8 +59,14 @@ type Store[T metav1.Object] struct {
 	objects map[types.NamespacedName]T
 	// behind is what the watch has shown last of objects that this process has written or replaced since; nil if it has not shown one.
 	behind  map[types.UID]metav1.Object
-	broken  map[types.UID]error // objects that could not be converted completely
-	version string              // the highest resource version that the watch has shown
+	broken  map[types.UID]broken // objects that could not be converted completely
+	version string               // the highest resource version that the watch has shown
+}
+
+// broken is what could be converted of an object, and why that is not all.
+type broken struct {
+	object metav1.Object
+	why    error
 }
 
 // Pointer is a pointer to a struct of the API.
@@ -76,7 +82,7 @@ func NewStore[T any, P Pointer[T]](reads Reads) *Store[P] {
 		create:  func() P { return new(T) },
 		objects: map[types.NamespacedName]P{},
 		behind:  map[types.UID]metav1.Object{},
-		broken:  map[types.UID]error{},
+		broken:  map[types.UID]broken{},
 	}
 }
 
@@ -110,7 +116,7 @@ func (s *Store[T]) List() []T {
 func (s *Store[T]) Broken(object T) error {
 	s.mu.RLock()
 	defer s.mu.RUnlock()
-	return s.broken[object.GetUID()]
+	return s.broken[object.GetUID()].why
 }
 
 func (s *Store[T]) blank() metav1.Object { return s.create() }
@@ -150,12 +156,10 @@ func (s *Store[T]) decode(from *unstructured.Unstructured) (metav1.Object, error
 		}
 	}
 	object.SetManagedFields(nil)
-	s.mu.Lock()
-	defer s.mu.Unlock()
 	if err != nil {
-		s.broken[object.GetUID()] = err
-	} else {
-		delete(s.broken, object.GetUID())
+		s.mu.Lock()
+		defer s.mu.Unlock()
+		s.broken[object.GetUID()] = broken{object, err}
 	}
 	return object, err
 }
@@ -169,6 +173,9 @@ func (s *Store[T]) show(object metav1.Object) (was, own metav1.Object) {
 	defer s.mu.Unlock()
 	s.seen(object)
 	name, uid := nameOf(object), object.GetUID()
+	if s.broken[uid].object != object { // Not before: the Store has shown the broken one until now.
+		delete(s.broken, uid)
+	}
 	before, ok := s.objects[name]
 	if ok && s.isOwn(before) && newer(before, object.GetResourceVersion()) {
 		was, s.behind[uid] = s.behind[uid], object
