@@ -3028,8 +3028,8 @@ var mutants = []mutant{
 	{
 		name: "shell-replaced-is-forgotten", defect: "an object that this process has replaced by a new one stays in the state if the watch misses that it went",
 		file: "controllers/clusteripam/shell/store.go",
-		old:  "\t\tif last := s.shown(before); last != nil {\n",
-		new:  "\t\tif last := s.shown(before); last != nil && before.GetUID() == object.GetUID() {\n",
+		old:  "\t\tif last, _ := s.shown(before); last != nil {\n",
+		new:  "\t\tif last, _ := s.shown(before); last != nil && before.GetUID() == object.GetUID() {\n",
 		test: "./controllers/clusteripam/shell TestHistories",
 	},
 	{
@@ -3038,6 +3038,13 @@ var mutants = []mutant{
 		old:  "\t\t\t\tdelete(l.Removed, c.UID) // That",
 		new:  "\t\t\t\t// That",
 		test: "./controllers/clusteripam/infoblox TestRecordThatIsWishedAgainIsRenamed",
+	},
+	{
+		name: "shell-missed-is-not-told", defect: "what this process has written and a watch has missed is never noted, although somebody may have worked with it",
+		file: "controllers/clusteripam/shell/store.go",
+		old:  "\t\treturn last, object\n",
+		new:  "\t\treturn last, nil\n",
+		test: "./controllers/clusteripam/infoblox TestHeldWhereItWasLast",
 	},
 	{
 		name: "infoblox-sure-at-once", defect: "after a restart a claim gets the address that an IPAddress has which the last process sent, and that comes later, if somebody has deleted its host record",

@@ -27,6 +27,8 @@ func (w *world) make(move uint64) {
 				w.processes[i] = w.boot(p.name)
 			}
 		}
+	case n == 1:
+		c.relist(w.dice.IntN(len(c.sources)))
 	case n < 10:
 		for _, k := range c.later {
 			c.Add(k)

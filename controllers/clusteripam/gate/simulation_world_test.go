@@ -72,6 +72,8 @@ type controller struct {
 	sources []*cached
 	queue   []shell.Key
 	later   []shell.Key
+	// shows is whether answers are shown, as the shell does; a Logic does not rely on it.
+	shows bool
 }
 
 // cached is one informer: it has shown the first seen changes.
@@ -86,7 +88,7 @@ func (w *world) boot(name string) *process {
 		func(parts shell.Parts) shell.Logic { return claims.NewLogic(parts, "") },
 		func(parts shell.Parts) shell.Logic { return newLogic(parts) },
 	} {
-		c := &controller{w: w, name: fmt.Sprintf("%s/%d", name, i)}
+		c := &controller{w: w, name: fmt.Sprintf("%s/%d", name, i), shows: name != "q"}
 		parts := shell.Parts{
 			API: api{c}, Lock: &shell.Lock{}, Now: func() time.Time { return w.now }, Queue: c,
 			Served: func(k *shell.Kind) (string, bool) { return k.Group + "/" + k.Versions[0], true },
@@ -151,6 +153,29 @@ func (c *controller) deliver(i int) bool {
 	return false
 }
 
+// relist shows a cache what there is, as after a watch that has missed events.
+func (c *controller) relist(i int) {
+	s := c.sources[i]
+	is := c.w.server.typed[s.source.Reads().Kind]
+	gone := map[types.UID]metav1.Object{}
+	for _, ch := range c.w.server.changes {
+		if ch.kind == s.source.Reads().Kind {
+			gone[ch.typed.GetUID()] = ch.typed
+		}
+	}
+	for _, o := range is {
+		delete(gone, o.GetUID())
+	}
+	for _, uid := range slices.Sorted(maps.Keys(gone)) {
+		c.feed.Gone(s.source, gone[uid])
+	}
+	for _, name := range sortedKeys(is) {
+		c.feed.Shows(s.source, is[name])
+	}
+	s.seen = len(c.w.server.changes)
+	c.w.covered["a watch has missed events"]++
+}
+
 // work works on one key. It reports whether there was one.
 func (c *controller) work() bool {
 	if len(c.queue) == 0 {
@@ -211,7 +236,9 @@ func (a api) Get(context.Context, *shell.Kind, types.NamespacedName, metav1.Obje
 
 func (a api) Create(_ context.Context, kind *shell.Kind, o, _ metav1.Object) error {
 	sent := copyOf[object](o)
-	return a.send(fmt.Sprintf("create %v %s", kind, o.GetName()), func() error { return a.c.w.server.create(a.c.name, kind, sent) })
+	err := a.send(fmt.Sprintf("create %v %s", kind, o.GetName()), func() error { return a.c.w.server.create(a.c.name, kind, sent) })
+	a.wrote(kind, o.GetName(), err)
+	return err
 }
 
 func (a api) Patch(_ context.Context, kind *shell.Kind, of types.NamespacedName, patch shell.Patch, stored metav1.Object) error {
@@ -229,7 +256,22 @@ func (a api) Patch(_ context.Context, kind *shell.Kind, of types.NamespacedName,
 			panic(err)
 		}
 	}
+	a.wrote(kind, of.Name, err)
 	return err
+}
+
+// wrote shows what an answer says, as the shell does.
+func (a api) wrote(kind *shell.Kind, name string, err error) {
+	stored := a.c.w.server.typed[kind][name]
+	if err != nil || stored == nil || !a.c.shows {
+		return
+	}
+	for _, s := range a.c.sources {
+		if s.source.Reads().Kind == kind {
+			a.c.feed.Wrote(s.source, stored)
+			a.c.w.covered["an answer is shown before the watch"]++
+		}
+	}
 }
 
 func (a api) Delete(_ context.Context, kind *shell.Kind, of types.NamespacedName, uid types.UID, version string) error {

@@ -107,6 +107,28 @@ func TestHeldSomewhere(t *testing.T) {
 	}
 }
 
+// TestHeldWhereItWasLast: an InfobloxInstance gets another host, is used there, and is deleted, and the watch misses that. What an answer has shown before is known.
+func TestHeldWhereItWasLast(t *testing.T) {
+	now := start
+	l := testLogic(t, nil, &now)
+	feed := &shell.Feed{Lock: l.Lock, Logic: l}
+	instance := func(name, version, host string) *v1alpha1.InfobloxInstance {
+		return &v1alpha1.InfobloxInstance{ObjectMeta: metav1.ObjectMeta{Name: name, UID: types.UID(name), ResourceVersion: version}, Spec: v1alpha1.InfobloxInstanceSpec{Host: host}}
+	}
+	feed.Shows(l.Instances, instance("same", "1", "new.example"))
+	feed.Shows(l.Instances, instance("gone", "2", "old.example"))
+	feed.Shows(l.Addresses, &v1beta2.IPAddress{ObjectMeta: metav1.ObjectMeta{Namespace: "n", Name: "has", Annotations: map[string]string{known.AnnotationPlace: "gone/v"}},
+		Spec: v1beta2.IPAddressSpec{PoolRef: v1beta2.IPPoolReference{APIGroup: shell.GroupIPAM, Kind: v1alpha1.KindInfobloxIPPool, Name: "p"}, Address: "10.0.0.5"}})
+	feed.Fill()
+	feed.Wrote(l.Instances, instance("gone", "4", "new.example")) // the answer to its status
+	feed.Gone(l.Instances, instance("gone", "4", "new.example"))  // as after a list
+	l.Lock.With(func() {
+		if !(known.At{World: l.World, Place: known.Place{Instance: "same", NetworkView: "v"}}).HeldByAnother("1", netip.MustParseAddr("10.0.0.5")) {
+			t.Error("nobody has the address of an InfobloxInstance that was this Infoblox when it was deleted")
+		}
+	})
+}
+
 // TestRecordOutlastsInstance: a write without an answer is remembered after its InfobloxInstance is deleted, and when it is created again. A release that
 // does not know of it ends before the write is carried out, and leaves a host record of nobody.
 func TestRecordOutlastsInstance(t *testing.T) {

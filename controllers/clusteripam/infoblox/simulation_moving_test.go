@@ -3,6 +3,8 @@ package infoblox
 import (
 	"cmp"
 	"fmt"
+	"maps"
+	"slices"
 
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/types"
@@ -110,26 +112,20 @@ func (w *world) putBackSome() {
 
 // relist shows a process what there is, as after a watch that has missed events: an object may have been deleted and created again meanwhile.
 func (p *process) relist() {
-	shown := map[shell.Source][]metav1.Object{}
-	for _, o := range p.logic.Claims.List() {
-		shown[p.logic.Claims] = append(shown[p.logic.Claims], o)
+	shown := maps.Clone(p.shown)
+	for _, o := range p.logic.Addresses.List() { // One that this process has created, and that the watch has not shown, can go in between, too.
+		shown[o.UID] = change{kind: shell.IPAddresses, object: toMap(o)}
 	}
-	for _, o := range p.logic.Addresses.List() {
-		shown[p.logic.Addresses] = append(shown[p.logic.Addresses], o)
-	}
-	for _, o := range p.logic.Pools.List() {
-		shown[p.logic.Pools] = append(shown[p.logic.Pools], o)
-	}
-	for _, o := range p.logic.Instances.List() {
-		shown[p.logic.Instances] = append(shown[p.logic.Instances], o)
+	for _, uid := range slices.Sorted(maps.Keys(shown)) {
+		c := shown[uid]
+		object := blank(c.kind)
+		decode(c.object, object)
+		if there := p.objects[c.kind][known.NameOf(object)]; there == nil || metadataOf(there)["uid"] != string(uid) {
+			p.show(change{kind: c.kind, object: c.object, gone: true})
+		}
 	}
 	for _, source := range p.logic.Reads() {
 		kind := source.Reads().Kind
-		for _, o := range shown[source] {
-			if there := p.objects[kind][known.NameOf(o)]; there == nil || metadataOf(there)["uid"] != string(o.GetUID()) {
-				p.feed.Gone(source, o)
-			}
-		}
 		for _, name := range p.names(kind) {
 			p.show(change{kind: kind, object: p.objects[kind][name]})
 		}

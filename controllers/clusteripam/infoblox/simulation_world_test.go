@@ -610,8 +610,9 @@ type process struct {
 	logic   *logic
 	feed    *shell.Feed
 	unheard []change
-	heard   int         // how much of the log it has heard of or has in unheard
-	lags    *shell.Kind // the watch of this kind is late
+	shown   map[types.UID]change // what the watches have shown last of what is not gone
+	heard   int                  // how much of the log it has heard of or has in unheard
+	lags    *shell.Kind          // the watch of this kind is late
 	queue   map[shell.Key]bool
 	timers  []timer
 	runs    map[shell.Key]bool
@@ -638,7 +639,7 @@ type call struct {
 }
 
 func newProcess(w *world) *process {
-	p := &process{world: w, queue: map[shell.Key]bool{}, runs: map[shell.Key]bool{}, parked: make(chan struct{}), lease: w.now.Add(leaseLasts), failed: map[shell.Key]int{}}
+	p := &process{world: w, shown: map[types.UID]change{}, queue: map[shell.Key]bool{}, runs: map[shell.Key]bool{}, parked: make(chan struct{}), lease: w.now.Add(leaseLasts), failed: map[shell.Key]int{}}
 	lock := &shell.Lock{}
 	p.logic = newLogic(shell.Parts{
 		API:    p,
@@ -746,8 +747,10 @@ func (p *process) show(c change) {
 		}
 		object := blank(c.kind)
 		if decode(c.object, object); c.gone {
+			delete(p.shown, object.GetUID())
 			p.feed.Gone(source, object)
 		} else {
+			p.shown[object.GetUID()] = c
 			p.feed.Shows(source, object)
 		}
 	}

@@ -27,8 +27,9 @@ type Source interface {
 	// decode converts an object. If err is not nil, the object has only the fields that could be converted.
 	decode(from *unstructured.Unstructured) (object metav1.Object, err error)
 	// show and drop change the Store, as the watch does. was is what the watch showed of this object last, or else of what had its name; nil if there is none.
-	show(object metav1.Object) (was metav1.Object)
-	drop(object metav1.Object) (was metav1.Object)
+	// own is what the Store showed of it since, because this process had written it, and what the watch has missed; nil if there is none.
+	show(object metav1.Object) (was, own metav1.Object)
+	drop(object metav1.Object) (was, own metav1.Object)
 	// listed records that the Store shows everything as of a resource version.
 	listed(version string)
 	// wrote shows the result of a write before the watch does.
@@ -58,8 +59,14 @@ type Store[T metav1.Object] struct {
 	objects map[types.NamespacedName]T
 	// behind is what the watch has shown last of objects that this process has written or replaced since; nil if it has not shown one.
 	behind  map[types.UID]metav1.Object
-	broken  map[types.UID]error // objects that could not be converted completely
-	version string              // the highest resource version that the watch has shown
+	broken  map[types.UID]broken // objects that could not be converted completely
+	version string               // the highest resource version that the watch has shown
+}
+
+// broken is what could be converted of an object, and why that is not all.
+type broken struct {
+	object metav1.Object
+	why    error
 }
 
 // Pointer is a pointer to a struct of the API.
@@ -75,7 +82,7 @@ func NewStore[T any, P Pointer[T]](reads Reads) *Store[P] {
 		create:  func() P { return new(T) },
 		objects: map[types.NamespacedName]P{},
 		behind:  map[types.UID]metav1.Object{},
-		broken:  map[types.UID]error{},
+		broken:  map[types.UID]broken{},
 	}
 }
 
@@ -109,7 +116,7 @@ func (s *Store[T]) List() []T {
 func (s *Store[T]) Broken(object T) error {
 	s.mu.RLock()
 	defer s.mu.RUnlock()
-	return s.broken[object.GetUID()]
+	return s.broken[object.GetUID()].why
 }
 
 func (s *Store[T]) blank() metav1.Object { return s.create() }
@@ -149,12 +156,10 @@ func (s *Store[T]) decode(from *unstructured.Unstructured) (metav1.Object, error
 		}
 	}
 	object.SetManagedFields(nil)
-	s.mu.Lock()
-	defer s.mu.Unlock()
 	if err != nil {
-		s.broken[object.GetUID()] = err
-	} else {
-		delete(s.broken, object.GetUID())
+		s.mu.Lock()
+		defer s.mu.Unlock()
+		s.broken[object.GetUID()] = broken{object, err}
 	}
 	return object, err
 }
@@ -163,23 +168,26 @@ func nameOf(object metav1.Object) types.NamespacedName {
 	return types.NamespacedName{Namespace: object.GetNamespace(), Name: object.GetName()}
 }
 
-func (s *Store[T]) show(object metav1.Object) (was metav1.Object) {
+func (s *Store[T]) show(object metav1.Object) (was, own metav1.Object) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	s.seen(object)
 	name, uid := nameOf(object), object.GetUID()
+	if s.broken[uid].object != object { // Not before: the Store has shown the broken one until now.
+		delete(s.broken, uid)
+	}
 	before, ok := s.objects[name]
 	if ok && s.isOwn(before) && newer(before, object.GetResourceVersion()) {
 		was, s.behind[uid] = s.behind[uid], object
-		return was
+		return was, nil
 	}
 	if ok {
-		if was = s.shown(before); was == nil && before.GetUID() != uid { // Nobody else says that it is gone.
-			was = before
+		if was, own = s.shown(before); before.GetUID() == uid && before.GetResourceVersion() == object.GetResourceVersion() {
+			own = nil // The watch has not missed it.
 		}
 	}
 	s.objects[name] = object.(T)
-	return was
+	return was, own
 }
 
 // isOwn reports whether the Store shows what this process has written, and the watch does not yet.
@@ -188,32 +196,29 @@ func (s *Store[T]) isOwn(object T) bool {
 	return behind
 }
 
-// shown takes what the watch has shown last of an object in the Store; nil if it has not shown it.
-func (s *Store[T]) shown(object T) metav1.Object {
+// shown takes what the watch has shown last of an object in the Store; nil if it has not shown it. own is the object if this process has written it since.
+func (s *Store[T]) shown(object T) (last, own metav1.Object) {
 	uid := object.GetUID()
 	last, behind := s.behind[uid]
 	if delete(s.behind, uid); behind {
-		return last
+		return last, object
 	}
-	return object
+	return object, nil
 }
 
-func (s *Store[T]) drop(object metav1.Object) (was metav1.Object) {
+func (s *Store[T]) drop(object metav1.Object) (was, own metav1.Object) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	s.seen(object)
 	name, uid := nameOf(object), object.GetUID()
 	was = s.behind[uid]
 	if before, ok := s.objects[name]; ok && before.GetUID() == uid { // Otherwise the Store shows another object of this name, which this process has created since.
-		was = s.shown(before)
+		was, own = s.shown(before)
 		delete(s.objects, name)
 	}
 	delete(s.broken, uid)
 	delete(s.behind, uid)
-	if was == nil {
-		return object
-	}
-	return was
+	return was, own
 }
 
 func (s *Store[T]) wrote(object metav1.Object) {
@@ -227,7 +232,7 @@ func (s *Store[T]) wrote(object metav1.Object) {
 		return
 	}
 	if ok {
-		if last := s.shown(before); last != nil {
+		if last, _ := s.shown(before); last != nil {
 			s.behind[before.GetUID()] = last
 		}
 	}

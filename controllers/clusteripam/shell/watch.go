@@ -85,11 +85,7 @@ func (s *sink) Replace(list []any, version string) error {
 			exists[o.GetUID()] = true
 		}
 	}
-	for _, object := range s.known() {
-		if !exists[object.GetUID()] && !newer(object, version) { // A newer one was written by this process since.
-			s.goneSince(object)
-		}
-	}
+	s.forget(exists, version)
 	for _, object := range list {
 		if err := s.pass(object, s.shows); err != nil {
 			return err
@@ -98,8 +94,18 @@ func (s *sink) Replace(list []any, version string) error {
 	if s.listed != nil {
 		s.listed(version)
 	}
+	s.forget(exists, version) // The answer to a write of what is gone may have arrived meanwhile. Nothing else would end that object.
 	s.once.Do(func() { close(s.synced) })
 	return nil
+}
+
+// forget handles what is not in a list.
+func (s *sink) forget(exists map[types.UID]bool, version string) {
+	for _, object := range s.known() {
+		if !exists[object.GetUID()] && !newer(object, version) { // A newer one was written by this process since.
+			s.goneSince(object)
+		}
+	}
 }
 
 // reflect keeps a sink up to date until ctx is done.

@@ -56,11 +56,13 @@ func (*heard) Fill() {}
 func (h *heard) Heard(c shell.Change) {
 	if c.Kind == shell.IPAddresses {
 		before, _ := c.Before.(*v1beta2.IPAddress)
-		h.HeardOfAddress(before, c.Now.(*v1beta2.IPAddress))
+		now, _ := c.Now.(*v1beta2.IPAddress)
+		h.HeardOfAddress(before, now)
 		return
 	}
 	before, _ := c.Before.(*v1beta2.IPAddressClaim)
-	h.HeardOfClaim(before, c.Now.(*v1beta2.IPAddressClaim))
+	now, _ := c.Now.(*v1beta2.IPAddressClaim)
+	h.HeardOfClaim(before, now)
 }
 
 type noQueue struct{}
@@ -177,6 +179,19 @@ func TestSharingBeforeTheWatch(t *testing.T) {
 				t.Error("the claim is not copied")
 			}
 		})
+	}
+}
+
+// An IPAddress that this process has created is edited, and the watch misses what it said before. Its machine has that.
+func TestEditedBeforeTheWatch(t *testing.T) {
+	created, edited := address("y"), address("y", func(a *v1beta2.IPAddress) { a.Spec.Address = "10.0.0.3" })
+	created.ResourceVersion, edited.ResourceVersion = "2", "4"
+	h := newHeard()
+	feed := &shell.Feed{Lock: &shell.Lock{}, Logic: h}
+	feed.Fill()
+	h.wrote(created)
+	if h.shows(feed, edited); len(h.Holders[HostAddress(created)]) != 1 || h.FirstOf(edited) != HostAddress(created) {
+		t.Errorf("it has %v, want %v; holders: %v", h.FirstOf(edited), HostAddress(created), h.Holders)
 	}
 }
 

@@ -200,10 +200,11 @@ func (w *World) StraysOf(pool types.NamespacedName) string {
 		len(all), text.Cut(strings.Join(all, ", "), text.MaxListed))
 }
 
-// NoteStray notes whether an IPAddress has no claim.
+// NoteStray notes whether an IPAddress has no claim. Of one that is not noted for its pool yet, HeardOfAddress does that: nothing would end it here if the watch never
+// shows it for this pool.
 func (w *World) NoteStray(a *v1beta2.IPAddress) {
-	if OfInfoblox(a.Spec.PoolRef) {
-		note(w.strays, PoolOf(a.Namespace, a.Spec.PoolRef), NameOf(a), w.isStray(a))
+	if pool := PoolOf(a.Namespace, a.Spec.PoolRef); OfInfoblox(a.Spec.PoolRef) && w.AddressesOf[pool][NameOf(a)] {
+		note(w.strays, pool, NameOf(a), w.isStray(a))
 	}
 }
 
