@@ -308,6 +308,16 @@ func (l *logic) noneComes(ctx context.Context, name types.NamespacedName, until 
 	return nil
 }
 
+// noneOfThemComes is noneComes for several claims.
+func (l *logic) noneOfThemComes(ctx context.Context, until map[types.NamespacedName]time.Time) error {
+	for name, until := range until {
+		if err := l.noneComes(ctx, name, until); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
 // try tries the names that the claim's host record can have.
 func (l *logic) try(ctx context.Context, claim *v1beta2.IPAddressClaim, client WAPI, from source, names []string, mayShare bool) error {
 	l.Lock.With(func() { // A name that was given up before is not tried again, even if the cache does not show that yet.
@@ -742,12 +752,7 @@ func (l *logic) isOnlyOne(ctx context.Context, claim *v1beta2.IPAddressClaim, ad
 		return l.stuck(ctx, claim, fmt.Sprintf("The claim has the IPAddress %s, and the IPAddressClaim %s says that it has the address %v, too. That one, its InfobloxIPPool or its Cluster is paused, or its Cluster is not there, as in a move. Let it go on, or delete it if no machine uses it.",
 			address.Name, paused, l.allocated(address)))
 	}
-	for name, until := range until {
-		if err := l.noneComes(ctx, name, until); err != nil {
-			return err
-		}
-	}
-	return nil
+	return l.noneOfThemComes(ctx, until)
 }
 
 // reserved reports whether Infoblox has the host record of an IPAddress that a claim has not been told of, and that was made for another claim: that one, or

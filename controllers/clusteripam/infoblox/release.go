@@ -148,12 +148,7 @@ func (l *logic) noOtherComes(ctx context.Context, r released) error {
 		l.tell(r, reasonReleaseFailed, "The host record %s in the network view %s is not given up yet: the IPAddressClaim %s says that it has the address %v, too, and it, its InfobloxIPPool or its Cluster is paused, or its Cluster is not there, as in a move. Let it go on, or delete it if no machine uses it.",
 			r.Name, r.NetworkView, paused, r.Address)
 	}
-	for name, until := range until {
-		if err := l.noneComes(ctx, name, until); err != nil {
-			return err
-		}
-	}
-	return nil
+	return l.noneOfThemComes(ctx, until)
 }
 
 // letGo leaves a claim no other finalizers than these.

@@ -20,7 +20,7 @@ type Logic interface {
 	// Fill builds the state from the Stores, which show everything that exists, and queues what is to be done. It is called once, before
 	// all other methods except Reads.
 	Fill()
-	// Heard records a change, which the Store of the kind already shows, and queues what it may affect.
+	// Heard records a change, and queues what it may affect. The Store of the kind already shows it, or what came after it.
 	Heard(Change)
 	// Sync works on one object. It is level driven: it would do the same after a restart. An error says that it must be called again.
 	Sync(ctx context.Context, key Key) error
