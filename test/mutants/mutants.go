@@ -3085,7 +3085,7 @@ var mutants = []mutant{
 		name: "infoblox-former-record-is-copied", defect: "a claim that goes gives up the host record that it had before, although a copy of its former IPAddress has that",
 		file: "controllers/clusteripam/infoblox/claim.go",
 		old:  "return l.IsCopied(claim) } // Of a record",
-		new:  "return l.IsCopied(nil) && false } // Of a record",
+		new:  "return claim == nil && l.IsCopied(claim) } // Of a record",
 		test: "./controllers/clusteripam/infoblox TestClaimWithACopyOfWhatAnotherHadBefore",
 	},
 	{

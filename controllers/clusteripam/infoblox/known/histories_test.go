@@ -19,7 +19,7 @@ import (
 )
 
 var (
-	seedsFlag = flag.Uint64("histories.seeds", race.Part(uint64(500)), "how many histories TestHistories makes")
+	seedsFlag = flag.Uint64("histories.seeds", race.Part(uint64(3000)), "how many histories TestHistories makes")
 	firstFlag = flag.Uint64("histories.first", 0, "seed of the first history")
 )
 
