@@ -181,12 +181,12 @@ func (w *world) copyOutlives(name types.NamespacedName) {
 func (w *world) comesLate() {
 	w.leader.hearAll()
 	for n := w.chance.IntN(60); n > 0 && w.violation == ""; n-- {
-		switch m := w.chance.IntN(20); {
-		case m == 0:
+		switch w.chance.IntN(20) {
+		case 0:
 			w.moving = true // Only one at a time.
 			w.copyAround()
 			w.moving = false
-		case m == 1:
+		case 1:
 			w.pass(w.oneOf(1, 3, 10, 40))
 		default:
 			w.step(w.leader, false)
