@@ -23,7 +23,7 @@ func TestWhatThePureCoreImports(t *testing.T) {
 		"claims/binding": `[a-z0-9/]+|` + types,
 		"gate/opening":   `[a-z0-9/]+|` + types + `|` + module + `controllers/clusteripam/claims/binding`,
 		"infoblox/host":  `[a-z0-9/]+|` + types,
-		"infoblox/known": `[a-z0-9/]+|` + types + `|k8s\.io/api/core/v1|` + module + `controllers/clusteripam/(shell|infoblox/(host|wapi))`,
+		"infoblox/known": `[a-z0-9/]+|` + types + `|k8s\.io/api/core/v1|` + module + `controllers/clusteripam/(shell|cluster|infoblox/(host|wapi))`,
 	} {
 		only := regexp.MustCompile(`^(` + allowed + `)$`)
 		for name, file := range filesOf(t, filepath.Join(dir, "*.go")) {

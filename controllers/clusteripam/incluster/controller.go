@@ -15,6 +15,7 @@ import (
 
 	"github.com/multicidr/controller-manager/apis/clusterapi/v1alpha2"
 	"github.com/multicidr/controller-manager/apis/clusterapi/v1beta2"
+	"github.com/multicidr/controller-manager/controllers/clusteripam/cluster"
 	"github.com/multicidr/controller-manager/controllers/clusteripam/incluster/book"
 	"github.com/multicidr/controller-manager/controllers/clusteripam/shell"
 	"github.com/multicidr/controller-manager/controllers/lease"
@@ -51,7 +52,7 @@ type logic struct {
 	globals   *shell.Store[*v1alpha2.GlobalInClusterIPPool]
 	claims    *shell.Store[*v1beta2.IPAddressClaim]
 	addresses *shell.Store[*v1beta2.IPAddress]
-	clusters  *shell.Store[*shell.Cluster]
+	clusters  *shell.Store[*cluster.Cluster]
 
 	// The Lock guards these.
 	book *book.Book
@@ -68,7 +69,7 @@ func newLogic(parts shell.Parts, fence writes.Fence) *logic {
 		globals:   shell.NewStore[v1alpha2.GlobalInClusterIPPool](shell.Reads{Kind: shell.GlobalInClusterIPPools, Optional: true}),
 		claims:    shell.NewStore[v1beta2.IPAddressClaim](shell.Reads{Kind: shell.IPAddressClaims}),
 		addresses: shell.NewStore[v1beta2.IPAddress](shell.Reads{Kind: shell.IPAddresses}),
-		clusters:  shell.NewStore[shell.Cluster](shell.Reads{Kind: shell.Clusters, Optional: true}),
+		clusters:  shell.NewStore[cluster.Cluster](shell.Reads{Kind: shell.Clusters, Optional: true}),
 		book:      book.New(),
 		since:     map[types.UID]time.Time{},
 		rests:     map[shell.Key]time.Time{},
@@ -139,7 +140,7 @@ func (l *logic) shows(object metav1.Object) {
 		l.book.SetClaim(o)
 	case *v1beta2.IPAddress:
 		l.book.SetAddress(o)
-	case *shell.Cluster:
+	case *cluster.Cluster:
 		l.book.SetCluster(o.Namespace, o.Name, o.Paused())
 	}
 }
@@ -155,7 +156,7 @@ func (l *logic) gone(object metav1.Object) {
 		l.book.ClaimGone(o.Namespace, o.Name, o.UID)
 	case *v1beta2.IPAddress:
 		l.book.AddressGone(o.Namespace, o.Name, o.UID)
-	case *shell.Cluster:
+	case *cluster.Cluster:
 		l.book.ClusterGone(o.Namespace, o.Name)
 	}
 }

@@ -16,6 +16,7 @@ import (
 
 	"github.com/multicidr/controller-manager/apis/clusterapi/v1alpha1"
 	"github.com/multicidr/controller-manager/apis/clusterapi/v1beta2"
+	"github.com/multicidr/controller-manager/controllers/clusteripam/cluster"
 	"github.com/multicidr/controller-manager/controllers/clusteripam/shell"
 )
 
@@ -90,7 +91,7 @@ type Stores struct {
 	Pools     *shell.Store[*v1alpha1.InfobloxIPPool]
 	Claims    *shell.Store[*v1beta2.IPAddressClaim]
 	Addresses *shell.Store[*v1beta2.IPAddress]
-	Clusters  *shell.Store[*shell.Cluster]
+	Clusters  *shell.Store[*cluster.Cluster]
 	Secrets   *shell.Store[*corev1.Secret]
 }
 
@@ -100,7 +101,7 @@ func newStores(secretNamespace string) Stores {
 		shell.NewStore[v1alpha1.InfobloxIPPool](shell.Reads{Kind: shell.InfobloxIPPools}),
 		shell.NewStore[v1beta2.IPAddressClaim](shell.Reads{Kind: shell.IPAddressClaims}),
 		shell.NewStore[v1beta2.IPAddress](shell.Reads{Kind: shell.IPAddresses}),
-		shell.NewStore[shell.Cluster](shell.Reads{Kind: shell.Clusters, Optional: true}),
+		shell.NewStore[cluster.Cluster](shell.Reads{Kind: shell.Clusters, Optional: true}),
 		shell.NewStore[corev1.Secret](shell.Reads{Kind: shell.Secrets, Namespace: secretNamespace}),
 	}
 }

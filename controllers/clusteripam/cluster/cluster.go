@@ -1,4 +1,5 @@
-package shell
+// Package cluster is what the controllers need of a Cluster of Cluster API: whether its addresses are to be left alone.
+package cluster
 
 import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
