@@ -55,7 +55,9 @@ func TestOutage(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	if _, err := c.waitServed("a-free", 5*time.Second); err != nil {
+	// An informer that were left alone may take half a minute. The API server itself can hold the first request about a kind of a CustomResourceDefinition for five seconds while it
+	// starts.
+	if _, err := c.waitServed("a-free", 12*time.Second); err != nil {
 		t.Error(err)
 	}
 	t.Logf("a Node is served %v after the API server is back", time.Since(ready))
