@@ -2965,7 +2965,7 @@ var mutants = []mutant{
 	{
 		name: "infoblox-copy-of-who-goes", defect: "a copy of an IPAddress and its claim, which go together, each leave the host record to the other one",
 		file: "controllers/clusteripam/infoblox/known/owners.go",
-		old:  "!WasServed(claim) || claim.DeletionTimestamp != nil && !KeptByOthers(claim) {",
+		old:  "!WasServed(claim) || !stays(claim) {",
 		new:  "!WasServed(claim) {",
 		test: "./controllers/clusteripam/infoblox TestCopyGoesWhileItsClaimGoes",
 	},
@@ -3105,7 +3105,7 @@ var mutants = []mutant{
 	{
 		name: "infoblox-moved-one-is-deleted", defect: "a copy of an IPAddress that is deleted takes the host record away that a moved claim has, because that is deleted and its machine still runs",
 		file: "controllers/clusteripam/infoblox/known/owners.go",
-		old:  "name != own && (claim.DeletionTimestamp == nil || KeptByOthers(claim)) &&",
+		old:  "name != own && stays(claim) &&",
 		new:  "name != own && claim.DeletionTimestamp == nil &&",
 		test: "./controllers/clusteripam/infoblox/known TestExpecting",
 	},

@@ -115,6 +115,11 @@ func KeptByOthers(claim *v1beta2.IPAddressClaim) bool {
 	return slices.ContainsFunc(finalizers, func(f string) bool { return f != metav1.FinalizerDeleteDependents })
 }
 
+// stays reports whether a claim keeps what it has: it is not deleted, or others keep it.
+func stays(claim *v1beta2.IPAddressClaim) bool {
+	return claim.DeletionTimestamp == nil || KeptByOthers(claim)
+}
+
 // Without returns finalizers without one of them, and whether it was missing.
 func Without(finalizers []string, one string) (rest []string, missing bool) {
 	rest = slices.DeleteFunc(append([]string{}, finalizers...), func(f string) bool { return f == one })

@@ -89,7 +89,7 @@ func (w *World) showsRecord(name types.NamespacedName, madeFor string, record Re
 // claim whose release has begun does not count.
 func (w *World) remembersRecord(name types.NamespacedName, madeFor string, record RecordName) bool {
 	claim, ok := w.Claims.Get(name.Namespace, name.Name)
-	if !ok || !WasServed(claim) || claim.DeletionTimestamp != nil && !KeptByOthers(claim) {
+	if !ok || !WasServed(claim) || !stays(claim) {
 		return false
 	}
 	if a, shown := w.Addresses.Get(name.Namespace, name.Name); shown && OfInfoblox(a.Spec.PoolRef) && w.hasIt(claim, a) { // One with another host record does not count: the claim has both.
@@ -113,7 +113,7 @@ func (w *World) Expecting(own types.NamespacedName, had host.Released) (all []*v
 	for name := range w.expects[had.Address] {
 		claim, ok := w.Claims.Get(name.Namespace, name.Name)
 		_, shown := w.Addresses.Get(name.Namespace, name.Name)
-		if ok && !shown && name != own && (claim.DeletionTimestamp == nil || KeptByOthers(claim)) && claim.Annotations[AnnotationClaim] == string(had.Was) {
+		if ok && !shown && name != own && stays(claim) && claim.Annotations[AnnotationClaim] == string(had.Was) {
 			all = append(all, claim)
 		}
 	}
@@ -142,7 +142,7 @@ func (w *World) keepsRecord(address *v1beta2.IPAddress) bool {
 // says reports whether a claim that stays says that it has what an IPAddress has: it was moved with it, and is to be told.
 func (w *World) says(claim *v1beta2.IPAddressClaim, address *v1beta2.IPAddress) bool {
 	had, err := netip.ParseAddr(claim.Annotations[AnnotationAddress])
-	return err == nil && had == w.FirstOf(address) && claim.Annotations[AnnotationClaim] == address.Annotations[AnnotationClaim] && (claim.DeletionTimestamp == nil || KeptByOthers(claim))
+	return err == nil && had == w.FirstOf(address) && claim.Annotations[AnnotationClaim] == address.Annotations[AnnotationClaim] && stays(claim)
 }
 
 // SameRecord reports whether two names are those of one host record.
