@@ -36,10 +36,12 @@ const (
 	Disabled
 	Terminating
 	Invalid
+	// None: the Nodes that it selects need no blocks from anybody.
+	None
 )
 
 func (s State) String() string {
-	return [...]string{"Enabled", "Pending", "Disabled", "Terminating", "Invalid"}[s]
+	return [...]string{"Enabled", "Pending", "Disabled", "Terminating", "Invalid", "None"}[s]
 }
 
 // Candidate is a pool whose selector matches one Node.

@@ -2,207 +2,349 @@ package nodeipam
 
 import (
 	"context"
-	"net/netip"
-	"sync"
+	"fmt"
+	"slices"
+	"time"
 
-	networkingapiv1 "k8s.io/api/networking/v1"
+	v1 "k8s.io/api/core/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	"k8s.io/apimachinery/pkg/api/meta"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
-	"k8s.io/apimachinery/pkg/labels"
+	"k8s.io/apimachinery/pkg/runtime"
+	"k8s.io/apimachinery/pkg/util/resourceversion"
 	"k8s.io/apimachinery/pkg/util/wait"
+	"k8s.io/client-go/kubernetes"
 	"k8s.io/client-go/tools/cache"
 	"k8s.io/klog/v2"
 
+	"github.com/multicidr/controller-manager/controllers/lease"
 	"github.com/multicidr/controller-manager/controllers/nodeipam/allocator"
-	"github.com/multicidr/controller-manager/controllers/nodeipam/contents"
-	"github.com/multicidr/controller-manager/controllers/nodeipam/fresh"
-	"github.com/multicidr/controller-manager/controllers/nodeipam/fromflags"
 	"github.com/multicidr/controller-manager/controllers/nodeipam/health"
-	"github.com/multicidr/controller-manager/controllers/nodeipam/internal/parallel"
-	"github.com/multicidr/controller-manager/controllers/nodeipam/stored"
-	"github.com/multicidr/controller-manager/controllers/nodeipam/takeover"
+	"github.com/multicidr/controller-manager/controllers/nodeipam/pool"
+	"github.com/multicidr/controller-manager/controllers/writes"
 )
 
-// start returns when the state knows every ClusterCIDR and what every Node holds, so that allocation can begin; false if ctx was done
-// before. While it waits, the log and the health check report what is missing.
-func (c *Controller) start(ctx context.Context) bool {
-	if !c.waitWrites(ctx) {
-		return false
-	}
-	// The informer would retry by itself, but with ever longer pauses and without saying what to do.
-	var clusterCIDRsAsOf string
-	err := wait.PollUntilContextCancel(ctx, fresh.LookInterval, true, func(ctx context.Context) (ok bool, _ error) {
-		clusterCIDRsAsOf, ok = c.canRead(ctx)
-		return ok, nil
-	})
-	if err != nil {
-		return false
-	}
-	c.informers.Start(ctx.Done())
-	for _, kind := range []string{"Nodes", "ClusterCIDRs"} {
-		if !c.waitSynced(ctx, kind) {
-			return false
-		}
-	}
-	if c.serviceCIDRs != nil && !c.waitServiceCIDRs(ctx) {
-		return false
-	}
-	if !fresh.Wait(ctx, &c.health, fresh.Cache{Contents: c.nodeContents(), AsOf: c.nodesAsOf, Version: c.nodesVersion}, fresh.Cache{Contents: c.clusterCIDRContents(), AsOf: clusterCIDRsAsOf, Version: c.clusterCIDRsVersion}) {
-		return false
-	}
-	leader := takeover.Leader{Term: c.term, LeaseOfItsOwn: c.leaseOfItsOwn, Delay: c.takeoverDelay, Nodes: c.nodes, Contents: c.nodeContents(), Health: &c.health, Now: c.now}
-	if !leader.Wait(ctx) {
-		return false
-	}
-	if err := c.readAll(ctx); err != nil {
-		// Listing a cache fails only for a selector that cannot be parsed.
-		klog.FromContext(ctx).Error(err, "Cannot start")
-		c.health.WaitFor(health.Problem{What: err.Error()})
-		return false
-	}
-	c.health.WaitFor(health.Problem{})
-	klog.FromContext(ctx).Info("Read all ClusterCIDRs and Nodes, starting to serve")
-	return true
+const (
+	// lookInterval is how often a cache that is behind is looked at.
+	lookInterval = 50 * time.Millisecond
+	// readInterval is how often a read is repeated that fails, and how long a cache is asked for its version.
+	readInterval = time.Second
+	// compareInterval is how often a cache is compared with a consistent list while it is behind.
+	compareInterval = time.Minute
+	// answered is how long one request is waited for. The API server ends it after a minute; without a limit, a read whose answer is lost on
+	// the way would never end.
+	answered = 65 * time.Second
+)
+
+// kind is one kind of object that is read.
+type kind struct {
+	name     string
+	informer cache.SharedIndexInformer
+	handler  cache.ResourceEventHandler
+	list     func(context.Context, metav1.ListOptions) (runtime.Object, error)
+	get      func(context.Context, string) (metav1.Object, error)
+	// shows reports whether what is stored in the cache, an object of the same name or nil, is as new as what was listed.
+	shows func(stored any, listed metav1.Object) bool
+	// asOf is the resource version of a consistent read, which the cache has to reach; empty if the API server does not serve the kind.
+	asOf string
 }
 
-func (c *Controller) waitSynced(ctx context.Context, kind string) bool {
-	c.health.WaitFor(health.Problem{What: "the cache of " + kind + " to fill"})
-	synced := cache.WaitForCacheSync(ctx.Done(), c.synced[kind]) // WaitForNamedCacheSync calls it an error when ctx ends
+func (c *Controller) kinds() []*kind {
+	nodes, clusterCIDRs, serviceCIDRs := c.Client.CoreV1().Nodes(), c.ClusterCIDRClient.NetworkingV1().ClusterCIDRs(), c.Client.NetworkingV1().ServiceCIDRs()
+	return []*kind{
+		{
+			name: "ClusterCIDRs", informer: c.informer, handler: handle(c.seeClusterCIDR, c.clusterCIDRGone), shows: asNew,
+			list: func(ctx context.Context, o metav1.ListOptions) (runtime.Object, error) {
+				return clusterCIDRs.List(ctx, o)
+			},
+			get: func(ctx context.Context, name string) (metav1.Object, error) {
+				return clusterCIDRs.Get(ctx, name, metav1.GetOptions{})
+			},
+		},
+		{
+			name: "ServiceCIDRs", informer: c.ServiceCIDRs.Informer(), handler: handle(c.seeServiceCIDR, c.serviceCIDRGone), shows: asNew,
+			list: func(ctx context.Context, o metav1.ListOptions) (runtime.Object, error) {
+				return serviceCIDRs.List(ctx, o)
+			},
+			get: func(ctx context.Context, name string) (metav1.Object, error) {
+				return serviceCIDRs.Get(ctx, name, metav1.GetOptions{})
+			},
+		},
+		{ // last: their handlers see the other two
+			name: "Nodes", informer: c.Nodes.Informer(), handler: handle(c.seeNode, c.nodeGone), shows: showsPodCIDRs, asOf: c.NodesAsOf,
+			list: func(ctx context.Context, o metav1.ListOptions) (runtime.Object, error) { return nodes.List(ctx, o) },
+			get: func(ctx context.Context, name string) (metav1.Object, error) {
+				return nodes.Get(ctx, name, metav1.GetOptions{})
+			},
+		},
+	}
+}
+
+// start returns true when the state knows what every Node holds, so that allocation can begin; false if ctx was done before. While it waits,
+// the log and the health check say what for. It also returns what removes the handlers.
+//
+// A cache can start behind: an API server answers a first list from its own watch cache, which may lag. Then the writes of an earlier leader
+// would be missing, and its blocks would be allocated again. So the caches must be at least as new as a consistent read made after the Lease
+// was acquired.
+func (c *Controller) start(ctx context.Context) (stop func(), ok bool) {
+	kinds := c.kinds()
+	stop = func() {}
+	for _, k := range kinds {
+		if !c.read(ctx, k) {
+			return stop, false
+		}
+	}
+	began := time.Now()
+	go c.informer.Run(ctx.Done())
+	if c.StartInformers != nil {
+		c.StartInformers(ctx.Done())
+	}
+	for _, k := range kinds {
+		if k.asOf != "" && !(c.waitSynced(ctx, k) && c.waitFresh(ctx, k)) {
+			return stop, false
+		}
+	}
+	nodes := kinds[len(kinds)-1]
+	if !c.waitForLateWrites(ctx, began, nodes) {
+		return stop, false
+	}
+	stop, ok = c.addHandlers(ctx, kinds)
+	if !ok {
+		return stop, false
+	}
+	c.serves.Store(true)
+	c.with(func(s *allocator.State) { s.Start() })
+	c.clusterCIDRQueue.Add(followFlags)
+	c.health.WaitFor(health.Problem{})
+	klog.FromContext(ctx).Info("Read all ClusterCIDRs and Nodes, starting to serve")
+	return stop, true
+}
+
+// addHandlers adds the handlers, and returns when everything that the caches show is recorded.
+func (c *Controller) addHandlers(ctx context.Context, kinds []*kind) (stop func(), ok bool) {
+	var stops []func() error
+	stop = func() {
+		for _, stop := range stops {
+			_ = stop()
+		}
+	}
+	for _, k := range kinds {
+		registration, err := k.informer.AddEventHandler(k.handler)
+		if err != nil { // The informer has ended, and so has ctx.
+			return stop, false
+		}
+		stops = append(stops, func() error { return k.informer.RemoveEventHandler(registration) })
+		if k.asOf != "" && !cache.WaitForCacheSync(ctx.Done(), registration.HasSynced) {
+			return stop, false
+		}
+	}
+	return stop, true
+}
+
+// read makes a consistent read of a kind, unless there is one. It repeats it until it succeeds, and says what to do.
+func (c *Controller) read(ctx context.Context, k *kind) bool {
+	err := wait.PollUntilContextCancel(ctx, readInterval, true, func(ctx context.Context) (bool, error) {
+		if k.asOf != "" {
+			return true, nil
+		}
+		limited, cancel := context.WithTimeout(ctx, answered)
+		defer cancel()
+		list, err := k.list(limited, metav1.ListOptions{Limit: 1}) // An empty resource version means the most recent one.
+		if err == nil {
+			k.asOf, err = meta.NewAccessor().ResourceVersion(list)
+		}
+		switch {
+		case err == nil || ctx.Err() != nil:
+			return err == nil, nil
+		case k.informer != c.informer && apierrors.IsNotFound(err):
+			klog.FromContext(ctx).Info("The API server does not have "+k.name+": until it has, the controller knows only the service ranges in --service-cluster-ip-range", "err", err)
+			return true, nil
+		}
+		c.cannotRead(ctx, k, err)
+		return false, nil
+	})
+	return err == nil
+}
+
+func (c *Controller) waitSynced(ctx context.Context, k *kind) bool {
+	c.health.WaitFor(health.Problem{What: "the cache of " + k.name + " to fill"})
+	synced := cache.WaitForCacheSync(ctx.Done(), k.informer.HasSynced)
 	if synced {
-		klog.FromContext(ctx).Info("Caches are synced", "kind", kind) // as other controllers say it
+		klog.FromContext(ctx).Info("Caches are synced", "kind", k.name) // as other controllers say it
 	}
 	return synced
 }
 
-// waitServiceCIDRs waits until the cache shows all ServiceCIDRs. The API server may have none, even if discovery said that it has: while
-// several API servers are upgraded one after the other, requests reach older ones, too, and an upgrade can be undone. kube-controller-manager
-// does not ask discovery. If ServiceCIDRs come later, the informer tells.
-func (c *Controller) waitServiceCIDRs(ctx context.Context) bool {
-	waiting, stop := context.WithCancel(ctx)
-	defer stop()
-	var looking sync.WaitGroup
-	defer looking.Wait()
-	defer stop()
-	looking.Go(func() {
-		if fresh.Absent(waiting, c.client.NetworkingV1().ServiceCIDRs().List) {
-			stop()
-		}
+// waitFresh returns true when the cache shows at least what the consistent read of start would have shown.
+func (c *Controller) waitFresh(ctx context.Context, k *kind) bool {
+	err := wait.PollUntilContextTimeout(ctx, lookInterval, readInterval, true, func(context.Context) (bool, error) {
+		order, err := resourceversion.CompareResourceVersion(storeVersion(k.informer.GetStore()), k.asOf)
+		return err == nil && order >= 0, nil
 	})
-	if c.waitSynced(waiting, "ServiceCIDRs") && fresh.WaitShown(waiting, &c.health, c.serviceCIDRContents()) {
+	return err == nil || ctx.Err() == nil && c.compare(ctx, k)
+}
+
+// storeVersion is the resource version of everything that a store shows; empty if it cannot tell. Stores of client-go before v0.36 cannot.
+// The informer's own is that of its reflector, which is ahead of the store.
+func storeVersion(store cache.Store) string {
+	if s, ok := store.(interface{ LastStoreSyncResourceVersion() string }); ok {
+		return s.LastStoreSyncResourceVersion()
+	}
+	return ""
+}
+
+// compare returns true when the cache shows everything that a consistent list shows and that is not gone by then. It needs the objects in the
+// cache, not its version: a quiet cache may not learn for a minute, or never, that it has missed nothing.
+func (c *Controller) compare(ctx context.Context, k *kind) bool {
+	for {
+		var behind map[string]metav1.Object // what the cache does not show, by name
+		err := wait.PollUntilContextCancel(ctx, readInterval, true, func(ctx context.Context) (bool, error) {
+			var err error
+			behind, err = k.listAll(ctx)
+			if err != nil {
+				c.cannotRead(ctx, k, err)
+			}
+			return err == nil, nil
+		})
+		if err != nil {
+			return false
+		}
+		ask := time.Now().Add(readInterval)
+		err = wait.PollUntilContextTimeout(ctx, lookInterval, compareInterval, true, func(ctx context.Context) (bool, error) {
+			late := time.Now().After(ask)
+			for name, listed := range behind {
+				if stored, _, _ := k.informer.GetStore().GetByKey(name); k.shows(stored, listed) || late && k.gone(ctx, listed) {
+					delete(behind, name)
+					continue
+				}
+				c.health.WaitFor(health.Problem{What: fmt.Sprintf("the cache of %s to show %s as of resource version %s", k.name, name, listed.GetResourceVersion())})
+			}
+			if late {
+				ask = time.Now().Add(compareInterval)
+				klog.FromContext(ctx).Info("Waiting for a cache that lags", "kind", k.name, "objects", len(behind))
+			}
+			return len(behind) == 0, nil
+		})
+		if err == nil || ctx.Err() != nil {
+			return err == nil
+		}
+	}
+}
+
+// cannotRead says what to do about a read that fails.
+func (c *Controller) cannotRead(ctx context.Context, k *kind, err error) {
+	problem := health.Unreadable(k.name, err)
+	if ctx.Err() == nil && c.health.WaitFor(health.Problem{What: "the end of this problem: " + problem.What, Err: problem.Err}) {
+		klog.FromContext(ctx).Error(err, "No Node gets podCIDRs: "+problem.What)
+	}
+}
+
+// listAll makes a consistent list, page by page.
+func (k *kind) listAll(ctx context.Context) (all map[string]metav1.Object, err error) {
+	all = map[string]metav1.Object{}
+	for options := (metav1.ListOptions{Limit: 500}); ; {
+		limited, cancel := context.WithTimeout(ctx, answered)
+		page, err := k.list(limited, options)
+		if cancel(); err != nil {
+			return nil, err
+		}
+		err = meta.EachListItem(page, func(o runtime.Object) error {
+			object, err := meta.Accessor(o)
+			if err == nil {
+				all[object.GetName()] = object
+			}
+			return err
+		})
+		if err != nil {
+			return nil, err
+		}
+		of, err := meta.ListAccessor(page)
+		if err != nil {
+			return nil, err
+		}
+		if options.Continue = of.GetContinue(); options.Continue == "" {
+			return all, nil
+		}
+	}
+}
+
+// gone reports whether an object that was listed is gone by now, or another one.
+func (k *kind) gone(ctx context.Context, listed metav1.Object) bool {
+	limited, cancel := context.WithTimeout(ctx, answered)
+	defer cancel()
+	now, err := k.get(limited, listed.GetName())
+	return apierrors.IsNotFound(err) || err == nil && now.GetUID() != listed.GetUID()
+}
+
+// asNew reports whether an object in the cache is at least as new as the listed one.
+func asNew(stored any, listed metav1.Object) bool {
+	object, err := meta.Accessor(stored)
+	if err != nil {
+		return false
+	}
+	order, err := resourceversion.CompareResourceVersion(object.GetResourceVersion(), listed.GetResourceVersion())
+	return err == nil && order >= 0
+}
+
+// showsPodCIDRs reports whether a Node with podCIDRs has them in the cache, too. They never change, so under churn this ends.
+func showsPodCIDRs(stored any, listed metav1.Object) bool {
+	if !pool.ShowsPodCIDRs(listed.(*v1.Node)) {
 		return true
 	}
-	if ctx.Err() == nil {
-		klog.FromContext(ctx).Info("The API server does not have ServiceCIDRs: until it has, the controller knows only the service ranges in --service-cluster-ip-range")
-	}
-	return ctx.Err() == nil
+	node, ok := stored.(*v1.Node)
+	return ok && node.UID == listed.GetUID() && pool.ShowsPodCIDRs(node)
 }
 
-// canRead reports whether ClusterCIDRs and Nodes can be read, and logs what to do if not. If they can, asOf is the resource version of a
-// consistent read of ClusterCIDRs, and c.nodesAsOf that of a consistent read of Nodes.
-func (c *Controller) canRead(ctx context.Context) (asOf string, ok bool) {
-	limited, cancel := fresh.Limited(ctx)
-	defer cancel()
-	list, err := stored.ClusterCIDRs(c.dynamic).List(limited, metav1.ListOptions{Limit: 1})
-	t := stored.Unreadable(err, c.clusterCIDRClient)
-	if err == nil && c.nodesAsOf == "" {
-		c.nodesAsOf, err = c.readNodes(ctx)
-		t = nodesUnreadable(err)
+// waitForLateWrites returns true when no write of another process can arrive any more, and the cache of Nodes shows those that have.
+//
+// Another allocator, such as the in-tree one, has no fence. Its last PATCH has no UID, no bound by its Lease and no timeout: the API server may
+// carry it out up to --request-timeout after receiving it, when this process is already the leader. So a leader waits for that time, unless
+// the Lease says that a fenced leader of ours held it last, or no Node has podCIDRs.
+//
+// Without leader election nothing fences a process of ours before this one, which has ended, and whose last PATCH can only be for a Node that
+// has no podCIDRs now.
+func (c *Controller) waitForLateWrites(ctx context.Context, began time.Time, nodes *kind) bool {
+	shown := nodes.informer.GetStore().List()
+	has := func(o any) bool { return pool.ShowsPodCIDRs(o.(*v1.Node)) }
+	anyHas, anyLacks := slices.ContainsFunc(shown, has), slices.ContainsFunc(shown, func(o any) bool { return !has(o) })
+	var (
+		left    time.Duration
+		of, why string
+	)
+	switch predecessor := c.Fence.Predecessor(); {
+	case predecessor == lease.NoElection && anyLacks:
+		left, of = lease.OverWithoutLease(writes.Timeout)-time.Since(began), "an earlier process"
+		why = "there is no leader election, and the API server may still carry out what a process before this one has sent"
+	case predecessor == lease.NoElection, predecessor == lease.FencedPredecessor:
+	case predecessor == lease.NoPredecessor && !anyHas: // The cluster is new.
+	default:
+		left, of = c.TakeoverDelay-c.Fence.Led(), "another allocator"
+		why = fmt.Sprintf("another allocator may have led before, and the API server may still carry out what it sent (--node-ipam-takeover-delay=%v)", c.TakeoverDelay)
 	}
-	if err == nil {
-		return list.GetResourceVersion(), true
-	}
-	c.waitForEnd(ctx, t, err)
-	return "", false
-}
-
-// waitForEnd reports what must end before a Node can get podCIDRs.
-func (c *Controller) waitForEnd(ctx context.Context, t health.Problem, err error) {
-	if ctx.Err() == nil && c.health.WaitFor(health.Problem{What: "the end of this problem: " + t.What, Err: t.Err}) {
-		klog.FromContext(ctx).Error(err, "No Node gets podCIDRs: "+t.What)
-	}
-}
-
-func nodesUnreadable(err error) health.Problem {
-	return health.Problem{What: "Nodes cannot be read: if that is forbidden, " + health.ApplyRBAC, Err: err}
-}
-
-// readAll records everything in the caches in the state.
-func (c *Controller) readAll(ctx context.Context) error {
-	var err error
-	c.entering.Lock()
-	defer c.entering.Unlock()
-	c.with(func(b *allocator.State) {
-		// From now on events are recorded as they come, so the caches are read under the lock on the state.
-		err = c.fill(ctx, b)
-		c.filled.Store(err == nil)
-	})
-	if err != nil {
-		return err
-	}
-	if c.flags != nil {
-		c.clusterCIDRQueue.Add(fromflags.NameOf(c.flags)) // creates it if it does not exist
-	}
-	return nil
-}
-
-func (c *Controller) fill(ctx context.Context, b *allocator.State) error {
-	clusterCIDRs, err := c.clusterCIDRs.List(labels.Everything())
-	if err != nil {
-		return err
-	}
-	nodes, err := c.nodes.List(labels.Everything())
-	if err != nil {
-		return err
-	}
-	var serviceCIDRs []*networkingapiv1.ServiceCIDR
-	if c.serviceCIDRs != nil {
-		if serviceCIDRs, err = c.serviceCIDRs.List(labels.Everything()); err != nil {
-			return err
+	if left > 0 {
+		until := time.Now().Add(left).UTC().Format(time.TimeOnly)
+		klog.FromContext(ctx).Info("Waiting before the first allocation until the last request of "+of+" is over", "until", until, "why", why)
+		c.health.WaitFor(health.Problem{What: fmt.Sprintf("the last request of %s to be over, at %s UTC: %s. Nothing has to be done", of, until, why)})
+		select {
+		case <-time.After(left):
+		case <-ctx.Done():
+			return false
 		}
 	}
-	c.foundEarlier(nodes)
-	all := contents.Contents{Nodes: nodes, Services: map[string][]netip.Prefix{}}
-	for _, cc := range clusterCIDRs {
-		all.Pools = append(all.Pools, c.compile(cc))
+	if of != "" && !c.compare(ctx, nodes) {
+		return false
 	}
-	for _, serviceCIDR := range serviceCIDRs {
-		all.Services[contents.ServiceSource(serviceCIDR.Name)] = serviceRangesOf(ctx, serviceCIDR)
-	}
-	for _, node := range nodes {
-		c.heard(node)
-	}
-	if len(nodes) == 0 {
-		c.heardVersion = c.nodesAsOf // Whatever Node comes is newer than that, or already gone.
-	}
-	for _, node := range all.Fill(b, parallel.Each) {
-		c.nodeQueue.Add(node.Name)
-	}
-	c.forgetKnown(b)
-	return nil
+	c.Fence.Mark()
+	return true
 }
 
-func (c *Controller) nodeContents() fresh.Contents {
-	return fresh.Contents{Kind: "Nodes", Read: c.reads["Nodes"], Shown: fresh.VersionsOf(c.nodes.List)}
-}
-
-func (c *Controller) clusterCIDRContents() fresh.Contents {
-	return fresh.Contents{Kind: "ClusterCIDRs", Read: c.reads["ClusterCIDRs"], Shown: fresh.VersionsOf(c.clusterCIDRs.List), Gone: c.gone}
-}
-
-func (c *Controller) serviceCIDRContents() fresh.Contents {
-	return fresh.Contents{Kind: "ServiceCIDRs", Read: c.reads["ServiceCIDRs"], Shown: fresh.VersionsOf(c.serviceCIDRs.List)}
-}
-
-func (c *Controller) noteRead(ctx context.Context, err error) {
-	if ctx.Err() != nil || apierrors.IsResourceExpired(err) || apierrors.IsGone(err) {
-		return // shutdown, or a watch that restarts from a list
+// ReadNodes makes a consistent read of Nodes and returns its resource version: what Config.NodesAsOf is. It reads only one Node.
+func ReadNodes(ctx context.Context, client kubernetes.Interface) (asOf string, err error) {
+	ctx, cancel := context.WithTimeout(ctx, answered)
+	defer cancel()
+	nodes, err := client.CoreV1().Nodes().List(ctx, metav1.ListOptions{Limit: 1})
+	if err != nil {
+		return "", fmt.Errorf("read Nodes: %w", err)
 	}
-	t := stored.Unreadable(err, c.clusterCIDRClient)
-	changed := c.health.Read(t)
-	switch {
-	case changed && err != nil:
-		klog.FromContext(ctx).Error(err, "Changes of ClusterCIDRs are not seen: "+t.What)
-	case changed:
-		klog.FromContext(ctx).Info("Watching ClusterCIDRs again")
-	}
+	return nodes.ResourceVersion, nil
 }

@@ -47,6 +47,8 @@ const (
 	ReasonPending = "Pending"
 	// ReasonDisabled (False): spec.allocation is Disabled.
 	ReasonDisabled = "Disabled"
+	// ReasonNone (True): the Nodes that it selects need no podCIDRs.
+	ReasonNone = "None"
 	// ReasonSuperseded (False): the controller created it from its flags, and they do not ask for it any more.
 	ReasonSuperseded = "Superseded"
 	// ReasonTerminating (False): the object is being deleted, and Nodes still hold its blocks.

@@ -155,6 +155,8 @@ const (
 	AllocationEnabled AllocationMode = "Enabled"
 	// AllocationDisabled stops new allocations from a ClusterCIDR. Nodes keep their blocks.
 	AllocationDisabled AllocationMode = "Disabled"
+	// AllocationNone: the Nodes that the ClusterCIDR selects need no podCIDRs.
+	AllocationNone AllocationMode = "None"
 )
 
 // ClusterCIDRStatus is the observed state of a ClusterCIDR. Only the controller writes it.

@@ -1,8 +1,8 @@
 package allocator
 
 import (
+	"cmp"
 	"fmt"
-	"iter"
 	"math"
 	"net/netip"
 	"slices"
@@ -14,29 +14,26 @@ import (
 
 	networkingv1 "github.com/multicidr/controller-manager/apis/networking/v1"
 	"github.com/multicidr/controller-manager/controllers/ipam"
-	"github.com/multicidr/controller-manager/controllers/nodeipam/clustercidr"
-	"github.com/multicidr/controller-manager/controllers/nodeipam/conditions"
-	"github.com/multicidr/controller-manager/controllers/nodeipam/exhausted"
+	"github.com/multicidr/controller-manager/controllers/nodeipam/pool"
 	"github.com/multicidr/controller-manager/controllers/text"
 )
 
-// Status returns what a ClusterCIDR's status should be. known is false if the state does not know the ClusterCIDR, or if its status is
-// about to change.
-func (b *State) Status(cc *networkingv1.ClusterCIDR) (status networkingv1.ClusterCIDRStatus, known bool) {
-	p, ok := b.pools[cc.Name]
-	if !ok || p.ID != string(cc.UID) || p.AwaitsFinalizer() {
+// Status returns what a ClusterCIDR's status should be. known is false if the state does not know exactly this ClusterCIDR, or if Ready may
+// not be shown yet: that nothing is allocated any more is only said when no write from it can still be carried out.
+func (s *State) Status(cc *networkingv1.ClusterCIDR) (status networkingv1.ClusterCIDRStatus, known bool) {
+	p, ok := s.pools[cc.Name]
+	if !ok || p.ID != string(cc.UID) || p.State != ipam.Enabled && s.sending(p) {
 		return networkingv1.ClusterCIDRStatus{}, false
 	}
 	for _, r := range p.Ranges {
 		if r.Family() == ipam.IPv4 {
-			status.IPv4 = b.RangeStatus(p, r)
+			status.IPv4 = s.RangeStatus(p, r)
 		} else {
-			status.IPv6 = b.RangeStatus(p, r)
+			status.IPv6 = s.RangeStatus(p, r)
 		}
 	}
-	for _, condition := range []metav1.Condition{b.Ready(p), b.Overlapping(p), b.conflicted(p)} {
-		// Start from the existing condition, so that an unchanged one keeps its transition time, unless another writer set that time
-		// (package stored then clears it). Conditions of other types belong to others and are left out; there may be any number of them.
+	for _, condition := range []metav1.Condition{s.Ready(p), s.Overlapping(p), s.conflicted(p)} {
+		// Start from the existing condition, so that an unchanged one keeps its transition time. Conditions of other types belong to others.
 		if known := meta.FindStatusCondition(cc.Status.Conditions, condition.Type); known != nil && !known.LastTransitionTime.IsZero() {
 			status.Conditions = append(status.Conditions, *known)
 		}
@@ -46,55 +43,90 @@ func (b *State) Status(cc *networkingv1.ClusterCIDR) (status networkingv1.Cluste
 	return status, true
 }
 
-func (b *State) RangeStatus(p *clustercidr.Pool, r ipam.Range) *networkingv1.RangeStatus {
-	usage := b.ledger.Usage(&p.Pool, r)
-	total, used, free := r.Blocks(), usage.Allocated, usage.Free
-	s := &networkingv1.RangeStatus{
+// sending reports whether a write of blocks of p is under way, or may still be carried out.
+func (s *State) sending(p *pool.Pool) bool {
+	return slices.ContainsFunc(s.waiting, func(n *node) bool { return n.state == Sent && n.poolID == p.ID })
+}
+
+func (s *State) RangeStatus(p *pool.Pool, r ipam.Range) *networkingv1.RangeStatus {
+	usage := s.ledger.Usage(&p.Pool, r)
+	total, taken := r.Blocks(), uint64(0)
+	if total == math.MaxUint64 { // capped, so the number of free blocks may be, too
+		taken = s.ledger.Taken(&p.Pool, r)
+	} else {
+		taken = total - usage.Free
+	}
+	return &networkingv1.RangeStatus{
 		CIDR:              r.Prefix.String(),
 		BlockPrefixLength: int32(r.BlockBits),
 		Total:             capped(total),
-		Allocated:         capped(used),
-		Free:              capped(free),
-		Unavailable:       capped(b.Taken(p, r, total, free) - used),
+		Allocated:         capped(usage.Allocated),
+		Free:              capped(usage.Free),
+		Unavailable:       capped(taken - usage.Allocated),
 	}
-	if cursor := b.ledger.Cursor(&p.Pool, r.Family()); cursor.IsValid() {
-		s.Cursor = cursor.String()
-	}
-	return s
-}
-
-// Taken returns how many of a range's blocks are not free. total and free are its counts.
-func (b *State) Taken(p *clustercidr.Pool, r ipam.Range, total, free uint64) uint64 {
-	if total == math.MaxUint64 { // total is capped, so free may be too
-		return b.ledger.Taken(&p.Pool, r)
-	}
-	return total - free
 }
 
 func capped(n uint64) int64 { return int64(min(n, math.MaxInt64)) }
 
-// Ready reports whether p can serve a Node now.
-func (b *State) Ready(p *clustercidr.Pool) metav1.Condition {
-	if p.State == ipam.Terminating {
-		return conditions.Ready(networkingv1.ReasonTerminating, b.waitsForNodes(p))
+// Ready says whether p can serve a Node now.
+func (s *State) Ready(p *pool.Pool) metav1.Condition {
+	reason, message := s.ready(p)
+	status := metav1.ConditionFalse
+	if reason == networkingv1.ReasonAvailable || reason == networkingv1.ReasonNone {
+		status = metav1.ConditionTrue
 	}
-	if reason, message := conditions.NotReady(p); reason != "" {
-		return conditions.Ready(reason, message)
+	return metav1.Condition{Type: networkingv1.ConditionReady, Status: status, Reason: reason, Message: message}
+}
+
+func (s *State) ready(p *pool.Pool) (reason, message string) {
+	switch p.State {
+	case ipam.Terminating:
+		return networkingv1.ReasonTerminating, s.waitsForNodes(p)
+	case ipam.Invalid:
+		if p.Curable {
+			return networkingv1.ReasonInvalid, p.Problem + ". Correct this field; until then nothing is allocated, and Nodes keep what they have."
+		}
+		return networkingv1.ReasonInvalid, p.Problem + ". Delete this ClusterCIDR and create one that is right."
+	case ipam.None:
+		return networkingv1.ReasonNone, "spec.allocation is None: the Nodes that it selects need no podCIDRs."
+	case ipam.Disabled:
+		if p.Superseded {
+			return networkingv1.ReasonSuperseded, s.superseded(p)
+		}
+		return networkingv1.ReasonDisabled, "spec.allocation is Disabled. Nodes keep what they have. Set it to Enabled to allocate from this ClusterCIDR."
 	}
-	if full := b.ledger.Full(&p.Pool); len(full) > 0 {
-		return conditions.Ready(networkingv1.ReasonExhausted, b.Exhausted().Message(p, full))
+	if full := s.ledger.Full(&p.Pool); len(full) > 0 {
+		return networkingv1.ReasonExhausted, s.exhausted(p, full)
 	}
-	return conditions.Ready(networkingv1.ReasonAvailable, "It can serve Nodes.")
+	return networkingv1.ReasonAvailable, "It can serve Nodes."
+}
+
+// superseded says what becomes of a ClusterCIDR that was made from other flags.
+func (s *State) superseded(p *pool.Pool) string {
+	message := strings.ToUpper(p.Problem[:1]) + p.Problem[1:] + ". It allocates nothing, and Nodes keep their podCIDRs. "
+	if n := s.countMembers(p); n > 0 {
+		message += text.Counted(n, "Node still uses it", "Nodes still use it") + "; when none does, delete it. "
+	} else {
+		message += "No Node uses it: delete it. "
+	}
+	return message + "To go on with this range, put the flags back, or create a ClusterCIDR of your own with it."
+}
+
+func (s *State) countMembers(p *pool.Pool) (n int) {
+	for range s.Members(p) {
+		n++
+	}
+	return n
 }
 
 // waitsForNodes names the Nodes that still use a terminating ClusterCIDR.
-func (b *State) waitsForNodes(p *clustercidr.Pool) string {
+func (s *State) waitsForNodes(p *pool.Pool) string {
 	var few []string // the first ones, sorted
 	n := 0
-	for uid := range b.Members(p) {
+	for uid := range s.Members(p) {
 		n++
-		if i, _ := slices.BinarySearch(few, b.names[uid]); i < text.MaxNamed {
-			few = slices.Insert(few[:min(len(few), text.MaxNamed-1)], i, b.names[uid])
+		if i, _ := slices.BinarySearch(few, s.names[uid]); i < text.MaxNamed {
+			few = slices.Insert(few[:min(len(few), text.MaxNamed-1)], i, s.names[uid])
 		}
 	}
 	if n == 0 {
@@ -103,95 +135,112 @@ func (b *State) waitsForNodes(p *clustercidr.Pool) string {
 	return fmt.Sprintf("%s to it: %s. It goes when they are deleted.", text.Counted(n, "Node belongs", "Nodes belong"), text.ListedOf(few, n))
 }
 
+// wholeSpace selects a message of its own for Overlapping; the condition's reason is still SpecialAddresses.
+const wholeSpace = "Whole" + networkingv1.ReasonSpecialAddresses
+
 // Overlapping reports what else uses addresses that p can allocate. Excluded addresses do not count.
-func (b *State) Overlapping(p *clustercidr.Pool) metav1.Condition {
-	return conditions.Overlapping(b.overlaps(p))
+func (s *State) Overlapping(p *pool.Pool) metav1.Condition {
+	found, addresses := s.overlaps(p)
+	condition := metav1.Condition{Type: networkingv1.ConditionOverlapping, Status: metav1.ConditionFalse, Reason: networkingv1.ReasonNoOverlap, Message: "Nobody else uses these addresses."}
+	var messages []string
+	reason := ""
+	for _, kind := range []struct{ reason, message string }{
+		{networkingv1.ReasonServiceRange, "Service ranges, which are never allocated: %s."},
+		{networkingv1.ReasonNodeAddress, "Addresses of Nodes, which Pods would get too; exclude them or use another range: %s."},
+		{wholeSpace, "One block is the whole address space, so that one Node gets every address: %s. Create a ClusterCIDR with another range and block size, and delete this one."},
+		{networkingv1.ReasonSpecialAddresses, "Addresses that hosts do not accept for Pods; exclude them or use another range: %s."},
+		{networkingv1.ReasonClusterCIDR, "Other ClusterCIDRs, which share what is free: %s. If that is not meant, exclude in one of them what only the other is to allocate."},
+	} {
+		texts := slices.Compact(slices.Sorted(slices.Values(found[kind.reason])))
+		if len(texts) == 0 {
+			continue
+		}
+		n := len(texts)
+		if kind.reason == networkingv1.ReasonNodeAddress {
+			n = addresses
+		}
+		messages = append(messages, fmt.Sprintf(kind.message, text.ListedOf(texts, n)))
+		reason = cmp.Or(reason, strings.TrimPrefix(kind.reason, "Whole"))
+	}
+	if len(messages) > 0 {
+		condition.Status, condition.Reason, condition.Message = metav1.ConditionTrue, reason, strings.Join(messages, " ")
+	}
+	return condition
 }
 
 // overlaps returns, by reason, what else uses addresses of p's ranges, and the total number of Node addresses among them.
-func (b *State) overlaps(p *clustercidr.Pool) (found map[string][]string, addresses int) {
+func (s *State) overlaps(p *pool.Pool) (found map[string][]string, addresses int) {
 	found = map[string][]string{}
 	note := func(reason, format string, args ...any) {
 		found[reason] = append(found[reason], fmt.Sprintf(format, args...))
 	}
 	for _, r := range p.Ranges {
-		for h := range b.servicesIn(p, r.Prefix) {
-			note(networkingv1.ReasonServiceRange, "%v of %s", h.Prefix, h.Owner.ID)
+		for source, ranges := range s.services {
+			for _, service := range ranges {
+				if service.Overlaps(r.Prefix) && p.Gives(service) {
+					note(networkingv1.ReasonServiceRange, "%v of %s", service, source)
+				}
+			}
 		}
-		for h := range b.addresses.Holdings(r.Prefix) { // There may be very many: only as many are formatted as are named.
-			if !p.Gives(h.Prefix) {
+		for n := range s.addresses.Values(r.Prefix) { // There may be very many: only as many are formatted as are named.
+			i := slices.IndexFunc(n.addresses, func(a netip.Prefix) bool { return r.Prefix.Overlaps(a) && p.Gives(a) })
+			if i < 0 {
 				continue
 			}
 			if addresses++; addresses <= text.MaxNamed {
-				note(networkingv1.ReasonNodeAddress, "%v of %s", h.Prefix, b.names[types.UID(h.Owner.ID)])
+				note(networkingv1.ReasonNodeAddress, "%v of %s", n.addresses[i], n.name)
 			}
 		}
 		if r.BlockBits == 0 {
-			note(conditions.WholeSpace, "%v", r.Prefix)
+			note(wholeSpace, "%v", r.Prefix)
 			continue // It contains every special address, and none can be excluded alone.
 		}
 		for excludable, use := range p.Special(r) {
 			note(networkingv1.ReasonSpecialAddresses, "%v (%s)", excludable, use)
 		}
 	}
-	for other := range b.sharingPools(p) {
-		note(networkingv1.ReasonClusterCIDR, "%s", other)
+	for _, r := range p.Extent() {
+		for pools := range s.ranges.Values(r) {
+			for _, o := range pools {
+				if o.Name != p.Name && p.SharesWith(o) {
+					note(networkingv1.ReasonClusterCIDR, "%s", o.Name)
+				}
+			}
+		}
 	}
 	return found, addresses
 }
 
-// sharingPools yields the names of the pools that can allocate some of the same addresses as p, some of them more than once.
-func (b *State) sharingPools(p *clustercidr.Pool) iter.Seq[string] {
-	return func(yield func(string) bool) {
-		for o := range b.ranges.Overlapping(p.Extent()...) {
-			if o.Name != p.Name && p.SharesWith(o) && !yield(o.Name) {
-				return
-			}
-		}
-	}
-}
-
-// servicesIn yields the service ranges that contain addresses of range r that p can allocate.
-func (b *State) servicesIn(p *clustercidr.Pool, r netip.Prefix) iter.Seq[ipam.Holding] {
-	return func(yield func(ipam.Holding) bool) {
-		for service := range b.services.Overlapping(r) {
-			if !p.Gives(service) {
-				continue
-			}
-			for h := range b.ledger.Holdings(service) {
-				if h.Prefix.Bits() > service.Bits() {
-					break // Holdings that contain the range come first; there may be very many inside it.
-				}
-				if h.Owner.Kind == ipam.Service && h.Prefix == service && !yield(h) {
-					return
-				}
-			}
-		}
-	}
-}
-
 // conflicted reports which owners hold the same addresses inside p's ranges.
-func (b *State) conflicted(p *clustercidr.Pool) metav1.Condition {
-	if len(b.sharing) == 0 {
-		return conditions.Conflicted(nil) // saves a walk over all Nodes
-	}
+func (s *State) conflicted(p *pool.Pool) metav1.Condition {
 	var pairs []string
 	for _, r := range p.Ranges {
-		for outer, inner := range ipam.Nested(b.ledger.Holdings(r.Prefix)) {
+		for outer, inner := range ipam.Nested(s.ledger.Holdings(r.Prefix)) {
 			if !ipam.Conflicting(outer, inner) {
 				continue
 			}
-			pair := []string{fmt.Sprintf("%s (%v)", b.NameOf(outer.Owner), outer.Prefix), fmt.Sprintf("%s (%v)", b.NameOf(inner.Owner), inner.Prefix)}
+			pair := []string{fmt.Sprintf("%s (%v)", s.NameOf(outer.Owner), outer.Prefix), fmt.Sprintf("%s (%v)", s.NameOf(inner.Owner), inner.Prefix)}
 			slices.Sort(pair) // by name, not by UID
 			if pairs = append(pairs, strings.Join(pair, " and ")); len(pairs) > text.MaxNamed {
 				break // The number of pairs can grow with the square of the number of Nodes.
 			}
 		}
 	}
-	return conditions.Conflicted(pairs)
+	if len(pairs) == 0 {
+		return metav1.Condition{Type: networkingv1.ConditionConflicted, Status: metav1.ConditionFalse, Reason: networkingv1.ReasonNoOverlap, Message: "No address is held twice."}
+	}
+	return metav1.Condition{Type: networkingv1.ConditionConflicted, Status: metav1.ConditionTrue, Reason: networkingv1.ReasonOverlap,
+		Message: fmt.Sprintf("The same addresses are held by %s. Delete the Nodes that should not have them and reboot their machines, which registers them again.", text.ListedFew(pairs))}
 }
 
-// Exhausted says why pools have no free blocks.
-func (b *State) Exhausted() exhausted.Ranges {
-	return exhausted.Ranges{Ledger: &b.ledger, Services: &b.services, NameOf: b.NameOf, Known: b.used}
+// NameOf returns an owner's name for messages.
+func (s *State) NameOf(o ipam.Owner) string {
+	switch o.Kind {
+	case ipam.Node:
+		return "Node " + s.names[types.UID(o.ID)]
+	case ipam.Service:
+		return "service range " + o.ID
+	default:
+		return o.ID
+	}
 }

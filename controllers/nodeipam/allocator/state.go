@@ -1,271 +1,422 @@
+// Package allocator knows what every Node holds and decides which blocks a Node gets. It makes no calls, reads no clock and takes no lock.
 package allocator
 
 import (
-	"iter"
+	"cmp"
 	"net/netip"
 	"slices"
+	"strings"
 	"time"
 
 	v1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/types"
+	"k8s.io/apimachinery/pkg/util/resourceversion"
 
 	networkingv1 "github.com/multicidr/controller-manager/apis/networking/v1"
 	"github.com/multicidr/controller-manager/controllers/ipam"
-	"github.com/multicidr/controller-manager/controllers/nodeipam/clustercidr"
-	"github.com/multicidr/controller-manager/controllers/nodeipam/names"
+	"github.com/multicidr/controller-manager/controllers/nodeipam/pool"
 )
 
-// State is everything the controller knows: the pools, which blocks each owner holds, which pool each Node belongs to, and which Nodes are
-// pending. It makes no calls and reads no clock. Not safe for concurrent use: Controller.with holds the lock.
+// ReservationState is how far the blocks that a Node holds have come.
+//
+//	                     Send                 the API server answers 200, or the Node shows podCIDRs
+//	None ──► Reserved ─────────► Sent ─────────────────────────────────────────────────────────────► Assigned
+//	  ▲          │                │ │
+//	  └──────────┴────────────────┘ └─► Sent again, with the same blocks, if there was no answer
+//	  no longer valid   refused, or a read shows that nothing was stored
+type ReservationState uint8
+
+const (
+	// None: the Node holds nothing.
+	None ReservationState = iota
+	// Reserved: chosen, and no write is under way. The blocks are checked again when they are sent.
+	Reserved
+	// Sent: a write is in flight, or may have been or may still be carried out. Nothing that happens to others takes the blocks away.
+	Sent
+	// Assigned: the Node has podCIDRs.
+	Assigned
+)
+
+func (s ReservationState) String() string {
+	return [...]string{"Pending", "Reserved", "Reserved", "Allocated"}[s]
+}
+
+// State is everything that the controller knows: the pools, the Nodes and what each of them holds. Handlers feed it in the order of the
+// events of each kind, and workers look at nothing else. Not safe for concurrent use.
 type State struct {
-	ledger ipam.Ledger
-	// addresses are the Nodes' own addresses that lie in a range. They use up no block, but they are reported. Usually there are none.
-	addresses ipam.Ledger
-	// near are the surroundings of the Nodes' own addresses. Most ranges overlap none of them, and then no Node need be asked for its addresses.
-	near  clustercidr.Surroundings
-	pools map[string]*clustercidr.Pool // by the ClusterCIDR's name
-	// candidates holds the pools in the order in which they are tried.
-	candidates clustercidr.Candidates
-	// notFull holds those of them that can allocate, or await their finalizer, and were not found to be full since blocks in their ranges
-	// became free. So a full pool is looked at once, and not for each Node.
-	notFull clustercidr.Candidates
-	// terminating are the pools that are deleted once no Node belongs to them.
-	terminating map[string]bool
-	// awaitingFinalizer are the pools that can allocate as soon as they have their finalizer. Pending Nodes wait for that.
-	awaitingFinalizer map[string]bool
-	nodes             map[string]*nodeEntry  // by name: every Node that holds anything
-	names             map[types.UID]string   // of the Nodes in nodes
-	pending           map[string]pendingNode // by name
-	doubts            map[string][]*doubt    // by the Node's name: blocks that stay reserved although the Node is gone
-	line
-	stats
-
-	// What has happened since the last call of Changes:
-	touched names.Set // pools whose status may have changed
-	// vacated are terminating pools that may no longer be in use.
-	vacated names.Set
-	// recheck are the Nodes whose findings may have changed, because of what others hold or because a range was added or removed.
-	recheck      names.Set
-	poolsChanged bool // a pool was added, removed or changed
-	// putOff are ClusterCIDRs to recheck once awaitingFinalizer is empty.
-	putOff names.Set
-	// gaveWay is when refused reservations were last given up in favor of pending Nodes.
-	gaveWay time.Time
-	// revocable are the names of the Nodes whose reservation may be replaced if it no longer fits.
-	revocable map[string]bool
+	ledger     ipam.Ledger
+	addresses  ipam.PrefixMap[*node] // the Nodes' own, for reports
+	services   map[string][]netip.Prefix
+	pools      map[string]*pool.Pool // by the ClusterCIDR's name
+	candidates pool.Candidates
+	ranges     ipam.PrefixMap[[]*pool.Pool]
+	nodes      map[string]*node // by name
+	names      map[types.UID]string
+	waiting    []*node // all Nodes without podCIDRs, oldest first
+	// walkDue is whether addresses may have become free, or a pool or service range has changed, since the last walk; tellDue is whether what
+	// is said about pending Nodes may have changed, too.
+	walkDue, tellDue bool
+	started          bool // until then handlers only record
+	changes          Changes
+	traffic          map[string]*[2]Traffic // by Pool.ID and family
 }
 
-type nodeEntry struct {
-	uid       types.UID
-	addresses []netip.Prefix // the Node's own
-	// pool is the name of the ClusterCIDR that the blocks were allocated from: from the Node's annotation, or from the reservation.
-	pool string
-	// writes is what became of the writes of podCIDRs that the Node has not shown. nil until a reservation is about to be sent, and again once
-	// the Node shows podCIDRs. Most Nodes do, so this takes no memory for them.
-	*writes
-	// other is what was noted about another process that assigned its podCIDRs. It is replaced, never modified, and nil for most Nodes.
-	other *otherWriter
-	// reported are the findings about its podCIDRs that were passed on for events: message by reason.
-	reported map[string]string
-	// tried are the blocks that this process last sent for the Node; answered is whether the API server has ever confirmed such a write.
-	tried    []netip.Prefix
-	answered bool
-	// atStart is whether the Node already showed podCIDRs when the state was filled.
-	atStart bool
-	// state is the state of the blocks, if the Node holds any. The three small fields are side by side, since there is an entry for each Node.
-	state ReservationState
-}
-
-// otherWriter is the message that another process assigned a Node's podCIDRs while this one was the leader.
-type otherWriter struct {
-	accused   string // what is reported
-	suspected string // the message before this process is certain that it is the leader
-}
-
-// byOther returns what was noted about another process; empty messages if nothing was.
-func (e *nodeEntry) byOther() (o otherWriter) {
-	if e.other != nil {
-		o = *e.other
-	}
-	return o
-}
-
-type writes struct {
-	// unansweredUntil is the time until which the API server may still carry out a write of the reservation that it has not answered; zero
-	// if every write was answered. Only in state sent.
+// node is what is known about one Node.
+type node struct {
+	name string
+	uid  types.UID
+	// object is the Node as last shown, while it has no podCIDRs or unreadable ones, and before Start.
+	object    *v1.Node
+	addresses []netip.Prefix
+	// pool is the name of the ClusterCIDR that the blocks are from: from the annotation, or from the reservation, which is also from poolID.
+	pool   string
+	poolID string
+	// answered is the resource version of the API server's answer to a write of podCIDRs. What is older does not contradict it.
+	answered string
+	// unansweredUntil is until when the API server may carry out a write that it did not answer; zero if every write was answered.
 	unansweredUntil time.Time
-	// failingSince is when a write of the reservation first failed: it was refused, not answered, or not kept; zero if none failed.
-	failingSince time.Time
-	// gaveWay replaces the Node's creation time in the order of pending Nodes if it gave up a refused reservation for Nodes that were
-	// pending. Those come before it; Nodes created later do not.
-	gaveWay time.Time
-	// wentBack is the value of Renewals.WentBack when the reservation was first sent; unknown if that was before a restore of etcd.
-	wentBack int
-	from     *clustercidr.Pool // of the reservation when that was first sent; another one may have its name by now. nil: unknown
-	// stored is whether the API server has confirmed a write of the reservation. Only in state sent.
-	stored   bool
-	storedAt time.Time // when it last did so; zero once the Node shows podCIDRs
-	// read is whether a read since the last write has shown no podCIDRs; readAfter is how many renewals of the Lease had been sent by then.
-	// Only in state sent.
-	read      bool
-	readAfter int
+	state           ReservationState
+	// refused is whether the last write was refused while an earlier one may still be carried out; heldBack is whether the Node is in
+	// back-off after a refusal.
+	refused, heldBack bool
+}
+
+// Changes are the objects that need work because the state has changed.
+type Changes struct {
+	Nodes        []string        // that have blocks to be written, or something new to be told
+	ClusterCIDRs map[string]bool // whose status, or finalizer, may have to change
+	Walk         bool            // Walk is due
 }
 
 func New() *State {
 	return &State{
-		near:              clustercidr.Surroundings{},
-		pools:             map[string]*clustercidr.Pool{},
-		terminating:       map[string]bool{},
-		awaitingFinalizer: map[string]bool{},
-		nodes:             map[string]*nodeEntry{},
-		names:             map[types.UID]string{},
-		pending:           map[string]pendingNode{},
-		revocable:         map[string]bool{},
-		doubts:            map[string][]*doubt{},
-		line:              newLine(),
-		stats:             newStats(),
+		services: map[string][]netip.Prefix{}, pools: map[string]*pool.Pool{}, nodes: map[string]*node{}, names: map[types.UID]string{},
+		traffic: map[string]*[2]Traffic{}, changes: Changes{ClusterCIDRs: map[string]bool{}},
 	}
 }
 
-func OwnerOf(uid types.UID) ipam.Owner { return ipam.Owner{Kind: ipam.Node, ID: string(uid)} }
-
-// Observe records what a Node shows: its addresses, and its podCIDRs, if any, as the blocks that it holds, no matter which program wrote
-// them. A Node that needs podCIDRs is pending from then on, until AllocatePending has blocks for it.
-func (b *State) Observe(node *v1.Node, blocks, addresses []netip.Prefix) {
-	b.replaced(node)
-	if len(blocks) > 0 {
-		b.leave(node.Name)
-	} else {
-		b.queue(node)
+// Changes returns what has to be done because of what happened since the last call.
+func (s *State) Changes() Changes {
+	c := s.changes
+	c.Walk = s.started && s.walkDue
+	if s.changes.Nodes = nil; len(c.ClusterCIDRs) > 0 {
+		s.changes.ClusterCIDRs = map[string]bool{}
 	}
-	owner := OwnerOf(node.UID)
-	_, known := b.nodes[node.Name]
-	if !known && len(addresses) == 0 && len(blocks) == 0 {
+	return c
+}
+
+func ownerOf(uid types.UID) ipam.Owner { return ipam.Owner{Kind: ipam.Node, ID: string(uid)} }
+
+// Seen is what an observation of a Node means for the caller.
+type Seen struct {
+	// Work: the Node needs blocks, or a decision about those that were sent, or has findings to be told.
+	Work bool
+	// NotKept: the API server confirmed podCIDRs that this newer version of the Node does not have.
+	NotKept bool
+	// ByOther: the Node has podCIDRs now, had none before, and these were not sent for it.
+	ByOther bool
+	// Unread: the Node could not be read, so nothing was recorded.
+	Unread error
+}
+
+// Observe records what a Node shows. Its podCIDRs are what it holds, no matter who wrote them. A Node with another UID replaces the one
+// before: that one is gone.
+func (s *State) Observe(object *v1.Node) (seen Seen) {
+	read, err := pool.Read(object)
+	if err != nil {
+		return Seen{Unread: err}
+	}
+	n := s.nodes[object.Name]
+	if n != nil && n.uid != object.UID {
+		s.Gone(object.Name, n.uid)
+		n = nil
+	}
+	isNew := n == nil
+	if isNew {
+		n = &node{name: object.Name, uid: object.UID}
+		s.nodes[n.name], s.names[n.uid] = n, n.name
+	}
+	s.locate(n, read.Addresses)
+	if pool.ShowsPodCIDRs(object) {
+		return s.shown(n, object, read, isNew)
+	}
+	if n.state == Assigned {
+		if n.answered != "" && olderThan(object, n.answered) {
+			return Seen{}
+		}
+		n.state, n.answered, seen.NotKept = Sent, "", true
+	}
+	before := n.object
+	n.object = object
+	if before == nil {
+		s.wait(n)
+	}
+	deleted := object.DeletionTimestamp != nil
+	if deleted && n.state == Reserved {
+		s.release(n)
+	}
+	relabelled := before != nil && !sameLabels(before.Labels, object.Labels)
+	seen.Work = n.state == None || relabelled || deleted
+	return seen
+}
+
+// shown records the podCIDRs of a Node.
+func (s *State) shown(n *node, object *v1.Node, read pool.Reading, isNew bool) (seen Seen) {
+	held := s.ledger.Held(ownerOf(n.uid))
+	own := n.state >= Sent && sameBlocks(held, read.Blocks)
+	seen.ByOther = s.started && !isNew && n.state != Assigned && !own
+	s.leave(n)
+	n.state, n.answered, n.unansweredUntil, n.refused, n.heldBack = Assigned, "", time.Time{}, false, false
+	if n.pool, n.poolID = object.Annotations[networkingv1.AnnotationClusterCIDR], ""; !s.started || len(read.Unreadable) > 0 {
+		n.object = object
+	}
+	s.hold(n, read.Blocks)
+	seen.Work = s.started && (len(read.Unreadable) > 0 || s.hasFindings(n.uid))
+	return seen
+}
+
+// olderThan reports whether a Node is shown as it was before a resource version. Resource versions are ordered (KEP-5504).
+func olderThan(object *v1.Node, version string) bool {
+	order, err := resourceversion.CompareResourceVersion(object.ResourceVersion, version)
+	return err == nil && order < 0
+}
+
+func sameBlocks(a, b []netip.Prefix) bool {
+	return len(a) == len(b) && len(ipam.Without(a, b)) == 0
+}
+
+func sameLabels(a, b map[string]string) bool {
+	if len(a) != len(b) {
+		return false
+	}
+	for key, value := range a {
+		if other, ok := b[key]; !ok || other != value {
+			return false
+		}
+	}
+	return true
+}
+
+// Gone frees everything that this Node holds: it no longer exists. It does not affect another Node of the same name.
+func (s *State) Gone(name string, uid types.UID) {
+	n, ok := s.nodes[name]
+	if !ok || n.uid != uid {
 		return
 	}
-	e := b.enter(node)
-	if !slices.Equal(e.addresses, addresses) {
-		e.addresses = b.near.Replace(e.addresses, addresses)
-		b.locate(e)
-	}
-	if len(blocks) == 0 {
-		if e.state == Assigned { // A restore of etcd took them away, and its machine may use them. They count as a write that may be lost.
-			b.become(node.Name, e, sent)
-			e.stored, e.wentBack = true, unknown
-		}
-		return // it keeps its reservation
-	}
-	b.become(node.Name, e, Assigned)
-	b.belong(e, node.Annotations[networkingv1.AnnotationClusterCIDR], blocks, known)
-	b.hold(owner, blocks)
+	s.hold(n, nil)
+	s.locate(n, nil)
+	s.leave(n)
+	delete(s.nodes, name)
+	delete(s.names, uid)
 }
 
-// locate records which of a Node's own addresses lie in a range.
-func (b *State) locate(e *nodeEntry) {
-	var inside []netip.Prefix
-	for _, a := range e.addresses {
-		if b.ranges.Contain(a) {
-			inside = append(inside, a)
-		}
-	}
-	b.holdAddresses(OwnerOf(e.uid), inside)
+// older orders Nodes by creation, then by name.
+func older(x, y *node) int {
+	return cmp.Or(x.object.CreationTimestamp.Compare(y.object.CreationTimestamp.Time), strings.Compare(x.name, y.name))
 }
 
-// NodeGone frees everything that this Node holds, because it no longer exists. It does not affect another Node of the same name.
-func (b *State) NodeGone(name string, uid types.UID) {
-	if b.waiting(name) == uid {
-		b.leave(name)
+// wait adds a Node to those without podCIDRs.
+func (s *State) wait(n *node) {
+	i, _ := slices.BinarySearchFunc(s.waiting, n, older)
+	s.waiting = slices.Insert(s.waiting, i, n)
+}
+
+// leave removes a Node from those without podCIDRs, if it is one, and drops its object.
+func (s *State) leave(n *node) {
+	if n.object != nil {
+		if i, ok := slices.BinarySearchFunc(s.waiting, n, older); ok && s.waiting[i] == n {
+			s.waiting = slices.Delete(s.waiting, i, i+1)
+		}
 	}
-	e, ok := b.nodes[name]
-	if !ok || e.uid != uid {
+	n.object = nil
+}
+
+// hold replaces the blocks that a Node holds.
+func (s *State) hold(n *node, blocks []netip.Prefix) {
+	owner := ownerOf(n.uid)
+	before := s.ledger.Held(owner)
+	if slices.Equal(before, blocks) {
 		return
 	}
-	owner := OwnerOf(e.uid)
-	b.hold(owner, nil)
-	b.holdAddresses(owner, nil)
-	b.near.Replace(e.addresses, nil)
-	delete(b.nodes, name)
-	delete(b.names, e.uid)
-	delete(b.revocable, name)
-}
-
-// known returns the entry for exactly this Node, by UID, if there is one.
-func (b *State) known(node *v1.Node) (e *nodeEntry, ok bool) {
-	e, ok = b.nodes[node.Name]
-	return e, ok && e.uid == node.UID
-}
-
-// UID returns the UID of the Node of this name if it holds or has held anything.
-func (b *State) UID(name string) (uid types.UID, ok bool) {
-	if e, ok := b.nodes[name]; ok {
-		return e.uid, true
+	if !s.started {
+		s.ledger.Hold(owner, blocks...)
+		return
 	}
-	return "", false
-}
-
-// ShownAtStart reports whether exactly this Node had podCIDRs when the state was filled.
-func (b *State) ShownAtStart(node *v1.Node) bool {
-	e, ok := b.known(node)
-	return ok && e.atStart
-}
-
-func (b *State) Pool(name string) (p *clustercidr.Pool, ok bool) {
-	p, ok = b.pools[name]
-	return p, ok
-}
-
-// enter returns the Node's entry, and adds it if there is none.
-func (b *State) enter(node *v1.Node) *nodeEntry {
-	e, ok := b.nodes[node.Name]
-	if !ok {
-		e = &nodeEntry{uid: node.UID}
-		b.nodes[node.Name] = e
-		b.names[node.UID] = node.Name
-	}
-	return e
-}
-
-// replaced frees what a Node of the same name with another UID holds. That Node is gone, because Node names are unique: an informer can
-// deliver its deletion and the creation of this one as a single update.
-func (b *State) replaced(node *v1.Node) {
-	if uid, ok := b.UID(node.Name); ok && uid != node.UID {
-		b.NodeGone(node.Name, uid)
-	}
-	if uid := b.waiting(node.Name); uid != "" && uid != node.UID {
-		b.leave(node.Name)
+	freed, taken := ipam.Without(before, blocks), ipam.Without(blocks, before)
+	conflicted := len(freed) > 0 && s.conflicts(n.uid)
+	s.ledger.Hold(owner, blocks...)
+	s.countReleases(n, freed)
+	s.walkDue = s.walkDue || len(freed) > 0
+	s.touch(before...)
+	s.touch(blocks...)
+	if conflicted || len(taken) > 0 && s.conflicts(n.uid) {
+		s.tellHolders(before)
+		s.tellHolders(blocks)
 	}
 }
 
-// Members yields the UID of each Node that belongs to p once, ordered by the Node's first block in p.
-func (b *State) Members(p *clustercidr.Pool) iter.Seq[types.UID] {
-	return func(yield func(types.UID) bool) {
-		seen := map[types.UID]bool{}
-		for _, r := range p.Extent() {
-			for h := range b.ledger.Holdings(r) {
-				uid := types.UID(h.Owner.ID)
-				if h.Owner.Kind != ipam.Node || seen[uid] || !b.BelongsTo(uid, p) {
-					continue
-				}
-				if seen[uid] = true; !yield(uid) {
-					return
-				}
+// touch notes that the status of the pools around these addresses may have changed.
+func (s *State) touch(prefixes ...netip.Prefix) {
+	for _, prefix := range prefixes {
+		for pools := range s.ranges.Values(prefix) {
+			for _, p := range pools {
+				s.changes.ClusterCIDRs[p.Name] = true
 			}
 		}
 	}
 }
 
-// BelongsTo reports whether a Node that holds something belongs to p. If all its blocks lie inside the pool that it names, it belongs to that pool only; otherwise
-// to every pool that contains one of its blocks. A revocable reservation does not count: it keeps no pool in use.
-func (b *State) BelongsTo(uid types.UID, p *clustercidr.Pool) bool {
-	if b.nodes[b.names[uid]].state.revocable() {
-		return false
+// tellHolders queues the Nodes with addresses in these prefixes that have findings.
+func (s *State) tellHolders(prefixes []netip.Prefix) {
+	for _, prefix := range prefixes {
+		for h := range s.ledger.Holdings(prefix) {
+			if n := s.nodes[s.names[types.UID(h.Owner.ID)]]; h.Owner.Kind == ipam.Node && n.state == Assigned {
+				s.changes.Nodes = append(s.changes.Nodes, n.name)
+			}
+		}
 	}
-	blocks := b.ledger.Held(OwnerOf(uid))
-	outside := func(p *clustercidr.Pool) bool {
-		return slices.ContainsFunc(blocks, func(block netip.Prefix) bool { return !p.Contains(block) })
+}
+
+// locate records a Node's own addresses.
+func (s *State) locate(n *node, addresses []netip.Prefix) {
+	if slices.Equal(n.addresses, addresses) {
+		return
 	}
-	if named, ok := b.pools[b.nodes[b.names[uid]].pool]; ok && !outside(named) {
-		return named == p
+	for _, a := range n.addresses {
+		s.addresses.Remove(a)
 	}
-	return slices.ContainsFunc(blocks, p.Contains)
+	for _, a := range addresses {
+		*s.addresses.Insert(a) = n
+	}
+	if s.started {
+		s.touch(n.addresses...)
+		s.touch(addresses...)
+	}
+	n.addresses = addresses
+}
+
+// SetPool adds or replaces the pool of a ClusterCIDR, as shown.
+func (s *State) SetPool(p *pool.Pool) {
+	old := s.pools[p.Name]
+	s.changes.ClusterCIDRs[p.Name] = true
+	if old != nil && old.Equal(p) {
+		return
+	}
+	s.replacePool(old, p)
+}
+
+// DropPool forgets the pool of a ClusterCIDR that is gone. Blocks that Nodes hold stay held.
+func (s *State) DropPool(name string) {
+	if old, ok := s.pools[name]; ok {
+		s.replacePool(old, nil)
+	}
+}
+
+func (s *State) replacePool(old, now *pool.Pool) {
+	var before, after []netip.Prefix
+	if old != nil {
+		before = old.Extent()
+		s.candidates.Remove(old)
+		for _, r := range before {
+			pools := s.ranges.At(r)
+			*pools = slices.DeleteFunc(slices.Clone(*pools), func(p *pool.Pool) bool { return p == old })
+			s.ranges.Remove(r)
+		}
+		if delete(s.pools, old.Name); now == nil || now.ID != old.ID {
+			s.ledger.Forget(&old.Pool)
+			delete(s.traffic, old.ID)
+		}
+	}
+	if now != nil {
+		after = now.Extent()
+		for _, r := range after {
+			pools := s.ranges.Insert(r)
+			*pools = append(slices.Clone(*pools), now)
+		}
+		s.pools[now.Name] = now
+		s.candidates.Add(now)
+	}
+	if !s.started {
+		return
+	}
+	s.touch(before...)
+	s.touch(after...)
+	s.walkDue, s.tellDue = true, true
+	s.tellHolders(ipam.Without(before, after))
+	s.tellHolders(ipam.Without(after, before))
+}
+
+// SetService replaces the service ranges from one source: a flag, or a ServiceCIDR by its name.
+func (s *State) SetService(source string, ranges []netip.Prefix) {
+	before := s.services[source]
+	if slices.Equal(before, ranges) {
+		return
+	}
+	if s.services[source] = ranges; len(ranges) == 0 {
+		delete(s.services, source)
+	}
+	s.ledger.Hold(ipam.Owner{Kind: ipam.Service, ID: source}, ranges...)
+	if s.started {
+		s.touch(before...)
+		s.touch(ranges...)
+		s.walkDue, s.tellDue = true, true
+		s.tellHolders(before)
+		s.tellHolders(ranges)
+	}
+}
+
+// Start ends the time in which handlers only record: the state has everything that existed when the caches were found to be fresh. The search
+// in each range goes on behind the block of the youngest Node in it, so that blocks freed before rest as long as possible. The first walk
+// is then due.
+func (s *State) Start() {
+	youngest := map[*pool.Pool]*[2]time.Time{}
+	for _, n := range s.nodes {
+		if n.state != Assigned {
+			continue
+		}
+		for _, block := range s.ledger.Held(ownerOf(n.uid)) {
+			s.continueBehind(block, n.object.CreationTimestamp.Time, youngest)
+		}
+		if _, unreadable := pool.PodCIDRsOf(n.object); len(unreadable) > 0 || s.hasFindings(n.uid) {
+			if s.changes.Nodes = append(s.changes.Nodes, n.name); len(unreadable) > 0 {
+				continue
+			}
+		}
+		n.object = nil
+	}
+	for name := range s.pools {
+		s.changes.ClusterCIDRs[name] = true
+	}
+	s.started, s.walkDue, s.tellDue = true, true, true
+}
+
+// continueBehind moves the cursors of the pools around a block behind it, if its Node is the youngest so far.
+func (s *State) continueBehind(block netip.Prefix, created time.Time, youngest map[*pool.Pool]*[2]time.Time) {
+	family := ipam.FamilyOf(block)
+	for pools := range s.ranges.Values(block) {
+		for _, p := range pools {
+			last := youngest[p]
+			if last == nil {
+				last = &[2]time.Time{}
+				youngest[p] = last
+			}
+			at := s.ledger.Cursor(&p.Pool, family)
+			behind := after(block)
+			if created.Before(last[family]) || created.Equal(last[family]) && at.IsValid() && behind.Less(at) {
+				continue
+			}
+			last[family] = created
+			s.ledger.SetCursor(&p.Pool, family, behind)
+		}
+	}
+}
+
+// after returns the address behind a block; invalid at the end of the address space, which means the start of the range.
+func after(block netip.Prefix) netip.Addr {
+	bytes := block.Addr().AsSlice()
+	for bit := block.Bits(); bit < 8*len(bytes); bit++ {
+		bytes[bit/8] |= 1 << (7 - bit%8)
+	}
+	last, _ := netip.AddrFromSlice(bytes)
+	return last.Next()
 }

@@ -1,7 +1,7 @@
 package allocator
 
 import (
-	"cmp"
+	"fmt"
 	"iter"
 	"maps"
 	"net/netip"
@@ -13,117 +13,217 @@ import (
 	"k8s.io/apimachinery/pkg/types"
 
 	"github.com/multicidr/controller-manager/controllers/ipam"
-	"github.com/multicidr/controller-manager/controllers/nodeipam/clustercidr"
-	"github.com/multicidr/controller-manager/controllers/nodeipam/pending"
+	"github.com/multicidr/controller-manager/controllers/nodeipam/pool"
+	"github.com/multicidr/controller-manager/controllers/text"
 )
 
 // Read access to a state. Nothing in this file changes it.
 
-// NodeView is what the state knows about a Node that holds blocks or has addresses.
+// Findings about a Node's podCIDRs, as event reasons.
+const (
+	// ReasonConflict: another Node or a service range has addresses that the Node holds.
+	ReasonConflict = "CIDRConflict"
+	// ReasonOutsideRanges: no ClusterCIDR contains any podCIDR of the Node.
+	ReasonOutsideRanges = "CIDROutsideRanges"
+	// ReasonUnreadable: a podCIDR of the Node is not a valid CIDR.
+	ReasonUnreadable = "CIDRUnreadable"
+)
+
+// NodeView is what the state knows about a Node.
 type NodeView struct {
 	UID types.UID
-	// ClusterCIDR is the name of the ClusterCIDR that the blocks were allocated from: from the Node's annotation, or from the reservation.
+	// ClusterCIDR is the name of the ClusterCIDR that the blocks are from, if known.
 	ClusterCIDR string
 	// Blocks are what the Node holds; State is how far they have come.
 	Blocks []netip.Prefix
 	State  ReservationState
-	// Stored is whether the API server has confirmed a write of the reservation; UnansweredUntil is the time until which it may still carry
-	// out a write that it has not answered.
-	Stored          bool
+	// UnansweredUntil is until when the API server may carry out a write that it did not answer; zero if every write was answered.
 	UnansweredUntil time.Time
-	// StoredAt is State.StoredAt. Read is whether a read since the last write has shown no podCIDRs; ReadAfter is how many renewals had
-	// been sent by then.
-	StoredAt  time.Time
-	Read      bool
-	ReadAfter int
-	// FailingSince is when a write of the reservation first failed: it was refused, not answered, or not kept.
-	FailingSince time.Time
-	// GaveWay is the Node's place among pending Nodes if it gave up a refused reservation for others; otherwise that is its creation.
-	GaveWay time.Time
-	// Addresses are the Node's own addresses.
-	Addresses []netip.Prefix
-	// Reported are the findings about its podCIDRs, message by reason. AssignedByOther and Suspected say that another process wrote them.
-	Reported                   map[string]string
-	AssignedByOther, Suspected string
 }
 
 // Node returns what the state knows about the Node of this name.
-func (b *State) Node(name string) (n NodeView, ok bool) {
-	e, ok := b.nodes[name]
+func (s *State) Node(name string) (view NodeView, ok bool) {
+	n, ok := s.nodes[name]
 	if !ok {
 		return NodeView{}, false
 	}
-	w := cmp.Or(e.writes, &writes{})
-	return NodeView{
-		UID: e.uid, ClusterCIDR: e.pool, Blocks: b.ledger.Held(OwnerOf(e.uid)), State: e.state,
-		Stored: w.stored, UnansweredUntil: w.unansweredUntil, FailingSince: w.failingSince, GaveWay: w.gaveWay, StoredAt: w.storedAt, Read: w.read, ReadAfter: w.readAfter,
-		Addresses: e.addresses, Reported: e.reported, AssignedByOther: e.byOther().accused, Suspected: e.byOther().suspected,
-	}, true
+	return NodeView{UID: n.uid, ClusterCIDR: n.pool, Blocks: s.ledger.Held(ownerOf(n.uid)), State: n.state, UnansweredUntil: n.unansweredUntil}, true
 }
 
-// Shows reports whether this Node has shown podCIDRs, which it holds.
-func (b *State) Shows(name string, uid types.UID) bool {
-	e, ok := b.nodes[name]
-	return ok && e.uid == uid && e.state == Assigned
+func (s *State) Pool(name string) (p *pool.Pool, ok bool) {
+	p, ok = s.pools[name]
+	return p, ok
 }
 
-// NodeUIDs yields the name and UID of every known Node, in no particular order.
-func (b *State) NodeUIDs() iter.Seq2[string, types.UID] {
-	return func(yield func(string, types.UID) bool) {
-		for name, e := range b.nodes {
-			if !yield(name, e.uid) {
-				return
+// Pools returns all pools, sorted by name.
+func (s *State) Pools() []*pool.Pool {
+	return slices.SortedFunc(maps.Values(s.pools), func(x, y *pool.Pool) int { return strings.Compare(x.Name, y.Name) })
+}
+
+// Candidates yields the pools that select a Node, in the order in which they are tried. The state must not change meanwhile.
+func (s *State) Candidates(object *v1.Node) iter.Seq[*pool.Pool] { return s.candidates.Of(object) }
+
+// Holdings yields the holdings that overlap a prefix; a prefix comes before those that it contains.
+func (s *State) Holdings(p netip.Prefix) iter.Seq[ipam.Holding] { return s.ledger.Holdings(p) }
+
+// Free returns how many blocks of a range of p are free.
+func (s *State) Free(p *pool.Pool, r ipam.Range) uint64 { return s.ledger.Free(&p.Pool, r) }
+
+// Cursor returns where the next search in the pool's range of this family starts.
+func (s *State) Cursor(p *pool.Pool, family ipam.Family) netip.Addr {
+	return s.ledger.Cursor(&p.Pool, family)
+}
+
+// NameOfNode returns the name of the Node with this UID; empty if there is none.
+func (s *State) NameOfNode(uid types.UID) string { return s.names[uid] }
+
+// Members yields the UID of each Node that belongs to p once, ordered by the Node's first block in p. Reserved blocks do not count.
+func (s *State) Members(p *pool.Pool) iter.Seq[types.UID] {
+	return func(yield func(types.UID) bool) {
+		seen := map[types.UID]bool{} // Nodes with several blocks here
+		for _, r := range p.Extent() {
+			for h := range s.ledger.Holdings(r) {
+				uid := types.UID(h.Owner.ID)
+				if h.Owner.Kind != ipam.Node || seen[uid] || !s.BelongsTo(uid, p) {
+					continue
+				}
+				if len(s.ledger.Held(h.Owner)) > 1 {
+					seen[uid] = true
+				}
+				if !yield(uid) {
+					return
+				}
 			}
 		}
 	}
 }
 
-// PendingView is what the state knows about a pending Node: one that no ClusterCIDR can serve now.
-type PendingView struct {
-	UID    types.UID
-	Reason pending.Reason
-	// Why is for people. RefusedBy are the ClusterCIDRs that match the Node, in the order in which they were tried.
-	Why       string
-	RefusedBy []Refusal
-	// Handed are the reasons for which an event was requested; Stored are those in the last stored event.
-	Handed, Stored string
-}
-
-// Refusal is why one ClusterCIDR cannot serve a Node.
-type Refusal struct{ ClusterCIDR, Reason string }
-
-func (b *State) Pending(name string) (p PendingView, ok bool) {
-	w, ok := b.pending[name]
-	if !ok {
-		return PendingView{}, false
+// InUse reports whether a Node belongs to the pool of this name.
+func (s *State) InUse(name string) bool {
+	if p, ok := s.pools[name]; ok {
+		for range s.Members(p) {
+			return true
+		}
 	}
-	p = PendingView{UID: w.uid, Reason: w.why, Why: pending.NotAvailable(w.refusals, len(b.pools)), Handed: w.said.handed, Stored: w.said.stored}
-	for _, r := range w.refusals {
-		p.RefusedBy = append(p.RefusedBy, Refusal{r.Pool.Name, r.String()})
+	return false
+}
+
+// BelongsTo reports whether a Node belongs to p: to the pool that it names, if that contains all its blocks, otherwise to every pool that
+// contains one of them.
+func (s *State) BelongsTo(uid types.UID, p *pool.Pool) bool {
+	n, ok := s.nodes[s.names[uid]]
+	if !ok || n.state < Sent {
+		return false
 	}
-	return p, true
+	blocks := s.ledger.Held(ownerOf(uid))
+	if named, ok := s.pools[n.pool]; ok && !slices.ContainsFunc(blocks, func(block netip.Prefix) bool { return !named.Contains(block) }) {
+		return named == p
+	}
+	return slices.ContainsFunc(blocks, p.Contains)
 }
 
-// Pools returns all pools, sorted by name.
-func (b *State) Pools() []*clustercidr.Pool {
-	return slices.SortedFunc(maps.Values(b.pools), func(x, y *clustercidr.Pool) int { return strings.Compare(x.Name, y.Name) })
+// conflicts reports whether others hold addresses that this Node holds.
+func (s *State) conflicts(uid types.UID) bool {
+	for range s.ledger.Conflicts(ownerOf(uid)) {
+		return true
+	}
+	return false
 }
 
-// Candidates yields the pools that match a Node, in the order in which they are tried. The state must not change meanwhile.
-func (b *State) Candidates(node *v1.Node) iter.Seq[*clustercidr.Pool] { return b.candidates.Of(node) }
-
-func (b *State) HeldBy(o ipam.Owner) []netip.Prefix { return b.ledger.Held(o) }
-
-// Holdings returns the holdings that overlap a prefix; a prefix comes before those that it contains.
-func (b *State) Holdings(p netip.Prefix) []ipam.Holding { return b.ledger.Overlapping(p) }
-
-// Free returns how many blocks of a range of p are free.
-func (b *State) Free(p *clustercidr.Pool, r ipam.Range) uint64 { return b.ledger.Free(&p.Pool, r) }
-
-// Cursor returns where the next search in the pool's range of this family starts.
-func (b *State) Cursor(p *clustercidr.Pool, family ipam.Family) netip.Addr {
-	return b.ledger.Cursor(&p.Pool, family)
+func (s *State) isService(block netip.Prefix) bool {
+	for _, ranges := range s.services {
+		if slices.ContainsFunc(ranges, block.Overlaps) {
+			return true
+		}
+	}
+	return false
 }
 
-// GaveWay returns when refused reservations were last given up in favor of pending Nodes.
-func (b *State) GaveWay() time.Time { return b.gaveWay }
+// OutOfRange reports whether pools exist but none contains any of the blocks.
+func (s *State) OutOfRange(blocks []netip.Prefix) bool {
+	return len(s.pools) > 0 && len(blocks) > 0 && !slices.ContainsFunc(blocks, s.inRange)
+}
+
+func (s *State) inRange(block netip.Prefix) bool {
+	for found := range s.ranges.Overlapping(block) {
+		return found.Bits() <= block.Bits() // those that contain it come first
+	}
+	return false
+}
+
+// hasFindings reports whether others hold addresses that a Node holds, or whether its blocks lie in no ClusterCIDR.
+func (s *State) hasFindings(uid types.UID) bool {
+	return s.OutOfRange(s.ledger.Held(ownerOf(uid))) || s.conflicts(uid)
+}
+
+// Findings returns what is wrong with the podCIDRs of the Node of this name, message by reason.
+func (s *State) Findings(name string) map[string]string {
+	n, ok := s.nodes[name]
+	if !ok || n.state != Assigned {
+		return nil
+	}
+	found, blocks := map[string]string{}, s.ledger.Held(ownerOf(n.uid))
+	if n.object != nil {
+		_, unreadable := pool.PodCIDRsOf(n.object)
+		found[ReasonUnreadable] = fmt.Sprintf("podCIDRs %s cannot be read, so nothing keeps their addresses from being given to another Node. Delete the Node and reboot its machine, which registers it again.", text.ValuesText(unreadable))
+	}
+	if s.OutOfRange(blocks) {
+		wayOut := "Create a ClusterCIDR that contains them, or delete the Node and reboot its machine, which registers it again."
+		if slices.ContainsFunc(blocks, s.isService) || slices.ContainsFunc(blocks, pool.Mapped.Overlaps) {
+			// A ClusterCIDR would overlap the service range, or be refused.
+			wayOut = "Drain and delete the Node and reboot its machine, which registers it again."
+		}
+		found[ReasonOutsideRanges] = fmt.Sprintf("podCIDRs %s lie in no ClusterCIDR. They stay as they are and are given to nobody else. %s", text.BlocksText(blocks), wayOut)
+	}
+	var others []string
+	which := "this Node and reboot its machine, which registers it again"
+	for h := range s.ledger.Conflicts(ownerOf(n.uid)) {
+		if h.Owner.Kind == ipam.Node {
+			which = "this Node or the others and reboot their machines, which registers them again"
+		}
+		if others = append(others, fmt.Sprintf("%s (%v)", s.NameOf(h.Owner), h.Prefix)); len(others) > text.MaxNamed {
+			break
+		}
+	}
+	if len(others) > 0 {
+		found[ReasonConflict] = fmt.Sprintf("podCIDRs %s share addresses with %s. Two Pods, or a Pod and a Service, may get the same address: drain and delete %s.", text.BlocksText(blocks), text.ListedFew(others), which)
+	}
+	return found
+}
+
+// Counts sums up what Nodes hold, for metrics. It walks over all Nodes.
+type Counts struct {
+	Holding, Sharing, OutOfRange int
+	Pending                      map[Reason]int
+}
+
+func (s *State) Counts() Counts {
+	c := Counts{Pending: s.countPending()}
+	for _, n := range s.nodes {
+		if n.state == None {
+			continue
+		}
+		c.Holding++
+		if s.conflicts(n.uid) {
+			c.Sharing++
+		}
+		if s.OutOfRange(s.ledger.Held(ownerOf(n.uid))) {
+			c.OutOfRange++
+		}
+	}
+	return c
+}
+
+// CoveredBy returns the name of a Node whose podCIDR contains a whole range of p and is larger than one of its blocks; empty if there is none.
+func (s *State) CoveredBy(r ipam.Range) string {
+	if h, covered := s.coveredBy(r); covered {
+		return s.names[types.UID(h.Owner.ID)]
+	}
+	return ""
+}
+
+// Users returns how many Nodes use a pool.
+func (s *State) Users(p *pool.Pool) int { return s.countMembers(p) }
+
+// Traffic returns what happened to the blocks of p's range of a family.
+func (s *State) Traffic(p *pool.Pool, family ipam.Family) Traffic { return s.trafficOf(p)[family] }

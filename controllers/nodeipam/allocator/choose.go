@@ -1,0 +1,213 @@
+package allocator
+
+import (
+	"net/netip"
+	"time"
+
+	"k8s.io/apimachinery/pkg/types"
+
+	"github.com/multicidr/controller-manager/controllers/ipam"
+	"github.com/multicidr/controller-manager/controllers/nodeipam/pool"
+)
+
+// Reservation is what is to be written to a Node.
+type Reservation struct {
+	UID         types.UID
+	ClusterCIDR string
+	Blocks      []netip.Prefix
+	// First is whether these blocks were never sent before.
+	First bool
+}
+
+// Walk makes the ordinary choice for each Node without blocks, oldest first, if addresses may have become free, or if a pool or service range
+// has changed, since the last walk. It leaves out Nodes in back-off: their own worker comes. A pool found full is skipped for the rest of the
+// walk.
+func (s *State) Walk() {
+	if !s.started || !s.walkDue {
+		return
+	}
+	tell := s.tellDue
+	s.walkDue, s.tellDue = false, false
+	full := map[*pool.Pool]bool{}
+	for _, n := range s.waiting {
+		if n.state != None || n.heldBack || n.object.DeletionTimestamp != nil {
+			continue
+		}
+		if s.choose(n, full) || tell {
+			s.changes.Nodes = append(s.changes.Nodes, n.name)
+		}
+	}
+}
+
+// choose reserves blocks of the first candidate that has a free block in each of its ranges. full are pools known to have none, and may be
+// nil. It reports whether there is one; otherwise the Node stays without blocks, and is pending unless its search ended at a pool with
+// allocation None.
+func (s *State) choose(n *node, full map[*pool.Pool]bool) bool {
+	for p := range s.candidates.Of(n.object) {
+		if p.State == ipam.None {
+			return false
+		}
+		if p.State != ipam.Enabled || full[p] {
+			continue
+		}
+		pick, missing := s.ledger.Look(&p.Pool)
+		if len(missing) > 0 {
+			if full != nil {
+				full[p] = true
+			}
+			continue
+		}
+		from := s.cursors(p)
+		if s.ledger.Reserve(ownerOf(n.uid), pick) {
+			n.pool, n.poolID, n.state = p.Name, p.ID, Reserved
+			s.countAllocations(p, pick.Blocks, from)
+			s.touch(pick.Blocks...)
+			return true
+		}
+	}
+	return false
+}
+
+// valid reports whether the pool that a Node's blocks were chosen from may give them to it now: it is the same object and enabled, selects the
+// Node, contains and does not exclude them, and nobody else holds their addresses.
+func (s *State) valid(n *node) bool {
+	p, ok := s.pools[n.pool]
+	return ok && p.ID == n.poolID && p.Allocates(s.ledger.Held(ownerOf(n.uid))) && p.Matches(n.object) && !s.conflicts(n.uid)
+}
+
+// release takes away the blocks of a Node that were certainly not written.
+func (s *State) release(n *node) {
+	s.hold(n, nil)
+	n.pool, n.poolID, n.answered, n.unansweredUntil, n.state, n.refused = "", "", "", time.Time{}, None, false
+}
+
+// What a worker does next for a Node.
+type Action uint8
+
+const (
+	// Nothing: the Node has podCIDRs, is gone or being deleted, or is pending; whatever may help queues it again.
+	Nothing Action = iota
+	// Write: call Send and send what it returns.
+	Write
+	// Wait: the time that Next returns, then ask again.
+	Wait
+	// Read: one read decides whether blocks that are not sent again were stored. Then call Stored or NotStored.
+	Read
+)
+
+// Next says what to do for the Node of this name, which has left its back-off. If it needs blocks, Next chooses them, after a walk that is
+// due, so that older Nodes come first.
+//
+// Blocks of an unanswered write are sent again, which needs no clock. They are not if their pool may not give them to this Node any more, if
+// the Node is being deleted, or if the API server refused the last write. Then nothing is certain until no write can be carried out any
+// more, and a read decides.
+func (s *State) Next(name string, now time.Time) (do Action, uid types.UID, wait time.Duration) {
+	n, ok := s.nodes[name]
+	if !ok || !s.started || n.state == Assigned {
+		return Nothing, "", 0
+	}
+	n.heldBack = false
+	deleted := n.object.DeletionTimestamp != nil
+	switch {
+	case n.state == Sent && (deleted || n.refused || !s.valid(n)):
+		if left := n.unansweredUntil.Sub(now); left > 0 {
+			return Wait, n.uid, left
+		}
+		return Read, n.uid, 0
+	case deleted:
+		return Nothing, n.uid, 0
+	}
+	if n.state == None {
+		s.Walk()
+	}
+	if n.state == None && !s.choose(n, nil) {
+		return Nothing, n.uid, 0
+	}
+	return Write, n.uid, 0
+}
+
+// Send returns what to write to exactly this Node, and counts it as sent: from now on nothing that happens to others takes the blocks away.
+// Blocks that were never sent are checked, and chosen again if they are not valid any more. ok is false if there is nothing to send; then
+// ask Next again.
+func (s *State) Send(name string, uid types.UID) (r Reservation, ok bool) {
+	n := s.nodes[name]
+	if n == nil || n.uid != uid || n.state == Assigned || n.object.DeletionTimestamp != nil {
+		return Reservation{}, false
+	}
+	if n.state == Sent && (n.refused || !s.valid(n)) {
+		return Reservation{}, false
+	}
+	if n.state == Reserved && !s.valid(n) {
+		s.release(n)
+	}
+	if n.state == None {
+		s.Walk()
+	}
+	if n.state == None && !s.choose(n, nil) {
+		return Reservation{}, false
+	}
+	r = Reservation{UID: n.uid, ClusterCIDR: n.pool, Blocks: s.ledger.Held(ownerOf(n.uid)), First: n.state == Reserved}
+	n.state = Sent
+	return r, true
+}
+
+// sent returns the Node if it is exactly this one and its blocks are sent. Answers count by UID, and only then.
+func (s *State) sent(name string, uid types.UID) *node {
+	if n := s.nodes[name]; n != nil && n.uid == uid && n.state == Sent {
+		return n
+	}
+	return nil
+}
+
+// Stored records that the API server has the podCIDRs that were sent, as of a resource version. It reports false if the Node, as shown,
+// has that version and no podCIDRs: something drops them, and the write changed nothing.
+func (s *State) Stored(name string, uid types.UID, version string) (kept bool) {
+	n := s.sent(name, uid)
+	if n == nil {
+		return true
+	}
+	if n.unansweredUntil = (time.Time{}); !olderThan(n.object, version) {
+		return false
+	}
+	s.leave(n)
+	n.state, n.answered, n.refused = Assigned, version, false
+	s.touch(s.ledger.Held(ownerOf(uid))...)
+	return true
+}
+
+// Refused records that the API server refused a write of podCIDRs. If no earlier one can still be carried out, the blocks are free at once,
+// and the Node is in back-off until Next.
+func (s *State) Refused(name string, uid types.UID) {
+	n := s.sent(name, uid)
+	if n == nil {
+		return
+	}
+	n.heldBack = true
+	if n.unansweredUntil.IsZero() {
+		s.release(n)
+		return
+	}
+	n.refused = true
+}
+
+// NotSent records that a write did not leave this process, or was turned away because of load. That says nothing about the Node.
+func (s *State) NotSent(name string, uid types.UID) {
+	if n := s.sent(name, uid); n != nil && n.unansweredUntil.IsZero() {
+		n.state = Reserved
+		s.touch(s.ledger.Held(ownerOf(uid))...)
+	}
+}
+
+// Unanswered records that the API server may carry out a write of podCIDRs until some time.
+func (s *State) Unanswered(name string, uid types.UID, until time.Time) {
+	if n := s.sent(name, uid); n != nil && until.After(n.unansweredUntil) {
+		n.unansweredUntil = until
+	}
+}
+
+// NotStored records that a read, made when no write could be carried out any more, shows that exactly this Node has no podCIDRs, or is gone.
+func (s *State) NotStored(name string, uid types.UID) {
+	if n := s.sent(name, uid); n != nil {
+		s.release(n)
+	}
+}

@@ -1,0 +1,125 @@
+package nodeipam
+
+import (
+	"context"
+	"time"
+
+	v1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/types"
+	utilcache "k8s.io/apimachinery/pkg/util/cache"
+	"k8s.io/client-go/kubernetes"
+	"k8s.io/client-go/kubernetes/scheme"
+	typedcorev1 "k8s.io/client-go/kubernetes/typed/core/v1"
+	"k8s.io/client-go/tools/record"
+
+	networkingv1 "github.com/multicidr/controller-manager/apis/networking/v1"
+	"github.com/multicidr/controller-manager/controllers/nodeipam/allocator"
+	"github.com/multicidr/controller-manager/controllers/nodeipam/health"
+	"github.com/multicidr/controller-manager/controllers/text"
+)
+
+// Reasons of events on Nodes, beside the findings of package allocator. All events have type Warning.
+const (
+	// ReasonNotAvailable: no ClusterCIDR can serve the Node. It gets podCIDRs as soon as one can.
+	ReasonNotAvailable = "CIDRNotAvailable"
+	// ReasonWriteFailed: blocks are reserved, but the API server does not store them.
+	ReasonWriteFailed = "CIDRWriteFailed"
+	// ReasonAssignedByOther: another allocator assigned the Node's podCIDRs while this process was the leader.
+	ReasonAssignedByOther = "CIDRAssignedByOther"
+)
+
+// Reasons of events on ClusterCIDRs.
+const (
+	// ReasonExhausted: a family has no free block.
+	ReasonExhausted = "Exhausted"
+	// ReasonDeletionBlocked: the ClusterCIDR is being deleted, but Nodes belong to it.
+	ReasonDeletionBlocked = "DeletionBlocked"
+	// ReasonInvalid: the ClusterCIDR breaks a rule and allocates nothing.
+	ReasonInvalid = "Invalid"
+	// ReasonStatusWriteFailed: the API server does not store the status.
+	ReasonStatusWriteFailed = "StatusWriteFailed"
+)
+
+// alarms are event reasons, by those reasons of the condition Ready that need somebody's attention.
+var alarms = map[string]string{
+	networkingv1.ReasonExhausted:   ReasonExhausted,
+	networkingv1.ReasonInvalid:     ReasonInvalid,
+	networkingv1.ReasonTerminating: ReasonDeletionBlocked,
+}
+
+const (
+	// saidFor is how long an event is not repeated.
+	saidFor = 10 * time.Minute
+	// maxSaid limits how many events are remembered.
+	maxSaid = 100_000
+)
+
+// events writes events without ever blocking a worker. Events that are dropped, because many come at once, are no loss: the condition, the
+// metric and `kubectl node-ipam explain` say the same.
+type events struct {
+	client      kubernetes.Interface
+	broadcaster record.EventBroadcaster
+	recorder    record.EventRecorder
+	// said is the gist of the last event, by object and reason.
+	said *utilcache.LRUExpireCache
+}
+
+func newEvents(client kubernetes.Interface) *events {
+	broadcaster := record.NewBroadcaster()
+	return &events{
+		client: client, broadcaster: broadcaster, said: utilcache.NewLRUExpireCache(maxSaid),
+		recorder: broadcaster.NewRecorder(scheme.Scheme, v1.EventSource{Component: Name}),
+	}
+}
+
+// start begins to write, and returns what ends it.
+func (e *events) start(ctx context.Context) (stop func()) {
+	e.broadcaster.StartRecordingToSink(&typedcorev1.EventSinkImpl{Interface: e.client.CoreV1().Events(v1.NamespaceAll)})
+	return e.broadcaster.Shutdown
+}
+
+// tell writes an event, unless the last one about this object and reason had the same gist and is recent. gist is the message without what
+// makes no difference to a reader; empty for the message.
+func (e *events) tell(about v1.ObjectReference, reason, message, gist string) {
+	if gist == "" {
+		gist = message
+	}
+	key := string(about.UID) + "/" + reason
+	if last, ok := e.said.Get(key); ok && last == gist {
+		return
+	}
+	e.said.Add(key, gist, saidFor)
+	e.recorder.Event(&about, v1.EventTypeWarning, reason, text.Cut(message, text.MaxMessage))
+}
+
+func nodeReference(name string, uid types.UID) v1.ObjectReference {
+	return v1.ObjectReference{APIVersion: "v1", Kind: "Node", Name: name, UID: uid}
+}
+
+func clusterCIDRReference(cc *networkingv1.ClusterCIDR) v1.ObjectReference {
+	return v1.ObjectReference{APIVersion: networkingv1.SchemeGroupVersion.String(), Kind: "ClusterCIDR", Name: cc.Name, UID: cc.UID}
+}
+
+// tellWriteFailed says on an object why it cannot be written.
+func (c *Controller) tellWriteFailed(kind health.Kind, name string) {
+	why := c.health.Told(kind, name)
+	if why == "" {
+		return
+	}
+	var about v1.ObjectReference
+	c.with(func(s *allocator.State) {
+		if known, ok := c.clusterCIDRs[name]; ok && kind == health.WritesStatus {
+			about = clusterCIDRReference(known.object)
+		}
+		if view, ok := s.Node(name); ok && kind == health.WritesNode {
+			about = nodeReference(name, view.UID)
+		}
+	})
+	switch {
+	case about.UID == "":
+	case kind == health.WritesStatus:
+		c.events.tell(about, ReasonStatusWriteFailed, "The status cannot be written: "+why, "")
+	case kind == health.WritesNode:
+		c.events.tell(about, ReasonWriteFailed, "podCIDRs cannot be written: "+why, "")
+	}
+}

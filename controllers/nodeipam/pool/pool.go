@@ -1,0 +1,214 @@
+// Package pool compiles one ClusterCIDR: what it may allocate, and which Nodes it selects. It also reads the other objects that the allocation
+// depends on, in the same way for all programs. It makes no calls and reads no clock.
+package pool
+
+import (
+	"errors"
+	"fmt"
+	"net/netip"
+	"slices"
+	"strings"
+
+	networkingv1 "github.com/multicidr/controller-manager/apis/networking/v1"
+	"github.com/multicidr/controller-manager/controllers/ipam"
+	"github.com/multicidr/controller-manager/controllers/text"
+)
+
+// MinHostBits is the smallest block that KEP-2593 allows: 16 addresses. MadeFromFlags is the prefix of the names of ClusterCIDRs that may have
+// smaller ones, because the flags of the in-tree allocator accept every size.
+const (
+	MinHostBits   = 4
+	MadeFromFlags = "created-from-flags-"
+)
+
+// Pool is a compiled ClusterCIDR. It is immutable once it is in a state; a changed object gets a new Pool.
+type Pool struct {
+	ipam.Pool
+	Exclusions []netip.Prefix // those of Excluded, as written
+	// Problem says why State is Invalid, or why the pool is superseded. For people.
+	Problem string
+	// Curable is whether an Invalid pool can be corrected, as all that is wrong is in fields that may be changed.
+	Curable bool
+	// Superseded is whether the pool is Disabled because the flags no longer ask for it.
+	Superseded bool
+
+	generation  int64
+	terms       []term // of the nodeSelector, those with the most requirements first
+	selectorErr error
+	// uncut are ranges whose block size breaks a rule. Nodes may have blocks in them from a time when it did not.
+	uncut []netip.Prefix
+}
+
+// Compile compiles a ClusterCIDR. It always returns a pool: an object that breaks a rule, because it was stored under an older CRD, becomes a
+// pool that allocates nothing and says why. Ranges that can be parsed are kept, so that Nodes with blocks in them still belong to it.
+//
+// earlier is the last pool of this name, or nil. If compiling panics, which is a defect, the pool allocates nothing and keeps the ranges of
+// earlier: one ClusterCIDR must not stop the control plane.
+func Compile(cc *networkingv1.ClusterCIDR, earlier *Pool) (p *Pool) {
+	defer func() {
+		if r := recover(); r != nil {
+			p = &Pool{Pool: ipam.Pool{ID: string(cc.UID), Name: cc.Name, State: ipam.Invalid}}
+			p.Problem = text.Cut(fmt.Sprintf("it cannot be read, which is a defect of this controller (panic: %v): report it", r), text.MaxProblem)
+			if earlier != nil && earlier.ID == p.ID {
+				p.Ranges, p.uncut = earlier.Ranges, earlier.uncut
+			}
+		}
+	}()
+	return compile(cc, earlier)
+}
+
+func compile(cc *networkingv1.ClusterCIDR, earlier *Pool) *Pool {
+	p := &Pool{Pool: ipam.Pool{ID: string(cc.UID), Name: cc.Name, Priority: cc.Spec.Priority}, generation: cc.Generation}
+	var problems []string
+	check := func(err error) {
+		if err != nil {
+			problems = append(problems, err.Error())
+		}
+	}
+	none := cc.Spec.Allocation == networkingv1.AllocationNone
+	ipv6HostBits := cc.Spec.PerNodeHostBits
+	if cc.Spec.IPv6PerNodeHostBits != nil {
+		ipv6HostBits = *cc.Spec.IPv6PerNodeHostBits
+	}
+	check(p.addRange("ipv4", cc.Spec.IPv4, ipam.IPv4, cc.Spec.PerNodeHostBits, none))
+	check(p.addRange("ipv6", cc.Spec.IPv6, ipam.IPv6, ipv6HostBits, none))
+	switch {
+	case cc.Spec.IPv4 == "" && cc.Spec.IPv6 == "" && !none:
+		check(errors.New("neither spec.ipv4 nor spec.ipv6 is set"))
+	case cc.Spec.IPv6 == "" && cc.Spec.IPv6PerNodeHostBits != nil:
+		check(errors.New("spec.ipv6PerNodeHostBits is set without spec.ipv6"))
+	}
+	check(p.addSelector(cc.Spec.NodeSelector, earlier))
+	p.Curable = len(problems) == 0
+	p.addExclusions(cc.Spec.ExcludedCIDRs, check)
+	check(checkAllocation(cc.Spec.Allocation))
+
+	switch {
+	case cc.DeletionTimestamp != nil:
+		p.State = ipam.Terminating
+	case len(problems) > 0:
+		p.State, p.Problem = ipam.Invalid, text.Cut(strings.Join(problems, "; "), text.MaxProblem)
+	case none:
+		p.State = ipam.None
+	case cc.Spec.Allocation == networkingv1.AllocationDisabled:
+		p.State = ipam.Disabled
+	}
+	return p
+}
+
+func checkAllocation(mode networkingv1.AllocationMode) error {
+	switch mode {
+	case "", networkingv1.AllocationEnabled, networkingv1.AllocationDisabled, networkingv1.AllocationNone:
+		return nil
+	}
+	return fmt.Errorf("spec.allocation: %q is none of %s, %s and %s", mode, networkingv1.AllocationEnabled, networkingv1.AllocationDisabled, networkingv1.AllocationNone)
+}
+
+// addExclusions adds the exclusions that can be parsed, and passes the errors of the others to check.
+func (p *Pool) addExclusions(excludedCIDRs []string, check func(error)) {
+	for _, s := range excludedCIDRs {
+		excluded, err := readCIDR(s)
+		if err == nil && excluded.Overlaps(Mapped) {
+			err = fmt.Errorf("%s contains %s", s, WhatMapped)
+		}
+		if err != nil {
+			check(fmt.Errorf("spec.excludedCIDRs: %w", err))
+			continue
+		}
+		p.Exclusions = append(p.Exclusions, excluded)
+	}
+	slices.SortFunc(p.Exclusions, netip.Prefix.Compare)
+	p.Exclusions = slices.Compact(p.Exclusions)
+	for _, excluded := range p.Exclusions {
+		p.Excluded.Insert(excluded)
+	}
+}
+
+// addRange adds the range of one family, unless cidr is empty. With allocation None the range is not cut, and needs no block size.
+func (p *Pool) addRange(name, cidr string, family ipam.Family, hostBits int32, none bool) error {
+	if cidr == "" {
+		return nil
+	}
+	prefix, err := netip.ParsePrefix(cidr)
+	if err != nil || ipam.FamilyOf(prefix) != family || prefix.Addr().Is4In6() {
+		return fmt.Errorf("spec.%s: %q is not an %v range", name, cidr, family)
+	}
+	if none {
+		p.uncut = append(p.uncut, prefix.Masked())
+		return nil
+	}
+	smallest := MinHostBits
+	if strings.HasPrefix(p.Name, MadeFromFlags) {
+		smallest = 0
+	}
+	r, err := ipam.NewRange(prefix, max(int(hostBits), smallest))
+	switch {
+	case err == nil && prefix.Overlaps(Mapped) && r.BlockBits > 0: // A block that is all of IPv6 does not lie inside Mapped.
+		err = fmt.Errorf("spec.%s: %s contains %s", name, cidr, WhatMapped)
+	case int(hostBits) < smallest:
+		err = fmt.Errorf("spec.%s: blocks of %d host bits are smaller than %d", name, hostBits, smallest)
+	case err != nil:
+		err = fmt.Errorf("spec.%s: %w", name, err)
+	}
+	if err != nil {
+		p.uncut = append(p.uncut, prefix.Masked())
+		return err
+	}
+	p.Ranges = append(p.Ranges, r)
+	return nil
+}
+
+// Supersede disables a pool that was made from flags which no longer ask for it.
+func (p *Pool) Supersede(why string) {
+	p.State, p.Superseded, p.Problem = ipam.Disabled, true, why
+}
+
+// Equal reports whether p and o allocate the same blocks to the same Nodes, and report the same problem.
+func (p *Pool) Equal(o *Pool) bool {
+	return p.ID == o.ID && p.Name == o.Name && p.Priority == o.Priority && p.State == o.State && p.Problem == o.Problem && p.Curable == o.Curable && p.Superseded == o.Superseded &&
+		p.Selective == o.Selective && p.Selector == o.Selector &&
+		slices.Equal(p.Ranges, o.Ranges) && slices.Equal(p.uncut, o.uncut) && slices.Equal(p.Exclusions, o.Exclusions)
+}
+
+// Contains reports whether a block lies inside one of p's ranges.
+func (p *Pool) Contains(block netip.Prefix) bool {
+	return slices.ContainsFunc(p.Extent(), func(r netip.Prefix) bool { return r.Bits() <= block.Bits() && r.Contains(block.Addr()) })
+}
+
+// Allocates reports whether p could allocate these blocks together if they were free. Their order does not matter: a Node shows its primary
+// family first.
+func (p *Pool) Allocates(blocks []netip.Prefix) bool {
+	if p.State != ipam.Enabled || len(blocks) != len(p.Ranges) {
+		return false
+	}
+	for _, r := range p.Ranges {
+		if !slices.ContainsFunc(blocks, func(block netip.Prefix) bool {
+			return block.Bits() == r.BlockBits && r.Prefix.Contains(block.Addr()) && !p.Excluded.Overlaps(block)
+		}) {
+			return false
+		}
+	}
+	return true
+}
+
+// LargerThanBlocks reports whether a prefix is larger than one of p's blocks of its family.
+func (p *Pool) LargerThanBlocks(prefix netip.Prefix) bool {
+	return slices.ContainsFunc(p.Ranges, func(r ipam.Range) bool {
+		return r.Family() == ipam.FamilyOf(prefix) && prefix.Bits() < r.BlockBits
+	})
+}
+
+// SharesWith reports whether p can allocate an address that lies in a range of o and that o does not exclude. It includes the uncut ranges
+// of o: despite the wrong block size, the addresses may be intended.
+func (p *Pool) SharesWith(o *Pool) bool {
+	return p.Shares(&o.Pool) || slices.ContainsFunc(o.uncut, p.Gives)
+}
+
+// Extent returns all ranges of p, including uncut ones.
+func (p *Pool) Extent() []netip.Prefix {
+	all := make([]netip.Prefix, 0, 2)
+	for _, r := range p.Ranges {
+		all = append(all, r.Prefix)
+	}
+	return append(all, p.uncut...)
+}
