@@ -1,23 +1,16 @@
-// Package fromflags defines the ClusterCIDR that the in-tree allocator's flags stand for: its spec, its name, and the exclusions that it
-// takes over from ClusterCIDRs of earlier flags.
+// Package fromflags says which ClusterCIDR the in-tree allocator's flags stand for, and what becomes of those of other flags.
 package fromflags
 
 import (
-	"cmp"
-	"crypto/sha256"
-	"encoding/json"
 	"errors"
 	"fmt"
 	"net/netip"
-	"slices"
 	"strings"
 
-	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	netutils "k8s.io/utils/net"
 
 	networkingv1 "github.com/multicidr/controller-manager/apis/networking/v1"
 	"github.com/multicidr/controller-manager/controllers/ipam"
-	"github.com/multicidr/controller-manager/controllers/nodeipam/clustercidr"
 )
 
 // kube-controller-manager's default prefix lengths of Nodes' blocks.
@@ -37,9 +30,14 @@ type Flags struct {
 	ServiceRange     string // --service-cluster-ip-range: one CIDR, or one of each family
 }
 
-// Spec returns the spec of the ClusterCIDR that the flags stand for; nil if --cluster-cidr is not set.
+// mapped are the IPv4-mapped addresses, of which no Node can have a block.
+var mapped = netip.MustParsePrefix("::ffff:0:0/96")
+
+const whatMapped = "IPv4-mapped addresses (::ffff:0:0/96), of which no Node can have a block"
+
+// Spec returns the spec of the ClusterCIDR that the flags stand for; nil if they stand for none.
 func (f Flags) Spec() (*networkingv1.ClusterCIDRSpec, error) {
-	if strings.TrimSpace(f.ClusterCIDR) == "" {
+	if !f.Allocate || strings.TrimSpace(f.ClusterCIDR) == "" {
 		return nil, nil
 	}
 	ranges, err := ParseCIDRs("--cluster-cidr", f.ClusterCIDR)
@@ -55,12 +53,12 @@ func (f Flags) Spec() (*networkingv1.ClusterCIDRSpec, error) {
 	for i, prefix := range ranges {
 		family := ipam.FamilyOf(prefix)
 		bits := family.Bits() - masks[i]
-		if prefix.Overlaps(clustercidr.Mapped) && masks[i] > 0 {
-			return nil, fmt.Errorf("--cluster-cidr %v contains %s: use a range without them", prefix, clustercidr.WhatMapped)
+		if prefix.Overlaps(mapped) && masks[i] > 0 {
+			return nil, fmt.Errorf("--cluster-cidr %v contains %s: use a range without them", prefix, whatMapped)
 		}
-		if _, err := ipam.NewRange(prefix, bits); err != nil || bits < clustercidr.MinHostBits {
+		if masks[i] < prefix.Bits() || bits < 0 {
 			return nil, fmt.Errorf("Nodes cannot get /%d blocks of --cluster-cidr %v: use a %s from %d to %d, or a wider range",
-				masks[i], prefix, f.maskFlag(family, len(ranges)), prefix.Bits(), family.Bits()-clustercidr.MinHostBits)
+				masks[i], prefix, f.maskFlag(family, len(ranges)), prefix.Bits(), family.Bits())
 		}
 		hostBits[family] = int32(bits)
 		if family == ipam.IPv4 {
@@ -90,10 +88,7 @@ func setHostBits(spec *networkingv1.ClusterCIDRSpec, hostBits map[ipam.Family]in
 func ParseCIDRs(flag, value string) ([]netip.Prefix, error) {
 	var prefixes []netip.Prefix
 	for s := range strings.SplitSeq(strings.TrimSpace(value), ",") {
-		prefix, err := clustercidr.ParseCIDR(strings.TrimSpace(s))
-		if strings.Contains(s, ":") && err == nil && ipam.FamilyOf(prefix) == ipam.IPv4 {
-			err = fmt.Errorf("%s contains %s", s, clustercidr.WhatMapped)
-		}
+		prefix, err := parseCIDR(strings.TrimSpace(s))
 		if err != nil {
 			return nil, fmt.Errorf("%s: %w: write one CIDR, or one of each family with a comma between them", flag, err)
 		}
@@ -103,6 +98,23 @@ func ParseCIDRs(flag, value string) ([]netip.Prefix, error) {
 		return nil, fmt.Errorf("%s: %q: at most one CIDR of each family", flag, value)
 	}
 	return prefixes, nil
+}
+
+// parseCIDR ignores leading zeros, as kube-controller-manager does, and masks host bits off.
+func parseCIDR(s string) (netip.Prefix, error) {
+	_, n, err := netutils.ParseCIDRSloppy(s)
+	if err != nil {
+		return netip.Prefix{}, err
+	}
+	addr, _ := netip.AddrFromSlice(n.IP)
+	bits, size := n.Mask.Size()
+	if size == ipam.IPv4.Bits() {
+		addr = addr.Unmap() // An IPv4 address may come as 16 bytes.
+	}
+	if addr.Is4In6() && bits >= mapped.Bits() {
+		return netip.Prefix{}, fmt.Errorf("%s contains %s", s, whatMapped)
+	}
+	return netip.PrefixFrom(addr, bits), nil
 }
 
 // maskOf returns the value of the flag for one family; 0 if it is not set.
@@ -162,109 +174,6 @@ func (f Flags) masks(ranges []netip.Prefix) ([]int, error) {
 		}
 	}
 	return masks, nil
-}
-
-// Prefix is the name prefix of every ClusterCIDR that was created from flags (KEP-2593).
-const Prefix = "created-from-flags-"
-
-// NameOf returns the name of the ClusterCIDR. It depends only on the flags, so that all processes with the same flags use the same object.
-func NameOf(spec *networkingv1.ClusterCIDRSpec) string {
-	text, err := json.Marshal(spec)
-	if err != nil {
-		panic(err) // only numbers and strings
-	}
-	return fmt.Sprintf("%s%.4x", Prefix, sha256.Sum256(text))
-}
-
-// Made reports whether the controller made a ClusterCIDR from flags. It checks the name and the label, because a user who copies such an
-// object to make another range also copies the label.
-func Made(cc *networkingv1.ClusterCIDR) bool {
-	return strings.HasPrefix(cc.Name, Prefix) && cc.Labels[networkingv1.LabelCreatedFromFlags] == "true"
-}
-
-// OldestFirst returns those ClusterCIDRs that were made from flags, oldest first. An attempt to create one may be carried out after a later
-// attempt, so there can be two for the same flags. The order makes every process keep the same one. It changes all.
-func OldestFirst(all []*networkingv1.ClusterCIDR) (made []*networkingv1.ClusterCIDR) {
-	made = slices.DeleteFunc(all, func(cc *networkingv1.ClusterCIDR) bool { return !Made(cc) })
-	slices.SortFunc(made, func(a, b *networkingv1.ClusterCIDR) int {
-		return cmp.Or(a.CreationTimestamp.Compare(b.CreationTimestamp.Time), strings.Compare(a.Name, b.Name))
-	})
-	return made
-}
-
-// Fits reports whether a ClusterCIDR has the ranges that flags ask for; nil asks for none.
-func Fits(cc *networkingv1.ClusterCIDR, flags *networkingv1.ClusterCIDRSpec) bool {
-	return flags != nil && clustercidr.SameRanges(cc.Spec, *flags)
-}
-
-// Superseded says why a ClusterCIDR that was made from flags allocates nothing any more; empty if it is the one of these flags.
-func Superseded(cc *networkingv1.ClusterCIDR, flags *networkingv1.ClusterCIDRSpec) (why string) {
-	switch {
-	case flags == nil:
-		return "it was made from flags, and the controller has no such flags now"
-	case !Fits(cc, flags):
-		return "it was made from flags, which now name another range or block size"
-	case Disabled(cc): // Briefly also one that is about to be enabled again.
-		return "it was made from flags, for which there is another ClusterCIDR"
-	default:
-		return ""
-	}
-}
-
-// New returns the ClusterCIDR of flags, to be created. made are those that exist.
-func New(name string, flags *networkingv1.ClusterCIDRSpec, made []*networkingv1.ClusterCIDR) *networkingv1.ClusterCIDR {
-	cc := &networkingv1.ClusterCIDR{
-		ObjectMeta: metav1.ObjectMeta{
-			Name:       name,
-			Labels:     map[string]string{networkingv1.LabelCreatedFromFlags: "true"},
-			Finalizers: []string{networkingv1.Finalizer},
-		},
-		Spec: *flags.DeepCopy(),
-	}
-	cc.Spec.ExcludedCIDRs = ExcludedBefore(made, *flags)
-	return cc
-}
-
-// MaxExcluded is the API's limit on the number of exclusions.
-const MaxExcluded = 256
-
-// ExcludedBefore returns what users excluded from ClusterCIDRs made from flags, as far as it lies in the ranges of the next one. The next
-// one allocates as soon as it exists, so a user has no chance to exclude anything from it before. If there are more exclusions than the API
-// accepts, the result excludes more addresses than users did, never fewer.
-func ExcludedBefore(made []*networkingv1.ClusterCIDR, next networkingv1.ClusterCIDRSpec) (excluded []string) {
-	p := clustercidr.Compile(&networkingv1.ClusterCIDR{Spec: next})
-	var all []netip.Prefix
-	for _, cc := range made {
-		if !Made(cc) {
-			continue
-		}
-		for _, e := range clustercidr.Compile(cc).Exclusions {
-			for _, r := range p.Ranges {
-				switch {
-				case !r.Prefix.Overlaps(e):
-				case e.Bits() < r.Prefix.Bits():
-					all = append(all, r.Prefix)
-				default:
-					all = append(all, e)
-				}
-			}
-		}
-	}
-	for _, e := range clustercidr.Summary(all, MaxExcluded) {
-		excluded = append(excluded, e.String())
-	}
-	return excluded
-}
-
-// Disabled reports whether this controller, in this process or another one, disabled a ClusterCIDR.
-func Disabled(cc *networkingv1.ClusterCIDR) bool {
-	_, annotated := cc.Annotations[networkingv1.AnnotationSuperseded]
-	return annotated && cc.Spec.Allocation == networkingv1.AllocationDisabled
-}
-
-// ChangedByUser reports whether a ClusterCIDR made from flags contains anything that the controller does not write.
-func ChangedByUser(cc *networkingv1.ClusterCIDR) bool {
-	return cc.Spec.Priority != 0 || len(cc.Spec.ExcludedCIDRs) > 0
 }
 
 // Validate returns what is wrong with the values. It is for programs in which only this controller depends on them.

@@ -2,20 +2,21 @@
 package metrics
 
 import (
-	"runtime/debug"
+	"context"
+	"errors"
 	"sync"
 	"sync/atomic"
 
 	"github.com/prometheus/client_golang/prometheus"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	utilnet "k8s.io/apimachinery/pkg/util/net"
 	"k8s.io/component-base/metrics"
 	"k8s.io/component-base/metrics/legacyregistry"
-	"k8s.io/klog/v2"
 
-	"github.com/multicidr/controller-manager/controllers/nodeipam/allocator"
+	networkingv1 "github.com/multicidr/controller-manager/apis/networking/v1"
+	"github.com/multicidr/controller-manager/controllers/ipam"
 	"github.com/multicidr/controller-manager/controllers/nodeipam/health"
-	"github.com/multicidr/controller-manager/controllers/nodeipam/pending"
-	"github.com/multicidr/controller-manager/controllers/nodeipam/requests"
-	"github.com/multicidr/controller-manager/controllers/nodeipam/traffic"
+	"github.com/multicidr/controller-manager/controllers/writes"
 )
 
 // There are two kinds of metrics. What follows from the state of the cluster is read from the state at every scrape, so it is never
@@ -27,6 +28,51 @@ import (
 // Prefix is the prefix of all names.
 const Prefix = "node_ipam_controller_"
 
+// Reasons are why Nodes are pending; the metric always shows all of them.
+var Reasons = []string{"NoClusterCIDR", "NotSelected", "Full", "Disabled", "Terminating", "Invalid"}
+
+// Source is the view of a controller for metrics. The zero value is a controller that is not built yet, and so is not ready.
+type Source struct {
+	// Ready reports whether the controller can do all of its work.
+	Ready func() bool
+	// Failing is the number of objects whose writes fail.
+	Failing func(health.Kind) int
+	// Figures returns figures about the state. ok is false, and there is nothing to show, before the start has read everything.
+	Figures func() (f Figures, ok bool)
+}
+
+// Figures is what a scrape copies from the state, so that it holds the lock only briefly.
+type Figures struct {
+	WithPodCIDRs int // Nodes that have podCIDRs
+	Holding      int // Nodes that hold blocks, those included whose podCIDRs are being written
+	Sharing      int // Nodes that hold addresses which another holder has, too
+	OutOfRange   int // Nodes that have podCIDRs of which none lies in a ClusterCIDR; 0 without ClusterCIDRs
+
+	Pending  map[string]int    // Nodes, by one of Reasons
+	States   map[string]string // Enabled, Disabled, None, Terminating or Invalid, by the ClusterCIDR's name
+	Blockers map[string]int    // Nodes that use a terminating ClusterCIDR, by its name
+	Ranges   []RangeFigures
+}
+
+// RangeFigures is about one range of a ClusterCIDR.
+type RangeFigures struct {
+	ClusterCIDR string // name
+	Family      ipam.Family
+	Status      networkingv1.RangeStatus
+	CoveredBy   string // the Node that holds the whole range as one podCIDR larger than a block; empty if there is none
+
+	// What happened since this process started to track the range.
+	Allocations uint64 // blocks allocated to Nodes by this process
+	Releases    uint64 // blocks that Nodes no longer hold
+	// Tries counts the allocations by how many blocks a search over a bitmap would have looked at: Tries[i] of at most TriesBuckets[i], and
+	// of more than the bucket before. TriesSum is the sum of those numbers.
+	Tries    [5]uint64
+	TriesSum float64
+}
+
+// TriesBuckets are the buckets of kubernetes-sigs/node-ipam-controller.
+var TriesBuckets = [5]float64{1, 5, 25, 125, 625}
+
 func desc(stability metrics.StabilityLevel, name, help string, labels ...string) *metrics.Desc {
 	return metrics.NewDesc(Prefix+name, help, labels, nil, stability, "")
 }
@@ -37,7 +83,7 @@ var (
 	failingDesc = desc(metrics.ALPHA, "failing_writes",
 		"Number of objects whose writes fail, for whatever reason, for longer than 2 seconds. kind: Node, ClusterCIDR, status of ClusterCIDR.", "kind")
 	stateDesc = desc(metrics.ALPHA, "clustercidr_state",
-		"1 for every ClusterCIDR, with the state that it is in: Enabled, Pending, Disabled, Terminating or Invalid.", "clusterCIDRName", "state")
+		"1 for every ClusterCIDR, with the state that it is in: Enabled, Disabled, None, Terminating or Invalid.", "clusterCIDRName", "state")
 	blocksDesc = desc(metrics.ALPHA, "blocks",
 		"Number of blocks of a ClusterCIDR by family and state: allocated to a Node, free, or unavailable because the ClusterCIDR excludes them, or they are of a service range or otherwise held.",
 		"clusterCIDRName", "family", "state")
@@ -47,15 +93,13 @@ var (
 	blockersDesc = desc(metrics.ALPHA, "terminating_clustercidr_nodes",
 		"Number of Nodes that keep a ClusterCIDR which is being deleted. There is a series for every such ClusterCIDR.", "clusterCIDRName")
 	waitingDesc = desc(metrics.ALPHA, "waiting_nodes",
-		"Number of Nodes that no ClusterCIDR can serve, by reason: NoClusterCIDR, NotSelected, Full, Pending, Disabled, Terminating, Invalid; or that wait because changes may have been missed: ChangesMissed.", "reason")
+		"Number of pending Nodes, which no ClusterCIDR can serve, by reason: NoClusterCIDR, NotSelected, Full, Disabled, Terminating, Invalid.", "reason")
 	sharingDesc = desc(metrics.ALPHA, "conflicting_nodes",
 		"Number of Nodes that hold addresses which another Node or a service range holds too.")
 	outsidersDesc = desc(metrics.ALPHA, "nodes_outside_ranges",
 		"Number of Nodes that hold podCIDRs of which none lies in a ClusterCIDR; 0 while there is no ClusterCIDR.")
 	holdingDesc = desc(metrics.ALPHA, "nodes_holding_blocks",
 		"Number of Nodes that hold blocks in the controller's ledger, those included whose podCIDRs are being written.")
-	inDoubtDesc = desc(metrics.ALPHA, "nodes_in_doubt",
-		"Number of Nodes that went when etcd was restored from a backup. Their blocks are kept, because their machines may run; see docs/operators/restore-etcd.md.")
 	showingDesc = desc(metrics.ALPHA, "nodes_with_podcidrs",
 		"Number of Nodes in the cluster that have podCIDRs. It differs from nodes_holding_blocks for as long as a write takes.")
 
@@ -71,7 +115,7 @@ var (
 		"Histogram measuring CIDR allocation tries per request: 1 if the next CIDR was free.", "clusterCIDR", "clusterCIDRName")
 
 	stateDescs = []*metrics.Desc{
-		readyDesc, failingDesc, stateDesc, blocksDesc, coveredDesc, blockersDesc, waitingDesc, sharingDesc, outsidersDesc, holdingDesc, showingDesc, inDoubtDesc,
+		readyDesc, failingDesc, stateDesc, blocksDesc, coveredDesc, blockersDesc, waitingDesc, sharingDesc, outsidersDesc, holdingDesc, showingDesc,
 		maxDesc, usageDesc, allocationsDesc, releasesDesc, triesDesc,
 	}
 
@@ -92,36 +136,54 @@ var (
 		Help:           "Number of Nodes that got their podCIDRs from another process while this one was the leader. More than 0: two allocators are on.",
 		StabilityLevel: metrics.ALPHA,
 	})
-	panics = metrics.NewCounter(&metrics.CounterOpts{
-		Name:           Prefix + "panics_total",
-		Help:           "Number of panics of the controller. Each ended it; it was built anew and started again in the same process. More than 0 is a defect.",
-		StabilityLevel: metrics.ALPHA,
-	})
 )
 
-// Source is the view of a controller for metrics.
-type Source interface {
-	// Ready reports whether the controller can do all of its work.
-	Ready() bool
-	// Failing is the number of objects whose writes fail.
-	Failing(kind health.Kind) int
-	// Known returns figures about the state, and how many Nodes of the cluster have podCIDRs. ok is false, and there is nothing to show,
-	// before the start has read everything and after a panic.
-	Known() (f allocator.Figures, withPodCIDRs int, ok bool)
+// ObserveAssignment notes for how long a Node was seen without podCIDRs, in seconds, when it got them from this process.
+func ObserveAssignment(seconds float64) { assignmentDuration.Observe(seconds) }
+
+// AssignedByOther counts a Node that got its podCIDRs from another process.
+func AssignedByOther() { assignmentsByOthers.Inc() }
+
+// CountPatch counts a PATCH of podCIDRs by its answer; nothing if the fence kept it from being sent.
+func CountPatch(err error) {
+	if !writes.NotItsTurn(err) {
+		nodePatches.WithLabelValues(patchResult(err)).Inc()
+	}
 }
 
-// Collector shows the Source that runs in this process; nothing if none does, because a standby has no state.
-type Collector struct {
+var patchResults = []string{"success", "gone", "forbidden", "invalid", "throttled", "timeout", "error"}
+
+func patchResult(err error) string {
+	switch {
+	case err == nil:
+		return "success"
+	case apierrors.IsNotFound(err), apierrors.IsConflict(err):
+		return "gone"
+	case apierrors.IsForbidden(err), apierrors.IsUnauthorized(err):
+		return "forbidden"
+	case apierrors.IsInvalid(err), apierrors.IsBadRequest(err):
+		return "invalid"
+	case apierrors.IsTooManyRequests(err):
+		return "throttled"
+	case apierrors.IsTimeout(err), apierrors.IsServerTimeout(err), utilnet.IsTimeout(err), errors.Is(err, context.DeadlineExceeded):
+		return "timeout"
+	default:
+		return "error"
+	}
+}
+
+// collector shows the Source that runs in this process; nothing if none does, because a standby has no state.
+type collector struct {
 	metrics.BaseStableCollector
 	running atomic.Pointer[Source]
 }
 
 var (
-	collector Collector
-	register  = sync.OnceFunc(func() {
-		legacyregistry.MustRegister(assignmentDuration, nodePatches, assignmentsByOthers, panics)
-		legacyregistry.CustomMustRegister(&collector)
-		for _, result := range PatchResults { // A rate needs a series that starts at 0.
+	shown    collector
+	register = sync.OnceFunc(func() {
+		legacyregistry.MustRegister(assignmentDuration, nodePatches, assignmentsByOthers)
+		legacyregistry.CustomMustRegister(&shown)
+		for _, result := range patchResults { // A rate needs a series that starts at 0.
 			nodePatches.WithLabelValues(result)
 		}
 	})
@@ -131,90 +193,66 @@ var (
 // metrics, so a program without this controller does not have them.
 func Show(of Source) (hide func()) {
 	register()
-	return collector.Show(of)
-}
-
-// ShowUnbuilt makes the metrics of the process show a controller that is not built yet, and so is not ready, until hide is called or a Source
-// takes its place. Without it, a leader that cannot build its controller looks like a process without this controller.
-func ShowUnbuilt() (hide func()) { return Show(unbuilt{}) }
-
-// unbuilt is the Source of a controller that is not built yet.
-type unbuilt struct{}
-
-func (unbuilt) Ready() bool                                  { return false }
-func (unbuilt) Failing(health.Kind) int                      { return 0 }
-func (unbuilt) Known() (_ allocator.Figures, _ int, ok bool) { return allocator.Figures{}, 0, false }
-
-// Show makes a Collector show a Source until hide is called.
-func (c *Collector) Show(of Source) (hide func()) {
-	c.running.Store(&of)
-	return func() { c.running.CompareAndSwap(&of, nil) }
+	shown.running.Store(&of)
+	return func() { shown.running.CompareAndSwap(&of, nil) }
 }
 
 // DescribeWithStability is called by the registry.
-func (c *Collector) DescribeWithStability(ch chan<- *metrics.Desc) {
+func (c *collector) DescribeWithStability(ch chan<- *metrics.Desc) {
 	for _, d := range stateDescs {
 		ch <- d
 	}
 }
 
 // CollectWithStability is called by the registry.
-func (c *Collector) CollectWithStability(ch chan<- metrics.Metric) {
-	running := c.running.Load()
-	if running == nil {
+func (c *collector) CollectWithStability(ch chan<- metrics.Metric) {
+	of := c.running.Load()
+	if of == nil {
 		return
 	}
-	of := *running
 	gauge := func(d *metrics.Desc, value float64, labels ...string) {
 		ch <- metrics.NewLazyConstMetric(d, metrics.GaugeValue, value, labels...)
 	}
-	gauge(readyDesc, boolValue(of.Ready()))
-	for _, kind := range health.Kinds {
-		gauge(failingDesc, float64(of.Failing(kind)), string(kind))
+	ready := 0.0
+	if of.Ready != nil && of.Ready() {
+		ready = 1
 	}
-	defer func() {
-		// Nothing else recovers this panic, and it would end the process.
-		if r := recover(); r != nil {
-			klog.Background().Error(nil, "Panic: the metrics are incomplete. This is a defect: report it with this line", "controller", requests.Manager, "panic", r, "stack", string(debug.Stack()))
+	gauge(readyDesc, ready)
+	for _, kind := range health.Kinds {
+		failing := 0
+		if of.Failing != nil {
+			failing = of.Failing(kind)
 		}
-	}()
-	f, showing, ok := of.Known()
-	if !ok {
+		gauge(failingDesc, float64(failing), string(kind))
+	}
+	if of.Figures == nil {
 		return
 	}
-	gauge(showingDesc, float64(showing))
+	if f, ok := of.Figures(); ok {
+		collect(f, gauge)
+		for _, r := range f.Ranges {
+			collectRange(r, ch)
+		}
+	}
+}
+
+func collect(f Figures, gauge func(d *metrics.Desc, value float64, labels ...string)) {
+	gauge(showingDesc, float64(f.WithPodCIDRs))
 	gauge(holdingDesc, float64(f.Holding))
 	gauge(sharingDesc, float64(f.Sharing))
 	gauge(outsidersDesc, float64(f.OutOfRange))
-	gauge(inDoubtDesc, float64(f.InDoubt))
-	for _, reason := range pending.Reasons {
-		gauge(waitingDesc, float64(f.Pending[reason]), string(reason))
+	for _, reason := range Reasons {
+		gauge(waitingDesc, float64(f.Pending[reason]), reason)
 	}
 	for name, state := range f.States {
-		gauge(stateDesc, 1, name, state.String())
+		gauge(stateDesc, 1, name, state)
 	}
 	for name, n := range f.Blockers {
 		gauge(blockersDesc, float64(n), name)
 	}
-	for _, r := range f.Ranges {
-		collect(r, ch)
-	}
 }
 
-// Panicked counts a panic of the controller.
-func Panicked() { panics.Inc() }
-
-// AssignedByOther counts a Node that got its podCIDRs from another process.
-func AssignedByOther() { assignmentsByOthers.Inc() }
-
-func boolValue(b bool) float64 {
-	if b {
-		return 1
-	}
-	return 0
-}
-
-func collect(r allocator.RangeFigures, ch chan<- metrics.Metric) {
+func collectRange(r RangeFigures, ch chan<- metrics.Metric) {
 	for state, n := range map[string]int64{"allocated": r.Status.Allocated, "free": r.Status.Free, "unavailable": r.Status.Unavailable} {
 		ch <- metrics.NewLazyConstMetric(blocksDesc, metrics.GaugeValue, float64(n), r.ClusterCIDR, r.Family.String(), state)
 	}
@@ -227,16 +265,16 @@ func collect(r allocator.RangeFigures, ch chan<- metrics.Metric) {
 	total, free := float64(r.Status.Total), float64(r.Status.Free)
 	ch <- show(maxDesc, metrics.GaugeValue, total)
 	ch <- show(usageDesc, metrics.GaugeValue, (total-free)/total)
-	ch <- show(allocationsDesc, metrics.CounterValue, float64(r.Traffic.Allocations))
-	ch <- show(releasesDesc, metrics.CounterValue, float64(r.Traffic.Releases))
+	ch <- show(allocationsDesc, metrics.CounterValue, float64(r.Allocations))
+	ch <- show(releasesDesc, metrics.CounterValue, float64(r.Releases))
 
 	// The metrics package has no constant histograms. show returns nil if the metric is disabled.
 	if untyped := show(triesDesc, metrics.UntypedValue, 0); untyped != nil {
 		cumulative, sum := map[float64]uint64{}, uint64(0)
-		for i, n := range r.Traffic.Tries {
+		for i, n := range r.Tries {
 			sum += n
-			cumulative[traffic.TriesBuckets[i]] = sum
+			cumulative[TriesBuckets[i]] = sum
 		}
-		ch <- prometheus.MustNewConstHistogram(untyped.Desc(), r.Traffic.Allocations, r.Traffic.TriesSum, cumulative, r.Status.CIDR, r.ClusterCIDR)
+		ch <- prometheus.MustNewConstHistogram(untyped.Desc(), r.Allocations, r.TriesSum, cumulative, r.Status.CIDR, r.ClusterCIDR)
 	}
 }
