@@ -159,17 +159,19 @@ func (c *Controller) followFlags(ctx context.Context) error {
 	})
 	d := fromflags.Decide(c.FromFlags, all, func(name string) bool { return inUse[name] })
 	var errs []error
-	if d.Create != nil {
-		errs = append(errs, c.createFromFlags(ctx, d.Create))
+	for _, cc := range d.Create {
+		errs = append(errs, c.createFromFlags(ctx, cc))
 	}
-	for _, cc := range d.Enable {
-		errs = append(errs, c.writeAllocation(ctx, cc, networkingv1.AllocationEnabled))
+	for _, cc := range all {
+		switch {
+		case slices.Contains(d.Enable, cc.Name):
+			errs = append(errs, c.writeAllocation(ctx, cc, networkingv1.AllocationEnabled))
+		case slices.Contains(d.Disable, cc.Name):
+			errs = append(errs, c.writeAllocation(ctx, cc, networkingv1.AllocationDisabled))
+		}
 	}
-	for _, cc := range d.Disable {
-		errs = append(errs, c.writeAllocation(ctx, cc, networkingv1.AllocationDisabled))
-	}
-	if d.Otherwise != "" {
-		errs = append(errs, writes.RefusedLater{Err: fmt.Errorf("ClusterCIDR %s: %w", d.Otherwise, api.ErrStoredOtherwise)})
+	for _, name := range d.Otherwise {
+		errs = append(errs, writes.RefusedLater{Err: fmt.Errorf("ClusterCIDR %s: %w", name, api.ErrStoredOtherwise)})
 	}
 	return errors.Join(errs...)
 }
@@ -191,6 +193,9 @@ func (c *Controller) writeAllocation(ctx context.Context, cc *networkingv1.Clust
 	err := c.patchClusterCIDR(ctx, cc, "allocation", api.AllocationPatch(cc, mode))
 	if err == nil {
 		klog.FromContext(ctx).Info("Followed the flags", "clusterCIDR", klog.KObj(cc), "allocation", mode)
+		if why := fromflags.Superseded(cc, c.FromFlags); mode == networkingv1.AllocationDisabled && why != "" {
+			c.events.tell(clusterCIDRReference(cc), ReasonSuperseded, fromflags.Event(cc, why), "")
+		}
 	}
 	return err
 }

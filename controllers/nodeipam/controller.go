@@ -8,6 +8,7 @@ import (
 	"sync/atomic"
 	"time"
 
+	"k8s.io/apimachinery/pkg/types"
 	coreinformers "k8s.io/client-go/informers/core/v1"
 	networkinginformers "k8s.io/client-go/informers/networking/v1"
 	"k8s.io/client-go/kubernetes"
@@ -56,8 +57,8 @@ type Config struct {
 	Watches *health.Watches
 	// ServiceRanges are the ranges of --service-cluster-ip-range. Like those of ServiceCIDRs, they are never allocated.
 	ServiceRanges []netip.Prefix
-	// FromFlags is the spec of the ClusterCIDR that the in-tree allocator's flags stand for; nil for none.
-	FromFlags *networkingv1.ClusterCIDRSpec
+	// FromFlags are the in-tree allocator's flags, from which a ClusterCIDR is made.
+	FromFlags fromflags.Flags
 	// PrimaryFamily is the family that comes first in podCIDRs.
 	PrimaryFamily ipam.Family
 	// Workers is how many Nodes are written concurrently.
@@ -87,8 +88,8 @@ type Controller struct {
 	clusterCIDRs map[string]*clusterCIDR
 	// serves is whether everything that existed at the start is known.
 	serves atomic.Bool
-	// firstSeen is when Nodes without podCIDRs were first seen, for metrics.
-	firstSeen *metrics.FirstSeen
+	// firstSeen is when the Nodes without podCIDRs were first seen, by UID, for a metric.
+	firstSeen map[types.UID]time.Time
 }
 
 // clusterCIDR is a ClusterCIDR as last shown.
@@ -110,13 +111,13 @@ func New(cfg Config) (*Controller, error) {
 		clusterCIDRQueue: queues.New[string]("multi_cidr_node_ipam_clustercidrs", queues.RetryMax),
 		state:            allocator.New(),
 		clusterCIDRs:     map[string]*clusterCIDR{},
-		firstSeen:        &metrics.FirstSeen{},
+		firstSeen:        map[types.UID]time.Time{},
 		events:           newEvents(cfg.Client),
 	}
 	if c.identity == "" {
 		c.identity = writes.UnelectedIdentity()
 	}
-	c.api = api.Fenced{API: api.New(cfg.Client, cfg.ClusterCIDRClient), Fence: cfg.Fence, Limiter: cfg.Limiter, Lease: cfg.Fence.Lease()}
+	c.api = api.Fenced{API: api.New(cfg.Client, cfg.ClusterCIDRClient), Fence: cfg.Fence, Limiter: cfg.Limiter}
 	c.health.Now, c.health.Watches, c.health.Deposed = time.Now, cfg.Watches, cfg.Fence.Deposed
 	c.health.WaitFor(health.Problem{What: "the start"})
 	factory := externalversions.NewSharedInformerFactoryWithOptions(cfg.ClusterCIDRClient, 0, externalversions.WithTransform(cache.TransformStripManagedFields()))
@@ -134,7 +135,7 @@ func (c *Controller) Run(ctx context.Context) {
 	logger := klog.FromContext(ctx)
 	logger.Info("Starting controller", "controller", Name)
 	defer logger.Info("Stopped controller", "controller", Name)
-	defer metrics.Show(shown{c})()
+	defer metrics.Show(metrics.Source{Ready: func() bool { return c.health.Check(nil) == nil }, Failing: c.health.Failing, Figures: c.figures})()
 
 	var wg sync.WaitGroup
 	defer wg.Wait()

@@ -36,6 +36,8 @@ const (
 	ReasonDeletionBlocked = "DeletionBlocked"
 	// ReasonInvalid: the ClusterCIDR breaks a rule and allocates nothing.
 	ReasonInvalid = "Invalid"
+	// ReasonSuperseded: the controller disabled the ClusterCIDR, which was made from flags that do not ask for it any more.
+	ReasonSuperseded = "Superseded"
 	// ReasonStatusWriteFailed: the API server does not store the status.
 	ReasonStatusWriteFailed = "StatusWriteFailed"
 )

@@ -38,9 +38,13 @@ func handle[O any](seen, gone func(O)) cache.ResourceEventHandlerFuncs {
 
 // seeNode records what a Node shows.
 func (c *Controller) seeNode(node *v1.Node) {
-	c.firstSeen.See(node, time.Now())
 	var seen allocator.Seen
 	c.with(func(s *allocator.State) {
+		if _, known := c.firstSeen[node.UID]; pool.ShowsPodCIDRs(node) {
+			delete(c.firstSeen, node.UID)
+		} else if !known {
+			c.firstSeen[node.UID] = time.Now()
+		}
 		if seen = s.Observe(node); seen.Work && c.serves.Load() {
 			c.nodeQueue.Add(node.Name)
 		}
@@ -59,8 +63,10 @@ func (c *Controller) seeNode(node *v1.Node) {
 }
 
 func (c *Controller) nodeGone(node *v1.Node) {
-	c.firstSeen.Gone(node.Name)
-	c.with(func(s *allocator.State) { s.Gone(node.Name, node.UID) })
+	c.with(func(s *allocator.State) {
+		delete(c.firstSeen, node.UID)
+		s.Gone(node.Name, node.UID)
+	})
 	c.nodeQueue.Forget(node.Name)
 	c.health.Wrote(health.WritesNode, node.Name, nil)
 }

@@ -12,6 +12,7 @@ import (
 	"github.com/multicidr/controller-manager/controllers/nodeipam/allocator"
 	"github.com/multicidr/controller-manager/controllers/nodeipam/api"
 	"github.com/multicidr/controller-manager/controllers/nodeipam/health"
+	"github.com/multicidr/controller-manager/controllers/nodeipam/metrics"
 	"github.com/multicidr/controller-manager/controllers/nodeipam/pool"
 	"github.com/multicidr/controller-manager/controllers/writes"
 )
@@ -83,9 +84,8 @@ func (c *Controller) write(ctx context.Context, name string, uid types.UID) erro
 		// Logged before it is sent, for somebody who later must find out what this process may have assigned: an answer can be lost.
 		logger.Info("Assigning podCIDRs", "node", klog.KRef("", name), "podCIDRs", podCIDRs, "clusterCIDR", r.ClusterCIDR)
 	}
-	patched := c.firstSeen.Patching(name, time.Now)
 	version, err := c.api.PatchNode(ctx, name, api.PodCIDRsPatch(r.UID, r.ClusterCIDR, podCIDRs, c.identity))
-	patched(err)
+	metrics.CountPatch(err)
 	if !api.Unanswered(err) {
 		leave()
 	}
@@ -99,7 +99,9 @@ func (c *Controller) answered(name string, r allocator.Reservation, version stri
 	c.with(func(s *allocator.State) {
 		switch {
 		case err == nil && version != "":
-			kept = s.Stored(name, r.UID, version)
+			if kept = s.Stored(name, r.UID, version); kept {
+				metrics.ObserveAssignment(time.Since(c.firstSeen[r.UID]).Seconds())
+			}
 		case api.NotSent(err):
 			s.NotSent(name, r.UID)
 		case api.Refused(err):

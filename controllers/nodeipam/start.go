@@ -233,7 +233,7 @@ func (c *Controller) compare(ctx context.Context, k *kind) bool {
 
 // cannotRead says what to do about a read that fails.
 func (c *Controller) cannotRead(ctx context.Context, k *kind, err error) {
-	problem := health.Unreadable(k.name, err)
+	problem := health.ReadProblem(k.name, err)
 	if ctx.Err() == nil && c.health.WaitFor(health.Problem{What: "the end of this problem: " + problem.What, Err: problem.Err}) {
 		klog.FromContext(ctx).Error(err, "No Node gets podCIDRs: "+problem.What)
 	}

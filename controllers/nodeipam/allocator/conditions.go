@@ -103,13 +103,12 @@ func (s *State) ready(p *pool.Pool) (reason, message string) {
 
 // superseded says what becomes of a ClusterCIDR that was made from other flags.
 func (s *State) superseded(p *pool.Pool) string {
-	message := strings.ToUpper(p.Problem[:1]) + p.Problem[1:] + ". It allocates nothing, and Nodes keep their podCIDRs. "
+	use := "No Node uses it: it can be deleted."
 	if n := s.countMembers(p); n > 0 {
-		message += text.Counted(n, "Node still uses it", "Nodes still use it") + "; when none does, delete it. "
-	} else {
-		message += "No Node uses it: delete it. "
+		use = text.Counted(n, "Node uses it and keeps its podCIDRs.", "Nodes use it and keep their podCIDRs.")
 	}
-	return message + "To go on with this range, put the flags back, or create a ClusterCIDR of your own with it."
+	return strings.ToUpper(p.Problem[:1]) + p.Problem[1:] + ". It allocates nothing. " + use +
+		" To go on with this range, put the flags back, or create a ClusterCIDR of your own with it."
 }
 
 func (s *State) countMembers(p *pool.Pool) (n int) {

@@ -193,8 +193,8 @@ func (s *State) Findings(name string) map[string]string {
 
 // Counts sums up what Nodes hold, for metrics. It walks over all Nodes.
 type Counts struct {
-	Holding, Sharing, OutOfRange int
-	Pending                      map[Reason]int
+	Holding, Assigned, Sharing, OutOfRange int
+	Pending                                map[Reason]int
 }
 
 func (s *State) Counts() Counts {
@@ -203,7 +203,9 @@ func (s *State) Counts() Counts {
 		if n.state == None {
 			continue
 		}
-		c.Holding++
+		if c.Holding++; n.state == Assigned {
+			c.Assigned++
+		}
 		if s.conflicts(n.uid) {
 			c.Sharing++
 		}
