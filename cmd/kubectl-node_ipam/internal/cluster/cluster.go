@@ -265,8 +265,6 @@ func leaderOf(l *coordinationv1.Lease, wrote map[string]int, now time.Time) Lead
 	switch {
 	case l.Name == inManager:
 		leader.Form = inManager
-	case l.Labels[lease.LabelAround] != "": // It stays if node-ipam-controller takes this Lease afterwards.
-		leader.Form = InCloud
 	}
 	if l.Spec.RenewTime != nil {
 		leader.Age.Duration = now.Sub(l.Spec.RenewTime.Time).Truncate(time.Second)
