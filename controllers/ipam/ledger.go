@@ -119,12 +119,18 @@ func (l *Ledger) Hold(o Owner, prefixes ...netip.Prefix) {
 // replace replaces everything that o holds by now, which must be valid, masked and without duplicates.
 func (l *Ledger) replace(o Owner, now []netip.Prefix) {
 	before := l.held[o]
-	for _, p := range Without(now, before) {
+	for _, p := range now {
+		if slices.Contains(before, p) {
+			continue
+		}
 		owners := l.taken.Insert(p)
 		i, _ := slices.BinarySearchFunc(*owners, o, compareOwners)
 		*owners = slices.Insert(*owners, i, o)
 	}
-	for _, p := range Without(before, now) {
+	for _, p := range before {
+		if slices.Contains(now, p) {
+			continue
+		}
 		owners := l.taken.At(p)
 		*owners = slices.DeleteFunc(*owners, func(other Owner) bool { return other == o })
 		l.taken.Remove(p)
