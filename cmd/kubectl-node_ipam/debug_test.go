@@ -107,7 +107,7 @@ kind: Lease
 metadata:
   name: node-ipam-controller
   namespace: kube-system
-  labels: {networking.x-k8s.io/node-ipam-term: "0", networking.x-k8s.io/node-ipam-migration-term: uid.3}
+  labels: {networking.x-k8s.io/node-ipam-term: "0"}
 spec: {holderIdentity: cp1_uid, renewTime: "2026-11-23T11:59:58.000000Z", leaseDurationSeconds: 15}
 ---
 apiVersion: v1

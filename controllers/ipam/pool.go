@@ -31,17 +31,23 @@ type State uint8
 
 const (
 	Enabled State = iota
-	// Pending: a condition for the first allocation is not met yet.
-	Pending
 	Disabled
 	Terminating
 	Invalid
+<<<<<<< HEAD
 	// None: the Nodes that it selects need no blocks from anybody.
+=======
+	// None: the Nodes that the pool selects need no blocks from anybody.
+>>>>>>> h-pure
 	None
 )
 
 func (s State) String() string {
+<<<<<<< HEAD
 	return [...]string{"Enabled", "Pending", "Disabled", "Terminating", "Invalid", "None"}[s]
+=======
+	return [...]string{"Enabled", "Disabled", "Terminating", "Invalid", "None"}[s]
+>>>>>>> h-pure
 }
 
 // Candidate is a pool whose selector matches one Node.
