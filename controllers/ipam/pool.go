@@ -34,20 +34,12 @@ const (
 	Disabled
 	Terminating
 	Invalid
-<<<<<<< HEAD
-	// None: the Nodes that it selects need no blocks from anybody.
-=======
 	// None: the Nodes that the pool selects need no blocks from anybody.
->>>>>>> h-pure
 	None
 )
 
 func (s State) String() string {
-<<<<<<< HEAD
-	return [...]string{"Enabled", "Pending", "Disabled", "Terminating", "Invalid", "None"}[s]
-=======
 	return [...]string{"Enabled", "Disabled", "Terminating", "Invalid", "None"}[s]
->>>>>>> h-pure
 }
 
 // Candidate is a pool whose selector matches one Node.
