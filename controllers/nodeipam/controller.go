@@ -8,6 +8,7 @@ import (
 	"sync/atomic"
 	"time"
 
+	"k8s.io/apimachinery/pkg/api/meta"
 	"k8s.io/apimachinery/pkg/types"
 	coreinformers "k8s.io/client-go/informers/core/v1"
 	networkinginformers "k8s.io/client-go/informers/networking/v1"
@@ -120,10 +121,18 @@ func New(cfg Config) (*Controller, error) {
 	c.api = api.Fenced{API: api.New(cfg.Client, cfg.ClusterCIDRClient), Fence: cfg.Fence, Limiter: cfg.Limiter}
 	c.health.Now, c.health.Watches, c.health.Deposed = time.Now, cfg.Watches, cfg.Fence.Deposed
 	c.health.WaitFor(health.Problem{What: "the start"})
-	factory := externalversions.NewSharedInformerFactoryWithOptions(cfg.ClusterCIDRClient, 0, externalversions.WithTransform(cache.TransformStripManagedFields()))
+	factory := externalversions.NewSharedInformerFactoryWithOptions(cfg.ClusterCIDRClient, 0, externalversions.WithTransform(withoutManagedFields))
 	c.informer = factory.Networking().V1().ClusterCIDRs().Informer()
 	c.state.SetService(fromflags.ServiceRanges, cfg.ServiceRanges)
 	return c, nil
+}
+
+// withoutManagedFields keeps a cache small.
+func withoutManagedFields(object any) (any, error) {
+	if o, err := meta.Accessor(object); err == nil {
+		o.SetManagedFields(nil)
+	}
+	return object, nil
 }
 
 // Name implements the manager's interface for controllers.
