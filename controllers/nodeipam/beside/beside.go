@@ -4,8 +4,9 @@ package beside
 
 import (
 	"context"
+	"errors"
+	"fmt"
 	"slices"
-	"sync"
 	"time"
 
 	networkingv1 "k8s.io/api/networking/v1"
@@ -14,7 +15,6 @@ import (
 	"k8s.io/apimachinery/pkg/util/wait"
 	"k8s.io/client-go/discovery"
 	"k8s.io/client-go/informers"
-	coreinformers "k8s.io/client-go/informers/core/v1"
 	"k8s.io/client-go/kubernetes"
 	"k8s.io/client-go/rest"
 	"k8s.io/klog/v2"
@@ -26,6 +26,7 @@ import (
 	"github.com/multicidr/controller-manager/controllers/nodeipam/health"
 	"github.com/multicidr/controller-manager/controllers/nodeipam/metrics"
 	"github.com/multicidr/controller-manager/controllers/nodeipam/options"
+	"github.com/multicidr/controller-manager/controllers/nodeipam/stored"
 )
 
 // lookInterval is the interval at which the start checks again for what is missing.
@@ -34,88 +35,82 @@ const lookInterval = time.Second
 // serviceCIDRInterval is the interval at which an API server without ServiceCIDRs is asked again.
 const serviceCIDRInterval = 10 * time.Second
 
-// Program is what the controller needs of the program that it runs in.
+// Program is what the controller needs of the program that it runs in. It makes its own clients and informers, which end with Run.
 type Program struct {
-	Config *rest.Config         // of the clients that the controller makes
-	Client kubernetes.Interface // for what is read before the controller is built
-	// Fence is that of the Lease that the controller leads by.
-	Fence *lease.Fence
-	// Nodes is the shared informer, which Watches monitors. Informers makes that of ServiceCIDRs, where the API server has them; it may be the
-	// factory of Nodes. StartInformers starts what was requested of it, if that is not started yet. They may outlive Run.
-	Nodes          coreinformers.NodeInformer
-	Informers      informers.SharedInformerFactory
-	StartInformers func()
-	Watches        *health.Watches
+	Config *rest.Config
+	Fence  *lease.Fence // that of the Lease that the controller leads by
 	// Waits is told what the start waits for, and the API server's answer about it. It reports whether that is new.
 	Waits func(what string, why error) bool
-	// Again runs controllers until ctx is done: the first one, and another one whenever one has ended by itself (package restart).
-	Again func(ctx context.Context, build func(again bool) (*nodeipam.Controller, error)) error
+	// Built gets the controller before it runs.
+	Built func(*nodeipam.Controller)
 }
 
-// Run runs the controller until ctx is done. It builds a new one when the last one has ended by itself, and when the API server begins to
-// serve ServiceCIDRs, for example after an upgrade. An error is one of the flags, which were not validated.
+// errServiceCIDRs ends a program whose API server did not have ServiceCIDRs when it started, for example before an upgrade.
+var errServiceCIDRs = errors.New("the API server serves ServiceCIDRs now: the process ends, and reads them when it starts again")
+
+// Run runs the controller until ctx is done. Any error means that the process must end: the flags, which were not validated, are wrong, the
+// controller has ended by itself, or another start would read what this one could not.
 func (p Program) Run(ctx context.Context, flags fromflags.Flags, opts *options.Options) error {
 	defer metrics.ShowUnbuilt()()
-	asOf, serviceCIDRs, err := p.look(ctx)
+	client, err := kubernetes.NewForConfig(p.Config)
+	if err != nil {
+		return fmt.Errorf("create a client: %w", err)
+	}
+	asOf, serviceCIDRs, err := p.look(ctx, client)
 	if err != nil {
 		return nil // ctx is done
 	}
-	cfg := nodeipam.Config{Nodes: p.Nodes, NodesAsOf: asOf, Watches: p.Watches, Fence: p.Fence, Term: p.Fence, LeaseOfItsOwn: true}
-	run := func(ctx context.Context) error {
-		return p.Again(ctx, func(again bool) (*nodeipam.Controller, error) {
-			if again {
-				cfg.NodesAsOf = "" // It is older than the writes of the last controller.
-			}
-			built, err := opts.Build(p.Config, flags, cfg)
-			if err != nil {
-				return nil, err
-			}
-			p.StartInformers()
-			return built, nil
-		})
-	}
-	if !serviceCIDRs {
+	ctx, stop := context.WithCancelCause(ctx)
+	defer stop(nil)
+	factory := informers.NewSharedInformerFactoryWithOptions(client, 0, informers.WithTransform(stored.StripManagedFields))
+	watches := &health.Watches{}
+	watches.Nodes(factory)
+	cfg := nodeipam.Config{Nodes: factory.Core().V1().Nodes(), NodesAsOf: asOf, Watches: watches, Fence: p.Fence, Term: p.Fence, LeaseOfItsOwn: true}
+	if serviceCIDRs {
+		watches.ServiceCIDRs(factory)
+		cfg.ServiceCIDRs = factory.Networking().V1().ServiceCIDRs()
+	} else {
 		klog.FromContext(ctx).Info("The API server has no ServiceCIDRs: until it has, the controller knows only the service ranges in --service-cluster-ip-range")
-		if err := untilServed(ctx, p.Client.Discovery(), run); err != nil || ctx.Err() != nil {
-			return err
-		}
-		klog.FromContext(ctx).Info("The API server serves ServiceCIDRs now: the controller restarts and reads them")
-		cfg.NodesAsOf = ""
+		go untilServed(ctx, client.Discovery(), func() { stop(errServiceCIDRs) })
 	}
-	p.Watches.ServiceCIDRs(p.Informers)
-	cfg.ServiceCIDRs = p.Informers.Networking().V1().ServiceCIDRs()
-	return run(ctx)
+	controller, err := opts.Build(p.Config, flags, cfg)
+	if err != nil {
+		return err
+	}
+	p.Built(controller)
+	factory.Start(ctx.Done())
+	controller.Run(ctx)
+	switch cause := context.Cause(ctx); {
+	case cause == nil:
+		return errors.New("the controller has ended by itself")
+	case errors.Is(cause, errServiceCIDRs):
+		return cause
+	}
+	return nil
 }
 
-// untilServed calls run with a context that ends when the API server serves ServiceCIDRs, or with ctx. It returns what run returns.
-func untilServed(ctx context.Context, api discovery.DiscoveryInterface, run func(context.Context) error) error {
-	ctx, stop := context.WithCancel(ctx)
-	var looking sync.WaitGroup
-	defer looking.Wait()
-	defer stop()
-	looking.Go(func() {
-		err := wait.PollUntilContextCancel(ctx, serviceCIDRInterval, false, func(context.Context) (bool, error) {
-			served, err := hasServiceCIDRs(api)
-			return served && err == nil, nil
-		})
-		if err == nil {
-			stop()
-		}
+// untilServed calls served when the API server serves ServiceCIDRs, unless ctx is done before.
+func untilServed(ctx context.Context, api discovery.DiscoveryInterface, served func()) {
+	err := wait.PollUntilContextCancel(ctx, serviceCIDRInterval, false, func(context.Context) (bool, error) {
+		has, err := hasServiceCIDRs(api)
+		return has && err == nil, nil
 	})
-	return run(ctx)
+	if err == nil {
+		served()
+	}
 }
 
-// look reads what must be read after the lease was acquired and, if the program can wait for that, before the informers start: the resource
+// look reads what must be read after the lease was acquired and before the informers start: the resource
 // version of Nodes (see fresh.ReadNodes), and whether the API server has ServiceCIDRs. It retries until it succeeds. An error means that ctx
 // is done.
-func (p Program) look(ctx context.Context) (nodesAsOf string, serviceCIDRs bool, err error) {
+func (p Program) look(ctx context.Context, client kubernetes.Interface) (nodesAsOf string, serviceCIDRs bool, err error) {
 	err = wait.PollUntilContextCancel(ctx, lookInterval, true, func(ctx context.Context) (bool, error) {
 		var err error
-		if nodesAsOf, err = fresh.ReadNodes(ctx, p.Client); err != nil {
+		if nodesAsOf, err = fresh.ReadNodes(ctx, client); err != nil {
 			p.waitsAndLogs(ctx, "Nodes cannot be read: if that is forbidden, "+health.ApplyRBAC, err)
 			return false, nil
 		}
-		if serviceCIDRs, err = hasServiceCIDRs(p.Client.Discovery()); err != nil {
+		if serviceCIDRs, err = hasServiceCIDRs(client.Discovery()); err != nil {
 			p.waitsAndLogs(ctx, "the API server does not say whether it has ServiceCIDRs", err)
 			return false, nil
 		}

@@ -20,8 +20,6 @@ import (
 
 	"github.com/go-logr/logr"
 	utilruntime "k8s.io/apimachinery/pkg/util/runtime"
-	"k8s.io/client-go/informers"
-	"k8s.io/client-go/kubernetes"
 	"k8s.io/client-go/rest"
 	"k8s.io/client-go/tools/leaderelection"
 	"k8s.io/client-go/tools/leaderelection/resourcelock"
@@ -31,10 +29,7 @@ import (
 	"github.com/multicidr/controller-manager/controllers/nodeipam"
 	"github.com/multicidr/controller-manager/controllers/nodeipam/beside"
 	"github.com/multicidr/controller-manager/controllers/nodeipam/fromflags"
-	nodehealth "github.com/multicidr/controller-manager/controllers/nodeipam/health"
 	nodeoptions "github.com/multicidr/controller-manager/controllers/nodeipam/options"
-	"github.com/multicidr/controller-manager/controllers/nodeipam/stored"
-	"github.com/multicidr/controller-manager/controllers/restart"
 )
 
 var (
@@ -297,37 +292,16 @@ func (p *process) config() *rest.Config {
 
 // control runs the controller while a process leads.
 func (w *world) control(ctx context.Context, p *process, fence *lease.Fence) {
-	config := p.config()
-	client := kubernetes.NewForConfigOrDie(config)
-	opts := nodeoptions.New()
 	w.user(func() { w.stats["terms"]++ })
 	w.logf("LEADS %s", p.proc)
-	factory := informers.NewSharedInformerFactoryWithOptions(client, 0, informers.WithTransform(stored.StripManagedFields))
-	watches := &nodehealth.Watches{}
-	watches.Nodes(factory)
-	informing, stop := context.WithCancel(ctx)
-	defer stop()
-	var runs restart.Runs
 	err := beside.Program{
-		Config: config, Client: client, Fence: fence, Nodes: factory.Core().V1().Nodes(), Informers: factory,
-		StartInformers: func() { factory.Start(informing.Done()) }, Watches: watches,
+		Config: p.config(), Fence: fence,
 		Waits: func(string, error) bool { return false },
-		Again: func(ctx context.Context, build func(again bool) (*nodeipam.Controller, error)) error {
-			return runs.Again(ctx, "x", func(_ context.Context, again bool) (restart.Controller, error) {
-				if again {
-					w.user(func() { w.stats["built again"]++ })
-				}
-				c, err := build(again)
-				if err != nil {
-					return nil, err
-				}
-				p.running.Store(c)
-				return c, nil
-			})
-		},
-	}.Run(ctx, p.flags, opts)
-	if err != nil {
-		w.bad("%s: %v", p.proc, err)
+		Built: func(c *nodeipam.Controller) { p.running.Store(c) },
+	}.Run(ctx, p.flags, nodeoptions.New())
+	if err != nil { // The process ends, and start begins another one.
+		w.logf("CRASH of %s: %v", p.proc, err)
+		w.user(func() { w.stats["crashes"]++ })
 	}
 }
 
