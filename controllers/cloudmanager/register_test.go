@@ -1,7 +1,6 @@
 package cloudmanager
 
 import (
-	"cmp"
 	"context"
 	"strings"
 	"testing"
@@ -14,7 +13,6 @@ import (
 	"k8s.io/cloud-provider/options"
 	cliflag "k8s.io/component-base/cli/flag"
 	genericcontrollermanager "k8s.io/controller-manager/app"
-	cmconfig "k8s.io/controller-manager/config"
 	"k8s.io/controller-manager/controller"
 
 	"github.com/multicidr/controller-manager/controllers/nodeipam/fromflags"
@@ -45,8 +43,7 @@ func TestFlagsOfTheProgram(t *testing.T) {
 	own := sections.FlagSet("nodeipam controller")
 	own.Int("node-cidr-mask-size", 26, "")
 	own.StringSlice("service-cluster-ip-range", nil, "")
-	r := newRegistered()
-	r.addFlags(&sections)
+	r := newRegistered(&sections)
 	all := pflag.NewFlagSet("", pflag.ContinueOnError)
 	for _, fs := range sections.FlagSets {
 		all.AddFlagSet(fs)
@@ -54,7 +51,7 @@ func TestFlagsOfTheProgram(t *testing.T) {
 	if err := all.Parse(strings.Fields("--node-cidr-mask-size=27 --node-cidr-mask-size-ipv6=80 --service-cluster-ip-range=10.96.0.0/16,fd00::/112")); err != nil {
 		t.Fatal(err)
 	}
-	got, err := r.flags(completed(t, func(c *config.Config) {
+	got, err := r.fromFlags(completed(t, func(c *config.Config) {
 		c.ComponentConfig.KubeCloudShared.AllocateNodeCIDRs, c.ComponentConfig.KubeCloudShared.ClusterCIDR = true, "10.0.0.0/8"
 	}))
 	if err != nil {
@@ -91,10 +88,8 @@ func TestReplaces(t *testing.T) {
 			aliases := map[string]string{}
 			Register(constructors, aliases, &sections)
 			c := completed(t, func(c *config.Config) { c.ComponentConfig.Generic.Controllers = strings.Split(controllers, ",") })
-			r := newRegistered()
-			r.addFlags(&cliflag.NamedFlagSets{})
-			err := r.validate(c)
-			if mistake := err != nil && strings.Contains(err.Error(), "remove one of them"); mistake != want.mistake {
+			err := newRegistered(&cliflag.NamedFlagSets{}).validate(c)
+			if mistake := enabled(c) && err != nil && strings.Contains(err.Error(), "remove one of them"); mistake != want.mistake {
 				t.Fatalf("validate: %v, want a mistake: %t", err, want.mistake)
 			}
 			if want.mistake {
@@ -105,43 +100,6 @@ func TestReplaces(t *testing.T) {
 			}
 			if theirs != want.theirs {
 				t.Errorf("the provider's allocator runs: %t, want %t", theirs, want.theirs)
-			}
-		})
-	}
-}
-
-// TestLeaderMigration: a file that leaves one of the two allocators to the Lease of its program alone ends the program, if this controller is on.
-func TestLeaderMigration(t *testing.T) {
-	both := []string{Name, inTree}
-	for name, tc := range map[string]struct {
-		controllers, leaderName string
-		named                   []string
-		off, unelected          bool
-		want                    string
-	}{
-		"both are named":                       {controllers: Name, named: both},
-		"only the other one":                   {controllers: Name, named: []string{inTree}, want: "add {name: multi-cidr-node-ipam-controller, component: \"*\"} to controllerLeaders"},
-		"only this one":                        {controllers: "*," + Name, named: []string{Name}, want: "add {name: node-ipam-controller, component: \"*\"} to controllerLeaders"},
-		"it is off":                            {controllers: "*", named: []string{inTree}, leaderName: defaultLease},
-		"there is no migration":                {controllers: Name, named: []string{inTree}, leaderName: defaultLease, off: true},
-		"there is no leader":                   {controllers: Name, named: both, unelected: true, want: "--enable-leader-migration has no effect with --leader-elect=false"},
-		"the shared Lease is the controller's": {controllers: Name, named: both, leaderName: defaultLease, want: "--node-ipam-leader-elect-resource-name=node-ipam-controller is the Lease of the leader migration"},
-	} {
-		t.Run(name, func(t *testing.T) {
-			app.ControllersDisabledByDefault.Insert(Name)
-			r := newRegistered()
-			r.addFlags(&cliflag.NamedFlagSets{})
-			err := r.validate(completed(t, func(c *config.Config) {
-				g := &c.ComponentConfig.Generic
-				g.Controllers = strings.Split(tc.controllers, ",")
-				g.LeaderElection.LeaderElect, g.LeaderMigrationEnabled = !tc.unelected, !tc.off
-				g.LeaderMigration.LeaderName = cmp.Or(tc.leaderName, "node-ipam-migration")
-				for _, n := range tc.named {
-					g.LeaderMigration.ControllerLeaders = append(g.LeaderMigration.ControllerLeaders, cmconfig.ControllerLeaderConfiguration{Name: n, Component: "*"})
-				}
-			}))
-			if (err == nil) != (tc.want == "") || err != nil && !strings.Contains(err.Error(), tc.want) {
-				t.Errorf("got %v, want %q", err, tc.want)
 			}
 		})
 	}
@@ -168,9 +126,7 @@ func TestElectionTimes(t *testing.T) {
 			if err := all.Parse(append(strings.Fields(change), "--leader-elect=false")); err != nil {
 				t.Fatal(err)
 			}
-			r := newRegistered()
-			r.addFlags(&cliflag.NamedFlagSets{})
-			err = r.validate(completed(t, func(c *config.Config) { c.ComponentConfig.Generic.LeaderElection = opts.Generic.LeaderElection }))
+			err = newRegistered(&cliflag.NamedFlagSets{}).validate(completed(t, func(c *config.Config) { c.ComponentConfig.Generic.LeaderElection = opts.Generic.LeaderElection }))
 			if (err == nil) != (want == "") || err != nil && !strings.Contains(err.Error(), want) {
 				t.Errorf("got %v, want %q", err, want)
 			}
@@ -180,8 +136,7 @@ func TestElectionTimes(t *testing.T) {
 
 // TestDisabled: who does not enable the controller need not have flags that suit it. A wrong flag would end this process.
 func TestDisabled(t *testing.T) {
-	r := newRegistered()
-	r.addFlags(&cliflag.NamedFlagSets{})
+	r := newRegistered(&cliflag.NamedFlagSets{})
 	app.ControllersDisabledByDefault.Insert(Name)
 	c := completed(t, func(c *config.Config) {
 		c.ComponentConfig.Generic.Controllers = []string{"*"}

@@ -5,7 +5,6 @@ import (
 	"fmt"
 
 	"github.com/spf13/cobra"
-	"github.com/spf13/pflag"
 
 	utilerrors "k8s.io/apimachinery/pkg/util/errors"
 	"k8s.io/apiserver/pkg/server"
@@ -21,12 +20,8 @@ import (
 	"k8s.io/kubernetes/cmd/kube-controller-manager/app"
 	"k8s.io/kubernetes/cmd/kube-controller-manager/app/config"
 	"k8s.io/kubernetes/cmd/kube-controller-manager/app/options"
-	kubectrlmgrconfig "k8s.io/kubernetes/pkg/controller/apis/config"
 
 	"github.com/multicidr/controller-manager/controllers/build"
-	"github.com/multicidr/controller-manager/controllers/configfile"
-	fromcomponent "github.com/multicidr/controller-manager/controllers/configfile/component"
-	"github.com/multicidr/controller-manager/controllers/lease"
 )
 
 // NewCommand returns upstream's kube-controller-manager command with controllers added to it. It panics if the descriptors contradict each
@@ -44,39 +39,36 @@ func NewCommand(added ...Descriptor) *cobra.Command {
 	// Upstream's command provides everything that does not depend on the controllers: the texts, the check of arguments, and the code that
 	// sets feature gates before RunE. That code acts on the process-wide registry, which opts uses too.
 	upstream := app.NewControllerManagerCommand()
-	file := &configfile.File{}
+	file := &configFile{}
 	cmd := &cobra.Command{
 		Use:  upstream.Use,
 		Long: upstream.Long,
 		Args: upstream.Args,
 		// The file comes first, because it may set feature gates.
 		PersistentPreRunE: func(cmd *cobra.Command, args []string) error {
-			if err := setFrom(file, cmd.Flags()); err != nil {
+			if err := file.set(cmd.Flags()); err != nil {
 				return err
 			}
-			return file.Explain(upstream.PersistentPreRunE(cmd, args))
+			return upstream.PersistentPreRunE(cmd, args)
 		},
 		RunE: func(cmd *cobra.Command, _ []string) error {
 			build.PrintAndExitIfRequested(cmd.Flags())
 
 			// Logging comes first, so that the flags are printed in the format that the user chose.
 			if err := logsapi.ValidateAndApply(opts.Logs, utilfeature.DefaultFeatureGate); err != nil {
-				return file.Explain(err)
+				return err
 			}
 			cliflag.PrintFlags(cmd.Flags())
 
 			// The event broadcaster lives as long as this context. It has to outlive a signal, because the shutdown creates the last
 			// events. So the signal gets its own context below.
-			replacements, err := validate(opts, roster, file.Given())
+			replacements, err := validate(opts, roster)
 			if err != nil {
-				return file.Explain(err)
-			}
-			if done, err := file.Write(cmd.Flags()); done {
 				return err
 			}
 			c, err := newConfig(context.Background(), opts, roster, replacements)
 			if err != nil {
-				return file.Explain(err)
+				return err
 			}
 
 			featureGate := opts.ComponentGlobalsRegistry.FeatureGateFor(basecompatibility.DefaultKubeComponent)
@@ -110,54 +102,18 @@ func NewCommand(added ...Descriptor) *cobra.Command {
 	return cmd
 }
 
-// setFrom sets flags from the file that --config names.
-func setFrom(file *configfile.File, fs *pflag.FlagSet) error {
-	if err := file.Read(); err != nil {
-		return err
-	}
-	read := func() ([]configfile.Value, error) { return file.Flat(fs) }
-	if file.Component() {
-		read = func() ([]configfile.Value, error) { return fromcomponent.Values(file) }
-	}
-	values, err := read()
-	if err != nil {
-		return err
-	}
-	_, err = file.Set(fs, values)
-	return err
-}
-
 // validate checks all options. It returns all problems in one error, before the process sends or writes anything, and which controllers are
-// left out because another one replaces them. Contradictions end only a process with a file.
-func validate(opts *options.KubeControllerManagerOptions, roster roster, file bool) ([]replacement, error) {
+// left out because another one replaces them.
+func validate(opts *options.KubeControllerManagerOptions, roster roster) ([]replacement, error) {
 	errs := []error{opts.Validate(roster.names, roster.disabled, roster.aliases)}
 	for _, d := range roster.added {
 		if d.Flags != nil {
 			errs = append(errs, d.Flags.Validate()...)
 		}
 	}
-	if file {
-		errs = append(errs, contradictions(opts, roster))
-	}
 	replacements, err := roster.replacements(opts.Generic.Controllers)
 	errs = append(errs, err, roster.validateMigration(opts.Generic))
 	return replacements, utilerrors.Flatten(utilerrors.NewAggregate(errs))
-}
-
-// contradictions returns what the elections, and the added controllers that are enabled, cannot do with flags of upstream's. Without a file that does not end the
-// process: the command line of an existing control plane must go on starting it, and the controller's health check tells.
-func contradictions(opts *options.KubeControllerManagerOptions, roster roster) error {
-	var c kubectrlmgrconfig.KubeControllerManagerConfiguration
-	errs := []error{opts.KubeCloudShared.ApplyTo(&c.KubeCloudShared), opts.NodeIPAMController.ApplyTo(&c.NodeIPAMController)}
-	if e := opts.Generic.LeaderElection; e.LeaderElect { // Otherwise client-go's elector panics, after the process has asked the API server.
-		errs = append(errs, lease.ValidateTimes(e.LeaseDuration.Duration, e.RenewDeadline.Duration, e.RetryPeriod.Duration)...)
-	}
-	for _, d := range roster.added {
-		if d.Contradictions != nil && roster.enabled(d.Name, roster.canonical(opts.Generic.Controllers)) {
-			errs = append(errs, d.Contradictions(c)...)
-		}
-	}
-	return utilerrors.NewAggregate(errs)
 }
 
 // newConfig turns options into a configuration.

@@ -6,7 +6,6 @@ import (
 	"github.com/spf13/pflag"
 
 	"k8s.io/kubernetes/cmd/kube-controller-manager/app"
-	kubectrlmgrconfig "k8s.io/kubernetes/pkg/controller/apis/config"
 
 	"github.com/multicidr/controller-manager/controllers/lease"
 )
@@ -32,18 +31,15 @@ type Descriptor struct {
 	ReadsNodes bool
 	// Flags are the controller's own flags; nil means none. They are validated even if the controller is disabled, as upstream's flags are.
 	Flags Flags
-	// Contradictions are what is wrong with flags of the manager's own that the controller uses; nil means nothing can be.
-	Contradictions func(c kubectrlmgrconfig.KubeControllerManagerConfiguration) []error
 	// Prepare is called once, before any other controller requests a shared informer, if the controller is enabled: the first request for
 	// an informer decides how it is created. nil means nothing to prepare. Informers requested from the context start with the others.
 	Prepare func(c app.ControllerContext)
 	// New builds the controller. It is called after the leader lease was acquired, while the other controllers are already running, so it
-	// can neither delay nor stop them. After an error or a panic it is called again, until it succeeds. So the steps that can fail come
-	// first, and those that must happen only once come last. Informers requested from the context start after it returns.
+	// can neither delay nor stop them. After an error it is called again, until it succeeds. So the steps that can fail come first, and those
+	// that must happen only once come last. Informers requested from the context start after it returns.
 	//
-	// It is also called again when the controller has ended by itself: when its Run has returned, or panicked, before its context was done.
-	// Before Run returns, it must end everything that it and New have started, including event handlers of shared informers. If the
-	// controller has a method Err() error, that says why it has ended.
+	// The controller's Run returns when its context is done, and everything that it started has ended. If it returns before that, or panics,
+	// the process ends.
 	New func(ctx context.Context, c Context) (app.Controller, error)
 }
 
@@ -62,7 +58,6 @@ type Context struct {
 	// Migrates: that lease is the one of a leader migration. Before the migration, controllers that do the same work used other leases.
 	Migrates bool
 	// NodesAsOf is what fresh.ReadNodes returned after the lease was acquired and before the informers started, unless another lease of
-	// this process had already started them. It is empty if the descriptor did not ask for it, if the API server did not answer, and for a
-	// controller that is built because the last one has ended by itself.
+	// this process had already started them. It is empty if the descriptor did not ask for it, and if the API server did not answer.
 	NodesAsOf string
 }

@@ -7,7 +7,6 @@ import (
 	"net/http"
 	"net/http/httptest"
 	"strings"
-	"sync"
 	"sync/atomic"
 	"testing"
 	"testing/synctest"
@@ -15,7 +14,6 @@ import (
 
 	"github.com/google/go-cmp/cmp"
 
-	utilruntime "k8s.io/apimachinery/pkg/util/runtime"
 	"k8s.io/apiserver/pkg/server/mux"
 	controllerhealthz "k8s.io/controller-manager/pkg/healthz"
 	"k8s.io/klog/v2/ktesting"
@@ -55,8 +53,6 @@ func TestGuardedControllerIsBuiltWhenItCan(t *testing.T) {
 		f := &fake{running: make(chan struct{})}
 		attempts := []func() (app.Controller, error){
 			func() (app.Controller, error) { return nil, errors.New("the service account cannot be made") },
-			func() (app.Controller, error) { panic("a nil map") },
-			func() (app.Controller, error) { return nil, nil },
 			func() (app.Controller, error) { return (*fake)(nil), errors.New("a wrong flag") },
 			func() (app.Controller, error) { return f, nil },
 		}
@@ -96,8 +92,6 @@ func TestGuardedControllerIsBuiltWhenItCan(t *testing.T) {
 		}()
 		for i, part := range []string{
 			"cannot be built: the service account cannot be made",
-			"cannot be built: panic in the constructor: a nil map",
-			"cannot be built: the constructor returned no controller",
 			"cannot be built: a wrong flag",
 		} {
 			if got := <-next; got != i {
@@ -129,112 +123,18 @@ func TestGuardedControllerIsBuiltWhenItCan(t *testing.T) {
 	})
 }
 
-// ending is a controller that runs until it is told to end, or until its context is done.
-type ending struct {
-	fake
-	number int
-	end    chan error // why it is to end
-	err    error
-}
-
-func (e *ending) Run(ctx context.Context) {
-	close(e.running)
-	select {
-	case <-ctx.Done():
-	case e.err = <-e.end:
-		e.health = errors.New("it has panicked")
-	}
-}
-
-func (e *ending) Err() error { return e.err }
-
-func (e *ending) HealthChecker() controllerhealthz.UnnamedHealthChecker { return check{&e.health} }
-
-func (e *ending) DebuggingHandler() http.Handler {
-	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) { fmt.Fprint(w, "debug of ", e.number) })
-}
-
-// A controller that ends by itself is built anew and runs again, from a fresh start, at the same paths; the process goes on meanwhile.
-func TestGuardedControllerThatEndsIsBuiltAnew(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		_, ctx := ktesting.NewTestContext(t)
-		ctx, cancel := context.WithCancel(ctx)
-		p := &process{health: newHealth(), mux: mux.NewPathRecorderMux("test")}
-		p.mux.Handle("/healthz", p.health)
-		var mu sync.Mutex // Guards built and asOf.
-		var built []*ending
-		var asOf []string
-		var fails atomic.Bool
-		g := p.guard(Descriptor{Name: "fake-controller", New: func(_ context.Context, c Context) (app.Controller, error) {
-			if fails.Load() {
-				return nil, errors.New("the service account cannot be made")
-			}
-			mu.Lock()
-			defer mu.Unlock()
-			e := &ending{fake: fake{running: make(chan struct{})}, number: len(built) + 1, end: make(chan error)}
-			built, asOf = append(built, e), append(asOf, c.NodesAsOf)
-			return e, nil
-		}}, Context{NodesAsOf: "7"}, func() {})
-		// PathRecorderMux reports paths that are registered twice.
-		handlers := utilruntime.ErrorHandlers
-		utilruntime.ErrorHandlers = []utilruntime.ErrorHandler{func(_ context.Context, err error, msg string, _ ...any) { t.Errorf("%s: %v", msg, err) }}
-		defer func() { utilruntime.ErrorHandlers = handlers }()
-
-		ended := make(chan struct{})
-		go func() {
-			defer close(ended)
-			g.Run(ctx)
-		}()
-		want := func(n, code int, debug string, parts ...string) {
-			t.Helper()
-			synctest.Wait()
-			mu.Lock()
-			times := len(built)
-			mu.Unlock()
-			if times != n {
-				t.Fatalf("built %d times, want %d", times, n)
-			}
-			if got := get(p.mux, "/healthz"); got.Code != http.StatusOK {
-				t.Errorf("/healthz failed: %v", got.Body)
-			}
-			got := get(p.mux, "/healthz/fake-controller")
-			if got.Code != code {
-				t.Errorf("/healthz/fake-controller: %d, want %d", got.Code, code)
-			}
-			for _, part := range parts {
-				if !strings.Contains(got.Body.String(), part) {
-					t.Errorf("/healthz/fake-controller: %q, want %q in it", got.Body, part)
-				}
-			}
-			for _, path := range []string{"", "/"} {
-				if got := get(p.mux, "/debug/controllers/fake-controller"+path).Body.String(); !strings.HasPrefix(got, debug) {
-					t.Errorf("the debug handler at %q says %q, want %q", path, got, debug)
-				}
-			}
+// A controller that ends by itself would keep its lease and do nothing: the process ends, so that another one takes over.
+func TestControllerThatEndsByItselfEndsTheProcess(t *testing.T) {
+	_, ctx := ktesting.NewTestContext(t)
+	p := &process{health: newHealth()}
+	ends := &loop{name: "fake-controller", run: func(context.Context) {}}
+	g := p.guard(Descriptor{Name: "fake-controller", New: func(context.Context, Context) (app.Controller, error) { return ends, nil }}, Context{}, func() {})
+	defer func() {
+		if got := fmt.Sprint(recover()); !strings.Contains(got, "fake-controller has ended by itself") {
+			t.Errorf("panicked with %s", got)
 		}
-		want(1, 200, "debug of 1", "ok")
-		built[0].end <- errors.New("panic: a nil map")
-		want(1, 500, "debug of 1", "it has panicked", "has ended by itself once", "panic: a nil map", "report it")
-		time.Sleep(time.Second)
-		want(2, 200, "debug of 2", "ok")
-
-		// The same again, and then it cannot be built for a while.
-		fails.Store(true)
-		built[1].end <- errors.New("panic: again")
-		time.Sleep(time.Minute)
-		want(2, 500, "404", "cannot be built: the service account cannot be made", "has ended by itself 2 times", "panic: again")
-		fails.Store(false)
-		time.Sleep(time.Minute)
-		want(3, 200, "debug of 3", "ok")
-		built[2].health = errors.New("waits for the CRD")
-		want(3, 500, "debug of 3", "waits for the CRD; the controller has ended by itself 2 times")
-
-		if diff := cmp.Diff([]string{"7", "", ""}, asOf); diff != "" {
-			t.Errorf("only the first one may go by what was read at the start of the term (-want +got):\n%s", diff)
-		}
-		cancel()
-		<-ended
-	})
+	}()
+	g.Run(ctx)
 }
 
 // A constructor that never succeeds, or never returns before the context ends, must not keep the process from ending.

@@ -33,9 +33,6 @@ func NodeIPAM() Descriptor {
 		ReadsNodes:        true,
 		Replaces:          []string{names.NodeIpamController},
 		Flags:             options,
-		Contradictions: func(c kubectrlmgrconfig.KubeControllerManagerConfiguration) []error {
-			return flagsOf(c).Validate()
-		},
 		Prepare: func(c app.ControllerContext) {
 			if !watches.Nodes(c.InformerFactory) || !watches.ServiceCIDRs(c.InformerFactory) {
 				klog.ErrorS(nil, "The controller cannot tell when changes are not seen: somebody else has made its informers before", "controller", NodeIPAMController)

@@ -12,8 +12,6 @@ import (
 	cmconfig "k8s.io/controller-manager/config"
 	cmoptions "k8s.io/controller-manager/options"
 	"k8s.io/kubernetes/cmd/kube-controller-manager/app"
-
-	"github.com/multicidr/controller-manager/controllers/internal/migrationfile"
 )
 
 // roster has every controller that the binary knows, upstream's and the added ones, in the form that upstream's options need.
@@ -97,20 +95,25 @@ func (r roster) replacements(controllers []string) ([]replacement, error) {
 	return result, nil
 }
 
-// validateMigration returns what is wrong with a leader migration for the added controllers that are enabled. Upstream reads the file later, and says
-// then what is wrong with the file itself.
+// validateMigration returns an error if a leader migration does not treat an enabled controller and the one that it replaces alike: a controller that is
+// not named runs under the Lease of its program alone, so nothing would keep the two from running at the same time. Upstream reads the file later, and
+// says then what is wrong with the file itself.
 func (r roster) validateMigration(opts *cmoptions.GenericControllerManagerConfigurationOptions) error {
-	c := cmconfig.GenericControllerManagerConfiguration{LeaderElection: opts.LeaderElection}
-	if err := opts.LeaderMigration.ApplyTo(&c); err != nil {
+	c := cmconfig.GenericControllerManagerConfiguration{}
+	if err := opts.LeaderMigration.ApplyTo(&c); err != nil || !c.LeaderMigrationEnabled {
 		return nil
+	}
+	components := map[string]string{}
+	for _, l := range c.LeaderMigration.ControllerLeaders {
+		components[l.Name] = l.Component
 	}
 	var errs []error
 	for _, d := range r.added {
-		if !r.enabled(d.Name, r.canonical(opts.Controllers)) {
-			continue
-		}
 		for _, replaced := range d.Replaces {
-			errs = append(errs, migrationfile.Validate(c, d.Name, replaced))
+			if r.enabled(d.Name, r.canonical(opts.Controllers)) && components[d.Name] != components[replaced] {
+				errs = append(errs, fmt.Errorf("--leader-migration-config has the component %q for %s and %q for %s, which does the same work: write both into controllerLeaders, with the same component, "+
+					"in the file of kube-controller-manager and in that of cloud-controller-manager", components[d.Name], d.Name, components[replaced], replaced))
+			}
 		}
 	}
 	return utilerrors.NewAggregate(errs)

@@ -6,7 +6,6 @@ import (
 	"slices"
 	"strings"
 	"testing"
-	"time"
 
 	"github.com/google/go-cmp/cmp"
 
@@ -76,14 +75,13 @@ func TestValidateMigration(t *testing.T) {
 	const both = "- {name: node-ipam-controller, component: '*'}\n- {name: multi-cidr-node-ipam-controller, component: '*'}\n"
 	for name, tc := range map[string]struct {
 		controllers, leaders string
-		unelected, off       bool
+		off                  bool
 		want                 string
 	}{
 		"both are named":            {controllers: "multicidrnodeipam", leaders: both},
-		"only upstream's is named":  {controllers: "*,multicidrnodeipam", leaders: both[:strings.Index(both, "\n")], want: "names node-ipam-controller and not multi-cidr-node-ipam-controller"},
+		"only upstream's is named":  {controllers: "*,multicidrnodeipam", leaders: both[:strings.Index(both, "\n")], want: `has the component "" for multi-cidr-node-ipam-controller and "*" for node-ipam-controller`},
 		"ours is off":               {controllers: "*", leaders: both[:strings.Index(both, "\n")]},
 		"there is no migration":     {controllers: "multicidrnodeipam", leaders: both[:strings.Index(both, "\n")], off: true},
-		"there is no leader":        {controllers: "multicidrnodeipam", leaders: both, unelected: true, want: "--enable-leader-migration has no effect"},
 		"upstream refuses the file": {controllers: "multicidrnodeipam", leaders: "- nonsense"},
 	} {
 		t.Run(name, func(t *testing.T) {
@@ -97,38 +95,10 @@ func TestValidateMigration(t *testing.T) {
 				t.Fatal(err)
 			}
 			opts.Generic.Controllers = strings.Split(tc.controllers, ",")
-			opts.Generic.LeaderElection.LeaderElect = !tc.unelected
 			opts.Generic.LeaderMigration.Enabled, opts.Generic.LeaderMigration.ControllerMigrationConfig = !tc.off, file
-			_, err = validate(opts, testRoster(t, NodeIPAM()), false)
+			_, err = validate(opts, testRoster(t, NodeIPAM()))
 			if got := err != nil && strings.Contains(err.Error(), "leader-migration"); got != (tc.want != "") || got && !strings.Contains(err.Error(), tc.want) {
 				t.Errorf("got %v, want %q", err, tc.want)
-			}
-		})
-	}
-}
-
-// TestElectionTimes: times in a file with which client-go's elector would panic are an error before the start.
-func TestElectionTimes(t *testing.T) {
-	for name, tc := range map[string]struct {
-		lease           time.Duration
-		file, unelected bool
-		want            bool
-	}{
-		"too short":                      {lease: 5 * time.Second, file: true, want: true},
-		"long enough":                    {lease: 15 * time.Second, file: true},
-		"too short, without a file":      {lease: 5 * time.Second},
-		"too short, without an election": {lease: 5 * time.Second, file: true, unelected: true},
-	} {
-		t.Run(name, func(t *testing.T) {
-			opts, err := options.NewKubeControllerManagerOptions()
-			if err != nil {
-				t.Fatal(err)
-			}
-			opts.Generic.LeaderElection.LeaderElect, opts.Generic.LeaderElection.LeaseDuration.Duration = !tc.unelected, tc.lease
-			_, err = validate(opts, testRoster(t, NodeIPAM()), tc.file)
-			const problem = "--leader-elect-lease-duration=5s must be longer than --leader-elect-renew-deadline=10s"
-			if got := err != nil && strings.Contains(err.Error(), problem); got != tc.want {
-				t.Errorf("got %v, want %q in it: %t", err, problem, tc.want)
 			}
 		})
 	}

@@ -6,15 +6,13 @@ import (
 	"fmt"
 	"slices"
 	"strings"
-	"sync"
 
 	"github.com/spf13/cobra"
-	"github.com/spf13/pflag"
+	"golang.org/x/sync/errgroup"
 
 	cliflag "k8s.io/component-base/cli/flag"
 
 	"github.com/multicidr/controller-manager/controllers/clusteripam"
-	"github.com/multicidr/controller-manager/controllers/configfile"
 	"github.com/multicidr/controller-manager/controllers/lease"
 )
 
@@ -62,18 +60,6 @@ func (c *clusterIPAM) validate() []error {
 	return append(errs, c.options.Validate()...)
 }
 
-// setFromFile has one form, since KubeControllerManagerConfiguration has nothing of these controllers.
-func (*clusterIPAM) setFromFile(file *configfile.File, fs *pflag.FlagSet) (unknown []string, err error) {
-	if err := file.Read(); err != nil {
-		return nil, err
-	}
-	values, err := file.Flat(fs)
-	if err != nil {
-		return nil, err
-	}
-	return file.Set(fs, values)
-}
-
 func (c *clusterIPAM) controllers() (names []string) {
 	for _, name := range clusteripam.Names() {
 		switch {
@@ -85,28 +71,22 @@ func (c *clusterIPAM) controllers() (names []string) {
 	return names
 }
 
-// run runs every controller by itself: one that panics, or waits for something, does not stop the others.
+// run runs every controller by itself: one that waits for something does not stop the others. One that ends by itself ends the process.
 func (c *clusterIPAM) run(ctx context.Context, p *process, fence *lease.Fence) error {
-	ctx, cancel := context.WithCancelCause(ctx)
-	defer cancel(nil)
-	var wg sync.WaitGroup
+	group, ctx := errgroup.WithContext(ctx)
 	for _, of := range p.health.controllers {
-		wg.Go(func() {
-			err := p.runAgain(ctx, of, func(bool) (controller, error) {
-				built, err := c.options.Build(of.name, p.config, fence)
-				if err != nil {
-					return nil, err
-				}
-				return built, nil
-			})
-			if err != nil {
-				cancel(fmt.Errorf("build %s: %w", of.name, err))
+		built, err := c.options.Build(of.name, p.config, fence)
+		if err != nil {
+			return fmt.Errorf("build %s: %w", of.name, err)
+		}
+		p.built(of, built)
+		group.Go(func() error {
+			built.Run(ctx)
+			if ctx.Err() == nil {
+				return fmt.Errorf("the controller %s has ended by itself", of.name)
 			}
+			return nil
 		})
 	}
-	wg.Wait()
-	if err := context.Cause(ctx); err != nil && !errors.Is(err, context.Canceled) {
-		return err
-	}
-	return nil
+	return group.Wait()
 }

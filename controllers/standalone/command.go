@@ -15,7 +15,6 @@ import (
 	"k8s.io/klog/v2"
 
 	"github.com/multicidr/controller-manager/controllers/build"
-	"github.com/multicidr/controller-manager/controllers/configfile"
 )
 
 // NewCommand returns the command of node-ipam-controller.
@@ -29,32 +28,20 @@ func newCommand(p program) *cobra.Command {
 		Args: cobra.NoArgs,
 		RunE: func(cmd *cobra.Command, _ []string) error {
 			build.PrintAndExitIfRequested(cmd.Flags())
-			// Logging comes after everything that can set its flags, and before everything that is logged.
-			warnings, err := opts.set(cmd.Flags(), os.Getenv)
-			if err != nil {
+			if err := logsapi.ValidateAndApply(opts.logs, nil); err != nil {
 				return err
 			}
-			if err := logsapi.ValidateAndApply(opts.logs, nil); err != nil {
-				return opts.file.Explain(err)
-			}
-			err = opts.complete(os.Getenv)
+			err := opts.complete(cmd.Flags(), os.Getenv)
 			cliflag.PrintFlags(cmd.Flags())
 			if err != nil {
-				return opts.file.Explain(err)
-			}
-			for _, warning := range warnings {
-				klog.Warning(warning)
-			}
-			if done, err := opts.file.Write(cmd.Flags()); done {
 				return err
 			}
 			klog.InfoS("Starting", "program", p.name(), "version", version.Get(), "build", build.Get())
-			return run(server.SetupSignalContext(), opts, configfile.Values(cmd.Flags()))
+			return run(server.SetupSignalContext(), opts)
 		},
 	}
 	sections := opts.sections()
 	global := sections.FlagSet("global")
-	opts.file.AddFlags(global)
 	build.AddFlags(global)
 	globalflag.AddGlobalFlags(global, cmd.Name(), logs.SkipLoggingConfigurationFlags())
 	for _, section := range sections.FlagSets {

@@ -7,12 +7,9 @@
 //
 // What they have in common:
 //
-//	command.go      the command line
-//	options.go      flags, their environment variables, and the check of both
-//	run.go          one process: serving, the leader lease, and the controllers under it
-//	health.go       the checks behind /healthz and /readyz
-//	serve.go        the HTTP server, and the HTTPS server with authentication and authorization
-//	bounded.go      the limit on the connections of a server
-//
-// As in kube-controller-manager, the controllers are in packages of their own and the fence is package lease.
+//	command.go  the command line
+//	options.go  flags, their environment variables, and the check of both
+//	run.go      one process: serving, the leader lease, and the controllers under it
+//	health.go   the checks behind /healthz and /readyz
+//	serve.go    the HTTP server, and the HTTPS server with authentication and authorization
 package standalone

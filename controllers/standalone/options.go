@@ -4,7 +4,6 @@ import (
 	"cmp"
 	"errors"
 	"fmt"
-	"net"
 	"os"
 	"strings"
 	"time"
@@ -17,22 +16,17 @@ import (
 	apiserveroptions "k8s.io/apiserver/pkg/server/options"
 	"k8s.io/client-go/rest"
 	"k8s.io/client-go/tools/clientcmd"
-	"k8s.io/client-go/tools/leaderelection"
 	"k8s.io/client-go/tools/leaderelection/resourcelock"
 	cliflag "k8s.io/component-base/cli/flag"
 	logsapi "k8s.io/component-base/logs/api/v1"
-	"k8s.io/klog/v2"
 
-	"github.com/multicidr/controller-manager/controllers/configfile"
 	"github.com/multicidr/controller-manager/controllers/lease"
-	"github.com/multicidr/controller-manager/controllers/writes"
 )
 
 // options are what a user can configure.
 type options struct {
 	apiServer, kubeconfig string
 	webserver             string // address of the HTTP server
-	healthProbe           string // the older name of webserver
 
 	elect                                     bool
 	leaseDuration, renewDeadline, retryPeriod time.Duration
@@ -40,7 +34,6 @@ type options struct {
 	identity                                  string // set by complete: id with a random suffix
 
 	program program
-	file    configfile.File
 
 	secureServing  *apiserveroptions.SecureServingOptions
 	authentication *apiserveroptions.DelegatingAuthenticationOptions
@@ -72,11 +65,7 @@ func newOptions(p program) *options {
 }
 
 // variable is an environment variable that stands for a flag which is not on the command line.
-type variable struct {
-	name, flag string
-	// older: a deprecated variable. It is read only if the newer variable of the same flag is not set, and then with a warning.
-	older bool
-}
+type variable struct{ name, flag string }
 
 // sections are the flags, in the order in which the help shows them.
 func (o *options) sections() (sections cliflag.NamedFlagSets) {
@@ -88,7 +77,7 @@ func (o *options) sections() (sections cliflag.NamedFlagSets) {
 	fs = sections.FlagSet("serving")
 	fs.StringVar(&o.webserver, "webserver-bind-address", o.webserver,
 		"Address of the HTTP server, which serves /healthz, /readyz and, without --secure-port, /metrics.")
-	fs.StringVar(&o.healthProbe, "health-probe-address", o.healthProbe, "Older name of --webserver-bind-address.")
+	fs.StringVar(&o.webserver, "health-probe-address", o.webserver, "Older name of --webserver-bind-address.")
 	if err := fs.MarkDeprecated("health-probe-address", "use --webserver-bind-address"); err != nil {
 		panic(err) // The line above has added the flag.
 	}
@@ -113,9 +102,6 @@ func (o *options) sections() (sections cliflag.NamedFlagSets) {
 	logsapi.AddFlags(o.logs, sections.FlagSet("logs"))
 
 	for _, v := range o.program.variables() {
-		if v.older {
-			continue
-		}
 		for _, fs := range sections.FlagSets {
 			if flag := fs.Lookup(v.flag); flag != nil {
 				flag.Usage += " [$" + v.name + "]"
@@ -125,33 +111,20 @@ func (o *options) sections() (sections cliflag.NamedFlagSets) {
 	return sections
 }
 
-// set sets flags that are not on the command line, first from the environment and then from the file. The caller logs the warnings.
-func (o *options) set(fs *pflag.FlagSet, getenv func(string) string) (warnings []string, err error) {
-	if err := o.setFromOlderName(fs); err != nil {
-		return nil, err
+// complete fills in what the command line leaves to the environment, and validates everything.
+func (o *options) complete(fs *pflag.FlagSet, getenv func(string) string) (err error) {
+	if fs.Changed("health-probe-address") {
+		fs.Lookup("webserver-bind-address").Changed = true // It is the same flag.
 	}
-	if warnings, err = setFromEnvironment(fs, o.program.variables(), getenv); err != nil {
-		return nil, err
+	for _, v := range o.program.variables() {
+		value := getenv(v.name)
+		if value == "" || fs.Changed(v.flag) {
+			continue
+		}
+		if err := fs.Set(v.flag, value); err != nil {
+			return fmt.Errorf("the environment variable %s is wrong: %w", v.name, err)
+		}
 	}
-	unknown, err := o.program.setFromFile(&o.file, fs)
-	if err != nil {
-		return nil, err
-	}
-	if len(unknown) > 0 {
-		warnings = append(warnings, "The file of --config sets flags of kube-controller-manager that this program does not have. They have no effect: "+strings.Join(unknown, ", "))
-	}
-	return warnings, o.setFromOlderName(fs)
-}
-
-func (o *options) setFromOlderName(fs *pflag.FlagSet) error {
-	if fs.Changed("health-probe-address") && !fs.Changed("webserver-bind-address") {
-		return fs.Set("webserver-bind-address", o.healthProbe)
-	}
-	return nil
-}
-
-// complete fills in what flags leave to the environment, and validates everything.
-func (o *options) complete(getenv func(string) string) (err error) {
 	o.lockNamespace = cmp.Or(o.lockNamespace, getenv("POD_NAMESPACE"))
 	if o.identity = cmp.Or(o.id, getenv("POD_NAME")); o.identity == "" {
 		if o.identity, err = os.Hostname(); err != nil {
@@ -167,52 +140,20 @@ func (o *options) complete(getenv func(string) string) (err error) {
 	return utilerrors.Flatten(utilerrors.NewAggregate(o.validate()))
 }
 
-func setFromEnvironment(fs *pflag.FlagSet, variables []variable, getenv func(string) string) (warnings []string, err error) {
-	for _, v := range variables {
-		value := getenv(v.name)
-		flag := fs.Lookup(v.flag)
-		if value == "" || flag.Changed {
-			continue
-		}
-		if v.name == "IPAM_RESOURCE_LOCK" {
-			// One release of kubernetes-sigs/node-ipam-controller read its retry period from this variable, although the name suggests the
-			// type of the lock.
-			if _, err := time.ParseDuration(value); err != nil {
-				warnings = append(warnings, fmt.Sprintf("The environment variable IPAM_RESOURCE_LOCK=%q is ignored: use IPAM_RESOURCE_LOCK_NAME to set the kind of the lock", value))
-				continue
-			}
-		}
-		if err := flag.Value.Set(value); err != nil {
-			return nil, fmt.Errorf("the environment variable %s=%q is not a valid value of --%s: %w", v.name, value, v.flag, err)
-		}
-		flag.Changed = true // so that neither another variable nor the file sets it
-		if v.older {
-			warnings = append(warnings, fmt.Sprintf("The environment variable %s is deprecated: use %s", v.name, newer(variables, v.flag)))
-		}
-	}
-	return warnings, nil
-}
-
-// newer returns the variable of a flag that is not deprecated.
-func newer(variables []variable, flag string) string {
-	for _, v := range variables {
-		if v.flag == flag && !v.older {
-			return v.name
-		}
-	}
-	panic("no variable of --" + flag)
-}
-
 // validate returns everything that is wrong, and what to do about it.
 func (o *options) validate() []error {
 	var errs []error
-	if _, _, err := net.SplitHostPort(o.webserver); err != nil {
-		errs = append(errs, fmt.Errorf("--webserver-bind-address must be an address with a port, such as :8081: %w", err))
-	}
 	if scheme, _, ok := strings.Cut(o.apiServer, "://"); ok && scheme != "https" && scheme != "http" { // It would be tried for ever.
-		errs = append(errs, fmt.Errorf("--apiserver=%s is no URL of an API server: it must begin with https://", o.apiServer))
+		errs = append(errs, fmt.Errorf("--apiserver=%s is not the URL of an API server: it must begin with https://", o.apiServer))
 	}
-	errs = append(errs, o.validateElection()...)
+	// Checked even without leader election: the user set the flag for a reason.
+	if o.lockType != resourcelock.LeasesResourceLock {
+		errs = append(errs, fmt.Errorf("--leader-elect-resource-lock=%s does not exist any more: Kubernetes removed the locks on Endpoints and ConfigMaps, "+
+			"because every client that watched these objects received every renewal. Remove the flag, or set it to leases", o.lockType))
+	}
+	if o.elect {
+		errs = append(errs, o.validateElection()...)
+	}
 	errs = append(errs, o.program.validate()...)
 	errs = append(errs, o.secureServing.Validate()...)
 	errs = append(errs, o.authentication.Validate()...)
@@ -220,32 +161,15 @@ func (o *options) validate() []error {
 }
 
 func (o *options) validateElection() []error {
-	var errs []error
-	// Checked even without leader election: the user set the flag for a reason.
-	if o.lockType != resourcelock.LeasesResourceLock {
-		errs = append(errs, fmt.Errorf("--leader-elect-resource-lock=%s does not exist any more: Kubernetes removed the locks on Endpoints and ConfigMaps, "+
-			"because every client that watched these objects received every renewal. Remove the flag, or set it to leases", o.lockType))
-	}
-	if !o.elect {
-		return errs
-	}
 	if o.lockNamespace == "" {
-		return append(errs, errors.New("the Lease has no namespace: set --leader-elect-namespace, or POD_NAMESPACE as the chart does, or turn off leader election with --enable-leader-election=false"))
+		return []error{errors.New("the Lease has no namespace: set --leader-elect-namespace, or POD_NAMESPACE as the chart does, or turn off leader election with --enable-leader-election=false")}
 	}
-	if o.lockName == "" {
-		errs = append(errs, errors.New("--leader-elect-resource-name must not be empty: set the name of the Lease, or leave the flag out"))
-	} else {
-		for _, wrong := range validation.NameIsDNSSubdomain(o.lockName, false) {
-			errs = append(errs, fmt.Errorf("--leader-elect-resource-name=%s is no name of a Lease: %s", o.lockName, wrong))
-		}
+	// The API server would refuse another name for ever.
+	wrong := append(validation.NameIsDNSSubdomain(o.lockName, false), validation.ValidateNamespaceName(o.lockNamespace, false)...)
+	if len(wrong) > 0 {
+		return []error{fmt.Errorf("%q in the namespace %q is not the name of a Lease (--leader-elect-resource-name, --leader-elect-namespace, POD_NAMESPACE): %s", o.lockName, o.lockNamespace, wrong[0])}
 	}
-	if o.lockName == "kube-controller-manager" || o.lockName == "cloud-controller-manager" { // perhaps from a file of theirs
-		errs = append(errs, fmt.Errorf("--leader-elect-resource-name=%s is the Lease by which %[1]s leads, and this program would take it away: leave it out", o.lockName))
-	}
-	for _, wrong := range validation.ValidateNamespaceName(o.lockNamespace, false) {
-		errs = append(errs, fmt.Errorf("%q is no name of a namespace (--leader-elect-namespace, or POD_NAMESPACE): %s", o.lockNamespace, wrong))
-	}
-	return append(errs, lease.ValidateTimes(o.leaseDuration, o.renewDeadline, o.retryPeriod)...)
+	return lease.ValidateTimes(o.leaseDuration, o.renewDeadline, o.retryPeriod)
 }
 
 // clientConfig returns the configuration of all clients. Inside a cluster it has the credentials of the service account.
@@ -265,18 +189,4 @@ func (o *options) clientConfig() (*rest.Config, error) {
 	// Nodes are large, and much smaller as protobuf than as JSON.
 	config.ContentType, config.AcceptContentTypes = "application/vnd.kubernetes.protobuf", "application/vnd.kubernetes.protobuf,application/json"
 	return config, nil
-}
-
-// election returns the configuration of leader election without the lock.
-func (o *options) election(logger klog.Logger) leaderelection.LeaderElectionConfig {
-	if err := lease.CheckTimes(o.leaseDuration, o.retryPeriod, writes.Timeout); err != nil {
-		logger.Error(err, "The leader stops writing before every renewal", "lease", o.lockName)
-	}
-	return leaderelection.LeaderElectionConfig{
-		LeaseDuration:   o.leaseDuration,
-		RenewDeadline:   o.renewDeadline,
-		RetryPeriod:     o.retryPeriod,
-		ReleaseOnCancel: true,
-		Name:            o.lockName,
-	}
 }

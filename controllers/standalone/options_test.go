@@ -1,7 +1,6 @@
 package standalone
 
 import (
-	"errors"
 	"fmt"
 	"os"
 	"regexp"
@@ -25,7 +24,7 @@ func TestFlagsAreDocumented(t *testing.T) {
 	}
 	variableOf := map[string]string{}
 	for _, v := range newNodeIPAM().variables() {
-		if !v.older {
+		if variableOf[v.flag] == "" {
 			variableOf[v.flag] = v.name
 		}
 		if !strings.Contains(string(doc), "`"+v.name+"`") {
@@ -70,10 +69,7 @@ func TestIdentity(t *testing.T) {
 					t.Fatal(err)
 				}
 				getenv := func(name string) string { return tc.env[name] }
-				if _, err := o.set(fs, getenv); err != nil {
-					t.Fatal(err)
-				}
-				if err := o.complete(getenv); err != nil {
+				if err := o.complete(fs, getenv); err != nil {
 					t.Fatal(err)
 				}
 				if !strings.HasPrefix(o.identity, tc.want+"_") {
@@ -85,23 +81,6 @@ func TestIdentity(t *testing.T) {
 				t.Errorf("two processes are both called %v", identities)
 			}
 		})
-	}
-}
-
-// TestNamesOfTheLease: a Lease that cannot exist is an error at the start; a process would wait for it for ever.
-func TestNamesOfTheLease(t *testing.T) {
-	for _, tc := range []struct{ name, namespace, wrong string }{
-		{"a.b-c", "ns", ""},
-		{"a/b", "ns", "--leader-elect-resource-name=a/b is no name of a Lease"},
-		{"", "ns", "--leader-elect-resource-name must not be empty"},
-		{"a", "X_", `"X_" is no name of a namespace`},
-		{"a", "", "the Lease has no namespace"},
-	} {
-		o := newOptions(newNodeIPAM())
-		o.lockName, o.lockNamespace = tc.name, tc.namespace
-		if err := errors.Join(o.validateElection()...); (err == nil) != (tc.wrong == "") || err != nil && !strings.Contains(err.Error(), tc.wrong) {
-			t.Errorf("%s/%s: %v, want %q", tc.namespace, tc.name, err, tc.wrong)
-		}
 	}
 }
 

@@ -2,7 +2,7 @@ package standalone
 
 import (
 	"context"
-	"encoding/json"
+	"errors"
 	"fmt"
 	"net"
 	"net/http"
@@ -21,18 +21,10 @@ import (
 	"k8s.io/klog/v2"
 )
 
-// Limits on the time and memory that a client can use. No limit can block a probe.
 const (
-	// readTimeout limits reading a request, from the connection on. All requests are short.
-	readTimeout = 5 * time.Second
-	// writeTimeout limits the answer, from the end of the request on. The client may not read it.
-	writeTimeout = 10 * time.Second
-	// idleTimeout limits the time between two requests. A client that scrapes every 30 seconds keeps its connection.
-	idleTimeout = 45 * time.Second
-	// maxHeader limits the header of a request; the server adds 4 KiB.
-	maxHeader = 16 << 10
-	// maxConnections is the limit per port. A kubelet has two connections, and each Prometheus one.
-	maxConnections = 128
+	// readTimeout, writeTimeout and idleTimeout limit how long a client of the HTTP server can keep a connection: a client that scrapes every
+	// 30 seconds may keep it.
+	readTimeout, writeTimeout, idleTimeout = 5 * time.Second, 10 * time.Second, 45 * time.Second
 	// maxScrapes limits how many requests for metrics are answered concurrently, because each answer is a copy of all metrics. Other
 	// requests get a 503.
 	maxScrapes = 4
@@ -49,32 +41,22 @@ type servers struct {
 }
 
 // serve starts the servers. With --secure-port only the HTTPS server has the metrics: a user who sets that flag does not want them to be
-// public. The text of a health check can name any object, and the debug page names every Node, so the HTTP server never has them, nor
-// the values of flags.
-func serve(opts *options, config *rest.Config, health *health, values map[string]any) (*servers, error) {
+// public. The text of a single check can name any object and quotes the API server, and the debug page names every Node, so the HTTP server
+// never has them: it says which check fails, and the log says why.
+func serve(opts *options, config *rest.Config, health *health) (*servers, error) {
 	s := &servers{stopSecure: make(chan struct{})}
-	plain := mux.NewPathRecorderMux(opts.program.name())
-	health.installWithheld(plain)
-	metricsMux := plain
-	if opts.secureServing.BindPort != 0 {
-		s.secured = mux.NewPathRecorderMux(opts.program.name())
-		health.install(s.secured)
-		metricsMux = s.secured
-	}
-	metricsMux.Handle("/metrics", metrics.HandlerFor(legacyregistry.DefaultGatherer, metrics.HandlerOpts{MaxRequestsInFlight: maxScrapes}))
-	if s.secured != nil {
-		shown, err := json.Marshal(map[string]any{opts.program.name(): values})
-		if err != nil {
-			return nil, err
-		}
-		// Not package configz, which wants a versioned object: the values are in the form that --config reads.
-		s.secured.HandleFunc("/configz", func(w http.ResponseWriter, _ *http.Request) {
-			w.Header().Set("Content-Type", "application/json")
-			_, _ = w.Write(shown)
-		})
-		slis.SLIMetricsWithReset{}.Install(metricsMux)
+	plain, whole := mux.NewPathRecorderMux(opts.program.name()), mux.NewPathRecorderMux(opts.program.name())
+	health.install(whole)
+	plain.Handle("/healthz", whole)
+	plain.Handle("/readyz", whole)
+	metricsHandler := metrics.HandlerFor(legacyregistry.DefaultGatherer, metrics.HandlerOpts{MaxRequestsInFlight: maxScrapes})
+	if opts.secureServing.BindPort == 0 {
+		plain.Handle("/metrics", metricsHandler)
+		slis.SLIMetrics{}.Install(plain) // On this port any client could reset them.
 	} else {
-		slis.SLIMetrics{}.Install(metricsMux) // On this port any client could reset them.
+		s.secured = whole
+		s.secured.Handle("/metrics", metricsHandler)
+		slis.SLIMetricsWithReset{}.Install(s.secured)
 	}
 
 	listener, err := net.Listen("tcp", opts.webserver)
@@ -83,13 +65,12 @@ func serve(opts *options, config *rest.Config, health *health, values map[string
 	}
 	if s.secured != nil {
 		if err := s.serveSecured(opts, config); err != nil {
-			listener.Close()
-			return nil, err
+			return nil, errors.Join(err, listener.Close())
 		}
 	}
-	s.plain = &http.Server{Handler: plain, ReadTimeout: readTimeout, WriteTimeout: writeTimeout, IdleTimeout: idleTimeout, MaxHeaderBytes: maxHeader}
+	s.plain = &http.Server{Handler: plain, ReadTimeout: readTimeout, WriteTimeout: writeTimeout, IdleTimeout: idleTimeout}
 	go func() {
-		if err := s.plain.Serve(&bounded{Listener: listener, most: maxConnections}); err != http.ErrServerClosed {
+		if err := s.plain.Serve(listener); err != http.ErrServerClosed {
 			klog.ErrorS(err, "The HTTP server ended", "address", opts.webserver) // Probes will fail then.
 		}
 	}()
@@ -119,7 +100,6 @@ func (s *servers) serveSecured(opts *options, config *rest.Config) error {
 	if err := opts.secureServing.ApplyTo(&serving); err != nil {
 		return fmt.Errorf("listen at --secure-port: %w", err)
 	}
-	serving.Listener = &bounded{Listener: serving.Listener, most: maxConnections, stall: writeTimeout}
 	if err := opts.authentication.ApplyTo(&authentication, serving, nil); err != nil {
 		return err
 	}
@@ -146,8 +126,8 @@ type roundTripper func(*http.Request) (*http.Response, error)
 
 func (f roundTripper) RoundTrip(request *http.Request) (*http.Response, error) { return f(request) }
 
-// debug serves a controller's debug page at the same path as kube-controller-manager. Before this call there is no such page.
-func (s *servers) debug(controller string, handler http.HandlerFunc) {
+// debug serves a controller's debug page at the same path as kube-controller-manager.
+func (s *servers) debug(controller string, handler http.Handler) {
 	if s.secured == nil {
 		return
 	}

@@ -417,22 +417,13 @@ func (c *cluster) warnings(ctx context.Context, uid types.UID, reason string) ([
 // overlaps returns an error if Nodes that were served have common addresses. Nodes that were created with podCIDRs do not count; nobody can
 // help what they have.
 func (c *cluster) overlaps(ctx context.Context) error {
-	return c.overlapsOf(ctx, func(n *corev1.Node) bool { return n.Annotations[networkingv1.AnnotationClusterCIDR] != "" })
-}
-
-// overlapsOfAll is overlaps where other allocators have allocated, too, whose Nodes have no annotation, and nobody has created Nodes with podCIDRs.
-func (c *cluster) overlapsOfAll(ctx context.Context) error {
-	return c.overlapsOf(ctx, func(*corev1.Node) bool { return true })
-}
-
-func (c *cluster) overlapsOf(ctx context.Context, counts func(*corev1.Node) bool) error {
 	nodes, err := c.kube.CoreV1().Nodes().List(ctx, metav1.ListOptions{})
 	if err != nil {
 		return err
 	}
 	var blocks judge.Blocks
 	for _, node := range nodes.Items {
-		if counts(&node) {
+		if node.Annotations[networkingv1.AnnotationClusterCIDR] != "" {
 			blocks.Add(node.Name, node.Spec.PodCIDRs...)
 		}
 	}

@@ -96,7 +96,6 @@ func TestStandaloneFlagsAndVariables(t *testing.T) {
 func TestStandaloneOlderNames(t *testing.T) {
 	const (
 		bindAddress = `FLAG: --webserver-bind-address=":9"`
-		retryPeriod = `FLAG: --leader-elect-retry-period="3s"`
 		standard    = `FLAG: --leader-elect-retry-period="2s"`
 	)
 	for name, tc := range map[string]struct {
@@ -107,29 +106,12 @@ func TestStandaloneOlderNames(t *testing.T) {
 			args: []string{"--health-probe-address=:9"},
 			want: []string{bindAddress, "Flag --health-probe-address has been deprecated, use --webserver-bind-address"},
 		},
-		"the variable of the probes": {
-			env:  []string{"IPAM_HEALTH_PROBE_ADDR=:9"},
-			want: []string{bindAddress, "The environment variable IPAM_HEALTH_PROBE_ADDR is deprecated: use IPAM_WEBSERVER_BIND_ADDR"},
-		},
+		"the variable of the probes": {env: []string{"IPAM_HEALTH_PROBE_ADDR=:9"}, want: []string{bindAddress}},
 		"the older flag wins over the newer variable": {
 			env: []string{"IPAM_WEBSERVER_BIND_ADDR=:8"}, args: []string{"--health-probe-address=:9"}, want: []string{bindAddress},
 		},
-		"the newer flag wins over the older flag": {
-			args: []string{"--health-probe-address=:8", "--webserver-bind-address=:9"}, want: []string{bindAddress},
-		},
 		"the newer variable wins over the older variable": {
 			env: []string{"IPAM_HEALTH_PROBE_ADDR=:8", "IPAM_WEBSERVER_BIND_ADDR=:9"}, want: []string{bindAddress},
-		},
-		"the retry period in the variable of the lock": {
-			env:  []string{"IPAM_RESOURCE_LOCK=3s"},
-			want: []string{retryPeriod, "The environment variable IPAM_RESOURCE_LOCK is deprecated: use IPAM_LEADER_ELECT_RETRY_PERIOD"},
-		},
-		"the newer variable of the retry period wins": {
-			env: []string{"IPAM_RESOURCE_LOCK=4s", "IPAM_LEADER_ELECT_RETRY_PERIOD=3s"}, want: []string{retryPeriod},
-		},
-		"the kind of the lock in the variable that is none of it": {
-			env:  []string{"IPAM_RESOURCE_LOCK=leases"},
-			want: []string{standard, `The environment variable IPAM_RESOURCE_LOCK="leases" is ignored: use IPAM_RESOURCE_LOCK_NAME to set the kind of the lock`},
 		},
 		"an empty variable is none": {
 			env: []string{"IPAM_LEADER_ELECT_RETRY_PERIOD=", "IPAM_ENABLE_LEADER_ELECTION="}, want: []string{standard, `FLAG: --enable-leader-election="true"`},
@@ -158,14 +140,14 @@ func TestStandaloneRefusals(t *testing.T) {
 	}{
 		"an unknown flag":              {args: []string{"--replicas=2"}, want: "unknown flag: --replicas"},
 		"an argument":                  {args: []string{"run"}, want: `unknown command "run" for "node-ipam-controller"`},
-		"a variable that is no time":   {env: []string{"IPAM_LEASE_DURATION=15"}, want: `the environment variable IPAM_LEASE_DURATION="15" is not a valid value of --leader-elect-lease-duration: time: missing unit in duration "15"`},
-		"a variable that is no bool":   {env: []string{"IPAM_ENABLE_LEADER_ELECTION=yes"}, want: `the environment variable IPAM_ENABLE_LEADER_ELECTION="yes" is not a valid value of --enable-leader-election`},
-		"a URL of no API server":       {args: []string{"--apiserver=ftp://192.0.2.1"}, want: "--apiserver=ftp://192.0.2.1 is no URL of an API server"},
-		"an address without a port":    {args: []string{"--webserver-bind-address=localhost"}, want: "--webserver-bind-address must be an address with a port, such as :8081"},
+		"a variable that is no time":   {env: []string{"IPAM_LEASE_DURATION=15"}, want: `the environment variable IPAM_LEASE_DURATION is wrong: invalid argument "15" for "--leader-elect-lease-duration" flag: time: missing unit in duration "15"`},
+		"a variable that is no bool":   {env: []string{"IPAM_ENABLE_LEADER_ELECTION=yes"}, want: `the environment variable IPAM_ENABLE_LEADER_ELECTION is wrong: invalid argument "yes" for "--enable-leader-election" flag`},
+		"a URL of no API server":       {args: []string{"--apiserver=ftp://192.0.2.1"}, want: "--apiserver=ftp://192.0.2.1 is not the URL of an API server"},
+		"an address without a port":    {args: []string{"--webserver-bind-address=localhost", "--apiserver=https://127.0.0.1:1"}, want: "listen at --webserver-bind-address: listen tcp: address localhost: missing port"},
 		"a lock on Endpoints":          {args: []string{"--leader-elect-resource-lock=endpoints"}, want: "--leader-elect-resource-lock=endpoints does not exist any more"},
 		"a lock on ConfigMaps":         {env: []string{"IPAM_RESOURCE_LOCK_NAME=configmaps"}, want: "Remove the flag, or set it to leases"},
 		"no namespace of the Lease":    {noPod: true, want: "the Lease has no namespace: set --leader-elect-namespace, or POD_NAMESPACE"},
-		"no name of the Lease":         {args: []string{"--leader-elect-resource-name="}, want: "--leader-elect-resource-name must not be empty"},
+		"no name of the Lease":         {args: []string{"--leader-elect-resource-name="}, want: "is not the name of a Lease (--leader-elect-resource-name"},
 		"a lease that is too short":    {args: []string{"--leader-elect-lease-duration=900ms", "--leader-elect-renew-deadline=800ms", "--leader-elect-retry-period=100ms"}, want: "must be 1s or more"},
 		"a deadline after the lease":   {args: []string{"--leader-elect-renew-deadline=15s"}, want: "--leader-elect-lease-duration=15s must be longer than --leader-elect-renew-deadline=15s"},
 		"a deadline without a retry":   {args: []string{"--leader-elect-retry-period=9s"}, want: "--leader-elect-renew-deadline=10s must be longer than 1.2 times --leader-elect-retry-period=9s"},
@@ -207,7 +189,7 @@ func TestStandaloneHelp(t *testing.T) {
 	}
 	slices.Sort(got)
 	want := []string{
-		"IPAM_API_SERVER_URL", "IPAM_ENABLE_LEADER_ELECTION", "IPAM_KUBECONFIG", "IPAM_LEADER_ELECT_ID", "IPAM_LEADER_ELECT_NAMESPACE",
+		"IPAM_API_SERVER_URL", "IPAM_ENABLE_LEADER_ELECTION", "IPAM_HEALTH_PROBE_ADDR", "IPAM_KUBECONFIG", "IPAM_LEADER_ELECT_ID", "IPAM_LEADER_ELECT_NAMESPACE",
 		"IPAM_LEADER_ELECT_RETRY_PERIOD", "IPAM_LEASE_DURATION", "IPAM_RENEW_DEADLINE", "IPAM_RESOURCE_LOCK_NAME", "IPAM_RESOURCE_NAME", "IPAM_WEBSERVER_BIND_ADDR",
 	}
 	if diff := cmp.Diff(want, got); diff != "" {

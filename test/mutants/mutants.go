@@ -966,12 +966,6 @@ var mutants = []mutant{
 		test: testWaits,
 	},
 	{
-		name: "read-of-the-first-start", defect: "after a panic caches need be no newer than at the start of the term",
-		old:  "\t\t\tg.context.NodesAsOf = \"\" // It is older than the writes of the last controller.\n",
-		new:  "",
-		test: testAnew,
-	},
-	{
 		name: "torn-book-used", defect: "blocks are chosen by a book that a panic has left half changed",
 		old:  "\tif c.torn {\n",
 		new:  "\tif false {\n",
@@ -982,18 +976,6 @@ var mutants = []mutant{
 		old:  "\tfor _, stop := range c.stopHearing {\n",
 		new:  "\tfor _, stop := range c.stopHearing[:0] {\n",
 		test: testAnother,
-	},
-	{
-		name: "not-built-anew", defect: "a controller that has panicked stays away, and its process keeps the lease", seen: "we, until 2026-11-22",
-		old:  "\t\tpause = min(2*pause, longestPause)\n",
-		new:  "\t\t<-ctx.Done()\n\t\treturn nil\n",
-		test: testAgain,
-	},
-	{
-		name: "no-pause-after-a-panic", defect: "a controller that panics again and again starts again without a pause",
-		old:  "\t\tcase <-time.After(pause):\n",
-		new:  "\t\tcase <-time.After(0 * pause):\n",
-		test: testAgain,
 	},
 
 	// Flags that change.
@@ -1161,14 +1143,7 @@ var mutants = []mutant{
 		test: testTermOnLease,
 	},
 
-	// A lease inside of another one.
-	{
-		name: "own-lease-alone", defect: "without a leader migration a cloud-controller-manager asks nobody whether another version of it leads",
-		file: "controllers/cloudmanager/outer.go",
-		old:  "\tif !generic.LeaderElection.LeaderElect {\n",
-		new:  "\tif !generic.LeaderElection.LeaderElect || !leadermigration.Enabled(&generic) {\n",
-		test: "./controllers/cloudmanager TestWhichLeaseIsAround",
-	},
+	// The times of renewals.
 	{
 		name: "second-shown-again", defect: "after the wall clock was set back a renewal has the second of an earlier one, so a challenger that has read only that one takes the lease too soon",
 		file: "controllers/lease/seconds.go",
@@ -1205,46 +1180,11 @@ var mutants = []mutant{
 		test: "./controllers/clusteripam/infoblox TestClaimThatNamesAnotherProvider",
 	},
 	{
-		name: "older-version-unseen", defect: "a controller in a cloud-controller-manager writes on after the Lease around its own has expired",
-		file: "controllers/cloudmanager/campaign.go",
-		old:  "\treturn l.around.held()\n",
-		new:  "\th := l.around.held()\n\treturn lease.Around{UID: h.UID, Transitions: h.Transitions}\n",
-		test: "./controllers/cloudmanager TestRandomHistories",
-	},
-	{
 		name: "address-kept-for-nobody", defect: "a claim that is being deleted and never had an IPAddress keeps an address from those that wait",
 		file: "controllers/clusteripam/incluster/book/write.go",
 		old:  "c.deleting() && hadOne:",
 		new:  "c.deleting() && (hadOne || true):",
 		test: "./controllers/clusteripam/incluster/book TestAClaimWithoutIPAddressKeepsNoAddress",
-	},
-	{
-		name: "standby-follows-nobody", defect: "a standby of a cloud-controller-manager that wanted to lead begins to count a lease only when it leads",
-		file: "controllers/cloudmanager/campaign.go",
-		old:  "record.HolderIdentity != \"\" && !bytes.Equal",
-		new:  "false && !bytes.Equal",
-		test: "./controllers/cloudmanager TestRandomHistories",
-	},
-	{
-		name: "standby-follows-the-first", defect: "a standby of a cloud-controller-manager takes the Lease for renewed when it is not",
-		file: "controllers/cloudmanager/campaign.go",
-		old:  "\tl.read = raw\n",
-		new:  "\tif l.read == nil {\n\t\tl.read = raw\n\t}\n",
-		test: "./controllers/cloudmanager TestStandbyFollows",
-	},
-	{
-		name: "another-leader-is-this-one", defect: "after a pause at its beginning a cloud-controller-manager takes the next leader for itself",
-		file: "controllers/cloudmanager/campaign.go",
-		old:  "if p.outer != nil && wait",
-		new:  "if false && wait",
-		test: "./controllers/cloudmanager TestPausedAtTheBeginning",
-	},
-	{
-		name: "panic-ends-the-cloud", defect: "a panic before the controller runs ends a cloud-controller-manager",
-		file: "controllers/cloudmanager/campaign.go",
-		old:  "return p.runs.Guard(ctx, func() error { return p.serveNodes(ctx, fence) })",
-		new:  "return p.serveNodes(ctx, fence)",
-		test: "./controllers/cloudmanager TestPanicIsAnError",
 	},
 	{
 		name: "around-by-the-wall-clock", defect: "a wall clock that is set back in a pause prolongs the lease around",
@@ -1266,13 +1206,6 @@ var mutants = []mutant{
 		old:  "min(aroundExpires.Sub(f.sending.wall), f.duration)",
 		new:  "aroundExpires.Sub(f.sending.wall)",
 		test: testEnter,
-	},
-	{
-		name: "one-lease-for-both-elections", defect: "the shared Lease of a leader migration may be the program's own",
-		file: "controllers/internal/migrationfile/migrationfile.go",
-		old:  "if c.LeaderElection.LeaderElect && c",
-		new:  "if false && c",
-		test: "./controllers/internal/migrationfile TestValidate",
 	},
 
 	// etcd restored from a backup.

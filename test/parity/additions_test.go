@@ -29,9 +29,7 @@ var inHelp = surface{
 			"renewed, the cluster-ipam-controller and the cluster-deployment-ipam-controller stand by. Empty: they never do. " + `(default "kcm-system")`,
 		"Cluster-ipam-controller --cluster-ipam-force-allocation": "Allocate addresses although another provider has installed the " +
 			"CustomResourceDefinitions of the pools. Only right if that provider does not run: two allocators give one address twice.",
-		"Generic --config": "string A file with values of flags: a KubeControllerManagerConfiguration (kubecontrollermanager.config.k8s.io/v1alpha1), or keys " +
-			"that are names of flags in camel case. Flags on the command line win over the file.",
-		"Generic --write-config-to": "string If set, write the values of all flags to this file, in a form that --config reads, and exit.",
+		"Generic --config": "string A YAML file with values of flags. A key is the name of a flag in camel case, such as clusterCIDR. Flags on the command line win over the file.",
 		"Multi-cidr-node-ipam-controller --concurrent-node-cidr-syncs": "int32 The number of Nodes that the multi-cidr-node-ipam-controller " +
 			"serves concurrently. Larger number = faster start of large clusters, but more network load (default 30)",
 		"Multi-cidr-node-ipam-controller --node-ipam-kube-api-qps": "float32 QPS to use while talking with kubernetes apiserver for the " +
@@ -55,8 +53,7 @@ var always = surface{
 		".flags.cluster-ipam-k0rdent-namespace":  `"kcm-system"`,
 		".flags.cluster-ipam-force-allocation":   `"false"`,
 
-		".flags.config":          `""`,
-		".flags.write-config-to": `""`,
+		".flags.config": `""`,
 
 		".flags.concurrent-node-cidr-syncs": `"30"`,
 		".flags.node-ipam-kube-api-qps":     `"0"`,

@@ -30,9 +30,6 @@ func TestMain(m *testing.M) {
 		manager.Descriptor{Name: "failing", DisabledByDefault: true, New: func(context.Context, manager.Context) (app.Controller, error) {
 			return nil, errors.New("no permission")
 		}},
-		manager.Descriptor{Name: "panicking", DisabledByDefault: true, New: func(context.Context, manager.Context) (app.Controller, error) {
-			panic("a nil map")
-		}},
 		manager.Descriptor{Name: "blocking", DisabledByDefault: true, New: func(ctx context.Context, _ manager.Context) (app.Controller, error) {
 			<-ctx.Done()
 			return nil, ctx.Err()

@@ -132,11 +132,10 @@ func wantLeaseHeld(t *testing.T, s *site, want bool) {
 func TestBadConstructorsDoNotHurtTheOthers(t *testing.T) {
 	t.Setenv(runAsManager, "1")
 	s := newSite(t, false)
-	m := startLeading(t, s, self(t), "--controllers=*,failing,panicking,blocking")
+	m := startLeading(t, s, self(t), "--controllers=*,failing,blocking")
 	for name, reason := range map[string]string{
-		"failing":   "cannot be built: no permission",
-		"panicking": "cannot be built: panic in the constructor: a nil map",
-		"blocking":  "not built yet",
+		"failing":  "cannot be built: no permission",
+		"blocking": "not built yet",
 	} {
 		eventually(t, func(ctx context.Context) error {
 			return wantHealth(ctx, m, name, http.StatusInternalServerError, reason)
@@ -149,7 +148,7 @@ func TestBadConstructorsDoNotHurtTheOthers(t *testing.T) {
 		t.Fatal(err)
 	}
 	for _, line := range []string{
-		"[+]namespace-controller ok\n", "[+]failing excluded: ok\n", "warn: panicking failed and was excluded: see /healthz/panicking\n",
+		"[+]namespace-controller ok\n", "[+]failing excluded: ok\n", "warn: failing failed and was excluded: see /healthz/failing\n",
 	} {
 		if !strings.Contains(body, line) {
 			t.Errorf("/healthz?verbose lacks %q:\n%s", line, body)

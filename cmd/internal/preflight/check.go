@@ -176,9 +176,6 @@ func (u usage) flags(fs *findings, given flags) []flags {
 	}
 	for _, d := range u.deployments {
 		for _, l := range commandLinesOf(d.Spec.Template.Spec) {
-			if l.hidesRanges() && given == (flags{}) {
-				fs.add(warning, about, "Deployment %s/%s has --config=%s, and the flags in that file cannot be read: repeat with those for ranges, for example --allocate-node-cidrs --cluster-cidr=10.244.0.0/16", d.Namespace, d.Name, l.config)
-			}
 			// True by default in this program, and that of kubernetes-sigs has no such flag.
 			l.Allocate = l.ClusterCIDR != "" && (l.Allocate || !l.said("allocate-node-cidrs"))
 			all = append(all, l.flags)

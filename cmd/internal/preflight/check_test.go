@@ -350,16 +350,6 @@ func TestCheck(t *testing.T) {
 			s.clusterCIDRs = append(s.clusterCIDRs, clusterCIDR("own", "10.244.0.0/16"))
 			s.kubeProxy = configMap("config.conf", "detectLocalMode: ClusterCIDR\nclusterCIDR: 10.244.0.0/16\n")
 		}, nil},
-		"node-ipam-controller with a file": {func(s *state) {
-			alone(s)
-			s.deployments = []appsv1.Deployment{deployment("--config=/etc/ipam/config.yaml")}
-			s.clusterCIDRs = append(s.clusterCIDRs, clusterCIDR("own", "10.244.0.0/16"))
-		}, []string{"WARNING manager: Deployment net/peer has --config=/etc/ipam/config.yaml, and the flags in that file cannot be read: repeat with those for ranges"}},
-		"node-ipam-controller with a file, and what is in it": {func(s *state) {
-			alone(s)
-			s.deployments = []appsv1.Deployment{deployment("--config=/etc/ipam/config.yaml")}
-			s.given.Allocate, s.given.ClusterCIDR = true, "10.244.0.0/16"
-		}, nil},
 		"the other program that serves ClusterCIDRs": {func(s *state) {
 			s.form, s.deployments = manager, append(s.deployments, deployment())
 			s.leases = append(s.leases, coordinationv1.Lease{ObjectMeta: metav1.ObjectMeta{Name: peer, Namespace: "net"},

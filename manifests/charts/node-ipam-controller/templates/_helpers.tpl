@@ -92,5 +92,5 @@ helm.sh/chart: {{ printf "%s-%s" .Chart.Name .Chart.Version | replace "+" "_" }}
 
 {{/* Whether the controller creates a ClusterCIDR from --cluster-cidr, or may: what is in a file, the chart cannot know. */}}
 {{- define "node-ipam-controller.makesClusterCIDR" -}}
-{{- range .Values.extraArgs }}{{ if regexMatch "^--(cluster-cidr|config)=." (include "node-ipam-controller.flag" .) }}true{{ end }}{{ end -}}
+{{- range .Values.extraArgs }}{{ if regexMatch "^--cluster-cidr=." (include "node-ipam-controller.flag" .) }}true{{ end }}{{ end -}}
 {{- end }}
