@@ -24,7 +24,6 @@ import (
 
 	"github.com/multicidr/controller-manager/controllers/lease"
 	"github.com/multicidr/controller-manager/controllers/nodeipam"
-	"github.com/multicidr/controller-manager/controllers/nodeipam/beside"
 	"github.com/multicidr/controller-manager/controllers/writes"
 )
 
@@ -72,7 +71,7 @@ func (p *participant) lead(ctx context.Context) error {
 		return fmt.Errorf("read the host name, which is part of the identity in the Lease: %w", err)
 	}
 	times := p.program.ComponentConfig.Generic.LeaderElection
-	if err := lease.CheckTimes(times.LeaseDuration.Duration, times.RetryPeriod.Duration, writes.Timeout, false); err != nil {
+	if err := lease.CheckTimes(times.LeaseDuration.Duration, times.RetryPeriod.Duration, writes.Timeout); err != nil {
 		klog.FromContext(ctx).Error(err, "The leader stops writing before every renewal", "lease", p.lease)
 	}
 	// The program's own client, which may write Leases: it writes its own.
@@ -97,7 +96,7 @@ func (p *participant) lead(ctx context.Context) error {
 			},
 			OnStoppedLeading: func() {},
 		},
-	}, p.allocate)
+	}, lease.Clocks{}, p.allocate)
 	if err == nil {
 		err = fmt.Errorf("the Lease %s was lost", p.leaseName())
 	}
@@ -114,14 +113,11 @@ func (p *participant) allocate(ctx context.Context, fence *lease.Fence) error {
 	if err != nil {
 		return err
 	}
-	return beside.Program{
-		Config: clientConfig, Fence: fence, Waits: p.waits,
-		Built: func(c *nodeipam.Controller) {
-			p.mu.Lock()
-			defer p.mu.Unlock()
-			p.running = c
-		},
-	}.Run(ctx, flags, p.options)
+	return p.options.Run(ctx, clientConfig, flags, fence, func(c *nodeipam.Controller) {
+		p.mu.Lock()
+		defer p.mu.Unlock()
+		p.running = c
+	})
 }
 
 // credentials returns the configuration of the controller's clients. With --use-service-account-credentials the API server makes them, which

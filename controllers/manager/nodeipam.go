@@ -2,6 +2,7 @@ package manager
 
 import (
 	"context"
+	"errors"
 	"strings"
 	"sync"
 
@@ -34,8 +35,10 @@ func NodeIPAM() Descriptor {
 		Replaces:          []string{names.NodeIpamController},
 		Flags:             options,
 		Prepare: func(c app.ControllerContext) {
-			if !watches.Nodes(c.InformerFactory) || !watches.ServiceCIDRs(c.InformerFactory) {
-				klog.ErrorS(nil, "The controller cannot tell when changes are not seen: somebody else has made its informers before", "controller", NodeIPAMController)
+			err := errors.Join(watches.Follow("Nodes", c.InformerFactory.Core().V1().Nodes().Informer()),
+				watches.Follow("ServiceCIDRs", c.InformerFactory.Networking().V1().ServiceCIDRs().Informer()))
+			if err != nil {
+				klog.ErrorS(err, "The health check cannot tell when watches fail", "controller", NodeIPAMController)
 			}
 		},
 		New: func(ctx context.Context, c Context) (app.Controller, error) {
@@ -50,9 +53,6 @@ func NodeIPAM() Descriptor {
 				ServiceCIDRs: c.InformerFactory.Networking().V1().ServiceCIDRs(),
 				Watches:      watches,
 				Fence:        c.Fence,
-				Term:         c.Fence,
-				// The in-tree allocator may have run under the main lease since the last migration.
-				LeaseOfItsOwn: c.Migrates,
 			})
 		},
 	}

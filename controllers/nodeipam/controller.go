@@ -2,6 +2,7 @@ package nodeipam
 
 import (
 	"context"
+	"errors"
 	"net/http"
 	"net/netip"
 	"sync"
@@ -54,7 +55,7 @@ type Config struct {
 	// NodesAsOf is the result of a ReadNodes made after the Lease was acquired, ideally before the informer of Nodes started. If it is
 	// empty, the start reads for itself.
 	NodesAsOf string
-	// Watches are those of the shared informers, for the health check; may be nil.
+	// Watches are those of shared informers that run before New; nil: New follows all informers.
 	Watches *health.Watches
 	// ServiceRanges are the ranges of --service-cluster-ip-range. Like those of ServiceCIDRs, they are never allocated.
 	ServiceRanges []netip.Prefix
@@ -119,16 +120,27 @@ func New(cfg Config) (*Controller, error) {
 		c.identity = writes.UnelectedIdentity()
 	}
 	c.api = api.Fenced{API: api.New(cfg.Client, cfg.ClusterCIDRClient), Fence: cfg.Fence, Limiter: cfg.Limiter}
-	c.health.Now, c.health.Watches, c.health.Deposed = time.Now, cfg.Watches, cfg.Fence.Deposed
+	c.health.Watches, c.health.Deposed = cfg.Watches, cfg.Fence.Deposed
 	c.health.WaitFor(health.Problem{What: "the start"})
-	factory := externalversions.NewSharedInformerFactoryWithOptions(cfg.ClusterCIDRClient, 0, externalversions.WithTransform(withoutManagedFields))
+	factory := externalversions.NewSharedInformerFactoryWithOptions(cfg.ClusterCIDRClient, 0, externalversions.WithTransform(WithoutManagedFields))
 	c.informer = factory.Networking().V1().ClusterCIDRs().Informer()
 	c.state.SetService(fromflags.ServiceRanges, cfg.ServiceRanges)
-	return c, nil
+	return c, c.follow()
 }
 
-// withoutManagedFields keeps a cache small.
-func withoutManagedFields(object any) (any, error) {
+// follow makes the health check know of failing watches.
+func (c *Controller) follow() error {
+	if c.health.Watches == nil {
+		c.health.Watches = &health.Watches{}
+		if err := errors.Join(c.health.Watches.Follow("Nodes", c.Nodes.Informer()), c.health.Watches.Follow("ServiceCIDRs", c.ServiceCIDRs.Informer())); err != nil {
+			return err
+		}
+	}
+	return c.health.Watches.Follow("ClusterCIDRs", c.informer)
+}
+
+// WithoutManagedFields is a transformer of informers that keeps their caches small.
+func WithoutManagedFields(object any) (any, error) {
 	if o, err := meta.Accessor(object); err == nil {
 		o.SetManagedFields(nil)
 	}

@@ -7,7 +7,6 @@ import (
 
 	"github.com/multicidr/controller-manager/controllers/lease"
 	"github.com/multicidr/controller-manager/controllers/nodeipam"
-	"github.com/multicidr/controller-manager/controllers/nodeipam/beside"
 	"github.com/multicidr/controller-manager/controllers/nodeipam/fromflags"
 	nodeoptions "github.com/multicidr/controller-manager/controllers/nodeipam/options"
 )
@@ -70,11 +69,7 @@ func (n *nodeIPAM) addFlags(sections *cliflag.NamedFlagSets) {
 
 func (n *nodeIPAM) validate() []error { return append(n.flags.Validate(), n.options.Validate()...) }
 
-// run tells health what the controller waits for, and shows the controller once it is built.
+// run shows the controller once it is built.
 func (n *nodeIPAM) run(ctx context.Context, p *process, fence *lease.Fence) error {
-	controlled := p.health.controllers[0]
-	return beside.Program{
-		Config: p.config, Fence: fence, Waits: controlled.waitFor,
-		Built: func(c *nodeipam.Controller) { p.built(controlled, c) },
-	}.Run(ctx, n.flags, n.options)
+	return n.options.Run(ctx, p.config, n.flags, fence, func(c *nodeipam.Controller) { p.built(p.health.controllers[0], c) })
 }

@@ -36,7 +36,7 @@ func run(ctx context.Context, opts *options) (err error) {
 
 	if !opts.elect {
 		klog.FromContext(ctx).Info("Leader election is off: make sure that no other replica runs")
-		fence := lease.Unelected()
+		fence := lease.Unelected(lease.Clocks{})
 		defer fence.Close()
 		return opts.program.run(ctx, p, fence)
 	}
@@ -51,7 +51,7 @@ func (p *process) runElected(ctx context.Context) error {
 	if err != nil {
 		return fmt.Errorf("create the lock of Lease %s/%s, with the API server of --apiserver, --kubeconfig or IPAM_API_SERVER_URL: %w", opts.lockNamespace, opts.lockName, err)
 	}
-	if err := lease.CheckTimes(opts.leaseDuration, opts.retryPeriod, writes.Timeout, false); err != nil {
+	if err := lease.CheckTimes(opts.leaseDuration, opts.retryPeriod, writes.Timeout); err != nil {
 		logger.Error(err, "The leader stops writing before every renewal", "lease", opts.lockName)
 	}
 	err = lease.Lead(ctx, leaderelection.LeaderElectionConfig{
@@ -71,7 +71,7 @@ func (p *process) runElected(ctx context.Context) error {
 				logger.Info("This process does not hold the Lease and does not wait for it any more", "lease", lock.Describe())
 			},
 		},
-	}, func(ctx context.Context, fence *lease.Fence) error {
+	}, lease.Clocks{}, func(ctx context.Context, fence *lease.Fence) error {
 		p.health.lead()
 		return opts.program.run(ctx, p, fence)
 	})

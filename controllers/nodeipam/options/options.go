@@ -3,12 +3,13 @@
 package options
 
 import (
+	"context"
 	"fmt"
 	"math"
 	"time"
 
 	"github.com/spf13/pflag"
-	"k8s.io/client-go/dynamic"
+	"k8s.io/client-go/informers"
 	"k8s.io/client-go/kubernetes"
 	"k8s.io/client-go/rest"
 	"k8s.io/client-go/util/flowcontrol"
@@ -17,7 +18,6 @@ import (
 	"github.com/multicidr/controller-manager/controllers/lease"
 	"github.com/multicidr/controller-manager/controllers/nodeipam"
 	"github.com/multicidr/controller-manager/controllers/nodeipam/fromflags"
-	"github.com/multicidr/controller-manager/controllers/writes"
 )
 
 // Options are the controller's own flags.
@@ -65,7 +65,11 @@ func (o *Options) Validate() []error {
 
 // Build returns the controller. cfg has the informers and the fence; Build adds clients and the values of flags.
 func (o *Options) Build(config *rest.Config, flags fromflags.Flags, cfg nodeipam.Config) (_ *nodeipam.Controller, err error) {
-	config = o.limit(config)
+	config = rest.CopyConfig(config)
+	config.QPS = -1 // In client-go, 0 means the default of 5. The limit is the controller's own, which waits for it before it decides.
+	if o.qps > 0 {
+		cfg.Limiter = flowcontrol.NewTokenBucketRateLimiter(o.qps, o.burst)
+	}
 	config.Wrap(lease.Transport)
 	if cfg.Client, err = kubernetes.NewForConfig(config); err != nil {
 		return nil, fmt.Errorf("create the client for Nodes: %w", err)
@@ -75,29 +79,31 @@ func (o *Options) Build(config *rest.Config, flags fromflags.Flags, cfg nodeipam
 	if cfg.ClusterCIDRClient, err = versioned.NewForConfig(config); err != nil {
 		return nil, fmt.Errorf("create the client for ClusterCIDRs: %w", err)
 	}
-	if cfg.Dynamic, err = dynamic.NewForConfig(config); err != nil {
-		return nil, fmt.Errorf("create the client that reads ClusterCIDRs: %w", err)
-	}
-	if flags.Allocate {
-		if cfg.FromFlags, err = flags.Spec(); err != nil {
-			return nil, err
-		}
-	}
 	if cfg.ServiceRanges, err = flags.ServiceRanges(); err != nil {
 		return nil, err
 	}
+	cfg.FromFlags = flags
 	cfg.PrimaryFamily = flags.PrimaryFamily()
 	cfg.Workers = int(o.syncs)
 	cfg.TakeoverDelay = o.takeoverDelay
 	return nodeipam.New(cfg)
 }
 
-// limit applies the flags to a client configuration. All clients made from it share one limit, because the flag is a single number.
-func (o *Options) limit(config *rest.Config) *rest.Config {
-	config = rest.CopyConfig(config)
-	config.QPS = -1 // In client-go, 0 means the default of 5.
-	if o.qps > 0 {
-		config.RateLimiter = writes.Limiter{RateLimiter: flowcontrol.NewTokenBucketRateLimiter(o.qps, o.burst), Flag: "node-ipam-kube-api-qps"}
+// Run runs the controller, with informers of its own, in a program that is not kube-controller-manager, until ctx is done. built gets the
+// controller before it runs. An error means that the flags, which were not validated, are wrong.
+func (o *Options) Run(ctx context.Context, config *rest.Config, flags fromflags.Flags, fence *lease.Fence, built func(*nodeipam.Controller)) error {
+	client, err := kubernetes.NewForConfig(config)
+	if err != nil {
+		return fmt.Errorf("create the client of informers: %w", err)
 	}
-	return config
+	factory := informers.NewSharedInformerFactoryWithOptions(client, 0, informers.WithTransform(nodeipam.WithoutManagedFields))
+	controller, err := o.Build(config, flags, nodeipam.Config{
+		Nodes: factory.Core().V1().Nodes(), ServiceCIDRs: factory.Networking().V1().ServiceCIDRs(), StartInformers: factory.Start, Fence: fence,
+	})
+	if err != nil {
+		return err
+	}
+	built(controller)
+	controller.Run(ctx)
+	return nil
 }
