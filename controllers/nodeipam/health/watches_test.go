@@ -26,11 +26,16 @@ type nodes struct {
 	watches     chan *watch.FakeWatcher
 }
 
-// informer returns a running informer of these Nodes.
+// listsFirst is a client that cannot begin a watch with a list.
+type listsFirst struct{}
+
+func (listsFirst) IsWatchListSemanticsUnSupported() bool { return true }
+
+// informer runs an informer of these Nodes.
 func (n *nodes) informer(t *testing.T, w *Watches) {
 	t.Helper()
 	n.watches = make(chan *watch.FakeWatcher, 1)
-	informer := cache.NewSharedIndexInformer(&cache.ListWatch{
+	informer := cache.NewSharedIndexInformer(cache.ToListWatcherWithWatchListSemantics(&cache.ListWatch{
 		ListFunc: func(metav1.ListOptions) (runtime.Object, error) {
 			n.version++
 			return &v1.NodeList{ListMeta: metav1.ListMeta{ResourceVersion: fmt.Sprint(n.version)}}, n.list
@@ -43,7 +48,7 @@ func (n *nodes) informer(t *testing.T, w *Watches) {
 			n.watches <- f
 			return f, nil
 		},
-	}, &v1.Node{}, 0, nil)
+	}, listsFirst{}), &v1.Node{}, 0, nil)
 	if err := w.Follow("Nodes", informer); err != nil {
 		t.Fatal(err)
 	}
@@ -51,15 +56,10 @@ func (n *nodes) informer(t *testing.T, w *Watches) {
 	ended := make(chan struct{})
 	go func() { defer close(ended); informer.RunWithContext(ctx) }()
 	t.Cleanup(func() { stop(); <-ended })
-	if err := w.Follow("Nodes", startedInformer(t, informer)); err == nil {
+	synctest.Wait()
+	if err := w.Follow("Nodes", informer); err == nil {
 		t.Error("an informer that was started is followed")
 	}
-}
-
-func startedInformer(t *testing.T, informer cache.SharedIndexInformer) cache.SharedIndexInformer {
-	t.Helper()
-	synctest.Wait()
-	return informer
 }
 
 func TestWatches(t *testing.T) {
