@@ -101,7 +101,6 @@ func (a *admission) testRBAC(t *testing.T) {
 		"watch ClusterCIDRs":                 {access{"watch", networkingv1.GroupName, "clustercidrs", "", ""}, true},
 		"put the finalizer on a ClusterCIDR": {access{"patch", networkingv1.GroupName, "clustercidrs", "", ""}, true},
 		"make the ClusterCIDR of the flags":  {access{"create", networkingv1.GroupName, "clustercidrs", "", ""}, true},
-		"delete that of earlier flags":       {access{"delete", networkingv1.GroupName, "clustercidrs", "", ""}, true},
 		"report status":                      {access{"patch", networkingv1.GroupName, "clustercidrs", "status", ""}, true},
 		"watch service ranges":               {access{"watch", "networking.k8s.io", "servicecidrs", "", ""}, true},
 		"write an event about a Node":        {access{"create", "", "events", "", "default"}, true},
@@ -109,6 +108,7 @@ func (a *admission) testRBAC(t *testing.T) {
 		"not write events elsewhere":         {access{"create", "", "events", "", "kube-system"}, false},
 		"not delete a Node":                  {access{"delete", "", "nodes", "", ""}, false},
 		"not write the status of a Node":     {access{"patch", "", "nodes", "status", ""}, false},
+		"not delete a ClusterCIDR":           {access{"delete", networkingv1.GroupName, "clustercidrs", "", ""}, false},
 		"not delete all ClusterCIDRs":        {access{"deletecollection", networkingv1.GroupName, "clustercidrs", "", ""}, false},
 	}
 	check := func(user string, groups []string, name string, access access, want bool) {
@@ -150,11 +150,9 @@ func (a *admission) testRBAC(t *testing.T) {
 	}
 	// What only --cluster-cidr takes goes with its file.
 	a.kubectl(t, "", "delete", "-f", "../../manifests/rbac/cluster-cidr-flag.yaml")
-	for _, verb := range []string{"create", "delete"} {
-		access := access{verb, networkingv1.GroupName, "clustercidrs", "", ""}
-		check(account, []string{"system:serviceaccounts"}, verb+" ClusterCIDRs only with cluster-cidr-flag.yaml", access, false)
-		check(manager, nil, verb+" ClusterCIDRs only with cluster-cidr-flag.yaml", access, false)
-	}
+	create := access{"create", networkingv1.GroupName, "clustercidrs", "", ""}
+	check(account, []string{"system:serviceaccounts"}, "create ClusterCIDRs only with cluster-cidr-flag.yaml", create, false)
+	check(manager, nil, "create ClusterCIDRs only with cluster-cidr-flag.yaml", create, false)
 	a.kubectl(t, "", "apply", "-f", "../../manifests/rbac/")
 }
 

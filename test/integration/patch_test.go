@@ -11,7 +11,7 @@ import (
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
-	"github.com/multicidr/controller-manager/controllers/nodeipam/requests"
+	"github.com/multicidr/controller-manager/controllers/nodeipam/api"
 )
 
 // TestPodCIDRsAreNeverChanged sends what the controller sends to Nodes that have got podCIDRs since it looked: a strategic merge patch
@@ -50,7 +50,7 @@ func TestPodCIDRsAreNeverChanged(t *testing.T) {
 			if err != nil {
 				t.Fatal(err)
 			}
-			if err := requests.PatchNode(t.Context(), c.kube, node.Name, patch); apierrors.IsInvalid(err) != tc.refused || err != nil && !tc.refused {
+			if _, err := api.PatchNode(t.Context(), c.kube, node.Name, patch); apierrors.IsInvalid(err) != tc.refused || err != nil && !tc.refused {
 				t.Errorf("got error %v, want that it is refused: %t", err, tc.refused)
 			}
 			want := tc.gets
@@ -70,7 +70,7 @@ func TestPodCIDRsAreNeverChanged(t *testing.T) {
 		if err := createNode(c, []string{"younger"}); err != nil {
 			t.Fatal(err)
 		}
-		err := requests.PatchNode(t.Context(), c.kube, "younger", []byte(`{"metadata":{"uid":"of-the-older"},"spec":{"podCIDR":"`+a4+`","podCIDRs":["`+a4+`"]}}`))
+		_, err := api.PatchNode(t.Context(), c.kube, "younger", []byte(`{"metadata":{"uid":"of-the-older"},"spec":{"podCIDR":"`+a4+`","podCIDRs":["`+a4+`"]}}`))
 		if !apierrors.IsInvalid(err) || !strings.Contains(err.Error(), "metadata.uid") {
 			t.Errorf("got error %v, want that its UID is another", err)
 		}
