@@ -45,6 +45,8 @@ func TestAdmission(t *testing.T) {
 	t.Run("the service account may do its work and no more", admission.testRBAC)
 	t.Run("create", admission.testCreate)
 	t.Run("update", admission.testUpdate)
+	t.Run("block sizes of the flags of kube-controller-manager", admission.testFromFlags)
+	t.Run("a status with a cursor", admission.testCursor)
 	t.Run("allocation is Enabled by default", admission.testDefault)
 	t.Run("kubectl applies every example", admission.testExamples)
 	t.Run("manifests of the peer apply unchanged", admission.testPeerManifests)
@@ -99,7 +101,6 @@ func (a *admission) testRBAC(t *testing.T) {
 		"watch ClusterCIDRs":                 {access{"watch", networkingv1.GroupName, "clustercidrs", "", ""}, true},
 		"put the finalizer on a ClusterCIDR": {access{"patch", networkingv1.GroupName, "clustercidrs", "", ""}, true},
 		"make the ClusterCIDR of the flags":  {access{"create", networkingv1.GroupName, "clustercidrs", "", ""}, true},
-		"delete that of earlier flags":       {access{"delete", networkingv1.GroupName, "clustercidrs", "", ""}, true},
 		"report status":                      {access{"patch", networkingv1.GroupName, "clustercidrs", "status", ""}, true},
 		"watch service ranges":               {access{"watch", "networking.k8s.io", "servicecidrs", "", ""}, true},
 		"write an event about a Node":        {access{"create", "", "events", "", "default"}, true},
@@ -107,6 +108,7 @@ func (a *admission) testRBAC(t *testing.T) {
 		"not write events elsewhere":         {access{"create", "", "events", "", "kube-system"}, false},
 		"not delete a Node":                  {access{"delete", "", "nodes", "", ""}, false},
 		"not write the status of a Node":     {access{"patch", "", "nodes", "status", ""}, false},
+		"not delete a ClusterCIDR":           {access{"delete", networkingv1.GroupName, "clustercidrs", "", ""}, false},
 		"not delete all ClusterCIDRs":        {access{"deletecollection", networkingv1.GroupName, "clustercidrs", "", ""}, false},
 	}
 	check := func(user string, groups []string, name string, access access, want bool) {
@@ -148,11 +150,9 @@ func (a *admission) testRBAC(t *testing.T) {
 	}
 	// What only --cluster-cidr takes goes with its file.
 	a.kubectl(t, "", "delete", "-f", "../../manifests/rbac/cluster-cidr-flag.yaml")
-	for _, verb := range []string{"create", "delete"} {
-		access := access{verb, networkingv1.GroupName, "clustercidrs", "", ""}
-		check(account, []string{"system:serviceaccounts"}, verb+" ClusterCIDRs only with cluster-cidr-flag.yaml", access, false)
-		check(manager, nil, verb+" ClusterCIDRs only with cluster-cidr-flag.yaml", access, false)
-	}
+	create := access{"create", networkingv1.GroupName, "clustercidrs", "", ""}
+	check(account, []string{"system:serviceaccounts"}, "create ClusterCIDRs only with cluster-cidr-flag.yaml", create, false)
+	check(manager, nil, "create ClusterCIDRs only with cluster-cidr-flag.yaml", create, false)
 	a.kubectl(t, "", "apply", "-f", "../../manifests/rbac/")
 }
 
@@ -162,6 +162,9 @@ const (
 	notAnIPv6Range = `spec.ipv6: Invalid value: %q: must be an IPv6 range in CIDR notation, for example fd00:10:244::/48, and not an IPv4-mapped range`
 	noRange        = `spec: Invalid value: at least one range is required: set ipv4 (for example 10.244.0.0/16), ipv6 (for example fd00:10:244::/48) or both`
 	noSpec         = `<nil>: Required value: spec is required and cannot be removed: set spec.perNodeHostBits, and spec.ipv4, spec.ipv6 or both`
+	noHostBits     = `spec.perNodeHostBits: Required value: perNodeHostBits is required unless allocation is None: set it to the number of host bits of one Node's block, for example 8 for an IPv4 block of /24`
+	tooSmall       = `spec.perNodeHostBits: Invalid value: must be at least 4 (16 addresses): for example 8 for an IPv4 block of /24`
+	ownTooSmall    = `spec.ipv6PerNodeHostBits: Invalid value: must be at least 4 (16 addresses): for example 64 for an IPv6 block of /64`
 	tooBigForIPv4  = `spec.perNodeHostBits: Invalid value: a block of this size does not fit into ipv4: use a value from 4 to 32 minus the prefix length of ipv4 (4 to 16 for a /16), or a wider ipv4. For larger IPv6 blocks set ipv6PerNodeHostBits`
 	tooBigForIPv6  = `spec.perNodeHostBits: Invalid value: a block of this size does not fit into ipv6: use a value from 4 to 128 minus the prefix length of ipv6 (4 to 16 for a /112), or a wider ipv6. For smaller IPv6 blocks set ipv6PerNodeHostBits`
 	ownTooBig      = `spec.ipv6PerNodeHostBits: Invalid value: a block of this size does not fit into ipv6: use a value from 4 to 128 minus the prefix length of ipv6 (4 to 80 for a /48), or a wider ipv6`
@@ -182,6 +185,7 @@ const (
 	fixedRange       = `spec.%[1]s: Invalid value: %[1]s cannot be changed, added or removed: create another ClusterCIDR with the range you want, then delete this one`
 	fixedHostBits    = `spec.perNodeHostBits: Invalid value: perNodeHostBits cannot be changed: create another ClusterCIDR with the block size you want, then delete this one`
 	fixedOwnHostBits = `spec.ipv6PerNodeHostBits: Invalid value: ipv6PerNodeHostBits cannot be changed, added or removed: create another ClusterCIDR with the block size you want, then delete this one`
+	fixedNone        = `spec.allocation: Invalid value: allocation cannot be changed to or from None: create another ClusterCIDR with the allocation you want, then delete this one`
 	fixedSelector    = `spec.nodeSelector: Invalid value: nodeSelector cannot be changed, added or removed: create another ClusterCIDR with the nodeSelector you want, then delete this one`
 )
 
@@ -216,6 +220,9 @@ func (a *admission) testCreate(t *testing.T) {
 		"IPv6 with an IPv4 tail that is not mapped":  {spec: "{perNodeHostBits: 8, ipv6: '64:ff9b::192.0.2.0/112'}"},
 		"IPv6 in its longest form":                   {spec: "{perNodeHostBits: 8, ipv6: 'fd00:1111:2222:3333:4444:5555:255.255.255.255/100'}"},
 		"the lowest priority":                        {spec: "{perNodeHostBits: 8, ipv4: 10.0.0.0/16, priority: -2147483648}"},
+		"no podCIDRs needed":                         {spec: "{allocation: None}"},
+		"no podCIDRs needed, with host bits of 0":    {spec: "{perNodeHostBits: 0, allocation: None}"}, // as Go programs write it
+		"no podCIDRs needed, with a range":           {spec: "{allocation: None, ipv4: 10.0.0.0/16}"},
 		"disabled":                                   {spec: "{perNodeHostBits: 8, ipv4: 10.0.0.0/16, allocation: Disabled}"},
 		"exclusions inside both families":            {spec: exclude("10.0.0.0/24", "10.0.200.3/32", "'fd00::8000/120'")},
 		"an exclusion of the whole range":            {spec: exclude("10.0.0.0/16")},
@@ -234,7 +241,7 @@ func (a *admission) testCreate(t *testing.T) {
 
 		// Refused: the spec as a whole.
 		"no spec":       {want: []string{noSpec}},
-		"an empty spec": {spec: "{}", want: []string{"spec.perNodeHostBits: Required value"}},
+		"an empty spec": {spec: "{}", want: []string{noHostBits, noRange}},
 
 		// Refused: ranges.
 		"no range":                   {spec: "{perNodeHostBits: 8}", want: []string{noRange}},
@@ -255,9 +262,9 @@ func (a *admission) testCreate(t *testing.T) {
 		"a range that is not in text":                    {spec: "{perNodeHostBits: 8, ipv4: 10}", want: []string{`spec.ipv4: Invalid value: "integer": spec.ipv4 in body must be of type string: "integer"`}},
 
 		// Refused: block sizes.
-		"negative host bits":                      {spec: "{perNodeHostBits: -1, ipv4: 10.0.0.0/16}", want: []string{"spec.perNodeHostBits: Invalid value: -1: spec.perNodeHostBits in body should be greater than or equal to 4"}},
-		"no host bits":                            {spec: "{perNodeHostBits: 0, ipv4: 10.0.0.0/16}", want: []string{"spec.perNodeHostBits: Invalid value: 0: spec.perNodeHostBits in body should be greater than or equal to 4"}},
-		"3 host bits":                             {spec: "{perNodeHostBits: 3, ipv4: 10.0.0.0/16}", want: []string{"spec.perNodeHostBits: Invalid value: 3: spec.perNodeHostBits in body should be greater than or equal to 4"}},
+		"negative host bits":                      {spec: "{perNodeHostBits: -1, ipv4: 10.0.0.0/16}", want: []string{"spec.perNodeHostBits: Invalid value: -1: spec.perNodeHostBits in body should be greater than or equal to 0", tooSmall}},
+		"no host bits":                            {spec: "{perNodeHostBits: 0, ipv4: 10.0.0.0/16}", want: []string{tooSmall}},
+		"3 host bits":                             {spec: "{perNodeHostBits: 3, ipv4: 10.0.0.0/16}", want: []string{tooSmall}},
 		"129 host bits":                           {spec: "{perNodeHostBits: 129, ipv6: '::/0'}", want: []string{"spec.perNodeHostBits: Invalid value: 129: spec.perNodeHostBits in body should be less than or equal to 128", tooBigForIPv6}},
 		"16 host bits in a /24":                   {spec: "{perNodeHostBits: 16, ipv4: 10.0.0.0/24}", want: []string{tooBigForIPv4}},
 		"64 host bits in IPv4":                    {spec: "{perNodeHostBits: 64, ipv4: 10.0.0.0/16}", want: []string{tooBigForIPv4}},
@@ -266,7 +273,7 @@ func (a *admission) testCreate(t *testing.T) {
 		"one bit more than the IPv6 range has":    {spec: "{perNodeHostBits: 17, ipv6: 'fd00::/112'}", want: []string{tooBigForIPv6}},
 		"fits IPv4 only":                          {spec: "{perNodeHostBits: 12, ipv4: 10.0.0.0/16, ipv6: 'fd00::/120'}", want: []string{tooBigForIPv6}},
 		"an IPv4 range below 16 addresses":        {spec: "{perNodeHostBits: 4, ipv4: 10.0.0.0/29}", want: []string{tooBigForIPv4}},
-		"3 host bits for IPv6":                    {spec: "{perNodeHostBits: 8, ipv6PerNodeHostBits: 3, ipv6: 'fd00::/48'}", want: []string{"spec.ipv6PerNodeHostBits: Invalid value: 3: spec.ipv6PerNodeHostBits in body should be greater than or equal to 4"}},
+		"3 host bits for IPv6":                    {spec: "{perNodeHostBits: 8, ipv6PerNodeHostBits: 3, ipv6: 'fd00::/48'}", want: []string{ownTooSmall}},
 		"129 host bits for IPv6":                  {spec: "{perNodeHostBits: 8, ipv6PerNodeHostBits: 129, ipv6: '::/0'}", want: []string{"spec.ipv6PerNodeHostBits: Invalid value: 129: spec.ipv6PerNodeHostBits in body should be less than or equal to 128", ownTooBig}},
 		"an IPv6 block larger than its range":     {spec: "{perNodeHostBits: 8, ipv6PerNodeHostBits: 81, ipv6: 'fd00::/48'}", want: []string{ownTooBig}},
 		"an IPv6 block size without ipv6":         {spec: "{perNodeHostBits: 8, ipv6PerNodeHostBits: 64, ipv4: 10.0.0.0/16}", want: []string{ownWithoutIPv6}},
@@ -274,8 +281,8 @@ func (a *admission) testCreate(t *testing.T) {
 		"IPv4 is checked beside a good IPv6 size": {spec: "{perNodeHostBits: 17, ipv6PerNodeHostBits: 64, ipv4: 10.0.0.0/16, ipv6: 'fd00::/48'}", want: []string{tooBigForIPv4}},
 
 		// Refused: additions.
-		"an unknown allocation mode":              {spec: "{perNodeHostBits: 8, ipv4: 10.0.0.0/16, allocation: Paused}", want: []string{`spec.allocation: Unsupported value: "Paused": supported values: "Enabled", "Disabled"`}},
-		"an empty allocation mode":                {spec: "{perNodeHostBits: 8, ipv4: 10.0.0.0/16, allocation: ''}", want: []string{`spec.allocation: Unsupported value: "": supported values: "Enabled", "Disabled"`}},
+		"an unknown allocation mode":              {spec: "{perNodeHostBits: 8, ipv4: 10.0.0.0/16, allocation: Paused}", want: []string{`spec.allocation: Unsupported value: "Paused": supported values: "Enabled", "Disabled", "None"`}},
+		"an empty allocation mode":                {spec: "{perNodeHostBits: 8, ipv4: 10.0.0.0/16, allocation: ''}", want: []string{`spec.allocation: Unsupported value: "": supported values: "Enabled", "Disabled", "None"`}},
 		"an exclusion that is no CIDR":            {spec: exclude("10.0.0.1"), want: []string{fmt.Sprintf(notACIDR, "10.0.0.1")}},
 		"an exclusion with leading zeros":         {spec: exclude("10.0.01.0/24"), want: []string{fmt.Sprintf(notACIDR, "10.0.01.0/24")}},
 		"an IPv4-mapped exclusion":                {spec: exclude("'::ffff:10.0.0.0/112'"), want: []string{fmt.Sprintf(notACIDR, "::ffff:10.0.0.0/112")}},
@@ -339,13 +346,16 @@ func (a *admission) testUpdate(t *testing.T) {
 		"remove both ranges":         {from: "{perNodeHostBits: 8, ipv4: 10.0.0.0/16, ipv6: 'fd00::/112'}", to: "{perNodeHostBits: 8}", want: []string{fmt.Sprintf(fixedRange, "ipv4"), fmt.Sprintf(fixedRange, "ipv6")}},
 		"widen ipv4":                 {from: "{perNodeHostBits: 8, ipv4: 10.0.0.0/16}", to: "{perNodeHostBits: 8, ipv4: 10.0.0.0/15}", want: []string{fmt.Sprintf(fixedRange, "ipv4")}},
 		"change perNodeHostBits":     {from: "{perNodeHostBits: 8, ipv4: 10.0.0.0/16}", to: "{perNodeHostBits: 9, ipv4: 10.0.0.0/16}", want: []string{fixedHostBits}},
-		"remove perNodeHostBits":     {from: "{perNodeHostBits: 8, ipv4: 10.0.0.0/16}", to: "{ipv4: 10.0.0.0/16}", want: []string{"spec.perNodeHostBits: Required value"}},
+		"remove perNodeHostBits":     {from: "{perNodeHostBits: 8, ipv4: 10.0.0.0/16}", to: "{ipv4: 10.0.0.0/16}", want: []string{fixedHostBits}},
 		"add ipv6PerNodeHostBits":    {from: "{perNodeHostBits: 8, ipv6: 'fd00::/48'}", to: "{perNodeHostBits: 8, ipv6PerNodeHostBits: 64, ipv6: 'fd00::/48'}", want: []string{fixedOwnHostBits}},
 		"remove ipv6PerNodeHostBits": {from: "{perNodeHostBits: 8, ipv6PerNodeHostBits: 64, ipv6: 'fd00::/48'}", to: "{perNodeHostBits: 8, ipv6: 'fd00::/48'}", want: []string{fixedOwnHostBits}},
 		"change ipv6PerNodeHostBits": {from: "{perNodeHostBits: 8, ipv6PerNodeHostBits: 64, ipv6: 'fd00::/48'}", to: "{perNodeHostBits: 8, ipv6PerNodeHostBits: 65, ipv6: 'fd00::/48'}", want: []string{fixedOwnHostBits}},
 		"add nodeSelector":           {from: "{perNodeHostBits: 8, ipv4: 10.0.0.0/16}", to: "{perNodeHostBits: 8, ipv4: 10.0.0.0/16, " + selectA + "}", want: []string{fixedSelector}},
 		"remove nodeSelector":        {from: "{perNodeHostBits: 8, ipv4: 10.0.0.0/16, " + selectA + "}", to: "{perNodeHostBits: 8, ipv4: 10.0.0.0/16}", want: []string{fixedSelector}},
 		"change nodeSelector":        {from: "{perNodeHostBits: 8, ipv4: 10.0.0.0/16, " + selectA + "}", to: "{perNodeHostBits: 8, ipv4: 10.0.0.0/16, nodeSelector: {nodeSelectorTerms: [{}]}}", want: []string{fixedSelector}},
+		"disabled to None":           {from: "{perNodeHostBits: 8, ipv4: 10.0.0.0/16, allocation: Disabled}", to: "{perNodeHostBits: 8, ipv4: 10.0.0.0/16, allocation: None}", want: []string{fixedNone}},
+		"None to the default":        {from: "{allocation: None}", to: "{}", want: []string{fixedNone}},
+		"a range for None":           {from: "{allocation: None}", to: "{allocation: None, ipv4: 10.0.0.0/16}", want: []string{fmt.Sprintf(fixedRange, "ipv4")}},
 		"drop spec":                  {from: "{perNodeHostBits: 8, ipv4: 10.0.0.0/16}", to: "", want: []string{noSpec}},
 		"exclude outside the range":  {from: "{perNodeHostBits: 8, ipv4: 10.0.0.0/16}", to: "{perNodeHostBits: 8, ipv4: 10.0.0.0/16, excludedCIDRs: [10.1.0.0/24]}", want: []string{notInside}},
 
@@ -355,6 +365,7 @@ func (a *admission) testUpdate(t *testing.T) {
 		"add an exclusion":                {from: "{perNodeHostBits: 8, ipv4: 10.0.0.0/16}", to: "{perNodeHostBits: 8, ipv4: 10.0.0.0/16, excludedCIDRs: [10.0.0.0/24]}"},
 		"remove all exclusions":           {from: "{perNodeHostBits: 8, ipv4: 10.0.0.0/16, excludedCIDRs: [10.0.0.0/24]}", to: "{perNodeHostBits: 8, ipv4: 10.0.0.0/16}"},
 		"disable":                         {from: "{perNodeHostBits: 8, ipv4: 10.0.0.0/16}", to: "{perNodeHostBits: 8, ipv4: 10.0.0.0/16, allocation: Disabled}"},
+		"None, by a Go program":           {from: "{allocation: None}", to: "{perNodeHostBits: 0, allocation: None, priority: 3}"},
 		"enable again":                    {from: "{perNodeHostBits: 8, ipv4: 10.0.0.0/16, allocation: Disabled}", to: "{perNodeHostBits: 8, ipv4: 10.0.0.0/16}"},
 	}
 	for name, tc := range tests {
@@ -368,6 +379,26 @@ func (a *admission) testUpdate(t *testing.T) {
 			}
 		})
 	}
+}
+
+// testFromFlags stores what the flags of kube-controller-manager can ask for, under a name that says so.
+func (a *admission) testFromFlags(t *testing.T) {
+	for name, spec := range map[string]string{
+		"one address":     "{perNodeHostBits: 0, ipv4: 10.0.0.0/16}",
+		"eight addresses": "{perNodeHostBits: 3, ipv4: 10.0.0.0/16}",
+		"both families":   "{perNodeHostBits: 2, ipv6PerNodeHostBits: 0, ipv4: 10.0.0.0/16, ipv6: 'fd00::/112'}",
+	} {
+		t.Run(name, func(t *testing.T) {
+			stored := a.create(t, clusterCIDRWithSpec(t, "created-from-flags-00000000", spec))
+			a.patch(t, stored.GetName(), `{"spec": {"allocation": "Disabled"}}`)
+		})
+	}
+}
+
+// testCursor stores a status as earlier versions of the controller did.
+func (a *admission) testCursor(t *testing.T) {
+	stored := a.create(t, clusterCIDRWithSpec(t, "cursor", "{perNodeHostBits: 8, ipv4: 10.0.0.0/16}"))
+	a.patch(t, stored.GetName(), `{"status": {"ipv4": {"cidr": "10.0.0.0/16", "blockPrefixLength": 24, "total": 256, "allocated": 0, "unavailable": 0, "free": 256, "cursor": "10.0.7.0"}}}`, "status")
 }
 
 func (a *admission) testDefault(t *testing.T) {

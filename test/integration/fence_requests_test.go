@@ -16,7 +16,7 @@ import (
 	"k8s.io/client-go/kubernetes"
 
 	networkingv1 "github.com/multicidr/controller-manager/apis/networking/v1"
-	"github.com/multicidr/controller-manager/controllers/nodeipam/requests"
+	"github.com/multicidr/controller-manager/controllers/nodeipam/api"
 	"github.com/multicidr/controller-manager/test/controlplane"
 )
 
@@ -158,7 +158,7 @@ func TestFencedRequests(t *testing.T) {
 		return kubernetes.NewForConfigOrDie(config)
 	}
 	const (
-		onUpdates = requests.FencingPolicy
+		onUpdates = api.FencingPolicy
 		onStatus  = "node-status.networking.x-k8s.io"
 		onCreate  = "created-nodes.networking.x-k8s.io"
 	)

@@ -19,8 +19,8 @@ import (
 
 	networkingv1 "github.com/multicidr/controller-manager/apis/networking/v1"
 	"github.com/multicidr/controller-manager/controllers/nodeipam"
+	"github.com/multicidr/controller-manager/controllers/nodeipam/api"
 	nodeevents "github.com/multicidr/controller-manager/controllers/nodeipam/events"
-	"github.com/multicidr/controller-manager/controllers/nodeipam/requests"
 	"github.com/multicidr/controller-manager/test/controlplane"
 )
 
@@ -110,7 +110,7 @@ func TestFencingPolicy(t *testing.T) {
 			if wrong != nil {
 				t.Fatal(wrong)
 			}
-			if tc.want != nil && !tc.byServer && (!apierrors.IsForbidden(err) || !strings.Contains(err.Error(), requests.FencingPolicy)) {
+			if tc.want != nil && !tc.byServer && (!apierrors.IsForbidden(err) || !strings.Contains(err.Error(), api.FencingPolicy)) {
 				t.Errorf("the controller would not know this refusal: %v", err)
 			}
 		})
@@ -235,7 +235,7 @@ func TestSecondWriter(t *testing.T) {
 	if err := c.createNodes(ctx, nil, "n"); err != nil {
 		t.Fatal(err)
 	}
-	if err := eventually(patience, logs(second, requests.FencingPolicy, holder)); err != nil {
+	if err := eventually(patience, logs(second, api.FencingPolicy, holder)); err != nil {
 		t.Error(err)
 	}
 	kubeconfig, err := c.cp.Kubeconfig("admin", "system:masters")
@@ -265,7 +265,7 @@ func TestSecondWriter(t *testing.T) {
 	if err := c.createNodes(ctx, nil, "m"); err != nil {
 		t.Fatal(err)
 	}
-	if err := eventually(patience, logs(second, requests.FencingPolicy, `nodes \"m\" is forbidden`)); err != nil {
+	if err := eventually(patience, logs(second, api.FencingPolicy, `nodes \"m\" is forbidden`)); err != nil {
 		t.Error(err)
 	}
 	if err := c.removePolicy(ctx); err != nil {
@@ -498,11 +498,11 @@ func (c *cluster) waitOpen(ctx context.Context) error {
 // removePolicy deletes the policy that refuses podCIDRs, and its binding.
 func (c *cluster) removePolicy(ctx context.Context) error {
 	return errors.Join(c.removeBinding(ctx),
-		c.kube.AdmissionregistrationV1().ValidatingAdmissionPolicies().Delete(ctx, requests.FencingPolicy, metav1.DeleteOptions{}))
+		c.kube.AdmissionregistrationV1().ValidatingAdmissionPolicies().Delete(ctx, api.FencingPolicy, metav1.DeleteOptions{}))
 }
 
 func (c *cluster) removeBinding(ctx context.Context) error {
-	return c.kube.AdmissionregistrationV1().ValidatingAdmissionPolicyBindings().Delete(ctx, requests.FencingPolicy, metav1.DeleteOptions{})
+	return c.kube.AdmissionregistrationV1().ValidatingAdmissionPolicyBindings().Delete(ctx, api.FencingPolicy, metav1.DeleteOptions{})
 }
 
 // noLease as a holder: the Lease does not exist.

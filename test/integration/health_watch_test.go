@@ -76,12 +76,12 @@ func TestFailingReads(t *testing.T) {
 		t.Fatal(err)
 	}
 
-	reads.fail(map[string]int{"/api/v1/nodes": http.StatusTooManyRequests, "/apis/networking.k8s.io/v1/servicecidrs": http.StatusServiceUnavailable})
+	reads.fail(map[string]int{"/api/v1/nodes": http.StatusInternalServerError, "/apis/networking.k8s.io/v1/servicecidrs": http.StatusServiceUnavailable})
 	if err := createNode(c, []string{"second"}); err != nil {
 		t.Fatal(err)
 	}
 	for _, text := range []string{
-		"changes of Nodes are not seen: the API server turns requests away",
+		"changes of Nodes are not seen: the API server fails, or a proxy before it",
 		"changes of ServiceCIDRs are not seen: the API server fails, or a proxy before it",
 	} {
 		if err := c.healthSays(text); err != nil {

@@ -97,7 +97,6 @@ func TestMetrics(t *testing.T) {
 			`range_covered{clusterCIDRName="covered",family="IPv4",node="wide"}`:                       1,
 			`nodes_outside_ranges{}`:                                                                   2,
 			`nodes_holding_blocks{}`:                                                                   6,
-			`nodes_in_doubt{}`:                                                                         0,
 			`nodes_with_podcidrs{}`:                                                                    6,
 			`terminating_clustercidr_nodes{clusterCIDRName="going"}`:                                   1,
 			`multicidrset_max_cidrs{clusterCIDR="10.0.0.0/23",clusterCIDRName="a"}`:                    2,

@@ -1,17 +1,15 @@
 package integration
 
 import (
-	"encoding/json"
 	"fmt"
 	"slices"
 	"strings"
 	"testing"
 
 	corev1 "k8s.io/api/core/v1"
-	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
-	"github.com/multicidr/controller-manager/controllers/nodeipam/requests"
+	"github.com/multicidr/controller-manager/controllers/nodeipam/api"
 )
 
 // TestPodCIDRsAreNeverChanged sends what the controller sends to Nodes that have got podCIDRs since it looked: a strategic merge patch
@@ -43,15 +41,9 @@ func TestPodCIDRsAreNeverChanged(t *testing.T) {
 			if err != nil {
 				t.Fatal(err)
 			}
-			patch, err := json.Marshal(map[string]any{
-				"metadata": map[string]any{"uid": node.UID},
-				"spec":     map[string]any{"podCIDR": tc.gets[0], "podCIDRs": tc.gets},
-			})
-			if err != nil {
-				t.Fatal(err)
-			}
-			if err := requests.PatchNode(t.Context(), c.kube, node.Name, patch); apierrors.IsInvalid(err) != tc.refused || err != nil && !tc.refused {
-				t.Errorf("got error %v, want that it is refused: %t", err, tc.refused)
+			version, err := api.PatchNode(t.Context(), c.kube, node.Name, api.PodCIDRsPatch(node.UID, "a", tc.gets, "me"))
+			if api.Refused(err) != tc.refused || (version == "") != tc.refused || err != nil && !tc.refused {
+				t.Errorf("got version %q and error %v, want that it is refused: %t", version, err, tc.refused)
 			}
 			want := tc.gets
 			if tc.refused {
@@ -70,8 +62,8 @@ func TestPodCIDRsAreNeverChanged(t *testing.T) {
 		if err := createNode(c, []string{"younger"}); err != nil {
 			t.Fatal(err)
 		}
-		err := requests.PatchNode(t.Context(), c.kube, "younger", []byte(`{"metadata":{"uid":"of-the-older"},"spec":{"podCIDR":"`+a4+`","podCIDRs":["`+a4+`"]}}`))
-		if !apierrors.IsInvalid(err) || !strings.Contains(err.Error(), "metadata.uid") {
+		_, err := api.PatchNode(t.Context(), c.kube, "younger", api.PodCIDRsPatch("of-the-older", "a", []string{a4}, "me"))
+		if !api.Refused(err) || !strings.Contains(err.Error(), "metadata.uid") {
 			t.Errorf("got error %v, want that its UID is another", err)
 		}
 	})

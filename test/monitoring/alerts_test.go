@@ -245,13 +245,6 @@ func TestAlerts(t *testing.T) {
 		"the controller was not ready for a moment": {
 			alert: "NodeIPAMControllerNotReady", series: `node_ipam_controller_ready 1x2 0x4 1x20`, after: 20 * time.Minute,
 		},
-		"the controller panicked": {
-			alert: "NodeIPAMControllerPanicked", series: "node_ipam_controller_panics_total{instance=\"x\"} 0x5 1x10", after: 8 * time.Minute,
-			want: []firing{{"severity": "warning", "value": "1"}},
-		},
-		"the controller panicked an hour ago": {
-			alert: "NodeIPAMControllerPanicked", series: "node_ipam_controller_panics_total{instance=\"x\"} 3x100", after: 90 * time.Minute,
-		},
 		"two IPAddresses have one address": {
 			alert: "ClusterIPAMConflict", series: "cluster_ipam_conflicting_addresses{controller=\"c\"} 1x10", after: 2 * time.Minute,
 			want: []firing{{"controller": "c", "severity": "critical", "value": "1"}},

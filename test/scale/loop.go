@@ -16,7 +16,7 @@ import (
 
 	"github.com/multicidr/controller-manager/apis/generated/clientset/versioned"
 	networkingv1 "github.com/multicidr/controller-manager/apis/networking/v1"
-	noderequests "github.com/multicidr/controller-manager/controllers/nodeipam/requests"
+	nodeapi "github.com/multicidr/controller-manager/controllers/nodeipam/api"
 )
 
 const (
@@ -120,7 +120,7 @@ func (l *loop) serve(ctx context.Context) error {
 		if err != nil {
 			return err
 		}
-		if err := noderequests.PatchNode(ctx, l.kube, node.Name, patch); err != nil {
+		if _, err := nodeapi.PatchNode(ctx, l.kube, node.Name, patch); err != nil {
 			return err
 		}
 	}

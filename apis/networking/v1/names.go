@@ -2,7 +2,8 @@ package v1
 
 // Names that the controller writes on objects. Changing one breaks running clusters.
 const (
-	// Finalizer keeps a ClusterCIDR until no Node holds a block of it. The controller adds it before the first allocation.
+	// Finalizer keeps a ClusterCIDR until no Node holds a block of it. The controller adds it as soon as it sees
+	// the object; allocation does not wait for it.
 	Finalizer = "networking.x-k8s.io/cluster-cidr-finalizer"
 
 	// AnnotationClusterCIDR on a Node names the ClusterCIDR that its podCIDRs were allocated from.
@@ -45,11 +46,12 @@ const (
 	ReasonExhausted = "Exhausted"
 	// ReasonPending (False): the finalizer could not be added so far, or somebody removes it; the message says why.
 	ReasonPending = "Pending"
+	// ReasonNone (False): spec.allocation is None, so that Nodes get no podCIDRs because of this ClusterCIDR.
+	ReasonNone = "None"
 	// ReasonDisabled (False): spec.allocation is Disabled.
 	ReasonDisabled = "Disabled"
-	// ReasonNone (True): the Nodes that it selects need no podCIDRs.
-	ReasonNone = "None"
-	// ReasonSuperseded (False): the controller created it from its flags, and they do not ask for it any more.
+	// ReasonSuperseded (False): the controller created it from its flags, and they do not ask for it any more; the message
+	// says how many Nodes still use it.
 	ReasonSuperseded = "Superseded"
 	// ReasonTerminating (False): the object is being deleted, and Nodes still hold its blocks.
 	ReasonTerminating = "Terminating"

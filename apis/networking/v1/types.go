@@ -43,9 +43,11 @@ import (
 // +kubebuilder:printcolumn:name="Free6",type=integer,JSONPath=`.status.ipv6.free`,description="Number of free IPv6 blocks"
 // +kubebuilder:printcolumn:name="State",type=string,JSONPath=`.status.conditions[?(@.type=="Ready")].reason`,description="Available: new blocks can be allocated. Any other state, such as Exhausted or Disabled, is why none can be: the reason of the condition Ready. Empty: the controller has written no status yet"
 // +kubebuilder:printcolumn:name="Priority",type=integer,priority=1,JSONPath=`.spec.priority`,description="Higher is tried first"
-// +kubebuilder:printcolumn:name="Allocation",type=string,priority=1,JSONPath=`.spec.allocation`,description="Enabled, or Disabled: no new blocks are allocated"
+// +kubebuilder:printcolumn:name="Allocation",type=string,priority=1,JSONPath=`.spec.allocation`,description="Enabled; Disabled: no new blocks are allocated; None: its Nodes need no podCIDRs"
 // +kubebuilder:printcolumn:name="Age",type=date,JSONPath=`.metadata.creationTimestamp`
 // +kubebuilder:validation:XValidation:optionalOldSelf=true,rule="has(self.spec) || (oldSelf.hasValue() && !has(oldSelf.value().spec))",message="spec is required and cannot be removed: set spec.perNodeHostBits, and spec.ipv4, spec.ipv6 or both",reason=FieldValueRequired
+// +kubebuilder:validation:XValidation:optionalOldSelf=true,rule=`oldSelf.hasValue() || !has(self.spec) || self.metadata.name.startsWith("created-from-flags-") || self.spec.?allocation.orValue("") == "None" || self.spec.?perNodeHostBits.orValue(4) >= 4`,fieldPath=".spec.perNodeHostBits",message="must be at least 4 (16 addresses): for example 8 for an IPv4 block of /24"
+// +kubebuilder:validation:XValidation:optionalOldSelf=true,rule=`oldSelf.hasValue() || !has(self.spec) || self.metadata.name.startsWith("created-from-flags-") || self.spec.?allocation.orValue("") == "None" || self.spec.?ipv6PerNodeHostBits.orValue(4) >= 4`,fieldPath=".spec.ipv6PerNodeHostBits",message="must be at least 4 (16 addresses): for example 64 for an IPv6 block of /64"
 type ClusterCIDR struct {
 	metav1.TypeMeta `json:",inline"`
 
@@ -57,8 +59,7 @@ type ClusterCIDR struct {
 	// +optional
 	Spec ClusterCIDRSpec `json:"spec,omitzero"`
 
-	// status is what the controller has observed. The controller reads back only the cursors: no other field of it
-	// affects an allocation.
+	// status is what the controller has observed. It affects no allocation.
 	// +optional
 	Status ClusterCIDRStatus `json:"status,omitzero"`
 }
@@ -69,15 +70,17 @@ type ClusterCIDR struct {
 //
 // +kubebuilder:validation:XValidation:rule=`(has(self.ipv4) ? self.ipv4 : "") == (has(oldSelf.ipv4) ? oldSelf.ipv4 : "")`,fieldPath=".ipv4",message="ipv4 cannot be changed, added or removed: create another ClusterCIDR with the range you want, then delete this one"
 // +kubebuilder:validation:XValidation:rule=`(has(self.ipv6) ? self.ipv6 : "") == (has(oldSelf.ipv6) ? oldSelf.ipv6 : "")`,fieldPath=".ipv6",message="ipv6 cannot be changed, added or removed: create another ClusterCIDR with the range you want, then delete this one"
-// +kubebuilder:validation:XValidation:rule="self.perNodeHostBits == oldSelf.perNodeHostBits",fieldPath=".perNodeHostBits",message="perNodeHostBits cannot be changed: create another ClusterCIDR with the block size you want, then delete this one"
+// +kubebuilder:validation:XValidation:rule="self.?perNodeHostBits.orValue(0) == oldSelf.?perNodeHostBits.orValue(0)",fieldPath=".perNodeHostBits",message="perNodeHostBits cannot be changed: create another ClusterCIDR with the block size you want, then delete this one"
 // +kubebuilder:validation:XValidation:rule="self.?ipv6PerNodeHostBits == oldSelf.?ipv6PerNodeHostBits",fieldPath=".ipv6PerNodeHostBits",message="ipv6PerNodeHostBits cannot be changed, added or removed: create another ClusterCIDR with the block size you want, then delete this one"
 // +kubebuilder:validation:XValidation:rule="has(self.nodeSelector) == has(oldSelf.nodeSelector) && (!has(self.nodeSelector) || self.nodeSelector == oldSelf.nodeSelector)",fieldPath=".nodeSelector",message="nodeSelector cannot be changed, added or removed: create another ClusterCIDR with the nodeSelector you want, then delete this one"
-// +kubebuilder:validation:XValidation:optionalOldSelf=true,rule=`oldSelf.hasValue() || (has(self.ipv4) && self.ipv4 != "") || (has(self.ipv6) && self.ipv6 != "")`,message="at least one range is required: set ipv4 (for example 10.244.0.0/16), ipv6 (for example fd00:10:244::/48) or both"
-// +kubebuilder:validation:XValidation:optionalOldSelf=true,rule="oldSelf.hasValue() || !has(self.ipv4) || !isCIDR(self.ipv4) || cidr(self.ipv4).ip().family() != 4 || self.perNodeHostBits <= 32 - cidr(self.ipv4).prefixLength()",fieldPath=".perNodeHostBits",message="a block of this size does not fit into ipv4: use a value from 4 to 32 minus the prefix length of ipv4 (4 to 16 for a /16), or a wider ipv4. For larger IPv6 blocks set ipv6PerNodeHostBits"
-// +kubebuilder:validation:XValidation:optionalOldSelf=true,rule="oldSelf.hasValue() || has(self.ipv6PerNodeHostBits) || !has(self.ipv6) || !isCIDR(self.ipv6) || cidr(self.ipv6).ip().family() != 6 || self.perNodeHostBits <= 128 - cidr(self.ipv6).prefixLength()",fieldPath=".perNodeHostBits",message="a block of this size does not fit into ipv6: use a value from 4 to 128 minus the prefix length of ipv6 (4 to 16 for a /112), or a wider ipv6. For smaller IPv6 blocks set ipv6PerNodeHostBits"
+// +kubebuilder:validation:XValidation:rule=`(self.?allocation.orValue("") == "None") == (oldSelf.?allocation.orValue("") == "None")`,fieldPath=".allocation",message="allocation cannot be changed to or from None: create another ClusterCIDR with the allocation you want, then delete this one"
+// +kubebuilder:validation:XValidation:optionalOldSelf=true,rule=`oldSelf.hasValue() || has(self.perNodeHostBits) || self.?allocation.orValue("") == "None"`,fieldPath=".perNodeHostBits",reason=FieldValueRequired,message="perNodeHostBits is required unless allocation is None: set it to the number of host bits of one Node's block, for example 8 for an IPv4 block of /24"
+// +kubebuilder:validation:XValidation:optionalOldSelf=true,rule=`oldSelf.hasValue() || (has(self.ipv4) && self.ipv4 != "") || (has(self.ipv6) && self.ipv6 != "") || self.?allocation.orValue("") == "None"`,message="at least one range is required: set ipv4 (for example 10.244.0.0/16), ipv6 (for example fd00:10:244::/48) or both"
+// +kubebuilder:validation:XValidation:optionalOldSelf=true,rule="oldSelf.hasValue() || !has(self.ipv4) || !isCIDR(self.ipv4) || cidr(self.ipv4).ip().family() != 4 || self.?perNodeHostBits.orValue(0) <= 32 - cidr(self.ipv4).prefixLength()",fieldPath=".perNodeHostBits",message="a block of this size does not fit into ipv4: use a value from 4 to 32 minus the prefix length of ipv4 (4 to 16 for a /16), or a wider ipv4. For larger IPv6 blocks set ipv6PerNodeHostBits"
+// +kubebuilder:validation:XValidation:optionalOldSelf=true,rule="oldSelf.hasValue() || has(self.ipv6PerNodeHostBits) || !has(self.ipv6) || !isCIDR(self.ipv6) || cidr(self.ipv6).ip().family() != 6 || self.?perNodeHostBits.orValue(0) <= 128 - cidr(self.ipv6).prefixLength()",fieldPath=".perNodeHostBits",message="a block of this size does not fit into ipv6: use a value from 4 to 128 minus the prefix length of ipv6 (4 to 16 for a /112), or a wider ipv6. For smaller IPv6 blocks set ipv6PerNodeHostBits"
 // +kubebuilder:validation:XValidation:optionalOldSelf=true,rule="oldSelf.hasValue() || !has(self.ipv6PerNodeHostBits) || !has(self.ipv6) || !isCIDR(self.ipv6) || cidr(self.ipv6).ip().family() != 6 || self.ipv6PerNodeHostBits <= 128 - cidr(self.ipv6).prefixLength()",fieldPath=".ipv6PerNodeHostBits",message="a block of this size does not fit into ipv6: use a value from 4 to 128 minus the prefix length of ipv6 (4 to 80 for a /48), or a wider ipv6"
 // +kubebuilder:validation:XValidation:optionalOldSelf=true,rule=`oldSelf.hasValue() || !has(self.ipv6PerNodeHostBits) || (has(self.ipv6) && self.ipv6 != "")`,fieldPath=".ipv6PerNodeHostBits",message="ipv6PerNodeHostBits needs ipv6: set ipv6, or remove ipv6PerNodeHostBits"
-// +kubebuilder:validation:XValidation:optionalOldSelf=true,rule="oldSelf.hasValue() || !has(self.ipv6) || !isCIDR(self.ipv6) || cidr(self.ipv6).ip().family() != 6 || cidr(self.ipv6).prefixLength() > 0 || (has(self.ipv6PerNodeHostBits) ? self.ipv6PerNodeHostBits : self.perNodeHostBits) >= 128",fieldPath=".ipv6",message="ipv6 must not contain IPv4-mapped addresses (::ffff:0:0/96), because no Node can have a block of them: use a range without them, for example fd00:10:244::/48"
+// +kubebuilder:validation:XValidation:optionalOldSelf=true,rule="oldSelf.hasValue() || !has(self.ipv6) || !isCIDR(self.ipv6) || cidr(self.ipv6).ip().family() != 6 || cidr(self.ipv6).prefixLength() > 0 || self.?ipv6PerNodeHostBits.orValue(self.?perNodeHostBits.orValue(0)) >= 128",fieldPath=".ipv6",message="ipv6 must not contain IPv4-mapped addresses (::ffff:0:0/96), because no Node can have a block of them: use a range without them, for example fd00:10:244::/48"
 // +kubebuilder:validation:XValidation:rule="!has(self.excludedCIDRs) || self.excludedCIDRs.all(e, !isCIDR(e) || (has(self.ipv4) && isCIDR(self.ipv4) && cidr(self.ipv4).containsCIDR(cidr(e))) || (has(self.ipv6) && isCIDR(self.ipv6) && cidr(self.ipv6).containsCIDR(cidr(e))))",fieldPath=".excludedCIDRs",message="every excluded CIDR must be inside ipv4 or ipv6: remove the one that is not, or replace it by the part of it that is inside"
 type ClusterCIDRSpec struct {
 	// nodeSelector selects the Nodes whose podCIDRs can be allocated from this ClusterCIDR. It means what it means in
@@ -89,25 +92,27 @@ type ClusterCIDRSpec struct {
 	NodeSelector *corev1.NodeSelector `json:"nodeSelector,omitempty"`
 
 	// perNodeHostBits is the size of one Node's block: 2^perNodeHostBits addresses. With 8, each Node gets a /24 of
-	// ipv4 and, unless ipv6PerNodeHostBits is set, a /120 of ipv6. The minimum is 4 (16 addresses, KEP-2593). The
+	// ipv4 and, unless ipv6PerNodeHostBits is set, a /120 of ipv6. The minimum is 4 (16 addresses, KEP-2593), and 0 in
+	// a ClusterCIDR named created-from-flags-..., because the flags of kube-controller-manager accept any size. The
 	// maximum is 32 minus the prefix length of ipv4, and 128 minus the prefix length of ipv6 where ipv6 uses
-	// perNodeHostBits. Required. Immutable.
-	// +required
-	// +kubebuilder:validation:Minimum=4
+	// perNodeHostBits. Required unless allocation is None. Immutable.
+	// +optional
+	// +kubebuilder:validation:Minimum=0
 	// +kubebuilder:validation:Maximum=128
 	PerNodeHostBits int32 `json:"perNodeHostBits"`
 
 	// ipv6PerNodeHostBits is the size of one Node's IPv6 block, if it differs from perNodeHostBits. With 64, each Node
 	// gets a /64 of ipv6, the default of kube-controller-manager, while perNodeHostBits of 8 still means a /24 of ipv4.
-	// The minimum is 4, the maximum 128 minus the prefix length of ipv6. Can be set only together with ipv6. Immutable.
+	// The minimum is that of perNodeHostBits, the maximum 128 minus the prefix length of ipv6. Can be set only together
+	// with ipv6. Immutable.
 	// +optional
-	// +kubebuilder:validation:Minimum=4
+	// +kubebuilder:validation:Minimum=0
 	// +kubebuilder:validation:Maximum=128
 	IPv6PerNodeHostBits *int32 `json:"ipv6PerNodeHostBits,omitempty"`
 
 	// ipv4 is the IPv4 range in CIDR notation (RFC 4632), for example 10.244.0.0/16. Host bits are masked off:
 	// 10.244.7.9/16 means 10.244.0.0/16. Octets must not have leading zeros. An empty value means that there is no
-	// IPv4 range. At least one of ipv4 and ipv6 is required. Immutable.
+	// IPv4 range. At least one of ipv4 and ipv6 is required unless allocation is None. Immutable.
 	// +optional
 	// +kubebuilder:validation:MaxLength=18
 	// +kubebuilder:validation:XValidation:rule=`self == "" || (isCIDR(self) && cidr(self).ip().family() == 4)`,message="must be an IPv4 range in CIDR notation without leading zeros, for example 10.244.0.0/16"
@@ -116,7 +121,7 @@ type ClusterCIDRSpec struct {
 	// ipv6 is the IPv6 range in CIDR notation (RFC 4291 section 2.3), for example fd00:10:244::/48. Host bits are masked
 	// off. The range must not contain IPv4-mapped addresses (::ffff:0:0/96), because no Node can have a block of them.
 	// The only exception is ::/0 as one block of 128 host bits. An empty value means that there is no IPv6 range. At
-	// least one of ipv4 and ipv6 is required. Immutable.
+	// least one of ipv4 and ipv6 is required unless allocation is None. Immutable.
 	// +optional
 	// +kubebuilder:validation:MaxLength=49
 	// +kubebuilder:validation:XValidation:rule=`self == "" || (isCIDR(self) && cidr(self).ip().family() == 6)`,message="must be an IPv6 range in CIDR notation, for example fd00:10:244::/48, and not an IPv4-mapped range"
@@ -139,15 +144,17 @@ type ClusterCIDRSpec struct {
 	// +kubebuilder:validation:items:XValidation:rule=`!isCIDR(self) || cidr(self).ip().family() != 6 || cidr(self).prefixLength() > 95 || !cidr(self).containsIP("::fffe:0:0")`,message="must not contain IPv4-mapped addresses (::ffff:0:0/96): replace it by smaller CIDRs that leave them out"
 	ExcludedCIDRs []string `json:"excludedCIDRs,omitempty"`
 
-	// allocation is Enabled, the default, or Disabled: no new blocks are allocated from a disabled ClusterCIDR, and Nodes
-	// keep the blocks that they have. Mutable.
+	// allocation is Enabled (the default), Disabled or None. No new blocks are allocated from a disabled ClusterCIDR, and
+	// Nodes keep the blocks that they have. None means that the Nodes that this ClusterCIDR selects need no podCIDRs, for
+	// example virtual Nodes: if it is the first one in the order, a Node gets none, and the controller does not report the
+	// Node as pending. Mutable between Enabled and Disabled; None is immutable.
 	// +optional
 	// +default="Enabled"
 	Allocation AllocationMode `json:"allocation,omitempty"`
 }
 
 // AllocationMode says whether new blocks may be allocated from a ClusterCIDR. The empty value means Enabled.
-// +kubebuilder:validation:Enum=Enabled;Disabled
+// +kubebuilder:validation:Enum=Enabled;Disabled;None
 type AllocationMode string
 
 const (
@@ -155,7 +162,7 @@ const (
 	AllocationEnabled AllocationMode = "Enabled"
 	// AllocationDisabled stops new allocations from a ClusterCIDR. Nodes keep their blocks.
 	AllocationDisabled AllocationMode = "Disabled"
-	// AllocationNone: the Nodes that the ClusterCIDR selects need no podCIDRs.
+	// AllocationNone ends the search for the Nodes that a ClusterCIDR selects: they need no podCIDRs.
 	AllocationNone AllocationMode = "None"
 )
 
@@ -163,7 +170,7 @@ const (
 type ClusterCIDRStatus struct {
 	// conditions are Ready, Overlapping and Conflicted.
 	// Ready is True if podCIDRs can be allocated from this ClusterCIDR now. Otherwise its reason is Exhausted, Disabled,
-	// Superseded, Terminating, Invalid or Pending.
+	// Superseded, None, Terminating or Invalid.
 	// Overlapping is True if the ranges, without excludedCIDRs, share addresses with a service range, with the address of
 	// a Node, with another ClusterCIDR, or with special addresses such as loopback or multicast.
 	// Conflicted is True if two Nodes, or a Node and a service range, have the same addresses inside the ranges.
@@ -212,8 +219,10 @@ type RangeStatus struct {
 	// +required
 	Free int64 `json:"free"`
 
-	// cursor is the address at which the search for the next block starts. Because of it, a freed block is not
-	// allocated again before the search has gone through the rest of the range, even after a restart of the controller.
+	// cursor was the address at which the search for the next block starts. The controller neither reads nor writes it.
+	// It is accepted, because stored objects can have it.
+	//
+	// Deprecated: it means nothing.
 	// +optional
 	Cursor string `json:"cursor,omitempty"`
 }

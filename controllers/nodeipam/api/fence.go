@@ -1,8 +1,8 @@
 package api
 
 import (
+	"cmp"
 	"context"
-	"errors"
 	"fmt"
 	"time"
 
@@ -43,23 +43,17 @@ func (f Fenced) Permit(ctx context.Context) (_ context.Context, leave func(), er
 			return nil, nil, fmt.Errorf("%w: %w", lease.ErrClosed, err)
 		}
 	}
-	for {
-		if ctx.Err() != nil {
-			return nil, nil, ctx.Err()
-		}
-		write, leave, err := f.Fence.Enter(context.WithoutCancel(ctx), writes.Timeout)
-		if err == nil {
+	for ctx.Err() == nil {
+		var write context.Context
+		if write, leave, err = f.Fence.Enter(context.WithoutCancel(ctx), writes.Timeout); err == nil {
 			return write, leave, nil
-		}
-		if !errors.Is(err, lease.ErrClosed) {
-			return nil, nil, err
 		}
 		select {
 		case <-ctx.Done():
-			return nil, nil, err
 		case <-time.After(lookAgain):
 		}
 	}
+	return nil, nil, cmp.Or(err, ctx.Err())
 }
 
 func (f Fenced) CreateClusterCIDR(ctx context.Context, cc *networkingv1.ClusterCIDR) error {

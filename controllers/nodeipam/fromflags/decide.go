@@ -140,7 +140,7 @@ func Superseded(cc *networkingv1.ClusterCIDR, flags Flags) (why string) {
 // Message is the message of the condition Ready with reason Superseded. why is what Superseded says, nodes how many Nodes use the
 // ClusterCIDR.
 func Message(why string, nodes int) string {
-	use := fmt.Sprintf("%s it and keep their podCIDRs.", text.Counted(nodes, "Node uses", "Nodes use"))
+	use := fmt.Sprintf("%d Nodes use it and keep their podCIDRs.", nodes)
 	switch nodes {
 	case 0:
 		use = "No Node uses it: it can be deleted."

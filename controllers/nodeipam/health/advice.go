@@ -30,16 +30,15 @@ const CRDMissing = "the CustomResourceDefinition of ClusterCIDR is not installed
 const CRDOfAnotherVersion = "the CustomResourceDefinition of ClusterCIDR is of another version, and fields of ClusterCIDRs may be hidden: " + ApplyCRD
 
 // notTheLeader is what to do if the fencing policy refuses a write. Its answer names the Lease that it looks at.
-const notTheLeader = "this passes if the Lease has just changed hands; else see whether this process runs with leader election and holds the Lease that the answer names. " +
-	"If it holds another one, correct paramRef in the policy's binding (manifests/fencing). If it holds that one, kube-apiserver does not read the Lease any more, as after the policy was deleted and applied again: " +
-	"apply manifests/fencing/keep-leases.yaml, and restart each kube-apiserver"
+const notTheLeader = "the API server takes another process for the leader: this passes if the Lease has just changed hands. " +
+	"Otherwise compare the Lease that the answer names with that of this process. If they differ, correct paramRef in the policy's binding (manifests/fencing), or turn leader election on. " +
+	"If they are the same, kube-apiserver does not read the Lease any more: apply manifests/fencing/keep-leases.yaml, and restart each kube-apiserver"
 
 // ReadProblem says why objects of a kind cannot be read, and what to do about it. kind is plural, such as Nodes.
 func ReadProblem(kind string, err error) Problem {
 	if kind == ClusterCIDRs {
 		return clusterCIDRProblem(err)
 	}
-	var status apierrors.APIStatus
 	var short *cache.VeryShortWatchError
 	switch {
 	case apierrors.IsNotFound(err):
@@ -47,10 +46,10 @@ func ReadProblem(kind string, err error) Problem {
 	case apierrors.IsForbidden(err), apierrors.IsUnauthorized(err):
 		return Problem{"the API server does not let this process watch them: " + ApplyRBAC, err}
 	case apierrors.IsTooManyRequests(err):
-		return Problem{"the API server turns requests away: see whether it is overloaded, and its priority and fairness rules", err}
+		return Problem{turnedAway, err}
 	case errors.As(err, &short), errors.Is(err, io.ErrUnexpectedEOF):
 		return Problem{"watches end as soon as they begin: look at the network, at proxies and load balancers before the API server, and at its log", err}
-	case errors.As(err, &status):
+	case answered(err):
 		return Problem{"the API server fails, or a proxy before it: look at its log and at etcd", err}
 	default:
 		return Problem{"the API server cannot be reached or understood: look at the network, and at proxies and load balancers before it", err}
@@ -73,60 +72,79 @@ func clusterCIDRProblem(err error) Problem {
 
 // WriteProblem says why a write failed and what to do about it, and whether that lasts until somebody changes something. It returns the
 // zero value if no request was sent. An admission webhook or policy can answer with any code; its message is in the error.
-//
-//nolint:gocyclo // It is a table.
-func WriteProblem(err error) (t Problem, lasts bool) {
+func WriteProblem(err error) (p Problem, lasts bool) {
 	var pause writes.Later
-	var status apierrors.APIStatus
-	said := errors.As(err, &status)
-	switch {
-	case writes.NotItsTurn(err), errors.As(err, &pause) && !said:
-		return Problem{}, false // No request was sent.
-	case errors.Is(err, api.ErrStoredOtherwise):
-		return Problem{"the ClusterCIDR of the flags is stored with other ranges or labels than it was sent with: if the CRD is not ours, " + ApplyCRD + "; else look for a mutating webhook or policy that changes it. " +
-			"Then delete that ClusterCIDR, and it is made again", err}, true
-	case errors.Is(err, api.ErrNotKept):
-		return Problem{"the API server stores what is written, and it is not there: look for a mutating webhook or policy, or another process with other flags, that takes it away; or the watch is late", err}, true
-	case apierrors.IsNotFound(err) && apierrors.HasStatusCause(err, metav1.CauseTypeUnexpectedServerResponse):
-		// The resource does not exist, as opposed to an object. Of all resources written here, only the CRD's can be missing.
-		return Problem{CRDMissing, err}, true
-	case apierrors.IsForbidden(err) && strings.Contains(err.Error(), "custom resource definition is terminating"):
-		// The API server gives no machine-readable cause, and its discovery documents may be older than its answer.
-		return Problem{"the CustomResourceDefinition of ClusterCIDR is being deleted, which goes on until the last ClusterCIDR is gone: then " + ApplyCRD + ", and apply the ClusterCIDRs anew", err}, true
-	case api.RefusedByPolicy(err):
-		return Problem{"the API server takes another process for the leader: " + notTheLeader, err}, true
-	case byAdmission(err):
-		return Problem{"an admission webhook or policy does not let it pass: repair, change or delete the one that the answer names", err}, false
-	case errors.Is(err, api.ErrNoStatus), strings.Contains(err.Error(), "field not declared in schema"):
-		return Problem{CRDOfAnotherVersion, err}, false // The ClusterCIDR may be gone.
-	case apierrors.IsForbidden(err):
-		return Problem{"the API server forbids it: " + ApplyRBAC, err}, true
-	case apierrors.IsUnauthorized(err):
-		return Problem{"the API server does not know this process: renew its credentials", err}, false
-	case apierrors.IsTooManyRequests(err):
-		return Problem{"the API server turns requests away: see whether it is overloaded, and its priority and fairness rules", err}, false
-	case apierrors.IsNotFound(err), apierrors.IsConflict(err):
-		return Problem{"the API server answers as if the object were gone or another one: if the object is there, see which admission webhook or policy answers so", err}, false
-	case annotationsTooLong(err):
-		return Problem{"its annotations leave no room for the two that the controller adds: shorten or remove some, all together may have 256 KiB", err}, true
-	case apierrors.IsInvalid(err), apierrors.IsBadRequest(err):
-		return Problem{"the API server takes it for invalid: see whether another process has written the object, or an admission webhook or policy refuses it", err}, false
-	case said && !apierrors.IsTimeout(err) && !apierrors.IsServerTimeout(err):
-		return Problem{"the API server fails: look at its log, at etcd and at admission webhooks", err}, false
-	default:
-		return Problem{"the API server does not answer in time: look at the network, at its load, at etcd and at admission webhooks", err}, false
+	if writes.NotItsTurn(err) || errors.As(err, &pause) && !answered(err) {
+		return Problem{}, false
 	}
+	for _, c := range causes {
+		if c.is(err) {
+			return Problem{c.what, err}, c.lasts
+		}
+	}
+	return Problem{"the API server does not answer in time: look at the network, at its load, at etcd and at admission webhooks", err}, false
+}
+
+// causes are why a write fails. The first one that fits an error is its cause.
+var causes = []struct {
+	is    func(error) bool
+	what  string
+	lasts bool // retrying does not help until somebody changes something
+}{
+	{causedBy(api.ErrStoredOtherwise), "the ClusterCIDR of the flags is stored with other ranges or labels than it was sent with: if the CRD is not ours, " + ApplyCRD + "; else look for a mutating webhook or policy that changes it. " +
+		"Then delete that ClusterCIDR, and it is made again", true},
+	{causedBy(api.ErrNotKept), "the API server stores what is written, and it is not there: look for a mutating webhook or policy, or another process with other flags, that takes it away; or the watch is late", true},
+	{resourceMissing, CRDMissing, true},
+	{crdTerminating, "the CustomResourceDefinition of ClusterCIDR is being deleted, which goes on until the last ClusterCIDR is gone: then " + ApplyCRD + ", and apply the ClusterCIDRs anew", true},
+	{api.RefusedByPolicy, notTheLeader, true},
+	{says("admission webhook", "calling webhook", "ValidatingAdmissionPolicy", "MutatingAdmissionPolicy", "exceeded quota"), "an admission webhook or policy does not let it pass: repair, change or delete the one that the answer names", false},
+	{causedBy(api.ErrNoStatus), CRDOfAnotherVersion, false}, // The ClusterCIDR may be gone.
+	{says("field not declared in schema"), CRDOfAnotherVersion, false},
+	{apierrors.IsForbidden, "the API server forbids it: " + ApplyRBAC, true},
+	{apierrors.IsUnauthorized, "the API server does not know this process: renew its credentials", false},
+	{apierrors.IsTooManyRequests, turnedAway, false},
+	{either(apierrors.IsNotFound, apierrors.IsConflict), "the API server answers as if the object were gone or another one: if the object is there, see which admission webhook or policy answers so", false},
+	{annotationsTooLong, "its annotations leave no room for the two that the controller adds: shorten or remove some, all together may have 256 KiB", true},
+	{either(apierrors.IsInvalid, apierrors.IsBadRequest), "the API server takes it for invalid: see whether another process has written the object, or an admission webhook or policy refuses it", false},
+	{failed, "the API server fails: look at its log, at etcd and at admission webhooks", false},
+}
+
+const turnedAway = "the API server turns requests away: see whether it is overloaded, and its priority and fairness rules"
+
+func causedBy(cause error) func(error) bool {
+	return func(err error) bool { return errors.Is(err, cause) }
+}
+
+func either(a, b func(error) bool) func(error) bool {
+	return func(err error) bool { return a(err) || b(err) }
+}
+
+// says is for causes that have no machine-readable form. Webhooks choose the code of their answers themselves.
+func says(words ...string) func(error) bool {
+	return func(err error) bool {
+		return slices.ContainsFunc(words, func(w string) bool { return strings.Contains(err.Error(), w) })
+	}
+}
+
+// resourceMissing: the resource does not exist, as opposed to an object. Of all resources written here, only the CRD's can be missing.
+func resourceMissing(err error) bool {
+	return apierrors.IsNotFound(err) && apierrors.HasStatusCause(err, metav1.CauseTypeUnexpectedServerResponse)
+}
+
+func crdTerminating(err error) bool {
+	return apierrors.IsForbidden(err) && strings.Contains(err.Error(), "custom resource definition is terminating")
+}
+
+func answered(err error) bool {
+	var status apierrors.APIStatus
+	return errors.As(err, &status)
+}
+
+func failed(err error) bool {
+	return answered(err) && !apierrors.IsTimeout(err) && !apierrors.IsServerTimeout(err)
 }
 
 func annotationsTooLong(err error) bool {
 	cause, ok := apierrors.StatusCause(err, metav1.CauseType(field.ErrorTypeTooLong))
 	return ok && cause.Field == "metadata.annotations"
-}
-
-// byAdmission reports whether an admission webhook, an admission policy or a quota refused a write. The API server gives no
-// machine-readable cause, and webhooks choose the code themselves.
-func byAdmission(err error) bool {
-	return slices.ContainsFunc([]string{"admission webhook", "calling webhook", "ValidatingAdmissionPolicy", "MutatingAdmissionPolicy", "exceeded quota"}, func(words string) bool {
-		return strings.Contains(err.Error(), words)
-	})
 }

@@ -129,7 +129,7 @@ func (h *Health) Failing(kind Kind) (n int) {
 func (h *Health) unwritten() (problems []string) {
 	now := h.clock()
 	for _, kind := range Kinds {
-		causes := map[string][]string{} // names
+		causes := map[string][]string{} // names of objects, by Problem.What
 		for _, name := range slices.Sorted(maps.Keys(h.failures[kind])) {
 			if f := h.failures[kind][name]; f.lasting(now) {
 				causes[f.What] = append(causes[f.What], name)
@@ -137,25 +137,30 @@ func (h *Health) unwritten() (problems []string) {
 		}
 		var of []string
 		for _, names := range causes {
-			first := h.failures[kind][names[0]]
-			since := first
-			for _, name := range names {
-				if f := h.failures[kind][name]; f.since.Before(since.since) {
-					since = f
-				}
-			}
-			which := string(kind) + " " + names[0]
-			if more := len(names) - 1; more > 0 {
-				which += fmt.Sprintf(" and %d more", more)
-			}
-			others := "and no other was written"
-			if n := h.written[kind] - since.written; n > 0 {
-				others = fmt.Sprintf("while %d others were written", n)
-			}
-			of = append(of, fmt.Sprintf("%s cannot be written: %v, since %s, %s", which, first.Problem, since.since.UTC().Format(time.RFC3339), others))
+			of = append(of, h.cannotBeWritten(kind, names))
 		}
 		slices.Sort(of)
 		problems = append(problems, of...)
 	}
 	return problems
+}
+
+// cannotBeWritten is about objects that fail for one cause.
+func (h *Health) cannotBeWritten(kind Kind, names []string) string {
+	first := h.failures[kind][names[0]]
+	oldest := first
+	for _, name := range names {
+		if f := h.failures[kind][name]; f.since.Before(oldest.since) {
+			oldest = f
+		}
+	}
+	which := string(kind) + " " + names[0]
+	if more := len(names) - 1; more > 0 {
+		which += fmt.Sprintf(" and %d more", more)
+	}
+	others := "and no other was written"
+	if n := h.written[kind] - oldest.written; n > 0 {
+		others = fmt.Sprintf("while %d others were written", n)
+	}
+	return fmt.Sprintf("%s cannot be written: %v, since %s, %s", which, first.Problem, oldest.since.UTC().Format(time.RFC3339), others)
 }

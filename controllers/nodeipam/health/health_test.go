@@ -17,7 +17,7 @@ import (
 
 	networkingv1 "github.com/multicidr/controller-manager/apis/networking/v1"
 	"github.com/multicidr/controller-manager/controllers/lease"
-	"github.com/multicidr/controller-manager/controllers/nodeipam/requests"
+	"github.com/multicidr/controller-manager/controllers/nodeipam/api"
 	"github.com/multicidr/controller-manager/controllers/text"
 	"github.com/multicidr/controller-manager/controllers/writes"
 )
@@ -42,10 +42,6 @@ func TestHealth(t *testing.T) {
 	epoch := time.Date(2026, 1, 1, 0, 0, 0, 0, time.UTC)
 	now := epoch
 	waitFor := func(t Problem) func(h *Health) bool { return func(h *Health) bool { return h.WaitFor(t) } }
-	read := func(t Problem) func(h *Health) bool { return func(h *Health) bool { return h.Read(t) } }
-	missed := func(what string) func(h *Health) bool {
-		return func(h *Health) bool { h.Missed = func() string { return what }; return false }
-	}
 	wrote := func(kind Kind, name string, err error) func(h *Health) bool {
 		return func(h *Health) bool { news, _ := h.Wrote(kind, name, err); return news }
 	}
@@ -63,21 +59,8 @@ func TestHealth(t *testing.T) {
 		"it fails until it serves": {
 			{waitFor(Problem{What: "the start"}), true, "not serving Nodes yet; waiting for the start"},
 			{waitFor(Problem{What: "the start"}), false, "not serving Nodes yet; waiting for the start"},
+			{waitFor(Problem{"the start", errors.New("port 1")}), false, "not serving Nodes yet; waiting for the start (port 1)"},
 			{waitFor(Problem{}), true, ""},
-		},
-		"the same trouble in other words is not new, and the last words are shown": {
-			{read(Problem{"unreadable", errors.New("port 1")}), true, "changes of ClusterCIDRs are not seen: unreadable (port 1)"},
-			{read(Problem{"unreadable", errors.New("port 2")}), false, "changes of ClusterCIDRs are not seen: unreadable (port 2)"},
-			{read(Problem{}), true, ""},
-			{read(Problem{}), false, ""},
-		},
-		"what is missed for long is told if nothing tells why": {
-			{missed("changes of a were not seen"), false, "no Node gets podCIDRs: changes of a were not seen. If this goes on, watches end before the controller has read everything: " +
-				"look at the network, at proxies and load balancers before the API server, and at its load"},
-			{read(Problem{What: "unreadable"}), true, "changes of ClusterCIDRs are not seen: unreadable"},
-			{read(Problem{}), true, "no Node gets podCIDRs: changes of a were not seen. If this goes on, watches end before the controller has read everything: " +
-				"look at the network, at proxies and load balancers before the API server, and at its load"},
-			{missed(""), false, ""},
 		},
 		"of many forbidden writes the first and the end of the last are new": {
 			{wrote(WritesNode, "b", refused), true, "Node b cannot be written: " + noPermission + since + none},
@@ -131,7 +114,6 @@ func TestHealth(t *testing.T) {
 		"kinds of writes are told apart": {
 			{wrote(WritesNode, "a", refused), true, "Node a cannot be written: " + noPermission + since + none},
 			{wrote(WritesClusterCIDR, "a", nil), false, "Node a cannot be written: " + noPermission + since + none},
-			{read(Problem{What: "unreadable"}), true, "changes of ClusterCIDRs are not seen: unreadable; Node a cannot be written: " + noPermission + since + none},
 		},
 	} {
 		t.Run(name, func(t *testing.T) {
@@ -154,43 +136,36 @@ func TestHealth(t *testing.T) {
 }
 
 // Whatever the API server answers, people are told what to do.
-func TestWriteTrouble(t *testing.T) {
+func TestWriteProblem(t *testing.T) {
 	nodes, clusterCIDRs := schema.GroupResource{Resource: "nodes"}, schema.GroupResource{Group: networkingv1.GroupName, Resource: "clustercidrs"}
 	denied := func(code int32, reason metav1.StatusReason, message string) error {
 		return &apierrors.StatusError{ErrStatus: metav1.Status{Code: code, Reason: reason, Message: message}}
 	}
-	refusal := func(held, asked string) error {
-		return &requests.NotTheLeader{Lease: held, Err: denied(403, metav1.StatusReasonForbidden, fmt.Sprintf(
-			"ValidatingAdmissionPolicy '%s' with binding 'b' denied request: only the holder of the Lease %s may write podCIDRs", requests.FencingPolicy, asked))}
-	}
 	for name, tc := range map[string]struct {
 		err  error
-		want string // part of what is told; empty: it is no trouble
+		want string // part of what is told; empty: it is no problem
 	}{
-		"a webhook fails":                             {apierrors.NewInternalError(errors.New(`failed calling webhook "w.example.com"`)), "admission webhook or policy"},
-		"a webhook denies":                            {denied(403, metav1.StatusReasonForbidden, `admission webhook "w.example.com" denied the request`), "admission webhook or policy"},
-		"a webhook denies with 422":                   {denied(422, metav1.StatusReasonInvalid, `admission webhook "w.example.com" denied the request: no`), "admission webhook or policy"},
-		"a policy denies":                             {denied(422, metav1.StatusReasonInvalid, `nodes "n" is forbidden: ValidatingAdmissionPolicy 'p' with binding 'b' denied request`), "admission webhook or policy"},
-		"a quota":                                     {apierrors.NewForbidden(nodes, "n", errors.New("exceeded quota: q")), "admission webhook or policy"},
-		"no permission":                               {apierrors.NewForbidden(nodes, "n", errors.New(`User "u" cannot patch resource "nodes"`)), "apply manifests/rbac"},
-		"credentials":                                 {apierrors.NewUnauthorized("no"), "credentials"},
-		"too many requests":                           {apierrors.NewTooManyRequests("busy", 1), "priority and fairness"},
-		"a policy that looks at an old Lease":         {refusal("kube-system/a", "kube-system/a"), "restart each kube-apiserver"},
-		"a policy of another Lease":                   {refusal("kube-system/a", "kube-system/b"), "the Lease kube-system/b, and this process holds kube-system/a: correct paramRef"},
-		"a policy of a Lease, and no leader election": {refusal("", "kube-system/b"), "turn that on"},
-		"a policy that does not name its Lease":       {&requests.NotTheLeader{Lease: "kube-system/a", Err: denied(403, metav1.StatusReasonForbidden, requests.FencingPolicy)}, "just changed hands"},
-		"no room for annotations":                     {apierrors.NewInvalid(schema.GroupKind{Kind: "Node"}, "n", field.ErrorList{field.TooLong(field.NewPath("metadata", "annotations"), "", 256<<10)}), "shorten or remove some"},
-		"another process was faster":                  {apierrors.NewInvalid(schema.GroupKind{Kind: "Node"}, "n", nil), "another process"},
-		"it seems to be gone, for a while":            {writes.RefusedLater{Err: apierrors.NewNotFound(nodes, "n")}, "as if the object were gone"},
-		"a ClusterCIDR without a status":              {writes.RefusedLater{Err: fmt.Errorf("%w: %w", requests.ErrNoStatus, apierrors.NewNotFound(clusterCIDRs, "a"))}, "of another version, and fields of ClusterCIDRs may be hidden: apply manifests/crds"},
-		"a webhook that says the same":                {fmt.Errorf("%w: %w", requests.ErrNoStatus, denied(404, metav1.StatusReasonNotFound, `admission webhook "w.example.com" denied the request`)), "admission webhook or policy"},
-		"a status with fields of another version":     {apierrors.NewInternalError(errors.New(".status.ipv4.cursor: field not declared in schema")), "of another version"},
-		"a conflict, for a while":                     {writes.RefusedLater{Err: apierrors.NewConflict(nodes, "n", nil)}, "as if the object were gone"},
-		"503":                                         {apierrors.NewServiceUnavailable("no"), "the API server fails"},
-		"504":                                         {apierrors.NewTimeoutError("slow", 1), "does not answer in time"},
-		"no answer":                                   {context.DeadlineExceeded, "does not answer in time"},
-		"put off":                                     {writes.Later(time.Second), ""},
-		"the fence is closed":                         {fmt.Errorf("%w: why", lease.ErrClosed), ""},
+		"a webhook fails":                         {apierrors.NewInternalError(errors.New(`failed calling webhook "w.example.com"`)), "admission webhook or policy"},
+		"a webhook denies":                        {denied(403, metav1.StatusReasonForbidden, `admission webhook "w.example.com" denied the request`), "admission webhook or policy"},
+		"a webhook denies with 422":               {denied(422, metav1.StatusReasonInvalid, `admission webhook "w.example.com" denied the request: no`), "admission webhook or policy"},
+		"a policy denies":                         {denied(422, metav1.StatusReasonInvalid, `nodes "n" is forbidden: ValidatingAdmissionPolicy 'p' with binding 'b' denied request`), "admission webhook or policy"},
+		"a quota":                                 {apierrors.NewForbidden(nodes, "n", errors.New("exceeded quota: q")), "admission webhook or policy"},
+		"no permission":                           {apierrors.NewForbidden(nodes, "n", errors.New(`User "u" cannot patch resource "nodes"`)), "apply manifests/rbac"},
+		"credentials":                             {apierrors.NewUnauthorized("no"), "credentials"},
+		"too many requests":                       {apierrors.NewTooManyRequests("busy", 1), "priority and fairness"},
+		"the fencing policy":                      {denied(403, metav1.StatusReasonForbidden, "ValidatingAdmissionPolicy '"+api.FencingPolicy+"' with binding 'b' denied request"), "takes another process for the leader: this passes if the Lease has just changed hands"},
+		"no room for annotations":                 {apierrors.NewInvalid(schema.GroupKind{Kind: "Node"}, "n", field.ErrorList{field.TooLong(field.NewPath("metadata", "annotations"), "", 256<<10)}), "shorten or remove some"},
+		"another process was faster":              {apierrors.NewInvalid(schema.GroupKind{Kind: "Node"}, "n", nil), "another process"},
+		"it seems to be gone, for a while":        {writes.RefusedLater{Err: apierrors.NewNotFound(nodes, "n")}, "as if the object were gone"},
+		"a ClusterCIDR without a status":          {writes.RefusedLater{Err: fmt.Errorf("%w: %w", api.ErrNoStatus, apierrors.NewNotFound(clusterCIDRs, "a"))}, "of another version, and fields of ClusterCIDRs may be hidden: apply manifests/crds"},
+		"a webhook that says the same":            {fmt.Errorf("%w: %w", api.ErrNoStatus, denied(404, metav1.StatusReasonNotFound, `admission webhook "w.example.com" denied the request`)), "admission webhook or policy"},
+		"a status with fields of another version": {apierrors.NewInternalError(errors.New(".status.ipv4.cursor: field not declared in schema")), "of another version"},
+		"a conflict, for a while":                 {writes.RefusedLater{Err: apierrors.NewConflict(nodes, "n", nil)}, "as if the object were gone"},
+		"503":                                     {apierrors.NewServiceUnavailable("no"), "the API server fails"},
+		"504":                                     {apierrors.NewTimeoutError("slow", 1), "does not answer in time"},
+		"no answer":                               {context.DeadlineExceeded, "does not answer in time"},
+		"put off":                                 {writes.Later(time.Second), ""},
+		"the fence is closed":                     {fmt.Errorf("%w: why", lease.ErrClosed), ""},
 	} {
 		t.Run(name, func(t *testing.T) {
 			got, _ := WriteProblem(fmt.Errorf("patch: %w", tc.err))

@@ -37,8 +37,7 @@ type ClusterCIDRApplyConfiguration struct {
 	*metav1.ObjectMetaApplyConfiguration `json:"metadata,omitempty"`
 	// spec is the desired state: the ranges, the size of their blocks, and the Nodes that they are for. Required.
 	Spec *ClusterCIDRSpecApplyConfiguration `json:"spec,omitempty"`
-	// status is what the controller has observed. The controller reads back only the cursors: no other field of it
-	// affects an allocation.
+	// status is what the controller has observed. It affects no allocation.
 	Status *ClusterCIDRStatusApplyConfiguration `json:"status,omitempty"`
 }
 

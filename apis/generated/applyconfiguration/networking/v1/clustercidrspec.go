@@ -20,22 +20,24 @@ type ClusterCIDRSpecApplyConfiguration struct {
 	// all ClusterCIDRs of the same priority that have a nodeSelector. Immutable.
 	NodeSelector *corev1.NodeSelector `json:"nodeSelector,omitempty"`
 	// perNodeHostBits is the size of one Node's block: 2^perNodeHostBits addresses. With 8, each Node gets a /24 of
-	// ipv4 and, unless ipv6PerNodeHostBits is set, a /120 of ipv6. The minimum is 4 (16 addresses, KEP-2593). The
+	// ipv4 and, unless ipv6PerNodeHostBits is set, a /120 of ipv6. The minimum is 4 (16 addresses, KEP-2593), and 0 in
+	// a ClusterCIDR named created-from-flags-..., because the flags of kube-controller-manager accept any size. The
 	// maximum is 32 minus the prefix length of ipv4, and 128 minus the prefix length of ipv6 where ipv6 uses
-	// perNodeHostBits. Required. Immutable.
+	// perNodeHostBits. Required unless allocation is None. Immutable.
 	PerNodeHostBits *int32 `json:"perNodeHostBits,omitempty"`
 	// ipv6PerNodeHostBits is the size of one Node's IPv6 block, if it differs from perNodeHostBits. With 64, each Node
 	// gets a /64 of ipv6, the default of kube-controller-manager, while perNodeHostBits of 8 still means a /24 of ipv4.
-	// The minimum is 4, the maximum 128 minus the prefix length of ipv6. Can be set only together with ipv6. Immutable.
+	// The minimum is that of perNodeHostBits, the maximum 128 minus the prefix length of ipv6. Can be set only together
+	// with ipv6. Immutable.
 	IPv6PerNodeHostBits *int32 `json:"ipv6PerNodeHostBits,omitempty"`
 	// ipv4 is the IPv4 range in CIDR notation (RFC 4632), for example 10.244.0.0/16. Host bits are masked off:
 	// 10.244.7.9/16 means 10.244.0.0/16. Octets must not have leading zeros. An empty value means that there is no
-	// IPv4 range. At least one of ipv4 and ipv6 is required. Immutable.
+	// IPv4 range. At least one of ipv4 and ipv6 is required unless allocation is None. Immutable.
 	IPv4 *string `json:"ipv4,omitempty"`
 	// ipv6 is the IPv6 range in CIDR notation (RFC 4291 section 2.3), for example fd00:10:244::/48. Host bits are masked
 	// off. The range must not contain IPv4-mapped addresses (::ffff:0:0/96), because no Node can have a block of them.
 	// The only exception is ::/0 as one block of 128 host bits. An empty value means that there is no IPv6 range. At
-	// least one of ipv4 and ipv6 is required. Immutable.
+	// least one of ipv4 and ipv6 is required unless allocation is None. Immutable.
 	IPv6 *string `json:"ipv6,omitempty"`
 	// priority is the first rule of the order in which ClusterCIDRs are tried for a Node: higher is tried first. It can
 	// be negative. The default is 0. Mutable: a change affects new allocations only.
@@ -44,8 +46,10 @@ type ClusterCIDRSpecApplyConfiguration struct {
 	// least one excluded address is not allocated. Blocks that Nodes already hold stay with them. Other ClusterCIDRs
 	// with the same addresses are not affected. Mutable.
 	ExcludedCIDRs []string `json:"excludedCIDRs,omitempty"`
-	// allocation is Enabled, the default, or Disabled: no new blocks are allocated from a disabled ClusterCIDR, and Nodes
-	// keep the blocks that they have. Mutable.
+	// allocation is Enabled (the default), Disabled or None. No new blocks are allocated from a disabled ClusterCIDR, and
+	// Nodes keep the blocks that they have. None means that the Nodes that this ClusterCIDR selects need no podCIDRs, for
+	// example virtual Nodes: if it is the first one in the order, a Node gets none, and the controller does not report the
+	// Node as pending. Mutable between Enabled and Disabled; None is immutable.
 	Allocation *networkingv1.AllocationMode `json:"allocation,omitempty"`
 }
 

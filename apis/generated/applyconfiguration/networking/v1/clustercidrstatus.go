@@ -13,7 +13,7 @@ import (
 type ClusterCIDRStatusApplyConfiguration struct {
 	// conditions are Ready, Overlapping and Conflicted.
 	// Ready is True if podCIDRs can be allocated from this ClusterCIDR now. Otherwise its reason is Exhausted, Disabled,
-	// Superseded, Terminating, Invalid or Pending.
+	// Superseded, None, Terminating or Invalid.
 	// Overlapping is True if the ranges, without excludedCIDRs, share addresses with a service range, with the address of
 	// a Node, with another ClusterCIDR, or with special addresses such as loopback or multicast.
 	// Conflicted is True if two Nodes, or a Node and a service range, have the same addresses inside the ranges.

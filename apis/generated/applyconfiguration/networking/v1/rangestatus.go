@@ -22,8 +22,10 @@ type RangeStatusApplyConfiguration struct {
 	// free is the number of blocks that share no address with a Node's podCIDRs, a service range or excludedCIDRs. A
 	// ClusterCIDR that is disabled or terminating can have free blocks too, but none of them is allocated.
 	Free *int64 `json:"free,omitempty"`
-	// cursor is the address at which the search for the next block starts. Because of it, a freed block is not
-	// allocated again before the search has gone through the rest of the range, even after a restart of the controller.
+	// cursor was the address at which the search for the next block starts. The controller neither reads nor writes it.
+	// It is accepted, because stored objects can have it.
+	//
+	// Deprecated: it means nothing.
 	Cursor *string `json:"cursor,omitempty"`
 }
 

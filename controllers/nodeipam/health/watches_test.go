@@ -1,0 +1,156 @@
+package health
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"net/http"
+	"strings"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	v1 "k8s.io/api/core/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/runtime"
+	"k8s.io/apimachinery/pkg/runtime/schema"
+	utilruntime "k8s.io/apimachinery/pkg/util/runtime"
+	"k8s.io/apimachinery/pkg/watch"
+	"k8s.io/client-go/tools/cache"
+)
+
+// nodes is an API server with Nodes that answers with an error where one is set.
+type nodes struct {
+	list, watch error
+	version     int // goes up with each list
+	watches     chan *watch.FakeWatcher
+}
+
+// listsFirst is a client that cannot begin a watch with a list.
+type listsFirst struct{}
+
+func (listsFirst) IsWatchListSemanticsUnSupported() bool { return true }
+
+// informer runs an informer of these Nodes.
+func (n *nodes) informer(t *testing.T, w *Watches) {
+	t.Helper()
+	n.watches = make(chan *watch.FakeWatcher, 1)
+	informer := cache.NewSharedIndexInformer(cache.ToListWatcherWithWatchListSemantics(&cache.ListWatch{
+		ListFunc: func(metav1.ListOptions) (runtime.Object, error) {
+			n.version++
+			return &v1.NodeList{ListMeta: metav1.ListMeta{ResourceVersion: fmt.Sprint(n.version)}}, n.list
+		},
+		WatchFunc: func(metav1.ListOptions) (watch.Interface, error) {
+			if n.watch != nil {
+				return nil, n.watch
+			}
+			f := watch.NewFake()
+			n.watches <- f
+			return f, nil
+		},
+	}, listsFirst{}), &v1.Node{}, 0, nil)
+	if err := w.Follow("Nodes", informer); err != nil {
+		t.Fatal(err)
+	}
+	ctx, stop := context.WithCancel(t.Context())
+	ended := make(chan struct{})
+	go func() { defer close(ended); informer.RunWithContext(ctx) }()
+	t.Cleanup(func() { stop(); <-ended })
+	synctest.Wait()
+	if err := w.Follow("Nodes", informer); err == nil {
+		t.Error("an informer that was started is followed")
+	}
+}
+
+func TestWatches(t *testing.T) {
+	// They sleep until a moment after the last error, which was in another bubble.
+	handlers := utilruntime.ErrorHandlers
+	utilruntime.ErrorHandlers = nil
+	defer func() { utilruntime.ErrorHandlers = handlers }()
+	forbidden := apierrors.NewForbidden(schema.GroupResource{Resource: "nodes"}, "", errors.New("no"))
+	said := func(h *Health) string {
+		if err := h.Check(nil); err != nil {
+			return err.Error()
+		}
+		return ""
+	}
+	t.Run("a watch that is refused, also where lists are not", func(t *testing.T) {
+		synctest.Test(t, func(t *testing.T) {
+			n := &nodes{watch: forbidden}
+			h := &Health{Watches: &Watches{}}
+			n.informer(t, h.Watches)
+			time.Sleep(25 * time.Second)
+			for range 20 { // It is a problem all the time, whenever the informer tries again.
+				time.Sleep(7 * time.Second)
+				if got := said(h); !strings.Contains(got, "changes of Nodes are not seen: the API server does not let this process watch them: apply manifests/rbac") {
+					t.Fatalf("it says %q", got)
+				}
+			}
+			n.watch = nil
+			f := <-n.watches
+			f.Modify(&v1.Node{ObjectMeta: metav1.ObjectMeta{Name: "n", ResourceVersion: "1000"}})
+			synctest.Wait()
+			if got := said(h); got != "" {
+				t.Errorf("it says %q when the watch works", got)
+			}
+		})
+	})
+	t.Run("an API server that restarts", func(t *testing.T) {
+		synctest.Test(t, func(t *testing.T) {
+			n := &nodes{list: errors.New("connection reset by peer")}
+			h := &Health{Watches: &Watches{}}
+			n.informer(t, h.Watches)
+			for i := range 200 {
+				if i == 5 {
+					n.list = nil
+				}
+				if got := said(h); got != "" {
+					t.Fatalf("it says %q after %d s", got, i)
+				}
+				time.Sleep(time.Second)
+			}
+		})
+	})
+	t.Run("lists that fail until they do not", func(t *testing.T) {
+		synctest.Test(t, func(t *testing.T) {
+			n := &nodes{list: apierrors.NewServiceUnavailable("etcd")}
+			h := &Health{Watches: &Watches{}}
+			n.informer(t, h.Watches)
+			time.Sleep(2 * time.Minute)
+			if got := said(h); !strings.Contains(got, "the API server fails, or a proxy before it") || !strings.Contains(got, ", since 2000-01-01T00:00:00Z") {
+				t.Errorf("it says %q", got)
+			}
+			n.list = nil
+			<-n.watches
+			synctest.Wait()
+			if got := said(h); got != "" {
+				t.Errorf("it says %q after a list", got)
+			}
+		})
+	})
+}
+
+func TestReadProblem(t *testing.T) {
+	nodes := schema.GroupResource{Resource: "nodes"}
+	for name, tc := range map[string]struct {
+		kind string
+		err  error
+		want string
+	}{
+		"no CRD":                   {ClusterCIDRs, apierrors.NewNotFound(nodes, ""), CRDMissing},
+		"no permission for it":     {ClusterCIDRs, apierrors.NewForbidden(nodes, "", nil), "the controller may not read ClusterCIDRs: apply manifests/rbac"},
+		"ClusterCIDRs":             {ClusterCIDRs, errors.New("reset"), "ClusterCIDRs cannot be read"},
+		"no ServiceCIDRs":          {"ServiceCIDRs", apierrors.NewNotFound(nodes, ""), "--runtime-config"},
+		"overload":                 {"Nodes", apierrors.NewTooManyRequests("busy", 1), "overloaded"},
+		"a proxy":                  {"Nodes", apierrors.NewGenericServerResponse(http.StatusBadGateway, "GET", nodes, "", "<html>", 0, true), "or a proxy before it"},
+		"watches that end at once": {"Nodes", &cache.VeryShortWatchError{Name: "n"}, "watches end as soon as they begin"},
+		"the network":              {"Nodes", errors.New("no route to host"), "look at the network"},
+	} {
+		t.Run(name, func(t *testing.T) {
+			if got := ReadProblem(tc.kind, tc.err); !strings.Contains(got.What, tc.want) {
+				t.Errorf("got %q, want %q", got.What, tc.want)
+			}
+		})
+	}
+}
