@@ -6,7 +6,6 @@ import (
 
 	"github.com/spf13/cobra"
 
-	"github.com/multicidr/controller-manager/cmd/kubectl-node_ipam/internal/cluster"
 	"github.com/multicidr/controller-manager/cmd/kubectl-node_ipam/internal/show"
 	"github.com/multicidr/controller-manager/controllers/nodeipam/clustercidr"
 	"github.com/multicidr/controller-manager/controllers/nodeipam/inspect"
@@ -45,9 +44,6 @@ func (p *program) who(c *cobra.Command, query string) error {
 		return err
 	}
 	answer := owners{Owners: inspect.New(objects.Objects).Who(cidr)}
-	if objects.Lacks(cluster.Nodes) {
-		answer.WithoutNodes()
-	}
 	if cidr.IsSingleIP() {
 		pods, missing, err := r.PodsWith(c.Context(), cidr.Addr(), answer.Nodes())
 		if err != nil {
@@ -63,14 +59,10 @@ func (p *program) who(c *cobra.Command, query string) error {
 	if err := p.write(answer, names, func(w *show.Writer) { writeOwners(w, answer) }); err != nil {
 		return err
 	}
-	switch {
-	case !answer.Nobody() || len(answer.Pods) > 0:
-		return nil
-	case objects.Lacks(cluster.Nodes): // A script must not take it for nobody's.
-		return exit{code: exitUnknown}
-	default:
+	if answer.Nobody() && len(answer.Pods) == 0 {
 		return exit{code: exitAct}
 	}
+	return nil
 }
 
 // parse reads an address or a CIDR.

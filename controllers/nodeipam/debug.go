@@ -3,6 +3,7 @@ package nodeipam
 import (
 	"net/http"
 
+	v1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/labels"
 	"k8s.io/controller-manager/pkg/healthz"
 
@@ -13,23 +14,31 @@ import (
 )
 
 // DebuggingHandler serves the debug page: see package debugpage.
-func (c *Controller) DebuggingHandler() http.Handler { return debugpage.Handler(c.look) }
+func (c *Controller) DebuggingHandler() http.Handler {
+	return debugpage.Handler(debugpage.Source{Controller: Name, Time: c.now, Problem: c.problem, Nodes: c.listNodes, With: c.withCopy})
+}
 
-// look copies everything to show; it returns an error after a panic. The lock is held only for the copy.
-func (c *Controller) look() (debugpage.Look, error) {
+// withCopy calls f with a copy of the state, so that the lock is held only for the copy. It returns false after a panic.
+func (c *Controller) withCopy(f func(*allocator.State)) bool {
 	var s allocator.Snapshot
 	if c.Err() != nil || !c.withWhole(func(b *allocator.State) { s = b.Snapshot() }) {
-		return debugpage.Look{}, health.ErrBroken
+		return false
 	}
-	seen := debugpage.Look{Controller: Name, Time: c.now().UTC(), State: s.State()}
-	nodes, err := c.nodes.List(labels.Everything())
-	if err == nil { // Listing a cache fails only for a selector that cannot be parsed.
-		seen.Nodes = nodes
-	}
+	f(s.State())
+	return true
+}
+
+func (c *Controller) listNodes() []*v1.Node {
+	nodes, _ := c.nodes.List(labels.Everything()) // Listing a cache fails only for a selector that cannot be parsed.
+	return nodes
+}
+
+// problem is what the health check reports; empty if all is well.
+func (c *Controller) problem() string {
 	if err := c.health.Check(nil); err != nil {
-		seen.Problem = err.Error()
+		return err.Error()
 	}
-	return seen, nil
+	return ""
 }
 
 // HealthChecker reports an error that says what to do, as long as the controller cannot do all of its work.

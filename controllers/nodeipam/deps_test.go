@@ -29,9 +29,9 @@ func TestWhatThePureCoreImports(t *testing.T) {
 		"pending":     `[a-z0-9/]+|` + module + `controllers/(ipam|text|nodeipam/(clustercidr|exhausted))`,
 		"allocator":   `[a-z0-9/]+|` + types + `|` + module + `controllers/(ipam|text|nodeipam/(clustercidr|conditions|exhausted|names|pending|traffic))`,
 		"traffic":     `[a-z0-9/]+|` + module + `controllers/ipam`,
-		"debugpage":   `[a-z0-9/]+|` + types + `|github.com/munnerz/goautoneg|k8s\.io/klog/v2|` + module + `controllers/(ipam|text|nodeipam/(clustercidr|allocator))`,
+		"debugpage":   `[a-z0-9/]+|` + types + `|k8s\.io/klog/v2|` + module + `controllers/nodeipam/(allocator|inspect)`,
 		"contents":    `net/netip|` + types + `|` + module + `controllers/nodeipam/(clustercidr|allocator)`,
-		"inspect":     `[a-z0-9/]+|` + types + `|` + module + `controllers/(ipam|text|nodeipam/(clustercidr|fromflags|pending|allocator|contents))`,
+		"inspect":     `[a-z0-9/]+|` + types + `|` + module + `controllers/(ipam|text|nodeipam/(clustercidr|fromflags|pending|allocator))`,
 		"author":      `[a-z0-9/]+|` + types + `|` + module + `controllers/(text|nodeipam/clustercidr)`,
 		"finalizers":  `time|` + module + `controllers/(queues|writes)`,
 	} {
