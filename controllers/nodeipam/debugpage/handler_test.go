@@ -84,8 +84,8 @@ func TestJSON(t *testing.T) {
 	],
 	"serviceRanges": [{"source": "ServiceCIDR kubernetes", "cidr": "10.0.15.0/24"}],
 	"pending": [
-		{"reason": "", "message": "The controller has not looked at this Node yet.", "nodes": ["new"]},
-		{"reason": "Full", "message": "No ClusterCIDR that selects this Node can serve it: a is disabled; b is full (IPv4). Create another one, or set spec.allocation: Enabled, or delete Nodes that are not needed.", "nodes": ["waiting"]}
+		{"reason": "Full", "message": "No ClusterCIDR that selects this Node can serve it: a is disabled; b is full (IPv4). Create another one, or set spec.allocation: Enabled, or delete Nodes that are not needed.", "nodes": ["waiting"]},
+		{"reason": "NotSeen", "message": "The controller has not looked at this Node yet.", "nodes": ["new"]}
 	],
 	"nodes": [
 		{"node": "first", "uid": "uid-first", "state": "Reserved", "podCIDRs": ["192.168.0.0/24"], "clusterCIDRs": ["b"]},
@@ -93,7 +93,7 @@ func TestJSON(t *testing.T) {
 		{"node": "n1", "uid": "uid-n1", "state": "Allocated", "podCIDRs": ["10.0.1.0/24", "fd00::/120"], "clusterCIDRs": ["a"],
 			"findings": [{"reason": "CIDRConflict", "message": "podCIDRs [10.0.1.0/24 fd00::/120] share addresses with Node wide (10.0.0.0/23). Two Pods, or a Pod and a Service, may get the same address: drain and delete this Node or the others and reboot their machines, which registers them again."}]},
 		{"node": "n2", "uid": "uid-n2", "state": "Reserved", "podCIDRs": ["10.0.2.0/24", "fd00::100/120"], "clusterCIDRs": ["a"]},
-		{"node": "new", "uid": "uid-new", "state": "Pending", "message": "The controller has not looked at this Node yet."},
+		{"node": "new", "uid": "uid-new", "state": "Pending", "reason": "NotSeen", "message": "The controller has not looked at this Node yet."},
 		{"node": "old", "uid": "uid-old", "state": "Allocated", "podCIDRs": ["172.16.0.0/24"],
 			"findings": [{"reason": "CIDROutsideRanges", "message": "podCIDRs [172.16.0.0/24] lie in no ClusterCIDR. They stay as they are and are given to nobody else. Create a ClusterCIDR that contains them, or delete the Node and reboot its machine, which registers it again."}]},
 		{"node": "unreadable", "uid": "uid-unreadable", "state": "Allocated",
@@ -120,10 +120,11 @@ func TestText(t *testing.T) {
 	for _, want := range []string{
 		"multi-cidr-node-ipam-controller at 2026-01-02T03:04:05Z\nProblem: the CRD is gone\n",
 		"Nodes: 9, 4 allocated, 2 reserved, 2 pending, 1 being deleted without podCIDRs, 1 out of range, 2 in conflict\n",
-		"\na             Disabled    fd00::/116       /120    16      1           1          0             14     3       spec.allocation is Disabled.",
+		"\na             Disabled    fd00::/116       /120    16      1           1          0             14     3\n",
+		"\na: spec.allocation is Disabled. Nodes keep what they have.",
 		"\n10.0.15.0/24    ServiceCIDR kubernetes\n",
-		"\n1         Full     No ClusterCIDR that selects this Node can serve it: a is disabled; b is full (IPv4).",
-		"\nn2           Reserved    10.0.2.0/24,fd00::100/120   a              \n",
+		"\n1         Full      No ClusterCIDR that selects this Node can serve it: a is disabled; b is full (IPv4).",
+		"\nn2           Reserved    10.0.2.0/24,fd00::100/120   a              -\n",
 		"\nold          Allocated   172.16.0.0/24               -              CIDROutsideRanges: podCIDRs [172.16.0.0/24] lie in no ClusterCIDR.",
 	} {
 		if !strings.Contains(got, want) {

@@ -1,6 +1,7 @@
 package debugpage
 
 import (
+	"cmp"
 	"fmt"
 	"io"
 	"math"
@@ -36,23 +37,25 @@ func (p *Page) write(out io.Writer) error {
 		for _, f := range node.Findings {
 			messages += f.Reason + ": " + f.Message + " "
 		}
-		fmt.Fprintf(w, "%s\t%s\t%s\t%s\t%s\n", node.Node, node.State, listed(blocks), listed(node.ClusterCIDRs), oneLine(messages))
+		fmt.Fprintf(w, "%s\t%s\t%s\t%s\t%s\n", node.Node, node.State, listed(blocks), listed(node.ClusterCIDRs), cmp.Or(oneLine(messages), "-"))
 	}
 	return w.Flush()
 }
 
 // writeRanges writes ClusterCIDRs and service ranges.
 func (p *Page) writeRanges(w io.Writer) {
-	fmt.Fprint(w, "\nCLUSTERCIDR\tSTATE\tRANGE\tBLOCK\tTOTAL\tALLOCATED\tRESERVED\tUNAVAILABLE\tFREE\tNODES\tMESSAGE\n")
+	fmt.Fprint(w, "\nCLUSTERCIDR\tSTATE\tRANGE\tBLOCK\tTOTAL\tALLOCATED\tRESERVED\tUNAVAILABLE\tFREE\tNODES\n")
 	for _, cc := range p.ClusterCIDRs {
-		message := oneLine(strings.Join([]string{cc.Message, cc.Overlapping, cc.Conflicted}, " "))
 		if len(cc.Ranges) == 0 {
-			fmt.Fprintf(w, "%s\t%s\t-\t-\t-\t-\t-\t-\t-\t%d\t%s\n", cc.Name, cc.State, cc.Members, message)
+			fmt.Fprintf(w, "%s\t%s\t-\t-\t-\t-\t-\t-\t-\t%d\n", cc.Name, cc.State, cc.Members)
 		}
 		for _, r := range cc.Ranges {
-			fmt.Fprintf(w, "%s\t%s\t%s\t/%d\t%s\t%s\t%s\t%s\t%s\t%d\t%s\n", cc.Name, cc.State, r.CIDR, r.BlockPrefixLength,
-				number(r.Total), number(r.Allocated), number(r.Reserved), number(r.Unavailable), number(r.Free), cc.Members, message)
+			fmt.Fprintf(w, "%s\t%s\t%s\t/%d\t%s\t%s\t%s\t%s\t%s\t%d\n", cc.Name, cc.State, r.CIDR, r.BlockPrefixLength,
+				number(r.Total), number(r.Allocated), number(r.Reserved), number(r.Unavailable), number(r.Free), cc.Members)
 		}
+	}
+	for _, cc := range p.ClusterCIDRs {
+		fmt.Fprintf(w, "%s: %s\n", cc.Name, oneLine(strings.Join([]string{cc.Message, cc.Overlapping, cc.Conflicted}, " ")))
 	}
 	if len(p.ServiceRanges) > 0 {
 		fmt.Fprint(w, "\nSERVICE RANGE\tSOURCE\n")

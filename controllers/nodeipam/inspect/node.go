@@ -90,7 +90,7 @@ func (c *Cluster) node(node *v1.Node, belongsTo func(*v1.Node) []string) NodeSta
 	case node.DeletionTimestamp != nil:
 		s.State, s.Reason, s.Message = Deleting, "", "The Node is being deleted, so it gets no podCIDRs."
 	case s.Message == "":
-		s.State, s.Message = Pending, "The controller has not looked at this Node yet."
+		s.State, s.Reason, s.Message = Pending, "NotSeen", "The controller has not looked at this Node yet."
 	default:
 		s.State = Pending
 	}
