@@ -232,9 +232,6 @@ vulncheck: ## Look for known vulnerabilities in what our programs can reach; end
 
 .PHONY: test
 test: test-unit test-monitoring test-image test-forge test-release test-chart ## Run all tests but e2e
-	@# Before the lanes, since only one of them can install at a time.
-	@hack/ensure-chromium.sh
-	@hack/ensure-tmux.sh
 	@# These wait more than they work, for leases, backoffs and a minute in which nothing may happen; so three of them at a time, the longest first.
 	$(MAKE) --jobs=3 $(if $(filter output-sync,$(.FEATURES)),--output-sync=target) test-processes-n-z test-processes-a-m test-harness test-scripts test-parity test-chaos
 
@@ -284,20 +281,18 @@ INTEGRATION := go test $(addprefix -modfile=$(CURDIR)/,$(MODFILE)) -count=1 -p=1
 SCRIPTS := ^(TestScripts|TestExamplesStandalone|TestExamplesInCloudManager)$$
 
 .PHONY: test-integration test-scripts test-processes test-processes-a-m test-processes-n-z
-test-integration: test-scripts test-processes ## Run the real binary against a real etcd and kube-apiserver; wants a browser
+test-integration: test-scripts test-processes ## Run the real binary against a real etcd and kube-apiserver
 test-processes: test-processes-a-m test-processes-n-z
 test-scripts test-processes-a-m test-processes-n-z: tools build build-example upstream $(BIN)/kubeadm $(ETCD_TOOLS)
 test-scripts:
 	@echo "== integration tests: scripts"
 	$(INTEGRATION) -run='$(SCRIPTS)' ./test/integration
 test-processes-a-m test-processes-n-z: test-processes-%:
-	@hack/ensure-chromium.sh
 	@echo "== integration tests: all others, $*"
 	$(INTEGRATION) $(if $(filter a-m,$*),-run='^Test[A-M]' -skip='$(SCRIPTS)',-skip='^Test[A-M]|$(SCRIPTS)') ./test/integration
 
 .PHONY: test-harness
-test-harness: tools build upstream $(BIN)/kubeadm $(ETCD_TOOLS) ## Try preflight, kubectl node-ipam in a terminal (tmux), local-cluster, the table of inputs for a minute, and what the other tests and measurements rest on
-	@hack/ensure-tmux.sh
+test-harness: tools build upstream $(BIN)/kubeadm $(ETCD_TOOLS) ## Try preflight, kubectl node-ipam, local-cluster, the table of inputs for a minute, and what the other tests and measurements rest on
 	@echo "== harness"
 	$(INTEGRATION) $$(go list ./test/... ./cmd/... | grep -v -e /test/integration -e /test/parity -e /test/e2e -e /test/conformance)
 
@@ -452,10 +447,6 @@ plots: ## Draw docs/images/performance-*.svg from what was measured, docs/data/*
 	@go -C hack/plot run . $(CURDIR)/docs/data $(CURDIR)/docs/images
 
 ##@ Other
-
-.PHONY: debug-page-image
-debug-page-image: tools build ## Draw docs/images/debug-page.png, the README's picture of the debug page; wants a browser
-	@hack/debug-page-image.sh
 
 .PHONY: clean
 clean: ## Remove bin/, unless something in it runs; Go's build cache stays

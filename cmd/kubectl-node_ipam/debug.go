@@ -7,11 +7,8 @@ import (
 	"io"
 	"net"
 	"net/http"
-	"net/http/httputil"
 	"net/netip"
 	"net/url"
-	"os/exec"
-	"runtime"
 	"slices"
 	"time"
 
@@ -26,38 +23,29 @@ import (
 	"github.com/multicidr/controller-manager/controllers/nodeipam"
 )
 
-// debugFlags are the flags of debug.
-type debugFlags struct {
-	address string
-	port    int
-	open    bool
-}
-
 // debugPath is where every form of the controller has its debug page.
 const debugPath = "/debug/controllers/" + nodeipam.Name
 
 func (p *program) debugCommand() *cobra.Command {
-	var f debugFlags
+	var address string
 	c := &cobra.Command{
-		Use:   "debug [--open] [-o json]",
-		Short: "Show the leader's debug page, or what it knows as JSON",
-		Long: "Finds the leader by the Leases of all forms, connects to its Pod as kubectl port-forward does, and serves its debug page at an address of this machine until Ctrl-C. " +
-			"It authenticates to the leader as you do to the API server, so a browser needs no certificate: meanwhile every user of this machine can open the page. With -o json it prints what the page shows, and ends.\n\n" +
+		Use:   "debug [-o json]",
+		Short: "Print the leader's debug page: what it knows",
+		Long: "Finds the leader by the Leases of all forms, connects to its Pod as kubectl port-forward does, and prints its debug page, or the same as JSON. " +
+			"It authenticates to the leader as you do to the API server.\n\n" +
 			"You need permission to get the path " + debugPath + ", to get Pods, and to forward ports of Pods. If there is no Pod, or you may not forward its port, open a tunnel to the leader's machine and name its end with --address.",
-		Example: "  # Open the debug page in a browser\n  kubectl node-ipam debug --open\n\n" +
+		Example: "  # What does the leader know?\n  kubectl node-ipam debug | less -S\n\n" +
 			"  # Which blocks are reserved and not shown yet?\n  kubectl node-ipam debug -o json | jq '.nodes[] | select(.state == \"Reserved\")'\n\n" +
 			"  # The leader cp1 is a process of its own\n  ssh -NL 10257:127.0.0.1:10257 cp1 &\n  kubectl node-ipam debug --address=127.0.0.1:10257",
 		Args: exactly(0, "flags only"), ValidArgsFunction: cobra.NoFileCompletions,
-		RunE: func(c *cobra.Command, _ []string) error { return p.debug(c.Context(), f) },
+		RunE: func(c *cobra.Command, _ []string) error { return p.debug(c.Context(), address) },
 	}
-	c.Flags().StringVar(&f.address, "address", "", "where the leader's HTTPS port is, or the end of a tunnel to it. Without it a Pod is looked for")
-	c.Flags().IntVar(&f.port, "port", 0, "the port of this machine at which the page is served. 0: any that is free")
-	c.Flags().BoolVar(&f.open, "open", false, "open the page in a browser")
+	c.Flags().StringVar(&address, "address", "", "where the leader's HTTPS port is, or the end of a tunnel to it. Without it a Pod is looked for")
 	p.addOutput(c, show.Table, show.JSON)
 	return c
 }
 
-func (p *program) debug(ctx context.Context, f debugFlags) error {
+func (p *program) debug(ctx context.Context, address string) error {
 	config, err := p.config.ToRESTConfig()
 	if err != nil {
 		return err
@@ -65,15 +53,22 @@ func (p *program) debug(ctx context.Context, f debugFlags) error {
 	if config.Impersonate.UserName != "" {
 		fmt.Fprintln(p.ErrOut, "warning: the debug page is shown to you and not to the user of --as: only the API server knows that flag")
 	}
-	page, err := p.findPage(ctx, config, f.address)
+	page, err := p.findPage(ctx, config, address)
 	if err != nil {
 		return err
 	}
 	defer page.close()
+	query := ""
 	if show.Format(p.output) == show.JSON {
-		return page.copyJSON(ctx, p.Out)
+		query = "format=json"
 	}
-	return p.servePage(ctx, page, f)
+	response, err := page.get(ctx, query)
+	if err != nil {
+		return err
+	}
+	defer response.Body.Close()
+	_, err = io.Copy(p.Out, response.Body)
+	return err
 }
 
 // page is a debug page that answers.
@@ -119,16 +114,6 @@ func (g *page) get(ctx context.Context, query string) (*http.Response, error) {
 
 // errNoPage is that a process has no debug page. Another one can have it.
 type errNoPage struct{ error }
-
-func (g *page) copyJSON(ctx context.Context, out io.Writer) error {
-	response, err := g.get(ctx, "format=json")
-	if err != nil {
-		return err
-	}
-	defer response.Body.Close()
-	_, err = io.Copy(out, response.Body)
-	return err
-}
 
 // findPage returns the debug page at an address, or that of the leader.
 func (p *program) findPage(ctx context.Context, config *rest.Config, address string) (*page, error) {
@@ -253,68 +238,4 @@ func (g *page) probe(ctx context.Context) error {
 		return err
 	}
 	return response.Body.Close()
-}
-
-// servePage serves a page at a port of this machine until the user ends it.
-func (p *program) servePage(ctx context.Context, g *page, f debugFlags) error {
-	listener, err := net.Listen("tcp", net.JoinHostPort("127.0.0.1", fmt.Sprint(f.port)))
-	if err != nil {
-		return fmt.Errorf("%w: name another port with --port, or none", err)
-	}
-	address := "http://" + listener.Addr().String() + debugPath
-	server := &http.Server{Handler: g.handler(listener.Addr().String()), ReadHeaderTimeout: probeTimeout}
-	context.AfterFunc(ctx, func() { server.Close() })
-	w := p.writer()
-	w.Printf("Leader:      %s", g.of)
-	w.Printf("Debug page:  %s", w.In(show.Green, address))
-	w.Printf("As JSON:     %s?format=json", address)
-	w.Printf("Every user of this machine can open it until you press Ctrl-C.")
-	if f.open {
-		if err := open(ctx, address); err != nil {
-			fmt.Fprintf(p.ErrOut, "warning: no browser can be started: %v: open the address yourself\n", err)
-		}
-	}
-	if err := server.Serve(listener); !errors.Is(err, http.ErrServerClosed) {
-		return err
-	}
-	return nil
-}
-
-// handler forwards requests for the page, and no others. The name of the host keeps out pages of other sites whose name leads to this machine.
-func (g *page) handler(host string) http.Handler {
-	proxy := &httputil.ReverseProxy{
-		Transport: g.client.Transport,
-		Rewrite: func(r *httputil.ProxyRequest) {
-			r.Out.URL.Scheme, r.Out.URL.Host, r.Out.Host = pageURL.Scheme, pageURL.Host, ""
-			r.Out.Header.Del("Authorization") // the user's is added
-			r.Out.Header.Del("Cookie")
-		},
-		ErrorHandler: func(w http.ResponseWriter, _ *http.Request, err error) {
-			http.Error(w, fmt.Sprintf("%s does not answer any more: %v. If another process leads now, end %s debug and start it again.", g.of, err, display), http.StatusBadGateway)
-		},
-	}
-	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
-		switch {
-		case r.Host != host:
-			http.Error(w, "Use the address that "+display+" debug has printed.", http.StatusMisdirectedRequest)
-		case r.URL.Path == "/":
-			http.Redirect(w, r, debugPath, http.StatusFound)
-		case r.URL.Path != debugPath, r.Method != http.MethodGet && r.Method != http.MethodHead:
-			http.NotFound(w, r)
-		default:
-			proxy.ServeHTTP(w, r)
-		}
-	})
-}
-
-// open opens an address in the user's browser.
-func open(ctx context.Context, address string) error {
-	name, args := "xdg-open", []string{address}
-	switch runtime.GOOS {
-	case "darwin":
-		name = "open"
-	case "windows":
-		name, args = "rundll32", []string{"url.dll,FileProtocolHandler", address}
-	}
-	return exec.CommandContext(ctx, name, args...).Start()
 }

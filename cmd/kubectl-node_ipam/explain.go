@@ -64,7 +64,7 @@ func (p *program) explainCommand() *cobra.Command {
 }
 
 func (p *program) explain(c *cobra.Command, ask func(*inspect.Cluster) (inspect.Explanation, error)) error {
-	_, objects, err := p.read(c.Context(), cluster.Nodes, cluster.ClusterCIDRs)
+	_, objects, err := p.read(c.Context())
 	if err != nil {
 		return err
 	}
@@ -121,22 +121,23 @@ func headline(w *show.Writer, e inspect.Explanation) string {
 	blocks := w.In(show.Green, strings.ReplaceAll(prefixes(e.PodCIDRs), ",", ", "))
 	switch e.State {
 	case inspect.Allocated:
+		if len(e.PodCIDRs) == 0 {
+			return node + " has podCIDRs that cannot be read."
+		}
 		return fmt.Sprintf("%s has %s%s.", node, blocks, origin(e))
 	case inspect.Reserved:
 		if e.New {
 			return fmt.Sprintf("%s would get %s from ClusterCIDR %s.", node, blocks, e.ClusterCIDRs[0])
 		}
-		return fmt.Sprintf("%s has no podCIDRs yet. It gets %s from ClusterCIDR %s. If it does not within a minute, see that the controller runs: kubectl node-ipam status.", node, blocks, e.ClusterCIDRs[0])
-	case inspect.Unreadable:
-		return node + " has podCIDRs that cannot be read."
+		return fmt.Sprintf("%s is %s: it gets %s from ClusterCIDR %s. If it does not within a minute, see that the controller runs: kubectl node-ipam status.", node, w.In(show.Yellow, "reserved"), blocks, e.ClusterCIDRs[0])
 	case inspect.Deleting:
-		return fmt.Sprintf("%s has no podCIDRs. %s", node, e.Why)
+		return fmt.Sprintf("%s has no podCIDRs. %s", node, e.Message)
 	default:
 		be := "is"
 		if e.New {
 			be = "would be"
 		}
-		return fmt.Sprintf("%s %s %s. %s", node, be, w.In(show.Red, "pending"), e.Why)
+		return fmt.Sprintf("%s %s %s. %s", node, be, w.In(show.Red, "pending"), e.Message)
 	}
 }
 
@@ -163,16 +164,12 @@ func candidateRows(e inspect.Explanation) *show.Rows {
 	rows := show.NewRows("#", "NAME", "+PRIORITY", "+REQUIREMENTS", "+RANGES", "+BLOCK", "FREE", "RESULT", "REASON", "ORDER")
 	for i, c := range e.Candidates {
 		color := map[inspect.Outcome]show.Color{inspect.Chosen: show.Green, inspect.Refused: show.Red}[c.Outcome]
-		order := ""
-		if c.After != nil {
-			order = c.After.Text
-		}
 		var sizes []string
 		for _, bits := range c.Blocks {
 			sizes = append(sizes, fmt.Sprintf("/%d", bits))
 		}
 		rows.Add(i+1, c.ClusterCIDR, c.Priority, c.Requirements, prefixes(c.Ranges), strings.Join(sizes, ","), inspect.Count(c.Free),
-			show.Colored{Value: c.Outcome, Color: color}, c.Reason, order)
+			show.Colored{Value: c.Outcome, Color: color}, c.Reason, c.After)
 	}
 	return rows
 }

@@ -112,7 +112,7 @@ func (p *program) root() *cobra.Command {
 	root := &cobra.Command{
 		Use:   "kubectl-node_ipam",
 		Short: "Ask who has which podCIDRs, and why",
-		Long: "Answers questions about podCIDRs and ClusterCIDRs from the objects of a cluster, with the code by which the controller decides. It changes nothing, but for retire --disable.\n\n" +
+		Long: "Answers questions about podCIDRs and ClusterCIDRs from the objects of a cluster, with the code by which the controller decides. It changes nothing.\n\n" +
 			"Exit codes: 0 if all is well, 1 if the answer is one to act on, 2 if the API server would refuse a planned object, 3 if something cannot be read, and 64 if the command line is wrong.",
 		Annotations:   map[string]string{cobra.CommandDisplayNameAnnotation: display},
 		SilenceErrors: true, SilenceUsage: true,
@@ -145,7 +145,7 @@ func (p *program) root() *cobra.Command {
 	root.PersistentFlags().StringVar(&p.services, "service-cluster-ip-range", "", "as of kube-apiserver, if it has no ServiceCIDRs (before v1.33): no Node gets these addresses")
 	build.AddFlags(root.PersistentFlags())
 	root.CompletionOptions.HiddenDefaultCmd = true // kubectl completes, by kubectl_complete-node_ipam
-	root.AddCommand(p.explainCommand(), p.whoCommand(), p.statusCommand(), p.planCommand(), p.checkCommand(), p.retireCommand(), p.mapCommand(), p.topCommand(), p.debugCommand())
+	root.AddCommand(p.explainCommand(), p.whoCommand(), p.statusCommand(), p.planCommand(), p.checkCommand(), p.mapCommand(), p.debugCommand())
 	return root
 }
 
@@ -230,8 +230,9 @@ func (p *program) serviceRanges() ([]netip.Prefix, error) {
 	return ranges, nil
 }
 
-// read reads the objects of the cluster, with progress on a terminal. What may not be read is named on the error output.
-func (p *program) read(ctx context.Context, needs ...string) (*cluster.Reader, cluster.Objects, error) {
+// read reads the objects of the cluster, with progress on a terminal. Without Nodes and ClusterCIDRs nothing can be said. What else may not be
+// read is named on the error output.
+func (p *program) read(ctx context.Context) (*cluster.Reader, cluster.Objects, error) {
 	services, err := p.serviceRanges()
 	if err != nil {
 		return nil, cluster.Objects{}, err
@@ -252,7 +253,7 @@ func (p *program) read(ctx context.Context, needs ...string) (*cluster.Reader, c
 	}
 	objects.ServiceRanges = services
 	p.warn(objects.Missing)
-	for _, kind := range needs {
+	for _, kind := range []string{cluster.Nodes, cluster.ClusterCIDRs} {
 		if objects.Lacks(kind) {
 			return nil, objects, fmt.Errorf("this needs %s, which you may not list: ask for the ClusterRole node-ipam-viewer (manifests/rbac-viewer)", kind)
 		}

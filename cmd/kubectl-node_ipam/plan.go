@@ -21,9 +21,9 @@ import (
 
 // planFlags are the flags of plan.
 type planFlags struct {
-	files, delete []string
-	nodes         int
-	like, labels  string
+	files, disable, delete []string
+	nodes                  int
+	like, labels           string
 }
 
 // plan is the answer of plan.
@@ -41,23 +41,27 @@ type refusal struct {
 func (p *program) planCommand() *cobra.Command {
 	var f planFlags
 	c := &cobra.Command{
-		Use:   "plan [-f FILE]... [--delete CLUSTERCIDR]... [--nodes N --like NODE]",
+		Use:   "plan [-f FILE]... [--disable CLUSTERCIDR]... [--delete CLUSTERCIDR]... [--nodes N --like NODE]",
 		Short: "Show what a change of ClusterCIDRs, or more Nodes, would do",
-		Long: "Applies files with ClusterCIDRs, and deletions, to a copy of the cluster's state, and compares what the controller then does with what it does today. Nothing is changed in the cluster. " +
-			"All changes are as if made at once. With --nodes, that many Nodes are then created one after the other, with the labels of --like or --labels: which podCIDRs they get, which ClusterCIDRs fill up when, and which Nodes are pending.",
+		Long: "Applies files with ClusterCIDRs, --disable and --delete to a copy of the cluster's state, and compares what the controller then does with what it does today. Nothing is changed in the cluster. " +
+			"All changes are as if made at once. With --nodes, that many Nodes are then created one after the other, with the labels of --like or --labels: which podCIDRs they get, which ClusterCIDRs fill up when, and which Nodes are pending. " +
+			"For a ClusterCIDR that is disabled or deleted, it shows the Nodes that belong to it, in the order in which to replace them, and from where a Node with the same labels gets its podCIDRs.",
 		Example: "  # What happens if I apply this file?\n  kubectl node-ipam plan -f edge-2.yaml\n\n" +
 			"  # Does the cluster have room for 50 more Nodes like worker-7?\n  kubectl node-ipam plan --nodes 50 --like worker-7\n\n" +
+			"  # Who still uses this range, and what do I replace first when it allocates nothing more?\n  kubectl node-ipam plan --disable edge\n\n" +
 			"  # And with the file, and without another ClusterCIDR?\n  kubectl node-ipam plan -f edge-2.yaml --delete edge --nodes 50 --labels example.com/pool=edge",
 		Args: exactly(0, "flags only"),
 		RunE: func(c *cobra.Command, _ []string) error { return p.plan(c, f) },
 	}
 	c.Flags().StringSliceVarP(&f.files, "filename", "f", nil, "files or directories with ClusterCIDRs that are created, or changed if they exist. Other objects in them are passed over")
+	c.Flags().StringSliceVar(&f.disable, "disable", nil, "names of ClusterCIDRs whose spec.allocation is set to Disabled")
 	c.Flags().StringSliceVar(&f.delete, "delete", nil, "names of ClusterCIDRs that are deleted")
 	c.Flags().IntVar(&f.nodes, "nodes", 0, "how many Nodes are created afterwards")
 	c.Flags().StringVar(&f.like, "like", "", "the Node whose labels they have, but for the name of the host")
 	c.Flags().StringVarP(&f.labels, "labels", "l", "", "the labels that they have: a=b,c=d")
-	_ = c.RegisterFlagCompletionFunc("like", p.complete(cluster.Nodes))          // The flags exist.
-	_ = c.RegisterFlagCompletionFunc("delete", p.complete(cluster.ClusterCIDRs)) // As above.
+	for flag, kind := range map[string]string{"like": cluster.Nodes, "disable": cluster.ClusterCIDRs, "delete": cluster.ClusterCIDRs} {
+		_ = c.RegisterFlagCompletionFunc(flag, p.complete(kind)) // The flags exist.
+	}
 	p.addOutput(c, show.Table, show.Wide, show.JSON, show.YAML, show.Name)
 	return c
 }
@@ -67,8 +71,8 @@ const maxNewNodes = 100_000
 
 func (f planFlags) check() error {
 	switch {
-	case len(f.files)+len(f.delete) == 0 && f.nodes == 0:
-		return usage("there is nothing to plan: name a file with -f, a ClusterCIDR with --delete, or a number of Nodes with --nodes")
+	case len(f.files)+len(f.disable)+len(f.delete) == 0 && f.nodes == 0:
+		return usage("there is nothing to plan: name a file with -f, a ClusterCIDR with --disable or --delete, or a number of Nodes with --nodes")
 	case f.nodes < 0 || f.nodes > maxNewNodes:
 		return usage("--nodes=%d: it is from 1 to %d", f.nodes, maxNewNodes)
 	case f.like != "" && f.labels != "":
@@ -90,7 +94,7 @@ func (p *program) plan(c *cobra.Command, f planFlags) error {
 	for _, what := range fruitless {
 		return fmt.Errorf("%s: name files that have ClusterCIDRs", what)
 	}
-	_, objects, err := p.read(c.Context(), cluster.Nodes, cluster.ClusterCIDRs)
+	_, objects, err := p.read(c.Context())
 	if err != nil {
 		return err
 	}
@@ -118,14 +122,9 @@ func (p *program) plan(c *cobra.Command, f planFlags) error {
 
 // changes returns what to do.
 func (f planFlags) changes(objects cluster.Objects, planned []networkingv1.ClusterCIDR) (inspect.Changes, error) {
-	changes := inspect.Changes{NewNodes: f.nodes}
+	changes := inspect.Changes{NewNodes: f.nodes, Disable: clusterCIDRNames(f.disable), Delete: clusterCIDRNames(f.delete)}
 	for i := range planned {
 		changes.Apply = append(changes.Apply, &planned[i])
-	}
-	for _, name := range f.delete {
-		if name = strings.TrimPrefix(name, clusterCIDRName); !slices.Contains(changes.Delete, name) {
-			changes.Delete = append(changes.Delete, name)
-		}
 	}
 	if f.labels != "" {
 		given, err := labels.ConvertSelectorToLabelsMap(f.labels)
@@ -144,6 +143,16 @@ func (f planFlags) changes(objects cluster.Objects, planned []networkingv1.Clust
 		}
 	}
 	return changes, fmt.Errorf("there is no Node %s: kubectl get nodes lists their names", f.like)
+}
+
+// clusterCIDRNames returns the names of the values of a flag, each once.
+func clusterCIDRNames(values []string) (names []string) {
+	for _, value := range values {
+		if name := strings.TrimPrefix(value, clusterCIDRName); !slices.Contains(names, name) {
+			names = append(names, name)
+		}
+	}
+	return names
 }
 
 // refusals returns why the API server would refuse ClusterCIDRs, by the rules of this program's version of the CRD.
@@ -177,9 +186,12 @@ func refusals(ctx context.Context, objects cluster.Objects, planned []networking
 	return all, nil
 }
 
-// names are the Nodes that the plan makes a difference for.
+// names are the Nodes that the plan makes a difference for, and those to replace.
 func (a plan) names() (names []string) {
 	for _, n := range a.Nodes {
+		names = append(names, "node/"+n.Node)
+	}
+	for _, n := range a.Replacements {
 		names = append(names, "node/"+n.Node)
 	}
 	return names
@@ -191,7 +203,8 @@ func (a plan) code() error {
 	switch {
 	case len(a.Refusals) > 0:
 		return exit{code: exitRefused}
-	case slices.ContainsFunc(a.Nodes, isPending), slices.ContainsFunc(a.NewNodes, isPending):
+	case slices.ContainsFunc(a.Nodes, isPending), slices.ContainsFunc(a.NewNodes, isPending),
+		slices.ContainsFunc(a.Replacements, func(r inspect.Replacement) bool { return r.From == "" }):
 		return exit{code: exitAct}
 	default:
 		return nil
@@ -210,7 +223,7 @@ func writePlan(w *show.Writer, a plan, f planFlags) {
 		writeAction(w, action)
 	}
 	w.Printf("Pending Nodes: %d today, %d with the plan.", a.Pending[0], a.Pending[1])
-	if len(a.ClusterCIDRs)+len(a.Nodes)+len(a.Groups) == 0 && len(a.Actions) > 0 {
+	if len(a.ClusterCIDRs)+len(a.Nodes)+len(a.Groups)+len(a.Replacements) == 0 && len(a.Actions) > 0 {
 		w.Printf("The plan makes no difference for any Node.")
 	}
 	writeCompared(w, a)
@@ -218,18 +231,22 @@ func writePlan(w *show.Writer, a plan, f planFlags) {
 	if f.nodes > 0 {
 		writeNew(w, a)
 	}
+	writeReplacements(w, a.Replacements)
 }
 
 func writeAction(w *show.Writer, action inspect.PlannedAction) {
-	color := map[inspect.Action]show.Color{inspect.Create: show.Green, inspect.Change: show.Yellow, inspect.Delete: show.Red}[action.Action]
+	color := map[inspect.Action]show.Color{inspect.Create: show.Green, inspect.Change: show.Yellow, inspect.Disable: show.Yellow, inspect.Delete: show.Red}[action.Action]
 	line := fmt.Sprintf("%s ClusterCIDR %s", w.In(color, string(action.Action)), action.ClusterCIDR)
-	if action.Action == inspect.Delete {
-		switch action.Members {
-		case 0:
-			line += ": no Node belongs to it, so it goes at once"
-		default:
-			line += fmt.Sprintf(": it is terminating until %s, and allocates nothing meanwhile", text.Counted(action.Members, "Node that belongs to it is gone", "Nodes that belong to it are gone"))
-		}
+	belong := text.Counted(action.Members, "Node that belongs to it is gone", "Nodes that belong to it are gone")
+	switch {
+	case action.Action == inspect.Disable && action.Members > 0:
+		line += fmt.Sprintf(": it allocates nothing more. Delete it when the %s", belong)
+	case action.Action == inspect.Disable:
+		line += ": it allocates nothing more. No Node belongs to it, so it can be deleted"
+	case action.Action == inspect.Delete && action.Members > 0:
+		line += fmt.Sprintf(": it is terminating until %s, and allocates nothing meanwhile", belong)
+	case action.Action == inspect.Delete:
+		line += ": no Node belongs to it, so it goes at once"
 	}
 	w.Printf("%s", line)
 	if action.Problem != "" {
@@ -257,13 +274,68 @@ func writeCompared(w *show.Writer, a plan) {
 		w.Rows(rows)
 	}
 	if len(a.Groups) > 0 {
-		rows := show.NewRows("NODES", "LIKE", "NEXT ONE FROM TODAY", "THEN", "MORE FIT TODAY", "THEN")
+		rows := show.NewRows("NODES", "LIKE", "NEXT ONE FROM TODAY", "THEN")
 		for _, g := range a.Groups {
-			rows.Add(g.Nodes, g.Example, cmp.Or(g.From[0], "none: pending"), cmp.Or(g.From[1], "none: pending"), inspect.Count(g.Room[0]), inspect.Count(g.Room[1]))
+			rows.Add(g.Nodes, g.Example, source(g.From[0]), source(g.From[1]))
 		}
 		w.Printf("")
 		w.Rows(rows)
 	}
+}
+
+// source is the ClusterCIDR from which a Node gets podCIDRs.
+func source(name string) show.Colored {
+	if name == "" {
+		return show.Colored{Value: "none: pending", Color: show.Red}
+	}
+	return show.Colored{Value: name}
+}
+
+func writeReplacements(w *show.Writer, all []inspect.Replacement) {
+	if len(all) == 0 {
+		return
+	}
+	w.Printf("")
+	w.Printf("Replace these Nodes in this order: drain the Node, delete it, and reboot its machine, which registers it again.")
+	rows := show.NewRows("#", "NODE", "PODCIDRS", "FROM", "ITS REPLACEMENT GETS PODCIDRS FROM")
+	shown := all
+	if !w.Wide {
+		shown = all[:min(len(all), maxPlanned)]
+	}
+	for i, r := range shown {
+		rows.Add(i+1, r.Node, prefixes(r.PodCIDRs), r.ClusterCIDR, source(r.From))
+	}
+	w.Rows(rows)
+	writeMore(w, len(all)-len(shown))
+	var messages []string
+	for _, r := range all {
+		messages = append(messages, r.Message)
+	}
+	writeReasons(w, messages)
+}
+
+// writeMore says how many rows were left out.
+func writeMore(w *show.Writer, more int) {
+	if more > 0 {
+		w.Printf("%s", w.In(show.Gray, fmt.Sprintf("and %d more: -o wide has all", more)))
+	}
+}
+
+// writeReasons writes why Nodes are pending, each reason once.
+func writeReasons(w *show.Writer, messages []string) {
+	for _, message := range distinct(messages) {
+		w.Printf("Pending: %s", message)
+	}
+}
+
+// distinct returns texts that are not empty, each once.
+func distinct(texts []string) (all []string) {
+	for _, t := range texts {
+		if t != "" && !slices.Contains(all, t) {
+			all = append(all, t)
+		}
+	}
+	return all
 }
 
 // maxPlanned is how many Nodes a table names; -o wide and JSON have all.
@@ -287,20 +359,14 @@ func writePlanned(w *show.Writer, title string, nodes []inspect.PlannedNode) {
 		rows.Add(n.Node, today, then, n.ClusterCIDR)
 	}
 	w.Rows(rows)
-	if more := len(nodes) - len(shown); more > 0 {
-		w.Printf("%s", w.In(show.Gray, fmt.Sprintf("and %d more: -o wide has all", more)))
-	}
-	for _, why := range reasons(nodes) {
-		w.Printf("Pending: %s", why)
-	}
+	writeMore(w, len(nodes)-len(shown))
+	writeReasons(w, messages(nodes))
 }
 
-// reasons are why Nodes are pending, each once.
-func reasons(nodes []inspect.PlannedNode) (all []string) {
+// messages are why Nodes are pending.
+func messages(nodes []inspect.PlannedNode) (all []string) {
 	for _, n := range nodes {
-		if n.Why != "" && !slices.Contains(all, n.Why) {
-			all = append(all, n.Why)
-		}
+		all = append(all, n.Message)
 	}
 	return all
 }
@@ -317,7 +383,7 @@ func writeNew(w *show.Writer, a plan) {
 				last++
 			}
 		}
-		rows.Add(numbers(first, last), blocksOf(a.NewNodes[first:last+1]), cmp.Or(a.NewNodes[first].ClusterCIDR, "none: pending"))
+		rows.Add(numbers(first, last), blocksOf(a.NewNodes[first:last+1]), source(a.NewNodes[first].ClusterCIDR))
 		if a.NewNodes[first].ClusterCIDR == "" {
 			pending = append(pending, a.NewNodes[first:last+1]...)
 		}
@@ -331,7 +397,7 @@ func writeNew(w *show.Writer, a plan) {
 		w.Printf("%s", w.In(show.Green, fmt.Sprintf("All %d new Nodes get podCIDRs.", len(a.NewNodes))))
 		return
 	}
-	w.Printf("%s %s", w.In(show.Red, fmt.Sprintf("%d of %d new Nodes are pending.", len(pending), len(a.NewNodes))), strings.Join(reasons(pending), " "))
+	w.Printf("%s %s", w.In(show.Red, fmt.Sprintf("%d of %d new Nodes are pending.", len(pending), len(a.NewNodes))), strings.Join(distinct(messages(pending)), " "))
 }
 
 func numbers(first, last int) string {

@@ -212,14 +212,14 @@ func (r *round) control() {
 	err = wait.PollUntilContextTimeout(r.ctx(), 50*time.Millisecond, time.Minute, true, func(ctx context.Context) (bool, error) {
 		status, body, err := m.Get(ctx, "/debug/controllers/multi-cidr-node-ipam-controller?format=json")
 		var page struct {
-			Nodes []struct{ Name, State string }
+			Nodes []inspect.NodeStatus
 		}
 		if err != nil || status != 200 || json.Unmarshal(body, &page) != nil {
 			return false, nil
 		}
 		decided := map[string]bool{}
 		for _, n := range page.Nodes {
-			decided[n.Name] = n.State == "Assigned" || n.State == "Waiting"
+			decided[n.Node] = n.State == inspect.Allocated || n.State == inspect.Pending && n.Reason != "NotSeen"
 		}
 		for _, node := range r.nodes() {
 			if !decided[node.Name] {

@@ -1,7 +1,6 @@
 package main
 
 import (
-	"cmp"
 	"fmt"
 	"math"
 	"slices"
@@ -27,9 +26,9 @@ type status struct {
 func (p *program) statusCommand() *cobra.Command {
 	c := &cobra.Command{
 		Use:   "status",
-		Short: "Show how full ClusterCIDRs are, which Nodes are pending, and how many more Nodes fit",
-		Long: "Shows every ClusterCIDR with its blocks, pending Nodes by reason, and for each group of Nodes for which the same ClusterCIDRs are tried how many more such Nodes get podCIDRs. " +
-			"Addresses that several ClusterCIDRs share count once.\n\nBars show allocated (█), reserved (▓), unavailable (▒) and free (░) blocks. Reserved blocks are for Nodes that do not show their podCIDRs yet. Unavailable blocks are excluded, in a service range, or covered by podCIDRs of another size.",
+		Short: "Show how full ClusterCIDRs are, which Nodes are pending, and who leads",
+		Long: "Shows every ClusterCIDR with its blocks, and pending Nodes by reason. To see whether more Nodes fit, use plan --nodes.\n\n" +
+			"Bars show allocated (█), reserved (▓), unavailable (▒) and free (░) blocks. Reserved blocks are for Nodes that do not show their podCIDRs yet. Unavailable blocks are excluded, in a service range, or covered by podCIDRs of another size.",
 		Example: "  kubectl node-ipam status\n\n  # With all columns and messages\n  kubectl node-ipam status -o wide",
 		Args:    exactly(0, "no arguments"),
 		RunE:    func(c *cobra.Command, _ []string) error { return p.status(c) },
@@ -49,9 +48,6 @@ func (p *program) status(c *cobra.Command) error {
 	}
 	p.warn(missing)
 	s := status{Status: inspect.New(objects.Objects).Status(), Leaders: append([]cluster.Leader{}, leaders...), Missing: append(objects.Missing, missing...)}
-	if objects.Lacks(cluster.Nodes) {
-		s.Status = inspect.Published(objects.Objects)
-	}
 	var names []string
 	for _, cc := range s.ClusterCIDRs {
 		names = append(names, clusterCIDRName+cc.Name)
@@ -59,30 +55,17 @@ func (p *program) status(c *cobra.Command) error {
 	return p.write(s, names, func(w *show.Writer) { writeStatus(w, s) })
 }
 
-// lacks reports whether objects of a kind could not be read.
-func (s *status) lacks(kind string) bool {
-	return slices.ContainsFunc(s.Missing, func(m cluster.Missing) bool { return strings.HasPrefix(m.Kind, kind) && m.Reason == cluster.Forbidden })
-}
-
 func writeStatus(w *show.Writer, s status) {
 	writeLeaders(w, s)
-	if !s.lacks(cluster.Nodes) {
-		writeNodes(w, s.Nodes)
-	}
-	if s.lacks(cluster.ClusterCIDRs) {
-		return // Every Node would be pending.
-	}
+	writeNodes(w, s.Nodes)
 	writeClusterCIDRs(w, s.ClusterCIDRs)
-	if !s.lacks(cluster.Nodes) {
-		writePending(w, s.Pending)
-		writeGroups(w, s.Groups)
-	}
+	writePending(w, s.Pending)
 }
 
 func writeLeaders(w *show.Writer, s status) {
 	leads := func(l cluster.Leader) bool { return !l.Unsure && !l.Expired }
 	switch {
-	case s.lacks(cluster.Leases):
+	case slices.ContainsFunc(s.Missing, func(m cluster.Missing) bool { return m.Kind == cluster.Leases }):
 		w.Printf("Leader:   unknown")
 	case !slices.ContainsFunc(s.Leaders, leads):
 		w.Printf("Leader:   %s: no Lease says that this controller leads. See that it runs; without leader election it has no Lease", w.In(show.Yellow, "none"))
@@ -100,22 +83,18 @@ func writeLeaders(w *show.Writer, s status) {
 		if l.Expired {
 			title = "          "
 		}
-		line := fmt.Sprintf("%s%s holds Lease %s (%s, %s)", title, l.Holder, l.Lease, l.Form, renewed)
-		if !s.lacks(cluster.Nodes) {
-			line += "; " + text.Counted(l.Allocated, "Node has podCIDRs from it", "Nodes have podCIDRs from it")
-		}
-		w.Printf("%s", line)
+		w.Printf("%s%s holds Lease %s (%s, %s); %s", title, l.Holder, l.Lease, l.Form, renewed, text.Counted(l.Allocated, "Node has podCIDRs from it", "Nodes have podCIDRs from it"))
 	}
 }
 
 func writeNodes(w *show.Writer, n inspect.NodeCounts) {
-	line := []string{fmt.Sprintf("Nodes:    %d", n.Total), fmt.Sprintf("%d with podCIDRs", n.Allocated)}
+	line := []string{fmt.Sprintf("Nodes:    %d", n.Total), fmt.Sprintf("%d allocated", n.Allocated)}
 	for _, part := range []struct {
 		n     int
 		what  string
 		color show.Color
 	}{
-		{n.Reserved, "about to get them", show.Yellow}, {n.Pending, "pending", show.Red}, {n.Deleting, "being deleted without", 0},
+		{n.Reserved, "reserved", show.Yellow}, {n.Pending, "pending", show.Red}, {n.Deleting, "being deleted without podCIDRs", 0},
 		{len(n.OutOfRange), "out of range", show.Yellow}, {len(n.Conflicting), "in conflict", show.Red},
 	} {
 		if part.n > 0 {
@@ -152,7 +131,7 @@ func writeClusterCIDRs(w *show.Writer, all []inspect.ClusterCIDRStatus) {
 	}
 	w.Rows(rows)
 	for _, cc := range all {
-		for _, message := range messages(cc, w.Wide) {
+		for _, message := range notes(cc, w.Wide) {
 			w.Printf("%s: %s", cc.Name, message)
 		}
 	}
@@ -178,8 +157,8 @@ func stateOf(cc inspect.ClusterCIDRStatus) show.Colored {
 	return state
 }
 
-// messages are those to act on, or all that say more than the state.
-func messages(cc inspect.ClusterCIDRStatus, all bool) (texts []string) {
+// notes are the messages to act on, or all that say more than the state.
+func notes(cc inspect.ClusterCIDRStatus, all bool) (texts []string) {
 	if cc.State != networkingv1.ReasonAvailable && (all || cc.State != networkingv1.ReasonDisabled) {
 		texts = append(texts, cc.Message)
 	}
@@ -205,29 +184,9 @@ func writePending(w *show.Writer, all []inspect.PendingNodes) {
 		return
 	}
 	w.Printf("")
-	rows := show.NewRows("PENDING", "REASON", "NODES", "WHY")
+	rows := show.NewRows("PENDING", "REASON", "NODES", "MESSAGE")
 	for _, p := range all {
-		rows.Add(len(p.Nodes), show.Colored{Value: p.Reason, Color: show.Red}, show.Few(p.Nodes, 3), p.Why)
-	}
-	w.Rows(rows)
-}
-
-func writeGroups(w *show.Writer, groups []inspect.Group) {
-	if len(groups) == 0 {
-		return
-	}
-	w.Printf("")
-	rows := show.NewRows("NODES", "LIKE", "CLUSTERCIDRS", "MORE FIT")
-	for _, g := range groups {
-		room := show.Colored{Value: inspect.Count(g.Room)}
-		if g.Room == 0 {
-			room.Color = show.Red
-		}
-		names := show.Few(g.ClusterCIDRs, 5)
-		if g.Sharing {
-			names += " (sharing addresses)"
-		}
-		rows.Add(g.Nodes, g.Example, cmp.Or(strings.TrimSpace(names), "none"), room)
+		rows.Add(len(p.Nodes), show.Colored{Value: p.Reason, Color: show.Red}, show.Few(p.Nodes, 3), p.Message)
 	}
 	w.Rows(rows)
 }

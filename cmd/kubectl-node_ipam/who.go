@@ -6,10 +6,9 @@ import (
 
 	"github.com/spf13/cobra"
 
-	"github.com/multicidr/controller-manager/cmd/kubectl-node_ipam/internal/cluster"
 	"github.com/multicidr/controller-manager/cmd/kubectl-node_ipam/internal/show"
-	"github.com/multicidr/controller-manager/controllers/nodeipam/clustercidr"
 	"github.com/multicidr/controller-manager/controllers/nodeipam/inspect"
+	"github.com/multicidr/controller-manager/controllers/nodeipam/pool"
 )
 
 // owners is the answer of who.
@@ -45,9 +44,6 @@ func (p *program) who(c *cobra.Command, query string) error {
 		return err
 	}
 	answer := owners{Owners: inspect.New(objects.Objects).Who(cidr)}
-	if objects.Lacks(cluster.Nodes) {
-		answer.WithoutNodes()
-	}
 	if cidr.IsSingleIP() {
 		pods, missing, err := r.PodsWith(c.Context(), cidr.Addr(), answer.Nodes())
 		if err != nil {
@@ -63,14 +59,10 @@ func (p *program) who(c *cobra.Command, query string) error {
 	if err := p.write(answer, names, func(w *show.Writer) { writeOwners(w, answer) }); err != nil {
 		return err
 	}
-	switch {
-	case !answer.Nobody() || len(answer.Pods) > 0:
-		return nil
-	case objects.Lacks(cluster.Nodes): // A script must not take it for nobody's.
-		return exit{code: exitUnknown}
-	default:
+	if answer.Nobody() && len(answer.Pods) == 0 {
 		return exit{code: exitAct}
 	}
+	return nil
 }
 
 // parse reads an address or a CIDR.
@@ -79,7 +71,7 @@ func parse(query string) (netip.Prefix, error) {
 		addr = addr.Unmap()
 		return netip.PrefixFrom(addr, addr.BitLen()), nil
 	}
-	cidr, err := clustercidr.ParseCIDR(query)
+	cidr, err := pool.ParseCIDR(query)
 	if err != nil {
 		return cidr, usage("%q is neither an address nor a CIDR: write for example 10.244.3.17 or 10.244.0.0/16", query)
 	}

@@ -171,10 +171,10 @@ func waysIn(cp *controlplane.ControlPlane, manager *controlplane.Manager) (hints
 	return []string{
 		"export KUBECONFIG=" + kubeconfig,
 		bin + "/kubectl get clustercidrs.networking.x-k8s.io",
-		bin + "/kubectl-node_ipam status    # how full; top: live; map: where",
+		bin + "/kubectl-node_ipam status    # how full; map: where",
 		bin + "/kubectl-node_ipam explain worker-01    # why these podCIDRs; who 10.245.0.17: whose address",
 		bin + "/kubectl-node_ipam plan --nodes 300 --labels example.com/pool=edge    # what would happen",
-		bin + "/kubectl-node_ipam debug --address=" + strings.TrimPrefix(manager.URL(), "https://") + "    # the debug page in a browser",
+		bin + "/kubectl-node_ipam debug --address=" + strings.TrimPrefix(manager.URL(), "https://") + "    # what the leader knows",
 		`curl -kE ${KUBECONFIG%.yaml}.pem "` + manager.URL() + `/debug/controllers/multi-cidr-node-ipam-controller?format=json"`,
 		"Ctrl-C stops everything.",
 	}, nil

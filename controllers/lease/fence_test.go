@@ -472,12 +472,17 @@ func TestWait(t *testing.T) {
 		cancel       bool
 		want         error
 	}{
-		"it is open":                        {before: func(w *world) { w.renew() }},
-		"the lease is won":                  {before: func(*world) {}, then: func(w *world) { w.renew() }},
-		"the lease is renewed":              {before: func(w *world) { w.renew(); w.wait(10 * s) }, then: func(w *world) { w.renew() }},
-		"a renewal is too old, another not": {before: func(*world) {}, then: func(w *world) { r := w.record(15); w.wait(10 * s); _ = w.lock.Update(context.Background(), r); w.renew() }},
-		"the process ends":                  {before: func(*world) {}, then: func(w *world) { w.fence.Close() }, want: ErrClosed},
-		"the process has ended":             {before: func(w *world) { w.fence.Close() }, want: ErrClosed},
+		"it is open":           {before: func(w *world) { w.renew() }},
+		"the lease is won":     {before: func(*world) {}, then: func(w *world) { w.renew() }},
+		"the lease is renewed": {before: func(w *world) { w.renew(); w.wait(10 * s) }, then: func(w *world) { w.renew() }},
+		"a renewal is too old, another not": {before: func(*world) {}, then: func(w *world) {
+			r := w.record(15)
+			w.wait(10 * s)
+			_ = w.lock.Update(context.Background(), r)
+			w.renew()
+		}},
+		"the process ends":      {before: func(*world) {}, then: func(w *world) { w.fence.Close() }, want: ErrClosed},
+		"the process has ended": {before: func(w *world) { w.fence.Close() }, want: ErrClosed},
 		"another process leads": {before: func(w *world) { w.renew(); w.wait(10 * s) }, then: func(w *world) {
 			w.found.HolderIdentity = "other"
 			_, _, _ = w.lock.Get(context.Background())

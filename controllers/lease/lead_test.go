@@ -93,7 +93,9 @@ func TestHandOverAfterAWriteWithoutAnswer(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
 				start := time.Now()
-				clocks := Clocks{Read: func() (wall time.Time, boot, monotonic time.Duration) { return time.Now().Round(0), time.Since(start), time.Since(start) }}
+				clocks := Clocks{Read: func() (wall time.Time, boot, monotonic time.Duration) {
+					return time.Now().Round(0), time.Since(start), time.Since(start)
+				}}
 				ctx, cancel := context.WithCancel(t.Context())
 				defer cancel()
 				cluster := &memoryLease{}

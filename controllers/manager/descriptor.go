@@ -57,7 +57,7 @@ type Context struct {
 	Fence *lease.Fence
 	// Migrates: that lease is the one of a leader migration. Before the migration, controllers that do the same work used other leases.
 	Migrates bool
-	// NodesAsOf is what fresh.ReadNodes returned after the lease was acquired and before the informers started, unless another lease of
+	// NodesAsOf is what nodeipam.ReadNodes returned after the lease was acquired and before the informers started, unless another lease of
 	// this process had already started them. It is empty if the descriptor did not ask for it, and if the API server did not answer.
 	NodesAsOf string
 }

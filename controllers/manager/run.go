@@ -34,7 +34,7 @@ import (
 
 	"github.com/multicidr/controller-manager/controllers/build"
 	"github.com/multicidr/controller-manager/controllers/lease"
-	"github.com/multicidr/controller-manager/controllers/nodeipam/fresh"
+	"github.com/multicidr/controller-manager/controllers/nodeipam"
 )
 
 // component is the name of the binary in leader migration, lease candidates, flagz and statusz.
@@ -237,7 +237,7 @@ func (p *process) runSet(ctx context.Context, s set) error {
 func (p *process) readNodes(ctx context.Context) (asOf string) {
 	ctx, cancel := context.WithTimeout(ctx, 2*time.Second)
 	defer cancel()
-	asOf, err := fresh.ReadNodes(ctx, p.config.Client)
+	asOf, err := nodeipam.ReadNodes(ctx, p.config.Client)
 	if err != nil {
 		klog.FromContext(ctx).Error(err, "Cannot read Nodes before the informers start. The controllers that need it read Nodes themselves")
 	}

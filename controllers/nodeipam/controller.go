@@ -9,7 +9,9 @@ import (
 	"sync/atomic"
 	"time"
 
+	v1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/api/meta"
+	"k8s.io/apimachinery/pkg/labels"
 	"k8s.io/apimachinery/pkg/types"
 	coreinformers "k8s.io/client-go/informers/core/v1"
 	networkinginformers "k8s.io/client-go/informers/networking/v1"
@@ -236,12 +238,21 @@ func (c *Controller) DebuggingHandler() http.Handler {
 	return debugpage.Handler(debugpage.Source{
 		Controller: Name,
 		Time:       func() time.Time { return time.Now().UTC() },
-		Problem:    func() error { return c.health.Check(nil) },
-		Nodes:      c.Nodes.Lister(),
-		With: func(f func(*allocator.State)) {
-			c.mu.Lock()
-			defer c.mu.Unlock()
-			f(c.state)
+		Problem: func() string {
+			if err := c.health.Check(nil); err != nil {
+				return err.Error()
+			}
+			return ""
+		},
+		Nodes: func() []*v1.Node {
+			nodes, _ := c.Nodes.Lister().List(labels.Everything()) // It fails only for a selector that cannot be parsed.
+			return nodes
+		},
+		With: func(f func(*allocator.State)) bool {
+			if c.serves.Load() {
+				c.with(f)
+			}
+			return c.serves.Load()
 		},
 	})
 }

@@ -23,7 +23,6 @@ import (
 	"k8s.io/client-go/rest"
 
 	"github.com/multicidr/controller-manager/controllers/nodeipam"
-	nodeevents "github.com/multicidr/controller-manager/controllers/nodeipam/events"
 	"github.com/multicidr/controller-manager/test/chaos/checker"
 	"github.com/multicidr/controller-manager/test/controlplane"
 )
@@ -301,7 +300,7 @@ func (c *cluster) panicked(ctx context.Context) error {
 
 // unexplained are the pending Nodes of which no event says why.
 func (c *cluster) unexplained(ctx context.Context) error {
-	events, err := c.kube.CoreV1().Events("").List(ctx, metav1.ListOptions{FieldSelector: "reason=" + nodeevents.ReasonNotAvailable, ResourceVersion: "0"})
+	events, err := c.kube.CoreV1().Events("").List(ctx, metav1.ListOptions{FieldSelector: "reason=" + nodeipam.ReasonNotAvailable, ResourceVersion: "0"})
 	if err != nil {
 		return err
 	}

@@ -11,7 +11,7 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/fields"
 
-	nodeevents "github.com/multicidr/controller-manager/controllers/nodeipam/events"
+	"github.com/multicidr/controller-manager/controllers/nodeipam"
 	"github.com/multicidr/controller-manager/test/controlplane"
 )
 
@@ -25,7 +25,7 @@ func TestRenewedEvent(t *testing.T) {
 		t.Helper()
 		err := eventually(patience, func(ctx context.Context) error {
 			events, err := c.kube.CoreV1().Events("").List(ctx, metav1.ListOptions{
-				FieldSelector: fields.Set{"involvedObject.name": "pending", "reason": nodeevents.ReasonNotAvailable}.String(),
+				FieldSelector: fields.Set{"involvedObject.name": "pending", "reason": nodeipam.ReasonNotAvailable}.String(),
 			})
 			if err == nil && (len(events.Items) != 1 || events.Items[0].Count != count) {
 				err = fmt.Errorf("the events are %v, want one with count %d", events.Items, count)

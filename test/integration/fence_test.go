@@ -20,7 +20,6 @@ import (
 	networkingv1 "github.com/multicidr/controller-manager/apis/networking/v1"
 	"github.com/multicidr/controller-manager/controllers/nodeipam"
 	"github.com/multicidr/controller-manager/controllers/nodeipam/api"
-	nodeevents "github.com/multicidr/controller-manager/controllers/nodeipam/events"
 	"github.com/multicidr/controller-manager/test/controlplane"
 )
 
@@ -333,7 +332,7 @@ func TestRefusalIsADoubt(t *testing.T) {
 			t.Fatal(err)
 		}
 		for _, event := range events.Items {
-			if event.Reason != nodeevents.ReasonWriteFailed {
+			if event.Reason != nodeipam.ReasonWriteFailed {
 				t.Errorf("event on Node %s: %s %s", name, event.Reason, event.Message)
 			}
 		}

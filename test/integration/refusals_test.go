@@ -13,7 +13,7 @@ import (
 	"k8s.io/apimachinery/pkg/types"
 
 	networkingv1 "github.com/multicidr/controller-manager/apis/networking/v1"
-	nodeevents "github.com/multicidr/controller-manager/controllers/nodeipam/events"
+	"github.com/multicidr/controller-manager/controllers/nodeipam"
 	"github.com/multicidr/controller-manager/test/controlplane"
 )
 
@@ -145,7 +145,7 @@ func writesFail(t *testing.T, p program) {
 			t.Fatal(err)
 		}
 		inForce(t, "node", "probe", label)
-		told(t, "Node", 3, nodeevents.ReasonWriteFailed, create(t, "b1", "b2", "b3"), "Node b1 and 2 more cannot be written: "+admission, `failed calling webhook "broken.example.com"`, ", and no other was written")
+		told(t, "Node", 3, nodeipam.ReasonWriteFailed, create(t, "b1", "b2", "b3"), "Node b1 and 2 more cannot be written: "+admission, `failed calling webhook "broken.example.com"`, ", and no other was written")
 		c.saidOnce(t, "Cannot write: "+admission)
 		if err := webhooks.Delete(ctx, "broken", metav1.DeleteOptions{}); err != nil {
 			t.Fatal(err)
@@ -164,7 +164,7 @@ func writesFail(t *testing.T, p program) {
 				t.Error(err)
 			}
 		}
-		told(t, "Node", 1, nodeevents.ReasonWriteFailed, denied, "Node denied cannot be written: "+admission, "not today", ", while 2 others were written")
+		told(t, "Node", 1, nodeipam.ReasonWriteFailed, denied, "Node denied cannot be written: "+admission, "not today", ", while 2 others were written")
 		if err := allow(); err != nil {
 			t.Fatal(err)
 		}
@@ -179,7 +179,7 @@ func writesFail(t *testing.T, p program) {
 		}
 		inForce(t, "cc", "a", `{"status":{"ipv4":{"free":1}}}`, "status")
 		create(t, "s")
-		told(t, "status of ClusterCIDR", 1, nodeevents.ReasonStatusWriteFailed, []types.UID{cc.UID}, "status of ClusterCIDR a cannot be written: "+admission, "not today")
+		told(t, "status of ClusterCIDR", 1, nodeipam.ReasonStatusWriteFailed, []types.UID{cc.UID}, "status of ClusterCIDR a cannot be written: "+admission, "not today")
 		if err := allow(); err != nil {
 			t.Fatal(err)
 		}

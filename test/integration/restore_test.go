@@ -24,7 +24,7 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"sigs.k8s.io/yaml"
 
-	nodeevents "github.com/multicidr/controller-manager/controllers/nodeipam/events"
+	"github.com/multicidr/controller-manager/controllers/nodeipam"
 	"github.com/multicidr/controller-manager/test/controlplane"
 )
 
@@ -462,7 +462,7 @@ func (w *restored) check(t *testing.T, overlap bool) {
 			t.Fatal(err)
 		}
 		if err := eventually(patience, func(ctx context.Context) error {
-			events, err := w.warnings(ctx, full.UID, nodeevents.ReasonNotAvailable)
+			events, err := w.warnings(ctx, full.UID, nodeipam.ReasonNotAvailable)
 			if err == nil && len(events) == 0 {
 				err = errors.New("no event says that the range is full")
 			}

@@ -436,7 +436,7 @@ var mutants = []mutant{
 		file: "controllers/nodeipam/conditions/conditions.go",
 		old:  "\tcase p.AwaitsFinalizer(): // This is shown, and not written: in a moment it is another.\n\t\treturn networkingv1.ReasonPending, \"Its finalizer is being added. Until then nothing is allocated.\"\n",
 		new:  "",
-		test: "./controllers/nodeipam/debugpage TestShowsClusterCIDRWithoutFinalizer",
+		test: "./controllers/nodeipam/debugpage TestAnswers",
 	},
 	{
 		name: "use-remembered", defect: "a pending Node is told to delete Nodes because that would have helped at an earlier decision",

@@ -67,7 +67,6 @@ var scenarios = []scenario{
 	{"restart", "A manager starts where all Nodes but one have podCIDRs", []int{100000}, []string{ours, upstream}, (*scale).restart, restartMarks, restartColumns, nil, "", false, nil},
 	{"waiting", "Nodes wait for a full range, and a range is added", []int{5000}, []string{bare, ours}, (*scale).waiting, waitingMarks, waitingColumns, nil, "", false, nil},
 	{"idle", "Kubelets report every ten seconds, and there is nothing to do", []int{5000}, []string{ours, upstreamRaised}, (*scale).idle, idleMarks, idleColumns, nil, "", false, nil},
-	{"events", "Nodes are pending and requests for events hang, while others can be served", []int{3000}, []string{ours}, (*scale).events, eventsMarks, eventsColumns, nil, "", false, nil},
 	{"addresses", "IPAddressClaims for one pool come as fast as the API server takes them, and then nothing happens for a minute", []int{1000}, []string{bare, ours, original}, (*scale).addresses, addressesMarks, addressesColumns, allocators, "IPAddressClaims", false, nil},
 	{"bound", "One cluster after the other gets its pool: claims, and ClusterDeployments that wait for them", []int{20}, []string{ours}, (*scale).bound, boundMarks, boundColumns, binders, "clusters", false, nil},
 }

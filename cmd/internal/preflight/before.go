@@ -9,7 +9,7 @@ import (
 	corev1 "k8s.io/api/core/v1"
 
 	"github.com/multicidr/controller-manager/controllers/ipam"
-	"github.com/multicidr/controller-manager/controllers/nodeipam/clustercidr"
+	"github.com/multicidr/controller-manager/controllers/nodeipam/pool"
 	"github.com/multicidr/controller-manager/controllers/text"
 )
 
@@ -78,7 +78,7 @@ func beforeSwap(fs *findings, s *state) {
 
 // withoutPodCIDRs warns about Nodes that have none.
 func withoutPodCIDRs(fs *findings, about string, s *state, remedy string) {
-	nodesThat(fs, about, s, func(n *corev1.Node) bool { return !clustercidr.ShowsPodCIDRs(n) }, "Node has no podCIDRs", "Nodes have no podCIDRs", remedy)
+	nodesThat(fs, about, s, func(n *corev1.Node) bool { return !pool.ShowsPodCIDRs(n) }, "Node has no podCIDRs", "Nodes have no podCIDRs", remedy)
 }
 
 // nodesThat warns about the Nodes that match.
@@ -99,7 +99,7 @@ func beforeChart(fs *findings, s *state, used usage) {
 	for _, d := range used.deployments {
 		fs.add(warning, chart, "Deployment %s/%s runs a %s already: to replace it check with --before=%s", d.Namespace, d.Name, peer, takeover)
 	}
-	some := slices.ContainsFunc(s.nodes, func(n corev1.Node) bool { return clustercidr.ShowsPodCIDRs(&n) })
+	some := slices.ContainsFunc(s.nodes, func(n corev1.Node) bool { return pool.ShowsPodCIDRs(&n) })
 	if some {
 		fs.add(OK, chart, "Nodes have podCIDRs, so the program allocates nothing in the first minute: the last PATCH of another allocator can arrive until then")
 	} else if len(s.nodes) > 0 {
@@ -158,12 +158,12 @@ func beforeDualStack(fs *findings, s *state, ranges, services []namedRange) {
 		fs.add(warning, dualStack, "Services have no %s range: add one to --service-cluster-ip-range of kube-apiserver and %s", missing, manager)
 	}
 	nodesThat(fs, dualStack, s, func(n *corev1.Node) bool {
-		addresses := clustercidr.AddressesOf(n)
+		addresses := pool.AddressesOf(n)
 		return len(addresses) > 0 && missingFamily(addresses) != ""
 	}, "Node has addresses of one family", "Nodes have addresses of one family",
 		"give their kubelets both with --node-ip, else their Pods cannot use the other one")
 	nodesThat(fs, dualStack, s, func(n *corev1.Node) bool {
-		blocks, _ := clustercidr.PodCIDRsOf(n)
+		blocks, _ := pool.PodCIDRsOf(n)
 		return len(blocks) > 0 && missingFamily(blocks) != ""
 	}, "Node has podCIDRs of one family and keeps them", "Nodes have podCIDRs of one family and keep them", "once a ClusterCIDR has both, drain and delete them one after the other and reboot their machines, which registers them again")
 	fs.well(dualStack, "ranges, Services and Nodes have both families")

@@ -21,8 +21,8 @@ import (
 
 	networkingv1 "github.com/multicidr/controller-manager/apis/networking/v1"
 	"github.com/multicidr/controller-manager/controllers/nodeipam"
-	"github.com/multicidr/controller-manager/controllers/nodeipam/clustercidr"
 	"github.com/multicidr/controller-manager/controllers/nodeipam/fromflags"
+	"github.com/multicidr/controller-manager/controllers/nodeipam/pool"
 )
 
 const (
@@ -441,13 +441,13 @@ func rangesOf(fs *findings, s *state, with []flags) []namedRange {
 // made reports whether a ClusterCIDR made from these flags exists.
 func made(s *state, spec networkingv1.ClusterCIDRSpec) bool {
 	return slices.ContainsFunc(s.clusterCIDRs, func(cc networkingv1.ClusterCIDR) bool {
-		return cc.Labels[networkingv1.LabelCreatedFromFlags] == "true" && clustercidr.SameRanges(cc.Spec, spec)
+		return cc.Labels[networkingv1.LabelCreatedFromFlags] == "true" && pool.SameRanges(cc.Spec, spec)
 	})
 }
 
 // rangesIn are the ranges of one ClusterCIDR.
 func rangesIn(fs *findings, name string, cc *networkingv1.ClusterCIDR) []namedRange {
-	prefixes, gives, wrong := clustercidr.RangesOf(cc)
+	prefixes, gives, wrong := pool.RangesOf(cc)
 	if wrong != "" {
 		fs.add(problem, "ranges", "ClusterCIDR %s would serve nobody: %s", name, wrong)
 	}
@@ -509,7 +509,7 @@ func checkRanges(fs *findings, s *state, ranges, services []namedRange) {
 			}
 		}
 		for _, node := range s.nodes {
-			for _, address := range clustercidr.AddressesOf(&node) {
+			for _, address := range pool.AddressesOf(&node) {
 				if !r.gives(address) {
 					continue
 				}
@@ -537,7 +537,7 @@ func checkNodes(fs *findings, s *state, ranges, services []namedRange) {
 	var held []holding
 	served := 0
 	for _, node := range s.nodes {
-		blocks, unreadable := clustercidr.PodCIDRsOf(&node)
+		blocks, unreadable := pool.PodCIDRsOf(&node)
 		if len(unreadable) > 0 {
 			fs.add(problem, about, "%q of Node %s cannot be read, so nothing would keep these addresses from being given again: delete the Node and reboot its machine, which registers it again", unreadable, node.Name)
 		}

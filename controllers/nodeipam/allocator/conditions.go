@@ -72,7 +72,7 @@ func capped(n uint64) int64 { return int64(min(n, math.MaxInt64)) }
 func (s *State) Ready(p *pool.Pool) metav1.Condition {
 	reason, message := s.ready(p)
 	status := metav1.ConditionFalse
-	if reason == networkingv1.ReasonAvailable || reason == networkingv1.ReasonNone {
+	if reason == networkingv1.ReasonAvailable {
 		status = metav1.ConditionTrue
 	}
 	return metav1.Condition{Type: networkingv1.ConditionReady, Status: status, Reason: reason, Message: message}

@@ -116,8 +116,14 @@ type refusal struct {
 	excludes bool          // its full ranges have exclusions, which may contain unused blocks
 }
 
-// Refusal says why p cannot serve a Node that it selects.
-func (s *State) Refusal(p *pool.Pool) string { return s.refuse(p).String() }
+// Refusal says why p cannot serve a Node that it selects; empty if it can.
+func (s *State) Refusal(p *pool.Pool) string {
+	r := s.refuse(p)
+	if p.State == ipam.Enabled && len(r.full) == 0 {
+		return ""
+	}
+	return r.String()
+}
 
 func (s *State) refuse(p *pool.Pool) refusal {
 	r := refusal{pool: p}
@@ -141,8 +147,6 @@ func (r refusal) String() string {
 		return fmt.Sprintf("%s is %s (%s)", r.pool.Name, strings.ToLower(r.pool.State.String()), r.pool.Problem)
 	case r.pool.State != ipam.Enabled:
 		return fmt.Sprintf("%s is %s", r.pool.Name, strings.ToLower(r.pool.State.String()))
-	case len(r.full) == 0:
-		return r.pool.Name + " has free blocks"
 	}
 	why := text.Families(r.full)
 	if r.cover != "" {

@@ -1,33 +1,47 @@
-// Package debugpage shows the allocation state as an HTML page and as JSON.
+// Package debugpage shows what the controller knows, as text and as JSON. Package inspect says what that is.
 package debugpage
 
 import (
 	"bytes"
 	"encoding/json"
+	"io"
 	"net/http"
 	"strings"
 	"time"
 
-	"github.com/munnerz/goautoneg"
 	v1 "k8s.io/api/core/v1"
 	"k8s.io/klog/v2"
 
 	"github.com/multicidr/controller-manager/controllers/nodeipam/allocator"
+	"github.com/multicidr/controller-manager/controllers/nodeipam/inspect"
 )
 
-// Look is everything that the page shows, at one point in time.
-type Look struct {
+// Source is where the page is from. All functions may be called at once.
+type Source struct {
 	Controller string // the controller's name
-	Time       time.Time
-	// Problem is what the health check reports; empty if all is well.
-	Problem string
-	// State is an immutable copy; Nodes are those of the cache.
-	State *allocator.State
-	Nodes []*v1.Node
+	Time       func() time.Time
+	Problem    func() string // what the health check reports; empty if all is well
+	Nodes      func() []*v1.Node
+	// With calls a function with the state, which does not change meanwhile. It returns false if there is none to show.
+	With func(func(*allocator.State)) bool
 }
 
-// Handler shows the result of look as a page or, with ?format=json or an Accept header that prefers it, as JSON. It is read-only.
-func Handler(look func() (Look, error)) http.Handler {
+// Page is the JSON format. docs/operators/debugging.md documents the fields. Operators' scripts read them, so their names and meanings must
+// not change.
+type Page struct {
+	Controller string    `json:"controller"`
+	Time       time.Time `json:"time"`
+	Problem    string    `json:"problem,omitempty"`
+	// Summary has the numbers of Nodes.
+	Summary       inspect.NodeCounts          `json:"summary"`
+	ClusterCIDRs  []inspect.ClusterCIDRStatus `json:"clusterCIDRs"`
+	ServiceRanges []inspect.ServiceRange      `json:"serviceRanges"`
+	Pending       []inspect.PendingNodes      `json:"pending"`
+	Nodes         []inspect.NodeStatus        `json:"nodes"`
+}
+
+// Handler shows a page as text or, with ?format=json or if only that is accepted, as JSON. It is read-only.
+func Handler(s Source) http.Handler {
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		if r.Method != http.MethodGet && r.Method != http.MethodHead {
 			w.Header().Set("Allow", "GET, HEAD")
@@ -38,23 +52,18 @@ func Handler(look func() (Look, error)) http.Handler {
 			http.NotFound(w, r)
 			return
 		}
-		seen, err := look()
-		if err != nil {
-			http.Error(w, err.Error(), http.StatusServiceUnavailable)
+		page, ok := s.page()
+		if !ok {
+			http.Error(w, "There is nothing to show: "+page.Problem, http.StatusServiceUnavailable)
 			return
 		}
-		var body bytes.Buffer // so that the answer is complete or an error
-		status, mediaType := http.StatusOK, "text/html; charset=utf-8"
-		switch format := r.FormValue("format"); {
-		case format == "json", format == "" && goautoneg.Negotiate(r.Header.Get("Accept"), []string{"text/html", "application/json"}) == "application/json":
-			mediaType = "application/json"
-			err = json.NewEncoder(&body).Encode(ledgerOf(seen))
-		default:
-			data := pageOf(ledgerOf(seen), seen.State, r.URL.Query())
-			status, err = data.Status, page.Execute(&body, data)
+		mediaType, write := "text/plain; charset=utf-8", page.write
+		if r.FormValue("format") == "json" || strings.HasPrefix(r.Header.Get("Accept"), "application/json") {
+			mediaType, write = "application/json", func(w io.Writer) error { return json.NewEncoder(w).Encode(page) }
 		}
-		if err != nil {
-			klog.FromContext(r.Context()).Error(err, "Cannot show the ledger")
+		var body bytes.Buffer // so that the answer is complete or an error
+		if err := write(&body); err != nil {
+			klog.FromContext(r.Context()).Error(err, "Cannot show the debug page")
 			http.Error(w, err.Error(), http.StatusInternalServerError)
 			return
 		}
@@ -63,11 +72,21 @@ func Handler(look func() (Look, error)) http.Handler {
 		header.Set("Vary", "Accept")
 		header.Set("Cache-Control", "no-store")
 		header.Set("X-Content-Type-Options", "nosniff")
-		// No script runs, whatever a name contains, and nothing external is loaded.
-		header.Set("Content-Security-Policy", "default-src 'none'; style-src 'unsafe-inline'; img-src data:; form-action 'self'; base-uri 'none'; frame-ancestors 'none'")
-		w.WriteHeader(status)
 		if _, err := w.Write(body.Bytes()); err != nil {
-			klog.FromContext(r.Context()).V(4).Info("The reader of the ledger has gone", "err", err)
+			klog.FromContext(r.Context()).V(4).Info("The reader of the debug page has gone", "err", err)
 		}
 	})
+}
+
+// page returns what to show; ok is false if only Problem says something.
+func (s *Source) page() (p Page, ok bool) {
+	p = Page{Controller: s.Controller, Time: s.Time().UTC(), Problem: s.Problem()}
+	nodes := s.Nodes()
+	ok = s.With(func(state *allocator.State) {
+		c := inspect.Of(state, nodes)
+		p.Nodes, p.ServiceRanges = c.Nodes(), c.ServiceRanges()
+		status := c.StatusOf(p.Nodes)
+		p.Summary, p.ClusterCIDRs, p.Pending = status.Nodes, status.ClusterCIDRs, status.Pending
+	})
+	return p, ok
 }

@@ -58,7 +58,7 @@ func BenchmarkLarge(b *testing.B) {
 	})
 	b.Run("Map", func(b *testing.B) {
 		for b.Loop() {
-			New(objects).Map(netip.Prefix{})
+			New(objects).Map("", netip.Prefix{}, 5)
 		}
 	})
 	b.Run("Explain", func(b *testing.B) {
@@ -68,7 +68,7 @@ func BenchmarkLarge(b *testing.B) {
 	})
 	b.Run("Plan", func(b *testing.B) {
 		for b.Loop() {
-			if _, err := objects.Plan(Changes{Delete: []string{"pool-007"}, NewNodes: 1000, Labels: map[string]string{"pool": "pool-009"}}); err != nil {
+			if _, err := objects.Plan(Changes{Disable: []string{"pool-007"}, NewNodes: 1000, Labels: map[string]string{"pool": "pool-009"}}); err != nil {
 				b.Fatal(err)
 			}
 		}

@@ -1,11 +1,14 @@
-// Package inspect answers questions about a cluster from its objects: why a Node has its podCIDRs or none, who has an address, how full
-// ClusterCIDRs are, and what a change of them would do. It fills an allocator's state as the controller does at its start, and lets that
-// allocate. So it predicts what the controller does, because it is the same code. It makes no calls.
-//
-// What only the controller's memory knows is missing: blocks that it has reserved and not written yet. A prediction chooses them anew, which
-// gives the same blocks unless something has changed in between.
+// Package inspect answers questions about Nodes and ClusterCIDRs: why a Node has its podCIDRs or none, who has an address, how full
+// ClusterCIDRs are, and what a change would do. kubectl node-ipam and the debug page show its answers. It makes no calls.
 //
 //	objects ─► New ─► state ─► settle: pending Nodes get reservations, the oldest first
-//	                    │                      │
-//	                    └──── Who              └──── Explain, Status, Plan
+//	                    │                     │
+//	                    └──── Who             └──── Explain, Status, Map, Plan
+//	the controller's state ─► Of ─► Status, Node
+//
+// From objects it fills an allocator's state as the controller does at its start, and lets that allocate. So it predicts what the controller
+// does, because it is the same code. What only the controller's memory knows is missing then: blocks that are reserved and not written yet.
+// A prediction chooses them anew, which gives the same blocks unless something has changed in between.
+//
+// Only cluster.go knows the allocator's state.
 package inspect

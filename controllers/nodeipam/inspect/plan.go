@@ -15,13 +15,14 @@ import (
 
 	networkingv1 "github.com/multicidr/controller-manager/apis/networking/v1"
 	"github.com/multicidr/controller-manager/controllers/ipam"
-	"github.com/multicidr/controller-manager/controllers/nodeipam/clustercidr"
+	"github.com/multicidr/controller-manager/controllers/nodeipam/pool"
 )
 
 // Changes are what a plan does to a cluster.
 type Changes struct {
-	Apply  []*networkingv1.ClusterCIDR // created, or changed if one of the name exists
-	Delete []string                    // names of ClusterCIDRs
+	Apply   []*networkingv1.ClusterCIDR // created, or changed if one of the name exists
+	Disable []string                    // names of ClusterCIDRs
+	Delete  []string                    // names of ClusterCIDRs
 	// NewNodes is how many Nodes with Labels are created afterwards, one after the other. Like is the Node that the labels are from.
 	NewNodes int
 	Like     string
@@ -34,24 +35,27 @@ type Action string
 const (
 	Create    Action = "Create"
 	Change    Action = "Change"
+	Disable   Action = "Disable"
 	Delete    Action = "Delete"
 	Unchanged Action = "Unchanged"
 )
 
 // Plan is what changes would do.
 type Plan struct {
-	// Actions are the ClusterCIDRs that are created, changed and deleted.
+	// Actions are the ClusterCIDRs that are created, changed, disabled and deleted.
 	Actions []PlannedAction `json:"actions"`
 	// ClusterCIDRs are all whose counts or state differ.
 	ClusterCIDRs []PlannedClusterCIDR `json:"clusterCIDRs"`
 	// Nodes are those that get other podCIDRs than today, or get some or none where today they do not.
 	Nodes []PlannedNode `json:"nodes"`
-	// Groups say what the next Node of each group gets, where that differs.
+	// Groups say which ClusterCIDR serves the next Node like those that there are, where that differs.
 	Groups []PlannedGroup `json:"groups"`
 	// NewNodes are the Nodes that are created afterwards, in that order.
 	NewNodes []PlannedNode `json:"newNodes,omitempty"`
 	// Full are the ClusterCIDRs that fill up meanwhile.
 	Full []FillsUp `json:"full,omitempty"`
+	// Replacements are the Nodes that belong to ClusterCIDRs that are disabled or deleted, in the order in which to replace them.
+	Replacements []Replacement `json:"replacements,omitempty"`
 	// Pending is the number of pending Nodes today and with the plan, without NewNodes.
 	Pending [2]int `json:"pending"`
 }
@@ -81,16 +85,25 @@ type PlannedNode struct {
 	Before      []netip.Prefix `json:"before,omitempty"`
 	PodCIDRs    []netip.Prefix `json:"podCIDRs,omitempty"`
 	ClusterCIDR string         `json:"clusterCIDR,omitempty"`
-	// Why is why it is pending with the plan.
-	Why string `json:"why,omitempty"`
+	// Message says why it is pending with the plan.
+	Message string `json:"message,omitempty"`
 }
 
-// PlannedGroup is what the next Node like an example gets, today and with the plan.
+// PlannedGroup is the Nodes like which the next one gets podCIDRs from the same ClusterCIDRs, today and with the plan.
 type PlannedGroup struct {
 	Example string    `json:"example"`
 	Nodes   int       `json:"nodes"`
 	From    [2]string `json:"from"` // the name of the ClusterCIDR; empty: it would be pending
-	Room    [2]uint64 `json:"room"` // how many more such Nodes get podCIDRs
+}
+
+// Replacement is a Node that has to be replaced before a ClusterCIDR is out of use.
+type Replacement struct {
+	Node        string         `json:"node"`
+	PodCIDRs    []netip.Prefix `json:"podCIDRs"`
+	ClusterCIDR string         `json:"clusterCIDR"`
+	// From is the ClusterCIDR from which a new Node with the same labels gets podCIDRs; empty: it would be pending, and Message says why.
+	From    string `json:"from,omitempty"`
+	Message string `json:"message,omitempty"`
 }
 
 // FillsUp says that the last block of a ClusterCIDR is allocated to a new Node.
@@ -108,16 +121,16 @@ func (objects Objects) Plan(changes Changes) (Plan, error) {
 	today, then := New(objects), New(after)
 	today.settle()
 	then.settle()
-	plan := Plan{Actions: actions, ClusterCIDRs: compareClusterCIDRs(today, then), Nodes: compareNodes(today, then), Groups: compareGroups(today, then)}
+	plan := Plan{Actions: actions, ClusterCIDRs: compareClusterCIDRs(today, then), Groups: compareGroups(today, then)}
+	plan.Nodes, plan.Pending = compareNodes(today, then)
 	for i := range plan.Actions {
 		then.judge(&plan.Actions[i], today)
 	}
-	for i, c := range []*Cluster{today, then} {
-		for _, p := range c.pending() {
-			plan.Pending[i] += len(p.Nodes)
-		}
-	}
 	plan.NewNodes, plan.Full = then.grow(changes)
+	for _, name := range slices.Concat(changes.Disable, changes.Delete) {
+		plan.Replacements = append(plan.Replacements, then.replace(name)...)
+	}
+	slices.SortStableFunc(plan.Replacements, func(a, b Replacement) int { return cmp.Compare(len(a.Message), 0) - cmp.Compare(len(b.Message), 0) })
 	return plan, nil
 }
 
@@ -128,17 +141,24 @@ func (objects Objects) with(changes Changes) (after Objects, actions []PlannedAc
 	for _, cc := range changes.Apply {
 		actions = append(actions, after.apply(cc))
 	}
-	for _, name := range changes.Delete {
-		i := slices.IndexFunc(after.ClusterCIDRs, func(cc *networkingv1.ClusterCIDR) bool { return cc.Name == name })
-		if i < 0 {
-			return after, nil, fmt.Errorf("there is no ClusterCIDR %s to delete: kubectl get clustercidrs.networking.x-k8s.io lists their names", name)
+	edit := func(action Action, names []string, change func(*networkingv1.ClusterCIDR)) error {
+		for _, name := range names {
+			i := slices.IndexFunc(after.ClusterCIDRs, func(cc *networkingv1.ClusterCIDR) bool { return cc.Name == name })
+			if i < 0 {
+				return fmt.Errorf("there is no ClusterCIDR %s to %s: kubectl get clustercidrs.networking.x-k8s.io lists their names", name, strings.ToLower(string(action)))
+			}
+			changed := after.ClusterCIDRs[i].DeepCopy()
+			change(changed)
+			after.ClusterCIDRs[i] = changed
+			actions = append(actions, PlannedAction{Action: action, ClusterCIDR: name})
 		}
-		deleted := after.ClusterCIDRs[i].DeepCopy()
-		deleted.DeletionTimestamp = &metav1.Time{}
-		after.ClusterCIDRs[i] = deleted
-		actions = append(actions, PlannedAction{Action: Delete, ClusterCIDR: name})
+		return nil
 	}
-	return after, actions, nil
+	err = cmp.Or(
+		edit(Disable, changes.Disable, func(cc *networkingv1.ClusterCIDR) { cc.Spec.Allocation = networkingv1.AllocationDisabled }),
+		edit(Delete, changes.Delete, func(cc *networkingv1.ClusterCIDR) { cc.DeletionTimestamp = &metav1.Time{} }),
+	)
+	return after, actions, err
 }
 
 // apply adds a ClusterCIDR, or changes the one of its name.
@@ -170,22 +190,19 @@ func normal(spec networkingv1.ClusterCIDRSpec) networkingv1.ClusterCIDRSpec {
 
 // judge fills in what an action means for its ClusterCIDR.
 func (c *Cluster) judge(action *PlannedAction, today *Cluster) {
-	p, ok := c.state.Pool(action.ClusterCIDR)
+	p, ok := c.pool(action.ClusterCIDR)
 	if !ok {
 		return
 	}
-	for range c.state.Members(p) {
+	for range c.members(p) {
 		action.Members++
 	}
 	if p.State == ipam.Invalid {
 		action.Problem = p.Problem
 	}
-	overlapping := c.state.Overlapping(p)
-	if overlapping.Status != metav1.ConditionTrue || action.Action == Delete {
-		return
-	}
-	if old, ok := today.state.Pool(action.ClusterCIDR); !ok || today.state.Overlapping(old).Message != overlapping.Message {
-		action.Overlapping = overlapping.Message
+	overlapping := c.overlapping(p)
+	if old, ok := today.pool(action.ClusterCIDR); action.Action != Delete && (!ok || today.overlapping(old) != overlapping) {
+		action.Overlapping = overlapping
 	}
 }
 
@@ -193,9 +210,10 @@ func (c *Cluster) judge(action *PlannedAction, today *Cluster) {
 func compareClusterCIDRs(today, then *Cluster) []PlannedClusterCIDR {
 	by := map[string]PlannedClusterCIDR{}
 	for i, c := range []*Cluster{today, then} {
-		for _, p := range c.state.Pools() {
+		for _, p := range c.pools() {
 			row := by[p.Name]
-			row.Name, row.State[i], row.Free[i] = p.Name, c.state.Ready(p).Reason, c.fewestFree(p)
+			row.Name, row.Free[i] = p.Name, c.fewestFree(p)
+			row.State[i], _ = c.ready(p)
 			by[p.Name] = row
 		}
 	}
@@ -209,99 +227,108 @@ func compareClusterCIDRs(today, then *Cluster) []PlannedClusterCIDR {
 	return rows
 }
 
-// compareNodes returns the Nodes without podCIDRs for which the plan makes a difference, the oldest first.
-func compareNodes(today, then *Cluster) []PlannedNode {
-	rows := []PlannedNode{}
-	nodes := slices.Clone(then.Nodes)
-	slices.SortFunc(nodes, func(a, b *v1.Node) int {
-		return cmp.Or(a.CreationTimestamp.Compare(b.CreationTimestamp.Time), strings.Compare(a.Name, b.Name))
-	})
-	for _, node := range nodes {
-		if clustercidr.ShowsPodCIDRs(node) {
+// compareNodes returns the Nodes without podCIDRs for which the plan makes a difference, the oldest first, and how many are pending.
+func compareNodes(today, then *Cluster) (rows []PlannedNode, pending [2]int) {
+	rows = []PlannedNode{}
+	for _, node := range slices.SortedFunc(slices.Values(then.nodes), compareAge) {
+		if pool.ShowsPodCIDRs(node) {
 			continue
 		}
-		before, row := today.outcome(node.Name), then.outcome(node.Name)
+		before, row := today.outcome(node), then.outcome(node)
+		pending[0] += btoi(before.Message != "")
+		pending[1] += btoi(row.Message != "")
 		if row.ClusterCIDR != before.ClusterCIDR || !slices.Equal(row.PodCIDRs, before.PodCIDRs) {
 			row.Before = before.PodCIDRs
 			rows = append(rows, row)
 		}
 	}
-	return rows
+	return rows, pending
+}
+
+func btoi(b bool) int {
+	if b {
+		return 1
+	}
+	return 0
 }
 
 // outcome is what a Node without podCIDRs gets.
-func (c *Cluster) outcome(name string) PlannedNode {
-	row := PlannedNode{Node: name}
-	if view, ok := c.state.Node(name); ok && len(view.Blocks) > 0 {
-		row.PodCIDRs, row.ClusterCIDR = c.podCIDRs(view.Blocks), view.ClusterCIDR
-	} else if p, ok := c.state.Pending(name); ok {
-		row.Why = p.Why
+func (c *Cluster) outcome(node *v1.Node) PlannedNode {
+	s := c.node(node, c.belongsTo)
+	row := PlannedNode{Node: s.Node, PodCIDRs: s.PodCIDRs, ClusterCIDR: strings.Join(s.ClusterCIDRs, "")}
+	if s.State == Pending {
+		row.Message = s.Message
 	}
 	return row
 }
 
-// compareGroups returns the groups of Nodes with equal candidates, today and with the plan, for which the plan makes a difference.
+// compareGroups returns for which Nodes the next one like them is served by another ClusterCIDR than today, most Nodes first.
 func compareGroups(today, then *Cluster) []PlannedGroup {
-	groups := []PlannedGroup{}
-	index := map[string]int{}
-	for _, node := range then.Nodes {
-		old, was := today.enabled(node)
-		now, is := then.enabled(node)
-		key := was + "\n" + is
-		i, known := index[key]
-		if !known {
-			i = len(groups)
-			index[key] = i
-			groups = append(groups, PlannedGroup{
-				Example: node.Name, From: [2]string{today.first(old), then.first(now)}, Room: [2]uint64{today.room(old), then.room(now)},
-			})
+	by := map[[2]string]*PlannedGroup{}
+	firstToday, firstThen := today.first(), then.first()
+	for _, node := range then.nodes {
+		from := [2]string{firstToday(node), firstThen(node)}
+		g := by[from]
+		switch {
+		case from[0] == from[1]:
+			continue
+		case g == nil:
+			g = &PlannedGroup{Example: node.Name, From: from}
+			by[from] = g
 		}
-		groups[i].Nodes++
-		groups[i].Example = min(groups[i].Example, node.Name)
+		g.Nodes++
+		g.Example = min(g.Example, node.Name)
 	}
-	groups = slices.DeleteFunc(groups, func(g PlannedGroup) bool { return g.From[0] == g.From[1] && g.Room[0] == g.Room[1] })
+	groups := []PlannedGroup{}
+	for _, g := range by {
+		groups = append(groups, *g)
+	}
 	slices.SortFunc(groups, func(a, b PlannedGroup) int {
 		return cmp.Or(cmp.Compare(b.Nodes, a.Nodes), strings.Compare(a.Example, b.Example))
 	})
 	return groups
 }
 
-// first returns the name of the first candidate that can serve a Node now; empty if none can.
-func (c *Cluster) first(candidates []*clustercidr.Pool) string {
-	for _, p := range candidates {
-		if c.refusal(p) == "" {
-			return p.Name
-		}
+// first returns a function that returns the name of the first candidate of a Node that can serve one now; empty if none can.
+func (c *Cluster) first() func(*v1.Node) string {
+	serves := map[string]bool{}
+	for _, p := range c.pools() {
+		serves[p.Name] = c.refusal(p) == ""
 	}
-	return ""
+	return func(node *v1.Node) string {
+		for p := range c.candidates(node) {
+			if serves[p.Name] {
+				return p.Name
+			}
+		}
+		return ""
+	}
+}
+
+// replace returns the Nodes that belong to a ClusterCIDR, the oldest first, and creates one like each of them.
+func (c *Cluster) replace(name string) (all []Replacement) {
+	p, ok := c.pool(name)
+	if !ok {
+		return nil
+	}
+	for _, node := range slices.SortedFunc(c.members(p), compareAge) {
+		blocks, _ := pool.PodCIDRsOf(node)
+		got := c.outcome(c.create(fmt.Sprintf("(replacement of %s)", node.Name), LabelsLike(node)))
+		all = append(all, Replacement{Node: node.Name, PodCIDRs: blocks, ClusterCIDR: name, From: got.ClusterCIDR, Message: got.Message})
+	}
+	return all
 }
 
 // grow creates the new Nodes of a plan, one after the other.
 func (c *Cluster) grow(changes Changes) (nodes []PlannedNode, full []FillsUp) {
 	for i := range changes.NewNodes {
-		name := fmt.Sprintf("(new Node %d)", i+1)
-		c.create(name, changes.Labels)
-		row := c.outcome(name)
+		row := c.outcome(c.create(fmt.Sprintf("(new Node %d)", i+1), changes.Labels))
 		nodes = append(nodes, row)
-		for _, p := range c.fullBesides(full, row.PodCIDRs) {
-			full = append(full, FillsUp{p, i + 1})
+		if p, ok := c.pool(row.ClusterCIDR); ok && c.refusal(p) != "" {
+			full = append(full, FillsUp{p.Name, i + 1})
 		}
 	}
 	return nodes, full
-}
-
-// fullBesides returns the names of the ClusterCIDRs that a Node's new blocks have filled up, besides those that are known to be full.
-func (c *Cluster) fullBesides(known []FillsUp, blocks []netip.Prefix) (names []string) {
-	for _, p := range c.state.Pools() {
-		overlaps := slices.ContainsFunc(p.Extent(), func(r netip.Prefix) bool { return slices.ContainsFunc(blocks, r.Overlaps) })
-		if !overlaps || p.State != ipam.Enabled || slices.ContainsFunc(known, func(f FillsUp) bool { return f.ClusterCIDR == p.Name }) {
-			continue
-		}
-		if c.refusal(p) != "" {
-			names = append(names, p.Name)
-		}
-	}
-	return names
 }
 
 // LabelsLike returns the labels of new Nodes that are like another one: those of that Node, without the name of its host, which each Node has

@@ -114,17 +114,15 @@ func TestRandomClusters(t *testing.T) {
 				fail("Node %s: %s: %+v", n.Name, why, e)
 			}
 		}
-		if n := s.Nodes; states[Reserved] != n.Reserved || states[Pending] != n.Pending || states[Deleting] != n.Deleting || states[Allocated]+states[Unreadable] != n.Allocated {
+		if n := s.Nodes; states[Reserved] != n.Reserved || states[Pending] != n.Pending || states[Deleting] != n.Deleting || states[Allocated] != n.Allocated {
 			fail("one by one the Nodes are %v, together %+v", states, n)
 		}
-		Published(objects)
 		for _, view := range Pfxs("10.0.0.0/24", "10.0.0.16/28", "10.0.0.5/32", "fd00::/120", "0.0.0.0/0") {
-			c.Map(view)
 			c.Who(view)
-		}
-		for _, cc := range objects.ClusterCIDRs {
-			if _, err := objects.Retire(cc.Name); err != nil {
-				fail("retire %s: %v", cc.Name, err)
+			for _, strip := range c.Map("", view, d.IntN(6)) {
+				if why := strip.unsound(); why != "" {
+					fail("map of %v: %s: %+v", view, why, strip)
+				}
 			}
 		}
 		if plan, err := objects.Plan(Changes{Apply: objects.ClusterCIDRs}); err != nil || len(plan.ClusterCIDRs)+len(plan.Nodes)+len(plan.Groups) > 0 {
@@ -132,8 +130,11 @@ func TestRandomClusters(t *testing.T) {
 		}
 		labels := map[string]string{"a": one(d, "1", "2")}
 		changes := Changes{Apply: []*networkingv1.ClusterCIDR{drawAny(d, fmt.Sprint("p", d.IntN(8)))}, NewNodes: 3, Labels: labels}
-		if d.IntN(2) == 0 {
-			changes.Delete = []string{objects.ClusterCIDRs[0].Name}
+		switch name := objects.ClusterCIDRs[0].Name; d.IntN(3) {
+		case 0:
+			changes.Delete = []string{name}
+		case 1:
+			changes.Disable = []string{name}
 		}
 		after, _, err := objects.with(changes)
 		if err != nil {
@@ -146,7 +147,7 @@ func TestRandomClusters(t *testing.T) {
 		then := New(after)
 		for i, n := range plan.NewNodes {
 			e := then.ExplainNew(fmt.Sprintf("(new Node %d)", i+1), labels)
-			if !slices.Equal(e.PodCIDRs, n.PodCIDRs) || (e.State == Pending) != (len(n.PodCIDRs) == 0) || e.Why != n.Why {
+			if !slices.Equal(e.PodCIDRs, n.PodCIDRs) || (e.State == Pending) != (len(n.PodCIDRs) == 0) || e.Message != n.Message {
 				fail("new Node %d: planned %+v, explained %+v", i+1, n, e)
 			}
 			if why := e.unsound(); why != "" {
@@ -172,8 +173,28 @@ func (e *Explanation) unsound() string {
 			return p.ClusterCIDR + " is not reached, and nothing comes first"
 		}
 	}
-	if (chosen == 1) != (e.State == Reserved) || chosen > 1 || (e.State == Pending) != (e.Why != "") {
+	if (chosen == 1) != (e.State == Reserved) || chosen > 1 || (e.State == Pending) != (e.Message != "") {
 		return fmt.Sprintf("%s, and %d are chosen", e.State, chosen)
+	}
+	return ""
+}
+
+// unsound says what is wrong with the cells of a strip; empty if nothing is.
+func (s *Strip) unsound() string {
+	next := s.CIDR.Addr()
+	for _, cell := range s.Cells {
+		switch {
+		case cell.CIDR.Addr() != next || cell.CIDR.Bits() > s.BlockPrefixLength:
+			return fmt.Sprintf("%v is not the next cell, or less than a block", cell.CIDR)
+		case cell.Free > cell.Total:
+			return fmt.Sprintf("%v has more free blocks than there are", cell.CIDR)
+		case cell.Free == cell.Total && (cell.Allocated || cell.Reserved || cell.Service):
+			return fmt.Sprintf("%v is free and in use", cell.CIDR)
+		}
+		next = lastOf(cell.CIDR).Next()
+	}
+	if next != lastOf(s.CIDR).Next() {
+		return "the cells end too early, or too late"
 	}
 	return ""
 }

@@ -6,12 +6,9 @@ import (
 	"slices"
 	"strings"
 
-	"k8s.io/apimachinery/pkg/types"
-
 	"github.com/multicidr/controller-manager/controllers/ipam"
-	"github.com/multicidr/controller-manager/controllers/nodeipam/clustercidr"
-	"github.com/multicidr/controller-manager/controllers/nodeipam/contents"
 	"github.com/multicidr/controller-manager/controllers/nodeipam/fromflags"
+	"github.com/multicidr/controller-manager/controllers/nodeipam/pool"
 	"github.com/multicidr/controller-manager/controllers/text"
 )
 
@@ -59,54 +56,41 @@ func (o *Owners) Nodes() (names []string) {
 	return names
 }
 
-// WithoutNodes removes what is only known of Nodes, for users who may not read them.
-func (o *Owners) WithoutNodes() {
-	for i, use := range o.Uses {
-		if use.Kind == KindClusterCIDR {
-			o.Uses[i].Note = ""
-		}
-	}
-	if !slices.ContainsFunc(o.Uses, func(use Use) bool { return use.Kind == KindService }) {
-		o.Answer = "Whether a Node has " + o.what() + " is not known."
-	}
-}
-
 // Who says who has addresses of a CIDR now. Reservations for pending Nodes are not in it: no Node has these blocks.
 func (c *Cluster) Who(cidr netip.Prefix) Owners {
 	o := Owners{CIDR: cidr, Uses: []Use{}}
-	for _, h := range c.state.Holdings(cidr) {
-		switch h.Owner.Kind {
-		case ipam.Node:
+	for _, h := range c.holdings(cidr) {
+		switch {
+		case h.service != "":
+			o.Uses = append(o.Uses, Use{KindService, strings.TrimPrefix(h.service, serviceSource), h.Prefix, "no Node gets these addresses"})
+		case !h.reserved():
 			o.Uses = append(o.Uses, c.nodeUse(h))
-		case ipam.Service:
-			o.Uses = append(o.Uses, Use{KindService, strings.TrimPrefix(h.Owner.ID, contents.ServiceSource("")), h.Prefix, "no Node gets these addresses"})
 		}
 	}
-	for _, node := range c.Nodes {
-		for _, address := range clustercidr.AddressesOf(node) {
+	for _, node := range c.nodes {
+		for _, address := range pool.AddressesOf(node) {
 			if cidr.Overlaps(address) {
 				o.Uses = append(o.Uses, Use{KindNodeAddress, node.Name, address, "the Node's own address"})
 			}
 		}
 	}
-	for _, p := range c.state.Pools() {
+	for _, p := range c.pools() {
 		o.Uses = append(o.Uses, c.poolUses(p, cidr)...)
 	}
 	o.conclude()
 	return o
 }
 
-func (c *Cluster) nodeUse(h ipam.Holding) Use {
-	uid := types.UID(h.Owner.ID)
-	use := Use{KindNode, c.state.NameOfNode(uid), h.Prefix, "in no ClusterCIDR"}
-	if names := c.belongsTo(uid); len(names) > 0 {
+func (c *Cluster) nodeUse(h holding) Use {
+	use := Use{KindNode, h.node.Name, h.Prefix, "in no ClusterCIDR"}
+	if names := c.belongsTo(h.node); len(names) > 0 {
 		use.Note = "from " + strings.Join(names, ", ")
 	}
 	return use
 }
 
 // poolUses says what a ClusterCIDR does with addresses.
-func (c *Cluster) poolUses(p *clustercidr.Pool, cidr netip.Prefix) (uses []Use) {
+func (c *Cluster) poolUses(p *pool.Pool, cidr netip.Prefix) (uses []Use) {
 	for _, excluded := range p.Exclusions {
 		if excluded.Overlaps(cidr) {
 			uses = append(uses, Use{KindExcluded, p.Name, excluded, "in spec.excludedCIDRs"})
@@ -122,20 +106,20 @@ func (c *Cluster) poolUses(p *clustercidr.Pool, cidr netip.Prefix) (uses []Use) 
 }
 
 // blocksNote says which blocks of a range the addresses lie in, and whether they are free.
-func (c *Cluster) blocksNote(p *clustercidr.Pool, r ipam.Range, cidr netip.Prefix) string {
+func (c *Cluster) blocksNote(p *pool.Pool, r ipam.Range, cidr netip.Prefix) string {
 	if cidr.Bits() < r.BlockBits { // more than one block, or part of the range
 		within := r
 		if cidr.Bits() > r.Prefix.Bits() {
 			within.Prefix = cidr
 		}
-		return fmt.Sprintf("%s of %s blocks /%d in it are free", Count(c.state.Free(p, within)), Count(within.Blocks()), r.BlockBits)
+		return fmt.Sprintf("%s of %s blocks /%d in it are free", Count(c.free(p, within)), Count(within.Blocks()), r.BlockBits)
 	}
 	block := netip.PrefixFrom(cidr.Addr(), r.BlockBits).Masked()
-	if c.state.Free(p, ipam.Range{Prefix: block, BlockBits: r.BlockBits}) == 0 {
+	if c.free(p, ipam.Range{Prefix: block, BlockBits: r.BlockBits}) == 0 {
 		return fmt.Sprintf("block %v is not free", block)
 	}
-	if ready := c.state.Ready(p); p.State != ipam.Enabled {
-		return fmt.Sprintf("block %v is free, but the ClusterCIDR allocates nothing: %s", block, ready.Reason)
+	if reason, _ := c.ready(p); p.State != ipam.Enabled {
+		return fmt.Sprintf("block %v is free, but the ClusterCIDR allocates nothing: %s", block, reason)
 	}
 	return fmt.Sprintf("block %v is free", block)
 }
@@ -206,7 +190,7 @@ func source(use Use) string {
 	if use.Name == fromflags.ServiceRanges {
 		return use.Name
 	}
-	return contents.ServiceSource(use.Name)
+	return serviceSource + use.Name
 }
 
 // distinct returns the number of different names.

@@ -1,5 +1,4 @@
-// Package cluster reads from an API server what a cluster's Nodes and ranges are. It writes nothing, but for Disable. What the user may not read is named and
-// left out.
+// Package cluster reads from an API server what a cluster's Nodes and ranges are. It writes nothing. What the user may not read is named and left out.
 package cluster
 
 import (
@@ -21,7 +20,6 @@ import (
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 	"k8s.io/apimachinery/pkg/fields"
 	"k8s.io/apimachinery/pkg/runtime"
-	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/client-go/dynamic"
 	"k8s.io/client-go/kubernetes"
 	"k8s.io/client-go/rest"
@@ -31,7 +29,6 @@ import (
 	networkingv1 "github.com/multicidr/controller-manager/apis/networking/v1"
 	"github.com/multicidr/controller-manager/controllers/lease"
 	"github.com/multicidr/controller-manager/controllers/nodeipam/inspect"
-	"github.com/multicidr/controller-manager/controllers/nodeipam/stored"
 )
 
 // Reader reads objects.
@@ -108,10 +105,13 @@ func (r *Reader) Objects(ctx context.Context) (o Objects, err error) {
 	}{
 		{ClusterCIDRs, "nothing can be said about ranges", "apply manifests/crds, or see what would be with plan -f",
 			func(ctx context.Context, opts metav1.ListOptions) (runtime.Object, error) {
-				return stored.ClusterCIDRs(r.Dynamic).List(ctx, opts)
+				return clusterCIDRs(r.Dynamic).List(ctx, opts)
 			},
 			func(object runtime.Object) {
-				o.ClusterCIDRs = append(o.ClusterCIDRs, stored.Decode(object.(*unstructured.Unstructured)))
+				cc := &networkingv1.ClusterCIDR{}
+				if err := runtime.DefaultUnstructuredConverter.FromUnstructured(object.(*unstructured.Unstructured).Object, cc); err == nil {
+					o.ClusterCIDRs = append(o.ClusterCIDRs, cc)
+				}
 			}},
 		{ServiceCIDRs, "blocks in service ranges count as free", "name its service ranges with --service-cluster-ip-range, or their blocks count as free",
 			func(ctx context.Context, opts metav1.ListOptions) (runtime.Object, error) {
@@ -120,7 +120,10 @@ func (r *Reader) Objects(ctx context.Context) (o Objects, err error) {
 			func(object runtime.Object) {
 				o.ServiceCIDRs = append(o.ServiceCIDRs, object.(*networkingapiv1.ServiceCIDR))
 			}},
-		{Nodes, "which blocks are free, and which Nodes are pending, is not known", "", r.listNodes,
+		{Nodes, "which blocks are free, and which Nodes are pending, is not known", "",
+			func(ctx context.Context, opts metav1.ListOptions) (runtime.Object, error) {
+				return r.Kube.CoreV1().Nodes().List(ctx, opts)
+			},
 			func(object runtime.Object) { o.Nodes = append(o.Nodes, trim(object.(*corev1.Node))) }},
 	} {
 		switch err := r.each(ctx, list.kind, list.page, list.add); {
@@ -188,74 +191,42 @@ const (
 	alone     = "node-ipam-controller"
 )
 
-// leaderLeases are the Leases of leaders: those that have the controller's label, and those of the usual names, whose holders may not have
+// leaderLeases select the Leases of leaders: those that have the controller's label, and those of the usual names, whose holders may not have
 // written it yet.
-var leaderLeases = []leasesOf{{metav1.NamespaceAll, ""}, {metav1.NamespaceSystem, inManager}, {metav1.NamespaceAll, alone}}
-
-// leasesOf are the Leases of a name in a namespace; without a name, those with the controller's label.
-type leasesOf struct{ namespace, name string }
-
-func (of leasesOf) tweak(o *metav1.ListOptions) {
-	if of.name == "" {
-		o.LabelSelector = lease.LabelTerm
-	} else {
-		o.FieldSelector = fields.OneTermEqualSelector(metav1.ObjectNameField, of.name).String()
-	}
+var leaderLeases = []struct {
+	namespace string
+	opts      metav1.ListOptions
+}{
+	{metav1.NamespaceAll, metav1.ListOptions{LabelSelector: lease.LabelTerm}},
+	{metav1.NamespaceSystem, metav1.ListOptions{FieldSelector: fields.OneTermEqualSelector(metav1.ObjectNameField, inManager).String()}},
+	{metav1.NamespaceAll, metav1.ListOptions{FieldSelector: fields.OneTermEqualSelector(metav1.ObjectNameField, alone).String()}},
 }
-
-// whoLeads is what is not known without Leases.
-const whoLeads = "who leads is not known"
 
 // Leaders reads the Leases of leaders. Those that certainly lead come first.
 func (r *Reader) Leaders(ctx context.Context, nodes []*corev1.Node, now time.Time) (leaders []Leader, missing []Missing, err error) {
-	wrote := writers(nodes)
+	wrote := map[string]int{} // Nodes by the holder that they have podCIDRs from
+	for _, node := range nodes {
+		wrote[node.Annotations[networkingv1.AnnotationLeaseHolder]]++
+	}
 	for _, of := range leaderLeases {
-		var opts metav1.ListOptions
-		of.tweak(&opts)
-		list, err := r.Kube.CoordinationV1().Leases(of.namespace).List(ctx, opts)
+		list, err := r.Kube.CoordinationV1().Leases(of.namespace).List(ctx, of.opts)
 		switch {
 		case apierrors.IsForbidden(err):
-			return leaders, []Missing{{Leases, Forbidden, whoLeads}}, nil
+			return leaders, []Missing{{Leases, Forbidden, "who leads is not known"}}, nil
 		case err != nil:
 			return nil, nil, fmt.Errorf("list Leases: %w", err)
 		}
 		for i := range list.Items {
-			leaders = appendLeader(leaders, &list.Items[i], of.name, wrote, now)
+			if l := &list.Items[i]; ptr.Deref(l.Spec.HolderIdentity, "") != "" {
+				leaders = append(leaders, leaderOf(l, wrote, now))
+			}
 		}
 	}
-	sortLeaders(leaders)
-	return leaders, nil, nil
-}
-
-// sortLeaders puts those first that certainly lead.
-func sortLeaders(leaders []Leader) {
 	slices.SortStableFunc(leaders, func(a, b Leader) int {
 		rank := map[bool]int{true: 1}
 		return cmp.Or(rank[a.Unsure]-rank[b.Unsure], rank[a.Expired]-rank[b.Expired], cmp.Compare(a.Lease, b.Lease))
 	})
-}
-
-// writers counts for each holder of a Lease the Nodes that have podCIDRs from it.
-func writers(nodes []*corev1.Node) map[string]int {
-	wrote := map[string]int{}
-	for _, node := range nodes {
-		if holder := node.Annotations[networkingv1.AnnotationLeaseHolder]; holder != "" {
-			wrote[holder]++
-		}
-	}
-	return wrote
-}
-
-// appendLeader appends the holder of a Lease, unless it has none, has another name than the given one, or is there already.
-func appendLeader(leaders []Leader, l *coordinationv1.Lease, name string, wrote map[string]int, now time.Time) []Leader {
-	if name != "" && l.Name != name || ptr.Deref(l.Spec.HolderIdentity, "") == "" {
-		return leaders
-	}
-	leader := leaderOf(l, wrote, now)
-	if slices.ContainsFunc(leaders, func(o Leader) bool { return o.Lease == leader.Lease }) {
-		return leaders
-	}
-	return append(leaders, leader)
+	return slices.CompactFunc(leaders, func(a, b Leader) bool { return a.Lease == b.Lease }), nil, nil
 }
 
 func leaderOf(l *coordinationv1.Lease, wrote map[string]int, now time.Time) Leader {
@@ -317,13 +288,17 @@ func has(pod *corev1.Pod, address netip.Addr) bool {
 	return is(pod.Status.PodIP) || slices.ContainsFunc(pod.Status.PodIPs, func(ip corev1.PodIP) bool { return is(ip.IP) })
 }
 
+func clusterCIDRs(client dynamic.Interface) dynamic.ResourceInterface {
+	return client.Resource(networkingv1.SchemeGroupVersion.WithResource("clustercidrs"))
+}
+
 // Names lists the names of Nodes or ClusterCIDRs that begin with a prefix, for completion.
 func (r *Reader) Names(ctx context.Context, kind, prefix string) (names []string) {
 	page := func(ctx context.Context, opts metav1.ListOptions) (runtime.Object, error) {
 		if kind == Nodes {
 			return r.Kube.CoreV1().Nodes().List(ctx, opts)
 		}
-		return stored.ClusterCIDRs(r.Dynamic).List(ctx, opts)
+		return clusterCIDRs(r.Dynamic).List(ctx, opts)
 	}
 	_ = r.each(ctx, kind, page, func(object runtime.Object) { // Without an answer there is nothing to complete.
 		if o, err := meta.Accessor(object); err == nil && strings.HasPrefix(o.GetName(), prefix) {
@@ -331,14 +306,4 @@ func (r *Reader) Names(ctx context.Context, kind, prefix string) (names []string
 		}
 	})
 	return names
-}
-
-// Disable sets spec.allocation of a ClusterCIDR to Disabled. It is the only write.
-func (r *Reader) Disable(ctx context.Context, name string) error {
-	patch := fmt.Appendf(nil, `{"spec":{"allocation":%q}}`, networkingv1.AllocationDisabled)
-	_, err := stored.ClusterCIDRs(r.Dynamic).Patch(ctx, name, types.MergePatchType, patch, metav1.PatchOptions{FieldManager: "kubectl-node-ipam"})
-	if err != nil {
-		return fmt.Errorf("disable ClusterCIDR %s: %w", name, err)
-	}
-	return nil
 }

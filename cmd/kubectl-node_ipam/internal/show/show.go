@@ -95,9 +95,6 @@ func (t *Rows) Add(values ...any) {
 	t.rows = append(t.rows, row)
 }
 
-// Len returns the number of rows.
-func (t *Rows) Len() int { return len(t.rows) }
-
 // Colored is a value with a color.
 type Colored struct {
 	Value any
@@ -173,27 +170,6 @@ func (w *Writer) Bar(total int64, parts ...int64) string {
 		return text.String() + strings.Repeat(string(symbols[0]), barWidth-width)
 	}
 	return text.String() + strings.Repeat(string(symbols[len(symbols)-1]), barWidth-width)
-}
-
-// Sparks draws numbers as a row of columns, the highest of which is the largest number.
-func (w *Writer) Sparks(numbers []int64) string {
-	levels := []rune("_.-=#")
-	if w.Unicode {
-		levels = []rune("▁▂▃▄▅▆▇█")
-	}
-	most := int64(1)
-	for _, n := range numbers {
-		most = max(most, n)
-	}
-	var text strings.Builder
-	for _, n := range numbers {
-		level := int(n * int64(len(levels)-1) / most)
-		if n > 0 {
-			level = max(level, 1)
-		}
-		text.WriteRune(levels[level])
-	}
-	return text.String()
 }
 
 // Few joins the first texts, and says how many more there are.

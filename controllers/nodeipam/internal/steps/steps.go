@@ -6,8 +6,8 @@ import (
 
 	networkingv1 "github.com/multicidr/controller-manager/apis/networking/v1"
 	"github.com/multicidr/controller-manager/controllers/nodeipam/allocator"
-	"github.com/multicidr/controller-manager/controllers/nodeipam/clustercidr"
 	"github.com/multicidr/controller-manager/controllers/nodeipam/internal/objects"
+	"github.com/multicidr/controller-manager/controllers/nodeipam/pool"
 )
 
 // Step changes the state.
@@ -15,7 +15,7 @@ type Step func(s *allocator.State)
 
 // Set adds or replaces a ClusterCIDR.
 func Set(cc *networkingv1.ClusterCIDR) Step {
-	return func(s *allocator.State) { s.SetPool(clustercidr.Compile(cc)) }
+	return func(s *allocator.State) { s.SetPool(pool.Compile(cc)) }
 }
 
 // Reserve reserves blocks for a Node without podCIDRs, and sends them.

@@ -1,0 +1,98 @@
+package inspect
+
+import (
+	"maps"
+	"net/netip"
+	"slices"
+	"time"
+
+	v1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/types"
+
+	"github.com/multicidr/controller-manager/controllers/nodeipam/pool"
+)
+
+// NodeState is what a Node has, in one word.
+type NodeState string
+
+const (
+	// Allocated: the Node shows podCIDRs.
+	Allocated NodeState = "Allocated"
+	// Reserved: the Node shows none. Blocks are reserved for it, and the controller writes them.
+	Reserved NodeState = "Reserved"
+	// Pending: no ClusterCIDR can serve the Node now.
+	Pending NodeState = "Pending"
+	// Deleting: the Node shows none and is being deleted, so it gets none.
+	Deleting NodeState = "Deleting"
+)
+
+// NodeStatus is what one Node has.
+type NodeStatus struct {
+	Node  string    `json:"node"`
+	UID   types.UID `json:"uid,omitempty"`
+	State NodeState `json:"state"`
+	// PodCIDRs are those that the Node shows, or that are reserved for it.
+	PodCIDRs []netip.Prefix `json:"podCIDRs,omitempty"`
+	// ClusterCIDRs are the names of those that the podCIDRs belong to.
+	ClusterCIDRs []string `json:"clusterCIDRs,omitempty"`
+	// UnansweredUntil is the time until which the API server may carry out a write of the reservation that it has not answered.
+	UnansweredUntil time.Time `json:"unansweredUntil,omitzero"`
+	// Reason and Message say why the Node is pending or gets nothing: in one word, and in sentences that say what to do.
+	Reason  string `json:"reason,omitempty"`
+	Message string `json:"message,omitempty"`
+	// Findings are what is wrong with its podCIDRs.
+	Findings []Finding `json:"findings,omitempty"`
+}
+
+// Finding is what is wrong with podCIDRs, with the reason of the event about it.
+type Finding struct {
+	Reason  string `json:"reason"`
+	Message string `json:"message"`
+}
+
+// has reports whether there is a finding with this reason.
+func (s *NodeStatus) has(reason string) bool {
+	return slices.ContainsFunc(s.Findings, func(f Finding) bool { return f.Reason == reason })
+}
+
+// Nodes returns what all Nodes have, sorted by name.
+func (c *Cluster) Nodes() []NodeStatus {
+	memberOf := map[*v1.Node][]string{} // To ask for each Node each of a thousand pools would take minutes.
+	for _, p := range c.pools() {
+		for node := range c.members(p) {
+			memberOf[node] = append(memberOf[node], p.Name)
+		}
+	}
+	all := make([]NodeStatus, 0, len(c.byName))
+	for _, name := range slices.Sorted(maps.Keys(c.byName)) {
+		node := c.byName[name]
+		all = append(all, c.node(node, func(*v1.Node) []string { return memberOf[node] }))
+	}
+	return all
+}
+
+// node returns what a Node has; belongsTo returns the names of the ClusterCIDRs that a Node with podCIDRs belongs to.
+func (c *Cluster) node(node *v1.Node, belongsTo func(*v1.Node) []string) NodeStatus {
+	c.settle()
+	s := NodeStatus{Node: node.Name, UID: node.UID, Findings: c.findings(node)}
+	if pool.ShowsPodCIDRs(node) {
+		s.State = Allocated
+		s.PodCIDRs, _ = pool.PodCIDRsOf(node)
+		s.ClusterCIDRs = belongsTo(node)
+		return s
+	}
+	var from string
+	s.PodCIDRs, from, s.UnansweredUntil = c.reservation(node)
+	s.Reason, s.Message = c.pending(node)
+	switch {
+	case len(s.PodCIDRs) > 0:
+		s.State, s.ClusterCIDRs, s.Reason, s.Message = Reserved, []string{from}, "", ""
+	case node.DeletionTimestamp != nil:
+		s.State, s.Reason, s.Message = Deleting, "", "The Node is being deleted, so it gets no podCIDRs."
+	case s.Message == "":
+		s.State, s.Reason, s.Message = Pending, "NotSeen", "The controller has not looked at this Node yet."
+	default:
+		s.State = Pending
+	}
+	return s
+}
