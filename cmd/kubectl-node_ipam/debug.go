@@ -178,7 +178,7 @@ func pageOf(ctx context.Context, r *cluster.Reader, config *rest.Config, l clust
 		return nil, err
 	case !ok:
 		return nil, fmt.Errorf("the leader %s runs in no Pod of %s: %s", l.Host(), l.Namespace(), byTunnel(l))
-	case process.Port == 0 && l.Form == cluster.InCloud:
+	case process.Port == 0 && process.Flag != "secure-port":
 		return nil, fmt.Errorf("the leader, Pod %s, has --%s=0, and so no debug page: set it to another port, or leave it out", process, process.Flag)
 	case process.Port == 0:
 		return nil, fmt.Errorf("the leader, Pod %s, has no --secure-port, and so no debug page: set service.securePort of the Helm chart", process)
@@ -212,11 +212,8 @@ func notForwarded(process cluster.Process, l cluster.Leader, err error, allowed 
 
 // byTunnel says how to reach a leader on its host.
 func byTunnel(l cluster.Leader) string {
-	port, flag := 10257, "secure-port"
-	if l.Form == cluster.InCloud {
-		port, flag = 10262, "node-ipam-secure-port"
-	}
-	return fmt.Sprintf("open a tunnel to its machine, ssh -NL %[1]d:127.0.0.1:%[1]d %[2]s (or the port of its --%[3]s), and then: %[4]s debug --address=127.0.0.1:%[1]d", port, l.Host(), flag, display)
+	const port = 10257
+	return fmt.Sprintf("open a tunnel to its machine, ssh -NL %[1]d:127.0.0.1:%[1]d %[2]s (or the port of its --secure-port or, in a cloud-controller-manager, its --node-ipam-secure-port), and then: %[3]s debug --address=127.0.0.1:%[1]d", port, l.Host(), display)
 }
 
 // pageAt connects to an address.

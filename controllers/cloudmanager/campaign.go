@@ -39,7 +39,6 @@ type participant struct {
 	program    *config.CompletedConfig
 	watches    *nodehealth.Watches
 	runs       restart.Runs
-	outer      *outer // nil if the program does not elect a leader
 
 	// sharesNodes is whether the program's informer of Nodes is one whose reads are monitored.
 	sharesNodes bool
@@ -72,23 +71,8 @@ func (p *participant) mayLead(ctx context.Context) {
 	p.beginning.Do(func() {
 		p.waits(p.awaited(), nil)
 		context.AfterFunc(ctx, func() { close(p.over) })
-		go p.begin(ctx)
+		close(p.leading)
 	})
-}
-
-// begin looks at once under which identity the program leads. The controller writes its Lease for the first time up to two retry periods later:
-// after a pause in between, another process may be the leader, and would be taken for this one.
-func (p *participant) begin(ctx context.Context) {
-	if p.outer != nil && wait.PollUntilContextCancel(ctx, pause, true, func(ctx context.Context) (bool, error) {
-		err := p.outer.read(ctx)
-		if err != nil {
-			klog.FromContext(ctx).Info("The controller does not lead yet: trying again", "controller", Name, "why", err)
-		}
-		return err == nil, nil
-	}) != nil {
-		return // ctx is done.
-	}
-	close(p.leading)
 }
 
 func (p *participant) leaseName() string {
@@ -140,9 +124,6 @@ func (p *participant) takePart(ctx context.Context) error {
 	if err != nil {
 		return fmt.Errorf("read the host name, which is part of the identity in the Lease: %w", err)
 	}
-	if p.outer != nil {
-		p.outer.begin() // Nothing of an earlier campaign writes any more.
-	}
 	times := p.program.ComponentConfig.Generic.LeaderElection
 	// The program's own client, which may write Leases: it writes its own.
 	inner, err := resourcelock.NewFromKubeconfig(resourcelock.LeasesResourceLock, times.ResourceNamespace, p.lease,
@@ -150,8 +131,8 @@ func (p *participant) takePart(ctx context.Context) error {
 	if err != nil {
 		return fmt.Errorf("create the lock of Lease %s: %w", p.leaseName(), err)
 	}
-	lock := &nestedLock{Interface: inner, retry: times.RetryPeriod.Duration, leading: p.leading, seen: p.saw, wrote: p.wrote, around: p.outer}
-	if err := lease.CheckTimes(times.LeaseDuration.Duration, times.RetryPeriod.Duration, writes.Timeout, p.outer != nil); err != nil {
+	lock := &nestedLock{Interface: inner, retry: times.RetryPeriod.Duration, leading: p.leading, seen: p.saw, wrote: p.wrote}
+	if err := lease.CheckTimes(times.LeaseDuration.Duration, times.RetryPeriod.Duration, writes.Timeout); err != nil {
 		logger.Error(err, "The leader stops writing before every renewal", "lease", p.lease)
 	}
 	return lease.Lead(ctx, leaderelection.LeaderElectionConfig{
@@ -169,7 +150,7 @@ func (p *participant) takePart(ctx context.Context) error {
 				logger.Info("This process does not hold the Lease any more", "lease", lock.Describe())
 			},
 		},
-	}, p.lead)
+	}, lease.Clocks{}, p.lead)
 }
 
 // saw notes the holder of the Lease, or why it cannot be read.
@@ -268,14 +249,13 @@ var (
 )
 
 // nestedLock is a lock that is read from the start, and written only once the program leads. Until then a write waits, and fails when another
-// process writes the Lease. It is renewed only while the program holds the Lease around it.
+// process writes the Lease.
 type nestedLock struct {
 	resourcelock.Interface
 	retry   time.Duration // between two reads while a write waits
 	leading <-chan struct{}
 	seen    func(holder string, err error)
 	wrote   func(err error)
-	around  *outer // may be nil
 	read    []byte // what the elector has read last; it makes one call after the other
 }
 
@@ -293,14 +273,6 @@ func (l *nestedLock) Get(ctx context.Context) (*resourcelock.LeaderElectionRecor
 	return record, raw, err
 }
 
-// Around implements lease.Inside.
-func (l *nestedLock) Around() lease.Around {
-	if l.around == nil {
-		return lease.Around{}
-	}
-	return l.around.held()
-}
-
 func (l *nestedLock) Create(ctx context.Context, record resourcelock.LeaderElectionRecord) error {
 	return l.write(ctx, record, l.Interface.Create)
 }
@@ -312,7 +284,7 @@ func (l *nestedLock) Update(ctx context.Context, record resourcelock.LeaderElect
 func (l *nestedLock) write(ctx context.Context, record resourcelock.LeaderElectionRecord, write func(context.Context, resourcelock.LeaderElectionRecord) error) error {
 	select {
 	case <-l.leading:
-		err := l.writeAround(ctx, record, write)
+		err := write(ctx, record)
 		l.wrote(err)
 		return err
 	default:
@@ -347,22 +319,4 @@ func (l *nestedLock) awaitRenewal(ctx context.Context) error {
 		err = context.Cause(ctx)
 	}
 	return err
-}
-
-func (l *nestedLock) writeAround(ctx context.Context, record resourcelock.LeaderElectionRecord, write func(context.Context, resourcelock.LeaderElectionRecord) error) error {
-	if l.around != nil && record.HolderIdentity == l.Identity() { // otherwise it is a release
-		err := l.around.read(ctx)
-		if errors.Is(err, errDeposed) {
-			klog.FromContext(ctx).Error(err, "This process ends", "controller", Name)
-			klog.FlushAndExit(klog.ExitFlushTimeout, 1)
-		}
-		if err == nil {
-			err = write(ctx, record)
-		}
-		if err == nil {
-			l.around.leads()
-		}
-		return err
-	}
-	return write(ctx, record)
 }

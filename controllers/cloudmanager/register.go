@@ -97,7 +97,7 @@ func (r *registered) addFlags(sections *cliflag.NamedFlagSets) {
 	add(&r.serviceRange, "service-cluster-ip-range", new(text),
 		"CIDR, or one CIDR of each family, separated by a comma. The controller allocates nothing from it, nor from the CIDRs of ServiceCIDR objects. Needed if the API server has no ServiceCIDRs.")
 	fs.StringVar(&r.lease, "node-ipam-leader-elect-resource-name", r.lease,
-		"The name of the Lease that the "+Name+" leads by, inside of the leader election of this program, in the namespace of --leader-elect-resource-namespace. "+
+		"The name of the Lease that the "+Name+" leads by, in the namespace of --leader-elect-resource-namespace. "+
 			"Every program with this controller in a cluster must have the same.")
 	fs.IntVar(&r.port, "node-ipam-secure-port", r.port,
 		"The port with /healthz/"+Name+" and /debug/controllers/"+Name+", with the certificate, authentication and authorization of --secure-port. 0: there is none.")
@@ -189,9 +189,6 @@ func (r *registered) construct(init app.ControllerInitContext, c *config.Complet
 	err := r.validate(c)
 	watches := &nodehealth.Watches{}
 	p := newParticipant(r, init.ClientName, c, watches)
-	if err == nil {
-		p.outer, err = newOuter(c)
-	}
 	if err != nil {
 		klog.ErrorS(err, "The flags are wrong", "controller", Name)
 		klog.FlushAndExit(klog.ExitFlushTimeout, 1)

@@ -2,22 +2,34 @@ package lease
 
 import "time"
 
-// reading is the time on the clocks of the machine.
+// Clocks reads the clocks of a machine. The zero value reads the clocks of this machine. Simulations have their own.
+type Clocks struct {
+	// Read returns the wall clock; the boot clock, which goes on while the machine is suspended; and the monotonic clock, which stands still then.
+	// boot and monotonic count from any fixed moment. Read must be safe for concurrent use.
+	Read func() (wall time.Time, boot, monotonic time.Duration)
+}
+
+// reading is what the clocks show at one moment.
 type reading struct {
-	wall      time.Time     // without a monotonic part
-	monotonic time.Duration // since any fixed moment
-	suspended time.Duration // for how long the machine was suspended before; 0 where the system does not tell
+	wall            time.Time // without a monotonic part
+	boot, monotonic time.Duration
 }
 
 var processStart = time.Now()
 
-func readClocks() reading {
+func (c Clocks) now() (r reading) {
+	if c.Read != nil {
+		r.wall, r.boot, r.monotonic = c.Read()
+		return r
+	}
 	now := time.Now()
-	return reading{wall: now.Round(0), monotonic: now.Sub(processStart), suspended: suspended()}
+	r.wall, r.monotonic = now.Round(0), now.Sub(processStart)
+	r.boot = sinceBoot(r.monotonic)
+	return r
 }
 
-// until returns the time from r to now, by the clock that shows more. The monotonic clock stops while the machine is suspended, and the
-// wall clock may be set back, after a suspension too. If until returns too much, writes only pause until the next renewal.
+// until returns the time from r to now by the clock that shows more. Where a system has no boot clock, the wall clock shows a suspension. If until
+// returns too much, because a wall clock was set forward, writes only pause until the next renewal.
 func (r reading) until(now reading) time.Duration {
-	return max(now.monotonic-r.monotonic+max(0, now.suspended-r.suspended), now.wall.Sub(r.wall))
+	return max(now.boot-r.boot, now.wall.Sub(r.wall))
 }

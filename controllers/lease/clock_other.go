@@ -4,4 +4,5 @@ package lease
 
 import "time"
 
-func suspended() time.Duration { return 0 }
+// sinceBoot returns the monotonic clock: there is no boot clock that Go can read.
+func sinceBoot(monotonic time.Duration) time.Duration { return monotonic }

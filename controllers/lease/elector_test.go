@@ -11,206 +11,17 @@ import (
 	"time"
 
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
-	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime/schema"
 	"k8s.io/client-go/tools/leaderelection"
 	"k8s.io/client-go/tools/leaderelection/resourcelock"
 )
-
-// TestNoWriteOutlivesTheLease runs client-go's own elector with its usual settings, enters a write every 10 ms, and then cuts the
-// leader off. Every write that was let through must be over when another process takes the lease.
-func TestNoWriteOutlivesTheLease(t *testing.T) {
-	for name, cut := range map[string]func(*memoryLock){
-		"renewals do not arrive":          func(l *memoryLock) { l.lostRequests.Store(true) },
-		"renewals arrive, answers do not": func(l *memoryLock) { l.lostAnswers.Store(true) },
-	} {
-		t.Run(name, func(t *testing.T) {
-			synctest.Test(t, func(t *testing.T) {
-				ctx, cancel := context.WithCancel(t.Context())
-				defer cancel()
-				leaseOfTheCluster := &memoryLease{}
-				var electors sync.WaitGroup
-				first := &memoryLock{lease: leaseOfTheCluster, identity: "first"}
-				lock, fence := Wrap(first)
-				leads := make(chan struct{})
-				electors.Go(func() { elect(ctx, lock, func() { close(leads) }) })
-				<-leads
-
-				var second atomic.Pointer[time.Time]
-				electors.Go(func() {
-					elect(ctx, &memoryLock{lease: leaseOfTheCluster, identity: "second"}, func() {
-						now := time.Now()
-						second.Store(&now)
-					})
-				})
-
-				// As long as the lease can be renewed, writes are always possible.
-				for start := time.Now(); time.Since(start) < time.Minute; time.Sleep(10 * time.Millisecond) {
-					_, leave, err := fence.Enter(ctx, time.Minute)
-					if err != nil {
-						t.Fatalf("after %v: %v", time.Since(start), err)
-					}
-					leave()
-				}
-				cut(first)
-				var last time.Time // deadline of a write that was let through
-				for second.Load() == nil {
-					if ctx, leave, err := fence.Enter(ctx, time.Minute); err == nil {
-						last, _ = ctx.Deadline()
-						leave()
-					}
-					time.Sleep(10 * time.Millisecond)
-				}
-				if !last.Before(*second.Load()) {
-					t.Errorf("a write could go on until %v after the lease was taken over", last.Sub(*second.Load()))
-				}
-				if _, _, err := fence.Enter(ctx, time.Minute); !errors.Is(err, ErrClosed) {
-					t.Errorf("while another process is the leader: got %v, want ErrClosed", err)
-				}
-				cancel()
-				electors.Wait()
-			})
-		})
-	}
-}
-
-// TestRenewalsInOneSecond cuts a leader off that renews its lease several times in a second. An elector compares the times of a lease by whole seconds, so
-// a challenger notices only the first of these renewals, and counts from that one. No write may be on its way any more when it takes the lease.
-func TestRenewalsInOneSecond(t *testing.T) {
-	for offset := 50 * time.Millisecond; offset < time.Second; offset += 100 * time.Millisecond {
-		t.Run(offset.String(), func(t *testing.T) {
-			synctest.Test(t, func(t *testing.T) {
-				ctx, cancel := context.WithCancel(t.Context())
-				defer cancel()
-				leaseOfTheCluster := &memoryLease{}
-				var electors sync.WaitGroup
-				compete := func(lock resourcelock.Interface, retry time.Duration, leads func()) {
-					electors.Go(func() {
-						leaderelection.RunOrDie(ctx, leaderelection.LeaderElectionConfig{
-							Lock: lock, LeaseDuration: 6 * time.Second, RenewDeadline: 4 * time.Second, RetryPeriod: retry,
-							Callbacks: leaderelection.LeaderCallbacks{OnStartedLeading: func(context.Context) { leads() }, OnStoppedLeading: func() {}},
-						})
-					})
-				}
-				first := &memoryLock{lease: leaseOfTheCluster, identity: "first"}
-				lock, fence := Wrap(first)
-				leads, over := make(chan struct{}), make(chan time.Duration, 1)
-				compete(lock, 300*time.Millisecond, func() { close(leads) })
-				<-leads
-				compete(&memoryLock{lease: leaseOfTheCluster, identity: "second"}, time.Millisecond, func() { over <- fence.Unanswered() })
-
-				for now := time.Now(); time.Since(now) < time.Minute; time.Sleep(10 * time.Millisecond) {
-					_, leave, err := fence.Enter(ctx, time.Minute)
-					if err != nil {
-						t.Fatalf("after %v: %v", time.Since(now), err)
-					}
-					leave()
-				}
-				time.Sleep(time.Until(time.Now().Truncate(time.Second).Add(time.Second + offset)))
-				first.lostRequests.Store(true)
-				for len(over) == 0 {
-					_, _, _ = fence.Enter(ctx, time.Minute) // Nothing answers it.
-					time.Sleep(10 * time.Millisecond)
-				}
-				if late := <-over; late > 0 {
-					t.Errorf("the API server may carry a write out for another %v after the lease was taken over", late)
-				}
-				cancel()
-				electors.Wait()
-			})
-		})
-	}
-}
-
-// setBack is the lock of an elector whose machine's wall clock was set back.
-type setBack struct {
-	resourcelock.Interface
-	by func() time.Duration
-}
-
-func (l setBack) Update(ctx context.Context, r resourcelock.LeaderElectionRecord) error {
-	r.RenewTime = metav1.NewTime(r.RenewTime.Add(-l.by()))
-	return l.Interface.Update(ctx, r)
-}
-
-// TestClockRepeatsASecond lets the wall clock of a leader show the second of an earlier renewal again. A challenger that has read that one, and none in between,
-// would count from it and take the lease while writes are on their way. It depends on the elector's jitter when the challenger reads, so there are many tries.
-func TestClockRepeatsASecond(t *testing.T) {
-	const s, never = time.Second, time.Hour
-	after := func(when, by time.Duration) func(time.Duration) time.Duration {
-		return func(since time.Duration) time.Duration {
-			if since < when {
-				return 0
-			}
-			return by
-		}
-	}
-	for name, tc := range map[string]struct {
-		by    func(since time.Duration) time.Duration // how far the wall clock was set back
-		first time.Duration                           // when the leader is cut off
-		again time.Duration                           // until when the challenger is, after its first read
-	}{
-		"set back over two renewals, and then the leader is cut off": {after(3*s, 4*s), 4500 * time.Millisecond, 0},
-		"it stands still": {func(since time.Duration) time.Duration { return since }, never, 0},
-		"set back by more than a lease while the challenger is cut off": {after(17*s, 18*s), never, 17 * s},
-	} {
-		t.Run(name, func(t *testing.T) {
-			for range 40 {
-				synctest.Test(t, func(t *testing.T) {
-					ctx, cancel := context.WithCancel(t.Context())
-					defer cancel()
-					time.Sleep(500 * time.Millisecond)
-					leaseOfTheCluster, start := &memoryLease{}, time.Now()
-					by := func() time.Duration { return tc.by(time.Since(start)) }
-					var electors sync.WaitGroup
-					compete := func(lock resourcelock.Interface, leads func()) {
-						electors.Go(func() {
-							leaderelection.RunOrDie(ctx, leaderelection.LeaderElectionConfig{
-								Lock: lock, LeaseDuration: 15 * s, RenewDeadline: 10 * s, RetryPeriod: 2 * s,
-								Callbacks: leaderelection.LeaderCallbacks{OnStartedLeading: func(context.Context) { leads() }, OnStoppedLeading: func() {}},
-							})
-						})
-					}
-					first, second := &memoryLock{lease: leaseOfTheCluster, identity: "first"}, &memoryLock{lease: leaseOfTheCluster, identity: "second"}
-					lock, fence := WrapWithClocks(first, func() (time.Time, time.Duration, time.Duration) {
-						return time.Now().Round(0).Add(-by()), time.Since(start), 0
-					})
-					leads, over := make(chan struct{}), make(chan time.Duration, 1)
-					compete(setBack{lock, by}, func() { close(leads) })
-					<-leads
-					time.Sleep(100 * time.Millisecond)
-					compete(second, func() { over <- fence.Unanswered() })
-					synctest.Wait()
-					second.lostRequests.Store(tc.again > 0)
-					time.AfterFunc(tc.again, func() { second.lostRequests.Store(false) })
-					time.AfterFunc(tc.first, func() { first.lostRequests.Store(true) })
-					for end := time.Now().Add(time.Minute); len(over) == 0 && time.Now().Before(end); time.Sleep(50 * time.Millisecond) {
-						_, _, _ = fence.Enter(ctx, 5*s) // Nothing answers it.
-					}
-					select {
-					case late := <-over:
-						if late > 0 {
-							t.Errorf("the API server may carry a write out for another %v after the lease was taken over", late)
-						}
-					default:
-						if tc.first != never {
-							t.Error("nobody took the lease over from a leader that was cut off")
-						}
-					}
-					cancel()
-					electors.Wait()
-				})
-			}
-		})
-	}
-}
 
 // TestLeaseIsNotRegained gives the lease to another process for a moment, between two renewals. With a bare lock, client-go's elector takes the
 // lease again and goes on as if nothing had happened. With the lock of Wrap it gives up and leaves the lease to other processes.
 func TestLeaseIsNotRegained(t *testing.T) {
 	for name, wrap := range map[string]func(resourcelock.Interface) (resourcelock.Interface, *Fence){
 		"bare":   func(l resourcelock.Interface) (resourcelock.Interface, *Fence) { return l, nil },
-		"fenced": Wrap,
+		"fenced": func(l resourcelock.Interface) (resourcelock.Interface, *Fence) { return Wrap(l, Clocks{}) },
 	} {
 		t.Run(name, func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
@@ -254,7 +65,7 @@ func TestLeaseOfTheSuccessorStays(t *testing.T) {
 	for name, wrap := range map[string]func(resourcelock.Interface) resourcelock.Interface{
 		"bare": func(l resourcelock.Interface) resourcelock.Interface { return l },
 		"fenced": func(l resourcelock.Interface) resourcelock.Interface {
-			lock, _ := Wrap(l)
+			lock, _ := Wrap(l, Clocks{})
 			return lock
 		},
 	} {

@@ -17,49 +17,37 @@ var ErrClosed = errors.New("not this process's turn to write")
 // Fence permits writes while a leader lease is valid. The zero value is always open: without leader election there is no other process to
 // yield to. Safe for concurrent use.
 type Fence struct {
-	clocks func() reading // nil: the machine's clocks
-	// name is the namespace and name of the lease; empty in a fence that is always open. It never changes.
-	name string
+	// These never change. name is the namespace and name of the lease, and holder is this process's identity in it; both are empty in a fence
+	// that is always open.
+	name, holder string
+	clocks       Clocks
 
 	mu sync.Mutex
-	// holder is this process's identity in the lease; empty in a fence that is always open.
-	holder string
 	// renewed is when the last successful renewal was sent, and duration is how long the lease is valid from then on; zero before the first
 	// one.
 	renewed  reading
 	duration time.Duration
-	// aroundExpires is when the lease around this one expires, by the wall clock. When that was new, the clocks showed aroundRead, and it was in
-	// aroundLeft.
-	aroundExpires time.Time
-	aroundRead    reading
-	aroundLeft    time.Duration
-	// sending is what the clocks showed when the last renewal was about to be sent.
-	sending reading
-	// shown are the times of the renewals that were sent.
-	shown seconds
 	// stamps are the times in the last successful renewal and in the renewals that were sent since. One of them is in the lease.
 	stamps []time.Time
-	// acquired is when this term began, according to the lease.
-	acquired time.Time
-	renewals Renewals
 	// deposed: another process has held the lease after this one. ended: this process has given up the lease, or is exiting. Both are
 	// final.
 	deposed, ended bool
 
 	// open are the writes that have entered and not left: they are in flight, or were never answered.
 	open     map[*pass]bool
-	idle     chan struct{} // closed when ended is set and no write is open
-	refusing bool          // the last request to enter was refused
+	changed  chan struct{} // closed by wake; nil if nobody waits for that
+	refusing bool          // the last write was refused
 
-	term term
+	predecessor Predecessor
+	begun       time.Duration // when the term began, by the monotonic clock
+	marked      bool          // see Mark
 }
+
+// Unelected returns the fence of a process without leader election. It is open until it is closed. Its term begins now.
+func Unelected(clocks Clocks) *Fence { return &Fence{clocks: clocks, begun: clocks.now().monotonic} }
 
 // Holder returns the identity of this process in the lease. It is empty without leader election.
-func (f *Fence) Holder() string {
-	f.mu.Lock()
-	defer f.mu.Unlock()
-	return f.holder
-}
+func (f *Fence) Holder() string { return f.holder }
 
 // Lease returns the namespace and name of the lease, with a slash between them. It is empty without leader election.
 func (f *Fence) Lease() string { return f.name }
@@ -71,18 +59,9 @@ func (f *Fence) Lease() string { return f.name }
 func (f *Fence) Enter(ctx context.Context, atMost time.Duration) (_ context.Context, leave func(), err error) {
 	f.mu.Lock()
 	defer f.mu.Unlock()
-	p := &pass{clocks: f.readClocks, entered: f.readClocks(), timeout: atMost, transit: transitWithoutLease}
-	if f.holder != "" {
-		p.timeout, p.transit = min(atMost, f.duration/timeoutShare), f.duration/transitShare
-	}
-	err = f.refusal(p)
-	f.note(ctx, err)
+	p, err := f.permit(ctx, atMost)
 	if err != nil {
 		return nil, nil, err
-	}
-	p.over = p.entered.monotonic + p.timeout + p.transit
-	if f.holder != "" {
-		p.over = f.renewed.monotonic + f.duration
 	}
 	ctx, cancel := context.WithTimeout(context.WithValue(ctx, passKey{}, p), p.timeout)
 	if f.open == nil {
@@ -96,6 +75,26 @@ func (f *Fence) Enter(ctx context.Context, atMost time.Duration) (_ context.Cont
 	}), nil
 }
 
+// Wait returns nil as soon as Enter permits a write with the same atMost. It returns an error with ErrClosed once the fence is closed
+// permanently, and that of ctx if ctx is done before. The fence may be closed again when the caller enters.
+func (f *Fence) Wait(ctx context.Context, atMost time.Duration) error {
+	for {
+		f.mu.Lock()
+		_, err := f.permit(ctx, atMost)
+		if err == nil || f.ended || f.deposed {
+			f.mu.Unlock()
+			return err
+		}
+		changed := f.awaited()
+		f.mu.Unlock()
+		select {
+		case <-changed: // Time alone never opens the fence.
+		case <-ctx.Done():
+			return ctx.Err()
+		}
+	}
+}
+
 // A write takes at most a third of the lease, and can be delayed for another third on its way to the API server. The package comment has
 // the arithmetic.
 const (
@@ -107,35 +106,27 @@ const (
 // that is sent right after a renewal has about as much: 15 seconds without the timeout of 5.
 const transitWithoutLease = 10 * time.Second
 
-// Unelected returns the fence of a process without leader election. It is open until it is closed. Its term begins now.
-func Unelected() *Fence { return UnelectedWithClocks(nil) }
-
-// UnelectedWithClocks is Unelected with other clocks than the machine's, for simulations. nil: the machine's clocks.
-func UnelectedWithClocks(clocks Clocks) *Fence {
-	f := &Fence{clocks: clocks.reading()}
-	f.begin(Around{})
-	return f
-}
-
 // OverWithoutLease returns for how long the API server can carry out a write that a process without leader election sent with the timeout
 // atMost.
 func OverWithoutLease(atMost time.Duration) time.Duration { return transitWithoutLease + atMost }
 
-// left returns for how long the lease is still valid.
-func (f *Fence) left(now reading) time.Duration { return f.duration - f.renewed.until(now) }
-
-// forget drops unanswered writes that the API server cannot carry out any more.
-func (f *Fence) forget(now reading) {
-	for p := range f.open {
-		if p.over <= now.monotonic {
-			delete(f.open, p)
-		}
+// permit returns a pass for a write that is sent now, or why there is none.
+func (f *Fence) permit(ctx context.Context, atMost time.Duration) (*pass, error) {
+	p := &pass{clocks: f.clocks, entered: f.clocks.now(), timeout: atMost, transit: transitWithoutLease}
+	p.over = p.entered.monotonic + p.timeout + p.transit
+	if f.holder != "" {
+		p.timeout, p.transit = min(atMost, f.duration/timeoutShare), f.duration/transitShare
+		p.over = f.renewed.monotonic + f.duration
 	}
+	err := f.refusal(p)
+	f.note(ctx, err)
+	return p, err
 }
 
 // refusal returns why a write may not be sent now; nil if it may.
 func (f *Fence) refusal(p *pass) error {
-	switch left := f.left(p.entered); {
+	left := f.duration - f.renewed.until(p.entered)
+	switch {
 	case f.ended:
 		return fmt.Errorf("%w: %s", ErrClosed, f.title("was given up"))
 	case f.deposed:
@@ -173,20 +164,34 @@ func (f *Fence) note(ctx context.Context, refusal error) {
 	f.refusing = refusal != nil
 }
 
+// awaited returns what is closed by the next wake: when the lease is renewed, lost or given up, or a write is answered. The caller holds mu.
+func (f *Fence) awaited() <-chan struct{} {
+	if f.changed == nil {
+		f.changed = make(chan struct{})
+	}
+	return f.changed
+}
+
+// wake ends what waits for awaited. The caller holds mu.
+func (f *Fence) wake() {
+	if f.changed != nil {
+		close(f.changed)
+		f.changed = nil
+	}
+}
+
 func (f *Fence) leave(p *pass) {
 	f.mu.Lock()
 	defer f.mu.Unlock()
 	delete(f.open, p)
-	f.closeIdle()
+	f.wake()
 }
 
-// closeIdle wakes a waiting Close if no write is open.
-func (f *Fence) closeIdle() {
-	if f.ended && len(f.open) == 0 {
-		select {
-		case <-f.idle:
-		default:
-			close(f.idle)
+// forget drops unanswered writes that the API server cannot carry out any more.
+func (f *Fence) forget(now reading) {
+	for p := range f.open {
+		if p.over <= now.monotonic {
+			delete(f.open, p)
 		}
 	}
 }
@@ -195,59 +200,48 @@ func (f *Fence) closeIdle() {
 // server may still carry out a write that was not answered: see Unanswered.
 func (f *Fence) Close() {
 	f.mu.Lock()
-	if !f.ended {
-		f.ended = true
-		f.idle = make(chan struct{})
-		f.closeIdle()
-	}
-	idle, busy := f.idle, f.busy()
-	f.mu.Unlock()
-
-	timer := time.NewTimer(busy)
-	defer timer.Stop()
-	select {
-	case <-idle:
-	case <-timer.C:
-	}
-}
-
-// Busy returns the longest time that Close may wait.
-func (f *Fence) Busy() time.Duration {
-	f.mu.Lock()
 	defer f.mu.Unlock()
-	return f.busy()
+	f.ended = true
+	f.wake()
+	timer := time.NewTimer(f.busy())
+	defer timer.Stop()
+	for over := false; !over && f.busy() > 0; {
+		changed := f.awaited()
+		f.mu.Unlock()
+		select {
+		case <-changed:
+		case <-timer.C:
+			over = true
+		}
+		f.mu.Lock()
+	}
 }
 
+// busy returns the longest time that Close may wait.
 func (f *Fence) busy() (d time.Duration) {
-	now := f.readClocks().monotonic
+	now := f.clocks.now().monotonic
 	for p := range f.open {
 		d = max(d, p.entered.monotonic+p.timeout-now)
 	}
 	return d
 }
 
-// Unanswered returns for how long the API server can still carry out a write that was sent and not answered; zero if there is none. The
-// server counts the timeout of a request from the moment at which it receives the request, and a request can be delayed on its way. So a
-// write is over when the lease that was valid when it was sent expires, not when its sender gives up.
+// Unanswered returns for how long the API server can still carry out a write that was sent and not answered; zero if there is none. Before a
+// read may decide about such a write, that time must have passed. The server counts the timeout of a request from the moment at which it
+// receives the request, and a request can be delayed on its way. So a write is over when the lease that was valid when it was sent expires
+// (without leader election after OverWithoutLease), not when its sender gives up.
 //
 //	sent          sender gives up       over: the lease of that time expires
 //	 |-- transit --|--- timeout ---| ......|
 //	 |--- timeout ---|
 //
-// It uses the monotonic clock, which never runs ahead: setting the wall clock forward does not end a write.
+// It uses the monotonic clock, which never runs ahead: setting the wall clock forward does not end a write, and neither does a suspension.
 func (f *Fence) Unanswered() (d time.Duration) {
 	f.mu.Lock()
 	defer f.mu.Unlock()
-	now := f.readClocks().monotonic
+	now := f.clocks.now().monotonic
 	for p := range f.open {
 		d = max(d, p.over-now)
 	}
 	return d
-}
-
-func (f *Fence) readClocks() reading {
-	if f.clocks != nil {
-		return f.clocks()
-	}
-	return readClocks()
 }

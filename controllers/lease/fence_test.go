@@ -10,8 +10,6 @@ import (
 
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/client-go/tools/leaderelection/resourcelock"
-	"k8s.io/klog/v2"
-	"k8s.io/klog/v2/ktesting"
 )
 
 // world is one process. The test sets the answers of its lock and moves its clocks.
@@ -20,8 +18,6 @@ type world struct {
 	lock  resourcelock.Interface
 	fence *Fence
 
-	around Around                              // the lease around this one
-	asked  func()                              // is called when the lease around this one is asked for; may be nil
 	found  resourcelock.LeaderElectionRecord   // by the next reads of the lease
 	answer func() error                        // of the next writes to the lease
 	sent   []resourcelock.LeaderElectionRecord // to the API server
@@ -29,20 +25,19 @@ type world struct {
 
 func newWorld() *world {
 	w := &world{reading: reading{wall: time.Date(2026, 1, 1, 0, 0, 0, 0, time.UTC)}}
-	w.lock, w.fence = Wrap(inner{w})
-	w.fence.clocks = func() reading { return w.reading }
+	w.lock, w.fence = Wrap(inner{w}, Clocks{Read: func() (wall time.Time, boot, monotonic time.Duration) { return w.wall, w.boot, w.monotonic }})
 	return w
 }
 
 func (w *world) wait(d time.Duration) {
-	w.setWall(d)
+	w.suspend(d)
 	w.monotonic += d
 }
 
 // suspend stops the machine. Its monotonic clock stands still.
 func (w *world) suspend(d time.Duration) {
 	w.setWall(d)
-	w.suspended += d
+	w.boot += d
 }
 
 // setWall moves the wall clock alone: somebody set it.
@@ -50,9 +45,6 @@ func (w *world) setWall(d time.Duration) { w.wall = w.wall.Add(d) }
 
 // renew renews like an elector with a lease duration of 15 seconds.
 func (w *world) renew() { _ = w.lock.Update(context.Background(), w.record(15)) }
-
-// aroundFor renews the lease around this one.
-func (w *world) aroundFor(d time.Duration) { w.around.Expires = w.wall.Add(d) }
 
 func (w *world) record(seconds int) resourcelock.LeaderElectionRecord {
 	return resourcelock.LeaderElectionRecord{HolderIdentity: "me", LeaseDurationSeconds: seconds, RenewTime: metav1.NewTime(w.wall)}
@@ -84,13 +76,6 @@ func (l inner) RecordEvent(string) {}
 func (l inner) Identity() string   { return "me" }
 func (l inner) Describe() string   { return "kube-system/kube-controller-manager" }
 
-func (l inner) Around() Around {
-	if l.asked != nil {
-		l.asked()
-	}
-	return l.around
-}
-
 func TestEnter(t *testing.T) {
 	const s = time.Second
 	lost := func() error { return errors.New("the answer was lost") }
@@ -107,26 +92,6 @@ func TestEnter(t *testing.T) {
 		"open for longer for a write that takes less time":                           {func(w *world) { w.renew(); w.wait(9*s - 1) }, s, true},
 		"no write takes more than a third of the lease":                              {func(w *world) { w.renew(); w.wait(5*s - 1) }, time.Hour, true},
 		"open again after a renewal":                                                 {func(w *world) { w.renew(); w.wait(20 * s); w.renew() }, 0, true},
-		"closed after a suspension, and the wall clock was set back before anybody looked": {func(w *world) {
-			w.renew()
-			w.suspend(20 * s)
-			w.setWall(-20 * s)
-		}, 0, false},
-		"the same inside of another lease that expires first": {func(w *world) {
-			w.aroundFor(12 * s)
-			w.renew()
-			w.suspend(2 * s)
-			w.setWall(-2 * s)
-		}, 0, false},
-		"open after a clock was set back over two renewals": {func(w *world) {
-			w.renew()
-			w.wait(2 * s)
-			w.renew()
-			w.setWall(-4 * s)
-			w.wait(2 * s)
-			w.renew()
-			w.wait(5*s - 1)
-		}, 0, true},
 		"a renewal without an answer does not count": {func(w *world) {
 			w.renew()
 			w.wait(4 * s)
@@ -140,6 +105,14 @@ func TestEnter(t *testing.T) {
 			w.answer = lost
 			w.renew()
 		}, 0, true},
+		"a renewal whose answer was lost is sent again with its first time": {func(w *world) {
+			record := w.record(15)
+			w.answer = lost
+			_ = w.lock.Update(context.Background(), record)
+			w.wait(5 * s)
+			w.answer = nil
+			_ = w.lock.Update(context.Background(), record)
+		}, 0, false},
 		"a lease that was lost before it was won": {func(w *world) {
 			w.answer = lost
 			w.renew()
@@ -149,18 +122,13 @@ func TestEnter(t *testing.T) {
 			w.renew()
 			w.wait(1 * s)
 		}, 0, false},
-		"a renewal counts from when it was sent, even if the wall clock was set back": {func(w *world) {
-			w.answer = func() error { w.wait(4 * s); w.setWall(-time.Hour); return nil }
-			w.renew()
-			w.wait(1 * s)
-		}, 0, false},
-		"closed after the machine was suspended": {func(w *world) { w.renew(); w.setWall(5 * s) }, 0, false},
+		"closed after the machine was suspended": {func(w *world) { w.renew(); w.suspend(5 * s) }, 0, false},
+		"the same without a boot clock":          {func(w *world) { w.renew(); w.setWall(5 * s) }, 0, false},
 		"closed after the machine was suspended during the renewal": {func(w *world) {
-			w.answer = func() error { w.setWall(5 * s); return nil }
+			w.answer = func() error { w.suspend(5 * s); return nil }
 			w.renew()
 		}, 0, false},
 		"closed although the wall clock was set back": {func(w *world) { w.renew(); w.wait(5 * s); w.setWall(-time.Hour) }, 0, false},
-		"open although the wall clock was set back":   {func(w *world) { w.renew(); w.wait(4 * s); w.setWall(-time.Hour) }, 0, true},
 		"closed when the wall clock was set ahead":    {func(w *world) { w.renew(); w.setWall(time.Hour) }, 0, false},
 		"open when a renewal followed": {func(w *world) {
 			w.renew()
@@ -182,55 +150,7 @@ func TestEnter(t *testing.T) {
 			_ = w.lock.Update(context.Background(), record)
 			w.wait(3 * s)
 		}, 0, false},
-		"the lease around it expires earlier":                    {func(w *world) { w.aroundFor(13 * s); w.renew(); w.wait(3*s - 1) }, 0, true},
-		"closed when a write could end with the lease around it": {func(w *world) { w.aroundFor(13 * s); w.renew(); w.wait(3 * s) }, 0, false},
-		"the same, although the wall clock was set back": {func(w *world) {
-			w.aroundFor(13 * s)
-			w.renew()
-			w.wait(3 * s)
-			w.setWall(-time.Hour)
-		}, 0, false},
-		"the lease around it expires later":         {func(w *world) { w.aroundFor(20 * s); w.renew(); w.wait(5 * s) }, 0, false},
-		"the lease around it expired in a pause":    {func(w *world) { w.aroundFor(15 * s); w.renew(); w.wait(100 * s); w.renew() }, 0, false},
-		"the same, and the wall clock was set back": {func(w *world) { w.aroundFor(15 * s); w.renew(); w.wait(60 * s); w.setWall(-time.Hour); w.renew() }, 0, false},
-		"the same, but the machine was suspended": {func(w *world) {
-			w.aroundFor(15 * s)
-			w.renew()
-			w.suspend(60 * s)
-			w.setWall(-60 * s)
-			w.wait(2 * s)
-			w.renew()
-		}, 0, false},
-		"the lease around it was renewed just before the wall clock was set back, and expired in a pause": {func(w *world) {
-			w.aroundFor(15 * s)
-			w.setWall(-time.Hour)
-			w.renew()
-			w.wait(60 * s)
-			w.renew()
-		}, 0, false},
-		"it was renewed after the wall clock was set back": {func(w *world) {
-			w.aroundFor(15 * s)
-			w.renew()
-			w.wait(60 * s)
-			w.setWall(-time.Hour)
-			w.aroundFor(15 * s)
-			w.renew()
-		}, 0, true},
-		"the wall clock went to and fro in one second, and the lease around it expired in a pause": {func(w *world) {
-			w.aroundFor(15 * s)
-			w.setWall(time.Hour)
-			w.renew()
-			w.setWall(-time.Hour)
-			w.renew()
-			w.setWall(time.Hour)
-			w.aroundFor(15 * s)
-			w.renew()
-			w.setWall(-time.Hour)
-			w.wait(60 * s)
-			w.renew()
-		}, 0, false},
-		"the lease around it is renewed, and then this one": {func(w *world) { w.aroundFor(3 * s); w.renew(); w.aroundFor(15 * s); w.renew() }, 0, true},
-		"closed by a release":                               {func(w *world) { w.renew(); w.release() }, 0, false},
+		"closed by a release": {func(w *world) { w.renew(); w.release() }, 0, false},
 		"closed by a release that failed": {func(w *world) {
 			w.renew()
 			w.answer = lost
@@ -256,18 +176,6 @@ func TestEnter(t *testing.T) {
 			}
 		})
 	}
-}
-
-// A write may be asked for at any moment of a renewal, by any worker. The lease around this one has expired in a pause.
-func TestNoWriteBeforeTheLeaseAroundIsKnown(t *testing.T) {
-	w := newWorld()
-	w.aroundFor(-time.Minute)
-	w.asked = func() {
-		if _, _, err := w.fence.Enter(t.Context(), time.Second); !errors.Is(err, ErrClosed) {
-			t.Errorf("in the middle of a renewal the fence says %v, and the lease around it expired a minute ago", err)
-		}
-	}
-	w.renew()
 }
 
 func TestEnterBoundsTheWrite(t *testing.T) {
@@ -306,28 +214,6 @@ func TestEnterBoundsTheWrite(t *testing.T) {
 	}
 }
 
-func TestZeroFence(t *testing.T) {
-	f := &Fence{}
-	if got := f.Holder(); got != "" {
-		t.Errorf("got holder %q, want none", got)
-	}
-	_, leave, err := f.Enter(t.Context(), time.Second)
-	if err != nil {
-		t.Fatal(err)
-	}
-	leave()
-	f.Close()
-	if _, _, err := f.Enter(t.Context(), time.Second); !errors.Is(err, ErrClosed) {
-		t.Errorf("after Close: got error %v, want ErrClosed", err)
-	}
-}
-
-func TestHolder(t *testing.T) {
-	if got := newWorld().fence.Holder(); got != "me" {
-		t.Errorf("got %q, want the identity of the lock", got)
-	}
-}
-
 // An elector also releases the lease when it failed to renew it, while the controllers still run. A successor may lead as soon as the lease is
 // released. An unanswered write could arrive after that, so then the lease is not released.
 func TestReleaseWaitsForWrites(t *testing.T) {
@@ -344,7 +230,9 @@ func TestReleaseWaitsForWrites(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
 				w := newWorld()
 				start := time.Now()
-				w.fence.clocks = func() reading { return reading{wall: w.wall.Add(time.Since(start)), monotonic: time.Since(start)} }
+				w.fence.clocks.Read = func() (wall time.Time, boot, monotonic time.Duration) {
+					return w.wall.Add(time.Since(start)), time.Since(start), time.Since(start)
+				}
 				w.renew()
 				w.sent = nil
 				for _, takes := range []time.Duration{time.Second, tc.takes} {
@@ -406,34 +294,6 @@ func TestUnanswered(t *testing.T) {
 				t.Errorf("got %v, want %v", got, tc.want)
 			}
 		})
-	}
-}
-
-// A process that runs for years must not keep writes that are over.
-func TestNothingIsKeptOfUnansweredWrites(t *testing.T) {
-	w := newWorld()
-	for range 10 {
-		w.renew()
-		if _, _, err := w.fence.Enter(t.Context(), 5*time.Second); err != nil {
-			t.Fatal(err)
-		}
-		w.wait(time.Minute)
-	}
-	if n := len(w.fence.open); n > 1 {
-		t.Errorf("%d writes are kept", n)
-	}
-}
-
-// A standby that may read but not write the lease tries for ever.
-func TestNothingIsKeptOfFailedTries(t *testing.T) {
-	w := newWorld()
-	w.answer = func() error { return errors.New("forbidden") }
-	for range 10 {
-		w.renew()
-		w.wait(2 * time.Second)
-	}
-	if n := len(w.fence.stamps); n > 0 {
-		t.Errorf("%d times are kept", n)
 	}
 }
 
@@ -503,58 +363,83 @@ func TestOneTerm(t *testing.T) {
 	}
 }
 
-func TestCloseIsLoggedOnce(t *testing.T) {
-	logger := ktesting.NewLogger(t, ktesting.NewConfig(ktesting.BufferLogs(true)))
-	ctx := klog.NewContext(t.Context(), logger)
-	w := newWorld()
-	enter := func() {
-		if _, leave, err := w.fence.Enter(ctx, time.Second); err == nil {
-			leave()
-		}
-	}
-	lines := func() int { return len(logger.GetSink().(ktesting.Underlier).GetBuffer().Data()) }
-	for _, step := range []struct {
-		do   func()
-		want int // lines so far
-	}{
-		{w.renew, 0},
-		{func() { w.wait(20 * time.Second) }, 1},
-		{func() { w.wait(20 * time.Second) }, 1},
-		{w.renew, 2},
-		{w.renew, 2},
-		{w.release, 3},
-	} {
-		step.do()
-		for range 3 {
-			enter()
-		}
-		if got := lines(); got != step.want {
-			t.Errorf("got %d log lines so far, want %d", got, step.want)
-		}
-	}
-}
-
 func TestCheckTimes(t *testing.T) {
 	for name, tc := range map[string]struct {
 		leaseDuration, retryPeriod time.Duration
-		around, ok                 bool
+		ok                         bool
 	}{
-		"the defaults":                     {15 * time.Second, 2 * time.Second, false, true},
-		"a renewal just in time":           {15 * time.Second, 5*time.Second - 1, false, true},
-		"a renewal too late":               {15 * time.Second, 5 * time.Second, false, false},
-		"only whole seconds are counted":   {3900 * time.Millisecond, 1100 * time.Millisecond, false, false},
-		"a long lease, just in time":       {135 * time.Second, 85*time.Second - 1, false, true},
-		"a long lease, too late":           {135 * time.Second, 85 * time.Second, false, false},
-		"inside of another, just in time":  {15 * time.Second, 2500*time.Millisecond - 1, true, true},
-		"inside of another, too late":      {15 * time.Second, 2500 * time.Millisecond, true, false},
-		"several in a second":              {6 * time.Second, 900 * time.Millisecond, false, true},
-		"several in a second, too late":    {4 * time.Second, 400 * time.Millisecond, false, false},
-		"several in a second, and another": {8 * time.Second, 900 * time.Millisecond, true, false},
+		"the defaults":                   {15 * time.Second, 2 * time.Second, true},
+		"a renewal just in time":         {15 * time.Second, 5*time.Second - 1, true},
+		"a renewal too late":             {15 * time.Second, 5 * time.Second, false},
+		"only whole seconds are counted": {3900 * time.Millisecond, 1100 * time.Millisecond, false},
+		"a long lease, just in time":     {135 * time.Second, 85*time.Second - 1, true},
+		"a long lease, too late":         {135 * time.Second, 85 * time.Second, false},
 	} {
 		t.Run(name, func(t *testing.T) {
-			if err := CheckTimes(tc.leaseDuration, tc.retryPeriod, 5*time.Second, tc.around); (err == nil) != tc.ok {
+			if err := CheckTimes(tc.leaseDuration, tc.retryPeriod, 5*time.Second); (err == nil) != tc.ok {
 				t.Errorf("got %v, want ok %t", err, tc.ok)
 			}
+		})
+	}
+}
+
+// Wait returns when a write is possible again, and does not wait for what cannot come any more.
+func TestWait(t *testing.T) {
+	const s = time.Second
+	for name, tc := range map[string]struct {
+		before, then func(w *world) // then is a minute later
+		cancel       bool
+		want         error
+	}{
+		"it is open":           {before: func(w *world) { w.renew() }},
+		"the lease is won":     {before: func(*world) {}, then: func(w *world) { w.renew() }},
+		"the lease is renewed": {before: func(w *world) { w.renew(); w.wait(10 * s) }, then: func(w *world) { w.renew() }},
+		"a renewal is too old, another not": {before: func(*world) {}, then: func(w *world) {
+			r := w.record(15)
+			w.wait(10 * s)
+			_ = w.lock.Update(context.Background(), r)
+			w.renew()
+		}},
+		"the process ends":      {before: func(*world) {}, then: func(w *world) { w.fence.Close() }, want: ErrClosed},
+		"the process has ended": {before: func(w *world) { w.fence.Close() }, want: ErrClosed},
+		"another process leads": {before: func(w *world) { w.renew(); w.wait(10 * s) }, then: func(w *world) {
+			w.found.HolderIdentity = "other"
+			_, _, _ = w.lock.Get(context.Background())
+		}, want: ErrClosed},
+		"its caller has ended": {before: func(*world) {}, cancel: true, want: context.Canceled},
+	} {
+		t.Run(name, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				w := newWorld()
+				tc.before(w)
+				ctx, cancel := context.WithCancel(t.Context())
+				defer cancel()
+				got := make(chan error, 2)
+				for range cap(got) {
+					go func() { got <- w.fence.Wait(ctx, 5*s) }()
+				}
+				synctest.Wait()
+				if waits := len(got) == 0; waits != (tc.then != nil || tc.cancel) {
+					t.Fatalf("waits: %t", waits)
+				}
+				if tc.then != nil {
+					tc.then(w)
+				}
+				if tc.cancel {
+					cancel()
+				}
+				synctest.Wait()
+				for range cap(got) {
+					select {
+					case err := <-got:
+						if !errors.Is(err, tc.want) {
+							t.Errorf("got %v, want %v", err, tc.want)
+						}
+					default:
+						t.Fatal("still waits")
+					}
+				}
+			})
 		})
 	}
 }

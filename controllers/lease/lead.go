@@ -14,13 +14,8 @@ import (
 // until run has returned and its last writes have ended. Without ReleaseOnCancel the process exits as soon as it no longer holds the lease.
 // Lead does not use the election's callback OnStartedLeading. It calls OnStoppedLeading first when the lease is lost, and when it stops
 // waiting for the lease.
-func Lead(ctx context.Context, election leaderelection.LeaderElectionConfig, run func(context.Context, *Fence) error) error {
-	return LeadWithClocks(ctx, election, nil, run)
-}
-
-// LeadWithClocks is Lead with other clocks for the fence than the machine's, for simulations. nil: the machine's clocks.
-func LeadWithClocks(ctx context.Context, election leaderelection.LeaderElectionConfig, clocks Clocks, run func(context.Context, *Fence) error) (err error) {
-	lock, fence := WrapWithClocks(election.Lock, clocks)
+func Lead(ctx context.Context, election leaderelection.LeaderElectionConfig, clocks Clocks, run func(context.Context, *Fence) error) (err error) {
+	lock, fence := Wrap(election.Lock, clocks)
 	election.Lock = lock
 	work, stopWork := context.WithCancel(ctx)
 	defer stopWork()

@@ -47,7 +47,7 @@ func TestLead(t *testing.T) {
 					RetryPeriod:     2 * time.Second,
 					ReleaseOnCancel: true,
 					Callbacks:       leaderelection.LeaderCallbacks{OnStoppedLeading: func() { stopped = true }},
-				}, func(leading context.Context, fence *Fence) error {
+				}, Clocks{}, func(leading context.Context, fence *Fence) error {
 					if _, leave, err := fence.Enter(leading, time.Second); err != nil {
 						t.Errorf("at the beginning: %v", err)
 					} else {
@@ -92,8 +92,10 @@ func TestHandOverAfterAWriteWithoutAnswer(t *testing.T) {
 	for name, heldUp := range map[string]time.Duration{"for a moment": time.Millisecond, "for as long as is promised": 5 * time.Second} {
 		t.Run(name, func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
-				defer func(p time.Time) { processStart = p }(processStart)
-				processStart = time.Now() // in the time of the synctest bubble
+				start := time.Now()
+				clocks := Clocks{Read: func() (wall time.Time, boot, monotonic time.Duration) {
+					return time.Now().Round(0), time.Since(start), time.Since(start)
+				}}
 				ctx, cancel := context.WithCancel(t.Context())
 				defer cancel()
 				cluster := &memoryLease{}
@@ -108,7 +110,7 @@ func TestHandOverAfterAWriteWithoutAnswer(t *testing.T) {
 				stored, leads := make(chan time.Time, 1), make(chan time.Time, 1)
 				begun := make(chan struct{})
 				go func() {
-					_ = Lead(told, config("first", nil), func(leading context.Context, f *Fence) error {
+					_ = Lead(told, config("first", nil), clocks, func(leading context.Context, f *Fence) error {
 						close(begun)
 						time.Sleep(time.Minute)
 						write, _, err := f.Enter(context.WithoutCancel(leading), timeout)
@@ -116,7 +118,7 @@ func TestHandOverAfterAWriteWithoutAnswer(t *testing.T) {
 							t.Error(err)
 							return nil
 						}
-						server := write.Value(passKey{}).(*pass).left() // the timeout that Transport writes into the request
+						server := write.Value(passKey{}).(*pass).left(clocks.now()) // the timeout that Transport writes into the request
 						time.AfterFunc(heldUp+server-time.Nanosecond, func() { stored <- time.Now() })
 						tell()
 						<-write.Done() // without an answer

@@ -2,7 +2,6 @@ package lease
 
 import (
 	"context"
-	"maps"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -34,7 +33,6 @@ func TestPredecessor(t *testing.T) {
 		found *coordinationv1.Lease
 		want  Predecessor
 	}{
-		"there was no Lease":                           {nil, NoPredecessor},
 		"no label":                                     {transitions(3), OtherPredecessor},
 		"the label is of the last term":                {labelled(transitions(3), "3"), FencedPredecessor},
 		"the label is of an earlier term":              {labelled(transitions(4), "3"), OtherPredecessor},
@@ -78,9 +76,6 @@ func TestTermOnTheLease(t *testing.T) {
 		if led := second.fence.Led(); led != 0 {
 			t.Errorf("has led for %v, want 0: no time has passed", led)
 		}
-		if vacant := second.fence.Vacant(); vacant > 5*time.Second {
-			t.Errorf("the Lease was vacant for %v: it was released a moment ago", vacant)
-		}
 		time.Sleep(10 * time.Second)
 		if led := second.fence.Led(); led != 10*time.Second {
 			t.Errorf("has led for %v, want 10s", led)
@@ -100,9 +95,6 @@ func TestTermOnTheLease(t *testing.T) {
 		time.Sleep(time.Hour)
 		later := ours("later")
 		later.want(t, FencedPredecessor)
-		if vacant := later.fence.Vacant(); vacant < time.Hour-5*time.Second || vacant > time.Hour+5*time.Second {
-			t.Errorf("the Lease was vacant for %v, want an hour", vacant)
-		}
 		later.fence.Mark()
 		later.end()
 
@@ -162,14 +154,14 @@ func TestTermAfterALostAnswer(t *testing.T) {
 
 // A lock without labels tells nothing, and a fence without a lock has no predecessor.
 func TestPredecessorUnknown(t *testing.T) {
-	_, fence := Wrap(&memoryLock{lease: &memoryLease{}, identity: "we"})
+	_, fence := Wrap(&memoryLock{lease: &memoryLease{}, identity: "we"}, Clocks{})
 	if got := fence.Predecessor(); got != OtherPredecessor {
 		t.Errorf("with a lock that is no LeaseLock: got %q, want %q", got, OtherPredecessor)
 	}
-	fence = &Fence{}
+	fence = Unelected(Clocks{})
 	fence.Mark()
-	if got, led := fence.Predecessor(), fence.Led(); got != NoElection || led != 0 {
-		t.Errorf("without leader election: got %q and %v, want %q and 0", got, led, NoElection)
+	if got := fence.Predecessor(); got != NoElection {
+		t.Errorf("without leader election: got %q, want %q", got, NoElection)
 	}
 }
 
@@ -196,7 +188,7 @@ func leadNext(t *testing.T, client kubernetes.Interface, identity string, fenced
 	}
 	l := &lead{}
 	if fenced {
-		lock, l.fence = Wrap(watched{lock})
+		lock, l.fence = Wrap(watched{lock}, Clocks{})
 	}
 	ctx, cancel := context.WithCancel(t.Context())
 	leads, ended := make(chan struct{}), make(chan struct{})
@@ -224,77 +216,4 @@ func termLabel(t *testing.T, client kubernetes.Interface) string {
 		t.Fatal(err)
 	}
 	return lease.Labels[LabelTerm]
-}
-
-// Nobody but this controller holds its Lease, and other allocators can have held the one around it. Each case is the leader that took the Lease
-// around it in term 7, as the last one wrote the labels.
-func TestPredecessorInside(t *testing.T) {
-	around := func(transitions int) Around { return Around{UID: "u", Transitions: transitions, Expires: time.Now()} }
-	labels := func(around string) *coordinationv1.Lease {
-		transitions := int32(3)
-		return &coordinationv1.Lease{
-			ObjectMeta: metav1.ObjectMeta{Labels: map[string]string{LabelTerm: "3", LabelAround: around}},
-			Spec:       coordinationv1.LeaseSpec{LeaseTransitions: &transitions},
-		}
-	}
-	unfenced := labels("u.7")
-	unfenced.Labels[LabelTerm] = "2"
-	old := labels("")
-	delete(old.Labels, LabelAround)
-	for name, tc := range map[string]struct {
-		found  *coordinationv1.Lease
-		around Around
-		want   Predecessor
-	}{
-		"it took the Lease around it from the last leader":     {labels("u.6"), around(7), FencedPredecessor},
-		"it is the last leader, under another identity":        {labels("u.7"), around(7), FencedPredecessor},
-		"somebody else held the Lease around it in between":    {labels("u.5"), around(7), OtherPredecessor},
-		"the Lease around it was made anew":                    {labels("v.6"), around(7), OtherPredecessor},
-		"the Lease around it is an earlier one, from a backup": {labels("u.8"), around(7), OtherPredecessor},
-		"the last leader did not know, or was inside of none":  {old, around(7), OtherPredecessor},
-		"the last leader had not waited":                       {unfenced, around(7), OtherPredecessor},
-		"it made its Lease, and took the one around it":        {nil, around(7), OtherPredecessor},
-		"it made both": {nil, around(0), NoPredecessor},
-		"inside of none, whatever an earlier one was inside of": {labels("u.6"), Around{}, FencedPredecessor},
-	} {
-		t.Run(name, func(t *testing.T) {
-			var f Fence
-			f.term.predecessor = OtherPredecessor
-			f.term.found(tc.found)
-			f.begin(tc.around)
-			if got := f.Predecessor(); got != tc.want {
-				t.Errorf("got %q, want %q", got, tc.want)
-			}
-		})
-	}
-}
-
-// A leader writes the term of the Lease around it together with its own, and not before it has waited.
-func TestLabelAround(t *testing.T) {
-	var f Fence
-	lock := &resourcelock.LeaseLock{}
-	f.begin(Around{UID: "u", Transitions: 7})
-	f.term.label(lock, resourcelock.LeaderElectionRecord{LeaderTransitions: 3})
-	if len(lock.Labels) > 0 {
-		t.Errorf("before Mark the labels are %v", lock.Labels)
-	}
-	f.Mark()
-	f.term.label(lock, resourcelock.LeaderElectionRecord{LeaderTransitions: 3})
-	if want := map[string]string{LabelTerm: "3", LabelAround: "u.7"}; !maps.Equal(lock.Labels, want) {
-		t.Errorf("the labels are %v, want %v", lock.Labels, want)
-	}
-}
-
-// A leader with a lease of 40 seconds dies, and the next one takes the Lease as soon as it has run out: until then somebody held it.
-func TestVacantAfterALongLease(t *testing.T) {
-	var f Fence
-	holder, seconds, transitions := "the one that died", int32(40), int32(0)
-	f.term.found(&coordinationv1.Lease{Spec: coordinationv1.LeaseSpec{
-		HolderIdentity: &holder, LeaseDurationSeconds: &seconds, LeaseTransitions: &transitions,
-		RenewTime: &metav1.MicroTime{Time: time.Now().Add(-44 * time.Second)},
-	}})
-	f.begin(Around{})
-	if vacant := f.Vacant(); vacant > 10*time.Second {
-		t.Errorf("nobody held the Lease for %v, want 4s: the leader that died held it for 40s after its last renewal", vacant)
-	}
 }

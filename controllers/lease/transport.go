@@ -2,13 +2,14 @@ package lease
 
 import (
 	"fmt"
+	"io"
 	"net/http"
 	"time"
 )
 
 // pass is the permission for one write.
 type pass struct {
-	clocks  func() reading
+	clocks  Clocks
 	entered reading
 	timeout time.Duration
 	transit time.Duration // the longest delay on the way to the API server
@@ -18,13 +19,14 @@ type pass struct {
 type passKey struct{}
 
 // left returns how much time the write has left. It is less than the remaining validity of the lease.
-func (p *pass) left() time.Duration { return p.timeout - p.entered.until(p.clocks()) }
+func (p *pass) left(now reading) time.Duration { return p.timeout - p.entered.until(now) }
 
 // Transport checks the clocks again when a write that entered a Fence is sent to the API server, and tells the server how long the write
 // may take. Other requests pass unchanged. Use it with rest.Config.Wrap.
 //
 // The check is needed because time passes between Enter and sending: a client-side rate limit, the wait before a retry, a new token for the
-// service account. And the deadline of a context does not notice that the machine was suspended.
+// service account. And the deadline of a context does not notice that the process was stopped or the machine suspended. The clocks are checked
+// once more when the body of the request is read, behind the wait for a connection.
 func Transport(next http.RoundTripper) http.RoundTripper { return &transport{next} }
 
 type transport struct{ next http.RoundTripper }
@@ -34,7 +36,8 @@ func (t *transport) RoundTrip(req *http.Request) (*http.Response, error) {
 	if !ok {
 		return t.next.RoundTrip(req)
 	}
-	left := p.left()
+	now := p.clocks.now()
+	left := p.left(now)
 	if left <= 0 {
 		if req.Body != nil {
 			req.Body.Close() // A RoundTripper must close it.
@@ -48,7 +51,25 @@ func (t *transport) RoundTrip(req *http.Request) (*http.Response, error) {
 	// When a connection breaks, net/http itself repeats a request, with the same timeout for the server, unless it cannot get the body
 	// again. Without GetBody, client-go or its caller repeats the request, and the repetition passes through here.
 	req.GetBody = nil
+	if req.Body != nil && req.Body != http.NoBody {
+		req.Body = &lateBody{req.Body, p, now}
+	}
 	return t.next.RoundTrip(req)
+}
+
+// lateBody is the body of a write. Without its body the API server does not carry out a write. If getting a connection took more than half of
+// the time that a write can be delayed on its way, the body is not sent.
+type lateBody struct {
+	io.ReadCloser
+	pass *pass
+	sent reading
+}
+
+func (b *lateBody) Read(p []byte) (int, error) {
+	if took := b.sent.until(b.pass.clocks.now()); took > b.pass.transit/2 {
+		return 0, fmt.Errorf("%w: it took %v to send this write, and it may take %v", ErrClosed, took, b.pass.transit/2)
+	}
+	return b.ReadCloser.Read(p)
 }
 
 // WrappedRoundTripper lets client-go reach the RoundTripper inside.

@@ -1,7 +1,11 @@
 package lease
 
 import (
+	"context"
 	"errors"
+	"fmt"
+	"io"
+	"net"
 	"net/http"
 	"net/http/httptest"
 	"net/url"
@@ -51,7 +55,7 @@ func TestTransport(t *testing.T) {
 				ctx = entered
 			}
 			// The machine was suspended: the deadline of the context has not moved.
-			w.setWall(tc.then)
+			w.suspend(tc.then)
 			_, err := kubernetes.NewForConfigOrDie(config).CoreV1().Nodes().
 				Patch(ctx, "n", types.MergePatchType, []byte(`{}`), metav1.PatchOptions{FieldManager: "us"})
 			if tc.want == nil != errors.Is(err, ErrClosed) || tc.want != nil && err != nil {
@@ -93,5 +97,47 @@ func TestTransportAllowsNoRepetition(t *testing.T) {
 	})).RoundTrip(req)
 	if !sent {
 		t.Error("it was not sent")
+	}
+}
+
+// Getting a connection takes time, in which the process may be stopped. What is too late then is not carried out: its body does not arrive.
+func TestTransportLooksBehindTheConnection(t *testing.T) {
+	for name, http2 := range map[string]bool{"HTTP/1.1": false, "HTTP/2": true} {
+		for takes, want := range map[time.Duration]bool{2 * time.Second: true, 3 * time.Second: false} {
+			t.Run(fmt.Sprintf("%s after %v", name, takes), func(t *testing.T) {
+				bodies := make(chan string, 1)
+				server := httptest.NewUnstartedServer(http.HandlerFunc(func(_ http.ResponseWriter, r *http.Request) {
+					if body, err := io.ReadAll(r.Body); err == nil {
+						bodies <- string(body)
+					}
+				}))
+				server.EnableHTTP2 = http2
+				server.StartTLS()
+				defer server.Close()
+				w := newWorld()
+				w.renew()
+				ctx, leave, err := w.fence.Enter(t.Context(), 5*time.Second)
+				if err != nil {
+					t.Fatal(err)
+				}
+				defer leave()
+				connects := server.Client().Transport.(*http.Transport)
+				connects.DialContext = func(ctx context.Context, network, addr string) (net.Conn, error) {
+					w.suspend(takes)
+					return new(net.Dialer).DialContext(ctx, network, addr)
+				}
+				req, err := http.NewRequestWithContext(ctx, http.MethodPatch, server.URL, strings.NewReader("{}"))
+				if err != nil {
+					t.Fatal(err)
+				}
+				answer, err := Transport(connects).RoundTrip(req)
+				if err == nil {
+					answer.Body.Close()
+				}
+				if sent := !errors.Is(err, ErrClosed); sent != want || (len(bodies) > 0) != want {
+					t.Errorf("got %v and %d bodies, want it sent: %t", err, len(bodies), want)
+				}
+			})
+		}
 	}
 }

@@ -134,7 +134,7 @@ func (e *elections) lead(l leaderLease, s set) error {
 		Callbacks: leaderelection.LeaderCallbacks{OnStoppedLeading: func() {
 			klog.FromContext(e.work).Error(nil, l.title+" lost/stopped")
 		}},
-	}, func(leading context.Context, fence *lease.Fence) error {
+	}, lease.Clocks{}, func(leading context.Context, fence *lease.Fence) error {
 		defer e.stopWork()
 		s.fence = fence
 		if err := e.runSet(leading, s); !errors.Is(err, context.Canceled) {
@@ -154,7 +154,7 @@ func releaseOnExit() bool {
 
 func (e *elections) lock(l leaderLease) (resourcelock.Interface, error) {
 	c := e.config.ComponentConfig.Generic.LeaderElection
-	if err := lease.CheckTimes(c.LeaseDuration.Duration, c.RetryPeriod.Duration, writes.Timeout, false); err != nil {
+	if err := lease.CheckTimes(c.LeaseDuration.Duration, c.RetryPeriod.Duration, writes.Timeout); err != nil {
 		klog.FromContext(e.work).Error(err, "Controllers behind the fence stop writing before every renewal", "lease", l.name)
 	}
 	lock, err := resourcelock.NewFromKubeconfig(l.resource, c.ResourceNamespace, l.name,

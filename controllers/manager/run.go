@@ -89,7 +89,7 @@ func run(ctx context.Context, c *config.CompletedConfig, roster roster) error {
 	}
 	all := p.set(func(string) bool { return true })
 	all.onTokens = func() {}
-	all.fence = lease.Unelected()
+	all.fence = lease.Unelected(lease.Clocks{})
 	defer all.fence.Close()
 	return p.runSet(ctx, all)
 }

@@ -6,21 +6,20 @@ import (
 	v1 "k8s.io/api/core/v1"
 	"k8s.io/klog/v2"
 
-	"github.com/multicidr/controller-manager/controllers/lease"
 	"github.com/multicidr/controller-manager/controllers/nodeipam/allocator"
 )
 
-// witness tells whether etcd still has what this process wrote. lease.Fence implements it.
-type witness interface{ Renewals() lease.Renewals }
+// witness tells whether etcd still has what this process wrote.
+type witness interface{ Renewals() allocator.Renewals }
 
 // doubtInterval is how often a Node missing from a list is rechecked. Usually the Lease is renewed every two seconds.
 const doubtInterval = time.Second
 
 // renewals are those of the leader Lease. Without leader election nothing reveals a restore of etcd, so every read counts as proven at
 // once.
-func (c *Controller) renewals() lease.Renewals {
+func (c *Controller) renewals() allocator.Renewals {
 	if c.witness == nil {
-		return lease.Renewals{Sent: -1}
+		return allocator.Renewals{Sent: -1}
 	}
 	return c.witness.Renewals()
 }
@@ -41,7 +40,7 @@ func (c *Controller) settle(b *allocator.State, name string) {
 	if !b.Doubted(name) {
 		return
 	}
-	for _, d := range b.Decide(name, allocator.Renewals(c.witness.Renewals())) {
+	for _, d := range b.Decide(name, c.witness.Renewals()) {
 		klog.Background().Error(nil, "A Node is in doubt: etcd was restored from a backup, and the Node is gone. Its blocks are kept, because its machine may use them. "+
 			"Put the Node back as docs/operators/restore-etcd.md says. If no machine of the Nodes in doubt runs, restart this process, which frees all these blocks", "node", klog.KRef("", name), "podCIDRs", d)
 	}
@@ -52,8 +51,8 @@ func (c *Controller) settle(b *allocator.State, name string) {
 }
 
 // conclude ends a Node's reservation once it is certain that no write of it is stored, and reports blocks that are in doubt from now on.
-func (c *Controller) conclude(b *allocator.State, node *v1.Node, now time.Time, renewals lease.Renewals) {
-	if blocks := b.Conclude(node, now, allocator.Renewals(renewals)); len(blocks) > 0 {
+func (c *Controller) conclude(b *allocator.State, node *v1.Node, now time.Time, renewals allocator.Renewals) {
+	if blocks := b.Conclude(node, now, renewals); len(blocks) > 0 {
 		klog.Background().Error(nil, "Blocks are in doubt: etcd was restored from a backup, a write of them may have been lost with it, and the Node's ClusterCIDR cannot allocate them any more. "+
 			"They are kept, because the machine may use them, and the Node gets others. Reboot its machine, and then restart this process, which frees them", "node", klog.KObj(node), "podCIDRs", blocks)
 		c.health.Doubts(node.Name, b.InDoubt(node.Name))

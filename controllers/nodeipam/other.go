@@ -20,11 +20,7 @@ func (c *Controller) foundEarlier(nodes []*v1.Node) {
 	if c.fence.Holder() == "" {
 		return
 	}
-	last := ""
-	if c.term != nil {
-		last = c.term.EarlierHolder()
-	}
-	c.earlier = author.FindEarlier(nodes, last, c.now())
+	c.earlier = author.FindEarlier(nodes, "", c.now())
 }
 
 // noticeOther compares two successive states of a Node. If the Node got podCIDRs that are not from this process, or another process

@@ -50,7 +50,7 @@ func (c *Controller) start(ctx context.Context) bool {
 	if !fresh.Wait(ctx, &c.health, fresh.Cache{Contents: c.nodeContents(), AsOf: c.nodesAsOf, Version: c.nodesVersion}, fresh.Cache{Contents: c.clusterCIDRContents(), AsOf: clusterCIDRsAsOf, Version: c.clusterCIDRsVersion}) {
 		return false
 	}
-	leader := takeover.Leader{Term: c.term, LeaseOfItsOwn: c.leaseOfItsOwn, Delay: c.takeoverDelay, Nodes: c.nodes, Contents: c.nodeContents(), Health: &c.health, Now: c.now}
+	leader := takeover.Leader{Term: c.term, Delay: c.takeoverDelay, Nodes: c.nodes, Contents: c.nodeContents(), Health: &c.health, Now: c.now}
 	if !leader.Wait(ctx) {
 		return false
 	}

@@ -269,7 +269,7 @@ func (o *options) clientConfig() (*rest.Config, error) {
 
 // election returns the configuration of leader election without the lock.
 func (o *options) election(logger klog.Logger) leaderelection.LeaderElectionConfig {
-	if err := lease.CheckTimes(o.leaseDuration, o.retryPeriod, writes.Timeout, false); err != nil {
+	if err := lease.CheckTimes(o.leaseDuration, o.retryPeriod, writes.Timeout); err != nil {
 		logger.Error(err, "The leader stops writing before every renewal", "lease", o.lockName)
 	}
 	return leaderelection.LeaderElectionConfig{

@@ -40,7 +40,7 @@ func run(ctx context.Context, opts *options, values map[string]any) (err error) 
 
 	if !opts.elect {
 		klog.FromContext(ctx).Info("Leader election is off: make sure that no other replica runs")
-		fence := lease.Unelected()
+		fence := lease.Unelected(lease.Clocks{})
 		defer fence.Close()
 		return p.control(ctx, fence)
 	}
@@ -59,7 +59,7 @@ func run(ctx context.Context, opts *options, values map[string]any) (err error) 
 	election.Callbacks.OnStoppedLeading = func() {
 		logger.Info("This process does not hold the Lease and does not wait for it any more", "lease", lock.Describe())
 	}
-	if err := lease.Lead(ctx, election, p.control); err != nil {
+	if err := lease.Lead(ctx, election, lease.Clocks{}, p.control); err != nil {
 		return err
 	}
 	if ctx.Err() == nil {

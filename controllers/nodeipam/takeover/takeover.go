@@ -23,10 +23,6 @@ import (
 type Term interface {
 	// Predecessor is the kind of the previous leader.
 	Predecessor() lease.Predecessor
-	// EarlierHolder is the last holder of the Lease before this process; empty if unknown.
-	EarlierHolder() string
-	// Vacant is for how long nobody had held the Lease when this term began.
-	Vacant() time.Duration
 	// Led is at least how long this process has been the leader, or has run without leader election.
 	Led() time.Duration
 	// Mark records that no write of a predecessor can arrive any more, so that the next leader need not wait for one.
@@ -36,8 +32,6 @@ type Term interface {
 // Leader is a new leader, and what it waits with.
 type Leader struct {
 	Term Term // nil: it does not wait
-	// LeaseOfItsOwn means that other allocators, such as the in-tree one, use another Lease.
-	LeaseOfItsOwn bool
 	// Delay is for how long after the start of the term a write of another allocator may still arrive.
 	Delay time.Duration
 	// Nodes is the cache of Nodes, and Contents compares it with what the API server has.
@@ -46,11 +40,6 @@ type Leader struct {
 	Health   *health.Health // is told what the leader waits for
 	Now      func() time.Time
 }
-
-// vacantTooLong is for how long nobody may have held a Lease that other allocators do not use before another allocator is assumed to have been
-// active meanwhile. A standby takes over within a retry period after the Lease has expired, 2 seconds by default; the rest is for clocks that
-// differ.
-const vacantTooLong = 30 * time.Second
 
 // Wait returns when no write of another allocator can arrive any more and the cache of Nodes shows all that have arrived; false if
 // ctx was done before. The caches must be fresh.
@@ -77,10 +66,6 @@ func (l Leader) Wait(ctx context.Context) bool {
 	case predecessor == lease.NoElection && slices.ContainsFunc(nodes, func(n *v1.Node) bool { return !clustercidr.ShowsPodCIDRs(n) }):
 		w = lateWrites{delay: lease.OverWithoutLease(writes.Timeout), of: "an earlier process",
 			why: "there is no leader election, and the API server may still carry out what a process before this one has sent"}
-	case predecessor == lease.FencedPredecessor && l.LeaseOfItsOwn && anyPodCIDRs && l.Term.Vacant() > vacantTooLong:
-		w = lateWrites{delay: l.Delay, of: "another allocator",
-			why: fmt.Sprintf("nobody held the Lease for %v, or clocks differ by that, another allocator may have had another Lease meanwhile, and the API server may still carry out what it sent (--node-ipam-takeover-delay=%v)",
-				l.Term.Vacant().Round(time.Second), l.Delay)}
 	case mayStillWrite(predecessor, anyPodCIDRs):
 		w = lateWrites{delay: l.Delay, of: "another allocator",
 			why: fmt.Sprintf("another allocator may have led before, and the API server may still carry out what it sent (--node-ipam-takeover-delay=%v)", l.Delay)}

@@ -186,7 +186,6 @@ type Leader struct {
 const (
 	inManager = "kube-controller-manager"
 	alone     = "node-ipam-controller"
-	InCloud   = "cloud-controller-manager"
 )
 
 // leaderLeases are the Leases of leaders: those that have the controller's label, and those of the usual names, whose holders may not have
@@ -262,11 +261,8 @@ func appendLeader(leaders []Leader, l *coordinationv1.Lease, name string, wrote 
 func leaderOf(l *coordinationv1.Lease, wrote map[string]int, now time.Time) Leader {
 	leader := Leader{Lease: l.Namespace + "/" + l.Name, Form: alone, Holder: *l.Spec.HolderIdentity, Allocated: wrote[*l.Spec.HolderIdentity]}
 	leader.Unsure = l.Labels[lease.LabelTerm] != strconv.Itoa(int(ptr.Deref(l.Spec.LeaseTransitions, 0)))
-	switch {
-	case l.Name == inManager:
+	if l.Name == inManager {
 		leader.Form = inManager
-	case l.Labels[lease.LabelAround] != "": // It stays if node-ipam-controller takes this Lease afterwards.
-		leader.Form = InCloud
 	}
 	if l.Spec.RenewTime != nil {
 		leader.Age.Duration = now.Sub(l.Spec.RenewTime.Time).Truncate(time.Second)
