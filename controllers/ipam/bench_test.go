@@ -7,16 +7,6 @@ import (
 	"testing"
 )
 
-// reserve allocates to one owner, and ends the benchmark or test if nothing is free.
-func reserve(t testing.TB, l *Ledger, o Owner, p *Pool) Pick {
-	t.Helper()
-	pick, ok := l.Pick(p)
-	if !ok || !l.Reserve(o, pick) {
-		t.Fatalf("%s has no block for %v", p.Name, o)
-	}
-	return pick
-}
-
 // filled returns a ledger in which n Nodes hold blocks of p.
 func filled(t testing.TB, p *Pool, n int) *Ledger {
 	t.Helper()
@@ -67,13 +57,37 @@ func BenchmarkServe(b *testing.B) {
 	})
 }
 
+// BenchmarkManyPools measures an allocation among 100,000 Nodes that have blocks of 1,000 pools, all full but the last.
+func BenchmarkManyPools(b *testing.B) {
+	l := &Ledger{}
+	var pools []*Pool
+	for i := range 1000 {
+		p := pool(fmt.Sprint(i), cut(b, fmt.Sprintf("10.%d.%d.0/18", i/4, i%4*64), 25), cut(b, fmt.Sprintf("fd00:%x::/57", i), 64))
+		for n := range 100 {
+			reserve(b, l, numbered(100*i+n), p)
+		}
+		pools = append(pools, p)
+	}
+	b.Run("free", func(b *testing.B) { serve(b, l, pools[500]) })
+	b.Run("999 are full", func(b *testing.B) {
+		for i, p := range pools[:999] {
+			l.Hold(Owner{Service, p.ID}, p.Ranges[i%2].Prefix)
+		}
+		for b.Loop() {
+			if pick, ok := choose(l, pools...); !ok || pick.Pool != pools[999] {
+				b.Fatal("the last pool has a free block")
+			}
+		}
+	})
+}
+
 // BenchmarkFull measures the answer that nothing is free. Every pending Node asks for it again.
 func BenchmarkFull(b *testing.B) {
 	p := pool("p", cut(b, "10.0.0.0/14", 28))
 	l := filled(b, p, 16_384)
 	b.ReportAllocs()
 	for b.Loop() {
-		if _, ok := l.Pick(p); ok {
+		if len(l.Full(p)) == 0 {
 			b.Fatal("a full pool gave a block")
 		}
 	}
@@ -95,7 +109,7 @@ func BenchmarkExclusions(b *testing.B) {
 		}
 		b.Run(fmt.Sprintf("%d, full", n), func(b *testing.B) {
 			for b.Loop() {
-				if _, ok := l.Pick(p); ok {
+				if len(l.Full(p)) == 0 {
 					b.Fatal("a full pool gave a block")
 				}
 			}
@@ -109,7 +123,7 @@ func BenchmarkExclusions(b *testing.B) {
 		l.SetCursor(p, IPv4, p.Ranges[0].Prefix.Addr())
 		b.Run(fmt.Sprintf("%d, one block free at the end", n), func(b *testing.B) {
 			for b.Loop() {
-				if _, ok := l.Pick(p); !ok {
+				if len(l.Full(p)) > 0 {
 					b.Fatal("there is a block")
 				}
 			}
@@ -125,8 +139,8 @@ func BenchmarkRebuild(b *testing.B) {
 	b.ReportAllocs()
 	for b.Loop() {
 		var l Ledger
-		for o, h := range shown {
-			l.Hold(o, h.prefixes...)
+		for o, prefixes := range shown {
+			l.Hold(o, prefixes...)
 		}
 	}
 	b.ReportMetric(float64(b.Elapsed().Nanoseconds())/float64(b.N)/nodes, "ns/Node")
@@ -163,10 +177,10 @@ func heapInUse() uint64 {
 func BenchmarkReport(b *testing.B) {
 	p := pool("dual", cut(b, "10.0.0.0/8", 28), cut(b, "fd00::/32", 64))
 	l := filled(b, p, 100_000)
-	b.Run("Free", func(b *testing.B) {
+	b.Run("Usage", func(b *testing.B) {
 		b.ReportAllocs()
 		for b.Loop() {
-			l.Free(p, p.Ranges[0])
+			l.Usage(p, p.Ranges[0])
 		}
 	})
 	b.Run("Conflicts", func(b *testing.B) {

@@ -55,7 +55,7 @@ func ask(t *testing.T, s *PrefixSet, r Range, from netip.Addr) answer {
 	answers := make(chan answer, 1)
 	go func() {
 		block, ok := s.NextFree(r.Prefix, r.BlockBits, from)
-		answers <- answer{block, ok, s.Free(r.Prefix, r.BlockBits)}
+		answers <- answer{block, ok, free(s, &PrefixSet{}, r.Prefix, r.BlockBits)}
 	}()
 	select {
 	case a := <-answers:
@@ -90,26 +90,4 @@ func folded(r Range, leafBits int, free netip.Prefix) *node[struct{}] {
 func lastBlock(r Range) netip.Prefix {
 	end := after(r.Prefix)
 	return netip.PrefixFrom(addrAt(end.Sub(end, size(r.Family().Bits()-r.BlockBits)), r.Family()), r.BlockBits)
-}
-
-// TestMemoryDependsOnHoldingsOnly: n prefixes need fewer than 2n trie nodes, in whatever range and however scattered.
-func TestMemoryDependsOnHoldingsOnly(t *testing.T) {
-	for name, r := range wide(t) {
-		t.Run(name, func(t *testing.T) {
-			var l Ledger
-			p := pool("p", r)
-			d := seeded(1)
-			for i := range 200 {
-				l.SetCursor(p, r.Family(), d.somePrefixIn(r.Prefix, r.BlockBits, r.BlockBits).Addr())
-				pick, ok := l.Pick(p)
-				if !ok {
-					break
-				}
-				l.Reserve(numbered(i), pick)
-			}
-			if n, held := l.taken.root[r.Family()].size(), len(l.held); n >= 2*held || held == 0 {
-				t.Errorf("%d trie nodes for %d held blocks", n, held)
-			}
-		})
-	}
 }

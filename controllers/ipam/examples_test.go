@@ -86,7 +86,7 @@ func (e *example) run(cmd string, args []string) (string, error) {
 		return args[0] + " released", err
 	case "overlapping":
 		p, err := netip.ParsePrefix(args[0])
-		return args[0] + ": " + told(e.ledger.Overlapping(p)), err
+		return args[0] + ": " + told(slices.Collect(e.ledger.Holdings(p))), err
 	}
 	i := slices.IndexFunc(e.pools, func(c Candidate) bool { return c.Name == args[0] })
 	if i < 0 {
@@ -95,7 +95,7 @@ func (e *example) run(cmd string, args []string) (string, error) {
 	p := e.pools[i].Pool
 	switch cmd {
 	case "state":
-		for p.State = Enabled; p.State.String() != args[1]; p.State++ {
+		for p.State = Enabled; p.State.String() != args[1]; p.State++ { // panics behind the last one
 		}
 		return fmt.Sprint(p.Name, " is ", p.State), nil
 	case "blocks":
@@ -180,7 +180,7 @@ func (e *example) selecting(labels []string) []*Pool {
 }
 
 func (e *example) pick(labels []string) string {
-	pick, ok := e.ledger.Pick(e.selecting(labels)...)
+	pick, ok := choose(&e.ledger, e.selecting(labels)...)
 	if !ok {
 		return "waits"
 	}
@@ -193,7 +193,7 @@ func (e *example) serve(name string, labels []string) string {
 		return fmt.Sprint(name, " ", held, " already")
 	}
 	answer := fmt.Sprint(name, " ", e.pick(labels))
-	if pick, ok := e.ledger.Pick(e.selecting(labels)...); ok && !e.ledger.Reserve(o, pick) {
+	if pick, ok := choose(&e.ledger, e.selecting(labels)...); ok && !e.ledger.Reserve(o, pick) {
 		return name + " REFUSED"
 	}
 	return answer
@@ -244,7 +244,7 @@ func told(holdings []Holding) string {
 
 func parseOwner(s string) (Owner, error) {
 	kind, id, _ := strings.Cut(s, "/")
-	for k := Node; k <= Kept; k++ {
+	for k := Node; k <= Service; k++ {
 		if k.String() == kind {
 			return Owner{k, id}, nil
 		}

@@ -3,7 +3,6 @@ package ipam
 import (
 	"fmt"
 	"net/netip"
-	"slices"
 	"testing"
 )
 
@@ -26,48 +25,21 @@ func pool(name string, ranges ...Range) *Pool { return &Pool{ID: name, Name: nam
 // numbered returns a Node with an ID as long as a UID.
 func numbered(i int) Owner { return Owner{Node, fmt.Sprintf("11111111-2222-3333-4444-%012d", i)} }
 
-// clone returns a ledger that is like l and shares nothing with it, without what only follows from the rest.
-func clone(l *Ledger) *Ledger {
-	c := &Ledger{}
-	for id, at := range l.cursors {
-		*c.cursorsIn(&Pool{ID: id}) = *at
-	}
-	cloned := map[*holder]*holder{}
-	if l.held != nil {
-		c.held = map[Owner]*holder{}
-	}
-	for o, h := range l.held {
-		cloned[h] = &holder{Owner: h.Owner, prefixes: slices.Clone(h.prefixes)}
-		c.held[o] = cloned[h]
-	}
-	if l.shared != nil {
-		c.shared = map[netip.Prefix][]*holder{}
-	}
-	for p, holders := range l.shared {
-		for _, h := range holders {
-			c.shared[p] = append(c.shared[p], cloned[h])
+// choose returns a pick of the first pool that is enabled and has a free block in each of its ranges.
+func choose(l *Ledger, pools ...*Pool) (Pick, bool) {
+	for _, p := range pools {
+		if pick, full := l.Look(p); p.State == Enabled && len(full) == 0 && len(pick.Blocks) > 0 {
+			return pick, true
 		}
 	}
-	for f, root := range l.taken.root {
-		c.taken.root[f] = clonedTrie(root, cloned)
-	}
-	return c
+	return Pick{}, false
 }
 
-func clonedTrie(n *node[*holder], cloned map[*holder]*holder) *node[*holder] {
-	if n == nil {
-		return nil
+// reserve allocates to one owner, and ends the benchmark or test if nothing is free.
+func reserve(t testing.TB, l *Ledger, o Owner, p *Pool) {
+	t.Helper()
+	pick, ok := choose(l, p)
+	if !ok || !l.Reserve(o, pick) {
+		t.Fatalf("%s has no block for %v", p.Name, o)
 	}
-	c := *n
-	c.value = cloned[n.value]
-	c.child = [2]*node[*holder]{clonedTrie(n.child[0], cloned), clonedTrie(n.child[1], cloned)}
-	return &c
-}
-
-// size returns how many nodes the trie has at and below n.
-func (n *node[V]) size() int {
-	if n == nil {
-		return 0
-	}
-	return 1 + n.child[0].size() + n.child[1].size()
 }

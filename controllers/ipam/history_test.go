@@ -3,9 +3,7 @@ package ipam
 import (
 	"flag"
 	"fmt"
-	"maps"
 	"net/netip"
-	"reflect"
 	"slices"
 	"strings"
 	"testing"
@@ -50,7 +48,7 @@ type history struct {
 func newHistory(t testing.TB, d dice) *history {
 	h := &history{t: t, dice: d, foreign: one(d, []int{2, 8, 20})}
 	for i := range 16 {
-		h.owners = append(h.owners, Owner{[]Kind{Node, Node, Node, Service, Kept}[i%5], fmt.Sprint("o", i)})
+		h.owners = append(h.owners, Owner{[]Kind{Node, Node, Node, Service}[i%4], fmt.Sprint("o", i)})
 	}
 	for i := range 2 + d(4) {
 		p := pool(fmt.Sprint("p", i))
@@ -91,7 +89,7 @@ func (h *history) step() {
 	case d < 40:
 		h.release(one(h.dice, h.owners))
 	case d < 45:
-		if pick, ok := h.pick(h.somePools()); ok {
+		if pick, ok := h.look(one(h.dice, h.pools)); ok {
 			h.late = &pick
 		}
 	case d < 50:
@@ -110,14 +108,8 @@ func (h *history) step() {
 		h.reference.forget(p)
 	case d < 60:
 		h.exclude(h.dice(len(h.pools)))
-	case d < 63:
-		i := h.dice(len(h.pools))
-		p := *h.pools[i] // a pool changes by being compiled anew; who has the old one keeps it
-		p.State = one(h.dice, []State{Enabled, Enabled, Enabled, Pending, Disabled, Terminating, Invalid})
-		h.tell("state %s %v", p.Name, p.State)
-		h.pools[i] = &p
 	default:
-		if pick, ok := h.pick(h.somePools()); ok {
+		if pick, ok := h.look(one(h.dice, h.pools)); ok {
 			h.reserve(h.someOwner(), pick)
 		}
 	}
@@ -126,10 +118,10 @@ func (h *history) step() {
 
 // exclude makes a pool exclude something else, or nothing.
 func (h *history) exclude(i int) {
-	p := *h.pools[i]
+	p := *h.pools[i] // a pool changes by being compiled anew; who has the old one keeps it
 	p.Excluded = PrefixSet{}
 	var excluded prefixList
-	for range one(h.dice, []int{0, 1, 1, 2, 3, 2 * short}) {
+	for range one(h.dice, []int{0, 1, 1, 2, 3, 8}) {
 		if e := h.somePrefix().Masked(); !slices.Contains(excluded, e) {
 			excluded = append(excluded, e)
 			p.Excluded.Insert(e)
@@ -142,49 +134,37 @@ func (h *history) exclude(i int) {
 	h.pools[i], h.reference.excluded[p.ID] = &p, excluded
 }
 
-// pick asks both for a pick, and checks the rules for every pick, whatever the reference answers.
-func (h *history) pick(pools []*Pool) (Pick, bool) {
+// look asks both for a pick, and checks the rules for every pick, whatever the reference answers.
+func (h *history) look(p *Pool) (Pick, bool) {
 	h.t.Helper()
-	pick, ok := h.ledger.Pick(pools...)
-	want, wantOK := h.reference.pick(pools...)
-	same(h, pick.Blocks, want.Blocks, "blocks of Pick(%v)", names(pools))
-	same(h, pick.From[:], want.From[:], "cursors of Pick(%v)", names(pools))
-	if ok != wantOK || pick.Pool != want.Pool {
-		h.fail("Pick(%v) = %v, %v, want %v, %v", names(pools), pick, ok, want, wantOK)
+	pick, full := h.ledger.Look(p)
+	same(h, full, h.reference.full(p), "families that are full in %s", p.Name)
+	var want []netip.Prefix
+	if len(full) == 0 {
+		want = h.reference.blocks(p)
 	}
-	if !ok {
-		return pick, false
-	}
-	if pick.Pool.State != Enabled {
-		h.fail("pool %s is %v and gave %v", pick.Pool.Name, pick.Pool.State, pick.Blocks)
-	}
-	if len(pick.Blocks) != len(pick.Pool.Ranges) {
-		h.fail("pool %s gave %d blocks from %d ranges", pick.Pool.Name, len(pick.Blocks), len(pick.Pool.Ranges))
-	}
+	same(h, pick.Blocks, want, "blocks of Look(%s)", p.Name)
 	for i, b := range pick.Blocks {
-		if r := pick.Pool.Ranges[i]; b.Bits() != r.BlockBits || b != b.Masked() || !r.Prefix.Contains(b.Addr()) {
+		if r := p.Ranges[i]; b.Bits() != r.BlockBits || b != b.Masked() || !r.Prefix.Contains(b.Addr()) {
 			h.fail("%v is not a block of %v", b, r)
 		}
 		if others := h.reference.overlapping(b); len(others) > 0 {
 			h.fail("picked %v overlaps %v", b, others)
 		}
-		if excluded := h.reference.excluded[pick.Pool.ID]; excluded.overlaps(b) {
-			h.fail("pool %s excludes %v and gave %v", pick.Pool.Name, excluded, b)
+		if excluded := h.reference.excluded[p.ID]; excluded.overlaps(b) {
+			h.fail("pool %s excludes %v and gave %v", p.Name, excluded, b)
 		}
 	}
-	return pick, true
+	return pick, len(want) > 0
 }
 
+// reserve compares the answers. ask sees if a refused Reserve changed anything.
 func (h *history) reserve(o Owner, pick Pick) {
 	h.t.Helper()
-	before := clone(&h.ledger)
 	ok := h.ledger.Reserve(o, pick)
 	h.tell("reserve %v %s %v: %v", o, pick.Pool.Name, pick.Blocks, ok)
 	if want := h.reference.reserve(o, pick); ok != want {
 		h.fail("Reserve = %v, want %v", ok, want)
-	}
-	if !ok && !reflect.DeepEqual(before, clone(&h.ledger)) {
-		h.fail("a refused Reserve changed the ledger from %+v to %+v", before, &h.ledger)
 	}
 	if conflicts := slices.Collect(h.ledger.Conflicts(o)); ok && len(conflicts) > 0 {
 		h.fail("Reserve made conflicts: %v", conflicts)
@@ -198,63 +178,44 @@ func (h *history) release(o Owner) {
 }
 
 func (h *history) hold(o Owner, prefixes []netip.Prefix) {
-	h.t.Helper()
 	h.tell("hold %v %v", o, prefixes)
-	same(h, []bool{h.ledger.Hold(o, prefixes...)}, []bool{h.reference.hold(o, prefixes...)}, "Hold(%v, %v)", o, prefixes)
-
-	once := clone(&h.ledger)
-	h.ledger.Hold(o, append(prefixes, prefixes...)...)
-	if !reflect.DeepEqual(once, clone(&h.ledger)) {
-		h.fail("held twice, the ledger is %+v, and %+v held once", &h.ledger, once)
+	for range 1 + h.dice(2) { // twice is as once
+		h.ledger.Hold(o, prefixes...)
 	}
+	h.reference.hold(o, prefixes...)
 }
 
-// ask compares every answer and checks the invariants. No question may change anything.
+// ask compares every answer.
 func (h *history) ask() {
 	h.t.Helper()
-	if err := h.ledger.broken(); err != nil {
-		h.fail("%v", err)
-	}
-	before := clone(&h.ledger)
-	all := maps.Collect(h.ledger.All())
 	for _, o := range h.owners {
-		same(h, all[o], h.reference.held(o), "All, %v", o)
-		delete(all, o)
 		same(h, h.ledger.Held(o), h.reference.held(o), "Held(%v)", o)
 		same(h, slices.Collect(h.ledger.Conflicts(o)), h.reference.conflicts(o), "Conflicts(%v)", o)
 	}
-	if len(all) > 0 {
-		h.fail("All yields %v too", all)
-	}
 	for _, p := range h.pools {
-		same(h, h.ledger.Full(p), h.reference.full(p), "Full(%s)", p.Name)
+		h.look(p)
 		for _, r := range p.Ranges {
-			free := h.reference.without(p).free(r.Prefix, r.BlockBits)
-			same(h, []uint64{h.ledger.Free(p, r)}, []uint64{free}, "Free(%s, %v)", p.Name, r)
-			taken := h.reference.without(p).taken(r.Prefix, r.BlockBits)
-			same(h, []uint64{h.ledger.Taken(p, r)}, []uint64{taken}, "Taken(%s, %v)", p.Name, r)
+			without := h.reference.without(p)
+			free := without.free(r.Prefix, r.BlockBits)
+			want := Usage{Allocated: h.reference.allocated(r), Free: free}
+			same(h, []Usage{h.ledger.Usage(p, r)}, []Usage{want}, "Usage(%s, %v)", p.Name, r)
+			same(h, []uint64{h.ledger.Taken(p, r)}, []uint64{without.taken(r.Prefix, r.BlockBits)}, "Taken(%s, %v)", p.Name, r)
 			if free == 0 && r.BlockBits-r.Prefix.Bits() <= countable {
 				n := 1 + h.dice(3)
 				same(h, h.ledger.Excluding(p, r, n), h.reference.excluding(p, r, n), "Excluding(%s, %v, %d)", p.Name, r, n)
 			}
-		}
-		for f := IPv4; f <= IPv6; f++ {
+			f := r.Family()
 			same(h, []netip.Addr{h.ledger.Cursor(p, f)}, []netip.Addr{h.reference.cursor(p, f)}, "Cursor(%s, %v)", p.Name, f)
 		}
-		h.pick([]*Pool{p})
 	}
 	if p, o := one(h.dice, h.pools), one(h.dice, h.pools); narrow(p) && narrow(o) {
 		q := h.somePrefix()
 		same(h, []bool{p.Shares(o)}, []bool{h.reference.shares(p, o)}, "%s.Shares(%s)", p.Name, o.Name)
 		same(h, []bool{p.Gives(q)}, []bool{h.reference.gives(p, q)}, "%s.Gives(%v)", p.Name, q)
 	}
-	h.pick(h.somePools())
 	for range 3 {
 		p := h.somePrefix()
-		same(h, h.ledger.Overlapping(p), h.reference.overlapping(p), "Overlapping(%v)", p)
-	}
-	if !reflect.DeepEqual(before, clone(&h.ledger)) {
-		h.fail("questions changed the ledger from %+v to %+v", before, &h.ledger)
+		same(h, slices.Collect(h.ledger.Holdings(p)), h.reference.overlapping(p), "Holdings(%v)", p)
 	}
 }
 
@@ -267,19 +228,12 @@ func (h *history) end() {
 	}
 	for _, p := range h.pools {
 		h.ledger.Forget(p)
-	}
-	if n := len(h.ledger.shared) + len(h.ledger.held) + len(h.ledger.cursors) + len(h.ledger.exclusions.pools); n > 0 {
-		h.fail("%d entries leaked: %+v", n, &h.ledger)
-	}
-	if h.ledger.taken != (PrefixMap[*holder]{}) || h.ledger.exclusions.ranges != (PrefixMap[[]*excluded]{}) {
-		h.fail("trie nodes leaked: %+v", &h.ledger)
-	}
-	for _, p := range h.pools {
-		for _, r := range p.Ranges {
-			if free := h.ledger.Free(&Pool{}, r); free != r.Blocks() {
-				h.fail("%d of %d blocks of %v are free after everything was released", free, r.Blocks(), r)
-			}
+		if f := Family(h.dice(2)); h.ledger.Cursor(p, f).IsValid() {
+			h.fail("the %v cursor of %s is still there", f, p.Name)
 		}
+	}
+	if h.ledger.taken != (PrefixMap[[]Owner]{}) {
+		h.fail("trie nodes leaked: %+v", &h.ledger)
 	}
 }
 
@@ -300,28 +254,10 @@ func (h *history) someOwner() Owner {
 	return o
 }
 
-// somePools returns some of the pools, each at most once, in any order.
-func (h *history) somePools() []*Pool {
-	pools := slices.Clone(h.pools)
-	for i := range pools {
-		j := i + h.dice(len(pools)-i)
-		pools[i], pools[j] = pools[j], pools[i]
-	}
-	return pools[:1+h.dice(len(pools))]
-}
-
-func names(pools []*Pool) []string {
-	var all []string
-	for _, p := range pools {
-		all = append(all, fmt.Sprintf("%s(%v)", p.Name, p.State))
-	}
-	return all
-}
-
 // somePrefixes returns podCIDRs that a Node could show, whoever has written them.
 func (h *history) somePrefixes() []netip.Prefix {
 	var prefixes []netip.Prefix
-	for range one(h.dice, []int{0, 1, 1, 1, 1, 2, 2, 2, 2, 3, 3, 2 * short}) {
+	for range one(h.dice, []int{0, 1, 1, 1, 1, 2, 2, 2, 2, 3, 3, 8}) {
 		prefixes = append(prefixes, h.somePrefix())
 	}
 	if len(prefixes) > 0 && h.dice(8) == 0 {

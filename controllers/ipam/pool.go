@@ -31,15 +31,15 @@ type State uint8
 
 const (
 	Enabled State = iota
-	// Pending: a condition for the first allocation is not met yet.
-	Pending
 	Disabled
 	Terminating
 	Invalid
+	// None: the Nodes that the pool selects need no blocks from anybody.
+	None
 )
 
 func (s State) String() string {
-	return [...]string{"Enabled", "Pending", "Disabled", "Terminating", "Invalid"}[s]
+	return [...]string{"Enabled", "Disabled", "Terminating", "Invalid", "None"}[s]
 }
 
 // Candidate is a pool whose selector matches one Node.

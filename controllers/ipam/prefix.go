@@ -4,6 +4,7 @@ import (
 	"fmt"
 	"math"
 	"net/netip"
+	"slices"
 )
 
 // Family is an address family. The zero value is IPv4.
@@ -61,6 +62,26 @@ func (r Range) Family() Family { return FamilyOf(r.Prefix) }
 // Blocks returns the number of all blocks of the range, held or not. math.MaxUint64 means that number or more.
 func (r Range) Blocks() uint64 { return pow2(r.BlockBits - r.Prefix.Bits()) }
 
+// around returns the part of r whose blocks overlap p: the block that contains p, or the blocks inside p. p must overlap r.
+func (r Range) around(p netip.Prefix) Range {
+	bits := min(max(p.Bits(), r.Prefix.Bits()), r.BlockBits)
+	addr := p.Addr()
+	if p.Bits() < r.Prefix.Bits() {
+		addr = r.Prefix.Addr()
+	}
+	return Range{Prefix: netip.PrefixFrom(addr, bits).Masked(), BlockBits: r.BlockBits}
+}
+
+// Without returns the prefixes of a that are not in b, in the order of a. It compares each with each: a Node has at most two.
+func Without(a, b []netip.Prefix) (rest []netip.Prefix) {
+	for _, p := range a {
+		if !slices.Contains(b, p) {
+			rest = append(rest, p)
+		}
+	}
+	return rest
+}
+
 // pow2 returns 2^n, or math.MaxUint64 if 2^n does not fit.
 func pow2(n int) uint64 {
 	if n >= 64 {
@@ -75,9 +96,6 @@ func next(p netip.Prefix) (a netip.Addr, ok bool) {
 	a = keyOf(p.Addr()).last(uint8(p.Bits())).addr(f).Next()
 	return a, a.IsValid()
 }
-
-// Everything is the whole address space.
-var Everything = []netip.Prefix{netip.PrefixFrom(netip.IPv4Unspecified(), 0), netip.PrefixFrom(netip.IPv6Unspecified(), 0)}
 
 // wider returns the wider one of two prefixes that overlap.
 func wider(a, b netip.Prefix) netip.Prefix {

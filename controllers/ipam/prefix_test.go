@@ -4,6 +4,7 @@ import (
 	"fmt"
 	"math"
 	"net/netip"
+	"slices"
 	"testing"
 
 	"github.com/google/go-cmp/cmp"
@@ -54,10 +55,26 @@ func TestNewRange(t *testing.T) {
 
 // TestTextOfValues checks that every value has its own text, because messages contain these texts.
 func TestTextOfValues(t *testing.T) {
-	want := "IPv4 IPv6 Node/a Service/a Kept/a Enabled Pending Disabled Terminating Invalid"
-	got := fmt.Sprint(IPv4, " ", IPv6, " ", Owner{Node, "a"}, " ", Owner{Service, "a"}, " ", Owner{Kept, "a"}, " ",
-		Enabled, " ", Pending, " ", Disabled, " ", Terminating, " ", Invalid)
+	want := "IPv4 IPv6 Node/a Service/a Enabled Disabled Terminating Invalid None"
+	got := fmt.Sprint(IPv4, " ", IPv6, " ", Owner{Node, "a"}, " ", Owner{Service, "a"}, " ",
+		Enabled, " ", Disabled, " ", Terminating, " ", Invalid, " ", None)
 	if diff := cmp.Diff(want, got); diff != "" {
 		t.Errorf("(-want +got):\n%s", diff)
+	}
+}
+
+func TestWithout(t *testing.T) {
+	a, b, c := pfx("10.0.0.0/24"), pfx("10.0.1.0/24"), pfx("fd00::/64")
+	for what, tc := range map[string]struct{ a, b, want []netip.Prefix }{
+		"nothing from nothing":   {nil, nil, nil},
+		"nothing from some":      {[]netip.Prefix{a, c}, nil, []netip.Prefix{a, c}},
+		"some from nothing":      {nil, []netip.Prefix{a}, nil},
+		"all, in another order":  {[]netip.Prefix{a, c}, []netip.Prefix{c, a}, nil},
+		"one of two":             {[]netip.Prefix{a, c}, []netip.Prefix{b, a}, []netip.Prefix{c}},
+		"what is wider is other": {[]netip.Prefix{a}, []netip.Prefix{pfx("10.0.0.0/23")}, []netip.Prefix{a}},
+	} {
+		if got := Without(tc.a, tc.b); !slices.Equal(got, tc.want) {
+			t.Errorf("%s: %v, want %v", what, got, tc.want)
+		}
 	}
 }

@@ -33,22 +33,13 @@ func (r *reference) release(o Owner) bool {
 	return len(r.holdings) < before
 }
 
-func (r *reference) hold(o Owner, prefixes ...netip.Prefix) (alone bool) {
-	before, taken := r.held(o), r.taken()
-	alone = true
+func (r *reference) hold(o Owner, prefixes ...netip.Prefix) {
 	r.release(o)
 	for _, p := range prefixes {
-		h := Holding{o, p.Masked()}
-		if !p.IsValid() || slices.Contains(r.holdings, h) {
-			continue
-		}
-		r.holdings = append(r.holdings, h)
-		if !slices.Contains(before, h.Prefix) {
-			alone = alone && !taken.overlaps(h.Prefix)
-			taken = append(taken, h.Prefix)
+		if h := (Holding{o, p.Masked()}); p.IsValid() && !slices.Contains(r.holdings, h) {
+			r.holdings = append(r.holdings, h)
 		}
 	}
-	return alone
 }
 
 func (r *reference) overlapping(p netip.Prefix) []Holding {
@@ -135,6 +126,17 @@ func (r *reference) gives(p *Pool, prefix netip.Prefix) bool {
 	return false
 }
 
+// allocated counts the blocks of rng that a Node holds.
+func (r *reference) allocated(rng Range) uint64 {
+	blocks := map[netip.Prefix]bool{}
+	for _, h := range r.holdings {
+		if h.Owner.Kind == Node && h.Prefix.Bits() == rng.BlockBits && rng.Prefix.Overlaps(h.Prefix) {
+			blocks[h.Prefix] = true
+		}
+	}
+	return uint64(len(blocks))
+}
+
 // taken lists what is held, a prefix as often as it has holders.
 func (r *reference) taken() prefixList {
 	var taken prefixList
@@ -142,15 +144,6 @@ func (r *reference) taken() prefixList {
 		taken = append(taken, h.Prefix)
 	}
 	return taken
-}
-
-func (r *reference) pick(pools ...*Pool) (Pick, bool) {
-	for _, p := range pools {
-		if p.State == Enabled && len(p.Ranges) > 0 && len(r.full(p)) == 0 {
-			return Pick{p, r.blocks(p), [2]netip.Addr{r.cursor(p, IPv4), r.cursor(p, IPv6)}}, true
-		}
-	}
-	return Pick{}, false
 }
 
 func (r *reference) blocks(p *Pool) []netip.Prefix {

@@ -28,9 +28,7 @@ type node[V any] struct {
 	value V      // the zero value unless the node is a member
 	count uint32 // insertions of exactly this prefix minus removals
 	bits  uint8
-	// full is for exclusions: a search of this whole member or fork has found no free block, and none has become free since.
-	full bool
-	free uint8 // length of the shortest (largest) prefix inside that overlaps no member at or below the node; none if there is none
+	free  uint8 // length of the shortest (largest) prefix inside that overlaps no member at or below the node; none if there is none
 }
 
 // none means "no free block". It is longer than any prefix.
@@ -38,8 +36,11 @@ const none = 255
 
 // Insert inserts p, and returns its value, which the caller may modify until p is removed.
 func (s *PrefixMap[V]) Insert(p netip.Prefix) (value *V) {
-	n, _ := s.insert(p.Masked())
-	return &n.value
+	p = p.Masked()
+	root := &s.root[FamilyOf(p)]
+	at, member := (*root).insert(keyOf(p.Addr()), uint8(p.Bits()))
+	*root = at
+	return &member.value
 }
 
 // At returns the value of p; nil if p is not a member.
@@ -48,13 +49,6 @@ func (s *PrefixMap[V]) At(p netip.Prefix) (value *V) {
 		return &n.value
 	}
 	return nil
-}
-
-// insert inserts p, which must be masked. It returns the node of p, and whether a member strictly contains p.
-func (s *PrefixMap[V]) insert(p netip.Prefix) (member *node[V], covered bool) {
-	root := &s.root[FamilyOf(p)]
-	*root, member, covered = (*root).insert(keyOf(p.Addr()), uint8(p.Bits()))
-	return member, covered
 }
 
 // Remove undoes one insertion of exactly p. It reports whether there was one.
@@ -137,9 +131,9 @@ func nextFree[V any](s *PrefixMap[V], without *PrefixSet, within netip.Prefix, b
 	if within.Contains(from) {
 		at = keyOf(from).and(mask(b))
 	}
-	k, ok := nextFreeOfBoth(n, o, start, startBits, b, at)
+	k, ok := firstFree(n, o, start, startBits, b, at)
 	if !ok && at != start {
-		k, ok = nextFreeOfBoth(n, o, start, startBits, b, start)
+		k, ok = firstFree(n, o, start, startBits, b, start)
 	}
 	if !ok {
 		return netip.Prefix{}, false
@@ -147,24 +141,16 @@ func nextFree[V any](s *PrefixMap[V], without *PrefixSet, within netip.Prefix, b
 	return netip.PrefixFrom(k.addr(f), bits), true
 }
 
-// Free returns how many aligned blocks of the given length inside within overlap no member. math.MaxUint64 means that
-// number or more. Unlike the other methods, Free may visit every member inside within.
-func (s *PrefixMap[V]) Free(within netip.Prefix, bits int) uint64 {
-	return free(s, &PrefixSet{}, within, bits)
-}
-
-// free is like Free, for blocks that overlap no member of either set.
+// free returns how many aligned blocks of the given length inside within overlap no member of either set. math.MaxUint64 means that number or
+// more. It may visit every member inside within.
 func free[V any](s *PrefixMap[V], without *PrefixSet, within netip.Prefix, bits int) uint64 {
 	within = within.Masked()
-	if bits < within.Bits() || bits > FamilyOf(within).Bits() {
-		return 0
-	}
 	n, covered := s.below(within)
 	o, excluded := without.below(within)
 	if covered || excluded {
 		return 0
 	}
-	return countFreeOfBoth(n, o, uint8(within.Bits()), uint8(bits))
+	return countFree(n, o, uint8(within.Bits()), uint8(bits))
 }
 
 // below returns the topmost node that is p or inside p, or nil if there is no member there. covered reports
@@ -194,41 +180,41 @@ func (n *node[V]) inside(k key, b uint8) bool {
 	return n != nil && b <= n.bits && n.key.common(k, b) == b
 }
 
-// insert adds k/b at or below the place of n. It returns the node that is at this place now, the node of k/b, and whether a member at n or
-// below n strictly contains k/b.
+// insert adds k/b at or below the place of n. It returns the node that is at this place now, and the node of k/b.
 //
 //	n = nil        k/b = n        k/b inside n     n inside k/b      neither
 //
 //	  k/b             n+1              n                k/b             fork
 //	                                  / \               /               /  \
 //	                                 .  k/b            n               n   k/b
-func (n *node[V]) insert(k key, b uint8) (at, member *node[V], covered bool) {
+func (n *node[V]) insert(k key, b uint8) (at, member *node[V]) {
 	if n == nil {
 		member = (&node[V]{key: k, bits: b, count: 1}).updated()
-		return member, member, false
+		return member, member
 	}
 	shared := n.key.common(k, min(n.bits, b))
 	switch {
 	case shared == n.bits && shared == b:
 		n.count++
-		return n.updated(), n, false
+		return n.updated(), n
 	case shared == n.bits:
 		c := &n.child[k.bit(n.bits)]
 		before := (*c).largestFree(n.bits + 1)
-		*c, member, covered = (*c).insert(k, b)
+		*c, member = (*c).insert(k, b)
 		if (*c).largestFree(n.bits+1) != before { // otherwise n.free does not change, and the other child need not be visited
 			n.updated()
 		}
-		return n, member, covered || n.count > 0
+		return n, member
 	case shared == b:
 		member = &node[V]{key: k, bits: b, count: 1}
 		member.child[n.key.bit(b)] = n
-		return member.updated(), member, false
+		return member.updated(), member
 	default:
+		member = (&node[V]{key: k, bits: b, count: 1}).updated()
 		fork := &node[V]{key: k.and(mask(shared)), bits: shared}
 		fork.child[n.key.bit(shared)] = n
-		fork.child[k.bit(shared)], member, _ = (*node[V])(nil).insert(k, b)
-		return fork.updated(), member, false
+		fork.child[k.bit(shared)] = member
+		return fork.updated(), member
 	}
 }
 
@@ -284,9 +270,11 @@ func (n *node[V]) largestFree(b uint8) uint8 {
 	}
 }
 
-// in returns the topmost node of half i of a region of length b in which n is the topmost node. Requires n != nil.
+// in returns the topmost node of half i of a region of length b in which n is the topmost node. Requires b < the length of an address.
 func (n *node[V]) in(b uint8, i int) *node[V] {
 	switch {
+	case n == nil:
+		return nil
 	case n.bits == b:
 		return n.child[i]
 	case n.key.bit(b) == i:
@@ -296,92 +284,38 @@ func (n *node[V]) in(b uint8, i int) *node[V] {
 	}
 }
 
-// nextFree returns the lowest free block of length b at or above from in region r/rb, where n is the topmost node in the region. Requires
-// rb <= b and from aligned to b.
+// firstFree returns the lowest block of length b at or above from in region r/rb that is free in two sets, where n and o are the topmost nodes
+// of the sets in the region. Requires rb <= b and from aligned to b.
 //
-// It takes O(address bits) steps. If a region that it enters is wholly at or above from, either largestFree rejects the region at once, or
-// the region contains the answer. And only one path of regions contains from strictly inside.
-func (n *node[V]) nextFree(r key, rb, b uint8, from key) (key, bool) {
-	if n.largestFree(rb) > b || r.last(rb).less(from) {
+// With one empty set it takes O(address bits) steps. If a region that it enters is wholly at or above from, either largestFree rejects the
+// region at once, or the region contains the answer. And only one path of regions contains from strictly inside. With two sets it takes more
+// steps where the free blocks of one are the members of the other: at most the number of nodes of the smaller set times the length of an address.
+func firstFree[V, W any](n *node[V], o *node[W], r key, rb, b uint8, from key) (key, bool) {
+	switch {
+	case n.largestFree(rb) > b || o.largestFree(rb) > b || r.last(rb).less(from):
 		return key{}, false
-	}
-	if n == nil {
+	case n == nil && o == nil:
 		if r.less(from) {
 			return from, true
 		}
 		return r, true
 	}
-	if k, ok := n.in(rb, 0).nextFree(r, rb+1, b, from); ok {
+	if k, ok := firstFree(n.in(rb, 0), o.in(rb, 0), r, rb+1, b, from); ok {
 		return k, true
 	}
-	return n.in(rb, 1).nextFree(r.withBit(rb), rb+1, b, from)
+	return firstFree(n.in(rb, 1), o.in(rb, 1), r.withBit(rb), rb+1, b, from)
 }
 
-// nextFreeOfBoth is like nextFree in a region in which n and o are the topmost nodes of two sets, for a block that is free in both sets.
-//
-// It enters only regions in which both sets have members and a free block. In other regions it calls nextFree. So it takes more steps than
-// nextFree if the free blocks of one set are the members of the other: at most the number of nodes of the smaller set times the length of
-// an address. It marks the nodes of o's set below which it found nothing.
-func nextFreeOfBoth[V, W any](n *node[V], o *node[W], r key, rb, b uint8, from key) (key, bool) {
+// countFree returns the number of blocks of length b in a region of length rb that are free in two sets, where n and o are the topmost nodes of
+// the sets in the region.
+func countFree[V, W any](n *node[V], o *node[W], rb, b uint8) uint64 {
 	switch {
-	case o == nil:
-		return n.nextFree(r, rb, b, from)
-	case n == nil:
-		return o.nextFree(r, rb, b, from)
-	case n.largestFree(rb) > b || o.largestFree(rb) > b || o.full && o.bits == rb || r.last(rb).less(from):
-		return key{}, false
-	}
-	if k, ok := nextFreeOfBoth(n.in(rb, 0), o.in(rb, 0), r, rb+1, b, from); ok {
-		return k, true
-	}
-	k, ok := nextFreeOfBoth(n.in(rb, 1), o.in(rb, 1), r.withBit(rb), rb+1, b, from)
-	if !ok && o.bits == rb && !r.less(from) {
-		o.full = true
-	}
-	return k, ok
-}
-
-// notFull notes that p, or a part of p, may be free.
-func (s *PrefixMap[V]) notFull(p netip.Prefix) {
-	k, b := keyOf(p.Addr()), uint8(p.Bits())
-	n := s.root[FamilyOf(p)]
-	for ; n != nil && n.bits < b && n.contains(k, b); n = n.child[k.bit(n.bits)] {
-		n.full = false
-	}
-	if n.inside(k, b) {
-		n.notFull()
-	}
-}
-
-func (n *node[V]) notFull() {
-	if n != nil {
-		n.full = false
-		n.child[0].notFull()
-		n.child[1].notFull()
-	}
-}
-
-// copied returns a copy of the trie of n.
-func (n *node[V]) copied() *node[V] {
-	if n == nil {
-		return nil
-	}
-	c := *n
-	c.child = [2]*node[V]{n.child[0].copied(), n.child[1].copied()}
-	return &c
-}
-
-// countFreeOfBoth is like countFree, for blocks that are free in both sets.
-func countFreeOfBoth[V, W any](n *node[V], o *node[W], rb, b uint8) uint64 {
-	switch {
-	case o == nil:
-		return n.countFree(rb, b)
-	case n == nil:
-		return o.countFree(rb, b)
 	case n.largestFree(rb) > b || o.largestFree(rb) > b:
 		return 0
+	case n == nil && o == nil:
+		return pow2(int(b - rb))
 	}
-	return add(countFreeOfBoth(n.in(rb, 0), o.in(rb, 0), rb+1, b), countFreeOfBoth(n.in(rb, 1), o.in(rb, 1), rb+1, b))
+	return add(countFree(n.in(rb, 0), o.in(rb, 0), rb+1, b), countFree(n.in(rb, 1), o.in(rb, 1), rb+1, b))
 }
 
 // freeOfBoth reports whether a region in which n and o are the topmost nodes has an address that lies both in a block of length nb that is
@@ -394,17 +328,6 @@ func freeOfBoth[V, W any](n *node[V], o *node[W], rb, nb, ob uint8) bool {
 		return true
 	}
 	return freeOfBoth(n.in(rb, 0), o.in(rb, 0), rb+1, nb, ob) || freeOfBoth(n.in(rb, 1), o.in(rb, 1), rb+1, nb, ob)
-}
-
-// countFree returns the number of free blocks of length b in a region of length rb in which n is the topmost node.
-func (n *node[V]) countFree(rb, b uint8) uint64 {
-	if n.largestFree(rb) > b {
-		return 0
-	}
-	if n == nil {
-		return pow2(int(b - rb))
-	}
-	return add(n.in(rb, 0).countFree(rb+1, b), n.in(rb, 1).countFree(rb+1, b))
 }
 
 // walk yields the members at and below n in address order, a wider one before those inside it. It reports whether to continue.
