@@ -31,7 +31,8 @@ var (
 )
 
 // TestRandomHistories: client-go's electors, with its LeaseLock, compete for a Lease. Wall clocks step forward, processes are paused, machines suspended and cut
-// off, the API server is slow, fails and loses answers. No process may write while a write of another one can still arrive. When all that is over, the leader writes.
+// off, the API server is slow, fails and loses answers. No process may write while a write of another one can still arrive, or
+// after another one has written. When all that is over, the leader writes.
 func TestRandomHistories(t *testing.T) {
 	var leaders, writes int
 	for seed := *firstFlag; seed < *firstFlag+*seedsFlag && !t.Failed(); seed++ {
@@ -66,6 +67,7 @@ type electionHistory struct {
 	lease        *coordinationv1.Lease
 	version      int
 	writer       *contestant
+	former       map[*contestant]bool // wrote before writer did
 	wroteAt      time.Time
 	arrivesUntil time.Time
 }
@@ -89,7 +91,7 @@ type contestant struct {
 }
 
 func newElectionHistory(t *testing.T, seed uint64) *electionHistory {
-	h := &electionHistory{t: t, rand: rand.New(rand.NewPCG(seed, 7))}
+	h := &electionHistory{t: t, rand: rand.New(rand.NewPCG(seed, 7)), former: map[*contestant]bool{}}
 	h.times.lease, h.times.deadline, h.times.retry = 15*time.Second, 10*time.Second, 2*time.Second
 	switch h.rand.IntN(4) {
 	case 0, 1:
@@ -291,6 +293,12 @@ func (h *electionHistory) write(c *contestant) {
 	defer h.mu.Unlock()
 	if h.writer != c && time.Now().Before(h.arrivesUntil) {
 		h.t.Errorf("%s writes, and a write of %s may arrive for another %v", c.id, h.writer.id, time.Until(h.arrivesUntil))
+	}
+	if h.former[c] {
+		h.t.Errorf("%s writes again, after another process has led", c.id)
+	}
+	if h.writer != nil && h.writer != c {
+		h.former[h.writer] = true
 	}
 	h.writes++
 	h.writer, h.wroteAt = c, time.Now()
