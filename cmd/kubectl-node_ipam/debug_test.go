@@ -141,7 +141,7 @@ func TestDebug(t *testing.T) {
 		"in a cloud-controller-manager without that port": {objects: strings.ReplaceAll(inCloud, "--secure-port=10258", "--node-ipam-secure-port=0"),
 			want: "the leader, Pod kube-system/acme-ccm-cp1, has --node-ipam-secure-port=0, and so no debug page"},
 		"in a cloud-controller-manager in no Pod": {objects: strings.ReplaceAll(inCloud, "multicidrnodeipam", "-multicidrnodeipam"),
-			want: "ssh -NL 10262:127.0.0.1:10262 cp1 (or the port of its --node-ipam-secure-port)"},
+			want: "ssh -NL 10257:127.0.0.1:10257 cp1 (or the port of its --secure-port or, in a cloud-controller-manager, its --node-ipam-secure-port)"},
 		"a token for anybody's Pod":  {objects: alone, args: "--token=t", want: "which is sent to Pods of kube-system only"},
 		"an address":                 {args: "--address=" + leader.Listener.Addr().String(), want: `page for "", query "format=json"`},
 		"a token for another host":   {args: "--token=t --address=192.0.2.1:10257", want: "which is sent to addresses of this machine only"},

@@ -35,8 +35,7 @@ type Fence struct {
 
 	// open are the writes that have entered and not left: they are in flight, or were never answered.
 	open     map[*pass]bool
-	idle     chan struct{} // closed when ended is set and no write is open
-	changed  chan struct{} // closed when the lease is renewed, lost or given up; nil if nobody waits for that
+	changed  chan struct{} // closed by wake; nil if nobody waits for that
 	refusing bool          // the last write was refused
 
 	predecessor Predecessor
@@ -86,10 +85,7 @@ func (f *Fence) Wait(ctx context.Context, atMost time.Duration) error {
 			f.mu.Unlock()
 			return err
 		}
-		if f.changed == nil {
-			f.changed = make(chan struct{})
-		}
-		changed := f.changed
+		changed := f.awaited()
 		f.mu.Unlock()
 		select {
 		case <-changed: // Time alone never opens the fence.
@@ -168,7 +164,15 @@ func (f *Fence) note(ctx context.Context, refusal error) {
 	f.refusing = refusal != nil
 }
 
-// wake wakes those who wait for the fence to open. The caller holds mu.
+// awaited returns what is closed by the next wake: when the lease is renewed, lost or given up, or a write is answered. The caller holds mu.
+func (f *Fence) awaited() <-chan struct{} {
+	if f.changed == nil {
+		f.changed = make(chan struct{})
+	}
+	return f.changed
+}
+
+// wake ends what waits for awaited. The caller holds mu.
 func (f *Fence) wake() {
 	if f.changed != nil {
 		close(f.changed)
@@ -180,7 +184,7 @@ func (f *Fence) leave(p *pass) {
 	f.mu.Lock()
 	defer f.mu.Unlock()
 	delete(f.open, p)
-	f.closeIdle()
+	f.wake()
 }
 
 // forget drops unanswered writes that the API server cannot carry out any more.
@@ -192,45 +196,28 @@ func (f *Fence) forget(now reading) {
 	}
 }
 
-// closeIdle wakes a waiting Close if no write is open.
-func (f *Fence) closeIdle() {
-	if f.ended && len(f.open) == 0 {
-		select {
-		case <-f.idle:
-		default:
-			close(f.idle)
-		}
-	}
-}
-
 // Close closes the fence permanently. It returns when every write in flight has been answered, or at the latest of their deadlines. The API
 // server may still carry out a write that was not answered: see Unanswered.
 func (f *Fence) Close() {
 	f.mu.Lock()
-	if !f.ended {
-		f.ended = true
-		f.idle = make(chan struct{})
-		f.closeIdle()
-		f.wake()
-	}
-	idle, busy := f.idle, f.busy()
-	f.mu.Unlock()
-
-	timer := time.NewTimer(busy)
-	defer timer.Stop()
-	select {
-	case <-idle:
-	case <-timer.C:
-	}
-}
-
-// Busy returns the longest time that Close may wait.
-func (f *Fence) Busy() time.Duration {
-	f.mu.Lock()
 	defer f.mu.Unlock()
-	return f.busy()
+	f.ended = true
+	f.wake()
+	timer := time.NewTimer(f.busy())
+	defer timer.Stop()
+	for over := false; !over && f.busy() > 0; {
+		changed := f.awaited()
+		f.mu.Unlock()
+		select {
+		case <-changed:
+		case <-timer.C:
+			over = true
+		}
+		f.mu.Lock()
+	}
 }
 
+// busy returns the longest time that Close may wait.
 func (f *Fence) busy() (d time.Duration) {
 	now := f.clocks.now().monotonic
 	for p := range f.open {

@@ -31,9 +31,10 @@ var (
 )
 
 // TestRandomHistories: client-go's electors, with its LeaseLock, compete for a Lease. Wall clocks step forward, processes are paused, machines suspended and cut
-// off, the API server is slow, fails and loses answers. No process may write while a write of another one can still arrive. When all that is over, the leader writes.
+// off, the API server is slow, fails and loses answers. No process may write while a write of another one can still arrive, or
+// after another one has written. When all that is over, the leader writes.
 func TestRandomHistories(t *testing.T) {
-	var total electionCounts
+	var leaders, writes int
 	for seed := *firstFlag; seed < *firstFlag+*seedsFlag && !t.Failed(); seed++ {
 		synctest.Test(t, func(t *testing.T) {
 			defer func() {
@@ -41,16 +42,15 @@ func TestRandomHistories(t *testing.T) {
 					t.Logf("again: -histories.first=%d -histories.seeds=1", seed)
 				}
 			}()
-			newElectionHistory(t, seed, &total).run()
+			h := newElectionHistory(t, seed)
+			h.run()
+			leaders, writes = leaders+h.leaders, writes+h.writes
 		})
 	}
-	t.Logf("%+v", total)
-	if *seedsFlag >= 50 && (total.leaders < 2 || total.writes == 0) {
-		t.Errorf("%+v: some of these never happened", total)
+	if *seedsFlag >= 50 && (leaders < 2 || writes == 0) {
+		t.Errorf("%d leaders and %d writes", leaders, writes)
 	}
 }
-
-type electionCounts struct{ leaders, writes, renewals, sets, pauses, suspended, cut, failing, longest int }
 
 type electionHistory struct {
 	t            *testing.T
@@ -59,13 +59,15 @@ type electionHistory struct {
 	begun        int
 	clocksOnly   bool
 	mixed        bool // the settings of the processes differ, as during a rollout
-	counts       *electionCounts
 	mu           sync.Mutex
+	leaders      int
+	writes       int
 	rand         *rand.Rand
 	failing      float64
 	lease        *coordinationv1.Lease
 	version      int
 	writer       *contestant
+	former       map[*contestant]bool // wrote before writer did
 	wroteAt      time.Time
 	arrivesUntil time.Time
 }
@@ -88,8 +90,8 @@ type contestant struct {
 	cut         time.Time     // no request arrives until then
 }
 
-func newElectionHistory(t *testing.T, seed uint64, counts *electionCounts) *electionHistory {
-	h := &electionHistory{t: t, rand: rand.New(rand.NewPCG(seed, 7)), counts: counts}
+func newElectionHistory(t *testing.T, seed uint64) *electionHistory {
+	h := &electionHistory{t: t, rand: rand.New(rand.NewPCG(seed, 7)), former: map[*contestant]bool{}}
 	h.times.lease, h.times.deadline, h.times.retry = 15*time.Second, 10*time.Second, 2*time.Second
 	switch h.rand.IntN(4) {
 	case 0, 1:
@@ -138,12 +140,6 @@ func (h *electionHistory) holder() string {
 	return *h.lease.Spec.HolderIdentity
 }
 
-func (h *electionHistory) count(f func(c *electionCounts)) {
-	h.mu.Lock()
-	defer h.mu.Unlock()
-	f(h.counts)
-}
-
 func (h *electionHistory) step() {
 	c := h.contestants[h.roll(len(h.contestants))]
 	if h.roll(3) > 0 { // rather the leader
@@ -166,13 +162,6 @@ func (h *electionHistory) step() {
 			c.paused, c.asleep, c.suspendedAt = time.Now().Add(h.upTo(40*time.Second)), asleep, time.Now()
 		}
 		c.mu.Unlock()
-		h.count(func(n *electionCounts) {
-			if asleep {
-				n.suspended++
-			} else {
-				n.pauses++
-			}
-		})
 		if h.roll(2) == 0 {
 			time.Sleep(h.upTo(40 * time.Second))
 		}
@@ -180,11 +169,10 @@ func (h *electionHistory) step() {
 		c.mu.Lock()
 		c.cut = time.Now().Add(h.upTo(40 * time.Second))
 		c.mu.Unlock()
-		h.count(func(n *electionCounts) { n.cut++ })
 		time.Sleep(h.upTo(10 * time.Second))
 	case 4:
 		h.mu.Lock()
-		h.failing, h.counts.failing = 0.6*h.rand.Float64(), h.counts.failing+1
+		h.failing = 0.6 * h.rand.Float64()
 		h.mu.Unlock()
 		time.Sleep(h.upTo(30 * time.Second))
 	default:
@@ -193,7 +181,6 @@ func (h *electionHistory) step() {
 			c.set += []time.Duration{h.upTo(5 * time.Second), h.upTo(2 * time.Minute), 2 * time.Second, time.Hour}[h.roll(4)]
 		}
 		c.mu.Unlock()
-		h.count(func(n *electionCounts) { n.sets++ })
 		time.Sleep(h.upTo(10 * time.Second))
 	}
 }
@@ -226,7 +213,6 @@ func (h *electionHistory) calm() {
 		h.mu.Unlock()
 		since := time.Since(begun)
 		if wrote {
-			h.count(func(n *electionCounts) { n.longest = max(n.longest, int(since.Seconds())) })
 			return
 		}
 		if since > 2*h.longest()+10*time.Second {
@@ -274,7 +260,9 @@ func (h *electionHistory) start() *contestant {
 		case <-c.lives.Done():
 			return
 		}
-		h.count(func(n *electionCounts) { n.leaders++ })
+		h.mu.Lock()
+		h.leaders++
+		h.mu.Unlock()
 		for c.lives.Err() == nil {
 			c.await()
 			h.write(c)
@@ -290,27 +278,31 @@ func (h *electionHistory) start() *contestant {
 
 // write sends a write if the fence permits it. One in three is never answered, the others are at once.
 func (h *electionHistory) write(c *contestant) {
-	_, leave, err := c.fence.Enter(c.lives, 5*time.Second)
+	ctx, leave, err := c.fence.Enter(c.lives, time.Minute)
 	if err != nil {
 		return
 	}
-	// It may arrive until the lease is over that permitted it. Unanswered says later if the machine was suspended in between.
-	f := c.fence
-	f.mu.Lock()
-	arrives := f.duration - f.renewed.until(f.clocks.now())
-	f.mu.Unlock()
+	// It takes a third of the lease, and as long on its way.
+	deadline, _ := ctx.Deadline()
+	until := deadline.Add(time.Until(deadline))
 	if h.roll(3) > 0 {
 		leave()
-		arrives = 0
+		until = time.Now()
 	}
 	h.mu.Lock()
 	defer h.mu.Unlock()
 	if h.writer != c && time.Now().Before(h.arrivesUntil) {
 		h.t.Errorf("%s writes, and a write of %s may arrive for another %v", c.id, h.writer.id, time.Until(h.arrivesUntil))
 	}
-	h.counts.writes++
+	if h.former[c] {
+		h.t.Errorf("%s writes again, after another process has led", c.id)
+	}
+	if h.writer != nil && h.writer != c {
+		h.former[h.writer] = true
+	}
+	h.writes++
 	h.writer, h.wroteAt = c, time.Now()
-	if until := time.Now().Add(arrives); until.After(h.arrivesUntil) {
+	if until.After(h.arrivesUntil) {
 		h.arrivesUntil = until
 	}
 }
@@ -478,7 +470,6 @@ func (e electionClient) write(ctx context.Context, l *coordinationv1.Lease, chec
 	h.version++
 	l.ResourceVersion = strconv.Itoa(h.version)
 	h.lease = l
-	h.counts.renewals++
 	h.mu.Unlock()
 	if err != nil {
 		return nil, err
